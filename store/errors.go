@@ -1,0 +1,119 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Kind sorts errors into the small closed set by which callers decide what to
+// do. They never look at the text.
+type Kind uint8
+
+const (
+	// Other is the zero Kind: an error that did not come from a store.
+	Other Kind = iota
+	// Unavailable: the store, or too many of its replicas, can't be reached, or
+	// refuses work (a full disk, say). A write may nevertheless have been applied.
+	Unavailable
+	// Timeout: no answer in time, or the context ended. A write may have been
+	// applied, or may be later.
+	Timeout
+	// InvalidArgument: the call breaks a documented limit. Nothing was done.
+	InvalidArgument
+	// Conflict: a compare-and-swap met another version. Nothing was done.
+	Conflict
+	// NotFound: there is no such record or node. Nothing was done.
+	NotFound
+	// Corrupt: what was read contradicts its checksum or its place. It names
+	// what is damaged; nothing is guessed.
+	Corrupt
+	// TooMuchDeadData: so many tombstones lie where one would have to read that
+	// the store gives up, even in the smallest steps.
+	TooMuchDeadData
+)
+
+var kindNames = [...]string{"other", "unavailable", "timeout", "invalid argument", "conflict", "not found", "corrupt", "too much dead data"}
+
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
+
+// Error makes a Kind usable as a target: errors.Is(err, store.NotFound).
+func (k Kind) Error() string { return k.String() }
+
+// Error is an operation's failure: what was done, to what, its kind and cause.
+type Error struct {
+	Kind Kind
+	// Op is the operation and its subject, such as "slice 1f…/2a…"; may be empty.
+	Op string
+	// Err is the cause; may be nil.
+	Err error
+}
+
+func (e *Error) Error() string {
+	s := e.Kind.String()
+	if e.Op != "" {
+		s = e.Op + ": " + s
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Is makes errors.Is(err, kind) true.
+func (e *Error) Is(target error) bool {
+	k, ok := target.(Kind)
+	return ok && k == e.Kind
+}
+
+// Errorf makes an error of a kind. %w wraps a cause.
+func Errorf(k Kind, format string, args ...any) error {
+	return &Error{Kind: k, Err: fmt.Errorf(format, args...)}
+}
+
+// Wrap says what was being done when err happened. The kind is err's own; an
+// ended context without one is a Timeout. Wrap(nil) is nil.
+func Wrap(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Kind: KindOf(err), Op: op, Err: err}
+}
+
+// KindOf finds the kind of an error: that of the outermost Error, Timeout for
+// an ended context, else Other.
+func KindOf(err error) Kind {
+	var e *Error
+	var k Kind
+	switch {
+	case err == nil:
+		return Other
+	case errors.As(err, &e):
+		return e.Kind
+	case errors.As(err, &k):
+		return k
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return Timeout
+	}
+	return Other
+}
+
+// OutcomeUnknown reports whether a write that failed so may yet have been
+// applied, or may be later. An error of no known kind counts as unknown too.
+func OutcomeUnknown(err error) bool {
+	if err == nil {
+		return false
+	}
+	switch KindOf(err) {
+	case InvalidArgument, Conflict, NotFound:
+		return false
+	}
+	return true
+}
