@@ -1,0 +1,255 @@
+// Command tour follows a document's console blocks word for word, as a new user
+// would, and compares what is printed with what the document says.
+//
+// A block is fenced as console. A line that begins with "$ " is a command, one
+// that begins with "> " continues it, the rest is its output, on both streams.
+// An ellipsis (…) stands for any text within a line, or for any lines where it
+// is alone on one. A command that ends in " &" goes on in the background until
+// the tour ends; its output is what it prints first.
+//
+// The commands run in a copy of the checkout, so that they find it as a new
+// user does and leave nothing behind.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// commandTime bounds one command, so that a tour that hangs says where.
+const commandTime = 90 * time.Second
+
+func main() {
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "usage: tour DOCUMENT...   (from the root of a checkout)")
+		os.Exit(2)
+	}
+	failed := false
+	for _, document := range os.Args[1:] {
+		if err := follow(document); err != nil {
+			fmt.Fprintf(os.Stderr, "tour: %s: %v\n", document, err)
+			failed = true
+		}
+	}
+	if failed {
+		os.Exit(1)
+	}
+}
+
+func follow(document string) error {
+	text, err := os.ReadFile(document)
+	if err != nil {
+		return err
+	}
+	steps, err := parse(string(text))
+	if err != nil {
+		return err
+	}
+	if len(steps) == 0 {
+		return errors.New("no console block: nothing was tried")
+	}
+	dir, err := os.MkdirTemp("", "tour-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := copyCheckout(dir); err != nil {
+		return fmt.Errorf("copying the checkout: %w", err)
+	}
+	w := walk{dir: dir}
+	defer w.end()
+	for _, s := range steps {
+		begun := time.Now()
+		if err := w.do(s); err != nil {
+			return fmt.Errorf("line %d: $ %s\n%w", s.line, s.command, err)
+		}
+		fmt.Printf("ok %6.2fs  $ %s\n", time.Since(begun).Seconds(), strings.ReplaceAll(s.command, "\n", "\n> "))
+	}
+	fmt.Printf("%s: %d passed, 0 failed\n", document, len(steps))
+	return nil
+}
+
+// copyCheckout copies the files that git tracks, or would, from here to dir.
+func copyCheckout(dir string) error {
+	list, err := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
+	if err != nil {
+		return err
+	}
+	for _, name := range strings.Split(strings.TrimRight(string(list), "\x00"), "\x00") {
+		info, err := os.Stat(name)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // removed, but not committed so
+		}
+		if err != nil {
+			return err
+		}
+		body, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(to, body, info.Mode().Perm()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step is one command with the output that the document promises.
+type step struct {
+	line    int
+	command string
+	want    []string
+}
+
+func parse(text string) (steps []step, err error) {
+	inside := false
+	for i, line := range strings.Split(text, "\n") {
+		switch {
+		case !inside:
+			inside = strings.TrimSpace(line) == "```console"
+		case strings.HasPrefix(line, "```"):
+			inside = false
+		case strings.HasPrefix(line, "$ "):
+			steps = append(steps, step{line: i + 1, command: line[2:]})
+		case len(steps) == 0:
+			return nil, fmt.Errorf("line %d: output before the first command", i+1)
+		case strings.HasPrefix(line, "> ") && len(steps[len(steps)-1].want) == 0:
+			steps[len(steps)-1].command += "\n" + line[2:]
+		default:
+			steps[len(steps)-1].want = append(steps[len(steps)-1].want, line)
+		}
+	}
+	if inside {
+		return nil, errors.New("a console block does not end")
+	}
+	return steps, nil
+}
+
+// walk is a tour under way.
+type walk struct {
+	dir        string
+	background []*exec.Cmd
+}
+
+func (w *walk) do(s step) error {
+	if command, ok := strings.CutSuffix(s.command, " &"); ok {
+		return w.start(command, s.want)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), commandTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-c", s.command)
+	cmd.Dir = w.dir
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return fmt.Errorf("%w, after printing:\n%s", err, out)
+	}
+	// A command may fail on purpose; then the document shows its error.
+	if problem := compare(s.want, strings.Split(strings.TrimRight(string(out), "\n"), "\n")); problem != nil {
+		return fmt.Errorf("%w\nit printed:\n%s", problem, out)
+	}
+	return nil
+}
+
+// start runs a command in the background and reads its first lines.
+func (w *walk) start(command string, want []string) error {
+	cmd := exec.Command("bash", "-c", command)
+	cmd.Dir = w.dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	w.background = append(w.background, cmd)
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		scanner := bufio.NewScanner(out)
+		for n := 0; n < len(want) && scanner.Scan(); n++ {
+			lines <- scanner.Text()
+		}
+		_, _ = io.Copy(io.Discard, out)
+	}()
+	var got []string
+	deadline := time.After(commandTime)
+	for len(got) < len(want) {
+		select {
+		case line, ok := <-lines:
+			if !ok {
+				_ = cmd.Wait()
+				return fmt.Errorf("it ended after printing:\n%s\n%s", strings.Join(got, "\n"), stderr.String())
+			}
+			got = append(got, line)
+		case <-deadline:
+			return fmt.Errorf("after %v it had printed only:\n%s", commandTime, strings.Join(got, "\n"))
+		}
+	}
+	return compare(want, got)
+}
+
+// end stops what runs in the background, the last first, and waits for it.
+func (w *walk) end() {
+	for i := len(w.background) - 1; i >= 0; i-- {
+		cmd := w.background[i]
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+		killer := time.AfterFunc(10*time.Second, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+		_ = cmd.Wait()
+		killer.Stop()
+	}
+}
+
+// compare holds printed lines against promised ones. No promise is no demand.
+func compare(want, got []string) error {
+	for len(want) > 0 && want[len(want)-1] == "" {
+		want = want[:len(want)-1]
+	}
+	if len(want) == 0 {
+		return nil
+	}
+	var pattern strings.Builder
+	pattern.WriteString(`\A`)
+	for _, line := range want {
+		if line == "…" {
+			pattern.WriteString(`(?:.*\n)*`)
+			continue
+		}
+		parts := strings.Split(line, "…")
+		for i, part := range parts {
+			if i > 0 {
+				pattern.WriteString(`.*`)
+			}
+			pattern.WriteString(regexp.QuoteMeta(part))
+		}
+		pattern.WriteString(`[ \t]*\n`)
+	}
+	pattern.WriteString(`\z`)
+	ok, err := regexp.MatchString(pattern.String(), strings.Join(got, "\n")+"\n")
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("the document promises:\n%s", strings.Join(want, "\n"))
+	}
+	return nil
+}
