@@ -1,7 +1,7 @@
 package plannertest
 
 import (
-	"math/big"
+	"math/bits"
 
 	"github.com/evenkeel/evenkeel/rebalance"
 )
@@ -12,21 +12,31 @@ type Verdict struct {
 	OverMax, UnderMin int
 	RowsMoved         int64
 	Ranges            int
-	Squares           string // a decimal number, so that verdicts compare with ==
+	Squares           [2]uint64 // 128 bits, the high half first
+}
+
+// Square adds the square of v to the squares.
+func (v *Verdict) Square(n int64) {
+	u := uint64(n)
+	if n < 0 {
+		u = -u
+	}
+	high, low := bits.Mul64(u, u)
+	var carry uint64
+	v.Squares[1], carry = bits.Add64(v.Squares[1], low, 0)
+	v.Squares[0], _ = bits.Add64(v.Squares[0], high, carry)
 }
 
 // Less says whether v is better than w.
 func (v Verdict) Less(w Verdict) bool {
-	a, b := []int64{int64(v.OverMax), int64(v.UnderMin), v.RowsMoved, int64(v.Ranges)},
-		[]int64{int64(w.OverMax), int64(w.UnderMin), w.RowsMoved, int64(w.Ranges)}
+	a, b := [...]uint64{uint64(v.OverMax), uint64(v.UnderMin), uint64(v.RowsMoved), uint64(v.Ranges), v.Squares[0], v.Squares[1]},
+		[...]uint64{uint64(w.OverMax), uint64(w.UnderMin), uint64(w.RowsMoved), uint64(w.Ranges), w.Squares[0], w.Squares[1]}
 	for i := range a {
 		if a[i] != b[i] {
 			return a[i] < b[i]
 		}
 	}
-	x, _ := new(big.Int).SetString(v.Squares, 10)
-	y, _ := new(big.Int).SetString(w.Squares, 10)
-	return x.Cmp(y) < 0
+	return false
 }
 
 // An Oracle plans a small layout by trying everything: every set of cuts, and
@@ -113,7 +123,6 @@ func (o *Oracle) eachKeep(bounds []int, p int, keeps []int, f func([]int)) {
 
 func (o *Oracle) judge(bounds, keeps []int) Verdict {
 	var v Verdict
-	squares := new(big.Int)
 	for i, kept := range keeps {
 		var rows int64
 		filled := 0
@@ -133,10 +142,8 @@ func (o *Oracle) judge(bounds, keeps []int) Verdict {
 			v.RowsMoved += rows
 		}
 		v.Ranges++
-		d := big.NewInt(rows - o.limits.TargetRows)
-		squares.Add(squares, d.Mul(d, d))
+		v.Square(rows - o.limits.TargetRows)
 	}
-	v.Squares = squares.String()
 	return v
 }
 

@@ -3,7 +3,6 @@ package exact_test
 import (
 	"context"
 	"fmt"
-	"math/big"
 	"math/rand/v2"
 	"testing"
 
@@ -51,12 +50,11 @@ func naive(l *rebalance.Layout, limits rebalance.Limits) plannertest.Verdict {
 	}
 
 	type value struct {
-		ok      bool
-		v       plannertest.Verdict
-		squares *big.Int
+		ok bool
+		v  plannertest.Verdict
 	}
 	best := make([][2]value, n+1)
-	best[0][0] = value{ok: true, squares: new(big.Int)}
+	best[0][0] = value{ok: true}
 	for d := 1; d <= n; d++ {
 		interior := d < n && first[owner[d]] != d
 		for c := 0; c < d; c++ {
@@ -86,15 +84,13 @@ func naive(l *rebalance.Layout, limits rebalance.Limits) plannertest.Verdict {
 						to.RowsMoved += rows
 					}
 					to.Ranges++
-					dev := big.NewInt(rows - limits.TargetRows)
-					squares := new(big.Int).Add(from.squares, dev.Mul(dev, dev))
-					to.Squares = squares.String()
+					to.Square(rows - limits.TargetRows)
 					has := 0
 					if interior && (keep == 1 || same && had == 1) {
 						has = 1
 					}
 					if at := &best[d][has]; !at.ok || to.Less(at.v) {
-						*at = value{true, to, squares}
+						*at = value{true, to}
 					}
 				}
 			}
@@ -103,10 +99,34 @@ func naive(l *rebalance.Layout, limits rebalance.Limits) plannertest.Verdict {
 	return best[n][0].v
 }
 
+// dense draws one or two partitions of many small quanta: the number of ranges
+// is soon clear, and nearly everything is a tie but for the squares.
+func dense(r *rand.Rand) (*rebalance.Layout, rebalance.Limits) {
+	l := &rebalance.Layout{Bucket: "dense"}
+	most := 1 + r.Int64N(9)
+	for i := range 1 + r.IntN(2) {
+		p := rebalance.Partition{ID: fmt.Sprintf("p%d", i)}
+		for j := range 40 + r.IntN(80) {
+			p.Quanta = append(p.Quanta, rebalance.Quantum{Key: rebalance.Key(fmt.Sprintf("%d%04d", i, j)), Rows: 1 + r.Int64N(most)})
+		}
+		if i > 0 {
+			p.Start = p.Quanta[0].Key
+		}
+		l.Partitions = append(l.Partitions, p)
+	}
+	lim := rebalance.Limits{MaxRows: most * (2 + r.Int64N(30))}
+	lim.MinRows = r.Int64N(1 + lim.MaxRows/4)
+	lim.TargetRows = lim.MinRows + r.Int64N(lim.MaxRows-lim.MinRows)
+	return l, lim
+}
+
 // medium draws a layout of some hundred positions in which windows are long:
 // many rows per partition or few, many ties or none, few pins.
 func medium(r *rand.Rand) (*rebalance.Layout, rebalance.Limits) {
 	l := &rebalance.Layout{Bucket: "medium"}
+	if r.IntN(2) == 0 {
+		return dense(r)
+	}
 	most := []int64{1, 3, 100, 1 << 40}[r.IntN(4)]
 	pin := []int{3, 30, 1000}[r.IntN(3)]
 	per := []int{1, 3, 12, 60}[r.IntN(4)]
@@ -145,9 +165,9 @@ func medium(r *rand.Rand) (*rebalance.Layout, rebalance.Limits) {
 }
 
 func TestEqualsNaiveRecursion(t *testing.T) {
-	cases := 400
+	cases := 2000
 	if testing.Short() {
-		cases = 60
+		cases = 300
 	}
 	for seed := range uint64(cases) {
 		l, limits := medium(rand.New(rand.NewPCG(seed, 2)))
