@@ -283,10 +283,6 @@ func (w *where) entry(start []byte) Entry {
 	return Entry{Start: start, Partition: w.partition, To: w.to, Batch: w.batch, PinUntil: w.pinUntil, Created: w.created}
 }
 
-func whereOf(e *Entry) where {
-	return where{partition: e.Partition, to: e.To, batch: e.Batch, pinUntil: e.PinUntil, created: e.Created}
-}
-
 // nodeOp names a node in errors.
 func nodeOp(what string, b store.BucketID, id store.NodeID) string {
 	return fmt.Sprintf("%s %s of bucket %s", what, id, b)

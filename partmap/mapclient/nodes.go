@@ -19,27 +19,16 @@ type node struct {
 	links   links // one per child of the index node
 }
 
-// start is the first cut within the node.
-func (n *node) start() []byte {
+// check refuses a node that is not what its parent says of it. The cache goes by
+// id, so each parent that meets the node has to check.
+func (n *node) check(r *partmap.Root, c partmap.Child, height uint8) error {
 	if n.index != nil {
-		return n.index.At(0)
+		return partmap.CheckIndex(r, c, height, n.index)
 	}
-	return n.segment.At(0)
-}
-
-// height is that of an index node; a segment's is 0.
-func (n *node) height() uint8 {
-	if n.index != nil {
-		return n.index.Height
+	if height != 0 {
+		return store.Errorf(store.Corrupt, "node %s of bucket %s is a segment, its parent says that it has height %d", c.Node, r.Bucket, height)
 	}
-	return 0
-}
-
-func (n *node) epoch() uint64 {
-	if n.index != nil {
-		return n.index.Epoch
-	}
-	return n.segment.Epoch
+	return partmap.CheckSegment(r, c, n.segment)
 }
 
 // slot is a node's place in the cache. Parents link to slots and not to nodes,
@@ -102,9 +91,8 @@ func (n *nodes) child(ctx context.Context, r *partmap.Root, c partmap.Child, hei
 			return nil, err
 		}
 	}
-	if got.height() != height || string(got.start()) != string(c.Start) || got.epoch() > r.Epoch {
-		return nil, store.Errorf(store.Corrupt, "node %s of bucket %s is not what its parent says: it begins at %.64q with height %d, not at %.64q with height %d, or its epoch %d is above %d",
-			c.Node, r.Bucket, got.start(), got.height(), c.Start, height, got.epoch(), r.Epoch)
+	if err := got.check(r, c, height); err != nil {
+		return nil, err
 	}
 	s.used.Store(true)
 	l.Store(s)
