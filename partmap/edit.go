@@ -52,11 +52,20 @@ func (e *Edit) Replace(r Replacement) error {
 	return e.err
 }
 
-// Change makes the change. An Edit on which a method failed makes none.
+// Change makes the change; an Edit makes one only, and none if one of its methods
+// failed.
 func (e *Edit) Change() (Change, error) {
 	if e.err != nil {
 		return Change{}, e.err
 	}
+	c, err := e.change()
+	if e.err = err; err == nil {
+		e.err = store.Errorf(store.InvalidArgument, "this edit of bucket %s has made its change already", e.old.Bucket)
+	}
+	return c, err
+}
+
+func (e *Edit) change() (Change, error) {
 	sort.Slice(e.reps, func(i, j int) bool { return string(e.reps[i].Start) < string(e.reps[j].Start) })
 	for i := range e.reps[min(1, len(e.reps)):] {
 		if a, b := &e.reps[i], &e.reps[i+1]; len(a.End) == 0 || string(a.End) > string(b.Start) {
@@ -71,7 +80,7 @@ func (e *Edit) Change() (Change, error) {
 		root: e.next,
 		read: e.read,
 		gone: map[store.NodeID]bool{},
-		w:    writer{header: nodeHeader{Bucket: e.next.Bucket, Epoch: e.next.Epoch}, newNode: e.stamp.NewNode},
+		w:    writer{fill: e.fill, header: nodeHeader{Bucket: e.next.Bucket, Epoch: e.next.Epoch}, newNode: e.stamp.NewNode},
 	}
 	if err := t.replace(e.reps); err != nil {
 		return Change{}, err

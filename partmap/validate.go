@@ -205,6 +205,9 @@ func (v *validator) cut(key []byte, i int, start, end []byte, n store.NodeID) {
 	if i == 0 && string(key) != string(start) {
 		v.report(Untiled, key, n, "begins at %q instead of %q", clip(key), clip(start))
 	}
+	if i > 0 && len(key) == 0 {
+		v.report(Untiled, key, n, "begins at the lowest key, but is not the first")
+	}
 	if len(end) > 0 && string(key) >= string(end) {
 		v.report(Untiled, key, n, "begins at %q, but ends at %q", clip(key), clip(end))
 	}
