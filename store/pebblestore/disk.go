@@ -43,7 +43,6 @@ type disk struct {
 
 func newDisk(fs vfs.FS, dir string, reserve int64, log *slog.Logger) *disk {
 	d := &disk{fs: fs, dir: dir, log: log, began: time.Now(), signal: make(chan struct{}), quit: make(chan struct{})}
-	d.looked.Store(-int64(usageEvery))
 	if reserve >= 0 {
 		d.reserve = uint64(reserve)
 	}
@@ -53,6 +52,7 @@ func newDisk(fs vfs.FS, dir string, reserve int64, log *slog.Logger) *disk {
 			d.reserve = min(d.reserve, u.TotalBytes/20)
 		}
 	}
+	d.look()
 	return d
 }
 
@@ -85,14 +85,17 @@ func (d *disk) full(missing uint64) error {
 func (d *disk) freeBytes() uint64 {
 	now, last := int64(time.Since(d.began)), d.looked.Load()
 	if now-last >= int64(usageEvery) && d.looked.CompareAndSwap(last, now) {
-		u, err := d.fs.GetDiskUsage(d.dir)
-		if err != nil { // a file system that can't tell, such as one in memory
-			u.AvailBytes = 1 << 62
-		}
-		d.free.Store(u.AvailBytes)
-		return u.AvailBytes
+		d.look()
 	}
 	return d.free.Load()
+}
+
+func (d *disk) look() {
+	free := uint64(1) << 62 // what can't be told, as in memory, is taken for enough
+	if u, err := d.fs.GetDiskUsage(d.dir); err == nil {
+		free = u.AvailBytes
+	}
+	d.free.Store(free)
 }
 
 // troubled returns a channel that is closed while writes can't go on.

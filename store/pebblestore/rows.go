@@ -17,13 +17,16 @@ const wideRows = 17
 
 // Put implements store.Rows.
 func (s *Store) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
-	if err := store.CheckRows(rows); err != nil || len(rows) == 0 {
+	if err := store.CheckRows(rows); err != nil {
 		return s.wrap("put", p, err)
 	}
 	if err := s.enterWrite(ctx, false); err != nil {
 		return s.wrap("put", p, err)
 	}
 	defer s.leave()
+	if len(rows) == 0 {
+		return nil
+	}
 	if len(rows) >= wideRows {
 		return s.wrap("put", p, s.putMany(ctx, p, rows))
 	}

@@ -117,7 +117,7 @@ func (a *arena) row(key, value []byte) store.Row {
 // Partitions implements store.PartitionLister, in the order of their ids. It
 // lists partitions with at least one visible row.
 func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int) ([]store.Partition, error) {
-	if err := checkLimit(limit); err != nil {
+	if err := store.CheckLimit(limit); err != nil {
 		return nil, s.wrap("list partitions after", after, err)
 	}
 	if err := s.enter(ctx); err != nil {
@@ -170,11 +170,4 @@ func (s *Store) settleAll(ctx context.Context) error {
 		return nil
 	}
 	return s.settle(ctx)
-}
-
-func checkLimit(limit int) error {
-	if limit < 1 {
-		return store.Errorf(store.InvalidArgument, "a limit of %d", limit)
-	}
-	return nil
 }
