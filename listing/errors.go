@@ -37,6 +37,12 @@ func (e *Error) Error() string { return fmt.Sprintf("%s %q: %v", e.Op, e.Bucket,
 
 func (e *Error) Unwrap() error { return e.Err }
 
+// Is makes errors.Is(err, kind) true, also for an ended context, a Timeout.
+func (e *Error) Is(target error) bool {
+	k, ok := target.(store.Kind)
+	return ok && k == store.KindOf(e.Err)
+}
+
 func wrap(op, bucket string, err error) error {
 	if err == nil {
 		return nil
