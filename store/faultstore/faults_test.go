@@ -266,5 +266,8 @@ func TestDelaysEndWithTheContext(t *testing.T) {
 		require.Equal(t, c.Late, c.Landed)
 		require.Greater(t, inner.puts, 1+c.Late)
 		require.Less(t, inner.puts, 1+writes)
+		page, err := inner.Slice(t.Context(), p, store.Bounds{}, store.SliceOptions{Limit: 2 * writes})
+		require.NoError(t, err)
+		require.Len(t, page.Rows, inner.puts, "the end of a call's context must not stop what it left behind")
 	})
 }
