@@ -31,6 +31,7 @@ type Bucket interface {
 	Get(ctx context.Context, key []byte) (listing.Entry, error)
 	Delete(ctx context.Context, key []byte) error
 	List(ctx context.Context, q listing.Query) (listing.Page, error)
+	SplitPoints(ctx context.Context, q listing.Query, n int) ([][]byte, error)
 }
 
 // Over makes a listing client serve the dialect.

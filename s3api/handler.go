@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -96,7 +97,7 @@ type exchange struct {
 	bytes  int
 }
 
-// ctx ends with the client's connection and with the request's time.
+// ctx ends with the request's time.
 func (x *exchange) ctx() context.Context { return x.r.Context() }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -149,7 +150,9 @@ func (h *Handler) dispatch(x *exchange) (err error) {
 	if name := refusedHeader(x.r.Header); name != "" {
 		return notImplemented(x.op.name + " with the header " + name)
 	}
-	ctx, cancel := context.WithTimeout(x.r.Context(), h.o.RequestTimeout)
+	// A client that has ended its sending side still waits for its answer, but
+	// net/http cancels the request: so the time is the only limit.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), h.o.RequestTimeout)
 	defer cancel()
 	x.r = x.r.WithContext(ctx)
 	return x.op.serve(h, x)
@@ -239,7 +242,7 @@ func (h *Handler) finish(x *exchange, started time.Time, failure *Error) {
 	level := slog.LevelInfo
 	attrs := []slog.Attr{
 		slog.String("id", x.id), slog.String("operation", x.op.name), slog.String("method", x.r.Method),
-		slog.String("uri", x.r.RequestURI), slog.Int("status", x.status), slog.Int("bytes", x.bytes),
+		slog.String("uri", loggedURI(x.r)), slog.Int("status", x.status), slog.Int("bytes", x.bytes),
 		slog.Duration("took", took), slog.String("client", x.r.RemoteAddr), slog.String("agent", x.r.UserAgent()),
 	}
 	if failure != nil {
@@ -252,4 +255,17 @@ func (h *Handler) finish(x *exchange, started time.Time, failure *Error) {
 		}
 	}
 	h.o.Logger.LogAttrs(context.WithoutCancel(x.ctx()), level, "request", attrs...)
+}
+
+// loggedURI is the request line's URI without what would let a reader of the log
+// use a presigned URL.
+func loggedURI(r *http.Request) string {
+	path, query := splitTarget(r)
+	switch {
+	case query == "":
+		return path
+	case strings.Contains(query, "X-Amz-Signature"), strings.Contains(query, "Signature="):
+		return path + "?…"
+	}
+	return path + "?" + query
 }

@@ -1,7 +1,6 @@
 package s3api
 
 import (
-	"context"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -253,7 +252,7 @@ func (h *Handler) splitPoints(x *exchange) error {
 	if err != nil || n < 1 || n > maxSplits {
 		return invalidArgument("%s is a number of pieces, 1 to %d.", paramSplits, maxSplits)
 	}
-	points, err := h.buckets.Bucket(x.bucket).(interface{SplitPoints(context.Context, listing.Query, int) ([][]byte, error)}).SplitPoints(x.ctx(), l.Query, n)
+	points, err := h.buckets.Bucket(x.bucket).SplitPoints(x.ctx(), l.Query, n)
 	if err != nil {
 		return err
 	}

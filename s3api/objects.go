@@ -163,7 +163,9 @@ func (h *Handler) load(x *exchange) (*Object, error) {
 func (x *exchange) describe(o *Object) {
 	header := x.w.Header()
 	for _, kept := range o.Headers {
-		header.Set(kept.Name, kept.Value)
+		// Not header.Set: clients take the names of user metadata as they are
+		// written, and S3 writes them in lower case.
+		header[kept.Name] = []string{kept.Value}
 	}
 	contentType := o.ContentType
 	setDefault(&contentType, defaultType)
