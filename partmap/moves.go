@@ -28,9 +28,10 @@ type Part struct {
 // Begin starts a batch of moves, in phase marking. The batch's id is the epoch
 // of the change. It is an InvalidArgument to begin two batches in one change or
 // more than MaxBatches in a map, to move a range whose last move is not swept
-// yet, to use a destination twice (other than for neighbouring parts) or one that
-// has been a home, to leave one partition in two places, or to join across a
-// pinned cut. That a destination is fresh in the whole map is Validate's to see.
+// yet or whose partition another batch takes ranges from, to use a destination
+// twice (other than for neighbouring parts) or one that is a home, to leave one
+// partition in two places, or to join across a pinned cut. That a destination is
+// fresh in the whole map is Validate's to see.
 func (e *Edit) Begin(moves ...Move) (batch uint64, err error) {
 	if e.err == nil {
 		e.err = e.begin(moves)
@@ -54,7 +55,11 @@ func (e *Edit) begin(moves []Move) error {
 		if err != nil {
 			return err
 		}
-		if err := placedOnce(entries, used); err != nil {
+		left, right, err := e.sharing(&moves[i], entries)
+		if err != nil {
+			return err
+		}
+		if err := placedOnce(slices.Concat(left, entries, right), used); err != nil {
 			return err
 		}
 		for j := range entries {
@@ -122,6 +127,39 @@ func (e *Edit) beginMove(m *Move, batch uint64) ([]Entry, error) {
 		out = append(out, x)
 	}
 	return out, nil
+}
+
+// sharing returns the entries beside a move that are in the same partitions as
+// its own: what a split leaves behind may have become a range of its own. While
+// one of them moves, the partition is not for another batch.
+func (e *Edit) sharing(m *Move, entries []Entry) (left, right []Entry, err error) {
+	for x := entries[0]; ; left = slices.Insert(left, 0, x) {
+		beside, found, err := before(e.old, e.read, x.Start)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !found || beside.Partition != entries[0].Partition {
+			break
+		}
+		x = beside
+	}
+	if len(m.End) > 0 {
+		for x, err := range Ranges(e.old, e.read, m.End, nil) {
+			if err != nil {
+				return nil, nil, err
+			}
+			if x.Partition != entries[len(entries)-1].Partition {
+				break
+			}
+			right = append(right, x.Entry)
+		}
+	}
+	for _, x := range slices.Concat(left, right) {
+		if !x.To.IsZero() {
+			return nil, nil, store.Errorf(store.InvalidArgument, "partition %s of the range from %q takes part in batch %d already", x.Partition, clip(m.Start), x.Batch)
+		}
+	}
+	return left, right, nil
 }
 
 // placedOnce refuses entries of one move that, once it is done, name a partition

@@ -16,10 +16,9 @@ import (
 
 // begun is what the test remembers of a batch in flight.
 type begun struct {
-	id     uint64
-	moves  []Move
-	phase  Phase
-	pinned map[string]int64
+	id    uint64
+	moves []Move
+	phase Phase
 }
 
 // beginSome begins a batch of random moves in runs that are not in flight, and
@@ -41,6 +40,11 @@ func (w *world) beginSome() *begun {
 		}
 		m := Move{Start: w.startOf(lo), End: w.startOf(hi)}
 		m.Parts = w.someParts(w.model[lo:hi], m)
+		if !w.model.allows(lo, hi, m) {
+			_, err := w.edit().Begin(m)
+			require.Equal(w.t, store.InvalidArgument, store.KindOf(err), "%v", err)
+			continue
+		}
 		b.moves = append(b.moves, m)
 	}
 	if len(b.moves) == 0 {
@@ -76,10 +80,39 @@ func (w *world) someParts(old sorted, m Move) []Part {
 			parts = append(parts, p)
 		}
 	}
-	if len(old) == 1 && len(parts) > 1 && w.rng.IntN(2) == 0 {
+	if len(old) == 1 && len(parts) > 2 && w.rng.IntN(3) == 0 {
+		parts[0].To, parts[1].To = store.PartitionID{}, store.PartitionID{}
+	} else if len(old) == 1 && len(parts) > 1 && w.rng.IntN(2) == 0 {
 		parts[w.rng.IntN(2)*(len(parts)-1)].To = store.PartitionID{}
 	}
 	return parts
+}
+
+// allows is the oracle's: another batch takes nothing from the partitions of the
+// run [lo, hi), and once the move is done every partition is in one place.
+func (s sorted) allows(lo, hi int, m Move) bool {
+	mine := map[store.PartitionID]bool{}
+	for _, e := range s[lo:hi] {
+		mine[e.Partition] = true
+	}
+	for _, e := range s {
+		if mine[e.Partition] && !e.To.IsZero() {
+			return false
+		}
+	}
+	places := map[store.PartitionID]bool{}
+	var last store.PartitionID
+	for _, e := range s.begin(m, 1) {
+		final := e.Partition
+		if !e.To.IsZero() {
+			final = e.To
+		}
+		if final != last && places[final] {
+			return false
+		}
+		places[final], last = true, final
+	}
+	return true
 }
 
 // begin is the oracle's: every cut, old or new, begins an entry; it has the home

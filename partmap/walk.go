@@ -96,6 +96,37 @@ func Ranges(r *Root, read Reader, from, to []byte) iter.Seq2[Range, error] {
 	}
 }
 
+// before returns the entry of the range that ends at key; false if key is the
+// lowest.
+func before(r *Root, read Reader, key []byte) (Entry, bool, error) {
+	if len(key) == 0 {
+		return Entry{}, false, nil
+	}
+	i := max(r.Cuts().FindBefore(key), 0)
+	if r.Height == 0 {
+		return r.Entries[i], true, nil
+	}
+	c := r.Children[i]
+	for height := r.Height - 1; height > 0; height-- {
+		x, err := read.index(r.Bucket, c.Node)
+		if err == nil {
+			err = CheckIndex(r, c, height, x)
+		}
+		if err != nil {
+			return Entry{}, false, err
+		}
+		c = x.Child(max(x.FindBefore(key), 0))
+	}
+	s, err := read.segment(r.Bucket, c.Node)
+	if err == nil {
+		err = CheckSegment(r, c, s)
+	}
+	if err != nil {
+		return Entry{}, false, err
+	}
+	return s.Entry(max(s.FindBefore(key), 0)), true, nil
+}
+
 // walker goes through a part of a tree, depth first.
 type walker struct {
 	root     *Root
