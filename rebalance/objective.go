@@ -2,6 +2,7 @@ package rebalance
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"github.com/evenkeel/evenkeel/internal/plannermath"
 )
@@ -51,6 +52,32 @@ type Weights struct {
 // and that moving a tenth of the bucket's rows is worth it if it takes the
 // heaviest node a tenth of the mean closer to the mean.
 var DefaultWeights = Weights{RowsMoved: 1, Moves: 1000, Spread: 1, Forecast: 2, Load: 2, Placement: 1}
+
+// Set changes the weight of a term by the name it has in a score: rows_moved,
+// moves, spread, forecast, load or placement. A weight is neither negative nor
+// infinite.
+func (w *Weights) Set(term string, weight float64) error {
+	if !(weight >= 0 && weight <= maxRate) {
+		return fmt.Errorf("the weight of %s must be between 0 and %g, is %g", term, maxRate, weight)
+	}
+	switch term {
+	case "rows_moved":
+		w.RowsMoved = weight
+	case "moves":
+		w.Moves = weight
+	case "spread":
+		w.Spread = weight
+	case "forecast":
+		w.Forecast = weight
+	case "load":
+		w.Load = weight
+	case "placement":
+		w.Placement = weight
+	default:
+		return fmt.Errorf("the full objective has no term %q: it has rows_moved, moves, spread, forecast, load and placement", term)
+	}
+	return nil
+}
 
 // A Score is what an objective makes of a plan. Less is better everywhere.
 type Score struct {

@@ -37,3 +37,49 @@ func TestEqualsBruteForce(t *testing.T) {
 		}, got, "seed %d: the plan's score", seed)
 	}
 }
+
+// Rows say nothing about ranges without any: those stay as they are, although it
+// would cost no rows to move them.
+func TestLeavesEmptyRangesAlone(t *testing.T) {
+	l := &rebalance.Layout{Partitions: []rebalance.Partition{
+		{ID: "a"}, {ID: "b", Start: "b", Quanta: []rebalance.Quantum{{Key: "c", Rows: 90}}},
+		{ID: "d", Start: "d", Quanta: []rebalance.Quantum{{Key: "e"}}}, {ID: "f", Start: "f", Pinned: true}, {ID: "g", Start: "g", Pinned: true},
+	}}
+	p, err := exact.Planner{}.Plan(context.Background(), l, rebalance.Limits{MaxRows: 100, MinRows: 10, TargetRows: 60}, rowsOnly)
+	require.NoError(t, err)
+	require.Len(t, p.Ranges, 3, "nothing but pins keeps a range under the minimum apart")
+	require.Equal(t, []string{"f", "g"}, []string{p.Ranges[1].ID, p.Ranges[2].ID})
+	for i := range l.Partitions {
+		l.Partitions[i].Pinned = true
+	}
+	p, err = exact.Planner{}.Plan(context.Background(), l, rebalance.Limits{MaxRows: 100, MinRows: 10, TargetRows: 60}, rowsOnly)
+	require.NoError(t, err)
+	require.Empty(t, p.Moves)
+}
+
+func TestEndsWithItsContext(t *testing.T) {
+	l, limits := plannertest.Thousand(rand.New(rand.NewPCG(1, 1)), 10, 10)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := exact.Planner{}.Plan(ctx, l, limits, rowsOnly)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// The largest numbers that a layout may have: nothing overflows on the way.
+func TestHugeNumbers(t *testing.T) {
+	l := &rebalance.Layout{Partitions: []rebalance.Partition{{ID: "a"}}}
+	for i := range 64 {
+		l.Partitions[0].Quanta = append(l.Partitions[0].Quanta, rebalance.Quantum{Key: rebalance.Key([]byte{byte(i)}), Rows: rebalance.MaxCount / 64})
+	}
+	for _, limits := range []rebalance.Limits{
+		{MaxRows: rebalance.MaxCount / 8, MinRows: rebalance.MaxCount / 16, TargetRows: rebalance.MaxCount / 10},
+		{MaxRows: 1, MinRows: 1, TargetRows: rebalance.MaxCount},
+		{MaxRows: rebalance.MaxCount, MinRows: rebalance.MaxCount, TargetRows: 0},
+	} {
+		require.Empty(t, rebalance.Validate(l, limits))
+		p, err := exact.Planner{}.Plan(context.Background(), l, limits, rowsOnly)
+		require.NoError(t, err)
+		require.Empty(t, rebalance.Check(l, limits, p))
+		require.Equal(t, naive(l, limits), plannertest.NewOracle(l, limits).Judge(p))
+	}
+}

@@ -1,0 +1,207 @@
+package genetic
+
+import (
+	"math/rand"
+	"sort"
+)
+
+// An editor changes genes of its own, at random, but with an eye on what is bad
+// about them: blind changes are nearly all for the worse.
+type editor struct {
+	*search
+	rng   *rand.Rand
+	genes []gene
+
+	bad   []int32   // starts of ranges with something wrong
+	loads []float64 // of the nodes
+}
+
+// done settles the genes and gives them away.
+func (e *editor) done() []gene {
+	e.settle(e.genes)
+	if nodes := len(e.g.Layout.Nodes); nodes > 0 {
+		for i := range e.genes {
+			// Nobody may leave a fresh id to its luck and call that a good place.
+			if c := &e.genes[i]; !c.wall && !c.keep && c.node < 0 {
+				c.node = int16(e.rng.Intn(nodes))
+			}
+		}
+	}
+	return e.genes
+}
+
+// look finds the ranges that break a limit, now or at the horizon, or lie on the
+// most loaded node.
+func (e *editor) look() {
+	lim := &e.g.Limits
+	t := e.tally
+	t.CopyFrom(e.base)
+	for i := range e.genes {
+		if c := &e.genes[i]; !c.wall {
+			t.Add(c.start, e.genes[i+1].start, c.keep, c.node)
+		}
+	}
+	e.loads = t.NodeLoads()
+	heaviest := int16(-1)
+	for n := range e.loads {
+		if heaviest < 0 || e.loads[n] > e.loads[heaviest] {
+			heaviest = int16(n)
+		}
+	}
+	for i := range e.genes {
+		c := &e.genes[i]
+		if c.wall {
+			continue
+		}
+		end := e.genes[i+1].start
+		rows, writes := e.g.RowsIn(c.start, end), e.g.WritesIn(c.start, end)
+		node := c.node
+		if c.keep {
+			node = e.g.Home(e.g.Owner[c.start])
+		}
+		if rows > lim.MaxRows || rows < lim.MinRows || lim.MaxWritesPerS > 0 && writes > lim.MaxWritesPerS ||
+			float64(rows)+e.g.GrowthIn(c.start, end)*lim.HorizonS > float64(lim.MaxRows) || heaviest >= 0 && node == heaviest {
+			e.bad = append(e.bad, c.start)
+		}
+	}
+}
+
+// edit makes one change.
+func (e *editor) edit() {
+	i := e.pick()
+	if i < 0 {
+		return
+	}
+	kinds := 7
+	if len(e.loads) > 0 {
+		kinds = 10
+	}
+	switch k := e.rng.Intn(kinds); k {
+	case 0, 1:
+		e.shift(i)
+	case 2:
+		e.join(i)
+	case 3, 4:
+		e.cut(i)
+	case 5:
+		e.genes[i].fresh = !e.genes[i].fresh
+	case 6:
+		e.even(i)
+	default:
+		e.relocate(i, k == 9)
+	}
+}
+
+// pick returns the index of a range, in half of the cases a bad one.
+func (e *editor) pick() int {
+	if len(e.bad) > 0 && e.rng.Intn(2) == 0 {
+		start := e.bad[e.rng.Intn(len(e.bad))]
+		i := sort.Search(len(e.genes), func(i int) bool { return e.genes[i].start >= start })
+		if i < len(e.genes) && e.genes[i].start == start && !e.genes[i].wall {
+			return i
+		}
+	}
+	for range 8 {
+		if i := e.rng.Intn(len(e.genes)); !e.genes[i].wall {
+			return i
+		}
+	}
+	return -1
+}
+
+// loose says whether the cut at which gene i starts may move or go.
+func (e *editor) loose(i int) bool {
+	if i == 0 || e.genes[i].wall || e.genes[i-1].wall {
+		return false
+	}
+	p := e.g.Owner[e.genes[i].start]
+	return !e.g.Pinned(p) || e.g.First[p] != e.genes[i].start
+}
+
+// shift moves a cut, mostly a little, else anywhere between its neighbours.
+func (e *editor) shift(i int) {
+	if !e.loose(i) {
+		return
+	}
+	low, high := e.genes[i-1].start+1, e.genes[i+1].start-1
+	at := e.genes[i].start
+	if e.rng.Intn(4) > 0 {
+		reach := int32(1 + e.rng.Intn(4))
+		low, high = max(low, at-reach), min(high, at+reach)
+	}
+	if low < high {
+		e.genes[i].start = low + e.rng.Int31n(high-low+1)
+	}
+}
+
+// join lets gene i go on to where the next ends.
+func (e *editor) join(i int) {
+	if e.loose(i + 1) {
+		e.genes = append(e.genes[:i+1], e.genes[i+2:]...)
+	}
+}
+
+// cut divides gene i: anywhere, or in equal parts of rows.
+func (e *editor) cut(i int) {
+	start, end := e.genes[i].start, e.genes[i+1].start
+	if end-start < 2 {
+		return
+	}
+	at := start + 1 + e.rng.Int31n(end-start-1)
+	if parts := e.rng.Intn(4); parts > 0 {
+		at = e.fraction(start, end, 1, int64(parts)+1)
+	}
+	second := e.genes[i]
+	second.start = at
+	if len(e.loads) > 0 {
+		second.node = e.lightest()
+	}
+	e.genes = append(e.genes, gene{})
+	copy(e.genes[i+2:], e.genes[i+1:])
+	e.genes[i+1] = second
+	if e.rng.Intn(2) == 0 {
+		e.genes[i].node, e.genes[i+1].node = e.genes[i+1].node, e.genes[i].node
+	}
+}
+
+// fraction returns the cut in (start, end) below which lie a of b parts of the
+// rows, as nearly as there is one.
+func (e *editor) fraction(start, end int32, a, b int64) int32 {
+	rows := e.g.RowsIn(start, end)
+	want := rows/b*a + rows%b*a/b
+	n := sort.Search(int(end-start), func(n int) bool { return e.g.RowsIn(start, start+int32(n)) >= want })
+	return min(max(start+int32(n), start+1), end-1)
+}
+
+// even moves the cut between gene i and the one before it to the middle of both.
+func (e *editor) even(i int) {
+	if !e.loose(i) {
+		return
+	}
+	low, high := e.genes[i-1].start, e.genes[i+1].start
+	if high-low > 2 {
+		e.genes[i].start = e.fraction(low, high, 1, 2)
+	}
+}
+
+// relocate gives gene i a fresh id on another node: the lightest of two, or any.
+func (e *editor) relocate(i int, blind bool) {
+	e.genes[i].fresh = true
+	to := int16(e.rng.Intn(len(e.loads)))
+	if !blind {
+		to = e.lightest()
+	}
+	e.genes[i].node = to
+}
+
+// lightest returns the lighter of some nodes drawn at random: always the lightest
+// would send everything to one place.
+func (e *editor) lightest() int16 {
+	best := e.rng.Intn(len(e.loads))
+	for range 2 {
+		if n := e.rng.Intn(len(e.loads)); e.loads[n] < e.loads[best] {
+			best = n
+		}
+	}
+	return int16(best)
+}
