@@ -34,6 +34,7 @@ var stores = map[string]func(t *testing.T) store.Store{
 type server struct {
 	t       *testing.T
 	url     string
+	stop    func() // ends the server once all requests have ended
 	buckets *listing.Client
 }
 
@@ -43,7 +44,7 @@ func serve(t *testing.T, b s3api.Buckets, o s3api.Options) *server {
 	require.NoError(t, err)
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
-	return &server{t: t, url: srv.URL}
+	return &server{t: t, url: srv.URL, stop: srv.Close}
 }
 
 func serveStore(t *testing.T, s store.Store) *server {
