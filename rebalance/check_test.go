@@ -62,7 +62,7 @@ func TestCheckFinds(t *testing.T) {
 		"no id":          {func(p *rebalance.Plan) { p.Ranges[1].ID = "" }, `partitions[1].id: is empty`},
 		"id twice":       {func(p *rebalance.Plan) { p.Ranges[2].ID = "new-2" }, `partitions[2].id: "new-2" is the id of another range too`},
 		"kept twice":     {func(p *rebalance.Plan) { p.Ranges[1].ID = "p1" }, `partitions[1].id: "p1" is kept by partitions[0] already: an old id keeps one contiguous part`},
-		"receives above": {func(p *rebalance.Plan) { p.Ranges[2].Start = "i"; p.Ranges[1].ID = "p2" }, `partitions[1].id: "p2" receives keys: it held ["f", "h") and would hold ["e", "i")`},
+		"receives above": {func(p *rebalance.Plan) { p.Ranges[1].Start = "f"; p.Ranges[2].Start = "i"; p.Ranges[1].ID = "p2" }, `partitions[1].id: "p2" receives keys: it held ["f", "h") and would hold ["f", "i")`},
 		"receives below": {func(p *rebalance.Plan) { p.Ranges[2].Start = "f" }, `partitions[2].id: "p3" receives keys: it held ["h", "m") and would hold ["f", "m")`},
 		"move missing":   {func(p *rebalance.Plan) { p.Moves = p.Moves[:1] }, `moves: are 1, must be 2: one for each part of an old range that changes its partition`},
 		"move wrong":     {func(p *rebalance.Plan) { p.Moves[1].End = "i" }, `moves[1]: is {From:p2 To:new-2 Start:f End:i Rows:5 Reason:: }, must be {From:p2 To:new-2 Start:f End:h Rows:5 Reason:: }`},
@@ -119,6 +119,11 @@ func TestScoreTerms(t *testing.T) {
 		l, limits := plannertest.Small(r, 12)
 		plannertest.Nodes(r, l, 1+r.IntN(3))
 		limits.MaxWritesPerS = 20
+		for i := range l.Partitions {
+			if r.IntN(4) == 0 {
+				l.Partitions[i].Node = "" // nobody knows: each node carries a part
+			}
+		}
 		o := rebalance.Objective{Kind: rebalance.Full, Weights: rebalance.DefaultWeights}
 		g := rebalance.NewGrid(l, limits)
 		d, err := exact.Solve(context.Background(), g)
@@ -145,8 +150,15 @@ func TestScoreTerms(t *testing.T) {
 		target := float64(max(limits.TargetRows, 1))
 		for i, r := range p.Ranges {
 			writes, growth := plannertest.Rates(l, p, i)
-			loads[r.Node] += writes
 			sum += writes
+			if r.Node != "" {
+				loads[r.Node] += writes
+			}
+			for _, n := range l.Nodes {
+				if r.Node == "" {
+					loads[n.Name] += writes / float64(len(l.Nodes))
+				}
+			}
 			spread += float64((r.Rows-limits.TargetRows)*(r.Rows-limits.TargetRows)) / target
 			forecast += max(0, float64(r.Rows)+growth*limits.HorizonS-float64(limits.MaxRows))
 			load += max(0, writes/limits.MaxWritesPerS-1) * float64(limits.TargetRows)

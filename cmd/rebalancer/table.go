@@ -28,7 +28,7 @@ func printPlan(out io.Writer, l *rebalance.Layout, limits rebalance.Limits, p *r
 		commas(limits.MaxRows), commas(limits.MinRows), commas(limits.TargetRows))
 	w.printf("Planned by %s for the %s objective", p.Planner, s.Kind)
 	if p.Seed != nil && p.Generations != nil {
-		w.printf("; to repeat it: --planner genetic --seed %d --generations %d", *p.Seed, *p.Generations)
+		w.printf("; to repeat it: --planner genetic --seed=%d --generations=%d", *p.Seed, *p.Generations)
 	}
 	w.printf("\n\n")
 

@@ -16,13 +16,13 @@ var rowsOnly = rebalance.Objective{Kind: rebalance.Rows}
 
 // The oracle tries every set of cuts with every choice of what keeps its id.
 func TestEqualsBruteForce(t *testing.T) {
-	cases := 6000
+	cases := 4000
 	if testing.Short() {
 		cases = 1000
 	}
 	for seed := range uint64(cases) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		l, limits := plannertest.Small(r, 10)
+		l, limits := plannertest.Small(r, 9)
 		require.Empty(t, rebalance.Validate(l, limits), "seed %d", seed)
 		p, err := exact.Planner{}.Plan(context.Background(), l, limits, rowsOnly)
 		require.NoError(t, err)
@@ -38,21 +38,14 @@ func TestEqualsBruteForce(t *testing.T) {
 	}
 }
 
-// Rows say nothing about ranges without any: those stay as they are, although it
-// would cost no rows to move them.
+// What has no rows can move for nothing, and so should not.
 func TestLeavesEmptyRangesAlone(t *testing.T) {
+	quanta := func(k rebalance.Key) []rebalance.Quantum { return []rebalance.Quantum{{Key: k, Rows: 90}} }
 	l := &rebalance.Layout{Partitions: []rebalance.Partition{
-		{ID: "a"}, {ID: "b", Start: "b", Quanta: []rebalance.Quantum{{Key: "c", Rows: 90}}},
-		{ID: "d", Start: "d", Quanta: []rebalance.Quantum{{Key: "e"}}}, {ID: "f", Start: "f", Pinned: true}, {ID: "g", Start: "g", Pinned: true},
+		{ID: "a"}, {ID: "b", Start: "b", Quanta: quanta("c")}, {ID: "d", Start: "d", Quanta: []rebalance.Quantum{{Key: "e"}}},
+		{ID: "f", Start: "f", Quanta: quanta("g")}, {ID: "h", Start: "h", Pinned: true}, {ID: "i", Start: "i", Pinned: true},
 	}}
-	p, err := exact.Planner{}.Plan(context.Background(), l, rebalance.Limits{MaxRows: 100, MinRows: 10, TargetRows: 60}, rowsOnly)
-	require.NoError(t, err)
-	require.Len(t, p.Ranges, 3, "nothing but pins keeps a range under the minimum apart")
-	require.Equal(t, []string{"f", "g"}, []string{p.Ranges[1].ID, p.Ranges[2].ID})
-	for i := range l.Partitions {
-		l.Partitions[i].Pinned = true
-	}
-	p, err = exact.Planner{}.Plan(context.Background(), l, rebalance.Limits{MaxRows: 100, MinRows: 10, TargetRows: 60}, rowsOnly)
+	p, err := exact.Planner{}.Plan(context.Background(), l, rebalance.Limits{MaxRows: 100, TargetRows: 60}, rowsOnly)
 	require.NoError(t, err)
 	require.Empty(t, p.Moves)
 }
