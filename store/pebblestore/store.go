@@ -32,6 +32,7 @@ type Store struct {
 
 	locks    locks
 	removals removals
+	newest   newest
 	rowBytes atomic.Int64 // what rows of late slices measured, to size the next arena
 
 	// gate is held shared by each call under way, and taken by Close.
