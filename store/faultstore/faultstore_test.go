@@ -27,17 +27,21 @@ func TestConformanceWithoutFaults(t *testing.T) {
 }
 
 // Short pages, delays and repeated writes are within the contract's letter.
+func unnoticeable(seed uint64) faultstore.Options {
+	return faultstore.Options{
+		Seed:  seed,
+		Rates: faultstore.Rates{Repeat: 0.3, Delay: 0.2, Short: 0.3},
+		Sleep: func(ctx context.Context, _ time.Duration) error {
+			runtime.Gosched()
+			return ctx.Err()
+		},
+	}
+}
+
 func TestConformanceWithFaultsThatNobodyMayNotice(t *testing.T) {
 	var all []*faultstore.Faults
 	storetest.RunWith(t, func(*testing.T) store.Store {
-		s, f := faultstore.New(twoCentres{memstore.New()}, faultstore.Options{
-			Seed:  uint64(len(all)),
-			Rates: faultstore.Rates{Repeat: 0.3, Delay: 0.2, Short: 0.3},
-			Sleep: func(ctx context.Context, _ time.Duration) error {
-				runtime.Gosched()
-				return ctx.Err()
-			},
-		})
+		s, f := faultstore.New(memstore.New(), unnoticeable(uint64(len(all))))
 		all = append(all, f)
 		return s
 	}, storetest.Options{ShortPages: true})
@@ -47,6 +51,13 @@ func TestConformanceWithFaultsThatNobodyMayNotice(t *testing.T) {
 	require.Positive(t, c.Delayed)
 	require.Positive(t, c.Short)
 	require.Zero(t, c.Refused+c.Lost)
+}
+
+func TestConformanceInTwoCentres(t *testing.T) {
+	storetest.RunWith(t, func(*testing.T) store.Store {
+		s, _ := faultstore.New(twoCentres{memstore.New()}, unnoticeable(1))
+		return s
+	}, storetest.Options{ShortPages: true, Slow: true})
 }
 
 // bare hides the optional powers of a store.
