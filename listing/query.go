@@ -183,6 +183,9 @@ func (s *span) within(rg *partmap.Range) store.Bounds {
 
 // passed reports whether a key lies before the span's near end: it was passed.
 func (s *span) passed(key []byte) bool {
+	if s.done {
+		return true
+	}
 	if s.reverse {
 		return len(s.hi) > 0 && bytes.Compare(key, s.hi) >= 0
 	}

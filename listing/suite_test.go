@@ -2,12 +2,14 @@ package listing_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/listtest"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/faultstore"
 	"github.com/evenkeel/evenkeel/store/memstore"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
@@ -30,5 +32,18 @@ func TestOverPebble(t *testing.T) {
 		s, err := pebblestore.Open(t.TempDir(), pebblestore.Options{NoSync: true})
 		require.NoError(t, err)
 		return embedded(t, s, clock)
-	}, listtest.Options{Steps: 1500})
+	}, listtest.Options{Steps: 800, Rounds: 15})
+}
+
+func TestOverFaults(t *testing.T) {
+	listtest.Run(t, func(t *testing.T, clock *listtest.Clock) *listtest.Env {
+		s, faults := faultstore.New(memstore.New(), faultstore.Options{
+			Seed:  uint64(time.Now().UnixNano()),
+			Rates: faultstore.Rates{Refuse: 0.01, Lose: 0.02, Late: 0.02, Repeat: 0.05, Short: 0.2},
+		})
+		faults.Enable(false)
+		e := embedded(t, s, clock)
+		e.Faults = faults.Enable
+		return e
+	}, listtest.Options{Steps: 1500, Rounds: 10})
 }

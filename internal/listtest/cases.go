@@ -443,6 +443,3 @@ func buckets(t *testing.T, e *Env, r *rand.Rand, o Options) {
 		require.Equal(t, some, list("b", "b3"))
 	}
 }
-
-func bucketRaces(t *testing.T, e *Env, r *rand.Rand, o Options)    {}
-func movesUnderLoad(t *testing.T, e *Env, r *rand.Rand, o Options) {}

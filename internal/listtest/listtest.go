@@ -34,7 +34,7 @@ type Env struct {
 
 // Options scale a run.
 type Options struct {
-	// Steps of the model test; 0: 6,000.
+	// Steps of the model test; 0: 2,500.
 	Steps int
 	// Keys of the model test's universe; 0: 300.
 	Keys int
@@ -47,7 +47,7 @@ type Options struct {
 // Run runs the whole suite; open makes an Env over an empty store, whose client
 // takes its timestamps from the clock.
 func Run(t *testing.T, open func(t *testing.T, clock *Clock) *Env, o Options) {
-	o.Steps, o.Keys = or(o.Steps, 6000), or(o.Keys, 300)
+	o.Steps, o.Keys = or(o.Steps, 2500), or(o.Keys, 300)
 	o.Ranges, o.Rounds = or(o.Ranges, 2000), or(o.Rounds, 30)
 	for _, test := range []struct {
 		name string

@@ -2,6 +2,7 @@ package listtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -116,6 +117,9 @@ func (m *mover) begin(ctx context.Context, cut func() []byte) (bool, error) {
 	}
 	x := &move{}
 	root, err = m.swap(ctx, func(e *partmap.Edit) (err error) { x.batch, err = e.Begin(mv); return err })
+	if errors.Is(err, store.InvalidArgument) {
+		return false, nil // a partition of it takes part in another move
+	}
 	if err != nil {
 		return false, fmt.Errorf("begin a move: %w", err)
 	}

@@ -24,7 +24,6 @@ type oracle struct {
 func newOracle() *oracle { return &oracle{keys: map[string]state{}} }
 
 func (o *oracle) put(key, value string, ts store.Timestamp) { o.keys[key] = state{true, value, ts} }
-func (o *oracle) delete(key string, ts store.Timestamp)     { o.keys[key] = state{ts: ts} }
 
 // sorted returns the live keys in order.
 func (o *oracle) sorted() []string {
