@@ -50,7 +50,11 @@ type world struct {
 }
 
 func newWorld(t *testing.T, rng *rand.Rand, cuts int) *world {
-	w := &world{t: t, rng: rng, style: anyStyle(rng), fill: smallFill(rng), blobs: blobs{}}
+	return newWorldOf(t, rng, cuts, anyStyle(rng), smallFill(rng))
+}
+
+func newWorldOf(t *testing.T, rng *rand.Rand, cuts int, style keyMaker, f fill) *world {
+	w := &world{t: t, rng: rng, style: style, fill: f, blobs: blobs{}}
 	w.model = someEntries(rng, someKeys(rng, w.style, cuts))
 	c, err := newMap(testBucket, 3, slices.Clone(w.model), stampOf(rng), w.fill)
 	require.NoError(t, err)
@@ -169,8 +173,12 @@ func (w *world) replaceSome() {
 func TestI1Tiling(t *testing.T) {
 	rng := random(t)
 	highest := uint8(0)
-	for range 20 {
+	for i := range 20 {
 		w := newWorld(t, rng, []int{1, 10, 100, 600}[rng.IntN(4)])
+		if i == 0 {
+			w = newWorldOf(t, rng, 600, keyStyles["decimal"], fill{entries: 4, children: 4, keys: 4000, root: 300})
+			highest = w.root.Height
+		}
 		w.check()
 		for range 30 {
 			w.replaceSome()

@@ -109,10 +109,8 @@ func TestValidateReportsEverything(t *testing.T) {
 // TestValidateReadsNodes spoils each node of a deep map in each way.
 func TestValidateReadsNodes(t *testing.T) {
 	rng := random(t)
-	var w *world
-	for w == nil || w.root.Height < 2 {
-		w = newWorld(t, rng, 600)
-	}
+	w := newWorldOf(t, rng, 600, keyStyles["decimal"], fill{entries: 8, children: 6, keys: 4000, root: 400})
+	require.GreaterOrEqual(t, w.root.Height, uint8(2))
 	ids, _ := w.blobs.reachable(t, w.root)
 	var all []store.NodeID
 	for id := range ids {

@@ -186,9 +186,8 @@ func (c *Client) readRoot(ctx context.Context, id store.BucketID) (*partmap.Root
 // Find returns the range that contains key. It does not allocate where the nodes
 // on its way are in memory. It fails with ErrStale where the lease's map has been
 // collected, and with Corrupt, naming the node, where it is damaged.
-func (c *Client) Find(ctx context.Context, l *Lease, key []byte) (partmap.Range, error) {
-	r, err := l.epoch.find(ctx, &c.nodes, key, false)
-	if err != nil {
+func (c *Client) Find(ctx context.Context, l *Lease, key []byte) (r partmap.Range, err error) {
+	if err = l.epoch.find(ctx, &c.nodes, key, false, &r); err != nil {
 		err = c.explain(ctx, l.epoch.root, err)
 	}
 	return r, err
@@ -197,9 +196,8 @@ func (c *Client) Find(ctx context.Context, l *Lease, key []byte) (partmap.Range,
 // FindBefore returns the range that contains the highest keys below key, for
 // reverse listings; the empty key stands for plus infinity. Otherwise it is like
 // Find.
-func (c *Client) FindBefore(ctx context.Context, l *Lease, key []byte) (partmap.Range, error) {
-	r, err := l.epoch.find(ctx, &c.nodes, key, true)
-	if err != nil {
+func (c *Client) FindBefore(ctx context.Context, l *Lease, key []byte) (r partmap.Range, err error) {
+	if err = l.epoch.find(ctx, &c.nodes, key, true, &r); err != nil {
 		err = c.explain(ctx, l.epoch.root, err)
 	}
 	return r, err
@@ -227,8 +225,8 @@ func (c *Client) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.
 	return func(yield func(partmap.Range, error) bool) {
 		v := newView(r)
 		for {
-			next, err := v.find(ctx, &c.nodes, from, false)
-			if err != nil {
+			var next partmap.Range
+			if err := v.find(ctx, &c.nodes, from, false, &next); err != nil {
 				yield(partmap.Range{}, c.explain(ctx, r, err))
 				return
 			}
