@@ -185,37 +185,52 @@ func (t *Tally) CopyFrom(from *Tally) {
 // that of its partition, whatever the piece says.
 func (t *Tally) Add(start, end int32, keep bool, node int16) {
 	g, lim := t.grid, &t.grid.Limits
+	t.squares = t.squares.Add(plannermath.Square(g.RowsIn(start, end) - lim.TargetRows))
+	t.count(start, end, keep, node, 1)
+}
+
+// Remove takes one range back that was added. Sums of fractions may be off by
+// their rounding afterwards.
+func (t *Tally) Remove(start, end int32, keep bool, node int16) {
+	g, lim := t.grid, &t.grid.Limits
+	t.squares = t.squares.Sub(plannermath.Square(g.RowsIn(start, end) - lim.TargetRows))
+	t.count(start, end, keep, node, -1)
+}
+
+// count adds so many times one range, except for its squares.
+func (t *Tally) count(start, end int32, keep bool, node int16, times int) {
+	g, lim := t.grid, &t.grid.Limits
 	rows := g.RowsIn(start, end)
 	writes := g.WritesIn(start, end)
 	owner := g.Owner[start]
-	t.ranges++
+	f := float64(times)
+	t.ranges += times
 	if rows > lim.MaxRows {
 		if g.Divisible(start, end) {
-			t.over++
+			t.over += times
 		} else {
-			t.undividable++
+			t.undividable += times
 		}
 	}
 	if rows < lim.MinRows && !(keep && g.Pinned(owner)) {
-		t.under++
+		t.under += times
 	}
 	if keep {
 		node = g.home[owner]
 	} else {
-		t.moved += rows
-		t.moves += int(g.Owner[end-1]-owner) + 1
+		t.moved += int64(times) * rows
+		t.moves += times * (int(g.Owner[end-1]-owner) + 1)
 	}
-	away := rows - lim.TargetRows
-	t.squares = t.squares.Add(plannermath.Square(away))
-	t.spread += float64(away) / float64(max(lim.TargetRows, 1)) * float64(away)
-	t.forecast += max(0, float64(rows-lim.MaxRows)+g.GrowthIn(start, end)*lim.HorizonS)
+	away := float64(rows - lim.TargetRows)
+	t.spread += f * (away / float64(max(lim.TargetRows, 1)) * away)
+	t.forecast += f * max(0, float64(rows-lim.MaxRows)+g.GrowthIn(start, end)*lim.HorizonS)
 	if lim.MaxWritesPerS > 0 && writes > lim.MaxWritesPerS {
-		t.load += (writes/lim.MaxWritesPerS - 1) * float64(lim.TargetRows)
+		t.load += f * (writes/lim.MaxWritesPerS - 1) * float64(lim.TargetRows)
 	}
 	if node >= 0 {
-		t.nodes[node] += writes
+		t.nodes[node] += f * writes
 	} else {
-		t.lost += writes
+		t.lost += f * writes
 	}
 }
 

@@ -2,6 +2,7 @@ package genetic
 
 import (
 	"math/rand"
+	"slices"
 	"sort"
 )
 
@@ -31,7 +32,7 @@ func (e *editor) done() []gene {
 }
 
 // look finds the ranges that break a limit, now or at the horizon, or lie on the
-// most loaded node.
+// most loaded node. It leaves the tally of all ranges in e.tally.
 func (e *editor) look() {
 	lim := &e.g.Limits
 	t := e.tally
@@ -66,12 +67,79 @@ func (e *editor) look() {
 	}
 }
 
-// edit makes one change.
-func (e *editor) edit() {
-	i := e.pick()
-	if i < 0 {
-		return
+// wander makes a few changes, for better or worse.
+func (e *editor) wander() {
+	for {
+		if i := e.pick(); i >= 0 {
+			e.edit(i)
+		}
+		// Mostly one edit: after many, the bad one hides the good ones.
+		if e.rng.Intn(5) < 3 {
+			return
+		}
 	}
+}
+
+// climb tries so many changes and keeps those that are for the better. What a
+// change is worth is found out around the change alone, so that thousands of them
+// cost no more than judging the whole once: without it a large genome would need
+// as many generations as it has ranges.
+func (e *editor) climb(tries int) {
+	part := editor{search: e.search, rng: e.rng, loads: e.loads}
+	for range tries {
+		i := e.pick()
+		if i < 0 {
+			return
+		}
+		low, high := e.around(i)
+		part.genes = append(append(part.genes[:0], e.genes[low:high]...), gene{start: e.genes[high].start, wall: true})
+		part.edit(i - low)
+		if e.rng.Intn(4) == 0 { // some changes only pay together
+			part.edit(min(i-low, len(part.genes)-2))
+		}
+		part.done()
+
+		e.saved.CopyFrom(e.tally)
+		over, under, cost := e.count(e.tally)
+		for k := low; k < high; k++ {
+			c := &e.genes[k]
+			e.tally.Remove(c.start, e.genes[k+1].start, c.keep, c.node)
+		}
+		for k := range part.genes[:len(part.genes)-1] {
+			c := &part.genes[k]
+			e.tally.Add(c.start, part.genes[k+1].start, c.keep, c.node)
+		}
+		over2, under2, cost2 := e.count(e.tally)
+		if over2 < over || over2 == over && (under2 < under || under2 == under && cost2 < cost) {
+			e.genes = slices.Replace(e.genes, low, high, part.genes[:len(part.genes)-1]...)
+		} else {
+			e.tally.CopyFrom(e.saved)
+		}
+	}
+}
+
+// around returns the genes around i that settle among themselves: all that start
+// in the partitions in which i and its neighbours start.
+func (e *editor) around(i int) (low, high int) {
+	low, high = i, i+1
+	if low > 0 && !e.genes[low-1].wall {
+		low--
+	}
+	if !e.genes[high].wall {
+		high++
+	}
+	owner := func(k int) int32 { return e.g.Owner[e.genes[k].start] }
+	for low > 0 && !e.genes[low-1].wall && owner(low-1) == owner(low) {
+		low--
+	}
+	for !e.genes[high].wall && owner(high) == owner(high-1) {
+		high++
+	}
+	return low, high
+}
+
+// edit makes one change to gene i or at the cuts beside it.
+func (e *editor) edit(i int) {
 	kinds := 7
 	if len(e.loads) > 0 {
 		kinds = 10

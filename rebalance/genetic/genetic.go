@@ -55,6 +55,8 @@ const (
 	contest    = 3
 	mutate     = 0.9
 	cross      = 0.5
+	climbs     = 20 // the changes that a climb tries, and one more
+	climbShare = 2  // for so many genes
 )
 
 // Planner is the genetic planner.
@@ -89,6 +91,7 @@ type search struct {
 	genes  [][]gene          // the same in the zones
 	base   *rebalance.Tally  // everything outside the zones
 	tally  *rebalance.Tally
+	saved  *rebalance.Tally
 	frozen []bool // partition -> outside the zones
 	scale  float64
 
@@ -103,7 +106,7 @@ type search struct {
 }
 
 func newSearch(ctx context.Context, g *rebalance.Grid, o rebalance.Objective, options Options) (*search, error) {
-	s := &search{g: g, o: o, options: options, base: rebalance.NewTally(g), tally: rebalance.NewTally(g), bestFitness: math.Inf(1)}
+	s := &search{g: g, o: o, options: options, base: rebalance.NewTally(g), tally: rebalance.NewTally(g), saved: rebalance.NewTally(g), bestFitness: math.Inf(1)}
 	if s.options.Patience == 0 {
 		s.options.Patience = DefaultPatience
 	}
@@ -209,6 +212,16 @@ func (s *search) cost(score rebalance.Score) float64 {
 // after rows moved, as nearly as one number can say so.
 const rangeRows = 0.01
 
+// count returns what the objective makes of a tally, as three numbers of which
+// the first that differs decides.
+func (s *search) count(t *rebalance.Tally) (over, under int, cost float64) {
+	if s.o.Kind == rebalance.Full {
+		return t.Counts(s.o.Weights)
+	}
+	score := t.Score(s.o)
+	return score.OverMax, score.UnderMin, s.cost(score)
+}
+
 // overMax is worth more ranges under the minimum than there can be.
 const overMax = 1e7
 
@@ -222,14 +235,7 @@ func (s *search) fitness(genes []gene) float64 {
 			t.Add(genes[i].start, genes[i+1].start, genes[i].keep, genes[i].node)
 		}
 	}
-	var over, under int
-	var cost float64
-	if s.o.Kind == rebalance.Full {
-		over, under, cost = t.Counts(s.o.Weights)
-	} else {
-		score := t.Score(s.o)
-		over, under, cost = score.OverMax, score.UnderMin, s.cost(score)
-	}
+	over, under, cost := s.count(t)
 	cost /= s.scale
 	return overMax*float64(over) + float64(under) + cost/(1+cost)
 }

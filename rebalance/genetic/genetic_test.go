@@ -39,7 +39,7 @@ func TestBeatsItsSeeds(t *testing.T) {
 			l, limits := k.Make(rand.New(rand.NewPCG(seed, 1)))
 			require.Empty(t, rebalance.Validate(l, limits))
 			g := rebalance.NewGrid(l, limits)
-			got := plan(t, planner(genetic.Options{Seed: int64(seed), Generations: 100}), l, limits, full)
+			got := plan(t, planner(genetic.Options{Seed: int64(seed), Generations: 30}), l, limits, full)
 			for name, other := range map[string]rebalance.Score{
 				"today":  g.Score(g.Today(), full),
 				"greedy": plan(t, greedy.Planner{}, l, limits, full).Score,

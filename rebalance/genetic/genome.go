@@ -36,13 +36,10 @@ func (g *genome) Mutate(rng *rand.Rand) {
 	defer g.s.contain(func() { g.genes = before })
 	e := editor{search: g.s, rng: rng, genes: append(make([]gene, 0, len(before)+4), before...)}
 	e.look()
-	for {
-		e.edit()
-		// Mostly one edit: after many, the bad one hides the good ones. In a large
-		// genome more, or it would take forever.
-		if rng.Float64()*(1+float64(len(before))/200) < 0.6 || rng.Intn(50) == 0 {
-			break
-		}
+	if rng.Intn(2) == 0 {
+		e.wander()
+	} else {
+		e.climb(climbs + len(before)/climbShare)
 	}
 	g.genes = e.done()
 }

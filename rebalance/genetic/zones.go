@@ -89,32 +89,8 @@ func (s *search) encode(d rebalance.Draft) []gene {
 	if !genes[len(genes)-1].wall {
 		genes = append(genes, gene{start: int32(s.g.N), wall: true})
 	}
-	s.relent(genes)
 	s.settle(genes)
 	return genes
-}
-
-// relent lets smaller siblings of a kept range take its id over, once a cut moves
-// and makes them larger.
-func (s *search) relent(genes []gene) {
-	for i := 0; i < len(genes)-1; {
-		end := s.sameOwner(genes, i)
-		kept, rows := false, int64(0)
-		for _, j := range [2]bool{true, false} {
-			for k := i; k < end; k++ {
-				if genes[k].wall || !s.inside(genes, k) {
-					continue
-				}
-				size := s.g.RowsIn(genes[k].start, genes[k+1].start)
-				if j && !genes[k].fresh {
-					kept, rows = true, size
-				} else if !j && kept && size < rows {
-					genes[k].fresh = false
-				}
-			}
-		}
-		i = end
-	}
 }
 
 // sameOwner returns the index after the genes that start in the partition in
