@@ -58,6 +58,23 @@ Exit codes: 0 ended by a signal; 1 failed (an address is taken, requests had to 
 off); 2 bad flags or configuration; 3 the data directory can't be used.`
 }
 
+// Validate refuses limits that make no sense, before anything is opened.
+func (s *serveCmd) Validate() error {
+	for name, v := range map[string]int64{
+		"max-body-bytes": s.MaxBodyBytes, "max-requests": int64(s.MaxRequests), "max-header-bytes": int64(s.MaxHeaderBytes),
+		"request-timeout": int64(s.RequestTimeout), "idle-timeout": int64(s.IdleTimeout), "shutdown-timeout": int64(s.ShutdownTimeout),
+		"cache-mib": s.CacheMiB, "map-cache-mib": s.MapCacheMiB, "tombstone-grace": int64(s.TombstoneGrace),
+	} {
+		if v <= 0 {
+			return fmt.Errorf("--%s must be above zero", name)
+		}
+	}
+	if s.MaxBodyBytes > maxValueBytes/2 {
+		return fmt.Errorf("--max-body-bytes is at most %d: values are metadata here", maxValueBytes/2)
+	}
+	return nil
+}
+
 const (
 	headerTimeout = 10 * time.Second
 	bodyTimeout   = time.Minute
