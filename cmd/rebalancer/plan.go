@@ -24,7 +24,7 @@ type planCmd struct {
 	Weight      map[string]float64 `placeholder:"TERM=W" mapsep:"," help:"Change the weight of a term of the full objective, like spread=2; may be repeated."`
 	Seed        int64              `default:"1" help:"Seed of the genetic planner. The same seed and generations make the same plan."`
 	Generations *int               `placeholder:"N" help:"Let the genetic planner evolve at most N generations, however long that takes."`
-	TimeLimit   *time.Duration     `placeholder:"2s" help:"Let the genetic planner begin no generation after this time: 2s unless --generations is given. The plan says how many generations there were."`
+	TimeLimit   *time.Duration     `placeholder:"2s" help:"Let the genetic planner begin no generation after planning for this long: 2s unless --generations is given. The plan says how many generations there were."`
 	Format      string             `default:"table" enum:"table,json" help:"How to print the plan: table or json."`
 	All         bool               `help:"Print all moves in the table, not only the first ${moves_shown}."`
 }
@@ -56,24 +56,26 @@ const (
 
 // Run plans and prints the plan.
 func (c *planCmd) Run(ctx context.Context, std stdio) error {
-	began := std.now()
 	objective := rebalance.Objective{Kind: rebalance.Kind(c.Objective), Weights: rebalance.DefaultWeights}
 	for term, w := range c.Weight {
 		if err := objective.Weights.Set(term, w); err != nil {
 			return usageError("--weight: %w", err)
 		}
 	}
-	options, err := c.search(began, std.now)
+	options, limit, err := c.search()
 	if err != nil {
 		return err
-	}
-	planner, err := auto.New(c.Planner, options)
-	if err != nil {
-		return usageError("--planner: %w", err)
 	}
 	l, limits, err := readLayout(c.Layout, std.in, maxLayoutBytes)
 	if err != nil {
 		return err
+	}
+	if began := std.now(); limit > 0 {
+		options.Stop = func() bool { return std.now().Sub(began) >= limit }
+	}
+	planner, err := auto.New(c.Planner, options)
+	if err != nil {
+		return usageError("--planner: %w", err)
 	}
 	p, err := planner.Plan(ctx, &l, limits, objective)
 	if errors.Is(err, context.Canceled) {
@@ -98,26 +100,23 @@ func (c *planCmd) Run(ctx context.Context, std stdio) error {
 	return errors.Join(err, w.Flush())
 }
 
-// search turns the flags into the options of the genetic planner.
-func (c *planCmd) search(began time.Time, now func() time.Time) (genetic.Options, error) {
-	o := genetic.Options{Seed: c.Seed, Generations: noGenerations}
-	limit := time.Duration(0)
+// search turns the flags into the options of the genetic planner and the time
+// that it has, 0 for any.
+func (c *planCmd) search() (o genetic.Options, limit time.Duration, err error) {
+	o = genetic.Options{Seed: c.Seed, Generations: noGenerations}
+	limit = defaultTimeLimit
 	if c.Generations != nil {
+		limit = 0
 		if o.Generations = *c.Generations; o.Generations < 0 || o.Generations > noGenerations {
-			return o, usageError("--generations must be between 0 and %d, is %d", noGenerations, o.Generations)
+			return o, 0, usageError("--generations must be between 0 and %d, is %d", noGenerations, o.Generations)
 		}
-	} else {
-		limit = defaultTimeLimit
 	}
 	if c.TimeLimit != nil {
 		if limit = *c.TimeLimit; limit <= 0 {
-			return o, usageError("--time-limit must be more than 0, is %s", limit)
+			return o, 0, usageError("--time-limit must be more than 0, is %s", limit)
 		}
 	}
-	if limit > 0 {
-		o.Stop = func() bool { return now().Sub(began) >= limit }
-	}
-	return o, nil
+	return o, limit, nil
 }
 
 // problemsShown are the most problems of a layout that are printed one by one.

@@ -149,8 +149,10 @@ func (e *editor) edit(i int) {
 		e.shift(i)
 	case 2:
 		e.join(i)
-	case 3, 4:
-		e.cut(i)
+	case 3:
+		e.cut(i, e.anywhere(i))
+	case 4:
+		e.divide(i)
 	case 5:
 		e.genes[i].fresh = !e.genes[i].fresh
 	case 6:
@@ -209,24 +211,42 @@ func (e *editor) join(i int) {
 	}
 }
 
-// cut divides gene i: anywhere, or in equal parts of rows.
-func (e *editor) cut(i int) {
+// anywhere returns any place to cut gene i, or its start if there is none.
+func (e *editor) anywhere(i int) int32 {
 	start, end := e.genes[i].start, e.genes[i+1].start
 	if end-start < 2 {
+		return start
+	}
+	return start + 1 + e.rng.Int31n(end-start-1)
+}
+
+// divide cuts gene i into two to four parts with about as many rows. Of three
+// parts none may be a step towards the others: where the minimum forbids to cut
+// either of two halves, only all at once will do.
+func (e *editor) divide(i int) {
+	start, end := e.genes[i].start, e.genes[i+1].start
+	parts := int64(2 + e.rng.Intn(3))
+	if int64(end-start) < parts {
 		return
 	}
-	at := start + 1 + e.rng.Int31n(end-start-1)
-	if parts := e.rng.Intn(4); parts > 0 {
-		at = e.fraction(start, end, 1, int64(parts)+1)
+	for a := parts - 1; a > 0; a-- {
+		if at := e.fraction(start, end, a, parts); at < e.genes[i+1].start {
+			e.cut(i, at)
+		}
+	}
+}
+
+// cut divides gene i at a place within it.
+func (e *editor) cut(i int, at int32) {
+	if at <= e.genes[i].start {
+		return
 	}
 	second := e.genes[i]
 	second.start = at
 	if len(e.loads) > 0 {
 		second.node = e.lightest()
 	}
-	e.genes = append(e.genes, gene{})
-	copy(e.genes[i+2:], e.genes[i+1:])
-	e.genes[i+1] = second
+	e.genes = slices.Insert(e.genes, i+1, second)
 	if e.rng.Intn(2) == 0 {
 		e.genes[i].node, e.genes[i+1].node = e.genes[i+1].node, e.genes[i].node
 	}

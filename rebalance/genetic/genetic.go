@@ -49,7 +49,7 @@ const (
 	// DefaultGenerations are more than most layouts need until patience ends.
 	DefaultGenerations = 2000
 	// DefaultPatience is how long the last gains take to come.
-	DefaultPatience = 150
+	DefaultPatience = 400
 
 	population = 24
 	contest    = 3
