@@ -238,6 +238,30 @@ func (c *Client) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.
 	}
 }
 
+// Usage is what a client holds in memory, about.
+type Usage struct {
+	Nodes, NodeBytes     int64 // decoded segments and index nodes
+	Buckets, BucketBytes int64 // decoded roots with their leases
+}
+
+// Usage tells what the client holds in memory at this moment.
+func (c *Client) Usage() (u Usage) {
+	u.Nodes, u.NodeBytes = c.nodes.cache.usage()
+	u.Buckets, u.BucketBytes = c.epochs.buckets.usage()
+	return u
+}
+
+// Edit begins a change of a root: with a fresh stamp, reading the nodes that it
+// needs from the store.
+func (c *Client) Edit(ctx context.Context, r *partmap.Root) *partmap.Edit {
+	return partmap.NewEdit(r, c.Stamp(), c.Reader(ctx, r.Bucket))
+}
+
+// Reader reads a bucket's nodes for the functions of partmap.
+func (c *Client) Reader(ctx context.Context, id store.BucketID) partmap.Reader {
+	return func(n store.NodeID) ([]byte, error) { return c.store.Node(ctx, id, n) }
+}
+
 // Stamp makes the stamp of a change: a fresh token, the time, fresh node ids.
 func (c *Client) Stamp() partmap.Stamp {
 	return partmap.Stamp{
