@@ -114,7 +114,7 @@ func content(t testing.TB, s *Store, p store.Partition) []store.Row {
 func TestModel(t *testing.T) {
 	r := seeded(t)
 	clock := newClock()
-	for range 60 {
+	for range 30 {
 		fs := vfs.NewCrashableMem()
 		s := openMem(t, fs, Options{Now: clock.read, ceilingStep: 1})
 		ps := []store.Partition{newPartition(), newPartition()}

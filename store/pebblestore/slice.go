@@ -2,7 +2,6 @@ package pebblestore
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"slices"
 
@@ -61,7 +60,9 @@ func (s *Store) slice(ctx context.Context, p store.Partition, b store.Bounds, o 
 		if err != nil {
 			return page, err
 		}
-		if len(v) >= rowHeader && v[0] == rowLive {
+		if r, ok := decodeStored(v); !ok {
+			return page, corruptRow(p, it.Key()[prefixBytes:])
+		} else if r.kind == rowLive {
 			if page.Rows == nil {
 				page.Rows = make([]store.Row, 0, min(o.Limit, 1024))
 				a.free = make([]byte, 0, s.expectedBytes(o.Limit))
@@ -69,16 +70,14 @@ func (s *Store) slice(ctx context.Context, p store.Partition, b store.Bounds, o 
 			n := len(page.Rows)
 			page.Rows = slices.Grow(page.Rows, 1)[:n+1]
 			row := &page.Rows[n]
-			row.Key, row.Value = a.keep(it.Key()[prefixBytes:], v[rowHeader:])
+			row.Key, row.Value = a.keep(it.Key()[prefixBytes:], r.cell)
 			if o.Timestamps {
-				row.Timestamp = store.Timestamp(binary.BigEndian.Uint64(v[1:]))
+				row.Timestamp = r.ts
 			}
 			if n+1 == o.Limit || a.used >= store.MaxPageBytes {
 				page.More = true
 				break
 			}
-		} else if r, ok := decodeStored(v); !ok || r.kind != rowTombstone {
-			return page, corruptRow(p, it.Key()[prefixBytes:])
 		}
 		if o.Reverse {
 			more = it.Prev()
