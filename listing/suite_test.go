@@ -47,3 +47,10 @@ func TestOverFaults(t *testing.T) {
 		return e
 	}, listtest.Options{Steps: 1500, Rounds: 10})
 }
+
+func TestLeasesThatEnd(t *testing.T) {
+	clock, hooked := &listtest.Clock{}, &listtest.Hooked{Store: memstore.New()}
+	e := embedded(t, hooked, clock)
+	e.Store = hooked.Store // the mover's calls are not hooked
+	listtest.RunLeases(t, e, hooked, listing.Fleeting(e.Client), listtest.Options{})
+}

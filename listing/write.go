@@ -55,14 +55,14 @@ func (b *Bucket) change(ctx context.Context, op string, key, value []byte) error
 		return b.c.remove(ctx, h, rg, key, ts)
 	}
 	row := store.Row{Key: key, Value: store.EntryCell(value), Timestamp: ts}
-	return b.c.write(ctx, h, rg, func(ctx context.Context, p store.Partition) error {
+	return b.c.write(ctx, h, rg, key, key, func(ctx context.Context, p store.Partition) error {
 		return b.c.rows.Put(ctx, p, row)
 	})
 }
 
 // remove deletes a key as its range's phase says: by a marker while it moves.
 func (c *Client) remove(ctx context.Context, h *hold, rg partmap.Range, key []byte, ts store.Timestamp) error {
-	return c.write(ctx, h, rg, func(ctx context.Context, p store.Partition) error {
+	return c.write(ctx, h, rg, key, key, func(ctx context.Context, p store.Partition) error {
 		if rg.Phase.Rules().Markers {
 			return c.rows.Put(ctx, p, store.Row{Key: key, Value: store.MarkerCell(), Timestamp: ts})
 		}
@@ -80,12 +80,12 @@ func (b *Bucket) deleteAt(ctx context.Context, key []byte, ts store.Timestamp) e
 	return b.c.remove(ctx, h, rg, key, ts)
 }
 
-// write does one write into the partition of rg that takes writes, and says
-// whether it counts (the protocol's rule of acknowledgement). A write of
+// write does one write of keys from first to last, all in rg, into the partition
+// that takes the writes of rg, and says whether it counts (the protocol's rule of acknowledgement). A write of
 // unknown outcome is tried again, the same with the same timestamp, as long as
 // the lease lasts; never in another partition, where it could undo a deletion
 // that was acknowledged in between.
-func (c *Client) write(ctx context.Context, h *hold, rg partmap.Range, f func(context.Context, store.Partition) error) error {
+func (c *Client) write(ctx context.Context, h *hold, rg partmap.Range, first, last []byte, f func(context.Context, store.Partition) error) error {
 	p := store.Partition{Bucket: h.Root().Bucket, ID: rg.WriteTo()}
 	attempt := func(ctx context.Context) error { return f(ctx, p) }
 	if err := ctx.Err(); err != nil {
@@ -104,7 +104,7 @@ func (c *Client) write(ctx context.Context, h *hold, rg partmap.Range, f func(co
 	case err == nil && h.Valid():
 		return nil
 	case err == nil:
-		return c.stillCounts(ctx, h, rg)
+		return c.stillCounts(ctx, h, rg, first, last)
 	case store.OutcomeUnknown(err):
 		return unknown(err)
 	}
@@ -130,22 +130,27 @@ func pause(ctx context.Context, i int) bool {
 }
 
 // stillCounts decides about a write whose lease ran out under it: it counts
-// only if the present map of the same bucket, open, has the range's keys in the
-// same partition and phase.
-func (c *Client) stillCounts(ctx context.Context, h *hold, was partmap.Range) error {
+// only if the present map of the same bucket, open, has all keys from first to
+// last in the same partition and phase. Their range may have been cut since.
+func (c *Client) stillCounts(ctx context.Context, h *hold, was partmap.Range, first, last []byte) error {
 	now, err := c.acquire(ctx, h.Root().Bucket)
 	if err != nil {
 		return unknown(err)
 	}
 	defer now.release()
-	rg, err := c.maps.Find(ctx, now.lease, was.Start)
-	if err != nil {
-		return unknown(err)
+	for key := first; ; {
+		rg, err := c.maps.Find(ctx, now.lease, key)
+		if err != nil {
+			return unknown(err)
+		}
+		if rg.WriteTo() != was.WriteTo() || rg.Phase != was.Phase {
+			return unknown(store.Errorf(store.Unavailable, "the range moved while its write was under way"))
+		}
+		if len(rg.End) == 0 || bytes.Compare(last, rg.End) < 0 {
+			return nil
+		}
+		key = rg.End
 	}
-	if rg.WriteTo() != was.WriteTo() || rg.Phase != was.Phase {
-		return unknown(store.Errorf(store.Unavailable, "the range moved while its write was under way"))
-	}
-	return nil
 }
 
 // One batch of PutBatch: within what Cassandra takes fast.
@@ -228,7 +233,7 @@ func (b *Bucket) putFirst(ctx context.Context, g *errgroup.Group, entries []Entr
 	mine := order[:n]
 	g.Go(func() error {
 		defer h.release()
-		err := b.c.write(ctx, h, rg, func(ctx context.Context, p store.Partition) error {
+		err := b.c.write(ctx, h, rg, rows[0].Key, rows[n-1].Key, func(ctx context.Context, p store.Partition) error {
 			return b.c.rows.Put(ctx, p, rows...)
 		})
 		for _, i := range mine {

@@ -27,9 +27,6 @@ type Env struct {
 	Clock *Clock
 	// Faults, if set, switches on or off that Client's store misbehaves.
 	Faults func(on bool)
-	// Between, if set, gets what may happen while an operation is under way;
-	// see Steps.
-	Between func(steps func())
 }
 
 // Options scale a run.
