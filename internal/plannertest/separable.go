@@ -59,3 +59,47 @@ func Separable(l *rebalance.Layout, limits rebalance.Limits, w rebalance.Weights
 	}
 	return best[g.N][0].under, best[g.N][0].cost
 }
+
+// BestFull returns the best score that any plan of a tiny layout has under the
+// full objective, nodes and all: every set of cuts, every choice of what keeps
+// its id, every node for every fresh id.
+func BestFull(l *rebalance.Layout, limits rebalance.Limits, o rebalance.Objective) rebalance.Score {
+	g := rebalance.NewGrid(l, limits)
+	nodes := max(1, len(l.Nodes))
+	var best rebalance.Score
+	found := false
+	var d rebalance.Draft
+	kept := make([]bool, len(l.Partitions))
+	var from func(start int32)
+	from = func(start int32) {
+		if int(start) == g.N {
+			if s := g.Score(d, o); !found || s.Better(&best) {
+				best, found = s, true
+			}
+			return
+		}
+		p := g.Owner[start]
+		for end := start + 1; int(end) <= g.N; end++ {
+			if end <= g.First[p+1] && !kept[p] {
+				kept[p] = true
+				d = append(d, rebalance.Piece{Start: start, Keep: true, Node: g.Home(p)})
+				from(end)
+				d = d[:len(d)-1]
+				kept[p] = false
+			}
+			for n := range nodes {
+				d = append(d, rebalance.Piece{Start: start, Node: int16(n)})
+				if len(l.Nodes) == 0 {
+					d[len(d)-1].Node = -1
+				}
+				from(end)
+				d = d[:len(d)-1]
+			}
+			if int(end) < g.N && g.Pinned(g.Owner[end]) && g.First[g.Owner[end]] == end {
+				break
+			}
+		}
+	}
+	from(0)
+	return best
+}

@@ -132,3 +132,25 @@ func TestEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.Less(t, asked, 10)
 }
+
+// On layouts that brute force can plan, nodes and all, the search nearly always
+// finds the very optimum, and never anything better.
+func TestNearBruteForce(t *testing.T) {
+	const cases = 80
+	found := 0
+	for seed := range uint64(cases) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		l, limits := plannertest.Small(r, 7)
+		plannertest.Nodes(r, l, 2)
+		limits.MaxWritesPerS = 25
+		best := plannertest.BestFull(l, limits, full)
+		got := plan(t, planner(genetic.Options{Seed: int64(seed), Generations: 60}), l, limits, full)
+		require.False(t, got.Score.Better(&best) && got.Score.Cost < best.Cost*(1-1e-9), "seed %d: %v is better than the best, %v", seed, got.Score, best)
+		require.Equal(t, best.UnderMin, got.Score.UnderMin, "seed %d", seed)
+		if got.Score.Cost <= best.Cost*(1+1e-9) {
+			found++
+		}
+	}
+	t.Logf("the optimum in %d of %d cases", found, cases)
+	require.GreaterOrEqual(t, found, cases*8/10)
+}
