@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -168,13 +167,4 @@ func reportCPU(b *testing.B) (done func()) {
 	}
 	from := cpu()
 	return func() { b.ReportMetric(float64(cpu()-from)/float64(b.N), "cpu-ns/op") }
-}
-
-// heap is what is live after a collection.
-func heap() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }

@@ -20,7 +20,7 @@ func newView(r *partmap.Root) *view {
 // size in memory, about: the cuts are there twice, in the root and made for
 // lookup.
 func (v *view) size() int64 {
-	const fixed, perEntry, perChild, perBatch = 512, 104, 40, 24
+	const fixed, perEntry, perChild, perBatch = 240, 96, 40, 24
 	r := v.root
 	return fixed + 2*v.cuts.Bytes() + int64(len(r.Entries))*perEntry + int64(len(r.Children))*(perChild+linkBytes) + int64(len(r.Batches))*perBatch
 }
