@@ -3,6 +3,7 @@ package s3api
 import (
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/evenkeel/evenkeel/listing"
 )
@@ -64,3 +65,5 @@ func ListDocument(bucket string, q listing.Query, page listing.Page, urlEncoded 
 	err := b.listResult(bucket, &l, &page)
 	return append([]byte(nil), b.b...), err
 }
+
+func XMLTime(t time.Time) string { return string(appendXMLTime(nil, t)) }

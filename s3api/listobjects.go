@@ -208,36 +208,36 @@ func (b *xmlBuffer) contents(item *listing.Item, l *listQuery) error {
 	if err := b.key("Key", item.Key, l); err != nil {
 		return err
 	}
-	b.raw("<LastModified>")
-	b.b = appendXMLTime(b.b, time.UnixMilli(s.modified))
-	b.raw("</LastModified><ETag>&quot;")
+	dst := append(b.b, "<LastModified>"...)
+	dst = appendXMLTime(dst, time.UnixMilli(s.modified))
+	dst = append(dst, "</LastModified><ETag>&quot;"...)
 	if s.external {
-		b.b = appendXMLText(b.b, s.etag)
+		dst = appendXMLText(dst, s.etag)
 	} else {
-		b.b = s.appendETag(b.b)
+		dst = s.appendETag(dst)
 	}
-	b.raw("&quot;</ETag><Size>")
-	b.b = strconv.AppendInt(b.b, s.size, 10)
-	b.raw("</Size>")
+	dst = append(dst, "&quot;</ETag><Size>"...)
+	dst = strconv.AppendInt(dst, s.size, 10)
+	dst = append(dst, "</Size>"...)
 	if l.fetchOwner {
-		b.raw(ownerXML)
+		dst = append(dst, ownerXML...)
 	}
-	b.raw("<StorageClass>STANDARD</StorageClass></Contents>")
+	b.b = append(dst, "<StorageClass>STANDARD</StorageClass></Contents>"...)
 	return nil
 }
 
 // key writes an element that holds a key, or a part of one.
 func (b *xmlBuffer) key(name string, key []byte, l *listQuery) error {
-	b.open(name)
+	dst := append(append(append(b.b, '<'), name...), '>')
 	if l.urlEncoded {
-		b.b = appendURLText(b.b, key)
+		dst = appendURLText(dst, key)
 	} else {
 		if !utf8.Valid(key) {
 			return invalidArgument("The %s %q is not UTF-8, which XML can't carry: please ask with encoding-type=url.", name, key)
 		}
-		b.b = appendXMLText(b.b, key)
+		dst = appendXMLText(dst, key)
 	}
-	b.close(name)
+	b.b = append(append(append(dst, '<', '/'), name...), '>')
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package s3api
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -37,7 +38,7 @@ func (x *xmlBuffer) free() {
 // raw appends text that is XML already.
 func (x *xmlBuffer) raw(s string) { x.b = append(x.b, s...) }
 
-// open and close append tags; an empty name (of a root) is not checked.
+// open and close append tags.
 func (x *xmlBuffer) open(name string) {
 	x.b = append(append(append(x.b, '<'), name...), '>')
 }
@@ -63,72 +64,69 @@ func (x *xmlBuffer) text(name, text string) {
 // them; encoding-type=url is the way around); bytes that are not UTF-8 become
 // U+FFFD, so callers look for those before (representable).
 func appendXMLText[T string | []byte](dst []byte, text T) []byte {
-	const hex = "0123456789ABCDEF"
-	plain := 0
+	plain := 0 // where the run of text that needs no escape began
 	for i := 0; i < len(text); {
 		c := text[i]
-		if c < utf8.RuneSelf {
-			esc := ""
-			switch {
-			case c == '&':
-				esc = "&amp;"
-			case c == '<':
-				esc = "&lt;"
-			case c == '>':
-				esc = "&gt;"
-			case c == '"':
-				esc = "&quot;"
-			case c == '\'':
-				esc = "&apos;"
-			case c >= ' ':
-				i++
-				continue
-			}
-			dst = append(dst, text[plain:i]...)
-			if esc == "" {
-				dst = append(dst, '&', '#', 'x')
-				if c > 15 {
-					dst = append(dst, hex[c>>4])
-				}
-				dst = append(dst, hex[c&15], ';')
-			}
-			dst = append(dst, esc...)
+		if xmlPlain[c] {
 			i++
-			plain = i
 			continue
 		}
-		r, n := utf8.DecodeRuneInString(string(text[i:min(len(text), i+utf8.UTFMax)]))
-		if (r == utf8.RuneError && n == 1) || r == 0xFFFE || r == 0xFFFF {
-			dst = append(dst, text[plain:i]...)
-			switch r {
-			case 0xFFFE:
-				dst = append(dst, "&#xFFFE;"...)
-			case 0xFFFF:
-				dst = append(dst, "&#xFFFF;"...)
-			default:
-				dst = utf8.AppendRune(dst, utf8.RuneError)
+		r, n := rune(c), 1
+		if c >= utf8.RuneSelf {
+			r, n = utf8.DecodeRuneInString(string(text[i:min(len(text), i+utf8.UTFMax)]))
+			if !(r == utf8.RuneError && n == 1) && r != 0xFFFE && r != 0xFFFF {
+				i += n
+				continue
 			}
-			plain = i + n
 		}
+		dst = append(dst, text[plain:i]...)
+		dst = appendXMLEscape(dst, r)
 		i += n
+		plain = i
 	}
 	return append(dst, text[plain:]...)
 }
+
+// appendXMLEscape appends a character that can't stand for itself.
+func appendXMLEscape(dst []byte, r rune) []byte {
+	switch r {
+	case '&':
+		return append(dst, "&amp;"...)
+	case '<':
+		return append(dst, "&lt;"...)
+	case '>':
+		return append(dst, "&gt;"...)
+	case '"':
+		return append(dst, "&quot;"...)
+	case '\'':
+		return append(dst, "&apos;"...)
+	case utf8.RuneError:
+		return utf8.AppendRune(dst, utf8.RuneError)
+	}
+	return fmt.Appendf(dst, "&#x%X;", r)
+}
+
+// xmlPlain are the bytes of one character each that need no escape in XML.
+var xmlPlain = func() (plain [256]bool) {
+	for c := ' '; c < utf8.RuneSelf; c++ {
+		plain[c] = !strings.ContainsRune(`&<>"'`, c)
+	}
+	return plain
+}()
 
 // appendURLText appends text as encoding-type=url wants it: everything but
 // letters, digits, - _ . / and * is percent-encoded, byte by byte; so a space is
 // %20 and + is %2B. The result needs no escapes in XML.
 func appendURLText[T string | []byte](dst []byte, text T) []byte {
 	const hex = "0123456789ABCDEF"
+	plain := 0
 	for i := 0; i < len(text); i++ {
-		c := text[i]
-		if urlPlain[c] {
-			dst = append(dst, c)
-		} else {
-			dst = append(dst, '%', hex[c>>4], hex[c&15])
+		if c := text[i]; !urlPlain[c] {
+			dst = append(append(dst, text[plain:i]...), '%', hex[c>>4], hex[c&15])
+			plain = i + 1
 		}
 	}
-	return dst
+	return append(dst, text[plain:]...)
 }
 
 var urlPlain = func() (plain [256]bool) {
@@ -140,7 +138,24 @@ var urlPlain = func() (plain [256]bool) {
 }()
 
 // appendXMLTime appends S3's form of a time in documents. Like S3 it shows
-// whole seconds, so that a listing agrees with Last-Modified.
+// whole seconds, so that a listing agrees with Last-Modified. (A page has a
+// thousand of them: time.AppendFormat would be a tenth of its cost.)
 func appendXMLTime(dst []byte, t time.Time) []byte {
-	return t.UTC().Truncate(time.Second).AppendFormat(dst, "2006-01-02T15:04:05.000Z")
+	t = t.UTC()
+	year, month, day := t.Date()
+	hour, minute, second := t.Clock()
+	if year < 0 || year > 9999 {
+		return t.Truncate(time.Second).AppendFormat(dst, xmlTime)
+	}
+	at := len(dst)
+	dst = append(dst, "0000-00-00T00:00:00.000Z"...)
+	for _, part := range [...]struct{ end, value int }{{4, year}, {7, int(month)}, {10, day}, {13, hour}, {16, minute}, {19, second}} {
+		for i := at + part.end - 1; part.value > 0; i-- {
+			dst[i] = byte('0' + part.value%10)
+			part.value /= 10
+		}
+	}
+	return dst
 }
+
+const xmlTime = "2006-01-02T15:04:05.000Z"

@@ -53,6 +53,15 @@ func TestURLText(t *testing.T) {
 	})
 }
 
+func TestXMLTimeIsThatOfAppendFormat(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		at := time.UnixMilli(rapid.Int64().Draw(t, "ms")).UTC()
+		require.Equal(t, at.Truncate(time.Second).Format("2006-01-02T15:04:05.000Z"), s3api.XMLTime(at))
+	})
+	require.Equal(t, "1970-01-01T00:00:00.000Z", s3api.XMLTime(time.UnixMilli(999)))
+	require.Equal(t, "2024-02-29T23:59:59.000Z", s3api.XMLTime(time.Date(2024, 2, 29, 23, 59, 59, 999e6, time.UTC)))
+}
+
 // listBucketResult is S3's document, read by reflection.
 type listBucketResult struct {
 	XMLName               xml.Name `xml:"http://s3.amazonaws.com/doc/2006-03-01/ ListBucketResult"`
