@@ -40,6 +40,7 @@ func TestOverFaults(t *testing.T) {
 		s, faults := faultstore.New(memstore.New(), faultstore.Options{
 			Seed:  uint64(time.Now().UnixNano()),
 			Rates: faultstore.Rates{Refuse: 0.01, Lose: 0.02, Late: 0.02, Repeat: 0.05, Short: 0.2},
+			PerOp: map[faultstore.Op]faultstore.Rates{faultstore.Swap: {Refuse: 0.1, Lose: 0.1, Late: 0.1}},
 		})
 		faults.Enable(false)
 		e := embedded(t, s, clock)

@@ -443,3 +443,65 @@ func buckets(t *testing.T, e *Env, r *rand.Rand, o Options) {
 		require.Equal(t, some, list("b", "b3"))
 	}
 }
+
+// interruptedBuckets creates and deletes buckets over a store that fails in the
+// middle, as if their creators and deleters died at every step. Whatever was
+// left behind, doing it again brings it to an end.
+func interruptedBuckets(t *testing.T, e *Env, r *rand.Rand, o Options) {
+	if e.Faults == nil {
+		t.Skip("the store has no faults")
+	}
+	ctx := context.Background()
+	failed := 0
+	for round := range 150 {
+		name := fmt.Sprint(r.IntN(5))
+		b := e.Client.Bucket(name)
+		e.Faults(true)
+		for range 1 + r.IntN(3) {
+			var err error
+			if r.IntN(2) == 0 {
+				err = e.Client.CreateBucket(ctx, name, []byte("cut"))
+			} else {
+				err = e.Client.DeleteBucket(ctx, name)
+			}
+			switch {
+			case err == nil, errors.Is(err, listing.ErrBucketExists), errors.Is(err, listing.ErrNoSuchBucket), errors.Is(err, listing.ErrNotEmpty):
+			default:
+				require.Contains(t, []store.Kind{store.Unavailable, store.Timeout}, store.KindOf(err), "%v", err)
+				failed++
+			}
+		}
+		e.Faults(false)
+		if r.IntN(2) == 0 {
+			err := e.Client.CreateBucket(ctx, name)
+			if errors.Is(err, listing.ErrBucketClosing) { // its deleter died
+				if err = e.Client.DeleteBucket(ctx, name); errors.Is(err, listing.ErrNoSuchBucket) || err == nil {
+					err = e.Client.CreateBucket(ctx, name)
+				}
+			}
+			if err != nil && !errors.Is(err, listing.ErrBucketExists) {
+				require.ErrorIs(t, err, listing.ErrNotEmpty, "round %d", round)
+			}
+			require.True(t, listed(t, e, name))
+			require.NoError(t, b.Put(ctx, []byte("key"), nil))
+			if r.IntN(2) == 0 {
+				require.NoError(t, b.Delete(ctx, []byte("key")))
+			}
+		} else {
+			err := b.Delete(ctx, []byte("key"))
+			if !errors.Is(err, listing.ErrNoSuchBucket) && !errors.Is(err, listing.ErrBucketClosing) {
+				require.NoError(t, err)
+			}
+			if err = e.Client.DeleteBucket(ctx, name); errors.Is(err, listing.ErrNotEmpty) {
+				require.NoError(t, b.Delete(ctx, []byte("key"))) // it was closing
+				err = e.Client.DeleteBucket(ctx, name)
+			}
+			if err != nil {
+				require.ErrorIs(t, err, listing.ErrNoSuchBucket)
+			}
+			require.False(t, listed(t, e, name))
+			require.ErrorIs(t, b.Put(ctx, []byte("key"), nil), listing.ErrNoSuchBucket)
+		}
+	}
+	t.Logf("%d failed", failed)
+}

@@ -59,6 +59,7 @@ func Run(t *testing.T, open func(t *testing.T, clock *Clock) *Env, o Options) {
 		{"SplitPoints", splitPoints},
 		{"All", all},
 		{"Buckets", buckets},
+		{"InterruptedBuckets", interruptedBuckets},
 		{"BucketRaces", bucketRaces},
 		{"MovesUnderLoad", movesUnderLoad},
 	} {
