@@ -11,6 +11,7 @@ import (
 	"iter"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/keytext"
@@ -161,6 +162,8 @@ const (
 	maxBucketsPage = 10_000
 	// bucketsChunk is how much of a list of all buckets is sent at once.
 	bucketsChunk = 256 << 10
+	// bucketsToken begins a token of ListBuckets; the last name follows.
+	bucketsToken = "1:"
 	// writeTime is how long a client may take for one such chunk.
 	writeTime = 30 * time.Second
 )
@@ -201,7 +204,7 @@ func (h *Handler) listBuckets(x *exchange) error {
 	}
 	b.raw("</Buckets>")
 	if next != "" {
-		b.text("ContinuationToken", base64.RawURLEncoding.EncodeToString([]byte(next)))
+		b.text("ContinuationToken", base64.RawURLEncoding.EncodeToString([]byte(bucketsToken+next)))
 	}
 	if p := x.query.Get("prefix"); p != "" {
 		b.text("Prefix", p)
@@ -223,11 +226,12 @@ func bucketsPage(x *exchange) (limit int, after string, refusal *Error) {
 		limit = n
 	}
 	if s := x.query.Get("continuation-token"); s != "" {
-		name, err := base64.RawURLEncoding.Strict().DecodeString(s)
-		if err != nil || badBucketName(string(name)) != "" {
+		token, err := base64.RawURLEncoding.Strict().DecodeString(s)
+		name, ok := strings.CutPrefix(string(token), bucketsToken)
+		if err != nil || !ok || name == "" {
 			return 0, "", invalidArgument("The continuation token provided is incorrect.")
 		}
-		after = string(name)
+		after = name
 	}
 	return limit, after, nil
 }

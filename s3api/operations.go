@@ -17,7 +17,7 @@ type operation struct {
 	write bool
 }
 
-// The operations that are implemented. docs/s3.md has the whole table.
+// The operations that are implemented; docs/s3.md says how.
 var (
 	opListBuckets       = operation{name: "ListBuckets", serve: (*Handler).listBuckets}
 	opCreateBucket      = operation{name: "CreateBucket", serve: (*Handler).createBucket, write: true}

@@ -29,7 +29,8 @@ type loadCmd struct {
 
 func (*loadCmd) Help() string {
 	return `Puts keys into a bucket, one per line. The whole line is the key, byte for byte: no
-escapes, nothing trimmed. Loading the same file again is harmless. Bad lines (an empty
+escapes, nothing trimmed. Loading the same file again is harmless; of several lines with
+one key any may be the last. Bad lines (an empty
 key, one of more than 1024 bytes) and refused ones are reported with their number;
 all others are loaded, and the exit code is 4.
 
