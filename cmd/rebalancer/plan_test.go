@@ -106,7 +106,7 @@ func TestRepeatsWhatItPrints(t *testing.T) {
 	for _, k := range plannertest.Kinds() {
 		l, limits := k.Make(rand.New(rand.NewPCG(5, 5)))
 		path := file(t, l, limits)
-		code, limited, _ := ran(t, 10*time.Millisecond, "", "plan", "--layout", path, "--format", "json", "--seed=-7", "--time-limit", "200ms")
+		code, limited, _ := ran(t, 10*time.Millisecond, "", "plan", "--layout", path, "--format", "json", "--seed=-7", "--time-limit", "100ms")
 		require.Zero(t, code)
 		var printed struct {
 			Seed        int64
@@ -114,7 +114,7 @@ func TestRepeatsWhatItPrints(t *testing.T) {
 		}
 		require.NoError(t, json.Unmarshal([]byte(limited), &printed))
 		require.Equal(t, int64(-7), printed.Seed)
-		require.LessOrEqual(t, printed.Generations, 20, k.Name)
+		require.LessOrEqual(t, printed.Generations, 10, k.Name)
 		code, again, _ := ran(t, time.Hour, "", "plan", "--layout", path, "--format", "json", "--planner", "genetic",
 			"--seed=-7", "--generations", strconv.Itoa(printed.Generations))
 		require.Zero(t, code)

@@ -31,7 +31,7 @@ func started(t *testing.T, seed uint64) *search {
 // Seeds survive the way into genes and back, and the fitness that evolution sees
 // orders drafts like the objective.
 func TestGenesMeanTheirDraft(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range uint64(150) {
 		s := started(t, seed)
 		if len(s.genes[0]) == 0 {
 			continue
@@ -60,7 +60,7 @@ func TestGenesMeanTheirDraft(t *testing.T) {
 // Operators change their receiver only, and what they make is a draft that keeps
 // the rules.
 func TestOperators(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range uint64(150) {
 		s := started(t, seed)
 		if len(s.genes[0]) == 0 {
 			continue
