@@ -86,7 +86,10 @@ func (e *editor) wander() {
 // as many generations as it has ranges.
 func (e *editor) climb(tries int) {
 	part := editor{search: e.search, rng: e.rng, loads: e.loads}
-	for range tries {
+	for try := range tries {
+		if try%256 == 255 { // what was light has become heavy
+			copy(e.loads, e.tally.NodeLoads())
+		}
 		i := e.pick()
 		if i < 0 {
 			return

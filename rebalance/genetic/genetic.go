@@ -52,11 +52,14 @@ const (
 	DefaultPatience = 400
 
 	population = 24
+	crowd      = 8    // the population of genomes so large
+	large      = 5000 // that each one takes its time: a generation should not
 	contest    = 3
 	mutate     = 0.9
 	cross      = 0.5
 	climbs     = 20 // the changes that a climb tries, and one more
 	climbShare = 2  // for so many genes
+	climbMost  = 4000
 )
 
 // Planner is the genetic planner.
@@ -136,6 +139,10 @@ func (s *search) run(ctx context.Context) (generations int, err error) {
 	if len(s.genes[0]) == 0 || (s.o.Kind == rebalance.Rows && !s.options.WithoutExact) {
 		return 0, nil
 	}
+	size := uint(population)
+	if len(s.genes[0]) > large {
+		size = crowd
+	}
 	next := 0
 	newGenome := func(rng *rand.Rand) eaopt.Genome {
 		i := next
@@ -148,12 +155,12 @@ func (s *search) run(ctx context.Context) (generations int, err error) {
 	}
 	ga, err := eaopt.GAConfig{
 		NPops:        1,
-		PopSize:      population,
+		PopSize:      size,
 		NGenerations: uint(max(1, s.options.Generations)), // eaopt refuses 0, EarlyStop does not
 		HofSize:      1,
 		// Of eaopt's models this one keeps the best, and evaluates all offspring.
 		Model: eaopt.ModDownToSize{
-			NOffsprings: population,
+			NOffsprings: size,
 			SelectorA:   eaopt.SelTournament{NContestants: contest},
 			SelectorB:   eaopt.SelElitism{},
 			MutRate:     mutate,

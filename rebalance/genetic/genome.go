@@ -39,7 +39,7 @@ func (g *genome) Mutate(rng *rand.Rand) {
 	if rng.Intn(2) == 0 {
 		e.wander()
 	} else {
-		e.climb(climbs + len(before)/climbShare)
+		e.climb(min(climbs+len(before)/climbShare, climbMost))
 	}
 	g.genes = e.done()
 }
