@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -181,11 +182,9 @@ func TestRealDiskFull(t *testing.T) {
 			require.NoError(t, os.WriteFile(ballast, make([]byte, 8<<20), 0o600))
 			ctx, p := context.Background(), newPartition()
 			value := make([]byte, 10_000)
-			acked := 0
+			acked, chance := 0, rand.NewChaCha8([32]byte{1})
 			for ; acked < 5000; acked++ {
-				for i := range value { // Pebble compresses
-					value[i] = byte((i*i + acked*7919*i) >> 3)
-				}
+				_, _ = chance.Read(value) // Pebble compresses whatever has a pattern
 				err = s.Put(ctx, p, store.Row{Key: fmt.Appendf(nil, "%06d", acked), Value: value, Timestamp: 1})
 				if err != nil {
 					break
