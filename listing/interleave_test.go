@@ -50,7 +50,7 @@ func TestBucketStepsInterleaved(t *testing.T) {
 				outerErr := test.outer(c)
 				hooked.Hook = nil
 				if calls < step {
-					require.Greater(t, step, 10)
+					require.Greater(t, step, 5)
 					return
 				}
 				for _, err := range []error{outerErr, innerErr} {
