@@ -1,0 +1,63 @@
+// Command with-cassandra starts a Cassandra node, runs a command with the
+// node's address in EVENKEEL_CASSANDRA, and stops the node again:
+//
+//	go run ./internal/cassandratest/cmd/with-cassandra go test ./...
+//
+// It ends with the command's exit status. A node that EVENKEEL_CASSANDRA names
+// already is used as it is.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/cassandratest"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	args := os.Args[1:]
+	if len(args) > 0 && args[0] == "--" {
+		args = args[1:]
+	}
+	code, err := run(ctx, args)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "with-cassandra:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func run(ctx context.Context, args []string) (code int, err error) {
+	if len(args) == 0 {
+		return 2, errors.New("say which command to run: with-cassandra go test ./...")
+	}
+	if os.Getenv(cassandratest.AddressVariable) == "" {
+		c, err := cassandratest.Start(ctx, cassandratest.Options{})
+		if err != nil {
+			return 1, err
+		}
+		defer func() { err = errors.Join(err, c.Close()) }()
+		fmt.Fprintf(os.Stderr, "with-cassandra: Cassandra %s on %s\n", cassandratest.Version, c.Nodes[0].Address)
+		if err := os.Setenv(cassandratest.AddressVariable, c.Nodes[0].Address); err != nil {
+			return 1, err
+		}
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 10 * time.Second
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return max(exit.ExitCode(), 1), nil
+	}
+	return 0, err
+}
