@@ -30,6 +30,9 @@ type Batch struct {
 	// Phase of all its ranges. Settled means that the moves are done and the
 	// sweep of their markers is pending.
 	Phase Phase
+	// Ranges is how many entries of the map carry the batch's ID. It shows a
+	// mover that it has found all of them.
+	Ranges uint64
 }
 
 // Range is an entry seen in its map: with its end and its phase. Its byte

@@ -42,7 +42,8 @@ type Root struct {
 	ChangedAt int64
 	// Ranges is how many entries the map has.
 	Ranges uint64
-	// Batches are the moves in flight (the overlay): few, ordered by ID.
+	// Batches are the moves in flight (the overlay), ordered by ID: at most
+	// MaxBatches.
 	Batches []Batch
 	// Height is 0 where Entries holds the whole map, 1 where Children are
 	// segments, 2 where they are index nodes over segments, and so on.
@@ -50,6 +51,16 @@ type Root struct {
 	Entries  []Entry
 	Children []Child
 }
+
+// Limits of a root.
+const (
+	// MaxRootBytes is the largest encoded root, its overlay of batches apart. A
+	// map that does not fit pushes a level down.
+	MaxRootBytes = 4096
+	// MaxBatches bounds the overlay: the batches of moves in flight or with a
+	// sweep pending, in one bucket. Each takes at most 26 bytes of the root.
+	MaxBatches = 64
+)
 
 // Child refers to a node from the one above it.
 type Child struct {
@@ -67,10 +78,26 @@ func (r *Root) BatchOf(id uint64) (p Phase, sweepPending bool) {
 	if id == 0 {
 		return Settled, false
 	}
-	for _, b := range r.Batches {
-		if b.ID == id {
+	for i := range r.Batches {
+		if b := &r.Batches[i]; b.ID == id {
 			return b.Phase, b.Phase == Settled
 		}
 	}
 	return Settled, false
+}
+
+// Range sees an entry of this map with its end (empty: plus infinity).
+func (r *Root) Range(e Entry, end []byte) Range {
+	p, sweep := r.BatchOf(e.Batch)
+	return Range{Entry: e, End: end, Phase: p, SweepPending: sweep}
+}
+
+// Cuts returns the starts of Entries or Children, made for lookup, in new memory.
+func (r *Root) Cuts() *Cuts {
+	n, at := len(r.Children), func(i int) []byte { return r.Children[i].Start }
+	if r.Height == 0 {
+		n, at = len(r.Entries), func(i int) []byte { return r.Entries[i].Start }
+	}
+	c := newCuts(n, at)
+	return &c
 }

@@ -10,8 +10,9 @@ import (
 type Table uint8
 
 const (
-	// Roots: one record per bucket, by BucketID; never removed. A swap in this
-	// table keeps the record that it replaces (see Registers.History).
+	// Roots: one record per bucket, by the 16 bytes of its BucketID; never
+	// removed. A swap in this table keeps the record that it replaces (see
+	// Registers.History).
 	Roots Table = iota + 1
 	// Directory: one record per bucket name; never removed, a free name has a
 	// record that says so (its epoch goes on growing).
@@ -63,7 +64,8 @@ type Version struct {
 }
 
 // Record is a register's state. Blob is opaque to the store; what matters in it
-// repeats the epoch and token, so that a torn read is noticed by its reader.
+// repeats the epoch and token, so that a torn read is noticed by its reader. The
+// blob of a record handed out is the caller's; one handed in is not kept.
 type Record struct {
 	Version
 	Blob []byte
@@ -83,7 +85,7 @@ type Registers interface {
 	Swap(ctx context.Context, t Table, key []byte, old Version, next Record) error
 	// Scan enumerates a table's keys in the store's own order; after is the
 	// last key of the page before (nil for the first), and an empty page ends
-	// it. A record created during the enumeration may be missing.
+	// it, not a short one. A record created during the enumeration may be missing.
 	Scan(ctx context.Context, t Table, after []byte, limit int) ([][]byte, error)
 	// History returns up to limit replaced records of a root, those with an
 	// epoch below before (0: all), newest first.
@@ -119,7 +121,8 @@ type Store interface {
 	Rows
 	Registers
 	Nodes
-	// Close ends all background work. Calls under way fail with Unavailable.
+	// Close ends all background work. Calls under way and later ones fail with
+	// Unavailable. Closing again does nothing.
 	Close() error
 }
 
@@ -127,6 +130,9 @@ type Store interface {
 func CheckRecord(t Table, key []byte, old Version, next Record) error {
 	if err := CheckRegister(t, key); err != nil {
 		return err
+	}
+	if (old.Epoch == 0) != (old.Token == Token{}) {
+		return Errorf(InvalidArgument, "a swap from epoch %d with token %s: absent has neither", old.Epoch, uuid.UUID(old.Token))
 	}
 	if next.Epoch != old.Epoch+1 {
 		return Errorf(InvalidArgument, "a swap from epoch %d to %d", old.Epoch, next.Epoch)
@@ -142,8 +148,27 @@ func CheckRecord(t Table, key []byte, old Version, next Record) error {
 
 // CheckRegister refuses tables and keys that no store takes.
 func CheckRegister(t Table, key []byte) error {
+	if err := CheckTable(t); err != nil {
+		return err
+	}
+	if t == Roots && len(key) != len(BucketID{}) {
+		return Errorf(InvalidArgument, "a root's key of %d bytes: it is a bucket id", len(key))
+	}
+	return CheckKey(key)
+}
+
+// CheckTable refuses tables that there are not.
+func CheckTable(t Table) error {
 	if t < Roots || t > Process {
 		return Errorf(InvalidArgument, "there is no register table %d", t)
 	}
-	return CheckKey(key)
+	return nil
+}
+
+// CheckNode refuses nodes that no store takes.
+func CheckNode(blob []byte) error {
+	if len(blob) == 0 || len(blob) > MaxNodeBytes {
+		return Errorf(InvalidArgument, "a node of %d bytes: 1 to %d", len(blob), MaxNodeBytes)
+	}
+	return nil
 }

@@ -49,8 +49,9 @@ const (
 	// MaxBatchRows and MaxBatchBytes (keys and values together) bound one Put.
 	MaxBatchRows  = 10_000
 	MaxBatchBytes = 4 << 20
-	// MaxPageRows and MaxPageBytes bound one Slice. A page ends early, with
-	// More set, at the row that reaches the byte limit.
+	// MaxPageRows and MaxPageBytes (keys and values together) bound one Slice.
+	// A page ends early, with More set, at the row that reaches the byte limit.
+	// MaxPageRows also bounds the pages of enumerations.
 	MaxPageRows  = 10_000
 	MaxPageBytes = 4 << 20
 	// MaxNodeBytes is the largest map node; MaxRecordBytes the largest register.
@@ -66,7 +67,7 @@ const (
 // store are not kept after the call returns, nor changed.
 type Row struct {
 	Key, Value []byte
-	// Timestamp is always set by Get; by Slice only when asked for.
+	// Timestamp is always set by Get; by Slice only when asked for, else zero.
 	Timestamp Timestamp
 }
 
@@ -96,7 +97,9 @@ type Page struct {
 	Rows []Row
 	// More says that the slice ended at a limit: there may be rows beyond the
 	// last one. It is never set on an empty page. When it is false the bounds
-	// were read to their end.
+	// were read to their end. It alone says so, not the number of rows: a page
+	// of exactly the limit may be the last, and a store may end one earlier
+	// where reading on would cost too much.
 	More bool
 }
 
@@ -115,8 +118,9 @@ type Page struct {
 // it says so by such an error.
 type Rows interface {
 	// Put writes rows into one partition as one batch, each under its own
-	// timestamp: a later reader sees all of them or none. Of several rows with
-	// one key the winner is found as if they had been put one by one.
+	// timestamp: a Get or one Slice sees all of them or none. Of several rows
+	// with one key the winner is found as if they had been put one by one.
+	// Without rows nothing is done.
 	Put(ctx context.Context, p Partition, rows ...Row) error
 	// Delete hides the row of key if it is not newer than ts. The tombstone is
 	// invisible to readers but wins over late puts up to ts.
@@ -148,7 +152,8 @@ func Everywhere(s Rows) Rows {
 // PartitionLister is the optional power to enumerate partitions (fsck needs it
 // to find orphans). Pages are in the store's own order; after is the last
 // partition of the page before (zero for the first), and an empty page ends it.
-// A partition written during the enumeration may be missing.
+// A partition written during the enumeration may be missing; one whose rows are
+// all hidden may be listed.
 type PartitionLister interface {
 	Partitions(ctx context.Context, after Partition, limit int) ([]Partition, error)
 }
@@ -212,10 +217,18 @@ func CheckTimestamp(ts Timestamp) error {
 // CheckSlice refuses options out of range and bounds whose start is above
 // their end.
 func CheckSlice(b Bounds, o SliceOptions) error {
-	if o.Limit < 1 || o.Limit > MaxPageRows {
-		return Errorf(InvalidArgument, "a slice limit of %d: 1 to %d", o.Limit, MaxPageRows)
+	if err := CheckLimit(o.Limit); err != nil {
+		return err
 	}
 	return CheckBounds(b)
+}
+
+// CheckLimit refuses limits out of range, of slices and enumerations alike.
+func CheckLimit(limit int) error {
+	if limit < 1 || limit > MaxPageRows {
+		return Errorf(InvalidArgument, "a limit of %d: 1 to %d", limit, MaxPageRows)
+	}
+	return nil
 }
 
 // CheckBounds refuses bounds whose start is above their end, and oversized ones.

@@ -1,0 +1,96 @@
+package partmap
+
+import (
+	"time"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Change is a step from one map to the next, as data: the nodes to write, then
+// the root to swap in.
+type Change struct {
+	// Old is the version to replace; zero for a bucket's first root.
+	Old store.Version
+	// Next is the new root, one epoch later.
+	Next *Root
+	// Nodes are new and named by Next: written before it.
+	Nodes []Node
+	// Replaced are the nodes of the old map that Next does not name any more.
+	Replaced []store.NodeID
+}
+
+// Stamp is what a change takes from outside, so that this package needs neither
+// time nor chance.
+type Stamp struct {
+	Token store.Token
+	Now   time.Time
+	// NewNode draws a fresh node id.
+	NewNode func() store.NodeID
+}
+
+// Reader returns what a store holds for a node, undecoded.
+type Reader func(store.NodeID) ([]byte, error)
+
+// WithState changes only the state of a bucket: open to closing and back,
+// closing to deleted. Anything else is an InvalidArgument.
+func WithState(old *Root, to State, s Stamp) (Change, error) {
+	legal := old.State == Open && to == Closing || old.State == Closing && (to == Open || to == Deleted)
+	if !legal {
+		return Change{}, store.Errorf(store.InvalidArgument, "bucket %s can't go from %s to %s", old.Bucket, old.State, to)
+	}
+	next := old.following(s)
+	next.State = to
+	return Change{Old: old.Version(), Next: next}, nil
+}
+
+// following is a copy of the root, one epoch later.
+func (r *Root) following(s Stamp) *Root {
+	next := *r
+	next.Epoch++
+	next.Token = s.Token
+	next.ChangedAt = s.Now.UnixMicro()
+	next.Batches = append([]Batch(nil), r.Batches...)
+	return &next
+}
+
+// New makes the first map of a bucket: epoch 1, open. The entries become its
+// ranges; they have to ascend from the empty start.
+func New(b store.BucketID, clock uint32, entries []Entry, s Stamp) (Change, error) {
+	if err := checkEntries(entries, nil, nil); err != nil {
+		return Change{}, err
+	}
+	next := &Root{Bucket: b, Epoch: 1, Token: s.Token, State: Open, Clock: clock, ChangedAt: s.Now.UnixMicro(), Ranges: uint64(len(entries))}
+	w := writer{header: nodeHeader{Bucket: b, Epoch: 1}, newNode: s.NewNode}
+	next.Entries = entries
+	w.fit(next)
+	return Change{Next: next, Nodes: w.nodes}, nil
+}
+
+// checkEntries refuses entries that do not tile [start, end).
+func checkEntries(entries []Entry, start, end []byte) error {
+	if len(entries) == 0 || string(entries[0].Start) != string(start) {
+		return store.Errorf(store.InvalidArgument, "the entries do not begin at %q", clip(start))
+	}
+	for i := range entries {
+		e := &entries[i]
+		if len(e.Start) > store.MaxKeyBytes {
+			return store.Errorf(store.InvalidArgument, "the cut %q has %d bytes: at most %d", clip(e.Start), len(e.Start), store.MaxKeyBytes)
+		}
+		if i > 0 && string(e.Start) <= string(entries[i-1].Start) {
+			return store.Errorf(store.InvalidArgument, "the cut %q is not above the one before it", clip(e.Start))
+		}
+	}
+	if last := entries[len(entries)-1].Start; len(end) > 0 && string(last) >= string(end) {
+		return store.Errorf(store.InvalidArgument, "the cut %q is not below the end %q", clip(last), clip(end))
+	}
+	return nil
+}
+
+// clip keeps messages short whatever a key's length.
+func clip(key []byte) []byte {
+	const most = 64
+	if len(key) > most {
+		return append(append([]byte(nil), key[:most]...), "…"...)
+	}
+	return key
+}

@@ -1,0 +1,293 @@
+package partmap
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// The encoding of roots, index nodes and segments has one frame in all
+// versions, so that damage and a newer writer can be told apart:
+//
+//	"ek", a byte for what it is, a byte for the version, the body, xxhash64
+//
+// The checksum is xxhash64, little-endian, of all that comes before it. A map
+// that is wrong unnoticed sends writes of a whole bucket astray, so 32 bits
+// (CRC-32C lets one damaged blob in four billion pass) are not enough; xxhash64
+// is as fast as reading memory on every platform and a dependency already.
+//
+// Numbers are varints, ids 16 bytes, keys front-coded: how many bytes a key
+// shares with the one before it, how many follow, and those. The format is
+// described in full in docs/decisions/map-encoding.md.
+const (
+	kindRoot    = 'r'
+	kindIndex   = 'i'
+	kindSegment = 's'
+
+	// version is what this code writes and the highest that it reads. A later
+	// one may let an entry name several partitions (a striped hot tail): a reader
+	// that does not know it must not guess.
+	version = 1
+
+	headerBytes   = 4
+	checksumBytes = 8
+)
+
+// Limits of what a decoder believes, well above what Edit makes, so that no blob
+// makes it allocate more than a few megabytes.
+const (
+	maxNodeEntries  = 4096
+	maxNodeKeyBytes = 2 << 20
+	maxHeight       = 32
+)
+
+// ErrNewerVersion says that a map was written by a later evenkeel than this one.
+// Nothing is damaged, so its kind is Unavailable: upgrade, and it can be read.
+var ErrNewerVersion = errors.New("written by a newer evenkeel in a format that this one does not know: upgrade this program")
+
+func newBlob(kind byte, size int) []byte {
+	return append(make([]byte, 0, headerBytes+size+checksumBytes), 'e', 'k', kind, version)
+}
+
+func seal(b []byte) []byte { return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b)) }
+
+// unseal checks the frame and returns a reader of the body.
+func unseal(kind byte, blob []byte) (reader, error) {
+	n := len(blob) - checksumBytes
+	if n < headerBytes {
+		return reader{}, store.Errorf(store.Corrupt, "%d bytes are too few", len(blob))
+	}
+	if sum := binary.LittleEndian.Uint64(blob[n:]); sum != xxhash.Sum64(blob[:n]) {
+		return reader{}, store.Errorf(store.Corrupt, "the checksum is wrong")
+	}
+	if blob[0] != 'e' || blob[1] != 'k' || blob[2] != kind {
+		return reader{}, store.Errorf(store.Corrupt, "it begins with %q instead of \"ek%c\"", blob[:3], kind)
+	}
+	if v := blob[3]; v > version {
+		return reader{}, store.Errorf(store.Unavailable, "format version %d, known up to %d: %w", v, version, ErrNewerVersion)
+	} else if v == 0 {
+		return reader{}, store.Errorf(store.Corrupt, "format version 0")
+	}
+	return reader{b: blob[headerBytes:n]}, nil
+}
+
+// reader takes a body apart. The first mistake is kept, and everything read
+// after it is zero, so that callers look at err once per item.
+type reader struct {
+	b   []byte
+	err error
+}
+
+func (r *reader) fail(format string, args ...any) {
+	if r.err == nil {
+		r.err = store.Errorf(store.Corrupt, format, args...)
+	}
+	r.b = nil
+}
+
+func (r *reader) bytes(n uint64) []byte {
+	if n > uint64(len(r.b)) {
+		r.fail("it ends too early")
+		return nil
+	}
+	out := r.b[:n]
+	r.b = r.b[n:]
+	return out
+}
+
+func (r *reader) byte() byte {
+	if b := r.bytes(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (r *reader) id() (id [16]byte) {
+	copy(id[:], r.bytes(16))
+	return id
+}
+
+func (r *reader) uvarint() uint64 {
+	x, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		r.fail("a number is cut short or too large")
+		return 0
+	}
+	r.b = r.b[n:]
+	return x
+}
+
+func (r *reader) varint() int64 {
+	x, n := binary.Varint(r.b)
+	if n <= 0 {
+		r.fail("a number is cut short or too large")
+		return 0
+	}
+	r.b = r.b[n:]
+	return x
+}
+
+// count reads how many items follow, each of which takes at least size bytes.
+func (r *reader) count(size int) int {
+	n := r.uvarint()
+	if n > maxNodeEntries || n > uint64(len(r.b)/size) {
+		r.fail("it claims %d items in %d bytes", n, len(r.b))
+		return 0
+	}
+	return int(n)
+}
+
+func (r *reader) done() error {
+	if r.err == nil && len(r.b) > 0 {
+		r.fail("%d bytes follow its end", len(r.b))
+	}
+	return r.err
+}
+
+// keysOf prepares to read n keys; their total length comes first, so that they
+// go to memory of the right size.
+func (r *reader) keysOf(n int) Cuts {
+	total := r.uvarint()
+	if total > maxNodeKeyBytes {
+		r.fail("it claims %d bytes of keys", total)
+	}
+	if r.err != nil {
+		return Cuts{}
+	}
+	return Cuts{keys: make([]byte, 0, total), ends: make([]uint32, 0, n)}
+}
+
+// key reads one front-coded key onto c.
+func (r *reader) key(c *Cuts) {
+	same, more := r.uvarint(), r.uvarint()
+	rest := r.bytes(more)
+	if r.err != nil {
+		return
+	}
+	i := len(c.ends)
+	var before []byte
+	if i > 0 {
+		before = c.At(i - 1)
+	}
+	switch {
+	case same > uint64(len(before)):
+		r.fail("cut %d shares %d bytes with one of %d", i, same, len(before))
+	case same+more > store.MaxKeyBytes:
+		r.fail("cut %d has %d bytes: at most %d", i, same+more, store.MaxKeyBytes)
+	case i > 0 && string(rest) <= string(before[same:]):
+		r.fail("cut %d is not above the one before it", i)
+	case len(c.keys)+int(same+more) > cap(c.keys):
+		r.fail("its keys are longer than it claims")
+	default:
+		c.keys = append(append(c.keys, before[:same]...), rest...)
+		c.ends = append(c.ends, uint32(len(c.keys)))
+	}
+}
+
+// appendKeysOf writes the total length of the keys.
+func appendKeysOf(b []byte, n int, at func(i int) []byte) []byte {
+	total := 0
+	for i := range n {
+		total += len(at(i))
+	}
+	return binary.AppendUvarint(b, uint64(total))
+}
+
+func appendKey(b, before, key []byte) []byte {
+	same := shared(before, key)
+	b = binary.AppendUvarint(b, uint64(same))
+	b = binary.AppendUvarint(b, uint64(len(key)-same))
+	return append(b, key[same:]...)
+}
+
+// Which optional fields of an entry follow.
+const (
+	hasTo = 1 << iota
+	hasBatch
+	hasPin
+	hasCreated
+
+	entryFlags = 1<<iota - 1
+)
+
+// minEntryBytes and minChildBytes are the least that one takes in the encoding.
+const (
+	minEntryBytes = 1 + 1 + 1 + 16
+	minChildBytes = 1 + 1 + 16
+)
+
+func appendEntry(b, before []byte, e *Entry) []byte {
+	b = appendKey(b, before, e.Start)
+	var flags byte
+	if !e.To.IsZero() {
+		flags |= hasTo
+	}
+	if e.Batch != 0 {
+		flags |= hasBatch
+	}
+	if e.PinUntil != 0 {
+		flags |= hasPin
+	}
+	if e.Created != 0 {
+		flags |= hasCreated
+	}
+	b = append(append(b, flags), e.Partition[:]...)
+	if flags&hasTo != 0 {
+		b = append(b, e.To[:]...)
+	}
+	if flags&hasBatch != 0 {
+		b = binary.AppendUvarint(b, e.Batch)
+	}
+	if flags&hasPin != 0 {
+		b = binary.AppendVarint(b, e.PinUntil)
+	}
+	if flags&hasCreated != 0 {
+		b = binary.AppendVarint(b, e.Created)
+	}
+	return b
+}
+
+// where is an entry without its start.
+type where struct {
+	partition, to     store.PartitionID
+	batch             uint64
+	pinUntil, created int64
+}
+
+func (r *reader) where() (w where) {
+	flags := r.byte()
+	if flags > entryFlags {
+		r.fail("an entry has unknown flags %#x", flags)
+	}
+	w.partition = r.id()
+	if flags&hasTo != 0 {
+		w.to = r.id()
+	}
+	if flags&hasBatch != 0 {
+		w.batch = r.uvarint()
+	}
+	if flags&hasPin != 0 {
+		w.pinUntil = r.varint()
+	}
+	if flags&hasCreated != 0 {
+		w.created = r.varint()
+	}
+	return w
+}
+
+func (w *where) entry(start []byte) Entry {
+	return Entry{Start: start, Partition: w.partition, To: w.to, Batch: w.batch, PinUntil: w.pinUntil, Created: w.created}
+}
+
+func whereOf(e *Entry) where {
+	return where{partition: e.Partition, to: e.To, batch: e.Batch, pinUntil: e.PinUntil, created: e.Created}
+}
+
+// nodeOp names a node in errors.
+func nodeOp(what string, b store.BucketID, id store.NodeID) string {
+	return fmt.Sprintf("%s %s of bucket %s", what, id, b)
+}

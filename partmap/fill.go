@@ -1,0 +1,95 @@
+package partmap
+
+import "github.com/evenkeel/evenkeel/store"
+
+// How full nodes get. A node above either maximum is split evenly; one below
+// both minima is joined with a neighbour when a change touches it.
+const (
+	maxSegmentEntries = 1000
+	maxIndexChildren  = 256
+	maxKeyBytes       = 256 << 10 // the cuts of one node together
+	minFillDivisor    = 4
+)
+
+// writer makes the new nodes of one change.
+type writer struct {
+	header  nodeHeader
+	newNode func() store.NodeID
+	nodes   []Node
+}
+
+func (w *writer) segment(entries []Entry) Child {
+	h := w.header
+	h.ID = w.newNode()
+	w.nodes = append(w.nodes, encodeSegment(h, entries))
+	return Child{Start: entries[0].Start, Node: h.ID}
+}
+
+func (w *writer) index(height uint8, children []Child) Child {
+	h := w.header
+	h.ID = w.newNode()
+	w.nodes = append(w.nodes, encodeIndex(h, height, children))
+	return Child{Start: children[0].Start, Node: h.ID}
+}
+
+func (w *writer) segments(entries []Entry) []Child {
+	return pack(entries, maxSegmentEntries, entryStart, w.segment)
+}
+
+func (w *writer) indexes(height uint8, children []Child) []Child {
+	return pack(children, maxIndexChildren, childStart, func(c []Child) Child { return w.index(height, c) })
+}
+
+func entryStart(e *Entry) []byte { return e.Start }
+func childStart(c *Child) []byte { return c.Start }
+
+// fit pushes levels of the root down until it is small enough. It ends, because
+// a node holds at least three of the longest cuts, and one child always fits:
+// its start is empty.
+func (w *writer) fit(r *Root) {
+	for len(r.Entries) > MaxRootBytes/minEntryBytes || len(encodeRoot(r, nil)) > MaxRootBytes {
+		if r.Height == 0 {
+			r.Children, r.Entries = w.segments(r.Entries), nil
+		} else {
+			r.Children = w.indexes(r.Height, r.Children)
+		}
+		r.Height++
+	}
+}
+
+// keyBytes is the length of all starts together.
+func keyBytes[T any](items []T, start func(*T) []byte) (n int) {
+	for i := range items {
+		n += len(start(&items[i]))
+	}
+	return n
+}
+
+// pack cuts items into runs of about equal size within the limits of a node and
+// writes each.
+func pack[T any](items []T, most int, start func(*T) []byte, write func([]T) Child) (out []Child) {
+	left := keyBytes(items, start)
+	for len(items) > 0 {
+		nodes := max((len(items)+most-1)/most, (left+maxKeyBytes-1)/maxKeyBytes, 1)
+		count, size := (len(items)+nodes-1)/nodes, (left+nodes-1)/nodes
+		n, took := 0, 0
+		for n < len(items) && n < most {
+			k := len(start(&items[n]))
+			full := nodes > 1 && n >= count && took >= size
+			if n > 0 && (full || took+k > maxKeyBytes) {
+				break
+			}
+			took += k
+			n++
+		}
+		out = append(out, write(items[:n]))
+		items, left = items[n:], left-took
+	}
+	return out
+}
+
+// sparse reports whether a node with these items should be joined with a
+// neighbour.
+func sparse[T any](items []T, most int, start func(*T) []byte) bool {
+	return len(items) < most/minFillDivisor && keyBytes(items, start) < maxKeyBytes/minFillDivisor
+}

@@ -1,0 +1,203 @@
+package mapclient
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// epochs knows, per bucket, the newest root of this process and how many leases
+// each epoch has. It is what the embedded form has in place of map clocks.
+//
+// Taking and giving back a lease touches two counters and no lock that a writer
+// holds for long. Why that is right: publish stores the new epoch and then looks
+// at the old one's count; acquire raises the count and then looks whether the
+// epoch is still the newest. So either acquire sees the new epoch and starts
+// over, or publish (and every later wait) sees the count.
+type epochs struct {
+	buckets *lru[store.BucketID, *bucket]
+}
+
+// bucket is what is known of one bucket. It is forgotten (evicted) only while
+// nobody holds a lease on any of its epochs and no call is under way that could
+// publish: otherwise a wait would not see an old lease, or a slow read would
+// bring an old epoch back.
+type bucket struct {
+	id     store.BucketID
+	newest atomic.Pointer[epoch] // nil: not read yet, or forgotten
+	used   atomic.Bool
+
+	// Guarded by the lock of epochs.buckets.
+	calls   int      // loads, swaps and waits under way
+	older   []*epoch // superseded ones that may have leases
+	drained chan struct{}
+	bytes   int64
+}
+
+// epoch is a root with the number of its leases.
+type epoch struct {
+	*view
+	bucket     *bucket
+	refused    error // why nobody gets a lease; nil for an open bucket
+	leases     atomic.Int64
+	superseded atomic.Bool
+}
+
+func (b *bucket) mark() *atomic.Bool { return &b.used }
+func (b *bucket) size() int64        { return b.bytes }
+
+func (b *bucket) evict() bool {
+	b.prune()
+	if b.calls > 0 || len(b.older) > 0 {
+		return false
+	}
+	// As in publish: from here on, acquire either sees that the epoch is not the
+	// newest any more, or its lease is seen here.
+	e := b.newest.Swap(nil)
+	if e != nil && e.leases.Load() > 0 {
+		b.newest.Store(e)
+		return false
+	}
+	return true
+}
+
+// prune drops the older epochs that have no leases left.
+func (b *bucket) prune() {
+	kept := b.older[:0]
+	for _, e := range b.older {
+		if e.leases.Load() > 0 {
+			kept = append(kept, e)
+		}
+	}
+	clear(b.older[len(kept):])
+	b.older = kept
+}
+
+const bucketBytes = 160
+
+// acquire takes a lease on the newest epoch, if one is in memory.
+func (t *epochs) acquire(id store.BucketID) (*epoch, error) {
+	b, ok := t.buckets.peek(id)
+	if !ok {
+		return nil, nil
+	}
+	return t.lease(b)
+}
+
+// lease takes a lease on the newest epoch of a bucket; nil: it has none.
+func (t *epochs) lease(b *bucket) (*epoch, error) {
+	if !b.used.Load() {
+		b.used.Store(true)
+	}
+	for {
+		e := b.newest.Load()
+		if e == nil {
+			return nil, nil
+		}
+		if e.refused != nil {
+			return nil, e.refused
+		}
+		e.leases.Add(1)
+		if b.newest.Load() == e {
+			return e, nil
+		}
+		t.release(e)
+	}
+}
+
+// release gives a lease back.
+func (t *epochs) release(e *epoch) {
+	if e.leases.Add(-1) > 0 || !e.superseded.Load() {
+		return
+	}
+	t.buckets.mu.Lock()
+	defer t.buckets.mu.Unlock()
+	b := e.bucket
+	b.prune()
+	if b.drained != nil {
+		close(b.drained)
+		b.drained = nil
+	}
+}
+
+// begin keeps a bucket from being forgotten until end.
+func (t *epochs) begin(id store.BucketID) *bucket {
+	t.buckets.mu.Lock()
+	defer t.buckets.mu.Unlock()
+	b, ok := t.buckets.order.Peek(id)
+	if !ok {
+		b = &bucket{id: id, bytes: bucketBytes, calls: 1}
+		t.buckets.add(id, b)
+		return b
+	}
+	b.calls++
+	return b
+}
+
+func (t *epochs) end(b *bucket) {
+	t.buckets.mu.Lock()
+	defer t.buckets.mu.Unlock()
+	b.calls--
+	if b.calls == 0 && b.newest.Load() == nil {
+		t.buckets.remove(b.id) // its root could not be read: nothing to remember
+	}
+}
+
+// publish makes a root the newest of its bucket, unless a newer one is known,
+// and returns the newest. Every lease taken after it returned is on that epoch
+// or a later one.
+func (t *epochs) publish(b *bucket, r *partmap.Root) *epoch {
+	e := &epoch{view: newView(r), bucket: b, refused: refusal(r)}
+	t.buckets.mu.Lock()
+	defer t.buckets.mu.Unlock()
+	old := b.newest.Load()
+	if old != nil && old.root.Epoch >= r.Epoch {
+		return old
+	}
+	b.newest.Store(e)
+	if old != nil {
+		old.superseded.Store(true)
+		if old.leases.Load() > 0 {
+			b.older = append(b.older, old)
+		}
+	}
+	size := bucketBytes + e.size()
+	t.buckets.bytes += size - b.bytes
+	b.bytes = size
+	t.buckets.shrink()
+	return e
+}
+
+// wait returns when no lease on an epoch below e is alive.
+func (t *epochs) wait(ctx context.Context, b *bucket, e uint64) error {
+	for {
+		drained := t.older(b, e)
+		if drained == nil {
+			return nil
+		}
+		select {
+		case <-drained:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// older returns a channel that is closed when leases below epoch e ended; nil
+// if there are none.
+func (t *epochs) older(b *bucket, e uint64) <-chan struct{} {
+	t.buckets.mu.Lock()
+	defer t.buckets.mu.Unlock()
+	b.prune()
+	for _, o := range b.older {
+		if o.root.Epoch < e {
+			if b.drained == nil {
+				b.drained = make(chan struct{})
+			}
+			return b.drained
+		}
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package mapclient
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+)
+
+// lru keeps items under a bound in bytes. The order is that of golang-lru; what
+// it lacks is here: it counts entries, and each hit takes a lock that two cores
+// would fight over. So a hit only marks the item (a load, and a store the first
+// time), and eviction, from the oldest on, gives a marked item a second chance.
+// That is the CLOCK approximation of LRU (Corbató, 1968).
+//
+// The mutex guards order and sum; peek takes it for reading.
+type lru[K comparable, V item] struct {
+	mu    sync.RWMutex
+	order *simplelru.LRU[K, V]
+	bytes int64
+	limit int64
+}
+
+// item is what an lru needs of its values.
+type item interface {
+	// mark is set by whoever uses the item.
+	mark() *atomic.Bool
+	// size in bytes; it must not change while the item is kept.
+	size() int64
+	// evict makes the item unusable and reports true, or refuses. It is called
+	// with the lock held.
+	evict() bool
+}
+
+// overhead is what one item costs beside its own size: an entry of the list and
+// one of the hash table.
+const overhead = 160
+
+func newLRU[K comparable, V item](limit int64) *lru[K, V] {
+	order, _ := simplelru.NewLRU[K, V](math.MaxInt, nil) // fails only for a size that is not positive
+	return &lru[K, V]{order: order, limit: limit}
+}
+
+func (l *lru[K, V]) peek(k K) (V, bool) {
+	l.mu.RLock()
+	v, ok := l.order.Peek(k)
+	l.mu.RUnlock()
+	return v, ok
+}
+
+// add keeps an item and evicts others. The caller holds the lock.
+func (l *lru[K, V]) add(k K, v V) {
+	l.order.Add(k, v)
+	l.bytes += v.size() + overhead
+	l.shrink()
+}
+
+// shrink evicts from the oldest on until the bound holds, but never the newest.
+// Items that refuse (leased) cost a try each; these tries are bounded, so that
+// many of them do not make each add slow: the next one goes on where this one
+// stopped.
+func (l *lru[K, V]) shrink() {
+	refusals := 64
+	for tries := 2 * l.order.Len(); l.bytes > l.limit && tries > 0 && refusals > 0 && l.order.Len() > 1; tries-- {
+		k, v, _ := l.order.GetOldest()
+		switch {
+		case v.mark().Swap(false):
+			l.order.Get(k) // moves it to the newest
+		case !v.evict():
+			l.order.Get(k)
+			refusals--
+		default:
+			l.order.RemoveOldest()
+			l.bytes -= v.size() + overhead
+		}
+	}
+}
+
+// remove forgets an item, without asking it. The caller holds the lock.
+func (l *lru[K, V]) remove(k K) {
+	if v, ok := l.order.Peek(k); ok {
+		l.order.Remove(k)
+		l.bytes -= v.size() + overhead
+	}
+}
+
+// usage is how many items are kept, and their bytes.
+func (l *lru[K, V]) usage() (n int, bytes int64) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.order.Len(), l.bytes
+}

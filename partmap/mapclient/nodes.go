@@ -1,0 +1,170 @@
+package mapclient
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// node is a decoded index node or segment: exactly one of the two is set.
+type node struct {
+	index   *partmap.Index
+	segment *partmap.Segment
+	links   links // one per child of the index node
+}
+
+// start is the first cut within the node.
+func (n *node) start() []byte {
+	if n.index != nil {
+		return n.index.At(0)
+	}
+	return n.segment.At(0)
+}
+
+// height is that of an index node; a segment's is 0.
+func (n *node) height() uint8 {
+	if n.index != nil {
+		return n.index.Height
+	}
+	return 0
+}
+
+func (n *node) epoch() uint64 {
+	if n.index != nil {
+		return n.index.Epoch
+	}
+	return n.segment.Epoch
+}
+
+// slot is a node's place in the cache. Parents link to slots and not to nodes,
+// so that an evicted node is garbage at once, however many parents know it.
+type slot struct {
+	node  atomic.Pointer[node] // nil once evicted
+	used  atomic.Bool
+	bytes int64
+}
+
+func (s *slot) mark() *atomic.Bool { return &s.used }
+func (s *slot) size() int64        { return s.bytes }
+func (s *slot) evict() bool {
+	s.node.Store(nil)
+	return true
+}
+
+// links remember, beside a parent in memory, the slots of its children: a hit
+// takes no lock and looks nothing up.
+type links []atomic.Pointer[slot]
+
+// get returns the i-th child's node if it is in the cache.
+func (l links) get(i int) *node {
+	s := l[i].Load()
+	if s == nil {
+		return nil
+	}
+	if !s.used.Load() {
+		s.used.Store(true)
+	}
+	return s.node.Load()
+}
+
+const (
+	slotBytes = 40
+	linkBytes = 8
+)
+
+// nodes is the cache of decoded nodes, and the way to load them.
+type nodes struct {
+	store   store.Nodes
+	cache   *lru[store.NodeID, *slot]
+	loading singleflight.Group
+}
+
+// loadTimeout ends a load that nobody may be waiting for any more: several
+// callers share one load, so it does not end with the context of the first.
+const loadTimeout = 10 * time.Second
+
+// child returns the node of a child that links do not have, and links it.
+func (n *nodes) child(ctx context.Context, r *partmap.Root, c partmap.Child, height uint8, l *atomic.Pointer[slot]) (*node, error) {
+	s, ok := n.cache.peek(c.Node)
+	var got *node
+	if ok {
+		got = s.node.Load()
+	}
+	if got == nil {
+		var err error
+		if s, got, err = n.load(ctx, r.Bucket, c.Node, height); err != nil {
+			return nil, err
+		}
+	}
+	if got.height() != height || string(got.start()) != string(c.Start) || got.epoch() > r.Epoch {
+		return nil, store.Errorf(store.Corrupt, "node %s of bucket %s is not what its parent says: it begins at %.64q with height %d, not at %.64q with height %d, or its epoch %d is above %d",
+			c.Node, r.Bucket, got.start(), got.height(), c.Start, height, got.epoch(), r.Epoch)
+	}
+	s.used.Store(true)
+	l.Store(s)
+	return got, nil
+}
+
+type loaded struct {
+	slot *slot
+	node *node
+}
+
+func (n *nodes) load(ctx context.Context, b store.BucketID, id store.NodeID, height uint8) (*slot, *node, error) {
+	result := n.loading.DoChan(string(id[:]), func() (any, error) {
+		if s, ok := n.cache.peek(id); ok {
+			if got := s.node.Load(); got != nil {
+				return loaded{s, got}, nil
+			}
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTimeout)
+		defer cancel()
+		got, bytes, err := n.read(ctx, b, id, height)
+		if err != nil {
+			return nil, err
+		}
+		s := &slot{bytes: bytes}
+		s.node.Store(got)
+		n.cache.mu.Lock()
+		defer n.cache.mu.Unlock()
+		n.cache.add(id, s)
+		return loaded{s, got}, nil
+	})
+	select {
+	case r := <-result:
+		if r.Err != nil {
+			return nil, nil, r.Err
+		}
+		l, _ := r.Val.(loaded)
+		return l.slot, l.node, nil
+	case <-ctx.Done():
+		return nil, nil, store.Wrap(fmt.Sprintf("load node %s of bucket %s", id, b), context.Cause(ctx))
+	}
+}
+
+func (n *nodes) read(ctx context.Context, b store.BucketID, id store.NodeID, height uint8) (*node, int64, error) {
+	blob, err := n.store.Node(ctx, b, id)
+	if err != nil {
+		return nil, 0, store.Wrap(fmt.Sprintf("read node %s of bucket %s", id, b), err)
+	}
+	if height == 0 {
+		s, err := partmap.DecodeSegment(b, partmap.Node{ID: id, Blob: blob})
+		if err != nil {
+			return nil, 0, err
+		}
+		return &node{segment: s}, s.Bytes() + slotBytes + nodeBytes, nil
+	}
+	x, err := partmap.DecodeIndex(b, partmap.Node{ID: id, Blob: blob})
+	if err != nil {
+		return nil, 0, err
+	}
+	return &node{index: x, links: make(links, x.Len())}, x.Bytes() + slotBytes + nodeBytes + int64(x.Len())*linkBytes, nil
+}
+
+const nodeBytes = 48

@@ -1,0 +1,223 @@
+package partmap
+
+import (
+	"encoding/binary"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Node is an index node or a segment as a store keeps it.
+type Node struct {
+	ID   store.NodeID
+	Blob []byte
+}
+
+// nodeHeader begins every node. The bucket and the node's own id are in it so
+// that a blob in the wrong place is refused; the epoch that it was written for
+// lets a collector judge whether a pending swap may still name it.
+type nodeHeader struct {
+	Bucket store.BucketID
+	ID     store.NodeID
+	Epoch  uint64
+}
+
+func (h *nodeHeader) append(b []byte) []byte {
+	b = append(append(b, h.Bucket[:]...), h.ID[:]...)
+	return binary.AppendUvarint(b, h.Epoch)
+}
+
+func (r *reader) nodeHeader(b store.BucketID, id store.NodeID) nodeHeader {
+	h := nodeHeader{Bucket: r.id(), ID: r.id(), Epoch: r.uvarint()}
+	if r.err == nil && h.Bucket != b {
+		r.fail("it belongs to bucket %s", h.Bucket)
+	}
+	if r.err == nil && h.ID != id {
+		r.fail("it says that it is node %s", h.ID)
+	}
+	return h
+}
+
+// NodeEpoch returns the epoch that a node was written for, whatever its kind; a
+// collector needs no more of it.
+func NodeEpoch(b store.BucketID, n Node) (uint64, error) {
+	kind := byte(kindSegment)
+	if len(n.Blob) > 2 && n.Blob[2] == kindIndex {
+		kind = kindIndex
+	}
+	r, err := unseal(kind, n.Blob)
+	if err != nil {
+		return 0, store.Wrap(nodeOp("node", b, n.ID), err)
+	}
+	h := r.nodeHeader(b, n.ID)
+	return h.Epoch, store.Wrap(nodeOp("node", b, n.ID), r.err)
+}
+
+// Segment is an immutable run of consecutive entries, decoded for lookup.
+// Its Cuts are the starts of its ranges.
+type Segment struct {
+	nodeHeader
+	Cuts
+	wheres []where
+}
+
+// Entry returns the i-th entry. Its Start shares memory with the segment.
+func (s *Segment) Entry(i int) Entry { return s.wheres[i].entry(s.At(i)) }
+
+// Bytes is the memory that the segment holds.
+func (s *Segment) Bytes() int64 {
+	return s.Cuts.Bytes() + int64(cap(s.wheres))*whereBytes + segmentBytes
+}
+
+// Sizes in memory on a 64-bit machine, for Bytes.
+const (
+	whereBytes   = 56
+	segmentBytes = 192
+	indexBytes   = 192
+)
+
+func encodeSegment(h nodeHeader, entries []Entry) Node {
+	size := 64
+	for i := range entries {
+		size += len(entries[i].Start) + 64
+	}
+	b := h.append(newBlob(kindSegment, size))
+	b = binary.AppendUvarint(b, uint64(len(entries)))
+	b = appendKeysOf(b, len(entries), func(i int) []byte { return entries[i].Start })
+	var before []byte
+	for i := range entries {
+		b = appendEntry(b, before, &entries[i])
+		before = entries[i].Start
+	}
+	return Node{ID: h.ID, Blob: seal(b)}
+}
+
+// DecodeSegment decodes what a store returned for a segment of a bucket. It
+// fails with Corrupt, naming both, or with ErrNewerVersion.
+func DecodeSegment(b store.BucketID, n Node) (*Segment, error) {
+	s, err := decodeSegment(b, n)
+	if err != nil {
+		return nil, store.Wrap(nodeOp("segment", b, n.ID), err)
+	}
+	return s, nil
+}
+
+func decodeSegment(b store.BucketID, n Node) (*Segment, error) {
+	r, err := unseal(kindSegment, n.Blob)
+	if err != nil {
+		return nil, err
+	}
+	s := &Segment{nodeHeader: r.nodeHeader(b, n.ID)}
+	s.Cuts, s.wheres = r.entries()
+	if err := r.done(); err != nil {
+		return nil, err
+	}
+	if len(s.wheres) == 0 {
+		return nil, store.Errorf(store.Corrupt, "it is empty")
+	}
+	s.index()
+	return s, nil
+}
+
+// entries reads a counted list of entries.
+func (r *reader) entries() (Cuts, []where) {
+	n := r.count(minEntryBytes)
+	cuts := r.keysOf(n)
+	if r.err != nil {
+		return Cuts{}, nil
+	}
+	wheres := make([]where, 0, n)
+	for range n {
+		r.key(&cuts)
+		w := r.where()
+		if r.err != nil {
+			return Cuts{}, nil
+		}
+		wheres = append(wheres, w)
+	}
+	return cuts, wheres
+}
+
+// Index is an immutable index node, decoded for lookup: its Cuts are the starts
+// of the nodes below.
+type Index struct {
+	nodeHeader
+	Cuts
+	// Height is 1 over segments, 2 over index nodes of height 1, and so on.
+	Height uint8
+	nodes  []store.NodeID
+}
+
+// Child returns the i-th child. Its Start shares memory with the index node.
+func (x *Index) Child(i int) Child { return Child{Start: x.At(i), Node: x.nodes[i]} }
+
+// Bytes is the memory that the index node holds.
+func (x *Index) Bytes() int64 { return x.Cuts.Bytes() + int64(cap(x.nodes))*16 + indexBytes }
+
+func encodeIndex(h nodeHeader, height uint8, children []Child) Node {
+	size := 64
+	for i := range children {
+		size += len(children[i].Start) + 24
+	}
+	b := append(h.append(newBlob(kindIndex, size)), height)
+	return Node{ID: h.ID, Blob: seal(appendChildren(b, children))}
+}
+
+// DecodeIndex decodes what a store returned for an index node of a bucket. It
+// fails with Corrupt, naming both, or with ErrNewerVersion.
+func DecodeIndex(b store.BucketID, n Node) (*Index, error) {
+	x, err := decodeIndex(b, n)
+	if err != nil {
+		return nil, store.Wrap(nodeOp("index node", b, n.ID), err)
+	}
+	return x, nil
+}
+
+func decodeIndex(b store.BucketID, n Node) (*Index, error) {
+	r, err := unseal(kindIndex, n.Blob)
+	if err != nil {
+		return nil, err
+	}
+	x := &Index{nodeHeader: r.nodeHeader(b, n.ID), Height: r.byte()}
+	if r.err == nil && (x.Height == 0 || x.Height >= maxHeight) {
+		r.fail("an index node of height %d", x.Height)
+	}
+	x.Cuts, x.nodes = r.children()
+	if err := r.done(); err != nil {
+		return nil, err
+	}
+	if len(x.nodes) == 0 {
+		return nil, store.Errorf(store.Corrupt, "it is empty")
+	}
+	x.index()
+	return x, nil
+}
+
+func appendChildren(b []byte, children []Child) []byte {
+	b = binary.AppendUvarint(b, uint64(len(children)))
+	b = appendKeysOf(b, len(children), func(i int) []byte { return children[i].Start })
+	var before []byte
+	for i := range children {
+		b = append(appendKey(b, before, children[i].Start), children[i].Node[:]...)
+		before = children[i].Start
+	}
+	return b
+}
+
+// children reads a counted list of children.
+func (r *reader) children() (Cuts, []store.NodeID) {
+	n := r.count(minChildBytes)
+	cuts := r.keysOf(n)
+	if r.err != nil {
+		return Cuts{}, nil
+	}
+	nodes := make([]store.NodeID, 0, n)
+	for range n {
+		r.key(&cuts)
+		id := store.NodeID(r.id())
+		if r.err != nil {
+			return Cuts{}, nil
+		}
+		nodes = append(nodes, id)
+	}
+	return cuts, nodes
+}

@@ -1,0 +1,145 @@
+package partmap
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// EncodeRoot encodes a root for its register. It fails with InvalidArgument
+// where the root breaks a limit of the encoding.
+func EncodeRoot(r *Root) (store.Record, error) {
+	if len(r.Batches) > MaxBatches {
+		return store.Record{}, store.Errorf(store.InvalidArgument, "a root with %d batches in flight: at most %d", len(r.Batches), MaxBatches)
+	}
+	if n := len(encodeRoot(r, nil)); n > MaxRootBytes {
+		return store.Record{}, store.Errorf(store.InvalidArgument, "a root of %d bytes: at most %d", n, MaxRootBytes)
+	}
+	return store.Record{Version: r.Version(), Blob: encodeRoot(r, r.Batches)}, nil
+}
+
+func encodeRoot(r *Root, batches []Batch) []byte {
+	b := newBlob(kindRoot, 512)
+	b = append(b, r.Bucket[:]...)
+	b = binary.AppendUvarint(b, r.Epoch)
+	b = append(b, r.Token[:]...)
+	b = append(b, byte(r.State))
+	b = binary.AppendUvarint(b, uint64(r.Clock))
+	b = binary.AppendVarint(b, r.ChangedAt)
+	b = binary.AppendUvarint(b, r.Ranges)
+	b = binary.AppendUvarint(b, uint64(len(batches)))
+	for _, x := range batches {
+		b = binary.AppendUvarint(b, x.ID)
+		b = append(b, byte(x.Phase))
+		b = binary.AppendUvarint(b, x.Ranges)
+	}
+	b = append(b, r.Height)
+	if r.Height > 0 {
+		return seal(appendChildren(b, r.Children))
+	}
+	b = binary.AppendUvarint(b, uint64(len(r.Entries)))
+	b = appendKeysOf(b, len(r.Entries), func(i int) []byte { return r.Entries[i].Start })
+	var before []byte
+	for i := range r.Entries {
+		b = appendEntry(b, before, &r.Entries[i])
+		before = r.Entries[i].Start
+	}
+	return seal(b)
+}
+
+// DecodeRoot decodes the record of a bucket's root. It fails with Corrupt where
+// the blob is damaged; with Unavailable where it belongs to another bucket or
+// version than the record, which is how a torn read looks (read it again); and
+// with ErrNewerVersion.
+func DecodeRoot(b store.BucketID, rec store.Record) (*Root, error) {
+	r, err := decodeRoot(rec.Blob)
+	if err == nil && r.Bucket != b {
+		err = store.Errorf(store.Unavailable, "torn: the blob belongs to bucket %s", r.Bucket)
+	}
+	if err == nil && r.Version() != rec.Version {
+		err = store.Errorf(store.Unavailable, "torn: the record is of epoch %d, the blob of epoch %d", rec.Epoch, r.Epoch)
+	}
+	if err != nil {
+		return nil, store.Wrap(fmt.Sprintf("root of bucket %s", b), err)
+	}
+	return r, nil
+}
+
+func decodeRoot(blob []byte) (*Root, error) {
+	r, err := unseal(kindRoot, blob)
+	if err != nil {
+		return nil, err
+	}
+	root := &Root{Bucket: r.id(), Epoch: r.uvarint(), Token: r.id(), State: State(r.byte())}
+	if r.err == nil && (root.State < Open || root.State > Deleted) {
+		r.fail("its state is %d", root.State)
+	}
+	clock := r.uvarint()
+	if clock > 1<<32-1 {
+		r.fail("its map clock is number %d", clock)
+	}
+	root.Clock = uint32(clock)
+	root.ChangedAt, root.Ranges = r.varint(), r.uvarint()
+	root.Batches = r.batches()
+	if root.Height = r.byte(); root.Height > maxHeight {
+		r.fail("its height is %d", root.Height)
+	}
+	n := 0
+	if root.Height == 0 {
+		cuts, wheres := r.entries()
+		n = len(wheres)
+		root.Entries = make([]Entry, n)
+		for i := range wheres {
+			root.Entries[i] = wheres[i].entry(cuts.At(i))
+		}
+	} else {
+		cuts, nodes := r.children()
+		n = len(nodes)
+		root.Children = make([]Child, n)
+		for i := range nodes {
+			root.Children[i] = Child{Start: cuts.At(i), Node: nodes[i]}
+		}
+	}
+	if err := r.done(); err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		return nil, store.Errorf(store.Corrupt, "it is empty")
+	}
+	if len(root.starting()) > 0 {
+		return nil, store.Errorf(store.Corrupt, "its first range does not begin at the lowest key")
+	}
+	return root, nil
+}
+
+// starting is where the root's first range begins.
+func (r *Root) starting() []byte {
+	if r.Height == 0 {
+		return r.Entries[0].Start
+	}
+	return r.Children[0].Start
+}
+
+func (r *reader) batches() []Batch {
+	const least = 3
+	n := r.uvarint()
+	if n > MaxBatches || n > uint64(len(r.b)/least) {
+		r.fail("it claims %d batches", n)
+	}
+	if r.err != nil || n == 0 {
+		return nil
+	}
+	out := make([]Batch, 0, n)
+	for range n {
+		b := Batch{ID: r.uvarint(), Phase: Phase(r.byte()), Ranges: r.uvarint()}
+		if r.err == nil && int(b.Phase) >= phases {
+			r.fail("batch %d is in %s", b.ID, b.Phase)
+		}
+		if r.err == nil && (b.ID == 0 || len(out) > 0 && b.ID <= out[len(out)-1].ID) {
+			r.fail("its batches are out of order")
+		}
+		out = append(out, b)
+	}
+	return out
+}

@@ -1,0 +1,29 @@
+package partmap
+
+import "bytes"
+
+// Separator returns the shortest key s with a < s <= b, in new memory: the
+// prefix of b that is one byte longer than what it shares with a. Cuts are
+// separators, so that maps stay small where keys are long. It needs a < b and
+// returns nil otherwise.
+//
+// The idea is that of prefix B-trees (Bayer and Unterauer, 1977).
+func Separator(a, b []byte) []byte {
+	if bytes.Compare(a, b) >= 0 {
+		return nil
+	}
+	return bytes.Clone(b[:shared(a, b)+1])
+}
+
+// PrefixEnd returns the lowest key above every key that begins with prefix, in
+// new memory, or nil (plus infinity) where there is none.
+func PrefixEnd(prefix []byte) []byte {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if prefix[i] < 0xff {
+			end := bytes.Clone(prefix[:i+1])
+			end[i]++
+			return end
+		}
+	}
+	return nil
+}

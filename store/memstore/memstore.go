@@ -1,0 +1,99 @@
+// Package memstore keeps a store in memory: the reference of the contract, and
+// the store of simulations.
+//
+// It is written to be obviously right rather than fast: one lock, ordered trees,
+// and Cassandra's rules spelled out. Tombstones and removals are kept for ever
+// and are invisible to readers. It has no goroutines and asks neither for the
+// time nor for chance, so that a run over it can be repeated exactly.
+package memstore
+
+import (
+	"context"
+	"sync"
+
+	"github.com/tidwall/btree"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Store is a store.Store in memory, with the optional powers PartitionLister
+// and ComparePutter. Use New. It is safe for concurrent use.
+type Store struct {
+	mu     sync.RWMutex
+	closed bool
+
+	partitions btree.Map[string, *partition] // by address
+	registers  map[store.Table]*btree.Map[string, store.Record]
+	history    map[store.BucketID][]store.Record // replaced roots, oldest first
+	nodes      map[store.BucketID]*btree.Map[string, []byte]
+}
+
+var (
+	_ store.Store           = (*Store)(nil)
+	_ store.PartitionLister = (*Store)(nil)
+	_ store.ComparePutter   = (*Store)(nil)
+)
+
+// New returns an empty store.
+func New() *Store {
+	s := &Store{
+		registers: map[store.Table]*btree.Map[string, store.Record]{},
+		history:   map[store.BucketID][]store.Record{},
+		nodes:     map[store.BucketID]*btree.Map[string, []byte]{},
+	}
+	for _, t := range store.Tables() {
+		s.registers[t] = &btree.Map[string, store.Record]{}
+	}
+	return s
+}
+
+// Close makes every later call fail with Unavailable. It waits for calls under
+// way, which are short.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	return nil
+}
+
+// read runs f under the read lock, unless the context has ended, the arguments
+// are refused (invalid) or the store is closed.
+func (s *Store) read(ctx context.Context, op string, invalid error, f func() error) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.guarded(ctx, op, invalid, f)
+}
+
+// write is read under the write lock.
+func (s *Store) write(ctx context.Context, op string, invalid error, f func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.guarded(ctx, op, invalid, f)
+}
+
+func (s *Store) guarded(ctx context.Context, op string, invalid error, f func() error) error {
+	err := invalid
+	switch {
+	case err != nil:
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case s.closed:
+		err = store.Errorf(store.Unavailable, "the store is closed")
+	default:
+		err = f()
+	}
+	return store.Wrap(op, err)
+}
+
+// scan collects up to limit keys above after, which is no key's place itself.
+func scan[V any](m *btree.Map[string, V], after string, limit int, keep func(key string, v V) bool) {
+	m.Ascend(after, func(key string, v V) bool {
+		if key == after {
+			return true
+		}
+		if keep(key, v) {
+			limit--
+		}
+		return limit > 0
+	})
+}

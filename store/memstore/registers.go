@@ -1,0 +1,136 @@
+package memstore
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"github.com/tidwall/btree"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Read implements store.Registers. Both levels are the same here.
+func (s *Store) Read(ctx context.Context, t store.Table, key []byte, _ store.Level) (r store.Record, err error) {
+	err = s.read(ctx, "read "+t.String(), store.CheckRegister(t, key), func() error {
+		stored, ok := s.registers[t].Get(string(key))
+		if !ok {
+			return store.Errorf(store.NotFound, "there is no such record")
+		}
+		r = cloneRecord(stored)
+		return nil
+	})
+	return r, err
+}
+
+// Swap implements store.Registers. Its outcome is always known.
+func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
+	return s.write(ctx, "swap "+t.String(), store.CheckRecord(t, key, old, next), func() error {
+		present, _ := s.registers[t].Get(string(key))
+		if present.Version != old {
+			return store.Errorf(store.Conflict, "the record is at epoch %d", present.Epoch)
+		}
+		s.registers[t].Set(string(key), cloneRecord(next))
+		if t == store.Roots && old.Epoch > 0 {
+			id := store.BucketID(key)
+			s.history[id] = append(s.history[id], present)
+		}
+		return nil
+	})
+}
+
+// Scan implements store.Registers.
+func (s *Store) Scan(ctx context.Context, t store.Table, after []byte, limit int) (keys [][]byte, err error) {
+	invalid := store.CheckLimit(limit)
+	if invalid == nil {
+		invalid = store.CheckTable(t)
+	}
+	err = s.read(ctx, "scan "+t.String(), invalid, func() error {
+		scan(s.registers[t], string(after), limit, func(key string, _ store.Record) bool {
+			keys = append(keys, []byte(key))
+			return true
+		})
+		return nil
+	})
+	return keys, err
+}
+
+// History implements store.Registers.
+func (s *Store) History(ctx context.Context, id store.BucketID, before uint64, limit int) (replaced []store.Record, err error) {
+	err = s.read(ctx, "history", store.CheckLimit(limit), func() error {
+		for _, r := range slices.Backward(s.history[id]) {
+			if len(replaced) == limit {
+				break
+			}
+			if before == 0 || r.Epoch < before {
+				replaced = append(replaced, cloneRecord(r))
+			}
+		}
+		return nil
+	})
+	return replaced, err
+}
+
+// Forget implements store.Registers.
+func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) error {
+	return s.write(ctx, "forget", nil, func() error {
+		s.history[id] = slices.DeleteFunc(s.history[id], func(r store.Record) bool { return r.Epoch < before })
+		return nil
+	})
+}
+
+// WriteNode implements store.Nodes.
+func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
+	return s.write(ctx, "write node", store.CheckNode(blob), func() error {
+		m, ok := s.nodes[b]
+		if !ok {
+			m = &btree.Map[string, []byte]{}
+			s.nodes[b] = m
+		}
+		m.Set(string(id[:]), bytes.Clone(blob))
+		return nil
+	})
+}
+
+// Node implements store.Nodes.
+func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) (blob []byte, err error) {
+	err = s.read(ctx, "node", nil, func() error {
+		if m, ok := s.nodes[b]; ok {
+			if stored, ok := m.Get(string(id[:])); ok {
+				blob = bytes.Clone(stored)
+				return nil
+			}
+		}
+		return store.Errorf(store.NotFound, "there is no node %s in bucket %s", id, b)
+	})
+	return blob, err
+}
+
+// DeleteNode implements store.Nodes.
+func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
+	return s.write(ctx, "delete node", nil, func() error {
+		if m, ok := s.nodes[b]; ok {
+			m.Delete(string(id[:]))
+		}
+		return nil
+	})
+}
+
+// ScanNodes implements store.Nodes.
+func (s *Store) ScanNodes(ctx context.Context, b store.BucketID, after store.NodeID, limit int) (ids []store.NodeID, err error) {
+	err = s.read(ctx, "scan nodes", store.CheckLimit(limit), func() error {
+		if m, ok := s.nodes[b]; ok {
+			scan(m, string(after[:]), limit, func(key string, _ []byte) bool {
+				ids = append(ids, store.NodeID([]byte(key)))
+				return true
+			})
+		}
+		return nil
+	})
+	return ids, err
+}
+
+func cloneRecord(r store.Record) store.Record {
+	r.Blob = bytes.Clone(r.Blob)
+	return r
+}

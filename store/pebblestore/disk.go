@@ -1,0 +1,327 @@
+package pebblestore
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+const (
+	// usageEvery is how long one look at the free space serves.
+	usageEvery = 100 * time.Millisecond
+	// retryEvery is how often a write that met a full disk is tried again.
+	retryEvery = 50 * time.Millisecond
+)
+
+// disk knows whether the store may write. It has two sources: a look at the
+// free space, at most each usageEvery, and the file system under Pebble
+// (guardFS), which reports what really failed.
+type disk struct {
+	fs      vfs.FS // the one below guardFS
+	dir     string
+	reserve uint64 // below this many free bytes nothing grows; 0: never refused
+	log     *slog.Logger
+
+	looked atomic.Int64  // when, nanoseconds since began
+	free   atomic.Uint64 // what was seen then
+	began  time.Time
+
+	mu     sync.Mutex
+	parked int           // writes that wait for space
+	failed error         // set for good
+	signal chan struct{} // closed while parked > 0 or failed
+	quit   chan struct{} // closed when the store gives up on parked writes
+}
+
+func newDisk(fs vfs.FS, dir string, reserve int64, log *slog.Logger) *disk {
+	d := &disk{fs: fs, dir: dir, log: log, began: time.Now(), signal: make(chan struct{}), quit: make(chan struct{})}
+	d.looked.Store(-int64(usageEvery))
+	if reserve >= 0 {
+		d.reserve = uint64(reserve)
+	}
+	if reserve == 0 {
+		d.reserve = 256 << 20
+		if u, err := fs.GetDiskUsage(dir); err == nil {
+			d.reserve = min(d.reserve, u.TotalBytes/20)
+		}
+	}
+	return d
+}
+
+// admit refuses a write when the disk is too full for it, or writing has ended.
+// A write that frees or that moves depend on (delete, removal, swap) may go
+// into the reserve's last quarter.
+func (d *disk) admit(frees bool) error {
+	select {
+	case <-d.troubled():
+		return d.trouble()
+	default:
+	}
+	if d.reserve == 0 {
+		return nil
+	}
+	need := d.reserve
+	if frees {
+		need /= 4
+	}
+	if free := d.freeBytes(); free < need {
+		return d.full(need - free)
+	}
+	return nil
+}
+
+func (d *disk) full(missing uint64) error {
+	return store.Errorf(store.Unavailable, "disk full: free at least %d bytes under %s", missing, d.dir)
+}
+
+func (d *disk) freeBytes() uint64 {
+	now, last := int64(time.Since(d.began)), d.looked.Load()
+	if now-last >= int64(usageEvery) && d.looked.CompareAndSwap(last, now) {
+		u, err := d.fs.GetDiskUsage(d.dir)
+		if err != nil { // a file system that can't tell, such as one in memory
+			u.AvailBytes = 1 << 62
+		}
+		d.free.Store(u.AvailBytes)
+		return u.AvailBytes
+	}
+	return d.free.Load()
+}
+
+// troubled returns a channel that is closed while writes can't go on.
+func (d *disk) troubled() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.signal
+}
+
+// trouble says why writes can't go on; it may be over by now.
+func (d *disk) trouble() error {
+	d.mu.Lock()
+	failed := d.failed
+	d.mu.Unlock()
+	if failed != nil {
+		return store.Errorf(store.Unavailable,
+			"%s can't be written; what was acknowledged is safe: mend the cause and start the process anew: %w", d.dir, failed)
+	}
+	return d.full(max(d.reserve, 1))
+}
+
+// fail ends all writing.
+func (d *disk) fail(cause error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.failed != nil {
+		return
+	}
+	d.failed = cause
+	d.log.Error("the store can't write any more; start the process anew", "dir", d.dir, "cause", cause)
+	d.closeSignal()
+}
+
+func (d *disk) closeSignal() {
+	select {
+	case <-d.signal:
+	default:
+		close(d.signal)
+	}
+}
+
+func (d *disk) park(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.parked++
+	if d.parked == 1 && d.failed == nil {
+		d.log.Error("disk full: writes wait for space", "dir", d.dir, "file", name)
+	}
+	d.closeSignal()
+}
+
+func (d *disk) unpark() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.parked--
+	if d.parked == 0 && d.failed == nil {
+		d.signal = make(chan struct{})
+		d.log.Info("there is disk space again", "dir", d.dir)
+	}
+}
+
+// persist runs a write of which Pebble does not survive the failure. A full
+// disk is waited for. Any other failure ends the store's writing and is never
+// handed to Pebble, which would end the process in the middle of its locks: the
+// calling goroutine, one of Pebble's own as a rule, stops here.
+//
+// Only writes are tried again. After a failed sync the kernel may have dropped
+// what it could not write, so a second sync would lie.
+func (d *disk) persist(name string, again bool, write func() error) {
+	err := write()
+	if err == nil {
+		return
+	}
+	if !again || !isFull(err) {
+		d.fail(fmt.Errorf("%s: %w", name, err))
+		select {}
+	}
+	d.park(name)
+	tick := time.NewTicker(retryEvery)
+	defer tick.Stop()
+	for err != nil {
+		select {
+		case <-tick.C:
+		case <-d.quit:
+			select {}
+		}
+		if err = write(); err != nil && !isFull(err) {
+			d.fail(fmt.Errorf("%s: %w", name, err))
+			select {}
+		}
+	}
+	d.unpark()
+}
+
+// waitForSpace holds back work that would only fill the disk further.
+func (d *disk) waitForSpace() {
+	for {
+		d.mu.Lock()
+		parked := d.parked
+		d.mu.Unlock()
+		if parked == 0 {
+			return
+		}
+		select {
+		case <-time.After(retryEvery):
+		case <-d.quit:
+			return
+		}
+	}
+}
+
+// abandon stops waiting for space: the writes that do stay where they are.
+func (d *disk) abandon() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	select {
+	case <-d.quit:
+	default:
+		close(d.quit)
+	}
+}
+
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// guardFS is the file system that Pebble sees once the store is open. While it
+// opens, errors pass through, so that Open can report them.
+type guardFS struct {
+	vfs.FS
+	disk *disk
+	open atomic.Bool
+}
+
+func (g *guardFS) Unwrap() vfs.FS { return g.FS }
+
+// compaction is Pebble's name for files whose failure it survives: it drops
+// them and tries again later.
+const compaction = vfs.DiskWriteCategory("pebble-compaction")
+
+func (g *guardFS) file(name string, category vfs.DiskWriteCategory, open func() (vfs.File, error)) (vfs.File, error) {
+	var f vfs.File
+	var err error
+	switch {
+	case !g.open.Load():
+		f, err = open()
+	case category == compaction:
+		g.disk.waitForSpace()
+		f, err = open()
+	default:
+		g.disk.persist(name, true, func() error { f, err = open(); return err })
+	}
+	if err != nil {
+		return nil, err
+	}
+	if category == compaction {
+		return f, nil
+	}
+	return &guardFile{File: f, fs: g, name: name}, nil
+}
+
+func (g *guardFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	return g.file(name, c, func() (vfs.File, error) { return g.FS.Create(name, c) })
+}
+
+func (g *guardFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
+	return g.file(name, c, func() (vfs.File, error) { return g.FS.OpenReadWrite(name, c, o...) })
+}
+
+func (g *guardFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	return g.file(to, c, func() (vfs.File, error) { return g.FS.ReuseForWrite(from, to, c) })
+}
+
+func (g *guardFS) OpenDir(name string) (vfs.File, error) {
+	f, err := g.FS.OpenDir(name)
+	if err != nil {
+		return nil, err
+	}
+	return &guardFile{File: f, fs: g, name: name}, nil
+}
+
+func (g *guardFS) Rename(from, to string) error {
+	if !g.open.Load() {
+		return g.FS.Rename(from, to)
+	}
+	g.disk.persist(to, true, func() error { return g.FS.Rename(from, to) })
+	return nil
+}
+
+type guardFile struct {
+	vfs.File
+	fs   *guardFS
+	name string
+}
+
+func (f *guardFile) persist(again bool, write func() error) error {
+	if !f.fs.open.Load() {
+		return write()
+	}
+	f.fs.disk.persist(f.name, again, write)
+	return nil
+}
+
+// Write goes on behind what a failed attempt has written.
+func (f *guardFile) Write(p []byte) (int, error) {
+	done := 0
+	err := f.persist(true, func() error {
+		n, err := f.File.Write(p[done:])
+		done += n
+		return err
+	})
+	return done, err
+}
+
+func (f *guardFile) WriteAt(p []byte, off int64) (n int, err error) {
+	err = f.persist(true, func() error { n, err = f.File.WriteAt(p, off); return err })
+	return n, err
+}
+
+// Preallocate is an optimisation; if there is no space, Write will say so.
+func (f *guardFile) Preallocate(off, length int64) error {
+	_ = f.File.Preallocate(off, length)
+	return nil
+}
+
+func (f *guardFile) Sync() error     { return f.persist(false, f.File.Sync) }
+func (f *guardFile) SyncData() error { return f.persist(false, f.File.SyncData) }
+
+func (f *guardFile) SyncTo(length int64) (full bool, err error) {
+	err = f.persist(false, func() error { full, err = f.File.SyncTo(length); return err })
+	return full, err
+}

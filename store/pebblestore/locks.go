@@ -1,0 +1,75 @@
+package pebblestore
+
+import (
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Locks order the read-compare-set of rows and registers. They are striped:
+// what shares a stripe waits without need, and nothing is ever allocated.
+//
+// A write of few rows takes its partition's lock shared, then its keys' stripes
+// in ascending order; a write of many rows, and a removal, take the partition's
+// lock alone, exclusively. Nobody waits for a sync while holding one.
+//
+// Beside each lock stand counts of the writes that are, or may be, visible but
+// not yet synced. They go up before a write is applied and down after its sync,
+// so a reader that finds zero after its read has seen synced data only.
+type locks struct {
+	seed       maphash.Seed
+	partitions [1024]partitionLock
+	stripes    [1024]stripe
+	unsynced   atomic.Int64 // of all, for the scans of whole tables
+}
+
+type partitionLock struct {
+	sync.RWMutex
+	unsynced atomic.Int32 // every write of rows
+	wide     atomic.Int32 // those among them that took no stripes
+	_        [32]byte     // two of these would otherwise share a cache line
+}
+
+type stripe struct {
+	sync.Mutex
+	unsynced atomic.Int32
+	_        [48]byte
+}
+
+func (l *locks) partition(p store.Partition) *partitionLock {
+	return &l.partitions[maphash.Comparable(l.seed, p)%uint64(len(l.partitions))]
+}
+
+// stripe finds the stripe of a stored key.
+func (l *locks) stripe(phys []byte) *stripe { return &l.stripes[l.index(phys)] }
+
+func (l *locks) index(phys []byte) int {
+	return int(maphash.Bytes(l.seed, phys) % uint64(len(l.stripes)))
+}
+
+// A mark is the set of counts that one write raised.
+type mark struct {
+	locks     *locks
+	partition *partitionLock
+	wide      bool
+	stripes   []*stripe
+	one       [1]*stripe // stripes of a single write, so that it allocates none
+}
+
+func (m *mark) raise() { m.add(1) }
+func (m *mark) lower() { m.add(-1) }
+
+func (m *mark) add(n int32) {
+	m.locks.unsynced.Add(int64(n))
+	if m.partition != nil {
+		m.partition.unsynced.Add(n)
+		if m.wide {
+			m.partition.wide.Add(n)
+		}
+	}
+	for _, s := range m.stripes {
+		s.unsynced.Add(n)
+	}
+}

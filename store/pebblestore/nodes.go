@@ -1,0 +1,90 @@
+package pebblestore
+
+import (
+	"context"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// A node names one in errors.
+type node struct {
+	bucket store.BucketID
+	id     store.NodeID
+}
+
+func (n node) String() string { return n.bucket.String() + "/" + n.id.String() }
+
+// WriteNode implements store.Nodes.
+func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
+	if len(blob) > store.MaxNodeBytes {
+		return s.wrap("write node", node{b, id},
+			store.Errorf(store.InvalidArgument, "a node of %d bytes: at most %d", len(blob), store.MaxNodeBytes))
+	}
+	if err := s.enterWrite(ctx, false); err != nil {
+		return s.wrap("write node", node{b, id}, err)
+	}
+	defer s.leave()
+	phys := nodeKey(b, id)
+	m := s.lockStripe(phys)
+	batch := s.db.NewBatch()
+	_ = batch.Set(phys, blob, nil)
+	return s.wrap("write node", node{b, id}, s.finish(ctx, batch, m, nil))
+}
+
+// Node implements store.Nodes.
+func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, s.wrap("read node", node{b, id}, err)
+	}
+	defer s.leave()
+	phys := nodeKey(b, id)
+	v, err := s.read(phys)
+	if err == nil && s.locks.stripe(phys).unsynced.Load() != 0 {
+		err = s.settle(ctx)
+	}
+	if err == nil && v == nil {
+		err = store.Errorf(store.NotFound, "there is no such node")
+	}
+	if err != nil {
+		return nil, s.wrap("read node", node{b, id}, err)
+	}
+	return v, nil
+}
+
+// DeleteNode implements store.Nodes.
+func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
+	if err := s.enterWrite(ctx, true); err != nil {
+		return s.wrap("delete node", node{b, id}, err)
+	}
+	defer s.leave()
+	phys := nodeKey(b, id)
+	m := s.lockStripe(phys)
+	batch := s.db.NewBatch()
+	_ = batch.Delete(phys, nil)
+	return s.wrap("delete node", node{b, id}, s.finish(ctx, batch, m, nil))
+}
+
+// ScanNodes implements store.Nodes, in the order of the ids.
+func (s *Store) ScanNodes(ctx context.Context, b store.BucketID, last store.NodeID, limit int) ([]store.NodeID, error) {
+	if err := checkLimit(limit); err != nil {
+		return nil, s.wrap("scan nodes of", b, err)
+	}
+	if err := s.enter(ctx); err != nil {
+		return nil, s.wrap("scan nodes of", b, err)
+	}
+	defer s.leave()
+	prefix := append([]byte{tableNodes}, b[:]...)
+	lower := prefix
+	if last != (store.NodeID{}) {
+		lower = append(nodeKey(b, last), 0)
+	}
+	var ids []store.NodeID
+	err := s.each(ctx, lower, after(prefix), func(k, _ []byte) (bool, error) {
+		if len(k) != len(prefix)+16 {
+			return false, store.Errorf(store.Corrupt, "a stored node's key has %d bytes", len(k))
+		}
+		ids = append(ids, store.NodeID(k[len(prefix):]))
+		return len(ids) < limit, nil
+	})
+	return ids, s.wrap("scan nodes of", b, err)
+}

@@ -1,0 +1,272 @@
+package pebblestore
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Options say how a directory is opened. The zero Options are right for use.
+type Options struct {
+	// TombstoneGrace is how long tombstones and removals are kept, by the wall
+	// clock, from when they were stored: a put that was delayed for longer may
+	// bring a deleted row back. Default one hour, far above any timeout in
+	// evenkeel. Dead rows cost reads of their range a little until then.
+	TombstoneGrace time.Duration
+	// CacheBytes bounds Pebble's cache of blocks. Default 128 MiB.
+	CacheBytes int64
+	// MemTableBytes is how much is written before it becomes a file; twice that
+	// much memory may be in use. Default 64 MiB.
+	MemTableBytes int64
+	// ReserveBytes is the free disk space below which puts are refused. Default
+	// 256 MiB, but at most a twentieth of the disk; negative: never refuse.
+	ReserveBytes int64
+	// Logger gets what an operator should know. Default: nothing is logged.
+	Logger *slog.Logger
+
+	// NoSync acknowledges writes before they are synced: a crash loses the last
+	// ones. For tests and for bulk loads that can be repeated.
+	NoSync bool
+	// FS replaces the file system, for tests.
+	FS vfs.FS
+	// Now replaces time.Now, for tests.
+	Now func() time.Time
+	// CollectEvery is the pause between two looks for what can be collected.
+	// Default a minute, or a tenth of a shorter grace.
+	CollectEvery time.Duration
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.TombstoneGrace < 0 || o.CacheBytes < 0 || o.MemTableBytes < 0 || o.CollectEvery < 0 {
+		return o, store.Errorf(store.InvalidArgument, "a negative option")
+	}
+	o.FS = diskFS(o)
+	if o.TombstoneGrace == 0 {
+		o.TombstoneGrace = time.Hour
+	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = 128 << 20
+	}
+	if o.MemTableBytes == 0 {
+		o.MemTableBytes = 64 << 20
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.CollectEvery == 0 {
+		o.CollectEvery = max(min(time.Minute, o.TombstoneGrace/10), time.Millisecond)
+	}
+	return o, nil
+}
+
+// Open opens the store in dir, making it if there is none. It fails with
+// Unavailable if another process has it open, with InvalidArgument if dir holds
+// something else or a newer format, with Corrupt if it is damaged.
+func Open(dir string, o Options) (*Store, error) {
+	s, err := open(dir, o)
+	if err != nil {
+		return nil, store.Wrap("open "+dir, translate(dir, err))
+	}
+	return s, nil
+}
+
+func open(dir string, o Options) (_ *Store, err error) {
+	if o, err = o.withDefaults(); err != nil {
+		return nil, err
+	}
+	if err := o.FS.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	lock, err := lockDir(o.FS, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = lock.Close()
+		}
+	}()
+	if err := checkFormat(o.FS, dir); err != nil {
+		return nil, err
+	}
+
+	s := &Store{dir: dir, o: o, lock: lock, quit: make(chan struct{})}
+	s.locks.seed = maphash.MakeSeed()
+	s.disk = newDisk(o.FS, dir, o.ReserveBytes, o.Logger)
+	s.fs = &guardFS{FS: o.FS, disk: s.disk}
+	s.cache = pebble.NewCache(o.CacheBytes)
+	defer func() {
+		if err != nil {
+			s.cache.Unref()
+		}
+	}()
+	if err := guardPanic(func() (err error) {
+		s.db, err = pebble.Open(dir, s.pebbleOptions())
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	s.fs.open.Store(true)
+	if err := s.loadRemovals(); err != nil {
+		return nil, errors.Join(err, s.db.Close())
+	}
+	s.syncer = newSyncer(s.db)
+	s.background.Add(1)
+	go s.collectLoop()
+	return s, nil
+}
+
+// pebbleOptions are chosen for short slices and point reads of small rows.
+func (s *Store) pebbleOptions() *pebble.Options {
+	o := EngineOptions()
+	o.FS, o.Lock, o.Cache = s.fs, s.lock, s.cache
+	o.MemTableSize = uint64(s.o.MemTableBytes)
+	o.Logger = logger{s.o.Logger}
+	log := s.o.Logger
+	o.EventListener = &pebble.EventListener{
+		BackgroundError: func(err error) { log.Warn("pebble: background work failed; it is tried again", "cause", err) },
+		// Without a listener Pebble would end the process here. The read that
+		// found the damage answers Corrupt.
+		DataCorruption:  func(i pebble.DataCorruptionInfo) { log.Error("a file is damaged", "file", i.Path, "cause", i.Details) },
+		WriteStallBegin: func(i pebble.WriteStallBeginInfo) { log.Warn("pebble: writes stall", "reason", i.Reason) },
+		WriteStallEnd:   func() { log.Info("pebble: writes go on") },
+	}
+	return o
+}
+
+// EngineOptions are the options under which Pebble runs, but for those that say
+// where and with how much memory: for tools, and for benchmarks that compare
+// with bare Pebble.
+func EngineOptions() *pebble.Options {
+	o := &pebble.Options{
+		FormatMajorVersion:          pebble.FormatValueSeparation,
+		L0CompactionThreshold:       2,
+		L0StopWritesThreshold:       64,
+		MemTableStopWritesThreshold: 4,
+		LBaseMaxBytes:               64 << 20,
+		MaxOpenFiles:                1000,
+	}
+	for i := range o.Levels {
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+		o.Levels[i].FilterType = pebble.TableFilter
+	}
+	return o
+}
+
+// logger hands Pebble's messages on.
+type logger struct{ log *slog.Logger }
+
+func (l logger) Infof(format string, args ...any) {
+	l.log.Debug("pebble: " + fmt.Sprintf(format, args...))
+}
+
+func (l logger) Errorf(format string, args ...any) {
+	l.log.Error("pebble: " + fmt.Sprintf(format, args...))
+}
+
+// Fatalf must not return: Pebble relies on it. Failed writes do not get here
+// (guardFS stops them below Pebble), only a broken invariant of Pebble's own
+// does. In a call of ours guardPanic catches it; in Pebble's background work it
+// ends the process, and the next start recovers what was acknowledged.
+func (l logger) Fatalf(format string, args ...any) {
+	msg := fmt.Sprintf(format, args...)
+	l.log.Error("pebble: fatal: " + msg)
+	panic(errors.New(msg))
+}
+
+// lockDir takes the directory, for as long as the process lives at most.
+func lockDir(fsys vfs.FS, dir string) (*pebble.Lock, error) {
+	l, err := pebble.LockDirectory(dir, fsys)
+	var path *fs.PathError
+	switch {
+	case err == nil:
+		return l, nil
+	case errors.As(err, &path): // the lock file itself can't be made
+		return nil, err
+	}
+	return nil, store.Errorf(store.Unavailable,
+		"the data directory %s is held by another process, or twice by this one: stop the other, or choose another directory (%w)", dir, err)
+}
+
+// The format of a data directory. A higher one is refused.
+const (
+	formatFile    = "EVENKEEL"
+	formatMagic   = "evenkeel pebblestore format "
+	formatCurrent = 1
+)
+
+// checkFormat reads the marker, or writes it into an empty directory.
+func checkFormat(fsys vfs.FS, dir string) error {
+	path := fsys.PathJoin(dir, formatFile)
+	f, err := fsys.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return writeFormat(fsys, dir, path)
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, 1024))
+	if err != nil {
+		return err
+	}
+	number, ok := strings.CutPrefix(string(bytes.TrimSpace(text)), formatMagic)
+	version, err := strconv.Atoi(number)
+	switch {
+	case !ok || err != nil || version < 1:
+		return store.Errorf(store.Corrupt, "%s does not name a format of evenkeel", path)
+	case version > formatCurrent:
+		return store.Errorf(store.InvalidArgument,
+			"%s was written by a newer evenkeel (format %d, this one knows up to %d): run the newer one", dir, version, formatCurrent)
+	}
+	return nil
+}
+
+func writeFormat(fsys vfs.FS, dir, path string) error {
+	names, err := fsys.List(dir)
+	if err != nil {
+		return err
+	}
+	temporary := path + ".new"
+	for _, name := range names {
+		switch name {
+		case "LOCK", formatFile + ".new", "lost+found":
+		default:
+			return store.Errorf(store.InvalidArgument,
+				"%s holds something else (%s, but no file %s): choose an empty or a new directory", dir, name, formatFile)
+		}
+	}
+	f, err := fsys.Create(temporary, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "%s%d\n", formatMagic, formatCurrent)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := fsys.Rename(temporary, path); err != nil {
+		return err
+	}
+	d, err := fsys.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,214 @@
+package pebblestore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// A removal hides what lies in bounds and is not newer than ts. The rows that it
+// hid when it was stored went with it, in one batch; so readers need not know of
+// it, only writes that arrive later do.
+type removal struct {
+	bounds store.Bounds
+	ts     store.Timestamp
+	at     int64 // when it was stored, microseconds; unique in its partition
+}
+
+// removals are all stored removals in memory. They change only under their
+// partition's exclusive lock.
+type removals struct {
+	mu          sync.RWMutex
+	byPartition map[store.Partition][]removal
+}
+
+// cover returns the highest timestamp up to which a key is removed; 0: it is not.
+func (r *removals) cover(p store.Partition, key []byte) (ts store.Timestamp) {
+	for _, v := range r.of(p) {
+		if v.ts > ts && contains(v.bounds, key) {
+			ts = v.ts
+		}
+	}
+	return ts
+}
+
+// of returns the removals of a partition; the slice is never changed.
+func (r *removals) of(p store.Partition) []removal {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.byPartition[p]
+}
+
+func (r *removals) set(p store.Partition, list []removal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(list) == 0 {
+		delete(r.byPartition, p)
+		return
+	}
+	r.byPartition[p] = list
+}
+
+// Remove implements store.Rows. The removal and the end of all rows that it
+// covers are one batch. Writes to the partition wait while its rows in bounds
+// are looked at (about a tenth of a second per million); reads don't.
+func (s *Store) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
+	if err := errors.Join(store.CheckBounds(b), store.CheckTimestamp(ts)); err != nil {
+		return s.wrap("remove", p, err)
+	}
+	if err := s.enterWrite(ctx, true); err != nil {
+		return s.wrap("remove", p, err)
+	}
+	defer s.leave()
+	return s.wrap("remove", p, s.remove(ctx, p, b, ts))
+}
+
+func (s *Store) remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
+	lower, upper := boundKeys(nil, p, b)
+	if string(lower) >= string(upper) {
+		return nil // no key lies within
+	}
+	m := s.lockPartition(p)
+	batch := s.db.NewBatch()
+	v := removal{
+		bounds: store.Bounds{Start: slices.Clone(b.Start), StartExclusive: b.StartExclusive, End: slices.Clone(b.End)},
+		ts:     ts,
+		at:     s.o.Now().UnixMicro(),
+	}
+	list := s.removals.of(p)
+	for slices.ContainsFunc(list, func(o removal) bool { return o.at == v.at }) {
+		v.at++
+	}
+	kept := make([]removal, 0, len(list)+1)
+	for _, o := range list {
+		if o.ts <= ts && within(o.bounds, b) {
+			_ = batch.Delete(removalKey(p, o.at), nil)
+		} else {
+			kept = append(kept, o)
+		}
+	}
+	err := s.dropCovered(ctx, batch, lower, upper, ts)
+	if err == nil {
+		k := removalKey(p, v.at)
+		_ = batch.Set(k, encodeRemoval(v), nil)
+		_ = batch.Set(queueKey(v.at, k), nil, nil)
+		// Before the batch is applied: if that fails, nothing is written any more.
+		s.removals.set(p, append(kept, v))
+	}
+	return s.finish(ctx, batch, m, err)
+}
+
+// longRun is the number of neighbouring rows from which one range deletion is
+// cheaper, now and for later reads, than one deletion each.
+const longRun = 16
+
+// dropCovered adds to the batch the deletion of every stored row in
+// [lower, upper) with a timestamp up to ts, tombstones included: one range
+// deletion for many of them between which nothing newer lies.
+func (s *Store) dropCovered(ctx context.Context, batch *pebble.Batch, lower, upper []byte, ts store.Timestamp) (err error) {
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	start := lower // where the present run of covered rows begins
+	run := 0       // its length
+	var few [][]byte
+	end := func(stop []byte) {
+		if run >= longRun {
+			_ = batch.DeleteRange(start, stop, nil)
+		} else {
+			for _, k := range few {
+				_ = batch.Delete(k, nil)
+			}
+		}
+		few, run, start = few[:0], 0, nil
+	}
+	seen := 0
+	for more := it.First(); more; more = it.Next() {
+		if seen++; seen%checkEvery == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		v, err := it.ValueAndErr()
+		if err != nil {
+			return err
+		}
+		r, ok := decodeStored(v)
+		if !ok {
+			return corruptRow(partitionOf(it.Key()), it.Key()[prefixBytes:])
+		}
+		if r.ts > ts {
+			end(it.Key())
+			continue
+		}
+		if start == nil {
+			start = slices.Clone(it.Key())
+		}
+		if run++; run < longRun {
+			few = append(few, slices.Clone(it.Key()))
+		}
+	}
+	end(upper)
+	return it.Error()
+}
+
+func removalKey(p store.Partition, at int64) []byte {
+	k := appendPrefix(make([]byte, 0, prefixBytes+8), tableRemovals, p)
+	return binary.BigEndian.AppendUint64(k, uint64(at))
+}
+
+// encodeRemoval writes version(1) flags(1) timestamp(8) length of start(4)
+// start end.
+func encodeRemoval(v removal) []byte {
+	b := []byte{1, 0}
+	if v.bounds.StartExclusive {
+		b[1] = 1
+	}
+	b = binary.BigEndian.AppendUint64(b, uint64(v.ts))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(v.bounds.Start)))
+	return append(append(b, v.bounds.Start...), v.bounds.End...)
+}
+
+func decodeRemoval(key, b []byte) (p store.Partition, v removal, ok bool) {
+	const header = 1 + 1 + 8 + 4
+	if len(key) != prefixBytes+8 || len(b) < header || b[0] != 1 || b[1] > 1 {
+		return p, v, false
+	}
+	n := int64(binary.BigEndian.Uint32(b[10:]))
+	if n > int64(len(b)-header) {
+		return p, v, false
+	}
+	b = slices.Clone(b)
+	v.ts = store.Timestamp(binary.BigEndian.Uint64(b[2:]))
+	v.at = int64(binary.BigEndian.Uint64(key[prefixBytes:]))
+	v.bounds = store.Bounds{Start: b[header : header+n : header+n], StartExclusive: b[1] == 1, End: b[header+n:]}
+	return partitionOf(key), v, v.ts > 0
+}
+
+// loadRemovals reads the removals that earlier processes stored.
+func (s *Store) loadRemovals() (err error) {
+	s.removals.byPartition = map[store.Partition][]removal{}
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{tableRemovals}, UpperBound: []byte{tableRemovals + 1}})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for more := it.First(); more; more = it.Next() {
+		b, err := it.ValueAndErr()
+		if err != nil {
+			return err
+		}
+		p, v, ok := decodeRemoval(it.Key(), b)
+		if !ok {
+			return store.Errorf(store.Corrupt, "the removal %x has no valid form", it.Key())
+		}
+		s.removals.byPartition[p] = append(s.removals.byPartition[p], v)
+	}
+	return it.Error()
+}

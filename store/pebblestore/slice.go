@@ -1,0 +1,180 @@
+package pebblestore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// checkEvery is after how many stored rows a scan looks at its context.
+const checkEvery = 1 << 12
+
+// Slice implements store.Rows. It reads one moment of the partition: no write is
+// seen in part.
+func (s *Store) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+	if err := store.CheckSlice(b, o); err != nil {
+		return store.Page{}, s.wrap("slice", p, err)
+	}
+	if err := s.enter(ctx); err != nil {
+		return store.Page{}, s.wrap("slice", p, err)
+	}
+	defer s.leave()
+	page, err := s.slice(ctx, p, b, o)
+	if err == nil && s.locks.partition(p).unsynced.Load() != 0 {
+		err = s.settle(ctx)
+	}
+	if err != nil {
+		return store.Page{}, s.wrap("slice", p, err)
+	}
+	return page, nil
+}
+
+func (s *Store) slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (page store.Page, err error) {
+	var short [512]byte
+	lower, upper := boundKeys(short[:0], p, b)
+	if string(lower) >= string(upper) {
+		return page, nil
+	}
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return page, err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+
+	step, more := it.Next, false
+	if o.Reverse {
+		step, more = it.Prev, it.Last()
+	} else {
+		more = it.First()
+	}
+	var a arena
+	for seen := 1; more; seen++ {
+		if seen%checkEvery == 0 && ctx.Err() != nil {
+			return page, ctx.Err()
+		}
+		v, err := it.ValueAndErr()
+		if err != nil {
+			return page, err
+		}
+		key := it.Key()[prefixBytes:]
+		if len(v) < rowHeader || v[0] != rowLive {
+			if r, ok := decodeStored(v); !ok || r.kind != rowTombstone {
+				return page, corruptRow(p, key)
+			}
+			more = step()
+			continue
+		}
+		if page.Rows == nil {
+			page.Rows = make([]store.Row, 0, min(o.Limit, 1024))
+			a.free = make([]byte, 0, min(o.Limit*int(s.rowBytes.Load()+s.rowBytes.Load()/8)+1024, store.MaxPageBytes))
+		}
+		row := a.row(key, v[rowHeader:])
+		if o.Timestamps {
+			r, ok := decodeStored(v)
+			if !ok {
+				return page, corruptRow(p, key)
+			}
+			row.Timestamp = r.ts
+		}
+		page.Rows = append(page.Rows, row)
+		if len(page.Rows) == o.Limit || a.used >= store.MaxPageBytes {
+			page.More = true
+			break
+		}
+		more = step()
+	}
+	if err := it.Error(); err != nil {
+		return page, err
+	}
+	if n := len(page.Rows); n >= 64 {
+		s.rowBytes.Store(int64(a.used / n))
+	}
+	return page, nil
+}
+
+// An arena holds the keys and values of one page. A new chunk is begun when one
+// is full; nothing moves, so rows may point into it from the start.
+type arena struct {
+	free []byte
+	used int
+}
+
+func (a *arena) row(key, value []byte) store.Row {
+	n := len(key) + len(value)
+	a.used += n
+	if cap(a.free)-len(a.free) < n {
+		a.free = make([]byte, 0, max(n, 2*cap(a.free), 4096))
+	}
+	i := len(a.free)
+	a.free = append(append(a.free, key...), value...)
+	j := i + len(key)
+	return store.Row{Key: a.free[i:j:j], Value: a.free[j : i+n : i+n]}
+}
+
+// Partitions implements store.PartitionLister, in the order of their ids. It
+// lists partitions with at least one visible row.
+func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int) ([]store.Partition, error) {
+	if err := checkLimit(limit); err != nil {
+		return nil, s.wrap("list partitions after", after, err)
+	}
+	if err := s.enter(ctx); err != nil {
+		return nil, s.wrap("list partitions after", after, err)
+	}
+	defer s.leave()
+	ps, err := s.partitions(ctx, after, limit)
+	if err == nil {
+		err = s.settleAll(ctx)
+	}
+	return ps, s.wrap("list partitions after", after, err)
+}
+
+func (s *Store) partitions(ctx context.Context, last store.Partition, limit int) (ps []store.Partition, err error) {
+	lower := []byte{tableRows}
+	if last != (store.Partition{}) {
+		lower = after(appendPrefix(nil, tableRows, last))
+	}
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: []byte{tableRows + 1}})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	more := it.First()
+	for seen := 1; more && len(ps) < limit; seen++ {
+		if seen%checkEvery == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if len(it.Key()) < prefixBytes {
+			return nil, store.Errorf(store.Corrupt, "a stored row's key has %d bytes", len(it.Key()))
+		}
+		v, err := it.ValueAndErr()
+		if err != nil {
+			return nil, err
+		}
+		if len(v) > 0 && v[0] == rowLive {
+			p := partitionOf(it.Key())
+			ps = append(ps, p)
+			more = it.SeekGE(after(appendPrefix(nil, tableRows, p)))
+		} else {
+			more = it.Next()
+		}
+	}
+	return ps, it.Error()
+}
+
+// settleAll is settle for what was read from anywhere.
+func (s *Store) settleAll(ctx context.Context) error {
+	if s.locks.unsynced.Load() == 0 {
+		return nil
+	}
+	return s.settle(ctx)
+}
+
+func checkLimit(limit int) error {
+	if limit < 1 {
+		return store.Errorf(store.InvalidArgument, "a limit of %d", limit)
+	}
+	return nil
+}

@@ -1,0 +1,178 @@
+package pebblestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+var (
+	_ store.Store           = (*Store)(nil)
+	_ store.PartitionLister = (*Store)(nil)
+	_ store.ComparePutter   = (*Store)(nil)
+)
+
+// Store is an open data directory. All methods are safe for concurrent use.
+type Store struct {
+	dir    string
+	o      Options
+	db     *pebble.DB
+	lock   *pebble.Lock
+	disk   *disk
+	fs     *guardFS
+	cache  *pebble.Cache
+	syncer *syncer
+
+	locks    locks
+	removals removals
+	rowBytes atomic.Int64 // what rows of late slices measured, to size the next arena
+
+	// gate is held shared by each call under way, and taken by Close.
+	gate     sync.RWMutex
+	closing  sync.Once
+	closeErr error
+
+	quit       chan struct{} // closed when background work shall end
+	background sync.WaitGroup
+}
+
+// enter begins a call; leave ends it.
+func (s *Store) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if !s.gate.TryRLock() { // it fails only once Close has begun
+		return store.Errorf(store.Unavailable, "the store in %s is closed", s.dir)
+	}
+	return nil
+}
+
+func (s *Store) leave() { s.gate.RUnlock() }
+
+// enterWrite is enter for a write; frees as in disk.admit.
+func (s *Store) enterWrite(ctx context.Context, frees bool) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	if err := s.disk.admit(frees); err != nil {
+		s.leave()
+		return err
+	}
+	return nil
+}
+
+// Close waits for the calls under way, ends all background work and syncs what
+// is left. Every later call is Unavailable. Where writes wait for disk space, or
+// have failed, there is nothing that could be closed in order: Close then
+// answers Unavailable, what was acknowledged is safe, and the directory stays
+// locked until the process ends.
+func (s *Store) Close() error {
+	s.closing.Do(func() { s.closeErr = store.Wrap("close "+s.dir, s.translate(s.close())) })
+	return s.closeErr
+}
+
+// close takes the gate and never gives it back: so no call enters again.
+func (s *Store) close() error {
+	end := func(f func() error) error {
+		done := make(chan error, 1)
+		go func() { done <- f() }()
+		select {
+		case err := <-done:
+			return err
+		case <-s.disk.troubled():
+			err := s.disk.trouble()
+			s.disk.abandon()
+			return err
+		}
+	}
+	close(s.quit)
+	if err := end(func() error { s.gate.Lock(); return nil }); err != nil {
+		return err
+	}
+	if err := end(func() error { s.background.Wait(); s.syncer.stop(); return nil }); err != nil {
+		return err
+	}
+	if err := end(func() error { return guardPanic(s.db.Close) }); err != nil {
+		return err
+	}
+	s.cache.Unref()
+	return s.lock.Close()
+}
+
+// Metrics returns Pebble's own metrics, for the curious and for exporters.
+// After Close there are none: nil.
+func (s *Store) Metrics() *pebble.Metrics {
+	if !s.gate.TryRLock() {
+		return nil
+	}
+	defer s.leave()
+	return s.db.Metrics()
+}
+
+// guardPanic turns Pebble's panics into errors. It panics where it met an error
+// that it can't go on from; guardFS keeps those away, so this is a last resort.
+func guardPanic(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("pebble: %v", r)
+		}
+	}()
+	return f()
+}
+
+// translate gives errors of Pebble and of the system their kind, and names the
+// damaged file.
+func (s *Store) translate(err error) error { return translate(s.dir, err) }
+
+func translate(dir string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case store.KindOf(err) != store.Other:
+		return err
+	case pebble.IsCorruptionError(err):
+		where := dir
+		if info := pebble.ExtractDataCorruptionInfo(err); info != nil {
+			where = info.Path
+		}
+		return store.Errorf(store.Corrupt, "%s is damaged: %w", where, err)
+	case isFull(err):
+		return store.Errorf(store.Unavailable, "disk full: free space under %s: %w", dir, err)
+	}
+	return store.Errorf(store.Unavailable, "%w", err)
+}
+
+// wrap names the operation and its subject. They are built on failure only.
+func (s *Store) wrap(op string, subject fmt.Stringer, err error) error {
+	if err == nil {
+		return nil
+	}
+	return store.Wrap(op+" "+subject.String(), s.translate(err))
+}
+
+// read fetches a stored value; nil: there is none. The copy is the caller's.
+func (s *Store) read(phys []byte) ([]byte, error) {
+	v, closer, err := s.db.Get(phys)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer closer.Close()
+	return append(make([]byte, 0, len(v)), v...), nil
+}
+
+func diskFS(o Options) vfs.FS {
+	if o.FS != nil {
+		return o.FS
+	}
+	return vfs.Default
+}

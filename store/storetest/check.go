@@ -1,0 +1,136 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// checkPage compares one page with all rows of the partition, in order of keys.
+func (s *suite) checkPage(page store.Page, all []store.Row, b store.Bounds, o store.SliceOptions) error {
+	want := expected(all, b, o)
+	got := page.Rows
+	bytesRead := 0
+	for i, r := range got {
+		switch {
+		case i >= len(want):
+			return fmt.Errorf("row %s too many", formatRows(got[i:i+1]))
+		case i >= o.Limit:
+			return fmt.Errorf("%d rows, with a limit of %d", len(got), o.Limit)
+		case bytesRead >= store.MaxPageBytes:
+			return fmt.Errorf("the page goes on after %d bytes", bytesRead)
+		case !sameRow(r, want[i]):
+			return fmt.Errorf("row %d is %s, not %s", i, formatRows(got[i:i+1]), formatRows(want[i:i+1]))
+		case r.Value == nil:
+			return fmt.Errorf("row %d has a nil value", i)
+		}
+		bytesRead += len(r.Key) + len(r.Value)
+	}
+	full := len(got) == o.Limit || bytesRead >= store.MaxPageBytes
+	switch {
+	case page.More && len(got) == 0:
+		return fmt.Errorf("an empty page says that there is more")
+	case !page.More && len(got) < len(want):
+		return fmt.Errorf("%d rows of %d, and no more is said to be there; missing: %s", len(got), len(want), formatRows(want[len(got):len(got)+1]))
+	case page.More && !full && !s.ShortPages:
+		return fmt.Errorf("%d rows of %d, and more is said to be there, but no limit is reached", len(got), len(want))
+	}
+	return nil
+}
+
+// expected is what a slice without limits would return.
+func expected(all []store.Row, b store.Bounds, o store.SliceOptions) (rows []store.Row) {
+	for _, r := range all {
+		if within(r.Key, b) {
+			if !o.Timestamps {
+				r.Timestamp = 0
+			}
+			rows = append(rows, r)
+		}
+	}
+	if o.Reverse {
+		slices.Reverse(rows)
+	}
+	return rows
+}
+
+func sameRow(a, b store.Row) bool {
+	return bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value) && a.Timestamp == b.Timestamp
+}
+
+// checkSlice reads one page and compares it.
+func (s *suite) checkSlice(ctx context.Context, rows store.Rows, p store.Partition, all []store.Row, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+	page, err := rows.Slice(ctx, p, b, o)
+	if err == nil {
+		err = s.checkPage(page, all, b, o)
+	}
+	if err != nil {
+		return page, fmt.Errorf("slice %s %+v: %w", formatBounds(b), o, err)
+	}
+	return page, nil
+}
+
+// checkPages reads page after page to the end of the bounds.
+func (s *suite) checkPages(ctx context.Context, rows store.Rows, p store.Partition, all []store.Row, b store.Bounds, o store.SliceOptions) error {
+	for {
+		page, err := s.checkSlice(ctx, rows, p, all, b, o)
+		if err != nil || !page.More {
+			return err
+		}
+		last := page.Rows[len(page.Rows)-1].Key
+		if o.Reverse {
+			b.End = last
+		} else {
+			b.Start, b.StartExclusive = last, true
+		}
+	}
+}
+
+// checkGet reads one key and compares it.
+func checkGet(ctx context.Context, rows store.Rows, p store.Partition, all []store.Row, key []byte) error {
+	i := slices.IndexFunc(all, func(r store.Row) bool { return bytes.Equal(r.Key, key) })
+	got, found, err := rows.Get(ctx, p, key)
+	switch {
+	case err != nil:
+		return fmt.Errorf("get %s: %w", clip(key), err)
+	case found != (i >= 0):
+		return fmt.Errorf("get %s: found is %t (%s)", clip(key), found, formatRows([]store.Row{got}))
+	case found && !sameRow(got, all[i]):
+		return fmt.Errorf("get %s: %s, not %s", clip(key), formatRows([]store.Row{got}), formatRows(all[i:i+1]))
+	case found && got.Value == nil:
+		return fmt.Errorf("get %s: a nil value", clip(key))
+	}
+	return nil
+}
+
+// checkPartition compares a partition in every way of reading: forward, in
+// reverse, within random bounds, in pages, key by key. keys are also asked for.
+func (s *suite) checkPartition(ctx context.Context, rows store.Rows, p store.Partition, all []store.Row, keys [][]byte, r *rand.Rand) error {
+	whole := store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true}
+	if err := s.checkPages(ctx, rows, p, all, store.Bounds{}, whole); err != nil {
+		return err
+	}
+	whole.Reverse = true
+	if err := s.checkPages(ctx, rows, p, all, store.Bounds{}, whole); err != nil {
+		return err
+	}
+	for range 4 {
+		o := store.SliceOptions{Limit: 1 + r.IntN(len(all)+2), Reverse: r.IntN(2) == 0, Timestamps: r.IntN(2) == 0}
+		if err := s.checkPages(ctx, rows, p, all, randomBounds(r, keys), o); err != nil {
+			return err
+		}
+	}
+	for _, key := range keys {
+		if s.Slow && r.IntN(4) > 0 {
+			continue
+		}
+		if err := checkGet(ctx, rows, p, all, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
