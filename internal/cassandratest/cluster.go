@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // StartTimeout is the time that a cluster gets to come up: ten seconds a node
@@ -57,24 +59,36 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	for dc, nodes := range o.DataCentres {
 		for range nodes {
 			address := fmt.Sprintf("%s.%d", block, len(c.Nodes)+1)
-			n := &Node{
+			c.Nodes = append(c.Nodes, &Node{
 				Address: address, DataCentre: fmt.Sprintf("dc%d", dc+1),
-				options: o, dir: filepath.Join(c.dir, address), first: len(c.Nodes) == 0, java: javaPath, lib: lib,
-			}
-			c.Nodes = append(c.Nodes, n)
-			err := n.writeConfig(block + ".1")
-			if err == nil {
-				err = n.Start(ctx)
-			}
-			if err != nil {
-				return nil, errors.Join(err, c.Close())
-			}
+				options: o, dir: filepath.Join(c.dir, address), java: javaPath, lib: lib,
+			})
 		}
 	}
-	if err := c.AwaitUp(ctx); err != nil {
+	if err := c.start(ctx, block+".1"); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
+}
+
+// start starts the first node, which the others look for, and then those at once.
+func (c *Cluster) start(ctx context.Context, seed string) error {
+	for _, n := range c.Nodes {
+		if err := n.writeConfig(seed); err != nil {
+			return err
+		}
+	}
+	if err := c.Nodes[0].Start(ctx); err != nil {
+		return err
+	}
+	var others errgroup.Group
+	for _, n := range c.Nodes[1:] {
+		others.Go(func() error { return n.Start(ctx) })
+	}
+	if err := others.Wait(); err != nil {
+		return err
+	}
+	return c.AwaitUp(ctx)
 }
 
 // AwaitUp waits until every running node sees all running nodes as up.

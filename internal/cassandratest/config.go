@@ -84,6 +84,7 @@ func (n *Node) yaml(seed string) string {
 		"concurrent_writes: 8",
 		"key_cache_size: 16MiB",
 		"file_cache_size: 64MiB",
+		"auto_snapshot: false",
 		"storage_compatibility_mode: NONE",
 		"sstable:",
 		"  selected_format: bti",
@@ -114,14 +115,21 @@ func (n *Node) javaArguments(lib string) []string {
 		"-Dcassandra-foreground=yes",
 		fmt.Sprintf("-Dcassandra.jmx.local.port=%d", n.jmxPort),
 		"-Dlogback.configurationFile=file:" + filepath.Join(n.dir, "conf", "logback.xml"),
-		"-Dcassandra.ring_delay_ms=2000",
+		// Cluster.AwaitUp waits until the nodes see each other: they need not.
+		"-Dcassandra.ring_delay_ms=1000", "-Dcassandra.skip_wait_for_gossip_to_settle=0",
 		// A login is checked with bcrypt; 2^4 rounds instead of 2^10 keep that cheap.
 		"-Dcassandra.superuser_setup_delay_ms=0", "-Dcassandra.auth_bcrypt_gensalt_log2_rounds=4",
 	}
-	if n.first {
-		// There is nobody to gossip with yet.
-		args = append(args, "-Dcassandra.skip_wait_for_gossip_to_settle=0")
+	if !n.options.DurableWrites {
+		// Each schema change would otherwise wait for a dozen flushes to disk.
+		args = append(args, "-Dcassandra.unsafesystem=true")
 	}
+	args = append(args, moduleArguments()...)
+	return append(args, "-cp", filepath.Join(n.dir, "conf")+":"+filepath.Join(lib, "*"), "org.apache.cassandra.service.CassandraDaemon")
+}
+
+// moduleArguments open the parts of Java's modules that Cassandra reaches into.
+func moduleArguments() (args []string) {
 	for _, export := range []string{
 		"java.base/jdk.internal.misc", "java.base/java.lang.ref", "java.rmi/sun.rmi.registry", "java.rmi/sun.rmi.server",
 		"java.management.rmi/com.sun.jmx.remote.internal.rmi", "java.sql/java.sql", "jdk.unsupported/sun.misc",
@@ -138,5 +146,5 @@ func (n *Node) javaArguments(lib string) []string {
 	} {
 		args = append(args, "--add-opens", open+"=ALL-UNNAMED")
 	}
-	return append(args, "-cp", filepath.Join(n.dir, "conf")+":"+filepath.Join(lib, "*"), "org.apache.cassandra.service.CassandraDaemon")
+	return args
 }

@@ -27,7 +27,6 @@ type Node struct {
 	options Options
 	dir     string
 	jmxPort int
-	first   bool
 	java    string
 	lib     string
 
@@ -171,11 +170,12 @@ func (n *Node) Running() bool { return n.process != nil }
 
 // Nodetool runs Cassandra's nodetool against the node and returns its output.
 func (n *Node) Nodetool(ctx context.Context, args ...string) (string, error) {
-	all := append([]string{
-		"-Xmx64M", "-XX:TieredStopAtLevel=1", "-cp", filepath.Join(n.dir, "conf") + ":" + filepath.Join(n.lib, "*"),
-		"-Dcassandra.storagedir=" + filepath.Join(n.dir, "data"), "-Dlogback.configurationFile=none",
-		"org.apache.cassandra.tools.NodeTool", "-h", "127.0.0.1", "-p", strconv.Itoa(n.jmxPort),
-	}, args...)
+	all := append(moduleArguments(), "-Xmx64M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+		"-Duser.home="+n.dir, // where it keeps a history
+		"-Dcassandra.storagedir="+filepath.Join(n.dir, "data"), "-Dlogback.configurationFile=none",
+		"-cp", filepath.Join(n.dir, "conf")+":"+filepath.Join(n.lib, "*"),
+		"org.apache.cassandra.tools.NodeTool", "-h", "127.0.0.1", "-p", strconv.Itoa(n.jmxPort))
+	all = append(all, args...)
 	out, err := exec.CommandContext(ctx, n.java, all...).CombinedOutput()
 	if err != nil {
 		return string(out), fmt.Errorf("nodetool %v: %w\n%s", args, err, tail(string(out), 10))

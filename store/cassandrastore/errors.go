@@ -40,8 +40,8 @@ func code(err error) (int, bool) {
 // readFailed reports whether replicas answered that they can't do the read;
 // almost always because they met too many tombstones.
 func readFailed(err error) bool {
-	c, ok := code(err)
-	return ok && c == gocql.ErrCodeReadFailure
+	var failure *gocql.RequestErrReadFailure
+	return errors.As(err, &failure)
 }
 
 // worthRetrying reports whether another coordinator, or the same one a little

@@ -10,18 +10,21 @@ import (
 // halve cuts an interval of keys in two, at about the middle of the keys that
 // could lie in it. Where there is no end, dead keys most likely begin like the
 // start (everything under a prefix, deleted): the cut is then the first key that
-// does not share the start's first bytes but one. It fails where no key is left
-// to cut at.
+// shares the start's bytes only up to the last but one. It fails where there is
+// only one key.
 func halve(b store.Bounds) (low, high store.Bounds, ok bool) {
 	var cut []byte
 	if len(b.End) == 0 && len(b.Start) > 0 {
-		cut = beyondPrefix(b.Start)
+		cut = beyondPrefix(b.Start[:len(b.Start)-1])
 	}
 	if cut == nil {
 		cut = middle(b.Start, b.End)
 	}
 	if cut == nil {
-		return b, b, false
+		cut = append(slices.Clone(b.Start), 0) // the very next key
+		if len(cut) > store.MaxKeyBytes || len(b.End) > 0 && bytes.Compare(cut, b.End) >= 0 {
+			return b, b, false
+		}
 	}
 	low, high = b, b
 	low.End = cut
@@ -29,12 +32,12 @@ func halve(b store.Bounds) (low, high store.Bounds, ok bool) {
 	return low, high, true
 }
 
-// beyondPrefix is the smallest key above all keys that share all bytes of start
-// but the last one that can be raised; nil if there is none.
-func beyondPrefix(start []byte) []byte {
-	for i := len(start) - 1; i >= 0; i-- {
-		if start[i] < 0xff {
-			cut := slices.Clone(start[:i+1])
+// beyondPrefix is the smallest key above all that begin with prefix; nil if there
+// is none.
+func beyondPrefix(prefix []byte) []byte {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if prefix[i] < 0xff {
+			cut := slices.Clone(prefix[:i+1])
 			cut[i]++
 			return cut
 		}

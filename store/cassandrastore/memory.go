@@ -58,7 +58,7 @@ type partitionMemory struct {
 
 // rowsPerRead is how many rows a request may ask for: what fills a page by
 // bytes, with room for rows that are larger than those seen so far.
-func (k *partitionMemory) rowsPerRead(m *memory) int {
+func (m *memory) rowsPerRead(k *partitionMemory) int {
 	mean := k.rowBytes.Load()
 	room := int64(2)
 	if mean == 0 {
@@ -70,7 +70,7 @@ func (k *partitionMemory) rowsPerRead(m *memory) int {
 	return int(max(1, min(store.MaxPageRows, room*store.MaxPageBytes/mean)))
 }
 
-func (k *partitionMemory) learn(m *memory, rows []store.Row) {
+func (m *memory) learn(k *partitionMemory, rows []store.Row) {
 	if len(rows) == 0 {
 		return
 	}

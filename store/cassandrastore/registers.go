@@ -119,7 +119,7 @@ func (s *Store) swap(ctx context.Context, t store.Table, key []byte, old store.V
 		add("UPDATE "+name+" SET epoch = ?, swap_token = ?, record = ? WHERE key = ? IF epoch = ? AND swap_token = ?", epoch, token, record, key, int64(old.Epoch), gocql.UUID(old.Token))
 	}
 	present, err := s.transact(ctx, statements)
-	if err == nil && present != nil && *present != next.Version {
+	if err == nil && present != nil {
 		return store.Errorf(store.Conflict, "the register is at epoch %d, not %d", present.Epoch, old.Epoch)
 	}
 	return err
@@ -128,7 +128,8 @@ func (s *Store) swap(ctx context.Context, t store.Table, key []byte, old store.V
 // transact runs conditional statements on one partition as one lightweight
 // transaction. Where the condition did not hold it returns the version that was
 // found instead (zero if none). An error says nothing about the outcome, and an
-// answer beside an error neither.
+// answer beside an error neither. That it was not applied, without an error, is
+// certain: a coordinator tries again by itself only what every replica refused.
 func (s *Store) transact(ctx context.Context, statements []gocql.BatchEntry) (present *store.Version, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.o.SwapTimeout)
 	defer cancel()
