@@ -155,15 +155,17 @@ func (a *Admin) Drop(ctx context.Context) error {
 // DataCentres lists the names of the cluster's data centres.
 func (a *Admin) DataCentres(ctx context.Context) ([]string, error) {
 	names := map[string]bool{}
-	for _, statement := range []string{"SELECT data_center FROM system.local", "SELECT data_center FROM system.peers"} {
-		iter := a.session.Query(statement).WithContext(ctx).Consistency(gocql.One).Iter()
-		var name string
-		for iter.Scan(&name) {
-			names[name] = true
-		}
-		if err := iter.Close(); err != nil {
-			return nil, fail(ctx, err, "list", "data centres")
-		}
+	iter := a.session.Query("SELECT data_center FROM system.peers").WithContext(ctx).Consistency(gocql.One).Iter()
+	var name string
+	for iter.Scan(&name) {
+		names[name] = true
+	}
+	// A node's peers are all nodes but itself.
+	if host := iter.Host(); host != nil {
+		names[host.DataCenter()] = true
+	}
+	if err := iter.Close(); err != nil {
+		return nil, fail(ctx, err, "list", "data centres")
 	}
 	return sorted(names), nil
 }

@@ -62,8 +62,16 @@ func worthRetrying(err error) bool {
 }
 
 // fail says what was being done. An ended context is a Timeout with its cause,
-// whatever the driver made of it.
-func fail(ctx context.Context, err error, op string, subject string) error {
+// and whatever a closed store met is Unavailable, whatever the driver made of it.
+func (s *Store) fail(ctx context.Context, err error, op, subject string) error {
+	if err != nil && ctx.Err() == nil && s.closed.Load() && store.OutcomeUnknown(err) {
+		err = store.Errorf(store.Unavailable, "%w (%w)", errClosed, err)
+	}
+	return fail(ctx, err, op, subject)
+}
+
+// fail is Store.fail without a store.
+func fail(ctx context.Context, err error, op, subject string) error {
 	if err == nil {
 		return nil
 	}

@@ -56,8 +56,19 @@ func newPartition() store.Partition {
 	return store.Partition{Bucket: store.BucketID(uuid.New()), ID: store.PartitionID(uuid.New())}
 }
 
-func TestConformance(t *testing.T) {
+// TestOneNode is what can share a node and a keyspace: every test looks only at
+// partitions and registers of its own.
+func TestOneNode(t *testing.T) {
 	o := keyspace(t)
+	t.Run("conformance", func(t *testing.T) { conformance(t, o) })
+	t.Run("slices read through dead data", func(t *testing.T) { sliceReadsThroughDeadData(t, o) })
+	t.Run("torn registers are unavailable", func(t *testing.T) { tornRegistersAreUnavailable(t, o) })
+	t.Run("open refuses a wrong cluster", func(t *testing.T) { openRefusesAWrongCluster(t, o) })
+	t.Run("open warns of a periodic commit log", func(t *testing.T) { openWarnsOfAPeriodicCommitLog(t, o) })
+	t.Run("schema check explains each difference", func(t *testing.T) { schemaCheckExplainsEachDifference(t, o) }) // ruins the keyspace
+}
+
+func conformance(t *testing.T, o cassandrastore.Options) {
 	storetest.RunWith(t, func(t *testing.T) store.Store { return open(t, o) }, storetest.Options{
 		Slow: true, ShortPages: true,
 		Reopen: func(t *testing.T, s store.Store) store.Store {
