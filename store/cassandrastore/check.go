@@ -48,6 +48,9 @@ func (a *Admin) Check(ctx context.Context) ([]Problem, error) {
 		return []Problem{{keyspace, "there is no such keyspace: create it and its tables with `rebalancer schema apply`, or mend the name", true}}, nil
 	}
 	problems := checkReplication(keyspace, replication, durable)
+	if local := a.o.DataCentre; local != anyDataCentre && copiesOf(replication)[local] == 0 && len(problems) == 0 {
+		problems = append(problems, Problem{keyspace, fmt.Sprintf("the data centre %s keeps no copy, so it has no LOCAL_QUORUM: ALTER KEYSPACE, then rebuild; or connect to another one", local), true})
+	}
 	live, err := a.liveTables(ctx)
 	if err != nil {
 		return nil, fail(ctx, err, "check", keyspace)

@@ -99,10 +99,12 @@ type Admin struct {
 	o       Options
 }
 
+const anyDataCentre = "*"
+
 // OpenAdmin connects. Of the options, DataCentre may be empty.
 func OpenAdmin(ctx context.Context, o Options) (*Admin, error) {
 	if o.DataCentre == "" {
-		o.DataCentre = "any"
+		o.DataCentre = anyDataCentre
 	}
 	o, err := o.withDefaults()
 	if err != nil {
@@ -114,11 +116,29 @@ func OpenAdmin(ctx context.Context, o Options) (*Admin, error) {
 	}
 	c := o.cluster(auth)
 	c.NumConns = 1
+	c.HostFilter = atMost(adminHosts)
 	session, err := connect(ctx, c)
 	if err != nil {
 		return nil, fail(ctx, err, "open", "Cassandra")
 	}
 	return &Admin{session: session, o: o}, nil
+}
+
+// adminHosts is how many hosts an Admin connects to: enough that one may be down.
+const adminHosts = 3
+
+// atMost accepts the first n hosts that it sees.
+func atMost(n int) gocql.HostFilter {
+	var mu sync.Mutex
+	accepted := map[string]bool{}
+	return gocql.HostFilterFunc(func(h *gocql.HostInfo) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(accepted) < n {
+			accepted[h.HostID()] = true
+		}
+		return accepted[h.HostID()]
+	})
 }
 
 // Close closes the connection.
