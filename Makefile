@@ -9,7 +9,7 @@ help: ## list the targets
 all: build
 
 build: ## bin/listd and bin/rebalancer
-	@$(GO) build -o bin/ ./cmd/...
+	@$(GO) build -trimpath -o bin/ ./cmd/...
 
 run: build ## serve the S3 dialect on http://127.0.0.1:9000, embedded, data in ./evenkeel-data
 	@exec bin/listd serve
@@ -17,7 +17,7 @@ run: build ## serve the S3 dialect on http://127.0.0.1:9000, embedded, data in .
 test: tools ## everything that must hold, on a fresh machine; each part has a time budget
 	@scripts/within 300 lint scripts/lint
 	@scripts/within 500 unit $(GO) test -race -timeout 480s ./...
-	@scripts/within 120 tour $(GO) run ./internal/tour README.md
+	@scripts/within 300 tour $(GO) run ./internal/tour README.md
 
 lint: ## gofmt, vet, staticcheck, go.mod
 	@scripts/lint

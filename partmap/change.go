@@ -28,9 +28,6 @@ type Stamp struct {
 	NewNode func() store.NodeID
 }
 
-// Reader returns what a store holds for a node, undecoded.
-type Reader func(store.NodeID) ([]byte, error)
-
 // WithState changes only the state of a bucket: open to closing and back,
 // closing to deleted. Anything else is an InvalidArgument.
 func WithState(old *Root, to State, s Stamp) (Change, error) {
@@ -56,12 +53,15 @@ func (r *Root) following(s Stamp) *Root {
 // New makes the first map of a bucket: epoch 1, open. The entries become its
 // ranges; they have to ascend from the empty start.
 func New(b store.BucketID, clock uint32, entries []Entry, s Stamp) (Change, error) {
+	return newMap(b, clock, entries, s, standard)
+}
+
+func newMap(b store.BucketID, clock uint32, entries []Entry, s Stamp, f fill) (Change, error) {
 	if err := checkEntries(entries, nil, nil); err != nil {
 		return Change{}, err
 	}
-	next := &Root{Bucket: b, Epoch: 1, Token: s.Token, State: Open, Clock: clock, ChangedAt: s.Now.UnixMicro(), Ranges: uint64(len(entries))}
-	w := writer{header: nodeHeader{Bucket: b, Epoch: 1}, newNode: s.NewNode}
-	next.Entries = entries
+	next := &Root{Bucket: b, Epoch: 1, Token: s.Token, State: Open, Clock: clock, ChangedAt: s.Now.UnixMicro(), Ranges: uint64(len(entries)), Entries: entries}
+	w := writer{fill: f, header: nodeHeader{Bucket: b, Epoch: 1}, newNode: s.NewNode}
 	w.fit(next)
 	return Change{Next: next, Nodes: w.nodes}, nil
 }

@@ -251,40 +251,65 @@ func appendEntry(b, before []byte, e *Entry) []byte {
 	return b
 }
 
-// where is an entry without its start.
-type where struct {
-	partition, to     store.PartitionID
-	batch             uint64
-	pinUntil, created int64
+// wheres are entries without their starts. What most entries do not have is kept
+// apart, so that an entry takes 32 bytes, which are one cache line's.
+type wheres struct {
+	common []commonWhere
+	moved  []movedWhere
 }
 
-func (r *reader) where() (w where) {
+type commonWhere struct {
+	partition store.PartitionID
+	created   int64
+	moved     int32 // place in wheres.moved, from 1 on; 0: none
+}
+
+type movedWhere struct {
+	to       store.PartitionID
+	batch    uint64
+	pinUntil int64
+}
+
+// where reads the next entry's.
+func (r *reader) where(w *wheres) {
+	var c commonWhere
+	var m movedWhere
 	flags := r.byte()
 	if flags > entryFlags {
 		r.fail("an entry has unknown flags %#x", flags)
 	}
-	w.partition = r.id()
+	c.partition = r.id()
 	if flags&hasTo != 0 {
-		w.to = r.id()
+		m.to = r.id()
 	}
 	if flags&hasBatch != 0 {
-		w.batch = r.uvarint()
+		m.batch = r.uvarint()
 	}
 	if flags&hasPin != 0 {
-		w.pinUntil = r.varint()
+		m.pinUntil = r.varint()
 	}
 	if flags&hasCreated != 0 {
-		w.created = r.varint()
+		c.created = r.varint()
 	}
-	return w
+	if (m != movedWhere{}) {
+		w.moved = append(w.moved, m)
+		c.moved = int32(len(w.moved))
+	}
+	w.common = append(w.common, c)
 }
 
-func (w *where) entry(start []byte) Entry {
-	return Entry{Start: start, Partition: w.partition, To: w.to, Batch: w.batch, PinUntil: w.pinUntil, Created: w.created}
+// entry puts the i-th entry together, with its start.
+func (w *wheres) entry(i int, start []byte, e *Entry) {
+	c := &w.common[i]
+	e.Start, e.Partition, e.Created = start, c.partition, c.created
+	if c.moved > 0 {
+		m := &w.moved[c.moved-1]
+		e.To, e.Batch, e.PinUntil = m.to, m.batch, m.pinUntil
+	}
 }
 
-func whereOf(e *Entry) where {
-	return where{partition: e.Partition, to: e.To, batch: e.Batch, pinUntil: e.PinUntil, created: e.Created}
+func (w *wheres) bytes() int64 {
+	return int64(cap(w.common))*commonWhereBytes + int64(cap(w.moved))*movedWhereBytes
 }
 
 // nodeOp names a node in errors.

@@ -3,6 +3,7 @@ package partmap
 import (
 	"bytes"
 	"encoding/binary"
+	"math/bits"
 	"sort"
 )
 
@@ -19,9 +20,13 @@ type Cuts struct {
 	keys   []byte
 	ends   []uint32 // ends[i] is where the i-th key ends within keys
 	heads  []uint64 // of keys[skip:]
-	prefix []byte   // shared by all keys but an empty first one
+	tops   []uint64 // every stride-th head, so that a search touches few cache lines
+	prefix int      // how many bytes all keys but an empty first one share
 	skip   int      // 1 if the first key is empty, else 0
 }
+
+// stride heads are two cache lines.
+const stride = 16
 
 // Len is the number of cuts.
 func (c *Cuts) Len() int { return len(c.ends) }
@@ -67,32 +72,59 @@ func (c *Cuts) Under(prefix []byte) (lo, hi int) {
 // search returns the place of the last cut whose comparison with key is at most
 // most (0: equal counts, -1: it does not).
 func (c *Cuts) search(key []byte, most int) int {
-	p := len(c.prefix)
-	if len(key) < p || string(key[:p]) != string(c.prefix) {
-		if string(key) < string(c.prefix) {
+	p := c.prefix
+	// The first key that is not empty is at the front of keys.
+	if prefix := c.keys[:p]; len(key) < p || string(key[:p]) != string(prefix) {
+		if string(key) < string(prefix) {
 			return c.skip - 1
 		}
 		return len(c.ends) - 1
 	}
-	h := head(key[p:])
-	heads := c.heads
+	h := head(key, p)
+	lo := c.lowerBound(h)
+	if lo < len(c.heads) && c.heads[lo] == h {
+		lo = c.searchEqual(lo, key, most)
+	}
+	return lo - 1 + c.skip
+}
+
+// lowerBound returns the first place in heads that is not below h.
+func (c *Cuts) lowerBound(h uint64) int {
+	block := lowerBound(c.tops, h) * stride
+	if block == 0 {
+		return 0
+	}
+	// tops[i] is heads[i*stride]: the place is after the last top below h, and at
+	// the latest where the next top is.
+	from := block - stride + 1
+	return from + lowerBound(c.heads[from:min(block, len(c.heads))], h)
+}
+
+// lowerBound returns the first place in heads, which ascend, that is not below h.
+// Which half it lies in can't be predicted, so there is no branch for it: the
+// borrow of a subtraction says it.
+func lowerBound(heads []uint64, h uint64) int {
 	lo, n := 0, len(heads)
-	for n > 0 {
+	for n > 1 {
 		half := n >> 1
-		if heads[lo+half] < h {
-			lo += half + 1
-			n -= half + 1
-		} else {
-			n = half
-		}
+		_, below := bits.Sub64(heads[lo+half-1], h, 0)
+		lo += half & -int(below)
+		n -= half
 	}
-	if lo == len(heads) || heads[lo] != h {
-		return lo - 1 + c.skip
+	if n == 1 && heads[lo] < h {
+		lo++
 	}
-	hi := lo + 1
-	if hi < len(heads) && heads[hi] == h {
-		hi += sort.Search(len(heads)-hi, func(i int) bool { return heads[hi+i] != h })
+	return lo
+}
+
+// searchEqual looks at the keys themselves, where heads from lo on are equal to
+// that of key.
+func (c *Cuts) searchEqual(lo int, key []byte, most int) int {
+	h, hi := c.heads[lo], lo+1
+	if hi < len(c.heads) && c.heads[hi] == h {
+		hi += sort.Search(len(c.heads)-hi, func(i int) bool { return c.heads[hi+i] != h })
 	}
+	p := c.prefix
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)
 		if bytes.Compare(c.At(mid + c.skip)[p:], key[p:]) <= most {
@@ -101,24 +133,30 @@ func (c *Cuts) search(key []byte, most int) int {
 			hi = mid
 		}
 	}
-	return lo - 1 + c.skip
+	return lo
 }
 
-// head is the first eight bytes of b as a big-endian integer, with zeros for
-// those missing: where two heads differ they order as their keys do.
-func head(b []byte) uint64 {
-	if len(b) >= 8 {
-		return binary.BigEndian.Uint64(b)
+// head is the first eight bytes of key[from:] as a big-endian integer, with zeros
+// for those missing: where two heads differ they order as their keys do.
+func head(key []byte, from int) uint64 {
+	rest := key[from:]
+	switch {
+	case len(rest) >= 8:
+		return binary.BigEndian.Uint64(rest)
+	case len(key) >= 8:
+		return binary.BigEndian.Uint64(key[len(key)-8:]) << (64 - 8*len(rest))
 	}
 	var h uint64
-	for i, x := range b {
+	for i, x := range rest {
 		h |= uint64(x) << (56 - 8*i)
 	}
 	return h
 }
 
 // Bytes is the memory that the cuts hold.
-func (c *Cuts) Bytes() int64 { return int64(cap(c.keys) + 4*cap(c.ends) + 8*cap(c.heads)) }
+func (c *Cuts) Bytes() int64 {
+	return int64(cap(c.keys) + 4*cap(c.ends) + 8*cap(c.heads) + 8*cap(c.tops))
+}
 
 // newCuts copies n keys, which have to be ascending.
 func newCuts(n int, at func(i int) []byte) Cuts {
@@ -143,12 +181,16 @@ func (c *Cuts) index() {
 	}
 	if n > c.skip {
 		// The keys ascend, so what the first and the last share all share.
-		first, last := c.At(c.skip), c.At(n-1)
-		c.prefix = first[:shared(first, last)]
+		c.prefix = shared(c.At(c.skip), c.At(n-1))
 	}
 	c.heads = make([]uint64, 0, n-c.skip)
+	c.tops = make([]uint64, 0, (n-c.skip+stride-1)/stride)
 	for i := c.skip; i < n; i++ {
-		c.heads = append(c.heads, head(c.At(i)[len(c.prefix):]))
+		h := head(c.At(i), c.prefix)
+		if len(c.heads)%stride == 0 {
+			c.tops = append(c.tops, h)
+		}
+		c.heads = append(c.heads, h)
 	}
 }
 

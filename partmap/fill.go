@@ -2,17 +2,23 @@ package partmap
 
 import "github.com/evenkeel/evenkeel/store"
 
-// How full nodes get. A node above either maximum is split evenly; one below
-// both minima is joined with a neighbour when a change touches it.
-const (
-	maxSegmentEntries = 1000
-	maxIndexChildren  = 256
-	maxKeyBytes       = 256 << 10 // the cuts of one node together
-	minFillDivisor    = 4
-)
+// fill says how full nodes get. A node above a maximum is split evenly; one below
+// a quarter of both is joined with a neighbour when a change touches it.
+type fill struct {
+	entries  int // of a segment
+	children int // of an index node
+	keys     int // bytes of the cuts of one node together; three of the longest fit
+	root     int // bytes of the encoded root, its overlay apart
+}
+
+// standard is what all maps are filled to; tests use smaller nodes.
+var standard = fill{entries: 1000, children: 256, keys: 256 << 10, root: MaxRootBytes}
+
+const sparseDivisor = 4
 
 // writer makes the new nodes of one change.
 type writer struct {
+	fill
 	header  nodeHeader
 	newNode func() store.NodeID
 	nodes   []Node
@@ -33,11 +39,11 @@ func (w *writer) index(height uint8, children []Child) Child {
 }
 
 func (w *writer) segments(entries []Entry) []Child {
-	return pack(entries, maxSegmentEntries, entryStart, w.segment)
+	return pack(entries, w.entries, w.keys, entryStart, w.segment)
 }
 
 func (w *writer) indexes(height uint8, children []Child) []Child {
-	return pack(children, maxIndexChildren, childStart, func(c []Child) Child { return w.index(height, c) })
+	return pack(children, w.children, w.keys, childStart, func(c []Child) Child { return w.index(height, c) })
 }
 
 func entryStart(e *Entry) []byte { return e.Start }
@@ -47,7 +53,7 @@ func childStart(c *Child) []byte { return c.Start }
 // a node holds at least three of the longest cuts, and one child always fits:
 // its start is empty.
 func (w *writer) fit(r *Root) {
-	for len(r.Entries) > MaxRootBytes/minEntryBytes || len(encodeRoot(r, nil)) > MaxRootBytes {
+	for !r.fits(w.root) {
 		if r.Height == 0 {
 			r.Children, r.Entries = w.segments(r.Entries), nil
 		} else {
@@ -55,6 +61,12 @@ func (w *writer) fit(r *Root) {
 		}
 		r.Height++
 	}
+}
+
+// fits reports whether the encoded root, its overlay apart, takes at most so many
+// bytes.
+func (r *Root) fits(most int) bool {
+	return len(r.Entries) <= most/minEntryBytes && len(encodeRoot(r, nil)) <= most
 }
 
 // keyBytes is the length of all starts together.
@@ -67,16 +79,16 @@ func keyBytes[T any](items []T, start func(*T) []byte) (n int) {
 
 // pack cuts items into runs of about equal size within the limits of a node and
 // writes each.
-func pack[T any](items []T, most int, start func(*T) []byte, write func([]T) Child) (out []Child) {
+func pack[T any](items []T, most, keys int, start func(*T) []byte, write func([]T) Child) (out []Child) {
 	left := keyBytes(items, start)
 	for len(items) > 0 {
-		nodes := max((len(items)+most-1)/most, (left+maxKeyBytes-1)/maxKeyBytes, 1)
+		nodes := max((len(items)+most-1)/most, (left+keys-1)/keys, 1)
 		count, size := (len(items)+nodes-1)/nodes, (left+nodes-1)/nodes
 		n, took := 0, 0
 		for n < len(items) && n < most {
 			k := len(start(&items[n]))
 			full := nodes > 1 && n >= count && took >= size
-			if n > 0 && (full || took+k > maxKeyBytes) {
+			if n > 0 && (full || took+k > keys) {
 				break
 			}
 			took += k
@@ -90,6 +102,6 @@ func pack[T any](items []T, most int, start func(*T) []byte, write func([]T) Chi
 
 // sparse reports whether a node with these items should be joined with a
 // neighbour.
-func sparse[T any](items []T, most int, start func(*T) []byte) bool {
-	return len(items) < most/minFillDivisor && keyBytes(items, start) < maxKeyBytes/minFillDivisor
+func sparse[T any](items []T, most, keys int, start func(*T) []byte) bool {
+	return len(items) < most/sparseDivisor && keyBytes(items, start) < keys/sparseDivisor
 }

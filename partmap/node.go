@@ -2,6 +2,7 @@ package partmap
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -55,24 +56,36 @@ func NodeEpoch(b store.BucketID, n Node) (uint64, error) {
 // Segment is an immutable run of consecutive entries, decoded for lookup.
 // Its Cuts are the starts of its ranges.
 type Segment struct {
-	nodeHeader
 	Cuts
-	wheres []where
+	wheres
+	nodeHeader
 }
 
 // Entry returns the i-th entry. Its Start shares memory with the segment.
-func (s *Segment) Entry(i int) Entry { return s.wheres[i].entry(s.At(i)) }
+func (s *Segment) Entry(i int) (e Entry) {
+	s.entry(i, s.At(i), &e)
+	return e
+}
+
+// Range sets into to the i-th range, seen in a map that names the segment, whose
+// own end is end. It is there for speed: a Range is too large to be copied often.
+func (s *Segment) Range(r *Root, i int, end []byte, into *Range) {
+	s.entry(i, s.At(i), &into.Entry)
+	into.End = s.End(i, end)
+	into.Phase, into.SweepPending = r.BatchOf(into.Batch)
+}
 
 // Bytes is the memory that the segment holds.
 func (s *Segment) Bytes() int64 {
-	return s.Cuts.Bytes() + int64(cap(s.wheres))*whereBytes + segmentBytes
+	return s.Cuts.Bytes() + s.wheres.bytes() + segmentBytes
 }
 
 // Sizes in memory on a 64-bit machine, for Bytes.
 const (
-	whereBytes   = 56
-	segmentBytes = 192
-	indexBytes   = 192
+	commonWhereBytes = 32
+	movedWhereBytes  = 32
+	segmentBytes     = 224
+	indexBytes       = 208
 )
 
 func encodeSegment(h nodeHeader, entries []Entry) Node {
@@ -111,7 +124,7 @@ func decodeSegment(b store.BucketID, n Node) (*Segment, error) {
 	if err := r.done(); err != nil {
 		return nil, err
 	}
-	if len(s.wheres) == 0 {
+	if s.Len() == 0 {
 		return nil, store.Errorf(store.Corrupt, "it is empty")
 	}
 	s.index()
@@ -119,29 +132,26 @@ func decodeSegment(b store.BucketID, n Node) (*Segment, error) {
 }
 
 // entries reads a counted list of entries.
-func (r *reader) entries() (Cuts, []where) {
+func (r *reader) entries() (Cuts, wheres) {
 	n := r.count(minEntryBytes)
 	cuts := r.keysOf(n)
-	if r.err != nil {
-		return Cuts{}, nil
-	}
-	wheres := make([]where, 0, n)
+	w := wheres{common: make([]commonWhere, 0, n)}
 	for range n {
 		r.key(&cuts)
-		w := r.where()
+		r.where(&w)
 		if r.err != nil {
-			return Cuts{}, nil
+			return Cuts{}, wheres{}
 		}
-		wheres = append(wheres, w)
 	}
-	return cuts, wheres
+	w.moved = slices.Clip(slices.Clone(w.moved))
+	return cuts, w
 }
 
 // Index is an immutable index node, decoded for lookup: its Cuts are the starts
 // of the nodes below.
 type Index struct {
-	nodeHeader
 	Cuts
+	nodeHeader
 	// Height is 1 over segments, 2 over index nodes of height 1, and so on.
 	Height uint8
 	nodes  []store.NodeID
@@ -149,6 +159,9 @@ type Index struct {
 
 // Child returns the i-th child. Its Start shares memory with the index node.
 func (x *Index) Child(i int) Child { return Child{Start: x.At(i), Node: x.nodes[i]} }
+
+// Node returns the id of the i-th child.
+func (x *Index) Node(i int) store.NodeID { return x.nodes[i] }
 
 // Bytes is the memory that the index node holds.
 func (x *Index) Bytes() int64 { return x.Cuts.Bytes() + int64(cap(x.nodes))*16 + indexBytes }

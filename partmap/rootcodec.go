@@ -87,11 +87,11 @@ func decodeRoot(blob []byte) (*Root, error) {
 	}
 	n := 0
 	if root.Height == 0 {
-		cuts, wheres := r.entries()
-		n = len(wheres)
+		cuts, w := r.entries()
+		n = cuts.Len()
 		root.Entries = make([]Entry, n)
-		for i := range wheres {
-			root.Entries[i] = wheres[i].entry(cuts.At(i))
+		for i := range root.Entries {
+			w.entry(i, cuts.At(i), &root.Entries[i])
 		}
 	} else {
 		cuts, nodes := r.children()

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/keytext"
 )
 
 // Plan turns a draft into a plan: ids, moves, and why each move is there. The
@@ -60,7 +62,7 @@ func (g *Grid) reason(d Draft, i int, from int32) Reason {
 	first, last := g.Owner[d[i].Start], g.Owner[d.End(g, i)-1]
 	whole := d[i].Start <= g.First[from] && d.End(g, i) >= g.First[from+1]
 	rows := func(p int32) int64 { return g.RowsIn(g.First[p], g.First[p+1]) }
-	id := func(p int32) string { return g.Layout.Partitions[p].ID }
+	id := func(p int32) string { return text(g.Layout.Partitions[p].ID) }
 	writes, grown := g.WritesIn(g.First[from], g.First[from+1]), g.GrowthIn(g.First[from], g.First[from+1])*lim.HorizonS
 
 	if first != last && whole && rows(from) < lim.MinRows {
@@ -85,10 +87,10 @@ func (g *Grid) reason(d Draft, i int, from int32) Reason {
 	case d[i].Node >= 0 && d[i].Node != g.home[from]:
 		home := "an unknown node"
 		if g.home[from] >= 0 {
-			home = g.Layout.Nodes[g.home[from]].Name
+			home = text(g.Layout.Nodes[g.home[from]].Name)
 		}
 		return Reason{Placement, fmt.Sprintf("from %s to %s, which carries less: %s writes/s go with it",
-			home, g.Layout.Nodes[d[i].Node].Name, short(g.WritesIn(d[i].Start, d.End(g, i))))}
+			home, text(g.Layout.Nodes[d[i].Node].Name), short(g.WritesIn(d[i].Start, d.End(g, i))))}
 	}
 	return Reason{Even, fmt.Sprintf("%s rows come nearer to target_rows %s, or let a neighbour do so",
 		commas(g.RowsIn(max(d[i].Start, g.First[from]), min(d.End(g, i), g.First[from+1]))), commas(lim.TargetRows))}
@@ -111,7 +113,7 @@ func (g *Grid) note(d Draft, p *Plan) {
 	var over, under []string
 	for i := range d {
 		r := &p.Ranges[i]
-		name := fmt.Sprintf("%s from %q with %s rows", r.ID, r.Start, commas(r.Rows))
+		name := fmt.Sprintf(`%s from "%s" with %s rows`, text(r.ID), text(string(r.Start)), commas(r.Rows))
 		if r.Rows > lim.MaxRows {
 			over = append(over, name)
 		}
@@ -133,6 +135,9 @@ func (g *Grid) note(d Draft, p *Plan) {
 		say("%d ranges stay under min_rows %s: %s.", len(under), commas(lim.MinRows), list(under))
 	}
 }
+
+// text makes a name or a key fit to be printed, whatever its bytes.
+func text(s string) string { return keytext.Format([]byte(s)) }
 
 // commas writes a count with its thousands apart.
 func commas(n int64) string {

@@ -1,10 +1,6 @@
 package rebalance
 
-import (
-	"encoding/base64"
-	"encoding/json"
-	"unicode/utf8"
-)
+import "github.com/evenkeel/evenkeel/internal/keytext"
 
 // A Key is a key of a bucket or a cut between two keys: bytes, ordered
 // bytewise, which need not be UTF-8. The empty key as a start is the lowest
@@ -19,12 +15,7 @@ const MaxKeyBytes = 65535
 const MaxCount = int64(1) << 53
 
 // MarshalJSON writes a string, or {"b64":"..."} for bytes that are not UTF-8.
-func (k Key) MarshalJSON() ([]byte, error) {
-	if utf8.ValidString(string(k)) {
-		return json.Marshal(string(k))
-	}
-	return json.Marshal(map[string]string{"b64": base64.StdEncoding.EncodeToString([]byte(k))})
-}
+func (k Key) MarshalJSON() ([]byte, error) { return keytext.Key(k).MarshalJSON() }
 
 // A Layout is a bucket at one moment, as planners see it: its partitions in the
 // order of their keys, which tile all keys, and the sizes within them.

@@ -2,6 +2,7 @@ package rebalance
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"github.com/evenkeel/evenkeel/internal/plannermath"
 )
@@ -51,6 +52,32 @@ type Weights struct {
 // and that moving a tenth of the bucket's rows is worth it if it takes the
 // heaviest node a tenth of the mean closer to the mean.
 var DefaultWeights = Weights{RowsMoved: 1, Moves: 1000, Spread: 1, Forecast: 2, Load: 2, Placement: 1}
+
+// Set changes the weight of a term by the name it has in a score: rows_moved,
+// moves, spread, forecast, load or placement. A weight is neither negative nor
+// infinite.
+func (w *Weights) Set(term string, weight float64) error {
+	if !(weight >= 0 && weight <= maxRate) {
+		return fmt.Errorf("the weight of %s must be between 0 and %g, is %g", term, maxRate, weight)
+	}
+	switch term {
+	case "rows_moved":
+		w.RowsMoved = weight
+	case "moves":
+		w.Moves = weight
+	case "spread":
+		w.Spread = weight
+	case "forecast":
+		w.Forecast = weight
+	case "load":
+		w.Load = weight
+	case "placement":
+		w.Placement = weight
+	default:
+		return fmt.Errorf("the full objective has no term %q: it has rows_moved, moves, spread, forecast, load and placement", term)
+	}
+	return nil
+}
 
 // A Score is what an objective makes of a plan. Less is better everywhere.
 type Score struct {
@@ -158,37 +185,52 @@ func (t *Tally) CopyFrom(from *Tally) {
 // that of its partition, whatever the piece says.
 func (t *Tally) Add(start, end int32, keep bool, node int16) {
 	g, lim := t.grid, &t.grid.Limits
+	t.squares = t.squares.Add(plannermath.Square(g.RowsIn(start, end) - lim.TargetRows))
+	t.count(start, end, keep, node, 1)
+}
+
+// Remove takes one range back that was added. Sums of fractions may be off by
+// their rounding afterwards.
+func (t *Tally) Remove(start, end int32, keep bool, node int16) {
+	g, lim := t.grid, &t.grid.Limits
+	t.squares = t.squares.Sub(plannermath.Square(g.RowsIn(start, end) - lim.TargetRows))
+	t.count(start, end, keep, node, -1)
+}
+
+// count adds so many times one range, except for its squares.
+func (t *Tally) count(start, end int32, keep bool, node int16, times int) {
+	g, lim := t.grid, &t.grid.Limits
 	rows := g.RowsIn(start, end)
 	writes := g.WritesIn(start, end)
 	owner := g.Owner[start]
-	t.ranges++
+	f := float64(times)
+	t.ranges += times
 	if rows > lim.MaxRows {
 		if g.Divisible(start, end) {
-			t.over++
+			t.over += times
 		} else {
-			t.undividable++
+			t.undividable += times
 		}
 	}
 	if rows < lim.MinRows && !(keep && g.Pinned(owner)) {
-		t.under++
+		t.under += times
 	}
 	if keep {
 		node = g.home[owner]
 	} else {
-		t.moved += rows
-		t.moves += int(g.Owner[end-1]-owner) + 1
+		t.moved += int64(times) * rows
+		t.moves += times * (int(g.Owner[end-1]-owner) + 1)
 	}
-	away := rows - lim.TargetRows
-	t.squares = t.squares.Add(plannermath.Square(away))
-	t.spread += float64(away) / float64(max(lim.TargetRows, 1)) * float64(away)
-	t.forecast += max(0, float64(rows-lim.MaxRows)+g.GrowthIn(start, end)*lim.HorizonS)
+	away := float64(rows - lim.TargetRows)
+	t.spread += f * (away / float64(max(lim.TargetRows, 1)) * away)
+	t.forecast += f * max(0, float64(rows-lim.MaxRows)+g.GrowthIn(start, end)*lim.HorizonS)
 	if lim.MaxWritesPerS > 0 && writes > lim.MaxWritesPerS {
-		t.load += (writes/lim.MaxWritesPerS - 1) * float64(lim.TargetRows)
+		t.load += f * (writes/lim.MaxWritesPerS - 1) * float64(lim.TargetRows)
 	}
 	if node >= 0 {
-		t.nodes[node] += writes
+		t.nodes[node] += f * writes
 	} else {
-		t.lost += writes
+		t.lost += f * writes
 	}
 }
 

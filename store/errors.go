@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Kind sorts errors into the small closed set by which callers decide what to
@@ -54,15 +55,19 @@ type Error struct {
 	Err error
 }
 
+// Error says the kind once, however often the error was wrapped.
 func (e *Error) Error() string {
-	s := e.Kind.String()
+	var parts []string
 	if e.Op != "" {
-		s = e.Op + ": " + s
+		parts = append(parts, e.Op)
+	}
+	if inner, ok := e.Err.(*Error); !ok || inner.Kind != e.Kind {
+		parts = append(parts, e.Kind.String())
 	}
 	if e.Err != nil {
-		s += ": " + e.Err.Error()
+		parts = append(parts, e.Err.Error())
 	}
-	return s
+	return strings.Join(parts, ": ")
 }
 
 func (e *Error) Unwrap() error { return e.Err }

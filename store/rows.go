@@ -118,8 +118,8 @@ type Page struct {
 // it says so by such an error.
 type Rows interface {
 	// Put writes rows into one partition as one batch, each under its own
-	// timestamp: a Get or one Slice sees all of them or none. Of several rows
-	// with one key the winner is found as if they had been put one by one.
+	// timestamp: no Slice shows some of them and not yet the others. Of several
+	// rows with one key the winner is found as if they had been put one by one.
 	// Without rows nothing is done.
 	Put(ctx context.Context, p Partition, rows ...Row) error
 	// Delete hides the row of key if it is not newer than ts. The tombstone is

@@ -51,3 +51,47 @@ func Small(r *rand.Rand, positions int) (*rebalance.Layout, rebalance.Limits) {
 	lim.TargetRows = r.Int64N(lim.MaxRows + 2)
 	return l, lim
 }
+
+// Nodes puts the partitions of a layout on n random nodes
+// and gives them random load and growth.
+func Nodes(r *rand.Rand, l *rebalance.Layout, n int) {
+	for i := range n {
+		l.Nodes = append(l.Nodes, rebalance.Node{Name: fmt.Sprintf("n%d", i), WritesPerS: float64(r.IntN(20))})
+	}
+	for i := range l.Partitions {
+		p := &l.Partitions[i]
+		p.WritesPerS = float64(r.IntN(60))
+		p.GrowthRowsPerS = float64(r.IntN(9)-4) / 8
+		p.Node = l.Nodes[r.IntN(n)].Name
+	}
+}
+
+// Rates returns the writes and the growth of range i of a plan, by their
+// definition: like rows, or where a partition has none, at its last key.
+func Rates(l *rebalance.Layout, p *rebalance.Plan, i int) (writes, growth float64) {
+	inside := func(k rebalance.Key) bool {
+		return k >= p.Ranges[i].Start && (i+1 == len(p.Ranges) || k < p.Ranges[i+1].Start)
+	}
+	for j := range l.Partitions {
+		old := &l.Partitions[j]
+		share := 0.0
+		if rows := old.Rows(); rows > 0 {
+			for _, q := range old.Quanta {
+				if inside(q.Key) {
+					share += float64(q.Rows) / float64(rows)
+				}
+			}
+		} else {
+			last := old.Start
+			if n := len(old.Quanta); n > 0 {
+				last = old.Quanta[n-1].Key
+			}
+			if inside(last) {
+				share = 1
+			}
+		}
+		writes += share * old.WritesPerS
+		growth += share * old.GrowthRowsPerS
+	}
+	return writes, growth
+}

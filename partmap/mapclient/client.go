@@ -186,9 +186,8 @@ func (c *Client) readRoot(ctx context.Context, id store.BucketID) (*partmap.Root
 // Find returns the range that contains key. It does not allocate where the nodes
 // on its way are in memory. It fails with ErrStale where the lease's map has been
 // collected, and with Corrupt, naming the node, where it is damaged.
-func (c *Client) Find(ctx context.Context, l *Lease, key []byte) (partmap.Range, error) {
-	r, err := l.epoch.find(ctx, &c.nodes, key, false)
-	if err != nil {
+func (c *Client) Find(ctx context.Context, l *Lease, key []byte) (r partmap.Range, err error) {
+	if err = l.epoch.find(ctx, &c.nodes, key, false, &r); err != nil {
 		err = c.explain(ctx, l.epoch.root, err)
 	}
 	return r, err
@@ -197,9 +196,8 @@ func (c *Client) Find(ctx context.Context, l *Lease, key []byte) (partmap.Range,
 // FindBefore returns the range that contains the highest keys below key, for
 // reverse listings; the empty key stands for plus infinity. Otherwise it is like
 // Find.
-func (c *Client) FindBefore(ctx context.Context, l *Lease, key []byte) (partmap.Range, error) {
-	r, err := l.epoch.find(ctx, &c.nodes, key, true)
-	if err != nil {
+func (c *Client) FindBefore(ctx context.Context, l *Lease, key []byte) (r partmap.Range, err error) {
+	if err = l.epoch.find(ctx, &c.nodes, key, true, &r); err != nil {
 		err = c.explain(ctx, l.epoch.root, err)
 	}
 	return r, err
@@ -227,8 +225,8 @@ func (c *Client) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.
 	return func(yield func(partmap.Range, error) bool) {
 		v := newView(r)
 		for {
-			next, err := v.find(ctx, &c.nodes, from, false)
-			if err != nil {
+			var next partmap.Range
+			if err := v.find(ctx, &c.nodes, from, false, &next); err != nil {
 				yield(partmap.Range{}, c.explain(ctx, r, err))
 				return
 			}
@@ -238,6 +236,30 @@ func (c *Client) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.
 			from = next.End
 		}
 	}
+}
+
+// Usage is what a client holds in memory, about.
+type Usage struct {
+	Nodes, NodeBytes     int64 // decoded segments and index nodes
+	Buckets, BucketBytes int64 // decoded roots with their leases
+}
+
+// Usage tells what the client holds in memory at this moment.
+func (c *Client) Usage() (u Usage) {
+	u.Nodes, u.NodeBytes = c.nodes.cache.usage()
+	u.Buckets, u.BucketBytes = c.epochs.buckets.usage()
+	return u
+}
+
+// Edit begins a change of a root: with a fresh stamp, reading the nodes that it
+// needs from the store.
+func (c *Client) Edit(ctx context.Context, r *partmap.Root) *partmap.Edit {
+	return partmap.NewEdit(r, c.Stamp(), c.Reader(ctx, r.Bucket))
+}
+
+// Reader reads a bucket's nodes for the functions of partmap.
+func (c *Client) Reader(ctx context.Context, id store.BucketID) partmap.Reader {
+	return func(n store.NodeID) ([]byte, error) { return c.store.Node(ctx, id, n) }
 }
 
 // Stamp makes the stamp of a change: a fresh token, the time, fresh node ids.

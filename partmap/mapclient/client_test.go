@@ -38,6 +38,9 @@ func TestCreateFindAndRanges(t *testing.T) {
 			if i > 0 && string(r.Start) != string(cuts[i-1]) {
 				t.Fatalf("range %d begins at %q", i, r.Start)
 			}
+			if i++; n > 10_000 && i%53 > 0 {
+				continue
+			}
 			for _, at := range [][]byte{r.Start, append(r.Start[:len(r.Start):len(r.Start)], 0)} {
 				got, err := c.Find(ctx, l, at)
 				require.NoError(t, err)
@@ -50,7 +53,6 @@ func TestCreateFindAndRanges(t *testing.T) {
 			if got.Partition != r.Partition {
 				t.Fatalf("FindBefore(%q) is %q to %q, want %q to %q", r.End, got.Start, got.End, r.Start, r.End)
 			}
-			i++
 		}
 		require.Equal(t, n+1, i)
 		l.Release()

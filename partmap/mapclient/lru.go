@@ -86,8 +86,8 @@ func (l *lru[K, V]) remove(k K) {
 }
 
 // usage is how many items are kept, and their bytes.
-func (l *lru[K, V]) usage() (n int, bytes int64) {
+func (l *lru[K, V]) usage() (n, bytes int64) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return l.order.Len(), l.bytes
+	return int64(l.order.Len()), l.bytes
 }

@@ -12,34 +12,24 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// node is a decoded index node or segment: exactly one of the two is set.
+// node is a decoded index node or segment: one of the two is empty. They are
+// values and no pointers, which is one memory access less in each lookup.
 type node struct {
-	index   *partmap.Index
-	segment *partmap.Segment
+	segment partmap.Segment
+	index   partmap.Index
 	links   links // one per child of the index node
 }
 
-// start is the first cut within the node.
-func (n *node) start() []byte {
-	if n.index != nil {
-		return n.index.At(0)
+// check refuses a node that is not what its parent says of it. The cache goes by
+// id, so each parent that meets the node has to check.
+func (n *node) check(r *partmap.Root, c partmap.Child, height uint8) error {
+	switch {
+	case n.index.Len() > 0:
+		return partmap.CheckIndex(r, c, height, &n.index)
+	case height != 0:
+		return store.Errorf(store.Corrupt, "node %s of bucket %s is a segment, its parent says that it has height %d", c.Node, r.Bucket, height)
 	}
-	return n.segment.At(0)
-}
-
-// height is that of an index node; a segment's is 0.
-func (n *node) height() uint8 {
-	if n.index != nil {
-		return n.index.Height
-	}
-	return 0
-}
-
-func (n *node) epoch() uint64 {
-	if n.index != nil {
-		return n.index.Epoch
-	}
-	return n.segment.Epoch
+	return partmap.CheckSegment(r, c, &n.segment)
 }
 
 // slot is a node's place in the cache. Parents link to slots and not to nodes,
@@ -102,9 +92,8 @@ func (n *nodes) child(ctx context.Context, r *partmap.Root, c partmap.Child, hei
 			return nil, err
 		}
 	}
-	if got.height() != height || string(got.start()) != string(c.Start) || got.epoch() > r.Epoch {
-		return nil, store.Errorf(store.Corrupt, "node %s of bucket %s is not what its parent says: it begins at %.64q with height %d, not at %.64q with height %d, or its epoch %d is above %d",
-			c.Node, r.Bucket, got.start(), got.height(), c.Start, height, got.epoch(), r.Epoch)
+	if err := got.check(r, c, height); err != nil {
+		return nil, err
 	}
 	s.used.Store(true)
 	l.Store(s)
@@ -158,13 +147,14 @@ func (n *nodes) read(ctx context.Context, b store.BucketID, id store.NodeID, hei
 		if err != nil {
 			return nil, 0, err
 		}
-		return &node{segment: s}, s.Bytes() + slotBytes + nodeBytes, nil
+		return &node{segment: *s}, s.Bytes() + slotBytes + nodeBytes, nil
 	}
 	x, err := partmap.DecodeIndex(b, partmap.Node{ID: id, Blob: blob})
 	if err != nil {
 		return nil, 0, err
 	}
-	return &node{index: x, links: make(links, x.Len())}, x.Bytes() + slotBytes + nodeBytes + int64(x.Len())*linkBytes, nil
+	return &node{index: *x, links: make(links, x.Len())}, x.Bytes() + slotBytes + nodeBytes + int64(x.Len())*linkBytes, nil
 }
 
-const nodeBytes = 48
+// nodeBytes is what a node takes beside the segment or index node that it is.
+const nodeBytes = 256

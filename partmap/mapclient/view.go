@@ -20,39 +20,41 @@ func newView(r *partmap.Root) *view {
 // size in memory, about: the cuts are there twice, in the root and made for
 // lookup.
 func (v *view) size() int64 {
-	const fixed, perEntry, perChild, perBatch = 512, 104, 40, 24
+	const fixed, perEntry, perChild, perBatch = 240, 96, 40, 24
 	r := v.root
 	return fixed + 2*v.cuts.Bytes() + int64(len(r.Entries))*perEntry + int64(len(r.Children))*(perChild+linkBytes) + int64(len(r.Batches))*perBatch
 }
 
 // find walks from the root to the range that contains key, or with before to
-// the one that contains the highest keys below key.
-func (v *view) find(ctx context.Context, n *nodes, key []byte, before bool) (partmap.Range, error) {
+// the one that contains the highest keys below key, and sets into to it.
+func (v *view) find(ctx context.Context, n *nodes, key []byte, before bool, into *partmap.Range) error {
 	r := v.root
-	cuts, l := v.cuts, v.links
-	i := search(cuts, key, before)
-	end := cuts.End(i, nil)
+	i := search(v.cuts, key, before)
+	end := v.cuts.End(i, nil)
 	if r.Height == 0 {
-		return r.Range(r.Entries[i], end), nil
+		*into = r.Range(r.Entries[i], end)
+		return nil
 	}
-	child := r.Children[i]
+	parent, links := v.cuts, v.links
+	nodeID := r.Children[i].Node
 	for height := r.Height - 1; ; height-- {
-		got := l.get(i)
+		got := links.get(i)
 		if got == nil {
 			var err error
-			if got, err = n.child(ctx, r, child, height, &l[i]); err != nil {
-				return partmap.Range{}, err
+			child := partmap.Child{Start: parent.At(i), Node: nodeID}
+			if got, err = n.child(ctx, r, child, height, &links[i]); err != nil {
+				return err
 			}
 		}
-		if got.segment != nil {
-			s := got.segment
-			i = search(&s.Cuts, key, before)
-			return r.Range(s.Entry(i), s.End(i, end)), nil
+		if height == 0 {
+			s := &got.segment
+			s.Range(r, search(&s.Cuts, key, before), end, into)
+			return nil
 		}
-		x := got.index
+		x := &got.index
 		i = search(&x.Cuts, key, before)
 		end = x.End(i, end)
-		child, l = x.Child(i), got.links
+		parent, links, nodeID = &x.Cuts, got.links, x.Node(i)
 	}
 }
 

@@ -56,6 +56,7 @@ func Solve(ctx context.Context, g *rebalance.Grid) (rebalance.Draft, error) {
 		return nil, err
 	}
 	d := dp.draft()
+	tidy(g, d)
 	d.Place(g)
 	return d, nil
 }

@@ -106,8 +106,7 @@ func (s *Store) collectRemoval(entry, key []byte) error {
 
 func (s *Store) dropEntry(b *pebble.Batch, entry []byte) error {
 	_ = b.Delete(entry, nil)
-	if err := guardPanic(func() error { return s.db.Apply(b, pebble.NoSync) }); err != nil {
-		s.disk.fail(err)
+	if err := s.apply(func() error { return s.db.Apply(b, pebble.NoSync) }); err != nil {
 		return err
 	}
 	return b.Close()

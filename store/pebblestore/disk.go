@@ -35,15 +35,14 @@ type disk struct {
 	began  time.Time
 
 	mu     sync.Mutex
-	parked int           // writes that wait for space
-	failed error         // set for good
-	signal chan struct{} // closed while parked > 0 or failed
-	quit   chan struct{} // closed when the store gives up on parked writes
+	parked int                           // writes that wait for space
+	failed error                         // set for good
+	signal atomic.Pointer[chan struct{}] // closed while parked > 0 or failed; replaced under mu
+	quit   chan struct{}                 // closed when the store gives up on parked writes
 }
 
 func newDisk(fs vfs.FS, dir string, reserve int64, log *slog.Logger) *disk {
-	d := &disk{fs: fs, dir: dir, log: log, began: time.Now(), signal: make(chan struct{}), quit: make(chan struct{})}
-	d.looked.Store(-int64(usageEvery))
+	d := &disk{fs: fs, dir: dir, log: log, began: time.Now(), quit: make(chan struct{})}
 	if reserve >= 0 {
 		d.reserve = uint64(reserve)
 	}
@@ -53,6 +52,8 @@ func newDisk(fs vfs.FS, dir string, reserve int64, log *slog.Logger) *disk {
 			d.reserve = min(d.reserve, u.TotalBytes/20)
 		}
 	}
+	d.look()
+	d.clearSignal()
 	return d
 }
 
@@ -85,21 +86,22 @@ func (d *disk) full(missing uint64) error {
 func (d *disk) freeBytes() uint64 {
 	now, last := int64(time.Since(d.began)), d.looked.Load()
 	if now-last >= int64(usageEvery) && d.looked.CompareAndSwap(last, now) {
-		u, err := d.fs.GetDiskUsage(d.dir)
-		if err != nil { // a file system that can't tell, such as one in memory
-			u.AvailBytes = 1 << 62
-		}
-		d.free.Store(u.AvailBytes)
-		return u.AvailBytes
+		d.look()
 	}
 	return d.free.Load()
 }
 
+func (d *disk) look() {
+	free := uint64(1) << 62 // what can't be told, as in memory, is taken for enough
+	if u, err := d.fs.GetDiskUsage(d.dir); err == nil {
+		free = u.AvailBytes
+	}
+	d.free.Store(free)
+}
+
 // troubled returns a channel that is closed while writes can't go on.
 func (d *disk) troubled() <-chan struct{} {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.signal
+	return *d.signal.Load()
 }
 
 // trouble says why writes can't go on; it may be over by now.
@@ -126,11 +128,17 @@ func (d *disk) fail(cause error) {
 	d.closeSignal()
 }
 
+func (d *disk) clearSignal() {
+	c := make(chan struct{})
+	d.signal.Store(&c)
+}
+
 func (d *disk) closeSignal() {
+	c := *d.signal.Load()
 	select {
-	case <-d.signal:
+	case <-c:
 	default:
-		close(d.signal)
+		close(c)
 	}
 }
 
@@ -149,7 +157,7 @@ func (d *disk) unpark() {
 	defer d.mu.Unlock()
 	d.parked--
 	if d.parked == 0 && d.failed == nil {
-		d.signal = make(chan struct{})
+		d.clearSignal()
 		d.log.Info("there is disk space again", "dir", d.dir)
 	}
 }

@@ -41,6 +41,7 @@
 //	r table(1) key                       a register: version(1) epoch(8) token(16) blob
 //	h bucket(16) ^epoch(8)               a replaced root, newest first; as a register
 //	n bucket(16) node(16)                a map node's bytes
+//	m c                                  a timestamp that no stored row is above (newest.go)
 //
 // The file EVENKEEL names the format. Pebble checksums every block and log
 // record; what does not fit its checksum or this list is Corrupt.

@@ -14,6 +14,7 @@ const (
 	tableRegister = 'r'
 	tableHistory  = 'h'
 	tableNodes    = 'n'
+	tableMeta     = 'm'
 )
 
 // prefixBytes is the length of a table byte with a partition.

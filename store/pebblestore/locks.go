@@ -43,11 +43,11 @@ func (l *locks) partition(p store.Partition) *partitionLock {
 }
 
 // stripe finds the stripe of a stored key.
-func (l *locks) stripe(phys []byte) *stripe { return &l.stripes[l.index(phys)] }
+func (l *locks) stripe(phys []byte) *stripe { return &l.stripes[l.index(l.hash(phys))] }
 
-func (l *locks) index(phys []byte) int {
-	return int(maphash.Bytes(l.seed, phys) % uint64(len(l.stripes)))
-}
+func (l *locks) hash(phys []byte) uint64 { return maphash.Bytes(l.seed, phys) }
+
+func (l *locks) index(hash uint64) int { return int(hash % uint64(len(l.stripes))) }
 
 // A mark is the set of counts that one write raised.
 type mark struct {
@@ -55,7 +55,9 @@ type mark struct {
 	partition *partitionLock
 	wide      bool
 	stripes   []*stripe
-	one       [1]*stripe // stripes of a single write, so that it allocates none
+	hashes    []uint64   // of the keys that the stripes were locked for, in their order
+	one       [1]*stripe // the stripe and hash of a single write, so that it allocates none
+	oneHash   [1]uint64
 }
 
 func (m *mark) raise() { m.add(1) }

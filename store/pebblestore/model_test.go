@@ -114,9 +114,9 @@ func content(t testing.TB, s *Store, p store.Partition) []store.Row {
 func TestModel(t *testing.T) {
 	r := seeded(t)
 	clock := newClock()
-	for range 60 {
+	for range 30 {
 		fs := vfs.NewCrashableMem()
-		s := openMem(t, fs, Options{Now: clock.read})
+		s := openMem(t, fs, Options{Now: clock.read, ceilingStep: 1})
 		ps := []store.Partition{newPartition(), newPartition()}
 		want := make([]oracle, len(ps))
 		key := func() []byte { return fmt.Appendf(nil, "k%02d", r.IntN(12)) }
@@ -166,11 +166,11 @@ func TestModel(t *testing.T) {
 				history = append(history, "crash")
 				fs = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: r.IntN(101), RNG: rand.New(rand.NewPCG(r.Uint64(), 1))})
 				require.NoError(t, s.Close())
-				s = openMem(t, fs, Options{Now: clock.read})
+				s = openMem(t, fs, Options{Now: clock.read, ceilingStep: 1})
 			case d < 86:
 				history = append(history, "reopen")
 				require.NoError(t, s.Close())
-				s = openMem(t, fs, Options{Now: clock.read})
+				s = openMem(t, fs, Options{Now: clock.read, ceilingStep: 1})
 			case d < 90:
 				history = append(history, "flush")
 				require.NoError(t, s.db.Flush())

@@ -16,9 +16,8 @@ func (n node) String() string { return n.bucket.String() + "/" + n.id.String() }
 
 // WriteNode implements store.Nodes.
 func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
-	if len(blob) > store.MaxNodeBytes {
-		return s.wrap("write node", node{b, id},
-			store.Errorf(store.InvalidArgument, "a node of %d bytes: at most %d", len(blob), store.MaxNodeBytes))
+	if err := store.CheckNode(blob); err != nil {
+		return s.wrap("write node", node{b, id}, err)
 	}
 	if err := s.enterWrite(ctx, false); err != nil {
 		return s.wrap("write node", node{b, id}, err)
@@ -66,7 +65,7 @@ func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeI
 
 // ScanNodes implements store.Nodes, in the order of the ids.
 func (s *Store) ScanNodes(ctx context.Context, b store.BucketID, last store.NodeID, limit int) ([]store.NodeID, error) {
-	if err := checkLimit(limit); err != nil {
+	if err := store.CheckLimit(limit); err != nil {
 		return nil, s.wrap("scan nodes of", b, err)
 	}
 	if err := s.enter(ctx); err != nil {

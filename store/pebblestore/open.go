@@ -48,6 +48,8 @@ type Options struct {
 	// CollectEvery is the pause between two looks for what can be collected.
 	// Default a minute, or a tenth of a shorter grace.
 	CollectEvery time.Duration
+
+	ceilingStep store.Timestamp // replaces the constant, for tests
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -124,10 +126,10 @@ func open(dir string, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	s.fs.open.Store(true)
-	if err := s.loadRemovals(); err != nil {
+	if err := errors.Join(s.loadCeiling(), s.loadRemovals()); err != nil {
 		return nil, errors.Join(err, s.db.Close())
 	}
-	s.syncer = newSyncer(s.db)
+	s.syncer = newSyncer(s.disk.fail)
 	s.background.Add(1)
 	go s.collectLoop()
 	return s, nil

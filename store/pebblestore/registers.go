@@ -79,11 +79,7 @@ func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.V
 
 // Scan implements store.Registers, in the order of the keys.
 func (s *Store) Scan(ctx context.Context, t store.Table, last []byte, limit int) ([][]byte, error) {
-	err := checkLimit(limit)
-	if err == nil && (t < store.Roots || t > store.Process) {
-		err = store.Errorf(store.InvalidArgument, "there is no register table %d", t)
-	}
-	if err != nil {
+	if err := errors.Join(store.CheckTable(t), store.CheckLimit(limit)); err != nil {
 		return nil, s.wrap("scan", t, err)
 	}
 	if err := s.enter(ctx); err != nil {
@@ -96,7 +92,7 @@ func (s *Store) Scan(ctx context.Context, t store.Table, last []byte, limit int)
 		lower = append(lower, 0)
 	}
 	var keys [][]byte
-	err = s.each(ctx, lower, after(prefix), func(k, _ []byte) (bool, error) {
+	err := s.each(ctx, lower, after(prefix), func(k, _ []byte) (bool, error) {
 		keys = append(keys, slices.Clone(k[len(prefix):]))
 		return len(keys) < limit, nil
 	})
@@ -105,7 +101,7 @@ func (s *Store) Scan(ctx context.Context, t store.Table, last []byte, limit int)
 
 // History implements store.Registers.
 func (s *Store) History(ctx context.Context, id store.BucketID, before uint64, limit int) ([]store.Record, error) {
-	if err := checkLimit(limit); err != nil {
+	if err := store.CheckLimit(limit); err != nil {
 		return nil, s.wrap("history of", id, err)
 	}
 	if err := s.enter(ctx); err != nil {

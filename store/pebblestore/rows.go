@@ -17,13 +17,16 @@ const wideRows = 17
 
 // Put implements store.Rows.
 func (s *Store) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
-	if err := store.CheckRows(rows); err != nil || len(rows) == 0 {
+	if err := store.CheckRows(rows); err != nil {
 		return s.wrap("put", p, err)
 	}
 	if err := s.enterWrite(ctx, false); err != nil {
 		return s.wrap("put", p, err)
 	}
 	defer s.leave()
+	if len(rows) == 0 {
+		return nil
+	}
 	if len(rows) >= wideRows {
 		return s.wrap("put", p, s.putMany(ctx, p, rows))
 	}
@@ -45,7 +48,7 @@ func (s *Store) putFew(ctx context.Context, p store.Partition, rows []store.Row)
 	b := s.db.NewBatch()
 	err := func() error {
 		for i := range rows {
-			if err := s.putIfNewer(b, p, keys[i], &rows[i]); err != nil {
+			if err := s.putIfNewer(b, p, keys[i], m.hashes[i], &rows[i]); err != nil {
 				return err
 			}
 		}
@@ -56,36 +59,49 @@ func (s *Store) putFew(ctx context.Context, p store.Partition, rows []store.Row)
 
 // putIfNewer adds a row to the batch if it wins over the present one and over
 // the removals. The caller holds its lock.
-func (s *Store) putIfNewer(b *pebble.Batch, p store.Partition, phys []byte, row *store.Row) error {
+func (s *Store) putIfNewer(b *pebble.Batch, p store.Partition, phys []byte, hash uint64, row *store.Row) error {
 	if s.removals.cover(p, row.Key) >= row.Timestamp {
 		return nil
 	}
-	v, closer, err := s.db.Get(phys)
-	if err == nil {
-		present, ok := decodeStored(v)
-		wins := ok && beats(row.Timestamp, row.Value, present)
-		_ = closer.Close()
-		if !ok {
-			return corruptRow(p, row.Key)
+	if !s.newest.below(hash, row.Timestamp) {
+		wins, err := s.winsOverPresent(p, phys, row)
+		if err != nil || !wins {
+			return err
 		}
-		if !wins {
-			return nil
-		}
-	} else if !errors.Is(err, pebble.ErrNotFound) {
+	}
+	if err := s.reserve(row.Timestamp); err != nil {
 		return err
 	}
-	setLive(b, phys, row)
+	s.setLive(b, phys, hash, row)
 	return nil
 }
 
-func setLive(b *pebble.Batch, phys []byte, row *store.Row) {
+func (s *Store) winsOverPresent(p store.Partition, phys []byte, row *store.Row) (bool, error) {
+	v, closer, err := s.db.Get(phys)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer closer.Close()
+	present, ok := decodeStored(v)
+	if !ok {
+		return false, corruptRow(p, row.Key)
+	}
+	return beats(row.Timestamp, row.Value, present), nil
+}
+
+func (s *Store) setLive(b *pebble.Batch, phys []byte, hash uint64, row *store.Row) {
+	s.newest.raise(hash, row.Timestamp)
 	op := b.SetDeferred(len(phys), rowHeader+len(row.Value))
 	copy(op.Key, phys)
 	putLive(op.Value, row.Timestamp, row.Value)
 	_ = op.Finish() // fails only on indexed batches
 }
 
-// putMany compares with one iterator, in the order of the keys.
+// putMany compares with one iterator, in the order of the keys, and only if some
+// row needs it.
 func (s *Store) putMany(ctx context.Context, p store.Partition, rows []store.Row) error {
 	rows = winners(rows)
 	m := s.lockPartition(p)
@@ -94,45 +110,75 @@ func (s *Store) putMany(ctx context.Context, p store.Partition, rows []store.Row
 }
 
 func (s *Store) putSorted(b *pebble.Batch, p store.Partition, rows []store.Row) (err error) {
-	lower := rowKey(p, rows[0].Key)
-	upper := append(rowKey(p, rows[len(rows)-1].Key), 0)
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, it.Close()) }()
+	present := cursor{db: s.db, p: p, upper: append(rowKey(p, rows[len(rows)-1].Key), 0)}
+	defer func() { err = errors.Join(err, present.close()) }()
 	phys := make([]byte, 0, 256)
-	more := it.First()
+	var newest store.Timestamp
 	for i := range rows {
 		row := &rows[i]
 		phys = appendRowKey(phys[:0], p, row.Key)
-		if more && string(it.Key()) < string(phys) {
-			more = it.SeekGE(phys)
-		}
-		if !more {
-			if err := it.Error(); err != nil {
-				return err
-			}
-		}
+		hash := s.locks.hash(phys)
 		if s.removals.cover(p, row.Key) >= row.Timestamp {
 			continue
 		}
-		if more && string(it.Key()) == string(phys) {
-			v, err := it.ValueAndErr()
+		if !s.newest.below(hash, row.Timestamp) {
+			r, err := present.seek(phys)
 			if err != nil {
 				return err
 			}
-			present, ok := decodeStored(v)
-			if !ok {
-				return corruptRow(p, row.Key)
-			}
-			if !beats(row.Timestamp, row.Value, present) {
+			if r.kind != 0 && !beats(row.Timestamp, row.Value, r) {
 				continue
 			}
 		}
-		setLive(b, phys, row)
+		s.setLive(b, phys, hash, row)
+		newest = max(newest, row.Timestamp)
 	}
-	return nil
+	return s.reserve(newest)
+}
+
+// A cursor finds the present rows of ascending keys.
+type cursor struct {
+	db    *pebble.DB
+	p     store.Partition
+	upper []byte
+	it    *pebble.Iterator
+	more  bool
+}
+
+// seek returns the row stored under a key, which is above that of the call
+// before; its cell is valid until the next call.
+func (c *cursor) seek(phys []byte) (r stored, err error) {
+	if c.it == nil {
+		if c.it, err = c.db.NewIter(&pebble.IterOptions{LowerBound: phys, UpperBound: c.upper}); err != nil {
+			c.it = nil
+			return r, err
+		}
+		c.more = c.it.First()
+	} else if c.more && string(c.it.Key()) < string(phys) {
+		c.more = c.it.SeekGE(phys)
+	}
+	if !c.more {
+		return r, c.it.Error()
+	}
+	if string(c.it.Key()) != string(phys) {
+		return r, nil
+	}
+	v, err := c.it.ValueAndErr()
+	if err != nil {
+		return r, err
+	}
+	r, ok := decodeStored(v)
+	if !ok {
+		return r, corruptRow(c.p, phys[prefixBytes:])
+	}
+	return r, nil
+}
+
+func (c *cursor) close() error {
+	if c.it == nil {
+		return nil
+	}
+	return c.it.Close()
 }
 
 // Delete implements store.Rows. It stores a tombstone unless the row is newer;
@@ -149,26 +195,32 @@ func (s *Store) Delete(ctx context.Context, p store.Partition, key []byte, ts st
 	phys := rowKey(p, key)
 	m := s.lockKeys(p, [][]byte{phys})
 	b := s.db.NewBatch()
-	return s.wrap("delete", p, s.finish(ctx, b, m, s.addTombstone(b, p, phys, ts)))
+	return s.wrap("delete", p, s.finish(ctx, b, m, s.addTombstone(b, p, phys, m.hashes[0], ts)))
 }
 
-func (s *Store) addTombstone(b *pebble.Batch, p store.Partition, phys []byte, ts store.Timestamp) error {
-	v, err := s.read(phys)
-	if err != nil {
+func (s *Store) addTombstone(b *pebble.Batch, p store.Partition, phys []byte, hash uint64, ts store.Timestamp) error {
+	if !s.newest.below(hash, ts) {
+		v, err := s.read(phys)
+		if err != nil {
+			return err
+		}
+		if v != nil {
+			present, ok := decodeStored(v)
+			if !ok {
+				return corruptRow(p, phys[prefixBytes:])
+			}
+			if present.ts > ts {
+				if present.kind == rowLive {
+					return nil
+				}
+				ts = present.ts
+			}
+		}
+	}
+	if err := s.reserve(ts); err != nil {
 		return err
 	}
-	if v != nil {
-		present, ok := decodeStored(v)
-		if !ok {
-			return corruptRow(p, phys[prefixBytes:])
-		}
-		if present.ts > ts {
-			if present.kind == rowLive {
-				return nil
-			}
-			ts = present.ts
-		}
-	}
+	s.newest.raise(hash, ts)
 	at := s.o.Now().UnixMicro()
 	_ = b.Set(phys, tombstoneValue(ts, at), nil)
 	_ = b.Set(queueKey(at, phys), nil, nil)
@@ -189,7 +241,7 @@ func (s *Store) ComparePut(ctx context.Context, p store.Partition, want []byte, 
 	b := s.db.NewBatch()
 	err := s.checkPresent(p, phys, want)
 	if err == nil {
-		err = s.putIfNewer(b, p, phys, &row)
+		err = s.putIfNewer(b, p, phys, m.hashes[0], &row)
 	}
 	return s.wrap("compare and put", p, s.finish(ctx, b, m, err))
 }
@@ -260,18 +312,19 @@ func (s *Store) get(ctx context.Context, p store.Partition, key []byte) (store.R
 func (s *Store) lockKeys(p store.Partition, phys [][]byte) *mark {
 	m := &mark{locks: &s.locks, partition: s.locks.partition(p)}
 	m.partition.RLock()
+	m.hashes, m.stripes = m.oneHash[:0], m.one[:0]
+	for _, k := range phys {
+		m.hashes = append(m.hashes, s.locks.hash(k))
+	}
 	if len(phys) == 1 {
-		m.one[0] = s.locks.stripe(phys[0])
-		m.stripes = m.one[:]
+		m.stripes = append(m.stripes, &s.locks.stripes[s.locks.index(m.hashes[0])])
 	} else {
 		var index [wideRows]int
-		n := 0
-		for _, k := range phys {
-			index[n] = s.locks.index(k)
-			n++
+		for i, h := range m.hashes {
+			index[i] = s.locks.index(h)
 		}
-		slices.Sort(index[:n])
-		for _, i := range slices.Compact(index[:n]) {
+		slices.Sort(index[:len(phys)])
+		for _, i := range slices.Compact(index[:len(phys)]) {
 			m.stripes = append(m.stripes, &s.locks.stripes[i])
 		}
 	}
@@ -316,12 +369,12 @@ func (s *Store) finish(ctx context.Context, b *pebble.Batch, m *mark, err error)
 		}
 		return err
 	}
-	err = s.commit(b, m)
+	t, err := s.commit(b, m)
 	m.unlock()
 	if err != nil {
 		return err
 	}
-	return s.durable(ctx, m)
+	return s.await(ctx, t)
 }
 
 // pending reports whether anything under the lock is not yet synced.

@@ -3,6 +3,7 @@ package pebblestore
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -44,9 +45,9 @@ func (s *Store) slice(ctx context.Context, p store.Partition, b store.Bounds, o 
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 
-	step, more := it.Next, false
+	var more bool
 	if o.Reverse {
-		step, more = it.Prev, it.Last()
+		more = it.Last()
 	} else {
 		more = it.First()
 	}
@@ -59,32 +60,30 @@ func (s *Store) slice(ctx context.Context, p store.Partition, b store.Bounds, o 
 		if err != nil {
 			return page, err
 		}
-		key := it.Key()[prefixBytes:]
-		if len(v) < rowHeader || v[0] != rowLive {
-			if r, ok := decodeStored(v); !ok || r.kind != rowTombstone {
-				return page, corruptRow(p, key)
+		if r, ok := decodeStored(v); !ok {
+			return page, corruptRow(p, it.Key()[prefixBytes:])
+		} else if r.kind == rowLive {
+			if page.Rows == nil {
+				page.Rows = make([]store.Row, 0, min(o.Limit, 1024))
+				a.free = make([]byte, 0, s.expectedBytes(o.Limit))
 			}
-			more = step()
-			continue
-		}
-		if page.Rows == nil {
-			page.Rows = make([]store.Row, 0, min(o.Limit, 1024))
-			a.free = make([]byte, 0, min(o.Limit*int(s.rowBytes.Load()+s.rowBytes.Load()/8)+1024, store.MaxPageBytes))
-		}
-		row := a.row(key, v[rowHeader:])
-		if o.Timestamps {
-			r, ok := decodeStored(v)
-			if !ok {
-				return page, corruptRow(p, key)
+			n := len(page.Rows)
+			page.Rows = slices.Grow(page.Rows, 1)[:n+1]
+			row := &page.Rows[n]
+			row.Key, row.Value = a.keep(it.Key()[prefixBytes:], r.cell)
+			if o.Timestamps {
+				row.Timestamp = r.ts
 			}
-			row.Timestamp = r.ts
+			if n+1 == o.Limit || a.used >= store.MaxPageBytes {
+				page.More = true
+				break
+			}
 		}
-		page.Rows = append(page.Rows, row)
-		if len(page.Rows) == o.Limit || a.used >= store.MaxPageBytes {
-			page.More = true
-			break
+		if o.Reverse {
+			more = it.Prev()
+		} else {
+			more = it.Next()
 		}
-		more = step()
 	}
 	if err := it.Error(); err != nil {
 		return page, err
@@ -95,6 +94,12 @@ func (s *Store) slice(ctx context.Context, p store.Partition, b store.Bounds, o 
 	return page, nil
 }
 
+// expectedBytes sizes the arena of a page by what rows measured lately.
+func (s *Store) expectedBytes(limit int) int {
+	each := int(s.rowBytes.Load())
+	return min(limit*(each+each/16)+256, store.MaxPageBytes)
+}
+
 // An arena holds the keys and values of one page. A new chunk is begun when one
 // is full; nothing moves, so rows may point into it from the start.
 type arena struct {
@@ -102,22 +107,22 @@ type arena struct {
 	used int
 }
 
-func (a *arena) row(key, value []byte) store.Row {
-	n := len(key) + len(value)
+func (a *arena) keep(k, v []byte) (key, value []byte) {
+	n := len(k) + len(v)
 	a.used += n
 	if cap(a.free)-len(a.free) < n {
-		a.free = make([]byte, 0, max(n, 2*cap(a.free), 4096))
+		a.free = make([]byte, 0, max(n, cap(a.free)/2, 4096))
 	}
 	i := len(a.free)
-	a.free = append(append(a.free, key...), value...)
-	j := i + len(key)
-	return store.Row{Key: a.free[i:j:j], Value: a.free[j : i+n : i+n]}
+	a.free = append(append(a.free, k...), v...)
+	j := i + len(k)
+	return a.free[i:j:j], a.free[j : i+n : i+n]
 }
 
 // Partitions implements store.PartitionLister, in the order of their ids. It
 // lists partitions with at least one visible row.
 func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int) ([]store.Partition, error) {
-	if err := checkLimit(limit); err != nil {
+	if err := store.CheckLimit(limit); err != nil {
 		return nil, s.wrap("list partitions after", after, err)
 	}
 	if err := s.enter(ctx); err != nil {
@@ -170,11 +175,4 @@ func (s *Store) settleAll(ctx context.Context) error {
 		return nil
 	}
 	return s.settle(ctx)
-}
-
-func checkLimit(limit int) error {
-	if limit < 1 {
-		return store.Errorf(store.InvalidArgument, "a limit of %d", limit)
-	}
-	return nil
 }

@@ -32,12 +32,12 @@ type Store struct {
 
 	locks    locks
 	removals removals
+	newest   newest
 	rowBytes atomic.Int64 // what rows of late slices measured, to size the next arena
 
 	// gate is held shared by each call under way, and taken by Close.
-	gate     sync.RWMutex
-	closing  sync.Once
-	closeErr error
+	gate    sync.RWMutex
+	closing sync.Once
 
 	quit       chan struct{} // closed when background work shall end
 	background sync.WaitGroup
@@ -72,10 +72,10 @@ func (s *Store) enterWrite(ctx context.Context, frees bool) error {
 // is left. Every later call is Unavailable. Where writes wait for disk space, or
 // have failed, there is nothing that could be closed in order: Close then
 // answers Unavailable, what was acknowledged is safe, and the directory stays
-// locked until the process ends.
-func (s *Store) Close() error {
-	s.closing.Do(func() { s.closeErr = store.Wrap("close "+s.dir, s.translate(s.close())) })
-	return s.closeErr
+// locked until the process ends. Closing again does nothing.
+func (s *Store) Close() (err error) {
+	s.closing.Do(func() { err = store.Wrap("close "+s.dir, s.translate(s.close())) })
+	return err
 }
 
 // close takes the gate and never gives it back: so no call enters again.

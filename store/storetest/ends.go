@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -177,11 +178,16 @@ func (s *suite) closing(t *testing.T) {
 	closing := s.open(t)
 	p, id := newPartition(), newNodeID()
 	underWay := make(chan struct{}, 100)
+	var closed atomic.Bool
 	var g errgroup.Group
 	for _, c := range everyCall(closing, p, newRegisterKey(), id) {
 		g.Go(func() error {
 			for {
+				late := closed.Load()
 				err := c.do(t.Context())
+				if late && store.KindOf(err) != store.Unavailable {
+					return fmt.Errorf("%s after closing: %v", c.name, err)
+				}
 				select {
 				case underWay <- struct{}{}:
 				default:
@@ -202,5 +208,6 @@ func (s *suite) closing(t *testing.T) {
 		<-underWay
 	}
 	require.NoError(t, closing.Close())
+	closed.Store(true)
 	require.NoError(t, g.Wait())
 }

@@ -113,19 +113,20 @@ func randomHistory(r *rand.Rand) []operation {
 		keys[i] = pick(r, trickyKeys)
 	}
 	ts := func() store.Timestamp { return store.Timestamp(1 + r.IntN(9)) }
+	puts := 4 + r.IntN(10) // in 20; in some histories removals meet removals
 	ops := make([]operation, 1+r.IntN(24))
 	for i := range ops {
 		o := operation{partition: r.IntN(partitionsPerHistory), ts: ts()}
 		switch n := r.IntN(20); {
-		case n < 11:
+		case n < puts:
 			o.rows = make([]store.Row, 1+r.IntN(1+r.IntN(6)))
 			for j := range o.rows {
 				o.rows[j] = store.Row{Key: pick(r, keys), Value: pick(r, trickyValues), Timestamp: ts()}
 			}
-		case n < 16:
+		case n < puts+4:
 			o.key = pick(r, keys)
 		case n < 19:
-			o.bounds = randomBounds(r, trickyKeys)
+			o.bounds = randomBounds(r, keys)
 		}
 		ops[i] = o
 	}

@@ -60,7 +60,7 @@ func (s *suite) try(ctx context.Context, ops []operation, seed uint64) error {
 }
 
 func (s *suite) anyOrder(t *testing.T) {
-	for round := range s.scale(120) {
+	for round := range s.scale(300) {
 		r := s.rand(t.Name(), round)
 		ops := randomHistory(r)
 		for range 3 {
@@ -177,6 +177,9 @@ func (s *suite) removalHides(t *testing.T) {
 	s.inEveryOrder(t, append(abcd, remove(below, 5)), "b=2@4", "c=3@4", "d=4@4")
 	s.inEveryOrder(t, append(abcd, remove(middle, 5), put("c", "new", 6)), "a=1@4", "c=new@6", "d=4@4")
 	s.inEveryOrder(t, append(abcd, remove(middle, 3), remove(whole, 2), remove(below, 4)), "b=2@4", "c=3@4", "d=4@4")
+	opened := store.Bounds{Start: middle.Start, StartExclusive: true, End: middle.End}
+	s.inEveryOrder(t, []operation{remove(middle, 5), remove(opened, 7), put("b", "v", 4), put("c", "v", 6)})
+	s.inEveryOrder(t, []operation{remove(middle, 5), remove(opened, 7), put("b", "v", 6), put("c", "v", 8)}, "b=v@6", "c=v@8")
 	s.inEveryOrder(t, []operation{remove(middle, 7), remove(whole, 5), put("c", "v", 6), put("e", "v", 6)}, "e=v@6")
 }
 

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+
+	"github.com/evenkeel/evenkeel/s3api"
+)
+
+type bucketCmd struct {
+	Create bucketCreateCmd `cmd:"" help:"Create a bucket."`
+	Delete bucketDeleteCmd `cmd:"" help:"Delete an empty bucket."`
+	List   bucketListCmd   `cmd:"" help:"List the buckets."`
+}
+
+type bucketCreateCmd struct {
+	serverFlags
+	CutsFile string `placeholder:"FILE" help:"Begin with these cuts: one key per line, ascending, UTF-8 with \\xNN escapes."`
+	Name     string `arg:"" help:"Name of the bucket, by S3's rules."`
+}
+
+func (*bucketCreateCmd) Help() string {
+	return `Creates a bucket. Cuts say at which keys its first ranges begin; without any, all keys
+begin in one range.
+
+Examples:
+
+  listd bucket create photos
+  printf '%s\n' 2022/ 2023/ 2024/ | listd bucket create photos --cuts-file /dev/stdin`
+}
+
+func (b *bucketCreateCmd) Run(ctx context.Context) error {
+	cuts, err := readCuts(b.CutsFile)
+	if err != nil {
+		return err
+	}
+	r, err := b.connect(1)
+	if err != nil {
+		return err
+	}
+	return r.createBucket(ctx, b.Name, cuts)
+}
+
+// readCuts reads and checks a file of cuts; nil without one.
+func readCuts(file string) ([]byte, error) {
+	if file == "" {
+		return nil, nil
+	}
+	cuts, err := os.ReadFile(file)
+	if err != nil {
+		return nil, usageError("--cuts-file: %w", err)
+	}
+	if _, err := s3api.ParseCuts(bytes.NewReader(cuts)); err != nil {
+		return nil, usageError("--cuts-file %s: %w", file, err)
+	}
+	return cuts, nil
+}
+
+type bucketDeleteCmd struct {
+	serverFlags
+	Name string `arg:"" help:"Name of the bucket."`
+}
+
+func (*bucketDeleteCmd) Help() string {
+	return `Deletes a bucket, which must be empty.
+
+Example:
+
+  listd bucket delete photos`
+}
+
+func (b *bucketDeleteCmd) Run(ctx context.Context) error {
+	r, err := b.connect(1)
+	if err != nil {
+		return err
+	}
+	_, err = r.do(ctx, &call{method: http.MethodDelete, bucket: b.Name})
+	return err
+}
+
+type bucketListCmd struct {
+	serverFlags
+}
+
+func (*bucketListCmd) Help() string {
+	return `Prints the names of all buckets, one per line, in order.
+
+Example:
+
+  listd bucket list`
+}
+
+func (b *bucketListCmd) Run(ctx context.Context, std stdio) error {
+	r, err := b.connect(1)
+	if err != nil {
+		return err
+	}
+	answer, err := r.body(ctx, &call{method: http.MethodGet})
+	if err != nil {
+		return err
+	}
+	defer answer.Close()
+	// There may be a million: names are printed as they come.
+	d := xml.NewDecoder(answer)
+	for {
+		t, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("the list of buckets is not complete: %w", err)
+		}
+		if start, ok := t.(xml.StartElement); ok && start.Name.Local == "Bucket" {
+			var info struct{ Name string }
+			if err := d.DecodeElement(&info, &start); err != nil {
+				return fmt.Errorf("the list of buckets is not complete: %w", err)
+			}
+			fmt.Fprintln(std.out, info.Name)
+		}
+	}
+}

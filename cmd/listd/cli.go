@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+	kongyaml "github.com/alecthomas/kong-yaml"
+	"gopkg.in/yaml.v3"
+)
+
+// cli is the whole command line. Every flag is also a setting of the
+// configuration file and an environment variable.
+type cli struct {
+	Config    kong.ConfigFlag  `placeholder:"FILE" env:"EVENKEEL_CONFIG" help:"Read settings from this YAML file (sections are named like commands, settings like flags)."`
+	LogLevel  slog.Level       `default:"info" help:"Least important log lines to print: debug, info, warn or error."`
+	LogFormat string           `default:"text" enum:"text,json" help:"Form of log lines: text or json."`
+	Version   kong.VersionFlag `help:"Print the version." env:"-"`
+
+	Serve      serveCmd  `cmd:"" help:"Serve buckets in the S3 dialect."`
+	Load       loadCmd   `cmd:"" help:"Put keys into a bucket, one per line."`
+	Ls         lsCmd     `cmd:"" help:"List the keys of a bucket, in order."`
+	Bucket     bucketCmd `cmd:"" help:"Create, delete and list buckets."`
+	ShowConfig configCmd `cmd:"" name:"config" help:"Print the effective configuration of serve."`
+}
+
+const description = `listd keeps sorted listings of any size and serves them in the S3 dialect.
+
+Begin like this:
+
+  listd serve                           # in one terminal: S3 on http://127.0.0.1:9000
+  find /usr | listd load files --create # in another: one key per line
+  listd ls files --prefix /usr/share/ --delimiter /
+  aws s3api list-objects-v2 --no-sign-request --endpoint-url http://127.0.0.1:9000 --bucket files
+
+A setting is looked for in the flags, then in the environment (EVENKEEL_ and the
+flag's name), then in the file that --config names. Keys in flags and in files of
+cuts are UTF-8 with \xNN for any other byte and \\ for a backslash.
+
+Exit codes: 0 done; 1 failed; 2 bad flags or configuration; 3 the data directory
+can't be used (held by another process, foreign, damaged, no access); 4 done, but
+some lines were bad or refused.`
+
+// newParser builds the parser of the whole command line.
+func newParser(std stdio) (*kong.Kong, *cli, error) {
+	c := &cli{}
+	parser, err := kong.New(c,
+		kong.Name("listd"),
+		kong.Description(description),
+		kong.Writers(std.out, std.err),
+		kong.Exit(func(code int) { panic(exited(code)) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true, WrapUpperBound: 100}),
+		kong.DefaultEnvars("EVENKEEL"),
+		kong.Vars{"version": version()},
+		kong.Configuration(loadSettings),
+	)
+	return parser, c, err
+}
+
+// version is that of the module or of the commit that was built.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v := info.Main.Version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && v == "(devel)" {
+			v += " " + s.Value
+		}
+	}
+	return v + " " + info.GoVersion
+}
+
+// logger makes the program's log.
+func (c *cli) logger(w io.Writer) *slog.Logger {
+	o := &slog.HandlerOptions{Level: c.LogLevel}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// settings is a configuration file: kong-yaml's resolver, put behind the
+// environment, and strict about names.
+type settings struct {
+	kong.Resolver
+	names map[string]any
+}
+
+// loadSettings reads a configuration file.
+func loadSettings(r io.Reader) (kong.Resolver, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	resolver, err := kongyaml.Loader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	s := settings{Resolver: resolver, names: map[string]any{}}
+	if err := yaml.Unmarshal(data, &s.names); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Resolve gives way to the environment; kong itself would not.
+func (s settings) Resolve(k *kong.Context, parent *kong.Path, flag *kong.Flag) (any, error) {
+	for _, env := range flag.Envs {
+		if _, set := os.LookupEnv(env); set {
+			return nil, nil
+		}
+	}
+	return s.Resolver.Resolve(k, parent, flag)
+}
+
+// Validate refuses settings that don't exist: they are mistyped.
+func (s settings) Validate(app *kong.Application) error {
+	known := map[string]bool{}
+	var visit func(n *kong.Node, path string)
+	visit = func(n *kong.Node, path string) {
+		for _, f := range n.Flags {
+			known[strings.TrimPrefix(path+"-"+f.Name, "-")] = true
+		}
+		for _, child := range n.Children {
+			visit(child, strings.TrimPrefix(path+"-"+child.Name, "-"))
+		}
+	}
+	visit(app.Node, "")
+	var unknown []string
+	var check func(m map[string]any, path string)
+	check = func(m map[string]any, path string) {
+		for name, value := range m {
+			name = strings.TrimPrefix(path+"-"+name, "-")
+			if section, ok := value.(map[string]any); ok {
+				check(section, name)
+			} else if !known[name] {
+				unknown = append(unknown, name)
+			}
+		}
+	}
+	check(s.names, "")
+	if len(unknown) > 0 {
+		slices.Sort(unknown)
+		return fmt.Errorf("the configuration file has settings that don't exist: %s", strings.Join(unknown, ", "))
+	}
+	return nil
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// remote is a server that speaks the S3 dialect with evenkeel's extensions. It
+// is safe for concurrent use.
+type remote struct {
+	base *url.URL
+	http *http.Client
+	// patience bounds how long one request is tried again while the server is
+	// away or asks to wait.
+	patience time.Duration
+}
+
+// serverFlags are common to the commands that talk to a server.
+type serverFlags struct {
+	Server   string        `default:"http://127.0.0.1:9000" help:"S3 address of the server."`
+	Patience time.Duration `default:"1m" help:"How long to go on trying while the server is away or asks to wait."`
+}
+
+// connect prepares for so many requests at once. It does no I/O.
+func (f *serverFlags) connect(concurrency int) (*remote, error) {
+	base, err := url.Parse(f.Server)
+	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" || strings.Trim(base.Path, "/") != "" {
+		return nil, usageError("--server %q is not an address like http://127.0.0.1:9000", f.Server)
+	}
+	transport := &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		MaxIdleConnsPerHost: concurrency, MaxIdleConns: concurrency, IdleConnTimeout: time.Minute,
+		ResponseHeaderTimeout: time.Minute, DisableCompression: true,
+	}
+	return &remote{
+		base: base, patience: f.Patience,
+		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+	}, nil
+}
+
+// serverError is S3's error document.
+type serverError struct {
+	XMLName   xml.Name `xml:"Error"`
+	Code      string
+	Message   string
+	RequestID string `xml:"RequestId"`
+	status    int
+	wait      time.Duration
+}
+
+func (e *serverError) Error() string {
+	if e.Code == "" {
+		return fmt.Sprintf("the server answered %d %s", e.status, http.StatusText(e.status))
+	}
+	return fmt.Sprintf("%s: %s (request %s)", e.Code, e.Message, e.RequestID)
+}
+
+// code is the S3 error code of err, or "".
+func code(err error) string {
+	var e *serverError
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// call is one request; its body can be sent again.
+type call struct {
+	method, bucket string
+	key            []byte
+	query          url.Values
+	header         http.Header
+	body           []byte
+}
+
+// url keeps the key's bytes as they are: nothing is cleaned.
+func (r *remote) url(c *call) *url.URL {
+	u := *r.base
+	u.Path, u.RawPath = "/", "/"
+	if c.bucket != "" {
+		u.Path = "/" + c.bucket
+		u.RawPath = "/" + url.PathEscape(c.bucket)
+	}
+	if len(c.key) > 0 {
+		u.Path += "/" + string(c.key)
+		u.RawPath += "/" + escapePath(c.key)
+	}
+	u.RawQuery = c.query.Encode()
+	return &u
+}
+
+// escapePath escapes all but the plainest bytes and slashes.
+func escapePath(key []byte) string {
+	const hex = "0123456789ABCDEF"
+	b := make([]byte, 0, len(key)+16)
+	for _, c := range key {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '/' || c == '-' || c == '_' || c == '.' {
+			b = append(b, c)
+		} else {
+			b = append(b, '%', hex[c>>4], hex[c&15])
+		}
+	}
+	return string(b)
+}
+
+const (
+	// maxAnswer bounds an answer held in memory: a page of a thousand entries
+	// is far below.
+	maxAnswer = 64 << 20
+	// firstPause and maxPause bound the waits between two tries.
+	firstPause = 100 * time.Millisecond
+	maxPause   = 30 * time.Second
+)
+
+// do sends a request until it is answered with other than "try again", for as
+// long as patience lasts. Every request of this program may be sent twice.
+func (r *remote) do(ctx context.Context, c *call) ([]byte, error) {
+	answer, err := r.body(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Close()
+	var buf bytes.Buffer
+	if _, err := buf.ReadFrom(io.LimitReader(answer, maxAnswer)); err != nil {
+		return nil, fmt.Errorf("read the answer of %s: %w", r.base, err)
+	}
+	return buf.Bytes(), nil
+}
+
+// body is do, with the answer still to be read.
+func (r *remote) body(ctx context.Context, c *call) (io.ReadCloser, error) {
+	u := r.url(c)
+	until := time.Now().Add(r.patience)
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		answer, err := r.once(ctx, u, c)
+		if err == nil {
+			return answer, nil
+		}
+		wait := pause
+		var e *serverError
+		if errors.As(err, &e) {
+			if e.status < 500 || e.status == http.StatusNotImplemented {
+				return nil, err
+			}
+			wait = min(max(wait, e.wait), maxPause)
+		}
+		if time.Now().Add(wait).After(until) || ctx.Err() != nil {
+			return nil, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (r *remote) once(ctx context.Context, u *url.URL, c *call) (io.ReadCloser, error) {
+	req := &http.Request{
+		Method: c.method, URL: u, Host: u.Host, Header: c.header,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}
+	if req.Header == nil {
+		req.Header = http.Header{}
+	}
+	if len(c.body) > 0 {
+		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(c.body)), int64(len(c.body))
+	}
+	answer, err := r.http.Do(req.WithContext(ctx))
+	if err != nil {
+		var op *url.Error
+		if errors.As(err, &op) {
+			err = op.Err
+		}
+		return nil, fmt.Errorf("can't reach %s (is `listd serve` running?): %w", r.base, err)
+	}
+	if answer.StatusCode < 300 {
+		return answer.Body, nil
+	}
+	defer answer.Body.Close()
+	e := &serverError{status: answer.StatusCode}
+	document, _ := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
+	_ = xml.Unmarshal(document, e) // a proxy's page is no document: the status tells
+	if s, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil && s > 0 {
+		e.wait = time.Duration(min(s, 3600)) * time.Second
+	}
+	return nil, e
+}
+
+// createBucket makes a bucket; cuts may be nil.
+func (r *remote) createBucket(ctx context.Context, name string, cuts []byte) error {
+	c := &call{method: http.MethodPut, bucket: name}
+	if cuts != nil {
+		c.query, c.body = url.Values{"evenkeel-cuts": {""}}, cuts
+	}
+	_, err := r.do(ctx, c)
+	return err
+}

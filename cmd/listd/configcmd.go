@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+
+	"github.com/alecthomas/kong"
+	"gopkg.in/yaml.v3"
+)
+
+type configCmd struct {
+	Args []string `arg:"" optional:"" passthrough:"" name:"flags" help:"Flags of serve."`
+}
+
+func (*configCmd) Help() string {
+	return `Prints the settings that serve would run with, and where each came from, as a file
+that --config reads.
+
+Examples:
+
+  listd config
+  listd config --listen 127.0.0.1:9100
+  EVENKEEL_DATA=/srv/evenkeel listd --config /etc/listd.yaml config > effective.yaml`
+}
+
+func (c *configCmd) Run(outer *cli, std stdio) error {
+	args := append([]string{"serve"}, c.Args...)
+	if outer.Config != "" {
+		args = append([]string{"--config", string(outer.Config)}, args...)
+	}
+	parser, _, err := newParser(std)
+	if err != nil {
+		return usageError("%w", err)
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		return usageError("%w", err)
+	}
+	return printSettings(std, parsed)
+}
+
+// origins tells where each flag's value came from.
+func origins(k *kong.Context) map[*kong.Flag]string {
+	from := map[*kong.Flag]string{}
+	for _, p := range k.Path {
+		if p.Flag != nil {
+			from[p.Flag] = "flag"
+			if p.Resolved {
+				from[p.Flag] = "file"
+			}
+		}
+	}
+	return from
+}
+
+// printSettings prints the settings of a parsed command.
+func printSettings(std stdio, parsed *kong.Context) error {
+	from := origins(parsed)
+	var doc yaml.Node
+	doc.Kind = yaml.MappingNode
+	at := &doc
+	for _, p := range parsed.Path {
+		node := p.Node()
+		if p.Flag != nil || node == nil {
+			continue
+		}
+		if node.Type == kong.CommandNode {
+			section := &yaml.Node{Kind: yaml.MappingNode}
+			at.Content = append(at.Content, scalar(node.Name), section)
+			at = section
+		}
+		for _, f := range node.Flags {
+			switch f.Name {
+			case "help", "version", "config":
+				continue
+			}
+			value, err := settingValue(f)
+			if err != nil {
+				return err
+			}
+			value.LineComment = origin(f, from)
+			at.Content = append(at.Content, scalar(f.Name), value)
+		}
+	}
+	out := yaml.NewEncoder(std.out)
+	out.SetIndent(2)
+	if err := out.Encode(&doc); err != nil {
+		return fmt.Errorf("print the configuration: %w", err)
+	}
+	return out.Close()
+}
+
+func scalar(s string) *yaml.Node {
+	n := &yaml.Node{}
+	n.SetString(s)
+	return n
+}
+
+// settingValue is a flag's value as the configuration file would hold it.
+// Secrets are not shown.
+func settingValue(f *kong.Flag) (*yaml.Node, error) {
+	if secretFlags[f.Name] && f.Target.String() != "" {
+		return scalar("(set)"), nil
+	}
+	n := &yaml.Node{}
+	v := f.Target.Interface()
+	if s, ok := v.(fmt.Stringer); ok {
+		n.SetString(s.String())
+		return n, nil
+	}
+	if f.Target.Kind() == reflect.Pointer && f.Target.IsNil() {
+		v = nil
+	}
+	return n, n.Encode(v)
+}
+
+// secretFlags are never printed.
+var secretFlags = map[string]bool{"admin-token": true}
+
+func origin(f *kong.Flag, from map[*kong.Flag]string) string {
+	if o := from[f]; o == "flag" {
+		return "flag"
+	}
+	for _, env := range f.Envs {
+		if _, set := os.LookupEnv(env); set {
+			return env
+		}
+	}
+	if o := from[f]; o != "" {
+		return o
+	}
+	return "default"
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/evenkeel/evenkeel/internal/keytext"
+)
+
+type loadCmd struct {
+	serverFlags
+	TSV         bool   `name:"tsv" help:"Lines are key TAB value."`
+	Null        bool   `short:"0" help:"Lines end with NUL instead of a line feed."`
+	Create      bool   `help:"Create the bucket if it isn't there."`
+	CutsFile    string `placeholder:"FILE" help:"With --create: begin with these cuts, one key per line, ascending, UTF-8 with \\xNN escapes."`
+	Concurrency int    `default:"128" help:"Keys on their way at once. The server syncs writes in groups, so more is faster."`
+	Progress    string `default:"auto" enum:"auto,bar,plain,none" help:"auto, bar, plain (a line now and then) or none. auto is bar on a terminal."`
+	Bucket      string `arg:"" help:"Name of the bucket."`
+	File        string `arg:"" optional:"" default:"-" help:"File to read, default stdin (-)."`
+}
+
+func (*loadCmd) Help() string {
+	return `Puts keys into a bucket, one per line. The whole line is the key, byte for byte: no
+escapes, nothing trimmed. Loading the same file again is harmless; of several lines with
+one key any may be the last. Bad lines (an empty
+key, one of more than 1024 bytes) and refused ones are reported with their number;
+all others are loaded, and the exit code is 4.
+
+Examples:
+
+  find /usr | listd load files --create
+  find /usr -print0 | listd load files -0
+  listd load files keys.txt --create --cuts-file cuts.txt
+  printf 'k1\tv1\n' | listd load files --tsv
+
+Exit codes: 0 every line is loaded; 1 failed; 2 bad flags; 4 some lines were not
+loaded, all others were.`
+}
+
+// maxComplaints bounds how many bad lines are reported one by one.
+const maxComplaints = 100
+
+func (l *loadCmd) Run(ctx context.Context, std stdio) error {
+	if l.Concurrency < 1 || l.Concurrency > 4096 {
+		return usageError("--concurrency is 1 to 4096")
+	}
+	if l.CutsFile != "" && !l.Create {
+		return usageError("--cuts-file goes with --create")
+	}
+	cuts, err := readCuts(l.CutsFile)
+	if err != nil {
+		return err
+	}
+	in, total, err := l.open(std)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	r, err := l.connect(l.Concurrency)
+	if err != nil {
+		return err
+	}
+	if err := l.prepare(ctx, r, cuts, std.err); err != nil {
+		return err
+	}
+	t := &tally{w: std.err, progress: newProgress(l.Progress, std.err, total)}
+	started := time.Now()
+	err = l.load(ctx, r, newRecords(in, l.Null, l.TSV), t)
+	t.progress.end()
+	took := time.Since(started)
+	fmt.Fprintf(std.out, "loaded %d keys in %v (%.0f keys/s)", t.good, took.Round(time.Millisecond), float64(t.good)/max(took.Seconds(), 1e-3))
+	if t.bad > 0 {
+		fmt.Fprintf(std.out, ", %d lines not loaded", t.bad)
+	}
+	fmt.Fprintln(std.out)
+	if err != nil {
+		return err
+	}
+	if t.bad > 0 {
+		return &exitError{exitPartial, fmt.Errorf("%d lines were not loaded", t.bad)}
+	}
+	return nil
+}
+
+// open opens the input and counts its lines where it can be read twice.
+func (l *loadCmd) open(std stdio) (io.ReadCloser, int, error) {
+	if l.File == "-" {
+		return io.NopCloser(std.in), 0, nil
+	}
+	f, err := os.Open(l.File)
+	if err != nil {
+		return nil, 0, usageError("%w", err)
+	}
+	info, err := f.Stat()
+	if err == nil && info.IsDir() {
+		err = fmt.Errorf("%s is a directory", l.File)
+	}
+	total := 0
+	if err == nil && info.Mode().IsRegular() {
+		if total, err = countRecords(f, l.Null); err == nil {
+			_, err = f.Seek(0, io.SeekStart)
+		}
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, 0, usageError("%w", err)
+	}
+	return f, total, nil
+}
+
+// prepare makes sure that the bucket is there before a line is read.
+func (l *loadCmd) prepare(ctx context.Context, r *remote, cuts []byte, w io.Writer) error {
+	patient := r.patience
+	r.patience = 0 // a wrong address should show at once
+	defer func() { r.patience = patient }()
+	if l.Create {
+		err := r.createBucket(ctx, l.Bucket, cuts)
+		if code(err) == "BucketAlreadyOwnedByYou" {
+			if cuts != nil {
+				fmt.Fprintf(w, "listd: the bucket %s exists: its cuts stay as they are\n", l.Bucket)
+			}
+			return nil
+		}
+		return err
+	}
+	_, err := r.do(ctx, &call{method: http.MethodHead, bucket: l.Bucket})
+	var e *serverError
+	if errors.As(err, &e) && e.status == http.StatusNotFound {
+		return fmt.Errorf("there is no bucket %s: --create makes it", l.Bucket)
+	}
+	return err
+}
+
+// load puts all records, so many at once. It ends early only if the server is
+// lost or refuses the bucket.
+func (l *loadCmd) load(ctx context.Context, r *remote, rs *records, t *tally) error {
+	g, ctx := errgroup.WithContext(ctx)
+	queue := make(chan record, 2*l.Concurrency)
+	g.Go(func() error {
+		defer close(queue)
+		for {
+			rec, err := rs.next()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return fmt.Errorf("read line %d: %w", rs.line+1, err)
+			}
+			select {
+			case queue <- rec:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+	for range l.Concurrency {
+		g.Go(func() error {
+			for rec := range queue {
+				err := rec.bad
+				if err == nil {
+					err = l.put(ctx, r, rec)
+				}
+				if err != nil && rec.bad == nil && !refusedOne(err) {
+					return fmt.Errorf("line %d: %w", rec.line, err)
+				}
+				t.count(rec, err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// anyKeyBytes asks the server to take keys that are not UTF-8.
+var anyKeyBytes = http.Header{"X-Evenkeel-Key-Bytes": {"any"}}
+
+func (l *loadCmd) put(ctx context.Context, r *remote, rec record) error {
+	_, err := r.do(ctx, &call{method: http.MethodPut, bucket: l.Bucket, key: rec.key, body: rec.value, header: anyKeyBytes})
+	return err
+}
+
+// refusedOne reports whether the server refused one key, rather than all.
+func refusedOne(err error) bool {
+	var e *serverError
+	return errors.As(err, &e) && e.status >= 400 && e.status < 500 &&
+		e.status != http.StatusNotFound && e.status != http.StatusForbidden && e.status != http.StatusUnauthorized
+}
+
+// tally counts outcomes and reports bad lines.
+type tally struct {
+	w        io.Writer
+	progress progress
+
+	mu        sync.Mutex
+	good, bad int
+}
+
+func (t *tally) count(rec record, err error) {
+	t.progress.add(1)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err == nil {
+		t.good++
+		return
+	}
+	switch t.bad++; {
+	case t.bad <= maxComplaints:
+		key := keytext.Format(rec.key[:min(len(rec.key), 64)])
+		fmt.Fprintf(t.w, "line %d (%s): %v\n", rec.line, key, err)
+	case t.bad == maxComplaints+1:
+		fmt.Fprintln(t.w, "more lines are bad: they are counted only")
+	}
+}

@@ -1,0 +1,308 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/keytext"
+)
+
+type lsCmd struct {
+	serverFlags
+	Prefix    keytext.Key `help:"Only keys that begin with this."`
+	Delimiter keytext.Key `help:"List what keys begin with, up to this after the prefix, once for all of them."`
+	After     keytext.Key `placeholder:"KEY" help:"Only keys after this one (before it, in reverse)."`
+	Reverse   bool        `help:"Highest keys first."`
+	Limit     int         `placeholder:"N" help:"Print so many lines at most; 0 is no limit."`
+	Parallel  int         `default:"1" help:"Read N pieces of the bucket at once; the output stays in order."`
+	Format    string      `default:"text" enum:"text,json,null" help:"text: keys with escapes; json: an object per line; null: raw keys, each ended by a NUL."`
+	Bucket    string      `arg:"" help:"Name of the bucket."`
+}
+
+func (*lsCmd) Help() string {
+	return `Lists the keys of a bucket in bytewise order, as they come. Keys in flags and in text
+output are UTF-8 with \xNN for any other byte and \\ for a backslash; --format null
+prints them raw, --format json as a string or {"b64":"…"} where they are not UTF-8.
+
+Examples:
+
+  listd ls files --prefix /usr/share/ --delimiter /
+  listd ls files --reverse --limit 10
+  listd ls files --after /usr/lib --format json
+  listd ls files --parallel 8 --format null | tr '\0' '\n' | wc -l`
+}
+
+// Bounds of --parallel: how many pieces each reader gets, how many pages of a
+// piece wait for those before it.
+const (
+	maxParallel     = 256
+	piecesPerReader = 8
+	pagesAhead      = 32
+)
+
+func (l *lsCmd) Run(ctx context.Context, std stdio) error {
+	if l.Limit < 0 || l.Parallel < 1 || l.Parallel > maxParallel {
+		return usageError("--limit is not negative, --parallel is 1 to %d", maxParallel)
+	}
+	r, err := l.connect(l.Parallel)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	pieces, err := l.pieces(ctx, r)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriterSize(std.out, 64<<10)
+	if err := l.print(l.read(ctx, r, pieces), out); err != nil && !errors.Is(err, errEnough) {
+		_ = out.Flush()
+		return err
+	}
+	return out.Flush()
+}
+
+// errEnough: the limit is reached.
+var errEnough = errors.New("enough")
+
+// query is the part of a request that is the same for all pages.
+func (l *lsCmd) query() url.Values {
+	q := url.Values{"list-type": {"2"}, "encoding-type": {"url"}}
+	for name, key := range map[string]keytext.Key{"prefix": l.Prefix, "delimiter": l.Delimiter, "start-after": l.After} {
+		if len(key) > 0 {
+			q.Set(name, string(key))
+		}
+	}
+	if l.Reverse {
+		q.Set("evenkeel-reverse", "true")
+	}
+	return q
+}
+
+// pieces cuts the listing for parallel readers; they are in listing order.
+func (l *lsCmd) pieces(ctx context.Context, r *remote) ([]url.Values, error) {
+	if l.Parallel == 1 {
+		return []url.Values{l.query()}, nil
+	}
+	q := l.query()
+	q.Del("list-type")
+	q.Set("evenkeel-splits", strconv.Itoa(piecesPerReader*l.Parallel))
+	answer, err := r.do(ctx, &call{method: http.MethodGet, bucket: l.Bucket, query: q})
+	if err != nil {
+		return nil, err
+	}
+	var points struct{ Key []urlText }
+	if err := xml.Unmarshal(answer, &points); err != nil {
+		return nil, fmt.Errorf("the split points: %w", err)
+	}
+	var pieces []url.Values
+	from := urlText("")
+	for i := 0; i <= len(points.Key); i++ {
+		piece := l.query()
+		if from != "" {
+			piece.Set("evenkeel-from", string(from))
+		}
+		if i < len(points.Key) {
+			from = points.Key[i]
+			piece.Set("evenkeel-to", string(from))
+		}
+		pieces = append(pieces, piece)
+	}
+	if l.Reverse {
+		for i, j := 0, len(pieces)-1; i < j; i, j = i+1, j-1 {
+			pieces[i], pieces[j] = pieces[j], pieces[i]
+		}
+	}
+	return pieces, nil
+}
+
+// urlText is text of an answer with encoding-type=url.
+type urlText string
+
+func (u *urlText) UnmarshalText(text []byte) error {
+	s, err := url.PathUnescape(string(text))
+	*u = urlText(s)
+	return err
+}
+
+// listed is one page of an answer.
+type listed struct {
+	Contents []struct {
+		Key          urlText
+		LastModified time.Time
+		ETag         string
+		Size         int64
+	}
+	CommonPrefixes        []struct{ Prefix urlText }
+	IsTruncated           bool
+	NextContinuationToken string
+}
+
+// result is a page or why there is none.
+type result struct {
+	page *listed
+	err  error
+}
+
+// read starts as many readers as there may be, and returns the pages of every
+// piece. They end with ctx.
+func (l *lsCmd) read(ctx context.Context, r *remote, pieces []url.Values) []chan result {
+	slots := make(chan struct{}, l.Parallel)
+	pages := make([]chan result, len(pieces))
+	for i := range pieces {
+		pages[i] = make(chan result, pagesAhead)
+	}
+	go func() {
+		for i, q := range pieces {
+			select {
+			case slots <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+			go func() {
+				defer func() { <-slots }()
+				l.readPiece(ctx, r, q, pages[i])
+			}()
+		}
+	}()
+	return pages
+}
+
+// readPiece reads all pages of a piece and closes out.
+func (l *lsCmd) readPiece(ctx context.Context, r *remote, q url.Values, out chan<- result) {
+	defer close(out)
+	if l.Limit > 0 && l.Limit < 1000 {
+		q.Set("max-keys", strconv.Itoa(l.Limit))
+	}
+	for {
+		var p listed
+		answer, err := r.do(ctx, &call{method: http.MethodGet, bucket: l.Bucket, query: q})
+		if err == nil {
+			err = xml.Unmarshal(answer, &p)
+		}
+		if err == nil && p.IsTruncated && p.NextContinuationToken == "" {
+			err = errors.New("the server's page is truncated, without a continuation token")
+		}
+		select {
+		case out <- result{&p, err}:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil || !p.IsTruncated {
+			return
+		}
+		q.Set("continuation-token", p.NextContinuationToken)
+	}
+}
+
+// line is one key or common prefix.
+type line struct {
+	key    string
+	prefix bool
+	size   int64
+	etag   string
+	at     time.Time
+}
+
+// lines merges the keys and common prefixes of a page, which come apart, into
+// their one order.
+func (p *listed) lines(reverse bool, yield func(line) error) error {
+	i, j := 0, 0
+	for i < len(p.Contents) || j < len(p.CommonPrefixes) {
+		keyFirst := j == len(p.CommonPrefixes)
+		if !keyFirst && i < len(p.Contents) {
+			keyFirst = (p.Contents[i].Key < p.CommonPrefixes[j].Prefix) != reverse
+		}
+		var l line
+		if keyFirst {
+			c := &p.Contents[i]
+			l = line{key: string(c.Key), size: c.Size, etag: c.ETag, at: c.LastModified}
+			i++
+		} else {
+			l = line{key: string(p.CommonPrefixes[j].Prefix), prefix: true}
+			j++
+		}
+		if err := yield(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// print writes all pages in order.
+func (l *lsCmd) print(pages []chan result, out *bufio.Writer) error {
+	n := 0
+	last := line{}
+	emit := l.writer(out)
+	for _, piece := range pages {
+		for res := range piece {
+			if res.err != nil {
+				return res.err
+			}
+			err := res.page.lines(l.Reverse, func(at line) error {
+				// A common prefix may lie in two pieces.
+				if at.prefix && last.prefix && at.key == last.key {
+					return nil
+				}
+				last = at
+				if err := emit(at); err != nil {
+					return err
+				}
+				if n++; n == l.Limit {
+					return errEnough
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			if err := out.Flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// writer returns what writes one line in the format asked for.
+func (l *lsCmd) writer(out *bufio.Writer) func(line) error {
+	switch l.Format {
+	case "null":
+		return func(at line) error {
+			_, _ = out.WriteString(at.key)
+			return out.WriteByte(0)
+		}
+	case "json":
+		e := json.NewEncoder(io.Writer(out))
+		e.SetEscapeHTML(false)
+		return func(at line) error {
+			if at.prefix {
+				return e.Encode(struct {
+					Prefix keytext.Key `json:"prefix"`
+				}{keytext.Key(at.key)})
+			}
+			return e.Encode(struct {
+				Key      keytext.Key `json:"key"`
+				Size     int64       `json:"size"`
+				ETag     string      `json:"etag"`
+				Modified time.Time   `json:"modified"`
+			}{keytext.Key(at.key), at.size, strings.Trim(at.etag, `"`), at.at})
+		}
+	}
+	var text []byte
+	return func(at line) error {
+		text = append(keytext.Append(text[:0], []byte(at.key)), '\n')
+		_, err := out.Write(text)
+		return err
+	}
+}

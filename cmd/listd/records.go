@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+)
+
+// record is one line of what is to be loaded.
+type record struct {
+	line       int // counted from 1
+	key, value []byte
+	// bad says why the line can't be loaded, or is nil.
+	bad error
+}
+
+// Limits of a line: S3's for keys, and for values room for what a server may be
+// told to accept. The server has the last word.
+const (
+	maxKeyBytes   = 1024
+	maxValueBytes = 64 << 10
+)
+
+var (
+	errEmptyKey = errors.New("the key is empty")
+	errLongKey  = errors.New("the key has more than 1024 bytes")
+	errLongLine = errors.New("the line is too long")
+	errNoTab    = errors.New("there is no TAB between key and value")
+)
+
+// records reads lines. The whole line is the key, whatever bytes it holds: there
+// are no escapes and nothing is trimmed.
+type records struct {
+	r    *bufio.Reader
+	end  byte // '\n' or 0
+	tsv  bool // key TAB value
+	line int
+}
+
+func newRecords(r io.Reader, nul, tsv bool) *records {
+	rs := &records{r: bufio.NewReaderSize(r, maxKeyBytes+maxValueBytes+2), end: '\n', tsv: tsv}
+	if nul {
+		rs.end = 0
+	}
+	return rs
+}
+
+// next returns the next line; io.EOF after the last, which need not be ended.
+func (rs *records) next() (record, error) {
+	data, err := rs.r.ReadSlice(rs.end)
+	long := errors.Is(err, bufio.ErrBufferFull)
+	for errors.Is(err, bufio.ErrBufferFull) {
+		_, err = rs.r.ReadSlice(rs.end) // the rest of a line that is too long
+	}
+	if err != nil && (!errors.Is(err, io.EOF) || len(data) == 0 && !long) {
+		return record{}, err
+	}
+	rs.line++
+	rec := record{line: rs.line}
+	if long {
+		rec.bad = errLongLine
+		return rec, nil
+	}
+	data = bytes.Clone(data)
+	if n := len(data); n > 0 && data[n-1] == rs.end {
+		data = data[:n-1]
+	}
+	rec.key = data
+	if rs.tsv {
+		key, value, found := bytes.Cut(data, []byte{'\t'})
+		if !found {
+			rec.bad = errNoTab
+			return rec, nil
+		}
+		rec.key, rec.value = key, value
+	}
+	switch {
+	case len(rec.key) == 0:
+		rec.bad = errEmptyKey
+	case len(rec.key) > maxKeyBytes:
+		rec.bad = errLongKey
+	}
+	return rec, nil
+}
+
+// countRecords counts the lines of r.
+func countRecords(r io.Reader, nul bool) (int, error) {
+	end := []byte{'\n'}
+	if nul {
+		end[0] = 0
+	}
+	buf := make([]byte, 256<<10)
+	n, open := 0, false
+	for {
+		got, err := r.Read(buf)
+		if got > 0 {
+			n += bytes.Count(buf[:got], end)
+			open = buf[got-1] != end[0]
+		}
+		if errors.Is(err, io.EOF) {
+			if open {
+				n++
+			}
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/s3api"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/pebblestore"
+)
+
+type serveCmd struct {
+	Data     string `default:"./evenkeel-data" help:"Directory that holds everything; made if it isn't there."`
+	Listen   string `default:"127.0.0.1:9000" help:"Address of the S3 dialect; port 0 takes a free one."`
+	Insecure bool   `help:"Allow --listen on other than loopback addresses although nobody is authenticated."`
+	Region   string `default:"us-east-1" help:"Region that GetBucketLocation answers."`
+
+	Admin      string `default:"127.0.0.1:9001" help:"Address of /healthz, /readyz, /metrics and /debug/pprof; empty for none. Loopback only, unless there is a token."`
+	AdminToken string `placeholder:"TOKEN" help:"Bearer token that /metrics and /debug/pprof ask for. Better given in the environment, where ps doesn't show it."`
+
+	MaxBodyBytes    int64         `default:"4096" help:"Largest object body that is kept."`
+	MaxRequests     int           `default:"1024" help:"Requests served at once; more are answered 503 SlowDown."`
+	MaxHeaderBytes  int           `default:"131072" help:"Largest request header. Continuation tokens of long keys need room."`
+	RequestTimeout  time.Duration `default:"30s" help:"Longest work for one request."`
+	IdleTimeout     time.Duration `default:"2m" help:"How long an idle connection is kept."`
+	ShutdownTimeout time.Duration `default:"10s" help:"How long requests under way may go on after SIGTERM or SIGINT; a second signal ends at once."`
+	RequestLog      string        `default:"errors" enum:"errors,all" help:"Requests to log: errors (answers of 400 and above) or all."`
+
+	CacheMiB       int64         `name:"cache-mib" default:"128" help:"Memory for blocks of the store."`
+	MapCacheMiB    int64         `name:"map-cache-mib" default:"64" help:"Memory for maps of buckets."`
+	TombstoneGrace time.Duration `default:"1h" help:"How long deletions are remembered, against writes that were delayed."`
+}
+
+func (*serveCmd) Help() string {
+	return `Serves buckets in the S3 dialect, path style, from an embedded store. Prints the
+addresses once it accepts connections, and logs to stderr. SIGTERM or SIGINT ends it
+cleanly; kill -9 loses nothing that was acknowledged.
+
+Nobody is authenticated yet: signatures are accepted and ignored. So --listen takes
+loopback addresses only, unless told --insecure.
+
+Examples:
+
+  listd serve
+  listd serve --data /srv/evenkeel --listen 127.0.0.1:0
+  EVENKEEL_ADMIN_TOKEN=… listd serve --admin 0.0.0.0:9001
+
+Exit codes: 0 ended by a signal; 1 failed (an address is taken, requests had to be cut
+off); 2 bad flags or configuration; 3 the data directory can't be used.`
+}
+
+// Validate refuses limits that make no sense, before anything is opened.
+func (s *serveCmd) Validate() error {
+	for name, v := range map[string]int64{
+		"max-body-bytes": s.MaxBodyBytes, "max-requests": int64(s.MaxRequests), "max-header-bytes": int64(s.MaxHeaderBytes),
+		"request-timeout": int64(s.RequestTimeout), "idle-timeout": int64(s.IdleTimeout), "shutdown-timeout": int64(s.ShutdownTimeout),
+		"cache-mib": s.CacheMiB, "map-cache-mib": s.MapCacheMiB, "tombstone-grace": int64(s.TombstoneGrace),
+	} {
+		if v <= 0 {
+			return fmt.Errorf("--%s must be above zero", name)
+		}
+	}
+	if s.MaxBodyBytes > maxValueBytes/2 {
+		return fmt.Errorf("--max-body-bytes is at most %d: values are metadata here", maxValueBytes/2)
+	}
+	return nil
+}
+
+const (
+	headerTimeout = 10 * time.Second
+	bodyTimeout   = time.Minute
+	answerTimeout = 2 * time.Minute
+)
+
+func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
+	log := c.logger(std.err)
+	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer release()
+
+	listenAddr, err := resolve("--listen", s.Listen, s.Insecure, "--insecure allows it: but then anybody who reaches the address reads and writes everything")
+	if err != nil {
+		return err
+	}
+	var adminAddr *net.TCPAddr
+	if s.Admin != "" {
+		if adminAddr, err = resolve("--admin", s.Admin, s.AdminToken != "", "set --admin-token (EVENKEEL_ADMIN_TOKEN) to allow it"); err != nil {
+			return err
+		}
+	}
+	st, err := pebblestore.Open(s.Data, pebblestore.Options{CacheBytes: s.CacheMiB << 20, TombstoneGrace: s.TombstoneGrace, Logger: log})
+	if err != nil {
+		return &exitError{exitData, err}
+	}
+	err = s.serve(ctx, release, std, log, st, listenAddr, adminAddr)
+	if cerr := st.Close(); err == nil && cerr != nil {
+		err = cerr
+	}
+	return err
+}
+
+// serve runs the servers over an open store until ctx ends.
+func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *slog.Logger, st store.Store, listenAddr, adminAddr *net.TCPAddr) error {
+	buckets, err := listing.NewEmbedded(st, listing.Options{CacheBytes: s.MapCacheMiB << 20})
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	handler, err := s3api.New(s3api.Over(buckets), s3api.Options{
+		Region: s.Region, MaxBodyBytes: s.MaxBodyBytes, MaxRequests: s.MaxRequests, RequestTimeout: s.RequestTimeout,
+		Logger: log, LogEvery: s.RequestLog == "all", Metrics: registry,
+	})
+	if err != nil {
+		return usageError("%w", err)
+	}
+	listener, err := net.ListenTCP("tcp", listenAddr)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	s3 := s.server(handler, log)
+	servers := []*http.Server{s3}
+	failed := make(chan error, 2)
+	ready := newReadiness(buckets)
+	var admin net.Listener
+	if adminAddr != nil {
+		if admin, err = net.ListenTCP("tcp", adminAddr); err != nil {
+			_ = listener.Close()
+			return fmt.Errorf("--admin: %w", err)
+		}
+		h, err := newAdmin(registry, ready, s.AdminToken)
+		if err != nil {
+			return err
+		}
+		a := s.server(h, log)
+		a.WriteTimeout = 0 // profiles take as long as they are asked to
+		servers = append(servers, a)
+		go func() { failed <- a.Serve(admin) }()
+	}
+	go func() { failed <- s3.Serve(listener) }()
+
+	fmt.Fprintf(std.out, "S3 on http://%s\n", listener.Addr())
+	if admin != nil {
+		fmt.Fprintf(std.out, "admin on http://%s\n", admin.Addr())
+	}
+	log.Info("serving", "data", s.Data, "listen", listener.Addr().String(), "version", version())
+
+	select {
+	case err := <-failed:
+		for _, srv := range servers {
+			_ = srv.Close()
+		}
+		return err
+	case <-ctx.Done():
+	}
+	release() // a second signal ends the process at once
+	ready.drain()
+	log.Info("ending: waiting for requests under way", "at most", s.ShutdownTimeout)
+	return shutdown(servers, s.ShutdownTimeout)
+}
+
+// server makes an HTTP server with the limits of this one.
+func (s *serveCmd) server(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, WriteTimeout: answerTimeout,
+		IdleTimeout: s.IdleTimeout, MaxHeaderBytes: s.MaxHeaderBytes,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+// shutdown lets requests end, for so long.
+func shutdown(servers []*http.Server, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	var cut error
+	for _, srv := range servers {
+		if err := srv.Shutdown(ctx); err != nil {
+			_ = srv.Close()
+			cut = fmt.Errorf("requests were cut off after %v", limit)
+		}
+	}
+	return cut
+}
+
+// resolve looks up an address to listen on, which must be a loopback one unless
+// open.
+func resolve(flag, address string, open bool, hint string) (*net.TCPAddr, error) {
+	a, err := net.ResolveTCPAddr("tcp", address)
+	if err != nil {
+		return nil, usageError("%s: %w", flag, err)
+	}
+	if !open && !a.IP.IsLoopback() {
+		return nil, usageError("%s %s is not a loopback address; %s", flag, address, hint)
+	}
+	return a, nil
+}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestServeKeepsWhatItAcknowledged(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	p := start(t, dir)
+	ok(t, "a\nb\nc\n", "load", "abc", "--create", "--server", p.s3)
+	require.Equal(t, 0, p.end(syscall.SIGTERM), p.errs)
+	p = start(t, dir)
+	require.Equal(t, "a\nb\nc\n", ok(t, "", "ls", "abc", "--server", p.s3))
+	require.Equal(t, 0, p.end(os.Interrupt), p.errs)
+}
+
+func TestServeRefusesWhatItMust(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	p := start(t, dir)
+	foreign := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(foreign, "letter.txt"), []byte("dear"), 0o600))
+	file := filepath.Join(foreign, "letter.txt")
+	taken := strings.TrimPrefix(p.s3, "http://")
+	for _, c := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"--data " + dir, exitData, dir},
+		{"--data " + foreign, exitData, foreign},
+		{"--data " + file, exitData, file},
+		{"--data /proc/nowhere", exitData, "/proc/nowhere"},
+		{"--data " + t.TempDir() + " --listen " + taken, exitFailed, "--listen"},
+		{"--data " + t.TempDir() + " --admin " + taken, exitFailed, "--admin"},
+		{"--listen 0.0.0.0:0", exitUsage, "--insecure"},
+		{"--listen [::]:0", exitUsage, "--insecure"},
+		{"--admin 0.0.0.0:0", exitUsage, "--admin-token"},
+		{"--admin 0.0.0.0:0 --insecure", exitUsage, "--admin-token"},
+	} {
+		o := listd(t, "", append(strings.Fields("serve --listen 127.0.0.1:0 --admin 127.0.0.1:0"), strings.Fields(c.args)...)...)
+		require.Equal(t, c.code, o.code, "%s: %s", c.args, o.err)
+		require.Contains(t, o.err, c.says)
+		require.NotContains(t, o.out, "S3 on")
+	}
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, "dear", string(data))
+	status, _ := get(t, p.s3+"/")
+	require.Equal(t, 200, status, "the first process goes on")
+}
+
+func TestAdminAddress(t *testing.T) {
+	p := start(t, t.TempDir(), "--insecure", "--listen", "0.0.0.0:0")
+	ok(t, "a\n", "load", "abc", "--create", "--server", strings.Replace(p.s3, "[::]", "127.0.0.1", 1))
+	for path, want := range map[string]string{
+		"/healthz": "ok", "/readyz": "ok", "/metrics": `evenkeel_s3_requests_total{operation="PutObject",status="200"} 1`, "/debug/pprof/": "goroutine", "/debug/pprof/cmdline": "listd",
+	} {
+		status, body := get(t, p.admin+path)
+		require.Equal(t, 200, status, path)
+		require.Contains(t, body, want, path)
+	}
+	status, _ := get(t, p.admin+"/nothing")
+	require.Equal(t, 404, status)
+
+	p = start(t, t.TempDir(), "--admin", "0.0.0.0:0", "--admin-token", "secret")
+	p.admin = strings.Replace(p.admin, "[::]", "127.0.0.1", 1)
+	for _, path := range []string{"/metrics", "/debug/pprof/"} {
+		for _, headers := range [][]string{nil, {"Authorization", "Bearer wrong"}, {"Authorization", "Bearer "}, {"Authorization", "Basic secret"}} {
+			status, body := get(t, p.admin+path, headers...)
+			require.Equal(t, 401, status, "%s %q", path, headers)
+			require.NotContains(t, body, "secret")
+		}
+		status, _ := get(t, p.admin+path, "Authorization", "Bearer secret")
+		require.Equal(t, 200, status, path)
+	}
+	status, _ = get(t, p.admin+"/healthz")
+	require.Equal(t, 200, status)
+}
+
+// A request that is under way when SIGTERM comes is answered; new ones aren't
+// taken; a client that doesn't end its request is cut off at the limit.
+func TestShutdownDrains(t *testing.T) {
+	p := start(t, t.TempDir(), "--shutdown-timeout", "500ms")
+	ok(t, "", "bucket", "create", "abc", "--server", p.s3)
+	slow := dial(t, p.s3)
+	fmt.Fprintf(slow, "PUT /abc/slow HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhel")
+	stuck := dial(t, p.s3)
+	fmt.Fprintf(stuck, "PUT /abc/stuck HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhel")
+	waitFor(t, func() bool {
+		_, body := get(t, p.admin+"/metrics")
+		return strings.Contains(body, "evenkeel_s3_requests_in_flight 2")
+	})
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	waitFor(t, func() bool { return strings.Contains(p.errs.String(), "waiting for requests under way") })
+	fmt.Fprintf(slow, "lo")
+	answer, err := http.ReadResponse(bufio.NewReader(slow), nil)
+	require.NoError(t, err)
+	require.Equal(t, 200, answer.StatusCode)
+	require.Equal(t, exitFailed, p.wait(), "one request was cut off")
+	require.Contains(t, p.errs.String(), "cut off")
+}
+
+func TestASecondSignalEndsAtOnce(t *testing.T) {
+	p := start(t, t.TempDir(), "--shutdown-timeout", "10m")
+	ok(t, "", "bucket", "create", "abc", "--server", p.s3)
+	fmt.Fprintf(dial(t, p.s3), "PUT /abc/stuck HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhel")
+	waitFor(t, func() bool {
+		_, body := get(t, p.admin+"/metrics")
+		return strings.Contains(body, "evenkeel_s3_requests_in_flight 1")
+	})
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	waitFor(t, func() bool { return strings.Contains(p.errs.String(), "waiting for requests under way") })
+	p.end(syscall.SIGTERM)
+	require.Equal(t, syscall.SIGTERM, p.cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
+}
+
+// Killed in the middle of a load, nothing that was acknowledged is lost; what
+// was not is there as it was sent, or not at all.
+func TestKilledInTheMiddleOfALoad(t *testing.T) {
+	t.Logf("seed: -seed=%d", *seed)
+	dir := t.TempDir()
+	acked := map[string]bool{}
+	for round := range 3 {
+		p := start(t, dir)
+		if round == 0 {
+			ok(t, "", "bucket", "create", "abc", "--server", p.s3)
+		}
+		enough := 200 + int(*seed%300)
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		killed := make(chan struct{})
+		n := 0
+		for worker := range 16 {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				for i := 0; ; i++ {
+					key := fmt.Sprintf("%d/%d/%d", round, worker, i)
+					req, _ := http.NewRequest(http.MethodPut, p.s3+"/abc/"+key, bytes.NewReader([]byte(key)))
+					resp, err := http.DefaultClient.Do(req)
+					if err != nil {
+						return // killed
+					}
+					resp.Body.Close()
+					if resp.StatusCode != 200 {
+						t.Errorf("PUT %s: %s", key, resp.Status)
+						return
+					}
+					mu.Lock()
+					acked[key] = true
+					if n++; n == enough {
+						close(killed)
+					}
+					mu.Unlock()
+				}
+			}()
+		}
+		<-killed
+		require.NoError(t, p.cmd.Process.Kill())
+		wg.Wait()
+		p.wait()
+	}
+	p := start(t, dir)
+	listed := strings.Split(strings.TrimSuffix(ok(t, "", "ls", "abc", "--server", p.s3), "\n"), "\n")
+	require.True(t, slices.IsSorted(listed))
+	there := map[string]bool{}
+	for _, key := range listed {
+		there[key] = true
+	}
+	for key := range acked {
+		require.True(t, there[key], "%s was acknowledged and is lost", key)
+	}
+	for i := 0; i < len(listed); i += 37 {
+		status, body := get(t, p.s3+"/abc/"+listed[i])
+		require.Equal(t, 200, status)
+		require.Equal(t, listed[i], body)
+	}
+	t.Logf("%s acknowledged, %s listed", strconv.Itoa(len(acked)), strconv.Itoa(len(listed)))
+	require.Equal(t, 0, p.end(syscall.SIGTERM), p.errs)
+}
+
+func dial(t *testing.T, url string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// waitFor waits for another process to come to a state.
+func waitFor(t *testing.T, reached func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !reached(); {
+		require.True(t, time.Now().Before(deadline), "the state was not reached")
+		time.Sleep(5 * time.Millisecond)
+	}
+}

@@ -1,0 +1,88 @@
+# What a boto3 program does with listings, against a running listd. Usage:
+#   boto.py ENDPOINT BUCKET KEYS_FILE signed|unsigned
+# KEYS_FILE has one key per line: what the bucket holds. Fails with a message.
+import sys
+
+import boto3
+from botocore import UNSIGNED
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+endpoint, bucket, keys_file, how = sys.argv[1:]
+config = Config(s3={"addressing_style": "path"}, retries={"max_attempts": 2})
+if how == "unsigned":
+    config = config.merge(Config(signature_version=UNSIGNED))
+s3 = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", config=config,
+                  aws_access_key_id="any", aws_secret_access_key="any")
+
+
+def expect(want, got, what):
+    if want != got:
+        sys.exit("%s (%s): want %.300r, got %.300r" % (what, how, want, got))
+
+
+def refused(code, call, **arguments):
+    try:
+        call(**arguments)
+    except ClientError as e:
+        expect(code, e.response["Error"]["Code"], "error of %s" % arguments)
+        return
+    sys.exit("%s was not refused with %s" % (arguments, code))
+
+
+def listing(**arguments):
+    """Keys and common prefixes, page by page, by hand."""
+    keys, prefixes, pages = [], [], 0
+    while True:
+        page = s3.list_objects_v2(Bucket=bucket, **arguments)
+        pages += 1
+        expect(page["KeyCount"], len(page.get("Contents", [])) + len(page.get("CommonPrefixes", [])), "KeyCount")
+        keys += [c["Key"] for c in page.get("Contents", [])]
+        prefixes += [p["Prefix"] for p in page.get("CommonPrefixes", [])]
+        expect(page["IsTruncated"], "NextContinuationToken" in page, "IsTruncated")
+        if not page["IsTruncated"]:
+            return keys, prefixes, pages
+        arguments["ContinuationToken"] = page["NextContinuationToken"]
+
+
+with open(keys_file, encoding="utf-8", newline="\n") as f:
+    want = [line[:-1] for line in f]
+want.sort(key=lambda k: k.encode())
+
+keys, prefixes, pages = listing()
+expect(want, keys, "the whole listing")
+expect(-(-len(want) // 1000), pages, "pages of 1000")
+expect(want, listing(MaxKeys=333)[0], "pages of 333")
+expect(want[100:], listing(StartAfter=want[99])[0], "start-after")
+expect(want, [c["Key"] for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket) for c in page["Contents"]], "the paginator")
+
+for prefix in ("", "/", "/usr/", "dir one/", "a+b/", "ü/", "none/"):
+    mine = [k for k in want if k.startswith(prefix)]
+    cut = sorted({prefix + k[len(prefix):].split("/")[0] + "/" for k in mine if "/" in k[len(prefix):]}, key=lambda k: k.encode())
+    keys, prefixes, _ = listing(Prefix=prefix, Delimiter="/", MaxKeys=7)
+    expect([k for k in mine if "/" not in k[len(prefix):]], keys, "keys under %r" % prefix)
+    expect(cut, prefixes, "common prefixes under %r" % prefix)
+
+other = bucket + "-" + how
+s3.create_bucket(Bucket=other)
+refused("BucketAlreadyOwnedByYou", s3.create_bucket, Bucket=other)
+expect(True, other in [b["Name"] for b in s3.list_buckets()["Buckets"]], "list_buckets")
+for key in ("plain", "a b+c%2F//../ü&<>", "line\nfeed", "//", "..", "é" * 512):
+    put = s3.put_object(Bucket=other, Key=key, Body=key.encode(), ContentType="text/x", Metadata={"name": "value"})
+    got = s3.get_object(Bucket=other, Key=key)
+    expect(key.encode(), got["Body"].read(), "the body of %r" % key)
+    expect((put["ETag"], "text/x", {"name": "value"}), (got["ETag"], got["ContentType"], got["Metadata"]), "what describes %r" % key)
+    expect(len(key.encode()), s3.head_object(Bucket=other, Key=key)["ContentLength"], "the length of %r" % key)
+    expect([key], [c["Key"] for c in s3.list_objects_v2(Bucket=other)["Contents"]], "the listing of %r" % key)
+    refused("BucketNotEmpty", s3.delete_bucket, Bucket=other)
+    s3.delete_object(Bucket=other, Key=key)
+refused("EntityTooLarge", s3.put_object, Bucket=other, Key="large", Body=b"x" * 4097)
+refused("KeyTooLongError", s3.put_object, Bucket=other, Key="k" * 1025, Body=b"")
+refused("NoSuchKey", s3.get_object, Bucket=other, Key="plain")
+refused("NotImplemented", s3.get_object_acl, Bucket=other, Key="plain")
+refused("NotImplemented", s3.create_multipart_upload, Bucket=other, Key="plain")
+refused("InvalidArgument", s3.list_objects_v2, Bucket=other, ContinuationToken="garbage")
+refused("NoSuchBucket", s3.list_objects_v2, Bucket="no-such-bucket")
+s3.delete_bucket(Bucket=other)
+refused("404", s3.head_bucket, Bucket=other)
+print("boto3 %s, %s: %d keys" % (boto3.__version__, how, len(want)))

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/rebalance"
+)
+
+// What docs/planners.md and the help show is what the program takes and prints.
+func TestDocs(t *testing.T) {
+	text, err := os.ReadFile("../../docs/planners.md")
+	require.NoError(t, err)
+	blocks := regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	require.Len(t, blocks, 2)
+
+	code, out, errs := ran(t, time.Millisecond, blocks[0][1], "plan", "--layout", "-", "--format", "json")
+	require.Zero(t, code, errs)
+	var documented, printed map[string]any
+	require.NoError(t, json.Unmarshal([]byte(blocks[1][1]), &documented))
+	require.NoError(t, json.Unmarshal([]byte(out), &printed))
+	for _, field := range []string{"bucket", "planner", "partitions", "moves", "rows_moved", "optimality", "notes"} {
+		require.Equal(t, documented[field], printed[field], field)
+	}
+	_, out, _ = ran(t, time.Millisecond, blocks[0][1], "plan", "--layout", "-", "--format", "json", "--objective", "rows")
+	require.NoError(t, json.Unmarshal([]byte(out), &printed))
+	require.Equal(t, documented["objective"], printed["objective"])
+
+	w := rebalance.DefaultWeights
+	for term, weight := range map[string]float64{"rows_moved": w.RowsMoved, "moves": w.Moves, "spread": w.Spread,
+		"forecast": w.Forecast, "load": w.Load, "placement": w.Placement} {
+		require.Regexp(t, fmt.Sprintf("(?m)^\\| `%s` \\| .* \\| %g \\|$", term, weight), string(text))
+	}
+
+	help := planCmd{}.Help()
+	start, end := strings.Index(help, `  {"bucket"`), strings.Index(help, "\n\nA quantum's")
+	code, _, errs = ran(t, time.Millisecond, help[start:end], "plan", "--layout", "-")
+	require.Zero(t, code, errs)
+}

@@ -1,0 +1,132 @@
+// Command rebalancer finds better layouts for buckets. `rebalancer --help`
+// explains its use.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// Exit codes. They are documented in --help.
+const (
+	exitFailed = 1 // something went wrong: the message says what
+	exitUsage  = 2 // bad flags or arguments
+	exitLayout = 3 // the layout is wrong: the message lists all that is, by path
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], stdio{os.Stdin, os.Stdout, os.Stderr, time.Now})
+	stop()
+	os.Exit(code)
+}
+
+// stdio is the world as a command sees it.
+type stdio struct {
+	in       io.Reader
+	out, err io.Writer
+	now      func() time.Time
+}
+
+// cli is the whole command line.
+type cli struct {
+	Plan planCmd `cmd:"" help:"Find a better layout and print the moves that lead to it. Touches nothing."`
+}
+
+const description = `rebalancer finds better layouts for buckets: partitions within their limits and
+even, for as few moved rows as possible.
+
+Begin like this:
+
+  rebalancer plan --layout layout.json                    # the plan as tables
+  rebalancer plan --layout layout.json --format json      # the same for programs
+  rebalancer plan --layout - --objective rows < layout.json
+
+Exit codes: 0 done; 1 failed; 2 bad flags; 3 the layout is wrong (everything that
+is wrong with it is listed, by path).`
+
+// exitError is a failure with an exit code of its own.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+func usageError(format string, args ...any) error {
+	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+// exited carries the exit code that kong asks for after --help.
+type exited int
+
+// run is the whole program; it returns its exit code.
+func run(ctx context.Context, args []string, std stdio) (code int) {
+	defer func() {
+		if p := recover(); p != nil {
+			e, ok := p.(exited)
+			if !ok {
+				panic(p)
+			}
+			code = int(e)
+		}
+	}()
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	parser, err := kong.New(&cli{},
+		kong.Name("rebalancer"),
+		kong.Description(description),
+		kong.Writers(std.out, std.err),
+		kong.Exit(func(code int) { panic(exited(code)) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true, WrapUpperBound: 100}),
+		kong.Vars{"moves_shown": strconv.Itoa(movesShown)},
+	)
+	if err != nil {
+		return complain(std.err, usageError("%w", err))
+	}
+	k, err := parser.Parse(args)
+	if err != nil {
+		return complain(std.err, usageError("%w", err))
+	}
+	k.BindTo(ctx, (*context.Context)(nil))
+	k.Bind(std)
+	if err := k.Run(); err != nil {
+		return complain(std.err, err)
+	}
+	return 0
+}
+
+// complain prints an error and returns its exit code.
+func complain(w io.Writer, err error) int {
+	code := exitFailed
+	var e *exitError
+	if errors.As(err, &e) {
+		code = e.code
+	}
+	fmt.Fprintf(w, "rebalancer: %v\n", err)
+	var parse *kong.ParseError
+	if errors.As(err, &parse) {
+		command := []string{"rebalancer"}
+		if parse.Context != nil {
+			for _, p := range parse.Context.Path {
+				if p.Command != nil {
+					command = append(command, p.Command.Name)
+				}
+			}
+		}
+		fmt.Fprintf(w, "Run %q for help.\n", strings.Join(append(command, "--help"), " "))
+	}
+	return code
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/rebalance/auto"
+	"github.com/evenkeel/evenkeel/rebalance/genetic"
+)
+
+// planCmd plans offline, from a file.
+type planCmd struct {
+	Layout      string             `required:"" placeholder:"FILE" help:"The layout to improve, as JSON; - is standard input."`
+	Planner     string             `default:"auto" enum:"exact,greedy,genetic,auto" help:"Who plans: exact (fewest rows moved, proven), greedy (one pass, for comparison), genetic (everything in the objective), or auto: exact for --objective rows, else genetic."`
+	Objective   string             `default:"full" enum:"rows,full" help:"What a good plan is. rows: limits, then fewest rows moved, then fewest and most even partitions. full: limits, then one weighted sum of rows moved, moves, spread, forecast, load and placement."`
+	Weight      map[string]float64 `placeholder:"TERM=W" mapsep:"," help:"Change the weight of a term of the full objective, like spread=2; may be repeated."`
+	Seed        int64              `default:"1" help:"Seed of the genetic planner. The same seed and generations make the same plan."`
+	Generations *int               `placeholder:"N" help:"Let the genetic planner evolve at most N generations, however long that takes."`
+	TimeLimit   *time.Duration     `placeholder:"2s" help:"Let the genetic planner begin no generation after planning for this long: 2s unless --generations is given. The plan says how many generations there were."`
+	Format      string             `default:"table" enum:"table,json" help:"How to print the plan: table or json."`
+	All         bool               `help:"Print all moves in the table, not only the first ${moves_shown}."`
+}
+
+// Help is shown by plan --help.
+func (planCmd) Help() string {
+	return `A layout says how large a bucket's partitions are, and where in between they can be cut:
+
+  {"bucket": "photos",
+   "limits": {"max_rows": 100000, "min_rows": 25000, "target_rows": 60000},
+   "partitions": [
+     {"id": "p1", "start": "",  "quanta": [{"key": "a", "rows": 70000}, {"key": "f", "rows": 50000}]},
+     {"id": "p2", "start": "m", "quanta": [{"key": "m", "rows": 9000}], "pinned": true}]}
+
+A quantum's rows lie from its key up to the next one; cuts lie at keys of quanta and at starts, nowhere else. A pinned start stays a cut. Partitions may also have writes_per_s, growth_rows_per_s and node, the limits max_writes_per_s and horizon_s, and the layout nodes: the full objective looks at them. A key that is not UTF-8 is written {"b64": "..."}. docs/planners.md has all of it.
+
+Every plan says how many rows it moves, how many any plan must move (the lower bound), and the gap between the two. What the limits ask for and no plan can give is said in its notes: a plan is printed all the same.`
+}
+
+// Defaults of the search.
+const (
+	defaultTimeLimit = 2 * time.Second
+	// noGenerations stands for no limit: time or patience ends the search.
+	noGenerations = 1 << 30
+	// maxLayoutBytes bounds the memory for a layout, which takes some ten times
+	// its text. It holds 100,000 partitions of 50 quanta.
+	maxLayoutBytes = 256 << 20
+)
+
+// Run plans and prints the plan.
+func (c *planCmd) Run(ctx context.Context, std stdio) error {
+	objective := rebalance.Objective{Kind: rebalance.Kind(c.Objective), Weights: rebalance.DefaultWeights}
+	for term, w := range c.Weight {
+		if err := objective.Weights.Set(term, w); err != nil {
+			return usageError("--weight: %w", err)
+		}
+	}
+	options, limit, err := c.search()
+	if err != nil {
+		return err
+	}
+	l, limits, err := readLayout(c.Layout, std.in, maxLayoutBytes)
+	if err != nil {
+		return err
+	}
+	if began := std.now(); limit > 0 {
+		options.Stop = func() bool { return std.now().Sub(began) >= limit }
+	}
+	planner, err := auto.New(c.Planner, options)
+	if err != nil {
+		return usageError("--planner: %w", err)
+	}
+	p, err := planner.Plan(ctx, &l, limits, objective)
+	if errors.Is(err, context.Canceled) {
+		return errors.New("interrupted")
+	}
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(std.out)
+	if c.Format == "json" {
+		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		err = e.Encode(p)
+	} else {
+		shown := movesShown
+		if c.All {
+			shown = len(p.Moves)
+		}
+		err = printPlan(w, &l, limits, p, shown)
+	}
+	return errors.Join(err, w.Flush())
+}
+
+// search turns the flags into the options of the genetic planner and the time
+// that it has, 0 for any.
+func (c *planCmd) search() (o genetic.Options, limit time.Duration, err error) {
+	o = genetic.Options{Seed: c.Seed, Generations: noGenerations}
+	limit = defaultTimeLimit
+	if c.Generations != nil {
+		limit = 0
+		if o.Generations = *c.Generations; o.Generations < 0 || o.Generations > noGenerations {
+			return o, 0, usageError("--generations must be between 0 and %d, is %d", noGenerations, o.Generations)
+		}
+	}
+	if c.TimeLimit != nil {
+		if limit = *c.TimeLimit; limit <= 0 {
+			return o, 0, usageError("--time-limit must be more than 0, is %s", limit)
+		}
+	}
+	return o, limit, nil
+}
+
+// problemsShown are the most problems of a layout that are printed one by one.
+const problemsShown = 1000
+
+// readLayout reads a layout of at most so many bytes.
+func readLayout(path string, stdin io.Reader, most int64) (l rebalance.Layout, limits rebalance.Limits, err error) {
+	in, name := stdin, "standard input"
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return l, limits, err
+		}
+		defer f.Close()
+		in, name = f, path
+	}
+	data, err := io.ReadAll(io.LimitReader(in, most+1))
+	if err != nil {
+		return l, limits, fmt.Errorf("reading %s: %w", name, err)
+	}
+	if int64(len(data)) > most {
+		return l, limits, &exitError{exitLayout, fmt.Errorf("%s is larger than %d MiB, the most that a layout may have: sample fewer quanta", name, most>>20)}
+	}
+	l, limits, err = rebalance.DecodeLayout(data)
+	var problems rebalance.Problems
+	if errors.As(err, &problems) {
+		var b strings.Builder
+		fmt.Fprintf(&b, "%s is no layout:", name)
+		for i, p := range problems {
+			if i == problemsShown {
+				fmt.Fprintf(&b, "\n  and %d more", len(problems)-i)
+				break
+			}
+			fmt.Fprintf(&b, "\n  %s", p)
+		}
+		return l, limits, &exitError{exitLayout, errors.New(b.String())}
+	}
+	return l, limits, err
+}

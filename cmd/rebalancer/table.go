@@ -1,0 +1,152 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/evenkeel/evenkeel/internal/keytext"
+	"github.com/evenkeel/evenkeel/rebalance"
+)
+
+// movesShown are the most moves in a table unless all are asked for.
+const movesShown = 40
+
+// barWidth is the length of the longest bar of a histogram.
+const barWidth = 30
+
+// printPlan writes a plan for people to read.
+func printPlan(out io.Writer, l *rebalance.Layout, limits rebalance.Limits, p *rebalance.Plan, shown int) error {
+	w := &failing{w: out}
+	before := rebalance.NewGrid(l, limits)
+	today := before.Score(before.Today(), rebalance.Objective{Kind: rebalance.Rows})
+	s := &p.Score
+
+	w.printf("Bucket %s: %s rows; max_rows %s, min_rows %s, target_rows %s\n", text(p.Bucket), commas(l.Rows()),
+		commas(limits.MaxRows), commas(limits.MinRows), commas(limits.TargetRows))
+	w.printf("Planned by %s for the %s objective", p.Planner, s.Kind)
+	if p.Seed != nil && p.Generations != nil {
+		w.printf("; to repeat it: --planner genetic --seed=%d --generations=%d", *p.Seed, *p.Generations)
+	}
+	w.printf("\n\n")
+
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "rows moved\t%s of %s (%s)\n", commas(p.RowsMoved), commas(l.Rows()), percent(p.RowsMoved, l.Rows()))
+	gap := fmt.Sprintf("%.2f %% above it", 100*p.Optimality.Gap)
+	switch {
+	case p.RowsMoved == p.Optimality.LowerBound:
+		gap = "met"
+	case p.Optimality.LowerBound == 0:
+		gap = "no row has to move"
+	}
+	fmt.Fprintf(t, "lower bound\t%s (%s)\n", commas(p.Optimality.LowerBound), gap)
+	fmt.Fprintf(t, "moves\t%d\n", len(p.Moves))
+	fmt.Fprintf(t, "partitions\t%d -> %d\n", today.Partitions, s.Partitions)
+	fmt.Fprintf(t, "over max_rows\t%d -> %d\n", today.OverMax+today.Undividable, s.OverMax+s.Undividable)
+	fmt.Fprintf(t, "under min_rows\t%d -> %d\n", today.UnderMin, s.UnderMin)
+	if s.Kind == rebalance.Full {
+		var terms []string
+		for _, term := range s.Terms {
+			if term.Cost != 0 {
+				terms = append(terms, fmt.Sprintf("%s %s", term.Name, commas(int64(term.Cost))))
+			}
+		}
+		fmt.Fprintf(t, "cost in rows\t%s = %s\n", commas(int64(s.Cost)), strings.Join(append(terms, "0")[:max(1, len(terms))], " + "))
+	}
+	t.Flush()
+
+	histogram(w, rebalance.Histogram(l, limits, p))
+	moves(w, p, shown)
+	if len(p.Notes) > 0 {
+		w.printf("\nNotes\n")
+		for _, n := range p.Notes {
+			w.printf("  %s\n", n)
+		}
+	}
+	return w.err
+}
+
+// histogram draws the sizes before and after side by side.
+func histogram(w *failing, bins []rebalance.Bin) {
+	longest := 1
+	for _, b := range bins {
+		longest = max(longest, b.Before, b.After)
+	}
+	bar := func(n int) string {
+		// A single partition must be visible among thousands.
+		return strings.Repeat("#", (n*barWidth+longest-1)/longest)
+	}
+	w.printf("\n")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "Rows per partition\tbefore\t\tafter\t\n")
+	for _, b := range bins {
+		fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%s\n", b.Label, b.Before, bar(b.Before), b.After, bar(b.After))
+	}
+	t.Flush()
+}
+
+func moves(w *failing, p *rebalance.Plan, shown int) {
+	if len(p.Moves) == 0 {
+		w.printf("\nNothing moves.\n")
+		return
+	}
+	nodes := make(map[string]string, len(p.Ranges))
+	for _, r := range p.Ranges {
+		if r.Node != "" {
+			nodes[r.ID] = " on " + text(r.Node)
+		}
+	}
+	w.printf("\n")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "From\tto\tstart\tend\trows\twhy\n")
+	for i, m := range p.Moves {
+		if i == shown {
+			break
+		}
+		start, end := text(string(m.Start)), text(string(m.End))
+		if m.Start == "" {
+			start = "(first)"
+		}
+		if m.End == "" {
+			end = "(no end)"
+		}
+		fmt.Fprintf(t, "%s\t%s%s\t%s\t%s\t%s\t%s\n", text(m.From), text(m.To), nodes[m.To], start, end, commas(m.Rows), m.Reason)
+	}
+	t.Flush()
+	if rest := len(p.Moves) - shown; rest > 0 {
+		w.printf("... and %d more: --all or --format json prints them.\n", rest)
+	}
+}
+
+// failing remembers the first error, so that printing reads as a text.
+type failing struct {
+	w   io.Writer
+	err error
+}
+
+func (f *failing) Write(b []byte) (int, error) {
+	if f.err == nil {
+		_, f.err = f.w.Write(b)
+	}
+	return len(b), f.err
+}
+
+func (f *failing) printf(format string, args ...any) { fmt.Fprintf(f, format, args...) }
+
+// text makes a name or a key fit for a terminal, whatever its bytes.
+func text(s string) string { return keytext.Format([]byte(s)) }
+
+func percent(part, whole int64) string {
+	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(max(whole, 1)))
+}
+
+// commas writes a count with its thousands apart.
+func commas(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

@@ -1,0 +1,48 @@
+package listtest
+
+import (
+	"context"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Hooked is a store that calls Hook before and after each call that reads or
+// writes rows, as if much happened while the call was on its way.
+type Hooked struct {
+	store.Store
+	Hook func()
+}
+
+func (h *Hooked) call() {
+	if h.Hook != nil {
+		h.Hook()
+	}
+}
+
+// Put implements store.Rows.
+func (h *Hooked) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
+	h.call()
+	defer h.call()
+	return h.Store.Put(ctx, p, rows...)
+}
+
+// Delete implements store.Rows.
+func (h *Hooked) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
+	h.call()
+	defer h.call()
+	return h.Store.Delete(ctx, p, key, ts)
+}
+
+// Get implements store.Rows.
+func (h *Hooked) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
+	h.call()
+	defer h.call()
+	return h.Store.Get(ctx, p, key)
+}
+
+// Slice implements store.Rows.
+func (h *Hooked) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+	h.call()
+	defer h.call()
+	return h.Store.Slice(ctx, p, b, o)
+}

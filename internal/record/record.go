@@ -1,0 +1,58 @@
+// Package record seals what a register holds: a version of the payload's form,
+// the register's own epoch and token, and a checksum around the payload. A
+// record torn by a partial read, or damaged, is noticed by whoever opens it.
+package record
+
+import (
+	"encoding/binary"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// The blob: form (1 byte), epoch (8, big-endian), token (16), payload,
+// xxhash64 of all before it (8).
+const (
+	head = 1 + 8 + 16
+	tail = 8
+)
+
+// Seal builds the record of a register at version v. form (1 to 255) is the
+// version of the payload's encoding.
+func Seal(form byte, v store.Version, payload []byte) store.Record {
+	b := make([]byte, 0, head+len(payload)+tail)
+	b = append(b, form)
+	b = binary.BigEndian.AppendUint64(b, v.Epoch)
+	b = append(b, v.Token[:]...)
+	b = append(b, payload...)
+	b = binary.BigEndian.AppendUint64(b, xxhash.Sum64(b))
+	return store.Record{Version: v, Blob: b}
+}
+
+// Next draws the version that follows old.
+func Next(old store.Version) store.Version {
+	return store.Version{Epoch: old.Epoch + 1, Token: store.NewToken()}
+}
+
+// Open returns the payload of a record, sharing its memory. A damaged or
+// unknown form is Corrupt; a blob that belongs to another version than the
+// columns beside it is Unavailable: it was torn, and may be read again.
+func Open(form byte, r store.Record) ([]byte, error) {
+	b := r.Blob
+	if len(b) < head+tail {
+		return nil, store.Errorf(store.Corrupt, "a record of %d bytes is too short", len(b))
+	}
+	body, sum := b[:len(b)-tail], binary.BigEndian.Uint64(b[len(b)-tail:])
+	if xxhash.Sum64(body) != sum {
+		return nil, store.Errorf(store.Corrupt, "the checksum of a record does not match")
+	}
+	if body[0] != form {
+		return nil, store.Errorf(store.Corrupt, "a record of form %d: this program knows form %d only", body[0], form)
+	}
+	epoch, token := binary.BigEndian.Uint64(body[1:]), store.Token(body[9:head])
+	if epoch != r.Epoch || token != r.Token {
+		return nil, store.Errorf(store.Unavailable, "a torn record: its content is of epoch %d, its version of epoch %d; read it again", epoch, r.Epoch)
+	}
+	return body[head:], nil
+}

@@ -1,0 +1,105 @@
+package listing
+
+import (
+	"bytes"
+	"context"
+	"iter"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// All iterates everything that the query lists. While the consumer works on one
+// page the next one is read; no lease is held in between. It ends with the
+// first error, which is like one of List's. It stops at once, with no read left
+// behind, when the consumer does.
+func (b *Bucket) All(ctx context.Context, q Query) iter.Seq2[Item, error] {
+	return func(yield func(Item, error) bool) {
+		if err := b.all(ctx, q, yield); err != nil {
+			yield(Item{}, wrap("list", b.name, err))
+		}
+	}
+}
+
+// loaded is what came of reading one page in advance.
+type loaded struct {
+	items []Item
+	left  span
+	err   error
+}
+
+func (b *Bucket) all(ctx context.Context, q Query, yield func(Item, error) bool) error {
+	if err := q.check(); err != nil {
+		return err
+	}
+	// The consumer may change its query while pages are read.
+	for _, part := range []*[]byte{&q.Prefix, &q.Delimiter, &q.From, &q.To, &q.After} {
+		*part = bytes.Clone(*part)
+	}
+	h, err := b.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	id := h.Root().Bucket
+	h.release()
+	left := q.span()
+	if q.Token != "" {
+		if err := left.resume(q.Token, id, &q); err != nil {
+			return err
+		}
+	}
+	ctx, stop := context.WithCancel(ctx)
+	pages := make(chan loaded, 1)
+	load := func(left span, limit int) { pages <- b.c.load(ctx, id, &q, left, limit) }
+	pending := false
+	defer func() {
+		stop()
+		if pending {
+			<-pages
+		}
+	}()
+	rest := q.Limit // 0: no limit
+	pageSize := func() int {
+		if rest > 0 {
+			return min(rest, defaultLimit)
+		}
+		return defaultLimit
+	}
+	for now := b.c.load(ctx, id, &q, left, pageSize()); ; {
+		if now.err != nil {
+			return now.err
+		}
+		if rest > 0 {
+			now.items = now.items[:min(len(now.items), rest)]
+			if rest -= len(now.items); rest == 0 {
+				now.left.done = true
+			}
+		}
+		if pending = !now.left.done; pending {
+			go load(now.left, pageSize())
+		}
+		for _, item := range now.items {
+			if !yield(item, nil) {
+				return nil
+			}
+		}
+		if !pending {
+			return nil
+		}
+		now, pending = <-pages, false
+	}
+}
+
+// load reads one page of a bucket that is known by its id.
+func (c *Client) load(ctx context.Context, id store.BucketID, q *Query, left span, limit int) loaded {
+	if left.done {
+		return loaded{left: left}
+	}
+	h, err := c.acquire(ctx, id)
+	if err != nil {
+		return loaded{err: err}
+	}
+	p := pager{c: c, q: q, left: left, limit: limit, h: h}
+	defer func() { p.h.release() }()
+	err = p.run(ctx)
+	return loaded{items: p.items, left: p.left, err: err}
+}

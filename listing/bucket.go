@@ -1,0 +1,118 @@
+package listing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Bucket is one sorted namespace of keys. It is only a name with its client:
+// cheap to make and to drop, and safe for concurrent use.
+type Bucket struct {
+	c    *Client
+	name string
+	// id is set for buckets that have no name in the directory: the list of
+	// buckets.
+	id store.BucketID
+}
+
+// Name returns the bucket's name.
+func (b *Bucket) Name() string { return b.name }
+
+// Entry is a key with its value.
+type Entry struct {
+	Key, Value []byte
+}
+
+// acquire takes a lease on the bucket's present map. What is remembered of a
+// name, and what a local read says, may be older than the truth: it may name a
+// deleted bucket, or none. So only a serial read says that there is no bucket.
+func (b *Bucket) acquire(ctx context.Context) (*hold, error) {
+	if b.id != (store.BucketID{}) {
+		return b.c.acquire(ctx, b.id)
+	}
+	if err := checkName(b.name); err != nil {
+		return nil, err
+	}
+	if id, ok := b.c.names.Get(b.name); ok {
+		h, err := b.c.acquire(ctx, id)
+		if !errors.Is(err, ErrNoSuchBucket) {
+			return h, err
+		}
+		b.c.names.Remove(b.name)
+	}
+	for _, level := range []store.Level{store.Local, store.Serial} {
+		id, err := b.c.lookup(ctx, b.name, level)
+		var h *hold
+		if err == nil {
+			h, err = b.c.acquire(ctx, id)
+		}
+		if err == nil {
+			b.c.names.Add(b.name, id)
+		}
+		if !errors.Is(err, ErrNoSuchBucket) {
+			return h, err
+		}
+	}
+	return nil, ErrNoSuchBucket
+}
+
+// acquire takes a lease on a bucket by its id.
+func (c *Client) acquire(ctx context.Context, id store.BucketID) (*hold, error) {
+	l, err := c.maps.Acquire(ctx, id)
+	switch {
+	case err == nil:
+		return newHold(l), nil
+	case errors.Is(err, mapclient.ErrDeleted):
+		return nil, ErrNoSuchBucket
+	case errors.Is(err, mapclient.ErrClosing):
+		return nil, ErrBucketClosing
+	case errors.Is(err, store.NotFound):
+		// Roots are never removed: a missing one is a replica's, not the truth.
+		return nil, fmt.Errorf("%w: bucket %s: %v", errNoMap, id, err)
+	}
+	return nil, err
+}
+
+// errNoMap: the id has no root. Of the list of buckets this means that it was
+// not made yet.
+var errNoMap = store.Errorf(store.Unavailable, "the bucket's map is missing")
+
+// locate takes a lease and finds the range of key under it.
+func (b *Bucket) locate(ctx context.Context, key []byte) (*hold, partmap.Range, error) {
+	for {
+		h, err := b.acquire(ctx)
+		if err != nil {
+			return nil, partmap.Range{}, err
+		}
+		rg, err := b.c.maps.Find(ctx, h.lease, key)
+		if err == nil {
+			return h, rg, nil
+		}
+		h.release()
+		if !errors.Is(err, mapclient.ErrStale) || ctx.Err() != nil {
+			return nil, partmap.Range{}, err
+		}
+	}
+}
+
+func (c *Client) checkKey(key []byte) error {
+	switch {
+	case len(key) == 0:
+		return invalid("the key is empty: 1 to %d bytes", c.o.MaxKeyBytes)
+	case len(key) > c.o.MaxKeyBytes:
+		return invalid("the key has %d bytes: 1 to %d", len(key), c.o.MaxKeyBytes)
+	}
+	return nil
+}
+
+func (c *Client) checkValue(value []byte) error {
+	if len(value) > c.o.MaxValueBytes {
+		return invalid("the value has %d bytes: at most %d", len(value), c.o.MaxValueBytes)
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package listing
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// The list of buckets is a bucket itself: one entry per name, in order. It has
+// no name, so no client meets it by accident, and an id that every client knows.
+// It follows the directory, which decides: CreateBucket mends it, fsck rebuilds
+// it.
+var listID = store.BucketID{'e', 'v', 'e', 'n', 'k', 'e', 'e', 'l', ' ', 'b', 'u', 'c', 'k', 'e', 't', 's'}
+
+// BucketInfo is one line of the list of buckets.
+type BucketInfo struct {
+	Name    string
+	ID      store.BucketID
+	Created time.Time
+}
+
+// infoForm is the version of a list entry's value: form (1), id (16), created
+// (8, big-endian Unix microseconds).
+const infoForm = 1
+
+func encodeInfo(id store.BucketID, created int64) []byte {
+	return binary.BigEndian.AppendUint64(append([]byte{infoForm}, id[:]...), uint64(created))
+}
+
+func decodeInfo(value []byte) (id store.BucketID, created int64, err error) {
+	if len(value) != 25 || value[0] != infoForm {
+		return id, 0, store.Errorf(store.Corrupt, "an entry of %d bytes in the list of buckets is not of form %d", len(value), infoForm)
+	}
+	return store.BucketID(value[1:17]), int64(binary.BigEndian.Uint64(value[17:])), nil
+}
+
+func (c *Client) list() *Bucket { return &Bucket{c: c, name: "list of buckets", id: listID} }
+
+// Buckets iterates the buckets whose names begin with prefix and come after the
+// name after (empty: from the first), in order of their names.
+func (c *Client) Buckets(ctx context.Context, prefix, after string) iter.Seq2[BucketInfo, error] {
+	return func(yield func(BucketInfo, error) bool) {
+		for item, err := range c.list().All(ctx, Query{Prefix: []byte(prefix), After: []byte(after)}) {
+			if errors.Is(err, errNoMap) {
+				return // no bucket was ever created
+			}
+			var info BucketInfo
+			if err == nil {
+				var micros int64
+				info.Name = string(item.Key)
+				info.ID, micros, err = decodeInfo(item.Value)
+				info.Created = time.UnixMicro(micros)
+			}
+			if !yield(info, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// enlist puts a bucket on the list, making the list on first use.
+func (c *Client) enlist(ctx context.Context, name string, id store.BucketID, created int64) error {
+	err := c.list().Put(ctx, []byte(name), encodeInfo(id, created))
+	if !errors.Is(err, errNoMap) {
+		return err
+	}
+	// Conflict: somebody else was first, which is as good.
+	if _, err := c.maps.Create(ctx, listID, nil); err != nil && !errors.Is(err, store.Conflict) {
+		return err
+	}
+	return c.list().Put(ctx, []byte(name), encodeInfo(id, created))
+}
+
+// mend puts a bucket on the list if it is not there.
+func (c *Client) mend(ctx context.Context, name string, id store.BucketID, created int64) error {
+	if e, err := c.list().Get(ctx, []byte(name)); err == nil {
+		if listed, _, err := decodeInfo(e.Value); err == nil && listed == id {
+			return nil
+		}
+	}
+	return c.enlist(ctx, name, id, created)
+}
+
+// delist takes a bucket off the list, if it is this bucket that is there under
+// the name. It deletes at the entry's own timestamp, so that it can never hide
+// the entry of a later bucket, however late it is applied.
+func (c *Client) delist(ctx context.Context, name string, id store.BucketID) error {
+	row, err := c.list().getRow(ctx, []byte(name))
+	if errors.Is(err, ErrNotFound) || errors.Is(err, errNoMap) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	value, live, err := store.EntryValue(row.Value)
+	if err != nil || !live {
+		return err
+	}
+	if listed, _, err := decodeInfo(value); err == nil && listed != id {
+		return nil
+	}
+	return c.list().deleteAt(ctx, []byte(name), row.Timestamp)
+}

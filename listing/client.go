@@ -1,0 +1,135 @@
+package listing
+
+import (
+	"context"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/evenkeel/evenkeel/internal/stamp"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Client serves all buckets of one store. It is safe for concurrent use; a
+// process needs one.
+type Client struct {
+	rows   store.Rows
+	regs   store.Registers
+	maps   maps
+	stamps Timestamps
+	names  *lru.Cache[string, store.BucketID]
+	m      *mapclient.Client
+	o      Options
+}
+
+// Store is what a Client needs of a store beside the map.
+type Store interface {
+	store.Rows
+	store.Registers
+}
+
+// Timestamps is where the timestamps of writes come from: Next returns the
+// first of n consecutive ones, all above every one that it has given out.
+type Timestamps interface {
+	Next(ctx context.Context, n int) (store.Timestamp, error)
+}
+
+// Options bound what a Client does. The zero Options has the defaults.
+type Options struct {
+	// MaxKeyBytes is the longest key, at most (and by default)
+	// store.MaxKeyBytes.
+	MaxKeyBytes int
+	// MaxValueBytes is the longest value, default 64 KiB, at most
+	// store.MaxValueBytes less the kind byte.
+	MaxValueBytes int
+	// MaxIdleReads is how many reads of a partition one page may spend that
+	// find nothing for it, default 256. Then the page ends early, with a token.
+	MaxIdleReads int
+	// MaxParallel is how many partitions one operation reads or writes at once,
+	// default 8.
+	MaxParallel int
+	// WriteAttempts is how often a write whose outcome is unknown is tried, with
+	// the same timestamp, default 3.
+	WriteAttempts int
+	// CachedNames is how many ids of bucket names are remembered, default
+	// 10,000.
+	CachedNames int
+	// Timestamps is the source of timestamps; one per process. By default New
+	// takes the wall clock's and NewEmbedded one that is kept in the store.
+	Timestamps Timestamps
+	// CacheBytes bounds the map cache that NewEmbedded makes; see
+	// mapclient.Options.
+	CacheBytes int64
+	// Now is the wall clock, default time.Now.
+	Now func() time.Time
+}
+
+const (
+	defaultMaxValueBytes = 64 << 10
+	defaultIdleReads     = 256
+	defaultParallel      = 8
+	defaultAttempts      = 3
+	defaultNames         = 10_000
+)
+
+// New makes a client over a store and a client of its maps. Nothing is read or
+// written yet. It fails with InvalidArgument where o is out of bounds.
+func New(s Store, m *mapclient.Client, o Options) (*Client, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	names, err := lru.New[string, store.BucketID](o.CachedNames)
+	if err != nil {
+		return nil, invalid("the cache of names: %w", err)
+	}
+	return &Client{rows: s, regs: s, maps: mapsOf{m}, stamps: o.Timestamps, names: names, m: m, o: o}, nil
+}
+
+// NewEmbedded makes a client for a store that this process has for itself:
+// with a map client whose leases need no clocks, and timestamps that do not
+// repeat after a restart.
+func NewEmbedded(s store.Store, o Options) (*Client, error) {
+	if o.Timestamps == nil {
+		o.Timestamps = stamp.Kept(s, o.Now)
+	}
+	return New(s, mapclient.NewEmbedded(s, mapclient.Options{CacheBytes: o.CacheBytes, Now: o.Now}), o)
+}
+
+// Maps is the map client that c uses. In the embedded form movers of the same
+// process must use it too, or they do not see the leases of c.
+func (c *Client) Maps() *mapclient.Client { return c.m }
+
+// Bucket names a bucket to work with. It does no I/O: whether the bucket exists
+// shows in each operation.
+func (c *Client) Bucket(name string) *Bucket { return &Bucket{c: c, name: name} }
+
+func (o Options) withDefaults() (Options, error) {
+	for _, d := range []struct {
+		what         string
+		value        *int
+		preset, most int
+	}{
+		{"MaxKeyBytes", &o.MaxKeyBytes, store.MaxKeyBytes, store.MaxKeyBytes},
+		{"MaxValueBytes", &o.MaxValueBytes, defaultMaxValueBytes, store.MaxValueBytes - 1},
+		{"MaxIdleReads", &o.MaxIdleReads, defaultIdleReads, 1 << 30},
+		{"MaxParallel", &o.MaxParallel, defaultParallel, 1 << 10},
+		{"WriteAttempts", &o.WriteAttempts, defaultAttempts, 1 << 10},
+		{"CachedNames", &o.CachedNames, defaultNames, 1 << 30},
+	} {
+		if *d.value == 0 {
+			*d.value = d.preset
+		}
+		if *d.value < 1 || *d.value > d.most {
+			return o, invalid("Options.%s is %d: 1 to %d", d.what, *d.value, d.most)
+		}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Timestamps == nil {
+		o.Timestamps = stamp.New(o.Now)
+	}
+	return o, nil
+}

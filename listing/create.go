@@ -1,0 +1,138 @@
+package listing
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// casAttempts is how often a swap of unknown outcome is tried and read back
+// before the outcome stays unknown.
+const casAttempts = 4
+
+// CreateBucket makes a bucket. Cuts, in any order, are the keys at which its
+// first ranges begin and end; with none it has one range. It fails with
+// InvalidArgument, ErrBucketExists, ErrBucketClosing, ErrOutcomeUnknown,
+// Unavailable, Timeout or Corrupt. Of several creators at once exactly one wins.
+func (c *Client) CreateBucket(ctx context.Context, name string, cuts ...[]byte) error {
+	return wrap("create bucket", name, c.create(ctx, name, cuts))
+}
+
+func (c *Client) create(ctx context.Context, name string, cuts [][]byte) error {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	cuts = slices.Clone(cuts)
+	slices.SortFunc(cuts, bytes.Compare)
+	cuts = slices.CompactFunc(cuts, bytes.Equal)
+	for _, cut := range cuts {
+		if len(cut) == 0 || len(cut) > c.o.MaxKeyBytes {
+			return invalid("a cut has 1 to %d bytes, not %d", c.o.MaxKeyBytes, len(cut))
+		}
+	}
+	old, err := c.readName(ctx, name, store.Serial)
+	if err != nil {
+		return err
+	}
+	if err := c.vacant(ctx, name, old); err != nil {
+		return err
+	}
+	// The map first: a name never leads nowhere.
+	id := store.BucketID(uuid.New())
+	root, err := c.maps.Create(ctx, id, cuts)
+	if err != nil {
+		return err
+	}
+	created := c.o.Now().UnixMicro()
+	if err := c.claim(ctx, name, old, id, created); err != nil {
+		if !errors.Is(err, ErrOutcomeUnknown) {
+			c.discard(ctx, root)
+		}
+		return err
+	}
+	if err := c.enlist(ctx, name, id, created); err != nil {
+		return fmt.Errorf("the bucket exists, but the list of buckets may lack it; create it again to mend that: %w", err)
+	}
+	// Somebody may have deleted the bucket before it was on the list.
+	if now, err := c.readName(ctx, name, store.Serial); err == nil && now.id != id {
+		return c.delist(ctx, name, id)
+	}
+	return nil
+}
+
+// vacant fails unless a bucket may be created under a name. A name whose bucket
+// is deleted counts as free: its deleter did not come to the end.
+func (c *Client) vacant(ctx context.Context, name string, n nameRecord) error {
+	if n.free() {
+		return nil
+	}
+	root, err := c.maps.Load(ctx, n.id)
+	if err != nil {
+		return err
+	}
+	switch root.State {
+	case partmap.Deleted:
+		return nil
+	case partmap.Closing:
+		return ErrBucketClosing
+	}
+	// Its creator may have died before it put the bucket on the list.
+	if err := c.mend(ctx, name, n.id, n.created); err != nil {
+		return fmt.Errorf("%w; the list of buckets may lack it: %w", ErrBucketExists, err)
+	}
+	return ErrBucketExists
+}
+
+// claim gives a name that was free at old to a bucket. An outcome that is not
+// known is found out by reading who has the name now.
+func (c *Client) claim(ctx context.Context, name string, old nameRecord, id store.BucketID, created int64) error {
+	err := c.swapName(ctx, name, old, id, created)
+	for i := 1; err != nil && i < casAttempts; i++ {
+		if store.KindOf(err) == store.InvalidArgument {
+			return err
+		}
+		now, rerr := c.readName(ctx, name, store.Serial)
+		switch {
+		case rerr != nil:
+			err = rerr
+		case now.id == id:
+			return nil
+		case now.version != old.version:
+			return c.lost(ctx, name, now)
+		default: // not applied, or not yet: only one swap from this version can be
+			err = c.swapName(ctx, name, old, id, created)
+		}
+	}
+	if err != nil {
+		return unknown(err)
+	}
+	return nil
+}
+
+// lost says what a creator finds who came too late.
+func (c *Client) lost(ctx context.Context, name string, now nameRecord) error {
+	err := c.vacant(ctx, name, now)
+	if err == nil {
+		return store.Errorf(store.Unavailable, "somebody else created and deleted the bucket at the same time: try again")
+	}
+	return err
+}
+
+// discard marks the map of a bucket that did not get its name as deleted. If
+// that fails, fsck finds it.
+func (c *Client) discard(ctx context.Context, root *partmap.Root) {
+	for _, state := range []partmap.State{partmap.Closing, partmap.Deleted} {
+		change, err := partmap.WithState(root, state, c.maps.Stamp())
+		if err != nil || c.maps.Swap(ctx, change) != nil {
+			return
+		}
+		root = change.Next
+	}
+}

@@ -1,0 +1,78 @@
+package listing
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+
+	"github.com/evenkeel/evenkeel/internal/record"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// MaxNameBytes is the longest name of a bucket. Names are any bytes; the S3
+// dialect has stricter rules of its own.
+const MaxNameBytes = 255
+
+func checkName(name string) error {
+	if len(name) == 0 || len(name) > MaxNameBytes {
+		return invalid("a bucket's name has 1 to %d bytes, not %d", MaxNameBytes, len(name))
+	}
+	return nil
+}
+
+// nameRecord is what the directory says about a bucket's name. The zero
+// nameRecord is that of a name never used.
+type nameRecord struct {
+	version store.Version
+	// id is the bucket that has the name; zero: the name is free.
+	id store.BucketID
+	// created (Unix microseconds) is when the bucket got it.
+	created int64
+}
+
+// nameForm is the version of a name record's payload: id (16 bytes, zero: free),
+// created (8, big-endian).
+const nameForm = 1
+
+func (n nameRecord) free() bool { return n.id == store.BucketID{} }
+
+// readName reads a name's record; NotFound is a free one.
+func (c *Client) readName(ctx context.Context, name string, l store.Level) (nameRecord, error) {
+	const tries = 3 // of reading a torn record
+	for try := 1; ; try++ {
+		r, err := c.regs.Read(ctx, store.Directory, []byte(name), l)
+		if errors.Is(err, store.NotFound) {
+			return nameRecord{}, nil
+		}
+		if err != nil {
+			return nameRecord{}, store.Wrap("look up the name", err)
+		}
+		payload, err := record.Open(nameForm, r)
+		if err == nil && len(payload) != 24 {
+			err = store.Errorf(store.Corrupt, "%d bytes are not a name's record", len(payload))
+		}
+		if err == nil {
+			return nameRecord{version: r.Version, id: store.BucketID(payload[:16]), created: int64(binary.BigEndian.Uint64(payload[16:]))}, nil
+		}
+		if try == tries || store.KindOf(err) != store.Unavailable {
+			return nameRecord{}, store.Wrap("look up the name", err)
+		}
+	}
+}
+
+// swapName replaces a name's record by one that says id (zero: free).
+func (c *Client) swapName(ctx context.Context, name string, old nameRecord, id store.BucketID, created int64) error {
+	payload := binary.BigEndian.AppendUint64(append([]byte(nil), id[:]...), uint64(created))
+	next := record.Seal(nameForm, record.Next(old.version), payload)
+	return c.regs.Swap(ctx, store.Directory, []byte(name), old.version, next)
+}
+
+// lookup finds the bucket that has a name, or had it when level was last in
+// step.
+func (c *Client) lookup(ctx context.Context, name string, l store.Level) (store.BucketID, error) {
+	n, err := c.readName(ctx, name, l)
+	if err == nil && n.free() {
+		err = ErrNoSuchBucket
+	}
+	return n.id, err
+}

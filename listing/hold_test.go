@@ -1,0 +1,142 @@
+package listing_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+// slow is a store whose puts wait for leave, if it is set, and whose slices,
+// once so many are done, never come to an end.
+type slow struct {
+	store.Store
+	leave  chan struct{}
+	slices atomic.Int64
+}
+
+func (s *slow) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
+	if s.leave != nil {
+		<-s.leave
+	}
+	return s.Store.Put(ctx, p, rows...)
+}
+
+func (s *slow) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+	if s.slices.Add(-1) < 0 {
+		<-ctx.Done()
+		return store.Page{}, ctx.Err()
+	}
+	return s.Store.Slice(ctx, p, b, o)
+}
+
+func newSlow(t *testing.T) (*slow, *listing.Client, *listing.Bucket, store.BucketID) {
+	s := &slow{Store: memstore.New()}
+	s.slices.Store(1 << 40)
+	c, err := listing.NewEmbedded(s, listing.Options{})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(t.Context(), "b"))
+	for info, err := range c.Buckets(t.Context(), "", "") {
+		require.NoError(t, err)
+		return s, c, c.Bucket("b"), info.ID
+	}
+	panic("no bucket")
+}
+
+// nextEpoch changes the map and begins to wait for the leases of the old one.
+func nextEpoch(t *testing.T, s store.Store, c *listing.Client, id store.BucketID) (waited chan error) {
+	root, err := c.Maps().Load(t.Context(), id)
+	require.NoError(t, err)
+	e := partmap.NewEdit(root, c.Maps().Stamp(), func(n store.NodeID) ([]byte, error) { return s.Node(t.Context(), id, n) })
+	_, err = e.Begin(partmap.Move{Parts: []partmap.Part{{To: store.PartitionID{1}}}})
+	require.NoError(t, err)
+	change, err := e.Change()
+	require.NoError(t, err)
+	require.NoError(t, c.Maps().Swap(t.Context(), change))
+	waited = make(chan error, 1)
+	go func() { waited <- c.Maps().Wait(t.Context(), id) }()
+	return waited
+}
+
+func TestLeaseIsHeldUntilTheWriteHasEnded(t *testing.T) {
+	for name, write := range map[string]func(context.Context, *listing.Bucket) error{
+		"Put": func(ctx context.Context, b *listing.Bucket) error { return b.Put(ctx, []byte("k"), nil) },
+		"PutBatch": func(ctx context.Context, b *listing.Bucket) error {
+			return b.PutBatch(ctx, []listing.Entry{{Key: []byte("k")}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, c, b, id := newSlow(t)
+				s.leave = make(chan struct{})
+				ctx, giveUp := context.WithCancel(t.Context())
+				answer := make(chan error)
+				go func() { answer <- write(ctx, b) }()
+				synctest.Wait()
+				giveUp()
+				err := <-answer
+				require.ErrorIs(t, err, listing.ErrOutcomeUnknown)
+				require.ErrorIs(t, err, context.Canceled)
+				waited := nextEpoch(t, s, c, id)
+				synctest.Wait()
+				require.Empty(t, waited, "the write is still on its way")
+				close(s.leave)
+				require.NoError(t, <-waited)
+				_, err = b.Get(t.Context(), []byte("k"))
+				require.NoError(t, err, "it came to its end")
+			})
+		})
+	}
+}
+
+func TestNoLeaseWhileTheConsumerWorks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c, b, id := newSlow(t)
+		var entries []listing.Entry
+		for i := range 3000 {
+			entries = append(entries, listing.Entry{Key: []byte{byte(i >> 8), byte(i)}})
+		}
+		require.NoError(t, b.PutBatch(t.Context(), entries))
+		n := 0
+		for _, err := range b.All(t.Context(), listing.Query{}) {
+			require.NoError(t, err)
+			if n++; n == 1 {
+				synctest.Wait() // the next page has been read
+				require.NoError(t, <-nextEpoch(t, s, c, id))
+			}
+		}
+		require.Equal(t, len(entries), n)
+	})
+}
+
+// TestAllLeavesNothingBehind: a bubble does not end before its goroutines.
+func TestAllLeavesNothingBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, b, _ := newSlow(t)
+		var entries []listing.Entry
+		for i := range 3000 {
+			entries = append(entries, listing.Entry{Key: []byte{byte(i >> 8), byte(i)}})
+		}
+		require.NoError(t, b.PutBatch(t.Context(), entries))
+		s.slices.Store(1) // the second page never comes
+		for _, err := range b.All(t.Context(), listing.Query{}) {
+			require.NoError(t, err)
+			break
+		}
+		// A panic in the consumer is the consumer's; the page under way ends too.
+		s.slices.Store(1)
+		require.PanicsWithError(t, "the consumer's", func() {
+			for range b.All(t.Context(), listing.Query{}) {
+				panic(errors.New("the consumer's"))
+			}
+		})
+	})
+}

@@ -1,0 +1,93 @@
+package listing
+
+import (
+	"context"
+	"iter"
+	"sync/atomic"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// maps is what this package needs of a map client; see mapclient.Client.
+type maps interface {
+	Acquire(ctx context.Context, id store.BucketID) (lease, error)
+	Find(ctx context.Context, l lease, key []byte) (partmap.Range, error)
+	FindBefore(ctx context.Context, l lease, key []byte) (partmap.Range, error)
+	Create(ctx context.Context, id store.BucketID, cuts [][]byte) (*partmap.Root, error)
+	Load(ctx context.Context, id store.BucketID) (*partmap.Root, error)
+	Swap(ctx context.Context, change partmap.Change) error
+	Wait(ctx context.Context, id store.BucketID) error
+	Stamp() partmap.Stamp
+	Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error]
+}
+
+// lease is the right to act on one root; see mapclient.Lease.
+type lease interface {
+	Root() *partmap.Root
+	Valid() bool
+	Release()
+}
+
+// mapsOf makes a mapclient.Client a maps.
+type mapsOf struct{ *mapclient.Client }
+
+func (m mapsOf) Acquire(ctx context.Context, id store.BucketID) (lease, error) {
+	l, err := m.Client.Acquire(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func (m mapsOf) Find(ctx context.Context, l lease, key []byte) (partmap.Range, error) {
+	return m.Client.Find(ctx, l.(*mapclient.Lease), key)
+}
+
+func (m mapsOf) FindBefore(ctx context.Context, l lease, key []byte) (partmap.Range, error) {
+	return m.Client.FindBefore(ctx, l.(*mapclient.Lease), key)
+}
+
+// hold is a lease in the hands of one operation and of the writes that it has
+// begun: it is released when the last of them has really ended, which may be
+// after the operation's caller gave up.
+type hold struct {
+	lease
+	holders atomic.Int32
+}
+
+func newHold(l lease) *hold {
+	h := &hold{lease: l}
+	h.holders.Store(1)
+	return h
+}
+
+func (h *hold) release() {
+	if h.holders.Add(-1) == 0 {
+		h.Release()
+	}
+}
+
+// finish runs a write that must not outlive the lease. The write never sees
+// the end of ctx, or its real end could not be told; the caller of finish does,
+// and then leaves it to itself: its outcome is unknown. What f uses must not be
+// changed after that.
+func (h *hold) finish(ctx context.Context, f func(ctx context.Context) error) error {
+	free := context.WithoutCancel(ctx)
+	if ctx.Done() == nil {
+		return f(free)
+	}
+	h.holders.Add(1)
+	done := make(chan error, 1)
+	go func() {
+		defer h.release()
+		done <- f(free)
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

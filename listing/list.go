@@ -1,0 +1,282 @@
+package listing
+
+import (
+	"bytes"
+	"context"
+	"sort"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// List reads one page. It fails with InvalidArgument, ErrBadToken,
+// ErrNoSuchBucket, ErrBucketClosing, Unavailable, Timeout or Corrupt; then it
+// may be tried again, with the same token.
+func (b *Bucket) List(ctx context.Context, q Query) (Page, error) {
+	page, err := b.list(ctx, q)
+	return page, wrap("list", b.name, err)
+}
+
+func (b *Bucket) list(ctx context.Context, q Query) (Page, error) {
+	if err := q.check(); err != nil {
+		return Page{}, err
+	}
+	h, err := b.acquire(ctx)
+	if err != nil {
+		return Page{}, err
+	}
+	p := pager{c: b.c, q: &q, left: q.span(), limit: q.limit(), h: h}
+	defer func() { p.h.release() }()
+	id := h.Root().Bucket
+	if q.Token != "" {
+		if err := p.left.resume(q.Token, id, &q); err != nil {
+			return Page{}, err
+		}
+	}
+	if err := p.run(ctx); err != nil {
+		return Page{}, err
+	}
+	page := Page{Items: p.items}
+	if !p.left.done {
+		page.Next = p.left.token(id, &q)
+	}
+	return page, nil
+}
+
+const (
+	// maxPageBytes ends a page early, so that large values do not pile up.
+	maxPageBytes = 8 << 20
+	// maxPeeks is how many reads a full page spends to find out whether it was
+	// the last one.
+	maxPeeks = 8
+	// minSlice and firstSlice are slice limits of the skip-scan: the smallest,
+	// and the one that it begins with.
+	minSlice, firstSlice = 4, 64
+)
+
+// pager fills one page.
+type pager struct {
+	c     *Client
+	q     *Query
+	limit int
+	h     *hold // the lease of the moment
+
+	left  span // what is proven to lie before the page's end is not in it
+	items []Item
+	bytes int
+	more  bool // the page is full and there is at least one more item
+
+	slice int // present slice limit of a listing with a delimiter
+	floor int // smallest slice limit: it grows where reads find only markers
+	short int // waves in a row whose ranges all came to their end
+	idle  int // reads that found nothing
+	peeks int // reads since the page was full
+}
+
+// read is one slice of one range: what is asked and what came.
+type read struct {
+	rg     partmap.Range
+	bounds store.Bounds
+	got    piece
+}
+
+// run reads ranges in waves until the page is full, the listing is at its end,
+// or the page has cost enough.
+func (p *pager) run(ctx context.Context) error {
+	var first [1]read // the most common wave costs no allocation
+	for !p.left.done && !p.enough() {
+		wave, err := p.plan(ctx, first[:0])
+		if err == nil {
+			err = p.fetch(ctx, wave)
+		}
+		if leaseOver(err) || err == nil && !p.h.Valid() {
+			// Done again under another lease, from the last proven key.
+			if p.h, err = p.c.renew(ctx, p.h); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := p.consume(wave); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pager) enough() bool {
+	return p.more || p.bytes >= maxPageBytes || p.idle >= p.c.o.MaxIdleReads ||
+		len(p.items) == p.limit && p.peeks >= maxPeeks
+}
+
+// plan says what to read next: the rest of the present range, or where ranges
+// have come to their end before the page was full, several following ones at
+// once, in growing steps; so many small ranges cost little.
+func (p *pager) plan(ctx context.Context, wave []read) ([]read, error) {
+	n := 1
+	if p.short > 1 {
+		n = min(1<<min(p.short-1, 10), p.c.o.MaxParallel)
+	}
+	for s := p.left; n > 0 && !s.done; n-- {
+		var rg partmap.Range
+		var err error
+		if s.reverse {
+			rg, err = p.c.maps.FindBefore(ctx, p.h.lease, s.hi)
+		} else {
+			rg, err = p.c.maps.Find(ctx, p.h.lease, s.lo)
+		}
+		if err != nil {
+			return nil, err
+		}
+		wave = append(wave, read{rg: rg, bounds: s.within(&rg)})
+		s.passRange(&rg)
+	}
+	return wave, nil
+}
+
+// sliceLimit is how many rows to ask of each range: what the page lacks and one
+// more, which tells whether it is the last. Where common prefixes dominate, few
+// rows of each slice are of use, so a skip-scan asks for less.
+func (p *pager) sliceLimit() int {
+	n := p.limit + 1 - len(p.items)
+	if len(p.q.Delimiter) > 0 {
+		if p.slice == 0 {
+			p.slice = firstSlice
+		}
+		n = min(n, p.slice)
+	}
+	return min(max(n, minSlice, p.floor), store.MaxPageRows)
+}
+
+// fetch does the reads of a wave at once.
+func (p *pager) fetch(ctx context.Context, wave []read) error {
+	o := store.SliceOptions{Limit: p.sliceLimit(), Reverse: p.q.Reverse}
+	if len(wave) == 1 {
+		var err error
+		wave[0].got, err = p.c.readRange(ctx, p.h, &wave[0].rg, wave[0].bounds, o)
+		return err
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	for i := range wave {
+		r := &wave[i]
+		g.Go(func() (err error) {
+			r.got, err = p.c.readRange(gctx, p.h, &r.rg, r.bounds, o)
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// consume takes what a wave found, in order, as far as there is no gap.
+func (p *pager) consume(wave []read) error {
+	full := len(p.items) == p.limit
+	for i := range wave {
+		r := &wave[i]
+		before := len(p.items)
+		if err := p.take(r); err != nil {
+			return err
+		}
+		if len(p.items) == before {
+			p.idle++
+		}
+		if full {
+			p.peeks++
+		}
+		if p.more {
+			return nil
+		}
+		if r.got.more && !p.left.passedRange(&r.rg) {
+			p.short = 0
+			return nil // the reads behind the gap are of no use
+		}
+	}
+	p.short++
+	return nil
+}
+
+// take puts the items of one read on the page and moves the near end of what
+// is left.
+func (p *pager) take(r *read) error {
+	rows := r.got.rows
+	if len(rows) > 0 && p.left.passed(rows[0].Key) { // a skip has passed some
+		rows = rows[sort.Search(len(rows), func(i int) bool { return !p.left.passed(rows[i].Key) }):]
+	}
+	if p.items == nil {
+		p.items = make([]Item, 0, min(len(rows), p.limit))
+	}
+	var keys []byte // with KeysOnly: a home for the keys without the values
+	if p.q.KeysOnly {
+		size := 0
+		for i := range rows {
+			size += len(rows[i].Key)
+		}
+		keys = make([]byte, 0, size)
+	}
+	var last []byte // the last item, if it is a key
+	found := len(p.items)
+	for i := 0; i < len(rows); i++ {
+		key := rows[i].Key
+		value, live, err := store.EntryValue(rows[i].Value)
+		if err != nil {
+			return store.Wrap("row of range "+r.rg.Partition.String(), err)
+		}
+		if !live {
+			continue
+		}
+		if len(p.items) == p.limit {
+			p.more = true
+			break
+		}
+		if prefix, ok := p.q.commonPrefix(key); ok {
+			prefix = bytes.Clone(prefix)
+			p.items = append(p.items, Item{Entry: Entry{Key: prefix}, CommonPrefix: true})
+			p.bytes += len(prefix)
+			p.left.passPrefix(prefix)
+			last = nil
+			rest := rows[i+1:]
+			i += sort.Search(len(rest), func(j int) bool { return !bytes.HasPrefix(rest[j].Key, prefix) })
+			continue
+		}
+		if p.q.KeysOnly {
+			at := len(keys)
+			keys = append(keys, key...)
+			key, value = keys[at:len(keys):len(keys)], nil
+		}
+		p.items = append(p.items, Item{Entry: Entry{Key: key, Value: value}})
+		p.bytes += len(key) + len(value)
+		last = key
+	}
+	if last != nil {
+		p.left.passKey(last)
+	}
+	if p.more {
+		return nil
+	}
+	p.adapt(r, len(p.items)-found)
+	if r.got.more {
+		p.left.passKey(r.got.last)
+	} else {
+		p.left.passRange(&r.rg)
+	}
+	return nil
+}
+
+// adapt sets the skip-scan's next slice limit: about what was of use in the last
+// one if it ended under a common prefix that is listed already, else twice as
+// many.
+func (p *pager) adapt(r *read, found int) {
+	if r.got.more && found == 0 {
+		p.floor = 2 * max(p.floor, minSlice)
+	}
+	switch {
+	case p.slice == 0 || !r.got.more:
+	case p.left.passed(r.got.last) && found < len(r.got.rows):
+		p.slice = max(2*found, minSlice)
+	default:
+		p.slice = min(2*p.slice, store.MaxPageRows)
+	}
+}

@@ -1,0 +1,219 @@
+package listing
+
+import (
+	"bytes"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Query says what to list. The zero Query is every entry, in order.
+type Query struct {
+	// Prefix: only keys that begin with it.
+	Prefix []byte
+	// Delimiter: keys that have it somewhere after the prefix are not listed;
+	// what they begin with, up to and including the delimiter's first occurrence
+	// after the prefix, is listed once for all of them, as a common prefix.
+	Delimiter []byte
+	// From and To: only keys with From <= key < To, whichever the direction.
+	// Empty is no bound.
+	From, To []byte
+	// After: only keys beyond this one in listing order: above it, or in reverse
+	// below it. A common prefix is listed if one of its keys is. Empty is no
+	// bound.
+	After []byte
+	// Limit is the most items of a page (default 1,000, at most 10,000), and of
+	// All the most items altogether (default: no limit).
+	Limit int
+	// Reverse lists the highest keys first.
+	Reverse bool
+	// KeysOnly leaves the values out; their memory is not held.
+	KeysOnly bool
+	// Token goes on where a page ended. The rest of the query must be the same,
+	// but for Limit, KeysOnly and the bounds that the pages before have passed.
+	Token Token
+}
+
+// Item is one line of a listing.
+type Item struct {
+	// Entry of a common prefix has the prefix as Key and no Value.
+	Entry
+	// CommonPrefix: the item stands for all keys that begin with Key.
+	CommonPrefix bool
+}
+
+// Page is a part of a listing. It is complete between its first and last item:
+// no entry that was there all the time is missing, none is there twice.
+type Page struct {
+	// Items are keys and common prefixes in one order, the query's.
+	Items []Item
+	// Next is the token of the page that follows; empty after the last one. A
+	// page with a token may be short or empty.
+	Next Token
+}
+
+const (
+	defaultLimit = 1000
+	maxLimit     = store.MaxPageRows
+)
+
+// limit is the page size that the query asks for.
+func (q *Query) limit() int {
+	if q.Limit == 0 {
+		return defaultLimit
+	}
+	return min(q.Limit, maxLimit)
+}
+
+func (q *Query) check() error {
+	if q.Limit < 0 {
+		return invalid("the limit %d is negative", q.Limit)
+	}
+	for _, part := range []struct {
+		name  string
+		value []byte
+	}{{"prefix", q.Prefix}, {"delimiter", q.Delimiter}, {"from", q.From}, {"to", q.To}, {"after", q.After}} {
+		if len(part.value) > store.MaxKeyBytes {
+			return invalid("the query's %s has %d bytes: at most %d", part.name, len(part.value), store.MaxKeyBytes)
+		}
+	}
+	return nil
+}
+
+// span is the interval of keys that a listing has still to cover. It shrinks
+// from the near end, which is lo, or hi in reverse.
+type span struct {
+	lo        []byte // empty: no bound
+	exclusive bool   // of lo itself
+	hi        []byte // exclusive; empty: no bound
+	reverse   bool
+	done      bool // nothing is left
+}
+
+// span returns what the query covers before any token.
+func (q *Query) span() span {
+	s := span{lo: q.From, hi: q.To, reverse: q.Reverse}
+	if len(q.Prefix) > 0 {
+		if bytes.Compare(q.Prefix, s.lo) > 0 {
+			s.lo = q.Prefix
+		}
+		if end := partmap.PrefixEnd(q.Prefix); end != nil {
+			s.lower(end)
+		}
+	}
+	if len(q.After) > 0 {
+		if q.Reverse {
+			s.lower(q.After)
+		} else {
+			s.raise(q.After, true)
+		}
+	}
+	s.settle()
+	return s
+}
+
+// settle notices that nothing is left.
+func (s *span) settle() {
+	if len(s.hi) > 0 && bytes.Compare(s.lo, s.hi) >= 0 {
+		s.done = true
+	}
+}
+
+// raise takes a lower bound if it is the stricter one.
+func (s *span) raise(key []byte, exclusive bool) {
+	if d := bytes.Compare(key, s.lo); d > 0 || d == 0 && exclusive {
+		s.lo, s.exclusive = key, exclusive
+	}
+}
+
+// lower takes an upper bound, not empty, if it is the stricter one.
+func (s *span) lower(key []byte) {
+	if len(s.hi) == 0 || bytes.Compare(key, s.hi) < 0 {
+		s.hi = key
+	}
+}
+
+// passKey leaves out all up to and including key.
+func (s *span) passKey(key []byte) {
+	if s.reverse {
+		s.lower(key)
+	} else {
+		s.raise(key, true)
+	}
+	s.settle()
+}
+
+// passPrefix leaves out all up to and including the keys that begin with p.
+func (s *span) passPrefix(p []byte) {
+	if s.reverse {
+		s.lower(p)
+	} else if next := partmap.PrefixEnd(p); next != nil {
+		s.raise(next, false)
+	} else {
+		s.done = true
+	}
+	s.settle()
+}
+
+// passRange leaves out all up to the far end of a range.
+func (s *span) passRange(rg *partmap.Range) {
+	switch {
+	case s.reverse && len(rg.Start) == 0, !s.reverse && len(rg.End) == 0:
+		s.done = true
+	case s.reverse:
+		s.lower(rg.Start)
+	default:
+		s.raise(rg.End, false)
+	}
+	s.settle()
+}
+
+// within returns the part of the span in a range. Both ends are given wherever
+// they exist: a slice must never run through what a range has lost.
+func (s *span) within(rg *partmap.Range) store.Bounds {
+	b := store.Bounds{Start: s.lo, StartExclusive: s.exclusive && len(s.lo) > 0, End: s.hi}
+	if bytes.Compare(rg.Start, b.Start) > 0 {
+		b.Start, b.StartExclusive = rg.Start, false
+	}
+	if len(b.End) == 0 || len(rg.End) > 0 && bytes.Compare(rg.End, b.End) < 0 {
+		b.End = rg.End
+	}
+	return b
+}
+
+// passed reports whether a key lies before the span's near end: it was passed.
+func (s *span) passed(key []byte) bool {
+	if s.done {
+		return true
+	}
+	if s.reverse {
+		return len(s.hi) > 0 && bytes.Compare(key, s.hi) >= 0
+	}
+	d := bytes.Compare(key, s.lo)
+	return d < 0 || d == 0 && s.exclusive
+}
+
+// commonPrefix returns the common prefix that stands for key; false where key
+// is listed itself. It shares the memory of key.
+func (q *Query) commonPrefix(key []byte) ([]byte, bool) {
+	if len(q.Delimiter) == 0 {
+		return nil, false
+	}
+	at := bytes.Index(key[len(q.Prefix):], q.Delimiter)
+	if at < 0 {
+		return nil, false
+	}
+	end := len(q.Prefix) + at + len(q.Delimiter)
+	return key[:end:end], true
+}
+
+// passedRange reports whether nothing of a range is left.
+func (s *span) passedRange(rg *partmap.Range) bool {
+	if s.done {
+		return true
+	}
+	if s.reverse {
+		return len(s.hi) > 0 && bytes.Compare(s.hi, rg.Start) <= 0
+	}
+	return len(rg.End) > 0 && bytes.Compare(s.lo, rg.End) >= 0
+}

@@ -1,0 +1,57 @@
+package listing_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/listtest"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/faultstore"
+	"github.com/evenkeel/evenkeel/store/memstore"
+	"github.com/evenkeel/evenkeel/store/pebblestore"
+)
+
+func embedded(t *testing.T, s store.Store, clock *listtest.Clock) *listtest.Env {
+	c, err := listing.NewEmbedded(s, listing.Options{Timestamps: clock})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return &listtest.Env{Store: s, Client: c, Maps: c.Maps(), Clock: clock}
+}
+
+func TestOverMemory(t *testing.T) {
+	listtest.Run(t, func(t *testing.T, clock *listtest.Clock) *listtest.Env {
+		return embedded(t, memstore.New(), clock)
+	}, listtest.Options{})
+}
+
+func TestOverPebble(t *testing.T) {
+	listtest.Run(t, func(t *testing.T, clock *listtest.Clock) *listtest.Env {
+		s, err := pebblestore.Open(t.TempDir(), pebblestore.Options{NoSync: true})
+		require.NoError(t, err)
+		return embedded(t, s, clock)
+	}, listtest.Options{Steps: 800, Rounds: 15})
+}
+
+func TestOverFaults(t *testing.T) {
+	listtest.Run(t, func(t *testing.T, clock *listtest.Clock) *listtest.Env {
+		s, faults := faultstore.New(memstore.New(), faultstore.Options{
+			Seed:  uint64(time.Now().UnixNano()),
+			Rates: faultstore.Rates{Refuse: 0.01, Lose: 0.02, Late: 0.02, Repeat: 0.05, Short: 0.2},
+			PerOp: map[faultstore.Op]faultstore.Rates{faultstore.Swap: {Refuse: 0.1, Lose: 0.1, Late: 0.1}},
+		})
+		faults.Enable(false)
+		e := embedded(t, s, clock)
+		e.Faults = faults.Enable
+		return e
+	}, listtest.Options{Steps: 1500, Rounds: 10})
+}
+
+func TestLeasesThatEnd(t *testing.T) {
+	clock, hooked := &listtest.Clock{}, &listtest.Hooked{Store: memstore.New()}
+	e := embedded(t, hooked, clock)
+	e.Store = hooked.Store // the mover's calls are not hooked
+	listtest.RunLeases(t, e, hooked, listing.Fleeting(e.Client), listtest.Options{})
+}

@@ -1,0 +1,87 @@
+package listing
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Token says where a listing goes on: text that is safe in URLs, opaque, at
+// most 87,400 bytes long. It stays good across restarts and changes of layout,
+// for the bucket (not for another of the same name) and the query that it came
+// from; with any other it is refused with ErrBadToken.
+type Token string
+
+// A token's bytes, before base64url: form (1), flags (1), the bound, xxhash64 (8)
+// of the query's shape and all before.
+const (
+	tokenForm      = 1
+	tokenHead      = 2
+	tokenSum       = 8
+	flagExclusive  = 1
+	maxTokenLength = 4 * (tokenHead + store.MaxKeyBytes + tokenSum + 2) / 3
+)
+
+// token writes down the near end of what is left.
+func (s *span) token(id store.BucketID, q *Query) Token {
+	b := []byte{tokenForm, 0}
+	if s.reverse {
+		b = append(b, s.hi...)
+	} else {
+		if s.exclusive {
+			b[1] |= flagExclusive
+		}
+		b = append(b, s.lo...)
+	}
+	b = binary.BigEndian.AppendUint64(b, tokenCheck(id, q, b))
+	return Token(base64.RawURLEncoding.EncodeToString(b))
+}
+
+// resume moves the near end to where a token says.
+func (s *span) resume(t Token, id store.BucketID, q *Query) error {
+	if len(t) > maxTokenLength {
+		return ErrBadToken
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(string(t))
+	if err != nil || len(b) < tokenHead+tokenSum {
+		return ErrBadToken
+	}
+	body := b[:len(b)-tokenSum]
+	if body[0] != tokenForm || tokenCheck(id, q, body) != binary.BigEndian.Uint64(b[len(body):]) {
+		return ErrBadToken
+	}
+	bound := body[tokenHead:]
+	if s.reverse {
+		if len(bound) == 0 {
+			return ErrBadToken
+		}
+		s.lower(bound)
+	} else {
+		s.raise(bound, body[1]&flagExclusive != 0)
+	}
+	s.settle()
+	return nil
+}
+
+// tokenCheck binds a token to its bucket and to the query's shape: what must
+// stay the same from page to page. The near bounds are not part of it, because
+// the token has passed them.
+func tokenCheck(id store.BucketID, q *Query, body []byte) uint64 {
+	far, direction := q.To, byte('>')
+	if q.Reverse {
+		far, direction = q.From, '<'
+	}
+	d := xxhash.New()
+	_, _ = d.Write(id[:])
+	_, _ = d.Write([]byte{direction})
+	for _, part := range [][]byte{q.Prefix, q.Delimiter, far, body} {
+		var n [4]byte
+		binary.BigEndian.PutUint32(n[:], uint32(len(part)))
+		_, _ = d.Write(n[:])
+		_, _ = d.Write(part)
+	}
+	return d.Sum64()
+}

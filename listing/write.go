@@ -1,0 +1,245 @@
+package listing
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Put stores an entry, over whatever the key had before. It fails with
+// InvalidArgument for keys and values beyond Options, ErrNoSuchBucket,
+// ErrBucketClosing, or ErrOutcomeUnknown; other failures (Unavailable, Timeout,
+// Corrupt) happened before anything was written.
+func (b *Bucket) Put(ctx context.Context, key, value []byte) error {
+	err := b.c.checkKey(key)
+	if err == nil {
+		err = b.c.checkValue(value)
+	}
+	if err == nil {
+		err = b.change(ctx, "put", key, value)
+	}
+	return wrap("put", b.name, err)
+}
+
+// Delete removes an entry; removing one that is not there is no error. It
+// fails like Put.
+func (b *Bucket) Delete(ctx context.Context, key []byte) error {
+	err := b.c.checkKey(key)
+	if err == nil {
+		err = b.change(ctx, "delete", key, nil)
+	}
+	return wrap("delete", b.name, err)
+}
+
+// change writes one row: an entry, or for op "delete" its deletion.
+func (b *Bucket) change(ctx context.Context, op string, key, value []byte) error {
+	h, rg, err := b.locate(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer h.release()
+	// The timestamp is drawn under the lease: else an older write could come
+	// to a partition that has never seen the tombstone of a newer deletion.
+	ts, err := b.c.stamps.Next(ctx, 1)
+	if err != nil {
+		return err
+	}
+	key = bytes.Clone(key) // finish may go on when the caller has its key back
+	if op == "delete" {
+		return b.c.remove(ctx, h, rg, key, ts)
+	}
+	row := store.Row{Key: key, Value: store.EntryCell(value), Timestamp: ts}
+	return b.c.write(ctx, h, rg, key, key, func(ctx context.Context, p store.Partition) error {
+		return b.c.rows.Put(ctx, p, row)
+	})
+}
+
+// remove deletes a key as its range's phase says: by a marker while it moves.
+func (c *Client) remove(ctx context.Context, h *hold, rg partmap.Range, key []byte, ts store.Timestamp) error {
+	return c.write(ctx, h, rg, key, key, func(ctx context.Context, p store.Partition) error {
+		if rg.Phase.Rules().Markers {
+			return c.rows.Put(ctx, p, store.Row{Key: key, Value: store.MarkerCell(), Timestamp: ts})
+		}
+		return c.rows.Delete(ctx, p, key, ts)
+	})
+}
+
+// deleteAt deletes a key unless it was written after ts.
+func (b *Bucket) deleteAt(ctx context.Context, key []byte, ts store.Timestamp) error {
+	h, rg, err := b.locate(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer h.release()
+	return b.c.remove(ctx, h, rg, key, ts)
+}
+
+// write does one write of keys from first to last, all in rg, into the partition
+// that takes the writes of rg, and says whether it counts (the protocol's rule of acknowledgement). A write of
+// unknown outcome is tried again, the same with the same timestamp, as long as
+// the lease lasts; never in another partition, where it could undo a deletion
+// that was acknowledged in between.
+func (c *Client) write(ctx context.Context, h *hold, rg partmap.Range, first, last []byte, f func(context.Context, store.Partition) error) error {
+	p := store.Partition{Bucket: h.Root().Bucket, ID: rg.WriteTo()}
+	attempt := func(ctx context.Context) error { return f(ctx, p) }
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	err := h.finish(ctx, attempt)
+	for i := 1; retryable(err) && i < c.o.WriteAttempts && pause(ctx, i) && h.Valid(); i++ {
+		err = h.finish(ctx, attempt)
+		if err != nil && !store.OutcomeUnknown(err) {
+			// The refusal of a repetition says nothing about the first try.
+			err = unknown(err)
+			break
+		}
+	}
+	switch {
+	case err == nil && h.Valid():
+		return nil
+	case err == nil:
+		return c.stillCounts(ctx, h, rg, first, last)
+	case store.OutcomeUnknown(err):
+		return unknown(err)
+	}
+	return err
+}
+
+func retryable(err error) bool {
+	k := store.KindOf(err)
+	return err != nil && (k == store.Unavailable || k == store.Timeout)
+}
+
+// pause waits before try number i of a write; false means that ctx ended.
+func pause(ctx context.Context, i int) bool {
+	const step = 2 * time.Millisecond
+	t := time.NewTimer(step << min(i, 10))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// stillCounts decides about a write whose lease ran out under it: it counts
+// only if the present map of the same bucket, open, has all keys from first to
+// last in the same partition and phase. Their range may have been cut since.
+func (c *Client) stillCounts(ctx context.Context, h *hold, was partmap.Range, first, last []byte) error {
+	now, err := c.acquire(ctx, h.Root().Bucket)
+	if err != nil {
+		return unknown(err)
+	}
+	defer now.release()
+	for key := first; ; {
+		rg, err := c.maps.Find(ctx, now.lease, key)
+		if err != nil {
+			return unknown(err)
+		}
+		if rg.WriteTo() != was.WriteTo() || rg.Phase != was.Phase {
+			return unknown(store.Errorf(store.Unavailable, "the range moved while its write was under way"))
+		}
+		if len(rg.End) == 0 || bytes.Compare(last, rg.End) < 0 {
+			return nil
+		}
+		key = rg.End
+	}
+}
+
+// One batch of PutBatch: within what Cassandra takes fast.
+const (
+	batchRows  = 200
+	batchBytes = 1 << 20
+)
+
+// PutBatch stores entries, grouped by partition; each group is a batch of its
+// own, so the whole is neither atomic nor isolated. Of several entries with one
+// key the last wins. It returns nil if all are stored, else a *BatchError with
+// one outcome per entry, each like an error of Put.
+func (b *Bucket) PutBatch(ctx context.Context, entries []Entry) error {
+	outcomes := make([]error, len(entries))
+	order := make([]int, 0, len(entries))
+	for i, e := range entries {
+		if outcomes[i] = b.c.checkKey(e.Key); outcomes[i] == nil {
+			outcomes[i] = b.c.checkValue(e.Value)
+		}
+		if outcomes[i] == nil {
+			order = append(order, i)
+		}
+	}
+	// Stable: timestamps are drawn in this order, so the last of one key wins.
+	slices.SortStableFunc(order, func(i, j int) int { return bytes.Compare(entries[i].Key, entries[j].Key) })
+	var g errgroup.Group
+	g.SetLimit(b.c.o.MaxParallel)
+	for len(order) > 0 {
+		rest, err := b.putFirst(ctx, &g, entries, order, outcomes)
+		if err != nil {
+			for _, i := range rest {
+				outcomes[i] = err
+			}
+			break
+		}
+		order = rest
+	}
+	_ = g.Wait() // the failures are in outcomes
+	failed := false
+	for i, err := range outcomes {
+		outcomes[i] = wrap("put", b.name, err)
+		failed = failed || err != nil
+	}
+	if failed {
+		return &BatchError{Outcomes: outcomes}
+	}
+	return nil
+}
+
+// putFirst begins to write as many of the first entries in order as make one
+// batch in one partition, under a lease of its own, and returns those that are
+// left. With an error nothing was begun.
+func (b *Bucket) putFirst(ctx context.Context, g *errgroup.Group, entries []Entry, order []int, outcomes []error) (rest []int, err error) {
+	h, rg, err := b.locate(ctx, entries[order[0]].Key)
+	if err != nil {
+		return order, err
+	}
+	n, size := 0, 0
+	for n < len(order) && n < batchRows && rg.Contains(entries[order[n]].Key) {
+		e := entries[order[n]]
+		if n > 0 && size+len(e.Key)+1+len(e.Value) > batchBytes {
+			break
+		}
+		size += len(e.Key) + 1 + len(e.Value)
+		n++
+	}
+	ts, err := b.c.stamps.Next(ctx, n)
+	if err != nil {
+		h.release()
+		return order, err
+	}
+	rows, arena := make([]store.Row, n), make([]byte, 0, size)
+	for k, i := range order[:n] {
+		at := len(arena)
+		arena = append(arena, entries[i].Key...)
+		cell := len(arena)
+		arena = store.AppendEntryCell(arena, entries[i].Value)
+		rows[k] = store.Row{Key: arena[at:cell:cell], Value: arena[cell:len(arena):len(arena)], Timestamp: ts + store.Timestamp(k)}
+	}
+	mine := order[:n]
+	g.Go(func() error {
+		defer h.release()
+		err := b.c.write(ctx, h, rg, rows[0].Key, rows[n-1].Key, func(ctx context.Context, p store.Partition) error {
+			return b.c.rows.Put(ctx, p, rows...)
+		})
+		for _, i := range mine {
+			outcomes[i] = err
+		}
+		return nil
+	})
+	return order[n:], nil
+}

@@ -1,0 +1,277 @@
+package partmap
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// anyRoot draws a root with every field set.
+func anyRoot(rng *rand.Rand) *Root {
+	r := &Root{
+		Bucket: testBucket, Epoch: 1 + rng.Uint64N(1<<40), Token: store.Token(id16(rng)), State: Open + State(rng.IntN(3)),
+		Clock: rng.Uint32(), ChangedAt: rng.Int64() - 1<<62, Ranges: rng.Uint64(),
+	}
+	for range rng.IntN(5) {
+		id := uint64(1 + rng.IntN(9))
+		if n := len(r.Batches); n > 0 {
+			id += r.Batches[n-1].ID
+		}
+		r.Batches = append(r.Batches, Batch{ID: id, Phase: Phase(rng.IntN(phases)), Ranges: rng.Uint64N(1 << 50)})
+	}
+	cuts := someKeys(rng, anyStyle(rng), 30)
+	if rng.IntN(2) == 0 {
+		r.Entries = movingEntries(rng, cuts)
+		return r
+	}
+	r.Height = uint8(1 + rng.IntN(5))
+	r.Children = someChildren(rng, cuts)
+	return r
+}
+
+func movingEntries(rng *rand.Rand, cuts [][]byte) []Entry {
+	entries := someEntries(rng, cuts)
+	for i := range entries {
+		if rng.IntN(3) == 0 {
+			entries[i].To, entries[i].Batch = store.PartitionID(id16(rng)), rng.Uint64()
+		}
+	}
+	entries[0].Start = []byte{}
+	return entries
+}
+
+func someChildren(rng *rand.Rand, cuts [][]byte) []Child {
+	children := []Child{{Start: []byte{}, Node: store.NodeID(id16(rng))}}
+	for _, c := range cuts {
+		children = append(children, Child{Start: c, Node: store.NodeID(id16(rng))})
+	}
+	return children
+}
+
+func entriesOf(s *Segment) (out []Entry) {
+	for i := range s.Len() {
+		out = append(out, s.Entry(i))
+	}
+	return out
+}
+
+func childrenOf(x *Index) (out []Child) {
+	for i := range x.Len() {
+		out = append(out, x.Child(i))
+	}
+	return out
+}
+
+func TestRoundTrip(t *testing.T) {
+	rng := random(t)
+	for range 250 {
+		r := anyRoot(rng)
+		got, err := DecodeRoot(testBucket, store.Record{Version: r.Version(), Blob: encodeRoot(r, r.Batches)})
+		require.NoError(t, err)
+		require.Equal(t, r, got)
+
+		h := nodeHeader{Bucket: testBucket, ID: store.NodeID(id16(rng)), Epoch: rng.Uint64()}
+		entries := movingEntries(rng, someKeys(rng, anyStyle(rng), 1+rng.IntN(300)))
+		from := rng.IntN(len(entries))
+		n := encodeSegment(h, entries[from:])
+		s, err := DecodeSegment(testBucket, n)
+		require.NoError(t, err)
+		require.Equal(t, entries[from:], entriesOf(s))
+		require.Equal(t, h, s.nodeHeader)
+
+		children := someChildren(rng, someKeys(rng, anyStyle(rng), 100))
+		n = encodeIndex(h, 3, children)
+		x, err := DecodeIndex(testBucket, n)
+		require.NoError(t, err)
+		require.Equal(t, children, childrenOf(x))
+		require.Equal(t, uint8(3), x.Height)
+		epoch, err := NodeEpoch(testBucket, n)
+		require.NoError(t, err)
+		require.Equal(t, h.Epoch, epoch)
+	}
+}
+
+// TestDamageIsRefused changes, cuts off and adds bytes, everywhere.
+func TestDamageIsRefused(t *testing.T) {
+	rng := random(t)
+	r := anyRoot(rng)
+	rec, n, x := sampleBlobs(rng, r)
+	refused := func(blob []byte) {
+		t.Helper()
+		_, err := DecodeRoot(testBucket, store.Record{Version: rec.Version, Blob: blob})
+		require.Equal(t, store.Corrupt, store.KindOf(err), "%v", err)
+		_, err = DecodeSegment(testBucket, Node{ID: n.ID, Blob: blob})
+		require.Equal(t, store.Corrupt, store.KindOf(err), "%v", err)
+		require.ErrorContains(t, err, n.ID.String())
+		require.ErrorContains(t, err, testBucket.String())
+		_, err = DecodeIndex(testBucket, Node{ID: x.ID, Blob: blob})
+		require.Equal(t, store.Corrupt, store.KindOf(err), "%v", err)
+	}
+	for _, blob := range [][]byte{rec.Blob, n.Blob, x.Blob} {
+		for i := range blob {
+			bad := slices.Clone(blob)
+			bad[i] ^= 1 << rng.IntN(8)
+			refused(bad)
+			refused(blob[:i])
+		}
+		refused(append(slices.Clone(blob), 0))
+	}
+	refused(nil)
+}
+
+func sampleBlobs(rng *rand.Rand, r *Root) (rec store.Record, segment, index Node) {
+	cuts := someKeys(rng, anyStyle(rng), 10)
+	h := nodeHeader{Bucket: testBucket, ID: store.NodeID(id16(rng)), Epoch: 7}
+	rec = store.Record{Version: r.Version(), Blob: encodeRoot(r, r.Batches)}
+	return rec, encodeSegment(h, movingEntries(rng, cuts)), encodeIndex(h, 1, someChildren(rng, cuts))
+}
+
+// TestWrongPlaceIsRefused: whole blobs, but not what was asked for.
+func TestWrongPlaceIsRefused(t *testing.T) {
+	rng := random(t)
+	r := anyRoot(rng)
+	rec, n, x := sampleBlobs(rng, r)
+	other := store.BucketID{9}
+
+	_, err := DecodeSegment(other, n)
+	require.Equal(t, store.Corrupt, store.KindOf(err))
+	require.ErrorContains(t, err, "belongs to bucket "+testBucket.String())
+	_, err = DecodeSegment(testBucket, Node{ID: store.NodeID{5}, Blob: n.Blob})
+	require.Equal(t, store.Corrupt, store.KindOf(err))
+	_, err = DecodeIndex(other, x)
+	require.Equal(t, store.Corrupt, store.KindOf(err))
+	_, err = DecodeIndex(testBucket, n)
+	require.Equal(t, store.Corrupt, store.KindOf(err))
+
+	// A root that disagrees with its record is torn: read it again.
+	_, err = DecodeRoot(other, rec)
+	require.Equal(t, store.Unavailable, store.KindOf(err))
+	torn := rec
+	torn.Epoch++
+	_, err = DecodeRoot(testBucket, torn)
+	require.Equal(t, store.Unavailable, store.KindOf(err))
+	torn = rec
+	torn.Token = store.Token{1}
+	_, err = DecodeRoot(testBucket, torn)
+	require.Equal(t, store.Unavailable, store.KindOf(err))
+}
+
+// TestNewerVersionSaysSo: a whole blob of a later format is not called damaged.
+func TestNewerVersionSaysSo(t *testing.T) {
+	rng := random(t)
+	r := anyRoot(rng)
+	rec, n, x := sampleBlobs(rng, r)
+	later := func(blob []byte) []byte {
+		b := slices.Clone(blob[:len(blob)-checksumBytes])
+		b[3] = version + 1
+		return seal(b)
+	}
+	_, err := DecodeRoot(testBucket, store.Record{Version: rec.Version, Blob: later(rec.Blob)})
+	require.ErrorIs(t, err, ErrNewerVersion)
+	require.Equal(t, store.Unavailable, store.KindOf(err))
+	require.ErrorContains(t, err, "format version 2")
+	_, err = DecodeSegment(testBucket, Node{ID: n.ID, Blob: later(n.Blob)})
+	require.ErrorIs(t, err, ErrNewerVersion)
+	_, err = DecodeIndex(testBucket, Node{ID: x.ID, Blob: later(x.Blob)})
+	require.ErrorIs(t, err, ErrNewerVersion)
+}
+
+// TestRootLimits: what does not fit is refused before it is written.
+func TestRootLimits(t *testing.T) {
+	rng := random(t)
+	r := &Root{Bucket: testBucket, Epoch: 900, Token: store.Token{1}, State: Open, Entries: someEntries(rng, nil), Ranges: 1}
+	for i := range MaxBatches {
+		r.Batches = append(r.Batches, Batch{ID: ^uint64(0) - 100 + uint64(i), Phase: Marking, Ranges: ^uint64(0)})
+	}
+	bare := len(encodeRoot(r, nil))
+	rec, err := EncodeRoot(r)
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(rec.Blob), bare+26*MaxBatches)
+	r.Batches = append(r.Batches, Batch{ID: ^uint64(0), Phase: Marking})
+	_, err = EncodeRoot(r)
+	require.Equal(t, store.InvalidArgument, store.KindOf(err))
+	r.Batches = nil
+	r.Entries = someEntries(rng, someKeys(rng, keyStyles["decimal"], 200))
+	_, err = EncodeRoot(r)
+	require.Equal(t, store.InvalidArgument, store.KindOf(err))
+}
+
+// The fuzz targets close what they get with a right checksum, or they would only
+// ever see that refusal.
+
+func FuzzDecodeSegment(f *testing.F) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	_, n, _ := sampleBlobs(rng, anyRoot(rng))
+	f.Add(n.Blob[:len(n.Blob)-checksumBytes])
+	f.Add([]byte("eks\x01"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := DecodeSegment(testBucket, Node{ID: n.ID, Blob: seal(slices.Clone(b))})
+		if err != nil {
+			knownKind(t, err)
+			return
+		}
+		require.LessOrEqual(t, s.Bytes(), int64(segmentBytes+maxNodeKeyBytes+maxNodeEntries*(commonWhereBytes+2*movedWhereBytes+12)))
+		again, err := DecodeSegment(testBucket, encodeSegment(s.nodeHeader, entriesOf(s)))
+		require.NoError(t, err)
+		require.Equal(t, s, again)
+		lookUp(t, &s.Cuts)
+	})
+}
+
+func FuzzDecodeIndex(f *testing.F) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	_, _, x := sampleBlobs(rng, anyRoot(rng))
+	f.Add(x.Blob[:len(x.Blob)-checksumBytes])
+	f.Add([]byte("eki\x01"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		n, err := DecodeIndex(testBucket, Node{ID: x.ID, Blob: seal(slices.Clone(b))})
+		if err != nil {
+			knownKind(t, err)
+			return
+		}
+		again, err := DecodeIndex(testBucket, encodeIndex(n.nodeHeader, n.Height, childrenOf(n)))
+		require.NoError(t, err)
+		require.Equal(t, n, again)
+		lookUp(t, &n.Cuts)
+	})
+}
+
+func FuzzDecodeRoot(f *testing.F) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 4 {
+		r := anyRoot(rng)
+		b := encodeRoot(r, r.Batches)
+		f.Add(b[:len(b)-checksumBytes])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := decodeRoot(seal(slices.Clone(b)))
+		if err != nil {
+			knownKind(t, err)
+			return
+		}
+		again, err := decodeRoot(encodeRoot(r, r.Batches))
+		require.NoError(t, err)
+		require.Equal(t, r, again)
+		lookUp(t, r.Cuts())
+	})
+}
+
+func knownKind(t *testing.T, err error) {
+	t.Helper()
+	if k := store.KindOf(err); k != store.Corrupt && k != store.Unavailable {
+		t.Fatalf("%s: %v", k, err)
+	}
+}
+
+func lookUp(t *testing.T, c *Cuts) {
+	t.Helper()
+	for i := range c.Len() {
+		if got := c.Find(c.At(i)); got != i {
+			t.Fatalf("Find of cut %d is %d", i, got)
+		}
+	}
+}

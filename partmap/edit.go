@@ -1,0 +1,294 @@
+package partmap
+
+import (
+	"bytes"
+	"slices"
+	"sort"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Replacement puts Entries in place of all entries that begin within
+// [Start, End). Both ends have to be cuts of the map already (an empty End is
+// plus infinity), and the first new entry begins at Start, so whatever a
+// replacement does, the map still tiles all keys.
+type Replacement struct {
+	Start, End []byte
+	Entries    []Entry
+}
+
+// Edit gathers what one swap changes: replacements of entries, the beginnings,
+// phases and ends of batches of moves, the bucket's state. Change then makes the
+// next map, with new nodes only along the paths to what changed.
+//
+// An Edit is for one goroutine. It reads nodes as the old root names them.
+type Edit struct {
+	fill  fill
+	old   *Root
+	next  *Root
+	stamp Stamp
+	read  Reader
+	reps  []Replacement
+	err   error
+}
+
+// NewEdit begins a change of old. A deleted bucket changes no more.
+func NewEdit(old *Root, s Stamp, read Reader) *Edit {
+	e := &Edit{fill: standard, old: old, next: old.following(s), stamp: s, read: read}
+	if old.State == Deleted {
+		e.err = store.Errorf(store.InvalidArgument, "bucket %s is deleted", old.Bucket)
+	}
+	return e
+}
+
+// Replace adds a replacement. Those of one Edit must not overlap.
+func (e *Edit) Replace(r Replacement) error {
+	if e.err == nil {
+		e.err = checkEntries(r.Entries, r.Start, r.End)
+	}
+	if e.err == nil {
+		e.reps = append(e.reps, r)
+	}
+	return e.err
+}
+
+// Change makes the change; an Edit makes one only, and none if one of its methods
+// failed.
+func (e *Edit) Change() (Change, error) {
+	if e.err != nil {
+		return Change{}, e.err
+	}
+	c, err := e.change()
+	if e.err = err; err == nil {
+		e.err = store.Errorf(store.InvalidArgument, "this edit of bucket %s has made its change already", e.old.Bucket)
+	}
+	return c, err
+}
+
+func (e *Edit) change() (Change, error) {
+	sort.Slice(e.reps, func(i, j int) bool { return string(e.reps[i].Start) < string(e.reps[j].Start) })
+	for i := range e.reps[min(1, len(e.reps)):] {
+		if a, b := &e.reps[i], &e.reps[i+1]; len(a.End) == 0 || string(a.End) > string(b.Start) {
+			return Change{}, store.Errorf(store.InvalidArgument, "two replacements overlap at %q", clip(b.Start))
+		}
+	}
+	change := Change{Old: e.old.Version(), Next: e.next}
+	if len(e.reps) == 0 {
+		return change, nil
+	}
+	t := &tree{
+		root: e.next,
+		read: e.read,
+		gone: map[store.NodeID]bool{},
+		w:    writer{fill: e.fill, header: nodeHeader{Bucket: e.next.Bucket, Epoch: e.next.Epoch}, newNode: e.stamp.NewNode},
+	}
+	if err := t.replace(e.reps); err != nil {
+		return Change{}, err
+	}
+	change.Nodes = t.w.nodes
+	for id := range t.gone {
+		change.Replaced = append(change.Replaced, id)
+	}
+	slices.SortFunc(change.Replaced, func(a, b store.NodeID) int { return bytes.Compare(a[:], b[:]) })
+	return change, nil
+}
+
+// tree rewrites the paths of a map that lead to replaced entries.
+type tree struct {
+	root *Root
+	read Reader
+	w    writer
+	// gone are old nodes that the next map does not name.
+	gone map[store.NodeID]bool
+}
+
+func (t *tree) replace(reps []Replacement) (err error) {
+	r := t.root
+	if r.Height == 0 {
+		if r.Entries, err = t.splice(r.Entries, nil, nil, reps); err != nil {
+			return err
+		}
+	} else if r.Children, err = t.rewrite(r.Children, r.Height-1, nil, reps); err != nil {
+		return err
+	}
+	if err := t.pullUp(); err != nil {
+		return err
+	}
+	t.w.fit(r)
+	return nil
+}
+
+// rewrite returns the children that take the place of these, which are nodes of
+// one height and together end at end.
+func (t *tree) rewrite(children []Child, height uint8, end []byte, reps []Replacement) ([]Child, error) {
+	if height == 0 {
+		return rewrite(t, children, end, reps, level[Entry]{
+			load:   func(c Child) ([]Entry, error) { return t.read.entries(t.root, c) },
+			splice: t.splice,
+			sparse: func(es []Entry) bool { return sparse(es, t.w.entries, t.w.keys, entryStart) },
+			write:  t.w.segments,
+		})
+	}
+	return rewrite(t, children, end, reps, level[Child]{
+		load: func(c Child) ([]Child, error) { return t.read.children(t.root, c, height) },
+		splice: func(cs []Child, _, end []byte, reps []Replacement) ([]Child, error) {
+			return t.rewrite(cs, height-1, end, reps)
+		},
+		sparse: func(cs []Child) bool { return sparse(cs, t.w.children, t.w.keys, childStart) },
+		write:  func(cs []Child) []Child { return t.w.indexes(height, cs) },
+	})
+}
+
+// level is what differs between segments, made of entries, and index nodes, made
+// of children.
+type level[T any] struct {
+	load   func(Child) ([]T, error)
+	splice func(items []T, start, end []byte, reps []Replacement) ([]T, error)
+	sparse func([]T) bool
+	write  func([]T) []Child
+}
+
+// rewrite goes through sibling nodes: those that no replacement touches are kept
+// as they are; runs of the others are loaded, changed and written anew. A run
+// that comes out sparse takes in a neighbour.
+func rewrite[T any](t *tree, children []Child, end []byte, reps []Replacement, lv level[T]) ([]Child, error) {
+	var (
+		out  []Child
+		run  []T
+		kept = false // the last of out is an old node
+	)
+	load := func(c Child) ([]T, error) {
+		items, err := lv.load(c)
+		t.gone[c.Node] = true
+		return items, err
+	}
+	flush := func() {
+		if len(run) > 0 {
+			out = append(out, lv.write(run)...)
+			run, kept = nil, false
+		}
+	}
+	for i, c := range children {
+		childEnd := end
+		if i+1 < len(children) {
+			childEnd = children[i+1].Start
+		}
+		touching := within(reps, c.Start, childEnd)
+		if len(touching) == 0 && (len(run) == 0 || !lv.sparse(run)) {
+			flush()
+			out, kept = append(out, c), true
+			continue
+		}
+		items, err := load(c)
+		if err == nil && len(touching) > 0 {
+			items, err = lv.splice(items, c.Start, childEnd, touching)
+		}
+		if err != nil {
+			return nil, err
+		}
+		run = append(run, items...)
+	}
+	if kept && len(run) > 0 && lv.sparse(run) {
+		items, err := load(out[len(out)-1])
+		if err != nil {
+			return nil, err
+		}
+		out, run = out[:len(out)-1], append(items, run...)
+	}
+	flush()
+	return out, nil
+}
+
+// within returns the replacements that have a key in common with [start, end).
+func within(reps []Replacement, start, end []byte) []Replacement {
+	lo := sort.Search(len(reps), func(i int) bool { return len(reps[i].End) == 0 || string(reps[i].End) > string(start) })
+	hi := len(reps)
+	if len(end) > 0 {
+		hi = sort.Search(len(reps), func(i int) bool { return string(reps[i].Start) >= string(end) })
+	}
+	return reps[lo:max(lo, hi)]
+}
+
+// splice applies replacements to the entries of [start, end). A replacement's
+// entries go where its Start lies; elsewhere it only removes.
+func (t *tree) splice(entries []Entry, start, end []byte, reps []Replacement) ([]Entry, error) {
+	at := func(key []byte) (int, bool) {
+		return sort.Find(len(entries), func(i int) int { return bytes.Compare(key, entries[i].Start) })
+	}
+	var out []Entry
+	done := 0
+	for i := range reps {
+		r := &reps[i]
+		from, to := done, len(entries)
+		if string(r.Start) >= string(start) {
+			var found bool
+			if from, found = at(r.Start); !found {
+				return nil, store.Errorf(store.InvalidArgument, "a replacement begins at %q, which is no cut of bucket %s", clip(r.Start), t.root.Bucket)
+			}
+		}
+		if len(r.End) > 0 && (len(end) == 0 || string(r.End) < string(end)) {
+			var found bool
+			if to, found = at(r.End); !found {
+				return nil, store.Errorf(store.InvalidArgument, "a replacement ends at %q, which is no cut of bucket %s", clip(r.End), t.root.Bucket)
+			}
+		}
+		out = append(out, entries[done:from]...)
+		if string(r.Start) >= string(start) {
+			out = append(out, r.Entries...)
+			t.root.Ranges += uint64(len(r.Entries))
+		}
+		t.root.Ranges -= uint64(to - from)
+		done = to
+	}
+	return append(out, entries[done:]...), nil
+}
+
+// pullUp makes the tree lower while its only node below the root fits into the
+// root, at half of its size, so that a map at the edge does not go up and down
+// with each change.
+func (t *tree) pullUp() error {
+	r := t.root
+	for r.Height > 0 && len(r.Children) == 1 {
+		c := r.Children[0]
+		lower := *r
+		lower.Height--
+		var err error
+		read := t.reader()
+		if lower.Height == 0 {
+			lower.Children = nil
+			lower.Entries, err = read.entries(r, c)
+		} else {
+			lower.Children, err = read.children(r, c, lower.Height)
+		}
+		if err != nil {
+			return err
+		}
+		if !lower.fits(t.w.root / 2) {
+			return nil
+		}
+		t.drop(c.Node)
+		*r = lower
+	}
+	return nil
+}
+
+// reader reads old nodes and those that this change wrote.
+func (t *tree) reader() Reader {
+	return func(id store.NodeID) ([]byte, error) {
+		for i := range t.w.nodes {
+			if t.w.nodes[i].ID == id {
+				return t.w.nodes[i].Blob, nil
+			}
+		}
+		return t.read(id)
+	}
+}
+
+// drop forgets a node that the next map does not name after all.
+func (t *tree) drop(id store.NodeID) {
+	n := len(t.w.nodes)
+	t.w.nodes = slices.DeleteFunc(t.w.nodes, func(x Node) bool { return x.ID == id })
+	if len(t.w.nodes) == n {
+		t.gone[id] = true
+	}
+}

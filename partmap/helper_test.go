@@ -1,0 +1,223 @@
+package partmap
+
+import (
+	"bytes"
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+var seedFlag = flag.Uint64("seed", 0, "seed of the randomised tests; 0 draws one")
+
+// random returns a source whose seed is printed when the test fails.
+func random(t testing.TB) *rand.Rand {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("repeat with: go test ./partmap -run '^%s$' -seed %d", t.Name(), seed)
+		}
+	})
+	return rand.New(rand.NewPCG(seed, 1))
+}
+
+func id16(rng *rand.Rand) (id [16]byte) {
+	binary.BigEndian.PutUint64(id[:], rng.Uint64())
+	binary.BigEndian.PutUint64(id[8:], rng.Uint64()|1)
+	return id
+}
+
+const testNow = 1_700_000_000
+
+func stampOf(rng *rand.Rand) Stamp {
+	return Stamp{Token: store.Token(id16(rng)), Now: time.Unix(testNow, 0), NewNode: func() store.NodeID { return store.NodeID(id16(rng)) }}
+}
+
+// blobs is a store of nodes.
+type blobs map[store.NodeID][]byte
+
+func (b blobs) read(id store.NodeID) ([]byte, error) {
+	if blob, ok := b[id]; ok {
+		return blob, nil
+	}
+	return nil, store.Errorf(store.NotFound, "no node %s", id)
+}
+
+// apply stores the nodes of a change and returns its root as a reader gets it.
+func (b blobs) apply(t testing.TB, c Change) *Root {
+	t.Helper()
+	for _, n := range c.Nodes {
+		_, taken := b[n.ID]
+		require.False(t, taken)
+		require.LessOrEqual(t, len(n.Blob), store.MaxNodeBytes)
+		b[n.ID] = n.Blob
+	}
+	rec, err := EncodeRoot(c.Next)
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(rec.Blob), MaxRootBytes+26*MaxBatches)
+	r, err := DecodeRoot(c.Next.Bucket, rec)
+	require.NoError(t, err)
+	return r
+}
+
+// reachable lists the nodes that a root names, with how many are of each height.
+func (b blobs) reachable(t testing.TB, r *Root) (ids map[store.NodeID]bool, heights map[uint8]int) {
+	t.Helper()
+	ids, heights = map[store.NodeID]bool{}, map[uint8]int{}
+	var down func(children []Child, height uint8)
+	down = func(children []Child, height uint8) {
+		for _, c := range children {
+			require.False(t, ids[c.Node], "a node is named twice")
+			ids[c.Node] = true
+			heights[height]++
+			if height > 0 {
+				below, err := Reader(b.read).children(r, c, height)
+				require.NoError(t, err)
+				down(below, height-1)
+			}
+		}
+	}
+	if r.Height > 0 {
+		down(r.Children, r.Height-1)
+	}
+	return ids, heights
+}
+
+func (b blobs) ranges(t testing.TB, r *Root) (out []Range) {
+	t.Helper()
+	for x, err := range Ranges(r, b.read, nil, nil) {
+		require.NoError(t, err)
+		out = append(out, x)
+	}
+	return out
+}
+
+func (b blobs) entries(t testing.TB, r *Root) (out []Entry) {
+	t.Helper()
+	for _, x := range b.ranges(t, r) {
+		out = append(out, x.Entry)
+	}
+	return out
+}
+
+// find looks a key up through the decoded forms, as the map client does.
+func (b blobs) find(t testing.TB, r *Root, search func(*Cuts) int) Entry {
+	t.Helper()
+	i := search(r.Cuts())
+	if r.Height == 0 {
+		return r.Entries[i]
+	}
+	c := r.Children[i]
+	for h := r.Height - 1; h > 0; h-- {
+		x, err := Reader(b.read).index(r.Bucket, c.Node)
+		require.NoError(t, err)
+		c = x.Child(search(&x.Cuts))
+	}
+	s, err := Reader(b.read).segment(r.Bucket, c.Node)
+	require.NoError(t, err)
+	return s.Entry(search(&s.Cuts))
+}
+
+// A keyMaker draws keys of one style; several styles, because what breaks codecs
+// and searches is what many keys have in common.
+type keyMaker func(rng *rand.Rand) []byte
+
+var keyStyles = map[string]keyMaker{
+	"tiny alphabet": func(rng *rand.Rand) []byte {
+		return fromAlphabet(rng, "\x00a\xff", 1+rng.IntN(12))
+	},
+	"long common prefix": func(rng *rand.Rand) []byte {
+		return append([]byte("tenant-0000000000000001/photos/2024/"), fromAlphabet(rng, "01", 1+rng.IntN(20))...)
+	},
+	"decimal": func(rng *rand.Rand) []byte { return fmt.Appendf(nil, "%020d", rng.Uint64N(1<<40)) },
+	"random": func(rng *rand.Rand) []byte {
+		k := make([]byte, 1+rng.IntN(24))
+		for i := range k {
+			k[i] = byte(rng.Uint32())
+		}
+		return k
+	},
+	"zeros at the end": func(rng *rand.Rand) []byte {
+		return append([]byte{'k', byte(rng.IntN(4))}, make([]byte, rng.IntN(30))...)
+	},
+}
+
+func fromAlphabet(rng *rand.Rand, alphabet string, n int) []byte {
+	k := make([]byte, n)
+	for i := range k {
+		k[i] = alphabet[rng.IntN(len(alphabet))]
+	}
+	return k
+}
+
+// anyStyle draws a style, in an order that the seed decides.
+func anyStyle(rng *rand.Rand) keyMaker {
+	names := []string{"tiny alphabet", "long common prefix", "decimal", "random", "zeros at the end"}
+	return keyStyles[names[rng.IntN(len(names))]]
+}
+
+// someKeys draws up to n different keys, sorted.
+func someKeys(rng *rand.Rand, style keyMaker, n int) [][]byte {
+	keys := make([][]byte, n)
+	for i := range keys {
+		keys[i] = style(rng)
+	}
+	slices.SortFunc(keys, bytes.Compare)
+	return slices.CompactFunc(keys, bytes.Equal)
+}
+
+// someEntries makes settled entries, one at the lowest key and one at each cut.
+func someEntries(rng *rand.Rand, cuts [][]byte) []Entry {
+	entries := make([]Entry, 1+len(cuts))
+	for i := range entries {
+		e := &entries[i]
+		if i > 0 {
+			e.Start = cuts[i-1]
+		}
+		e.Partition = store.PartitionID(id16(rng))
+		if rng.IntN(3) == 0 {
+			e.PinUntil = testNow - 1000 + rng.Int64N(2000)
+		}
+		if rng.IntN(4) > 0 {
+			e.Created = rng.Int64N(1 << 33)
+		}
+	}
+	return entries
+}
+
+// probes are keys at, just above and just below each cut, and some others.
+func probes(rng *rand.Rand, style keyMaker, cuts [][]byte) [][]byte {
+	out := [][]byte{{0}, {0xff, 0xff, 0xff}}
+	for _, c := range cuts {
+		out = append(out, c, append(slices.Clone(c), 0), append(slices.Clone(c), 0xff))
+		if len(c) > 1 {
+			out = append(out, c[:len(c)-1])
+		}
+		if b := c[len(c)-1]; b > 0 {
+			below := slices.Clone(c)
+			below[len(c)-1]--
+			out = append(out, below)
+		}
+	}
+	for range 20 {
+		out = append(out, style(rng))
+	}
+	return out
+}
+
+var testBucket = store.BucketID{1, 2, 3}
+
+// small fills make deep trees of few entries.
+func smallFill(rng *rand.Rand) fill {
+	return fill{entries: 2 + rng.IntN(12), children: 2 + rng.IntN(6), keys: 4000, root: 300 + rng.IntN(600)}
+}

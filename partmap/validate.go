@@ -1,0 +1,299 @@
+package partmap
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// ProblemKind sorts what can be wrong with a map.
+type ProblemKind uint8
+
+const (
+	// Unreadable: a node is missing or damaged, or is not what its parent says.
+	Unreadable ProblemKind = iota + 1
+	// Untiled: the first range does not begin at the lowest key, or ranges do not
+	// ascend, so some key has no range, or two (invariant I1).
+	Untiled
+	// LongCut: a cut has more than store.MaxKeyBytes.
+	LongCut
+	// EmptyNode: a root or node without an entry or child.
+	EmptyNode
+	// MiscountedRanges: the root's number of ranges is not the map's.
+	MiscountedRanges
+	// Scattered: one partition is the home, or the destination, of ranges that
+	// are not neighbours.
+	Scattered
+	// StaleDestination: a destination is a home too, or of two batches: it is not
+	// fresh (invariant I4).
+	StaleDestination
+	// NoPartition: an entry names no home.
+	NoPartition
+	// UnknownBatch: a range moves in a batch that the root does not name.
+	UnknownBatch
+	// PhaseMismatch: a range has a destination in a batch that is settled, or none
+	// in one that moves.
+	PhaseMismatch
+	// BadBatch: the overlay is out of order or too long, a batch is of a later
+	// epoch than the root, in no known phase, or has another number of ranges than
+	// it says.
+	BadBatch
+	// BadRoot: state, height or size of the root are impossible.
+	BadRoot
+
+	problemKinds = iota + 1
+)
+
+var problemNames = [problemKinds]string{"", "unreadable", "untiled", "long cut", "empty node", "miscounted ranges", "scattered partition",
+	"stale destination", "no partition", "unknown batch", "phase mismatch", "bad batch", "bad root"}
+
+func (k ProblemKind) String() string {
+	if int(k) < len(problemNames) {
+		return problemNames[k]
+	}
+	return fmt.Sprintf("problem %d", uint8(k))
+}
+
+// Problem is one thing that is wrong with a map.
+type Problem struct {
+	Kind ProblemKind
+	// At is the cut where the trouble is; the empty one is the lowest key, and
+	// what concerns the whole map is there too.
+	At []byte
+	// Node is the index node or segment concerned; zero for the root.
+	Node store.NodeID
+	Text string
+}
+
+func (p Problem) String() string {
+	at := fmt.Sprintf("%s at %q", p.Kind, clip(p.At))
+	if (p.Node != store.NodeID{}) {
+		at += fmt.Sprintf(" in node %s", p.Node)
+	}
+	return at + ": " + p.Text
+}
+
+// Validate reads the whole map of a root and reports every problem of it, none
+// for a map that is in order. It goes on behind nodes that it can't read, whose
+// ranges then count as missing only.
+func Validate(r *Root, read Reader) []Problem {
+	v := validator{root: r, read: read, homes: map[store.PartitionID]*place{}, destinations: map[store.PartitionID]*place{}, perBatch: map[uint64]uint64{}}
+	v.rootItself()
+	if r.Height == 0 {
+		v.entries(r.Entries, nil, nil, store.NodeID{})
+	} else if r.Height <= maxHeight {
+		v.children(r.Children, r.Height-1, nil, nil, store.NodeID{})
+	}
+	v.whole()
+	return v.problems
+}
+
+// place is where a partition was met.
+type place struct {
+	first []byte
+	last  uint64 // number of the last range
+	batch uint64
+	told  bool
+}
+
+type validator struct {
+	root     *Root
+	read     Reader
+	problems []Problem
+
+	ranges       uint64 // met so far
+	unread       bool   // a node could not be read
+	homes        map[store.PartitionID]*place
+	destinations map[store.PartitionID]*place
+	perBatch     map[uint64]uint64
+}
+
+func (v *validator) report(k ProblemKind, at []byte, n store.NodeID, format string, args ...any) {
+	v.problems = append(v.problems, Problem{Kind: k, At: at, Node: n, Text: fmt.Sprintf(format, args...)})
+}
+
+func (v *validator) rootItself() {
+	r, none := v.root, store.NodeID{}
+	if r.State < Open || r.State > Deleted {
+		v.report(BadRoot, nil, none, "its state is %d", r.State)
+	}
+	if r.Height > maxHeight {
+		v.report(BadRoot, nil, none, "its height is %d: at most %d", r.Height, maxHeight)
+	}
+	if r.Height > 0 && len(r.Entries) > 0 || r.Height == 0 && len(r.Children) > 0 {
+		v.report(BadRoot, nil, none, "of height %d it has %d entries and %d children", r.Height, len(r.Entries), len(r.Children))
+	}
+	if n := len(encodeRoot(r, nil)); n > MaxRootBytes {
+		v.report(BadRoot, nil, none, "it takes %d bytes: at most %d", n, MaxRootBytes)
+	}
+	if len(r.Batches) > MaxBatches {
+		v.report(BadBatch, nil, none, "%d batches: at most %d", len(r.Batches), MaxBatches)
+	}
+	for i, b := range r.Batches {
+		if b.ID == 0 || b.ID > r.Epoch {
+			v.report(BadBatch, nil, none, "batch %d in a root of epoch %d", b.ID, r.Epoch)
+		}
+		if i > 0 && b.ID <= r.Batches[i-1].ID {
+			v.report(BadBatch, nil, none, "batch %d comes after batch %d", b.ID, r.Batches[i-1].ID)
+		}
+		if int(b.Phase) >= phases {
+			v.report(BadBatch, nil, none, "batch %d is in %s", b.ID, b.Phase)
+		}
+	}
+}
+
+// children looks at nodes of one height below one parent. start is where their
+// parent says that the first begins.
+func (v *validator) children(children []Child, height uint8, start, end []byte, parent store.NodeID) {
+	if len(children) == 0 {
+		v.report(EmptyNode, start, parent, "no children")
+	}
+	for i, c := range children {
+		childEnd := end
+		if i+1 < len(children) {
+			childEnd = children[i+1].Start
+		}
+		v.cut(c.Start, i, start, childEnd, parent)
+		if height == 0 {
+			s, err := v.read.segment(v.root.Bucket, c.Node)
+			if err != nil {
+				v.unreadable(c, err)
+				continue
+			}
+			if err := CheckSegment(v.root, c, s); err != nil {
+				v.report(Unreadable, c.Start, c.Node, "%v", err)
+			}
+			entries := make([]Entry, s.Len())
+			for i := range entries {
+				entries[i] = s.Entry(i)
+			}
+			v.entries(entries, c.Start, childEnd, c.Node)
+			continue
+		}
+		x, err := v.read.index(v.root.Bucket, c.Node)
+		if err != nil {
+			v.unreadable(c, err)
+			continue
+		}
+		if err := CheckIndex(v.root, c, height, x); err != nil {
+			v.report(Unreadable, c.Start, c.Node, "%v", err)
+			if x.Height != height {
+				v.unread = true
+				continue
+			}
+		}
+		below := make([]Child, x.Len())
+		for i := range below {
+			below[i] = x.Child(i)
+		}
+		v.children(below, height-1, c.Start, childEnd, c.Node)
+	}
+}
+
+func (v *validator) unreadable(c Child, err error) {
+	v.unread = true
+	v.report(Unreadable, c.Start, c.Node, "%v", err)
+}
+
+// cut looks at the i-th start within a node.
+func (v *validator) cut(key []byte, i int, start, end []byte, n store.NodeID) {
+	if len(key) > store.MaxKeyBytes {
+		v.report(LongCut, key, n, "%d bytes: at most %d", len(key), store.MaxKeyBytes)
+	}
+	if i == 0 && string(key) != string(start) {
+		v.report(Untiled, key, n, "begins at %q instead of %q", clip(key), clip(start))
+	}
+	if i > 0 && len(key) == 0 {
+		v.report(Untiled, key, n, "begins at the lowest key, but is not the first")
+	}
+	if len(end) > 0 && string(key) >= string(end) {
+		v.report(Untiled, key, n, "begins at %q, but ends at %q", clip(key), clip(end))
+	}
+}
+
+func (v *validator) entries(entries []Entry, start, end []byte, n store.NodeID) {
+	if len(entries) == 0 {
+		v.report(EmptyNode, start, n, "no entries")
+	}
+	for i := range entries {
+		e := &entries[i]
+		entryEnd := end
+		if i+1 < len(entries) {
+			entryEnd = entries[i+1].Start
+		}
+		v.cut(e.Start, i, start, entryEnd, n)
+		v.entry(e, n)
+	}
+}
+
+func (v *validator) entry(e *Entry, n store.NodeID) {
+	number := v.ranges
+	v.ranges++
+	if e.Partition.IsZero() {
+		v.report(NoPartition, e.Start, n, "the range has no home")
+	} else {
+		v.place(v.homes, e.Partition, e, number, n, "home")
+	}
+	moves := !e.To.IsZero()
+	if moves {
+		v.place(v.destinations, e.To, e, number, n, "destination")
+	}
+	i := slices.IndexFunc(v.root.Batches, func(b Batch) bool { return b.ID == e.Batch })
+	switch {
+	case moves && (i < 0 || e.Batch == 0):
+		v.report(UnknownBatch, e.Start, n, "the range moves in batch %d, which is not in flight", e.Batch)
+	case e.Batch > v.root.Epoch:
+		v.report(UnknownBatch, e.Start, n, "the range was in batch %d, a later epoch than %d", e.Batch, v.root.Epoch)
+	case i < 0 || e.Batch == 0:
+	case moves && v.root.Batches[i].Phase == Settled:
+		v.report(PhaseMismatch, e.Start, n, "the range has a destination, but batch %d is settled", e.Batch)
+	case !moves && v.root.Batches[i].Phase != Settled:
+		v.report(PhaseMismatch, e.Start, n, "the range has no destination, but batch %d is %s", e.Batch, v.root.Batches[i].Phase)
+	}
+	v.perBatch[e.Batch]++
+}
+
+// place notes that a partition is the home or destination of a range. Ranges with
+// the same one have to be neighbours; with the same destination, of one batch.
+func (v *validator) place(in map[store.PartitionID]*place, id store.PartitionID, e *Entry, number uint64, n store.NodeID, as string) {
+	p, met := in[id]
+	if !met {
+		in[id] = &place{first: e.Start, last: number, batch: e.Batch}
+		return
+	}
+	if p.last+1 != number && !p.told {
+		p.told = true
+		v.report(Scattered, e.Start, n, "partition %s is the %s here and at %q, which is no neighbour", id, as, clip(p.first))
+	}
+	if as == "destination" && p.batch != e.Batch {
+		v.report(StaleDestination, e.Start, n, "partition %s is the destination of batch %d here and of batch %d at %q", id, e.Batch, p.batch, clip(p.first))
+	}
+	p.last = number
+}
+
+// whole looks at what only the whole map shows.
+func (v *validator) whole() {
+	none := store.NodeID{}
+	var stale []Problem
+	for id, d := range v.destinations {
+		if h, also := v.homes[id]; also {
+			text := fmt.Sprintf("partition %s is the destination here and the home of the range from %q", id, clip(h.first))
+			stale = append(stale, Problem{Kind: StaleDestination, At: d.first, Text: text})
+		}
+	}
+	slices.SortFunc(stale, func(a, b Problem) int { return bytes.Compare(a.At, b.At) })
+	v.problems = append(v.problems, stale...)
+	if v.unread {
+		return
+	}
+	if v.ranges != v.root.Ranges {
+		v.report(MiscountedRanges, nil, none, "the root says %d ranges, the map has %d", v.root.Ranges, v.ranges)
+	}
+	for _, b := range v.root.Batches {
+		if v.perBatch[b.ID] != b.Ranges {
+			v.report(BadBatch, nil, none, "batch %d says that it has %d ranges, the map has %d", b.ID, b.Ranges, v.perBatch[b.ID])
+		}
+	}
+}

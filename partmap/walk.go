@@ -1,0 +1,186 @@
+package partmap
+
+import (
+	"fmt"
+	"iter"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Reader returns what a store holds for a node, undecoded.
+type Reader func(store.NodeID) ([]byte, error)
+
+// level returns the children of an index node, checked against what its parent
+// says of it.
+func (read Reader) children(r *Root, c Child, height uint8) ([]Child, error) {
+	x, err := read.index(r.Bucket, c.Node)
+	if err != nil {
+		return nil, err
+	}
+	if err := misplaced(r, c, x.nodeHeader, x.At(0), height, x.Height); err != nil {
+		return nil, err
+	}
+	out := make([]Child, x.Len())
+	for i := range out {
+		out[i] = x.Child(i)
+	}
+	return out, nil
+}
+
+// entries returns the entries of a segment, checked against what its parent says
+// of it.
+func (read Reader) entries(r *Root, c Child) ([]Entry, error) {
+	s, err := read.segment(r.Bucket, c.Node)
+	if err != nil {
+		return nil, err
+	}
+	if err := misplaced(r, c, s.nodeHeader, s.At(0), 0, 0); err != nil {
+		return nil, err
+	}
+	out := make([]Entry, s.Len())
+	for i := range out {
+		out[i] = s.Entry(i)
+	}
+	return out, nil
+}
+
+func (read Reader) index(b store.BucketID, id store.NodeID) (*Index, error) {
+	blob, err := read(id)
+	if err != nil {
+		return nil, store.Wrap(fmt.Sprintf("read index node %s of bucket %s", id, b), err)
+	}
+	return DecodeIndex(b, Node{ID: id, Blob: blob})
+}
+
+func (read Reader) segment(b store.BucketID, id store.NodeID) (*Segment, error) {
+	blob, err := read(id)
+	if err != nil {
+		return nil, store.Wrap(fmt.Sprintf("read segment %s of bucket %s", id, b), err)
+	}
+	return DecodeSegment(b, Node{ID: id, Blob: blob})
+}
+
+// misplaced says what a node's parent and the node do not agree on.
+func misplaced(r *Root, c Child, h nodeHeader, start []byte, wantHeight, height uint8) error {
+	switch {
+	case string(start) != string(c.Start):
+		return store.Errorf(store.Corrupt, "node %s of bucket %s begins at %q, its parent says %q", c.Node, r.Bucket, clip(start), clip(c.Start))
+	case height != wantHeight:
+		return store.Errorf(store.Corrupt, "node %s of bucket %s has height %d, its parent says %d", c.Node, r.Bucket, height, wantHeight)
+	case h.Epoch > r.Epoch:
+		return store.Errorf(store.Corrupt, "node %s of bucket %s was written for epoch %d, its root is of epoch %d", c.Node, r.Bucket, h.Epoch, r.Epoch)
+	}
+	return nil
+}
+
+// CheckSegment refuses a decoded segment that is not what its parent says of it.
+func CheckSegment(r *Root, c Child, s *Segment) error {
+	return misplaced(r, c, s.nodeHeader, s.At(0), 0, 0)
+}
+
+// CheckIndex refuses a decoded index node that is not what its parent says of it.
+func CheckIndex(r *Root, c Child, height uint8, x *Index) error {
+	return misplaced(r, c, x.nodeHeader, x.At(0), height, x.Height)
+}
+
+// Ranges iterates over the ranges of a map that overlap [from, to), in order; an
+// empty to is plus infinity. It ends with the first error.
+func Ranges(r *Root, read Reader, from, to []byte) iter.Seq2[Range, error] {
+	return func(yield func(Range, error) bool) {
+		w := walker{root: r, read: read, from: from, to: to, yield: yield}
+		if r.Height == 0 {
+			w.segment(r.Entries, nil)
+			return
+		}
+		w.nodes(r.Children, r.Height-1, nil)
+	}
+}
+
+// before returns the entry of the range that ends at key; false if key is the
+// lowest.
+func before(r *Root, read Reader, key []byte) (Entry, bool, error) {
+	if len(key) == 0 {
+		return Entry{}, false, nil
+	}
+	i := max(r.Cuts().FindBefore(key), 0)
+	if r.Height == 0 {
+		return r.Entries[i], true, nil
+	}
+	c := r.Children[i]
+	for height := r.Height - 1; height > 0; height-- {
+		x, err := read.index(r.Bucket, c.Node)
+		if err == nil {
+			err = CheckIndex(r, c, height, x)
+		}
+		if err != nil {
+			return Entry{}, false, err
+		}
+		c = x.Child(max(x.FindBefore(key), 0))
+	}
+	s, err := read.segment(r.Bucket, c.Node)
+	if err == nil {
+		err = CheckSegment(r, c, s)
+	}
+	if err != nil {
+		return Entry{}, false, err
+	}
+	return s.Entry(max(s.FindBefore(key), 0)), true, nil
+}
+
+// walker goes through a part of a tree, depth first.
+type walker struct {
+	root     *Root
+	read     Reader
+	from, to []byte
+	yield    func(Range, error) bool
+}
+
+// overlaps reports whether [start, end) and the walk have a key in common.
+func (w *walker) overlaps(start, end []byte) bool {
+	return (len(end) == 0 || string(end) > string(w.from)) && (len(w.to) == 0 || string(start) < string(w.to))
+}
+
+func (w *walker) nodes(children []Child, height uint8, end []byte) bool {
+	for i, c := range children {
+		childEnd := end
+		if i+1 < len(children) {
+			childEnd = children[i+1].Start
+		}
+		if !w.overlaps(c.Start, childEnd) {
+			continue
+		}
+		if height > 0 {
+			below, err := w.read.children(w.root, c, height)
+			if err != nil {
+				w.yield(Range{}, err)
+				return false
+			}
+			if !w.nodes(below, height-1, childEnd) {
+				return false
+			}
+			continue
+		}
+		entries, err := w.read.entries(w.root, c)
+		if err != nil {
+			w.yield(Range{}, err)
+			return false
+		}
+		if !w.segment(entries, childEnd) {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *walker) segment(entries []Entry, end []byte) bool {
+	for i, e := range entries {
+		entryEnd := end
+		if i+1 < len(entries) {
+			entryEnd = entries[i+1].Start
+		}
+		if w.overlaps(e.Start, entryEnd) && !w.yield(w.root.Range(e, entryEnd), nil) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,298 @@
+package genetic
+
+import (
+	"math/rand"
+	"slices"
+	"sort"
+)
+
+// An editor changes genes of its own, at random, but with an eye on what is bad
+// about them: blind changes are nearly all for the worse.
+type editor struct {
+	*search
+	rng   *rand.Rand
+	genes []gene
+
+	bad   []int32   // starts of ranges with something wrong
+	loads []float64 // of the nodes
+}
+
+// done settles the genes and gives them away.
+func (e *editor) done() []gene {
+	e.settle(e.genes)
+	if nodes := len(e.g.Layout.Nodes); nodes > 0 {
+		for i := range e.genes {
+			// Nobody may leave a fresh id to its luck and call that a good place.
+			if c := &e.genes[i]; !c.wall && !c.keep && c.node < 0 {
+				c.node = int16(e.rng.Intn(nodes))
+			}
+		}
+	}
+	return e.genes
+}
+
+// look finds the ranges that break a limit, now or at the horizon, or lie on the
+// most loaded node. It leaves the tally of all ranges in e.tally.
+func (e *editor) look() {
+	lim := &e.g.Limits
+	t := e.tally
+	t.CopyFrom(e.base)
+	for i := range e.genes {
+		if c := &e.genes[i]; !c.wall {
+			t.Add(c.start, e.genes[i+1].start, c.keep, c.node)
+		}
+	}
+	e.loads = t.NodeLoads()
+	heaviest := int16(-1)
+	for n := range e.loads {
+		if heaviest < 0 || e.loads[n] > e.loads[heaviest] {
+			heaviest = int16(n)
+		}
+	}
+	for i := range e.genes {
+		c := &e.genes[i]
+		if c.wall {
+			continue
+		}
+		end := e.genes[i+1].start
+		rows, writes := e.g.RowsIn(c.start, end), e.g.WritesIn(c.start, end)
+		node := c.node
+		if c.keep {
+			node = e.g.Home(e.g.Owner[c.start])
+		}
+		if rows > lim.MaxRows || rows < lim.MinRows || lim.MaxWritesPerS > 0 && writes > lim.MaxWritesPerS ||
+			float64(rows)+e.g.GrowthIn(c.start, end)*lim.HorizonS > float64(lim.MaxRows) || heaviest >= 0 && node == heaviest {
+			e.bad = append(e.bad, c.start)
+		}
+	}
+}
+
+// wander makes a few changes, for better or worse.
+func (e *editor) wander() {
+	for {
+		if i := e.pick(); i >= 0 {
+			e.edit(i)
+		}
+		// Mostly one edit: after many, the bad one hides the good ones.
+		if e.rng.Intn(5) < 3 {
+			return
+		}
+	}
+}
+
+// climb tries so many changes and keeps those that are for the better. What a
+// change is worth is found out around the change alone, so that thousands of them
+// cost no more than judging the whole once: without it a large genome would need
+// as many generations as it has ranges.
+func (e *editor) climb(tries int) {
+	part := editor{search: e.search, rng: e.rng, loads: e.loads}
+	for try := range tries {
+		if try%256 == 255 { // what was light has become heavy
+			copy(e.loads, e.tally.NodeLoads())
+		}
+		i := e.pick()
+		if i < 0 {
+			return
+		}
+		low, high := e.around(i)
+		part.genes = append(append(part.genes[:0], e.genes[low:high]...), gene{start: e.genes[high].start, wall: true})
+		part.edit(i - low)
+		if e.rng.Intn(4) == 0 { // some changes only pay together
+			part.edit(min(i-low, len(part.genes)-2))
+		}
+		part.done()
+
+		e.saved.CopyFrom(e.tally)
+		over, under, cost := e.count(e.tally)
+		for k := low; k < high; k++ {
+			c := &e.genes[k]
+			e.tally.Remove(c.start, e.genes[k+1].start, c.keep, c.node)
+		}
+		for k := range part.genes[:len(part.genes)-1] {
+			c := &part.genes[k]
+			e.tally.Add(c.start, part.genes[k+1].start, c.keep, c.node)
+		}
+		over2, under2, cost2 := e.count(e.tally)
+		if over2 < over || over2 == over && (under2 < under || under2 == under && cost2 < cost) {
+			e.genes = slices.Replace(e.genes, low, high, part.genes[:len(part.genes)-1]...)
+		} else {
+			e.tally.CopyFrom(e.saved)
+		}
+	}
+}
+
+// around returns the genes around i that settle among themselves: all that start
+// in the partitions in which i and its neighbours start.
+func (e *editor) around(i int) (low, high int) {
+	low, high = i, i+1
+	if low > 0 && !e.genes[low-1].wall {
+		low--
+	}
+	if !e.genes[high].wall {
+		high++
+	}
+	owner := func(k int) int32 { return e.g.Owner[e.genes[k].start] }
+	for low > 0 && !e.genes[low-1].wall && owner(low-1) == owner(low) {
+		low--
+	}
+	for !e.genes[high].wall && owner(high) == owner(high-1) {
+		high++
+	}
+	return low, high
+}
+
+// edit makes one change to gene i or at the cuts beside it.
+func (e *editor) edit(i int) {
+	kinds := 7
+	if len(e.loads) > 0 {
+		kinds = 10
+	}
+	switch k := e.rng.Intn(kinds); k {
+	case 0, 1:
+		e.shift(i)
+	case 2:
+		e.join(i)
+	case 3:
+		e.cut(i, e.anywhere(i))
+	case 4:
+		e.divide(i)
+	case 5:
+		e.genes[i].fresh = !e.genes[i].fresh
+	case 6:
+		e.even(i)
+	default:
+		e.relocate(i, k == 9)
+	}
+}
+
+// pick returns the index of a range, in half of the cases a bad one.
+func (e *editor) pick() int {
+	if len(e.bad) > 0 && e.rng.Intn(2) == 0 {
+		start := e.bad[e.rng.Intn(len(e.bad))]
+		i := sort.Search(len(e.genes), func(i int) bool { return e.genes[i].start >= start })
+		if i < len(e.genes) && e.genes[i].start == start && !e.genes[i].wall {
+			return i
+		}
+	}
+	for range 8 {
+		if i := e.rng.Intn(len(e.genes)); !e.genes[i].wall {
+			return i
+		}
+	}
+	return -1
+}
+
+// loose says whether the cut at which gene i starts may move or go.
+func (e *editor) loose(i int) bool {
+	if i == 0 || e.genes[i].wall || e.genes[i-1].wall {
+		return false
+	}
+	p := e.g.Owner[e.genes[i].start]
+	return !e.g.Pinned(p) || e.g.First[p] != e.genes[i].start
+}
+
+// shift moves a cut, mostly a little, else anywhere between its neighbours.
+func (e *editor) shift(i int) {
+	if !e.loose(i) {
+		return
+	}
+	low, high := e.genes[i-1].start+1, e.genes[i+1].start-1
+	at := e.genes[i].start
+	if e.rng.Intn(4) > 0 {
+		reach := int32(1 + e.rng.Intn(4))
+		low, high = max(low, at-reach), min(high, at+reach)
+	}
+	if low < high {
+		e.genes[i].start = low + e.rng.Int31n(high-low+1)
+	}
+}
+
+// join lets gene i go on to where the next ends.
+func (e *editor) join(i int) {
+	if e.loose(i + 1) {
+		e.genes = append(e.genes[:i+1], e.genes[i+2:]...)
+	}
+}
+
+// anywhere returns any place to cut gene i, or its start if there is none.
+func (e *editor) anywhere(i int) int32 {
+	start, end := e.genes[i].start, e.genes[i+1].start
+	if end-start < 2 {
+		return start
+	}
+	return start + 1 + e.rng.Int31n(end-start-1)
+}
+
+// divide cuts gene i into two to four parts with about as many rows. Of three
+// parts none may be a step towards the others: where the minimum forbids to cut
+// either of two halves, only all at once will do.
+func (e *editor) divide(i int) {
+	start, end := e.genes[i].start, e.genes[i+1].start
+	parts := int64(2 + e.rng.Intn(3))
+	if int64(end-start) < parts {
+		return
+	}
+	for a := parts - 1; a > 0; a-- {
+		if at := e.fraction(start, end, a, parts); at < e.genes[i+1].start {
+			e.cut(i, at)
+		}
+	}
+}
+
+// cut divides gene i at a place within it.
+func (e *editor) cut(i int, at int32) {
+	if at <= e.genes[i].start {
+		return
+	}
+	second := e.genes[i]
+	second.start = at
+	if len(e.loads) > 0 {
+		second.node = e.lightest()
+	}
+	e.genes = slices.Insert(e.genes, i+1, second)
+	if e.rng.Intn(2) == 0 {
+		e.genes[i].node, e.genes[i+1].node = e.genes[i+1].node, e.genes[i].node
+	}
+}
+
+// fraction returns the cut in (start, end) below which lie a of b parts of the
+// rows, as nearly as there is one.
+func (e *editor) fraction(start, end int32, a, b int64) int32 {
+	rows := e.g.RowsIn(start, end)
+	want := rows/b*a + rows%b*a/b
+	n := sort.Search(int(end-start), func(n int) bool { return e.g.RowsIn(start, start+int32(n)) >= want })
+	return min(max(start+int32(n), start+1), end-1)
+}
+
+// even moves the cut between gene i and the one before it to the middle of both.
+func (e *editor) even(i int) {
+	if !e.loose(i) {
+		return
+	}
+	low, high := e.genes[i-1].start, e.genes[i+1].start
+	if high-low > 2 {
+		e.genes[i].start = e.fraction(low, high, 1, 2)
+	}
+}
+
+// relocate gives gene i a fresh id on another node: the lightest of two, or any.
+func (e *editor) relocate(i int, blind bool) {
+	e.genes[i].fresh = true
+	to := int16(e.rng.Intn(len(e.loads)))
+	if !blind {
+		to = e.lightest()
+	}
+	e.genes[i].node = to
+}
+
+// lightest returns the lighter of some nodes drawn at random: always the lightest
+// would send everything to one place.
+func (e *editor) lightest() int16 {
+	best := e.rng.Intn(len(e.loads))
+	for range 2 {
+		if n := e.rng.Intn(len(e.loads)); e.loads[n] < e.loads[best] {
+			best = n
+		}
+	}
+	return int16(best)
+}

@@ -1,0 +1,131 @@
+package s3api
+
+import (
+	"bytes"
+	"crypto/md5"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"hash"
+	"hash/crc32"
+	"hash/crc64"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// readBody reads the whole decoded body of a request, at most limit bytes, and
+// verifies its length and the digests that came with it. Nothing short, long,
+// cut or altered gets past it.
+func readBody(r *http.Request, limit int64) ([]byte, *Error) {
+	length := r.ContentLength // -1: not said
+	var body io.Reader = r.Body
+	var chunks *chunkedReader
+	if isChunked(r.Header) {
+		said := r.Header.Get("X-Amz-Decoded-Content-Length")
+		n, err := strconv.ParseInt(said, 10, 64)
+		switch {
+		case said == "":
+			return nil, refuse(http.StatusLengthRequired, "MissingContentLength", "An aws-chunked body needs the header x-amz-decoded-content-length.")
+		case err != nil || n < 0:
+			return nil, invalidArgument("x-amz-decoded-content-length is not a length: %q.", said)
+		}
+		length = n
+		chunks = newChunkedReader(r.Body)
+		body = chunks
+	}
+	if length > limit {
+		return nil, tooLarge(limit)
+	}
+	data, err := io.ReadAll(io.LimitReader(body, limit+1))
+	var tooBig *http.MaxBytesError
+	switch {
+	case err == nil && int64(len(data)) > limit, errors.As(err, &tooBig):
+		return nil, tooLarge(limit)
+	case errors.Is(err, errFraming):
+		return nil, refuse(http.StatusBadRequest, "IncompleteBody", "The body is not framed as %s says.", r.Header.Get("X-Amz-Content-Sha256"))
+	case err != nil:
+		e := incomplete()
+		e.Cause = err
+		return nil, e
+	case length >= 0 && int64(len(data)) != length:
+		return nil, incomplete()
+	}
+	if e := verifyDigests(data, r.Header); e != nil {
+		return nil, e
+	}
+	if chunks != nil {
+		for _, name := range strings.Split(r.Header.Get("X-Amz-Trailer"), ",") {
+			if name = strings.TrimSpace(name); name != "" && chunks.Trailer.Get(name) == "" {
+				return nil, refuse(http.StatusBadRequest, "MalformedTrailerError", "The trailer %s was announced and did not come.", name)
+			}
+		}
+		if e := verifyDigests(data, chunks.Trailer); e != nil {
+			return nil, e
+		}
+	}
+	return data, nil
+}
+
+// isChunked reports whether a body is aws-chunked (signed or not, with trailers
+// or without).
+func isChunked(h http.Header) bool {
+	if strings.HasPrefix(h.Get("X-Amz-Content-Sha256"), "STREAMING-") {
+		return true
+	}
+	for _, enc := range strings.Split(h.Get("Content-Encoding"), ",") {
+		if strings.TrimSpace(enc) == "aws-chunked" {
+			return true
+		}
+	}
+	return false
+}
+
+func tooLarge(limit int64) *Error {
+	return refuse(http.StatusBadRequest, "EntityTooLarge", "Your body is larger than %d bytes. Values are metadata here: keep the object's bytes elsewhere, and send its size and ETag in %s and %s with an empty body.", limit, headerSize, headerETag)
+}
+
+func incomplete() *Error {
+	return refuse(http.StatusBadRequest, "IncompleteBody", "You did not provide the number of bytes that you said.")
+}
+
+// crc64NVME is the table of CRC-64/NVME (its polynomial, reflected).
+var crc64NVME = crc64.MakeTable(0x9a6c9329ac4bc9b5)
+
+// digests are the headers and trailers that carry a digest of the body.
+var digests = map[string]func() hash.Hash{
+	"Content-Md5":              md5.New,
+	"X-Amz-Checksum-Crc32":     func() hash.Hash { return crc32.NewIEEE() },
+	"X-Amz-Checksum-Crc32c":    func() hash.Hash { return crc32.New(crc32.MakeTable(crc32.Castagnoli)) },
+	"X-Amz-Checksum-Crc64nvme": func() hash.Hash { return crc64.New(crc64NVME) },
+	"X-Amz-Checksum-Sha1":      sha1.New,
+	"X-Amz-Checksum-Sha256":    sha256.New,
+}
+
+// verifyDigests compares body with every digest in h, in S3's base64 form.
+func verifyDigests(body []byte, h http.Header) *Error {
+	for name := range h {
+		newHash := digests[name]
+		if newHash == nil {
+			if strings.HasPrefix(name, "X-Amz-Checksum-") && name != "X-Amz-Checksum-Algorithm" && name != "X-Amz-Checksum-Type" {
+				return notImplemented(name)
+			}
+			continue
+		}
+		sum := newHash()
+		want, err := base64.StdEncoding.DecodeString(h.Get(name))
+		if err != nil || len(want) != sum.Size() {
+			if name == "Content-Md5" {
+				return refuse(http.StatusBadRequest, "InvalidDigest", "The Content-MD5 you specified is not valid.")
+			}
+			return refuse(http.StatusBadRequest, "InvalidRequest", "The value of %s is not valid.", name)
+		}
+		sum.Write(body)
+		if !bytes.Equal(sum.Sum(nil), want) {
+			return refuse(http.StatusBadRequest, "BadDigest", "The %s you specified is not that of the body that arrived.", name)
+		}
+	}
+	return nil
+}

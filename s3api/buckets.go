@@ -1,0 +1,253 @@
+package s3api
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/keytext"
+	"github.com/evenkeel/evenkeel/listing"
+)
+
+// Buckets is what the dialect needs of a listing client.
+type Buckets interface {
+	CreateBucket(ctx context.Context, name string, cuts ...[]byte) error
+	DeleteBucket(ctx context.Context, name string) error
+	Buckets(ctx context.Context, prefix, after string) iter.Seq2[listing.BucketInfo, error]
+	Bucket(name string) Bucket
+}
+
+// Bucket is what the dialect needs of one bucket.
+type Bucket interface {
+	Put(ctx context.Context, key, value []byte) error
+	Get(ctx context.Context, key []byte) (listing.Entry, error)
+	Delete(ctx context.Context, key []byte) error
+	List(ctx context.Context, q listing.Query) (listing.Page, error)
+	SplitPoints(ctx context.Context, q listing.Query, n int) ([][]byte, error)
+}
+
+// Over makes a listing client serve the dialect.
+func Over(c *listing.Client) Buckets { return client{c} }
+
+type client struct{ *listing.Client }
+
+func (c client) Bucket(name string) Bucket { return c.Client.Bucket(name) }
+
+// maxConfigurationBytes bounds CreateBucketConfiguration.
+const maxConfigurationBytes = 64 << 10
+
+// createBucket. There is one location, so a LocationConstraint is accepted and
+// means nothing.
+func (h *Handler) createBucket(x *exchange) error {
+	var cuts [][]byte
+	if x.query.Has(paramCuts) {
+		body, refusal := readBody(x.r, h.o.MaxCutsBytes)
+		if refusal != nil {
+			return refusal
+		}
+		var err error
+		if cuts, err = ParseCuts(bytes.NewReader(body)); err != nil {
+			return invalidArgument("The cuts: %v.", err)
+		}
+	} else {
+		body, refusal := readBody(x.r, maxConfigurationBytes)
+		if refusal != nil {
+			return refusal
+		}
+		if refusal := checkConfiguration(body); refusal != nil {
+			return refusal
+		}
+	}
+	if err := h.buckets.CreateBucket(x.ctx(), x.bucket, cuts...); err != nil {
+		return err
+	}
+	x.w.Header().Set("Location", "/"+x.bucket)
+	x.writeHeader(http.StatusOK)
+	return nil
+}
+
+// checkConfiguration accepts what means nothing here and refuses the rest.
+func checkConfiguration(body []byte) *Error {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil
+	}
+	var c struct {
+		XMLName            xml.Name `xml:"CreateBucketConfiguration"`
+		LocationConstraint string
+		Others             []struct{ XMLName xml.Name } `xml:",any"`
+	}
+	if err := xml.Unmarshal(body, &c); err != nil {
+		return refuse(http.StatusBadRequest, "MalformedXML", "The XML you provided is not a CreateBucketConfiguration: %v.", err)
+	}
+	if len(c.Others) > 0 {
+		return notImplemented("CreateBucket with " + c.Others[0].XMLName.Local)
+	}
+	return nil
+}
+
+// ParseCuts reads a list of cuts: one per line, as text with \xNN escapes (see
+// package keytext), in ascending order.
+func ParseCuts(r io.Reader) ([][]byte, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	var cuts [][]byte
+	n := 0
+	for line := range bytes.Lines(data) {
+		n++
+		cut, err := keytext.Parse(string(bytes.TrimRight(line, "\r\n")))
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		case len(cut) == 0:
+			return nil, fmt.Errorf("line %d is empty", n)
+		case len(cuts) > 0 && bytes.Compare(cuts[len(cuts)-1], cut) >= 0:
+			return nil, fmt.Errorf("line %d, %s, is not above the line before it", n, keytext.Format(cut))
+		}
+		cuts = append(cuts, cut)
+	}
+	return cuts, nil
+}
+
+func (h *Handler) deleteBucket(x *exchange) error {
+	if err := h.buckets.DeleteBucket(x.ctx(), x.bucket); err != nil {
+		return err
+	}
+	x.writeHeader(http.StatusNoContent)
+	return nil
+}
+
+// exists fails if there is no such bucket.
+func (h *Handler) exists(x *exchange) error {
+	_, err := h.buckets.Bucket(x.bucket).List(x.ctx(), listing.Query{Limit: 1, KeysOnly: true})
+	return err
+}
+
+func (h *Handler) headBucket(x *exchange) error {
+	if err := h.exists(x); err != nil {
+		return err
+	}
+	x.w.Header().Set("X-Amz-Bucket-Region", h.o.Region)
+	x.writeHeader(http.StatusOK)
+	return nil
+}
+
+func (h *Handler) getBucketLocation(x *exchange) error {
+	if err := h.exists(x); err != nil {
+		return err
+	}
+	b := newXML()
+	defer b.free()
+	b.root("LocationConstraint")
+	if h.o.Region != "us-east-1" { // S3's oldest region has no name here
+		b.b = appendXMLText(b.b, h.o.Region)
+	}
+	b.close("LocationConstraint")
+	return x.writeXML(http.StatusOK, b)
+}
+
+const (
+	ownerXML = "<Owner><ID>evenkeel</ID><DisplayName>evenkeel</DisplayName></Owner>"
+	// maxBucketsPage is S3's largest max-buckets.
+	maxBucketsPage = 10_000
+	// bucketsChunk is how much of a list of all buckets is sent at once.
+	bucketsChunk = 256 << 10
+	// bucketsToken begins a token of ListBuckets; the last name follows.
+	bucketsToken = "1:"
+	// writeTime is how long a client may take for one such chunk.
+	writeTime = 30 * time.Second
+)
+
+// listBuckets answers all buckets, or with max-buckets a page of them. There
+// may be a million, so the document is sent as it grows.
+func (h *Handler) listBuckets(x *exchange) error {
+	limit, after, refusal := bucketsPage(x)
+	if refusal != nil {
+		return refusal
+	}
+	b := newXML()
+	defer b.free()
+	b.root("ListAllMyBucketsResult")
+	b.raw(ownerXML)
+	b.raw("<Buckets>")
+	next, last, n := "", "", 0
+	for info, err := range h.buckets.Buckets(x.ctx(), x.query.Get("prefix"), after) {
+		if err != nil {
+			return err
+		}
+		if limit > 0 && n == limit {
+			next = last
+			break
+		}
+		n++
+		last = info.Name
+		b.raw("<Bucket>")
+		b.text("Name", info.Name)
+		b.raw("<CreationDate>")
+		b.b = appendXMLTime(b.b, info.Created)
+		b.raw("</CreationDate></Bucket>")
+		if len(b.b) > bucketsChunk {
+			if err := x.writePart(b); err != nil {
+				return err
+			}
+		}
+	}
+	b.raw("</Buckets>")
+	if next != "" {
+		b.text("ContinuationToken", base64.RawURLEncoding.EncodeToString([]byte(bucketsToken+next)))
+	}
+	if p := x.query.Get("prefix"); p != "" {
+		b.text("Prefix", p)
+	}
+	b.close("ListAllMyBucketsResult")
+	if x.status != 0 {
+		return x.write(b.b)
+	}
+	return x.writeXML(http.StatusOK, b)
+}
+
+// bucketsPage reads ListBuckets' paging; limit 0 is no limit.
+func bucketsPage(x *exchange) (limit int, after string, refusal *Error) {
+	if s := x.query.Get("max-buckets"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 || n > maxBucketsPage {
+			return 0, "", invalidArgument("Argument max-buckets must be an integer between 1 and %d.", maxBucketsPage)
+		}
+		limit = n
+	}
+	if s := x.query.Get("continuation-token"); s != "" {
+		token, err := base64.RawURLEncoding.Strict().DecodeString(s)
+		name, ok := strings.CutPrefix(string(token), bucketsToken)
+		if err != nil || !ok || name == "" {
+			return 0, "", invalidArgument("The continuation token provided is incorrect.")
+		}
+		after = name
+	}
+	return limit, after, nil
+}
+
+// writePart sends what b holds as a part of an answer of unknown length, and
+// empties b. Each part has its own time.
+func (x *exchange) writePart(b *xmlBuffer) error {
+	if x.status == 0 {
+		x.w.Header().Set("Content-Type", "application/xml")
+		x.writeHeader(http.StatusOK)
+	}
+	err := http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(writeTime))
+	if err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	err = x.write(b.b)
+	b.b = b.b[:0]
+	return err
+}

@@ -1,0 +1,80 @@
+package s3api
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Error is an answer of S3's error shape. Clients decide by Code.
+type Error struct {
+	Code    string
+	Message string
+	Status  int
+	// RetryAfter, in seconds, is sent where it is positive.
+	RetryAfter int
+	// Cause goes to the log, never to the client.
+	Cause error
+}
+
+func (e *Error) Error() string {
+	s := fmt.Sprintf("%s (%d): %s", e.Code, e.Status, e.Message)
+	if e.Cause != nil {
+		s += ": " + e.Cause.Error()
+	}
+	return s
+}
+
+func (e *Error) Unwrap() error { return e.Cause }
+
+func refuse(status int, code, format string, args ...any) *Error {
+	return &Error{Code: code, Status: status, Message: fmt.Sprintf(format, args...)}
+}
+
+func invalidArgument(format string, args ...any) *Error {
+	return refuse(http.StatusBadRequest, "InvalidArgument", format, args...)
+}
+
+func notImplemented(what string) *Error {
+	return refuse(http.StatusNotImplemented, "NotImplemented", "This server does not implement %s.", what)
+}
+
+func noSuchBucket(name string) *Error {
+	return refuse(http.StatusNotFound, "NoSuchBucket", "The bucket %q does not exist.", name)
+}
+
+func noSuchKey() *Error {
+	return refuse(http.StatusNotFound, "NoSuchKey", "The specified key does not exist.")
+}
+
+// retryAfter is what a client is told to wait, in seconds, when the store is
+// away or a write's outcome is unknown: long enough for a lease to be renewed.
+const retryAfter = 1
+
+// fromStore turns an error of the layers below into an answer, by its kind.
+// write says that the request may have changed something.
+func fromStore(err error, write bool) *Error {
+	e := &Error{Cause: err}
+	switch kind := store.KindOf(err); kind {
+	case store.InvalidArgument:
+		e.Status, e.Code, e.Message = http.StatusBadRequest, "InvalidArgument", err.Error()
+	case store.Unavailable, store.Timeout:
+		e.Status, e.Code, e.RetryAfter = http.StatusServiceUnavailable, "ServiceUnavailable", retryAfter
+		e.Message = "The store can't be reached in time. Please try again."
+		if write {
+			e.Message = "It is unknown whether the write took effect. Please send it again, or look."
+		}
+	case store.TooMuchDeadData:
+		e.Status, e.Code, e.RetryAfter = http.StatusServiceUnavailable, "SlowDown", 60*retryAfter
+		e.Message = "Too much deleted data lies where this request has to read. Please try again later."
+	case store.Conflict:
+		e.Status, e.Code, e.Message = http.StatusConflict, "OperationAborted", "A conflicting operation is in progress. Please try again."
+	default:
+		e.Status, e.Code, e.Message = http.StatusInternalServerError, "InternalError", "An internal error happened; the server's log has it under this request's id."
+		if kind == store.Corrupt {
+			e.Message = "What is stored is damaged: " + err.Error()
+		}
+	}
+	return e
+}

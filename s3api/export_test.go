@@ -1,0 +1,69 @@
+package s3api
+
+import (
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/evenkeel/evenkeel/listing"
+)
+
+// Summary is what a listing shows of a value.
+func Summary(value []byte) (size int64, etag string, err error) {
+	s, err := parseSummary(value)
+	return s.size, string(s.appendETag(nil)), err
+}
+
+// ParseTarget is the bucket and key of a request.
+func ParseTarget(r *http.Request) (bucket, key, code string) {
+	t, err := parseTarget(r)
+	if err != nil {
+		return "", "", err.Code
+	}
+	return t.bucket, t.key, ""
+}
+
+// OperationName names what a request asks for, and whether it is implemented.
+func OperationName(r *http.Request) (string, bool) {
+	t, err := parseTarget(r)
+	if err != nil {
+		return err.Code, false
+	}
+	op := operationFor(r.Method, t, r.Header)
+	return op.name, op.serve != nil
+}
+
+// ReadChunked decodes an aws-chunked body.
+func ReadChunked(r io.Reader) (string, http.Header, error) {
+	c := newChunkedReader(r)
+	data, err := io.ReadAll(c)
+	return string(data), c.Trailer, err
+}
+
+// ReadBody reads a request's body and returns the code of its refusal.
+func ReadBody(r *http.Request, limit int64) (string, string) {
+	data, err := readBody(r, limit)
+	if err != nil {
+		return "", err.Code
+	}
+	return string(data), ""
+}
+
+var (
+	BadBucketName = badBucketName
+	ErrFraming    = errFraming
+)
+
+func XMLText(s string) string { return string(appendXMLText(nil, s)) }
+func URLText(s string) string { return string(appendURLText(nil, s)) }
+
+// ListDocument is the document of one page.
+func ListDocument(bucket string, q listing.Query, page listing.Page, urlEncoded bool) ([]byte, error) {
+	b := newXML()
+	defer b.free()
+	l := listQuery{Query: q, maxKeys: 1000, urlEncoded: urlEncoded, startAfter: string(q.After)}
+	err := b.listResult(bucket, &l, &page)
+	return append([]byte(nil), b.b...), err
+}
+
+func XMLTime(t time.Time) string { return string(appendXMLTime(nil, t)) }

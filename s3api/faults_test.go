@@ -1,0 +1,161 @@
+package s3api_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/s3api"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// faulty answers every call in the same way.
+type faulty struct {
+	err error
+	// pages are what List answers, one after the other; then err.
+	pages []listing.Page
+	wait  chan struct{} // List waits for it, if it isn't nil
+	began chan struct{}
+}
+
+func (f *faulty) CreateBucket(context.Context, string, ...[]byte) error { return f.err }
+func (f *faulty) DeleteBucket(context.Context, string) error            { return f.err }
+func (f *faulty) Bucket(string) s3api.Bucket                            { return f }
+func (f *faulty) Put(context.Context, []byte, []byte) error             { return f.err }
+func (f *faulty) Delete(context.Context, []byte) error                  { return f.err }
+func (f *faulty) Get(context.Context, []byte) (listing.Entry, error)    { return listing.Entry{}, f.err }
+func (f *faulty) SplitPoints(context.Context, listing.Query, int) ([][]byte, error) {
+	return nil, f.err
+}
+
+func (f *faulty) Buckets(context.Context, string, string) iter.Seq2[listing.BucketInfo, error] {
+	return func(yield func(listing.BucketInfo, error) bool) {
+		for range 20_000 {
+			if !yield(listing.BucketInfo{Name: "some-bucket", Created: time.Unix(1, 0)}, nil) {
+				return
+			}
+		}
+		yield(listing.BucketInfo{}, f.err)
+	}
+}
+
+func (f *faulty) List(ctx context.Context, q listing.Query) (listing.Page, error) {
+	if f.wait != nil {
+		f.began <- struct{}{}
+		select {
+		case <-f.wait:
+		case <-ctx.Done():
+			return listing.Page{}, ctx.Err()
+		}
+	}
+	if len(f.pages) == 0 {
+		return listing.Page{}, f.err
+	}
+	p := f.pages[0]
+	f.pages = f.pages[1:]
+	return p, nil
+}
+
+func TestErrorsOfTheStore(t *testing.T) {
+	for _, c := range []struct {
+		err    error
+		status int
+		code   string
+		retry  string
+	}{
+		{store.Errorf(store.Unavailable, "away"), 503, "ServiceUnavailable", "1"},
+		{store.Errorf(store.Timeout, "late"), 503, "ServiceUnavailable", "1"},
+		{listing.ErrOutcomeUnknown, 503, "ServiceUnavailable", "1"},
+		{&listing.Error{Op: "put", Bucket: "abc", Err: listing.ErrOutcomeUnknown}, 503, "ServiceUnavailable", "1"},
+		{listing.ErrBucketClosing, 503, "ServiceUnavailable", "1"},
+		{store.Errorf(store.TooMuchDeadData, "dead"), 503, "SlowDown", "60"},
+		{store.Errorf(store.Corrupt, "root of x"), 500, "InternalError", ""},
+		{errors.New("secret"), 500, "InternalError", ""},
+		{store.Errorf(store.Conflict, "meanwhile"), 409, "OperationAborted", ""},
+		{listing.ErrBucketExists, 409, "BucketAlreadyOwnedByYou", ""},
+		{listing.ErrNotEmpty, 409, "BucketNotEmpty", ""},
+		{listing.ErrNoSuchBucket, 404, "NoSuchBucket", ""},
+		{listing.ErrNotFound, 404, "NoSuchKey", ""},
+		{listing.ErrBadToken, 400, "InvalidArgument", ""},
+		{store.Errorf(store.InvalidArgument, "the value is long"), 400, "InvalidArgument", ""},
+	} {
+		s := serve(t, &faulty{err: c.err}, s3api.Options{})
+		for _, call := range []string{"PUT /abc/k", "GET /abc/k", "HEAD /abc/k", "DELETE /abc/k", "GET /abc?list-type=2", "PUT /abc", "DELETE /abc", "HEAD /abc", "GET /abc?location", "GET /abc?evenkeel-splits=2"} {
+			method, uri, _ := strings.Cut(call, " ")
+			a := s.want(c.status, c.code, method, uri, "")
+			require.Equal(t, c.retry, a.header.Get("Retry-After"), "%v: %s", c.err, call)
+			require.NotContains(t, a.body, "secret")
+		}
+	}
+}
+
+// An answer that breaks off must not look whole.
+func TestBucketsThatBreakOff(t *testing.T) {
+	s := serve(t, &faulty{err: store.Errorf(store.Unavailable, "away")}, s3api.Options{})
+	raw := s.raw("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+	require.Contains(t, raw, "200 OK")
+	require.NotContains(t, raw, "</ListAllMyBucketsResult>")
+	require.False(t, strings.HasSuffix(raw, "0\r\n\r\n"), "the body must not end properly")
+}
+
+// Pages that listing ends early are joined; tokens without items are not shown
+// as an end.
+func TestShortPagesAreFilled(t *testing.T) {
+	item := func(k string) listing.Item { return listing.Item{Entry: listing.Entry{Key: []byte(k)}} }
+	f := &faulty{err: errors.New("no more pages"), pages: []listing.Page{
+		{Next: "t1"}, {Items: []listing.Item{item("a")}, Next: "t2"}, {Next: "t3"}, {Items: []listing.Item{item("b")}, Next: "t4"},
+	}}
+	s := serve(t, f, s3api.Options{})
+	body := s.want(200, "", "GET", "/abc?list-type=2&max-keys=2", "").body
+	require.Contains(t, body, "<NextContinuationToken>t4</NextContinuationToken><KeyCount>2</KeyCount>")
+}
+
+func TestTooManyRequests(t *testing.T) {
+	f := &faulty{wait: make(chan struct{}), began: make(chan struct{}), pages: make([]listing.Page, 1)}
+	s := serve(t, f, s3api.Options{MaxRequests: 1})
+	done := make(chan answer)
+	go func() { done <- s.do("GET", "/abc?list-type=2", "") }()
+	<-f.began
+	a := s.want(503, "SlowDown", "GET", "/abc?list-type=2", "")
+	require.Equal(t, "1", a.header.Get("Retry-After"))
+	close(f.wait)
+	require.Equal(t, http.StatusOK, (<-done).status)
+}
+
+func TestRequestTimeout(t *testing.T) {
+	f := &faulty{wait: make(chan struct{}), began: make(chan struct{}, 1)}
+	s := serve(t, f, s3api.Options{RequestTimeout: 10 * time.Millisecond})
+	s.want(503, "ServiceUnavailable", "GET", "/abc?list-type=2", "")
+}
+
+func TestLogAndMetrics(t *testing.T) {
+	var log bytes.Buffer
+	registry := prometheus.NewRegistry()
+	s := serve(t, &faulty{err: errors.New("disk on fire")}, s3api.Options{Logger: slog.New(slog.NewJSONHandler(&log, nil)), Metrics: registry})
+	a := s.want(500, "InternalError", "GET", "/abc/k?X-Amz-Signature=0123456", "")
+	s.want(501, "NotImplemented", "GET", "/abc?acl", "")
+	s.stop() // a request is logged after its answer
+	require.Contains(t, log.String(), a.header.Get("x-amz-request-id"))
+	require.Contains(t, log.String(), `"level":"ERROR"`)
+	require.Contains(t, log.String(), "disk on fire")
+	require.NotContains(t, log.String(), "0123456", "a presigned URL in the log could be used")
+	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP evenkeel_s3_errors_total Requests refused or failed on the S3 address, by operation and S3 error code.
+# TYPE evenkeel_s3_errors_total counter
+evenkeel_s3_errors_total{code="InternalError",operation="GetObject"} 1
+evenkeel_s3_errors_total{code="NotImplemented",operation="other"} 1
+`), "evenkeel_s3_errors_total"))
+	_, err := s3api.New(&faulty{}, s3api.Options{Metrics: registry})
+	require.Error(t, err, "the same metrics twice")
+}

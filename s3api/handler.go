@@ -1,0 +1,271 @@
+package s3api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/evenkeel/evenkeel/listing"
+)
+
+// Options of a Handler. The zero Options has the defaults.
+type Options struct {
+	// Region is what GetBucketLocation answers, default us-east-1.
+	Region string
+	// MaxBodyBytes is the largest inline body, default 4 KiB.
+	MaxBodyBytes int64
+	// MaxCutsBytes is the largest list of cuts of one CreateBucket, default
+	// 64 MiB.
+	MaxCutsBytes int64
+	// MaxRequests is how many requests are served at once, default 1024; more
+	// are answered 503 SlowDown.
+	MaxRequests int
+	// RequestTimeout bounds the work for one request, default 30 s.
+	RequestTimeout time.Duration
+	// Logger gets requests and failures. Default: nothing is logged.
+	Logger *slog.Logger
+	// LogEvery logs every request, not only those answered 400 and above.
+	LogEvery bool
+	// Metrics is where the handler's metrics are registered; nil: nowhere.
+	Metrics prometheus.Registerer
+	// Now is the clock of Last-Modified, default time.Now.
+	Now func() time.Time
+}
+
+// Handler is the S3 dialect over listing. It is safe for concurrent use.
+//
+// It must see the raw request: no http.ServeMux may clean its paths.
+type Handler struct {
+	buckets Buckets
+	o       Options
+	slots   chan struct{}
+	metrics *metrics
+	hostID  string
+}
+
+// New makes a Handler over the buckets of a listing client (see Over).
+func New(b Buckets, o Options) (*Handler, error) {
+	setDefault(&o.Region, "us-east-1")
+	setDefault(&o.MaxBodyBytes, 4<<10)
+	setDefault(&o.MaxCutsBytes, 64<<20)
+	setDefault(&o.MaxRequests, 1024)
+	setDefault(&o.RequestTimeout, 30*time.Second)
+	if o.MaxBodyBytes < 0 || o.MaxCutsBytes < 0 || o.MaxRequests < 0 || o.RequestTimeout < 0 {
+		return nil, errors.New("s3api: a negative option")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	m, err := newMetrics(o.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("s3api: %w", err)
+	}
+	return &Handler{buckets: b, o: o, slots: make(chan struct{}, o.MaxRequests), metrics: m, hostID: newID() + newID()}, nil
+}
+
+func setDefault[T comparable](v *T, preset T) {
+	var zero T
+	if *v == zero {
+		*v = preset
+	}
+}
+
+// newID makes an id that tells requests apart; it need not be unguessable.
+func newID() string { return fmt.Sprintf("%016X", rand.Uint64()) }
+
+// exchange is one request on its way to its answer.
+type exchange struct {
+	target
+	w  http.ResponseWriter
+	r  *http.Request
+	op operation
+	id string
+	// status and bytes of the answer; status is 0 until the header is written.
+	status int
+	bytes  int
+}
+
+// ctx ends with the request's time.
+func (x *exchange) ctx() context.Context { return x.r.Context() }
+
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	started := time.Now()
+	x := &exchange{w: w, r: r, id: newID()}
+	w.Header().Set("X-Amz-Request-Id", x.id)
+	w.Header().Set("X-Amz-Id-2", h.hostID)
+	w.Header().Set("Server", "evenkeel")
+
+	err := h.dispatch(x)
+	var answer *Error
+	if err != nil {
+		answer = h.translate(x, err)
+		if x.status != 0 {
+			// The answer had begun: only breaking the connection shows that it
+			// is not complete.
+			h.finish(x, started, answer)
+			panic(http.ErrAbortHandler)
+		}
+		h.writeError(x, answer)
+	}
+	h.finish(x, started, answer)
+}
+
+// dispatch finds out what is asked and does it.
+func (h *Handler) dispatch(x *exchange) (err error) {
+	x.op.name = "unknown"
+	select {
+	case h.slots <- struct{}{}:
+		defer func() { <-h.slots }()
+	default:
+		return &Error{Code: "SlowDown", Status: http.StatusServiceUnavailable, RetryAfter: retryAfter, Message: "Too many requests are being served. Please reduce your request rate."}
+	}
+	h.metrics.inFlight.Inc()
+	defer h.metrics.inFlight.Dec()
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	t, refusal := parseTarget(x.r)
+	if refusal != nil {
+		return refusal
+	}
+	x.target = t
+	x.op = operationFor(x.r.Method, t, x.r.Header)
+	if x.op.serve == nil {
+		return notImplemented(x.op.name)
+	}
+	if name := refusedHeader(x.r.Header); name != "" {
+		return notImplemented(x.op.name + " with the header " + name)
+	}
+	// A client that has ended its sending side still waits for its answer, but
+	// net/http cancels the request: so the time is the only limit.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), h.o.RequestTimeout)
+	defer cancel()
+	x.r = x.r.WithContext(ctx)
+	return x.op.serve(h, x)
+}
+
+// translate finds the answer to an error.
+func (h *Handler) translate(x *exchange, err error) *Error {
+	var e *Error
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.Is(err, listing.ErrNoSuchBucket):
+		e = noSuchBucket(x.bucket)
+	case errors.Is(err, listing.ErrNotFound):
+		e = noSuchKey()
+	case errors.Is(err, listing.ErrBucketExists):
+		e = refuse(http.StatusConflict, "BucketAlreadyOwnedByYou", "The bucket exists already, and you own it.")
+	case errors.Is(err, listing.ErrNotEmpty):
+		e = refuse(http.StatusConflict, "BucketNotEmpty", "The bucket you tried to delete is not empty.")
+	case errors.Is(err, listing.ErrBadToken):
+		e = invalidArgument("The continuation token provided is incorrect.")
+	default:
+		return fromStore(err, x.op.write)
+	}
+	e.Cause = err
+	return e
+}
+
+// writeError answers with S3's error document.
+func (h *Handler) writeError(x *exchange, e *Error) {
+	header := x.w.Header()
+	if e.RetryAfter > 0 {
+		header.Set("Retry-After", strconv.Itoa(e.RetryAfter))
+	}
+	if x.r.Method == http.MethodHead {
+		x.writeHeader(e.Status)
+		return
+	}
+	path, _ := splitTarget(x.r)
+	b := newXML()
+	defer b.free()
+	b.raw("<Error>")
+	b.text("Code", e.Code)
+	b.text("Message", e.Message)
+	b.text("Resource", path)
+	b.text("RequestId", x.id)
+	b.text("HostId", h.hostID)
+	b.raw("</Error>")
+	_ = x.writeXML(e.Status, b)
+}
+
+func (x *exchange) writeHeader(status int) {
+	x.status = status
+	x.w.WriteHeader(status)
+}
+
+// writeXML answers with a document. An error is the client's connection's.
+func (x *exchange) writeXML(status int, b *xmlBuffer) error {
+	header := x.w.Header()
+	header.Set("Content-Type", "application/xml")
+	header.Set("Content-Length", strconv.Itoa(len(b.b)))
+	x.writeHeader(status)
+	return x.write(b.b)
+}
+
+// write sends a part of the answer's body.
+func (x *exchange) write(b []byte) error {
+	n, err := x.w.Write(b)
+	x.bytes += n
+	if err != nil {
+		return &Error{Code: "ClientGone", Status: x.status, Message: "the answer could not be sent", Cause: err}
+	}
+	return nil
+}
+
+// finish counts and logs a request.
+func (h *Handler) finish(x *exchange, started time.Time, failure *Error) {
+	took := time.Since(started)
+	code := ""
+	if failure != nil {
+		code = failure.Code
+	}
+	h.metrics.observe(x.op, x.status, code, took)
+	if failure == nil && !h.o.LogEvery {
+		return
+	}
+	level := slog.LevelInfo
+	attrs := []slog.Attr{
+		slog.String("id", x.id), slog.String("operation", x.op.name), slog.String("method", x.r.Method),
+		slog.String("uri", loggedURI(x.r)), slog.Int("status", x.status), slog.Int("bytes", x.bytes),
+		slog.Duration("took", took), slog.String("client", x.r.RemoteAddr), slog.String("agent", x.r.UserAgent()),
+	}
+	if failure != nil {
+		attrs = append(attrs, slog.String("code", failure.Code))
+		if failure.Cause != nil {
+			attrs = append(attrs, slog.String("error", failure.Cause.Error()))
+		}
+		if failure.Status >= 500 && failure.Status != http.StatusNotImplemented {
+			level = slog.LevelError
+		}
+	}
+	h.o.Logger.LogAttrs(context.WithoutCancel(x.ctx()), level, "request", attrs...)
+}
+
+// loggedURI is the request line's URI without what would let a reader of the log
+// use a presigned URL.
+func loggedURI(r *http.Request) string {
+	path, query := splitTarget(r)
+	switch {
+	case query == "":
+		return path
+	case strings.Contains(query, "X-Amz-Signature"), strings.Contains(query, "Signature="):
+		return path + "?…"
+	}
+	return path + "?" + query
+}

@@ -1,0 +1,225 @@
+package s3api
+
+import (
+	"crypto/md5"
+	"encoding/binary"
+	"encoding/hex"
+	"time"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Object is what s3api keeps as an entry's value: an object's metadata and,
+// where it is small, its body. Programs that write entries through package
+// listing use it to make them look like objects over HTTP.
+type Object struct {
+	// Modified is kept in milliseconds.
+	Modified time.Time
+	// Size in bytes. For an inline object it is len(Body), whatever is set here.
+	Size int64
+	// ETag without its quotes. For an inline object it is the body's MD5 in
+	// hexadecimal digits, whatever is set here.
+	ETag string
+	// External says that the bytes live elsewhere: Size and ETag are the
+	// client's word, and Body is empty.
+	External bool
+	// ContentType may be empty.
+	ContentType string
+	// Headers are further headers to be answered as they were given: user
+	// metadata (x-amz-meta-…) and the like; lower-case names, ascending.
+	Headers []Header
+	Body    []byte
+}
+
+// Header is one header of an Object.
+type Header struct{ Name, Value string }
+
+// The record, version 1: recordMark, version, flags, Modified (uvarint, ms since
+// 1970), ETag, ContentType, headers (count, then name and value of each), body.
+// An external object has its size (uvarint) before its ETag, which is a string;
+// an inline one has the 16 bytes of the MD5. Strings are a uvarint length and
+// bytes. What a listing needs comes first.
+const (
+	// recordMark occurs in no UTF-8 text, so that a plain value, written through
+	// the library, is not taken for a record.
+	recordMark    = 0xFE
+	recordVersion = 1
+	flagExternal  = 1
+)
+
+// MaxETagBytes bounds the ETag of an external object.
+const MaxETagBytes = 256
+
+// seal sets what follows from an inline object's body.
+func (o *Object) seal() {
+	sum := md5.Sum(o.Body)
+	o.Size, o.ETag = int64(len(o.Body)), hex.EncodeToString(sum[:])
+}
+
+// AppendRecord appends the record of o to dst.
+func (o *Object) AppendRecord(dst []byte) []byte {
+	dst = append(dst, recordMark, recordVersion)
+	modified := uint64(max(o.Modified.UnixMilli(), 0))
+	if o.External {
+		dst = append(dst, flagExternal)
+		dst = binary.AppendUvarint(dst, modified)
+		dst = binary.AppendUvarint(dst, uint64(o.Size))
+		dst = appendString(dst, o.ETag)
+	} else {
+		dst = append(dst, 0)
+		dst = binary.AppendUvarint(dst, modified)
+		sum := md5.Sum(o.Body)
+		dst = append(dst, sum[:]...)
+	}
+	dst = appendString(dst, o.ContentType)
+	dst = binary.AppendUvarint(dst, uint64(len(o.Headers)))
+	for _, h := range o.Headers {
+		dst = appendString(appendString(dst, h.Name), h.Value)
+	}
+	if o.External {
+		return dst
+	}
+	return append(dst, o.Body...)
+}
+
+func appendString(dst []byte, s string) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
+}
+
+// ParseRecord reads an entry's value. Body shares the value's memory. A value
+// that is no record at all is an object of plain bytes, last modified at the
+// start of 1970; a record that is damaged or of a newer version is Corrupt.
+func ParseRecord(value []byte) (Object, error) {
+	if len(value) == 0 || value[0] != recordMark {
+		return plain(value), nil
+	}
+	d, s, err := openRecord(value)
+	if err != nil {
+		return Object{}, err
+	}
+	o := Object{Modified: time.UnixMilli(s.modified).UTC(), External: s.external, ETag: string(s.appendETag(nil))}
+	o.ContentType = d.str()
+	n := d.uvarint()
+	if n > uint64(len(d.rest)) { // a header takes two bytes at least
+		d.bad = true
+	}
+	for i := uint64(0); i < n && !d.bad; i++ {
+		o.Headers = append(o.Headers, Header{d.str(), d.str()})
+	}
+	o.Size = s.size
+	if o.External {
+		d.bad = d.bad || len(d.rest) > 0
+	} else {
+		o.Body = d.rest
+		o.Size = int64(len(d.rest))
+		d.bad = d.bad || md5.Sum(o.Body) != s.md5
+	}
+	if d.bad {
+		return Object{}, damaged(value)
+	}
+	return o, nil
+}
+
+func plain(value []byte) Object {
+	sum := md5.Sum(value)
+	return Object{Modified: time.UnixMilli(0).UTC(), Size: int64(len(value)), ETag: hex.EncodeToString(sum[:]), Body: value}
+}
+
+func damaged(value []byte) error {
+	return store.Errorf(store.Corrupt, "the value of %d bytes begins like an object's record but isn't one", len(value))
+}
+
+// summary is what a listing shows of an object.
+type summary struct {
+	modified int64 // milliseconds since 1970
+	size     int64
+	external bool
+	etag     []byte // of an external object
+	md5      [md5.Size]byte
+}
+
+// parseSummary reads no more of a value than a listing shows.
+func parseSummary(value []byte) (summary, error) {
+	if len(value) == 0 || value[0] != recordMark {
+		return summary{size: int64(len(value)), md5: md5.Sum(value)}, nil
+	}
+	d, s, err := openRecord(value)
+	if err != nil || s.external {
+		return s, err
+	}
+	// The body is what is left after the headers.
+	d.skip()
+	n := d.uvarint()
+	for ; n > 0 && !d.bad; n-- {
+		d.skip()
+		d.skip()
+	}
+	if d.bad {
+		return summary{}, damaged(value)
+	}
+	s.size = int64(len(d.rest))
+	return s, nil
+}
+
+// openRecord reads a record up to its ETag.
+func openRecord(value []byte) (decoder, summary, error) {
+	if len(value) < 3 || value[2]&^flagExternal != 0 {
+		return decoder{}, summary{}, damaged(value)
+	}
+	if value[1] != recordVersion {
+		return decoder{}, summary{}, store.Errorf(store.Corrupt, "an object's record of version %d: this program reads version %d", value[1], recordVersion)
+	}
+	d := decoder{rest: value[3:]}
+	s := summary{external: value[2]&flagExternal != 0, modified: int64(d.uvarint())}
+	if s.external {
+		s.size = int64(d.uvarint())
+		s.etag = d.bytes()
+	} else if len(d.rest) >= md5.Size {
+		d.rest = d.rest[copy(s.md5[:], d.rest):]
+	} else {
+		d.bad = true
+	}
+	if d.bad || s.modified < 0 || s.size < 0 {
+		return decoder{}, summary{}, damaged(value)
+	}
+	return d, s, nil
+}
+
+// appendETag appends the ETag without its quotes.
+func (s *summary) appendETag(dst []byte) []byte {
+	if s.external {
+		return append(dst, s.etag...)
+	}
+	return hex.AppendEncode(dst, s.md5[:])
+}
+
+// decoder reads the parts of a record; bad is set once one doesn't fit.
+type decoder struct {
+	rest []byte
+	bad  bool
+}
+
+func (d *decoder) uvarint() uint64 {
+	v, n := binary.Uvarint(d.rest)
+	// Only the shortest form is accepted: one object, one record.
+	if n <= 0 || (n > 1 && d.rest[n-1] == 0) {
+		d.bad, d.rest = true, nil
+		return 0
+	}
+	d.rest = d.rest[n:]
+	return v
+}
+
+func (d *decoder) bytes() []byte {
+	n := d.uvarint()
+	if n > uint64(len(d.rest)) {
+		d.bad, d.rest = true, nil
+		return nil
+	}
+	b := d.rest[:n]
+	d.rest = d.rest[n:]
+	return b
+}
+
+func (d *decoder) str() string { return string(d.bytes()) }
+func (d *decoder) skip()       { d.bytes() }

@@ -1,0 +1,190 @@
+package s3api
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Headers of evenkeel's own.
+const (
+	// headerSize and headerETag record an object whose bytes live elsewhere.
+	headerSize = "X-Evenkeel-Size"
+	headerETag = "X-Evenkeel-Etag"
+	// headerKeyBytes: any lets PutObject take keys that are not UTF-8.
+	headerKeyBytes = "X-Evenkeel-Key-Bytes"
+)
+
+const (
+	metaPrefix = "X-Amz-Meta-"
+	// maxMetaBytes is S3's limit for user metadata, names and values together.
+	maxMetaBytes = 2 << 10
+	// maxHeaderValue bounds each of the other headers that are kept.
+	maxHeaderValue = 1 << 10
+	// defaultType is S3's for objects that came without one.
+	defaultType = "binary/octet-stream"
+)
+
+// keptHeaders are answered as they were given, beside user metadata.
+var keptHeaders = []string{"Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Expires"}
+
+func (h *Handler) putObject(x *exchange) error {
+	if x.r.Header.Get(headerKeyBytes) != "any" {
+		if refusal := checkNewKey(x.key); refusal != nil {
+			return refusal
+		}
+	}
+	o, refusal := h.readObject(x.r)
+	if refusal != nil {
+		return refusal
+	}
+	if err := h.buckets.Bucket(x.bucket).Put(x.ctx(), []byte(x.key), o.AppendRecord(nil)); err != nil {
+		return err
+	}
+	x.w.Header().Set("ETag", quoted(o.ETag))
+	x.writeHeader(http.StatusOK)
+	return nil
+}
+
+// readObject makes an object of a request's headers and body.
+func (h *Handler) readObject(r *http.Request) (*Object, *Error) {
+	o := &Object{Modified: h.o.Now(), ContentType: r.Header.Get("Content-Type")}
+	if refusal := readExternal(o, r.Header); refusal != nil {
+		return nil, refusal
+	}
+	if len(o.ContentType) > maxHeaderValue {
+		return nil, invalidArgument("Content-Type has more than %d bytes.", maxHeaderValue)
+	}
+	for _, name := range keptHeaders {
+		value := r.Header.Get(name)
+		if name == "Content-Encoding" {
+			value = withoutChunked(value)
+		}
+		if len(value) > maxHeaderValue {
+			return nil, invalidArgument("%s has more than %d bytes.", name, maxHeaderValue)
+		}
+		if value != "" {
+			o.Headers = append(o.Headers, Header{strings.ToLower(name), value})
+		}
+	}
+	total := 0
+	for name, values := range r.Header {
+		if meta, ok := strings.CutPrefix(name, metaPrefix); ok {
+			value := strings.Join(values, ",")
+			if total += len(meta) + len(value); total > maxMetaBytes {
+				return nil, refuse(http.StatusBadRequest, "MetadataTooLarge", "Your metadata headers exceed %d bytes.", maxMetaBytes)
+			}
+			o.Headers = append(o.Headers, Header{strings.ToLower(name), value})
+		}
+	}
+	slices.SortFunc(o.Headers, func(a, b Header) int { return strings.Compare(a.Name, b.Name) })
+
+	body, refusal := readBody(r, h.o.MaxBodyBytes)
+	if refusal != nil {
+		return nil, refusal
+	}
+	if o.External {
+		if len(body) > 0 {
+			return nil, invalidArgument("An object with %s has an empty body: its bytes live elsewhere.", headerSize)
+		}
+		return o, nil
+	}
+	o.Body = body
+	o.seal()
+	return o, nil
+}
+
+// readExternal reads the headers of an object whose bytes live elsewhere.
+func readExternal(o *Object, header http.Header) *Error {
+	size, etag := header.Get(headerSize), header.Get(headerETag)
+	if size == "" && etag == "" {
+		return nil
+	}
+	n, err := strconv.ParseInt(size, 10, 64)
+	if err != nil || n < 0 {
+		return invalidArgument("%s is not a size in bytes: %q (%s and %s go together).", headerSize, size, headerSize, headerETag)
+	}
+	if unquoted, ok := strings.CutPrefix(etag, `"`); ok {
+		etag = strings.TrimSuffix(unquoted, `"`)
+	}
+	bad := func(r rune) bool { return r <= ' ' || r > '~' || r == '"' }
+	if etag == "" || len(etag) > MaxETagBytes || strings.ContainsFunc(etag, bad) {
+		return invalidArgument("%s is not an ETag of 1 to %d printable characters (%s and %s go together).", headerETag, MaxETagBytes, headerSize, headerETag)
+	}
+	o.External, o.Size, o.ETag = true, n, etag
+	return nil
+}
+
+// withoutChunked drops the transfer's own coding from a Content-Encoding.
+func withoutChunked(value string) string {
+	var kept []string
+	for _, enc := range strings.Split(value, ",") {
+		if enc = strings.TrimSpace(enc); enc != "" && enc != "aws-chunked" {
+			kept = append(kept, enc)
+		}
+	}
+	return strings.Join(kept, ",")
+}
+
+func (h *Handler) getObject(x *exchange) error {
+	o, err := h.load(x)
+	if err != nil {
+		return err
+	}
+	if o.External {
+		return refuse(http.StatusConflict, "ObjectBodyElsewhere", "The bytes of this object live elsewhere: this server has its metadata only (HEAD shows it).")
+	}
+	x.describe(o)
+	x.writeHeader(http.StatusOK)
+	return x.write(o.Body)
+}
+
+func (h *Handler) headObject(x *exchange) error {
+	o, err := h.load(x)
+	if err != nil {
+		return err
+	}
+	x.describe(o)
+	x.writeHeader(http.StatusOK)
+	return nil
+}
+
+func (h *Handler) load(x *exchange) (*Object, error) {
+	entry, err := h.buckets.Bucket(x.bucket).Get(x.ctx(), []byte(x.key))
+	if err != nil {
+		return nil, err
+	}
+	o, err := ParseRecord(entry.Value)
+	return &o, err
+}
+
+// describe sets the headers that tell what an object is.
+func (x *exchange) describe(o *Object) {
+	header := x.w.Header()
+	for _, kept := range o.Headers {
+		// Not header.Set: clients take the names of user metadata as they are
+		// written, and S3 writes them in lower case.
+		header[kept.Name] = []string{kept.Value}
+	}
+	contentType := o.ContentType
+	setDefault(&contentType, defaultType)
+	header.Set("Content-Type", contentType)
+	header.Set("Content-Length", strconv.FormatInt(o.Size, 10))
+	header.Set("ETag", quoted(o.ETag))
+	header.Set("Last-Modified", o.Modified.UTC().Format(http.TimeFormat))
+	if o.External {
+		header.Set(headerSize, strconv.FormatInt(o.Size, 10))
+		header.Set(headerETag, quoted(o.ETag))
+	}
+}
+
+func (h *Handler) deleteObject(x *exchange) error {
+	if err := h.buckets.Bucket(x.bucket).Delete(x.ctx(), []byte(x.key)); err != nil {
+		return err
+	}
+	x.writeHeader(http.StatusNoContent)
+	return nil
+}
+
+func quoted(etag string) string { return `"` + etag + `"` }

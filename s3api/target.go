@@ -1,0 +1,117 @@
+package s3api
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxKeyBytes is S3's limit for keys.
+const maxKeyBytes = 1024
+
+// target is what a request is about. An empty bucket is the service itself, an
+// empty key the bucket.
+type target struct {
+	bucket string
+	key    string
+	query  url.Values
+}
+
+// parseTarget reads the raw request target. Nothing is ever cleaned: "//", "."
+// and ".." are parts of keys, and so is an escaped slash.
+func parseTarget(r *http.Request) (target, *Error) {
+	path, rawQuery := splitTarget(r)
+	query, err := url.ParseQuery(rawQuery)
+	if err != nil {
+		return target{}, refuse(http.StatusBadRequest, "InvalidURI", "The query can't be parsed: %v.", err)
+	}
+	bucket, key, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	if bucket, err = url.PathUnescape(bucket); err == nil {
+		key, err = url.PathUnescape(key)
+	}
+	if err != nil {
+		return target{}, refuse(http.StatusBadRequest, "InvalidURI", "The path can't be parsed: %v.", err)
+	}
+	if !strings.HasPrefix(path, "/") || (bucket == "" && path != "/") {
+		return target{}, refuse(http.StatusBadRequest, "InvalidURI", "The path is /BUCKET or /BUCKET/KEY.")
+	}
+	t := target{bucket: bucket, key: key, query: query}
+	if bucket != "" {
+		if reason := badBucketName(bucket); reason != "" {
+			return t, refuse(http.StatusBadRequest, "InvalidBucketName", "The specified bucket is not valid: %s.", reason)
+		}
+	}
+	if len(key) > maxKeyBytes {
+		return t, refuse(http.StatusBadRequest, "KeyTooLongError", "Your key has %d bytes: at most %d.", len(key), maxKeyBytes)
+	}
+	return t, nil
+}
+
+// splitTarget takes path and query from the request line, before anyone parsed
+// them; behind a proxy the request line may hold an absolute URI.
+func splitTarget(r *http.Request) (path, query string) {
+	raw := r.RequestURI
+	if raw == "" {
+		raw = r.URL.RequestURI()
+	}
+	path, query, _ = strings.Cut(raw, "?")
+	if !strings.HasPrefix(path, "/") {
+		if _, rest, absolute := strings.Cut(path, "://"); absolute {
+			slash := strings.IndexByte(rest, '/')
+			if slash < 0 {
+				return "/", query
+			}
+			path = rest[slash:]
+		}
+	}
+	return path, query
+}
+
+// checkNewKey refuses keys that S3 refuses to store: those that are not UTF-8.
+// Reading and deleting take any bytes, because the library stores any.
+func checkNewKey(key string) *Error {
+	if !utf8.ValidString(key) {
+		return refuse(http.StatusBadRequest, "InvalidURI", "The key is not UTF-8. (Any bytes can be stored through the library, or with the header %s: any.)", headerKeyBytes)
+	}
+	return nil
+}
+
+// badBucketName says why a name breaks S3's rules, or "".
+// https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
+func badBucketName(name string) string {
+	if len(name) < 3 || len(name) > 63 {
+		return "a name has 3 to 63 characters"
+	}
+	dots, digits := 0, 0
+	for i := 0; i < len(name); i++ {
+		switch c := name[i]; {
+		case c >= 'a' && c <= 'z':
+		case c >= '0' && c <= '9':
+			digits++
+		case (c == '-' || c == '.') && (i == 0 || i == len(name)-1):
+			return "a name begins and ends with a letter or digit"
+		case c == '.' && name[i-1] == '.':
+			return "two dots must not be neighbours"
+		case c == '.':
+			dots++
+		case c == '-':
+		default:
+			return "a name is made of lower-case letters, digits, dots and hyphens"
+		}
+	}
+	if dots == 3 && dots+digits == len(name) {
+		return "a name must not look like an IP address"
+	}
+	for _, p := range []string{"xn--", "sthree-", "amzn-s3-demo-"} {
+		if strings.HasPrefix(name, p) {
+			return "names that begin with " + p + " are reserved"
+		}
+	}
+	for _, s := range []string{"-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3"} {
+		if strings.HasSuffix(name, s) {
+			return "names that end with " + s + " are reserved"
+		}
+	}
+	return ""
+}

@@ -1,0 +1,133 @@
+package s3api_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/s3api"
+)
+
+// request makes a request as a server would see it: with a raw request line.
+func request(method, uri string) *http.Request {
+	r := httptest.NewRequest(method, "/", nil)
+	r.RequestURI = uri
+	return r
+}
+
+func TestKeysComeFromTheRawPath(t *testing.T) {
+	for _, c := range []struct{ uri, bucket, key, code string }{
+		{"/", "", "", ""},
+		{"/?x=1", "", "", ""},
+		{"/abc", "abc", "", ""},
+		{"/abc/", "abc", "", ""},
+		{"/abc/k", "abc", "k", ""},
+		{"/abc//k", "abc", "/k", ""},
+		{"/abc//", "abc", "/", ""},
+		{"/abc/a//b", "abc", "a//b", ""},
+		{"/abc/.", "abc", ".", ""},
+		{"/abc/..", "abc", "..", ""},
+		{"/abc/../d", "abc", "../d", ""},
+		{"/abc/./a/../b/", "abc", "./a/../b/", ""},
+		{"/abc/a%2Fb", "abc", "a/b", ""},
+		{"/abc/%2F%2f", "abc", "//", ""},
+		{"/abc/%2E%2E/x", "abc", "../x", ""},
+		{"/abc/a+b", "abc", "a+b", ""},
+		{"/abc/a%2Bb%20c", "abc", "a+b c", ""},
+		{"/abc/%25%32%46", "abc", "%2F", ""},
+		{"/abc/%00%FF%0A", "abc", "\x00\xff\n", ""},
+		{"/abc/k?key=/other", "abc", "k", ""},
+		{"/abc/k%3Fx", "abc", "k?x", ""},
+		{"/abc/k#f", "abc", "k#f", ""},
+		{"/abc/k;x", "abc", "k;x", ""},
+		{"/abc/k?X-Amz-Signature=abc&X-Amz-Date=1", "abc", "k", ""},
+		{"http://host:1/abc//k?q", "abc", "/k", ""},
+		{"http://host", "", "", ""},
+		{"/abc/http://x", "abc", "http://x", ""},
+		{"//", "", "", "InvalidURI"},
+		{"//k", "", "", "InvalidURI"},
+		{"*", "", "", "InvalidURI"},
+		{"/abc/%zz", "", "", "InvalidURI"},
+		{"/abc/k?%zz", "", "", "InvalidURI"},
+		{"/ab%2Fc/k", "", "", "InvalidBucketName"},
+		{"/AB/k", "", "", "InvalidBucketName"},
+		{"/abc/" + strings.Repeat("k", 1024), "abc", strings.Repeat("k", 1024), ""},
+		{"/abc/" + strings.Repeat("k", 1025), "", "", "KeyTooLongError"},
+		{"/abc/" + strings.Repeat("%C3%BC", 512), "abc", strings.Repeat("ü", 512), ""},
+		{"/abc/" + strings.Repeat("%C3%BC", 513), "", "", "KeyTooLongError"},
+	} {
+		bucket, key, code := s3api.ParseTarget(request("GET", c.uri))
+		require.Equal(t, []string{c.bucket, c.key, c.code}, []string{bucket, key, code}, c.uri)
+	}
+}
+
+func TestBucketNames(t *testing.T) {
+	for _, good := range []string{"abc", "a-b.c", "0aa", "1.2.3", "a1.2.3.4", "1.2.3.4.5", "a.-b", strings.Repeat("a", 63)} {
+		require.Empty(t, s3api.BadBucketName(good), good)
+	}
+	for _, bad := range []string{"", "ab", strings.Repeat("a", 64), "Abc", "a_b", "-abc", "abc-", ".abc", "abc.", "a..b", "192.168.5.4", "1.2.3.4", "xn--abc", "sthree-abc", "amzn-s3-demo-x", "abc-s3alias", "abc--ol-s3", "abc.mrap", "abc--x-s3", "a/b", "a b", "äbc", "abc\x00"} {
+		require.NotEmpty(t, s3api.BadBucketName(bad), bad)
+	}
+}
+
+func TestOperations(t *testing.T) {
+	for _, c := range []struct {
+		method, uri, name string
+		served            bool
+	}{
+		{"GET", "/", "ListBuckets", true},
+		{"GET", "/?x-id=ListBuckets", "ListBuckets", true},
+		{"PUT", "/", "PUT on the service", false},
+		{"PUT", "/abc", "CreateBucket", true},
+		{"PUT", "/abc/", "CreateBucket", true},
+		{"HEAD", "/abc", "HeadBucket", true},
+		{"DELETE", "/abc", "DeleteBucket", true},
+		{"GET", "/abc?location", "GetBucketLocation", true},
+		{"GET", "/abc?location=", "GetBucketLocation", true},
+		{"PUT", "/abc?location", "PutBucketLocation", false},
+		{"GET", "/abc?list-type=2", "ListObjectsV2", true},
+		{"GET", "/abc?list-type=2&prefix=acl", "ListObjectsV2", true},
+		{"GET", "/abc?list-type=3", "list-type=3", false},
+		{"GET", "/abc", "ListObjects (version 1; please use list-type=2)", false},
+		{"GET", "/abc?acl", "GetBucketAcl", false},
+		{"GET", "/abc?list-type=2&acl", "GetBucketAcl", false},
+		{"PUT", "/abc?policy", "PutBucketPolicy", false},
+		{"DELETE", "/abc?policy", "DeleteBucketPolicy", false},
+		{"DELETE", "/abc?tagging", "DeleteBucketTagging", false},
+		{"GET", "/abc?uploads", "ListMultipartUploads", false},
+		{"GET", "/abc?versions", "ListObjectVersions", false},
+		{"GET", "/abc?versioning", "GetBucketVersioning", false},
+		{"POST", "/abc?delete", "DeleteObjects", false},
+		{"POST", "/abc", "PostObject", false},
+		{"GET", "/abc?evenkeel-splits=4", "EvenkeelSplitPoints", true},
+		{"PUT", "/abc/k", "PutObject", true},
+		{"GET", "/abc/k", "GetObject", true},
+		{"GET", "/abc/k?x-id=GetObject", "GetObject", true},
+		{"GET", "/abc/k?X-Amz-Signature=1", "GetObject", true},
+		{"GET", "/abc/k?list-type=2", "GetObject", true},
+		{"HEAD", "/abc/k", "HeadObject", true},
+		{"DELETE", "/abc/k", "DeleteObject", true},
+		{"GET", "/abc/k?acl", "GetObjectAcl", false},
+		{"PUT", "/abc/k?tagging", "PutObjectTagging", false},
+		{"GET", "/abc/k?versionId=1", "GetObjectVersion", false},
+		{"DELETE", "/abc/k?versionId=1", "DeleteObjectVersion", false},
+		{"GET", "/abc/k?response-content-type=x", "GetObject with response-content-type", false},
+		{"POST", "/abc/k?uploads", "CreateMultipartUpload", false},
+		{"PUT", "/abc/k?partNumber=1&uploadId=x", "PutObjectPart", false},
+		{"POST", "/abc/k?uploadId=x", "CompleteMultipartUpload", false},
+		{"POST", "/abc/k", "POST on an object", false},
+		{"OPTIONS", "/abc/k", "OPTIONS on an object", false},
+	} {
+		name, served := s3api.OperationName(request(c.method, c.uri))
+		require.Equal(t, c.name, name, "%s %s", c.method, c.uri)
+		require.Equal(t, c.served, served, "%s %s", c.method, c.uri)
+	}
+	r := request("PUT", "/abc/k")
+	r.Header.Set("x-amz-copy-source", "/abc/other")
+	name, served := s3api.OperationName(r)
+	require.Equal(t, "CopyObject", name)
+	require.False(t, served)
+}

@@ -1,0 +1,161 @@
+package s3api
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+)
+
+const (
+	xmlProlog    = `<?xml version="1.0" encoding="UTF-8"?>` + "\n"
+	xmlNamespace = "http://s3.amazonaws.com/doc/2006-03-01/"
+)
+
+// xmlBuffer builds a document by appending. A page of a listing has thousands
+// of small elements; reflection would cost more than reading them.
+type xmlBuffer struct{ b []byte }
+
+var xmlBuffers = sync.Pool{New: func() any { return &xmlBuffer{b: make([]byte, 0, 64<<10)} }}
+
+// keepBuffer bounds what the pool holds on to.
+const keepBuffer = 4 << 20
+
+func newXML() *xmlBuffer {
+	x := xmlBuffers.Get().(*xmlBuffer)
+	x.b = append(x.b[:0], xmlProlog...)
+	return x
+}
+
+// free gives the buffer back; x and its bytes are not used after.
+func (x *xmlBuffer) free() {
+	if cap(x.b) <= keepBuffer {
+		xmlBuffers.Put(x)
+	}
+}
+
+// raw appends text that is XML already.
+func (x *xmlBuffer) raw(s string) { x.b = append(x.b, s...) }
+
+// open and close append tags.
+func (x *xmlBuffer) open(name string) {
+	x.b = append(append(append(x.b, '<'), name...), '>')
+}
+
+func (x *xmlBuffer) close(name string) {
+	x.b = append(append(append(x.b, '<', '/'), name...), '>')
+}
+
+// root opens a root element in S3's namespace.
+func (x *xmlBuffer) root(name string) {
+	x.b = append(append(append(x.b, '<'), name...), ` xmlns="`+xmlNamespace+`">`...)
+}
+
+// text appends an element that holds text.
+func (x *xmlBuffer) text(name, text string) {
+	x.open(name)
+	x.b = appendXMLText(x.b, text)
+	x.close(name)
+}
+
+// appendXMLText appends text with XML's escapes. Characters that XML 1.0 can't
+// hold become character references, as S3 writes them (lenient parsers read
+// them; encoding-type=url is the way around); bytes that are not UTF-8 become
+// U+FFFD, so callers look for those before (representable).
+func appendXMLText[T string | []byte](dst []byte, text T) []byte {
+	plain := 0 // where the run of text that needs no escape began
+	for i := 0; i < len(text); {
+		c := text[i]
+		if xmlPlain[c] {
+			i++
+			continue
+		}
+		r, n := rune(c), 1
+		if c >= utf8.RuneSelf {
+			r, n = utf8.DecodeRuneInString(string(text[i:min(len(text), i+utf8.UTFMax)]))
+			if !(r == utf8.RuneError && n == 1) && r != 0xFFFE && r != 0xFFFF {
+				i += n
+				continue
+			}
+		}
+		dst = append(dst, text[plain:i]...)
+		dst = appendXMLEscape(dst, r)
+		i += n
+		plain = i
+	}
+	return append(dst, text[plain:]...)
+}
+
+// appendXMLEscape appends a character that can't stand for itself.
+func appendXMLEscape(dst []byte, r rune) []byte {
+	switch r {
+	case '&':
+		return append(dst, "&amp;"...)
+	case '<':
+		return append(dst, "&lt;"...)
+	case '>':
+		return append(dst, "&gt;"...)
+	case '"':
+		return append(dst, "&quot;"...)
+	case '\'':
+		return append(dst, "&apos;"...)
+	case utf8.RuneError:
+		return utf8.AppendRune(dst, utf8.RuneError)
+	}
+	return fmt.Appendf(dst, "&#x%X;", r)
+}
+
+// xmlPlain are the bytes of one character each that need no escape in XML.
+var xmlPlain = func() (plain [256]bool) {
+	for c := ' '; c < utf8.RuneSelf; c++ {
+		plain[c] = !strings.ContainsRune(`&<>"'`, c)
+	}
+	return plain
+}()
+
+// appendURLText appends text as encoding-type=url wants it: everything but
+// letters, digits, - _ . / and * is percent-encoded, byte by byte; so a space is
+// %20 and + is %2B. The result needs no escapes in XML.
+func appendURLText[T string | []byte](dst []byte, text T) []byte {
+	const hex = "0123456789ABCDEF"
+	plain := 0
+	for i := 0; i < len(text); i++ {
+		if c := text[i]; !urlPlain[c] {
+			dst = append(append(dst, text[plain:i]...), '%', hex[c>>4], hex[c&15])
+			plain = i + 1
+		}
+	}
+	return append(dst, text[plain:]...)
+}
+
+var urlPlain = func() (plain [256]bool) {
+	for c := range plain {
+		plain[c] = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+			strings.IndexByte("-_./*", byte(c)) >= 0
+	}
+	return plain
+}()
+
+// appendXMLTime appends S3's form of a time in documents. Like S3 it shows
+// whole seconds, so that a listing agrees with Last-Modified. (A page has a
+// thousand of them: time.AppendFormat would be a tenth of its cost.)
+func appendXMLTime(dst []byte, t time.Time) []byte {
+	t = t.UTC()
+	year, month, day := t.Date()
+	hour, minute, second := t.Clock()
+	if year < 0 || year > 9999 {
+		return t.Truncate(time.Second).AppendFormat(dst, xmlTime)
+	}
+	at := len(dst)
+	dst = append(dst, "0000-00-00T00:00:00.000Z"...)
+	for _, part := range [...]struct{ end, value int }{{4, year}, {7, int(month)}, {10, day}, {13, hour}, {16, minute}, {19, second}} {
+		for i := at + part.end - 1; part.value > 0; i-- {
+			dst[i] = byte('0' + part.value%10)
+			part.value /= 10
+		}
+	}
+	return dst
+}
+
+const xmlTime = "2006-01-02T15:04:05.000Z"

@@ -1,0 +1,271 @@
+package faultstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Op is a method of a store.
+type Op uint8
+
+// The operations, each with Rates and Counts of its own.
+const (
+	Put Op = iota
+	Delete
+	Remove
+	Get
+	Slice
+	ComparePut
+	Read
+	Swap
+	Scan
+	History
+	Forget
+	WriteNode
+	Node
+	DeleteNode
+	ScanNodes
+	Partitions
+	opCount
+)
+
+var opNames = [opCount]string{
+	"put", "delete", "remove", "get", "slice", "compare and put", "read", "swap", "scan", "history",
+	"forget", "write node", "node", "delete node", "scan nodes", "partitions",
+}
+
+func (o Op) String() string {
+	if o < opCount {
+		return opNames[o]
+	}
+	return "unknown operation"
+}
+
+func (o Op) writes() bool {
+	switch o {
+	case Put, Delete, Remove, ComparePut, Swap, Forget, WriteNode, DeleteNode:
+		return true
+	}
+	return false
+}
+
+// repeatable: the writes that Cassandra itself may do twice (a hint, a replay)
+// are those whose timestamp makes the second one harmless.
+func (o Op) repeatable() bool { return o == Put || o == Delete || o == Remove }
+
+// An ending is how a call fails.
+type ending uint8
+
+const (
+	answered ending = iota
+	refused
+	lost
+	late
+)
+
+// A fate is what happens to one call, drawn when it begins.
+type fate struct {
+	op            Op
+	ending        ending
+	kind          store.Kind // of the error when lost or late
+	before, after time.Duration
+	strays        bool // if the delay before outlasts the context, the write still lands
+	repeat        bool
+	wait          int     // calls until the late or repeated write lands
+	short         float64 // the share of a page that is kept; 0: all
+}
+
+func (f fate) err() error {
+	return &store.Error{Kind: f.kind, Op: f.op.String(), Err: ErrInjected}
+}
+
+// A pendingWrite lands as soon as more than due calls have begun.
+type pendingWrite struct {
+	op   Op
+	due  int
+	node string // of WriteNode and DeleteNode, else empty
+	do   func(ctx context.Context) error
+	ctx  context.Context // of the call, without its end
+}
+
+// begin counts a call, draws its fate and lands what is due. It draws the same
+// number of times whatever the rates, so that one rate changed leaves the others'
+// faults where they were.
+func (f *Faults) begin(op Op) fate {
+	f.mu.Lock()
+	f.calls++
+	calls := f.calls
+	f.counts[op].Calls++
+	fate := fate{op: op}
+	if !f.off && !f.closed {
+		fate = f.draw(op)
+	}
+	f.mu.Unlock()
+	// A write whose outcome is unknown even when it lands late is one more that
+	// may be applied or not.
+	_ = f.land(func(w pendingWrite) bool { return w.due < calls }, pendingWrite.byItself)
+	return fate
+}
+
+func (w pendingWrite) byItself() error { return w.do(w.ctx) }
+
+func (f *Faults) draw(op Op) fate {
+	rates, ok := f.options.PerOp[op]
+	if !ok {
+		rates = f.options.Rates
+	}
+	u := func() float64 { return f.rand.Float64() }
+	d := fate{op: op, kind: store.Timeout, wait: 1 + f.rand.IntN(f.options.MaxLate), strays: u() < 0.5}
+	how, unavailable, delay, share, afterwards, repeat, short, kept := u(), u(), u(), u(), u(), u(), u(), u()
+	if unavailable < 0.25 {
+		d.kind = store.Unavailable
+	}
+	switch {
+	case how < rates.Refuse:
+		d.ending, d.kind = refused, store.Unavailable
+	case how < rates.Refuse+rates.Lose:
+		d.ending = lost
+	case how < rates.Refuse+rates.Lose+rates.Late && op.writes():
+		d.ending = late
+	}
+	if delay < rates.Delay && f.options.Sleep != nil {
+		d.before = time.Duration(share * float64(f.options.MaxDelay))
+		if afterwards < 0.5 {
+			d.before, d.after = 0, d.before
+		}
+	}
+	d.repeat = repeat < rates.Repeat && op.repeatable() && d.ending != refused && d.ending != late
+	if short < rates.Short {
+		d.short = max(kept, 1e-9)
+	}
+	return d
+}
+
+// count notes a fault that has happened.
+func (f *Faults) count(op Op, add func(*Counts)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	add(&f.counts[op])
+}
+
+// call runs one call through its fate. do is what was asked; it uses no memory
+// of the caller if op writes, because it may run later. node names the node that
+// op writes or deletes, if any.
+func (f *Faults) call(ctx context.Context, op Op, node string, do func(ctx context.Context) error) (fate, error) {
+	if ctx.Err() != nil {
+		return fate{op: op}, do(ctx)
+	}
+	d := f.begin(op)
+	if node != "" {
+		f.landNode(node)
+	}
+	if d.ending == refused {
+		f.count(op, func(c *Counts) { c.Refused++ })
+		return d, d.err()
+	}
+	if err := f.delay(ctx, op, d.before); err != nil {
+		if op.writes() && d.strays {
+			f.postpone(ctx, d, node, do)
+			f.count(op, func(c *Counts) { c.Late++ })
+		}
+		return d, err
+	}
+	if d.ending == late {
+		f.postpone(ctx, d, node, do)
+		f.count(op, func(c *Counts) { c.Late++ })
+		return d, d.err()
+	}
+	err := do(ctx)
+	if d.repeat && (err == nil || store.OutcomeUnknown(err)) {
+		f.postpone(ctx, d, node, do)
+		f.count(op, func(c *Counts) { c.Repeated++ })
+	}
+	if slow := f.delay(ctx, op, d.after); slow != nil && store.KindOf(err) != store.InvalidArgument {
+		return d, slow
+	}
+	if d.ending == lost && store.KindOf(err) != store.InvalidArgument {
+		f.count(op, func(c *Counts) { c.Lost++ })
+		return d, d.err()
+	}
+	return d, err
+}
+
+func (f *Faults) delay(ctx context.Context, op Op, d time.Duration) error {
+	if d == 0 {
+		return nil
+	}
+	f.count(op, func(c *Counts) { c.Delayed++ })
+	return store.Wrap(op.String(), f.options.Sleep(ctx, d))
+}
+
+// postpone lets do land later.
+func (f *Faults) postpone(ctx context.Context, d fate, node string, do func(ctx context.Context) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.closed {
+		w := pendingWrite{op: d.op, due: f.calls + d.wait, node: node, do: do, ctx: context.WithoutCancel(ctx)}
+		f.pending = append(f.pending, w)
+	}
+}
+
+// land does the pending writes that are chosen, in the order in which they are
+// due. It returns the errors of those whose outcome is unknown.
+func (f *Faults) land(chosen func(pendingWrite) bool, do func(pendingWrite) error) error {
+	f.mu.Lock()
+	var now []pendingWrite
+	f.pending = slices.DeleteFunc(f.pending, func(w pendingWrite) bool {
+		if chosen(w) {
+			now = append(now, w)
+			return true
+		}
+		return false
+	})
+	for _, w := range now {
+		f.landing[w.node]++
+	}
+	f.mu.Unlock()
+
+	slices.SortStableFunc(now, func(a, b pendingWrite) int { return cmp.Compare(a.due, b.due) })
+	var unknown []error
+	for _, w := range now {
+		err := do(w)
+		if store.OutcomeUnknown(err) {
+			unknown = append(unknown, err)
+		}
+		f.mu.Lock()
+		f.counts[w.op].Landed++
+		f.landing[w.node]--
+		if f.landing[w.node] == 0 {
+			delete(f.landing, w.node)
+		}
+		f.landed.Broadcast()
+		f.mu.Unlock()
+	}
+	return errors.Join(unknown...)
+}
+
+// landNode does the pending writes of one node, and waits for those that land at
+// this moment. Nodes carry no timestamp by which an older write could lose, so
+// a node that was deleted would come back.
+func (f *Faults) landNode(node string) {
+	_ = f.land(func(w pendingWrite) bool { return w.node == node }, pendingWrite.byItself)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for f.landing[node] > 0 {
+		f.landed.Wait()
+	}
+}
+
+// shorten returns how many of n things a short page keeps: at least one.
+func (f *Faults) shorten(d fate, n int) int {
+	if d.short == 0 || n < 2 {
+		return n
+	}
+	f.count(d.op, func(c *Counts) { c.Short++ })
+	return min(n-1, 1+int(d.short*float64(n-1)))
+}

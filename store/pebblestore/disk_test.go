@@ -1,0 +1,217 @@
+package pebblestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// usageFS says how much space is free.
+type usageFS struct {
+	vfs.FS
+	free atomic.Uint64
+}
+
+func (u *usageFS) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	return vfs.DiskUsage{AvailBytes: u.free.Load(), TotalBytes: 1 << 40}, nil
+}
+
+func TestReserve(t *testing.T) {
+	fs := &usageFS{FS: vfs.NewMem()}
+	fs.free.Store(1 << 30)
+	s := openMem(t, fs, Options{ReserveBytes: 1000})
+	defer s.Close()
+	ctx, p := t.Context(), newPartition()
+	require.NoError(t, s.Put(ctx, p, row("k", "v", 1)))
+
+	fs.free.Store(600)
+	s.disk.look()
+	err := s.Put(ctx, p, row("l", "v", 1))
+	require.ErrorIs(t, err, store.Unavailable)
+	require.ErrorContains(t, err, "disk full: free at least 400 bytes under data")
+	require.ErrorIs(t, s.WriteNode(ctx, p.Bucket, store.NodeID{1}, []byte("n")), store.Unavailable)
+	require.NoError(t, s.Delete(ctx, p, []byte("k"), 2), "deletes go on")
+	require.NoError(t, s.Remove(ctx, p, store.Bounds{}, 2))
+	_, found, err := s.Get(ctx, p, []byte("k"))
+	require.NoError(t, err, "reads go on")
+	require.False(t, found)
+
+	fs.free.Store(200)
+	s.disk.look()
+	require.ErrorIs(t, s.Delete(ctx, p, []byte("k"), 3), store.Unavailable)
+	_, _, err = s.Get(ctx, p, []byte("k"))
+	require.NoError(t, err)
+
+	fs.free.Store(1 << 30)
+	s.disk.look()
+	require.NoError(t, s.Put(ctx, p, row("l", "v", 3)), "it recovers by itself")
+}
+
+// faults injects an error into the writes that match, while it is on.
+type faults struct {
+	on    atomic.Bool
+	err   error
+	match func(op errorfs.Op) bool
+	hits  atomic.Int64
+}
+
+func (f *faults) String() string { return "faults" }
+
+func (f *faults) MaybeError(op errorfs.Op) error {
+	if f.on.Load() && f.match(op) {
+		f.hits.Add(1)
+		return f.err
+	}
+	return nil
+}
+
+func anyWrite(op errorfs.Op) bool {
+	switch op.Kind {
+	case errorfs.OpFileWrite, errorfs.OpCreate, errorfs.OpReuseForWrite:
+		return true
+	}
+	return false
+}
+
+// TestDiskFull lets every write fail for lack of space, in the middle of puts:
+// the calls under way answer Unavailable, reads of what was quiet go on, and
+// when there is space again everything does. Nothing acknowledged is lost.
+func TestDiskFull(t *testing.T) {
+	f := &faults{err: syscall.ENOSPC, match: anyWrite}
+	mem := vfs.NewCrashableMem()
+	s := openMem(t, errorfs.Wrap(mem, f), Options{MemTableBytes: 256 << 10})
+	ctx, p, quiet := t.Context(), newPartition(), newPartition()
+	require.NoError(t, s.Put(ctx, quiet, row("k", "v", 1)))
+
+	for cycle := range 3 {
+		f.on.Store(true)
+		refused := make(chan error)
+		for w := range 8 {
+			go func() {
+				for i := 0; ; i++ {
+					if err := s.Put(ctx, p, row(fmt.Sprintf("%d-%d-%d", cycle, w, i), "v", 1)); err != nil {
+						refused <- err
+						return
+					}
+				}
+			}()
+		}
+		for range 8 {
+			err := <-refused
+			require.ErrorIs(t, err, store.Unavailable)
+			require.ErrorContains(t, err, "disk full: free at least")
+		}
+		_, found, err := s.Get(ctx, quiet, []byte("k"))
+		require.NoError(t, err)
+		require.True(t, found)
+
+		f.on.Store(false)
+		put := func() error { return s.Put(ctx, p, row(fmt.Sprintf("after-%d", cycle), "v", 1)) }
+		require.Eventually(t, func() bool { return put() == nil }, 30*time.Second, 10*time.Millisecond)
+	}
+	after := mem.CrashClone(vfs.CrashCloneCfg{})
+	require.NoError(t, s.Close())
+	s = openMem(t, after, Options{})
+	defer s.Close()
+	for cycle := range 3 {
+		_, found, err := s.Get(ctx, p, fmt.Appendf(nil, "after-%d", cycle))
+		require.NoError(t, err)
+		require.True(t, found)
+	}
+}
+
+// TestBrokenDisk lets the log fail for good, in its writes or syncs: no call
+// hangs, writing ends with a message, and a new process finds everything that
+// was acknowledged.
+func TestBrokenDisk(t *testing.T) {
+	kinds := map[string]errorfs.OpKind{"write": errorfs.OpFileWrite, "sync": errorfs.OpFileSyncData}
+	for name, kind := range kinds {
+		t.Run(name, func(t *testing.T) {
+			f := &faults{err: syscall.EIO, match: func(op errorfs.Op) bool {
+				return op.Kind == kind && filepath.Ext(op.Path) == ".log"
+			}}
+			mem := vfs.NewCrashableMem()
+			s := openMem(t, errorfs.Wrap(mem, f), Options{})
+			ctx, p := t.Context(), newPartition()
+			require.NoError(t, s.Put(ctx, p, row("k", "v", 1)))
+			f.on.Store(true)
+			err := s.Put(ctx, p, row("l", "v", 1))
+			require.Positive(t, f.hits.Load())
+			require.ErrorIs(t, err, store.Unavailable)
+			require.ErrorIs(t, err, syscall.EIO)
+			f.on.Store(false)
+			require.ErrorIs(t, s.Put(ctx, p, row("m", "v", 1)), store.Unavailable, "the log can't be trusted any more")
+			require.ErrorContains(t, s.Close(), "start the process anew")
+
+			s = openMem(t, mem.CrashClone(vfs.CrashCloneCfg{}), Options{})
+			defer s.Close()
+			_, found, err := s.Get(ctx, p, []byte("k"))
+			require.NoError(t, err)
+			require.True(t, found)
+		})
+	}
+}
+
+// TestRealDiskFull fills a small real file system, as root.
+func TestRealDiskFull(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"); err != nil {
+		t.Skipf("a file system can't be mounted here: %v", err)
+	}
+	defer func() { require.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) }()
+	data := filepath.Join(dir, "data")
+	for _, reserve := range []int64{4 << 20, -1} { // refused early, and only when it is really full
+		t.Run(fmt.Sprintf("reserve=%d", reserve), func(t *testing.T) {
+			o := Options{ReserveBytes: reserve, MemTableBytes: 1 << 20}
+			s, err := Open(data, o)
+			require.NoError(t, err)
+			ballast := filepath.Join(dir, "ballast")
+			require.NoError(t, os.WriteFile(ballast, make([]byte, 8<<20), 0o600))
+			ctx, p := context.Background(), newPartition()
+			value := make([]byte, 10_000)
+			acked, chance := 0, rand.NewChaCha8([32]byte{1})
+			for ; acked < 5000; acked++ {
+				_, _ = chance.Read(value) // Pebble compresses whatever has a pattern
+				err = s.Put(ctx, p, store.Row{Key: fmt.Appendf(nil, "%06d", acked), Value: value, Timestamp: 1})
+				if err != nil {
+					break
+				}
+			}
+			require.ErrorIs(t, err, store.Unavailable)
+			require.ErrorContains(t, err, "disk full: free at least")
+			require.Positive(t, acked)
+			if reserve > 0 {
+				require.NoError(t, s.Delete(ctx, p, []byte("000000"), 2), "deletes go on within the reserve")
+			}
+			require.NoError(t, os.Remove(ballast))
+			require.Eventually(t, func() bool {
+				err = s.Put(ctx, p, row("after", "v", 1))
+				return err == nil
+			}, 30*time.Second, 10*time.Millisecond)
+			require.NoError(t, s.Close())
+
+			s, err = Open(data, o)
+			require.NoError(t, err)
+			for i := 1; i < acked; i++ {
+				_, found, err := s.Get(ctx, p, fmt.Appendf(nil, "%06d", i))
+				require.NoError(t, err)
+				require.True(t, found, "row %d of %d is lost", i, acked)
+			}
+			require.NoError(t, errors.Join(s.Remove(ctx, p, store.Bounds{}, 9), s.Close()))
+			require.NoError(t, os.RemoveAll(data))
+		})
+	}
+}

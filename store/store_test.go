@@ -1,0 +1,143 @@
+package store_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+func TestCells(t *testing.T) {
+	for _, value := range [][]byte{nil, {}, {0}, {2}, []byte("value"), bytes.Repeat([]byte{0xff}, 70_000)} {
+		cell := store.EntryCell(value)
+		require.Equal(t, cell, store.AppendEntryCell(nil, value))
+		require.Equal(t, append([]byte("before"), cell...), store.AppendEntryCell([]byte("before"), value))
+		require.False(t, store.IsMarker(cell))
+		got, live, err := store.EntryValue(cell)
+		require.NoError(t, err)
+		require.True(t, live)
+		require.True(t, bytes.Equal(value, got))
+		require.Positive(t, bytes.Compare(store.MarkerCell(), cell), "at a tie the larger value wins: it must be the marker")
+	}
+	value := []byte("value")
+	cell := store.EntryCell(value)
+	value[0] = '#'
+	got, _, _ := store.EntryValue(cell)
+	require.Equal(t, "value", string(got), "a cell has memory of its own")
+
+	require.True(t, store.IsMarker(store.MarkerCell()))
+	got, live, err := store.EntryValue(store.MarkerCell())
+	require.NoError(t, err)
+	require.False(t, live)
+	require.Nil(t, got)
+	store.MarkerCell()[0] = 0
+	require.True(t, store.IsMarker(store.MarkerCell()), "no two markers share memory")
+
+	for _, foreign := range [][]byte{nil, {}, {0}, {3}, []byte("text"), {2, 0}} {
+		require.False(t, store.IsMarker(foreign))
+		_, live, err := store.EntryValue(foreign)
+		require.Equal(t, store.Corrupt, store.KindOf(err))
+		require.False(t, live)
+	}
+}
+
+func TestErrorsAreToldApartByKind(t *testing.T) {
+	cause := errors.New("the cause")
+	deep := store.Wrap("outer", fmt.Errorf("between: %w", store.Errorf(store.Conflict, "inner: %w", cause)))
+	require.Equal(t, store.Conflict, store.KindOf(deep))
+	require.ErrorIs(t, deep, store.Conflict)
+	require.NotErrorIs(t, deep, store.Timeout)
+	require.ErrorIs(t, deep, cause)
+	require.Equal(t, "outer: conflict: between: conflict: inner: the cause", deep.Error())
+
+	require.NoError(t, store.Wrap("nothing", nil))
+	for err, kind := range map[error]store.Kind{
+		nil:                      store.Other,
+		cause:                    store.Other,
+		context.Canceled:         store.Timeout,
+		context.DeadlineExceeded: store.Timeout,
+		store.NotFound:           store.NotFound,
+		fmt.Errorf("x: %w", store.TooMuchDeadData):                                    store.TooMuchDeadData,
+		fmt.Errorf("x: %w", context.Canceled):                                         store.Timeout,
+		store.Wrap("get", context.Canceled):                                           store.Timeout,
+		store.Wrap("get", cause):                                                      store.Other,
+		store.Errorf(store.Unavailable, "down: %w", context.Canceled):                 store.Unavailable,
+		&store.Error{Kind: store.Corrupt, Err: store.Errorf(store.NotFound, "below")}: store.Corrupt,
+	} {
+		require.Equal(t, kind, store.KindOf(err), "%v", err)
+	}
+	require.ErrorIs(t, store.Wrap("get", context.Canceled), context.Canceled)
+}
+
+func TestOnlyKindsThatSayNothingWasDoneAreKnownOutcomes(t *testing.T) {
+	unknown := map[store.Kind]bool{
+		store.Other: true, store.Unavailable: true, store.Timeout: true, store.Corrupt: true, store.TooMuchDeadData: true,
+		store.InvalidArgument: false, store.Conflict: false, store.NotFound: false,
+	}
+	for kind, want := range unknown {
+		require.Equal(t, want, store.OutcomeUnknown(store.Wrap("swap", store.Errorf(kind, "failed"))), "%s", kind)
+		require.NotContains(t, kind.String(), "kind ", "every kind has a name")
+		require.Equal(t, kind.String(), kind.Error())
+	}
+	require.Len(t, unknown, int(store.TooMuchDeadData)+1, "a new kind needs its place here")
+	require.Equal(t, "kind 200", store.Kind(200).String())
+	require.False(t, store.OutcomeUnknown(nil))
+	require.True(t, store.OutcomeUnknown(errors.New("foreign")))
+	require.True(t, store.OutcomeUnknown(context.Canceled))
+}
+
+func TestErrorsOfLongKeysStayShort(t *testing.T) {
+	long := bytes.Repeat([]byte{0xff}, store.MaxKeyBytes+1)
+	for _, err := range []error{
+		store.CheckKey(long),
+		store.CheckRows([]store.Row{{Key: long[1:], Timestamp: 1}}),
+		store.CheckBounds(store.Bounds{Start: long[1:], End: []byte("a")}),
+	} {
+		require.Error(t, err)
+		require.Less(t, len(err.Error()), 600)
+	}
+}
+
+func TestNames(t *testing.T) {
+	id := uuid.MustParse("0f0e0d0c-0b0a-4908-8706-050403020100")
+	require.Equal(t, id.String(), store.BucketID(id).String())
+	require.Equal(t, id.String(), store.NodeID(id).String())
+	p := store.Partition{Bucket: store.BucketID(id), ID: store.PartitionID(id)}
+	require.Equal(t, id.String()+"/"+id.String(), p.String())
+	require.False(t, p.ID.IsZero())
+	require.True(t, store.PartitionID{}.IsZero())
+
+	seen := map[string]bool{}
+	for _, table := range store.Tables() {
+		require.NoError(t, store.CheckTable(table))
+		require.False(t, seen[table.String()])
+		require.False(t, strings.Contains(table.String(), "unknown"))
+		seen[table.String()] = true
+	}
+	last := store.Tables()[len(seen)-1]
+	require.Error(t, store.CheckTable(last+1), "Tables lists every table")
+	require.Equal(t, "unknown table", (last + 1).String())
+	require.Equal(t, "unknown table", store.Table(255).String())
+	require.NotEqual(t, store.NewToken(), store.NewToken())
+}
+
+type local struct{ store.Rows }
+type widest struct {
+	store.Rows
+	wide store.Rows
+}
+
+func (w widest) EachQuorum() store.Rows { return w.wide }
+
+func TestEverywhereTakesTheWidestLevel(t *testing.T) {
+	narrow, wide := local{}, local{}
+	require.Equal(t, store.Rows(narrow), store.Everywhere(narrow))
+	require.Equal(t, store.Rows(&wide), store.Everywhere(widest{narrow, &wide}))
+}
