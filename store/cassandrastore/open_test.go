@@ -144,13 +144,13 @@ func TestPrintedSchemaIsTheAppliedOne(t *testing.T) {
 func tornRegistersAreUnavailable(t *testing.T, o cassandrastore.Options) {
 	s, raw := open(t, o), rawSession(t, o)
 	for _, table := range store.Tables() {
-		key := uuid.New()
-		first := store.Record{Version: store.Version{Epoch: 1, Token: store.NewToken()}, Blob: []byte("first")}
-		require.NoError(t, s.Swap(t.Context(), table, key[:], store.Version{}, first))
 		for _, torn := range []struct {
 			set   string
 			value any
 		}{{"epoch", int64(2)}, {"swap_token", gocql.UUID(uuid.New())}} {
+			key := uuid.New()
+			first := store.Record{Version: store.Version{Epoch: 1, Token: store.NewToken()}, Blob: []byte("first")}
+			require.NoError(t, s.Swap(t.Context(), table, key[:], store.Version{}, first))
 			require.NoError(t, raw.Query("UPDATE "+table.String()+" SET "+torn.set+" = ? WHERE key = ?", torn.value, key[:]).WithTimestamp(time.Now().Add(time.Hour).UnixMicro()).Exec())
 			for _, level := range []store.Level{store.Local, store.Serial} {
 				_, err := s.Read(t.Context(), table, key[:], level)
