@@ -123,11 +123,16 @@ func TestSlicesFindEveryLiveRowAmongDeadOnes(t *testing.T) {
 			}
 		}
 		known := &partitionMemory{}
-		for range 2 {
+		for range 3 {
 			o := store.SliceOptions{Limit: 1 + r.IntN(10), Reverse: r.IntN(2) == 0}
 			got, err := rep.readAll(known, b, o)
 			require.NoError(t, err, "seed %d", seed)
 			require.Equal(t, rep.live(b, o.Reverse), got, "seed %d, %q", seed, b)
+			for _, key := range rep.keys { // somebody puts and deletes meanwhile
+				if r.IntN(5) == 0 {
+					rep.dead[string(key)] = !rep.dead[string(key)]
+				}
+			}
 		}
 	}
 }
