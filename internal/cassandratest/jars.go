@@ -63,7 +63,7 @@ func cacheFolder() (string, error) {
 func fetch(ctx context.Context, base, lib string) error {
 	mvn, err := exec.LookPath("mvn")
 	if err != nil {
-		return fmt.Errorf("Maven fetches Cassandra %s, and there is no mvn on the path: %s", Version, installHint)
+		return fmt.Errorf("there is no mvn on the path, and Maven fetches Cassandra %s: %s", Version, installHint)
 	}
 	work, err := os.MkdirTemp(base, "fetch-")
 	if err != nil {
@@ -99,7 +99,7 @@ func java(ctx context.Context) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("Cassandra %s needs Java 17, and there is none in JAVA_HOME, on the path or in /usr/lib/jvm: %s", Version, installHint)
+	return "", fmt.Errorf("no Java 17 in JAVA_HOME, on the path or in /usr/lib/jvm, and Cassandra %s needs it: %s", Version, installHint)
 }
 
 // tail returns the last n lines of a text.

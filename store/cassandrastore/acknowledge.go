@@ -31,7 +31,7 @@ func (s *Store) Acknowledge(ctx context.Context, t store.Table, key []byte) (sto
 	if err == nil {
 		r, err = s.acknowledge(ctx, t, key)
 	}
-	return r, s.fail(ctx, err, "acknowledge", registerName(t, key))
+	return r, s.fail(ctx, err, "acknowledge", registerName{t, key})
 }
 
 func (s *Store) acknowledge(ctx context.Context, t store.Table, key []byte) (store.Record, error) {

@@ -17,7 +17,7 @@ func (s *Store) Scan(ctx context.Context, t store.Table, after []byte, limit int
 		err = store.CheckLimit(limit)
 	}
 	if err != nil {
-		return nil, s.fail(ctx, err, "scan", t.String())
+		return nil, s.fail(ctx, err, "scan", t)
 	}
 	e := enumeration[[]byte]{
 		table: t.String(), columns: "key", places: "?", equal: bytes.Equal,
@@ -31,13 +31,13 @@ func (s *Store) Scan(ctx context.Context, t store.Table, after []byte, limit int
 		e.after, e.afterValues = after, []any{after}
 	}
 	keys, err := e.page(ctx, s, limit)
-	return keys, s.fail(ctx, err, "scan", t.String())
+	return keys, s.fail(ctx, err, "scan", t)
 }
 
 // Partitions lists partitions in the order of their tokens.
 func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int) ([]store.Partition, error) {
 	if err := store.CheckLimit(limit); err != nil {
-		return nil, s.fail(ctx, err, "list", "partitions")
+		return nil, s.fail(ctx, err, "list", text("partitions"))
 	}
 	e := enumeration[store.Partition]{
 		table: rowsTable, columns: "bucket, partition", places: "?, ?",
@@ -52,7 +52,7 @@ func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int
 		e.after, e.afterValues = after, []any{gocql.UUID(after.Bucket), gocql.UUID(after.ID)}
 	}
 	partitions, err := e.page(ctx, s, limit)
-	return partitions, s.fail(ctx, err, "list", "partitions")
+	return partitions, s.fail(ctx, err, "list", text("partitions"))
 }
 
 // enumeration goes over a table's partition keys in the order of their tokens.

@@ -3,6 +3,7 @@ package cassandrastore
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/gocql/gocql"
 
@@ -63,11 +64,14 @@ func worthRetrying(err error) bool {
 
 // fail says what was being done. An ended context is a Timeout with its cause,
 // and whatever a closed store met is Unavailable, whatever the driver made of it.
-func (s *Store) fail(ctx context.Context, err error, op, subject string) error {
-	if err != nil && ctx.Err() == nil && s.closed.Load() && store.OutcomeUnknown(err) {
+func (s *Store) fail(ctx context.Context, err error, op string, subject fmt.Stringer) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() == nil && s.closed.Load() && store.OutcomeUnknown(err) {
 		err = store.Errorf(store.Unavailable, "%w (%w)", errClosed, err)
 	}
-	return fail(ctx, err, op, subject)
+	return fail(ctx, err, op, subject.String())
 }
 
 // fail is Store.fail without a store.
@@ -80,3 +84,8 @@ func fail(ctx context.Context, err error, op, subject string) error {
 	}
 	return &store.Error{Kind: kind(err), Op: op + " " + subject, Err: err}
 }
+
+// text is a subject that is cheap to name.
+type text string
+
+func (t text) String() string { return string(t) }

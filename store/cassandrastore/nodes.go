@@ -30,7 +30,7 @@ func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID
 		err = s.exec(ctx, gocql.EachQuorum, "INSERT INTO nodes (bucket, shard, node, blob) VALUES (?, ?, ?, ?) USING TIMESTAMP ?",
 			gocql.UUID(b), shard(id), gocql.UUID(id), blob, int64(nodeWritten))
 	}
-	return s.fail(ctx, err, "write node", b.String()+"/"+id.String())
+	return s.fail(ctx, err, "write node", nodeName{b, id})
 }
 
 // Node reads a node through a quorum of the local data centre.
@@ -46,7 +46,7 @@ func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]
 	if err == nil && (!found || blob == nil) {
 		err = store.NotFound
 	}
-	return blob, s.fail(ctx, err, "node", b.String()+"/"+id.String())
+	return blob, s.fail(ctx, err, "node", nodeName{b, id})
 }
 
 // DeleteNode deletes at the foreground's level: a node that stays behind
@@ -54,7 +54,7 @@ func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]
 func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
 	err := s.exec(ctx, s.levels.writeRows, "DELETE FROM nodes USING TIMESTAMP ? WHERE bucket = ? AND shard = ? AND node = ?",
 		int64(nodeDeleted), gocql.UUID(b), shard(id), gocql.UUID(id))
-	return s.fail(ctx, err, "delete node", b.String()+"/"+id.String())
+	return s.fail(ctx, err, "delete node", nodeName{b, id})
 }
 
 // ScanNodes goes through the shards. The order within one is Cassandra's of
@@ -67,7 +67,7 @@ func (s *Store) ScanNodes(ctx context.Context, b store.BucketID, after store.Nod
 		ids = append(ids, some...)
 		after = store.NodeID{} // the next shard from its beginning: below every UUID
 	}
-	return ids, s.fail(ctx, err, "scan nodes", b.String())
+	return ids, s.fail(ctx, err, "scan nodes", b)
 }
 
 func (s *Store) scanShard(ctx context.Context, b store.BucketID, at int8, after store.NodeID, limit int) (ids []store.NodeID, err error) {
@@ -83,3 +83,11 @@ func (s *Store) scanShard(ctx context.Context, b store.BucketID, at int8, after 
 	})
 	return ids, err
 }
+
+// nodeName names a node in errors.
+type nodeName struct {
+	bucket store.BucketID
+	id     store.NodeID
+}
+
+func (n nodeName) String() string { return n.bucket.String() + "/" + n.id.String() }

@@ -52,7 +52,7 @@ func (s *Store) Read(ctx context.Context, t store.Table, key []byte, l store.Lev
 		level = gocql.Consistency(gocql.Serial)
 	}
 	r, err := s.readRegister(ctx, s.session, t, key, level)
-	return r, s.fail(ctx, err, "read", registerName(t, key))
+	return r, s.fail(ctx, err, "read", registerName{t, key})
 }
 
 func (s *Store) readRegister(ctx context.Context, session *gocql.Session, t store.Table, key []byte, level gocql.Consistency) (r store.Record, err error) {
@@ -94,7 +94,7 @@ func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.V
 	if err == nil {
 		err = s.swap(ctx, t, key, old, next)
 	}
-	return s.fail(ctx, err, "swap", registerName(t, key))
+	return s.fail(ctx, err, "swap", registerName{t, key})
 }
 
 func (s *Store) swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
@@ -175,7 +175,7 @@ func (s *Store) transact(ctx context.Context, statements []gocql.BatchEntry) (pr
 // History reads the rows of a root's partition behind the newest.
 func (s *Store) History(ctx context.Context, id store.BucketID, before uint64, limit int) ([]store.Record, error) {
 	records, err := s.history(ctx, id, before, limit)
-	return records, s.fail(ctx, err, "history", id.String())
+	return records, s.fail(ctx, err, "history", id)
 }
 
 func (s *Store) history(ctx context.Context, id store.BucketID, before uint64, limit int) (records []store.Record, err error) {
@@ -210,7 +210,7 @@ func (s *Store) history(ctx context.Context, id store.BucketID, before uint64, l
 // Forget deletes rows of a root's partition within a lightweight transaction:
 // what such transactions write is never written otherwise.
 func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) error {
-	return s.fail(ctx, s.forget(ctx, id, before), "forget", id.String())
+	return s.fail(ctx, s.forget(ctx, id, before), "forget", id)
 }
 
 func (s *Store) forget(ctx context.Context, id store.BucketID, before uint64) error {
@@ -233,9 +233,15 @@ func (s *Store) forget(ctx context.Context, id store.BucketID, before uint64) er
 	}
 }
 
-func registerName(t store.Table, key []byte) string {
-	if id, err := uuid.FromBytes(key); err == nil {
-		return t.String() + " " + id.String()
+// registerName names a register in errors.
+type registerName struct {
+	table store.Table
+	key   []byte
+}
+
+func (n registerName) String() string {
+	if id, err := uuid.FromBytes(n.key); err == nil {
+		return n.table.String() + " " + id.String()
 	}
-	return fmt.Sprintf("%s %.64q", t, key)
+	return fmt.Sprintf("%s %.64q", n.table, n.key)
 }

@@ -60,7 +60,7 @@ func (r *rows) Put(ctx context.Context, p store.Partition, rows ...store.Row) er
 			return r.s.session.ExecuteBatch(b)
 		})
 	}
-	return r.s.fail(ctx, err, "put", p.String())
+	return r.s.fail(ctx, err, "put", p)
 }
 
 // Delete writes a row tombstone.
@@ -72,7 +72,7 @@ func (r *rows) Delete(ctx context.Context, p store.Partition, key []byte, ts sto
 	if err == nil {
 		err = r.s.exec(ctx, r.write, deleteStatement, int64(ts), gocql.UUID(p.Bucket), gocql.UUID(p.ID), key)
 	}
-	return r.s.fail(ctx, err, "delete", p.String())
+	return r.s.fail(ctx, err, "delete", p)
 }
 
 // Get reads one row. The value column is always selected: a read repairs only
@@ -80,7 +80,7 @@ func (r *rows) Delete(ctx context.Context, p store.Partition, key []byte, ts sto
 func (r *rows) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
 	err := store.CheckKey(key)
 	if err != nil {
-		return store.Row{}, false, r.s.fail(ctx, err, "get", p.String())
+		return store.Row{}, false, r.s.fail(ctx, err, "get", p)
 	}
 	var value view
 	var ts *int64
@@ -92,7 +92,7 @@ func (r *rows) Get(ctx context.Context, p store.Partition, key []byte) (store.Ro
 		return iter.Close()
 	})
 	if err != nil || !found || value == nil || ts == nil {
-		return store.Row{}, false, r.s.fail(ctx, err, "get", p.String())
+		return store.Row{}, false, r.s.fail(ctx, err, "get", p)
 	}
 	// The caller's key may change after the call.
 	return store.Row{Key: append([]byte(nil), key...), Value: value, Timestamp: store.Timestamp(*ts)}, true, nil
@@ -117,7 +117,7 @@ func (r *rows) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts
 		values = append([]any{int64(ts), gocql.UUID(p.Bucket), gocql.UUID(p.ID)}, values...)
 		err = r.s.exec(ctx, r.write, removeStatement+where, values...)
 	}
-	return r.s.fail(ctx, err, "remove", p.String())
+	return r.s.fail(ctx, err, "remove", p)
 }
 
 // emptyBounds reports whether no key can lie within b.

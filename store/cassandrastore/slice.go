@@ -26,7 +26,7 @@ func (r *rows) Slice(ctx context.Context, p store.Partition, b store.Bounds, o s
 		})
 		r.memory.learn(known, page.Rows)
 	}
-	return page, r.s.fail(ctx, err, "slice", p.String())
+	return page, r.s.fail(ctx, err, "slice", p)
 }
 
 // sliceStatement selects what the options ask for. The value is always read:

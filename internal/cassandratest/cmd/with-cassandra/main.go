@@ -39,7 +39,7 @@ func main() {
 
 func run(ctx context.Context, o cassandratest.Options, args []string) (code int, err error) {
 	if len(args) == 0 {
-		return 2, errors.New("say which command to run: with-cassandra go test ./...")
+		return 2, errors.New("no command to run is given, such as `go test` with a package")
 	}
 	if os.Getenv(cassandratest.AddressVariable) == "" {
 		c, err := cassandratest.Start(ctx, o)
