@@ -34,7 +34,7 @@ var layers = [][]string{
 	{"rebalance"},
 	{"partmap/mapclient"},
 	{"partmap"},
-	{"store/faultstore", "store/memstore", "store/pebblestore", "store/storetest"},
+	{"store/cassandrastore", "store/faultstore", "store/memstore", "store/pebblestore", "store/storetest"},
 	{"store"},
 }
 
