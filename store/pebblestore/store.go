@@ -30,6 +30,8 @@ type Store struct {
 	cache  *pebble.Cache
 	syncer *syncer
 
+	opening *openingFS
+
 	locks    locks
 	removals removals
 	newest   newest
