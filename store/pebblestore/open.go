@@ -2,6 +2,7 @@ package pebblestore
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -30,10 +31,11 @@ type Options struct {
 	// CacheBytes bounds Pebble's cache of blocks. Default 128 MiB.
 	CacheBytes int64
 	// MemTableBytes is how much is written before it becomes a file; twice that
-	// much memory may be in use. Default 64 MiB.
+	// much memory may be in use. Default 64 MiB. At most a sixteenth of the
+	// reserve is taken (but 64 KiB always), so that a full disk can be opened.
 	MemTableBytes int64
 	// ReserveBytes is the free disk space below which puts are refused. Default
-	// 256 MiB, but at most a twentieth of the disk; negative: never refuse.
+	// 1 GiB, but at most a twentieth of the disk; negative: never refuse.
 	ReserveBytes int64
 	// Logger gets what an operator should know. Default: nothing is logged.
 	Logger *slog.Logger
@@ -164,14 +166,16 @@ func (s *Store) openPebble() error {
 func (s *Store) pebbleOptions() *pebble.Options {
 	o := EngineOptions()
 	o.FS, o.Lock, o.Cache = s.fs, s.lock, s.cache
-	o.MemTableSize = uint64(s.o.MemTableBytes)
+	o.MemTableSize = uint64(s.disk.memTable(s.o.MemTableBytes))
 	o.Logger = logger{s.o.Logger}
 	log := s.o.Logger
 	o.EventListener = &pebble.EventListener{
 		BackgroundError: func(err error) {
-			if !s.opening.full() { // otherwise Open is about to fail, and says so
-				log.Warn("pebble: background work failed; it is tried again", "cause", err)
+			level := slog.LevelWarn
+			if errors.Is(err, errReserved) || s.opening.full() { // refused writes, and Open, say so
+				level = slog.LevelDebug
 			}
+			log.Log(context.Background(), level, "pebble: background work failed; it is tried again", "cause", err)
 		},
 		// Without a listener Pebble would end the process here. The read that
 		// found the damage answers Corrupt.
@@ -190,7 +194,7 @@ func EngineOptions() *pebble.Options {
 		FormatMajorVersion:          pebble.FormatValueSeparation,
 		L0CompactionThreshold:       2,
 		L0StopWritesThreshold:       64,
-		MemTableStopWritesThreshold: 4,
+		MemTableStopWritesThreshold: memTablesQueued,
 		LBaseMaxBytes:               64 << 20,
 		MaxOpenFiles:                1000,
 	}

@@ -95,6 +95,7 @@ func (s *Store) close() error {
 		}
 	}
 	close(s.quit)
+	close(s.disk.ending)
 	if err := end(func() error { s.gate.Lock(); return nil }); err != nil {
 		return err
 	}
