@@ -47,7 +47,7 @@ func (x *Executor) copy(ctx context.Context, t *migrate.Task) error {
 	for range x.o.Writers {
 		g.Go(func() error {
 			for b := range batches {
-				if err := x.failpoint(gctx, "copy batch"); err != nil {
+				if err := x.failpoint(gctx, "copy batch", string(b.rows[0].Key)); err != nil {
 					return err
 				}
 				if err := x.write(gctx, src, dst, b); err != nil {

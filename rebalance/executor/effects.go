@@ -12,7 +12,7 @@ import (
 // do carries out one effect, between two failpoints.
 func (x *Executor) do(ctx context.Context, v *migrate.View, e migrate.Effect) error {
 	name := pointOf(e)
-	if err := x.failpoint(ctx, "before "+name); err != nil {
+	if err := x.failpoint(ctx, "before "+name, e.Key()); err != nil {
 		return err
 	}
 	err := x.effect(ctx, v, e)
@@ -20,7 +20,7 @@ func (x *Executor) do(ctx context.Context, v *migrate.View, e migrate.Effect) er
 	if err != nil {
 		return store.Wrap(e.String(), err)
 	}
-	return x.failpoint(ctx, "after "+name)
+	return x.failpoint(ctx, "after "+name, e.Key())
 }
 
 func (x *Executor) effect(ctx context.Context, v *migrate.View, e migrate.Effect) error {
@@ -66,7 +66,7 @@ func (x *Executor) swap(ctx context.Context, old *partmap.Root, e *migrate.Swap)
 	if !store.OutcomeUnknown(err) {
 		return err
 	}
-	if err := x.failpoint(ctx, "swap unknown"); err != nil {
+	if err := x.failpoint(ctx, "swap unknown", ""); err != nil {
 		return err
 	}
 	now, lerr := x.maps.Load(ctx, x.bucket)
@@ -110,8 +110,8 @@ func (x *Executor) partition(id store.PartitionID) store.Partition {
 	return store.Partition{Bucket: x.bucket, ID: id}
 }
 
-func (x *Executor) failpoint(ctx context.Context, point string) error {
-	if err := x.o.Failpoint(ctx, point); err != nil {
+func (x *Executor) failpoint(ctx context.Context, point, detail string) error {
+	if err := x.o.Failpoint(ctx, point, detail); err != nil {
 		return killed{fmt.Errorf("failpoint %q: %w", point, err)}
 	}
 	return nil

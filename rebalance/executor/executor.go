@@ -63,8 +63,9 @@ type Options struct {
 	Observe func(Event)
 	// Failpoint is called at each named point (see Failpoints). An error ends the
 	// executor as if it had been killed there: Run returns it, and what was under
-	// way is left as it is. For tests.
-	Failpoint func(ctx context.Context, point string) error
+	// way is left as it is. detail tells apart what may run at the same time. For
+	// tests.
+	Failpoint func(ctx context.Context, point, detail string) error
 }
 
 func (o Options) withDefaults() Options {
@@ -101,7 +102,7 @@ func (o Options) withDefaults() Options {
 		o.Observe = func(Event) {}
 	}
 	if o.Failpoint == nil {
-		o.Failpoint = func(context.Context, string) error { return nil }
+		o.Failpoint = func(context.Context, string, string) error { return nil }
 	}
 	return o
 }

@@ -28,7 +28,7 @@ func (x *Executor) sweep(ctx context.Context, t *migrate.Task) error {
 		if len(markers) == 0 {
 			return nil
 		}
-		if err := x.failpoint(ctx, "sweep markers read"); err != nil {
+		if err := x.failpoint(ctx, "sweep markers read", string(markers[0].Key)); err != nil {
 			return err
 		}
 		root, err := x.maps.Load(ctx, x.bucket)
@@ -38,7 +38,7 @@ func (x *Executor) sweep(ctx context.Context, t *migrate.Task) error {
 		if phase, pending := root.BatchOf(t.Batch); phase != partmap.Settled || !pending {
 			return store.Errorf(store.Conflict, "somebody else has swept batch %d", t.Batch)
 		}
-		if err := x.failpoint(ctx, "sweep checked"); err != nil {
+		if err := x.failpoint(ctx, "sweep checked", string(markers[0].Key)); err != nil {
 			return err
 		}
 		g, gctx := errgroup.WithContext(ctx)

@@ -27,7 +27,7 @@ func (x *Executor) verify(ctx context.Context, t *migrate.Task) error {
 		x.progress.mended.Add(int64(len(missing)))
 		for len(missing) > 0 {
 			n := x.fits(missing)
-			if err := x.failpoint(ctx, "verify batch"); err != nil {
+			if err := x.failpoint(ctx, "verify batch", string(missing[0].Key)); err != nil {
 				return err
 			}
 			if err := x.write(ctx, src, dst, batch{missing[:n], read}); err != nil {
