@@ -51,6 +51,7 @@ type client struct {
 	c      *listing.Client
 	b      *listing.Bucket
 	keys   []string
+	writes int  // percent
 	faults bool // errors are to be expected
 	id     store.BucketID
 	epoch  uint64
@@ -65,11 +66,9 @@ func (c *client) run(ctx context.Context, ops int, moving func() bool) {
 		}
 		c.lease(ctx)
 		switch x := c.r.IntN(100); {
-		case x < 30:
-			c.change(ctx, false)
-		case x < 55:
-			c.change(ctx, true)
-		case x < 75:
+		case x < c.writes:
+			c.change(ctx, c.r.IntN(2) == 0)
+		case c.r.IntN(2) == 0:
 			c.get(ctx)
 		default:
 			c.list(ctx)

@@ -3,6 +3,8 @@ package sim
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"sync"
 
 	"github.com/evenkeel/evenkeel/partmap"
@@ -59,7 +61,8 @@ type Mistakes struct {
 	UsedDestination bool
 	// SkipSweep: sweeps are said to be done and are not.
 	SkipSweep bool
-	// TornPage: a page of a copy is lost, and the copy goes on behind it.
+	// TornPage: rows are lost from a page of a source, and the scan goes on behind
+	// it.
 	TornPage bool
 
 	// Unwatched leaves out the invariants that look inside, so that only what
@@ -67,52 +70,74 @@ type Mistakes struct {
 	Unwatched bool
 }
 
-// clientStore is what clients read and write, with their mistakes.
+// clientStore is what one client reads and writes, with its mistakes.
 type clientStore struct {
 	store.Store
-	m Mistakes
-	w *watch
-	s *scheduler
+	m     Mistakes
+	world *world
+	r     *rand.Rand
+	late  int
 }
 
 func (c *clientStore) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
 	a := actorOf(ctx)
-	if !a.client || p.Bucket != c.w.bucket {
+	if !a.client || p.Bucket != c.world.bucket {
 		return c.Store.Put(ctx, p, rows...)
 	}
-	if c.m.NoWriteThrough && a.op != nil && a.op.reads {
-		return nil
-	}
-	if marker := len(rows) == 1 && store.IsMarker(rows[0].Value); marker && (a.op == nil || !a.op.reads) {
-		switch {
-		case c.m.PlainDeletes:
-			return c.Delete(ctx, p, rows[0].Key, rows[0].Timestamp)
-		case c.m.DeleteBoth:
-			src, dst := c.w.ends(rows[0].Key)
-			for _, id := range []store.PartitionID{src, dst} {
-				if id.IsZero() {
-					continue
-				}
-				if err := c.Store.Delete(ctx, store.Partition{Bucket: p.Bucket, ID: id}, rows[0].Key, rows[0].Timestamp); err != nil {
-					return err
-				}
-			}
+	reads := a.op != nil && a.op.reads
+	if reads {
+		if c.m.NoWriteThrough {
 			return nil
 		}
+		return c.Store.Put(ctx, p, rows...)
 	}
-	err := c.Store.Put(ctx, p, rows...)
-	if c.m.RedoElsewhere && store.OutcomeUnknown(err) && a.op != nil && !a.op.reads {
-		for range 60 {
-			if !c.s.gate(ctx, "pause before doing it again") {
+	if store.IsMarker(rows[0].Value) && (c.m.PlainDeletes || c.m.DeleteBoth) {
+		ids := []store.PartitionID{p.ID}
+		if src, dst := c.world.watch.ends(rows[0].Key); c.m.DeleteBoth && !dst.IsZero() {
+			ids = []store.PartitionID{src, dst}
+		}
+		for _, id := range ids {
+			if err := c.Store.Delete(ctx, store.Partition{Bucket: p.Bucket, ID: id}, rows[0].Key, rows[0].Timestamp); err != nil {
 				return err
 			}
 		}
-		for err != nil && !c.s.failed() && ctx.Err() == nil {
-			home := c.w.home(rows[0].Key)
-			err = c.Store.Put(ctx, store.Partition{Bucket: p.Bucket, ID: home}, rows...)
-		}
+		return nil
 	}
-	return err
+	late := c.world.c.Late > 0 && c.r.Float64() < c.world.c.Late
+	if c.m.RedoElsewhere && late {
+		return c.redo(ctx, p, rows[0])
+	}
+	if late {
+		c.landLater(ctx, p, rows)
+		return store.Errorf(store.Timeout, "no answer")
+	}
+	return c.Store.Put(ctx, p, rows...)
+}
+
+// landLater does a put at some later time.
+func (c *clientStore) landLater(ctx context.Context, p store.Partition, rows []store.Row) {
+	c.late++
+	straggler := &actor{name: fmt.Sprintf("straggler %s.%d", actorOf(ctx).name, c.late), slow: true}
+	// It does most harm where a move has just looked.
+	target := partmap.Copying + partmap.Phase(c.r.IntN(2))
+	straggler.ripe = func() bool {
+		rg, found := c.world.watch.rangeOf(p.ID, rows[0].Key)
+		return found && rg.Phase == target
+	}
+	ctx = withActor(context.WithoutCancel(ctx), straggler)
+	c.world.actors.Go(func() { _ = c.Store.Put(ctx, p, rows...) })
+}
+
+// redo is the mistake: a put was lost, and is done again when the range has moved.
+func (c *clientStore) redo(ctx context.Context, p store.Partition, row store.Row) error {
+	home := p.ID
+	for i := 0; i < 400 && home == p.ID; i++ {
+		if !c.world.s.gate(ctx, "pause before doing it again") {
+			return store.Errorf(store.Timeout, "no answer")
+		}
+		home = c.world.watch.home(row.Key)
+	}
+	return c.Store.Put(ctx, store.Partition{Bucket: p.Bucket, ID: home}, row)
 }
 
 // ends returns the two ends of the move in which a key takes part.
@@ -138,7 +163,7 @@ func (w *watch) home(key []byte) store.PartitionID {
 	return store.PartitionID{}
 }
 
-// phaseOf returns the range in which a partition is an end.
+// rangeOf returns the range in which a partition is an end.
 func (w *watch) rangeOf(id store.PartitionID, key []byte) (partmap.Range, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,7 +184,6 @@ type moverStore struct {
 
 	mu    sync.Mutex
 	sweep map[store.PartitionID]bool // to be swept when the next move copies
-	torn  int
 }
 
 func (m *moverStore) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
@@ -206,14 +230,14 @@ func (m *moverStore) Slice(ctx context.Context, p store.Partition, b store.Bound
 		}
 	}
 	page, err := m.Store.Slice(ctx, p, b, o)
-	if m.m.TornPage && copying && err == nil && page.More {
-		m.mu.Lock()
-		m.torn++
-		torn := m.torn%3 == 0
-		m.mu.Unlock()
-		if torn {
-			page.Rows = page.Rows[len(page.Rows)-1:]
+	for range m.w.think {
+		if !m.w.s.gate(ctx, "thinks") {
+			break
 		}
+	}
+	verifying := found && rg.Partition == p.ID && rg.Phase == partmap.Verifying
+	if m.m.TornPage && (copying || verifying) && err == nil && page.More {
+		page.Rows = page.Rows[len(page.Rows)-1:]
 	}
 	return page, err
 }

@@ -20,9 +20,12 @@ var errStopped = errors.New("the simulation is over")
 type actor struct {
 	name   string
 	client bool
-	dead   bool // guarded by scheduler.mu
-	op     *op  // of a client: what it does at present
-	effect string
+	// slow actors take their time until ripe says that now is a good moment.
+	slow bool
+	ripe func() bool
+	lazy bool // it takes more time than others
+	dead bool // guarded by scheduler.mu
+	op   *op  // of a client: what it does at present
 }
 
 type actorKey struct{}
@@ -161,9 +164,18 @@ func (s *scheduler) step() {
 }
 
 func (s *scheduler) weight(a *actor) float64 {
+	if a.slow {
+		if a.ripe() {
+			return 0.3
+		}
+		return 0.003
+	}
 	w, ok := s.weights[a.name]
 	if !ok {
 		w = []float64{1, 1, 1, 4, 0.1, 0.01}[s.r.IntN(6)]
+		if a.lazy {
+			w /= 10
+		}
 		s.weights[a.name] = w
 	}
 	return w

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/sim"
+	"github.com/evenkeel/evenkeel/store/faultstore"
 )
 
 // run runs one simulation in a bubble of its own.
@@ -74,22 +75,66 @@ var mistakes = []struct {
 	{name: "PlainDeletes", on: func(m *sim.Mistakes) { m.PlainDeletes = true }, seeds: 300},
 	{name: "DeleteBoth", on: func(m *sim.Mistakes) { m.DeleteBoth = true }, seeds: 300},
 	{name: "NoWait", on: func(m *sim.Mistakes) { m.NoWait = true }, seeds: 300},
-	{name: "NoRewait", on: func(m *sim.Mistakes) { m.NoRewait = true }, seeds: 300},
+	{name: "NoRewait", on: func(m *sim.Mistakes) { m.NoRewait = true }, tune: deadly, seeds: 300},
 	{name: "SkipMarking", on: func(m *sim.Mistakes) { m.SkipMarking = true }, seeds: 300},
 	{name: "FreshTimestamps", on: func(m *sim.Mistakes) { m.FreshTimestamps = true }, seeds: 300},
-	{name: "LoseMarkers", on: func(m *sim.Mistakes) { m.LoseMarkers = true }, seeds: 300},
+	{name: "LoseMarkers", on: func(m *sim.Mistakes) { m.LoseMarkers = true }, tune: crossing, seeds: 4000},
 	{name: "SkipDraining", on: func(m *sim.Mistakes) { m.SkipDraining = true }, seeds: 300},
-	{name: "RedoElsewhere", on: func(m *sim.Mistakes) { m.RedoElsewhere = true }, seeds: 300},
-	{name: "LateSweep", on: func(m *sim.Mistakes) { m.LateSweep = true }, seeds: 300},
-	{name: "SweepUnchecked", on: func(m *sim.Mistakes) { m.SweepUnchecked = true }, seeds: 300},
-	{name: "NoWriteThrough", on: func(m *sim.Mistakes) { m.NoWriteThrough = true }, seeds: 300},
+	{name: "RedoElsewhere", on: func(m *sim.Mistakes) { m.RedoElsewhere = true }, tune: late, seeds: 6000},
+	{name: "LateSweep", on: func(m *sim.Mistakes) { m.LateSweep = true }, tune: crossingTwice, seeds: 6000},
+	{name: "SweepUnchecked", on: func(m *sim.Mistakes) { m.SweepUnchecked = true }, tune: loose, seeds: 300, watched: true},
+	{name: "NoWriteThrough", on: func(m *sim.Mistakes) { m.NoWriteThrough = true }, tune: shown, seeds: 6000},
 	{name: "MixedMerge", on: func(m *sim.Mistakes) { m.MixedMerge = true }, seeds: 300},
-	{name: "NoVerify", on: func(m *sim.Mistakes) { m.NoVerify = true }, seeds: 300},
+	{name: "NoVerify", on: func(m *sim.Mistakes) { m.NoVerify = true }, tune: shown, seeds: 6000},
 	{name: "RemoveWhole", on: func(m *sim.Mistakes) { m.RemoveWhole = true }, seeds: 300},
-	{name: "RemoveOld", on: func(m *sim.Mistakes) { m.RemoveOld = true }, seeds: 300},
+	{name: "RemoveOld", on: func(m *sim.Mistakes) { m.RemoveOld = true }, seeds: 300, watched: true},
 	{name: "UsedDestination", on: func(m *sim.Mistakes) { m.UsedDestination = true }, seeds: 300},
-	{name: "SkipSweep", on: func(m *sim.Mistakes) { m.SkipSweep = true }, seeds: 300},
-	{name: "TornPage", on: func(m *sim.Mistakes) { m.TornPage = true }, seeds: 300},
+	{name: "SkipSweep", on: func(m *sim.Mistakes) { m.SkipSweep = true }, seeds: 300, watched: true},
+	{name: "TornPage", on: func(m *sim.Mistakes) { m.TornPage = true }, tune: writing, seeds: 300},
+}
+
+// deadly: movers die often.
+func deadly(c *sim.Config) { c.Kill = 0.15 }
+
+// writing: what is lost is not mended by readers.
+func writing(c *sim.Config) { c.Clients, c.Keys, c.Writes, c.Late = 4, 12, 90, 0 }
+
+// crossing: few writes under neighbouring leases meet on few keys, and nothing
+// comes after them.
+func crossing(c *sim.Config) {
+	c.Clients, c.Keys, c.Writes, c.Late, c.Kill = 4, 2, 90, 0, 0
+	c.Sparse, c.Ops, c.Rounds, c.Movers, c.Loose = true, 6, 1, 1, false
+}
+
+// crossingTwice: and the next move follows.
+func crossingTwice(c *sim.Config) {
+	crossing(c)
+	c.Rounds, c.Ops = 3, 12
+}
+
+// late: many puts land late, and little else happens to their keys.
+func late(c *sim.Config) {
+	c.Late, c.Writes, c.Kill, c.Faults, c.Clients, c.Keys = 0.5, 40, 0, faultstore.Rates{}, 3, 2
+	c.Sparse, c.Ops, c.Rounds, c.Movers, c.Loose = true, 10, 2, 1, false
+}
+
+// shown: what lands late is read before it is overwritten.
+func shown(c *sim.Config) {
+	late(c)
+	c.Keys, c.Writes, c.Ops, c.Rounds = envi("K", 8), envi("W", 30), envi("O", 30), envi("R", 1)
+	c.Think = envi("T", 100)
+}
+
+func envi(n string, d int) int {
+	if v, err := strconv.Atoi(os.Getenv(n)); err == nil {
+		return v
+	}
+	return d
+}
+
+// loose: movers that do not wait for each other.
+func loose(c *sim.Config) {
+	c.Loose, c.Movers, c.Rounds, c.Kill, c.Writes, c.Clients = true, 3, 6, 0, 70, 4
 }
 
 func TestMistakesAreFound(t *testing.T) {

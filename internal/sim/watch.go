@@ -18,6 +18,7 @@ type watch struct {
 	h           *history
 	bucket      store.BucketID
 	off         bool // look, but say nothing
+	think       int  // turns that a mover misses after it read rows
 
 	mu      sync.Mutex
 	root    *partmap.Root
@@ -25,8 +26,15 @@ type watch struct {
 	touched map[store.PartitionID]bool
 	named   map[store.PartitionID]bool // ever, as home or destination
 	removed []removal
+	markers map[marker]uint64 // the epoch at which each was first written
 	swaps   int
 	phases  map[partmap.Phase]int
+}
+
+type marker struct {
+	partition store.PartitionID
+	key       string
+	ts        store.Timestamp
 }
 
 type removal struct {
@@ -111,6 +119,12 @@ func (w *watch) Put(ctx context.Context, p store.Partition, rows ...store.Row) e
 	if p.Bucket == w.bucket {
 		w.mu.Lock()
 		w.touched[p.ID] = true
+		for _, r := range rows {
+			m := marker{p.ID, string(r.Key), r.Timestamp}
+			if _, known := w.markers[m]; store.IsMarker(r.Value) && !known {
+				w.markers[m] = w.root.Epoch
+			}
+		}
 		w.mu.Unlock()
 		for _, r := range rows {
 			if err := w.h.faithful(r); err != nil {
@@ -125,6 +139,12 @@ func (w *watch) Delete(ctx context.Context, p store.Partition, key []byte, ts st
 	if p.Bucket == w.bucket {
 		w.mu.Lock()
 		w.touched[p.ID] = true
+		written, known := w.markers[marker{p.ID, string(key), ts}]
+		for _, rg := range w.ranges {
+			if known && !actorOf(ctx).client && moving(&rg) && rg.Partition == p.ID && rg.Contains(key) && written >= rg.Batch {
+				w.violated("I11: %s sweeps the marker of %q at %d in %s, which belongs to the move under way", actorOf(ctx).name, key, ts, name(p.ID))
+			}
+		}
 		w.mu.Unlock()
 	}
 	return w.Store.Delete(ctx, p, key, ts)
@@ -170,6 +190,8 @@ func (w *watch) client(ctx context.Context, p store.Partition, b store.Bounds, w
 		w.violated("I7: %s reads [%q, %q) of %s after it was removed", a.name, b.Start, b.End, name(p.ID))
 	}
 }
+
+func moving(rg *partmap.Range) bool { return !rg.To.IsZero() }
 
 // allowed reports whether a partition may be used for a range by a client whose
 // lease is on the present phase or on a neighbouring one.

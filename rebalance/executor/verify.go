@@ -42,7 +42,7 @@ func (x *Executor) verify(ctx context.Context, t *migrate.Task) error {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.seen[seenKey(t)] = max(highest, 1)
+	x.seen[seenKey(t)] = max(highest, 1) // kept for the removal
 	return nil
 }
 
@@ -99,15 +99,22 @@ func seenKey(t *migrate.Task) string {
 	return t.Range.Partition.String() + string(t.Range.Start)
 }
 
-// remove hides a range in its source for good: above the timestamps of all of its
-// rows, and of all that may still arrive, so that late writes stay invisible.
+// remove hides ranges in their source for good: above the timestamps of all of
+// their rows, and of all that may still arrive, so that late writes stay
+// invisible.
 func (x *Executor) remove(ctx context.Context, e *migrate.Remove) error {
 	src := x.partition(e.Range.Partition)
-	x.mu.Lock()
-	highest := x.seen[seenKey(&e.Task)]
-	x.mu.Unlock()
-	if highest == 0 { // somebody else has compared
-		err := x.scan(ctx, src, bounds(&e.Task), func(_ time.Time, rows []store.Row) error {
+	highest := store.Timestamp(x.o.Now().UnixMicro())
+	for _, rg := range e.Ranges {
+		t := migrate.Task{Range: rg}
+		x.mu.Lock()
+		seen := x.seen[seenKey(&t)]
+		x.mu.Unlock()
+		if highest = max(highest, seen); seen > 0 {
+			continue
+		}
+		// Somebody else has compared.
+		err := x.scan(ctx, src, bounds(&t), func(_ time.Time, rows []store.Row) error {
 			for i := range rows {
 				highest = max(highest, rows[i].Timestamp)
 			}
@@ -117,16 +124,26 @@ func (x *Executor) remove(ctx context.Context, e *migrate.Remove) error {
 			return err
 		}
 	}
-	b := bounds(&e.Task)
-	if e.Whole {
-		b = store.Bounds{}
+	remove := func(b store.Bounds) error {
+		ts := highest + store.Timestamp(x.o.Skew.Microseconds())
+		return x.retry(ctx, func() error { return x.rows.Remove(ctx, src, b, ts) })
 	}
-	ts := max(highest, store.Timestamp(x.o.Now().UnixMicro())) + store.Timestamp(x.o.Skew.Microseconds())
-	err := x.retry(ctx, func() error { return x.rows.Remove(ctx, src, b, ts) })
-	if err == nil {
-		x.mu.Lock()
-		delete(x.seen, seenKey(&e.Task))
-		x.mu.Unlock()
+	spans := []store.Bounds{{}}
+	if !e.Whole {
+		spans = spans[:0]
+		for _, rg := range e.Ranges {
+			spans = append(spans, store.Bounds{Start: rg.Start, End: rg.End})
+		}
 	}
-	return err
+	for _, b := range spans {
+		if err := remove(b); err != nil {
+			return err
+		}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, rg := range e.Ranges {
+		delete(x.seen, seenKey(&migrate.Task{Range: rg}))
+	}
+	return nil
 }

@@ -65,10 +65,12 @@ type Copy struct{ Task }
 // what it lacks.
 type Verify struct{ Task }
 
-// Remove the range from its source, above the timestamps of all of its rows.
-// Whole: the source has nothing else and goes altogether.
+// Remove the ranges of a batch that have left one source from it, above the
+// timestamps of all of their rows. The task's range is the first of them.
 type Remove struct {
 	Task
+	Ranges []partmap.Range
+	// Whole: the source has nothing else and goes altogether.
 	Whole bool
 }
 
@@ -117,9 +119,9 @@ func (e Copy) String() string   { return "copy " + e.span() }
 func (e Verify) String() string { return "verify " + e.span() }
 func (e Remove) String() string {
 	if e.Whole {
-		return "remove " + e.span() + " with its partition"
+		return "remove partition " + e.Range.Partition.String()
 	}
-	return "remove " + e.span()
+	return fmt.Sprintf("remove %d ranges from %s on", len(e.Ranges), e.span())
 }
 func (e Sweep) String() string   { return "sweep " + e.span() }
 func (e Collect) String() string { return fmt.Sprintf("collect %d nodes", len(e.Nodes)) }

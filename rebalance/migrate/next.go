@@ -115,12 +115,28 @@ func (v *View) tasks(b partmap.Batch) (tasks []work, over func(*Swap)) {
 	case partmap.Verifying:
 		return each(func(t Task) work { return Verify{t} }), advance
 	case partmap.Draining:
-		return each(func(t Task) work { return Remove{t, v.whole(b.ID, t.Range.Partition)} }), func(swap *Swap) {
+		return v.removals(b, ranges), func(swap *Swap) {
 			swap.Settle = append(swap.Settle, Settlement{Batch: b.ID, Spans: spans(ranges)})
 		}
 	default: // settled: its sweep is pending
 		return each(func(t Task) work { return Sweep{t} }), func(swap *Swap) { swap.Swept = append(swap.Swept, b.ID) }
 	}
+}
+
+// removals are the tasks of a draining batch, one for each source.
+func (v *View) removals(b partmap.Batch, ranges []partmap.Range) (tasks []work) {
+	var sources []store.PartitionID
+	of := map[store.PartitionID][]partmap.Range{}
+	for _, rg := range ranges {
+		if len(of[rg.Partition]) == 0 {
+			sources = append(sources, rg.Partition)
+		}
+		of[rg.Partition] = append(of[rg.Partition], rg)
+	}
+	for _, id := range sources {
+		tasks = append(tasks, Remove{Task{Batch: b.ID, Phase: b.Phase, Range: of[id][0]}, of[id], v.whole(b.ID, id)})
+	}
+	return tasks
 }
 
 // whole reports whether a source has nothing but ranges that are draining away
