@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -31,10 +33,15 @@ type fixture struct {
 func key(i int) []byte { return fmt.Appendf(nil, "key-%07d", i) }
 
 func newFixture(t testing.TB, s store.Store, rows int) *fixture {
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return newFixtureIn(t, s, rows)
+}
+
+// newFixtureIn leaves it to the caller to close the store.
+func newFixtureIn(t testing.TB, s store.Store, rows int) *fixture {
 	ctx := context.Background()
 	c, err := listing.NewEmbedded(s, listing.Options{})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	require.NoError(t, c.CreateBucket(ctx, "b"))
 	f := &fixture{s: s, c: c, b: c.Bucket("b")}
 	roots, err := s.Scan(ctx, store.Roots, nil, 100)
@@ -211,4 +218,38 @@ func TestSplitMergeRefreshUnderLoad(t *testing.T) {
 		}
 		require.Equal(t, rows, total, "nothing is left but the rows: no marker either")
 	})
+}
+
+// A bucket of 300,000 rows in one partition becomes twelve ranges, while writers
+// and listers go on.
+func TestLargeSplitUnderLoad(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes its time")
+	}
+	const parts = 12
+	rows := 30_000
+	if os.Getenv("EVENKEEL_LARGE") != "" {
+		rows = 300_000
+	}
+	s, err := pebblestore.Open(t.TempDir(), pebblestore.Options{NoSync: true})
+	require.NoError(t, err)
+	f := newFixture(t, s, rows)
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Observe: func(e executor.Event) {
+		if e.Err != nil {
+			t.Errorf("event: %+v", e)
+		}
+	}})
+	began := time.Now()
+	writes, lists := f.underLoad(t, rows, func() {
+		x.Add(migrate.Split(nil, nil, 0, cuts(rows, parts)...))
+		require.NoError(t, x.Run(t.Context()))
+	})
+	t.Logf("%d rows in %s: %d writes, %d whole listings, %+v", rows, time.Since(began), writes, lists, x.Progress())
+	require.Len(t, f.ranges(t), parts)
+	total := 0
+	for _, rg := range f.ranges(t) {
+		total += f.rowsOf(t, rg.Partition)
+	}
+	require.Equal(t, rows, total)
+	require.LessOrEqual(t, x.Progress().Copied, int64(rows)+writes, "only what was there, and what was written meanwhile")
 }
