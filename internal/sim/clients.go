@@ -15,7 +15,15 @@ import (
 // op is a client's operation under way.
 type op struct {
 	write *write // nil for a read
-	reads bool
+}
+
+type opKey struct{}
+
+func withOp(ctx context.Context, o op) context.Context { return context.WithValue(ctx, opKey{}, o) }
+
+func opOf(ctx context.Context) op {
+	o, _ := ctx.Value(opKey{}).(op)
+	return o
 }
 
 // stamps hands out timestamps by counting, and waits its turn: a client may stall
@@ -35,9 +43,9 @@ func (c *stamps) Next(ctx context.Context, n int) (store.Timestamp, error) {
 		return 0, store.Errorf(store.Unavailable, "draw: %w", errStopped)
 	}
 	ts := store.Timestamp(c.last.Add(int64(n)) - int64(n) + 1)
-	if a.op != nil && a.op.write != nil {
-		a.op.write.ts = ts
-		c.h.begin(a.op.write)
+	if w := opOf(ctx).write; w != nil {
+		w.ts = ts
+		c.h.begin(w)
 	}
 	return ts, nil
 }
@@ -116,8 +124,7 @@ func (c *client) change(ctx context.Context, deletes bool) {
 	if !deletes {
 		w.value = fmt.Sprintf("%s.%d", c.a.name, c.n)
 	}
-	c.a.op = &op{write: w}
-	ctx, cancel := c.patience(ctx)
+	ctx, cancel := c.patience(withOp(ctx, op{write: w}))
 	defer cancel()
 	var err error
 	if deletes {
@@ -125,8 +132,6 @@ func (c *client) change(ctx context.Context, deletes bool) {
 	} else {
 		err = c.b.Put(ctx, []byte(w.key), []byte(w.value))
 	}
-	// What is left of it does not belong to the next operation.
-	c.a.op = nil
 	if err != nil {
 		c.tolerate(fmt.Sprintf("change %s", w.key), err)
 		c.h.mu.Lock()
@@ -139,7 +144,6 @@ func (c *client) change(ctx context.Context, deletes bool) {
 
 func (c *client) get(ctx context.Context) {
 	key, before := c.key(), c.h.view()
-	c.a.op = &op{reads: true}
 	ctx, cancel := c.patience(ctx)
 	defer cancel()
 	e, err := c.b.Get(ctx, []byte(key))
@@ -160,7 +164,6 @@ func (c *client) list(ctx context.Context) {
 	if c.r.IntN(4) == 0 {
 		q.Limit = 100
 	}
-	c.a.op = &op{reads: true}
 	at, pageBefore := 0, view(nil) // place in order of the keys not yet accounted for
 	order := c.keys
 	if q.Reverse {

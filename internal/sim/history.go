@@ -76,6 +76,14 @@ func (h *history) acknowledge(w *write) {
 	h.keys[w.key].least = max(h.keys[w.key].least, w.ts)
 }
 
+// proven reports whether a row, or something newer of its key, was acknowledged or
+// seen.
+func (h *history) proven(row store.Row) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return row.Timestamp <= h.keys[string(row.Key)].least
+}
+
 // view is what was proven when an operation began.
 type view map[string]store.Timestamp
 

@@ -84,7 +84,7 @@ func (c *clientStore) Put(ctx context.Context, p store.Partition, rows ...store.
 	if !a.client || p.Bucket != c.world.bucket {
 		return c.Store.Put(ctx, p, rows...)
 	}
-	reads := a.op != nil && a.op.reads
+	reads := opOf(ctx).write == nil
 	if reads {
 		if c.m.NoWriteThrough {
 			return nil
@@ -122,7 +122,7 @@ func (c *clientStore) landLater(ctx context.Context, p store.Partition, rows []s
 	target := partmap.Copying + partmap.Phase(c.r.IntN(2))
 	straggler.ripe = func() bool {
 		rg, found := c.world.watch.rangeOf(p.ID, rows[0].Key)
-		return found && rg.Phase == target
+		return found && rg.Phase == target && (target != partmap.Verifying || c.world.watch.compared[p.ID])
 	}
 	ctx = withActor(context.WithoutCancel(ctx), straggler)
 	c.world.actors.Go(func() { _ = c.Store.Put(ctx, p, rows...) })
@@ -230,10 +230,10 @@ func (m *moverStore) Slice(ctx context.Context, p store.Partition, b store.Bound
 		}
 	}
 	page, err := m.Store.Slice(ctx, p, b, o)
-	for range m.w.think {
-		if !m.w.s.gate(ctx, "thinks") {
-			break
-		}
+	if found && rg.Partition == p.ID && rg.Phase == partmap.Verifying {
+		m.w.mu.Lock()
+		m.w.compared[p.ID] = true
+		m.w.mu.Unlock()
 	}
 	verifying := found && rg.Partition == p.ID && rg.Phase == partmap.Verifying
 	if m.m.TornPage && (copying || verifying) && err == nil && page.More {

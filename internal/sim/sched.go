@@ -25,7 +25,6 @@ type actor struct {
 	ripe func() bool
 	lazy bool // it takes more time than others
 	dead bool // guarded by scheduler.mu
-	op   *op  // of a client: what it does at present
 }
 
 type actorKey struct{}

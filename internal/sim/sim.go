@@ -36,8 +36,6 @@ type Config struct {
 	// Loose movers have goals of their own, round by round, and do not wait for
 	// each other: while one sleeps the others begin the next moves.
 	Loose bool
-	// Think is how many turns a mover misses each time that it has read rows.
-	Think int
 	// Kill is the probability that a mover dies at a failpoint; KillAt is the
 	// number of the one failpoint of the run at which it surely does (0: none).
 	Kill   float64
@@ -157,7 +155,7 @@ func newWorld(c Config) *world {
 	}
 	w.h = newHistory(w.keys)
 	w.s = &scheduler{r: rand.New(rand.NewPCG(c.Seed, 3)), trace: c.Trace}
-	w.watch = &watch{Store: w.mem, s: w.s, h: w.h, off: c.Mistakes.Unwatched, think: c.Think, touched: map[store.PartitionID]bool{}, markers: map[marker]uint64{}, named: map[store.PartitionID]bool{}, phases: map[partmap.Phase]int{}}
+	w.watch = &watch{Store: w.mem, s: w.s, h: w.h, off: c.Mistakes.Unwatched, touched: map[store.PartitionID]bool{}, markers: map[marker]uint64{}, compared: map[store.PartitionID]bool{}, named: map[store.PartitionID]bool{}, phases: map[partmap.Phase]int{}}
 	faulty, faults := faultstore.New(w.watch, faultstore.Options{Seed: c.Seed, Rates: c.Faults, MaxLate: c.LateCalls})
 	w.faults = faults
 	w.gated = &gated{s: w.s, inner: faulty, watch: w.watch, r: rand.New(rand.NewPCG(c.Seed, 4))}
@@ -225,9 +223,13 @@ func (w *world) find(ctx context.Context, before [][]byte) (store.BucketID, erro
 
 func (w *world) client(i int) *client {
 	a := &actor{name: fmt.Sprintf("client%d", i), client: true, lazy: w.c.Sparse}
+	attempts := 3
+	if w.c.Late > 0 {
+		attempts = 1 // a put that is tried again is not late
+	}
 	lc, err := listing.New(
 		&clientStore{Store: w.gated, m: w.c.Mistakes, world: w, r: rand.New(rand.NewPCG(w.c.Seed, 300+uint64(i)))},
-		w.maps, listing.Options{Timestamps: w.stamps})
+		w.maps, listing.Options{Timestamps: w.stamps, WriteAttempts: attempts})
 	if err != nil {
 		w.s.fail("client: %v", err)
 	}

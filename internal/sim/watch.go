@@ -18,7 +18,6 @@ type watch struct {
 	h           *history
 	bucket      store.BucketID
 	off         bool // look, but say nothing
-	think       int  // turns that a mover misses after it read rows
 
 	mu      sync.Mutex
 	root    *partmap.Root
@@ -26,9 +25,11 @@ type watch struct {
 	touched map[store.PartitionID]bool
 	named   map[store.PartitionID]bool // ever, as home or destination
 	removed []removal
-	markers map[marker]uint64 // the epoch at which each was first written
-	swaps   int
-	phases  map[partmap.Phase]int
+	// compared are sources that a mover has begun to compare.
+	compared map[store.PartitionID]bool
+	markers  map[marker]uint64 // the epoch at which each was first written
+	swaps    int
+	phases   map[partmap.Phase]int
 }
 
 type marker struct {
@@ -68,6 +69,7 @@ func (w *watch) took() {
 		w.violated("I1: epoch %d: %s", root.Epoch, p)
 	}
 	w.neighbours(root)
+	w.complete(root)
 	w.root, w.ranges = root, nil
 	for rg, err := range partmap.Ranges(root, w.reader, nil, nil) {
 		if err != nil {
@@ -98,6 +100,30 @@ func (w *watch) neighbours(next *partmap.Root) {
 		after, _ := partmap.Next(was)
 		if b.Phase != was && b.Phase != after {
 			w.violated("I3: batch %d goes from %s to %s", b.ID, was, b.Phase)
+		}
+	}
+}
+
+// complete: when reads stop looking at a source, its destination has everything
+// that was acknowledged or seen.
+func (w *watch) complete(next *partmap.Root) {
+	for _, rg := range w.ranges {
+		if phase, _ := next.BatchOf(rg.Batch); !moving(&rg) || rg.Phase != partmap.Verifying || phase != partmap.Draining {
+			continue
+		}
+		src, dst := store.Partition{Bucket: w.bucket, ID: rg.Partition}, store.Partition{Bucket: w.bucket, ID: rg.To}
+		page, err := w.Slice(context.Background(), src, store.Bounds{Start: rg.Start, End: rg.End}, store.SliceOptions{Limit: 10_000, Timestamps: true})
+		if err != nil {
+			w.violated("I5: %v", err)
+		}
+		for _, row := range page.Rows {
+			theirs, found, err := w.Get(context.Background(), dst, row.Key)
+			if err != nil {
+				w.violated("I5: %v", err)
+			}
+			if w.h.proven(row) && (!found || theirs.Timestamp < row.Timestamp) {
+				w.violated("I5: %q at %d stays behind in %s", row.Key, row.Timestamp, name(rg.Partition))
+			}
 		}
 	}
 }

@@ -71,10 +71,13 @@ func (g *Goal) Judge(v *View, now time.Time, fresh func() store.PartitionID) (Ve
 	if !tiled {
 		return Impossible, partmap.Move{}, store.Errorf(store.InvalidArgument, "[%q, %q) does not begin and end at cuts of bucket %s", g.Start, g.End, v.Root.Bucket)
 	}
+	mine := map[store.PartitionID]bool{}
+	for i := range ranges {
+		mine[ranges[i].Partition] = true
+	}
 	for i := range v.Ranges {
 		rg := &v.Ranges[i]
-		mine := slices.ContainsFunc(ranges, func(o partmap.Range) bool { return o.Partition == rg.Partition })
-		if mine && (moving(rg) || rg.SweepPending && overlap(g.Start, g.End, rg.Start, rg.End)) {
+		if mine[rg.Partition] && (moving(rg) || rg.SweepPending && overlap(g.Start, g.End, rg.Start, rg.End)) {
 			return Blocked, partmap.Move{}, nil
 		}
 	}
