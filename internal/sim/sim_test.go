@@ -61,6 +61,24 @@ func TestProtocolHolds(t *testing.T) {
 	t.Logf("%+v", sum)
 }
 
+// The runs that give mistakes away find none where there is none.
+func TestProtocolHoldsWhereItIsHard(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		tune  func(c *sim.Config)
+		seeds int
+	}{{"deadly", deadly, 10}, {"writing", writing, 10}, {"crossing", crossing, 150}, {"crossingTwice", crossingTwice, 100}, {"late", late, 400}, {"redone", redone, 100}, {"loose", loose, 5}} {
+		t.Run(c.name, func(t *testing.T) {
+			seeds(t, c.seeds, func(seed uint64) bool {
+				config := sim.Random(seed)
+				c.tune(&config)
+				require.NoError(t, run(t, config).Err, "EVENKEEL_SEED=%d", seed)
+				return true
+			})
+		})
+	}
+}
+
 // mistakes are all that can be switched on, each with the runs that give it away.
 var mistakes = []struct {
 	name string
