@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -137,14 +138,15 @@ func BenchmarkPut(b *testing.B) {
 	for _, workers := range []int{1, 64} {
 		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) {
 			x := newRig(b, pebblestore.Options{}, benchKeys(20)[1:], benchKeys(1000))
+			var next atomic.Int64 // new keys each time
 			round := func(put func(i int) error) float64 {
 				const each = 20
 				begin := time.Now()
 				var g sync.WaitGroup
-				for w := range workers {
+				for range workers {
 					g.Go(func() {
-						for i := range each {
-							if err := put((w*each + i) * 7919 % 1_000_003); err != nil {
+						for range each {
+							if err := put(int(next.Add(1) * 7919 % 10_000_019)); err != nil {
 								b.Error(err)
 							}
 						}

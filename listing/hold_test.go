@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -139,4 +140,69 @@ func TestAllLeavesNothingBehind(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestDeleteBucketWaitsForWrites: a write that is under way when the bucket
+// closes counts, so the look whether the bucket is empty comes after it.
+func TestDeleteBucketWaitsForWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c, b, _ := newSlow(t)
+		s.leave = make(chan struct{})
+		put, deleted := make(chan error, 1), make(chan error, 1)
+		go func() { put <- b.Put(t.Context(), []byte("k"), nil) }()
+		synctest.Wait()
+		go func() { deleted <- c.DeleteBucket(t.Context(), "b") }()
+		synctest.Wait()
+		require.Empty(t, deleted)
+		require.ErrorIs(t, b.Delete(t.Context(), []byte("x")), listing.ErrBucketClosing)
+		close(s.leave)
+		require.NoError(t, <-put)
+		require.ErrorIs(t, <-deleted, listing.ErrNotEmpty)
+		_, err := b.Get(t.Context(), []byte("k"))
+		require.NoError(t, err, "the bucket is open again")
+	})
+}
+
+// far is a store of which each slice takes a millisecond.
+type far struct {
+	store.Store
+	now, most atomic.Int64
+}
+
+func (s *far) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+	n := s.now.Add(1)
+	defer s.now.Add(-1)
+	for most := s.most.Load(); n > most && !s.most.CompareAndSwap(most, n); most = s.most.Load() {
+	}
+	time.Sleep(time.Millisecond) // of the bubble's clock
+	return s.Store.Slice(ctx, p, b, o)
+}
+
+// TestManySmallRangesCostFewRoundTrips: following ranges are read ahead in
+// steps of 1, 1, 2, 4, 8 and so on.
+func TestManySmallRangesCostFewRoundTrips(t *testing.T) {
+	for _, q := range []listing.Query{{}, {Reverse: true}, {Delimiter: []byte("/")}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &far{Store: memstore.New()}
+			c, err := listing.NewEmbedded(s, listing.Options{})
+			require.NoError(t, err)
+			var cuts [][]byte
+			var entries []listing.Entry
+			for i := range 100 {
+				cuts = append(cuts, []byte{byte(100 + i)})
+				for j := range 5 {
+					entries = append(entries, listing.Entry{Key: []byte{byte(100 + i), byte(j)}})
+				}
+			}
+			require.NoError(t, c.CreateBucket(t.Context(), "b", cuts...))
+			require.NoError(t, c.Bucket("b").PutBatch(t.Context(), entries))
+			begin := time.Now()
+			page, err := c.Bucket("b").List(t.Context(), q)
+			require.NoError(t, err)
+			require.Len(t, page.Items, 500)
+			require.Empty(t, page.Next)
+			require.EqualValues(t, 8, s.most.Load())
+			require.LessOrEqual(t, time.Since(begin), 17*time.Millisecond, "instead of 101")
+		})
+	}
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// What SplitPoints reads at most: pages of the listing, and keys of each.
+// What SplitPoints reads at most: so many times a run of so many keys, and the
+// one key before it.
 const (
 	maxProbes = 128
 	probeRows = 128
@@ -108,9 +109,14 @@ type sampler struct {
 
 // part of a span: a run of keys that is known, or a gap that is not.
 type part struct {
-	keys   [][]byte // of a run
-	gap    span     // of a gap
-	weight float64  // how many keys, as far as one can tell
+	keys [][]byte // of a run
+	// Of a gap: its span, which ends right behind an entry, so that the middle
+	// of it is where entries are, whatever they have in common.
+	gap    span
+	weight float64 // how many keys, as far as one can tell
+	// urgency is the weight too, but never far below that of the gap of which
+	// the gap was a part: how dense keys are at its beginning may say little.
+	urgency float64
 }
 
 func (s *sampler) read(ctx context.Context, from span, limit int) (keys [][]byte, more bool, err error) {
@@ -121,78 +127,92 @@ func (s *sampler) read(ctx context.Context, from span, limit int) (keys [][]byte
 	return keys, !page.left.done, page.err
 }
 
-func (s *sampler) sample(ctx context.Context, whole span) error {
-	// The last key first: between real keys the middle is where keys are.
-	back := whole
+// tighten ends a gap right behind its last key; false: it has none.
+func (s *sampler) tighten(ctx context.Context, gap *span) (bool, error) {
+	back := *gap
 	back.reverse = true
-	last, _, err := s.read(ctx, back, 1)
-	if err != nil || len(last) == 0 {
+	for !back.done {
+		page := s.c.load(ctx, s.id, &Query{KeysOnly: true, Reverse: true}, back, 1)
+		if page.err != nil {
+			return false, page.err
+		}
+		if len(page.items) > 0 {
+			last := page.items[0].Key
+			if len(last) < store.MaxKeyBytes {
+				gap.lower(append(last[:len(last):len(last)], 0))
+			}
+			return true, nil
+		}
+		back = page.left
+	}
+	return false, nil
+}
+
+func (s *sampler) sample(ctx context.Context, whole span) error {
+	found, err := s.tighten(ctx, &whole)
+	if err != nil || !found {
 		return err
 	}
-	whole.lower(append(bytes.Clone(last[0]), 0))
-	keys, more, err := s.read(ctx, whole, probeRows)
-	if err != nil || len(keys) == 0 {
+	if s.parts, err = s.explore(ctx, whole, whole.lo, math.MaxFloat64); err != nil {
 		return err
-	}
-	s.parts = append(s.parts, part{keys: keys, weight: float64(len(keys))})
-	if more {
-		rest := whole
-		rest.passKey(keys[len(keys)-1])
-		s.parts = append(s.parts, part{gap: rest, weight: math.MaxFloat64})
 	}
 	for range maxProbes {
-		widest := -1
+		most := -1
 		for i := range s.parts {
-			if s.parts[i].keys == nil && (widest < 0 || s.parts[i].weight > s.parts[widest].weight) {
-				widest = i
+			if s.parts[i].keys == nil && (most < 0 || s.parts[i].urgency > s.parts[most].urgency) {
+				most = i
 			}
 		}
-		if widest < 0 || s.parts[widest].weight < probeRows/4 {
+		if most < 0 {
 			return nil
 		}
-		if err := s.probe(ctx, widest); err != nil {
+		gap := s.parts[most].gap
+		parts, err := s.explore(ctx, gap, between(gap.lo, gap.hi, 0.5), s.parts[most].urgency)
+		if err != nil {
 			return err
 		}
+		s.parts = slices.Replace(s.parts, most, most+1, parts...)
 	}
 	return nil
 }
 
-// probe reads a run in the middle of a gap, and guesses from how dense it is
-// what is left on both sides.
-func (s *sampler) probe(ctx context.Context, i int) error {
-	gap := s.parts[i].gap
-	middle := between(gap.lo, gap.hi, 0.5)
-	upper, lower := gap, gap
+// explore reads a run of keys from the middle of a gap on, and guesses from how
+// dense it is what is left on both sides.
+func (s *sampler) explore(ctx context.Context, gap span, middle []byte, urgency float64) (parts []part, err error) {
+	const fade = 4 // at most so much less urgent than the whole
+	upper := gap
 	upper.raise(middle, false)
-	lower.lower(middle)
-	lower.settle()
 	keys, more, err := s.read(ctx, upper, probeRows)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var parts []part
-	density := 0.0 // keys per share of the gap
-	if len(keys) > 1 {
-		density = float64(len(keys)) / max(share(gap.lo, gap.hi, keys[0], keys[len(keys)-1]), 1e-15)
-	}
-	guess := func(g span) float64 {
-		if density == 0 {
-			return s.parts[i].weight / 2
+	guess := func(g span) part {
+		weight := float64(probeRows)
+		if len(keys) > 1 {
+			weight = float64(len(keys)) * width(keys[0], g) / max(width(keys[0], span{lo: keys[0], hi: keys[len(keys)-1]}), 1)
 		}
-		return density * share(gap.lo, gap.hi, g.lo, g.hi)
+		weight = min(weight, urgency)
+		return part{gap: g, weight: weight, urgency: max(weight, urgency/fade)}
 	}
-	if !lower.done && bytes.Compare(middle, gap.lo) > 0 {
-		parts = append(parts, part{gap: lower, weight: guess(lower)})
+	if bytes.Compare(middle, gap.lo) > 0 {
+		lower := gap
+		lower.lower(middle)
+		found, err := s.tighten(ctx, &lower)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			parts = append(parts, guess(lower))
+		}
 	}
 	if len(keys) > 0 {
 		parts = append(parts, part{keys: keys, weight: float64(len(keys))})
 		upper.passKey(keys[len(keys)-1])
 	}
 	if more && !upper.done {
-		parts = append(parts, part{gap: upper, weight: guess(upper)})
+		parts = append(parts, guess(upper))
 	}
-	s.parts = slices.Replace(s.parts, i, i+1, parts...)
-	return nil
+	return parts, nil
 }
 
 // points cuts the parts into n of equal weight.
@@ -242,20 +262,11 @@ func between(lo, hi []byte, at float64) []byte {
 	return binary.BigEndian.AppendUint64(bytes.Clone(lo[:common]), v)
 }
 
-// share is how much of the way from lo to hi lies between a and b.
-func share(lo, hi, a, b []byte) float64 {
-	common := commonLength(lo, hi)
-	end := func(key []byte) uint64 {
-		if len(key) == 0 {
-			return math.MaxUint64
-		}
-		return number(key, common)
-	}
-	from, to, x, y := number(lo, common), end(hi), number(a, common), end(b)
-	if to <= from || y <= x {
-		return 0
-	}
-	return float64(y-x) / float64(to-from)
+// width is how far apart the ends of g are as numbers, on the scale of what
+// they and key have in common.
+func width(key []byte, g span) float64 {
+	common := min(commonLength(key, g.lo), commonLength(key, g.hi), commonLength(g.lo, g.hi))
+	return float64(number(g.hi, common)) - float64(number(g.lo, common))
 }
 
 func commonLength(a, b []byte) int {

@@ -21,8 +21,16 @@ import (
 // is as fast as reading memory on every platform and a dependency already.
 //
 // Numbers are varints, ids 16 bytes, keys front-coded: how many bytes a key
-// shares with the one before it, how many follow, and those. The format is
-// described in full in docs/decisions/map-encoding.md.
+// shares with the one before it, how many follow, and those. The bodies:
+//
+//	root     bucket, epoch, token, state (1 byte), clock, changed at (signed), ranges,
+//	         count and batches {id, phase (1 byte), ranges},
+//	         height (1 byte), then entries (height 0) or children
+//	index    bucket, node id, epoch, height (1 byte), children
+//	segment  bucket, node id, epoch, entries
+//	children count, bytes of all keys together, {key, node id}
+//	entries  count, bytes of all keys together, {key, flags (1 byte), partition,
+//	         and as the flags say: destination, batch, pin until, created (signed)}
 const (
 	kindRoot    = 'r'
 	kindIndex   = 'i'

@@ -25,8 +25,9 @@ type Cuts struct {
 	skip   int      // 1 if the first key is empty, else 0
 }
 
-// stride heads are two cache lines.
-const stride = 16
+// stride: the tops of a segment of 1,000 cuts then are four cache lines, which
+// stay in the processor's cache. 16 measured alike, 8 was slower over a large map.
+const stride = 32
 
 // Len is the number of cuts.
 func (c *Cuts) Len() int { return len(c.ends) }

@@ -7,5 +7,10 @@
 // So a reader never sees half a change, caches need no invalidation, and a swap
 // rewrites one path.
 //
+// Lookup is on decoded nodes (Segment, Index, Cuts), which mapclient caches.
+// Changes are data: an Edit gathers replacements of entries and the steps of
+// batches of moves, and makes a Change: the nodes to write and the root to swap
+// in. Validate reports everything that is wrong with a map.
+//
 // The package is pure: it does no I/O and never asks for the time.
 package partmap

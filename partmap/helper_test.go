@@ -147,6 +147,9 @@ var keyStyles = map[string]keyMaker{
 		}
 		return k
 	},
+	"short and long": func(rng *rand.Rand) []byte {
+		return fromAlphabet(rng, "abcdefgh", []int{2, 3, 60}[rng.IntN(3)])
+	},
 	"zeros at the end": func(rng *rand.Rand) []byte {
 		return append([]byte{'k', byte(rng.IntN(4))}, make([]byte, rng.IntN(30))...)
 	},
@@ -162,7 +165,7 @@ func fromAlphabet(rng *rand.Rand, alphabet string, n int) []byte {
 
 // anyStyle draws a style, in an order that the seed decides.
 func anyStyle(rng *rand.Rand) keyMaker {
-	names := []string{"tiny alphabet", "long common prefix", "decimal", "random", "zeros at the end"}
+	names := []string{"tiny alphabet", "long common prefix", "decimal", "random", "short and long", "zeros at the end"}
 	return keyStyles[names[rng.IntN(len(names))]]
 }
 
@@ -219,5 +222,5 @@ var testBucket = store.BucketID{1, 2, 3}
 
 // small fills make deep trees of few entries.
 func smallFill(rng *rand.Rand) fill {
-	return fill{entries: 2 + rng.IntN(12), children: 2 + rng.IntN(6), keys: 4000, root: 300 + rng.IntN(600)}
+	return fill{entries: 2 + rng.IntN(12), children: 2 + rng.IntN(6), keys: 200 + rng.IntN(800), root: 300 + rng.IntN(600)}
 }

@@ -178,7 +178,7 @@ func (s sorted) settle(batch uint64) (out sorted) {
 // oracle's, pins and all, and valid.
 func TestBatchesAgainstOracle(t *testing.T) {
 	rng := random(t)
-	for range 25 {
+	for range 15 {
 		w := newWorld(t, rng, []int{3, 40, 200}[rng.IntN(3)])
 		var flight []*begun
 		for range 60 {

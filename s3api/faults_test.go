@@ -25,7 +25,7 @@ type faulty struct {
 	err error
 	// pages are what List answers, one after the other; then err.
 	pages []listing.Page
-	wait  chan struct{} // List waits for it, if it isn't nil
+	wait  <-chan struct{} // List waits for it, if it isn't nil
 	began chan struct{}
 }
 
@@ -122,15 +122,26 @@ func TestShortPagesAreFilled(t *testing.T) {
 }
 
 func TestTooManyRequests(t *testing.T) {
-	f := &faulty{wait: make(chan struct{}), began: make(chan struct{}), pages: make([]listing.Page, 1)}
+	wait := make(chan struct{})
+	f := &faulty{wait: wait, began: make(chan struct{}), pages: make([]listing.Page, 1)}
 	s := serve(t, f, s3api.Options{MaxRequests: 1})
 	done := make(chan answer)
 	go func() { done <- s.do("GET", "/abc?list-type=2", "") }()
 	<-f.began
 	a := s.want(503, "SlowDown", "GET", "/abc?list-type=2", "")
 	require.Equal(t, "1", a.header.Get("Retry-After"))
-	close(f.wait)
+	close(wait)
 	require.Equal(t, http.StatusOK, (<-done).status)
+}
+
+// A client that ends its sending side still waits for the answer. (With the bug
+// that this is about, the request ends while List lingers.)
+func TestHalfClosedClientsAreAnswered(t *testing.T) {
+	linger := make(chan struct{})
+	f := &faulty{wait: linger, began: make(chan struct{}, 1), pages: make([]listing.Page, 1)}
+	time.AfterFunc(200*time.Millisecond, func() { close(linger) })
+	s := serve(t, f, s3api.Options{})
+	require.Contains(t, s.raw("GET /abc?list-type=2 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"), "200 OK")
 }
 
 func TestRequestTimeout(t *testing.T) {

@@ -264,7 +264,7 @@ func loggedURI(r *http.Request) string {
 	switch {
 	case query == "":
 		return path
-	case strings.Contains(query, "X-Amz-Signature"), strings.Contains(query, "Signature="):
+	case strings.Contains(query, "Signature="): // X-Amz-Signature, too
 		return path + "?…"
 	}
 	return path + "?" + query

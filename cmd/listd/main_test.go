@@ -55,7 +55,10 @@ type outcome struct {
 func listd(t *testing.T, stdin string, args ...string) outcome {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code := run(t.Context(), args, stdio{strings.NewReader(stdin), &out, &errs})
+	// A serve that should have been refused ends, too.
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	code := run(ctx, args, stdio{strings.NewReader(stdin), &out, &errs})
 	return outcome{code, out.String(), errs.String()}
 }
 

@@ -83,9 +83,6 @@ const (
 
 func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 	log := c.logger(std.err)
-	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
-	defer release()
-
 	listenAddr, err := resolve("--listen", s.Listen, s.Insecure, "--insecure allows it: but then anybody who reaches the address reads and writes everything")
 	if err != nil {
 		return err
@@ -100,6 +97,10 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 	if err != nil {
 		return &exitError{exitData, err}
 	}
+	// Only now: while a store is being opened a signal ends the process as it
+	// always does, which harms nothing.
+	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer release()
 	err = s.serve(ctx, release, std, log, st, listenAddr, adminAddr)
 	if cerr := st.Close(); err == nil && cerr != nil {
 		err = cerr

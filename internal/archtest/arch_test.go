@@ -36,7 +36,7 @@ var layers = [][]string{
 	{"rebalance/migrate"},
 	{"partmap/mapclient"},
 	{"partmap"},
-	{"store/faultstore", "store/memstore", "store/pebblestore", "store/storetest"},
+	{"store/cassandrastore", "store/faultstore", "store/memstore", "store/pebblestore", "store/storetest"},
 	{"store"},
 }
 

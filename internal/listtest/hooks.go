@@ -7,10 +7,12 @@ import (
 )
 
 // Hooked is a store that calls Hook before and after each call that reads or
-// writes rows, as if much happened while the call was on its way.
+// writes rows, as if much happened while the call was on its way; with
+// Registers also of those that read and swap registers.
 type Hooked struct {
 	store.Store
-	Hook func()
+	Hook      func()
+	Registers bool
 }
 
 func (h *Hooked) call() {
@@ -45,4 +47,22 @@ func (h *Hooked) Slice(ctx context.Context, p store.Partition, b store.Bounds, o
 	h.call()
 	defer h.call()
 	return h.Store.Slice(ctx, p, b, o)
+}
+
+// Read implements store.Registers.
+func (h *Hooked) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (store.Record, error) {
+	if h.Registers {
+		h.call()
+		defer h.call()
+	}
+	return h.Store.Read(ctx, t, key, l)
+}
+
+// Swap implements store.Registers.
+func (h *Hooked) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
+	if h.Registers {
+		h.call()
+		defer h.call()
+	}
+	return h.Store.Swap(ctx, t, key, old, next)
 }

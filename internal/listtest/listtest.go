@@ -51,6 +51,7 @@ func Run(t *testing.T, open func(t *testing.T, clock *Clock) *Env, o Options) {
 		run  func(t *testing.T, e *Env, r *rand.Rand, o Options)
 	}{
 		{"Model", model},
+		{"ShownStays", shownStays},
 		{"AwkwardKeys", awkwardKeys},
 		{"EmptiedRanges", emptiedRanges},
 		{"Tokens", tokens},

@@ -317,6 +317,12 @@ func (x *modelTest) deliver() {
 		return
 	}
 	i := x.r.IntN(len(x.late))
+	for range 10 { // rather when the range is verifying: then it matters most
+		if x.rangeOf(x.late[i].key).Phase == partmap.Verifying {
+			break
+		}
+		i = x.r.IntN(len(x.late))
+	}
 	w := x.late[i]
 	x.late = append(x.late[:i], x.late[i+1:]...)
 	rg := x.rangeOf(w.key)
@@ -332,6 +338,12 @@ func (x *modelTest) deliver() {
 	value, live, err := store.EntryValue(w.row.Value)
 	require.NoError(x.t, err)
 	x.o.keys[w.key] = state{live: live, value: string(value), ts: w.row.Timestamp}
+	switch x.r.IntN(3) { // who reads it makes it stay
+	case 0:
+		x.get(w.key)
+	case 1:
+		x.list(listing.Query{From: []byte(w.key), Limit: 1000})
+	}
 }
 
 // settleLate finds out what became of the late writes that nobody had read when
@@ -352,4 +364,58 @@ func (x *modelTest) settleLate(ctx context.Context, moved []partmap.Range) error
 		}
 	}
 	return nil
+}
+
+// shownStays: what a late write put into a source that has been compared already
+// stays once somebody has seen it, whoever it was; also a deletion.
+func shownStays(t *testing.T, e *Env, r *rand.Rand, o Options) {
+	ctx := context.Background()
+	require.NoError(t, e.Client.CreateBucket(ctx, "stays"))
+	b, id := e.Client.Bucket("stays"), bucketID(t, e, "stays")
+	require.NoError(t, b.Put(ctx, []byte("deleted"), nil))
+	see := map[string]func(key string) bool{
+		"get": func(key string) bool {
+			_, err := b.Get(ctx, []byte(key))
+			return err == nil
+		},
+		"list": func(key string) bool {
+			return len(first(t, b, listing.Query{From: []byte(key), Prefix: []byte(key)})) > 0
+		},
+		"reverse": func(key string) bool { return len(first(t, b, listing.Query{Prefix: []byte(key), Reverse: true})) > 0 },
+		"prefix": func(key string) bool {
+			return len(first(t, b, listing.Query{Prefix: []byte(key), Delimiter: []byte("/")})) > 0
+		},
+	}
+	m := newMover(e, id, r)
+	for name, seen := range see {
+		_, err := m.begin(ctx, func() []byte { return nil })
+		require.NoError(t, err)
+		const restLeft = 8 // the comparison is over, draining has not begun
+		for len(m.moves[0].todo) > restLeft {
+			_, err := m.step(ctx)
+			require.NoError(t, err)
+		}
+		source := m.partition(m.moves[0].ranges[0].Partition)
+		for key, row := range map[string]store.Row{
+			"late " + name + "/": {Key: []byte("late " + name + "/"), Value: store.EntryCell(nil)},
+			"deleted":            {Key: []byte("deleted"), Value: store.MarkerCell()},
+		} {
+			row.Timestamp = e.Clock.Draw()
+			require.NoError(t, e.Store.Put(ctx, source, row))
+			require.Equal(t, key != "deleted", seen(key), "%s %q while verifying", name, key)
+		}
+		require.NoError(t, m.finish(ctx))
+		for other, seen := range see {
+			require.True(t, seen("late "+name+"/"), "%s after %s has shown it", other, name)
+			require.False(t, seen("deleted"), "%s after %s has shown that it is deleted", other, name)
+		}
+		require.NoError(t, b.Put(ctx, []byte("deleted"), nil))
+	}
+}
+
+// first is the first page of a query.
+func first(t *testing.T, b *listing.Bucket, q listing.Query) []listing.Item {
+	page, err := b.List(context.Background(), q)
+	require.NoError(t, err)
+	return page.Items
 }

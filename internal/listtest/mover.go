@@ -156,7 +156,7 @@ func (m *mover) plan(x *move) []func(context.Context) (bool, error) {
 		}
 		return m.onDraining(ctx, x.ranges)
 	})
-	steps := []func(context.Context) (bool, error){wait, advance, wait, m.copy(x), advance, wait, m.copy(x), draining, wait}
+	steps := []func(context.Context) (bool, error){wait, advance, wait, m.copy(x), advance, wait, m.copy(x), m.rest(), draining, wait}
 	steps = append(steps,
 		once(func(ctx context.Context) error {
 			for i := range x.ranges {
@@ -182,6 +182,16 @@ func (m *mover) plan(x *move) []func(context.Context) (bool, error) {
 
 func (m *mover) partition(id store.PartitionID) store.Partition {
 	return store.Partition{Bucket: m.id, ID: id}
+}
+
+// rest does nothing for some steps, so that there is time for what arrives after
+// the comparison.
+func (m *mover) rest() func(context.Context) (bool, error) {
+	left := m.r.IntN(10)
+	return func(context.Context) (bool, error) {
+		left--
+		return left >= 0, nil
+	}
 }
 
 // each reads all rows of one side of a move, a page per step, and hands them on.

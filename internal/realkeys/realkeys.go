@@ -108,7 +108,7 @@ func Awkward(n int, seed uint64, binary bool) [][]byte {
 			long := strings.Repeat(atom, maxKeyBytes/len(atom))
 			tail := fmt.Sprintf("%08x", r.Uint32())
 			long = strings.ToValidUTF8(long[:min(len(long), maxKeyBytes-len(tail)-3)], "")
-			if binary && !strings.ContainsAny(atom, "\x00\xff") && r.IntN(2) == 0 {
+			if binary && r.IntN(2) == 0 {
 				tail = "\xff" + tail
 			}
 			set[long+strings.Repeat("z", maxKeyBytes-len(long)-len(tail))+tail] = struct{}{}

@@ -1,9 +1,12 @@
 package mapclient_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -97,6 +100,47 @@ func BenchmarkFind(b *testing.B) {
 					i++
 				}
 			})
+		})
+	}
+}
+
+// BenchmarkMemory is the yardstick for BenchmarkFind, to be run beside it: one
+// read of memory at random, of about as much as lookups within 100 and 1000
+// segments touch. A lookup can't do with less than two that depend on each other:
+// where is the entry, and what is in it.
+func BenchmarkMemory(b *testing.B) {
+	for _, mib := range []int{8, 80} {
+		lines := make([][16]uint32, mib<<20/64)
+		order := rand.New(rand.NewPCG(1, 3)).Perm(len(lines))
+		for i, at := range order {
+			lines[at][0] = uint32(order[(i+1)%len(order)])
+		}
+		b.Run(fmt.Sprintf("MiB=%d", mib), func(b *testing.B) {
+			defer reportCPU(b)()
+			at := uint32(0)
+			for b.Loop() {
+				at = lines[at][0]
+			}
+			runtime.KeepAlive(at)
+		})
+	}
+}
+
+// BenchmarkSortedSlice is the plain way: a binary search in a sorted slice of
+// slices, of as many ranges.
+func BenchmarkSortedSlice(b *testing.B) {
+	cuts := longCuts(1_000_000 - 1)
+	for _, within := range []int{1, 100, 1000} {
+		keys, some := newRandomKeys(cuts, within*1000-1), cuts[:within*1000-1]
+		b.Run(fmt.Sprintf("segments=%d", within), func(b *testing.B) {
+			defer reportCPU(b)()
+			i, sum := 0, 0
+			for b.Loop() {
+				at, _ := slices.BinarySearchFunc(some, keys.at(i), bytes.Compare)
+				sum += at
+				i++
+			}
+			runtime.KeepAlive(sum)
 		})
 	}
 }

@@ -27,12 +27,14 @@ func bare(b *testing.B) *pebble.DB {
 	o.MemTableSize = 64 << 20
 	o.Cache = pebble.NewCache(128 << 20)
 	defer o.Cache.Unref()
-	o.Logger = logger{slog.New(slog.DiscardHandler)}
+	o.Logger = logger{quiet}
 	db, err := pebble.Open(b.TempDir(), o)
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, db.Close()) })
 	return db
 }
+
+var quiet = slog.New(slog.DiscardHandler)
 
 const benchRows = 100_000
 
@@ -132,10 +134,10 @@ func benchSlice(b *testing.B, size int, reverse bool, prefix []byte) {
 	})
 }
 
-// ratio runs both in turns, b.N times each, and reports ours as a multiple of
-// bare. ns/op is ours.
+// ratio runs both in turns, b.N times each, and reports our median as a multiple
+// of bare's. ns/op is ours.
 func ratio(b *testing.B, bare, ours func(i int)) {
-	var bareTime, ourTime time.Duration
+	var bareTimes, ourTimes []float64
 	b.ReportAllocs()
 	for i := range 20 {
 		bare(i)
@@ -147,12 +149,12 @@ func ratio(b *testing.B, bare, ours func(i int)) {
 		bare(i)
 		turn := time.Now()
 		ours(i)
-		bareTime += turn.Sub(begun)
-		ourTime += time.Since(turn)
+		bareTimes = append(bareTimes, float64(turn.Sub(begun)))
+		ourTimes = append(ourTimes, float64(time.Since(turn)))
 	}
-	b.ReportMetric(float64(ourTime)/float64(bareTime), "x-bare")
-	b.ReportMetric(float64(ourTime)/float64(b.N), "ns/op")
-	b.ReportMetric(float64(bareTime)/float64(b.N), "bare-ns/op")
+	b.ReportMetric(median(ourTimes)/median(bareTimes), "x-bare")
+	b.ReportMetric(median(ourTimes), "ns/op")
+	b.ReportMetric(median(bareTimes), "bare-ns/op")
 }
 
 // BenchmarkPut compares synced puts of single rows, in rounds that take turns:

@@ -34,7 +34,7 @@ func (s *Store) collectLoop() {
 // collect drops up to limit dead things whose grace is over. Nothing of it needs
 // a sync: what a crash undoes is collected again.
 func (s *Store) collect(limit int) (err error) {
-	if err := s.disk.admit(true); err != nil {
+	if err := s.disk.admit(true, 0); err != nil {
 		return err
 	}
 	due := s.o.Now().Add(-s.o.TombstoneGrace).UnixMicro()

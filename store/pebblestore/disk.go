@@ -15,14 +15,15 @@ import (
 )
 
 const (
-	// usageEvery is how long one look at the free space serves.
+	// usageEvery is how long one look at the free space serves, unless an eighth
+	// of the reserve is written sooner.
 	usageEvery = 100 * time.Millisecond
 	// retryEvery is how often a write that met a full disk is tried again.
 	retryEvery = 50 * time.Millisecond
 )
 
 // disk knows whether the store may write. It has two sources: a look at the
-// free space, at most each usageEvery, and the file system under Pebble
+// free space now and then, and the file system under Pebble
 // (guardFS), which reports what really failed.
 type disk struct {
 	fs      vfs.FS // the one below guardFS
@@ -31,6 +32,7 @@ type disk struct {
 	log     *slog.Logger
 
 	looked atomic.Int64  // when, nanoseconds since began
+	wrote  atomic.Int64  // bytes admitted since then
 	free   atomic.Uint64 // what was seen then
 	began  time.Time
 
@@ -59,8 +61,8 @@ func newDisk(fs vfs.FS, dir string, reserve int64, log *slog.Logger) *disk {
 
 // admit refuses a write when the disk is too full for it, or writing has ended.
 // A write that frees or that moves depend on (delete, removal, swap) may go
-// into the reserve's last quarter.
-func (d *disk) admit(frees bool) error {
+// into the reserve's last quarter. bytes is about how much it adds.
+func (d *disk) admit(frees bool, bytes int) error {
 	select {
 	case <-d.troubled():
 		return d.trouble()
@@ -73,7 +75,7 @@ func (d *disk) admit(frees bool) error {
 	if frees {
 		need /= 4
 	}
-	if free := d.freeBytes(); free < need {
+	if free := d.freeBytes(bytes); free < need {
 		return d.full(need - free)
 	}
 	return nil
@@ -83,15 +85,17 @@ func (d *disk) full(missing uint64) error {
 	return store.Errorf(store.Unavailable, "disk full: free at least %d bytes under %s", missing, d.dir)
 }
 
-func (d *disk) freeBytes() uint64 {
+func (d *disk) freeBytes(bytes int) uint64 {
 	now, last := int64(time.Since(d.began)), d.looked.Load()
-	if now-last >= int64(usageEvery) && d.looked.CompareAndSwap(last, now) {
+	much := d.wrote.Add(int64(bytes)) > int64(d.reserve/8)
+	if (much || now-last >= int64(usageEvery)) && d.looked.CompareAndSwap(last, now) {
 		d.look()
 	}
 	return d.free.Load()
 }
 
 func (d *disk) look() {
+	d.wrote.Store(0)
 	free := uint64(1) << 62 // what can't be told, as in memory, is taken for enough
 	if u, err := d.fs.GetDiskUsage(d.dir); err == nil {
 		free = u.AvailBytes

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -167,25 +168,23 @@ func TestBrokenDisk(t *testing.T) {
 // TestRealDiskFull fills a small real file system, as root.
 func TestRealDiskFull(t *testing.T) {
 	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"); err != nil {
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
 		t.Skipf("a file system can't be mounted here: %v", err)
 	}
 	defer func() { require.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) }()
 	data := filepath.Join(dir, "data")
-	for _, reserve := range []int64{4 << 20, -1} { // refused early, and only when it is really full
+	for _, reserve := range []int64{16 << 20, -1} { // refused early, and only when it is really full
 		t.Run(fmt.Sprintf("reserve=%d", reserve), func(t *testing.T) {
 			o := Options{ReserveBytes: reserve, MemTableBytes: 1 << 20}
 			s, err := Open(data, o)
 			require.NoError(t, err)
 			ballast := filepath.Join(dir, "ballast")
-			require.NoError(t, os.WriteFile(ballast, make([]byte, 8<<20), 0o600))
+			require.NoError(t, os.WriteFile(ballast, make([]byte, 32<<20), 0o600))
 			ctx, p := context.Background(), newPartition()
 			value := make([]byte, 10_000)
-			acked := 0
+			acked, chance := 0, rand.NewChaCha8([32]byte{1})
 			for ; acked < 5000; acked++ {
-				for i := range value { // Pebble compresses
-					value[i] = byte((i*i + acked*7919*i) >> 3)
-				}
+				_, _ = chance.Read(value) // Pebble compresses whatever has a pattern
 				err = s.Put(ctx, p, store.Row{Key: fmt.Appendf(nil, "%06d", acked), Value: value, Timestamp: 1})
 				if err != nil {
 					break

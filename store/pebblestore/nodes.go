@@ -19,7 +19,7 @@ func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID
 	if err := store.CheckNode(blob); err != nil {
 		return s.wrap("write node", node{b, id}, err)
 	}
-	if err := s.enterWrite(ctx, false); err != nil {
+	if err := s.enterWrite(ctx, false, len(blob)); err != nil {
 		return s.wrap("write node", node{b, id}, err)
 	}
 	defer s.leave()
@@ -52,7 +52,7 @@ func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]
 
 // DeleteNode implements store.Nodes.
 func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
-	if err := s.enterWrite(ctx, true); err != nil {
+	if err := s.enterWrite(ctx, true, 0); err != nil {
 		return s.wrap("delete node", node{b, id}, err)
 	}
 	defer s.leave()

@@ -53,7 +53,7 @@ func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.V
 	if err := store.CheckRecord(t, key, old, next); err != nil {
 		return s.wrap("swap", register{t, key}, err)
 	}
-	if err := s.enterWrite(ctx, true); err != nil {
+	if err := s.enterWrite(ctx, true, len(next.Blob)); err != nil {
 		return s.wrap("swap", register{t, key}, err)
 	}
 	defer s.leave()
@@ -127,7 +127,7 @@ func (s *Store) History(ctx context.Context, id store.BucketID, before uint64, l
 
 // Forget implements store.Registers.
 func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) error {
-	if err := s.enterWrite(ctx, true); err != nil {
+	if err := s.enterWrite(ctx, true, 0); err != nil {
 		return s.wrap("forget history of", id, err)
 	}
 	defer s.leave()

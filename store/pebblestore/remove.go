@@ -62,7 +62,7 @@ func (s *Store) Remove(ctx context.Context, p store.Partition, b store.Bounds, t
 	if err := errors.Join(store.CheckBounds(b), store.CheckTimestamp(ts)); err != nil {
 		return s.wrap("remove", p, err)
 	}
-	if err := s.enterWrite(ctx, true); err != nil {
+	if err := s.enterWrite(ctx, true, 0); err != nil {
 		return s.wrap("remove", p, err)
 	}
 	defer s.leave()

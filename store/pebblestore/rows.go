@@ -20,7 +20,7 @@ func (s *Store) Put(ctx context.Context, p store.Partition, rows ...store.Row) e
 	if err := store.CheckRows(rows); err != nil {
 		return s.wrap("put", p, err)
 	}
-	if err := s.enterWrite(ctx, false); err != nil {
+	if err := s.enterWrite(ctx, false, keyBytes(rows)+valueBytes(rows)); err != nil {
 		return s.wrap("put", p, err)
 	}
 	defer s.leave()
@@ -188,7 +188,7 @@ func (s *Store) Delete(ctx context.Context, p store.Partition, key []byte, ts st
 	if err := errors.Join(store.CheckKey(key), store.CheckTimestamp(ts)); err != nil {
 		return s.wrap("delete", p, err)
 	}
-	if err := s.enterWrite(ctx, true); err != nil {
+	if err := s.enterWrite(ctx, true, len(key)); err != nil {
 		return s.wrap("delete", p, err)
 	}
 	defer s.leave()
@@ -232,7 +232,7 @@ func (s *Store) ComparePut(ctx context.Context, p store.Partition, want []byte, 
 	if err := store.CheckRows([]store.Row{row}); err != nil {
 		return s.wrap("compare and put", p, err)
 	}
-	if err := s.enterWrite(ctx, false); err != nil {
+	if err := s.enterWrite(ctx, false, len(row.Key)+len(row.Value)); err != nil {
 		return s.wrap("compare and put", p, err)
 	}
 	defer s.leave()

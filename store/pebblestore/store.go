@@ -30,6 +30,8 @@ type Store struct {
 	cache  *pebble.Cache
 	syncer *syncer
 
+	opening *openingFS
+
 	locks    locks
 	removals removals
 	newest   newest
@@ -56,12 +58,12 @@ func (s *Store) enter(ctx context.Context) error {
 
 func (s *Store) leave() { s.gate.RUnlock() }
 
-// enterWrite is enter for a write; frees as in disk.admit.
-func (s *Store) enterWrite(ctx context.Context, frees bool) error {
+// enterWrite is enter for a write; frees and bytes as in disk.admit.
+func (s *Store) enterWrite(ctx context.Context, frees bool, bytes int) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	if err := s.disk.admit(frees); err != nil {
+	if err := s.disk.admit(frees, bytes); err != nil {
 		s.leave()
 		return err
 	}

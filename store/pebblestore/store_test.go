@@ -154,30 +154,49 @@ func TestReadsWaitForSync(t *testing.T) {
 		"superseded put": func() bool { return s.Put(ctx, p, row("k", "older", 1)) == nil },
 		"partitions":     func() bool { ps, err := s.Partitions(ctx, store.Partition{}, 1); return err == nil && len(ps) == 1 },
 	}
+	register := store.Record{Version: store.Version{Epoch: 1, Token: store.NewToken()}}
+	reads["register"] = func() bool { _, err := s.Read(ctx, store.Clocks, key, store.Serial); return err == nil }
+	node := store.NodeID{1}
+	reads["node"] = func() bool { _, err := s.Node(ctx, p.Bucket, node); return err == nil }
 	holding.Store(true)
-	written := make(chan error, 1)
-	go func() { written <- s.Put(ctx, p, row("k", "v", 2)) }()
-	<-reached // so it is applied
-	require.NotZero(t, s.locks.unsynced.Load())
+	writes := []func() error{
+		func() error { return s.Put(ctx, p, row("k", "v", 2)) },
+		func() error { return s.Swap(ctx, store.Clocks, key, store.Version{}, register) },
+		func() error { return s.WriteNode(ctx, p.Bucket, node, []byte("n")) },
+	}
+	written := make(chan error, len(writes))
+	for _, write := range writes {
+		go func() { written <- write() }()
+	}
+	<-reached
+	applied := func(phys []byte) bool { v, err := s.read(phys); return err == nil && v != nil }
+	require.Eventually(t, func() bool {
+		return applied(rowKey(p, key)) && applied(registerKey(store.Clocks, key)) && applied(nodeKey(p.Bucket, node))
+	}, 30*time.Second, time.Millisecond)
 	type answer struct {
 		name string
 		ok   bool
 	}
 	answers := make(chan answer, len(reads))
+	left := len(reads)
 	for name, read := range reads {
 		go func() { answers <- answer{name, read()} }()
 	}
 	select {
 	case a := <-answers:
+		left--
 		t.Errorf("%s answered (%v) before the sync", a.name, a.ok)
 	case err := <-written:
+		written <- err
 		t.Errorf("the put answered (%v) before the sync", err)
 	case <-time.After(50 * time.Millisecond): // nothing may come, however long
 	}
 	holding.Store(false)
 	close(hold)
-	require.NoError(t, <-written)
-	for range reads {
+	for range writes {
+		require.NoError(t, <-written)
+	}
+	for range left {
 		a := <-answers
 		require.True(t, a.ok, a.name)
 	}

@@ -1,0 +1,181 @@
+package cassandratest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// StartTimeout is the time that a cluster gets to come up: ten seconds a node
+// are usual, on a busy machine it takes longer.
+const StartTimeout = 3 * time.Minute
+
+// Cluster is a running cluster: its nodes in the order of their data centres.
+type Cluster struct {
+	Nodes []*Node
+
+	dir   string
+	claim net.Listener
+}
+
+// Start starts a cluster on a free block of loopback addresses (127.x.y.1 and
+// up) and waits until its nodes answer and see each other. Close ends it.
+func Start(ctx context.Context, o Options) (*Cluster, error) {
+	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
+	defer cancel()
+	javaPath, err := java(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lib, err := Jars(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(o.DataCentres) == 0 {
+		o.DataCentres = []int{1}
+	}
+	total := 0
+	for _, nodes := range o.DataCentres {
+		total += nodes
+	}
+	block, claim, err := claimBlock(total)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{claim: claim}
+	if c.dir, err = os.MkdirTemp("", "evenkeel-cassandra-"); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	for dc, nodes := range o.DataCentres {
+		for range nodes {
+			address := fmt.Sprintf("%s.%d", block, len(c.Nodes)+1)
+			c.Nodes = append(c.Nodes, &Node{
+				Address: address, DataCentre: fmt.Sprintf("dc%d", dc+1),
+				options: o, dir: filepath.Join(c.dir, address), java: javaPath, lib: lib,
+			})
+		}
+	}
+	if err := c.start(ctx, block+".1"); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// start starts the first node, which the others look for, and then those at once.
+func (c *Cluster) start(ctx context.Context, seed string) error {
+	for _, n := range c.Nodes {
+		if err := n.writeConfig(seed); err != nil {
+			return err
+		}
+	}
+	if err := c.Nodes[0].Start(ctx); err != nil {
+		return err
+	}
+	var others errgroup.Group
+	for _, n := range c.Nodes[1:] {
+		others.Go(func() error { return n.Start(ctx) })
+	}
+	if err := others.Wait(); err != nil {
+		return err
+	}
+	return c.AwaitUp(ctx)
+}
+
+// AwaitUp waits until every running node sees all running nodes as up.
+func (c *Cluster) AwaitUp(ctx context.Context) error {
+	running := 0
+	for _, n := range c.Nodes {
+		if n.Running() {
+			running++
+		}
+	}
+	if len(c.Nodes) == 1 {
+		return nil
+	}
+	for _, n := range c.Nodes {
+		for n.Running() {
+			out, err := n.Nodetool(ctx, "status")
+			if err == nil && strings.Count(out, "\nUN ") == running {
+				break
+			}
+			if ctx.Err() != nil {
+				return fmt.Errorf("the node %s does not see %d nodes: %w\n%s", n.Address, running, errors.Join(ctx.Err(), err), out)
+			}
+		}
+	}
+	return nil
+}
+
+// Close kills every node and removes their data.
+func (c *Cluster) Close() error {
+	var errs []error
+	for _, n := range c.Nodes {
+		errs = append(errs, n.Kill())
+	}
+	if c.dir != "" {
+		errs = append(errs, os.RemoveAll(c.dir))
+	}
+	return errors.Join(append(errs, c.claim.Close())...)
+}
+
+// New starts a cluster for one test, and ends it with the test.
+func New(t testing.TB, o Options) *Cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a Cassandra node: not in -short")
+	}
+	c, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, n := range c.Nodes {
+				t.Logf("the end of the log of %s:\n%s", n.Address, n.Log(15))
+			}
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// claimBlock picks a block 127.x.y and holds it, for as long as the listener
+// lives, against other processes that do the same; the nodes' ports on it are free.
+func claimBlock(nodes int) (block string, claim net.Listener, err error) {
+	for range 100 {
+		block = fmt.Sprintf("127.%d.%d", 1+rand.IntN(254), rand.IntN(256))
+		if claim, err = net.Listen("tcp", block+".254:7000"); err != nil {
+			continue
+		}
+		if err = portsFree(block, nodes); err == nil {
+			return block, claim, nil
+		}
+		_ = claim.Close()
+	}
+	return "", nil, fmt.Errorf("no free block of loopback addresses (is 127.0.0.0/8 usable here?): %w", err)
+}
+
+func portsFree(block string, nodes int) error {
+	for i := range nodes {
+		for _, port := range []int{Port, 7000} {
+			l, err := net.Listen("tcp", net.JoinHostPort(block+"."+strconv.Itoa(i+1), strconv.Itoa(port)))
+			if err != nil {
+				return err
+			}
+			_ = l.Close()
+		}
+	}
+	return nil
+}

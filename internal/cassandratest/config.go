@@ -1,0 +1,164 @@
+package cassandratest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Options say what kind of cluster to start. The zero Options is one node.
+type Options struct {
+	// DataCentres holds the number of nodes of each data centre; they are named
+	// dc1, dc2 and so on. Empty means one node in dc1.
+	DataCentres []int
+	// DurableWrites makes a node sync its commit log before it acknowledges
+	// (commitlog_sync: batch). Tests that kill nodes need it: Cassandra's
+	// default, periodic, may lose the last ten seconds of a lone node.
+	DurableWrites bool
+	// Passwords demands a login; the first user is cassandra, password cassandra.
+	Passwords bool
+	// HeapMiB is the Java heap of each node; 0 means 512.
+	HeapMiB int
+	// Optimise lets Java compile what is hot to its best; for benchmarks. It
+	// doubles the processor time of a start.
+	Optimise bool
+	// Patient lets each request take half a minute on the node instead of two to
+	// ten seconds: for nodes that nobody kills, so that a busy machine is no
+	// failure.
+	Patient bool
+	// Settings are further lines of cassandra.yaml, for each node.
+	Settings []string
+}
+
+func (o Options) heap() int {
+	if o.HeapMiB == 0 {
+		return 512
+	}
+	return o.HeapMiB
+}
+
+// writeConfig lays out the folder of a node.
+func (n *Node) writeConfig(seed string) error {
+	for _, name := range []string{"conf", "data", "log", "triggers"} {
+		if err := os.MkdirAll(filepath.Join(n.dir, name), 0o755); err != nil {
+			return err
+		}
+	}
+	for name, text := range map[string]string{
+		"cassandra.yaml":              n.yaml(seed),
+		"cassandra-rackdc.properties": "dc=" + n.DataCentre + "\nrack=r1\n",
+		"logback.xml": `<configuration><appender name="F" class="ch.qos.logback.core.FileAppender"><file>` + n.logFile() +
+			`</file><encoder><pattern>%-5level [%thread] %date{ISO8601} %F:%L - %msg%n</pattern></encoder></appender>` +
+			`<root level="INFO"><appender-ref ref="F"/></root></configuration>`,
+	} {
+		if err := os.WriteFile(filepath.Join(n.dir, "conf", name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *Node) logFile() string { return filepath.Join(n.dir, "log", "system.log") }
+
+// yaml is the configuration of a small node. BTI sstables are what new clusters
+// of 5.0 should use and a default configuration does not.
+func (n *Node) yaml(seed string) string {
+	data := filepath.Join(n.dir, "data")
+	lines := []string{
+		"cluster_name: evenkeel-test",
+		"num_tokens: 4",
+		"partitioner: org.apache.cassandra.dht.Murmur3Partitioner",
+		"auto_bootstrap: false",
+		"data_file_directories: [" + filepath.Join(data, "data") + "]",
+		"commitlog_directory: " + filepath.Join(data, "commitlog"),
+		"saved_caches_directory: " + filepath.Join(data, "saved_caches"),
+		"hints_directory: " + filepath.Join(data, "hints"),
+		"cdc_raw_directory: " + filepath.Join(data, "cdc"),
+		"endpoint_snitch: GossipingPropertyFileSnitch",
+		"listen_address: " + n.Address,
+		"rpc_address: " + n.Address,
+		"native_transport_port: 9042",
+		"storage_port: 7000",
+		"start_native_transport: true",
+		"seed_provider:",
+		"  - class_name: org.apache.cassandra.locator.SimpleSeedProvider",
+		`    parameters: [{seeds: "` + seed + `"}]`,
+		"memtable_heap_space: 128MiB",
+		"memtable_offheap_space: 128MiB",
+		"memtable_allocation_type: offheap_objects",
+		"concurrent_reads: 8",
+		"concurrent_writes: 8",
+		"key_cache_size: 16MiB",
+		"file_cache_size: 64MiB",
+		"auto_snapshot: false",
+		"storage_compatibility_mode: NONE",
+		"sstable:",
+		"  selected_format: bti",
+	}
+	if n.options.DurableWrites {
+		lines = append(lines, "commitlog_sync: batch")
+	} else {
+		lines = append(lines, "commitlog_sync: periodic", "commitlog_sync_period: 10000ms")
+	}
+	if n.options.Passwords {
+		lines = append(lines, "authenticator: PasswordAuthenticator")
+	}
+	if n.options.Patient {
+		for _, name := range []string{"request", "read_request", "range_request", "write_request", "truncate_request", "cas_contention"} {
+			lines = append(lines, name+"_timeout: 30s")
+		}
+	}
+	return strings.Join(append(lines, n.options.Settings...), "\n") + "\n"
+}
+
+// javaArguments are the flags that Cassandra 5.0 needs on Java 17 (its own
+// conf/jvm17-server.options), with the sizes of a small node.
+func (n *Node) javaArguments(lib string) []string {
+	heap := fmt.Sprint(n.options.heap(), "M")
+	args := []string{
+		"-Xms" + heap, "-Xmx" + heap, "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", "-XX:ActiveProcessorCount=2",
+		"-javaagent:" + filepath.Join(lib, "jamm-0.4.0.jar"),
+		"-Djdk.attach.allowAttachSelf=true", "-Dio.netty.tryReflectionSetAccessible=true",
+		"-Dcassandra.config=file:" + filepath.Join(n.dir, "conf", "cassandra.yaml"),
+		"-Dcassandra.storagedir=" + filepath.Join(n.dir, "data"),
+		"-Dcassandra.logdir=" + filepath.Join(n.dir, "log"),
+		"-Dcassandra.triggers_dir=" + filepath.Join(n.dir, "triggers"),
+		"-Dcassandra-foreground=yes",
+		fmt.Sprintf("-Dcassandra.jmx.local.port=%d", n.jmxPort),
+		"-Dlogback.configurationFile=file:" + filepath.Join(n.dir, "conf", "logback.xml"),
+		// Cluster.AwaitUp waits until the nodes see each other: they need not.
+		"-Dcassandra.ring_delay_ms=1000", "-Dcassandra.skip_wait_for_gossip_to_settle=0",
+		// Each schema change would otherwise wait for a dozen flushes to disk. A test
+		// that kills a node and starts it again calls Nodetool("flush") before.
+		"-Dcassandra.unsafesystem=true",
+		// A login is checked with bcrypt; 2^4 rounds instead of 2^10 keep that cheap.
+		"-Dcassandra.superuser_setup_delay_ms=0", "-Dcassandra.auth_bcrypt_gensalt_log2_rounds=4",
+	}
+	if !n.options.Optimise {
+		args = append(args, "-XX:TieredStopAtLevel=1")
+	}
+	args = append(args, moduleArguments()...)
+	return append(args, "-cp", filepath.Join(n.dir, "conf")+":"+filepath.Join(lib, "*"), "org.apache.cassandra.service.CassandraDaemon")
+}
+
+// moduleArguments open the parts of Java's modules that Cassandra reaches into.
+func moduleArguments() (args []string) {
+	for _, export := range []string{
+		"java.base/jdk.internal.misc", "java.base/java.lang.ref", "java.rmi/sun.rmi.registry", "java.rmi/sun.rmi.server",
+		"java.management.rmi/com.sun.jmx.remote.internal.rmi", "java.sql/java.sql", "jdk.unsupported/sun.misc",
+		"jdk.compiler/com.sun.tools.javac.file", "jdk.attach/sun.tools.attach",
+	} {
+		args = append(args, "--add-exports", export+"=ALL-UNNAMED")
+	}
+	for _, open := range []string{
+		"java.base/java.lang.module", "java.base/jdk.internal.loader", "java.base/jdk.internal.ref",
+		"java.base/jdk.internal.reflect", "java.base/jdk.internal.math", "java.base/jdk.internal.module",
+		"java.base/jdk.internal.util.jar", "java.base/sun.nio.ch", "java.base/java.io", "java.base/java.lang.reflect",
+		"java.base/java.lang", "java.base/java.util", "java.base/java.nio", "java.base/java.util.concurrent",
+		"java.base/java.util.concurrent.atomic", "jdk.management/com.sun.management.internal", "jdk.compiler/com.sun.tools.javac",
+	} {
+		args = append(args, "--add-opens", open+"=ALL-UNNAMED")
+	}
+	return args
+}

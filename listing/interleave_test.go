@@ -1,0 +1,82 @@
+package listing_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/listtest"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+// TestBucketStepsInterleaved runs a creation or deletion whole at every single
+// step of another one. Afterwards the list of buckets, the directory and the
+// bucket agree, and what succeeded last is so.
+func TestBucketStepsInterleaved(t *testing.T) {
+	create := func(c *listing.Client) error { return c.CreateBucket(t.Context(), "b") }
+	remove := func(c *listing.Client) error { return c.DeleteBucket(t.Context(), "b") }
+	put := func(c *listing.Client) error { return c.Bucket("b").Put(t.Context(), []byte("k"), nil) }
+	for name, test := range map[string]struct {
+		exists       bool
+		outer, inner func(*listing.Client) error
+	}{
+		"create while deleting":   {true, remove, create},
+		"delete while deleting":   {true, remove, remove},
+		"create while creating":   {false, create, create},
+		"delete while creating":   {false, create, remove},
+		"put while deleting":      {true, remove, put},
+		"put while creating":      {false, create, put},
+		"recreate while deleting": {true, remove, func(c *listing.Client) error { return errors.Join(remove(c), create(c)) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for step := 1; ; step++ {
+				hooked := &listtest.Hooked{Store: memstore.New(), Registers: true}
+				c, err := listing.NewEmbedded(hooked, listing.Options{})
+				require.NoError(t, err)
+				listing.Fleeting(c)                                        // or the inner one waits for the outer one's leases
+				require.NoError(t, c.CreateBucket(t.Context(), "another")) // the list is there
+				if test.exists {
+					require.NoError(t, create(c))
+				}
+				calls, innerErr := 0, error(nil)
+				hooked.Hook = func() {
+					if calls++; calls == step {
+						innerErr = test.inner(c)
+					}
+				}
+				outerErr := test.outer(c)
+				hooked.Hook = nil
+				if calls < step {
+					require.Greater(t, step, 5)
+					return
+				}
+				for _, err := range []error{outerErr, innerErr} {
+					switch {
+					case err == nil, errors.Is(err, listing.ErrBucketExists), errors.Is(err, listing.ErrNoSuchBucket),
+						errors.Is(err, listing.ErrNotEmpty), errors.Is(err, store.Unavailable):
+					default:
+						require.NoError(t, err, "step %d", step)
+					}
+				}
+				_, getErr := c.Bucket("b").Get(t.Context(), []byte("k"))
+				exists := !errors.Is(getErr, listing.ErrNoSuchBucket)
+				listed := false
+				for info, err := range c.Buckets(t.Context(), "b", "") {
+					require.NoError(t, err)
+					listed = listed || info.Name == "b"
+				}
+				require.Equal(t, exists, listed, "step %d: outer %v, inner %v", step, outerErr, innerErr)
+				if name == "put while deleting" && innerErr == nil {
+					require.NoError(t, getErr, "step %d: an acknowledged entry keeps its bucket (%v)", step, outerErr)
+					require.ErrorIs(t, outerErr, listing.ErrNotEmpty)
+				}
+				if outerErr != nil && innerErr != nil && test.exists {
+					require.NotErrorIs(t, errors.Join(outerErr, innerErr), listing.ErrNotEmpty)
+				}
+			}
+		})
+	}
+}

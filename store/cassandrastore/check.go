@@ -1,0 +1,228 @@
+package cassandrastore
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gocql/gocql"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Problem is one difference between a live schema or configuration and what
+// evenkeel needs or recommends.
+type Problem struct {
+	// Where is a table, the keyspace, or a node's configuration.
+	Where string
+	// What differs, why that matters, and what to do.
+	What string
+	// Fatal problems keep a store from opening. Others cost speed or safety margin.
+	Fatal bool
+}
+
+// String is one line.
+func (p Problem) String() string {
+	if p.Fatal {
+		return p.Where + ": " + p.What
+	}
+	return p.Where + ": (warning) " + p.What
+}
+
+// Check compares the live schema, and the configuration of the node that
+// answers, with what the store needs. It reports everything it finds.
+func (a *Admin) Check(ctx context.Context) ([]Problem, error) {
+	keyspace := a.o.Keyspace
+	replication := map[string]string{}
+	durable := false
+	iter := a.session.Query("SELECT replication, durable_writes FROM system_schema.keyspaces WHERE keyspace_name = ?", keyspace).
+		WithContext(ctx).Consistency(gocql.One).Iter()
+	found := iter.Scan(&replication, &durable)
+	if err := iter.Close(); err != nil {
+		return nil, fail(ctx, err, "check", keyspace)
+	}
+	if !found {
+		return []Problem{{keyspace, "there is no such keyspace: create it and its tables with `rebalancer schema apply`, or mend the name", true}}, nil
+	}
+	problems := checkReplication(keyspace, replication, durable)
+	if local := a.o.DataCentre; local != anyDataCentre && copiesOf(replication)[local] == 0 && len(problems) == 0 {
+		problems = append(problems, Problem{keyspace, fmt.Sprintf("the data centre %s keeps no copy, so it has no LOCAL_QUORUM: ALTER KEYSPACE, then rebuild; or connect to another one", local), true})
+	}
+	live, err := a.liveTables(ctx)
+	if err != nil {
+		return nil, fail(ctx, err, "check", keyspace)
+	}
+	for _, t := range Tables() {
+		problems = append(problems, t.check(keyspace, live[t.Name])...)
+	}
+	settings, err := a.checkSettings(ctx, smallest(copiesOf(replication)))
+	return append(problems, settings...), err
+}
+
+// copiesOf is the number of copies that each data centre keeps.
+func copiesOf(replication map[string]string) Replication {
+	r := Replication{}
+	for name, copies := range replication {
+		if n, err := strconv.Atoi(copies); err == nil && name != "class" {
+			r[name] = n
+		}
+	}
+	return r
+}
+
+func smallest(r Replication) int {
+	least := 0
+	for _, copies := range r {
+		if least == 0 || copies < least {
+			least = copies
+		}
+	}
+	return least
+}
+
+func checkReplication(keyspace string, replication map[string]string, durable bool) (problems []Problem) {
+	class := replication["class"]
+	if class = class[strings.LastIndex(class, ".")+1:]; class != "NetworkTopologyStrategy" {
+		problems = append(problems, Problem{keyspace, fmt.Sprintf("its replication is %s; only NetworkTopologyStrategy knows data centres, which LOCAL_QUORUM counts in: ALTER KEYSPACE, then repair", class), true})
+	}
+	if !durable {
+		problems = append(problems, Problem{keyspace, "durable_writes is off: a node that crashes forgets what it acknowledged: ALTER KEYSPACE … WITH durable_writes = true", true})
+	}
+	return problems
+}
+
+// liveTable is a table as system_schema describes it.
+type liveTable struct {
+	columns map[string]Column
+	orders  map[string]string
+	options map[string]string
+	maps    map[string]map[string]string
+}
+
+func (a *Admin) liveTables(ctx context.Context) (map[string]*liveTable, error) {
+	live := map[string]*liveTable{}
+	iter := a.session.Query("SELECT * FROM system_schema.tables WHERE keyspace_name = ?", a.o.Keyspace).WithContext(ctx).Consistency(gocql.One).Iter()
+	for {
+		row := map[string]any{}
+		if !iter.MapScan(row) {
+			break
+		}
+		name, _ := row["table_name"].(string)
+		t := &liveTable{columns: map[string]Column{}, orders: map[string]string{}, options: map[string]string{}, maps: map[string]map[string]string{}}
+		for option, value := range row {
+			if m, ok := value.(map[string]string); ok {
+				t.maps[option] = m
+			} else {
+				t.options[option] = fmt.Sprint(value)
+			}
+		}
+		live[name] = t
+	}
+	if err := iter.Close(); err != nil {
+		return nil, err
+	}
+	iter = a.session.Query("SELECT table_name, column_name, kind, type, clustering_order FROM system_schema.columns WHERE keyspace_name = ?", a.o.Keyspace).
+		WithContext(ctx).Consistency(gocql.One).Iter()
+	var table, order string
+	var c Column
+	for iter.Scan(&table, &c.Name, (*string)(&c.Kind), &c.Type, &order) {
+		if t := live[table]; t != nil {
+			t.columns[c.Name], t.orders[c.Name] = c, order
+		}
+	}
+	return live, iter.Close()
+}
+
+// check compares one table. live is nil if there is none.
+func (t TableSchema) check(keyspace string, live *liveTable) (problems []Problem) {
+	where := keyspace + "." + t.Name
+	add := func(fatal bool, format string, args ...any) {
+		problems = append(problems, Problem{where, fmt.Sprintf(format, args...), fatal})
+	}
+	if live == nil {
+		add(true, "the table is missing (%s): `rebalancer schema apply` creates it", t.Why)
+		return problems
+	}
+	wanted := map[string]bool{}
+	for _, c := range t.Columns {
+		wanted[c.Name] = true
+		switch is, ok := live.columns[c.Name]; {
+		case !ok:
+			add(true, "the column %s is missing: use a fresh keyspace", c.Name)
+		case is != c:
+			add(true, "the column %s is a %s of type %s, not a %s of type %s: use a fresh keyspace", c.Name, is.Kind, is.Type, c.Kind, c.Type)
+		}
+		if order, ok := strings.CutPrefix(t.Clustering, c.Name+" "); ok && !strings.EqualFold(order, live.orders[c.Name]) {
+			add(true, "the column %s is ordered %s, not %s: use a fresh keyspace", c.Name, live.orders[c.Name], order)
+		}
+	}
+	for _, name := range sorted(live.columns) {
+		if !wanted[name] {
+			add(true, "the column %s is not evenkeel's: a row's one timestamp would no longer be its write time: drop it", name)
+		}
+	}
+	for _, o := range t.Options {
+		t.checkOption(live, o, add)
+	}
+	return problems
+}
+
+func (t TableSchema) checkOption(live *liveTable, o TableOption, add func(fatal bool, format string, args ...any)) {
+	want, is := strings.Trim(o.Value, "'"), live.options[o.Name]
+	alter := fmt.Sprintf("ALTER TABLE … WITH %s = %s", o.Name, o.Value)
+	switch o.Name {
+	case "additional_write_policy":
+		if strings.EqualFold(is, "NEVER") {
+			add(true, "%s is NEVER: one slow replica fails writes: %s", o.Name, alter)
+		}
+	case "gc_grace_seconds":
+		if seconds, err := strconv.Atoi(is); err == nil && seconds < leastGrace {
+			add(true, "%s is %s, too near the hint window of %d s: deleted rows would come back (%s): %s", o.Name, is, hintWindow, o.Why, alter)
+		} else if is != want {
+			add(false, "%s is %s, not %s: %s", o.Name, is, want, o.Why)
+		}
+	case "compaction", "compression":
+		class := live.maps[o.Name]["class"]
+		if class = class[strings.LastIndex(class, ".")+1:]; !strings.Contains(o.Value, "'"+class+"'") {
+			add(false, "%s is by %s, not %s: %s", o.Name, class, o.Value, o.Why)
+		}
+	default:
+		if !strings.EqualFold(is, want) {
+			add(o.Must, "%s is %s, not %s: %s: %s", o.Name, is, want, o.Why, alter)
+		}
+	}
+}
+
+// checkSettings looks at the configuration of the node that answers.
+func (a *Admin) checkSettings(ctx context.Context, copies int) (problems []Problem, err error) {
+	const where = "cassandra.yaml"
+	values := map[string]string{}
+	for _, name := range []string{"commitlog_sync", "minimum_timestamp_warn_threshold", "minimum_timestamp_fail_threshold", "user_timestamps_enabled", "max_mutation_size"} {
+		if values[name], err = a.setting(ctx, name); err != nil {
+			return problems, err
+		}
+	}
+	if values["commitlog_sync"] == "periodic" {
+		problems = append(problems, Problem{where, "commitlog_sync is periodic: rows, and roots, that were acknowledged may be lost if several replicas crash together (a power failure): set it to batch, or accept it", false})
+	}
+	if copies == 1 {
+		problems = append(problems, Problem{a.o.Keyspace, "a data centre keeps one copy only: a disk lost is data lost, a node down is an outage, and with commitlog_sync periodic a crash forgets ten seconds: replicate three times, or allow single replicas for a trial", !a.o.AllowSingleReplica})
+	}
+	for _, name := range []string{"minimum_timestamp_warn_threshold", "minimum_timestamp_fail_threshold"} {
+		if v := values[name]; v != "" && v != "null" {
+			problems = append(problems, Problem{where, name + " is " + v + ": a move copies rows with their original timestamps, however old: remove it", true})
+		}
+	}
+	if values["user_timestamps_enabled"] == "false" {
+		problems = append(problems, Problem{where, "user_timestamps_enabled is false: every row is written at a timestamp of its own: set it to true", true})
+	}
+	if kib, err := strconv.Atoi(strings.TrimSuffix(values["max_mutation_size"], "KiB")); err == nil && kib<<10 < 2*store.MaxBatchBytes {
+		problems = append(problems, Problem{where, fmt.Sprintf("max_mutation_size is %d KiB: a batch of rows or a map node may need %d: raise it, or commitlog_segment_size, half of which it is", kib, 2*store.MaxBatchBytes>>10), true})
+	}
+	return problems, nil
+}
+
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

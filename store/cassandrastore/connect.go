@@ -1,0 +1,205 @@
+package cassandrastore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/gocql/gocql"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// connect opens a session. The driver's own error has lost what went wrong at
+// each host, so each attempt is watched; and the driver can't be interrupted, so
+// a session that comes too late is closed when it comes.
+func connect(ctx context.Context, c *gocql.ClusterConfig) (*gocql.Session, error) {
+	watch := &connectErrors{}
+	c.ConnectObserver = watch
+	if c.Authenticator == nil {
+		c.Authenticator = nobody{}
+	}
+	type result struct {
+		session *gocql.Session
+		err     error
+	}
+	done := make(chan result, 1)
+	go func() {
+		session, err := c.CreateSession()
+		done <- result{session, err}
+	}()
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return nil, watch.explain(c, r.err)
+		}
+		return r.session, nil
+	case <-ctx.Done():
+		go func() {
+			if r := <-done; r.session != nil {
+				r.session.Close()
+			}
+		}()
+		return nil, store.Errorf(store.Timeout, "connecting to %s: %w", strings.Join(c.Hosts, ", "), ctx.Err())
+	}
+}
+
+// connectErrors keeps the last error of connecting to a host.
+type connectErrors struct {
+	mu   sync.Mutex
+	last error
+	host string
+}
+
+// ObserveConnect implements gocql.ConnectObserver.
+func (w *connectErrors) ObserveConnect(o gocql.ObservedConnect) {
+	if o.Err == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last, w.host = o.Err, o.Host.HostnameAndPort()
+}
+
+func (w *connectErrors) explain(c *gocql.ClusterConfig, err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.last == nil {
+		return store.Errorf(store.Unavailable, "connecting to %s: %w", strings.Join(c.Hosts, ", "), err)
+	}
+	var protocol gocql.ErrProtocol
+	switch number, fromServer := code(w.last); {
+	case errors.Is(w.last, errNobody):
+		return store.Errorf(store.InvalidArgument, "%s wants a login: give a user and a password file", w.host)
+	case fromServer && number == gocql.ErrCodeCredentials:
+		return store.Errorf(store.InvalidArgument, "%s refuses the user: check the user's name and the password file: %w", w.host, w.last)
+	case fromServer && number == gocql.ErrCodeProtocol, errors.As(w.last, &protocol):
+		return store.Errorf(store.InvalidArgument, "%s does not speak version 4 of Cassandra's protocol: Cassandra 5.0 does: %w", w.host, w.last)
+	}
+	return store.Errorf(store.Unavailable, "connecting to %s (is Cassandra running there, and its port %d reachable?): %w", w.host, c.Port, w.last)
+}
+
+// nobody is the login of who has none: asked for it, it says so by its error.
+type nobody struct{}
+
+var errNobody = errors.New("no user is given")
+
+// Challenge implements gocql.Authenticator.
+func (nobody) Challenge([]byte) ([]byte, gocql.Authenticator, error) { return nil, nil, errNobody }
+
+// Success implements gocql.Authenticator.
+func (nobody) Success([]byte) error { return nil }
+
+// Admin is a connection for looking at a cluster and laying out its schema.
+// Unlike Store it needs no schema, and takes hosts of any data centre.
+type Admin struct {
+	session *gocql.Session
+	o       Options
+}
+
+const anyDataCentre = "*"
+
+// OpenAdmin connects. Of the options, DataCentre may be empty.
+func OpenAdmin(ctx context.Context, o Options) (*Admin, error) {
+	if o.DataCentre == "" {
+		o.DataCentre = anyDataCentre
+	}
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	auth, err := o.authenticator()
+	if err != nil {
+		return nil, err
+	}
+	c := o.cluster(auth)
+	c.NumConns = 1
+	c.HostFilter = atMost(adminHosts)
+	session, err := connect(ctx, c)
+	if err != nil {
+		return nil, fail(ctx, err, "open", "Cassandra")
+	}
+	return &Admin{session: session, o: o}, nil
+}
+
+// adminHosts is how many hosts an Admin connects to: enough that one may be down.
+const adminHosts = 3
+
+// atMost accepts the first n hosts that it sees.
+func atMost(n int) gocql.HostFilter {
+	var mu sync.Mutex
+	accepted := map[string]bool{}
+	return gocql.HostFilterFunc(func(h *gocql.HostInfo) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(accepted) < n {
+			accepted[h.HostID()] = true
+		}
+		return accepted[h.HostID()]
+	})
+}
+
+// Close closes the connection.
+func (a *Admin) Close() { a.session.Close() }
+
+// Apply creates the keyspace and the tables where they are missing. It changes
+// nothing that exists.
+func (a *Admin) Apply(ctx context.Context, r Replication) error {
+	create, err := CreateKeyspace(a.o.Keyspace, r)
+	if err != nil {
+		return err
+	}
+	statements := []string{create}
+	for _, t := range Tables() {
+		statements = append(statements, t.Create(a.o.Keyspace))
+	}
+	for _, statement := range statements {
+		if err := a.session.Query(strings.TrimSuffix(statement, ";")).WithContext(ctx).Exec(); err != nil {
+			return fail(ctx, err, "create the schema of", a.o.Keyspace)
+		}
+	}
+	if err := a.session.AwaitSchemaAgreement(ctx); err != nil {
+		return fail(ctx, err, "wait until all nodes know the schema of", a.o.Keyspace)
+	}
+	return nil
+}
+
+// Drop drops the keyspace with everything in it.
+func (a *Admin) Drop(ctx context.Context) error {
+	err := a.session.Query("DROP KEYSPACE IF EXISTS " + a.o.Keyspace).WithContext(ctx).Exec()
+	return fail(ctx, err, "drop", a.o.Keyspace)
+}
+
+// DataCentres lists the names of the cluster's data centres.
+func (a *Admin) DataCentres(ctx context.Context) ([]string, error) {
+	names := map[string]bool{}
+	iter := a.session.Query("SELECT data_center FROM system.peers").WithContext(ctx).Consistency(gocql.One).Iter()
+	var name string
+	for iter.Scan(&name) {
+		names[name] = true
+	}
+	// A node's peers are all nodes but itself.
+	if host := iter.Host(); host != nil {
+		names[host.DataCenter()] = true
+	}
+	if err := iter.Close(); err != nil {
+		return nil, fail(ctx, err, "list", "data centres")
+	}
+	return sorted(names), nil
+}
+
+// setting reads one of the settings of the node that answers; "" if it has none
+// of that name.
+func (a *Admin) setting(ctx context.Context, name string) (string, error) {
+	var value string
+	err := a.session.Query("SELECT value FROM system_views.settings WHERE name = ?", name).WithContext(ctx).Consistency(gocql.One).Scan(&value)
+	if errors.Is(err, gocql.ErrNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fail(ctx, err, "read", fmt.Sprintf("the setting %s", name))
+	}
+	return value, nil
+}

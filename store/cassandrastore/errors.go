@@ -1,0 +1,91 @@
+package cassandrastore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/gocql/gocql"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// kind sorts the driver's errors: by type and protocol code, never by text.
+func kind(err error) store.Kind {
+	if k := store.KindOf(err); k != store.Other {
+		return k
+	}
+	if errors.Is(err, gocql.ErrTimeoutNoResponse) {
+		return store.Timeout
+	}
+	if code, ok := code(err); ok {
+		switch code {
+		case gocql.ErrCodeWriteTimeout, gocql.ErrCodeReadTimeout, gocql.ErrCodeCASWriteUnknown:
+			return store.Timeout
+		}
+	}
+	// Everything else means that the cluster can't be reached or refuses the
+	// work: a lost connection, too few replicas, a full disk, a missing table.
+	return store.Unavailable
+}
+
+// code is the protocol's error code, where the server answered with an error.
+func code(err error) (int, bool) {
+	var r gocql.RequestError
+	if errors.As(err, &r) {
+		return r.Code(), true
+	}
+	return 0, false
+}
+
+// readFailed reports whether replicas answered that they can't do the read;
+// almost always because they met too many tombstones.
+func readFailed(err error) bool {
+	var failure *gocql.RequestErrReadFailure
+	return errors.As(err, &failure)
+}
+
+// worthRetrying reports whether another coordinator, or the same one a little
+// later, may do better. What a server refuses by its rules it refuses again.
+func worthRetrying(err error) bool {
+	switch c, fromServer := code(err); {
+	case !fromServer:
+		k := kind(err)
+		return (k == store.Timeout || k == store.Unavailable) && !errors.Is(err, gocql.ErrSessionClosed)
+	default:
+		switch c {
+		case gocql.ErrCodeProtocol, gocql.ErrCodeCredentials, gocql.ErrCodeSyntax, gocql.ErrCodeUnauthorized,
+			gocql.ErrCodeInvalid, gocql.ErrCodeConfig, gocql.ErrCodeAlreadyExists, gocql.ErrCodeReadFailure:
+			return false
+		}
+		return true
+	}
+}
+
+// fail says what was being done. An ended context is a Timeout with its cause,
+// and whatever a closed store met is Unavailable, whatever the driver made of it.
+func (s *Store) fail(ctx context.Context, err error, op string, subject fmt.Stringer) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() == nil && s.closed.Load() && store.OutcomeUnknown(err) {
+		err = store.Errorf(store.Unavailable, "%w (%w)", errClosed, err)
+	}
+	return fail(ctx, err, op, subject.String())
+}
+
+// fail is Store.fail without a store.
+func fail(ctx context.Context, err error, op, subject string) error {
+	if err == nil {
+		return nil
+	}
+	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
+		err = store.Errorf(store.Timeout, "%w (last: %w)", ended, err)
+	}
+	return &store.Error{Kind: kind(err), Op: op + " " + subject, Err: err}
+}
+
+// text is a subject that is cheap to name.
+type text string
+
+func (t text) String() string { return string(t) }

@@ -1,0 +1,111 @@
+package cassandrastore
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+const (
+	// rememberedPartitions bounds the memory: a kilobyte each at the very most.
+	rememberedPartitions = 10_000
+	// firstRead is how many rows are read of a partition about which, and about
+	// whose likes, nothing is known yet.
+	firstRead = 128
+	// cutsPerPartition bounds the cuts, and cutsLast how long they are kept:
+	// later, compaction may have removed what made them necessary.
+	cutsPerPartition = 512
+	cutsLast         = 10 * time.Minute
+)
+
+// memory is what reading partitions has taught: hints only, all of it may be
+// forgotten or wrong.
+type memory struct {
+	partitions *lru.Cache[store.Partition, *partitionMemory]
+	// largest is the largest mean size of a row, in bytes, in any partition.
+	largest atomic.Int64
+}
+
+func newMemory() (*memory, error) {
+	partitions, err := lru.New[store.Partition, *partitionMemory](rememberedPartitions)
+	return &memory{partitions: partitions}, err
+}
+
+func (m *memory) of(p store.Partition) *partitionMemory {
+	if known, ok := m.partitions.Get(p); ok {
+		return known
+	}
+	known := &partitionMemory{}
+	m.partitions.Add(p, known)
+	return known
+}
+
+// partitionMemory is the memory of one partition.
+type partitionMemory struct {
+	// rowBytes is the mean size of the rows of the last page that had any.
+	rowBytes atomic.Int64
+
+	mu     sync.Mutex
+	sorted [][]byte // never changed in place: readers keep it
+	since  time.Time
+}
+
+// rowsPerRead is how many rows a request may ask for: what fills a page by
+// bytes, with room for rows that are larger than those seen so far.
+func (m *memory) rowsPerRead(k *partitionMemory) int {
+	mean := k.rowBytes.Load()
+	room := int64(2)
+	if mean == 0 {
+		mean, room = m.largest.Load(), 1
+	}
+	if mean == 0 {
+		return firstRead
+	}
+	return int(max(1, min(store.MaxPageRows, room*store.MaxPageBytes/mean)))
+}
+
+func (m *memory) learn(k *partitionMemory, rows []store.Row) {
+	if len(rows) == 0 {
+		return
+	}
+	total := int64(0)
+	for i := range rows {
+		total += int64(len(rows[i].Key) + len(rows[i].Value))
+	}
+	mean := total/int64(len(rows)) + 1
+	k.rowBytes.Store(mean)
+	for largest := m.largest.Load(); mean > largest && !m.largest.CompareAndSwap(largest, mean); {
+		largest = m.largest.Load()
+	}
+}
+
+// cuts returns the keys at which reads have to be cut, sorted.
+func (k *partitionMemory) cuts() [][]byte {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.sorted != nil && time.Since(k.since) > cutsLast {
+		k.sorted = nil
+	}
+	return k.sorted
+}
+
+func (k *partitionMemory) cut(key []byte) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.sorted) >= cutsPerPartition {
+		k.sorted = nil
+	}
+	if k.sorted == nil {
+		k.since = time.Now()
+	}
+	at, found := slices.BinarySearchFunc(k.sorted, key, bytes.Compare)
+	if !found {
+		k.sorted = slices.Insert(slices.Clone(k.sorted), at, slices.Clone(key))
+	}
+}

@@ -1,0 +1,77 @@
+package cassandrastore
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/gocql/gocql"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Open connects to a cluster. It refuses, with InvalidArgument and what to do,
+// an unknown data centre, a login that is missing or wrong, and a schema or
+// configuration on which the store would not keep its promises (Admin.Check);
+// it is Unavailable where no host can be reached.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	levels, err := o.Consistency.levels()
+	if err != nil {
+		return nil, err
+	}
+	auth, err := o.authenticator()
+	if err != nil {
+		return nil, err
+	}
+	if err := look(ctx, o); err != nil {
+		return nil, err
+	}
+	session, err := connect(ctx, local(o.cluster(auth), o.DataCentre, o.Keyspace))
+	if err != nil {
+		return nil, fail(ctx, err, "open", o.Keyspace)
+	}
+	memory, err := newMemory()
+	if err != nil {
+		session.Close()
+		return nil, err
+	}
+	s := &Store{o: o, levels: levels, session: session, auth: auth, remote: map[string]*gocql.Session{}}
+	s.rows = rows{s: s, read: levels.readRows, write: levels.writeRows, memory: memory}
+	return s, nil
+}
+
+// look checks a cluster before it is used.
+func look(ctx context.Context, o Options) error {
+	a, err := OpenAdmin(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	names, err := a.DataCentres(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(names, o.DataCentre) {
+		return store.Errorf(store.InvalidArgument, "there is no data centre %q in this cluster: it has %s", o.DataCentre, strings.Join(names, ", "))
+	}
+	problems, err := a.Check(ctx)
+	if err != nil {
+		return err
+	}
+	var fatal []string
+	for _, p := range problems {
+		if p.Fatal {
+			fatal = append(fatal, p.String())
+		} else {
+			o.Log.Warn("Cassandra: "+p.What, "where", p.Where)
+		}
+	}
+	if len(fatal) > 0 {
+		return store.Errorf(store.InvalidArgument, "evenkeel can't work on this cluster: %s", strings.Join(fatal, "; "))
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+package cassandrastore
+
+import (
+	"bytes"
+	"crypto/tls"
+	"log/slog"
+	"os"
+	"regexp"
+	"time"
+
+	"github.com/gocql/gocql"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Options say which cluster to use and how. Hosts, DataCentre and Keyspace are
+// required; every other zero value is a good default.
+type Options struct {
+	// Hosts are addresses to begin with, "host" or "host:port"; the driver finds
+	// the rest of the local data centre by itself.
+	Hosts []string
+	// DataCentre is the local data centre. No request of the foreground ever
+	// leaves it.
+	DataCentre string
+	// Keyspace holds evenkeel's tables: lower-case letters, digits, underscores.
+	Keyspace string
+	// User and PasswordFile log in, where the cluster wants it. The file's first
+	// line is the password.
+	User, PasswordFile string
+	// TLS encrypts connections; nil does not.
+	TLS *tls.Config
+	// Consistency of the foreground.
+	Consistency Consistency
+	// ReadTimeout and WriteTimeout bound one attempt and should be above the
+	// server's own (5 s and 2 s), or retries pile up on a slow server. Zero
+	// means 5.5 s and 2.5 s. SwapTimeout, for lightweight transactions, is 5 s.
+	ReadTimeout, WriteTimeout, SwapTimeout time.Duration
+	// ConnectTimeout bounds each step of connecting; zero means 5 s.
+	ConnectTimeout time.Duration
+	// Attempts is how often a read, or a write under its one timestamp, is tried
+	// while its context lasts; zero means 3. Swaps are tried once, always.
+	Attempts int
+	// Connections per host; zero means 2.
+	Connections int
+	// AllowSingleReplica takes a keyspace that keeps one copy: for trials.
+	AllowSingleReplica bool
+	// Log takes warnings; nil discards them.
+	Log *slog.Logger
+}
+
+// Consistency is the level of each kind of operation of the foreground. What
+// movers need (EachQuorum, lightweight transactions at SERIAL) is not a choice.
+type Consistency struct {
+	// ReadRows, WriteRows, ReadRegisters (at level Local) and ReadNodes are
+	// LocalQuorum if empty. Anything weaker loses the promise that a put which
+	// was acknowledged is seen.
+	ReadRows, WriteRows, ReadRegisters, ReadNodes Level
+	// CommitSwaps is the level at which a swap's outcome is applied before it
+	// is acknowledged; empty means LocalQuorum.
+	CommitSwaps Level
+}
+
+// Level is a consistency level.
+type Level string
+
+// The levels that can be configured. The weaker ones are for measurements.
+const (
+	LocalQuorum Level = "LOCAL_QUORUM"
+	Quorum      Level = "QUORUM"
+	Each        Level = "EACH_QUORUM"
+	LocalOne    Level = "LOCAL_ONE"
+)
+
+func (l Level) driver() (gocql.Consistency, error) {
+	switch l {
+	case "", LocalQuorum:
+		return gocql.LocalQuorum, nil
+	case Quorum:
+		return gocql.Quorum, nil
+	case Each:
+		return gocql.EachQuorum, nil
+	case LocalOne:
+		return gocql.LocalOne, nil
+	}
+	return 0, store.Errorf(store.InvalidArgument, "there is no consistency level %q: LOCAL_QUORUM, QUORUM, EACH_QUORUM or LOCAL_ONE", string(l))
+}
+
+// levels are Consistency in the driver's terms.
+type levels struct {
+	readRows, writeRows, readRegisters, readNodes, commitSwaps gocql.Consistency
+}
+
+func (c Consistency) levels() (l levels, err error) {
+	for _, each := range []struct {
+		from Level
+		to   *gocql.Consistency
+	}{
+		{c.ReadRows, &l.readRows}, {c.WriteRows, &l.writeRows}, {c.ReadRegisters, &l.readRegisters},
+		{c.ReadNodes, &l.readNodes}, {c.CommitSwaps, &l.commitSwaps},
+	} {
+		if *each.to, err = each.from.driver(); err != nil {
+			return levels{}, err
+		}
+	}
+	return l, nil
+}
+
+var keyspaceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
+
+// withDefaults fills in what is zero and refuses what can't work.
+func (o Options) withDefaults() (Options, error) {
+	switch {
+	case len(o.Hosts) == 0:
+		return o, store.Errorf(store.InvalidArgument, "no Cassandra host is given")
+	case o.DataCentre == "":
+		return o, store.Errorf(store.InvalidArgument, "the local data centre is not given (nodetool status names them)")
+	}
+	if err := checkKeyspaceName(o.Keyspace); err != nil {
+		return o, err
+	}
+	for _, d := range []struct {
+		value *time.Duration
+		zero  time.Duration
+	}{
+		{&o.ReadTimeout, 5500 * time.Millisecond}, {&o.WriteTimeout, 2500 * time.Millisecond},
+		{&o.SwapTimeout, 5 * time.Second}, {&o.ConnectTimeout, 5 * time.Second},
+	} {
+		if *d.value == 0 {
+			*d.value = d.zero
+		}
+	}
+	if o.Attempts == 0 {
+		o.Attempts = 3
+	}
+	if o.Connections == 0 {
+		o.Connections = 2
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o, nil
+}
+
+func checkKeyspaceName(name string) error {
+	if !keyspaceName.MatchString(name) {
+		return store.Errorf(store.InvalidArgument, "the keyspace %q: a name has lower-case letters, digits and underscores, begins with a letter and has at most 48 characters", name)
+	}
+	return nil
+}
+
+// authenticator reads the password file; nil where no user is given.
+func (o Options) authenticator() (gocql.Authenticator, error) {
+	if o.User == "" {
+		return nil, nil
+	}
+	if o.PasswordFile == "" {
+		return nil, store.Errorf(store.InvalidArgument, "the Cassandra user %q has no password file", o.User)
+	}
+	text, err := os.ReadFile(o.PasswordFile)
+	if err != nil {
+		return nil, store.Errorf(store.InvalidArgument, "the password of the Cassandra user %q: %w", o.User, err)
+	}
+	password, _, _ := bytes.Cut(text, []byte("\n"))
+	return gocql.PasswordAuthenticator{Username: o.User, Password: string(bytes.TrimRight(password, "\r"))}, nil
+}

@@ -1,0 +1,247 @@
+package cassandrastore
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/gocql/gocql"
+	"github.com/google/uuid"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// A register's columns are its epoch, the token of its last swap, and its
+// record, which repeats both in front of the blob: a read repair of a foreign
+// reader that selected some of the columns only may leave a replica with the new
+// epoch beside the old record, and it must show. Here all columns are selected,
+// always.
+//
+// Roots keep their records as rows of one partition, the newest first, under
+// static columns with the epoch and token. A swap changes those and adds a row in
+// one conditional batch, which is one mutation; so what was replaced is already
+// there, and a swap writes its record once.
+const versionBytes = 8 + 16
+
+func encodeRecord(r store.Record) []byte {
+	b := make([]byte, versionBytes, versionBytes+len(r.Blob))
+	binary.BigEndian.PutUint64(b, r.Epoch)
+	copy(b[8:], r.Token[:])
+	return append(b, r.Blob...)
+}
+
+func decodeRecord(b []byte) (r store.Record, ok bool) {
+	if len(b) < versionBytes {
+		return store.Record{}, false
+	}
+	r.Epoch = binary.BigEndian.Uint64(b)
+	copy(r.Token[:], b[8:])
+	r.Blob = append([]byte{}, b[versionBytes:]...)
+	return r, true
+}
+
+// Read reads a register. A record that is torn is Unavailable: reading again,
+// at Serial, mends it.
+func (s *Store) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (store.Record, error) {
+	if err := store.CheckRegister(t, key); err != nil {
+		return store.Record{}, err
+	}
+	level := s.levels.readRegisters
+	if l == store.Serial {
+		level = gocql.Consistency(gocql.Serial)
+	}
+	r, err := s.readRegister(ctx, s.session, t, key, level)
+	return r, s.fail(ctx, err, "read", registerName{t, key})
+}
+
+func (s *Store) readRegister(ctx context.Context, session *gocql.Session, t store.Table, key []byte, level gocql.Consistency) (r store.Record, err error) {
+	statement := "SELECT epoch, swap_token, record FROM " + t.String() + " WHERE key = ?"
+	if t == store.Roots {
+		statement += " LIMIT 1"
+	}
+	var epoch *int64
+	var token *gocql.UUID
+	var record view
+	found := false
+	err = s.retry(ctx, s.o.ReadTimeout, func(ctx context.Context) error {
+		iter := session.Query(statement, key).WithContext(ctx).Consistency(level).Iter()
+		found = iter.Scan(&epoch, &token, &record)
+		return iter.Close()
+	})
+	switch {
+	case err != nil:
+		return store.Record{}, err
+	case !found:
+		return store.Record{}, store.NotFound
+	}
+	r, ok := decodeRecord(record)
+	if !ok || epoch == nil || token == nil || uint64(*epoch) != r.Epoch || store.Token(*token) != r.Token {
+		return store.Record{}, store.Errorf(store.Unavailable, "the record is torn (its columns are of different swaps): read it again")
+	}
+	return r, nil
+}
+
+// Swap is one lightweight transaction, tried once.
+func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
+	err := store.CheckRecord(t, key, old, next)
+	if err == nil && next.Epoch > math.MaxInt64 {
+		err = store.Errorf(store.InvalidArgument, "there is no epoch after %d", old.Epoch)
+	}
+	if err == nil {
+		err = s.usable(ctx)
+	}
+	if err == nil {
+		err = s.swap(ctx, t, key, old, next)
+	}
+	return s.fail(ctx, err, "swap", registerName{t, key})
+}
+
+func (s *Store) swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
+	name := t.String()
+	epoch, token, record := int64(next.Epoch), gocql.UUID(next.Token), encodeRecord(next)
+	var statements []gocql.BatchEntry
+	add := func(statement string, args ...any) {
+		statements = append(statements, gocql.BatchEntry{Stmt: statement, Args: args})
+	}
+	created := old == store.Version{}
+	switch {
+	case t == store.Roots:
+		if created {
+			add("INSERT INTO roots (key, epoch, swap_token) VALUES (?, ?, ?) IF NOT EXISTS", key, epoch, token)
+		} else {
+			add("UPDATE roots SET epoch = ?, swap_token = ? WHERE key = ? IF epoch = ? AND swap_token = ?", epoch, token, key, int64(old.Epoch), gocql.UUID(old.Token))
+		}
+		add("INSERT INTO roots (key, at, record) VALUES (?, ?, ?)", key, epoch, record)
+	case created:
+		add("INSERT INTO "+name+" (key, epoch, swap_token, record) VALUES (?, ?, ?, ?) IF NOT EXISTS", key, epoch, token, record)
+	default:
+		add("UPDATE "+name+" SET epoch = ?, swap_token = ?, record = ? WHERE key = ? IF epoch = ? AND swap_token = ?", epoch, token, record, key, int64(old.Epoch), gocql.UUID(old.Token))
+	}
+	present, err := s.transact(ctx, statements)
+	if err == nil && present != nil {
+		return store.Errorf(store.Conflict, "the register is at epoch %d, not %d", present.Epoch, old.Epoch)
+	}
+	return err
+}
+
+// transact runs conditional statements on one partition as one lightweight
+// transaction. Where the condition did not hold it returns the version that was
+// found instead (zero if none). An error says nothing about the outcome, and an
+// answer beside an error neither. That it was not applied, without an error, is
+// certain: a coordinator tries again by itself only what every replica refused.
+func (s *Store) transact(ctx context.Context, statements []gocql.BatchEntry) (present *store.Version, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.o.SwapTimeout)
+	defer cancel()
+	found := map[string]any{}
+	var iter *gocql.Iter
+	applied := false
+	if len(statements) == 1 {
+		// The columns of the answer depend on the outcome: those known since the
+		// statement was prepared are wrong for it.
+		iter = s.session.Query(statements[0].Stmt, statements[0].Args...).WithContext(ctx).NoSkipMetadata().
+			Consistency(s.levels.commitSwaps).SerialConsistency(gocql.Serial).Iter()
+		if iter.MapScan(found) {
+			answered := false
+			if applied, answered = found["[applied]"].(bool); !answered {
+				err = store.Errorf(store.Unavailable, "the answer does not say whether the swap was applied")
+			}
+		}
+	} else {
+		b := s.session.NewBatch(gocql.UnloggedBatch).WithContext(ctx)
+		b.SetConsistency(s.levels.commitSwaps)
+		b.SerialConsistency(gocql.Serial)
+		b.Entries = statements
+		applied, iter, err = s.session.MapExecuteBatchCAS(b, found)
+	}
+	if iter != nil {
+		if closeErr := iter.Close(); err == nil {
+			err = closeErr
+		}
+	}
+	if err != nil || applied {
+		return nil, err
+	}
+	v := store.Version{}
+	if epoch, ok := found["epoch"].(int64); ok {
+		v.Epoch = uint64(epoch)
+	}
+	if token, ok := found["swap_token"].(gocql.UUID); ok {
+		v.Token = store.Token(token)
+	}
+	return &v, nil
+}
+
+// History reads the rows of a root's partition behind the newest.
+func (s *Store) History(ctx context.Context, id store.BucketID, before uint64, limit int) ([]store.Record, error) {
+	records, err := s.history(ctx, id, before, limit)
+	return records, s.fail(ctx, err, "history", id)
+}
+
+func (s *Store) history(ctx context.Context, id store.BucketID, before uint64, limit int) (records []store.Record, err error) {
+	if err := store.CheckLimit(limit); err != nil {
+		return nil, err
+	}
+	statement, values := "SELECT epoch, at, record FROM roots WHERE key = ? LIMIT ?", []any{id[:], limit + 1}
+	if before > 0 && before <= math.MaxInt64 {
+		statement = "SELECT epoch, at, record FROM roots WHERE key = ? AND at < ? LIMIT ?"
+		values = []any{id[:], int64(before), limit + 1}
+	}
+	err = s.retry(ctx, s.o.ReadTimeout, func(ctx context.Context) error {
+		records = nil
+		iter := s.session.Query(statement, values...).WithContext(ctx).Consistency(s.levels.readRegisters).Iter()
+		var epoch, at *int64
+		var record view
+		for len(records) < limit && iter.Scan(&epoch, &at, &record) {
+			if epoch == nil || at == nil || *at >= *epoch {
+				continue // the present record
+			}
+			r, ok := decodeRecord(record)
+			if !ok || r.Epoch != uint64(*at) {
+				return store.Errorf(store.Corrupt, "the record that was replaced at epoch %d is damaged", *at)
+			}
+			records = append(records, r)
+		}
+		return iter.Close()
+	})
+	return records, err
+}
+
+// Forget deletes rows of a root's partition within a lightweight transaction:
+// what such transactions write is never written otherwise.
+func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) error {
+	return s.fail(ctx, s.forget(ctx, id, before), "forget", id)
+}
+
+func (s *Store) forget(ctx context.Context, id store.BucketID, before uint64) error {
+	for {
+		now, err := s.readRegister(ctx, s.session, store.Roots, id[:], gocql.Consistency(gocql.Serial))
+		if store.KindOf(err) == store.NotFound {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		epoch, token := int64(now.Epoch), gocql.UUID(now.Token)
+		present, err := s.transact(ctx, []gocql.BatchEntry{
+			{Stmt: "UPDATE roots SET epoch = ?, swap_token = ? WHERE key = ? IF epoch = ? AND swap_token = ?", Args: []any{epoch, token, id[:], epoch, token}},
+			{Stmt: "DELETE FROM roots WHERE key = ? AND at < ?", Args: []any{id[:], int64(min(before, now.Epoch))}},
+		})
+		if err != nil || present == nil {
+			return err
+		}
+	}
+}
+
+// registerName names a register in errors.
+type registerName struct {
+	table store.Table
+	key   []byte
+}
+
+func (n registerName) String() string {
+	if id, err := uuid.FromBytes(n.key); err == nil {
+		return n.table.String() + " " + id.String()
+	}
+	return fmt.Sprintf("%s %.64q", n.table, n.key)
+}

@@ -1,0 +1,48 @@
+package cassandrastore
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// firstPause is slept, with jitter, before the second attempt, and doubles.
+const firstPause = 10 * time.Millisecond
+
+// retry runs an attempt, each under its own time limit, until it succeeds, the
+// context ends, or there is no point in going on. Only for what is harmless to
+// repeat: reads, and writes that reuse their timestamp. The driver's retry
+// policies are not used, since they do not know which those are.
+func (s *Store) retry(ctx context.Context, limit time.Duration, attempt func(ctx context.Context) error) error {
+	pause := firstPause
+	for n := 1; ; n++ {
+		if err := s.usable(ctx); err != nil {
+			return err
+		}
+		limited, cancel := context.WithTimeout(ctx, limit)
+		err := attempt(limited)
+		cancel()
+		if err == nil || n >= s.o.Attempts || ctx.Err() != nil || !worthRetrying(err) {
+			return err
+		}
+		timer := time.NewTimer(pause/2 + rand.N(pause))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		}
+		pause *= 2
+	}
+}
+
+// usable refuses work for an ended context and for a closed store.
+func (s *Store) usable(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.closed.Load() {
+		return errClosed
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package cassandrastore
+
+import (
+	"context"
+
+	"github.com/gocql/gocql"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// rows reads and writes rows at one pair of consistency levels.
+type rows struct {
+	s           *Store
+	read, write gocql.Consistency
+	memory      *memory
+}
+
+const (
+	putStatement    = "INSERT INTO rows (bucket, partition, key, v) VALUES (?, ?, ?, ?) USING TIMESTAMP ?"
+	deleteStatement = "DELETE FROM rows USING TIMESTAMP ? WHERE bucket = ? AND partition = ? AND key = ?"
+	getStatement    = "SELECT v, WRITETIME(v) FROM rows WHERE bucket = ? AND partition = ? AND key = ?"
+	removeStatement = "DELETE FROM rows USING TIMESTAMP ? WHERE bucket = ? AND partition = ?"
+)
+
+// exec runs a write statement that is harmless to repeat.
+func (s *Store) exec(ctx context.Context, level gocql.Consistency, statement string, values ...any) error {
+	return s.retry(ctx, s.o.WriteTimeout, func(ctx context.Context) error {
+		return s.session.Query(statement, values...).WithContext(ctx).Consistency(level).Exec()
+	})
+}
+
+// Put writes the rows as one mutation of one partition: a single insert, or an
+// unlogged batch. A replica applies a mutation as a whole and a read of it sees
+// the whole, so it is never split here. Batches of 100 to 200 rows are the
+// fastest; large ones cost the servers memory.
+func (r *rows) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
+	err := store.CheckRows(rows)
+	if err == nil {
+		err = r.s.usable(ctx)
+	}
+	bucket, partition := gocql.UUID(p.Bucket), gocql.UUID(p.ID)
+	switch {
+	case err != nil:
+	case len(rows) == 0:
+		return nil
+	case len(rows) == 1:
+		row := &rows[0]
+		err = r.s.exec(ctx, r.write, putStatement, bucket, partition, row.Key, row.Value, int64(row.Timestamp))
+	default:
+		err = r.s.retry(ctx, r.s.o.WriteTimeout, func(ctx context.Context) error {
+			b := r.s.session.NewBatch(gocql.UnloggedBatch).WithContext(ctx)
+			b.SetConsistency(r.write)
+			b.Entries = make([]gocql.BatchEntry, 0, len(rows))
+			// Boxed once for all rows.
+			var bucket, partition any = bucket, partition
+			for i := range rows {
+				row := &rows[i]
+				b.Query(putStatement, bucket, partition, row.Key, row.Value, int64(row.Timestamp))
+			}
+			return r.s.session.ExecuteBatch(b)
+		})
+	}
+	return r.s.fail(ctx, err, "put", p)
+}
+
+// Delete writes a row tombstone.
+func (r *rows) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
+	err := store.CheckKey(key)
+	if err == nil {
+		err = store.CheckTimestamp(ts)
+	}
+	if err == nil {
+		err = r.s.exec(ctx, r.write, deleteStatement, int64(ts), gocql.UUID(p.Bucket), gocql.UUID(p.ID), key)
+	}
+	return r.s.fail(ctx, err, "delete", p)
+}
+
+// Get reads one row. The value column is always selected: a read repairs only
+// the columns that it selects, and a row must never be repaired by halves.
+func (r *rows) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
+	err := store.CheckKey(key)
+	if err != nil {
+		return store.Row{}, false, r.s.fail(ctx, err, "get", p)
+	}
+	var value view
+	var ts *int64
+	found := false
+	err = r.s.retry(ctx, r.s.o.ReadTimeout, func(ctx context.Context) error {
+		q := r.s.session.Query(getStatement, gocql.UUID(p.Bucket), gocql.UUID(p.ID), key)
+		iter := q.WithContext(ctx).Consistency(r.read).Iter()
+		found = iter.Scan(&value, &ts)
+		return iter.Close()
+	})
+	if err != nil || !found || value == nil || ts == nil {
+		return store.Row{}, false, r.s.fail(ctx, err, "get", p)
+	}
+	// The caller's key may change after the call.
+	return store.Row{Key: append([]byte(nil), key...), Value: value, Timestamp: store.Timestamp(*ts)}, true, nil
+}
+
+// Remove writes a range tombstone or, with zero bounds, a partition tombstone.
+// The latter keeps reads of the emptied partition cheap at once; the former
+// costs them until compaction, unless they start beyond it.
+func (r *rows) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
+	err := store.CheckBounds(b)
+	if err == nil {
+		err = store.CheckTimestamp(ts)
+	}
+	if err == nil {
+		err = r.s.usable(ctx)
+	}
+	if err == nil && !emptyBounds(b) {
+		where, values := boundsCQL(b)
+		if len(b.Start) == 0 && len(b.End) == 0 {
+			where, values = "", nil
+		}
+		values = append([]any{int64(ts), gocql.UUID(p.Bucket), gocql.UUID(p.ID)}, values...)
+		err = r.s.exec(ctx, r.write, removeStatement+where, values...)
+	}
+	return r.s.fail(ctx, err, "remove", p)
+}
+
+// emptyBounds reports whether no key can lie within b.
+func emptyBounds(b store.Bounds) bool {
+	return len(b.End) > 0 && string(b.Start) >= string(b.End)
+}
+
+// boundsCQL restricts the key: always from below, so that a read seeks past
+// tombstones before its start (the empty key is below all others), and from
+// above where there is an end.
+func boundsCQL(b store.Bounds) (where string, values []any) {
+	where, values = " AND key >= ?", []any{b.Start}
+	if b.Start == nil {
+		values[0] = []byte{} // nil would be a null
+	}
+	if b.StartExclusive && len(b.Start) > 0 {
+		where = " AND key > ?"
+	}
+	if len(b.End) > 0 {
+		where, values = where+" AND key < ?", append(values, b.End)
+	}
+	return where, values
+}
+
+// view is a column's bytes where they lie in the response, which nobody else
+// uses: each response has a buffer of its own. nil is a null.
+type view []byte
+
+// UnmarshalCQL implements gocql.Unmarshaler.
+func (v *view) UnmarshalCQL(_ gocql.TypeInfo, data []byte) error {
+	*v = data
+	return nil
+}

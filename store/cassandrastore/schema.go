@@ -1,0 +1,204 @@
+package cassandrastore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// TableSchema is one table: its CQL and why it is so.
+type TableSchema struct {
+	Name string
+	// Why is what the table is for.
+	Why     string
+	Columns []Column
+	// Clustering is the order of the clustering columns where it is not ascending.
+	Clustering string
+	Options    []TableOption
+}
+
+// Column is a column of a table.
+type Column struct {
+	Name, Type string
+	Kind       ColumnKind
+}
+
+// ColumnKind is a column's part in the primary key, in Cassandra's words.
+type ColumnKind string
+
+// The kinds of columns.
+const (
+	PartitionKey ColumnKind = "partition_key"
+	Clustering   ColumnKind = "clustering"
+	Regular      ColumnKind = "regular"
+	Static       ColumnKind = "static"
+)
+
+// TableOption is a table option with its reason.
+type TableOption struct {
+	Name, Value string
+	Why         string
+	// Must says that the store is wrong, not only slow, with another value.
+	Must bool
+}
+
+const (
+	day         = 24 * 60 * 60
+	hintWindow  = 3 * 60 * 60
+	rowsGrace   = 10 * day
+	nodesGrace  = 1 * day
+	rowsTable   = "rows"
+	nodesTable  = "nodes"
+	rootsTable  = "roots"
+	leastGrace  = 2 * hintWindow
+	valueColumn = "v"
+)
+
+// Options that the guarantees rest on, for every table.
+func guarantees() []TableOption {
+	return []TableOption{
+		{"read_repair", "'BLOCKING'", "quorum reads never go back: what was shown once is shown again", true},
+		{"additional_write_policy", "'99p'", "a slow replica does not fail a write; not NEVER", true},
+		{"speculative_retry", "'99p'", "a slow replica does not slow a read down", false},
+		{"default_time_to_live", "0", "a row that expires by itself would leave a hole in a listing, and a lost root", true},
+	}
+}
+
+func graceOption(seconds int, why string) TableOption {
+	return TableOption{"gc_grace_seconds", fmt.Sprint(seconds), why, false}
+}
+
+// Tables lists the schema, table by table.
+func Tables() []TableSchema {
+	// UCS is 5.0's compaction; T4 behaves like size tiers, L10 like levels.
+	tiered := TableOption{"compaction", "{'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'T4'}",
+		"written mostly once, read in slices; moves write whole partitions and drop whole partitions", false}
+	levelled := TableOption{"compaction", "{'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'L10'}",
+		"small, overwritten in place, read all the time: few sstables per read", false}
+	chunks := TableOption{"compression", "{'class': 'LZ4Compressor', 'chunk_length_in_kb': 16}",
+		"a page reads neighbours, so a chunk holds many rows of it", false}
+
+	tables := []TableSchema{{
+		Name: rowsTable,
+		Why:  "entries and markers: a partition per range; exactly one regular column, so that its write time is the row's",
+		Columns: []Column{
+			{"bucket", "uuid", PartitionKey}, {"partition", "uuid", PartitionKey},
+			{"key", "blob", Clustering}, {valueColumn, "blob", Regular},
+		},
+		Options: append(guarantees(), tiered, chunks,
+			graceOption(rowsGrace, "far above the hint window plus the longest copy; repair within it, or deleted rows come back")),
+	}, {
+		Name: nodesTable,
+		Why:  "immutable parts of maps, written before the root that names them; 16 shards, so that no bucket's map is one partition",
+		Columns: []Column{
+			{"bucket", "uuid", PartitionKey}, {"shard", "tinyint", PartitionKey},
+			{"node", "uuid", Clustering}, {"blob", "blob", Regular},
+		},
+		Options: append(guarantees(), tiered,
+			graceOption(nodesGrace, "a deleted node that comes back is garbage, which the next collection removes again")),
+	}}
+	for _, t := range store.Tables() {
+		table := TableSchema{
+			Name: t.String(),
+			Why:  registerWhy[t],
+			Columns: []Column{
+				{"key", "blob", PartitionKey}, {"epoch", "bigint", Regular}, {"swap_token", "uuid", Regular}, {"record", "blob", Regular},
+			},
+			Options: append(guarantees(), levelled, graceOption(rowsGrace, "nothing is deleted here but forgotten history")),
+		}
+		if t == store.Roots {
+			table.Columns = []Column{
+				{"key", "blob", PartitionKey}, {"epoch", "bigint", Static}, {"swap_token", "uuid", Static},
+				{"at", "bigint", Clustering}, {"record", "blob", Regular},
+			}
+			table.Clustering = "at DESC"
+		}
+		tables = append(tables, table)
+	}
+	return tables
+}
+
+var registerWhy = map[store.Table]string{
+	store.Roots:     "the map's root of each bucket and, below it, the roots that it replaced; lightweight transactions only",
+	store.Directory: "bucket names; lightweight transactions only",
+	store.Clocks:    "map clocks, each a partition of its own: a quorum lost stops one clock's buckets, not all; lightweight transactions only",
+	store.Busy:      "a hint which buckets may have moves in flight; lightweight transactions only",
+	store.Process:   "leader and other processes' records; lightweight transactions only",
+}
+
+// Create is the CQL statement that creates the table in a keyspace.
+func (t TableSchema) Create(keyspace string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "CREATE TABLE IF NOT EXISTS %s.%s (\n", keyspace, t.Name)
+	var partition, clustering []string
+	for _, c := range t.Columns {
+		static := ""
+		switch c.Kind {
+		case PartitionKey:
+			partition = append(partition, c.Name)
+		case Clustering:
+			clustering = append(clustering, c.Name)
+		case Static:
+			static = " static"
+		}
+		fmt.Fprintf(&b, "  %s %s%s,\n", c.Name, c.Type, static)
+	}
+	key := append([]string{"(" + strings.Join(partition, ", ") + ")"}, clustering...)
+	fmt.Fprintf(&b, "  PRIMARY KEY (%s)\n) WITH comment = '%s'", strings.Join(key, ", "), strings.ReplaceAll(t.Why, "'", "''"))
+	if t.Clustering != "" {
+		fmt.Fprintf(&b, "\n  AND CLUSTERING ORDER BY (%s)", t.Clustering)
+	}
+	for _, o := range t.Options {
+		fmt.Fprintf(&b, "\n  AND %s = %s", o.Name, o.Value)
+	}
+	return b.String() + ";"
+}
+
+// Replication is how many copies each data centre keeps.
+type Replication map[string]int
+
+// CreateKeyspace is the CQL statement that creates the keyspace.
+func CreateKeyspace(keyspace string, r Replication) (string, error) {
+	if err := checkKeyspaceName(keyspace); err != nil {
+		return "", err
+	}
+	if len(r) == 0 {
+		return "", store.Errorf(store.InvalidArgument, "no data centre is to keep a copy of %s", keyspace)
+	}
+	var names []string
+	for name, copies := range r {
+		if copies < 1 || strings.ContainsAny(name, `'"`) || name == "" {
+			return "", store.Errorf(store.InvalidArgument, "%d copies in the data centre %q", copies, name)
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	cql := fmt.Sprintf("CREATE KEYSPACE IF NOT EXISTS %s WITH replication = {'class': 'NetworkTopologyStrategy'", keyspace)
+	for _, name := range names {
+		cql += fmt.Sprintf(", '%s': %d", name, r[name])
+	}
+	return cql + "} AND durable_writes = true;", nil
+}
+
+// PrintSchema is the whole schema as CQL, each part with its reasons.
+func PrintSchema(keyspace string, r Replication) (string, error) {
+	create, err := CreateKeyspace(keyspace, r)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	b.WriteString("-- evenkeel on Cassandra 5.0. Each cassandra.yaml should select BTI sstables\n")
+	b.WriteString("-- (storage_compatibility_mode: NONE, sstable: {selected_format: bti}, as in cassandra_latest.yaml):\n")
+	b.WriteString("-- with them a page costs the same whatever the size of its partition.\n")
+	b.WriteString(create + "\n")
+	for _, t := range Tables() {
+		fmt.Fprintf(&b, "\n-- %s: %s\n", t.Name, t.Why)
+		for _, o := range t.Options {
+			fmt.Fprintf(&b, "--   %s: %s\n", o.Name, o.Why)
+		}
+		b.WriteString(t.Create(keyspace) + "\n")
+	}
+	return b.String(), nil
+}

@@ -1,0 +1,88 @@
+package cassandrastore
+
+import (
+	"context"
+
+	"github.com/gocql/gocql"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Slice reads one page, with one request in the usual case.
+//
+// A request reads at most about store.MaxPageBytes: how many rows that are is
+// learned per partition, so a page may end early, with More set. All rows of a
+// page are from one request, hence of one moment.
+func (r *rows) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+	err := store.CheckSlice(b, o)
+	if err == nil {
+		err = r.s.usable(ctx)
+	}
+	var page store.Page
+	if err == nil && !emptyBounds(b) {
+		known := r.memory.of(p)
+		page, err = sliceInParts(known, b, o, func(b store.Bounds) (partPage, error) {
+			return r.readPart(ctx, p, b, min(o.Limit, r.memory.rowsPerRead(known)), o)
+		})
+		r.memory.learn(known, page.Rows)
+	}
+	return page, r.s.fail(ctx, err, "slice", p)
+}
+
+// sliceStatement selects what the options ask for. The value is always read:
+// a read repairs only the columns that it selects.
+func sliceStatement(where string, o store.SliceOptions) string {
+	columns := "key, v"
+	if o.Timestamps {
+		columns += ", WRITETIME(v)"
+	}
+	order := ""
+	if o.Reverse {
+		order = " ORDER BY key DESC"
+	}
+	return "SELECT " + columns + " FROM rows WHERE bucket = ? AND partition = ?" + where + order + " LIMIT ?"
+}
+
+// readPart sends one request.
+func (r *rows) readPart(ctx context.Context, p store.Partition, b store.Bounds, limit int, o store.SliceOptions) (page partPage, err error) {
+	where, bounds := boundsCQL(b)
+	statement := sliceStatement(where, o)
+	values := append([]any{gocql.UUID(p.Bucket), gocql.UUID(p.ID)}, bounds...)
+	values = append(values, limit)
+	err = r.s.retry(ctx, r.s.o.ReadTimeout, func(ctx context.Context) error {
+		iter := r.s.session.Query(statement, values...).WithContext(ctx).Consistency(r.read).Iter()
+		page = scanPage(iter, b, limit, o)
+		return iter.Close()
+	})
+	return page, err
+}
+
+// scanPage takes rows until the page is full by bytes.
+func scanPage(iter *gocql.Iter, b store.Bounds, limit int, o store.SliceOptions) partPage {
+	page := partPage{rest: b}
+	page.Rows = make([]store.Row, 0, iter.NumRows())
+	var key, value view
+	var ts int64
+	dest := []any{&key, &value}
+	if o.Timestamps {
+		dest = append(dest, &ts)
+	}
+	seen, bytes := 0, 0
+	for bytes < store.MaxPageBytes && iter.Scan(dest...) {
+		seen++
+		if value == nil {
+			continue // not written by this store: such a row is no entry
+		}
+		bytes += len(key) + len(value)
+		page.Rows = append(page.Rows, store.Row{Key: key, Value: value, Timestamp: store.Timestamp(ts)})
+	}
+	page.More = seen == limit || bytes >= store.MaxPageBytes
+	switch {
+	case seen == 0:
+	case o.Reverse:
+		page.rest.End = key
+	default:
+		page.rest.Start, page.rest.StartExclusive = key, true
+	}
+	return page
+}

@@ -1,0 +1,57 @@
+package cassandrastore
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/gocql/gocql"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Store is a store on Cassandra. Its methods are safe for concurrent use.
+//
+// It has the optional powers store.EachQuorum and store.PartitionLister, and
+// Acknowledge for whoever waits for a swap to be seen everywhere. It has no
+// ComparePut: see docs/decisions/cassandra-no-compare-put.md.
+type Store struct {
+	rows // at the foreground's level
+
+	o       Options
+	levels  levels
+	session *gocql.Session
+	auth    gocql.Authenticator
+	closed  atomic.Bool
+
+	// remote holds a session per other data centre, opened when first needed.
+	mu     sync.Mutex
+	remote map[string]*gocql.Session
+}
+
+var (
+	_ store.Store           = (*Store)(nil)
+	_ store.EachQuorum      = (*Store)(nil)
+	_ store.PartitionLister = (*Store)(nil)
+
+	errClosed = store.Errorf(store.Unavailable, "the store is closed")
+)
+
+// EachQuorum returns the rows read and written through a quorum of each data
+// centre. It stops while a data centre is away; movers pause then.
+func (s *Store) EachQuorum() store.Rows {
+	return &rows{s: s, read: gocql.EachQuorum, write: gocql.EachQuorum, memory: s.memory}
+}
+
+// Close closes the store's connections.
+func (s *Store) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	s.session.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, session := range s.remote {
+		session.Close()
+	}
+	return nil
+}
