@@ -7,10 +7,10 @@ WITH_NODE = ./store/cassandrastore ./cmd/rebalancer
 WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /store/cassandrastore -e /cmd/rebalancer)
 WITH_CASSANDRA = $(GO) run ./internal/cassandratest/cmd/with-cassandra
 
-.PHONY: all build run test lint unit cassandra tour tools bench bench-cassandra fuzz generate clean help
+.PHONY: all build run test lint unit cassandra tour tools bench bench-cassandra fuzz soak generate clean help
 
 help: ## list the targets
-	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
 
 all: build
 
@@ -51,6 +51,9 @@ bench-cassandra: ## the same for the store over one real Cassandra node, against
 
 fuzz: ## fuzz every target for DURATION each (default 30s)
 	@scripts/fuzz $(or $(DURATION),30s)
+
+soak: ## simulate moves with clients, faults and killed movers for DURATION (default 10m)
+	EVENKEEL_SIM_TIME=$(or $(DURATION),10m) $(GO) test -timeout 0 -v -run TestProtocolHolds ./internal/sim
 
 generate: ## rewrite the generated reference documents
 	$(GO) test ./cmd/... -run Golden -update

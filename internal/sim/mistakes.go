@@ -45,10 +45,6 @@ type Mistakes struct {
 	NoWriteThrough bool
 	// MixedMerge: the sources of a merge are in different phases.
 	MixedMerge bool
-	// CollectUnnamed: map nodes are collected if the present root does not name
-	// them, also those of swaps that are still pending.
-	CollectUnnamed bool
-
 	// Others.
 
 	// NoVerify: verifying copies nothing that is missing.
