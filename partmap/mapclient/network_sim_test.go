@@ -320,14 +320,14 @@ func (x *sim) violated(format string, args ...any) {
 // befalls the processes.
 func TestI3I6I7I9NetworkLeases(t *testing.T) {
 	seed := randomSeed(t)
-	for i := range uint64(8) {
-		x := simulate(t, seed+i, 2*time.Minute, mistakes{})
+	for i := range uint64(4) {
+		x := simulate(t, seed+i, time.Minute, mistakes{})
 		t.Logf("seed %d: %+v", seed+i, x.stats)
 		if x.violation != nil {
 			t.Fatalf("seed %d: %v", seed+i, x.violation)
 		}
-		require.Greater(t, x.stats.swaps, 10)
-		require.Greater(t, x.stats.leases, 300)
+		require.Greater(t, x.stats.swaps, 5)
+		require.Greater(t, x.stats.leases, 150)
 	}
 }
 
