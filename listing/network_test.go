@@ -70,7 +70,7 @@ func TestOverNetworkLeasesAndFaults(t *testing.T) {
 		})
 		faults.Enable(false)
 		e := networked(t, s, plain, clock, false)
-		e.Faults = faults.Enable
+		e.Faults = switchOf(t, faults)
 		return e
 	}, listtest.Options{Steps: 500, Ranges: 200, Rounds: 5, Bubble: true})
 }
