@@ -52,7 +52,7 @@ func NewNetwork(s Store, o Options) (*Client, error) {
 	return c, nil
 }
 
-// network keeps the leases of the network form (design/2-protocol.md, "Map
+// network keeps the leases of the network form (the protocol's section "Map
 // clocks, leases, acknowledgement, waits").
 //
 // A root may be acted on for the time of a lease, counted from the moment at which
