@@ -1,10 +1,16 @@
 # The two commands that matter: `make run` serves, `make test` proves.
 GO ?= go
 
-.PHONY: all build run test lint unit e2e tour tools bench microbench fuzz generate clean help
+# Packages whose tests need a Cassandra node share one. They run by themselves:
+# on two cores, others beside them would make the nodes miss their own time limits.
+WITH_NODE = ./store/cassandrastore ./cmd/rebalancer
+WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /store/cassandrastore -e /cmd/rebalancer)
+WITH_CASSANDRA = $(GO) run ./internal/cassandratest/cmd/with-cassandra
+
+.PHONY: all build run test lint unit cassandra tour tools bench bench-cassandra fuzz soak generate clean help
 
 help: ## list the targets
-	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
 
 all: build
 
@@ -16,26 +22,38 @@ run: build ## serve the S3 dialect on http://127.0.0.1:9000, embedded, data in .
 
 test: tools ## everything that must hold, on a fresh machine; each part has a time budget
 	@scripts/within 300 lint scripts/lint
-	@scripts/within 500 unit $(GO) test -race -timeout 480s ./...
+	@scripts/within 500 unit $(GO) test -race -timeout 480s $(WITHOUT_NODE)
+	@scripts/within 400 cassandra $(WITH_CASSANDRA) $(GO) test -race -p 1 -timeout 380s $(WITH_NODE)
 	@scripts/within 300 tour $(GO) run ./internal/tour README.md
 
 lint: ## gofmt, vet, staticcheck, go.mod
 	@scripts/lint
 
-unit: ## the Go tests with the race detector
-	$(GO) test -race -timeout 480s ./...
+unit: ## the Go tests that need no Cassandra node, with the race detector
+	$(GO) test -race -timeout 480s $(WITHOUT_NODE)
+
+cassandra: ## the Go tests that need Cassandra nodes, one package after the other
+	$(WITH_CASSANDRA) $(GO) test -race -p 1 -timeout 380s $(WITH_NODE)
 
 tour: ## the README's tour, word for word (needs ports 9000 and 9001)
 	$(GO) run ./internal/tour README.md
 
 tools: ## what the tests need besides Go (Debian packages; says what it installs)
 	@scripts/install-test-clients.sh
+	@scripts/install-cassandra-tools.sh
 
-bench: ## benchmarks against bare Pebble, as ratios within one run
-	$(GO) test -run '^$$' -bench 'Page|Put|Lookup' -benchtime 2s ./listing/... ./store/pebblestore ./partmap/...
+bench: ## ratios within one run: listing and puts against bare Pebble, lookups against memory
+	$(GO) test -run '^$$' -bench . -benchtime 2s ./listing ./store/pebblestore
+	$(GO) test -run '^$$' -bench 'Find/|Memory|SortedSlice' -benchtime 10ms -count 20 ./partmap/mapclient
+
+bench-cassandra: ## the same for the store over one real Cassandra node, against raw gocql
+	$(WITH_CASSANDRA) -optimise $(GO) test -run '^$$' -bench . -benchtime 2s ./store/cassandrastore
 
 fuzz: ## fuzz every target for DURATION each (default 30s)
 	@scripts/fuzz $(or $(DURATION),30s)
+
+soak: ## simulate moves with clients, faults and killed movers for DURATION (default 10m)
+	EVENKEEL_SIM_TIME=$(or $(DURATION),10m) $(GO) test -timeout 0 -v -run TestProtocolHolds ./internal/sim
 
 generate: ## rewrite the generated reference documents
 	$(GO) test ./cmd/... -run Golden -update

@@ -2,6 +2,9 @@ package partmap
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"sort"
 	"testing"
@@ -60,25 +63,77 @@ func TestCutsAgainstOracle(t *testing.T) {
 		if rng.IntN(2) == 0 {
 			keys = slices.Insert(keys, 0, []byte{})
 		}
-		c := newCuts(len(keys), func(i int) []byte { return keys[i] })
-		require.Equal(t, len(keys), c.Len())
-		for i := range keys {
-			require.True(t, bytes.Equal(keys[i], c.At(i)))
-		}
-		for _, k := range ask {
-			notAbove := sort.Search(len(keys), func(i int) bool { return string(keys[i]) > string(k) }) - 1
-			below := sort.Search(len(keys), func(i int) bool { return string(keys[i]) >= string(k) }) - 1
-			if got := c.Find(k); got != notAbove {
-				t.Fatalf("Find(%q) in %q is %d, want %d", k, keys, got, notAbove)
-			}
-			if got := c.FindBefore(k); got != below {
-				t.Fatalf("FindBefore(%q) in %q is %d, want %d", k, keys, got, below)
-			}
-			checkUnder(t, &c, keys, k)
-			checkUnder(t, &c, keys, k[:rng.IntN(len(k)+1)])
-		}
-		require.Equal(t, len(keys)-1, c.FindBefore(nil))
+		checkCuts(t, rng, keys, ask)
 	}
+}
+
+// TestTiedCutsAgainstOracle is about cuts whose integers do not tell them apart:
+// clusters of equal shorts, and within them of equal heads, and keys around each.
+func TestTiedCutsAgainstOracle(t *testing.T) {
+	rng := random(t)
+	for range 400 {
+		keys, ask := tiedKeys(rng)
+		if rng.IntN(3) == 0 {
+			keys = slices.Insert(keys, 0, []byte{})
+		}
+		checkCuts(t, rng, keys, ask)
+	}
+}
+
+// tiedKeys makes up to some hundred keys, sometimes one, in clusters that are far
+// apart but close within, and probes at, just below and just above each head.
+func tiedKeys(rng *rand.Rand) (keys, ask [][]byte) {
+	base, spread := rng.Uint64()>>rng.IntN(64), 1+rng.IntN(63)
+	key := func(h uint64, tail string) []byte {
+		return append(binary.BigEndian.AppendUint64([]byte("same/"), h), tail...)
+	}
+	tails := []string{"", "\x00", "a", "ab", "b", "\xff"}
+	for range 1 + rng.IntN(5) {
+		cluster := base + rng.Uint64()>>spread
+		for range rng.IntN(40) {
+			h := cluster + rng.Uint64N(1<<rng.IntN(34))
+			for range 1 + rng.IntN(3) {
+				keys = append(keys, key(h, tails[rng.IntN(len(tails))]))
+			}
+			for d := range uint64(3) {
+				ask = append(ask, key(h+d-1, tails[rng.IntN(len(tails))]))
+			}
+		}
+	}
+	keys = append(keys, key(base, ""))
+	if rng.IntN(8) == 0 {
+		keys = keys[:1]
+	}
+	slices.SortFunc(keys, bytes.Compare)
+	keys = slices.CompactFunc(keys, bytes.Equal)
+	first, last := keys[0], keys[len(keys)-1]
+	for _, h := range []uint64{0, base - 1, base, base + 1, base + 1<<32, math.MaxUint64, rng.Uint64()} {
+		ask = append(ask, key(h, ""), key(h, "a"))
+	}
+	return keys, append(ask, first, last, first[:len(first)-1], append(slices.Clip(last), 0), []byte("sam"), []byte("t"))
+}
+
+// checkCuts compares lookups of the keys to ask for with a plain search over keys.
+func checkCuts(t *testing.T, rng *rand.Rand, keys, ask [][]byte) {
+	t.Helper()
+	c := newCuts(len(keys), func(i int) []byte { return keys[i] })
+	require.Equal(t, len(keys), c.Len())
+	for i := range keys {
+		require.True(t, bytes.Equal(keys[i], c.At(i)))
+	}
+	for _, k := range ask {
+		notAbove := sort.Search(len(keys), func(i int) bool { return string(keys[i]) > string(k) }) - 1
+		below := sort.Search(len(keys), func(i int) bool { return string(keys[i]) >= string(k) }) - 1
+		if got := c.Find(k); got != notAbove {
+			t.Fatalf("Find(%q) in %q is %d, want %d", k, keys, got, notAbove)
+		}
+		if got := c.FindBefore(k); got != below {
+			t.Fatalf("FindBefore(%q) in %q is %d, want %d", k, keys, got, below)
+		}
+		checkUnder(t, &c, keys, k)
+		checkUnder(t, &c, keys, k[:rng.IntN(len(k)+1)])
+	}
+	require.Equal(t, len(keys)-1, c.FindBefore(nil))
 }
 
 // checkUnder: a range holds a key with the prefix if and only if it has a key in

@@ -84,8 +84,8 @@ func (s *Segment) Bytes() int64 {
 const (
 	commonWhereBytes = 32
 	movedWhereBytes  = 32
-	segmentBytes     = 224
-	indexBytes       = 208
+	segmentBytes     = 256
+	indexBytes       = 240
 )
 
 func encodeSegment(h nodeHeader, entries []Entry) Node {

@@ -40,7 +40,8 @@ type stdio struct {
 
 // cli is the whole command line.
 type cli struct {
-	Plan planCmd `cmd:"" help:"Find a better layout and print the moves that lead to it. Touches nothing."`
+	Plan   planCmd   `cmd:"" help:"Find a better layout and print the moves that lead to it. Touches nothing."`
+	Schema schemaCmd `cmd:"" help:"Lay out and check evenkeel's tables in a Cassandra cluster."`
 }
 
 const description = `rebalancer finds better layouts for buckets: partitions within their limits and
@@ -51,6 +52,7 @@ Begin like this:
   rebalancer plan --layout layout.json                    # the plan as tables
   rebalancer plan --layout layout.json --format json      # the same for programs
   rebalancer plan --layout - --objective rows < layout.json
+  rebalancer schema print --replication dc1=3             # evenkeel's tables, with reasons
 
 Exit codes: 0 done; 1 failed; 2 bad flags; 3 the layout is wrong (everything that
 is wrong with it is listed, by path).`

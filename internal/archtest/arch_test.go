@@ -32,6 +32,8 @@ var layers = [][]string{
 	{"rebalance/genetic"},
 	{"rebalance/exact", "rebalance/greedy"},
 	{"rebalance"},
+	{"rebalance/executor"},
+	{"rebalance/migrate"},
 	{"partmap/mapclient"},
 	{"partmap"},
 	{"store/cassandrastore", "store/faultstore", "store/memstore", "store/pebblestore", "store/storetest"},
@@ -43,6 +45,7 @@ var layers = [][]string{
 var pure = []string{
 	"partmap",
 	"rebalance", "rebalance/exact", "rebalance/greedy", "rebalance/genetic", "rebalance/auto",
+	"rebalance/migrate",
 }
 
 // impure are imports that give a package I/O; impureCalls are functions of

@@ -23,6 +23,10 @@ type Options struct {
 	// Optimise lets Java compile what is hot to its best; for benchmarks. It
 	// doubles the processor time of a start.
 	Optimise bool
+	// Patient lets each request take half a minute on the node instead of two to
+	// ten seconds: for nodes that nobody kills, so that a busy machine is no
+	// failure.
+	Patient bool
 	// Settings are further lines of cassandra.yaml, for each node.
 	Settings []string
 }
@@ -99,6 +103,11 @@ func (n *Node) yaml(seed string) string {
 	}
 	if n.options.Passwords {
 		lines = append(lines, "authenticator: PasswordAuthenticator")
+	}
+	if n.options.Patient {
+		for _, name := range []string{"request", "read_request", "range_request", "write_request", "truncate_request", "cas_contention"} {
+			lines = append(lines, name+"_timeout: 30s")
+		}
 	}
 	return strings.Join(append(lines, n.options.Settings...), "\n") + "\n"
 }

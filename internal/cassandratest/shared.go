@@ -9,7 +9,7 @@ import (
 )
 
 // AddressVariable names the environment variable that holds the address of a
-// node that tests may share: plain Options, data centre dc1, no password. The
+// node that tests may share: patient, data centre dc1, no password. The
 // command with-cassandra sets it. Each package works in a keyspace of its own.
 const AddressVariable = "EVENKEEL_CASSANDRA"
 
@@ -48,7 +48,7 @@ func (s *Shared) Address(t testing.TB) string {
 			return
 		}
 		// Not the test's context: the node outlives the test that asks first.
-		s.cluster, s.err = Start(context.Background(), Options{})
+		s.cluster, s.err = Start(context.Background(), Options{Patient: true})
 		if s.err == nil {
 			s.address = s.cluster.Nodes[0].Address
 		}

@@ -22,6 +22,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -154,7 +155,7 @@ func (w *walk) do(s step) error {
 	ctx, cancel := context.WithTimeout(context.Background(), commandTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-c", s.command)
-	cmd.Dir = w.dir
+	cmd.Dir, cmd.Env = w.dir, environment()
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
@@ -171,7 +172,7 @@ func (w *walk) do(s step) error {
 // start runs a command in the background and reads its first lines.
 func (w *walk) start(command string, want []string) error {
 	cmd := exec.Command("bash", "-c", command)
-	cmd.Dir = w.dir
+	cmd.Dir, cmd.Env = w.dir, environment()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -206,7 +207,19 @@ func (w *walk) start(command string, want []string) error {
 			return fmt.Errorf("after %v it had printed only:\n%s", commandTime, strings.Join(got, "\n"))
 		}
 	}
-	return compare(want, got)
+	if problem := compare(want, got); problem != nil {
+		return fmt.Errorf("%w\nit printed:\n%s", problem, strings.Join(got, "\n"))
+	}
+	return nil
+}
+
+// environment is this process's without what a make around it would tell a make
+// of the tour: a new user's make has none around it.
+func environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return name == "MAKEFLAGS" || name == "MFLAGS" || name == "MAKELEVEL" || name == "MAKEOVERRIDES"
+	})
 }
 
 // end stops what runs in the background, the last first, and waits for it.

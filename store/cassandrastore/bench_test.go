@@ -23,6 +23,7 @@ func rawSession(b testing.TB, o cassandrastore.Options) *gocql.Session {
 	c.Consistency = gocql.LocalQuorum
 	c.WriteCoalesceWaitTime = 0
 	c.PageSize = 0
+	c.Timeout = 35 * time.Second
 	c.PoolConfig.HostSelectionPolicy = gocql.TokenAwareHostPolicy(gocql.DCAwareRoundRobinPolicy("dc1"), gocql.ShuffleReplicas())
 	s, err := c.CreateSession()
 	require.NoError(b, err)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -23,7 +24,10 @@ func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }
 // with the test, and returns the options to open it.
 func keyspace(t testing.TB) cassandrastore.Options {
 	t.Helper()
-	return keyspaceOn(t, shared.Address(t), cassandrastore.Replication{"dc1": 1})
+	o := keyspaceOn(t, shared.Address(t), cassandrastore.Replication{"dc1": 1})
+	// The node is patient, so its clients have to be more so.
+	o.ReadTimeout, o.WriteTimeout, o.SwapTimeout, o.ConnectTimeout = 35*time.Second, 35*time.Second, 35*time.Second, 35*time.Second
+	return o
 }
 
 func keyspaceOn(t testing.TB, host string, r cassandrastore.Replication) cassandrastore.Options {

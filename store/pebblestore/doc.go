@@ -23,12 +23,21 @@
 // # A full disk
 //
 // Below a reserve of free space puts are refused as Unavailable, with the bytes
-// to free; deletes, removals and swaps go on into the reserve's last quarter,
-// and reads go on throughout. If the disk is full all the same (others write to
+// to free; deletes, removals and swaps go on into half of it, compactions into
+// three quarters, and reads go on throughout. The rest suffices to open the store
+// again, so a disk that was filled through it alone always can be. If the disk is full all the same (others write to
 // it too), the write-ahead log waits for space instead of failing: calls under
 // way answer Unavailable, and everything resumes by itself. A log that can't be
 // written or synced for another reason ends all writing until the process is
 // started anew; what was acknowledged is then still there.
+//
+// Opening writes what the logs hold into tables. If others have taken the space
+// for that, Open fails as Unavailable with the bytes to free, and leaves the
+// directory as it was. It does not judge by the size of the logs beforehand: how
+// much their contents need as tables is not known (a tenth, where they compress
+// well), and a directory on a disk or under a quota of its own, where nothing
+// else could be deleted, would be shut out for nothing. It finds out instead, in
+// memory from where the disk ends (openingFS), which also tells the exact need.
 //
 // # What lies where
 //

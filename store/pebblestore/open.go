@@ -2,6 +2,7 @@ package pebblestore
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -30,10 +31,11 @@ type Options struct {
 	// CacheBytes bounds Pebble's cache of blocks. Default 128 MiB.
 	CacheBytes int64
 	// MemTableBytes is how much is written before it becomes a file; twice that
-	// much memory may be in use. Default 64 MiB.
+	// much memory may be in use. Default 64 MiB. At most a sixteenth of the
+	// reserve is taken (but 64 KiB always), so that a full disk can be opened.
 	MemTableBytes int64
 	// ReserveBytes is the free disk space below which puts are refused. Default
-	// 256 MiB, but at most a twentieth of the disk; negative: never refuse.
+	// 1 GiB, but at most a twentieth of the disk; negative: never refuse.
 	ReserveBytes int64
 	// Logger gets what an operator should know. Default: nothing is logged.
 	Logger *slog.Logger
@@ -79,14 +81,19 @@ func (o Options) withDefaults() (Options, error) {
 }
 
 // Open opens the store in dir, making it if there is none. It fails with
-// Unavailable if another process has it open, with InvalidArgument if dir holds
+// Unavailable if another process has it open, or if the disk is too full to
+// write what the logs hold into tables (the error says how much is missing; dir
+// is let go, and Open may be called again), with InvalidArgument if dir holds
 // something else or a newer format, with Corrupt if it is damaged.
 func Open(dir string, o Options) (*Store, error) {
 	s, err := open(dir, o)
-	if err != nil {
-		return nil, store.Wrap("open "+dir, translate(dir, err))
+	if err == nil {
+		return s, nil
 	}
-	return s, nil
+	if isFull(err) && store.KindOf(err) == store.Other {
+		err = fullToOpen(diskFS(o), dir, 0, err)
+	}
+	return nil, store.Wrap("open "+dir, translate(dir, err))
 }
 
 func open(dir string, o Options) (_ *Store, err error) {
@@ -112,22 +119,16 @@ func open(dir string, o Options) (_ *Store, err error) {
 	s := &Store{dir: dir, o: o, lock: lock, quit: make(chan struct{})}
 	s.locks.seed = maphash.MakeSeed()
 	s.disk = newDisk(o.FS, dir, o.ReserveBytes, o.Logger)
-	s.fs = &guardFS{FS: o.FS, disk: s.disk}
+	s.opening = newOpeningFS(o.FS, dir)
+	s.fs = &guardFS{FS: s.opening, disk: s.disk}
 	s.cache = pebble.NewCache(o.CacheBytes)
 	defer func() {
 		if err != nil {
 			s.cache.Unref()
 		}
 	}()
-	if err := guardPanic(func() (err error) {
-		s.db, err = pebble.Open(dir, s.pebbleOptions())
-		return err
-	}); err != nil {
+	if err := s.openPebble(); err != nil {
 		return nil, err
-	}
-	s.fs.open.Store(true)
-	if err := errors.Join(s.loadCeiling(), s.loadRemovals()); err != nil {
-		return nil, errors.Join(err, s.db.Close())
 	}
 	s.syncer = newSyncer(s.disk.fail)
 	s.background.Add(1)
@@ -135,15 +136,47 @@ func open(dir string, o Options) (_ *Store, err error) {
 	return s, nil
 }
 
+// openPebble opens the database and loads what is kept in memory of it. If it
+// fails, the database is closed again.
+func (s *Store) openPebble() error {
+	err := guardPanic(func() (err error) {
+		s.db, err = pebble.Open(s.dir, s.pebbleOptions())
+		return err
+	})
+	if err == nil {
+		err = errors.Join(s.loadCeiling(), s.loadRemovals())
+	}
+	// In this order: of a write in between, one of the two takes care.
+	s.fs.open.Store(true)
+	full := s.opening.settle()
+	if err == nil && full == nil {
+		return nil
+	}
+	if s.db != nil {
+		err = errors.Join(err, guardPanic(s.db.Close))
+	}
+	if full == nil {
+		return err
+	}
+	s.opening.undo()
+	return fullToOpen(s.o.FS, s.dir, s.opening.needs, full)
+}
+
 // pebbleOptions are chosen for short slices and point reads of small rows.
 func (s *Store) pebbleOptions() *pebble.Options {
 	o := EngineOptions()
 	o.FS, o.Lock, o.Cache = s.fs, s.lock, s.cache
-	o.MemTableSize = uint64(s.o.MemTableBytes)
+	o.MemTableSize = uint64(s.disk.memTable(s.o.MemTableBytes))
 	o.Logger = logger{s.o.Logger}
 	log := s.o.Logger
 	o.EventListener = &pebble.EventListener{
-		BackgroundError: func(err error) { log.Warn("pebble: background work failed; it is tried again", "cause", err) },
+		BackgroundError: func(err error) {
+			level := slog.LevelWarn
+			if errors.Is(err, errReserved) || s.opening.full() { // refused writes, and Open, say so
+				level = slog.LevelDebug
+			}
+			log.Log(context.Background(), level, "pebble: background work failed; it is tried again", "cause", err)
+		},
 		// Without a listener Pebble would end the process here. The read that
 		// found the damage answers Corrupt.
 		DataCorruption:  func(i pebble.DataCorruptionInfo) { log.Error("a file is damaged", "file", i.Path, "cause", i.Details) },
@@ -161,7 +194,7 @@ func EngineOptions() *pebble.Options {
 		FormatMajorVersion:          pebble.FormatValueSeparation,
 		L0CompactionThreshold:       2,
 		L0StopWritesThreshold:       64,
-		MemTableStopWritesThreshold: 4,
+		MemTableStopWritesThreshold: memTablesQueued,
 		LBaseMaxBytes:               64 << 20,
 		MaxOpenFiles:                1000,
 	}
@@ -200,7 +233,7 @@ func lockDir(fsys vfs.FS, dir string) (*pebble.Lock, error) {
 	switch {
 	case err == nil:
 		return l, nil
-	case errors.As(err, &path): // the lock file itself can't be made
+	case errors.As(err, &path), isFull(err): // the lock file itself can't be made
 		return nil, err
 	}
 	return nil, store.Errorf(store.Unavailable,

@@ -30,6 +30,8 @@ type Store struct {
 	cache  *pebble.Cache
 	syncer *syncer
 
+	opening *openingFS
+
 	locks    locks
 	removals removals
 	newest   newest
@@ -93,6 +95,7 @@ func (s *Store) close() error {
 		}
 	}
 	close(s.quit)
+	close(s.disk.ending)
 	if err := end(func() error { s.gate.Lock(); return nil }); err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	var o cassandratest.Options
+	o := cassandratest.Options{Patient: true}
 	flag.BoolVar(&o.Optimise, "optimise", false, "for benchmarks")
 	flag.Parse()
 	code, err := run(ctx, o, flag.Args())

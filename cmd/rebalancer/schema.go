@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/store/cassandrastore"
+)
+
+// schemaCmd lays out evenkeel's tables in a Cassandra cluster.
+type schemaCmd struct {
+	Print schemaPrintCmd `cmd:"" help:"Print the schema as CQL, each option with its reason. Touches nothing."`
+	Apply schemaApplyCmd `cmd:"" help:"Create what is missing of the keyspace and its tables. Changes nothing that exists."`
+	Check schemaCheckCmd `cmd:"" help:"Compare a live schema with what evenkeel needs, and explain each difference. Touches nothing."`
+}
+
+// Help is shown by schema --help.
+func (schemaCmd) Help() string {
+	return `Replication is given per data centre: --replication dc1=3,dc2=3. Data centres are named as ` + "`nodetool status`" + ` names them.
+
+Examples:
+
+    rebalancer schema print --replication dc1=3 > evenkeel.cql
+    rebalancer schema apply --cassandra 10.0.0.1,10.0.0.2 --replication dc1=3
+    rebalancer schema check --cassandra 10.0.0.1 --format json`
+}
+
+// keyspaceFlag and replicationFlag are shared by the commands that have them.
+type keyspaceFlag struct {
+	Keyspace string `default:"evenkeel" help:"Keyspace that holds evenkeel's tables."`
+}
+
+type replicationFlag struct {
+	Replication map[string]int `required:"" placeholder:"DC=COPIES" mapsep:"," help:"Copies in each data centre that keeps any."`
+}
+
+// clusterFlags say how to reach a cluster.
+type clusterFlags struct {
+	keyspaceFlag
+	Cassandra    []string `required:"" placeholder:"HOST" sep:"," help:"Nodes to begin with, host or host:port."`
+	User         string   `help:"User to log in as."`
+	PasswordFile string   `placeholder:"FILE" help:"File whose first line is the user's password."`
+}
+
+func (f clusterFlags) open(ctx context.Context) (*cassandrastore.Admin, error) {
+	return cassandrastore.OpenAdmin(ctx, cassandrastore.Options{Hosts: f.Cassandra, Keyspace: f.Keyspace, User: f.User, PasswordFile: f.PasswordFile})
+}
+
+type schemaPrintCmd struct {
+	keyspaceFlag
+	replicationFlag
+}
+
+// Run prints the schema.
+func (c *schemaPrintCmd) Run(std stdio) error {
+	text, err := cassandrastore.PrintSchema(c.Keyspace, c.Replication)
+	if err != nil {
+		return usageError("%w", err)
+	}
+	_, err = fmt.Fprint(std.out, text)
+	return err
+}
+
+type schemaApplyCmd struct {
+	clusterFlags
+	replicationFlag
+}
+
+// Run creates what is missing, then checks the whole.
+func (c *schemaApplyCmd) Run(ctx context.Context, std stdio) error {
+	admin, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	known, err := admin.DataCentres(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Replication)) {
+		if !slices.Contains(known, name) {
+			return usageError("--replication: there is no data centre %q in this cluster: it has %s", name, strings.Join(known, ", "))
+		}
+	}
+	if err := admin.Apply(ctx, c.Replication); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(std.out, "keyspace %s is there, with its tables\n", c.Keyspace); err != nil {
+		return err
+	}
+	return report(ctx, admin, std, "table")
+}
+
+type schemaCheckCmd struct {
+	clusterFlags
+	Format string `default:"table" enum:"table,json" help:"How to print what differs: table or json."`
+}
+
+// Run compares and explains.
+func (c *schemaCheckCmd) Run(ctx context.Context, std stdio) error {
+	admin, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	return report(ctx, admin, std, c.Format)
+}
+
+// report prints what differs; what keeps a server from starting is a failure.
+func report(ctx context.Context, admin *cassandrastore.Admin, std stdio, format string) error {
+	problems, err := admin.Check(ctx)
+	if err != nil {
+		return err
+	}
+	fatal := 0
+	type line struct {
+		Where string `json:"where"`
+		What  string `json:"what"`
+		Fatal bool   `json:"fatal"`
+	}
+	lines := []line{}
+	for _, p := range problems {
+		lines = append(lines, line(p))
+		if p.Fatal {
+			fatal++
+		}
+	}
+	if format == "json" {
+		err = json.NewEncoder(std.out).Encode(map[string]any{"problems": lines})
+	} else {
+		for _, l := range lines {
+			severity := "warning"
+			if l.Fatal {
+				severity = "problem"
+			}
+			if _, err = fmt.Fprintf(std.out, "%s  %s: %s\n", severity, l.Where, l.What); err != nil {
+				return err
+			}
+		}
+		if len(lines) == 0 {
+			_, err = fmt.Fprintln(std.out, "the schema is as it should be")
+		}
+	}
+	if err == nil && fatal > 0 {
+		err = fmt.Errorf("the schema has %d of the differences that keep evenkeel from starting", fatal)
+	}
+	return err
+}

@@ -1,0 +1,230 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// op is a client's operation under way.
+type op struct {
+	write *write // nil for a read
+}
+
+type opKey struct{}
+
+func withOp(ctx context.Context, o op) context.Context { return context.WithValue(ctx, opKey{}, o) }
+
+func opOf(ctx context.Context) op {
+	o, _ := ctx.Value(opKey{}).(op)
+	return o
+}
+
+// stamps hands out timestamps by counting, and waits its turn: a client may stall
+// between its lease and its write.
+type stamps struct {
+	s    *scheduler
+	h    *history
+	last atomic.Int64
+}
+
+func (c *stamps) Next(ctx context.Context, n int) (store.Timestamp, error) {
+	a := actorOf(ctx)
+	if !a.client {
+		return store.Timestamp(c.last.Add(int64(n)) - int64(n) + 1), nil
+	}
+	if !c.s.gate(ctx, "draw a timestamp") {
+		return 0, store.Errorf(store.Unavailable, "draw: %w", errStopped)
+	}
+	ts := store.Timestamp(c.last.Add(int64(n)) - int64(n) + 1)
+	if w := opOf(ctx).write; w != nil {
+		w.ts = ts
+		c.h.begin(w)
+	}
+	return ts, nil
+}
+
+// client does random operations and holds every answer to the history.
+type client struct {
+	s      *scheduler
+	h      *history
+	a      *actor
+	r      *rand.Rand
+	c      *listing.Client
+	b      *listing.Bucket
+	keys   []string
+	writes int  // percent
+	faults bool // errors are to be expected
+	id     store.BucketID
+	epoch  uint64
+	n      int
+}
+
+// run does at least so many operations, and goes on as long as there are moves.
+func (c *client) run(ctx context.Context, ops int, moving func() bool) {
+	for i := 0; i < ops || moving(); i++ {
+		if c.s.failed() || ctx.Err() != nil {
+			return
+		}
+		c.lease(ctx)
+		switch x := c.r.IntN(100); {
+		case x < c.writes:
+			c.change(ctx, c.r.IntN(2) == 0)
+		case c.r.IntN(2) == 0:
+			c.get(ctx)
+		default:
+			c.list(ctx)
+		}
+	}
+}
+
+// lease looks at the order of the epochs that this client acts on (I9).
+func (c *client) lease(ctx context.Context) {
+	l, err := c.c.Maps().Acquire(ctx, c.id)
+	if err != nil {
+		c.tolerate("lease", err)
+		return
+	}
+	defer l.Release()
+	if e := l.Root().Epoch; e < c.epoch {
+		c.s.fail("I9: %s acts on epoch %d after %d", c.a.name, e, c.epoch)
+	} else {
+		c.epoch = e
+	}
+}
+
+// tolerate fails the run unless an error is one that the store caused.
+func (c *client) tolerate(what string, err error) {
+	k := store.KindOf(err)
+	if errors.Is(err, errStopped) || c.faults && (k == store.Timeout || k == store.Unavailable) {
+		return
+	}
+	c.s.fail("I8: %s: %s: %v", c.a.name, what, err)
+}
+
+func (c *client) key() string { return c.keys[c.r.IntN(len(c.keys))] }
+
+// patience sometimes ends an operation before its time.
+func (c *client) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.faults && c.r.IntN(8) == 0 {
+		return context.WithTimeout(ctx, time.Duration(1+c.r.IntN(30))*time.Millisecond)
+	}
+	return ctx, func() {}
+}
+
+func (c *client) change(ctx context.Context, deletes bool) {
+	w := &write{key: c.key(), deletes: deletes}
+	c.n++
+	if !deletes {
+		w.value = fmt.Sprintf("%s.%d", c.a.name, c.n)
+	}
+	ctx, cancel := c.patience(withOp(ctx, op{write: w}))
+	defer cancel()
+	var err error
+	if deletes {
+		err = c.b.Delete(ctx, []byte(w.key))
+	} else {
+		err = c.b.Put(ctx, []byte(w.key), []byte(w.value))
+	}
+	if err != nil {
+		c.tolerate(fmt.Sprintf("change %s", w.key), err)
+		c.h.mu.Lock()
+		c.h.unknown++
+		c.h.mu.Unlock()
+		return
+	}
+	c.h.acknowledge(w)
+}
+
+func (c *client) get(ctx context.Context) {
+	key, before := c.key(), c.h.view()
+	ctx, cancel := c.patience(ctx)
+	defer cancel()
+	e, err := c.b.Get(ctx, []byte(key))
+	if err != nil && !errors.Is(err, listing.ErrNotFound) {
+		c.tolerate("get "+key, err)
+		return
+	}
+	if err := c.h.read(before, key, err == nil, string(e.Value)); err != nil {
+		c.s.fail("%s: get: %v", c.a.name, err)
+	}
+}
+
+// list reads a chain of pages. A key that a page does not show is absent for that
+// page if it lies between its items; what lies before its first item may belong
+// to the page before.
+func (c *client) list(ctx context.Context) {
+	q := listing.Query{Limit: 1 + c.r.IntN(5), Reverse: c.r.IntN(3) == 0}
+	if c.r.IntN(4) == 0 {
+		q.Limit = 100
+	}
+	at, pageBefore := 0, view(nil) // place in order of the keys not yet accounted for
+	order := c.keys
+	if q.Reverse {
+		order = make([]string, len(c.keys))
+		for i, k := range c.keys {
+			order[len(c.keys)-1-i] = k
+		}
+	}
+	for pages := 0; ; pages++ {
+		before := c.h.view()
+		page, err := c.b.List(ctx, q)
+		if err != nil {
+			c.tolerate("list", err)
+			if errors.Is(err, errStopped) || ctx.Err() != nil || c.r.IntN(2) == 0 {
+				return
+			}
+			continue // the same page again
+		}
+		c.h.mu.Lock()
+		c.h.pages++
+		c.h.mu.Unlock()
+		gap := before
+		if pageBefore != nil {
+			gap = pageBefore
+		}
+		for i, item := range page.Items {
+			key := string(item.Key)
+			window := before
+			if i == 0 {
+				window = gap
+			}
+			for at < len(order) && order[at] != key {
+				c.holds(window, order[at], false, "")
+				at++
+			}
+			if at == len(order) {
+				c.s.fail("I8: %s: list shows %q out of order, twice, or out of nowhere", c.a.name, key)
+				return
+			}
+			c.holds(before, key, true, string(item.Value))
+			at++
+		}
+		if page.Next == "" {
+			window := before
+			if len(page.Items) == 0 {
+				window = gap
+			}
+			for ; at < len(order); at++ {
+				c.holds(window, order[at], false, "")
+			}
+			return
+		}
+		if len(page.Items) > 0 || pageBefore == nil {
+			pageBefore = before
+		}
+		q.Token = page.Next
+	}
+}
+
+func (c *client) holds(before view, key string, shown bool, value string) {
+	if err := c.h.read(before, key, shown, value); err != nil {
+		c.s.fail("%s: list: %v", c.a.name, err)
+	}
+}

@@ -1,0 +1,345 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Mistakes are ways to get the protocol wrong; the zero value is right. The first
+// group is the protocol's own list, as far as it concerns the embedded form,
+// where leases are counted and do not expire. Each is made by wrapping what
+// clients or movers use, so that the code under test is the real one.
+type Mistakes struct {
+	// PlainDeletes: deletes write tombstones during a move.
+	PlainDeletes bool
+	// DeleteBoth: deletes write tombstones in both partitions.
+	DeleteBoth bool
+	// NoWait between phases.
+	NoWait bool
+	// NoRewait: a mover waits only after a swap of its own.
+	NoRewait bool
+	// SkipMarking: moves begin in copying.
+	SkipMarking bool
+	// FreshTimestamps: copies get the time of the copy.
+	FreshTimestamps bool
+	// LoseMarkers: markers are not copied.
+	LoseMarkers bool
+	// SkipDraining: the source is removed while reads still look at it.
+	SkipDraining bool
+	// RedoElsewhere: a write of unknown outcome is done again later, wherever the
+	// key's range is then, and acknowledged.
+	RedoElsewhere bool
+	// LateSweep: markers are swept when the next move copies.
+	LateSweep bool
+	// SweepUnchecked: a sweep does not look at the root.
+	SweepUnchecked bool
+	// NoWriteThrough: what only the source has is shown in verifying and not
+	// written to the destination.
+	NoWriteThrough bool
+	// MixedMerge: the sources of a merge are in different phases.
+	MixedMerge bool
+	// Others.
+
+	// NoVerify: verifying copies nothing that is missing.
+	NoVerify bool
+	// RemoveWhole: the whole partition goes, though a part of it stayed.
+	RemoveWhole bool
+	// RemoveOld: removals are below the timestamps of rows.
+	RemoveOld bool
+	// UsedDestination: moves go to a partition that was used before.
+	UsedDestination bool
+	// SkipSweep: sweeps are said to be done and are not.
+	SkipSweep bool
+	// TornPage: rows are lost from a page of a source, and the scan goes on behind
+	// it.
+	TornPage bool
+
+	// Unwatched leaves out the invariants that look inside, so that only what
+	// clients see can give a mistake away.
+	Unwatched bool
+}
+
+// clientStore is what one client reads and writes, with its mistakes.
+type clientStore struct {
+	store.Store
+	m     Mistakes
+	world *world
+	r     *rand.Rand
+	late  int
+}
+
+func (c *clientStore) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
+	a := actorOf(ctx)
+	if !a.client || p.Bucket != c.world.bucket {
+		return c.Store.Put(ctx, p, rows...)
+	}
+	reads := opOf(ctx).write == nil
+	if reads {
+		if c.m.NoWriteThrough {
+			return nil
+		}
+		return c.Store.Put(ctx, p, rows...)
+	}
+	if store.IsMarker(rows[0].Value) && (c.m.PlainDeletes || c.m.DeleteBoth) {
+		ids := []store.PartitionID{p.ID}
+		if src, dst := c.world.watch.ends(rows[0].Key); c.m.DeleteBoth && !dst.IsZero() {
+			ids = []store.PartitionID{src, dst}
+		}
+		for _, id := range ids {
+			if err := c.Store.Delete(ctx, store.Partition{Bucket: p.Bucket, ID: id}, rows[0].Key, rows[0].Timestamp); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	late := c.world.c.Late > 0 && c.r.Float64() < c.world.c.Late
+	if c.m.RedoElsewhere && late {
+		return c.redo(ctx, p, rows[0])
+	}
+	if late {
+		c.landLater(ctx, p, rows)
+		return store.Errorf(store.Timeout, "no answer")
+	}
+	return c.Store.Put(ctx, p, rows...)
+}
+
+// landLater does a put at some later time.
+func (c *clientStore) landLater(ctx context.Context, p store.Partition, rows []store.Row) {
+	c.late++
+	straggler := &actor{name: fmt.Sprintf("straggler %s.%d", actorOf(ctx).name, c.late), slow: true}
+	// It does most harm where a move has just looked.
+	target := partmap.Copying + partmap.Phase(c.r.IntN(2))
+	straggler.ripe = func() bool {
+		rg, found := c.world.watch.rangeOf(p.ID, rows[0].Key)
+		return found && rg.Phase == target && (target != partmap.Verifying || c.world.watch.compared[p.ID])
+	}
+	ctx = withActor(context.WithoutCancel(ctx), straggler)
+	c.world.actors.Go(func() { _ = c.Store.Put(ctx, p, rows...) })
+}
+
+// redo is the mistake: a put was lost, and is done again when the range has moved.
+func (c *clientStore) redo(ctx context.Context, p store.Partition, row store.Row) error {
+	home := p.ID
+	for i := 0; i < 400 && home == p.ID; i++ {
+		if !c.world.s.gate(ctx, "pause before doing it again") {
+			return store.Errorf(store.Timeout, "no answer")
+		}
+		home = c.world.watch.home(row.Key)
+	}
+	return c.Store.Put(ctx, store.Partition{Bucket: p.Bucket, ID: home}, row)
+}
+
+// ends returns the two ends of the move in which a key takes part.
+func (w *watch) ends(key []byte) (src, dst store.PartitionID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, rg := range w.ranges {
+		if rg.Contains(key) {
+			return rg.Partition, rg.To
+		}
+	}
+	return src, dst
+}
+
+func (w *watch) home(key []byte) store.PartitionID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, rg := range w.ranges {
+		if rg.Contains(key) {
+			return rg.WriteTo()
+		}
+	}
+	return store.PartitionID{}
+}
+
+// rangeOf returns the range in which a partition is an end.
+func (w *watch) rangeOf(id store.PartitionID, key []byte) (partmap.Range, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, rg := range w.ranges {
+		if (rg.Partition == id || rg.To == id) && (len(key) == 0 || rg.Contains(key)) {
+			return rg, true
+		}
+	}
+	return partmap.Range{}, false
+}
+
+// moverStore is what movers read and write, with their mistakes.
+type moverStore struct {
+	store.Store
+	m      Mistakes
+	w      *watch
+	stamps *stamps
+
+	mu    sync.Mutex
+	sweep map[store.PartitionID]bool // to be swept when the next move copies
+}
+
+func (m *moverStore) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
+	var out []store.Row
+	for _, row := range rows {
+		if m.m.LoseMarkers && store.IsMarker(row.Value) {
+			continue
+		}
+		if m.m.FreshTimestamps {
+			row.Timestamp, _ = m.stamps.Next(ctx, 1)
+		}
+		out = append(out, row)
+	}
+	if rg, found := m.w.rangeOf(p.ID, rows[0].Key); m.m.NoVerify && found && rg.Phase == partmap.Verifying {
+		return nil
+	}
+	return m.Store.Put(ctx, p, out...)
+}
+
+func (m *moverStore) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+	rg, found := m.w.rangeOf(p.ID, b.Start)
+	sweeping := found && rg.Partition == p.ID && rg.SweepPending
+	copying := found && rg.Partition == p.ID && rg.Phase == partmap.Copying
+	m.mu.Lock()
+	late := m.m.LateSweep && copying && m.sweep[p.ID]
+	if m.m.LateSweep && sweeping {
+		m.sweep[p.ID] = true
+	}
+	m.mu.Unlock()
+	if (m.m.LateSweep || m.m.SkipSweep) && sweeping {
+		return store.Page{}, nil
+	}
+	if late {
+		page, err := m.Store.Slice(ctx, p, store.Bounds{Start: b.Start, End: b.End}, store.SliceOptions{Limit: 1000, Timestamps: true})
+		if err != nil {
+			return page, err
+		}
+		for _, row := range page.Rows {
+			if store.IsMarker(row.Value) {
+				if err := m.Store.Delete(ctx, p, row.Key, row.Timestamp); err != nil {
+					return store.Page{}, err
+				}
+			}
+		}
+	}
+	page, err := m.Store.Slice(ctx, p, b, o)
+	if found && rg.Partition == p.ID && rg.Phase == partmap.Verifying {
+		m.w.mu.Lock()
+		m.w.compared[p.ID] = true
+		m.w.mu.Unlock()
+	}
+	verifying := found && rg.Partition == p.ID && rg.Phase == partmap.Verifying
+	if m.m.TornPage && (copying || verifying) && err == nil && page.More {
+		page.Rows = page.Rows[len(page.Rows)-1:]
+	}
+	return page, err
+}
+
+func (m *moverStore) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
+	if m.m.RemoveWhole {
+		b = store.Bounds{}
+	}
+	if m.m.RemoveOld {
+		ts = 1
+	}
+	return m.Store.Remove(ctx, p, b, ts)
+}
+
+// moverMaps is the map client of one life of a mover, with its mistakes.
+type moverMaps struct {
+	*mapclient.Client
+	m     Mistakes
+	w     *watch
+	store store.Store
+
+	mu      sync.Mutex
+	swapped bool
+	sweeps  int // sweeps that are about to look at the root
+	last    *partmap.Root
+}
+
+func (m *moverMaps) Load(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
+	m.mu.Lock()
+	if m.m.SweepUnchecked && m.sweeps > 0 {
+		m.sweeps--
+		defer m.mu.Unlock()
+		return m.last, nil
+	}
+	m.mu.Unlock()
+	root, err := m.Client.Load(ctx, id)
+	if err == nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.last = root
+	}
+	return root, err
+}
+
+func (m *moverMaps) Wait(ctx context.Context, id store.BucketID) error {
+	m.mu.Lock()
+	skip := m.m.NoWait || m.m.NoRewait && !m.swapped
+	m.swapped = false
+	m.mu.Unlock()
+	if skip {
+		return nil
+	}
+	return m.Client.Wait(ctx, id)
+}
+
+func (m *moverMaps) Swap(ctx context.Context, change partmap.Change) error {
+	for i := range change.Next.Batches {
+		b := &change.Next.Batches[i]
+		if m.m.SkipMarking && b.Phase == partmap.Marking {
+			b.Phase = partmap.Copying
+		}
+		if m.m.SkipDraining && b.Phase == partmap.Verifying {
+			if err := m.removeSources(ctx, b.ID); err != nil {
+				return err
+			}
+		}
+	}
+	if m.m.MixedMerge {
+		mixMerge(change.Next)
+	}
+	err := m.Client.Swap(ctx, change)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.swapped = m.swapped || err == nil
+	return err
+}
+
+func (m *moverMaps) removeSources(ctx context.Context, batch uint64) error {
+	m.w.mu.Lock()
+	ranges := append([]partmap.Range(nil), m.w.ranges...)
+	m.w.mu.Unlock()
+	for _, rg := range ranges {
+		if rg.Batch != batch || rg.To.IsZero() || rg.Phase != partmap.Copying {
+			continue
+		}
+		p := store.Partition{Bucket: m.w.bucket, ID: rg.Partition}
+		if err := m.store.Remove(ctx, p, store.Bounds{Start: rg.Start, End: rg.End}, 1<<60); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mixMerge gives the first source of a merge a batch of its own, one phase ahead.
+func mixMerge(r *partmap.Root) {
+	if len(r.Batches) != 1 || r.Batches[0].Phase != partmap.Marking || r.Batches[0].ID < 2 {
+		return
+	}
+	for i := range r.Entries[:max(len(r.Entries)-1, 0)] {
+		a, b := &r.Entries[i], &r.Entries[i+1]
+		if !a.To.IsZero() && a.To == b.To && !bytes.Equal(a.Start, b.Start) {
+			early := r.Batches[0].ID - 1
+			a.Batch = early
+			r.Batches[0].Ranges--
+			r.Batches = append([]partmap.Batch{{ID: early, Phase: partmap.Copying, Ranges: 1}}, r.Batches...)
+			return
+		}
+	}
+}

@@ -1,0 +1,218 @@
+package sim_test
+
+import (
+	"os"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/sim"
+	"github.com/evenkeel/evenkeel/store/faultstore"
+)
+
+// run runs one simulation in a bubble of its own.
+func run(t *testing.T, c sim.Config) (r sim.Report) {
+	synctest.Test(t, func(*testing.T) { r = sim.Run(c) })
+	return r
+}
+
+// seeds calls f with seeds until a time is over, or once with EVENKEEL_SEED.
+func seeds(t *testing.T, least int, f func(seed uint64) bool) {
+	if s := os.Getenv("EVENKEEL_SEED"); s != "" {
+		seed, err := strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err)
+		f(seed)
+		return
+	}
+	d := 0 * time.Second
+	if s := os.Getenv("EVENKEEL_SIM_TIME"); s != "" {
+		var err error
+		d, err = time.ParseDuration(s)
+		require.NoError(t, err)
+	}
+	from := uint64(time.Now().UnixNano())
+	n := 0
+	for end := time.Now().Add(d); n < least || time.Now().Before(end); n++ {
+		if !f(from + uint64(n)) {
+			break
+		}
+	}
+	t.Logf("%d seeds from %d on", n, from)
+}
+
+func TestProtocolHolds(t *testing.T) {
+	var sum sim.Report
+	seeds(t, 40, func(seed uint64) bool {
+		r := run(t, sim.Random(seed))
+		require.NoError(t, r.Err, "EVENKEEL_SEED=%d", seed)
+		sum.Steps += r.Steps
+		sum.Swaps += r.Swaps
+		sum.Kills += r.Kills
+		sum.Acked += r.Acked
+		sum.Unknown += r.Unknown
+		sum.Shown += r.Shown
+		sum.Absent += r.Absent
+		sum.Pages += r.Pages
+		return true
+	})
+	t.Logf("%+v", sum)
+}
+
+// The runs that give mistakes away find none where there is none.
+func TestProtocolHoldsWhereItIsHard(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		tune  func(c *sim.Config)
+		seeds int
+	}{{"deadly", deadly, 10}, {"writing", writing, 10}, {"crossing", crossing, 150}, {"crossingTwice", crossingTwice, 100}, {"late", late, 400}, {"redone", redone, 100}, {"loose", loose, 5}} {
+		t.Run(c.name, func(t *testing.T) {
+			seeds(t, c.seeds, func(seed uint64) bool {
+				config := sim.Random(seed)
+				c.tune(&config)
+				require.NoError(t, run(t, config).Err, "EVENKEEL_SEED=%d", seed)
+				return true
+			})
+		})
+	}
+}
+
+// mistakes are all that can be switched on, each with the runs that give it away.
+var mistakes = []struct {
+	name string
+	on   func(m *sim.Mistakes)
+	// tune makes the runs in which it shows less rare.
+	tune func(c *sim.Config)
+	// seeds within which it has to be found: ten times what it takes on average,
+	// and more.
+	seeds int
+	// watched: only the invariants that look inside find it in this time.
+	watched bool
+}{
+	{name: "PlainDeletes", on: func(m *sim.Mistakes) { m.PlainDeletes = true }, seeds: 3000},
+	{name: "DeleteBoth", on: func(m *sim.Mistakes) { m.DeleteBoth = true }, seeds: 3000},
+	{name: "NoWait", on: func(m *sim.Mistakes) { m.NoWait = true }, seeds: 3000},
+	{name: "NoRewait", on: func(m *sim.Mistakes) { m.NoRewait = true }, tune: deadly, seeds: 3000},
+	{name: "SkipMarking", on: func(m *sim.Mistakes) { m.SkipMarking = true }, seeds: 3000},
+	{name: "FreshTimestamps", on: func(m *sim.Mistakes) { m.FreshTimestamps = true }, seeds: 3000},
+	{name: "LoseMarkers", on: func(m *sim.Mistakes) { m.LoseMarkers = true }, tune: crossing, seeds: 30000},
+	{name: "SkipDraining", on: func(m *sim.Mistakes) { m.SkipDraining = true }, seeds: 3000},
+	{name: "RedoElsewhere", on: func(m *sim.Mistakes) { m.RedoElsewhere = true }, tune: redone, seeds: 15000},
+	{name: "LateSweep", on: func(m *sim.Mistakes) { m.LateSweep = true }, tune: crossingTwice, seeds: 10000},
+	{name: "SweepUnchecked", on: func(m *sim.Mistakes) { m.SweepUnchecked = true }, tune: loose, seeds: 300, watched: true},
+	{name: "NoWriteThrough", on: func(m *sim.Mistakes) { m.NoWriteThrough = true }, tune: late, seeds: 15000},
+	{name: "MixedMerge", on: func(m *sim.Mistakes) { m.MixedMerge = true }, seeds: 3000},
+	{name: "NoVerify", on: func(m *sim.Mistakes) { m.NoVerify = true }, tune: late, seeds: 15000},
+	{name: "RemoveWhole", on: func(m *sim.Mistakes) { m.RemoveWhole = true }, seeds: 3000},
+	{name: "RemoveOld", on: func(m *sim.Mistakes) { m.RemoveOld = true }, seeds: 3000, watched: true},
+	{name: "UsedDestination", on: func(m *sim.Mistakes) { m.UsedDestination = true }, seeds: 3000},
+	{name: "SkipSweep", on: func(m *sim.Mistakes) { m.SkipSweep = true }, seeds: 3000, watched: true},
+	{name: "TornPage", on: func(m *sim.Mistakes) { m.TornPage = true }, tune: writing, seeds: 300},
+}
+
+// deadly: movers die often.
+func deadly(c *sim.Config) { c.Kill = 0.15 }
+
+// writing: what is lost is not mended by readers.
+func writing(c *sim.Config) { c.Clients, c.Keys, c.Writes, c.Late = 4, 12, 90, 0 }
+
+// crossing: few writes under neighbouring leases meet on few keys, and nothing
+// comes after them.
+func crossing(c *sim.Config) {
+	c.Clients, c.Keys, c.Writes, c.Late, c.Kill = 4, 1, 90, 0, 0
+	c.Sparse, c.Ops, c.Rounds, c.Movers, c.Loose = true, 6, 1, 1, false
+}
+
+// crossingTwice: and the next move follows.
+func crossingTwice(c *sim.Config) {
+	crossing(c)
+	c.Rounds, c.Ops = 3, 12
+}
+
+// late: many puts land late, and little else happens to their keys.
+func late(c *sim.Config) {
+	c.Late, c.Writes, c.Kill, c.Faults, c.Clients, c.Keys = 0.5, 40, 0, faultstore.Rates{}, 3, 2
+	c.Sparse, c.Ops, c.Rounds, c.Movers, c.Loose = true, 10, 2, 1, false
+}
+
+// redone: puts are lost, and deletes of their keys follow.
+func redone(c *sim.Config) {
+	late(c)
+	c.Writes, c.Ops, c.Late, c.Rounds = 60, 12, 0.8, 3
+}
+
+// loose: movers that do not wait for each other.
+func loose(c *sim.Config) {
+	c.Loose, c.Movers, c.Rounds, c.Kill, c.Writes, c.Clients = true, 3, 6, 0, 70, 4
+}
+
+func TestMistakesAreFound(t *testing.T) {
+	for _, m := range mistakes {
+		for _, unwatched := range []bool{false, true} {
+			name := m.name
+			if unwatched {
+				if m.watched || os.Getenv("EVENKEEL_SIM_TIME") == "" {
+					continue // for that it takes more seeds: a matter for the soak
+				}
+				name += "/ByClientsAlone"
+			}
+			t.Run(name, func(t *testing.T) {
+				found := false
+				n := 0
+				seeds(t, m.seeds, func(seed uint64) bool {
+					n++
+					c := sim.Random(seed)
+					m.on(&c.Mistakes)
+					if m.tune != nil {
+						m.tune(&c)
+					}
+					c.Mistakes.Unwatched = unwatched
+					r := run(t, c)
+					if found = r.Err != nil; found {
+						t.Logf("seed %d, number %d: %v", seed, n, r.Err)
+					}
+					return !found
+				})
+				require.True(t, found, "not found with %d seeds", n)
+			})
+		}
+	}
+}
+
+func TestSameSeedSameRun(t *testing.T) {
+	seeds(t, 10, func(seed uint64) bool {
+		var traces [2][]string
+		for i := range traces {
+			c := sim.Random(seed)
+			c.Trace = func(s string) { traces[i] = append(traces[i], s) }
+			require.NoError(t, run(t, c).Err, "EVENKEEL_SEED=%d", seed)
+		}
+		require.NotEmpty(t, traces[0])
+		for i := range min(len(traces[0]), len(traces[1])) {
+			require.Equal(t, traces[0][i], traces[1][i], "EVENKEEL_SEED=%d, step %d of %d and %d", seed, i, len(traces[0]), len(traces[1]))
+		}
+		return true
+	})
+}
+
+// A mover dies after every single effect there is, one per run, and another life
+// goes on: the same layout, and nothing lost or left behind (I10).
+func TestKilledAtEveryPoint(t *testing.T) {
+	seeds(t, 1, func(seed uint64) bool {
+		c := sim.Random(seed)
+		c.Movers, c.Clients, c.Kill, c.Loose, c.Late, c.Faults = 1, 2, 0, false, 0, faultstore.Rates{}
+		calm := run(t, c)
+		require.NoError(t, calm.Err, "EVENKEEL_SEED=%d", seed)
+		require.NotZero(t, calm.Points)
+		for c.KillAt = 1; c.KillAt <= calm.Points; c.KillAt++ {
+			r := run(t, c)
+			require.NoError(t, r.Err, "EVENKEEL_SEED=%d, killed at %d", seed, c.KillAt)
+			require.Equal(t, 1, r.Kills, "EVENKEEL_SEED=%d, killed at %d", seed, c.KillAt)
+			require.Equal(t, calm.Cuts, r.Cuts, "EVENKEEL_SEED=%d, killed at %d", seed, c.KillAt)
+		}
+		t.Logf("killed at each of %d points", calm.Points)
+		return true
+	})
+}

@@ -1,0 +1,257 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// watch sees what really happens to the store, below all faults, and holds it to
+// the invariants.
+type watch struct {
+	store.Store // the one in memory
+	s           *scheduler
+	h           *history
+	bucket      store.BucketID
+	off         bool // look, but say nothing
+
+	mu      sync.Mutex
+	root    *partmap.Root
+	ranges  []partmap.Range
+	touched map[store.PartitionID]bool
+	named   map[store.PartitionID]bool // ever, as home or destination
+	removed []removal
+	// compared are sources that a mover has begun to compare.
+	compared map[store.PartitionID]bool
+	markers  map[marker]uint64 // the epoch at which each was first written
+	swaps    int
+	phases   map[partmap.Phase]int
+}
+
+type marker struct {
+	partition store.PartitionID
+	key       string
+	ts        store.Timestamp
+}
+
+type removal struct {
+	partition store.PartitionID
+	bounds    store.Bounds
+}
+
+func (w *watch) reader(id store.NodeID) ([]byte, error) {
+	return w.Node(context.Background(), w.bucket, id)
+}
+
+// adopt takes the present root as given.
+func (w *watch) adopt() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.took()
+}
+
+// took reads the root that is in the store now and checks it against the last.
+func (w *watch) took() {
+	rec, err := w.Read(context.Background(), store.Roots, w.bucket[:], store.Serial)
+	if err != nil {
+		return // the bucket is not there yet
+	}
+	root, err := partmap.DecodeRoot(w.bucket, rec)
+	if err != nil {
+		w.violated("I1: the root can't be read: %v", err)
+		return
+	}
+	for _, p := range partmap.Validate(root, w.reader) {
+		w.violated("I1: epoch %d: %s", root.Epoch, p)
+	}
+	w.neighbours(root)
+	w.complete(root)
+	w.root, w.ranges = root, nil
+	for rg, err := range partmap.Ranges(root, w.reader, nil, nil) {
+		if err != nil {
+			w.violated("I1: epoch %d: %v", root.Epoch, err)
+			return
+		}
+		w.ranges = append(w.ranges, rg)
+		w.phases[rg.Phase]++
+		if !rg.To.IsZero() && !w.named[rg.To] {
+			if w.touched[rg.To] {
+				w.violated("I4: the destination %s has been written to before its move began", name(rg.To))
+			}
+			w.named[rg.To] = true
+		}
+	}
+	for _, rg := range w.ranges {
+		w.named[rg.Partition] = true
+	}
+}
+
+// neighbours: each batch goes on by one phase at a time.
+func (w *watch) neighbours(next *partmap.Root) {
+	if w.root == nil {
+		return
+	}
+	for _, b := range next.Batches {
+		was, _ := w.root.BatchOf(b.ID)
+		after, _ := partmap.Next(was)
+		if b.Phase != was && b.Phase != after {
+			w.violated("I3: batch %d goes from %s to %s", b.ID, was, b.Phase)
+		}
+	}
+}
+
+// complete: when reads stop looking at a source, its destination has everything
+// that was acknowledged or seen.
+func (w *watch) complete(next *partmap.Root) {
+	for _, rg := range w.ranges {
+		if phase, _ := next.BatchOf(rg.Batch); !moving(&rg) || rg.Phase != partmap.Verifying || phase != partmap.Draining {
+			continue
+		}
+		src, dst := store.Partition{Bucket: w.bucket, ID: rg.Partition}, store.Partition{Bucket: w.bucket, ID: rg.To}
+		page, err := w.Slice(context.Background(), src, store.Bounds{Start: rg.Start, End: rg.End}, store.SliceOptions{Limit: 10_000, Timestamps: true})
+		if err != nil {
+			w.violated("I5: %v", err)
+		}
+		for _, row := range page.Rows {
+			theirs, found, err := w.Get(context.Background(), dst, row.Key)
+			if err != nil {
+				w.violated("I5: %v", err)
+			}
+			if w.h.proven(row) && (!found || theirs.Timestamp < row.Timestamp) {
+				w.violated("I5: %q at %d stays behind in %s", row.Key, row.Timestamp, name(rg.Partition))
+			}
+		}
+	}
+}
+
+// Swap looks at what became of the root.
+func (w *watch) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	err := w.Store.Swap(ctx, t, key, old, next)
+	if err == nil && t == store.Roots && bytes.Equal(key, w.bucket[:]) {
+		w.swaps++
+		w.took()
+	}
+	return err
+}
+
+// Put holds every row to what its writer wrote.
+func (w *watch) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
+	if p.Bucket == w.bucket {
+		w.mu.Lock()
+		w.touched[p.ID] = true
+		for _, r := range rows {
+			m := marker{p.ID, string(r.Key), r.Timestamp}
+			if _, known := w.markers[m]; store.IsMarker(r.Value) && !known {
+				w.markers[m] = w.root.Epoch
+			}
+		}
+		w.mu.Unlock()
+		for _, r := range rows {
+			if err := w.h.faithful(r); err != nil {
+				w.violated("I5: %s into %s: %v", actorOf(ctx).name, name(p.ID), err)
+			}
+		}
+	}
+	return w.Store.Put(ctx, p, rows...)
+}
+
+func (w *watch) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
+	if p.Bucket == w.bucket {
+		w.mu.Lock()
+		w.touched[p.ID] = true
+		written, known := w.markers[marker{p.ID, string(key), ts}]
+		for _, rg := range w.ranges {
+			if known && !actorOf(ctx).client && moving(&rg) && rg.Partition == p.ID && rg.Contains(key) && written >= rg.Batch {
+				w.violated("I11: %s sweeps the marker of %q at %d in %s, which belongs to the move under way", actorOf(ctx).name, key, ts, name(p.ID))
+			}
+		}
+		w.mu.Unlock()
+	}
+	return w.Store.Delete(ctx, p, key, ts)
+}
+
+// Remove may hit only what everybody has left.
+func (w *watch) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
+	if p.Bucket == w.bucket {
+		w.mu.Lock()
+		w.touched[p.ID] = true
+		for _, rg := range w.ranges {
+			if !overlap(b.Start, b.End, rg.Start, rg.End) {
+				continue
+			}
+			if rg.To == p.ID || rg.Partition == p.ID && rg.Phase != partmap.Draining {
+				w.violated("I7: %s removes [%q, %q) of %s, where the range from %q is %s", actorOf(ctx).name, b.Start, b.End, name(p.ID), rg.Start, rg.Phase)
+			}
+		}
+		w.removed = append(w.removed, removal{p.ID, b})
+		w.mu.Unlock()
+	}
+	return w.Store.Remove(ctx, p, b, ts)
+}
+
+// client holds a client's call, at the moment at which it begins, to the phases
+// that leases may be on now: the map's and its neighbours.
+func (w *watch) client(ctx context.Context, p store.Partition, b store.Bounds, write bool) {
+	a := actorOf(ctx)
+	if !a.client || p.Bucket != w.bucket {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, rg := range w.ranges {
+		if overlap(b.Start, b.End, rg.Start, rg.End) && !allowed(&rg, p.ID, write) {
+			w.violated("I3: %s acts on %s in [%q, %q) (write: %v), where the range from %q is %s from %s to %s",
+				a.name, name(p.ID), b.Start, b.End, write, rg.Start, rg.Phase, name(rg.Partition), name(rg.To))
+		}
+	}
+	if !write && slices.ContainsFunc(w.removed, func(r removal) bool {
+		return r.partition == p.ID && overlap(b.Start, b.End, r.bounds.Start, r.bounds.End)
+	}) {
+		w.violated("I7: %s reads [%q, %q) of %s after it was removed", a.name, b.Start, b.End, name(p.ID))
+	}
+}
+
+func moving(rg *partmap.Range) bool { return !rg.To.IsZero() }
+
+// allowed reports whether a partition may be used for a range by a client whose
+// lease is on the present phase or on a neighbouring one.
+func allowed(rg *partmap.Range, id store.PartitionID, write bool) bool {
+	if rg.Phase == partmap.Settled {
+		// Its moves' last phase used its present home only.
+		return id == rg.Partition
+	}
+	phases := []partmap.Phase{rg.Phase}
+	if after, _ := partmap.Next(rg.Phase); after != partmap.Settled {
+		phases = append(phases, after)
+	}
+	phases = append(phases, rg.Phase-1)
+	for _, phase := range phases {
+		rules := phase.Rules()
+		switch {
+		case write && rules.WriteTo == partmap.Source && id == rg.Partition,
+			write && rules.WriteTo == partmap.Destination && id == rg.To,
+			!write && rules.ReadSource && id == rg.Partition,
+			!write && rules.ReadDestination && id == rg.To:
+			return true
+		}
+	}
+	return false
+}
+
+// overlap reports whether [a, b) and [c, d) have a key in common; an empty end is
+// plus infinity.
+func overlap(a, b, c, d []byte) bool {
+	return (len(d) == 0 || string(a) < string(d)) && (len(b) == 0 || string(c) < string(b))
+}
+
+func (w *watch) violated(format string, args ...any) {
+	if !w.off {
+		w.s.fail(format, args...)
+	}
+}

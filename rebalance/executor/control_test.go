@@ -1,0 +1,238 @@
+package executor_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/rebalance/executor"
+	"github.com/evenkeel/evenkeel/rebalance/migrate"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+func TestPauseHoldsAMoveWhereItIsAndAbortDropsWhatHasNotBegun(t *testing.T) {
+	const rows = 500
+	f := newFixture(t, memstore.New(), rows)
+	var x *executor.Executor
+	paused := make(chan struct{})
+	x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{MaxRanges: 1, MaxBatches: 1, Failpoint: func(_ context.Context, point, _ string) error {
+		select {
+		case <-paused:
+		default:
+			if point == "after swap copying" {
+				x.Pause()
+				close(paused)
+			}
+		}
+		return nil
+	}})
+	f.underLoad(t, rows, func() {
+		x.Add(migrate.Split(nil, nil, 0, key(100)))
+		done := make(chan error, 1)
+		go func() { done <- x.Run(t.Context()) }()
+		<-paused
+		x.Add(migrate.Split(key(100), nil, 0, key(200)))
+		require.Len(t, x.Abort(), 2, "the goal under way is not needed any more: its move is in the map")
+		select {
+		case err := <-done:
+			t.Fatalf("it ended: %v", err)
+		case <-time.After(20 * time.Millisecond): // only that it could have
+		}
+		require.Equal(t, partmap.Copying, f.ranges(t)[1].Phase)
+		x.Resume()
+		require.NoError(t, <-done)
+	})
+	rs := f.ranges(t)
+	require.Len(t, rs, 2, "what had begun went forward, what had not was dropped")
+	require.Equal(t, partmap.Settled, rs[1].Phase)
+}
+
+func TestThrottle(t *testing.T) {
+	f := newFixture(t, memstore.New(), 1000)
+	// A clock that only sleeping moves: what the throttle costs, and nothing else.
+	var slept atomic.Int64
+	began := time.Unix(1_000_000_000, 0)
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{RowsPerSecond: 100, PageRows: 50, Parallel: 1,
+		Now:   func() time.Time { return began.Add(time.Duration(slept.Load())) },
+		Sleep: func(_ context.Context, d time.Duration) error { slept.Add(int64(d)); return nil },
+	})
+	rg := f.ranges(t)[0]
+	x.Add(migrate.Refresh(&rg))
+	require.NoError(t, x.Run(t.Context()))
+	// 1,000 rows are copied, compared and swept over, at 100 a second; the last page
+	// of each is not waited for.
+	require.InDelta(t, 30, time.Duration(slept.Load()).Seconds(), 2)
+}
+
+func TestABrokenMapMovesNothing(t *testing.T) {
+	ctx := t.Context()
+	f := newFixture(t, memstore.New(), 10)
+	root, err := f.c.Maps().Load(ctx, f.id)
+	require.NoError(t, err)
+	broken := *root
+	broken.Epoch++
+	broken.Token = store.NewToken()
+	broken.Ranges = 7
+	require.NoError(t, f.c.Maps().Swap(ctx, partmap.Change{Old: root.Version(), Next: &broken}))
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{})
+	x.Add(migrate.Split(nil, nil, 0, key(5)))
+	err = x.Run(ctx)
+	require.ErrorIs(t, err, executor.ErrBrokenMap)
+	require.ErrorIs(t, err, store.Corrupt)
+	now, err := f.c.Maps().Load(ctx, f.id)
+	require.NoError(t, err)
+	require.Equal(t, broken.Epoch, now.Epoch, "nothing was changed")
+}
+
+func TestAClosingBucketIsOpenedAgain(t *testing.T) {
+	ctx := t.Context()
+	f := newFixture(t, memstore.New(), 10)
+	root, err := f.c.Maps().Load(ctx, f.id)
+	require.NoError(t, err)
+	change, err := partmap.WithState(root, partmap.Closing, f.c.Maps().Stamp())
+	require.NoError(t, err)
+	require.NoError(t, f.c.Maps().Swap(ctx, change))
+
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{})
+	x.Add(migrate.Split(nil, nil, 0, key(5)))
+	err = x.Run(ctx)
+	require.ErrorIs(t, err, store.Unavailable, "somebody may be deleting it at this moment")
+
+	later := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Now: func() time.Time { return time.Now().Add(2 * time.Minute) }})
+	later.Add(migrate.Split(nil, nil, 0, key(5)))
+	require.NoError(t, later.Run(ctx))
+	require.Len(t, f.ranges(t), 2)
+	require.NoError(t, f.b.Put(ctx, key(3), []byte("again")))
+}
+
+// Map nodes that are not named any more go after an hour, and no others do: a map
+// of many ranges is cut further and put together again, and read all the while.
+func TestCollect(t *testing.T) {
+	ctx := t.Context()
+	const rows = 1000
+	f := newFixture(t, memstore.New(), rows)
+	now := time.Now()
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Now: func() time.Time { return now }})
+	count := func() int {
+		ids, err := f.s.ScanNodes(ctx, f.id, store.NodeID{}, 10_000)
+		require.NoError(t, err)
+		return len(ids)
+	}
+	for _, parts := range []int{150, 180} {
+		goal := migrate.Goal{Cuts: cuts(rows, parts), Stay: 0}
+		x.Add(goal)
+		require.NoError(t, x.Run(ctx))
+		require.Len(t, f.ranges(t), parts)
+	}
+	before := count()
+	n, err := x.Collect(ctx)
+	require.NoError(t, err)
+	require.Zero(t, n)
+	now = now.Add(time.Hour)
+	// A swap that is still pending has written its nodes already.
+	root, err := f.c.Maps().Load(ctx, f.id)
+	require.NoError(t, err)
+	rs := f.ranges(t)
+	edit := partmap.NewEdit(root, f.c.Maps().Stamp(), func(id store.NodeID) ([]byte, error) { return f.s.Node(ctx, f.id, id) })
+	_, err = edit.Begin(partmap.Move{Start: rs[7].Start, End: rs[7].End, Parts: []partmap.Part{{Start: rs[7].Start, To: store.PartitionID(store.NewToken())}}})
+	require.NoError(t, err)
+	pending, err := edit.Change()
+	require.NoError(t, err)
+	require.NotEmpty(t, pending.Nodes)
+	for _, node := range pending.Nodes {
+		require.NoError(t, f.s.WriteNode(ctx, f.id, node.ID, node.Blob))
+	}
+	n, err = x.Collect(ctx)
+	require.NoError(t, err)
+	require.Positive(t, n)
+	require.Equal(t, before+len(pending.Nodes)-n, count())
+	f.ranges(t) // still whole
+	now = now.Add(9 * time.Hour)
+	n, err = x.Collect(ctx)
+	require.NoError(t, err)
+	require.Zero(t, n, "those of the pending swap stay, however old they are")
+	require.NoError(t, f.c.Maps().Swap(ctx, pending))
+	require.NoError(t, x.Run(ctx))
+	require.Len(t, f.ranges(t), 180)
+}
+
+func TestFailpointErrorsEndARun(t *testing.T) {
+	f := newFixture(t, memstore.New(), 10)
+	errHere := errors.New("here")
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+		if point == "before copy" {
+			return errHere
+		}
+		return nil
+	}})
+	x.Add(migrate.Split(nil, nil, 0, key(5)))
+	require.ErrorIs(t, x.Run(t.Context()), errHere)
+	y := executor.New(f.s, f.c.Maps(), f.id, executor.Options{})
+	require.NoError(t, y.Run(t.Context()), "another one finds the move in the map")
+	require.Len(t, f.ranges(t), 2)
+}
+
+// A mover that slept between reading markers and deleting them finds that its
+// sweep is over.
+func TestASleepingSweeperLooksAtTheMap(t *testing.T) {
+	ctx := t.Context()
+	f := newFixture(t, memstore.New(), 20)
+	other := executor.New(f.s, f.c.Maps(), f.id, executor.Options{})
+	slept := false
+	var conflict error
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
+		Failpoint: func(_ context.Context, point, _ string) error {
+			switch point {
+			case "after swap copying":
+				return f.b.Delete(ctx, key(15)) // leaves a marker
+			case "sweep markers read":
+				require.False(t, slept)
+				slept = true
+				return other.Run(ctx)
+			}
+			return nil
+		},
+		Observe: func(e executor.Event) {
+			if _, sweeps := e.Effect.(migrate.Sweep); sweeps && e.Err != nil {
+				conflict = e.Err
+			}
+		},
+	})
+	x.Add(migrate.Split(nil, nil, 0, key(10)))
+	require.NoError(t, x.Run(ctx))
+	require.True(t, slept)
+	require.ErrorIs(t, conflict, store.Conflict)
+	require.Zero(t, x.Progress().Swept)
+	require.EqualValues(t, 1, other.Progress().Swept)
+}
+
+// A sweep deletes exactly the markers that it has read: what was put a microsecond
+// later stays.
+func TestASweepLeavesWhatIsNewer(t *testing.T) {
+	ctx := t.Context()
+	f := newFixture(t, memstore.New(), 20)
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+		switch point {
+		case "after swap copying":
+			return f.b.Delete(ctx, key(15))
+		case "sweep markers read":
+			home := store.Partition{Bucket: f.id, ID: f.ranges(t)[1].Partition}
+			marker, _, err := f.s.Get(ctx, home, key(15))
+			require.NoError(t, err)
+			require.True(t, store.IsMarker(marker.Value))
+			return f.s.Put(ctx, home, store.Row{Key: key(15), Value: store.EntryCell([]byte("newer")), Timestamp: marker.Timestamp + 1})
+		}
+		return nil
+	}})
+	x.Add(migrate.Split(nil, nil, 0, key(10)))
+	require.NoError(t, x.Run(ctx))
+	e, err := f.b.Get(ctx, key(15))
+	require.NoError(t, err)
+	require.Equal(t, "newer", string(e.Value))
+}

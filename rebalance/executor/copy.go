@@ -1,0 +1,156 @@
+package executor
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/evenkeel/evenkeel/rebalance/migrate"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// One write takes at most so much: more is no faster on Cassandra, and the bytes
+// stay well below half of a commit-log segment.
+const (
+	maxBatchRows  = 200
+	maxBatchBytes = 1 << 20
+)
+
+// batch is rows of one partition on their way to another.
+type batch struct {
+	rows []store.Row
+	read time.Time // before their read began
+}
+
+// copy writes all rows of a range's source to its destination, each with its own
+// timestamp, markers included. One reader keeps ahead of several writers.
+func (x *Executor) copy(ctx context.Context, t *migrate.Task) error {
+	src, dst := x.partition(t.Range.Partition), x.partition(t.Range.To)
+	g, gctx := errgroup.WithContext(ctx)
+	batches := make(chan batch, 1)
+	g.Go(func() error {
+		defer close(batches)
+		return x.scan(gctx, src, bounds(t), func(read time.Time, rows []store.Row) error {
+			for len(rows) > 0 {
+				n := x.fits(rows)
+				select {
+				case batches <- batch{rows[:n], read}:
+				case <-gctx.Done():
+					return context.Cause(gctx)
+				}
+				rows = rows[n:]
+			}
+			return nil
+		})
+	})
+	for range x.o.Writers {
+		g.Go(func() error {
+			for b := range batches {
+				if err := x.failpoint(gctx, "copy batch", string(b.rows[0].Key)); err != nil {
+					return err
+				}
+				if err := x.write(gctx, src, dst, b); err != nil {
+					return err
+				}
+				x.progress.copied.Add(int64(len(b.rows)))
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// fits returns how many of the first rows make one batch.
+func (x *Executor) fits(rows []store.Row) int {
+	n, size := 0, 0
+	for n < len(rows) && n < x.o.BatchRows {
+		size += len(rows[n].Key) + len(rows[n].Value)
+		if n > 0 && size > maxBatchBytes {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// write puts a batch. A row that was read too long ago may meanwhile have been
+// deleted, and its tombstone collected: so it is read again.
+func (x *Executor) write(ctx context.Context, src, dst store.Partition, b batch) error {
+	return x.retry(ctx, func() error {
+		if x.o.Now().Sub(b.read) > x.o.WriteTimeout {
+			read := x.o.Now()
+			rows, err := x.again(ctx, src, b.rows)
+			if err != nil {
+				return err
+			}
+			b = batch{rows, read}
+		}
+		return x.rows.Put(ctx, dst, b.rows...)
+	})
+}
+
+// again reads rows anew, as far as they are still there.
+func (x *Executor) again(ctx context.Context, src store.Partition, old []store.Row) ([]store.Row, error) {
+	var rows []store.Row
+	for i := range old {
+		row, found, err := x.rows.Get(ctx, src, old[i].Key)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			rows = append(rows, row)
+		}
+	}
+	return rows, nil
+}
+
+// scan reads all rows of a partition within bounds, with their timestamps, page by
+// page, at the pace of the throttle. f gets when each page's read began.
+func (x *Executor) scan(ctx context.Context, p store.Partition, b store.Bounds, f func(read time.Time, rows []store.Row) error) error {
+	for {
+		if err := x.pace.take(ctx, x.running, x.o.PageRows); err != nil {
+			return err
+		}
+		var page store.Page
+		var read time.Time
+		err := x.retry(ctx, func() (err error) {
+			read = x.o.Now()
+			page, err = x.rows.Slice(ctx, p, b, store.SliceOptions{Limit: x.o.PageRows, Timestamps: true})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		x.pace.back(x.o.PageRows - len(page.Rows))
+		if len(page.Rows) > 0 {
+			if err := f(read, page.Rows); err != nil {
+				return err
+			}
+		}
+		if !page.More {
+			return nil
+		}
+		b.Start, b.StartExclusive = page.Rows[len(page.Rows)-1].Key, true
+	}
+}
+
+// retry repeats a store call that may be repeated, as often as it is likely to
+// help: one lost answer must not make a copy of a million rows start over.
+func (x *Executor) retry(ctx context.Context, f func() error) error {
+	const tries = 4
+	failures := map[string]int{}
+	for {
+		err := f()
+		if k := store.KindOf(err); err == nil || k != store.Timeout && k != store.Unavailable {
+			return err
+		}
+		if failures[""] == tries-1 || x.pauseAfter(ctx, failures, "") != nil {
+			return err
+		}
+	}
+}
+
+func bounds(t *migrate.Task) store.Bounds {
+	return store.Bounds{Start: t.Range.Start, End: t.Range.End}
+}

@@ -1,0 +1,161 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/rebalance/migrate"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// do carries out one effect, between two failpoints.
+func (x *Executor) do(ctx context.Context, v *migrate.View, e migrate.Effect) error {
+	name := pointOf(e)
+	if err := x.failpoint(ctx, "before "+name, e.Key()); err != nil {
+		return err
+	}
+	err := x.effect(ctx, v, e)
+	x.o.Observe(Event{Kind: Did, Effect: e, Err: err})
+	if err != nil {
+		return store.Wrap(e.String(), err)
+	}
+	return x.failpoint(ctx, "after "+name, e.Key())
+}
+
+func (x *Executor) effect(ctx context.Context, v *migrate.View, e migrate.Effect) error {
+	switch e := e.(type) {
+	case migrate.Wait:
+		return x.maps.Wait(ctx, x.bucket)
+	case migrate.Swap:
+		return x.swap(ctx, v.Root, &e)
+	case migrate.Copy:
+		return x.slot(ctx, func() error { return x.copy(ctx, &e.Task) })
+	case migrate.Verify:
+		return x.slot(ctx, func() error { return x.verify(ctx, &e.Task) })
+	case migrate.Remove:
+		return x.slot(ctx, func() error { return x.remove(ctx, &e) })
+	case migrate.Sweep:
+		return x.slot(ctx, func() error { return x.sweep(ctx, &e.Task) })
+	case migrate.Collect:
+		return x.collect(ctx, e.Nodes)
+	}
+	return store.Errorf(store.InvalidArgument, "unknown effect %T", e)
+}
+
+// slot runs f when fewer than Options.Parallel others run.
+func (x *Executor) slot(ctx context.Context, f func() error) error {
+	select {
+	case x.slots <- struct{}{}:
+		defer func() { <-x.slots }()
+		return f()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// swap makes the change and swaps it in. An unknown outcome is looked up: if the
+// newest root is this swap's, it was applied. If it is not, the swap may be
+// applied yet, which is of no consequence: then the next one meets a Conflict.
+func (x *Executor) swap(ctx context.Context, old *partmap.Root, e *migrate.Swap) error {
+	change, err := x.change(ctx, old, e)
+	if err != nil {
+		return err
+	}
+	err = x.maps.Swap(ctx, change)
+	if !store.OutcomeUnknown(err) {
+		return err
+	}
+	if err := x.failpoint(ctx, "swap unknown", ""); err != nil {
+		return err
+	}
+	now, lerr := x.maps.Load(ctx, x.bucket)
+	if lerr == nil && now.Token == change.Next.Token {
+		return nil
+	}
+	return err
+}
+
+func (x *Executor) change(ctx context.Context, old *partmap.Root, e *migrate.Swap) (partmap.Change, error) {
+	if e.Reopen {
+		return partmap.WithState(old, partmap.Open, x.maps.Stamp())
+	}
+	edit := partmap.NewEdit(old, x.maps.Stamp(), x.reader(ctx))
+	for _, s := range e.Advance {
+		if err := edit.Advance(s.Batch); err != nil {
+			return partmap.Change{}, err
+		}
+	}
+	for _, s := range e.Settle {
+		if err := edit.Settle(s.Batch, s.Spans...); err != nil {
+			return partmap.Change{}, err
+		}
+	}
+	if err := edit.Swept(e.Swept...); err != nil {
+		return partmap.Change{}, err
+	}
+	if len(e.Begin) > 0 {
+		// Destinations are fresh (I4) in the whole map only if the map holds together.
+		if err := x.validate(ctx, old); err != nil {
+			return partmap.Change{}, err
+		}
+		if _, err := edit.Begin(e.Begin...); err != nil {
+			return partmap.Change{}, err
+		}
+	}
+	return edit.Change()
+}
+
+func (x *Executor) partition(id store.PartitionID) store.Partition {
+	return store.Partition{Bucket: x.bucket, ID: id}
+}
+
+func (x *Executor) failpoint(ctx context.Context, point, detail string) error {
+	if err := x.o.Failpoint(ctx, point, detail); err != nil {
+		return killed{fmt.Errorf("failpoint %q: %w", point, err)}
+	}
+	return nil
+}
+
+// pointOf names an effect for failpoints: a swap by the phase that it leads to.
+func pointOf(e migrate.Effect) string {
+	switch e := e.(type) {
+	case migrate.Wait:
+		return "wait"
+	case migrate.Copy:
+		return "copy"
+	case migrate.Verify:
+		return "verify"
+	case migrate.Remove:
+		return "remove"
+	case migrate.Sweep:
+		return "sweep"
+	case migrate.Collect:
+		return "collect"
+	case migrate.Swap:
+		switch {
+		case e.Reopen:
+			return "swap reopen"
+		case len(e.Begin) > 0:
+			return "swap marking"
+		case len(e.Advance) > 0:
+			return "swap " + e.Advance[0].To.String()
+		case len(e.Settle) > 0:
+			return "swap settled"
+		}
+		return "swap swept"
+	}
+	return "unknown"
+}
+
+// Failpoints lists the names of all points at which Options.Failpoint is called.
+func Failpoints() []string {
+	var all []string
+	for _, e := range []string{
+		"swap marking", "wait", "swap copying", "copy", "swap verifying", "verify", "swap draining", "remove",
+		"swap settled", "sweep", "swap swept", "swap reopen", "collect",
+	} {
+		all = append(all, "before "+e, "after "+e)
+	}
+	return append(all, "swap unknown", "copy batch", "verify batch", "sweep markers read", "sweep checked")
+}

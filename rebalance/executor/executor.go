@@ -1,0 +1,234 @@
+package executor
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/rebalance/migrate"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Maps is what an executor needs of a map client. In the embedded form it has to
+// be the one that the process's clients use, or their leases are not waited for.
+type Maps interface {
+	Load(ctx context.Context, id store.BucketID) (*partmap.Root, error)
+	Swap(ctx context.Context, change partmap.Change) error
+	Wait(ctx context.Context, id store.BucketID) error
+	Stamp() partmap.Stamp
+	Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error]
+}
+
+// Store is what an executor needs of a store beside the map. Rows are read and
+// written everywhere (see store.Everywhere).
+type Store interface {
+	store.Rows
+	store.Nodes
+}
+
+// Options of an executor; the zero value is good.
+type Options struct {
+	// RowsPerSecond is the most rows that are copied and compared in a second;
+	// 0: as many as possible.
+	RowsPerSecond int
+	// Parallel is how many ranges are worked on at once, default 4.
+	Parallel int
+	// Writers is how many batches of one range are written at once, default 4.
+	Writers int
+	// PageRows is how many rows one read asks for, default 1,000.
+	PageRows int
+	// BatchRows is how many rows one write takes, default (and at most) 200.
+	BatchRows int
+	// WriteTimeout is how long after it was read a row may be written; later it
+	// is read again. Default 10 s.
+	WriteTimeout time.Duration
+	// Skew is the bound within which clients' wall clocks agree, default 1 s.
+	Skew time.Duration
+	// CollectAfter is how long map nodes stay for readers once no root names
+	// them, default 1 h.
+	CollectAfter time.Duration
+	// MaxBatches and MaxRanges are migrate.Input's.
+	MaxBatches, MaxRanges int
+	// Now is the wall clock, Sleep waits by it; time.Now and a timer if nil.
+	Now   func() time.Time
+	Sleep func(ctx context.Context, d time.Duration) error
+	// NewID draws partition ids; uuid.New if nil.
+	NewID func() uuid.UUID
+	// Observe is told of each event, from several goroutines; it must not block.
+	Observe func(Event)
+	// Failpoint is called at each named point (see Failpoints). An error ends the
+	// executor as if it had been killed there: Run returns it, and what was under
+	// way is left as it is. detail tells apart what may run at the same time. For
+	// tests.
+	Failpoint func(ctx context.Context, point, detail string) error
+}
+
+func (o Options) withDefaults() Options {
+	preset := func(n *int, d int) {
+		if *n <= 0 {
+			*n = d
+		}
+	}
+	preset(&o.Parallel, 4)
+	preset(&o.Writers, 4)
+	preset(&o.PageRows, 1000)
+	o.PageRows = min(o.PageRows, store.MaxPageRows)
+	preset(&o.BatchRows, maxBatchRows)
+	o.BatchRows = min(o.BatchRows, maxBatchRows)
+	if o.WriteTimeout <= 0 {
+		o.WriteTimeout = 10 * time.Second
+	}
+	if o.Skew <= 0 {
+		o.Skew = time.Second
+	}
+	if o.CollectAfter <= 0 {
+		o.CollectAfter = time.Hour
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Sleep == nil {
+		o.Sleep = sleep
+	}
+	if o.NewID == nil {
+		o.NewID = uuid.New
+	}
+	if o.Observe == nil {
+		o.Observe = func(Event) {}
+	}
+	if o.Failpoint == nil {
+		o.Failpoint = func(context.Context, string, string) error { return nil }
+	}
+	return o
+}
+
+// Executor moves the ranges of one bucket. Its methods are safe for concurrent
+// use; Run is for one goroutine at a time.
+type Executor struct {
+	store  Store
+	rows   store.Rows // everywhere
+	maps   Maps
+	bucket store.BucketID
+	o      Options
+
+	slots    chan struct{} // one per range worked on
+	pace     pacer
+	progress progress
+	unnamed  migrate.Unnamed
+
+	mu     sync.Mutex
+	goals  []migrate.Goal
+	paused chan struct{} // closed on resumption; nil while not paused
+	news   chan struct{} // has an element when goals or pause have changed
+	seen   map[string]store.Timestamp
+}
+
+// New makes an executor for a bucket. It does nothing until Run.
+func New(s Store, m Maps, bucket store.BucketID, o Options) *Executor {
+	o = o.withDefaults()
+	return &Executor{
+		store:  s,
+		rows:   store.Everywhere(s),
+		maps:   m,
+		bucket: bucket,
+		o:      o,
+		slots:  make(chan struct{}, o.Parallel),
+		pace:   pacer{rate: o.RowsPerSecond, now: o.Now, sleep: o.Sleep},
+		news:   make(chan struct{}, 1),
+		seen:   map[string]store.Timestamp{},
+	}
+}
+
+// Add asks for goals. Those that are met already, or that the map makes
+// impossible, end with an event only.
+func (x *Executor) Add(goals ...migrate.Goal) {
+	x.mu.Lock()
+	x.goals = append(x.goals, goals...)
+	x.mu.Unlock()
+	x.tell()
+}
+
+// Abort drops all goals whose moves have not begun, and returns them. What has
+// begun only goes forward.
+func (x *Executor) Abort() []migrate.Goal {
+	x.mu.Lock()
+	dropped := x.goals
+	x.goals = nil
+	x.mu.Unlock()
+	x.tell()
+	return dropped
+}
+
+// Pause holds all moves in the phase where they are, until Resume; clients go on.
+func (x *Executor) Pause() {
+	x.mu.Lock()
+	if x.paused == nil {
+		x.paused = make(chan struct{})
+	}
+	x.mu.Unlock()
+	x.tell()
+}
+
+// Resume ends a pause.
+func (x *Executor) Resume() {
+	x.mu.Lock()
+	if x.paused != nil {
+		close(x.paused)
+		x.paused = nil
+	}
+	x.mu.Unlock()
+	x.tell()
+}
+
+func (x *Executor) tell() {
+	select {
+	case x.news <- struct{}{}:
+	default:
+	}
+}
+
+// wanted returns the goals and whether there is a pause.
+func (x *Executor) wanted() ([]migrate.Goal, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Clone(x.goals), x.paused != nil
+}
+
+// drop forgets goals that have come to an end, one way or the other.
+func (x *Executor) drop(ended func(g *migrate.Goal) bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.goals = slices.DeleteFunc(x.goals, func(g migrate.Goal) bool { return ended(&g) })
+}
+
+// running waits for the end of a pause.
+func (x *Executor) running(ctx context.Context) error {
+	x.mu.Lock()
+	paused := x.paused
+	x.mu.Unlock()
+	if paused == nil {
+		return ctx.Err()
+	}
+	select {
+	case <-paused:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,228 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/rebalance/migrate"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// ErrBrokenMap says that nothing is moved on a map that does not hold together.
+var ErrBrokenMap = errors.New("the map is broken: repair it before anything is moved")
+
+// killed is the error of a failpoint.
+type killed struct{ error }
+
+func (k killed) Unwrap() error { return k.error }
+
+// result is what came of an effect.
+type result struct {
+	effect migrate.Effect
+	err    error
+}
+
+// Run brings all moves in flight and all goals to their end and returns nil. It
+// goes on after failures of the store, for as long as ctx lasts. It fails with
+// Timeout when ctx ends, with Corrupt where the map is broken (ErrBrokenMap) or
+// rows are damaged, and with Unavailable while goals have to wait for a bucket
+// that is being deleted.
+//
+// It is a loop with no decisions in it: what to do is up to migrate.Next.
+func (x *Executor) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	loop := &loop{x: x, results: make(chan result), running: map[string]bool{}, failures: map[string]int{}}
+	defer func() {
+		cancel()
+		for len(loop.running) > 0 {
+			r := <-loop.results
+			delete(loop.running, r.effect.Key())
+		}
+	}()
+	return loop.run(ctx)
+}
+
+type loop struct {
+	x        *Executor
+	seen     migrate.Seen
+	checked  bool // the map was validated since this executor last planned
+	results  chan result
+	running  map[string]bool
+	failures map[string]int // in a row, by effect
+}
+
+func (l *loop) run(ctx context.Context) error {
+	for {
+		goals, hold := l.x.wanted()
+		view, err := l.x.look(ctx, goals)
+		if err == nil && !l.checked {
+			if err = l.x.validate(ctx, view.Root); err == nil {
+				l.checked = true
+			}
+		}
+		if err != nil {
+			if final(ctx, err) {
+				return store.Wrap("look at the map of bucket "+l.x.bucket.String(), err)
+			}
+			if err := l.x.pauseAfter(ctx, l.failures, "look"); err != nil {
+				return store.Wrap("look at the map of bucket "+l.x.bucket.String(), err)
+			}
+			continue
+		}
+		l.failures["look"] = 0
+		goals = l.x.judge(view, goals)
+		effects := migrate.Next(view, &l.seen, migrate.Input{
+			Goals: goals, Hold: hold, Now: l.x.o.Now(), MaxBatches: l.x.o.MaxBatches, MaxRanges: l.x.o.MaxRanges,
+			Fresh: func() store.PartitionID { return store.PartitionID(l.x.o.NewID()) },
+		})
+		for _, e := range effects {
+			l.start(ctx, view, e)
+		}
+		if len(l.running) == 0 && !hold {
+			if len(goals) > 0 {
+				return store.Errorf(store.Unavailable, "bucket %s is %s: its goals have to wait", l.x.bucket, view.Root.State)
+			}
+			return nil
+		}
+		select {
+		case r := <-l.results:
+			if err := l.took(ctx, r); err != nil {
+				return err
+			}
+		case <-l.x.news:
+		case <-ctx.Done():
+			return store.Wrap("move ranges of bucket "+l.x.bucket.String(), context.Cause(ctx))
+		}
+	}
+}
+
+// start runs an effect unless it runs already. A failed one reports only after
+// some time, which is when it may be tried again.
+func (l *loop) start(ctx context.Context, v *migrate.View, e migrate.Effect) {
+	key := e.Key()
+	if l.running[key] {
+		return
+	}
+	l.running[key] = true
+	tries := map[string]int{key: l.failures[key]}
+	go func() {
+		err := l.x.do(ctx, v, e)
+		if err != nil && !final(ctx, err) && store.KindOf(err) != store.Conflict {
+			_ = l.x.pauseAfter(ctx, tries, key)
+		}
+		l.results <- result{e, err}
+	}()
+}
+
+// took takes in what came of an effect.
+func (l *loop) took(ctx context.Context, r result) error {
+	key := r.effect.Key()
+	delete(l.running, key)
+	if r.err != nil {
+		l.failures[key]++
+		if final(ctx, r.err) {
+			return r.err
+		}
+		if swap, ok := r.effect.(migrate.Swap); ok && store.KindOf(r.err) == store.InvalidArgument {
+			if len(swap.Goals) == 0 {
+				return r.err
+			}
+			// The map has a reason against these moves that migrate does not know:
+			// they are refused, and the rest of the swap is due again.
+			l.x.refuse(swap.Goals, r.err)
+		}
+		return nil
+	}
+	delete(l.failures, key)
+	switch e := r.effect.(type) {
+	case migrate.Wait:
+		l.seen.Waited(e.Epoch)
+	case migrate.Copy:
+		l.seen.Did(e.Task)
+	case migrate.Verify:
+		l.seen.Did(e.Task)
+	case migrate.Remove:
+		l.seen.Did(e.Task)
+	case migrate.Sweep:
+		l.seen.Did(e.Task)
+	}
+	return nil
+}
+
+// final reports whether an error ends an executor: it was killed, its context
+// ended, or what is damaged does not mend by itself.
+func final(ctx context.Context, err error) bool {
+	var k killed
+	return errors.As(err, &k) || ctx.Err() != nil || store.KindOf(err) == store.Corrupt
+}
+
+// pauseAfter waits before something is tried again.
+func (x *Executor) pauseAfter(ctx context.Context, failures map[string]int, key string) error {
+	const first, most = 5 * time.Millisecond, 5 * time.Second
+	failures[key]++
+	return x.o.Sleep(ctx, min(first<<min(failures[key]-1, 10), most))
+}
+
+func (x *Executor) look(ctx context.Context, goals []migrate.Goal) (*migrate.View, error) {
+	root, err := x.maps.Load(ctx, x.bucket)
+	if err != nil {
+		return nil, err
+	}
+	return migrate.Look(root, x.maps.Ranges(ctx, root, nil), goals)
+}
+
+func (x *Executor) reader(ctx context.Context) partmap.Reader {
+	return func(id store.NodeID) ([]byte, error) { return x.store.Node(ctx, x.bucket, id) }
+}
+
+// validate refuses a map that does not hold together. Nodes that could not be
+// read just now are no reason to call it broken.
+func (x *Executor) validate(ctx context.Context, root *partmap.Root) error {
+	var unreachable error
+	read := func(id store.NodeID) ([]byte, error) {
+		blob, err := x.store.Node(ctx, x.bucket, id)
+		if k := store.KindOf(err); err != nil && k != store.NotFound && k != store.Corrupt {
+			unreachable = err
+		}
+		return blob, err
+	}
+	problems := partmap.Validate(root, read)
+	if unreachable != nil {
+		return unreachable
+	}
+	if len(problems) > 0 {
+		return &store.Error{Kind: store.Corrupt, Err: fmt.Errorf("%w; the first of %d problems: %s", ErrBrokenMap, len(problems), problems[0])}
+	}
+	return nil
+}
+
+// judge drops the goals that are at their end and returns the others.
+func (x *Executor) judge(v *migrate.View, goals []migrate.Goal) (open []migrate.Goal) {
+	none := func() store.PartitionID { return store.PartitionID{} }
+	for _, g := range goals {
+		verdict, _, err := g.Judge(v, x.o.Now(), none)
+		switch verdict {
+		case migrate.Met:
+			x.end(&g, Event{Kind: GoalMet, Goal: &g})
+		case migrate.Impossible:
+			x.end(&g, Event{Kind: GoalRefused, Goal: &g, Err: err})
+		default:
+			open = append(open, g)
+		}
+	}
+	return open
+}
+
+func (x *Executor) refuse(goals []migrate.Goal, err error) {
+	for i := range goals {
+		x.end(&goals[i], Event{Kind: GoalRefused, Goal: &goals[i], Err: err})
+	}
+}
+
+func (x *Executor) end(g *migrate.Goal, e Event) {
+	x.drop(g.Equal)
+	x.o.Observe(e)
+}

@@ -1,0 +1,54 @@
+package executor
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/rebalance/migrate"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// sweep deletes the markers that a move left in its destination, which is the
+// range's home now. The order is what makes it safe: it reads markers, then looks
+// whether the map still says that this sweep is pending. If so no other move has
+// begun meanwhile, so these are the markers of this one. It deletes exactly them,
+// each at its own timestamp; whatever is newer stays.
+func (x *Executor) sweep(ctx context.Context, t *migrate.Task) error {
+	home := x.partition(t.Range.Partition)
+	return x.scan(ctx, home, bounds(t), func(_ time.Time, rows []store.Row) error {
+		var markers []store.Row
+		for _, row := range rows {
+			if store.IsMarker(row.Value) {
+				markers = append(markers, row)
+			}
+		}
+		if len(markers) == 0 {
+			return nil
+		}
+		if err := x.failpoint(ctx, "sweep markers read", string(markers[0].Key)); err != nil {
+			return err
+		}
+		root, err := x.maps.Load(ctx, x.bucket)
+		if err != nil {
+			return err
+		}
+		if phase, pending := root.BatchOf(t.Batch); phase != partmap.Settled || !pending {
+			return store.Errorf(store.Conflict, "somebody else has swept batch %d", t.Batch)
+		}
+		if err := x.failpoint(ctx, "sweep checked", string(markers[0].Key)); err != nil {
+			return err
+		}
+		g, gctx := errgroup.WithContext(ctx)
+		g.SetLimit(x.o.Writers)
+		for _, m := range markers {
+			g.Go(func() error {
+				return x.retry(gctx, func() error { return x.rows.Delete(gctx, home, m.Key, m.Timestamp) })
+			})
+		}
+		x.progress.swept.Add(int64(len(markers)))
+		return g.Wait()
+	})
+}

@@ -1,0 +1,485 @@
+package migrate_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/rebalance/migrate"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// world is a map without a store: effects on rows are only noted.
+type world struct {
+	t     *testing.T
+	root  *partmap.Root
+	nodes map[store.NodeID][]byte
+	now   time.Time
+	ids   uint64
+}
+
+func (w *world) id() (id [16]byte) {
+	w.ids++
+	binary.BigEndian.PutUint64(id[8:], w.ids)
+	return id
+}
+
+func (w *world) stamp() partmap.Stamp {
+	return partmap.Stamp{Token: w.id(), Now: w.now, NewNode: func() store.NodeID { return w.id() }}
+}
+
+func (w *world) read(id store.NodeID) ([]byte, error) {
+	blob, ok := w.nodes[id]
+	if !ok {
+		return nil, store.Errorf(store.NotFound, "node %s", id)
+	}
+	return blob, nil
+}
+
+// newWorld has a range below each cut and one above the last.
+func newWorld(t *testing.T, cuts ...string) *world {
+	w := &world{t: t, nodes: map[store.NodeID][]byte{}, now: time.Unix(1_000_000, 0)}
+	entries := []partmap.Entry{{Partition: w.id()}}
+	for _, c := range cuts {
+		entries = append(entries, partmap.Entry{Start: []byte(c), Partition: w.id()})
+	}
+	change, err := partmap.New(w.id(), 0, entries, w.stamp())
+	require.NoError(t, err)
+	w.take(change)
+	return w
+}
+
+func (w *world) take(c partmap.Change) {
+	for _, n := range c.Nodes {
+		w.nodes[n.ID] = n.Blob
+	}
+	w.root = c.Next
+	require.Empty(w.t, partmap.Validate(w.root, w.read))
+}
+
+func (w *world) swap(e migrate.Swap) error {
+	if e.Reopen {
+		c, err := partmap.WithState(w.root, partmap.Open, w.stamp())
+		if err == nil {
+			w.take(c)
+		}
+		return err
+	}
+	edit := partmap.NewEdit(w.root, w.stamp(), w.read)
+	for _, s := range e.Advance {
+		if err := edit.Advance(s.Batch); err != nil {
+			return err
+		}
+	}
+	for _, s := range e.Settle {
+		if err := edit.Settle(s.Batch, s.Spans...); err != nil {
+			return err
+		}
+	}
+	if err := edit.Swept(e.Swept...); err != nil {
+		return err
+	}
+	if len(e.Begin) > 0 {
+		if _, err := edit.Begin(e.Begin...); err != nil {
+			return err
+		}
+	}
+	c, err := edit.Change()
+	if err == nil {
+		w.take(c)
+	}
+	return err
+}
+
+func (w *world) next(s *migrate.Seen, goals []migrate.Goal) []migrate.Effect {
+	v, err := migrate.Look(w.root, partmap.Ranges(w.root, w.read, nil, nil), goals)
+	require.NoError(w.t, err)
+	return migrate.Next(v, s, migrate.Input{Goals: goals, Now: w.now, Fresh: func() store.PartitionID { return w.id() }})
+}
+
+// do carries out an effect and tells a mover of it.
+func (w *world) do(s *migrate.Seen, e migrate.Effect) {
+	switch e := e.(type) {
+	case migrate.Swap:
+		require.NoError(w.t, w.swap(e))
+	case migrate.Wait:
+		s.Waited(e.Epoch)
+	case migrate.Copy:
+		s.Did(e.Task)
+	case migrate.Verify:
+		s.Did(e.Task)
+	case migrate.Remove:
+		s.Did(e.Task)
+	case migrate.Sweep:
+		s.Did(e.Task)
+	}
+}
+
+func (w *world) layout() (out []string) {
+	for rg, err := range partmap.Ranges(w.root, w.read, nil, nil) {
+		require.NoError(w.t, err)
+		out = append(out, fmt.Sprintf("%q %s sweep %v", rg.Start, rg.Phase, rg.SweepPending))
+	}
+	return out
+}
+
+func text(effects []migrate.Effect) string {
+	var lines []string
+	for _, e := range effects {
+		s := e.String()
+		if r, ok := e.(migrate.Remove); ok && r.Whole {
+			s = fmt.Sprintf("remove the partition of [%q, %q)", r.Range.Start, r.Range.End)
+		}
+		lines = append(lines, s)
+	}
+	return strings.Join(lines, " + ")
+}
+
+func b(s string) []byte { return []byte(s) }
+
+// Each scenario is what one mover does, step by step, until nothing is left. What
+// is due together stands in one line.
+func TestScenarios(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		cuts  []string
+		goals func(w *world) []migrate.Goal
+		steps string
+		end   []string
+	}{{
+		name:  "a split leaves one part where it is, and removes only what left",
+		goals: func(*world) []migrate.Goal { return []migrate.Goal{migrate.Split(nil, nil, 0, b("m"))} },
+		steps: `
+			swap: begin 1 moves
+			wait for epoch 2
+			swap: batch 2 to copying
+			wait for epoch 3
+			copy ["m", "")
+			swap: batch 2 to verifying
+			wait for epoch 4
+			verify ["m", "")
+			swap: batch 2 to draining
+			wait for epoch 5
+			remove 1 ranges from ["m", "") on
+			swap: batch 2 settled
+			wait for epoch 6
+			sweep ["m", "")
+			swap: batch 2 swept`,
+		end: []string{"", "m"},
+	}, {
+		name: "a merge copies each source, removes both partitions, and sweeps one range",
+		cuts: []string{"g", "t"},
+		goals: func(*world) []migrate.Goal {
+			return []migrate.Goal{migrate.Merge(nil, b("t"))}
+		},
+		steps: `
+			swap: begin 1 moves
+			wait for epoch 2
+			swap: batch 2 to copying
+			wait for epoch 3
+			copy ["", "g") + copy ["g", "t")
+			swap: batch 2 to verifying
+			wait for epoch 4
+			verify ["", "g") + verify ["g", "t")
+			swap: batch 2 to draining
+			wait for epoch 5
+			remove the partition of ["", "g") + remove the partition of ["g", "t")
+			swap: batch 2 settled
+			wait for epoch 6
+			sweep ["", "t")
+			swap: batch 2 swept`,
+		end: []string{"", "t"},
+	}, {
+		name: "moves that do not touch share every swap and every wait",
+		cuts: []string{"g", "t"},
+		goals: func(w *world) []migrate.Goal {
+			rg := w.root.Range(w.root.Entries[1], b("t"))
+			return []migrate.Goal{migrate.Split(nil, b("g"), 0, b("c")), migrate.Refresh(&rg), migrate.Roll(b("t"), b("x"))}
+		},
+		steps: `
+			swap: begin 3 moves
+			wait for epoch 2
+			swap: batch 2 to copying
+			wait for epoch 3
+			copy ["c", "g") + copy ["g", "t") + copy ["x", "")
+			swap: batch 2 to verifying
+			wait for epoch 4
+			verify ["c", "g") + verify ["g", "t") + verify ["x", "")
+			swap: batch 2 to draining
+			wait for epoch 5
+			remove 1 ranges from ["c", "g") on + remove the partition of ["g", "t") + remove 1 ranges from ["x", "") on
+			swap: batch 2 settled
+			wait for epoch 6
+			sweep ["c", "g") + sweep ["g", "t") + sweep ["x", "")
+			swap: batch 2 swept`,
+		end: []string{"", "c", "g", "t", "x"},
+	}, {
+		name:  "what is met already asks for nothing",
+		cuts:  []string{"m"},
+		goals: func(*world) []migrate.Goal { return []migrate.Goal{migrate.Split(nil, nil, 0, b("m"))} },
+		end:   []string{"", "m"},
+	}, {
+		name: "what does not fit the map asks for nothing either",
+		cuts: []string{"m"},
+		goals: func(*world) []migrate.Goal {
+			return []migrate.Goal{migrate.Merge(b("k"), nil), migrate.Split(nil, b("m"), 0, b("z"))}
+		},
+		end: []string{"", "m"},
+	}} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, c.cuts...)
+			goals := c.goals(w)
+			var s migrate.Seen
+			var steps []string
+			for {
+				effects := w.next(&s, goals)
+				if len(effects) == 0 {
+					break
+				}
+				require.Less(t, len(steps), 50)
+				steps = append(steps, text(effects))
+				for _, e := range effects {
+					w.do(&s, e)
+				}
+			}
+			var want []string
+			for _, line := range strings.Split(strings.TrimSpace(c.steps), "\n") {
+				if line = strings.TrimSpace(line); line != "" {
+					want = append(want, line)
+				}
+			}
+			require.Equal(t, want, steps)
+			var end []string
+			for _, c := range c.end {
+				end = append(end, fmt.Sprintf("%q settled sweep false", c))
+			}
+			require.Equal(t, end, w.layout())
+		})
+	}
+}
+
+func TestWhoFindsAMoveWaitsAnewAndStartsOver(t *testing.T) {
+	w := newWorld(t)
+	goals := []migrate.Goal{migrate.Split(nil, nil, 1, b("m"))}
+	var s migrate.Seen
+	for range 5 { // up to and with the copy
+		for _, e := range w.next(&s, goals) {
+			w.do(&s, e)
+		}
+	}
+	require.Equal(t, "swap: batch 2 to verifying", text(w.next(&s, goals)))
+
+	var other migrate.Seen
+	require.Equal(t, "wait for epoch 3", text(w.next(&other, nil)), "it knows neither the wait nor the goal")
+	other.Waited(2)
+	require.Equal(t, "wait for epoch 3", text(w.next(&other, nil)), "an older wait does not count")
+	other.Waited(3)
+	require.Equal(t, `copy ["", "m")`, text(w.next(&other, nil)), "it copies again, to the same destination")
+
+	// Somebody else takes the batch on: what was done in the phase before counts no
+	// more, and the wait begins anew.
+	w.do(&s, w.next(&s, goals)[0])
+	require.Equal(t, "wait for epoch 4", text(w.next(&other, nil)))
+	other.Did(migrate.Task{Batch: 2, Phase: partmap.Copying, Range: partmap.Range{}})
+	other.Waited(4)
+	require.Equal(t, `verify ["", "m")`, text(w.next(&other, nil)), "a late report of the phase before changes nothing")
+}
+
+func TestClosingBuckets(t *testing.T) {
+	w := newWorld(t)
+	closing, err := partmap.WithState(w.root, partmap.Closing, w.stamp())
+	require.NoError(t, err)
+	w.take(closing)
+	goals := []migrate.Goal{migrate.Split(nil, nil, 0, b("m"))}
+	var s migrate.Seen
+	require.Empty(t, w.next(&s, goals), "nothing begins in a closing bucket")
+	w.now = w.now.Add(migrate.ReopenAfter)
+	require.Empty(t, w.next(&s, goals), "not before it is over")
+	w.now = w.now.Add(time.Second)
+	require.Equal(t, "swap: reopen", text(w.next(&s, goals)))
+	w.do(&s, w.next(&s, goals)[0])
+	require.Equal(t, partmap.Open, w.root.State)
+	require.Equal(t, "swap: begin 1 moves", text(w.next(&s, goals)))
+}
+
+func TestHold(t *testing.T) {
+	w := newWorld(t)
+	goals := []migrate.Goal{migrate.Split(nil, nil, 0, b("m"))}
+	v, err := migrate.Look(w.root, partmap.Ranges(w.root, w.read, nil, nil), goals)
+	require.NoError(t, err)
+	require.Empty(t, migrate.Next(v, &migrate.Seen{}, migrate.Input{Goals: goals, Hold: true, Now: w.now}))
+}
+
+func TestPinnedCutsStay(t *testing.T) {
+	w := newWorld(t)
+	g := migrate.Split(nil, nil, 0, b("g"), b("m"))
+	g.PinUntil = w.now.Unix() + 3600
+	w.finish([]migrate.Goal{g})
+	v, err := migrate.Look(w.root, partmap.Ranges(w.root, w.read, nil, nil), []migrate.Goal{{}})
+	require.NoError(t, err)
+	judge := func(g migrate.Goal) (migrate.Verdict, error) {
+		verdict, _, err := g.Judge(v, w.now, func() store.PartitionID { return w.id() })
+		return verdict, err
+	}
+	verdict, err := judge(migrate.Merge(nil, b("m")))
+	require.Equal(t, migrate.Impossible, verdict)
+	require.ErrorContains(t, err, "pinned until")
+	w.now = w.now.Add(time.Hour)
+	verdict, err = judge(migrate.Merge(nil, b("m")))
+	require.NoError(t, err)
+	require.Equal(t, migrate.Ready, verdict)
+}
+
+func (w *world) finish(goals []migrate.Goal) {
+	var s migrate.Seen
+	for range 200 {
+		effects := w.next(&s, goals)
+		if len(effects) == 0 {
+			return
+		}
+		for _, e := range effects {
+			w.do(&s, e)
+		}
+	}
+	w.t.Fatal("no end")
+}
+
+// Two movers work on random goals, an effect at a time, and now and then forget
+// everything. They come to the layout to which one comes that never forgets
+// (I10), and do nothing on a phase whose wait they have not seen the end of.
+func TestForgettingChangesNothing(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("EVENKEEL_SEED"); s != "" {
+		var err error
+		seed, err = strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err)
+	}
+	t.Logf("EVENKEEL_SEED=%d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	forgot, conflicts := 0, 0
+	for range 150 {
+		var cuts []string
+		for c := 'a'; c <= 'z'; c++ {
+			if r.IntN(5) == 0 {
+				cuts = append(cuts, string(c))
+			}
+		}
+		calm, w := newWorld(t, cuts...), newWorld(t, cuts...)
+		goals := randomGoals(r, cuts)
+		calm.finish(goals)
+
+		type mover struct {
+			seen   migrate.Seen
+			waited uint64
+			entry  map[uint64]uint64 // by batch: the epoch at which this mover saw its phase first
+			phase  map[uint64]partmap.Phase
+		}
+		fresh := func() *mover { return &mover{entry: map[uint64]uint64{}, phase: map[uint64]partmap.Phase{}} }
+		movers := []*mover{fresh(), fresh()}
+		for idle, steps := 0, 0; idle < 2; steps++ {
+			require.Less(t, steps, 20_000, "EVENKEEL_SEED=%d", seed)
+			i := r.IntN(2)
+			if r.IntN(12) == 0 {
+				movers[i] = fresh()
+				forgot++
+			}
+			m := movers[i]
+			for _, b := range w.root.Batches {
+				if p, known := m.phase[b.ID]; !known || p != b.Phase {
+					m.phase[b.ID], m.entry[b.ID] = b.Phase, w.root.Epoch
+				}
+			}
+			effects := w.next(&m.seen, goals)
+			if len(effects) == 0 {
+				idle++
+				movers[1-i] = fresh() // the other one agrees, whatever it knows
+				continue
+			}
+			idle = 0
+			e := effects[r.IntN(len(effects))]
+			held := func(batch uint64) {
+				require.GreaterOrEqual(t, m.waited, m.entry[batch], "EVENKEEL_SEED=%d: %s before the wait", seed, e)
+			}
+			switch e := e.(type) {
+			case migrate.Wait:
+				m.waited = max(m.waited, e.Epoch)
+			case migrate.Copy:
+				held(e.Batch)
+			case migrate.Verify:
+				held(e.Batch)
+			case migrate.Remove:
+				held(e.Batch)
+			case migrate.Sweep:
+				held(e.Batch)
+			case migrate.Swap:
+				for _, s := range e.Advance {
+					held(s.Batch)
+				}
+				for _, s := range e.Settle {
+					held(s.Batch)
+				}
+				for _, s := range e.Swept {
+					held(s)
+				}
+				if r.IntN(8) == 0 {
+					conflicts++
+					continue // the swap met a conflict
+				}
+			}
+			w.do(&m.seen, e)
+		}
+		require.Equal(t, calm.layout(), w.layout(), "EVENKEEL_SEED=%d", seed)
+		for _, line := range w.layout() {
+			require.Contains(t, line, "settled sweep false")
+		}
+	}
+	require.Positive(t, forgot)
+	require.Positive(t, conflicts)
+}
+
+func randomGoals(r *rand.Rand, cuts []string) (goals []migrate.Goal) {
+	starts := append([]string{""}, cuts...)
+	for i := 0; i < len(starts); {
+		n := min(1+r.IntN(3), len(starts)-i)
+		g := migrate.Goal{Start: b(starts[i]), Stay: r.IntN(4) - 1}
+		end := ""
+		if i+n < len(starts) {
+			end = starts[i+n]
+			g.End = b(end)
+		}
+		for c := 'a'; c <= 'z'; c++ {
+			if s := string(c); s > starts[i] && (end == "" || s < end) && r.IntN(6) == 0 {
+				g.Cuts = append(g.Cuts, b(s))
+			}
+		}
+		goals = append(goals, g)
+		i += n
+	}
+	r.Shuffle(len(goals), func(i, j int) { goals[i], goals[j] = goals[j], goals[i] })
+	return goals
+}
+
+func TestCollectorsWaitForPendingSwapsAndReaders(t *testing.T) {
+	id := func(i byte) store.NodeID { return store.NodeID{i} }
+	nodes := []migrate.Node{{ID: id(1), Epoch: 3}, {ID: id(2), Epoch: 5}, {ID: id(3), Epoch: 6}, {ID: id(4), Epoch: 2}}
+	named := map[store.NodeID]bool{id(1): true}
+	now := time.Unix(1000, 0)
+	var u migrate.Unnamed
+	require.Empty(t, u.Due(5, named, nodes, now, time.Hour), "readers have an hour")
+	require.Empty(t, u.Due(5, named, nodes, now.Add(59*time.Minute), time.Hour))
+	due := u.Due(5, named, nodes, now.Add(time.Hour), time.Hour)
+	slices.SortFunc(due, func(a, b store.NodeID) int { return int(a[0]) - int(b[0]) })
+	require.Equal(t, []store.NodeID{id(2), id(4)}, due, "not what is named, nor what a pending swap to epoch 6 may name")
+	require.Empty(t, u.Due(6, map[store.NodeID]bool{id(1): true, id(3): true}, nodes[:3], now.Add(time.Hour), 2*time.Hour))
+	var restarted migrate.Unnamed
+	require.Empty(t, restarted.Due(9, nil, nodes, now.Add(9*time.Hour), time.Hour), "a restart begins to count anew")
+}
