@@ -9,7 +9,7 @@ import (
 	"os"
 	"strconv"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -39,6 +39,9 @@ type Options struct {
 	Ranges int
 	// Rounds of moves in the concurrent test; 0: 30.
 	Rounds int
+	// Bubble runs each test in virtual time (testing/synctest), for map clients
+	// whose waits take time.
+	Bubble bool
 }
 
 // Run runs the whole suite; open makes an Env over an empty store, whose client
@@ -65,9 +68,16 @@ func Run(t *testing.T, open func(t *testing.T, clock *Clock) *Env, o Options) {
 		{"MovesUnderLoad", movesUnderLoad},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := Rand(t)
-			e := open(t, &Clock{})
-			test.run(t, e, r, o)
+			run := func(t *testing.T) {
+				r := Rand(t)
+				e := open(t, &Clock{})
+				test.run(t, e, r, o)
+			}
+			if o.Bubble {
+				synctest.Test(t, run)
+			} else {
+				run(t)
+			}
 		})
 	}
 }
@@ -81,7 +91,7 @@ func or(n, preset int) int {
 
 // Rand returns a source of chance whose seed is printed.
 func Rand(t testing.TB) *rand.Rand {
-	seed := uint64(time.Now().UnixNano())
+	seed := rand.Uint64() // the time is always the same in a bubble
 	if s := os.Getenv("EVENKEEL_SEED"); s != "" {
 		given, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {

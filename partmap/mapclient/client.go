@@ -30,6 +30,15 @@ type Options struct {
 	RootBytes int64
 	// Now stamps roots and entries; time.Now if nil.
 	Now func() time.Time
+	// Lease is how long a client of the network form may act on a map without
+	// asking again: 3 s if zero. All clients and movers of a store need the same.
+	Lease time.Duration
+	// Clocks is the number of map clocks among which NewNetwork chooses for the
+	// buckets that it creates, 16 if zero; they have to exist (InitClocks).
+	Clocks int
+	// Monotonic is the network form's other clock, which no step turns, as the
+	// time since some moment; that of the machine if nil.
+	Monotonic func() time.Duration
 	// NewID draws the ids of nodes and partitions and the tokens of swaps;
 	// uuid.New if nil. Tests that have to be repeatable give their own.
 	NewID func() uuid.UUID
@@ -45,9 +54,14 @@ var (
 // lease and do the read again.
 var ErrStale = errors.New("the map has moved on: take a new lease")
 
-// Client is the embedded form of the map client: clients and movers share the
-// process, every swap goes through this one client, and a lease is a reference
-// count per epoch. There are no timers, no polling and no map clocks.
+// Client is a map client, in one of two forms.
+//
+// Embedded (NewEmbedded): clients and movers share the process, every swap goes
+// through this one client, and a lease is a reference count per epoch. There are
+// no timers, no polling and no map clocks.
+//
+// Network (NewNetwork): any number of processes share the store, each with one
+// client. A lease holds for a time; clients learn of swaps by polling map clocks.
 //
 // All methods are safe for concurrent use. Errors carry a store.Kind.
 type Client struct {
@@ -55,6 +69,7 @@ type Client struct {
 	opts   Options
 	nodes  nodes
 	epochs epochs
+	net    *network // nil in the embedded form
 }
 
 // NewEmbedded makes a client. There must be only one per store.
@@ -84,6 +99,7 @@ func NewEmbedded(s Store, o Options) *Client {
 type Lease struct {
 	c        *Client
 	epoch    *epoch
+	proof    *poll // of the network form
 	released atomic.Bool
 }
 
@@ -91,20 +107,31 @@ type Lease struct {
 func (l *Lease) Root() *partmap.Root { return l.epoch.root }
 
 // Valid reports whether the lease may still be acted on. In the embedded form it
-// may until Release.
-func (l *Lease) Valid() bool { return !l.released.Load() }
+// may until Release, in the network form until its time is over, if that is
+// before.
+func (l *Lease) Valid() bool {
+	return !l.released.Load() && (l.c.net == nil || l.c.net.alive(l.proof))
+}
 
 // Release ends the lease. A second call does nothing.
 func (l *Lease) Release() {
-	if !l.released.Swap(true) {
+	if !l.released.Swap(true) && l.c.net == nil {
 		l.c.epochs.release(l.epoch)
 	}
 }
 
 // Acquire takes a lease on the newest root of a bucket. It fails with NotFound
 // (no such root), with ErrClosing (Unavailable) or ErrDeleted (NotFound), or with
-// what reading the root says.
+// what reading the root says. In the network form a missing root is Unavailable,
+// with NotFound as its cause, and so is a map clock that can't be read.
 func (c *Client) Acquire(ctx context.Context, id store.BucketID) (*Lease, error) {
+	if c.net != nil {
+		e, p, err := c.net.acquire(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		return &Lease{c: c, epoch: e, proof: p}, nil
+	}
 	e, err := c.epochs.acquire(id)
 	if err != nil {
 		return nil, err
@@ -157,7 +184,7 @@ func (c *Client) Load(ctx context.Context, id store.BucketID) (*partmap.Root, er
 
 func (c *Client) load(ctx context.Context, b *bucket) (*epoch, error) {
 	known := b.newest.Load()
-	r, err := c.readRoot(ctx, b.id)
+	r, err := c.readRoot(ctx, b.id, store.Serial)
 	if err != nil {
 		return nil, err
 	}
@@ -169,10 +196,10 @@ func (c *Client) load(ctx context.Context, b *bucket) (*epoch, error) {
 
 // readRoot reads the newest root. A torn read, whose blob is not of the
 // record's version, is repeated.
-func (c *Client) readRoot(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
+func (c *Client) readRoot(ctx context.Context, id store.BucketID, l store.Level) (*partmap.Root, error) {
 	const tries = 3
 	for try := 1; ; try++ {
-		rec, err := c.store.Read(ctx, store.Roots, id[:], store.Serial)
+		rec, err := c.store.Read(ctx, store.Roots, id[:], l)
 		if err != nil {
 			return nil, store.Wrap(fmt.Sprintf("read the root of bucket %s", id), err)
 		}
@@ -284,7 +311,11 @@ func (c *Client) Create(ctx context.Context, id store.BucketID, cuts [][]byte) (
 			entries[i].Start = cuts[i-1]
 		}
 	}
-	change, err := partmap.New(id, 0, entries, s)
+	var clock uint32
+	if c.net != nil {
+		clock = c.net.clockOf(id)
+	}
+	change, err := partmap.New(id, clock, entries, s)
 	if err != nil {
 		return nil, err
 	}
@@ -298,6 +329,10 @@ func (c *Client) Create(ctx context.Context, id store.BucketID, cuts [][]byte) (
 // the change is applied and published: every later Acquire gets it or a later
 // one. Conflict means that it is not applied and never will be. After any other
 // error it may be applied or may be later: Load tells what is.
+//
+// In the network form other processes learn of the change from the map clock that
+// is bumped before Swap returns. Where that fails, Wait does it again; without a
+// Wait they may go on with the old map until the bucket's next change.
 func (c *Client) Swap(ctx context.Context, change partmap.Change) error {
 	id := change.Next.Bucket
 	rec, err := partmap.EncodeRoot(change.Next)
@@ -317,18 +352,37 @@ func (c *Client) Swap(ctx context.Context, change partmap.Change) error {
 			return store.Wrap(fmt.Sprintf("write node %s of bucket %s", n.ID, id), err)
 		}
 	}
-	if err := c.store.Swap(ctx, store.Roots, id[:], change.Old, rec); err != nil {
+	if err := c.swapRoot(ctx, id, change.Old, rec); err != nil {
 		return store.Wrap(fmt.Sprintf("swap the root of bucket %s to epoch %d", id, next.Epoch), err)
 	}
 	c.epochs.publish(b, next)
+	if c.net != nil && change.Old != (store.Version{}) { // of a new bucket nobody knows an older map
+		ctx, cancel := context.WithTimeout(ctx, c.net.lease)
+		defer cancel()
+		_, _, _ = c.net.announce(ctx, id) // Wait does it again
+	}
 	return nil
+}
+
+func (c *Client) swapRoot(ctx context.Context, id store.BucketID, old store.Version, next store.Record) error {
+	if c.net != nil {
+		return c.net.swapRoot(ctx, id, old, next)
+	}
+	return c.store.Swap(ctx, store.Roots, id[:], old, next)
 }
 
 // Wait returns when no lease older than the bucket's present epoch is alive. The
 // present epoch is read at Serial first and published, so that a mover that does
 // not know the outcome of its swap, or took over from another, may simply wait.
 // An ended context ends it with Timeout.
+//
+// In the network form that is when the time of a lease and a margin have run on
+// both clocks since a bump, made after the swap was acknowledged, was acknowledged
+// itself. A client that has not made such a bump itself makes one first.
 func (c *Client) Wait(ctx context.Context, id store.BucketID) error {
+	if c.net != nil {
+		return store.Wrap(fmt.Sprintf("wait for the leases of bucket %s", id), c.net.wait(ctx, id))
+	}
 	b := c.epochs.begin(id)
 	defer c.epochs.end(b)
 	e, err := c.load(ctx, b)

@@ -28,6 +28,8 @@ type bucket struct {
 	id     store.BucketID
 	newest atomic.Pointer[epoch] // nil: not read yet, or forgotten
 	used   atomic.Bool
+	// announced is the last bump for this bucket by this process; network only.
+	announced atomic.Pointer[announced]
 
 	// Guarded by the lock of epochs.buckets.
 	calls   int      // loads, swaps and waits under way
@@ -43,6 +45,15 @@ type epoch struct {
 	refused    error // why nobody gets a lease; nil for an open bucket
 	leases     atomic.Int64
 	superseded atomic.Bool
+	// proof is the poll under which this was last proven to be the newest epoch;
+	// nil: not yet. Of the network form, which in turn leaves leases at zero.
+	proof atomic.Pointer[poll]
+}
+
+func (b *bucket) touch() {
+	if !b.used.Load() {
+		b.used.Store(true)
+	}
 }
 
 func (b *bucket) mark() *atomic.Bool { return &b.used }
@@ -75,7 +86,7 @@ func (b *bucket) prune() {
 	b.older = kept
 }
 
-const bucketBytes = 160
+const bucketBytes = 192
 
 // acquire takes a lease on the newest epoch, if one is in memory.
 func (t *epochs) acquire(id store.BucketID) (*epoch, error) {
@@ -88,9 +99,7 @@ func (t *epochs) acquire(id store.BucketID) (*epoch, error) {
 
 // lease takes a lease on the newest epoch of a bucket; nil: it has none.
 func (t *epochs) lease(b *bucket) (*epoch, error) {
-	if !b.used.Load() {
-		b.used.Store(true)
-	}
+	b.touch()
 	for {
 		e := b.newest.Load()
 		if e == nil {

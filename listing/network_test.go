@@ -1,0 +1,87 @@
+package listing_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/listtest"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/faultstore"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+// networked makes an Env whose client has leases that hold for a time; s is what
+// the client sees of the store, plain what the mover does. With another, the mover
+// is another process, with a map client of its own: the listing client learns of
+// its swaps from the map clocks alone.
+func networked(t *testing.T, s, plain store.Store, clock *listtest.Clock, another bool) *listtest.Env {
+	require.NoError(t, mapclient.InitClocks(t.Context(), plain, 4))
+	open := func(s store.Store) *mapclient.Client {
+		m, err := mapclient.NewNetwork(s, mapclient.Options{Clocks: 4})
+		require.NoError(t, err)
+		t.Cleanup(m.Close)
+		return m
+	}
+	m := open(s)
+	c, err := listing.New(s, m, listing.Options{Timestamps: clock})
+	require.NoError(t, err)
+	e := &listtest.Env{Store: plain, Client: c, Maps: m, Clock: clock}
+	if another {
+		e.Maps = open(plain)
+	}
+	return e
+}
+
+func faultSeed(t *testing.T) uint64 { return listtest.Rand(t).Uint64() }
+
+// TestOverNetworkLeases runs the suite with leases by time. Where moves go on under
+// load the mover is another process and calls take their time.
+func TestOverNetworkLeases(t *testing.T) {
+	listtest.Run(t, func(t *testing.T, clock *listtest.Clock) *listtest.Env {
+		plain := memstore.New()
+		if !strings.HasSuffix(t.Name(), "/MovesUnderLoad") {
+			return networked(t, plain, plain, clock, false)
+		}
+		slow, _ := faultstore.New(plain, faultstore.Options{
+			Seed: faultSeed(t), Rates: faultstore.Rates{Delay: 0.2}, Sleep: faultstore.Sleep, MaxDelay: 200 * time.Millisecond,
+		})
+		return networked(t, slow, plain, clock, true)
+	}, listtest.Options{Steps: 800, Ranges: 600, Rounds: 10, Bubble: true})
+}
+
+// TestOverNetworkLeasesAndFaults has answers take up to a lease, so that leases
+// run out under operations, and polls be refused and lost.
+func TestOverNetworkLeasesAndFaults(t *testing.T) {
+	listtest.Run(t, func(t *testing.T, clock *listtest.Clock) *listtest.Env {
+		plain := memstore.New()
+		s, faults := faultstore.New(plain, faultstore.Options{
+			Seed: faultSeed(t), Sleep: faultstore.Sleep, MaxDelay: mapclient.DefaultLease,
+			Rates: faultstore.Rates{Refuse: 0.01, Lose: 0.02, Late: 0.02, Repeat: 0.05, Short: 0.2, Delay: 0.05},
+			PerOp: map[faultstore.Op]faultstore.Rates{
+				faultstore.Swap: {Refuse: 0.1, Lose: 0.1, Late: 0.1},
+				faultstore.Read: {Refuse: 0.1, Lose: 0.1, Delay: 0.1},
+			},
+		})
+		faults.Enable(false)
+		e := networked(t, s, plain, clock, false)
+		e.Faults = switchOf(t, faults)
+		return e
+	}, listtest.Options{Steps: 500, Ranges: 200, Rounds: 5, Bubble: true})
+}
+
+// TestNetworkLeasesThatEnd lets leases run out while calls are on their way and
+// another process moves ranges.
+func TestNetworkLeasesThatEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock, hooked := &listtest.Clock{}, &listtest.Hooked{Store: memstore.New()}
+		e := networked(t, hooked, hooked.Store, clock, true)
+		over := func() { time.Sleep(mapclient.DefaultLease + time.Second) }
+		listtest.RunLeases(t, e, hooked, over, listtest.Options{Steps: 400})
+	})
+}

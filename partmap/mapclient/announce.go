@@ -1,0 +1,263 @@
+package mapclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/record"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// acknowledger is the optional power of a store with many replicas: Acknowledge
+// returns the newest decided record of a register once every later read at
+// store.Local finds it, or a later one. In a store without it a read at
+// store.Serial says as much.
+type acknowledger interface {
+	Acknowledge(ctx context.Context, t store.Table, key []byte) (store.Record, error)
+}
+
+func (n *network) acknowledge(ctx context.Context, t store.Table, key []byte) (store.Record, error) {
+	if a, ok := n.store.(acknowledger); ok {
+		return a.Acknowledge(ctx, t, key)
+	}
+	return n.store.Read(ctx, t, key, store.Serial)
+}
+
+// announced is an acknowledged bump after the acknowledged swap to an epoch: what
+// a wait counts from.
+type announced struct {
+	version store.Version
+	at      instant
+}
+
+// swapRoot swaps a root in and finds out what became of it. Conflict: it is not
+// applied and never will be. nil: it was applied. Anything else: unknown.
+func (n *network) swapRoot(ctx context.Context, id store.BucketID, old store.Version, next store.Record) error {
+	const tries = 4
+	err := n.store.Swap(ctx, store.Roots, id[:], old, next)
+	for try := 1; err != nil && try < tries; try++ {
+		// A Conflict of a repetition may be the work of the first try.
+		if !store.OutcomeUnknown(err) && try == 1 {
+			return err
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		now, readErr := n.store.Read(ctx, store.Roots, id[:], store.Serial)
+		if readErr != nil && !errors.Is(readErr, store.NotFound) {
+			err = unknownOutcome(err)
+			pause(ctx, try)
+			continue
+		}
+		switch {
+		case now.Version == next.Version:
+			return nil
+		case now.Epoch == next.Epoch:
+			return store.Errorf(store.Conflict, "somebody else swapped it to epoch %d", now.Epoch)
+		case now.Epoch > next.Epoch:
+			return store.Errorf(store.Timeout, "outcome unknown: the root is at epoch %d already", now.Epoch)
+		}
+		// Not applied, or not yet. The same swap again: at most one of them can be.
+		err = n.store.Swap(ctx, store.Roots, id[:], old, next)
+	}
+	return unknownOutcome(err)
+}
+
+// unknownOutcome keeps a Conflict that says nothing certain from being taken at
+// its word.
+func unknownOutcome(err error) error {
+	if err == nil || store.OutcomeUnknown(err) {
+		return err
+	}
+	return store.Errorf(store.Timeout, "outcome unknown: %v", err)
+}
+
+// pause before try number i, so that others come to their end.
+func pause(ctx context.Context, i int) {
+	const step = 2 * time.Millisecond
+	timer := time.NewTimer(rand.N(step << min(i, 7)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// announce tells clients of a bucket's newest root: acknowledged root, then bump,
+// then acknowledged bump, in this order. It returns the root and the moment from
+// which a wait for the leases below it counts. Only a bump that was made after the
+// root was acknowledged does: a client that answers an earlier one may still have
+// read the root before.
+func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Root, instant, error) {
+	rec, err := n.acknowledge(ctx, store.Roots, id[:])
+	if err != nil {
+		return nil, instant{}, store.Wrap(fmt.Sprintf("acknowledge the root of bucket %s", id), err)
+	}
+	root, err := partmap.DecodeRoot(id, rec)
+	if err != nil {
+		return nil, instant{}, err
+	}
+	b := n.client.epochs.begin(id)
+	defer n.client.epochs.end(b)
+	if known := b.newest.Load(); known != nil && known.root.Epoch > root.Epoch {
+		return nil, instant{}, store.Errorf(store.Corrupt, "the root of bucket %s went back from epoch %d to %d", id, known.root.Epoch, root.Epoch)
+	}
+	n.client.epochs.publish(b, root)
+	if a := b.announced.Load(); a != nil && a.version == root.Version() {
+		return root, a.at, nil
+	}
+	at, err := n.clock(root.Clock).bump(ctx, id)
+	if err != nil {
+		n.counts.bumpFailures.Add(1)
+		return nil, instant{}, err
+	}
+	b.announced.Store(&announced{version: root.Version(), at: at})
+	return root, at, nil
+}
+
+// wait returns when no lease below the bucket's present epoch is alive anywhere.
+// Whoever does not know of an acknowledged bump for that epoch makes one, and
+// waits anew.
+func (n *network) wait(ctx context.Context, id store.BucketID) error {
+	_, since, err := n.announce(ctx, id)
+	if err != nil {
+		return err
+	}
+	for {
+		now := n.now()
+		left := waitLeft(since, now, waitFor(n.lease))
+		if left <= 0 {
+			return nil
+		}
+		if left > waitFor(n.lease) {
+			// A clock was set back beyond the beginning. To wait from this later
+			// moment on is as good, and shorter than to wait for it to come back.
+			since, left = now, waitFor(n.lease)
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// bumps groups the bumps of a clock that a process makes at the same time.
+type bumps struct {
+	mu      sync.Mutex
+	next    *bumpGroup // not begun yet
+	running bool
+}
+
+type bumpGroup struct {
+	ids  []store.BucketID
+	done chan struct{}
+	at   instant // when it was acknowledged
+	err  error
+}
+
+// bump raises the clock for a bucket and returns the moment at which that was
+// acknowledged. What counts is begun after the call.
+func (k *clock) bump(ctx context.Context, id store.BucketID) (instant, error) {
+	k.bumps.mu.Lock()
+	g := k.bumps.next
+	if g == nil {
+		g = &bumpGroup{done: make(chan struct{})}
+		k.bumps.next = g
+	}
+	g.ids = append(g.ids, id)
+	if !k.bumps.running {
+		if k.bumps.running = k.n.start(k.runBumps); !k.bumps.running {
+			k.bumps.next = nil
+			k.bumps.mu.Unlock()
+			return instant{}, errClosed
+		}
+	}
+	k.bumps.mu.Unlock()
+	select {
+	case <-g.done:
+		return g.at, g.err
+	case <-ctx.Done():
+		return instant{}, store.Wrap("bump "+clockName(k.number), context.Cause(ctx))
+	}
+}
+
+func (k *clock) runBumps() {
+	for {
+		k.bumps.mu.Lock()
+		g := k.bumps.next
+		k.bumps.next = nil
+		k.bumps.running = g != nil
+		k.bumps.mu.Unlock()
+		if g == nil {
+			return
+		}
+		g.at, g.err = k.n.raise(k.n.ctx, k.number, g.ids)
+		close(g.done)
+	}
+}
+
+// raise bumps a clock for some buckets and returns the moment at which that was
+// acknowledged. Any error of a swap is an unknown outcome: only a value above one
+// read at Serial after the call began counts, and only if it names the buckets.
+func (n *network) raise(ctx context.Context, number uint32, ids []store.BucketID) (instant, error) {
+	const tries, patience = 20, 10 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var r raising
+	err := r.once(ctx, n, number, ids)
+	for try := 1; err != nil && try < tries && ctx.Err() == nil; try++ {
+		if k := store.KindOf(err); k == store.Corrupt || k == store.InvalidArgument || errors.Is(err, store.NotFound) {
+			break
+		}
+		pause(ctx, try)
+		err = r.once(ctx, n, number, ids)
+	}
+	if err != nil {
+		return instant{}, store.Wrap("bump "+clockName(number), unknownOutcome(err))
+	}
+	return n.now(), nil
+}
+
+// raising is how far the bump of a clock has come.
+type raising struct {
+	began bool
+	since uint64 // the value at Serial when it began
+	until uint64 // the value that has to be acknowledged; 0: none is known
+}
+
+func (r *raising) once(ctx context.Context, n *network, number uint32, ids []store.BucketID) error {
+	if r.until == 0 {
+		c, v, err := readClock(ctx, n.store, number, store.Serial)
+		if err != nil {
+			return err
+		}
+		if !r.began {
+			r.began, r.since = true, c.value
+		}
+		if !c.namesAll(ids, r.since) {
+			c = c.bumped(ids...)
+			if err := n.store.Swap(ctx, store.Clocks, clockKey(number), v, encodeClock(record.Next(v), c)); err != nil {
+				return err
+			}
+		}
+		n.counts.bumps.Add(1)
+		r.until = c.value
+	}
+	rec, err := n.acknowledge(ctx, store.Clocks, clockKey(number))
+	if err != nil {
+		return err
+	}
+	c, err := decodeClock(rec)
+	if err == nil && c.value < r.until {
+		err = store.Errorf(store.Unavailable, "it stands at %d, after %d", c.value, r.until)
+	}
+	return err
+}

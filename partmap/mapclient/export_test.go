@@ -1,0 +1,46 @@
+package mapclient
+
+import (
+	"context"
+	"time"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// StampAnswers makes a deliberate mistake: leases count from the answer of a poll.
+func StampAnswers(c *Client) {
+	c.net.ask = func(ctx context.Context, number uint32) (*poll, error) {
+		p, err := c.net.askClock(ctx, number)
+		if err == nil {
+			p.sent = c.net.now()
+		}
+		return p, err
+	}
+}
+
+// ClockNames tells whether a clock's record names a bucket after some value, and
+// its value.
+func ClockNames(rec store.Record, id store.BucketID, since uint64) (named bool, value uint64) {
+	c, err := decodeClock(rec)
+	if err != nil {
+		panic(err)
+	}
+	return c.names(id, since), c.value
+}
+
+// BumpedClock is a clock's record after one more bump.
+func BumpedClock(rec store.Record, id store.BucketID) store.Record {
+	c, err := decodeClock(rec)
+	if err != nil {
+		panic(err)
+	}
+	return encodeClock(store.Version{Epoch: rec.Epoch + 1, Token: store.NewToken()}, c.bumped(id))
+}
+
+// ZeroClock is the record of a clock that was never bumped.
+func ZeroClock() store.Record {
+	return encodeClock(store.Version{Epoch: 1, Token: store.Token{1}}, mapClock{})
+}
+
+// WaitFor is how long a mover waits for leases of this length.
+func WaitFor(lease time.Duration) time.Duration { return waitFor(lease) }

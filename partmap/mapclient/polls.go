@@ -1,0 +1,160 @@
+package mapclient
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// poll is one answered read of a map clock.
+type poll struct {
+	clock    *clock
+	sent     instant // before the read was begun
+	mapClock mapClock
+	version  store.Version
+}
+
+// clock is what a process knows of one map clock. It is polled as long as it is
+// used.
+type clock struct {
+	n       *network
+	number  uint32
+	latest  atomic.Pointer[poll]
+	used    atomic.Bool // since the last poll
+	asking  singleflight.Group
+	bumps   bumps
+	polling bool // guarded by network.mu
+}
+
+// Polls of an unused clock go on for so many rounds.
+const idlePolls = 10
+
+// clock finds a clock by its number.
+func (n *network) clock(number uint32) *clock {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	k := n.clocks[number]
+	if k == nil {
+		k = &clock{n: n, number: number}
+		n.clocks[number] = k
+	}
+	return k
+}
+
+func (k *clock) touch() {
+	if !k.used.Load() {
+		k.used.Store(true)
+	}
+}
+
+// current returns the latest poll, a fresh one if that is over.
+func (k *clock) current(ctx context.Context) (*poll, error) {
+	k.touch()
+	k.keepPolling()
+	if p := k.latest.Load(); k.n.alive(p) {
+		return p, nil
+	}
+	result := k.asking.DoChan("", k.poll)
+	select {
+	case r := <-result:
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		return k.latest.Load(), nil
+	case <-ctx.Done():
+		return nil, store.Wrap(clockName(k.number), context.Cause(ctx))
+	}
+}
+
+// keepPolling begins to poll the clock in the background, if nobody does.
+func (k *clock) keepPolling() {
+	k.n.mu.Lock()
+	defer k.n.mu.Unlock()
+	if !k.polling && !k.n.stopped {
+		k.polling = true
+		k.n.work.Go(k.run)
+	}
+}
+
+// run polls the clock each third of a lease, somewhat earlier by chance so that
+// processes started together do not poll together.
+func (k *clock) run() {
+	idle := 0
+	for {
+		const least = 0.8
+		pause := time.Duration(float64(k.n.lease/3) * (least + (1-least)*k.n.jitter()))
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-k.n.ctx.Done():
+			timer.Stop()
+			return
+		}
+		// A failure shows in the counters, and to those who need the clock.
+		<-k.asking.DoChan("", k.poll)
+		if idle++; k.used.Swap(false) {
+			idle = 0
+		}
+		if idle >= idlePolls && k.rest() {
+			return
+		}
+	}
+}
+
+// rest ends the polls, unless somebody has just begun to use the clock.
+func (k *clock) rest() bool {
+	k.n.mu.Lock()
+	defer k.n.mu.Unlock()
+	k.polling = k.used.Load()
+	return !k.polling
+}
+
+// poll asks for the clock, twice at most, within less than half a lease in all.
+// The second time the store takes another coordinator, if it has one.
+func (k *clock) poll() (any, error) {
+	k.n.counts.polls.Add(1)
+	p, err := k.try()
+	if err != nil && k.n.ctx.Err() == nil {
+		k.n.counts.retries.Add(1)
+		p, err = k.try()
+	}
+	if k.n.ctx.Err() != nil {
+		err = errClosed
+	}
+	if err != nil {
+		k.n.counts.pollFailures.Add(1)
+		return nil, err
+	}
+	k.latest.Store(p)
+	return nil, nil
+}
+
+func (k *clock) try() (*poll, error) {
+	ctx, cancel := context.WithTimeout(k.n.ctx, k.n.lease/5)
+	defer cancel()
+	p, err := k.n.ask(ctx, k.number)
+	if err != nil {
+		return nil, err
+	}
+	p.clock = k
+	if was := k.latest.Load(); was != nil && p.version.Epoch < was.version.Epoch {
+		return nil, store.Errorf(store.Unavailable, "%s: it went back from %d to %d", clockName(k.number), was.mapClock.value, p.mapClock.value)
+	}
+	return p, nil
+}
+
+// askClock reads a clock. The lease counts from before the read: a bump may be
+// acknowledged at any moment after the clock was read, long before the answer
+// is here.
+func (n *network) askClock(ctx context.Context, number uint32) (*poll, error) {
+	sent := n.now()
+	c, v, err := readClock(ctx, n.store, number, store.Local)
+	if err != nil {
+		return nil, err
+	}
+	return &poll{sent: sent, mapClock: c, version: v}, nil
+}
