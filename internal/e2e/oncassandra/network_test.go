@@ -1,4 +1,4 @@
-package listing_test
+package oncassandra
 
 import (
 	"context"

@@ -1,0 +1,3 @@
+// Package oncassandra tests the whole over a real Cassandra node, with leases
+// over the network.
+package oncassandra
