@@ -27,7 +27,7 @@ const module = "github.com/evenkeel/evenkeel/"
 var layers = [][]string{
 	{"cmd/listd", "cmd/rebalancer"},
 	{"s3api"},
-	{"listing", "listing/listingtest"},
+	{"listing"},
 	{"rebalance/auto"},
 	{"rebalance/genetic"},
 	{"rebalance/exact", "rebalance/greedy"},
