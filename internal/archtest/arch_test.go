@@ -36,6 +36,7 @@ var layers = [][]string{
 	{"rebalance/migrate"},
 	{"partmap/mapclient"},
 	{"partmap"},
+	{"rebalance/leader"},
 	{"store/cassandrastore", "store/faultstore", "store/memstore", "store/pebblestore", "store/storetest"},
 	{"store"},
 }
