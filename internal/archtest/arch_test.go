@@ -36,6 +36,7 @@ var layers = [][]string{
 	{"rebalance/migrate"},
 	{"partmap/mapclient"},
 	{"partmap"},
+	{"rebalance/leader"},
 	{"store/cassandrastore", "store/faultstore", "store/memstore", "store/pebblestore", "store/storetest"},
 	{"store"},
 }
@@ -46,6 +47,7 @@ var pure = []string{
 	"partmap",
 	"rebalance", "rebalance/exact", "rebalance/greedy", "rebalance/genetic", "rebalance/auto",
 	"rebalance/migrate",
+	"internal/history",
 }
 
 // impure are imports that give a package I/O; impureCalls are functions of
