@@ -70,8 +70,8 @@ func maps(t testing.TB, s mapclient.Store, lease time.Duration) *mapclient.Clien
 	return m
 }
 
-// client is a client of a process of its own.
-func client(t testing.TB, s listing.Store, m *mapclient.Client, o listing.Options) *listing.Client {
+// clientOf is a client of a process of its own.
+func clientOf(t testing.TB, s listing.Store, m *mapclient.Client, o listing.Options) *listing.Client {
 	t.Helper()
 	c, err := listing.New(s, m, o)
 	require.NoError(t, err)

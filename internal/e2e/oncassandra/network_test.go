@@ -37,7 +37,7 @@ func TestOverCassandra(t *testing.T) {
 		s := open(t, o)
 		m := maps(t, s, shortLease)
 		require.NoError(t, mapclient.InitClocks(t.Context(), s, clocks))
-		e := &listtest.Env{Store: s, Client: client(t, s, m, listing.Options{Timestamps: clock}), Maps: m, Clock: clock}
+		e := &listtest.Env{Store: s, Client: clientOf(t, s, m, listing.Options{Timestamps: clock}), Maps: m, Clock: clock}
 		if strings.HasSuffix(t.Name(), "/MovesUnderLoad") {
 			other := open(t, o)
 			e.Store, e.Maps = other, maps(t, other, shortLease)
@@ -73,6 +73,6 @@ func TestOverFaultyCassandra(t *testing.T) {
 				require.NotZero(t, n, "no call was %s", what)
 			}
 		})
-		return &listtest.Env{Store: plain, Client: client(t, s, m, listing.Options{Timestamps: clock}), Maps: m, Clock: clock, Faults: faults.Enable}
+		return &listtest.Env{Store: plain, Client: clientOf(t, s, m, listing.Options{Timestamps: clock}), Maps: m, Clock: clock, Faults: faults.Enable}
 	}, listtest.Options{Steps: 400, Keys: 60})
 }
