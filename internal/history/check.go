@@ -34,7 +34,17 @@ func (v Violation) String() string { return fmt.Sprintf("%s: key %q: %s", v.Rule
 
 // Check lists all violations, by key; none: the history is one of a correct store.
 func (h *History) Check() []Violation {
-	c := checker{keys: map[string]*register{}, sites: map[string]int{}, joins: h.Joins}
+	c := h.gather()
+	for _, key := range c.sorted {
+		c.register(key, c.keys[key])
+	}
+	return c.found
+}
+
+// gather sorts what is known by key. It finds violations that need no more than
+// that.
+func (h *History) gather() *checker {
+	c := &checker{keys: map[string]*register{}, sites: map[string]int{}, joins: h.Joins}
 	for i := range h.Writes {
 		w := &h.Writes[i]
 		c.site(w.Site)
@@ -57,10 +67,7 @@ func (h *History) Check() []Violation {
 	for i := range h.Listings {
 		c.listing(&h.Listings[i])
 	}
-	for _, key := range c.sorted {
-		c.register(key, c.keys[key])
-	}
-	return c.found
+	return c
 }
 
 type checker struct {

@@ -10,7 +10,9 @@
 // once something was shown, nothing older is shown again.
 //
 // Recorder takes down what happens; History is what it took down, and Check
-// judges it. The package is pure: times are ticks of a counter or are passed in.
+// judges it, key by key, by what is known for sure; Linearizable searches for an
+// order of calls that explains it. The package is pure, but for the patience of that
+// search: times are ticks of a counter or are passed in.
 package history
 
 // Instant orders the beginnings and ends of calls, as everybody saw them. What
