@@ -158,6 +158,7 @@ func (w *world) look(s *migrate.Seen, goals []migrate.Goal) *migrate.View {
 }
 
 func (w *world) next(s *migrate.Seen, goals []migrate.Goal) []migrate.Effect {
+	w.look(&migrate.Seen{}, nil) // as one who knows nothing sees it
 	return migrate.Next(w.look(s, goals), s, migrate.Input{Goals: goals, Now: w.now, Fresh: func() store.PartitionID { return w.id() }})
 }
 
