@@ -130,7 +130,7 @@ func TestCollect(t *testing.T) {
 		require.Len(t, f.ranges(t), parts)
 	}
 	before := count()
-	n, err := x.Collect(ctx)
+	n, _, err := x.Collect(ctx)
 	require.NoError(t, err)
 	require.Zero(t, n)
 	now = now.Add(time.Hour)
@@ -147,13 +147,13 @@ func TestCollect(t *testing.T) {
 	for _, node := range pending.Nodes {
 		require.NoError(t, f.s.WriteNode(ctx, f.id, node.ID, node.Blob))
 	}
-	n, err = x.Collect(ctx)
+	n, _, err = x.Collect(ctx)
 	require.NoError(t, err)
 	require.Positive(t, n)
 	require.Equal(t, before+len(pending.Nodes)-n, count())
 	f.ranges(t) // still whole
 	now = now.Add(9 * time.Hour)
-	n, err = x.Collect(ctx)
+	n, _, err = x.Collect(ctx)
 	require.NoError(t, err)
 	require.Zero(t, n, "those of the pending swap stay, however old they are")
 	require.NoError(t, f.c.Maps().Swap(ctx, pending))

@@ -162,10 +162,10 @@ func (l *loop) took(ctx context.Context, r result) error {
 }
 
 // final reports whether an error ends an executor: it was killed, its context
-// ended, or what is damaged does not mend by itself.
+// ended, or what is damaged, or not known to this program, does not mend by itself.
 func final(ctx context.Context, err error) bool {
 	var k killed
-	return errors.As(err, &k) || ctx.Err() != nil || store.KindOf(err) == store.Corrupt
+	return errors.As(err, &k) || ctx.Err() != nil || store.KindOf(err) == store.Corrupt || errors.Is(err, partmap.ErrNewerVersion)
 }
 
 // pauseAfter waits before something is tried again.
