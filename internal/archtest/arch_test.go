@@ -48,6 +48,7 @@ var pure = []string{
 	"partmap",
 	"rebalance", "rebalance/exact", "rebalance/greedy", "rebalance/genetic", "rebalance/auto",
 	"rebalance/migrate",
+	"internal/history",
 }
 
 // impure are imports that give a package I/O; impureCalls are functions of
