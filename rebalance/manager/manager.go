@@ -496,4 +496,6 @@ func (g *Manager) Status() Status {
 	return s
 }
 
-func (f Failure) String() string { return fmt.Sprintf("%s: %v", f.At.UTC().Format(time.RFC3339), f.Err) }
+func (f Failure) String() string {
+	return fmt.Sprintf("%s: %v", f.At.UTC().Format(time.RFC3339), f.Err)
+}
