@@ -33,7 +33,7 @@ var layers = [][]string{
 	{"rebalance/exact", "rebalance/greedy"},
 	{"rebalance/manager"},
 	{"rebalance"},
-	{"rebalance/executor"},
+	{"rebalance/executor", "rebalance/plain"},
 	{"rebalance/migrate"},
 	{"partmap/mapclient"},
 	{"partmap"},
