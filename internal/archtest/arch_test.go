@@ -34,6 +34,8 @@ var layers = [][]string{
 	{"rebalance"},
 	{"rebalance/executor"},
 	{"rebalance/migrate"},
+	{"counter/countertest", "counter/localcounter"},
+	{"counter"},
 	{"partmap/mapclient"},
 	{"partmap"},
 	{"store/cassandrastore", "store/faultstore", "store/memstore", "store/pebblestore", "store/storetest"},
