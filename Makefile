@@ -39,8 +39,7 @@ tour: ## the README's tour, word for word (needs ports 9000 and 9001)
 	$(GO) run ./internal/tour README.md
 
 tools: ## what the tests need besides Go (Debian packages; says what it installs)
-	@scripts/install-test-clients.sh
-	@scripts/install-cassandra-tools.sh
+	@scripts/install-tools
 
 bench: ## ratios within one run: listing and puts against bare Pebble, lookups against memory
 	$(GO) test -run '^$$' -bench . -benchtime 2s ./listing ./store/pebblestore

@@ -41,10 +41,10 @@ func TestServeRefusesWhatItMust(t *testing.T) {
 		code int
 		says string
 	}{
-		{"--data " + dir, exitData, dir},
-		{"--data " + foreign, exitData, foreign},
-		{"--data " + file, exitData, file},
-		{"--data /proc/nowhere", exitData, "/proc/nowhere"},
+		{"--data " + dir, exitStore, dir},
+		{"--data " + foreign, exitStore, foreign},
+		{"--data " + file, exitStore, file},
+		{"--data /proc/nowhere", exitStore, "/proc/nowhere"},
 		{"--data " + t.TempDir() + " --listen " + taken, exitFailed, "--listen"},
 		{"--data " + t.TempDir() + " --admin " + taken, exitFailed, "--admin"},
 		{"--listen 0.0.0.0:0", exitUsage, "--insecure"},

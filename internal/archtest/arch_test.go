@@ -38,6 +38,7 @@ var layers = [][]string{
 	{"counter"},
 	{"partmap/mapclient"},
 	{"partmap"},
+	{"rebalance/leader"},
 	{"store/cassandrastore", "store/faultstore", "store/memstore", "store/pebblestore", "store/storetest"},
 	{"store"},
 }
@@ -48,6 +49,7 @@ var pure = []string{
 	"partmap",
 	"rebalance", "rebalance/exact", "rebalance/greedy", "rebalance/genetic", "rebalance/auto",
 	"rebalance/migrate",
+	"internal/history",
 }
 
 // impure are imports that give a package I/O; impureCalls are functions of

@@ -11,9 +11,8 @@ import (
 
 // Store is a store on Cassandra. Its methods are safe for concurrent use.
 //
-// It has the optional powers store.EachQuorum and store.PartitionLister, and
-// Acknowledge for whoever waits for a swap to be seen everywhere. It has no
-// ComparePut: see docs/decisions/cassandra-no-compare-put.md.
+// It has the optional powers store.EachQuorum, store.PartitionLister and
+// store.Acknowledger. It has no ComparePut: see docs/decisions/cassandra-no-compare-put.md.
 type Store struct {
 	rows // at the foreground's level
 
@@ -32,6 +31,7 @@ var (
 	_ store.Store           = (*Store)(nil)
 	_ store.EachQuorum      = (*Store)(nil)
 	_ store.PartitionLister = (*Store)(nil)
+	_ store.Acknowledger    = (*Store)(nil)
 
 	errClosed = store.Errorf(store.Unavailable, "the store is closed")
 )
