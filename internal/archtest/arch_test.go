@@ -31,6 +31,7 @@ var layers = [][]string{
 	{"rebalance/auto"},
 	{"rebalance/genetic"},
 	{"rebalance/exact", "rebalance/greedy"},
+	{"rebalance/manager"},
 	{"rebalance"},
 	{"rebalance/executor"},
 	{"rebalance/migrate"},
