@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance/executor"
+	"github.com/evenkeel/evenkeel/rebalance/manager"
 	"github.com/evenkeel/evenkeel/rebalance/migrate"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -120,7 +120,7 @@ func BenchmarkForeground(b *testing.B) {
 		moved := make(chan struct{})
 		go func() {
 			defer close(moved)
-			refresh(b, mover, p.id(b), p.ranges(b)[0])
+			refresh(b, mover)
 		}()
 		moving.add(f.offer(b, most/2, moved))
 		quiet.add(f.offer(b, most/2, after(period)))
@@ -245,11 +245,31 @@ func (f *foreground) offer(b *testing.B, perSecond float64, stop <-chan struct{}
 	return s
 }
 
-// refresh moves a range into a fresh partition at the default throttle.
-func refresh(b *testing.B, p *process, id store.BucketID, rg partmap.Range) {
-	x := executor.New(p.store, p.maps, id, executor.Options{RowsPerSecond: 10_000})
-	x.Add(migrate.Refresh(&rg))
-	if err := x.Run(context.Background()); err != nil {
+// refresh rewrites the whole bucket into a fresh partition, as a rebalancer does it
+// whose throttle is EVENKEEL_LIVE_RATE rows per second.
+func refresh(b *testing.B, p *process) {
+	ctx, cancel := context.WithCancel(context.Background())
+	m := manager.New(p.store, p.maps, manager.Options{RowsPerSecond: setting(b, "EVENKEEL_LIVE_RATE", 10_000)})
+	var g sync.WaitGroup
+	g.Go(func() {
+		if err := m.Run(ctx); ctx.Err() == nil {
+			b.Errorf("the manager ended: %v", err)
+		}
+	})
+	defer g.Wait()
+	defer cancel()
+	id := p.id(b)
+	plan, err := m.Plan(ctx, id, manager.Ask{Kind: manager.Refresh})
+	if err != nil {
+		b.Error(err)
+		return
+	}
+	job := m.Submit(id, "refresh", plan)
+	for job.Ended.IsZero() && !b.Failed() {
+		time.Sleep(10 * time.Millisecond)
+		job, _ = m.Job(job.ID)
+	}
+	if err := job.Err(); err != nil {
 		b.Error(err)
 	}
 }
