@@ -35,6 +35,8 @@ var layers = [][]string{
 	{"rebalance"},
 	{"rebalance/executor", "rebalance/plain"},
 	{"rebalance/migrate"},
+	{"counter/countertest", "counter/localcounter"},
+	{"counter"},
 	{"partmap/mapclient"},
 	{"partmap"},
 	{"rebalance/leader"},
