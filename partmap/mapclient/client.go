@@ -268,6 +268,18 @@ func (c *Client) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.
 	}
 }
 
+// RangeBefore returns the range of a root that ends at a cut; false if that is the
+// lowest key. It fails like Ranges.
+func (c *Client) RangeBefore(ctx context.Context, r *partmap.Root, cut []byte) (before partmap.Range, found bool, err error) {
+	if len(cut) == 0 {
+		return before, false, nil
+	}
+	if err = newView(r).find(ctx, &c.nodes, cut, true, &before); err != nil {
+		return before, false, c.explain(ctx, r, err)
+	}
+	return before, true, nil
+}
+
 // Usage is what a client holds in memory, about.
 type Usage struct {
 	Nodes, NodeBytes     int64 // decoded segments and index nodes
