@@ -65,7 +65,7 @@ func TestOverNetworkLeasesAndFaults(t *testing.T) {
 			Rates: faultstore.Rates{Refuse: 0.01, Lose: 0.02, Late: 0.02, Repeat: 0.05, Short: 0.2, Delay: 0.05},
 			PerOp: map[faultstore.Op]faultstore.Rates{
 				faultstore.Swap: {Refuse: 0.1, Lose: 0.1, Late: 0.1},
-				faultstore.Read: {Refuse: 0.1, Lose: 0.1, Delay: 0.1},
+				faultstore.Read: {Refuse: 0.1, Lose: 0.1, Delay: 0.1}, faultstore.Acknowledge: {Refuse: 0.1, Lose: 0.1, Delay: 0.1},
 			},
 		})
 		faults.Enable(false)

@@ -94,6 +94,22 @@ type Registers interface {
 	Forget(ctx context.Context, id BucketID, before uint64) error
 }
 
+// Acknowledger is the optional power of a store with many replicas: Acknowledge
+// returns the newest decided record of a register once every later Read at Local,
+// wherever, finds it or a later one. It fails like Read. In a store without it a
+// Read at Serial says as much.
+type Acknowledger interface {
+	Acknowledge(ctx context.Context, t Table, key []byte) (Record, error)
+}
+
+// Acknowledge is s.Acknowledge, or what says as much in a store without it.
+func Acknowledge(ctx context.Context, s Registers, t Table, key []byte) (Record, error) {
+	if a, ok := s.(Acknowledger); ok {
+		return a.Acknowledge(ctx, t, key)
+	}
+	return s.Read(ctx, t, key, Serial)
+}
+
 // NodeID names an immutable node of a map (an index node or a segment). It is a
 // fresh random UUID.
 type NodeID uuid.UUID

@@ -44,8 +44,9 @@ flag's name), then in the file that --config names. Keys in flags and in files o
 cuts are UTF-8 with \xNN for any other byte and \\ for a backslash.
 
 Exit codes: 0 done; 1 failed; 2 bad flags or configuration; 3 the data directory
-can't be used (held by another process, foreign, damaged, no access); 4 done, but
-some lines were bad or refused.`
+can't be used (held by another process, foreign, damaged, no access) or the Cassandra
+keyspace can't (no node answers, login refused, schema missing or not as it has to
+be); 4 done, but some lines were bad or refused.`
 
 // newParser builds the parser of the whole command line.
 func newParser(std stdio) (*kong.Kong, *cli, error) {

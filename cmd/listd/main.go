@@ -17,7 +17,7 @@ import (
 const (
 	exitFailed  = 1 // something went wrong: the message says what
 	exitUsage   = 2 // bad flags, configuration or arguments
-	exitData    = 3 // the data directory can't be used
+	exitStore   = 3 // the data directory, or the keyspace, can't be used
 	exitPartial = 4 // done, but some lines were bad or were refused
 )
 

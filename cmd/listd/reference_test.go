@@ -56,7 +56,7 @@ the flags of a command stand in a section of its name:
 		{0, "done; serve: ended by a signal"},
 		{exitFailed, "failed: the message says why; serve: an address is taken, or requests had to be cut off at the end"},
 		{exitUsage, "bad flags, arguments or configuration; nothing was done"},
-		{exitData, "the data directory can't be used: held by another process, foreign, damaged, no access"},
+		{exitStore, "the data directory can't be used (held by another process, foreign, damaged, no access), or the Cassandra keyspace (no node answers, login refused, schema missing or not as it has to be)"},
 		{exitPartial, "load: some lines were bad or refused, all others are loaded"},
 	} {
 		fmt.Fprintf(&b, "| %d | %s |\n", row.code, row.meaning)
@@ -113,6 +113,7 @@ func writeMetrics(t *testing.T, b *strings.Builder) {
 	registry := prometheus.NewRegistry()
 	_, err := s3api.New(nil, s3api.Options{Metrics: registry})
 	require.NoError(t, err)
+	require.NoError(t, registry.Register(mapMetrics{}))
 	descs := make(chan *prometheus.Desc, 1000)
 	registry.Describe(descs)
 	close(descs)

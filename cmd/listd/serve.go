@@ -12,14 +12,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/internal/cassandraflags"
 	"github.com/evenkeel/evenkeel/s3api"
-	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
 type serveCmd struct {
-	Data     string `default:"./evenkeel-data" help:"Directory that holds everything; made if it isn't there."`
+	Data     string `default:"./evenkeel-data" help:"Directory of the embedded store, which holds everything; made if it isn't there."`
 	Listen   string `default:"127.0.0.1:9000" help:"Address of the S3 dialect; port 0 takes a free one."`
 	Insecure bool   `help:"Allow --listen on other than loopback addresses although nobody is authenticated."`
 	Region   string `default:"us-east-1" help:"Region that GetBucketLocation answers."`
@@ -35,15 +33,22 @@ type serveCmd struct {
 	ShutdownTimeout time.Duration `default:"10s" help:"How long requests under way may go on after SIGTERM or SIGINT; a second signal ends at once."`
 	RequestLog      string        `default:"errors" enum:"errors,all" help:"Requests to log: errors (answers of 400 and above) or all."`
 
-	CacheMiB       int64         `name:"cache-mib" default:"128" help:"Memory for blocks of the store."`
+	CacheMiB       int64         `name:"cache-mib" default:"128" help:"Memory for blocks of the embedded store."`
 	MapCacheMiB    int64         `name:"map-cache-mib" default:"64" help:"Memory for maps of buckets."`
-	TombstoneGrace time.Duration `default:"1h" help:"How long deletions are remembered, against writes that were delayed."`
+	TombstoneGrace time.Duration `default:"1h" help:"How long the embedded store remembers deletions, against writes that were delayed."`
+
+	cassandraflags.Flags
+	Lease  time.Duration `default:"3s" help:"On Cassandra: how long a server may act on a map without asking again. The same for all servers and rebalancers of a keyspace."`
+	Clocks int           `default:"16" help:"On Cassandra: number of map clocks among which new buckets are spread."`
+
+	MaxClockSkew time.Duration `default:"500ms" help:"On Cassandra: how far this machine's clock may be from those of the nodes. Beyond it writes stop until it is right; reads go on."`
 }
 
 func (*serveCmd) Help() string {
-	return `Serves buckets in the S3 dialect, path style, from an embedded store. Prints the
-addresses once it accepts connections, and logs to stderr. SIGTERM or SIGINT ends it
-cleanly; kill -9 loses nothing that was acknowledged.
+	return `Serves buckets in the S3 dialect, path style, from an embedded store, or from a keyspace
+of a Cassandra cluster that any number of servers share. Prints the addresses once it
+accepts connections, and logs to stderr. SIGTERM or SIGINT ends it cleanly; kill -9 loses
+nothing that was acknowledged.
 
 Nobody is authenticated yet: signatures are accepted and ignored. So --listen takes
 loopback addresses only, unless told --insecure.
@@ -53,9 +58,11 @@ Examples:
   listd serve
   listd serve --data /srv/evenkeel --listen 127.0.0.1:0
   EVENKEEL_ADMIN_TOKEN=… listd serve --admin 0.0.0.0:9001
+  rebalancer schema apply --cassandra 10.0.0.1 --replication dc1=3
+  listd serve --cassandra 10.0.0.1,10.0.0.2 --local-dc dc1 --user listd --password-file /etc/listd/password
 
 Exit codes: 0 ended by a signal; 1 failed (an address is taken, requests had to be cut
-off); 2 bad flags or configuration; 3 the data directory can't be used.`
+off); 2 bad flags or configuration; 3 the data directory or the keyspace can't be used.`
 }
 
 // Validate refuses limits that make no sense, before anything is opened.
@@ -72,7 +79,7 @@ func (s *serveCmd) Validate() error {
 	if s.MaxBodyBytes > maxValueBytes/2 {
 		return fmt.Errorf("--max-body-bytes is at most %d: values are metadata here", maxValueBytes/2)
 	}
-	return nil
+	return s.validateStore()
 }
 
 const (
@@ -93,29 +100,28 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 			return err
 		}
 	}
-	st, err := pebblestore.Open(s.Data, pebblestore.Options{CacheBytes: s.CacheMiB << 20, TombstoneGrace: s.TombstoneGrace, Logger: log})
+	b, err := s.open(ctx, log)
 	if err != nil {
-		return &exitError{exitData, err}
+		return err
 	}
 	// Only now: while a store is being opened a signal ends the process as it
 	// always does, which harms nothing.
 	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer release()
-	err = s.serve(ctx, release, std, log, st, listenAddr, adminAddr)
-	if cerr := st.Close(); err == nil && cerr != nil {
+	err = s.serve(ctx, release, std, log, b, listenAddr, adminAddr)
+	if cerr := b.close(); err == nil && cerr != nil {
 		err = cerr
 	}
 	return err
 }
 
 // serve runs the servers over an open store until ctx ends.
-func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *slog.Logger, st store.Store, listenAddr, adminAddr *net.TCPAddr) error {
-	buckets, err := listing.NewEmbedded(st, listing.Options{CacheBytes: s.MapCacheMiB << 20})
-	if err != nil {
+func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *slog.Logger, b *backend, listenAddr, adminAddr *net.TCPAddr) error {
+	registry := prometheus.NewRegistry()
+	if err := registry.Register(mapMetrics{b.buckets.Maps()}); err != nil {
 		return err
 	}
-	registry := prometheus.NewRegistry()
-	handler, err := s3api.New(s3api.Over(buckets), s3api.Options{
+	handler, err := s3api.New(s3api.Over(b.buckets), s3api.Options{
 		Region: s.Region, MaxBodyBytes: s.MaxBodyBytes, MaxRequests: s.MaxRequests, RequestTimeout: s.RequestTimeout,
 		Logger: log, LogEvery: s.RequestLog == "all", Metrics: registry,
 	})
@@ -129,7 +135,7 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 	s3 := s.server(handler, log)
 	servers := []*http.Server{s3}
 	failed := make(chan error, 2)
-	ready := newReadiness(buckets)
+	ready := newReadiness(b.buckets)
 	var admin net.Listener
 	if adminAddr != nil {
 		if admin, err = net.ListenTCP("tcp", adminAddr); err != nil {
@@ -151,7 +157,7 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 	if admin != nil {
 		fmt.Fprintf(std.out, "admin on http://%s\n", admin.Addr())
 	}
-	log.Info("serving", "data", s.Data, "listen", listener.Addr().String(), "version", version())
+	log.Info("serving", append(b.where, "listen", listener.Addr().String(), "version", version())...)
 
 	select {
 	case err := <-failed:

@@ -41,10 +41,10 @@ func TestServeRefusesWhatItMust(t *testing.T) {
 		code int
 		says string
 	}{
-		{"--data " + dir, exitData, dir},
-		{"--data " + foreign, exitData, foreign},
-		{"--data " + file, exitData, file},
-		{"--data /proc/nowhere", exitData, "/proc/nowhere"},
+		{"--data " + dir, exitStore, dir},
+		{"--data " + foreign, exitStore, foreign},
+		{"--data " + file, exitStore, file},
+		{"--data /proc/nowhere", exitStore, "/proc/nowhere"},
 		{"--data " + t.TempDir() + " --listen " + taken, exitFailed, "--listen"},
 		{"--data " + t.TempDir() + " --admin " + taken, exitFailed, "--admin"},
 		{"--listen 0.0.0.0:0", exitUsage, "--insecure"},
@@ -74,6 +74,10 @@ func TestAdminAddress(t *testing.T) {
 		require.Equal(t, 200, status, path)
 		require.Contains(t, body, want, path)
 	}
+	_, metrics := get(t, p.admin+"/metrics")
+	require.Contains(t, metrics, "evenkeel_map_cache_buckets 2\n", "the bucket, and the list of buckets")
+	require.Contains(t, metrics, "evenkeel_map_clock_polls_total 0\n")
+	require.NotContains(t, metrics, "evenkeel_wall_clock_ahead", "embedded there is no other clock")
 	status, _ := get(t, p.admin+"/nothing")
 	require.Equal(t, 404, status)
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/internal/cassandraflags"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
@@ -29,29 +30,26 @@ Examples:
     rebalancer schema check --cassandra 10.0.0.1 --format json`
 }
 
-// keyspaceFlag and replicationFlag are shared by the commands that have them.
-type keyspaceFlag struct {
-	Keyspace string `default:"evenkeel" help:"Keyspace that holds evenkeel's tables."`
-}
-
+// replicationFlag is shared by the commands that have it.
 type replicationFlag struct {
 	Replication map[string]int `required:"" placeholder:"DC=COPIES" mapsep:"," help:"Copies in each data centre that keeps any."`
 }
 
 // clusterFlags say how to reach a cluster.
 type clusterFlags struct {
-	keyspaceFlag
-	Cassandra    []string `required:"" placeholder:"HOST" sep:"," help:"Nodes to begin with, host or host:port."`
-	User         string   `help:"User to log in as."`
-	PasswordFile string   `placeholder:"FILE" help:"File whose first line is the user's password."`
+	cassandraflags.Flags
 }
 
 func (f clusterFlags) open(ctx context.Context) (*cassandrastore.Admin, error) {
-	return cassandrastore.OpenAdmin(ctx, cassandrastore.Options{Hosts: f.Cassandra, Keyspace: f.Keyspace, User: f.User, PasswordFile: f.PasswordFile})
+	o, err := f.Options(nil)
+	if err != nil {
+		return nil, usageError("%w", err)
+	}
+	return cassandrastore.OpenAdmin(ctx, o)
 }
 
 type schemaPrintCmd struct {
-	keyspaceFlag
+	cassandraflags.KeyspaceFlag
 	replicationFlag
 }
 

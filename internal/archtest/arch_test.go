@@ -31,11 +31,15 @@ var layers = [][]string{
 	{"rebalance/auto"},
 	{"rebalance/genetic"},
 	{"rebalance/exact", "rebalance/greedy"},
+	{"rebalance/manager"},
 	{"rebalance"},
-	{"rebalance/executor"},
+	{"rebalance/executor", "rebalance/plain"},
 	{"rebalance/migrate"},
+	{"counter/countertest", "counter/localcounter"},
+	{"counter"},
 	{"partmap/mapclient"},
 	{"partmap"},
+	{"rebalance/leader"},
 	{"store/cassandrastore", "store/faultstore", "store/memstore", "store/pebblestore", "store/storetest"},
 	{"store"},
 }
@@ -46,6 +50,7 @@ var pure = []string{
 	"partmap",
 	"rebalance", "rebalance/exact", "rebalance/greedy", "rebalance/genetic", "rebalance/auto",
 	"rebalance/migrate",
+	"internal/history",
 }
 
 // impure are imports that give a package I/O; impureCalls are functions of

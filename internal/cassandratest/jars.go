@@ -21,7 +21,7 @@ const CacheVariable = "EVENKEEL_CASSANDRA_CACHE"
 //go:embed pom.xml
 var pom []byte
 
-const installHint = "run scripts/install-cassandra-tools.sh, which installs them from Debian's packages"
+const installHint = "run scripts/install-tools, which installs them from Debian's packages"
 
 // Jars returns the folder that holds Cassandra's jars, fetching them with Maven
 // the first time (100 files, 67 MB). Processes that want them at once wait for

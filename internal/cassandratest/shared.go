@@ -11,7 +11,7 @@ import (
 // AddressVariable names the environment variable that holds the address of a
 // node that tests may share: patient, data centre dc1, no password. The
 // command with-cassandra sets it. Each package works in a keyspace of its own.
-const AddressVariable = "EVENKEEL_CASSANDRA"
+const AddressVariable = "EVENKEEL_TEST_CASSANDRA"
 
 // Shared is one node for all tests of a package: that of AddressVariable, else
 // one that the first test to ask for it starts. It is safe for concurrent use.

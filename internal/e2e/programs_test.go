@@ -184,7 +184,7 @@ func python(t *testing.T) string {
 			return name
 		}
 	}
-	t.Fatal("there is no Python with boto3: scripts/install-test-clients.sh installs it")
+	t.Fatal("there is no Python with boto3: scripts/install-tools installs it")
 	return ""
 }
 

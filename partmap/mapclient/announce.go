@@ -13,21 +13,6 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// acknowledger is the optional power of a store with many replicas: Acknowledge
-// returns the newest decided record of a register once every later read at
-// store.Local finds it, or a later one. In a store without it a read at
-// store.Serial says as much.
-type acknowledger interface {
-	Acknowledge(ctx context.Context, t store.Table, key []byte) (store.Record, error)
-}
-
-func (n *network) acknowledge(ctx context.Context, t store.Table, key []byte) (store.Record, error) {
-	if a, ok := n.store.(acknowledger); ok {
-		return a.Acknowledge(ctx, t, key)
-	}
-	return n.store.Read(ctx, t, key, store.Serial)
-}
-
 // announced is an acknowledged bump after the acknowledged swap to an epoch: what
 // a wait counts from.
 type announced struct {
@@ -94,7 +79,7 @@ func pause(ctx context.Context, i int) {
 // root was acknowledged does: a client that answers an earlier one may still have
 // read the root before.
 func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Root, instant, error) {
-	rec, err := n.acknowledge(ctx, store.Roots, id[:])
+	rec, err := store.Acknowledge(ctx, n.store, store.Roots, id[:])
 	if err != nil {
 		return nil, instant{}, store.Wrap(fmt.Sprintf("acknowledge the root of bucket %s", id), err)
 	}
@@ -251,7 +236,7 @@ func (r *raising) once(ctx context.Context, n *network, number uint32, ids []sto
 		n.counts.bumps.Add(1)
 		r.until = c.value
 	}
-	rec, err := n.acknowledge(ctx, store.Clocks, clockKey(number))
+	rec, err := store.Acknowledge(ctx, n.store, store.Clocks, clockKey(number))
 	if err != nil {
 		return err
 	}

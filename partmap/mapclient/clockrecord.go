@@ -140,14 +140,17 @@ func InitClocks(ctx context.Context, s store.Registers, n int) error {
 func initClock(ctx context.Context, s store.Registers, number uint32) error {
 	const tries = 4
 	var err error
+	level := store.Local // so that a process starts also while Serial is away
 	for range tries {
-		_, err = s.Read(ctx, store.Clocks, clockKey(number), store.Serial)
+		_, err = s.Read(ctx, store.Clocks, clockKey(number), level)
+		level = store.Serial
 		if err == nil {
 			return nil
 		}
 		if !errors.Is(err, store.NotFound) {
 			continue
 		}
+		// Where a replica only lags, the swap meets the clock: Conflict.
 		first := record.Next(store.Version{})
 		err = s.Swap(ctx, store.Clocks, clockKey(number), store.Version{}, encodeClock(first, mapClock{}))
 		if err == nil || errors.Is(err, store.Conflict) {

@@ -2,6 +2,7 @@ package cassandrastore_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cassandratest"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
+	"github.com/evenkeel/evenkeel/store/faultstore"
 	"github.com/evenkeel/evenkeel/store/storetest"
 )
 
@@ -65,6 +67,7 @@ func newPartition() store.Partition {
 func TestOneNode(t *testing.T) {
 	o := keyspace(t)
 	t.Run("conformance", func(t *testing.T) { conformance(t, o) })
+	t.Run("conformance behind faults that nobody may notice", func(t *testing.T) { conformanceBehindFaults(t, o) })
 	t.Run("slices read through dead data", func(t *testing.T) { sliceReadsThroughDeadData(t, o) })
 	t.Run("torn registers are unavailable", func(t *testing.T) { tornRegistersAreUnavailable(t, o) })
 	t.Run("open refuses a wrong cluster", func(t *testing.T) { openRefusesAWrongCluster(t, o) })
@@ -80,4 +83,13 @@ func conformance(t *testing.T, o cassandrastore.Options) {
 			return open(t, o)
 		},
 	})
+}
+
+// conformanceBehindFaults: writes that are done twice, the second time later, and
+// short pages change nothing; so what Cassandra does with repetitions is right.
+func conformanceBehindFaults(t *testing.T, o cassandrastore.Options) {
+	storetest.RunWith(t, func(t *testing.T) store.Store {
+		s, _ := faultstore.New(open(t, o), faultstore.Options{Seed: rand.Uint64(), Rates: faultstore.Rates{Repeat: 0.3, Short: 0.3}})
+		return s
+	}, storetest.Options{Slow: true, ShortPages: true})
 }

@@ -31,12 +31,13 @@ const (
 	DeleteNode
 	ScanNodes
 	Partitions
+	Acknowledge
 	opCount
 )
 
 var opNames = [opCount]string{
 	"put", "delete", "remove", "get", "slice", "compare and put", "read", "swap", "scan", "history",
-	"forget", "write node", "node", "delete node", "scan nodes", "partitions",
+	"forget", "write node", "node", "delete node", "scan nodes", "partitions", "acknowledge",
 }
 
 func (o Op) String() string {

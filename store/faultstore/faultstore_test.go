@@ -106,8 +106,37 @@ func TestPowersAreThoseOfTheInnerStore(t *testing.T) {
 			_, want = inner.(store.ComparePutter)
 			_, got = s.(store.ComparePutter)
 			require.Equal(t, want, got)
+			require.Implements(t, (*store.Acknowledger)(nil), s)
 		})
 	}
+}
+
+// lagging is a memstore whose local reads lag until Acknowledge is called.
+type lagging struct {
+	*memstore.Store
+	acknowledged int
+}
+
+func (s *lagging) Acknowledge(ctx context.Context, t store.Table, key []byte) (store.Record, error) {
+	s.acknowledged++
+	return s.Read(ctx, t, key, store.Serial)
+}
+
+func TestAcknowledgeIsTheInnerStores(t *testing.T) {
+	inner := &lagging{Store: memstore.New()}
+	s, f := faultstore.New(inner, faultstore.Options{PerOp: map[faultstore.Op]faultstore.Rates{faultstore.Acknowledge: {Lose: 1}}})
+	key := []byte("clock")
+	next := store.Record{Version: store.Version{Epoch: 1, Token: store.NewToken()}}
+	require.NoError(t, s.Swap(t.Context(), store.Clocks, key, store.Version{}, next))
+	_, err := store.Acknowledge(t.Context(), s, store.Clocks, key)
+	requireInjected(t, err, store.Timeout, store.Unavailable)
+	f.Enable(false)
+	got, err := store.Acknowledge(t.Context(), s, store.Clocks, key)
+	require.NoError(t, err)
+	require.Equal(t, next.Version, got.Version)
+	require.Equal(t, 2, inner.acknowledged)
+	require.Equal(t, faultstore.Counts{Calls: 2, Lost: 1}, f.Counts(faultstore.Acknowledge))
+	require.Zero(t, f.Counts(faultstore.Read).Calls)
 }
 
 type quorum struct{ rows store.Rows }

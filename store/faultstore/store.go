@@ -77,6 +77,18 @@ func (s *faulty) Read(ctx context.Context, t store.Table, key []byte, l store.Le
 	return got, nil
 }
 
+func (s *faulty) Acknowledge(ctx context.Context, t store.Table, key []byte) (store.Record, error) {
+	var got store.Record
+	_, err := s.f.call(ctx, Acknowledge, "", func(ctx context.Context) (err error) {
+		got, err = store.Acknowledge(ctx, s.inner, t, key)
+		return err
+	})
+	if err != nil {
+		return store.Record{}, err
+	}
+	return got, nil
+}
+
 func (s *faulty) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
 	key, next.Blob = bytes.Clone(key), bytes.Clone(next.Blob)
 	_, err := s.f.call(ctx, Swap, "", func(ctx context.Context) error { return s.inner.Swap(ctx, t, key, old, next) })

@@ -63,6 +63,9 @@ func everyCall(s store.Store, p store.Partition, key []byte, id store.NodeID) []
 	if c, ok := s.(store.ComparePutter); ok {
 		calls = append(calls, call{"compare and put", func(ctx context.Context) error { return c.ComparePut(ctx, p, nil, row) }})
 	}
+	if a, ok := s.(store.Acknowledger); ok {
+		calls = append(calls, call{"acknowledge", func(ctx context.Context) error { _, err := a.Acknowledge(ctx, store.Roots, key); return err }})
+	}
 	if e, ok := s.(store.EachQuorum); ok {
 		calls = append(calls, call{"put each quorum", func(ctx context.Context) error { return e.EachQuorum().Put(ctx, p, row) }})
 	}

@@ -16,10 +16,49 @@ func (s *suite) runPowers(t *testing.T) {
 	if l, ok := s.store.(store.PartitionLister); ok {
 		t.Run("every partition with rows is listed once", func(t *testing.T) { s.partitions(t, l) })
 	}
+	if a, ok := s.store.(store.Acknowledger); ok {
+		t.Run("what was acknowledged is read at once", func(t *testing.T) { s.acknowledged(t, a) })
+	}
 	if c, ok := s.store.(store.ComparePutter); ok {
 		t.Run("compare and put", func(t *testing.T) { s.comparePut(t, c) })
 		t.Run("of concurrent compare and puts one wins", func(t *testing.T) { s.comparePutRace(t, c) })
 	}
+}
+
+// acknowledged swaps a register from several goroutines: what Acknowledge returned is
+// what a read at any level finds from then on, or something newer.
+func (s *suite) acknowledged(t *testing.T, a store.Acknowledger) {
+	_, err := a.Acknowledge(t.Context(), store.Clocks, newRegisterKey())
+	requireKind(t, store.NotFound, err)
+	_, err = a.Acknowledge(t.Context(), store.Roots, []byte("no bucket id"))
+	requireKind(t, store.InvalidArgument, err)
+	reg := newRegister(t.Context(), t, s.store, store.Clocks)
+	var g errgroup.Group
+	for range 3 {
+		g.Go(func() error {
+			for range s.scale(100) {
+				got, err := a.Acknowledge(t.Context(), reg.table, reg.key)
+				if err != nil {
+					return err
+				}
+				for _, level := range []store.Level{store.Local, store.Serial} {
+					seen, err := s.store.Read(t.Context(), reg.table, reg.key, level)
+					if err != nil {
+						return err
+					}
+					if seen.Epoch < got.Epoch || seen.Epoch == got.Epoch && seen.Token != got.Token {
+						return fmt.Errorf("epoch %d was acknowledged, and epoch %d read", got.Epoch, seen.Epoch)
+					}
+				}
+				next := nextRecord(got.Version, "next")
+				if err := s.store.Swap(t.Context(), reg.table, reg.key, got.Version, next); err != nil && store.KindOf(err) != store.Conflict && !store.OutcomeUnknown(err) {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, g.Wait())
 }
 
 func (s *suite) partitions(t *testing.T, l store.PartitionLister) {

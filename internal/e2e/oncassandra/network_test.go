@@ -1,62 +1,78 @@
 package oncassandra
 
 import (
-	"context"
-	"os"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/cassandratest"
 	"github.com/evenkeel/evenkeel/internal/listtest"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
-	"github.com/evenkeel/evenkeel/store/cassandrastore"
+	"github.com/evenkeel/evenkeel/store/faultstore"
 )
 
-var cassandra cassandratest.Shared
+const shortLease = 300 * time.Millisecond
 
-func TestMain(m *testing.M) { os.Exit(cassandra.Run(m)) }
+// only runs those tests of a suite that find something new over a real node; the
+// others would be slow.
+func only(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if strings.HasSuffix(t.Name(), "/"+name) {
+			return
+		}
+	}
+	t.Skip("slow over a real node, and nothing new there")
+}
 
-// TestOverCassandra runs what matters of leases over a real node, with leases of
-// 300 ms. Under load the mover is another process, with a session of its own.
+// TestOverCassandra runs what matters of leases over a real node. Under load the
+// mover is another process, with a session of its own.
 func TestOverCassandra(t *testing.T) {
 	listtest.Run(t, func(t *testing.T, clock *listtest.Clock) *listtest.Env {
-		load := strings.HasSuffix(t.Name(), "/MovesUnderLoad")
-		if !load && !strings.HasSuffix(t.Name(), "/Model") {
-			t.Skip("slow over a real node, and nothing new there")
-		}
-		o := cassandrastore.Options{
-			Hosts: []string{cassandra.Address(t)}, DataCentre: "dc1", AllowSingleReplica: true,
-			Keyspace: "t" + strings.ReplaceAll(uuid.NewString(), "-", ""),
-		}
-		admin, err := cassandrastore.OpenAdmin(t.Context(), o)
-		require.NoError(t, err)
-		require.NoError(t, admin.Apply(t.Context(), cassandrastore.Replication{"dc1": 1}))
-		t.Cleanup(func() {
-			defer admin.Close()
-			_ = admin.Drop(context.WithoutCancel(t.Context()))
-		})
-		open := func() (*cassandrastore.Store, *mapclient.Client) {
-			s, err := cassandrastore.Open(t.Context(), o)
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, s.Close()) })
-			m, err := mapclient.NewNetwork(s, mapclient.Options{Clocks: 2, Lease: 300 * time.Millisecond})
-			require.NoError(t, err)
-			t.Cleanup(m.Close)
-			return s, m
-		}
-		s, m := open()
-		require.NoError(t, mapclient.InitClocks(t.Context(), s, 2))
-		c, err := listing.New(s, m, listing.Options{Timestamps: clock})
-		require.NoError(t, err)
-		e := &listtest.Env{Store: s, Client: c, Maps: m, Clock: clock}
-		if load {
-			e.Store, e.Maps = open()
+		only(t, "Model", "MovesUnderLoad")
+		o := shared(t)
+		s := open(t, o)
+		m := maps(t, s, shortLease)
+		require.NoError(t, mapclient.InitClocks(t.Context(), s, clocks))
+		e := &listtest.Env{Store: s, Client: clientOf(t, s, m, listing.Options{Timestamps: clock}), Maps: m, Clock: clock}
+		if strings.HasSuffix(t.Name(), "/MovesUnderLoad") {
+			other := open(t, o)
+			e.Store, e.Maps = other, maps(t, other, shortLease)
 		}
 		return e
 	}, listtest.Options{Steps: 120, Keys: 60, Rounds: 2})
+}
+
+// TestOverFaultyCassandra has answers of a real node get lost and writes land late
+// or twice: what the client makes of that is right by Cassandra's rules too.
+func TestOverFaultyCassandra(t *testing.T) {
+	listtest.Run(t, func(t *testing.T, clock *listtest.Clock) *listtest.Env {
+		only(t, "Model")
+		plain := open(t, shared(t))
+		seed := rand.Uint64()
+		t.Logf("seed of the faults: %d", seed)
+		s, faults := faultstore.New(plain, faultstore.Options{
+			Seed:  seed,
+			Rates: faultstore.Rates{Refuse: 0.01, Lose: 0.02, Late: 0.02, Repeat: 0.05, Short: 0.2},
+			PerOp: map[faultstore.Op]faultstore.Rates{
+				faultstore.Swap:        {Refuse: 0.1, Lose: 0.1, Late: 0.1},
+				faultstore.Read:        {Refuse: 0.1, Lose: 0.1},
+				faultstore.Acknowledge: {Refuse: 0.1, Lose: 0.1},
+			},
+		})
+		faults.Enable(false)
+		m := maps(t, s, shortLease)
+		require.NoError(t, mapclient.InitClocks(t.Context(), plain, clocks))
+		t.Cleanup(func() {
+			c := faults.Counts()
+			t.Logf("faults: %+v", c)
+			for what, n := range map[string]int{"refused": c.Refused, "lost": c.Lost, "landed late or again": c.Landed} {
+				require.NotZero(t, n, "no call was %s", what)
+			}
+		})
+		return &listtest.Env{Store: plain, Client: clientOf(t, s, m, listing.Options{Timestamps: clock}), Maps: m, Clock: clock, Faults: faults.Enable}
+	}, listtest.Options{Steps: 400, Keys: 60})
 }

@@ -1,11 +1,11 @@
 // Command with-cassandra starts a Cassandra node, runs a command with the
-// node's address in EVENKEEL_CASSANDRA, and stops the node again:
+// node's address in EVENKEEL_TEST_CASSANDRA, and stops the node again:
 //
 //	go run ./internal/cassandratest/cmd/with-cassandra go test ./...
 //
 // With -optimise in front of the command Java compiles the node to its best, which
 // benchmarks want and which doubles the processor time of the start. It ends with
-// the command's exit status. A node that EVENKEEL_CASSANDRA names
+// the command's exit status. A node that EVENKEEL_TEST_CASSANDRA names
 // already is used as it is.
 package main
 

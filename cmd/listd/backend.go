@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/cassandrastore"
+	"github.com/evenkeel/evenkeel/store/pebblestore"
+)
+
+// backend is what a server serves: an open store, and the client over it.
+type backend struct {
+	store   store.Store
+	buckets *listing.Client
+	where   []any // of the log line that says what is served
+}
+
+// close ends the leases, then the store.
+func (b *backend) close() error {
+	if b.buckets != nil {
+		b.buckets.Maps().Close()
+	}
+	return b.store.Close()
+}
+
+// open opens the store that the flags choose.
+func (s *serveCmd) open(ctx context.Context, log *slog.Logger) (*backend, error) {
+	if len(s.Cassandra) > 0 {
+		return s.openCassandra(ctx, log)
+	}
+	st, err := pebblestore.Open(s.Data, pebblestore.Options{CacheBytes: s.CacheMiB << 20, TombstoneGrace: s.TombstoneGrace, Logger: log})
+	if err != nil {
+		return nil, &exitError{exitStore, err}
+	}
+	b := &backend{store: st, where: []any{"data", s.Data}}
+	if b.buckets, err = listing.NewEmbedded(st, listing.Options{CacheBytes: s.MapCacheMiB << 20}); err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	return b, nil
+}
+
+// openTimeout bounds the start on Cassandra: the schema is looked at, and the map
+// clocks are made where there are none.
+const openTimeout = time.Minute
+
+func (s *serveCmd) openCassandra(ctx context.Context, log *slog.Logger) (*backend, error) {
+	o, err := s.Flags.Options(log)
+	if err != nil {
+		return nil, usageError("%w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	st, err := cassandrastore.Open(ctx, o)
+	if err != nil {
+		return nil, &exitError{exitStore, err}
+	}
+	b := &backend{store: st, where: []any{"cassandra", strings.Join(s.Cassandra, ","), "keyspace", s.Keyspace}}
+	// Every server makes them: it is cheap where they are there, and one step less
+	// for whoever lays out a keyspace.
+	if err := mapclient.InitClocks(ctx, st, s.Clocks); err != nil {
+		return nil, &exitError{exitStore, errors.Join(err, b.close())}
+	}
+	maps, err := mapclient.NewNetwork(st, mapclient.Options{
+		CacheBytes: s.MapCacheMiB << 20, Lease: s.Lease, Clocks: s.Clocks, MaxClockSkew: s.MaxClockSkew,
+	})
+	if err != nil {
+		return nil, usageError("%w", errors.Join(err, b.close()))
+	}
+	if b.buckets, err = listing.New(st, maps, listing.Options{}); err != nil {
+		maps.Close()
+		return nil, errors.Join(err, b.close())
+	}
+	return b, nil
+}
+
+// The flags of one form of the store and their presets, which have to be those
+// of serveCmd's tags: what was changed from them and has no effect is refused.
+const (
+	presetData           = "./evenkeel-data"
+	presetCacheMiB       = 128
+	presetTombstoneGrace = time.Hour
+)
+
+// validateStore refuses flags of the embedded store beside --cassandra and the
+// other way round: whoever gives them expects something that will not be.
+func (s *serveCmd) validateStore() error {
+	var idle []string
+	if len(s.Cassandra) == 0 {
+		idle = s.Changed()
+		if s.Lease != mapclient.DefaultLease {
+			idle = append(idle, "--lease")
+		}
+		if s.Clocks != mapclient.DefaultClocks {
+			idle = append(idle, "--clocks")
+		}
+		if s.MaxClockSkew != mapclient.DefaultClockSkew {
+			idle = append(idle, "--max-clock-skew")
+		}
+		if len(idle) > 0 {
+			return fmt.Errorf("%s: only with --cassandra, which is not given", strings.Join(idle, ", "))
+		}
+		return nil
+	}
+	if s.Data != presetData {
+		idle = append(idle, "--data")
+	}
+	if s.CacheMiB != presetCacheMiB {
+		idle = append(idle, "--cache-mib")
+	}
+	if s.TombstoneGrace != presetTombstoneGrace {
+		idle = append(idle, "--tombstone-grace")
+	}
+	switch {
+	case len(idle) > 0:
+		return fmt.Errorf("%s: only for the embedded store, not with --cassandra", strings.Join(idle, ", "))
+	case s.LocalDC == "":
+		return errors.New("--local-dc is missing: the data centre of this server, by the name that nodetool status shows")
+	case s.Lease < mapclient.MinLease || s.Lease > mapclient.MaxLease:
+		return fmt.Errorf("--lease is from %v to %v", mapclient.MinLease, mapclient.MaxLease)
+	case s.Clocks < 1 || s.Clocks > mapclient.MaxClocks:
+		return fmt.Errorf("--clocks is from 1 to %d", mapclient.MaxClocks)
+	case s.MaxClockSkew < mapclient.MinClockSkew:
+		return fmt.Errorf("--max-clock-skew is at least %v", mapclient.MinClockSkew)
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// More rules, of Linearizable.
+const (
+	// Unordered: no order of the calls explains the key, in which each takes effect
+	// at one moment between its beginning and its end.
+	Unordered Rule = "unordered"
+	// Undecided: the search was given up. It proves nothing.
+	Undecided Rule = "undecided"
+)
+
+// Register is what a key is held to by Linearizable.
+type Register uint8
+
+const (
+	// LastWins: a read shows the write before it. This is demanded where all
+	// timestamps come from one source.
+	LastWins Register = iota
+	// HighestWins: a read shows the write with the highest timestamp of all before
+	// it. This is demanded where timestamps come from several clocks. The bounds of
+	// each write's timestamp have to be one and the same, and no two writes of a key
+	// may share one.
+	HighestWins
+)
+
+// Linearizable searches, for each key, an order of all calls in which every read
+// shows what the register then holds. It sees more than Check, which judges each
+// answer by what is known for sure: two answers may be right one by one and not
+// together. A write of unknown outcome may take effect at any moment after it was
+// begun, or never. All of the history has to be of one site.
+//
+// What is not decided within patience (0: no bound) is a violation of its own.
+func (h *History) Linearizable(kind Register, patience time.Duration) []Violation {
+	c := h.gather()
+	if len(c.sites) > 1 {
+		c.violation(Undecided, "", "the history is of %d sites: take one at a time", len(c.sites))
+		return c.found
+	}
+	end := time.Now().Add(patience)
+	for _, key := range c.sorted {
+		left := time.Duration(0)
+		if patience > 0 {
+			left = max(time.Until(end), time.Millisecond)
+		}
+		calls := c.keys[key].calls()
+		switch porcupine.CheckOperationsTimeout(kind.model(), calls, left) {
+		case porcupine.Illegal:
+			c.violation(Unordered, key, "no order explains its %d calls:%s", len(calls), timeline(calls))
+		case porcupine.Unknown:
+			c.violation(Undecided, key, "not decided within %v: %d calls", patience, len(calls))
+		}
+	}
+	return c.found
+}
+
+// answer is what a read said.
+type answer struct {
+	live  bool
+	shown *Write // nil: absent or, where live, a value that was not shown
+}
+
+// calls are the operations of a key. The input of a write is a *Write, that of a
+// read nil.
+func (k *register) calls() (calls []porcupine.Operation) {
+	seen := map[*Write]bool{}
+	for _, o := range k.seen {
+		seen[o.shown] = true
+		calls = append(calls, porcupine.Operation{Call: int64(o.begin), Return: int64(o.end), Output: answer{o.live, o.shown}})
+	}
+	keysOnly := slices.ContainsFunc(k.seen, func(o observation) bool { return o.live && o.shown == nil })
+	for _, w := range k.writes {
+		ret := int64(w.End)
+		switch {
+		case w.Outcome == Refused:
+			continue
+		case w.Outcome == Unknown && !w.Delete && !seen[w] && !keysOnly:
+			// In any order that explains the rest it may as well be left out: no read
+			// comes between it and what replaced it.
+			continue
+		case w.Outcome == Unknown:
+			ret = math.MaxInt64
+		}
+		calls = append(calls, porcupine.Operation{Input: w, Call: int64(w.Begin), Return: ret})
+	}
+	return calls
+}
+
+// model is the register's. Its state is the *Write that it holds.
+func (r Register) model() porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return (*Write)(nil) },
+		Step: func(state, input, output any) (bool, any) {
+			held := state.(*Write)
+			if w, ok := input.(*Write); ok {
+				if r == HighestWins && held != nil && held.Low > w.Low {
+					return true, held
+				}
+				return true, w
+			}
+			a := output.(answer)
+			switch {
+			case a.shown != nil:
+				return held == a.shown, held
+			case a.live:
+				return held != nil && !held.Delete, held
+			}
+			return held == nil || held.Delete, held
+		},
+	}
+}
+
+// timeline tells the calls of a key, as far as that is readable.
+func timeline(calls []porcupine.Operation) string {
+	const most = 60
+	calls = slices.Clone(calls)
+	slices.SortFunc(calls, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+	var b strings.Builder
+	for i, c := range calls {
+		if i == most {
+			fmt.Fprintf(&b, "\n  and %d more", len(calls)-most)
+			break
+		}
+		if w, ok := c.Input.(*Write); ok {
+			fmt.Fprintf(&b, "\n  write of %s", describe(w))
+			continue
+		}
+		a := c.Output.(answer)
+		what := "nothing"
+		switch {
+		case a.shown != nil:
+			what = fmt.Sprintf("%.60q", a.shown.Value)
+		case a.live:
+			what = "some value"
+		}
+		fmt.Fprintf(&b, "\n  read of %s at %d to %d", what, c.Call, c.Return)
+	}
+	return b.String()
+}
