@@ -60,7 +60,7 @@ func newFixture(t testing.TB, s store.Store) *fixture {
 		require.NoError(t, c.Bucket("b").Put(ctx, key(i), []byte("value")))
 	}
 	require.NoError(t, c.Bucket("large").Put(ctx, key(1), []byte("value")))
-	f.o = fsck.Options{Patience: time.Nanosecond}
+	f.o = fsck.Options{Sleep: func(context.Context, time.Duration) error { return nil }}
 	return f
 }
 

@@ -271,6 +271,7 @@ func TestEachDamageIsFound(t *testing.T) {
 	overStores(t, func(t *testing.T, s func(t testing.TB) store.Store) {
 		for _, d := range damages {
 			t.Run(d.name, func(t *testing.T) {
+				t.Parallel()
 				f := newFixture(t, s(t))
 				d.do(f)
 				want := append([]string{}, d.want...)

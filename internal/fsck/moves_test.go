@@ -102,7 +102,7 @@ func moving(t *testing.T, s store.Store, mend bool) {
 			err := x.Run(ctx)
 			for range 2 {
 				time.Sleep(time.Millisecond)
-				n, cerr := x.Collect(ctx)
+				n, _, cerr := x.Collect(ctx)
 				collected.Add(int64(n))
 				err = errors.Join(err, cerr)
 			}

@@ -104,7 +104,7 @@ func crossing(t *testing.T, cuts, from, to int, stop string) (calls int) {
 		}
 		for range 2 {
 			time.Sleep(time.Microsecond)
-			_, err := x.Collect(ctx)
+			_, _, err := x.Collect(ctx)
 			require.NoError(t, err)
 		}
 	}
@@ -274,7 +274,7 @@ func stepping(t *testing.T, seed uint64, sum *seen) {
 		err := x.Run(ctx)
 		for range 2 {
 			time.Sleep(time.Microsecond)
-			_, cerr := x.Collect(ctx)
+			_, _, cerr := x.Collect(ctx)
 			err = errors.Join(err, cerr)
 		}
 		if errors.Is(err, errKilled) {
