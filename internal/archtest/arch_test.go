@@ -33,7 +33,7 @@ var layers = [][]string{
 	{"rebalance/exact", "rebalance/greedy"},
 	{"rebalance/manager"},
 	{"rebalance"},
-	{"rebalance/executor"},
+	{"rebalance/executor", "rebalance/plain"},
 	{"rebalance/migrate"},
 	{"counter/countertest", "counter/localcounter", "counter/rediscounter"},
 	{"counter"},
