@@ -38,7 +38,7 @@ type rig struct {
 
 func newRig(b *testing.B, cuts ...[]byte) *rig {
 	b.Helper()
-	o := shared(b)
+	o := keyspace(b, cassandra.Address(b), cassandrastore.Replication{"dc1": 1})
 	x := &rig{store: open(b, o)}
 	require.NoError(b, mapclient.InitClocks(b.Context(), x.store, clocks))
 	x.maps = maps(b, x.store, 0)
@@ -52,7 +52,7 @@ func newRig(b *testing.B, cuts ...[]byte) *rig {
 	// The driver as somebody who knows its traps would set it up.
 	c := gocql.NewCluster(o.Hosts...)
 	c.Keyspace, c.ProtoVersion, c.Consistency = o.Keyspace, 4, gocql.LocalQuorum
-	c.WriteCoalesceWaitTime, c.PageSize, c.Timeout = 0, 0, o.ReadTimeout
+	c.WriteCoalesceWaitTime, c.PageSize, c.Timeout = 0, 0, 5*time.Second
 	c.PoolConfig.HostSelectionPolicy = gocql.TokenAwareHostPolicy(gocql.DCAwareRoundRobinPolicy(o.DataCentre), gocql.ShuffleReplicas())
 	var err error
 	x.raw, err = c.CreateSession()
