@@ -41,6 +41,7 @@ type stdio struct {
 // cli is the whole command line.
 type cli struct {
 	Plan   planCmd   `cmd:"" help:"Find a better layout and print the moves that lead to it. Touches nothing."`
+	Verify verifyCmd `cmd:"" help:"Check names, maps and rows, also while ranges move; mend what can be mended."`
 	Schema schemaCmd `cmd:"" help:"Lay out and check evenkeel's tables in a Cassandra cluster."`
 }
 
@@ -53,9 +54,10 @@ Begin like this:
   rebalancer plan --layout layout.json --format json      # the same for programs
   rebalancer plan --layout - --objective rows < layout.json
   rebalancer schema print --replication dc1=3             # evenkeel's tables, with reasons
+  rebalancer verify --data ./evenkeel-data                # is all as it should be?
 
 Exit codes: 0 done; 1 failed; 2 bad flags; 3 the layout is wrong (everything that
-is wrong with it is listed, by path).`
+is wrong with it is listed, by path). verify has its own: see its help.`
 
 // exitError is a failure with an exit code of its own.
 type exitError struct {
