@@ -4,17 +4,24 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/evenkeel/evenkeel/internal/history"
+	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// history knows every write that was begun and what every answer has proven. Each
+// proof knows every write that was begun and what every answer has proven. Each
 // key is a register that keeps the highest timestamp. A write of unknown outcome
 // may apply at any time or never; once it was seen it stays, until something
 // newer.
-type history struct {
+type proof struct {
 	mu     sync.Mutex
 	writes map[store.Timestamp]*write
-	keys   map[string]*register
+	keys   map[string]*cell
+	// deleted: the bucket is, and nothing may be acknowledged any more.
+	deleted bool
+	// told is the same for the searches of package history, once the run is over.
+	now  history.Instant
+	told history.History
 	// What the run did, so that a test can see that it tested something.
 	acked, unknown, shown, absent, pages int
 }
@@ -23,25 +30,26 @@ type write struct {
 	key, value string
 	deletes    bool
 	ts         store.Timestamp
+	begun      history.Instant
 }
 
-type register struct {
+type cell struct {
 	// least: whatever is newest now has this timestamp or a higher one.
 	least   store.Timestamp
 	byValue map[string]*write
 	deletes []*write
 }
 
-func newHistory(keys []string) *history {
-	h := &history{writes: map[store.Timestamp]*write{}, keys: map[string]*register{}}
+func newProof(keys []string) *proof {
+	h := &proof{writes: map[store.Timestamp]*write{}, keys: map[string]*cell{}}
 	for _, k := range keys {
-		h.keys[k] = &register{byValue: map[string]*write{}}
+		h.keys[k] = &cell{byValue: map[string]*write{}}
 	}
 	return h
 }
 
 // begin notes a write, when its timestamp is drawn.
-func (h *history) begin(w *write) {
+func (h *proof) begin(w *write) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.writes[w.ts] = w
@@ -54,7 +62,7 @@ func (h *history) begin(w *write) {
 }
 
 // faithful says how a row differs from what was written under its timestamp.
-func (h *history) faithful(row store.Row) error {
+func (h *proof) faithful(row store.Row) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := h.writes[row.Timestamp]
@@ -69,16 +77,95 @@ func (h *history) faithful(row store.Row) error {
 }
 
 // acknowledge notes that a write is there, for all operations that begin later.
-func (h *history) acknowledge(w *write) {
+func (h *proof) acknowledge(w *write) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.acked++
+	h.tell(w, history.Acknowledged)
 	h.keys[w.key].least = max(h.keys[w.key].least, w.ts)
+	if h.deleted {
+		return fmt.Errorf("I2: a write of %q at %d was acknowledged, and the bucket is deleted", w.key, w.ts)
+	}
+	return nil
+}
+
+// doubt notes that a write has ended without an acknowledgement.
+func (h *proof) doubt(w *write) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unknown++
+	if w.ts > 0 {
+		h.tell(w, history.Unknown)
+	}
+}
+
+func (h *proof) tell(w *write, o history.Outcome) {
+	h.now++
+	h.told.Writes = append(h.told.Writes, history.Write{
+		Key: w.key, Value: w.value, Delete: w.deletes, Begin: w.begun, End: h.now, Outcome: o, Low: int64(w.ts), High: int64(w.ts),
+	})
+}
+
+// tick is a moment of the history.
+func (h *proof) tick() history.Instant {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.now++
+	return h.now
+}
+
+// get notes an answered read.
+func (h *proof) get(key string, begun history.Instant, found bool, value string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.now++
+	h.told.Reads = append(h.told.Reads, history.Read{Key: key, Value: value, Found: found, Begin: begun, End: h.now})
+}
+
+// page notes an answered page.
+func (h *proof) page(l *history.Listing, begun history.Instant, page listing.Page) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pages++
+	h.now++
+	p := history.Page{Begin: begun, End: h.now, Last: page.Next == ""}
+	for _, item := range page.Items {
+		p.Items = append(p.Items, history.Item{Key: string(item.Key), Value: string(item.Value)})
+	}
+	l.Pages = append(l.Pages, p)
+}
+
+// over reports whether the bucket is deleted.
+func (h *proof) over() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.deleted
+}
+
+// list notes a listing, as far as it came.
+func (h *proof) list(l *history.Listing) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.told.Listings = append(h.told.Listings, *l)
+}
+
+// gone holds the deletion of the bucket to what was proven: it is empty.
+func (h *proof) gone() (err error) {
+	now := h.view()
+	for key := range now {
+		if e := h.read(now, key, false, ""); e != nil {
+			err = fmt.Errorf("the bucket is deleted: %w", e)
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.deleted = true
+	return err
 }
 
 // proven reports whether a row, or something newer of its key, was acknowledged or
 // seen.
-func (h *history) proven(row store.Row) bool {
+func (h *proof) proven(row store.Row) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return row.Timestamp <= h.keys[string(row.Key)].least
@@ -87,7 +174,7 @@ func (h *history) proven(row store.Row) bool {
 // view is what was proven when an operation began.
 type view map[string]store.Timestamp
 
-func (h *history) view() view {
+func (h *proof) view() view {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	v := view{}
@@ -98,7 +185,7 @@ func (h *history) view() view {
 }
 
 // read holds one key of an answer to what was proven when its operation began.
-func (h *history) read(before view, key string, shown bool, value string) error {
+func (h *proof) read(before view, key string, shown bool, value string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r, least := h.keys[key], before[key]

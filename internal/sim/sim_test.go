@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"errors"
 	"os"
 	"strconv"
 	"testing"
@@ -13,9 +14,16 @@ import (
 	"github.com/evenkeel/evenkeel/store/faultstore"
 )
 
-// run runs one simulation in a bubble of its own.
+// run runs one simulation in a bubble of its own, and judges its history.
 func run(t *testing.T, c sim.Config) (r sim.Report) {
 	synctest.Test(t, func(*testing.T) { r = sim.Run(c) })
+	if r.Err != nil {
+		return r
+	}
+	// The search goes by the time of day: outside of the bubble.
+	for _, v := range append(r.History.Check(), r.History.Linearizable(c.Register(), time.Minute)...) {
+		r.Err = errors.Join(r.Err, errors.New(v.String()))
+	}
 	return r
 }
 
@@ -61,6 +69,33 @@ func TestProtocolHolds(t *testing.T) {
 	t.Logf("%+v", sum)
 }
 
+// The same where each client and each mover is a process of its own, with clocks
+// of its own, and leases hold for a time.
+func TestProtocolHoldsOverTheNetwork(t *testing.T) {
+	var sum sim.Report
+	deleted := 0
+	seeds(t, 120, func(seed uint64) bool {
+		r := run(t, sim.RandomNet(seed))
+		require.NoError(t, r.Err, "EVENKEEL_SEED=%d", seed)
+		sum.Steps += r.Steps
+		sum.Swaps += r.Swaps
+		sum.Kills += r.Kills
+		sum.Deaths += r.Deaths
+		sum.Leases += r.Leases
+		sum.Collected += r.Collected
+		sum.Acked += r.Acked
+		sum.Unknown += r.Unknown
+		sum.Shown += r.Shown
+		sum.Absent += r.Absent
+		sum.Pages += r.Pages
+		if r.Deleted {
+			deleted++
+		}
+		return true
+	})
+	t.Logf("%d buckets deleted, %+v", deleted, sum)
+}
+
 // The runs that give mistakes away find none where there is none.
 func TestProtocolHoldsWhereItIsHard(t *testing.T) {
 	for _, c := range []struct {
@@ -90,6 +125,8 @@ var mistakes = []struct {
 	seeds int
 	// watched: only the invariants that look inside find it in this time.
 	watched bool
+	// net: in the network form.
+	net bool
 }{
 	{name: "PlainDeletes", on: func(m *sim.Mistakes) { m.PlainDeletes = true }, seeds: 3000},
 	{name: "DeleteBoth", on: func(m *sim.Mistakes) { m.DeleteBoth = true }, seeds: 3000},
@@ -110,6 +147,48 @@ var mistakes = []struct {
 	{name: "UsedDestination", on: func(m *sim.Mistakes) { m.UsedDestination = true }, seeds: 3000},
 	{name: "SkipSweep", on: func(m *sim.Mistakes) { m.SkipSweep = true }, seeds: 3000, watched: true},
 	{name: "TornPage", on: func(m *sim.Mistakes) { m.TornPage = true }, tune: writing, seeds: 300},
+
+	{name: "BumpFirst", net: true, on: func(m *sim.Mistakes) { m.BumpFirst = true }, seeds: 3000},
+	{name: "RootBeforeClock", net: true, on: func(m *sim.Mistakes) { m.RootBeforeClock = true }, seeds: 3000},
+	{name: "NoLookAfterWrite", net: true, on: func(m *sim.Mistakes) { m.NoLookAfterWrite = true }, tune: stormy, seeds: 3000},
+	{name: "NoLookAfterRead", net: true, on: func(m *sim.Mistakes) { m.NoLookAfterRead = true }, tune: stormy, seeds: 3000},
+	{name: "ActWhileClosing", net: true, on: func(m *sim.Mistakes) { m.ActWhileClosing = true }, tune: deleting, seeds: 3000},
+	{name: "WaitByFirstClock", net: true, on: func(m *sim.Mistakes) { m.WaitByFirstClock = true }, tune: stormy, seeds: 3000},
+	{name: "OthersBump", net: true, on: func(m *sim.Mistakes) { m.OthersBump = true }, tune: lagging, seeds: 3000},
+	{name: "CollectByAge", net: true, on: func(m *sim.Mistakes) { m.CollectByAge = true }, tune: long, seeds: 3000},
+	{name: "TornRoot", net: true, on: func(m *sim.Mistakes) { m.TornRoot = true }, tune: torn, seeds: 3000},
+	{name: "NoRewaitOverTheNetwork", net: true, on: func(m *sim.Mistakes) { m.NoRewait = true }, tune: deadly, seeds: 3000},
+	{name: "LeaseByMonotonic", net: true, on: func(m *sim.Mistakes) { m.LeaseByMonotonic = true }, tune: stormy, seeds: 3000},
+	{name: "RootUnacknowledged", net: true, on: func(m *sim.Mistakes) { m.RootUnacknowledged = true }, tune: lagging, seeds: 3000},
+	{name: "BumpUnacknowledged", net: true, on: func(m *sim.Mistakes) { m.BumpUnacknowledged = true }, tune: lagging, seeds: 3000},
+	{name: "ShortLease", net: true, on: func(m *sim.Mistakes) { m.ShortLease = true }, seeds: 3000},
+	{name: "EmptyAtHome", net: true, on: func(m *sim.Mistakes) { m.EmptyAtHome = true }, tune: deleting, seeds: 5000},
+	{name: "WideSkew", net: true, on: func(m *sim.Mistakes) { m.WideSkew = true }, tune: skewed, seeds: 5000},
+}
+
+// stormy: much befalls the processes.
+func stormy(c *sim.Config) { c.Net.Weather = 0.02 }
+
+// lagging: replicas are behind for longer than a lease.
+func lagging(c *sim.Config) { c.Net.Lag, c.Net.Torn, c.Movers = time.Second, 0.5, 2 }
+
+// deleting: the bucket is often empty, and somebody tries to delete it.
+func deleting(c *sim.Config) {
+	c.Deletes, c.Keys, c.Writes, c.Clients, c.LongKeys = true, 1, 70, 4, false
+}
+
+// long: the map has nodes.
+func long(c *sim.Config) {
+	c.LongKeys, c.Keys, c.Net.Stall, c.Movers, c.Rounds, c.Deletes, c.Loose = true, 12, 0.3, 1, 4, false, false
+}
+
+// torn: many clients come to know the map while replicas are behind.
+func torn(c *sim.Config) { c.Net.Lag, c.Net.Torn, c.Net.Weather, c.Clients = time.Second, 1, 0.03, 4 }
+
+// skewed: clients have clocks of their own, and meet on few keys.
+func skewed(c *sim.Config) {
+	c.Net.Skew, c.Net.Weather, c.Keys, c.Writes, c.Clients, c.LongKeys = 80*time.Millisecond, 0, 24, 70, 4, false
+	c.Sparse, c.Ops, c.Movers, c.Loose, c.Kill, c.Late, c.Faults, c.Deletes = false, 15, 1, false, 0, 0, faultstore.Rates{}, false
 }
 
 // deadly: movers die often.
@@ -148,6 +227,24 @@ func loose(c *sim.Config) {
 	c.Loose, c.Movers, c.Rounds, c.Kill, c.Writes, c.Clients = true, 3, 6, 0, 70, 4
 }
 
+// The runs that give mistakes of the network form away find none either.
+func TestProtocolHoldsWhereItIsHardOverTheNetwork(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		tune  func(c *sim.Config)
+		seeds int
+	}{{"deadly", deadly, 10}, {"stormy", stormy, 15}, {"lagging", lagging, 10}, {"deleting", deleting, 60}, {"long", long, 10}, {"torn", torn, 5}, {"skewed", skewed, 60}} {
+		t.Run(c.name, func(t *testing.T) {
+			seeds(t, c.seeds, func(seed uint64) bool {
+				config := sim.RandomNet(seed)
+				c.tune(&config)
+				require.NoError(t, run(t, config).Err, "EVENKEEL_SEED=%d", seed)
+				return true
+			})
+		})
+	}
+}
+
 func TestMistakesAreFound(t *testing.T) {
 	for _, m := range mistakes {
 		for _, unwatched := range []bool{false, true} {
@@ -164,6 +261,9 @@ func TestMistakesAreFound(t *testing.T) {
 				seeds(t, m.seeds, func(seed uint64) bool {
 					n++
 					c := sim.Random(seed)
+					if m.net {
+						c = sim.RandomNet(seed)
+					}
 					m.on(&c.Mistakes)
 					if m.tune != nil {
 						m.tune(&c)
