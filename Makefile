@@ -3,11 +3,11 @@ GO ?= go
 
 # Packages whose tests need a Cassandra node share one. They run by themselves:
 # on two cores, others beside them would make the nodes miss their own time limits.
-WITH_NODE = ./store/cassandrastore ./cmd/rebalancer ./internal/e2e/oncassandra
-WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra)
+WITH_NODE = ./store/cassandrastore ./cmd/rebalancer ./internal/e2e/oncassandra ./internal/e2e/livemoves
+WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves)
 WITH_CASSANDRA = $(GO) run ./internal/cassandratest/cmd/with-cassandra
 
-.PHONY: all build run test lint unit cassandra tour tools bench bench-cassandra fuzz soak generate clean help
+.PHONY: all build run test lint unit cassandra tour tools bench bench-cassandra bench-moves fuzz soak generate clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ bench: ## ratios within one run: listing and puts against bare Pebble, lookups a
 
 bench-cassandra: ## the same for the store over one real Cassandra node, against raw gocql
 	$(WITH_CASSANDRA) -optimise $(GO) test -run '^$$' -bench . -benchtime 2s ./store/cassandrastore
+
+bench-moves: ## what a move costs on one real Cassandra node, and what it takes from the foreground
+	$(WITH_CASSANDRA) -optimise $(GO) test -run '^$$' -bench . -benchtime 1x -timeout 20m ./internal/e2e/livemoves
 
 fuzz: ## fuzz every target for DURATION each (default 30s)
 	@scripts/fuzz $(or $(DURATION),30s)

@@ -63,7 +63,29 @@ type Options struct {
 	CacheBytes int64
 	// Now is the wall clock, default time.Now.
 	Now func() time.Time
+	// Recorder is told what was written and read; nil for nobody. See
+	// counter.Recorder.
+	Recorder Recorder
 }
+
+// Recorder learns what becomes of partitions: of each acknowledged write, at the
+// write's timestamp, and of each read. It is called on the way of every operation,
+// from many goroutines: it must return at once, and keep no key.
+type Recorder interface {
+	// Put: an entry, of so many bytes of key and value, is in a partition.
+	Put(p store.Partition, key []byte, size int, at store.Timestamp)
+	// Delete: a key was deleted; by a marker, if its range moves.
+	Delete(p store.Partition, key []byte, at store.Timestamp, marker bool)
+	// Read: a partition was read once, a page or an entry.
+	Read(p store.Partition)
+}
+
+// noRecorder is in the place of the recorder that nobody gave.
+type noRecorder struct{}
+
+func (noRecorder) Put(store.Partition, []byte, int, store.Timestamp)     {}
+func (noRecorder) Delete(store.Partition, []byte, store.Timestamp, bool) {}
+func (noRecorder) Read(store.Partition)                                  {}
 
 const (
 	defaultMaxValueBytes = 64 << 10
@@ -130,6 +152,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Timestamps == nil {
 		o.Timestamps = stamp.New(o.Now)
+	}
+	if o.Recorder == nil {
+		o.Recorder = noRecorder{}
 	}
 	return o, nil
 }

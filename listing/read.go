@@ -59,6 +59,7 @@ func (b *Bucket) getRow(ctx context.Context, key []byte) (store.Row, error) {
 
 // getIn reads a key as the phase of its range says.
 func (c *Client) getIn(ctx context.Context, h *hold, rg partmap.Range, key []byte) (store.Row, bool, error) {
+	c.recordRead(h, &rg)
 	rules := rg.Phase.Rules()
 	src := store.Partition{Bucket: h.Root().Bucket, ID: rg.Partition}
 	dst := store.Partition{Bucket: h.Root().Bucket, ID: rg.To}
@@ -87,6 +88,18 @@ func (c *Client) getIn(ctx context.Context, h *hold, rg partmap.Range, key []byt
 	return a, true, nil
 }
 
+// recordRead records a read of the partitions that a range's phase says.
+func (c *Client) recordRead(h *hold, rg *partmap.Range) {
+	rules, p := rg.Phase.Rules(), store.Partition{Bucket: h.Root().Bucket, ID: rg.Partition}
+	if rules.ReadSource {
+		c.o.Recorder.Read(p)
+	}
+	if rules.ReadDestination {
+		p.ID = rg.To
+		c.o.Recorder.Read(p)
+	}
+}
+
 // errLeaseOver: the lease ran out between two steps of a read; it begins anew
 // under another one.
 var errLeaseOver = errors.New("the lease is over")
@@ -113,6 +126,7 @@ func (c *Client) renew(ctx context.Context, h *hold) (*hold, error) {
 // readRange reads one piece of a range as its phase says. It writes through
 // what the verifying phase asks for before it returns.
 func (c *Client) readRange(ctx context.Context, h *hold, rg *partmap.Range, b store.Bounds, o store.SliceOptions) (piece, error) {
+	c.recordRead(h, rg)
 	got, err := readPhase(ctx, c.rows, h.Root().Bucket, rg, b, o)
 	if err == nil && len(got.through) > 0 && rg.Phase.Rules().WriteThrough {
 		err = c.writeThrough(ctx, h, store.Partition{Bucket: h.Root().Bucket, ID: rg.To}, got.through)

@@ -14,7 +14,7 @@ import (
 
 // Put stores an entry, over whatever the key had before. It fails with
 // InvalidArgument for keys and values beyond Options, ErrNoSuchBucket,
-// ErrBucketClosing, or ErrOutcomeUnknown; other failures (Unavailable, Timeout,
+// ErrBucketClosing, ErrClockOff, or ErrOutcomeUnknown; other failures (Unavailable, Timeout,
 // Corrupt) happened before anything was written.
 func (b *Bucket) Put(ctx context.Context, key, value []byte) error {
 	err := b.c.checkKey(key)
@@ -46,7 +46,7 @@ func (b *Bucket) change(ctx context.Context, op string, key, value []byte) error
 	defer h.release()
 	// The timestamp is drawn under the lease: else an older write could come
 	// to a partition that has never seen the tombstone of a newer deletion.
-	ts, err := b.c.stamps.Next(ctx, 1)
+	ts, err := b.c.draw(ctx, 1)
 	if err != nil {
 		return err
 	}
@@ -55,19 +55,42 @@ func (b *Bucket) change(ctx context.Context, op string, key, value []byte) error
 		return b.c.remove(ctx, h, rg, key, ts)
 	}
 	row := store.Row{Key: key, Value: store.EntryCell(value), Timestamp: ts}
-	return b.c.write(ctx, h, rg, key, key, func(ctx context.Context, p store.Partition) error {
+	err = b.c.write(ctx, h, rg, key, key, func(ctx context.Context, p store.Partition) error {
 		return b.c.rows.Put(ctx, p, row)
 	})
+	if err == nil {
+		b.c.o.Recorder.Put(takesWrites(h, &rg), key, len(key)+len(value), ts)
+	}
+	return err
+}
+
+// takesWrites is the partition that takes the writes of a range.
+func takesWrites(h *hold, rg *partmap.Range) store.Partition {
+	return store.Partition{Bucket: h.Root().Bucket, ID: rg.WriteTo()}
+}
+
+// draw returns the first of n timestamps, or says that the clock is off: not
+// drawn at all, since a source never goes back behind what it has given out.
+func (c *Client) draw(ctx context.Context, n int) (store.Timestamp, error) {
+	if err := c.maps.CheckClock(ctx); err != nil {
+		return 0, err
+	}
+	return c.stamps.Next(ctx, n)
 }
 
 // remove deletes a key as its range's phase says: by a marker while it moves.
 func (c *Client) remove(ctx context.Context, h *hold, rg partmap.Range, key []byte, ts store.Timestamp) error {
-	return c.write(ctx, h, rg, key, key, func(ctx context.Context, p store.Partition) error {
-		if rg.Phase.Rules().Markers {
+	marker := rg.Phase.Rules().Markers
+	err := c.write(ctx, h, rg, key, key, func(ctx context.Context, p store.Partition) error {
+		if marker {
 			return c.rows.Put(ctx, p, store.Row{Key: key, Value: store.MarkerCell(), Timestamp: ts})
 		}
 		return c.rows.Delete(ctx, p, key, ts)
 	})
+	if err == nil {
+		c.o.Recorder.Delete(takesWrites(h, &rg), key, ts, marker)
+	}
+	return err
 }
 
 // deleteAt deletes a key unless it was written after ts.
@@ -86,7 +109,7 @@ func (b *Bucket) deleteAt(ctx context.Context, key []byte, ts store.Timestamp) e
 // the lease lasts; never in another partition, where it could undo a deletion
 // that was acknowledged in between.
 func (c *Client) write(ctx context.Context, h *hold, rg partmap.Range, first, last []byte, f func(context.Context, store.Partition) error) error {
-	p := store.Partition{Bucket: h.Root().Bucket, ID: rg.WriteTo()}
+	p := takesWrites(h, &rg)
 	attempt := func(ctx context.Context) error { return f(ctx, p) }
 	if err := ctx.Err(); err != nil {
 		return err
@@ -217,7 +240,7 @@ func (b *Bucket) putFirst(ctx context.Context, g *errgroup.Group, entries []Entr
 		size += len(e.Key) + 1 + len(e.Value)
 		n++
 	}
-	ts, err := b.c.stamps.Next(ctx, n)
+	ts, err := b.c.draw(ctx, n)
 	if err != nil {
 		h.release()
 		return order, err
@@ -238,6 +261,12 @@ func (b *Bucket) putFirst(ctx context.Context, g *errgroup.Group, entries []Entr
 		})
 		for _, i := range mine {
 			outcomes[i] = err
+		}
+		if err == nil {
+			p := takesWrites(h, &rg)
+			for i := range rows { // a cell is a byte longer than its value
+				b.c.o.Recorder.Put(p, rows[i].Key, len(rows[i].Key)+len(rows[i].Value)-1, rows[i].Timestamp)
+			}
 		}
 		return nil
 	})

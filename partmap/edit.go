@@ -123,14 +123,20 @@ func (t *tree) replace(reps []Replacement) (err error) {
 func (t *tree) rewrite(children []Child, height uint8, end []byte, reps []Replacement) ([]Child, error) {
 	if height == 0 {
 		return rewrite(t, children, end, reps, level[Entry]{
-			load:   func(c Child) ([]Entry, error) { return t.read.entries(t.root, c) },
+			load: func(c Child) ([]Entry, error) {
+				entries, _, err := t.read.entries(t.root, c)
+				return entries, err
+			},
 			splice: t.splice,
 			sparse: func(es []Entry) bool { return sparse(es, t.w.entries, t.w.keys, entryStart) },
 			write:  t.w.segments,
 		})
 	}
 	return rewrite(t, children, end, reps, level[Child]{
-		load: func(c Child) ([]Child, error) { return t.read.children(t.root, c, height) },
+		load: func(c Child) ([]Child, error) {
+			children, _, err := t.read.children(t.root, c, height)
+			return children, err
+		},
 		splice: func(cs []Child, _, end []byte, reps []Replacement) ([]Child, error) {
 			return t.rewrite(cs, height-1, end, reps)
 		},
@@ -256,9 +262,9 @@ func (t *tree) pullUp() error {
 		read := t.reader()
 		if lower.Height == 0 {
 			lower.Children = nil
-			lower.Entries, err = read.entries(r, c)
+			lower.Entries, _, err = read.entries(r, c)
 		} else {
-			lower.Children, err = read.children(r, c, lower.Height)
+			lower.Children, _, err = read.children(r, c, lower.Height)
 		}
 		if err != nil {
 			return err

@@ -396,7 +396,7 @@ func requireOnePath(t *testing.T, old blobs, r *Root, c Change, start, end []byt
 			}
 			want[old[c.Node][2]]++
 			if height > 0 {
-				below, err := Reader(old.read).children(r, c, height)
+				below, _, err := Reader(old.read).children(r, c, height)
 				require.NoError(t, err)
 				down(below, height-1, childEnd)
 			}

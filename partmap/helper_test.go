@@ -81,7 +81,7 @@ func (b blobs) reachable(t testing.TB, r *Root) (ids map[store.NodeID]bool, heig
 			ids[c.Node] = true
 			heights[height]++
 			if height > 0 {
-				below, err := Reader(b.read).children(r, c, height)
+				below, _, err := Reader(b.read).children(r, c, height)
 				require.NoError(t, err)
 				down(below, height-1)
 			}

@@ -90,6 +90,28 @@ func Validate(r *Root, read Reader) []Problem {
 	return v.problems
 }
 
+// ValidateSpans is Validate for some spans of a map only, which ascend and begin
+// and end at cuts: it reads no node beside them, and what only the whole map shows
+// it does not see.
+func ValidateSpans(r *Root, read Reader, spans ...Span) []Problem {
+	v := validator{root: r, read: read, destinations: map[store.PartitionID]*place{}, perBatch: map[uint64]uint64{}}
+	v.rootItself()
+	for _, s := range spans {
+		v.homes = map[store.PartitionID]*place{} // what lies between spans is not known
+		want := s.Start
+		for rg, err := range Ranges(r, read, s.Start, s.End) {
+			if err != nil {
+				v.report(Unreadable, want, store.NodeID{}, "%v", err)
+				break
+			}
+			v.cut(rg.Start, 0, want, rg.End, store.NodeID{})
+			v.entry(&rg.Entry, store.NodeID{})
+			want = rg.End
+		}
+	}
+	return v.problems
+}
+
 // place is where a partition was met.
 type place struct {
 	first []byte

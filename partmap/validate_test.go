@@ -77,6 +77,11 @@ func TestValidateFindsEachProblem(t *testing.T) {
 		c.spoil(r)
 		problems := Validate(r, nil)
 		require.Contains(t, kindsOf(problems), c.want, "%s: %v", name, problems)
+		switch c.want {
+		case NoPartition, UnknownBatch, PhaseMismatch, LongCut, BadRoot: // what a part of the map shows
+			found := ValidateSpans(r, nil, Span{})
+			require.Contains(t, kindsOf(found), c.want, "%s in a span: %v", name, found)
+		}
 		for _, p := range problems {
 			require.NotEmpty(t, p.Text)
 			require.NotContains(t, p.String(), "problem ", "a kind without a name")
@@ -104,6 +109,15 @@ func TestValidateReportsEverything(t *testing.T) {
 			require.Equal(t, "c3", string(p.At))
 		}
 	}
+}
+
+// TestValidateSpansReadsTheSpansOnly: what is beside them is neither read nor told.
+func TestValidateSpansReadsTheSpansOnly(t *testing.T) {
+	r := sound()
+	r.Entries[2].Partition = store.PartitionID{}
+	require.Empty(t, ValidateSpans(r, nil, Span{Start: []byte("c3"), End: []byte("c5")}, Span{Start: []byte("c7")}))
+	require.Len(t, ValidateSpans(r, nil, Span{Start: []byte("c2"), End: []byte("c4")}), 1)
+	require.NotEmpty(t, ValidateSpans(r, nil, Span{Start: []byte("c5x"), End: []byte("c7")}), "it begins at no cut")
 }
 
 // TestValidateReadsNodes spoils each node of a deep map in each way.

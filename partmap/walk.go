@@ -10,38 +10,38 @@ import (
 // Reader returns what a store holds for a node, undecoded.
 type Reader func(store.NodeID) ([]byte, error)
 
-// level returns the children of an index node, checked against what its parent
-// says of it.
-func (read Reader) children(r *Root, c Child, height uint8) ([]Child, error) {
+// children returns the children of an index node, checked against what its parent
+// says of it, and the epoch that it was written for.
+func (read Reader) children(r *Root, c Child, height uint8) ([]Child, uint64, error) {
 	x, err := read.index(r.Bucket, c.Node)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if err := misplaced(r, c, x.nodeHeader, x.At(0), height, x.Height); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	out := make([]Child, x.Len())
 	for i := range out {
 		out[i] = x.Child(i)
 	}
-	return out, nil
+	return out, x.Epoch, nil
 }
 
 // entries returns the entries of a segment, checked against what its parent says
-// of it.
-func (read Reader) entries(r *Root, c Child) ([]Entry, error) {
+// of it, and the epoch that it was written for.
+func (read Reader) entries(r *Root, c Child) ([]Entry, uint64, error) {
 	s, err := read.segment(r.Bucket, c.Node)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if err := misplaced(r, c, s.nodeHeader, s.At(0), 0, 0); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	out := make([]Entry, s.Len())
 	for i := range out {
 		out[i] = s.Entry(i)
 	}
-	return out, nil
+	return out, s.Epoch, nil
 }
 
 func (read Reader) index(b store.BucketID, id store.NodeID) (*Index, error) {
@@ -96,6 +96,31 @@ func Ranges(r *Root, read Reader, from, to []byte) iter.Seq2[Range, error] {
 	}
 }
 
+// RangesSince iterates in order over ranges that include all those that changed
+// at an epoch or later: whatever a change touches is in nodes that it has written,
+// up to the root. It reads no node below one that is older. It ends with the first
+// error.
+func RangesSince(r *Root, read Reader, epoch uint64) iter.Seq2[Range, error] {
+	return func(yield func(Range, error) bool) {
+		w := walker{root: r, read: read, since: epoch, yield: yield}
+		if r.Height == 0 {
+			w.segment(r.Entries, nil)
+			return
+		}
+		w.nodes(r.Children, r.Height-1, nil)
+	}
+}
+
+// RangeBefore returns the range that ends at key, which has to be a cut; false if
+// key is the lowest.
+func RangeBefore(r *Root, read Reader, key []byte) (Range, bool, error) {
+	e, found, err := before(r, read, key)
+	if err != nil || !found {
+		return Range{}, false, err
+	}
+	return r.Range(e, key), true, nil
+}
+
 // before returns the entry of the range that ends at key; false if key is the
 // lowest.
 func before(r *Root, read Reader, key []byte) (Entry, bool, error) {
@@ -132,6 +157,7 @@ type walker struct {
 	root     *Root
 	read     Reader
 	from, to []byte
+	since    uint64 // nodes of older epochs are passed over
 	yield    func(Range, error) bool
 }
 
@@ -150,22 +176,22 @@ func (w *walker) nodes(children []Child, height uint8, end []byte) bool {
 			continue
 		}
 		if height > 0 {
-			below, err := w.read.children(w.root, c, height)
+			below, epoch, err := w.read.children(w.root, c, height)
 			if err != nil {
 				w.yield(Range{}, err)
 				return false
 			}
-			if !w.nodes(below, height-1, childEnd) {
+			if epoch >= w.since && !w.nodes(below, height-1, childEnd) {
 				return false
 			}
 			continue
 		}
-		entries, err := w.read.entries(w.root, c)
+		entries, epoch, err := w.read.entries(w.root, c)
 		if err != nil {
 			w.yield(Range{}, err)
 			return false
 		}
-		if !w.segment(entries, childEnd) {
+		if epoch >= w.since && !w.segment(entries, childEnd) {
 			return false
 		}
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // The clients that others use. They are not installed from here.
-const howToInstall = "scripts/install-test-clients.sh installs it"
+const howToInstall = "scripts/install-tools installs it"
 
 // python finds an interpreter that has boto3.
 func python(t *testing.T) string {

@@ -36,6 +36,9 @@ type Options struct {
 	// Clocks is the number of map clocks among which NewNetwork chooses for the
 	// buckets that it creates, 16 if zero; they have to exist (InitClocks).
 	Clocks int
+	// MaxClockSkew is how far the wall clock may be from those of the store's
+	// servers for CheckClock: DefaultClockSkew if zero.
+	MaxClockSkew time.Duration
 	// Monotonic is the network form's other clock, which no step turns, as the
 	// time since some moment; that of the machine if nil.
 	Monotonic func() time.Duration
@@ -266,6 +269,18 @@ func (c *Client) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.
 			from = next.End
 		}
 	}
+}
+
+// RangeBefore returns the range of a root that ends at a cut; false if that is the
+// lowest key. It fails like Ranges.
+func (c *Client) RangeBefore(ctx context.Context, r *partmap.Root, cut []byte) (before partmap.Range, found bool, err error) {
+	if len(cut) == 0 {
+		return before, false, nil
+	}
+	if err = newView(r).find(ctx, &c.nodes, cut, true, &before); err != nil {
+		return before, false, c.explain(ctx, r, err)
+	}
+	return before, true, nil
 }
 
 // Usage is what a client holds in memory, about.

@@ -9,31 +9,40 @@ import (
 )
 
 // Collect deletes the bucket's map nodes that no map names or can name any more,
-// and returns how many. It has to be called now and then: a node goes only when
-// it was found unnamed for Options.CollectAfter, which the executor remembers in
-// memory only. So a restart delays it and never hastens it.
-func (x *Executor) Collect(ctx context.Context) (int, error) {
+// and returns how many, and how many more it found that are not due yet. It has to
+// be called now and then: a node goes only when it was found unnamed for
+// Options.CollectAfter, which the executor remembers in memory only. So a restart
+// delays it and never hastens it.
+func (x *Executor) Collect(ctx context.Context) (gone, waiting int, err error) {
 	// The nodes first, the root after them: a node that is not in the root then
 	// was never named, or is not any more.
 	nodes, err := x.nodes(ctx)
 	if err != nil {
-		return 0, store.Wrap("list the map nodes of bucket "+x.bucket.String(), err)
+		return 0, 0, store.Wrap("list the map nodes of bucket "+x.bucket.String(), err)
+	}
+	if len(nodes) == 0 {
+		return 0, 0, nil
 	}
 	root, err := x.maps.Load(ctx, x.bucket)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	named, err := named(root, x.reader(ctx))
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	x.mu.Lock()
 	due := x.unnamed.Due(root.Epoch, named, nodes, x.o.Now(), x.o.CollectAfter)
 	x.mu.Unlock()
-	if len(due) == 0 {
-		return 0, nil
+	for _, n := range nodes {
+		if !named[n.ID] {
+			waiting++
+		}
 	}
-	return len(due), x.do(ctx, nil, migrate.Collect{Nodes: due})
+	if len(due) == 0 {
+		return 0, waiting, nil
+	}
+	return len(due), waiting - len(due), x.do(ctx, nil, migrate.Collect{Nodes: due})
 }
 
 func (x *Executor) nodes(ctx context.Context) (all []migrate.Node, err error) {

@@ -58,10 +58,9 @@ func TestThrottle(t *testing.T) {
 	// A clock that only sleeping moves: what the throttle costs, and nothing else.
 	var slept atomic.Int64
 	began := time.Unix(1_000_000_000, 0)
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{RowsPerSecond: 100, PageRows: 50, Parallel: 1,
-		Now:   func() time.Time { return began.Add(time.Duration(slept.Load())) },
-		Sleep: func(_ context.Context, d time.Duration) error { slept.Add(int64(d)); return nil },
-	})
+	now := func() time.Time { return began.Add(time.Duration(slept.Load())) }
+	wait := func(_ context.Context, d time.Duration) error { slept.Add(int64(d)); return nil }
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Pace: executor.NewPacer(100, now, wait), PageRows: 50, Parallel: 1, Now: now, Sleep: wait})
 	rg := f.ranges(t)[0]
 	x.Add(migrate.Refresh(&rg))
 	require.NoError(t, x.Run(t.Context()))
@@ -131,7 +130,7 @@ func TestCollect(t *testing.T) {
 		require.Len(t, f.ranges(t), parts)
 	}
 	before := count()
-	n, err := x.Collect(ctx)
+	n, _, err := x.Collect(ctx)
 	require.NoError(t, err)
 	require.Zero(t, n)
 	now = now.Add(time.Hour)
@@ -148,13 +147,13 @@ func TestCollect(t *testing.T) {
 	for _, node := range pending.Nodes {
 		require.NoError(t, f.s.WriteNode(ctx, f.id, node.ID, node.Blob))
 	}
-	n, err = x.Collect(ctx)
+	n, _, err = x.Collect(ctx)
 	require.NoError(t, err)
 	require.Positive(t, n)
 	require.Equal(t, before+len(pending.Nodes)-n, count())
 	f.ranges(t) // still whole
 	now = now.Add(9 * time.Hour)
-	n, err = x.Collect(ctx)
+	n, _, err = x.Collect(ctx)
 	require.NoError(t, err)
 	require.Zero(t, n, "those of the pending swap stay, however old they are")
 	require.NoError(t, f.c.Maps().Swap(ctx, pending))

@@ -53,7 +53,7 @@ func (x *Executor) copy(ctx context.Context, t *migrate.Task) error {
 				if err := x.write(gctx, src, dst, b); err != nil {
 					return err
 				}
-				x.progress.copied.Add(int64(len(b.rows)))
+				x.count(t.Batch, func(p *progress) { p.copied.Add(int64(len(b.rows))) })
 			}
 			return nil
 		})
@@ -109,7 +109,10 @@ func (x *Executor) again(ctx context.Context, src store.Partition, old []store.R
 // page, at the pace of the throttle. f gets when each page's read began.
 func (x *Executor) scan(ctx context.Context, p store.Partition, b store.Bounds, f func(read time.Time, rows []store.Row) error) error {
 	for {
-		if err := x.pace.take(ctx, x.running, x.o.PageRows); err != nil {
+		if err := x.running(ctx); err != nil {
+			return err
+		}
+		if err := x.o.Pace.Take(ctx, x.o.PageRows); err != nil {
 			return err
 		}
 		var page store.Page
@@ -122,7 +125,7 @@ func (x *Executor) scan(ctx context.Context, p store.Partition, b store.Bounds, 
 		if err != nil {
 			return err
 		}
-		x.pace.back(x.o.PageRows - len(page.Rows))
+		x.o.Pace.Back(x.o.PageRows - len(page.Rows))
 		if len(page.Rows) > 0 {
 			if err := f(read, page.Rows); err != nil {
 				return err

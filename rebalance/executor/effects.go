@@ -28,7 +28,7 @@ func (x *Executor) effect(ctx context.Context, v *migrate.View, e migrate.Effect
 	case migrate.Wait:
 		return x.maps.Wait(ctx, x.bucket)
 	case migrate.Swap:
-		return x.swap(ctx, v.Root, &e)
+		return x.swap(ctx, v, &e)
 	case migrate.Copy:
 		return x.slot(ctx, func() error { return x.copy(ctx, &e.Task) })
 	case migrate.Verify:
@@ -57,8 +57,8 @@ func (x *Executor) slot(ctx context.Context, f func() error) error {
 // swap makes the change and swaps it in. An unknown outcome is looked up: if the
 // newest root is this swap's, it was applied. If it is not, the swap may be
 // applied yet, which is of no consequence: then the next one meets a Conflict.
-func (x *Executor) swap(ctx context.Context, old *partmap.Root, e *migrate.Swap) error {
-	change, err := x.change(ctx, old, e)
+func (x *Executor) swap(ctx context.Context, v *migrate.View, e *migrate.Swap) error {
+	change, err := x.change(ctx, v, e)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,8 @@ func (x *Executor) swap(ctx context.Context, old *partmap.Root, e *migrate.Swap)
 	return err
 }
 
-func (x *Executor) change(ctx context.Context, old *partmap.Root, e *migrate.Swap) (partmap.Change, error) {
+func (x *Executor) change(ctx context.Context, v *migrate.View, e *migrate.Swap) (partmap.Change, error) {
+	old := v.Root
 	if e.Reopen {
 		return partmap.WithState(old, partmap.Open, x.maps.Stamp())
 	}
@@ -95,8 +96,8 @@ func (x *Executor) change(ctx context.Context, old *partmap.Root, e *migrate.Swa
 		return partmap.Change{}, err
 	}
 	if len(e.Begin) > 0 {
-		// Destinations are fresh (I4) in the whole map only if the map holds together.
-		if err := x.validate(ctx, old); err != nil {
+		// Nothing is planned on a map that does not hold together.
+		if err := x.validate(ctx, v); err != nil {
 			return partmap.Change{}, err
 		}
 		if _, err := edit.Begin(e.Begin...); err != nil {

@@ -22,6 +22,7 @@ type Maps interface {
 	Wait(ctx context.Context, id store.BucketID) error
 	Stamp() partmap.Stamp
 	Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error]
+	RangeBefore(ctx context.Context, r *partmap.Root, cut []byte) (partmap.Range, bool, error)
 }
 
 // Store is what an executor needs of a store beside the map. Rows are read and
@@ -33,9 +34,9 @@ type Store interface {
 
 // Options of an executor; the zero value is good.
 type Options struct {
-	// RowsPerSecond is the most rows that are copied and compared in a second;
-	// 0: as many as possible.
-	RowsPerSecond int
+	// Pace holds the rows that are copied, compared and swept over to a number per
+	// second; executors may share one. nil: as many as possible.
+	Pace *Pacer
 	// Parallel is how many ranges are worked on at once, default 4.
 	Parallel int
 	// Writers is how many batches of one range are written at once, default 4.
@@ -98,6 +99,9 @@ func (o Options) withDefaults() Options {
 	if o.NewID == nil {
 		o.NewID = uuid.New
 	}
+	if o.Pace == nil {
+		o.Pace = NewPacer(0, o.Now, o.Sleep)
+	}
 	if o.Observe == nil {
 		o.Observe = func(Event) {}
 	}
@@ -116,16 +120,17 @@ type Executor struct {
 	bucket store.BucketID
 	o      Options
 
-	slots    chan struct{} // one per range worked on
-	pace     pacer
-	progress progress
-	unnamed  migrate.Unnamed
+	slots   chan struct{} // one per range worked on
+	unnamed migrate.Unnamed
 
-	mu     sync.Mutex
-	goals  []migrate.Goal
-	paused chan struct{} // closed on resumption; nil while not paused
-	news   chan struct{} // has an element when goals or pause have changed
-	seen   map[string]store.Timestamp
+	mu      sync.Mutex
+	goals   []migrate.Goal
+	paused  chan struct{} // closed on resumption; nil while not paused
+	news    chan struct{} // has an element when goals or pause have changed
+	seen    map[string]store.Timestamp
+	status  Status               // but for what is counted elsewhere
+	batches map[uint64]*progress // of those in flight
+	total   progress
 }
 
 // New makes an executor for a bucket. It does nothing until Run.
@@ -138,9 +143,10 @@ func New(s Store, m Maps, bucket store.BucketID, o Options) *Executor {
 		bucket: bucket,
 		o:      o,
 		slots:  make(chan struct{}, o.Parallel),
-		pace:   pacer{rate: o.RowsPerSecond, now: o.Now, sleep: o.Sleep},
 		news:   make(chan struct{}, 1),
 		seen:   map[string]store.Timestamp{},
+
+		batches: map[uint64]*progress{},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/evenkeel/evenkeel/partmap"
@@ -57,9 +58,9 @@ type loop struct {
 func (l *loop) run(ctx context.Context) error {
 	for {
 		goals, hold := l.x.wanted()
-		view, err := l.x.look(ctx, goals)
+		view, err := l.x.look(ctx, &l.seen, goals)
 		if err == nil && !l.checked {
-			if err = l.x.validate(ctx, view.Root); err == nil {
+			if err = l.x.validate(ctx, view); err == nil {
 				l.checked = true
 			}
 		}
@@ -73,6 +74,7 @@ func (l *loop) run(ctx context.Context) error {
 			continue
 		}
 		l.failures["look"] = 0
+		l.x.note(view.Root)
 		goals = l.x.judge(view, goals)
 		effects := migrate.Next(view, &l.seen, migrate.Input{
 			Goals: goals, Hold: hold, Now: l.x.o.Now(), MaxBatches: l.x.o.MaxBatches, MaxRanges: l.x.o.MaxRanges,
@@ -148,15 +150,22 @@ func (l *loop) took(ctx context.Context, r result) error {
 		l.seen.Did(e.Task)
 	case migrate.Sweep:
 		l.seen.Did(e.Task)
+	case migrate.Swap:
+		if len(e.Begin) > 0 {
+			l.seen.Began(e.Epoch, e.Spans())
+			for i := range e.Goals {
+				l.x.o.Observe(Event{Kind: GoalBegun, Goal: &e.Goals[i], Batch: e.Epoch})
+			}
+		}
 	}
 	return nil
 }
 
 // final reports whether an error ends an executor: it was killed, its context
-// ended, or what is damaged does not mend by itself.
+// ended, or what is damaged, or not known to this program, does not mend by itself.
 func final(ctx context.Context, err error) bool {
 	var k killed
-	return errors.As(err, &k) || ctx.Err() != nil || store.KindOf(err) == store.Corrupt
+	return errors.As(err, &k) || ctx.Err() != nil || store.KindOf(err) == store.Corrupt || errors.Is(err, partmap.ErrNewerVersion)
 }
 
 // pauseAfter waits before something is tried again.
@@ -166,21 +175,46 @@ func (x *Executor) pauseAfter(ctx context.Context, failures map[string]int, key 
 	return x.o.Sleep(ctx, min(first<<min(failures[key]-1, 10), most))
 }
 
-func (x *Executor) look(ctx context.Context, goals []migrate.Goal) (*migrate.View, error) {
+func (x *Executor) look(ctx context.Context, seen *migrate.Seen, goals []migrate.Goal) (*migrate.View, error) {
 	root, err := x.maps.Load(ctx, x.bucket)
 	if err != nil {
 		return nil, err
 	}
-	return migrate.Look(root, x.maps.Ranges(ctx, root, nil), goals)
+	return migrate.Look(root, theMap{ctx, x, root}, seen, goals)
+}
+
+// theMap is a migrate.Map.
+type theMap struct {
+	ctx  context.Context
+	x    *Executor
+	root *partmap.Root
+}
+
+func (m theMap) Ranges(from []byte) iter.Seq2[partmap.Range, error] {
+	return m.x.maps.Ranges(m.ctx, m.root, from)
+}
+
+func (m theMap) Before(cut []byte) (partmap.Range, bool, error) {
+	return m.x.maps.RangeBefore(m.ctx, m.root, cut)
+}
+
+func (m theMap) Since(epoch uint64) iter.Seq2[partmap.Range, error] {
+	return partmap.RangesSince(m.root, m.x.reader(m.ctx), epoch)
 }
 
 func (x *Executor) reader(ctx context.Context) partmap.Reader {
 	return func(id store.NodeID) ([]byte, error) { return x.store.Node(ctx, x.bucket, id) }
 }
 
-// validate refuses a map that does not hold together. Nodes that could not be
-// read just now are no reason to call it broken.
-func (x *Executor) validate(ctx context.Context, root *partmap.Root) error {
+// A map of more ranges is not validated as a whole each time that something
+// begins to move, which would read all of it; fsck does that.
+const validatedWhole = 10_000
+
+// validate refuses a map that does not hold together, as far as it is looked at:
+// altogether where it is small, else where something moves or is going to. Nodes
+// that could not be read just now are no reason to call it broken.
+func (x *Executor) validate(ctx context.Context, v *migrate.View) error {
+	root := v.Root
 	var unreachable error
 	read := func(id store.NodeID) ([]byte, error) {
 		blob, err := x.store.Node(ctx, x.bucket, id)
@@ -189,7 +223,12 @@ func (x *Executor) validate(ctx context.Context, root *partmap.Root) error {
 		}
 		return blob, err
 	}
-	problems := partmap.Validate(root, read)
+	var problems []partmap.Problem
+	if root.Height == 0 || root.Ranges <= validatedWhole {
+		problems = partmap.Validate(root, read)
+	} else {
+		problems = partmap.ValidateSpans(root, read, v.Spans()...)
+	}
 	if unreachable != nil {
 		return unreachable
 	}

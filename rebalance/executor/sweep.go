@@ -48,7 +48,7 @@ func (x *Executor) sweep(ctx context.Context, t *migrate.Task) error {
 				return x.retry(gctx, func() error { return x.rows.Delete(gctx, home, m.Key, m.Timestamp) })
 			})
 		}
-		x.progress.swept.Add(int64(len(markers)))
+		x.count(t.Batch, func(p *progress) { p.swept.Add(int64(len(markers))) })
 		return g.Wait()
 	})
 }

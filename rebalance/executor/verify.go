@@ -23,8 +23,10 @@ func (x *Executor) verify(ctx context.Context, t *migrate.Task) error {
 		if err != nil {
 			return err
 		}
-		x.progress.verified.Add(int64(len(rows)))
-		x.progress.mended.Add(int64(len(missing)))
+		x.count(t.Batch, func(p *progress) {
+			p.verified.Add(int64(len(rows)))
+			p.mended.Add(int64(len(missing)))
+		})
 		for len(missing) > 0 {
 			n := x.fits(missing)
 			if err := x.failpoint(ctx, "verify batch", string(missing[0].Key)); err != nil {

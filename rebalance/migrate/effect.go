@@ -24,6 +24,9 @@ type Wait struct{ Epoch uint64 }
 // Swap takes the map from the view's root to the next epoch. All its parts go
 // into one change.
 type Swap struct {
+	// Epoch is the one that it leads to, and so the number of the batch that begins
+	// with it.
+	Epoch uint64
 	// Advance are batches for their next phase.
 	Advance []Step
 	// Settle are draining batches that are done.
@@ -35,6 +38,14 @@ type Swap struct {
 	Goals []Goal
 	// Reopen brings a bucket back that was left closing.
 	Reopen bool
+}
+
+// Spans are where the batch that begins with this swap is.
+func (e *Swap) Spans() (out []partmap.Span) {
+	for _, m := range e.Begin {
+		out = append(out, partmap.Span{Start: m.Start, End: m.End})
+	}
+	return out
 }
 
 // Step is a batch's way to its next phase.

@@ -3,6 +3,7 @@ package migrate_test
 import (
 	"encoding/binary"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -100,10 +101,65 @@ func (w *world) swap(e migrate.Swap) error {
 	return err
 }
 
-func (w *world) next(s *migrate.Seen, goals []migrate.Goal) []migrate.Effect {
-	v, err := migrate.Look(w.root, partmap.Ranges(w.root, w.read, nil, nil), goals)
+// theMap is a migrate.Map that counts the ranges that were read.
+type theMap struct {
+	w    *world
+	read int
+}
+
+func (m *theMap) count(ranges iter.Seq2[partmap.Range, error]) iter.Seq2[partmap.Range, error] {
+	return func(yield func(partmap.Range, error) bool) {
+		for rg, err := range ranges {
+			m.read++
+			if !yield(rg, err) {
+				return
+			}
+		}
+	}
+}
+
+func (m *theMap) Ranges(from []byte) iter.Seq2[partmap.Range, error] {
+	return m.count(partmap.Ranges(m.w.root, m.w.read, from, nil))
+}
+
+func (m *theMap) Before(cut []byte) (partmap.Range, bool, error) {
+	m.read++
+	return partmap.RangeBefore(m.w.root, m.w.read, cut)
+}
+
+func (m *theMap) Since(epoch uint64) iter.Seq2[partmap.Range, error] {
+	return m.count(partmap.RangesSince(m.w.root, m.w.read, epoch))
+}
+
+// look compares each view with what the whole map says.
+func (w *world) look(s *migrate.Seen, goals []migrate.Goal) *migrate.View {
+	v, err := migrate.Look(w.root, &theMap{w: w}, s, goals)
 	require.NoError(w.t, err)
-	return migrate.Next(v, s, migrate.Input{Goals: goals, Now: w.now, Fresh: func() store.PartitionID { return w.id() }})
+	var all, want []partmap.Range
+	concerned := map[store.PartitionID]bool{}
+	for rg, err := range partmap.Ranges(w.root, w.read, nil, nil) {
+		require.NoError(w.t, err)
+		all = append(all, rg)
+		wanted := slices.ContainsFunc(goals, func(g migrate.Goal) bool {
+			return (len(g.End) == 0 || string(rg.Start) < string(g.End)) && (len(rg.End) == 0 || string(g.Start) < string(rg.End))
+		})
+		concerned[rg.Partition] = concerned[rg.Partition] || wanted || !rg.To.IsZero() || rg.SweepPending
+	}
+	for _, rg := range all {
+		if concerned[rg.Partition] {
+			want = append(want, rg)
+		}
+	}
+	require.Equal(w.t, len(want), len(v.Ranges))
+	for i := range want {
+		require.True(w.t, string(want[i].Start) == string(v.Ranges[i].Start) && want[i].Partition == v.Ranges[i].Partition, "range %d", i)
+	}
+	return v
+}
+
+func (w *world) next(s *migrate.Seen, goals []migrate.Goal) []migrate.Effect {
+	w.look(&migrate.Seen{}, nil) // as one who knows nothing sees it
+	return migrate.Next(w.look(s, goals), s, migrate.Input{Goals: goals, Now: w.now, Fresh: func() store.PartitionID { return w.id() }})
 }
 
 // do carries out an effect and tells a mover of it.
@@ -111,6 +167,9 @@ func (w *world) do(s *migrate.Seen, e migrate.Effect) {
 	switch e := e.(type) {
 	case migrate.Swap:
 		require.NoError(w.t, w.swap(e))
+		if len(e.Begin) > 0 {
+			s.Began(e.Epoch, e.Spans())
+		}
 	case migrate.Wait:
 		s.Waited(e.Epoch)
 	case migrate.Copy:
@@ -314,8 +373,7 @@ func TestClosingBuckets(t *testing.T) {
 func TestHold(t *testing.T) {
 	w := newWorld(t)
 	goals := []migrate.Goal{migrate.Split(nil, nil, 0, b("m"))}
-	v, err := migrate.Look(w.root, partmap.Ranges(w.root, w.read, nil, nil), goals)
-	require.NoError(t, err)
+	v := w.look(&migrate.Seen{}, goals)
 	require.Empty(t, migrate.Next(v, &migrate.Seen{}, migrate.Input{Goals: goals, Hold: true, Now: w.now}))
 }
 
@@ -324,8 +382,7 @@ func TestPinnedCutsStay(t *testing.T) {
 	g := migrate.Split(nil, nil, 0, b("g"), b("m"))
 	g.PinUntil = w.now.Unix() + 3600
 	w.finish([]migrate.Goal{g})
-	v, err := migrate.Look(w.root, partmap.Ranges(w.root, w.read, nil, nil), []migrate.Goal{{}})
-	require.NoError(t, err)
+	v := w.look(&migrate.Seen{}, []migrate.Goal{{}})
 	judge := func(g migrate.Goal) (migrate.Verdict, error) {
 		verdict, _, err := g.Judge(v, w.now, func() store.PartitionID { return w.id() })
 		return verdict, err
@@ -482,4 +539,39 @@ func TestCollectorsWaitForPendingSwapsAndReaders(t *testing.T) {
 	require.Empty(t, u.Due(6, map[store.NodeID]bool{id(1): true, id(3): true}, nodes[:3], now.Add(time.Hour), 2*time.Hour))
 	var restarted migrate.Unnamed
 	require.Empty(t, restarted.Due(9, nil, nodes, now.Add(9*time.Hour), time.Hour), "a restart begins to count anew")
+}
+
+// A map of many ranges is not read for the sake of a few: neither by who begins a
+// move nor by who finds it.
+func TestLookReadsWhatMovesOnly(t *testing.T) {
+	var cuts []string
+	for i := range 30_000 {
+		cuts = append(cuts, fmt.Sprintf("%05d", i))
+	}
+	w := newWorld(t, cuts...)
+	goals := []migrate.Goal{migrate.Split(b("11111"), b("11112"), 0, b("11111x")), migrate.Merge(b("22222"), b("22225"))}
+	var s migrate.Seen
+	most, found := 0, 0
+	for range 200 {
+		m := &theMap{w: w}
+		v, err := migrate.Look(w.root, m, &s, goals)
+		require.NoError(t, err)
+		most = max(most, m.read)
+		finder := &theMap{w: w}
+		other, err := migrate.Look(w.root, finder, &migrate.Seen{}, goals)
+		require.NoError(t, err)
+		require.Equal(t, v, other)
+		found = max(found, finder.read)
+		effects := migrate.Next(v, &s, migrate.Input{Goals: goals, Now: w.now, Fresh: func() store.PartitionID { return w.id() }})
+		if len(effects) == 0 {
+			require.Len(t, w.layout(), 30_000)
+			require.Less(t, most, 100)
+			require.Less(t, found, 5000, "the nodes that the batch has written, and no others")
+			return
+		}
+		for _, e := range effects {
+			w.do(&s, e)
+		}
+	}
+	t.Fatal("no end")
 }

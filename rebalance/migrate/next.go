@@ -39,9 +39,9 @@ func Next(v *View, s *Seen, in Input) []Effect {
 	if in.Hold || v.Root.State == partmap.Deleted {
 		return nil
 	}
-	s.look(v)
+	s.look(v.Root)
 	var effects []Effect
-	var swap Swap
+	swap := Swap{Epoch: v.Root.Epoch + 1}
 	due := uint64(0) // the epoch to wait for
 	for _, b := range v.Root.Batches {
 		p := s.batches[b.ID]

@@ -7,6 +7,8 @@ import "github.com/evenkeel/evenkeel/partmap"
 type Seen struct {
 	waited  uint64
 	batches map[uint64]*progress
+	// where batches in flight are. Their outer cuts stay as long as they are.
+	where map[uint64][]partmap.Span
 }
 
 // progress is what is known of one batch in its present phase.
@@ -20,24 +22,44 @@ type progress struct {
 	done    map[string]bool // starts of ranges whose task is done
 }
 
-// Look takes in a view: which batches there are, and in which phases. Next looks
-// by itself.
-func (s *Seen) look(v *View) {
+// look takes in a root: which batches there are, and in which phases.
+func (s *Seen) look(root *partmap.Root) {
 	if s.batches == nil {
 		s.batches = map[uint64]*progress{}
 	}
 	there := map[uint64]bool{}
-	for _, b := range v.Root.Batches {
+	for _, b := range root.Batches {
 		there[b.ID] = true
 		if p := s.batches[b.ID]; p == nil || p.phase != b.Phase {
-			s.batches[b.ID] = &progress{phase: b.Phase, entered: v.Root.Epoch, done: map[string]bool{}}
+			s.batches[b.ID] = &progress{phase: b.Phase, entered: root.Epoch, done: map[string]bool{}}
 		}
 	}
 	for id := range s.batches {
 		if !there[id] {
 			delete(s.batches, id)
+			delete(s.where, id)
 		}
 	}
+}
+
+// Began notes where the ranges of a batch are, so that Look need not search for
+// them. It may be told before the batch is seen, and more than once.
+func (s *Seen) Began(batch uint64, where []partmap.Span) {
+	if s.where == nil {
+		s.where = map[uint64][]partmap.Span{}
+	}
+	s.where[batch] = where
+}
+
+// spans are where the batches in flight are, and whether that is known of all.
+func (s *Seen) spans() (out []partmap.Span, all bool) {
+	all = true
+	for id := range s.batches {
+		where, known := s.where[id]
+		all = all && known
+		out = append(out, where...)
+	}
+	return out, all
 }
 
 // Waited notes that nobody acts on an epoch below this one any more.

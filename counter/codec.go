@@ -1,0 +1,280 @@
+package counter
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// form is the version of everything that is encoded here.
+const form = 1
+
+// encoder appends; numbers are varints, byte strings have their length before
+// them.
+type encoder struct{ b []byte }
+
+func (e *encoder) uint(v uint64)   { e.b = binary.AppendUvarint(e.b, v) }
+func (e *encoder) int(v int64)     { e.b = binary.AppendVarint(e.b, v) }
+func (e *encoder) fixed(v uint64)  { e.b = binary.BigEndian.AppendUint64(e.b, v) }
+func (e *encoder) float(v float64) { e.fixed(math.Float64bits(v)) }
+func (e *encoder) raw(v []byte)    { e.b = append(e.b, v...) }
+func (e *encoder) bytes(v []byte)  { e.uint(uint64(len(v))); e.raw(v) }
+func (e *encoder) time(t time.Time) {
+	if t.IsZero() {
+		e.int(0)
+		return
+	}
+	e.int(t.UnixMicro())
+}
+
+func (e *encoder) bool(v bool) {
+	if v {
+		e.raw([]byte{1})
+	} else {
+		e.raw([]byte{0})
+	}
+}
+
+// decoder reads what encoder wrote. After the first thing that does not fit it
+// only returns zeros, and bad says so.
+type decoder struct {
+	b   []byte
+	bad bool
+}
+
+func (d *decoder) raw(n int) []byte {
+	if n < 0 || n > len(d.b) {
+		d.bad, d.b = true, nil
+		return make([]byte, max(0, min(n, 16)))
+	}
+	v := d.b[:n:n]
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) uint() uint64 {
+	v, n := binary.Uvarint(d.b)
+	if n <= 0 {
+		d.bad, d.b = true, nil
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) int() int64 {
+	v, n := binary.Varint(d.b)
+	if n <= 0 {
+		d.bad, d.b = true, nil
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) fixed() uint64 { return binary.BigEndian.Uint64(d.raw(8)) }
+func (d *decoder) bool() bool    { return d.raw(1)[0] != 0 }
+
+func (d *decoder) float() float64 {
+	v := math.Float64frombits(d.fixed())
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		d.bad = true
+		return 0
+	}
+	return v
+}
+
+func (d *decoder) bytes() []byte {
+	n := d.uint()
+	if n > uint64(len(d.b)) {
+		d.bad, d.b = true, nil
+		return nil
+	}
+	if n == 0 {
+		return nil
+	}
+	return slices.Clone(d.raw(int(n)))
+}
+
+func (d *decoder) time() time.Time {
+	v := d.int()
+	if v == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(v)
+}
+
+// count reads how many things follow, each of at least so many bytes.
+func (d *decoder) count(each int) int {
+	n := d.uint()
+	if n > uint64(len(d.b)/each) {
+		d.bad, d.b = true, nil
+		return 0
+	}
+	return int(n)
+}
+
+func (d *decoder) id() (id [16]byte) {
+	copy(id[:], d.raw(16))
+	return id
+}
+
+// end says whether all was well and nothing is left.
+func (d *decoder) end(what string) error {
+	if d.bad || len(d.b) > 0 {
+		return store.Errorf(store.Corrupt, "%s of a counter is damaged", what)
+	}
+	return nil
+}
+
+// begin reads the form.
+func (d *decoder) begin(what string) error {
+	if got := d.raw(1)[0]; !d.bad && got != form {
+		return store.Errorf(store.InvalidArgument, "%s of a counter has form %d, this program knows %d only: it was written by a newer one", what, got, form)
+	}
+	return nil
+}
+
+func (e *encoder) sample(s *Sample) {
+	e.fixed(s.below)
+	e.uint(uint64(s.n))
+	for i := range s.slots {
+		x := &s.slots[i]
+		if x.hash == 0 {
+			continue
+		}
+		e.fixed(x.hash)
+		e.int(int64(x.at))
+		e.uint(uint64(x.bytes))
+		e.raw([]byte{byte(x.is)})
+		e.bytes(s.keyOf(x))
+	}
+}
+
+func (d *decoder) sample() Sample {
+	s := newSample()
+	s.below = d.fixed()
+	for range d.count(12) {
+		hash, at, bytes := d.fixed(), d.int(), d.uint()
+		is, key := flags(d.raw(1)[0]), d.bytes()
+		if d.bad || hash == 0 || hash >= s.below || bytes > math.MaxUint32 {
+			d.bad = true
+			break
+		}
+		s.set(hash, key, store.Timestamp(at), uint32(bytes), is)
+	}
+	d.bad = d.bad || s.n > maxSampled
+	return s
+}
+
+// AppendBinary appends the batch's encoding.
+func (b *Batch) AppendBinary(dst []byte) ([]byte, error) {
+	e := encoder{append(dst, form)}
+	e.raw(b.Client[:])
+	e.uint(b.Seq)
+	e.time(b.At)
+	e.uint(uint64(len(b.Deltas)))
+	for i := range b.Deltas {
+		d := &b.Deltas[i]
+		e.raw(d.Partition.Bucket[:])
+		e.raw(d.Partition.ID[:])
+		for _, n := range []int64{d.Puts, d.Deletes, d.Markers, d.PutBytes, d.Above, d.Reads} {
+			e.uint(uint64(n))
+		}
+		e.bytes(d.Top)
+		e.bool(d.Blind)
+		e.sample(&d.Sample)
+	}
+	return e.b, nil
+}
+
+// UnmarshalBinary is the reverse of AppendBinary. It fails with Corrupt, or with
+// InvalidArgument for a newer form.
+func (b *Batch) UnmarshalBinary(data []byte) error {
+	d := decoder{b: data}
+	if err := d.begin("a batch"); err != nil {
+		return err
+	}
+	*b = Batch{Client: uuid.UUID(d.id()), Seq: d.uint(), At: d.time()}
+	for range d.count(48) {
+		x := Delta{Partition: store.Partition{Bucket: d.id(), ID: d.id()}}
+		for _, n := range []*int64{&x.Puts, &x.Deletes, &x.Markers, &x.PutBytes, &x.Above, &x.Reads} {
+			v := d.uint()
+			d.bad = d.bad || v > 1<<53
+			*n = int64(v)
+		}
+		x.Top, x.Blind, x.Sample = d.bytes(), d.bool(), d.sample()
+		if d.bad {
+			break
+		}
+		b.Deltas = append(b.Deltas, x)
+	}
+	return d.end("a batch")
+}
+
+func (e *encoder) rate(r *rate) {
+	e.float(r.perS)
+	e.int(r.since)
+	e.int(r.at)
+}
+
+func (d *decoder) rate() rate { return rate{d.float(), d.int(), d.int()} }
+
+func (s *State) counts() []*int64 {
+	return []*int64{&s.puts, &s.deletes, &s.putBytes, &s.applied, &s.deadMs, &s.base.rows, &s.base.bytes, &s.base.markers, &s.base.puts, &s.base.deletes, &s.base.fruitless}
+}
+
+func (s *State) rates() []*rate {
+	return []*rate{&s.putRate, &s.deleteRate, &s.readRate, &s.aboveRate, &s.growth}
+}
+
+// AppendBinary appends the state's encoding.
+func (s *State) AppendBinary(dst []byte) ([]byte, error) {
+	e := encoder{append(dst, form)}
+	e.uint(s.generation)
+	e.time(s.base.at)
+	for _, n := range s.counts() {
+		e.int(*n)
+	}
+	e.float(s.dead)
+	for i := range s.past {
+		e.int(s.past[i].at)
+		e.int(s.past[i].puts)
+		e.int(s.past[i].deletes)
+	}
+	for _, r := range s.rates() {
+		e.rate(r)
+	}
+	e.bytes(s.top)
+	e.bool(s.blind)
+	e.sample(&s.sample)
+	return e.b, nil
+}
+
+// UnmarshalBinary is the reverse of AppendBinary. It fails with Corrupt, or with
+// InvalidArgument for a newer form.
+func (s *State) UnmarshalBinary(data []byte) error {
+	d := decoder{b: data}
+	if err := d.begin("a state"); err != nil {
+		return err
+	}
+	*s = State{generation: d.uint()}
+	s.base.at = d.time()
+	for _, n := range s.counts() {
+		*n = d.int()
+	}
+	s.dead = d.float()
+	for i := range s.past {
+		s.past[i] = past{d.int(), d.int(), d.int()}
+	}
+	for _, r := range s.rates() {
+		*r = d.rate()
+	}
+	s.top, s.blind, s.sample = d.bytes(), d.bool(), d.sample()
+	return d.end("a state")
+}

@@ -1,0 +1,75 @@
+package counter
+
+import (
+	"context"
+	"time"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Stats is what is known of one partition. The numbers are estimates; see
+// Known.
+type Stats struct {
+	Partition store.Partition
+	// Known says that the estimates build on an exact count, and that no writes
+	// since then are known to be missing. Where it is false, Rows are at least
+	// what was seen, and only a recount tells.
+	Known bool
+	// Rows are live entries, Bytes those of their keys and values.
+	Rows, Bytes int64
+	// Dead are tombstones that reads may still have to step over: deletes, fading
+	// within days. Markers are what the last recount saw of them.
+	Dead, Markers int64
+	// Distinct are the different keys put since the last recount.
+	Distinct int64
+	// Rates per second, over about the last minute. Appends are puts above the
+	// highest key so far; AppendShare is their share of puts, 0 to 1.
+	PutsPerS, DeletesPerS, ReadsPerS, AppendsPerS, AppendShare float64
+	// GrowthRowsPerS are rows gained per second (negative: lost), over about the
+	// last hour.
+	GrowthRowsPerS float64
+	// Top is the highest key put, or its first 1,024 bytes; nil if none was seen.
+	Top []byte
+	// Quanta are where the rows lie: each with its rows from its key up to the
+	// next one's. The first key is empty: it stands for the range's start.
+	Quanta []Quantum
+	// Recounted is when the last recount began (zero: never), RecountedRows what
+	// it found. Fruitless are the recounts in a row that found nothing to do.
+	Recounted     time.Time
+	RecountedRows int64
+	Fruitless     int
+	// Puts are all puts that were counted, ever.
+	Puts int64
+}
+
+// A Quantum is a sampled run of keys: Rows rows from Key on.
+type Quantum struct {
+	Key  []byte
+	Rows int64
+}
+
+// A Source says what is known of partitions.
+type Source interface {
+	// Stats returns one Stats per partition, in their order. What nothing is
+	// known of is not Known. It fails with Unavailable or Timeout where the
+	// backend can't be reached.
+	Stats(ctx context.Context, partitions []store.Partition) ([]Stats, error)
+}
+
+// A Backend keeps what all clients say. Its methods are safe for concurrent use,
+// also by several processes where it is shared. They fail with Unavailable or
+// Timeout; whoever records, goes on without it.
+type Backend interface {
+	Source
+	// Flush takes in a batch, once, however often it is called with it, and
+	// returns hints for its partitions. If it fails, the batch may have been taken
+	// in all the same: it is to be sent again, unchanged, before a later one. The
+	// batch is not kept.
+	Flush(ctx context.Context, b *Batch) ([]Hint, error)
+	// Correct takes in the result of a recount.
+	Correct(ctx context.Context, p store.Partition, c *Count) error
+	// Forget drops what is known of partitions that are no more.
+	Forget(ctx context.Context, partitions ...store.Partition) error
+	// Close lets go of what the backend holds. What was flushed stays.
+	Close() error
+}

@@ -1,0 +1,400 @@
+// Package localcounter keeps counts in a directory of one process: the states of
+// all partitions are in memory, and every change is appended to one file, which is
+// written anew when most of it is out of date.
+//
+// The file is a row of frames, each with its length and a checksum. What follows
+// a damaged frame can't be trusted, and what is missing may be anything: then the
+// frames before it are kept, and nothing is Known until it is recounted.
+package localcounter
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Options; the zero value is good.
+type Options struct {
+	// NoSync leaves it to the operating system when what was flushed reaches the
+	// disk. For tests.
+	NoSync bool
+	// CompactBytes is how much must have been appended, and as much as was there,
+	// before the file is written anew. Default 4 MiB.
+	CompactBytes int64
+	// Logger gets what an operator should know. Default: nothing is logged.
+	Logger *slog.Logger
+	// Now is the wall clock, default time.Now.
+	Now func() time.Time
+}
+
+// Backend is a counter.Backend in a directory.
+type Backend struct {
+	dir  string
+	o    Options
+	lock io.Closer
+
+	mu      sync.Mutex
+	book    *counter.Book
+	buckets map[store.PartitionID]store.BucketID
+	file    *os.File
+	size    int64 // of the frames that are whole
+	fresh   int64 // the size when it was written anew
+	closed  bool
+	scratch []byte
+}
+
+// Names within the directory. The file is replaced by renaming a whole one.
+const (
+	fileName = "counters"
+	tempName = "counters.new"
+	lockName = "counters.lock"
+)
+
+// A frame: length of the body (4 bytes, big-endian), xxhash64 of the body (8), the
+// body, which begins with its kind.
+const (
+	frameHead = 4 + 8
+	// maxFrame is far above any batch.
+	maxFrame = 1 << 28
+
+	kindHead   = 'h'
+	kindState  = 's' // a partition (32 bytes) and its state
+	kindBatch  = 'b'
+	kindForget = 'f' // a partition (32 bytes)
+)
+
+// Open opens the counts in dir, making the directory if there is none. It fails
+// with Unavailable if another process has it open or the disk does not work, and
+// with InvalidArgument if a newer program wrote it. Damage is no failure: what
+// can be read is taken, and the rest will be recounted.
+func Open(dir string, o Options) (*Backend, error) {
+	if o.CompactBytes <= 0 {
+		o.CompactBytes = 4 << 20
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	b := &Backend{dir: dir, o: o, book: counter.NewBook(), buckets: map[store.PartitionID]store.BucketID{}}
+	if err := b.open(); err != nil {
+		if b.lock != nil {
+			_ = b.lock.Close()
+		}
+		if store.KindOf(err) == store.Other {
+			err = store.Errorf(store.Unavailable, "%w", err)
+		}
+		return nil, store.Wrap("open the counts in "+dir, err)
+	}
+	return b, nil
+}
+
+func (b *Backend) open() error {
+	if err := os.MkdirAll(b.dir, 0o755); err != nil {
+		return err
+	}
+	lock, err := vfs.Default.Lock(filepath.Join(b.dir, lockName))
+	if err != nil {
+		return fmt.Errorf("another process has it open: %w", err)
+	}
+	b.lock = lock
+	f, err := os.Open(filepath.Join(b.dir, fileName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return b.compact()
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := b.load(bufio.NewReaderSize(f, 1<<20)); err != nil {
+		if store.KindOf(err) == store.InvalidArgument {
+			return err
+		}
+		b.o.Logger.Warn("the counts of partitions were damaged: all will be recounted", "dir", b.dir, "error", err)
+		b.book.Generation++
+	}
+	return b.compact()
+}
+
+// load reads frames up to the end. It fails with Corrupt at the first that is
+// damaged or does not belong; what came before is in the book.
+func (b *Backend) load(r io.Reader) error {
+	var head [frameHead]byte
+	for {
+		_, err := io.ReadFull(r, head[:])
+		if err == io.EOF {
+			return nil
+		}
+		n := binary.BigEndian.Uint32(head[:])
+		if err != nil || n == 0 || n > maxFrame {
+			return store.Errorf(store.Corrupt, "a frame is damaged")
+		}
+		body := make([]byte, n)
+		if _, err := io.ReadFull(r, body); err != nil || xxhash.Sum64(body) != binary.BigEndian.Uint64(head[4:]) {
+			return store.Errorf(store.Corrupt, "a frame is damaged")
+		}
+		if err := b.replay(body[0], body[1:]); err != nil {
+			return err
+		}
+	}
+}
+
+func (b *Backend) replay(kind byte, body []byte) error {
+	switch kind {
+	case kindHead:
+		book, err := counter.OpenBook(body)
+		if err != nil {
+			return err
+		}
+		book.States = b.book.States
+		b.book = book
+		return nil
+	case kindBatch:
+		var batch counter.Batch
+		if err := batch.UnmarshalBinary(body); err != nil {
+			return err
+		}
+		b.apply(&batch)
+		return nil
+	case kindState, kindForget:
+		p, body, ok := partitionOf(body)
+		if !ok {
+			return store.Errorf(store.Corrupt, "a frame is too short")
+		}
+		if kind == kindForget {
+			b.forget(p)
+			return nil
+		}
+		s := counter.NewState()
+		if err := s.UnmarshalBinary(body); err != nil {
+			return err
+		}
+		b.book.States[p.ID], b.buckets[p.ID] = s, p.Bucket
+		return nil
+	}
+	return store.Errorf(store.InvalidArgument, "a frame of kind %q: a newer program wrote it", kind)
+}
+
+func partitionOf(body []byte) (p store.Partition, rest []byte, ok bool) {
+	if len(body) < 32 {
+		return p, nil, false
+	}
+	copy(p.Bucket[:], body)
+	copy(p.ID[:], body[16:])
+	return p, body[32:], true
+}
+
+func appendPartition(dst []byte, p store.Partition) []byte {
+	return append(append(dst, p.Bucket[:]...), p.ID[:]...)
+}
+
+func (b *Backend) apply(batch *counter.Batch) {
+	b.book.Apply(batch)
+	for i := range batch.Deltas {
+		p := batch.Deltas[i].Partition
+		b.buckets[p.ID] = p.Bucket
+	}
+}
+
+func (b *Backend) forget(p store.Partition) {
+	delete(b.book.States, p.ID)
+	delete(b.buckets, p.ID)
+}
+
+// Flush implements counter.Backend.
+func (b *Backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hint, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.ready(ctx); err != nil {
+		return nil, err
+	}
+	if !b.book.Seen(batch) {
+		body, err := batch.AppendBinary(append(b.scratch[:0], kindBatch))
+		if err == nil {
+			err = b.append(body)
+		}
+		if err != nil {
+			return nil, err
+		}
+		b.apply(batch)
+	}
+	return b.book.Hints(batch), nil
+}
+
+// Stats implements counter.Source.
+func (b *Backend) Stats(ctx context.Context, partitions []store.Partition) ([]counter.Stats, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.ready(ctx); err != nil {
+		return nil, err
+	}
+	return b.book.Stats(partitions, b.o.Now()), nil
+}
+
+// Correct implements counter.Backend.
+func (b *Backend) Correct(ctx context.Context, p store.Partition, c *counter.Count) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.ready(ctx); err != nil {
+		return err
+	}
+	s := b.book.State(p)
+	s.Correct(c, b.book.Generation)
+	b.buckets[p.ID] = p.Bucket
+	body, err := s.AppendBinary(appendPartition(append(b.scratch[:0], kindState), p))
+	if err != nil {
+		return err
+	}
+	// If this fails, the correction holds for as long as the process lives.
+	return b.append(body)
+}
+
+// Forget implements counter.Backend.
+func (b *Backend) Forget(ctx context.Context, partitions ...store.Partition) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.ready(ctx); err != nil {
+		return err
+	}
+	for _, p := range partitions {
+		if _, known := b.book.States[p.ID]; !known {
+			continue
+		}
+		if err := b.append(appendPartition(append(b.scratch[:0], kindForget), p)); err != nil {
+			return err
+		}
+		b.forget(p)
+	}
+	return nil
+}
+
+// Close implements counter.Backend.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil
+	}
+	b.closed = true
+	return errors.Join(b.file.Close(), b.lock.Close())
+}
+
+func (b *Backend) ready(ctx context.Context) error {
+	if b.closed {
+		return store.Errorf(store.Unavailable, "the counts are closed")
+	}
+	return store.Wrap("counts", ctx.Err())
+}
+
+// append writes one frame. If that fails, what was written of it is taken back,
+// and if that fails as well, the file is written anew at the next call.
+func (b *Backend) append(body []byte) error {
+	b.scratch = body[:0]
+	if b.file == nil || b.size-b.fresh > max(b.o.CompactBytes, b.fresh) {
+		if err := b.compact(); err != nil && b.file == nil {
+			return store.Wrap("write the counts anew", store.Errorf(store.Unavailable, "%w", err))
+		}
+	}
+	err := writeFrame(b.file, body)
+	if err == nil && !b.o.NoSync {
+		err = b.file.Sync()
+	}
+	if err == nil {
+		b.size += int64(frameHead + len(body))
+		return nil
+	}
+	_, serr := b.file.Seek(b.size, io.SeekStart)
+	if terr := b.file.Truncate(b.size); terr != nil || serr != nil {
+		_ = b.file.Close()
+		b.file = nil
+	}
+	return store.Errorf(store.Unavailable, "append to the counts: %w", err)
+}
+
+func writeFrame(w io.Writer, body []byte) error {
+	var head [frameHead]byte
+	binary.BigEndian.PutUint32(head[:], uint32(len(body)))
+	binary.BigEndian.PutUint64(head[4:], xxhash.Sum64(body))
+	if _, err := w.Write(head[:]); err != nil {
+		return err
+	}
+	_, err := w.Write(body)
+	return err
+}
+
+// compact writes all that is known to a new file and puts it in the place of the
+// old one. If it fails, the old one stays in use.
+func (b *Backend) compact() (err error) {
+	f, err := os.Create(filepath.Join(b.dir, tempName))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+		}
+	}()
+	w := bufio.NewWriterSize(f, 1<<20)
+	body, err := b.book.AppendHead([]byte{kindHead})
+	if err == nil {
+		err = writeFrame(w, body)
+	}
+	for id, s := range b.book.States {
+		if err != nil {
+			return err
+		}
+		p := store.Partition{Bucket: b.buckets[id], ID: id}
+		if body, err = s.AppendBinary(appendPartition(append(body[:0], kindState), p)); err == nil {
+			err = writeFrame(w, body)
+		}
+	}
+	if err == nil {
+		err = w.Flush()
+	}
+	if err == nil && !b.o.NoSync {
+		err = f.Sync()
+	}
+	if err != nil {
+		return err
+	}
+	size, err := f.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(filepath.Join(b.dir, tempName), filepath.Join(b.dir, fileName)); err != nil {
+		return err
+	}
+	if b.file != nil {
+		_ = b.file.Close()
+	}
+	b.file, b.size, b.fresh = f, size, size
+	if b.o.NoSync {
+		return nil
+	}
+	// The rename itself must last, or later frames would be lost with it.
+	d, err := os.Open(b.dir)
+	if err != nil {
+		b.o.Logger.Warn("the directory of the counts can't be synced", "error", err)
+		return nil
+	}
+	if err := d.Sync(); err != nil {
+		b.o.Logger.Warn("the directory of the counts can't be synced", "error", err)
+	}
+	return d.Close()
+}

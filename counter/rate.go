@@ -1,0 +1,59 @@
+package counter
+
+import (
+	"math"
+	"time"
+)
+
+// A rate is events per second, weighted by age: what happened one time constant
+// ago counts 1/e of what happens now.
+type rate struct {
+	perS  float64
+	since int64 // Unix milliseconds of the first event; 0: none yet
+	at    int64 // of the last
+}
+
+// Time constants. The fast one notices a tail that fills, the slow one is what
+// forecasts build on.
+const (
+	fast = time.Minute
+	slow = time.Hour
+	// setBack is more than clients' clocks differ by.
+	setBack = 10 * time.Second
+)
+
+// add counts n events at a time. Clients' clocks differ a little: what comes from
+// before the newest moment counts as now. A clock that was set back takes the
+// measurement with it.
+func (r *rate) add(n float64, at time.Time, constant time.Duration) {
+	now := at.UnixMilli()
+	if r.since == 0 {
+		if n == 0 {
+			return
+		}
+		// The events came in the second before they were told.
+		r.since, r.at = now-1000, now
+	}
+	if back := r.at - now; back > setBack.Milliseconds() {
+		r.since -= back
+		r.at = now
+	}
+	now = max(now, r.at)
+	r.perS = r.perS*decay(now-r.at, constant) + n/constant.Seconds()
+	r.at = now
+}
+
+// get returns the rate at a time. As long as there has been less than a time
+// constant to measure, it is the mean of what there was.
+func (r *rate) get(at time.Time, constant time.Duration) float64 {
+	if r.since == 0 {
+		return 0
+	}
+	now := max(at.UnixMilli(), r.at)
+	seen := 1 - decay(max(now-r.since, 1000), constant)
+	return r.perS * decay(now-r.at, constant) / seen
+}
+
+func decay(ms int64, constant time.Duration) float64 {
+	return math.Exp(-float64(ms) / float64(constant.Milliseconds()))
+}

@@ -1,0 +1,395 @@
+package counter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Flusher is what a Recorder needs of a Backend.
+type Flusher interface {
+	Flush(ctx context.Context, b *Batch) ([]Hint, error)
+}
+
+// RecorderOptions; the zero value is good.
+type RecorderOptions struct {
+	// Every is how often what was recorded is flushed, default 1 s; negative: only
+	// by Flush.
+	Every time.Duration
+	// Timeout is how long one flush may take, default 5 s. Nobody waits for it.
+	Timeout time.Duration
+	// MaxPartitions bounds the partitions that are remembered, default 65,536.
+	// Writes to more, between two flushes that succeed, are lost to the counts.
+	MaxPartitions int
+	// MaxBytes bounds, roughly, the memory for sampled keys that were not flushed,
+	// default 64 MiB. Beyond it writes are counted without sampling their keys.
+	MaxBytes int64
+	// Logger is told when flushing begins to fail and when it works again. Default:
+	// nothing is logged.
+	Logger *slog.Logger
+	// Now is the wall clock, default time.Now.
+	Now func() time.Time
+}
+
+// RecorderCounts are a recorder's own counts since it was made.
+type RecorderCounts struct {
+	// Batches that were flushed, and flushes that failed.
+	Batches, Failures int64
+	// Lost writes were not counted, for lack of memory. Blind are writes that were
+	// counted without sampling their keys.
+	Lost, Blind int64
+	// Partitions are remembered at present; Waiting have something to flush.
+	Partitions, Waiting int64
+}
+
+// Recorder adds up what acknowledged writes did to partitions, and flushes it.
+// Its methods are safe for concurrent use. Put, Delete and Read take tens of
+// nanoseconds, never wait for I/O, and keep nothing that they are given.
+type Recorder struct {
+	to     Flusher
+	o      RecorderOptions
+	shards [recorderShards]shard
+
+	partitions, bytes             atomic.Int64
+	lost, blind, batches, failing atomic.Int64
+	failures                      atomic.Int64
+
+	flushing sync.Mutex // held by whoever flushes
+	client   uuid.UUID
+	seq      uint64
+	inflight []*Batch // closed and not known to be taken, in order
+	last     time.Time
+	rounds   int
+
+	quit   chan struct{}
+	closed sync.Once
+	done   sync.WaitGroup
+}
+
+const (
+	recorderShards = 32
+	// batchBytes is about how large batches are; a delta is never divided.
+	batchBytes = 256 << 10
+	// newNameAfter is after what time without a batch a recorder takes a new name;
+	// see forgetClient.
+	newNameAfter = time.Hour
+	// idleRounds is how many flushes a partition without writes is remembered for.
+	idleRounds = 600
+)
+
+type shard struct {
+	mu      sync.Mutex
+	all     map[store.PartitionID]*pending
+	touched []*pending
+	free    []Sample
+	_       [40]byte // so that two shards share no cache line
+}
+
+// pending is what a recorder remembers of a partition: Delta since the last
+// flush, and what it knows for longer.
+type pending struct {
+	Delta
+	touched bool
+	top     []byte // the highest key ever seen
+	below   uint64 // what the backend's sample is limited to
+	used    int    // the round of its last write
+}
+
+// NewRecorder makes a recorder and, unless o.Every is negative, starts flushing.
+// End it with Close.
+func NewRecorder(to Flusher, o RecorderOptions) *Recorder {
+	if o.Every == 0 {
+		o.Every = time.Second
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 5 * time.Second
+	}
+	if o.MaxPartitions <= 0 {
+		o.MaxPartitions = 1 << 16
+	}
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = 64 << 20
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	r := &Recorder{to: to, o: o, client: uuid.New(), quit: make(chan struct{}), last: o.Now()}
+	for i := range r.shards {
+		r.shards[i].all = map[store.PartitionID]*pending{}
+	}
+	if o.Every > 0 {
+		r.done.Go(r.run)
+	}
+	return r
+}
+
+// Put records that an entry was put: so many bytes of key and value, at the
+// write's timestamp.
+func (r *Recorder) Put(p store.Partition, key []byte, size int, at store.Timestamp) {
+	hash := hashOf(key)
+	s := r.shard(p.ID)
+	s.mu.Lock()
+	if x := r.touch(s, p); x != nil {
+		x.Puts++
+		x.PutBytes += int64(size)
+		cut := key[:min(len(key), maxTop)]
+		if bytes.Compare(cut, x.top) > 0 {
+			if len(x.top) > 0 {
+				x.Above++
+			}
+			x.top = append(x.top[:0], cut...)
+			x.Top = x.top // flush makes a copy
+		}
+		if hash < x.Sample.below {
+			r.sample(x, hash, key, at, uint32(min(size, math.MaxUint32)), present|written)
+		}
+	}
+	s.mu.Unlock()
+}
+
+// Delete records that an entry was deleted, as a marker if its range moves.
+func (r *Recorder) Delete(p store.Partition, key []byte, at store.Timestamp, marker bool) {
+	hash := hashOf(key)
+	s := r.shard(p.ID)
+	s.mu.Lock()
+	if x := r.touch(s, p); x != nil {
+		x.Deletes++
+		if marker {
+			x.Markers++
+		}
+		if hash < x.Sample.below {
+			r.sample(x, hash, key, at, 0, 0)
+		}
+	}
+	s.mu.Unlock()
+}
+
+// Read records a read of a page or an entry.
+func (r *Recorder) Read(p store.Partition) {
+	s := r.shard(p.ID)
+	s.mu.Lock()
+	if x := r.touch(s, p); x != nil {
+		x.Reads++
+	}
+	s.mu.Unlock()
+}
+
+// shard: partition ids are random, so a byte of them is a hash.
+func (r *Recorder) shard(id store.PartitionID) *shard { return &r.shards[id[15]%recorderShards] }
+
+// touch returns what is remembered of a partition, nil if it has no room. The
+// shard is locked.
+func (r *Recorder) touch(s *shard, p store.Partition) *pending {
+	x, ok := s.all[p.ID]
+	if !ok {
+		if r.partitions.Load() >= int64(r.o.MaxPartitions) {
+			r.lost.Add(1)
+			return nil
+		}
+		r.partitions.Add(1)
+		x = &pending{below: math.MaxUint64}
+		x.Partition = p
+		s.all[p.ID] = x
+	}
+	if !x.touched {
+		x.touched = true
+		s.touched = append(s.touched, x)
+		if n := len(s.free); n > 0 {
+			x.Sample, s.free = s.free[n-1], s.free[:n-1]
+		}
+		x.Sample.reset(x.below)
+	}
+	return x
+}
+
+func (r *Recorder) sample(x *pending, hash uint64, key []byte, at store.Timestamp, size uint32, is flags) {
+	if x.Blind {
+		r.blind.Add(1)
+		return
+	}
+	before := x.Sample.size()
+	x.Sample.write(hash, key, at, size, is)
+	if grown := x.Sample.size() - before; grown != 0 && r.bytes.Add(int64(grown)) > r.o.MaxBytes {
+		x.Blind = true
+		r.blind.Add(1)
+	}
+}
+
+// Counts returns the recorder's own counts.
+func (r *Recorder) Counts() RecorderCounts {
+	c := RecorderCounts{
+		Batches: r.batches.Load(), Failures: r.failures.Load(), Lost: r.lost.Load(), Blind: r.blind.Load(),
+		Partitions: r.partitions.Load(),
+	}
+	for i := range r.shards {
+		s := &r.shards[i]
+		s.mu.Lock()
+		c.Waiting += int64(len(s.touched))
+		s.mu.Unlock()
+	}
+	return c
+}
+
+func (r *Recorder) run() {
+	tick := time.NewTicker(r.o.Every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.quit:
+			return
+		case <-tick.C:
+			ctx, cancel := context.WithTimeout(context.Background(), r.o.Timeout)
+			err := r.Flush(ctx)
+			cancel()
+			r.report(err)
+		}
+	}
+}
+
+// report logs where flushing begins to fail, and where it works again.
+func (r *Recorder) report(err error) {
+	switch {
+	case err != nil && r.failing.Swap(1) == 0:
+		r.o.Logger.Warn("sizes of partitions can't be counted for now; writes go on, counts are kept in memory", "error", err)
+	case err == nil && r.failing.Swap(0) == 1:
+		r.o.Logger.Info("sizes of partitions are counted again")
+	}
+}
+
+// Flush hands everything recorded so far to the backend. If it fails, what was
+// not taken is kept and goes with the next Flush.
+func (r *Recorder) Flush(ctx context.Context) error {
+	r.flushing.Lock()
+	defer r.flushing.Unlock()
+	r.rounds++
+	if len(r.inflight) == 0 { // else a backend is away: go on adding up in place
+		r.collect()
+	}
+	for len(r.inflight) > 0 {
+		b := r.inflight[0]
+		hints, err := r.to.Flush(ctx, b)
+		if err != nil {
+			r.failures.Add(1)
+			return store.Wrap("flush counts", err)
+		}
+		r.batches.Add(1)
+		r.last = b.At
+		r.inflight[0] = nil
+		r.inflight = r.inflight[1:]
+		r.take(hints)
+		r.recycle(b)
+		if len(r.inflight) == 0 {
+			r.inflight = nil
+		}
+	}
+	if r.rounds%idleRounds == 0 {
+		r.forgetIdle()
+	}
+	return nil
+}
+
+// collect closes batches over all that was touched.
+func (r *Recorder) collect() {
+	now := r.o.Now()
+	if d := now.Sub(r.last); d > newNameAfter || d < -newNameAfter {
+		r.client, r.seq = uuid.New(), 0
+	}
+	var b *Batch
+	size := 0
+	for i := range r.shards {
+		s := &r.shards[i]
+		s.mu.Lock()
+		for _, x := range s.touched {
+			if b == nil || size > batchBytes {
+				r.seq++
+				b, size = &Batch{Client: r.client, Seq: r.seq, At: now}, 0
+				r.inflight = append(r.inflight, b)
+			}
+			x.touched, x.used = false, r.rounds
+			r.bytes.Add(-int64(x.Sample.size()))
+			d := x.Delta
+			d.Top = bytes.Clone(d.Top)
+			if d.Blind {
+				d.Sample.reset(math.MaxUint64)
+			}
+			b.Deltas = append(b.Deltas, d)
+			size += 100 + len(d.Sample.keys) + 24*d.Sample.n
+			x.Delta = Delta{Partition: x.Partition}
+		}
+		clear(s.touched)
+		s.touched = s.touched[:0]
+		s.mu.Unlock()
+	}
+}
+
+// take remembers what a backend said of partitions.
+func (r *Recorder) take(hints []Hint) {
+	for i := range hints {
+		h := &hints[i]
+		s := r.shard(h.Partition)
+		s.mu.Lock()
+		if x, ok := s.all[h.Partition]; ok {
+			x.below = h.Below
+			if bytes.Compare(h.Top, x.top) > 0 {
+				x.top = append(x.top[:0], h.Top...)
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// recycle keeps the memory of a batch's samples for the next ones.
+func (r *Recorder) recycle(b *Batch) {
+	const most = 64 // per shard
+	for i := range b.Deltas {
+		d := &b.Deltas[i]
+		s := r.shard(d.Partition.ID)
+		s.mu.Lock()
+		if len(s.free) < most {
+			s.free = append(s.free, d.Sample)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// forgetIdle drops partitions that had no write for a while.
+func (r *Recorder) forgetIdle() {
+	for i := range r.shards {
+		s := &r.shards[i]
+		s.mu.Lock()
+		for id, x := range s.all {
+			if !x.touched && r.rounds-x.used >= idleRounds {
+				delete(s.all, id)
+				r.partitions.Add(-1)
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// Close flushes what there is, as far as that works within ctx, and ends the
+// recorder. What is recorded later is lost.
+func (r *Recorder) Close(ctx context.Context) error {
+	r.closed.Do(func() { close(r.quit) })
+	r.done.Wait()
+	err := r.Flush(ctx)
+	if err == nil && r.Counts().Waiting > 0 { // older ones were sent first
+		err = r.Flush(ctx)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return store.Errorf(store.Timeout, "the last counts were not taken in time: %w", err)
+	}
+	return err
+}

@@ -1,0 +1,205 @@
+package counter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// sink takes batches, or fails.
+type sink struct {
+	mu      sync.Mutex
+	fail    error
+	batches []uint64
+	puts    int64
+	hints   []Hint
+}
+
+func (s *sink) Flush(_ context.Context, b *Batch) ([]Hint, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fail != nil {
+		return nil, s.fail
+	}
+	s.batches = append(s.batches, b.Seq)
+	for i := range b.Deltas {
+		s.puts += b.Deltas[i].Puts
+	}
+	return s.hints, nil
+}
+
+func partitions(n int) []store.Partition {
+	all := make([]store.Partition, n)
+	for i := range all {
+		all[i] = store.Partition{Bucket: store.BucketID{1}, ID: store.PartitionID(uuid.New())}
+	}
+	return all
+}
+
+func TestNothingIsLostWhileABackendIsAway(t *testing.T) {
+	s := &sink{fail: errors.New("away")}
+	r := NewRecorder(s, RecorderOptions{Every: -1})
+	all := partitions(100)
+	n := int64(0)
+	for range 20 {
+		for i := range 500 {
+			r.Put(all[i%100], fmt.Appendf(nil, "k%d", i), 10, store.Timestamp(i+1))
+			n++
+		}
+		require.Error(t, r.Flush(context.Background()))
+	}
+	require.Equal(t, int64(20), r.Counts().Failures)
+	s.fail = nil
+	require.NoError(t, r.Close(context.Background()))
+	require.Equal(t, n, s.puts)
+	for i, seq := range s.batches {
+		require.Equal(t, uint64(i+1), seq)
+	}
+	require.Zero(t, r.Counts().Waiting)
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	s := &sink{fail: errors.New("away")}
+	r := NewRecorder(s, RecorderOptions{Every: -1, MaxPartitions: 1000, MaxBytes: 1 << 20})
+	all := partitions(3000)
+	for i := range 300_000 {
+		r.Put(all[i%3000], fmt.Appendf(nil, "some key of usual length %d", i), 10, store.Timestamp(i+1))
+	}
+	c := r.Counts()
+	require.Equal(t, int64(1000), c.Partitions)
+	require.Equal(t, int64(200_000), c.Lost)
+	require.Positive(t, c.Blind)
+	held := 0
+	for i := range r.shards {
+		for _, x := range r.shards[i].all {
+			held += x.Sample.size()
+		}
+	}
+	require.Less(t, held, 2<<20)
+	s.fail = nil
+	require.NoError(t, r.Flush(context.Background()))
+	require.Equal(t, int64(100_000), s.puts)
+	for range 2 * idleRounds {
+		require.NoError(t, r.Flush(context.Background()))
+	}
+	require.Zero(t, r.Counts().Partitions, "idle ones are forgotten")
+}
+
+func TestManyWritersAndFlushes(t *testing.T) {
+	s := &sink{}
+	r := NewRecorder(s, RecorderOptions{Every: time.Millisecond})
+	all := partitions(10)
+	var g sync.WaitGroup
+	for w := range 8 {
+		g.Go(func() {
+			for i := range 20_000 {
+				key := fmt.Appendf(nil, "w%d/%d", w, i)
+				r.Put(all[i%10], key, 10, store.Timestamp(i+1))
+				r.Delete(all[i%10], key, store.Timestamp(i+2), i%2 == 0)
+				r.Read(all[i%10])
+			}
+		})
+	}
+	g.Wait()
+	require.NoError(t, r.Close(context.Background()))
+	require.NoError(t, r.Close(context.Background()), "again")
+	require.Equal(t, int64(160_000), s.puts)
+}
+
+func TestARecorderThatIsBackAfterLongTakesANewName(t *testing.T) {
+	s := &sink{}
+	now := time.Unix(1e9, 0)
+	r := NewRecorder(s, RecorderOptions{Every: -1, Now: func() time.Time { return now }})
+	p := partitions(1)[0]
+	for range 3 {
+		r.Put(p, []byte("k"), 1, 1)
+		require.NoError(t, r.Flush(context.Background()))
+		now = now.Add(50 * time.Minute)
+	}
+	now = now.Add(time.Hour)
+	r.Put(p, []byte("k"), 1, 1)
+	require.NoError(t, r.Flush(context.Background()))
+	require.Equal(t, []uint64{1, 2, 3, 1}, s.batches)
+}
+
+func TestRecordingAllocatesNothing(t *testing.T) {
+	s := &sink{}
+	r := NewRecorder(s, RecorderOptions{Every: -1})
+	p := partitions(1)[0]
+	keys := make([][]byte, 10_000)
+	for i := range keys {
+		keys[i] = fmt.Appendf(nil, "photos/2024/IMG_%08d.jpg", i*7919%10_000)
+	}
+	for i, k := range keys {
+		r.Put(p, k, 100, store.Timestamp(i+1))
+	}
+	i := 0
+	require.Zero(t, testing.AllocsPerRun(10_000, func() {
+		i++
+		r.Put(p, keys[i%len(keys)], 100, store.Timestamp(i))
+		r.Delete(p, keys[i%len(keys)], store.Timestamp(i), false)
+		r.Read(p)
+	}))
+}
+
+// BenchmarkRecord is the price of one recorded write, beside that of hashing the
+// key, which is its floor: of one goroutine, and of many on one partition.
+func BenchmarkRecord(b *testing.B) {
+	keys := make([][]byte, 1<<14)
+	for i := range keys {
+		keys[i] = fmt.Appendf(nil, "photos/2024/%02d/%02d/IMG_%08d.jpg", i%12, i%28, i*7919)
+	}
+	all := partitions(100)
+	s := &sink{}
+	b.Run("hash", func(b *testing.B) {
+		sum := uint64(0)
+		for i := 0; b.Loop(); i++ {
+			sum += hashOf(keys[i%len(keys)])
+		}
+		_ = sum
+	})
+	run := func(name string, of []store.Partition, hints bool) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			r := NewRecorder(s, RecorderOptions{})
+			defer r.Close(context.Background())
+			if hints {
+				s.hints = nil
+				for _, p := range of {
+					s.hints = append(s.hints, Hint{Partition: p.ID, Below: 1 << 56})
+				}
+				for i, p := range of {
+					r.Put(p, keys[i], 1, 1)
+				}
+				_ = r.Flush(context.Background())
+			}
+			for i := 0; b.Loop(); i++ {
+				r.Put(of[i%len(of)], keys[i%len(keys)], 150, store.Timestamp(i+1))
+			}
+			s.hints = nil
+		})
+	}
+	run("one", all[:1], false)
+	run("hundred", all, false)
+	run("hundred-hinted", all, true)
+	b.Run("parallel", func(b *testing.B) {
+		b.ReportAllocs()
+		r := NewRecorder(s, RecorderOptions{})
+		defer r.Close(context.Background())
+		var next atomic.Int64
+		b.RunParallel(func(pb *testing.PB) {
+			for i := int(next.Add(1)) * 1000; pb.Next(); i++ {
+				r.Put(all[0], keys[i%len(keys)], 150, store.Timestamp(i+1))
+			}
+		})
+	})
+}

@@ -1,0 +1,243 @@
+package counter
+
+import (
+	"bytes"
+	"math"
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Bounds of a sample. 256 keys tell a number of rows to about 6 percent, and the
+// growth since a recount to about 10 percent of that growth.
+const (
+	maxSampled     = 256
+	maxSampleBytes = 32 << 10
+	// maxSampledKey is how much of a key a sample keeps. What is left of a longer
+	// one still is a place for a cut.
+	maxSampledKey = 512
+)
+
+// A Sample is a set of keys chosen by their hash alone: every key whose hash is
+// below a limit is in it, and no other. So each key of a partition is in it with
+// the same chance, however often it is written, and the samples of several
+// clients merge into the sample of all: the lower limit, and of each key the
+// newest write. Merging the same again changes nothing.
+//
+// A deleted key stays in it for a while as such, so that an older write of it
+// that is told late does not bring it back. The limit sinks when the sample is
+// full. A Sample is not safe for concurrent use. The zero Sample is of no use:
+// see newSample.
+type Sample struct {
+	below uint64
+	// slots is a hash table with linear probing; its length is a power of two, at
+	// least a fourth of it free. A slot with hash 0 is free.
+	slots []slot
+	n     int
+	keys  []byte // of all slots; what no slot refers to goes when the limit sinks
+}
+
+// slot is one sampled key.
+type slot struct {
+	hash  uint64
+	at    store.Timestamp // of the newest write
+	key   uint32          // where its key begins in keys
+	bytes uint32          // of the row
+	len   uint16          // of the key
+	is    flags
+}
+
+type flags uint8
+
+const (
+	present flags = 1 << iota // the newest write was a put
+	counted                   // the last recount saw it
+	written                   // put since the last recount
+)
+
+func newSample() Sample { return Sample{below: math.MaxUint64} }
+
+// hashOf is what decides whether a key is sampled; never 0.
+func hashOf(key []byte) uint64 { return max(xxhash.Sum64(key), 1) }
+
+// reset empties a sample and keeps its memory.
+func (s *Sample) reset(below uint64) {
+	clear(s.slots)
+	s.below, s.n, s.keys = below, 0, s.keys[:0]
+}
+
+// size is the memory that a sample holds, bytes.
+func (s *Sample) size() int { return 32*cap(s.slots) + cap(s.keys) }
+
+// write takes in a write of a key at a time. The newest counts; of the same time
+// the deletion.
+func (s *Sample) write(hash uint64, key []byte, at store.Timestamp, bytes uint32, is flags) {
+	s.set(hash, key, at, bytes, is)
+	s.bound()
+}
+
+// bound sinks the limit if the sample has become too large.
+func (s *Sample) bound() {
+	if s.n > maxSampled || len(s.keys) > maxSampleBytes && s.n > 1 {
+		s.sink()
+	}
+}
+
+// set is write without a bound.
+func (s *Sample) set(hash uint64, key []byte, at store.Timestamp, bytes uint32, is flags) {
+	if hash >= s.below {
+		return
+	}
+	if len(s.slots) == 0 {
+		s.slots = make([]slot, 8)
+	}
+	mask := uint64(len(s.slots) - 1)
+	i := hash & mask
+	for ; s.slots[i].hash != 0; i = (i + 1) & mask {
+		if s.slots[i].hash == hash {
+			s.slots[i].rewrite(at, bytes, is)
+			return
+		}
+	}
+	key = key[:min(len(key), maxSampledKey)]
+	s.slots[i] = slot{hash: hash, at: at, key: uint32(len(s.keys)), len: uint16(len(key)), bytes: bytes, is: is}
+	s.keys = append(s.keys, key...)
+	s.n++
+	if 4*s.n > 3*len(s.slots) {
+		s.rebuild(2*len(s.slots), s.below)
+	}
+}
+
+func (x *slot) rewrite(at store.Timestamp, bytes uint32, is flags) {
+	sticky := (x.is | is) &^ present
+	if at > x.at || at == x.at && is&present == 0 {
+		x.at, x.bytes = at, bytes
+		x.is = is & present
+	} else {
+		x.is &= present
+	}
+	x.is |= sticky
+}
+
+// sink lowers the limit so that an eighth of the keys leaves, or as many as fill
+// an eighth of the bytes.
+func (s *Sample) sink() {
+	hashes := make([]uint64, 0, s.n)
+	used := 0
+	for i := range s.slots {
+		if s.slots[i].hash != 0 {
+			hashes = append(hashes, s.slots[i].hash)
+			used += int(s.slots[i].len)
+		}
+	}
+	slices.Sort(hashes)
+	keep := len(hashes)
+	if keep > maxSampled {
+		keep = maxSampled * 7 / 8
+	}
+	if used > maxSampleBytes*7/8 {
+		keep = min(keep, max(1, len(hashes)*7/8*(maxSampleBytes*7/8)/used))
+	}
+	below := s.below
+	if keep < len(hashes) {
+		below = hashes[keep]
+	}
+	s.rebuild(len(s.slots), below)
+}
+
+// lower drops the keys that a lower limit leaves out.
+func (s *Sample) lower(below uint64) {
+	if below < s.below {
+		s.rebuild(len(s.slots), below)
+	}
+}
+
+// rebuild makes a new table of so many slots for the keys below a limit.
+func (s *Sample) rebuild(slots int, below uint64) {
+	s.filter(slots, below, func(*slot) bool { return true })
+}
+
+func (s *Sample) filter(slots int, below uint64, keep func(*slot) bool) {
+	old, keys := s.slots, s.keys
+	s.slots, s.keys, s.n, s.below = make([]slot, slots), make([]byte, 0, len(keys)), 0, below
+	for i := range old {
+		x := old[i]
+		if x.hash == 0 || x.hash >= below || !keep(&x) {
+			continue
+		}
+		key := keys[x.key : x.key+uint32(x.len)]
+		x.key = uint32(len(s.keys))
+		s.keys = append(s.keys, key...)
+		s.place(x)
+	}
+}
+
+// place puts a slot that is not there yet into the table, which has room.
+func (s *Sample) place(x slot) {
+	mask := uint64(len(s.slots) - 1)
+	i := x.hash & mask
+	for s.slots[i].hash != 0 {
+		i = (i + 1) & mask
+	}
+	s.slots[i] = x
+	s.n++
+}
+
+// merge takes in another sample of the same partition. What comes of it does not
+// depend on the order in which the other's keys lie.
+func (s *Sample) merge(o *Sample) {
+	s.lower(o.below)
+	for i := range o.slots {
+		x := &o.slots[i]
+		if x.hash != 0 {
+			s.set(x.hash, o.keyOf(x), x.at, x.bytes, x.is)
+		}
+	}
+	s.bound()
+}
+
+// clone copies a sample, so that it shares no memory.
+func (s *Sample) clone() Sample {
+	c := *s
+	c.slots, c.keys = slices.Clone(s.slots), slices.Clone(s.keys)
+	return c
+}
+
+func (s *Sample) keyOf(x *slot) []byte {
+	return s.keys[x.key : x.key+uint32(x.len) : x.key+uint32(x.len)]
+}
+
+// scale is how many keys of the partition each sampled one stands for; at
+// least 1.
+func (s *Sample) scale() float64 {
+	if s.below == math.MaxUint64 {
+		return 1
+	}
+	return math.Ldexp(1, 64) / float64(s.below)
+}
+
+// tally counts the slots that have all of some flags, and adds up their bytes.
+func (s *Sample) tally(all flags) (n int, bytes int64) {
+	for i := range s.slots {
+		if x := &s.slots[i]; x.hash != 0 && x.is&all == all {
+			n++
+			bytes += int64(x.bytes)
+		}
+	}
+	return n, bytes
+}
+
+// present returns the keys that are there, ascending, sharing the sample's
+// memory.
+func (s *Sample) present() [][]byte {
+	keys := make([][]byte, 0, s.n)
+	for i := range s.slots {
+		if x := &s.slots[i]; x.hash != 0 && x.is&present != 0 {
+			keys = append(keys, s.keyOf(x))
+		}
+	}
+	slices.SortFunc(keys, bytes.Compare)
+	return slices.CompactFunc(keys, bytes.Equal)
+}

@@ -1,0 +1,266 @@
+package counter
+
+import (
+	"bytes"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// A State is all that is known of one partition. It is a pure value: backends
+// keep states and say what the time is. A State is not safe for concurrent use.
+// The zero State is of no use: see NewState.
+type State struct {
+	// generation is that of the Book in which it was last corrected; 0: never.
+	generation uint64
+	base       baseline
+
+	puts, deletes, putBytes int64 // since there is a State
+	applied                 int64 // Unix milliseconds of the newest delta
+	past                    [pastPoints]past
+	dead                    float64 // tombstones at deadMs, fading with deadFade
+	deadMs                  int64   // Unix milliseconds
+
+	putRate, deleteRate, readRate, aboveRate rate // fast
+	growth                                   rate // slow, rows
+
+	top    []byte
+	blind  bool // since the last recount
+	sample Sample
+}
+
+// baseline is what the last recount found.
+type baseline struct {
+	at            time.Time // when it began
+	rows, bytes   int64
+	markers       int64
+	puts, deletes int64 // the State's own counts then
+	fruitless     int64 // recounts in a row that found nothing to do
+}
+
+// past is a moment from which the counts of puts and deletes are remembered.
+type past struct {
+	at            int64 // Unix milliseconds
+	puts, deletes int64
+}
+
+const (
+	pastPoints = 8
+	pastStep   = 10 * time.Second
+	// deadFade is the time constant with which tombstones are taken to vanish:
+	// about what Cassandra's default grace and a compaction take.
+	deadFade = 10 * 24 * time.Hour
+	// deletedFor is how long a sample remembers a deleted key against writes that
+	// are told late.
+	deletedFor = 10 * time.Minute
+)
+
+// NewState is what is known of a partition of which nothing is known.
+func NewState() *State { return &State{sample: newSample()} }
+
+// Apply takes in a delta at a time.
+func (s *State) Apply(d *Delta, at time.Time) {
+	before := s.rows()
+	s.remember(at)
+	s.applied = max(s.applied, at.UnixMilli())
+	s.puts += d.Puts
+	s.deletes += d.Deletes
+	s.putBytes += d.PutBytes
+	s.dead = s.deadAt(at) + float64(d.Deletes)
+	s.deadMs = max(s.deadMs, at.UnixMilli())
+	s.putRate.add(float64(d.Puts), at, fast)
+	s.deleteRate.add(float64(d.Deletes), at, fast)
+	s.readRate.add(float64(d.Reads), at, fast)
+	s.aboveRate.add(float64(d.Above), at, fast)
+	if bytes.Compare(d.Top, s.top) > 0 {
+		s.top = bytes.Clone(d.Top)
+	}
+	s.blind = s.blind || d.Blind
+	s.sample.merge(&d.Sample)
+	s.expire(at)
+	s.growth.add(float64(s.rows()-before), at, slow)
+}
+
+// remember keeps some counts of the past few minutes, for a recount that begins
+// before it ends.
+func (s *State) remember(at time.Time) {
+	now := at.UnixMilli()
+	if newest := s.past[0].at; newest != 0 && now < newest+pastStep.Milliseconds() {
+		return
+	}
+	copy(s.past[1:], s.past[:])
+	s.past[0] = past{now, s.puts, s.deletes}
+}
+
+// countsAt returns the counts at a time or, where they are not remembered,
+// before it.
+func (s *State) countsAt(at time.Time) (puts, deletes int64) {
+	if s.applied <= at.UnixMilli() {
+		return s.puts, s.deletes
+	}
+	for _, p := range s.past {
+		if p.at != 0 && p.at <= at.UnixMilli() {
+			return p.puts, p.deletes
+		}
+	}
+	return s.base.puts, s.base.deletes
+}
+
+func (s *State) deadAt(at time.Time) float64 {
+	return s.dead * decay(max(0, at.UnixMilli()-s.deadMs), deadFade)
+}
+
+// expire forgets keys that were deleted some time ago, unless the last recount
+// saw them: then that they are gone is still news.
+func (s *State) expire(at time.Time) {
+	oldest := store.Timestamp(at.Add(-deletedFor).UnixMicro())
+	gone := func(x *slot) bool { return x.is&(present|counted|written) == 0 && x.at < oldest }
+	for i := range s.sample.slots {
+		if x := &s.sample.slots[i]; x.hash != 0 && x.is&present == 0 && x.at < oldest {
+			// It was put and deleted since the recount: of no more account.
+			x.is &^= written
+		}
+	}
+	for i := range s.sample.slots {
+		if x := &s.sample.slots[i]; x.hash != 0 && gone(x) {
+			s.sample.filter(len(s.sample.slots), s.sample.below, func(x *slot) bool { return !gone(x) })
+			return
+		}
+	}
+}
+
+// Correct takes in the result of a recount, which is exact for the moment at
+// which it began, give or take the writes that went on meanwhile. Keys written
+// since then, as far as they are sampled, count on top of it; those that the
+// recount has seen already do so only once.
+func (s *State) Correct(c *Count, generation uint64) {
+	puts, deletes := s.countsAt(c.Started)
+	old := s.sample
+	s.sample = c.Sample.clone()
+	if s.sample.below == 0 { // of a count that was not made by a Recount
+		s.sample = newSample()
+	}
+	s.sample.lower(old.below)
+	// A little earlier than it began: writes carry their clients' clocks.
+	since := store.Timestamp(c.Started.Add(-startSlack).UnixMicro())
+	for i := range old.slots {
+		x := &old.slots[i]
+		if x.hash != 0 && x.at >= since {
+			s.sample.set(x.hash, old.keyOf(x), x.at, x.bytes, x.is&(present|written))
+		}
+	}
+	s.sample.bound()
+	fruitless := int64(0)
+	if c.Fine {
+		fruitless = s.base.fruitless + 1
+	}
+	s.base = baseline{
+		at: c.Started, rows: c.Rows, bytes: c.Bytes, markers: c.Markers,
+		puts: puts, deletes: deletes, fruitless: fruitless,
+	}
+	s.generation, s.blind = generation, false
+	if bytes.Compare(c.Top, s.top) > 0 {
+		s.top = bytes.Clone(c.Top)
+	}
+}
+
+const startSlack = time.Second
+
+// rows estimates the live rows.
+//
+// Where every put is a new key and every delete hits one, the count of writes is
+// exact. Where the sample says otherwise, beyond its noise, the sample is right.
+// Never more rows can have come than puts, nor gone than deletes.
+func (s *State) rows() int64 {
+	puts, deletes := s.puts-s.base.puts, s.deletes-s.base.deletes
+	simple := s.base.rows + puts - deletes
+	if s.blind {
+		return max(0, simple)
+	}
+	scale := s.sample.scale()
+	there, _ := s.sample.tally(present)
+	then, _ := s.sample.tally(counted)
+	sampled := float64(s.base.rows) + float64(there-then)*scale
+	if scale > 1 && simple >= 0 {
+		changed := 0
+		for i := range s.sample.slots {
+			if x := &s.sample.slots[i]; x.hash != 0 && (x.is&written != 0 || x.is&present == 0) {
+				changed++
+			}
+		}
+		const sigmas = 2.5
+		noise := math.Sqrt(float64(changed+1)) * scale
+		if math.Abs(float64(simple)-sampled) <= sigmas*noise {
+			return simple
+		}
+	}
+	return max(0, min(int64(sampled), s.base.rows+puts), s.base.rows-deletes)
+}
+
+// Stats says what is known at a time, in a book's generation.
+func (s *State) Stats(p store.Partition, generation uint64, now time.Time) Stats {
+	rows := s.rows()
+	there, size := s.sample.tally(present)
+	perRow := 0.0
+	switch {
+	case there > 0:
+		perRow = float64(size) / float64(there)
+	case s.base.rows > 0:
+		perRow = float64(s.base.bytes) / float64(s.base.rows)
+	}
+	distinct, _ := s.sample.tally(written)
+	st := Stats{
+		Partition:      p,
+		Known:          s.generation != 0 && s.generation == generation,
+		Rows:           rows,
+		Bytes:          s.base.bytes + int64(float64(rows-s.base.rows)*perRow),
+		Dead:           int64(s.deadAt(now)),
+		Markers:        s.base.markers,
+		Distinct:       int64(float64(distinct) * s.sample.scale()),
+		PutsPerS:       s.putRate.get(now, fast),
+		DeletesPerS:    s.deleteRate.get(now, fast),
+		ReadsPerS:      s.readRate.get(now, fast),
+		AppendsPerS:    s.aboveRate.get(now, fast),
+		GrowthRowsPerS: s.growth.get(now, slow),
+		Top:            bytes.Clone(s.top),
+		Recounted:      s.base.at,
+		RecountedRows:  s.base.rows,
+		Fruitless:      int(s.base.fruitless),
+		Puts:           s.puts,
+	}
+	st.Bytes = max(0, st.Bytes)
+	if st.PutsPerS > 0 {
+		st.AppendShare = min(1, st.AppendsPerS/st.PutsPerS)
+	}
+	st.Quanta = s.quanta(rows)
+	return st
+}
+
+// quanta spreads rows over the sampled keys: each stands for as many.
+func (s *State) quanta(rows int64) []Quantum {
+	keys := s.sample.present()
+	if rows <= 0 || len(keys) == 0 {
+		return nil
+	}
+	out := make([]Quantum, 0, len(keys))
+	n := int64(len(keys))
+	for i, key := range keys {
+		from, to := rows*int64(i)/n, rows*int64(i+1)/n
+		if i == 0 {
+			key = nil // the rows below the first sampled key lie in its quantum
+		}
+		if to > from {
+			out = append(out, Quantum{Key: slices.Clone(key), Rows: to - from})
+		} else if i == 0 {
+			out = append(out, Quantum{})
+		}
+	}
+	return out
+}
+
+// hint is what clients should know.
+func (s *State) hint(p store.PartitionID) Hint {
+	return Hint{Partition: p, Below: s.sample.below, Top: bytes.Clone(s.top)}
+}

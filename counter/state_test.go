@@ -1,0 +1,490 @@
+package counter
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// world is a partition as it really is, and what a book makes of what clients
+// tell of it.
+type world struct {
+	t       *testing.T
+	r       *rand.Rand
+	now     time.Time
+	p       store.Partition
+	rows    map[string]int // key -> size
+	clock   store.Timestamp
+	book    *Book
+	clients []*Recorder
+	// told are all batches, to be told again.
+	told []*Batch
+}
+
+func newWorld(t *testing.T, clients int) *world {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	w := &world{t: t, r: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1_700_000_000, 0), rows: map[string]int{}, book: NewBook()}
+	w.p = store.Partition{Bucket: store.BucketID(uuid.New()), ID: store.PartitionID(uuid.New())}
+	for range clients {
+		w.clients = append(w.clients, NewRecorder(w, RecorderOptions{Every: -1, Now: func() time.Time { return w.now }}))
+	}
+	return w
+}
+
+// Flush implements Flusher, through the encoding.
+func (w *world) Flush(_ context.Context, b *Batch) ([]Hint, error) {
+	data, err := b.AppendBinary(nil)
+	require.NoError(w.t, err)
+	var got Batch
+	require.NoError(w.t, got.UnmarshalBinary(data))
+	w.book.Apply(&got)
+	w.told = append(w.told, &got)
+	return w.book.Hints(&got), nil
+}
+
+func (w *world) stamp() store.Timestamp {
+	w.clock = max(w.clock+1, store.Timestamp(w.now.UnixMicro()))
+	return w.clock
+}
+
+func (w *world) put(key string, size int) {
+	w.rows[key] = len(key) + size
+	w.clients[w.r.IntN(len(w.clients))].Put(w.p, []byte(key), len(key)+size, w.stamp())
+}
+
+func (w *world) delete(key string) {
+	delete(w.rows, key)
+	w.clients[w.r.IntN(len(w.clients))].Delete(w.p, []byte(key), w.stamp(), false)
+}
+
+func (w *world) flush() {
+	for _, i := range w.r.Perm(len(w.clients)) {
+		require.NoError(w.t, w.clients[i].Flush(context.Background()))
+	}
+	w.now = w.now.Add(time.Second)
+}
+
+func (w *world) stats() Stats { return w.book.Stats([]store.Partition{w.p}, w.now)[0] }
+
+func (w *world) bytes() (n int64) {
+	for _, size := range w.rows {
+		n += int64(size)
+	}
+	return n
+}
+
+// Slice implements Slicer.
+func (w *world) Slice(_ context.Context, _ store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+	var keys []string
+	for k := range w.rows {
+		if k > string(b.Start) || k == string(b.Start) && !b.StartExclusive {
+			if len(b.End) == 0 || k < string(b.End) {
+				keys = append(keys, k)
+			}
+		}
+	}
+	slices.Sort(keys)
+	page := store.Page{More: len(keys) > o.Limit}
+	for _, k := range keys[:min(len(keys), o.Limit)] {
+		page.Rows = append(page.Rows, store.Row{Key: []byte(k), Value: store.EntryCell(make([]byte, w.rows[k]-len(k)))})
+	}
+	return page, nil
+}
+
+func (w *world) recount() *Count {
+	c, err := NewRecount(w, w.p, store.Bounds{}, RecountOptions{Now: func() time.Time { return w.now }}).Run(context.Background())
+	require.NoError(w.t, err)
+	w.book.State(w.p).Correct(c, w.book.Generation)
+	return c
+}
+
+// About: within so many standard deviations of a sample of 256, of what changed.
+func requireAbout(t *testing.T, want, got int64, noise float64, what string) {
+	t.Helper()
+	require.InDeltaf(t, want, got, 5*noise+1, "%s", what)
+}
+
+func TestFewKeysAreCountedExactly(t *testing.T) {
+	w := newWorld(t, 3)
+	for round := range 40 {
+		for range w.r.IntN(50) {
+			key := fmt.Sprintf("k%03d", w.r.IntN(200))
+			if w.r.IntN(3) == 0 {
+				w.delete(key)
+			} else {
+				w.put(key, w.r.IntN(100))
+			}
+		}
+		w.flush()
+		if w.r.IntN(2) == 0 && len(w.told) > 0 { // told again: nothing changes
+			w.book.Apply(w.told[w.r.IntN(len(w.told))])
+		}
+		if w.r.IntN(8) == 0 {
+			w.recount()
+		}
+		s := w.stats()
+		require.Equal(t, int64(len(w.rows)), s.Rows, "round %d", round)
+		require.InDelta(t, w.bytes(), s.Bytes, float64(w.bytes())*0.35+300, "round %d", round)
+	}
+}
+
+// The same keys over and over are no growth, deletions of keys put meanwhile are
+// no loss, whatever the counts of writes say.
+func TestOverwritesAreNoGrowth(t *testing.T) {
+	for _, recounted := range []bool{false, true} {
+		t.Run(fmt.Sprintf("recounted=%v", recounted), func(t *testing.T) {
+			const n = 20_000
+			w := newWorld(t, 4)
+			for i := range n {
+				w.put(fmt.Sprintf("user/%08d", i), 20)
+			}
+			w.flush()
+			require.Equal(t, int64(n), w.stats().Rows, "new keys only: the count of puts is exact")
+			if recounted {
+				w.recount()
+				require.True(t, w.stats().Known)
+			}
+			for range 10 {
+				for range n {
+					w.put(fmt.Sprintf("user/%08d", w.r.IntN(n)), 20)
+				}
+				w.flush()
+			}
+			s := w.stats()
+			requireAbout(t, n, s.Rows, n/math.Sqrt(224), "overwritten ten times over")
+			if recounted {
+				requireAbout(t, n, s.Rows, 1, "a recount knows the keys")
+			}
+			requireAbout(t, n, s.Distinct, n/math.Sqrt(224), "distinct keys")
+			require.Equal(t, int64(11*n), s.Puts)
+		})
+	}
+}
+
+func TestDeletionsAndNewKeys(t *testing.T) {
+	const n = 20_000
+	w := newWorld(t, 2)
+	for i := range n {
+		w.put(fmt.Sprintf("%08d", i), 10)
+	}
+	w.flush()
+	w.recount()
+	w.now = w.now.Add(5 * time.Hour)
+	for i := range n * 3 / 4 {
+		w.delete(fmt.Sprintf("%08d", i))
+		if i%100 == 0 {
+			w.delete(fmt.Sprintf("%08d", i)) // a second time
+			w.put(fmt.Sprintf("new%08d", i), 10)
+		}
+	}
+	w.flush()
+	s := w.stats()
+	requireAbout(t, int64(len(w.rows)), s.Rows, n*0.75/math.Sqrt(224*0.75), "after deletions")
+	require.InDelta(t, 15_150, s.Dead, 2)
+	require.Less(t, s.GrowthRowsPerS, 0.0)
+	for range 200 { // a queue: each key lives for a moment
+		for i := range 100 {
+			k := fmt.Sprintf("q%d", w.r.Uint64())
+			w.put(k, 5)
+			if i%10 > 0 {
+				w.delete(k)
+			}
+		}
+		w.flush()
+		w.now = w.now.Add(10 * time.Second)
+	}
+	s = w.stats()
+	require.InDelta(t, len(w.rows), s.Rows, n/3)
+}
+
+// A recount while others write: none of what it saw counts twice.
+func TestARecountUnderWrites(t *testing.T) {
+	w := newWorld(t, 3)
+	for i := range 5_000 {
+		w.put(fmt.Sprintf("%05d", i*2), 10)
+	}
+	w.flush()
+	pages, fresh := 0, 0
+	r := NewRecount(w, w.p, store.Bounds{}, RecountOptions{PageRows: 400, Now: func() time.Time { return w.now }, Yield: func(context.Context, int) error {
+		for range 400 { // odd keys are new, at both sides of the place
+			w.put(fmt.Sprintf("%05d", w.r.IntN(5_000)*2+1), 10)
+			w.delete(fmt.Sprintf("%05d", w.r.IntN(5_000)*2))
+			w.put(fmt.Sprintf("!%05d", 99_999-fresh), 10) // below the place: not seen
+			fresh++
+		}
+		w.flush()
+		if pages++; pages%3 == 0 {
+			return errors.New("interrupted")
+		}
+		return nil
+	}})
+	var c *Count
+	for err := errors.New("not begun"); err != nil; {
+		c, err = r.Run(context.Background())
+	}
+	w.book.State(w.p).Correct(c, w.book.Generation)
+	s := w.stats()
+	require.Greater(t, pages, 10)
+	requireAbout(t, int64(len(w.rows)), s.Rows, 40*math.Sqrt(50), "as if it had happened at once")
+	require.Greater(t, int64(len(w.rows)), c.Rows+3_000)
+	w.recount()
+	require.Equal(t, int64(len(w.rows)), w.stats().Rows)
+}
+
+func TestQuantaOfARecountAreExact(t *testing.T) {
+	for _, n := range []int{0, 1, 127, 128, 256, 257, 1000, 12_345} {
+		w := newWorld(t, 1)
+		for i := range n {
+			w.put(fmt.Sprintf("dir%02d/%06d", i%17, i), 10)
+		}
+		c := w.recount()
+		require.Equal(t, int64(n), c.Rows)
+		require.Equal(t, w.bytes(), c.Bytes)
+		keys := slices.Sorted(func(yield func(string) bool) {
+			for k := range w.rows {
+				if !yield(k) {
+					return
+				}
+			}
+		})
+		sum := int64(0)
+		for i, q := range c.Quanta {
+			if i > 0 {
+				require.Greater(t, string(q.Key), keys[sum-1])
+				require.LessOrEqual(t, string(q.Key), keys[sum])
+			} else {
+				require.Empty(t, q.Key)
+			}
+			sum += q.Rows
+		}
+		require.Equal(t, int64(n), sum)
+		require.LessOrEqual(t, len(c.Quanta), 256)
+		require.GreaterOrEqual(t, len(c.Quanta), min(n, 128))
+	}
+}
+
+// Quanta of a sample lie where the keys are.
+func TestQuantaOfASample(t *testing.T) {
+	w := newWorld(t, 2)
+	for i := range 50_000 {
+		w.put(fmt.Sprintf("%06d", i*i%999_983), 1)
+	}
+	w.flush()
+	s := w.stats()
+	require.Greater(t, len(s.Quanta), 150)
+	below, sum := int64(0), int64(0)
+	for _, q := range s.Quanta {
+		real := int64(0)
+		for k := range w.rows {
+			if k < string(q.Key) {
+				real++
+			}
+		}
+		require.InDelta(t, real, below, 50_000*0.12, "rows below %q", q.Key)
+		below += q.Rows
+		sum += q.Rows
+	}
+	require.Equal(t, s.Rows, sum)
+}
+
+func TestAppendShareAndRates(t *testing.T) {
+	w := newWorld(t, 3)
+	for i := range 6_000 {
+		w.put(fmt.Sprintf("log/%09d", i), 10)
+		if i%100 == 99 {
+			w.flush()
+		}
+	}
+	s := w.stats()
+	require.Greater(t, s.AppendShare, 0.9)
+	require.InDelta(t, 100, s.PutsPerS, 15)
+	require.InDelta(t, 100, s.GrowthRowsPerS, 15)
+	require.Equal(t, "log/000005999", string(s.Top))
+
+	random := newWorld(t, 3)
+	for i := range 6_000 {
+		random.put(fmt.Sprintf("%016x", random.r.Uint64()), 10)
+		if i%10 == 9 {
+			random.flush()
+		}
+	}
+	require.Less(t, random.stats().AppendShare, 0.1)
+
+	w.now = w.now.Add(10 * time.Minute)
+	s = w.stats()
+	require.Less(t, s.PutsPerS, 0.01, "rates decay")
+	require.Equal(t, int64(6_000), s.Rows, "rows do not")
+	w.now = w.now.Add(-time.Hour) // a step back of the wall clock
+	for range 300 {
+		w.put("log/1", 1)
+		w.flush()
+	}
+	require.InDelta(t, 1, w.stats().PutsPerS, 1)
+}
+
+// What was lost is noticed by the numbers of batches, and then nothing is Known
+// until it is recounted.
+func TestALostBatchIsNoticed(t *testing.T) {
+	w := newWorld(t, 1)
+	w.put("a", 1)
+	w.flush()
+	w.recount()
+	w.put("b", 1)
+	w.flush()
+	require.True(t, w.stats().Known)
+	old := w.book
+	head, err := old.AppendHead(nil)
+	require.NoError(t, err)
+	state, err := old.State(w.p).AppendBinary(nil)
+	require.NoError(t, err)
+	w.put("c", 1)
+	w.flush()
+	w.put("d", 1)
+
+	// The backend comes back as it was before c.
+	w.book, err = OpenBook(head)
+	require.NoError(t, err)
+	s := NewState()
+	require.NoError(t, s.UnmarshalBinary(state))
+	w.book.States[w.p.ID] = s
+	require.True(t, w.stats().Known)
+	require.Equal(t, int64(2), w.stats().Rows)
+	w.flush()
+	require.False(t, w.stats().Known, "c is missing")
+	w.recount()
+	require.True(t, w.stats().Known)
+	require.Equal(t, int64(4), w.stats().Rows)
+
+	// It comes back with nothing at all.
+	w.book = NewBook()
+	require.False(t, w.stats().Known)
+	w.put("e", 1)
+	w.flush()
+	require.False(t, w.stats().Known)
+	w.recount()
+	require.True(t, w.stats().Known)
+	require.Equal(t, int64(5), w.stats().Rows)
+}
+
+// The samples of several clients, merged in any order and more than once, are the
+// sample of all.
+func TestSamplesMergeInAnyOrder(t *testing.T) {
+	for range 30 {
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		r := rand.New(rand.NewPCG(seed, 2))
+		type op struct {
+			key []byte
+			at  store.Timestamp
+			put bool
+		}
+		var ops []op
+		for i := range 1 + r.IntN(3_000) {
+			ops = append(ops, op{binary.BigEndian.AppendUint32(nil, r.Uint32N(2_000)), store.Timestamp(i + 1), r.IntN(4) > 0})
+		}
+		write := func(s *Sample, o op) {
+			is := flags(0)
+			if o.put {
+				is = present
+			}
+			s.write(hashOf(o.key), o.key, o.at, 7, is)
+		}
+		parts := make([]Sample, 5)
+		for i := range parts {
+			parts[i] = newSample()
+		}
+		for _, o := range ops {
+			write(&parts[r.IntN(len(parts))], o)
+		}
+		all := newSample()
+		for range 2 {
+			for _, i := range r.Perm(len(parts)) {
+				all.merge(&parts[i])
+			}
+		}
+		last := map[string]bool{}
+		for _, o := range ops {
+			last[string(o.key)] = o.put
+		}
+		var want []string
+		for k, put := range last {
+			if put && hashOf([]byte(k)) < all.below {
+				want = append(want, k)
+			}
+		}
+		var got []string
+		for _, k := range all.present() {
+			got = append(got, string(k))
+		}
+		slices.Sort(want)
+		require.Equal(t, want, got)
+		require.LessOrEqual(t, all.n, maxSampled)
+		if len(last) > maxSampled {
+			require.Greater(t, all.n, maxSampled/2)
+		}
+	}
+}
+
+func TestLongKeysBoundTheSample(t *testing.T) {
+	s := newSample()
+	for i := range 5_000 {
+		key := append(make([]byte, 5_000), fmt.Sprint(i)...)
+		s.write(hashOf(key), key, 1, 1, present)
+		require.LessOrEqual(t, len(s.keys), maxSampleBytes+maxSampledKey)
+	}
+	require.Greater(t, s.n, 32)
+}
+
+func TestDamageIsNoticed(t *testing.T) {
+	w := newWorld(t, 1)
+	for i := range 300 {
+		w.put(fmt.Sprintf("%05d", i), 10)
+	}
+	w.flush()
+	w.recount()
+	state, err := w.book.State(w.p).AppendBinary(nil)
+	require.NoError(t, err)
+	var again State
+	require.NoError(t, again.UnmarshalBinary(state))
+	require.Equal(t, w.book.State(w.p).Stats(w.p, 1, w.now), again.Stats(w.p, 1, w.now))
+	for n := range len(state) {
+		require.Error(t, again.UnmarshalBinary(state[:n]))
+	}
+	require.ErrorIs(t, again.UnmarshalBinary(append([]byte{9}, state[1:]...)), store.InvalidArgument)
+	require.Error(t, again.UnmarshalBinary(append(state, 0)))
+}
+
+func FuzzBatch(f *testing.F) {
+	b := Batch{Client: uuid.New(), Seq: 3, At: time.Unix(1, 0)}
+	d := Delta{Puts: 3, Top: []byte("k"), Sample: newSample()}
+	d.Sample.write(hashOf([]byte("k")), []byte("k"), 5, 6, present|written)
+	b.Deltas = append(b.Deltas, d)
+	data, _ := b.AppendBinary(nil)
+	f.Add(data)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var b Batch
+		if b.UnmarshalBinary(data) == nil {
+			book := NewBook()
+			book.Apply(&b)
+			for _, s := range book.States {
+				_ = s.Stats(store.Partition{}, 1, time.Unix(5, 0))
+			}
+		}
+		var s State
+		if s.UnmarshalBinary(data) == nil {
+			_ = s.Stats(store.Partition{}, 1, time.Unix(5, 0))
+		}
+	})
+}

@@ -1,0 +1,275 @@
+package livemoves
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/rebalance/executor"
+	"github.com/evenkeel/evenkeel/rebalance/manager"
+	"github.com/evenkeel/evenkeel/rebalance/migrate"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+func benchKey(i int) []byte { return fmt.Appendf(nil, "photos/2024/%02d/IMG_%09d.jpg", i%12, i) }
+
+// filled is a bucket of one partition with so many rows of about 170 bytes.
+func filled(b *testing.B, rows int) (*keyspace, *process) {
+	k := newKeyspace(b, mapclient.DefaultLease)
+	p := k.process(b, listing.Options{})
+	require.NoError(b, p.client.CreateBucket(b.Context(), bucketName))
+	keys := make([][]byte, rows)
+	for i := range keys {
+		keys[i] = benchKey(i)
+	}
+	slices.SortFunc(keys, func(a, b []byte) int { return strings.Compare(string(a), string(b)) })
+	p.load(b, keys, func([]byte) []byte { return make([]byte, 135) })
+	return k, p
+}
+
+// BenchmarkCopy moves one range without a throttle while nobody else does
+// anything: rows per second of copying, of verifying, and of both, beside batches of
+// the same rows from memory.
+func BenchmarkCopy(b *testing.B) {
+	rows := setting(b, "EVENKEEL_LIVE_ROWS", 300_000)
+	k, p := filled(b, rows)
+	var mu sync.Mutex
+	took, began := map[string]time.Duration{}, map[string]time.Time{}
+	mover := k.process(b, listing.Options{})
+	x := executor.New(mover.store, mover.maps, p.id(b), executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if name, ok := strings.CutPrefix(point, "before "); ok {
+			began[name] = time.Now()
+		} else if name, ok := strings.CutPrefix(point, "after "); ok {
+			took[name] += time.Since(began[name])
+		}
+		return nil
+	}})
+	var bare time.Duration
+	moves := 0
+	for b.Loop() {
+		bare += batches(b, p, rows)
+		rg := p.ranges(b)[0]
+		x.Add(migrate.Refresh(&rg))
+		require.NoError(b, x.Run(b.Context()))
+		moves++
+	}
+	rate := func(d time.Duration) float64 { return float64(rows*moves) / d.Seconds() }
+	require.Equal(b, int64(rows*moves), x.Progress().Copied)
+	b.ReportMetric(rate(took["copy"]), "copied-rows/s")
+	b.ReportMetric(rate(took["verify"]), "verified-rows/s")
+	b.ReportMetric(rate(took["copy"]+took["verify"]), "rows/s")
+	b.ReportMetric(rate(bare), "bare-batch-rows/s")
+	b.ReportMetric(rate(took["copy"])/rate(bare), "copy/bare")
+	b.ReportMetric(0, "ns/op")
+}
+
+// batches writes so many rows into a partition of its own, as fast as batches go.
+func batches(b *testing.B, p *process, rows int) time.Duration {
+	const each = 200
+	dst := store.Partition{Bucket: p.id(b), ID: store.PartitionID(uuid.New())}
+	value := store.EntryCell(make([]byte, 135))
+	begin := time.Now()
+	g, ctx := errgroup.WithContext(b.Context())
+	g.SetLimit(4)
+	for at := 0; at < rows; at += each {
+		g.Go(func() error {
+			batch := make([]store.Row, min(each, rows-at))
+			for i := range batch {
+				batch[i] = store.Row{Key: benchKey(at + i), Value: value, Timestamp: 1}
+			}
+			return p.store.Put(ctx, dst, batch...)
+		})
+	}
+	require.NoError(b, g.Wait())
+	took := time.Since(begin)
+	require.NoError(b, p.store.Remove(b.Context(), dst, store.Bounds{}, 2))
+	return took
+}
+
+// BenchmarkForeground offers half of what a node can take, before, during and
+// after a move at the default throttle, and compares latencies and throughput.
+// EVENKEEL_LIVE_SECONDS is the length of each period (default 10); that of the move
+// is as long as it takes.
+func BenchmarkForeground(b *testing.B) {
+	rows := setting(b, "EVENKEEL_LIVE_ROWS", 300_000)
+	period := time.Duration(setting(b, "EVENKEEL_LIVE_SECONDS", 10)) * time.Second
+	k, p := filled(b, rows)
+	f := &foreground{bucket: p.bucket, rows: rows}
+	f.saturate(b, 32, period/4) // warm
+	most := f.saturate(b, 32, period)
+	b.ReportMetric(most, "saturated-ops/s")
+
+	mover := k.process(b, listing.Options{})
+	var quiet, moving span
+	for b.Loop() {
+		quiet.add(f.offer(b, most/2, after(period)))
+		moved := make(chan struct{})
+		go func() {
+			defer close(moved)
+			refresh(b, mover)
+		}()
+		moving.add(f.offer(b, most/2, moved))
+		quiet.add(f.offer(b, most/2, after(period)))
+	}
+	b.ReportMetric(quiet.percentile(0.50), "quiet-p50-ms")
+	b.ReportMetric(quiet.percentile(0.99), "quiet-p99-ms")
+	b.ReportMetric(moving.percentile(0.50), "moving-p50-ms")
+	b.ReportMetric(moving.percentile(0.99), "moving-p99-ms")
+	b.ReportMetric(moving.percentile(0.99)/quiet.percentile(0.99), "p99-ratio")
+	b.ReportMetric(moving.throughput()/quiet.throughput(), "throughput-ratio")
+	b.ReportMetric(moving.seconds, "moving-s")
+	b.ReportMetric(0, "ns/op")
+}
+
+// after ends a period.
+func after(d time.Duration) <-chan struct{} {
+	end := make(chan struct{})
+	time.AfterFunc(d, func() { close(end) })
+	return end
+}
+
+// foreground is a mix of puts, gets and listings of a filled bucket.
+type foreground struct {
+	bucket *listing.Bucket
+	rows   int
+}
+
+func (f *foreground) do(r *rand.Rand) error {
+	ctx := context.Background()
+	key := benchKey(r.IntN(f.rows))
+	switch n := r.IntN(20); {
+	case n < 10:
+		return f.bucket.Put(ctx, key, make([]byte, 135))
+	case n < 19:
+		_, err := f.bucket.Get(ctx, key)
+		return err
+	default:
+		_, err := f.bucket.List(ctx, listing.Query{From: key, Limit: 100})
+		return err
+	}
+}
+
+// saturate has so many clients do one operation after the other, and returns how
+// many they did in a second.
+func (f *foreground) saturate(b *testing.B, clients int, d time.Duration) float64 {
+	var n atomic.Int64
+	var g errgroup.Group
+	begin := time.Now()
+	for c := range clients {
+		g.Go(func() error {
+			r := rand.New(rand.NewPCG(1, uint64(c)))
+			for time.Since(begin) < d {
+				if err := f.do(r); err != nil {
+					return err
+				}
+				n.Add(1)
+			}
+			return nil
+		})
+	}
+	require.NoError(b, g.Wait())
+	return float64(n.Load()) / time.Since(begin).Seconds()
+}
+
+// span is what came of the operations of one or more periods.
+type span struct {
+	millis  []float64 // from when each was due to its end
+	seconds float64
+}
+
+func (s *span) add(o span) {
+	s.millis = append(s.millis, o.millis...)
+	s.seconds += o.seconds
+}
+
+func (s *span) throughput() float64 { return float64(len(s.millis)) / s.seconds }
+
+func (s *span) percentile(p float64) float64 {
+	sorted := slices.Sorted(slices.Values(s.millis))
+	return sorted[min(len(sorted)-1, int(p*float64(len(sorted))))]
+}
+
+// offer begins operations at a fixed rate, whether or not earlier ones have ended,
+// until stop; what then is still under way counts as late as it is.
+func (f *foreground) offer(b *testing.B, perSecond float64, stop <-chan struct{}) (s span) {
+	const clients = 256
+	due := make(chan time.Time, 1<<20)
+	var mu sync.Mutex
+	var g errgroup.Group
+	for c := range clients {
+		g.Go(func() error {
+			r := rand.New(rand.NewPCG(2, uint64(c)))
+			var millis []float64
+			for at := range due {
+				if err := f.do(r); err != nil {
+					return err
+				}
+				millis = append(millis, time.Since(at).Seconds()*1000)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			s.millis = append(s.millis, millis...)
+			return nil
+		})
+	}
+	begin := time.Now()
+	each := time.Duration(float64(time.Second) / perSecond)
+	for n, more := time.Duration(0), true; more; {
+		for next := begin.Add(n * each); !next.After(time.Now()); next = begin.Add(n * each) {
+			due <- next
+			n++
+		}
+		select {
+		case <-stop:
+			more = false
+		case <-time.After(200 * time.Microsecond):
+		}
+	}
+	close(due)
+	require.NoError(b, g.Wait())
+	s.seconds = time.Since(begin).Seconds()
+	return s
+}
+
+// refresh rewrites the whole bucket into a fresh partition, as a rebalancer does it
+// whose throttle is EVENKEEL_LIVE_RATE rows per second.
+func refresh(b *testing.B, p *process) {
+	ctx, cancel := context.WithCancel(context.Background())
+	m := manager.New(p.store, p.maps, manager.Options{RowsPerSecond: setting(b, "EVENKEEL_LIVE_RATE", 10_000)})
+	var g sync.WaitGroup
+	g.Go(func() {
+		if err := m.Run(ctx); ctx.Err() == nil {
+			b.Errorf("the manager ended: %v", err)
+		}
+	})
+	defer g.Wait()
+	defer cancel()
+	id := p.id(b)
+	plan, err := m.Plan(ctx, id, manager.Ask{Kind: manager.Refresh})
+	if err != nil {
+		b.Error(err)
+		return
+	}
+	job := m.Submit(id, "refresh", plan)
+	for job.Ended.IsZero() && !b.Failed() {
+		time.Sleep(10 * time.Millisecond)
+		job, _ = m.Job(job.ID)
+	}
+	if err := job.Err(); err != nil {
+		b.Error(err)
+	}
+}

@@ -1,0 +1,133 @@
+package livemoves
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/evenkeel/evenkeel/internal/cassandratest"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/cassandrastore"
+)
+
+var cassandra cassandratest.Shared
+
+func TestMain(m *testing.M) { os.Exit(cassandra.Run(m)) }
+
+const (
+	bucketName = "live"
+	clocks     = 2
+)
+
+// process is what one process has of its own: a session and a map client.
+type process struct {
+	store  *cassandrastore.Store
+	maps   *mapclient.Client
+	client *listing.Client
+	bucket *listing.Bucket
+}
+
+// keyspace is a fresh one on the shared node.
+type keyspace struct {
+	options cassandrastore.Options
+	lease   time.Duration
+}
+
+func newKeyspace(t testing.TB, lease time.Duration) *keyspace {
+	// The shared node is patient, so its clients have to be more so.
+	const patience = 35 * time.Second
+	k := &keyspace{lease: lease, options: cassandrastore.Options{
+		Hosts: []string{cassandra.Address(t)}, DataCentre: "dc1", AllowSingleReplica: true,
+		Keyspace:    "t" + strings.ReplaceAll(uuid.NewString(), "-", ""),
+		ReadTimeout: patience, WriteTimeout: patience, SwapTimeout: patience, ConnectTimeout: patience,
+	}}
+	admin, err := cassandrastore.OpenAdmin(t.Context(), k.options)
+	require.NoError(t, err)
+	require.NoError(t, admin.Apply(t.Context(), cassandrastore.Replication{"dc1": 1}))
+	t.Cleanup(func() {
+		defer admin.Close()
+		_ = admin.Drop(context.WithoutCancel(t.Context()))
+	})
+	first := k.process(t, listing.Options{})
+	require.NoError(t, mapclient.InitClocks(t.Context(), first.store, clocks))
+	return k
+}
+
+func (k *keyspace) process(t testing.TB, o listing.Options) *process {
+	s, err := cassandrastore.Open(t.Context(), k.options)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	m, err := mapclient.NewNetwork(s, mapclient.Options{Clocks: clocks, Lease: k.lease})
+	require.NoError(t, err)
+	t.Cleanup(m.Close)
+	c, err := listing.New(s, m, o)
+	require.NoError(t, err)
+	return &process{store: s, maps: m, client: c, bucket: c.Bucket(bucketName)}
+}
+
+// id looks up the id of the bucket.
+func (p *process) id(t testing.TB) store.BucketID {
+	for info, err := range p.client.Buckets(t.Context(), bucketName, "") {
+		require.NoError(t, err)
+		return info.ID
+	}
+	t.Fatalf("there is no bucket %q", bucketName)
+	return store.BucketID{}
+}
+
+func (p *process) ranges(t testing.TB) (out []partmap.Range) {
+	root, err := p.maps.Load(t.Context(), p.id(t))
+	require.NoError(t, err)
+	for rg, err := range p.maps.Ranges(t.Context(), root, nil) {
+		require.NoError(t, err)
+		out = append(out, rg)
+	}
+	return out
+}
+
+// load puts keys with their values, by several writers.
+func (p *process) load(t testing.TB, keys [][]byte, value func(key []byte) []byte) {
+	t.Helper()
+	const each = 2000
+	g, ctx := errgroup.WithContext(t.Context())
+	g.SetLimit(4)
+	for len(keys) > 0 {
+		n := min(each, len(keys))
+		part := keys[:n]
+		keys = keys[n:]
+		g.Go(func() error {
+			entries := make([]listing.Entry, len(part))
+			for i, key := range part {
+				entries[i] = listing.Entry{Key: key, Value: value(key)}
+			}
+			return p.bucket.PutBatch(ctx, entries)
+		})
+	}
+	require.NoError(t, g.Wait())
+}
+
+// setting reads a number from the environment.
+func setting(t testing.TB, name string, preset int) int {
+	text := os.Getenv(name)
+	if text == "" {
+		return preset
+	}
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err, name)
+	return n
+}
+
+func staticValue(key []byte) []byte {
+	return fmt.Appendf(nil, "static value of %x, padded to %60s", key[:min(8, len(key))], "")
+}

@@ -1,0 +1,180 @@
+package manager
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/evenkeel/evenkeel/rebalance/executor"
+	"github.com/evenkeel/evenkeel/rebalance/migrate"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Stage is how far a goal has come.
+type Stage string
+
+// The stages of a goal. All but the first two are its end.
+const (
+	Waiting Stage = "waiting"
+	Begun   Stage = "begun" // its move is in the map
+	Met     Stage = "met"
+	Refused Stage = "refused"
+	Dropped Stage = "dropped" // by Abort
+)
+
+func (s Stage) ended() bool { return s != Waiting && s != Begun }
+
+// GoalState is a goal of a job.
+type GoalState struct {
+	Goal  migrate.Goal
+	Stage Stage
+	Batch uint64 // once it has begun
+	Err   error  // of a refused one
+	// Rows are those that its move copies, as counted when it was asked for.
+	Rows int64
+}
+
+// Job is what was asked for together, of one bucket.
+type Job struct {
+	ID     string
+	Bucket store.BucketID
+	// What is for people: split, merge, …
+	What  string
+	Asked time.Time
+	Ended time.Time // zero: not yet
+	Goals []GoalState
+	// Rows that its moves copy; Copied and Verified are those of its batches so far.
+	// Others may share its batches, then they are counted too.
+	Rows, Copied, Verified int64
+}
+
+// Err is why a job did not come to a good end, nil if it did or has none yet.
+func (j Job) Err() error {
+	for i := range j.Goals {
+		switch g := &j.Goals[i]; g.Stage {
+		case Refused:
+			return g.Err
+		case Dropped:
+			return store.Errorf(store.Conflict, "dropped before it began")
+		}
+	}
+	return nil
+}
+
+// Submit asks for a plan's moves and returns the job that tells what becomes of
+// them. A plan without moves is a job that has ended.
+func (g *Manager) Submit(id store.BucketID, what string, p *Plan) Job {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.lastJob++
+	j := &Job{ID: strconv.FormatUint(g.lastJob, 10), Bucket: id, What: what, Asked: g.o.Now()}
+	var goals []migrate.Goal
+	for _, m := range p.Moves {
+		j.Goals = append(j.Goals, GoalState{Goal: m.Goal, Stage: Waiting, Rows: m.Copies})
+		j.Rows += m.Copies
+		goals = append(goals, m.Goal)
+	}
+	if len(goals) == 0 {
+		j.Ended = g.o.Now()
+	}
+	g.jobs = append(g.jobs, j)
+	g.forgetJobs()
+	if len(goals) > 0 {
+		b := g.bucket(id)
+		b.x.Add(goals...)
+		b.wanted, b.again = true, time.Time{}
+		g.tell()
+	}
+	return g.snapshot(j)
+}
+
+// forgetJobs keeps the number of jobs that have ended in bounds. Manager.mu is held.
+func (g *Manager) forgetJobs() {
+	ended := 0
+	for _, j := range g.jobs {
+		if !j.Ended.IsZero() {
+			ended++
+		}
+	}
+	g.jobs = slices.DeleteFunc(g.jobs, func(j *Job) bool {
+		if ended <= g.o.KeepJobs || j.Ended.IsZero() {
+			return false
+		}
+		ended--
+		return true
+	})
+}
+
+// Job returns a job by its id; false if there is none, or not any more.
+func (g *Manager) Job(id string) (Job, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, j := range g.jobs {
+		if j.ID == id {
+			return g.snapshot(j), true
+		}
+	}
+	return Job{}, false
+}
+
+// snapshot copies a job with its progress. Manager.mu is held.
+func (g *Manager) snapshot(j *Job) Job {
+	s := *j
+	s.Goals = slices.Clone(j.Goals)
+	if b := g.buckets[j.Bucket]; b != nil && j.Ended.IsZero() {
+		s.Copied, s.Verified = progressOf(j, b.x.Status())
+	}
+	return s
+}
+
+// progressOf adds up the batches of a job. One that is over has copied what it had
+// to.
+func progressOf(j *Job, s executor.Status) (copied, verified int64) {
+	batches := map[uint64]int64{}
+	for i := range j.Goals {
+		if g := &j.Goals[i]; g.Stage != Waiting && g.Batch > 0 {
+			batches[g.Batch] += g.Rows
+		}
+	}
+	for id, rows := range batches {
+		at := slices.IndexFunc(s.Batches, func(b executor.BatchStatus) bool { return b.ID == id })
+		if at < 0 {
+			copied, verified = copied+rows, verified+rows
+			continue
+		}
+		copied += s.Batches[at].Progress.Copied
+		verified += s.Batches[at].Progress.Verified
+	}
+	return copied, verified
+}
+
+// goal changes the states of a goal in all jobs that want it and have not seen its
+// end. Manager.mu is held.
+func (g *Manager) goal(id store.BucketID, goal *migrate.Goal, change func(*GoalState)) {
+	for _, j := range g.jobs {
+		if j.Bucket != id || !j.Ended.IsZero() {
+			continue
+		}
+		over := true
+		for i := range j.Goals {
+			s := &j.Goals[i]
+			if !s.Stage.ended() && s.Goal.Equal(goal) {
+				change(s)
+			}
+			over = over && s.Stage.ended()
+		}
+		if over {
+			j.Ended = g.o.Now()
+			if j.Err() == nil {
+				j.Copied, j.Verified = j.Rows, j.Rows
+			}
+		}
+	}
+}
+
+// end refuses goals. Manager.mu is held.
+func (g *Manager) end(id store.BucketID, goals []migrate.Goal, err error) {
+	for i := range goals {
+		g.goal(id, &goals[i], func(s *GoalState) { s.Stage, s.Err = Refused, err })
+	}
+}
