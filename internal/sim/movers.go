@@ -131,7 +131,7 @@ func (m *mover) collect(ctx context.Context, moving func() bool) {
 	maps := &collectorMaps{p.maps, m.w.c.Mistakes}
 	x := executor.New(m.w.gated, maps, m.w.bucket, executor.Options{Now: p.stampNow, CollectAfter: collectAfter(m.w.c.Net)})
 	for ctx.Err() == nil && !m.w.s.failed() && moving() {
-		n, err := x.Collect(ctx)
+		n, _, err := x.Collect(ctx)
 		if k := store.KindOf(err); err != nil && k != store.Unavailable && k != store.Timeout && k != store.NotFound {
 			m.w.s.fail("I10: %s: %v", a.name, err)
 		}

@@ -22,6 +22,8 @@ type Net struct {
 	// then be read torn with probability Torn.
 	Lag  time.Duration
 	Torn float64
+	// Cut is the probability that a data centre is away for an acknowledgement.
+	Cut float64
 	// Drift is how much faster or slower than others a process's clocks may run.
 	Drift float64
 	// Weather is the probability, at each step, that something befalls a process:

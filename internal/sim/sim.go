@@ -92,7 +92,7 @@ func RandomNet(seed uint64) Config {
 	c.Ops = 5 + r.IntN(15)
 	c.Net = &Net{
 		Lease: 300 * time.Millisecond, Drift: 0.004,
-		Lag: []time.Duration{0, 200 * time.Millisecond, time.Second}[r.IntN(3)], Torn: 0.3,
+		Lag: []time.Duration{0, 200 * time.Millisecond, time.Second}[r.IntN(3)], Torn: 0.3, Cut: 0.05,
 		Weather: []float64{0, 0.003, 0.01}[r.IntN(3)],
 	}
 	if r.IntN(3) == 0 {
@@ -226,7 +226,7 @@ func newWorld(c Config) *world {
 		// Some hundred steps make a lease.
 		w.s.nap, w.s.longest = 0.1, 30*time.Millisecond
 		w.replicas.lag, w.replicas.torn = c.Net.Lag, c.Net.Torn
-		w.gated.cut = 0.05
+		w.gated.cut = c.Net.Cut
 	}
 	w.s.always = w.watch.always
 	weather := rand.New(rand.NewPCG(c.Seed, 9))
@@ -311,7 +311,7 @@ func (w *world) clientLives(ctx context.Context, i int, moving func() bool) {
 		}
 		ctx, cancel := context.WithCancel(withActor(ctx, cl.a))
 		var died atomic.Bool
-		if cl.p != nil && life < 4 {
+		if cl.p != nil && life < 10 {
 			cl.p.die = sync.OnceFunc(func() {
 				died.Store(true)
 				w.deaths.Add(1)
@@ -349,7 +349,7 @@ func (w *world) client(i, life int) (*client, error) {
 		if c.p, err = w.newProcess(a, 10_000+seed); err != nil {
 			return nil, err
 		}
-		maps, c.p.index = c.p.maps, store.Timestamp(8*i+life)
+		maps, c.p.index = c.p.maps, store.Timestamp(16*i+life)
 		if w.c.Net.Skew > 0 {
 			stamps.own = c.p.stamp
 		}
