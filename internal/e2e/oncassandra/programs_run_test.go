@@ -19,14 +19,9 @@ import (
 // TestRunCassandra runs what `make run-cassandra` runs, on free ports: a key put
 // through one server is listed by the other, and Ctrl-C leaves nothing behind.
 func TestRunCassandra(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs a Cassandra node: not in -short")
-	}
 	p := build(t)
-	out, err := exec.Command("go", "build", "-o", p.dir+"/", "github.com/evenkeel/evenkeel/internal/cassandratest/cmd/run-cassandra").CombinedOutput()
-	require.NoError(t, err, "%s", out)
 	temporary := t.TempDir()
-	cmd := exec.Command(filepath.Join(p.dir, "run-cassandra"), "-first", "0", "-second", "0")
+	cmd := exec.Command(filepath.Join(p.bin, "run-cassandra"), "-first", "0", "-second", "0")
 	cmd.Env = append(os.Environ(), "TMPDIR="+temporary)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	errs := &lockedBuffer{}
