@@ -7,7 +7,7 @@ WITH_NODE = ./store/cassandrastore ./cmd/rebalancer ./internal/e2e/oncassandra .
 WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves)
 WITH_CASSANDRA = $(GO) run ./internal/cassandratest/cmd/with-cassandra
 
-.PHONY: all build run test lint unit cassandra tour tools bench bench-cassandra bench-moves fuzz sim soak model generate clean help
+.PHONY: all build run run-cassandra test lint unit cassandra tour tools bench bench-cassandra bench-moves fuzz sim soak model generate clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -19,6 +19,10 @@ build: ## bin/listd and bin/rebalancer
 
 run: build ## serve the S3 dialect on http://127.0.0.1:9000, embedded, data in ./evenkeel-data
 	@exec bin/listd serve
+
+run-cassandra: build ## a Cassandra node and two listd on 127.0.0.1:9000 and :9100 over one keyspace; Ctrl-C ends all
+	@$(GO) build -trimpath -o bin/ ./internal/cassandratest/cmd/run-cassandra
+	@exec bin/run-cassandra
 
 test: tools ## everything that must hold, on a fresh machine; each part has a time budget
 	@scripts/within 300 lint scripts/lint
@@ -46,8 +50,8 @@ bench: ## ratios within one run: listing and puts against bare Pebble, lookups a
 	$(GO) test -run '^$$' -bench . -benchtime 2s ./listing ./store/pebblestore
 	$(GO) test -run '^$$' -bench 'Find/|Memory|SortedSlice' -benchtime 10ms -count 20 ./partmap/mapclient
 
-bench-cassandra: ## the same for the store over one real Cassandra node, against raw gocql
-	$(WITH_CASSANDRA) -optimise $(GO) test -run '^$$' -bench . -benchtime 2s ./store/cassandrastore
+bench-cassandra: ## the same for the store and the whole client over one real Cassandra node, against raw gocql
+	$(WITH_CASSANDRA) -optimise $(GO) test -p 1 -run '^$$' -bench . -benchtime 3s ./store/cassandrastore ./internal/e2e/oncassandra
 
 bench-moves: ## what a move costs on one real Cassandra node, and what it takes from the foreground
 	$(WITH_CASSANDRA) -optimise $(GO) test -run '^$$' -bench . -benchtime 1x -timeout 20m ./internal/e2e/livemoves
