@@ -19,8 +19,8 @@ const casAttempts = 4
 
 // CreateBucket makes a bucket. Cuts, in any order, are the keys at which its
 // first ranges begin and end; with none it has one range. It fails with
-// InvalidArgument, ErrBucketExists, ErrBucketClosing, ErrOutcomeUnknown,
-// Unavailable, Timeout or Corrupt. Of several creators at once exactly one wins.
+// InvalidArgument, ErrBucketExists, ErrBucketClosing, ErrClockOff,
+// ErrOutcomeUnknown, Unavailable, Timeout or Corrupt. Of several creators at once exactly one wins.
 func (c *Client) CreateBucket(ctx context.Context, name string, cuts ...[]byte) error {
 	return wrap("create bucket", name, c.create(ctx, name, cuts))
 }
@@ -42,6 +42,10 @@ func (c *Client) create(ctx context.Context, name string, cuts [][]byte) error {
 		return err
 	}
 	if err := c.vacant(ctx, name, old); err != nil {
+		return err
+	}
+	// Not at the end, when the bucket is put on the list and half of it is done.
+	if err := c.maps.CheckClock(ctx); err != nil {
 		return err
 	}
 	// The map first: a name never leads nowhere.

@@ -3,6 +3,7 @@ package listing
 import (
 	"fmt"
 
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -26,6 +27,11 @@ var (
 	// ErrBadToken: the token was altered, or belongs to another bucket or query.
 	ErrBadToken = store.Errorf(store.InvalidArgument, "the token is not one of this bucket and query, or it was altered; start without one")
 )
+
+// ErrClockOff: this process's wall clock is too far from those of the store's
+// servers, or may be, so that it must not write. Nothing was written; reads go on.
+// What is returned is Unavailable and says which clock is off, and by how much.
+var ErrClockOff = mapclient.ErrClockOff
 
 // Error says which operation failed, on which bucket.
 type Error struct {

@@ -14,7 +14,7 @@ import (
 
 // Put stores an entry, over whatever the key had before. It fails with
 // InvalidArgument for keys and values beyond Options, ErrNoSuchBucket,
-// ErrBucketClosing, or ErrOutcomeUnknown; other failures (Unavailable, Timeout,
+// ErrBucketClosing, ErrClockOff, or ErrOutcomeUnknown; other failures (Unavailable, Timeout,
 // Corrupt) happened before anything was written.
 func (b *Bucket) Put(ctx context.Context, key, value []byte) error {
 	err := b.c.checkKey(key)
@@ -46,7 +46,7 @@ func (b *Bucket) change(ctx context.Context, op string, key, value []byte) error
 	defer h.release()
 	// The timestamp is drawn under the lease: else an older write could come
 	// to a partition that has never seen the tombstone of a newer deletion.
-	ts, err := b.c.stamps.Next(ctx, 1)
+	ts, err := b.c.draw(ctx, 1)
 	if err != nil {
 		return err
 	}
@@ -67,6 +67,15 @@ func (b *Bucket) change(ctx context.Context, op string, key, value []byte) error
 // takesWrites is the partition that takes the writes of a range.
 func takesWrites(h *hold, rg *partmap.Range) store.Partition {
 	return store.Partition{Bucket: h.Root().Bucket, ID: rg.WriteTo()}
+}
+
+// draw returns the first of n timestamps, or says that the clock is off: not
+// drawn at all, since a source never goes back behind what it has given out.
+func (c *Client) draw(ctx context.Context, n int) (store.Timestamp, error) {
+	if err := c.maps.CheckClock(ctx); err != nil {
+		return 0, err
+	}
+	return c.stamps.Next(ctx, n)
 }
 
 // remove deletes a key as its range's phase says: by a marker while it moves.
@@ -231,7 +240,7 @@ func (b *Bucket) putFirst(ctx context.Context, g *errgroup.Group, entries []Entr
 		size += len(e.Key) + 1 + len(e.Value)
 		n++
 	}
-	ts, err := b.c.stamps.Next(ctx, n)
+	ts, err := b.c.draw(ctx, n)
 	if err != nil {
 		h.release()
 		return order, err

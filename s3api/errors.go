@@ -1,9 +1,11 @@
 package s3api
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 
+	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -62,7 +64,10 @@ func fromStore(err error, write bool) *Error {
 	case store.Unavailable, store.Timeout:
 		e.Status, e.Code, e.RetryAfter = http.StatusServiceUnavailable, "ServiceUnavailable", retryAfter
 		e.Message = "The store can't be reached in time. Please try again."
-		if write {
+		switch {
+		case errors.Is(err, listing.ErrClockOff):
+			e.Message = "The clock of this server is too far from those of its store, so it writes nothing at present. Nothing was written. Please try again, or another server."
+		case write:
 			e.Message = "It is unknown whether the write took effect. Please send it again, or look."
 		}
 	case store.TooMuchDeadData:

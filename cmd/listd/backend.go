@@ -67,7 +67,9 @@ func (s *serveCmd) openCassandra(ctx context.Context, log *slog.Logger) (*backen
 	if err := mapclient.InitClocks(ctx, st, s.Clocks); err != nil {
 		return nil, &exitError{exitStore, errors.Join(err, b.close())}
 	}
-	maps, err := mapclient.NewNetwork(st, mapclient.Options{CacheBytes: s.MapCacheMiB << 20, Lease: s.Lease, Clocks: s.Clocks})
+	maps, err := mapclient.NewNetwork(st, mapclient.Options{
+		CacheBytes: s.MapCacheMiB << 20, Lease: s.Lease, Clocks: s.Clocks, MaxClockSkew: s.MaxClockSkew,
+	})
 	if err != nil {
 		return nil, usageError("%w", errors.Join(err, b.close()))
 	}
@@ -98,6 +100,9 @@ func (s *serveCmd) validateStore() error {
 		if s.Clocks != mapclient.DefaultClocks {
 			idle = append(idle, "--clocks")
 		}
+		if s.MaxClockSkew != mapclient.DefaultClockSkew {
+			idle = append(idle, "--max-clock-skew")
+		}
 		if len(idle) > 0 {
 			return fmt.Errorf("%s: only with --cassandra, which is not given", strings.Join(idle, ", "))
 		}
@@ -121,6 +126,8 @@ func (s *serveCmd) validateStore() error {
 		return fmt.Errorf("--lease is from %v to %v", mapclient.MinLease, mapclient.MaxLease)
 	case s.Clocks < 1 || s.Clocks > mapclient.MaxClocks:
 		return fmt.Errorf("--clocks is from 1 to %d", mapclient.MaxClocks)
+	case s.MaxClockSkew < mapclient.MinClockSkew:
+		return fmt.Errorf("--max-clock-skew is at least %v", mapclient.MinClockSkew)
 	}
 	return nil
 }

@@ -113,6 +113,7 @@ func writeMetrics(t *testing.T, b *strings.Builder) {
 	registry := prometheus.NewRegistry()
 	_, err := s3api.New(nil, s3api.Options{Metrics: registry})
 	require.NoError(t, err)
+	require.NoError(t, registry.Register(mapMetrics{}))
 	descs := make(chan *prometheus.Desc, 1000)
 	registry.Describe(descs)
 	close(descs)

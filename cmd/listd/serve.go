@@ -40,6 +40,8 @@ type serveCmd struct {
 	cassandraflags.Flags
 	Lease  time.Duration `default:"3s" help:"On Cassandra: how long a server may act on a map without asking again. The same for all servers and rebalancers of a keyspace."`
 	Clocks int           `default:"16" help:"On Cassandra: number of map clocks among which new buckets are spread."`
+
+	MaxClockSkew time.Duration `default:"500ms" help:"On Cassandra: how far this machine's clock may be from those of the nodes. Beyond it writes stop until it is right; reads go on."`
 }
 
 func (*serveCmd) Help() string {
@@ -116,6 +118,9 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 // serve runs the servers over an open store until ctx ends.
 func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *slog.Logger, b *backend, listenAddr, adminAddr *net.TCPAddr) error {
 	registry := prometheus.NewRegistry()
+	if err := registry.Register(mapMetrics{b.buckets.Maps()}); err != nil {
+		return err
+	}
 	handler, err := s3api.New(s3api.Over(b.buckets), s3api.Options{
 		Region: s.Region, MaxBodyBytes: s.MaxBodyBytes, MaxRequests: s.MaxRequests, RequestTimeout: s.RequestTimeout,
 		Logger: log, LogEvery: s.RequestLog == "all", Metrics: registry,

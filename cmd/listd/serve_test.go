@@ -74,6 +74,10 @@ func TestAdminAddress(t *testing.T) {
 		require.Equal(t, 200, status, path)
 		require.Contains(t, body, want, path)
 	}
+	_, metrics := get(t, p.admin+"/metrics")
+	require.Contains(t, metrics, "evenkeel_map_cache_buckets 2\n", "the bucket, and the list of buckets")
+	require.Contains(t, metrics, "evenkeel_map_clock_polls_total 0\n")
+	require.NotContains(t, metrics, "evenkeel_wall_clock_ahead", "embedded there is no other clock")
 	status, _ := get(t, p.admin+"/nothing")
 	require.Equal(t, 404, status)
 

@@ -36,6 +36,9 @@ type Options struct {
 	// Clocks is the number of map clocks among which NewNetwork chooses for the
 	// buckets that it creates, 16 if zero; they have to exist (InitClocks).
 	Clocks int
+	// MaxClockSkew is how far the wall clock may be from those of the store's
+	// servers for CheckClock: DefaultClockSkew if zero.
+	MaxClockSkew time.Duration
 	// Monotonic is the network form's other clock, which no step turns, as the
 	// time since some moment; that of the machine if nil.
 	Monotonic func() time.Duration

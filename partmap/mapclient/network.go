@@ -21,6 +21,7 @@ const (
 	MaxLease      = 10 * time.Minute
 	DefaultClocks = 16
 	MaxClocks     = 1 << 16
+	MinClockSkew  = 10 * time.Millisecond
 )
 
 // NewNetwork makes a client whose leases hold for a time, for stores that many
@@ -40,6 +41,12 @@ func NewNetwork(s Store, o Options) (*Client, error) {
 	if o.Clocks < 1 || o.Clocks > MaxClocks {
 		return nil, store.Errorf(store.InvalidArgument, "Options.Clocks is %d: 1 to %d", o.Clocks, MaxClocks)
 	}
+	if o.MaxClockSkew == 0 {
+		o.MaxClockSkew = DefaultClockSkew
+	}
+	if o.MaxClockSkew < MinClockSkew {
+		return nil, store.Errorf(store.InvalidArgument, "Options.MaxClockSkew is %v: at least %v", o.MaxClockSkew, MinClockSkew)
+	}
 	if o.Monotonic == nil {
 		begin := time.Now()
 		o.Monotonic = func() time.Duration { return time.Since(begin) }
@@ -48,6 +55,9 @@ func NewNetwork(s Store, o Options) (*Client, error) {
 	n := &network{client: c, store: s, lease: o.Lease, monotonic: o.Monotonic, wall: c.opts.Now, clocks: map[uint32]*clock{}, jitter: rand.Float64}
 	n.ask = n.askClock
 	n.ctx, n.stop = context.WithCancel(context.Background())
+	if clock, ok := s.(store.WallClock); ok {
+		n.skew = newSkewWatch(n, clock, o.MaxClockSkew)
+	}
 	c.net = n
 	return c, nil
 }
@@ -71,6 +81,8 @@ type network struct {
 	jitter    func() float64 // 0 to 1
 	// ask reads a clock once; askClock.
 	ask func(ctx context.Context, number uint32) (*poll, error)
+	// skew is nil where the store's servers have no wall clocks.
+	skew *skewWatch
 
 	ctx     context.Context // ends with Close
 	stop    context.CancelFunc

@@ -117,6 +117,9 @@ func (k *clock) rest() bool {
 // The second time the store takes another coordinator, if it has one.
 func (k *clock) poll() (any, error) {
 	k.n.counts.polls.Add(1)
+	if k.n.skew != nil {
+		k.n.skew.begin()
+	}
 	p, err := k.try()
 	if err != nil && k.n.ctx.Err() == nil {
 		k.n.counts.retries.Add(1)

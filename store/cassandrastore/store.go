@@ -11,8 +11,9 @@ import (
 
 // Store is a store on Cassandra. Its methods are safe for concurrent use.
 //
-// It has the optional powers store.EachQuorum, store.PartitionLister and
-// store.Acknowledger. It has no ComparePut: see docs/decisions/cassandra-no-compare-put.md.
+// It has the optional powers store.EachQuorum, store.PartitionLister,
+// store.Acknowledger and store.WallClock. It has no ComparePut: see
+// docs/decisions/cassandra-no-compare-put.md.
 type Store struct {
 	rows // at the foreground's level
 
@@ -32,6 +33,7 @@ var (
 	_ store.EachQuorum      = (*Store)(nil)
 	_ store.PartitionLister = (*Store)(nil)
 	_ store.Acknowledger    = (*Store)(nil)
+	_ store.WallClock       = (*Store)(nil)
 
 	errClosed = store.Errorf(store.Unavailable, "the store is closed")
 )

@@ -220,6 +220,18 @@ func TestProgramsShareAKeyspace(t *testing.T) {
 		require.Equal(t, "abc\n", p.run("listd", "bucket", "list", "--server", srv.s3))
 		require.Equal(t, 200, request(t, "GET", srv.admin+"/readyz", "").status)
 	}
+	metrics := request(t, "GET", a.admin+"/metrics", "").body
+	for name, above := range map[string]float64{
+		"evenkeel_map_clock_polls_total": 1, "evenkeel_lease_root_reads_total": 1, "evenkeel_wall_clock_answers_total": 1, "evenkeel_map_cache_buckets": 1,
+		"evenkeel_wall_clock_error_seconds": 0, "evenkeel_wall_clock_refusals_total": 0, `evenkeel_wall_clock_ahead_of_server_seconds{server="` + s.host + `:9042"}`: -0.5,
+	} {
+		at := strings.Index(metrics, "\n"+name+" ")
+		require.Positive(t, at, "%s in %s", name, metrics)
+		var value float64
+		_, err := fmt.Sscan(metrics[at+len(name)+2:], &value)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, value, above, name)
+	}
 	// A bucket that was deleted through one is gone in the other.
 	p.run("listd", "bucket", "create", "gone", "--server", b.s3)
 	require.Equal(t, 200, request(t, "PUT", a.s3+"/gone/k", "v").status)
