@@ -21,9 +21,11 @@ import (
 
 // Client talks to a handler. It is safe for concurrent use.
 type Client struct {
-	base  string
 	token string
 	http  *http.Client
+
+	mu   sync.Mutex
+	base string // where the leader was met last
 }
 
 // NewClient makes a client of an admin address, such as http://127.0.0.1:9001, with
@@ -144,7 +146,7 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 	}
 	defer body.Close()
 	if err := json.NewDecoder(body).Decode(out); err != nil {
-		return store.Errorf(store.Unavailable, "%s: the answer is not understood: %w", c.base, err)
+		return store.Errorf(store.Unavailable, "the answer is not understood: %w", err)
 	}
 	return nil
 }
@@ -160,7 +162,10 @@ func (c *Client) open(ctx context.Context, method, path string, in any) (io.Read
 	}
 	const most = 3 // leaders, each naming the next
 	for try := 1; ; try++ {
-		req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(payload))
+		c.mu.Lock()
+		base := c.base
+		c.mu.Unlock()
+		req, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(payload))
 		if err != nil {
 			return nil, store.Errorf(store.InvalidArgument, "%w", err)
 		}
@@ -170,21 +175,23 @@ func (c *Client) open(ctx context.Context, method, path string, in any) (io.Read
 		resp, err := c.http.Do(req)
 		if err != nil {
 			if ctx.Err() != nil {
-				return nil, store.Wrap(c.base, context.Cause(ctx))
+				return nil, store.Wrap(base, context.Cause(ctx))
 			}
-			return nil, store.Errorf(store.Unavailable, "%s can't be reached: %w", c.base, err)
+			return nil, store.Errorf(store.Unavailable, "%s can't be reached: %w", base, err)
 		}
 		if resp.StatusCode == http.StatusOK {
 			return resp.Body, nil
 		}
 		p, err := problem(resp)
-		if p != nil && p.Leader != nil && p.Leader.Admin != "" && p.Leader.Admin != c.base && try < most {
+		if p != nil && p.Leader != nil && p.Leader.Admin != "" && p.Leader.Admin != base && try < most {
 			next, nerr := NewClient(p.Leader.Admin, c.token)
 			if nerr != nil {
 				return nil, errors.Join(err, nerr)
 			}
 			// What follows, questions about a job say, goes there at once.
-			*c = *next
+			c.mu.Lock()
+			c.base = next.base
+			c.mu.Unlock()
 			continue
 		}
 		return nil, err
@@ -201,7 +208,7 @@ func problem(resp *http.Response) (*Problem, error) {
 	}
 	var p Problem
 	if json.Unmarshal(body, &p) == nil && p.Error != "" {
-		return &p, &store.Error{Kind: kindOf(p.Kind), Err: errors.New(p.Error)}
+		return &p, &remoteError{kindOf(p.Kind), p.Error}
 	}
 	switch resp.StatusCode {
 	case http.StatusUnauthorized:
@@ -211,6 +218,15 @@ func problem(resp *http.Response) (*Problem, error) {
 	}
 	return nil, store.Errorf(store.Unavailable, "the answer is %s: %s", resp.Status, strings.TrimSpace(string(body)))
 }
+
+// remoteError is an error of the other process, in its words.
+type remoteError struct {
+	kind store.Kind
+	text string
+}
+
+func (e *remoteError) Error() string { return e.text }
+func (e *remoteError) Unwrap() error { return e.kind }
 
 // kindOf finds a kind by its name.
 func kindOf(name string) store.Kind {

@@ -77,7 +77,8 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
 		fail(w, store.Errorf(store.NotFound, "there is no %s %s here", r.Method, r.URL.Path))
 	})
-	return mux
+	// A page in somebody's browser must not move anything.
+	return http.NewCrossOriginProtection().Handler(mux)
 }
 
 type handler struct {
@@ -489,7 +490,7 @@ func (h *handler) jobOf(j manager.Job) Job {
 		if g.Stage != manager.Waiting {
 			out.State = "running"
 		}
-		out.Goals = append(out.Goals, Goal{Move: move(g.Goal.Start, g.Goal.End, g.Goal.Cuts, 0, g.Rows), Stage: string(g.Stage), Batch: g.Batch, Error: text(g.Err)})
+		out.Goals = append(out.Goals, Goal{Move: move(g.Goal.Start, g.Goal.End, g.Goal.Cuts, g.Within, g.Rows), Stage: string(g.Stage), Batch: g.Batch, Error: text(g.Err)})
 	}
 	if out.Ended != nil {
 		out.State = "done"
