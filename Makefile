@@ -45,8 +45,8 @@ bench: ## ratios within one run: listing and puts against bare Pebble, lookups a
 	$(GO) test -run '^$$' -bench . -benchtime 2s ./listing ./store/pebblestore
 	$(GO) test -run '^$$' -bench 'Find/|Memory|SortedSlice' -benchtime 10ms -count 20 ./partmap/mapclient
 
-bench-cassandra: ## the same for the store over one real Cassandra node, against raw gocql
-	$(WITH_CASSANDRA) -optimise $(GO) test -run '^$$' -bench . -benchtime 2s ./store/cassandrastore
+bench-cassandra: ## the same for the store and the whole client over one real Cassandra node, against raw gocql
+	$(WITH_CASSANDRA) -optimise $(GO) test -p 1 -run '^$$' -bench . -benchtime 3s ./store/cassandrastore ./internal/e2e/oncassandra
 
 bench-moves: ## what a move costs on one real Cassandra node, and what it takes from the foreground
 	$(WITH_CASSANDRA) -optimise $(GO) test -run '^$$' -bench . -benchtime 1x -timeout 20m ./internal/e2e/livemoves

@@ -28,6 +28,7 @@ type maps interface {
 type lease interface {
 	Root() *partmap.Root
 	Valid() bool
+	Timed() bool
 	Release()
 }
 
@@ -70,15 +71,16 @@ func (h *hold) release() {
 	}
 }
 
-// finish runs a write that must not outlive the lease. The write never sees
-// the end of ctx, or its real end could not be told; the caller of finish does,
-// and then leaves it to itself: its outcome is unknown. What f uses must not be
-// changed after that.
+// finish runs a write that must not outlive the lease. Where leases are counted
+// the write never sees the end of ctx, or its real end could not be told; the
+// caller of finish does, and then leaves it to itself: its outcome is unknown. What
+// f uses must not be changed after that. Where leases end by time nobody waits for
+// a write's real end, and late ones are reckoned with.
 func (h *hold) finish(ctx context.Context, f func(ctx context.Context) error) error {
-	free := context.WithoutCancel(ctx)
-	if ctx.Done() == nil {
-		return f(free)
+	if ctx.Done() == nil || h.Timed() {
+		return f(ctx)
 	}
+	free := context.WithoutCancel(ctx)
 	h.holders.Add(1)
 	done := make(chan error, 1)
 	go func() {

@@ -102,18 +102,22 @@ func (c *Cluster) AwaitUp(ctx context.Context) error {
 	if len(c.Nodes) == 1 {
 		return nil
 	}
+	var looks errgroup.Group
 	for _, n := range c.Nodes {
-		for n.Running() {
-			out, err := n.Nodetool(ctx, "status")
-			if err == nil && strings.Count(out, "\nUN ") == running {
-				break
+		looks.Go(func() error {
+			for n.Running() {
+				out, err := n.Nodetool(ctx, "status")
+				if err == nil && strings.Count(out, "\nUN ") == running {
+					break
+				}
+				if ctx.Err() != nil {
+					return fmt.Errorf("the node %s does not see %d nodes: %w\n%s", n.Address, running, errors.Join(ctx.Err(), err), out)
+				}
 			}
-			if ctx.Err() != nil {
-				return fmt.Errorf("the node %s does not see %d nodes: %w\n%s", n.Address, running, errors.Join(ctx.Err(), err), out)
-			}
-		}
+			return nil
+		})
 	}
-	return nil
+	return looks.Wait()
 }
 
 // Close kills every node and removes their data.

@@ -116,6 +116,10 @@ func (l *Lease) Valid() bool {
 	return !l.released.Load() && (l.c.net == nil || l.c.net.alive(l.proof))
 }
 
+// Timed reports whether the lease ends by time, so that nobody waits for its
+// Release (the network form).
+func (l *Lease) Timed() bool { return l.c.net != nil }
+
 // Release ends the lease. A second call does nothing.
 func (l *Lease) Release() {
 	if !l.released.Swap(true) && l.c.net == nil {

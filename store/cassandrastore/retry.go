@@ -19,9 +19,7 @@ func (s *Store) retry(ctx context.Context, limit time.Duration, attempt func(ctx
 		if err := s.usable(ctx); err != nil {
 			return err
 		}
-		limited, cancel := context.WithTimeout(ctx, limit)
-		err := attempt(limited)
-		cancel()
+		err := s.within(ctx, limit, attempt)
 		if err == nil || n >= s.o.Attempts || ctx.Err() != nil || !worthRetrying(err) {
 			return err
 		}
@@ -34,6 +32,17 @@ func (s *Store) retry(ctx context.Context, limit time.Duration, attempt func(ctx
 		}
 		pause *= 2
 	}
+}
+
+// within runs an attempt under a time limit. The driver itself ends requests after
+// the longest of all limits: another timer for that would only cost.
+func (s *Store) within(ctx context.Context, limit time.Duration, attempt func(ctx context.Context) error) error {
+	if limit >= s.o.longest() {
+		return attempt(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return attempt(ctx)
 }
 
 // usable refuses work for an ended context and for a closed store.

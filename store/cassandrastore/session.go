@@ -17,7 +17,7 @@ const reconnectEvery = time.Second
 func (o Options) cluster(auth gocql.Authenticator) *gocql.ClusterConfig {
 	c := gocql.NewCluster(o.Hosts...)
 	c.ProtoVersion = 4 // the driver does not understand 5
-	c.Timeout = max(o.ReadTimeout, o.WriteTimeout, o.SwapTimeout)
+	c.Timeout = o.longest()
 	c.ConnectTimeout = o.ConnectTimeout
 	c.WriteTimeout = c.Timeout
 	c.NumConns = o.Connections
@@ -39,6 +39,9 @@ func (o Options) cluster(auth gocql.Authenticator) *gocql.ClusterConfig {
 	}
 	return c
 }
+
+// longest is the longest limit of an attempt.
+func (o Options) longest() time.Duration { return max(o.ReadTimeout, o.WriteTimeout, o.SwapTimeout) }
 
 // local narrows the configuration to one data centre and a keyspace: the host
 // filter leaves no host of another one to fall back to, so that LOCAL_QUORUM is
