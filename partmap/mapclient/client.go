@@ -45,6 +45,9 @@ type Options struct {
 	// NewID draws the ids of nodes and partitions and the tokens of swaps;
 	// uuid.New if nil. Tests that have to be repeatable give their own.
 	NewID func() uuid.UUID
+	// Jitter draws from 0 to 1 when the network form polls and tries again;
+	// rand.Float64 if nil. For tests, like NewID.
+	Jitter func() float64
 }
 
 // ErrClosing and ErrDeleted say why a bucket gives no lease.
@@ -56,6 +59,10 @@ var (
 // ErrStale says that a lease's epoch is no longer whole in the store: take a new
 // lease and do the read again.
 var ErrStale = errors.New("the map has moved on: take a new lease")
+
+// ErrNoClock says that the row of a map clock is missing. It tells nothing of the
+// bucket that was asked for.
+var ErrNoClock = errors.New("its row is missing")
 
 // Client is a map client, in one of two forms.
 //
