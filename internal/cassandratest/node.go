@@ -24,6 +24,8 @@ type Node struct {
 	Address    string
 	DataCentre string
 
+	listen  string // where other nodes find it; Address, unless Options.Apart
+	network *network
 	options Options
 	dir     string
 	jmxPort int
@@ -49,16 +51,28 @@ func (n *Node) Start(ctx context.Context) error {
 		return err
 	}
 	defer out.Close()
-	cmd := exec.Command(n.java, n.javaArguments(n.lib)...)
+	cmd := n.network.command(context.WithoutCancel(ctx), n.java, n.javaArguments(n.lib)...)
 	cmd.Dir = n.dir
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = dieWithParent()
+	exited, err := startBound(cmd)
+	if err != nil {
+		return fmt.Errorf("starting Cassandra: %w", err)
+	}
+	n.process, n.exited = cmd.Process, exited
+	if err := n.await(ctx); err != nil {
+		_ = n.Kill()
+		return fmt.Errorf("the node %s did not come up: %w\n%s", n.Address, err, n.Log(40))
+	}
+	return nil
+}
 
-	exited := make(chan struct{})
+// startBound starts a command whose death signal is tied to the thread that forks
+// it: the thread has to live as long as the child.
+func startBound(cmd *exec.Cmd) (exited chan struct{}, err error) {
+	exited = make(chan struct{})
 	started := make(chan error)
 	go func() {
-		// The death signal is tied to the thread that forked: it has to live as
-		// long as the child.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -68,15 +82,7 @@ func (n *Node) Start(ctx context.Context) error {
 		}
 		close(exited)
 	}()
-	if err := <-started; err != nil {
-		return fmt.Errorf("starting Cassandra: %w", err)
-	}
-	n.process, n.exited = cmd.Process, exited
-	if err := n.await(ctx); err != nil {
-		_ = n.Kill()
-		return fmt.Errorf("the node %s did not come up: %w\n%s", n.Address, err, n.Log(40))
-	}
-	return nil
+	return exited, <-started
 }
 
 // await waits until the node answers CQL.
@@ -176,7 +182,7 @@ func (n *Node) Nodetool(ctx context.Context, args ...string) (string, error) {
 		"-cp", filepath.Join(n.dir, "conf")+":"+filepath.Join(n.lib, "*"),
 		"org.apache.cassandra.tools.NodeTool", "-h", "127.0.0.1", "-p", strconv.Itoa(n.jmxPort))
 	all = append(all, args...)
-	out, err := exec.CommandContext(ctx, n.java, all...).CombinedOutput()
+	out, err := n.network.command(ctx, n.java, all...).CombinedOutput()
 	if err != nil {
 		return string(out), fmt.Errorf("nodetool %v: %w\n%s", args, err, tail(string(out), 10))
 	}

@@ -39,13 +39,13 @@ func TestKilledNodesOfThree(t *testing.T) {
 		l.run("", c, 3, 1)
 	}
 	part := atLeast(t, 2*time.Second)
-	l.progress(500, part)
+	l.progress(500, part, "")
 	for _, n := range []*cassandratest.Node{c.Nodes[1], c.Nodes[0]} {
 		require.NoError(t, n.Kill())
-		l.progress(500, part)
+		l.progress(500, part, "")
 		require.NoError(t, n.Start(t.Context()))
 		require.NoError(t, c.AwaitUp(t.Context()))
-		l.progress(500, part)
+		l.progress(500, part, "")
 		t.Logf("after %s: %s", n.Address, l.told())
 	}
 	l.end(map[string]*listing.Client{"": clients[2]})
