@@ -74,7 +74,7 @@ func (b *Book) Hints(batch *Batch) []Hint {
 	for i := range batch.Deltas {
 		id := batch.Deltas[i].Partition.ID
 		if s, ok := b.States[id]; ok {
-			hints = append(hints, s.hint(id))
+			hints = append(hints, s.Hint(id))
 		}
 	}
 	return hints

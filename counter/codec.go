@@ -226,15 +226,43 @@ func (e *encoder) rate(r *rate) {
 func (d *decoder) rate() rate { return rate{d.float(), d.int(), d.int()} }
 
 func (s *State) counts() []*int64 {
-	return []*int64{&s.puts, &s.deletes, &s.putBytes, &s.applied, &s.deadMs, &s.base.rows, &s.base.bytes, &s.base.markers, &s.base.puts, &s.base.deletes, &s.base.fruitless}
+	return []*int64{&s.puts, &s.deletes, &s.putBytes, &s.applied, &s.deadMs, &s.base.rows, &s.base.bytes, &s.base.markers, &s.base.puts, &s.base.deletes, &s.base.fruitless,
+		&s.now.rows, &s.now.distinct, &s.now.there, &s.now.bytes}
 }
 
 func (s *State) rates() []*rate {
 	return []*rate{&s.putRate, &s.deleteRate, &s.readRate, &s.aboveRate, &s.growth}
 }
 
+// AppendSample appends the encoding of the state's sample alone: with the summary
+// it is all of the state.
+func (s *State) AppendSample(dst []byte) ([]byte, error) {
+	e := encoder{append(dst, form)}
+	e.sample(&s.sample)
+	return e.b, nil
+}
+
+// UnmarshalSample is the reverse of AppendSample, for a state whose summary is
+// there. It fails like UnmarshalBinary.
+func (s *State) UnmarshalSample(data []byte) error {
+	d := decoder{b: data}
+	if err := d.begin("a sample"); err != nil {
+		return err
+	}
+	s.sample = d.sample()
+	return d.end("a sample")
+}
+
 // AppendBinary appends the state's encoding.
 func (s *State) AppendBinary(dst []byte) ([]byte, error) {
+	dst, err := s.AppendSummary(dst)
+	e := encoder{dst}
+	e.sample(&s.sample)
+	return e.b, err
+}
+
+// AppendSummary appends an encoding without the sample, a few hundred bytes.
+func (s *State) AppendSummary(dst []byte) ([]byte, error) {
 	e := encoder{append(dst, form)}
 	e.uint(s.generation)
 	e.time(s.base.at)
@@ -252,7 +280,6 @@ func (s *State) AppendBinary(dst []byte) ([]byte, error) {
 	}
 	e.bytes(s.top)
 	e.bool(s.blind)
-	e.sample(&s.sample)
 	return e.b, nil
 }
 
@@ -260,10 +287,28 @@ func (s *State) AppendBinary(dst []byte) ([]byte, error) {
 // InvalidArgument for a newer form.
 func (s *State) UnmarshalBinary(data []byte) error {
 	d := decoder{b: data}
+	if err := s.summary(&d); err != nil {
+		return err
+	}
+	s.sample = d.sample()
+	return d.end("a state")
+}
+
+// UnmarshalSummary is the reverse of AppendSummary, and fails like
+// UnmarshalBinary. The state is good for Stats only.
+func (s *State) UnmarshalSummary(data []byte) error {
+	d := decoder{b: data}
+	if err := s.summary(&d); err != nil {
+		return err
+	}
+	return d.end("a state")
+}
+
+func (s *State) summary(d *decoder) error {
 	if err := d.begin("a state"); err != nil {
 		return err
 	}
-	*s = State{generation: d.uint()}
+	*s = State{generation: d.uint(), sample: newSample()}
 	s.base.at = d.time()
 	for _, n := range s.counts() {
 		*n = d.int()
@@ -275,6 +320,6 @@ func (s *State) UnmarshalBinary(data []byte) error {
 	for _, r := range s.rates() {
 		*r = d.rate()
 	}
-	s.top, s.blind, s.sample = d.bytes(), d.bool(), d.sample()
-	return d.end("a state")
+	s.top, s.blind = d.bytes(), d.bool()
+	return nil
 }

@@ -30,9 +30,6 @@ type Stats struct {
 	GrowthRowsPerS float64
 	// Top is the highest key put, or its first 1,024 bytes; nil if none was seen.
 	Top []byte
-	// Quanta are where the rows lie: each with its rows from its key up to the
-	// next one's. The first key is empty: it stands for the range's start.
-	Quanta []Quantum
 	// Recounted is when the last recount began (zero: never), RecountedRows what
 	// it found. Fruitless are the recounts in a row that found nothing to do.
 	Recounted     time.Time
@@ -42,7 +39,7 @@ type Stats struct {
 	Puts int64
 }
 
-// A Quantum is a sampled run of keys: Rows rows from Key on.
+// A Quantum is a sampled run of keys: Rows rows from Key up to the next one's.
 type Quantum struct {
 	Key  []byte
 	Rows int64
@@ -54,6 +51,11 @@ type Source interface {
 	// known of is not Known. It fails with Unavailable or Timeout where the
 	// backend can't be reached.
 	Stats(ctx context.Context, partitions []store.Partition) ([]Stats, error)
+	// Quanta returns where the rows of a partition lie, as far as its sample
+	// tells, in the order of their keys: up to 256, which add up to Stats.Rows. The
+	// first key is empty; it stands for the range's start. None, if nothing is
+	// known. It fails like Stats.
+	Quanta(ctx context.Context, p store.Partition) ([]Quantum, error)
 }
 
 // A Backend keeps what all clients say. Its methods are safe for concurrent use,

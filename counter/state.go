@@ -29,6 +29,14 @@ type State struct {
 	top    []byte
 	blind  bool // since the last recount
 	sample Sample
+	// now is what the sample says, so that Stats needs no sample.
+	now summary
+}
+
+// summary is what a sample says about its partition.
+type summary struct {
+	rows, distinct int64
+	there, bytes   int64 // sampled keys that are there, and the bytes of their rows
 }
 
 // baseline is what the last recount found.
@@ -62,7 +70,7 @@ func NewState() *State { return &State{sample: newSample()} }
 
 // Apply takes in a delta at a time.
 func (s *State) Apply(d *Delta, at time.Time) {
-	before := s.rows()
+	before := s.now.rows
 	s.remember(at)
 	s.applied = max(s.applied, at.UnixMilli())
 	s.puts += d.Puts
@@ -80,7 +88,19 @@ func (s *State) Apply(d *Delta, at time.Time) {
 	s.blind = s.blind || d.Blind
 	s.sample.merge(&d.Sample)
 	s.expire(at)
-	s.growth.add(float64(s.rows()-before), at, slow)
+	s.sum()
+	s.growth.add(float64(s.now.rows-before), at, slow)
+}
+
+// sum brings the summary up to date.
+func (s *State) sum() {
+	there, size := s.sample.tally(present)
+	distinct, _ := s.sample.tally(written)
+	s.now = summary{
+		rows:     s.rows(),
+		distinct: int64(float64(distinct) * s.sample.scale()),
+		there:    int64(there), bytes: size,
+	}
 }
 
 // remember keeps some counts of the past few minutes, for a recount that begins
@@ -164,6 +184,7 @@ func (s *State) Correct(c *Count, generation uint64) {
 	if bytes.Compare(c.Top, s.top) > 0 {
 		s.top = bytes.Clone(c.Top)
 	}
+	s.sum()
 }
 
 const startSlack = time.Second
@@ -201,16 +222,14 @@ func (s *State) rows() int64 {
 
 // Stats says what is known at a time, in a book's generation.
 func (s *State) Stats(p store.Partition, generation uint64, now time.Time) Stats {
-	rows := s.rows()
-	there, size := s.sample.tally(present)
+	rows := s.now.rows
 	perRow := 0.0
 	switch {
-	case there > 0:
-		perRow = float64(size) / float64(there)
+	case s.now.there > 0:
+		perRow = float64(s.now.bytes) / float64(s.now.there)
 	case s.base.rows > 0:
 		perRow = float64(s.base.bytes) / float64(s.base.rows)
 	}
-	distinct, _ := s.sample.tally(written)
 	st := Stats{
 		Partition:      p,
 		Known:          s.generation != 0 && s.generation == generation,
@@ -218,7 +237,7 @@ func (s *State) Stats(p store.Partition, generation uint64, now time.Time) Stats
 		Bytes:          s.base.bytes + int64(float64(rows-s.base.rows)*perRow),
 		Dead:           int64(s.deadAt(now)),
 		Markers:        s.base.markers,
-		Distinct:       int64(float64(distinct) * s.sample.scale()),
+		Distinct:       s.now.distinct,
 		PutsPerS:       s.putRate.get(now, fast),
 		DeletesPerS:    s.deleteRate.get(now, fast),
 		ReadsPerS:      s.readRate.get(now, fast),
@@ -234,13 +253,13 @@ func (s *State) Stats(p store.Partition, generation uint64, now time.Time) Stats
 	if st.PutsPerS > 0 {
 		st.AppendShare = min(1, st.AppendsPerS/st.PutsPerS)
 	}
-	st.Quanta = s.quanta(rows)
 	return st
 }
 
-// quanta spreads rows over the sampled keys: each stands for as many.
-func (s *State) quanta(rows int64) []Quantum {
-	keys := s.sample.present()
+// Quanta says where the rows lie: they are spread over the sampled keys, each of
+// which stands for as many. The first quantum begins at the range's start.
+func (s *State) Quanta() []Quantum {
+	rows, keys := s.now.rows, s.sample.present()
 	if rows <= 0 || len(keys) == 0 {
 		return nil
 	}
@@ -260,7 +279,7 @@ func (s *State) quanta(rows int64) []Quantum {
 	return out
 }
 
-// hint is what clients should know.
-func (s *State) hint(p store.PartitionID) Hint {
+// Hint is what clients should know of the partition.
+func (s *State) Hint(p store.PartitionID) Hint {
 	return Hint{Partition: p, Below: s.sample.below, Top: bytes.Clone(s.top)}
 }

@@ -283,9 +283,10 @@ func TestQuantaOfASample(t *testing.T) {
 	}
 	w.flush()
 	s := w.stats()
-	require.Greater(t, len(s.Quanta), 150)
+	quanta := w.book.State(w.p).Quanta()
+	require.Greater(t, len(quanta), 150)
 	below, sum := int64(0), int64(0)
-	for _, q := range s.Quanta {
+	for _, q := range quanta {
 		real := int64(0)
 		for k := range w.rows {
 			if k < string(q.Key) {
@@ -459,6 +460,16 @@ func TestDamageIsNoticed(t *testing.T) {
 	var again State
 	require.NoError(t, again.UnmarshalBinary(state))
 	require.Equal(t, w.book.State(w.p).Stats(w.p, 1, w.now), again.Stats(w.p, 1, w.now))
+	require.Equal(t, w.book.State(w.p).Quanta(), again.Quanta())
+	summary, err := again.AppendSummary(nil)
+	require.NoError(t, err)
+	sample, err := again.AppendSample(nil)
+	require.NoError(t, err)
+	var parts State
+	require.NoError(t, parts.UnmarshalSummary(summary))
+	require.Equal(t, again.Stats(w.p, 1, w.now), parts.Stats(w.p, 1, w.now))
+	require.NoError(t, parts.UnmarshalSample(sample))
+	require.Equal(t, again.Quanta(), parts.Quanta())
 	for n := range len(state) {
 		require.Error(t, again.UnmarshalBinary(state[:n]))
 	}

@@ -449,12 +449,19 @@ func (s *suite) overwrites() {
 	require.InDelta(s, n, st.Rows, n*0.35)
 	require.InDelta(s, n, st.Distinct, n*0.35)
 	require.Less(s, st.AppendShare, 0.3)
-	require.Greater(s, len(st.Quanta), 100)
+	quanta, err := s.b.Quanta(s.Context(), p)
+	require.NoError(s, err)
+	require.Greater(s, len(quanta), 100)
 	sum := int64(0)
-	for _, q := range st.Quanta {
-		sum += q.Rows
+	for i, q := range quanta {
+		if sum += q.Rows; i > 0 {
+			require.Less(s, string(quanta[i-1].Key), string(q.Key))
+		}
 	}
 	require.Equal(s, st.Rows, sum)
+	quanta, err = s.b.Quanta(s.Context(), partition())
+	require.NoError(s, err)
+	require.Empty(s, quanta)
 }
 
 // Puts above every key so far are told from others, also by clients that have
@@ -607,6 +614,8 @@ func (s *suite) closed() {
 	require.NoError(s, s.b.Close())
 	require.NoError(s, s.b.Close())
 	_, err := s.b.Stats(s.Context(), []store.Partition{partition()})
+	require.ErrorIs(s, err, store.Unavailable)
+	_, err = s.b.Quanta(s.Context(), partition())
 	require.ErrorIs(s, err, store.Unavailable)
 	_, err = s.b.Flush(s.Context(), &counter.Batch{Client: uuid.New(), Seq: 1, At: s.clock.Now()})
 	require.ErrorIs(s, err, store.Unavailable)

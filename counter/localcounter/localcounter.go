@@ -247,6 +247,19 @@ func (b *Backend) Stats(ctx context.Context, partitions []store.Partition) ([]co
 	return b.book.Stats(partitions, b.o.Now()), nil
 }
 
+// Quanta implements counter.Source.
+func (b *Backend) Quanta(ctx context.Context, p store.Partition) ([]counter.Quantum, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.ready(ctx); err != nil {
+		return nil, err
+	}
+	if s, ok := b.book.States[p.ID]; ok {
+		return s.Quanta(), nil
+	}
+	return nil, nil
+}
+
 // Correct implements counter.Backend.
 func (b *Backend) Correct(ctx context.Context, p store.Partition, c *counter.Count) error {
 	b.mu.Lock()

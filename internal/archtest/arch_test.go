@@ -35,7 +35,7 @@ var layers = [][]string{
 	{"rebalance"},
 	{"rebalance/executor", "rebalance/plain"},
 	{"rebalance/migrate"},
-	{"counter/countertest", "counter/localcounter"},
+	{"counter/countertest", "counter/localcounter", "counter/rediscounter"},
 	{"counter"},
 	{"partmap/mapclient"},
 	{"partmap"},

@@ -23,7 +23,7 @@ type network struct {
 	between string // its address for other nodes
 
 	holder *os.Process
-	exited chan struct{}
+	exited <-chan struct{}
 }
 
 // newNetworks makes a network for each data centre, and the links.
@@ -91,8 +91,7 @@ func (n *network) hold(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cmd.SysProcAttr = attributes
-	exited, err := startBound(cmd)
+	exited, err := startChild(cmd, attributes)
 	n.holder, n.exited = cmd.Process, exited
 	return err
 }

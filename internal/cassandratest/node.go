@@ -7,9 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"syscall"
 	"time"
@@ -33,7 +31,7 @@ type Node struct {
 	lib     string
 
 	process *os.Process
-	exited  chan struct{} // closed when the process has ended
+	exited  <-chan struct{} // closed when the process has ended
 }
 
 // Start starts the node, which must not run, and waits until it answers CQL.
@@ -54,8 +52,7 @@ func (n *Node) Start(ctx context.Context) error {
 	cmd := n.network.command(context.WithoutCancel(ctx), n.java, n.javaArguments(n.lib)...)
 	cmd.Dir = n.dir
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = dieWithParent()
-	exited, err := startBound(cmd)
+	exited, err := StartChild(cmd)
 	if err != nil {
 		return fmt.Errorf("starting Cassandra: %w", err)
 	}
@@ -65,24 +62,6 @@ func (n *Node) Start(ctx context.Context) error {
 		return fmt.Errorf("the node %s did not come up: %w\n%s", n.Address, err, n.Log(40))
 	}
 	return nil
-}
-
-// startBound starts a command whose death signal is tied to the thread that forks
-// it: the thread has to live as long as the child.
-func startBound(cmd *exec.Cmd) (exited chan struct{}, err error) {
-	exited = make(chan struct{})
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // How it ended is seen in its log.
-		}
-		close(exited)
-	}()
-	return exited, <-started
 }
 
 // await waits until the node answers CQL.

@@ -137,7 +137,7 @@ func (v *move) observe(e executor.Event) {
 	switch {
 	case e.Kind == executor.GoalRefused:
 		v.failed = errors.Join(v.failed, e.Err)
-	case e.Kind == executor.Did && e.Err != nil:
+	case e.Err != nil:
 		v.failed = e.Err
 	case e.Kind == executor.Did:
 		v.done = append(v.done, e.Effect.String())

@@ -1,0 +1,485 @@
+// Package rediscounter keeps counts in Redis, for any number of clients.
+//
+// A client appends its batches to a stream. Whoever asks for Stats merges the
+// stream into the states first: it watches the head, applies what the stream has
+// to the states concerned, and replaces head and states and drops the merged part
+// of the stream in one transaction, which fails if another did so meanwhile. The
+// head says which batch of each client was the last, so a batch that is there
+// twice, or that comes once more, counts once. Where nobody asks, clients merge
+// the stream when it grows long.
+//
+// All keys have one hash tag, so that they live on one node of a Redis cluster.
+package rediscounter
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Options say where Redis is. Addr is required.
+type Options struct {
+	// Addr is host:port.
+	Addr string
+	// Username, Password and DB are as for redis-cli.
+	Username, Password string
+	DB                 int
+	// Prefix is what all keys begin with, default "evenkeel".
+	Prefix string
+	// Timeout bounds connecting, and each read and write, default 2 s.
+	Timeout time.Duration
+	// MergeAt is how long the stream gets before clients merge it, default 1,000
+	// batches; at ten times that they append no more.
+	MergeAt int64
+	// Now is the wall clock, default time.Now.
+	Now func() time.Time
+}
+
+// Backend is a counter.Backend in Redis. Several may use the same data.
+type Backend struct {
+	c      *redis.Client
+	o      Options
+	closed atomic.Bool
+	length atomic.Int64 // of the stream, when last seen
+
+	interfere func() // called between reading and writing, for tests
+}
+
+// The client's own messages say nothing that its errors do not.
+func init() { redis.SetLogger(silent{}) }
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+const (
+	field = "b" // of a stream's entry: the batch
+	// perMerge is how many batches are merged in one transaction.
+	perMerge = 64
+	// attempts at a transaction, before one gives up because of others.
+	attempts = 20
+	// perRead is how many states one command reads.
+	perRead = 1000
+)
+
+// Open prepares a backend. Nothing is sent yet: a Redis that is away does not keep
+// anybody from starting.
+func Open(o Options) (*Backend, error) {
+	if o.Addr == "" {
+		return nil, store.Errorf(store.InvalidArgument, "the address of Redis is missing: give host:port")
+	}
+	if o.Prefix == "" {
+		o.Prefix = "evenkeel"
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 2 * time.Second
+	}
+	if o.MergeAt <= 0 {
+		o.MergeAt = 1000
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	c := redis.NewClient(&redis.Options{
+		Addr: o.Addr, Username: o.Username, Password: o.Password, DB: o.DB,
+		DialTimeout: o.Timeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout, ContextTimeoutEnabled: true,
+		// A Recorder tries again each second; a merge is repeated from its reading.
+		MaxRetries:               -1,
+		DialerRetries:            1,
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	return &Backend{c: c, o: o}, nil
+}
+
+func (b *Backend) key(name string) string { return "{" + b.o.Prefix + "}:" + name }
+func (b *Backend) stream() string         { return b.key("batches") }
+func (b *Backend) head() string           { return b.key("head") }
+func (b *Backend) hints() string          { return b.key("hints") }
+func (b *Backend) merging() string        { return b.key("merging") }
+
+func (b *Backend) summary(p store.PartitionID) string { return b.key("s:" + string(p[:])) }
+func (b *Backend) sample(p store.PartitionID) string  { return b.key("k:" + string(p[:])) }
+
+// Flush implements counter.Backend.
+func (b *Backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hint, error) {
+	if err := b.ready(); err != nil {
+		return nil, err
+	}
+	if b.length.Load() > 10*b.o.MergeAt {
+		n, err := b.c.XLen(ctx, b.stream()).Result()
+		if err != nil {
+			return nil, wrap("flush", err)
+		}
+		if b.length.Store(n); n > 10*b.o.MergeAt {
+			b.mergeForAll(ctx)
+			return nil, store.Errorf(store.Unavailable, "%d batches of counts wait in Redis and can't be merged", n)
+		}
+	}
+	body, err := batch.AppendBinary(nil)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]string, len(batch.Deltas))
+	for i := range batch.Deltas {
+		ids[i] = string(batch.Deltas[i].Partition.ID[:])
+	}
+	pipe := b.c.Pipeline()
+	pipe.XAdd(ctx, &redis.XAddArgs{Stream: b.stream(), Values: []any{field, body}})
+	length := pipe.XLen(ctx, b.stream())
+	var known *redis.SliceCmd
+	if len(ids) > 0 {
+		known = pipe.HMGet(ctx, b.hints(), ids...)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, wrap("flush", err)
+	}
+	if b.length.Store(length.Val()); length.Val() > b.o.MergeAt {
+		b.mergeForAll(ctx)
+	}
+	if known == nil {
+		return nil, nil
+	}
+	hints := make([]counter.Hint, 0, len(ids))
+	for i, v := range known.Val() {
+		if s, ok := v.(string); ok && len(s) >= 8 {
+			hints = append(hints, counter.Hint{
+				Partition: batch.Deltas[i].Partition.ID,
+				Below:     binary.BigEndian.Uint64([]byte(s[:8])), Top: []byte(s[8:]),
+			})
+		}
+	}
+	return hints, nil
+}
+
+// mergeForAll merges in the place of whoever should, one client at a time. Nothing
+// depends on it.
+func (b *Backend) mergeForAll(ctx context.Context) {
+	if mine, err := b.c.SetNX(ctx, b.merging(), 1, 10*time.Second).Result(); err != nil || !mine {
+		return
+	}
+	_ = b.merge(ctx)
+	b.c.Del(ctx, b.merging())
+}
+
+// merge takes all batches of the stream into the states.
+func (b *Backend) merge(ctx context.Context) error {
+	for {
+		var n int
+		err := b.change(ctx, func(tx *redis.Tx, book *counter.Book) (touched []store.PartitionID, also func(redis.Pipeliner), err error) {
+			entries, err := tx.XRangeN(ctx, b.stream(), "-", "+", perMerge).Result()
+			if n = len(entries); err != nil || n == 0 {
+				return nil, nil, err
+			}
+			batches := make([]counter.Batch, 0, n)
+			ids := make([]string, 0, n)
+			seen := map[store.PartitionID]bool{}
+			for _, e := range entries {
+				ids = append(ids, e.ID)
+				body, _ := e.Values[field].(string)
+				var batch counter.Batch
+				if err := batch.UnmarshalBinary([]byte(body)); err != nil {
+					if store.KindOf(err) == store.InvalidArgument {
+						return nil, nil, err // of a newer program: that one will merge it
+					}
+					// Not a batch: nobody knows what is missing.
+					book.Generation++
+					continue
+				}
+				for i := range batch.Deltas {
+					if id := batch.Deltas[i].Partition.ID; !seen[id] {
+						seen[id] = true
+						touched = append(touched, id)
+					}
+				}
+				batches = append(batches, batch)
+			}
+			if err := b.load(ctx, tx, book, touched); err != nil {
+				return nil, nil, err
+			}
+			for i := range batches {
+				book.Apply(&batches[i])
+			}
+			return touched, func(p redis.Pipeliner) { p.XDel(ctx, b.stream(), ids...) }, nil
+		})
+		if err != nil || n < perMerge {
+			return err
+		}
+	}
+}
+
+// change runs one transaction on the head: f works on a book without states and
+// says which states it touched and what else is to be done. Without either
+// nothing is written.
+func (b *Backend) change(ctx context.Context, f func(tx *redis.Tx, book *counter.Book) ([]store.PartitionID, func(redis.Pipeliner), error)) error {
+	for i := 0; ; i++ {
+		err := b.c.Watch(ctx, func(tx *redis.Tx) error {
+			book, err := b.open(ctx, tx)
+			if err != nil {
+				return err
+			}
+			touched, also, err := f(tx, book)
+			if err != nil || len(touched) == 0 && also == nil {
+				return err
+			}
+			if b.interfere != nil {
+				b.interfere()
+			}
+			_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error { return b.write(ctx, p, book, touched, also) })
+			return err
+		}, b.head())
+		if !errors.Is(err, redis.TxFailedErr) {
+			return wrap("change the counts", err)
+		}
+		if i == attempts {
+			return store.Errorf(store.Unavailable, "others change the counts all the time: try again")
+		}
+		pause := time.NewTimer(time.Duration(1+rand.IntN(1<<min(i, 6))) * time.Millisecond)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return store.Wrap("change the counts", ctx.Err())
+		}
+	}
+}
+
+// open reads the head; where there is none, or it is damaged, all is unknown.
+func (b *Backend) open(ctx context.Context, c redis.Cmdable) (*counter.Book, error) {
+	head, err := c.Get(ctx, b.head()).Bytes()
+	if errors.Is(err, redis.Nil) {
+		return b.begin(), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	book, err := counter.OpenBook(head)
+	if store.KindOf(err) == store.Corrupt {
+		return b.begin(), nil
+	}
+	return book, err
+}
+
+// begin returns a book for a Redis that has none. Its generation is drawn, so
+// that states which outlived a lost head count as unknown.
+func (b *Backend) begin() *counter.Book {
+	book := counter.NewBook()
+	book.Generation = 1 + rand.Uint64N(math.MaxUint64/2)
+	return book
+}
+
+// load reads the states of partitions into a book. A damaged one is as good as
+// none.
+func (b *Backend) load(ctx context.Context, c redis.Cmdable, book *counter.Book, ids []store.PartitionID) error {
+	for len(ids) > 0 {
+		n := min(len(ids), perRead/2)
+		keys := make([]string, 0, 2*n)
+		for _, id := range ids[:n] {
+			keys = append(keys, b.summary(id), b.sample(id))
+		}
+		values, err := c.MGet(ctx, keys...).Result()
+		if err != nil {
+			return err
+		}
+		for i, id := range ids[:n] {
+			summary, ok := values[2*i].(string)
+			if !ok {
+				continue
+			}
+			sample, _ := values[2*i+1].(string)
+			s := counter.NewState()
+			err := s.UnmarshalSummary([]byte(summary))
+			if err == nil {
+				err = s.UnmarshalSample([]byte(sample))
+			}
+			switch store.KindOf(err) {
+			case store.Other:
+				book.States[id] = s
+			case store.InvalidArgument:
+				return err
+			}
+		}
+		ids = ids[n:]
+	}
+	return nil
+}
+
+// write puts the head and the states of partitions into a transaction.
+func (b *Backend) write(ctx context.Context, p redis.Pipeliner, book *counter.Book, touched []store.PartitionID, also func(redis.Pipeliner)) error {
+	head, err := book.AppendHead(nil)
+	if err != nil {
+		return err
+	}
+	p.Set(ctx, b.head(), head, 0)
+	for _, id := range touched {
+		s, ok := book.States[id]
+		if !ok { // all its batches had been taken in before
+			continue
+		}
+		summary, err := s.AppendSummary(nil)
+		if err != nil {
+			return err
+		}
+		sample, err := s.AppendSample(nil)
+		if err != nil {
+			return err
+		}
+		p.Set(ctx, b.summary(id), summary, 0)
+		p.Set(ctx, b.sample(id), sample, 0)
+		h := s.Hint(id)
+		p.HSet(ctx, b.hints(), string(id[:]), append(binary.BigEndian.AppendUint64(nil, h.Below), h.Top...))
+	}
+	if also != nil {
+		also(p)
+	}
+	return nil
+}
+
+// Stats implements counter.Source. It takes in what clients have told so far.
+func (b *Backend) Stats(ctx context.Context, partitions []store.Partition) ([]counter.Stats, error) {
+	if err := b.ready(); err != nil {
+		return nil, err
+	}
+	if err := b.merge(ctx); err != nil {
+		return nil, err
+	}
+	now := b.o.Now()
+	all := make([]counter.Stats, 0, len(partitions))
+	for len(all) < len(partitions) {
+		part := partitions[len(all):min(len(all)+perRead, len(partitions))]
+		got, err := b.stats(ctx, part, now)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, got...)
+	}
+	return all, nil
+}
+
+func (b *Backend) stats(ctx context.Context, partitions []store.Partition, now time.Time) ([]counter.Stats, error) {
+	keys := make([]string, len(partitions))
+	for i, p := range partitions {
+		keys[i] = b.summary(p.ID)
+	}
+	pipe := b.c.TxPipeline() // head and states of one moment
+	head, values := pipe.Get(ctx, b.head()), pipe.MGet(ctx, keys...)
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, wrap("stats", err)
+	}
+	book := b.begin()
+	if data, err := head.Bytes(); err == nil {
+		if book, err = counter.OpenBook(data); err != nil {
+			if store.KindOf(err) == store.InvalidArgument {
+				return nil, err
+			}
+			book = b.begin()
+		}
+	}
+	for i, p := range partitions {
+		if summary, ok := values.Val()[i].(string); ok {
+			s := counter.NewState()
+			if err := s.UnmarshalSummary([]byte(summary)); err == nil {
+				book.States[p.ID] = s
+			} else if store.KindOf(err) == store.InvalidArgument {
+				return nil, err
+			}
+		}
+	}
+	return book.Stats(partitions, now), nil
+}
+
+// Quanta implements counter.Source.
+func (b *Backend) Quanta(ctx context.Context, p store.Partition) ([]counter.Quantum, error) {
+	if err := b.ready(); err != nil {
+		return nil, err
+	}
+	book := counter.NewBook()
+	if err := b.load(ctx, b.c, book, []store.PartitionID{p.ID}); err != nil {
+		return nil, wrap("quanta", err)
+	}
+	if s, ok := book.States[p.ID]; ok {
+		return s.Quanta(), nil
+	}
+	return nil, nil
+}
+
+// Correct implements counter.Backend.
+func (b *Backend) Correct(ctx context.Context, p store.Partition, c *counter.Count) error {
+	if err := b.ready(); err != nil {
+		return err
+	}
+	if err := b.merge(ctx); err != nil { // what was written before the recount
+		return err
+	}
+	return b.change(ctx, func(tx *redis.Tx, book *counter.Book) ([]store.PartitionID, func(redis.Pipeliner), error) {
+		ids := []store.PartitionID{p.ID}
+		if err := b.load(ctx, tx, book, ids); err != nil {
+			return nil, nil, err
+		}
+		book.State(p).Correct(c, book.Generation)
+		return ids, nil, nil
+	})
+}
+
+// Forget implements counter.Backend.
+func (b *Backend) Forget(ctx context.Context, partitions ...store.Partition) error {
+	if err := b.ready(); err != nil {
+		return err
+	}
+	if len(partitions) == 0 {
+		return nil
+	}
+	var keys, ids []string
+	for _, p := range partitions {
+		keys = append(keys, b.summary(p.ID), b.sample(p.ID))
+		ids = append(ids, string(p.ID[:]))
+	}
+	return b.change(ctx, func(*redis.Tx, *counter.Book) ([]store.PartitionID, func(redis.Pipeliner), error) {
+		return nil, func(p redis.Pipeliner) {
+			p.Unlink(ctx, keys...)
+			p.HDel(ctx, b.hints(), ids...)
+		}, nil
+	})
+}
+
+// Close implements counter.Backend.
+func (b *Backend) Close() error {
+	if b.closed.Swap(true) {
+		return nil
+	}
+	return b.c.Close()
+}
+
+func (b *Backend) ready() error {
+	if b.closed.Load() {
+		return store.Errorf(store.Unavailable, "the counts are closed")
+	}
+	return nil
+}
+
+// wrap gives an error of Redis its kind: what is not a Timeout is Unavailable, for
+// all of it may go away by itself or by an operator's hand.
+func wrap(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	kind := store.KindOf(err)
+	if kind == store.Other {
+		kind = store.Unavailable
+		var t interface{ Timeout() bool }
+		if errors.As(err, &t) && t.Timeout() {
+			kind = store.Timeout
+		}
+	}
+	return &store.Error{Kind: kind, Op: op + " in Redis", Err: err}
+}

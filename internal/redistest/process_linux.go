@@ -1,0 +1,10 @@
+package redistest
+
+import "syscall"
+
+// dieWithParent makes the kernel kill the child when the thread that started it
+// ends: no server outlives its test, however that ends. A process group of its own
+// keeps a terminal's Ctrl-C away from it, so that its owner decides.
+func dieWithParent() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+}
