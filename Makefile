@@ -7,7 +7,7 @@ WITH_NODE = ./store/cassandrastore ./cmd/rebalancer ./internal/e2e/oncassandra .
 WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves)
 WITH_CASSANDRA = $(GO) run ./internal/cassandratest/cmd/with-cassandra
 
-.PHONY: all build run test lint unit cassandra tour tools bench bench-cassandra bench-moves fuzz soak generate clean help
+.PHONY: all build run run-cassandra test lint unit cassandra tour tools bench bench-cassandra bench-moves fuzz soak generate clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -19,6 +19,10 @@ build: ## bin/listd and bin/rebalancer
 
 run: build ## serve the S3 dialect on http://127.0.0.1:9000, embedded, data in ./evenkeel-data
 	@exec bin/listd serve
+
+run-cassandra: build ## a Cassandra node and two listd on 127.0.0.1:9000 and :9100 over one keyspace; Ctrl-C ends all
+	@$(GO) build -trimpath -o bin/ ./internal/cassandratest/cmd/run-cassandra
+	@exec bin/run-cassandra
 
 test: tools ## everything that must hold, on a fresh machine; each part has a time budget
 	@scripts/within 300 lint scripts/lint

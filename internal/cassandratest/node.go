@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"syscall"
 	"time"
@@ -31,7 +30,7 @@ type Node struct {
 	lib     string
 
 	process *os.Process
-	exited  chan struct{} // closed when the process has ended
+	exited  <-chan struct{} // closed when the process has ended
 }
 
 // Start starts the node, which must not run, and waits until it answers CQL.
@@ -52,23 +51,8 @@ func (n *Node) Start(ctx context.Context) error {
 	cmd := exec.Command(n.java, n.javaArguments(n.lib)...)
 	cmd.Dir = n.dir
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = dieWithParent()
-
-	exited := make(chan struct{})
-	started := make(chan error)
-	go func() {
-		// The death signal is tied to the thread that forked: it has to live as
-		// long as the child.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // How it ended is seen in its log.
-		}
-		close(exited)
-	}()
-	if err := <-started; err != nil {
+	exited, err := StartChild(cmd)
+	if err != nil {
 		return fmt.Errorf("starting Cassandra: %w", err)
 	}
 	n.process, n.exited = cmd.Process, exited

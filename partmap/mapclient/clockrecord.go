@@ -159,3 +159,13 @@ func initClock(ctx context.Context, s store.Registers, number uint32) error {
 	}
 	return err
 }
+
+// CheckClock reads a map clock at Serial and reports what is wrong with it:
+// NotFound where it is missing, Corrupt where it is damaged.
+func CheckClock(ctx context.Context, s store.Registers, number uint32) error {
+	rec, err := s.Read(ctx, store.Clocks, clockKey(number), store.Serial)
+	if err == nil {
+		_, err = decodeClock(rec)
+	}
+	return store.Wrap(clockName(number), err)
+}

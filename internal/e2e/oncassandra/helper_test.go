@@ -18,7 +18,11 @@ import (
 
 var cassandra cassandratest.Shared
 
-func TestMain(m *testing.M) { os.Exit(cassandra.Run(m)) }
+func TestMain(m *testing.M) {
+	code := cassandra.Run(m)
+	removeBinaries()
+	os.Exit(code)
+}
 
 // keyspace lays out the schema in a fresh keyspace, dropped with the test, and
 // returns the options to open it through a node of dc1.

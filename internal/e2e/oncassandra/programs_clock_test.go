@@ -10,22 +10,14 @@ import (
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
 // TestClockOffOverCassandra: a client whose clock is set wrong is told by a real
 // node's clock.
 func TestClockOffOverCassandra(t *testing.T) {
 	ctx := t.Context()
-	o := cassandrastore.Options{Hosts: []string{cassandra.Address(t)}, DataCentre: "dc1", AllowSingleReplica: true}
-	o.Keyspace = newSite(t, o.Hosts[0]).keyspace
-	admin, err := cassandrastore.OpenAdmin(ctx, o)
-	require.NoError(t, err)
-	defer admin.Close()
-	require.NoError(t, admin.Apply(ctx, cassandrastore.Replication{"dc1": 1}))
-	s, err := cassandrastore.Open(ctx, o)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	o := shared(t)
+	s := open(t, o)
 	require.NoError(t, mapclient.InitClocks(ctx, s, 1))
 
 	var off atomic.Int64

@@ -19,25 +19,50 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// programs are listd and rebalancer, built for one test.
+// programs are listd, rebalancer and run-cassandra; dir is for the test's files.
 type programs struct {
-	t   *testing.T
-	dir string
+	t        *testing.T
+	dir, bin string
+}
+
+// binaries is the folder of the programs, built once.
+var binaries struct {
+	once sync.Once
+	dir  string
+	err  error
 }
 
 func build(t *testing.T) *programs {
 	t.Helper()
-	p := &programs{t: t, dir: t.TempDir()}
-	out, err := exec.Command("go", "build", "-trimpath", "-o", p.dir+"/", "github.com/evenkeel/evenkeel/cmd/...").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	return p
+	if testing.Short() {
+		t.Skip("needs a Cassandra node: not in -short")
+	}
+	b := &binaries
+	b.once.Do(func() {
+		if b.dir, b.err = os.MkdirTemp("", "evenkeel-programs-"); b.err != nil {
+			return
+		}
+		const module = "github.com/evenkeel/evenkeel/"
+		out, err := exec.Command("go", "build", "-trimpath", "-o", b.dir+"/", module+"cmd/...", module+"internal/cassandratest/cmd/run-cassandra").CombinedOutput()
+		if err != nil {
+			b.err = fmt.Errorf("%w: %s", err, out)
+		}
+	})
+	require.NoError(t, b.err)
+	return &programs{t: t, dir: t.TempDir(), bin: b.dir}
+}
+
+func removeBinaries() {
+	if binaries.dir != "" {
+		_ = os.RemoveAll(binaries.dir)
+	}
 }
 
 // try runs a program to its end.
 func (p *programs) try(name string, args ...string) (code int, out, errs string) {
 	p.t.Helper()
 	var stdout, stderr bytes.Buffer
-	cmd := exec.Command(filepath.Join(p.dir, name), args...)
+	cmd := exec.Command(filepath.Join(p.bin, name), args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Run(); err != nil {
@@ -113,7 +138,7 @@ func (l *lockedBuffer) String() string {
 func (p *programs) serve(s site, args ...string) *server {
 	p.t.Helper()
 	args = append(append([]string{"serve", "--local-dc", "dc1", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, s.flags()...), args...)
-	srv := &server{t: p.t, cmd: exec.Command(filepath.Join(p.dir, "listd"), args...), log: &lockedBuffer{}, ended: make(chan struct{})}
+	srv := &server{t: p.t, cmd: exec.Command(filepath.Join(p.bin, "listd"), args...), log: &lockedBuffer{}, ended: make(chan struct{})}
 	srv.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	srv.cmd.Stderr = srv.log
 	out, err := srv.cmd.StdoutPipe()
@@ -159,7 +184,7 @@ func (s *server) end(signal os.Signal) int {
 	return s.cmd.ProcessState.ExitCode()
 }
 
-var client = &http.Client{Timeout: 2 * time.Minute}
+var client = &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 
 // answer to an HTTP request.
 type answer struct {
@@ -175,10 +200,13 @@ func request(t *testing.T, method, url, body string) answer {
 	return a
 }
 
-func requestOf(method, url, body string) (answer, error) {
+func requestOf(method, url, body string, headers ...string) (answer, error) {
 	req, err := http.NewRequest(method, url, strings.NewReader(body))
 	if err != nil {
 		return answer{}, err
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
 	}
 	resp, err := client.Do(req)
 	if err != nil {

@@ -1,0 +1,131 @@
+package listing
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// ListOfBuckets is the id of the bucket that holds the list of buckets. It has
+// a root from the first CreateBucket on, and no name.
+func ListOfBuckets() store.BucketID { return listID }
+
+// Owner returns the bucket that has a name, by the directory, which decides. A
+// zero ID: the name is free. It fails with Corrupt where the name's record is
+// damaged.
+func (c *Client) Owner(ctx context.Context, name string) (BucketInfo, error) {
+	n, err := c.readName(ctx, name, store.Serial)
+	if err != nil || n.free() {
+		return BucketInfo{Name: name}, wrap("look up", name, err)
+	}
+	return BucketInfo{Name: name, ID: n.id, Created: time.UnixMicro(n.created)}, nil
+}
+
+// Listed returns what the list of buckets says of a name. A zero ID: it is not
+// on the list. It fails with Corrupt where the list is damaged.
+func (c *Client) Listed(ctx context.Context, name string) (BucketInfo, error) {
+	e, err := c.list().Get(ctx, []byte(name))
+	if errors.Is(err, ErrNotFound) || errors.Is(err, errNoMap) {
+		return BucketInfo{Name: name}, nil
+	}
+	if err != nil {
+		return BucketInfo{}, err
+	}
+	id, created, err := decodeInfo(e.Value)
+	return BucketInfo{Name: name, ID: id, Created: time.UnixMicro(created)}, wrap("look up", name, err)
+}
+
+// Mend brings the list of buckets in line with the directory for one name, and
+// frees the name of a bucket whose deleter did not come to the end. It changes
+// nothing where they agree. It may be interrupted and done again, by anybody.
+func (c *Client) Mend(ctx context.Context, name string) error {
+	return wrap("mend", name, c.mendName(ctx, name))
+}
+
+func (c *Client) mendName(ctx context.Context, name string) error {
+	listed, err := c.Listed(ctx, name)
+	if err != nil {
+		return err
+	}
+	// The list before the directory: an id that has lost its name never gets it
+	// back, so what the directory does not confirm now is stale for good.
+	n, err := c.readName(ctx, name, store.Serial)
+	if err != nil {
+		return err
+	}
+	if listed.ID != n.id && listed.ID != (store.BucketID{}) {
+		if err := c.delist(ctx, name, listed.ID); err != nil {
+			return err
+		}
+	}
+	if n.free() {
+		return nil
+	}
+	root, err := c.maps.Load(ctx, n.id)
+	if err != nil {
+		return err
+	}
+	if root.State == partmap.Deleted {
+		return c.forget(ctx, name, n)
+	}
+	if err := c.mend(ctx, name, n.id, n.created); err != nil {
+		return err
+	}
+	// Somebody may have deleted the bucket meanwhile.
+	if now, err := c.readName(ctx, name, store.Serial); err == nil && now.id != n.id {
+		return c.delist(ctx, name, n.id)
+	}
+	return nil
+}
+
+// Restore gives a bucket that the list of buckets knows, but the directory does
+// not, its name back. It fails with ErrBucketExists where the name is taken, and
+// with ErrNoSuchBucket where the list does not know it or the bucket is deleted.
+//
+// No bucket comes to that by itself: a bucket is on the list only after it had
+// its name, and loses it only when it is deleted. So this is for a directory that
+// has lost records.
+func (c *Client) Restore(ctx context.Context, name string) error {
+	return wrap("give back the name", name, c.restore(ctx, name))
+}
+
+func (c *Client) restore(ctx context.Context, name string) error {
+	listed, err := c.Listed(ctx, name)
+	if err != nil {
+		return err
+	}
+	old, err := c.readName(ctx, name, store.Serial)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !old.free() && old.id != listed.ID:
+		return ErrBucketExists
+	case listed.ID == store.BucketID{}:
+		return ErrNoSuchBucket
+	case old.id == listed.ID:
+		return nil
+	}
+	root, err := c.maps.Load(ctx, listed.ID)
+	if err != nil {
+		return err
+	}
+	if root.State == partmap.Deleted {
+		return ErrNoSuchBucket
+	}
+	return c.claim(ctx, name, old, listed.ID, listed.Created.UnixMicro())
+}
+
+// Discard deletes a bucket that has no name, if it has no entries: what a
+// CreateBucket leaves that did not come to the end. It fails with ErrNotEmpty, or
+// like DeleteBucket.
+func (c *Client) Discard(ctx context.Context, id store.BucketID) error {
+	root, err := c.maps.Load(ctx, id)
+	if err == nil && root.State != partmap.Deleted {
+		err = c.closeAndDelete(ctx, root)
+	}
+	return wrap("delete", id.String(), err)
+}
