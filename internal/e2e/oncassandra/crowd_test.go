@@ -121,6 +121,13 @@ func (l *crowd) of(site string) *failures {
 	return f
 }
 
+// count counts an answered call.
+func (l *crowd) count(site string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of(site).answered++
+}
+
 // call does one call under its deadline, and takes down how that went.
 func (l *crowd) call(ctx context.Context, site string, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
