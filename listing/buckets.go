@@ -105,3 +105,14 @@ func (c *Client) delist(ctx context.Context, name string, id store.BucketID) err
 	}
 	return c.list().deleteAt(ctx, []byte(name), row.Timestamp)
 }
+
+// BucketID returns the id of the bucket that has a name at present. It fails with
+// ErrNoSuchBucket, InvalidArgument, Unavailable, Timeout or Corrupt.
+func (c *Client) BucketID(ctx context.Context, name string) (store.BucketID, error) {
+	err := checkName(name)
+	var id store.BucketID
+	if err == nil {
+		id, err = c.lookup(ctx, name, store.Serial)
+	}
+	return id, wrap("look up bucket", name, err)
+}

@@ -45,9 +45,9 @@ func (r *readiness) check(ctx context.Context) error {
 	return nil
 }
 
-// newAdmin makes the handler of the admin address. With a token, /metrics and
-// /debug/pprof ask for it; the probes are open, they tell nothing.
-func newAdmin(registry *prometheus.Registry, ready *readiness, token string) (http.Handler, error) {
+// newAdmin makes the handler of the admin address. With a token, all but the
+// probes ask for it; those are open, they tell nothing.
+func newAdmin(registry *prometheus.Registry, ready *readiness, moves http.Handler, token string) (http.Handler, error) {
 	for _, c := range []prometheus.Collector{
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector(),
 	} {
@@ -57,6 +57,7 @@ func newAdmin(registry *prometheus.Registry, ready *readiness, token string) (ht
 	}
 	closed := http.NewServeMux()
 	closed.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	closed.Handle("/v1/", moves)
 	closed.HandleFunc("GET /debug/pprof/", pprof.Index)
 	closed.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	closed.HandleFunc("GET /debug/pprof/profile", pprof.Profile)

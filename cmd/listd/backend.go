@@ -10,6 +10,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/rebalance/manager"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
@@ -19,7 +20,8 @@ import (
 type backend struct {
 	store   store.Store
 	buckets *listing.Client
-	where   []any // of the log line that says what is served
+	writes  *manager.Writes // what was written; nil: not known
+	where   []any           // of the log line that says what is served
 }
 
 // close ends the leases, then the store.
@@ -40,7 +42,12 @@ func (s *serveCmd) open(ctx context.Context, log *slog.Logger) (*backend, error)
 		return nil, &exitError{exitStore, err}
 	}
 	b := &backend{store: st, where: []any{"data", s.Data}}
-	if b.buckets, err = listing.NewEmbedded(st, listing.Options{CacheBytes: s.MapCacheMiB << 20}); err != nil {
+	o := listing.Options{CacheBytes: s.MapCacheMiB << 20}
+	if s.interval() > 0 {
+		b.writes = &manager.Writes{}
+		o.Recorder = b.writes
+	}
+	if b.buckets, err = listing.NewEmbedded(st, o); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
 	return b, nil

@@ -104,13 +104,13 @@ func settingValue(f *kong.Flag) (*yaml.Node, error) {
 		return scalar("(set)"), nil
 	}
 	n := &yaml.Node{}
+	if f.Target.Kind() == reflect.Pointer && f.Target.IsNil() {
+		return n, n.Encode(nil)
+	}
 	v := f.Target.Interface()
 	if s, ok := v.(fmt.Stringer); ok {
 		n.SetString(s.String())
 		return n, nil
-	}
-	if f.Target.Kind() == reflect.Pointer && f.Target.IsNil() {
-		v = nil
 	}
 	return n, n.Encode(v)
 }

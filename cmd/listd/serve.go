@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -22,8 +23,8 @@ type serveCmd struct {
 	Insecure bool   `help:"Allow --listen on other than loopback addresses although nobody is authenticated."`
 	Region   string `default:"us-east-1" help:"Region that GetBucketLocation answers."`
 
-	Admin      string `default:"127.0.0.1:9001" help:"Address of /healthz, /readyz, /metrics and /debug/pprof; empty for none. Loopback only, unless there is a token."`
-	AdminToken string `placeholder:"TOKEN" help:"Bearer token that /metrics and /debug/pprof ask for. Better given in the environment, where ps doesn't show it."`
+	Admin      string `default:"127.0.0.1:9001" help:"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; empty for none. Loopback only, unless there is a token."`
+	AdminToken string `placeholder:"TOKEN" help:"Bearer token that all but the first two ask for. Better given in the environment, where ps doesn't show it."`
 
 	MaxBodyBytes    int64         `default:"4096" help:"Largest object body that is kept."`
 	MaxRequests     int           `default:"1024" help:"Requests served at once; more are answered 503 SlowDown."`
@@ -36,6 +37,8 @@ type serveCmd struct {
 	CacheMiB       int64         `name:"cache-mib" default:"128" help:"Memory for blocks of the embedded store."`
 	MapCacheMiB    int64         `name:"map-cache-mib" default:"64" help:"Memory for maps of buckets."`
 	TombstoneGrace time.Duration `default:"1h" help:"How long the embedded store remembers deletions, against writes that were delayed."`
+
+	rebalanceFlags
 
 	cassandraflags.Flags
 	Lease        time.Duration `default:"3s" help:"On Cassandra: how long a server may act on a map without asking again. All servers and rebalancers of a keyspace need the same: the first one writes it down, another one is refused."`
@@ -78,6 +81,9 @@ func (s *serveCmd) Validate() error {
 	}
 	if s.MaxBodyBytes > maxValueBytes/2 {
 		return fmt.Errorf("--max-body-bytes is at most %d: values are metadata here", maxValueBytes/2)
+	}
+	if err := s.rebalanceFlags.Validate(); err != nil {
+		return err
 	}
 	return s.validateStore()
 }
@@ -137,12 +143,17 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 	failed := make(chan error, 2)
 	ready := newReadiness(b.buckets)
 	var admin net.Listener
+	var adminOn net.Addr
 	if adminAddr != nil {
 		if admin, err = net.ListenTCP("tcp", adminAddr); err != nil {
 			_ = listener.Close()
 			return fmt.Errorf("--admin: %w", err)
 		}
-		h, err := newAdmin(registry, ready, s.AdminToken)
+		adminOn = admin.Addr()
+	}
+	moves := s.newRebalancer(b, log, adminOn)
+	if admin != nil {
+		h, err := newAdmin(registry, ready, moves.api, s.AdminToken)
 		if err != nil {
 			return err
 		}
@@ -152,6 +163,12 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 		go func() { failed <- a.Serve(admin) }()
 	}
 	go func() { failed <- s3.Serve(listener) }()
+	moving, stopMoving := context.WithCancel(ctx)
+	var moved sync.WaitGroup
+	moved.Go(func() { moves.run(moving) })
+	// Whatever ends the server: the store is closed only when nothing moves.
+	defer moved.Wait()
+	defer stopMoving()
 
 	fmt.Fprintf(std.out, "S3 on http://%s\n", listener.Addr())
 	if admin != nil {

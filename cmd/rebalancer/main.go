@@ -40,22 +40,41 @@ type stdio struct {
 
 // cli is the whole command line.
 type cli struct {
+	Split    splitCmd    `cmd:"" help:"Cut ranges of a bucket at keys."`
+	Merge    mergeCmd    `cmd:"" help:"Join neighbouring ranges of a bucket."`
+	Refresh  refreshCmd  `cmd:"" help:"Rewrite ranges of a bucket into fresh partitions, without their tombstones."`
+	Presplit presplitCmd `cmd:"" help:"Cut a bucket ahead of the keys that are to come."`
+	Status   statusCmd   `cmd:"" help:"Print what moves, how far it is, what waits and why."`
+	Map      mapCmd      `cmd:"" help:"Print the map of a bucket: its ranges and where they are."`
+	Pause    pauseCmd    `cmd:"" help:"Hold moves where they are."`
+	Resume   resumeCmd   `cmd:"" help:"End a pause."`
+	Abort    abortCmd    `cmd:"" help:"Drop what was asked for and has not begun."`
+
 	Plan   planCmd   `cmd:"" help:"Find a better layout and print the moves that lead to it. Touches nothing."`
 	Schema schemaCmd `cmd:"" help:"Lay out and check evenkeel's tables in a Cassandra cluster."`
 }
 
-const description = `rebalancer finds better layouts for buckets: partitions within their limits and
-even, for as few moved rows as possible.
+const description = `rebalancer splits, merges and moves the ranges of buckets while clients go on, and
+plans better layouts: partitions within their limits and even, for as few moved rows as
+possible.
 
 Begin like this:
 
+  rebalancer status                                       # what moves, asked of listd
+  rebalancer map show photos                              # ranges, and where they are
+  rebalancer split photos --at 2024/ --at 2025/           # cut; --dry-run says what it would do
   rebalancer plan --layout layout.json                    # the plan as tables
   rebalancer plan --layout layout.json --format json      # the same for programs
   rebalancer plan --layout - --objective rows < layout.json
   rebalancer schema print --replication dc1=3             # evenkeel's tables, with reasons
 
+Commands that move or show ranges talk to a process that does it: listd, at --admin (by
+default http://127.0.0.1:9001); or with --cassandra they do it themselves, if nobody else
+does, else hand it on to who does.
+
 Exit codes: 0 done; 1 failed; 2 bad flags; 3 the layout is wrong (everything that
-is wrong with it is listed, by path).`
+is wrong with it is listed, by path); 4 refused: it does not fit the bucket or what goes on
+there, and nothing was changed.`
 
 // exitError is a failure with an exit code of its own.
 type exitError struct {

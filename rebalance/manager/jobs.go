@@ -30,8 +30,9 @@ type GoalState struct {
 	Stage Stage
 	Batch uint64 // once it has begun
 	Err   error  // of a refused one
-	// Rows are those that its move copies, as counted when it was asked for.
-	Rows int64
+	// Rows are those that its move copies, Within those of its span, as counted when
+	// it was asked for.
+	Rows, Within int64
 }
 
 // Job is what was asked for together, of one bucket.
@@ -70,7 +71,7 @@ func (g *Manager) Submit(id store.BucketID, what string, p *Plan) Job {
 	j := &Job{ID: strconv.FormatUint(g.lastJob, 10), Bucket: id, What: what, Asked: g.o.Now()}
 	var goals []migrate.Goal
 	for _, m := range p.Moves {
-		j.Goals = append(j.Goals, GoalState{Goal: m.Goal, Stage: Waiting, Rows: m.Copies})
+		j.Goals = append(j.Goals, GoalState{Goal: m.Goal, Stage: Waiting, Rows: m.Copies, Within: m.Rows})
 		j.Rows += m.Copies
 		goals = append(goals, m.Goal)
 	}

@@ -15,12 +15,14 @@ import (
 )
 
 // One of three nodes is killed under load and started again, later another one: at
-// LOCAL_QUORUM everything goes on. The clients' clocks differ, as clocks do.
+// LOCAL_QUORUM everything goes on, moves of ranges as well. The clients' clocks
+// differ, as clocks do.
 func TestKilledNodesOfThree(t *testing.T) {
 	c := cassandratest.New(t, cassandratest.Options{DataCentres: []int{3}, DurableWrites: true, HeapMiB: 384})
 	o := keyspace(t, c.Nodes[0].Address, cassandrastore.Replication{"dc1": 3})
 	flush(t, c)
 	l := newCrowd(t, "bucket", 300)
+	const lease = time.Second // a move takes five of them
 	var clients []*listing.Client
 	for i, skew := range []time.Duration{0, 300 * time.Millisecond, -200 * time.Millisecond} {
 		o.Hosts = []string{c.Nodes[i].Address}
@@ -28,7 +30,7 @@ func TestKilledNodesOfThree(t *testing.T) {
 		if i == 0 {
 			require.NoError(t, mapclient.InitClocks(t.Context(), s, clocks))
 		}
-		clients = append(clients, clientOf(t, s, maps(t, s, 0), listing.Options{Timestamps: l.timestamps(skew)}))
+		clients = append(clients, clientOf(t, s, maps(t, s, lease), listing.Options{Timestamps: l.timestamps(skew)}))
 	}
 	var cuts [][]byte
 	for i := range 5 {
@@ -38,17 +40,22 @@ func TestKilledNodesOfThree(t *testing.T) {
 	for _, c := range clients {
 		l.run("", c, 3, 1)
 	}
+	m := startMoves(t, o, l, lease)
 	part := atLeast(t, 2*time.Second)
 	l.progress(500, part)
+	m.progress(1)
 	for _, n := range []*cassandratest.Node{c.Nodes[1], c.Nodes[0]} {
 		require.NoError(t, n.Kill())
 		l.progress(500, part)
+		m.progress(1)
 		require.NoError(t, n.Start(t.Context()))
 		require.NoError(t, c.AwaitUp(t.Context()))
 		l.progress(500, part)
 		t.Logf("after %s: %s", n.Address, l.told())
 	}
+	m.stop()
 	l.end(map[string]*listing.Client{"": clients[2]})
+	m.end(o, lease)
 }
 
 // flush puts the schema on the disks of all nodes, which are to be killed.

@@ -1,0 +1,405 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/keytext"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// moveFlags are those of every command that moves ranges.
+type moveFlags struct {
+	adminFlags
+	DryRun   bool   `help:"Say what would be done, and do nothing."`
+	NoWait   bool   `help:"Do not wait for the end: print the number of the job. Not with --cassandra."`
+	Progress string `default:"auto" enum:"auto,bar,plain,none" help:"How to show how far it is: auto, bar, plain (a line now and then) or none. auto is bar on a terminal."`
+}
+
+const keysHelp = `Keys are UTF-8 with \xNN for any other byte and \\ for a backslash.`
+
+type splitCmd struct {
+	Bucket string        `arg:"" help:"Name of the bucket."`
+	At     []keytext.Key `required:"" sep:"none" placeholder:"KEY" help:"Cut in front of this key; may be repeated."`
+	moveFlags
+}
+
+func (splitCmd) Help() string {
+	return `Cuts the ranges of a bucket in front of the given keys. The cut itself is the shortest
+separator between the key and the one below it. The largest part of each range stays where
+it is; the others move to fresh partitions, while clients go on. Where there is a cut
+already nothing is done. ` + keysHelp + `
+
+Examples:
+
+    rebalancer split photos --at 2024/ --at 2025/
+    rebalancer split photos --at 2024/ --dry-run --format json`
+}
+
+// Run asks for the split.
+func (c *splitCmd) Run(ctx context.Context, std stdio) error {
+	return c.move(ctx, std, adminapi.Moves{Bucket: c.Bucket, Kind: "split", Keys: keysOf(c.At)})
+}
+
+type mergeCmd struct {
+	Bucket string   `arg:"" help:"Name of the bucket."`
+	Range  []string `required:"" sep:"none" placeholder:"START..END" help:"What becomes one range; may be repeated, then for neighbours."`
+	Force  bool     `help:"Merge also what has more rows together than max_rows."`
+	moveFlags
+}
+
+const rangeHelp = `A range is written START..END: from START, which is in it, up to END, which is not. An
+empty START is the first key, an empty END the end of the bucket. Both have to be cuts of
+the bucket, as map show prints them; a key with two dots in it is written with \x2e\x2e.`
+
+func (mergeCmd) Help() string {
+	return `Joins neighbouring ranges in one fresh partition, while clients go on.
+
+` + rangeHelp + `
+
+Examples:
+
+    rebalancer merge photos --range 2024/01..2024/04
+    rebalancer merge photos --range ..2019/      # everything below 2019/`
+}
+
+// Run asks for the merge.
+func (c *mergeCmd) Run(ctx context.Context, std stdio) error {
+	spans, err := parseSpans(c.Range)
+	if err != nil {
+		return err
+	}
+	return c.move(ctx, std, adminapi.Moves{Bucket: c.Bucket, Kind: "merge", Spans: spans, Force: c.Force})
+}
+
+type refreshCmd struct {
+	Bucket string   `arg:"" help:"Name of the bucket."`
+	Range  []string `sep:"none" placeholder:"START..END" help:"Only these ranges; may be repeated."`
+	moveFlags
+}
+
+func (refreshCmd) Help() string {
+	return `Rewrites each range into a fresh partition, without the tombstones of the old one.
+
+` + rangeHelp + `
+
+Examples:
+
+    rebalancer refresh photos
+    rebalancer refresh photos --range 2024/01..2024/02`
+}
+
+// Run asks for the refresh.
+func (c *refreshCmd) Run(ctx context.Context, std stdio) error {
+	spans, err := parseSpans(c.Range)
+	if err != nil {
+		return err
+	}
+	return c.move(ctx, std, adminapi.Moves{Bucket: c.Bucket, Kind: "refresh", Spans: spans})
+}
+
+type presplitCmd struct {
+	Bucket string        `arg:"" help:"Name of the bucket."`
+	AtFile string        `placeholder:"FILE" xor:"cuts" help:"Cut at these keys, one per line, ascending; - is standard input."`
+	Count  int           `placeholder:"N" xor:"cuts" help:"Cut into N ranges, as evenly as the keys of --like are spread."`
+	Like   string        `placeholder:"FILE" help:"With --count: keys like those to come, one per line, in any order; - is standard input."`
+	PinFor time.Duration `default:"72h" help:"Pin the cuts for so long: no merge undoes them before. 0: not at all."`
+	moveFlags
+}
+
+func (presplitCmd) Help() string {
+	return `Cuts a bucket ahead of the keys that are to come. Rows that are there already move to where
+they then belong. ` + keysHelp + `
+
+Examples:
+
+    rebalancer presplit photos --at-file cuts.txt
+    rebalancer presplit photos --count 64 --like last-month.txt --pin-for 48h`
+}
+
+// Run asks for the cuts.
+func (c *presplitCmd) Run(ctx context.Context, std stdio) error {
+	cuts, err := c.cuts(std)
+	if err != nil {
+		return err
+	}
+	if c.PinFor < 0 {
+		return usageError("--pin-for is a duration from now on, not %v", c.PinFor)
+	}
+	m := adminapi.Moves{Bucket: c.Bucket, Kind: "presplit", Keys: cuts}
+	if c.PinFor > 0 {
+		until := std.now().Add(c.PinFor).UTC()
+		m.PinUntil = &until
+	}
+	return c.move(ctx, std, m)
+}
+
+// cuts reads the cuts, or makes them from samples.
+func (c *presplitCmd) cuts(std stdio) ([]adminapi.Key, error) {
+	switch {
+	case c.AtFile != "" && c.Like != "":
+		return nil, usageError("--like goes with --count")
+	case c.AtFile != "":
+		keys, err := readKeys(c.AtFile, std.in)
+		if err != nil {
+			return nil, err
+		}
+		for i, k := range keys {
+			switch {
+			case i == 0:
+			case bytes.Equal(k, keys[i-1]):
+				return nil, refused("%s, line %d: the cut %s repeats the one before it", c.AtFile, i+1, k)
+			case bytes.Compare(k, keys[i-1]) < 0:
+				return nil, refused("%s, line %d: the cut %s is below the one before it, %s: cuts ascend", c.AtFile, i+1, k, keys[i-1])
+			}
+		}
+		if len(keys) == 0 {
+			return nil, refused("%s has no cuts", c.AtFile)
+		}
+		return keys, nil
+	case c.Count == 0:
+		return nil, usageError("give the cuts by --at-file, or --count and --like")
+	case c.Like == "":
+		return nil, usageError("--count needs --like: keys like those to come")
+	case c.Count < 2:
+		return nil, usageError("--count is at least 2, not %d", c.Count)
+	}
+	keys, err := readKeys(c.Like, std.in)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(keys, func(a, b adminapi.Key) int { return bytes.Compare(a, b) })
+	keys = slices.CompactFunc(keys, func(a, b adminapi.Key) bool { return bytes.Equal(a, b) })
+	if len(keys) < c.Count {
+		return nil, refused("%s has %d different keys: too few for %d ranges", c.Like, len(keys), c.Count)
+	}
+	var cuts []adminapi.Key
+	for i := 1; i < c.Count; i++ {
+		at := i * len(keys) / c.Count
+		cuts = append(cuts, partmap.Separator(keys[at-1], keys[at]))
+	}
+	return cuts, nil
+}
+
+func refused(format string, args ...any) error {
+	return &exitError{exitRefused, fmt.Errorf(format, args...)}
+}
+
+// readKeys reads keys, one per line.
+func readKeys(path string, stdin io.Reader) (keys []adminapi.Key, err error) {
+	in, name := stdin, "standard input"
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in, name = f, path
+	}
+	lines := bufio.NewScanner(in)
+	const longest = 4*store.MaxKeyBytes + 2 // each byte of a key as \xNN
+	lines.Buffer(nil, longest)
+	for n := 1; lines.Scan(); n++ {
+		k, err := keytext.Parse(lines.Text())
+		if err == nil && len(k) == 0 {
+			err = errors.New("the line is empty")
+		}
+		if err != nil {
+			return nil, refused("%s, line %d: %w", name, n, err)
+		}
+		keys = append(keys, k)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, refused("%s, line %d: %w", name, len(keys)+1, err)
+	}
+	return keys, nil
+}
+
+func keysOf(keys []keytext.Key) (out []adminapi.Key) {
+	return append(out, keys...)
+}
+
+// parseSpans reads START..END.
+func parseSpans(texts []string) (spans []adminapi.Span, err error) {
+	for _, t := range texts {
+		start, end, found := strings.Cut(t, "..")
+		if !found {
+			return nil, usageError("--range %s: it is written START..END", t)
+		}
+		if strings.Contains(end, "..") || strings.HasPrefix(end, ".") {
+			return nil, usageError(`--range %s: where the range begins and ends is not clear: write dots of keys as \x2e`, t)
+		}
+		var s adminapi.Span
+		if s.Start, err = keytext.Parse(start); err == nil {
+			s.End, err = keytext.Parse(end)
+		}
+		if err != nil {
+			return nil, usageError("--range: %w", err)
+		}
+		spans = append(spans, s)
+	}
+	return spans, nil
+}
+
+// move asks for moves, and waits for their end.
+func (f *moveFlags) move(ctx context.Context, std stdio, m adminapi.Moves) error {
+	m.DryRun = f.DryRun
+	if f.NoWait && len(f.Cassandra) > 0 {
+		return usageError("--no-wait leaves the work to another process: not with --cassandra")
+	}
+	ask := f.asks
+	if f.DryRun {
+		ask = f.reads
+	}
+	return ask(ctx, std, func(ctx context.Context, in wayIn) error {
+		a, err := in.Moves(ctx, m)
+		if err != nil {
+			return err
+		}
+		if f.Format == "table" {
+			printMoves(std.out, &a, f.DryRun)
+		}
+		if a.Job != nil && !f.NoWait {
+			j, err := f.follow(ctx, std, in.Client, *a.Job)
+			if err != nil {
+				return err
+			}
+			a.Job = &j
+		}
+		return f.end(std, &a)
+	})
+}
+
+// end prints how it ended.
+func (f *moveFlags) end(std stdio, a *adminapi.Answer) error {
+	if f.Format == "json" {
+		if err := printJSON(std.out, a); err != nil {
+			return err
+		}
+	}
+	j := a.Job
+	switch {
+	case j == nil:
+		return nil
+	case j.State == "failed":
+		return refused("job %s of %s: %s", j.ID, j.Bucket, j.Error)
+	case f.Format == "json" || len(j.Goals) == 0:
+		return nil
+	case j.State != "done":
+		_, err := fmt.Fprintf(std.out, "job %s is under way: rebalancer status shows how far it is\n", j.ID)
+		return err
+	}
+	_, err := fmt.Fprintf(std.out, "done: %s rows copied, in %v\n", commas(j.Rows), j.Ended.Sub(j.Asked).Round(100*time.Millisecond))
+	return err
+}
+
+// followEvery is the pause between two questions how far a job is.
+const followEvery = 200 * time.Millisecond
+
+// follow waits for the end of a job.
+func (f *moveFlags) follow(ctx context.Context, std stdio, c *adminapi.Client, j adminapi.Job) (adminapi.Job, error) {
+	if j.Ended != nil {
+		return j, nil
+	}
+	show := newProgress(f.Progress, std.err, j.What+" "+j.Bucket)
+	defer show.end()
+	failures := 0
+	for j.Ended == nil {
+		show.at(&j)
+		select {
+		case <-time.After(followEvery):
+		case <-ctx.Done():
+			if errors.Is(context.Cause(ctx), context.Canceled) && len(f.Cassandra) == 0 {
+				return j, fmt.Errorf("interrupted; the job goes on: rebalancer status shows how far it is")
+			}
+			return j, fmt.Errorf("interrupted: what has begun is ended by the next that leads: %w", context.Cause(ctx))
+		}
+		next, err := c.Job(ctx, j.ID)
+		if err == nil {
+			j, failures = next, 0
+			continue
+		}
+		// The process may be about to start again; then it knows no job.
+		const most = 20
+		if failures++; store.KindOf(err) != store.Unavailable || failures == most {
+			return j, fmt.Errorf("how far the job is can't be found out: %w", err)
+		}
+	}
+	show.at(&j)
+	return j, nil
+}
+
+// printMoves writes what is going to be done, for people.
+func printMoves(out io.Writer, a *adminapi.Answer, dry bool) {
+	for _, n := range a.Notes {
+		fmt.Fprintln(out, n)
+	}
+	if len(a.Moves) == 0 {
+		fmt.Fprintln(out, "nothing moves")
+		return
+	}
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "start\tend\trows\tcopied\tcuts\n")
+	for i, m := range a.Moves {
+		if i == movesShown {
+			break
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", startText(m.Start), endText(m.End), commas(m.Rows), commas(m.Copies), cutsText(m.Cuts))
+	}
+	t.Flush()
+	if rest := len(a.Moves) - movesShown; rest > 0 {
+		fmt.Fprintf(out, "... and %d more: --format json prints them\n", rest)
+	}
+	if dry {
+		fmt.Fprintln(out, "nothing was done: that was a dry run")
+	}
+}
+
+func startText(k adminapi.Key) string {
+	if len(k) == 0 {
+		return "(first)"
+	}
+	return k.String()
+}
+
+func endText(k adminapi.Key) string {
+	if len(k) == 0 {
+		return "(no end)"
+	}
+	return k.String()
+}
+
+func cutsText(cuts []adminapi.Key) string {
+	const shown = 8
+	var parts []string
+	for i, c := range cuts {
+		if i == shown {
+			parts = append(parts, fmt.Sprintf("and %d more", len(cuts)-shown))
+			break
+		}
+		parts = append(parts, c.String())
+	}
+	if len(parts) == 0 {
+		return "(none: one range)"
+	}
+	return strings.Join(parts, " ")
+}
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/rebalance/manager"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+// server is a process that moves ranges, with a bucket "b" of keys k000 to k199.
+type server struct {
+	t   *testing.T
+	url string
+	c   *listing.Client
+}
+
+func serveMoves(t *testing.T) *server {
+	s := memstore.New()
+	c, err := listing.NewEmbedded(s, listing.Options{})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(t.Context(), "b"))
+	for i := range 200 {
+		require.NoError(t, c.Bucket("b").Put(t.Context(), fmt.Appendf(nil, "k%03d", i), []byte("v")))
+	}
+	m := manager.New(s, c.Maps(), manager.Options{})
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = m.Run(ctx)
+	}()
+	h := httptest.NewServer(adminapi.New(adminapi.Options{Manager: m, Store: s, Maps: c.Maps(), Names: c, MaxRows: 100}))
+	t.Cleanup(func() { h.Close(); stop(); <-done })
+	return &server{t, h.URL, c}
+}
+
+func (s *server) ran(stdin string, args ...string) (code int, out, errs string) {
+	s.t.Helper()
+	var o, e bytes.Buffer
+	code = run(context.Background(), append(args, "--admin", s.url), stdio{strings.NewReader(stdin), &o, &e, time.Now})
+	return code, o.String(), e.String()
+}
+
+func (s *server) ok(args ...string) string {
+	s.t.Helper()
+	code, out, errs := s.ran("", args...)
+	require.Zero(s.t, code, "%q: %s", args, errs)
+	return out
+}
+
+func (s *server) cuts() (cuts []string) {
+	s.t.Helper()
+	var m adminapi.Map
+	require.NoError(s.t, json.Unmarshal([]byte(s.ok("map", "show", "b", "--format", "json")), &m))
+	for i, p := range m.Partitions {
+		if i > 0 {
+			require.Equal(s.t, string(m.Partitions[i-1].End), string(p.Start))
+			cuts = append(cuts, string(p.Start))
+		}
+	}
+	return cuts
+}
+
+func TestCommandsThatMove(t *testing.T) {
+	s := serveMoves(t)
+	out := s.ok("split", "b", "--at", "k050", "--at", "k100", "--dry-run")
+	require.Contains(t, out, "k05 k1")
+	require.Contains(t, out, "nothing was done")
+	require.Empty(t, s.cuts())
+	out = s.ok("split", "b", "--at", "k050", "--at", "k100")
+	require.Contains(t, out, "done: 100 rows copied")
+	require.Equal(t, []string{"k05", "k1"}, s.cuts())
+	require.Contains(t, s.ok("split", "b", "--at", "k050", "--at", "k100"), "nothing moves")
+
+	require.Contains(t, s.ok("merge", "b", "--range", "..k1"), "done: 100 rows copied")
+	require.Equal(t, []string{"k1"}, s.cuts())
+	code, _, errs := s.ran("", "merge", "b", "--range", "..k1", "--range", "k1..")
+	require.Equal(t, exitRefused, code)
+	require.Contains(t, errs, "more than max_rows (100)")
+	s.ok("merge", "b", "--range", "..k1", "--range", "k1..", "--force")
+	require.Empty(t, s.cuts())
+
+	var a adminapi.Answer
+	require.NoError(t, json.Unmarshal([]byte(s.ok("refresh", "b", "--format", "json")), &a))
+	require.Equal(t, "done", a.Job.State)
+	require.EqualValues(t, 200, a.Job.Rows)
+
+	file := filepath.Join(t.TempDir(), "cuts")
+	require.NoError(t, os.WriteFile(file, []byte("a\nk\\xff\nz\\\\\n"), 0o600))
+	s.ok("presplit", "b", "--at-file", file, "--pin-for", "1h")
+	require.Equal(t, []string{"a", "k\xff", "z\\"}, s.cuts())
+	require.Contains(t, s.ok("map", "show", "b"), `k\xff`)
+	require.Contains(t, s.ok("map", "show", "b"), "pinned until")
+	code, _, errs = s.ran("", "merge", "b", "--range", "..k\\xff")
+	require.Equal(t, exitRefused, code)
+	require.Contains(t, errs, "pinned until")
+
+	code, out, errs = s.ran("x3\nx1\nx2\nx4\nx1\n", "presplit", "b", "--count", "4", "--like", "-")
+	require.Zero(t, code, errs)
+	require.Equal(t, []string{"a", "k\xff", "x2", "x3", "x4", "z\\"}, s.cuts(), out)
+
+	total := 0
+	for _, err := range s.c.Bucket("b").All(t.Context(), listing.Query{}) {
+		require.NoError(t, err)
+		total++
+	}
+	require.Equal(t, 200, total)
+}
+
+func TestCommandsThatShow(t *testing.T) {
+	s := serveMoves(t)
+	require.Contains(t, s.ok("status"), "Nothing moves")
+	s.ok("split", "b", "--at", "k050")
+	out := s.ok("status")
+	require.Contains(t, out, "This process leads")
+	require.Regexp(t, `1 +b +split .* done +200? *50|1 +b +split .* done +50 +50 +50`, out)
+	var st adminapi.Status
+	require.NoError(t, json.Unmarshal([]byte(s.ok("status", "--format", "json")), &st))
+	require.True(t, st.Leading)
+
+	require.Regexp(t, `(?s)epoch +changed .*\n7 .*open +2.*\n1 .*open +1 `, s.ok("map", "history", "b"))
+	out = s.ok("map", "diff", "b", "--from", "1")
+	require.Contains(t, out, "epoch 1 to 7 of b: 1 ranges to 2")
+	require.Contains(t, out, "- [(first), (no end))")
+	require.Contains(t, out, "+ [k05, (no end))")
+	require.Contains(t, s.ok("map", "show", "b", "--epoch", "1"), "epoch 1 of b")
+
+	require.Contains(t, s.ok("pause", "b", "--dry-run"), "nothing was done")
+	require.Contains(t, s.ok("pause", "b"), "b paused")
+	require.Contains(t, s.ok("split", "b", "--at", "k100", "--no-wait"), "is under way")
+	out = s.ok("status")
+	require.Contains(t, out, "b is paused")
+	require.Contains(t, s.ok("abort", "b"), "1 moves dropped")
+	require.Contains(t, s.ok("resume"), "all buckets resumed")
+	require.Equal(t, []string{"k05"}, s.cuts())
+}
+
+// What is wrong is said, with a code of its own, and nothing is changed.
+func TestCommandsRefuse(t *testing.T) {
+	s := serveMoves(t)
+	s.ok("presplit", "b", "--at-file", write(t, "m\n"), "--pin-for", "0")
+	before := s.ok("map", "show", "b", "--format", "json")
+	for _, c := range []struct {
+		args string
+		in   string
+		code int
+		says string
+	}{
+		{"split none --at a", "", exitRefused, `no bucket "none"`},
+		{"split b", "", exitUsage, "--at"},
+		{"split b --at=", "", exitRefused, "outside the bucket"},
+		{`split b --at \x`, "", exitUsage, "backslash"},
+		{"merge b --range a", "", exitUsage, "START..END"},
+		{"merge b --range a..b..c", "", exitUsage, "not clear"},
+		{"merge b --range a..b", "", exitRefused, "not cut at a"},
+		{"merge b --range ..m --range n..", "", exitRefused, "not neighbours"},
+		{"merge b --range m..a", "", exitRefused, "ends before it begins"},
+		{"refresh b --range ..x", "", exitRefused, "not cut at x"},
+		{"presplit b", "", exitUsage, "--at-file"},
+		{"presplit b --at-file - --count 3", "", exitUsage, "--count"},
+		{"presplit b --at-file - --like x", "", exitUsage, "--like goes with --count"},
+		{"presplit b --count 3", "", exitUsage, "--like"},
+		{"presplit b --count 1 --like -", "", exitUsage, "at least 2"},
+		{"presplit b --count 3 --like -", "a\nb\na\n", exitRefused, "too few for 3 ranges"},
+		{"presplit b --at-file -", "b\na\n", exitRefused, "line 2: the cut a is below"},
+		{"presplit b --at-file -", "a\na\n", exitRefused, "line 2: the cut a repeats"},
+		{"presplit b --at-file -", "a\n\n", exitRefused, "line 2: the line is empty"},
+		{"presplit b --at-file -", "", exitRefused, "no cuts"},
+		{"presplit b --at-file /nowhere", "", exitFailed, "/nowhere"},
+		{"presplit b --at-file - --pin-for -1h", "a\n", exitUsage, "--pin-for"},
+		{"map show none", "", exitRefused, `no bucket "none"`},
+		{"map show b --epoch 99", "", exitRefused, "newest epoch"},
+		{"map diff b --from 99", "", exitRefused, "newest epoch"},
+		{"map history b --limit 0", "", exitUsage, "--limit"},
+		{"pause none", "", exitRefused, `no bucket "none"`},
+		{"status --keyspace x", "", exitUsage, "only with --cassandra"},
+		{"status --admin nonsense", "", exitUsage, "--admin"},
+		{"status --admin http://127.0.0.1:1", "", exitFailed, "can't be reached"},
+		{"split b --at a --cassandra 127.0.0.1:1 --local-dc x --no-wait", "", exitUsage, "--no-wait"},
+		{"split b --at a --cassandra 127.0.0.1:1", "", exitUsage, "--local-dc"},
+		{"split b --at a --cassandra 127.0.0.1:1 --local-dc x --rate -1", "", exitUsage, "--rate"},
+	} {
+		args := strings.Fields(c.args)
+		if !strings.Contains(c.args, "--admin") {
+			args = append(args, "--admin", s.url)
+		}
+		var o, e bytes.Buffer
+		code := run(context.Background(), args, stdio{strings.NewReader(c.in), &o, &e, time.Now})
+		require.Equal(t, c.code, code, "%s: %s%s", c.args, o.String(), e.String())
+		require.Contains(t, e.String(), c.says, c.args)
+	}
+	require.Equal(t, before, s.ok("map", "show", "b", "--format", "json"))
+}
+
+func write(t *testing.T, text string) string {
+	path := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+func TestProgressLine(t *testing.T) {
+	j := &adminapi.Job{Rows: 1000, Copied: 1000, Verified: 500}
+	require.Equal(t, "split b: 1,000 of 1,000 rows copied, 500 compared (75 %), 150 rows/s, 3s left", progressLine("split b", j, 10*time.Second))
+	require.Equal(t, "split b: 0 of 1,000 rows copied, 0 compared", progressLine("split b", &adminapi.Job{Rows: 1000}, time.Second))
+	require.Equal(t, "x: 0 of 0 rows copied, 0 compared", progressLine("x", &adminapi.Job{}, time.Second))
+}

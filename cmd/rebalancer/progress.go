@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"github.com/evenkeel/evenkeel/internal/adminapi"
+)
+
+// progress shows how far a job is. Each row is copied and then compared, so it counts
+// twice.
+type progress interface {
+	at(j *adminapi.Job)
+	end()
+}
+
+func newProgress(kind string, w io.Writer, what string) progress {
+	if kind == "auto" {
+		kind = "plain"
+		if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+			kind = "bar"
+		}
+	}
+	switch kind {
+	case "bar":
+		return &barProgress{w: w, bar: progressbar.NewOptions64(-1,
+			progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what), progressbar.OptionShowIts(),
+			progressbar.OptionSetItsString("rows"), progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true),
+			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionFullWidth(),
+		)}
+	case "plain":
+		return &lineProgress{w: w, what: what, began: time.Now()}
+	}
+	return noProgress{}
+}
+
+type noProgress struct{}
+
+func (noProgress) at(*adminapi.Job) {}
+func (noProgress) end()             {}
+
+type barProgress struct {
+	w   io.Writer
+	bar *progressbar.ProgressBar
+}
+
+func (b *barProgress) at(j *adminapi.Job) {
+	if j.Rows > 0 {
+		b.bar.ChangeMax64(2 * j.Rows)
+	}
+	_ = b.bar.Set64(done(j))
+}
+
+func (b *barProgress) end() {
+	_ = b.bar.Exit()
+	fmt.Fprintln(b.w)
+}
+
+// done are the rows copied and compared. What was written since the rows were
+// counted, or has to be copied again, may come to more.
+func done(j *adminapi.Job) int64 { return min(j.Copied+j.Verified, 2*j.Rows) }
+
+// lineEvery is the pause between two lines of a progress that goes to a file.
+const lineEvery = 5 * time.Second
+
+type lineProgress struct {
+	w           io.Writer
+	what        string
+	began, last time.Time
+}
+
+func (p *lineProgress) at(j *adminapi.Job) {
+	now := time.Now()
+	if p.last.IsZero() {
+		p.last = now
+	}
+	if now.Sub(p.last) < lineEvery {
+		return
+	}
+	p.last = now
+	fmt.Fprintln(p.w, progressLine(p.what, j, now.Sub(p.began)))
+}
+
+func (p *lineProgress) end() {}
+
+// progressLine says how far a job is, how fast it goes, and how long it takes.
+func progressLine(what string, j *adminapi.Job, took time.Duration) string {
+	n := done(j)
+	s := fmt.Sprintf("%s: %s of %s rows copied, %s compared", what, commas(min(j.Copied, j.Rows)), commas(j.Rows), commas(min(j.Verified, j.Rows)))
+	if n == 0 || j.Rows == 0 {
+		return s
+	}
+	rate := float64(n) / took.Seconds()
+	s += fmt.Sprintf(" (%d %%), %s rows/s", 50*n/j.Rows, commas(int64(rate)))
+	if left := 2*j.Rows - n; left > 0 {
+		s += fmt.Sprintf(", %v left", time.Duration(float64(left)/rate*float64(time.Second)).Round(time.Second))
+	}
+	return s
+}

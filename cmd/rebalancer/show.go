@@ -1,0 +1,475 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/adminapi"
+)
+
+type statusCmd struct {
+	adminFlags
+}
+
+func (statusCmd) Help() string {
+	return `Prints who moves ranges, what moves, how far it is, what waits and why, and what was done
+last. With --cassandra it asks who leads at its admin address.`
+}
+
+// Run prints the status.
+func (c *statusCmd) Run(ctx context.Context, std stdio) error {
+	return c.asksLeader(ctx, std, func(ctx context.Context, in wayIn) error {
+		s, err := in.Status(ctx)
+		if err != nil {
+			return err
+		}
+		if c.Format == "json" {
+			return printJSON(std.out, s)
+		}
+		return printStatus(std.out, &s, std.now())
+	})
+}
+
+// asksLeader is asks for commands that make sense only where somebody leads already.
+func (f *adminFlags) asksLeader(ctx context.Context, std stdio, command func(ctx context.Context, in wayIn) error) error {
+	if len(f.Cassandra) == 0 {
+		return f.asks(ctx, std, command)
+	}
+	return f.reads(ctx, std, func(ctx context.Context, in wayIn) error {
+		s, err := in.Status(ctx)
+		switch {
+		case err != nil:
+			return err
+		case s.Leader == nil:
+			return refused("no rebalancer leads: nothing moves")
+		case s.Leader.Admin == "":
+			return refused("%s leads until %s, and takes no commands", cmp.Or(s.Leader.Name, s.Leader.ID), s.Leader.Until.Format(time.RFC3339))
+		}
+		there, err := adminapi.NewClient(s.Leader.Admin, f.AdminToken)
+		if err != nil {
+			return err
+		}
+		return command(ctx, wayIn{Client: there})
+	})
+}
+
+func printStatus(out io.Writer, s *adminapi.Status, now time.Time) error {
+	w := &failing{w: out}
+	switch {
+	case s.Leader != nil && s.Leading:
+		w.printf("This process leads: %s, since %s\n", cmp.Or(s.Leader.Name, s.Leader.ID), ago(now, s.Leader.Since))
+	case s.Leader != nil:
+		w.printf("Another process leads: %s, at %s\n", cmp.Or(s.Leader.Name, s.Leader.ID), cmp.Or(s.Leader.Admin, "no admin address"))
+	case s.Leading:
+		w.printf("This process leads: it has its store for itself\n")
+	default:
+		w.printf("Nobody leads\n")
+	}
+	if s.Paused {
+		w.printf("All moves are paused\n")
+	}
+	if s.MostRate > 0 {
+		w.printf("At most %s rows per second, of %s while nobody else waits for the store\n", commas(int64(s.Rate)), commas(int64(s.MostRate)))
+	}
+	if len(s.Buckets) == 0 {
+		w.printf("Nothing moves\n")
+	}
+	for i := range s.Buckets {
+		printBucket(w, &s.Buckets[i], s.Jobs, now)
+	}
+	if len(s.Jobs) > 0 {
+		w.printf("\n")
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintf(t, "job\tbucket\twhat\tasked\tstate\trows\tcopied\tcompared\n")
+		const shown = 10
+		jobs := s.Jobs[max(0, len(s.Jobs)-shown):]
+		for i := range jobs {
+			j := &jobs[i]
+			state := j.State
+			if j.Error != "" {
+				state += ": " + j.Error
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", j.ID, text(j.Bucket), j.What, ago(now, j.Asked), state, commas(j.Rows), commas(j.Copied), commas(j.Verified))
+		}
+		t.Flush()
+	}
+	w.printf("\n")
+	if b := s.Round; b.Began != nil {
+		w.printf("Balanced %s: %d buckets, %s rows counted, %d splits and %d merges begun\n", ago(now, *b.Began), b.Buckets, commas(b.Rows), b.Splits, b.Merges)
+		if b.Error != "" {
+			w.printf("  failed: %s\n", b.Error)
+		}
+		const shown = 10
+		for i, r := range b.Why {
+			if i == shown {
+				w.printf("  and %d more\n", len(b.Why)-shown)
+				break
+			}
+			w.printf("  %s [%s, %s): %s\n", text(cmp.Or(r.Bucket, r.ID)), startText(r.Start), endText(r.End), r.Text)
+		}
+	}
+	if c := s.Scan; c.Began != nil {
+		state := "under way"
+		if c.Ended != nil {
+			state = "ended " + ago(now, *c.Ended)
+		}
+		w.printf("Scan for what was left unfinished: %s; %d roots, %d with something to do\n", state, c.Roots, c.Found)
+		if c.Error != "" {
+			w.printf("  failed: %s\n", c.Error)
+		}
+	}
+	return w.err
+}
+
+func printBucket(w *failing, b *adminapi.Bucket, jobs []adminapi.Job, now time.Time) {
+	state := "waits"
+	switch {
+	case b.Paused:
+		state = "is paused"
+	case b.Running:
+		state = "moves"
+	}
+	w.printf("\n%s %s", text(cmp.Or(b.Name, b.ID)), state)
+	if b.Epoch > 0 {
+		w.printf("; epoch %d, %d ranges", b.Epoch, b.Ranges)
+	}
+	w.printf("\n")
+	for _, batch := range b.Batches {
+		rows := int64(0)
+		for i := range jobs {
+			for _, g := range jobs[i].Goals {
+				if g.Batch == batch.ID && (jobs[i].Bucket == b.Name || jobs[i].Bucket == b.ID) {
+					rows += g.Copies
+				}
+			}
+		}
+		phase := batch.Phase
+		if phase == "settled" {
+			phase = "sweeping"
+		}
+		w.printf("  batch %d: %s, %d ranges, %s\n", batch.ID, phase, batch.Ranges, batchBar(&batch, rows))
+	}
+	for i, f := range b.Failures {
+		const shown = 5
+		if i == shown {
+			w.printf("  and %d more\n", len(b.Failures)-shown)
+			break
+		}
+		w.printf("  %s: %s\n", ago(now, f.At), f.Error)
+	}
+}
+
+// batchBar draws how far a batch is, as far as it is known how many rows it has.
+func batchBar(b *adminapi.Batch, rows int64) string {
+	counts := fmt.Sprintf("%s copied, %s compared", commas(b.Copied), commas(b.Verified))
+	if rows <= 0 {
+		return counts
+	}
+	n := int(min(barWidth, barWidth*(b.Copied+b.Verified)/(2*rows)))
+	return fmt.Sprintf("[%s%s] %s of %s", strings.Repeat("#", n), strings.Repeat(".", barWidth-n), counts, commas(rows))
+}
+
+func ago(now, then time.Time) string {
+	return now.Sub(then).Round(time.Second).String() + " ago"
+}
+
+type mapCmd struct {
+	Show    mapShowCmd    `cmd:"" help:"Print the ranges of a bucket and where they are."`
+	History mapHistoryCmd `cmd:"" help:"Print the last epochs of a bucket's map."`
+	Diff    mapDiffCmd    `cmd:"" help:"Print what differs between two epochs of a bucket's map."`
+}
+
+type mapShowCmd struct {
+	Bucket string `arg:"" help:"Name of the bucket."`
+	Epoch  uint64 `placeholder:"N" help:"Print the map as it was at this epoch, as far as it is kept."`
+	adminFlags
+}
+
+func (mapShowCmd) Help() string {
+	return `With --format json:
+
+    {"bucket":"b","epoch":7,"partitions":[{"id":"…","start":"","end":"m","phase":"settled","to":""},…]}
+
+An empty end is the end of the bucket. Keys that are not UTF-8 are {"b64":"…"}.`
+}
+
+// Run prints the map, as it is read.
+func (c *mapShowCmd) Run(ctx context.Context, std stdio) error {
+	return c.reads(ctx, std, func(ctx context.Context, in wayIn) error {
+		body, err := in.Map(ctx, c.Bucket, c.Epoch)
+		if err != nil {
+			return err
+		}
+		defer body.Close()
+		if c.Format == "json" {
+			_, err := io.Copy(std.out, body)
+			return err
+		}
+		t := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
+		epoch, err := readMap(body, func(i int, p *adminapi.Partition) {
+			if i == 0 {
+				fmt.Fprintf(t, "start\tend\tpartition\tphase\tto\n")
+			}
+			phase := phaseText(p)
+			if p.PinnedUntil != nil && p.PinnedUntil.After(std.now()) {
+				phase += ", pinned until " + p.PinnedUntil.Format(time.RFC3339)
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", startText(p.Start), endText(p.End), p.ID, phase, p.To)
+		})
+		if err != nil {
+			return err
+		}
+		t.Flush()
+		_, err = fmt.Fprintf(std.out, "epoch %d of %s\n", epoch, text(c.Bucket))
+		return err
+	})
+}
+
+func phaseText(p *adminapi.Partition) string {
+	if p.SweepPending {
+		return "sweeping"
+	}
+	return p.Phase
+}
+
+// readMap reads a map as it comes.
+func readMap(in io.Reader, f func(i int, p *adminapi.Partition)) (epoch uint64, err error) {
+	d := json.NewDecoder(in)
+	fields := func() error {
+		for d.More() {
+			t, err := d.Token()
+			if err != nil {
+				return err
+			}
+			switch t {
+			case "epoch":
+				err = d.Decode(&epoch)
+			case "partitions":
+				if _, err = d.Token(); err != nil {
+					return err
+				}
+				for i := 0; d.More(); i++ {
+					var p adminapi.Partition
+					if err := d.Decode(&p); err != nil {
+						return err
+					}
+					f(i, &p)
+				}
+				_, err = d.Token()
+			default:
+				var skipped json.RawMessage
+				err = d.Decode(&skipped)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		_, err := d.Token() // its end: without it the answer was cut off
+		return err
+	}
+	if _, err = d.Token(); err == nil {
+		err = fields()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("the map was cut off: %w", err)
+	}
+	return epoch, nil
+}
+
+type mapHistoryCmd struct {
+	Bucket string `arg:"" help:"Name of the bucket."`
+	Limit  int    `default:"20" help:"Most epochs to print."`
+	adminFlags
+}
+
+// Run prints the epochs.
+func (c *mapHistoryCmd) Run(ctx context.Context, std stdio) error {
+	if c.Limit < 1 {
+		return usageError("--limit is at least 1")
+	}
+	return c.reads(ctx, std, func(ctx context.Context, in wayIn) error {
+		h, err := in.History(ctx, c.Bucket, c.Limit)
+		if err != nil {
+			return err
+		}
+		if c.Format == "json" {
+			return printJSON(std.out, h)
+		}
+		t := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
+		fmt.Fprintf(t, "epoch\tchanged\tstate\tranges\tbatches\n")
+		for _, e := range h.Epochs {
+			var batches []string
+			for _, b := range e.Batches {
+				phase := b.Phase
+				if phase == "settled" {
+					phase = "sweeping"
+				}
+				batches = append(batches, fmt.Sprintf("%d %s", b.ID, phase))
+			}
+			fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%s\n", e.Epoch, e.Changed.Format(time.RFC3339), e.State, e.Ranges, strings.Join(batches, ", "))
+		}
+		return t.Flush()
+	})
+}
+
+type mapDiffCmd struct {
+	Bucket string `arg:"" help:"Name of the bucket."`
+	From   uint64 `placeholder:"N" help:"Older epoch; the one before --to if it isn't given."`
+	To     uint64 `placeholder:"N" help:"Newer epoch; the newest if it isn't given."`
+	adminFlags
+}
+
+func (mapDiffCmd) Help() string {
+	return `Prints a line with - for each range that only the older map has, and one with + for each
+that only the newer one has. Of large maps only what the last hour's epochs were made of is
+kept.`
+}
+
+// Run prints the difference.
+func (c *mapDiffCmd) Run(ctx context.Context, std stdio) error {
+	return c.reads(ctx, std, func(ctx context.Context, in wayIn) error {
+		to, newer, err := wholeMap(ctx, in, c.Bucket, c.To)
+		if err != nil {
+			return err
+		}
+		if c.From == 0 && to == 1 {
+			return refused("epoch 1 is the first: there is none before it")
+		}
+		from, older, err := wholeMap(ctx, in, c.Bucket, cmp.Or(c.From, to-1))
+		if err != nil {
+			return err
+		}
+		gone, come := without(older, newer), without(newer, older)
+		if c.Format == "json" {
+			return printJSON(std.out, map[string]any{"bucket": c.Bucket, "from": from, "to": to, "gone": gone, "come": come})
+		}
+		w := &failing{w: std.out}
+		w.printf("epoch %d to %d of %s: %d ranges to %d\n", from, to, text(c.Bucket), len(older), len(newer))
+		type line struct {
+			sign string
+			p    adminapi.Partition
+		}
+		var lines []line
+		for _, p := range gone {
+			lines = append(lines, line{"-", p})
+		}
+		for _, p := range come {
+			lines = append(lines, line{"+", p})
+		}
+		slices.SortStableFunc(lines, func(a, b line) int { return slices.Compare(a.p.Start, b.p.Start) })
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		for _, l := range lines {
+			fmt.Fprintf(t, "%s [%s, %s)\t%s\t%s\t%s\n", l.sign, startText(l.p.Start), endText(l.p.End), l.p.ID, phaseText(&l.p), l.p.To)
+		}
+		t.Flush()
+		return w.err
+	})
+}
+
+func wholeMap(ctx context.Context, in wayIn, bucket string, epoch uint64) (uint64, []adminapi.Partition, error) {
+	body, err := in.Map(ctx, bucket, epoch)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer body.Close()
+	var all []adminapi.Partition
+	at, err := readMap(body, func(_ int, p *adminapi.Partition) { all = append(all, *p) })
+	return at, all, err
+}
+
+// without returns those of a that b has not.
+func without(a, b []adminapi.Partition) []adminapi.Partition {
+	key := func(p *adminapi.Partition) string {
+		return fmt.Sprintf("%q %q %s %s %s %v", p.Start, p.End, p.ID, p.Phase, p.To, p.SweepPending)
+	}
+	there := map[string]bool{}
+	for i := range b {
+		there[key(&b[i])] = true
+	}
+	out := []adminapi.Partition{}
+	for i := range a {
+		if !there[key(&a[i])] {
+			out = append(out, a[i])
+		}
+	}
+	return out
+}
+
+// holdCmd is pause, resume or abort.
+type holdFlags struct {
+	Bucket string `arg:"" optional:"" help:"Name of the bucket; without it, all buckets."`
+	DryRun bool   `help:"Only find out whether it could be done."`
+	adminFlags
+}
+
+type pauseCmd struct{ holdFlags }
+
+func (pauseCmd) Help() string {
+	return `Holds moves where they are, in whatever phase, until resume or until the process that moves
+them ends. Clients go on.`
+}
+
+// Run pauses.
+func (c *pauseCmd) Run(ctx context.Context, std stdio) error {
+	return c.hold(ctx, std, "paused", func(ctx context.Context, in wayIn, which adminapi.Which) (adminapi.Done, error) {
+		return adminapi.Done{}, in.Pause(ctx, which)
+	})
+}
+
+type resumeCmd struct{ holdFlags }
+
+func (resumeCmd) Help() string {
+	return `Ends a pause. Without a bucket it ends those of single buckets, too.`
+}
+
+// Run resumes.
+func (c *resumeCmd) Run(ctx context.Context, std stdio) error {
+	return c.hold(ctx, std, "resumed", func(ctx context.Context, in wayIn, which adminapi.Which) (adminapi.Done, error) {
+		return adminapi.Done{}, in.Resume(ctx, which)
+	})
+}
+
+type abortCmd struct{ holdFlags }
+
+func (abortCmd) Help() string {
+	return `Drops what was asked for and has not begun. What has begun only goes forward; pause holds it.`
+}
+
+// Run aborts.
+func (c *abortCmd) Run(ctx context.Context, std stdio) error {
+	return c.hold(ctx, std, "aborted", func(ctx context.Context, in wayIn, which adminapi.Which) (adminapi.Done, error) {
+		return in.Abort(ctx, which)
+	})
+}
+
+func (f *holdFlags) hold(ctx context.Context, std stdio, what string, do func(context.Context, wayIn, adminapi.Which) (adminapi.Done, error)) error {
+	return f.asksLeader(ctx, std, func(ctx context.Context, in wayIn) error {
+		d, err := do(ctx, in, adminapi.Which{Bucket: f.Bucket, DryRun: f.DryRun})
+		if err != nil {
+			return err
+		}
+		if f.Format == "json" {
+			return printJSON(std.out, map[string]any{"bucket": f.Bucket, "did": what, "dropped": d.Dropped, "dry_run": f.DryRun})
+		}
+		of := "all buckets"
+		if f.Bucket != "" {
+			of = text(f.Bucket)
+		}
+		switch {
+		case f.DryRun:
+			_, err = fmt.Fprintf(std.out, "%s can be %s; nothing was done: that was a dry run\n", of, what)
+		case what == "aborted":
+			_, err = fmt.Fprintf(std.out, "%s: %d moves dropped that had not begun\n", of, d.Dropped)
+		default:
+			_, err = fmt.Fprintf(std.out, "%s %s\n", of, what)
+		}
+		return err
+	})
+}

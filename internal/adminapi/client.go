@@ -1,0 +1,255 @@
+package adminapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/google/uuid"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Client talks to a handler. It is safe for concurrent use.
+type Client struct {
+	token string
+	http  *http.Client
+
+	mu   sync.Mutex
+	base string // where the leader was met last
+}
+
+// NewClient makes a client of an admin address, such as http://127.0.0.1:9001, with
+// the bearer token that it asks for, if any. Requests that only the leader answers
+// go on to where the leader is.
+func NewClient(base, token string) (*Client, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, store.Errorf(store.InvalidArgument, "%q is no address like http://127.0.0.1:9001", base)
+	}
+	return &Client{base: strings.TrimSuffix(base, "/"), token: token, http: &http.Client{}}, nil
+}
+
+// Within makes a client of a handler in the same process, and a function that ends
+// the handler's service.
+func Within(h http.Handler) (c *Client, end func()) {
+	l := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+	server := &http.Server{Handler: h}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(l) })
+	transport := &http.Transport{DialContext: l.dial}
+	return &Client{base: "http://within", http: &http.Client{Transport: transport}}, func() {
+		transport.CloseIdleConnections()
+		_ = server.Close()
+		serving.Wait()
+	}
+}
+
+// pipes is a listener whose connections are in memory.
+type pipes struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	select {
+	case p.conns <- theirs:
+		return ours, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.done) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "within", Net: "pipe"} }
+
+// Status asks what goes on.
+func (c *Client) Status(ctx context.Context) (s Status, err error) {
+	return s, c.do(ctx, http.MethodGet, "/v1/status", nil, &s)
+}
+
+// Map asks for a map, at an epoch or (0) the newest, as JSON that is read as it
+// comes. The caller closes it.
+func (c *Client) Map(ctx context.Context, bucket string, epoch uint64) (io.ReadCloser, error) {
+	q := url.Values{"bucket": {bucket}}
+	if epoch > 0 {
+		q.Set("epoch", strconv.FormatUint(epoch, 10))
+	}
+	return c.open(ctx, http.MethodGet, "/v1/map?"+q.Encode(), nil)
+}
+
+// History asks for the last epochs of a bucket; limit 0: all that are known.
+func (c *Client) History(ctx context.Context, bucket string, limit int) (h History, err error) {
+	q := url.Values{"bucket": {bucket}}
+	if limit > 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
+	return h, c.do(ctx, http.MethodGet, "/v1/history?"+q.Encode(), nil, &h)
+}
+
+// Moves asks for moves.
+func (c *Client) Moves(ctx context.Context, m Moves) (a Answer, err error) {
+	return a, c.do(ctx, http.MethodPost, "/v1/moves", m, &a)
+}
+
+// Job asks how far a job is.
+func (c *Client) Job(ctx context.Context, id string) (j Job, err error) {
+	return j, c.do(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(id), nil, &j)
+}
+
+// Pause, Resume and Abort are those of the manager; of all buckets if which names
+// none.
+func (c *Client) Pause(ctx context.Context, which Which) error {
+	return c.do(ctx, http.MethodPost, "/v1/pause", which, &Done{})
+}
+
+// Resume: see Pause.
+func (c *Client) Resume(ctx context.Context, which Which) error {
+	return c.do(ctx, http.MethodPost, "/v1/resume", which, &Done{})
+}
+
+// Abort: see Pause.
+func (c *Client) Abort(ctx context.Context, which Which) (d Done, err error) {
+	return d, c.do(ctx, http.MethodPost, "/v1/abort", which, &d)
+}
+
+func (c *Client) do(ctx context.Context, method, path string, in, out any) error {
+	body, err := c.open(ctx, method, path, in)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if err := json.NewDecoder(body).Decode(out); err != nil {
+		return store.Errorf(store.Unavailable, "the answer is not understood: %w", err)
+	}
+	return nil
+}
+
+// open sends a request and returns the body of a good answer.
+func (c *Client) open(ctx context.Context, method, path string, in any) (io.ReadCloser, error) {
+	var payload []byte
+	if in != nil {
+		var err error
+		if payload, err = marshal(in); err != nil {
+			return nil, store.Errorf(store.InvalidArgument, "%w", err)
+		}
+	}
+	const most = 3 // leaders, each naming the next
+	for try := 1; ; try++ {
+		c.mu.Lock()
+		base := c.base
+		c.mu.Unlock()
+		req, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(payload))
+		if err != nil {
+			return nil, store.Errorf(store.InvalidArgument, "%w", err)
+		}
+		if c.token != "" {
+			req.Header.Set("Authorization", "Bearer "+c.token)
+		}
+		resp, err := c.http.Do(req)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil, store.Wrap(base, context.Cause(ctx))
+			}
+			return nil, store.Errorf(store.Unavailable, "%s can't be reached: %w", base, err)
+		}
+		if resp.StatusCode == http.StatusOK {
+			return resp.Body, nil
+		}
+		p, err := problem(resp)
+		if p != nil && p.Leader != nil && p.Leader.Admin != "" && p.Leader.Admin != base && try < most {
+			next, nerr := NewClient(p.Leader.Admin, c.token)
+			if nerr != nil {
+				return nil, errors.Join(err, nerr)
+			}
+			// What follows, questions about a job say, goes there at once.
+			c.mu.Lock()
+			c.base = next.base
+			c.mu.Unlock()
+			continue
+		}
+		return nil, err
+	}
+}
+
+// problem reads an answer that is not good.
+func problem(resp *http.Response) (*Problem, error) {
+	defer resp.Body.Close()
+	const most = 1 << 20
+	body, err := io.ReadAll(io.LimitReader(resp.Body, most))
+	if err != nil {
+		return nil, store.Errorf(store.Unavailable, "%w", err)
+	}
+	var p Problem
+	if json.Unmarshal(body, &p) == nil && p.Error != "" {
+		return &p, &remoteError{kindOf(p.Kind), p.Error}
+	}
+	switch resp.StatusCode {
+	case http.StatusUnauthorized:
+		return nil, store.Errorf(store.InvalidArgument, "the admin address asks for a token: --admin-token (EVENKEEL_ADMIN_TOKEN)")
+	case http.StatusNotFound:
+		return nil, store.Errorf(store.NotFound, "there is no admin API at %s: is it the address of --admin, of a process that moves ranges?", resp.Request.URL.Host)
+	}
+	return nil, store.Errorf(store.Unavailable, "the answer is %s: %s", resp.Status, strings.TrimSpace(string(body)))
+}
+
+// remoteError is an error of the other process, in its words.
+type remoteError struct {
+	kind store.Kind
+	text string
+}
+
+func (e *remoteError) Error() string { return e.text }
+func (e *remoteError) Unwrap() error { return e.kind }
+
+// kindOf finds a kind by its name.
+func kindOf(name string) store.Kind {
+	for k := store.Other; k <= store.TooMuchDeadData; k++ {
+		if k.String() == name {
+			return k
+		}
+	}
+	return store.Other
+}
+
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+func parseID(text string) (store.BucketID, error) {
+	id, err := uuid.Parse(text)
+	if err != nil {
+		return store.BucketID{}, fmt.Errorf("%q is no id: %w", text, err)
+	}
+	return store.BucketID(id), nil
+}
