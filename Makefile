@@ -7,7 +7,7 @@ WITH_NODE = ./store/cassandrastore ./cmd/rebalancer ./internal/e2e/oncassandra .
 WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves)
 WITH_CASSANDRA = $(GO) run ./internal/cassandratest/cmd/with-cassandra
 
-.PHONY: all build run run-cassandra test lint unit cassandra tour tools bench bench-cassandra bench-moves fuzz soak generate clean help
+.PHONY: all build run run-cassandra test lint unit cassandra tour tools bench bench-cassandra bench-moves fuzz sim soak model generate clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -27,6 +27,7 @@ run-cassandra: build ## a Cassandra node and two listd on 127.0.0.1:9000 and :91
 test: tools ## everything that must hold, on a fresh machine; each part has a time budget
 	@scripts/within 300 lint scripts/lint
 	@scripts/within 500 unit $(GO) test -race -timeout 480s $(WITHOUT_NODE)
+	@scripts/within 240 sim $(GO) test -timeout 230s ./internal/sim
 	@scripts/within 400 cassandra $(WITH_CASSANDRA) $(GO) test -race -p 1 -timeout 380s $(WITH_NODE)
 	@scripts/within 300 tour $(GO) run ./internal/tour README.md
 
@@ -58,8 +59,11 @@ bench-moves: ## what a move costs on one real Cassandra node, and what it takes 
 fuzz: ## fuzz every target for DURATION each (default 30s)
 	@scripts/fuzz $(or $(DURATION),30s)
 
+sim: ## simulate the protocol with thousands of seeds, and find each mistake that can be switched on
+	$(GO) test -v -timeout 230s ./internal/sim
+
 soak: ## simulate moves with clients, faults and killed movers for DURATION (default 10m)
-	EVENKEEL_SIM_TIME=$(or $(DURATION),10m) $(GO) test -timeout 0 -v -run TestProtocolHolds ./internal/sim
+	EVENKEEL_SIM_TIME=$(or $(DURATION),10m) $(GO) test -timeout 0 -v -run 'TestProtocolHolds$$|TestProtocolHoldsOverTheNetwork$$' ./internal/sim
 
 generate: ## rewrite the generated reference documents
 	$(GO) test ./cmd/... -run Golden -update

@@ -8,13 +8,20 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/history"
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 )
 
 // op is a client's operation under way.
 type op struct {
 	write *write // nil for a read
+	// lease is one that was taken just before; network form only.
+	lease *mapclient.Lease
+	// unleased: a look whether the bucket is empty, which has no lease. The swap to
+	// deleted fails if the map has moved on meanwhile.
+	unleased bool
 }
 
 type opKey struct{}
@@ -30,8 +37,9 @@ func opOf(ctx context.Context) op {
 // between its lease and its write.
 type stamps struct {
 	s    *scheduler
-	h    *history
-	last atomic.Int64
+	h    *proof
+	last *atomic.Int64
+	own  func() store.Timestamp // of a process with a clock of its own
 }
 
 func (c *stamps) Next(ctx context.Context, n int) (store.Timestamp, error) {
@@ -42,7 +50,12 @@ func (c *stamps) Next(ctx context.Context, n int) (store.Timestamp, error) {
 	if !c.s.gate(ctx, "draw a timestamp") {
 		return 0, store.Errorf(store.Unavailable, "draw: %w", errStopped)
 	}
-	ts := store.Timestamp(c.last.Add(int64(n)) - int64(n) + 1)
+	var ts store.Timestamp
+	if c.own != nil {
+		ts = c.own()
+	} else {
+		ts = store.Timestamp(c.last.Add(int64(n)) - int64(n) + 1)
+	}
 	if w := opOf(ctx).write; w != nil {
 		w.ts = ts
 		c.h.begin(w)
@@ -53,7 +66,7 @@ func (c *stamps) Next(ctx context.Context, n int) (store.Timestamp, error) {
 // client does random operations and holds every answer to the history.
 type client struct {
 	s      *scheduler
-	h      *history
+	h      *proof
 	a      *actor
 	r      *rand.Rand
 	c      *listing.Client
@@ -64,16 +77,25 @@ type client struct {
 	id     store.BucketID
 	epoch  uint64
 	n      int
+
+	p       *process // nil in the embedded form
+	watch   *watch
+	m       Mistakes
+	leased  *mapclient.Lease // of the operation under way
+	deleter bool             // tries to delete the bucket now and then
+	closes  bool             // somebody does
 }
 
 // run does at least so many operations, and goes on as long as there are moves.
 func (c *client) run(ctx context.Context, ops int, moving func() bool) {
 	for i := 0; i < ops || moving(); i++ {
-		if c.s.failed() || ctx.Err() != nil {
+		if c.s.failed() || ctx.Err() != nil || c.h.over() {
 			return
 		}
 		c.lease(ctx)
 		switch x := c.r.IntN(100); {
+		case c.deleter && c.r.IntN(5) == 0:
+			c.tolerate("delete bucket", c.c.DeleteBucket(withOp(ctx, op{unleased: true}), "b"))
 		case x < c.writes:
 			c.change(ctx, c.r.IntN(2) == 0)
 		case c.r.IntN(2) == 0:
@@ -86,12 +108,18 @@ func (c *client) run(ctx context.Context, ops int, moving func() bool) {
 
 // lease looks at the order of the epochs that this client acts on (I9).
 func (c *client) lease(ctx context.Context) {
+	c.leased = nil
 	l, err := c.c.Maps().Acquire(ctx, c.id)
 	if err != nil {
 		c.tolerate("lease", err)
 		return
 	}
-	defer l.Release()
+	if c.p == nil {
+		defer l.Release()
+	} else {
+		c.leased = l
+		c.watch.leased(c.p, l)
+	}
 	if e := l.Root().Epoch; e < c.epoch {
 		c.s.fail("I9: %s acts on epoch %d after %d", c.a.name, e, c.epoch)
 	} else {
@@ -99,33 +127,49 @@ func (c *client) lease(ctx context.Context) {
 	}
 }
 
-// tolerate fails the run unless an error is one that the store caused.
+// tolerate fails the run unless an error is one that the store caused, or that
+// somebody who deletes the bucket did. It waits a turn after one.
 func (c *client) tolerate(what string, err error) {
-	k := store.KindOf(err)
-	if errors.Is(err, errStopped) || c.faults && (k == store.Timeout || k == store.Unavailable) {
+	if err == nil {
 		return
 	}
-	c.s.fail("I8: %s: %s: %v", c.a.name, what, err)
+	k := store.KindOf(err)
+	switch {
+	case errors.Is(err, errStopped):
+	case (c.faults || c.p != nil) && (k == store.Timeout || k == store.Unavailable):
+	case c.closes && (errors.Is(err, listing.ErrBucketClosing) || errors.Is(err, listing.ErrNotEmpty)):
+	case c.closes && (errors.Is(err, mapclient.ErrClosing) || errors.Is(err, mapclient.ErrDeleted) || errors.Is(err, listing.ErrNoSuchBucket)):
+	default:
+		c.s.fail("I8: %s: %s: %v", c.a.name, what, err)
+	}
+	c.s.gate(withActor(context.Background(), c.a), "try something else")
 }
 
 func (c *client) key() string { return c.keys[c.r.IntN(len(c.keys))] }
 
 // patience sometimes ends an operation before its time.
 func (c *client) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	most := 30
+	if c.p != nil {
+		most = 300
+	}
 	if c.faults && c.r.IntN(8) == 0 {
-		return context.WithTimeout(ctx, time.Duration(1+c.r.IntN(30))*time.Millisecond)
+		return context.WithTimeout(ctx, time.Duration(1+c.r.IntN(most))*time.Millisecond)
 	}
 	return ctx, func() {}
 }
 
 func (c *client) change(ctx context.Context, deletes bool) {
-	w := &write{key: c.key(), deletes: deletes}
+	w := &write{key: c.key(), deletes: deletes, begun: c.h.tick()}
 	c.n++
 	if !deletes {
 		w.value = fmt.Sprintf("%s.%d", c.a.name, c.n)
 	}
-	ctx, cancel := c.patience(withOp(ctx, op{write: w}))
+	ctx, cancel := c.patience(withOp(ctx, op{write: w, lease: c.leased}))
 	defer cancel()
+	if c.m.NoLookAfterWrite {
+		defer c.p.freeze()()
+	}
 	var err error
 	if deletes {
 		err = c.b.Delete(ctx, []byte(w.key))
@@ -133,24 +177,28 @@ func (c *client) change(ctx context.Context, deletes bool) {
 		err = c.b.Put(ctx, []byte(w.key), []byte(w.value))
 	}
 	if err != nil {
-		c.tolerate(fmt.Sprintf("change %s", w.key), err)
-		c.h.mu.Lock()
-		c.h.unknown++
-		c.h.mu.Unlock()
+		c.h.doubt(w)
+		c.tolerate("change "+w.key, err)
 		return
 	}
-	c.h.acknowledge(w)
+	if err := c.h.acknowledge(w); err != nil {
+		c.s.fail("%s: %v", c.a.name, err)
+	}
 }
 
 func (c *client) get(ctx context.Context) {
-	key, before := c.key(), c.h.view()
-	ctx, cancel := c.patience(ctx)
+	key, before, begun := c.key(), c.h.view(), c.h.tick()
+	ctx, cancel := c.patience(withOp(ctx, op{lease: c.leased}))
 	defer cancel()
+	if c.m.NoLookAfterRead {
+		defer c.p.freeze()()
+	}
 	e, err := c.b.Get(ctx, []byte(key))
 	if err != nil && !errors.Is(err, listing.ErrNotFound) {
 		c.tolerate("get "+key, err)
 		return
 	}
+	c.h.get(key, begun, err == nil, string(e.Value))
 	if err := c.h.read(before, key, err == nil, string(e.Value)); err != nil {
 		c.s.fail("%s: get: %v", c.a.name, err)
 	}
@@ -172,9 +220,17 @@ func (c *client) list(ctx context.Context) {
 			order[len(c.keys)-1-i] = k
 		}
 	}
-	for pages := 0; ; pages++ {
-		before := c.h.view()
+	told := history.Listing{Reverse: q.Reverse}
+	defer c.h.list(&told)
+	ctx = withOp(ctx, op{lease: c.leased})
+	for {
+		before, begun := c.h.view(), c.h.tick()
+		thaw := func() {}
+		if c.m.NoLookAfterRead {
+			thaw = c.p.freeze()
+		}
 		page, err := c.b.List(ctx, q)
+		thaw()
 		if err != nil {
 			c.tolerate("list", err)
 			if errors.Is(err, errStopped) || ctx.Err() != nil || c.r.IntN(2) == 0 {
@@ -182,9 +238,7 @@ func (c *client) list(ctx context.Context) {
 			}
 			continue // the same page again
 		}
-		c.h.mu.Lock()
-		c.h.pages++
-		c.h.mu.Unlock()
+		c.h.page(&told, begun, page)
 		gap := before
 		if pageBefore != nil {
 			gap = pageBefore

@@ -12,9 +12,11 @@ import (
 // gated is a store whose calls wait for their turn before they are done, and
 // often afterwards.
 type gated struct {
-	s     *scheduler
-	inner store.Store
-	watch *watch
+	s        *scheduler
+	inner    store.Store
+	watch    *watch
+	replicas *replicas
+	cut      float64 // probability that a data centre is away for an acknowledgement
 
 	mu sync.Mutex
 	r  *rand.Rand
@@ -32,16 +34,19 @@ func (g *gated) turn(ctx context.Context, what string, f func(ctx context.Contex
 		return store.Errorf(store.Unavailable, "%s: %w", what, errStopped)
 	}
 	err := f(context.WithoutCancel(ctx))
-	g.mu.Lock()
-	slow := g.r.IntN(3) == 0
-	g.mu.Unlock()
-	if slow {
+	if g.chance(1.0 / 3) {
 		g.s.gate(ctx, "answer to "+what)
 	}
 	if cerr := ctx.Err(); cerr != nil {
 		return store.Wrap(what, cerr)
 	}
 	return err
+}
+
+func (g *gated) chance(p float64) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.r.Float64() < p
 }
 
 func (g *gated) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
@@ -109,6 +114,21 @@ func (g *gated) Swap(ctx context.Context, t store.Table, key []byte, old store.V
 	return g.turn(ctx, fmt.Sprintf("swap %s to %d", t, next.Epoch), func(ctx context.Context) error {
 		return g.inner.Swap(ctx, t, key, old, next)
 	})
+}
+
+// Acknowledge is the optional power that map clients look for.
+func (g *gated) Acknowledge(ctx context.Context, t store.Table, key []byte) (rec store.Record, err error) {
+	err = g.turn(ctx, "acknowledge "+t.String(), func(ctx context.Context) (err error) {
+		if g.chance(g.cut) {
+			return store.Errorf(store.Unavailable, "a data centre is away")
+		}
+		rec, err = g.replicas.Acknowledge(ctx, t, key)
+		return err
+	})
+	if err != nil {
+		return store.Record{}, err
+	}
+	return rec, nil
 }
 
 func (g *gated) Scan(ctx context.Context, t store.Table, after []byte, limit int) (keys [][]byte, err error) {

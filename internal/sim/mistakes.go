@@ -13,9 +13,8 @@ import (
 )
 
 // Mistakes are ways to get the protocol wrong; the zero value is right. The first
-// group is the protocol's own list, as far as it concerns the embedded form,
-// where leases are counted and do not expire. Each is made by wrapping what
-// clients or movers use, so that the code under test is the real one.
+// groups are the protocol's own lists. Each is made by wrapping what clients or
+// movers use, or by their clocks, so that the code under test is the real one.
 type Mistakes struct {
 	// PlainDeletes: deletes write tombstones during a move.
 	PlainDeletes bool
@@ -45,7 +44,43 @@ type Mistakes struct {
 	NoWriteThrough bool
 	// MixedMerge: the sources of a merge are in different phases.
 	MixedMerge bool
+
+	// Of the network form, where leases hold for a time.
+
+	// BumpFirst: the clock is bumped before the root is swapped.
+	BumpFirst bool
+	// RootBeforeClock: clients read the root before the clock.
+	RootBeforeClock bool
+	// NoLookAfterWrite, NoLookAfterRead: the lease is not looked at after the I/O.
+	NoLookAfterWrite, NoLookAfterRead bool
+	// ActWhileClosing: clients take a closing bucket for an open one.
+	ActWhileClosing bool
+	// WaitByFirstClock: a wait is over with the first of both clocks, which may be
+	// one that was set.
+	WaitByFirstClock bool
+	// OthersBump: a bump that somebody else made counts, though it came before one's
+	// swap was acknowledged.
+	OthersBump bool
+	// CollectByAge: map nodes are collected once they are old, though a swap that
+	// names them may be pending.
+	CollectByAge bool
+	// TornRoot: clients take the content of a torn root for that of its version.
+	TornRoot bool
 	// Others.
+
+	// LeaseByMonotonic: leases are held by the monotonic clock alone, which stops
+	// with the machine.
+	LeaseByMonotonic bool
+	// RootUnacknowledged, BumpUnacknowledged: waits begin at a root or at a bump that
+	// other replicas do not show yet.
+	RootUnacknowledged, BumpUnacknowledged bool
+	// ShortLease: movers believe in a shorter lease than clients.
+	ShortLease bool
+	// EmptyAtHome: whoever deletes a bucket looks at the homes of its ranges and not
+	// at where they move.
+	EmptyAtHome bool
+	// WideSkew: the clocks of timestamps are further apart than the margin of a wait.
+	WideSkew bool
 
 	// NoVerify: verifying copies nothing that is missing.
 	NoVerify bool
@@ -73,6 +108,14 @@ type clientStore struct {
 	world *world
 	r     *rand.Rand
 	late  int
+}
+
+// Slice is for whoever deletes the bucket, to look whether it is empty.
+func (c *clientStore) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+	if rg, found := c.world.watch.rangeOf(p.ID, b.Start); c.m.EmptyAtHome && found && rg.To == p.ID && c.world.watch.closing() {
+		return store.Page{}, nil
+	}
+	return c.Store.Slice(ctx, p, b, o)
 }
 
 func (c *clientStore) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
@@ -157,6 +200,12 @@ func (w *watch) home(key []byte) store.PartitionID {
 		}
 	}
 	return store.PartitionID{}
+}
+
+func (w *watch) closing() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.root.State == partmap.Closing
 }
 
 // rangeOf returns the range in which a partition is an end.
@@ -253,6 +302,7 @@ type moverMaps struct {
 	*mapclient.Client
 	m     Mistakes
 	w     *watch
+	p     *process // nil in the embedded form
 	store store.Store
 
 	mu      sync.Mutex
@@ -283,10 +333,24 @@ func (m *moverMaps) Wait(ctx context.Context, id store.BucketID) error {
 	skip := m.m.NoWait || m.m.NoRewait && !m.swapped
 	m.swapped = false
 	m.mu.Unlock()
-	if skip {
-		return nil
+	epoch := m.w.epoch()
+	if !skip {
+		if err := m.Client.Wait(ctx, id); err != nil {
+			return err
+		}
 	}
-	return m.Client.Wait(ctx, id)
+	if m.p != nil {
+		if err := m.p.w.replicas.waitedFor(id, epoch, m.p.w.c.Net.Lease); err != nil {
+			m.w.violated("I6: %s: %v", m.p.a.name, err)
+		}
+	}
+	return nil
+}
+
+func (w *watch) epoch() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.root.Epoch
 }
 
 func (m *moverMaps) Swap(ctx context.Context, change partmap.Change) error {

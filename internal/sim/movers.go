@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance/executor"
 	"github.com/evenkeel/evenkeel/rebalance/migrate"
 	"github.com/evenkeel/evenkeel/store"
@@ -21,6 +24,7 @@ var errKilled = errors.New("killed")
 type mover struct {
 	w     *world
 	name  string
+	seed  uint64
 	lives int
 
 	mu sync.Mutex // failpoints are reached by several goroutines
@@ -41,6 +45,16 @@ func (m *mover) live(ctx context.Context, goals []migrate.Goal) (again bool) {
 	m.lives++
 	a := &actor{name: fmt.Sprintf("%s.%d", m.name, m.lives)}
 	maps := &moverMaps{Client: m.w.maps, m: m.w.c.Mistakes, w: m.w.watch, store: m.w.gated}
+	now, after := time.Now, time.Hour
+	if n := m.w.c.Net; n != nil {
+		p, err := m.w.newProcess(a, m.seed+uint64(m.lives))
+		if err != nil {
+			m.w.s.fail("%s: %v", a.name, err)
+			return false
+		}
+		defer p.end()
+		maps.Client, maps.p, now, after = p.maps, p, p.stampNow, collectAfter(n)
+	}
 	s := &moverStore{Store: m.w.gated, m: m.w.c.Mistakes, w: m.w.watch, stamps: m.w.stamps, sweep: m.w.lateSweeps}
 	ctx, cancel := context.WithCancel(ctx)
 	killed := make(chan struct{})
@@ -52,7 +66,7 @@ func (m *mover) live(ctx context.Context, goals []migrate.Goal) (again bool) {
 	})
 	x := executor.New(s, maps, m.w.bucket, executor.Options{
 		PageRows: 1 + m.r.IntN(4), BatchRows: 1 + m.r.IntN(3), Writers: 1 + m.r.IntN(2), Parallel: 1 + m.r.IntN(3),
-		NewID: m.newID,
+		NewID: m.newID, Now: now, CollectAfter: after,
 		Failpoint: func(ctx context.Context, point, detail string) error {
 			if ctx.Err() != nil || !m.w.s.gate(ctx, point+" "+detail) {
 				return errKilled
@@ -69,7 +83,7 @@ func (m *mover) live(ctx context.Context, goals []migrate.Goal) (again bool) {
 			return nil
 		},
 		Observe: func(e executor.Event) {
-			if e.Kind == executor.GoalRefused && ctx.Err() == nil && !m.w.c.Loose {
+			if e.Kind == executor.GoalRefused && ctx.Err() == nil && !m.w.c.Loose && !m.w.h.over() {
 				m.w.s.fail("I10: %s: a goal was refused: %v", a.name, e.Err)
 			}
 		},
@@ -86,12 +100,61 @@ func (m *mover) live(ctx context.Context, goals []migrate.Goal) (again bool) {
 		switch {
 		case dead, errors.Is(err, errKilled), errors.Is(err, errStopped):
 			return true
-		case err == nil:
+		case err == nil, m.w.h.over():
 			return false
+		case m.w.c.Deletes && store.KindOf(err) == store.Unavailable:
+			// The bucket is closing. Whoever did that goes on, or is found to be gone.
+			m.w.s.hurried(1)
+			defer m.w.s.hurried(-1)
+			time.Sleep(10 * time.Second)
+			m.lives--
+			return true
 		}
 		m.w.s.fail("I11: %s gave up: %v", a.name, err)
 		return false
 	}
+}
+
+// collectAfter is how long map nodes stay for readers of older epochs.
+func collectAfter(n *Net) time.Duration { return 2 * n.Lease }
+
+// collect is a process that collects map nodes, as long as there are moves.
+func (m *mover) collect(ctx context.Context, moving func() bool) {
+	a := &actor{name: m.name}
+	p, err := m.w.newProcess(a, m.seed)
+	if err != nil {
+		m.w.s.fail("%s: %v", a.name, err)
+		return
+	}
+	defer p.end()
+	ctx = withActor(ctx, a)
+	maps := &collectorMaps{p.maps, m.w.c.Mistakes}
+	x := executor.New(m.w.gated, maps, m.w.bucket, executor.Options{Now: p.stampNow, CollectAfter: collectAfter(m.w.c.Net)})
+	for ctx.Err() == nil && !m.w.s.failed() && moving() {
+		n, _, err := x.Collect(ctx)
+		if k := store.KindOf(err); err != nil && k != store.Unavailable && k != store.Timeout && k != store.NotFound {
+			m.w.s.fail("I10: %s: %v", a.name, err)
+		}
+		m.w.collected.Add(int64(n))
+		time.Sleep(m.w.c.Net.Lease / 3)
+	}
+}
+
+// collectorMaps is a collector's map client, with its mistake.
+type collectorMaps struct {
+	*mapclient.Client
+	m Mistakes
+}
+
+// Load makes all epochs older than they are.
+func (c *collectorMaps) Load(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
+	root, err := c.Client.Load(ctx, id)
+	if err == nil && c.m.CollectByAge {
+		later := *root
+		later.Epoch += 1 << 30
+		root = &later
+	}
+	return root, err
 }
 
 func (m *mover) newID() uuid.UUID {

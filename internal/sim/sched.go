@@ -24,7 +24,10 @@ type actor struct {
 	slow bool
 	ripe func() bool
 	lazy bool // it takes more time than others
-	dead bool // guarded by scheduler.mu
+	// Guarded by scheduler.mu.
+	dead   bool
+	gone   bool      // its process has ended
+	paused time.Time // until then
 }
 
 type actorKey struct{}
@@ -54,12 +57,19 @@ type parked struct {
 type scheduler struct {
 	r     *rand.Rand
 	trace func(string)
+	// Before each step: with probability nap time goes on by up to longest; weather
+	// may change; whatever holds at every moment is held to it.
+	nap     float64
+	longest time.Duration
+	weather func()
+	always  func()
 
 	mu       sync.Mutex
 	parked   []*parked
 	seq      int
 	steps    int
 	weights  map[string]float64
+	hurry    int // how many wait for something that takes a minute
 	over     bool
 	failures []error
 }
@@ -86,7 +96,8 @@ func (s *scheduler) fail(format string, args ...any) {
 	if s.over && len(s.failures) > 0 {
 		return // what the end of the run does to those who were under way
 	}
-	s.failures = append(s.failures, fmt.Errorf("step %d: "+format, append([]any{s.steps}, args...)...))
+	text := fmt.Errorf("step %d: "+format, append([]any{s.steps}, args...)...).Error()
+	s.failures = append(s.failures, errors.New(strings.ReplaceAll(text, padding, "...")))
 }
 
 func (s *scheduler) failed() bool {
@@ -98,37 +109,41 @@ func (s *scheduler) failed() bool {
 // run schedules until done, a violation, or too many steps.
 func (s *scheduler) run(done func() bool, maxSteps int) {
 	idle := 0
+	s.weights = map[string]float64{}
 	for !s.failed() {
 		synctest.Wait()
 		s.mu.Lock()
-		n := len(s.parked)
+		n, ready := len(s.parked), s.ready()
+		hurry := s.hurry > 0 && s.r.IntN(10) == 0
 		s.mu.Unlock()
 		switch {
 		case n == 0 && done():
 			return
-		case n == 0:
+		case ready == 0:
 			if idle++; idle > 20_000 {
 				s.fail("everybody waits for something that does not come")
 				return
 			}
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond + time.Duration(idle)*100*time.Microsecond)
 		case s.steps >= maxSteps:
 			s.fail("no end after %d steps", maxSteps)
 			return
-		case s.r.IntN(30) == 0:
-			time.Sleep(time.Duration(s.r.IntN(20_000)) * time.Microsecond)
+		case hurry:
+			time.Sleep(time.Duration(s.r.Int64N(int64(5 * time.Second))))
+		case s.r.Float64() < s.nap:
+			time.Sleep(time.Duration(s.r.Int64N(int64(s.longest))))
 		default:
 			idle = 0
+			s.weather()
+			s.always()
 			s.step()
 		}
 	}
 }
 
-// step lets one go on. Weights make some actors slow for a while, so that runs
-// differ in kind and not only in detail.
-func (s *scheduler) step() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// ready puts those who wait in an order that does not depend on how they came
+// here, and counts those who could go on.
+func (s *scheduler) ready() (n int) {
 	slices.SortFunc(s.parked, func(a, b *parked) int {
 		if c := strings.Compare(a.actor.name, b.actor.name); c != 0 {
 			return c
@@ -138,7 +153,36 @@ func (s *scheduler) step() {
 		}
 		return a.seq - b.seq
 	})
-	if s.weights == nil || s.r.IntN(60) == 0 {
+	for _, p := range s.parked {
+		if s.weight(p.actor) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// pause keeps an actor from going on for a while.
+func (s *scheduler) pause(a *actor, d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if until := time.Now().Add(d); until.After(a.paused) {
+		a.paused = until
+	}
+}
+
+// hurried counts those who wait for something that takes a minute.
+func (s *scheduler) hurried(by int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hurry += by
+}
+
+// step lets one go on. Weights make some actors slow for a while, so that runs
+// differ in kind and not only in detail.
+func (s *scheduler) step() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.r.IntN(60) == 0 {
 		s.weights = map[string]float64{}
 	}
 	total := 0.0
@@ -146,12 +190,18 @@ func (s *scheduler) step() {
 		total += s.weight(p.actor)
 	}
 	x := s.r.Float64() * total
-	i := 0
-	for ; i < len(s.parked)-1; i++ {
-		if x -= s.weight(s.parked[i].actor); x < 0 {
+	i, last := 0, 0
+	for ; i < len(s.parked); i++ {
+		w := s.weight(s.parked[i].actor)
+		if w == 0 {
+			continue
+		}
+		last = i
+		if x -= w; x < 0 {
 			break
 		}
 	}
+	i = last
 	p := s.parked[i]
 	s.parked = slices.Delete(s.parked, i, i+1)
 	s.steps++
@@ -163,6 +213,9 @@ func (s *scheduler) step() {
 }
 
 func (s *scheduler) weight(a *actor) float64 {
+	if !a.paused.IsZero() && !a.dead && time.Now().Before(a.paused) {
+		return 0
+	}
 	if a.slow {
 		if a.ripe() {
 			return 0.3

@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/evenkeel/evenkeel/internal/history"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -45,7 +48,15 @@ type Config struct {
 	LateCalls int
 	// Late is the probability that a client's put is answered with a timeout and
 	// lands long after that.
-	Late     float64
+	Late float64
+	// Deletes: one client tries to delete the bucket now and then, and succeeds if it
+	// finds it empty; then the run ends.
+	Deletes bool
+	// LongKeys make maps that do not fit into their root; their nodes are collected
+	// (network form only).
+	LongKeys bool
+	// Net is the network form; nil: the embedded one.
+	Net      *Net
 	Mistakes Mistakes
 	// Trace gets each step.
 	Trace func(string)
@@ -68,6 +79,28 @@ func Random(seed uint64) Config {
 	if r.IntN(2) == 0 {
 		c.Faults = faultstore.Rates{Refuse: 0.01, Lose: 0.03, Late: 0.05, Repeat: 0.05, Short: 0.2}
 	}
+	if r.IntN(8) == 0 {
+		c.Deletes, c.Keys, c.Writes = true, 1+r.IntN(2), 80
+	}
+	return c
+}
+
+// RandomNet is Random for the network form.
+func RandomNet(seed uint64) Config {
+	c := Random(seed)
+	r := rand.New(rand.NewPCG(seed, 6))
+	c.Ops = 5 + r.IntN(15)
+	c.Net = &Net{
+		Lease: 300 * time.Millisecond, Drift: 0.004,
+		Lag: []time.Duration{0, 200 * time.Millisecond, time.Second}[r.IntN(3)], Torn: 0.3, Cut: 0.05,
+		Weather: []float64{0, 0.003, 0.01}[r.IntN(3)],
+	}
+	if r.IntN(3) == 0 {
+		c.Net.Skew = 80 * time.Millisecond
+	}
+	if c.LongKeys = r.IntN(4) == 0; c.LongKeys {
+		c.Keys, c.Net.Stall = max(c.Keys, 8), 0.1
+	}
 	return c
 }
 
@@ -86,27 +119,45 @@ type Report struct {
 	Acked, Unknown, Shown, Absent, Pages int
 	// Phases is how many ranges were seen in each phase, over all roots.
 	Phases map[partmap.Phase]int
+	// Leases looked at while they were good; Deaths of clients; Collected map nodes.
+	Leases, Deaths, Collected int
+	// Deleted: the bucket is.
+	Deleted bool
 	// Cuts of the bucket at the end.
 	Cuts []string
+	// History is what clients did and were told, if nothing was wrong with it so far.
+	History *history.History
+}
+
+// Register is what each key of a run's history is held to.
+func (c *Config) Register() history.Register {
+	if c.Net != nil && c.Net.Skew > 0 {
+		return history.HighestWins
+	}
+	return history.LastWins
 }
 
 // world is everything of one run.
 type world struct {
-	c      Config
-	s      *scheduler
-	h      *history
-	watch  *watch
-	mem    *memstore.Store
-	faults *faultstore.Faults
-	gated  *gated
-	maps   *mapclient.Client
-	stamps *stamps
-	bucket store.BucketID
-	keys   []string
+	c         Config
+	s         *scheduler
+	h         *proof
+	watch     *watch
+	mem       *memstore.Store
+	replicas  *replicas
+	faults    *faultstore.Faults
+	gated     *gated
+	maps      *mapclient.Client // of the embedded form
+	stamps    *stamps
+	processes []*process
+	bucket    store.BucketID
+	keys      []string
 
 	actors     sync.WaitGroup
 	lateSweeps map[store.PartitionID]bool
 	kills      atomic.Int64
+	deaths     atomic.Int64
+	collected  atomic.Int64
 	points     atomic.Int64
 
 	idMu sync.Mutex
@@ -131,8 +182,11 @@ func Run(c Config) Report {
 		})
 	}
 	for i := range c.Clients {
-		cl := w.client(i)
-		begin(func() { cl.run(withActor(ctx, cl.a), w.c.Ops, func() bool { return !c.Sparse && !moved.Load() }) })
+		begin(func() { w.clientLives(ctx, i, func() bool { return !c.Sparse && !moved.Load() }) })
+	}
+	if c.Net != nil && c.LongKeys {
+		m := &mover{w: w, name: "collector", seed: 7000}
+		begin(func() { m.collect(ctx, func() bool { return !moved.Load() }) })
 	}
 	begin(func() {
 		defer moved.Store(true)
@@ -151,18 +205,39 @@ func Run(c Config) Report {
 func newWorld(c Config) *world {
 	w := &world{c: c, mem: memstore.New(), lateSweeps: map[store.PartitionID]bool{}, ids: rand.New(rand.NewPCG(c.Seed, 2))}
 	for i := range c.Keys {
-		w.keys = append(w.keys, fmt.Sprintf("k%02d", i))
+		key := fmt.Sprintf("k%02d", i)
+		if c.LongKeys {
+			key += padding
+		}
+		w.keys = append(w.keys, key)
 	}
-	w.h = newHistory(w.keys)
-	w.s = &scheduler{r: rand.New(rand.NewPCG(c.Seed, 3)), trace: c.Trace}
-	w.watch = &watch{Store: w.mem, s: w.s, h: w.h, off: c.Mistakes.Unwatched, touched: map[store.PartitionID]bool{}, markers: map[marker]uint64{}, compared: map[store.PartitionID]bool{}, named: map[store.PartitionID]bool{}, phases: map[partmap.Phase]int{}}
+	w.h = newProof(w.keys)
+	w.s = &scheduler{r: rand.New(rand.NewPCG(c.Seed, 3)), trace: c.Trace, nap: 1.0 / 30, longest: 20 * time.Millisecond}
+	w.replicas = &replicas{Store: w.mem, r: rand.New(rand.NewPCG(c.Seed, 8)), past: map[string][]state{}}
+	w.watch = &watch{
+		Store: w.replicas, s: w.s, h: w.h, off: c.Mistakes.Unwatched, network: c.Net != nil, keys: w.keys,
+		touched: map[store.PartitionID]bool{}, markers: map[marker]uint64{}, compared: map[store.PartitionID]bool{},
+		named: map[store.PartitionID]bool{}, phases: map[partmap.Phase]int{}, stages: map[uint64]*epoch{},
+	}
 	faulty, faults := faultstore.New(w.watch, faultstore.Options{Seed: c.Seed, Rates: c.Faults, MaxLate: c.LateCalls})
 	w.faults = faults
-	w.gated = &gated{s: w.s, inner: faulty, watch: w.watch, r: rand.New(rand.NewPCG(c.Seed, 4))}
-	w.stamps = &stamps{s: w.s, h: w.h}
+	w.gated = &gated{s: w.s, inner: faulty, watch: w.watch, replicas: w.replicas, r: rand.New(rand.NewPCG(c.Seed, 4))}
+	if c.Net != nil {
+		// Some hundred steps make a lease.
+		w.s.nap, w.s.longest = 0.1, 30*time.Millisecond
+		w.replicas.lag, w.replicas.torn = c.Net.Lag, c.Net.Torn
+		w.gated.cut = c.Net.Cut
+	}
+	w.s.always = w.watch.always
+	weather := rand.New(rand.NewPCG(c.Seed, 9))
+	w.s.weather = func() { w.weather(weather) }
+	w.stamps = &stamps{s: w.s, h: w.h, last: &atomic.Int64{}}
 	w.maps = mapclient.NewEmbedded(w.gated, mapclient.Options{NewID: w.newID})
 	return w
 }
+
+// padding makes keys long.
+var padding = strings.Repeat("x", 600)
 
 func (w *world) newID() uuid.UUID {
 	w.idMu.Lock()
@@ -184,6 +259,11 @@ func (w *world) setUp() error {
 		return err
 	}
 	ctx := context.Background()
+	if w.c.Net != nil {
+		if err := mapclient.InitClocks(ctx, w.mem, 1); err != nil {
+			return err
+		}
+	}
 	before, err := w.mem.Scan(ctx, store.Roots, nil, 10)
 	if err != nil {
 		return err
@@ -221,22 +301,70 @@ func (w *world) find(ctx context.Context, before [][]byte) (store.BucketID, erro
 	return store.BucketID{}, errors.New("the bucket is not there")
 }
 
-func (w *world) client(i int) *client {
+// clientLives runs a client; in the network form another one when it died.
+func (w *world) clientLives(ctx context.Context, i int, moving func() bool) {
+	for life := 1; ; life++ {
+		cl, err := w.client(i, life)
+		if err != nil {
+			w.s.fail("client: %v", err)
+			return
+		}
+		ctx, cancel := context.WithCancel(withActor(ctx, cl.a))
+		var died atomic.Bool
+		if cl.p != nil && life < 10 {
+			cl.p.die = sync.OnceFunc(func() {
+				died.Store(true)
+				w.deaths.Add(1)
+				w.s.kill(cl.a)
+				cancel()
+			})
+		}
+		cl.run(ctx, w.c.Ops, moving)
+		cancel()
+		if cl.p != nil {
+			cl.p.end()
+		}
+		if w.s.failed() || w.h.over() || !died.Load() {
+			return
+		}
+	}
+}
+
+func (w *world) client(i, life int) (*client, error) {
 	a := &actor{name: fmt.Sprintf("client%d", i), client: true, lazy: w.c.Sparse}
 	attempts := 3
 	if w.c.Late > 0 {
 		attempts = 1 // a put that is tried again is not late
 	}
-	lc, err := listing.New(
-		&clientStore{Store: w.gated, m: w.c.Mistakes, world: w, r: rand.New(rand.NewPCG(w.c.Seed, 300+uint64(i)))},
-		w.maps, listing.Options{Timestamps: w.stamps, WriteAttempts: attempts})
+	seed := uint64(1000*life + i)
+	c := &client{
+		s: w.s, h: w.h, a: a, r: rand.New(rand.NewPCG(w.c.Seed, 100+seed)),
+		keys: w.keys, writes: w.c.Writes, faults: w.c.faulty(), id: w.bucket, watch: w.watch, m: w.c.Mistakes,
+		deleter: w.c.Deletes && i == 0, closes: w.c.Deletes,
+	}
+	maps, stamps := w.maps, *w.stamps
+	if w.c.Net != nil {
+		a.name = fmt.Sprintf("%s.%d", a.name, life)
+		var err error
+		if c.p, err = w.newProcess(a, 10_000+seed); err != nil {
+			return nil, err
+		}
+		maps, c.p.index = c.p.maps, store.Timestamp(16*i+life)
+		if w.c.Net.Skew > 0 {
+			stamps.own = c.p.stamp
+		}
+	}
+	var err error
+	m := w.c.Mistakes
+	m.EmptyAtHome = m.EmptyAtHome && c.deleter
+	c.c, err = listing.New(
+		&clientStore{Store: w.gated, m: m, world: w, r: rand.New(rand.NewPCG(w.c.Seed, 300+seed))},
+		maps, listing.Options{Timestamps: &stamps, WriteAttempts: attempts})
 	if err != nil {
-		w.s.fail("client: %v", err)
+		return nil, err
 	}
-	return &client{
-		s: w.s, h: w.h, a: a, r: rand.New(rand.NewPCG(w.c.Seed, 100+uint64(i))), c: lc, b: lc.Bucket("b"),
-		keys: w.keys, writes: w.c.Writes, faults: w.c.faulty(), id: w.bucket,
-	}
+	c.b = c.c.Bucket("b")
+	return c, nil
 }
 
 // rounds gives the movers goals until there were enough.
@@ -244,13 +372,13 @@ func (w *world) rounds(ctx context.Context) {
 	r := rand.New(rand.NewPCG(w.c.Seed, 5))
 	var movers []*mover
 	for i := range w.c.Movers {
-		movers = append(movers, &mover{w: w, name: fmt.Sprintf("mover%d", i), r: rand.New(rand.NewPCG(w.c.Seed, 200+uint64(i)))})
+		movers = append(movers, &mover{w: w, name: fmt.Sprintf("mover%d", i), seed: uint64(20_000 + 100*i), r: rand.New(rand.NewPCG(w.c.Seed, 200+uint64(i)))})
 	}
 	var wg sync.WaitGroup
 	if w.c.Loose {
 		for _, m := range movers {
 			wg.Go(func() {
-				for range w.c.Rounds {
+				for i := 0; i < w.c.Rounds && !w.h.over(); i++ {
 					goals, _ := w.goals(m.r)
 					m.run(ctx, goals)
 				}
@@ -268,7 +396,7 @@ func (w *world) rounds(ctx context.Context) {
 			wg.Go(func() { m.run(ctx, goals) })
 		}
 		wg.Wait()
-		if ctx.Err() != nil || w.s.failed() {
+		if ctx.Err() != nil || w.s.failed() || w.h.over() {
 			return
 		}
 		w.settled(want)
@@ -321,7 +449,7 @@ func (w *world) goals(r *rand.Rand) (goals []migrate.Goal, cuts []string) {
 // settled holds the map and the store to what a round of moves leads to (I10):
 // the layout that was wanted, and nothing left behind.
 func (w *world) settled(want []string) {
-	if w.c.Mistakes.Unwatched {
+	if w.c.Mistakes.Unwatched || w.h.over() {
 		return
 	}
 	w.watch.mu.Lock()
@@ -359,7 +487,7 @@ func (w *world) settled(want []string) {
 			if !slices.ContainsFunc(w.watch.ranges, func(o partmap.Range) bool { return o.Partition == rg.Partition && o.Contains(row.Key) }) {
 				w.s.fail("I10: %s has the row %q, which is outside of its ranges", name(rg.Partition), row.Key)
 			}
-			if store.IsMarker(row.Value) && !w.c.faulty() {
+			if store.IsMarker(row.Value) && !w.c.faulty() && w.c.Net == nil {
 				w.s.fail("I10: %s has a marker of %q left", name(rg.Partition), row.Key)
 			}
 		}
@@ -371,6 +499,15 @@ func (w *world) last() {
 	w.faults.Enable(false)
 	if err := w.faults.Flush(context.Background()); err != nil {
 		w.s.fail("flush: %v", err)
+	}
+	if w.h.over() {
+		if err := w.h.gone(); err != nil {
+			w.s.fail("last: %v", err)
+		}
+		return
+	}
+	if w.watch.closing() {
+		return // nobody has found it old
 	}
 	c, err := listing.New(w.mem, mapclient.NewEmbedded(w.mem, mapclient.Options{}), listing.Options{})
 	if err != nil {
@@ -409,6 +546,10 @@ func (w *world) report() Report {
 	r := Report{
 		Err: errors.Join(w.s.failures...), Steps: w.s.steps, Swaps: w.watch.swaps, Kills: int(w.kills.Load()), Points: int(w.points.Load()),
 		Acked: w.h.acked, Unknown: w.h.unknown, Shown: w.h.shown, Absent: w.h.absent, Pages: w.h.pages, Phases: w.watch.phases,
+		Leases: w.watch.leases, Deaths: int(w.deaths.Load()), Collected: int(w.collected.Load()), Deleted: w.h.over(),
+	}
+	if r.Err == nil {
+		r.History = &w.h.told
 	}
 	for _, rg := range w.watch.ranges[min(1, len(w.watch.ranges)):] {
 		r.Cuts = append(r.Cuts, string(rg.Start))

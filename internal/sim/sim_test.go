@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"errors"
 	"os"
 	"strconv"
 	"testing"
@@ -13,13 +14,21 @@ import (
 	"github.com/evenkeel/evenkeel/store/faultstore"
 )
 
-// run runs one simulation in a bubble of its own.
+// run runs one simulation in a bubble of its own, and judges its history.
 func run(t *testing.T, c sim.Config) (r sim.Report) {
 	synctest.Test(t, func(*testing.T) { r = sim.Run(c) })
+	if r.Err != nil {
+		return r
+	}
+	// The search goes by the time of day: outside of the bubble.
+	for _, v := range append(r.History.Check(), r.History.Linearizable(c.Register(), time.Minute)...) {
+		r.Err = errors.Join(r.Err, errors.New(v.String()))
+	}
 	return r
 }
 
-// seeds calls f with seeds until a time is over, or once with EVENKEEL_SEED.
+// seeds calls f with at least so many seeds, until a time is over, or once with
+// EVENKEEL_SEED.
 func seeds(t *testing.T, least int, f func(seed uint64) bool) {
 	if s := os.Getenv("EVENKEEL_SEED"); s != "" {
 		seed, err := strconv.ParseUint(s, 10, 64)
@@ -43,9 +52,18 @@ func seeds(t *testing.T, least int, f func(seed uint64) bool) {
 	t.Logf("%d seeds from %d on", n, from)
 }
 
+// many is a number of seeds: with the race detector on, which makes a run several
+// times slower, as many as that allows; else more.
+func many(n int) int {
+	if raceDetector {
+		return n
+	}
+	return 5 * n
+}
+
 func TestProtocolHolds(t *testing.T) {
 	var sum sim.Report
-	seeds(t, 40, func(seed uint64) bool {
+	seeds(t, many(40), func(seed uint64) bool {
 		r := run(t, sim.Random(seed))
 		require.NoError(t, r.Err, "EVENKEEL_SEED=%d", seed)
 		sum.Steps += r.Steps
@@ -61,15 +79,42 @@ func TestProtocolHolds(t *testing.T) {
 	t.Logf("%+v", sum)
 }
 
+// The same where each client and each mover is a process of its own, with clocks
+// of its own, and leases hold for a time.
+func TestProtocolHoldsOverTheNetwork(t *testing.T) {
+	var sum sim.Report
+	deleted := 0
+	seeds(t, many(20), func(seed uint64) bool {
+		r := run(t, sim.RandomNet(seed))
+		require.NoError(t, r.Err, "EVENKEEL_SEED=%d", seed)
+		sum.Steps += r.Steps
+		sum.Swaps += r.Swaps
+		sum.Kills += r.Kills
+		sum.Deaths += r.Deaths
+		sum.Leases += r.Leases
+		sum.Collected += r.Collected
+		sum.Acked += r.Acked
+		sum.Unknown += r.Unknown
+		sum.Shown += r.Shown
+		sum.Absent += r.Absent
+		sum.Pages += r.Pages
+		if r.Deleted {
+			deleted++
+		}
+		return true
+	})
+	t.Logf("%d buckets deleted, %+v", deleted, sum)
+}
+
 // The runs that give mistakes away find none where there is none.
 func TestProtocolHoldsWhereItIsHard(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		tune  func(c *sim.Config)
 		seeds int
-	}{{"deadly", deadly, 10}, {"writing", writing, 10}, {"crossing", crossing, 150}, {"crossingTwice", crossingTwice, 100}, {"late", late, 400}, {"redone", redone, 100}, {"loose", loose, 5}} {
+	}{{"deadly", deadly, 4}, {"writing", writing, 4}, {"crossing", crossing, 30}, {"crossingTwice", crossingTwice, 20}, {"late", late, 80}, {"loose", loose, 2}} {
 		t.Run(c.name, func(t *testing.T) {
-			seeds(t, c.seeds, func(seed uint64) bool {
+			seeds(t, many(c.seeds), func(seed uint64) bool {
 				config := sim.Random(seed)
 				c.tune(&config)
 				require.NoError(t, run(t, config).Err, "EVENKEEL_SEED=%d", seed)
@@ -90,6 +135,8 @@ var mistakes = []struct {
 	seeds int
 	// watched: only the invariants that look inside find it in this time.
 	watched bool
+	// net: in the network form.
+	net bool
 }{
 	{name: "PlainDeletes", on: func(m *sim.Mistakes) { m.PlainDeletes = true }, seeds: 3000},
 	{name: "DeleteBoth", on: func(m *sim.Mistakes) { m.DeleteBoth = true }, seeds: 3000},
@@ -99,7 +146,7 @@ var mistakes = []struct {
 	{name: "FreshTimestamps", on: func(m *sim.Mistakes) { m.FreshTimestamps = true }, seeds: 3000},
 	{name: "LoseMarkers", on: func(m *sim.Mistakes) { m.LoseMarkers = true }, tune: crossing, seeds: 30000},
 	{name: "SkipDraining", on: func(m *sim.Mistakes) { m.SkipDraining = true }, seeds: 3000},
-	{name: "RedoElsewhere", on: func(m *sim.Mistakes) { m.RedoElsewhere = true }, tune: redone, seeds: 15000},
+	{name: "RedoElsewhere", net: true, on: func(m *sim.Mistakes) { m.RedoElsewhere = true }, tune: redone, seeds: 3000},
 	{name: "LateSweep", on: func(m *sim.Mistakes) { m.LateSweep = true }, tune: crossingTwice, seeds: 10000},
 	{name: "SweepUnchecked", on: func(m *sim.Mistakes) { m.SweepUnchecked = true }, tune: loose, seeds: 300, watched: true},
 	{name: "NoWriteThrough", on: func(m *sim.Mistakes) { m.NoWriteThrough = true }, tune: late, seeds: 15000},
@@ -110,6 +157,53 @@ var mistakes = []struct {
 	{name: "UsedDestination", on: func(m *sim.Mistakes) { m.UsedDestination = true }, seeds: 3000},
 	{name: "SkipSweep", on: func(m *sim.Mistakes) { m.SkipSweep = true }, seeds: 3000, watched: true},
 	{name: "TornPage", on: func(m *sim.Mistakes) { m.TornPage = true }, tune: writing, seeds: 300},
+
+	{name: "BumpFirst", net: true, on: func(m *sim.Mistakes) { m.BumpFirst = true }, seeds: 3000},
+	{name: "RootBeforeClock", net: true, on: func(m *sim.Mistakes) { m.RootBeforeClock = true }, seeds: 3000},
+	{name: "NoLookAfterWrite", net: true, on: func(m *sim.Mistakes) { m.NoLookAfterWrite = true }, tune: stormy, seeds: 3000},
+	{name: "NoLookAfterRead", net: true, on: func(m *sim.Mistakes) { m.NoLookAfterRead = true }, tune: stormy, seeds: 3000},
+	{name: "ActWhileClosing", net: true, on: func(m *sim.Mistakes) { m.ActWhileClosing = true }, tune: deleting, seeds: 3000},
+	{name: "WaitByFirstClock", net: true, on: func(m *sim.Mistakes) { m.WaitByFirstClock = true }, tune: stepping, seeds: 3000},
+	{name: "OthersBump", net: true, on: func(m *sim.Mistakes) { m.OthersBump = true }, tune: lagging, seeds: 3000},
+	{name: "CollectByAge", net: true, on: func(m *sim.Mistakes) { m.CollectByAge = true }, tune: long, seeds: 3000},
+	{name: "TornRoot", net: true, on: func(m *sim.Mistakes) { m.TornRoot = true }, tune: torn, seeds: 3000},
+	{name: "NoRewaitOverTheNetwork", net: true, on: func(m *sim.Mistakes) { m.NoRewait = true }, tune: deadly, seeds: 3000},
+	{name: "LeaseByMonotonic", net: true, on: func(m *sim.Mistakes) { m.LeaseByMonotonic = true }, tune: stormy, seeds: 3000},
+	{name: "RootUnacknowledged", net: true, on: func(m *sim.Mistakes) { m.RootUnacknowledged = true }, tune: lagging, seeds: 3000},
+	{name: "BumpUnacknowledged", net: true, on: func(m *sim.Mistakes) { m.BumpUnacknowledged = true }, tune: lagging, seeds: 3000},
+	{name: "ShortLease", net: true, on: func(m *sim.Mistakes) { m.ShortLease = true }, seeds: 3000},
+	{name: "EmptyAtHome", net: true, on: func(m *sim.Mistakes) { m.EmptyAtHome = true }, tune: deleting, seeds: 5000},
+	{name: "WideSkew", net: true, on: func(m *sim.Mistakes) { m.WideSkew = true }, tune: skewed, seeds: 5000},
+}
+
+// stormy: much befalls the processes.
+func stormy(c *sim.Config) { c.Net.Weather = 0.02 }
+
+// stepping: and clients are not what it is about.
+func stepping(c *sim.Config) { c.Net.Weather, c.Clients, c.LongKeys, c.Keys = 0.03, 2, false, 4 }
+
+// lagging: replicas are behind for longer than a lease.
+func lagging(c *sim.Config) { c.Net.Lag, c.Net.Torn, c.Movers = time.Second, 0.5, 2 }
+
+// deleting: the bucket is often empty, and somebody tries to delete it.
+func deleting(c *sim.Config) {
+	c.Deletes, c.Keys, c.Writes, c.Clients, c.LongKeys = true, 1, 70, 4, false
+}
+
+// long: the map has nodes.
+func long(c *sim.Config) {
+	c.LongKeys, c.Keys, c.Net.Stall, c.Movers, c.Rounds, c.Deletes, c.Loose = true, 12, 0.3, 1, 4, false, false
+}
+
+// torn: many clients come to know the map while replicas are behind.
+func torn(c *sim.Config) {
+	c.Net.Lag, c.Net.Torn, c.Net.Weather, c.Net.Cut, c.Clients, c.Keys = time.Second, 1, 0.03, 0.5, 4, 6
+}
+
+// skewed: clients have clocks of their own, and meet on few keys.
+func skewed(c *sim.Config) {
+	c.Net.Skew, c.Net.Weather, c.Keys, c.Writes, c.Clients, c.LongKeys = 80*time.Millisecond, 0, 24, 70, 4, false
+	c.Sparse, c.Ops, c.Movers, c.Loose, c.Kill, c.Late, c.Faults, c.Deletes = false, 15, 1, false, 0, 0, faultstore.Rates{}, false
 }
 
 // deadly: movers die often.
@@ -148,7 +242,28 @@ func loose(c *sim.Config) {
 	c.Loose, c.Movers, c.Rounds, c.Kill, c.Writes, c.Clients = true, 3, 6, 0, 70, 4
 }
 
+// The runs that give mistakes of the network form away find none either.
+func TestProtocolHoldsWhereItIsHardOverTheNetwork(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		tune  func(c *sim.Config)
+		seeds int
+	}{{"deadly", deadly, 2}, {"stormy", stormy, 2}, {"lagging", lagging, 2}, {"deleting", deleting, 12}, {"long", long, 2}, {"torn", torn, 1}, {"skewed", skewed, 4}, {"redone", redone, 8}} {
+		t.Run(c.name, func(t *testing.T) {
+			seeds(t, many(c.seeds), func(seed uint64) bool {
+				config := sim.RandomNet(seed)
+				c.tune(&config)
+				require.NoError(t, run(t, config).Err, "EVENKEEL_SEED=%d", seed)
+				return true
+			})
+		})
+	}
+}
+
 func TestMistakesAreFound(t *testing.T) {
+	if raceDetector {
+		t.Skip("a matter of many seeds, not of races: make sim")
+	}
 	for _, m := range mistakes {
 		for _, unwatched := range []bool{false, true} {
 			name := m.name
@@ -164,6 +279,9 @@ func TestMistakesAreFound(t *testing.T) {
 				seeds(t, m.seeds, func(seed uint64) bool {
 					n++
 					c := sim.Random(seed)
+					if m.net {
+						c = sim.RandomNet(seed)
+					}
 					m.on(&c.Mistakes)
 					if m.tune != nil {
 						m.tune(&c)
@@ -186,6 +304,9 @@ func TestSameSeedSameRun(t *testing.T) {
 		var traces [2][]string
 		for i := range traces {
 			c := sim.Random(seed)
+			if seed%2 == 0 {
+				c = sim.RandomNet(seed)
+			}
 			c.Trace = func(s string) { traces[i] = append(traces[i], s) }
 			require.NoError(t, run(t, c).Err, "EVENKEEL_SEED=%d", seed)
 		}

@@ -3,10 +3,13 @@ package sim
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -15,9 +18,10 @@ import (
 type watch struct {
 	store.Store // the one in memory
 	s           *scheduler
-	h           *history
+	h           *proof
 	bucket      store.BucketID
 	off         bool // look, but say nothing
+	network     bool
 
 	mu      sync.Mutex
 	root    *partmap.Root
@@ -30,6 +34,25 @@ type watch struct {
 	markers  map[marker]uint64 // the epoch at which each was first written
 	swaps    int
 	phases   map[partmap.Phase]int
+	// How often the map has changed for each key, now and at each epoch: what one
+	// change does to a key is one phase.
+	keys   []string
+	stages map[uint64]*epoch
+	held   []held
+	leases int // looked at
+}
+
+// epoch is what was the map once.
+type epoch struct {
+	ranges []partmap.Range
+	stage  []int // by key
+}
+
+// held is a lease that a client has taken.
+type held struct {
+	p     *process
+	lease *mapclient.Lease
+	taken time.Time
 }
 
 type marker struct {
@@ -70,7 +93,14 @@ func (w *watch) took() {
 	}
 	w.neighbours(root)
 	w.complete(root)
+	if root.State == partmap.Deleted {
+		if err := w.h.gone(); err != nil {
+			w.violated("I2: %v", err)
+		}
+	}
+	before := w.ranges
 	w.root, w.ranges = root, nil
+	defer w.enter(before)
 	for rg, err := range partmap.Ranges(root, w.reader, nil, nil) {
 		if err != nil {
 			w.violated("I1: epoch %d: %v", root.Epoch, err)
@@ -88,6 +118,103 @@ func (w *watch) took() {
 	for _, rg := range w.ranges {
 		w.named[rg.Partition] = true
 	}
+}
+
+// enter remembers the epoch that has just begun.
+func (w *watch) enter(before []partmap.Range) {
+	e := &epoch{ranges: w.ranges, stage: make([]int, len(w.keys))}
+	was := w.stages[w.root.Epoch-1]
+	for i, key := range w.keys {
+		now, _ := find(w.ranges, key)
+		old, found := find(before, key)
+		if was != nil && found {
+			e.stage[i] = was.stage[i]
+			if now.Partition != old.Partition || now.To != old.To || now.Phase != old.Phase {
+				e.stage[i]++
+			}
+		}
+	}
+	w.stages[w.root.Epoch] = e
+}
+
+func find(ranges []partmap.Range, key string) (partmap.Range, bool) {
+	for _, rg := range ranges {
+		if rg.Contains([]byte(key)) {
+			return rg, true
+		}
+	}
+	return partmap.Range{}, false
+}
+
+// leased notes a lease that a client has taken and will act on.
+func (w *watch) leased(p *process, l *mapclient.Lease) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := held{p, l, time.Now()}
+	i := slices.IndexFunc(w.held, func(h held) bool { return h.p == p && h.lease.Root().Epoch == l.Root().Epoch })
+	if i >= 0 {
+		w.held[i] = now // it lasts at least as long
+		return
+	}
+	w.held = append(w.held, now)
+}
+
+// always is I3, at every moment: all leases that are still good are on the phase
+// that a key's range is in, or on the one before.
+func (w *watch) always() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.held) == 0 {
+		return
+	}
+	now := w.stages[w.root.Epoch]
+	kept := w.held[:0]
+	for _, h := range w.held {
+		if !h.lease.Valid() {
+			// A clock that is set back may make it good again.
+			if time.Since(h.taken) < 4*h.p.w.c.Net.Lease {
+				kept = append(kept, h)
+			}
+			continue
+		}
+		kept = append(kept, h)
+		w.leases++
+		then := w.stages[h.lease.Root().Epoch]
+		if then == nil {
+			w.violated("I9: %s has a lease on epoch %d, which never was", h.p.a.name, h.lease.Root().Epoch)
+			continue
+		}
+		for i := range w.keys {
+			if now.stage[i]-then.stage[i] > 1 {
+				w.violated("I3: %s has a lease on epoch %d, and the map is at %d: the range of %q has gone on by %d phases",
+					h.p.a.name, h.lease.Root().Epoch, w.root.Epoch, w.keys[i], now.stage[i]-then.stage[i])
+				break
+			}
+		}
+		if w.root.State == partmap.Deleted {
+			w.violated("I3: %s has a lease on epoch %d, and the bucket is deleted", h.p.a.name, h.lease.Root().Epoch)
+		}
+	}
+	clear(w.held[len(kept):])
+	w.held = kept
+}
+
+// reading tells which lease that is still good lets reads look at a partition
+// within bounds; empty: none. The caller holds the lock.
+func (w *watch) reading(id store.PartitionID, b store.Bounds) string {
+	for _, h := range w.held {
+		then := w.stages[h.lease.Root().Epoch]
+		if then == nil || !h.lease.Valid() {
+			continue
+		}
+		for _, rg := range then.ranges {
+			rules := rg.Phase.Rules()
+			if overlap(b.Start, b.End, rg.Start, rg.End) && (rules.ReadSource && rg.Partition == id || rules.ReadDestination && rg.To == id) {
+				return fmt.Sprintf("%s, on epoch %d", h.p.a.name, h.lease.Root().Epoch)
+			}
+		}
+	}
+	return ""
 }
 
 // neighbours: each batch goes on by one phase at a time.
@@ -189,6 +316,9 @@ func (w *watch) Remove(ctx context.Context, p store.Partition, b store.Bounds, t
 				w.violated("I7: %s removes [%q, %q) of %s, where the range from %q is %s", actorOf(ctx).name, b.Start, b.End, name(p.ID), rg.Start, rg.Phase)
 			}
 		}
+		if who := w.reading(p.ID, b); who != "" {
+			w.violated("I7: %s removes [%q, %q) of %s, which %s may read", actorOf(ctx).name, b.Start, b.End, name(p.ID), who)
+		}
 		w.removed = append(w.removed, removal{p.ID, b})
 		w.mu.Unlock()
 	}
@@ -204,6 +334,9 @@ func (w *watch) client(ctx context.Context, p store.Partition, b store.Bounds, w
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if o := opOf(ctx); o.unleased || w.network && (o.lease == nil || !o.lease.Valid()) {
+		return // its lease may be over, and then the answer does not count
+	}
 	for _, rg := range w.ranges {
 		if overlap(b.Start, b.End, rg.Start, rg.End) && !allowed(&rg, p.ID, write) {
 			w.violated("I3: %s acts on %s in [%q, %q) (write: %v), where the range from %q is %s from %s to %s",

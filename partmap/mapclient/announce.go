@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -36,7 +35,7 @@ func (n *network) swapRoot(ctx context.Context, id store.BucketID, old store.Ver
 		now, readErr := n.store.Read(ctx, store.Roots, id[:], store.Serial)
 		if readErr != nil && !errors.Is(readErr, store.NotFound) {
 			err = unknownOutcome(err)
-			pause(ctx, try)
+			n.pause(ctx, try)
 			continue
 		}
 		switch {
@@ -63,9 +62,9 @@ func unknownOutcome(err error) error {
 }
 
 // pause before try number i, so that others come to their end.
-func pause(ctx context.Context, i int) {
+func (n *network) pause(ctx context.Context, i int) {
 	const step = 2 * time.Millisecond
-	timer := time.NewTimer(rand.N(step << min(i, 7)))
+	timer := time.NewTimer(time.Duration(n.jitter() * float64(step<<min(i, 7))))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -79,6 +78,9 @@ func pause(ctx context.Context, i int) {
 // root was acknowledged does: a client that answers an earlier one may still have
 // read the root before.
 func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Root, instant, error) {
+	b := n.client.epochs.begin(id)
+	defer n.client.epochs.end(b)
+	known := b.newest.Load() // before the read: others may publish what came after it
 	rec, err := store.Acknowledge(ctx, n.store, store.Roots, id[:])
 	if err != nil {
 		return nil, instant{}, store.Wrap(fmt.Sprintf("acknowledge the root of bucket %s", id), err)
@@ -87,9 +89,7 @@ func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Roo
 	if err != nil {
 		return nil, instant{}, err
 	}
-	b := n.client.epochs.begin(id)
-	defer n.client.epochs.end(b)
-	if known := b.newest.Load(); known != nil && known.root.Epoch > root.Epoch {
+	if known != nil && known.root.Epoch > root.Epoch {
 		return nil, instant{}, store.Errorf(store.Corrupt, "the root of bucket %s went back from epoch %d to %d", id, known.root.Epoch, root.Epoch)
 	}
 	n.client.epochs.publish(b, root)
@@ -202,7 +202,7 @@ func (n *network) raise(ctx context.Context, number uint32, ids []store.BucketID
 		if k := store.KindOf(err); k == store.Corrupt || k == store.InvalidArgument || errors.Is(err, store.NotFound) {
 			break
 		}
-		pause(ctx, try)
+		n.pause(ctx, try)
 		err = r.once(ctx, n, number, ids)
 	}
 	if err != nil {

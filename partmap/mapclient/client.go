@@ -45,6 +45,9 @@ type Options struct {
 	// NewID draws the ids of nodes and partitions and the tokens of swaps;
 	// uuid.New if nil. Tests that have to be repeatable give their own.
 	NewID func() uuid.UUID
+	// Jitter draws from 0 to 1 when the network form polls and tries again;
+	// rand.Float64 if nil. For tests, like NewID.
+	Jitter func() float64
 }
 
 // ErrClosing and ErrDeleted say why a bucket gives no lease.

@@ -51,8 +51,11 @@ func NewNetwork(s Store, o Options) (*Client, error) {
 		begin := time.Now()
 		o.Monotonic = func() time.Duration { return time.Since(begin) }
 	}
+	if o.Jitter == nil {
+		o.Jitter = rand.Float64
+	}
 	c := NewEmbedded(s, o)
-	n := &network{client: c, store: s, lease: o.Lease, monotonic: o.Monotonic, wall: c.opts.Now, clocks: map[uint32]*clock{}, jitter: rand.Float64}
+	n := &network{client: c, store: s, lease: o.Lease, monotonic: o.Monotonic, wall: c.opts.Now, clocks: map[uint32]*clock{}, jitter: o.Jitter}
 	n.ask = n.askClock
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	if clock, ok := s.(store.WallClock); ok {

@@ -1,0 +1,367 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Net says how processes differ from each other in the network form, in which each
+// client and each mover has a map client, and leases hold for a time.
+type Net struct {
+	Lease time.Duration
+	// Lag is how far reads at Local may be behind what was swapped in; a root may
+	// then be read torn with probability Torn.
+	Lag  time.Duration
+	Torn float64
+	// Cut is the probability that a data centre is away for an acknowledgement.
+	Cut float64
+	// Drift is how much faster or slower than others a process's clocks may run.
+	Drift float64
+	// Weather is the probability, at each step, that something befalls a process:
+	// it is paused, its machine is suspended, its wall clock is set, or it dies.
+	Weather float64
+	// Stall is the probability that a process is paused when it has written a map
+	// node and not yet swapped in what names it.
+	Stall float64
+	// Skew bounds how far the wall clocks are apart from which timestamps are
+	// taken; 0: all timestamps come from one source.
+	Skew time.Duration
+}
+
+// process is one machine: its clocks, its map client, and what befalls it. Its
+// timestamps come from the wall clock within Net.Skew; for its leases that clock
+// may be set at will, as a lease must not depend on it.
+type process struct {
+	w       *world
+	a       *actor
+	m       Mistakes
+	maps    *mapclient.Client
+	started time.Time
+	rate    float64
+	offset  time.Duration   // of the clock of timestamps
+	index   store.Timestamp // no two clients have the same
+	stepped bool            // suffers steps of its wall clock, else suspensions
+	die     func()
+
+	mu      sync.Mutex
+	off     time.Duration // of the wall clock, by steps
+	asleep  []span        // the machine was suspended
+	frozen  int
+	at      [2]time.Duration // while frozen
+	last    store.Timestamp  // of a clock of its own
+	fetched map[string]store.Record
+	pretend map[string]store.Record
+	before  uint64 // the clock when a root's swap began
+}
+
+type span struct{ from, to time.Time }
+
+// newProcess starts a process for an actor. With equal seeds it is the same.
+func (w *world) newProcess(a *actor, seed uint64) (*process, error) {
+	r := rand.New(rand.NewPCG(w.c.Seed, seed))
+	n := w.c.Net
+	p := &process{
+		w: w, a: a, m: w.c.Mistakes, started: time.Now(), stepped: r.IntN(2) == 0, rate: 1 + n.Drift*(2*r.Float64()-1),
+		fetched: map[string]store.Record{}, pretend: map[string]store.Record{},
+	}
+	if skew := n.Skew; skew > 0 {
+		if p.m.WideSkew {
+			skew = time.Second
+		}
+		p.offset = time.Duration(r.Int64N(int64(skew))) - skew/2
+	}
+	lease := n.Lease
+	if w.c.Mistakes.ShortLease && !a.client {
+		lease = mapclient.MinLease
+	}
+	maps, err := mapclient.NewNetwork(&wire{w.gated, p}, mapclient.Options{
+		Lease: lease, Clocks: 1, Now: p.now, Monotonic: p.monotonic, NewID: w.newID,
+		Jitter: func() float64 {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return r.Float64()
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.maps = maps
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	at, _ := slices.BinarySearchFunc(w.processes, a.name, func(p *process, name string) int { return strings.Compare(p.a.name, name) })
+	w.processes = slices.Insert(w.processes, at, p)
+	return p, nil
+}
+
+// end closes the map client, when the calls of the process have ended.
+func (p *process) end() {
+	p.w.s.mu.Lock()
+	p.a.gone = true
+	p.w.s.mu.Unlock()
+	p.w.actors.Go(p.maps.Close)
+}
+
+// elapsed is what the two clocks have run since the process started.
+func (p *process) elapsed() (mono, wall time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.frozen > 0 {
+		return p.at[0], p.at[1]
+	}
+	real := time.Since(p.started)
+	mono = real
+	for _, s := range p.asleep {
+		end := s.to
+		if now := time.Now(); now.Before(end) {
+			end = now
+		}
+		mono -= end.Sub(s.from)
+	}
+	mono, wall = time.Duration(float64(mono)*p.rate), time.Duration(float64(real)*p.rate)+p.off
+	if p.m.LeaseByMonotonic && p.a.client {
+		wall = mono
+	}
+	if p.m.WaitByFirstClock && !p.a.client {
+		mono, wall = max(mono, wall), max(mono, wall)
+	}
+	return mono, wall
+}
+
+func (p *process) monotonic() time.Duration { mono, _ := p.elapsed(); return mono }
+func (p *process) now() time.Time           { _, wall := p.elapsed(); return p.started.Add(wall) }
+
+// stampNow is the wall clock from which timestamps are taken.
+func (p *process) stampNow() time.Time { return time.Now().Add(p.offset) }
+
+// stamp is a timestamp that no other process has.
+func (p *process) stamp() store.Timestamp {
+	const many = 256
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = max(p.last+many, store.Timestamp(p.stampNow().UnixMicro())/many*many+p.index%many)
+	return p.last
+}
+
+// freeze makes a mistake: between its beginning and its end an operation does not
+// look at the clocks.
+func (p *process) freeze() (thaw func()) {
+	if p == nil {
+		return func() {}
+	}
+	mono, wall := p.elapsed()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.frozen++; p.frozen == 1 {
+		p.at = [2]time.Duration{mono, wall}
+	}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.frozen--
+	}
+}
+
+// weather lets something befall a process now and then.
+func (w *world) weather(r *rand.Rand) {
+	n := w.c.Net
+	if n == nil || r.Float64() >= n.Weather {
+		return
+	}
+	w.s.mu.Lock()
+	p := w.processes[r.IntN(len(w.processes))]
+	alive := !p.a.gone && !p.a.dead
+	w.s.mu.Unlock()
+	what, d := r.IntN(8), time.Duration(r.Int64N(int64(n.Lease)<<r.IntN(4)))
+	switch {
+	case !alive:
+	case what == 0 && p.die != nil:
+		w.trace("%s dies", p.a.name)
+		p.die()
+	case what < 3:
+		w.trace("%s is paused for %v", p.a.name, d)
+		w.s.pause(p.a, d)
+	case p.stepped:
+		step := time.Duration(r.Int64N(int64(20*time.Second))) - 10*time.Second
+		w.trace("the clock of %s is set by %v", p.a.name, step)
+		p.mu.Lock()
+		p.off += step
+		p.mu.Unlock()
+	default:
+		w.trace("%s is suspended for %v", p.a.name, d)
+		p.mu.Lock()
+		p.asleep = append(p.asleep, span{time.Now(), time.Now().Add(d)})
+		p.mu.Unlock()
+		w.s.pause(p.a, d)
+	}
+}
+
+func (w *world) trace(format string, args ...any) {
+	if w.c.Trace != nil {
+		w.c.Trace(fmt.Sprintf(format, args...))
+	}
+}
+
+// wire is a process's way to the map's registers and nodes, with its mistakes.
+type wire struct {
+	*gated
+	p *process
+}
+
+// own gives the calls that a map client makes by itself to its process.
+func (x *wire) own(ctx context.Context) context.Context {
+	if a, _ := ctx.Value(actorKey{}).(*actor); a == nil {
+		return withActor(ctx, x.p.a)
+	}
+	return ctx
+}
+
+func (x *wire) ours(t store.Table, key []byte) bool {
+	return t == store.Roots && store.BucketID(key) == x.p.w.bucket
+}
+
+func (x *wire) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (store.Record, error) {
+	ctx = x.own(ctx)
+	p := x.p
+	deceived := p.a.client && l == store.Local
+	if deceived && p.m.RootBeforeClock {
+		if t == store.Clocks {
+			p.prefetch(ctx)
+		} else if rec, ok := p.recall(register(t, key)); ok {
+			return rec, nil
+		}
+	}
+	rec, err := x.gated.Read(ctx, t, key, l)
+	if err == nil && deceived && x.ours(t, key) {
+		if p.m.TornRoot {
+			rec = retold(p.w.bucket, p.w.replicas.mend(t, key, rec), func(r *partmap.Root) { r.Epoch, r.Token = rec.Epoch, rec.Token })
+		}
+		if p.m.ActWhileClosing {
+			rec = retold(p.w.bucket, rec, func(r *partmap.Root) {
+				if r.State == partmap.Closing {
+					r.State = partmap.Open
+				}
+			})
+		}
+	}
+	return rec, err
+}
+
+// retold is a root's record as a reader takes it who makes a mistake.
+func retold(id store.BucketID, rec store.Record, change func(r *partmap.Root)) store.Record {
+	r, err := partmap.DecodeRoot(id, rec)
+	if err != nil {
+		return rec
+	}
+	change(r)
+	if out, err := partmap.EncodeRoot(r); err == nil {
+		return out
+	}
+	return rec
+}
+
+func (p *process) prefetch(ctx context.Context) {
+	rec, err := p.w.replicas.Read(ctx, store.Roots, p.w.bucket[:], store.Local)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil {
+		p.fetched[register(store.Roots, p.w.bucket[:])] = rec
+	}
+}
+
+func (p *process) recall(name string) (store.Record, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	rec, ok := p.fetched[name]
+	return rec, ok
+}
+
+func (x *wire) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
+	ctx = x.own(ctx)
+	p := x.p
+	bumped := func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.pretend[register(t, key)] = next
+	}
+	switch {
+	case p.m.BumpFirst && x.ours(t, key):
+		x.bump(ctx)
+	case p.m.BumpFirst && t == store.Clocks:
+		bumped()
+		return nil
+	case p.m.OthersBump && x.ours(t, key):
+		p.mu.Lock()
+		p.before = x.clock().value
+		p.mu.Unlock()
+	case p.m.OthersBump && t == store.Clocks:
+		p.mu.Lock()
+		before := p.before
+		p.mu.Unlock()
+		if before > 0 && x.clock().names(p.w.bucket, before) {
+			bumped()
+			return nil
+		}
+	}
+	return x.gated.Swap(ctx, t, key, old, next)
+}
+
+// clock reads the map clock as it is.
+func (x *wire) clock() mapClock {
+	rec, err := x.p.w.mem.Read(context.Background(), store.Clocks, clockKey, store.Serial)
+	if err != nil {
+		return mapClock{}
+	}
+	return openClock(rec)
+}
+
+// bump bumps the clock, acknowledged and all, before its time.
+func (x *wire) bump(ctx context.Context) {
+	for range 5 {
+		rec, err := x.gated.Read(ctx, store.Clocks, clockKey, store.Serial)
+		if err != nil {
+			continue
+		}
+		next := openClock(rec).bumped(rec.Version, store.Token(x.p.w.newID()), x.p.w.bucket)
+		if x.gated.Swap(ctx, store.Clocks, clockKey, rec.Version, next) == nil {
+			_, _ = x.gated.Acknowledge(ctx, store.Clocks, clockKey)
+			return
+		}
+	}
+}
+
+func (x *wire) Acknowledge(ctx context.Context, t store.Table, key []byte) (store.Record, error) {
+	ctx = x.own(ctx)
+	p := x.p
+	p.mu.Lock()
+	pretended, ok := p.pretend[register(t, key)]
+	delete(p.pretend, register(t, key))
+	p.mu.Unlock()
+	switch {
+	case ok:
+		return pretended, nil
+	case p.m.RootUnacknowledged && t == store.Roots, p.m.BumpUnacknowledged && t == store.Clocks:
+		return x.gated.Read(ctx, t, key, store.Serial)
+	}
+	return x.gated.Acknowledge(ctx, t, key)
+}
+
+func (x *wire) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
+	return x.gated.Node(x.own(ctx), b, id)
+}
+
+func (x *wire) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
+	err := x.gated.WriteNode(x.own(ctx), b, id, blob)
+	if n := x.p.w.c.Net; x.gated.chance(n.Stall) {
+		x.p.w.s.pause(x.p.a, 6*n.Lease)
+	}
+	return err
+}
