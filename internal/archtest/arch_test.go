@@ -33,7 +33,7 @@ var layers = [][]string{
 	{"rebalance/exact", "rebalance/greedy"},
 	{"rebalance/manager"},
 	{"rebalance"},
-	{"rebalance/executor", "rebalance/plain"},
+	{"rebalance/executor", "rebalance/plain", "rebalance/policy"},
 	{"rebalance/migrate"},
 	{"counter/countertest", "counter/localcounter", "counter/rediscounter"},
 	{"counter"},
@@ -49,7 +49,7 @@ var layers = [][]string{
 var pure = []string{
 	"partmap",
 	"rebalance", "rebalance/exact", "rebalance/greedy", "rebalance/genetic", "rebalance/auto",
-	"rebalance/migrate",
+	"rebalance/migrate", "rebalance/policy",
 	"internal/history",
 }
 

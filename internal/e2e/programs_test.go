@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"encoding/xml"
 	"fmt"
@@ -142,38 +143,66 @@ func serve(t *testing.T, listd, data string) (address string, kill func()) {
 // overHTTP lists a bucket page by page, as any stranger's client would.
 func overHTTP(t *testing.T, server, bucket string, limit int) (found [][]byte) {
 	t.Helper()
-	client := http.Client{Timeout: time.Minute}
 	for token := ""; ; {
-		query := url.Values{"list-type": {"2"}, "encoding-type": {"url"}, "max-keys": {fmt.Sprint(limit)}}
-		if token != "" {
-			query.Set("continuation-token", token)
-		}
-		answer, err := client.Get(server + "/" + bucket + "?" + query.Encode())
+		page, err := getPage(t.Context(), server, bucket, token, limit)
 		require.NoError(t, err)
-		body, err := io.ReadAll(answer.Body)
-		require.NoError(t, err)
-		require.NoError(t, answer.Body.Close())
-		require.Equal(t, http.StatusOK, answer.StatusCode, "%s", body)
-		var page struct {
-			Contents              []struct{ Key string }
-			KeyCount              int
-			IsTruncated           bool
-			NextContinuationToken string
-		}
-		require.NoError(t, xml.Unmarshal(body, &page))
-		require.Equal(t, len(page.Contents), page.KeyCount)
-		require.LessOrEqual(t, page.KeyCount, limit)
-		for _, entry := range page.Contents {
-			key, err := url.PathUnescape(entry.Key)
-			require.NoError(t, err)
-			found = append(found, []byte(key))
-		}
-		require.Equal(t, page.IsTruncated, page.NextContinuationToken != "")
-		if !page.IsTruncated {
+		found = append(found, page.keys...)
+		if token = page.next; token == "" {
 			return found
 		}
-		token = page.NextContinuationToken
 	}
+}
+
+// aPage is one page of a listing.
+type aPage struct {
+	keys [][]byte
+	next string // empty after the last one
+}
+
+// getPage asks for one page.
+func getPage(ctx context.Context, server, bucket, token string, limit int) (p aPage, err error) {
+	client := http.Client{Timeout: time.Minute}
+	query := url.Values{"list-type": {"2"}, "encoding-type": {"url"}, "max-keys": {fmt.Sprint(limit)}}
+	if token != "" {
+		query.Set("continuation-token", token)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server+"/"+bucket+"?"+query.Encode(), nil)
+	if err != nil {
+		return p, err
+	}
+	answer, err := client.Do(req)
+	if err != nil {
+		return p, err
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return p, err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return p, fmt.Errorf("%s: %s", answer.Status, body)
+	}
+	var page struct {
+		Contents              []struct{ Key string }
+		KeyCount              int
+		IsTruncated           bool
+		NextContinuationToken string
+	}
+	if err := xml.Unmarshal(body, &page); err != nil {
+		return p, err
+	}
+	if len(page.Contents) != page.KeyCount || page.KeyCount > limit || page.IsTruncated != (page.NextContinuationToken != "") {
+		return p, fmt.Errorf("the page does not hold together: %s", body)
+	}
+	for _, entry := range page.Contents {
+		key, err := url.PathUnescape(entry.Key)
+		if err != nil {
+			return p, err
+		}
+		p.keys = append(p.keys, []byte(key))
+	}
+	p.next = page.NextContinuationToken
+	return p, nil
 }
 
 // python finds an interpreter that has boto3.

@@ -1,0 +1,405 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/evenkeel/evenkeel/counter"
+)
+
+// Judge looks at all ranges of a bucket. Each range is in exactly one verdict; they
+// are in the order of the ranges.
+func (p *Policy) Judge(l *Layout, now time.Time) []Verdict {
+	if l.Broken != "" {
+		return []Verdict{{Kind: None, From: 0, To: len(l.Ranges), Why: Broken, Text: l.Broken + ": repair the map before anything is planned"}}
+	}
+	j := judge{Policy: p, l: l, now: now, of: make([]*Verdict, len(l.Ranges))}
+	for i := range l.Ranges {
+		s := &l.Ranges[i].Stats
+		j.traffic += s.PutsPerS + s.DeletesPerS + s.ReadsPerS
+	}
+	for i := range l.Ranges {
+		if v, done := j.one(i); done {
+			j.set(v)
+		}
+	}
+	j.merges()
+	for i := range l.Ranges {
+		if j.of[i] == nil {
+			j.set(j.none(i, Within, ""))
+		}
+	}
+	j.spend()
+	return j.verdicts()
+}
+
+type judge struct {
+	*Policy
+	l       *Layout
+	now     time.Time
+	traffic float64    // of the bucket, per second
+	of      []*Verdict // of each range
+}
+
+func (j *judge) set(v Verdict) {
+	for i := v.From; i < v.To; i++ {
+		j.of[i] = &v
+	}
+}
+
+func (j *judge) verdicts() []Verdict {
+	var out []Verdict
+	for i := 0; i < len(j.of); i = j.of[i].To {
+		out = append(out, *j.of[i])
+	}
+	return out
+}
+
+func (j *judge) verdict(k Kind, i int, why Why, format string, args ...any) Verdict {
+	return Verdict{Kind: k, From: i, To: i + 1, Rows: j.l.Ranges[i].Stats.Rows, Why: why, Text: fmt.Sprintf(format, args...)}
+}
+
+func (j *judge) none(i int, why Why, format string, args ...any) Verdict {
+	return j.verdict(None, i, why, format, args...)
+}
+
+// one judges a range by itself; false: nothing is to be said of it, but it may be
+// merged.
+func (j *judge) one(i int) (Verdict, bool) {
+	r := &j.l.Ranges[i]
+	s := &r.Stats
+	if r.Moves {
+		return j.none(i, Moving, "it moves at present"), true
+	}
+	if v, yes := j.roll(i); yes {
+		return v, true
+	}
+	if !s.Known {
+		return j.recount(i, Unknown, "its size is not known"), true
+	}
+	want, why, text := j.parts(s)
+	if want > 1 && (why == Rows || why == Bytes || why == Forecast) {
+		switch {
+		case s.Rows <= 1:
+			return j.none(i, OneKey, "%s, but it is one key only", text), true
+		case !j.fresh(s):
+			return j.recount(i, Suspect, "%s, as it is counted", text), true
+		}
+		v := j.verdict(Split, i, why, "%s", text)
+		v.Parts = int(min(want, s.Rows))
+		v.Copies = s.Rows - s.Rows/int64(v.Parts)
+		return v, true
+	}
+	if v, yes := j.load(i); yes {
+		return v, true
+	}
+	if s.Rows >= j.MinRows { // a small one is merged, which does the same
+		return j.refresh(i)
+	}
+	return Verdict{}, false
+}
+
+// refresh rewrites a partition with too many tombstones.
+func (j *judge) refresh(i int) (Verdict, bool) {
+	r := &j.l.Ranges[i]
+	s := &r.Stats
+	if j.MaxDead <= 0 || s.Dead <= j.MaxDead {
+		return Verdict{}, false
+	}
+	if j.cooling(r) > 0 {
+		return j.none(i, Cooling, "%d tombstones, but its partition was made less than %v ago", s.Dead, j.Cool), true
+	}
+	v := j.verdict(Refresh, i, Dead, "%d tombstones, more than %d", s.Dead, j.MaxDead)
+	v.Copies = s.Rows
+	return v, true
+}
+
+// parts says into how many ranges one is to be cut, and why; 1: it stays.
+func (j *judge) parts(s *counter.Stats) (n int64, why Why, text string) {
+	ahead := s.Rows
+	if g := s.GrowthRowsPerS; g > 0 && s.AppendShare < j.AppendShare {
+		grown := g * j.Horizon.Seconds()
+		ahead += int64(min(grown, j.GrowBy*float64(s.Rows)))
+	}
+	n = max(1, ceil(ahead, j.TargetRows))
+	switch {
+	case s.Rows > j.MaxRows:
+		return max(n, 2), Rows, fmt.Sprintf("%d rows, more than max_rows (%d)", s.Rows, j.MaxRows)
+	case j.MaxBytes > 0 && s.Bytes > j.MaxBytes:
+		return max(n, 2, ceil(s.Bytes, j.MaxBytes*6/10)), Bytes, fmt.Sprintf("%d bytes, more than max_bytes (%d)", s.Bytes, j.MaxBytes)
+	case ahead > j.MaxRows && s.Rows >= j.EarlyRows && j.GrowBy > 0:
+		return max(n, 2), Forecast, fmt.Sprintf("%d rows and %.0f more per second: %d within %v", s.Rows, s.GrowthRowsPerS, ahead, j.Horizon)
+	}
+	return 1, "", ""
+}
+
+// ceil is a/b rounded up.
+func ceil(a, b int64) int64 { return (a + b - 1) / max(b, 1) }
+
+// appended says whether puts go above the highest key.
+func (j *judge) appended(s *counter.Stats) bool {
+	return s.AppendShare >= j.AppendShare && s.AppendsPerS >= j.AppendsPerS && len(s.Top) > 0
+}
+
+// roll cuts ahead of a range that is appended to and will be full before the next
+// but one judgement takes effect. It moves nothing, so an estimate is good enough.
+func (j *judge) roll(i int) (Verdict, bool) {
+	s := &j.l.Ranges[i].Stats
+	if !j.appended(s) {
+		return Verdict{}, false
+	}
+	gain := s.AppendsPerS * 2 * j.Lead.Seconds()
+	if float64(s.Rows)+gain < float64(j.MaxRows) {
+		return Verdict{}, false
+	}
+	if !s.Known && s.Rows+int64(gain) < j.MaxRows/2 {
+		return Verdict{}, false // count it first: there is time
+	}
+	if s.Rows > j.MaxRows+int64(gain/2) {
+		return Verdict{}, false // the roll came late, or its keys went elsewhere: split it
+	}
+	v := j.verdict(Roll, i, Appends, "%d rows and %.1f appended per second: full in %.0f s", s.Rows, s.AppendsPerS,
+		max(0, float64(j.MaxRows-s.Rows)/s.AppendsPerS))
+	v.Ahead = int(min(math.Ceil(gain/float64(j.MaxRows)), 1<<16)) + 1
+	return v, true
+}
+
+// load splits a range that takes too much of its bucket's traffic.
+func (j *judge) load(i int) (Verdict, bool) {
+	r := &j.l.Ranges[i]
+	s := &r.Stats
+	load := s.PutsPerS + s.DeletesPerS + s.ReadsPerS
+	if j.LoadPerS <= 0 || load < j.LoadPerS || load < j.LoadShare*j.traffic {
+		return Verdict{}, false
+	}
+	text := fmt.Sprintf("%.0f reads and writes per second, %.0f %% of the bucket's", load, 100*load/j.traffic)
+	switch {
+	case s.Rows <= 1:
+		return j.none(i, OneKey, "%s, but it is one key only", text), true
+	case j.appended(s):
+		return j.none(i, AtTail, "%s, but appends all go to one end: no cut divides them", text), true
+	case s.Rows < 2*j.MinRows:
+		return Verdict{}, false // its parts would be merged again
+	case j.cooling(r) > 0:
+		return j.none(i, Cooling, "%s, but its partition was made less than %v ago", text, j.Cool), true
+	case !j.fresh(s):
+		return j.recount(i, Suspect, "%s", text), true
+	}
+	v := j.verdict(Split, i, Load, "%s", text)
+	v.Parts, v.Copies = 2, s.Rows/2
+	return v, true
+}
+
+// fresh says whether a recount is young enough to decide.
+func (j *judge) fresh(s *counter.Stats) bool {
+	return !s.Recounted.IsZero() && j.now.Sub(s.Recounted) <= j.Fresh
+}
+
+// cooling returns how long a range has to wait for what is not urgent.
+func (j *judge) cooling(r *Range) time.Duration { return r.Created.Add(j.Cool).Sub(j.now) }
+
+// recount asks for one, unless the last ones were in vain too lately.
+func (j *judge) recount(i int, why Why, format string, args ...any) Verdict {
+	s := &j.l.Ranges[i].Stats
+	pause := j.Recount << min(max(s.Fruitless, 0), 30)
+	if pause <= 0 || pause > j.MaxRecount {
+		pause = j.MaxRecount
+	}
+	if next := s.Recounted.Add(pause); why == Suspect && !s.Recounted.IsZero() && next.After(j.now) && !j.now.Before(s.Recounted) {
+		return j.none(i, Backing, "%s; the last recount found %d rows, the next one is due in %v", fmt.Sprintf(format, args...), s.RecountedRows, next.Sub(j.now).Round(time.Second))
+	}
+	return j.verdict(Recount, i, why, format, args...)
+}
+
+// merges joins small ranges with neighbours, smallest first.
+func (j *judge) merges() {
+	if j.MinRows <= 0 {
+		return
+	}
+	var small []int
+	for i := range j.l.Ranges {
+		if j.of[i] == nil && j.l.Ranges[i].Stats.Rows < j.MinRows {
+			small = append(small, i)
+		}
+	}
+	slices.SortStableFunc(small, func(a, b int) int {
+		return cmp.Compare(j.l.Ranges[a].Stats.Rows, j.l.Ranges[b].Stats.Rows)
+	})
+	for _, i := range small {
+		if j.of[i] == nil {
+			j.merge(i)
+		}
+	}
+}
+
+func (j *judge) merge(i int) {
+	from, to := i, i+1
+	rows := j.l.Ranges[i].Stats.Rows
+	grown := j.grown(i)
+	why, text := Lonely, "it has no neighbour that fits"
+	// joins says whether range k may join over the cut that begins range cut.
+	joins := func(k, cut int) bool {
+		switch r := &j.l.Ranges[k]; {
+		case j.of[k] != nil && j.of[k].Kind == None && j.of[k].Why == Moving:
+			why, text = Moving, "its neighbour moves at present"
+		case j.of[k] != nil:
+		case j.l.Ranges[cut].PinUntil.After(j.now):
+			why, text = Pinned, "the cut beside it is pinned until "+j.l.Ranges[cut].PinUntil.UTC().Format(time.RFC3339)
+		case j.cooling(&j.l.Ranges[i]) > 0 || j.cooling(r) > 0:
+			why, text = Cooling, fmt.Sprintf("its partition, or its neighbour's, was made less than %v ago", j.Cool)
+		case j.appended(&r.Stats) || j.appended(&j.l.Ranges[i].Stats):
+			// What was cut ahead of appends is empty for a while.
+		case float64(rows+r.Stats.Rows)+grown+j.grown(k) > float64(j.TargetRows):
+			// Else it would be split again within the horizon.
+		default:
+			return true
+		}
+		return false
+	}
+	for rows < j.MinRows {
+		left, right := from > 0 && joins(from-1, from), to < len(j.l.Ranges) && joins(to, to)
+		k := to
+		switch {
+		case !left && !right:
+			if to-from == 1 {
+				if v, yes := j.refresh(i); yes {
+					j.set(v)
+					return
+				}
+				if len(j.l.Ranges) == 1 {
+					return // a small bucket
+				}
+				j.set(j.none(i, why, "%d rows, fewer than min_rows (%d), but %s", rows, j.MinRows, text))
+				return
+			}
+			k = -1
+		case left && (!right || j.l.Ranges[from-1].Stats.Rows <= j.l.Ranges[to].Stats.Rows):
+			from--
+			k = from
+		default:
+			to++
+		}
+		if k < 0 {
+			break
+		}
+		rows += j.l.Ranges[k].Stats.Rows
+		grown += j.grown(k)
+	}
+	if j.countFirst(from, to) {
+		return
+	}
+	j.set(Verdict{
+		Kind: Merge, From: from, To: to, Rows: rows, Copies: rows, Why: Rows,
+		Text: fmt.Sprintf("%d rows, fewer than min_rows (%d); together %d", j.l.Ranges[i].Stats.Rows, j.MinRows, rows),
+	})
+}
+
+// countFirst asks for recounts of the ranges that are to be merged, as far as they are
+// not fresh: of all, or of none where one has to wait. False: all are fresh.
+func (j *judge) countFirst(from, to int) bool {
+	var counts []Verdict
+	fresh, wait := true, false
+	for k := from; k < to; k++ {
+		v := j.none(k, Backing, "to be merged, when its neighbours are counted")
+		if s := &j.l.Ranges[k].Stats; !j.fresh(s) {
+			v = j.recount(k, Suspect, "to be merged: %d rows, as it is counted", s.Rows)
+			fresh, wait = false, wait || v.Kind == None
+		}
+		counts = append(counts, v)
+	}
+	if fresh {
+		return false
+	}
+	for _, v := range counts {
+		if v.Kind == Recount && wait {
+			v = j.none(v.From, Backing, "to be merged, when its neighbours are counted")
+		}
+		j.set(v)
+	}
+	return true
+}
+
+// grown is what a range gains within the horizon.
+func (j *judge) grown(i int) float64 {
+	return max(0, j.l.Ranges[i].Stats.GrowthRowsPerS) * j.Horizon.Seconds()
+}
+
+// spend takes back what the budget has no room for: the least urgent first.
+func (j *judge) spend() {
+	var want []*Verdict
+	for i := 0; i < len(j.of); i = j.of[i].To {
+		if v := j.of[i]; v.Kind == Split || v.Kind == Merge || v.Kind == Refresh {
+			want = append(want, v)
+		}
+	}
+	slices.SortStableFunc(want, func(a, b *Verdict) int {
+		return cmp.Or(cmp.Compare(urgency(a), urgency(b)), cmp.Compare(b.Rows, a.Rows))
+	})
+	open := j.open()
+	moves, rows := j.l.Moves, j.l.Rows
+	for _, v := range want {
+		urgent := v.Kind == Split && float64(v.Rows) > Urgent*float64(j.MaxRows)
+		n := v.moves()
+		over := j.Budget.Moves > 0 && moves+n > j.Budget.Moves || j.Budget.Rows > 0 && rows+v.Copies > j.Budget.Rows
+		switch {
+		case !open && !urgent:
+			j.refuse(v, OffHours, "rows are moved at other hours")
+		case over && (moves > 0 || rows > 0):
+			j.refuse(v, Spent, fmt.Sprintf("%d moves of %d rows are in flight or come first", moves, rows))
+		default:
+			moves, rows = moves+n, rows+v.Copies
+		}
+	}
+}
+
+// refuse makes a verdict a None, with what it would have been.
+func (j *judge) refuse(v *Verdict, why Why, text string) {
+	for i := v.From; i < v.To; i++ {
+		j.set(j.none(i, why, "%s (%s), but %s", v.Kind, v.Text, text))
+	}
+}
+
+// urgency orders verdicts: splits of what is too large, refreshes, other splits,
+// merges.
+func urgency(v *Verdict) int {
+	switch {
+	case v.Kind == Split && (v.Why == Rows || v.Why == Bytes):
+		return 0
+	case v.Kind == Refresh:
+		return 1
+	case v.Kind == Split:
+		return 2
+	}
+	return 3
+}
+
+// moves is how many partitions take part, at both ends.
+func (v *Verdict) moves() int {
+	switch v.Kind {
+	case Split:
+		return v.Parts
+	case Merge:
+		return v.To - v.From + 1
+	case Refresh:
+		return 2
+	}
+	return 0
+}
+
+// open says whether it is an hour at which rows may be moved.
+func (j *judge) open() bool {
+	if len(j.Budget.Hours) == 0 {
+		return true
+	}
+	const day = 24 * time.Hour
+	at := j.now.Sub(j.now.UTC().Truncate(day)) % day
+	for _, h := range j.Budget.Hours {
+		if h.From < h.To && at >= h.From && at < h.To || h.From >= h.To && (at >= h.From || at < h.To) {
+			return true
+		}
+	}
+	return false
+}
