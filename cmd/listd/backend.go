@@ -74,6 +74,9 @@ func (s *serveCmd) openCassandra(ctx context.Context, log *slog.Logger) (*backen
 	if err := mapclient.InitClocks(ctx, st, s.Clocks); err != nil {
 		return nil, &exitError{exitStore, errors.Join(err, b.close())}
 	}
+	if err := mapclient.AgreeLease(ctx, st, s.Lease); err != nil {
+		return nil, &exitError{exitStore, errors.Join(err, b.close())}
+	}
 	maps, err := mapclient.NewNetwork(st, mapclient.Options{
 		CacheBytes: s.MapCacheMiB << 20, Lease: s.Lease, Clocks: s.Clocks, MaxClockSkew: s.MaxClockSkew,
 	})

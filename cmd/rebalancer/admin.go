@@ -107,6 +107,9 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 		return err
 	}
 	defer func() { _ = st.Close() }()
+	if err := mapclient.AgreeLease(ctx, st, f.Lease); err != nil {
+		return err
+	}
 	maps, err := mapclient.NewNetwork(st, mapclient.Options{Lease: f.Lease})
 	if err != nil {
 		return err
