@@ -107,7 +107,7 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 		return err
 	}
 	defer func() { _ = st.Close() }()
-	if err := mapclient.AgreeLease(ctx, st, f.Lease); err != nil {
+	if err := mapclient.AgreeOnLease(ctx, st, f.Lease, false); err != nil {
 		return err
 	}
 	maps, err := mapclient.NewNetwork(st, mapclient.Options{Lease: f.Lease})

@@ -7,10 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/evenkeel/evenkeel/internal/cassandraflags"
-	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
@@ -18,7 +16,6 @@ import (
 type schemaCmd struct {
 	Print schemaPrintCmd `cmd:"" help:"Print the schema as CQL, each option with its reason. Touches nothing."`
 	Apply schemaApplyCmd `cmd:"" help:"Create what is missing of the keyspace and its tables. Changes nothing that exists."`
-	Lease schemaLeaseCmd `cmd:"" help:"Print or change the lease that the servers and rebalancers of a keyspace use."`
 	Check schemaCheckCmd `cmd:"" help:"Compare a live schema with what evenkeel needs, and explain each difference. Touches nothing."`
 }
 
@@ -94,39 +91,6 @@ func (c *schemaApplyCmd) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	return report(ctx, admin, std, "table")
-}
-
-type schemaLeaseCmd struct {
-	Set time.Duration `placeholder:"3s" help:"Change it. Every server and rebalancer of the keyspace has to be ended before."`
-	clusterFlags
-}
-
-// Run prints or changes the lease.
-func (c *schemaLeaseCmd) Run(ctx context.Context, std stdio) error {
-	o, err := c.Options(nil)
-	if err != nil {
-		return usageError("%w", err)
-	}
-	st, err := cassandrastore.Open(ctx, o)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = st.Close() }()
-	if c.Set != 0 {
-		if err := mapclient.SetLease(ctx, st, c.Set); err != nil {
-			return refusal(err)
-		}
-	}
-	lease, err := mapclient.AgreedLease(ctx, st)
-	if err != nil {
-		return err
-	}
-	if lease == 0 {
-		_, err = fmt.Fprintln(std.out, "none yet: the first server or rebalancer decides it")
-	} else {
-		_, err = fmt.Fprintln(std.out, lease)
-	}
-	return err
 }
 
 type schemaCheckCmd struct {

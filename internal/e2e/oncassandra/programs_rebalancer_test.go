@@ -109,8 +109,7 @@ func TestProgramsMoveRanges(t *testing.T) {
 	// A lease that is not the servers' would break what moves rest on.
 	code, _, errs = p.try("rebalancer", append([]string{"split", "abc", "--at", "k50", "--local-dc", "dc1", "--lease", "100ms"}, s.flags()...)...)
 	require.Equal(t, 4, code)
-	require.Contains(t, errs, "leases of "+lease)
-	require.Contains(t, p.run("rebalancer", append([]string{"schema", "lease", "--local-dc", "dc1"}, s.flags()...)...), lease)
+	require.Contains(t, errs, "a lease of "+lease)
 
 	// Somebody leads who takes no commands.
 	st, err := cassandrastore.Open(t.Context(), cassandrastore.Options{Hosts: []string{s.host}, DataCentre: "dc1", Keyspace: s.keyspace, AllowSingleReplica: true})
