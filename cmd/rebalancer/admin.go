@@ -107,6 +107,7 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 		return err
 	}
 	defer func() { _ = st.Close() }()
+	// A shorter lease than the servers' would end waits before theirs are over.
 	if err := mapclient.AgreeOnLease(ctx, st, f.Lease, false); err != nil {
 		return err
 	}
