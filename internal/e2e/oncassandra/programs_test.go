@@ -299,6 +299,9 @@ func TestProgramsRefuseToStart(t *testing.T) {
 	refused(s, "a lease of 2s", "--local-dc", "dc1")
 	require.Equal(t, 0, p.serve(s, "--change-lease").end(syscall.SIGTERM))
 	refused(s, "a lease of 3s", "--local-dc", "dc1", "--lease", "2s")
+	code, _, errs := p.try("rebalancer", append([]string{"split", "abc", "--at", "m", "--local-dc", "dc1", "--lease", "1s"}, s.flags()...)...)
+	require.NotZero(t, code)
+	require.Contains(t, errs, "a lease of 3s")
 	for _, c := range []struct{ cql, says string }{
 		{"ALTER TABLE rows WITH default_time_to_live = 60", "default_time_to_live is 60"},
 		{"ALTER TABLE rows WITH default_time_to_live = 0", ""},
