@@ -101,7 +101,7 @@ func TestVerifyThePrograms(t *testing.T) {
 	kill()
 	clean("--data", data) // whatever was under way when it was killed
 
-	server, admin, kill = serve()
+	_, admin, kill = serve()
 	clean("--admin", admin)
 	code, out := verify("--data", data)
 	require.Equal(t, 2, code, "listd has it open: %s", out)
