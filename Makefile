@@ -3,8 +3,8 @@ GO ?= go
 
 # Packages whose tests need a Cassandra node share one. They run by themselves:
 # on two cores, others beside them would make the nodes miss their own time limits.
-WITH_NODE = ./store/cassandrastore ./cmd/rebalancer ./internal/e2e/oncassandra ./internal/e2e/livemoves
-WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves)
+WITH_NODE = ./store/cassandrastore ./cmd/rebalancer ./internal/e2e/oncassandra ./internal/e2e/livemoves ./internal/e2e/moverkilled
+WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves -e /moverkilled)
 WITH_CASSANDRA = $(GO) run ./internal/cassandratest/cmd/with-cassandra
 
 .PHONY: all build run run-cassandra test lint unit cassandra tour tools bench bench-cassandra bench-moves fuzz sim soak model generate clean help
