@@ -106,6 +106,11 @@ func TestProgramsMoveRanges(t *testing.T) {
 	require.Contains(t, p.run("rebalancer", direct("split", "abc", "--at", "k10")...), "done: 10 rows copied")
 	require.Equal(t, []string{"k1", "k4"}, cuts(direct()...))
 
+	// A lease that is not the servers' would break what moves rest on.
+	code, _, errs = p.try("rebalancer", append([]string{"split", "abc", "--at", "k50", "--local-dc", "dc1", "--lease", "100ms"}, s.flags()...)...)
+	require.Equal(t, 4, code)
+	require.Contains(t, errs, "a lease of "+lease)
+
 	// Somebody leads who takes no commands.
 	st, err := cassandrastore.Open(t.Context(), cassandrastore.Options{Hosts: []string{s.host}, DataCentre: "dc1", Keyspace: s.keyspace, AllowSingleReplica: true})
 	require.NoError(t, err)
