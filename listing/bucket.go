@@ -71,7 +71,7 @@ func (c *Client) acquire(ctx context.Context, id store.BucketID) (*hold, error) 
 		return nil, ErrNoSuchBucket
 	case errors.Is(err, mapclient.ErrClosing):
 		return nil, ErrBucketClosing
-	case errors.Is(err, store.NotFound):
+	case errors.Is(err, store.NotFound) && !errors.Is(err, mapclient.ErrNoClock):
 		// Roots are never removed: a missing one is a replica's, not the truth.
 		return nil, fmt.Errorf("%w: bucket %s: %v", errNoMap, id, err)
 	}

@@ -74,6 +74,12 @@ func (s *serveCmd) openCassandra(ctx context.Context, log *slog.Logger) (*backen
 	if err := mapclient.InitClocks(ctx, st, s.Clocks); err != nil {
 		return nil, &exitError{exitStore, errors.Join(err, b.close())}
 	}
+	if err := mapclient.AgreeOnLease(ctx, st, s.Lease, s.ChangeLease); err != nil {
+		if errors.Is(err, store.InvalidArgument) {
+			err = fmt.Errorf("%w (--lease; --change-lease)", err)
+		}
+		return nil, &exitError{exitStore, errors.Join(err, b.close())}
+	}
 	maps, err := mapclient.NewNetwork(st, mapclient.Options{
 		CacheBytes: s.MapCacheMiB << 20, Lease: s.Lease, Clocks: s.Clocks, MaxClockSkew: s.MaxClockSkew,
 	})
@@ -103,6 +109,9 @@ func (s *serveCmd) validateStore() error {
 		idle = s.Changed()
 		if s.Lease != mapclient.DefaultLease {
 			idle = append(idle, "--lease")
+		}
+		if s.ChangeLease {
+			idle = append(idle, "--change-lease")
 		}
 		if s.Clocks != mapclient.DefaultClocks {
 			idle = append(idle, "--clocks")

@@ -41,9 +41,9 @@ type serveCmd struct {
 	rebalanceFlags
 
 	cassandraflags.Flags
-	Lease  time.Duration `default:"3s" help:"On Cassandra: how long a server may act on a map without asking again. The same for all servers and rebalancers of a keyspace."`
-	Clocks int           `default:"16" help:"On Cassandra: number of map clocks among which new buckets are spread."`
-
+	Lease        time.Duration `default:"3s" help:"On Cassandra: how long a server may act on a map without asking again. All servers and rebalancers of a keyspace need the same: the first one writes it down, another one is refused."`
+	ChangeLease  bool          `help:"On Cassandra: write --lease down as that of the keyspace. Only while no other server and no rebalancer runs on it."`
+	Clocks       int           `default:"16" help:"On Cassandra: number of map clocks among which new buckets are spread."`
 	MaxClockSkew time.Duration `default:"500ms" help:"On Cassandra: how far this machine's clock may be from those of the nodes. Beyond it writes stop until it is right; reads go on."`
 }
 

@@ -107,6 +107,10 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 		return err
 	}
 	defer func() { _ = st.Close() }()
+	// A shorter lease than the servers' would end waits before theirs are over.
+	if err := mapclient.AgreeOnLease(ctx, st, f.Lease, false); err != nil {
+		return err
+	}
 	maps, err := mapclient.NewNetwork(st, mapclient.Options{Lease: f.Lease})
 	if err != nil {
 		return err

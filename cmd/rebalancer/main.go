@@ -54,6 +54,7 @@ type cli struct {
 
 	Plan     planCmd     `cmd:"" help:"Find a better layout and print the moves that lead to it. Touches nothing."`
 	Simulate simulateCmd `cmd:"" help:"Play months of many buckets in memory and report what the policy costs. Touches nothing."`
+	Verify   verifyCmd   `cmd:"" help:"Check names, maps and rows, also while ranges move; mend what can be mended."`
 	Schema   schemaCmd   `cmd:"" help:"Lay out and check evenkeel's tables in a Cassandra cluster."`
 }
 
@@ -70,6 +71,7 @@ Begin like this:
   rebalancer plan --layout layout.json --format json      # the same for programs
   rebalancer plan --layout - --objective rows < layout.json
   rebalancer schema print --replication dc1=3             # evenkeel's tables, with reasons
+  rebalancer verify --data ./evenkeel-data                # is all as it should be?
 
 Commands that move or show ranges talk to a process that does it: listd, at --admin (by
 default http://127.0.0.1:9001); or with --cassandra they do it themselves, if nobody else
@@ -77,7 +79,7 @@ does, else hand it on to who does.
 
 Exit codes: 0 done; 1 failed; 2 bad flags; 3 the layout is wrong (everything that
 is wrong with it is listed, by path); 4 refused: it does not fit the bucket or what goes on
-there, and nothing was changed.`
+there, and nothing was changed. verify has its own: see its help.`
 
 // exitError is a failure with an exit code of its own.
 type exitError struct {

@@ -62,7 +62,7 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("GET /v1/map", h.showMap)
 	mux.HandleFunc("GET /v1/history", h.serve(h.history))
 	mux.HandleFunc("GET /v1/jobs/{id}", h.serve(h.job))
-	mux.HandleFunc("POST /v1/moves", h.serve(h.leading(h.moves)))
+	mux.HandleFunc("POST /v1/moves", h.serve(h.moves))
 	mux.HandleFunc("POST /v1/pause", h.serve(h.leading(h.which(func(id *store.BucketID) Done {
 		o.Manager.Pause(id)
 		return Done{}
@@ -138,18 +138,25 @@ func (h *handler) serve(f func(r *http.Request) (any, error)) http.HandlerFunc {
 	}
 }
 
+// leads fails unless this process leads.
+func (h *handler) leads(ctx context.Context) error {
+	if h.Leader == nil {
+		return nil
+	}
+	switch holder, known, mine := h.Leader(ctx); {
+	case mine:
+		return nil
+	case known:
+		return &elsewhere{holder}
+	}
+	return store.Errorf(store.Unavailable, "no process leads at present: one will in a moment, if one is left; try again")
+}
+
 // leading lets a request through if this process leads.
 func (h *handler) leading(f func(r *http.Request) (any, error)) func(r *http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
-		if h.Leader != nil {
-			holder, known, mine := h.Leader(r.Context())
-			switch {
-			case mine:
-			case known:
-				return nil, &elsewhere{holder}
-			default:
-				return nil, store.Errorf(store.Unavailable, "no process leads at present: one will in a moment, if one is left; try again")
-			}
+		if err := h.leads(r.Context()); err != nil {
+			return nil, err
 		}
 		return f(r)
 	}
@@ -235,6 +242,11 @@ func (h *handler) moves(r *http.Request) (any, error) {
 	var m Moves
 	if err := decode(r, &m); err != nil {
 		return nil, err
+	}
+	if !m.DryRun { // that anybody can do
+		if err := h.leads(r.Context()); err != nil {
+			return nil, err
+		}
 	}
 	id, err := h.bucket(r.Context(), m.Bucket)
 	if err != nil {

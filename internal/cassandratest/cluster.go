@@ -24,8 +24,9 @@ const StartTimeout = 3 * time.Minute
 type Cluster struct {
 	Nodes []*Node
 
-	dir   string
-	claim net.Listener
+	dir      string
+	claim    net.Listener
+	networks []*network // by data centre, with Options.Apart
 }
 
 // Start starts a cluster on a free block of loopback addresses (127.x.y.1 and
@@ -56,16 +57,26 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if c.dir, err = os.MkdirTemp("", "evenkeel-cassandra-"); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
+	if o.Apart {
+		if c.networks, err = newNetworks(ctx, o.DataCentres); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+	}
 	for dc, nodes := range o.DataCentres {
 		for range nodes {
 			address := fmt.Sprintf("%s.%d", block, len(c.Nodes)+1)
-			c.Nodes = append(c.Nodes, &Node{
-				Address: address, DataCentre: fmt.Sprintf("dc%d", dc+1),
+			n := &Node{
+				Address: address, DataCentre: fmt.Sprintf("dc%d", dc+1), listen: address,
 				options: o, dir: filepath.Join(c.dir, address), java: javaPath, lib: lib,
-			})
+			}
+			if o.Apart {
+				n.network = c.networks[dc]
+				n.Address, n.listen = n.network.outside, n.network.between
+			}
+			c.Nodes = append(c.Nodes, n)
 		}
 	}
-	if err := c.start(ctx, block+".1"); err != nil {
+	if err := c.start(ctx, c.Nodes[0].listen); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
@@ -126,6 +137,9 @@ func (c *Cluster) Close() error {
 	for _, n := range c.Nodes {
 		errs = append(errs, n.Kill())
 	}
+	for _, n := range c.networks {
+		n.close()
+	}
 	if c.dir != "" {
 		errs = append(errs, os.RemoveAll(c.dir))
 	}
@@ -139,6 +153,9 @@ func New(t testing.TB, o Options) *Cluster {
 		t.Skip("needs a Cassandra node: not in -short")
 	}
 	c, err := Start(t.Context(), o)
+	if errors.Is(err, ErrNoNetworks) {
+		t.Skip(err)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -23,6 +22,8 @@ type Node struct {
 	Address    string
 	DataCentre string
 
+	listen  string // where other nodes find it; Address, unless Options.Apart
+	network *network
 	options Options
 	dir     string
 	jmxPort int
@@ -48,7 +49,7 @@ func (n *Node) Start(ctx context.Context) error {
 		return err
 	}
 	defer out.Close()
-	cmd := exec.Command(n.java, n.javaArguments(n.lib)...)
+	cmd := n.network.command(context.WithoutCancel(ctx), n.java, n.javaArguments(n.lib)...)
 	cmd.Dir = n.dir
 	cmd.Stdout, cmd.Stderr = out, out
 	exited, err := StartChild(cmd)
@@ -160,7 +161,7 @@ func (n *Node) Nodetool(ctx context.Context, args ...string) (string, error) {
 		"-cp", filepath.Join(n.dir, "conf")+":"+filepath.Join(n.lib, "*"),
 		"org.apache.cassandra.tools.NodeTool", "-h", "127.0.0.1", "-p", strconv.Itoa(n.jmxPort))
 	all = append(all, args...)
-	out, err := exec.CommandContext(ctx, n.java, all...).CombinedOutput()
+	out, err := n.network.command(ctx, n.java, all...).CombinedOutput()
 	if err != nil {
 		return string(out), fmt.Errorf("nodetool %v: %w\n%s", args, err, tail(string(out), 10))
 	}

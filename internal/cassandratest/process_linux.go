@@ -8,3 +8,10 @@ import "syscall"
 func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }
+
+// inNewNetwork gives a child a network namespace of its own.
+func inNewNetwork() (*syscall.SysProcAttr, error) {
+	a := dieWithParent()
+	a.Cloneflags = syscall.CLONE_NEWNET
+	return a, nil
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
@@ -126,6 +127,9 @@ func (c *Checker) state(ctx context.Context, b bucket, root *partmap.Root) error
 		err := c.retry(ctx, func() error { return mapclient.CheckClock(ctx, c.s, root.Clock) })
 		if k := store.KindOf(err); err != nil && (k == store.NotFound || k == store.Corrupt) {
 			f := c.finding(b, NoClock, "%v", err)
+			if b.id == listing.ListOfBuckets() {
+				c.suspect(b.id) // it can't be read as a bucket
+			}
 			f.Todo = "the bucket answers \"unavailable\" until the clock is there; restart every client after the clock is restored"
 			if err := c.problem(ctx, f, nil); err != nil {
 				return err

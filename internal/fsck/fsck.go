@@ -148,11 +148,16 @@ type bucket struct {
 // the summary is then of what it had seen.
 func (c *Checker) All(ctx context.Context) (Summary, error) {
 	err := c.begin(ctx)
+	list := bucket{id: listing.ListOfBuckets()}
+	if err == nil {
+		// First: names are judged by it only if it is whole.
+		err = c.bucket(ctx, list)
+	}
 	var ids []store.BucketID
 	if err == nil {
 		ids, err = c.directory(ctx)
 	}
-	if err == nil {
+	if err == nil && !c.suspected(list.id) {
 		err = c.listOfBuckets(ctx)
 	}
 	var nameless []*partmap.Root
@@ -173,6 +178,9 @@ func (c *Checker) All(ctx context.Context) (Summary, error) {
 func (c *Checker) Bucket(ctx context.Context, name string) (Summary, error) {
 	err := c.begin(ctx)
 	var owner listing.BucketInfo
+	if err == nil {
+		_, _, err = c.mapOf(ctx, bucket{id: listing.ListOfBuckets()})
+	}
 	if err == nil {
 		owner, err = c.owner(ctx, name)
 	}
@@ -244,7 +252,7 @@ func (c *Checker) problem(ctx context.Context, f Finding, mend func() (string, e
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if f.Mended = did; err != nil {
+		if f.Mended, f.Todo = did, ""; err != nil {
 			f.Mended, f.Todo = "", fmt.Sprintf("mending it failed, try again: %v", err)
 		}
 	}

@@ -36,9 +36,9 @@ func Start(t testing.TB) *Server {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		if os.Getenv("EVENKEEL_NEED_REDIS") != "" {
-			t.Fatal("there is no redis-server: run scripts/install-redis.sh")
+			t.Fatal("there is no redis-server: run scripts/install-tools")
 		}
-		t.Skip("there is no redis-server: scripts/install-redis.sh installs it")
+		t.Skip("there is no redis-server: scripts/install-tools installs it")
 	}
 	s := &Server{t: t, dir: t.TempDir()}
 	t.Cleanup(s.Kill)

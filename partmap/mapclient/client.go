@@ -60,6 +60,10 @@ var (
 // lease and do the read again.
 var ErrStale = errors.New("the map has moved on: take a new lease")
 
+// ErrNoClock says that the row of a map clock is missing. It tells nothing of the
+// bucket that was asked for.
+var ErrNoClock = errors.New("its row is missing")
+
 // Client is a map client, in one of two forms.
 //
 // Embedded (NewEmbedded): clients and movers share the process, every swap goes

@@ -106,7 +106,7 @@ func readClock(ctx context.Context, s store.Registers, number uint32, l store.Le
 	for try := 1; ; try++ {
 		rec, err := s.Read(ctx, store.Clocks, clockKey(number), l)
 		if errors.Is(err, store.NotFound) {
-			err = store.Errorf(store.Unavailable, "its row is missing: were the map clocks initialised? (%w)", err)
+			err = store.Errorf(store.Unavailable, "%w: were the map clocks initialised? (%w)", ErrNoClock, err)
 			return mapClock{}, store.Version{}, store.Wrap(clockName(number), err)
 		}
 		if err != nil {

@@ -20,6 +20,9 @@ const (
 	GoalMet
 	// GoalRefused: a goal does not fit the map; Err says why.
 	GoalRefused
+	// Looked: the map could not be read, and everything has to wait; Err says why.
+	// Without Err: it can be read again.
+	Looked
 )
 
 // Event is something that happened.

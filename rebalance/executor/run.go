@@ -68,12 +68,16 @@ func (l *loop) run(ctx context.Context) error {
 			if final(ctx, err) {
 				return store.Wrap("look at the map of bucket "+l.x.bucket.String(), err)
 			}
+			l.x.o.Observe(Event{Kind: Looked, Err: err})
 			if err := l.x.pauseAfter(ctx, l.failures, "look"); err != nil {
 				return store.Wrap("look at the map of bucket "+l.x.bucket.String(), err)
 			}
 			continue
 		}
-		l.failures["look"] = 0
+		if l.failures["look"] > 0 {
+			l.failures["look"] = 0
+			l.x.o.Observe(Event{Kind: Looked})
+		}
 		l.x.note(view.Root)
 		goals = l.x.judge(view, goals)
 		effects := migrate.Next(view, &l.seen, migrate.Input{

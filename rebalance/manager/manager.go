@@ -349,6 +349,12 @@ func (g *Manager) observe(b *bucket, e executor.Event) {
 		if e.Err == nil {
 			g.o.Logger.Debug("did", "bucket", b.id.String(), "effect", e.Effect.String())
 		}
+	case executor.Looked:
+		if e.Err == nil {
+			delete(b.failed, "look")
+		} else if g.run == nil || g.run.ctx.Err() == nil {
+			b.failed["look"] = Failure{At: g.o.Now(), Err: store.Wrap("look at the map", e.Err)}
+		}
 	case executor.GoalBegun:
 		g.goal(b.id, e.Goal, func(s *GoalState) { s.Stage, s.Batch = Begun, e.Batch })
 	case executor.GoalMet:

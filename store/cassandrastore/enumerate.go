@@ -3,6 +3,7 @@ package cassandrastore
 import (
 	"bytes"
 	"context"
+	"math"
 	"slices"
 
 	"github.com/gocql/gocql"
@@ -47,6 +48,7 @@ func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int
 			ok := iter.Scan(&bucket, &partition)
 			return store.Partition{Bucket: store.BucketID(bucket), ID: store.PartitionID(partition)}, ok
 		},
+		below: boundsCQL,
 	}
 	if after != (store.Partition{}) {
 		e.after, e.afterValues = after, []any{gocql.UUID(after.Bucket), gocql.UUID(after.ID)}
@@ -62,12 +64,15 @@ type enumeration[K any] struct {
 	afterValues            []any // nil to begin
 	equal                  func(a, b K) bool
 	scan                   func(*gocql.Iter) (K, bool)
+	// below restricts a read to a part of each key's rows; nil where keys have none
+	// to speak of.
+	below func(store.Bounds) (where string, values []any)
 }
 
 // page reads one page. It starts at the token of after, not behind it: two keys
 // may share a token (anybody can make two names that do), and a page may end
 // between them. Where that can't be read for tombstones it goes on behind the
-// token, and in smaller steps.
+// token, in smaller steps, and at last with a search for what can't be read.
 func (e *enumeration[K]) page(ctx context.Context, s *Store, limit int) ([]K, error) {
 	fetch, behind := limit+1, false
 	for {
@@ -86,6 +91,8 @@ func (e *enumeration[K]) page(ctx context.Context, s *Store, limit int) ([]K, er
 			return nil, err
 		case !behind && e.afterValues != nil:
 			behind = true
+		case fetch == 1 && e.below != nil:
+			return e.search(ctx, s, limit)
 		case fetch == 1:
 			return nil, store.Errorf(store.TooMuchDeadData, "replicas can't read the next key of %s: too many tombstones: %w", e.table, err)
 		default:
@@ -103,10 +110,13 @@ func (e *enumeration[K]) read(ctx context.Context, s *Store, fetch int, behind b
 		}
 		statement += " WHERE token(" + e.columns + ") " + operator + " token(" + e.places + ")"
 	}
-	values := append(slices.Clone(e.afterValues), fetch)
+	return e.query(ctx, s, statement+" LIMIT ?", append(slices.Clone(e.afterValues), fetch)...)
+}
+
+func (e *enumeration[K]) query(ctx context.Context, s *Store, statement string, values ...any) (keys []K, err error) {
 	err = s.retry(ctx, s.o.ReadTimeout, func(ctx context.Context) error {
 		keys = nil
-		iter := s.session.Query(statement+" LIMIT ?", values...).WithContext(ctx).Consistency(s.levels.readRegisters).Iter()
+		iter := s.session.Query(statement, values...).WithContext(ctx).Consistency(s.levels.readRegisters).Iter()
 		for {
 			key, ok := e.scan(iter)
 			if !ok {
@@ -116,4 +126,72 @@ func (e *enumeration[K]) read(ctx context.Context, s *Store, fetch int, behind b
 		}
 	})
 	return keys, err
+}
+
+// search finds the keys of the first token behind after that has any, where the
+// rows that come first are dead, and too many. The least token up to which a read
+// is not simply empty is found by halving; what lies at that one token is then
+// read in parts, as slices are. Keys all of whose rows are dead are passed over.
+func (e *enumeration[K]) search(ctx context.Context, s *Store, limit int) ([]K, error) {
+	from, values := "token("+e.columns+") > token("+e.places+")", e.afterValues
+	if values == nil {
+		from = "token(" + e.columns + ") >= ?"
+		values = []any{int64(math.MinInt64)}
+	}
+	upTo := func(end int64, limit int) ([]K, error) {
+		return e.query(ctx, s, "SELECT DISTINCT "+e.columns+" FROM "+e.table+" WHERE "+from+" AND token("+e.columns+") <= ? LIMIT ?",
+			append(slices.Clone(values), end, limit)...)
+	}
+	for {
+		low, high := int64(math.MinInt64), int64(math.MaxInt64)
+		for low < high {
+			middle := low + int64(uint64(high-low)/2)
+			keys, err := upTo(middle, 1)
+			switch {
+			case err != nil && !readFailed(err):
+				return nil, err
+			case err == nil && len(keys) == 0:
+				low = middle + 1
+			default:
+				high = middle
+			}
+		}
+		keys, err := upTo(high, limit)
+		if readFailed(err) {
+			keys, err = e.at(ctx, s, high)
+		}
+		if err != nil || len(keys) > 0 || high == math.MaxInt64 {
+			return keys, err
+		}
+		from, values = "token("+e.columns+") > ?", []any{high}
+	}
+}
+
+// at reads the keys of one token that have a live row. More than one is chance.
+func (e *enumeration[K]) at(ctx context.Context, s *Store, token int64) (keys []K, err error) {
+	todo := []store.Bounds{{}}
+	for failed := 0; len(todo) > 0; {
+		b := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		where, bounds := e.below(b)
+		some, err := e.query(ctx, s, "SELECT "+e.columns+" FROM "+e.table+" WHERE token("+e.columns+") >= ? AND token("+e.columns+") <= ?"+where+
+			" PER PARTITION LIMIT 1 ALLOW FILTERING", append([]any{token, token}, bounds...)...)
+		low, high, ok := halve(b)
+		switch {
+		case err == nil:
+			for _, key := range some {
+				if !slices.ContainsFunc(keys, func(k K) bool { return e.equal(k, key) }) {
+					keys = append(keys, key)
+				}
+			}
+		case !readFailed(err):
+			return nil, err
+		case !ok || failed >= mostFailedReads:
+			return nil, store.Errorf(store.TooMuchDeadData, "replicas can't read the next key of %s even in small parts: %w", e.table, err)
+		default:
+			failed++
+			todo = append(todo, high, low)
+		}
+	}
+	return keys, nil
 }

@@ -69,6 +69,7 @@ func TestOneNode(t *testing.T) {
 	t.Run("conformance", func(t *testing.T) { conformance(t, o) })
 	t.Run("conformance behind faults that nobody may notice", func(t *testing.T) { conformanceBehindFaults(t, o) })
 	t.Run("slices read through dead data", func(t *testing.T) { sliceReadsThroughDeadData(t, o) })
+	t.Run("partitions behind dead data are listed", func(t *testing.T) { partitionsBehindDeadDataAreListed(t, keyspace(t)) })
 	t.Run("torn registers are unavailable", func(t *testing.T) { tornRegistersAreUnavailable(t, o) })
 	t.Run("open refuses a wrong cluster", func(t *testing.T) { openRefusesAWrongCluster(t, o) })
 	t.Run("open warns of a periodic commit log", func(t *testing.T) { openWarnsOfAPeriodicCommitLog(t, o) })

@@ -90,3 +90,41 @@ func sliceReadsThroughDeadData(t *testing.T, o cassandrastore.Options) {
 	require.NoError(t, err)
 	require.NotContains(t, ps, p)
 }
+
+// A partition whose first live row lies behind more dead rows than a replica reads
+// past is listed like all others; one of dead rows alone is passed over.
+func partitionsBehindDeadDataAreListed(t *testing.T, o cassandrastore.Options) {
+	s := open(t, o)
+	var want []store.Partition
+	for i := range 8 {
+		p := newPartition()
+		if i < 2 {
+			deleteMany(t, o, p, 110_000)
+		}
+		if i > 0 {
+			require.NoError(t, s.Put(t.Context(), p, store.Row{Key: []byte("z"), Value: []byte{1}, Timestamp: 11}))
+			want = append(want, p)
+		}
+	}
+	raw := rawSession(t, o)
+	err := raw.Query("SELECT DISTINCT bucket, partition FROM rows").Exec()
+	var failure *gocql.RequestErrReadFailure
+	require.ErrorAs(t, err, &failure, "the premise")
+	found := map[store.Partition]int{}
+	for after := (store.Partition{}); ; {
+		ps, err := s.Partitions(t.Context(), after, 3)
+		require.NoError(t, err)
+		if len(ps) == 0 {
+			break
+		}
+		require.LessOrEqual(t, len(ps), 3)
+		for _, p := range ps {
+			found[p]++
+			require.Equal(t, 1, found[p], "%s is listed twice", p)
+		}
+		after = ps[len(ps)-1]
+	}
+	for _, p := range want {
+		require.Equal(t, 1, found[p], "%s is missing", p)
+	}
+}

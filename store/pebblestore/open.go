@@ -242,14 +242,14 @@ func lockDir(fsys vfs.FS, dir string) (*pebble.Lock, error) {
 
 // The format of a data directory. A higher one is refused.
 const (
-	formatFile    = "EVENKEEL"
+	FormatFile    = "EVENKEEL"
 	formatMagic   = "evenkeel pebblestore format "
 	formatCurrent = 1
 )
 
 // checkFormat reads the marker, or writes it into an empty directory.
 func checkFormat(fsys vfs.FS, dir string) error {
-	path := fsys.PathJoin(dir, formatFile)
+	path := fsys.PathJoin(dir, FormatFile)
 	f, err := fsys.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return writeFormat(fsys, dir, path)
@@ -282,10 +282,10 @@ func writeFormat(fsys vfs.FS, dir, path string) error {
 	temporary := path + ".new"
 	for _, name := range names {
 		switch name {
-		case "LOCK", formatFile + ".new", "lost+found":
+		case "LOCK", FormatFile + ".new", "lost+found":
 		default:
 			return store.Errorf(store.InvalidArgument,
-				"%s holds something else (%s, but no file %s): choose an empty or a new directory", dir, name, formatFile)
+				"%s holds something else (%s, but no file %s): choose an empty or a new directory", dir, name, FormatFile)
 		}
 	}
 	f, err := fsys.Create(temporary, vfs.WriteCategoryUnspecified)

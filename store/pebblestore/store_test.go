@@ -235,7 +235,7 @@ func TestFormat(t *testing.T) {
 	s, err := Open(dir, Options{})
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
-	marker := filepath.Join(dir, formatFile)
+	marker := filepath.Join(dir, FormatFile)
 	for text, want := range map[string]store.Kind{
 		"evenkeel pebblestore format 2\n":  store.InvalidArgument,
 		"evenkeel pebblestore format x\n":  store.Corrupt,

@@ -46,7 +46,6 @@ type crowd struct {
 	stop     chan struct{}
 	stopping sync.Once
 	work     sync.WaitGroup
-	done     atomic.Int64 // calls answered
 	lists    atomic.Int64 // listings that came to their end
 	mu       sync.Mutex
 	failures map[string]*failures // by site
@@ -55,7 +54,8 @@ type crowd struct {
 
 // failures are what clients of one site were told instead of an answer.
 type failures struct {
-	kinds map[store.Kind]int
+	kinds    map[store.Kind]int
+	answered int64
 	// slowest is the longest that a call took that was answered; gap the longest time
 	// from one answer to the next of the same worker.
 	slowest, gap time.Duration
@@ -121,6 +121,13 @@ func (l *crowd) of(site string) *failures {
 	return f
 }
 
+// count counts an answered call.
+func (l *crowd) count(site string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of(site).answered++
+}
+
 // call does one call under its deadline, and takes down how that went.
 func (l *crowd) call(ctx context.Context, site string, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -136,7 +143,7 @@ func (l *crowd) call(ctx context.Context, site string, do func(ctx context.Conte
 	f := l.of(site)
 	if err == nil || errors.Is(err, listing.ErrNotFound) {
 		f.slowest = max(f.slowest, took)
-		l.done.Add(1)
+		f.answered++
 		return err
 	}
 	f.kinds[store.KindOf(err)]++
@@ -209,16 +216,25 @@ func (l *crowd) pages(ctx context.Context, b *listing.Bucket, h history.Listing,
 	return err
 }
 
-// progress waits until so many more calls were answered, and at least for d.
-func (l *crowd) progress(calls int64, d time.Duration) {
+// progress waits until clients of each site were answered so many more calls, and
+// at least for d.
+func (l *crowd) progress(calls int64, d time.Duration, sites ...string) {
 	l.t.Helper()
-	from, begun := l.done.Load(), time.Now()
-	for l.done.Load() < from+calls || time.Since(begun) < d {
-		if time.Since(begun) > time.Minute+d {
-			l.t.Fatalf("only %d calls of %d were answered in a minute; failures: %s", l.done.Load()-from, calls, l.told())
-		}
-		time.Sleep(20 * time.Millisecond)
+	answered := func(site string) int64 {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.of(site).answered
 	}
+	begun := time.Now()
+	for _, site := range sites {
+		for from := answered(site); answered(site) < from+calls; {
+			if time.Since(begun) > time.Minute {
+				l.t.Fatalf("clients of %q: %d calls of %d were answered in a minute; %s", site, answered(site)-from, calls, l.told())
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	time.Sleep(d - time.Since(begun))
 }
 
 // told sums up the failures.

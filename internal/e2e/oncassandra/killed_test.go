@@ -1,6 +1,7 @@
 package oncassandra
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cassandratest"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
@@ -42,15 +44,15 @@ func TestKilledNodesOfThree(t *testing.T) {
 	}
 	m := startMoves(t, o, l, lease)
 	part := atLeast(t, 2*time.Second)
-	l.progress(500, part)
+	l.progress(500, part, "")
 	m.progress(1)
 	for _, n := range []*cassandratest.Node{c.Nodes[1], c.Nodes[0]} {
 		require.NoError(t, n.Kill())
-		l.progress(500, part)
+		l.progress(500, part, "")
 		m.progress(1)
 		require.NoError(t, n.Start(t.Context()))
 		require.NoError(t, c.AwaitUp(t.Context()))
-		l.progress(500, part)
+		l.progress(500, part, "")
 		t.Logf("after %s: %s", n.Address, l.told())
 	}
 	m.stop()
@@ -66,4 +68,46 @@ func flush(t *testing.T, c *cassandratest.Cluster) {
 		g.Go(func() error { _, err := n.Nodetool(t.Context(), "flush"); return err })
 	}
 	require.NoError(t, g.Wait())
+}
+
+// All nodes are gone under load: every call fails within its deadline, and says that
+// the store is away. Once they are back clients go on by themselves, and nothing
+// acknowledged is lost.
+func TestAllNodesGone(t *testing.T) {
+	c := cassandratest.New(t, cassandratest.Options{DurableWrites: true})
+	o := keyspace(t, c.Nodes[0].Address, cassandrastore.Replication{"dc1": 1})
+	l := newCrowd(t, "bucket", 200)
+	var clients []*listing.Client
+	for range 2 {
+		s := open(t, o)
+		if len(clients) == 0 {
+			require.NoError(t, mapclient.InitClocks(t.Context(), s, clocks))
+		}
+		clients = append(clients, clientOf(t, s, maps(t, s, time.Second), listing.Options{Timestamps: l.timestamps(0)}))
+	}
+	require.NoError(t, clients[0].CreateBucket(t.Context(), l.bucket, []byte(l.keys[100])))
+	flush(t, c)
+	for _, c := range clients {
+		l.run("", c, 3, 1)
+	}
+	part := atLeast(t, 2*time.Second)
+	l.progress(500, part, "")
+	require.NoError(t, c.Nodes[0].Kill())
+	for _, call := range []func(ctx context.Context, b *listing.Bucket) error{
+		func(ctx context.Context, b *listing.Bucket) error { _, err := b.Get(ctx, []byte("k")); return err },
+		func(ctx context.Context, b *listing.Bucket) error { _, err := b.List(ctx, listing.Query{}); return err },
+		func(ctx context.Context, b *listing.Bucket) error { return b.Put(ctx, []byte("k"), nil) },
+		func(ctx context.Context, b *listing.Bucket) error { return b.Delete(ctx, []byte("k")) },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
+		err := call(ctx, clients[0].Bucket(l.bucket))
+		cancel()
+		require.Contains(t, []store.Kind{store.Unavailable, store.Timeout}, store.KindOf(err), "%v", err)
+	}
+	time.Sleep(part)
+	require.NoError(t, c.Nodes[0].Start(t.Context()))
+	l.progress(500, part, "")
+	require.Contains(t, l.told(), "unavailable")
+	l.end(map[string]*listing.Client{"": clients[1]})
+	require.NoError(t, clients[1].CreateBucket(t.Context(), "another"))
 }

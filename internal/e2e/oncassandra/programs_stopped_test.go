@@ -52,7 +52,7 @@ func TestServersStoppedPastTheirLease(t *testing.T) {
 				default:
 				}
 				if err := overDialect(l, of()+"/"+bucket, r); err == nil {
-					l.done.Add(1)
+					l.count("")
 				} else if !store.OutcomeUnknown(err) {
 					t.Errorf("a client was told %v", err)
 				} else {
@@ -65,7 +65,7 @@ func TestServersStoppedPastTheirLease(t *testing.T) {
 	o.Keyspace = s.keyspace
 	m := startMoves(t, o, l, lease)
 	for round := range 3 {
-		l.progress(200, atLeast(t, lease))
+		l.progress(200, atLeast(t, lease), "")
 		require.NoError(t, stopped.cmd.Process.Signal(syscall.SIGSTOP))
 		if round%2 == 0 {
 			require.NoError(t, killed.Load().cmd.Process.Kill())
@@ -76,7 +76,7 @@ func TestServersStoppedPastTheirLease(t *testing.T) {
 			killed.Store(serve())
 		}
 	}
-	l.progress(200, lease)
+	l.progress(200, lease, "")
 	close(stop)
 	g.Wait()
 	m.stop()

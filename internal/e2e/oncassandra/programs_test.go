@@ -295,6 +295,13 @@ func TestProgramsRefuseToStart(t *testing.T) {
 	refused(s, `no data centre "dc9"`, "--local-dc", "dc9")
 	refused(site{host: "127.0.0.1:1", keyspace: s.keyspace}, "is Cassandra running there", "--local-dc", "dc1")
 	refused(site{host: host, keyspace: s.keyspace, copies: true}, "one copy", "--local-dc", "dc1")
+	require.Equal(t, 0, p.serve(s, "--lease", "2s").end(syscall.SIGTERM))
+	refused(s, "a lease of 2s", "--local-dc", "dc1")
+	require.Equal(t, 0, p.serve(s, "--change-lease").end(syscall.SIGTERM))
+	refused(s, "a lease of 3s", "--local-dc", "dc1", "--lease", "2s")
+	code, _, errs := p.try("rebalancer", append([]string{"split", "abc", "--at", "m", "--local-dc", "dc1", "--lease", "1s"}, s.flags()...)...)
+	require.NotZero(t, code)
+	require.Contains(t, errs, "a lease of 3s")
 	for _, c := range []struct{ cql, says string }{
 		{"ALTER TABLE rows WITH default_time_to_live = 60", "default_time_to_live is 60"},
 		{"ALTER TABLE rows WITH default_time_to_live = 0", ""},

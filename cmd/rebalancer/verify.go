@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"github.com/evenkeel/evenkeel/internal/cassandraflags"
+	"github.com/evenkeel/evenkeel/internal/fsck"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/cassandrastore"
+	"github.com/evenkeel/evenkeel/store/pebblestore"
+)
+
+// Exit codes of verify.
+const (
+	exitProblems  = 1
+	exitUnchecked = 2
+)
+
+// verifyCmd checks what a store holds.
+type verifyCmd struct {
+	Bucket string `arg:"" optional:"" help:"Bucket to check; all without it, with everything that belongs to none."`
+	Data   string `placeholder:"DIR" help:"Check this data directory of a listd that does not run."`
+	cassandraflags.Flags
+	Lease         time.Duration `default:"3s" help:"Lease of the servers that use the keyspace (with --cassandra)."`
+	Repair        bool          `help:"Mend what can be mended safely, and say what was done."`
+	SkipOrphans   bool          `help:"Do not look for partitions that nobody names. To find them all partitions are listed, also for one bucket."`
+	RowsPerSecond int           `default:"0" placeholder:"N" help:"Read at most so many rows in a second; 0: as many as possible."`
+	Parallel      int           `default:"4" placeholder:"N" help:"Read so many partitions at once."`
+	StuckAfter    time.Duration `default:"1h" help:"Moves that have not come to their next phase for so long count as stuck."`
+	Format        string        `default:"text" enum:"text,json" help:"text: a line per finding, for people. json: an object per line, the summary last."`
+	Progress      string        `default:"auto" enum:"auto,plain,none" help:"How to show progress, on standard error: plain lines every ten seconds, none, or auto: a line that changes, on a terminal only."`
+}
+
+// Help is shown by verify --help.
+func (verifyCmd) Help() string {
+	return `It reads the names, the maps and all rows, and tells what is wrong with them, what it means, and what to do. It may run
+while clients write and ranges move: moves under way and sweeps that are pending are reported, but they are no problems.
+
+Examples:
+
+    rebalancer verify --data ./evenkeel-data
+    rebalancer verify photos --data ./evenkeel-data --repair
+    rebalancer verify --cassandra 10.0.0.1 --local-dc dc1 --rows-per-second 20000 --format json
+
+Exit codes: 0 clean (or all problems are mended); 1 there are problems; 2 something could not be checked.`
+}
+
+// Validate refuses flags that make no sense.
+func (v *verifyCmd) Validate() error {
+	switch {
+	case (v.Data == "") == (len(v.Cassandra) == 0):
+		return errors.New("--data or --cassandra says what to check: one of them")
+	case len(v.Cassandra) > 0 && v.LocalDC == "":
+		return errors.New("--local-dc is missing: the data centre to read from, by the name that nodetool status shows")
+	case v.Data != "" && len(v.Changed()) > 0:
+		return fmt.Errorf("%s: only with --cassandra, which is not given", strings.Join(v.Changed(), ", "))
+	case v.RowsPerSecond < 0, v.Parallel < 1, v.StuckAfter <= 0:
+		return errors.New("--rows-per-second, --parallel and --stuck-after are above zero")
+	case v.Lease < mapclient.MinLease || v.Lease > mapclient.MaxLease:
+		return fmt.Errorf("--lease is from %v to %v", mapclient.MinLease, mapclient.MaxLease)
+	}
+	return nil
+}
+
+// Run checks, prints what it finds, and fails unless all is well.
+func (v *verifyCmd) Run(ctx context.Context, std stdio) error {
+	s, c, err := v.open(ctx)
+	if err != nil {
+		return unchecked(err)
+	}
+	out := &findings{w: &failing{w: std.out}, json: v.Format == "json"}
+	check := fsck.New(s, c, fsck.Options{
+		Repair: v.Repair, SkipOrphans: v.SkipOrphans, RowsPerSecond: v.RowsPerSecond, Parallel: v.Parallel, StuckAfter: v.StuckAfter,
+		Report: out.finding,
+	})
+	stop := showProgress(v.Progress, std.err, check.Progress)
+	var sum fsck.Summary
+	if v.Bucket == "" {
+		sum, err = check.All(ctx)
+	} else {
+		sum, err = check.Bucket(ctx, v.Bucket)
+	}
+	stop()
+	c.Maps().Close()
+	err = errors.Join(err, s.Close())
+	out.summary(sum, err)
+	switch {
+	case err != nil && sum.Problems == 0:
+		return unchecked(err)
+	case err != nil:
+		return &exitError{exitProblems, fmt.Errorf("there are problems, and the check did not come to its end: %w", err)}
+	case sum.Problems > 0:
+		return &exitError{exitProblems, fmt.Errorf("%d problems", sum.Problems)}
+	case sum.Unchecked > 0:
+		return unchecked(fmt.Errorf("%d things could not be checked", sum.Unchecked))
+	}
+	return out.w.err
+}
+
+func unchecked(err error) error { return &exitError{exitUnchecked, err} }
+
+// open opens what is to be checked.
+func (v *verifyCmd) open(ctx context.Context) (store.Store, *listing.Client, error) {
+	if v.Data != "" {
+		// It must not be made by being looked at.
+		if _, err := os.Stat(filepath.Join(v.Data, pebblestore.FormatFile)); err != nil {
+			return nil, nil, fmt.Errorf("--data: %s is not a data directory of listd: %w", v.Data, err)
+		}
+		// Tombstones are listd's to collect, by its own flag.
+		const never = 100 * 365 * 24 * time.Hour
+		s, err := pebblestore.Open(v.Data, pebblestore.Options{TombstoneGrace: never})
+		if err != nil {
+			return nil, nil, err
+		}
+		c, err := listing.NewEmbedded(s, listing.Options{})
+		if err != nil {
+			return nil, nil, errors.Join(err, s.Close())
+		}
+		return s, c, nil
+	}
+	o, err := v.Flags.Options(nil)
+	if err != nil {
+		return nil, nil, usageError("%w", err)
+	}
+	opening, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	s, err := cassandrastore.Open(opening, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	clocks, err := countClocks(opening, s)
+	if err != nil {
+		return nil, nil, errors.Join(err, s.Close())
+	}
+	m, err := mapclient.NewNetwork(s, mapclient.Options{Lease: v.Lease, Clocks: clocks})
+	if err != nil {
+		return nil, nil, errors.Join(err, s.Close())
+	}
+	c, err := listing.New(s, m, listing.Options{})
+	if err != nil {
+		m.Close()
+		return nil, nil, errors.Join(err, s.Close())
+	}
+	return s, c, nil
+}
+
+// countClocks returns how many map clocks a keyspace has, as its servers have
+// --clocks: no other clock may be asked.
+func countClocks(ctx context.Context, s store.Registers) (n int, err error) {
+	var after []byte
+	for {
+		keys, err := s.Scan(ctx, store.Clocks, after, 1000)
+		if err != nil {
+			return 0, err
+		}
+		if len(keys) == 0 {
+			break
+		}
+		n += len(keys)
+		after = keys[len(keys)-1]
+	}
+	if n == 0 {
+		return 0, errors.New("the keyspace has no map clocks: no server was ever started on it, or they are lost")
+	}
+	return min(n, mapclient.MaxClocks), nil
+}
+
+// findings prints what a check finds.
+type findings struct {
+	w    *failing
+	json bool
+}
+
+func (f *findings) finding(x fsck.Finding) {
+	if !f.json {
+		f.w.printf("%s\n", x)
+		return
+	}
+	f.object(x)
+}
+
+func (f *findings) object(x any) {
+	b, err := json.Marshal(x)
+	if err == nil {
+		f.w.printf("%s\n", b)
+	} else if f.w.err == nil {
+		f.w.err = err
+	}
+}
+
+func (f *findings) summary(s fsck.Summary, err error) {
+	if f.json {
+		text := ""
+		if err != nil {
+			text = err.Error()
+		}
+		f.object(map[string]any{"summary": s, "complete": err == nil, "error": text})
+		return
+	}
+	f.w.printf("%s\n", describe(s))
+	if err == nil && s.Problems+s.Unchecked == 0 {
+		f.w.printf("clean\n")
+	}
+}
+
+func describe(s fsck.Summary) string {
+	return fmt.Sprintf("%s buckets, %s partitions, %s rows; %d problems, %d mended, %d unchecked",
+		commas(s.Buckets), commas(s.Partitions), commas(s.Rows), s.Problems, s.Mended, s.Unchecked)
+}
+
+// showProgress tells how far a check has come until it is stopped.
+func showProgress(kind string, w io.Writer, now func() fsck.Summary) (stop func()) {
+	f, file := w.(*os.File)
+	bar := kind == "auto" && file && term.IsTerminal(int(f.Fd()))
+	if kind != "plain" && !bar {
+		return func() {}
+	}
+	every, show := 10*time.Second, func() { fmt.Fprintf(w, "verify: %s\n", describe(now())) }
+	end := func() {}
+	if bar {
+		b := progressbar.NewOptions(-1, progressbar.OptionSetWriter(w), progressbar.OptionClearOnFinish())
+		every, show = 200*time.Millisecond, func() { b.Describe(describe(now())) }
+		end = func() { _ = b.Finish() }
+	}
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				show()
+			case <-quit:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(quit)
+		<-done
+		end()
+	}
+}

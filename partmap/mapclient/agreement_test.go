@@ -1,0 +1,78 @@
+package mapclient_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+func TestLeaseIsAgreedOn(t *testing.T) {
+	ctx, s := t.Context(), newHooked()
+	require.NoError(t, mapclient.AgreeOnLease(ctx, s, 0, false))
+	require.NoError(t, mapclient.AgreeOnLease(ctx, s, mapclient.DefaultLease, false))
+	for _, other := range []time.Duration{time.Second, time.Minute} {
+		err := mapclient.AgreeOnLease(ctx, s, other, false)
+		require.ErrorIs(t, err, store.InvalidArgument)
+		require.ErrorContains(t, err, "3s")
+		require.ErrorContains(t, err, other.String())
+	}
+	require.NoError(t, mapclient.AgreeOnLease(ctx, s, time.Minute, true))
+	require.NoError(t, mapclient.AgreeOnLease(ctx, s, time.Minute, true))
+	require.ErrorIs(t, mapclient.AgreeOnLease(ctx, s, 0, false), store.InvalidArgument)
+	require.NoError(t, mapclient.AgreeOnLease(ctx, s, time.Minute, false))
+}
+
+// TestLeaseIsAgreedOnByOne: of several that come first at the same time, with
+// leases of their own and answers that get lost, one decides.
+func TestLeaseIsAgreedOnByOne(t *testing.T) {
+	for range 50 {
+		s := newHooked()
+		var mu sync.Mutex
+		n := 0
+		set(s, &s.swap, func(_ context.Context, do func() error) error {
+			err := do()
+			mu.Lock()
+			defer mu.Unlock()
+			if n++; n%2 == 1 {
+				return store.Errorf(store.Timeout, "lost")
+			}
+			return err
+		})
+		var wg sync.WaitGroup
+		agreed := make([]bool, 8)
+		for i := range agreed {
+			wg.Go(func() {
+				err := mapclient.AgreeOnLease(t.Context(), s, time.Duration(1+i%4)*time.Second, false)
+				agreed[i] = err == nil
+			})
+		}
+		wg.Wait()
+		decided := -1
+		for i, ok := range agreed {
+			if ok && decided >= 0 {
+				require.Equal(t, decided, i%4, "two leases were agreed on: %v", agreed)
+			}
+			if ok {
+				decided = i % 4
+			}
+		}
+		require.GreaterOrEqual(t, decided, 0, "nobody may start")
+	}
+}
+
+// TestLeaseThatCantBeRead is no reason to start with one's own.
+func TestLeaseThatCantBeRead(t *testing.T) {
+	s := newHooked()
+	set(s, &s.read, func(context.Context, store.Record, error) (store.Record, error) {
+		return store.Record{}, store.Errorf(store.Timeout, "gone")
+	})
+	require.Equal(t, store.Timeout, store.KindOf(mapclient.AgreeOnLease(t.Context(), s, 0, false)))
+	set(s, &s.read, nil)
+	require.NoError(t, mapclient.AgreeOnLease(t.Context(), s, time.Second, false))
+}
