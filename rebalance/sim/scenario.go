@@ -50,6 +50,7 @@ type Change struct {
 	Horizon     *time.Duration `yaml:"horizon"`
 	GrowBy      *float64       `yaml:"grow_by"`
 	EarlyShare  *float64       `yaml:"early_share"`
+	Spread      *float64       `yaml:"spread"`
 	MinShare    *float64       `yaml:"min_share"`
 	TargetShare *float64       `yaml:"target_share"`
 	Cool        *time.Duration `yaml:"cool"`
@@ -201,6 +202,9 @@ func (s *Scenario) policy() policy.Policy {
 	}
 	if c.GrowBy != nil {
 		p.GrowBy = *c.GrowBy
+	}
+	if c.Spread != nil {
+		p.Spread = *c.Spread
 	}
 	if c.Cool != nil {
 		p.Cool = *c.Cool
