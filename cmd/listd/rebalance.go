@@ -81,7 +81,7 @@ func (s *serveCmd) newRebalancer(b *backend, log *slog.Logger, admin net.Addr) *
 		}
 	}
 	r := &rebalancer{m: manager.New(b.store, b.buckets.Maps(), o), log: log}
-	a := adminapi.Options{Manager: r.m, Store: b.store, Maps: b.buckets.Maps(), Names: b.buckets, MaxRows: s.MaxRows, Every: s.interval()}
+	a := adminapi.Options{Manager: r.m, Store: b.store, Maps: b.buckets.Maps(), Names: b.buckets, Buckets: b.buckets, Rows: b.store, MaxRows: s.MaxRows, Every: s.interval()}
 	if len(s.Cassandra) > 0 {
 		lo := leader.Options{Name: serverName(), Admin: s.AdminURL}
 		if admin != nil && lo.Admin == "" {

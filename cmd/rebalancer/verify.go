@@ -9,11 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/cassandraflags"
 	"github.com/evenkeel/evenkeel/internal/fsck"
 	"github.com/evenkeel/evenkeel/listing"
@@ -31,8 +33,10 @@ const (
 
 // verifyCmd checks what a store holds.
 type verifyCmd struct {
-	Bucket string `arg:"" optional:"" help:"Bucket to check; all without it, with everything that belongs to none."`
-	Data   string `placeholder:"DIR" help:"Check this data directory of a listd that does not run."`
+	Bucket     string `arg:"" optional:"" help:"Bucket to check; all without it, with everything that belongs to none."`
+	Admin      string `default:"http://127.0.0.1:9001" env:"EVENKEEL_ADMIN_URL" placeholder:"URL" help:"Admin address of a listd, which checks what it serves."`
+	AdminToken string `env:"EVENKEEL_ADMIN_TOKEN" placeholder:"TOKEN" help:"Bearer token that the admin address asks for. Better given in the environment, where ps doesn't show it."`
+	Data       string `placeholder:"DIR" help:"Check this data directory instead, of a listd that does not run."`
 	cassandraflags.Flags
 	Lease         time.Duration `default:"3s" help:"Lease of the servers that use the keyspace (with --cassandra)."`
 	Repair        bool          `help:"Mend what can be mended safely, and say what was done."`
@@ -51,8 +55,9 @@ while clients write and ranges move: moves under way and sweeps that are pending
 
 Examples:
 
-    rebalancer verify --data ./evenkeel-data
-    rebalancer verify photos --data ./evenkeel-data --repair
+    rebalancer verify                                   # what listd on this host serves
+    rebalancer verify photos --repair
+    rebalancer verify --data ./evenkeel-data            # listd does not run
     rebalancer verify --cassandra 10.0.0.1 --local-dc dc1 --rows-per-second 20000 --format json
 
 Exit codes: 0 clean (or all problems are mended); 1 there are problems; 2 something could not be checked.`
@@ -61,11 +66,11 @@ Exit codes: 0 clean (or all problems are mended); 1 there are problems; 2 someth
 // Validate refuses flags that make no sense.
 func (v *verifyCmd) Validate() error {
 	switch {
-	case (v.Data == "") == (len(v.Cassandra) == 0):
-		return errors.New("--data or --cassandra says what to check: one of them")
+	case v.Data != "" && len(v.Cassandra) > 0:
+		return errors.New("--data and --cassandra: one of them")
 	case len(v.Cassandra) > 0 && v.LocalDC == "":
 		return errors.New("--local-dc is missing: the data centre to read from, by the name that nodetool status shows")
-	case v.Data != "" && len(v.Changed()) > 0:
+	case len(v.Cassandra) == 0 && len(v.Changed()) > 0:
 		return fmt.Errorf("%s: only with --cassandra, which is not given", strings.Join(v.Changed(), ", "))
 	case v.RowsPerSecond < 0, v.Parallel < 1, v.StuckAfter <= 0:
 		return errors.New("--rows-per-second, --parallel and --stuck-after are above zero")
@@ -77,25 +82,12 @@ func (v *verifyCmd) Validate() error {
 
 // Run checks, prints what it finds, and fails unless all is well.
 func (v *verifyCmd) Run(ctx context.Context, std stdio) error {
-	s, c, err := v.open(ctx)
-	if err != nil {
-		return unchecked(err)
-	}
 	out := &findings{w: &failing{w: std.out}, json: v.Format == "json"}
-	check := fsck.New(s, c, fsck.Options{
-		Repair: v.Repair, SkipOrphans: v.SkipOrphans, RowsPerSecond: v.RowsPerSecond, Parallel: v.Parallel, StuckAfter: v.StuckAfter,
-		Report: out.finding,
-	})
-	stop := showProgress(v.Progress, std.err, check.Progress)
-	var sum fsck.Summary
-	if v.Bucket == "" {
-		sum, err = check.All(ctx)
-	} else {
-		sum, err = check.Bucket(ctx, v.Bucket)
+	check := v.here
+	if v.Data == "" && len(v.Cassandra) == 0 {
+		check = v.remote
 	}
-	stop()
-	c.Maps().Close()
-	err = errors.Join(err, s.Close())
+	sum, err := check(ctx, std, out)
 	out.summary(sum, err)
 	switch {
 	case err != nil && sum.Problems == 0:
@@ -108,6 +100,51 @@ func (v *verifyCmd) Run(ctx context.Context, std stdio) error {
 		return unchecked(fmt.Errorf("%d things could not be checked", sum.Unchecked))
 	}
 	return out.w.err
+}
+
+// remote has a listd check.
+func (v *verifyCmd) remote(ctx context.Context, std stdio, out *findings) (sum fsck.Summary, err error) {
+	c, err := adminapi.NewClient(v.Admin, v.AdminToken)
+	if err != nil {
+		return sum, fmt.Errorf("--admin: %w", err)
+	}
+	var mu sync.Mutex
+	var now fsck.Summary
+	stop := showProgress(v.Progress, std.err, func() fsck.Summary {
+		mu.Lock()
+		defer mu.Unlock()
+		return now
+	})
+	defer stop()
+	return c.Verify(ctx, adminapi.Verify{
+		Bucket: v.Bucket, Repair: v.Repair, SkipOrphans: v.SkipOrphans, RowsPerSecond: v.RowsPerSecond, Parallel: v.Parallel,
+		StuckAfterMs: v.StuckAfter.Milliseconds(),
+	}, out.finding, func(s fsck.Summary) {
+		mu.Lock()
+		defer mu.Unlock()
+		now = s
+	})
+}
+
+// here checks in this process.
+func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum fsck.Summary, err error) {
+	s, c, err := v.open(ctx)
+	if err != nil {
+		return sum, err
+	}
+	check := fsck.New(s, c, fsck.Options{
+		Repair: v.Repair, SkipOrphans: v.SkipOrphans, RowsPerSecond: v.RowsPerSecond, Parallel: v.Parallel, StuckAfter: v.StuckAfter,
+		Report: out.finding,
+	})
+	stop := showProgress(v.Progress, std.err, check.Progress)
+	if v.Bucket == "" {
+		sum, err = check.All(ctx)
+	} else {
+		sum, err = check.Bucket(ctx, v.Bucket)
+	}
+	stop()
+	c.Maps().Close()
+	return sum, errors.Join(err, s.Close())
 }
 
 func unchecked(err error) error { return &exitError{exitUnchecked, err} }
@@ -209,6 +246,9 @@ func (f *findings) summary(s fsck.Summary, err error) {
 		}
 		f.object(map[string]any{"summary": s, "complete": err == nil, "error": text})
 		return
+	}
+	if err != nil && s == (fsck.Summary{}) {
+		return // there was no check
 	}
 	f.w.printf("%s\n", describe(s))
 	if err == nil && s.Problems+s.Unchecked == 0 {

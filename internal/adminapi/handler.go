@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/fsck"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/rebalance/leader"
@@ -38,6 +39,9 @@ type Options struct {
 	Store   Store
 	Maps    manager.Maps
 	Names   Names
+	// Buckets and Rows are what is checked when somebody asks for it; nil: nothing.
+	Buckets *listing.Client
+	Rows    fsck.Store
 	// Leader says who leads, and whether it is this process; nil: it always is.
 	Leader func(ctx context.Context) (h leader.Holder, known, mine bool)
 	// MaxRows is the most rows that a merge may come to unless it is forced; 0: any.
@@ -61,6 +65,7 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("GET /v1/status", h.serve(h.status))
 	mux.HandleFunc("GET /v1/map", h.showMap)
 	mux.HandleFunc("GET /v1/history", h.serve(h.history))
+	mux.HandleFunc("POST /v1/verify", h.verify)
 	mux.HandleFunc("GET /v1/jobs/{id}", h.serve(h.job))
 	mux.HandleFunc("POST /v1/moves", h.serve(h.moves))
 	mux.HandleFunc("POST /v1/pause", h.serve(h.leading(h.which(func(id *store.BucketID) Done {

@@ -7,6 +7,7 @@
 //	POST /v1/moves           Moves        -> Answer
 //	GET  /v1/jobs/{id}                       Job
 //	POST /v1/pause, resume, abort  Which  -> Done
+//	POST /v1/verify          Verify       -> a VerifyLine each, as they come
 //
 // What fails is answered by a Problem. A process that does not lead answers what
 // asks for moves with 421 and the leader's address.

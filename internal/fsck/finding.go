@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -151,38 +153,57 @@ func (f Finding) String() string {
 	return b.String()
 }
 
-// MarshalJSON writes the finding with keys as in every other JSON of evenkeel.
+// inJSON is a finding in JSON, with keys and names as everywhere in evenkeel.
+type inJSON struct {
+	Severity  Severity     `json:"severity"`
+	Kind      Kind         `json:"kind"`
+	Bucket    *keytext.Key `json:"bucket,omitempty"`
+	ID        *uuid.UUID   `json:"bucket_id,omitempty"`
+	Partition *uuid.UUID   `json:"partition,omitempty"`
+	Node      *uuid.UUID   `json:"node,omitempty"`
+	Key       *keytext.Key `json:"key,omitempty"`
+	Count     int64        `json:"count,omitempty"`
+	Text      string       `json:"text"`
+	Mended    string       `json:"mended,omitempty"`
+	Todo      string       `json:"todo,omitempty"`
+}
+
+// MarshalJSON implements json.Marshaler.
 func (f Finding) MarshalJSON() ([]byte, error) {
-	var x struct {
-		Severity  Severity     `json:"severity"`
-		Kind      Kind         `json:"kind"`
-		Bucket    *keytext.Key `json:"bucket,omitempty"`
-		ID        string       `json:"bucket_id,omitempty"`
-		Partition string       `json:"partition,omitempty"`
-		Node      string       `json:"node,omitempty"`
-		Key       *keytext.Key `json:"key,omitempty"`
-		Count     int64        `json:"count,omitempty"`
-		Text      string       `json:"text"`
-		Mended    string       `json:"mended,omitempty"`
-		Todo      string       `json:"todo,omitempty"`
-	}
-	x.Severity, x.Kind, x.Count, x.Text, x.Mended, x.Todo = f.Severity, f.Kind, f.Count, f.Text, f.Mended, f.Todo
+	x := inJSON{Severity: f.Severity, Kind: f.Kind, Count: f.Count, Text: f.Text, Mended: f.Mended, Todo: f.Todo}
 	if f.Bucket != "" {
 		name := keytext.Key(f.Bucket)
 		x.Bucket = &name
-	}
-	if (f.ID != store.BucketID{}) {
-		x.ID = f.ID.String()
-	}
-	if !f.Partition.IsZero() {
-		x.Partition = f.Partition.String()
-	}
-	if (f.Node != store.NodeID{}) {
-		x.Node = f.Node.String()
 	}
 	if f.Key != nil {
 		k := keytext.Key(f.Key)
 		x.Key = &k
 	}
+	for to, id := range map[**uuid.UUID]uuid.UUID{&x.ID: uuid.UUID(f.ID), &x.Partition: uuid.UUID(f.Partition), &x.Node: uuid.UUID(f.Node)} {
+		if id != uuid.Nil {
+			*to = &id
+		}
+	}
 	return json.Marshal(x)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (f *Finding) UnmarshalJSON(data []byte) error {
+	var x inJSON
+	if err := json.Unmarshal(data, &x); err != nil {
+		return err
+	}
+	*f = Finding{Severity: x.Severity, Kind: x.Kind, Count: x.Count, Text: x.Text, Mended: x.Mended, Todo: x.Todo}
+	if x.Bucket != nil {
+		f.Bucket = string(*x.Bucket)
+	}
+	if x.Key != nil {
+		f.Key = *x.Key
+	}
+	for to, id := range map[*uuid.UUID]*uuid.UUID{(*uuid.UUID)(&f.ID): x.ID, (*uuid.UUID)(&f.Partition): x.Partition, (*uuid.UUID)(&f.Node): x.Node} {
+		if id != nil {
+			*to = *id
+		}
+	}
+	return nil
 }

@@ -366,4 +366,7 @@ func TestFindingsForPrograms(t *testing.T) {
 	b, err := json.Marshal(x)
 	require.NoError(t, err)
 	require.JSONEq(t, fmt.Sprintf(`{"severity":"problem","kind":"misplaced rows","bucket":"b","bucket_id":%q,"key":{"b64":"/w=="},"count":3,"text":"text","todo":"todo"}`, x.ID), string(b))
+	var back fsck.Finding
+	require.NoError(t, json.Unmarshal(b, &back))
+	require.Equal(t, x, back)
 }
