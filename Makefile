@@ -28,7 +28,7 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@scripts/within 300 lint scripts/lint
 	@scripts/within 500 unit $(GO) test -race -timeout 480s $(WITHOUT_NODE)
 	@scripts/within 240 sim $(GO) test -timeout 230s ./internal/sim
-	@scripts/within 400 cassandra $(WITH_CASSANDRA) $(GO) test -race -p 1 -timeout 380s $(WITH_NODE)
+	@scripts/within 900 cassandra $(WITH_CASSANDRA) $(GO) test -race -p 1 -timeout 880s $(WITH_NODE)
 	@scripts/within 300 tour $(GO) run ./internal/tour README.md
 
 lint: ## gofmt, vet, staticcheck, go.mod
@@ -38,7 +38,7 @@ unit: ## the Go tests that need no Cassandra node, with the race detector
 	$(GO) test -race -timeout 480s $(WITHOUT_NODE)
 
 cassandra: ## the Go tests that need Cassandra nodes, one package after the other
-	$(WITH_CASSANDRA) $(GO) test -race -p 1 -timeout 380s $(WITH_NODE)
+	$(WITH_CASSANDRA) $(GO) test -race -p 1 -timeout 880s $(WITH_NODE)
 
 tour: ## the README's tour, word for word (needs ports 9000 and 9001)
 	$(GO) run ./internal/tour README.md

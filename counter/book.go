@@ -54,7 +54,7 @@ func (b *Book) Apply(batch *Batch) {
 	b.clients[batch.Client] = client{batch.Seq, batch.At}
 	for i := range batch.Deltas {
 		d := &batch.Deltas[i]
-		b.State(d.Partition).Apply(d, batch.At)
+		b.State(d.Partition).Apply(d, batch.From, batch.At)
 	}
 }
 

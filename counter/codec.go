@@ -177,6 +177,7 @@ func (b *Batch) AppendBinary(dst []byte) ([]byte, error) {
 	e := encoder{append(dst, form)}
 	e.raw(b.Client[:])
 	e.uint(b.Seq)
+	e.time(b.From)
 	e.time(b.At)
 	e.uint(uint64(len(b.Deltas)))
 	for i := range b.Deltas {
@@ -200,7 +201,7 @@ func (b *Batch) UnmarshalBinary(data []byte) error {
 	if err := d.begin("a batch"); err != nil {
 		return err
 	}
-	*b = Batch{Client: uuid.UUID(d.id()), Seq: d.uint(), At: d.time()}
+	*b = Batch{Client: uuid.UUID(d.id()), Seq: d.uint(), From: d.time(), At: d.time()}
 	for range d.count(48) {
 		x := Delta{Partition: store.Partition{Bucket: d.id(), ID: d.id()}}
 		for _, n := range []*int64{&x.Puts, &x.Deletes, &x.Markers, &x.PutBytes, &x.Above, &x.Reads} {
@@ -227,11 +228,11 @@ func (d *decoder) rate() rate { return rate{d.float(), d.int(), d.int()} }
 
 func (s *State) counts() []*int64 {
 	return []*int64{&s.puts, &s.deletes, &s.putBytes, &s.applied, &s.deadMs, &s.base.rows, &s.base.bytes, &s.base.markers, &s.base.puts, &s.base.deletes, &s.base.fruitless,
-		&s.now.rows, &s.now.distinct, &s.now.there, &s.now.bytes}
+		&s.now.rows, &s.now.distinct, &s.now.there, &s.now.bytes, &s.now.spread}
 }
 
 func (s *State) rates() []*rate {
-	return []*rate{&s.putRate, &s.deleteRate, &s.readRate, &s.aboveRate, &s.growth}
+	return []*rate{&s.putRate, &s.deleteRate, &s.readRate, &s.growth}
 }
 
 // AppendSample appends the encoding of the state's sample alone: with the summary
@@ -270,6 +271,8 @@ func (s *State) AppendSummary(dst []byte) ([]byte, error) {
 		e.int(*n)
 	}
 	e.float(s.dead)
+	e.float(s.share)
+	e.float(s.shareOf)
 	for i := range s.past {
 		e.int(s.past[i].at)
 		e.int(s.past[i].puts)
@@ -313,7 +316,7 @@ func (s *State) summary(d *decoder) error {
 	for _, n := range s.counts() {
 		*n = d.int()
 	}
-	s.dead = d.float()
+	s.dead, s.share, s.shareOf = d.float(), d.float(), d.float()
 	for i := range s.past {
 		s.past[i] = past{d.int(), d.int(), d.int()}
 	}

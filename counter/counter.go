@@ -17,14 +17,22 @@ type Stats struct {
 	Known bool
 	// Rows are live entries, Bytes those of their keys and values.
 	Rows, Bytes int64
+	// AtMost is how many rows there are if every put since the last recount was of a
+	// new key and no delete hit one.
+	AtMost int64
 	// Dead are tombstones that reads may still have to step over: deletes, fading
 	// within days. Markers are what the last recount saw of them.
 	Dead, Markers int64
 	// Distinct are the different keys put since the last recount.
 	Distinct int64
-	// Rates per second, over about the last minute. Appends are puts above the
-	// highest key so far; AppendShare is their share of puts, 0 to 1.
-	PutsPerS, DeletesPerS, ReadsPerS, AppendsPerS, AppendShare float64
+	// Rates per second, over about the last minute.
+	PutsPerS, DeletesPerS, ReadsPerS float64
+	// Appends are puts above the highest key so far. AppendShare is their share of the
+	// last 64 puts or so, 0 to 1; 0 also where there were fewer than 8.
+	AppendsPerS, AppendShare float64
+	// Spread says how evenly the newest keys lie among all: 1 is like all keys, 0 is
+	// all at one end, and also where too little is known.
+	Spread float64
 	// GrowthRowsPerS are rows gained per second (negative: lost), over about the
 	// last hour.
 	GrowthRowsPerS float64

@@ -38,9 +38,10 @@ type Batch struct {
 	// batch that is told twice counts once, and one that was lost is noticed.
 	Client uuid.UUID
 	Seq    uint64
-	// At is when the batch was closed, by the client's wall clock.
-	At     time.Time
-	Deltas []Delta
+	// From and At are between what moments it was recorded, by the client's wall
+	// clock: a backlog is no burst.
+	From, At time.Time
+	Deltas   []Delta
 }
 
 // A Hint is what a backend tells a client of a partition, so that it samples no

@@ -22,38 +22,47 @@ const (
 	setBack = 10 * time.Second
 )
 
-// add counts n events at a time. Clients' clocks differ a little: what comes from
+// add counts n events that are spread over some time up to at. Clients' clocks differ a little: what comes from
 // before the newest moment counts as now. A clock that was set back takes the
 // measurement with it.
-func (r *rate) add(n float64, at time.Time, constant time.Duration) {
+func (r *rate) add(n float64, over time.Duration, at time.Time, constant time.Duration) {
 	now := at.UnixMilli()
 	if r.since == 0 {
 		if n == 0 {
 			return
 		}
-		// The events came in the second before they were told.
-		r.since, r.at = now-1000, now
+		r.since, r.at = now-max(over.Milliseconds(), 1), now
 	}
 	if back := r.at - now; back > setBack.Milliseconds() {
 		r.since -= back
 		r.at = now
 	}
 	now = max(now, r.at)
-	r.perS = r.perS*decay(now-r.at, constant) + n/constant.Seconds()
+	r.perS = r.perS*decay(now-r.at, constant) + n/constant.Seconds()*faded(over, constant)
 	r.at = now
 }
 
 // get returns the rate at a time. As long as there has been less than a time
-// constant to measure, it is the mean of what there was.
+// constant to measure, it is the mean of what there was; but of a sixtieth of the
+// constant at least, or the first event would look like many.
 func (r *rate) get(at time.Time, constant time.Duration) float64 {
 	if r.since == 0 {
 		return 0
 	}
 	now := max(at.UnixMilli(), r.at)
-	seen := 1 - decay(max(now-r.since, 1000), constant)
+	seen := 1 - decay(max(now-r.since, constant.Milliseconds()/60), constant)
 	return r.perS * decay(now-r.at, constant) / seen
 }
 
 func decay(ms int64, constant time.Duration) float64 {
 	return math.Exp(-float64(ms) / float64(constant.Milliseconds()))
+}
+
+// faded is what is left at its end of events that are spread over some time.
+func faded(over, constant time.Duration) float64 {
+	x := over.Seconds() / constant.Seconds()
+	if x < 1e-6 {
+		return 1
+	}
+	return -math.Expm1(-x) / x
 }

@@ -66,8 +66,9 @@ type Recorder struct {
 	flushing sync.Mutex // held by whoever flushes
 	client   uuid.UUID
 	seq      uint64
-	inflight []*Batch // closed and not known to be taken, in order
-	last     time.Time
+	inflight []*Batch  // closed and not known to be taken, in order
+	last     time.Time // the last batch that was taken
+	begun    time.Time // since when is recorded what is not in a batch
 	rounds   int
 
 	quit   chan struct{}
@@ -126,6 +127,7 @@ func NewRecorder(to Flusher, o RecorderOptions) *Recorder {
 		o.Now = time.Now
 	}
 	r := &Recorder{to: to, o: o, client: uuid.New(), quit: make(chan struct{}), last: o.Now()}
+	r.begun = r.last
 	for i := range r.shards {
 		r.shards[i].all = map[store.PartitionID]*pending{}
 	}
@@ -314,7 +316,7 @@ func (r *Recorder) collect() {
 		for _, x := range s.touched {
 			if b == nil || size > batchBytes {
 				r.seq++
-				b, size = &Batch{Client: r.client, Seq: r.seq, At: now}, 0
+				b, size = &Batch{Client: r.client, Seq: r.seq, From: r.begun, At: now}, 0
 				r.inflight = append(r.inflight, b)
 			}
 			x.touched, x.used = false, r.rounds
@@ -332,6 +334,7 @@ func (r *Recorder) collect() {
 		s.touched = s.touched[:0]
 		s.mu.Unlock()
 	}
+	r.begun = now
 }
 
 // take remembers what a backend said of partitions.

@@ -2,6 +2,7 @@ package counter
 
 import (
 	"bytes"
+	"cmp"
 	"math"
 	"slices"
 
@@ -240,4 +241,59 @@ func (s *Sample) present() [][]byte {
 	}
 	slices.SortFunc(keys, bytes.Compare)
 	return slices.CompactFunc(keys, bytes.Equal)
+}
+
+// known gives a key that a recount saw the time of its last write.
+func (s *Sample) known(hash uint64, at store.Timestamp) {
+	if len(s.slots) == 0 || hash >= s.below {
+		return
+	}
+	mask := uint64(len(s.slots) - 1)
+	for i := hash & mask; s.slots[i].hash != 0; i = (i + 1) & mask {
+		if s.slots[i].hash == hash {
+			s.slots[i].at = min(s.slots[i].at, at)
+			return
+		}
+	}
+}
+
+// spread compares where the newest quarter of the keys lies with where all lie: 1
+// less the largest difference of their distributions (the statistic of Kolmogorov
+// and Smirnov), 0 with too few keys to tell.
+func (s *Sample) spread() float64 {
+	const least = 16
+	type sampled struct {
+		key []byte
+		at  store.Timestamp
+	}
+	all := make([]sampled, 0, s.n)
+	for i := range s.slots {
+		if x := &s.slots[i]; x.hash != 0 && x.is&present != 0 {
+			all = append(all, sampled{s.keyOf(x), x.at})
+		}
+	}
+	if len(all) < 2*least {
+		return 0
+	}
+	slices.SortFunc(all, func(a, b sampled) int { return cmp.Compare(b.at, a.at) })
+	newest := max(least, len(all)/4)
+	limit := all[newest-1].at
+	for newest > 0 && all[newest-1].at == all[len(all)-1].at {
+		newest-- // as old as the oldest: what a recount or a copy brought
+	}
+	if newest < least {
+		return 0
+	}
+	for newest < len(all) && all[newest].at == limit {
+		newest++
+	}
+	slices.SortFunc(all, func(a, b sampled) int { return bytes.Compare(a.key, b.key) })
+	most, seen := 0.0, 0
+	for i := range all {
+		if all[i].at >= limit {
+			seen++
+		}
+		most = max(most, math.Abs(float64(seen)/float64(newest)-float64(i+1)/float64(len(all))))
+	}
+	return max(0, 1-most)
 }

@@ -23,8 +23,11 @@ type State struct {
 	dead                    float64 // tombstones at deadMs, fading with deadFade
 	deadMs                  int64   // Unix milliseconds
 
-	putRate, deleteRate, readRate, aboveRate rate // fast
-	growth                                   rate // slow, rows
+	putRate, deleteRate, readRate rate // fast
+	growth                        rate // slow, rows
+
+	// share of the last puts that were above the highest key, and how many were seen.
+	share, shareOf float64
 
 	top    []byte
 	blind  bool // since the last recount
@@ -37,6 +40,7 @@ type State struct {
 type summary struct {
 	rows, distinct int64
 	there, bytes   int64 // sampled keys that are there, and the bytes of their rows
+	spread         int64 // in thousandths
 }
 
 // baseline is what the last recount found.
@@ -68,8 +72,9 @@ const (
 // NewState is what is known of a partition of which nothing is known.
 func NewState() *State { return &State{sample: newSample()} }
 
-// Apply takes in a delta at a time.
-func (s *State) Apply(d *Delta, at time.Time) {
+// Apply takes in a delta of the time between two moments.
+func (s *State) Apply(d *Delta, from, at time.Time) {
+	over := min(max(at.Sub(from), 0), 24*time.Hour)
 	before := s.now.rows
 	s.remember(at)
 	s.applied = max(s.applied, at.UnixMilli())
@@ -78,10 +83,10 @@ func (s *State) Apply(d *Delta, at time.Time) {
 	s.putBytes += d.PutBytes
 	s.dead = s.deadAt(at) + float64(d.Deletes)
 	s.deadMs = max(s.deadMs, at.UnixMilli())
-	s.putRate.add(float64(d.Puts), at, fast)
-	s.deleteRate.add(float64(d.Deletes), at, fast)
-	s.readRate.add(float64(d.Reads), at, fast)
-	s.aboveRate.add(float64(d.Above), at, fast)
+	s.putRate.add(float64(d.Puts), over, at, fast)
+	s.deleteRate.add(float64(d.Deletes), over, at, fast)
+	s.readRate.add(float64(d.Reads), over, at, fast)
+	s.shares(d)
 	if bytes.Compare(d.Top, s.top) > 0 {
 		s.top = bytes.Clone(d.Top)
 	}
@@ -89,7 +94,7 @@ func (s *State) Apply(d *Delta, at time.Time) {
 	s.sample.merge(&d.Sample)
 	s.expire(at)
 	s.sum()
-	s.growth.add(float64(s.now.rows-before), at, slow)
+	s.growth.add(float64(s.now.rows-before), over, at, slow)
 }
 
 // sum brings the summary up to date.
@@ -100,7 +105,34 @@ func (s *State) sum() {
 		rows:     s.rows(),
 		distinct: int64(float64(distinct) * s.sample.scale()),
 		there:    int64(there), bytes: size,
+		spread: int64(1000 * s.sample.spread()),
 	}
+}
+
+// remembered is over how many puts the share of appends is measured.
+const (
+	remembered = 64
+	leastPuts  = 8
+)
+
+// shares takes in how many puts were appends. A share is measured by puts and not by
+// time, so that it means the same where there are few.
+func (s *State) shares(d *Delta) {
+	if d.Puts == 0 {
+		return
+	}
+	n, above := float64(d.Puts), float64(d.Above)
+	if bytes.Compare(d.Top, s.top) > 0 && (d.Puts == 1 || len(s.top) == 0 && d.Above < d.Puts) {
+		// A client that has just begun does not know what its first put is above.
+		above++
+	}
+	above = min(above, n)
+	old := math.Exp(-n / remembered)
+	if s.shareOf < remembered {
+		old = s.shareOf / (s.shareOf + n)
+	}
+	s.share = s.share*old + above/n*(1-old)
+	s.shareOf = min(s.shareOf+n, 2*remembered)
 }
 
 // remember keeps some counts of the past few minutes, for a recount that begins
@@ -167,6 +199,9 @@ func (s *State) Correct(c *Count, generation uint64) {
 	since := store.Timestamp(c.Started.Add(-startSlack).UnixMicro())
 	for i := range old.slots {
 		x := &old.slots[i]
+		if x.hash != 0 && x.at < since {
+			s.sample.known(x.hash, x.at)
+		}
 		if x.hash != 0 && x.at >= since {
 			s.sample.set(x.hash, old.keyOf(x), x.at, x.bytes, x.is&(present|written))
 		}
@@ -234,6 +269,7 @@ func (s *State) Stats(p store.Partition, generation uint64, now time.Time) Stats
 		Partition:      p,
 		Known:          s.generation != 0 && s.generation == generation,
 		Rows:           rows,
+		AtMost:         s.base.rows + s.puts - s.base.puts,
 		Bytes:          s.base.bytes + int64(float64(rows-s.base.rows)*perRow),
 		Dead:           int64(s.deadAt(now)),
 		Markers:        s.base.markers,
@@ -241,8 +277,8 @@ func (s *State) Stats(p store.Partition, generation uint64, now time.Time) Stats
 		PutsPerS:       s.putRate.get(now, fast),
 		DeletesPerS:    s.deleteRate.get(now, fast),
 		ReadsPerS:      s.readRate.get(now, fast),
-		AppendsPerS:    s.aboveRate.get(now, fast),
 		GrowthRowsPerS: s.growth.get(now, slow),
+		Spread:         float64(s.now.spread) / 1000,
 		Top:            bytes.Clone(s.top),
 		Recounted:      s.base.at,
 		RecountedRows:  s.base.rows,
@@ -250,8 +286,9 @@ func (s *State) Stats(p store.Partition, generation uint64, now time.Time) Stats
 		Puts:           s.puts,
 	}
 	st.Bytes = max(0, st.Bytes)
-	if st.PutsPerS > 0 {
-		st.AppendShare = min(1, st.AppendsPerS/st.PutsPerS)
+	if s.shareOf >= leastPuts {
+		st.AppendShare = s.share
+		st.AppendsPerS = st.PutsPerS * s.share
 	}
 	return st
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/evenkeel/evenkeel/rebalance/sim"
 )
 
 // Exit codes. They are documented in --help.
@@ -50,9 +52,10 @@ type cli struct {
 	Resume   resumeCmd   `cmd:"" help:"End a pause."`
 	Abort    abortCmd    `cmd:"" help:"Drop what was asked for and has not begun."`
 
-	Plan   planCmd   `cmd:"" help:"Find a better layout and print the moves that lead to it. Touches nothing."`
-	Verify verifyCmd `cmd:"" help:"Check names, maps and rows, also while ranges move; mend what can be mended."`
-	Schema schemaCmd `cmd:"" help:"Lay out and check evenkeel's tables in a Cassandra cluster."`
+	Plan     planCmd     `cmd:"" help:"Find a better layout and print the moves that lead to it. Touches nothing."`
+	Simulate simulateCmd `cmd:"" help:"Play months of many buckets in memory and report what the policy costs. Touches nothing."`
+	Verify   verifyCmd   `cmd:"" help:"Check names, maps and rows, also while ranges move; mend what can be mended."`
+	Schema   schemaCmd   `cmd:"" help:"Lay out and check evenkeel's tables in a Cassandra cluster."`
 }
 
 const description = `rebalancer splits, merges and moves the ranges of buckets while clients go on, and
@@ -114,7 +117,7 @@ func run(ctx context.Context, args []string, std stdio) (code int) {
 		kong.Writers(std.out, std.err),
 		kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true, WrapUpperBound: 100}),
-		kong.Vars{"moves_shown": strconv.Itoa(movesShown)},
+		kong.Vars{"moves_shown": strconv.Itoa(movesShown), "scenarios": strings.Join(sim.Names(), ", ")},
 	)
 	if err != nil {
 		return complain(std.err, usageError("%w", err))

@@ -28,7 +28,7 @@ var layers = [][]string{
 	{"cmd/listd", "cmd/rebalancer"},
 	{"s3api"},
 	{"listing"},
-	{"rebalance/auto"},
+	{"rebalance/auto", "rebalance/sim"},
 	{"rebalance/genetic"},
 	{"rebalance/exact", "rebalance/greedy"},
 	{"rebalance/manager"},
@@ -49,7 +49,7 @@ var layers = [][]string{
 var pure = []string{
 	"partmap",
 	"rebalance", "rebalance/exact", "rebalance/greedy", "rebalance/genetic", "rebalance/auto",
-	"rebalance/migrate", "rebalance/policy",
+	"rebalance/migrate", "rebalance/policy", "rebalance/sim",
 	"internal/history",
 }
 

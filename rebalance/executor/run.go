@@ -35,7 +35,7 @@ type result struct {
 // It is a loop with no decisions in it: what to do is up to migrate.Next.
 func (x *Executor) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	loop := &loop{x: x, results: make(chan result), running: map[string]bool{}, failures: map[string]int{}}
+	loop := &loop{x: x, results: make(chan result), running: map[string]bool{}, tasks: map[uint64]int{}, failures: map[string]int{}}
 	defer func() {
 		cancel()
 		for len(loop.running) > 0 {
@@ -52,10 +52,36 @@ type loop struct {
 	checked  bool // the map was validated since this executor last planned
 	results  chan result
 	running  map[string]bool
+	tasks    map[uint64]int // how many of a batch's are running
 	failures map[string]int // in a row, by effect
 }
 
 func (l *loop) run(ctx context.Context) error {
+	for {
+		if over, err := l.step(ctx); over || err != nil {
+			return err
+		}
+		// A task that went well while others of its batch go on makes nothing due.
+		for wait := true; wait; {
+			select {
+			case r := <-l.results:
+				if err := l.took(ctx, r); err != nil {
+					return err
+				}
+				t := taskOf(r.effect)
+				wait = r.err == nil && t != nil && l.tasks[t.Batch] > 0
+			case <-l.x.news:
+				wait = false
+			case <-ctx.Done():
+				return store.Wrap("move ranges of bucket "+l.x.bucket.String(), context.Cause(ctx))
+			}
+		}
+	}
+}
+
+// step looks at the map and starts what is due. It reports whether nothing is, and
+// nothing runs.
+func (l *loop) step(ctx context.Context) (over bool, err error) {
 	for {
 		goals, hold := l.x.wanted()
 		view, err := l.x.look(ctx, &l.seen, goals)
@@ -66,11 +92,11 @@ func (l *loop) run(ctx context.Context) error {
 		}
 		if err != nil {
 			if final(ctx, err) {
-				return store.Wrap("look at the map of bucket "+l.x.bucket.String(), err)
+				return false, store.Wrap("look at the map of bucket "+l.x.bucket.String(), err)
 			}
 			l.x.o.Observe(Event{Kind: Looked, Err: err})
 			if err := l.x.pauseAfter(ctx, l.failures, "look"); err != nil {
-				return store.Wrap("look at the map of bucket "+l.x.bucket.String(), err)
+				return false, store.Wrap("look at the map of bucket "+l.x.bucket.String(), err)
 			}
 			continue
 		}
@@ -87,22 +113,29 @@ func (l *loop) run(ctx context.Context) error {
 		for _, e := range effects {
 			l.start(ctx, view, e)
 		}
-		if len(l.running) == 0 && !hold {
-			if len(goals) > 0 {
-				return store.Errorf(store.Unavailable, "bucket %s is %s: its goals have to wait", l.x.bucket, view.Root.State)
-			}
-			return nil
+		if len(l.running) > 0 || hold {
+			return false, nil
 		}
-		select {
-		case r := <-l.results:
-			if err := l.took(ctx, r); err != nil {
-				return err
-			}
-		case <-l.x.news:
-		case <-ctx.Done():
-			return store.Wrap("move ranges of bucket "+l.x.bucket.String(), context.Cause(ctx))
+		if len(goals) > 0 {
+			return true, store.Errorf(store.Unavailable, "bucket %s is %s: its goals have to wait", l.x.bucket, view.Root.State)
 		}
+		return true, nil
 	}
+}
+
+// taskOf returns the task of an effect that is one, else nil.
+func taskOf(e migrate.Effect) *migrate.Task {
+	switch e := e.(type) {
+	case migrate.Copy:
+		return &e.Task
+	case migrate.Verify:
+		return &e.Task
+	case migrate.Remove:
+		return &e.Task
+	case migrate.Sweep:
+		return &e.Task
+	}
+	return nil
 }
 
 // start runs an effect unless it runs already. A failed one reports only after
@@ -113,6 +146,9 @@ func (l *loop) start(ctx context.Context, v *migrate.View, e migrate.Effect) {
 		return
 	}
 	l.running[key] = true
+	if t := taskOf(e); t != nil {
+		l.tasks[t.Batch]++
+	}
 	tries := map[string]int{key: l.failures[key]}
 	go func() {
 		err := l.x.do(ctx, v, e)
@@ -127,6 +163,11 @@ func (l *loop) start(ctx context.Context, v *migrate.View, e migrate.Effect) {
 func (l *loop) took(ctx context.Context, r result) error {
 	key := r.effect.Key()
 	delete(l.running, key)
+	if t := taskOf(r.effect); t != nil {
+		if l.tasks[t.Batch]--; l.tasks[t.Batch] == 0 {
+			delete(l.tasks, t.Batch)
+		}
+	}
 	if r.err != nil {
 		l.failures[key]++
 		if final(ctx, r.err) {
@@ -143,17 +184,12 @@ func (l *loop) took(ctx context.Context, r result) error {
 		return nil
 	}
 	delete(l.failures, key)
+	if t := taskOf(r.effect); t != nil {
+		l.seen.Did(*t)
+	}
 	switch e := r.effect.(type) {
 	case migrate.Wait:
 		l.seen.Waited(e.Epoch)
-	case migrate.Copy:
-		l.seen.Did(e.Task)
-	case migrate.Verify:
-		l.seen.Did(e.Task)
-	case migrate.Remove:
-		l.seen.Did(e.Task)
-	case migrate.Sweep:
-		l.seen.Did(e.Task)
 	case migrate.Swap:
 		if len(e.Begin) > 0 {
 			l.seen.Began(e.Epoch, e.Spans())

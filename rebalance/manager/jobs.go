@@ -82,7 +82,8 @@ func (g *Manager) Submit(id store.BucketID, what string, p *Plan) Job {
 	g.forgetJobs()
 	if len(goals) > 0 {
 		b := g.bucket(id)
-		b.x.Add(goals...)
+		b.pending = append(b.pending, goals...)
+		b.feed()
 		b.wanted, b.again = true, time.Time{}
 		g.tell()
 	}

@@ -126,8 +126,9 @@ type bucket struct {
 	failures int
 	// failed are the last errors of its effects, by what was done, until it works.
 	failed  map[string]Failure
-	collect time.Time // when to look again for what no map names; zero: nothing is
-	release func()    // gives back the slot
+	collect time.Time      // when to look again for what no map names; zero: nothing is
+	pending []migrate.Goal // not given to the executor yet
+	release func()         // gives back the slot
 }
 
 // New makes a manager. Nothing is read or written until Run.
@@ -213,6 +214,32 @@ func (g *Manager) bucket(id store.BucketID) *bucket {
 	return b
 }
 
+// An executor judges all of its goals at each step, so it is given so many at once.
+const goalsAtOnce = 256
+
+// feed gives an executor more goals, and returns how many it has. Manager.mu is held.
+func (b *bucket) feed() int {
+	has := b.x.Status().Goals
+	if has > goalsAtOnce/2 {
+		return has
+	}
+	n := min(goalsAtOnce-has, len(b.pending))
+	if n > 0 {
+		b.x.Add(b.pending[:n]...)
+		if b.pending = b.pending[n:]; len(b.pending) == 0 {
+			b.pending = nil
+		}
+	}
+	return has + n
+}
+
+// drop takes all goals away and returns them. Manager.mu is held.
+func (b *bucket) drop() []migrate.Goal {
+	all := append(b.x.Abort(), b.pending...)
+	b.pending = nil
+	return all
+}
+
 // idle is how long the manager sleeps when there is nothing to do.
 const idle = time.Minute
 
@@ -282,13 +309,13 @@ func (g *Manager) work(ctx context.Context, b *bucket) {
 	case err == nil:
 		b.failures, b.again, b.collect = 0, time.Time{}, collect
 		clear(b.failed)
-		b.wanted = b.wanted || b.x.Status().Goals > 0
+		b.wanted = b.wanted || b.feed() > 0
 	case store.KindOf(err) == store.Corrupt || errors.Is(err, partmap.ErrNewerVersion):
 		// It does not mend by itself: nothing more is tried until somebody asks, or
 		// the scan comes by.
 		g.o.Logger.Error("a bucket's ranges can't be moved", "bucket", b.id.String(), "error", err)
 		b.failed["move"] = Failure{At: g.o.Now(), Err: err}
-		g.end(b.id, b.x.Abort(), err)
+		g.end(b.id, b.drop(), err)
 		b.wanted = false
 	default:
 		const first, most = 50 * time.Millisecond, 10 * time.Second
@@ -308,7 +335,7 @@ func (g *Manager) move(ctx context.Context, b *bucket) error {
 	}
 	if store.KindOf(err) == store.NotFound {
 		g.mu.Lock()
-		g.end(b.id, b.x.Abort(), err)
+		g.end(b.id, b.drop(), err)
 		g.mu.Unlock()
 		return g.busy.set(ctx, b.id, false)
 	}
@@ -359,9 +386,11 @@ func (g *Manager) observe(b *bucket, e executor.Event) {
 		g.goal(b.id, e.Goal, func(s *GoalState) { s.Stage, s.Batch = Begun, e.Batch })
 	case executor.GoalMet:
 		g.goal(b.id, e.Goal, func(s *GoalState) { s.Stage = Met })
+		b.feed()
 	case executor.GoalRefused:
 		g.o.Logger.Warn("a goal was refused", "bucket", b.id.String(), "error", e.Err)
 		g.goal(b.id, e.Goal, func(s *GoalState) { s.Stage, s.Err = Refused, e.Err })
+		b.feed()
 	}
 }
 
@@ -438,7 +467,7 @@ func (g *Manager) Abort(id *store.BucketID) (dropped int) {
 		if id != nil && b.id != *id {
 			continue
 		}
-		for _, goal := range b.x.Abort() {
+		for _, goal := range b.drop() {
 			begun := false
 			g.goal(b.id, &goal, func(s *GoalState) {
 				if begun = begun || s.Stage == Begun; s.Stage == Waiting {
@@ -497,6 +526,7 @@ func (g *Manager) Status() Status {
 			continue // it only has something to collect
 		}
 		x := BucketStatus{ID: id, Status: b.x.Status(), Running: b.running, Again: b.again}
+		x.Goals += len(b.pending)
 		for _, f := range b.failed {
 			x.Failures = append(x.Failures, f)
 		}

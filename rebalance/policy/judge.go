@@ -93,6 +93,11 @@ func (j *judge) one(i int) (Verdict, bool) {
 		v.Copies = s.Rows - s.Rows/int64(v.Parts)
 		return v, true
 	}
+	// An estimate errs by some percent: what may be too large, and is nearly so by
+	// estimate, is counted.
+	if s.AtMost > j.MaxRows && s.Rows > j.MaxRows/10*8 && !j.fresh(s) {
+		return j.recount(i, Suspect, "%d rows, as it is counted, but there may be %d", s.Rows, s.AtMost), true
+	}
 	if v, yes := j.load(i); yes {
 		return v, true
 	}
@@ -120,7 +125,8 @@ func (j *judge) refresh(i int) (Verdict, bool) {
 // parts says into how many ranges one is to be cut, and why; 1: it stays.
 func (j *judge) parts(s *counter.Stats) (n int64, why Why, text string) {
 	ahead := s.Rows
-	if g := s.GrowthRowsPerS; g > 0 && s.AppendShare < j.AppendShare {
+	// The slow rate says what lasts, the fast one that it has not ended.
+	if g := min(s.GrowthRowsPerS, s.PutsPerS); g > 0 && s.Spread >= j.Spread {
 		grown := g * j.Horizon.Seconds()
 		ahead += int64(min(grown, j.GrowBy*float64(s.Rows)))
 	}
@@ -155,6 +161,11 @@ func (j *judge) roll(i int) (Verdict, bool) {
 	if float64(s.Rows)+gain < float64(j.MaxRows) {
 		return Verdict{}, false
 	}
+	if i+1 < len(j.l.Ranges) && s.Rows <= j.MaxRows {
+		if next := &j.l.Ranges[i+1]; next.Stats.Known && next.Stats.Rows == 0 {
+			return j.none(i, Rolled, "the range above it is empty, and takes what is appended next"), true
+		}
+	}
 	if !s.Known && s.Rows+int64(gain) < j.MaxRows/2 {
 		return Verdict{}, false // count it first: there is time
 	}
@@ -165,6 +176,16 @@ func (j *judge) roll(i int) (Verdict, bool) {
 		max(0, float64(j.MaxRows-s.Rows)/s.AppendsPerS))
 	v.Ahead = int(min(math.Ceil(gain/float64(j.MaxRows)), 1<<16)) + 1
 	return v, true
+}
+
+// ahead says whether an empty range lies above one that is appended to.
+func (j *judge) ahead(i int) bool {
+	for ; i > 0 && j.l.Ranges[i].Stats.Rows == 0; i-- {
+		if j.appended(&j.l.Ranges[i-1].Stats) {
+			return true
+		}
+	}
+	return false
 }
 
 // load splits a range that takes too much of its bucket's traffic.
@@ -240,6 +261,14 @@ func (j *judge) merge(i int) {
 	rows := j.l.Ranges[i].Stats.Rows
 	grown := j.grown(i)
 	why, text := Lonely, "it has no neighbour that fits"
+	if j.appended(&j.l.Ranges[i].Stats) {
+		j.set(j.none(i, Appends, "%d rows, but it fills by appends", j.l.Ranges[i].Stats.Rows))
+		return
+	}
+	if j.ahead(i) {
+		j.set(j.none(i, Rolled, "it is empty, cut ahead of keys that are appended"))
+		return
+	}
 	// joins says whether range k may join over the cut that begins range cut.
 	joins := func(k, cut int) bool {
 		switch r := &j.l.Ranges[k]; {
@@ -250,8 +279,8 @@ func (j *judge) merge(i int) {
 			why, text = Pinned, "the cut beside it is pinned until "+j.l.Ranges[cut].PinUntil.UTC().Format(time.RFC3339)
 		case j.cooling(&j.l.Ranges[i]) > 0 || j.cooling(r) > 0:
 			why, text = Cooling, fmt.Sprintf("its partition, or its neighbour's, was made less than %v ago", j.Cool)
-		case j.appended(&r.Stats) || j.appended(&j.l.Ranges[i].Stats):
-			// What was cut ahead of appends is empty for a while.
+		case j.appended(&r.Stats) || j.ahead(k):
+			why, text = Appends, "its neighbour is appended to"
 		case float64(rows+r.Stats.Rows)+grown+j.grown(k) > float64(j.TargetRows):
 			// Else it would be split again within the horizon.
 		default:

@@ -36,9 +36,12 @@ type Policy struct {
 	// within it is split by what it will have then, while it still has little to move,
 	// but never for more than GrowBy times the rows that it has (GrowBy 0: no range
 	// is split before it is too large), nor below EarlyRows.
+	// Only growth that is spread over the range counts (Spread, see counter.Stats): what
+	// grows at one end is not helped by cuts.
 	Horizon   time.Duration
 	GrowBy    float64
 	EarlyRows int64
+	Spread    float64
 
 	// AppendShare of puts above the highest key makes a range one that is appended
 	// to, if there are AppendsPerS of them. It is rolled.
@@ -84,8 +87,8 @@ func Default(maxRows int64) Policy {
 		MaxRows: maxRows, MinRows: maxRows / 4, TargetRows: max(1, maxRows/10*6+maxRows%10*6/10),
 		MaxDead:   50_000,
 		LoadShare: 0.5, LoadPerS: 2000,
-		Horizon: 10 * time.Minute, GrowBy: 8, EarlyRows: max(2, maxRows/20),
-		AppendShare: 0.7, AppendsPerS: 0.1, Lead: 40 * time.Second,
+		Horizon: 10 * time.Minute, GrowBy: 16, EarlyRows: max(2, maxRows/5), Spread: 0.75,
+		AppendShare: 0.7, AppendsPerS: 0.001, Lead: 40 * time.Second,
 		Cool: 30 * time.Minute, Fresh: 2 * time.Minute,
 		Recount: time.Minute, MaxRecount: time.Hour,
 		Budget: Budget{Moves: 256, Rows: 20 * maxRows},
@@ -155,6 +158,7 @@ const (
 	Spent    Why = "budget spent"
 	OffHours Why = "outside the hours"
 	Lonely   Why = "no neighbour fits"
+	Rolled   Why = "cut ahead already"
 	AtTail   Why = "loaded by appends"
 )
 

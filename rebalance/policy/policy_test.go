@@ -22,7 +22,7 @@ func old(rows int64, change ...func(*policy.Range)) policy.Range {
 	r := policy.Range{
 		Created: now.Add(-24 * time.Hour),
 		Stats: counter.Stats{
-			Known: true, Rows: rows, Bytes: rows * 100, Recounted: now.Add(-time.Second), RecountedRows: rows, Top: []byte("x"),
+			Known: true, Rows: rows, Bytes: rows * 100, Recounted: now.Add(-time.Second), RecountedRows: rows, Top: []byte("x"), Spread: 1,
 		},
 	}
 	for _, f := range change {
@@ -35,7 +35,7 @@ func stale(r *policy.Range) { r.Stats.Recounted = now.Add(-2 * time.Hour) }
 func young(r *policy.Range) { r.Created = now.Add(-time.Minute) }
 func appends(perS float64) func(*policy.Range) {
 	return func(r *policy.Range) {
-		r.Stats.PutsPerS, r.Stats.AppendsPerS, r.Stats.AppendShare, r.Stats.GrowthRowsPerS = perS, perS, 1, perS
+		r.Stats.PutsPerS, r.Stats.AppendsPerS, r.Stats.AppendShare, r.Stats.GrowthRowsPerS, r.Stats.Spread = perS, perS, 1, perS, 0.1
 	}
 }
 
@@ -87,17 +87,22 @@ func TestJudge(t *testing.T) {
 		{"a recount of the future", nil, layout(old(1001, func(r *policy.Range) {
 			r.Stats.Recounted, r.Stats.Fruitless = now.Add(time.Hour), 9
 		})), []string{"0-1 split: rows in 2"}},
+		{"may be too many", nil, layout(old(850, stale, func(r *policy.Range) { r.Stats.AtMost = 1001 })), []string{"0-1 recount: suspect"}},
+		{"may be too many, and was counted", nil, layout(old(850, func(r *policy.Range) { r.Stats.AtMost = 1001 })), []string{"0-1 none: within limits"}},
+		{"far from too many", nil, layout(old(750, stale, func(r *policy.Range) { r.Stats.AtMost = 5001 })), []string{"0-1 none: within limits"}},
 		{"not known", nil, layout(old(1, func(r *policy.Range) { r.Stats.Known = false }), old(5000, stale)),
 			[]string{"0-1 recount: unknown", "1-2 recount: suspect"}},
 		{"too many bytes", func(p *policy.Policy) { p.MaxBytes = 50_000 }, layout(old(600)), []string{"0-1 split: bytes in 2"}},
 		{"one row of too many bytes", func(p *policy.Policy) { p.MaxBytes = 50_000 },
 			layout(old(1, func(r *policy.Range) { r.Stats.Bytes = 90_000 })), []string{"0-1 none: one key only"}},
-		{"will have too many", nil, layout(old(400, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 2 })),
+		{"will have too many", nil, layout(old(400, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 2, 3 })),
 			[]string{"0-1 split: forecast in 3"}},
 		{"grows fast while small", nil, layout(old(60, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 100 })),
 			[]string{"0-1 none: within limits"}},
-		{"grows fast, and is not so small", nil, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 100 })),
+		{"grows fast, and is not so small", func(p *policy.Policy) { p.GrowBy = 8 }, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 100, 100 })),
 			[]string{"0-1 split: forecast in 3"}},
+		{"has grown fast, until now", nil, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 100 })),
+			[]string{"0-1 none: within limits"}},
 		{"shrinks", nil, layout(old(999, func(r *policy.Range) { r.Stats.GrowthRowsPerS = -100 })), []string{"0-1 none: within limits"}},
 		{"moves", nil, layout(old(5000, func(r *policy.Range) { r.Moves = true }), old(10)),
 			[]string{"0-1 none: moving", "1-2 none: moving"}},
@@ -120,7 +125,13 @@ func TestJudge(t *testing.T) {
 			[]string{"0-1 none: within limits", "1-2 none: pinned"}},
 		{"counted before, all of them", nil, layout(old(10, stale), old(300)), []string{"0-1 recount: suspect", "1-2 none: waiting for a recount"}},
 		{"not with a tail that is appended to", nil, layout(old(10), old(20, appends(1))),
-			[]string{"0-1 none: no neighbour fits", "1-2 none: no neighbour fits"}},
+			[]string{"0-1 none: appends", "1-2 none: appends"}},
+		{"nor what was cut ahead of it", nil, layout(old(400, appends(1)), old(0), old(0)),
+			[]string{"0-1 none: within limits", "1-2 none: cut ahead already", "2-3 none: cut ahead already"}},
+		{"until the appends stop", nil, layout(old(400), old(0), old(0)), []string{"0-3 merge: rows"}},
+		{"growth at one end", nil, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.Spread = 100, 100, 0.3 })),
+			[]string{"0-1 none: within limits"}},
+		{"appends that have room already", nil, layout(old(900, appends(5)), old(0)), []string{"0-1 none: cut ahead already", "1-2 none: cut ahead already"}},
 
 		{"appends with time to spare", nil, layout(old(300, appends(5))), []string{"0-1 none: within limits"}},
 		{"appends, nearly full", nil, layout(old(700, appends(5))), []string{"0-1 roll: appends ahead 2"}},
@@ -128,7 +139,7 @@ func TestJudge(t *testing.T) {
 		{"fast appends", nil, layout(old(300, appends(100))), []string{"0-1 roll: appends ahead 9"}},
 		{"appends in the middle", nil, layout(old(700, appends(5)), old(300)), []string{"0-1 roll: appends ahead 2", "1-2 none: within limits"}},
 		{"appends that came too late", nil, layout(old(5000, appends(5))), []string{"0-1 split: rows in 9"}},
-		{"a trickle of appends", nil, layout(old(999, appends(0.01))), []string{"0-1 none: within limits"}},
+		{"a trickle of appends", nil, layout(old(999, appends(0.0001))), []string{"0-1 none: within limits"}},
 
 		{"tombstones", nil, layout(old(500, func(r *policy.Range) { r.Stats.Dead = 60_000 })), []string{"0-1 refresh: dead"}},
 		{"tombstones of a small bucket", nil, layout(old(5, func(r *policy.Range) { r.Stats.Dead = 60_000 })), []string{"0-1 refresh: dead"}},

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/rebalance/sim"
+)
+
+// simulateCmd plays scenarios.
+type simulateCmd struct {
+	Scenario string  `arg:"" help:"A scenario: one of ${scenarios}, or a file (YAML or JSON)."`
+	Seed     *uint64 `help:"Play it with another seed than its own. The same seed gives the same result."`
+	Planner  string  `enum:",even,exact,greedy" default:"" help:"Cut what is split with another planner than its own: even, exact or greedy."`
+	Format   string  `default:"table" enum:"table,json" help:"How to print the report: table or json."`
+}
+
+// Help is shown by simulate --help.
+func (simulateCmd) Help() string {
+	return `Plays days or months of many buckets in memory, with the real counters, policy and planners, and reports what it cost: rows moved per row written, how many partitions were over max_rows and for how long, merges and splits undone (as merges+splits), and reads per listed page. docs/policy.md explains scenarios and shows results. It touches nothing.`
+}
+
+// Run plays a scenario and prints the report.
+func (c *simulateCmd) Run(ctx context.Context, std stdio) error {
+	s, known, err := sim.Builtin(c.Scenario)
+	if !known {
+		f, oerr := os.Open(c.Scenario)
+		if oerr != nil {
+			return usageError("%q is neither a file nor one of the scenarios %s: %w", c.Scenario, strings.Join(sim.Names(), ", "), oerr)
+		}
+		defer f.Close()
+		s, err = sim.Read(f)
+	}
+	if err != nil {
+		return usageError("the scenario %s can't be played: %w", c.Scenario, err)
+	}
+	if c.Seed != nil {
+		s.Seed = *c.Seed
+	}
+	if c.Planner != "" {
+		s.Planner = c.Planner
+	}
+	r, err := sim.Run(ctx, s)
+	if err != nil {
+		return fmt.Errorf("interrupted: %w", err)
+	}
+	if c.Format == "json" {
+		e := json.NewEncoder(std.out)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	}
+	return r.Print(std.out)
+}

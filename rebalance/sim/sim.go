@@ -1,0 +1,509 @@
+package sim
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/rebalance/exact"
+	"github.com/evenkeel/evenkeel/rebalance/greedy"
+	"github.com/evenkeel/evenkeel/rebalance/policy"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Run plays a scenario. It fails when ctx ends. The same scenario gives the same
+// result.
+func Run(ctx context.Context, s *Scenario) (*Report, error) {
+	w := &world{
+		s: s, p: s.policy(), r: rand.New(rand.NewPCG(s.Seed, 0x73696d)), book: counter.NewBook(),
+		now: time.Unix(1_700_000_000, 0).UTC(),
+	}
+	w.recorder = counter.NewRecorder(w, counter.RecorderOptions{Every: -1, MaxPartitions: math.MaxInt, Now: func() time.Time { return w.now }})
+	begin := w.now
+	for i := range s.Tenants {
+		g := &group{Tenant: &s.Tenants[i], Result: Result{Name: s.Tenants[i].Name, Kind: s.Tenants[i].Kind, Buckets: s.Tenants[i].Count}}
+		w.groups = append(w.groups, g)
+		for range g.Count {
+			b := &bucket{g: g, id: store.BucketID(w.uuid()), due: w.r.Float64(), low: math.MaxUint64 / 2, high: math.MaxUint64 / 2}
+			b.parts = []*part{w.part(0, time.Time{}, b)}
+			w.buckets = append(w.buckets, b)
+		}
+	}
+	steps := max(1, int(math.Round(s.Days*24*float64(time.Hour)/float64(s.Step))))
+	for i := range steps {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		w.now = w.now.Add(s.Step)
+		w.day = w.now.Sub(begin).Hours() / 24
+		w.step(i)
+	}
+	return w.report(steps), nil
+}
+
+type world struct {
+	s        *Scenario
+	p        policy.Policy
+	r        *rand.Rand
+	now      time.Time
+	day      float64
+	recorder *counter.Recorder
+	book     *counter.Book
+	groups   []*group
+	buckets  []*bucket
+	recounts int64
+	scanned  int64
+}
+
+// group is the buckets of one Tenant, with what is reported of them.
+type group struct {
+	*Tenant
+	Result
+}
+
+type bucket struct {
+	g         *group
+	id        store.BucketID
+	parts     []*part
+	due       float64 // rows to write that are not whole yet
+	low, high uint64  // of Reversed, Append and Queue
+	keys      []uint64
+	waves     int
+	over      int // parts over the limit
+	changed   bool
+	dirty     bool // something was written, or is to be done
+	todo      []policy.Verdict
+}
+
+// part is a range with its partition. Its keys are in no order.
+type part struct {
+	p        store.Partition
+	lo       uint64
+	keys     []uint64
+	created  time.Time
+	moves    bool
+	overFrom time.Time // since when it is over the limit
+	merged   time.Time // when it came out of a merge
+	split    time.Time // or of a split
+}
+
+func (w *world) uuid() (id [16]byte) {
+	binary.BigEndian.PutUint64(id[:], w.r.Uint64())
+	binary.BigEndian.PutUint64(id[8:], w.r.Uint64())
+	return id
+}
+
+// part makes a fresh one, which is known to be empty.
+func (w *world) part(lo uint64, created time.Time, b *bucket) *part {
+	x := &part{p: store.Partition{Bucket: b.id, ID: store.PartitionID(w.uuid())}, lo: lo, created: created}
+	w.correct(x, false)
+	return x
+}
+
+// Flush implements counter.Flusher.
+func (w *world) Flush(_ context.Context, b *counter.Batch) ([]counter.Hint, error) {
+	if w.s.Counter.Lost > 0 && w.r.Float64() < w.s.Counter.Lost {
+		return nil, nil
+	}
+	w.book.Apply(b)
+	return w.book.Hints(b), nil
+}
+
+func keyOf(k uint64) []byte { return binary.BigEndian.AppendUint64(nil, k) }
+
+func (b *bucket) find(k uint64) *part {
+	return b.parts[sort.Search(len(b.parts), func(i int) bool { return b.parts[i].lo > k })-1]
+}
+
+func (w *world) step(i int) {
+	for _, b := range w.buckets {
+		w.execute(b)
+	}
+	for _, b := range w.buckets {
+		w.write(b)
+	}
+	_ = w.recorder.Flush(context.Background()) // never fails here
+	hourly := i%max(1, int(time.Hour/w.s.Step)) == 0
+	for _, b := range w.buckets {
+		if b.dirty || hourly && len(b.parts) > 1 {
+			w.judge(b)
+		}
+		w.watch(b)
+	}
+}
+
+// write lets a bucket write what is due.
+func (w *world) write(b *bucket) {
+	t := b.g.Tenant
+	if w.day >= t.From && w.day <= t.To {
+		b.due += t.PerMinute * w.s.Step.Minutes()
+		n := int(b.due)
+		b.due -= float64(n)
+		for range n {
+			w.put(b)
+		}
+	}
+	for b.waves < len(t.DeleteAt) && w.day >= t.DeleteAt[b.waves] {
+		b.waves++
+		for _, x := range b.parts {
+			x.keys = slices.DeleteFunc(x.keys, func(k uint64) bool {
+				gone := w.r.Float64() >= t.DeleteKeep
+				if gone {
+					w.recorder.Delete(x.p, keyOf(k), w.stamp(), false)
+				}
+				return gone
+			})
+		}
+		b.dirty = true
+	}
+}
+
+func (w *world) stamp() store.Timestamp { return store.Timestamp(w.now.UnixMicro()) }
+
+func (w *world) put(b *bucket) {
+	const gap = 1 << 20 // between neighbours of an ordered tenant
+	var k uint64
+	fresh := true
+	switch b.g.Tenant.Kind {
+	case Random:
+		k = w.r.Uint64()
+	case Append, Queue:
+		b.high += 1 + w.r.Uint64N(2*gap)
+		k = b.high
+	case Reversed:
+		b.low -= 1 + w.r.Uint64N(2*gap)
+		k = b.low
+	case Dates:
+		k = uint64(w.day)<<48 | w.r.Uint64N(1<<48)
+	case Hotspot:
+		if k = w.r.Uint64(); w.r.IntN(5) > 0 {
+			k = math.MaxUint64/3 + k/100
+		}
+	case Overwrite:
+		if n := len(b.keys); n == b.g.Keys {
+			k, fresh = b.keys[w.r.IntN(n)], false
+		} else {
+			k = w.r.Uint64()
+			b.keys = append(b.keys, k)
+		}
+	}
+	x := b.find(k)
+	b.g.Written++
+	b.dirty, b.changed = true, true
+	w.recorder.Put(x.p, keyOf(k), 100, w.stamp())
+	for range w.s.Counter.Times - 1 {
+		w.recorder.Put(x.p, keyOf(w.r.Uint64()), 100, w.stamp())
+	}
+	if !fresh {
+		return
+	}
+	b.g.New++
+	x.keys = append(x.keys, k)
+	if b.g.Tenant.Kind == Queue && b.g.New > int64(b.g.Count)*w.s.MaxRows/4 {
+		x := b.parts[0]
+		for i := 1; len(x.keys) == 0 && i < len(b.parts); i++ {
+			x = b.parts[i]
+		}
+		if len(x.keys) > 0 { // in the order in which they came
+			w.recorder.Delete(x.p, keyOf(x.keys[0]), w.stamp(), false)
+			x.keys = x.keys[1:]
+		}
+	}
+}
+
+// judge asks the policy, counts at once what it wants counted, and leaves the rest to
+// be done in the next step.
+func (w *world) judge(b *bucket) {
+	b.dirty = false
+	if len(b.parts) == 1 && int64(len(b.parts[0].keys)) < min(w.p.EarlyRows, w.s.MaxRows/2) && w.s.Counter.Times < 2 {
+		return // what all small buckets are
+	}
+	l := policy.Layout{Ranges: make([]policy.Range, len(b.parts))}
+	for pass := range 2 {
+		recounted := false
+		for i, x := range b.parts {
+			r := policy.Range{Created: x.created, Moves: x.moves, Stats: w.book.State(x.p).Stats(x.p, w.book.Generation, w.now)}
+			if i > 0 {
+				r.Start = keyOf(x.lo)
+				l.Ranges[i-1].End = r.Start
+			}
+			l.Ranges[i] = r
+		}
+		verdicts := w.p.Judge(&l, w.now)
+		for _, v := range verdicts {
+			switch {
+			case v.Kind == policy.Recount && pass == 0:
+				w.correct(b.parts[v.From], true)
+				recounted = true
+			case v.Kind == policy.Recount || v.Why == policy.Backing:
+				b.dirty = true
+			}
+		}
+		if recounted {
+			continue
+		}
+		for _, v := range verdicts {
+			if v.Kind == policy.None || v.Kind == policy.Recount {
+				continue
+			}
+			b.todo = append(b.todo, v)
+			for _, x := range b.parts[v.From:v.To] {
+				x.moves = true
+			}
+		}
+		return
+	}
+}
+
+// correct recounts a part, the way it is done in life.
+func (w *world) correct(x *part, counted bool) {
+	slices.Sort(x.keys)
+	c, err := counter.NewRecount(x, x.p, store.Bounds{}, counter.RecountOptions{PageRows: store.MaxPageRows, Now: func() time.Time { return w.now }}).Run(context.Background())
+	if err != nil {
+		panic(err) // it reads memory
+	}
+	c.Fine = counted && c.Rows <= w.p.MaxRows && c.Rows >= w.p.MinRows
+	w.book.State(x.p).Correct(c, w.book.Generation)
+	if counted {
+		w.recounts++
+		w.scanned += c.Rows
+	}
+}
+
+// Slice implements counter.Slicer.
+func (x *part) Slice(_ context.Context, _ store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+	keys := x.keys
+	if len(b.Start) > 0 {
+		from := binary.BigEndian.Uint64(b.Start)
+		keys = keys[sort.Search(len(keys), func(i int) bool { return keys[i] > from }):]
+	}
+	page := store.Page{More: len(keys) > o.Limit, Rows: make([]store.Row, 0, min(len(keys), o.Limit))}
+	cell := store.EntryCell(make([]byte, 92))
+	for _, k := range keys[:min(len(keys), o.Limit)] {
+		page.Rows = append(page.Rows, store.Row{Key: keyOf(k), Value: cell})
+	}
+	return page, nil
+}
+
+// execute does what was decided in the step before.
+func (w *world) execute(b *bucket) {
+	if len(b.todo) == 0 {
+		return
+	}
+	todo := b.todo
+	b.todo, b.dirty, b.changed = nil, true, true
+	var parts []*part
+	at := 0
+	for _, v := range todo {
+		parts = append(parts, b.parts[at:v.From]...)
+		at = v.To
+		olds := b.parts[v.From:v.To]
+		for _, x := range olds {
+			x.moves = false
+			slices.Sort(x.keys)
+		}
+		switch v.Kind {
+		case policy.Split:
+			parts = append(parts, w.split(b, olds[0], v)...)
+		case policy.Roll:
+			end := uint64(math.MaxUint64)
+			if v.To < len(b.parts) {
+				end = b.parts[v.To].lo
+			}
+			parts = append(parts, w.roll(b, olds[0], end, v)...)
+		case policy.Merge, policy.Refresh:
+			parts = append(parts, w.join(b, olds, v))
+		}
+	}
+	b.parts = append(parts, b.parts[at:]...)
+}
+
+// take makes a fresh part of keys that move into it.
+func (w *world) take(b *bucket, lo uint64, keys []uint64, why policy.Why) *part {
+	x := w.part(lo, w.now, b)
+	x.keys = slices.Clone(keys)
+	w.correct(x, false) // a move counts what it copies
+	b.g.moved(why, int64(len(keys)))
+	return x
+}
+
+func (w *world) split(b *bucket, old *part, v policy.Verdict) []*part {
+	if !old.merged.IsZero() && w.now.Sub(old.merged) < undone {
+		b.g.MergesUndone++
+	}
+	b.g.Splits++
+	cuts, stay := w.plan(old.keys, v.Parts)
+	var out []*part
+	from, all := 0, old.keys
+	for i := range len(cuts) + 1 {
+		to := len(all)
+		if i < len(cuts) {
+			to = cuts[i]
+		}
+		lo := old.lo
+		if i > 0 {
+			lo = all[from]
+		}
+		x := old
+		if i == stay {
+			x.keys, x.lo = slices.Clone(all[from:to]), lo
+			w.correct(x, false) // what is left of it was counted before
+		} else {
+			x = w.take(b, lo, all[from:to], v.Why)
+		}
+		x.split, x.merged, x.overFrom = w.now, time.Time{}, time.Time{}
+		out = append(out, x)
+		from = to
+	}
+	return out
+}
+
+// plan returns the places among sorted keys at which they are cut, and which part
+// stays.
+func (w *world) plan(keys []uint64, n int) (cuts []int, stay int) {
+	if w.s.Planner == "even" || len(keys) <= int(w.p.MaxRows) {
+		for i := 1; i < n; i++ {
+			if at := len(keys) * i / n; at > 0 && (len(cuts) == 0 || at > cuts[len(cuts)-1]) {
+				cuts = append(cuts, at)
+			}
+		}
+		return cuts, len(cuts) // the last one; all are alike
+	}
+	const each = 8
+	l := rebalance.Layout{Partitions: []rebalance.Partition{{ID: "old"}}}
+	for i := 0; i < len(keys); i += each {
+		l.Partitions[0].Quanta = append(l.Partitions[0].Quanta, rebalance.Quantum{Key: rebalance.Key(keyOf(keys[i])), Rows: int64(min(each, len(keys)-i))})
+	}
+	limits := rebalance.Limits{MaxRows: w.p.MaxRows, MinRows: w.p.MinRows, TargetRows: w.p.TargetRows}
+	var planner rebalance.Planner = exact.Planner{}
+	if w.s.Planner == "greedy" {
+		planner = greedy.Planner{}
+	}
+	p, err := planner.Plan(context.Background(), &l, limits, rebalance.Objective{Kind: rebalance.Rows})
+	if err != nil {
+		panic(err) // only an ended context makes it fail
+	}
+	for i, r := range p.Ranges {
+		if r.ID == "old" {
+			stay = i
+		}
+		if i > 0 {
+			at := binary.BigEndian.Uint64([]byte(r.Start))
+			cuts = append(cuts, sort.Search(len(keys), func(i int) bool { return keys[i] >= at }))
+		}
+	}
+	return cuts, stay
+}
+
+// fill is how full the ranges cut ahead are meant to become: less than all, for what
+// is foreseen is off by some percent.
+const fill = 0.9
+
+// roll cuts ahead of the highest key: where it can be foreseen which keys come, so
+// that the old part is just filled; else right above the highest key of now.
+func (w *world) roll(b *bucket, old *part, end uint64, v policy.Verdict) []*part {
+	b.g.Rolls++
+	n := len(old.keys)
+	if n == 0 {
+		return []*part{old}
+	}
+	top := old.keys[n-1]
+	cut, each := top+1, float64(0)
+	if back := n - 1; !b.g.Opaque && back > 0 {
+		back = min(back, 500)
+		each = float64(top-old.keys[n-1-back]) / float64(back)
+		cut += uint64(each * max(0, fill*float64(w.s.MaxRows)-float64(n)))
+	}
+	out := []*part{old}
+	for i := range v.Ahead {
+		if cut <= old.lo || cut >= end || i > 0 && each == 0 {
+			break
+		}
+		x := w.part(cut, w.now, b)
+		out = append(out, x)
+		cut += uint64(each * fill * float64(w.s.MaxRows))
+	}
+	return out
+}
+
+func (w *world) join(b *bucket, olds []*part, v policy.Verdict) *part {
+	var keys []uint64
+	for _, x := range olds {
+		keys = append(keys, x.keys...)
+		if v.Kind == policy.Merge && !x.split.IsZero() && w.now.Sub(x.split) < undone {
+			b.g.SplitsUndone++
+		}
+		delete(w.book.States, x.p.ID)
+	}
+	x := w.take(b, olds[0].lo, keys, v.Why)
+	if v.Kind == policy.Merge {
+		b.g.Merges++
+		x.merged = w.now
+	} else {
+		b.g.Refreshes++
+	}
+	return x
+}
+
+// undone is within what time the reverse of a split or merge counts as undoing it.
+const undone = 24 * time.Hour
+
+// watch adds up what a bucket is like at the end of a step.
+func (w *world) watch(b *bucket) {
+	b.g.partSteps += int64(len(b.parts))
+	if !b.changed && b.over == 0 {
+		return
+	}
+	b.over, b.changed = 0, false
+	for _, x := range b.parts {
+		n := int64(len(x.keys))
+		if n <= w.s.MaxRows {
+			x.overFrom = time.Time{}
+			continue
+		}
+		if x.overFrom.IsZero() {
+			x.overFrom = w.now
+		}
+		b.over++
+		b.g.overSteps++
+		b.g.LongestOver = max(b.g.LongestOver, w.now.Sub(x.overFrom)+w.s.Step)
+		b.g.Worst = max(b.g.Worst, float64(n)/float64(w.s.MaxRows))
+	}
+}
+
+func (w *world) report(steps int) *Report {
+	rep := &Report{Scenario: w.s.Name, Days: w.s.Days, Steps: steps, Recounts: w.recounts}
+	total := Result{Name: "all"}
+	for _, b := range w.buckets {
+		g := b.g
+		for _, x := range b.parts {
+			n := int64(len(x.keys))
+			g.Rows += n
+			g.Partitions++
+			page := max(1, w.s.MaxRows/100)
+			g.reads += max(1, (n+page-1)/page)
+			g.fullPages += float64(n) / float64(page)
+		}
+	}
+	for _, g := range w.groups {
+		g.finish()
+		rep.Groups = append(rep.Groups, g.Result)
+		total.add(&g.Result)
+	}
+	total.finish()
+	rep.Total = total
+	if total.Written > 0 {
+		rep.ScannedPerRow = float64(w.scanned) / float64(total.Written)
+	}
+	return rep
+}
+
+// String names the world's moment, for panics.
+func (w *world) String() string { return fmt.Sprintf("%s at day %.2f", w.s.Name, w.day) }
