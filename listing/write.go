@@ -39,17 +39,11 @@ func (b *Bucket) Delete(ctx context.Context, key []byte) error {
 
 // change writes one row: an entry, or for op "delete" its deletion.
 func (b *Bucket) change(ctx context.Context, op string, key, value []byte) error {
-	h, rg, err := b.locate(ctx, key)
+	h, rg, ts, err := b.stamped(ctx, key)
 	if err != nil {
 		return err
 	}
 	defer h.release()
-	// The timestamp is drawn under the lease: else an older write could come
-	// to a partition that has never seen the tombstone of a newer deletion.
-	ts, err := b.c.draw(ctx, 1)
-	if err != nil {
-		return err
-	}
 	key = bytes.Clone(key) // finish may go on when the caller has its key back
 	if op == "delete" {
 		return b.c.remove(ctx, h, rg, key, ts)
@@ -76,6 +70,31 @@ func (c *Client) draw(ctx context.Context, n int) (store.Timestamp, error) {
 		return 0, err
 	}
 	return c.stamps.Next(ctx, n)
+}
+
+// stamped takes a lease, finds the range of key and draws a timestamp. It is drawn
+// under the lease: else an older write could come to a partition that has never seen
+// the tombstone of a newer deletion. And the lease still holds when it is drawn: else,
+// after a long stall, it could be above the removal of a partition that everybody
+// has left, and the row would stay there.
+func (b *Bucket) stamped(ctx context.Context, key []byte) (*hold, partmap.Range, store.Timestamp, error) {
+	for {
+		h, rg, err := b.locate(ctx, key)
+		if err != nil {
+			return nil, rg, 0, err
+		}
+		ts, err := b.c.draw(ctx, 1)
+		if err == nil && h.Valid() {
+			return h, rg, ts, nil
+		}
+		h.release()
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return nil, rg, 0, err
+		}
+	}
 }
 
 // remove deletes a key as its range's phase says: by a marker while it moves.
