@@ -28,6 +28,7 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@scripts/within 300 lint scripts/lint
 	@scripts/within 500 unit $(GO) test -race -timeout 480s $(WITHOUT_NODE)
 	@scripts/within 240 sim $(GO) test -timeout 230s ./internal/sim
+	@scripts/within 180 model docs/model/run.sh quick
 	@scripts/within 900 cassandra $(WITH_CASSANDRA) $(GO) test -race -p 1 -timeout 880s $(WITH_NODE)
 	@scripts/within 300 tour $(GO) run ./internal/tour README.md
 
@@ -61,6 +62,9 @@ fuzz: ## fuzz every target for DURATION each (default 30s)
 
 sim: ## simulate the protocol with thousands of seeds, and find each mistake that can be switched on
 	$(GO) test -v -timeout 230s ./internal/sim
+
+model: ## the searches of docs/model that take up to ten minutes each (PART=quick, rest or huge)
+	docs/model/run.sh $(or $(PART),rest)
 
 soak: ## simulate moves with clients, faults and killed movers for DURATION (default 10m)
 	EVENKEEL_SIM_TIME=$(or $(DURATION),10m) $(GO) test -timeout 0 -v -run 'TestProtocolHolds$$|TestProtocolHoldsOverTheNetwork$$' ./internal/sim

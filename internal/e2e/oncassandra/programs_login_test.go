@@ -25,6 +25,7 @@ import (
 // of the client: with either wrong or missing they don't start, and say why.
 func TestProgramsLogIn(t *testing.T) {
 	p := build(t)
+	p.patience = time.Minute
 	file := func(name, text string) string {
 		path := filepath.Join(p.dir, name)
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))

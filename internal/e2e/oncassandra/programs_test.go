@@ -3,6 +3,7 @@ package oncassandra
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,6 +24,8 @@ import (
 type programs struct {
 	t        *testing.T
 	dir, bin string
+	// patience bounds each program that is run to its end; 0: the test's own end.
+	patience time.Duration
 }
 
 // binaries is the folder of the programs, built once.
@@ -62,7 +65,13 @@ func removeBinaries() {
 func (p *programs) try(name string, args ...string) (code int, out, errs string) {
 	p.t.Helper()
 	var stdout, stderr bytes.Buffer
-	cmd := exec.Command(filepath.Join(p.bin, name), args...)
+	ctx := p.t.Context()
+	if p.patience > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, p.patience)
+		defer cancel()
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(p.bin, name), args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Run(); err != nil {
@@ -281,6 +290,7 @@ func bare(a answer) answer { a.header = nil; return a }
 // promises, and say what to do.
 func TestProgramsRefuseToStart(t *testing.T) {
 	p := build(t)
+	p.patience = time.Minute // a server that is not refused would go on
 	host := cassandra.Address(t)
 	refused := func(s site, says string, args ...string) {
 		t.Helper()

@@ -1,0 +1,149 @@
+/* Deleting a bucket while a range of it moves (spin model; run.sh beside this file).
+
+   One key of one range, which moves from partition A to B by the phases of move.pml (0 settled on A, 1 marking, 2 copying,
+   3 verifying, 4 draining, 5 settled on B). A root is a phase, a state and an epoch that grows with each swap. Whoever
+   deletes: swaps the state to closing, waits, looks at both ends of the move, and swaps to deleted if they are empty, else
+   back to open. It may die at any step; then somebody else opens the bucket again, at any time. The mover goes on meanwhile.
+   Leases are granted on open roots only; any may end at any moment. A wait ends when no lease on an older epoch is alive.
+
+   Asserted: a deleted bucket has no entry whose put was acknowledged, and nothing is acknowledged in it. */
+#ifndef NC
+#define NC 2
+#endif
+#ifndef K
+#define K 1
+#endif
+#ifndef TRIES
+#define TRIES 1               /* of each who deletes, and of who opens again */
+#endif
+#ifndef ND
+#define ND 2                  /* who delete */
+#endif
+#define OPEN 0
+#define CLOSING 1
+#define DELETED 2
+#define PUT 1
+#define DEL 2                 /* a tombstone or a marker: what they differ in is a matter of move.pml */
+#define SRC(p) (p < 5 -> 0 : 1)
+#define HOME(p) (p < 2 -> 0 : 1)
+byte phase = 0, state = OPEN, epoch = 0;
+byte P[2], kind[NC*K+2], stamp = 1, acked = 0;
+byte vphase[NC], vepoch[NC]; bool lease[NC];
+
+inline newest(i, v) { d_step { if :: P[i] < v -> P[i] = v :: else fi } }
+inline gone() {               /* within atomic, after the swap to deleted */
+  assert(acked == 0 || kind[acked] == DEL)
+}
+
+proctype client(byte id) {
+  byte n = 0, ts;
+  do
+  :: n < K && !lease[id] && state != DELETED ->
+     atomic { if
+#ifdef BUG_LEASE_CLOSING
+              :: state != DELETED ->
+#else
+              :: state == OPEN ->
+#endif
+                 vphase[id] = phase; vepoch[id] = epoch; lease[id] = 1
+              :: else fi }
+  :: n < K && lease[id] ->
+     n++;
+     atomic { ts = stamp; stamp++; if :: kind[ts] = PUT :: kind[ts] = DEL fi };
+     newest(HOME(vphase[id]), ts);
+     atomic { if
+       :: lease[id] -> assert(state != DELETED); if :: acked < ts -> acked = ts :: else fi
+#ifdef BUG_ACK_CLOSED
+       :: !lease[id] && phase == vphase[id] ->                       /* the same partition and phase, but is it open? */
+#else
+       :: !lease[id] && phase == vphase[id] && state == OPEN ->      /* its lease is over: it counts in the same open bucket */
+#endif
+          if :: acked < ts -> acked = ts :: else fi; assert(state != DELETED)
+#if defined(PROBE) && PROBE == 2
+          ; assert(false)
+#endif
+       :: else -> skip
+       fi; ts = 0 }
+  :: n == K || state == DELETED -> lease[id] = 0; break
+  od
+}
+
+proctype time() {             /* any lease may run out at any moment */
+end: do
+  :: lease[0] -> lease[0] = 0
+  :: NC > 1 && lease[NC-1] -> lease[NC-1] = 0
+  od
+}
+
+inline await(e) { !(lease[0] && vepoch[0] < e) && !(lease[NC-1] && vepoch[NC-1] < e) }
+
+proctype deleter() {
+  byte n = 0, e, p, a, b;
+  do
+  :: n == TRIES || state == DELETED -> break
+  :: n < TRIES && state != DELETED ->
+     n++;
+     atomic { e = epoch; p = phase; if :: state == OPEN -> state = CLOSING; epoch++; e = epoch :: else fi };
+again:
+#ifndef BUG_NO_WAIT
+     await(e);
+#endif
+     a = 0; b = 0;
+     /* an end that the phase does not name has nothing, or what nobody reads */
+#ifdef BUG_LOOK_AT_HOME
+     if :: HOME(p) == 0 -> a = P[0] :: else -> b = P[1] fi;
+#else
+     if :: p < 4 -> a = P[0] :: else fi;
+     if :: p > 0 -> b = P[1] :: else fi;
+#endif
+     atomic { if :: a < b -> a = b :: else fi; b = 0 };
+     if
+     :: break                                              /* it dies, and leaves the bucket closing */
+     :: a == 0 || kind[a] == DEL ->
+        atomic { if
+#ifdef BUG_DELETE_UNCHECKED
+        :: state == CLOSING -> state = DELETED; epoch++; gone()
+#else
+        :: epoch == e && state == CLOSING -> state = DELETED; epoch++; gone()
+#endif
+#if defined(PROBE) && PROBE == 1
+           ; assert(phase == 0 || phase == 5)
+#endif
+        :: else -> e = epoch; p = phase fi };
+        if :: state == CLOSING -> goto again :: else fi    /* the map has moved on: look anew */
+     :: a > 0 && kind[a] == PUT -> atomic { if :: epoch == e && state == CLOSING -> state = OPEN; epoch++ :: else fi }
+     fi
+  od
+}
+
+proctype reopener() {                                      /* whoever finds the bucket closing for too long */
+  byte n = 0;
+end: do
+  :: atomic { n < TRIES && state == CLOSING -> n++; state = OPEN; epoch++ }
+  od
+}
+
+proctype mover() {
+  byte p, e, r;
+  do
+  :: phase == 5 || state == DELETED -> break
+  :: phase < 5 && state != DELETED ->
+     atomic { p = phase; e = epoch };
+     await(e);
+     if
+     :: p == 2 || p == 3 -> r = P[0]; if :: r > 0 -> newest(1, r) :: else fi; r = 0
+     :: p == 4 -> P[0] = 0
+     :: else
+     fi;
+#ifdef BUG_MOVE_DELETED
+     atomic { if :: phase == p -> phase++; epoch++; state = (state == DELETED -> OPEN : state) :: else fi }
+#else
+     atomic { if :: epoch == e && (p > 0 || state == OPEN) -> phase++; epoch++ :: else fi }   /* none begins while closing */
+#endif
+  od
+}
+
+init { atomic { byte i = 0;
+  do :: i < NC -> run client(i); i++ :: else -> break od;
+  i = 0; do :: i < ND -> run deleter(); i++ :: else -> break od;
+  run time(); run reopener(); run mover(); i = 0 } }
