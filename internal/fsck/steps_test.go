@@ -78,6 +78,9 @@ func TestNothingIsWrongAcrossWholeMoves(t *testing.T) {
 			if t.Failed() {
 				return
 			}
+			if at == 60 {
+				at = max(at, calls-40) // in between it reads empty partitions, one like the other
+			}
 		}
 		t.Logf("%+v: checks of %d calls", c, calls)
 	}

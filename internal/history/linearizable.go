@@ -40,21 +40,17 @@ const (
 // together. A write of unknown outcome may take effect at any moment after it was
 // begun, or never. All of the history has to be of one site.
 //
-// What is not decided within patience (0: no bound) is a violation of its own.
+// A key that is not decided within patience (0: no bound) is a violation of its
+// own.
 func (h *History) Linearizable(kind Register, patience time.Duration) []Violation {
 	c := h.gather()
 	if len(c.sites) > 1 {
 		c.violation(Undecided, "", "the history is of %d sites: take one at a time", len(c.sites))
 		return c.found
 	}
-	end := time.Now().Add(patience)
 	for _, key := range c.sorted {
-		left := time.Duration(0)
-		if patience > 0 {
-			left = max(time.Until(end), time.Millisecond)
-		}
 		calls := c.keys[key].calls()
-		switch porcupine.CheckOperationsTimeout(kind.model(), calls, left) {
+		switch porcupine.CheckOperationsTimeout(kind.model(), calls, patience) {
 		case porcupine.Illegal:
 			c.violation(Unordered, key, "no order explains its %d calls:%s", len(calls), timeline(calls))
 		case porcupine.Unknown:

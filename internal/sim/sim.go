@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/evenkeel/evenkeel/internal/fsck"
 	"github.com/evenkeel/evenkeel/internal/history"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -526,6 +527,23 @@ func (w *world) last() {
 		if err := w.h.read(before, k, shown, v); err != nil {
 			w.s.fail("last listing: %v", err)
 		}
+	}
+	w.verified(c)
+}
+
+// verified checks the whole store as operators do. Where writes come late one of
+// them may leave a marker, after its range was swept.
+func (w *world) verified(c *listing.Client) {
+	if w.c.Mistakes != (Mistakes{}) {
+		return // those are for the invariants to find
+	}
+	_, err := fsck.New(w.mem, c, fsck.Options{Report: func(x fsck.Finding) {
+		if x.Severity != fsck.Info && (x.Kind != fsck.LeftMarker || !w.c.faulty()) {
+			w.s.fail("verify: %s", x)
+		}
+	}}).All(context.Background())
+	if err != nil {
+		w.s.fail("verify: %v", err)
 	}
 }
 

@@ -323,6 +323,13 @@ func BenchmarkSwap(b *testing.B) {
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(float64(len(took)), "swaps")
+	over := 0
+	for _, ms := range took {
+		if ms > 50 {
+			over++
+		}
+	}
+	b.ReportMetric(float64(over), "swaps-over-50-ms")
 	b.ReportMetric(median(took), "ms/swap")
 	b.ReportMetric(slices.Max(took), "ms/swap-most")
 	b.ReportMetric(median(rewriting), "ms/swap-with-nodes")
