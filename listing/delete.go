@@ -72,7 +72,12 @@ func (c *Client) looksEmpty(ctx context.Context, id store.BucketID) (bool, error
 // entries, else back to open. Whatever happens meanwhile, each decision holds
 // for the root on which it was made, or its swap fails and it is made anew.
 func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root) error {
-	for range casAttempts {
+	// Each move under way may come in between once per phase.
+	const decisions = 10 * casAttempts
+	for range decisions {
+		if err := ctx.Err(); err != nil {
+			return c.reopen(ctx, root, store.Wrap("delete the bucket", context.Cause(ctx)))
+		}
 		var err error
 		switch root.State {
 		case partmap.Deleted:
