@@ -499,3 +499,52 @@ func FuzzBatch(f *testing.F) {
 		}
 	})
 }
+
+// Growth all over the keys is told from growth at one end, also after a recount.
+func TestSpread(t *testing.T) {
+	grow := func(key func(w *world, i int) string) float64 {
+		w := newWorld(t, 2)
+		for i := range 4_000 {
+			w.put(fmt.Sprintf("%08d", 1_000_000+w.r.IntN(1_000_000)), 1)
+			if i%100 == 0 {
+				w.flush()
+			}
+		}
+		w.recount()
+		w.now = w.now.Add(time.Hour)
+		for i := range 2_000 {
+			w.put(key(w, i), 1)
+			if i%100 == 99 {
+				w.flush()
+			}
+		}
+		w.recount()
+		return w.stats().Spread
+	}
+	require.Greater(t, grow(func(w *world, _ int) string { return fmt.Sprintf("%08d", 1_000_000+w.r.IntN(1_000_000)) }), 0.6)
+	require.Less(t, grow(func(_ *world, i int) string { return fmt.Sprintf("%08d", 3_000_000+i) }), 0.5)
+	require.Less(t, grow(func(_ *world, i int) string { return fmt.Sprintf("%08d", 900_000-i) }), 0.5)
+}
+
+// Appends are known as such also where each comes from a client that has just begun.
+func TestSlowAppends(t *testing.T) {
+	w := newWorld(t, 1)
+	for i := range 100 {
+		w.clients[0] = NewRecorder(w, RecorderOptions{Every: -1, Now: func() time.Time { return w.now }})
+		w.put(fmt.Sprintf("%08d", i), 1)
+		w.flush()
+		w.now = w.now.Add(10 * time.Minute)
+	}
+	require.Greater(t, w.stats().AppendShare, 0.95)
+}
+
+// A backlog is no burst.
+func TestABacklogIsNoBurst(t *testing.T) {
+	w := newWorld(t, 1)
+	for i := range 3_000 {
+		w.put(fmt.Sprintf("%08d", i), 1)
+		w.now = w.now.Add(100 * time.Millisecond)
+	}
+	w.flush()
+	require.InDelta(t, 10, w.stats().PutsPerS, 1)
+}
