@@ -264,6 +264,10 @@ func (b *Bucket) putFirst(ctx context.Context, g *errgroup.Group, entries []Entr
 		h.release()
 		return order, err
 	}
+	if !h.Valid() { // begin anew, as in stamped
+		h.release()
+		return order, ctx.Err()
+	}
 	rows, arena := make([]store.Row, n), make([]byte, 0, size)
 	for k, i := range order[:n] {
 		at := len(arena)
