@@ -26,9 +26,9 @@ run-cassandra: build ## a Cassandra node and two listd on 127.0.0.1:9000 and :91
 
 test: tools ## everything that must hold, on a fresh machine; each part has a time budget
 	@scripts/within 300 lint scripts/lint
-	@scripts/within 500 unit $(GO) test -race -timeout 480s $(WITHOUT_NODE)
+	@scripts/within 700 unit $(GO) test -race -timeout 680s $(WITHOUT_NODE)
 	@scripts/within 240 sim $(GO) test -timeout 230s ./internal/sim
-	@scripts/within 180 model docs/model/run.sh quick
+	@scripts/within 300 model docs/model/run.sh quick
 	@scripts/within 900 cassandra $(WITH_CASSANDRA) $(GO) test -race -p 1 -timeout 880s $(WITH_NODE)
 	@scripts/within 300 tour $(GO) run ./internal/tour README.md
 
@@ -36,7 +36,7 @@ lint: ## gofmt, vet, staticcheck, go.mod
 	@scripts/lint
 
 unit: ## the Go tests that need no Cassandra node, with the race detector
-	$(GO) test -race -timeout 480s $(WITHOUT_NODE)
+	$(GO) test -race -timeout 680s $(WITHOUT_NODE)
 
 cassandra: ## the Go tests that need Cassandra nodes, one package after the other
 	$(WITH_CASSANDRA) $(GO) test -race -p 1 -timeout 880s $(WITH_NODE)

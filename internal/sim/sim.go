@@ -531,19 +531,31 @@ func (w *world) last() {
 	w.verified(c)
 }
 
-// verified checks the whole store as operators do. Where writes come late one of
-// them may leave a marker, after its range was swept.
+// verified checks the whole store as operators do. A write that comes late, or of a
+// process that stood still past its lease, may leave a marker after its range was
+// swept; that has to mend.
 func (w *world) verified(c *listing.Client) {
 	if w.c.Mistakes != (Mistakes{}) {
 		return // those are for the invariants to find
 	}
-	_, err := fsck.New(w.mem, c, fsck.Options{Report: func(x fsck.Finding) {
-		if x.Severity != fsck.Info && (x.Kind != fsck.LeftMarker || !w.c.faulty()) {
-			w.s.fail("verify: %s", x)
+	late := w.c.faulty() || w.c.Net != nil
+	left := false
+	check := func(repair bool) {
+		_, err := fsck.New(w.mem, c, fsck.Options{Repair: repair, Report: func(x fsck.Finding) {
+			switch {
+			case x.Kind == fsck.LeftMarker && repair:
+				left = true
+			case x.Severity != fsck.Info:
+				w.s.fail("verify: %s", x)
+			}
+		}}).All(context.Background())
+		if err != nil {
+			w.s.fail("verify: %v", err)
 		}
-	}}).All(context.Background())
-	if err != nil {
-		w.s.fail("verify: %v", err)
+	}
+	check(late)
+	if left {
+		check(false)
 	}
 }
 
