@@ -1,0 +1,241 @@
+package countertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// A recount replaces what was counted before it, and what comes later adds up.
+func (s *suite) recount() {
+	p := partition()
+	r := s.fill(p, 0, 3000)
+	require.False(s, s.stats(p).Known)
+	s.clock.Go(time.Minute)
+	s.correct(p, 12345)
+	st := s.stats(p)
+	require.True(s, st.Known)
+	require.Equal(s, int64(12345), st.Rows)
+	require.Equal(s, int64(1234500), st.Bytes)
+	require.Equal(s, int64(12345), st.RecountedRows)
+	require.Zero(s, st.Distinct)
+	require.Zero(s, st.Fruitless)
+	require.WithinDuration(s, s.clock.Now(), st.Recounted, time.Second)
+	s.clock.Go(time.Minute)
+	for i := range 10 {
+		r.Put(p, fmt.Appendf(nil, "new/%d", i), 10, s.now())
+	}
+	s.flush(r)
+	require.Equal(s, int64(12355), s.stats(p).Rows)
+	for n := range 3 {
+		s.clock.Go(time.Minute)
+		require.NoError(s, s.b.Correct(s.Context(), p, &counter.Count{Started: s.clock.Now(), Rows: 7, Fine: true}))
+		require.Equal(s, n+1, s.stats(p).Fruitless)
+		require.Equal(s, int64(7), s.stats(p).Rows)
+	}
+	s.reopen()
+	require.Equal(s, 3, s.stats(p).Fruitless)
+}
+
+// The same keys all day are no growth.
+func (s *suite) overwrites() {
+	p := partition()
+	s.correct(p, 0)
+	a, b := s.recorder(), s.recorder()
+	const n = 6000
+	for range 5 {
+		for i := range n {
+			a.Put(p, key(i), 20, s.now())
+			b.Put(p, key(n-i), 20, s.now())
+			if i%2000 == 0 {
+				s.flush(a, b)
+			}
+		}
+		s.flush(a, b)
+	}
+	st := s.stats(p)
+	require.Equal(s, int64(10*n), st.Puts)
+	require.InDelta(s, n, st.Rows, n*0.35)
+	require.InDelta(s, n, st.Distinct, n*0.35)
+	require.Less(s, st.AppendShare, 0.3)
+	quanta, err := s.b.Quanta(s.Context(), p)
+	require.NoError(s, err)
+	require.Greater(s, len(quanta), 100)
+	sum := int64(0)
+	for i, q := range quanta {
+		if sum += q.Rows; i > 0 {
+			require.Less(s, string(quanta[i-1].Key), string(q.Key))
+		}
+	}
+	require.Equal(s, st.Rows, sum)
+	quanta, err = s.b.Quanta(s.Context(), partition())
+	require.NoError(s, err)
+	require.Empty(s, quanta)
+}
+
+// Puts above every key so far are told from others, also by clients that have
+// just begun.
+func (s *suite) appends() {
+	p, q := partition(), partition()
+	for n := range 10 {
+		r := s.recorder()
+		for i := range 500 {
+			r.Put(p, key(n*500+i), 20, s.now())
+			r.Put(q, fmt.Appendf(nil, "%016x", s.r.Uint64()), 20, s.now())
+			if i == 0 || i%100 == 99 {
+				s.flush(r)
+			}
+		}
+	}
+	st := s.stats(p)
+	require.Greater(s, st.AppendShare, 0.95)
+	require.InDelta(s, st.PutsPerS, st.AppendsPerS, st.PutsPerS*0.05)
+	require.Equal(s, string(key(4999)), string(st.Top))
+	require.Less(s, s.stats(q).AppendShare, 0.1)
+}
+
+// Rates decay, rows do not.
+func (s *suite) decay() {
+	p := partition()
+	s.correct(p, 0)
+	r := s.recorder()
+	for i := range 1000 {
+		r.Put(p, key(i), 20, s.now())
+		r.Read(p)
+		if i%10 == 9 {
+			s.flush(r)
+		}
+	}
+	st := s.stats(p)
+	require.InDelta(s, 10, st.PutsPerS, 1)
+	require.InDelta(s, 10, st.GrowthRowsPerS, 1)
+	s.clock.Go(5 * time.Minute)
+	st = s.stats(p)
+	require.Less(s, st.PutsPerS, 0.1)
+	require.Less(s, st.ReadsPerS, 0.1)
+	require.InDelta(s, 10, st.GrowthRowsPerS, 8)
+	s.clock.Go(12 * time.Hour)
+	st = s.stats(p)
+	require.Less(s, st.GrowthRowsPerS, 0.01)
+	require.Equal(s, int64(1000), st.Rows)
+	require.True(s, st.Known)
+}
+
+func (s *suite) manyPartitions() {
+	const n = 3000
+	ps := make([]store.Partition, n)
+	r := s.recorder()
+	for i := range ps {
+		ps[i] = partition()
+		for j := range 1 + i%3 {
+			r.Put(ps[i], key(j), 10, s.now())
+		}
+	}
+	s.flush(r)
+	for range 2 {
+		all, err := s.b.Stats(s.Context(), ps)
+		require.NoError(s, err)
+		require.Len(s, all, n)
+		for i := range all {
+			require.Equal(s, ps[i], all[i].Partition)
+			require.Equal(s, int64(1+i%3), all[i].Rows)
+		}
+		s.reopen()
+	}
+}
+
+func (s *suite) forget() {
+	p, q := partition(), partition()
+	s.correct(p, 10)
+	s.correct(q, 20)
+	require.NoError(s, s.b.Forget(s.Context(), p, partition()))
+	for range 2 {
+		require.False(s, s.stats(p).Known)
+		require.Zero(s, s.stats(p).Rows)
+		require.Equal(s, int64(20), s.stats(q).Rows)
+		s.reopen()
+	}
+}
+
+// All calls at once, by several backends where they may: every put counts once.
+func (s *suite) allAtOnce() {
+	backends := []counter.Backend{s.b}
+	if s.env.Shared {
+		for range 2 {
+			b := s.env.Open(s.T)
+			s.Cleanup(func() { _ = b.Close() })
+			backends = append(backends, b)
+		}
+	}
+	ps := []store.Partition{partition(), partition()}
+	at := s.now()
+	var writers, others sync.WaitGroup
+	ctx, stop := context.WithCancel(s.Context())
+	defer stop()
+	for w := range 6 {
+		b := backends[w%len(backends)]
+		writers.Go(func() {
+			r := counter.NewRecorder(b, counter.RecorderOptions{Every: 2 * time.Millisecond, Now: s.clock.Now})
+			for i := range 3000 {
+				r.Put(ps[i%2], key(w*3000+i), 10, at+store.Timestamp(i))
+				if i%100 == 0 {
+					time.Sleep(time.Millisecond)
+				}
+			}
+			for deadline := time.Now().Add(20 * time.Second); ; {
+				if err := r.Close(s.Context()); err == nil || time.Now().After(deadline) {
+					require.NoError(s, err)
+					return
+				}
+			}
+		})
+		others.Go(func() {
+			for ctx.Err() == nil {
+				_, err := b.Stats(ctx, ps)
+				if err != nil && ctx.Err() == nil && !busy(err) {
+					s.Errorf("stats: %v", err)
+					return
+				}
+				if err := b.Forget(ctx, partition()); err != nil && ctx.Err() == nil && !busy(err) {
+					s.Errorf("forget: %v", err)
+					return
+				}
+			}
+		})
+	}
+	writers.Wait()
+	stop()
+	others.Wait()
+	for _, b := range backends {
+		all, err := b.Stats(s.Context(), ps)
+		require.NoError(s, err)
+		for i := range all {
+			require.Equal(s, int64(9000), all[i].Puts)
+			require.Equal(s, int64(9000), all[i].Rows)
+		}
+	}
+}
+
+// busy: several at once got into each other's way more often than they try.
+func busy(err error) bool { return errors.Is(err, store.Conflict) || errors.Is(err, store.Unavailable) }
+
+func (s *suite) closed() {
+	require.NoError(s, s.b.Close())
+	require.NoError(s, s.b.Close())
+	_, err := s.b.Stats(s.Context(), []store.Partition{partition()})
+	require.ErrorIs(s, err, store.Unavailable)
+	_, err = s.b.Quanta(s.Context(), partition())
+	require.ErrorIs(s, err, store.Unavailable)
+	_, err = s.b.Flush(s.Context(), &counter.Batch{Client: uuid.New(), Seq: 1, At: s.clock.Now()})
+	require.ErrorIs(s, err, store.Unavailable)
+	require.ErrorIs(s, s.b.Correct(s.Context(), partition(), &counter.Count{Started: s.clock.Now()}), store.Unavailable)
+	require.ErrorIs(s, s.b.Forget(s.Context(), partition()), store.Unavailable)
+}
