@@ -1,0 +1,295 @@
+package balancer
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/rebalance/manager"
+	"github.com/evenkeel/evenkeel/rebalance/migrate"
+	"github.com/evenkeel/evenkeel/rebalance/policy"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+const (
+	// Maps of up to so many ranges are judged whole; of larger ones what was written
+	// to, with so many neighbours at either side.
+	wholeUpTo = 8192
+	margin    = 512
+	// reasonsKept bounds the reasons of a round.
+	reasonsKept = 100
+	// In a look at most so many presumably empty partitions are counted at once.
+	smallAtOnce = 512
+)
+
+// judge looks at the ranges of a bucket.
+func (b *Balancer) judge(ctx context.Context, r *Round, id store.BucketID, w *watched) error {
+	root, err := b.maps.Load(ctx, id)
+	if err != nil || root.State != partmap.Open {
+		return err
+	}
+	r.Buckets++
+	whole := w.again || root.Ranges <= wholeUpTo
+	var run []partmap.Range
+	lacks := 0 // neighbours that the run still wants
+	hit := false
+	for rg, err := range b.maps.Ranges(ctx, root, nil) {
+		if err != nil {
+			return err
+		}
+		touched := w.touched[rg.Partition]
+		run = append(run, partmap.Range{Entry: rg.Entry, End: rg.End, Phase: rg.Phase, SweepPending: rg.SweepPending})
+		switch {
+		case whole && len(run) < wholeUpTo:
+			continue
+		case whole:
+		case touched:
+			hit, lacks = true, margin
+			continue
+		case hit && lacks > 0:
+			lacks--
+			continue
+		case !hit:
+			if len(run) > 2*margin {
+				run = slices.Delete(run, 0, len(run)-margin)
+			}
+			continue
+		}
+		if err := b.ranges(ctx, r, root, run); err != nil {
+			return err
+		}
+		run, hit = run[:0], false
+	}
+	if len(run) == 0 || !whole && !hit {
+		return nil
+	}
+	return b.ranges(ctx, r, root, run)
+}
+
+// ranges judges neighbouring ranges of a bucket and has done what is to be done.
+func (b *Balancer) ranges(ctx context.Context, r *Round, root *partmap.Root, run []partmap.Range) error {
+	id := root.Bucket
+	r.Ranges += len(run)
+	l, err := b.layout(ctx, id, run)
+	if err != nil {
+		return err
+	}
+	verdicts := b.o.Policy.Judge(l, b.o.Now())
+	// What was cut ahead of appends is empty: that is found out at once, for whether
+	// more is to be cut depends on it.
+	again := false
+	for n := 0; n < len(verdicts); n++ {
+		v := &verdicts[n]
+		if n >= smallAtOnce || v.Kind != policy.Recount || v.Why != policy.Unknown || l.Ranges[v.From].Stats.Rows > small {
+			continue
+		}
+		done, err := b.countSmall(ctx, recountOf(id, &run[v.From], v.Why, &l.Ranges[v.From].Stats))
+		if err != nil {
+			return err
+		}
+		again = again || done
+	}
+	if again {
+		if l, err = b.layout(ctx, id, run); err != nil {
+			return err
+		}
+		verdicts = b.o.Policy.Judge(l, b.o.Now())
+	}
+	return b.act(ctx, r, root, run, l, verdicts)
+}
+
+func recountOf(id store.BucketID, rg *partmap.Range, why policy.Why, estimate *counter.Stats) recount {
+	return recount{
+		partition: store.Partition{Bucket: id, ID: rg.Partition},
+		bounds:    store.Bounds{Start: bytes.Clone(rg.Start), End: bytes.Clone(rg.End)},
+		why:       why, estimate: *estimate,
+	}
+}
+
+// layout is what is known of neighbouring ranges.
+func (b *Balancer) layout(ctx context.Context, id store.BucketID, run []partmap.Range) (*policy.Layout, error) {
+	parts := make([]store.Partition, len(run))
+	for i := range run {
+		parts[i] = store.Partition{Bucket: id, ID: run[i].Partition}
+	}
+	stats, err := b.counts.Stats(ctx, parts)
+	if err != nil {
+		return nil, err
+	}
+	l := &policy.Layout{Ranges: make([]policy.Range, len(run))}
+	l.Moves, l.Rows = b.mover.InFlight()
+	for i := range run {
+		rg, s := &run[i], &stats[i]
+		// A count of other bounds tells nothing of the rows that are here.
+		s.Known = s.Known && s.Covers(rg.Start, rg.End)
+		if b.o.Exact && s.Recounted.Before(b.tick) {
+			s.Known = false
+		}
+		l.Ranges[i] = policy.Range{
+			Start: rg.Start, End: rg.End, Stats: *s, Moves: moves(rg),
+			Created: time.Unix(rg.Created, 0), PinUntil: time.Unix(rg.PinUntil, 0),
+		}
+	}
+	return l, nil
+}
+
+// act has done what verdicts say.
+func (b *Balancer) act(ctx context.Context, r *Round, root *partmap.Root, run []partmap.Range, l *policy.Layout, verdicts []policy.Verdict) error {
+	id := root.Bucket
+	plan := &manager.Plan{Bucket: id, Epoch: root.Epoch}
+	x := &job{bucket: id}
+	var reasons []Reason
+	again := false
+	decided := map[Decision]int64{}
+	for i := range verdicts {
+		v := &verdicts[i]
+		decided[Decision{v.Kind, v.Why}]++
+		var m manager.Planned
+		var err error
+		switch v.Kind {
+		case policy.None:
+			if v.Why != policy.Within {
+				again = again || v.Why != policy.Broken && v.Why != policy.OneKey
+				if len(reasons) < reasonsKept {
+					reasons = append(reasons, Reason{Bucket: id, Start: bytes.Clone(run[v.From].Start), End: bytes.Clone(run[v.To-1].End), Verdict: *v})
+				}
+			}
+			continue
+		case policy.Recount:
+			b.queue.add(recountOf(id, &run[v.From], v.Why, &l.Ranges[v.From].Stats))
+			again = true
+			continue
+		case policy.Split:
+			m, err = b.split(id, &run[v.From], &l.Ranges[v.From], v)
+		case policy.Merge:
+			m = manager.Planned{Goal: migrate.Merge(bytes.Clone(run[v.From].Start), bytes.Clone(run[v.To-1].End)), Rows: v.Rows, Copies: v.Rows}
+		case policy.Refresh:
+			goal := migrate.Refresh(&run[v.From])
+			goal.Start, goal.End = bytes.Clone(goal.Start), bytes.Clone(goal.End)
+			m = manager.Planned{Goal: goal, Rows: v.Rows, Copies: v.Rows}
+		case policy.Roll:
+			m, err = b.roll(ctx, id, run, l, v)
+		}
+		again = true
+		if err != nil {
+			return err
+		}
+		if m.Goal.Stay >= 0 && len(m.Goal.Cuts) == 0 {
+			continue // there is nowhere to cut
+		}
+		a := asked{kind: v.Kind, why: v.Why, rows: m.Copies}
+		if m.Goal.Stay < 0 {
+			for k := v.From; k < v.To; k++ {
+				a.leaving = append(a.leaving, store.Partition{Bucket: id, ID: run[k].Partition})
+			}
+		}
+		plan.Moves = append(plan.Moves, m)
+		x.moves = append(x.moves, a)
+		b.o.Logger.Info("balancing", "bucket", id.String(), "kind", string(v.Kind), "start", string(m.Goal.Start), "cuts", len(m.Goal.Cuts), "copies", m.Copies, "why", v.Text)
+	}
+	if again {
+		b.again(id, false)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for d, n := range decided {
+		b.state.Decided[d] += n
+	}
+	if n := min(len(reasons), reasonsKept-len(r.Why)); n > 0 {
+		r.Why = append(r.Why, reasons[:n]...)
+	}
+	if len(plan.Moves) > 0 {
+		b.jobs[b.mover.Submit(id, "balance", plan).ID] = x
+	}
+	return nil
+}
+
+// split cuts a range into even parts. Where its exact quanta are not known here, it is
+// counted again.
+func (b *Balancer) split(id store.BucketID, rg *partmap.Range, known *policy.Range, v *policy.Verdict) (manager.Planned, error) {
+	c, ok := b.counted.Get(rg.Partition)
+	if !ok || !bytes.Equal(c.Start, rg.Start) || !bytes.Equal(c.End, rg.End) {
+		b.queue.add(recountOf(id, rg, policy.Suspect, &known.Stats))
+		return manager.Planned{Goal: migrate.Goal{}}, nil
+	}
+	m := even(c, v.Parts)
+	m.Goal.Start, m.Goal.End = bytes.Clone(rg.Start), bytes.Clone(rg.End)
+	if len(m.Goal.Cuts) == 0 {
+		b.o.Logger.Warn("a range can't be cut", "bucket", id.String(), "start", string(rg.Start), "why", v.Text)
+	}
+	return m, nil
+}
+
+// even cuts what was counted into n parts, as even as its quanta allow; the largest
+// stays where it is.
+func even(c *counter.Count, n int) manager.Planned {
+	m := manager.Planned{Rows: c.Rows}
+	below, last, largest := int64(0), int64(0), int64(0)
+	want := 1
+	part := func(rows int64) {
+		if rows > largest {
+			m.Goal.Stay, largest = len(m.Goal.Cuts), rows
+		}
+	}
+	for i := range c.Quanta {
+		// The cut in front of the quantum is nearer to the place than the one behind it.
+		for want < n && i > 0 && below > last && below+c.Quanta[i].Rows/2 >= c.Rows*int64(want)/int64(n) {
+			part(below - last)
+			m.Goal.Cuts = append(m.Goal.Cuts, bytes.Clone(c.Quanta[i].Key))
+			last = below
+			want++
+		}
+		below += c.Quanta[i].Rows
+	}
+	part(c.Rows - last)
+	m.Copies = c.Rows - largest
+	return m
+}
+
+// newest is how many of the highest keys are read to foresee the next ones.
+const newest = 1000
+
+// roll cuts ahead of the highest key, where the keys that come are foreseen; else
+// right above it.
+func (b *Balancer) roll(ctx context.Context, id store.BucketID, run []partmap.Range, l *policy.Layout, v *policy.Verdict) (manager.Planned, error) {
+	src, tail := &run[v.Appended], &run[v.From]
+	page, err := b.store.Slice(ctx, store.Partition{Bucket: id, ID: src.Partition}, store.Bounds{Start: src.Start, End: src.End}, store.SliceOptions{Limit: newest, Reverse: true})
+	if err != nil || len(page.Rows) == 0 {
+		return manager.Planned{}, err
+	}
+	keys := make([][]byte, len(page.Rows))
+	for i := range page.Rows {
+		keys[len(keys)-1-i] = page.Rows[i].Key
+	}
+	s := &l.Ranges[v.Appended].Stats
+	each := policy.Fill * float64(b.o.Policy.MaxRows)
+	// The first cut is not below what comes until it takes puts.
+	first := max(each-float64(s.Rows), v.Rate*b.o.Effect.Seconds())
+	cuts := ahead(keys, first, each, v.Ahead+v.From-v.Appended)
+	m := manager.Planned{Goal: migrate.Goal{Start: bytes.Clone(tail.Start), End: bytes.Clone(tail.End)}, Rows: l.Ranges[v.From].Stats.Rows}
+	for _, c := range cuts {
+		if bytes.Compare(c, tail.Start) > 0 && (len(tail.End) == 0 || bytes.Compare(c, tail.End) < 0) && len(m.Goal.Cuts) < v.Ahead {
+			m.Goal.Cuts = append(m.Goal.Cuts, c)
+		}
+	}
+	return m, nil
+}
+
+// ahead is where the next keys fall; in front of the next one, where that can't be
+// foreseen.
+func ahead(keys [][]byte, first, each float64, n int) [][]byte {
+	top := keys[len(keys)-1]
+	var out [][]byte
+	var v int
+	if _, err := fmt.Sscanf(string(top), "key-%d", &v); err == nil {
+		for i := range n {
+			out = append(out, fmt.Appendf(nil, "key-%08d", v+int(first+float64(i)*each)))
+		}
+		return out
+	}
+	return append(out, append(bytes.Clone(top), 0))
+}
