@@ -14,6 +14,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/rebalance/cut"
 	"github.com/evenkeel/evenkeel/rebalance/manager"
 	"github.com/evenkeel/evenkeel/rebalance/policy"
 	"github.com/evenkeel/evenkeel/store"
@@ -50,6 +51,8 @@ type Mover interface {
 type Options struct {
 	// Policy is when to act; required.
 	Policy policy.Policy
+	// Cutter finds the cuts of splits and merges, default cut.Even.
+	Cutter cut.Cutter
 	// Every is the pause between two looks at what was written to, default 30 s.
 	Every time.Duration
 	// FullEvery is the pause between two looks at everything, default an hour.
@@ -78,6 +81,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Effect <= 0 {
 		o.Effect = 8 * time.Second
+	}
+	if o.Cutter == nil {
+		o.Cutter = cut.Even{}
 	}
 	if o.Recounts <= 0 {
 		o.Recounts = 2
@@ -115,6 +121,8 @@ type Balancer struct {
 	// counted are recounts: their quanta are where a range can be cut.
 	counted *lru.Cache[store.PartitionID, *counter.Count]
 	queue   queue
+	// trail remembers where partitions grow. Of Run only.
+	trail *cut.Trail
 	// Of Run only: when it looked last at an interval, and chance.
 	tick time.Time
 	r    *rand.Rand
@@ -143,13 +151,15 @@ type job struct {
 // asked is one move of a job.
 type asked struct {
 	kind    policy.Kind
-	why     policy.Why
 	rows    int64             // that it copies
 	leaving []store.Partition // have nothing left when it has ended
 }
 
 const (
 	countsKept = 4096
+	// trails are partitions that are remembered for where they grow, of some tens of KB
+	// each.
+	trails = 4096
 	// soonest is the least pause between two looks.
 	soonest = time.Second
 )
@@ -162,7 +172,7 @@ func New(s Store, m Maps, mover Mover, counts counter.Backend, o Options) *Balan
 	}
 	b := &Balancer{
 		store: s, maps: m, mover: mover, counts: counts, o: o.withDefaults(),
-		counted: counted, r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+		counted: counted, trail: cut.NewTrail(trails), r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 		watch: map[store.BucketID]*watched{}, jobs: map[string]*job{},
 	}
 	b.queue.init()

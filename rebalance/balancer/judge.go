@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/rebalance/cut"
 	"github.com/evenkeel/evenkeel/rebalance/manager"
 	"github.com/evenkeel/evenkeel/rebalance/migrate"
 	"github.com/evenkeel/evenkeel/rebalance/policy"
@@ -129,6 +130,12 @@ func (b *Balancer) layout(ctx context.Context, id store.BucketID, run []partmap.
 		if b.o.Exact && s.Recounted.Before(b.tick) {
 			s.Known = false
 		}
+		if s.Known && !b.o.Exact {
+			b.trail.Note(rg.Partition, s.Rows, func() []counter.Quantum {
+				q, _ := b.counts.Quanta(ctx, parts[i]) // a hint: none is as good
+				return q
+			})
+		}
 		l.Ranges[i] = policy.Range{
 			Start: rg.Start, End: rg.End, Stats: *s, Moves: moves(rg),
 			Created: time.Unix(rg.Created, 0), PinUntil: time.Unix(rg.PinUntil, 0),
@@ -145,11 +152,24 @@ func (b *Balancer) act(ctx context.Context, r *Round, root *partmap.Root, run []
 	var reasons []Reason
 	again := false
 	decided := map[Decision]int64{}
+	ask := func(v *policy.Verdict, from, to int, m manager.Planned) {
+		if m.Goal.Stay >= 0 && len(m.Goal.Cuts) == 0 {
+			return // there is nowhere to cut
+		}
+		a := asked{kind: v.Kind, rows: m.Copies}
+		if m.Goal.Stay < 0 {
+			for k := from; k < to; k++ {
+				a.leaving = append(a.leaving, store.Partition{Bucket: id, ID: run[k].Partition})
+			}
+		}
+		plan.Moves = append(plan.Moves, m)
+		x.moves = append(x.moves, a)
+		b.o.Logger.Info("balancing", "bucket", id.String(), "kind", string(v.Kind), "start", string(m.Goal.Start), "cuts", len(m.Goal.Cuts), "copies", m.Copies, "why", v.Text)
+	}
 	for i := range verdicts {
 		v := &verdicts[i]
 		decided[Decision{v.Kind, v.Why}]++
-		var m manager.Planned
-		var err error
+		again = again || v.Kind != policy.None
 		switch v.Kind {
 		case policy.None:
 			if v.Why != policy.Within {
@@ -158,38 +178,28 @@ func (b *Balancer) act(ctx context.Context, r *Round, root *partmap.Root, run []
 					reasons = append(reasons, Reason{Bucket: id, Start: bytes.Clone(run[v.From].Start), End: bytes.Clone(run[v.To-1].End), Verdict: *v})
 				}
 			}
-			continue
 		case policy.Recount:
 			b.queue.add(recountOf(id, &run[v.From], v.Why, &l.Ranges[v.From].Stats))
-			again = true
-			continue
-		case policy.Split:
-			m, err = b.split(id, &run[v.From], &l.Ranges[v.From], v)
-		case policy.Merge:
-			m = manager.Planned{Goal: migrate.Merge(bytes.Clone(run[v.From].Start), bytes.Clone(run[v.To-1].End)), Rows: v.Rows, Copies: v.Rows}
+		case policy.Split, policy.Merge:
+			cuts, err := b.recut(ctx, id, run, l, v)
+			if err != nil {
+				return err
+			}
+			for k := range cuts {
+				m := &cuts[k]
+				ask(v, m.From, m.To, manager.Planned{Goal: m.Goal(), Rows: m.Rows, Copies: m.Copies})
+			}
 		case policy.Refresh:
 			goal := migrate.Refresh(&run[v.From])
 			goal.Start, goal.End = bytes.Clone(goal.Start), bytes.Clone(goal.End)
-			m = manager.Planned{Goal: goal, Rows: v.Rows, Copies: v.Rows}
+			ask(v, v.From, v.To, manager.Planned{Goal: goal, Rows: v.Rows, Copies: v.Rows})
 		case policy.Roll:
-			m, err = b.roll(ctx, id, run, l, v)
-		}
-		again = true
-		if err != nil {
-			return err
-		}
-		if m.Goal.Stay >= 0 && len(m.Goal.Cuts) == 0 {
-			continue // there is nowhere to cut
-		}
-		a := asked{kind: v.Kind, why: v.Why, rows: m.Copies}
-		if m.Goal.Stay < 0 {
-			for k := v.From; k < v.To; k++ {
-				a.leaving = append(a.leaving, store.Partition{Bucket: id, ID: run[k].Partition})
+			m, err := b.roll(ctx, id, run, l, v)
+			if err != nil {
+				return err
 			}
+			ask(v, v.From, v.To, m)
 		}
-		plan.Moves = append(plan.Moves, m)
-		x.moves = append(x.moves, a)
-		b.o.Logger.Info("balancing", "bucket", id.String(), "kind", string(v.Kind), "start", string(m.Goal.Start), "cuts", len(m.Goal.Cuts), "copies", m.Copies, "why", v.Text)
 	}
 	if again {
 		b.again(id, false)
@@ -208,46 +218,25 @@ func (b *Balancer) act(ctx context.Context, r *Round, root *partmap.Root, run []
 	return nil
 }
 
-// split cuts a range into even parts. Where its exact quanta are not known here, it is
-// counted again.
-func (b *Balancer) split(id store.BucketID, rg *partmap.Range, known *policy.Range, v *policy.Verdict) (manager.Planned, error) {
-	c, ok := b.counted.Get(rg.Partition)
-	if !ok || !bytes.Equal(c.Start, rg.Start) || !bytes.Equal(c.End, rg.End) {
-		b.queue.add(recountOf(id, rg, policy.Suspect, &known.Stats))
-		return manager.Planned{Goal: migrate.Goal{}}, nil
-	}
-	m := even(c, v.Parts)
-	m.Goal.Start, m.Goal.End = bytes.Clone(rg.Start), bytes.Clone(rg.End)
-	if len(m.Goal.Cuts) == 0 {
-		b.o.Logger.Warn("a range can't be cut", "bucket", id.String(), "start", string(rg.Start), "why", v.Text)
-	}
-	return m, nil
-}
-
-// even cuts what was counted into n parts, as even as its quanta allow; the largest
-// stays where it is.
-func even(c *counter.Count, n int) manager.Planned {
-	m := manager.Planned{Rows: c.Rows}
-	below, last, largest := int64(0), int64(0), int64(0)
-	want := 1
-	part := func(rows int64) {
-		if rows > largest {
-			m.Goal.Stay, largest = len(m.Goal.Cuts), rows
+// recut finds the cuts of a split, or what a merge joins. Where the exact quanta of a
+// range are not known here, or not any more, it is counted again, and nothing is cut.
+func (b *Balancer) recut(ctx context.Context, id store.BucketID, run []partmap.Range, l *policy.Layout, v *policy.Verdict) ([]cut.Move, error) {
+	z := &cut.Zone{First: max(0, v.From-1)}
+	for i := z.First; i < min(len(run), v.To+1); i++ {
+		rg, known := &run[i], &l.Ranges[i]
+		x := cut.Range{Start: bytes.Clone(rg.Start), End: bytes.Clone(rg.End), Stats: known.Stats, Pinned: known.PinUntil.After(b.o.Now()), Fixed: true}
+		if i >= v.From && i < v.To {
+			c, ok := b.counted.Get(rg.Partition)
+			if !ok || !bytes.Equal(c.Start, rg.Start) || !bytes.Equal(c.End, rg.End) || !c.Started.Equal(known.Stats.Recounted) {
+				b.queue.add(recountOf(id, rg, policy.Suspect, &known.Stats))
+				return nil, nil
+			}
+			x.Quanta, x.Fixed = c.Quanta, false
+			x.Earlier = b.trail.Earlier(rg.Partition, known.Stats.Rows)
 		}
+		z.Ranges = append(z.Ranges, x)
 	}
-	for i := range c.Quanta {
-		// The cut in front of the quantum is nearer to the place than the one behind it.
-		for want < n && i > 0 && below > last && below+c.Quanta[i].Rows/2 >= c.Rows*int64(want)/int64(n) {
-			part(below - last)
-			m.Goal.Cuts = append(m.Goal.Cuts, bytes.Clone(c.Quanta[i].Key))
-			last = below
-			want++
-		}
-		below += c.Quanta[i].Rows
-	}
-	part(c.Rows - last)
-	m.Copies = c.Rows - largest
-	return m
+	return b.o.Cutter.Cut(ctx, z, v, &b.o.Policy)
 }
 
 // newest is how many of the highest keys are read to foresee the next ones.
