@@ -33,7 +33,7 @@ var layers = [][]string{
 	{"rebalance/exact", "rebalance/greedy"},
 	{"rebalance/manager"},
 	{"rebalance"},
-	{"rebalance/executor", "rebalance/plain", "rebalance/policy"},
+	{"rebalance/executor", "rebalance/foresee", "rebalance/plain", "rebalance/policy"},
 	{"rebalance/migrate"},
 	{"counter/countertest", "counter/localcounter", "counter/rediscounter"},
 	{"counter"},
@@ -49,7 +49,7 @@ var layers = [][]string{
 var pure = []string{
 	"partmap",
 	"rebalance", "rebalance/exact", "rebalance/greedy", "rebalance/genetic", "rebalance/auto",
-	"rebalance/migrate", "rebalance/policy", "rebalance/sim",
+	"rebalance/foresee", "rebalance/migrate", "rebalance/policy", "rebalance/sim",
 	"internal/history",
 }
 
