@@ -35,7 +35,7 @@ var layers = [][]string{
 	{"rebalance/cut"},
 	{"rebalance/manager"},
 	{"rebalance"},
-	{"rebalance/executor", "rebalance/policy"},
+	{"rebalance/executor", "rebalance/foresee", "rebalance/policy"},
 	{"rebalance/migrate"},
 	{"counter/countertest", "counter/localcounter", "counter/rediscounter"},
 	{"counter"},
@@ -51,7 +51,7 @@ var layers = [][]string{
 var pure = []string{
 	"partmap",
 	"rebalance", "rebalance/exact", "rebalance/greedy", "rebalance/genetic", "rebalance/auto",
-	"rebalance/cut", "rebalance/migrate", "rebalance/policy", "rebalance/sim",
+	"rebalance/cut", "rebalance/foresee", "rebalance/migrate", "rebalance/policy", "rebalance/sim",
 	"internal/history",
 }
 

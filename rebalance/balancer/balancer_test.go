@@ -139,7 +139,7 @@ func lookedAfter(t *testing.T, maxRows int64, change func(*balancer.Options), f 
 		x.recorder = counter.NewRecorder(x.counts, counter.RecorderOptions{})
 		o := balancer.Options{Policy: policy.Default(maxRows), Every: 10 * time.Second, Effect: 3 * time.Second}
 		if testing.Verbose() {
-			o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+			o.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 		}
 		o.Policy.Lead, o.Policy.Cool = o.Every+o.Effect, time.Minute
 		if change != nil {

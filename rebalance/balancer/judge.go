@@ -3,13 +3,13 @@ package balancer
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/rebalance/cut"
+	"github.com/evenkeel/evenkeel/rebalance/foresee"
 	"github.com/evenkeel/evenkeel/rebalance/manager"
 	"github.com/evenkeel/evenkeel/rebalance/migrate"
 	"github.com/evenkeel/evenkeel/rebalance/policy"
@@ -250,15 +250,27 @@ func (b *Balancer) roll(ctx context.Context, id store.BucketID, run []partmap.Ra
 	if err != nil || len(page.Rows) == 0 {
 		return manager.Planned{}, err
 	}
-	keys := make([][]byte, len(page.Rows))
+	keys, written := make([][]byte, len(page.Rows)), make([]int64, len(page.Rows))
 	for i := range page.Rows {
-		keys[len(keys)-1-i] = page.Rows[i].Key
+		keys[len(keys)-1-i], written[len(keys)-1-i] = page.Rows[i].Key, int64(page.Rows[i].Timestamp)
 	}
 	s := &l.Ranges[v.Appended].Stats
 	each := policy.Fill * float64(b.o.Policy.MaxRows)
-	// The first cut is not below what comes until it takes puts.
-	first := max(each-float64(s.Rows), v.Rate*b.o.Effect.Seconds())
-	cuts := ahead(keys, first, each, v.Ahead+v.From-v.Appended)
+	o := foresee.Options{
+		// The first cut is not below what comes until it takes puts.
+		First: max(each-float64(s.Rows), v.Rate*b.o.Effect.Seconds()), Each: each, N: v.Ahead + v.From - v.Appended,
+		End: tail.End, RowsPerSecond: v.Rate, Now: b.o.Now(), Written: written,
+	}
+	var cuts [][]byte
+	how := "right above the highest key"
+	if f, err := foresee.Ahead(keys, o); err == nil {
+		cuts, how = f.Cuts, f.How
+	} else if k := keys[len(keys)-1]; v.From == v.Appended && float64(s.Rows)+v.Rate*b.o.Policy.Lead.Seconds() >= float64(b.o.Policy.MaxRows) && len(k) < store.MaxKeyBytes {
+		// As late as possible: what comes until the cut takes puts lies above it, and is
+		// copied.
+		cuts, how = [][]byte{append(bytes.Clone(k), 0)}, how+": "+err.Error()
+	}
+	b.o.Logger.Debug("cutting ahead", "bucket", id.String(), "how", how)
 	m := manager.Planned{Goal: migrate.Goal{Start: bytes.Clone(tail.Start), End: bytes.Clone(tail.End)}, Rows: l.Ranges[v.From].Stats.Rows}
 	for _, c := range cuts {
 		if bytes.Compare(c, tail.Start) > 0 && (len(tail.End) == 0 || bytes.Compare(c, tail.End) < 0) && len(m.Goal.Cuts) < v.Ahead {
@@ -266,19 +278,4 @@ func (b *Balancer) roll(ctx context.Context, id store.BucketID, run []partmap.Ra
 		}
 	}
 	return m, nil
-}
-
-// ahead is where the next keys fall; in front of the next one, where that can't be
-// foreseen.
-func ahead(keys [][]byte, first, each float64, n int) [][]byte {
-	top := keys[len(keys)-1]
-	var out [][]byte
-	var v int
-	if _, err := fmt.Sscanf(string(top), "key-%d", &v); err == nil {
-		for i := range n {
-			out = append(out, fmt.Appendf(nil, "key-%08d", v+int(first+float64(i)*each)))
-		}
-		return out
-	}
-	return append(out, append(bytes.Clone(top), 0))
 }
