@@ -226,7 +226,7 @@ func floor(ns, by int64) (from, to int64) {
 func (c *calendar) timeline() *timeline {
 	return &timeline{
 		name: "time", top: c.top, start: c.places[0].at, end: c.end, finest: c.finest().unit.String(), zones: true,
-		times: c.times, tick: c.tick, key: c.key,
+		times: c.times, time: c.time, tick: c.tick, key: c.key,
 		cut: func(ns int64) []byte {
 			before, _ := c.tick(ns - 1)
 			return partmap.Separator(c.key(before), c.key(ns))

@@ -32,26 +32,20 @@ func fit(xs []float64) line {
 	n := len(xs) - 1 // gaps
 	whole := (xs[n] - xs[0]) / float64(n)
 	l := line{perRow: whole}
-	sum := 0.0
-	for i := range n {
-		d := (xs[i+1]-xs[i])/whole - 1
-		sum += d * d
-	}
-	l.uneven = math.Sqrt(sum / float64(n))
+	l.uneven = uneven(xs)
 	l.off = off(xs)
 	half := n / 2
 	low, high := (xs[half]-xs[0])/float64(half), (xs[n]-xs[half])/float64(n-half)
-	chance := 3 * l.uneven / math.Sqrt(float64(half))
-	const least = 0.3 // of the whole: what is denser is a burst
-	denser := func(part float64) bool {
+	denser := func(part float64, of []float64) bool {
+		chance := 3 * uneven(of) / math.Sqrt(float64(half))
 		return part < l.perRow*(1-chance) && part >= whole*least
 	}
-	if denser(low) && low < high {
+	if low < high && denser(low, xs[:half+1]) {
 		l.perRow = low
 		l.missing = max(0, (xs[n]-xs[half])/low-float64(n-half))
 		l.off = min(l.off, off(xs[:half+1]))
 	}
-	if denser(high) && high < low {
+	if high < low && denser(high, xs[half:]) {
 		l.perRow = high
 	}
 	if n >= 4*blocks {
@@ -66,6 +60,38 @@ func fit(xs []float64) line {
 		}
 	}
 	return l
+}
+
+// least is how much denser than the whole a part may be, in units per row: what is
+// denser still is a burst.
+const least = 0.3
+
+// thinner takes into account the keys below those that the line was fitted to, of
+// values that ascend too: the last part of all may be thin because rows are still to
+// come.
+func (l *line) thinner(below []float64) {
+	if len(below) < Fewest {
+		return
+	}
+	n := len(below) - 1
+	if before := (below[n] - below[0]) / float64(n); before < 0.8*l.perRow && before >= least*l.perRow {
+		l.perRow = before
+	}
+}
+
+// uneven is the coefficient of variation of the gaps.
+func uneven(xs []float64) float64 {
+	n := len(xs) - 1
+	mean := (xs[n] - xs[0]) / float64(n)
+	if mean <= 0 {
+		return 0
+	}
+	sum := 0.0
+	for i := range n {
+		d := (xs[i+1]-xs[i])/mean - 1
+		sum += d * d
+	}
+	return math.Sqrt(sum / float64(n))
 }
 
 // off is the largest distance of values from a line between the first and the last.

@@ -98,7 +98,8 @@ func Ahead(recent [][]byte, o Options) (*Foresight, error) {
 		if written != nil {
 			written = written[len(recent)-m:]
 		}
-		f, err := ahead(&tail{keys: keys, written: written, o: &o})
+		below := recent[max(0, len(recent)-2*m) : len(recent)-m]
+		f, err := ahead(&tail{keys: keys, below: below, written: written, o: &o})
 		var no *Unforeseeable
 		switch {
 		case err == nil:
@@ -147,6 +148,7 @@ func check(recent [][]byte, o *Options) error {
 // tail is the keys that one attempt learns from.
 type tail struct {
 	keys    [][]byte
+	below   [][]byte // as many again from below them
 	written []int64
 	o       *Options
 }

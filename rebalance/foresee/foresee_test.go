@@ -322,7 +322,7 @@ func checkCuts(t testing.TB, cuts [][]byte, top []byte, o foresee.Options) {
 func TestTrueNextKeys(t *testing.T) {
 	rows := million
 	if raceEnabled {
-		rows /= 10
+		rows /= 20
 	}
 	for _, x := range tenants {
 		t.Run(x.name, func(t *testing.T) {

@@ -314,6 +314,9 @@ func (n *number) grid(x float64) uint64 {
 
 // values are the numbers of the keys, less the first one's.
 func (n *number) values(keys [][]byte) (xs []float64, first uint64, ok bool) {
+	if len(keys) < 2 {
+		return nil, 0, false
+	}
 	first = n.of(keys[0])
 	xs = make([]float64, len(keys))
 	for i, k := range keys {
@@ -326,6 +329,17 @@ func (n *number) values(keys [][]byte) (xs []float64, first uint64, ok bool) {
 	return xs, first, xs[len(xs)-1] > 0
 }
 
+// like are the last of keys that have the same bytes before the window, and are as
+// long.
+func (n *number) like(keys [][]byte) [][]byte {
+	from, to := n.pos[0], n.pos[len(n.pos)-1]
+	i := len(keys)
+	for i > 0 && len(keys[i-1]) > to && string(keys[i-1][:from]) == string(n.top[:from]) {
+		i--
+	}
+	return keys[i:]
+}
+
 // full says whether the keys fill all that a number of such length can be, by chance:
 // the highest of random keys are near to the end of all.
 func (n *number) full(l *line) bool {
@@ -333,9 +347,6 @@ func (n *number) full(l *line) bool {
 		return false
 	}
 	base := uint64(len(n.alphabet.digits))
-	if n.alphabet.value[n.top[n.pos[len(n.pos)-n.varying]]] != int16(base-1) {
-		return false
-	}
 	// Digits before it that are not the last of the alphabet speak for a number, unless
 	// they are few: the end of a name perhaps.
 	const few = 2
@@ -394,6 +405,9 @@ func byNumber(t *tail, joined bool) (f *Foresight, coarse bool, err error) {
 		return nil, false, errUnlike
 	}
 	l := fit(xs)
+	if below, _, ok := n.values(n.like(t.below)); ok {
+		l.thinner(below)
+	}
 	if !l.even(len(xs)) || !n.alphabet.common && len(xs) < 32 {
 		return nil, false, errUnlike
 	}

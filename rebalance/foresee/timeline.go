@@ -14,8 +14,9 @@ type timeline struct {
 	start, end int    // of the time, in the key
 	// zones: it may be local time.
 	zones bool
-	// times are the keys', in nanoseconds since 1970.
+	// times are the keys', in nanoseconds since 1970, and time reads others.
 	times []int64
+	time  func(key []byte) (ns int64, ok bool)
 	// tick returns when the time begins and ends that looks the same in keys.
 	tick func(ns int64) (from, to int64)
 	// key is the prefix that all keys of the tick have which begins then, or the lowest
@@ -68,6 +69,9 @@ func (c *timeline) ahead(t *tail) (*Foresight, error) {
 			xs[i] = float64(x-c.times[0]) / 1e9
 		}
 		l := fit(xs)
+		if below := c.below(t.below); below != nil {
+			l.thinner(below)
+		}
 		if !l.even(len(xs)) {
 			return nil, errUnlike
 		}
@@ -104,6 +108,18 @@ func (c *timeline) ahead(t *tail) (*Foresight, error) {
 		now = top + min(length*0.99, float64(done)/rate)
 	}
 	return c.cuts(t, f, in, now, rate, missing)
+}
+
+// below are the times of keys below the others, in seconds; nil: they have none.
+func (c *timeline) below(keys [][]byte) (xs []float64) {
+	for i, k := range keys {
+		ns, ok := c.time(k)
+		if !ok || i > 0 && float64(ns)/1e9 < xs[i-1] {
+			return nil
+		}
+		xs = append(xs, float64(ns)/1e9)
+	}
+	return xs
 }
 
 // Keys may have local time: quarters of an hour, fourteen hours at most.
