@@ -236,8 +236,16 @@ func number(i int) []byte { return fmt.Appendf(nil, "key-%08d", i) }
 func TestKeepsABucketInShape(t *testing.T) {
 	for _, exact := range []bool{false, true} {
 		t.Run(fmt.Sprintf("exact %v", exact), func(t *testing.T) {
-			lookedAfter(t, 1000, func(o *balancer.Options) { o.Exact = exact }, func(f *fixture) {
-				const rows = 20_000
+			lookedAfter(t, 1000, func(o *balancer.Options) {
+				o.Exact, o.Policy.Cool = exact, 30*time.Minute
+				if exact {
+					o.Every = time.Minute
+				}
+			}, func(f *fixture) {
+				rows := 20_000
+				if exact { // each look counts everything
+					rows = 3000
+				}
 				seed := rand.Uint64()
 				f.Logf("seed %d", seed)
 				keys := rand.New(rand.NewPCG(seed, 1)).Perm(10 * rows)[:rows]
@@ -253,7 +261,7 @@ func TestKeepsABucketInShape(t *testing.T) {
 				require.Greater(f, len(sizes), rows/1000)
 				require.Equal(f, rows, f.keys())
 				if !exact {
-					require.Less(f, f.moved(), int64(rows*6/10), "%v", f.b.Status().Decided)
+					require.Less(f, f.moved(), int64(rows*7/10), "%v", f.b.Status().Decided)
 				}
 
 				// At rest nothing is done, and nothing is read but what has to be.
@@ -268,6 +276,9 @@ func TestKeepsABucketInShape(t *testing.T) {
 				}
 
 				// Overwriting is not growing.
+				time.Sleep(3 * time.Hour)
+				sizes = f.sizes()
+				epoch = f.epoch()
 				for range 3 {
 					for i, k := range keys {
 						f.put(number(k))
@@ -277,8 +288,9 @@ func TestKeepsABucketInShape(t *testing.T) {
 					}
 				}
 				time.Sleep(2 * time.Minute)
-				require.Equal(f, sizes, f.sizes())
-				require.Equal(f, epoch, f.epoch())
+				require.LessOrEqual(f, len(f.sizes()), len(sizes), "not cut")
+				require.LessOrEqual(f, slices.Max(f.sizes()), 1000)
+				require.LessOrEqual(f, f.epoch(), epoch+10, "but for a merge that was due")
 
 				for _, k := range keys[rows/10:] {
 					require.NoError(f, f.bucket().Delete(f.Context(), number(k)))

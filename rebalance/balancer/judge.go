@@ -246,7 +246,7 @@ const newest = 1000
 // right above it.
 func (b *Balancer) roll(ctx context.Context, id store.BucketID, run []partmap.Range, l *policy.Layout, v *policy.Verdict) (manager.Planned, error) {
 	src, tail := &run[v.Appended], &run[v.From]
-	page, err := b.store.Slice(ctx, store.Partition{Bucket: id, ID: src.Partition}, store.Bounds{Start: src.Start, End: src.End}, store.SliceOptions{Limit: newest, Reverse: true})
+	page, err := b.store.Slice(ctx, store.Partition{Bucket: id, ID: src.Partition}, store.Bounds{Start: src.Start, End: src.End}, store.SliceOptions{Limit: newest, Reverse: true, Timestamps: true})
 	if err != nil || len(page.Rows) == 0 {
 		return manager.Planned{}, err
 	}
