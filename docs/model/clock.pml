@@ -103,17 +103,19 @@ end: do
 #define own() skip
 #endif
 
+#define crash() atomic { crashes < CRASHES -> crashes++; p = 0; v = 0; mine = 0; safe = NONE; goto top }
+
 proctype mover(byte id) {
   byte p, v, mine, safe = NONE; bool ok;
 #if defined(PROBE) && PROBE == 3
   bool others;
 #endif
+top:
   do
   :: root >= LAST || clock >= BUMPS -> break
   :: atomic { root < LAST && clock < BUMPS ->
        p = root;
-       safe = (safe == p -> safe : NONE);
-       if :: crashes < CRASHES && safe != NONE -> crashes++; safe = NONE :: skip fi
+       safe = (safe == p -> safe : NONE)
 #ifdef BUG_OTHERS_BUMP
        ; v = clock                          /* before its swap, and used after it */
 #endif
@@ -138,6 +140,7 @@ announce:
         others = true;
 #endif
         do
+        :: crash()
         :: clock >= BUMPS -> goto out
         :: clock > v -> mine = clock;       /* somebody's, or an own one that came late: it came after v was read */
 #if defined(PROBE) && PROBE == 3
@@ -162,7 +165,9 @@ announce:
 #ifndef BUG_BUMP_UNACKNOWLEDGED
         cseen = clock;
 #endif
-        atomic {
+        if
+        :: crash()
+        :: atomic {
 #ifndef BUG_NO_WAIT
           !(lease[0] && grant[0] < mine) && !(lease[NC-1] && grant[NC-1] < mine) -> if :: waited < mine -> waited = mine :: else fi;
 #endif
@@ -171,8 +176,10 @@ announce:
           ; v = 0
 #endif
         }
+        fi
      fi;
      if                                     /* swap p to p + 1 */
+     :: crash()
      :: atomic { root == p && p < LAST -> advance(); ok = true }
      :: atomic { lost < LOST && root == p && p < LAST -> lost++; advance()
 #ifdef BUG_LOST_SWAP_DONE
