@@ -80,7 +80,7 @@ func (j *judge) one(i int) (Verdict, bool) {
 	if !s.Known {
 		return j.recount(i, Unknown, "its size is not known"), true
 	}
-	want, why, text := j.parts(s)
+	want, grown, why, text := j.parts(s)
 	if want > 1 && (why == Rows || why == Bytes || why == Forecast) {
 		switch {
 		case s.Rows <= 1:
@@ -90,7 +90,7 @@ func (j *judge) one(i int) (Verdict, bool) {
 		}
 		v := j.verdict(Split, i, why, "%s", text)
 		v.Parts = int(min(want, s.Rows))
-		v.Copies = s.Rows - s.Rows/int64(v.Parts)
+		v.Copies, v.Grown = s.Rows-s.Rows/int64(v.Parts), grown
 		return v, true
 	}
 	// An estimate errs by some percent: what may be too large, and is nearly so by
@@ -122,24 +122,31 @@ func (j *judge) refresh(i int) (Verdict, bool) {
 	return v, true
 }
 
-// parts says into how many ranges one is to be cut, and why; 1: it stays.
-func (j *judge) parts(s *counter.Stats) (n int64, why Why, text string) {
-	ahead := s.Rows
+// parts says into how many ranges one is to be cut, how many rows it will have at the
+// horizon, and why; 1: it stays.
+func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string) {
+	grown = s.Rows
+	soon := s.Rows // when what is decided next takes effect
+	// What is too large already is cut in any case: then growth of which it is not known
+	// yet where it goes is taken to go everywhere.
+	over := s.Rows > j.MaxRows && s.Spread == 0 && s.AppendShare < j.AppendShare
 	// The slow rate says what lasts, the fast one that it has not ended.
-	if g := min(s.GrowthRowsPerS, s.PutsPerS); g > 0 && s.Spread >= j.Spread {
-		grown := g * j.Horizon.Seconds()
-		ahead += int64(min(grown, j.GrowBy*float64(s.Rows)))
+	if g := min(s.GrowthRowsPerS, s.PutsPerS); g > 0 && (s.Spread >= j.Spread || over) {
+		most := j.GrowBy * float64(s.Rows)
+		grown += int64(min(g*j.Horizon.Seconds(), most))
+		soon += int64(min(g*j.Lead.Seconds(), most))
 	}
-	n = max(1, ceil(ahead, j.TargetRows))
+	n = max(1, ceil(grown, j.TargetRows))
+	early := s.Rows >= j.EarlyRows && s.Rows <= j.LateRows && grown > j.MaxRows
 	switch {
 	case s.Rows > j.MaxRows:
-		return max(n, 2), Rows, fmt.Sprintf("%d rows, more than max_rows (%d)", s.Rows, j.MaxRows)
+		return max(n, 2), grown, Rows, fmt.Sprintf("%d rows, more than max_rows (%d)", s.Rows, j.MaxRows)
 	case j.MaxBytes > 0 && s.Bytes > j.MaxBytes:
-		return max(n, 2, ceil(s.Bytes, j.MaxBytes*6/10)), Bytes, fmt.Sprintf("%d bytes, more than max_bytes (%d)", s.Bytes, j.MaxBytes)
-	case ahead > j.MaxRows && s.Rows >= j.EarlyRows && j.GrowBy > 0:
-		return max(n, 2), Forecast, fmt.Sprintf("%d rows and %.0f more per second: %d within %v", s.Rows, s.GrowthRowsPerS, ahead, j.Horizon)
+		return max(n, 2, ceil(s.Bytes, j.MaxBytes*6/10)), grown, Bytes, fmt.Sprintf("%d bytes, more than max_bytes (%d)", s.Bytes, j.MaxBytes)
+	case j.GrowBy > 0 && (early || soon > j.MaxRows && s.Rows >= j.EarlyRows):
+		return max(n, 2), grown, Forecast, fmt.Sprintf("%d rows and %.0f more per second: %d within %v", s.Rows, s.GrowthRowsPerS, grown, j.Horizon)
 	}
-	return 1, "", ""
+	return 1, grown, "", ""
 }
 
 // ceil is a/b rounded up.
@@ -210,7 +217,7 @@ func (j *judge) load(i int) (Verdict, bool) {
 		return j.recount(i, Suspect, "%s", text), true
 	}
 	v := j.verdict(Split, i, Load, "%s", text)
-	v.Parts, v.Copies = 2, s.Rows/2
+	v.Parts, v.Copies, v.Grown = 2, s.Rows/2, s.Rows
 	return v, true
 }
 
