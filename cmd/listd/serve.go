@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/evenkeel/evenkeel/internal/adminserver"
 	"github.com/evenkeel/evenkeel/internal/cassandraflags"
 	"github.com/evenkeel/evenkeel/s3api"
 )
@@ -96,7 +97,7 @@ func (s *serveCmd) Validate() error {
 	if s.MaxBodyBytes > maxValueBytes/2 {
 		return fmt.Errorf("--max-body-bytes is at most %d: values are metadata here", maxValueBytes/2)
 	}
-	if err := s.rebalanceFlags.Validate(); err != nil {
+	if err := s.rebalanceFlags.validate(len(s.Cassandra) > 0); err != nil {
 		return err
 	}
 	return s.validateStore()
@@ -241,12 +242,9 @@ func shutdown(servers []*http.Server, limit time.Duration) error {
 // resolve looks up an address to listen on, which must be a loopback one unless
 // open.
 func resolve(flag, address string, open bool, hint string) (*net.TCPAddr, error) {
-	a, err := net.ResolveTCPAddr("tcp", address)
+	a, err := adminserver.Resolve(flag, address, open, hint)
 	if err != nil {
-		return nil, usageError("%s: %w", flag, err)
-	}
-	if !open && !a.IP.IsLoopback() {
-		return nil, usageError("%s %s is not a loopback address; %s", flag, address, hint)
+		return nil, usageError("%w", err)
 	}
 	return a, nil
 }
