@@ -21,7 +21,11 @@ func (p *Policy) Judge(l *Layout, now time.Time) []Verdict {
 		s := &l.Ranges[i].Stats
 		j.traffic += s.PutsPerS + s.DeletesPerS + s.ReadsPerS
 	}
+	j.rolls()
 	for i := range l.Ranges {
+		if j.of[i] != nil {
+			continue
+		}
 		if v, done := j.one(i); done {
 			j.set(v)
 		}
@@ -73,9 +77,6 @@ func (j *judge) one(i int) (Verdict, bool) {
 	s := &r.Stats
 	if r.Moves {
 		return j.none(i, Moving, "it moves at present"), true
-	}
-	if v, yes := j.roll(i); yes {
-		return v, true
 	}
 	if !s.Known {
 		return j.recount(i, Unknown, "its size is not known"), true
@@ -157,32 +158,107 @@ func (j *judge) appended(s *counter.Stats) bool {
 	return s.AppendShare >= j.AppendShare && s.AppendsPerS >= j.AppendsPerS && len(s.Top) > 0
 }
 
-// roll cuts ahead of a range that is appended to and will be full before the next
-// but one judgement takes effect. It moves nothing, so an estimate is good enough.
-func (j *judge) roll(i int) (Verdict, bool) {
-	s := &j.l.Ranges[i].Stats
-	if !j.appended(s) {
-		return Verdict{}, false
-	}
-	gain := s.AppendsPerS * 2 * j.Lead.Seconds()
-	if float64(s.Rows)+gain < float64(j.MaxRows) {
-		return Verdict{}, false
-	}
-	if i+1 < len(j.l.Ranges) && s.Rows <= j.MaxRows {
-		if next := &j.l.Ranges[i+1]; next.Stats.Known && next.Stats.Rows == 0 {
-			return j.none(i, Rolled, "the range above it is empty, and takes what is appended next"), true
+// rolls judges the ranges that are appended to. Appends that have just gone on to a
+// next range leave others behind that look the same: neighbours that were appended to
+// are one stream. Only the last of them is rolled, and others that take puts still,
+// though they are not full: those are streams of their own.
+func (j *judge) rolls() {
+	first := 0 // of the stream
+	for i := range j.l.Ranges {
+		s := &j.l.Ranges[i].Stats
+		switch {
+		case !j.appended(s):
+			first = i + 1
+		case i+1 < len(j.l.Ranges) && j.appended(&j.l.Ranges[i+1].Stats):
+			next := &j.l.Ranges[i+1].Stats
+			if next.LastPut.Sub(s.LastPut) <= told && float64(s.Rows) < left*float64(j.MaxRows) {
+				j.roll(i, s.AppendsPerS)
+			}
+		default:
+			j.roll(i, j.rate(first, i))
 		}
 	}
+}
+
+const (
+	// told is how often counts come.
+	told = time.Second
+	// left is how full a range is, in shares of the maximum, that appends have left.
+	left = 0.7
+)
+
+// rate is how many rows a stream appends per second that has gone through the ranges
+// from first to last: all that came to later ranges came after the last put to an
+// earlier one. Rates of the ranges themselves would tell too much or too little, of
+// those that it has only touched.
+func (j *judge) rate(first, last int) float64 {
+	const enough = 10 * time.Second
+	end := j.l.Ranges[last].Stats.LastPut
+	puts, rate := int64(0), j.l.Ranges[last].Stats.AppendsPerS
+	for i := last; i > first; i-- {
+		puts += j.l.Ranges[i].Stats.Puts
+		if took := end.Sub(j.l.Ranges[i-1].Stats.LastPut); took >= 3*told {
+			rate = float64(puts) / took.Seconds()
+			if took >= enough {
+				break
+			}
+		}
+	}
+	return rate
+}
+
+// roll cuts ahead of a range that is appended to, where it and the empty ranges above
+// it will be full before the next but one judgement takes effect. It moves nothing,
+// so an estimate is good enough.
+func (j *judge) roll(i int, rate float64) {
+	s := &j.l.Ranges[i].Stats
+	if j.l.Ranges[i].Moves || rate < j.AppendsPerS {
+		return
+	}
+	gain := rate * 2 * j.Lead.Seconds()
+	if float64(s.Rows)+gain < float64(j.MaxRows) {
+		return
+	}
 	if !s.Known && s.Rows+int64(gain) < j.MaxRows/2 {
-		return Verdict{}, false // count it first: there is time
+		return // count it first: there is time
 	}
 	if s.Rows > j.MaxRows+int64(gain/2) {
-		return Verdict{}, false // the roll came late, or its keys went elsewhere: split it
+		return // the roll came late, or its keys went elsewhere: split it
 	}
-	v := j.verdict(Roll, i, Appends, "%d rows and %.1f appended per second: full in %.0f s", s.Rows, s.AppendsPerS,
-		max(0, float64(j.MaxRows-s.Rows)/s.AppendsPerS))
+	last := i
+	for last+1 < len(j.l.Ranges) && j.empty(last+1) {
+		last++
+	}
+	room := max(0, float64(j.MaxRows-s.Rows)) + float64(last-i)*Fill*float64(j.MaxRows)
+	text := fmt.Sprintf("%d rows and %.1f appended per second: full in %.0f s", s.Rows, rate, room/rate)
+	if last > i && room >= gain {
+		j.set(j.none(i, Rolled, "%s; %d empty ranges above it take what is appended next", text, last-i))
+		return
+	}
+	if last > i {
+		j.set(j.none(i, Rolled, "%s; ranges are cut ahead of it", text))
+	}
+	if j.l.Ranges[last].Moves {
+		j.set(j.none(last, Moving, "it moves at present"))
+		return
+	}
+	v := j.verdict(Roll, last, Appends, "%s", text)
+	v.Appended, v.Rate = i, rate
 	v.Ahead = int(min(math.Ceil(gain/float64(j.MaxRows)), 1<<16)) + 1
-	return v, true
+	if more := v.Ahead - (last - i); more > 0 {
+		v.Ahead = max(more, v.Ahead/2)
+	}
+	j.set(v)
+}
+
+// Fill is how full the ranges that are cut ahead are meant to become: less than all,
+// for what is foreseen is off by some percent.
+const Fill = 0.9
+
+// empty reports whether nothing is in a range, and nothing comes to it yet.
+func (j *judge) empty(i int) bool {
+	r := &j.l.Ranges[i]
+	return r.Stats.Known && r.Stats.Rows == 0 && r.Stats.PutsPerS == 0
 }
 
 // ahead says whether an empty range lies above one that is appended to.
@@ -221,10 +297,21 @@ func (j *judge) load(i int) (Verdict, bool) {
 	return v, true
 }
 
-// fresh says whether a recount is young enough to decide.
+// fresh says whether a recount decides: it is young enough, and not much has changed
+// since.
 func (j *judge) fresh(s *counter.Stats) bool {
-	return !s.Recounted.IsZero() && j.now.Sub(s.Recounted) <= j.Fresh
+	return !s.Recounted.IsZero() && j.now.Sub(s.Recounted) <= j.Fresh && !changed(s)
 }
+
+// changed says whether the rows are a fifth more or less than they were when they were
+// counted.
+func changed(s *counter.Stats) bool {
+	return max(s.Rows-s.RecountedRows, s.RecountedRows-s.Rows) > s.Rows/5
+}
+
+// lies is after how many recounts in a row that found nothing to do an estimate is
+// taken for a lie, though it says that much has changed since the last one.
+const lies = 3
 
 // cooling returns how long a range has to wait for what is not urgent.
 func (j *judge) cooling(r *Range) time.Duration { return r.Created.Add(j.Cool).Sub(j.now) }
@@ -236,7 +323,8 @@ func (j *judge) recount(i int, why Why, format string, args ...any) Verdict {
 	if pause <= 0 || pause > j.MaxRecount {
 		pause = j.MaxRecount
 	}
-	if next := s.Recounted.Add(pause); why == Suspect && !s.Recounted.IsZero() && next.After(j.now) && !j.now.Before(s.Recounted) {
+	wait := !changed(s) || s.Fruitless >= lies
+	if next := s.Recounted.Add(pause); why == Suspect && wait && !s.Recounted.IsZero() && next.After(j.now) && !j.now.Before(s.Recounted) {
 		return j.none(i, Backing, "%s; the last recount found %d rows, the next one is due in %v", fmt.Sprintf(format, args...), s.RecountedRows, next.Sub(j.now).Round(time.Second))
 	}
 	return j.verdict(Recount, i, why, format, args...)

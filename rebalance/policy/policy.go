@@ -173,9 +173,12 @@ type Verdict struct {
 	Kind Kind
 	// From and To name the ranges of the layout: those from From up to To.
 	From, To int
-	// Parts is into how many ranges a Split cuts; Ahead how many ranges a Roll cuts
-	// beyond the highest key.
-	Parts, Ahead int
+	// Parts is into how many ranges a Split cuts; Ahead how many ranges a Roll adds
+	// beyond the highest key. The range that a Roll cuts may be an empty one above the
+	// one that is appended to, which is Appended.
+	Parts, Ahead, Appended int
+	// Rate is how many rows per second are appended, of a Roll.
+	Rate float64
 	// Rows that the ranges have; Copies, those that change partition, if all parts are
 	// alike; Grown, those that there will be at the horizon, never fewer than Rows.
 	Rows, Copies, Grown int64

@@ -401,7 +401,7 @@ func (w *world) execute(b *bucket) {
 			if to < len(b.parts) {
 				end = b.parts[to].lo
 			}
-			parts = append(parts, w.roll(b, olds[0], end, t.Verdict)...)
+			parts = append(parts, w.roll(b, b.parts[t.Appended], olds[0], end, t.Verdict)...)
 		case policy.Refresh:
 			b.g.Refreshes++
 			parts = append(parts, w.take(b, olds[0].lo, olds[0].keys, t.Why))
@@ -487,33 +487,31 @@ func (w *world) recut(b *bucket, olds []*part, m *cut.Move) []*part {
 	return out
 }
 
-// fill is how full the ranges cut ahead are meant to become: less than all, for what
-// is foreseen is off by some percent.
-const fill = 0.9
-
-// roll cuts ahead of the highest key: where it can be foreseen which keys come, so
-// that the old part is just filled; else right above the highest key of now.
-func (w *world) roll(b *bucket, old *part, end uint64, v policy.Verdict) []*part {
+// roll cuts a tail ahead of the highest key: where it can be foreseen which keys come,
+// so that the ranges are just filled; else right above the highest key of now.
+func (w *world) roll(b *bucket, appended, tail *part, end uint64, v policy.Verdict) []*part {
 	b.g.Rolls++
-	n := len(old.keys)
+	n := len(appended.keys)
 	if n == 0 {
-		return []*part{old}
+		return []*part{tail}
 	}
-	top := old.keys[n-1]
+	slices.Sort(appended.keys)
+	top := appended.keys[n-1]
 	cut, each := top+1, float64(0)
 	if back := n - 1; !b.g.Opaque && back > 0 {
 		back = min(back, 500)
-		each = float64(top-old.keys[n-1-back]) / float64(back)
-		cut += uint64(each * max(0, fill*float64(w.s.MaxRows)-float64(n)))
+		each = float64(top-appended.keys[n-1-back]) / float64(back)
+		cut += uint64(each * max(0, policy.Fill*float64(w.s.MaxRows)-float64(n)))
 	}
-	out := []*part{old}
-	for i := range v.Ahead {
-		if cut <= old.lo || cut >= end || i > 0 && each == 0 {
+	out := []*part{tail}
+	for len(out) <= v.Ahead && cut < end {
+		if cut > tail.lo {
+			out = append(out, w.part(cut, w.now, b))
+		}
+		if each == 0 {
 			break
 		}
-		x := w.part(cut, w.now, b)
-		out = append(out, x)
-		cut += uint64(each * fill * float64(w.s.MaxRows))
+		cut += uint64(each * policy.Fill * float64(w.s.MaxRows))
 	}
 	return out
 }
