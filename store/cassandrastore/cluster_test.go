@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/internal/cassandratest"
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
@@ -69,7 +70,7 @@ func TestKilledNodeLosesNothingAcknowledged(t *testing.T) {
 	admin.Close()
 	_, err = node.Nodetool(t.Context(), "flush")
 	require.NoError(t, err, "the schema has to be on disk")
-	s := open(t, o)
+	s := harness.Open(t, o)
 
 	p, key := newPartition(), uuid.New()
 	var mu sync.Mutex
@@ -140,10 +141,10 @@ func TestKilledNodeLosesNothingAcknowledged(t *testing.T) {
 // Two data centres, the second of which is stopped and goes on again.
 func TestTwoDataCentres(t *testing.T) {
 	c := cassandratest.New(t, cassandratest.Options{DataCentres: []int{2, 1}})
-	o := keyspaceOn(t, c.Nodes[0].Address, cassandrastore.Replication{"dc1": 2, "dc2": 1})
-	here := open(t, o)
+	o := harness.Keyspace(t, c.Nodes[0].Address, cassandrastore.Replication{"dc1": 2, "dc2": 1})
+	here := harness.Open(t, o)
 	o.Hosts, o.DataCentre = []string{c.Nodes[2].Address}, "dc2"
-	there := open(t, o)
+	there := harness.Open(t, o)
 	ctx, p, root := t.Context(), newPartition(), uuid.New()
 	put := func(rows store.Rows, key string) func(context.Context) error {
 		return func(ctx context.Context) error {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
@@ -56,7 +57,7 @@ func readAll(t testing.TB, s store.Rows, p store.Partition, b store.Bounds, o st
 // More dead rows than a replica reads past: the driver's read fails, ours finds
 // every live row, also one that comes to life in what was empty before.
 func sliceReadsThroughDeadData(t *testing.T, o cassandrastore.Options) {
-	s := open(t, o)
+	s := harness.Open(t, o)
 	p := newPartition()
 	row := func(key string) store.Row {
 		return store.Row{Key: []byte(key), Value: []byte{1}, Timestamp: 11}
@@ -74,10 +75,10 @@ func sliceReadsThroughDeadData(t *testing.T, o cassandrastore.Options) {
 
 	require.Equal(t, live, readAll(t, s, p, store.Bounds{}, store.SliceOptions{Limit: 1000}))
 	under := store.Bounds{Start: []byte("p/"), End: []byte("p0")}
-	require.Equal(t, live[1:4], readAll(t, open(t, o), p, under, store.SliceOptions{Limit: 1}), "a client that has learned nothing yet")
+	require.Equal(t, live[1:4], readAll(t, harness.Open(t, o), p, under, store.SliceOptions{Limit: 1}), "a client that has learned nothing yet")
 	backwards := slices.Clone(live)
 	slices.Reverse(backwards)
-	require.Equal(t, backwards, readAll(t, open(t, o), p, store.Bounds{}, store.SliceOptions{Limit: 1000, Reverse: true}))
+	require.Equal(t, backwards, readAll(t, harness.Open(t, o), p, store.Bounds{}, store.SliceOptions{Limit: 1000, Reverse: true}))
 
 	require.NoError(t, s.Put(t.Context(), p, row("p/120000")))
 	live = slices.Insert(live, 3, "p/120000")
@@ -85,7 +86,7 @@ func sliceReadsThroughDeadData(t *testing.T, o cassandrastore.Options) {
 	require.Equal(t, live, readAll(t, s.EachQuorum(), p, store.Bounds{}, store.SliceOptions{Limit: 2, Timestamps: true}))
 
 	require.NoError(t, s.Remove(t.Context(), p, store.Bounds{}, 20))
-	require.Empty(t, readAll(t, open(t, o), p, store.Bounds{}, store.SliceOptions{Limit: 1000}))
+	require.Empty(t, readAll(t, harness.Open(t, o), p, store.Bounds{}, store.SliceOptions{Limit: 1000}))
 	ps, err := s.Partitions(t.Context(), store.Partition{}, 10)
 	require.NoError(t, err)
 	require.NotContains(t, ps, p)
@@ -94,7 +95,7 @@ func sliceReadsThroughDeadData(t *testing.T, o cassandrastore.Options) {
 // A partition whose first live row lies behind more dead rows than a replica reads
 // past is listed like all others; one of dead rows alone is passed over.
 func partitionsBehindDeadDataAreListed(t *testing.T, o cassandrastore.Options) {
-	s := open(t, o)
+	s := harness.Open(t, o)
 	var want []store.Partition
 	for i := range 8 {
 		p := newPartition()

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
@@ -21,14 +22,14 @@ import (
 func TestAPartitionFullOfDeadRows(t *testing.T) {
 	const dead = 150_000
 	ctx := t.Context()
-	o := shared(t)
-	s := open(t, o)
-	require.NoError(t, mapclient.InitClocks(ctx, s, clocks))
+	o := harness.Shared(t, &cassandra)
+	s := harness.Open(t, o)
+	require.NoError(t, mapclient.InitClocks(ctx, s, harness.Clocks))
 	fresh := func() *listing.Bucket {
-		s := open(t, o)
-		return clientOf(t, s, maps(t, s, 0), listing.Options{}).Bucket("dead")
+		s := harness.Open(t, o)
+		return harness.Client(t, s, harness.Maps(t, s, 0), listing.Options{}).Bucket("dead")
 	}
-	c := clientOf(t, s, maps(t, s, 0), listing.Options{})
+	c := harness.Client(t, s, harness.Maps(t, s, 0), listing.Options{})
 	require.NoError(t, c.CreateBucket(ctx, "dead"))
 	b := c.Bucket("dead")
 	key := func(i int) []byte { return fmt.Appendf(nil, "dir/%03d/%06d", i/1000, i) }
@@ -39,11 +40,7 @@ func TestAPartitionFullOfDeadRows(t *testing.T) {
 	var deletes errgroup.Group
 	deletes.SetLimit(4)
 	partition := partitionOf(t, c, "dead")
-	c2 := gocql.NewCluster(o.Hosts...)
-	c2.Keyspace, c2.ProtoVersion, c2.Timeout, c2.WriteCoalesceWaitTime = o.Keyspace, 4, o.ReadTimeout, 0
-	raw, err := c2.CreateSession()
-	require.NoError(t, err)
-	defer raw.Close()
+	raw := harness.Session(t, o.Hosts[0], o.Keyspace)
 	// What Delete does in a settled range, by the batch: quicker.
 	ts := time.Now().UnixMicro()
 	for at := 0; at < dead; at += 500 {
@@ -56,7 +53,7 @@ func TestAPartitionFullOfDeadRows(t *testing.T) {
 		})
 	}
 	require.NoError(t, deletes.Wait())
-	err = raw.Query("SELECT key FROM rows WHERE bucket = ? AND partition = ?", gocql.UUID(partition.Bucket), gocql.UUID(partition.ID)).Exec()
+	err := raw.Query("SELECT key FROM rows WHERE bucket = ? AND partition = ?", gocql.UUID(partition.Bucket), gocql.UUID(partition.ID)).Exec()
 	var failure *gocql.RequestErrReadFailure
 	require.ErrorAs(t, err, &failure, "the premise")
 
