@@ -24,6 +24,7 @@ const (
 // TestRealKeysThroughTheLibrary lists 200,000 real keys over 25 ranges after a
 // restart, in every way, and compares with what sort says.
 func TestRealKeysThroughTheLibrary(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	keys := realkeys.Collect(realKeys, 1)
 	sorted := harness.SortedBySort(t, keys)

@@ -116,6 +116,7 @@ func (m *moving) failedRequests() (lines []string) {
 // error, no listing lacks what was there, and at rest no range is over the limit.
 // Killed with -9 in the middle of it and started again, the same.
 func TestLoadedWhileItSplits(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("loads many keys")
 	}

@@ -21,6 +21,7 @@ import (
 // TestVerifyThePrograms checks a server with the program: while keys are loaded
 // and ranges split, after kill -9, and with damage in its data directory.
 func TestVerifyThePrograms(t *testing.T) {
+	t.Parallel()
 	p := harness.Build(t)
 	data := filepath.Join(p.Dir, "data")
 	serve := func() *harness.Server {

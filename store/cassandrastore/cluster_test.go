@@ -53,6 +53,7 @@ func eventually(t testing.TB, call func(ctx context.Context) error) {
 // started again: what was acknowledged is there, and what failed said that its
 // outcome is unknown. The node wants a password, too.
 func TestKilledNodeLosesNothingAcknowledged(t *testing.T) {
+	t.Parallel()
 	c := cassandratest.New(t, cassandratest.Options{DurableWrites: true, Passwords: true})
 	node := c.Nodes[0]
 	o := cassandrastore.Options{Hosts: []string{node.Address}, DataCentre: "dc1", Keyspace: "kill", AllowSingleReplica: true}
@@ -140,6 +141,7 @@ func TestKilledNodeLosesNothingAcknowledged(t *testing.T) {
 
 // Two data centres, the second of which is stopped and goes on again.
 func TestTwoDataCentres(t *testing.T) {
+	t.Parallel()
 	c := cassandratest.New(t, cassandratest.Options{DataCentres: []int{2, 1}})
 	o := harness.Keyspace(t, c.Nodes[0].Address, cassandrastore.Replication{"dc1": 2, "dc2": 1})
 	here := harness.Open(t, o)

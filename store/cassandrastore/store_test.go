@@ -24,18 +24,25 @@ func newPartition() store.Partition {
 	return store.Partition{Bucket: store.BucketID(uuid.New()), ID: store.PartitionID(uuid.New())}
 }
 
-// TestOneNode is what can share a node and a keyspace: every test looks only at
-// partitions and registers of its own.
+// TestOneNode is what can share a node. What waits for the node's answers most of
+// the time runs at the same time, each in a keyspace of its own.
 func TestOneNode(t *testing.T) {
-	o := harness.Shared(t, &shared)
-	t.Run("conformance", func(t *testing.T) { conformance(t, o) })
-	t.Run("conformance behind faults that nobody may notice", func(t *testing.T) { conformanceBehindFaults(t, o) })
-	t.Run("slices read through dead data", func(t *testing.T) { sliceReadsThroughDeadData(t, o) })
-	t.Run("partitions behind dead data are listed", func(t *testing.T) { partitionsBehindDeadDataAreListed(t, harness.Shared(t, &shared)) })
-	t.Run("torn registers are unavailable", func(t *testing.T) { tornRegistersAreUnavailable(t, o) })
-	t.Run("open refuses a wrong cluster", func(t *testing.T) { openRefusesAWrongCluster(t, o) })
-	t.Run("open warns of a periodic commit log", func(t *testing.T) { openWarnsOfAPeriodicCommitLog(t, o) })
-	t.Run("schema check explains each difference", func(t *testing.T) { schemaCheckExplainsEachDifference(t, o) }) // ruins the keyspace
+	t.Parallel()
+	for name, test := range map[string]func(*testing.T, cassandrastore.Options){
+		"conformance": conformance,
+		"conformance behind faults that nobody may notice": conformanceBehindFaults,
+		"slices read through dead data":                    sliceReadsThroughDeadData,
+		"partitions behind dead data are listed":           partitionsBehindDeadDataAreListed,
+		"torn registers are unavailable":                   tornRegistersAreUnavailable,
+		"open refuses a wrong cluster":                     openRefusesAWrongCluster,
+		"open warns of a periodic commit log":              openWarnsOfAPeriodicCommitLog,
+		"schema check explains each difference":            schemaCheckExplainsEachDifference, // ruins the keyspace
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, harness.Shared(t, &shared))
+		})
+	}
 }
 
 func conformance(t *testing.T, o cassandrastore.Options) {

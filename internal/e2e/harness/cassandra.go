@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -9,10 +10,12 @@ import (
 	"github.com/gocql/gocql"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/internal/cassandratest"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
@@ -95,10 +98,33 @@ func Session(t testing.TB, host, keyspace string) *gocql.Session {
 	return s
 }
 
-// Eventually waits until something is reached, for at most two minutes.
-func Eventually(t testing.TB, what string, reached func() bool) {
+// DeadRowLimit is how many dead rows a read may meet on the node of a session;
+// beyond that the node refuses it.
+func DeadRowLimit(t testing.TB, s *gocql.Session) (n int) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !reached(); time.Sleep(50 * time.Millisecond) {
-		require.True(t, time.Now().Before(deadline), "not reached: %s", what)
+	var text string
+	require.NoError(t, s.Query("SELECT value FROM system_views.settings WHERE name = 'tombstone_failure_threshold'").Scan(&text))
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	return n
+}
+
+// DeleteMany deletes n keys of a partition one by one, at the timestamp ts in
+// microseconds, as somebody does who deletes all that lies under a prefix: Cassandra
+// keeps a tombstone for each.
+func DeleteMany(t testing.TB, s *gocql.Session, p store.Partition, n int, ts int64, key func(i int) []byte) {
+	t.Helper()
+	const step = 500
+	var g errgroup.Group
+	g.SetLimit(4)
+	for at := 0; at < n; at += step {
+		g.Go(func() error {
+			b := s.NewBatch(gocql.UnloggedBatch)
+			for i := at; i < min(at+step, n); i++ {
+				b.Query("DELETE FROM rows USING TIMESTAMP ? WHERE bucket = ? AND partition = ? AND key = ?", ts, gocql.UUID(p.Bucket), gocql.UUID(p.ID), key(i))
+			}
+			return s.ExecuteBatch(b)
+		})
 	}
+	require.NoError(t, g.Wait())
 }

@@ -56,7 +56,7 @@ func Build(t testing.TB) *Programs {
 		}
 		b.made = true
 		const module = "github.com/evenkeel/evenkeel/"
-		out, err := exec.Command("go", "build", "-trimpath", "-o", b.dir+"/", module+"cmd/...", module+"internal/cassandratest/cmd/run-cassandra").CombinedOutput()
+		out, err := exec.Command("go", "build", "-o", b.dir+"/", module+"cmd/...", module+"internal/cassandratest/cmd/run-cassandra").CombinedOutput()
 		if err != nil {
 			b.err = fmt.Errorf("%w: %s", err, out)
 		}

@@ -3,7 +3,6 @@ package livemoves
 import (
 	"fmt"
 	"os"
-	"strconv"
 	"testing"
 	"time"
 
@@ -95,15 +94,7 @@ func (p *process) load(t testing.TB, keys [][]byte, value func(key []byte) []byt
 }
 
 // setting reads a number from the environment.
-func setting(t testing.TB, name string, preset int) int {
-	text := os.Getenv(name)
-	if text == "" {
-		return preset
-	}
-	n, err := strconv.Atoi(text)
-	require.NoError(t, err, name)
-	return n
-}
+var setting = harness.Setting
 
 func staticValue(key []byte) []byte {
 	return fmt.Appendf(nil, "static value of %x, padded to %60s", key[:min(8, len(key))], "")

@@ -25,6 +25,7 @@ import (
 // pause, and go on by themselves afterwards. What was written on both sides of the
 // cut is the same everywhere after repair.
 func TestDataCentresApart(t *testing.T) {
+	t.Parallel()
 	c := cassandratest.New(t, cassandratest.Options{DataCentres: []int{1, 1}, Apart: true})
 	o := harness.Keyspace(t, c.Nodes[0].Address, cassandrastore.Replication{"dc1": 1, "dc2": 1})
 	l := newCrowd(t, "bucket", 200)

@@ -21,6 +21,7 @@ import (
 // LOCAL_QUORUM everything goes on, moves of ranges as well. The clients' clocks
 // differ, as clocks do.
 func TestKilledNodesOfThree(t *testing.T) {
+	t.Parallel()
 	c := cassandratest.New(t, cassandratest.Options{DataCentres: []int{3}, DurableWrites: true, HeapMiB: 384})
 	o := harness.Keyspace(t, c.Nodes[0].Address, cassandrastore.Replication{"dc1": 3})
 	flush(t, c)
@@ -75,6 +76,7 @@ func flush(t *testing.T, c *cassandratest.Cluster) {
 // the store is away. Once they are back clients go on by themselves, and nothing
 // acknowledged is lost.
 func TestAllNodesGone(t *testing.T) {
+	t.Parallel()
 	c := cassandratest.New(t, cassandratest.Options{DurableWrites: true})
 	o := harness.Keyspace(t, c.Nodes[0].Address, cassandrastore.Replication{"dc1": 1})
 	l := newCrowd(t, "bucket", 200)

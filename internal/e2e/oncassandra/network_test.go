@@ -32,6 +32,7 @@ func only(t *testing.T, names ...string) {
 // TestOverCassandra runs what matters of leases over a real node. Under load the
 // mover is another process, with a session of its own.
 func TestOverCassandra(t *testing.T) {
+	t.Parallel()
 	listtest.Run(t, func(t *testing.T, clock *listtest.Clock) *listtest.Env {
 		only(t, "Model", "MovesUnderLoad")
 		o := harness.Shared(t, &cassandra)
@@ -50,6 +51,7 @@ func TestOverCassandra(t *testing.T) {
 // TestOverFaultyCassandra has answers of a real node get lost and writes land late
 // or twice: what the client makes of that is right by Cassandra's rules too.
 func TestOverFaultyCassandra(t *testing.T) {
+	t.Parallel()
 	listtest.Run(t, func(t *testing.T, clock *listtest.Clock) *listtest.Env {
 		only(t, "Model")
 		plain := harness.Open(t, harness.Shared(t, &cassandra))

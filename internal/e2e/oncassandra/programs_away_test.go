@@ -24,6 +24,7 @@ import (
 // its store; the other goes on by itself when the node is back, and nothing that
 // was acknowledged is lost.
 func TestProgramsOutliveTheStore(t *testing.T) {
+	t.Parallel()
 	p := build(t)
 	node := cassandratest.New(t, cassandratest.Options{DurableWrites: true}).Nodes[0]
 	s := p.LaidOut(node.Address)
@@ -130,6 +131,7 @@ func (l *load) start(srv *harness.Server, name string) {
 					l.keys[key] = true
 					l.mu.Unlock()
 					l.n.Add(1)
+					time.Sleep(pause)
 				case a.Status != http.StatusServiceUnavailable:
 					l.t.Errorf("PUT %s: %d %s", key, a.Status, a.Body)
 					return

@@ -16,6 +16,7 @@ import (
 // TestClockOffOverCassandra: a client whose clock is set wrong is told by a real
 // node's clock.
 func TestClockOffOverCassandra(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	o := harness.Shared(t, &cassandra)
 	s := harness.Open(t, o)

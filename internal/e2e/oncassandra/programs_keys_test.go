@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,21 +23,14 @@ import (
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 )
 
-// keysVariable sets how many real keys TestProgramsRealKeys loads.
-const keysVariable = "EVENKEEL_REAL_KEYS"
-
 // TestProgramsRealKeys loads real keys, half through each of two servers at the
 // same time, and lists them through both, in every way; then deletes some through
 // each, and the other one lists none of them.
 func TestProgramsRealKeys(t *testing.T) {
+	t.Parallel()
 	p := build(t)
 	s := p.LaidOut(cassandra.Address(t))
-	count := 20_000
-	if text := os.Getenv(keysVariable); text != "" {
-		var err error
-		count, err = strconv.Atoi(text)
-		require.NoError(t, err, keysVariable)
-	}
+	count := harness.Setting(t, harness.KeysVariable, 20_000)
 	a, b := p.ServeSite(s), p.ServeSite(s)
 	keys := realkeys.Collect(count, 2)
 	sorted := harness.SortedBySort(t, keys)
@@ -80,6 +72,7 @@ func TestProgramsRealKeys(t *testing.T) {
 // wrong, bytes that are not UTF-8 among them: through two servers, and through two
 // clients of the library.
 func TestProgramsAwkwardKeys(t *testing.T) {
+	t.Parallel()
 	t.Run("HTTP", func(t *testing.T) {
 		p := build(t)
 		s := p.LaidOut(cassandra.Address(t))

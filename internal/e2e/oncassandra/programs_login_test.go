@@ -25,6 +25,7 @@ import (
 // TestProgramsLogIn to a node that demands a password, and over TLS a certificate
 // of the client: with either wrong or missing they don't start, and say why.
 func TestProgramsLogIn(t *testing.T) {
+	t.Parallel()
 	p := build(t)
 	p.Patience = time.Minute
 	file := func(name, text string) string {

@@ -18,6 +18,7 @@ import (
 // TestProgramsMoveRanges: the rebalancer's commands over a keyspace that servers
 // share, by itself, through the server that leads, and through one that does not.
 func TestProgramsMoveRanges(t *testing.T) {
+	t.Parallel()
 	p := build(t)
 	s := p.LaidOut(cassandra.Address(t))
 	const lease = "300ms"

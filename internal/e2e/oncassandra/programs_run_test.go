@@ -21,6 +21,7 @@ import (
 // TestRunCassandra runs what `make run-cassandra` runs, on free ports: a key put
 // through one server is listed by the other, and Ctrl-C leaves nothing behind.
 func TestRunCassandra(t *testing.T) {
+	t.Parallel()
 	p := build(t)
 	temporary := t.TempDir()
 	cmd := exec.Command(filepath.Join(p.Bin, "run-cassandra"), "-first", "0", "-second", "0")

@@ -24,6 +24,7 @@ import (
 // the while ranges move and clients of both write, read and list: what anybody was
 // told is true.
 func TestServersStoppedPastTheirLease(t *testing.T) {
+	t.Parallel()
 	const lease = time.Second
 	p := build(t)
 	s := p.LaidOut(cassandra.Address(t))
@@ -54,6 +55,7 @@ func TestServersStoppedPastTheirLease(t *testing.T) {
 				}
 				if err := overDialect(l, of()+"/"+bucket, r); err == nil {
 					l.count("")
+					time.Sleep(pause)
 				} else if !store.OutcomeUnknown(err) {
 					t.Errorf("a client was told %v", err)
 				} else {

@@ -15,6 +15,7 @@ import (
 // TestProgramsShareAKeyspace: what one server acknowledged the other one lists,
 // and what was deleted through one is gone in both.
 func TestProgramsShareAKeyspace(t *testing.T) {
+	t.Parallel()
 	p := build(t)
 	s := p.LaidOut(cassandra.Address(t))
 	a, b := p.ServeSite(s), p.ServeSite(s)
@@ -75,6 +76,7 @@ func bare(a harness.Answer) harness.Answer { a.Header = nil; return a }
 // TestProgramsRefuseToStart on a keyspace on which they could not keep their
 // promises, and say what to do.
 func TestProgramsRefuseToStart(t *testing.T) {
+	t.Parallel()
 	p := build(t)
 	p.Patience = time.Minute // a server that is not refused would go on
 	host := cassandra.Address(t)
