@@ -37,7 +37,7 @@ run-cassandra: build ## a Cassandra node and two listd on 127.0.0.1:9000 and :91
 
 test: tools ## everything that must hold, on a fresh machine; each part has a time budget
 	@scripts/within 300 lint scripts/lint
-	@scripts/within 120 programs $(MAKE) -s programs
+	@scripts/within 240 programs $(MAKE) -s programs
 	@$(WITH_PROGRAMS) scripts/within 600 unit $(GO) test -race -timeout 580s $(WITHOUT_NODE)
 	@scripts/within 240 sim $(GO) test -timeout 230s ./internal/sim
 	@scripts/within 300 model docs/model/run.sh quick

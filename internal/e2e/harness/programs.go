@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -49,6 +50,12 @@ func Build(t testing.TB) *Programs {
 	b := &binaries
 	b.once.Do(func() {
 		if b.dir = os.Getenv(ProgramsVariable); b.dir != "" {
+			// The look at each tells `go test` what a result in its cache rests on.
+			for _, name := range []string{"listd", "rebalancer", "run-cassandra"} {
+				if _, err := os.Stat(filepath.Join(b.dir, name)); err != nil {
+					b.err = errors.Join(b.err, fmt.Errorf("%s: %w (make programs builds them)", ProgramsVariable, err))
+				}
+			}
 			return
 		}
 		if b.dir, b.err = os.MkdirTemp("", "evenkeel-programs-"); b.err != nil {
