@@ -27,7 +27,8 @@ type adminFlags struct {
 
 	cassandraflags.Flags
 	Lease time.Duration `default:"3s" help:"With --cassandra: the lease of the servers' maps; the same for all servers and rebalancers of a keyspace."`
-	Rate  int           `default:"20000" help:"With --cassandra: most rows copied, compared and counted per second; 0: as many as possible."`
+	// MoveRate is called like listd's.
+	MoveRate int `default:"20000" help:"With --cassandra: most rows copied, compared and counted per second; 0: as many as possible."`
 }
 
 // exitRefused is the exit code of what does not fit: nothing was changed.
@@ -89,8 +90,8 @@ func refusal(err error) error {
 // directly runs a command over a handler in this process.
 func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, command func(ctx context.Context, in wayIn) error) error {
 	log := slog.New(slog.NewTextHandler(std.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	if f.Rate < 0 {
-		return usageError("--rate is a number of rows per second, or 0 for as many as possible, not %d", f.Rate)
+	if f.MoveRate < 0 {
+		return usageError("--move-rate is a number of rows per second, or 0 for as many as possible, not %d", f.MoveRate)
 	}
 	st, names, err := openKeyspace(ctx, &f.Flags, f.Lease, log)
 	if err != nil {
@@ -99,7 +100,7 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 	defer func() { _ = st.Close() }()
 	maps := names.Maps()
 	defer maps.Close()
-	m := manager.New(st, maps, manager.Options{RowsPerSecond: f.Rate, Logger: log})
+	m := manager.New(st, maps, manager.Options{RowsPerSecond: f.MoveRate, Logger: log})
 	candidate := leader.New(st, leader.Options{Name: keeper.Name("rebalancer")})
 	c, end := adminapi.Within(adminapi.New(adminapi.Options{
 		Manager: m, Store: st, Maps: maps, Names: names,
