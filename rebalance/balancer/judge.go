@@ -239,6 +239,9 @@ func (b *Balancer) recut(ctx context.Context, id store.BucketID, run []partmap.R
 	return b.o.Cutter.Cut(ctx, z, v, &b.o.Policy)
 }
 
+// finer is how many times finer than wanted keys ahead are foreseen.
+const finer = 4
+
 // newest is how many of the highest keys are read to foresee the next ones.
 const newest = 1000
 
@@ -258,13 +261,28 @@ func (b *Balancer) roll(ctx context.Context, id store.BucketID, run []partmap.Ra
 	each := policy.Fill * float64(b.o.Policy.MaxRows)
 	o := foresee.Options{
 		// The first cut is not below what comes until it takes puts.
-		First: max(each-float64(s.Rows), v.Rate*b.o.Effect.Seconds()), Each: each, N: v.Ahead + v.From - v.Appended,
+		First: max(each-float64(s.Rows), v.Rate*b.o.Effect.Seconds()), Each: each / finer, N: finer * (v.Ahead + v.From - v.Appended + 1),
 		End: tail.End, RowsPerSecond: v.Rate, Now: b.o.Now(), Written: written,
 	}
 	var cuts [][]byte
 	how := "right above the highest key"
 	if f, err := foresee.Ahead(keys, o); err == nil {
 		cuts, how = f.Cuts, f.How
+		// Where a range begins ahead of the appends already, at a place among the cuts, it
+		// is to become as full as the others.
+		if v.From > v.Appended {
+			for len(cuts) > 0 && bytes.Compare(cuts[0], tail.Start) <= 0 {
+				cuts = cuts[1:]
+			}
+			cuts = cuts[min(len(cuts), finer-1):]
+		}
+		for i := range cuts {
+			if i*finer >= len(cuts) {
+				cuts = cuts[:i]
+				break
+			}
+			cuts[i] = cuts[i*finer]
+		}
 	} else if k := keys[len(keys)-1]; v.From == v.Appended && float64(s.Rows)+v.Rate*b.o.Policy.Lead.Seconds() >= float64(b.o.Policy.MaxRows) && len(k) < store.MaxKeyBytes {
 		// As late as possible: what comes until the cut takes puts lies above it, and is
 		// copied.
