@@ -57,6 +57,39 @@ var (
 func XMLText(s string) string { return string(appendXMLText(nil, s)) }
 func URLText(s string) string { return string(appendURLText(nil, s)) }
 
+// ParseRange reads a Range header; code is that of its refusal.
+func ParseRange(value string, size int64) (start, length int64, partial bool, code string) {
+	start, length, partial, err := parseRange(value, size)
+	if err != nil {
+		code = err.Code
+	}
+	return start, length, partial, code
+}
+
+// ParseDelete reads the document of DeleteObjects; code is that of its refusal.
+func ParseDelete(body []byte) (keys []string, code string) {
+	doc, err := parseDelete(body)
+	if err != nil {
+		return nil, err.Code
+	}
+	for _, o := range doc.Object {
+		keys = append(keys, o.Key)
+	}
+	return keys, ""
+}
+
+// CopySource reads the header that names what is copied.
+func CopySource(value string) (bucket, key, code string) {
+	bucket, key, err := copySource(value)
+	if err != nil {
+		code = err.Code
+	}
+	return bucket, key, code
+}
+
+// MatchesETag looks for an ETag in a condition.
+var MatchesETag = matchesETag
+
 // ListDocument is the document of one page.
 func ListDocument(bucket string, q listing.Query, page listing.Page, urlEncoded bool) ([]byte, error) {
 	b := newXML()

@@ -91,16 +91,20 @@ func TestOperations(t *testing.T) {
 		{"GET", "/abc?list-type=2", "ListObjectsV2", true},
 		{"GET", "/abc?list-type=2&prefix=acl", "ListObjectsV2", true},
 		{"GET", "/abc?list-type=3", "list-type=3", false},
-		{"GET", "/abc", "ListObjects (version 1; please use list-type=2)", false},
+		{"GET", "/abc", "ListObjects", true},
 		{"GET", "/abc?acl", "GetBucketAcl", false},
 		{"GET", "/abc?list-type=2&acl", "GetBucketAcl", false},
 		{"PUT", "/abc?policy", "PutBucketPolicy", false},
 		{"DELETE", "/abc?policy", "DeleteBucketPolicy", false},
 		{"DELETE", "/abc?tagging", "DeleteBucketTagging", false},
 		{"GET", "/abc?uploads", "ListMultipartUploads", false},
-		{"GET", "/abc?versions", "ListObjectVersions", false},
-		{"GET", "/abc?versioning", "GetBucketVersioning", false},
-		{"POST", "/abc?delete", "DeleteObjects", false},
+		{"GET", "/abc?versions", "ListObjectVersions", true},
+		{"GET", "/abc?versioning", "GetBucketVersioning", true},
+		{"PUT", "/abc?versioning", "PutBucketVersioning", false},
+		{"PUT", "/abc?acl", "PutBucketAcl", true},
+		{"PUT", "/abc/k?acl", "PutObjectAcl", true},
+		{"POST", "/abc?delete", "DeleteObjects", true},
+		{"GET", "/abc?delete", "GetObjects", false},
 		{"POST", "/abc", "PostObject", false},
 		{"GET", "/abc?evenkeel-splits=4", "EvenkeelSplitPoints", true},
 		{"PUT", "/abc/k", "PutObject", true},
@@ -112,11 +116,14 @@ func TestOperations(t *testing.T) {
 		{"DELETE", "/abc/k", "DeleteObject", true},
 		{"GET", "/abc/k?acl", "GetObjectAcl", false},
 		{"PUT", "/abc/k?tagging", "PutObjectTagging", false},
-		{"GET", "/abc/k?versionId=1", "GetObjectVersion", false},
-		{"DELETE", "/abc/k?versionId=1", "DeleteObjectVersion", false},
-		{"GET", "/abc/k?response-content-type=x", "GetObject with response-content-type", false},
+		{"GET", "/abc/k?versionId=null", "GetObject", true},
+		{"DELETE", "/abc/k?versionId=null", "DeleteObject", true},
+		{"GET", "/abc/k?response-content-type=x", "GetObject", true},
+		{"GET", "/abc/k?partNumber=1", "GetObjectPart", false},
 		{"POST", "/abc/k?uploads", "CreateMultipartUpload", false},
-		{"PUT", "/abc/k?partNumber=1&uploadId=x", "PutObjectPart", false},
+		{"PUT", "/abc/k?partNumber=1&uploadId=x", "UploadPart", false},
+		{"GET", "/abc/k?uploadId=x", "ListParts", false},
+		{"DELETE", "/abc/k?uploadId=x", "AbortMultipartUpload", false},
 		{"POST", "/abc/k?uploadId=x", "CompleteMultipartUpload", false},
 		{"POST", "/abc/k", "POST on an object", false},
 		{"OPTIONS", "/abc/k", "OPTIONS on an object", false},
@@ -129,5 +136,10 @@ func TestOperations(t *testing.T) {
 	r.Header.Set("x-amz-copy-source", "/abc/other")
 	name, served := s3api.OperationName(r)
 	require.Equal(t, "CopyObject", name)
+	require.True(t, served)
+	r = request("PUT", "/abc/k?partNumber=1&uploadId=x")
+	r.Header.Set("x-amz-copy-source", "/abc/other")
+	name, served = s3api.OperationName(r)
+	require.Equal(t, "UploadPartCopy", name)
 	require.False(t, served)
 }

@@ -150,6 +150,7 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 	options := s3api.Options{
 		Region: s.Region, MaxBodyBytes: s.MaxBodyBytes, MaxRequests: s.MaxRequests, RequestTimeout: s.RequestTimeout,
 		Logger: log, LogEvery: s.RequestLog == "all", Metrics: registry,
+		SoleWriter: len(s.Cassandra) == 0,
 	}
 	if keys != nil {
 		options.Keys = keys
