@@ -15,8 +15,8 @@ func Summary(value []byte) (size int64, etag string, err error) {
 }
 
 // ParseTarget is the bucket and key of a request.
-func ParseTarget(r *http.Request) (bucket, key, code string) {
-	t, err := parseTarget(r)
+func ParseTarget(r *http.Request, suffixes ...string) (bucket, key, code string) {
+	t, err := parseTarget(r, suffixes)
 	if err != nil {
 		return "", "", err.Code
 	}
@@ -25,7 +25,7 @@ func ParseTarget(r *http.Request) (bucket, key, code string) {
 
 // OperationName names what a request asks for, and whether it is implemented.
 func OperationName(r *http.Request) (string, bool) {
-	t, err := parseTarget(r)
+	t, err := parseTarget(r, nil)
 	if err != nil {
 		return err.Code, false
 	}

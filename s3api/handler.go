@@ -23,6 +23,9 @@ type Options struct {
 	// Region is what GetBucketLocation answers, and what signatures have to be
 	// made for; default us-east-1.
 	Region string
+	// HostSuffixes are names of hosts, in lower case, before which a bucket's name
+	// may stand: BUCKET.SUFFIX (virtual-host style). Other hosts are path style.
+	HostSuffixes []string
 	// Keys are the access keys; nil: nobody is authenticated, and signatures are
 	// not looked at.
 	Keys Keys
@@ -155,7 +158,7 @@ func (h *Handler) dispatch(x *exchange) (err error) {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
-	t, refusal := parseTarget(x.r)
+	t, refusal := parseTarget(x.r, h.o.HostSuffixes)
 	if refusal != nil {
 		return refusal
 	}

@@ -64,6 +64,38 @@ func TestKeysComeFromTheRawPath(t *testing.T) {
 	}
 }
 
+func TestBucketsOfHosts(t *testing.T) {
+	suffixes := []string{"s3.example.com", "example.com", "localhost"}
+	for _, c := range []struct{ host, uri, bucket, key, code string }{
+		{"abc.s3.example.com", "/k/l", "abc", "k/l", ""},
+		{"abc.s3.example.com:9000", "/k", "abc", "k", ""},
+		{"ABC.S3.Example.com", "/", "abc", "", ""},
+		{"abc.s3.example.com", "/?x", "abc", "", ""},
+		{"abc.s3.example.com", "//k", "abc", "/k", ""},
+		{"abc.s3.example.com", "/%2F", "abc", "/", ""},
+		{"a.b.c.s3.example.com", "/abc/k", "a.b.c", "abc/k", ""},
+		{"abc.example.com", "/k", "abc", "k", ""},
+		{"s3.example.com", "/abc/k", "abc", "k", ""},
+		{"example.com", "/abc/k", "abc", "k", ""},
+		{"abcexample.com", "/abc/k", "abc", "k", ""},
+		{"other.org", "/abc/k", "abc", "k", ""},
+		{"127.0.0.1:9000", "/abc/k", "abc", "k", ""},
+		{"[::1]:9000", "/abc/k", "abc", "k", ""},
+		{"", "/abc/k", "abc", "k", ""},
+		{"abc.localhost:1", "/", "abc", "", ""},
+		{"a_b.s3.example.com", "/k", "", "", "InvalidBucketName"},
+		{".s3.example.com", "/abc/k", "s3", "", "InvalidBucketName"},
+	} {
+		r := request("GET", c.uri)
+		r.Host = c.host
+		bucket, key, code := s3api.ParseTarget(r, suffixes...)
+		if c.code != "" {
+			bucket, key, c.bucket, c.key = "", "", "", ""
+		}
+		require.Equal(t, []string{c.bucket, c.key, c.code}, []string{bucket, key, code}, "%s%s", c.host, c.uri)
+	}
+}
+
 func TestBucketNames(t *testing.T) {
 	for _, good := range []string{"abc", "a-b.c", "0aa", "1.2.3", "a1.2.3.4", "1.2.3.4.5", "a.-b", strings.Repeat("a", 63)} {
 		require.Empty(t, s3api.BadBucketName(good), good)
