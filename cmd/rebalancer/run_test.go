@@ -120,7 +120,7 @@ func (l *logged) String() string {
 func (k *keyspace) run(name string, maxRows int64) *running {
 	r := &running{view: &deadly{Store: k.s}, done: make(chan error, 1), log: &logged{}}
 	every := 200 * time.Millisecond
-	cmd := &runCmd{Sizes: rebalanceflags.Flags{MaxRows: maxRows, RebalanceInterval: &every, Counter: "redis://" + k.redis.Addr}}
+	cmd := &runCmd{Sizes: rebalanceflags.Flags{MaxRows: maxRows, Cool: time.Hour, RebalanceInterval: &every, Counter: "redis://" + k.redis.Addr}}
 	out, in := io.Pipe()
 	d := daemon{
 		store: r.view, names: k.client(r.view, nil), counts: k.counts(), wait: testLease + testLease/10,
