@@ -43,7 +43,7 @@ type Mover interface {
 	// InFlight are the partitions that take part in moves and the rows that are still
 	// to be copied, in all buckets.
 	InFlight() (moves int, rows int64)
-	// Pace returns when so many rows may be read.
+	// Pace returns when so many rows may be counted.
 	Pace(ctx context.Context, rows int) error
 }
 
