@@ -5,6 +5,9 @@ GO ?= go
 # serves all others: a second set would cost two minutes of a processor.
 export GOFLAGS := $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath
 
+# make test has vetted everything by then, with more than go test asks for.
+TEST = $(GO) test -vet=off
+
 # What the tests run of our own programs, built once for all packages.
 PROGRAMS = $(CURDIR)/bin/test
 WITH_PROGRAMS = EVENKEEL_TEST_PROGRAMS=$(PROGRAMS)
@@ -38,10 +41,10 @@ run-cassandra: build ## a Cassandra node and two listd on 127.0.0.1:9000 and :91
 test: tools ## everything that must hold, on a fresh machine; each part has a time budget
 	@scripts/within 300 lint scripts/lint
 	@scripts/within 240 programs $(MAKE) -s programs
-	@$(WITH_PROGRAMS) scripts/within 600 unit $(GO) test -race -timeout 580s $(WITHOUT_NODE)
-	@scripts/within 240 sim $(GO) test -timeout 230s ./internal/sim
+	@$(WITH_PROGRAMS) scripts/within 600 unit $(TEST) -race -timeout 580s $(WITHOUT_NODE)
+	@scripts/within 240 sim $(TEST) -timeout 230s ./internal/sim
 	@scripts/within 300 model docs/model/run.sh quick
-	@$(WITH_PROGRAMS) scripts/within 600 cassandra $(WITH_CASSANDRA) $(GO) test -race $(AT_ONCE) -timeout 580s $(WITH_NODE)
+	@$(WITH_PROGRAMS) scripts/within 600 cassandra $(WITH_CASSANDRA) $(TEST) -race $(AT_ONCE) -timeout 580s $(WITH_NODE)
 	@scripts/within 300 tour $(GO) run ./internal/tour README.md
 
 lint: ## gofmt, vet, staticcheck, go.mod

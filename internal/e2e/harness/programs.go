@@ -199,7 +199,7 @@ func NewSite(t testing.TB, host string) Site {
 	s := Site{Host: host, Name: KeyspaceName()}
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		admin, err := cassandrastore.OpenAdmin(ctx, cassandrastore.Options{Hosts: []string{s.Host}, Keyspace: s.Name})
+		admin, err := cassandrastore.OpenAdmin(ctx, Patient(cassandrastore.Options{Hosts: []string{s.Host}, Keyspace: s.Name}))
 		if err != nil {
 			return // the node was ended
 		}
