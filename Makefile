@@ -44,7 +44,7 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@$(WITH_PROGRAMS) scripts/within 600 unit $(TEST) -race -timeout 580s $(WITHOUT_NODE)
 	@scripts/within 240 sim $(TEST) -timeout 230s ./internal/sim
 	@scripts/within 300 model docs/model/run.sh quick
-	@$(WITH_PROGRAMS) scripts/within 600 cassandra $(WITH_CASSANDRA) $(TEST) -race $(AT_ONCE) -timeout 580s $(WITH_NODE)
+	@$(WITH_PROGRAMS) scripts/within 700 cassandra $(WITH_CASSANDRA) $(TEST) -race $(AT_ONCE) -timeout 680s $(WITH_NODE)
 	@scripts/within 300 tour $(GO) run ./internal/tour README.md
 
 lint: ## gofmt, vet, staticcheck, go.mod
@@ -54,7 +54,7 @@ unit: programs ## the Go tests that need no Cassandra node, with the race detect
 	$(WITH_PROGRAMS) $(GO) test -race -timeout 580s $(WITHOUT_NODE)
 
 cassandra: programs ## the Go tests that need Cassandra nodes
-	$(WITH_PROGRAMS) $(WITH_CASSANDRA) $(GO) test -race $(AT_ONCE) -timeout 580s $(WITH_NODE)
+	$(WITH_PROGRAMS) $(WITH_CASSANDRA) $(GO) test -race $(AT_ONCE) -timeout 680s $(WITH_NODE)
 
 programs:
 	@$(GO) build -o $(PROGRAMS)/ ./cmd/... ./internal/cassandratest/cmd/run-cassandra
