@@ -19,7 +19,7 @@ WITH_PROGRAMS = EVENKEEL_TEST_PROGRAMS=$(PROGRAMS)
 WITH_NODE = ./store/cassandrastore ./cmd/rebalancer ./internal/e2e/oncassandra ./internal/e2e/livemoves ./internal/e2e/moverkilled
 WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves -e /moverkilled)
 WITH_CASSANDRA = $(GO) run ./internal/cassandratest/cmd/with-cassandra
-AT_ONCE = -p 2 -parallel 3
+AT_ONCE = -p 2 -parallel 2
 
 .PHONY: all build programs run run-cassandra test lint unit cassandra tour tools bench bench-cassandra bench-moves fuzz sim soak model generate clean help
 
