@@ -51,6 +51,8 @@ type cli struct {
 	Presplit presplitCmd `cmd:"" help:"Cut a bucket ahead of the keys that are to come."`
 	Status   statusCmd   `cmd:"" help:"Print what moves, how far it is, what waits and why."`
 	Map      mapCmd      `cmd:"" help:"Print the map of a bucket: its ranges and where they are."`
+	Recount  recountCmd  `cmd:"" help:"Count the rows of a bucket, correct the counters, and print by how much they were off."`
+	Layout   layoutCmd   `cmd:"" help:"Print the layout of a bucket for planners."`
 	Pause    pauseCmd    `cmd:"" help:"Hold moves where they are."`
 	Resume   resumeCmd   `cmd:"" help:"End a pause."`
 	Abort    abortCmd    `cmd:"" help:"Drop what was asked for and has not begun."`
@@ -70,7 +72,9 @@ Begin like this:
   rebalancer status                                       # what moves, asked of listd
   rebalancer map show photos                              # ranges, and where they are
   rebalancer split photos --at 2024/ --at 2025/           # cut; --dry-run says what it would do
-  rebalancer plan --layout layout.json                    # the plan as tables
+  rebalancer status photos                                # sizes, and what would be done and why
+  rebalancer plan photos                                  # a better layout; nothing is touched
+  rebalancer plan --layout layout.json                    # the same for a file
   rebalancer plan --layout layout.json --format json      # the same for programs
   rebalancer plan --layout - --objective rows < layout.json
   rebalancer schema print --replication dc1=3             # evenkeel's tables, with reasons

@@ -16,17 +16,19 @@ import (
 	"github.com/evenkeel/evenkeel/rebalance/genetic"
 )
 
-// planCmd plans offline, from a file.
+// planCmd plans, from a file or for a live bucket.
 type planCmd struct {
-	Layout      string             `required:"" placeholder:"FILE" help:"The layout to improve, as JSON; - is standard input."`
+	Bucket      string             `arg:"" optional:"" help:"Name of a bucket to plan for, as it is now."`
+	Layout      string             `placeholder:"FILE" help:"The layout to improve, as JSON, instead of that of a bucket; - is standard input."`
+	Exact       bool               `help:"With a bucket: count every row first, instead of believing the counters."`
 	Planner     string             `default:"auto" enum:"exact,greedy,genetic,auto" help:"Who plans: exact (fewest rows moved, proven), greedy (one pass, for comparison), genetic (everything in the objective), or auto: exact for --objective rows, else genetic."`
 	Objective   string             `default:"full" enum:"rows,full" help:"What a good plan is. rows: limits, then fewest rows moved, then fewest and most even partitions. full: limits, then one weighted sum of rows moved, moves, spread, forecast, load and placement."`
 	Weight      map[string]float64 `placeholder:"TERM=W" mapsep:"," help:"Change the weight of a term of the full objective, like spread=2; may be repeated."`
 	Seed        int64              `default:"1" help:"Seed of the genetic planner. The same seed and generations make the same plan."`
 	Generations *int               `placeholder:"N" help:"Let the genetic planner evolve at most N generations, however long that takes."`
 	TimeLimit   *time.Duration     `placeholder:"2s" help:"Be done within this long, reading and printing included, by letting the genetic planner begin no generation that would not fit; what has to be done in any case may take longer. 2s (8s for more than 150,000 quanta) unless --generations is given. The plan says how many generations there were."`
-	Format      string             `default:"table" enum:"table,json" help:"How to print the plan: table or json."`
 	All         bool               `help:"Print all moves in the table, not only the first ${moves_shown}."`
+	adminFlags
 }
 
 // Help is shown by plan --help.
@@ -40,6 +42,8 @@ func (planCmd) Help() string {
      {"id": "p2", "start": "m", "quanta": [{"key": "m", "rows": 9000}], "pinned": true}]}
 
 A quantum's rows lie from its key up to the next one; cuts lie at keys of quanta and at starts, nowhere else. A pinned start stays a cut. Partitions may also have writes_per_s, growth_rows_per_s and node, the limits max_writes_per_s and horizon_s, and the layout nodes: the full objective looks at them. A key that is not UTF-8 is written {"b64": "..."}. docs/planners.md has all of it.
+
+Or name a bucket: its layout is asked for at --admin, from the process that keeps it in shape.
 
 Every plan says how many rows it moves, how many any plan must move (the lower bound), and the gap between the two. What the limits ask for and no plan can give is said in its notes: a plan is printed all the same.`
 }
@@ -71,9 +75,12 @@ func (c *planCmd) Run(ctx context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
-	l, limits, err := readLayout(c.Layout, std.in, maxLayoutBytes)
+	l, limits, err := c.layout(ctx, std)
 	if err != nil {
 		return err
+	}
+	if c.Bucket != "" {
+		began = std.now() // to ask for it took as long as it took
 	}
 	if limit > 0 {
 		if c.TimeLimit == nil && quanta(&l) > largeQuanta {
@@ -106,6 +113,25 @@ func (c *planCmd) Run(ctx context.Context, std stdio) error {
 		err = printPlan(w, &l, limits, p, shown)
 	}
 	return errors.Join(err, w.Flush())
+}
+
+// layout reads the layout, or asks for it.
+func (c *planCmd) layout(ctx context.Context, std stdio) (l rebalance.Layout, limits rebalance.Limits, err error) {
+	switch {
+	case c.Bucket != "" && c.Layout != "":
+		return l, limits, usageError("give a bucket or --layout, not both")
+	case c.Bucket == "" && c.Layout == "":
+		return l, limits, usageError("name a bucket, or give a file by --layout")
+	case c.Bucket == "" && c.Exact:
+		return l, limits, usageError("--exact goes with a bucket: in a file nothing can be counted")
+	case c.Bucket == "":
+		return readLayout(c.Layout, std.in, maxLayoutBytes)
+	}
+	err = c.asksLeader(ctx, std, func(ctx context.Context, in wayIn) (err error) {
+		l, limits, err = fetchLayout(ctx, in, c.Bucket, c.Exact)
+		return err
+	})
+	return l, limits, err
 }
 
 // timer ends a search in time. What comes after it (scoring the plan, holding it to

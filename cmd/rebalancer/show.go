@@ -16,17 +16,29 @@ import (
 )
 
 type statusCmd struct {
+	Bucket string `arg:"" optional:"" help:"Say of each range of this bucket how large it is, how fast it grows, and what would be done about it now and why."`
 	adminFlags
 }
 
 func (statusCmd) Help() string {
 	return `Prints who moves ranges, what moves, how far it is, what waits and why, and what was done
-last. With --cassandra it asks who leads at its admin address.`
+last; of a bucket, each range with its rows (an estimate says about), when they were counted
+last, rows put and gained per second, and what the policy says of it. With --cassandra it
+asks who leads at its admin address.
+
+Examples:
+
+    rebalancer status
+    rebalancer status photos
+    rebalancer status photos --format json`
 }
 
 // Run prints the status.
 func (c *statusCmd) Run(ctx context.Context, std stdio) error {
 	return c.asksLeader(ctx, std, func(ctx context.Context, in wayIn) error {
+		if c.Bucket != "" {
+			return printSizes(ctx, std, in, c.Bucket, c.Format)
+		}
 		s, err := in.Status(ctx)
 		if err != nil {
 			return err

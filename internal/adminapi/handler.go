@@ -69,6 +69,9 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("GET /v1/map", h.showMap)
 	mux.HandleFunc("GET /v1/history", h.serve(h.history))
 	mux.HandleFunc("POST /v1/verify", h.verify)
+	mux.HandleFunc("GET /v1/sizes", h.sizes)
+	mux.HandleFunc("POST /v1/recount", h.recount)
+	mux.HandleFunc("GET /v1/layout", h.layout)
 	mux.HandleFunc("GET /v1/jobs/{id}", h.serve(h.job))
 	mux.HandleFunc("POST /v1/moves", h.serve(h.moves))
 	mux.HandleFunc("POST /v1/pause", h.serve(h.leading(h.which(func(id *store.BucketID) Done {

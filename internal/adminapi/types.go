@@ -8,6 +8,9 @@
 //	GET  /v1/jobs/{id}                       Job
 //	POST /v1/pause, resume, abort  Which  -> Done
 //	POST /v1/verify          Verify       -> a VerifyLine each, as they come
+//	GET  /v1/sizes?bucket=B               -> a Line each, with a Size
+//	POST /v1/recount         Recount      -> a Line each, with a Recounted
+//	GET  /v1/layout?bucket=B[&exact=1]    -> a Line each, with a LayoutPartition
 //
 // What fails is answered by a Problem. A process that does not lead answers what
 // asks for moves with 421 and the leader's address.

@@ -356,7 +356,7 @@ func (b *Balancer) take(ctx context.Context) error {
 		w := b.watched(p.Bucket)
 		w.touched[p.ID] = true
 		// One that is new here may grow fast.
-		w.soon = w.soon || !b.seen.Contains(p.Bucket)
+		w.soon = w.soon || b.o.Next == nil && !b.seen.Contains(p.Bucket)
 	}
 	return nil
 }

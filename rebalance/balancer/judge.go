@@ -113,8 +113,30 @@ func recountOf(id store.BucketID, rg *partmap.Range, why policy.Why, estimate *c
 	}
 }
 
-// layout is what is known of neighbouring ranges.
+// layout is what is known of neighbouring ranges, and remembered of where they grow.
+// For Run only.
 func (b *Balancer) layout(ctx context.Context, id store.BucketID, run []partmap.Range) (*policy.Layout, error) {
+	l, err := b.known(ctx, id, run)
+	if err != nil {
+		return nil, err
+	}
+	for i := range run {
+		s := &l.Ranges[i].Stats
+		if b.o.Exact && s.Recounted.Before(b.tick) {
+			s.Known = false
+		}
+		if s.Known && !b.o.Exact {
+			b.trail.Note(run[i].Partition, s.Rows, func() []counter.Quantum {
+				q, _ := b.counts.Quanta(ctx, store.Partition{Bucket: id, ID: run[i].WriteTo()}) // a hint: none is as good
+				return q
+			})
+		}
+	}
+	return l, nil
+}
+
+// known is what is known of neighbouring ranges.
+func (b *Balancer) known(ctx context.Context, id store.BucketID, run []partmap.Range) (*policy.Layout, error) {
 	parts := make([]store.Partition, len(run))
 	for i := range run {
 		// Where a range moves, what comes now is counted with its new partition.
@@ -130,15 +152,6 @@ func (b *Balancer) layout(ctx context.Context, id store.BucketID, run []partmap.
 		rg, s := &run[i], &stats[i]
 		// A count of other bounds tells nothing of the rows that are here.
 		s.Known = s.Known && s.Covers(rg.Start, rg.End)
-		if b.o.Exact && s.Recounted.Before(b.tick) {
-			s.Known = false
-		}
-		if s.Known && !b.o.Exact {
-			b.trail.Note(rg.Partition, s.Rows, func() []counter.Quantum {
-				q, _ := b.counts.Quanta(ctx, parts[i]) // a hint: none is as good
-				return q
-			})
-		}
 		l.Ranges[i] = policy.Range{
 			Start: rg.Start, End: rg.End, Stats: *s, Moves: moves(rg),
 			Created: time.Unix(rg.Created, 0), PinUntil: time.Unix(rg.PinUntil, 0),
@@ -204,7 +217,7 @@ func (b *Balancer) act(ctx context.Context, r *Round, root *partmap.Root, run []
 			ask(v, v.From, v.To, m)
 		}
 	}
-	if hurry := b.hurry(l); again || hurry {
+	if hurry := b.o.Next == nil && b.hurry(l); again || hurry {
 		b.again(id, hurry)
 	}
 	b.mu.Lock()
