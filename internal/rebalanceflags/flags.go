@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/localcounter"
 	"github.com/evenkeel/evenkeel/counter/rediscounter"
+	"github.com/evenkeel/evenkeel/rebalance/auto"
 	"github.com/evenkeel/evenkeel/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/rebalance/policy"
 )
@@ -23,6 +24,7 @@ type Flags struct {
 	MinRows           *int64         `placeholder:"N" help:"Fewest rows of a partition: what has fewer is merged with its neighbours, unless its cut is pinned. A quarter of --max-rows unless given; 0: nothing is merged."`
 	RebalanceInterval *time.Duration `placeholder:"10s" help:"Pause between two looks at the sizes of partitions, but for those that grow fast; 0: none are made. 10s, but on Cassandra without --counter 0: each look would count every row there is."`
 	Counter           string         `placeholder:"URL" env:"EVENKEEL_COUNTER" help:"Where the sizes of partitions are counted: redis://host:6379/0 (rediss:// for TLS), the same for all processes of a keyspace. The embedded store counts in its data directory."`
+	Planner           string         `default:"genetic" enum:"even,exact,greedy,genetic,auto" help:"What finds the cuts of ranges that are split and merged: even, exact, greedy, genetic or auto. docs/policy.md compares them."`
 	Cool              time.Duration  `default:"30m" help:"How old partitions have to be before they are merged or refreshed."`
 	MoveRate          int            `default:"20000" help:"Most rows copied, compared and counted per second, fewer while the store is slow; 0: as many as possible, whoever waits."`
 	MoveRows          int64          `placeholder:"N" help:"Most rows in moves that have begun by themselves, in all buckets. 20 times --max-rows unless given."`
@@ -103,8 +105,15 @@ func (f *Flags) Options(every, wait time.Duration, log *slog.Logger) balancer.Op
 		p.Budget.Rows = f.MoveRows
 	}
 	p.Budget.Hours, _ = f.hours() // they were validated
-	return balancer.Options{Policy: p, Every: every, Effect: effect, Logger: log}
+	o := balancer.Options{Policy: p, Every: every, Effect: effect, Logger: log}
+	if c, err := auto.Cutter(f.Planner, planSeed); err == nil { // kong knows the names
+		o.Cutter = c
+	}
+	return o
 }
+
+// planSeed is that of the genetic planner: the same zone always gives the same cuts.
+const planSeed = 1
 
 // hours reads --move-hours.
 func (f *Flags) hours() (out []policy.Hours, err error) {
