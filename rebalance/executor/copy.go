@@ -10,10 +10,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// One write takes at most so much: more is no faster on Cassandra, and the bytes
-// stay well below half of a commit-log segment.
+// One write takes at most so much: more is hardly faster on Cassandra, and the bytes
+// stay well below half of a commit-log segment. Large batches cost a node the least
+// time per row, but others wait longer behind each: they are for when there is no
+// throttle.
 const (
-	maxBatchRows  = 200
+	batchRows     = 200
+	maxBatchRows  = 500
 	maxBatchBytes = 1 << 20
 )
 
@@ -34,10 +37,8 @@ func (x *Executor) copy(ctx context.Context, t *migrate.Task) error {
 		return x.scan(gctx, src, bounds(t), func(read time.Time, rows []store.Row) error {
 			for len(rows) > 0 {
 				n := x.fits(rows)
-				select {
-				case batches <- batch{rows[:n], read}:
-				case <-gctx.Done():
-					return context.Cause(gctx)
+				if err := send(gctx, batches, batch{rows[:n], read}); err != nil {
+					return err
 				}
 				rows = rows[n:]
 			}
@@ -61,10 +62,26 @@ func (x *Executor) copy(ctx context.Context, t *migrate.Task) error {
 	return g.Wait()
 }
 
+// send hands a batch over, unless ctx ends before.
+func send(ctx context.Context, to chan<- batch, b batch) error {
+	select {
+	case to <- b:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // fits returns how many of the first rows make one batch.
 func (x *Executor) fits(rows []store.Row) int {
+	most := x.o.BatchRows
+	if most <= 0 {
+		if most = batchRows; x.o.Pace.Rate() <= 0 {
+			most = maxBatchRows
+		}
+	}
 	n, size := 0, 0
-	for n < len(rows) && n < x.o.BatchRows {
+	for n < len(rows) && n < most {
 		size += len(rows[n].Key) + len(rows[n].Value)
 		if n > 0 && size > maxBatchBytes {
 			break
