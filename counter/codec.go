@@ -227,7 +227,7 @@ func (e *encoder) rate(r *rate) {
 func (d *decoder) rate() rate { return rate{d.float(), d.int(), d.int()} }
 
 func (s *State) counts() []*int64 {
-	return []*int64{&s.puts, &s.deletes, &s.putBytes, &s.applied, &s.deadMs, &s.base.rows, &s.base.bytes, &s.base.markers, &s.base.puts, &s.base.deletes, &s.base.fruitless,
+	return []*int64{&s.puts, &s.deletes, &s.putBytes, &s.applied, &s.lastPut, &s.deadMs, &s.base.rows, &s.base.bytes, &s.base.markers, &s.base.puts, &s.base.deletes, &s.base.fruitless,
 		&s.now.rows, &s.now.distinct, &s.now.there, &s.now.bytes, &s.now.spread}
 }
 
@@ -281,6 +281,8 @@ func (s *State) AppendSummary(dst []byte) ([]byte, error) {
 	for _, r := range s.rates() {
 		e.rate(r)
 	}
+	e.fixed(s.base.from)
+	e.fixed(s.base.to)
 	e.bytes(s.top)
 	e.bool(s.blind)
 	return e.b, nil
@@ -323,6 +325,7 @@ func (s *State) summary(d *decoder) error {
 	for _, r := range s.rates() {
 		*r = d.rate()
 	}
+	s.base.from, s.base.to = d.fixed(), d.fixed()
 	s.top, s.blind = d.bytes(), d.bool()
 	return nil
 }

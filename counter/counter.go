@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"bytes"
 	"context"
 	"time"
 
@@ -43,8 +44,24 @@ type Stats struct {
 	Recounted     time.Time
 	RecountedRows int64
 	Fruitless     int
-	// Puts are all puts that were counted, ever.
-	Puts int64
+	// Puts are all puts that were counted, ever; LastPut is when the last of them were
+	// told (zero: never).
+	Puts    int64
+	LastPut time.Time
+
+	// The bounds of the last recount, hashed.
+	from, to uint64
+}
+
+// Covers reports whether the last recount was one of the range [start, end) of its
+// partition (empty end: plus infinity), so that the estimates are of that range: a
+// partition loses keys when its range is cut, and the counts do not learn of it. A
+// cut above the highest key takes nothing away.
+func (s Stats) Covers(start, end []byte) bool {
+	if s.Recounted.IsZero() || s.from != hashOf(start) {
+		return false
+	}
+	return s.to == hashOf(end) || len(s.Top) < maxTop && bytes.Compare(s.Top, end) < 0
 }
 
 // A Quantum is a sampled run of keys: Rows rows from Key up to the next one's.
@@ -76,6 +93,11 @@ type Backend interface {
 	// in all the same: it is to be sent again, unchanged, before a later one. The
 	// batch is not kept.
 	Flush(ctx context.Context, b *Batch) ([]Hint, error)
+	// Written returns the partitions of which batches told that were taken in since
+	// mark, and the mark to go on from. With mark 0, and after a restart, it returns
+	// those that it remembers: what was told before is missing, so a caller looks at
+	// everything first. Some may be returned twice.
+	Written(ctx context.Context, mark uint64) (partitions []store.Partition, next uint64, err error)
 	// Correct takes in the result of a recount.
 	Correct(ctx context.Context, p store.Partition, c *Count) error
 	// Forget drops what is known of partitions that are no more.

@@ -13,6 +13,8 @@ import (
 type Count struct {
 	// Started is when it began, by the wall clock.
 	Started time.Time
+	// Start and End bound what was counted (an empty End is plus infinity).
+	Start, End []byte
 	// Rows are live entries, Bytes those of their keys and values, Markers the
 	// deletion markers among the rows.
 	Rows, Bytes, Markers int64
@@ -80,7 +82,7 @@ func NewRecount(rows Slicer, p store.Partition, bounds store.Bounds, o RecountOp
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Recount{rows: rows, partition: p, rest: bounds, o: o, each: 1, count: Count{Sample: newSample()}}
+	return &Recount{rows: rows, partition: p, rest: bounds, o: o, each: 1, count: Count{Start: bytes.Clone(bounds.Start), End: bytes.Clone(bounds.End), Sample: newSample()}}
 }
 
 // Rows is how many live entries were counted so far.

@@ -19,6 +19,7 @@ type State struct {
 
 	puts, deletes, putBytes int64 // since there is a State
 	applied                 int64 // Unix milliseconds of the newest delta
+	lastPut                 int64 // and of the newest one with puts
 	past                    [pastPoints]past
 	dead                    float64 // tombstones at deadMs, fading with deadFade
 	deadMs                  int64   // Unix milliseconds
@@ -48,8 +49,9 @@ type baseline struct {
 	at            time.Time // when it began
 	rows, bytes   int64
 	markers       int64
-	puts, deletes int64 // the State's own counts then
-	fruitless     int64 // recounts in a row that found nothing to do
+	puts, deletes int64  // the State's own counts then
+	fruitless     int64  // recounts in a row that found nothing to do
+	from, to      uint64 // hashes of its bounds
 }
 
 // past is a moment from which the counts of puts and deletes are remembered.
@@ -78,7 +80,9 @@ func (s *State) Apply(d *Delta, from, at time.Time) {
 	before := s.now.rows
 	s.remember(at)
 	s.applied = max(s.applied, at.UnixMilli())
-	s.puts += d.Puts
+	if s.puts += d.Puts; d.Puts > 0 {
+		s.lastPut = max(s.lastPut, at.UnixMilli())
+	}
 	s.deletes += d.Deletes
 	s.putBytes += d.PutBytes
 	s.dead = s.deadAt(at) + float64(d.Deletes)
@@ -213,7 +217,7 @@ func (s *State) Correct(c *Count, generation uint64) {
 	}
 	s.base = baseline{
 		at: c.Started, rows: c.Rows, bytes: c.Bytes, markers: c.Markers,
-		puts: puts, deletes: deletes, fruitless: fruitless,
+		puts: puts, deletes: deletes, fruitless: fruitless, from: hashOf(c.Start), to: hashOf(c.End),
 	}
 	s.generation, s.blind = generation, false
 	if bytes.Compare(c.Top, s.top) > 0 {
@@ -284,6 +288,11 @@ func (s *State) Stats(p store.Partition, generation uint64, now time.Time) Stats
 		RecountedRows:  s.base.rows,
 		Fruitless:      int(s.base.fruitless),
 		Puts:           s.puts,
+		from:           s.base.from,
+		to:             s.base.to,
+	}
+	if s.lastPut > 0 {
+		st.LastPut = time.UnixMilli(s.lastPut)
 	}
 	st.Bytes = max(0, st.Bytes)
 	if s.shareOf >= leastPuts {

@@ -6,6 +6,7 @@ import (
 	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"hash"
 	"hash/crc32"
@@ -14,16 +15,31 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/sigv4"
 )
 
+// payload is what a signature says about a body.
+type payload struct {
+	// stands for the body, as in package sigv4; empty: the header does.
+	stands string
+	// chain verifies chunks; nil if nobody is authenticated.
+	chain *sigv4.Chain
+}
+
 // readBody reads the whole decoded body of a request, at most limit bytes, and
-// verifies its length and the digests that came with it. Nothing short, long,
-// cut or altered gets past it.
-func readBody(r *http.Request, limit int64) ([]byte, *Error) {
+// verifies its length, the digests that came with it and what is signed of it.
+// Nothing short, long, cut or altered gets past it.
+func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 	length := r.ContentLength // -1: not said
+	setDefault(&p.stands, r.Header.Get("X-Amz-Content-Sha256"))
 	var body io.Reader = r.Body
+	digest := sha256.New()
+	if sigv4.IsDigest(p.stands) {
+		body = io.TeeReader(body, digest)
+	}
 	var chunks *chunkedReader
-	if isChunked(r.Header) {
+	if strings.HasPrefix(p.stands, "STREAMING-") || isChunked(r.Header) {
 		said := r.Header.Get("X-Amz-Decoded-Content-Length")
 		n, err := strconv.ParseInt(said, 10, 64)
 		switch {
@@ -33,7 +49,10 @@ func readBody(r *http.Request, limit int64) ([]byte, *Error) {
 			return nil, invalidArgument("x-amz-decoded-content-length is not a length: %q.", said)
 		}
 		length = n
-		chunks = newChunkedReader(r.Body)
+		chunks = newChunkedReader(body)
+		if p.stands == sigv4.SignedChunks || p.stands == sigv4.SignedChunksTrailer {
+			chunks.chain, chunks.trailers = p.chain, p.stands == sigv4.SignedChunksTrailer
+		}
 		body = chunks
 	}
 	if length > limit {
@@ -41,17 +60,22 @@ func readBody(r *http.Request, limit int64) ([]byte, *Error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(body, limit+1))
 	var tooBig *http.MaxBytesError
+	var forged *sigv4.Error
 	switch {
 	case err == nil && int64(len(data)) > limit, errors.As(err, &tooBig):
 		return nil, tooLarge(limit)
+	case errors.As(err, &forged):
+		return nil, refuse(http.StatusForbidden, forged.Code, "%s (A chunk of the body, or its trailers.)", forged.Message)
 	case errors.Is(err, errFraming):
-		return nil, refuse(http.StatusBadRequest, "IncompleteBody", "The body is not framed as %s says.", r.Header.Get("X-Amz-Content-Sha256"))
+		return nil, refuse(http.StatusBadRequest, "IncompleteBody", "The body is not framed as aws-chunked is.")
 	case err != nil:
 		e := incomplete()
 		e.Cause = err
 		return nil, e
 	case length >= 0 && int64(len(data)) != length:
 		return nil, incomplete()
+	case sigv4.IsDigest(p.stands) && hex.EncodeToString(digest.Sum(nil)) != p.stands:
+		return nil, refuse(http.StatusBadRequest, "XAmzContentSHA256Mismatch", "The provided 'x-amz-content-sha256' header does not match what was computed.")
 	}
 	if e := verifyDigests(data, r.Header); e != nil {
 		return nil, e
@@ -69,12 +93,8 @@ func readBody(r *http.Request, limit int64) ([]byte, *Error) {
 	return data, nil
 }
 
-// isChunked reports whether a body is aws-chunked (signed or not, with trailers
-// or without).
+// isChunked reports whether a body is said to be aws-chunked.
 func isChunked(h http.Header) bool {
-	if strings.HasPrefix(h.Get("X-Amz-Content-Sha256"), "STREAMING-") {
-		return true
-	}
 	for _, enc := range strings.Split(h.Get("Content-Encoding"), ",") {
 		if strings.TrimSpace(enc) == "aws-chunked" {
 			return true

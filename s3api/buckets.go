@@ -10,6 +10,7 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -50,7 +51,7 @@ const maxConfigurationBytes = 64 << 10
 func (h *Handler) createBucket(x *exchange) error {
 	var cuts [][]byte
 	if x.query.Has(paramCuts) {
-		body, refusal := readBody(x.r, h.o.MaxCutsBytes)
+		body, refusal := readBody(x.r, x.payload, h.o.MaxCutsBytes)
 		if refusal != nil {
 			return refusal
 		}
@@ -59,7 +60,7 @@ func (h *Handler) createBucket(x *exchange) error {
 			return invalidArgument("The cuts: %v.", err)
 		}
 	} else {
-		body, refusal := readBody(x.r, maxConfigurationBytes)
+		body, refusal := readBody(x.r, x.payload, maxConfigurationBytes)
 		if refusal != nil {
 			return refusal
 		}
@@ -181,7 +182,7 @@ func (h *Handler) listBuckets(x *exchange) error {
 	b.raw(ownerXML)
 	b.raw("<Buckets>")
 	next, last, n := "", "", 0
-	for info, err := range h.buckets.Buckets(x.ctx(), x.query.Get("prefix"), after) {
+	for info, err := range h.visible(x, x.query.Get("prefix"), after) {
 		if err != nil {
 			return err
 		}
@@ -214,6 +215,30 @@ func (h *Handler) listBuckets(x *exchange) error {
 		return x.write(b.b)
 	}
 	return x.writeXML(http.StatusOK, b)
+}
+
+// visible lists the buckets that the key is good for.
+func (h *Handler) visible(x *exchange, prefix, after string) iter.Seq2[listing.BucketInfo, error] {
+	if x.who.mayAll() {
+		return h.buckets.Buckets(x.ctx(), prefix, after)
+	}
+	var names []string
+	for _, a := range x.who.Only {
+		if strings.HasPrefix(a.Bucket, prefix) && a.Bucket > after {
+			names = append(names, a.Bucket)
+		}
+	}
+	slices.Sort(names)
+	return func(yield func(listing.BucketInfo, error) bool) {
+		for _, name := range slices.Compact(names) {
+			for info, err := range h.buckets.Buckets(x.ctx(), name, "") {
+				if (err != nil || info.Name == name) && !yield(info, err) {
+					return
+				}
+				break // those after it only begin with the name
+			}
+		}
+	}
 }
 
 // bucketsPage reads ListBuckets' paging; limit 0 is no limit.

@@ -42,7 +42,7 @@ func ReadChunked(r io.Reader) (string, http.Header, error) {
 
 // ReadBody reads a request's body and returns the code of its refusal.
 func ReadBody(r *http.Request, limit int64) (string, string) {
-	data, err := readBody(r, limit)
+	data, err := readBody(r, payload{}, limit)
 	if err != nil {
 		return "", err.Code
 	}

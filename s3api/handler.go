@@ -19,8 +19,12 @@ import (
 
 // Options of a Handler. The zero Options has the defaults.
 type Options struct {
-	// Region is what GetBucketLocation answers, default us-east-1.
+	// Region is what GetBucketLocation answers, and what signatures have to be
+	// made for; default us-east-1.
 	Region string
+	// Keys are the access keys; nil: nobody is authenticated, and signatures are
+	// not looked at.
+	Keys Keys
 	// MaxBodyBytes is the largest inline body, default 4 KiB.
 	MaxBodyBytes int64
 	// MaxCutsBytes is the largest list of cuts of one CreateBucket, default
@@ -37,7 +41,7 @@ type Options struct {
 	LogEvery bool
 	// Metrics is where the handler's metrics are registered; nil: nowhere.
 	Metrics prometheus.Registerer
-	// Now is the clock of Last-Modified, default time.Now.
+	// Now is the clock of Last-Modified and of signatures, default time.Now.
 	Now func() time.Time
 }
 
@@ -92,6 +96,11 @@ type exchange struct {
 	r  *http.Request
 	op operation
 	id string
+	// who asks, once the request is authenticated; keyID is who it says it is.
+	who   *Key
+	keyID string
+	// payload is what the signature says about the body.
+	payload payload
 	// status and bytes of the answer; status is 0 until the header is written.
 	status int
 	bytes  int
@@ -144,11 +153,20 @@ func (h *Handler) dispatch(x *exchange) (err error) {
 	}
 	x.target = t
 	x.op = operationFor(x.r.Method, t, x.r.Header)
+	if refusal := h.authenticate(x); refusal != nil {
+		return refusal
+	}
+	if lowerHoisted(x.r, t.query) {
+		x.op = operationFor(x.r.Method, t, x.r.Header)
+	}
 	if x.op.serve == nil {
 		return notImplemented(x.op.name)
 	}
 	if name := refusedHeader(x.r.Header); name != "" {
 		return notImplemented(x.op.name + " with the header " + name)
+	}
+	if refusal := x.authorize(); refusal != nil {
+		return refusal
 	}
 	// A client that has ended its sending side still waits for its answer, but
 	// net/http cancels the request: so the time is the only limit.
@@ -187,6 +205,9 @@ func (h *Handler) writeError(x *exchange, e *Error) {
 	if e.RetryAfter > 0 {
 		header.Set("Retry-After", strconv.Itoa(e.RetryAfter))
 	}
+	if e.Region != "" {
+		header.Set("X-Amz-Bucket-Region", e.Region)
+	}
 	if x.r.Method == http.MethodHead {
 		x.writeHeader(e.Status)
 		return
@@ -197,6 +218,9 @@ func (h *Handler) writeError(x *exchange, e *Error) {
 	b.raw("<Error>")
 	b.text("Code", e.Code)
 	b.text("Message", e.Message)
+	if e.Region != "" {
+		b.text("Region", e.Region)
+	}
 	b.text("Resource", path)
 	b.text("RequestId", x.id)
 	b.text("HostId", h.hostID)
@@ -244,6 +268,9 @@ func (h *Handler) finish(x *exchange, started time.Time, failure *Error) {
 		slog.String("id", x.id), slog.String("operation", x.op.name), slog.String("method", x.r.Method),
 		slog.String("uri", loggedURI(x.r)), slog.Int("status", x.status), slog.Int("bytes", x.bytes),
 		slog.Duration("took", took), slog.String("client", x.r.RemoteAddr), slog.String("agent", x.r.UserAgent()),
+	}
+	if x.keyID != "" {
+		attrs = append(attrs, slog.String("key", x.keyID))
 	}
 	if failure != nil {
 		attrs = append(attrs, slog.String("code", failure.Code))

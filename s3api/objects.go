@@ -35,7 +35,7 @@ func (h *Handler) putObject(x *exchange) error {
 			return refusal
 		}
 	}
-	o, refusal := h.readObject(x.r)
+	o, refusal := h.readObject(x)
 	if refusal != nil {
 		return refusal
 	}
@@ -48,7 +48,8 @@ func (h *Handler) putObject(x *exchange) error {
 }
 
 // readObject makes an object of a request's headers and body.
-func (h *Handler) readObject(r *http.Request) (*Object, *Error) {
+func (h *Handler) readObject(x *exchange) (*Object, *Error) {
+	r := x.r
 	o := &Object{Modified: h.o.Now(), ContentType: r.Header.Get("Content-Type")}
 	if refusal := readExternal(o, r.Header); refusal != nil {
 		return nil, refusal
@@ -80,7 +81,7 @@ func (h *Handler) readObject(r *http.Request) (*Object, *Error) {
 	}
 	slices.SortFunc(o.Headers, func(a, b Header) int { return strings.Compare(a.Name, b.Name) })
 
-	body, refusal := readBody(r, h.o.MaxBodyBytes)
+	body, refusal := readBody(r, x.payload, h.o.MaxBodyBytes)
 	if refusal != nil {
 		return nil, refusal
 	}

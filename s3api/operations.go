@@ -13,25 +13,28 @@ type operation struct {
 	name string
 	// serve is nil for what isn't implemented.
 	serve func(*Handler, *exchange) error
-	// write: an error may leave the outcome unknown.
+	// write: an error may leave the outcome unknown, and a key that is read-only
+	// is not enough.
 	write bool
+	// scope is what a key has to be good for.
+	scope scope
 }
 
 // The operations that are implemented; docs/s3.md says how.
 var (
 	opListBuckets       = operation{name: "ListBuckets", serve: (*Handler).listBuckets}
-	opCreateBucket      = operation{name: "CreateBucket", serve: (*Handler).createBucket, write: true}
-	opHeadBucket        = operation{name: "HeadBucket", serve: (*Handler).headBucket}
-	opDeleteBucket      = operation{name: "DeleteBucket", serve: (*Handler).deleteBucket, write: true}
-	opGetBucketLocation = operation{name: "GetBucketLocation", serve: (*Handler).getBucketLocation}
-	opListObjectsV2     = operation{name: "ListObjectsV2", serve: (*Handler).listObjects}
-	opPutObject         = operation{name: "PutObject", serve: (*Handler).putObject, write: true}
-	opGetObject         = operation{name: "GetObject", serve: (*Handler).getObject}
-	opHeadObject        = operation{name: "HeadObject", serve: (*Handler).headObject}
-	opDeleteObject      = operation{name: "DeleteObject", serve: (*Handler).deleteObject, write: true}
+	opCreateBucket      = operation{name: "CreateBucket", serve: (*Handler).createBucket, write: true, scope: onBucket}
+	opHeadBucket        = operation{name: "HeadBucket", serve: (*Handler).headBucket, scope: inBucket}
+	opDeleteBucket      = operation{name: "DeleteBucket", serve: (*Handler).deleteBucket, write: true, scope: onBucket}
+	opGetBucketLocation = operation{name: "GetBucketLocation", serve: (*Handler).getBucketLocation, scope: inBucket}
+	opListObjectsV2     = operation{name: "ListObjectsV2", serve: (*Handler).listObjects, scope: onListing}
+	opPutObject         = operation{name: "PutObject", serve: (*Handler).putObject, write: true, scope: onKey}
+	opGetObject         = operation{name: "GetObject", serve: (*Handler).getObject, scope: onKey}
+	opHeadObject        = operation{name: "HeadObject", serve: (*Handler).headObject, scope: onKey}
+	opDeleteObject      = operation{name: "DeleteObject", serve: (*Handler).deleteObject, write: true, scope: onKey}
 
 	// Extensions, named by query parameters that begin with evenkeel-.
-	opSplitPoints = operation{name: "EvenkeelSplitPoints", serve: (*Handler).splitPoints}
+	opSplitPoints = operation{name: "EvenkeelSplitPoints", serve: (*Handler).splitPoints, scope: onListing}
 )
 
 // Query parameters that name a sub-resource of a bucket or an object, with S3's

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/sigv4"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/s3api"
 	"github.com/evenkeel/evenkeel/store"
@@ -36,6 +37,9 @@ type server struct {
 	url     string
 	stop    func() // ends the server once all requests have ended
 	buckets *listing.Client
+	handler http.Handler
+	// sign, if it isn't nil, signs a request by setting headers.
+	sign func(r *sigv4.Request, body string)
 }
 
 func serve(t *testing.T, b s3api.Buckets, o s3api.Options) *server {
@@ -44,7 +48,7 @@ func serve(t *testing.T, b s3api.Buckets, o s3api.Options) *server {
 	require.NoError(t, err)
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
-	return &server{t: t, url: srv.URL, stop: srv.Close}
+	return &server{t: t, url: srv.URL, stop: srv.Close, handler: h}
 }
 
 func serveStore(t *testing.T, s store.Store) *server {
@@ -93,6 +97,9 @@ func (s *server) do(method, uri, body string, headers ...string) answer {
 	req.URL = u
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
+	}
+	if s.sign != nil {
+		s.sign(&sigv4.Request{Method: method, Path: path, Query: query, Host: req.Host, Header: req.Header, Length: int64(len(body))}, body)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(s.t, err)

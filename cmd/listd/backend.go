@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
-	"github.com/evenkeel/evenkeel/rebalance/manager"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
@@ -20,16 +21,51 @@ import (
 type backend struct {
 	store   store.Store
 	buckets *listing.Client
-	writes  *manager.Writes // what was written; nil: not known
-	where   []any           // of the log line that says what is served
+	// counts is where sizes are counted, recorder tells it what is written; nil: nobody
+	// counts.
+	counts   counter.Backend
+	recorder *counter.Recorder
+	where    []any // of the log line that says what is served
 }
 
-// close ends the leases, then the store.
+// close ends the leases and what counts, then the store.
 func (b *backend) close() error {
 	if b.buckets != nil {
 		b.buckets.Maps().Close()
 	}
-	return b.store.Close()
+	var err error
+	if b.recorder != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), lastCounts)
+		defer cancel()
+		_ = b.recorder.Close(ctx) // they are estimates: recounts make up for what is lost
+		err = b.counts.Close()
+	}
+	return errors.Join(err, b.store.Close())
+}
+
+// lastCounts is how long the end waits for the last counts to be taken.
+const lastCounts = 3 * time.Second
+
+// count opens what counts sizes, in dir unless flags say otherwise.
+func (s *serveCmd) count(b *backend, dir string, log *slog.Logger) error {
+	if s.RebalanceInterval != nil && *s.RebalanceInterval == 0 {
+		return nil
+	}
+	counts, err := s.OpenCounter(dir, log)
+	if err != nil || counts == nil {
+		return err
+	}
+	b.counts = counts
+	b.recorder = counter.NewRecorder(counts, counter.RecorderOptions{Logger: log})
+	return nil
+}
+
+// recorded is what a client tells of its writes.
+func (b *backend) recorded() listing.Recorder {
+	if b.recorder == nil {
+		return nil
+	}
+	return b.recorder
 }
 
 // open opens the store that the flags choose.
@@ -42,11 +78,10 @@ func (s *serveCmd) open(ctx context.Context, log *slog.Logger) (*backend, error)
 		return nil, &exitError{exitStore, err}
 	}
 	b := &backend{store: st, where: []any{"data", s.Data}}
-	o := listing.Options{CacheBytes: s.MapCacheMiB << 20}
-	if s.interval() > 0 {
-		b.writes = &manager.Writes{}
-		o.Recorder = b.writes
+	if err := s.count(b, filepath.Join(s.Data, "counters"), log); err != nil {
+		return nil, &exitError{exitStore, errors.Join(err, b.close())}
 	}
+	o := listing.Options{CacheBytes: s.MapCacheMiB << 20, Recorder: b.recorded()}
 	if b.buckets, err = listing.NewEmbedded(st, o); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
@@ -86,7 +121,11 @@ func (s *serveCmd) openCassandra(ctx context.Context, log *slog.Logger) (*backen
 	if err != nil {
 		return nil, usageError("%w", errors.Join(err, b.close()))
 	}
-	if b.buckets, err = listing.New(st, maps, listing.Options{}); err != nil {
+	if err := s.count(b, "", log); err != nil {
+		maps.Close()
+		return nil, &exitError{exitStore, errors.Join(err, b.close())}
+	}
+	if b.buckets, err = listing.New(st, maps, listing.Options{Recorder: b.recorded()}); err != nil {
 		maps.Close()
 		return nil, errors.Join(err, b.close())
 	}

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/sigv4"
 )
 
 // remote is a server that speaks the S3 dialect with evenkeel's extensions. It
@@ -23,12 +25,17 @@ type remote struct {
 	// patience bounds how long one request is tried again while the server is
 	// away or asks to wait.
 	patience time.Duration
+	// keyID and secret sign requests; empty: they go unsigned.
+	keyID, secret, region string
 }
 
 // serverFlags are common to the commands that talk to a server.
 type serverFlags struct {
-	Server   string        `default:"http://127.0.0.1:9000" help:"S3 address of the server."`
-	Patience time.Duration `default:"1m" help:"How long to go on trying while the server is away or asks to wait."`
+	Server     string        `default:"http://127.0.0.1:9000" help:"S3 address of the server."`
+	Patience   time.Duration `default:"1m" help:"How long to go on trying while the server is away or asks to wait."`
+	AccessKey  string        `env:"EVENKEEL_ACCESS_KEY,AWS_ACCESS_KEY_ID" placeholder:"ID" help:"Access key to sign requests with; without one they go unsigned."`
+	SecretKey  string        `env:"EVENKEEL_SECRET_KEY,AWS_SECRET_ACCESS_KEY" placeholder:"SECRET" help:"Secret of --access-key. Better given in the environment, where ps doesn't show it."`
+	SignRegion string        `default:"us-east-1" help:"Region of the server, for the signature."`
 }
 
 // connect prepares for so many requests at once. It does no I/O.
@@ -37,6 +44,9 @@ func (f *serverFlags) connect(concurrency int) (*remote, error) {
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" || strings.Trim(base.Path, "/") != "" {
 		return nil, usageError("--server %q is not an address like http://127.0.0.1:9000", f.Server)
 	}
+	if (f.AccessKey == "") != (f.SecretKey == "") {
+		return nil, usageError("--access-key and --secret-key need each other (EVENKEEL_ACCESS_KEY, EVENKEEL_SECRET_KEY)")
+	}
 	transport := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
@@ -44,7 +54,7 @@ func (f *serverFlags) connect(concurrency int) (*remote, error) {
 		ResponseHeaderTimeout: time.Minute, DisableCompression: true,
 	}
 	return &remote{
-		base: base, patience: f.Patience,
+		base: base, patience: f.Patience, keyID: f.AccessKey, secret: f.SecretKey, region: f.SignRegion,
 		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}, nil
 }
@@ -176,6 +186,13 @@ func (r *remote) once(ctx context.Context, u *url.URL, c *call) (io.ReadCloser, 
 	}
 	if len(c.body) > 0 {
 		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(c.body)), int64(len(c.body))
+	}
+	if r.keyID != "" {
+		signed := &sigv4.Request{Method: c.method, Path: u.EscapedPath(), Query: u.RawQuery, Host: u.Host, Header: req.Header.Clone(), Length: int64(len(c.body))}
+		if err := sigv4.Sign(signed, r.keyID, r.secret, r.region, sigv4.PayloadOf(c.body), time.Now()); err != nil {
+			return nil, fmt.Errorf("sign the request: %w", err)
+		}
+		req.Header = signed.Header
 	}
 	answer, err := r.http.Do(req.WithContext(ctx))
 	if err != nil {

@@ -21,7 +21,8 @@ type serveCmd struct {
 	Data     string `default:"./evenkeel-data" help:"Directory of the embedded store, which holds everything; made if it isn't there."`
 	Listen   string `default:"127.0.0.1:9000" help:"Address of the S3 dialect; port 0 takes a free one."`
 	Insecure bool   `help:"Allow --listen on other than loopback addresses although nobody is authenticated."`
-	Region   string `default:"us-east-1" help:"Region that GetBucketLocation answers."`
+	KeysFile string `placeholder:"FILE" help:"YAML file of access keys: requests have to be signed by one of them. It is read again when it changes; while it can't be used, the keys that were read stay in force."`
+	Region   string `default:"us-east-1" help:"Region that GetBucketLocation answers, and that signatures have to be made for."`
 
 	Admin      string `default:"127.0.0.1:9001" help:"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; empty for none. Loopback only, unless there is a token."`
 	AdminToken string `placeholder:"TOKEN" help:"Bearer token that all but the first two ask for. Better given in the environment, where ps doesn't show it."`
@@ -53,13 +54,26 @@ of a Cassandra cluster that any number of servers share. Prints the addresses on
 accepts connections, and logs to stderr. SIGTERM or SIGINT ends it cleanly; kill -9 loses
 nothing that was acknowledged.
 
-Nobody is authenticated yet: signatures are accepted and ignored. So --listen takes
-loopback addresses only, unless told --insecure.
+With --keys-file requests have to be signed (AWS Signature Version 4), and each key may
+do what the file says; only is for keys limited to buckets or prefixes:
+
+  keys:
+    - id: ADMIN
+      secret: at least sixteen characters
+      access: read-write
+    - id: REPORTS
+      secret: another long secret
+      access: read-only
+      only: [photos, logs/2024/]
+
+Without it nobody is authenticated: signatures are accepted and ignored, and --listen
+takes loopback addresses only, unless told --insecure.
 
 Examples:
 
   listd serve
   listd serve --data /srv/evenkeel --listen 127.0.0.1:0
+  listd serve --listen 0.0.0.0:9000 --keys-file /etc/listd/keys.yaml
   EVENKEEL_ADMIN_TOKEN=… listd serve --admin 0.0.0.0:9001
   rebalancer schema apply --cassandra 10.0.0.1 --replication dc1=3
   listd serve --cassandra 10.0.0.1,10.0.0.2 --local-dc dc1 --user listd --password-file /etc/listd/password
@@ -96,9 +110,15 @@ const (
 
 func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 	log := c.logger(std.err)
-	listenAddr, err := resolve("--listen", s.Listen, s.Insecure, "--insecure allows it: but then anybody who reaches the address reads and writes everything")
+	listenAddr, err := resolve("--listen", s.Listen, s.Insecure || s.KeysFile != "", "--keys-file lets in who has a key; --insecure allows it: but then anybody who reaches the address reads and writes everything")
 	if err != nil {
 		return err
+	}
+	var keys *keysFile
+	if s.KeysFile != "" {
+		if keys, err = openKeys(s.KeysFile); err != nil {
+			return usageError("--keys-file %s: %w", s.KeysFile, err)
+		}
 	}
 	var adminAddr *net.TCPAddr
 	if s.Admin != "" {
@@ -114,7 +134,7 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 	// always does, which harms nothing.
 	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer release()
-	err = s.serve(ctx, release, std, log, b, listenAddr, adminAddr)
+	err = s.serve(ctx, release, std, log, b, keys, listenAddr, adminAddr)
 	if cerr := b.close(); err == nil && cerr != nil {
 		err = cerr
 	}
@@ -122,15 +142,20 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 }
 
 // serve runs the servers over an open store until ctx ends.
-func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *slog.Logger, b *backend, listenAddr, adminAddr *net.TCPAddr) error {
+func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *slog.Logger, b *backend, keys *keysFile, listenAddr, adminAddr *net.TCPAddr) error {
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(mapMetrics{b.buckets.Maps()}); err != nil {
 		return err
 	}
-	handler, err := s3api.New(s3api.Over(b.buckets), s3api.Options{
+	options := s3api.Options{
 		Region: s.Region, MaxBodyBytes: s.MaxBodyBytes, MaxRequests: s.MaxRequests, RequestTimeout: s.RequestTimeout,
 		Logger: log, LogEvery: s.RequestLog == "all", Metrics: registry,
-	})
+	}
+	if keys != nil {
+		options.Keys = keys
+		go keys.run(ctx, log)
+	}
+	handler, err := s3api.New(s3api.Over(b.buckets), options)
 	if err != nil {
 		return usageError("%w", err)
 	}

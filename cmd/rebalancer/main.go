@@ -16,6 +16,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/evenkeel/evenkeel/rebalance/auto"
 	"github.com/evenkeel/evenkeel/rebalance/sim"
 )
 
@@ -117,7 +118,7 @@ func run(ctx context.Context, args []string, std stdio) (code int) {
 		kong.Writers(std.out, std.err),
 		kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true, WrapUpperBound: 100}),
-		kong.Vars{"moves_shown": strconv.Itoa(movesShown), "scenarios": strings.Join(sim.Names(), ", ")},
+		kong.Vars{"moves_shown": strconv.Itoa(movesShown), "scenarios": strings.Join(sim.Names(), ", "), "cutters": strings.Join(auto.Cutters(), ",")},
 	)
 	if err != nil {
 		return complain(std.err, usageError("%w", err))

@@ -24,7 +24,7 @@ type planCmd struct {
 	Weight      map[string]float64 `placeholder:"TERM=W" mapsep:"," help:"Change the weight of a term of the full objective, like spread=2; may be repeated."`
 	Seed        int64              `default:"1" help:"Seed of the genetic planner. The same seed and generations make the same plan."`
 	Generations *int               `placeholder:"N" help:"Let the genetic planner evolve at most N generations, however long that takes."`
-	TimeLimit   *time.Duration     `placeholder:"2s" help:"Let the genetic planner begin no generation after planning for this long: 2s unless --generations is given. The plan says how many generations there were."`
+	TimeLimit   *time.Duration     `placeholder:"2s" help:"Be done within this long, reading and printing included, by letting the genetic planner begin no generation that would not fit; what has to be done in any case may take longer. 2s (8s for more than 200,000 quanta) unless --generations is given. The plan says how many generations there were."`
 	Format      string             `default:"table" enum:"table,json" help:"How to print the plan: table or json."`
 	All         bool               `help:"Print all moves in the table, not only the first ${moves_shown}."`
 }
@@ -47,6 +47,10 @@ Every plan says how many rows it moves, how many any plan must move (the lower b
 // Defaults of the search.
 const (
 	defaultTimeLimit = 2 * time.Second
+	// largeTimeLimit is that of layouts of more than largeQuanta, which take their time
+	// to be read.
+	largeTimeLimit = 8 * time.Second
+	largeQuanta    = 200_000
 	// noGenerations stands for no limit: time or patience ends the search.
 	noGenerations = 1 << 30
 	// maxLayoutBytes bounds the memory for a layout, which takes some ten times
@@ -56,6 +60,7 @@ const (
 
 // Run plans and prints the plan.
 func (c *planCmd) Run(ctx context.Context, std stdio) error {
+	began := std.now()
 	objective := rebalance.Objective{Kind: rebalance.Kind(c.Objective), Weights: rebalance.DefaultWeights}
 	for term, w := range c.Weight {
 		if err := objective.Weights.Set(term, w); err != nil {
@@ -70,8 +75,11 @@ func (c *planCmd) Run(ctx context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
-	if began := std.now(); limit > 0 {
-		options.Stop = func() bool { return std.now().Sub(began) >= limit }
+	if limit > 0 {
+		if c.TimeLimit == nil && quanta(&l) > largeQuanta {
+			limit = largeTimeLimit
+		}
+		options.Stop = (&timer{now: std.now, began: began, limit: limit}).over
 	}
 	planner, err := auto.New(c.Planner, options)
 	if err != nil {
@@ -98,6 +106,37 @@ func (c *planCmd) Run(ctx context.Context, std stdio) error {
 		err = printPlan(w, &l, limits, p, shown)
 	}
 	return errors.Join(err, w.Flush())
+}
+
+// timer ends a search in time. What comes after it (scoring the plan, holding it to
+// the rules, its bound, printing) takes about as long as what came before (reading,
+// the seeds), and the next generation as long as the longest so far.
+type timer struct {
+	now     func() time.Time
+	began   time.Time
+	limit   time.Duration
+	before  time.Duration
+	last    time.Time
+	longest time.Duration
+}
+
+// over is asked before each generation.
+func (t *timer) over() bool {
+	now := t.now()
+	if t.last.IsZero() {
+		t.before = now.Sub(t.began)
+	} else {
+		t.longest = max(t.longest, now.Sub(t.last))
+	}
+	t.last = now
+	return now.Sub(t.began)+t.longest+t.before >= t.limit
+}
+
+func quanta(l *rebalance.Layout) (n int) {
+	for i := range l.Partitions {
+		n += len(l.Partitions[i].Quanta)
+	}
+	return n
 }
 
 // search turns the flags into the options of the genetic planner and the time

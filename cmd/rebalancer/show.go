@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -105,7 +106,12 @@ func printStatus(out io.Writer, s *adminapi.Status, now time.Time) error {
 	}
 	w.printf("\n")
 	if b := s.Round; b.Began != nil {
-		w.printf("Balanced %s: %d buckets, %s rows counted, %d splits and %d merges begun\n", ago(now, *b.Began), b.Buckets, commas(b.Rows), b.Splits, b.Merges)
+		what := "what was written to"
+		if b.Everything {
+			what = "everything"
+		}
+		w.printf("Looked at the sizes of %s %s: %d buckets, %d ranges\n", what, ago(now, *b.Began), b.Buckets, b.Ranges)
+		w.printf("  so far %s recounts of %s rows (%d wait)%s%s\n", commas(b.Counted), commas(b.Rows), b.Waiting, tally("; decided ", b.Decided), tally("; rows moved by ", b.Moved))
 		if b.Error != "" {
 			w.printf("  failed: %s\n", b.Error)
 		}
@@ -475,4 +481,19 @@ func (f *holdFlags) hold(ctx context.Context, std stdio, what string, do func(co
 		}
 		return err
 	})
+}
+
+// tally writes how often what was decided; what is of no interest to people, and what
+// was counted, is left out.
+func tally(title string, m map[string]int64) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		if m[k] > 0 && !strings.HasPrefix(k, "none") && !strings.HasPrefix(k, "recount") {
+			parts = append(parts, fmt.Sprintf("%s %s", k, commas(m[k])))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return title + strings.Join(parts, ", ")
 }

@@ -14,7 +14,7 @@ import (
 type simulateCmd struct {
 	Scenario string  `arg:"" help:"A scenario: one of ${scenarios}, or a file (YAML or JSON)."`
 	Seed     *uint64 `help:"Play it with another seed than its own. The same seed gives the same result."`
-	Planner  string  `enum:",even,exact,greedy" default:"" help:"Cut what is split with another planner than its own: even, exact or greedy."`
+	Planner  string  `enum:",${cutters}" default:"" help:"Cut what is split and merged with another planner than its own: one of ${cutters}."`
 	Format   string  `default:"table" enum:"table,json" help:"How to print the report: table or json."`
 }
 

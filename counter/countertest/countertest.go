@@ -71,6 +71,8 @@ func Run(t *testing.T, env func(t *testing.T, clock *Clock) *Env) {
 		{"Decay", (*suite).decay},
 		{"ManyPartitions", (*suite).manyPartitions},
 		{"Forget", (*suite).forget},
+		{"Written", (*suite).written},
+		{"Covers", (*suite).covers},
 		{"AllAtOnce", (*suite).allAtOnce},
 		{"Closed", (*suite).closed},
 	} {

@@ -239,3 +239,70 @@ func (s *suite) closed() {
 	require.ErrorIs(s, s.b.Correct(s.Context(), partition(), &counter.Count{Started: s.clock.Now()}), store.Unavailable)
 	require.ErrorIs(s, s.b.Forget(s.Context(), partition()), store.Unavailable)
 }
+
+// Whoever looks at what was written learns of every partition, sooner or later.
+func (s *suite) written() {
+	r := s.recorder()
+	known := map[store.Partition]bool{}
+	mark := uint64(0)
+	look := func() {
+		ps, next, err := s.b.Written(s.Context(), mark)
+		require.NoError(s, err)
+		require.GreaterOrEqual(s, next, mark)
+		for _, p := range ps {
+			known[p] = true
+		}
+		mark = next
+	}
+	look()
+	require.Empty(s, known)
+	p, q, forgotten := partition(), partition(), partition()
+	r.Put(p, key(1), 10, s.now())
+	r.Read(q)
+	s.flush(r)
+	look()
+	require.Equal(s, map[store.Partition]bool{p: true, q: true}, known)
+	clear(known)
+	r.Delete(q, key(1), s.now(), false)
+	r.Put(forgotten, key(1), 10, s.now())
+	s.flush(r)
+	require.Equal(s, int64(1), s.stats(forgotten).Puts)
+	require.NoError(s, s.b.Forget(s.Context(), forgotten))
+	look()
+	require.True(s, known[q])
+	require.False(s, known[forgotten])
+	look()
+	clear(known)
+	r.Put(p, key(2), 10, s.now())
+	s.flush(r)
+	look()
+	require.True(s, known[p])
+}
+
+// A recount is of the range that the partition had then.
+func (s *suite) covers() {
+	p := partition()
+	require.False(s, s.stats(p).Covers(nil, nil))
+	r := s.recorder()
+	r.Put(p, []byte("m"), 10, s.now())
+	s.flush(r)
+	require.False(s, s.stats(p).Covers(nil, nil), "never counted")
+	count := func(start, end string) {
+		c, err := counter.NewRecount(nothing{}, p, store.Bounds{Start: []byte(start), End: []byte(end)}, counter.RecountOptions{Now: s.clock.Now}).Run(s.Context())
+		require.NoError(s, err)
+		require.NoError(s, s.b.Correct(s.Context(), p, c))
+	}
+	count("", "")
+	for range 2 {
+		st := s.stats(p)
+		require.True(s, st.Covers(nil, nil))
+		require.True(s, st.Covers([]byte{}, []byte("n")), "a cut above the highest key")
+		require.False(s, st.Covers(nil, []byte("m")))
+		require.False(s, st.Covers([]byte("a"), nil))
+		s.reopen()
+	}
+	count("a", "f")
+	require.True(s, s.stats(p).Covers([]byte("a"), []byte("f")))
+	require.False(s, s.stats(p).Covers([]byte("a"), []byte("e")))
+	require.False(s, s.stats(p).Covers(nil, []byte("f")))
+}

@@ -51,6 +51,10 @@ type Backend struct {
 	mu      sync.Mutex
 	book    *counter.Book
 	buckets map[store.PartitionID]store.BucketID
+	// written is which batch told of a partition last, of those that were taken in by
+	// this process.
+	written map[store.PartitionID]uint64
+	batches uint64
 	file    *os.File
 	size    int64 // of the frames that are whole
 	fresh   int64 // the size when it was written anew
@@ -92,7 +96,7 @@ func Open(dir string, o Options) (*Backend, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	b := &Backend{dir: dir, o: o, book: counter.NewBook(), buckets: map[store.PartitionID]store.BucketID{}}
+	b := &Backend{dir: dir, o: o, book: counter.NewBook(), buckets: map[store.PartitionID]store.BucketID{}, written: map[store.PartitionID]uint64{}}
 	if err := b.open(); err != nil {
 		if b.lock != nil {
 			_ = b.lock.Close()
@@ -215,6 +219,7 @@ func (b *Backend) apply(batch *counter.Batch) {
 func (b *Backend) forget(p store.Partition) {
 	delete(b.book.States, p.ID)
 	delete(b.buckets, p.ID)
+	delete(b.written, p.ID)
 }
 
 // Flush implements counter.Backend.
@@ -233,8 +238,31 @@ func (b *Backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hi
 			return nil, err
 		}
 		b.apply(batch)
+		b.batches++
+		for i := range batch.Deltas {
+			b.written[batch.Deltas[i].Partition.ID] = b.batches
+		}
 	}
 	return b.book.Hints(batch), nil
+}
+
+// Written implements counter.Backend. What was returned once, and taken note of by a
+// later mark, is forgotten: there is one process, and one that asks in it.
+func (b *Backend) Written(ctx context.Context, mark uint64) ([]store.Partition, uint64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.ready(ctx); err != nil {
+		return nil, mark, err
+	}
+	var out []store.Partition
+	for id, seq := range b.written {
+		if seq <= mark {
+			delete(b.written, id)
+			continue
+		}
+		out = append(out, store.Partition{Bucket: b.buckets[id], ID: id})
+	}
+	return out, b.batches, nil
 }
 
 // Stats implements counter.Source.

@@ -13,10 +13,14 @@ package rediscounter
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"math"
 	"math/rand/v2"
+	"net/url"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +38,8 @@ type Options struct {
 	// Username, Password and DB are as for redis-cli.
 	Username, Password string
 	DB                 int
+	// TLS encrypts the connection; nil: it is not.
+	TLS *tls.Config
 	// Prefix is what all keys begin with, default "evenkeel".
 	Prefix string
 	// Timeout bounds connecting, and each read and write, default 2 s.
@@ -43,6 +49,28 @@ type Options struct {
 	MergeAt int64
 	// Now is the wall clock, default time.Now.
 	Now func() time.Time
+}
+
+// ParseURL reads options from redis://user:password@host:port/db, or rediss:// for
+// TLS; prefix=NAME may follow as a parameter. It fails with InvalidArgument.
+func ParseURL(s string) (Options, error) {
+	u, err := url.Parse(s)
+	if err != nil {
+		// Its message would repeat the password.
+		return Options{}, store.Errorf(store.InvalidArgument, "that is no URL: give redis://host:6379/0")
+	}
+	prefix := u.Query().Get("prefix")
+	q := u.Query()
+	q.Del("prefix")
+	u.RawQuery = q.Encode()
+	o, err := redis.ParseURL(u.String())
+	if err != nil {
+		return Options{}, store.Errorf(store.InvalidArgument, "%w: give redis://host:6379/0", err)
+	}
+	if strings.ContainsAny(prefix, "{}") {
+		return Options{}, store.Errorf(store.InvalidArgument, "the prefix %q has braces in it", prefix)
+	}
+	return Options{Addr: o.Addr, Username: o.Username, Password: o.Password, DB: o.DB, TLS: o.TLSConfig, Prefix: prefix}, nil
 }
 
 // Backend is a counter.Backend in Redis. Several may use the same data.
@@ -91,7 +119,7 @@ func Open(o Options) (*Backend, error) {
 		o.Now = time.Now
 	}
 	c := redis.NewClient(&redis.Options{
-		Addr: o.Addr, Username: o.Username, Password: o.Password, DB: o.DB,
+		Addr: o.Addr, Username: o.Username, Password: o.Password, DB: o.DB, TLSConfig: o.TLS,
 		DialTimeout: o.Timeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout, ContextTimeoutEnabled: true,
 		// A Recorder tries again each second; a merge is repeated from its reading.
 		MaxRetries:               -1,
@@ -107,6 +135,7 @@ func (b *Backend) stream() string         { return b.key("batches") }
 func (b *Backend) head() string           { return b.key("head") }
 func (b *Backend) hints() string          { return b.key("hints") }
 func (b *Backend) merging() string        { return b.key("merging") }
+func (b *Backend) written() string        { return b.key("written") }
 
 func (b *Backend) summary(p store.PartitionID) string { return b.key("s:" + string(p[:])) }
 func (b *Backend) sample(p store.PartitionID) string  { return b.key("k:" + string(p[:])) }
@@ -184,6 +213,7 @@ func (b *Backend) merge(ctx context.Context) error {
 			batches := make([]counter.Batch, 0, n)
 			ids := make([]string, 0, n)
 			seen := map[store.PartitionID]bool{}
+			told := map[store.Partition]int64{} // when, by the clock of Redis
 			for _, e := range entries {
 				ids = append(ids, e.ID)
 				body, _ := e.Values[field].(string)
@@ -197,10 +227,12 @@ func (b *Backend) merge(ctx context.Context) error {
 					continue
 				}
 				for i := range batch.Deltas {
-					if id := batch.Deltas[i].Partition.ID; !seen[id] {
-						seen[id] = true
-						touched = append(touched, id)
+					p := batch.Deltas[i].Partition
+					if !seen[p.ID] {
+						seen[p.ID] = true
+						touched = append(touched, p.ID)
 					}
+					told[p] = millis(e.ID)
 				}
 				batches = append(batches, batch)
 			}
@@ -210,7 +242,10 @@ func (b *Backend) merge(ctx context.Context) error {
 			for i := range batches {
 				book.Apply(&batches[i])
 			}
-			return touched, func(p redis.Pipeliner) { p.XDel(ctx, b.stream(), ids...) }, nil
+			return touched, func(p redis.Pipeliner) {
+				p.XDel(ctx, b.stream(), ids...)
+				b.note(ctx, p, told)
+			}, nil
 		})
 		if err != nil || n < perMerge {
 			return err
@@ -398,6 +433,60 @@ func (b *Backend) stats(ctx context.Context, partitions []store.Partition, now t
 	return book.Stats(partitions, now), nil
 }
 
+// writtenFor is how long it is remembered that a partition was written to.
+const writtenFor = time.Hour
+
+// millis is the time of an entry of a stream, by the clock of Redis: an entry's id
+// begins with it.
+func millis(entry string) int64 {
+	at, _, _ := strings.Cut(entry, "-")
+	ms, _ := strconv.ParseInt(at, 10, 64)
+	return ms
+}
+
+// note remembers when partitions were written to.
+func (b *Backend) note(ctx context.Context, p redis.Pipeliner, told map[store.Partition]int64) {
+	if len(told) == 0 {
+		return
+	}
+	members, last := make([]redis.Z, 0, len(told)), int64(0)
+	for x, ms := range told {
+		members = append(members, redis.Z{Score: float64(ms), Member: string(x.Bucket[:]) + string(x.ID[:])})
+		last = max(last, ms)
+	}
+	p.ZAdd(ctx, b.written(), members...)
+	p.ZRemRangeByScore(ctx, b.written(), "-inf", "("+strconv.FormatInt(last-writtenFor.Milliseconds(), 10))
+}
+
+// Written implements counter.Backend. Marks are times by the clock of Redis, so any
+// number of callers get all of the last hour.
+func (b *Backend) Written(ctx context.Context, mark uint64) ([]store.Partition, uint64, error) {
+	if err := b.ready(); err != nil {
+		return nil, mark, err
+	}
+	if err := b.merge(ctx); err != nil {
+		return nil, mark, err
+	}
+	// The mark's own millisecond may not have been over.
+	got, err := b.c.ZRangeByScoreWithScores(ctx, b.written(), &redis.ZRangeBy{Min: strconv.FormatUint(mark, 10), Max: "+inf"}).Result()
+	if err != nil {
+		return nil, mark, wrap("read what was written", err)
+	}
+	out := make([]store.Partition, 0, len(got))
+	for _, z := range got {
+		name, _ := z.Member.(string)
+		if len(name) != 32 {
+			continue
+		}
+		var p store.Partition
+		copy(p.Bucket[:], name)
+		copy(p.ID[:], name[16:])
+		out = append(out, p)
+		mark = max(mark, uint64(z.Score))
+	}
+	return out, mark, nil
+}
+
 // Quanta implements counter.Source.
 func (b *Backend) Quanta(ctx context.Context, p store.Partition) ([]counter.Quantum, error) {
 	if err := b.ready(); err != nil {
@@ -440,7 +529,9 @@ func (b *Backend) Forget(ctx context.Context, partitions ...store.Partition) err
 		return nil
 	}
 	var keys, ids []string
+	var members []any
 	for _, p := range partitions {
+		members = append(members, string(p.Bucket[:])+string(p.ID[:]))
 		keys = append(keys, b.summary(p.ID), b.sample(p.ID))
 		ids = append(ids, string(p.ID[:]))
 	}
@@ -448,6 +539,7 @@ func (b *Backend) Forget(ctx context.Context, partitions ...store.Partition) err
 		return nil, func(p redis.Pipeliner) {
 			p.Unlink(ctx, keys...)
 			p.HDel(ctx, b.hints(), ids...)
+			p.ZRem(ctx, b.written(), members...)
 		}, nil
 	})
 }

@@ -6,7 +6,13 @@
    back to open. It may die at any step; then somebody else opens the bucket again, at any time. The mover goes on meanwhile.
    Leases are granted on open roots only; any may end at any moment. A wait ends when no lease on an older epoch is alive.
 
-   Asserted: a deleted bucket has no entry whose put was acknowledged, and nothing is acknowledged in it. */
+   Asserted: a deleted bucket has no entry whose put was acknowledged, and nothing is acknowledged in it.
+
+   What keeps the search small, and why nothing is lost by it:
+   - Steps are joined into one (atomic) where all but one of them concern variables that no other process writes, or reads
+     meanwhile.
+   - What is not looked at any more is zeroed: the locals between two rounds, the lease of a client that has done all it does.
+   - Those who delete are alike, so only the runs in which the first of them begins first are looked at; and likewise clients. */
 #ifndef NC
 #define NC 2
 #endif
@@ -35,20 +41,21 @@ inline gone() {               /* within atomic, after the swap to deleted */
   assert(acked == 0 || kind[acked] == DEL)
 }
 
+byte begun = 0, leased = 0;   /* how many of those who delete, and of the clients, have begun */
+
 proctype client(byte id) {
   byte n = 0, ts;
+  leased == id;
   do
-  :: n < K && !lease[id] && state != DELETED ->
-     atomic { if
+  :: atomic { n < K && !lease[id] &&
 #ifdef BUG_LEASE_CLOSING
-              :: state != DELETED ->
+              state != DELETED ->
 #else
-              :: state == OPEN ->
+              state == OPEN ->
 #endif
-                 vphase[id] = phase; vepoch[id] = epoch; lease[id] = 1
-              :: else fi }
-  :: n < K && lease[id] ->
-     n++;
+                 vphase[id] = phase; vepoch[id] = epoch; lease[id] = 1;
+                 leased = (leased == id -> id + 1 : leased) }
+  :: atomic { n < K && lease[id] -> n++ };
      atomic { ts = stamp; stamp++; if :: kind[ts] = PUT :: kind[ts] = DEL fi };
      newest(HOME(vphase[id]), ts);
      atomic { if
@@ -64,42 +71,42 @@ proctype client(byte id) {
 #endif
        :: else -> skip
        fi; ts = 0 }
-  :: n == K || state == DELETED -> lease[id] = 0; break
+  :: atomic { n == K || state == DELETED -> lease[id] = 0; vphase[id] = 0; vepoch[id] = 0;
+              leased = (leased == id -> id + 1 : leased); break }
   od
 }
 
 proctype time() {             /* any lease may run out at any moment */
 end: do
-  :: lease[0] -> lease[0] = 0
-  :: NC > 1 && lease[NC-1] -> lease[NC-1] = 0
+  :: atomic { lease[0] -> lease[0] = 0 }
+  :: atomic { NC > 1 && lease[NC-1] -> lease[NC-1] = 0 }
   od
 }
 
 inline await(e) { !(lease[0] && vepoch[0] < e) && !(lease[NC-1] && vepoch[NC-1] < e) }
 
-proctype deleter() {
+proctype deleter(byte id) {
   byte n = 0, e, p, a, b;
   do
   :: n == TRIES || state == DELETED -> break
-  :: n < TRIES && state != DELETED ->
-     n++;
-     atomic { e = epoch; p = phase; if :: state == OPEN -> state = CLOSING; epoch++; e = epoch :: else fi };
+  :: atomic { n < TRIES && state != DELETED && begun >= id ->
+       begun = (begun == id -> id + 1 : begun);
+       n++; p = phase; if :: state == OPEN -> state = CLOSING; epoch++ :: else fi; e = epoch };
 again:
 #ifndef BUG_NO_WAIT
      await(e);
 #endif
-     a = 0; b = 0;
      /* an end that the phase does not name has nothing, or what nobody reads */
 #ifdef BUG_LOOK_AT_HOME
-     if :: HOME(p) == 0 -> a = P[0] :: else -> b = P[1] fi;
+     atomic { if :: HOME(p) == 0 -> a = P[0] :: else -> b = P[1] fi };
 #else
-     if :: p < 4 -> a = P[0] :: else fi;
-     if :: p > 0 -> b = P[1] :: else fi;
+     atomic { if :: p < 4 -> a = P[0] :: else fi };
+     atomic { if :: p > 0 -> b = P[1] :: else fi };
 #endif
-     atomic { if :: a < b -> a = b :: else fi; b = 0 };
+     atomic { a = (a < b -> b : a); b = 0; if :: kind[a] != PUT -> a = 0 :: else fi };   /* no entry: none, or deleted */
      if
-     :: break                                              /* it dies, and leaves the bucket closing */
-     :: a == 0 || kind[a] == DEL ->
+     :: atomic { e = 0; p = 0; a = 0; break }              /* it dies, and leaves the bucket closing */
+     :: a == 0 ->
         atomic { if
 #ifdef BUG_DELETE_UNCHECKED
         :: state == CLOSING -> state = DELETED; epoch++; gone()
@@ -110,8 +117,8 @@ again:
            ; assert(phase == 0 || phase == 5)
 #endif
         :: else -> e = epoch; p = phase fi };
-        if :: state == CLOSING -> goto again :: else fi    /* the map has moved on: look anew */
-     :: a > 0 && kind[a] == PUT -> atomic { if :: epoch == e && state == CLOSING -> state = OPEN; epoch++ :: else fi }
+        atomic { if :: state == CLOSING -> goto again :: else -> e = 0; p = 0 fi }   /* the map has moved on: look anew */
+     :: atomic { a > 0 -> if :: epoch == e && state == CLOSING -> state = OPEN; epoch++ :: else fi; e = 0; p = 0; a = 0 }
      fi
   od
 }
@@ -131,19 +138,21 @@ proctype mover() {
      atomic { p = phase; e = epoch };
      await(e);
      if
-     :: p == 2 || p == 3 -> r = P[0]; if :: r > 0 -> newest(1, r) :: else fi; r = 0
+     :: atomic { (p == 2 || p == 3) -> r = P[0] }; atomic { if :: r > 0 -> newest(1, r) :: else fi; r = 0 }
      :: p == 4 -> P[0] = 0
-     :: else
+     :: p < 2
      fi;
+     atomic {
 #ifdef BUG_MOVE_DELETED
-     atomic { if :: phase == p -> phase++; epoch++; state = (state == DELETED -> OPEN : state) :: else fi }
+     if :: phase == p -> phase++; epoch++; state = (state == DELETED -> OPEN : state) :: else fi;
 #else
-     atomic { if :: epoch == e && (p > 0 || state == OPEN) -> phase++; epoch++ :: else fi }   /* none begins while closing */
+     if :: epoch == e && (p > 0 || state == OPEN) -> phase++; epoch++ :: else fi;   /* none begins while closing */
 #endif
+     p = 0; e = 0 }
   od
 }
 
 init { atomic { byte i = 0;
   do :: i < NC -> run client(i); i++ :: else -> break od;
-  i = 0; do :: i < ND -> run deleter(); i++ :: else -> break od;
+  i = 0; do :: i < ND -> run deleter(i); i++ :: else -> break od;
   run time(); run reopener(); run mover(); i = 0 } }

@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fsck"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/rebalance/leader"
 	"github.com/evenkeel/evenkeel/rebalance/manager"
 	"github.com/evenkeel/evenkeel/store"
@@ -46,7 +47,9 @@ type Options struct {
 	Leader func(ctx context.Context) (h leader.Holder, known, mine bool)
 	// MaxRows is the most rows that a merge may come to unless it is forced; 0: any.
 	MaxRows int64
-	// Every is the pause between rounds of balancing, for the status.
+	// Balancer looks after sizes; nil: nobody does.
+	Balancer *balancer.Balancer
+	// Every is the pause between its looks, for the status.
 	Every time.Duration
 	// Now is the wall clock, time.Now if nil.
 	Now func() time.Time
@@ -332,7 +335,11 @@ func (h *handler) status(r *http.Request) (any, error) {
 	for _, j := range s.Jobs {
 		ids = append(ids, j.Bucket)
 	}
-	for _, w := range s.Round.Why {
+	var sizes balancer.Status
+	if h.Balancer != nil {
+		sizes = h.Balancer.Status()
+	}
+	for _, w := range sizes.Round.Why {
 		ids = append(ids, w.Bucket)
 	}
 	h.learn(r.Context(), ids)
@@ -355,12 +362,32 @@ func (h *handler) status(r *http.Request) (any, error) {
 		out.Jobs = append(out.Jobs, h.jobOf(j))
 	}
 	out.Scan = Scan{Roots: s.Scan.Roots, Found: s.Scan.Found, Began: moment(s.Scan.Began), Ended: moment(s.Scan.Ended), Error: text(s.Scan.Err)}
-	out.Round = Round{Every: h.Every.String(), Began: moment(s.Round.Began), Ended: moment(s.Round.Ended), Buckets: s.Round.Buckets, Counted: s.Round.Counted,
-		Rows: s.Round.Rows, Splits: s.Round.Splits, Merges: s.Round.Merges, Why: []Reason{}, Error: text(s.Round.Err)}
-	for _, w := range s.Round.Why {
-		out.Round.Why = append(out.Round.Why, Reason{Bucket: h.name(w.Bucket), ID: w.Bucket.String(), Span: Span{Start: w.Start, End: w.End}, Text: w.Text})
-	}
+	out.Round = h.round(&sizes)
 	return out, nil
+}
+
+// round is the last look at sizes.
+func (h *handler) round(s *balancer.Status) Round {
+	r := &s.Round
+	out := Round{
+		Every: h.Every.String(), Began: moment(r.Began), Ended: moment(r.Ended), Everything: r.Everything, Buckets: r.Buckets, Ranges: r.Ranges,
+		Waiting: s.Waiting, Counted: s.Recounts, Rows: s.Read,
+		Decided: map[string]int64{}, Moved: map[string]int64{}, Why: []Reason{}, Error: text(r.Err),
+	}
+	for d, n := range s.Decided {
+		out.Decided[fmt.Sprintf("%s: %s", d.Kind, d.Why)] += n
+	}
+	for k, n := range s.Moved {
+		out.Moved[string(k)] += n
+	}
+	for _, w := range r.Why {
+		why := string(w.Verdict.Why)
+		if w.Verdict.Text != "" {
+			why += ": " + w.Verdict.Text
+		}
+		out.Why = append(out.Why, Reason{Bucket: h.name(w.Bucket), ID: w.Bucket.String(), Span: Span{Start: w.Start, End: w.End}, Text: why})
+	}
+	return out
 }
 
 // rootAt finds the root of an epoch; 0: the newest.

@@ -202,16 +202,24 @@ type Scan struct {
 	Error string     `json:"error,omitempty"`
 }
 
-// Round is the last round of splitting and merging by size.
+// Round is the last look at the sizes of partitions, and what came of all so far.
 type Round struct {
-	Every   string     `json:"every"` // 0s: none are made
-	Began   *time.Time `json:"began,omitempty"`
-	Ended   *time.Time `json:"ended,omitempty"`
-	Buckets int        `json:"buckets"`
-	Counted int        `json:"counted_ranges"`
-	Rows    int64      `json:"counted_rows"`
-	Splits  int        `json:"splits"`
-	Merges  int        `json:"merges"`
+	Every string     `json:"every"` // 0s: none are made
+	Began *time.Time `json:"began,omitempty"`
+	Ended *time.Time `json:"ended,omitempty"`
+	// Everything was looked at, not only what was written to since the one before.
+	Everything bool `json:"everything"`
+	Buckets    int  `json:"buckets"`
+	Ranges     int  `json:"ranges"`
+	// Waiting recounts; Counted and Rows are those made, and what they read, since the
+	// process began.
+	Waiting int   `json:"recounts_waiting"`
+	Counted int64 `json:"recounts"`
+	Rows    int64 `json:"counted_rows"`
+	// Decided is what was decided how often, like "split: rows"; Moved the rows that
+	// moves copied, by what for. Since the process began.
+	Decided map[string]int64 `json:"decided"`
+	Moved   map[string]int64 `json:"moved_rows"`
 	// Why nothing is done about some ranges outside the limits.
 	Why   []Reason `json:"why"`
 	Error string   `json:"error,omitempty"`

@@ -28,12 +28,14 @@ var layers = [][]string{
 	{"cmd/listd", "cmd/rebalancer"},
 	{"s3api"},
 	{"listing"},
-	{"rebalance/auto", "rebalance/sim"},
+	{"rebalance/balancer", "rebalance/sim"},
+	{"rebalance/auto"},
 	{"rebalance/genetic"},
 	{"rebalance/exact", "rebalance/greedy"},
+	{"rebalance/cut"},
 	{"rebalance/manager"},
 	{"rebalance"},
-	{"rebalance/executor", "rebalance/plain", "rebalance/policy"},
+	{"rebalance/executor", "rebalance/foresee", "rebalance/policy"},
 	{"rebalance/migrate"},
 	{"counter/countertest", "counter/localcounter", "counter/rediscounter"},
 	{"counter"},
@@ -49,7 +51,7 @@ var layers = [][]string{
 var pure = []string{
 	"partmap",
 	"rebalance", "rebalance/exact", "rebalance/greedy", "rebalance/genetic", "rebalance/auto",
-	"rebalance/migrate", "rebalance/policy", "rebalance/sim",
+	"rebalance/cut", "rebalance/foresee", "rebalance/migrate", "rebalance/policy", "rebalance/sim",
 	"internal/history",
 }
 

@@ -72,6 +72,9 @@ func (x *Executor) nodes(ctx context.Context) (all []migrate.Node, err error) {
 
 func (x *Executor) collect(ctx context.Context, nodes []store.NodeID) error {
 	for _, id := range nodes {
+		if err := x.failpoint(ctx, "collect node", id.String()); err != nil {
+			return err
+		}
 		if err := x.retry(ctx, func() error { return x.store.DeleteNode(ctx, x.bucket, id) }); err != nil {
 			return err
 		}

@@ -1,23 +1,19 @@
 package executor_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/crashtest"
 	"github.com/evenkeel/evenkeel/internal/fsck"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -30,7 +26,8 @@ import (
 // The crash matrix: a process splits, merges and refreshes while a writer of its
 // own writes, and kills itself with -9 at one failpoint. Another process starts on
 // the same directory and goes on. In the end the layout is the one that was
-// wanted, and nothing acknowledged is lost.
+// wanted, and nothing acknowledged is lost. Package crashtest says what happens on
+// the way, so that each failpoint is come to.
 
 const (
 	crashEnv  = "EVENKEEL_CRASH"
@@ -60,61 +57,58 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// crashChild works until its goals are met, or it dies at a point, which is named
-// with the number of times that it is passed: "copy batch#2".
+// losing is a store that can lose answers.
+type losing struct {
+	*pebblestore.Store
+	loss crashtest.Loss
+}
+
+func (s *losing) Swap(ctx context.Context, t store.Table, k []byte, old store.Version, next store.Record) error {
+	return s.loss.Swap(ctx, s.Store, t, k, old, next)
+}
+
+func (s *losing) Read(ctx context.Context, t store.Table, k []byte, l store.Level) (store.Record, error) {
+	return s.loss.Read(ctx, s.Store, t, k, l)
+}
+
+// crashChild works until its goals are met, or it dies at a point.
 func crashChild(dir, point string) error {
 	ctx := context.Background()
-	s, err := pebblestore.Open(filepath.Join(dir, "data"), pebblestore.Options{})
+	pebble, err := pebblestore.Open(filepath.Join(dir, "data"), pebblestore.Options{})
 	if err != nil {
 		return err
 	}
+	s := &losing{Store: pebble}
 	c, err := listing.NewEmbedded(s, listing.Options{})
 	if err != nil {
 		return err
 	}
-	id, err := crashBucket(dir)
-	if err != nil {
-		return err
-	}
-	// What is acknowledged is noted, so that the parent knows what must be there.
-	log, err := os.OpenFile(filepath.Join(dir, "acked"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	bucket, left, err := crashBuckets(dir)
 	if err != nil {
 		return err
 	}
 	stop, stopped := make(chan struct{}), make(chan error, 1)
-	go func() { stopped <- crashWriter(ctx, c.Bucket("b"), log, stop) }()
-
-	name, times, _ := strings.Cut(point, "#")
-	left, _ := strconv.Atoi(times)
-	x := executor.New(s, c.Maps(), id, executor.Options{PageRows: 40, BatchRows: 20, Writers: 1, Parallel: 1,
-		Failpoint: func(_ context.Context, at, _ string) error {
-			if at == name {
-				if left--; left == 0 {
-					return syscall.Kill(os.Getpid(), syscall.SIGKILL)
-				}
-			}
-			return nil
-		}})
-	done, err := os.ReadFile(filepath.Join(dir, "round"))
-	if err != nil {
-		return err
+	go func() { stopped <- crashWriter(ctx, c.Bucket("b"), crashtest.Notes(dir), stop) }()
+	m := crashtest.Mover{
+		Store: s, Maps: c.Maps(), Loss: &s.loss, Bucket: bucket, Rounds: crashGoals(), Left: left, Keys: crashKeys(),
+		Notes: crashtest.Notes(dir), Point: point, Options: executor.Options{PageRows: 40, BatchRows: 20, Writers: 1, Parallel: 1},
 	}
-	round, _ := strconv.Atoi(string(done))
-	for ; round < len(crashGoals()); round++ {
-		x.Add(crashGoals()[round]...)
-		if err := x.Run(ctx); err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(dir, "round"), []byte(strconv.Itoa(round+1)), 0o600); err != nil {
-			return err
-		}
+	if err := m.Run(ctx); err != nil {
+		return err
 	}
 	close(stop)
 	return errors.Join(<-stopped, s.Close())
 }
 
+func crashKeys() (keys [][]byte) {
+	for i := range crashRows {
+		keys = append(keys, key(i))
+	}
+	return keys
+}
+
 // crashWriter puts and deletes keys of its own, and notes what was acknowledged.
-func crashWriter(ctx context.Context, b *listing.Bucket, log *os.File, stop chan struct{}) error {
+func crashWriter(ctx context.Context, b *listing.Bucket, notes crashtest.Notes, stop chan struct{}) error {
 	run := os.Getpid()
 	for i := 0; ; i++ {
 		select {
@@ -123,17 +117,17 @@ func crashWriter(ctx context.Context, b *listing.Bucket, log *os.File, stop chan
 		default:
 		}
 		k := fmt.Sprintf("%s-%d-%d", key(i*37%crashRows), run, i) // never the same key twice
-		if err := b.Put(ctx, []byte(k), []byte("own")); err != nil {
-			return err
+		what, err := "put", b.Put(ctx, []byte(k), []byte("own"))
+		if i%3 == 0 && err == nil {
+			what, err = "delete", b.Delete(ctx, []byte(k))
 		}
-		what := "put"
-		if i%3 == 0 {
-			if err := b.Delete(ctx, []byte(k)); err != nil {
-				return err
-			}
-			what = "delete"
+		if err == nil {
+			err = notes.Add("acked", what+" "+k)
+		} else if errors.Is(err, listing.ErrBucketClosing) { // until the mover opens it again
+			time.Sleep(time.Millisecond)
+			err = nil
 		}
-		if _, err := fmt.Fprintf(log, "%s %s\n", what, k); err != nil {
+		if err != nil {
 			return err
 		}
 		if i >= crashRows {
@@ -142,10 +136,16 @@ func crashWriter(ctx context.Context, b *listing.Bucket, log *os.File, stop chan
 	}
 }
 
-func crashBucket(dir string) (id store.BucketID, err error) {
-	b, err := os.ReadFile(filepath.Join(dir, "bucket"))
-	copy(id[:], b)
-	return id, err
+func crashBuckets(dir string) (bucket, left store.BucketID, err error) {
+	b, err := os.ReadFile(filepath.Join(dir, "buckets"))
+	if err == nil && len(b) != len(bucket)+len(left) {
+		err = fmt.Errorf("%d bytes are not two buckets", len(b))
+	}
+	if err == nil {
+		copy(bucket[:], b)
+		copy(left[:], b[len(bucket):])
+	}
+	return bucket, left, err
 }
 
 // crashesAtOnce is how many processes run at once: what takes their time is the
@@ -156,40 +156,23 @@ func TestKilledAtEachFailpoint(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts many processes")
 	}
-	var points []string
-	for _, p := range executor.Failpoints() {
-		switch {
-		case strings.Contains(p, "reopen"), strings.Contains(p, "collect"), p == "swap unknown", p == "verify batch":
-			continue // not part of these moves
-		}
-		points = append(points, p+"#1")
-		if !strings.HasSuffix(p, "swept") && p != "sweep checked" && p != "sweep markers read" {
-			points = append(points, p+"#2") // within the second round, or another range
-		}
-	}
+	points := append(crashtest.Points(), crashtest.Again()...)
 	// All begin with copies of one directory.
 	first := t.TempDir()
-	s, err := pebblestore.Open(filepath.Join(first, "data"), pebblestore.Options{NoSync: true})
-	require.NoError(t, err)
-	f := newFixtureIn(t, s, crashRows)
-	require.NoError(t, s.Close())
-	require.NoError(t, os.WriteFile(filepath.Join(first, "bucket"), f.id[:], 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(first, "round"), []byte("0"), 0o600))
+	crashBegin(t, first)
 
-	var died atomic.Int64
+	died := make([]bool, len(points))
 	var g errgroup.Group
 	g.SetLimit(crashesAtOnce)
 	dirs := make([]string, len(points))
 	for i, point := range points {
 		dirs[i] = filepath.Join(t.TempDir(), "copy")
 		require.NoError(t, os.CopyFS(dirs[i], os.DirFS(first)))
-		g.Go(func() error {
-			killed, err := crashRun(dirs[i], point)
-			if err != nil || !killed { // then the point was not reached
+		g.Go(func() (err error) {
+			if died[i], err = crashtest.Run(crashEnv+"="+dirs[i], crashEnv+"_POINT="+point); err != nil || !died[i] {
 				return err
 			}
-			died.Add(1)
-			if _, err = crashRun(dirs[i], ""); err != nil {
+			if again, err := crashtest.Run(crashEnv+"="+dirs[i], crashEnv+"_POINT="); err != nil || again {
 				return fmt.Errorf("started again after %s: %w", point, err)
 			}
 			return nil
@@ -197,25 +180,27 @@ func TestKilledAtEachFailpoint(t *testing.T) {
 	}
 	require.NoError(t, g.Wait())
 	for i, point := range points {
+		require.True(t, died[i], "nobody came to %s", point)
 		crashCheck(t, dirs[i], point)
 	}
-	t.Logf("killed at %d of %d points", died.Load(), len(points))
-	require.GreaterOrEqual(t, int(died.Load()), len(points)*9/10)
+	require.Empty(t, crashtest.Missed(points))
+	t.Logf("killed at %d points", len(points))
 }
 
-// crashRun runs a child to its end, or until it kills itself.
-func crashRun(dir, point string) (killed bool, err error) {
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), crashEnv+"="+dir, crashEnv+"_POINT="+point)
-	out, err := cmd.CombinedOutput()
-	var exit *exec.ExitError
-	if point != "" && errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("%w: %s", err, out)
-	}
-	return false, nil
+// crashBegin makes the directory that all begin with: a bucket with rows, and one
+// that was left behind.
+func crashBegin(t *testing.T, dir string) {
+	ctx := t.Context()
+	s, err := pebblestore.Open(filepath.Join(dir, "data"), pebblestore.Options{NoSync: true})
+	require.NoError(t, err)
+	f := newFixtureIn(t, s, crashRows)
+	require.NoError(t, f.c.CreateBucket(ctx, "left", cuts(crashRows, 200)...))
+	require.NoError(t, f.c.Bucket("left").Put(ctx, key(7), []byte("left")))
+	owner, err := f.c.Owner(ctx, "left")
+	require.NoError(t, err)
+	require.NoError(t, crashtest.Leave(ctx, f.c.Maps(), owner.ID))
+	require.NoError(t, s.Close())
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "buckets"), append(f.id[:], owner.ID[:]...), 0o600))
 }
 
 func crashCheck(t *testing.T, dir, point string) {
@@ -225,7 +210,7 @@ func crashCheck(t *testing.T, dir, point string) {
 	defer func() { require.NoError(t, s.Close()) }()
 	c, err := listing.NewEmbedded(s, listing.Options{})
 	require.NoError(t, err)
-	id, err := crashBucket(dir)
+	id, _, err := crashBuckets(dir)
 	require.NoError(t, err)
 	f := &fixture{s: s, c: c, b: c.Bucket("b"), id: id}
 
@@ -245,28 +230,47 @@ func crashCheck(t *testing.T, dir, point string) {
 	for i := range crashRows {
 		want[string(key(i))] = true
 	}
-	log, err := os.Open(filepath.Join(dir, "acked"))
-	require.NoError(t, err)
-	defer log.Close()
-	for lines := bufio.NewScanner(log); lines.Scan(); {
-		what, k, ok := strings.Cut(lines.Text(), " ")
-		require.True(t, ok)
-		want[k] = what == "put"
-	}
-	found, rows := map[string]bool{}, 0
+	notes := crashtest.Notes(dir)
+	notes.Expect("acked", want)
+	late := len(want)
+	notes.Expect("late", want)
+	require.Greater(t, len(want), late, "%s: nothing came late", point)
+	values, rows := map[string]string{}, 0
 	for e, err := range f.b.All(ctx, listing.Query{}) {
 		require.NoError(t, err)
-		found[string(e.Key)] = true
+		values[string(e.Key)] = string(e.Value)
 		rows++
 	}
 	for k, there := range want {
-		require.Equal(t, there, found[k], "%s: key %s", point, k)
+		value, found := values[k]
+		require.Equal(t, there, found, "%s: key %s", point, k)
+		if found {
+			require.Equal(t, crashValue(k), value, "%s: key %s", point, k)
+		}
 	}
 	total := 0
 	for home := range homes {
 		total += f.rowsOf(t, home)
 	}
 	require.Equal(t, rows, total, "%s: markers are left", point)
+	e, err := c.Bucket("left").Get(ctx, key(7))
+	require.NoError(t, err, point)
+	require.Equal(t, "left", string(e.Value), point)
+	// What was left behind is open, and has no nodes but those that it names, or
+	// this would report it.
 	_, err = fsck.New(s, c, fsck.Options{Report: func(x fsck.Finding) { t.Errorf("killed at %s: %s", point, x) }}).All(ctx)
 	require.NoError(t, err)
+}
+
+// crashValue is the value that a key must have.
+func crashValue(k string) string {
+	for i := range crashRows {
+		if k == string(key(i)) {
+			return fmt.Sprintf("value %d", i)
+		}
+	}
+	if strings.Contains(k, "!late") {
+		return "late"
+	}
+	return "own"
 }

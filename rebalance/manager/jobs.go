@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"context"
 	"slices"
 	"strconv"
 	"time"
@@ -208,3 +209,49 @@ func (g *Manager) end(id store.BucketID, goals []migrate.Goal, err error) {
 		g.goal(id, &goals[i], func(s *GoalState) { s.Stage, s.Err = Refused, err })
 	}
 }
+
+// Held reports whether a bucket is not to be judged now: it is paused, or there are
+// goals for it that have not begun.
+func (g *Manager) Held(id store.BucketID) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.paused {
+		return true
+	}
+	if b := g.buckets[id]; b != nil && b.paused {
+		return true
+	}
+	for _, j := range g.jobs {
+		if j.Bucket != id || !j.Ended.IsZero() {
+			continue
+		}
+		for i := range j.Goals {
+			if j.Goals[i].Stage == Waiting {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// InFlight are how many partitions take part in the moves of jobs that have not ended,
+// and the rows that those have still to copy.
+func (g *Manager) InFlight() (partitions int, rows int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, j := range g.jobs {
+		if !j.Ended.IsZero() {
+			continue
+		}
+		for i := range j.Goals {
+			if s := &j.Goals[i]; !s.Stage.ended() && s.Rows > 0 {
+				partitions += len(s.Goal.Cuts) + 2
+				rows += s.Rows
+			}
+		}
+	}
+	return partitions, rows
+}
+
+// Pace returns when so many rows may be read, at the pace of moves.
+func (g *Manager) Pace(ctx context.Context, rows int) error { return g.pace.Take(ctx, rows) }

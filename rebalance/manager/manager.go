@@ -44,8 +44,6 @@ type Options struct {
 	KeepEpochs uint64
 	// KeepJobs is how many jobs that have ended are remembered, default 100.
 	KeepJobs int
-	// Balance has it split and merge by itself; nil: only what is asked for moves.
-	Balance *Balance
 	// Executor are the options of each executor; its Pace and Observe are the
 	// manager's.
 	Executor executor.Options
@@ -102,8 +100,6 @@ type Manager struct {
 	jobs    []*Job
 	lastJob uint64
 	scanned Scan
-
-	lastRound Round
 }
 
 // run is one call of Run.
@@ -165,9 +161,6 @@ func (g *Manager) Run(ctx context.Context) error {
 	}
 	r.work.Go(func() { g.scanAll(ctx) })
 	r.work.Go(func() { g.throttle.run(ctx, g.moving) })
-	if g.o.Balance != nil && g.o.Balance.Every > 0 {
-		r.work.Go(func() { g.balance(ctx) })
-	}
 	for ctx.Err() == nil {
 		next := g.start(r)
 		timer := time.NewTimer(next)
@@ -500,7 +493,6 @@ type Status struct {
 	Buckets        []BucketStatus
 	Jobs           []Job
 	Scan           Scan
-	Round          Round // the last one of balancing
 }
 
 // BucketStatus is a bucket with something to do.
@@ -520,7 +512,7 @@ type BucketStatus struct {
 func (g *Manager) Status() Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := Status{Running: g.run != nil, Paused: g.paused, Rate: g.pace.Rate(), MostRate: g.o.RowsPerSecond, Scan: g.scanned, Round: g.lastRound}
+	s := Status{Running: g.run != nil, Paused: g.paused, Rate: g.pace.Rate(), MostRate: g.o.RowsPerSecond, Scan: g.scanned}
 	for id, b := range g.buckets {
 		if !b.running && !b.wanted && len(b.failed) == 0 && !b.paused {
 			continue // it only has something to collect

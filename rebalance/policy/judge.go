@@ -21,7 +21,11 @@ func (p *Policy) Judge(l *Layout, now time.Time) []Verdict {
 		s := &l.Ranges[i].Stats
 		j.traffic += s.PutsPerS + s.DeletesPerS + s.ReadsPerS
 	}
+	j.rolls()
 	for i := range l.Ranges {
+		if j.of[i] != nil {
+			continue
+		}
 		if v, done := j.one(i); done {
 			j.set(v)
 		}
@@ -74,13 +78,10 @@ func (j *judge) one(i int) (Verdict, bool) {
 	if r.Moves {
 		return j.none(i, Moving, "it moves at present"), true
 	}
-	if v, yes := j.roll(i); yes {
-		return v, true
-	}
 	if !s.Known {
 		return j.recount(i, Unknown, "its size is not known"), true
 	}
-	want, why, text := j.parts(s)
+	want, grown, why, text := j.parts(s)
 	if want > 1 && (why == Rows || why == Bytes || why == Forecast) {
 		switch {
 		case s.Rows <= 1:
@@ -90,7 +91,7 @@ func (j *judge) one(i int) (Verdict, bool) {
 		}
 		v := j.verdict(Split, i, why, "%s", text)
 		v.Parts = int(min(want, s.Rows))
-		v.Copies = s.Rows - s.Rows/int64(v.Parts)
+		v.Copies, v.Grown = s.Rows-s.Rows/int64(v.Parts), grown
 		return v, true
 	}
 	// An estimate errs by some percent: what may be too large, and is nearly so by
@@ -122,24 +123,31 @@ func (j *judge) refresh(i int) (Verdict, bool) {
 	return v, true
 }
 
-// parts says into how many ranges one is to be cut, and why; 1: it stays.
-func (j *judge) parts(s *counter.Stats) (n int64, why Why, text string) {
-	ahead := s.Rows
+// parts says into how many ranges one is to be cut, how many rows it will have at the
+// horizon, and why; 1: it stays.
+func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string) {
+	grown = s.Rows
+	soon := s.Rows // when what is decided next takes effect
+	// What is too large already is cut in any case: then growth of which it is not known
+	// yet where it goes is taken to go everywhere.
+	over := s.Rows > j.MaxRows && s.Spread == 0 && s.AppendShare < j.AppendShare
 	// The slow rate says what lasts, the fast one that it has not ended.
-	if g := min(s.GrowthRowsPerS, s.PutsPerS); g > 0 && s.Spread >= j.Spread {
-		grown := g * j.Horizon.Seconds()
-		ahead += int64(min(grown, j.GrowBy*float64(s.Rows)))
+	if g := min(s.GrowthRowsPerS, s.PutsPerS); g > 0 && (s.Spread >= j.Spread || over) {
+		most := j.GrowBy * float64(s.Rows)
+		grown += int64(min(g*j.Horizon.Seconds(), most))
+		soon += int64(min(g*j.Lead.Seconds(), most))
 	}
-	n = max(1, ceil(ahead, j.TargetRows))
+	n = max(1, ceil(grown, j.TargetRows))
+	early := s.Rows >= j.EarlyRows && s.Rows <= j.LateRows && grown > j.MaxRows
 	switch {
 	case s.Rows > j.MaxRows:
-		return max(n, 2), Rows, fmt.Sprintf("%d rows, more than max_rows (%d)", s.Rows, j.MaxRows)
+		return max(n, 2), grown, Rows, fmt.Sprintf("%d rows, more than max_rows (%d)", s.Rows, j.MaxRows)
 	case j.MaxBytes > 0 && s.Bytes > j.MaxBytes:
-		return max(n, 2, ceil(s.Bytes, j.MaxBytes*6/10)), Bytes, fmt.Sprintf("%d bytes, more than max_bytes (%d)", s.Bytes, j.MaxBytes)
-	case ahead > j.MaxRows && s.Rows >= j.EarlyRows && j.GrowBy > 0:
-		return max(n, 2), Forecast, fmt.Sprintf("%d rows and %.0f more per second: %d within %v", s.Rows, s.GrowthRowsPerS, ahead, j.Horizon)
+		return max(n, 2, ceil(s.Bytes, j.MaxBytes*6/10)), grown, Bytes, fmt.Sprintf("%d bytes, more than max_bytes (%d)", s.Bytes, j.MaxBytes)
+	case j.GrowBy > 0 && (early || soon > j.MaxRows && s.Rows >= j.EarlyRows):
+		return max(n, 2), grown, Forecast, fmt.Sprintf("%d rows and %.0f more per second: %d within %v", s.Rows, s.GrowthRowsPerS, grown, j.Horizon)
 	}
-	return 1, "", ""
+	return 1, grown, "", ""
 }
 
 // ceil is a/b rounded up.
@@ -150,32 +158,107 @@ func (j *judge) appended(s *counter.Stats) bool {
 	return s.AppendShare >= j.AppendShare && s.AppendsPerS >= j.AppendsPerS && len(s.Top) > 0
 }
 
-// roll cuts ahead of a range that is appended to and will be full before the next
-// but one judgement takes effect. It moves nothing, so an estimate is good enough.
-func (j *judge) roll(i int) (Verdict, bool) {
-	s := &j.l.Ranges[i].Stats
-	if !j.appended(s) {
-		return Verdict{}, false
-	}
-	gain := s.AppendsPerS * 2 * j.Lead.Seconds()
-	if float64(s.Rows)+gain < float64(j.MaxRows) {
-		return Verdict{}, false
-	}
-	if i+1 < len(j.l.Ranges) && s.Rows <= j.MaxRows {
-		if next := &j.l.Ranges[i+1]; next.Stats.Known && next.Stats.Rows == 0 {
-			return j.none(i, Rolled, "the range above it is empty, and takes what is appended next"), true
+// rolls judges the ranges that are appended to. Appends that have just gone on to a
+// next range leave others behind that look the same: neighbours that were appended to
+// are one stream. Only the last of them is rolled, and others that take puts still,
+// though they are not full: those are streams of their own.
+func (j *judge) rolls() {
+	first := 0 // of the stream
+	for i := range j.l.Ranges {
+		s := &j.l.Ranges[i].Stats
+		switch {
+		case !j.appended(s):
+			first = i + 1
+		case i+1 < len(j.l.Ranges) && j.appended(&j.l.Ranges[i+1].Stats):
+			next := &j.l.Ranges[i+1].Stats
+			if next.LastPut.Sub(s.LastPut) <= told && float64(s.Rows) < left*float64(j.MaxRows) {
+				j.roll(i, s.AppendsPerS)
+			}
+		default:
+			j.roll(i, j.rate(first, i))
 		}
 	}
+}
+
+const (
+	// told is how often counts come.
+	told = time.Second
+	// left is how full a range is, in shares of the maximum, that appends have left.
+	left = 0.7
+)
+
+// rate is how many rows a stream appends per second that has gone through the ranges
+// from first to last: all that came to later ranges came after the last put to an
+// earlier one. Rates of the ranges themselves would tell too much or too little, of
+// those that it has only touched.
+func (j *judge) rate(first, last int) float64 {
+	const enough = 10 * time.Second
+	end := j.l.Ranges[last].Stats.LastPut
+	puts, rate := int64(0), j.l.Ranges[last].Stats.AppendsPerS
+	for i := last; i > first; i-- {
+		puts += j.l.Ranges[i].Stats.Puts
+		if took := end.Sub(j.l.Ranges[i-1].Stats.LastPut); took >= 3*told {
+			rate = float64(puts) / took.Seconds()
+			if took >= enough {
+				break
+			}
+		}
+	}
+	return rate
+}
+
+// roll cuts ahead of a range that is appended to, where it and the empty ranges above
+// it will be full before the next but one judgement takes effect. It moves nothing,
+// so an estimate is good enough.
+func (j *judge) roll(i int, rate float64) {
+	s := &j.l.Ranges[i].Stats
+	if j.l.Ranges[i].Moves || rate < j.AppendsPerS {
+		return
+	}
+	gain := rate * 2 * j.Lead.Seconds()
+	if float64(s.Rows)+gain < float64(j.MaxRows) {
+		return
+	}
 	if !s.Known && s.Rows+int64(gain) < j.MaxRows/2 {
-		return Verdict{}, false // count it first: there is time
+		return // count it first: there is time
 	}
 	if s.Rows > j.MaxRows+int64(gain/2) {
-		return Verdict{}, false // the roll came late, or its keys went elsewhere: split it
+		return // the roll came late, or its keys went elsewhere: split it
 	}
-	v := j.verdict(Roll, i, Appends, "%d rows and %.1f appended per second: full in %.0f s", s.Rows, s.AppendsPerS,
-		max(0, float64(j.MaxRows-s.Rows)/s.AppendsPerS))
+	last := i
+	for last+1 < len(j.l.Ranges) && j.empty(last+1) {
+		last++
+	}
+	room := max(0, float64(j.MaxRows-s.Rows)) + float64(last-i)*Fill*float64(j.MaxRows)
+	text := fmt.Sprintf("%d rows and %.1f appended per second: full in %.0f s", s.Rows, rate, room/rate)
+	if last > i && room >= gain {
+		j.set(j.none(i, Rolled, "%s; %d empty ranges above it take what is appended next", text, last-i))
+		return
+	}
+	if last > i {
+		j.set(j.none(i, Rolled, "%s; ranges are cut ahead of it", text))
+	}
+	if j.l.Ranges[last].Moves {
+		j.set(j.none(last, Moving, "it moves at present"))
+		return
+	}
+	v := j.verdict(Roll, last, Appends, "%s", text)
+	v.Appended, v.Rate = i, rate
 	v.Ahead = int(min(math.Ceil(gain/float64(j.MaxRows)), 1<<16)) + 1
-	return v, true
+	if more := v.Ahead - (last - i); more > 0 {
+		v.Ahead = max(more, v.Ahead/2)
+	}
+	j.set(v)
+}
+
+// Fill is how full the ranges that are cut ahead are meant to become: less than all,
+// for what is foreseen is off by some percent.
+const Fill = 0.9
+
+// empty reports whether nothing is in a range, and nothing comes to it yet.
+func (j *judge) empty(i int) bool {
+	r := &j.l.Ranges[i]
+	return r.Stats.Known && r.Stats.Rows == 0 && r.Stats.PutsPerS == 0
 }
 
 // ahead says whether an empty range lies above one that is appended to.
@@ -210,14 +293,25 @@ func (j *judge) load(i int) (Verdict, bool) {
 		return j.recount(i, Suspect, "%s", text), true
 	}
 	v := j.verdict(Split, i, Load, "%s", text)
-	v.Parts, v.Copies = 2, s.Rows/2
+	v.Parts, v.Copies, v.Grown = 2, s.Rows/2, s.Rows
 	return v, true
 }
 
-// fresh says whether a recount is young enough to decide.
+// fresh says whether a recount decides: it is young enough, and not much has changed
+// since.
 func (j *judge) fresh(s *counter.Stats) bool {
-	return !s.Recounted.IsZero() && j.now.Sub(s.Recounted) <= j.Fresh
+	return !s.Recounted.IsZero() && j.now.Sub(s.Recounted) <= j.Fresh && !changed(s)
 }
+
+// changed says whether the rows are a fifth more or less than they were when they were
+// counted.
+func changed(s *counter.Stats) bool {
+	return max(s.Rows-s.RecountedRows, s.RecountedRows-s.Rows) > s.Rows/5
+}
+
+// lies is after how many recounts in a row that found nothing to do an estimate is
+// taken for a lie, though it says that much has changed since the last one.
+const lies = 3
 
 // cooling returns how long a range has to wait for what is not urgent.
 func (j *judge) cooling(r *Range) time.Duration { return r.Created.Add(j.Cool).Sub(j.now) }
@@ -229,7 +323,8 @@ func (j *judge) recount(i int, why Why, format string, args ...any) Verdict {
 	if pause <= 0 || pause > j.MaxRecount {
 		pause = j.MaxRecount
 	}
-	if next := s.Recounted.Add(pause); why == Suspect && !s.Recounted.IsZero() && next.After(j.now) && !j.now.Before(s.Recounted) {
+	wait := !changed(s) || s.Fruitless >= lies
+	if next := s.Recounted.Add(pause); why == Suspect && wait && !s.Recounted.IsZero() && next.After(j.now) && !j.now.Before(s.Recounted) {
 		return j.none(i, Backing, "%s; the last recount found %d rows, the next one is due in %v", fmt.Sprintf(format, args...), s.RecountedRows, next.Sub(j.now).Round(time.Second))
 	}
 	return j.verdict(Recount, i, why, format, args...)

@@ -33,15 +33,17 @@ type Policy struct {
 	LoadShare, LoadPerS float64
 
 	// Horizon is how far growth is looked ahead. A range that will pass MaxRows
-	// within it is split by what it will have then, while it still has little to move,
-	// but never for more than GrowBy times the rows that it has (GrowBy 0: no range
-	// is split before it is too large), nor below EarlyRows.
+	// within it is split by what it will have then, while it still has little to move:
+	// from EarlyRows up to LateRows, and never for more than GrowBy times the rows that
+	// it has (GrowBy 0: no range is split before it is too large). With more than
+	// LateRows it is left alone until it will pass MaxRows within Lead: to cut it costs
+	// as much then, and perhaps it does not come to that.
 	// Only growth that is spread over the range counts (Spread, see counter.Stats): what
-	// grows at one end is not helped by cuts.
-	Horizon   time.Duration
-	GrowBy    float64
-	EarlyRows int64
-	Spread    float64
+	// grows at one end is not helped by cuts all over.
+	Horizon             time.Duration
+	GrowBy              float64
+	EarlyRows, LateRows int64
+	Spread              float64
 
 	// AppendShare of puts above the highest key makes a range one that is appended
 	// to, if there are AppendsPerS of them. It is rolled.
@@ -87,7 +89,7 @@ func Default(maxRows int64) Policy {
 		MaxRows: maxRows, MinRows: maxRows / 4, TargetRows: max(1, maxRows/10*6+maxRows%10*6/10),
 		MaxDead:   50_000,
 		LoadShare: 0.5, LoadPerS: 2000,
-		Horizon: 10 * time.Minute, GrowBy: 16, EarlyRows: max(2, maxRows/5), Spread: 0.75,
+		Horizon: 10 * time.Minute, GrowBy: 16, EarlyRows: max(2, maxRows/5), LateRows: max(2, maxRows/3), Spread: 0.75,
 		AppendShare: 0.7, AppendsPerS: 0.001, Lead: 40 * time.Second,
 		Cool: 30 * time.Minute, Fresh: 2 * time.Minute,
 		Recount: time.Minute, MaxRecount: time.Hour,
@@ -167,13 +169,17 @@ type Verdict struct {
 	Kind Kind
 	// From and To name the ranges of the layout: those from From up to To.
 	From, To int
-	// Parts is into how many ranges a Split cuts; Ahead how many ranges a Roll cuts
-	// beyond the highest key.
-	Parts, Ahead int
-	// Rows that the ranges have; Copies, those that change partition.
-	Rows, Copies int64
-	Why          Why
-	Text         string
+	// Parts is into how many ranges a Split cuts; Ahead how many ranges a Roll adds
+	// beyond the highest key. The range that a Roll cuts may be an empty one above the
+	// one that is appended to, which is Appended.
+	Parts, Ahead, Appended int
+	// Rate is how many rows per second are appended, of a Roll.
+	Rate float64
+	// Rows that the ranges have; Copies, those that change partition, if all parts are
+	// alike; Grown, those that there will be at the horizon, never fewer than Rows.
+	Rows, Copies, Grown int64
+	Why                 Why
+	Text                string
 }
 
 // String is the kind with its reason.

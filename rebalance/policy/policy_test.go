@@ -39,6 +39,13 @@ func appends(perS float64) func(*policy.Range) {
 	}
 }
 
+// ago is when the last put was, of as many as there are rows.
+func ago(seconds int) func(*policy.Range) {
+	return func(r *policy.Range) {
+		r.Stats.LastPut, r.Stats.Puts = now.Add(-time.Duration(seconds)*time.Second), r.Stats.Rows
+	}
+}
+
 func layout(ranges ...policy.Range) *policy.Layout {
 	for i := range ranges {
 		if i > 0 {
@@ -95,8 +102,12 @@ func TestJudge(t *testing.T) {
 		{"too many bytes", func(p *policy.Policy) { p.MaxBytes = 50_000 }, layout(old(600)), []string{"0-1 split: bytes in 2"}},
 		{"one row of too many bytes", func(p *policy.Policy) { p.MaxBytes = 50_000 },
 			layout(old(1, func(r *policy.Range) { r.Stats.Bytes = 90_000 })), []string{"0-1 none: one key only"}},
-		{"will have too many", nil, layout(old(400, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 2, 3 })),
+		{"will have too many", nil, layout(old(300, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 2, 3 })),
 			[]string{"0-1 split: forecast in 3"}},
+		{"will have too many, and has too many to be cut ahead", nil, layout(old(400, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 2, 3 })),
+			[]string{"0-1 none: within limits"}},
+		{"will have too many before the next judgement", nil, layout(old(950, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 2, 3 })),
+			[]string{"0-1 split: forecast in 4"}},
 		{"grows fast while small", nil, layout(old(60, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 100 })),
 			[]string{"0-1 none: within limits"}},
 		{"grows fast, and is not so small", func(p *policy.Policy) { p.GrowBy = 8 }, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 100, 100 })),
@@ -132,6 +143,14 @@ func TestJudge(t *testing.T) {
 		{"growth at one end", nil, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.Spread = 100, 100, 0.3 })),
 			[]string{"0-1 none: within limits"}},
 		{"appends that have room already", nil, layout(old(900, appends(5)), old(0)), []string{"0-1 none: cut ahead already", "1-2 none: cut ahead already"}},
+		{"appends that fill what is cut ahead too soon", nil, layout(old(900, appends(50)), old(0), old(0)),
+			[]string{"0-1 none: cut ahead already", "1-2 none: cut ahead already", "2-3 roll: appends ahead 3"}},
+		{"appends that went on to a next range", nil, layout(old(300), old(900, appends(60), ago(40)), old(900, appends(30), ago(10)), old(400, appends(100), ago(0)), old(0)),
+			[]string{"0-1 none: within limits", "1-2 none: within limits", "2-3 none: within limits", "3-4 none: cut ahead already", "4-5 roll: appends ahead 4"}},
+		{"two streams side by side", nil, layout(old(690, appends(5), ago(1)), old(700, appends(5), ago(0))),
+			[]string{"0-1 roll: appends ahead 2", "1-2 roll: appends ahead 2"}},
+		{"what is cut ahead is moving", nil, layout(old(900, appends(50)), old(0, func(r *policy.Range) { r.Moves = true })),
+			[]string{"0-1 none: cut ahead already", "1-2 none: moving"}},
 
 		{"appends with time to spare", nil, layout(old(300, appends(5))), []string{"0-1 none: within limits"}},
 		{"appends, nearly full", nil, layout(old(700, appends(5))), []string{"0-1 roll: appends ahead 2"}},
@@ -272,7 +291,11 @@ func TestVerdictsKeepTheRules(t *testing.T) {
 				require.Greater(t, v.To-v.From, 1)
 				require.LessOrEqual(t, sum, p.TargetRows)
 			case policy.Roll:
-				require.GreaterOrEqual(t, v.Ahead, 2)
+				require.GreaterOrEqual(t, v.Ahead, 1)
+				require.LessOrEqual(t, v.Appended, v.From)
+				for i := v.Appended + 1; i <= v.From; i++ {
+					require.Zero(t, l.Ranges[i].Stats.Rows)
+				}
 			case policy.Recount, policy.None:
 				require.Equal(t, v.Kind == policy.None && v.Why == policy.Broken, v.To-v.From > 1)
 			}

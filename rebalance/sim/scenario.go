@@ -10,10 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/evenkeel/evenkeel/rebalance/auto"
 	"github.com/evenkeel/evenkeel/rebalance/policy"
 )
 
@@ -29,8 +32,8 @@ type Scenario struct {
 	Step time.Duration `yaml:"step"`
 	// MaxRows of a range; default 1,000.
 	MaxRows int64 `yaml:"max_rows"`
-	// Planner cuts what is split: even (parts alike), exact (fewest rows moved) or
-	// greedy; default even.
+	// Planner cuts what is split and chooses what is joined: one of auto.Cutters;
+	// default auto.DefaultCutter.
 	Planner string `yaml:"planner"`
 	// Policy changes the default policy.
 	Policy Change `yaml:"policy"`
@@ -50,6 +53,7 @@ type Change struct {
 	Horizon     *time.Duration `yaml:"horizon"`
 	GrowBy      *float64       `yaml:"grow_by"`
 	EarlyShare  *float64       `yaml:"early_share"`
+	LateShare   *float64       `yaml:"late_share"`
 	Spread      *float64       `yaml:"spread"`
 	MinShare    *float64       `yaml:"min_share"`
 	TargetShare *float64       `yaml:"target_share"`
@@ -101,7 +105,7 @@ func Read(r io.Reader) (*Scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := Scenario{Step: time.Minute, MaxRows: 1000, Planner: "even", Seed: 1}
+	s := Scenario{Step: time.Minute, MaxRows: 1000, Planner: auto.DefaultCutter, Seed: 1}
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
 	if err := d.Decode(&s); err != nil {
@@ -128,8 +132,8 @@ func (s *Scenario) check() error {
 	if s.MaxRows < 10 || s.MaxRows > 1_000_000 {
 		no("max_rows is %d: 10 to 1,000,000", s.MaxRows)
 	}
-	if s.Planner != "even" && s.Planner != "exact" && s.Planner != "greedy" {
-		no("planner is %q: even, exact or greedy", s.Planner)
+	if !slices.Contains(auto.Cutters(), s.Planner) {
+		no("planner is %q: one of %s", s.Planner, strings.Join(auto.Cutters(), ", "))
 	}
 	if s.Counter.Times < 0 || s.Counter.Times > 100 || !(s.Counter.Lost >= 0 && s.Counter.Lost < 1) {
 		no("counter.times is %d (0 to 100), counter.lost %g (0 to below 1)", s.Counter.Times, s.Counter.Lost)
@@ -195,6 +199,7 @@ func (s *Scenario) policy() policy.Policy {
 		}
 	}
 	share(&p.EarlyRows, c.EarlyShare)
+	share(&p.LateRows, c.LateShare)
 	share(&p.MinRows, c.MinShare)
 	share(&p.TargetRows, c.TargetShare)
 	if c.Horizon != nil {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -11,9 +12,8 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/counter"
-	"github.com/evenkeel/evenkeel/rebalance"
-	"github.com/evenkeel/evenkeel/rebalance/exact"
-	"github.com/evenkeel/evenkeel/rebalance/greedy"
+	"github.com/evenkeel/evenkeel/rebalance/auto"
+	"github.com/evenkeel/evenkeel/rebalance/cut"
 	"github.com/evenkeel/evenkeel/rebalance/policy"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -23,7 +23,11 @@ import (
 func Run(ctx context.Context, s *Scenario) (*Report, error) {
 	w := &world{
 		s: s, p: s.policy(), r: rand.New(rand.NewPCG(s.Seed, 0x73696d)), book: counter.NewBook(),
-		now: time.Unix(1_700_000_000, 0).UTC(),
+		now: time.Unix(1_700_000_000, 0).UTC(), trail: cut.NewTrail(trails),
+	}
+	var err error
+	if w.cutter, err = auto.Cutter(s.Planner, int64(s.Seed)); err != nil {
+		return nil, err
 	}
 	w.recorder = counter.NewRecorder(w, counter.RecorderOptions{Every: -1, MaxPartitions: math.MaxInt, Now: func() time.Time { return w.now }})
 	begin := w.now
@@ -43,10 +47,15 @@ func Run(ctx context.Context, s *Scenario) (*Report, error) {
 		}
 		w.now = w.now.Add(s.Step)
 		w.day = w.now.Sub(begin).Hours() / 24
-		w.step(i)
+		if err := w.step(ctx, i); err != nil {
+			return nil, err
+		}
 	}
 	return w.report(steps), nil
 }
+
+// trails is how many partitions are remembered for where they grow.
+const trails = 100_000
 
 type world struct {
 	s        *Scenario
@@ -56,6 +65,8 @@ type world struct {
 	day      float64
 	recorder *counter.Recorder
 	book     *counter.Book
+	trail    *cut.Trail
+	cutter   cut.Cutter
 	groups   []*group
 	buckets  []*bucket
 	recounts int64
@@ -79,7 +90,14 @@ type bucket struct {
 	over      int // parts over the limit
 	changed   bool
 	dirty     bool // something was written, or is to be done
-	todo      []policy.Verdict
+	todo      []task
+}
+
+// task is something that was decided: a roll or a refresh as it was judged, splits and
+// merges as they are to be cut.
+type task struct {
+	policy.Verdict
+	cut *cut.Move
 }
 
 // part is a range with its partition. Its keys are in no order.
@@ -87,6 +105,7 @@ type part struct {
 	p        store.Partition
 	lo       uint64
 	keys     []uint64
+	quanta   []counter.Quantum // as last counted
 	created  time.Time
 	moves    bool
 	overFrom time.Time // since when it is over the limit
@@ -122,7 +141,7 @@ func (b *bucket) find(k uint64) *part {
 	return b.parts[sort.Search(len(b.parts), func(i int) bool { return b.parts[i].lo > k })-1]
 }
 
-func (w *world) step(i int) {
+func (w *world) step(ctx context.Context, i int) error {
 	for _, b := range w.buckets {
 		w.execute(b)
 	}
@@ -133,10 +152,13 @@ func (w *world) step(i int) {
 	hourly := i%max(1, int(time.Hour/w.s.Step)) == 0
 	for _, b := range w.buckets {
 		if b.dirty || hourly && len(b.parts) > 1 {
-			w.judge(b)
+			if err := w.judge(ctx, b); err != nil {
+				return err
+			}
 		}
 		w.watch(b)
 	}
+	return nil
 }
 
 // write lets a bucket write what is due.
@@ -219,17 +241,19 @@ func (w *world) put(b *bucket) {
 }
 
 // judge asks the policy, counts at once what it wants counted, and leaves the rest to
-// be done in the next step.
-func (w *world) judge(b *bucket) {
+// be done in the next step. It fails when ctx ends.
+func (w *world) judge(ctx context.Context, b *bucket) error {
 	b.dirty = false
 	if len(b.parts) == 1 && int64(len(b.parts[0].keys)) < min(w.p.EarlyRows, w.s.MaxRows/2) && w.s.Counter.Times < 2 {
-		return // what all small buckets are
+		return nil // what all small buckets are
 	}
 	l := policy.Layout{Ranges: make([]policy.Range, len(b.parts))}
 	for pass := range 2 {
 		recounted := false
 		for i, x := range b.parts {
-			r := policy.Range{Created: x.created, Moves: x.moves, Stats: w.book.State(x.p).Stats(x.p, w.book.Generation, w.now)}
+			state := w.book.State(x.p)
+			r := policy.Range{Created: x.created, Moves: x.moves, Stats: state.Stats(x.p, w.book.Generation, w.now)}
+			w.trail.Note(x.p.ID, r.Stats.Rows, state.Quanta)
 			if i > 0 {
 				r.Start = keyOf(x.lo)
 				l.Ranges[i-1].End = r.Start
@@ -249,17 +273,72 @@ func (w *world) judge(b *bucket) {
 		if recounted {
 			continue
 		}
-		for _, v := range verdicts {
-			if v.Kind == policy.None || v.Kind == policy.Recount {
-				continue
+		return w.decide(ctx, b, &l, verdicts)
+	}
+	return nil
+}
+
+// decide cuts what is to be split and merged.
+func (w *world) decide(ctx context.Context, b *bucket, l *policy.Layout, verdicts []policy.Verdict) error {
+	taken := make([]bool, len(b.parts))
+	for _, v := range verdicts {
+		for i := v.From; i < v.To; i++ {
+			taken[i] = v.Kind != policy.None || v.Why != policy.Within
+		}
+	}
+	take := func(from, to int) {
+		for i := from; i < to; i++ {
+			taken[i], b.parts[i].moves = true, true
+		}
+	}
+	for _, v := range verdicts {
+		switch v.Kind {
+		case policy.Roll, policy.Refresh:
+			take(v.From, v.To)
+			b.todo = append(b.todo, task{Verdict: v})
+		case policy.Split, policy.Merge:
+			for i := v.From; i < v.To; i++ {
+				// The last count is young, but much may have come since.
+				if x := b.parts[i]; l.Ranges[i].Stats.Rows > x.counted()*5/4 {
+					w.correct(x, true)
+				}
 			}
-			b.todo = append(b.todo, v)
-			for _, x := range b.parts[v.From:v.To] {
-				x.moves = true
+			// A neighbour on each side, for a planner that can make use of them.
+			z := cut.Zone{First: max(0, v.From-1)}
+			for i := z.First; i < min(v.To+1, len(b.parts)); i++ {
+				x, r := b.parts[i], &l.Ranges[i]
+				z.Ranges = append(z.Ranges, cut.Range{
+					Start: r.Start, End: r.End, Quanta: x.quanta, Earlier: w.trail.Earlier(x.p.ID, r.Stats.Rows), Stats: r.Stats,
+					Fixed: (i < v.From || i >= v.To) && (taken[i] || w.now.Sub(r.Stats.Recounted) > w.p.Fresh),
+				})
+			}
+			moves, err := w.cutter.Cut(ctx, &z, &v, &w.p)
+			if err != nil {
+				return err
+			}
+			for _, m := range moves {
+				take(m.From, m.To)
+				b.todo = append(b.todo, task{Verdict: v, cut: &m})
 			}
 		}
-		return
 	}
+	slices.SortFunc(b.todo, func(a, b task) int { return cmp.Compare(a.from(), b.from()) })
+	return nil
+}
+
+// counted is how many rows the last count found.
+func (x *part) counted() (n int64) {
+	for _, q := range x.quanta {
+		n += q.Rows
+	}
+	return n
+}
+
+func (t *task) from() int {
+	if t.cut != nil {
+		return t.cut.From
+	}
+	return t.From
 }
 
 // correct recounts a part, the way it is done in life.
@@ -271,6 +350,7 @@ func (w *world) correct(x *part, counted bool) {
 	}
 	c.Fine = counted && c.Rows <= w.p.MaxRows && c.Rows >= w.p.MinRows
 	w.book.State(x.p).Correct(c, w.book.Generation)
+	x.quanta = c.Quanta
 	if counted {
 		w.recounts++
 		w.scanned += c.Rows
@@ -301,25 +381,31 @@ func (w *world) execute(b *bucket) {
 	b.todo, b.dirty, b.changed = nil, true, true
 	var parts []*part
 	at := 0
-	for _, v := range todo {
-		parts = append(parts, b.parts[at:v.From]...)
-		at = v.To
-		olds := b.parts[v.From:v.To]
+	for _, t := range todo {
+		from, to := t.From, t.To
+		if t.cut != nil {
+			from, to = t.cut.From, t.cut.To
+		}
+		parts = append(parts, b.parts[at:from]...)
+		at = to
+		olds := b.parts[from:to]
 		for _, x := range olds {
 			x.moves = false
 			slices.Sort(x.keys)
 		}
-		switch v.Kind {
-		case policy.Split:
-			parts = append(parts, w.split(b, olds[0], v)...)
+		switch t.Kind {
+		case policy.Split, policy.Merge:
+			parts = append(parts, w.recut(b, olds, t.cut)...)
 		case policy.Roll:
 			end := uint64(math.MaxUint64)
-			if v.To < len(b.parts) {
-				end = b.parts[v.To].lo
+			if to < len(b.parts) {
+				end = b.parts[to].lo
 			}
-			parts = append(parts, w.roll(b, olds[0], end, v)...)
-		case policy.Merge, policy.Refresh:
-			parts = append(parts, w.join(b, olds, v))
+			parts = append(parts, w.roll(b, b.parts[t.Appended], olds[0], end, t.Verdict)...)
+		case policy.Refresh:
+			b.g.Refreshes++
+			parts = append(parts, w.take(b, olds[0].lo, olds[0].keys, t.Why))
+			w.gone(olds[0])
 		}
 	}
 	b.parts = append(parts, b.parts[at:]...)
@@ -334,122 +420,100 @@ func (w *world) take(b *bucket, lo uint64, keys []uint64, why policy.Why) *part 
 	return x
 }
 
-func (w *world) split(b *bucket, old *part, v policy.Verdict) []*part {
-	if !old.merged.IsZero() && w.now.Sub(old.merged) < undone {
-		b.g.MergesUndone++
-	}
-	b.g.Splits++
-	cuts, stay := w.plan(old.keys, v.Parts)
-	var out []*part
-	from, all := 0, old.keys
-	for i := range len(cuts) + 1 {
-		to := len(all)
-		if i < len(cuts) {
-			to = cuts[i]
-		}
-		lo := old.lo
-		if i > 0 {
-			lo = all[from]
-		}
-		x := old
-		if i == stay {
-			x.keys, x.lo = slices.Clone(all[from:to]), lo
-			w.correct(x, false) // what is left of it was counted before
-		} else {
-			x = w.take(b, lo, all[from:to], v.Why)
-		}
-		x.split, x.merged, x.overFrom = w.now, time.Time{}, time.Time{}
-		out = append(out, x)
-		from = to
-	}
-	return out
+// gone forgets a part.
+func (w *world) gone(x *part) {
+	delete(w.book.States, x.p.ID)
+	w.trail.Forget(x.p.ID)
 }
 
-// plan returns the places among sorted keys at which they are cut, and which part
-// stays.
-func (w *world) plan(keys []uint64, n int) (cuts []int, stay int) {
-	if w.s.Planner == "even" || len(keys) <= int(w.p.MaxRows) {
-		for i := 1; i < n; i++ {
-			if at := len(keys) * i / n; at > 0 && (len(cuts) == 0 || at > cuts[len(cuts)-1]) {
-				cuts = append(cuts, at)
-			}
-		}
-		return cuts, len(cuts) // the last one; all are alike
-	}
-	const each = 8
-	l := rebalance.Layout{Partitions: []rebalance.Partition{{ID: "old"}}}
-	for i := 0; i < len(keys); i += each {
-		l.Partitions[0].Quanta = append(l.Partitions[0].Quanta, rebalance.Quantum{Key: rebalance.Key(keyOf(keys[i])), Rows: int64(min(each, len(keys)-i))})
-	}
-	limits := rebalance.Limits{MaxRows: w.p.MaxRows, MinRows: w.p.MinRows, TargetRows: w.p.TargetRows}
-	var planner rebalance.Planner = exact.Planner{}
-	if w.s.Planner == "greedy" {
-		planner = greedy.Planner{}
-	}
-	p, err := planner.Plan(context.Background(), &l, limits, rebalance.Objective{Kind: rebalance.Rows})
-	if err != nil {
-		panic(err) // only an ended context makes it fail
-	}
-	for i, r := range p.Ranges {
-		if r.ID == "old" {
-			stay = i
-		}
-		if i > 0 {
-			at := binary.BigEndian.Uint64([]byte(r.Start))
-			cuts = append(cuts, sort.Search(len(keys), func(i int) bool { return keys[i] >= at }))
-		}
-	}
-	return cuts, stay
+// number is the lowest key of those above a cut.
+func number(cut []byte) uint64 {
+	var b [8]byte
+	copy(b[:], cut)
+	return binary.BigEndian.Uint64(b[:])
 }
 
-// fill is how full the ranges cut ahead are meant to become: less than all, for what
-// is foreseen is off by some percent.
-const fill = 0.9
-
-// roll cuts ahead of the highest key: where it can be foreseen which keys come, so
-// that the old part is just filled; else right above the highest key of now.
-func (w *world) roll(b *bucket, old *part, end uint64, v policy.Verdict) []*part {
-	b.g.Rolls++
-	n := len(old.keys)
-	if n == 0 {
-		return []*part{old}
+// recut cuts a span anew.
+func (w *world) recut(b *bucket, olds []*part, m *cut.Move) []*part {
+	split := len(olds) == 1
+	if split {
+		b.g.Splits++
+	} else {
+		b.g.Merges++
 	}
-	top := old.keys[n-1]
-	cut, each := top+1, float64(0)
-	if back := n - 1; !b.g.Opaque && back > 0 {
-		back = min(back, 500)
-		each = float64(top-old.keys[n-1-back]) / float64(back)
-		cut += uint64(each * max(0, fill*float64(w.s.MaxRows)-float64(n)))
-	}
-	out := []*part{old}
-	for i := range v.Ahead {
-		if cut <= old.lo || cut >= end || i > 0 && each == 0 {
-			break
-		}
-		x := w.part(cut, w.now, b)
-		out = append(out, x)
-		cut += uint64(each * fill * float64(w.s.MaxRows))
-	}
-	return out
-}
-
-func (w *world) join(b *bucket, olds []*part, v policy.Verdict) *part {
 	var keys []uint64
 	for _, x := range olds {
 		keys = append(keys, x.keys...)
-		if v.Kind == policy.Merge && !x.split.IsZero() && w.now.Sub(x.split) < undone {
+		switch {
+		case split && !x.merged.IsZero() && w.now.Sub(x.merged) < undone:
+			b.g.MergesUndone++
+		case !split && !x.split.IsZero() && w.now.Sub(x.split) < undone:
 			b.g.SplitsUndone++
 		}
-		delete(w.book.States, x.p.ID)
+		w.trail.Forget(x.p.ID)
 	}
-	x := w.take(b, olds[0].lo, keys, v.Why)
-	if v.Kind == policy.Merge {
-		b.g.Merges++
-		x.merged = w.now
-	} else {
-		b.g.Refreshes++
+	var out []*part
+	for k := range len(m.Cuts) + 1 {
+		lo := olds[0].lo
+		if k > 0 {
+			lo = number(m.Cuts[k-1])
+		}
+		n := len(keys)
+		if k < len(m.Cuts) {
+			end := number(m.Cuts[k])
+			n = sort.Search(len(keys), func(i int) bool { return keys[i] >= end })
+		}
+		x := olds[0]
+		if split && k == m.Stay {
+			x.keys, x.lo = slices.Clone(keys[:n]), lo
+			w.correct(x, false) // what is left of it was counted before
+		} else {
+			x = w.take(b, lo, keys[:n], m.Why)
+		}
+		x.split, x.merged, x.overFrom = time.Time{}, time.Time{}, time.Time{}
+		if split {
+			x.split = w.now
+		} else {
+			x.merged = w.now
+		}
+		out = append(out, x)
+		keys = keys[n:]
 	}
-	return x
+	if !split || m.Stay < 0 {
+		for _, x := range olds {
+			w.gone(x)
+		}
+	}
+	return out
+}
+
+// roll cuts a tail ahead of the highest key: where it can be foreseen which keys come,
+// so that the ranges are just filled; else right above the highest key of now.
+func (w *world) roll(b *bucket, appended, tail *part, end uint64, v policy.Verdict) []*part {
+	b.g.Rolls++
+	n := len(appended.keys)
+	if n == 0 {
+		return []*part{tail}
+	}
+	slices.Sort(appended.keys)
+	top := appended.keys[n-1]
+	cut, each := top+1, float64(0)
+	if back := n - 1; !b.g.Opaque && back > 0 {
+		back = min(back, 500)
+		each = float64(top-appended.keys[n-1-back]) / float64(back)
+		cut += uint64(each * max(0, policy.Fill*float64(w.s.MaxRows)-float64(n)))
+	}
+	out := []*part{tail}
+	for len(out) <= v.Ahead && cut < end {
+		if cut > tail.lo {
+			out = append(out, w.part(cut, w.now, b))
+		}
+		if each == 0 {
+			break
+		}
+		cut += uint64(each * policy.Fill * float64(w.s.MaxRows))
+	}
+	return out
 }
 
 // undone is within what time the reverse of a split or merge counts as undoing it.

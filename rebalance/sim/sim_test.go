@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/rebalance/auto"
 	"github.com/evenkeel/evenkeel/rebalance/policy"
 )
 
@@ -44,7 +45,7 @@ func TestAppends(t *testing.T) {
 		require.LessOrEqual(t, r.Worst, 1.2)
 	}
 	without := play(t, "days: 2", "step: 1m", "policy: {roll: false}", "tenants: [{kind: append, per_minute: 20}]").Total
-	require.Greater(t, without.MovedPerRow, 0.4, "it is rolling that spares the moves")
+	require.Greater(t, without.MovedPerRow, 0.1, "it is rolling that spares the moves, more than a cut near the end does")
 }
 
 func TestOverwritesSplitNothing(t *testing.T) {
@@ -87,7 +88,7 @@ func TestAScenarioRepeats(t *testing.T) {
 }
 
 func TestPlanners(t *testing.T) {
-	for _, planner := range []string{"even", "exact", "greedy"} {
+	for _, planner := range auto.Cutters() {
 		r := play(t, "days: 0.2", "step: 1m", "planner: "+planner, "tenants: [{kind: random, per_minute: 100}]").Total
 		require.Equal(t, r.Written, r.Rows, "no row is lost by moving")
 		require.Positive(t, r.ByCause[policy.Rows]+r.ByCause[policy.Forecast])

@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/internal/cassandratest"
+	"github.com/evenkeel/evenkeel/internal/crashtest"
 	"github.com/evenkeel/evenkeel/internal/fsck"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -34,23 +33,20 @@ const (
 	clocks   = 2
 	rows     = 300
 	// atOnce is how many movers run at once: they mostly wait.
-	atOnce = 6
+	atOnce = 12
 )
-
-// usual are the points at which movers are killed in every run, about one for each
-// phase; all of them where EVENKEEL_SIM_TIME is set.
-var usual = map[string]bool{
-	"after swap marking": true, "before wait": true, "after swap copying": true, "copy batch": true, "before swap verifying": true,
-	"after verify": true, "after swap draining": true, "after remove": true, "after swap settled": true, "sweep checked": true,
-	"before swap swept": true,
-}
 
 var cassandra cassandratest.Shared
 
 // TestMain makes this binary the mover, too.
 func TestMain(m *testing.M) {
-	if task := os.Getenv(moverEnv); task != "" {
-		if err := mover(task); err != nil {
+	if encoded := os.Getenv(moverEnv); encoded != "" {
+		var x task
+		err := json.Unmarshal([]byte(encoded), &x)
+		if err == nil {
+			err = mover(context.Background(), x)
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -61,6 +57,9 @@ func TestMain(m *testing.M) {
 
 func bucketName(i int) string { return fmt.Sprintf("bucket-%d", i) }
 
+// leftName is that of the bucket that was left behind.
+func leftName(i int) string { return fmt.Sprintf("left-%d", i) }
+
 func key(i int) []byte { return fmt.Appendf(nil, "key-%05d", i) }
 
 // The layout to begin with, and what it becomes: a split and a merge in one batch.
@@ -70,10 +69,18 @@ func goals() []migrate.Goal {
 	return []migrate.Goal{migrate.Split(nil, key(100), 0, key(50)), migrate.Merge(key(100), nil)}
 }
 
+func keys() (all [][]byte) {
+	for i := range rows {
+		all = append(all, key(i))
+	}
+	return all
+}
+
 // task is what a mover has to do.
 type task struct {
 	Host, Keyspace, Point string
-	Bucket                store.BucketID
+	Notes                 crashtest.Notes
+	Bucket, Left          store.BucketID
 }
 
 // options: the shared node is patient, so its clients have to be more so.
@@ -85,35 +92,39 @@ func options(host, keyspace string) cassandrastore.Options {
 	}
 }
 
-func moves(s store.Store, m *mapclient.Client, id store.BucketID, point string) error {
-	x := executor.New(s, m, id, executor.Options{
-		PageRows: 40, BatchRows: 20, Writers: 1,
-		Failpoint: func(_ context.Context, at, _ string) error {
-			if at == point {
-				return syscall.Kill(os.Getpid(), syscall.SIGKILL)
-			}
-			return nil
-		},
-	})
-	x.Add(goals()...)
-	return x.Run(context.Background())
+// losing is a store that can lose answers.
+type losing struct {
+	*cassandrastore.Store
+	loss crashtest.Loss
 }
 
-// mover is the process that is killed.
-func mover(encoded string) error {
-	var t task
-	if err := json.Unmarshal([]byte(encoded), &t); err != nil {
-		return err
-	}
-	s, err := cassandrastore.Open(context.Background(), options(t.Host, t.Keyspace))
+func (s *losing) Swap(ctx context.Context, t store.Table, k []byte, old store.Version, next store.Record) error {
+	return s.loss.Swap(ctx, s.Store, t, k, old, next)
+}
+
+func (s *losing) Read(ctx context.Context, t store.Table, k []byte, l store.Level) (store.Record, error) {
+	return s.loss.Read(ctx, s.Store, t, k, l)
+}
+
+// mover works with leases and a session of its own, until nothing is left to do or
+// it dies at the task's point.
+func mover(ctx context.Context, t task) (err error) {
+	c, err := cassandrastore.Open(ctx, options(t.Host, t.Keyspace))
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	s := &losing{Store: c}
 	m, err := mapclient.NewNetwork(s, mapclient.Options{Clocks: clocks, Lease: lease})
 	if err != nil {
 		return err
 	}
-	return moves(s, m, t.Bucket, t.Point)
+	defer m.Close()
+	x := crashtest.Mover{
+		Store: s, Maps: m, Loss: &s.loss, Bucket: t.Bucket, Rounds: [][]migrate.Goal{goals()}, Left: t.Left, Keys: keys(),
+		Notes: t.Notes, Point: t.Point, Options: executor.Options{PageRows: 40, BatchRows: 20, Writers: 1},
+	}
+	return x.Run(ctx)
 }
 
 // quiet is the lease where nothing moves: on a busy machine the short one may run
@@ -194,32 +205,37 @@ func TestMoversOfAClusterKilledAtEachFailpoint(t *testing.T) {
 	require.NoError(t, mapclient.InitClocks(t.Context(), s, clocks))
 	_, c := process(t, o, lease)
 
-	var points []string
-	for _, p := range executor.Failpoints() {
-		switch {
-		case strings.Contains(p, "reopen"), strings.Contains(p, "collect"), p == "swap unknown", p == "verify batch":
-			continue // not part of these moves
-		case usual[p] || os.Getenv("EVENKEEL_SIM_TIME") != "":
-			points = append(points, p)
-		}
-	}
+	points := crashtest.Points()
 	ctx := t.Context()
 	var batch []listing.Entry
-	for i := range rows {
-		batch = append(batch, listing.Entry{Key: key(i), Value: []byte("value")})
+	for _, k := range keys() {
+		batch = append(batch, listing.Entry{Key: k, Value: []byte("value")})
+	}
+	var large [][]byte // its map has nodes
+	for i := range 200 {
+		large = append(large, key(i+1))
 	}
 	writers := make([]*writer, len(points))
-	var killed atomic.Int64
+	died := make([]bool, len(points))
+	tasks := make([]task, len(points))
 	var g errgroup.Group
 	g.SetLimit(atOnce)
-	ids := make([]store.BucketID, len(points))
 	for i := range points {
-		require.NoError(t, calm.CreateBucket(ctx, bucketName(i), before...))
-		require.NoError(t, calm.Bucket(bucketName(i)).PutBatch(ctx, batch))
-		owner, err := calm.Owner(ctx, bucketName(i))
-		require.NoError(t, err)
-		ids[i] = owner.ID
+		tasks[i] = task{Host: host, Keyspace: o.Keyspace, Notes: crashtest.Notes(t.TempDir())}
+		g.Go(func() (err error) {
+			if tasks[i].Bucket, err = create(ctx, calm, bucketName(i), before, batch); err != nil {
+				return err
+			}
+			if !crashtest.LeftBehind(points[i]) {
+				return nil
+			}
+			if tasks[i].Left, err = create(ctx, calm, leftName(i), large, batch[:1]); err != nil {
+				return err
+			}
+			return crashtest.Leave(ctx, calm.Maps(), tasks[i].Left)
+		})
 	}
+	require.NoError(t, g.Wait())
 	calm.Maps().Close() // nobody with such a lease is there while ranges move
 	for i, point := range points {
 		w := &writer{b: c.Bucket(bucketName(i)), there: map[string]bool{}}
@@ -228,21 +244,17 @@ func TestMoversOfAClusterKilledAtEachFailpoint(t *testing.T) {
 			var stop atomic.Bool
 			written := make(chan error, 1)
 			go func() { written <- w.run(ctx, &stop) }()
-			err := func() error {
-				died, err := run(task{Host: host, Keyspace: o.Keyspace, Bucket: ids[i], Point: point})
+			err := func() (err error) {
+				x := tasks[i]
+				x.Point = point
+				encoded, err := json.Marshal(x)
 				if err != nil {
 					return err
 				}
-				if died {
-					killed.Add(1)
-				}
-				// Somebody else goes on: with leases and a session of its own.
-				next, nc, err := another(ctx, o)
-				if err != nil {
+				if died[i], err = crashtest.Run(moverEnv + "=" + string(encoded)); err != nil {
 					return err
 				}
-				defer func() { nc.Close(); _ = next.Close() }()
-				return moves(next, nc, ids[i], "")
+				return mover(ctx, tasks[i]) // somebody else goes on
 			}()
 			stop.Store(true)
 			if err = errors.Join(err, <-written); err != nil {
@@ -252,19 +264,21 @@ func TestMoversOfAClusterKilledAtEachFailpoint(t *testing.T) {
 		})
 	}
 	require.NoError(t, g.Wait())
-	t.Logf("killed at %d of %d points", killed.Load(), len(points))
-	require.GreaterOrEqual(t, int(killed.Load()), len(points)*9/10)
+	for i, point := range points {
+		require.True(t, died[i], "nobody came to %s", point)
+	}
+	require.Empty(t, crashtest.Missed(points))
 
 	c.Maps().Close()
 	_, calm = process(t, o, quiet)
 	unknown := map[string]bool{}
 	for i, point := range points {
 		unknown[bucketName(i)] = writers[i].unknown > 0
-		check(t, calm, bucketName(i), point, writers[i])
+		check(t, calm, i, point, writers[i], tasks[i].Notes)
 	}
 	sum, err := fsck.New(s, calm, fsck.Options{Patience: time.Second, Report: func(x fsck.Finding) {
-		// What was late may have left a marker after the sweep; map nodes there are
-		// none, as the maps are small.
+		// What was late may have left a marker after the sweep. Map nodes that no root
+		// names are reported too: there are none.
 		if x.Kind != fsck.LeftMarker || !unknown[x.Bucket] {
 			t.Errorf("%s", x)
 		}
@@ -273,42 +287,23 @@ func TestMoversOfAClusterKilledAtEachFailpoint(t *testing.T) {
 	t.Logf("%+v", sum)
 }
 
-// another opens a session and a map client, for a goroutine that is no test's.
-func another(ctx context.Context, o cassandrastore.Options) (*cassandrastore.Store, *mapclient.Client, error) {
-	s, err := cassandrastore.Open(ctx, o)
-	if err != nil {
-		return nil, nil, err
+// create makes a bucket with entries.
+func create(ctx context.Context, c *listing.Client, name string, cuts [][]byte, entries []listing.Entry) (store.BucketID, error) {
+	if err := c.CreateBucket(ctx, name, cuts...); err != nil {
+		return store.BucketID{}, err
 	}
-	m, err := mapclient.NewNetwork(s, mapclient.Options{Clocks: clocks, Lease: lease})
-	if err != nil {
-		return nil, nil, errors.Join(err, s.Close())
+	if err := c.Bucket(name).PutBatch(ctx, entries); err != nil {
+		return store.BucketID{}, err
 	}
-	return s, m, nil
-}
-
-// run runs a mover to its end, or until it kills itself.
-func run(x task) (died bool, err error) {
-	encoded, err := json.Marshal(x)
-	if err != nil {
-		return false, err
-	}
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), moverEnv+"="+string(encoded))
-	out, err := cmd.CombinedOutput()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("%w: %s", err, out)
-	}
-	return false, nil
-}
-
-// check looks for the layout that was wanted, and for all that was acknowledged.
-func check(t *testing.T, c *listing.Client, name, point string, w *writer) {
-	ctx := t.Context()
 	owner, err := c.Owner(ctx, name)
+	return owner.ID, err
+}
+
+// check looks for the layout that was wanted, and for all that was acknowledged or
+// came late.
+func check(t *testing.T, c *listing.Client, i int, point string, w *writer, notes crashtest.Notes) {
+	ctx := t.Context()
+	owner, err := c.Owner(ctx, bucketName(i))
 	require.NoError(t, err)
 	root, err := c.Maps().Load(ctx, owner.ID)
 	require.NoError(t, err)
@@ -322,16 +317,27 @@ func check(t *testing.T, c *listing.Client, name, point string, w *writer) {
 		}
 	}
 	require.Equal(t, after, cuts, point)
+	want := map[string]bool{}
+	for _, k := range keys() {
+		want[string(k)] = true
+	}
+	n := len(want)
+	notes.Expect("late", want)
+	require.Greater(t, len(want), n, "killed at %s: nothing came late", point)
+	for k, there := range w.there {
+		want[k] = there
+	}
 	listed := map[string]bool{}
-	for e, err := range c.Bucket(name).All(ctx, listing.Query{}) {
+	for e, err := range c.Bucket(bucketName(i)).All(ctx, listing.Query{}) {
 		require.NoError(t, err, point)
 		listed[string(e.Key)] = true
 	}
-	for i := range rows {
-		require.True(t, listed[string(key(i))], "killed at %s: %s", point, key(i))
-	}
-	for k, there := range w.there {
+	for k, there := range want {
 		require.Equal(t, there, listed[k], "killed at %s: %s", point, k)
+	}
+	if crashtest.LeftBehind(point) {
+		_, err = c.Bucket(leftName(i)).Get(ctx, key(0))
+		require.NoError(t, err, "killed at %s: what was left behind is open again", point)
 	}
 	t.Logf("killed at %s: %d keys of the writer, %d outcomes unknown", point, len(w.there), w.unknown)
 }

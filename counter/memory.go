@@ -1,0 +1,92 @@
+package counter
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Memory is a Backend that keeps everything in memory, for as long as it lives.
+type Memory struct {
+	now func() time.Time
+
+	mu      sync.Mutex
+	book    *Book
+	written map[store.Partition]uint64
+	batches uint64
+}
+
+// NewMemory returns an empty one; now is the wall clock, time.Now if nil.
+func NewMemory(now func() time.Time) *Memory {
+	if now == nil {
+		now = time.Now
+	}
+	return &Memory{now: now, book: NewBook(), written: map[store.Partition]uint64{}}
+}
+
+// Flush implements Backend.
+func (m *Memory) Flush(_ context.Context, b *Batch) ([]Hint, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.book.Seen(b) {
+		m.book.Apply(b)
+		m.batches++
+		for i := range b.Deltas {
+			m.written[b.Deltas[i].Partition] = m.batches
+		}
+	}
+	return m.book.Hints(b), nil
+}
+
+// Written implements Backend.
+func (m *Memory) Written(_ context.Context, mark uint64) (out []store.Partition, next uint64, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for p, seq := range m.written {
+		if seq > mark {
+			out = append(out, p)
+		}
+	}
+	return out, m.batches, nil
+}
+
+// Stats implements Source.
+func (m *Memory) Stats(_ context.Context, partitions []store.Partition) ([]Stats, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.book.Stats(partitions, m.now()), nil
+}
+
+// Quanta implements Source.
+func (m *Memory) Quanta(_ context.Context, p store.Partition) ([]Quantum, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s, ok := m.book.States[p.ID]; ok {
+		return s.Quanta(), nil
+	}
+	return nil, nil
+}
+
+// Correct implements Backend.
+func (m *Memory) Correct(_ context.Context, p store.Partition, c *Count) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.book.State(p).Correct(c, m.book.Generation)
+	return nil
+}
+
+// Forget implements Backend.
+func (m *Memory) Forget(_ context.Context, partitions ...store.Partition) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range partitions {
+		delete(m.book.States, p.ID)
+		delete(m.written, p)
+	}
+	return nil
+}
+
+// Close implements Backend; there is nothing to let go of.
+func (m *Memory) Close() error { return nil }

@@ -1,0 +1,124 @@
+// Package rebalanceflags holds the command-line flags that say what sizes partitions
+// are kept at, when, and where they are counted: one struct for every program that
+// keeps buckets in shape.
+package rebalanceflags
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/counter/localcounter"
+	"github.com/evenkeel/evenkeel/counter/rediscounter"
+	"github.com/evenkeel/evenkeel/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/rebalance/policy"
+)
+
+// Flags are the flags, for kong. Embed the struct in that of a command.
+type Flags struct {
+	MaxRows           int64          `default:"100000" help:"Most rows of a partition: what has more is split."`
+	MinRows           *int64         `placeholder:"N" help:"Fewest rows of a partition: what has fewer is merged with its neighbours, unless its cut is pinned. A quarter of --max-rows unless given; 0: nothing is merged."`
+	RebalanceInterval *time.Duration `placeholder:"30s" help:"Pause between two looks at the sizes of partitions; 0: none are made. 30s, but on Cassandra without --counter 0: each look would count every row there is."`
+	Counter           string         `placeholder:"URL" env:"EVENKEEL_COUNTER" help:"Where the sizes of partitions are counted: redis://host:6379/0 (rediss:// for TLS), the same for all processes of a keyspace. The embedded store counts in its data directory."`
+	Cool              time.Duration  `default:"30m" help:"How old partitions have to be before they are merged or refreshed."`
+	MoveRate          int            `default:"20000" help:"Most rows copied, compared and counted per second, fewer while the store is slow; 0: as many as possible, whoever waits."`
+	MoveRows          int64          `placeholder:"N" help:"Most rows in moves that have begun by themselves, in all buckets. 20 times --max-rows unless given."`
+	MoveHours         []string       `placeholder:"22:00-06:00" help:"Hours of the day (UTC) at which rows are moved by themselves; at any unless given. What has more than 1.2 x --max-rows is split at any hour."`
+}
+
+// preset is the pause between two looks where sizes are counted.
+const preset = 30 * time.Second
+
+// Validate refuses limits that make no sense.
+func (f *Flags) Validate() error {
+	switch {
+	case f.MaxRows < 2:
+		return fmt.Errorf("--max-rows is at least 2, not %d", f.MaxRows)
+	case f.MinRows != nil && *f.MinRows < 0:
+		return fmt.Errorf("--min-rows is at least 0, not %d", *f.MinRows)
+	case f.MinRows != nil && *f.MinRows > f.MaxRows/2:
+		return fmt.Errorf("--min-rows is at most half of --max-rows, %d, not %d: else what was just split would be merged again", f.MaxRows/2, *f.MinRows)
+	case f.RebalanceInterval != nil && *f.RebalanceInterval < 0:
+		return errors.New("--rebalance-interval is a pause, or 0 for no looks at all")
+	case f.Cool < 0:
+		return errors.New("--cool is a time, or 0 for none")
+	case f.MoveRate < 0:
+		return errors.New("--move-rate is a number of rows, or 0 for as many as possible")
+	case f.MoveRows < 0:
+		return errors.New("--move-rows is a number of rows, or 0 for 20 times --max-rows")
+	}
+	if f.Counter != "" {
+		if _, err := rediscounter.ParseURL(f.Counter); err != nil {
+			return fmt.Errorf("--counter: %w", err)
+		}
+	}
+	_, err := f.hours()
+	return err
+}
+
+// Interval is the pause between two looks at sizes, given whether they are counted;
+// 0: there are none.
+func (f *Flags) Interval(counted bool) time.Duration {
+	switch {
+	case f.RebalanceInterval != nil:
+		return *f.RebalanceInterval
+	case counted:
+		return preset
+	}
+	return 0
+}
+
+// OpenCounter opens what counts sizes: dir, where it is not empty and no Redis is
+// given; nil where neither is.
+func (f *Flags) OpenCounter(dir string, log *slog.Logger) (counter.Backend, error) {
+	if f.Counter == "" && dir == "" {
+		return nil, nil
+	}
+	if f.Counter == "" {
+		return localcounter.Open(dir, localcounter.Options{Logger: log})
+	}
+	o, err := rediscounter.ParseURL(f.Counter)
+	if err != nil {
+		return nil, err
+	}
+	return rediscounter.Open(o)
+}
+
+// Options are those of a balancer that looks each interval, where new ranges take puts
+// after two waits of at most wait each.
+func (f *Flags) Options(every, wait time.Duration, log *slog.Logger) balancer.Options {
+	p := policy.Default(f.MaxRows)
+	if f.MinRows != nil {
+		p.MinRows = *f.MinRows
+	}
+	p.Cool = f.Cool
+	// A count is a second old, or two.
+	effect := 2*wait + 2*time.Second
+	p.Lead = every + effect
+	p.Budget.Rows = 20 * f.MaxRows
+	if f.MoveRows > 0 {
+		p.Budget.Rows = f.MoveRows
+	}
+	p.Budget.Hours, _ = f.hours() // they were validated
+	return balancer.Options{Policy: p, Every: every, Effect: effect, Logger: log}
+}
+
+// hours reads --move-hours.
+func (f *Flags) hours() (out []policy.Hours, err error) {
+	for _, s := range f.MoveHours {
+		from, to, ok := strings.Cut(s, "-")
+		a, err1 := time.Parse("15:04", from)
+		b, err2 := time.Parse("15:04", to)
+		if !ok || err1 != nil || err2 != nil {
+			return nil, fmt.Errorf("--move-hours: %q is not like 22:00-06:00", s)
+		}
+		since := func(t time.Time) time.Duration {
+			return time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute
+		}
+		out = append(out, policy.Hours{From: since(a), To: since(b)})
+	}
+	return out, nil
+}

@@ -1,0 +1,275 @@
+package sigv4
+
+import (
+	"crypto/hmac"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Query parameters of presigned URLs.
+const (
+	paramAlgorithm  = "X-Amz-Algorithm"
+	paramCredential = "X-Amz-Credential"
+	paramDate       = "X-Amz-Date"
+	paramExpires    = "X-Amz-Expires"
+	paramSigned     = "X-Amz-SignedHeaders"
+	paramSignature  = "X-Amz-Signature"
+	paramPayload    = "X-Amz-Content-Sha256"
+	paramToken      = "X-Amz-Security-Token"
+
+	headerPayload = "X-Amz-Content-Sha256"
+)
+
+// Error says why a signature is not accepted, with S3's code.
+type Error struct{ Code, Message string }
+
+func (e *Error) Error() string { return e.Code + ": " + e.Message }
+
+func refuse(code, format string, args ...any) *Error {
+	return &Error{code, fmt.Sprintf(format, args...)}
+}
+
+// Claim is what a request says about its signature, before anything of it is
+// believed.
+type Claim struct {
+	KeyID string
+	Scope Scope
+	// Time is when the request was signed.
+	Time time.Time
+	// Presigned: by parameters of the URL, which is good for Expires after Time.
+	Presigned bool
+	Expires   time.Duration
+	// Payload stands for the body: one of the constants, or 64 lower-case
+	// hexadecimal digits.
+	Payload string
+
+	signed    []string
+	signature string
+	malformed string // the code for what is wrong with the claim itself
+}
+
+// Parse reads the claim of a request; nil without an error if it has none. Its
+// errors are of type *Error.
+func Parse(r *Request) (*Claim, error) {
+	query, err := url.ParseQuery(r.Query)
+	if err != nil {
+		return nil, refuse("InvalidURI", "The query can't be parsed: %v.", err)
+	}
+	header := r.Header.Get("Authorization")
+	inQuery := query.Has(paramAlgorithm) || query.Has(paramCredential) || query.Has(paramSignature)
+	switch {
+	case header != "" && (inQuery || query.Has("Signature")):
+		return nil, refuse("InvalidArgument", "Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, Signature query string parameter or the Authorization header should be specified.")
+	case query.Has("AWSAccessKeyId") && query.Has("Signature"), strings.HasPrefix(header, "AWS "):
+		return nil, refuse("InvalidRequest", "The authorization mechanism you have provided is not supported. Please use %s.", Algorithm)
+	case header == "" && !inQuery:
+		return nil, nil
+	case query.Has(paramToken) || r.Header.Get(paramToken) != "":
+		return nil, refuse("InvalidToken", "The provided token is malformed or otherwise invalid: there are no session tokens here.")
+	case inQuery:
+		return parseQuery(r, query)
+	}
+	return parseHeader(r, header)
+}
+
+func parseHeader(r *Request, value string) (*Claim, error) {
+	algorithm, rest, _ := strings.Cut(value, " ")
+	switch {
+	case algorithm == Algorithm:
+	case strings.HasPrefix(algorithm, "AWS4-"):
+		return nil, refuse("NotImplemented", "This server does not implement signatures by %s.", algorithm)
+	default:
+		return nil, refuse("InvalidArgument", "Unsupported Authorization Type")
+	}
+	c := &Claim{malformed: "AuthorizationHeaderMalformed"}
+	parts := map[string]string{}
+	for part := range strings.SplitSeq(rest, ",") {
+		name, value, found := strings.Cut(strings.TrimSpace(part), "=")
+		if !found || parts[name] != "" {
+			return nil, c.bad("a part of it is not NAME=VALUE, or is there twice")
+		}
+		parts[name] = value
+	}
+	for _, name := range []string{"Credential", "SignedHeaders", "Signature"} {
+		if parts[name] == "" {
+			return nil, c.bad("%s is missing", name)
+		}
+	}
+	if err := c.credential(parts["Credential"]); err != nil {
+		return nil, err
+	}
+	var err error
+	if at := r.Header.Get("X-Amz-Date"); at != "" {
+		c.Time, err = time.Parse(timeFormat, at)
+	} else {
+		c.Time, err = http.ParseTime(r.Header.Get("Date"))
+	}
+	if err != nil {
+		return nil, refuse("AccessDenied", "AWS authentication requires a valid Date or x-amz-date header")
+	}
+	if c.Payload = r.Header.Get(headerPayload); c.Payload == "" {
+		return nil, refuse("InvalidRequest", "Missing required header for this request: x-amz-content-sha256")
+	}
+	return c, c.finish(r, parts["SignedHeaders"], parts["Signature"])
+}
+
+func parseQuery(r *Request, query url.Values) (*Claim, error) {
+	c := &Claim{Presigned: true, malformed: "AuthorizationQueryParametersError"}
+	for _, name := range []string{paramAlgorithm, paramCredential, paramDate, paramExpires, paramSigned, paramSignature} {
+		if query.Get(name) == "" {
+			return nil, refuse(c.malformed, "Query-string authentication version 4 requires the %s parameter, with X-Amz-Algorithm, X-Amz-Credential, X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders and X-Amz-Expires.", name)
+		}
+	}
+	switch algorithm := query.Get(paramAlgorithm); {
+	case algorithm == Algorithm:
+	case strings.HasPrefix(algorithm, "AWS4-"):
+		return nil, refuse("NotImplemented", "This server does not implement signatures by %s.", algorithm)
+	default:
+		return nil, refuse(c.malformed, "X-Amz-Algorithm only supports %q", Algorithm)
+	}
+	if err := c.credential(query.Get(paramCredential)); err != nil {
+		return nil, err
+	}
+	var err error
+	if c.Time, err = time.Parse(timeFormat, query.Get(paramDate)); err != nil {
+		return nil, refuse(c.malformed, "X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\"")
+	}
+	seconds, err := strconv.ParseUint(query.Get(paramExpires), 10, 31)
+	if err != nil {
+		return nil, refuse(c.malformed, "X-Amz-Expires should be a number, not negative")
+	}
+	if c.Expires = time.Duration(seconds) * time.Second; c.Expires > MaxExpires {
+		return nil, refuse(c.malformed, "X-Amz-Expires must be less than a week (in seconds); that is, the given X-Amz-Expires must be less than %d seconds", MaxExpires/time.Second)
+	}
+	c.Payload = UnsignedPayload
+	if p := query.Get(paramPayload); p != "" {
+		c.Payload = p
+	} else if p := r.Header.Get(headerPayload); p != "" {
+		c.Payload = p
+	}
+	return c, c.finish(r, query.Get(paramSigned), query.Get(paramSignature))
+}
+
+// bad says what is wrong with the claim itself.
+func (c *Claim) bad(format string, args ...any) *Error {
+	if c.Presigned {
+		return refuse(c.malformed, "Error parsing the X-Amz-Credential parameter; "+format, args...)
+	}
+	return refuse(c.malformed, "The authorization header is malformed; "+format, args...)
+}
+
+// credential reads KEY-ID/DATE/REGION/s3/aws4_request. An id may have slashes.
+func (c *Claim) credential(value string) error {
+	parts := strings.Split(value, "/")
+	n := len(parts)
+	if n < 5 {
+		return c.bad("the Credential is mal-formed; expecting \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\"")
+	}
+	c.KeyID = strings.Join(parts[:n-4], "/")
+	c.Scope = Scope{Date: parts[n-4], Region: parts[n-3]}
+	switch {
+	case c.KeyID == "":
+		return c.bad("a non-empty Access Key (AKID) must be provided in the credential")
+	case parts[n-2] != service:
+		return c.bad("incorrect service %q. This endpoint belongs to %q", parts[n-2], service)
+	case parts[n-1] != terminator:
+		return c.bad("incorrect terminal %q. This endpoint uses %q", parts[n-1], terminator)
+	}
+	return nil
+}
+
+// finish checks what both forms have in common.
+func (c *Claim) finish(r *Request, signed, signature string) error {
+	c.signature = signature
+	c.signed = strings.Split(signed, ";")
+	if c.Time.UTC().Format(dateFormat) != c.Scope.Date {
+		return c.bad("invalid credential date %q. This date is not the same as X-Amz-Date: %q", c.Scope.Date, c.Time.UTC().Format(dateFormat))
+	}
+	if !validPayload(c.Payload) {
+		if strings.HasPrefix(c.Payload, "STREAMING-") {
+			return refuse("NotImplemented", "This server does not implement x-amz-content-sha256: %s.", c.Payload)
+		}
+		return refuse("InvalidArgument", "x-amz-content-sha256 must be %s, %s, %s, %s, or a valid sha256 value.", UnsignedPayload, UnsignedChunksTrailer, SignedChunks, SignedChunksTrailer)
+	}
+	covered := map[string]bool{}
+	for _, name := range c.signed {
+		covered[name] = true
+	}
+	if !covered["host"] {
+		return refuse("AccessDenied", "There were headers present in the request which were not signed: host")
+	}
+	for name := range r.Header {
+		name = strings.ToLower(name)
+		if mustBeSigned(name) && !covered[name] {
+			return refuse("AccessDenied", "There were headers present in the request which were not signed: %s", name)
+		}
+	}
+	return nil
+}
+
+// mustBeSigned: a header that changes what a request means must not be added to
+// it by others. The digest of the body is part of what is signed in any case.
+func mustBeSigned(name string) bool {
+	return (strings.HasPrefix(name, "x-amz-") || strings.HasPrefix(name, "x-evenkeel-")) && name != "x-amz-content-sha256"
+}
+
+func validPayload(p string) bool {
+	switch p {
+	case UnsignedPayload, SignedChunks, SignedChunksTrailer, UnsignedChunksTrailer:
+		return true
+	}
+	return IsDigest(p)
+}
+
+// IsDigest reports whether p is the SHA-256 of a body: 64 lower-case
+// hexadecimal digits.
+func IsDigest(p string) bool {
+	if len(p) != 64 {
+		return false
+	}
+	for i := 0; i < len(p); i++ {
+		if c := p[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+// CheckTime says whether the request is of now, or the presigned URL still
+// good. Its errors are of type *Error.
+func (c *Claim) CheckTime(now time.Time) error {
+	ahead := c.Time.Sub(now)
+	switch {
+	case !c.Presigned && (ahead > MaxSkew || ahead < -MaxSkew):
+		return refuse("RequestTimeTooSkewed", "The difference between the request time and the server's time is too large: the request says %s, the server %s.", c.Time.UTC().Format(timeFormat), now.UTC().Format(timeFormat))
+	case c.Presigned && ahead > MaxSkew:
+		return refuse("AccessDenied", "Request is not valid yet: it says %s, the server %s.", c.Time.UTC().Format(timeFormat), now.UTC().Format(timeFormat))
+	case c.Presigned && now.After(c.Time.Add(c.Expires)):
+		return refuse("AccessDenied", "Request has expired: it was good for %d seconds from %s on, the server says %s.", c.Expires/time.Second, c.Time.UTC().Format(timeFormat), now.UTC().Format(timeFormat))
+	}
+	return nil
+}
+
+// Verify compares the claim's signature with the one that the secret gives, in
+// a time that tells nothing about either. The chain verifies the body's chunks,
+// where they are signed. Its errors are of type *Error.
+func (c *Claim) Verify(r *Request, secret string) (*Chain, error) {
+	canonical, err := r.canonical(c.signed, c.Payload)
+	if err != nil {
+		return nil, refuse("InvalidURI", "The URI can't be parsed: %v.", err)
+	}
+	key := signingKey(secret, c.Scope)
+	want := sign(key, c.Time, c.Scope, canonical)
+	if !hmac.Equal([]byte(want), []byte(c.signature)) {
+		return nil, mismatch()
+	}
+	return &Chain{key: key, at: c.Time, scope: c.Scope, last: want}, nil
+}
+
+func mismatch() *Error {
+	return refuse("SignatureDoesNotMatch", "The request signature we calculated does not match the signature you provided. Check your key and signing method.")
+}

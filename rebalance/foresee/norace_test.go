@@ -1,0 +1,5 @@
+//go:build !race
+
+package foresee_test
+
+const raceEnabled = false

@@ -1,0 +1,130 @@
+package s3api
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/sigv4"
+)
+
+// authenticate finds out who asks and verifies the signature. Without keys
+// nobody is authenticated: whatever signature there is, is not looked at.
+func (h *Handler) authenticate(x *exchange) *Error {
+	x.who = allKeys
+	if h.o.Keys == nil {
+		return nil
+	}
+	path, query := splitTarget(x.r)
+	signed := &sigv4.Request{Method: x.r.Method, Path: path, Query: query, Host: x.r.Host, Header: x.r.Header, Length: x.r.ContentLength}
+	claim, err := sigv4.Parse(signed)
+	if err != nil {
+		return h.refuseSignature(err)
+	}
+	if claim == nil {
+		return accessDenied("This server takes signed requests only.")
+	}
+	x.keyID = claim.KeyID
+	if claim.Scope.Region != h.o.Region && x.op.name != opGetBucketLocation.name {
+		// GetBucketLocation is how clients learn of the region.
+		e := refuse(http.StatusBadRequest, "AuthorizationHeaderMalformed", "The authorization header is malformed; the region '%s' is wrong; expecting '%s'", claim.Scope.Region, h.o.Region)
+		if claim.Presigned {
+			e.Code, e.Message = "AuthorizationQueryParametersError", "Error parsing the X-Amz-Credential parameter; the region '"+claim.Scope.Region+"' is wrong; expecting '"+h.o.Region+"'"
+		}
+		e.Region = h.o.Region
+		return e
+	}
+	key := h.o.Keys.Key(claim.KeyID)
+	if key == nil {
+		return refuse(http.StatusForbidden, "InvalidAccessKeyId", "The AWS Access Key Id you provided does not exist in our records.")
+	}
+	if err := claim.CheckTime(h.o.Now()); err != nil {
+		return h.refuseSignature(err)
+	}
+	chain, err := claim.Verify(signed, key.Secret)
+	if err != nil {
+		return h.refuseSignature(err)
+	}
+	x.who = key
+	x.payload = payload{stands: claim.Payload, chain: chain}
+	return nil
+}
+
+// statusOf the codes of package sigv4; the others are 400.
+var statusOf = map[string]int{
+	"AccessDenied": http.StatusForbidden, "SignatureDoesNotMatch": http.StatusForbidden, "RequestTimeTooSkewed": http.StatusForbidden,
+	"NotImplemented": http.StatusNotImplemented,
+}
+
+func (h *Handler) refuseSignature(err error) *Error {
+	var e *sigv4.Error
+	if !errors.As(err, &e) {
+		return fromStore(err, false)
+	}
+	status := statusOf[e.Code]
+	setDefault(&status, http.StatusBadRequest)
+	return refuse(status, e.Code, "%s", e.Message)
+}
+
+func accessDenied(format string, args ...any) *Error {
+	return refuse(http.StatusForbidden, "AccessDenied", "Access Denied. "+format, args...)
+}
+
+// scope is what an operation touches.
+type scope int
+
+const (
+	onService scope = iota // the operation shows what the key may see
+	inBucket               // the bucket itself, for whoever may do anything in it
+	onBucket               // all of the bucket
+	onListing              // the keys with the query's prefix
+	onKey                  // the key
+	inBody                 // the operation looks at every key that it is given
+)
+
+// authorize says whether the key is good for what is asked.
+func (x *exchange) authorize() *Error {
+	k := x.who
+	if x.op.write && !k.Write {
+		return accessDenied("The access key is read-only.")
+	}
+	may := true
+	switch x.op.scope {
+	case inBucket, inBody:
+		may = k.mayEnter(x.bucket)
+	case onBucket:
+		may = k.mayBucket(x.bucket)
+	case onListing:
+		may = k.mayKeys(x.bucket, x.query.Get("prefix"))
+	case onKey:
+		may = k.mayKeys(x.bucket, x.key)
+	}
+	if !may {
+		return accessDenied("The access key is limited to other buckets or prefixes.")
+	}
+	return nil
+}
+
+// lowerHoisted makes headers of what a presigned URL has as parameters in their
+// place, and says whether there were any.
+func lowerHoisted(r *http.Request, query url.Values) (any bool) {
+	if !query.Has("X-Amz-Signature") {
+		return false
+	}
+	for name, values := range query {
+		canonical := http.CanonicalHeaderKey(name)
+		if !strings.HasPrefix(canonical, "X-Amz-") || signatureParams[canonical] || r.Header.Get(canonical) != "" {
+			continue
+		}
+		r.Header[canonical] = values
+		any = true
+	}
+	return any
+}
+
+// signatureParams are the parameters of the signature itself.
+var signatureParams = map[string]bool{
+	"X-Amz-Algorithm": true, "X-Amz-Credential": true, "X-Amz-Date": true, "X-Amz-Expires": true, "X-Amz-Signedheaders": true,
+	"X-Amz-Signature": true, "X-Amz-Security-Token": true,
+}

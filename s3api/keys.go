@@ -1,0 +1,175 @@
+package s3api
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Keys finds access keys. It is asked once per request, by many goroutines.
+type Keys interface {
+	// Key returns nil if there is no such key.
+	Key(id string) *Key
+}
+
+// Key is an access key: what signs requests, and what they may do then. It is
+// never changed.
+type Key struct {
+	ID, Secret string
+	// Write allows changes too, not only reads.
+	Write bool
+	// Only are the parts that the key is good for; empty: everything.
+	Only []Area
+}
+
+// Area is a bucket, or the keys of a bucket that begin with Prefix.
+type Area struct{ Bucket, Prefix string }
+
+// allKeys is who asks while nobody is authenticated.
+var allKeys = &Key{Write: true}
+
+// mayAll says whether the key is good for every bucket.
+func (k *Key) mayAll() bool { return len(k.Only) == 0 }
+
+// mayEnter says whether the key is good for anything in a bucket.
+func (k *Key) mayEnter(bucket string) bool {
+	return k.may(bucket, func(Area) bool { return true })
+}
+
+// mayBucket says whether it is good for all of a bucket.
+func (k *Key) mayBucket(bucket string) bool {
+	return k.may(bucket, func(a Area) bool { return a.Prefix == "" })
+}
+
+// mayKeys says whether it is good for all keys of a bucket with a prefix, and so
+// for the key that the prefix is.
+func (k *Key) mayKeys(bucket, prefix string) bool {
+	return k.may(bucket, func(a Area) bool { return strings.HasPrefix(prefix, a.Prefix) })
+}
+
+func (k *Key) may(bucket string, fits func(Area) bool) bool {
+	if k.mayAll() {
+		return true
+	}
+	for _, a := range k.Only {
+		if a.Bucket == bucket && fits(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// KeySet is a file of keys, read.
+type KeySet map[string]*Key
+
+// Key implements Keys.
+func (s KeySet) Key(id string) *Key { return s[id] }
+
+const (
+	// minSecret and maxSecret bound a secret's bytes; those of AWS have 40.
+	minSecret, maxSecret = 16, 256
+	maxKeyID             = 128
+)
+
+// keysDocument is the form of a file of keys.
+type keysDocument struct {
+	Keys []struct {
+		ID     string
+		Secret string
+		Access string
+		Only   []string
+	}
+}
+
+// ParseKeys reads a file of keys:
+//
+//	keys:
+//	  - id: LISTINGS-ADMIN
+//	    secret: at least sixteen characters
+//	    access: read-write
+//	  - id: REPORTS
+//	    secret: another long secret
+//	    access: read-only
+//	    only: [photos, logs/2024/]
+//
+// The error says everything that is wrong, and no secret. A file without any key
+// is wrong: it would be taken for one that lets everybody in.
+func ParseKeys(data []byte) (KeySet, error) {
+	var doc keysDocument
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	d.KnownFields(true)
+	if err := d.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
+		return nil, hideValues(err)
+	}
+	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return nil, errors.New("there is more than one YAML document")
+	}
+	var problems []error
+	complain := func(i int, format string, args ...any) {
+		problems = append(problems, fmt.Errorf("key %d: "+format, append([]any{i + 1}, args...)...))
+	}
+	set := KeySet{}
+	for i, k := range doc.Keys {
+		key := &Key{ID: k.ID, Secret: k.Secret, Write: k.Access == "read-write"}
+		if k.ID == "" || len(k.ID) > maxKeyID || strings.ContainsFunc(k.ID, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`,/="`, r) }) {
+			complain(i, "id is 1 to %d printable characters, none of them a blank, comma, slash, equals sign or quote", maxKeyID)
+		}
+		if set[k.ID] != nil {
+			complain(i, "there is another key of the same id")
+		}
+		if len(k.Secret) < minSecret || len(k.Secret) > maxSecret {
+			complain(i, "secret has %d to %d bytes", minSecret, maxSecret)
+		}
+		if k.Access != "read-only" && k.Access != "read-write" {
+			complain(i, "access is read-only or read-write")
+		}
+		if k.Only != nil && len(k.Only) == 0 {
+			complain(i, "only is an empty list: leave it out for a key that is good for everything")
+		}
+		for _, only := range k.Only {
+			bucket, prefix, _ := strings.Cut(only, "/")
+			if reason := badBucketName(bucket); reason != "" {
+				complain(i, "only has BUCKET or BUCKET/PREFIX, not %q: %s", only, reason)
+			}
+			key.Only = append(key.Only, Area{bucket, prefix})
+		}
+		set[k.ID] = key
+	}
+	if len(doc.Keys) == 0 {
+		problems = append(problems, errors.New("there is no key in it"))
+	}
+	if len(problems) > 0 {
+		return nil, errors.Join(problems...)
+	}
+	return set, nil
+}
+
+var yamlLine = regexp.MustCompile(`line [0-9]+`)
+
+// hideValues keeps of a YAML error what tells the place: the text may quote a
+// secret.
+func hideValues(err error) error {
+	var typed *yaml.TypeError
+	if !errors.As(err, &typed) {
+		return fmt.Errorf("it is not YAML: %s", cmp.Or(yamlLine.FindString(err.Error()), "some line"))
+	}
+	var lines []string
+	for _, e := range typed.Errors {
+		line, what, _ := strings.Cut(e, ":")
+		if strings.Contains(what, "not found in type") {
+			if what, _, _ = strings.Cut(strings.TrimSpace(what), " not found"); what != "" {
+				line += ": unknown " + what
+			}
+		} else {
+			line += ": not the form that is expected"
+		}
+		lines = append(lines, line)
+	}
+	return fmt.Errorf("%s; keys: is a list of id, secret, access and perhaps only", strings.Join(lines, "; "))
+}
