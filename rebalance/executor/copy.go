@@ -13,11 +13,13 @@ import (
 // One write takes at most so much: more is hardly faster on Cassandra, and the bytes
 // stay well below half of a commit-log segment. Large batches cost a node the least
 // time per row, but others wait longer behind each: they are for when there is no
-// throttle.
+// throttle, and then fewer are under way.
 const (
 	batchRows     = 200
 	maxBatchRows  = 500
 	maxBatchBytes = 1 << 20
+	writers       = 4
+	hastyWriters  = 2
 )
 
 // batch is rows of one partition on their way to another.
@@ -45,7 +47,7 @@ func (x *Executor) copy(ctx context.Context, t *migrate.Task) error {
 			return nil
 		})
 	})
-	for range x.o.Writers {
+	for range x.writers() {
 		g.Go(func() error {
 			for b := range batches {
 				if err := x.failpoint(gctx, "copy batch", string(b.rows[0].Key)); err != nil {
@@ -62,6 +64,20 @@ func (x *Executor) copy(ctx context.Context, t *migrate.Task) error {
 	return g.Wait()
 }
 
+// hasty reports whether there is no throttle.
+func (x *Executor) hasty() bool { return x.o.Pace.Rate() <= 0 }
+
+// writers is how many batches of one range are written at once.
+func (x *Executor) writers() int {
+	switch {
+	case x.o.Writers > 0:
+		return x.o.Writers
+	case x.hasty():
+		return hastyWriters
+	}
+	return writers
+}
+
 // send hands a batch over, unless ctx ends before.
 func send(ctx context.Context, to chan<- batch, b batch) error {
 	select {
@@ -76,7 +92,7 @@ func send(ctx context.Context, to chan<- batch, b batch) error {
 func (x *Executor) fits(rows []store.Row) int {
 	most := x.o.BatchRows
 	if most <= 0 {
-		if most = batchRows; x.o.Pace.Rate() <= 0 {
+		if most = batchRows; x.hasty() {
 			most = maxBatchRows
 		}
 	}

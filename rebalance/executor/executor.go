@@ -39,7 +39,8 @@ type Options struct {
 	Pace *Pacer
 	// Parallel is how many ranges are worked on at once, default 4.
 	Parallel int
-	// Writers is how many batches of one range are written at once, default 4.
+	// Writers is how many batches of one range are written at once; default 4, and 2
+	// while Pace takes any number of rows.
 	Writers int
 	// PageRows is how many rows one read asks for, default 1,000.
 	PageRows int
@@ -77,7 +78,6 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	preset(&o.Parallel, 4)
-	preset(&o.Writers, 4)
 	preset(&o.PageRows, 1000)
 	o.PageRows = min(o.PageRows, store.MaxPageRows)
 	o.BatchRows = min(o.BatchRows, maxBatchRows)

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -43,7 +44,7 @@ func (x *Executor) sweep(ctx context.Context, t *migrate.Task) error {
 			return err
 		}
 		g, gctx := errgroup.WithContext(ctx)
-		g.SetLimit(x.o.Writers)
+		g.SetLimit(cmp.Or(max(x.o.Writers, 0), writers))
 		for _, m := range markers {
 			g.Go(func() error {
 				return x.retry(gctx, func() error { return x.rows.Delete(gctx, home, m.Key, m.Timestamp) })

@@ -29,7 +29,7 @@ func (x *Executor) verify(ctx context.Context, t *migrate.Task) error {
 			return send(gctx, pages, batch{rows, read})
 		})
 	})
-	for range min(x.o.Writers, comparers) {
+	for range min(x.writers(), comparers) {
 		g.Go(func() error {
 			for page := range pages {
 				if err := x.compare(gctx, t, src, dst, page); err != nil {
