@@ -1,13 +1,24 @@
 # The two commands that matter: `make run` serves, `make test` proves.
 GO ?= go
 
-# Packages whose tests need a Cassandra node share one. They run by themselves:
-# on two cores, others beside them would make the nodes miss their own time limits.
+# One set of flags for everything, so that whatever is compiled for one purpose
+# serves all others: a second set would cost two minutes of a processor.
+export GOFLAGS := $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath
+
+# What the tests run of our own programs, built once for all packages.
+PROGRAMS = $(CURDIR)/bin/test
+WITH_PROGRAMS = EVENKEEL_TEST_PROGRAMS=$(PROGRAMS)
+
+# Packages whose tests need a Cassandra node share one. They run by themselves, two
+# packages and a few tests at once, as those mostly wait: for nodes to start, leases
+# to run out, moves to end. Those of other packages, which keep all processors busy,
+# would make nodes miss their own time limits.
 WITH_NODE = ./store/cassandrastore ./cmd/rebalancer ./internal/e2e/oncassandra ./internal/e2e/livemoves ./internal/e2e/moverkilled
 WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves -e /moverkilled)
 WITH_CASSANDRA = $(GO) run ./internal/cassandratest/cmd/with-cassandra
+AT_ONCE = -p 2 -parallel 3
 
-.PHONY: all build run run-cassandra test lint unit cassandra tour tools bench bench-cassandra bench-moves fuzz sim soak model generate clean help
+.PHONY: all build programs run run-cassandra test lint unit cassandra tour tools bench bench-cassandra bench-moves fuzz sim soak model generate clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -15,31 +26,35 @@ help: ## list the targets
 all: build
 
 build: ## bin/listd and bin/rebalancer
-	@$(GO) build -trimpath -o bin/ ./cmd/...
+	@$(GO) build -o bin/ ./cmd/...
 
 run: build ## serve the S3 dialect on http://127.0.0.1:9000, embedded, data in ./evenkeel-data
 	@exec bin/listd serve
 
 run-cassandra: build ## a Cassandra node and two listd on 127.0.0.1:9000 and :9100 over one keyspace; Ctrl-C ends all
-	@$(GO) build -trimpath -o bin/ ./internal/cassandratest/cmd/run-cassandra
+	@$(GO) build -o bin/ ./internal/cassandratest/cmd/run-cassandra
 	@exec bin/run-cassandra
 
 test: tools ## everything that must hold, on a fresh machine; each part has a time budget
 	@scripts/within 300 lint scripts/lint
-	@scripts/within 700 unit $(GO) test -race -timeout 680s $(WITHOUT_NODE)
+	@scripts/within 240 programs $(MAKE) -s programs
+	@$(WITH_PROGRAMS) scripts/within 600 unit $(GO) test -race -timeout 580s $(WITHOUT_NODE)
 	@scripts/within 240 sim $(GO) test -timeout 230s ./internal/sim
 	@scripts/within 300 model docs/model/run.sh quick
-	@scripts/within 900 cassandra $(WITH_CASSANDRA) $(GO) test -race -p 1 -timeout 880s $(WITH_NODE)
+	@$(WITH_PROGRAMS) scripts/within 600 cassandra $(WITH_CASSANDRA) $(GO) test -race $(AT_ONCE) -timeout 580s $(WITH_NODE)
 	@scripts/within 300 tour $(GO) run ./internal/tour README.md
 
 lint: ## gofmt, vet, staticcheck, go.mod
 	@scripts/lint
 
-unit: ## the Go tests that need no Cassandra node, with the race detector
-	$(GO) test -race -timeout 680s $(WITHOUT_NODE)
+unit: programs ## the Go tests that need no Cassandra node, with the race detector
+	$(WITH_PROGRAMS) $(GO) test -race -timeout 580s $(WITHOUT_NODE)
 
-cassandra: ## the Go tests that need Cassandra nodes, one package after the other
-	$(WITH_CASSANDRA) $(GO) test -race -p 1 -timeout 880s $(WITH_NODE)
+cassandra: programs ## the Go tests that need Cassandra nodes
+	$(WITH_PROGRAMS) $(WITH_CASSANDRA) $(GO) test -race $(AT_ONCE) -timeout 580s $(WITH_NODE)
+
+programs:
+	@$(GO) build -o $(PROGRAMS)/ ./cmd/... ./internal/cassandratest/cmd/run-cassandra
 
 tour: ## the README's tour, word for word (needs ports 9000 and 9001)
 	$(GO) run ./internal/tour README.md

@@ -32,7 +32,7 @@ func (h *Handler) authenticate(x *exchange) *Error {
 		if claim.Presigned {
 			e.Code, e.Message = "AuthorizationQueryParametersError", "Error parsing the X-Amz-Credential parameter; the region '"+claim.Scope.Region+"' is wrong; expecting '"+h.o.Region+"'"
 		}
-		e.Region = h.o.Region
+		e.Detail = Header{"Region", h.o.Region}
 		return e
 	}
 	key := h.o.Keys.Key(claim.KeyID)

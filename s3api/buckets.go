@@ -157,8 +157,56 @@ func (h *Handler) getBucketLocation(x *exchange) error {
 	return x.writeXML(http.StatusOK, b)
 }
 
+// getBucketVersioning: an empty configuration says that it was never on.
+func (h *Handler) getBucketVersioning(x *exchange) error {
+	if err := h.exists(x); err != nil {
+		return err
+	}
+	b := newXML()
+	defer b.free()
+	b.root("VersioningConfiguration")
+	b.close("VersioningConfiguration")
+	return x.writeXML(http.StatusOK, b)
+}
+
+// putBucketAcl accepts what is so anyway: private.
+func (h *Handler) putBucketAcl(x *exchange) error {
+	if refusal := x.privateOnly(); refusal != nil {
+		return refusal
+	}
+	if err := h.exists(x); err != nil {
+		return err
+	}
+	x.writeHeader(http.StatusOK)
+	return nil
+}
+
+// putObjectAcl is the same for an object.
+func (h *Handler) putObjectAcl(x *exchange) error {
+	if refusal := x.privateOnly(); refusal != nil {
+		return refusal
+	}
+	if refusal := checkVersion(x.query); refusal != nil {
+		return refusal
+	}
+	if _, err := h.load(x, x.bucket, x.key); err != nil {
+		return err
+	}
+	x.writeHeader(http.StatusOK)
+	return nil
+}
+
+func (x *exchange) privateOnly() *Error {
+	body, refusal := readBody(x.r, x.payload, maxConfigurationBytes)
+	if refusal == nil && (len(body) > 0 || x.r.Header.Get("X-Amz-Acl") == "") {
+		return notImplemented(x.op.name + " with other than x-amz-acl: private")
+	}
+	return refusal
+}
+
 const (
-	ownerXML = "<Owner><ID>evenkeel</ID><DisplayName>evenkeel</DisplayName></Owner>"
+	ownerID  = "evenkeel"
+	ownerXML = "<Owner><ID>" + ownerID + "</ID><DisplayName>" + ownerID + "</DisplayName></Owner>"
 	// maxBucketsPage is S3's largest max-buckets.
 	maxBucketsPage = 10_000
 	// bucketsChunk is how much of a list of all buckets is sent at once.
@@ -176,13 +224,17 @@ func (h *Handler) listBuckets(x *exchange) error {
 	if refusal != nil {
 		return refusal
 	}
+	buckets := h.visible(x, x.query.Get("prefix"), after)
+	if region := x.query.Get("bucket-region"); region != "" && region != h.o.Region {
+		buckets = func(func(listing.BucketInfo, error) bool) {}
+	}
 	b := newXML()
 	defer b.free()
 	b.root("ListAllMyBucketsResult")
 	b.raw(ownerXML)
 	b.raw("<Buckets>")
 	next, last, n := "", "", 0
-	for info, err := range h.visible(x, x.query.Get("prefix"), after) {
+	for info, err := range buckets {
 		if err != nil {
 			return err
 		}

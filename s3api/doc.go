@@ -1,4 +1,5 @@
-// Package s3api serves the S3 dialect over listing: path style, in the shapes
+// Package s3api serves the S3 dialect over listing: path style or
+// virtual-host style, in the shapes
 // that S3's own clients expect. What it doesn't do it refuses by name with
 // 501 NotImplemented; it never answers a wrong 200.
 //

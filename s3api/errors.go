@@ -14,8 +14,8 @@ type Error struct {
 	Code    string
 	Message string
 	Status  int
-	// Region is sent where it isn't empty: the one that should have been meant.
-	Region string
+	// Detail is a further element of the answer, where it has a name.
+	Detail Header
 	// RetryAfter, in seconds, is sent where it is positive.
 	RetryAfter int
 	// Cause goes to the log, never to the client.

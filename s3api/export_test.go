@@ -15,8 +15,8 @@ func Summary(value []byte) (size int64, etag string, err error) {
 }
 
 // ParseTarget is the bucket and key of a request.
-func ParseTarget(r *http.Request) (bucket, key, code string) {
-	t, err := parseTarget(r)
+func ParseTarget(r *http.Request, suffixes ...string) (bucket, key, code string) {
+	t, err := parseTarget(r, suffixes)
 	if err != nil {
 		return "", "", err.Code
 	}
@@ -25,7 +25,7 @@ func ParseTarget(r *http.Request) (bucket, key, code string) {
 
 // OperationName names what a request asks for, and whether it is implemented.
 func OperationName(r *http.Request) (string, bool) {
-	t, err := parseTarget(r)
+	t, err := parseTarget(r, nil)
 	if err != nil {
 		return err.Code, false
 	}
@@ -56,6 +56,39 @@ var (
 
 func XMLText(s string) string { return string(appendXMLText(nil, s)) }
 func URLText(s string) string { return string(appendURLText(nil, s)) }
+
+// ParseRange reads a Range header; code is that of its refusal.
+func ParseRange(value string, size int64) (start, length int64, partial bool, code string) {
+	start, length, partial, err := parseRange(value, size)
+	if err != nil {
+		code = err.Code
+	}
+	return start, length, partial, code
+}
+
+// ParseDelete reads the document of DeleteObjects; code is that of its refusal.
+func ParseDelete(body []byte) (keys []string, code string) {
+	doc, err := parseDelete(body)
+	if err != nil {
+		return nil, err.Code
+	}
+	for _, o := range doc.Object {
+		keys = append(keys, o.Key)
+	}
+	return keys, ""
+}
+
+// CopySource reads the header that names what is copied.
+func CopySource(value string) (bucket, key, code string) {
+	bucket, key, err := copySource(value)
+	if err != nil {
+		code = err.Code
+	}
+	return bucket, key, code
+}
+
+// MatchesETag looks for an ETag in a condition.
+var MatchesETag = matchesETag
 
 // ListDocument is the document of one page.
 func ListDocument(bucket string, q listing.Query, page listing.Page, urlEncoded bool) ([]byte, error) {

@@ -67,6 +67,13 @@ func (f *faulty) List(ctx context.Context, q listing.Query) (listing.Page, error
 	return p, nil
 }
 
+func pageOf(keys ...string) (p listing.Page) {
+	for _, k := range keys {
+		p.Items = append(p.Items, listing.Item{Entry: listing.Entry{Key: []byte(k)}})
+	}
+	return p
+}
+
 func TestErrorsOfTheStore(t *testing.T) {
 	for _, c := range []struct {
 		err    error

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -246,4 +247,34 @@ func TestAlteredOnTheWay(t *testing.T) {
 		}
 		require.Greater(t, length, 100, "the body was not in chunks")
 	}
+}
+
+// Both SDKs put the bucket into the host's name if they are asked to.
+func TestVirtualHostStyle(t *testing.T) {
+	s := serveKeys(t, s3api.Options{HostSuffixes: []string{"s3.example.test"}})
+	real := strings.TrimPrefix(s.url, "http://")
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, real)
+	}}}
+	s.url = "http://s3.example.test:9000"
+	ctx := t.Context()
+	c := awsClient(s, client, "ADMIN", "the secret of the admin", func(o *s3.Options) { o.UsePathStyle = false })
+	_, err := c.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: aws.String("photos")})
+	require.NoError(t, err)
+	m := minioClient(t, s, client, "ADMIN", "the secret of the admin", minio.Options{BucketLookup: minio.BucketLookupDNS})
+	for _, key := range hardKeys() {
+		_, err := c.PutObject(ctx, &s3.PutObjectInput{Bucket: aws.String("photos"), Key: &key, Body: strings.NewReader(key)})
+		require.NoError(t, err, "%q", key)
+		if !strings.HasPrefix(key, "/") { // minio-go drops the slash
+			info, err := m.StatObject(ctx, "photos", key, minio.StatObjectOptions{})
+			require.NoError(t, err, "%q", key)
+			require.EqualValues(t, len(key), info.Size)
+		}
+	}
+	page, err := c.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: aws.String("photos"), EncodingType: types.EncodingTypeUrl})
+	require.NoError(t, err)
+	require.Len(t, page.Contents, len(hardKeys()))
+	buckets, err := c.ListBuckets(ctx, &s3.ListBucketsInput{})
+	require.NoError(t, err)
+	require.Equal(t, "photos", *buckets.Buckets[0].Name)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -22,6 +23,9 @@ type Options struct {
 	// Region is what GetBucketLocation answers, and what signatures have to be
 	// made for; default us-east-1.
 	Region string
+	// HostSuffixes are names of hosts, in lower case, before which a bucket's name
+	// may stand: BUCKET.SUFFIX (virtual-host style). Other hosts are path style.
+	HostSuffixes []string
 	// Keys are the access keys; nil: nobody is authenticated, and signatures are
 	// not looked at.
 	Keys Keys
@@ -30,6 +34,10 @@ type Options struct {
 	// MaxCutsBytes is the largest list of cuts of one CreateBucket, default
 	// 64 MiB.
 	MaxCutsBytes int64
+	// SoleWriter says that nobody writes to the buckets but through this Handler:
+	// then it takes writes with conditions, and they are exact. Else it refuses
+	// them.
+	SoleWriter bool
 	// MaxRequests is how many requests are served at once, default 1024; more
 	// are answered 503 SlowDown.
 	MaxRequests int
@@ -53,6 +61,7 @@ type Handler struct {
 	o       Options
 	slots   chan struct{}
 	metrics *metrics
+	locks   keyLocks
 	hostID  string
 }
 
@@ -76,7 +85,9 @@ func New(b Buckets, o Options) (*Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("s3api: %w", err)
 	}
-	return &Handler{buckets: b, o: o, slots: make(chan struct{}, o.MaxRequests), metrics: m, hostID: newID() + newID()}, nil
+	h := &Handler{buckets: b, o: o, slots: make(chan struct{}, o.MaxRequests), metrics: m, hostID: newID() + newID()}
+	h.locks.seed = maphash.MakeSeed()
+	return h, nil
 }
 
 func setDefault[T comparable](v *T, preset T) {
@@ -147,7 +158,7 @@ func (h *Handler) dispatch(x *exchange) (err error) {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
-	t, refusal := parseTarget(x.r)
+	t, refusal := parseTarget(x.r, h.o.HostSuffixes)
 	if refusal != nil {
 		return refusal
 	}
@@ -162,8 +173,13 @@ func (h *Handler) dispatch(x *exchange) (err error) {
 	if x.op.serve == nil {
 		return notImplemented(x.op.name)
 	}
-	if name := refusedHeader(x.r.Header); name != "" {
+	if name := refusedHeader(x.op, x.r.Header); name != "" {
 		return notImplemented(x.op.name + " with the header " + name)
+	}
+	for _, name := range []string{"X-Amz-Expected-Bucket-Owner", "X-Amz-Source-Expected-Bucket-Owner"} {
+		if owner := x.r.Header.Get(name); owner != "" && owner != ownerID {
+			return accessDenied("%s is not %s: all buckets belong to that one here.", name, ownerID)
+		}
 	}
 	if refusal := x.authorize(); refusal != nil {
 		return refusal
@@ -205,8 +221,8 @@ func (h *Handler) writeError(x *exchange, e *Error) {
 	if e.RetryAfter > 0 {
 		header.Set("Retry-After", strconv.Itoa(e.RetryAfter))
 	}
-	if e.Region != "" {
-		header.Set("X-Amz-Bucket-Region", e.Region)
+	if e.Detail.Name == "Region" {
+		header.Set("X-Amz-Bucket-Region", e.Detail.Value) // HEAD has no document
 	}
 	if x.r.Method == http.MethodHead {
 		x.writeHeader(e.Status)
@@ -218,8 +234,8 @@ func (h *Handler) writeError(x *exchange, e *Error) {
 	b.raw("<Error>")
 	b.text("Code", e.Code)
 	b.text("Message", e.Message)
-	if e.Region != "" {
-		b.text("Region", e.Region)
+	if e.Detail.Name != "" {
+		b.text(e.Detail.Name, e.Detail.Value)
 	}
 	b.text("Resource", path)
 	b.text("RequestId", x.id)

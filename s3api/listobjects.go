@@ -1,6 +1,7 @@
 package s3api
 
 import (
+	"bytes"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap"
 )
 
 // Query parameters of evenkeel's own.
@@ -35,25 +37,68 @@ const (
 	fillTime = 2 * time.Second
 )
 
-// listQuery is a ListObjectsV2 request.
+// listForm is which of S3's listings is asked for.
+type listForm int
+
+const (
+	formV2 listForm = iota
+	formV1
+	formVersions
+)
+
+// listQuery is a request for a listing.
 type listQuery struct {
 	listing.Query
+	form       listForm
 	maxKeys    int
 	urlEncoded bool
 	fetchOwner bool
-	// startAfter is echoed; a continuation token overrides it.
+	// startAfter, or the marker, is echoed; a continuation token overrides it.
 	startAfter string
+	// versionMarker is echoed.
+	versionMarker string
+	// nothing: no key can be beyond the marker.
+	nothing bool
 }
 
-// parseListQuery reads the parameters of ListObjectsV2.
-func parseListQuery(q url.Values) (listQuery, *Error) {
-	l := listQuery{maxKeys: maxPageKeys, startAfter: q.Get("start-after")}
+// parseListQuery reads the parameters of a listing.
+func parseListQuery(q url.Values, form listForm) (listQuery, *Error) {
+	l := listQuery{form: form, maxKeys: maxPageKeys, fetchOwner: form != formV2}
 	l.Prefix, l.Delimiter = []byte(q.Get("prefix")), []byte(q.Get("delimiter"))
-	l.From, l.To = []byte(q.Get(paramFrom)), []byte(q.Get(paramTo))
-	l.After = []byte(l.startAfter)
-	l.Token = listing.Token(q.Get("continuation-token"))
-	if q.Has("continuation-token") && l.Token == "" {
-		return l, invalidArgument("The continuation token provided is incorrect.")
+	if form != formV2 {
+		for _, name := range []string{paramFrom, paramTo, paramReverse} {
+			if q.Has(name) {
+				return l, notImplemented(name + " without list-type=2")
+			}
+		}
+	}
+	switch form {
+	case formV2:
+		l.From, l.To = []byte(q.Get(paramFrom)), []byte(q.Get(paramTo))
+		l.startAfter = q.Get("start-after")
+		l.After = []byte(l.startAfter)
+		l.Token = listing.Token(q.Get("continuation-token"))
+		if q.Has("continuation-token") && l.Token == "" {
+			return l, invalidArgument("The continuation token provided is incorrect.")
+		}
+		var refusal *Error
+		if l.fetchOwner, refusal = boolParam(q, "fetch-owner"); refusal != nil {
+			return l, refusal
+		}
+		if l.Reverse, refusal = boolParam(q, paramReverse); refusal != nil {
+			return l, refusal
+		}
+	case formV1:
+		l.goBeyond(q.Get("marker"))
+	case formVersions:
+		l.goBeyond(q.Get("key-marker"))
+		l.versionMarker = q.Get("version-id-marker")
+		switch {
+		case l.versionMarker != "" && l.startAfter == "":
+			return l, invalidArgument("A version-id marker cannot be specified without a key marker.")
+		case l.versionMarker != "" && l.versionMarker != nullVersion:
+			return l, invalidArgument("Invalid version id specified: buckets have no versions here, only %q.", nullVersion)
+		}
 	}
 	if s := q.Get("max-keys"); s != "" {
 		n, err := strconv.ParseInt(s, 10, 32)
@@ -69,12 +114,20 @@ func parseListQuery(q url.Values) (listQuery, *Error) {
 	default:
 		return l, invalidArgument("Invalid Encoding Method specified in Request: %q.", enc)
 	}
-	var refusal *Error
-	if l.fetchOwner, refusal = boolParam(q, "fetch-owner"); refusal != nil {
-		return l, refusal
+	return l, nil
+}
+
+// goBeyond begins a listing without tokens beyond a marker. A marker that is a
+// common prefix stands for all keys under it: the page before has listed it.
+func (l *listQuery) goBeyond(marker string) {
+	l.startAfter = marker
+	rest, under := bytes.CutPrefix([]byte(marker), l.Prefix)
+	if at := bytes.Index(rest, l.Delimiter); under && len(l.Delimiter) > 0 && at >= 0 && at+len(l.Delimiter) == len(rest) {
+		l.From = partmap.PrefixEnd([]byte(marker))
+		l.nothing = l.From == nil
+		return
 	}
-	l.Reverse, refusal = boolParam(q, paramReverse)
-	return l, refusal
+	l.After = []byte(marker)
 }
 
 func boolParam(q url.Values, name string) (bool, *Error) {
@@ -88,8 +141,13 @@ func boolParam(q url.Values, name string) (bool, *Error) {
 	}
 }
 
-func (h *Handler) listObjects(x *exchange) error {
-	l, refusal := parseListQuery(x.query)
+// listIn makes an operation of a listing.
+func listIn(form listForm) func(*Handler, *exchange) error {
+	return func(h *Handler, x *exchange) error { return h.listObjects(x, form) }
+}
+
+func (h *Handler) listObjects(x *exchange, form listForm) error {
+	l, refusal := parseListQuery(x.query, form)
 	if refusal != nil {
 		return refusal
 	}
@@ -108,11 +166,12 @@ func (h *Handler) listObjects(x *exchange) error {
 
 // fillPage reads up to max-keys items. Listing may end a page early, even an
 // empty one, with a token; S3's clients are used to full pages, so it goes on,
-// but not for ever.
+// but not for ever. Without tokens a page has to have an item, from which the
+// next one goes on.
 func (h *Handler) fillPage(x *exchange, l *listQuery) (listing.Page, error) {
 	bucket := h.buckets.Bucket(x.bucket)
 	q := l.Query
-	if l.maxKeys == 0 {
+	if l.maxKeys == 0 || l.nothing {
 		// S3 answers an empty page that is not truncated; the bucket must exist
 		// and the token must be right all the same.
 		q.Limit, q.KeysOnly = 1, true
@@ -133,32 +192,27 @@ func (h *Handler) fillPage(x *exchange, l *listQuery) (listing.Page, error) {
 			whole.Items = append(whole.Items, page.Items...)
 		}
 		whole.Next = page.Next
-		if page.Next == "" || len(whole.Items) >= l.maxKeys || time.Now().After(until) {
+		if page.Next == "" || len(whole.Items) >= l.maxKeys || time.Now().After(until) && (l.form == formV2 || len(whole.Items) > 0) {
 			return whole, nil
 		}
 		q.Token = page.Next
 	}
 }
 
-// listResult writes a ListBucketResult of version 2, in S3's order of elements.
+// listResult writes the document of a page, in S3's order of elements.
 func (b *xmlBuffer) listResult(bucket string, l *listQuery, page *listing.Page) error {
-	b.root("ListBucketResult")
+	root := "ListBucketResult"
+	if l.form == formVersions {
+		root = "ListVersionsResult"
+	}
+	b.root(root)
 	b.text("Name", bucket)
 	if err := b.key("Prefix", l.Prefix, l); err != nil {
 		return err
 	}
-	if l.startAfter != "" {
-		if err := b.key("StartAfter", []byte(l.startAfter), l); err != nil {
-			return err
-		}
+	if err := b.position(l, page); err != nil {
+		return err
 	}
-	if l.Token != "" {
-		b.text("ContinuationToken", string(l.Token))
-	}
-	if page.Next != "" {
-		b.text("NextContinuationToken", string(page.Next))
-	}
-	b.text("KeyCount", strconv.Itoa(len(page.Items)))
 	b.text("MaxKeys", strconv.Itoa(l.maxKeys))
 	if len(l.Delimiter) > 0 {
 		if err := b.key("Delimiter", l.Delimiter, l); err != nil {
@@ -192,7 +246,47 @@ func (b *xmlBuffer) listResult(bucket string, l *listQuery, page *listing.Page) 
 			b.raw("</CommonPrefixes>")
 		}
 	}
-	b.close("ListBucketResult")
+	b.close(root)
+	return nil
+}
+
+// position writes where the page begins and where the next one goes on.
+func (b *xmlBuffer) position(l *listQuery, page *listing.Page) error {
+	if l.form == formV2 {
+		if l.startAfter != "" {
+			if err := b.key("StartAfter", []byte(l.startAfter), l); err != nil {
+				return err
+			}
+		}
+		if l.Token != "" {
+			b.text("ContinuationToken", string(l.Token))
+		}
+		if page.Next != "" {
+			b.text("NextContinuationToken", string(page.Next))
+		}
+		b.text("KeyCount", strconv.Itoa(len(page.Items)))
+		return nil
+	}
+	name := "Marker"
+	if l.form == formVersions {
+		name = "KeyMarker"
+	}
+	if err := b.key(name, []byte(l.startAfter), l); err != nil {
+		return err
+	}
+	if l.form == formVersions {
+		b.text("VersionIdMarker", l.versionMarker)
+	}
+	if page.Next == "" || l.form == formV1 && len(l.Delimiter) == 0 {
+		return nil // without a delimiter the last key is the marker
+	}
+	last := &page.Items[len(page.Items)-1]
+	if err := b.key("Next"+name, last.Key, l); err != nil {
+		return err
+	}
+	if l.form == formVersions && !last.CommonPrefix {
+		b.text("NextVersionIdMarker", nullVersion)
+	}
 	return nil
 }
 
@@ -204,9 +298,16 @@ func (b *xmlBuffer) contents(item *listing.Item, l *listQuery) error {
 		e.Message += " (key " + strconv.Quote(string(item.Key)) + ")"
 		return e
 	}
-	b.raw("<Contents>")
+	element := "Contents"
+	if l.form == formVersions {
+		element = "Version"
+	}
+	b.open(element)
 	if err := b.key("Key", item.Key, l); err != nil {
 		return err
+	}
+	if l.form == formVersions {
+		b.raw("<VersionId>" + nullVersion + "</VersionId><IsLatest>true</IsLatest>")
 	}
 	dst := append(b.b, "<LastModified>"...)
 	dst = appendXMLTime(dst, time.UnixMilli(s.modified))
@@ -222,7 +323,8 @@ func (b *xmlBuffer) contents(item *listing.Item, l *listQuery) error {
 	if l.fetchOwner {
 		dst = append(dst, ownerXML...)
 	}
-	b.b = append(dst, "<StorageClass>STANDARD</StorageClass></Contents>"...)
+	b.b = append(dst, "<StorageClass>STANDARD</StorageClass>"...)
+	b.close(element)
 	return nil
 }
 
@@ -244,7 +346,7 @@ func (b *xmlBuffer) key(name string, key []byte, l *listQuery) error {
 // splitPoints answers keys that cut a listing into pieces of about the same
 // size, for clients that list in parallel.
 func (h *Handler) splitPoints(x *exchange) error {
-	l, refusal := parseListQuery(x.query)
+	l, refusal := parseListQuery(x.query, formV2)
 	if refusal != nil {
 		return refusal
 	}

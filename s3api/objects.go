@@ -1,6 +1,7 @@
 package s3api
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -35,11 +36,21 @@ func (h *Handler) putObject(x *exchange) error {
 			return refusal
 		}
 	}
+	if x.query.Has("versionId") {
+		return invalidArgument("This operation does not accept a version-id.")
+	}
+	condition, refusal := readWriteCondition(x.r.Header)
+	if refusal != nil {
+		return refusal
+	}
 	o, refusal := h.readObject(x)
 	if refusal != nil {
 		return refusal
 	}
-	if err := h.buckets.Bucket(x.bucket).Put(x.ctx(), []byte(x.key), o.AppendRecord(nil)); err != nil {
+	err := h.change(x, x.key, condition, func(b Bucket) error {
+		return b.Put(x.ctx(), []byte(x.key), o.AppendRecord(nil))
+	})
+	if err != nil {
 		return err
 	}
 	x.w.Header().Set("ETag", quoted(o.ETag))
@@ -49,11 +60,31 @@ func (h *Handler) putObject(x *exchange) error {
 
 // readObject makes an object of a request's headers and body.
 func (h *Handler) readObject(x *exchange) (*Object, *Error) {
-	r := x.r
-	o := &Object{Modified: h.o.Now(), ContentType: r.Header.Get("Content-Type")}
-	if refusal := readExternal(o, r.Header); refusal != nil {
+	o, refusal := h.describeNew(x.r)
+	if refusal != nil {
 		return nil, refusal
 	}
+	if refusal := readExternal(o, x.r.Header); refusal != nil {
+		return nil, refusal
+	}
+	body, refusal := readBody(x.r, x.payload, h.o.MaxBodyBytes)
+	if refusal != nil {
+		return nil, refusal
+	}
+	if o.External {
+		if len(body) > 0 {
+			return nil, invalidArgument("An object with %s has an empty body: its bytes live elsewhere.", headerSize)
+		}
+		return o, nil
+	}
+	o.Body = body
+	o.seal()
+	return o, nil
+}
+
+// describeNew makes an object of what the headers tell of it.
+func (h *Handler) describeNew(r *http.Request) (*Object, *Error) {
+	o := &Object{Modified: h.o.Now(), ContentType: r.Header.Get("Content-Type")}
 	if len(o.ContentType) > maxHeaderValue {
 		return nil, invalidArgument("Content-Type has more than %d bytes.", maxHeaderValue)
 	}
@@ -80,19 +111,6 @@ func (h *Handler) readObject(x *exchange) (*Object, *Error) {
 		}
 	}
 	slices.SortFunc(o.Headers, func(a, b Header) int { return strings.Compare(a.Name, b.Name) })
-
-	body, refusal := readBody(r, x.payload, h.o.MaxBodyBytes)
-	if refusal != nil {
-		return nil, refusal
-	}
-	if o.External {
-		if len(body) > 0 {
-			return nil, invalidArgument("An object with %s has an empty body: its bytes live elsewhere.", headerSize)
-		}
-		return o, nil
-	}
-	o.Body = body
-	o.seal()
 	return o, nil
 }
 
@@ -128,31 +146,81 @@ func withoutChunked(value string) string {
 	return strings.Join(kept, ",")
 }
 
-func (h *Handler) getObject(x *exchange) error {
-	o, err := h.load(x)
+func (h *Handler) getObject(x *exchange) error { return h.readOut(x, true) }
+
+func (h *Handler) headObject(x *exchange) error { return h.readOut(x, false) }
+
+// readOut answers an object, or a range of it, if the conditions hold.
+func (h *Handler) readOut(x *exchange, withBody bool) error {
+	if refusal := checkVersion(x.query); refusal != nil {
+		return refusal
+	}
+	o, err := h.load(x, x.bucket, x.key)
 	if err != nil {
 		return err
 	}
-	if o.External {
+	switch v, name := judge(x.r.Header, "", o); v {
+	case failed:
+		return preconditionFailed(name)
+	case notModified:
+		x.describe(o)
+		x.w.Header().Del("Content-Length")
+		x.w.Header().Del("Content-Type")
+		x.writeHeader(http.StatusNotModified)
+		return nil
+	}
+	if o.External && withBody {
 		return refuse(http.StatusConflict, "ObjectBodyElsewhere", "The bytes of this object live elsewhere: this server has its metadata only (HEAD shows it).")
 	}
-	x.describe(o)
-	x.writeHeader(http.StatusOK)
-	return x.write(o.Body)
-}
-
-func (h *Handler) headObject(x *exchange) error {
-	o, err := h.load(x)
-	if err != nil {
-		return err
+	start, length, partial := int64(0), o.Size, false
+	if v := x.r.Header.Get("Range"); v != "" && rangeCounts(x.r.Header.Get("If-Range"), o) {
+		var refusal *Error
+		if start, length, partial, refusal = parseRange(v, o.Size); refusal != nil {
+			x.w.Header().Set("Content-Range", fmt.Sprintf("bytes */%d", o.Size))
+			return refusal
+		}
 	}
 	x.describe(o)
-	x.writeHeader(http.StatusOK)
-	return nil
+	x.override()
+	status := http.StatusOK
+	if partial {
+		status = http.StatusPartialContent
+		x.w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", start, start+length-1, o.Size))
+		x.w.Header().Set("Content-Length", strconv.FormatInt(length, 10))
+	}
+	x.writeHeader(status)
+	if !withBody {
+		return nil
+	}
+	return x.write(o.Body[start : start+length])
 }
 
-func (h *Handler) load(x *exchange) (*Object, error) {
-	entry, err := h.buckets.Bucket(x.bucket).Get(x.ctx(), []byte(x.key))
+// rangeCounts: If-Range names the object that the range is wanted of.
+func rangeCounts(ifRange string, o *Object) bool {
+	if t, err := http.ParseTime(ifRange); err == nil {
+		return seconds(o.Modified).Equal(t)
+	}
+	return ifRange == "" || same(ifRange, o.ETag)
+}
+
+// overrides are parameters of reads that stand for headers of the answer.
+var overrides = map[string]string{
+	"response-cache-control": "Cache-Control", "response-content-disposition": "Content-Disposition", "response-content-encoding": "Content-Encoding",
+	"response-content-language": "Content-Language", "response-content-type": "Content-Type", "response-expires": "Expires",
+}
+
+func (x *exchange) override() {
+	header := x.w.Header()
+	for param, name := range overrides {
+		if v := x.query.Get(param); v != "" {
+			delete(header, strings.ToLower(name)) // as describe has set it
+			header.Set(name, v)
+		}
+	}
+}
+
+func (h *Handler) load(x *exchange, bucket, key string) (*Object, error) {
+	entry, err := h.buckets.Bucket(bucket).Get(x.ctx(), []byte(key))
 	if err != nil {
 		return nil, err
 	}
@@ -172,6 +240,7 @@ func (x *exchange) describe(o *Object) {
 	setDefault(&contentType, defaultType)
 	header.Set("Content-Type", contentType)
 	header.Set("Content-Length", strconv.FormatInt(o.Size, 10))
+	header.Set("Accept-Ranges", "bytes")
 	header.Set("ETag", quoted(o.ETag))
 	header.Set("Last-Modified", o.Modified.UTC().Format(http.TimeFormat))
 	if o.External {
@@ -181,7 +250,15 @@ func (x *exchange) describe(o *Object) {
 }
 
 func (h *Handler) deleteObject(x *exchange) error {
-	if err := h.buckets.Bucket(x.bucket).Delete(x.ctx(), []byte(x.key)); err != nil {
+	if refusal := checkVersion(x.query); refusal != nil {
+		return refusal
+	}
+	condition, refusal := readWriteCondition(x.r.Header)
+	if refusal != nil {
+		return refusal
+	}
+	err := h.change(x, x.key, condition, func(b Bucket) error { return b.Delete(x.ctx(), []byte(x.key)) })
+	if err != nil {
 		return err
 	}
 	x.writeHeader(http.StatusNoContent)

@@ -3,6 +3,7 @@ package s3api
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -16,22 +17,33 @@ type operation struct {
 	// write: an error may leave the outcome unknown, and a key that is read-only
 	// is not enough.
 	write bool
+	// conditions are those that a write takes.
+	conditions []string
 	// scope is what a key has to be good for.
 	scope scope
 }
 
+var bothMatches = []string{"If-Match", "If-None-Match"}
+
 // The operations that are implemented; docs/s3.md says how.
 var (
-	opListBuckets       = operation{name: "ListBuckets", serve: (*Handler).listBuckets}
-	opCreateBucket      = operation{name: "CreateBucket", serve: (*Handler).createBucket, write: true, scope: onBucket}
-	opHeadBucket        = operation{name: "HeadBucket", serve: (*Handler).headBucket, scope: inBucket}
-	opDeleteBucket      = operation{name: "DeleteBucket", serve: (*Handler).deleteBucket, write: true, scope: onBucket}
-	opGetBucketLocation = operation{name: "GetBucketLocation", serve: (*Handler).getBucketLocation, scope: inBucket}
-	opListObjectsV2     = operation{name: "ListObjectsV2", serve: (*Handler).listObjects, scope: onListing}
-	opPutObject         = operation{name: "PutObject", serve: (*Handler).putObject, write: true, scope: onKey}
-	opGetObject         = operation{name: "GetObject", serve: (*Handler).getObject, scope: onKey}
-	opHeadObject        = operation{name: "HeadObject", serve: (*Handler).headObject, scope: onKey}
-	opDeleteObject      = operation{name: "DeleteObject", serve: (*Handler).deleteObject, write: true, scope: onKey}
+	opListBuckets         = operation{name: "ListBuckets", serve: (*Handler).listBuckets}
+	opCreateBucket        = operation{name: "CreateBucket", serve: (*Handler).createBucket, write: true, scope: onBucket}
+	opHeadBucket          = operation{name: "HeadBucket", serve: (*Handler).headBucket, scope: inBucket}
+	opDeleteBucket        = operation{name: "DeleteBucket", serve: (*Handler).deleteBucket, write: true, scope: onBucket}
+	opGetBucketLocation   = operation{name: "GetBucketLocation", serve: (*Handler).getBucketLocation, scope: inBucket}
+	opListObjectsV2       = operation{name: "ListObjectsV2", serve: listIn(formV2), scope: onListing}
+	opListObjects         = operation{name: "ListObjects", serve: listIn(formV1), scope: onListing}
+	opListObjectVersions  = operation{name: "ListObjectVersions", serve: listIn(formVersions), scope: onListing}
+	opGetBucketVersioning = operation{name: "GetBucketVersioning", serve: (*Handler).getBucketVersioning, scope: inBucket}
+	opPutBucketAcl        = operation{name: "PutBucketAcl", serve: (*Handler).putBucketAcl, write: true, scope: onBucket}
+	opDeleteObjects       = operation{name: "DeleteObjects", serve: (*Handler).deleteObjects, write: true, scope: inBody}
+	opPutObject           = operation{name: "PutObject", serve: (*Handler).putObject, write: true, scope: onKey, conditions: bothMatches}
+	opCopyObject          = operation{name: "CopyObject", serve: (*Handler).copyObject, write: true, scope: onKey, conditions: bothMatches}
+	opPutObjectAcl        = operation{name: "PutObjectAcl", serve: (*Handler).putObjectAcl, write: true, scope: onKey}
+	opGetObject           = operation{name: "GetObject", serve: (*Handler).getObject, scope: onKey}
+	opHeadObject          = operation{name: "HeadObject", serve: (*Handler).headObject, scope: onKey}
+	opDeleteObject        = operation{name: "DeleteObject", serve: (*Handler).deleteObject, write: true, scope: onKey, conditions: bothMatches[:1]}
 
 	// Extensions, named by query parameters that begin with evenkeel-.
 	opSplitPoints = operation{name: "EvenkeelSplitPoints", serve: (*Handler).splitPoints, scope: onListing}
@@ -52,10 +64,10 @@ var (
 		"versions": "ObjectVersions", "website": "BucketWebsite", "delete": "Objects", "events": "BucketNotification",
 	}
 	objectResources = map[string]string{
-		"acl": "ObjectAcl", "attributes": "ObjectAttributes", "legal-hold": "ObjectLegalHold", "partNumber": "ObjectPart",
+		"acl": "ObjectAcl", "attributes": "ObjectAttributes", "legal-hold": "ObjectLegalHold", "partNumber": "ObjectPart", // of a read
 		"renameObject": "RenameObject", "restore": "RestoreObject", "retention": "ObjectRetention", "select": "SelectObjectContent",
 		"tagging": "ObjectTagging", "torrent": "ObjectTorrent", "uploadId": "MultipartUpload", "uploads": "MultipartUpload",
-		"versionId": "ObjectVersion", "append": "AppendObject",
+		"append": "AppendObject",
 	}
 	// postNames are the operations whose method doesn't make their name.
 	postNames = map[string]string{
@@ -63,12 +75,6 @@ var (
 		"restore": "RestoreObject", "select": "SelectObjectContent",
 	}
 )
-
-// Parameters of GetObject that change its answer.
-var responseOverrides = []string{
-	"response-cache-control", "response-content-disposition", "response-content-encoding",
-	"response-content-language", "response-content-type", "response-expires",
-}
 
 // operationFor finds the operation that a request asks for. What is not
 // implemented comes back with its name and without serve.
@@ -90,6 +96,14 @@ func bucketOperation(method string, query url.Values) operation {
 	switch {
 	case sub == "location" && method == http.MethodGet:
 		return opGetBucketLocation
+	case sub == "versioning" && method == http.MethodGet:
+		return opGetBucketVersioning
+	case sub == "versions" && method == http.MethodGet:
+		return opListObjectVersions
+	case sub == "delete" && method == http.MethodPost:
+		return opDeleteObjects
+	case sub == "acl" && method == http.MethodPut:
+		return opPutBucketAcl
 	case sub != "":
 		return operation{name: resourceName(method, sub, bucketResources[sub])}
 	}
@@ -103,7 +117,7 @@ func bucketOperation(method string, query url.Values) operation {
 		case query.Get("list-type") != "":
 			return operation{name: "list-type=" + query.Get("list-type")}
 		}
-		return operation{name: "ListObjects (version 1; please use list-type=2)"}
+		return opListObjects
 	case http.MethodHead:
 		return opHeadBucket
 	case http.MethodPut:
@@ -117,28 +131,47 @@ func bucketOperation(method string, query url.Values) operation {
 }
 
 func objectOperation(method string, query url.Values, header http.Header) operation {
-	if sub := subresource(query, objectResources); sub != "" {
+	switch sub := subresource(query, objectResources); {
+	case sub == "acl" && method == http.MethodPut:
+		return opPutObjectAcl
+	case sub != "":
+		if name := multipartName(method, query, header); name != "" {
+			return operation{name: name}
+		}
 		return operation{name: resourceName(method, sub, objectResources[sub])}
 	}
 	switch method {
 	case http.MethodGet:
-		for _, p := range responseOverrides {
-			if query.Has(p) {
-				return operation{name: "GetObject with " + p}
-			}
-		}
 		return opGetObject
 	case http.MethodHead:
 		return opHeadObject
 	case http.MethodPut:
-		if header.Get("x-amz-copy-source") != "" {
-			return operation{name: "CopyObject"}
+		if header.Get(headerCopySource) != "" {
+			return opCopyObject
 		}
 		return opPutObject
 	case http.MethodDelete:
 		return opDeleteObject
 	}
 	return operation{name: method + " on an object"}
+}
+
+// multipartName names what a request with an uploadId is about.
+func multipartName(method string, query url.Values, header http.Header) string {
+	if !query.Has("uploadId") {
+		return ""
+	}
+	switch {
+	case method == http.MethodPut && header.Get(headerCopySource) != "":
+		return "UploadPartCopy"
+	case method == http.MethodPut:
+		return "UploadPart"
+	case method == http.MethodGet:
+		return "ListParts"
+	case method == http.MethodDelete:
+		return "AbortMultipartUpload"
+	}
+	return ""
 }
 
 // subresource returns the first parameter, in alphabetical order, that names a
@@ -174,36 +207,44 @@ func resourceName(method, sub, noun string) string {
 // refusedHeaders change what an operation means and are not implemented: to
 // ignore them would be a wrong 200. The values listed are harmless.
 var refusedHeaders = map[string][]string{
+	// Of writes only; reads without a use for them may ignore them.
 	"If-Match": nil, "If-None-Match": nil, "If-Modified-Since": nil, "If-Unmodified-Since": nil, "Range": nil,
-	"X-Amz-Acl":                                       {"private"},
-	"X-Amz-Grant-Full-Control":                        nil,
-	"X-Amz-Grant-Read":                                nil,
-	"X-Amz-Grant-Read-Acp":                            nil,
-	"X-Amz-Grant-Write":                               nil,
-	"X-Amz-Grant-Write-Acp":                           nil,
-	"X-Amz-Bucket-Object-Lock-Enabled":                {"false"},
-	"X-Amz-Bypass-Governance-Retention":               nil,
-	"X-Amz-If-Match-Last-Modified-Time":               nil,
-	"X-Amz-If-Match-Size":                             nil,
-	"X-Amz-Mfa":                                       nil,
-	"X-Amz-Object-Lock-Legal-Hold":                    {"OFF"},
-	"X-Amz-Object-Lock-Mode":                          nil,
-	"X-Amz-Object-Lock-Retain-Until-Date":             nil,
-	"X-Amz-Server-Side-Encryption":                    nil,
-	"X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id":     nil,
-	"X-Amz-Server-Side-Encryption-Customer-Algorithm": nil,
-	"X-Amz-Storage-Class":                             {"STANDARD"},
-	"X-Amz-Tagging":                                   nil,
-	"X-Amz-Website-Redirect-Location":                 nil,
-	"X-Amz-Write-Offset-Bytes":                        nil,
+
+	"X-Amz-Copy-Source-Range":                                     nil,
+	"X-Amz-Copy-Source-Server-Side-Encryption-Customer-Algorithm": nil,
+	"X-Amz-Object-Ownership":                                      {"BucketOwnerEnforced"},
+	"X-Amz-Acl":                                                   {"private"},
+	"X-Amz-Grant-Full-Control":                                    nil,
+	"X-Amz-Grant-Read":                                            nil,
+	"X-Amz-Grant-Read-Acp":                                        nil,
+	"X-Amz-Grant-Write":                                           nil,
+	"X-Amz-Grant-Write-Acp":                                       nil,
+	"X-Amz-Bucket-Object-Lock-Enabled":                            {"false"},
+	"X-Amz-Bypass-Governance-Retention":                           nil,
+	"X-Amz-If-Match-Last-Modified-Time":                           nil,
+	"X-Amz-If-Match-Size":                                         nil,
+	"X-Amz-Mfa":                                                   nil,
+	"X-Amz-Object-Lock-Legal-Hold":                                {"OFF"},
+	"X-Amz-Object-Lock-Mode":                                      nil,
+	"X-Amz-Object-Lock-Retain-Until-Date":                         nil,
+	"X-Amz-Server-Side-Encryption":                                nil,
+	"X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id":                 nil,
+	"X-Amz-Server-Side-Encryption-Customer-Algorithm":             nil,
+	"X-Amz-Storage-Class":                                         {"STANDARD"},
+	"X-Amz-Tagging":                                               nil,
+	"X-Amz-Website-Redirect-Location":                             nil,
+	"X-Amz-Write-Offset-Bytes":                                    nil,
 }
 
 // refusedHeader returns the first header, in alphabetical order, that asks for
 // something that is not implemented.
-func refusedHeader(header http.Header) string {
+func refusedHeader(op operation, header http.Header) string {
 	found := ""
 	for name := range header {
 		harmless, refused := refusedHeaders[name]
+		if !strings.HasPrefix(name, "X-Amz-") && (!op.write || slices.Contains(op.conditions, name)) {
+			continue
+		}
 		if !refused || (found != "" && name > found) {
 			continue
 		}

@@ -1,6 +1,7 @@
 package s3api
 
 import (
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -19,15 +20,22 @@ type target struct {
 }
 
 // parseTarget reads the raw request target. Nothing is ever cleaned: "//", "."
-// and ".." are parts of keys, and so is an escaped slash.
-func parseTarget(r *http.Request) (target, *Error) {
+// and ".." are parts of keys, and so is an escaped slash. Where the host is a
+// bucket's (see bucketOfHost), all of the path is the key.
+func parseTarget(r *http.Request, suffixes []string) (target, *Error) {
 	path, rawQuery := splitTarget(r)
 	query, err := url.ParseQuery(rawQuery)
 	if err != nil {
 		return target{}, refuse(http.StatusBadRequest, "InvalidURI", "The query can't be parsed: %v.", err)
 	}
 	bucket, key, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	if bucket, err = url.PathUnescape(bucket); err == nil {
+	ofHost := bucketOfHost(r.Host, suffixes)
+	if ofHost != "" {
+		bucket, key = ofHost, strings.TrimPrefix(path, "/")
+	} else {
+		bucket, err = url.PathUnescape(bucket)
+	}
+	if err == nil {
 		key, err = url.PathUnescape(key)
 	}
 	if err != nil {
@@ -46,6 +54,28 @@ func parseTarget(r *http.Request) (target, *Error) {
 		return t, refuse(http.StatusBadRequest, "KeyTooLongError", "Your key has %d bytes: at most %d.", len(key), maxKeyBytes)
 	}
 	return t, nil
+}
+
+// bucketOfHost is what stands before one of the suffixes in a host's name, or ""
+// (virtual-host style). Of several suffixes the longest counts.
+func bucketOfHost(host string, suffixes []string) string {
+	host = strings.ToLower(host)
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	bucket, longest := "", 0
+	for _, suffix := range suffixes {
+		before, found := strings.CutSuffix(host, suffix)
+		if !found || len(suffix) <= longest {
+			continue
+		}
+		if before == "" {
+			bucket, longest = "", len(suffix) // the service itself
+		} else if name, dot := strings.CutSuffix(before, "."); dot && name != "" {
+			bucket, longest = name, len(suffix)
+		}
+	}
+	return bucket
 }
 
 // splitTarget takes path and query from the request line, before anyone parsed

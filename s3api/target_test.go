@@ -64,6 +64,38 @@ func TestKeysComeFromTheRawPath(t *testing.T) {
 	}
 }
 
+func TestBucketsOfHosts(t *testing.T) {
+	suffixes := []string{"s3.example.com", "example.com", "localhost"}
+	for _, c := range []struct{ host, uri, bucket, key, code string }{
+		{"abc.s3.example.com", "/k/l", "abc", "k/l", ""},
+		{"abc.s3.example.com:9000", "/k", "abc", "k", ""},
+		{"ABC.S3.Example.com", "/", "abc", "", ""},
+		{"abc.s3.example.com", "/?x", "abc", "", ""},
+		{"abc.s3.example.com", "//k", "abc", "/k", ""},
+		{"abc.s3.example.com", "/%2F", "abc", "/", ""},
+		{"a.b.c.s3.example.com", "/abc/k", "a.b.c", "abc/k", ""},
+		{"abc.example.com", "/k", "abc", "k", ""},
+		{"s3.example.com", "/abc/k", "abc", "k", ""},
+		{"example.com", "/abc/k", "abc", "k", ""},
+		{"abcexample.com", "/abc/k", "abc", "k", ""},
+		{"other.org", "/abc/k", "abc", "k", ""},
+		{"127.0.0.1:9000", "/abc/k", "abc", "k", ""},
+		{"[::1]:9000", "/abc/k", "abc", "k", ""},
+		{"", "/abc/k", "abc", "k", ""},
+		{"abc.localhost:1", "/", "abc", "", ""},
+		{"a_b.s3.example.com", "/k", "", "", "InvalidBucketName"},
+		{".s3.example.com", "/abc/k", "s3", "", "InvalidBucketName"},
+	} {
+		r := request("GET", c.uri)
+		r.Host = c.host
+		bucket, key, code := s3api.ParseTarget(r, suffixes...)
+		if c.code != "" {
+			bucket, key, c.bucket, c.key = "", "", "", ""
+		}
+		require.Equal(t, []string{c.bucket, c.key, c.code}, []string{bucket, key, code}, "%s%s", c.host, c.uri)
+	}
+}
+
 func TestBucketNames(t *testing.T) {
 	for _, good := range []string{"abc", "a-b.c", "0aa", "1.2.3", "a1.2.3.4", "1.2.3.4.5", "a.-b", strings.Repeat("a", 63)} {
 		require.Empty(t, s3api.BadBucketName(good), good)
@@ -91,16 +123,20 @@ func TestOperations(t *testing.T) {
 		{"GET", "/abc?list-type=2", "ListObjectsV2", true},
 		{"GET", "/abc?list-type=2&prefix=acl", "ListObjectsV2", true},
 		{"GET", "/abc?list-type=3", "list-type=3", false},
-		{"GET", "/abc", "ListObjects (version 1; please use list-type=2)", false},
+		{"GET", "/abc", "ListObjects", true},
 		{"GET", "/abc?acl", "GetBucketAcl", false},
 		{"GET", "/abc?list-type=2&acl", "GetBucketAcl", false},
 		{"PUT", "/abc?policy", "PutBucketPolicy", false},
 		{"DELETE", "/abc?policy", "DeleteBucketPolicy", false},
 		{"DELETE", "/abc?tagging", "DeleteBucketTagging", false},
 		{"GET", "/abc?uploads", "ListMultipartUploads", false},
-		{"GET", "/abc?versions", "ListObjectVersions", false},
-		{"GET", "/abc?versioning", "GetBucketVersioning", false},
-		{"POST", "/abc?delete", "DeleteObjects", false},
+		{"GET", "/abc?versions", "ListObjectVersions", true},
+		{"GET", "/abc?versioning", "GetBucketVersioning", true},
+		{"PUT", "/abc?versioning", "PutBucketVersioning", false},
+		{"PUT", "/abc?acl", "PutBucketAcl", true},
+		{"PUT", "/abc/k?acl", "PutObjectAcl", true},
+		{"POST", "/abc?delete", "DeleteObjects", true},
+		{"GET", "/abc?delete", "GetObjects", false},
 		{"POST", "/abc", "PostObject", false},
 		{"GET", "/abc?evenkeel-splits=4", "EvenkeelSplitPoints", true},
 		{"PUT", "/abc/k", "PutObject", true},
@@ -112,11 +148,14 @@ func TestOperations(t *testing.T) {
 		{"DELETE", "/abc/k", "DeleteObject", true},
 		{"GET", "/abc/k?acl", "GetObjectAcl", false},
 		{"PUT", "/abc/k?tagging", "PutObjectTagging", false},
-		{"GET", "/abc/k?versionId=1", "GetObjectVersion", false},
-		{"DELETE", "/abc/k?versionId=1", "DeleteObjectVersion", false},
-		{"GET", "/abc/k?response-content-type=x", "GetObject with response-content-type", false},
+		{"GET", "/abc/k?versionId=null", "GetObject", true},
+		{"DELETE", "/abc/k?versionId=null", "DeleteObject", true},
+		{"GET", "/abc/k?response-content-type=x", "GetObject", true},
+		{"GET", "/abc/k?partNumber=1", "GetObjectPart", false},
 		{"POST", "/abc/k?uploads", "CreateMultipartUpload", false},
-		{"PUT", "/abc/k?partNumber=1&uploadId=x", "PutObjectPart", false},
+		{"PUT", "/abc/k?partNumber=1&uploadId=x", "UploadPart", false},
+		{"GET", "/abc/k?uploadId=x", "ListParts", false},
+		{"DELETE", "/abc/k?uploadId=x", "AbortMultipartUpload", false},
 		{"POST", "/abc/k?uploadId=x", "CompleteMultipartUpload", false},
 		{"POST", "/abc/k", "POST on an object", false},
 		{"OPTIONS", "/abc/k", "OPTIONS on an object", false},
@@ -129,5 +168,10 @@ func TestOperations(t *testing.T) {
 	r.Header.Set("x-amz-copy-source", "/abc/other")
 	name, served := s3api.OperationName(r)
 	require.Equal(t, "CopyObject", name)
+	require.True(t, served)
+	r = request("PUT", "/abc/k?partNumber=1&uploadId=x")
+	r.Header.Set("x-amz-copy-source", "/abc/other")
+	name, served = s3api.OperationName(r)
+	require.Equal(t, "UploadPartCopy", name)
 	require.False(t, served)
 }

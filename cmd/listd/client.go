@@ -31,7 +31,7 @@ type remote struct {
 
 // serverFlags are common to the commands that talk to a server.
 type serverFlags struct {
-	Server     string        `default:"http://127.0.0.1:9000" help:"S3 address of the server."`
+	Server     string        `default:"http://127.0.0.1:9000" help:"S3 address of the server, http or https; the environment variable SSL_CERT_FILE names certificates to trust."`
 	Patience   time.Duration `default:"1m" help:"How long to go on trying while the server is away or asks to wait."`
 	AccessKey  string        `env:"EVENKEEL_ACCESS_KEY,AWS_ACCESS_KEY_ID" placeholder:"ID" help:"Access key to sign requests with; without one they go unsigned."`
 	SecretKey  string        `env:"EVENKEEL_SECRET_KEY,AWS_SECRET_ACCESS_KEY" placeholder:"SECRET" help:"Secret of --access-key. Better given in the environment, where ps doesn't show it."`

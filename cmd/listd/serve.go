@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -18,11 +20,14 @@ import (
 )
 
 type serveCmd struct {
-	Data     string `default:"./evenkeel-data" help:"Directory of the embedded store, which holds everything; made if it isn't there."`
-	Listen   string `default:"127.0.0.1:9000" help:"Address of the S3 dialect; port 0 takes a free one."`
-	Insecure bool   `help:"Allow --listen on other than loopback addresses although nobody is authenticated."`
-	KeysFile string `placeholder:"FILE" help:"YAML file of access keys: requests have to be signed by one of them. It is read again when it changes; while it can't be used, the keys that were read stay in force."`
-	Region   string `default:"us-east-1" help:"Region that GetBucketLocation answers, and that signatures have to be made for."`
+	Data          string   `default:"./evenkeel-data" help:"Directory of the embedded store, which holds everything; made if it isn't there."`
+	Listen        string   `default:"127.0.0.1:9000" help:"Address of the S3 dialect; port 0 takes a free one."`
+	Insecure      bool     `help:"Allow --listen on other than loopback addresses although nobody is authenticated."`
+	KeysFile      string   `placeholder:"FILE" help:"YAML file of access keys: requests have to be signed by one of them. It is read again when it changes; while it can't be used, the keys that were read stay in force."`
+	HTTPSCertFile string   `name:"https-cert-file" placeholder:"FILE" help:"Serve the S3 address over TLS with this certificate (PEM, with its chain). It is read again when it or its key changes."`
+	HTTPSKeyFile  string   `name:"https-key-file" placeholder:"FILE" help:"Private key (PEM) of --https-cert-file."`
+	HostSuffix    []string `placeholder:"NAME" help:"Take the bucket's name from hosts BUCKET.NAME, too (virtual-host style). Names, separated by commas."`
+	Region        string   `default:"us-east-1" help:"Region that GetBucketLocation answers, and that signatures have to be made for."`
 
 	Admin      string `default:"127.0.0.1:9001" help:"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; empty for none. Loopback only, unless there is a token."`
 	AdminToken string `placeholder:"TOKEN" help:"Bearer token that all but the first two ask for. Better given in the environment, where ps doesn't show it."`
@@ -49,7 +54,7 @@ type serveCmd struct {
 }
 
 func (*serveCmd) Help() string {
-	return `Serves buckets in the S3 dialect, path style, from an embedded store, or from a keyspace
+	return `Serves buckets in the S3 dialect from an embedded store, or from a keyspace
 of a Cassandra cluster that any number of servers share. Prints the addresses once it
 accepts connections, and logs to stderr. SIGTERM or SIGINT ends it cleanly; kill -9 loses
 nothing that was acknowledged.
@@ -74,6 +79,8 @@ Examples:
   listd serve
   listd serve --data /srv/evenkeel --listen 127.0.0.1:0
   listd serve --listen 0.0.0.0:9000 --keys-file /etc/listd/keys.yaml
+  listd serve --listen 0.0.0.0:443 --keys-file keys.yaml --https-cert-file cert.pem \
+    --https-key-file key.pem --host-suffix s3.example.com
   EVENKEEL_ADMIN_TOKEN=… listd serve --admin 0.0.0.0:9001
   rebalancer schema apply --cassandra 10.0.0.1 --replication dc1=3
   listd serve --cassandra 10.0.0.1,10.0.0.2 --local-dc dc1 --user listd --password-file /etc/listd/password
@@ -95,6 +102,15 @@ func (s *serveCmd) Validate() error {
 	}
 	if s.MaxBodyBytes > maxValueBytes/2 {
 		return fmt.Errorf("--max-body-bytes is at most %d: values are metadata here", maxValueBytes/2)
+	}
+	if (s.HTTPSCertFile == "") != (s.HTTPSKeyFile == "") {
+		return fmt.Errorf("--https-cert-file and --https-key-file need each other")
+	}
+	for i, name := range s.HostSuffix {
+		s.HostSuffix[i] = strings.ToLower(strings.Trim(name, ". "))
+		if s.HostSuffix[i] == "" || strings.ContainsAny(s.HostSuffix[i], ":/* ") {
+			return fmt.Errorf("--host-suffix %q is not the name of a host like s3.example.com", name)
+		}
 	}
 	if err := s.rebalanceFlags.Validate(); err != nil {
 		return err
@@ -120,6 +136,12 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 			return usageError("--keys-file %s: %w", s.KeysFile, err)
 		}
 	}
+	var cert *certificate
+	if s.HTTPSCertFile != "" {
+		if cert, err = openCertificate(s.HTTPSCertFile, s.HTTPSKeyFile); err != nil {
+			return usageError("--https-cert-file and --https-key-file: %w", err)
+		}
+	}
 	var adminAddr *net.TCPAddr
 	if s.Admin != "" {
 		if adminAddr, err = resolve("--admin", s.Admin, s.AdminToken != "", "set --admin-token (EVENKEEL_ADMIN_TOKEN) to allow it"); err != nil {
@@ -134,15 +156,21 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 	// always does, which harms nothing.
 	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer release()
-	err = s.serve(ctx, release, std, log, b, keys, listenAddr, adminAddr)
+	err = s.serve(ctx, release, std, log, b, access{keys, cert}, listenAddr, adminAddr)
 	if cerr := b.close(); err == nil && cerr != nil {
 		err = cerr
 	}
 	return err
 }
 
+// access is who may reach the S3 address, and how; nil: anybody, without TLS.
+type access struct {
+	keys *keysFile
+	cert *certificate
+}
+
 // serve runs the servers over an open store until ctx ends.
-func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *slog.Logger, b *backend, keys *keysFile, listenAddr, adminAddr *net.TCPAddr) error {
+func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *slog.Logger, b *backend, who access, listenAddr, adminAddr *net.TCPAddr) error {
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(mapMetrics{b.buckets.Maps()}); err != nil {
 		return err
@@ -150,10 +178,11 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 	options := s3api.Options{
 		Region: s.Region, MaxBodyBytes: s.MaxBodyBytes, MaxRequests: s.MaxRequests, RequestTimeout: s.RequestTimeout,
 		Logger: log, LogEvery: s.RequestLog == "all", Metrics: registry,
+		SoleWriter: len(s.Cassandra) == 0, HostSuffixes: s.HostSuffix,
 	}
-	if keys != nil {
-		options.Keys = keys
-		go keys.run(ctx, log)
+	if who.keys != nil {
+		options.Keys = who.keys
+		go who.keys.run(ctx, log)
 	}
 	handler, err := s3api.New(s3api.Over(b.buckets), options)
 	if err != nil {
@@ -164,6 +193,12 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 		return fmt.Errorf("--listen: %w", err)
 	}
 	s3 := s.server(handler, log)
+	scheme := "http"
+	var s3Listener net.Listener = listener
+	if who.cert != nil {
+		scheme, s3Listener = "https", tls.NewListener(listener, who.cert.config())
+		go who.cert.run(ctx, log)
+	}
 	servers := []*http.Server{s3}
 	failed := make(chan error, 2)
 	ready := newReadiness(b.buckets)
@@ -187,7 +222,7 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 		servers = append(servers, a)
 		go func() { failed <- a.Serve(admin) }()
 	}
-	go func() { failed <- s3.Serve(listener) }()
+	go func() { failed <- s3.Serve(s3Listener) }()
 	moving, stopMoving := context.WithCancel(ctx)
 	var moved sync.WaitGroup
 	moved.Go(func() { moves.run(moving) })
@@ -195,7 +230,7 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 	defer moved.Wait()
 	defer stopMoving()
 
-	fmt.Fprintf(std.out, "S3 on http://%s\n", listener.Addr())
+	fmt.Fprintf(std.out, "S3 on %s://%s\n", scheme, listener.Addr())
 	if admin != nil {
 		fmt.Fprintf(std.out, "admin on http://%s\n", admin.Addr())
 	}

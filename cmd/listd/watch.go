@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
@@ -117,3 +118,32 @@ func openKeys(file string) (*keysFile, error) {
 
 // Key implements s3api.Keys.
 func (k *keysFile) Key(id string) *s3api.Key { return k.set.Load().Key(id) }
+
+// certificate is a TLS certificate with its key, read again when they change.
+type certificate struct {
+	watched
+	pair atomic.Pointer[tls.Certificate]
+}
+
+// openCertificate reads a certificate and its key. While a change of both is half
+// done they don't fit, and the old ones stay.
+func openCertificate(certFile, keyFile string) (*certificate, error) {
+	c := &certificate{}
+	c.watched = watched{what: "the certificate and its key", files: []string{certFile, keyFile}, take: func(contents [][]byte) error {
+		pair, err := tls.X509KeyPair(contents[0], contents[1])
+		if err == nil {
+			c.pair.Store(&pair)
+		}
+		return err
+	}}
+	return c, c.load()
+}
+
+// config serves the certificate that is in force. S3 speaks HTTP/1.1 only, and so
+// does this: one set of limits for slow clients is enough.
+func (c *certificate) config() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.pair.Load(), nil },
+	}
+}

@@ -27,7 +27,8 @@ type adminFlags struct {
 
 	cassandraflags.Flags
 	Lease time.Duration `default:"3s" help:"With --cassandra: the lease of the servers' maps; the same for all servers and rebalancers of a keyspace."`
-	Rate  int           `default:"20000" help:"With --cassandra: most rows copied, compared and counted per second; 0: as many as possible."`
+	// MoveRate is called like listd's.
+	MoveRate int `default:"20000" help:"With --cassandra: most rows copied, compared and counted per second; 0: as many as possible."`
 }
 
 // exitRefused is the exit code of what does not fit: nothing was changed.
@@ -96,8 +97,8 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 	if f.LocalDC == "" {
 		return usageError("--local-dc is missing: the data centre of this process, by the name that nodetool status shows")
 	}
-	if f.Rate < 0 {
-		return usageError("--rate is a number of rows per second, or 0 for as many as possible, not %d", f.Rate)
+	if f.MoveRate < 0 {
+		return usageError("--move-rate is a number of rows per second, or 0 for as many as possible, not %d", f.MoveRate)
 	}
 	if f.Lease < mapclient.MinLease || f.Lease > mapclient.MaxLease {
 		return usageError("--lease is from %v to %v", mapclient.MinLease, mapclient.MaxLease)
@@ -120,7 +121,7 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 	if err != nil {
 		return err
 	}
-	m := manager.New(st, maps, manager.Options{RowsPerSecond: f.Rate, Logger: log})
+	m := manager.New(st, maps, manager.Options{RowsPerSecond: f.MoveRate, Logger: log})
 	candidate := leader.New(st, leader.Options{Name: processName()})
 	c, end := adminapi.Within(adminapi.New(adminapi.Options{
 		Manager: m, Store: st, Maps: maps, Names: names,

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -111,11 +112,15 @@ func (c *refreshCmd) Run(ctx context.Context, std stdio) error {
 }
 
 type presplitCmd struct {
-	Bucket string        `arg:"" help:"Name of the bucket."`
-	AtFile string        `placeholder:"FILE" xor:"cuts" help:"Cut at these keys, one per line, ascending; - is standard input."`
-	Count  int           `placeholder:"N" xor:"cuts" help:"Cut into N ranges, as evenly as the keys of --like are spread."`
-	Like   string        `placeholder:"FILE" help:"With --count: keys like those to come, one per line, in any order; - is standard input."`
-	PinFor time.Duration `default:"72h" help:"Pin the cuts for so long: no merge undoes them before. 0: not at all."`
+	Bucket  string         `arg:"" help:"Name of the bucket."`
+	AtFile  string         `placeholder:"FILE" xor:"cuts" help:"Cut at these keys, one per line, ascending; - is standard input."`
+	Count   int            `placeholder:"N" xor:"cuts" help:"Cut into N ranges, as evenly as the keys of --like are spread."`
+	Append  bool           `xor:"cuts" help:"Cut ahead of the highest key, for what is going to be appended at --rate."`
+	Like    string         `placeholder:"FILE" help:"With --count: keys like those to come, one per line, in any order; - is standard input. With --append: the same, instead of the bucket's own; what is to come lies above them."`
+	Rate    rate           `placeholder:"ROWS/UNIT" help:"With --append: how many rows come: 1500/s, 100000/min, 6M/h."`
+	For     time.Duration  `placeholder:"DURATION" help:"With --append: for how long, such as 2h."`
+	MaxRows int64          `placeholder:"ROWS" help:"With --append: how many rows a partition may have; by default as the server's --max-rows has it."`
+	PinFor  *time.Duration `placeholder:"DURATION" help:"Pin the cuts for so long: no merge undoes them before. 0: not at all. By default 72h; with --append an hour longer than --for."`
 	moveFlags
 }
 
@@ -123,34 +128,122 @@ func (presplitCmd) Help() string {
 	return `Cuts a bucket ahead of the keys that are to come. Rows that are there already move to where
 they then belong. ` + keysHelp + `
 
+With --append it learns from the highest keys how they grow (numbers in any alphabet, dates
+and times, UUIDv7, ULID and the like, with whatever stands before and behind), and prepares
+empty partitions ahead, each for nine tenths of the most rows, so that no row ever moves.
+Cuts that lie ahead already are taken into account: the command may be repeated. Where keys
+can't be foreseen it says why.
+
 Examples:
 
     rebalancer presplit photos --at-file cuts.txt
-    rebalancer presplit photos --count 64 --like last-month.txt --pin-for 48h`
+    rebalancer presplit photos --count 64 --like last-month.txt --pin-for 48h
+    rebalancer presplit orders --append --rate 100000/min --for 2h --dry-run
+    rebalancer presplit new-orders --append --rate 6M/h --for 24h --like sample-keys.txt`
 }
+
+// pinned is the pin of cuts by default, and how much longer it is than appends last.
+const (
+	pinned      = 72 * time.Hour
+	pinnedAfter = time.Hour
+)
 
 // Run asks for the cuts.
 func (c *presplitCmd) Run(ctx context.Context, std stdio) error {
-	cuts, err := c.cuts(std)
+	m := adminapi.Moves{Bucket: c.Bucket, Kind: "presplit"}
+	pin := pinned
+	var err error
+	if c.Append {
+		pin = c.For + pinnedAfter
+		m.Append, err = c.appends(std)
+	} else {
+		m.Keys, err = c.cuts(std)
+	}
 	if err != nil {
 		return err
 	}
-	if c.PinFor < 0 {
-		return usageError("--pin-for is a duration from now on, not %v", c.PinFor)
+	if c.PinFor != nil {
+		pin = *c.PinFor
 	}
-	m := adminapi.Moves{Bucket: c.Bucket, Kind: "presplit", Keys: cuts}
-	if c.PinFor > 0 {
-		until := std.now().Add(c.PinFor).UTC()
+	if pin < 0 {
+		return usageError("--pin-for is a duration from now on, not %v", pin)
+	}
+	if pin > 0 {
+		until := std.now().Add(pin).UTC()
 		m.PinUntil = &until
 	}
 	return c.move(ctx, std, m)
 }
 
+// rate is rows per second, written with a unit.
+type rate float64
+
+var (
+	rateUnits = map[string]float64{"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400}
+	rateTimes = map[string]float64{"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
+)
+
+// UnmarshalText reads 100000/min, 1500/s, 6M/h.
+func (r *rate) UnmarshalText(text []byte) error {
+	number, unit, found := strings.Cut(strings.TrimSpace(string(text)), "/")
+	if !found {
+		return fmt.Errorf("a rate needs a unit: %s/s, %s/min or %s/h", number, number, number)
+	}
+	seconds, known := rateUnits[strings.TrimPrefix(strings.TrimSpace(unit), "1")]
+	if !known {
+		return fmt.Errorf("the unit of a rate is s, min, h or d, not %q: as in 100000/min", unit)
+	}
+	number = strings.TrimSpace(strings.ReplaceAll(number, ",", ""))
+	digits := strings.TrimRight(number, "kKMG")
+	times, known := rateTimes[number[len(digits):]]
+	n, err := strconv.ParseFloat(digits, 64)
+	if err != nil || !known || !(n > 0) || n*times > 1e12 {
+		return fmt.Errorf("a rate is a number of rows above 0 and a unit of time, as in 100000/min, 1500/s or 6M/h, not %q", text)
+	}
+	*r = rate(n * times / seconds)
+	return nil
+}
+
+// appends is what is going to be appended.
+func (c *presplitCmd) appends(std stdio) (*adminapi.Append, error) {
+	switch {
+	case c.Rate == 0:
+		return nil, usageError("--append needs --rate: how many rows come, as in 100000/min")
+	case c.For <= 0:
+		return nil, usageError("--append needs --for: how long rows come at that rate, as in 2h")
+	case c.MaxRows < 0:
+		return nil, usageError("--max-rows is a number of rows, not %d", c.MaxRows)
+	}
+	a := &adminapi.Append{RowsPerSecond: float64(c.Rate), ForS: c.For.Seconds(), MaxRows: c.MaxRows}
+	if c.Like == "" {
+		return a, nil
+	}
+	keys, err := c.samples(std)
+	if err != nil {
+		return nil, err
+	}
+	if len(keys) == 0 {
+		return nil, refused("%s has no keys", c.Like)
+	}
+	const most = 5000 // are enough to learn from
+	a.Like = keys[max(0, len(keys)-most):]
+	return a, nil
+}
+
+// samples reads the keys of --like, in order and each once.
+func (c *presplitCmd) samples(std stdio) ([]adminapi.Key, error) {
+	keys, err := readKeys(c.Like, std.in)
+	slices.SortFunc(keys, func(a, b adminapi.Key) int { return bytes.Compare(a, b) })
+	return slices.CompactFunc(keys, func(a, b adminapi.Key) bool { return bytes.Equal(a, b) }), err
+}
+
 // cuts reads the cuts, or makes them from samples.
 func (c *presplitCmd) cuts(std stdio) ([]adminapi.Key, error) {
 	switch {
+	case c.Rate != 0 || c.For != 0 || c.MaxRows != 0:
+		return nil, usageError("--rate, --for and --max-rows go with --append")
 	case c.AtFile != "" && c.Like != "":
-		return nil, usageError("--like goes with --count")
+		return nil, usageError("--like goes with --count or --append")
 	case c.AtFile != "":
 		keys, err := readKeys(c.AtFile, std.in)
 		if err != nil {
@@ -170,18 +263,16 @@ func (c *presplitCmd) cuts(std stdio) ([]adminapi.Key, error) {
 		}
 		return keys, nil
 	case c.Count == 0:
-		return nil, usageError("give the cuts by --at-file, or --count and --like")
+		return nil, usageError("give the cuts by --at-file, or --count and --like, or --append with --rate and --for")
 	case c.Like == "":
 		return nil, usageError("--count needs --like: keys like those to come")
 	case c.Count < 2:
 		return nil, usageError("--count is at least 2, not %d", c.Count)
 	}
-	keys, err := readKeys(c.Like, std.in)
+	keys, err := c.samples(std)
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(keys, func(a, b adminapi.Key) int { return bytes.Compare(a, b) })
-	keys = slices.CompactFunc(keys, func(a, b adminapi.Key) bool { return bytes.Equal(a, b) })
 	if len(keys) < c.Count {
 		return nil, refused("%s has %d different keys: too few for %d ranges", c.Like, len(keys), c.Count)
 	}
@@ -361,6 +452,20 @@ func printMoves(out io.Writer, a *adminapi.Answer, dry bool) {
 	t.Flush()
 	if rest := len(a.Moves) - movesShown; rest > 0 {
 		fmt.Fprintf(out, "... and %d more: --format json prints them\n", rest)
+	}
+	if dry && a.Learned != nil {
+		fmt.Fprintln(out, "the cuts:")
+		n := 0
+		for _, m := range a.Moves {
+			for _, c := range m.Cuts {
+				if n++; n <= movesShown {
+					fmt.Fprintln(out, " ", c)
+				}
+			}
+		}
+		if n > movesShown {
+			fmt.Fprintf(out, "  ... and %d more: --format json prints them\n", n-movesShown)
+		}
 	}
 	if dry {
 		fmt.Fprintln(out, "nothing was done: that was a dry run")

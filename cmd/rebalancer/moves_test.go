@@ -191,7 +191,7 @@ func TestCommandsRefuse(t *testing.T) {
 		{"status --admin http://127.0.0.1:1", "", exitFailed, "can't be reached"},
 		{"split b --at a --cassandra 127.0.0.1:1 --local-dc x --no-wait", "", exitUsage, "--no-wait"},
 		{"split b --at a --cassandra 127.0.0.1:1", "", exitUsage, "--local-dc"},
-		{"split b --at a --cassandra 127.0.0.1:1 --local-dc x --rate -1", "", exitUsage, "--rate"},
+		{"split b --at a --cassandra 127.0.0.1:1 --local-dc x --move-rate -1", "", exitUsage, "--move-rate"},
 	} {
 		args := strings.Fields(c.args)
 		if !strings.Contains(c.args, "--admin") {

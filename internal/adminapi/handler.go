@@ -267,6 +267,9 @@ func (h *handler) moves(r *http.Request) (any, error) {
 	for _, s := range m.Spans {
 		a.Spans = append(a.Spans, partmap.Span{Start: s.Start, End: s.End})
 	}
+	if x := m.Append; x != nil {
+		a.Append = h.appends(x)
+	}
 	if m.PinUntil != nil {
 		if !m.PinUntil.After(h.Now()) {
 			return nil, store.Errorf(store.InvalidArgument, "a pin until %s is over already", m.PinUntil.UTC().Format(time.RFC3339))
@@ -284,11 +287,31 @@ func (h *handler) moves(r *http.Request) (any, error) {
 	for _, x := range p.Moves {
 		out.Moves = append(out.Moves, move(x.Goal.Start, x.Goal.End, x.Goal.Cuts, x.Rows, x.Copies))
 	}
+	if x := p.Learned; x != nil {
+		out.Learned = &Learned{Method: string(x.Method), How: x.How, Sure: x.Sure, FromKeys: x.Keys, RowsEach: x.Each, LateRows: int64(x.Late)}
+	}
 	if !m.DryRun {
 		j := h.jobOf(h.Manager.Submit(id, m.Kind, p))
 		out.Job = &j
 	}
 	return out, nil
+}
+
+// defaultMaxRows is how many rows a partition may have where nobody says.
+const defaultMaxRows = 100_000
+
+func (h *handler) appends(x *Append) *manager.Append {
+	a := &manager.Append{RowsPerSecond: x.RowsPerSecond, For: time.Duration(min(x.ForS, 1e9) * float64(time.Second)), MaxRows: x.MaxRows}
+	if a.MaxRows == 0 {
+		a.MaxRows = h.MaxRows
+	}
+	if a.MaxRows == 0 {
+		a.MaxRows = defaultMaxRows
+	}
+	for _, k := range x.Like {
+		a.Like = append(a.Like, k)
+	}
+	return a
 }
 
 func (h *handler) job(r *http.Request) (any, error) {

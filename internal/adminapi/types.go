@@ -88,9 +88,37 @@ type Moves struct {
 	Keys     []Key      `json:"keys,omitempty"`
 	Spans    []Span     `json:"ranges,omitempty"`
 	PinUntil *time.Time `json:"pin_until,omitempty"`
-	Force    bool       `json:"force,omitempty"`
+	// Append has a presplit find the cuts, instead of Keys.
+	Append *Append `json:"append,omitempty"`
+	Force  bool    `json:"force,omitempty"`
 	// DryRun: say what would be done, and do nothing.
 	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// Append is a load by appends that is to come.
+type Append struct {
+	RowsPerSecond float64 `json:"rows_per_second"`
+	// ForS is for how many seconds.
+	ForS float64 `json:"for_s"`
+	// MaxRows of a partition; 0: as the server has it.
+	MaxRows int64 `json:"max_rows,omitempty"`
+	// Like are keys like those to come, which these lie above; none: the bucket's own.
+	Like []Key `json:"like,omitempty"`
+}
+
+// Learned is how the keys of a bucket grow.
+type Learned struct {
+	// Method is number, clock or calendar.
+	Method string `json:"method"`
+	How    string `json:"how"`
+	// Sure is from 0 to 1.
+	Sure float64 `json:"sure"`
+	// FromKeys is how many it was learned from.
+	FromKeys int `json:"from_keys"`
+	// RowsEach is how many rows partitions are cut for, LateRows how many the first cut
+	// comes too late.
+	RowsEach int64 `json:"rows_each"`
+	LateRows int64 `json:"late_rows,omitempty"`
 }
 
 // Answer is what an ask for moves comes to.
@@ -100,6 +128,8 @@ type Answer struct {
 	Moves  []Move `json:"moves"`
 	// Notes say what needs no move, and why.
 	Notes []string `json:"notes"`
+	// Learned is how keys grow, after an Append.
+	Learned *Learned `json:"learned,omitempty"`
 	// Job is absent after a dry run.
 	Job *Job `json:"job,omitempty"`
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -102,33 +101,27 @@ func (c *Cluster) start(ctx context.Context, seed string) error {
 	return c.AwaitUp(ctx)
 }
 
-// AwaitUp waits until every running node sees all running nodes as up.
+// AwaitUp waits until every running node sees all other running nodes as up.
 func (c *Cluster) AwaitUp(ctx context.Context) error {
-	running := 0
 	for _, n := range c.Nodes {
-		if n.Running() {
-			running++
-		}
-	}
-	if len(c.Nodes) == 1 {
-		return nil
-	}
-	var looks errgroup.Group
-	for _, n := range c.Nodes {
-		looks.Go(func() error {
-			for n.Running() {
-				out, err := n.Nodetool(ctx, "status")
-				if err == nil && strings.Count(out, "\nUN ") == running {
+		for _, other := range c.Nodes {
+			for n != other && n.Running() && other.Running() {
+				sees, err := n.sees(ctx, other)
+				if err != nil {
+					return err
+				}
+				if sees {
 					break
 				}
-				if ctx.Err() != nil {
-					return fmt.Errorf("the node %s does not see %d nodes: %w\n%s", n.Address, running, errors.Join(ctx.Err(), err), out)
+				select {
+				case <-ctx.Done():
+					return fmt.Errorf("the node %s does not see %s: %w\n%s", n.Address, other.Address, ctx.Err(), n.Log(15))
+				case <-time.After(50 * time.Millisecond):
 				}
 			}
-			return nil
-		})
+		}
 	}
-	return looks.Wait()
+	return nil
 }
 
 // Close kills every node and removes their data.

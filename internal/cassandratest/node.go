@@ -9,8 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/gocql/gocql"
 )
 
 // Port is where every node answers CQL.
@@ -32,6 +35,7 @@ type Node struct {
 
 	process *os.Process
 	exited  <-chan struct{} // closed when the process has ended
+	started time.Time
 }
 
 // Start starts the node, which must not run, and waits until it answers CQL.
@@ -52,6 +56,7 @@ func (n *Node) Start(ctx context.Context) error {
 	cmd := n.network.command(context.WithoutCancel(ctx), n.java, n.javaArguments(n.lib)...)
 	cmd.Dir = n.dir
 	cmd.Stdout, cmd.Stderr = out, out
+	n.started = time.Now()
 	exited, err := StartChild(cmd)
 	if err != nil {
 		return fmt.Errorf("starting Cassandra: %w", err)
@@ -79,6 +84,68 @@ func (n *Node) await(ctx context.Context) error {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// sees reports whether a node takes another one for up and joined, as nodetool
+// shows by UN; but that takes seconds of a processor at each look. The first is in
+// its log, the second in what it keeps of its peers.
+func (n *Node) sees(ctx context.Context, other *Node) (bool, error) {
+	log, err := os.ReadFile(n.logFile())
+	if err != nil {
+		return false, err
+	}
+	since := n.started
+	if other.started.After(since) {
+		since = other.started
+	}
+	if !saysUp(string(log), net.JoinHostPort(other.listen, "7000"), since) {
+		return false, nil
+	}
+	c := gocql.NewCluster(n.Address)
+	c.ProtoVersion, c.Timeout, c.ConnectTimeout, c.DisableInitialHostLookup = 4, 10*time.Second, 10*time.Second, true
+	if n.options.Passwords {
+		c.Authenticator = gocql.PasswordAuthenticator{Username: "cassandra", Password: "cassandra"}
+	}
+	s, err := c.CreateSession()
+	if err != nil {
+		return false, err
+	}
+	defer s.Close()
+	var tokens []string
+	err = s.Query("SELECT tokens FROM system.peers_v2 WHERE peer = ? AND peer_port = 7000", other.listen).WithContext(ctx).Scan(&tokens)
+	if errors.Is(err, gocql.ErrNotFound) {
+		err = nil
+	}
+	return len(tokens) > 0, err
+}
+
+// saysUp reports whether the last that a log says of another node since a time is
+// that it is up.
+func saysUp(log, node string, since time.Time) (up bool) {
+	for line := range strings.Lines(log) {
+		if at, ok := loggedAt(line); ok && !at.Before(since) {
+			switch {
+			case strings.Contains(line, "InetAddress /"+node+" is now UP"):
+				up = true
+			case strings.Contains(line, "InetAddress /"+node+" is now DOWN"):
+				up = false
+			}
+		}
+	}
+	return up
+}
+
+// loggedAt is the time of a line of a node's log, in the pattern of its logback.xml.
+func loggedAt(line string) (time.Time, bool) {
+	_, rest, ok := strings.Cut(line, "] ") // after the level and the thread
+	const pattern = "2006-01-02 15:04:05,000"
+	if !ok || len(rest) < len(pattern) {
+		return time.Time{}, false
+	}
+	at, err := time.ParseInLocation(pattern, rest[:len(pattern)], time.Local)
+	// The log knows milliseconds: what it says of the one in which a node was started
+	// counts, too.
+	return at.Add(time.Millisecond), err == nil
 }
 
 // answersCQL sends the native protocol's OPTIONS, which needs no login, and
@@ -158,7 +225,8 @@ func (n *Node) Nodetool(ctx context.Context, args ...string) (string, error) {
 	all := append(moduleArguments(), "-Xmx64M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
 		"-Duser.home="+n.dir, // where it keeps a history
 		"-Dcassandra.storagedir="+filepath.Join(n.dir, "data"), "-Dlogback.configurationFile=none",
-		"-cp", filepath.Join(n.dir, "conf")+":"+filepath.Join(n.lib, "*"),
+		"-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote",
+		"-cp", filepath.Join(n.lib, "*"),
 		"org.apache.cassandra.tools.NodeTool", "-h", "127.0.0.1", "-p", strconv.Itoa(n.jmxPort))
 	all = append(all, args...)
 	out, err := n.network.command(ctx, n.java, all...).CombinedOutput()

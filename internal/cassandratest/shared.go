@@ -13,6 +13,19 @@ import (
 // command with-cassandra sets it. Each package works in a keyspace of its own.
 const AddressVariable = "EVENKEEL_TEST_CASSANDRA"
 
+// SharedOptions are those of a node that tests share: patient, and it refuses reads
+// that meet more dead rows than a tenth of what Cassandra usually lets pass.
+func SharedOptions() Options {
+	return Options{Patient: true, Settings: []string{
+		"tombstone_warn_threshold: 1000",
+		fmt.Sprint("tombstone_failure_threshold: ", sharedDeadRows),
+	}}
+}
+
+// sharedDeadRows is low so that tests of what goes on beyond it need a tenth of
+// the deletes, and of the time; they cross it by the same factor as ever.
+const sharedDeadRows = 10_000
+
 // Shared is one node for all tests of a package: that of AddressVariable, else
 // one that the first test to ask for it starts. It is safe for concurrent use.
 //
@@ -48,7 +61,7 @@ func (s *Shared) Address(t testing.TB) string {
 			return
 		}
 		// Not the test's context: the node outlives the test that asks first.
-		s.cluster, s.err = Start(context.Background(), Options{Patient: true})
+		s.cluster, s.err = Start(context.Background(), SharedOptions())
 		if s.err == nil {
 			s.address = s.cluster.Nodes[0].Address
 		}

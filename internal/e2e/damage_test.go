@@ -16,6 +16,7 @@ import (
 // every segment: whatever is read after that is an error that names the damage,
 // never a listing with a hole.
 func TestADamagedMapIsRefusedByName(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	s, err := pebblestore.Open(t.TempDir(), pebblestore.Options{})
 	require.NoError(t, err)

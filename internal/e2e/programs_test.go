@@ -1,42 +1,33 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
-	"encoding/xml"
 	"fmt"
-	"io"
-	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/keytext"
 	"github.com/evenkeel/evenkeel/internal/realkeys"
 )
 
-// TestRealKeysThroughThePrograms loads 200,000 real keys with the program, into
-// a bucket with 24 cuts, and lists them with the program, over plain HTTP, with
-// boto3 and with awscli, before and after a kill -9.
+// TestRealKeysThroughThePrograms loads real keys with the program, into a bucket
+// with 24 cuts, and lists them with the program, over plain HTTP, with boto3 and with
+// awscli, before and after a kill -9.
 func TestRealKeysThroughThePrograms(t *testing.T) {
-	dir := t.TempDir()
-	listd := filepath.Join(dir, "listd")
-	out, err := exec.Command("go", "build", "-trimpath", "-o", listd, "github.com/evenkeel/evenkeel/cmd/listd").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-
-	keys := realkeys.Collect(realKeys, 2)
-	sorted := sortedBySort(t, keys)
-	file, cutsFile := filepath.Join(dir, "keys"), filepath.Join(dir, "cuts")
+	t.Parallel()
+	p := harness.Build(t)
+	// 60,000 are some pages of a listing for each range; each one more is a request.
+	keys := realkeys.Collect(harness.Setting(t, harness.KeysVariable, 60_000), 2)
+	sorted := harness.SortedBySort(t, keys)
+	file, cutsFile := filepath.Join(p.Dir, "keys"), filepath.Join(p.Dir, "cuts")
 	require.NoError(t, os.WriteFile(file, append(bytes.Join(keys, []byte{0}), 0), 0o600))
 	var cuts strings.Builder
 	for _, cut := range realkeys.Cuts(keys, realCuts) {
@@ -44,15 +35,11 @@ func TestRealKeysThroughThePrograms(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(cutsFile, []byte(cuts.String()), 0o600))
 
-	server, kill := serve(t, listd, filepath.Join(dir, "data"))
+	data := filepath.Join(p.Dir, "data")
+	listd := p.Serve("--data", data)
 	run := func(args ...string) []byte {
 		t.Helper()
-		var stderr bytes.Buffer
-		cmd := exec.Command(listd, append(args, "--server", server)...)
-		cmd.Stderr = &stderr
-		out, err := cmd.Output()
-		require.NoError(t, err, "listd %q: %s", args, stderr.String())
-		return out
+		return []byte(p.Run("listd", append(args, "--server", listd.S3)...))
 	}
 	ls := func(args ...string) [][]byte {
 		t.Helper()
@@ -60,16 +47,16 @@ func TestRealKeysThroughThePrograms(t *testing.T) {
 		return bytes.Split(bytes.TrimSuffix(out, []byte{0}), []byte{0})
 	}
 	run("load", "real", file, "-0", "--create", "--cuts-file", cutsFile, "--progress", "none")
-	kill()
-	server, kill = serve(t, listd, filepath.Join(dir, "data"))
-	defer kill()
+	listd.Kill()
+	listd = p.Serve("--data", data)
+	server := listd.S3
 
 	backwards := slices.Clone(sorted)
 	slices.Reverse(backwards)
-	require.Equal(t, lines(sorted), lines(ls()), "nothing acknowledged was lost by kill -9")
-	require.Equal(t, lines(backwards), lines(ls("--reverse")))
-	require.Equal(t, lines(sorted), lines(ls("--parallel", "4")))
-	require.Equal(t, lines(sorted), lines(overHTTP(t, server, "real", 1000)))
+	require.Equal(t, harness.Sum(sorted), harness.Sum(ls()), "nothing acknowledged was lost by kill -9")
+	require.Equal(t, harness.Sum(backwards), harness.Sum(ls("--reverse")))
+	require.Equal(t, harness.Sum(sorted), harness.Sum(ls("--parallel", "4")))
+	require.Equal(t, harness.Sum(sorted), harness.Sum(harness.OverHTTP(t, server, "real", 1000, false)))
 
 	t.Run("boto3", func(t *testing.T) {
 		script := `
@@ -84,10 +71,10 @@ for page in s3.get_paginator("list_objects_v2").paginate(Bucket="real"):
         n += 1
 print(n, sum.hexdigest())
 `
-		want := lines(sorted)
+		want := harness.Sum(sorted)
 		out, err := foreign(python(t), "-c", script, server)
 		require.NoError(t, err, "%s", out)
-		require.Equal(t, fmt.Sprintf("%d %x\n", want.Keys, want.Sum), string(out))
+		require.Equal(t, fmt.Sprintf("%d %s\n", want.Keys, want.MD5), string(out))
 	})
 	t.Run("aws", func(t *testing.T) {
 		out, err := foreign("aws", "s3api", "list-objects-v2", "--no-sign-request", "--endpoint-url", server,
@@ -104,105 +91,16 @@ print(n, sum.hexdigest())
 				want = append(want, k)
 			}
 		}
-		require.Equal(t, lines(want), lines(got))
+		require.Equal(t, harness.Sum(want), harness.Sum(got))
 	})
 	t.Run("awkward keys", func(t *testing.T) {
 		awkward := realkeys.Awkward(5000, 3, false)
 		require.NoError(t, os.WriteFile(file, append(bytes.Join(awkward, []byte{0}), 0), 0o600))
 		run("load", "awkward", file, "-0", "--create", "--progress", "none")
 		for _, limit := range []int{1, 7, 1000} {
-			require.Equal(t, lines(awkward), lines(overHTTP(t, server, "awkward", limit)), "pages of %d", limit)
+			require.Equal(t, harness.Sum(awkward), harness.Sum(harness.OverHTTP(t, server, "awkward", limit, false)), "pages of %d", limit)
 		}
 	})
-}
-
-// serve starts the server on free ports and returns its address, and a kill -9.
-func serve(t *testing.T, listd, data string) (address string, kill func()) {
-	t.Helper()
-	cmd := exec.Command(listd, "serve", "--data", data, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	ended := false
-	kill = func() {
-		if !ended {
-			ended = true
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}
-	}
-	t.Cleanup(kill)
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	require.NoError(t, err)
-	address, ok := strings.CutPrefix(strings.TrimSpace(line), "S3 on ")
-	require.True(t, ok, "the first line is %q", line)
-	return address, kill
-}
-
-// overHTTP lists a bucket page by page, as any stranger's client would.
-func overHTTP(t *testing.T, server, bucket string, limit int) (found [][]byte) {
-	t.Helper()
-	for token := ""; ; {
-		page, err := getPage(t.Context(), server, bucket, token, limit)
-		require.NoError(t, err)
-		found = append(found, page.keys...)
-		if token = page.next; token == "" {
-			return found
-		}
-	}
-}
-
-// aPage is one page of a listing.
-type aPage struct {
-	keys [][]byte
-	next string // empty after the last one
-}
-
-// getPage asks for one page.
-func getPage(ctx context.Context, server, bucket, token string, limit int) (p aPage, err error) {
-	client := http.Client{Timeout: time.Minute}
-	query := url.Values{"list-type": {"2"}, "encoding-type": {"url"}, "max-keys": {fmt.Sprint(limit)}}
-	if token != "" {
-		query.Set("continuation-token", token)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server+"/"+bucket+"?"+query.Encode(), nil)
-	if err != nil {
-		return p, err
-	}
-	answer, err := client.Do(req)
-	if err != nil {
-		return p, err
-	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		return p, err
-	}
-	if answer.StatusCode != http.StatusOK {
-		return p, fmt.Errorf("%s: %s", answer.Status, body)
-	}
-	var page struct {
-		Contents              []struct{ Key string }
-		KeyCount              int
-		IsTruncated           bool
-		NextContinuationToken string
-	}
-	if err := xml.Unmarshal(body, &page); err != nil {
-		return p, err
-	}
-	if len(page.Contents) != page.KeyCount || page.KeyCount > limit || page.IsTruncated != (page.NextContinuationToken != "") {
-		return p, fmt.Errorf("the page does not hold together: %s", body)
-	}
-	for _, entry := range page.Contents {
-		key, err := url.PathUnescape(entry.Key)
-		if err != nil {
-			return p, err
-		}
-		p.keys = append(p.keys, []byte(key))
-	}
-	p.next = page.NextContinuationToken
-	return p, nil
 }
 
 // python finds an interpreter that has boto3.

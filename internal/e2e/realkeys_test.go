@@ -5,14 +5,12 @@ import (
 	"context"
 	"crypto/md5"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/realkeys"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
@@ -26,9 +24,10 @@ const (
 // TestRealKeysThroughTheLibrary lists 200,000 real keys over 25 ranges after a
 // restart, in every way, and compares with what sort says.
 func TestRealKeysThroughTheLibrary(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	keys := realkeys.Collect(realKeys, 1)
-	sorted := sortedBySort(t, keys)
+	sorted := harness.SortedBySort(t, keys)
 	dir := t.TempDir()
 
 	s, err := pebblestore.Open(dir, pebblestore.Options{})
@@ -60,8 +59,8 @@ func TestRealKeysThroughTheLibrary(t *testing.T) {
 	backwards := slices.Clone(sorted)
 	slices.Reverse(backwards)
 	for _, limit := range []int{1000, 333} {
-		require.Equal(t, lines(sorted), lines(chained(t, b, listing.Query{Limit: limit})), "pages of %d", limit)
-		require.Equal(t, lines(backwards), lines(chained(t, b, listing.Query{Limit: limit, Reverse: true})), "pages of %d, reverse", limit)
+		require.Equal(t, harness.Sum(sorted), harness.Sum(chained(t, b, listing.Query{Limit: limit})), "pages of %d", limit)
+		require.Equal(t, harness.Sum(backwards), harness.Sum(chained(t, b, listing.Query{Limit: limit, Reverse: true})), "pages of %d, reverse", limit)
 	}
 	for range 60 {
 		q := listing.Query{Limit: 1 + r.IntN(1000), Reverse: r.IntN(2) == 0, KeysOnly: r.IntN(2) == 0}
@@ -70,7 +69,7 @@ func TestRealKeysThroughTheLibrary(t *testing.T) {
 		if r.IntN(3) > 0 {
 			q.Delimiter = [][]byte{[]byte("/"), []byte("-"), []byte("//"), []byte("a"), []byte(".")}[r.IntN(5)]
 		}
-		require.Equal(t, lines(naive(sorted, q)), lines(chained(t, b, q)), "prefix %q delimiter %q reverse %v", q.Prefix, q.Delimiter, q.Reverse)
+		require.Equal(t, harness.Sum(naive(sorted, q)), harness.Sum(chained(t, b, q)), "prefix %q delimiter %q reverse %v", q.Prefix, q.Delimiter, q.Reverse)
 	}
 	for range 100 {
 		k := sorted[r.IntN(len(sorted))]
@@ -122,26 +121,4 @@ func naive(sorted [][]byte, q listing.Query) [][]byte {
 		slices.Reverse(found)
 	}
 	return found
-}
-
-// sortedBySort sorts keys with `LC_ALL=C sort -u`, and so by a stranger's hand.
-func sortedBySort(t *testing.T, keys [][]byte) [][]byte {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "keys")
-	require.NoError(t, os.WriteFile(file, append(bytes.Join(keys, []byte{0}), 0), 0o600))
-	cmd := exec.Command("sort", "-z", "-u", file)
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
-	out, err := cmd.Output()
-	require.NoError(t, err)
-	return bytes.Split(bytes.TrimSuffix(out, []byte{0}), []byte{0})
-}
-
-// lines makes key lists comparable, with a message of bearable length.
-func lines(keys [][]byte) summary {
-	return summary{len(keys), md5.Sum(bytes.Join(keys, []byte{0}))}
-}
-
-type summary struct {
-	Keys int
-	Sum  [16]byte
 }

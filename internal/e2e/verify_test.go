@@ -1,21 +1,18 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
@@ -24,45 +21,15 @@ import (
 // TestVerifyThePrograms checks a server with the program: while keys are loaded
 // and ranges split, after kill -9, and with damage in its data directory.
 func TestVerifyThePrograms(t *testing.T) {
-	dir := t.TempDir()
-	data := filepath.Join(dir, "data")
-	listd, rebalancer := filepath.Join(dir, "listd"), filepath.Join(dir, "rebalancer")
-	for _, program := range []string{listd, rebalancer} {
-		out, err := exec.Command("go", "build", "-trimpath", "-o", program, "github.com/evenkeel/evenkeel/cmd/"+filepath.Base(program)).CombinedOutput()
-		require.NoError(t, err, "%s", out)
-	}
-	serve := func() (server, admin string, kill func()) {
-		cmd := exec.Command(listd, "serve", "--data", data, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
-			"--max-rows", "1000", "--rebalance-interval", "100ms", "--move-rate", "5000")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		stdout, err := cmd.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
-		ended := false
-		kill = func() {
-			if !ended {
-				ended = true
-				_ = cmd.Process.Kill()
-				_ = cmd.Wait()
-			}
-		}
-		t.Cleanup(kill)
-		lines := bufio.NewReader(stdout)
-		for _, to := range []*string{&server, &admin} {
-			line, err := lines.ReadString('\n')
-			require.NoError(t, err)
-			_, *to, _ = strings.Cut(strings.TrimSpace(line), " on ")
-		}
-		return server, admin, kill
+	t.Parallel()
+	p := harness.Build(t)
+	data := filepath.Join(p.Dir, "data")
+	serve := func() *harness.Server {
+		return p.Serve("--data", data, "--max-rows", "1000", "--rebalance-interval", "100ms", "--move-rate", "5000")
 	}
 	verify := func(args ...string) (code int, out string) {
-		cmd := exec.Command(rebalancer, append([]string{"verify"}, args...)...)
-		b, err := cmd.CombinedOutput()
-		var exit *exec.ExitError
-		if err != nil && !errors.As(err, &exit) {
-			require.NoError(t, err)
-		}
-		return cmd.ProcessState.ExitCode(), string(b)
+		code, out, errs := p.Try("rebalancer", append([]string{"verify"}, args...)...)
+		return code, out + errs
 	}
 	clean := func(args ...string) string {
 		t.Helper()
@@ -72,14 +39,14 @@ func TestVerifyThePrograms(t *testing.T) {
 	}
 
 	const keys = 10_000
-	file := filepath.Join(dir, "keys")
+	file := filepath.Join(p.Dir, "keys")
 	var text bytes.Buffer
 	for i := range keys {
 		fmt.Fprintf(&text, "key-%06d\n", i*7919%keys)
 	}
 	require.NoError(t, os.WriteFile(file, text.Bytes(), 0o600))
-	server, admin, kill := serve()
-	load := exec.Command(listd, "load", "photos", file, "--create", "--progress", "none", "--server", server)
+	listd := serve()
+	load := p.Command(t.Context(), "listd", "load", "photos", file, "--create", "--progress", "none", "--server", listd.S3)
 	var complaints bytes.Buffer
 	load.Stderr = &complaints
 	require.NoError(t, load.Start())
@@ -87,7 +54,7 @@ func TestVerifyThePrograms(t *testing.T) {
 	go func() { loaded <- load.Wait() }()
 	checks, moving := 0, 0
 	for done := false; !done || checks < 3; checks++ {
-		if strings.Contains(clean("--admin", admin), "moving") {
+		if strings.Contains(clean("--admin", listd.Admin), "moving") {
 			moving++
 		}
 		select {
@@ -98,18 +65,18 @@ func TestVerifyThePrograms(t *testing.T) {
 		}
 	}
 	t.Logf("%d checks while keys were loaded, %d saw moves", checks, moving)
-	kill()
+	listd.Kill()
 	clean("--data", data) // whatever was under way when it was killed
 
-	_, admin, kill = serve()
-	clean("--admin", admin)
+	listd = serve()
+	clean("--admin", listd.Admin)
 	code, out := verify("--data", data)
 	require.Equal(t, 2, code, "listd has it open: %s", out)
-	code, out = verify("none", "--admin", admin)
+	code, out = verify("none", "--admin", listd.Admin)
 	require.Equal(t, 2, code)
 	require.Contains(t, out, "there is no such bucket")
-	kill()
-	code, out = verify("--admin", admin)
+	listd.Kill()
+	code, out = verify("--admin", listd.Admin)
 	require.Equal(t, 2, code)
 	require.Contains(t, out, "can't be reached")
 
@@ -125,11 +92,10 @@ func TestVerifyThePrograms(t *testing.T) {
 		require.NoError(t, s.Put(t.Context(), stray, row))
 	}
 	require.NoError(t, s.Close())
-	_, admin, kill = serve()
-	defer kill()
-	code, out = verify("photos", "--admin", admin, "--format", "json")
+	listd = serve()
+	code, out = verify("photos", "--admin", listd.Admin, "--format", "json")
 	require.Equal(t, 1, code, out)
 	require.Equal(t, 3, strings.Count(out, `"orphan partition"`), out)
-	require.Contains(t, clean("photos", "--admin", admin, "--repair"), "mended: removed")
-	require.NotContains(t, clean("--admin", admin), "orphan")
+	require.Contains(t, clean("photos", "--admin", listd.Admin, "--repair"), "mended: removed")
+	require.NotContains(t, clean("--admin", listd.Admin), "orphan")
 }

@@ -79,7 +79,8 @@ type Mistakes struct {
 	// EmptyAtHome: whoever deletes a bucket looks at the homes of its ranges and not
 	// at where they move.
 	EmptyAtHome bool
-	// WideSkew: the clocks of timestamps are further apart than the margin of a wait.
+	// WideSkew: the clocks of timestamps are further apart than movers allow for when
+	// they wait in marking.
 	WideSkew bool
 
 	// NoVerify: verifying copies nothing that is missing.

@@ -33,7 +33,8 @@ type Net struct {
 	// node and not yet swapped in what names it.
 	Stall float64
 	// Skew bounds how far the wall clocks are apart from which timestamps are
-	// taken; 0: all timestamps come from one source.
+	// taken, twice mapclient.Options.MaxClockSkew; 0: all timestamps come from one
+	// source.
 	Skew time.Duration
 }
 
@@ -73,18 +74,19 @@ func (w *world) newProcess(a *actor, seed uint64) (*process, error) {
 		w: w, a: a, m: w.c.Mistakes, started: time.Now(), stepped: r.IntN(2) == 0, rate: 1 + n.Drift*(2*r.Float64()-1),
 		fetched: map[string]store.Record{}, pretend: map[string]store.Record{},
 	}
-	if skew := n.Skew; skew > 0 {
-		if p.m.WideSkew {
-			skew = time.Second
-		}
-		p.offset = time.Duration(r.Int64N(int64(skew))) - skew/2
+	if n.Skew > 0 {
+		p.offset = time.Duration(r.Int64N(int64(n.Skew))) - n.Skew/2
+	}
+	allowed := max(n.Skew/2, mapclient.MinClockSkew)
+	if p.m.WideSkew {
+		allowed = mapclient.MinClockSkew
 	}
 	lease := n.Lease
 	if w.c.Mistakes.ShortLease && !a.client {
 		lease = mapclient.MinLease
 	}
 	maps, err := mapclient.NewNetwork(&wire{w.gated, p}, mapclient.Options{
-		Lease: lease, Clocks: 1, Now: p.now, Monotonic: p.monotonic, NewID: w.newID,
+		Lease: lease, Clocks: 1, MaxClockSkew: allowed, Now: p.now, Monotonic: p.monotonic, NewID: w.newID,
 		Jitter: func() float64 {
 			p.mu.Lock()
 			defer p.mu.Unlock()

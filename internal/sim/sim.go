@@ -97,7 +97,7 @@ func RandomNet(seed uint64) Config {
 		Weather: []float64{0, 0.003, 0.01}[r.IntN(3)],
 	}
 	if r.IntN(3) == 0 {
-		c.Net.Skew = 80 * time.Millisecond
+		c.Net.Skew = 2 * mapclient.DefaultClockSkew
 	}
 	if c.LongKeys = r.IntN(4) == 0; c.LongKeys {
 		c.Keys, c.Net.Stall = max(c.Keys, 8), 0.1

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/sim"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store/faultstore"
 )
 
@@ -202,7 +203,7 @@ func torn(c *sim.Config) {
 
 // skewed: clients have clocks of their own, and meet on few keys.
 func skewed(c *sim.Config) {
-	c.Net.Skew, c.Net.Weather, c.Keys, c.Writes, c.Clients, c.LongKeys = 80*time.Millisecond, 0, 24, 70, 4, false
+	c.Net.Skew, c.Net.Weather, c.Keys, c.Writes, c.Clients, c.LongKeys = 2*mapclient.DefaultClockSkew, 0, 24, 70, 4, false
 	c.Sparse, c.Ops, c.Movers, c.Loose, c.Kill, c.Late, c.Faults, c.Deletes = false, 15, 1, false, 0, 0, faultstore.Rates{}, false
 }
 

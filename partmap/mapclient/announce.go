@@ -109,20 +109,21 @@ func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Roo
 // Whoever does not know of an acknowledged bump for that epoch makes one, and
 // waits anew.
 func (n *network) wait(ctx context.Context, id store.BucketID) error {
-	_, since, err := n.announce(ctx, id)
+	root, since, err := n.announce(ctx, id)
 	if err != nil {
 		return err
 	}
+	wait := waitUnder(root, n.lease, n.maxSkew)
 	for {
 		now := n.now()
-		left := waitLeft(since, now, waitFor(n.lease))
+		left := waitLeft(since, now, wait)
 		if left <= 0 {
 			return nil
 		}
-		if left > waitFor(n.lease) {
+		if left > wait {
 			// A clock was set back beyond the beginning. To wait from this later
 			// moment on is as good, and shorter than to wait for it to come back.
-			since, left = now, waitFor(n.lease)
+			since, left = now, wait
 		}
 		timer := time.NewTimer(left)
 		select {

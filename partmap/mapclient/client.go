@@ -37,7 +37,8 @@ type Options struct {
 	// buckets that it creates, 16 if zero; they have to exist (InitClocks).
 	Clocks int
 	// MaxClockSkew is how far the wall clock may be from those of the store's
-	// servers for CheckClock: DefaultClockSkew if zero.
+	// servers for CheckClock: DefaultClockSkew if zero. A mover waits the longer for
+	// it, once in each move: so its own must not be less than that of any client.
 	MaxClockSkew time.Duration
 	// Monotonic is the network form's other clock, which no step turns, as the
 	// time since some moment; that of the machine if nil.

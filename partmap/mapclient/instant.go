@@ -1,6 +1,11 @@
 package mapclient
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"github.com/evenkeel/evenkeel/partmap"
+)
 
 // instant is one moment on both clocks of a process. A suspended machine stops
 // the monotonic one, a step turns the wall clock: so a lease is over with the
@@ -26,4 +31,18 @@ func waitLeft(since, now instant, wait time.Duration) time.Duration {
 // act that it allows.
 func waitFor(lease time.Duration) time.Duration {
 	return lease + lease/100 + 100*time.Millisecond
+}
+
+// waitUnder is how long a mover waits for leases below a root. The wait in the
+// phase marking comes between the last plain delete in a source, which no put into
+// the destination meets, and the first such put. It lasts for as long as the wall
+// clocks of two clients may differ, too: then a put that begins after the delete
+// has ended has the higher timestamp. Clients' clocks are within skew of the
+// servers', and a tenth of that further away until it is noticed.
+func waitUnder(r *partmap.Root, lease, skew time.Duration) time.Duration {
+	wait := waitFor(lease)
+	if slices.ContainsFunc(r.Batches, func(b partmap.Batch) bool { return b.Phase == partmap.Marking }) {
+		wait += 2 * (skew + skew/steadyFraction)
+	}
+	return wait
 }

@@ -55,7 +55,7 @@ func NewNetwork(s Store, o Options) (*Client, error) {
 		o.Jitter = rand.Float64
 	}
 	c := NewEmbedded(s, o)
-	n := &network{client: c, store: s, lease: o.Lease, monotonic: o.Monotonic, wall: c.opts.Now, clocks: map[uint32]*clock{}, jitter: o.Jitter}
+	n := &network{client: c, store: s, lease: o.Lease, maxSkew: o.MaxClockSkew, monotonic: o.Monotonic, wall: c.opts.Now, clocks: map[uint32]*clock{}, jitter: o.Jitter}
 	n.ask = n.askClock
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	if clock, ok := s.(store.WallClock); ok {
@@ -79,6 +79,7 @@ type network struct {
 	client    *Client
 	store     Store
 	lease     time.Duration
+	maxSkew   time.Duration
 	monotonic func() time.Duration
 	wall      func() time.Time
 	jitter    func() float64 // 0 to 1

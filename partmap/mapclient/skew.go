@@ -28,7 +28,7 @@ import (
 
 // DefaultClockSkew is how far a client's wall clock may be from the servers' by
 // default. Two clients within it are within twice that of each other, which is
-// what movers allow for when they remove a range.
+// what movers allow for when they remove a range, and when they wait (waitUnder).
 const DefaultClockSkew = 500 * time.Millisecond
 
 // ErrClockOff says that the process's wall clock is not known to be near enough to
@@ -107,6 +107,8 @@ const (
 	// answersCount for so many leases, and leastAnswerAge at least.
 	answersCount   = 10
 	leastAnswerAge = 10 * time.Second
+	// steadyFraction of the limit is how far the clocks may part unnoticed.
+	steadyFraction = 10
 	// resolution of a server's answer.
 	resolution = time.Millisecond
 )
@@ -124,7 +126,7 @@ func (w *skewWatch) counts(then, now instant) bool {
 // the wall clock is being slewed.
 func (w *skewWatch) steady(then, now instant) bool {
 	apart := (now.wall - then.wall) - (now.mono - then.mono)
-	return max(apart, -apart) <= w.limit/10
+	return max(apart, -apart) <= w.limit/steadyFraction
 }
 
 // begin measures in the background, unless somebody does.

@@ -35,8 +35,7 @@ func (z *Zone) edge(v *policy.Verdict, p *policy.Policy) (m Move, yes bool) {
 	if v.Why != policy.Rows && v.Why != policy.Forecast && v.Why != policy.Bytes {
 		return m, false
 	}
-	// A range of few rows that is cut ahead of growth all over is not at its edge.
-	if v.Parts > 2 || len(r.Quanta) < 4 {
+	if r.Stats.Spread >= p.Spread || len(r.Quanta) < 4 {
 		return m, false
 	}
 	at, yes := edge(r.Quanta, r.Earlier, p.MinRows, p.MaxRows)
@@ -63,6 +62,9 @@ func edge(now, earlier []counter.Quantum, minRows, maxRows int64) (at int, yes b
 	if !ok {
 		return 0, false
 	}
+	if below(now, earlier) {
+		return 1, true // what comes next lies lower still: a roll downwards
+	}
 	rows := int64(0)
 	for _, q := range now {
 		rows += q.Rows
@@ -85,20 +87,23 @@ func edge(now, earlier []counter.Quantum, minRows, maxRows int64) (at int, yes b
 			best, at = gain, k
 		}
 	}
-	if at == 0 {
-		return 0, false
+	return at, at > 0
+}
+
+// below says whether nearly all of the rows that came since earlier lie below those
+// that were there.
+func below(now, earlier []counter.Quantum) bool {
+	came, under := -earlier[0].Rows, int64(0)
+	for _, q := range earlier[1:] {
+		came -= q.Rows
 	}
-	// Growth all over is a planner's business: it can make more than two parts.
-	low, grown = 0, 0
-	for k := range at {
-		low += now[k].Rows
-		grown += share[k]
+	for i, q := range now {
+		came += q.Rows
+		if i+1 < len(now) && bytes.Compare(now[i+1].Key, earlier[1].Key) <= 0 {
+			under += q.Rows
+		}
 	}
-	small, takes := float64(low)/float64(rows), grown
-	if low > rows-low {
-		small, takes = 1-small, 1-grown
-	}
-	return at, takes >= local && takes > 2*small
+	return float64(under-earlier[0].Rows) >= 0.9*float64(came)
 }
 
 // growth returns which share of the rows that came since earlier each quantum took.

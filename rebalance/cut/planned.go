@@ -52,6 +52,8 @@ func (c Planned) split(ctx context.Context, z *Zone, v *policy.Verdict, p *polic
 	i := v.From - z.First
 	l := z.layout(i, i+1)
 	limits := limitsOf(&z.Ranges[i], v, p)
+	// Rows move now; evenness is that of the rows that there will be.
+	o.Weights.Spread *= float64(max(v.Grown, v.Rows)) / float64(max(v.Rows, 1))
 	plan, err := c.Planner.Plan(ctx, l, limits, o)
 	if err != nil {
 		return nil, err
@@ -64,6 +66,10 @@ func (c Planned) split(ctx context.Context, z *Zone, v *policy.Verdict, p *polic
 	return moves, nil
 }
 
+// spare is the part of the minimum that parts have more: or a few deletes would have
+// them merged.
+const spare = 25
+
 // limitsOf are those of the parts of a split: such that they keep the policy's at the
 // horizon, when there are more rows. What a range gains is spread like its rows here
 // (see Edge for the other case), so the horizon is seen by limits that are smaller
@@ -74,12 +80,12 @@ func limitsOf(r *Range, v *policy.Verdict, p *policy.Policy) rebalance.Limits {
 	if p.MaxBytes > 0 && r.Stats.Bytes > 0 {
 		most = min(most, float64(p.MaxBytes)*float64(rows)/float64(r.Stats.Bytes))
 	}
-	l := rebalance.Limits{MaxRows: int64(most / grown), MinRows: int64(float64(p.MinRows) / grown), TargetRows: int64(float64(p.TargetRows) / grown)}
+	l := rebalance.Limits{MaxRows: int64(most / grown), MinRows: p.MinRows + p.MinRows/spare, TargetRows: int64(float64(p.TargetRows) / grown)}
 	if v.Why == policy.Load {
 		l.MaxRows = min(l.MaxRows, (rows+1)/2) // load is taken to be spread like rows
 	}
-	l.MaxRows = max(1, l.MaxRows)
-	l.MinRows = min(l.MinRows, l.MaxRows/2)
+	l.MaxRows = max(1, min(l.MaxRows, rows-1)) // it is to be split in any case
+	l.MinRows = min(l.MinRows, l.MaxRows*6/10) // no smaller than it must be, if it comes to nothing
 	l.TargetRows = min(max(1, l.TargetRows, l.MinRows), l.MaxRows)
 	return l
 }
@@ -96,7 +102,7 @@ func (c Planned) merge(ctx context.Context, z *Zone, v *policy.Verdict, p *polic
 		to++
 	}
 	l := z.layout(from, to)
-	limits := rebalance.Limits{MaxRows: p.MaxRows, MinRows: p.MinRows, TargetRows: p.TargetRows, HorizonS: p.Horizon.Seconds()}
+	limits := rebalance.Limits{MaxRows: p.MaxRows, MinRows: p.MinRows, TargetRows: p.TargetRows, HorizonS: max(p.Cool, p.Horizon).Seconds()}
 	plan, err := c.Planner.Plan(ctx, l, limits, o)
 	if err != nil {
 		return nil, err
@@ -125,7 +131,7 @@ func (z *Zone) better(plan *rebalance.Plan, moves, plain []Move, p *policy.Polic
 		}
 		grown := 0.0
 		for k := m.From; k < m.To; k++ {
-			grown += max(0, z.Ranges[k-z.First].Stats.GrowthRowsPerS) * p.Horizon.Seconds()
+			grown += p.Gain(&z.Ranges[k-z.First].Stats)
 		}
 		if float64(m.Rows)+grown > float64(p.TargetRows) {
 			return false

@@ -12,7 +12,7 @@ import (
 )
 
 // MostCuts is how many cuts Ahead returns at most.
-const MostCuts = 1 << 16
+const MostCuts = 1 << 18
 
 // Options of Ahead.
 type Options struct {
@@ -53,6 +53,8 @@ type Foresight struct {
 	// as short as may be. There are fewer than Options.N where the others would not
 	// lie below Options.End.
 	Cuts [][]byte
+	// Rows are how many rows are expected to come below each cut, from now on.
+	Rows []float64
 	// Late is how many rows the first cut comes too late: what is expected below it in
 	// excess of First, because keys within the present hour or day come in no order.
 	Late   float64
@@ -174,14 +176,15 @@ func ahead(t *tail) (*Foresight, error) {
 
 // cuts gathers cuts and sees that each is a good one.
 type cuts struct {
-	t   *tail
-	all [][]byte
+	t    *tail
+	all  [][]byte
+	rows []float64
 	// full: the next would not lie below the end.
 	full bool
 }
 
-// add takes a cut; errUnlike: it is none.
-func (c *cuts) add(cut []byte) error {
+// add takes a cut with the rows that come below it; errUnlike: it is none.
+func (c *cuts) add(cut []byte, rows float64) error {
 	last := c.t.top()
 	if n := len(c.all); n > 0 {
 		last = c.all[n-1]
@@ -193,7 +196,7 @@ func (c *cuts) add(cut []byte) error {
 		c.full = true
 		return nil
 	}
-	c.all = append(c.all, cut)
+	c.all, c.rows = append(c.all, cut), append(c.rows, max(0, rows))
 	return nil
 }
 
@@ -202,7 +205,8 @@ func (c *cuts) done(f *Foresight) (*Foresight, error) {
 	if len(c.all) == 0 {
 		return nil, cannot("the first cut would not lie below the end of the range, %s", text(c.t.o.End))
 	}
-	f.Cuts = c.all
+	f.Cuts, f.Rows = c.all, c.rows
+	f.Late = max(0, f.Rows[0]-c.t.o.First)
 	return f, nil
 }
 

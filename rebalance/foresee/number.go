@@ -157,6 +157,18 @@ func findNumber(t *tail, from int, joined bool) (*number, error) {
 	if n.alphabet == binary && p-start > 8 {
 		start = p - 8 // further than that no counter carries
 	}
+	// Letters in front of zeros are a name, not digits: "ID000017A".
+	if !numeral(top[start]) && n.alphabet != binary {
+		for i := start; i < p; i++ {
+			if top[i] == '0' {
+				start = i
+				break
+			}
+			if numeral(top[i]) {
+				break
+			}
+		}
+	}
 	n.start = start
 	for i := start; i < p; i++ {
 		n.all = append(n.all, i)
@@ -438,13 +450,16 @@ func (n *number) ahead(t *tail, f *Foresight, first uint64, from, per, missing f
 		if !ok {
 			return nil, false, n.short(t)
 		}
-		if out.add(cut) != nil {
+		if out.add(cut, (float64(v-first)-from)/per+missing) != nil {
 			return nil, true, nil // the same number again
 		}
 		if out.full {
 			break
 		}
-		at = float64(v-first) + each
+		if each < precise {
+			at = float64(v - first) // so that none has more than wanted
+		}
+		at += each
 	}
 	f, err = out.done(f)
 	return f, each < precise, err
@@ -456,7 +471,7 @@ func (n *number) short(t *tail) error {
 	if n.alphabet != decimal {
 		kind = "the " + n.alphabet.name + " number"
 	}
-	return cannot("%s %s in %s has no room for so many more: it would get a digit more, and sort below", kind, quoted(n.top[:n.start]), text(t.top()))
+	return cannot("%s %s in %s has no room for so many more: it would get a digit more, and sort below", kind, quoted(n.prefix()), text(t.top()))
 }
 
 // inOrder fails if keys were not written in about their order.
@@ -492,7 +507,18 @@ func (n *number) describe(l *line) string {
 	// The window's last digit may not be the number's.
 	finer := len(n.all) - len(n.left) - len(n.pos)
 	step := l.perRow * math.Pow(float64(len(n.alphabet.digits)), float64(finer))
-	return fmt.Sprintf("%s %s, step %s", kind, quoted(n.top[:n.start]), steps(step))
+	return fmt.Sprintf("%s %s, step %s", kind, quoted(n.prefix()), steps(step))
+}
+
+// prefix is what stands before the number, for people.
+func (n *number) prefix() []byte {
+	at := n.start
+	if n.alphabet == binary {
+		for at < n.differs && n.top[at] >= 0x20 && n.top[at] < 0x7f {
+			at++ // most likely no digits
+		}
+	}
+	return n.top[:at]
 }
 
 func steps(x float64) string {

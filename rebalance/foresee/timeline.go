@@ -37,6 +37,9 @@ type inner struct {
 	on bool
 }
 
+// over is by how much a partition may become larger than wanted.
+const over = 1.1
+
 // How finely times are cut is a part of what a partition takes.
 const fine = 200
 
@@ -81,7 +84,7 @@ func (c *timeline) ahead(t *tail) (*Foresight, error) {
 		f.Sure = l.sure()
 		if rate == 0 {
 			rate, missing = 1/l.perRow, l.missing
-			learned = fmt.Sprintf(", %.3g rows per second", rate)
+			learned = fmt.Sprintf(", %s rows per second", perSecond(rate))
 		}
 	}
 	in, err := c.inner(t, tickFrom, rate*length)
@@ -92,7 +95,10 @@ func (c *timeline) ahead(t *tail) (*Foresight, error) {
 		if rate = c.rate(t, in, ticks); rate == 0 {
 			return nil, cannot("the highest keys have the same %s (%s), which does not tell how many rows come in a second: that has to be given", c.finest, text(c.top[:c.end]))
 		}
-		learned = fmt.Sprintf(", about %.3g rows per second", rate)
+		learned = fmt.Sprintf(", about %s rows per second", perSecond(rate))
+	}
+	if rate*length <= o.Each/4 {
+		in = nil
 	}
 	f.How = fmt.Sprintf("%s %s, to the %s%s", c.name, quoted(c.top[:c.start]), c.finest, learned)
 	if in != nil {
@@ -143,8 +149,8 @@ func (c *timeline) plausible(t *tail, ticks int, top, length float64) bool {
 	}
 	var now float64
 	switch {
-	case t.written != nil:
-		now, past = t.writtenTop(), min(past, 2*day)
+	case t.written != nil && ticks == 1:
+		now = t.writtenTop()
 	case !t.o.Now.IsZero():
 		now = t.now()
 	default:
@@ -162,9 +168,9 @@ func (c *timeline) present(t *tail, top, length float64) float64 {
 		return top
 	}
 	now := t.now()
-	at := now // when the highest keys were written, or might have been
-	if t.written != nil {
-		at = t.writtenTop()
+	at, known := now, false // when the highest keys were written, or might have been
+	if t.written != nil && math.Abs(t.writtenTop()-top) <= length+zones+usual {
+		at, known = t.writtenTop(), true // and they have not been imported later
 	}
 	late, off := at-(top+length), 0.0
 	switch {
@@ -174,9 +180,9 @@ func (c *timeline) present(t *tail, top, length float64) float64 {
 			off = math.Ceil(off/quarter) * quarter
 		}
 	case late < 0:
-	case t.written != nil && length < quarter:
+	case known && length < quarter:
 		off = -late
-	case t.written != nil:
+	case known:
 		off = -(math.Floor(late/quarter) + 1) * quarter
 	case late <= usual:
 		off = -late
@@ -245,6 +251,7 @@ func (c *timeline) cuts(t *tail, f *Foresight, in *inner, now, rate, missing flo
 	topFrom, topTo := c.tick(c.times[len(c.times)-1])
 	grid := nice(o.Each / rate / fine)
 	begin := int64(now * 1e9)
+	last := c.times[len(c.times)-1]       // the highest key's time, then the last cut's
 	at := max(o.First/4, o.First-missing) // rows from now on
 	for range o.N {
 		ahead := at / rate * 1e9
@@ -261,12 +268,12 @@ func (c *timeline) cuts(t *tail, f *Foresight, in *inner, now, rate, missing flo
 		var key []byte
 		switch {
 		case in == nil || into < o.Each/10 && from > topFrom:
+			round := from
 			if grid > to-from {
-				from, _ = c.tick(ns - ns%grid)
+				round, _ = c.tick(ns - ns%grid)
 			}
-			ns = from
-			if ns <= c.times[len(c.times)-1] {
-				ns = topTo
+			if ns = round; ns <= last {
+				_, ns = c.tick(last) // a partition for each tick
 			}
 			key = c.cut(ns)
 		case in.random && from <= topFrom:
@@ -282,18 +289,28 @@ func (c *timeline) cuts(t *tail, f *Foresight, in *inner, now, rate, missing flo
 			}
 			key = append(c.key(from), inside[c.end:]...)
 		}
-		if len(out.all) == 0 {
-			f.Late = max(0, float64(ns-begin)/1e9*rate-o.First)
-		}
-		if err := out.add(key); err != nil {
-			return nil, cannot("more rows than a partition is to have come in one %s (%.3g), and what follows it can't be foreseen", c.finest, float64(to-from)/1e9*rate)
+		rows := float64(ns-begin) / 1e9 * rate
+		tick := float64(to-from) / 1e9 * rate
+		if err := out.add(key, rows+missing); err != nil || in == nil && tick > o.Each*over {
+			return nil, cannot("more rows than a partition is to have come in one %s (%.3g), and what follows it can't be foreseen", c.finest, tick)
 		}
 		if out.full {
 			break
 		}
-		at = float64(ns-begin)/1e9*rate + o.Each
+		last = ns
+		if len(out.all) == 1 || tick > o.Each/precise {
+			at = rows // so that none has more than wanted
+		}
+		at += o.Each
 	}
 	return out.done(f)
+}
+
+func perSecond(rate float64) string {
+	if rate >= 100 {
+		return fmt.Sprintf("%.0f", rate)
+	}
+	return fmt.Sprintf("%.3g", rate)
 }
 
 // nice is the largest round time that is not above some seconds, in nanoseconds.
@@ -322,8 +339,8 @@ func (c *timeline) inner(t *tail, tick int64, rows float64) (*inner, error) {
 		x.written = t.written[from:]
 	}
 	hopeless := func() (*inner, error) {
-		if rows == 0 {
-			return nil, nil
+		if rows <= t.o.Each*over {
+			return nil, nil // a partition for each tick
 		}
 		return nil, cannot("in a %s more rows come (about %.3g) than a partition is to have, and what follows it in %s is not understood", c.finest, rows, text(c.top))
 	}

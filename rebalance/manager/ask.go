@@ -36,6 +36,8 @@ type Ask struct {
 	// Spans are what Merge makes one (they have to be neighbours) and what Refresh
 	// rewrites (none: everything).
 	Spans []partmap.Span
+	// Append has Presplit find the cuts, which Keys are empty for; nil: it does not.
+	Append *Append
 	// PinUntil pins the cuts of Presplit (Unix seconds); 0 for no pin.
 	PinUntil int64
 	// MaxRows is the most rows that Merge puts into one range; 0: any number.
@@ -51,6 +53,8 @@ type Plan struct {
 	Moves  []Planned
 	// Notes say what needs no move, and why.
 	Notes []string
+	// Learned is how keys grow, where that was asked for.
+	Learned *Learned
 }
 
 // Planned is one move of a plan.
@@ -85,7 +89,14 @@ func (g *Manager) Plan(ctx context.Context, id store.BucketID, a Ask) (*Plan, er
 	case Refresh:
 		err = p.refresh(a.Spans)
 	case Presplit:
-		err = p.presplit(a.Keys, a.PinUntil)
+		switch {
+		case a.Append == nil:
+			err = p.presplit(a.Keys, a.PinUntil)
+		case len(a.Keys) > 0:
+			err = invalid("a presplit is given its cuts or finds them, not both")
+		default:
+			err = p.appends(a.Append, a.PinUntil)
+		}
 	default:
 		err = invalid("there is nothing called %q to ask for", a.Kind)
 	}

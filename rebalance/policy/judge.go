@@ -137,15 +137,15 @@ func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string) {
 		grown += int64(min(g*j.Horizon.Seconds(), most))
 		soon += int64(min(g*j.Lead.Seconds(), most))
 	}
+	grown = max(grown, soon)
 	n = max(1, ceil(grown, j.TargetRows))
-	early := s.Rows >= j.EarlyRows && s.Rows <= j.LateRows && grown > j.MaxRows
 	switch {
 	case s.Rows > j.MaxRows:
 		return max(n, 2), grown, Rows, fmt.Sprintf("%d rows, more than max_rows (%d)", s.Rows, j.MaxRows)
 	case j.MaxBytes > 0 && s.Bytes > j.MaxBytes:
 		return max(n, 2, ceil(s.Bytes, j.MaxBytes*6/10)), grown, Bytes, fmt.Sprintf("%d bytes, more than max_bytes (%d)", s.Bytes, j.MaxBytes)
-	case j.GrowBy > 0 && (early || soon > j.MaxRows && s.Rows >= j.EarlyRows):
-		return max(n, 2), grown, Forecast, fmt.Sprintf("%d rows and %.0f more per second: %d within %v", s.Rows, s.GrowthRowsPerS, grown, j.Horizon)
+	case soon > j.MaxRows && s.Rows >= j.EarlyRows:
+		return max(n, 2), grown, Forecast, fmt.Sprintf("%d rows and %.1f more per second: %d within %v", s.Rows, s.GrowthRowsPerS, soon, j.Lead)
 	}
 	return 1, grown, "", ""
 }
@@ -337,7 +337,9 @@ func (j *judge) merges() {
 	}
 	var small []int
 	for i := range j.l.Ranges {
-		if j.of[i] == nil && j.l.Ranges[i].Stats.Rows < j.MinRows {
+		s := &j.l.Ranges[i].Stats
+		// What will have the minimum is left to grow; of appends more is to be said.
+		if j.of[i] == nil && s.Rows < j.MinRows && (s.Rows+int64(j.grown(i)) < j.MinRows || j.appended(s)) {
 			small = append(small, i)
 		}
 	}
@@ -377,7 +379,7 @@ func (j *judge) merge(i int) {
 		case j.appended(&r.Stats) || j.ahead(k):
 			why, text = Appends, "its neighbour is appended to"
 		case float64(rows+r.Stats.Rows)+grown+j.grown(k) > float64(j.TargetRows):
-			// Else it would be split again within the horizon.
+			// Else it would be split again before long.
 		default:
 			return true
 		}
@@ -446,10 +448,8 @@ func (j *judge) countFirst(from, to int) bool {
 	return true
 }
 
-// grown is what a range gains within the horizon.
-func (j *judge) grown(i int) float64 {
-	return max(0, j.l.Ranges[i].Stats.GrowthRowsPerS) * j.Horizon.Seconds()
-}
+// grown is what a range gains while a merge is to last.
+func (j *judge) grown(i int) float64 { return j.Gain(&j.l.Ranges[i].Stats) }
 
 // spend takes back what the budget has no room for: the least urgent first.
 func (j *judge) spend() {

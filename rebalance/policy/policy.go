@@ -32,18 +32,16 @@ type Policy struct {
 	// 1, if that is more than LoadPerS; LoadPerS 0: load splits nothing.
 	LoadShare, LoadPerS float64
 
-	// Horizon is how far growth is looked ahead. A range that will pass MaxRows
-	// within it is split by what it will have then, while it still has little to move:
-	// from EarlyRows up to LateRows, and never for more than GrowBy times the rows that
-	// it has (GrowBy 0: no range is split before it is too large). With more than
-	// LateRows it is left alone until it will pass MaxRows within Lead: to cut it costs
-	// as much then, and perhaps it does not come to that.
+	// Horizon is how far growth is looked ahead when a range is split: its parts are to
+	// keep the limits until then. It is split when it has more than MaxRows, or will have
+	// before the next judgement takes effect (within Lead) and has EarlyRows at least. No
+	// more is foreseen than GrowBy times the rows that there are; with 0 nothing is.
 	// Only growth that is spread over the range counts (Spread, see counter.Stats): what
 	// grows at one end is not helped by cuts all over.
-	Horizon             time.Duration
-	GrowBy              float64
-	EarlyRows, LateRows int64
-	Spread              float64
+	Horizon   time.Duration
+	GrowBy    float64
+	EarlyRows int64
+	Spread    float64
 
 	// AppendShare of puts above the highest key makes a range one that is appended
 	// to, if there are AppendsPerS of them. It is rolled.
@@ -53,7 +51,7 @@ type Policy struct {
 	Lead time.Duration
 
 	// Cool is how old partitions must be before they are merged, refreshed or split
-	// by load.
+	// by load; and for how long a merge is to last, growing as now.
 	Cool time.Duration
 	// Fresh is how old a recount may be to decide.
 	Fresh time.Duration
@@ -89,12 +87,18 @@ func Default(maxRows int64) Policy {
 		MaxRows: maxRows, MinRows: maxRows / 4, TargetRows: max(1, maxRows/10*6+maxRows%10*6/10),
 		MaxDead:   50_000,
 		LoadShare: 0.5, LoadPerS: 2000,
-		Horizon: 10 * time.Minute, GrowBy: 16, EarlyRows: max(2, maxRows/5), LateRows: max(2, maxRows/3), Spread: 0.75,
+		Horizon: 3 * time.Minute, GrowBy: 2, EarlyRows: max(2, maxRows/5), Spread: 0.75,
 		AppendShare: 0.7, AppendsPerS: 0.001, Lead: 40 * time.Second,
 		Cool: 30 * time.Minute, Fresh: 2 * time.Minute,
 		Recount: time.Minute, MaxRecount: time.Hour,
 		Budget: Budget{Moves: 256, Rows: 20 * maxRows},
 	}
+}
+
+// Gain is how many rows a range is expected to have more when its next turn to be
+// merged comes.
+func (p *Policy) Gain(s *counter.Stats) float64 {
+	return max(0, s.GrowthRowsPerS) * max(p.Cool, p.Horizon).Seconds()
 }
 
 // Layout is a bucket at one moment.

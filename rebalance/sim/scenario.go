@@ -53,7 +53,6 @@ type Change struct {
 	Horizon     *time.Duration `yaml:"horizon"`
 	GrowBy      *float64       `yaml:"grow_by"`
 	EarlyShare  *float64       `yaml:"early_share"`
-	LateShare   *float64       `yaml:"late_share"`
 	Spread      *float64       `yaml:"spread"`
 	MinShare    *float64       `yaml:"min_share"`
 	TargetShare *float64       `yaml:"target_share"`
@@ -199,7 +198,6 @@ func (s *Scenario) policy() policy.Policy {
 		}
 	}
 	share(&p.EarlyRows, c.EarlyShare)
-	share(&p.LateRows, c.LateShare)
 	share(&p.MinRows, c.MinShare)
 	share(&p.TargetRows, c.TargetShare)
 	if c.Horizon != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
@@ -75,8 +76,8 @@ func compare(b *testing.B, unit string, perCall float64, names []string, ways ..
 // BenchmarkSlice reads pages of 1000 of 10,000 rows: this store, and the bare
 // driver with the same columns.
 func BenchmarkSlice(b *testing.B) {
-	o := keyspace(b)
-	s, raw := open(b, o), rawSession(b, o)
+	o := harness.Shared(b, &shared)
+	s, raw := harness.Open(b, o), rawSession(b, o)
 	p := newPartition()
 	rows := benchRows(10_000, 1)
 	for at := 0; at < len(rows); at += 200 {
@@ -114,8 +115,8 @@ func BenchmarkSlice(b *testing.B) {
 // BenchmarkPut writes 300 rows of 170 bytes: one by one from 16 goroutines, by this
 // store and by the bare driver; and in batches of 150.
 func BenchmarkPut(b *testing.B) {
-	o := keyspace(b)
-	s, raw := open(b, o), rawSession(b, o)
+	o := harness.Shared(b, &shared)
+	s, raw := harness.Open(b, o), rawSession(b, o)
 	p := newPartition()
 	rows := benchRows(300, 1)
 	parallel := func(n, step int, put func(some []store.Row) error) func() error {
@@ -143,7 +144,7 @@ func BenchmarkPut(b *testing.B) {
 
 // BenchmarkSwap swaps a root with a blob of 2 KB, and reads it.
 func BenchmarkSwap(b *testing.B) {
-	s := open(b, keyspace(b))
+	s := harness.Open(b, harness.Shared(b, &shared))
 	key := make([]byte, 16)
 	at := store.Version{}
 	b.Run("swap", func(b *testing.B) {

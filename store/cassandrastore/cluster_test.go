@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/internal/cassandratest"
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
@@ -52,6 +53,7 @@ func eventually(t testing.TB, call func(ctx context.Context) error) {
 // started again: what was acknowledged is there, and what failed said that its
 // outcome is unknown. The node wants a password, too.
 func TestKilledNodeLosesNothingAcknowledged(t *testing.T) {
+	t.Parallel()
 	c := cassandratest.New(t, cassandratest.Options{DurableWrites: true, Passwords: true})
 	node := c.Nodes[0]
 	o := cassandrastore.Options{Hosts: []string{node.Address}, DataCentre: "dc1", Keyspace: "kill", AllowSingleReplica: true}
@@ -69,7 +71,7 @@ func TestKilledNodeLosesNothingAcknowledged(t *testing.T) {
 	admin.Close()
 	_, err = node.Nodetool(t.Context(), "flush")
 	require.NoError(t, err, "the schema has to be on disk")
-	s := open(t, o)
+	s := harness.Open(t, o)
 
 	p, key := newPartition(), uuid.New()
 	var mu sync.Mutex
@@ -139,11 +141,12 @@ func TestKilledNodeLosesNothingAcknowledged(t *testing.T) {
 
 // Two data centres, the second of which is stopped and goes on again.
 func TestTwoDataCentres(t *testing.T) {
+	t.Parallel()
 	c := cassandratest.New(t, cassandratest.Options{DataCentres: []int{2, 1}})
-	o := keyspaceOn(t, c.Nodes[0].Address, cassandrastore.Replication{"dc1": 2, "dc2": 1})
-	here := open(t, o)
+	o := harness.Keyspace(t, c.Nodes[0].Address, cassandrastore.Replication{"dc1": 2, "dc2": 1})
+	here := harness.Open(t, o)
 	o.Hosts, o.DataCentre = []string{c.Nodes[2].Address}, "dc2"
-	there := open(t, o)
+	there := harness.Open(t, o)
 	ctx, p, root := t.Context(), newPartition(), uuid.New()
 	put := func(rows store.Rows, key string) func(context.Context) error {
 		return func(ctx context.Context) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
@@ -65,7 +66,7 @@ func openRefusesAWrongCluster(t *testing.T, o cassandrastore.Options) {
 func openWarnsOfAPeriodicCommitLog(t *testing.T, o cassandrastore.Options) {
 	var log strings.Builder
 	o.Log = slog.New(slog.NewTextHandler(&log, nil))
-	open(t, o)
+	harness.Open(t, o)
 	require.Contains(t, log.String(), "commitlog_sync is periodic")
 }
 
@@ -142,7 +143,7 @@ func TestPrintedSchemaIsTheAppliedOne(t *testing.T) {
 // A torn register is noticed: somebody's read repair of some columns only may
 // leave a replica with the columns of different swaps.
 func tornRegistersAreUnavailable(t *testing.T, o cassandrastore.Options) {
-	s, raw := open(t, o), rawSession(t, o)
+	s, raw := harness.Open(t, o), rawSession(t, o)
 	for _, table := range store.Tables() {
 		for _, torn := range []struct {
 			set   string

@@ -1,17 +1,15 @@
 package cassandrastore_test
 
 import (
-	"context"
 	"math/rand/v2"
 	"os"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/cassandratest"
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 	"github.com/evenkeel/evenkeel/store/faultstore"
@@ -20,68 +18,39 @@ import (
 
 var shared cassandratest.Shared
 
-func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }
-
-// keyspace lays the schema out in a fresh keyspace of the shared node, dropped
-// with the test, and returns the options to open it.
-func keyspace(t testing.TB) cassandrastore.Options {
-	t.Helper()
-	o := keyspaceOn(t, shared.Address(t), cassandrastore.Replication{"dc1": 1})
-	// The node is patient, so its clients have to be more so.
-	o.ReadTimeout, o.WriteTimeout, o.SwapTimeout, o.ConnectTimeout = 35*time.Second, 35*time.Second, 35*time.Second, 35*time.Second
-	return o
-}
-
-func keyspaceOn(t testing.TB, host string, r cassandrastore.Replication) cassandrastore.Options {
-	t.Helper()
-	o := cassandrastore.Options{
-		Hosts: []string{host}, DataCentre: "dc1", AllowSingleReplica: true,
-		Keyspace: "t" + strings.ReplaceAll(uuid.NewString(), "-", ""),
-	}
-	admin, err := cassandrastore.OpenAdmin(t.Context(), o)
-	require.NoError(t, err)
-	require.NoError(t, admin.Apply(t.Context(), r))
-	t.Cleanup(func() {
-		defer admin.Close()
-		// The test's context has ended by now. What lives on a node that a test
-		// killed goes with the node.
-		_ = admin.Drop(context.WithoutCancel(t.Context()))
-	})
-	return o
-}
-
-func open(t testing.TB, o cassandrastore.Options) *cassandrastore.Store {
-	t.Helper()
-	s, err := cassandrastore.Open(t.Context(), o)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	return s
-}
+func TestMain(m *testing.M) { os.Exit(harness.Run(m, &shared)) }
 
 func newPartition() store.Partition {
 	return store.Partition{Bucket: store.BucketID(uuid.New()), ID: store.PartitionID(uuid.New())}
 }
 
-// TestOneNode is what can share a node and a keyspace: every test looks only at
-// partitions and registers of its own.
+// TestOneNode is what can share a node. What waits for the node's answers most of
+// the time runs at the same time, each in a keyspace of its own.
 func TestOneNode(t *testing.T) {
-	o := keyspace(t)
-	t.Run("conformance", func(t *testing.T) { conformance(t, o) })
-	t.Run("conformance behind faults that nobody may notice", func(t *testing.T) { conformanceBehindFaults(t, o) })
-	t.Run("slices read through dead data", func(t *testing.T) { sliceReadsThroughDeadData(t, o) })
-	t.Run("partitions behind dead data are listed", func(t *testing.T) { partitionsBehindDeadDataAreListed(t, keyspace(t)) })
-	t.Run("torn registers are unavailable", func(t *testing.T) { tornRegistersAreUnavailable(t, o) })
-	t.Run("open refuses a wrong cluster", func(t *testing.T) { openRefusesAWrongCluster(t, o) })
-	t.Run("open warns of a periodic commit log", func(t *testing.T) { openWarnsOfAPeriodicCommitLog(t, o) })
-	t.Run("schema check explains each difference", func(t *testing.T) { schemaCheckExplainsEachDifference(t, o) }) // ruins the keyspace
+	t.Parallel()
+	for name, test := range map[string]func(*testing.T, cassandrastore.Options){
+		"conformance": conformance,
+		"conformance behind faults that nobody may notice": conformanceBehindFaults,
+		"slices read through dead data":                    sliceReadsThroughDeadData,
+		"partitions behind dead data are listed":           partitionsBehindDeadDataAreListed,
+		"torn registers are unavailable":                   tornRegistersAreUnavailable,
+		"open refuses a wrong cluster":                     openRefusesAWrongCluster,
+		"open warns of a periodic commit log":              openWarnsOfAPeriodicCommitLog,
+		"schema check explains each difference":            schemaCheckExplainsEachDifference, // ruins the keyspace
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, harness.Shared(t, &shared))
+		})
+	}
 }
 
 func conformance(t *testing.T, o cassandrastore.Options) {
-	storetest.RunWith(t, func(t *testing.T) store.Store { return open(t, o) }, storetest.Options{
+	storetest.RunWith(t, func(t *testing.T) store.Store { return harness.Open(t, o) }, storetest.Options{
 		Slow: true, ShortPages: true,
 		Reopen: func(t *testing.T, s store.Store) store.Store {
 			require.NoError(t, s.Close())
-			return open(t, o)
+			return harness.Open(t, o)
 		},
 	})
 }
@@ -91,7 +60,7 @@ func conformance(t *testing.T, o cassandrastore.Options) {
 // optional powers are hidden: they would take as long again.
 func conformanceBehindFaults(t *testing.T, o cassandrastore.Options) {
 	storetest.RunWith(t, func(t *testing.T) store.Store {
-		s, _ := faultstore.New(open(t, o), faultstore.Options{Seed: rand.Uint64(), Rates: faultstore.Rates{Repeat: 0.3, Short: 0.3}})
+		s, _ := faultstore.New(harness.Open(t, o), faultstore.Options{Seed: rand.Uint64(), Rates: faultstore.Rates{Repeat: 0.3, Short: 0.3}})
 		return struct{ store.Store }{s}
 	}, storetest.Options{Slow: true, ShortPages: true})
 }

@@ -7,29 +7,15 @@ import (
 
 	"github.com/gocql/gocql"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
-// deleteMany deletes n keys one by one, as `delete everything under this prefix`
-// does: Cassandra keeps a tombstone for each.
-func deleteMany(t testing.TB, o cassandrastore.Options, p store.Partition, n int) {
+func deleteMany(t testing.TB, raw *gocql.Session, p store.Partition, n int) {
 	t.Helper()
-	raw := rawSession(t, o)
-	var g errgroup.Group
-	g.SetLimit(4)
-	const step = 500
-	for at := 0; at < n; at += step {
-		b := raw.NewBatch(gocql.UnloggedBatch)
-		for i := range step {
-			b.Query("DELETE FROM rows USING TIMESTAMP ? WHERE bucket = ? AND partition = ? AND key = ?",
-				int64(10), gocql.UUID(p.Bucket), gocql.UUID(p.ID), fmt.Appendf(nil, "p/%06d", at+i))
-		}
-		g.Go(func() error { return raw.ExecuteBatch(b) })
-	}
-	require.NoError(t, g.Wait())
+	harness.DeleteMany(t, raw, p, n, 10, func(i int) []byte { return fmt.Appendf(nil, "p/%06d", i) })
 }
 
 // readAll reads a partition page by page.
@@ -56,36 +42,38 @@ func readAll(t testing.TB, s store.Rows, p store.Partition, b store.Bounds, o st
 // More dead rows than a replica reads past: the driver's read fails, ours finds
 // every live row, also one that comes to life in what was empty before.
 func sliceReadsThroughDeadData(t *testing.T, o cassandrastore.Options) {
-	s := open(t, o)
+	s := harness.Open(t, o)
 	p := newPartition()
 	row := func(key string) store.Row {
 		return store.Row{Key: []byte(key), Value: []byte{1}, Timestamp: 11}
 	}
-	live := []string{"a", "p/000007", "p/099999", "p/140000+", "z"}
+	raw := rawSession(t, o)
+	limit := harness.DeadRowLimit(t, raw)
+	key := func(i int) string { return fmt.Sprintf("p/%06d", i) }
+	live := []string{"a", key(7), key(limit - 1), key(limit/10*14) + "+", "z"}
 	for _, key := range live {
 		require.NoError(t, s.Put(t.Context(), p, row(key)))
 	}
-	deleteMany(t, o, p, 150_000)
+	deleteMany(t, raw, p, limit/10*15)
 
-	raw := rawSession(t, o)
-	err := raw.Query("SELECT key FROM rows WHERE bucket = ? AND partition = ? AND key > ?", gocql.UUID(p.Bucket), gocql.UUID(p.ID), []byte("p/000007")).Exec()
+	err := raw.Query("SELECT key FROM rows WHERE bucket = ? AND partition = ? AND key > ?", gocql.UUID(p.Bucket), gocql.UUID(p.ID), []byte(key(7))).Exec()
 	var failure *gocql.RequestErrReadFailure
 	require.ErrorAs(t, err, &failure, "the premise")
 
 	require.Equal(t, live, readAll(t, s, p, store.Bounds{}, store.SliceOptions{Limit: 1000}))
 	under := store.Bounds{Start: []byte("p/"), End: []byte("p0")}
-	require.Equal(t, live[1:4], readAll(t, open(t, o), p, under, store.SliceOptions{Limit: 1}), "a client that has learned nothing yet")
+	require.Equal(t, live[1:4], readAll(t, harness.Open(t, o), p, under, store.SliceOptions{Limit: 1}), "a client that has learned nothing yet")
 	backwards := slices.Clone(live)
 	slices.Reverse(backwards)
-	require.Equal(t, backwards, readAll(t, open(t, o), p, store.Bounds{}, store.SliceOptions{Limit: 1000, Reverse: true}))
+	require.Equal(t, backwards, readAll(t, harness.Open(t, o), p, store.Bounds{}, store.SliceOptions{Limit: 1000, Reverse: true}))
 
-	require.NoError(t, s.Put(t.Context(), p, row("p/120000")))
-	live = slices.Insert(live, 3, "p/120000")
+	require.NoError(t, s.Put(t.Context(), p, row(key(limit/10*12))))
+	live = slices.Insert(live, 3, key(limit/10*12))
 	require.Equal(t, live, readAll(t, s, p, store.Bounds{}, store.SliceOptions{Limit: 2}))
 	require.Equal(t, live, readAll(t, s.EachQuorum(), p, store.Bounds{}, store.SliceOptions{Limit: 2, Timestamps: true}))
 
 	require.NoError(t, s.Remove(t.Context(), p, store.Bounds{}, 20))
-	require.Empty(t, readAll(t, open(t, o), p, store.Bounds{}, store.SliceOptions{Limit: 1000}))
+	require.Empty(t, readAll(t, harness.Open(t, o), p, store.Bounds{}, store.SliceOptions{Limit: 1000}))
 	ps, err := s.Partitions(t.Context(), store.Partition{}, 10)
 	require.NoError(t, err)
 	require.NotContains(t, ps, p)
@@ -94,19 +82,19 @@ func sliceReadsThroughDeadData(t *testing.T, o cassandrastore.Options) {
 // A partition whose first live row lies behind more dead rows than a replica reads
 // past is listed like all others; one of dead rows alone is passed over.
 func partitionsBehindDeadDataAreListed(t *testing.T, o cassandrastore.Options) {
-	s := open(t, o)
+	s, raw := harness.Open(t, o), rawSession(t, o)
+	limit := harness.DeadRowLimit(t, raw)
 	var want []store.Partition
 	for i := range 8 {
 		p := newPartition()
 		if i < 2 {
-			deleteMany(t, o, p, 110_000)
+			deleteMany(t, raw, p, limit/10*11)
 		}
 		if i > 0 {
 			require.NoError(t, s.Put(t.Context(), p, store.Row{Key: []byte("z"), Value: []byte{1}, Timestamp: 11}))
 			want = append(want, p)
 		}
 	}
-	raw := rawSession(t, o)
 	err := raw.Query("SELECT DISTINCT bucket, partition FROM rows").Exec()
 	var failure *gocql.RequestErrReadFailure
 	require.ErrorAs(t, err, &failure, "the premise")

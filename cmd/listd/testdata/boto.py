@@ -56,6 +56,14 @@ expect(want, listing(MaxKeys=333)[0], "pages of 333")
 expect(want[100:], listing(StartAfter=want[99])[0], "start-after")
 expect(want, [c["Key"] for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket) for c in page["Contents"]], "the paginator")
 
+for paginator, name in (("list_objects", "Contents"), ("list_object_versions", "Versions")):
+    for size in (1000, 333):
+        pages = s3.get_paginator(paginator).paginate(Bucket=bucket, PaginationConfig={"PageSize": size})
+        expect(want, [c["Key"] for page in pages for c in page[name]], paginator)
+    pages = s3.get_paginator(paginator).paginate(Bucket=bucket, Delimiter="/", PaginationConfig={"PageSize": 2})
+    expect(sorted({k.split("/")[0] + "/" for k in want if "/" in k}, key=lambda k: k.encode()),
+           [p["Prefix"] for page in pages for p in page.get("CommonPrefixes", [])], paginator + " by delimiter")
+
 for prefix in ("", "/", "/usr/", "dir one/", "a+b/", "ü/", "none/"):
     mine = [k for k in want if k.startswith(prefix)]
     cut = sorted({prefix + k[len(prefix):].split("/")[0] + "/" for k in mine if "/" in k[len(prefix):]}, key=lambda k: k.encode())
@@ -76,10 +84,23 @@ for key in ("plain", "a b+c%2F//../ü&<>", "line\nfeed", "//", "..", "é" * 512)
     expect([key], [c["Key"] for c in s3.list_objects_v2(Bucket=other)["Contents"]], "the listing of %r" % key)
     refused("BucketNotEmpty", s3.delete_bucket, Bucket=other)
     s3.delete_object(Bucket=other, Key=key)
+etag = s3.put_object(Bucket=other, Key="plain", Body=b"hello")["ETag"]
+refused("304", s3.get_object, Bucket=other, Key="plain", IfNoneMatch=etag)
+refused("PreconditionFailed", s3.get_object, Bucket=other, Key="plain", IfMatch="other")
+expect(b"ell", s3.get_object(Bucket=other, Key="plain", Range="bytes=1-3")["Body"].read(), "a range")
+refused("InvalidRange", s3.get_object, Bucket=other, Key="plain", Range="bytes=5-")
+s3.copy_object(Bucket=other, Key="copy ü+", CopySource={"Bucket": other, "Key": "plain"})
+s3.copy_object(Bucket=other, Key="copy 2", CopySource={"Bucket": other, "Key": "copy ü+"})
+expect(b"hello", s3.get_object(Bucket=other, Key="copy 2")["Body"].read(), "a copy of a copy")
+gone = s3.delete_objects(Bucket=other, Delete={"Objects": [{"Key": k} for k in ("plain", "copy ü+", "copy 2", "none")]})
+expect(["plain", "copy ü+", "copy 2", "none"], [d["Key"] for d in gone["Deleted"]], "delete_objects")
+expect(None, s3.get_bucket_versioning(Bucket=other).get("Status"), "versioning")
 refused("EntityTooLarge", s3.put_object, Bucket=other, Key="large", Body=b"x" * 4097)
 refused("KeyTooLongError", s3.put_object, Bucket=other, Key="k" * 1025, Body=b"")
 refused("NoSuchKey", s3.get_object, Bucket=other, Key="plain")
 refused("NotImplemented", s3.get_object_acl, Bucket=other, Key="plain")
+s3.put_object_acl(Bucket=bucket, Key=want[0], ACL="private")
+refused("NotImplemented", s3.put_object_acl, Bucket=bucket, Key=want[0], ACL="public-read")
 refused("NotImplemented", s3.create_multipart_upload, Bucket=other, Key="plain")
 refused("InvalidArgument", s3.list_objects_v2, Bucket=other, ContinuationToken="garbage")
 refused("NoSuchBucket", s3.list_objects_v2, Bucket="no-such-bucket")

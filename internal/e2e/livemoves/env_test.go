@@ -1,19 +1,16 @@
 package livemoves
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/internal/cassandratest"
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -23,12 +20,9 @@ import (
 
 var cassandra cassandratest.Shared
 
-func TestMain(m *testing.M) { os.Exit(cassandra.Run(m)) }
+func TestMain(m *testing.M) { os.Exit(harness.Run(m, &cassandra)) }
 
-const (
-	bucketName = "live"
-	clocks     = 2
-)
+const bucketName = "live"
 
 // process is what one process has of its own: a session and a map client.
 type process struct {
@@ -45,34 +39,16 @@ type keyspace struct {
 }
 
 func newKeyspace(t testing.TB, lease time.Duration) *keyspace {
-	// The shared node is patient, so its clients have to be more so.
-	const patience = 35 * time.Second
-	k := &keyspace{lease: lease, options: cassandrastore.Options{
-		Hosts: []string{cassandra.Address(t)}, DataCentre: "dc1", AllowSingleReplica: true,
-		Keyspace:    "t" + strings.ReplaceAll(uuid.NewString(), "-", ""),
-		ReadTimeout: patience, WriteTimeout: patience, SwapTimeout: patience, ConnectTimeout: patience,
-	}}
-	admin, err := cassandrastore.OpenAdmin(t.Context(), k.options)
-	require.NoError(t, err)
-	require.NoError(t, admin.Apply(t.Context(), cassandrastore.Replication{"dc1": 1}))
-	t.Cleanup(func() {
-		defer admin.Close()
-		_ = admin.Drop(context.WithoutCancel(t.Context()))
-	})
+	k := &keyspace{lease: lease, options: harness.Shared(t, &cassandra)}
 	first := k.process(t, listing.Options{})
-	require.NoError(t, mapclient.InitClocks(t.Context(), first.store, clocks))
+	require.NoError(t, mapclient.InitClocks(t.Context(), first.store, harness.Clocks))
 	return k
 }
 
 func (k *keyspace) process(t testing.TB, o listing.Options) *process {
-	s, err := cassandrastore.Open(t.Context(), k.options)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	m, err := mapclient.NewNetwork(s, mapclient.Options{Clocks: clocks, Lease: k.lease})
-	require.NoError(t, err)
-	t.Cleanup(m.Close)
-	c, err := listing.New(s, m, o)
-	require.NoError(t, err)
+	s := harness.Open(t, k.options)
+	m := harness.Maps(t, s, k.lease)
+	c := harness.Client(t, s, m, o)
 	return &process{store: s, maps: m, client: c, bucket: c.Bucket(bucketName)}
 }
 
@@ -118,15 +94,7 @@ func (p *process) load(t testing.TB, keys [][]byte, value func(key []byte) []byt
 }
 
 // setting reads a number from the environment.
-func setting(t testing.TB, name string, preset int) int {
-	text := os.Getenv(name)
-	if text == "" {
-		return preset
-	}
-	n, err := strconv.Atoi(text)
-	require.NoError(t, err, name)
-	return n
-}
+var setting = harness.Setting
 
 func staticValue(key []byte) []byte {
 	return fmt.Appendf(nil, "static value of %x, padded to %60s", key[:min(8, len(key))], "")

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/cassandratest"
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance/executor"
@@ -24,22 +25,23 @@ import (
 // pause, and go on by themselves afterwards. What was written on both sides of the
 // cut is the same everywhere after repair.
 func TestDataCentresApart(t *testing.T) {
+	t.Parallel()
 	c := cassandratest.New(t, cassandratest.Options{DataCentres: []int{1, 1}, Apart: true})
-	o := keyspace(t, c.Nodes[0].Address, cassandrastore.Replication{"dc1": 1, "dc2": 1})
+	o := harness.Keyspace(t, c.Nodes[0].Address, cassandrastore.Replication{"dc1": 1, "dc2": 1})
 	l := newCrowd(t, "bucket", 200)
 	clients, stores := map[string]*listing.Client{}, map[string]*cassandrastore.Store{}
 	var mover *mapclient.Client
 	for i, site := range []string{"dc1", "dc2"} {
 		o := o
 		o.Hosts, o.DataCentre = []string{c.Nodes[i].Address}, site
-		s := open(t, o)
-		m := maps(t, s, time.Second)
+		s := harness.Open(t, o)
+		m := harness.Maps(t, s, time.Second)
 		if i == 0 {
 			mover = m
-			require.NoError(t, mapclient.InitClocks(t.Context(), s, clocks))
+			require.NoError(t, mapclient.InitClocks(t.Context(), s, harness.Clocks))
 		}
 		stores[site] = s
-		clients[site] = clientOf(t, s, m, listing.Options{Timestamps: l.timestamps(0)})
+		clients[site] = harness.Client(t, s, m, listing.Options{Timestamps: l.timestamps(0)})
 	}
 	require.NoError(t, clients["dc1"].CreateBucket(t.Context(), l.bucket, []byte(l.keys[100])))
 	var id store.BucketID

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -38,11 +39,11 @@ type rig struct {
 
 func newRig(b *testing.B, cuts ...[]byte) *rig {
 	b.Helper()
-	o := keyspace(b, cassandra.Address(b), cassandrastore.Replication{"dc1": 1})
-	x := &rig{store: open(b, o)}
-	require.NoError(b, mapclient.InitClocks(b.Context(), x.store, clocks))
-	x.maps = maps(b, x.store, 0)
-	x.client = clientOf(b, x.store, x.maps, listing.Options{})
+	o := harness.Keyspace(b, cassandra.Address(b), cassandrastore.Replication{"dc1": 1})
+	x := &rig{store: harness.Open(b, o)}
+	require.NoError(b, mapclient.InitClocks(b.Context(), x.store, harness.Clocks))
+	x.maps = harness.Maps(b, x.store, 0)
+	x.client = harness.Client(b, x.store, x.maps, listing.Options{})
 	require.NoError(b, x.client.CreateBucket(b.Context(), "bench", cuts...))
 	x.bucket = x.client.Bucket("bench")
 	for info, err := range x.client.Buckets(b.Context(), "bench", "") {
@@ -336,9 +337,9 @@ func BenchmarkSwap(b *testing.B) {
 	b.ReportMetric(slices.Max(rewriting), "ms/swap-with-nodes-most")
 
 	cold := &mapReads{Store: x.store}
-	m := maps(b, cold, 0)
+	m := harness.Maps(b, cold, 0)
 	require.NoError(b, func() error {
-		_, err := clientOf(b, cold, m, listing.Options{}).Bucket("bench").List(context.Background(), listing.Query{From: cuts[ranges/2], To: cuts[ranges/2+1]})
+		_, err := harness.Client(b, cold, m, listing.Options{}).Bucket("bench").List(context.Background(), listing.Query{From: cuts[ranges/2], To: cuts[ranges/2+1]})
 		return err
 	}())
 	b.ReportMetric(float64(cold.roots.Load()+cold.nodes.Load()), "map-reads-of-a-cold-page")

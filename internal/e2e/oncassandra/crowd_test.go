@@ -69,6 +69,11 @@ const (
 	ignored     = 30 * time.Second
 )
 
+// pause is how long a client rests after each call that was answered. Hundreds of
+// calls a second are left, and some processor for the nodes, the mover and the tests
+// beside it, for as long as a move waits for leases.
+const pause = 10 * time.Millisecond
+
 func newCrowd(t *testing.T, bucket string, keys int) *crowd {
 	l := &crowd{t: t, record: &history.Recorder{}, bucket: bucket, stop: make(chan struct{}), failures: map[string]*failures{}}
 	for i := range keys {
@@ -113,6 +118,7 @@ func (l *crowd) worker(site string, do func(ctx context.Context) error) {
 		l.of(site).gap = max(l.of(site).gap, time.Since(answered))
 		l.mu.Unlock()
 		answered = time.Now()
+		time.Sleep(pause)
 	}
 }
 

@@ -8,55 +8,41 @@ import (
 
 	"github.com/gocql/gocql"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// 150,000 entries of one partition are deleted, one by one, more than a replica
-// reads past: listings, counts and the emptiness check of DeleteBucket still work, also for a
+// Half as many entries again as a replica reads past are deleted from one partition,
+// one by one: listings, counts and the emptiness check of DeleteBucket still work, also for a
 // client that has learned nothing yet.
 func TestAPartitionFullOfDeadRows(t *testing.T) {
-	const dead = 150_000
+	t.Parallel()
 	ctx := t.Context()
-	o := shared(t)
-	s := open(t, o)
-	require.NoError(t, mapclient.InitClocks(ctx, s, clocks))
+	o := harness.Shared(t, &cassandra)
+	s := harness.Open(t, o)
+	require.NoError(t, mapclient.InitClocks(ctx, s, harness.Clocks))
 	fresh := func() *listing.Bucket {
-		s := open(t, o)
-		return clientOf(t, s, maps(t, s, 0), listing.Options{}).Bucket("dead")
+		s := harness.Open(t, o)
+		return harness.Client(t, s, harness.Maps(t, s, 0), listing.Options{}).Bucket("dead")
 	}
-	c := clientOf(t, s, maps(t, s, 0), listing.Options{})
+	c := harness.Client(t, s, harness.Maps(t, s, 0), listing.Options{})
 	require.NoError(t, c.CreateBucket(ctx, "dead"))
 	b := c.Bucket("dead")
-	key := func(i int) []byte { return fmt.Appendf(nil, "dir/%03d/%06d", i/1000, i) }
-	live := []string{"a", string(key(7)) + "+", string(key(99_999)) + "+", "dir/120/", "z"}
+	raw := harness.Session(t, o.Hosts[0], o.Keyspace)
+	limit := harness.DeadRowLimit(t, raw)
+	each := limit / 100 // in each of 150 directories
+	key := func(i int) []byte { return fmt.Appendf(nil, "dir/%03d/%06d", i/each, i) }
+	live := []string{"a", string(key(7)) + "+", string(key(limit-1)) + "+", "dir/120/", "z"}
 	for _, k := range live {
 		require.NoError(t, b.Put(ctx, []byte(k), nil))
 	}
-	var deletes errgroup.Group
-	deletes.SetLimit(4)
 	partition := partitionOf(t, c, "dead")
-	c2 := gocql.NewCluster(o.Hosts...)
-	c2.Keyspace, c2.ProtoVersion, c2.Timeout, c2.WriteCoalesceWaitTime = o.Keyspace, 4, o.ReadTimeout, 0
-	raw, err := c2.CreateSession()
-	require.NoError(t, err)
-	defer raw.Close()
 	// What Delete does in a settled range, by the batch: quicker.
-	ts := time.Now().UnixMicro()
-	for at := 0; at < dead; at += 500 {
-		deletes.Go(func() error {
-			batch := raw.NewBatch(gocql.UnloggedBatch)
-			for i := at; i < at+500; i++ {
-				batch.Query("DELETE FROM rows USING TIMESTAMP ? WHERE bucket = ? AND partition = ? AND key = ?", ts, gocql.UUID(partition.Bucket), gocql.UUID(partition.ID), key(i))
-			}
-			return raw.ExecuteBatch(batch)
-		})
-	}
-	require.NoError(t, deletes.Wait())
-	err = raw.Query("SELECT key FROM rows WHERE bucket = ? AND partition = ?", gocql.UUID(partition.Bucket), gocql.UUID(partition.ID)).Exec()
+	harness.DeleteMany(t, raw, partition, 150*each, time.Now().UnixMicro(), key)
+	err := raw.Query("SELECT key FROM rows WHERE bucket = ? AND partition = ?", gocql.UUID(partition.Bucket), gocql.UUID(partition.ID)).Exec()
 	var failure *gocql.RequestErrReadFailure
 	require.ErrorAs(t, err, &failure, "the premise")
 
@@ -68,7 +54,7 @@ func TestAPartitionFullOfDeadRows(t *testing.T) {
 		want []string
 	}{
 		"from the start":       {listing.Query{}, live},
-		"from the middle":      {listing.Query{After: key(50_000)}, live[2:]},
+		"from the middle":      {listing.Query{After: key(50 * each)}, live[2:]},
 		"in reverse":           {listing.Query{Reverse: true}, backwards},
 		"delimiter":            {listing.Query{Delimiter: []byte("/")}, []string{"a", "dir/", "z"}},
 		"prefix and delimiter": {listing.Query{Prefix: []byte("dir/"), Delimiter: []byte("/")}, []string{"dir/000/", "dir/099/", "dir/120/"}},

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/internal/cassandratest"
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
@@ -20,19 +21,20 @@ import (
 // LOCAL_QUORUM everything goes on, moves of ranges as well. The clients' clocks
 // differ, as clocks do.
 func TestKilledNodesOfThree(t *testing.T) {
+	t.Parallel()
 	c := cassandratest.New(t, cassandratest.Options{DataCentres: []int{3}, DurableWrites: true, HeapMiB: 384})
-	o := keyspace(t, c.Nodes[0].Address, cassandrastore.Replication{"dc1": 3})
+	o := harness.Keyspace(t, c.Nodes[0].Address, cassandrastore.Replication{"dc1": 3})
 	flush(t, c)
 	l := newCrowd(t, "bucket", 300)
 	const lease = time.Second // a move takes five of them
 	var clients []*listing.Client
 	for i, skew := range []time.Duration{0, 300 * time.Millisecond, -200 * time.Millisecond} {
 		o.Hosts = []string{c.Nodes[i].Address}
-		s := open(t, o)
+		s := harness.Open(t, o)
 		if i == 0 {
-			require.NoError(t, mapclient.InitClocks(t.Context(), s, clocks))
+			require.NoError(t, mapclient.InitClocks(t.Context(), s, harness.Clocks))
 		}
-		clients = append(clients, clientOf(t, s, maps(t, s, lease), listing.Options{Timestamps: l.timestamps(skew)}))
+		clients = append(clients, harness.Client(t, s, harness.Maps(t, s, lease), listing.Options{Timestamps: l.timestamps(skew)}))
 	}
 	var cuts [][]byte
 	for i := range 5 {
@@ -74,16 +76,17 @@ func flush(t *testing.T, c *cassandratest.Cluster) {
 // the store is away. Once they are back clients go on by themselves, and nothing
 // acknowledged is lost.
 func TestAllNodesGone(t *testing.T) {
+	t.Parallel()
 	c := cassandratest.New(t, cassandratest.Options{DurableWrites: true})
-	o := keyspace(t, c.Nodes[0].Address, cassandrastore.Replication{"dc1": 1})
+	o := harness.Keyspace(t, c.Nodes[0].Address, cassandrastore.Replication{"dc1": 1})
 	l := newCrowd(t, "bucket", 200)
 	var clients []*listing.Client
 	for range 2 {
-		s := open(t, o)
+		s := harness.Open(t, o)
 		if len(clients) == 0 {
-			require.NoError(t, mapclient.InitClocks(t.Context(), s, clocks))
+			require.NoError(t, mapclient.InitClocks(t.Context(), s, harness.Clocks))
 		}
-		clients = append(clients, clientOf(t, s, maps(t, s, time.Second), listing.Options{Timestamps: l.timestamps(0)}))
+		clients = append(clients, harness.Client(t, s, harness.Maps(t, s, time.Second), listing.Options{Timestamps: l.timestamps(0)}))
 	}
 	require.NoError(t, clients[0].CreateBucket(t.Context(), l.bucket, []byte(l.keys[100])))
 	flush(t, c)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/fsck"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -36,9 +37,9 @@ type restless struct {
 }
 
 func startMoves(t *testing.T, o cassandrastore.Options, l *crowd, lease time.Duration) *restless {
-	s := open(t, o)
-	m := &restless{t: t, store: s, maps: maps(t, s, lease), keys: l.keys}
-	m.client = clientOf(t, s, m.maps, listing.Options{})
+	s := harness.Open(t, o)
+	m := &restless{t: t, store: s, maps: harness.Maps(t, s, lease), keys: l.keys}
+	m.client = harness.Client(t, s, m.maps, listing.Options{})
 	for info, err := range m.client.Buckets(t.Context(), l.bucket, "") {
 		require.NoError(t, err)
 		m.bucket = info.ID
@@ -124,13 +125,13 @@ func (m *restless) stop() {
 // that the keyspace holds.
 func (m *restless) end(o cassandrastore.Options, lease time.Duration) {
 	m.t.Helper()
-	s := open(m.t, o)
-	other := maps(m.t, s, lease)
+	s := harness.Open(m.t, o)
+	other := harness.Maps(m.t, s, lease)
 	ctx, cancel := context.WithTimeout(m.t.Context(), 2*time.Minute)
 	defer cancel()
 	require.NoError(m.t, executor.New(s, other, m.bucket, executor.Options{}).Run(ctx))
 	var open []string
-	summary, err := fsck.New(s, clientOf(m.t, s, other, listing.Options{}), fsck.Options{Report: func(f fsck.Finding) {
+	summary, err := fsck.New(s, harness.Client(m.t, s, other, listing.Options{}), fsck.Options{Report: func(f fsck.Finding) {
 		if f.Open() {
 			open = append(open, f.String())
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/listtest"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -31,16 +32,17 @@ func only(t *testing.T, names ...string) {
 // TestOverCassandra runs what matters of leases over a real node. Under load the
 // mover is another process, with a session of its own.
 func TestOverCassandra(t *testing.T) {
+	t.Parallel()
 	listtest.Run(t, func(t *testing.T, clock *listtest.Clock) *listtest.Env {
 		only(t, "Model", "MovesUnderLoad")
-		o := shared(t)
-		s := open(t, o)
-		m := maps(t, s, shortLease)
-		require.NoError(t, mapclient.InitClocks(t.Context(), s, clocks))
-		e := &listtest.Env{Store: s, Client: clientOf(t, s, m, listing.Options{Timestamps: clock}), Maps: m, Clock: clock}
+		o := harness.Shared(t, &cassandra)
+		s := harness.Open(t, o)
+		m := harness.Maps(t, s, shortLease)
+		require.NoError(t, mapclient.InitClocks(t.Context(), s, harness.Clocks))
+		e := &listtest.Env{Store: s, Client: harness.Client(t, s, m, listing.Options{Timestamps: clock}), Maps: m, Clock: clock}
 		if strings.HasSuffix(t.Name(), "/MovesUnderLoad") {
-			other := open(t, o)
-			e.Store, e.Maps = other, maps(t, other, shortLease)
+			other := harness.Open(t, o)
+			e.Store, e.Maps = other, harness.Maps(t, other, shortLease)
 		}
 		return e
 	}, listtest.Options{Steps: 120, Keys: 60, Rounds: 2})
@@ -49,9 +51,10 @@ func TestOverCassandra(t *testing.T) {
 // TestOverFaultyCassandra has answers of a real node get lost and writes land late
 // or twice: what the client makes of that is right by Cassandra's rules too.
 func TestOverFaultyCassandra(t *testing.T) {
+	t.Parallel()
 	listtest.Run(t, func(t *testing.T, clock *listtest.Clock) *listtest.Env {
 		only(t, "Model")
-		plain := open(t, shared(t))
+		plain := harness.Open(t, harness.Shared(t, &cassandra))
 		seed := rand.Uint64()
 		t.Logf("seed of the faults: %d", seed)
 		s, faults := faultstore.New(plain, faultstore.Options{
@@ -64,8 +67,8 @@ func TestOverFaultyCassandra(t *testing.T) {
 			},
 		})
 		faults.Enable(false)
-		m := maps(t, s, shortLease)
-		require.NoError(t, mapclient.InitClocks(t.Context(), plain, clocks))
+		m := harness.Maps(t, s, shortLease)
+		require.NoError(t, mapclient.InitClocks(t.Context(), plain, harness.Clocks))
 		t.Cleanup(func() {
 			c := faults.Counts()
 			t.Logf("faults: %+v", c)
@@ -73,6 +76,6 @@ func TestOverFaultyCassandra(t *testing.T) {
 				require.NotZero(t, n, "no call was %s", what)
 			}
 		})
-		return &listtest.Env{Store: plain, Client: clientOf(t, s, m, listing.Options{Timestamps: clock}), Maps: m, Clock: clock, Faults: faults.Enable}
+		return &listtest.Env{Store: plain, Client: harness.Client(t, s, m, listing.Options{Timestamps: clock}), Maps: m, Clock: clock, Faults: faults.Enable}
 	}, listtest.Options{Steps: 400, Keys: 60})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/cassandratest"
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 )
 
 // TestProgramsOutliveTheStore takes the only node away from two servers under
@@ -23,14 +24,15 @@ import (
 // its store; the other goes on by itself when the node is back, and nothing that
 // was acknowledged is lost.
 func TestProgramsOutliveTheStore(t *testing.T) {
+	t.Parallel()
 	p := build(t)
 	node := cassandratest.New(t, cassandratest.Options{DurableWrites: true}).Nodes[0]
-	s := laidOut(p, node.Address)
+	s := p.LaidOut(node.Address)
 	ctx := t.Context()
 	_, err := node.Nodetool(ctx, "flush") // of what the node must know of its tables
 	require.NoError(t, err)
-	a, b := p.serve(s, "--request-timeout", "2s"), p.serve(s, "--request-timeout", "2s")
-	p.run("listd", "bucket", "create", "abc", "--server", a.s3)
+	a, b := p.ServeSite(s, "--request-timeout", "2s"), p.ServeSite(s, "--request-timeout", "2s")
+	p.Run("listd", "bucket", "create", "abc", "--server", a.S3)
 
 	acked := load{t: t}
 	acked.start(a, "a")
@@ -39,52 +41,52 @@ func TestProgramsOutliveTheStore(t *testing.T) {
 	require.NoError(t, node.Pause())
 	away(t, a, b)
 	require.NoError(t, node.Resume())
-	eventually(t, "the servers are ready", func() bool { return ready(t, a) && ready(t, b) })
+	harness.Eventually(t, "the servers are ready", func() bool { return ready(t, a) && ready(t, b) })
 	acked.await(100)
 
 	require.NoError(t, node.Kill())
 	away(t, a, b)
-	require.Equal(t, 0, b.end(syscall.SIGTERM), b.log)
+	require.Equal(t, 0, b.End(syscall.SIGTERM), b.Log)
 	require.NoError(t, node.Start(context.WithoutCancel(ctx)))
-	eventually(t, "the server is ready", func() bool { return ready(t, a) })
+	harness.Eventually(t, "the server is ready", func() bool { return ready(t, a) })
 	acked.await(20)
 	acked.stop()
 
 	listed := map[string]bool{}
-	for _, srv := range []*server{a, p.serve(s)} {
+	for _, srv := range []*harness.Server{a, p.ServeSite(s)} {
 		clear(listed)
-		for _, key := range strings.Fields(p.run("listd", "ls", "abc", "--server", srv.s3)) {
+		for _, key := range strings.Fields(p.Run("listd", "ls", "abc", "--server", srv.S3)) {
 			listed[key] = true
 		}
 		for key := range acked.keys {
 			require.True(t, listed[key], "%s was acknowledged and is lost", key)
 		}
-		require.Equal(t, 0, srv.end(syscall.SIGTERM), srv.log)
+		require.Equal(t, 0, srv.End(syscall.SIGTERM), srv.Log)
 	}
 	t.Logf("%d puts acknowledged, %d keys listed", len(acked.keys), len(listed))
 }
 
 // away demands of servers that their store is away and that they say so.
-func away(t *testing.T, servers ...*server) {
+func away(t *testing.T, servers ...*harness.Server) {
 	t.Helper()
 	var requests sync.WaitGroup
 	for _, srv := range servers {
 		// At first it may still answer from what it knows: leases are good for a while.
-		eventually(t, "the server is not ready", func() bool { return !ready(t, srv) })
-		require.Equal(t, 200, request(t, "GET", srv.admin+"/healthz", "").status)
-		require.Equal(t, 200, request(t, "GET", srv.admin+"/metrics", "").status)
+		harness.Eventually(t, "the server is not ready", func() bool { return !ready(t, srv) })
+		require.Equal(t, 200, harness.Request(t, "GET", srv.Admin+"/healthz", "").Status)
+		require.Equal(t, 200, harness.Request(t, "GET", srv.Admin+"/metrics", "").Status)
 		for _, r := range []struct{ method, path string }{
 			{"PUT", "/abc/k"}, {"GET", "/abc/k"}, {"HEAD", "/abc/k"}, {"DELETE", "/abc/k"}, {"GET", "/abc?list-type=2"},
 			{"PUT", "/new"}, {"DELETE", "/abc"}, {"GET", "/abc?evenkeel-splits=2"},
 		} {
 			requests.Go(func() {
-				got, err := requestOf(r.method, srv.s3+r.path, "")
-				if err != nil || got.status != http.StatusServiceUnavailable {
-					t.Errorf("%s %s: %d %s %v", r.method, r.path, got.status, got.body, err)
+				got, err := harness.RequestOf(t.Context(), r.method, srv.S3+r.path, "")
+				if err != nil || got.Status != http.StatusServiceUnavailable {
+					t.Errorf("%s %s: %d %s %v", r.method, r.path, got.Status, got.Body, err)
 					return
 				}
-				if wait, err := strconv.Atoi(got.header.Get("Retry-After")); err != nil || wait < 1 {
-					t.Errorf("%s %s: Retry-After %q", r.method, r.path, got.header.Get("Retry-After"))
+				if wait, err := strconv.Atoi(got.Header.Get("Retry-After")); err != nil || wait < 1 {
+					t.Errorf("%s %s: Retry-After %q", r.method, r.path, got.Header.Get("Retry-After"))
 				}
 			})
 		}
@@ -92,15 +94,8 @@ func away(t *testing.T, servers ...*server) {
 	requests.Wait()
 }
 
-func ready(t *testing.T, srv *server) bool {
-	return request(t, "GET", srv.admin+"/readyz", "").status == 200
-}
-
-func eventually(t *testing.T, what string, reached func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !reached(); time.Sleep(50 * time.Millisecond) {
-		require.True(t, time.Now().Before(deadline), "not reached: %s", what)
-	}
+func ready(t *testing.T, srv *harness.Server) bool {
+	return harness.Request(t, "GET", srv.Admin+"/readyz", "").Status == 200
 }
 
 // load puts keys until it is stopped and remembers which were acknowledged.
@@ -113,7 +108,7 @@ type load struct {
 	ends chan struct{}
 }
 
-func (l *load) start(srv *server, name string) {
+func (l *load) start(srv *harness.Server, name string) {
 	if l.keys == nil {
 		l.keys, l.ends = map[string]bool{}, make(chan struct{})
 		l.t.Cleanup(l.stop)
@@ -127,17 +122,18 @@ func (l *load) start(srv *server, name string) {
 				default:
 				}
 				key := fmt.Sprintf("%s-%d-%06d", name, worker, i)
-				a, err := requestOf("PUT", srv.s3+"/abc/"+key, key)
+				a, err := harness.RequestOf(l.t.Context(), "PUT", srv.S3+"/abc/"+key, key)
 				switch {
 				case err != nil:
 					return // the server was ended
-				case a.status == 200:
+				case a.Status == 200:
 					l.mu.Lock()
 					l.keys[key] = true
 					l.mu.Unlock()
 					l.n.Add(1)
-				case a.status != http.StatusServiceUnavailable:
-					l.t.Errorf("PUT %s: %d %s", key, a.status, a.body)
+					time.Sleep(pause)
+				case a.Status != http.StatusServiceUnavailable:
+					l.t.Errorf("PUT %s: %d %s", key, a.Status, a.Body)
 					return
 				default:
 					time.Sleep(20 * time.Millisecond)
@@ -151,7 +147,7 @@ func (l *load) start(srv *server, name string) {
 func (l *load) await(n int64) {
 	l.t.Helper()
 	from := l.n.Load()
-	eventually(l.t, "puts are acknowledged", func() bool { return l.n.Load() >= from+n })
+	harness.Eventually(l.t, "puts are acknowledged", func() bool { return l.n.Load() >= from+n })
 }
 
 func (l *load) stop() {

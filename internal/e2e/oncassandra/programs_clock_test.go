@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
@@ -15,9 +16,10 @@ import (
 // TestClockOffOverCassandra: a client whose clock is set wrong is told by a real
 // node's clock.
 func TestClockOffOverCassandra(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
-	o := shared(t)
-	s := open(t, o)
+	o := harness.Shared(t, &cassandra)
+	s := harness.Open(t, o)
 	require.NoError(t, mapclient.InitClocks(ctx, s, 1))
 
 	var off atomic.Int64

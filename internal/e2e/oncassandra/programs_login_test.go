@@ -19,29 +19,31 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/cassandratest"
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 )
 
 // TestProgramsLogIn to a node that demands a password, and over TLS a certificate
 // of the client: with either wrong or missing they don't start, and say why.
 func TestProgramsLogIn(t *testing.T) {
+	t.Parallel()
 	p := build(t)
-	p.patience = time.Minute
+	p.Patience = time.Minute
 	file := func(name, text string) string {
-		path := filepath.Join(p.dir, name)
+		path := filepath.Join(p.Dir, name)
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	cert, key := clientCertificate(t)
 	certFile, keyFile := file("client.crt", cert), file("client.key", key)
-	nodeCert := file("node.crt", keystores(t, p.dir, certFile))
+	nodeCert := file("node.crt", keystores(t, p.Dir, certFile))
 	node := cassandratest.New(t, cassandratest.Options{Passwords: true, Settings: []string{
 		"client_encryption_options:",
 		"  enabled: true",
 		"  optional: true", // the test's own look whether the node is up is in the clear
 		"  require_client_auth: true",
-		"  keystore: " + filepath.Join(p.dir, "node.jks"),
+		"  keystore: " + filepath.Join(p.Dir, "node.jks"),
 		"  keystore_password: changeit",
-		"  truststore: " + filepath.Join(p.dir, "trust.jks"),
+		"  truststore: " + filepath.Join(p.Dir, "trust.jks"),
 		"  truststore_password: changeit",
 	}}).Nodes[0]
 	password, guess := file("password", "cassandra\n"), file("guess", "guess\n")
@@ -50,17 +52,17 @@ func TestProgramsLogIn(t *testing.T) {
 	certificate := []string{"--tls-cert-file", certFile, "--tls-key-file", keyFile}
 	all := append(append(append([]string{}, login...), encrypted...), certificate...)
 
-	s := site{host: node.Address, keyspace: "listings", more: all}
-	eventually(t, "the node has made its first user", func() bool {
-		code, _, errs := p.try("rebalancer", append([]string{"schema", "apply", "--replication", "dc1=1"}, s.flags()...)...)
+	s := harness.Site{Host: node.Address, Name: "listings", More: all}
+	harness.Eventually(t, "the node has made its first user", func() bool {
+		code, _, errs := p.Try("rebalancer", s.Flags("schema", "apply", "--replication", "dc1=1")...)
 		require.True(t, code == 0 || strings.Contains(errs, "refuses the user"), errs)
 		return code == 0
 	})
-	srv := p.serve(s)
-	p.run("listd", "bucket", "create", "abc", "--server", srv.s3)
-	require.Equal(t, 200, request(t, "PUT", srv.s3+"/abc/k", "v").status)
-	require.Equal(t, "v", request(t, "GET", srv.s3+"/abc/k", "").body)
-	require.Equal(t, 0, srv.end(syscall.SIGTERM), srv.log)
+	srv := p.ServeSite(s)
+	p.Run("listd", "bucket", "create", "abc", "--server", srv.S3)
+	require.Equal(t, 200, harness.Request(t, "PUT", srv.S3+"/abc/k", "v").Status)
+	require.Equal(t, "v", harness.Request(t, "GET", srv.S3+"/abc/k", "").Body)
+	require.Equal(t, 0, srv.End(syscall.SIGTERM), srv.Log)
 
 	for name, c := range map[string]struct {
 		flags []string
@@ -75,8 +77,8 @@ func TestProgramsLogIn(t *testing.T) {
 		"no certificate":              {append(append([]string{}, encrypted...), login...), "certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s.more = c.flags
-			code, out, errs := p.try("listd", append([]string{"serve", "--local-dc", "dc1", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, s.flags()...)...)
+			s.More = c.flags
+			code, out, errs := p.Try("listd", s.Flags("serve", "--local-dc", "dc1", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")...)
 			require.Equal(t, 3, code, errs)
 			require.Empty(t, out)
 			require.Contains(t, errs, c.says)

@@ -14,17 +14,20 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 )
 
 // TestRunCassandra runs what `make run-cassandra` runs, on free ports: a key put
 // through one server is listed by the other, and Ctrl-C leaves nothing behind.
 func TestRunCassandra(t *testing.T) {
+	t.Parallel()
 	p := build(t)
 	temporary := t.TempDir()
-	cmd := exec.Command(filepath.Join(p.bin, "run-cassandra"), "-first", "0", "-second", "0")
+	cmd := exec.Command(filepath.Join(p.Bin, "run-cassandra"), "-first", "0", "-second", "0")
 	cmd.Env = append(os.Environ(), "TMPDIR="+temporary)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	errs := &lockedBuffer{}
+	errs := &harness.Log{}
 	cmd.Stderr = errs
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -55,10 +58,10 @@ func TestRunCassandra(t *testing.T) {
 	require.NotNil(t, node, "%s%s", text, errs)
 	require.Len(t, listd, 2, "%s%s", text, errs)
 	first, second := listd[0][1], listd[1][1]
-	p.run("listd", "bucket", "create", "files", "--server", first)
-	require.Equal(t, 200, request(t, "PUT", first+"/files/greeting", "hello").status)
-	require.Equal(t, "greeting\n", p.run("listd", "ls", "files", "--server", second))
-	require.Equal(t, "hello", request(t, "GET", second+"/files/greeting", "").body)
+	p.Run("listd", "bucket", "create", "files", "--server", first)
+	require.Equal(t, 200, harness.Request(t, "PUT", first+"/files/greeting", "hello").Status)
+	require.Equal(t, "greeting\n", p.Run("listd", "ls", "files", "--server", second))
+	require.Equal(t, "hello", harness.Request(t, "GET", second+"/files/greeting", "").Body)
 
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	select {

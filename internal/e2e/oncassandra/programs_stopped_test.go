@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/history"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -23,26 +24,27 @@ import (
 // the while ranges move and clients of both write, read and list: what anybody was
 // told is true.
 func TestServersStoppedPastTheirLease(t *testing.T) {
+	t.Parallel()
 	const lease = time.Second
 	p := build(t)
-	s := laidOut(p, cassandra.Address(t))
+	s := p.LaidOut(cassandra.Address(t))
 	const bucket = "abc"
 	l := newCrowd(t, bucket, 200)
-	serve := func() *server {
-		return p.serve(s, "--lease", lease.String(), "--request-timeout", "5s", "--rebalance-interval", "0")
+	serve := func() *harness.Server {
+		return p.ServeSite(s, "--lease", lease.String(), "--request-timeout", "5s", "--rebalance-interval", "0")
 	}
 	stopped := serve()
-	var killed atomic.Pointer[server]
+	var killed atomic.Pointer[harness.Server]
 	killed.Store(serve())
-	p.run("listd", "bucket", "create", bucket, "--server", stopped.s3)
+	p.Run("listd", "bucket", "create", bucket, "--server", stopped.S3)
 
 	var g sync.WaitGroup
 	stop := make(chan struct{})
 	for n := range 8 {
 		r := rand.New(rand.NewPCG(rand.Uint64(), uint64(n)))
-		of := func() string { return stopped.s3 }
+		of := func() string { return stopped.S3 }
 		if n%2 == 1 {
-			of = func() string { return killed.Load().s3 }
+			of = func() string { return killed.Load().S3 }
 		}
 		g.Go(func() {
 			for {
@@ -53,6 +55,7 @@ func TestServersStoppedPastTheirLease(t *testing.T) {
 				}
 				if err := overDialect(l, of()+"/"+bucket, r); err == nil {
 					l.count("")
+					time.Sleep(pause)
 				} else if !store.OutcomeUnknown(err) {
 					t.Errorf("a client was told %v", err)
 				} else {
@@ -61,17 +64,16 @@ func TestServersStoppedPastTheirLease(t *testing.T) {
 			}
 		})
 	}
-	o := shared(t)
-	o.Keyspace = s.keyspace
+	o := harness.Patient(s.Options())
 	m := startMoves(t, o, l, lease)
 	for round := range 3 {
 		l.progress(200, atLeast(t, lease), "")
-		require.NoError(t, stopped.cmd.Process.Signal(syscall.SIGSTOP))
+		require.NoError(t, stopped.Cmd.Process.Signal(syscall.SIGSTOP))
 		if round%2 == 0 {
-			require.NoError(t, killed.Load().cmd.Process.Kill())
+			require.NoError(t, killed.Load().Cmd.Process.Kill())
 		}
 		m.progress(1) // at least five leases
-		require.NoError(t, stopped.cmd.Process.Signal(syscall.SIGCONT))
+		require.NoError(t, stopped.Cmd.Process.Signal(syscall.SIGCONT))
 		if round%2 == 0 {
 			killed.Store(serve())
 		}
@@ -80,11 +82,11 @@ func TestServersStoppedPastTheirLease(t *testing.T) {
 	close(stop)
 	g.Wait()
 	m.stop()
-	for _, srv := range []*server{stopped, killed.Load()} {
+	for _, srv := range []*harness.Server{stopped, killed.Load()} {
 		for _, key := range l.keys {
-			require.NoError(t, getOver(l, srv.s3+"/"+bucket, key))
+			require.NoError(t, getOver(l, srv.S3+"/"+bucket, key))
 		}
-		require.NoError(t, listOver(l, srv.s3+"/"+bucket, 1000))
+		require.NoError(t, listOver(l, srv.S3+"/"+bucket, 1000))
 	}
 	h := l.record.History()
 	unknown := 0
@@ -103,11 +105,11 @@ func overDialect(l *crowd, base string, r *rand.Rand) error {
 	key := l.keys[r.IntN(len(l.keys))]
 	switch n := r.IntN(10); {
 	case n < 4:
-		return l.record.Put(context.Background(), "", key, func(_ context.Context, value []byte) error {
-			return told("PUT", base+"/"+url.PathEscape(key), string(value), 200)
+		return l.record.Put(l.t.Context(), "", key, func(_ context.Context, value []byte) error {
+			return told(l, "PUT", base+"/"+url.PathEscape(key), string(value), 200)
 		})
 	case n < 7:
-		return l.record.Delete(context.Background(), "", key, func(context.Context) error { return told("DELETE", base+"/"+url.PathEscape(key), "", 204) })
+		return l.record.Delete(l.t.Context(), "", key, func(context.Context) error { return told(l, "DELETE", base+"/"+url.PathEscape(key), "", 204) })
 	case n < 9:
 		return getOver(l, base, key)
 	}
@@ -115,33 +117,33 @@ func overDialect(l *crowd, base string, r *rand.Rand) error {
 }
 
 // told does a request that answers with a status, or says nothing of its outcome.
-func told(method, url, body string, status int) error {
-	a, err := requestOf(method, url, body)
+func told(l *crowd, method, url, body string, status int) error {
+	a, err := harness.RequestOf(l.t.Context(), method, url, body)
 	switch {
 	case err != nil:
 		return store.Errorf(store.Timeout, "%w", err)
-	case a.status == 503:
-		return store.Errorf(store.Timeout, "503: %s", a.body)
-	case a.status != status:
-		return fmt.Errorf("%s %s: %d %s", method, url, a.status, a.body)
+	case a.Status == 503:
+		return store.Errorf(store.Timeout, "503: %s", a.Body)
+	case a.Status != status:
+		return fmt.Errorf("%s %s: %d %s", method, url, a.Status, a.Body)
 	}
 	return nil
 }
 
 func getOver(l *crowd, base, key string) error {
 	return l.record.Get("", key, func() ([]byte, bool, error) {
-		a, err := requestOf("GET", base+"/"+url.PathEscape(key), "")
+		a, err := harness.RequestOf(l.t.Context(), "GET", base+"/"+url.PathEscape(key), "")
 		switch {
 		case err != nil:
 			return nil, false, store.Errorf(store.Timeout, "%w", err)
-		case a.status == 200:
-			return []byte(a.body), true, nil
-		case a.status == 404:
+		case a.Status == 200:
+			return []byte(a.Body), true, nil
+		case a.Status == 404:
 			return nil, false, nil
-		case a.status == 503:
-			return nil, false, store.Errorf(store.Timeout, "503: %s", a.body)
+		case a.Status == 503:
+			return nil, false, store.Errorf(store.Timeout, "503: %s", a.Body)
 		}
-		return nil, false, fmt.Errorf("GET %s: %d %s", key, a.status, a.body)
+		return nil, false, fmt.Errorf("GET %s: %d %s", key, a.Status, a.Body)
 	})
 }
 
@@ -152,19 +154,19 @@ func listOver(l *crowd, base string, limit int) error {
 		if token != "" {
 			q.Set("continuation-token", token)
 		}
-		a, err := requestOf("GET", base+"?"+q.Encode(), "")
-		if err != nil || a.status == 503 {
-			return nil, false, store.Errorf(store.Timeout, "listing: %d %w", a.status, err)
+		a, err := harness.RequestOf(l.t.Context(), "GET", base+"?"+q.Encode(), "")
+		if err != nil || a.Status == 503 {
+			return nil, false, store.Errorf(store.Timeout, "listing: %d %w", a.Status, err)
 		}
-		if a.status != 200 {
-			return nil, false, fmt.Errorf("listing: %d %s", a.status, a.body)
+		if a.Status != 200 {
+			return nil, false, fmt.Errorf("listing: %d %s", a.Status, a.Body)
 		}
 		var page struct {
 			IsTruncated           bool
 			NextContinuationToken string
 			Contents              []struct{ Key string }
 		}
-		if err := xml.Unmarshal([]byte(a.body), &page); err != nil {
+		if err := xml.Unmarshal([]byte(a.Body), &page); err != nil {
 			return nil, false, err
 		}
 		items := make([]history.Item, len(page.Contents))

@@ -26,9 +26,12 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	o := cassandratest.Options{Patient: true}
-	flag.BoolVar(&o.Optimise, "optimise", false, "for benchmarks")
+	optimise := flag.Bool("optimise", false, "for benchmarks")
 	flag.Parse()
+	o := cassandratest.SharedOptions()
+	if *optimise {
+		o = cassandratest.Options{Patient: true, Optimise: true}
+	}
 	code, err := run(ctx, o, flag.Args())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "with-cassandra:", err)

@@ -1,0 +1,37 @@
+// Package harness is what tests of the whole have in common: the programs, built
+// once and run; keyspaces of their own on a Cassandra node; requests over HTTP, and
+// waiting. Only tests import it.
+package harness
+
+import (
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// KeysVariable names the environment variable that sets how many real keys a test
+// loads.
+const KeysVariable = "EVENKEEL_REAL_KEYS"
+
+// Setting reads a number from the environment; preset where it holds none.
+func Setting(t testing.TB, name string, preset int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return preset
+	}
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err, name)
+	return n
+}
+
+// Eventually waits until something is reached, for at most two minutes.
+func Eventually(t testing.TB, what string, reached func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); !reached(); time.Sleep(50 * time.Millisecond) {
+		require.True(t, time.Now().Before(deadline), "not reached: %s", what)
+	}
+}

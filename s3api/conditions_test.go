@@ -1,0 +1,257 @@
+package s3api_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/s3api"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+const (
+	helloETag = "5d41402abc4b2a76b9719d911017c592"
+	past      = "Fri, 24 May 2013 00:00:00 GMT"
+	future    = "Fri, 24 May 2099 00:00:00 GMT"
+)
+
+func TestConditionsOfReads(t *testing.T) {
+	s := serveStore(t, memstore.New())
+	s.want(200, "", "PUT", "/abc", "")
+	s.want(200, "", "PUT", "/abc/k", "hello", "Cache-Control", "no-cache")
+	modified := s.want(200, "", "HEAD", "/abc/k", "").header.Get("Last-Modified")
+	for headers, status := range map[string]int{
+		`If-Match: "` + helloETag + `"`:                               200,
+		`If-Match: ` + helloETag:                                      200,
+		`If-Match: W/"` + helloETag + `"`:                             200,
+		`If-Match: *`:                                                 200,
+		`If-Match: "other", "` + helloETag + `"`:                      200,
+		`If-Match: other`:                                             412,
+		`If-Match: ""`:                                                412,
+		`If-None-Match: "` + helloETag + `"`:                          304,
+		`If-None-Match: ` + helloETag:                                 304,
+		`If-None-Match: *`:                                            304,
+		`If-None-Match: other`:                                        200,
+		`If-Modified-Since: ` + past:                                  200,
+		`If-Modified-Since: ` + future:                                304,
+		`If-Modified-Since: ` + modified:                              304,
+		`If-Modified-Since: yesterday`:                                200,
+		`If-Unmodified-Since: ` + past:                                412,
+		`If-Unmodified-Since: ` + modified:                            200,
+		`If-Unmodified-Since: ` + future:                              200,
+		`If-Match: ` + helloETag + `|If-Unmodified-Since: ` + past:    200,
+		`If-None-Match: ` + helloETag + `|If-Modified-Since: ` + past: 304,
+		`If-None-Match: other|If-Modified-Since: ` + future:           200,
+		`If-Match: other|If-None-Match: ` + helloETag:                 412,
+		`If-Match: ` + helloETag + `|If-None-Match: ` + helloETag:     304,
+		`If-None-Match: ` + helloETag + `|Range: bytes=0-1`:           304,
+		`If-Range: "` + helloETag + `"|Range: bytes=0-1`:              206,
+		`If-Range: "other"|Range: bytes=0-1`:                          200,
+		`If-Range: ` + modified + `|Range: bytes=0-1`:                 206,
+		`If-Range: ` + past + `|Range: bytes=0-1`:                     200,
+	} {
+		var pairs []string
+		for h := range strings.SplitSeq(headers, "|") {
+			name, value, _ := strings.Cut(h, ": ")
+			pairs = append(pairs, name, value)
+		}
+		for _, method := range []string{"GET", "HEAD"} {
+			a := s.do(method, "/abc/k", "", pairs...)
+			require.Equal(t, status, a.status, "%s with %s", method, headers)
+			switch {
+			case status == 304:
+				require.Empty(t, a.body)
+				require.Equal(t, `"`+helloETag+`"`, a.header.Get("ETag"))
+				require.Equal(t, "no-cache", a.header.Get("Cache-Control"))
+				require.Equal(t, modified, a.header.Get("Last-Modified"))
+			case status == 412 && method == "GET":
+				require.Equal(t, "PreconditionFailed", a.code())
+				require.Contains(t, a.body, "<Condition>If-")
+			}
+		}
+	}
+	for _, method := range []string{"GET", "HEAD"} {
+		s.want(404, "NoSuchKey", method, "/abc/none", "", "If-Match", helloETag)
+		s.want(404, "NoSuchKey", method, "/abc/none", "", "If-None-Match", "*")
+	}
+	// Where nothing has an ETag, conditions have nothing to say.
+	s.want(200, "", "GET", "/abc?list-type=2", "", "If-None-Match", "*")
+	require.True(t, s3api.MatchesETag(`"a,b"`, "a,b"))
+	require.False(t, s3api.MatchesETag(`"a,b"`, "a,b,c"))
+}
+
+func TestRanges(t *testing.T) {
+	s := serveStore(t, memstore.New())
+	s.want(200, "", "PUT", "/abc", "")
+	s.want(200, "", "PUT", "/abc/k", "hello")
+	s.want(200, "", "PUT", "/abc/empty", "")
+	for value, want := range map[string]string{
+		"bytes=0-1": "he", "bytes=0-": "hello", "bytes=1-3": "ell", "bytes=4-4": "o", "bytes=4-100": "o", "bytes=-2": "lo", "bytes=-100": "hello", "Bytes=0-0": "h",
+	} {
+		a := s.want(206, "", "GET", "/abc/k", "", "Range", value)
+		require.Equal(t, want, a.body, value)
+		require.Equal(t, strconv.Itoa(len(want)), a.header.Get("Content-Length"))
+		start := strings.LastIndex("hello", want)
+		require.Equal(t, fmt.Sprintf("bytes %d-%d/5", start, start+len(want)-1), a.header.Get("Content-Range"), value)
+		require.Equal(t, `"`+helloETag+`"`, a.header.Get("ETag"))
+		a = s.want(206, "", "HEAD", "/abc/k", "", "Range", value)
+		require.Equal(t, strconv.Itoa(len(want)), a.header.Get("Content-Length"))
+	}
+	for _, ignored := range []string{"bytes=", "bytes=-", "bytes=3-1", "bytes=a-b", "bytes", "lines=0-1", "bytes=0-1,3-4", "bytes=--1", "bytes=+1-2", "bytes=99999999999999999999-"} {
+		require.Equal(t, "hello", s.want(200, "", "GET", "/abc/k", "", "Range", ignored).body, ignored)
+	}
+	for _, beyond := range []string{"bytes=5-", "bytes=5-9", "bytes=-0"} {
+		a := s.want(416, "InvalidRange", "GET", "/abc/k", "", "Range", beyond)
+		require.Equal(t, "bytes */5", a.header.Get("Content-Range"))
+		s.want(416, "", "HEAD", "/abc/k", "", "Range", beyond)
+	}
+	for _, beyond := range []string{"bytes=0-", "bytes=0-0", "bytes=-1"} {
+		s.want(416, "InvalidRange", "GET", "/abc/empty", "", "Range", beyond)
+	}
+}
+
+func FuzzParseRange(f *testing.F) {
+	for _, v := range []string{"bytes=0-1", "bytes=-5", "bytes=5-", "bytes=9-3", "x"} {
+		f.Add(v, int64(5))
+	}
+	f.Fuzz(func(t *testing.T, value string, size int64) {
+		size = max(size, 0)
+		start, length, partial, code := s3api.ParseRange(value, size)
+		if code != "" {
+			return
+		}
+		if start < 0 || length < 0 || start+length > size || !partial && length != size || partial && length == 0 {
+			t.Fatalf("%q of %d: %d bytes from %d on", value, size, length, start)
+		}
+	})
+}
+
+func TestConditionsOfWrites(t *testing.T) {
+	for name, open := range stores {
+		t.Run(name, func(t *testing.T) {
+			s := serveStore(t, open(t))
+			s.want(200, "", "PUT", "/abc", "")
+			s.want(404, "NoSuchKey", "PUT", "/abc/k", "v", "If-Match", helloETag)
+			s.want(404, "NoSuchKey", "PUT", "/abc/k", "v", "If-Match", "*")
+			s.want(404, "NoSuchKey", "DELETE", "/abc/k", "", "If-Match", helloETag)
+			s.want(404, "NoSuchBucket", "PUT", "/abd/k", "v", "If-None-Match", "*")
+			s.want(200, "", "PUT", "/abc/k", "hello", "If-None-Match", "*")
+			a := s.want(412, "PreconditionFailed", "PUT", "/abc/k", "v", "If-None-Match", "*")
+			require.Contains(t, a.body, "<Condition>If-None-Match</Condition>")
+			s.want(412, "PreconditionFailed", "PUT", "/abc/k", "v", "If-Match", `"other"`)
+			s.want(412, "PreconditionFailed", "DELETE", "/abc/k", "", "If-Match", `"other"`)
+			s.want(412, "PreconditionFailed", "PUT", "/abc/k", "v", "If-Match", helloETag, "If-None-Match", "*")
+			require.Equal(t, "hello", s.do("GET", "/abc/k", "").body)
+			s.want(200, "", "PUT", "/abc/k", "world", "If-Match", helloETag)
+			s.want(412, "PreconditionFailed", "PUT", "/abc/k", "v", "If-Match", helloETag)
+			s.want(204, "", "DELETE", "/abc/k", "", "If-Match", "*")
+			s.want(200, "", "PUT", "/abc/k", "v", "If-None-Match", "*")
+			s.want(501, "NotImplemented", "PUT", "/abc/k", "v", "If-None-Match", `"a"`)
+			s.want(501, "NotImplemented", "PUT", "/abc/k", "v", "If-Unmodified-Since", past)
+			s.want(501, "NotImplemented", "DELETE", "/abc/k", "", "If-None-Match", "*")
+			s.want(501, "NotImplemented", "DELETE", "/abc", "", "If-Match", "*")
+		})
+	}
+	// Where others write too, a condition can't be exact: it is refused.
+	s := serve(t, &faulty{}, s3api.Options{})
+	for _, h := range []string{"If-Match", "If-None-Match"} {
+		s.want(501, "NotImplemented", "PUT", "/abc/k", "v", h, "*")
+	}
+	s.want(200, "", "PUT", "/abc/k", "v")
+	s = serve(t, &faulty{err: store.Errorf(store.Unavailable, "away")}, s3api.Options{SoleWriter: true})
+	s.want(503, "ServiceUnavailable", "PUT", "/abc/k", "v", "If-None-Match", "*")
+	s = serve(t, &faulty{err: errors.New("broken")}, s3api.Options{SoleWriter: true})
+	s.want(500, "InternalError", "PUT", "/abc/k", "v", "If-Match", "*")
+}
+
+// Many clients count in one object, each by If-Match; others overwrite and
+// delete it without a condition in between, and begin it anew with
+// If-None-Match. A write with a condition follows on exactly the object that it
+// named.
+func TestConditionsAreExact(t *testing.T) {
+	for name, open := range stores {
+		t.Run(name, func(t *testing.T) {
+			t.Logf("seed: -seed=%d", *seed)
+			s := serveStore(t, open(t))
+			s.want(200, "", "PUT", "/abc", "")
+			s.want(200, "", "PUT", "/abc/k", "0 begin")
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			followed := map[string]int{} // body that was overwritten by a condition -> how often
+			var counted, clashes atomic.Int64
+			for worker := range 8 {
+				wg.Go(func() {
+					rnd := rand.New(rand.NewPCG(*seed, uint64(worker)))
+					for i := range 30 {
+						a := s.do("GET", "/abc/k", "")
+						mine := fmt.Sprintf("%d/%d", worker, i) // no two bodies are the same
+						switch {
+						case a.status == http.StatusNotFound:
+							s.do("PUT", "/abc/k", mine, "If-None-Match", "*")
+						case rnd.IntN(12) == 0:
+							s.do("PUT", "/abc/k", mine)
+						case rnd.IntN(24) == 0:
+							s.do("DELETE", "/abc/k", "", "If-Match", a.header.Get("ETag"))
+						default:
+							switch put := s.do("PUT", "/abc/k", mine, "If-Match", a.header.Get("ETag")); put.status {
+							case 200:
+								counted.Add(1)
+								mu.Lock()
+								followed[a.body]++
+								mu.Unlock()
+							case 412, 404:
+								clashes.Add(1)
+							default:
+								t.Errorf("%d %s", put.status, put.body)
+							}
+						}
+					}
+				})
+			}
+			wg.Wait()
+			for body, n := range followed {
+				require.Equal(t, 1, n, "%q was followed by %d writes that had named it", body, n)
+			}
+			require.Positive(t, counted.Load())
+			t.Logf("%d followed on, %d clashed", counted.Load(), clashes.Load())
+
+			// Of many that create one object, one does.
+			for round := range 20 {
+				var created atomic.Int64
+				for range 8 {
+					wg.Go(func() {
+						if s.do("PUT", fmt.Sprintf("/abc/new%d", round), "v", "If-None-Match", "*").status == 200 {
+							created.Add(1)
+						}
+					})
+				}
+				wg.Wait()
+				require.EqualValues(t, 1, created.Load())
+			}
+		})
+	}
+}
+
+// A read with a condition costs what a read costs: seconds are compared, as they
+// are shown.
+func TestDatesHaveSeconds(t *testing.T) {
+	now := time.Date(2024, 2, 29, 23, 59, 59, 999e6, time.UTC)
+	s := serveStore(t, memstore.New())
+	s.want(200, "", "PUT", "/abc", "")
+	o := s3api.Object{Modified: now, Body: []byte("hello")}
+	require.NoError(t, s.buckets.Bucket("abc").Put(t.Context(), []byte("k"), o.AppendRecord(nil)))
+	at := now.Truncate(time.Second).Format(http.TimeFormat)
+	s.want(304, "", "GET", "/abc/k", "", "If-Modified-Since", at)
+	s.want(200, "", "GET", "/abc/k", "", "If-Unmodified-Since", at)
+	s.want(412, "", "GET", "/abc/k", "", "If-Unmodified-Since", now.Add(-time.Second).Truncate(time.Second).Format(http.TimeFormat))
+}
