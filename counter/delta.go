@@ -16,7 +16,7 @@ type Delta struct {
 	Puts, Deletes, Markers int64
 	// PutBytes are the bytes of keys and values that were put.
 	PutBytes int64
-	// Above are the puts whose key was above every key seen before.
+	// Above are the puts whose key was above every key seen some moments before.
 	Above int64
 	// Reads are reads of the partition, pages and single entries alike.
 	Reads int64

@@ -101,8 +101,13 @@ type pending struct {
 	Delta
 	touched bool
 	top     []byte // the highest key ever seen
-	below   uint64 // what the backend's sample is limited to
-	used    int    // the round of its last write
+	// Writers that append side by side don't end in order. So whether a put is an append
+	// is told by what was the highest key some time before: base is the highest key of
+	// then, mark the one that will be base next, since puts ago.
+	base, mark []byte
+	since      int
+	below      uint64 // what the backend's sample is limited to
+	used       int    // the round of its last write
 }
 
 // NewRecorder makes a recorder and, unless o.Every is negative, starts flushing.
@@ -147,18 +152,31 @@ func (r *Recorder) Put(p store.Partition, key []byte, size int, at store.Timesta
 		x.Puts++
 		x.PutBytes += int64(size)
 		cut := key[:min(len(key), maxTop)]
-		if bytes.Compare(cut, x.top) > 0 {
-			if len(x.top) > 0 {
-				x.Above++
-			}
+		higher := bytes.Compare(cut, x.top) > 0
+		if len(x.base) > 0 && (higher || bytes.Compare(cut, x.base) > 0) || len(x.base) == 0 && higher && len(x.top) > 0 {
+			x.Above++
+		}
+		if higher {
 			x.top = append(x.top[:0], cut...)
 			x.Top = x.top // flush makes a copy
+		}
+		if x.since++; x.since >= sideBySide {
+			x.remark()
 		}
 		if hash < x.Sample.below {
 			r.sample(x, hash, key, at, uint32(min(size, math.MaxUint32)), present|written)
 		}
 	}
 	s.mu.Unlock()
+}
+
+// sideBySide is more than the puts that writers have under way at once.
+const sideBySide = 512
+
+// remark takes a step with what the highest key was before.
+func (x *pending) remark() {
+	x.base, x.mark = append(x.base[:0], x.mark...), append(x.mark[:0], x.top...)
+	x.since = 0
 }
 
 // Delete records that an entry was deleted, as a marker if its range moves.
@@ -207,6 +225,7 @@ func (r *Recorder) touch(s *shard, p store.Partition) *pending {
 	}
 	if !x.touched {
 		x.touched = true
+		x.remark()
 		s.touched = append(s.touched, x)
 		if n := len(s.free); n > 0 {
 			x.Sample, s.free = s.free[n-1], s.free[:n-1]

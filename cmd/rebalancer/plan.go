@@ -24,7 +24,7 @@ type planCmd struct {
 	Weight      map[string]float64 `placeholder:"TERM=W" mapsep:"," help:"Change the weight of a term of the full objective, like spread=2; may be repeated."`
 	Seed        int64              `default:"1" help:"Seed of the genetic planner. The same seed and generations make the same plan."`
 	Generations *int               `placeholder:"N" help:"Let the genetic planner evolve at most N generations, however long that takes."`
-	TimeLimit   *time.Duration     `placeholder:"2s" help:"Be done within this long, reading and printing included, by letting the genetic planner begin no generation that would not fit; what has to be done in any case may take longer. 2s (8s for more than 200,000 quanta) unless --generations is given. The plan says how many generations there were."`
+	TimeLimit   *time.Duration     `placeholder:"2s" help:"Be done within this long, reading and printing included, by letting the genetic planner begin no generation that would not fit; what has to be done in any case may take longer. 2s (8s for more than 150,000 quanta) unless --generations is given. The plan says how many generations there were."`
 	Format      string             `default:"table" enum:"table,json" help:"How to print the plan: table or json."`
 	All         bool               `help:"Print all moves in the table, not only the first ${moves_shown}."`
 }
@@ -50,7 +50,7 @@ const (
 	// largeTimeLimit is that of layouts of more than largeQuanta, which take their time
 	// to be read.
 	largeTimeLimit = 8 * time.Second
-	largeQuanta    = 200_000
+	largeQuanta    = 150_000
 	// noGenerations stands for no limit: time or patience ends the search.
 	noGenerations = 1 << 30
 	// maxLayoutBytes bounds the memory for a layout, which takes some ten times
@@ -129,7 +129,7 @@ func (t *timer) over() bool {
 		t.longest = max(t.longest, now.Sub(t.last))
 	}
 	t.last = now
-	return now.Sub(t.began)+t.longest+t.before >= t.limit
+	return now.Sub(t.began)+t.longest+t.before+t.limit/20 >= t.limit
 }
 
 func quanta(l *rebalance.Layout) (n int) {

@@ -68,6 +68,7 @@ func Run(t *testing.T, env func(t *testing.T, clock *Clock) *Env) {
 		{"Recount", (*suite).recount},
 		{"Overwrites", (*suite).overwrites},
 		{"Appends", (*suite).appends},
+		{"AppendsSideBySide", (*suite).appendsSideBySide},
 		{"Decay", (*suite).decay},
 		{"ManyPartitions", (*suite).manyPartitions},
 		{"Forget", (*suite).forget},

@@ -102,6 +102,29 @@ func (s *suite) appends() {
 	require.Less(s, s.stats(q).AppendShare, 0.1)
 }
 
+// Many writers append side by side, and end in no order.
+func (s *suite) appendsSideBySide() {
+	p := partition()
+	r := s.recorder()
+	const writers = 400
+	for i := 0; i < 10*writers; i += writers {
+		for _, k := range s.r.Perm(writers) {
+			r.Put(p, key(i+k), 20, s.now())
+		}
+		s.flush(r)
+	}
+	require.Greater(s, s.stats(p).AppendShare, 0.95)
+	// All in one go, as when a partition is filled within a second.
+	q := partition()
+	for i := 0; i < 10*writers; i += writers {
+		for _, k := range s.r.Perm(writers) {
+			r.Put(q, key(i+k), 20, s.now())
+		}
+	}
+	s.flush(r)
+	require.Greater(s, s.stats(q).AppendShare, 0.7)
+}
+
 // Rates decay, rows do not.
 func (s *suite) decay() {
 	p := partition()

@@ -3,6 +3,7 @@ package balancer
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -115,7 +116,8 @@ func recountOf(id store.BucketID, rg *partmap.Range, why policy.Why, estimate *c
 func (b *Balancer) layout(ctx context.Context, id store.BucketID, run []partmap.Range) (*policy.Layout, error) {
 	parts := make([]store.Partition, len(run))
 	for i := range run {
-		parts[i] = store.Partition{Bucket: id, ID: run[i].Partition}
+		// Where a range moves, what comes now is counted with its new partition.
+		parts[i] = store.Partition{Bucket: id, ID: run[i].WriteTo()}
 	}
 	stats, err := b.counts.Stats(ctx, parts)
 	if err != nil {
@@ -239,38 +241,76 @@ func (b *Balancer) recut(ctx context.Context, id store.BucketID, run []partmap.R
 	return b.o.Cutter.Cut(ctx, z, v, &b.o.Policy)
 }
 
+// finer is how many times finer than wanted keys ahead are foreseen.
+const finer = 4
+
 // newest is how many of the highest keys are read to foresee the next ones.
 const newest = 1000
+
+// newest reads the highest keys of a range, and where those are few, of the ranges
+// through which the same appends have come before; with the times at which they were
+// written. They ascend.
+func (b *Balancer) newest(ctx context.Context, id store.BucketID, run []partmap.Range, l *policy.Layout, i int) (keys [][]byte, written []int64, err error) {
+	for k := i; k >= 0 && len(keys) < newest/4; k-- {
+		rg := &run[k]
+		if k < i && (moves(rg) || l.Ranges[k].Stats.AppendShare < b.o.Policy.AppendShare) {
+			break
+		}
+		page, err := b.store.Slice(ctx, store.Partition{Bucket: id, ID: rg.Partition}, store.Bounds{Start: rg.Start, End: rg.End},
+			store.SliceOptions{Limit: newest - len(keys), Reverse: true, Timestamps: true})
+		if err != nil {
+			return nil, nil, err
+		}
+		for j := range page.Rows {
+			keys, written = append(keys, page.Rows[j].Key), append(written, int64(page.Rows[j].Timestamp))
+		}
+	}
+	slices.Reverse(keys)
+	slices.Reverse(written)
+	return keys, written, nil
+}
 
 // roll cuts ahead of the highest key, where the keys that come are foreseen; else
 // right above it.
 func (b *Balancer) roll(ctx context.Context, id store.BucketID, run []partmap.Range, l *policy.Layout, v *policy.Verdict) (manager.Planned, error) {
-	src, tail := &run[v.Appended], &run[v.From]
-	page, err := b.store.Slice(ctx, store.Partition{Bucket: id, ID: src.Partition}, store.Bounds{Start: src.Start, End: src.End}, store.SliceOptions{Limit: newest, Reverse: true, Timestamps: true})
-	if err != nil || len(page.Rows) == 0 {
+	tail := &run[v.From]
+	keys, written, err := b.newest(ctx, id, run, l, v.Appended)
+	if err != nil || len(keys) == 0 {
 		return manager.Planned{}, err
-	}
-	keys, written := make([][]byte, len(page.Rows)), make([]int64, len(page.Rows))
-	for i := range page.Rows {
-		keys[len(keys)-1-i], written[len(keys)-1-i] = page.Rows[i].Key, int64(page.Rows[i].Timestamp)
 	}
 	s := &l.Ranges[v.Appended].Stats
 	each := policy.Fill * float64(b.o.Policy.MaxRows)
 	o := foresee.Options{
 		// The first cut is not below what comes until it takes puts.
-		First: max(each-float64(s.Rows), v.Rate*b.o.Effect.Seconds()), Each: each, N: v.Ahead + v.From - v.Appended,
-		End: tail.End, RowsPerSecond: v.Rate, Now: b.o.Now(), Written: written,
+		First: max(each-float64(s.Rows), v.Rate*b.o.Effect.Seconds()), Each: each / finer, N: finer * (v.Ahead + v.From - v.Appended + 1),
+		RowsPerSecond: v.Rate, Now: b.o.Now(), Written: written,
 	}
 	var cuts [][]byte
 	how := "right above the highest key"
+	var unforeseeable *foresee.Unforeseeable
 	if f, err := foresee.Ahead(keys, o); err == nil {
 		cuts, how = f.Cuts, f.How
-	} else if k := keys[len(keys)-1]; v.From == v.Appended && float64(s.Rows)+v.Rate*b.o.Policy.Lead.Seconds() >= float64(b.o.Policy.MaxRows) && len(k) < store.MaxKeyBytes {
+		// Where a range begins ahead of the appends already, at a place among the cuts, it
+		// is to become as full as the others.
+		if v.From > v.Appended {
+			for len(cuts) > 0 && bytes.Compare(cuts[0], tail.Start) <= 0 {
+				cuts = cuts[1:]
+			}
+			cuts = cuts[min(len(cuts), finer-1):]
+		}
+		for i := range cuts {
+			if i*finer >= len(cuts) {
+				cuts = cuts[:i]
+				break
+			}
+			cuts[i] = cuts[i*finer]
+		}
+	} else if k := keys[len(keys)-1]; errors.As(err, &unforeseeable) && len(keys) >= foresee.Fewest && v.From == v.Appended && float64(s.Rows)+v.Rate*b.o.Policy.Lead.Seconds() >= float64(b.o.Policy.MaxRows) && len(k) < store.MaxKeyBytes {
 		// As late as possible: what comes until the cut takes puts lies above it, and is
 		// copied.
 		cuts, how = [][]byte{append(bytes.Clone(k), 0)}, how+": "+err.Error()
 	}
-	b.o.Logger.Debug("cutting ahead", "bucket", id.String(), "how", how)
+	b.o.Logger.Debug("cutting ahead", "bucket", id.String(), "cuts", len(cuts), "how", how, "rate", v.Rate)
 	m := manager.Planned{Goal: migrate.Goal{Start: bytes.Clone(tail.Start), End: bytes.Clone(tail.End)}, Rows: l.Ranges[v.From].Stats.Rows}
 	for _, c := range cuts {
 		if bytes.Compare(c, tail.Start) > 0 && (len(tail.End) == 0 || bytes.Compare(c, tail.End) < 0) && len(m.Goal.Cuts) < v.Ahead {

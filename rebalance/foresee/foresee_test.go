@@ -163,8 +163,9 @@ var tenants = []tenant{
 	{name: "local time", keys: timed(start.In(time.FixedZone("", 9*3600)), minutely, layout("2006-01-02T15:04")), rate: minutely, within: true},
 	{name: "compact", keys: timed(start, minutely, layout("20060102T150405")), rate: minutely},
 	{name: "compact, milliseconds", keys: timed(start, minutely, layout("20060102150405.000"))},
-	{name: "end of a leap February", keys: timed(time.Date(2028, 2, 28, 23, 58, 0, 0, time.UTC), minutely, layout("2006-01-02T15:04:05")), rate: minutely},
-	{name: "end of a year", keys: timed(time.Date(2026, 12, 31, 23, 55, 0, 0, time.UTC), minutely, layout("2006/01/02/15/04/05")), rate: minutely},
+	{name: "end of a leap February", keys: timed(time.Date(2028, 2, 28, 23, 59, 40, 0, time.UTC), minutely, layout("2006-01-02T15:04:05")), rate: minutely},
+	{name: "end of a leap day", keys: timed(time.Date(2028, 2, 29, 23, 59, 40, 0, time.UTC), minutely, layout("2006-01-02T15:04:05.000")), rate: minutely},
+	{name: "end of a year", keys: timed(time.Date(2026, 12, 31, 23, 59, 40, 0, time.UTC), minutely, layout("2006/01/02/15/04/05")), rate: minutely},
 	{name: "slow, end of a month", keys: timed(time.Date(2026, 11, 28, 3, 0, 0, 0, time.UTC), 0.5, layout("2006-01-02T15:04:05"))},
 	{name: "slow, by days", keys: timed(time.Date(2024, 1, 28, 3, 0, 0, 0, time.UTC), 0.004, layout("2006-01-02")), how: "time after 'logs/', to the day, about 0.0"},
 	{name: "seconds", keys: timed(start, minutely, func(r *rand.Rand, at time.Time) []byte {
@@ -224,7 +225,7 @@ var tenants = []tenant{
 			r.Uint32(), r.IntN(1<<16), r.IntN(1<<12), 0x8000+r.IntN(0x4000), r.Int64N(1<<48))
 	}), rate: 300, within: true},
 	{name: "day, then a counter that begins anew", keys: func(r *rand.Rand) func() ([]byte, time.Time) {
-		clock, day, n := arrivals(r, time.Date(2026, 11, 21, 23, 50, 0, 0, time.UTC), minutely), 0, 800_000
+		clock, day, n := arrivals(r, time.Date(2026, 11, 21, 23, 59, 40, 0, time.UTC), minutely), 0, 800_000
 		return func() ([]byte, time.Time) {
 			at := clock()
 			if d := at.YearDay(); d != day {
@@ -238,7 +239,7 @@ var tenants = []tenant{
 		}
 	}, rate: minutely},
 	{name: "day, then a counter that goes on", keys: func(r *rand.Rand) func() ([]byte, time.Time) {
-		clock, n := arrivals(r, time.Date(2026, 11, 21, 23, 50, 0, 0, time.UTC), minutely), 5_000_000_000
+		clock, n := arrivals(r, time.Date(2026, 11, 21, 23, 59, 40, 0, time.UTC), minutely), 5_000_000_000
 		return func() ([]byte, time.Time) {
 			n++
 			at := clock()

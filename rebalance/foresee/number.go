@@ -273,11 +273,14 @@ func (n *number) window(p int) {
 	n.left, n.pos, n.varying = n.all[:from], n.all[from:to], to-at
 }
 
-// of is the number of a key.
+// of is the number of a key; digits that it does not have are zero.
 func (n *number) of(key []byte) uint64 {
 	v, base := uint64(0), uint64(len(n.alphabet.digits))
 	for _, i := range n.pos {
-		v = v*base + uint64(max(0, n.alphabet.value[key[i]]))
+		v *= base
+		if i < len(key) {
+			v += uint64(max(0, n.alphabet.value[key[i]]))
+		}
 	}
 	return v
 }

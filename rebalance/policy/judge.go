@@ -163,21 +163,29 @@ func (j *judge) appended(s *counter.Stats) bool {
 // are one stream. Only the last of them is rolled, and others that take puts still,
 // though they are not full: those are streams of their own.
 func (j *judge) rolls() {
-	first := 0 // of the stream
-	for i := range j.l.Ranges {
-		s := &j.l.Ranges[i].Stats
-		switch {
-		case !j.appended(s):
-			first = i + 1
-		case i+1 < len(j.l.Ranges) && j.appended(&j.l.Ranges[i+1].Stats):
-			next := &j.l.Ranges[i+1].Stats
-			if next.LastPut.Sub(s.LastPut) <= told && float64(s.Rows) < left*float64(j.MaxRows) {
+	var stream []int // its ranges
+	end := func() {
+		for k, i := range stream {
+			s := &j.l.Ranges[i].Stats
+			last := &j.l.Ranges[stream[len(stream)-1]].Stats
+			switch {
+			case k == len(stream)-1:
+				j.roll(i, j.rate(stream))
+			case j.own(s, &j.l.Ranges[stream[k+1]].Stats, last):
 				j.roll(i, s.AppendsPerS)
 			}
-		default:
-			j.roll(i, j.rate(first, i))
+		}
+		stream = stream[:0]
+	}
+	for i := range j.l.Ranges {
+		switch s := &j.l.Ranges[i].Stats; {
+		case j.appended(s):
+			stream = append(stream, i)
+		case s.Rows > 0 || s.Puts > 0: // else nothing has come there yet, or ever will
+			end()
 		}
 	}
+	end()
 }
 
 const (
@@ -187,17 +195,28 @@ const (
 	left = 0.7
 )
 
-// rate is how many rows a stream appends per second that has gone through the ranges
-// from first to last: all that came to later ranges came after the last put to an
+// own reports whether a range still takes appends of its own, though a next one is
+// appended to as well: if they had gone on there, all that came there would have come
+// after the last put here.
+func (j *judge) own(s, next, last *counter.Stats) bool {
+	if last.LastPut.Sub(s.LastPut) > 2*told {
+		return false
+	}
+	return float64(s.Rows) < left*float64(j.MaxRows) || float64(next.Puts) > 4*told.Seconds()*next.PutsPerS
+}
+
+// rate is how many rows a stream appends per second that has gone through ranges: all
+// that came to later ranges came after the last put to an
 // earlier one. Rates of the ranges themselves would tell too much or too little, of
 // those that it has only touched.
-func (j *judge) rate(first, last int) float64 {
+func (j *judge) rate(stream []int) float64 {
 	const enough = 10 * time.Second
-	end := j.l.Ranges[last].Stats.LastPut
-	puts, rate := int64(0), j.l.Ranges[last].Stats.AppendsPerS
-	for i := last; i > first; i-- {
-		puts += j.l.Ranges[i].Stats.Puts
-		if took := end.Sub(j.l.Ranges[i-1].Stats.LastPut); took >= 3*told {
+	at := func(k int) *counter.Stats { return &j.l.Ranges[stream[k]].Stats }
+	last := len(stream) - 1
+	puts, rate := int64(0), at(last).AppendsPerS
+	for k := last; k > 0; k-- {
+		puts += at(k).Puts
+		if took := at(last).LastPut.Sub(at(k - 1).LastPut); took >= 3*told {
 			rate = float64(puts) / took.Seconds()
 			if took >= enough {
 				break
@@ -255,10 +274,11 @@ func (j *judge) roll(i int, rate float64) {
 // for what is foreseen is off by some percent.
 const Fill = 0.9
 
-// empty reports whether nothing is in a range, and nothing comes to it yet.
+// empty reports whether nothing is in a range, and nothing comes to it yet. One that
+// moves is taken for one that was just cut ahead.
 func (j *judge) empty(i int) bool {
 	r := &j.l.Ranges[i]
-	return r.Stats.Known && r.Stats.Rows == 0 && r.Stats.PutsPerS == 0
+	return (r.Stats.Known || r.Moves) && r.Stats.Rows == 0 && r.Stats.PutsPerS == 0
 }
 
 // ahead says whether an empty range lies above one that is appended to.

@@ -115,7 +115,8 @@ type Layout struct {
 // Range is a range of a layout with what is known of its partition.
 type Range struct {
 	Start, End []byte
-	Stats      counter.Stats
+	// Stats of its partition; while it moves, of the one that takes the writes.
+	Stats counter.Stats
 	// Created is when the partition was made.
 	Created time.Time
 	// PinUntil pins the range's start.

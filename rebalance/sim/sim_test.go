@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,28 @@ func TestALoadAtRandomKeys(t *testing.T) {
 	require.Less(t, forecast.MovedPerRow, late.MovedPerRow)
 	require.LessOrEqual(t, forecast.LongestOver, 30*time.Second, "one step")
 	require.LessOrEqual(t, forecast.Worst, 1.6)
+}
+
+// Loads at random keys move at most half a row per row, at any speed, and what was cut
+// stays cut.
+func TestLoadsAtAnySpeed(t *testing.T) {
+	for _, perMinute := range []float64{100, 300, 1000, 3000} {
+		days := 25_000 / perMinute / 60 / 24
+		r := play(t, fmt.Sprintf("days: %g", 2*days+0.05), "step: 30s", fmt.Sprintf("tenants: [{kind: random, per_minute: %g, to: %g}]", perMinute, days)).Total
+		require.LessOrEqual(t, r.MovedPerRow, 0.5, "%g rows per minute", perMinute)
+		require.LessOrEqual(t, r.LongestOver, 30*time.Second, "one step")
+		require.Zero(t, r.SplitsUndone+r.MergesUndone)
+	}
+}
+
+// What grows at one end is cut there: halves would move each row about once.
+func TestGrowthAtOneEnd(t *testing.T) {
+	for kind, most := range map[Kind]float64{Reversed: 0.05, Dates: 0.5} {
+		r := play(t, "days: 10", "step: 5m", fmt.Sprintf("tenants: [{kind: %s, per_minute: 1, count: 2}]", kind)).Total
+		require.Greater(t, r.Splits, 20)
+		require.LessOrEqual(t, r.MovedPerRow, most, kind)
+		require.LessOrEqual(t, r.Worst, 1.1, kind)
+	}
 }
 
 // Appends are rolled: nearly no row ever moves, also where keys can't be foreseen.
