@@ -21,7 +21,7 @@ import (
 type Flags struct {
 	MaxRows           int64          `default:"100000" help:"Most rows of a partition: what has more is split."`
 	MinRows           *int64         `placeholder:"N" help:"Fewest rows of a partition: what has fewer is merged with its neighbours, unless its cut is pinned. A quarter of --max-rows unless given; 0: nothing is merged."`
-	RebalanceInterval *time.Duration `placeholder:"30s" help:"Pause between two looks at the sizes of partitions; 0: none are made. 30s, but on Cassandra without --counter 0: each look would count every row there is."`
+	RebalanceInterval *time.Duration `placeholder:"10s" help:"Pause between two looks at the sizes of partitions, but for those that grow fast; 0: none are made. 10s, but on Cassandra without --counter 0: each look would count every row there is."`
 	Counter           string         `placeholder:"URL" env:"EVENKEEL_COUNTER" help:"Where the sizes of partitions are counted: redis://host:6379/0 (rediss:// for TLS), the same for all processes of a keyspace. The embedded store counts in its data directory."`
 	Cool              time.Duration  `default:"30m" help:"How old partitions have to be before they are merged or refreshed."`
 	MoveRate          int            `default:"20000" help:"Most rows copied, compared and counted per second, fewer while the store is slow; 0: as many as possible, whoever waits."`
@@ -30,7 +30,7 @@ type Flags struct {
 }
 
 // preset is the pause between two looks where sizes are counted.
-const preset = 30 * time.Second
+const preset = 10 * time.Second
 
 // Validate refuses limits that make no sense.
 func (f *Flags) Validate() error {

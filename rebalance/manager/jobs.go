@@ -253,5 +253,10 @@ func (g *Manager) InFlight() (partitions int, rows int64) {
 	return partitions, rows
 }
 
-// Pace returns when so many rows may be read, at the pace of moves.
-func (g *Manager) Pace(ctx context.Context, rows int) error { return g.pace.Take(ctx, rows) }
+// countedFor is how many rows may be counted in the time in which one may be moved.
+const countedFor = 3
+
+// Pace returns when so many rows may be counted. That is not slowed down while the
+// store is slow, as moves are: it reads one page after the other, and what should be
+// split is found by it.
+func (g *Manager) Pace(ctx context.Context, rows int) error { return g.counting.Take(ctx, rows) }
