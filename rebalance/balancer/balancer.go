@@ -55,6 +55,9 @@ type Options struct {
 	Cutter cut.Cutter
 	// Every is the pause between two looks at what was written to, default 30 s.
 	Every time.Duration
+	// Next is when to look again after a look at a time, by the wall clock; nil: Every
+	// later, and at once when Run begins.
+	Next func(time.Time) time.Time
 	// FullEvery is the pause between two looks at everything, default an hour.
 	FullEvery time.Duration
 	// Effect is how long it takes until new ranges take puts: two waits, default 8 s.
@@ -107,6 +110,14 @@ func (o Options) withDefaults() Options {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return o
+}
+
+// due says whether to look again, given when that was done last.
+func (o *Options) due(last, now time.Time) bool {
+	if o.Next != nil {
+		return !now.Before(o.Next(last))
+	}
+	return last.IsZero() || now.Sub(last) >= o.Every
 }
 
 // Balancer keeps the buckets of a store in shape. Its methods are safe for
@@ -203,10 +214,19 @@ func (b *Balancer) Run(ctx context.Context) error {
 	everything := true
 	var full time.Time
 	b.tick = time.Time{}
+	if b.o.Next != nil {
+		b.tick = b.o.Now()
+	}
 	for ctx.Err() == nil {
 		now := b.o.Now()
+		if now.Before(b.tick) {
+			b.tick = now // a clock that was set back must not stop the looks until it is there again
+		}
+		if now.Before(full) {
+			full = now
+		}
 		everything = everything || b.o.Exact || now.Sub(full) >= b.o.FullEvery
-		due := b.tick.IsZero() || now.Sub(b.tick) >= b.o.Every
+		due := b.o.due(b.tick, now)
 		b.finish()
 		switch {
 		case due && everything:
