@@ -5,6 +5,9 @@ GO ?= go
 # serves all others: a second set would cost two minutes of a processor.
 export GOFLAGS := $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath
 
+# make test has vetted everything by then, with more than go test asks for.
+TEST = $(GO) test -vet=off
+
 # What the tests run of our own programs, built once for all packages.
 PROGRAMS = $(CURDIR)/bin/test
 WITH_PROGRAMS = EVENKEEL_TEST_PROGRAMS=$(PROGRAMS)
@@ -16,7 +19,7 @@ WITH_PROGRAMS = EVENKEEL_TEST_PROGRAMS=$(PROGRAMS)
 WITH_NODE = ./store/cassandrastore ./cmd/rebalancer ./internal/e2e/oncassandra ./internal/e2e/livemoves ./internal/e2e/moverkilled
 WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves -e /moverkilled)
 WITH_CASSANDRA = $(GO) run ./internal/cassandratest/cmd/with-cassandra
-AT_ONCE = -p 2 -parallel 3
+AT_ONCE = -p 2 -parallel 2
 
 .PHONY: all build programs run run-cassandra test lint unit cassandra tour tools bench bench-cassandra bench-moves fuzz sim soak model generate clean help
 
@@ -38,10 +41,10 @@ run-cassandra: build ## a Cassandra node and two listd on 127.0.0.1:9000 and :91
 test: tools ## everything that must hold, on a fresh machine; each part has a time budget
 	@scripts/within 300 lint scripts/lint
 	@scripts/within 240 programs $(MAKE) -s programs
-	@$(WITH_PROGRAMS) scripts/within 600 unit $(GO) test -race -timeout 580s $(WITHOUT_NODE)
-	@scripts/within 240 sim $(GO) test -timeout 230s ./internal/sim
+	@$(WITH_PROGRAMS) scripts/within 600 unit $(TEST) -race -timeout 580s $(WITHOUT_NODE)
+	@scripts/within 240 sim $(TEST) -timeout 230s ./internal/sim
 	@scripts/within 300 model docs/model/run.sh quick
-	@$(WITH_PROGRAMS) scripts/within 600 cassandra $(WITH_CASSANDRA) $(GO) test -race $(AT_ONCE) -timeout 580s $(WITH_NODE)
+	@$(WITH_PROGRAMS) scripts/within 700 cassandra $(WITH_CASSANDRA) $(TEST) -race $(AT_ONCE) -timeout 680s $(WITH_NODE)
 	@scripts/within 300 tour $(GO) run ./internal/tour README.md
 
 lint: ## gofmt, vet, staticcheck, go.mod
@@ -51,7 +54,7 @@ unit: programs ## the Go tests that need no Cassandra node, with the race detect
 	$(WITH_PROGRAMS) $(GO) test -race -timeout 580s $(WITHOUT_NODE)
 
 cassandra: programs ## the Go tests that need Cassandra nodes
-	$(WITH_PROGRAMS) $(WITH_CASSANDRA) $(GO) test -race $(AT_ONCE) -timeout 580s $(WITH_NODE)
+	$(WITH_PROGRAMS) $(WITH_CASSANDRA) $(GO) test -race $(AT_ONCE) -timeout 680s $(WITH_NODE)
 
 programs:
 	@$(GO) build -o $(PROGRAMS)/ ./cmd/... ./internal/cassandratest/cmd/run-cassandra

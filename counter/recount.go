@@ -11,7 +11,7 @@ import (
 
 // A Count is what a recount found in one partition.
 type Count struct {
-	// Started is when it began, by the wall clock.
+	// Started is when it began, by the wall clock, in whole microseconds.
 	Started time.Time
 	// Start and End bound what was counted (an empty End is plus infinity).
 	Start, End []byte
@@ -92,7 +92,8 @@ func (r *Recount) Rows() int64 { return r.count.Rows }
 // or the options' Yield; then it can be called again, and goes on.
 func (r *Recount) Run(ctx context.Context) (*Count, error) {
 	if r.count.Started.IsZero() {
-		r.count.Started = r.o.Now()
+		// Backends keep microseconds: a count has to be known again by when it began.
+		r.count.Started = r.o.Now().Truncate(time.Microsecond)
 	}
 	for !r.done {
 		if err := r.o.Yield(ctx, r.o.PageRows); err != nil {

@@ -1,98 +1,23 @@
 package main
 
 import (
-	"context"
-	"crypto/sha256"
-	"crypto/subtle"
-	"fmt"
 	"net/http"
-	"net/http/pprof"
-	"strings"
-	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/evenkeel/evenkeel/internal/adminserver"
 	"github.com/evenkeel/evenkeel/listing"
 )
 
 // readiness tells whether requests can be served.
-type readiness struct {
-	buckets  *listing.Client
-	draining atomic.Bool
-}
+type readiness struct{ *adminserver.Readiness }
 
-func newReadiness(b *listing.Client) *readiness { return &readiness{buckets: b} }
+func newReadiness(b *listing.Client) *readiness { return &readiness{adminserver.NewReadiness(b)} }
 
 // drain makes the server unready: it is about to end.
-func (r *readiness) drain() { r.draining.Store(true) }
+func (r *readiness) drain() { r.Drain() }
 
-// readyTimeout bounds a look at the store.
-const readyTimeout = 2 * time.Second
-
-// check fails if the server is ending or its store doesn't answer.
-func (r *readiness) check(ctx context.Context) error {
-	if r.draining.Load() {
-		return fmt.Errorf("the server is ending")
-	}
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	for _, err := range r.buckets.Buckets(ctx, "", "") {
-		return err
-	}
-	return nil
-}
-
-// newAdmin makes the handler of the admin address. With a token, all but the
-// probes ask for it; those are open, they tell nothing.
+// newAdmin makes the handler of the admin address.
 func newAdmin(registry *prometheus.Registry, ready *readiness, moves http.Handler, token string) (http.Handler, error) {
-	for _, c := range []prometheus.Collector{
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector(),
-	} {
-		if err := registry.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	closed := http.NewServeMux()
-	closed.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	closed.Handle("/v1/", moves)
-	closed.HandleFunc("GET /debug/pprof/", pprof.Index)
-	closed.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	closed.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	closed.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	closed.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if err := ready.check(r.Context()); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ok")
-	})
-	mux.Handle("/", withToken(token, closed))
-	return mux, nil
-}
-
-// withToken asks for a bearer token, unless it is empty.
-func withToken(token string, h http.Handler) http.Handler {
-	if token == "" {
-		return h
-	}
-	want := sha256.Sum256([]byte(token))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		// Of the same length whatever was sent: the comparison's time tells
-		// nothing.
-		got := sha256.Sum256([]byte(given))
-		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			http.Error(w, "the admin token is missing or wrong", http.StatusUnauthorized)
-			return
-		}
-		h.ServeHTTP(w, r)
-	})
+	return adminserver.New(registry, ready.Readiness, moves, token)
 }

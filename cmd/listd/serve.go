@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/evenkeel/evenkeel/internal/adminserver"
 	"github.com/evenkeel/evenkeel/internal/cassandraflags"
 	"github.com/evenkeel/evenkeel/s3api"
 )
@@ -112,7 +113,7 @@ func (s *serveCmd) Validate() error {
 			return fmt.Errorf("--host-suffix %q is not the name of a host like s3.example.com", name)
 		}
 	}
-	if err := s.rebalanceFlags.Validate(); err != nil {
+	if err := s.rebalanceFlags.validate(len(s.Cassandra) > 0); err != nil {
 		return err
 	}
 	return s.validateStore()
@@ -276,12 +277,9 @@ func shutdown(servers []*http.Server, limit time.Duration) error {
 // resolve looks up an address to listen on, which must be a loopback one unless
 // open.
 func resolve(flag, address string, open bool, hint string) (*net.TCPAddr, error) {
-	a, err := net.ResolveTCPAddr("tcp", address)
+	a, err := adminserver.Resolve(flag, address, open, hint)
 	if err != nil {
-		return nil, usageError("%s: %w", flag, err)
-	}
-	if !open && !a.IP.IsLoopback() {
-		return nil, usageError("%s %s is not a loopback address; %s", flag, address, hint)
+		return nil, usageError("%w", err)
 	}
 	return a, nil
 }

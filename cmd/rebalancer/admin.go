@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/cassandraflags"
+	"github.com/evenkeel/evenkeel/internal/keeper"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance/leader"
@@ -90,49 +90,21 @@ func refusal(err error) error {
 // directly runs a command over a handler in this process.
 func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, command func(ctx context.Context, in wayIn) error) error {
 	log := slog.New(slog.NewTextHandler(std.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	o, err := f.Options(log)
-	if err != nil {
-		return usageError("%w", err)
-	}
-	if f.LocalDC == "" {
-		return usageError("--local-dc is missing: the data centre of this process, by the name that nodetool status shows")
-	}
 	if f.MoveRate < 0 {
 		return usageError("--move-rate is a number of rows per second, or 0 for as many as possible, not %d", f.MoveRate)
 	}
-	if f.Lease < mapclient.MinLease || f.Lease > mapclient.MaxLease {
-		return usageError("--lease is from %v to %v", mapclient.MinLease, mapclient.MaxLease)
-	}
-	st, err := cassandrastore.Open(ctx, o)
+	st, names, err := openKeyspace(ctx, &f.Flags, f.Lease, log)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = st.Close() }()
-	// A shorter lease than the servers' would end waits before theirs are over.
-	if err := mapclient.AgreeOnLease(ctx, st, f.Lease, false); err != nil {
-		return err
-	}
-	maps, err := mapclient.NewNetwork(st, mapclient.Options{Lease: f.Lease})
-	if err != nil {
-		return err
-	}
+	maps := names.Maps()
 	defer maps.Close()
-	names, err := listing.New(st, maps, listing.Options{})
-	if err != nil {
-		return err
-	}
 	m := manager.New(st, maps, manager.Options{RowsPerSecond: f.MoveRate, Logger: log})
-	candidate := leader.New(st, leader.Options{Name: processName()})
+	candidate := leader.New(st, leader.Options{Name: keeper.Name("rebalancer")})
 	c, end := adminapi.Within(adminapi.New(adminapi.Options{
 		Manager: m, Store: st, Maps: maps, Names: names,
-		Leader: func(ctx context.Context) (leader.Holder, bool, bool) {
-			h, mine := candidate.Leading()
-			if mine {
-				return h, true, true
-			}
-			h, err := leader.Current(ctx, st)
-			return h, err == nil, false
-		},
+		Leader: candidate.Leader,
 	}))
 	defer end()
 	if !leads {
@@ -160,10 +132,35 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 	return err
 }
 
-func processName() string {
-	host, err := os.Hostname()
+// openKeyspace opens a keyspace and a client of it whose leases are as the servers
+// have them. The caller closes the client's maps, then the store.
+func openKeyspace(ctx context.Context, f *cassandraflags.Flags, lease time.Duration, log *slog.Logger) (st *cassandrastore.Store, names *listing.Client, err error) {
+	o, err := f.Options(log)
 	if err != nil {
-		host = "unknown host"
+		return nil, nil, usageError("%w", err)
 	}
-	return fmt.Sprintf("rebalancer on %s, process %d", host, os.Getpid())
+	if f.LocalDC == "" {
+		return nil, nil, usageError("--local-dc is missing: the data centre of this process, by the name that nodetool status shows")
+	}
+	if lease < mapclient.MinLease || lease > mapclient.MaxLease {
+		return nil, nil, usageError("--lease is from %v to %v", mapclient.MinLease, mapclient.MaxLease)
+	}
+	if st, err = cassandrastore.Open(ctx, o); err != nil {
+		return nil, nil, err
+	}
+	// A shorter lease than the servers' would end waits before theirs are over.
+	err = mapclient.AgreeOnLease(ctx, st, lease, false)
+	var maps *mapclient.Client
+	if err == nil {
+		maps, err = mapclient.NewNetwork(st, mapclient.Options{Lease: lease})
+	}
+	if err == nil {
+		if names, err = listing.New(st, maps, listing.Options{}); err != nil {
+			maps.Close()
+		}
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, st.Close())
+	}
+	return st, names, nil
 }

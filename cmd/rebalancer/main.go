@@ -43,6 +43,8 @@ type stdio struct {
 
 // cli is the whole command line.
 type cli struct {
+	Daemon runCmd `cmd:"" name:"run" help:"Keep the buckets of a Cassandra keyspace in shape, until it is told to end."`
+
 	Split    splitCmd    `cmd:"" help:"Cut ranges of a bucket at keys."`
 	Merge    mergeCmd    `cmd:"" help:"Join neighbouring ranges of a bucket."`
 	Refresh  refreshCmd  `cmd:"" help:"Rewrite ranges of a bucket into fresh partitions, without their tombstones."`
@@ -72,6 +74,7 @@ Begin like this:
   rebalancer plan --layout layout.json --format json      # the same for programs
   rebalancer plan --layout - --objective rows < layout.json
   rebalancer schema print --replication dc1=3             # evenkeel's tables, with reasons
+  rebalancer run --cassandra 10.0.0.1 --local-dc dc1 --counter redis://10.0.0.9:6379/0
   rebalancer verify --data ./evenkeel-data                # is all as it should be?
 
 Commands that move or show ranges talk to a process that does it: listd, at --admin (by
@@ -80,7 +83,7 @@ does, else hand it on to who does.
 
 Exit codes: 0 done; 1 failed; 2 bad flags; 3 the layout is wrong (everything that
 is wrong with it is listed, by path); 4 refused: it does not fit the bucket or what goes on
-there, and nothing was changed. verify has its own: see its help.`
+there, and nothing was changed. verify and run have their own: see their help.`
 
 // exitError is a failure with an exit code of its own.
 type exitError struct {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/robfig/cron/v3"
+
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/localcounter"
 	"github.com/evenkeel/evenkeel/counter/rediscounter"
@@ -21,7 +23,8 @@ import (
 type Flags struct {
 	MaxRows           int64          `default:"100000" help:"Most rows of a partition: what has more is split."`
 	MinRows           *int64         `placeholder:"N" help:"Fewest rows of a partition: what has fewer is merged with its neighbours, unless its cut is pinned. A quarter of --max-rows unless given; 0: nothing is merged."`
-	RebalanceInterval *time.Duration `placeholder:"30s" help:"Pause between two looks at the sizes of partitions; 0: none are made. 30s, but on Cassandra without --counter 0: each look would count every row there is."`
+	RebalanceInterval *time.Duration `placeholder:"10s" help:"Pause between two looks at the sizes of partitions, but for those that grow fast; 0: none are made. 10s, but on Cassandra without --counter 0: each look would count every row there is."`
+	Schedule          string         `placeholder:"CRON" help:"Look at the sizes of partitions at these times (UTC) instead of each --rebalance-interval: minute, hour, day, month and weekday, like '*/10 * * * *' or '0 22-23,0-5 * * *'. What a look begins is brought to its end."`
 	Counter           string         `placeholder:"URL" env:"EVENKEEL_COUNTER" help:"Where the sizes of partitions are counted: redis://host:6379/0 (rediss:// for TLS), the same for all processes of a keyspace. The embedded store counts in its data directory."`
 	Cool              time.Duration  `default:"30m" help:"How old partitions have to be before they are merged or refreshed."`
 	MoveRate          int            `default:"20000" help:"Most rows copied, compared and counted per second, fewer while the store is slow; 0: as many as possible, whoever waits."`
@@ -30,7 +33,7 @@ type Flags struct {
 }
 
 // preset is the pause between two looks where sizes are counted.
-const preset = 30 * time.Second
+const preset = 10 * time.Second
 
 // Validate refuses limits that make no sense.
 func (f *Flags) Validate() error {
@@ -50,6 +53,9 @@ func (f *Flags) Validate() error {
 	case f.MoveRows < 0:
 		return errors.New("--move-rows is a number of rows, or 0 for 20 times --max-rows")
 	}
+	if _, err := f.schedule(); err != nil {
+		return err
+	}
 	if f.Counter != "" {
 		if _, err := rediscounter.ParseURL(f.Counter); err != nil {
 			return fmt.Errorf("--counter: %w", err)
@@ -59,10 +65,51 @@ func (f *Flags) Validate() error {
 	return err
 }
 
+// schedule reads --schedule; nil: there is none.
+func (f *Flags) schedule() (cron.Schedule, error) {
+	if f.Schedule == "" {
+		return nil, nil
+	}
+	if f.RebalanceInterval != nil {
+		return nil, errors.New("--schedule says when to look, and so does --rebalance-interval: give one of them")
+	}
+	if strings.Contains(f.Schedule, "TZ=") && !strings.Contains(f.Schedule, " ") {
+		return nil, fmt.Errorf("--schedule %q names a zone and no time", f.Schedule) // the parser would panic
+	}
+	s, err := cron.ParseStandard(f.Schedule)
+	if err != nil {
+		return nil, fmt.Errorf("--schedule %q is not minute, hour, day, month and weekday, like '*/10 * * * *': %w", f.Schedule, err)
+	}
+	if s.Next(scheduleFrom).IsZero() {
+		return nil, fmt.Errorf("--schedule %q: there is no such time", f.Schedule)
+	}
+	return s, nil
+}
+
+// scheduleFrom is any time in UTC, which is the zone of schedules that name none.
+var scheduleFrom = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// longestGap is the longest pause of a schedule, as far as a year shows it.
+func longestGap(s cron.Schedule) (gap time.Duration) {
+	const looks = 2000
+	at := s.Next(scheduleFrom)
+	for range looks {
+		next := s.Next(at)
+		if next.IsZero() || next.Sub(scheduleFrom) > 366*24*time.Hour {
+			return max(gap, next.Sub(at))
+		}
+		gap, at = max(gap, next.Sub(at)), next
+	}
+	return gap
+}
+
 // Interval is the pause between two looks at sizes, given whether they are counted;
-// 0: there are none.
+// of a schedule the longest one. 0: there are none.
 func (f *Flags) Interval(counted bool) time.Duration {
+	s, _ := f.schedule() // it was validated
 	switch {
+	case s != nil:
+		return longestGap(s)
 	case f.RebalanceInterval != nil:
 		return *f.RebalanceInterval
 	case counted:
@@ -97,13 +144,19 @@ func (f *Flags) Options(every, wait time.Duration, log *slog.Logger) balancer.Op
 	p.Cool = f.Cool
 	// A count is a second old, or two.
 	effect := 2*wait + 2*time.Second
-	p.Lead = every + effect
+	// With looks that are further apart than that it is too late now and then: what is
+	// cut ahead is guessed, and a day of it is a lot.
+	p.Lead = min(every, time.Hour) + effect
 	p.Budget.Rows = 20 * f.MaxRows
 	if f.MoveRows > 0 {
 		p.Budget.Rows = f.MoveRows
 	}
 	p.Budget.Hours, _ = f.hours() // they were validated
-	return balancer.Options{Policy: p, Every: every, Effect: effect, Logger: log}
+	o := balancer.Options{Policy: p, Every: every, Effect: effect, Logger: log}
+	if s, _ := f.schedule(); s != nil {
+		o.Next = func(t time.Time) time.Time { return s.Next(t.UTC()) }
+	}
+	return o
 }
 
 // hours reads --move-hours.

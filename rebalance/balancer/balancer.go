@@ -43,7 +43,7 @@ type Mover interface {
 	// InFlight are the partitions that take part in moves and the rows that are still
 	// to be copied, in all buckets.
 	InFlight() (moves int, rows int64)
-	// Pace returns when so many rows may be read.
+	// Pace returns when so many rows may be counted.
 	Pace(ctx context.Context, rows int) error
 }
 
@@ -55,6 +55,9 @@ type Options struct {
 	Cutter cut.Cutter
 	// Every is the pause between two looks at what was written to, default 30 s.
 	Every time.Duration
+	// Next is when to look again after a look at a time, by the wall clock; nil: Every
+	// later, and at once when Run begins.
+	Next func(time.Time) time.Time
 	// FullEvery is the pause between two looks at everything, default an hour.
 	FullEvery time.Duration
 	// Effect is how long it takes until new ranges take puts: two waits, default 8 s.
@@ -109,6 +112,14 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// due says whether to look again, given when that was done last.
+func (o *Options) due(last, now time.Time) bool {
+	if o.Next != nil {
+		return !now.Before(o.Next(last))
+	}
+	return last.IsZero() || now.Sub(last) >= o.Every
+}
+
 // Balancer keeps the buckets of a store in shape. Its methods are safe for
 // concurrent use; Run is for one goroutine at a time.
 type Balancer struct {
@@ -120,7 +131,9 @@ type Balancer struct {
 
 	// counted are recounts: their quanta are where a range can be cut.
 	counted *lru.Cache[store.PartitionID, *counter.Count]
-	queue   queue
+	// seen are buckets that were looked at.
+	seen  *lru.Cache[store.BucketID, struct{}]
+	queue queue
 	// trail remembers where partitions grow. Of Run only.
 	trail *cut.Trail
 	// Of Run only: when it looked last at an interval, and chance.
@@ -156,7 +169,8 @@ type asked struct {
 }
 
 const (
-	countsKept = 4096
+	countsKept  = 4096
+	bucketsKept = 100_000
 	// trails are partitions that are remembered for where they grow, of some tens of KB
 	// each.
 	trails = 4096
@@ -170,9 +184,13 @@ func New(s Store, m Maps, mover Mover, counts counter.Backend, o Options) *Balan
 	if err != nil {
 		panic(err) // its size is positive
 	}
+	seen, err := lru.New[store.BucketID, struct{}](bucketsKept)
+	if err != nil {
+		panic(err) // its size is positive
+	}
 	b := &Balancer{
 		store: s, maps: m, mover: mover, counts: counts, o: o.withDefaults(),
-		counted: counted, trail: cut.NewTrail(trails), r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+		counted: counted, seen: seen, trail: cut.NewTrail(trails), r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 		watch: map[store.BucketID]*watched{}, jobs: map[string]*job{},
 	}
 	b.queue.init()
@@ -196,10 +214,19 @@ func (b *Balancer) Run(ctx context.Context) error {
 	everything := true
 	var full time.Time
 	b.tick = time.Time{}
+	if b.o.Next != nil {
+		b.tick = b.o.Now()
+	}
 	for ctx.Err() == nil {
 		now := b.o.Now()
+		if now.Before(b.tick) {
+			b.tick = now // a clock that was set back must not stop the looks until it is there again
+		}
+		if now.Before(full) {
+			full = now
+		}
 		everything = everything || b.o.Exact || now.Sub(full) >= b.o.FullEvery
-		due := b.tick.IsZero() || now.Sub(b.tick) >= b.o.Every
+		due := b.o.due(b.tick, now)
 		b.finish()
 		switch {
 		case due && everything:
@@ -273,9 +300,9 @@ func (b *Balancer) finish() {
 // that it met, and has gone on with the other buckets.
 func (b *Balancer) look(ctx context.Context, interval, everything bool) error {
 	r := Round{Began: b.o.Now(), Everything: everything}
-	var err error
-	if interval {
-		err = b.take(ctx)
+	err := b.take(ctx)
+	if err != nil && !interval {
+		return err // it is tried again at the interval, and told then
 	}
 	switch {
 	case err != nil:
@@ -326,7 +353,10 @@ func (b *Balancer) take(ctx context.Context) error {
 	defer b.mu.Unlock()
 	b.mark, b.state.gone = next, b.state.gone[len(gone):]
 	for _, p := range written {
-		b.watched(p.Bucket).touched[p.ID] = true
+		w := b.watched(p.Bucket)
+		w.touched[p.ID] = true
+		// One that is new here may grow fast.
+		w.soon = w.soon || !b.seen.Contains(p.Bucket)
 	}
 	return nil
 }

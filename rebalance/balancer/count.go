@@ -113,17 +113,12 @@ func (b *Balancer) count(ctx context.Context) {
 	}
 }
 
-// lighter is how many rows may be read by a recount where one may be moved: what is
-// moved is read, written, compared and removed.
-const lighter = 4
-
 // recount counts a range and tells the counters, unless the range has changed
 // meanwhile: then it returns nil.
 func (b *Balancer) recount(ctx context.Context, x recount) (*counter.Count, error) {
 	const tries = 5
 	r := counter.NewRecount(b.store, x.partition, x.bounds, counter.RecountOptions{
-		Now:   b.o.Now,
-		Yield: func(ctx context.Context, rows int) error { return b.mover.Pace(ctx, max(1, rows/lighter)) },
+		Now: b.o.Now, Yield: b.mover.Pace,
 	})
 	var c *counter.Count
 	var err error

@@ -6,7 +6,7 @@
 //	                                                    └─> goals ────> Manager.Submit
 //
 // Looks are made at an interval, at what was written to since the last one; in
-// between at buckets of which a recount or a move has just ended; and now and then at
-// everything. Nothing is remembered that matters: whoever leads next finds it all in
+// between at buckets that are new or grow fast, or of which a recount or a move has
+// just ended; and now and then at everything. Nothing is remembered that matters: whoever leads next finds it all in
 // the map and in the counters.
 package balancer

@@ -35,6 +35,7 @@ func (b *Balancer) judge(ctx context.Context, r *Round, id store.BucketID, w *wa
 		return err
 	}
 	r.Buckets++
+	b.seen.Add(id, struct{}{})
 	whole := w.again || root.Ranges <= wholeUpTo
 	var run []partmap.Range
 	lacks := 0 // neighbours that the run still wants
@@ -203,8 +204,8 @@ func (b *Balancer) act(ctx context.Context, r *Round, root *partmap.Root, run []
 			ask(v, v.From, v.To, m)
 		}
 	}
-	if again {
-		b.again(id, false)
+	if hurry := b.hurry(l); again || hurry {
+		b.again(id, hurry)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -218,6 +219,18 @@ func (b *Balancer) act(ctx context.Context, r *Round, root *partmap.Root, run []
 		b.jobs[b.mover.Submit(id, "balance", plan).ID] = x
 	}
 	return nil
+}
+
+// hurry says whether a range will be too large before the next look at an interval.
+func (b *Balancer) hurry(l *policy.Layout) bool {
+	for i := range l.Ranges {
+		s := &l.Ranges[i].Stats
+		grown := s.PutsPerS * b.o.Every.Seconds()
+		if max(float64(s.Rows), 0)+2*grown > float64(b.o.Policy.MaxRows) && grown >= 1 && s.GrowthRowsPerS > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // recut finds the cuts of a split, or what a merge joins. Where the exact quanta of a

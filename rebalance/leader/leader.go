@@ -318,3 +318,13 @@ func sleep(ctx context.Context, d time.Duration) error {
 		return context.Cause(ctx)
 	}
 }
+
+// Leader says who leads, as far as that can be found out, and whether it is this
+// candidate.
+func (c *Candidate) Leader(ctx context.Context) (h Holder, known, mine bool) {
+	if h, mine := c.Leading(); mine {
+		return h, true, true
+	}
+	h, err := Current(ctx, c.regs)
+	return h, err == nil, false
+}

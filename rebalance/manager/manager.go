@@ -89,6 +89,7 @@ type Manager struct {
 	o        Options
 	busy     busy
 	pace     *executor.Pacer
+	counting *executor.Pacer // of recounts
 	throttle throttle
 	slots    chan struct{} // one per bucket that moves
 	events   chan struct{} // has an element when there may be something to do
@@ -131,14 +132,15 @@ type bucket struct {
 func New(s Store, m Maps, o Options) *Manager {
 	o = o.withDefaults()
 	g := &Manager{
-		store:   s,
-		maps:    m,
-		o:       o,
-		busy:    busy{regs: s},
-		pace:    executor.NewPacer(o.RowsPerSecond, o.Executor.Now, o.Executor.Sleep),
-		slots:   make(chan struct{}, o.Buckets),
-		events:  make(chan struct{}, 1),
-		buckets: map[store.BucketID]*bucket{},
+		store:    s,
+		maps:     m,
+		o:        o,
+		busy:     busy{regs: s},
+		pace:     executor.NewPacer(o.RowsPerSecond, o.Executor.Now, o.Executor.Sleep),
+		counting: executor.NewPacer(countedFor*o.RowsPerSecond, o.Executor.Now, o.Executor.Sleep),
+		slots:    make(chan struct{}, o.Buckets),
+		events:   make(chan struct{}, 1),
+		buckets:  map[store.BucketID]*bucket{},
 	}
 	g.throttle = throttle{pace: g.pace, most: o.RowsPerSecond, probe: g.probe}
 	return g

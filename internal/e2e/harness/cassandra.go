@@ -34,7 +34,9 @@ func KeyspaceName() string { return "t" + strings.ReplaceAll(uuid.NewString(), "
 func Keyspace(t testing.TB, host string, r cassandrastore.Replication) cassandrastore.Options {
 	t.Helper()
 	o := cassandrastore.Options{Hosts: []string{host}, DataCentre: "dc1", AllowSingleReplica: true, Keyspace: KeyspaceName()}
-	admin, err := cassandrastore.OpenAdmin(t.Context(), o)
+	// On a busy machine a node may take longer for a dozen schema changes than the
+	// usual client waits.
+	admin, err := cassandrastore.OpenAdmin(t.Context(), Patient(o))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		defer admin.Close()

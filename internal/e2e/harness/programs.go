@@ -199,7 +199,7 @@ func NewSite(t testing.TB, host string) Site {
 	s := Site{Host: host, Name: KeyspaceName()}
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		admin, err := cassandrastore.OpenAdmin(ctx, cassandrastore.Options{Hosts: []string{s.Host}, Keyspace: s.Name})
+		admin, err := cassandrastore.OpenAdmin(ctx, Patient(cassandrastore.Options{Hosts: []string{s.Host}, Keyspace: s.Name}))
 		if err != nil {
 			return // the node was ended
 		}
@@ -213,7 +213,13 @@ func NewSite(t testing.TB, host string) Site {
 func (p *Programs) LaidOut(host string) Site {
 	p.T.Helper()
 	s := NewSite(p.T, host)
-	p.Run("rebalancer", s.Flags("schema", "apply", "--replication", "dc1=1")...)
+	// A node that lays out several keyspaces on a busy machine may take longer than
+	// the program waits. Doing it again is harmless.
+	Eventually(p.T, "the schema is laid out", func() bool {
+		code, _, errs := p.Try("rebalancer", s.Flags("schema", "apply", "--replication", "dc1=1")...)
+		require.True(p.T, code == 0 || strings.Contains(errs, ": timeout: "), "exit code %d: %s", code, errs)
+		return code == 0
+	})
 	return s
 }
 

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/adminserver"
+	"github.com/evenkeel/evenkeel/internal/cassandraflags"
+	"github.com/evenkeel/evenkeel/internal/keeper"
+	"github.com/evenkeel/evenkeel/internal/rebalanceflags"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/rebalance/leader"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// runCmd is the daemon.
+type runCmd struct {
+	Cluster cassandraflags.Flags `embed:""`
+	Lease   time.Duration        `default:"3s" help:"The lease of the servers' maps; the same for all servers and rebalancers of a keyspace."`
+	Sizes   rebalanceflags.Flags `embed:""`
+
+	AdminListen string     `default:"127.0.0.1:9002" placeholder:"ADDR" help:"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; port 0 takes a free one. Loopback only, unless there is a token."`
+	AdminToken  string     `env:"EVENKEEL_ADMIN_TOKEN" placeholder:"TOKEN" help:"Bearer token that all but the first two ask for. Better given in the environment, where ps doesn't show it."`
+	AdminURL    string     `name:"admin-url" placeholder:"URL" help:"Where other hosts reach --admin-listen, to hand commands on to whoever leads. http:// and the address itself unless given."`
+	LogLevel    slog.Level `default:"info" help:"Least important log lines to print: debug, info, warn or error."`
+	LogFormat   string     `default:"text" enum:"text,json" help:"Form of log lines: text or json."`
+}
+
+// Help is shown by run --help.
+func (*runCmd) Help() string {
+	return `Looks at the sizes of partitions at an interval or at times of the day, splits what is too
+large, merges what is too small, cuts ahead of appends, and does what other commands ask
+for. Clients go on.
+
+Sizes are what the servers count in the Redis of --counter: give listd the same. Without it
+every look reads every row. Any number of these may run, and listd stands by as well unless
+it is told --rebalance elsewhere: one leads, and another one takes over when it ends or dies.
+Prints its admin address once it stands by, and logs to stderr. SIGTERM or SIGINT ends it;
+what has begun to move is ended by whoever leads next.
+
+Examples:
+
+    rebalancer run --cassandra 10.0.0.1,10.0.0.2 --local-dc dc1 --counter redis://10.0.0.9:6379/0
+    rebalancer run --cassandra 10.0.0.1 --local-dc dc1 --counter redis://10.0.0.9/0 --schedule '*/10 * * * *'
+    rebalancer status --admin http://127.0.0.1:9002
+
+Exit codes: 0 ended by a signal; 1 failed (the address is taken, the keyspace can't be used);
+2 bad flags.`
+}
+
+// Validate refuses limits that make no sense, before anything is opened.
+func (c *runCmd) Validate() error {
+	if len(c.Cluster.Cassandra) == 0 {
+		return errors.New("--cassandra is missing: name nodes of the cluster. The embedded store is kept in shape by the listd that has it open")
+	}
+	if c.Sizes.Counter == "" && c.Sizes.RebalanceInterval == nil && c.Sizes.Schedule == "" {
+		return errors.New("--counter is missing: the Redis in which the servers count sizes. To read every row at each look instead give --rebalance-interval or --schedule")
+	}
+	return c.Sizes.Validate()
+}
+
+// openTimeout bounds the start: the schema is looked at.
+const openTimeout = time.Minute
+
+// Run stands by, and leads when it can, until a signal comes.
+func (c *runCmd) Run(ctx context.Context, std stdio) error {
+	o := &slog.HandlerOptions{Level: c.LogLevel}
+	log := slog.New(slog.NewTextHandler(std.err, o))
+	if c.LogFormat == "json" {
+		log = slog.New(slog.NewJSONHandler(std.err, o))
+	}
+	address, err := adminserver.Resolve("--admin-listen", c.AdminListen, c.AdminToken != "", "set --admin-token (EVENKEEL_ADMIN_TOKEN) to allow it")
+	if err != nil {
+		return usageError("%w", err)
+	}
+	opening, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	st, names, err := openKeyspace(opening, &c.Cluster, c.Lease, log)
+	if err != nil {
+		return err
+	}
+	maps := names.Maps()
+	defer func() {
+		maps.Close()
+		_ = st.Close()
+	}()
+	counts, err := c.Sizes.OpenCounter("", log)
+	if err != nil {
+		return usageError("--counter: %w", err)
+	}
+	if counts != nil {
+		defer func() { _ = counts.Close() }()
+	}
+	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer release()
+	d := daemon{store: st, names: names, counts: counts, wait: c.Lease + c.Lease/10, log: log, out: std, release: release}
+	return d.run(ctx, c, address)
+}
+
+// daemon is what runCmd runs, over an open store.
+type daemon struct {
+	store   store.Store
+	names   *listing.Client
+	counts  counter.Backend // nil: nobody counts
+	wait    time.Duration   // what a wait takes at most
+	leader  leader.Options
+	log     *slog.Logger
+	out     stdio
+	release func()
+}
+
+// endTimeout is how long requests to the admin address may go on at the end.
+const endTimeout = 5 * time.Second
+
+// run serves the admin address and does the work, until ctx ends.
+func (d *daemon) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error {
+	listener, err := net.ListenTCP("tcp", address)
+	if err != nil {
+		return fmt.Errorf("--admin-listen: %w", err)
+	}
+	defer listener.Close()
+	if d.leader.Name == "" {
+		d.leader.Name = keeper.Name("rebalancer")
+	}
+	if d.leader.Admin = c.AdminURL; d.leader.Admin == "" {
+		d.leader.Admin = "http://" + listener.Addr().String()
+	}
+	k := keeper.New(keeper.Options{Flags: &c.Sizes, Store: d.store, Buckets: d.names, Counts: d.counts, Wait: d.wait, Leader: &d.leader, Log: d.log})
+	ready := adminserver.NewReadiness(d.names)
+	h, err := adminserver.New(prometheus.NewRegistry(), ready, k.API(), c.AdminToken)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
+	}
+	failed := make(chan error, 2)
+	working, stop := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() { failed <- server.Serve(listener) })
+	work.Go(func() {
+		if err := k.Run(working); err != nil {
+			failed <- err
+		}
+	})
+	// Whatever ends it: the store is closed only when nothing moves.
+	defer work.Wait()
+	defer server.Close()
+	defer stop()
+	fmt.Fprintf(d.out.out, "admin on http://%s\n", listener.Addr())
+	d.log.Info("standing by", "admin", listener.Addr().String(), "counter", d.counts != nil)
+
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	if d.release != nil {
+		d.release() // a second signal ends the process at once
+	}
+	ready.Drain()
+	d.log.Info("ending")
+	stop() // another process may lead at once
+	ending, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	_ = server.Shutdown(ending) // what still goes on is cut off
+	return nil
+}

@@ -1,0 +1,370 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/counter/rediscounter"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/adminserver"
+	"github.com/evenkeel/evenkeel/internal/rebalanceflags"
+	"github.com/evenkeel/evenkeel/internal/redistest"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/rebalance/leader"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+// deadly is the view that a process has of a shared store, until it loses it.
+type deadly struct {
+	store.Store
+	dead atomic.Bool
+}
+
+func (d *deadly) err() error {
+	if d.dead.Load() {
+		return store.Errorf(store.Unavailable, "the process is cut off")
+	}
+	return nil
+}
+
+func (d *deadly) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (store.Record, error) {
+	if err := d.err(); err != nil {
+		return store.Record{}, err
+	}
+	return d.Store.Read(ctx, t, key, l)
+}
+
+func (d *deadly) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, rec store.Record) error {
+	if err := d.err(); err != nil {
+		return err
+	}
+	return d.Store.Swap(ctx, t, key, old, rec)
+}
+
+// keyspace is a store that several processes share.
+type keyspace struct {
+	t     *testing.T
+	s     store.Store
+	redis *redistest.Server
+	seed  uint64
+}
+
+func newKeyspace(t *testing.T) *keyspace {
+	k := &keyspace{t: t, s: memstore.New(), redis: redistest.Start(t), seed: rand.Uint64()}
+	t.Logf("seed %d", k.seed)
+	require.NoError(t, mapclient.InitClocks(t.Context(), k.s, 2))
+	return k
+}
+
+const testLease = 100 * time.Millisecond
+
+func (k *keyspace) client(s store.Store, rec listing.Recorder) *listing.Client {
+	maps, err := mapclient.NewNetwork(s, mapclient.Options{Lease: testLease, Clocks: 2})
+	require.NoError(k.t, err)
+	k.t.Cleanup(maps.Close)
+	c, err := listing.New(s, maps, listing.Options{Recorder: rec})
+	require.NoError(k.t, err)
+	return c
+}
+
+func (k *keyspace) counts() counter.Backend {
+	b, err := rediscounter.Open(rediscounter.Options{Addr: k.redis.Addr, Timeout: time.Second})
+	require.NoError(k.t, err)
+	k.t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+// running is a daemon in this process.
+type running struct {
+	url  string
+	view *deadly
+	stop context.CancelFunc
+	done chan error
+	log  *logged
+}
+
+type logged struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (k *keyspace) run(name string, maxRows int64) *running {
+	r := &running{view: &deadly{Store: k.s}, done: make(chan error, 1), log: &logged{}}
+	every := 200 * time.Millisecond
+	cmd := &runCmd{Sizes: rebalanceflags.Flags{MaxRows: maxRows, Cool: time.Hour, RebalanceInterval: &every, Counter: "redis://" + k.redis.Addr}}
+	out, in := io.Pipe()
+	d := daemon{
+		store: r.view, names: k.client(r.view, nil), counts: k.counts(), wait: testLease + testLease/10,
+		leader: leader.Options{Name: name, Lease: 3 * time.Second, Skew: 100 * time.Millisecond},
+		log:    slog.New(slog.NewTextHandler(r.log, nil)), out: stdio{out: in, err: io.Discard, now: time.Now},
+	}
+	var ctx context.Context
+	ctx, r.stop = context.WithCancel(context.Background())
+	address, err := adminserver.Resolve("--admin-listen", "127.0.0.1:0", false, "")
+	require.NoError(k.t, err)
+	go func() { r.done <- d.run(ctx, cmd, address) }()
+	line := make([]byte, 100)
+	n, err := out.Read(line)
+	require.NoError(k.t, err)
+	r.url = strings.TrimSpace(strings.TrimPrefix(string(line[:n]), "admin on "))
+	whenLate = append(whenLate, func() { k.t.Logf("%s: %+v", name, r.status(k.t).Round) })
+	k.t.Cleanup(func() {
+		whenLate = nil
+		r.end(k.t)
+		if k.t.Failed() {
+			k.t.Logf("%s:\n%s", name, r.log)
+		}
+	})
+	return r
+}
+
+func (r *running) end(t *testing.T) {
+	r.stop()
+	if r.done != nil {
+		require.NoError(t, <-r.done)
+		r.done = nil
+	}
+}
+
+func (r *running) status(t *testing.T) adminapi.Status {
+	c, err := adminapi.NewClient(r.url, "")
+	require.NoError(t, err)
+	s, err := c.Status(t.Context())
+	require.NoError(t, err)
+	return s
+}
+
+// whenLate says what there is to see of a test that does not come to its end.
+var whenLate []func()
+
+// until waits for something, for minutes at most: the machine may be busy.
+func until(t *testing.T, what string, yes func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(100 * time.Second); !yes(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			for _, say := range whenLate {
+				say()
+			}
+			require.FailNow(t, "it does not come to that: "+what)
+		}
+	}
+}
+
+// sizes are the rows of each range of bucket b.
+func (k *keyspace) sizes(c *listing.Client) (out []int) {
+	id, err := c.BucketID(k.t.Context(), "b")
+	require.NoError(k.t, err)
+	root, err := c.Maps().Load(k.t.Context(), id)
+	require.NoError(k.t, err)
+	for rg, err := range c.Maps().Ranges(k.t.Context(), root, nil) {
+		require.NoError(k.t, err)
+		b := store.Bounds{Start: slices.Clone(rg.Start), End: slices.Clone(rg.End)}
+		n := 0
+		for {
+			page, err := k.s.Slice(k.t.Context(), store.Partition{Bucket: id, ID: rg.WriteTo()}, b, store.SliceOptions{Limit: 1000})
+			require.NoError(k.t, err)
+			n += len(page.Rows)
+			if !page.More {
+				break
+			}
+			b.Start, b.StartExclusive = page.Rows[len(page.Rows)-1].Key, true
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+// Two daemons: one leads, the other one waits and knows the first; when the first is
+// cut off, the second takes over within the lease, and when that ends, nobody has to
+// wait for its lease.
+func TestTwoDaemons(t *testing.T) {
+	k := newKeyspace(t)
+	recorder := counter.NewRecorder(k.counts(), counter.RecorderOptions{Every: 100 * time.Millisecond})
+	defer recorder.Close(context.Background())
+	c := k.client(k.s, recorder)
+	require.NoError(t, c.CreateBucket(t.Context(), "b"))
+	put := func(from, to int) {
+		for _, i := range rand.New(rand.NewPCG(k.seed, uint64(from))).Perm(to - from) {
+			require.NoError(t, c.Bucket("b").Put(t.Context(), fmt.Appendf(nil, "%06d", (from+i)*7919%1_000_000), []byte("v")))
+		}
+	}
+	first := k.run("first", 200)
+	until(t, "the first leads", func() bool { return first.status(t).Leading })
+	second := k.run("second", 200)
+	put(0, 1000)
+	until(t, "it is in shape", func() bool { s := k.sizes(c); return len(s) > 4 && slices.Max(s) <= 200 })
+	s := second.status(t)
+	require.False(t, s.Leading)
+	require.Equal(t, "first", s.Leader.Name)
+	require.Equal(t, first.url, s.Leader.Admin)
+	require.Empty(t, s.Jobs)
+	// A command to the second one goes to the first, which has nothing else to do.
+	until(t, "all has ended", func() bool { return len(first.status(t).Buckets) == 0 })
+	code, out, errs := ran(t, time.Millisecond, "", "refresh", "b", "--admin", second.url)
+	require.Zero(t, code, "%s %s", out, errs)
+	require.NotContains(t, second.log.String(), "this process leads")
+
+	first.view.dead.Store(true)
+	put(1000, 2000)
+	until(t, "the second leads", func() bool { return second.status(t).Leading })
+	require.False(t, first.status(t).Leading)
+	until(t, "it is in shape", func() bool { s := k.sizes(c); return len(s) > 8 && slices.Max(s) <= 200 })
+	for _, i := range rand.New(rand.NewPCG(k.seed, 7)).Perm(1000) { // in the range of one partition
+		require.NoError(t, c.Bucket("b").Put(t.Context(), fmt.Appendf(nil, "555555-%04d", i), []byte("v")))
+	}
+	until(t, "it is in shape", func() bool { return slices.Max(k.sizes(c)) <= 200 })
+	require.NotEmpty(t, second.status(t).Jobs)
+
+	first.view.dead.Store(false)
+	until(t, "the first knows the second", func() bool { l := first.status(t).Leader; return l != nil && l.Name == "second" })
+	second.end(t)
+	until(t, "the first leads again", func() bool { return first.status(t).Leading })
+	n := 0
+	for _, err := range c.Bucket("b").All(t.Context(), listing.Query{}) {
+		require.NoError(t, err)
+		n++
+	}
+	require.Equal(t, 3000, n)
+}
+
+// Redis is gone, restarted, wiped and full in the middle of a load: no put fails, and
+// when it is back the bucket gets into shape.
+func TestRedisComesAndGoes(t *testing.T) {
+	k := newKeyspace(t)
+	recorder := counter.NewRecorder(k.counts(), counter.RecorderOptions{Every: 100 * time.Millisecond, Timeout: time.Second})
+	defer recorder.Close(context.Background())
+	c := k.client(k.s, recorder)
+	require.NoError(t, c.CreateBucket(t.Context(), "b"))
+	d := k.run("daemon", 200)
+	until(t, "it leads", func() bool { return d.status(t).Leading })
+	keys := rand.New(rand.NewPCG(k.seed, 1)).Perm(1_000_000)
+	n := 0
+	put := func(rows int) {
+		for range rows {
+			require.NoError(t, c.Bucket("b").Put(t.Context(), fmt.Appendf(nil, "%06d", keys[n]), []byte("v")))
+			n++
+		}
+	}
+	inShape := func(when string) {
+		until(t, "in shape after "+when, func() bool { s := k.sizes(c); return len(s) > n/250 && slices.Max(s) <= 200 })
+	}
+	put(600)
+	inShape("the beginning")
+
+	k.redis.Kill()
+	put(400)
+	until(t, "the status says that the counters are gone", func() bool { return d.status(t).Round.Error != "" })
+	put(400)
+	k.redis.Restart()
+	put(100)
+	inShape("a restart")
+	until(t, "it fails no more", func() bool { return d.status(t).Round.Error == "" })
+
+	put(200)
+	k.redis.Wipe()
+	put(400)
+	k.redis.Restart()
+	inShape("a wipe") // without another write
+
+	k.redis.MaxMemory(1)
+	put(800)
+	failures := recorder.Counts().Failures
+	until(t, "writes to it fail", func() bool { return recorder.Counts().Failures > failures })
+	k.redis.MaxMemory(0)
+	inShape("being full")
+	until(t, "it fails no more", func() bool { return d.status(t).Round.Error == "" })
+
+	got := 0
+	last := ""
+	for e, err := range c.Bucket("b").All(t.Context(), listing.Query{}) {
+		require.NoError(t, err)
+		require.Less(t, last, string(e.Key))
+		last = string(e.Key)
+		got++
+	}
+	require.Equal(t, n, got)
+	require.True(t, d.status(t).Leading)
+}
+
+// What a daemon answers at its admin address, and how it ends.
+func TestDaemonsAdminAddress(t *testing.T) {
+	k := newKeyspace(t)
+	d := k.run("daemon", 200)
+	get := func(path string) (int, string) {
+		resp, err := http.Get(d.url + path)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, string(body)
+	}
+	for path, want := range map[string]string{"/healthz": "ok", "/readyz": "ok", "/metrics": "go_goroutines", "/v1/status": `"leading"`, "/debug/pprof/": "goroutine"} {
+		code, body := get(path)
+		require.Equal(t, 200, code, path)
+		require.Contains(t, body, want)
+	}
+	d.view.dead.Store(true)
+	code, _ := get("/healthz")
+	require.Equal(t, 200, code)
+	until(t, "it is in the log that nobody is reached", func() bool {
+		return regexp.MustCompile("does not lead").MatchString(d.log.String()) || !d.status(t).Leading
+	})
+	d.view.dead.Store(false)
+	until(t, "it leads again", func() bool { return d.status(t).Leading })
+	d.end(t)
+	require.Contains(t, d.log.String(), "msg=ending")
+	_, err := http.Get(d.url + "/healthz")
+	require.Error(t, err)
+	h, err := leader.Current(t.Context(), k.s)
+	require.Error(t, err, "%v has given up its lease", h)
+}
+
+func TestDaemonsFlags(t *testing.T) {
+	for _, c := range []struct{ args, says string }{
+		{"run", "--cassandra is missing"},
+		{"run --cassandra x --local-dc dc1", "--counter is missing"},
+		{"run --cassandra x --counter redis://y", "--local-dc"},
+		{"run --cassandra x --counter nonsense://y", "--counter"},
+		{"run --cassandra x --local-dc dc1 --counter redis://y --schedule sometimes", "--schedule"},
+		{"run --cassandra x --local-dc dc1 --counter redis://y --schedule @daily --rebalance-interval 5s", "--schedule"},
+		{"run --cassandra x --local-dc dc1 --counter redis://y --max-rows 1", "--max-rows"},
+		{"run --cassandra x --local-dc dc1 --counter redis://y --lease 1ms", "--lease"},
+		{"run --cassandra x --local-dc dc1 --counter redis://y --admin-listen 0.0.0.0:0", "--admin-token"},
+	} {
+		code, out, errs := ran(t, time.Millisecond, "", strings.Fields(c.args)...)
+		require.Equal(t, exitUsage, code, "%s: %s %s", c.args, out, errs)
+		require.Contains(t, errs, c.says, c.args)
+	}
+	code, out, _ := ran(t, time.Millisecond, "", "run", "--help")
+	require.Zero(t, code)
+	require.Contains(t, out, "--schedule")
+}

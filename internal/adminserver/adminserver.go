@@ -1,0 +1,116 @@
+// Package adminserver is the admin address of a process: probes, metrics, profiles,
+// and the commands of rebalancer. Every program that has such an address has this one.
+package adminserver
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/evenkeel/evenkeel/listing"
+)
+
+// Readiness tells whether requests can be served. It is safe for concurrent use.
+type Readiness struct {
+	buckets  *listing.Client
+	draining atomic.Bool
+}
+
+// NewReadiness looks at the store through a client.
+func NewReadiness(b *listing.Client) *Readiness { return &Readiness{buckets: b} }
+
+// Drain makes the process unready: it is about to end.
+func (r *Readiness) Drain() { r.draining.Store(true) }
+
+// readyTimeout bounds a look at the store.
+const readyTimeout = 2 * time.Second
+
+// Check fails if the process is ending or its store doesn't answer.
+func (r *Readiness) Check(ctx context.Context) error {
+	if r.draining.Load() {
+		return fmt.Errorf("the server is ending")
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	for _, err := range r.buckets.Buckets(ctx, "", "") {
+		return err
+	}
+	return nil
+}
+
+// New makes the handler of the admin address, which takes in the metrics of Go's
+// runtime and of the process. With a token, all but the probes ask for it; those are
+// open, they tell nothing.
+func New(registry *prometheus.Registry, ready *Readiness, moves http.Handler, token string) (http.Handler, error) {
+	for _, c := range []prometheus.Collector{
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector(),
+	} {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	closed := http.NewServeMux()
+	closed.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	closed.Handle("/v1/", moves)
+	closed.HandleFunc("GET /debug/pprof/", pprof.Index)
+	closed.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	closed.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	closed.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	closed.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := ready.Check(r.Context()); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	mux.Handle("/", withToken(token, closed))
+	return mux, nil
+}
+
+// withToken asks for a bearer token, unless it is empty.
+func withToken(token string, h http.Handler) http.Handler {
+	if token == "" {
+		return h
+	}
+	want := sha256.Sum256([]byte(token))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		// Of the same length whatever was sent: the comparison's time tells
+		// nothing.
+		got := sha256.Sum256([]byte(given))
+		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "the admin token is missing or wrong", http.StatusUnauthorized)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// Resolve looks up an address to listen on, which must be a loopback one unless
+// open. Its errors name the flag, and say with the hint what to do.
+func Resolve(flag, address string, open bool, hint string) (*net.TCPAddr, error) {
+	a, err := net.ResolveTCPAddr("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	if !open && !a.IP.IsLoopback() {
+		return nil, fmt.Errorf("%s %s is not a loopback address; %s", flag, address, hint)
+	}
+	return a, nil
+}
