@@ -212,8 +212,11 @@ func write(t *testing.T, text string) string {
 }
 
 func TestProgressLine(t *testing.T) {
-	j := &adminapi.Job{Rows: 1000, Copied: 1000, Verified: 500}
-	require.Equal(t, "split b: 1,000 of 1,000 rows copied, 500 compared (75 %), 150 rows/s, 3s left", progressLine("split b", j, 10*time.Second))
-	require.Equal(t, "split b: 0 of 1,000 rows copied, 0 compared", progressLine("split b", &adminapi.Job{Rows: 1000}, time.Second))
-	require.Equal(t, "x: 0 of 0 rows copied, 0 compared", progressLine("x", &adminapi.Job{}, time.Second))
+	j := &adminapi.Job{Phase: "verifying", Rows: 1000, Copied: 1000, Verified: 500}
+	require.Equal(t, "split b, verifying: of 1,000 rows 1,000 copied, 500 compared, 0 swept over (50 %), 150 rows/s, 10s left", progressLine("split b", j, 10*time.Second))
+	// More was written meanwhile than was counted before.
+	j = &adminapi.Job{Phase: "sweeping", Rows: 1000, Copied: 1100, Verified: 1200, Searched: 700}
+	require.Equal(t, "split b, sweeping: of 1,000 rows 1,000 copied, 1,000 compared, 700 swept over (90 %), 270 rows/s, 1s left", progressLine("split b", j, 10*time.Second))
+	require.Equal(t, "split b: of 1,000 rows 0 copied, 0 compared, 0 swept over", progressLine("split b", &adminapi.Job{Rows: 1000}, time.Second))
+	require.Equal(t, "x: of 0 rows 0 copied, 0 compared, 0 swept over", progressLine("x", &adminapi.Job{}, time.Second))
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/adminapi"
 )
 
-// progress shows how far a job is. Each row is copied and then compared, so it counts
-// twice.
+// progress shows how far a job is. Each row is copied, then compared, and then looked
+// at by the sweep, so it counts three times.
 type progress interface {
 	at(j *adminapi.Job)
 	end()
@@ -28,7 +28,7 @@ func newProgress(kind string, w io.Writer, what string) progress {
 	}
 	switch kind {
 	case "bar":
-		return &barProgress{w: w, bar: progressbar.NewOptions64(-1,
+		return &barProgress{w: w, what: what, bar: progressbar.NewOptions64(-1,
 			progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what), progressbar.OptionShowIts(),
 			progressbar.OptionSetItsString("rows"), progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true),
 			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionFullWidth(),
@@ -45,14 +45,16 @@ func (noProgress) at(*adminapi.Job) {}
 func (noProgress) end()             {}
 
 type barProgress struct {
-	w   io.Writer
-	bar *progressbar.ProgressBar
+	w    io.Writer
+	what string
+	bar  *progressbar.ProgressBar
 }
 
 func (b *barProgress) at(j *adminapi.Job) {
 	if j.Rows > 0 {
-		b.bar.ChangeMax64(2 * j.Rows)
+		b.bar.ChangeMax64(passes * j.Rows)
 	}
+	b.bar.Describe(withPhase(b.what, j))
 	_ = b.bar.Set64(done(j))
 }
 
@@ -61,9 +63,22 @@ func (b *barProgress) end() {
 	fmt.Fprintln(b.w)
 }
 
-// done are the rows copied and compared. What was written since the rows were
-// counted, or has to be copied again, may come to more.
-func done(j *adminapi.Job) int64 { return min(j.Copied+j.Verified, 2*j.Rows) }
+// passes is how often a move reads each row.
+const passes = 3
+
+// done are the rows copied, compared and swept over. What was written since the rows
+// were counted, or has to be copied again, may come to more.
+func done(j *adminapi.Job) int64 {
+	return min(j.Copied, j.Rows) + min(j.Verified, j.Rows) + min(j.Searched, j.Rows)
+}
+
+// withPhase names a job and what it does at present.
+func withPhase(what string, j *adminapi.Job) string {
+	if j.Phase == "" {
+		return what
+	}
+	return what + ", " + j.Phase
+}
 
 // lineEvery is the pause between two lines of a progress that goes to a file.
 const lineEvery = 5 * time.Second
@@ -91,13 +106,14 @@ func (p *lineProgress) end() {}
 // progressLine says how far a job is, how fast it goes, and how long it takes.
 func progressLine(what string, j *adminapi.Job, took time.Duration) string {
 	n := done(j)
-	s := fmt.Sprintf("%s: %s of %s rows copied, %s compared", what, commas(min(j.Copied, j.Rows)), commas(j.Rows), commas(min(j.Verified, j.Rows)))
+	s := fmt.Sprintf("%s: of %s rows %s copied, %s compared, %s swept over", withPhase(what, j), commas(j.Rows),
+		commas(min(j.Copied, j.Rows)), commas(min(j.Verified, j.Rows)), commas(min(j.Searched, j.Rows)))
 	if n == 0 || j.Rows == 0 {
 		return s
 	}
 	rate := float64(n) / took.Seconds()
-	s += fmt.Sprintf(" (%d %%), %s rows/s", 50*n/j.Rows, commas(int64(rate)))
-	if left := 2*j.Rows - n; left > 0 {
+	s += fmt.Sprintf(" (%d %%), %s rows/s", 100*n/(passes*j.Rows), commas(int64(rate)))
+	if left := passes*j.Rows - n; left > 0 {
 		s += fmt.Sprintf(", %v left", time.Duration(float64(left)/rate*float64(time.Second)).Round(time.Second))
 	}
 	return s

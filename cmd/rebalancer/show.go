@@ -100,16 +100,19 @@ func printStatus(out io.Writer, s *adminapi.Status, now time.Time) error {
 	if len(s.Jobs) > 0 {
 		w.printf("\n")
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintf(t, "job\tbucket\twhat\tasked\tstate\trows\tcopied\tcompared\n")
+		fmt.Fprintf(t, "job\tbucket\twhat\tasked\tstate\trows\tcopied\tcompared\tswept over\n")
 		const shown = 10
 		jobs := s.Jobs[max(0, len(s.Jobs)-shown):]
 		for i := range jobs {
 			j := &jobs[i]
 			state := j.State
+			if j.Phase != "" {
+				state += ", " + j.Phase
+			}
 			if j.Error != "" {
 				state += ": " + j.Error
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", j.ID, text(j.Bucket), j.What, ago(now, j.Asked), state, commas(j.Rows), commas(j.Copied), commas(j.Verified))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", j.ID, text(j.Bucket), j.What, ago(now, j.Asked), state, commas(j.Rows), commas(j.Copied), commas(j.Verified), commas(j.Searched))
 		}
 		t.Flush()
 	}
@@ -186,11 +189,11 @@ func printBucket(w *failing, b *adminapi.Bucket, jobs []adminapi.Job, now time.T
 
 // batchBar draws how far a batch is, as far as it is known how many rows it has.
 func batchBar(b *adminapi.Batch, rows int64) string {
-	counts := fmt.Sprintf("%s copied, %s compared", commas(b.Copied), commas(b.Verified))
+	counts := fmt.Sprintf("%s copied, %s compared, %s swept over", commas(b.Copied), commas(b.Verified), commas(b.Searched))
 	if rows <= 0 {
 		return counts
 	}
-	n := int(min(barWidth, barWidth*(b.Copied+b.Verified)/(2*rows)))
+	n := int(min(barWidth, barWidth*(b.Copied+b.Verified+b.Searched)/(passes*rows)))
 	return fmt.Sprintf("[%s%s] %s of %s", strings.Repeat("#", n), strings.Repeat(".", barWidth-n), counts, commas(rows))
 }
 

@@ -377,7 +377,7 @@ func (h *handler) status(r *http.Request) (any, error) {
 		}
 		for _, batch := range b.Batches {
 			p := batch.Progress
-			x.Batches = append(x.Batches, Batch{ID: batch.ID, Phase: batch.Phase.String(), Ranges: batch.Ranges, Copied: p.Copied, Verified: p.Verified, Mended: p.Mended, Swept: p.Swept})
+			x.Batches = append(x.Batches, Batch{ID: batch.ID, Phase: batch.Phase.String(), Ranges: batch.Ranges, Copied: p.Copied, Verified: p.Verified, Mended: p.Mended, Searched: p.Searched, Swept: p.Swept})
 		}
 		for _, f := range b.Failures {
 			x.Failures = append(x.Failures, Failure{At: f.At, Error: f.Err.Error()})
@@ -551,7 +551,7 @@ func move(start, end []byte, cuts [][]byte, rows, copies int64) Move {
 // jobOf is a job for JSON.
 func (h *handler) jobOf(j manager.Job) Job {
 	out := Job{ID: j.ID, Bucket: h.name(j.Bucket), What: j.What, State: "waiting", Asked: j.Asked, Ended: moment(j.Ended),
-		Rows: j.Rows, Copied: j.Copied, Verified: j.Verified, Goals: []Goal{}, Error: text(j.Err())}
+		Phase: j.Phase, Rows: j.Rows, Copied: j.Copied, Verified: j.Verified, Searched: j.Searched, Goals: []Goal{}, Error: text(j.Err())}
 	if out.Bucket == "" {
 		out.Bucket = j.Bucket.String()
 	}

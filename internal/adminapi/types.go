@@ -71,6 +71,9 @@ type Batch struct {
 	Copied   int64 `json:"copied,omitempty"`
 	Verified int64 `json:"verified,omitempty"`
 	Mended   int64 `json:"mended,omitempty"`
+	// Searched are the rows in which the sweep has looked for markers, Swept those
+	// that were some.
+	Searched int64 `json:"searched,omitempty"`
 	Swept    int64 `json:"swept,omitempty"`
 }
 
@@ -153,11 +156,15 @@ type Job struct {
 	State string     `json:"state"`
 	Asked time.Time  `json:"asked"`
 	Ended *time.Time `json:"ended,omitempty"`
-	// Rows that it copies, as counted when it was asked for; Copied and Verified are
-	// how far it is.
+	// Phase is marking, copying, verifying, draining or sweeping while it moves: that
+	// of what has come the least far.
+	Phase string `json:"phase,omitempty"`
+	// Rows that it copies, as counted when it was asked for; Copied, Verified and
+	// Searched (by the sweep) are how far it is.
 	Rows     int64  `json:"rows"`
 	Copied   int64  `json:"copied"`
 	Verified int64  `json:"verified"`
+	Searched int64  `json:"searched"`
 	Goals    []Goal `json:"goals"`
 	Error    string `json:"error,omitempty"`
 }

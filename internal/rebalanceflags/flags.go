@@ -15,6 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/localcounter"
 	"github.com/evenkeel/evenkeel/counter/rediscounter"
+	"github.com/evenkeel/evenkeel/rebalance/auto"
 	"github.com/evenkeel/evenkeel/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/rebalance/policy"
 )
@@ -26,6 +27,7 @@ type Flags struct {
 	RebalanceInterval *time.Duration `placeholder:"10s" help:"Pause between two looks at the sizes of partitions, but for those that grow fast; 0: none are made. 10s, but on Cassandra without --counter 0: each look would count every row there is."`
 	Schedule          string         `placeholder:"CRON" help:"Look at the sizes of partitions at these times (UTC) instead of each --rebalance-interval: minute, hour, day, month and weekday, like '*/10 * * * *' or '0 22-23,0-5 * * *'. What a look begins is brought to its end."`
 	Counter           string         `placeholder:"URL" env:"EVENKEEL_COUNTER" help:"Where the sizes of partitions are counted: redis://host:6379/0 (rediss:// for TLS), the same for all processes of a keyspace. The embedded store counts in its data directory."`
+	Planner           string         `default:"genetic" enum:"even,exact,greedy,genetic,auto" help:"What finds the cuts of ranges that are split and merged: even, exact, greedy, genetic or auto. docs/policy.md compares them."`
 	Cool              time.Duration  `default:"30m" help:"How old partitions have to be before they are merged or refreshed."`
 	MoveRate          int            `default:"20000" help:"Most rows copied, compared and counted per second, fewer while the store is slow; 0: as many as possible, whoever waits."`
 	MoveRows          int64          `placeholder:"N" help:"Most rows in moves that have begun by themselves, in all buckets. 20 times --max-rows unless given."`
@@ -153,11 +155,17 @@ func (f *Flags) Options(every, wait time.Duration, log *slog.Logger) balancer.Op
 	}
 	p.Budget.Hours, _ = f.hours() // they were validated
 	o := balancer.Options{Policy: p, Every: every, Effect: effect, Logger: log}
+	if c, err := auto.Cutter(f.Planner, planSeed); err == nil { // kong knows the names
+		o.Cutter = c
+	}
 	if s, _ := f.schedule(); s != nil {
 		o.Next = func(t time.Time) time.Time { return s.Next(t.UTC()) }
 	}
 	return o
 }
+
+// planSeed is that of the genetic planner: the same zone always gives the same cuts.
+const planSeed = 1
 
 // hours reads --move-hours.
 func (f *Flags) hours() (out []policy.Hours, err error) {

@@ -10,11 +10,16 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// One write takes at most so much: more is no faster on Cassandra, and the bytes
-// stay well below half of a commit-log segment.
+// One write takes at most so much: more is hardly faster on Cassandra, and the bytes
+// stay well below half of a commit-log segment. Large batches cost a node the least
+// time per row, but others wait longer behind each: they are for when there is no
+// throttle, and then fewer are under way.
 const (
-	maxBatchRows  = 200
+	batchRows     = 200
+	maxBatchRows  = 500
 	maxBatchBytes = 1 << 20
+	writers       = 4
+	hastyWriters  = 2
 )
 
 // batch is rows of one partition on their way to another.
@@ -34,17 +39,15 @@ func (x *Executor) copy(ctx context.Context, t *migrate.Task) error {
 		return x.scan(gctx, src, bounds(t), func(read time.Time, rows []store.Row) error {
 			for len(rows) > 0 {
 				n := x.fits(rows)
-				select {
-				case batches <- batch{rows[:n], read}:
-				case <-gctx.Done():
-					return context.Cause(gctx)
+				if err := send(gctx, batches, batch{rows[:n], read}); err != nil {
+					return err
 				}
 				rows = rows[n:]
 			}
 			return nil
 		})
 	})
-	for range x.o.Writers {
+	for range x.writers() {
 		g.Go(func() error {
 			for b := range batches {
 				if err := x.failpoint(gctx, "copy batch", string(b.rows[0].Key)); err != nil {
@@ -61,10 +64,40 @@ func (x *Executor) copy(ctx context.Context, t *migrate.Task) error {
 	return g.Wait()
 }
 
+// hasty reports whether there is no throttle.
+func (x *Executor) hasty() bool { return x.o.Pace.Rate() <= 0 }
+
+// writers is how many batches of one range are written at once.
+func (x *Executor) writers() int {
+	switch {
+	case x.o.Writers > 0:
+		return x.o.Writers
+	case x.hasty():
+		return hastyWriters
+	}
+	return writers
+}
+
+// send hands a batch over, unless ctx ends before.
+func send(ctx context.Context, to chan<- batch, b batch) error {
+	select {
+	case to <- b:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // fits returns how many of the first rows make one batch.
 func (x *Executor) fits(rows []store.Row) int {
+	most := x.o.BatchRows
+	if most <= 0 {
+		if most = batchRows; x.hasty() {
+			most = maxBatchRows
+		}
+	}
 	n, size := 0, 0
-	for n < len(rows) && n < x.o.BatchRows {
+	for n < len(rows) && n < most {
 		size += len(rows[n].Key) + len(rows[n].Value)
 		if n > 0 && size > maxBatchBytes {
 			break

@@ -39,11 +39,13 @@ type Options struct {
 	Pace *Pacer
 	// Parallel is how many ranges are worked on at once, default 4.
 	Parallel int
-	// Writers is how many batches of one range are written at once, default 4.
+	// Writers is how many batches of one range are written at once; default 4, and 2
+	// while Pace takes any number of rows.
 	Writers int
 	// PageRows is how many rows one read asks for, default 1,000.
 	PageRows int
-	// BatchRows is how many rows one write takes, default (and at most) 200.
+	// BatchRows is how many rows one write takes, at most 500; default 200, and 500
+	// while Pace takes any number of rows.
 	BatchRows int
 	// WriteTimeout is how long after it was read a row may be written; later it
 	// is read again. Default 10 s.
@@ -76,10 +78,8 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	preset(&o.Parallel, 4)
-	preset(&o.Writers, 4)
 	preset(&o.PageRows, 1000)
 	o.PageRows = min(o.PageRows, store.MaxPageRows)
-	preset(&o.BatchRows, maxBatchRows)
 	o.BatchRows = min(o.BatchRows, maxBatchRows)
 	if o.WriteTimeout <= 0 {
 		o.WriteTimeout = 10 * time.Second

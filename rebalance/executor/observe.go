@@ -39,14 +39,15 @@ type Event struct {
 // failure counts again.
 type Progress struct {
 	// Copied and Verified rows of sources; Mended are those that verifying found
-	// missing; Swept are markers.
-	Copied, Verified, Mended, Swept int64
+	// missing; Searched are the rows in which the sweep has looked for markers, and
+	// Swept those that were some.
+	Copied, Verified, Mended, Searched, Swept int64
 }
 
-type progress struct{ copied, verified, mended, swept atomic.Int64 }
+type progress struct{ copied, verified, mended, searched, swept atomic.Int64 }
 
 func (p *progress) read() Progress {
-	return Progress{Copied: p.copied.Load(), Verified: p.verified.Load(), Mended: p.mended.Load(), Swept: p.swept.Load()}
+	return Progress{Copied: p.copied.Load(), Verified: p.verified.Load(), Mended: p.mended.Load(), Searched: p.searched.Load(), Swept: p.swept.Load()}
 }
 
 // Progress returns the counts since the executor was made.

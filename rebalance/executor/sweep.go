@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -26,6 +27,7 @@ func (x *Executor) sweep(ctx context.Context, t *migrate.Task) error {
 			}
 		}
 		if len(markers) == 0 {
+			x.count(t.Batch, func(p *progress) { p.searched.Add(int64(len(rows))) })
 			return nil
 		}
 		if err := x.failpoint(ctx, "sweep markers read", string(markers[0].Key)); err != nil {
@@ -42,13 +44,16 @@ func (x *Executor) sweep(ctx context.Context, t *migrate.Task) error {
 			return err
 		}
 		g, gctx := errgroup.WithContext(ctx)
-		g.SetLimit(x.o.Writers)
+		g.SetLimit(cmp.Or(max(x.o.Writers, 0), writers))
 		for _, m := range markers {
 			g.Go(func() error {
 				return x.retry(gctx, func() error { return x.rows.Delete(gctx, home, m.Key, m.Timestamp) })
 			})
 		}
-		x.count(t.Batch, func(p *progress) { p.swept.Add(int64(len(markers))) })
+		x.count(t.Batch, func(p *progress) {
+			p.searched.Add(int64(len(rows)))
+			p.swept.Add(int64(len(markers)))
+		})
 		return g.Wait()
 	})
 }

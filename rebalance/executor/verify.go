@@ -5,46 +5,74 @@ import (
 	"context"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/evenkeel/evenkeel/rebalance/migrate"
 	"github.com/evenkeel/evenkeel/store"
 )
 
 // verify compares the two ends of a move: for every row of the source the
 // destination has the same one or a newer one. What it lacks is copied: writes
-// that arrived late.
+// that arrived late. One reader of the source keeps ahead of those who read the
+// destination, which they do after the source, page for page.
 func (x *Executor) verify(ctx context.Context, t *migrate.Task) error {
 	src, dst := x.partition(t.Range.Partition), x.partition(t.Range.To)
-	highest := store.Timestamp(0)
-	err := x.scan(ctx, src, bounds(t), func(read time.Time, rows []store.Row) error {
-		for i := range rows {
-			highest = max(highest, rows[i].Timestamp)
-		}
-		missing, err := x.missing(ctx, dst, rows)
-		if err != nil {
-			return err
-		}
-		x.count(t.Batch, func(p *progress) {
-			p.verified.Add(int64(len(rows)))
-			p.mended.Add(int64(len(missing)))
+	highest := store.Timestamp(0) // the reader's
+	g, gctx := errgroup.WithContext(ctx)
+	pages := make(chan batch)
+	g.Go(func() error {
+		defer close(pages)
+		return x.scan(gctx, src, bounds(t), func(read time.Time, rows []store.Row) error {
+			for i := range rows {
+				highest = max(highest, rows[i].Timestamp)
+			}
+			return send(gctx, pages, batch{rows, read})
 		})
-		for len(missing) > 0 {
-			n := x.fits(missing)
-			if err := x.failpoint(ctx, "verify batch", string(missing[0].Key)); err != nil {
-				return err
-			}
-			if err := x.write(ctx, src, dst, batch{missing[:n], read}); err != nil {
-				return err
-			}
-			missing = missing[n:]
-		}
-		return nil
 	})
-	if err != nil {
+	for range min(x.writers(), comparers) {
+		g.Go(func() error {
+			for page := range pages {
+				if err := x.compare(gctx, t, src, dst, page); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
 		return err
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.seen[seenKey(t)] = max(highest, 1) // kept for the removal
+	return nil
+}
+
+// comparers is how many pages of a range are compared at once: with the reader's
+// that keeps two processors busy, and each is up to two pages in memory.
+const comparers = 2
+
+// compare looks for a page of the source in the destination, and copies what is
+// missing there.
+func (x *Executor) compare(ctx context.Context, t *migrate.Task, src, dst store.Partition, page batch) error {
+	missing, err := x.missing(ctx, dst, page.rows)
+	if err != nil {
+		return err
+	}
+	x.count(t.Batch, func(p *progress) {
+		p.verified.Add(int64(len(page.rows)))
+		p.mended.Add(int64(len(missing)))
+	})
+	for len(missing) > 0 {
+		n := x.fits(missing)
+		if err := x.failpoint(ctx, "verify batch", string(missing[0].Key)); err != nil {
+			return err
+		}
+		if err := x.write(ctx, src, dst, batch{missing[:n], page.read}); err != nil {
+			return err
+		}
+		missing = missing[n:]
+	}
 	return nil
 }
 

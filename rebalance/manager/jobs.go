@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/rebalance/executor"
 	"github.com/evenkeel/evenkeel/rebalance/migrate"
 	"github.com/evenkeel/evenkeel/store"
@@ -45,9 +46,12 @@ type Job struct {
 	Asked time.Time
 	Ended time.Time // zero: not yet
 	Goals []GoalState
-	// Rows that its moves copy; Copied and Verified are those of its batches so far.
-	// Others may share its batches, then they are counted too.
-	Rows, Copied, Verified int64
+	// Rows that its moves copy; Copied, Verified and Searched (by the sweep) are those
+	// of its batches so far. Others may share its batches, then they are counted too.
+	Rows, Copied, Verified, Searched int64
+	// Phase is that of its batch in flight that has come the least far: marking,
+	// copying, verifying, draining or sweeping; empty where none is.
+	Phase string
 }
 
 // Err is why a job did not come to a good end, nil if it did or has none yet.
@@ -125,30 +129,54 @@ func (g *Manager) snapshot(j *Job) Job {
 	s := *j
 	s.Goals = slices.Clone(j.Goals)
 	if b := g.buckets[j.Bucket]; b != nil && j.Ended.IsZero() {
-		s.Copied, s.Verified = progressOf(j, b.x.Status())
+		s.follow(b.x.Status())
 	}
 	return s
 }
 
-// progressOf adds up the batches of a job. One that is over has copied what it had
-// to.
-func progressOf(j *Job, s executor.Status) (copied, verified int64) {
+// follow adds up the batches of a job. One that is over has copied what it had to.
+func (j *Job) follow(s executor.Status) {
 	batches := map[uint64]int64{}
 	for i := range j.Goals {
 		if g := &j.Goals[i]; g.Stage != Waiting && g.Batch > 0 {
 			batches[g.Batch] += g.Rows
 		}
 	}
+	var first *partmap.Phase
 	for id, rows := range batches {
 		at := slices.IndexFunc(s.Batches, func(b executor.BatchStatus) bool { return b.ID == id })
 		if at < 0 {
-			copied, verified = copied+rows, verified+rows
+			j.Copied, j.Verified, j.Searched = j.Copied+rows, j.Verified+rows, j.Searched+rows
 			continue
 		}
-		copied += s.Batches[at].Progress.Copied
-		verified += s.Batches[at].Progress.Verified
+		b := &s.Batches[at]
+		j.Copied += b.Progress.Copied
+		j.Verified += b.Progress.Verified
+		j.Searched += b.Progress.Searched
+		if phase := b.Phase; first == nil || order(phase) < order(*first) {
+			first = &phase
+		}
 	}
-	return copied, verified
+	if first != nil {
+		j.Phase = stretch(*first)
+	}
+}
+
+// order is how far a batch in flight has come: settled ones have their sweep to go.
+func order(p partmap.Phase) int {
+	if p == partmap.Settled {
+		return 1 << 8
+	}
+	return int(p)
+}
+
+// stretch names the phase of a batch in flight, for people: one that has settled is
+// sweeping.
+func stretch(p partmap.Phase) string {
+	if p == partmap.Settled {
+		return "sweeping"
+	}
+	return p.String()
 }
 
 // goal changes the states of a goal in all jobs that want it and have not seen its
@@ -169,7 +197,7 @@ func (g *Manager) goal(id store.BucketID, goal *migrate.Goal, change func(*GoalS
 		if over {
 			j.Ended = g.o.Now()
 			if j.Err() == nil {
-				j.Copied, j.Verified = j.Rows, j.Rows
+				j.Copied, j.Verified, j.Searched = j.Rows, j.Rows, j.Rows
 			}
 		}
 	}

@@ -396,3 +396,39 @@ func TestOneBudgetOfRows(t *testing.T) {
 		end()
 	})
 }
+
+// A job tells in which phase it is, and counts the rows of each, the sweep's too.
+func TestAJobTellsItsPhase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rows = 300
+		f := newFixture(t, memstore.New(), 1, rows)
+		var g *manager.Manager
+		var id string
+		var told []string
+		g = manager.New(f.s, f.c.Maps(), manager.Options{Executor: executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+			switch point {
+			case "after swap marking", "before copy", "before verify", "before remove", "before sweep", "after sweep":
+				time.Sleep(time.Second) // the manager has heard of what came before
+				j, _ := g.Job(id)
+				told = append(told, fmt.Sprintf("%s: %s, %d copied, %d compared, %d swept over", point, j.Phase, j.Copied, j.Verified, j.Searched))
+			}
+			return nil
+		}}})
+		p := &manager.Plan{Bucket: f.ids[0], Moves: []manager.Planned{{Goal: refreshAll(f, f.ids[0]), Copies: rows}}}
+		id = g.Submit(f.ids[0], "refresh", p).ID
+		end := runs(t, g)
+		j := f.finished(g, id)
+		require.NoError(t, j.Err())
+		require.Equal(t, []string{
+			"after swap marking: , 0 copied, 0 compared, 0 swept over",
+			"before copy: copying, 0 copied, 0 compared, 0 swept over",
+			"before verify: verifying, 300 copied, 0 compared, 0 swept over",
+			"before remove: draining, 300 copied, 300 compared, 0 swept over",
+			"before sweep: sweeping, 300 copied, 300 compared, 0 swept over",
+			"after sweep: sweeping, 300 copied, 300 compared, 300 swept over",
+		}, told)
+		require.Empty(t, j.Phase)
+		require.EqualValues(t, rows, j.Searched)
+		end()
+	})
+}

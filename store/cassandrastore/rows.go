@@ -38,25 +38,19 @@ func (r *rows) Put(ctx context.Context, p store.Partition, rows ...store.Row) er
 	if err == nil {
 		err = r.s.usable(ctx)
 	}
-	bucket, partition := gocql.UUID(p.Bucket), gocql.UUID(p.ID)
 	switch {
 	case err != nil:
 	case len(rows) == 0:
 		return nil
 	case len(rows) == 1:
 		row := &rows[0]
-		err = r.s.exec(ctx, r.write, putStatement, bucket, partition, row.Key, row.Value, int64(row.Timestamp))
+		err = r.s.exec(ctx, r.write, putStatement, gocql.UUID(p.Bucket), gocql.UUID(p.ID), row.Key, row.Value, int64(row.Timestamp))
 	default:
+		entries := batchEntries(p, rows)
 		err = r.s.retry(ctx, r.s.o.WriteTimeout, func(ctx context.Context) error {
 			b := r.s.session.NewBatch(gocql.UnloggedBatch).WithContext(ctx)
 			b.SetConsistency(r.write)
-			b.Entries = make([]gocql.BatchEntry, 0, len(rows))
-			// Boxed once for all rows.
-			var bucket, partition any = bucket, partition
-			for i := range rows {
-				row := &rows[i]
-				b.Query(putStatement, bucket, partition, row.Key, row.Value, int64(row.Timestamp))
-			}
+			b.Entries = entries
 			return r.s.session.ExecuteBatch(b)
 		})
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/rebalance/auto"
 	"github.com/evenkeel/evenkeel/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/rebalance/manager"
 	"github.com/evenkeel/evenkeel/store"
@@ -124,7 +125,7 @@ func begin(t testing.TB, o settings, c *listing.Client, st store.Store, maps *ma
 	if os.Getenv("EVENKEEL_GROWING_LOG") != "" {
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	}
-	flags := rebalanceflags.Flags{MaxRows: o.maxRows, Cool: 30 * time.Minute}
+	flags := rebalanceflags.Flags{MaxRows: o.maxRows, Cool: 30 * time.Minute, Planner: auto.DefaultCutter}
 	w.m = manager.New(st, maps, manager.Options{RowsPerSecond: o.rate, Logger: log})
 	w.sizes = balancer.New(st, maps, w.m, counts, flags.Options(o.every, wait, log))
 	ctx, stop := context.WithCancel(context.Background())

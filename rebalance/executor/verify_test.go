@@ -1,0 +1,141 @@
+package executor_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/rebalance/executor"
+	"github.com/evenkeel/evenkeel/rebalance/migrate"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+// Rows that arrive in the source after the copy, anywhere, older, newer or of the same
+// time as what the destination has, and markers: of each key what wins is in the
+// range's home in the end, with its own timestamp, and nothing that lost was written.
+func TestVerifyingMendsWhatCameLate(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range 20 {
+		rows := 1 + r.IntN(600)
+		f := newFixture(t, memstore.New(), rows)
+		source := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
+		want, mended, arrived := map[string]store.Row{}, 0, 0
+		var x *executor.Executor
+		x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{
+			PageRows: 1 + r.IntN(100), BatchRows: 1 + r.IntN(30), Writers: 1 + r.IntN(4),
+			Failpoint: func(ctx context.Context, point, _ string) error {
+				if point != "before verify" {
+					return nil
+				}
+				page, err := f.s.Slice(ctx, source, store.Bounds{}, store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true})
+				require.NoError(t, err)
+				for _, row := range page.Rows {
+					want[string(row.Key)] = row
+				}
+				for i := range rows {
+					late := store.Row{Key: key(i), Value: store.EntryCell(fmt.Appendf(nil, "late %d", r.IntN(2)))}
+					if late.Timestamp = want[string(late.Key)].Timestamp + store.Timestamp(r.IntN(3)-1); r.IntN(4) == 0 {
+						late.Value = store.MarkerCell()
+					}
+					switch r.IntN(4) {
+					case 0: // a key that is new
+						late.Key = append(late.Key, '+')
+						late.Timestamp = 1 + store.Timestamp(r.IntN(1000))
+					case 1:
+					default:
+						continue
+					}
+					require.NoError(t, f.s.Put(ctx, source, late))
+					old, there := want[string(late.Key)]
+					if !there {
+						arrived++
+					}
+					if late.Timestamp > old.Timestamp || late.Timestamp == old.Timestamp && bytes.Compare(late.Value, old.Value) > 0 {
+						want[string(late.Key)] = late
+						mended++
+					}
+				}
+				return nil
+			},
+		})
+		rg := f.ranges(t)[0]
+		x.Add(migrate.Refresh(&rg))
+		require.NoError(t, x.Run(t.Context()))
+		home := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
+		require.NotEqual(t, source, home)
+		page, err := f.s.Slice(t.Context(), home, store.Bounds{}, store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true})
+		require.NoError(t, err)
+		markers := 0
+		for _, row := range want {
+			if store.IsMarker(row.Value) {
+				markers++
+			}
+		}
+		require.Equal(t, len(want)-markers, len(page.Rows), "all but the markers, which are swept")
+		for _, row := range page.Rows {
+			require.Equal(t, want[string(row.Key)], row)
+		}
+		require.Zero(t, f.rowsOf(t, source.ID))
+		p := x.Progress()
+		require.Equal(t, executor.Progress{Copied: int64(rows), Verified: int64(rows + arrived), Mended: int64(mended), Searched: int64(len(want)), Swept: int64(markers)}, p)
+	}
+}
+
+// sizes notes what is written at once.
+type sizes struct {
+	store.Store
+	mu   sync.Mutex
+	rows int
+	size int
+}
+
+func (s *sizes) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
+	size := 0
+	for i := range rows {
+		size += len(rows[i].Key) + len(rows[i].Value)
+	}
+	s.mu.Lock()
+	s.rows, s.size = max(s.rows, len(rows)), max(s.size, size)
+	s.mu.Unlock()
+	return s.Store.Put(ctx, p, rows...)
+}
+
+// Batches are small while there is a throttle, larger without, and never above a
+// mebibyte.
+func TestBatchesAreBounded(t *testing.T) {
+	ctx := t.Context()
+	const rows, large = 1200, 30
+	s := &sizes{Store: memstore.New()}
+	f := newFixture(t, s, rows)
+	move := func(rate int) (most, size int) {
+		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
+			Pace: executor.NewPacer(rate, nil, func(context.Context, time.Duration) error { return nil }),
+		})
+		s.rows, s.size = 0, 0
+		rg := f.ranges(t)[0]
+		x.Add(migrate.Refresh(&rg))
+		require.NoError(t, x.Run(ctx))
+		return s.rows, s.size
+	}
+	most, _ := move(1_000_000)
+	require.Equal(t, 200, most)
+	most, _ = move(0)
+	require.Equal(t, 500, most)
+	for i := range large {
+		require.NoError(t, f.b.Put(ctx, key(i), make([]byte, 60<<10)))
+	}
+	for _, rate := range []int{0, 1_000_000} {
+		_, size := move(rate)
+		require.LessOrEqual(t, size, 1<<20)
+		require.Greater(t, size, 1<<19)
+	}
+}
