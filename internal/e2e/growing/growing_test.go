@@ -61,27 +61,27 @@ func random(r *rand.Rand, n int) (keys [][]byte) {
 
 // A bucket starts as one partition and is loaded, while nobody looks after it.
 func TestLoad(t *testing.T) {
-	for _, on := range []struct {
+	for _, c := range []struct {
 		name  string
 		world func(testing.TB, settings) *world
 		rows  int // by default
-	}{{"embedded", embedded, 60_000}, {"cassandra", onCassandra, 15_000}} {
-		for _, keys := range []struct {
-			name string
-			of   func(*rand.Rand, int) [][]byte
-		}{{"mixed", mixed}, {"random", random}} {
-			t.Run(on.name+"/"+keys.name, func(t *testing.T) {
-				n := setting(t, "ROWS", on.rows)
-				o := settings{
-					maxRows: int64(setting(t, "MAX_ROWS", n/30)), every: time.Duration(setting(t, "EVERY_MS", 1000)) * time.Millisecond,
-					lease: time.Duration(setting(t, "LEASE_MS", 1000)) * time.Millisecond, rate: setting(t, "MOVE_RATE", 20_000),
-				}
-				seed := rand.Uint64()
-				t.Logf("seed %d", seed)
-				order := keys.of(rand.New(rand.NewPCG(seed, 1)), n)
-				load(t, on.world(t, o), o, order, setting(t, "WORKERS", 32), setting(t, "REST_S", 40))
-			})
-		}
+		keys  func(*rand.Rand, int) [][]byte
+	}{
+		{"embedded/mixed", embedded, 60_000, mixed}, {"embedded/random", embedded, 60_000, random},
+		{"cassandra/mixed", onCassandra, 15_000, mixed}, {"cassandra/random", onCassandra, 15_000, random},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			n := setting(t, "ROWS", c.rows)
+			o := settings{
+				maxRows: int64(setting(t, "MAX_ROWS", n/30)), every: time.Duration(setting(t, "EVERY_MS", 1000)) * time.Millisecond,
+				lease: time.Duration(setting(t, "LEASE_MS", 1000)) * time.Millisecond, rate: setting(t, "MOVE_RATE", 20_000),
+			}
+			seed := rand.Uint64()
+			t.Logf("seed %d", seed)
+			order := c.keys(rand.New(rand.NewPCG(seed, 1)), n)
+			load(t, c.world(t, o), o, order, setting(t, "WORKERS", 32), setting(t, "REST_S", 60))
+		})
 	}
 }
 
@@ -164,11 +164,12 @@ func TestAppends(t *testing.T) {
 		maxRows int
 	}{{"embedded", embedded, 200_000, 5000}, {"cassandra", onCassandra, 60_000, 4000}} {
 		t.Run(on.name, func(t *testing.T) {
+			t.Parallel()
 			o := settings{
 				maxRows: int64(setting(t, "MAX_ROWS", on.maxRows)), every: time.Duration(setting(t, "EVERY_MS", 1000)) * time.Millisecond,
 				lease: time.Duration(setting(t, "LEASE_MS", 1000)) * time.Millisecond, rate: setting(t, "MOVE_RATE", 20_000),
 			}
-			perMinute, seconds := setting(t, "RATE", on.rate), setting(t, "SECONDS", 25)
+			perMinute, seconds := setting(t, "RATE", on.rate), setting(t, "SECONDS", 20)
 			appends(t, on.world(t, o), o, perMinute, seconds, setting(t, "SETTLE_S", 8), setting(t, "BATCH", 50), setting(t, "WORKERS", 8))
 		})
 	}
