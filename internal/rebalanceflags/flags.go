@@ -144,8 +144,8 @@ func (f *Flags) Options(every, wait time.Duration, log *slog.Logger) balancer.Op
 		p.MinRows = *f.MinRows
 	}
 	p.Cool = f.Cool
-	// A count is a second old, or two.
-	effect := 2*wait + 2*time.Second
+	// A count is a second old, or two; and the first of the waits is one for clocks, too.
+	effect := 2*wait + 3*time.Second
 	// With looks that are further apart than that it is too late now and then: what is
 	// cut ahead is guessed, and a day of it is a lot.
 	p.Lead = min(every, time.Hour) + effect

@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/realkeys"
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/rebalance/manager"
 )
 
 // tenants are ways in which keys come: the i-th key of n.
@@ -61,27 +62,27 @@ func random(r *rand.Rand, n int) (keys [][]byte) {
 
 // A bucket starts as one partition and is loaded, while nobody looks after it.
 func TestLoad(t *testing.T) {
-	for _, on := range []struct {
+	for _, c := range []struct {
 		name  string
 		world func(testing.TB, settings) *world
 		rows  int // by default
-	}{{"embedded", embedded, 60_000}, {"cassandra", onCassandra, 15_000}} {
-		for _, keys := range []struct {
-			name string
-			of   func(*rand.Rand, int) [][]byte
-		}{{"mixed", mixed}, {"random", random}} {
-			t.Run(on.name+"/"+keys.name, func(t *testing.T) {
-				n := setting(t, "ROWS", on.rows)
-				o := settings{
-					maxRows: int64(setting(t, "MAX_ROWS", n/30)), every: time.Duration(setting(t, "EVERY_MS", 1000)) * time.Millisecond,
-					lease: time.Duration(setting(t, "LEASE_MS", 1000)) * time.Millisecond, rate: setting(t, "MOVE_RATE", 20_000),
-				}
-				seed := rand.Uint64()
-				t.Logf("seed %d", seed)
-				order := keys.of(rand.New(rand.NewPCG(seed, 1)), n)
-				load(t, on.world(t, o), o, order, setting(t, "WORKERS", 32), setting(t, "REST_S", 40))
-			})
-		}
+		keys  func(*rand.Rand, int) [][]byte
+	}{
+		{"embedded/mixed", embedded, 60_000, mixed}, {"embedded/random", embedded, 60_000, random},
+		{"cassandra/mixed", onCassandra, 15_000, mixed}, {"cassandra/random", onCassandra, 15_000, random},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			n := setting(t, "ROWS", c.rows)
+			o := settings{
+				maxRows: int64(setting(t, "MAX_ROWS", n/30)), every: time.Duration(setting(t, "EVERY_MS", 1000)) * time.Millisecond,
+				lease: time.Duration(setting(t, "LEASE_MS", 1000)) * time.Millisecond, rate: setting(t, "MOVE_RATE", 20_000),
+			}
+			seed := rand.Uint64()
+			t.Logf("seed %d", seed)
+			order := c.keys(rand.New(rand.NewPCG(seed, 1)), n)
+			load(t, c.world(t, o), o, order, setting(t, "WORKERS", 32), setting(t, "REST_S", 60))
+		})
 	}
 }
 
@@ -164,21 +165,51 @@ func TestAppends(t *testing.T) {
 		maxRows int
 	}{{"embedded", embedded, 200_000, 5000}, {"cassandra", onCassandra, 60_000, 4000}} {
 		t.Run(on.name, func(t *testing.T) {
+			t.Parallel()
 			o := settings{
 				maxRows: int64(setting(t, "MAX_ROWS", on.maxRows)), every: time.Duration(setting(t, "EVERY_MS", 1000)) * time.Millisecond,
 				lease: time.Duration(setting(t, "LEASE_MS", 1000)) * time.Millisecond, rate: setting(t, "MOVE_RATE", 20_000),
 			}
-			perMinute, seconds := setting(t, "RATE", on.rate), setting(t, "SECONDS", 25)
-			appends(t, on.world(t, o), o, perMinute, seconds, setting(t, "SETTLE_S", 8), setting(t, "BATCH", 50), setting(t, "WORKERS", 8))
+			perMinute, seconds := setting(t, "RATE", on.rate), setting(t, "SECONDS", 20)
+			appends(t, on.world(t, o), o, perMinute, seconds, setting(t, "SETTLE_S", 8), setting(t, "BATCH", 50), setting(t, "WORKERS", 8), false)
 		})
 	}
 }
 
-func appends(t *testing.T, w *world, o settings, perMinute, seconds, settle, batch, workers int) {
+// Appends that somebody told of before: no row moves at all.
+func TestAppendsAfterPresplit(t *testing.T) {
+	t.Parallel()
+	o := settings{maxRows: int64(setting(t, "MAX_ROWS", 2000)), every: time.Duration(setting(t, "EVERY_MS", 1000)) * time.Millisecond, rate: setting(t, "MOVE_RATE", 20_000)}
+	appends(t, embedded(t, o), o, setting(t, "RATE", 100_000), setting(t, "SECONDS", 10), 0, setting(t, "BATCH", 50), setting(t, "WORKERS", 8), true)
+}
+
+// presplit prepares for appends at a rate, as an operator does: told the rate, and
+// keys like those to come.
+func (w *world) presplit(o settings, perMinute, seconds int, like [][]byte) {
+	p, err := w.m.Plan(w.Context(), w.id, manager.Ask{
+		Kind: manager.Presplit, PinUntil: time.Now().Unix() + 3600,
+		Append: &manager.Append{RowsPerSecond: float64(perMinute) / 60, For: time.Duration(seconds) * time.Second, MaxRows: o.maxRows, Like: like},
+	})
+	require.NoError(w, err)
+	w.m.Submit(w.id, "presplit", p)
+	for w.busy() || w.m.Held(w.id) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	time.Sleep(w.cycle)
+}
+
+func appends(t *testing.T, w *world, o settings, perMinute, seconds, settle, batch, workers int, told bool) {
 	n := perMinute / 60 * seconds / batch * batch
 	keys := make([][]byte, n)
 	for i := range keys {
-		keys[i] = fmt.Appendf(nil, "log/%012d", i)
+		keys[i] = fmt.Appendf(nil, "log/%012d", i+1000)
+	}
+	if told {
+		var like [][]byte
+		for i := range 1000 {
+			like = append(like, fmt.Appendf(nil, "log/%012d", i))
+		}
+		w.presplit(o, perMinute, seconds, like)
 	}
 	x := newWatch(w, newOracle(slices.Clone(keys)), o.maxRows)
 	x.from = time.Now().Add(time.Duration(settle) * time.Second)
@@ -233,5 +264,8 @@ func appends(t *testing.T, w *world, o settings, perMinute, seconds, settle, bat
 	t.Logf("decided %v; %v", w.sizes.Status().Decided, sizes)
 	require.LessOrEqual(t, x.largest*10, o.maxRows*12, "over 1.2 x max_rows")
 	require.LessOrEqual(t, moved, int64(n/100), "at most 1 %% may move")
+	if told {
+		require.Zero(t, moved+first)
+	}
 	x.complete()
 }
