@@ -58,6 +58,7 @@ type cli struct {
 	Abort    abortCmd    `cmd:"" help:"Drop what was asked for and has not begun."`
 
 	Plan     planCmd     `cmd:"" help:"Find a better layout and print the moves that lead to it. Touches nothing."`
+	Apply    applyCmd    `cmd:"" help:"Show a plan, ask, and have its moves done."`
 	Simulate simulateCmd `cmd:"" help:"Play months of many buckets in memory and report what the policy costs. Touches nothing."`
 	Verify   verifyCmd   `cmd:"" help:"Check names, maps and rows, also while ranges move; mend what can be mended."`
 	Schema   schemaCmd   `cmd:"" help:"Lay out and check evenkeel's tables in a Cassandra cluster."`
@@ -74,6 +75,7 @@ Begin like this:
   rebalancer split photos --at 2024/ --at 2025/           # cut; --dry-run says what it would do
   rebalancer status photos                                # sizes, and what would be done and why
   rebalancer plan photos                                  # a better layout; nothing is touched
+  rebalancer apply photos                                 # shows it, asks, and does it
   rebalancer plan --layout layout.json                    # the same for a file
   rebalancer plan --layout layout.json --format json      # the same for programs
   rebalancer plan --layout - --objective rows < layout.json

@@ -64,38 +64,7 @@ const (
 
 // Run plans and prints the plan.
 func (c *planCmd) Run(ctx context.Context, std stdio) error {
-	began := std.now()
-	objective := rebalance.Objective{Kind: rebalance.Kind(c.Objective), Weights: rebalance.DefaultWeights}
-	for term, w := range c.Weight {
-		if err := objective.Weights.Set(term, w); err != nil {
-			return usageError("--weight: %w", err)
-		}
-	}
-	options, limit, err := c.search()
-	if err != nil {
-		return err
-	}
-	l, limits, err := c.layout(ctx, std)
-	if err != nil {
-		return err
-	}
-	if c.Bucket != "" {
-		began = std.now() // to ask for it took as long as it took
-	}
-	if limit > 0 {
-		if c.TimeLimit == nil && quanta(&l) > largeQuanta {
-			limit = largeTimeLimit
-		}
-		options.Stop = (&timer{now: std.now, began: began, limit: limit}).over
-	}
-	planner, err := auto.New(c.Planner, options)
-	if err != nil {
-		return usageError("--planner: %w", err)
-	}
-	p, err := planner.Plan(ctx, &l, limits, objective)
-	if errors.Is(err, context.Canceled) {
-		return errors.New("interrupted")
-	}
+	l, limits, p, err := c.make(ctx, std)
 	if err != nil {
 		return err
 	}
@@ -110,9 +79,52 @@ func (c *planCmd) Run(ctx context.Context, std stdio) error {
 		if c.All {
 			shown = len(p.Moves)
 		}
-		err = printPlan(w, &l, limits, p, shown)
+		err = printPlan(w, l, limits, p, shown)
 	}
 	return errors.Join(err, w.Flush())
+}
+
+// make makes the plan.
+func (c *planCmd) make(ctx context.Context, std stdio) (*rebalance.Layout, rebalance.Limits, *rebalance.Plan, error) {
+	bad := func(err error) (*rebalance.Layout, rebalance.Limits, *rebalance.Plan, error) {
+		return nil, rebalance.Limits{}, nil, err
+	}
+	began := std.now()
+	objective := rebalance.Objective{Kind: rebalance.Kind(c.Objective), Weights: rebalance.DefaultWeights}
+	for term, w := range c.Weight {
+		if err := objective.Weights.Set(term, w); err != nil {
+			return bad(usageError("--weight: %w", err))
+		}
+	}
+	options, limit, err := c.search()
+	if err != nil {
+		return bad(err)
+	}
+	l, limits, err := c.layout(ctx, std)
+	if err != nil {
+		return bad(err)
+	}
+	if c.Bucket != "" {
+		began = std.now() // to ask for it took as long as it took
+	}
+	if limit > 0 {
+		if c.TimeLimit == nil && quanta(&l) > largeQuanta {
+			limit = largeTimeLimit
+		}
+		options.Stop = (&timer{now: std.now, began: began, limit: limit}).over
+	}
+	planner, err := auto.New(c.Planner, options)
+	if err != nil {
+		return bad(usageError("--planner: %w", err))
+	}
+	p, err := planner.Plan(ctx, &l, limits, objective)
+	if errors.Is(err, context.Canceled) {
+		return bad(errors.New("interrupted"))
+	}
+	if err != nil {
+		return bad(err)
+	}
+	return &l, limits, p, nil
 }
 
 // layout reads the layout, or asks for it.

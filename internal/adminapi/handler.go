@@ -74,6 +74,7 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("GET /v1/layout", h.layout)
 	mux.HandleFunc("GET /v1/jobs/{id}", h.serve(h.job))
 	mux.HandleFunc("POST /v1/moves", h.serve(h.moves))
+	mux.HandleFunc("POST /v1/apply", h.serve(h.apply))
 	mux.HandleFunc("POST /v1/pause", h.serve(h.leading(h.which(func(id *store.BucketID) Done {
 		o.Manager.Pause(id)
 		return Done{}

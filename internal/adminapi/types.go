@@ -5,6 +5,7 @@
 //	GET  /v1/map?bucket=B[&epoch=N]          Map
 //	GET  /v1/history?bucket=B[&limit=N]      History
 //	POST /v1/moves           Moves        -> Answer
+//	POST /v1/apply           Apply        -> Answer
 //	GET  /v1/jobs/{id}                       Job
 //	POST /v1/pause, resume, abort  Which  -> Done
 //	POST /v1/verify          Verify       -> a VerifyLine each, as they come

@@ -32,7 +32,7 @@ var layers = [][]string{
 	{"rebalance/auto"},
 	{"rebalance/genetic"},
 	{"rebalance/exact", "rebalance/greedy"},
-	{"rebalance/cut"},
+	{"rebalance/apply", "rebalance/cut"},
 	{"rebalance/manager"},
 	{"rebalance"},
 	{"rebalance/executor", "rebalance/foresee", "rebalance/policy"},
@@ -51,7 +51,7 @@ var layers = [][]string{
 var pure = []string{
 	"partmap",
 	"rebalance", "rebalance/exact", "rebalance/greedy", "rebalance/genetic", "rebalance/auto",
-	"rebalance/cut", "rebalance/foresee", "rebalance/migrate", "rebalance/policy", "rebalance/sim",
+	"rebalance/apply", "rebalance/cut", "rebalance/foresee", "rebalance/migrate", "rebalance/policy", "rebalance/sim",
 	"internal/history",
 }
 

@@ -22,6 +22,9 @@ type Goal struct {
 	// counted from 0; it does not move. Negative: none does. Parts that are
 	// ranges already stay in any case.
 	Stay int
+	// Keep are the parts, counted from 0, that stay in their partitions where several
+	// ranges are cut anew together: each within one range, another one for each.
+	Keep []int
 	// Leave is a partition that the span must not be in afterwards, though it is
 	// cut as wanted; zero for none.
 	Leave store.PartitionID
@@ -151,6 +154,12 @@ func (g *Goal) stays(ranges []partmap.Range, i int, start, end []byte) bool {
 	if len(ranges) == 1 {
 		return i == g.Stay
 	}
+	if slices.Contains(g.Keep, i) {
+		return slices.ContainsFunc(ranges, func(rg partmap.Range) bool {
+			below := len(rg.End) == 0 || len(end) > 0 && bytes.Compare(end, rg.End) <= 0
+			return bytes.Compare(rg.Start, start) <= 0 && below && alone(ranges, rg.Partition)
+		})
+	}
 	return slices.ContainsFunc(ranges, func(rg partmap.Range) bool {
 		return string(rg.Start) == string(start) && string(rg.End) == string(end) && alone(ranges, rg.Partition)
 	})
@@ -169,6 +178,6 @@ func alone(ranges []partmap.Range, id store.PartitionID) bool {
 
 // Equal reports whether two goals want the same.
 func (g *Goal) Equal(o *Goal) bool {
-	return string(g.Start) == string(o.Start) && string(g.End) == string(o.End) && g.Stay == o.Stay && g.Leave == o.Leave &&
+	return string(g.Start) == string(o.Start) && string(g.End) == string(o.End) && g.Stay == o.Stay && slices.Equal(g.Keep, o.Keep) && g.Leave == o.Leave &&
 		g.PinUntil == o.PinUntil && slices.EqualFunc(g.Cuts, o.Cuts, bytes.Equal)
 }

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+
+	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/rebalance"
+)
+
+type applyCmd struct {
+	Bucket    string `arg:"" optional:"" help:"Name of a bucket to plan for now; without it the plan is read from --plan."`
+	Plan      string `placeholder:"FILE" help:"A plan, as plan --format json printed it."`
+	Planner   string `default:"auto" enum:"exact,greedy,genetic,auto" help:"With a bucket: who plans, as for plan."`
+	Objective string `default:"full" enum:"rows,full" help:"With a bucket: what a good plan is, as for plan."`
+	Exact     bool   `help:"With a bucket: count every row first, instead of believing the counters."`
+	Yes       bool   `short:"y" help:"Do not ask."`
+	moveFlags
+}
+
+func (applyCmd) Help() string {
+	return `Shows a plan, asks, and has its moves done, while clients go on. A plan that was made for
+another layout than the bucket has now is refused: exit code 4, and nothing was changed.
+
+Examples:
+
+    rebalancer apply photos
+    rebalancer plan photos --format json > plan.json; rebalancer apply --plan plan.json
+    rebalancer apply --plan plan.json --dry-run
+    rebalancer apply photos --exact --yes --format json`
+}
+
+// terminal reports whether somebody is there to be asked.
+var terminal = func(in io.Reader) bool {
+	f, ok := in.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// Run applies a plan.
+func (c *applyCmd) Run(ctx context.Context, std stdio) error {
+	switch {
+	case c.Bucket != "" && c.Plan != "":
+		return usageError("give a bucket or --plan, not both")
+	case c.Bucket == "" && c.Plan == "":
+		return usageError("name a bucket, or give a plan by --plan")
+	case c.Plan != "" && c.Exact:
+		return usageError("--exact goes with a bucket: this plan is made already")
+	case c.NoWait && len(c.Cassandra) > 0:
+		return usageError("--no-wait leaves the work to another process: not with --cassandra")
+	case !c.Yes && !c.DryRun && (c.Format == "json" || !terminal(std.in)):
+		return usageError("nobody can be asked here: --yes applies the plan all the same, --dry-run only shows it")
+	}
+	ask, err := c.plan(ctx, std)
+	if err != nil {
+		return err
+	}
+	way := c.asks
+	if c.DryRun {
+		way = c.reads
+	}
+	return way(ctx, std, func(ctx context.Context, in wayIn) error {
+		ask.DryRun = true
+		a, err := in.Apply(ctx, *ask)
+		if err != nil {
+			return err
+		}
+		if c.Format == "table" {
+			printMoves(std.out, &a, c.DryRun)
+		}
+		if c.DryRun || len(a.Moves) == 0 {
+			return c.end(std, &a)
+		}
+		if !c.Yes {
+			fmt.Fprint(std.out, "Apply? [y/N] ")
+			line, _ := bufio.NewReader(std.in).ReadString('\n') // without an answer: no
+			if yes := strings.ToLower(strings.TrimSpace(line)); yes != "y" && yes != "yes" {
+				return refused("nothing was done")
+			}
+		}
+		ask.DryRun = false
+		if a, err = in.Apply(ctx, *ask); err != nil {
+			return err
+		}
+		if a.Job != nil && !c.NoWait {
+			j, err := c.follow(ctx, std, in.Client, *a.Job)
+			if err != nil {
+				return err
+			}
+			a.Job = &j
+		}
+		return c.end(std, &a)
+	})
+}
+
+// plan reads the plan, or makes one and shows it.
+func (c *applyCmd) plan(ctx context.Context, std stdio) (*adminapi.Apply, error) {
+	if c.Plan != "" {
+		return readPlan(c.Plan)
+	}
+	p := planCmd{Bucket: c.Bucket, Exact: c.Exact, Planner: c.Planner, Objective: c.Objective, Seed: 1, adminFlags: c.adminFlags}
+	l, limits, plan, err := p.make(ctx, std)
+	if err != nil {
+		return nil, err
+	}
+	if c.Format == "table" {
+		if err := printPlan(std.out, l, limits, plan, movesShown); err != nil {
+			return nil, err
+		}
+		fmt.Fprintln(std.out)
+	}
+	return applyOf(plan), nil
+}
+
+// applyOf is what is asked for by a plan.
+func applyOf(p *rebalance.Plan) *adminapi.Apply {
+	a := &adminapi.Apply{Bucket: p.Bucket}
+	for _, r := range p.Ranges {
+		a.Partitions = append(a.Partitions, adminapi.PlanPartition{ID: r.ID, Start: adminapi.Key(r.Start), Rows: r.Rows, Node: r.Node})
+	}
+	for _, m := range p.Moves {
+		a.Moves = append(a.Moves, adminapi.PlanMove{From: m.From, To: m.To, Start: adminapi.Key(m.Start), End: adminapi.Key(m.End), Rows: m.Rows})
+	}
+	return a
+}
+
+// readPlan reads what matters of a plan.
+func readPlan(path string) (*adminapi.Apply, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxLayoutBytes+1))
+	if err == nil && len(data) > maxLayoutBytes {
+		err = errors.New("it is too large")
+	}
+	var a adminapi.Apply
+	if err == nil {
+		err = json.Unmarshal(data, &a)
+	}
+	if err == nil && (a.Bucket == "" || len(a.Partitions) == 0) {
+		err = errors.New("it names no bucket, or no partitions")
+	}
+	if err != nil {
+		return nil, refused("%s is no plan as plan --format json prints it: %w", path, err)
+	}
+	return &a, nil
+}
