@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/keeper"
 	"github.com/evenkeel/evenkeel/s3api"
 )
 
@@ -114,6 +115,7 @@ func writeMetrics(t *testing.T, b *strings.Builder) {
 	_, err := s3api.New(nil, s3api.Options{Metrics: registry})
 	require.NoError(t, err)
 	require.NoError(t, registry.Register(mapMetrics{}))
+	require.NoError(t, registry.Register(keeper.Metrics{}))
 	descs := make(chan *prometheus.Desc, 1000)
 	registry.Describe(descs)
 	close(descs)

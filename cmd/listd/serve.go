@@ -17,6 +17,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/adminserver"
 	"github.com/evenkeel/evenkeel/internal/cassandraflags"
+	"github.com/evenkeel/evenkeel/internal/keeper"
 	"github.com/evenkeel/evenkeel/s3api"
 )
 
@@ -213,6 +214,9 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 		adminOn = admin.Addr()
 	}
 	moves := s.newRebalancer(b, log, adminOn)
+	if err := registry.Register(keeper.Metrics{Keeper: moves.Keeper, Recorder: b.recorder}); err != nil {
+		return err
+	}
 	if admin != nil {
 		h, err := newAdmin(registry, ready, moves.api, s.AdminToken)
 		if err != nil {

@@ -138,7 +138,11 @@ func (d *daemon) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	}
 	k := keeper.New(keeper.Options{Flags: &c.Sizes, Store: d.store, Buckets: d.names, Counts: d.counts, Wait: d.wait, Leader: &d.leader, Log: d.log})
 	ready := adminserver.NewReadiness(d.names)
-	h, err := adminserver.New(prometheus.NewRegistry(), ready, k.API(), c.AdminToken)
+	registry := prometheus.NewRegistry()
+	if err := registry.Register(keeper.Metrics{Keeper: k}); err != nil {
+		return err
+	}
+	h, err := adminserver.New(registry, ready, k.API(), c.AdminToken)
 	if err != nil {
 		return err
 	}

@@ -303,6 +303,22 @@ func TestRedisComesAndGoes(t *testing.T) {
 	inShape("being full")
 	until(t, "it fails no more", func() bool { return d.status(t).Round.Error == "" })
 
+	// The metrics say what was done.
+	for _, want := range []string{
+		`(?m)^evenkeel_balance_decisions_total\{kind="split",why="(rows|forecast)"\} [1-9]`, `(?m)^evenkeel_balance_moved_rows_total\{kind="split"\} [1-9]`,
+		`(?m)^evenkeel_recounts_total [1-9]`, `(?m)^evenkeel_recount_rows_total [1-9]`, `(?m)^evenkeel_moves\{state="met"\} [1-9]`,
+		`(?m)^evenkeel_balance_failing 0$`, `(?m)^evenkeel_partition_rows_bucket\{le="200"\}`, `(?m)^evenkeel_moves_rate_rows_per_second 0$`,
+	} {
+		until(t, "the metrics have "+want, func() bool {
+			resp, err := http.Get(d.url + "/metrics")
+			require.NoError(t, err)
+			defer resp.Body.Close()
+			metrics, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			return regexp.MustCompile(want).Match(metrics)
+		})
+	}
+
 	got := 0
 	last := ""
 	for e, err := range c.Bucket("b").All(t.Context(), listing.Query{}) {
@@ -319,6 +335,7 @@ func TestRedisComesAndGoes(t *testing.T) {
 func TestDaemonsAdminAddress(t *testing.T) {
 	k := newKeyspace(t)
 	d := k.run("daemon", 200)
+	until(t, "it leads", func() bool { return d.status(t).Leading })
 	get := func(path string) (int, string) {
 		resp, err := http.Get(d.url + path)
 		require.NoError(t, err)
@@ -327,7 +344,7 @@ func TestDaemonsAdminAddress(t *testing.T) {
 		require.NoError(t, err)
 		return resp.StatusCode, string(body)
 	}
-	for path, want := range map[string]string{"/healthz": "ok", "/readyz": "ok", "/metrics": "go_goroutines", "/v1/status": `"leading"`, "/debug/pprof/": "goroutine"} {
+	for path, want := range map[string]string{"/healthz": "ok", "/readyz": "ok", "/metrics": "evenkeel_balance_leading 1", "/v1/status": `"leading"`, "/debug/pprof/": "goroutine"} {
 		code, body := get(path)
 		require.Equal(t, 200, code, path)
 		require.Contains(t, body, want)

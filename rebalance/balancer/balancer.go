@@ -329,6 +329,9 @@ func (b *Balancer) look(ctx context.Context, interval, everything bool) error {
 		b.set(func(s *Status) {
 			r.Why = append(r.Why, s.soon...)
 			s.Round, s.soon = r, nil
+			if everything && err == nil {
+				s.Sizes = r.sizes
+			}
 		})
 	}
 	return err
@@ -437,6 +440,8 @@ type Status struct {
 	Running bool
 	// Round is the last look at what was written to.
 	Round Round
+	// Sizes are those of the last look at everything.
+	Sizes Sizes
 	// Waiting are the recounts that are still to be made.
 	Waiting int
 	// Recounts made, the rows that they read, and how many rows the estimates before
@@ -465,6 +470,8 @@ type Round struct {
 	// Why are ranges outside the limits for which nothing is done, at most 100.
 	Why []Reason
 	Err error
+
+	sizes Sizes
 }
 
 // Reason is why nothing is done about a range.

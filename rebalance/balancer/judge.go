@@ -102,6 +102,7 @@ func (b *Balancer) ranges(ctx context.Context, r *Round, root *partmap.Root, run
 		}
 		verdicts = b.o.Policy.Judge(l, b.o.Now())
 	}
+	r.sizes.add(l, b.o.Policy.MaxRows)
 	return b.act(ctx, r, root, run, l, verdicts)
 }
 
