@@ -141,11 +141,16 @@ func (x *Executor) again(ctx context.Context, src store.Partition, old []store.R
 // scan reads all rows of a partition within bounds, with their timestamps, page by
 // page, at the pace of the throttle. f gets when each page's read began.
 func (x *Executor) scan(ctx context.Context, p store.Partition, b store.Bounds, f func(read time.Time, rows []store.Row) error) error {
+	return x.scanAt(ctx, x.o.Pace, p, b, f)
+}
+
+// scanAt is scan at some pace.
+func (x *Executor) scanAt(ctx context.Context, pace *Pacer, p store.Partition, b store.Bounds, f func(read time.Time, rows []store.Row) error) error {
 	for {
 		if err := x.running(ctx); err != nil {
 			return err
 		}
-		if err := x.o.Pace.Take(ctx, x.o.PageRows); err != nil {
+		if err := pace.Take(ctx, x.o.PageRows); err != nil {
 			return err
 		}
 		var page store.Page
@@ -158,7 +163,7 @@ func (x *Executor) scan(ctx context.Context, p store.Partition, b store.Bounds, 
 		if err != nil {
 			return err
 		}
-		x.o.Pace.Back(x.o.PageRows - len(page.Rows))
+		pace.Back(x.o.PageRows - len(page.Rows))
 		if len(page.Rows) > 0 {
 			if err := f(read, page.Rows); err != nil {
 				return err

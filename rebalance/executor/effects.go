@@ -30,24 +30,24 @@ func (x *Executor) effect(ctx context.Context, v *migrate.View, e migrate.Effect
 	case migrate.Swap:
 		return x.swap(ctx, v, &e)
 	case migrate.Copy:
-		return x.slot(ctx, func() error { return x.copy(ctx, &e.Task) })
+		return x.slot(ctx, x.slots, func() error { return x.copy(ctx, &e.Task) })
 	case migrate.Verify:
-		return x.slot(ctx, func() error { return x.verify(ctx, &e.Task) })
+		return x.slot(ctx, x.slots, func() error { return x.verify(ctx, &e.Task) })
 	case migrate.Remove:
-		return x.slot(ctx, func() error { return x.remove(ctx, &e) })
+		return x.slot(ctx, x.slots, func() error { return x.remove(ctx, &e) })
 	case migrate.Sweep:
-		return x.slot(ctx, func() error { return x.sweep(ctx, &e.Task) })
+		return x.slot(ctx, x.sweeps, func() error { return x.sweep(ctx, &e.Task) })
 	case migrate.Collect:
 		return x.collect(ctx, e.Nodes)
 	}
 	return store.Errorf(store.InvalidArgument, "unknown effect %T", e)
 }
 
-// slot runs f when fewer than Options.Parallel others run.
-func (x *Executor) slot(ctx context.Context, f func() error) error {
+// slot runs f when one of slots is free.
+func (x *Executor) slot(ctx context.Context, slots chan struct{}, f func() error) error {
 	select {
-	case x.slots <- struct{}{}:
-		defer func() { <-x.slots }()
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
 		return f()
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -34,9 +34,10 @@ type Store interface {
 
 // Options of an executor; the zero value is good.
 type Options struct {
-	// Pace holds the rows that are copied, compared and swept over to a number per
-	// second; executors may share one. nil: as many as possible.
-	Pace *Pacer
+	// Pace holds the rows that are copied and compared to a number per second, SweepPace
+	// those that are swept over; executors may share them. nil: as many as possible, and
+	// for sweeps the same Pace.
+	Pace, SweepPace *Pacer
 	// Parallel is how many ranges are worked on at once, default 4.
 	Parallel int
 	// Writers is how many batches of one range are written at once; default 4, and 2
@@ -102,6 +103,9 @@ func (o Options) withDefaults() Options {
 	if o.Pace == nil {
 		o.Pace = NewPacer(0, o.Now, o.Sleep)
 	}
+	if o.SweepPace == nil {
+		o.SweepPace = o.Pace
+	}
 	if o.Observe == nil {
 		o.Observe = func(Event) {}
 	}
@@ -121,6 +125,7 @@ type Executor struct {
 	o      Options
 
 	slots   chan struct{} // one per range worked on
+	sweeps  chan struct{} // one per range that is swept: those don't wait behind long copies
 	unnamed migrate.Unnamed
 
 	mu      sync.Mutex
@@ -143,6 +148,7 @@ func New(s Store, m Maps, bucket store.BucketID, o Options) *Executor {
 		bucket: bucket,
 		o:      o,
 		slots:  make(chan struct{}, o.Parallel),
+		sweeps: make(chan struct{}, o.Parallel),
 		news:   make(chan struct{}, 1),
 		seen:   map[string]store.Timestamp{},
 

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"time"
@@ -17,9 +18,24 @@ import (
 // whether the map still says that this sweep is pending. If so no other move has
 // begun meanwhile, so these are the markers of this one. It deletes exactly them,
 // each at its own timestamp; whatever is newer stays.
+//
+// No marker comes any more when it begins. So it reads no further than what is the
+// highest row then: else, where rows are appended as fast as it reads, it would not
+// end, and the range could not be cut again.
 func (x *Executor) sweep(ctx context.Context, t *migrate.Task) error {
-	home := x.partition(t.Range.Partition)
-	return x.scan(ctx, home, bounds(t), func(_ time.Time, rows []store.Row) error {
+	home, within := x.partition(t.Range.Partition), bounds(t)
+	var top store.Page
+	err := x.retry(ctx, func() (err error) {
+		top, err = x.rows.Slice(ctx, home, within, store.SliceOptions{Limit: 1, Reverse: true})
+		return err
+	})
+	if err != nil || len(top.Rows) == 0 {
+		return err
+	}
+	if key := top.Rows[0].Key; len(key) < store.MaxKeyBytes {
+		within.End = append(bytes.Clone(key), 0)
+	}
+	return x.scanAt(ctx, x.o.SweepPace, home, within, func(_ time.Time, rows []store.Row) error {
 		var markers []store.Row
 		for _, row := range rows {
 			if store.IsMarker(row.Value) {

@@ -253,7 +253,8 @@ func (g *Manager) InFlight() (partitions int, rows int64) {
 	return partitions, rows
 }
 
-// countedFor is how many rows may be counted in the time in which one may be moved.
+// countedFor is how many rows may be counted, or swept over, in the time in which one may
+// be moved.
 const countedFor = 3
 
 // Pace returns when so many rows may be counted. That is not slowed down while the

@@ -201,7 +201,7 @@ func (g *Manager) bucket(id store.BucketID) *bucket {
 	if b == nil {
 		b = &bucket{id: id, failed: map[string]Failure{}}
 		o := g.o.Executor
-		o.Pace = g.pace
+		o.Pace, o.SweepPace = g.pace, g.counting
 		o.Observe = func(e executor.Event) { g.observe(b, e) }
 		b.x = executor.New(g.store, g.maps, id, o)
 		g.buckets[id] = b
