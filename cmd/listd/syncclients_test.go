@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -22,7 +21,9 @@ const (
 func smallTree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
-	root := filepath.Join(runtime.GOROOT(), "src", "internal")
+	goroot, err := exec.Command("go", "env", "GOROOT").Output()
+	require.NoError(t, err)
+	root := filepath.Join(strings.TrimSpace(string(goroot)), "src", "internal")
 	require.NoError(t, filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() || len(files) >= syncedFiles {
 			return err

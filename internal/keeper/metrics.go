@@ -29,6 +29,8 @@ var (
 	readDesc      = desc("recount_rows_total", "Rows read by recounts.")
 	driftDesc     = desc("recount_drift_rows_total", "Rows by which the counters' estimates were off, as recounts found.")
 	waitingDesc   = desc("recounts_waiting", "Recounts that wait, or are under way.")
+	plansDesc     = desc("plans_total", "Plans made for ranges that are split or merged.")
+	gapDesc       = desc("plan_gap", "By what share the last plan moves more rows than the fewest possible; it may do so for evenness, and for rows to come.")
 	failingDesc   = desc("balance_failing", "1 if the last look at sizes failed, else 0: the counters or the store are away.")
 	movesDesc     = desc("moves", "Moves of the jobs that are remembered, by state.", "state")
 	bucketsDesc   = desc("moves_buckets", "Buckets with something to do, by state.", "state")
@@ -44,7 +46,7 @@ var (
 // Describe implements prometheus.Collector.
 func (m Metrics) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		leadingDesc, sizesDesc, unknownDesc, decidedDesc, movedDesc, recountsDesc, readDesc, driftDesc, waitingDesc, failingDesc,
+		leadingDesc, sizesDesc, unknownDesc, decidedDesc, movedDesc, recountsDesc, readDesc, driftDesc, waitingDesc, plansDesc, gapDesc, failingDesc,
 		movesDesc, bucketsDesc, failuresDesc, rateDesc, batchesDesc, unflushedDesc, lostDesc, blindDesc, pendingDesc,
 	} {
 		to <- d
@@ -77,6 +79,8 @@ func (m Metrics) Collect(to chan<- prometheus.Metric) {
 		send(readDesc, sum, float64(s.Read))
 		send(driftDesc, sum, float64(s.Drift))
 		send(waitingDesc, now, float64(s.Waiting))
+		send(plansDesc, sum, float64(s.Plans))
+		send(gapDesc, now, s.Gap)
 		send(failingDesc, now, yes(s.Round.Err != nil))
 		send(unknownDesc, now, float64(s.Sizes.Unknown))
 		to <- histogram(&s.Sizes, m.Keeper.sizes.Limits().MaxRows)

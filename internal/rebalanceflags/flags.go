@@ -29,7 +29,7 @@ type Flags struct {
 	Counter           string         `placeholder:"URL" env:"EVENKEEL_COUNTER" help:"Where the sizes of partitions are counted: redis://host:6379/0 (rediss:// for TLS), the same for all processes of a keyspace. The embedded store counts in its data directory."`
 	Planner           string         `default:"genetic" enum:"even,exact,greedy,genetic,auto" help:"What finds the cuts of ranges that are split and merged: even, exact, greedy, genetic or auto. docs/policy.md compares them."`
 	Cool              time.Duration  `default:"30m" help:"How old partitions have to be before they are merged or refreshed."`
-	MoveRate          int            `default:"20000" help:"Most rows copied, compared and counted per second, fewer while the store is slow; 0: as many as possible, whoever waits."`
+	MoveRate          int            `default:"20000" help:"Most rows copied and compared per second, fewer while the store is slow; three times as many are counted and swept over. 0: as many as possible, whoever waits."`
 	MoveRows          int64          `placeholder:"N" help:"Most rows in moves that have begun by themselves, in all buckets. 20 times --max-rows unless given."`
 	MoveHours         []string       `placeholder:"22:00-06:00" help:"Hours of the day (UTC) at which rows are moved by themselves; at any unless given. What has more than 1.2 x --max-rows is split at any hour."`
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/rebalance/cut"
 	"github.com/evenkeel/evenkeel/rebalance/manager"
 	"github.com/evenkeel/evenkeel/rebalance/policy"
@@ -192,6 +193,10 @@ func New(s Store, m Maps, mover Mover, counts counter.Backend, o Options) *Balan
 		store: s, maps: m, mover: mover, counts: counts, o: o.withDefaults(),
 		counted: counted, seen: seen, trail: cut.NewTrail(trails), r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 		watch: map[store.BucketID]*watched{}, jobs: map[string]*job{},
+	}
+	if p, ok := b.o.Cutter.(cut.Planned); ok {
+		p.Made = b.made
+		b.o.Cutter = p
 	}
 	b.queue.init()
 	b.state.Decided, b.state.Moved = map[Decision]int64{}, map[policy.Kind]int64{}
@@ -451,8 +456,21 @@ type Status struct {
 	Decided map[Decision]int64
 	Moved   map[policy.Kind]int64
 
+	// Plans made of splits and merges, and how far the last one's rows moved are above
+	// the fewest possible: 0.01 is one percent.
+	Plans int64
+	Gap   float64
+
 	gone []store.Partition // to be forgotten
 	soon []Reason          // of looks between two rounds
+}
+
+// made takes note of a plan.
+func (b *Balancer) made(p *rebalance.Plan) {
+	b.set(func(s *Status) {
+		s.Plans++
+		s.Gap = p.Optimality.Gap
+	})
 }
 
 // Decision is a verdict without its ranges.

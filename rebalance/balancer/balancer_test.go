@@ -266,7 +266,6 @@ func TestKeepsABucketInShape(t *testing.T) {
 
 				// At rest nothing is done, and nothing is read but what has to be.
 				time.Sleep(2 * time.Hour)
-				sizes = f.sizes()
 				epoch := f.epoch()
 				f.s.take()
 				time.Sleep(10 * time.Minute)
@@ -380,6 +379,32 @@ func TestCountersComeAndGo(t *testing.T) {
 		require.NoError(f, f.b.Status().Round.Err)
 		require.LessOrEqual(f, slices.Max(f.sizes()), 1000, "%v", f.sizes())
 		require.Equal(f, n, f.keys())
+	})
+}
+
+// A tenant that overwrites the same keys all day does not grow.
+func TestOverwritesAllDay(t *testing.T) {
+	lookedAfter(t, 100_000, nil, func(f *fixture) {
+		const keys = 60_000
+		for i := range keys {
+			f.put(number(i * 7919 % keys)) // in no order
+			if i%1000 == 0 {
+				time.Sleep(time.Second)
+			}
+		}
+		time.Sleep(5 * time.Minute)
+		cuts, read := len(f.ranges()), f.b.Status().Read
+		r := rand.New(rand.NewPCG(1, 2))
+		for range 24 * 3600 / 10 {
+			for range 100 { // 10 per second
+				f.put(number(r.IntN(keys)))
+			}
+			time.Sleep(10 * time.Second)
+		}
+		require.LessOrEqual(f, len(f.ranges()), cuts, "%v", f.b.Status().Decided)
+		require.Zero(f, f.b.Status().Decided[balancer.Decision{Kind: policy.Split, Why: policy.Rows}])
+		require.Equal(f, keys, f.keys())
+		f.Logf("recounts read %d rows of %d that were written", f.b.Status().Read-read, 24*3600*10)
 	})
 }
 

@@ -13,6 +13,8 @@ type Planned struct {
 	// Planner is best one whose work is bounded by a count and not by a clock, so that
 	// the same zone gives the same moves.
 	Planner rebalance.Planner
+	// Made is told of each plan, whether it is followed or not; nil: nobody is.
+	Made func(*rebalance.Plan)
 	// Weights of the full objective; nil: Weights of the policy's maximum.
 	Weights *rebalance.Weights
 }
@@ -47,6 +49,14 @@ func (c Planned) Cut(ctx context.Context, z *Zone, v *policy.Verdict, p *policy.
 	return c.split(ctx, z, v, p, o)
 }
 
+func (c Planned) plan(ctx context.Context, l *rebalance.Layout, limits rebalance.Limits, o rebalance.Objective) (*rebalance.Plan, error) {
+	plan, err := c.Planner.Plan(ctx, l, limits, o)
+	if err == nil && c.Made != nil {
+		c.Made(plan)
+	}
+	return plan, err
+}
+
 // split plans one range.
 func (c Planned) split(ctx context.Context, z *Zone, v *policy.Verdict, p *policy.Policy, o rebalance.Objective) ([]Move, error) {
 	i := v.From - z.First
@@ -54,7 +64,7 @@ func (c Planned) split(ctx context.Context, z *Zone, v *policy.Verdict, p *polic
 	limits := limitsOf(&z.Ranges[i], v, p)
 	// Rows move now; evenness is that of the rows that there will be.
 	o.Weights.Spread *= float64(max(v.Grown, v.Rows)) / float64(max(v.Rows, 1))
-	plan, err := c.Planner.Plan(ctx, l, limits, o)
+	plan, err := c.plan(ctx, l, limits, o)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +113,7 @@ func (c Planned) merge(ctx context.Context, z *Zone, v *policy.Verdict, p *polic
 	}
 	l := z.layout(from, to)
 	limits := rebalance.Limits{MaxRows: p.MaxRows, MinRows: p.MinRows, TargetRows: p.TargetRows, HorizonS: max(p.Cool, p.Horizon).Seconds()}
-	plan, err := c.Planner.Plan(ctx, l, limits, o)
+	plan, err := c.plan(ctx, l, limits, o)
 	if err != nil {
 		return nil, err
 	}

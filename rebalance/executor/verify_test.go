@@ -29,8 +29,7 @@ func TestVerifyingMendsWhatCameLate(t *testing.T) {
 		f := newFixture(t, memstore.New(), rows)
 		source := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
 		want, mended, arrived := map[string]store.Row{}, 0, 0
-		var x *executor.Executor
-		x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{
+		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
 			PageRows: 1 + r.IntN(100), BatchRows: 1 + r.IntN(30), Writers: 1 + r.IntN(4),
 			Failpoint: func(ctx context.Context, point, _ string) error {
 				if point != "before verify" {
