@@ -151,7 +151,7 @@ func TestLoadedWhileItSplits(t *testing.T) {
 	var wg sync.WaitGroup
 	lists := 0
 	wg.Go(func() { lists = m.lister(ctx, "files", loaded) })
-	cut := p.Command(t.Context(), "listd", "load", "files", second, "-0", "--progress", "none", "--server", m.S3, "--patience", "1s")
+	cut := p.Command(t.Context(), "listd", "load", "files", second, "-0", "--progress", "none", "--server", m.S3, "--patience", "1s", "--concurrency", "2")
 	require.NoError(t, cut.Start())
 	splits := func() int {
 		var st adminapi.Status

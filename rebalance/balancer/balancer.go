@@ -332,8 +332,7 @@ func (b *Balancer) look(ctx context.Context, interval, everything bool) error {
 	r.Ended, r.Err = b.o.Now(), err
 	if interval || err != nil {
 		b.set(func(s *Status) {
-			r.Why = append(r.Why, s.soon...)
-			s.Round, s.soon = r, nil
+			s.Round = r
 			if everything && err == nil {
 				s.Sizes = r.sizes
 			}
@@ -462,7 +461,6 @@ type Status struct {
 	Gap   float64
 
 	gone []store.Partition // to be forgotten
-	soon []Reason          // of looks between two rounds
 }
 
 // made takes note of a plan.
@@ -504,7 +502,7 @@ func (b *Balancer) Status() Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.state
-	s.gone, s.soon = nil, nil
+	s.gone = nil
 	s.Round.Why = slices.Clone(s.Round.Why)
 	s.Decided, s.Moved = map[Decision]int64{}, map[policy.Kind]int64{}
 	for d, n := range b.state.Decided {

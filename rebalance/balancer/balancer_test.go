@@ -242,7 +242,7 @@ func TestKeepsABucketInShape(t *testing.T) {
 					o.Every = time.Minute
 				}
 			}, func(f *fixture) {
-				rows := 20_000
+				rows := 10_000
 				if exact { // each look counts everything
 					rows = 3000
 				}
@@ -395,16 +395,17 @@ func TestOverwritesAllDay(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		cuts, read := len(f.ranges()), f.b.Status().Read
 		r := rand.New(rand.NewPCG(1, 2))
-		for range 24 * 3600 / 10 {
-			for range 100 { // 10 per second
+		const puts = keys
+		for range puts / 100 {
+			for range 100 {
 				f.put(number(r.IntN(keys)))
 			}
-			time.Sleep(10 * time.Second)
+			time.Sleep(24 * time.Hour / (puts / 100))
 		}
 		require.LessOrEqual(f, len(f.ranges()), cuts, "%v", f.b.Status().Decided)
 		require.Zero(f, f.b.Status().Decided[balancer.Decision{Kind: policy.Split, Why: policy.Rows}])
 		require.Equal(f, keys, f.keys())
-		f.Logf("recounts read %d rows of %d that were written", f.b.Status().Read-read, 24*3600*10)
+		f.Logf("recounts read %d rows of %d that were written", f.b.Status().Read-read, puts)
 	})
 }
 
