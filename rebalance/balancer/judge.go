@@ -240,7 +240,7 @@ func (b *Balancer) hurry(l *policy.Layout) bool {
 	for i := range l.Ranges {
 		s := &l.Ranges[i].Stats
 		grown := s.PutsPerS * b.o.Every.Seconds()
-		if max(float64(s.Rows), 0)+2*grown > float64(b.o.Policy.MaxRows) && grown >= 1 && s.GrowthRowsPerS > 0 {
+		if float64(s.Rows)+2*grown > float64(b.o.Policy.MaxRows) && grown >= 1 && s.GrowthRowsPerS > 0 {
 			return true
 		}
 	}

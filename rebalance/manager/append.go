@@ -11,6 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/rebalance/foresee"
 	"github.com/evenkeel/evenkeel/rebalance/migrate"
+	"github.com/evenkeel/evenkeel/rebalance/policy"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -36,9 +37,6 @@ type Learned struct {
 }
 
 const (
-	// fill is how full partitions are meant to become: less than MaxRows, for what is
-	// foreseen is off by some percent.
-	fill = 0.9
 	// mostAhead is how many partitions are prepared at once.
 	mostAhead = 4000
 	// learnFrom is from how many keys it is learned how they grow.
@@ -55,7 +53,7 @@ func (a *Append) Check() error {
 	case a.MaxRows < 10:
 		return invalid("a partition has to have room for 10 rows at least, not %d", a.MaxRows)
 	}
-	if n := a.RowsPerSecond * a.For.Seconds() / (fill * float64(a.MaxRows)); n > mostAhead {
+	if n := a.RowsPerSecond * a.For.Seconds() / (policy.Fill * float64(a.MaxRows)); n > mostAhead {
 		return invalid("%.3g rows per second for %v would need %.0f partitions of %d rows: more than %d are not prepared at once; give a shorter time, and ask again before it is over",
 			a.RowsPerSecond, a.For, math.Ceil(n), a.MaxRows, mostAhead)
 	}
@@ -67,7 +65,7 @@ func (p *planner) appends(a *Append, pin int64) error {
 	if err := a.Check(); err != nil {
 		return err
 	}
-	each := fill * float64(a.MaxRows)
+	each := policy.Fill * float64(a.MaxRows)
 	want := foresee.Options{
 		First: each, Each: each, N: max(1, int(math.Ceil(a.RowsPerSecond*a.For.Seconds()/each))),
 		RowsPerSecond: a.RowsPerSecond, Now: p.g.o.Now(),
