@@ -28,7 +28,7 @@ help: ## list the targets
 
 all: build
 
-build: ## bin/listd and bin/rebalancer
+build: ## bin/listd, bin/rebalancer and bin/layoutbench
 	@$(GO) build -o bin/ ./cmd/...
 
 run: build ## serve the S3 dialect on http://127.0.0.1:9000, embedded, data in ./evenkeel-data
@@ -88,7 +88,7 @@ soak: ## simulate moves with clients, faults and killed movers for DURATION (def
 	EVENKEEL_SIM_TIME=$(or $(DURATION),10m) $(GO) test -timeout 0 -v -run 'TestProtocolHolds$$|TestProtocolHoldsOverTheNetwork$$' ./internal/sim
 
 generate: ## rewrite the generated reference documents
-	$(GO) test ./cmd/... -run Golden -update
+	$(GO) test ./cmd/listd -run Golden -update
 
 clean: ## binaries; not the data
 	rm -rf bin
