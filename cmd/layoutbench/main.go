@@ -32,7 +32,8 @@ func main() {
 // (context.Context) and for where results go (io.Writer); what is said of its
 // progress goes to progress.
 type cli struct {
-	Layouts layoutsCmd `cmd:"" help:"Print what is compared: each layout's primary key, and what it cannot do."`
+	Layouts  layoutsCmd  `cmd:"" help:"Print what is compared: each layout's primary key, and what it cannot do."`
+	Sharding shardingCmd `cmd:"" help:"Measure what moves when a shard is added, by hashing and by ranges."`
 }
 
 // progress is where a command says what it is at: standard error.
@@ -44,6 +45,7 @@ on the same data, in one run, and checks everything that it reads while it measu
 Begin like this:
 
   layoutbench layouts                   # what is compared
+  layoutbench sharding                  # what moves when 20 shards become 21; a minute or so
 
 Exit codes: 0 done; 1 failed; 2 bad flags.`
 
