@@ -72,6 +72,11 @@ type Query struct {
 // DefaultLimit is the page size of S3.
 const DefaultLimit = 1000
 
+// String is for messages.
+func (q Query) String() string {
+	return fmt.Sprintf("{prefix %q, delimiter %q, after %q, limit %d, reverse %t}", q.Prefix, q.Delimiter, q.After, q.Limit, q.Reverse)
+}
+
 func (q *Query) limit() int {
 	if q.Limit == 0 {
 		return DefaultLimit

@@ -186,7 +186,7 @@ func TestLayoutsByKeyAnswerAsTheOracle(t *testing.T) {
 						q := someQuery(r, o)
 						items, err := l.List(t.Context(), q)
 						require.NoError(t, err)
-						require.Equal(t, o.list(q), linesOf(items), "%+q", q)
+						require.Equal(t, o.list(q), linesOf(items), "%v", q)
 					}
 					var all []layouts.Item
 					for item, err := range layouts.All(t.Context(), l, layouts.Query{Limit: 97}) {
@@ -282,7 +282,7 @@ func TestFeedsAnswerAsTheOracle(t *testing.T) {
 					}
 					items, err := l.List(t.Context(), q)
 					require.NoError(t, err)
-					require.Equal(t, o.list(q), linesOf(items), "%+q", q)
+					require.Equal(t, o.list(q), linesOf(items), "%v", q)
 				}
 				require.Equal(t, o.values, scanned(t, l, 1))
 				require.Equal(t, o.values, scanned(t, l, 4))
