@@ -212,6 +212,12 @@ func FuzzRequestLine(f *testing.F) {
 	})
 }
 
+// private is S3's document of the only access control list that there is here.
+const private = `<?xml version="1.0" encoding="UTF-8"?>
+<AccessControlPolicy xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Owner><ID>evenkeel</ID><DisplayName>evenkeel</DisplayName></Owner>` +
+	`<AccessControlList><Grant><Grantee xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="CanonicalUser"><ID>evenkeel</ID><DisplayName>evenkeel</DisplayName></Grantee>` +
+	`<Permission>FULL_CONTROL</Permission></Grant></AccessControlList></AccessControlPolicy>`
+
 func TestVersionsAndACLs(t *testing.T) {
 	s := serveStore(t, memstore.New())
 	s.want(200, "", "PUT", "/abc", "")
@@ -229,8 +235,12 @@ func TestVersionsAndACLs(t *testing.T) {
 		s.want(501, "NotImplemented", "PUT", what, "")
 		s.want(501, "NotImplemented", "PUT", what, "<AccessControlPolicy/>", "x-amz-acl", "private")
 		s.want(501, "NotImplemented", "PUT", what, "", "x-amz-acl", "private", "x-amz-grant-read", "id=x")
-		s.want(501, "NotImplemented", "GET", what, "")
+		require.Equal(t, private, s.want(200, "", "GET", what, "").body)
 	}
+	s.want(404, "NoSuchBucket", "GET", "/none?acl", "")
+	s.want(404, "NoSuchKey", "GET", "/abc/none?acl", "")
+	s.want(200, "", "GET", "/abc/k?acl&versionId=null", "")
+	s.want(400, "InvalidArgument", "GET", "/abc/k?acl&versionId=1", "")
 	s.want(404, "NoSuchBucket", "PUT", "/none?acl", "", "x-amz-acl", "private")
 	s.want(404, "NoSuchKey", "PUT", "/abc/none?acl", "", "x-amz-acl", "private")
 	s.want(204, "", "DELETE", "/abc/k?versionId=null", "")
