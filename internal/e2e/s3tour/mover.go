@@ -33,7 +33,7 @@ type Mover struct {
 const mostRanges = 6
 
 // Move begins to move ranges through the admin address of a server. The keys are
-// where it may split. A patient mover tries again what fails, as it does while
+// where it may cut. A patient mover tries again what fails, as it does while
 // nobody leads yet.
 func Move(t testing.TB, admin, bucket string, keys []string, patient bool) *Mover {
 	c, err := adminapi.NewClient(admin, "")
@@ -85,7 +85,7 @@ func (m *Mover) move(r *rand.Rand) (bool, error) {
 	case i > 0 && (len(ranges) >= mostRanges || r.IntN(3) == 0):
 		ask.Kind, ask.Spans[0].Start = "merge", ranges[i-1].Start
 	case len(ranges) < mostRanges:
-		ask.Kind, ask.Keys, ask.Spans = "split", []adminapi.Key{adminapi.Key(key)}, nil
+		ask.Kind, ask.Keys, ask.Spans = "presplit", []adminapi.Key{adminapi.Key(key)}, nil
 	}
 	answer, err := m.admin.Moves(ctx, ask)
 	if err != nil || answer.Job == nil {
