@@ -33,10 +33,11 @@ func startMoving(p *harness.Programs, args ...string) *moving {
 	return m
 }
 
-// lister lists a bucket over and over until stop: what was loaded before must be
-// there, all in order, and no answer may be an error.
-func (m *moving) lister(ctx context.Context, bucket string, loaded [][]byte) (lists int) {
-	for ctx.Err() == nil {
+// lister lists a bucket over and over: what was loaded before must be there, all in
+// order, and no answer may be an error. The end of ctx ends it in the middle of a
+// listing, that of more only when it has come to the end of one.
+func (m *moving) lister(ctx, more context.Context, bucket string, loaded [][]byte) (lists int) {
+	for more.Err() == nil {
 		n, last := 0, []byte(nil)
 		for after := ""; ; {
 			page, err := harness.GetPage(ctx, m.S3, bucket, after, 1000, false)
@@ -150,7 +151,7 @@ func TestLoadedWhileItSplits(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	lists := 0
-	wg.Go(func() { lists = m.lister(ctx, "files", loaded) })
+	wg.Go(func() { lists = m.lister(ctx, ctx, "files", loaded) })
 	cut := p.Command(t.Context(), "listd", "load", "files", second, "-0", "--progress", "none", "--server", m.S3, "--patience", "1s", "--concurrency", "2")
 	require.NoError(t, cut.Start())
 	splits := func() int {
@@ -173,7 +174,7 @@ func TestLoadedWhileItSplits(t *testing.T) {
 
 	m = startMoving(p, flags...)
 	ctx, stop = context.WithCancel(t.Context())
-	wg.Go(func() { lists += m.lister(ctx, "files", loaded) })
+	wg.Go(func() { lists += m.lister(t.Context(), ctx, "files", loaded) })
 	load(m, second)
 	all := harness.SortedBySort(t, keys)
 	sizes = m.rest("files", all, most)
