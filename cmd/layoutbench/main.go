@@ -32,6 +32,7 @@ func main() {
 // (context.Context) and for where results go (io.Writer); what is said of its
 // progress goes to progress.
 type cli struct {
+	Measure  runCmd      `cmd:"" name:"run" help:"Load keys into each layout, and measure pages, scans and puts, in turns."`
 	Layouts  layoutsCmd  `cmd:"" help:"Print what is compared: each layout's primary key, and what it cannot do."`
 	Sharding shardingCmd `cmd:"" help:"Measure what moves when a shard is added, by hashing and by ranges."`
 }
@@ -45,6 +46,8 @@ on the same data, in one run, and checks everything that it reads while it measu
 Begin like this:
 
   layoutbench layouts                   # what is compared
+  layoutbench run --store pebble --keys 20000 --pages 40   # a quick look
+  layoutbench run                       # all of it: 13 minutes; starts a Cassandra node
   layoutbench sharding                  # what moves when 20 shards become 21; a minute or so
 
 Exit codes: 0 done; 1 failed; 2 bad flags.`
@@ -76,6 +79,7 @@ func run(ctx context.Context, args []string, out, errs io.Writer) (code int) {
 		kong.Description(description),
 		kong.Writers(out, errs),
 		kong.Exit(func(code int) { panic(exited(code)) }),
+		kong.Vars(runVariables()),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true, WrapUpperBound: 100}),
 	)
 	if err != nil {

@@ -3,11 +3,14 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/layouts"
+	"github.com/evenkeel/evenkeel/internal/layouts/bench"
 )
 
 // ran runs the program.
@@ -44,5 +47,29 @@ func TestLayoutsArePrinted(t *testing.T) {
 	require.Equal(t, layouts.Kinds(), kinds)
 	for _, k := range kinds {
 		require.Contains(t, out, k.Name)
+	}
+}
+
+// A small run over Pebble, all of it checked as it always is, and what it refuses.
+func TestRun(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "figures.json")
+	code, out, errs := ran(t, "run", "--store", "pebble", "--keys", "2000", "--pages", "2", "--sets", "md5,feed", "--json", file)
+	require.Zero(t, code, errs)
+	require.Contains(t, out, "everything that was read was right")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var r bench.Report
+	require.NoError(t, json.Unmarshal(text, &r))
+	seen := map[string]bool{}
+	for _, l := range r.Lines {
+		require.Positive(t, l.P50)
+		seen[l.Set+" "+l.Layout] = true
+	}
+	for _, want := range []string{"md5 evenkeel", "md5 wide", "md5 hash256", "md5 prefix", "feed days", "feed daysxN", "feed evenkeel"} {
+		require.True(t, seen[want], "%s: %v", want, seen)
+	}
+	for _, args := range [][]string{{"--keys", "1"}, {"--layouts", "none"}, {"--sets", "none"}, {"--store", "none"}, {"--time", "-1s"}} {
+		code, _, errs := ran(t, append([]string{"run"}, args...)...)
+		require.Equal(t, exitUsage, code, errs)
 	}
 }
