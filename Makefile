@@ -21,7 +21,7 @@ WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /store/cassandrastore -e /c
 WITH_CASSANDRA = $(GO) run ./internal/cassandratest/cmd/with-cassandra
 AT_ONCE = -p 2 -parallel 2
 
-.PHONY: all build programs run run-cassandra test lint unit cassandra tour tools bench bench-embedded bench-cassandra bench-moves fuzz sim soak model generate clean help
+.PHONY: all build programs run run-cassandra test lint unit cassandra tour tools bench bench-embedded bench-cassandra bench-moves microbench fuzz sim soak model generate clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -78,6 +78,9 @@ bench-cassandra: ## the same for the store and the whole client over one real Ca
 
 bench-moves: ## what a move costs on one real Cassandra node, and what it takes from the foreground
 	$(WITH_CASSANDRA) -optimise $(GO) test -run '^$$' -bench . -benchtime 1x -timeout 20m ./internal/e2e/livemoves
+
+microbench: ## hot paths alone, COUNT times each (default 6), in the form that benchstat compares
+	@$(GO) test -run '^$$' -bench '^BenchmarkMicro' -benchmem -benchtime $(or $(BENCHTIME),100ms) -count $(or $(COUNT),6) ./partmap ./partmap/mapclient ./listing ./counter ./rebalance/auto
 
 fuzz: ## fuzz every target for DURATION each (default 30s)
 	@scripts/fuzz $(or $(DURATION),30s)
