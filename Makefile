@@ -88,7 +88,7 @@ soak: ## simulate moves with clients, faults and killed movers for DURATION (def
 	EVENKEEL_SIM_TIME=$(or $(DURATION),10m) $(GO) test -timeout 0 -v -run 'TestProtocolHolds$$|TestProtocolHoldsOverTheNetwork$$' ./internal/sim
 
 generate: ## rewrite the generated reference documents
-	$(GO) test ./cmd/... -run Golden -update
+	$(GO) test ./cmd/listd -run Golden -update
 
 clean: ## binaries; not the data
 	rm -rf bin
