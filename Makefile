@@ -21,14 +21,14 @@ WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /store/cassandrastore -e /c
 WITH_CASSANDRA = $(GO) run ./internal/cassandratest/cmd/with-cassandra
 AT_ONCE = -p 2 -parallel 2
 
-.PHONY: all build programs run run-cassandra test lint unit cassandra tour tools bench bench-cassandra bench-moves fuzz sim soak model generate clean help
+.PHONY: all build programs run run-cassandra test lint unit cassandra tour tools bench bench-embedded bench-cassandra bench-moves microbench fuzz sim soak model generate clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
 
 all: build
 
-build: ## bin/listd and bin/rebalancer
+build: ## bin/listd, bin/rebalancer and bin/layoutbench
 	@$(GO) build -o bin/ ./cmd/...
 
 run: build ## serve the S3 dialect on http://127.0.0.1:9000, embedded, data in ./evenkeel-data
@@ -65,7 +65,11 @@ tour: ## the README's tour, word for word (needs ports 9000 and 9001)
 tools: ## what the tests need besides Go (Debian packages; says what it installs)
 	@scripts/install-tools
 
-bench: ## ratios within one run: listing and puts against bare Pebble, lookups against memory
+bench: ## layouts side by side, on Pebble and on a Cassandra node that it starts, 13 minutes; writes docs/benchmarks-layouts.md (ARGS="--keys 1000000 --time 1h" for more)
+	$(GO) build -o bin/ ./cmd/layoutbench
+	bin/layoutbench run --docs docs --json bin/layouts.json $(ARGS)
+
+bench-embedded: ## ratios within one run: listing and puts against bare Pebble, lookups against memory
 	$(GO) test -run '^$$' -bench . -benchtime 2s ./listing ./store/pebblestore
 	$(GO) test -run '^$$' -bench 'Find/|Memory|SortedSlice' -benchtime 10ms -count 20 ./partmap/mapclient
 
@@ -74,6 +78,9 @@ bench-cassandra: ## the same for the store and the whole client over one real Ca
 
 bench-moves: ## what a move costs on one real Cassandra node, and what it takes from the foreground
 	$(WITH_CASSANDRA) -optimise $(GO) test -run '^$$' -bench . -benchtime 1x -timeout 20m ./internal/e2e/livemoves
+
+microbench: ## hot paths alone, COUNT times each (default 6), in the form that benchstat compares
+	@$(GO) test -run '^$$' -bench '^BenchmarkMicro' -benchmem -benchtime $(or $(BENCHTIME),100ms) -count $(or $(COUNT),6) ./partmap ./partmap/mapclient ./listing ./counter ./rebalance/auto
 
 fuzz: ## fuzz every target for DURATION each (default 30s)
 	@scripts/fuzz $(or $(DURATION),30s)

@@ -49,7 +49,7 @@ func (b *Bucket) all(ctx context.Context, q Query, yield func(Item, error) bool)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	pages := make(chan loaded, 1)
-	load := func(left span, limit int) { pages <- b.c.load(ctx, id, &q, left, limit) }
+	load := func(left span, limit int, into []Item) { pages <- b.c.load(ctx, id, &q, left, limit, into) }
 	pending := false
 	defer func() {
 		stop()
@@ -64,7 +64,8 @@ func (b *Bucket) all(ctx context.Context, q Query, yield func(Item, error) bool)
 		}
 		return defaultLimit
 	}
-	for now := b.c.load(ctx, id, &q, left, pageSize()); ; {
+	var spare []Item // of the page before, whose items the consumer has copies of
+	for now := b.c.load(ctx, id, &q, left, pageSize(), nil); ; {
 		if now.err != nil {
 			return now.err
 		}
@@ -75,7 +76,7 @@ func (b *Bucket) all(ctx context.Context, q Query, yield func(Item, error) bool)
 			}
 		}
 		if pending = !now.left.done; pending {
-			go load(now.left, pageSize())
+			go load(now.left, pageSize(), spare)
 		}
 		for _, item := range now.items {
 			if !yield(item, nil) {
@@ -85,12 +86,14 @@ func (b *Bucket) all(ctx context.Context, q Query, yield func(Item, error) bool)
 		if !pending {
 			return nil
 		}
+		spare = now.items[:0]
 		now, pending = <-pages, false
 	}
 }
 
-// load reads one page of a bucket that is known by its id.
-func (c *Client) load(ctx context.Context, id store.BucketID, q *Query, left span, limit int) loaded {
+// load reads one page of a bucket that is known by its id; its items are written
+// over into, which has none.
+func (c *Client) load(ctx context.Context, id store.BucketID, q *Query, left span, limit int, into []Item) loaded {
 	if left.done {
 		return loaded{left: left}
 	}
@@ -98,7 +101,7 @@ func (c *Client) load(ctx context.Context, id store.BucketID, q *Query, left spa
 	if err != nil {
 		return loaded{err: err}
 	}
-	p := pager{c: c, q: q, left: left, limit: limit, h: h}
+	p := pager{c: c, q: q, left: left, limit: limit, h: h, items: into}
 	defer func() { p.h.release() }()
 	err = p.run(ctx)
 	return loaded{items: p.items, left: p.left, err: err}

@@ -40,6 +40,7 @@ func BenchmarkListPage(b *testing.B) {
 // rig is a client over pebblestore beside bare Pebble with the same options, the
 // same keys and values, both reopened, so that what they hold is in files.
 type rig struct {
+	store  *pebblestore.Store
 	client *listing.Client
 	bucket *listing.Bucket
 	db     *pebble.DB
@@ -52,6 +53,7 @@ func newRig(b *testing.B, o pebblestore.Options, cuts, keys [][]byte) *rig {
 	for again := range 2 {
 		s, err := pebblestore.Open(dirs[0], o)
 		require.NoError(b, err)
+		x.store = s
 		x.client, err = listing.NewEmbedded(s, listing.Options{})
 		require.NoError(b, err)
 		engine := pebblestore.EngineOptions()
@@ -168,12 +170,15 @@ func BenchmarkPut(b *testing.B) {
 
 type bareRow struct{ key, value []byte }
 
-// barePage reads a page as one would without evenkeel: keys and values copied
+// barePage reads a page from a key on.
+func barePage(db *pebble.DB, from []byte, n int) int { return len(bareRows(db, from, nil, n)) }
+
+// bareRows reads a page as one would without evenkeel: keys and values copied
 // out into a page of their own.
-func barePage(db *pebble.DB, from []byte, n int) int {
-	it, err := db.NewIter(&pebble.IterOptions{LowerBound: from})
+func bareRows(db *pebble.DB, from, to []byte, n int) []bareRow {
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
-		return 0
+		return nil
 	}
 	defer it.Close()
 	rows := make([]bareRow, 0, n)
@@ -184,7 +189,7 @@ func barePage(db *pebble.DB, from []byte, n int) int {
 		arena = append(append(arena, k...), v...)
 		rows = append(rows, bareRow{arena[at : at+len(k)], arena[at+len(k):]})
 	}
-	return len(rows)
+	return rows
 }
 
 // silent keeps Pebble's own messages out of the results.

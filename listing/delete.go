@@ -61,7 +61,7 @@ func orNotEmpty(err error) error {
 }
 
 func (c *Client) looksEmpty(ctx context.Context, id store.BucketID) (bool, error) {
-	page := c.load(ctx, id, &Query{KeysOnly: true}, span{}, 1)
+	page := c.load(ctx, id, &Query{KeysOnly: true}, span{}, 1, nil)
 	if errors.Is(page.err, ErrBucketClosing) { // somebody else looks at this moment
 		return true, nil
 	}

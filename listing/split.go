@@ -10,11 +10,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// What SplitPoints reads at most: so many times a run of so many keys, and the
-// one key before it.
+// What SplitPoints reads at most: for each part so many times, and altogether no
+// more than maxProbes times, a run of so many keys, and the one key before it.
 const (
-	maxProbes = 128
-	probeRows = 128
+	partProbes = 16
+	maxProbes  = 128
+	probeRows  = 128
 )
 
 // SplitPoints returns at most n-1 keys that cut what the query lists into parts
@@ -23,8 +24,9 @@ const (
 // points ascend and lie strictly within the query. There are fewer where there
 // are too few keys; the limit, direction, delimiter and token do not matter.
 //
-// Where the map has cuts enough it decides; a range is as much work as another.
-// Otherwise keys are sampled, with a bounded number of reads. It fails like List.
+// Keys are sampled, with a bounded number of reads beside those of empty ranges,
+// which are passed once. The map's cuts don't matter, since ranges that were cut
+// ahead may be empty. It fails like List.
 func (b *Bucket) SplitPoints(ctx context.Context, q Query, n int) ([][]byte, error) {
 	points, err := b.splitPoints(ctx, q, n)
 	return points, wrap("split points", b.name, err)
@@ -42,69 +44,25 @@ func (b *Bucket) splitPoints(ctx context.Context, q Query, n int) ([][]byte, err
 	if n == 1 || whole.done {
 		return nil, nil
 	}
-	// Four ranges per part keep the difference between parts below a quarter.
-	const perPart = 4
-	id, cuts, err := b.cuts(ctx, whole)
+	h, err := b.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if len(cuts)+1 >= perPart*n {
-		return quantiles(cuts, n), nil
-	}
-	s := sampler{c: b.c, id: id}
+	s := sampler{c: b.c, id: h.Root().Bucket, probes: min(partProbes*n, maxProbes)}
+	h.release()
 	if err := s.sample(ctx, whole); err != nil {
 		return nil, err
 	}
 	return s.points(whole, n), nil
 }
 
-// cuts returns the map's cuts strictly within a span, and whose they are.
-func (b *Bucket) cuts(ctx context.Context, s span) (id store.BucketID, cuts [][]byte, err error) {
-	const perLease = 4096 // a lease is not held for longer than about a page takes
-	for !s.done {
-		h, err := b.acquire(ctx)
-		if err != nil {
-			return id, nil, err
-		}
-		if id != (store.BucketID{}) && id != h.Root().Bucket {
-			h.release()
-			return id, nil, ErrNoSuchBucket
-		}
-		id = h.Root().Bucket
-		seen := 0
-		for rg, err := range b.c.maps.Ranges(ctx, h.Root(), s.lo) {
-			if err != nil {
-				h.release()
-				return id, nil, err
-			}
-			if bytes.Compare(rg.Start, s.lo) > 0 && !s.passedRange(&rg) {
-				cuts = append(cuts, bytes.Clone(rg.Start))
-			}
-			s.passRange(&rg)
-			if seen++; s.done || seen == perLease {
-				break
-			}
-		}
-		h.release()
-	}
-	return id, cuts, nil
-}
-
-// quantiles picks n-1 of sorted keys at equal distances.
-func quantiles(keys [][]byte, n int) [][]byte {
-	points := make([][]byte, 0, n-1)
-	for i := 1; i < n; i++ {
-		points = append(points, keys[i*(len(keys)+1)/n-1])
-	}
-	return points
-}
-
 // sampler estimates how keys are spread over a span: it reads short runs of
 // keys, each time in the middle of the gap between runs that seems to hold most.
 type sampler struct {
-	c     *Client
-	id    store.BucketID
-	parts []part // in order
+	c      *Client
+	id     store.BucketID
+	probes int    // how many runs are read at most
+	parts  []part // in order
 }
 
 // part of a span: a run of keys that is known, or a gap that is not.
@@ -120,7 +78,7 @@ type part struct {
 }
 
 func (s *sampler) read(ctx context.Context, from span, limit int) (keys [][]byte, more bool, err error) {
-	page := s.c.load(ctx, s.id, &Query{KeysOnly: true, Reverse: from.reverse}, from, limit)
+	page := s.c.load(ctx, s.id, &Query{KeysOnly: true, Reverse: from.reverse}, from, limit, nil)
 	for _, item := range page.items {
 		keys = append(keys, item.Key)
 	}
@@ -132,7 +90,7 @@ func (s *sampler) tighten(ctx context.Context, gap *span) (bool, error) {
 	back := *gap
 	back.reverse = true
 	for !back.done {
-		page := s.c.load(ctx, s.id, &Query{KeysOnly: true, Reverse: true}, back, 1)
+		page := s.c.load(ctx, s.id, &Query{KeysOnly: true, Reverse: true}, back, 1, nil)
 		if page.err != nil {
 			return false, page.err
 		}
@@ -156,7 +114,7 @@ func (s *sampler) sample(ctx context.Context, whole span) error {
 	if s.parts, err = s.explore(ctx, whole, whole.lo, math.MaxFloat64); err != nil {
 		return err
 	}
-	for range maxProbes {
+	for range s.probes {
 		most := -1
 		for i := range s.parts {
 			if s.parts[i].keys == nil && (most < 0 || s.parts[i].urgency > s.parts[most].urgency) {

@@ -80,3 +80,46 @@ func TestSplitPointsAreEven(t *testing.T) {
 		}
 	}
 }
+
+// TestSplitPointsCostLittle: the fewer parts, the fewer keys are read; and parts are
+// even also where most ranges were cut ahead and are empty.
+func TestSplitPointsCostLittle(t *testing.T) {
+	const n, ranges, parts = 50_000, 2_000, 4
+	s := &rowCounts{Store: memstore.New()}
+	c, err := listing.NewEmbedded(s, listing.Options{})
+	require.NoError(t, err)
+	keys := albums(n, 20)
+	var cuts [][]byte
+	for i := 1; i < ranges; i++ {
+		if i < 20 {
+			cuts = append(cuts, keys[i*n/20])
+		} else {
+			cuts = append(cuts, fmt.Appendf(nil, "videos/%08d", i))
+		}
+	}
+	require.NoError(t, c.CreateBucket(t.Context(), "b", cuts...))
+	var entries []listing.Entry
+	for _, k := range keys {
+		entries = append(entries, listing.Entry{Key: k})
+	}
+	b := c.Bucket("b")
+	require.NoError(t, b.PutBatch(t.Context(), entries))
+	s.slices.Store(0)
+	s.rows.Store(0)
+	points, err := b.SplitPoints(t.Context(), listing.Query{}, parts)
+	require.NoError(t, err)
+	require.Len(t, points, parts-1)
+	t.Logf("%d slices, %d rows", s.slices.Load(), s.rows.Load())
+	require.Less(t, s.slices.Load(), int64(ranges+200)) // empty ranges are passed once
+	require.Less(t, s.rows.Load(), int64(9_000))
+	largest, from := 0, 0
+	for i := range parts {
+		to := n
+		if i < len(points) {
+			to = sort.Search(n, func(j int) bool { return string(keys[j]) >= string(points[i]) })
+		}
+		largest = max(largest, to-from)
+		from = to
+	}
+	require.Less(t, largest*parts, 2*n)
+}

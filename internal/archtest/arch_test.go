@@ -25,7 +25,7 @@ const module = "github.com/evenkeel/evenkeel/"
 // import packages of lower layers only, and packages of its own line where it
 // is their parent or child.
 var layers = [][]string{
-	{"cmd/listd", "cmd/rebalancer"},
+	{"cmd/layoutbench", "cmd/listd", "cmd/rebalancer"},
 	{"s3api"},
 	{"listing"},
 	{"rebalance/balancer", "rebalance/sim"},

@@ -1,0 +1,215 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/cassandratest"
+)
+
+// Report is what a run found.
+type Report struct {
+	Date     string            `json:"date"`
+	Machine  string            `json:"machine"`
+	Versions map[string]string `json:"versions"`
+	Keys     int               `json:"keys"`
+	Took     string            `json:"took"`
+	Lines    []Line            `json:"lines"`
+	Sizes    []Size            `json:"sizes"`
+	Growth   []Growth          `json:"growth,omitempty"`
+	// LeftOut is what there was no time for.
+	LeftOut []string `json:"left_out,omitempty"`
+}
+
+// Size is how a set's rows are spread over the partitions of a layout.
+type Size struct {
+	Store      string  `json:"store"`
+	Set        string  `json:"set"`
+	Layout     string  `json:"layout"`
+	Partitions int     `json:"partitions"`
+	Min        int     `json:"min_rows"`
+	Mean       float64 `json:"mean_rows"`
+	Max        int     `json:"max_rows"`
+}
+
+func newReport(o Options) *Report {
+	r := &Report{Date: time.Now().UTC().Format(time.DateOnly), Keys: o.Keys, Machine: machine(), Versions: map[string]string{"Go": strings.TrimPrefix(runtime.Version(), "go")}}
+	if slices.Contains(o.Stores, Cassandra) {
+		r.Versions["Cassandra"] = cassandratest.Version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			switch m.Path {
+			case "github.com/cockroachdb/pebble/v2":
+				r.Versions["Pebble"] = m.Version
+			case "github.com/gocql/gocql":
+				r.Versions["gocql"] = m.Version
+			case "github.com/jackc/pgx/v5":
+				r.Versions["pgx"] = m.Version
+			}
+		}
+	}
+	return r
+}
+
+// machine is the processor as the kernel names it.
+func machine() string {
+	name := runtime.GOARCH
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if model, found := strings.CutPrefix(line, "model name"); found {
+				name = strings.TrimSpace(strings.TrimLeft(model, " \t:"))
+				break
+			}
+		}
+	}
+	return fmt.Sprintf("%d processors (%s), %s", runtime.NumCPU(), name, runtime.GOOS)
+}
+
+// output is the first line that a command prints; empty if it can't.
+func output(name string, args ...string) string {
+	out, err := exec.Command(name, args...).Output()
+	if err != nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(string(out), "\n")
+	return strings.TrimSpace(line)
+}
+
+func (r *Report) leftOut(format string, args ...any) {
+	r.LeftOut = append(r.LeftOut, fmt.Sprintf(format, args...))
+}
+
+// sizes finds in which partition each key of a set lies.
+func (x *runner) sizes(ctx context.Context, l *loaded) {
+	for _, name := range l.layouts {
+		rows := map[string]int{}
+		for _, k := range l.oracle.keys {
+			p, err := l.timed[name].Partition(ctx, k)
+			if err != nil {
+				x.r.leftOut("%s, %s: sizes of the partitions of %s: %v", x.store, l.name, name, err)
+				rows = nil
+				break
+			}
+			rows[p]++
+		}
+		if len(rows) == 0 {
+			continue
+		}
+		s := Size{Store: x.store, Set: l.name, Layout: name, Partitions: len(rows), Mean: float64(len(l.oracle.keys)) / float64(len(rows))}
+		s.Min = len(l.oracle.keys)
+		for _, n := range rows {
+			s.Min, s.Max = min(s.Min, n), max(s.Max, n)
+		}
+		x.r.Sizes = append(x.r.Sizes, s)
+	}
+}
+
+// groups are the lines of each store, set and measure, in the order measured.
+func (r *Report) groups() (out [][]Line) {
+	for _, l := range r.Lines {
+		if n := len(out); n > 0 && out[n-1][0].Store == l.Store && out[n-1][0].Set == l.Set && out[n-1][0].Measure == l.Measure {
+			out[n-1] = append(out[n-1], l)
+		} else {
+			out = append(out, []Line{l})
+		}
+	}
+	return out
+}
+
+// Print writes the report for people to read.
+func (r *Report) Print(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "%s, %s, %s\n", r.Date, r.Machine, r.versions())
+	for _, lines := range r.groups() {
+		l := lines[0]
+		fmt.Fprintf(w, "\n%s, %s: %s\n", l.Store, l.Set, l.Measure)
+		fmt.Fprintf(w, "layout\tp50\tp95\tx evenkeel (least to most)\tper second\trequests\trows\tKiB\ttimes\n")
+		for _, l := range lines {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", l.Layout, micros(l.P50), micros(l.P95), l.ratio(), l.perSecond(), l.work("\t"), l.N)
+		}
+	}
+	if len(r.Sizes) > 0 {
+		fmt.Fprintf(w, "\nRows per partition\nstore\tset\tlayout\tpartitions\tmin\tmean\tmax\n")
+		for _, s := range r.Sizes {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%.0f\t%d\n", s.Store, s.Set, s.Layout, s.Partitions, s.Min, s.Mean, s.Max)
+		}
+	}
+	if len(r.Growth) > 0 {
+		fmt.Fprintf(w, "\nRows moved per row added\nset\tlayout\tmoved\thow\n")
+		for _, g := range r.Growth {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", g.Set, g.Layout, g.moved(), g.How)
+		}
+	}
+	if t := r.targets(); len(t) > 0 {
+		fmt.Fprintf(w, "\nTargets\nwhat\treached\ttarget\tmet\n")
+		for _, t := range t {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%t\n", t.what, t.reached, t.target, t.met)
+		}
+	}
+	for _, what := range r.LeftOut {
+		fmt.Fprintf(w, "\nleft out: %s", what)
+	}
+	if r.Took != "" {
+		fmt.Fprintf(w, "\ntook %s; everything that was read was right\n", r.Took)
+	}
+	return w.Flush()
+}
+
+func (r *Report) versions() string {
+	var parts []string
+	for name, v := range r.Versions {
+		parts = append(parts, name+" "+v)
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+// micros prints a time.
+func micros(us float64) string {
+	switch {
+	case us < 1000:
+		return fmt.Sprintf("%.0f µs", us)
+	case us < 100_000:
+		return fmt.Sprintf("%.2f ms", us/1e3)
+	}
+	return fmt.Sprintf("%.0f ms", us/1e3)
+}
+
+func (l *Line) ratio() string {
+	if l.Ratio == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%s (%s to %s)", times(l.Ratio), times(l.Least), times(l.Most))
+}
+
+// times prints a factor.
+func times(x float64) string {
+	if x >= 20 {
+		return fmt.Sprintf("%.0f", x)
+	}
+	return fmt.Sprintf("%.2f", x)
+}
+
+func (l *Line) perSecond() string {
+	if l.Of == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f", l.PerSecond())
+}
+
+func (l *Line) work(between string) string {
+	if l.Requests == 0 {
+		return strings.Join([]string{"-", "-", "-"}, between)
+	}
+	return fmt.Sprintf("%.1f%s%.0f%s%.0f", l.Requests, between, l.Rows, between, l.Bytes/1024)
+}

@@ -1,0 +1,133 @@
+package bench
+
+import (
+	"context"
+	"encoding/xml"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/layouts"
+)
+
+func TestRatiosAreOfTheSameRounds(t *testing.T) {
+	base, ours := map[int]float64{}, map[int]float64{}
+	for i := range 100 {
+		base[i] = float64(1 + i)
+		if i%10 == 0 { // takes part in each tenth round only
+			ours[i] = 3 * float64(1+i)
+		}
+	}
+	ratio, least, most := ratios(ours, base)
+	require.InDelta(t, 3, ratio, 1e-9)
+	require.InDelta(t, 3, least, 1e-9)
+	require.InDelta(t, 3, most, 1e-9)
+	base[99], base[98] = 1, 1
+	ratio, _, most = ratios(base, base)
+	require.InDelta(t, 1, ratio, 1e-9)
+	require.InDelta(t, 1, most, 1e-9)
+}
+
+func TestTurns(t *testing.T) {
+	var order []string
+	done := func(name string, rounds int) way {
+		return way{layout: name, rounds: rounds, do: func(_ context.Context, round int) (func() error, error) {
+			order = append(order, name)
+			return nil, nil
+		}, counted: func(context.Context, int) (layouts.Work, error) {
+			return layouts.Work{Requests: 2, Rows: 3, Bytes: 5}, nil
+		}}
+	}
+	lines, err := turns(t.Context(), []way{done(layouts.NameEvenkeel, 0), done("b", 0), done("c", 2)}, 10, 1, time.Hour)
+	require.NoError(t, err)
+	require.Len(t, lines, 3)
+	require.Equal(t, 10, lines[0].N)
+	require.Equal(t, 2, lines[2].N)
+	require.InDelta(t, 2, lines[1].Requests, 1e-9)
+	require.InDelta(t, 5, lines[2].Bytes, 1e-9)
+	require.Equal(t, layouts.NameEvenkeel, order[0])
+	require.Contains(t, order, "c")
+
+	wrong := way{layout: "w", do: func(context.Context, int) (func() error, error) {
+		return func() error { return errors.New("a row is missing") }, nil
+	}}
+	_, err = turns(t.Context(), []way{wrong}, 3, 0, time.Hour)
+	require.ErrorContains(t, err, "w: a row is missing")
+}
+
+func TestTheOracleFindsWhatIsWrong(t *testing.T) {
+	var entries []layouts.Entry
+	for _, k := range []string{"b/2", "a", "b/1", "c", "b/2"} {
+		entries = append(entries, layouts.Entry{Key: []byte(k), Value: valueOf([]byte(k), len(entries))})
+	}
+	o := newOracle(entries)
+	require.Len(t, o.keys, 4)
+	all := o.list(layouts.Query{Limit: 10})
+	require.Equal(t, entries[4].Value, all[2].Value)
+	folded := o.list(layouts.Query{Limit: 10, Delimiter: []byte("/")})
+	require.Len(t, folded, 3)
+	require.Equal(t, "b/", string(folded[1].Key))
+	require.True(t, folded[1].CommonPrefix)
+	back := o.list(layouts.Query{Limit: 2, Reverse: true, After: []byte("b/2")})
+	require.Equal(t, "b/1", string(back[0].Key))
+	require.Equal(t, "a", string(back[1].Key))
+	require.NoError(t, o.check(layouts.Query{Limit: 10}, all))
+	require.Error(t, o.check(layouts.Query{Limit: 10}, all[:3]))
+	all[0].Value = []byte("x")
+	require.Error(t, o.check(layouts.Query{Limit: 10}, all))
+	require.Error(t, o.complete(slices.Clone(entries)))
+	require.NoError(t, o.complete([]layouts.Entry{entries[4], entries[1], entries[2], entries[3]}))
+}
+
+func TestSetsAreWhatTheySay(t *testing.T) {
+	for _, s := range sets() {
+		if s.name == setReal {
+			continue // walks the disk; realkeys has a test of its own
+		}
+		entries := s.entries(2000)
+		require.Len(t, entries, max(int(s.share*2000), 100), s.name)
+		o := newOracle(entries)
+		if s.name == "zipf" {
+			require.Less(t, len(o.keys), len(entries)/5)
+		} else {
+			require.Len(t, o.keys, len(entries), s.name)
+		}
+		for _, k := range o.keys {
+			_, err := layouts.SnowflakeOf(k)
+			require.Equal(t, s.feed, err == nil, s.name)
+		}
+	}
+}
+
+// What a run writes down is there again: in the table, the document and the chart.
+func TestReports(t *testing.T) {
+	r := newReport(Options{Keys: 2000, Stores: []string{Pebble}})
+	for _, name := range []string{layouts.NameEvenkeel, nameBare, "a <strange> & name"} {
+		r.Lines = append(r.Lines, Line{Store: Pebble, Set: setReal, Measure: deepPage, Layout: name, N: 7, P50: 1234, P95: 99_000, Ratio: 0.5, Least: 0.25, Most: 0.8, Requests: 2, Rows: 1000, Bytes: 2048})
+	}
+	r.Sizes = []Size{{Store: Pebble, Set: setReal, Layout: "wide", Partitions: 1, Min: 4711, Mean: 4711, Max: 4711}}
+	r.leftOut("something else")
+	require.Equal(t, []target{{"page of 1000, times of bare, Pebble", "2.00 (1.25 to 4.00)", "at most 1.5", false}}, r.targets())
+	var table strings.Builder
+	require.NoError(t, r.Print(&table))
+	dir := t.TempDir()
+	require.NoError(t, r.WriteDocs(dir))
+	text, err := os.ReadFile(filepath.Join(dir, "benchmarks-layouts.md"))
+	require.NoError(t, err)
+	for _, out := range []string{table.String(), string(text)} {
+		for _, want := range []string{"1.23 ms", "99.00 ms", "0.50 (0.25 to 0.80)", "4711", "something else", "2.00 (1.25 to 4.00)"} {
+			require.Contains(t, out, want)
+		}
+	}
+	chart, err := os.ReadFile(filepath.Join(dir, "charts", chartName(Pebble)))
+	require.NoError(t, err)
+	require.NoError(t, xml.Unmarshal(chart, new(struct{})))
+	require.Contains(t, string(chart), "a &lt;strange&gt; &amp; name")
+	require.Contains(t, string(text), "charts/"+chartName(Pebble))
+}

@@ -1,0 +1,40 @@
+package layouts
+
+// Kind describes a layout: what a user of it lays down, gets, and gives up.
+type Kind struct {
+	Name       string `json:"name"`
+	PrimaryKey string `json:"primary_key"`
+	// Keeps is the order in which it can be paged at the cost of one read, or
+	// what stands in its place.
+	Keeps  string `json:"keeps"`
+	For    string `json:"for"`
+	Limits string `json:"limits"`
+}
+
+// Names of layouts.
+const (
+	NameEvenkeel = "evenkeel"
+	NameWide     = "wide"
+	NameHash     = "hash256"
+	NameFixed    = "fixed"
+	NameDays     = "days"
+	NameDaysN    = "daysxN"
+	NameSlices   = "tables"
+	NamePrefix   = "prefix"
+	NamePostgres = "postgres"
+)
+
+// Kinds lists all layouts, evenkeel first.
+func Kinds() []Kind {
+	return []Kind{
+		{NameEvenkeel, "((bucket, range), key), cuts in a map", "keys in order", "any keys, any size, also both unknown", "a map, movers that keep ranges in shape, and leases"},
+		{NameWide, "((bucket), key)", "keys in order", "buckets that stay small", "one replica set takes all load and all bytes; repair, compaction and streaming work by partition"},
+		{NameHash, "((bucket, hash(key) mod 256), key)", "no order: a sorted page merges 256 partitions", "point reads, and full reads in any order", "the number of buckets is for ever"},
+		{NameFixed, "((bucket, n), key), n+1 after 100,000 rows", "order of arrival", "append-only logs that are read through", "nobody can compute where a key is"},
+		{NameDays, "((bucket, day), id DESC)", "newest first", "feeds with ids that hold their time", "a day of a busy account is one partition; empty days cost a request without an auxiliary table"},
+		{NameDaysN, "((bucket, day, n), id DESC), N per account", "newest first by merging N partitions", "feeds of accounts of very different traffic", "a wrong N hurts both ways, and each page reads N partitions"},
+		{NameSlices, "a table per month: ((bucket), id DESC)", "newest first", "data that is archived by age: dropping a table is free", "tables are created and dropped ahead of time by somebody; one partition per bucket and month"},
+		{NamePrefix, "((bucket, first n bytes), key)", "keys in order, partition by partition", "names whose first bytes are spread evenly, such as md5", "useless where keys begin alike; nobody can guess how clients name their keys"},
+		{NamePostgres, "b-tree on (bucket, key)", "keys in order", "what fits one machine", "one machine takes all writes"},
+	}
+}

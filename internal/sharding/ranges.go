@@ -1,0 +1,73 @@
+package sharding
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// The rows of evenkeel: shards are partitions, one range of keys each, looked up
+// in a map of package partmap. They begin even; what moves when one is added is
+// up to who cuts.
+var (
+	halves = ranges("ranges, one split in halves",
+		"needs a map, and somebody who moves cuts; the two halves stay small until they have grown",
+		func(cuts []int, n int) []int { return insert(cuts, n-n/len(cuts)/2) })
+	quarter = ranges("ranges, a quarter split off",
+		"needs a map, and somebody who moves cuts; a quarter and three quarters are less even than halves",
+		func(cuts []int, n int) []int { return insert(cuts, n-n/len(cuts)/4) })
+	roll = ranges("ranges, a new one for appends",
+		"for items above all that exist: the new shard is empty at first",
+		func(cuts []int, n int) []int { return insert(cuts, n) })
+)
+
+func insert(cuts []int, at int) []int { return append(cuts[:len(cuts):len(cuts)], at) }
+
+// ranges is a scheme that begins with cuts at equal distances; add says where
+// those of one shard more are, as places among the sorted items. The last range
+// is the one that it cuts, or cuts off from, which loses nothing of generality.
+func ranges(name, loses string, add func(cuts []int, items int) []int) Scheme {
+	return Scheme{
+		Name: name, KeepsOrder: true, Needs: "the map", Loses: loses,
+		grow: func(items Items, _ uint64, shards int) (before, after Assign, err error) {
+			cuts := make([]int, shards)
+			for i := range cuts {
+				cuts[i] = i * items.Len() / shards
+			}
+			if before, err = lookup(items, cuts); err == nil {
+				after, err = lookup(items, add(cuts, items.Len()))
+			}
+			return before, after, err
+		},
+	}
+}
+
+// lookup finds an item's partition in a map with these cuts.
+func lookup(items Items, cuts []int) (Assign, error) {
+	entries := make([]partmap.Entry, len(cuts))
+	for i, at := range cuts {
+		if i > 0 {
+			entries[i].Start = items.above(at)
+		}
+		binary.BigEndian.PutUint64(entries[i].Partition[:], uint64(i+1))
+	}
+	nodes := uint64(0)
+	c, err := partmap.New(store.BucketID{1}, 0, entries, partmap.Stamp{Now: time.Unix(0, 0), NewNode: func() (id store.NodeID) {
+		nodes++
+		binary.BigEndian.PutUint64(id[:], nodes)
+		return id
+	}})
+	if err != nil {
+		return nil, err
+	}
+	if c.Next.Height > 0 {
+		return nil, store.Errorf(store.InvalidArgument, "%d ranges do not fit into one root: compare fewer shards", len(cuts))
+	}
+	root, starts := c.Next, c.Next.Cuts()
+	return func(item []byte) int {
+		p := root.Entries[starts.Find(item)].Partition
+		return int(binary.BigEndian.Uint64(p[:])) - 1
+	}, nil
+}
