@@ -20,6 +20,8 @@ const (
 	slow = time.Hour
 	// setBack is more than clients' clocks differ by.
 	setBack = 10 * time.Second
+	// many are so many events that their rate can be told from a short time.
+	many = 200
 )
 
 // add counts n events that are spread over some time up to at. Clients' clocks differ a little: what comes from
@@ -44,13 +46,19 @@ func (r *rate) add(n float64, over time.Duration, at time.Time, constant time.Du
 
 // get returns the rate at a time. As long as there has been less than a time
 // constant to measure, it is the mean of what there was; but of a sixtieth of the
-// constant at least, or the first event would look like many.
+// constant at least, or the first event would look like many. Where there were many, a
+// second tells enough: a load that fills a partition within a minute must not look like
+// one that takes an hour.
 func (r *rate) get(at time.Time, constant time.Duration) float64 {
 	if r.since == 0 {
 		return 0
 	}
 	now := max(at.UnixMilli(), r.at)
-	seen := 1 - decay(max(now-r.since, constant.Milliseconds()/60), constant)
+	least := constant.Milliseconds() / 60
+	if math.Abs(r.perS)*constant.Seconds() >= many {
+		least = time.Second.Milliseconds()
+	}
+	seen := 1 - decay(max(now-r.since, least), constant)
 	return r.perS * decay(now-r.at, constant) / seen
 }
 

@@ -335,6 +335,25 @@ func TestAppendShareAndRates(t *testing.T) {
 	require.InDelta(t, 1, w.stats().PutsPerS, 1)
 }
 
+// A load shows how fast it is within seconds; a few rows do not look like one.
+func TestAFastLoadIsSeenAtOnce(t *testing.T) {
+	w := newWorld(t, 3)
+	for i := range 1_000 {
+		w.put(fmt.Sprintf("%016x", w.r.Uint64()), 10)
+		if i%100 == 99 {
+			w.flush()
+		}
+	}
+	require.InDelta(t, 100, w.stats().GrowthRowsPerS, 20)
+
+	few := newWorld(t, 3)
+	for range 20 {
+		few.put(fmt.Sprintf("%016x", few.r.Uint64()), 10)
+	}
+	few.flush()
+	require.Less(t, few.stats().GrowthRowsPerS, 1.0)
+}
+
 // What was lost is noticed by the numbers of batches, and then nothing is Known
 // until it is recounted.
 func TestALostBatchIsNoticed(t *testing.T) {

@@ -196,6 +196,37 @@ func (h *Handler) putObjectAcl(x *exchange) error {
 	return nil
 }
 
+// getBucketAcl answers what private means: the owner may do everything, and nobody
+// else anything. (What a key may do is another matter.)
+func (h *Handler) getBucketAcl(x *exchange) error {
+	if err := h.exists(x); err != nil {
+		return err
+	}
+	return x.writePrivate()
+}
+
+// getObjectAcl is the same for an object.
+func (h *Handler) getObjectAcl(x *exchange) error {
+	if refusal := checkVersion(x.query); refusal != nil {
+		return refusal
+	}
+	if _, err := h.load(x, x.bucket, x.key); err != nil {
+		return err
+	}
+	return x.writePrivate()
+}
+
+func (x *exchange) writePrivate() error {
+	b := newXML()
+	defer b.free()
+	b.root("AccessControlPolicy")
+	b.raw(ownerXML)
+	b.raw(`<AccessControlList><Grant><Grantee xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="CanonicalUser">` + ownerParts +
+		"</Grantee><Permission>FULL_CONTROL</Permission></Grant></AccessControlList>")
+	b.close("AccessControlPolicy")
+	return x.writeXML(http.StatusOK, b)
+}
+
 func (x *exchange) privateOnly() *Error {
 	body, refusal := readBody(x.r, x.payload, maxConfigurationBytes)
 	if refusal == nil && (len(body) > 0 || x.r.Header.Get("X-Amz-Acl") == "") {
@@ -205,8 +236,9 @@ func (x *exchange) privateOnly() *Error {
 }
 
 const (
-	ownerID  = "evenkeel"
-	ownerXML = "<Owner><ID>" + ownerID + "</ID><DisplayName>" + ownerID + "</DisplayName></Owner>"
+	ownerID    = "evenkeel"
+	ownerParts = "<ID>" + ownerID + "</ID><DisplayName>" + ownerID + "</DisplayName>"
+	ownerXML   = "<Owner>" + ownerParts + "</Owner>"
 	// maxBucketsPage is S3's largest max-buckets.
 	maxBucketsPage = 10_000
 	// bucketsChunk is how much of a list of all buckets is sent at once.

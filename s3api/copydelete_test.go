@@ -4,6 +4,8 @@ import (
 	"crypto/md5"
 	"encoding/xml"
 	"fmt"
+	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -196,21 +198,30 @@ func FuzzCopySource(f *testing.F) {
 	})
 }
 
-// FuzzRequestLine: whatever a request line and its headers say, it has a name, a
-// bucket by S3's rules or none, and a key of at most 1,024 bytes.
+// FuzzRequestLine: whatever a request line and its host say, the request has a name,
+// a bucket by S3's rules or none, and a key of at most 1,024 bytes.
 func FuzzRequestLine(f *testing.F) {
-	f.Add("GET", "/abc/k?list-type=2")
-	f.Add("PUT", "http://h/abc//k?uploadId=1&partNumber=2")
-	f.Add("POST", "/abc?delete&acl=%zz")
-	f.Fuzz(func(t *testing.T, method, uri string) {
-		r := request(method, uri)
-		bucket, key, code := s3api.ParseTarget(r)
+	f.Add("GET", "/abc/k?list-type=2", "127.0.0.1:9000")
+	f.Add("PUT", "http://h/abc//k?uploadId=1&partNumber=2", "h")
+	f.Add("POST", "/abc?delete&acl=%zz", "")
+	f.Add("GET", "/k?versionId=null", "abc.s3.example.com:9000")
+	f.Fuzz(func(t *testing.T, method, uri, host string) {
+		r := &http.Request{Method: method, RequestURI: uri, URL: &url.URL{}, Host: host, Header: http.Header{}}
 		name, served := s3api.OperationName(r)
-		if name == "" && method != "" || code == "" && bucket != "" && s3api.BadBucketName(bucket) != "" || len(key) > 1024 || code != "" && served {
-			t.Fatalf("%q %q: bucket %q, key %q, %s, %s", method, uri, bucket, key, code, name)
+		for _, suffixes := range [][]string{nil, {"s3.example.com", "example.com"}} {
+			bucket, key, code := s3api.ParseTarget(r, suffixes...)
+			if name == "" && method != "" || code == "" && bucket != "" && s3api.BadBucketName(bucket) != "" || len(key) > 1024 || code == "" && key != "" && bucket == "" || suffixes == nil && code != "" && served {
+				t.Fatalf("%q %q at %q: bucket %q, key %q, %s, %s", method, uri, host, bucket, key, code, name)
+			}
 		}
 	})
 }
+
+// private is S3's document of the only access control list that there is here.
+const private = `<?xml version="1.0" encoding="UTF-8"?>
+<AccessControlPolicy xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Owner><ID>evenkeel</ID><DisplayName>evenkeel</DisplayName></Owner>` +
+	`<AccessControlList><Grant><Grantee xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="CanonicalUser"><ID>evenkeel</ID><DisplayName>evenkeel</DisplayName></Grantee>` +
+	`<Permission>FULL_CONTROL</Permission></Grant></AccessControlList></AccessControlPolicy>`
 
 func TestVersionsAndACLs(t *testing.T) {
 	s := serveStore(t, memstore.New())
@@ -229,8 +240,12 @@ func TestVersionsAndACLs(t *testing.T) {
 		s.want(501, "NotImplemented", "PUT", what, "")
 		s.want(501, "NotImplemented", "PUT", what, "<AccessControlPolicy/>", "x-amz-acl", "private")
 		s.want(501, "NotImplemented", "PUT", what, "", "x-amz-acl", "private", "x-amz-grant-read", "id=x")
-		s.want(501, "NotImplemented", "GET", what, "")
+		require.Equal(t, private, s.want(200, "", "GET", what, "").body)
 	}
+	s.want(404, "NoSuchBucket", "GET", "/none?acl", "")
+	s.want(404, "NoSuchKey", "GET", "/abc/none?acl", "")
+	s.want(200, "", "GET", "/abc/k?acl&versionId=null", "")
+	s.want(400, "InvalidArgument", "GET", "/abc/k?acl&versionId=1", "")
 	s.want(404, "NoSuchBucket", "PUT", "/none?acl", "", "x-amz-acl", "private")
 	s.want(404, "NoSuchKey", "PUT", "/abc/none?acl", "", "x-amz-acl", "private")
 	s.want(204, "", "DELETE", "/abc/k?versionId=null", "")

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/sigv4"
 	"github.com/evenkeel/evenkeel/listing"
 )
 
@@ -38,6 +39,23 @@ func ReadChunked(r io.Reader) (string, http.Header, error) {
 	c := newChunkedReader(r)
 	data, err := io.ReadAll(c)
 	return string(data), c.Trailer, err
+}
+
+// ReadSigned decodes an aws-chunked body whose chunks, and trailers if there are
+// any, are signed.
+func ReadSigned(r io.Reader, chain *sigv4.Chain, trailers bool) (string, http.Header, error) {
+	c := newChunkedReader(r)
+	c.chain, c.trailers = chain, trailers
+	data, err := io.ReadAll(c)
+	return string(data), c.Trailer, err
+}
+
+// CheckConfiguration is the code of the refusal of CreateBucket's document.
+func CheckConfiguration(body []byte) string {
+	if err := checkConfiguration(body); err != nil {
+		return err.Code
+	}
+	return ""
 }
 
 // ReadBody reads a request's body and returns the code of its refusal.

@@ -163,7 +163,7 @@ func TestLogAndMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	s := serve(t, &faulty{err: errors.New("disk on fire")}, s3api.Options{Logger: slog.New(slog.NewJSONHandler(&log, nil)), Metrics: registry})
 	a := s.want(500, "InternalError", "GET", "/abc/k?X-Amz-Signature=0123456", "")
-	s.want(501, "NotImplemented", "GET", "/abc?acl", "")
+	s.want(501, "NotImplemented", "GET", "/abc?policy", "")
 	s.stop() // a request is logged after its answer
 	require.Contains(t, log.String(), a.header.Get("x-amz-request-id"))
 	require.Contains(t, log.String(), `"level":"ERROR"`)

@@ -101,14 +101,9 @@ type keysDocument struct {
 // The error says everything that is wrong, and no secret. A file without any key
 // is wrong: it would be taken for one that lets everybody in.
 func ParseKeys(data []byte) (KeySet, error) {
-	var doc keysDocument
-	d := yaml.NewDecoder(bytes.NewReader(data))
-	d.KnownFields(true)
-	if err := d.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
-		return nil, hideValues(err)
-	}
-	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
-		return nil, errors.New("there is more than one YAML document")
+	doc, err := decodeKeys(data)
+	if err != nil {
+		return nil, err
 	}
 	var problems []error
 	complain := func(i int, format string, args ...any) {
@@ -148,6 +143,25 @@ func ParseKeys(data []byte) (KeySet, error) {
 		return nil, errors.Join(problems...)
 	}
 	return set, nil
+}
+
+// decodeKeys reads the one YAML document. The parser panics at some malformed ones,
+// and a file that is read again must not end a server.
+func decodeKeys(data []byte) (doc keysDocument, err error) {
+	defer func() {
+		if recover() != nil {
+			err = errors.New("it is not YAML: a map stands where a name has to")
+		}
+	}()
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	d.KnownFields(true)
+	if err := d.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
+		return doc, hideValues(err)
+	}
+	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return doc, errors.New("there is more than one YAML document")
+	}
+	return doc, nil
 }
 
 var yamlLine = regexp.MustCompile(`line [0-9]+`)

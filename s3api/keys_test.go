@@ -33,6 +33,7 @@ func TestKeysThatAreRefused(t *testing.T) {
 		"":                          {"there is no key"},
 		"keys: []":                  {"there is no key"},
 		"keys: [":                   {"line"},
+		"keys: [{<<, {a}, b}]":      {"not YAML"}, // the parser panics
 		"a: 1":                      {"unknown field a"},
 		good:                        {"line"},
 		good + "}":                  nil,

@@ -36,10 +36,12 @@ var (
 	opListObjects         = operation{name: "ListObjects", serve: listIn(formV1), scope: onListing}
 	opListObjectVersions  = operation{name: "ListObjectVersions", serve: listIn(formVersions), scope: onListing}
 	opGetBucketVersioning = operation{name: "GetBucketVersioning", serve: (*Handler).getBucketVersioning, scope: inBucket}
+	opGetBucketAcl        = operation{name: "GetBucketAcl", serve: (*Handler).getBucketAcl, scope: inBucket}
 	opPutBucketAcl        = operation{name: "PutBucketAcl", serve: (*Handler).putBucketAcl, write: true, scope: onBucket}
 	opDeleteObjects       = operation{name: "DeleteObjects", serve: (*Handler).deleteObjects, write: true, scope: inBody}
 	opPutObject           = operation{name: "PutObject", serve: (*Handler).putObject, write: true, scope: onKey, conditions: bothMatches}
 	opCopyObject          = operation{name: "CopyObject", serve: (*Handler).copyObject, write: true, scope: onKey, conditions: bothMatches}
+	opGetObjectAcl        = operation{name: "GetObjectAcl", serve: (*Handler).getObjectAcl, scope: onKey}
 	opPutObjectAcl        = operation{name: "PutObjectAcl", serve: (*Handler).putObjectAcl, write: true, scope: onKey}
 	opGetObject           = operation{name: "GetObject", serve: (*Handler).getObject, scope: onKey}
 	opHeadObject          = operation{name: "HeadObject", serve: (*Handler).headObject, scope: onKey}
@@ -102,6 +104,8 @@ func bucketOperation(method string, query url.Values) operation {
 		return opListObjectVersions
 	case sub == "delete" && method == http.MethodPost:
 		return opDeleteObjects
+	case sub == "acl" && method == http.MethodGet:
+		return opGetBucketAcl
 	case sub == "acl" && method == http.MethodPut:
 		return opPutBucketAcl
 	case sub != "":
@@ -132,6 +136,8 @@ func bucketOperation(method string, query url.Values) operation {
 
 func objectOperation(method string, query url.Values, header http.Header) operation {
 	switch sub := subresource(query, objectResources); {
+	case sub == "acl" && method == http.MethodGet:
+		return opGetObjectAcl
 	case sub == "acl" && method == http.MethodPut:
 		return opPutObjectAcl
 	case sub != "":

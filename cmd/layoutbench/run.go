@@ -25,6 +25,7 @@ type runCmd struct {
 	Time      time.Duration `default:"13m" help:"End about then, with the servers started; what does not fit in is named, and left out."`
 	Cassandra string        `env:"${cassandra_variable}" placeholder:"ADDRESS" help:"Use this node, of data centre dc1, without a password. Default: start one (needs Java 17 and Maven), which ends with the run."`
 	Format    string        `default:"table" enum:"table,json" help:"How to print the figures: table or json."`
+	Docs      string        `placeholder:"FOLDER" help:"Write benchmarks-layouts.md and charts/ into this folder of documents."`
 	JSON      string        `placeholder:"FILE" help:"Write the figures as JSON to this file, too."`
 }
 
@@ -75,6 +76,11 @@ func (c *runCmd) Run(ctx context.Context, out io.Writer, p progress) error {
 			err = os.WriteFile(c.JSON, append(text, '\n'), 0o644)
 		}
 		if err != nil {
+			return err
+		}
+	}
+	if c.Docs != "" {
+		if err := r.WriteDocs(c.Docs); err != nil {
 			return err
 		}
 	}

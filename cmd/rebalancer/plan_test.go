@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -183,6 +184,39 @@ func TestImpossibleLimits(t *testing.T) {
 			code, out, errs := ran(t, time.Millisecond, layout, "plan", "--layout", "-", "--planner", planner)
 			require.Zero(t, code, errs)
 			require.Contains(t, out, want)
+		}
+	}
+}
+
+// BenchmarkLargePlans is the whole command, a process of its own, on the two sizes
+// that must be planned fast: what a user waits for, with reading and printing.
+func BenchmarkLargePlans(b *testing.B) {
+	thousand, limits := plannertest.Thousand(rand.New(rand.NewPCG(1, 1)), 1000, 100)
+	huge, _ := plannertest.Huge(rand.New(rand.NewPCG(1, 1)), 100000)
+	dir := b.TempDir()
+	program := filepath.Join(dir, "rebalancer")
+	out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput()
+	require.NoError(b, err, "%s", out)
+	for _, c := range []struct {
+		name string
+		l    *rebalance.Layout
+	}{{"1000x100", thousand}, {"100000", huge}} {
+		data, err := rebalance.EncodeLayout(c.l, limits)
+		require.NoError(b, err)
+		path := filepath.Join(dir, c.name+".json")
+		require.NoError(b, os.WriteFile(path, data, 0o600))
+		for _, objective := range []string{"rows", "full"} {
+			for _, planner := range []string{"greedy", "exact", "genetic"} {
+				b.Run(c.name+"/"+objective+"/"+planner, func(b *testing.B) {
+					for b.Loop() {
+						cmd := exec.Command(program, "plan", "--layout", path, "--planner", planner, "--objective", objective, "--seed", "1", "--format", "json")
+						cmd.Stderr = os.Stderr
+						out, err := cmd.Output()
+						require.NoError(b, err)
+						require.True(b, json.Valid(out))
+					}
+				})
+			}
 		}
 	}
 }

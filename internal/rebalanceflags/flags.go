@@ -30,7 +30,7 @@ type Flags struct {
 	Planner           string         `default:"genetic" enum:"even,exact,greedy,genetic,auto" help:"What finds the cuts of ranges that are split and merged: even, exact, greedy, genetic or auto. docs/policy.md compares them."`
 	Cool              time.Duration  `default:"30m" help:"How old partitions have to be before they are merged or refreshed."`
 	MoveRate          int            `default:"20000" help:"Most rows copied and compared per second, fewer while the store is slow; three times as many are counted and swept over. 0: as many as possible, whoever waits."`
-	MoveRows          int64          `placeholder:"N" help:"Most rows in moves that have begun by themselves, in all buckets. 20 times --max-rows unless given."`
+	MoveRows          int64          `placeholder:"N" help:"Most rows in moves that have begun by themselves, in all buckets. What --move-rate does in a minute unless given, and at most 20 times --max-rows."`
 	MoveHours         []string       `placeholder:"22:00-06:00" help:"Hours of the day (UTC) at which rows are moved by themselves; at any unless given. What has more than 1.2 x --max-rows is split at any hour."`
 }
 
@@ -53,7 +53,7 @@ func (f *Flags) Validate() error {
 	case f.MoveRate < 0:
 		return errors.New("--move-rate is a number of rows, or 0 for as many as possible")
 	case f.MoveRows < 0:
-		return errors.New("--move-rows is a number of rows, or 0 for 20 times --max-rows")
+		return errors.New("--move-rows is a number of rows, or 0 for what --move-rate does in a minute")
 	}
 	if _, err := f.schedule(); err != nil {
 		return err
@@ -150,6 +150,12 @@ func (f *Flags) Options(every, wait time.Duration, log *slog.Logger) balancer.Op
 	// cut ahead is guessed, and a day of it is a lot.
 	p.Lead = min(every, time.Hour) + effect
 	p.Budget.Rows = 20 * f.MaxRows
+	if f.MoveRate > 0 {
+		p.MovedPerS = float64(f.MoveRate) / 2 // each is copied and compared
+		// What has not begun can still be judged by what comes meanwhile, and what began
+		// first is over first.
+		p.Budget.Rows = min(p.Budget.Rows, int64(p.MovedPerS*inFlight.Seconds()))
+	}
 	if f.MoveRows > 0 {
 		p.Budget.Rows = f.MoveRows
 	}
@@ -163,6 +169,9 @@ func (f *Flags) Options(every, wait time.Duration, log *slog.Logger) balancer.Op
 	}
 	return o
 }
+
+// inFlight is how long moves that have begun by themselves may take altogether.
+const inFlight = time.Minute
 
 // planSeed is that of the genetic planner: the same zone always gives the same cuts.
 const planSeed = 1

@@ -44,6 +44,9 @@ type Mover interface {
 	// InFlight are the partitions that take part in moves and the rows that are still
 	// to be copied, in all buckets.
 	InFlight() (moves int, rows int64)
+	// KeepUp says how many rows per second the moves of a bucket need: they are not
+	// slowed down below that.
+	KeepUp(id store.BucketID, rowsPerSecond int)
 	// Pace returns when so many rows may be counted.
 	Pace(ctx context.Context, rows int) error
 }
@@ -488,6 +491,7 @@ type Round struct {
 	Err error
 
 	sizes Sizes
+	need  float64 // rows per second, of the bucket that is looked at
 }
 
 // Reason is why nothing is done about a range.

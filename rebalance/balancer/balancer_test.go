@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"slices"
+	"sort"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -40,6 +42,15 @@ type reads struct {
 	store.Store
 	mu   sync.Mutex
 	rows int
+	slow time.Duration // how long a read of a root takes
+}
+
+func (r *reads) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (store.Record, error) {
+	r.mu.Lock()
+	slow := r.slow
+	r.mu.Unlock()
+	time.Sleep(slow)
+	return r.Store.Read(ctx, t, key, l)
 }
 
 func (r *reads) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
@@ -134,6 +145,11 @@ func (f *flaky) Close() error { return nil }
 
 // lookedAfter runs f in a bubble of virtual time.
 func lookedAfter(t *testing.T, maxRows int64, change func(*balancer.Options), f func(f *fixture)) {
+	lookedAfterAt(t, maxRows, 0, change, f)
+}
+
+// lookedAfterAt is lookedAfter with moves of so many rows per second, 0 any.
+func lookedAfterAt(t *testing.T, maxRows int64, rate int, change func(*balancer.Options), f func(f *fixture)) {
 	synctest.Test(t, func(t *testing.T) {
 		x := &fixture{T: t, s: &reads{Store: memstore.New()}, counts: &flaky{b: counter.NewMemory(nil)}}
 		x.recorder = counter.NewRecorder(x.counts, counter.RecorderOptions{})
@@ -153,7 +169,7 @@ func lookedAfter(t *testing.T, maxRows int64, change func(*balancer.Options), f 
 		require.NoError(t, err)
 		x.c = c
 		require.NoError(t, c.CreateBucket(t.Context(), "bucket"))
-		x.m = manager.New(x.s, c.Maps(), manager.Options{})
+		x.m = manager.New(x.s, c.Maps(), manager.Options{RowsPerSecond: rate})
 		x.b = balancer.New(x.s, c.Maps(), x.m, x.counts, o)
 		ctx, stop := context.WithCancel(context.Background())
 		var work sync.WaitGroup
@@ -339,6 +355,71 @@ func TestRollsAppends(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A load that is as fast as moves can be, over a store that it makes slow: ranges are
+// cut while they are small, nothing waits behind what moves, and moves do not give way
+// for ever.
+func TestAFastLoad(t *testing.T) {
+	t.Run("a rush", func(t *testing.T) { aFastLoad(t, 150, 200, 32, 20) })
+	t.Run("slower", func(t *testing.T) { aFastLoad(t, 60, 80, 32, 90) })
+	t.Run("not foreseen", func(t *testing.T) { aFastLoad(t, 60, 80, 0, math.MaxInt) })
+}
+
+// aFastLoad asserts for how many seconds a range may be over 1.2 times its limit.
+func aFastLoad(t *testing.T, perSecond, rate int, rushBy float64, mayBeOver int) {
+	const maxRows, rows = 1000, 20_000
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	lookedAfterAt(t, maxRows, rate, func(o *balancer.Options) {
+		o.Policy.Cool, o.Policy.RushBy = 30*time.Minute, rushBy
+		o.Policy.MovedPerS, o.Policy.Budget.Rows = float64(rate)/2, int64(30*rate)
+	}, func(f *fixture) {
+		time.Sleep(time.Second) // the moves learn what is normal
+		f.s.mu.Lock()
+		f.s.slow = 30 * time.Millisecond
+		f.s.mu.Unlock()
+		var keys []string // sorted
+		at := func(key []byte) int { return sort.SearchStrings(keys, string(key)) }
+		sizes := func() (out []int) {
+			for _, rg := range f.ranges() {
+				end := len(keys)
+				if len(rg.End) > 0 {
+					end = at(rg.End)
+				}
+				out = append(out, end-at(rg.Start))
+			}
+			return out
+		}
+		over, longest, held, heldLongest := 0, 0, 0, 0
+		look := func() {
+			if over++; slices.Max(sizes()) <= maxRows*12/10 {
+				over = 0
+			}
+			if held++; !f.m.Held(f.id()) {
+				held = 0
+			}
+			longest, heldLongest = max(longest, over), max(heldLongest, held)
+		}
+		for i := range rows {
+			key := fmt.Appendf(nil, "%016x", r.Uint64())
+			f.put(key)
+			keys = slices.Insert(keys, at(key), string(key))
+			if i%perSecond == 0 {
+				time.Sleep(time.Second)
+				look()
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		look()
+		t.Logf("moved %d of %d; over 1.2 x for %d s, held for %d s; %v", f.moved(), rows, longest, heldLongest, sizes())
+		require.LessOrEqual(t, slices.Max(sizes()), maxRows)
+		require.LessOrEqual(t, longest, mayBeOver)
+		require.LessOrEqual(t, heldLongest, 3)
+		require.LessOrEqual(t, f.moved(), int64(rows/2))
+		require.Equal(t, rows, f.keys())
+	})
 }
 
 // firstSplit are the rows that were moved out of the first partition, which had to be

@@ -40,6 +40,8 @@ func (b *Balancer) judge(ctx context.Context, r *Round, id store.BucketID, w *wa
 	var run []partmap.Range
 	lacks := 0 // neighbours that the run still wants
 	hit := false
+	r.need = 0
+	defer func() { b.mover.KeepUp(id, int(r.need)) }()
 	for rg, err := range b.maps.Ranges(ctx, root, nil) {
 		if err != nil {
 			return err
@@ -149,12 +151,20 @@ func (b *Balancer) known(ctx context.Context, id store.BucketID, run []partmap.R
 	}
 	l := &policy.Layout{Ranges: make([]policy.Range, len(run))}
 	l.Moves, l.Rows = b.mover.InFlight()
+	// What stays in a partition that others leave can't begin to move before they have:
+	// a goal for it would only wait, and with it all that is judged in the bucket.
+	left := map[store.PartitionID]bool{}
+	for i := range run {
+		if run[i].Phase != partmap.Settled {
+			left[run[i].Partition] = true
+		}
+	}
 	for i := range run {
 		rg, s := &run[i], &stats[i]
 		// A count of other bounds tells nothing of the rows that are here.
 		s.Known = s.Known && s.Covers(rg.Start, rg.End)
 		l.Ranges[i] = policy.Range{
-			Start: rg.Start, End: rg.End, Stats: *s, Moves: moves(rg),
+			Start: rg.Start, End: rg.End, Stats: *s, Moves: moves(rg) || left[rg.Partition],
 			Created: time.Unix(rg.Created, 0), PinUntil: time.Unix(rg.PinUntil, 0),
 		}
 	}
@@ -183,6 +193,7 @@ func (b *Balancer) act(ctx context.Context, r *Round, root *partmap.Root, run []
 		x.moves = append(x.moves, a)
 		b.o.Logger.Info("balancing", "bucket", id.String(), "kind", string(v.Kind), "start", string(m.Goal.Start), "cuts", len(m.Goal.Cuts), "copies", m.Copies, "why", v.Text)
 	}
+	r.need += need(l, verdicts)
 	for i := range verdicts {
 		v := &verdicts[i]
 		decided[Decision{v.Kind, v.Why}]++
@@ -233,6 +244,22 @@ func (b *Balancer) act(ctx context.Context, r *Round, root *partmap.Root, run []
 		b.jobs[b.mover.Submit(id, "balance", plan).ID] = x
 	}
 	return nil
+}
+
+// need is how many rows per second have to be copied and compared for moves to keep up
+// with what is written: so many that a full range grows by a tenth, not more, while it
+// is moved. Each of its rows is copied and compared.
+func need(l *policy.Layout, verdicts []policy.Verdict) (rows float64) {
+	for i := range verdicts {
+		v := &verdicts[i]
+		split := v.Kind == policy.Split && v.Why != policy.Load
+		for k := v.From; k < v.To; k++ {
+			if split || v.Kind == policy.None && (v.Why == policy.Moving || v.Why == policy.Spent) {
+				rows += 2 * 10 * l.Ranges[k].Stats.PutsPerS
+			}
+		}
+	}
+	return rows
 }
 
 // hurry says whether a range will be too large before the next look at an interval.

@@ -125,6 +125,7 @@ type bucket struct {
 	failed  map[string]Failure
 	collect time.Time      // when to look again for what no map names; zero: nothing is
 	pending []migrate.Goal // not given to the executor yet
+	need    int            // rows per second, see KeepUp
 	release func()         // gives back the slot
 }
 
@@ -142,7 +143,7 @@ func New(s Store, m Maps, o Options) *Manager {
 		events:   make(chan struct{}, 1),
 		buckets:  map[store.BucketID]*bucket{},
 	}
-	g.throttle = throttle{pace: g.pace, most: o.RowsPerSecond, probe: g.probe}
+	g.throttle = throttle{pace: g.pace, most: o.RowsPerSecond, probe: g.probe, need: g.need}
 	return g
 }
 
@@ -399,6 +400,31 @@ func (g *Manager) moving() (ids []store.BucketID) {
 		}
 	}
 	return ids
+}
+
+// KeepUp says how many rows per second have to be copied and compared for the moves of
+// a bucket to keep up with what is written to it: they do not give way to others below
+// that, as far as RowsPerSecond allows. It holds until it is said anew, or nothing is
+// left to do in the bucket. Without it ranges would grow faster under a load that keeps
+// the store busy than they could be cut.
+func (g *Manager) KeepUp(id store.BucketID, rowsPerSecond int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if b := g.buckets[id]; b != nil {
+		b.need = rowsPerSecond
+	}
+}
+
+// need is that of all buckets on which work is under way.
+func (g *Manager) need() (rowsPerSecond int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, b := range g.buckets {
+		if b.running && !b.paused && !g.paused {
+			rowsPerSecond += b.need
+		}
+	}
+	return rowsPerSecond
 }
 
 // probe does one small read, for its latency: the root of a bucket that moves.

@@ -16,11 +16,12 @@ import (
 // clients in this process; and they meet the same queues in the same store. What is
 // slow is judged by what they take when nothing moves, and at the lowest rate, where
 // moves cost next to nothing: so a store that others make slow does not hold moves
-// down for ever.
+// down for ever. Moves of ranges that grow do not give way below what they grow by.
 type throttle struct {
 	pace  *executor.Pacer
 	most  int // rows per second; 0: no throttle
 	probe func(ctx context.Context) error
+	need  func() int // rows per second below which moves do not give way
 
 	base   time.Duration // what a small read takes without moves
 	recent []time.Duration
@@ -35,11 +36,14 @@ const (
 	// Slow is what takes longer than slowTimes the base and slowLeast above it.
 	slowTimes = 2
 	slowLeast = 2 * time.Millisecond
-	// The rate does not go below a lowest-th of the most.
+	// Without need the rate goes down to a lowest-th of the most.
 	lowest = 20
 )
 
-func (t *throttle) floor() int { return max(1, t.most/lowest) }
+// idle is the lowest rate, at which moves cost next to nothing; floor is the lowest at
+// present.
+func (t *throttle) idle() int  { return max(1, t.most/lowest) }
+func (t *throttle) floor() int { return max(t.idle(), min(t.most, t.need())) }
 
 // begin learns what a read takes before anything moves.
 func (t *throttle) begin(ctx context.Context) {
@@ -106,7 +110,7 @@ func (t *throttle) median() time.Duration {
 func (t *throttle) judge(moving bool, took time.Duration) int {
 	rate := t.pace.Rate()
 	const weight = 10 // of what was known before
-	if !moving || rate <= t.floor() {
+	if !moving || rate <= t.idle() {
 		t.base += (took - t.base) / weight
 	}
 	if !moving {
@@ -115,5 +119,5 @@ func (t *throttle) judge(moving bool, took time.Duration) int {
 	if t.median() > max(slowTimes*t.base, t.base+slowLeast) {
 		return max(t.floor(), rate*7/10)
 	}
-	return min(t.most, rate+max(1, t.most/lowest))
+	return min(t.most, max(t.floor(), rate+t.idle()))
 }

@@ -19,9 +19,9 @@ func TestThrottle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 20_000
 		pace := executor.NewPacer(most, nil, nil)
-		var perRow, fixed, moving atomic.Int64
+		var perRow, fixed, moving, need atomic.Int64
 		fixed.Store(int64(time.Millisecond))
-		th := throttle{pace: pace, most: most, probe: func(ctx context.Context) error {
+		th := throttle{pace: pace, most: most, need: func() int { return int(need.Load()) }, probe: func(ctx context.Context) error {
 			d := time.Duration(fixed.Load())
 			if moving.Load() > 0 {
 				d += time.Duration(perRow.Load() * int64(pace.Rate()))
@@ -53,6 +53,20 @@ func TestThrottle(t *testing.T) {
 		}
 		require.GreaterOrEqual(t, low, most/lowest)
 		require.Less(t, high, most/2, "it gives way")
+
+		// What moves grows: less than that is of no use.
+		need.Store(most * 3 / 4)
+		time.Sleep(time.Minute)
+		for range 100 {
+			time.Sleep(time.Second)
+			require.GreaterOrEqual(t, pace.Rate(), most*3/4)
+		}
+		need.Store(2 * most)
+		time.Sleep(time.Minute)
+		require.Equal(t, most, pace.Rate(), "no more than that")
+		need.Store(0)
+		time.Sleep(time.Minute)
+		require.Less(t, pace.Rate(), most/2, "it gives way again")
 
 		// The store is slow because of others, whatever moves do.
 		perRow.Store(0)

@@ -128,14 +128,20 @@ func (j *judge) refresh(i int) (Verdict, bool) {
 func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string) {
 	grown = s.Rows
 	soon := s.Rows // when what is decided next takes effect
+	lead := j.lead(s.Rows)
 	// What is too large already is cut in any case: then growth of which it is not known
 	// yet where it goes is taken to go everywhere.
 	over := s.Rows > j.MaxRows && s.Spread == 0 && s.AppendShare < j.AppendShare
 	// The slow rate says what lasts, the fast one that it has not ended.
 	if g := min(s.GrowthRowsPerS, s.PutsPerS); g > 0 && (s.Spread >= j.Spread || over) {
 		most := j.GrowBy * float64(s.Rows)
+		if j.GrowBy > 0 && g*j.lead(j.MaxRows).Seconds() > float64(j.MaxRows) {
+			// Nothing could be moved as fast as that, once there is much of it: it is cut
+			// for what will be there while it is small.
+			most = max(most, j.RushBy*float64(s.Rows))
+		}
 		grown += int64(min(g*j.Horizon.Seconds(), most))
-		soon += int64(min(g*j.Lead.Seconds(), most))
+		soon += int64(min(g*lead.Seconds(), most))
 	}
 	grown = max(grown, soon)
 	n = max(1, ceil(grown, j.TargetRows))
@@ -145,9 +151,17 @@ func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string) {
 	case j.MaxBytes > 0 && s.Bytes > j.MaxBytes:
 		return max(n, 2, ceil(s.Bytes, j.MaxBytes*6/10)), grown, Bytes, fmt.Sprintf("%d bytes, more than max_bytes (%d)", s.Bytes, j.MaxBytes)
 	case soon > j.MaxRows && s.Rows >= j.EarlyRows:
-		return max(n, 2), grown, Forecast, fmt.Sprintf("%d rows and %.1f more per second: %d within %v", s.Rows, s.GrowthRowsPerS, soon, j.Lead)
+		return max(n, 2), grown, Forecast, fmt.Sprintf("%d rows and %.1f more per second: %d within %v", s.Rows, s.GrowthRowsPerS, soon, lead.Round(100*time.Millisecond))
 	}
 	return 1, grown, "", ""
+}
+
+// lead is Lead and the time that it takes to move so many rows.
+func (j *judge) lead(rows int64) time.Duration {
+	if j.MovedPerS <= 0 {
+		return j.Lead
+	}
+	return j.Lead + time.Duration(float64(rows)/j.MovedPerS*float64(time.Second))
 }
 
 // ceil is a/b rounded up.
@@ -318,9 +332,14 @@ func (j *judge) load(i int) (Verdict, bool) {
 }
 
 // fresh says whether a recount decides: it is young enough, and not much has changed
-// since.
+// since. Growth that is spread over the range leaves cuts where they are: a load that
+// is faster than any count must not have to be counted for ever.
 func (j *judge) fresh(s *counter.Stats) bool {
-	return !s.Recounted.IsZero() && j.now.Sub(s.Recounted) <= j.Fresh && !changed(s)
+	if s.Recounted.IsZero() || j.now.Sub(s.Recounted) > j.Fresh {
+		return false
+	}
+	grew := s.Rows > s.RecountedRows && s.RecountedRows >= max(s.Rows/3, j.EarlyRows/2)
+	return !changed(s) || grew && s.Spread >= j.Spread && s.GrowthRowsPerS > 0
 }
 
 // changed says whether the rows are a fifth more or less than they were when they were

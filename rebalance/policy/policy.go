@@ -34,12 +34,15 @@ type Policy struct {
 
 	// Horizon is how far growth is looked ahead when a range is split: its parts are to
 	// keep the limits until then. It is split when it has more than MaxRows, or will have
-	// before the next judgement takes effect (within Lead) and has EarlyRows at least. No
-	// more is foreseen than GrowBy times the rows that there are; with 0 nothing is.
+	// before the next judgement takes effect (within Lead, and the time that its rows take
+	// to be moved) and has EarlyRows at least. No more is foreseen than GrowBy times the
+	// rows that there are, with 0 nothing; in a rush, which is growth by more than MaxRows
+	// in the time that it takes to move as many, RushBy times.
 	// Only growth that is spread over the range counts (Spread, see counter.Stats): what
 	// grows at one end is not helped by cuts all over.
 	Horizon   time.Duration
 	GrowBy    float64
+	RushBy    float64
 	EarlyRows int64
 	Spread    float64
 
@@ -47,8 +50,10 @@ type Policy struct {
 	// to, if there are AppendsPerS of them. It is rolled.
 	AppendShare, AppendsPerS float64
 	// Lead is how long it takes from one judgement until what the next one decides
-	// takes puts: an interval, and two waits.
-	Lead time.Duration
+	// takes puts: an interval, and two waits. MovedPerS is how many rows can be moved per
+	// second meanwhile; 0: any number.
+	Lead      time.Duration
+	MovedPerS float64
 
 	// Cool is how old partitions must be before they are merged, refreshed or split
 	// by load; and for how long a merge is to last, growing as now.
@@ -87,7 +92,7 @@ func Default(maxRows int64) Policy {
 		MaxRows: maxRows, MinRows: maxRows / 4, TargetRows: max(1, maxRows/10*6+maxRows%10*6/10),
 		MaxDead:   50_000,
 		LoadShare: 0.5, LoadPerS: 2000,
-		Horizon: 3 * time.Minute, GrowBy: 2, EarlyRows: max(2, maxRows/5), Spread: 0.75,
+		Horizon: 3 * time.Minute, GrowBy: 2, RushBy: 32, EarlyRows: max(2, maxRows/5), Spread: 0.75,
 		AppendShare: 0.7, AppendsPerS: 0.001, Lead: 40 * time.Second,
 		Cool: 30 * time.Minute, Fresh: 2 * time.Minute,
 		Recount: time.Minute, MaxRecount: time.Hour,

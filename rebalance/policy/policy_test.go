@@ -108,10 +108,27 @@ func TestJudge(t *testing.T) {
 			[]string{"0-1 split: forecast in 3"}},
 		{"grows fast while small", nil, layout(old(60, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 100 })),
 			[]string{"0-1 none: within limits"}},
-		{"grows fast, and is not so small", func(p *policy.Policy) { p.GrowBy = 8 }, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 100, 100 })),
+		{"grows fast, and is not so small", func(p *policy.Policy) { p.GrowBy = 8 }, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 24, 24 })),
 			[]string{"0-1 split: forecast in 3"}},
-		{"grows fast, nobody knows where, and is too large", nil, layout(old(1500, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.Spread = 100, 100, 0 })),
+		{"grows fast, nobody knows where, and is too large", nil, layout(old(1500, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.Spread = 24, 24, 0 })),
 			[]string{"0-1 split: rows in 8"}},
+		{"grows faster than anything could be moved", nil, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 100, 100 })),
+			[]string{"0-1 split: forecast in 11"}},
+		{"grows as fast, by what is put in one place", nil, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.Spread = 100, 100, 0.5 })),
+			[]string{"0-1 none: within limits"}},
+		{"grows before it can be moved", func(p *policy.Policy) { p.MovedPerS = 10 }, layout(old(700, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 3, 3 })),
+			[]string{"0-1 split: forecast in 3"}},
+		{"grows, but is moved before", func(p *policy.Policy) { p.MovedPerS = 100 }, layout(old(700, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 3, 3 })),
+			[]string{"0-1 none: within limits"}},
+		{"was counted when there was less, and grows all over", nil, layout(old(1500, func(r *policy.Range) {
+			r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.RecountedRows = 10, 10, 700
+		})), []string{"0-1 split: rows in 6"}},
+		{"was counted when there was less, and grows at one end", nil, layout(old(1500, func(r *policy.Range) {
+			r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.RecountedRows, r.Stats.Spread = 10, 10, 700, 0.2
+		})), []string{"0-1 recount: suspect"}},
+		{"was counted when there was next to nothing", nil, layout(old(1500, func(r *policy.Range) {
+			r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.RecountedRows = 10, 10, 20
+		})), []string{"0-1 recount: suspect"}},
 		{"a small one that grows", nil, layout(old(100, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 0.1 }), old(300)),
 			[]string{"0-1 none: within limits", "1-2 none: within limits"}},
 		{"has grown fast, until now", nil, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 100 })),

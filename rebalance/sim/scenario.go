@@ -52,6 +52,7 @@ type Scenario struct {
 type Change struct {
 	Horizon     *time.Duration `yaml:"horizon"`
 	GrowBy      *float64       `yaml:"grow_by"`
+	RushBy      *float64       `yaml:"rush_by"`
 	EarlyShare  *float64       `yaml:"early_share"`
 	Spread      *float64       `yaml:"spread"`
 	MinShare    *float64       `yaml:"min_share"`
@@ -205,6 +206,9 @@ func (s *Scenario) policy() policy.Policy {
 	}
 	if c.GrowBy != nil {
 		p.GrowBy = *c.GrowBy
+	}
+	if c.RushBy != nil {
+		p.RushBy = *c.RushBy
 	}
 	if c.Spread != nil {
 		p.Spread = *c.Spread

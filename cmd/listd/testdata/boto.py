@@ -98,7 +98,10 @@ expect(None, s3.get_bucket_versioning(Bucket=other).get("Status"), "versioning")
 refused("EntityTooLarge", s3.put_object, Bucket=other, Key="large", Body=b"x" * 4097)
 refused("KeyTooLongError", s3.put_object, Bucket=other, Key="k" * 1025, Body=b"")
 refused("NoSuchKey", s3.get_object, Bucket=other, Key="plain")
-refused("NotImplemented", s3.get_object_acl, Bucket=other, Key="plain")
+refused("NoSuchKey", s3.get_object_acl, Bucket=other, Key="plain")
+for acl in (s3.get_bucket_acl(Bucket=bucket), s3.get_object_acl(Bucket=bucket, Key=want[0])):
+    owner = acl["Owner"]["ID"]
+    expect([("CanonicalUser", owner, "FULL_CONTROL")], [(g["Grantee"]["Type"], g["Grantee"]["ID"], g["Permission"]) for g in acl["Grants"]], "the ACL")
 s3.put_object_acl(Bucket=bucket, Key=want[0], ACL="private")
 refused("NotImplemented", s3.put_object_acl, Bucket=bucket, Key=want[0], ACL="public-read")
 refused("NotImplemented", s3.create_multipart_upload, Bucket=other, Key="plain")

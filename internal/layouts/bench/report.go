@@ -25,6 +25,7 @@ type Report struct {
 	Took     string            `json:"took"`
 	Lines    []Line            `json:"lines"`
 	Sizes    []Size            `json:"sizes"`
+	Growth   []Growth          `json:"growth,omitempty"`
 	// LeftOut is what there was no time for.
 	LeftOut []string `json:"left_out,omitempty"`
 }
@@ -141,6 +142,18 @@ func (r *Report) Print(out io.Writer) error {
 		fmt.Fprintf(w, "\nRows per partition\nstore\tset\tlayout\tpartitions\tmin\tmean\tmax\n")
 		for _, s := range r.Sizes {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%.0f\t%d\n", s.Store, s.Set, s.Layout, s.Partitions, s.Min, s.Mean, s.Max)
+		}
+	}
+	if len(r.Growth) > 0 {
+		fmt.Fprintf(w, "\nRows moved per row added\nset\tlayout\tmoved\thow\n")
+		for _, g := range r.Growth {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", g.Set, g.Layout, g.moved(), g.How)
+		}
+	}
+	if t := r.targets(); len(t) > 0 {
+		fmt.Fprintf(w, "\nTargets\nwhat\treached\ttarget\tmet\n")
+		for _, t := range t {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%t\n", t.what, t.reached, t.target, t.met)
 		}
 	}
 	for _, what := range r.LeftOut {

@@ -160,6 +160,9 @@ func (x *runner) of(s set) (names []string) {
 	if s.feed {
 		all = []string{layouts.NameEvenkeel, layouts.NameWide, layouts.NameDays, layouts.NameDaysN}
 	}
+	if s.name == setReal {
+		all = append(all, nameMany)
+	}
 	for _, name := range all {
 		if x.wanted(name) {
 			names = append(names, name)
@@ -172,9 +175,9 @@ func (x *runner) of(s set) (names []string) {
 func (x *runner) layout(s set, name string, rows store.Store, cuts [][]byte) (layouts.Layout, error) {
 	id := bucketOf(s.name, name)
 	switch name {
-	case layouts.NameEvenkeel:
+	case layouts.NameEvenkeel, nameMany:
 		c, err := x.w.client(rows)
-		return layouts.NewEvenkeel(c, bucketName(s.name)), err
+		return layouts.NewEvenkeel(c, bucketName(s.name, name)), err
 	case layouts.NameWide:
 		return layouts.NewWide(rows, id, cuts...), nil
 	case layouts.NameHash:
@@ -189,7 +192,12 @@ func (x *runner) layout(s set, name string, rows store.Store, cuts [][]byte) (la
 	return nil, fmt.Errorf("no layout %q", name)
 }
 
-func bucketName(set string) string { return "layouts-" + set }
+func bucketName(set, layout string) string {
+	if layout == nameMany {
+		set += "-many"
+	}
+	return "layouts-" + set
+}
 
 // load writes a set in all its layouts.
 func (x *runner) load(ctx context.Context, s set) error {
@@ -216,12 +224,18 @@ func (x *runner) load(ctx context.Context, s set) error {
 }
 
 func (x *runner) loadLayout(ctx context.Context, s set, name string, entries []layouts.Entry, cuts [][]byte) error {
-	if name == layouts.NameEvenkeel {
+	if name == layouts.NameEvenkeel || name == nameMany {
 		c, err := x.w.client(x.w.rows())
 		if err != nil {
 			return err
 		}
-		if err := c.CreateBucket(ctx, bucketName(s.name), cuts...); err != nil {
+		if name == nameMany {
+			cuts = slices.Clone(cuts)
+			for i := len(cuts) + 1; i < manyRanges; i++ { // behind all keys
+				cuts = append(cuts, fmt.Appendf(nil, "\xff\xff%08d", i))
+			}
+		}
+		if err := c.CreateBucket(ctx, bucketName(s.name, name), cuts...); err != nil {
 			return err
 		}
 	}
@@ -261,6 +275,12 @@ func (x *runner) build(_ context.Context, l *loaded) (err error) {
 
 // nameBare is the line of the database without a layout.
 const nameBare = "bare"
+
+// nameMany is evenkeel with the same ranges filled, and many more that are not.
+const (
+	nameMany   = "evenkeel, 100000 ranges"
+	manyRanges = 100_000
+)
 
 // nameNaive is hash buckets that are merged naively.
 const nameNaive = layouts.NameHash + ", naive merge"
@@ -393,6 +413,9 @@ func (x *runner) pages(ctx context.Context, l *loaded, measure string, rounds in
 		})
 	}
 	for _, name := range l.layouts {
+		if name == nameMany && measure != firstPage && measure != deepPage {
+			continue
+		}
 		add(name, l.timed[name], l.counted[name], l.meters[name])
 		if name == layouts.NameHash && (measure == firstPage || measure == deepPage) && l.name == setReal {
 			o := layouts.HashOptions{Naive: true}
@@ -440,6 +463,9 @@ func (x *runner) scans(ctx context.Context, l *loaded) error {
 			}})
 		}
 		for _, name := range l.layouts {
+			if name == nameMany {
+				continue
+			}
 			add(name, func(ctx context.Context, each func([]layouts.Entry) error) error {
 				return l.timed[name].Scan(ctx, n, each)
 			})
@@ -503,10 +529,13 @@ func (x *runner) puts(ctx context.Context, l *loaded) (err error) {
 	}
 	var targets []target
 	for _, name := range l.layouts {
+		if name == nameMany {
+			continue
+		}
 		if name == layouts.NameEvenkeel {
 			c, err := w.client(w.rows())
 			if err == nil {
-				err = c.CreateBucket(ctx, bucketName(s.name), cuts...)
+				err = c.CreateBucket(ctx, bucketName(s.name, name), cuts...)
 			}
 			if err != nil {
 				return err

@@ -62,6 +62,9 @@ func turns(ctx context.Context, ways []way, rounds, warm int, limit time.Duratio
 	}
 	begun := time.Now()
 	for round := -warm; round < rounds; round++ {
+		if round < -1 && time.Since(begun) > limit/5 {
+			round = -1 // warm enough
+		}
 		if time.Since(begun) > limit && round > 2 {
 			break
 		}

@@ -2,8 +2,12 @@ package bench
 
 import (
 	"context"
+	"encoding/xml"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -99,4 +103,31 @@ func TestSetsAreWhatTheySay(t *testing.T) {
 			require.Equal(t, s.feed, err == nil, s.name)
 		}
 	}
+}
+
+// What a run writes down is there again: in the table, the document and the chart.
+func TestReports(t *testing.T) {
+	r := newReport(Options{Keys: 2000, Stores: []string{Pebble}})
+	for _, name := range []string{layouts.NameEvenkeel, nameBare, "a <strange> & name"} {
+		r.Lines = append(r.Lines, Line{Store: Pebble, Set: setReal, Measure: deepPage, Layout: name, N: 7, P50: 1234, P95: 99_000, Ratio: 0.5, Least: 0.25, Most: 0.8, Requests: 2, Rows: 1000, Bytes: 2048})
+	}
+	r.Sizes = []Size{{Store: Pebble, Set: setReal, Layout: "wide", Partitions: 1, Min: 4711, Mean: 4711, Max: 4711}}
+	r.leftOut("something else")
+	require.Equal(t, []target{{"page of 1000, times of bare, Pebble", "2.00 (1.25 to 4.00)", "at most 1.5", false}}, r.targets())
+	var table strings.Builder
+	require.NoError(t, r.Print(&table))
+	dir := t.TempDir()
+	require.NoError(t, r.WriteDocs(dir))
+	text, err := os.ReadFile(filepath.Join(dir, "benchmarks-layouts.md"))
+	require.NoError(t, err)
+	for _, out := range []string{table.String(), string(text)} {
+		for _, want := range []string{"1.23 ms", "99.00 ms", "0.50 (0.25 to 0.80)", "4711", "something else", "2.00 (1.25 to 4.00)"} {
+			require.Contains(t, out, want)
+		}
+	}
+	chart, err := os.ReadFile(filepath.Join(dir, "charts", chartName(Pebble)))
+	require.NoError(t, err)
+	require.NoError(t, xml.Unmarshal(chart, new(struct{})))
+	require.Contains(t, string(chart), "a &lt;strange&gt; &amp; name")
+	require.Contains(t, string(text), "charts/"+chartName(Pebble))
 }

@@ -1,0 +1,40 @@
+package s3tour
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// FilesVariable names the environment variable that sets how many files trees have.
+// GOROOT/src has some 7,700 that are small enough.
+const FilesVariable = "EVENKEEL_TREE_FILES"
+
+const (
+	keyID  = "TOUR"
+	secret = "the secret of the tour"
+)
+
+// KeysFile writes a file of access keys for a server that clients of this package
+// are to reach: each is limited to the bucket that has its name.
+func KeysFile(t testing.TB, dir string) string {
+	t.Helper()
+	file := filepath.Join(dir, "keys.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("keys:\n- {id: "+keyID+", secret: "+secret+", access: read-write, only: [aws-sdk-go, minio-go, awscli, boto3, rclone, s3cmd]}\n"), 0o600))
+	return file
+}
+
+// At is a server with the keys of KeysFile.
+func At(url string) Place { return Place{URL: url, KeyID: keyID, Secret: secret} }
+
+// Clients makes all clients, by the names of their buckets.
+func Clients(t testing.TB, p Place) map[string]Client {
+	t.Helper()
+	minio, err := Minio(p)
+	require.NoError(t, err)
+	boto, err := Boto(p)
+	require.NoError(t, err)
+	return map[string]Client{"aws-sdk-go": AWSSDK(p), "minio-go": minio, "awscli": AWSCLI(p), "boto3": boto, "rclone": Rclone(p), "s3cmd": S3cmd(p)}
+}

@@ -1,0 +1,135 @@
+package s3tour
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Place is a running server and a key that is good for it.
+type Place struct {
+	URL, KeyID, Secret string
+	// Patient clients send again what is answered 503, as they do by themselves;
+	// others take any such answer for a failure.
+	Patient bool
+}
+
+// Client does what its users do with directories and buckets. Prefixes end with a
+// slash; names of keys and folders come back without the prefix, sorted.
+type Client interface {
+	Create(ctx context.Context, bucket string) error
+	// Up makes what is below a prefix the same as a directory: what is new or changed
+	// is put, what is no longer there deleted.
+	Up(ctx context.Context, dir, bucket, prefix string) error
+	// Keys lists in pages.
+	Keys(ctx context.Context, bucket, prefix string) ([]string, error)
+	// Folders lists the common prefixes by the delimiter "/".
+	Folders(ctx context.Context, bucket, prefix string) ([]string, error)
+	Down(ctx context.Context, bucket, prefix, dir string) error
+	// Empty deletes everything in a bucket, Remove the bucket.
+	Empty(ctx context.Context, bucket string) error
+	Remove(ctx context.Context, bucket string) error
+}
+
+// page is how many keys clients list at once, where they can be told.
+const page = 50
+
+const prefix = "tree/"
+
+// Tour is what is done with one client.
+type Tour struct {
+	Client Client
+	Bucket string
+	// Files is how many files the tree has.
+	Files int
+	// Short leaves out the second sync, and some of the waits for moves.
+	Short bool
+	// Moves, if it isn't nil, begins to move the bucket's ranges at some of the keys,
+	// which goes on all through the tour.
+	Moves func(bucket string, keys []string) *Mover
+}
+
+// Do does it: whatever the client is told has to be right.
+func (o Tour) Do(t *testing.T) {
+	t.Helper()
+	ctx, dir := t.Context(), t.TempDir()
+	files := tree(t, dir, o.Files)
+	require.NoError(t, o.Client.Create(ctx, o.Bucket))
+	if o.Moves == nil {
+		o.through(t, dir, files, func() {})
+	} else {
+		var keys []string
+		for name := range files {
+			keys = append(keys, prefix+name)
+		}
+		slices.Sort(keys)
+		m := o.Moves(o.Bucket, keys)
+		t.Cleanup(func() { m.Stop() })
+		o.through(t, dir, files, func() { m.Progress(t) })
+		t.Logf("%s: %d moves", o.Bucket, m.Stop())
+	}
+	require.NoError(t, o.Client.Remove(ctx, o.Bucket))
+	require.Error(t, o.Client.Empty(ctx, o.Bucket), "it is gone")
+}
+
+// through syncs a directory up and down and deletes everything again. pause is
+// called between two steps.
+func (o Tour) through(t *testing.T, dir string, files map[string]string, pause func()) {
+	t.Helper()
+	c, ctx := o.Client, t.Context()
+	if !o.Short {
+		pause()
+	}
+	require.NoError(t, c.Up(ctx, dir, o.Bucket, prefix))
+	o.same(t, files)
+	pause()
+	if !o.Short {
+		gone := ""
+		for name := range files {
+			if name != awkward && name > gone {
+				gone = name
+			}
+		}
+		remove(t, dir, gone)
+		delete(files, gone)
+		files[awkward] = "changed, and longer than before"
+		write(t, dir, awkward, files[awkward])
+		require.NoError(t, c.Up(ctx, dir, o.Bucket, prefix))
+		o.same(t, files)
+		pause()
+	}
+	down := t.TempDir()
+	require.NoError(t, c.Down(ctx, o.Bucket, prefix, down))
+	require.Equal(t, files, read(t, down))
+	pause()
+	require.NoError(t, c.Empty(ctx, o.Bucket))
+	left, err := c.Keys(ctx, o.Bucket, "")
+	require.NoError(t, err)
+	require.Empty(t, left)
+	if !o.Short {
+		pause()
+	}
+}
+
+// same compares the bucket with the tree.
+func (o Tour) same(t *testing.T, files map[string]string) {
+	t.Helper()
+	var names, folders []string
+	for name := range files {
+		names = append(names, name)
+		if folder, _, found := strings.Cut(name, "/"); found {
+			folders = append(folders, folder+"/")
+		}
+	}
+	slices.Sort(names)
+	slices.Sort(folders)
+	got, err := o.Client.Keys(t.Context(), o.Bucket, prefix)
+	require.NoError(t, err)
+	require.Equal(t, names, got)
+	got, err = o.Client.Folders(t.Context(), o.Bucket, prefix)
+	require.NoError(t, err)
+	require.Equal(t, slices.Compact(folders), got)
+}

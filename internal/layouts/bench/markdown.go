@@ -1,0 +1,173 @@
+package bench
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/layouts"
+)
+
+// WriteDocs writes benchmarks-layouts.md and its charts into a folder of
+// documents.
+func (r *Report) WriteDocs(dir string) error {
+	charts := filepath.Join(dir, "charts")
+	if err := os.MkdirAll(charts, 0o755); err != nil {
+		return err
+	}
+	for _, name := range r.stores() {
+		if err := os.WriteFile(filepath.Join(charts, chartName(name)), r.chart(name), 0o644); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(dir, "benchmarks-layouts.md"), r.markdown(), 0o644)
+}
+
+func chartName(store string) string { return "layouts-" + store + ".svg" }
+
+func (r *Report) stores() (names []string) {
+	for _, l := range r.Lines {
+		if !slices.Contains(names, l.Store) {
+			names = append(names, l.Store)
+		}
+	}
+	return names
+}
+
+func (r *Report) markdown() []byte {
+	var b bytes.Buffer
+	p := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
+	p("# Layouts side by side\n\n")
+	p("Written by `make bench` (`layoutbench run`): the layouts that people use today beside evenkeel, on the same keys, in one process, in turns.\n")
+	p("Measured on %s: %s; %s. The main set has %d keys; the run took %s, and every row that it read was right.\n\n", r.Date, r.Machine, r.versions(), r.Keys, r.Took)
+	p("`x evenkeel` is the median time over evenkeel's in the same rounds, in brackets the same of the best and the worst tenth of the run: above 1\n")
+	p("evenkeel is the faster one. Times are of this machine, with clients and servers on the same processors; ratios carry further. `bare` is the\n")
+	p("driver (or engine) on one partition, by hand. Requests, rows and KiB are what one page reads. When to use which layout: [comparison](comparison.md).\n\n")
+	if t := r.targets(); len(t) > 0 {
+		p("## Targets\n| what | reached | target | |\n|---|---|---|---|\n")
+		for _, t := range t {
+			verdict := "met"
+			if !t.met {
+				verdict = "**missed**"
+			}
+			p("| %s | %s | %s | %s |\n", t.what, t.reached, t.target, verdict)
+		}
+		p("\n")
+	}
+	p("## Sets of keys\n| set | what |\n|---|---|\n")
+	for _, s := range sets() {
+		p("| %s | %s |\n", s.name, s.what)
+	}
+	for _, name := range r.stores() {
+		p("\n## %s\n![times of pages, scans and puts](charts/%s)\n", title(name), chartName(name))
+		for _, lines := range r.groups() {
+			if lines[0].Store != name {
+				continue
+			}
+			p("\n### %s: %s\n", lines[0].Set, lines[0].Measure)
+			p("| layout | p50 | p95 | x evenkeel |")
+			if lines[0].Of > 0 {
+				p(" per second | times |\n|---|---|---|---|---|---|\n")
+			} else {
+				p(" requests | rows | KiB | times |\n|---|---|---|---|---|---|---|---|\n")
+			}
+			for _, l := range lines {
+				p("| %s | %s | %s | %s | ", l.Layout, micros(l.P50), micros(l.P95), l.ratio())
+				if lines[0].Of > 0 {
+					p("%s", l.perSecond())
+				} else {
+					p("%s", l.work(" | "))
+				}
+				p(" | %d |\n", l.N)
+			}
+		}
+	}
+	if len(r.Sizes) > 0 {
+		p("\n## Rows per partition\n| set | layout | partitions | min | mean | max |\n|---|---|---|---|---|---|\n")
+		seen := map[string]bool{}
+		for _, s := range r.Sizes {
+			if line := fmt.Sprintf("| %s | %s | %d | %d | %.0f | %d |\n", s.Set, s.Layout, s.Partitions, s.Min, s.Mean, s.Max); !seen[line] {
+				seen[line] = true // the same in each store
+				p("%s", line)
+			}
+		}
+	}
+	if len(r.Growth) > 0 {
+		p("\n## What growth costs\nThe keys of a set twice, each half as many rows as the layout is made for: rows that have to move, per row that was added, until no partition is\n")
+		p("larger than before.\n\n| set | layout | rows moved per row added | how |\n|---|---|---|---|\n")
+		for _, g := range r.Growth {
+			p("| %s | %s | %s | %s |\n", g.Set, g.Layout, g.moved(), g.How)
+		}
+	}
+	if len(r.LeftOut) > 0 {
+		p("\n## Left out\n")
+		for _, what := range r.LeftOut {
+			p("- %s\n", what)
+		}
+	}
+	return b.Bytes()
+}
+
+func title(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+// target is a promise and what became of it.
+type target struct {
+	what, reached, target string
+	met                   bool
+}
+
+func (r *Report) find(store, set, measure, layout string) *Line {
+	for i := range r.Lines {
+		if l := &r.Lines[i]; l.Store == store && l.Set == set && l.Measure == measure && l.Layout == layout {
+			return l
+		}
+	}
+	return nil
+}
+
+// targets compares what was measured with what was promised.
+func (r *Report) targets() (out []target) {
+	most := func(what string, l *Line, limit float64, inverse bool) {
+		if l == nil || l.Ratio == 0 {
+			return
+		}
+		x, lo, hi := l.Ratio, l.Least, l.Most
+		if inverse {
+			x, lo, hi = 1/x, 1/hi, 1/lo
+		}
+		out = append(out, target{what, fmt.Sprintf("%s (%s to %s)", times(x), times(lo), times(hi)), fmt.Sprintf("at most %g", limit), x <= limit})
+	}
+	least := func(what string, l *Line, limit float64) {
+		if l == nil || l.Ratio == 0 {
+			return
+		}
+		out = append(out, target{what, l.ratio(), fmt.Sprintf("at least %g", limit), l.Ratio >= limit})
+	}
+	for _, c := range []struct {
+		store      string
+		page, puts float64
+	}{{Cassandra, 1.1, 0.95}, {Pebble, 1.5, 0.8}} {
+		in := ", " + title(c.store)
+		most("page of 1000, times of bare"+in, r.find(c.store, setReal, deepPage, nameBare), c.page, true)
+		most("the same with 100,000 ranges, times of that with few"+in, r.find(c.store, setReal, deepPage, nameMany), 1.1, false)
+		if c.store == Cassandra {
+			least("page of 1000 from 256 hash buckets merged lazily, times of evenkeel's", r.find(c.store, setReal, deepPage, layouts.NameHash), 8)
+			least("the same merged naively", r.find(c.store, setReal, deepPage, nameNaive), 60)
+		}
+		least("puts by 1 worker, of bare's throughput"+in, r.find(c.store, setReal, putsAlone, nameBare), c.puts)
+		least("puts by 64 workers, of bare's throughput"+in, r.find(c.store, setReal, putsAtOnce, nameBare), c.puts)
+		if one, many := r.find(c.store, setReal, putsAtOnce, layouts.NameEvenkeel), r.find(c.store, setReal, putsBatch, layouts.NameEvenkeel); c.store == Cassandra && one != nil && many != nil {
+			x := many.PerSecond() / one.PerSecond()
+			out = append(out, target{"batches of 1280 over 20 partitions, puts per second of those by 64 workers" + in, times(x), "at least 2.5 (into one partition)", x >= 2.5})
+		}
+		least("scan by 8 readers, of bare's throughput"+in, r.find(c.store, setReal, parallelAll, nameBare), 0.8)
+		if all, tenth := r.find(c.store, setPaths, folderPage, layouts.NameEvenkeel), r.find(c.store, setTenth, folderPage, layouts.NameEvenkeel); all != nil && tenth != nil {
+			x := all.P50 / tenth.P50
+			out = append(out, target{"1000 common prefixes of ten times as many keys, times of the tenth's" + in, times(x), "in proportion to prefixes: at most 2", x <= 2})
+		}
+	}
+	return out
+}
