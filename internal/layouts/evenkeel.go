@@ -101,25 +101,45 @@ func (e *even) through(ctx context.Context, q listing.Query, each func([]Entry) 
 	}
 }
 
-// Partition asks the map.
-func (e *even) Partition(ctx context.Context, key []byte) (string, error) {
+// Partition asks the map, which is a request or two.
+func (e *even) Partition(ctx context.Context, key []byte) (name string, err error) {
+	err = e.ranges(ctx, key, func(rg partmap.Range) bool {
+		name = rg.Partition.String()
+		return false
+	})
+	return name, err
+}
+
+// Cuts lists the cuts of the map.
+func (e *even) Cuts(ctx context.Context) (cuts [][]byte, err error) {
+	err = e.ranges(ctx, nil, func(rg partmap.Range) bool {
+		if len(rg.Start) > 0 {
+			cuts = append(cuts, bytes.Clone(rg.Start))
+		}
+		return true
+	})
+	return cuts, err
+}
+
+// ranges goes through the map from the range of a key on, as long as f wants.
+func (e *even) ranges(ctx context.Context, from []byte, f func(partmap.Range) bool) error {
 	id, err := e.client.BucketID(ctx, e.bucket.Name())
 	if err != nil {
-		return "", err
+		return err
 	}
 	root, err := e.client.Maps().Load(ctx, id)
 	if err != nil {
-		return "", err
+		return err
 	}
-	for rg, err := range e.client.Maps().Ranges(ctx, root, key) {
+	for rg, err := range e.client.Maps().Ranges(ctx, root, from) {
 		if err != nil {
-			return "", err
+			return err
 		}
-		if rg.Contains(key) {
-			return rg.Partition.String(), nil
+		if !f(rg) {
+			return nil
 		}
 	}
-	return "", nil
+	return nil
 }
 
 // EvenCuts are cuts that part sorted keys into so many ranges of the same size:

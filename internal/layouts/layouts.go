@@ -126,6 +126,22 @@ func maxKey(a, b []byte) []byte {
 	return b
 }
 
+// Bounds is what a layout outside of this package needs to answer the query: the
+// keys that it has to look at, and the most items. It fails where no layout could.
+func (q *Query) Bounds() (b store.Bounds, limit int, err error) {
+	if err := q.check(); err != nil {
+		return b, 0, err
+	}
+	return q.bounds(), q.limit(), nil
+}
+
+// CommonPrefix is what stands for a key in the listing, if something does. It shares
+// the memory of key.
+func (q *Query) CommonPrefix(key []byte) ([]byte, bool) { return q.commonPrefix(key) }
+
+// Empty reports whether no key lies within bounds.
+func Empty(b store.Bounds) bool { return empty(b) }
+
 // empty reports whether no key lies within b.
 func empty(b store.Bounds) bool {
 	return len(b.End) > 0 && bytes.Compare(b.Start, b.End) >= 0

@@ -89,29 +89,48 @@ func (r *Report) leftOut(format string, args ...any) {
 	r.LeftOut = append(r.LeftOut, fmt.Sprintf(format, args...))
 }
 
-// sizes finds in which partition each key of a set lies.
-func (x *runner) sizes(ctx context.Context, l *loaded) {
+// cutter is a layout that is cut into ranges of keys.
+type cutter interface {
+	Cuts(ctx context.Context) ([][]byte, error)
+}
+
+// sizes finds in which partition each key of a set lies. Ranges without any are not
+// counted.
+func (x *runner) sizes(ctx context.Context, l *loaded) error {
 	for _, name := range l.layouts {
 		rows := map[string]int{}
-		for _, k := range l.oracle.keys {
-			p, err := l.timed[name].Partition(ctx, k)
+		if c, cut := l.timed[name].(cutter); cut {
+			cuts, err := c.Cuts(ctx)
 			if err != nil {
-				x.r.leftOut("%s, %s: sizes of the partitions of %s: %v", x.store, l.name, name, err)
-				rows = nil
-				break
+				return err
 			}
-			rows[p]++
+			from := 0
+			for i := range len(cuts) + 1 {
+				to := len(l.oracle.keys)
+				if i < len(cuts) {
+					to = l.oracle.at(cuts[i])
+				}
+				if to > from {
+					rows[fmt.Sprint(i)] = to - from
+				}
+				from = to
+			}
+		} else {
+			for _, k := range l.oracle.keys {
+				p, err := l.timed[name].Partition(ctx, k)
+				if err != nil {
+					return err
+				}
+				rows[p]++
+			}
 		}
-		if len(rows) == 0 {
-			continue
-		}
-		s := Size{Store: x.store, Set: l.name, Layout: name, Partitions: len(rows), Mean: float64(len(l.oracle.keys)) / float64(len(rows))}
-		s.Min = len(l.oracle.keys)
+		s := Size{Store: x.store, Set: l.name, Layout: name, Partitions: len(rows), Mean: float64(len(l.oracle.keys)) / float64(len(rows)), Min: len(l.oracle.keys)}
 		for _, n := range rows {
 			s.Min, s.Max = min(s.Min, n), max(s.Max, n)
 		}
 		x.r.Sizes = append(x.r.Sizes, s)
 	}
+	return nil
 }
 
 // groups are the lines of each store, set and measure, in the order measured.

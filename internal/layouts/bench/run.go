@@ -13,9 +13,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/internal/layouts"
+	"github.com/evenkeel/evenkeel/internal/layouts/pglayout"
+	"github.com/evenkeel/evenkeel/internal/postgrestest"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -59,6 +62,7 @@ type runner struct {
 	deadline time.Time
 	store    string
 	w        world
+	pg       *pgxpool.Pool      // nil: not measured beside this store
 	loaded   map[string]*loaded // by set
 }
 
@@ -89,6 +93,39 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
+// startPostgres starts a server, which end ends. Where there is none to start, the
+// report says so.
+func (x *runner) startPostgres(ctx context.Context) (end func(), err error) {
+	s, err := postgrestest.Start(ctx, postgrestest.Options{Settings: []string{"shared_buffers=256MB", "max_wal_size=4GB", "max_connections=200"}})
+	if errors.Is(err, postgrestest.ErrMissing) {
+		x.r.leftOut("%s: postgres: %v", x.store, err)
+		return func() {}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	x.r.Versions["PostgreSQL"] = s.Version
+	config, err := pgxpool.ParseConfig(s.URL)
+	if err == nil {
+		config.MaxConns = 64 // as many as put at once
+		x.pg, err = pgxpool.NewWithConfig(ctx, config)
+	}
+	if err == nil {
+		err = pglayout.CreateTable(ctx, x.pg)
+	}
+	end = func() {
+		if x.pg != nil {
+			x.pg.Close()
+		}
+		_ = s.Close() // its folder is a temporary one
+	}
+	if err != nil {
+		end()
+		return nil, err
+	}
+	return end, nil
+}
+
 func (x *runner) say(format string, args ...any) {
 	if x.o.Progress != nil {
 		fmt.Fprintf(x.o.Progress, "%s %s: %s\n", time.Now().Format(time.TimeOnly), x.store, fmt.Sprintf(format, args...))
@@ -109,6 +146,14 @@ func (x *runner) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, x.w.close()) }()
+	// A server is to be compared with servers, unless somebody wants to know.
+	if x.store == Cassandra && x.wanted(layouts.NamePostgres) || slices.Contains(x.o.Layouts, layouts.NamePostgres) {
+		end, err := x.startPostgres(ctx)
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
 	for _, s := range sets() {
 		if len(x.o.Sets) > 0 && !slices.Contains(x.o.Sets, s.name) {
 			continue
@@ -120,6 +165,11 @@ func (x *runner) run(ctx context.Context) (err error) {
 	x.say("bringing it into files")
 	if err := x.w.settle(ctx); err != nil {
 		return err
+	}
+	if x.pg != nil {
+		if err := pglayout.Settle(ctx, x.pg); err != nil {
+			return err
+		}
 	}
 	for _, s := range sets() {
 		l := x.loaded[s.name]
@@ -160,6 +210,9 @@ func (x *runner) of(s set) (names []string) {
 	if s.feed {
 		all = []string{layouts.NameEvenkeel, layouts.NameWide, layouts.NameDays, layouts.NameDaysN}
 	}
+	if x.pg != nil {
+		all = append(all, layouts.NamePostgres)
+	}
 	if s.name == setReal {
 		all = append(all, nameMany)
 	}
@@ -173,6 +226,10 @@ func (x *runner) of(s set) (names []string) {
 
 // layout makes a layout of a set over a store.
 func (x *runner) layout(s set, name string, rows store.Store, cuts [][]byte) (layouts.Layout, error) {
+	var meter *layouts.Meter
+	if m, counts := rows.(*layouts.Metered); counts {
+		meter = &m.Meter
+	}
 	id := bucketOf(s.name, name)
 	switch name {
 	case layouts.NameEvenkeel, nameMany:
@@ -188,6 +245,8 @@ func (x *runner) layout(s set, name string, rows store.Store, cuts [][]byte) (la
 		return layouts.NewDays(rows, id), nil
 	case layouts.NameDaysN:
 		return layouts.NewDaysN(rows, id, daysN), nil
+	case layouts.NamePostgres:
+		return pglayout.New(x.pg, s.name, meter, cuts...), nil
 	}
 	return nil, fmt.Errorf("no layout %q", name)
 }
@@ -314,7 +373,7 @@ const (
 	newestPage  = "newest 1000"
 	newerPage   = "1000 before some moment"
 	fullScan    = "full scan"
-	parallelAll = "full scan by 8 readers"
+	parallelAll = "full scan by 4 readers"
 	putsAlone   = "puts, 1 worker"
 	putsAtOnce  = "puts, 64 workers"
 	putsBatch   = "batch of 1280 puts"
@@ -331,7 +390,9 @@ func (x *runner) warmRounds() int {
 }
 
 func (x *runner) measure(ctx context.Context, l *loaded) error {
-	x.sizes(ctx, l)
+	if err := x.sizes(ctx, l); err != nil {
+		return err
+	}
 	pages := x.o.Pages
 	switch {
 	case l.feed:
@@ -440,9 +501,9 @@ func (x *runner) pages(ctx context.Context, l *loaded, measure string, rounds in
 	return x.turns(ctx, l, measure, 0, ways, rounds, x.warmRounds())
 }
 
-// scans measures reading everything, by one reader and by eight.
+// scans measures reading everything, by one reader and by four.
 func (x *runner) scans(ctx context.Context, l *loaded) error {
-	const readers = 8
+	const readers = 4
 	for _, n := range []int{1, readers} {
 		measure := fullScan
 		if n > 1 {
