@@ -76,11 +76,16 @@ bench-embedded: ## ratios within one run: listing and puts against bare Pebble, 
 bench-cassandra: ## the same for the store and the whole client over one real Cassandra node, against raw gocql
 	$(WITH_CASSANDRA) -optimise $(GO) test -p 1 -run '^$$' -bench . -benchtime 3s ./store/cassandrastore ./internal/e2e/oncassandra
 
+bench-s3: ## pages through HTTP against the library, in turns, on Pebble and on one real Cassandra node, and what inline bodies cost
+	@uptime
+	$(WITH_CASSANDRA) -optimise $(GO) test -run '^$$' -bench HTTPPage -benchtime 3s -count 3 ./internal/e2e/oncassandra
+	@uptime
+
 bench-moves: ## what a move costs on one real Cassandra node, and what it takes from the foreground
 	$(WITH_CASSANDRA) -optimise $(GO) test -run '^$$' -bench . -benchtime 1x -timeout 20m ./internal/e2e/livemoves
 
 microbench: ## hot paths alone, COUNT times each (default 6), in the form that benchstat compares
-	@$(GO) test -run '^$$' -bench '^BenchmarkMicro' -benchmem -benchtime $(or $(BENCHTIME),100ms) -count $(or $(COUNT),6) ./partmap ./partmap/mapclient ./listing ./counter ./rebalance/auto
+	@$(GO) test -run '^$$' -bench '^BenchmarkMicro' -benchmem -benchtime $(or $(BENCHTIME),100ms) -count $(or $(COUNT),6) ./partmap ./partmap/mapclient ./listing ./counter ./rebalance/auto ./s3api
 
 fuzz: ## fuzz every target for DURATION each (default 30s)
 	@scripts/fuzz $(or $(DURATION),30s)

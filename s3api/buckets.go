@@ -227,12 +227,55 @@ func (x *exchange) writePrivate() error {
 	return x.writeXML(http.StatusOK, b)
 }
 
+// privateOnly reads what is asked for, by a header or a document, and refuses all
+// but private.
 func (x *exchange) privateOnly() *Error {
 	body, refusal := readBody(x.r, x.payload, maxConfigurationBytes)
-	if refusal == nil && (len(body) > 0 || x.r.Header.Get("X-Amz-Acl") == "") {
-		return notImplemented(x.op.name + " with other than x-amz-acl: private")
+	if refusal != nil {
+		return refusal
 	}
-	return refusal
+	named := x.r.Header.Get("X-Amz-Acl") != "" // another one was refused before
+	private := named && len(body) == 0
+	if !named && len(body) > 0 {
+		if private, refusal = isPrivate(body); refusal != nil {
+			return refusal
+		}
+	}
+	if !private {
+		return notImplemented(x.op.name + " with other than private: x-amz-acl: private, or FULL_CONTROL for the owner and nothing else")
+	}
+	return nil
+}
+
+// isPrivate says whether a document is the list that writePrivate answers: clients
+// that copy an object's list read it and put it again.
+func isPrivate(body []byte) (bool, *Error) {
+	type others []struct{ XMLName xml.Name }
+	var p struct {
+		XMLName xml.Name `xml:"AccessControlPolicy"`
+		Owner   struct{ ID string }
+		List    struct {
+			Grant []struct {
+				Grantee struct {
+					ID          string
+					DisplayName string
+					Others      others `xml:",any"`
+				}
+				Permission string
+				Others     others `xml:",any"`
+			}
+			Others others `xml:",any"`
+		} `xml:"AccessControlList"`
+		Others others `xml:",any"`
+	}
+	if err := xml.Unmarshal(body, &p); err != nil {
+		return false, refuse(http.StatusBadRequest, "MalformedACLError", "The XML you provided was not well-formed or did not validate against our published schema: %v.", err)
+	}
+	if len(p.List.Grant) != 1 || len(p.Others)+len(p.List.Others) > 0 {
+		return false, nil
+	}
+	g := &p.List.Grant[0]
+	return p.Owner.ID == ownerID && g.Grantee.ID == ownerID && g.Permission == "FULL_CONTROL" && len(g.Others)+len(g.Grantee.Others) == 0, nil
 }
 
 const (

@@ -241,6 +241,17 @@ func TestVersionsAndACLs(t *testing.T) {
 		s.want(501, "NotImplemented", "PUT", what, "<AccessControlPolicy/>", "x-amz-acl", "private")
 		s.want(501, "NotImplemented", "PUT", what, "", "x-amz-acl", "private", "x-amz-grant-read", "id=x")
 		require.Equal(t, private, s.want(200, "", "GET", what, "").body)
+		s.want(200, "", "PUT", what, private)
+		s.want(501, "NotImplemented", "PUT", what, private, "x-amz-acl", "private")
+		s.want(400, "MalformedACLError", "PUT", what, private[:200])
+		for _, other := range []struct{ old, new string }{
+			{"<ID>evenkeel</ID>", "<ID>other</ID>"}, {"FULL_CONTROL", "READ"}, {"<Grant>", "<Grant></Grant><Grant>"}, {"<Grant>", "<Other/><Grant>"},
+			{"<Grantee ", "<URI/><Grantee "}, {"</Grantee>", "<URI>http://acs.amazonaws.com/groups/global/AllUsers</URI></Grantee>"},
+			{"</AccessControlPolicy>", "<Other/></AccessControlPolicy>"}, {"CanonicalUser\"><ID>evenkeel", "CanonicalUser\"><ID>other"},
+		} {
+			require.Contains(t, private, other.old)
+			s.want(501, "NotImplemented", "PUT", what, strings.Replace(private, other.old, other.new, 1))
+		}
 	}
 	s.want(404, "NoSuchBucket", "GET", "/none?acl", "")
 	s.want(404, "NoSuchKey", "GET", "/abc/none?acl", "")

@@ -58,6 +58,12 @@ func CheckConfiguration(body []byte) string {
 	return ""
 }
 
+// IsPrivate says whether a document is the list that private stands for.
+func IsPrivate(body []byte) bool {
+	yes, refusal := isPrivate(body)
+	return yes && refusal == nil
+}
+
 // ReadBody reads a request's body and returns the code of its refusal.
 func ReadBody(r *http.Request, limit int64) (string, string) {
 	data, err := readBody(r, payload{}, limit)

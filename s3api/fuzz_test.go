@@ -240,6 +240,25 @@ func FuzzConfiguration(f *testing.F) {
 	})
 }
 
+// FuzzPolicy: a list of several grants, or of another document, is not taken for
+// private.
+func FuzzPolicy(f *testing.F) {
+	f.Add([]byte(private))
+	f.Add([]byte(strings.Replace(private, "FULL_CONTROL", "READ", 1)))
+	f.Add([]byte("<AccessControlPolicy><AccessControlList><Grant/><Grant/></AccessControlList></AccessControlPolicy>"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if !s3api.IsPrivate(body) {
+			return
+		}
+		var p struct {
+			XMLName xml.Name   `xml:"AccessControlPolicy"`
+			Grants  []struct{} `xml:"AccessControlList>Grant"`
+		}
+		require.NoError(t, xml.Unmarshal(body, &p))
+		require.Len(t, p.Grants, 1)
+	})
+}
+
 // FuzzCuts: cuts are ascending and not empty, or refused.
 func FuzzCuts(f *testing.F) {
 	f.Add([]byte("a\nb\\x00\n"))

@@ -298,18 +298,21 @@ func (b *xmlBuffer) contents(item *listing.Item, l *listQuery) error {
 		e.Message += " (key " + strconv.Quote(string(item.Key)) + ")"
 		return e
 	}
-	element := "Contents"
+	// The buffer is stored once per object, not once per element: each store is a
+	// write barrier while garbage is collected.
+	dst := b.b
 	if l.form == formVersions {
-		element = "Version"
+		dst = append(dst, "<Version>"...)
+	} else {
+		dst = append(dst, "<Contents>"...)
 	}
-	b.open(element)
-	if err := b.key("Key", item.Key, l); err != nil {
+	if dst, err = appendKey(dst, "Key", item.Key, l); err != nil {
 		return err
 	}
 	if l.form == formVersions {
-		b.raw("<VersionId>" + nullVersion + "</VersionId><IsLatest>true</IsLatest>")
+		dst = append(dst, "<VersionId>"+nullVersion+"</VersionId><IsLatest>true</IsLatest>"...)
 	}
-	dst := append(b.b, "<LastModified>"...)
+	dst = append(dst, "<LastModified>"...)
 	dst = appendXMLTime(dst, time.UnixMilli(s.modified))
 	dst = append(dst, "</LastModified><ETag>&quot;"...)
 	if s.external {
@@ -323,24 +326,37 @@ func (b *xmlBuffer) contents(item *listing.Item, l *listQuery) error {
 	if l.fetchOwner {
 		dst = append(dst, ownerXML...)
 	}
-	b.b = append(dst, "<StorageClass>STANDARD</StorageClass>"...)
-	b.close(element)
+	dst = append(dst, "<StorageClass>STANDARD</StorageClass>"...)
+	if l.form == formVersions {
+		dst = append(dst, "</Version>"...)
+	} else {
+		dst = append(dst, "</Contents>"...)
+	}
+	b.b = dst
 	return nil
 }
 
 // key writes an element that holds a key, or a part of one.
 func (b *xmlBuffer) key(name string, key []byte, l *listQuery) error {
-	dst := append(append(append(b.b, '<'), name...), '>')
+	dst, err := appendKey(b.b, name, key, l)
+	if err == nil {
+		b.b = dst
+	}
+	return err
+}
+
+// appendKey appends such an element.
+func appendKey(dst []byte, name string, key []byte, l *listQuery) ([]byte, error) {
+	dst = append(append(append(dst, '<'), name...), '>')
 	if l.urlEncoded {
 		dst = appendURLText(dst, key)
 	} else {
 		if !utf8.Valid(key) {
-			return invalidArgument("The %s %q is not UTF-8, which XML can't carry: please ask with encoding-type=url.", name, key)
+			return nil, invalidArgument("The %s %q is not UTF-8, which XML can't carry: please ask with encoding-type=url.", name, key)
 		}
 		dst = appendXMLText(dst, key)
 	}
-	b.b = append(append(append(dst, '<', '/'), name...), '>')
-	return nil
+	return append(append(append(dst, '<', '/'), name...), '>'), nil
 }
 
 // splitPoints answers keys that cut a listing into pieces of about the same

@@ -64,8 +64,11 @@ func (x *xmlBuffer) text(name, text string) {
 // them; encoding-type=url is the way around); bytes that are not UTF-8 become
 // U+FFFD, so callers look for those before (representable).
 func appendXMLText[T string | []byte](dst []byte, text T) []byte {
-	plain := 0 // where the run of text that needs no escape began
-	for i := 0; i < len(text); {
+	plain, i := 0, 0 // where the run of text that needs no escape began, and how far it is
+	for i < len(text) && xmlPlain[text[i]] {
+		i++
+	}
+	for i < len(text) {
 		c := text[i]
 		if xmlPlain[c] {
 			i++
@@ -147,15 +150,21 @@ func appendXMLTime(dst []byte, t time.Time) []byte {
 	if year < 0 || year > 9999 {
 		return t.Truncate(time.Second).AppendFormat(dst, xmlTime)
 	}
-	at := len(dst)
 	dst = append(dst, "0000-00-00T00:00:00.000Z"...)
-	for _, part := range [...]struct{ end, value int }{{4, year}, {7, int(month)}, {10, day}, {13, hour}, {16, minute}, {19, second}} {
-		for i := at + part.end - 1; part.value > 0; i-- {
-			dst[i] = byte('0' + part.value%10)
-			part.value /= 10
-		}
-	}
+	at := dst[len(dst)-len(xmlTime):]
+	two(at[0:], year/100)
+	two(at[2:], year%100)
+	two(at[5:], int(month))
+	two(at[8:], day)
+	two(at[11:], hour)
+	two(at[14:], minute)
+	two(at[17:], second)
 	return dst
+}
+
+// two writes a number of two digits.
+func two(at []byte, n int) {
+	at[0], at[1] = byte('0'+n/10), byte('0'+n%10)
 }
 
 const xmlTime = "2006-01-02T15:04:05.000Z"

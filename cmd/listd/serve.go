@@ -38,6 +38,9 @@ type serveCmd struct {
 	MaxRequests     int           `default:"1024" help:"Requests served at once; more are answered 503 SlowDown."`
 	MaxHeaderBytes  int           `default:"131072" help:"Largest request header. Continuation tokens of long keys need room."`
 	RequestTimeout  time.Duration `default:"30s" help:"Longest work for one request."`
+	HeaderTimeout   time.Duration `default:"10s" help:"How long a client may take to send a request's header."`
+	BodyTimeout     time.Duration `default:"1m" help:"How long a client may take to send a request with its body."`
+	AnswerTimeout   time.Duration `default:"2m" help:"How long the work for a request and sending its answer may take, where a client reads slowly. Lists of all buckets may take longer."`
 	IdleTimeout     time.Duration `default:"2m" help:"How long an idle connection is kept."`
 	ShutdownTimeout time.Duration `default:"10s" help:"How long requests under way may go on after SIGTERM or SIGINT; a second signal ends at once."`
 	RequestLog      string        `default:"errors" enum:"errors,all" help:"Requests to log: errors (answers of 400 and above) or all."`
@@ -95,6 +98,7 @@ off); 2 bad flags or configuration; 3 the data directory or the keyspace can't b
 func (s *serveCmd) Validate() error {
 	for name, v := range map[string]int64{
 		"max-body-bytes": s.MaxBodyBytes, "max-requests": int64(s.MaxRequests), "max-header-bytes": int64(s.MaxHeaderBytes),
+		"header-timeout": int64(s.HeaderTimeout), "body-timeout": int64(s.BodyTimeout), "answer-timeout": int64(s.AnswerTimeout),
 		"request-timeout": int64(s.RequestTimeout), "idle-timeout": int64(s.IdleTimeout), "shutdown-timeout": int64(s.ShutdownTimeout),
 		"cache-mib": s.CacheMiB, "map-cache-mib": s.MapCacheMiB, "tombstone-grace": int64(s.TombstoneGrace),
 	} {
@@ -119,12 +123,6 @@ func (s *serveCmd) Validate() error {
 	}
 	return s.validateStore()
 }
-
-const (
-	headerTimeout = 10 * time.Second
-	bodyTimeout   = time.Minute
-	answerTimeout = 2 * time.Minute
-)
 
 func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 	log := c.logger(std.err)
@@ -258,7 +256,7 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 // server makes an HTTP server with the limits of this one.
 func (s *serveCmd) server(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, WriteTimeout: answerTimeout,
+		Handler: h, ReadHeaderTimeout: s.HeaderTimeout, ReadTimeout: s.BodyTimeout, WriteTimeout: s.AnswerTimeout,
 		IdleTimeout: s.IdleTimeout, MaxHeaderBytes: s.MaxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}

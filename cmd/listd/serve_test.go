@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -117,6 +118,38 @@ func TestShutdownDrains(t *testing.T) {
 	require.Equal(t, 200, answer.StatusCode)
 	require.Equal(t, exitFailed, p.wait(), "one request was cut off")
 	require.Contains(t, p.errs.String(), "cut off")
+}
+
+// Clients that don't send what they began, or send too much, lose their connections,
+// and nothing of what they sent is kept.
+func TestSlowAndLargeClientsAreCutOff(t *testing.T) {
+	dir := t.TempDir()
+	p := start(t, dir, "--max-header-bytes", "8192")
+	ok(t, "", "bucket", "create", "abc", "--server", p.s3)
+	sent := func(text string) string {
+		conn := dial(t, p.s3)
+		fmt.Fprint(conn, text)
+		answer, _ := io.ReadAll(conn) // to its end: the server closes
+		status, _, _ := strings.Cut(strings.TrimPrefix(string(answer), "HTTP/1.1 "), " ")
+		return status
+	}
+	require.Equal(t, "431", sent("PUT /abc/k HTTP/1.1\r\nHost: h\r\nx-amz-meta-a: "+strings.Repeat("a", 16<<10)+"\r\nContent-Length: 0\r\n\r\n"))
+	require.Equal(t, 0, p.end(syscall.SIGTERM), p.errs)
+
+	p = start(t, dir, "--header-timeout", "100ms", "--body-timeout", "200ms")
+	for _, text := range []string{
+		"GET /abc?list-type=2 HTTP/1.1\r\nHost: h\r\nX-A",
+		"PUT /abc/k HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhel",
+		"PUT /abc/k HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+	} {
+		// A busy machine may cut them off before it has read even that.
+		require.Contains(t, []string{"400", "408", ""}, sent(text), text)
+	}
+	require.Equal(t, 0, p.end(syscall.SIGTERM), p.errs)
+
+	p = start(t, dir)
+	require.Empty(t, ok(t, "", "ls", "abc", "--server", p.s3))
+	require.Equal(t, 0, p.end(syscall.SIGTERM), p.errs)
 }
 
 func TestASecondSignalEndsAtOnce(t *testing.T) {
