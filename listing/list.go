@@ -51,12 +51,8 @@ const (
 	// maxPeeks is how many reads a full page spends to find out whether it was
 	// the last one.
 	maxPeeks = 8
-	// minSlice and firstSlice are slice limits of the skip-scan: the smallest,
-	// and the one that it begins with.
-	minSlice, firstSlice = 4, 64
-	// rowsPerRead is how many rows can be read in the time that one more read
-	// takes: about so many over Pebble, more over Cassandra.
-	rowsPerRead = 24
+	// minSlice and maxSlice bound the slice limits of the skip-scan.
+	minSlice, maxSlice = 4, 1000
 )
 
 // pager fills one page.
@@ -72,6 +68,7 @@ type pager struct {
 	more  bool // the page is full and there is at least one more item
 
 	slice int // present slice limit of a listing with a delimiter
+	rows  int // so many rows made one of its items, lately
 	floor int // smallest slice limit: it grows where reads find only markers
 	short int // waves in a row whose ranges all came to their end
 	idle  int // reads that found nothing
@@ -142,15 +139,15 @@ func (p *pager) plan(ctx context.Context, wave []read) ([]read, error) {
 }
 
 // sliceLimit is how many rows to ask of each range: what the page lacks and one
-// more, which tells whether it is the last. Where common prefixes dominate, few
-// rows of each slice are of use, so a skip-scan asks for less.
+// more, which tells whether it is the last. With a delimiter many rows may make
+// one item, and few rows of a slice be of use: adapt says how many to ask for.
 func (p *pager) sliceLimit() int {
 	n := p.limit + 1 - len(p.items)
 	if len(p.q.Delimiter) > 0 {
 		if p.slice == 0 {
-			p.slice = firstSlice
+			p.slice, p.rows = min(2*p.c.o.RowsPerRead, maxSlice), 1
 		}
-		n = min(n, p.slice)
+		n = min(n*p.rows, p.slice)
 	}
 	return min(max(n, minSlice, p.floor), store.MaxPageRows)
 }
@@ -277,11 +274,14 @@ func (p *pager) adapt(r *read, found int) {
 		p.floor = 2 * max(p.floor, minSlice)
 	}
 	rows := len(r.got.rows)
+	if found > 0 {
+		p.rows = (rows + found - 1) / found
+	}
 	switch {
 	case p.slice == 0 || !r.got.more:
-	case p.left.passed(r.got.last) && found < rows && (found < 2 || rows > found*rowsPerRead):
+	case p.left.passed(r.got.last) && found < rows && (found < 2 || p.rows > p.c.o.RowsPerRead):
 		p.slice = max(p.slice/2, minSlice)
 	default:
-		p.slice = min(2*p.slice, store.MaxPageRows)
+		p.slice = min(2*p.slice, maxSlice)
 	}
 }

@@ -45,7 +45,7 @@ func (c *rowCounts) Slice(ctx context.Context, p store.Partition, b store.Bounds
 // the common prefixes that it lists, however many keys they stand for; forwards and
 // in reverse.
 func TestCommonPrefixesCostNoKeys(t *testing.T) {
-	const directories = 100
+	const directories = 40
 	read := func(n int, reverse bool) (slices, rows int64) {
 		t.Helper()
 		s := &rowCounts{Store: memstore.New()}
@@ -67,11 +67,11 @@ func TestCommonPrefixesCostNoKeys(t *testing.T) {
 		return s.slices.Load(), s.rows.Load()
 	}
 	for _, reverse := range []bool{false, true} {
-		slices, rows := read(directories*300, reverse)
-		t.Logf("reverse %v: %d slices, %d rows for %d common prefixes of 300 keys each", reverse, slices, rows, directories)
+		slices, rows := read(directories*1000, reverse)
+		t.Logf("reverse %v: %d slices, %d rows for %d common prefixes of 1,000 keys each", reverse, slices, rows, directories)
 		require.LessOrEqual(t, slices, int64(directories+10))
-		require.LessOrEqual(t, rows, int64(6*directories))
-		fewer, fewerRows := read(directories*60, reverse)
+		require.LessOrEqual(t, rows, int64(8*directories))
+		fewer, fewerRows := read(directories*250, reverse)
 		require.LessOrEqual(t, slices, fewer+10)
 		require.LessOrEqual(t, rows, fewerRows+100)
 		// Where a prefix stands for a few keys, reading on is cheaper than a read more.

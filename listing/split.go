@@ -2,10 +2,13 @@ package listing
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"math"
 	"slices"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -57,7 +60,7 @@ func (b *Bucket) splitPoints(ctx context.Context, q Query, n int) ([][]byte, err
 }
 
 // sampler estimates how keys are spread over a span: it reads short runs of
-// keys, each time in the middle of the gap between runs that seems to hold most.
+// keys, each time in the middle of the gaps between runs that seem to hold most.
 type sampler struct {
 	c      *Client
 	id     store.BucketID
@@ -114,24 +117,50 @@ func (s *sampler) sample(ctx context.Context, whole span) error {
 	if s.parts, err = s.explore(ctx, whole, whole.lo, math.MaxFloat64); err != nil {
 		return err
 	}
-	for range s.probes {
-		most := -1
-		for i := range s.parts {
-			if s.parts[i].keys == nil && (most < 0 || s.parts[i].urgency > s.parts[most].urgency) {
-				most = i
-			}
-		}
-		if most < 0 {
+	for left := s.probes; left > 0; {
+		gaps := s.mostUrgent(min(left, s.c.o.MaxParallel))
+		if len(gaps) == 0 {
 			return nil
 		}
-		gap := s.parts[most].gap
-		parts, err := s.explore(ctx, gap, between(gap.lo, gap.hi, 0.5), s.parts[most].urgency)
-		if err != nil {
+		found := make([][]part, len(gaps))
+		g, gctx := errgroup.WithContext(ctx)
+		for i, at := range gaps {
+			p := s.parts[at]
+			g.Go(func() (err error) {
+				found[i], err = s.explore(gctx, p.gap, between(p.gap.lo, p.gap.hi, 0.5), p.urgency)
+				return err
+			})
+		}
+		if err := g.Wait(); err != nil {
 			return err
 		}
-		s.parts = slices.Replace(s.parts, most, most+1, parts...)
+		for i := len(gaps) - 1; i >= 0; i-- { // from the back, so that places hold
+			s.parts = slices.Replace(s.parts, gaps[i], gaps[i]+1, found[i]...)
+		}
+		left -= len(gaps)
 	}
 	return nil
+}
+
+// mostUrgent returns the places, in order, of at most n gaps: the most urgent one,
+// and those at least half as urgent, which would have their turn soon anyway.
+func (s *sampler) mostUrgent(n int) []int {
+	var gaps []int
+	for i := range s.parts {
+		if s.parts[i].keys == nil {
+			gaps = append(gaps, i)
+		}
+	}
+	slices.SortStableFunc(gaps, func(a, b int) int { return cmp.Compare(s.parts[b].urgency, s.parts[a].urgency) })
+	gaps = gaps[:min(n, len(gaps))]
+	for i, at := range gaps {
+		if s.parts[at].urgency < s.parts[gaps[0]].urgency/2 {
+			gaps = gaps[:i]
+			break
+		}
+	}
+	slices.Sort(gaps)
+	return gaps
 }
 
 // explore reads a run of keys from the middle of a gap on, and guesses from how

@@ -154,8 +154,11 @@ func (c *Client) write(ctx context.Context, h *hold, rg partmap.Range, first, la
 }
 
 func retryable(err error) bool {
+	if err == nil {
+		return false
+	}
 	k := store.KindOf(err)
-	return err != nil && (k == store.Unavailable || k == store.Timeout)
+	return k == store.Unavailable || k == store.Timeout
 }
 
 // pause waits before try number i of a write; false means that ctx ended.

@@ -45,7 +45,7 @@ func (o Options) heap() int {
 
 // writeConfig lays out the folder of a node.
 func (n *Node) writeConfig(seed string) error {
-	for _, name := range []string{"conf", "data", "log", "triggers"} {
+	for _, name := range []string{"conf", "data", "log", "triggers", "tmp"} {
 		if err := os.MkdirAll(filepath.Join(n.dir, name), 0o755); err != nil {
 			return err
 		}
@@ -130,6 +130,8 @@ func (n *Node) javaArguments(lib string) []string {
 		"-Dcassandra.storagedir=" + filepath.Join(n.dir, "data"),
 		"-Dcassandra.logdir=" + filepath.Join(n.dir, "log"),
 		"-Dcassandra.triggers_dir=" + filepath.Join(n.dir, "triggers"),
+		// Libraries that unpack code of the machine's kind leave it behind when killed.
+		"-Djava.io.tmpdir=" + filepath.Join(n.dir, "tmp"),
 		"-Dcassandra-foreground=yes",
 		fmt.Sprintf("-Dcassandra.jmx.local.port=%d", n.jmxPort),
 		"-Dlogback.configurationFile=file:" + filepath.Join(n.dir, "conf", "logback.xml"),

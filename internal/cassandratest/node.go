@@ -224,6 +224,7 @@ func (n *Node) Running() bool { return n.process != nil }
 func (n *Node) Nodetool(ctx context.Context, args ...string) (string, error) {
 	all := append(moduleArguments(), "-Xmx64M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
 		"-Duser.home="+n.dir, // where it keeps a history
+		"-Djava.io.tmpdir="+filepath.Join(n.dir, "tmp"),
 		"-Dcassandra.storagedir="+filepath.Join(n.dir, "data"), "-Dlogback.configurationFile=none",
 		"-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote",
 		"-cp", filepath.Join(n.lib, "*"),

@@ -111,6 +111,9 @@ const (
 	steadyFraction = 10
 	// resolution of a server's answer.
 	resolution = time.Millisecond
+	// A server's clock runs wrong by an aDrift-th at most: what is known of it fades by
+	// that. Clocks that are slewed run wrong by a two-thousandth.
+	aDrift = 1000
 )
 
 func newSkewWatch(n *network, clock store.WallClock, limit time.Duration) *skewWatch {
@@ -200,6 +203,9 @@ func (w *skewWatch) learn(a skewAnswer) {
 		w.taken = 0
 	}
 	w.taken++
+	if old, known := w.answers[a.Server]; known {
+		a.ServerClock = narrowed(old, a)
+	}
 	w.answers[a.Server] = a
 	s := summary(w.answers)
 	v := &verdict{at: a.at, firm: w.taken >= firmAfter}
@@ -207,6 +213,20 @@ func (w *skewWatch) learn(a skewAnswer) {
 		v.err = store.Errorf(store.Unavailable, "%w: %s, more than %v allows: writes stop until it is right (check NTP or chrony on this machine and there)", ErrClockOff, s, w.limit)
 	}
 	w.verdict.Store(v)
+}
+
+// narrowed is what an answer says together with the one before it. A store that is so
+// busy that it answers late says little of the time, but clocks that were right a moment
+// ago are right still, as long as this process's was not stepped (steady) and nothing
+// contradicts it: an answer that does stands for itself, for then the server's was set.
+func narrowed(old, a skewAnswer) ServerClock {
+	mono, wall := a.at.mono-old.at.mono, a.at.wall-old.at.wall
+	ahead, bound := old.Ahead+wall-mono, old.Bound+mono/aDrift
+	low, high := max(a.Ahead-a.Bound, ahead-bound), min(a.Ahead+a.Bound, ahead+bound)
+	if low > high {
+		return a.ServerClock
+	}
+	return ServerClock{Server: a.Server, Ahead: low + (high-low)/2, Bound: (high - low) / 2}
 }
 
 func (w *skewWatch) now() Skew {

@@ -22,6 +22,7 @@ type timed struct {
 	offsets []time.Duration // of each server's clock from the true time
 	asked   int
 	delay   time.Duration // of the way there, and of the way back
+	late    time.Duration // until the process gets round to the answer
 	err     error
 }
 
@@ -29,7 +30,7 @@ func (s *timed) Time(ctx context.Context) (time.Time, string, error) {
 	s.mu.Lock()
 	which := s.asked % len(s.offsets)
 	s.asked++
-	offset, delay, err := s.offsets[which], s.delay, s.err
+	offset, delay, late, err := s.offsets[which], s.delay, s.late, s.err
 	s.mu.Unlock()
 	wait := func() error {
 		select {
@@ -46,6 +47,7 @@ func (s *timed) Time(ctx context.Context) (time.Time, string, error) {
 	if err := wait(); err != nil {
 		return time.Time{}, "", err
 	}
+	time.Sleep(late)
 	return answer, fmt.Sprintf("server-%d", which), err
 }
 
@@ -244,6 +246,35 @@ func TestClockThatCantBeCompared(t *testing.T) {
 		ctx, cancel := context.WithTimeout(c.ctx, time.Millisecond)
 		defer cancel()
 		require.Equal(t, store.Timeout, store.KindOf(c.CheckClock(ctx)))
+	})
+}
+
+// A machine that is so busy that answers say little stops nobody whose clock is known
+// to be right; a clock that goes wrong then is noticed all the same.
+func TestClockOfABusyMachine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClocked(t, 0)
+		require.NoError(t, c.CheckClock(c.ctx))
+		c.servers.change(func(s *timed) { s.late = 900 * time.Millisecond }) // the clock seems to be 450 ms ahead, or 900
+		for range 100 {
+			c.lease()
+			time.Sleep(time.Second)
+			c.set(func() { c.wall += 50 * time.Microsecond }) // it runs a little fast
+			require.NoError(t, c.CheckClock(c.ctx))
+		}
+		s := c.Skew()
+		require.Less(t, s.Bound, 120*time.Millisecond)
+		require.LessOrEqual(t, (s.Ahead - 5*time.Millisecond).Abs(), s.Bound, "the truth is within the bound")
+
+		c.set(func() { c.wall = time.Second })
+		c.off("ahead of")
+		c.servers.change(func(s *timed) { s.late = 0 }) // a step voids what was known
+		c.set(func() { c.wall = 0 })
+		require.NoError(t, c.CheckClock(c.ctx))
+		c.servers.change(func(s *timed) { s.offsets[0] = -time.Second })
+		c.lease()
+		time.Sleep(2 * time.Second)
+		c.off("ahead of")
 	})
 }
 
