@@ -16,8 +16,8 @@ WITH_PROGRAMS = EVENKEEL_TEST_PROGRAMS=$(PROGRAMS)
 # packages and a few tests at once, as those mostly wait: for nodes to start, leases
 # to run out, moves to end. Those of other packages, which keep all processors busy,
 # would make nodes miss their own time limits.
-WITH_NODE = ./store/cassandrastore ./cmd/rebalancer ./internal/e2e/oncassandra ./internal/e2e/livemoves ./internal/e2e/moverkilled ./internal/e2e/growing
-WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves -e /moverkilled -e /growing)
+WITH_NODE = ./store/cassandrastore ./cmd/rebalancer ./internal/e2e/oncassandra ./internal/e2e/livemoves ./internal/e2e/moverkilled ./internal/e2e/growing ./internal/layouts/cqltables
+WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves -e /moverkilled -e /growing -e /cqltables)
 WITH_CASSANDRA = $(GO) run ./internal/cassandratest/cmd/with-cassandra
 AT_ONCE = -p 2 -parallel 2
 

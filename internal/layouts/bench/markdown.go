@@ -96,8 +96,8 @@ func (r *Report) markdown() []byte {
 		}
 	}
 	if len(r.Growth) > 0 {
-		p("\n## What growth costs\nThe keys of a set twice, each half as many rows as the layout is made for: rows that have to move, per row that was added, until no partition is\n")
-		p("larger than before.\n\n| set | layout | rows moved per row added | how |\n|---|---|---|---|\n")
+		p("\n## What growth costs\nRows that have to move, per row that is added, when a set doubles and no partition may become larger than it was. What is not measured is\n")
+		p("counted on the keys.\n\n| set | layout | rows moved per row added | how |\n|---|---|---|---|\n")
 		for _, g := range r.Growth {
 			p("| %s | %s | %s | %s |\n", g.Set, g.Layout, g.moved(), g.How)
 		}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/internal/layouts"
+	"github.com/evenkeel/evenkeel/internal/layouts/cqltables"
 	"github.com/evenkeel/evenkeel/internal/layouts/pglayout"
 	"github.com/evenkeel/evenkeel/internal/postgrestest"
 	"github.com/evenkeel/evenkeel/store"
@@ -183,7 +184,10 @@ func (x *runner) run(ctx context.Context) (err error) {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
-	return nil
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return x.growth(ctx)
 }
 
 // cuts are evenkeel's for a set, as a balancer leaves them: the main set lies in
@@ -209,6 +213,9 @@ func (x *runner) of(s set) (names []string) {
 	all := []string{layouts.NameEvenkeel, layouts.NameWide, layouts.NameHash, layouts.NamePrefix}
 	if s.feed {
 		all = []string{layouts.NameEvenkeel, layouts.NameWide, layouts.NameDays, layouts.NameDaysN}
+		if x.store == Cassandra {
+			all = append(all, layouts.NameSlices)
+		}
 	}
 	if x.pg != nil {
 		all = append(all, layouts.NamePostgres)
@@ -245,6 +252,12 @@ func (x *runner) layout(s set, name string, rows store.Store, cuts [][]byte) (la
 		return layouts.NewDays(rows, id), nil
 	case layouts.NameDaysN:
 		return layouts.NewDaysN(rows, id, daysN), nil
+	case layouts.NameSlices:
+		w, ok := x.w.(*onCassandra)
+		if !ok {
+			return nil, fmt.Errorf("tables need Cassandra")
+		}
+		return cqltables.Open(context.Background(), w.raw, w.o.Keyspace, s.name, meter)
 	case layouts.NamePostgres:
 		return pglayout.New(x.pg, s.name, meter, cuts...), nil
 	}
@@ -301,6 +314,19 @@ func (x *runner) loadLayout(ctx context.Context, s set, name string, entries []l
 	l, err := x.layout(s, name, x.w.rows(), cuts)
 	if err != nil {
 		return err
+	}
+	if t, ok := l.(*cqltables.Layout); ok {
+		first, err := layouts.SnowflakeOf(entries[0].Key)
+		if err != nil {
+			return err
+		}
+		last, err := layouts.SnowflakeOf(entries[len(entries)-1].Key)
+		if err == nil {
+			err = t.Create(ctx, first.Time(), last.Time())
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return inChunks(entries, func(some []layouts.Entry) error { return l.Load(ctx, some) })
 }
