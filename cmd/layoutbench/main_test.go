@@ -53,7 +53,7 @@ func TestLayoutsArePrinted(t *testing.T) {
 // A small run over Pebble, all of it checked as it always is, and what it refuses.
 func TestRun(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "figures.json")
-	code, out, errs := ran(t, "run", "--store", "pebble", "--keys", "2000", "--pages", "2", "--sets", "md5,feed", "--json", file)
+	code, out, errs := ran(t, "run", "--store", "pebble", "--keys", "2000", "--pages", "2", "--sets", "dates,feed", "--json", file)
 	require.Zero(t, code, errs)
 	require.Contains(t, out, "everything that was read was right")
 	text, err := os.ReadFile(file)
@@ -65,7 +65,7 @@ func TestRun(t *testing.T) {
 		require.Positive(t, l.P50)
 		seen[l.Set+" "+l.Layout] = true
 	}
-	for _, want := range []string{"md5 evenkeel", "md5 wide", "md5 hash256", "md5 prefix", "feed days", "feed daysxN", "feed evenkeel"} {
+	for _, want := range []string{"dates evenkeel", "dates wide", "dates hash256", "dates prefix", "feed days", "feed daysxN", "feed evenkeel"} {
 		require.True(t, seen[want], "%s: %v", want, seen)
 	}
 	for _, args := range [][]string{{"--keys", "1"}, {"--layouts", "none"}, {"--sets", "none"}, {"--store", "none"}, {"--time", "-1s"}} {

@@ -76,6 +76,22 @@ func TestLayoutsByKeyAnswerAsTheOracle(t *testing.T) {
 	}
 }
 
+// Where all keys of a page lie in one bucket, a merge that reads a little of each
+// has to ask for more.
+func TestMergesAskAgain(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	const buckets = 16
+	var keys [][]byte
+	for i := 0; len(keys) < 700; i++ {
+		if k := fmt.Appendf(nil, "a/%06d", i); layouts.HashBucket(k, buckets) == 3 {
+			keys = append(keys, k)
+		}
+	}
+	l := layouts.NewHash(memstore.New(), bucketID(), layouts.HashOptions{Buckets: buckets})
+	layouttest.ByKey(t, rand.New(rand.NewPCG(seed, 1)), l, keys, true)
+}
+
 // Layouts of feeds show the newest first as the oracle does, over days that hold
 // nothing.
 func TestFeedsAnswerAsTheOracle(t *testing.T) {

@@ -163,8 +163,7 @@ func (p *prefixed) List(ctx context.Context, q Query) ([]Item, error) {
 		var first []byte
 		switch {
 		case reverse && len(b.End) > 0:
-			first = p.name(b.End) // keys below End may begin with the same bytes
-			names.End = append(bytes.Clone(first), 0)
+			first = p.name(b.End) // keys below End may begin with the same bytes; then what is below it
 		case len(b.End) > 0:
 			if names.End = partmap.PrefixEnd(p.name(b.End)); names.End == nil {
 				names.End = append(bytes.Clone(p.name(b.End)), 0)

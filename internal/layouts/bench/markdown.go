@@ -57,7 +57,11 @@ func (r *Report) markdown() []byte {
 		}
 		p("\n")
 	}
-	p("## Sets of keys\n| set | what |\n|---|---|\n")
+	p("## Layouts\n| layout | primary key | how it is built here |\n|---|---|---|\n")
+	for _, k := range layouts.Kinds() {
+		p("| %s | `%s` | %s |\n", k.Name, k.PrimaryKey, k.Built)
+	}
+	p("\n## Sets of keys\n| set | what |\n|---|---|\n")
 	for _, s := range sets() {
 		p("| %s | %s |\n", s.name, s.what)
 	}

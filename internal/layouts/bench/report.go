@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -73,16 +72,6 @@ func machine() string {
 		}
 	}
 	return fmt.Sprintf("%d processors (%s), %s", runtime.NumCPU(), name, runtime.GOOS)
-}
-
-// output is the first line that a command prints; empty if it can't.
-func output(name string, args ...string) string {
-	out, err := exec.Command(name, args...).Output()
-	if err != nil {
-		return ""
-	}
-	line, _, _ := strings.Cut(string(out), "\n")
-	return strings.TrimSpace(line)
 }
 
 func (r *Report) leftOut(format string, args ...any) {

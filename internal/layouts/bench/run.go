@@ -193,8 +193,32 @@ func (x *runner) run(ctx context.Context) (err error) {
 // cuts are evenkeel's for a set, as a balancer leaves them: the main set lies in
 // twenty ranges, and all ranges are of one size.
 func (x *runner) cuts(o *oracle) [][]byte {
-	const ranges = 20
-	return layouts.EvenCuts(o.keys, (len(o.keys)*ranges+x.o.Keys-1)/x.o.Keys)
+	return layouts.EvenCuts(o.keys, (len(o.keys)*rangesOfMain+x.o.Keys-1)/x.o.Keys)
+}
+
+const rangesOfMain = 20
+
+// arrivals is a layout in order of arrival, of keys that come in order: a page is
+// the one from the place of its key on.
+type arrivals struct {
+	*layouts.Fixed
+	oracle *oracle
+	size   int
+}
+
+// List reads the entries that came after a key.
+func (a arrivals) List(ctx context.Context, q layouts.Query) ([]layouts.Item, error) {
+	entries, _, err := a.Arrivals(ctx, uint64(a.oracle.at(q.After)+1), q.Limit)
+	items := make([]layouts.Item, len(entries))
+	for i := range entries {
+		items[i].Entry = entries[i]
+	}
+	return items, err
+}
+
+// Partition is where a key came to lie.
+func (a arrivals) Partition(_ context.Context, key []byte) (string, error) {
+	return fmt.Sprint(a.oracle.at(key) / a.size), nil
 }
 
 // prefixBytes is the length of the prefix layout's prefixes: right for md5.
@@ -216,6 +240,9 @@ func (x *runner) of(s set) (names []string) {
 		if x.store == Cassandra {
 			all = append(all, layouts.NameSlices)
 		}
+	}
+	if s.name == setAppend {
+		all = append(all, layouts.NameFixed)
 	}
 	if x.pg != nil {
 		all = append(all, layouts.NamePostgres)
@@ -252,6 +279,13 @@ func (x *runner) layout(s set, name string, rows store.Store, cuts [][]byte) (la
 		return layouts.NewDays(rows, id), nil
 	case layouts.NameDaysN:
 		return layouts.NewDaysN(rows, id, daysN), nil
+	case layouts.NameFixed:
+		size := max(x.o.Keys/rangesOfMain, 1)
+		a := arrivals{Fixed: layouts.NewFixed(rows, id, size), size: size}
+		if l := x.loaded[s.name]; l != nil {
+			a.oracle = l.oracle
+		}
+		return a, nil
 	case layouts.NameSlices:
 		w, ok := x.w.(*onCassandra)
 		if !ok {

@@ -29,6 +29,8 @@ const (
 	setPaths = "paths"
 	setTenth = "paths-tenth"
 	setFeed  = "feed"
+	// In the set to append to, keys come in order.
+	setAppend = "append"
 )
 
 // topFolders is how many common prefixes the paths have.
@@ -64,7 +66,7 @@ func sets() []set {
 			}
 			return keys
 		}},
-		{name: "append", what: "numbers that go up by one", share: 0.25, make: func(_ *rand.Rand, n int) [][]byte {
+		{name: setAppend, what: "numbers that go up by one", share: 0.25, make: func(_ *rand.Rand, n int) [][]byte {
 			keys := make([][]byte, n)
 			for i := range keys {
 				keys[i] = fmt.Appendf(nil, "order-%012d", i)
