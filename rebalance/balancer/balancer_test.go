@@ -362,11 +362,13 @@ func TestRollsAppends(t *testing.T) {
 // for ever.
 func TestAFastLoad(t *testing.T) {
 	t.Run("a rush", func(t *testing.T) { aFastLoad(t, 150, 200, 20, 20) })
-	t.Run("slower", func(t *testing.T) { aFastLoad(t, 60, 80, 20, 90) })
+	t.Run("slower", func(t *testing.T) { aFastLoad(t, 60, 80, 20, 150) })
 	t.Run("not foreseen", func(t *testing.T) { aFastLoad(t, 60, 80, 0, math.MaxInt) })
 }
 
-// aFastLoad asserts for how many seconds a range may be over 1.2 times its limit.
+// aFastLoad asserts for how many seconds a range may be over 1.2 times its limit, that
+// none is over it some time after the load, and unless nothing is foreseen that at most
+// half of the rows move.
 func aFastLoad(t *testing.T, perSecond, rate int, rushBy float64, mayBeOver int) {
 	const maxRows, rows = 1000, 20_000
 	seed := rand.Uint64()
@@ -411,13 +413,18 @@ func aFastLoad(t *testing.T, perSecond, rate int, rushBy float64, mayBeOver int)
 				look()
 			}
 		}
-		time.Sleep(2 * time.Minute)
+		f.s.mu.Lock()
+		f.s.slow = 0
+		f.s.mu.Unlock()
+		time.Sleep(20 * time.Minute)
 		look()
 		t.Logf("moved %d of %d; over 1.2 x for %d s, held for %d s; %v", f.moved(), rows, longest, heldLongest, sizes())
 		require.LessOrEqual(t, slices.Max(sizes()), maxRows)
 		require.LessOrEqual(t, longest, mayBeOver)
 		require.LessOrEqual(t, heldLongest, 3)
-		require.LessOrEqual(t, f.moved(), int64(rows/2))
+		if rushBy > 0 {
+			require.LessOrEqual(t, f.moved(), int64(rows/2))
+		}
 		require.Equal(t, rows, f.keys())
 	})
 }

@@ -16,7 +16,8 @@ type Goal struct {
 	// Start and End are cuts of the map (an empty End is plus infinity).
 	Start, End []byte
 	// Cuts are all the cuts that the span is to have in between, ascending; none
-	// makes it one range.
+	// makes it one range. A split is met where there are more: what it began may have
+	// been cut further, by another goal, before anybody looks whether it is met.
 	Cuts [][]byte
 	// Stay is which part of a single range that is split stays in its partition,
 	// counted from 0; it does not move. Negative: none does. Parts that are
@@ -113,6 +114,15 @@ func (g *Goal) starts() [][]byte { return append([][]byte{g.Start}, g.Cuts...) }
 
 func (g *Goal) met(ranges []partmap.Range) bool {
 	starts := g.starts()
+	if g.split() {
+		found := 0
+		for i := range ranges {
+			if found < len(starts) && string(ranges[i].Start) == string(starts[found]) {
+				found++
+			}
+		}
+		return found == len(starts)
+	}
 	if len(ranges) != len(starts) {
 		return false
 	}
@@ -122,6 +132,11 @@ func (g *Goal) met(ranges []partmap.Range) bool {
 		}
 	}
 	return true
+}
+
+// split reports whether the goal cuts, and joins nothing.
+func (g *Goal) split() bool {
+	return g.Stay >= 0 && len(g.Cuts) > 0 && len(g.Keep) == 0 && g.Leave.IsZero()
 }
 
 func (g *Goal) move(ranges []partmap.Range, fresh func() store.PartitionID) partmap.Move {

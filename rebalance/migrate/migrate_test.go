@@ -282,6 +282,11 @@ func TestScenarios(t *testing.T) {
 			swap: batch 2 swept`,
 		end: []string{"", "c", "g", "t", "x"},
 	}, {
+		name:  "a split whose parts were cut further meanwhile is met, and joins nothing",
+		cuts:  []string{"c", "g", "m", "t"},
+		goals: func(*world) []migrate.Goal { return []migrate.Goal{migrate.Split(b("c"), nil, 0, b("m"))} },
+		end:   []string{"", "c", "g", "m", "t"},
+	}, {
 		name:  "what is met already asks for nothing",
 		cuts:  []string{"m"},
 		goals: func(*world) []migrate.Goal { return []migrate.Goal{migrate.Split(nil, nil, 0, b("m"))} },
