@@ -51,7 +51,7 @@ type Options struct {
 	MaxParallel int
 	// RowsPerRead is how many rows the store reads in the time that one more read
 	// takes: a listing with a delimiter reads on over fewer, and jumps over more.
-	// By default 32 with NewEmbedded and 128 with New, about as measured over
+	// By default 16 with NewEmbedded and 128 with New, about as measured over
 	// Pebble and Cassandra.
 	RowsPerRead int
 	// WriteAttempts is how often a write whose outcome is unknown is tried, with
@@ -97,7 +97,7 @@ const (
 	defaultIdleReads     = 256
 	defaultParallel      = 8
 	defaultRowsPerRead   = 128
-	embeddedRowsPerRead  = 32
+	embeddedRowsPerRead  = 16
 	defaultAttempts      = 3
 	defaultNames         = 10_000
 )

@@ -51,8 +51,9 @@ const (
 	// maxPeeks is how many reads a full page spends to find out whether it was
 	// the last one.
 	maxPeeks = 8
-	// minSlice and maxSlice bound the slice limits of the skip-scan.
-	minSlice, maxSlice = 4, 1000
+	// minSlice and maxSlice bound the slice limits of the skip-scan; it begins with
+	// firstSlice at least.
+	minSlice, firstSlice, maxSlice = 4, 64, 1000
 )
 
 // pager fills one page.
@@ -145,7 +146,7 @@ func (p *pager) sliceLimit() int {
 	n := p.limit + 1 - len(p.items)
 	if len(p.q.Delimiter) > 0 {
 		if p.slice == 0 {
-			p.slice, p.rows = min(2*p.c.o.RowsPerRead, maxSlice), 1
+			p.slice, p.rows = min(max(2*p.c.o.RowsPerRead, firstSlice), maxSlice), 1
 		}
 		n = min(n*p.rows, p.slice)
 	}

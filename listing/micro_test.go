@@ -128,3 +128,20 @@ func BenchmarkMicroScan(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkMicroPut puts entries over those that are there, into memory.
+func BenchmarkMicroPut(b *testing.B) {
+	key := func(i int) []byte { return fmt.Appendf(nil, "photos/2024/08/IMG_%08d.jpg", i) }
+	bucket := microBucket(b, 1000, key)
+	keys := make([][]byte, 1000)
+	for i := range keys {
+		keys[i] = key(i * 7919 % len(keys))
+	}
+	value := make([]byte, 100)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if err := bucket.Put(context.Background(), keys[i%len(keys)], value); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
