@@ -361,8 +361,8 @@ func TestRollsAppends(t *testing.T) {
 // cut while they are small, nothing waits behind what moves, and moves do not give way
 // for ever.
 func TestAFastLoad(t *testing.T) {
-	t.Run("a rush", func(t *testing.T) { aFastLoad(t, 150, 200, 32, 20) })
-	t.Run("slower", func(t *testing.T) { aFastLoad(t, 60, 80, 32, 90) })
+	t.Run("a rush", func(t *testing.T) { aFastLoad(t, 150, 200, 20, 20) })
+	t.Run("slower", func(t *testing.T) { aFastLoad(t, 60, 80, 20, 90) })
 	t.Run("not foreseen", func(t *testing.T) { aFastLoad(t, 60, 80, 0, math.MaxInt) })
 }
 

@@ -138,7 +138,7 @@ func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string) {
 		if j.GrowBy > 0 && g*j.lead(j.MaxRows).Seconds() > float64(j.MaxRows) {
 			// Nothing could be moved as fast as that, once there is much of it: it is cut
 			// for what will be there while it is small.
-			most = max(most, j.RushBy*float64(s.Rows))
+			most = max(most, j.RushBy*float64(j.MaxRows))
 		}
 		grown += int64(min(g*j.Horizon.Seconds(), most))
 		soon += int64(min(g*lead.Seconds(), most))

@@ -37,7 +37,7 @@ type Policy struct {
 	// before the next judgement takes effect (within Lead, and the time that its rows take
 	// to be moved) and has EarlyRows at least. No more is foreseen than GrowBy times the
 	// rows that there are, with 0 nothing; in a rush, which is growth by more than MaxRows
-	// in the time that it takes to move as many, RushBy times.
+	// in the time that it takes to move as many, RushBy times MaxRows.
 	// Only growth that is spread over the range counts (Spread, see counter.Stats): what
 	// grows at one end is not helped by cuts all over.
 	Horizon   time.Duration
@@ -92,7 +92,7 @@ func Default(maxRows int64) Policy {
 		MaxRows: maxRows, MinRows: maxRows / 4, TargetRows: max(1, maxRows/10*6+maxRows%10*6/10),
 		MaxDead:   50_000,
 		LoadShare: 0.5, LoadPerS: 2000,
-		Horizon: 3 * time.Minute, GrowBy: 2, RushBy: 32, EarlyRows: max(2, maxRows/5), Spread: 0.75,
+		Horizon: 3 * time.Minute, GrowBy: 2, RushBy: 20, EarlyRows: max(2, maxRows/5), Spread: 0.75,
 		AppendShare: 0.7, AppendsPerS: 0.001, Lead: 40 * time.Second,
 		Cool: 30 * time.Minute, Fresh: 2 * time.Minute,
 		Recount: time.Minute, MaxRecount: time.Hour,

@@ -113,7 +113,7 @@ func TestJudge(t *testing.T) {
 		{"grows fast, nobody knows where, and is too large", nil, layout(old(1500, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.Spread = 24, 24, 0 })),
 			[]string{"0-1 split: rows in 8"}},
 		{"grows faster than anything could be moved", nil, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 100, 100 })),
-			[]string{"0-1 split: forecast in 11"}},
+			[]string{"0-1 split: forecast in 31"}},
 		{"grows as fast, by what is put in one place", nil, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.Spread = 100, 100, 0.5 })),
 			[]string{"0-1 none: within limits"}},
 		{"grows before it can be moved", func(p *policy.Policy) { p.MovedPerS = 10 }, layout(old(700, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 3, 3 })),

@@ -119,7 +119,7 @@ func (p *Programs) Run(name string, args ...string) string {
 	return out
 }
 
-// Server is a running listd.
+// Server is a running listd, or a rebalancer, which has no S3.
 type Server struct {
 	S3, Admin string
 	Cmd       *exec.Cmd
@@ -133,9 +133,20 @@ type Server struct {
 // test, which shows its log if it failed.
 func (p *Programs) Serve(args ...string) *Server {
 	p.T.Helper()
-	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)
+	return p.serve("listd", append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...), true)
+}
+
+// Rebalance starts the daemon that keeps a site's buckets in shape, on a free port, and
+// waits until it stands by.
+func (p *Programs) Rebalance(s Site, args ...string) *Server {
+	p.T.Helper()
+	return p.serve("rebalancer", append(s.Flags("run", "--local-dc", "dc1", "--admin-listen", "127.0.0.1:0"), args...), false)
+}
+
+func (p *Programs) serve(program string, args []string, s3 bool) *Server {
+	p.T.Helper()
 	// Not the test's context: Kill is the only way to end it other than by a signal.
-	s := &Server{t: p.T, Cmd: p.Command(context.Background(), "listd", args...), Log: &Log{}}
+	s := &Server{t: p.T, Cmd: p.Command(context.Background(), program, args...), Log: &Log{}}
 	s.Cmd.Stderr = s.Log
 	read, write, err := os.Pipe()
 	require.NoError(p.T, err)
@@ -146,7 +157,7 @@ func (p *Programs) Serve(args ...string) *Server {
 	p.T.Cleanup(func() {
 		s.Kill()
 		if p.T.Failed() {
-			p.T.Logf("the log of %s:\n%s", s.S3, s.Log)
+			p.T.Logf("the log of %s, %s:\n%s", program, s.Admin, s.Log)
 		}
 	})
 	lines := bufio.NewScanner(read)
@@ -154,7 +165,7 @@ func (p *Programs) Serve(args ...string) *Server {
 		prefix string
 		field  *string
 	}{{"S3 on ", &s.S3}, {"admin on ", &s.Admin}} {
-		if lines.Scan() {
+		if (s3 || to.field != &s.S3) && lines.Scan() {
 			*to.field, _ = strings.CutPrefix(lines.Text(), to.prefix)
 		}
 	}
@@ -162,9 +173,9 @@ func (p *Programs) Serve(args ...string) *Server {
 		_, _ = io.Copy(io.Discard, read)
 		_ = read.Close()
 	}()
-	if !strings.HasPrefix(s.S3, "http://") || !strings.HasPrefix(s.Admin, "http://") {
+	if s3 && !strings.HasPrefix(s.S3, "http://") || !strings.HasPrefix(s.Admin, "http://") {
 		s.Kill()
-		require.FailNow(p.T, "listd does not serve", "%q %q %s", s.S3, s.Admin, s.Log)
+		require.FailNow(p.T, program+" does not serve", "%q %q %s", s.S3, s.Admin, s.Log)
 	}
 	return s
 }
@@ -182,7 +193,7 @@ func (s *Server) End(signal os.Signal) int {
 	select {
 	case <-s.Ended:
 	case <-time.After(time.Minute):
-		require.FailNow(s.t, "listd did not end")
+		require.FailNow(s.t, "it did not end", "%s", s.Log)
 	}
 	return s.Cmd.ProcessState.ExitCode()
 }
