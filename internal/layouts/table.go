@@ -3,6 +3,7 @@ package layouts
 import (
 	"bytes"
 	"context"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -69,6 +70,8 @@ func (t *table) load(ctx context.Context, entries []Entry, place func(key []byte
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(batchesOnce)
 	for p, rows := range by {
+		// As evenkeel's client does: neighbours are written together.
+		slices.SortStableFunc(rows, func(a, b store.Row) int { return bytes.Compare(a.Key, b.Key) })
 		for len(rows) > 0 {
 			n, size := 0, 0
 			for n < len(rows) && n < batchRows && (n == 0 || size < batchBytes) {
