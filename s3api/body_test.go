@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/evenkeel/evenkeel/s3api"
+	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
 // chunked frames data as aws-chunked, in chunks of the given sizes.
@@ -152,4 +154,28 @@ func TestReadBodyShorterThanSaid(t *testing.T) {
 	r.ContentLength = 6
 	_, code := s3api.ReadBody(r, 16)
 	require.Equal(t, "IncompleteBody", code)
+}
+
+// A body whose length nobody said is kept whole, also an empty one; one that turns out
+// to be too large is refused, and leaves what was there.
+func TestBodiesWithoutALength(t *testing.T) {
+	s := serveStore(t, memstore.New())
+	s.want(200, "", "PUT", "/abc", "")
+	put := func(body string) int {
+		t.Helper()
+		req, err := http.NewRequest("PUT", s.url+"/abc/k", io.MultiReader(strings.NewReader(body)))
+		require.NoError(t, err)
+		require.Zero(t, req.ContentLength)
+		req.TransferEncoding = []string{"chunked"}
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		return resp.StatusCode
+	}
+	for _, body := range []string{"hello", "", strings.Repeat("x", 4096)} {
+		require.Equal(t, 200, put(body), "%d bytes", len(body))
+		require.Equal(t, body, s.want(200, "", "GET", "/abc/k", "").body)
+	}
+	require.Equal(t, 400, put(strings.Repeat("y", 4<<20)))
+	require.Equal(t, strings.Repeat("x", 4096), s.want(200, "", "GET", "/abc/k", "").body)
 }
