@@ -1,0 +1,136 @@
+package adminapi
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// rootAt finds the root of an epoch; 0: the newest.
+func (h *handler) rootAt(ctx context.Context, id store.BucketID, epoch uint64) (*partmap.Root, error) {
+	root, err := h.Maps.Load(ctx, id)
+	if err != nil || epoch == 0 || root.Epoch == epoch {
+		return root, err
+	}
+	if epoch > root.Epoch {
+		return nil, store.Errorf(store.NotFound, "the newest epoch is %d", root.Epoch)
+	}
+	old, err := h.Store.History(ctx, id, epoch+1, 1)
+	if err != nil {
+		return nil, err
+	}
+	if len(old) == 0 || old[0].Epoch != epoch {
+		return nil, store.Errorf(store.NotFound, "epoch %d is not kept any more", epoch)
+	}
+	return partmap.DecodeRoot(id, old[0])
+}
+
+// showMap answers a map as it is read, so that its size does not matter.
+func (h *handler) showMap(w http.ResponseWriter, r *http.Request) {
+	name := r.URL.Query().Get("bucket")
+	epoch, err := number(r, "epoch")
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	id, err := h.bucket(r.Context(), name)
+	var root *partmap.Root
+	if err == nil {
+		root, err = h.rootAt(r.Context(), id, epoch)
+	}
+	if err == nil && root.State == partmap.Deleted {
+		err = store.Errorf(store.NotFound, "bucket %q is deleted", name)
+	}
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	read := func(n store.NodeID) ([]byte, error) { return h.Store.Node(r.Context(), id, n) }
+	out := bufio.NewWriter(w)
+	begun := false
+	for rg, err := range partmap.Ranges(root, read, nil, nil) {
+		if err != nil {
+			if store.KindOf(err) == store.NotFound && epoch > 0 {
+				err = store.Errorf(store.NotFound, "parts of epoch %d are not kept any more", epoch)
+			}
+			if !begun {
+				fail(w, err)
+				return
+			}
+			// Too late for an answer of its own: cut off, it is no JSON.
+			panic(http.ErrAbortHandler)
+		}
+		p := Partition{ID: rg.Partition.String(), Start: rg.Start, End: rg.End, Phase: rg.Phase.String(), SweepPending: rg.SweepPending}
+		if !rg.To.IsZero() {
+			p.To = rg.To.String()
+		}
+		if rg.PinUntil > 0 {
+			until := time.Unix(rg.PinUntil, 0).UTC()
+			p.PinnedUntil = &until
+		}
+		line, err := marshal(p)
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		if begun {
+			_, _ = out.WriteString(",\n")
+		} else {
+			w.Header().Set("Content-Type", "application/json")
+			bucket, _ := marshal(name)
+			fmt.Fprintf(out, `{"bucket":%s,"epoch":%d,"partitions":[`+"\n", bucket, root.Epoch)
+			begun = true
+		}
+		_, _ = out.Write(line)
+	}
+	_, _ = out.WriteString("\n]}\n")
+	_ = out.Flush() // the client has gone
+}
+
+func (h *handler) history(r *http.Request) (any, error) {
+	const most = 1000
+	limit, err := number(r, "limit")
+	if err != nil {
+		return nil, err
+	}
+	if limit == 0 || limit > most {
+		limit = most
+	}
+	name := r.URL.Query().Get("bucket")
+	id, err := h.bucket(r.Context(), name)
+	if err != nil {
+		return nil, err
+	}
+	root, err := h.Maps.Load(r.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	out := History{Bucket: name, Epochs: []Epoch{epochOf(root)}}
+	if limit == 1 {
+		return out, nil
+	}
+	old, err := h.Store.History(r.Context(), id, root.Epoch, int(limit)-1)
+	if err != nil {
+		return nil, err
+	}
+	for _, rec := range old {
+		root, err := partmap.DecodeRoot(id, rec)
+		if err != nil {
+			return nil, err
+		}
+		out.Epochs = append(out.Epochs, epochOf(root))
+	}
+	return out, nil
+}
+
+func epochOf(r *partmap.Root) Epoch {
+	e := Epoch{Epoch: r.Epoch, Changed: time.UnixMicro(r.ChangedAt).UTC(), State: r.State.String(), Ranges: r.Ranges, Batches: []Batch{}}
+	for _, b := range r.Batches {
+		e.Batches = append(e.Batches, Batch{ID: b.ID, Phase: b.Phase.String(), Ranges: b.Ranges})
+	}
+	return e
+}
