@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/child"
 )
 
 // ErrNoNetworks says that data centres can't be put into networks of their own
@@ -87,11 +89,11 @@ const link = "evkbetween"
 // hold starts the process that keeps the namespace.
 func (n *network) hold(ctx context.Context) error {
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), "sleep", "infinity")
-	attributes, err := inNewNetwork()
-	if err != nil {
+	var err error
+	if cmd.SysProcAttr, err = inNewNetwork(); err != nil {
 		return err
 	}
-	exited, err := startChild(cmd, attributes)
+	exited, err := child.Start(cmd)
 	n.holder, n.exited = cmd.Process, exited
 	return err
 }

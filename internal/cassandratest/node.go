@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/gocql/gocql"
+
+	"github.com/evenkeel/evenkeel/internal/child"
 )
 
 // Port is where every node answers CQL.
@@ -43,7 +45,7 @@ func (n *Node) Start(ctx context.Context) error {
 	if n.process != nil {
 		return fmt.Errorf("the node %s runs already", n.Address)
 	}
-	port, err := freePort()
+	port, err := child.FreePort()
 	if err != nil {
 		return err
 	}
@@ -57,7 +59,7 @@ func (n *Node) Start(ctx context.Context) error {
 	cmd.Dir = n.dir
 	cmd.Stdout, cmd.Stderr = out, out
 	n.started = time.Now()
-	exited, err := StartChild(cmd)
+	exited, err := child.Start(cmd)
 	if err != nil {
 		return fmt.Errorf("starting Cassandra: %w", err)
 	}
@@ -249,13 +251,4 @@ func (n *Node) Log(lines int) string {
 		text += tail(string(b), lines) + "\n"
 	}
 	return text
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +19,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/evenkeel/evenkeel/internal/child"
 )
 
 // ErrMissing says that PostgreSQL is not installed.
@@ -44,7 +45,7 @@ type Server struct {
 
 	dir     string
 	process *os.Process
-	exited  chan struct{}
+	exited  <-chan struct{}
 }
 
 // startTimeout is the time that a server gets to come up: a second is usual.
@@ -99,7 +100,7 @@ func run(cmd *exec.Cmd) ([]byte, error) {
 }
 
 func (s *Server) start(ctx context.Context, bin, data string, attr *syscall.SysProcAttr, o Options) error {
-	port, err := freePort()
+	port, err := child.FreePort()
 	if err != nil {
 		return err
 	}
@@ -114,18 +115,8 @@ func (s *Server) start(ctx context.Context, bin, data string, attr *syscall.SysP
 	cmd := exec.Command(filepath.Join(bin, "postgres"), args...)
 	var out bytes.Buffer
 	cmd.Dir, cmd.SysProcAttr, cmd.Stdout, cmd.Stderr = s.dir, attr, &out, &out
-	started, exited := make(chan error), make(chan struct{})
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // it is told to end
-		}
-		close(exited)
-	}()
-	if err := <-started; err != nil {
+	exited, err := child.Start(cmd)
+	if err != nil {
 		return fmt.Errorf("starting postgres: %w", err)
 	}
 	s.process, s.exited = cmd.Process, exited
@@ -212,13 +203,4 @@ func binaries() (string, error) {
 func version(initdb string) int {
 	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(initdb)))) // 0 is the oldest
 	return n
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }

@@ -6,6 +6,8 @@ import (
 	"os/user"
 	"strconv"
 	"syscall"
+
+	"github.com/evenkeel/evenkeel/internal/child"
 )
 
 // dieWithParent makes the kernel kill the child when the thread that started it
@@ -13,7 +15,7 @@ import (
 // root runs it as an account that may do nothing else. uid and gid are those that
 // its files must belong to.
 func dieWithParent() (attr *syscall.SysProcAttr, uid, gid int, err error) {
-	attr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	attr = child.Attributes()
 	if os.Getuid() != 0 {
 		return attr, os.Getuid(), os.Getgid(), nil
 	}

@@ -11,10 +11,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/child"
 )
 
 // Server is one Redis server. Its methods are for one goroutine at a time.
@@ -26,7 +27,7 @@ type Server struct {
 	dir     string
 	port    int
 	process *os.Process
-	exited  chan struct{}
+	exited  <-chan struct{}
 }
 
 // Start starts a server that ends with the test. Every write is on its disk
@@ -44,9 +45,12 @@ func Start(t testing.TB) *Server {
 	t.Cleanup(s.Kill)
 	const tries = 5 // another process may take the port before the server does
 	for i := range tries {
-		s.port = freePort(t)
-		s.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
-		err := s.start()
+		port, err := child.FreePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.port, s.Addr = port, net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		err = s.start()
 		if err == nil {
 			return s
 		}
@@ -104,21 +108,8 @@ func (s *Server) start() error {
 		"--save", "", "--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction", "--protected-mode", "no")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.SysProcAttr = dieWithParent()
-	started, exited := make(chan error), make(chan struct{})
-	go func() {
-		// The death signal is tied to the thread that forked: it has to live as
-		// long as the child.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // a killed server says so
-		}
-		close(exited)
-	}()
-	if err := <-started; err != nil {
+	exited, err := child.Start(cmd)
+	if err != nil {
 		return fmt.Errorf("starting redis-server: %w", err)
 	}
 	s.process, s.exited = cmd.Process, exited
@@ -162,13 +153,4 @@ func answers(addr string) bool {
 	answer := make([]byte, 5)
 	n, err := c.Read(answer)
 	return err == nil && string(answer[:n]) == "+PONG"
-}
-
-func freePort(t testing.TB) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }

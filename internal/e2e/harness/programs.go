@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/cassandratest"
+	"github.com/evenkeel/evenkeel/internal/child"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
@@ -105,7 +106,7 @@ func (p *Programs) Try(name string, args ...string) (code int, out, errs string)
 	var stdout, stderr bytes.Buffer
 	cmd := p.Command(ctx, name, args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	exited, err := cassandratest.StartChild(cmd)
+	exited, err := child.Start(cmd)
 	require.NoError(p.T, err)
 	<-exited
 	return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
@@ -151,7 +152,7 @@ func (p *Programs) serve(program string, args []string, s3 bool) *Server {
 	read, write, err := os.Pipe()
 	require.NoError(p.T, err)
 	s.Cmd.Stdout = write
-	s.Ended, err = cassandratest.StartChild(s.Cmd)
+	s.Ended, err = child.Start(s.Cmd)
 	_ = write.Close()
 	require.NoError(p.T, err)
 	p.T.Cleanup(func() {

@@ -12,6 +12,23 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
+const rangesOfMain = 20
+
+// prefixBytes is the length of the prefix layout's prefixes: right for md5.
+const prefixBytes = 2
+
+// daysN is the N of time bucket x N: right for a busy account.
+const daysN = 8
+
+// nameBare is the line of the database without a layout.
+const nameBare = "bare"
+
+// nameMany is evenkeel with the same ranges filled, and many more that are not.
+const (
+	nameMany   = "evenkeel, 100000 ranges"
+	manyRanges = 100_000
+)
+
 // cuts are evenkeel's for a set, as a balancer leaves them: the main set lies in
 // twenty ranges, and all ranges are of one size.
 func (x *runner) cuts(o *oracle) [][]byte {

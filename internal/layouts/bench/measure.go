@@ -16,6 +16,27 @@ import (
 	"github.com/evenkeel/evenkeel/internal/layouts"
 )
 
+// nameNaive is hash buckets that are merged naively.
+const nameNaive = layouts.NameHash + ", naive merge"
+
+// Measures.
+const (
+	firstPage   = "first page of 1000"
+	deepPage    = "deep page of 1000"
+	prefixPage  = "page under a prefix"
+	foldedPage  = "folders and files of a folder"
+	folderPage  = "1000 common prefixes"
+	newestPage  = "newest 1000"
+	newerPage   = "1000 before some moment"
+	fullScan    = "full scan"
+	parallelAll = "full scan by 4 readers"
+	putsAlone   = "puts, 1 worker"
+	putsAtOnce  = "puts, 64 workers"
+	putsBatch   = "batch of 1280 puts"
+)
+
+const pageRows = 1000
+
 // turns measures something of a set and adds it to the report.
 func (x *runner) turns(ctx context.Context, l *loaded, measure string, of int, ways []way, rounds, warm int) error {
 	share := time.Until(x.deadline) / 8 // what comes later must fit in, too

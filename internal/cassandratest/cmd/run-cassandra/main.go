@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/cassandratest"
+	"github.com/evenkeel/evenkeel/internal/child"
 )
 
 func main() {
@@ -122,7 +123,7 @@ func serve(listd string, port int, reach []string, ended chan<- error) (*server,
 		return nil, err
 	}
 	s.cmd.Stdout = write
-	s.exited, err = cassandratest.StartChild(s.cmd)
+	s.exited, err = child.Start(s.cmd)
 	_ = write.Close()
 	if err != nil {
 		return nil, errors.Join(err, read.Close())

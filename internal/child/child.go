@@ -1,0 +1,43 @@
+// Package child starts the processes that tests and try-outs need, so that none of
+// them outlives who started it.
+package child
+
+import (
+	"net"
+	"os/exec"
+	"runtime"
+)
+
+// Start starts a command that dies with this process, also when that is killed (Linux).
+// Where its SysProcAttr is set, that has to begin with Attributes. The channel is closed
+// when it has ended; cmd.ProcessState is set then.
+func Start(cmd *exec.Cmd) (exited <-chan struct{}, err error) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = Attributes()
+	}
+	ended, started := make(chan struct{}), make(chan error)
+	go func() {
+		// The death signal is tied to the thread that forked: it has to live as
+		// long as the child.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended shows in ProcessState, or in its log
+		}
+		close(ended)
+	}()
+	return ended, <-started
+}
+
+// FreePort finds a port of 127.0.0.1 that nobody listens on; another process may take
+// it at any time.
+func FreePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
