@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/xml"
 	"errors"
+	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,10 +30,77 @@ func TestRatiosAreOfTheSameRounds(t *testing.T) {
 	require.InDelta(t, 3, ratio, 1e-9)
 	require.InDelta(t, 3, least, 1e-9)
 	require.InDelta(t, 3, most, 1e-9)
-	base[99], base[98] = 1, 1
-	ratio, _, most = ratios(base, base)
-	require.InDelta(t, 1, ratio, 1e-9)
-	require.InDelta(t, 1, most, 1e-9)
+	ratio, least, most = ratios(map[int]float64{3: 1}, map[int]float64{4: 1})
+	require.Zero(t, ratio+least+most, "no round in common")
+	// A slow moment that both share is none.
+	for i := range ours {
+		ours[i], base[i] = ours[i]*float64(i), base[i]*float64(i)
+	}
+	delete(ours, 0)
+	_, least, most = ratios(ours, base)
+	require.InDelta(t, 3, least, 1e-9)
+	require.InDelta(t, 3, most, 1e-9)
+}
+
+// Ratios are compared with the words of their definition, written out another way.
+func TestRatiosAreWhatTheySay(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	middle := func(of []float64) float64 { // as many are above as below, or one less
+		for _, x := range of {
+			below, same := 0, 0
+			for _, y := range of {
+				if y < x {
+					below++
+				} else if y == x {
+					same++
+				}
+			}
+			if below <= len(of)/2 && len(of)/2 < below+same {
+				return x
+			}
+		}
+		return math.NaN()
+	}
+	for range 2000 {
+		n := 1 + r.IntN(50)
+		ours, base := map[int]float64{}, map[int]float64{}
+		var all []float64
+		for i := range n {
+			round := i*100 + r.IntN(100)
+			if r.IntN(5) == 0 {
+				base[round] = 1 // takes no part
+				continue
+			}
+			ours[round], base[round] = float64(1+r.IntN(9)), math.Exp2(float64(r.IntN(3)))
+			all = append(all, ours[round]/base[round])
+		}
+		ratio, least, most := ratios(ours, base)
+		if len(all) == 0 {
+			require.Zero(t, ratio)
+			continue
+		}
+		require.InDelta(t, middle(all), ratio, 1e-12)
+		require.LessOrEqual(t, least, ratio, "%v", all)
+		require.GreaterOrEqual(t, most, ratio, "%v", all)
+		if len(all) < 9 {
+			require.InDelta(t, slices.Min(all), least, 1e-12)
+			require.InDelta(t, slices.Max(all), most, 1e-12)
+		} else {
+			first := middle(all[:len(all)/min(10, len(all)/3)]) // the first part
+			require.LessOrEqual(t, least, first)
+			require.GreaterOrEqual(t, most, first)
+		}
+		if len(all) >= 30 && len(all)%10 == 0 {
+			var tenths []float64
+			for some := range slices.Chunk(all, len(all)/10) {
+				tenths = append(tenths, middle(some))
+			}
+			require.InDelta(t, slices.Min(tenths), least, 1e-12)
+			require.InDelta(t, slices.Max(tenths), most, 1e-12)
+		}
+	}
 }
 
 func TestTurns(t *testing.T) {
