@@ -25,6 +25,8 @@ type Report struct {
 	Lines    []Line            `json:"lines"`
 	Sizes    []Size            `json:"sizes"`
 	Growth   []Growth          `json:"growth,omitempty"`
+	// Map is what was measured of the map alone.
+	Map []Figure `json:"map,omitempty"`
 	// LeftOut is what there was no time for.
 	LeftOut []string `json:"left_out,omitempty"`
 }
@@ -159,9 +161,9 @@ func (r *Report) Print(out io.Writer) error {
 		}
 	}
 	if t := r.targets(); len(t) > 0 {
-		fmt.Fprintf(w, "\nTargets\nwhat\treached\ttarget\tmet\n")
+		fmt.Fprintf(w, "\nTargets\nwhat\treached\ttarget\t\n")
 		for _, t := range t {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%t\n", t.what, t.reached, t.target, t.met)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", t.what, t.reached, t.target, t.verdict)
 		}
 	}
 	for _, what := range r.LeftOut {

@@ -150,8 +150,12 @@ func TestTheOracleFindsWhatIsWrong(t *testing.T) {
 	require.Error(t, o.check(layouts.Query{Limit: 10}, all[:3]))
 	all[0].Value = []byte("x")
 	require.Error(t, o.check(layouts.Query{Limit: 10}, all))
-	require.Error(t, o.complete(slices.Clone(entries)))
-	require.NoError(t, o.complete([]layouts.Entry{entries[4], entries[1], entries[2], entries[3]}))
+	one := func(entries ...layouts.Entry) [][]layouts.Entry { return [][]layouts.Entry{entries} }
+	require.Error(t, o.complete(one(entries...)))
+	require.NoError(t, o.complete(one(entries[4], entries[1], entries[2], entries[3])))
+	require.NoError(t, o.complete([][]layouts.Entry{{entries[3]}, {}, {entries[2], entries[4]}, {entries[1]}}), "pages in any order")
+	require.NoError(t, o.complete([][]layouts.Entry{{entries[1], entries[3]}, {entries[2], entries[4]}}), "pages that overlap")
+	require.Error(t, o.complete([][]layouts.Entry{{entries[1], entries[3]}, {entries[2], entries[0]}}), "a value that was overwritten")
 }
 
 func TestSetsAreWhatTheySay(t *testing.T) {
@@ -182,7 +186,12 @@ func TestReports(t *testing.T) {
 	}
 	r.Sizes = []Size{{Store: Pebble, Set: setReal, Layout: "wide", Partitions: 1, Min: 4711, Mean: 4711, Max: 4711}}
 	r.leftOut("something else")
-	require.Equal(t, []target{{"page of 1000, times of bare, Pebble", "2.00 (1.25 to 4.00)", "at most 1.5", false}}, r.targets())
+	r.Map = []Figure{{What: "a lookup", Value: 600.4, Unit: "ns", Note: "at noon", Most: atMost(500)}, {What: "a read", Value: 0.25, Unit: "ns"}}
+	require.Equal(t, []target{
+		{"page of 1000, times of bare, Pebble", "2.00 (1.25 to 4.00)", "at most 1.5", missed},
+		{"a lookup", "600.4 ns (at noon)", "at most 500 ns", missed},
+		{"a read", "0.25 ns", "-", yardstick},
+	}, r.targets())
 	var table strings.Builder
 	require.NoError(t, r.Print(&table))
 	dir := t.TempDir()
@@ -190,7 +199,7 @@ func TestReports(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(dir, "benchmarks-layouts.md"))
 	require.NoError(t, err)
 	for _, out := range []string{table.String(), string(text)} {
-		for _, want := range []string{"1.23 ms", "99.00 ms", "0.50 (0.25 to 0.80)", "4711", "something else", "2.00 (1.25 to 4.00)"} {
+		for _, want := range []string{"1.23 ms", "99.00 ms", "0.50 (0.25 to 0.80)", "4711", "something else", "2.00 (1.25 to 4.00)", "600.4 ns", "missed", "yardstick"} {
 			require.Contains(t, out, want)
 		}
 	}
