@@ -225,6 +225,9 @@ func (x *runner) overwrite(ctx context.Context, s set) error {
 	l := &loaded{set: s, oracle: newOracle(entries), layouts: x.of(s)}
 	x.loaded[s.name] = l
 	cuts := x.cuts(l.oracle)
+	synced := x.pg // syncs would take most of the time, and are not measured
+	x.pg = x.unsynced
+	defer func() { x.pg = synced }()
 	for _, name := range l.layouts {
 		if _, err := x.prepare(ctx, s, name, entries, cuts); err != nil {
 			return fmt.Errorf("%s: %w", name, err)

@@ -42,12 +42,23 @@ func (r *Report) markdown() []byte {
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
 	p("# Layouts side by side\n\n")
 	p("Written by `make bench` (`layoutbench run`): the layouts that people use today beside evenkeel, on the same keys, in one process, in turns.\n")
-	p("Measured on %s: %s; %s. The main set has %d keys; the run took %s, and every row that it read was right.\n\n", r.Date, r.Machine, r.versions(), r.Keys, r.Took)
-	p("`x evenkeel` is the median time over evenkeel's in the same rounds, in brackets the same of the best and the worst tenth of the run: above 1\n")
-	p("evenkeel is the faster one. Times are of this machine, with clients and servers on the same processors; ratios carry further. `bare` is the\n")
-	p("driver (or engine) on one partition, by hand. Requests, rows and KiB are what one page reads. When to use which layout: [comparison](comparison.md).\n\n")
+	p("What single parts of evenkeel cost (moves, loads, S3, the store over Cassandra) is measured apart: [benchmarks](benchmarks.md). When to use\n")
+	p("which layout: [comparison](comparison.md).\n\n")
+	p("Measured on %s: %s; %s. The main set has %d keys; the run took %s\n", r.Date, r.Machine, r.versions(), r.Keys, r.Took)
+	p("and %d MiB of memory besides the servers, and every row that it read was right.\n\n", r.MemoryMiB)
+	p("`x evenkeel` is the median, over the rounds, of a layout's time over evenkeel's in the same round; in brackets the same of the lowest and\n")
+	p("the highest tenth of the run (of parts of three rounds where there are fewer than 30, of single rounds below 9). Above 1 evenkeel is the\n")
+	p("faster one. Times are of this machine, with clients and servers on the same processors; ratios carry further. `bare` is the driver (or\n")
+	p("engine) on one partition, by hand. Requests, rows and KiB are what one page reads.\n\n")
+	p("On Pebble each layout, and bare, has for each set an engine of its own, with the same options and a cache of %d MiB, compacted into one level\n", cacheBytes>>20)
+	p("and opened anew before it is measured. On Cassandra all lie in one table (time slices in their own), bare's in a partition of the shape of `wide`;\n")
+	p("they are loaded in turns of %d rows, flushed, and measured when no file is being compacted any more.\n\n", loadChunk)
 	if t := r.targets(); len(t) > 0 {
-		p("## Targets\n| what | reached | target | |\n|---|---|---|---|\n")
+		p("## Targets\n")
+		if note := r.small(); note != "" {
+			p("%s\n\n", note)
+		}
+		p("| what | reached | target | |\n|---|---|---|---|\n")
 		for _, t := range t {
 			verdict := t.verdict
 			if verdict == missed {
@@ -137,6 +148,15 @@ func verdict(kept bool) string {
 // fullKeys is the size of the main set from which on targets are about what was
 // measured as they are meant.
 const fullKeys = 200_000
+
+// small says what is to be known of targets in a run that is too small for them; "" if
+// it is not.
+func (r *Report) small() string {
+	if r.Keys >= fullKeys {
+		return ""
+	}
+	return fmt.Sprintf("Targets are about a main set of %d keys or more: with %d a page of 1000 crosses from range to range.", fullKeys, r.Keys)
+}
 
 func (r *Report) find(store, set, measure, layout string) *Line {
 	for i := range r.Lines {

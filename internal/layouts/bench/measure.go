@@ -178,7 +178,7 @@ func (x *runner) pages(ctx context.Context, l *loaded, measure string, rounds in
 			}, err
 		}})
 	}
-	return x.turns(ctx, l, measure, 0, ways, rounds, x.warmRounds())
+	return x.turns(ctx, l, measure, 0, ways, rounds, min(x.warmRounds(), rounds))
 }
 
 // scanRounds is how often everything is read: often enough for a spread.

@@ -58,6 +58,7 @@ type runner struct {
 	store    string
 	w        world
 	pg       *pgxpool.Pool      // nil: not measured beside this store
+	unsynced *pgxpool.Pool      // the same for writes that are not measured
 	loaded   map[string]*loaded // by set
 }
 
@@ -93,6 +94,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		}
 	}
 	r.Took = time.Since(begun).Round(time.Second).String()
+	r.MemoryMiB = peakMemory() >> 20
 	return r, nil
 }
 
@@ -108,17 +110,18 @@ func (x *runner) startPostgres(ctx context.Context) (end func(), err error) {
 		return nil, err
 	}
 	x.r.Versions["PostgreSQL"] = s.Version
-	config, err := pgxpool.ParseConfig(s.URL)
+	x.pg, err = pool(ctx, s.URL, "on")
 	if err == nil {
-		config.MaxConns = 64 // as many as put at once
-		x.pg, err = pgxpool.NewWithConfig(ctx, config)
+		x.unsynced, err = pool(ctx, s.URL, "off")
 	}
 	if err == nil {
 		err = pglayout.CreateTable(ctx, x.pg)
 	}
 	end = func() {
-		if x.pg != nil {
-			x.pg.Close()
+		for _, p := range []*pgxpool.Pool{x.pg, x.unsynced} {
+			if p != nil {
+				p.Close()
+			}
 		}
 		_ = s.Close() // its folder is a temporary one
 	}
@@ -127,6 +130,17 @@ func (x *runner) startPostgres(ctx context.Context) (end func(), err error) {
 		return nil, err
 	}
 	return end, nil
+}
+
+// pool is for as many as put at once, with commits that are synced or not.
+func pool(ctx context.Context, url, synced string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = putters
+	config.ConnConfig.RuntimeParams["synchronous_commit"] = synced
+	return pgxpool.NewWithConfig(ctx, config)
 }
 
 func (x *runner) say(format string, args ...any) {
