@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/layouts"
 )
 
-// WriteDocs writes benchmarks-layouts.md and its charts into a folder of
+// WriteDocs writes benchmarks.md and its charts into a folder of
 // documents.
 func (r *Report) WriteDocs(dir string) error {
 	charts := filepath.Join(dir, "charts")
@@ -23,7 +23,7 @@ func (r *Report) WriteDocs(dir string) error {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(dir, "benchmarks-layouts.md"), r.markdown(), 0o644)
+	return os.WriteFile(filepath.Join(dir, "benchmarks.md"), r.markdown(), 0o644)
 }
 
 func chartName(store string) string { return "layouts-" + store + ".svg" }
@@ -40,9 +40,9 @@ func (r *Report) stores() (names []string) {
 func (r *Report) markdown() []byte {
 	var b bytes.Buffer
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
-	p("# Layouts side by side\n\n")
+	p("# Benchmarks\n\n")
 	p("Written by `make bench` (`layoutbench run`): the layouts that people use today beside evenkeel, on the same keys, in one process, in turns.\n")
-	p("What single parts of evenkeel cost (moves, loads, S3, the store over Cassandra) is measured apart: [benchmarks](benchmarks.md). When to use\n")
+	p("What single parts of evenkeel cost (moves, loads, S3, the store over Cassandra) is measured apart: [parts](benchmarks-parts.md). When to use\n")
 	p("which layout: [comparison](comparison.md).\n\n")
 	p("Measured on %s: %s; %s. The main set has %d keys; the run took %s\n", r.Date, r.Machine, r.versions(), r.Keys, r.Took)
 	p("and %d MiB of memory besides the servers, and every row that it read was right.\n\n", r.MemoryMiB)

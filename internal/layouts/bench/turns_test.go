@@ -196,7 +196,7 @@ func TestReports(t *testing.T) {
 	require.NoError(t, r.Print(&table))
 	dir := t.TempDir()
 	require.NoError(t, r.WriteDocs(dir))
-	text, err := os.ReadFile(filepath.Join(dir, "benchmarks-layouts.md"))
+	text, err := os.ReadFile(filepath.Join(dir, "benchmarks.md"))
 	require.NoError(t, err)
 	for _, out := range []string{table.String(), string(text)} {
 		for _, want := range []string{"1.23 ms", "99.00 ms", "0.50 (0.25 to 0.80)", "4711", "something else", "2.00 (1.25 to 4.00)", "600.4 ns", "missed", "yardstick"} {
