@@ -83,7 +83,7 @@ func TestLeasesThatEnd(t *testing.T) {
 			hooked := &listtest.Hooked{Store: &listtest.Morsels{Store: memstore.New(), Rows: 3}}
 			e := embeddedWith(t, hooked, options(&listtest.Clock{}))
 			e.Store = hooked.Store // the mover's calls are not hooked
-			listtest.RunLeases(t, e, hooked, listing.Fleeting(e.Client), listtest.Options{})
+			listtest.RunLeases(t, e, hooked, listing.Fleeting(e.Client), listtest.Options{Steps: 800})
 		})
 	}
 }
@@ -92,7 +92,7 @@ func TestLeasesThatEnd(t *testing.T) {
 func TestOverMemoryAhead(t *testing.T) {
 	listtest.Run(t, func(t *testing.T, clock *listtest.Clock) *listtest.Env {
 		return embeddedWith(t, &listtest.Morsels{Store: memstore.New(), Rows: 3}, eager(clock))
-	}, listtest.Options{Steps: 1500, Ranges: 600, Rounds: 10})
+	}, listtest.Options{Steps: 800, Ranges: 300, Rounds: 5})
 }
 
 // TestOverFaultsAhead: reads that were made ahead fail, and take their time.
@@ -107,5 +107,5 @@ func TestOverFaultsAhead(t *testing.T) {
 		e := embeddedWith(t, &listtest.Morsels{Store: s, Rows: 5}, eager(clock))
 		e.Faults = switchOf(t, faults)
 		return e
-	}, listtest.Options{Steps: 1000, Ranges: 300, Rounds: 5, Bubble: true})
+	}, listtest.Options{Steps: 600, Ranges: 200, Rounds: 5, Bubble: true})
 }
