@@ -81,8 +81,8 @@ func (s *Store) newPut(p store.Partition, rows []store.Row, ended func()) *put {
 // free gives a put back that nobody else knows any more.
 func (u *put) free() {
 	const keep = 16 << 10
-	if cap(u.buf) > keep {
-		u.buf = nil
+	if cap(u.buf) > keep || cap(u.rows) > wideRows {
+		u.buf, u.rows = nil, nil
 	}
 	clear(u.rows)
 	u.rows, u.lock, u.ended = u.rows[:0], nil, nil

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/store"
@@ -60,7 +62,8 @@ func TestGroups(t *testing.T) {
 			}{b, base + 40})
 			require.NoError(t, s.Remove(ctx, p, b, base+40))
 		}
-		release := holdUp(s)
+		release := sync.OnceFunc(holdUp(s))
+		defer release()
 		var g sync.WaitGroup
 		put := func(i int, rows ...store.Row) {
 			want[i].puts = append(want[i].puts, rows...)
@@ -168,7 +171,8 @@ func TestPutThenGivesUp(t *testing.T) {
 				want.puts = append(want.puts, r)
 				rows[i] = store.Row{Key: bytes.Clone(r.Key), Value: bytes.Clone(r.Value), Timestamp: r.Timestamp}
 			}
-			release := test.hold(s, p)
+			release := sync.OnceFunc(test.hold(s, p))
+			defer release()
 			ended, times := make(chan struct{}), atomic.Int64{}
 			err := s.PutThen(newImpatient(t.Context()), p, func() {
 				if times.Add(1) == 1 {
@@ -222,7 +226,8 @@ func TestCloseEndsPuts(t *testing.T) {
 	fs := vfs.NewMem()
 	s := openMem(t, fs, Options{ceilingStep: 1})
 	p := newPartition()
-	release := holdUp(s)
+	release := sync.OnceFunc(holdUp(s))
+	defer release()
 	var want oracle
 	var ended atomic.Int64
 	var g sync.WaitGroup
@@ -249,4 +254,57 @@ func TestCloseEndsPuts(t *testing.T) {
 	s = openMem(t, fs, Options{})
 	defer s.Close()
 	require.Equal(t, want.visible(), content(t, s, p))
+}
+
+// heldSyncs keeps the syncs of the log back.
+type heldSyncs struct{ sync.RWMutex }
+
+func (h *heldSyncs) String() string { return "held syncs" }
+
+func (h *heldSyncs) MaybeError(op errorfs.Op) error {
+	if op.Kind == errorfs.OpFileSyncData && filepath.Ext(op.Path) == ".log" {
+		h.RLock()
+		defer h.RUnlock()
+	}
+	return nil
+}
+
+// TestUnsyncedGroupIsNotShown reads what a group has put while its sync is under
+// way: no read answers before.
+func TestUnsyncedGroupIsNotShown(t *testing.T) {
+	var held heldSyncs
+	mem := vfs.NewCrashableMem()
+	s := openMem(t, errorfs.Wrap(mem, &held), Options{})
+	defer s.Close()
+	p, q, quiet := newPartition(), newPartition(), newPartition()
+	require.NoError(t, s.Put(t.Context(), quiet, row("k", "v", 1)))
+	held.Lock()
+	release := sync.OnceFunc(held.Unlock)
+	defer release()
+	var applied sync.WaitGroup
+	for _, at := range []store.Partition{p, q} {
+		applied.Add(1)
+		err := s.PutThen(newImpatient(t.Context()), at, applied.Done, row("k", "v", 1), row("l", "v", 1))
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	applied.Wait()
+	for _, at := range []store.Partition{p, q} {
+		for _, key := range []string{"k", "l"} {
+			_, _, err := s.Get(newImpatient(t.Context()), at, []byte(key))
+			require.ErrorIs(t, err, context.Canceled, key)
+		}
+		_, err := s.Slice(newImpatient(t.Context()), at, store.Bounds{}, store.SliceOptions{Limit: 1})
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	_, err := s.Partitions(newImpatient(t.Context()), store.Partition{}, 10)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = s.Slice(newImpatient(t.Context()), quiet, store.Bounds{}, store.SliceOptions{Limit: 1})
+	require.NoError(t, err, "others are read as ever")
+	lost := openMem(t, mem.CrashClone(vfs.CrashCloneCfg{}), Options{})
+	require.Empty(t, content(t, lost, p), "a crash would take it back")
+	require.NoError(t, lost.Close())
+	release()
+	for _, at := range []store.Partition{p, q} {
+		require.Equal(t, []store.Row{row("k", "v", 1), row("l", "v", 1)}, content(t, s, at))
+	}
 }

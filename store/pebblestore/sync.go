@@ -20,7 +20,8 @@ import (
 //
 // An earlier version synced from this goroutine, one empty record for all that
 // had been applied: with 64 writers it reached 0.55 to 0.68 of bare Pebble,
-// since each round began only when this goroutine had been scheduled again.
+// since each round began only when this goroutine had been scheduled again. Puts
+// of few rows, of which there are most, come as groups (group.go): one ticket each.
 type syncer struct {
 	failed func(error) // called when a sync fails
 	mu     sync.Mutex
