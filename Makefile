@@ -65,7 +65,7 @@ tour: ## the README's tour, word for word (needs ports 9000 and 9001)
 tools: ## what the tests need besides Go (Debian packages; says what it installs)
 	@scripts/install-tools
 
-bench: ## layouts side by side, on Pebble and on a Cassandra node that it starts, 13 minutes; writes docs/benchmarks-layouts.md (ARGS="--keys 1000000 --time 1h" for more)
+bench: ## layouts side by side, on Pebble and on a Cassandra node that it starts, 13 minutes; writes docs/benchmarks.md (ARGS="--keys 1000000 --time 1h" for more)
 	$(GO) build -o bin/ ./cmd/layoutbench
 	bin/layoutbench run --docs docs --json bin/layouts.json $(ARGS)
 

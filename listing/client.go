@@ -6,6 +6,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/stamp"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
@@ -71,6 +72,9 @@ type Options struct {
 	// Recorder is told what was written and read; nil for nobody. See
 	// counter.Recorder.
 	Recorder Recorder
+	// Sizes tells how many rows partitions have, and where in them, so that
+	// SplitPoints makes even parts with few reads; nil: nobody knows.
+	Sizes counter.Source
 }
 
 // Recorder learns what becomes of partitions: of each acknowledged write, at the

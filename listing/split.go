@@ -13,8 +13,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// What SplitPoints reads at most: for each part so many times, and altogether no
-// more than maxProbes times, a run of so many keys, and the one key before it.
+// What SplitPoints reads at most within ranges: for each part so many times, and
+// altogether no more than maxProbes times, a run of so many keys, and the one key
+// before it.
 const (
 	partProbes = 16
 	maxProbes  = 128
@@ -27,9 +28,12 @@ const (
 // points ascend and lie strictly within the query. There are fewer where there
 // are too few keys; the limit, direction, delimiter and token do not matter.
 //
-// Keys are sampled, with a bounded number of reads beside those of empty ranges,
-// which are passed once. The map's cuts don't matter, since ranges that were cut
-// ahead may be empty. It fails like List.
+// With Options.Sizes the largest part is some 1.2 times the mean. Without, the first keys of
+// each range are read, to leave out what is empty, and others count the same; what a
+// range has to be cut into is estimated by reading some runs of its keys. Ask for
+// some times as many parts as there are readers, and let each take the next one,
+// where parts have to be read in about the same time. It fails like List; that sizes
+// can't be had is no failure.
 func (b *Bucket) SplitPoints(ctx context.Context, q Query, n int) ([][]byte, error) {
 	points, err := b.splitPoints(ctx, q, n)
 	return points, wrap("split points", b.name, err)
@@ -51,21 +55,31 @@ func (b *Bucket) splitPoints(ctx context.Context, q Query, n int) ([][]byte, err
 	if err != nil {
 		return nil, err
 	}
-	s := sampler{c: b.c, id: h.Root().Bucket, probes: min(partProbes*n, maxProbes)}
+	s := sampler{c: b.c, id: h.Root().Bucket}
 	h.release()
-	if err := s.sample(ctx, whole); err != nil {
+	all, err := s.stretches(ctx, whole, max(minStretches, 8*n))
+	if err != nil {
 		return nil, err
 	}
-	return s.points(whole, n), nil
+	s.count(ctx, all)
+	if err := s.probe(ctx, all); err != nil {
+		return nil, err
+	}
+	points, err := s.points(ctx, all, n)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.CompactFunc(points, bytes.Equal), func(p []byte) bool {
+		return whole.passed(p) || bytes.Equal(p, whole.lo) || len(whole.hi) > 0 && bytes.Compare(p, whole.hi) >= 0
+	}), nil
 }
 
-// sampler estimates how keys are spread over a span: it reads short runs of
-// keys, each time in the middle of the gaps between runs that seem to hold most.
+// sampler estimates how keys are spread over a span: what the map and the counters
+// of sizes tell of ranges, and within a range, where nobody knows, by short runs of
+// keys, each read in the middle of the gap between runs that seems to hold most.
 type sampler struct {
-	c      *Client
-	id     store.BucketID
-	probes int    // how many runs are read at most
-	parts  []part // in order
+	c  *Client
+	id store.BucketID
 }
 
 // part of a span: a run of keys that is known, or a gap that is not.
@@ -109,52 +123,54 @@ func (s *sampler) tighten(ctx context.Context, gap *span) (bool, error) {
 	return false, nil
 }
 
-func (s *sampler) sample(ctx context.Context, whole span) error {
+// sample reads so many runs of keys of a span.
+func (s *sampler) sample(ctx context.Context, whole span, probes int) ([]part, error) {
 	found, err := s.tighten(ctx, &whole)
 	if err != nil || !found {
-		return err
+		return nil, err
 	}
-	if s.parts, err = s.explore(ctx, whole, whole.lo, math.MaxFloat64); err != nil {
-		return err
+	parts, err := s.explore(ctx, whole, whole.lo, math.MaxFloat64)
+	if err != nil {
+		return nil, err
 	}
-	for left := s.probes; left > 0; {
-		gaps := s.mostUrgent(min(left, s.c.o.MaxParallel))
+	for left := probes; left > 0; {
+		gaps := mostUrgent(parts, min(left, s.c.o.MaxParallel))
 		if len(gaps) == 0 {
-			return nil
+			break
 		}
 		found := make([][]part, len(gaps))
 		g, gctx := errgroup.WithContext(ctx)
 		for i, at := range gaps {
-			p := s.parts[at]
+			p := parts[at]
 			g.Go(func() (err error) {
 				found[i], err = s.explore(gctx, p.gap, between(p.gap.lo, p.gap.hi, 0.5), p.urgency)
 				return err
 			})
 		}
 		if err := g.Wait(); err != nil {
-			return err
+			return nil, err
 		}
 		for i := len(gaps) - 1; i >= 0; i-- { // from the back, so that places hold
-			s.parts = slices.Replace(s.parts, gaps[i], gaps[i]+1, found[i]...)
+			parts = slices.Replace(parts, gaps[i], gaps[i]+1, found[i]...)
 		}
 		left -= len(gaps)
 	}
-	return nil
+	return parts, nil
 }
 
 // mostUrgent returns the places, in order, of at most n gaps: the most urgent one,
 // and those at least half as urgent, which would have their turn soon anyway.
-func (s *sampler) mostUrgent(n int) []int {
+func mostUrgent(parts []part, n int) []int {
 	var gaps []int
-	for i := range s.parts {
-		if s.parts[i].keys == nil {
+	for i := range parts {
+		if parts[i].keys == nil {
 			gaps = append(gaps, i)
 		}
 	}
-	slices.SortStableFunc(gaps, func(a, b int) int { return cmp.Compare(s.parts[b].urgency, s.parts[a].urgency) })
+	slices.SortStableFunc(gaps, func(a, b int) int { return cmp.Compare(parts[b].urgency, parts[a].urgency) })
 	gaps = gaps[:min(n, len(gaps))]
 	for i, at := range gaps {
-		if s.parts[at].urgency < s.parts[gaps[0]].urgency/2 {
+		if parts[at].urgency < parts[gaps[0]].urgency/2 {
 			gaps = gaps[:i]
 			break
 		}
@@ -167,6 +183,9 @@ func (s *sampler) mostUrgent(n int) []int {
 // dense it is what is left on both sides.
 func (s *sampler) explore(ctx context.Context, gap span, middle []byte, urgency float64) (parts []part, err error) {
 	const fade = 4 // at most so much less urgent than the whole
+	// Beyond four times a run's width the width says next to nothing: in a tree of
+	// names keys lie in heaps, whose distance tells nothing of what is between them.
+	const farRuns = 2
 	upper := gap
 	upper.raise(middle, false)
 	keys, more, err := s.read(ctx, upper, probeRows)
@@ -176,7 +195,8 @@ func (s *sampler) explore(ctx context.Context, gap span, middle []byte, urgency 
 	guess := func(g span) part {
 		weight := float64(probeRows)
 		if len(keys) > 1 {
-			weight = float64(len(keys)) * width(keys[0], g) / max(width(keys[0], span{lo: keys[0], hi: keys[len(keys)-1]}), 1)
+			runs := logWidth(g.lo, g.hi) - logWidth(keys[0], keys[len(keys)-1]) // binary logarithm of how many
+			weight = float64(len(keys)) * math.Exp2(min(runs, farRuns+(runs-farRuns)/100))
 		}
 		weight = min(weight, urgency)
 		return part{gap: g, weight: weight, urgency: max(weight, urgency/fade)}
@@ -202,29 +222,22 @@ func (s *sampler) explore(ctx context.Context, gap span, middle []byte, urgency 
 	return parts, nil
 }
 
-// points cuts the parts into n of equal weight.
-func (s *sampler) points(whole span, n int) [][]byte {
+// cutParts returns the keys at shares, ascending, of the parts' weight.
+func cutParts(parts []part, at []float64) (points [][]byte) {
 	total := 0.0
-	for i := range s.parts {
-		total += s.parts[i].weight
+	for i := range parts {
+		total += parts[i].weight
 	}
-	var points [][]byte
-	sum, want := 0.0, 1
-	for _, p := range s.parts {
-		for want < n && sum+p.weight > total*float64(want)/float64(n) {
-			at := (total*float64(want)/float64(n) - sum) / p.weight
-			var point []byte
+	sum := 0.0
+	for _, p := range parts {
+		for len(at) > 0 && sum+p.weight > total*at[0] {
+			share := (total*at[0] - sum) / p.weight
 			if p.keys != nil {
-				point = p.keys[min(int(at*float64(len(p.keys))), len(p.keys)-1)]
+				points = append(points, p.keys[min(int(share*float64(len(p.keys))), len(p.keys)-1)])
 			} else {
-				point = between(p.gap.lo, p.gap.hi, at)
+				points = append(points, between(p.gap.lo, p.gap.hi, share))
 			}
-			above := len(points) == 0 && bytes.Compare(point, whole.lo) > 0 ||
-				len(points) > 0 && bytes.Compare(point, points[len(points)-1]) > 0
-			if above && (len(whole.hi) == 0 || bytes.Compare(point, whole.hi) < 0) {
-				points = append(points, point)
-			}
-			want++
+			at = at[1:]
 		}
 		sum += p.weight
 	}
@@ -249,11 +262,15 @@ func between(lo, hi []byte, at float64) []byte {
 	return binary.BigEndian.AppendUint64(bytes.Clone(lo[:common]), v)
 }
 
-// width is how far apart the ends of g are as numbers, on the scale of what
-// they and key have in common.
-func width(key []byte, g span) float64 {
-	common := min(commonLength(key, g.lo), commonLength(key, g.hi), commonLength(g.lo, g.hi))
-	return float64(number(g.hi, common)) - float64(number(g.lo, common))
+// logWidth is the binary logarithm of how far apart two keys are, lo below hi, as
+// fractions whose digits are their bytes; the empty hi stands for 1.
+func logWidth(lo, hi []byte) float64 {
+	common, top := 0, float64(math.MaxUint64)
+	if len(hi) > 0 {
+		common = commonLength(lo, hi)
+		top = float64(number(hi, common))
+	}
+	return math.Log2(max(top-float64(number(lo, common)), 1)) - 8*float64(common)
 }
 
 func commonLength(a, b []byte) int {

@@ -25,13 +25,13 @@ type runCmd struct {
 	Time      time.Duration `default:"13m" help:"End about then, with the servers started; what does not fit in is named, and left out."`
 	Cassandra string        `env:"${cassandra_variable}" placeholder:"ADDRESS" help:"Use this node, of data centre dc1, without a password. Default: start one (needs Java 17 and Maven), which ends with the run."`
 	Format    string        `default:"table" enum:"table,json" help:"How to print the figures: table or json."`
-	Docs      string        `placeholder:"FOLDER" help:"Write benchmarks-layouts.md and charts/ into this folder of documents."`
+	Docs      string        `placeholder:"FOLDER" help:"Write benchmarks.md and charts/ into this folder of documents."`
 	JSON      string        `placeholder:"FILE" help:"Write the figures as JSON to this file, too."`
 }
 
 // Help is shown by run --help.
 func (runCmd) Help() string {
-	return `Loads sets of keys into each layout, and measures puts, pages (first, deep, under a prefix, folded by a delimiter, newest first), scans, what they read, and the sizes of partitions. Layouts take turns, so that a busy machine is busy for all of them; each figure stands beside its ratio to evenkeel's, with the ratios of the best and the worst tenth of the run. All that is read is compared with a sorted slice; the first row that is wrong ends the run with an error.
+	return `Loads sets of keys into each layout, and measures puts, pages (first, deep, under a prefix, folded by a delimiter, newest first), scans, what they read, and the sizes of partitions. Layouts take turns, so that a busy machine is busy for all of them; each figure stands beside its ratio to evenkeel's, round by round, with those of the lowest and the highest tenth of the run. On Pebble each layout has an engine of its own, as has the bare engine beside them. Then the map is measured: lookups, its memory, and on Cassandra swaps of its root. All that is read is compared with a sorted slice; the first row that is wrong ends the run with an error.
 
 A quick look:
 

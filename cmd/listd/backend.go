@@ -68,6 +68,14 @@ func (b *backend) recorded() listing.Recorder {
 	return b.recorder
 }
 
+// sizes is who tells a client how large partitions are.
+func (b *backend) sizes() counter.Source {
+	if b.counts == nil {
+		return nil
+	}
+	return b.counts
+}
+
 // open opens the store that the flags choose.
 func (s *serveCmd) open(ctx context.Context, log *slog.Logger) (*backend, error) {
 	if len(s.Cassandra) > 0 {
@@ -81,7 +89,7 @@ func (s *serveCmd) open(ctx context.Context, log *slog.Logger) (*backend, error)
 	if err := s.count(b, filepath.Join(s.Data, "counters"), log); err != nil {
 		return nil, &exitError{exitStore, errors.Join(err, b.close())}
 	}
-	o := listing.Options{CacheBytes: s.MapCacheMiB << 20, Recorder: b.recorded()}
+	o := listing.Options{CacheBytes: s.MapCacheMiB << 20, Recorder: b.recorded(), Sizes: b.sizes()}
 	if b.buckets, err = listing.NewEmbedded(st, o); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
@@ -125,7 +133,7 @@ func (s *serveCmd) openCassandra(ctx context.Context, log *slog.Logger) (*backen
 		maps.Close()
 		return nil, &exitError{exitStore, errors.Join(err, b.close())}
 	}
-	if b.buckets, err = listing.New(st, maps, listing.Options{Recorder: b.recorded()}); err != nil {
+	if b.buckets, err = listing.New(st, maps, listing.Options{Recorder: b.recorded(), Sizes: b.sizes()}); err != nil {
 		maps.Close()
 		return nil, errors.Join(err, b.close())
 	}

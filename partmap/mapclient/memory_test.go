@@ -9,40 +9,30 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/mapbench"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// heap is what is live after a collection.
-func heap() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
-
 // TestNodeMemoryIsBounded: a map of a million ranges, read all over, takes no more
 // memory than the cache may have, and what the cache believes to hold is true.
 func TestNodeMemoryIsBounded(t *testing.T) {
 	const n, bound = 1_000_000, 16 << 20
-	c, l, cuts := largeMap(t, n, bound)
+	m := largeMap(t, n, bound)
 	ctx := context.Background()
 	rng := rand.New(rand.NewPCG(1, 1))
-	before, counted := heap(), c.Usage().NodeBytes
+	before, counted := mapbench.Heap(), m.Client.Usage().NodeBytes
 	for range 1500 {
-		_, err := c.Find(ctx, l, cuts[rng.IntN(len(cuts))])
-		require.NoError(t, err)
+		require.NoError(t, m.Find(ctx, m.Cuts[rng.IntN(len(m.Cuts))]))
 	}
-	u := c.Usage()
-	grown := heap() - before
+	u := m.Client.Usage()
+	grown := mapbench.Heap() - before
 	t.Logf("%d ranges: cache of %d nodes, %.1f MiB counted, heap grew by %.1f MiB, bound %.1f MiB", n, u.Nodes, mib(u.NodeBytes), mib(grown), mib(bound))
 	require.LessOrEqual(t, u.NodeBytes, int64(bound))
 	require.Greater(t, u.NodeBytes, int64(bound)*9/10, "the bound is used")
 	require.InDelta(t, u.NodeBytes-counted, grown, bound/10, "what is counted is what is there")
-	runtime.KeepAlive(cuts)
-	l.Release()
+	m.Lease.Release()
 }
 
 func mib(n int64) float64 { return float64(n) / (1 << 20) }
@@ -91,11 +81,11 @@ func visitBuckets(tb testing.TB, c *mapclient.Client, n, keepEach int) (kept []*
 func TestBucketMemoryIsBounded(t *testing.T) {
 	const n, bound = 15_000, 4 << 20
 	c := mapclient.NewEmbedded(everyBucket{}, mapclient.Options{RootBytes: bound})
-	before := heap()
+	before := mapbench.Heap()
 	kept := visitBuckets(t, c, n, n+1)
 	kept = append(kept, visitBuckets(t, c, n, 1000)...)
 	u := c.Usage()
-	grown := heap() - before
+	grown := mapbench.Heap() - before
 	t.Logf("%d buckets seen, %d leased: %d kept in memory, %.1f MiB counted, heap grew by %.1f MiB, bound %.1f MiB", 2*n, len(kept), u.Buckets, mib(u.BucketBytes), mib(grown), mib(bound))
 	require.LessOrEqual(t, u.BucketBytes, int64(bound))
 	require.Greater(t, u.BucketBytes, int64(bound)*9/10)
@@ -111,9 +101,9 @@ func TestBucketMemoryIsBounded(t *testing.T) {
 func BenchmarkMillionBuckets(b *testing.B) {
 	for b.Loop() {
 		c := mapclient.NewEmbedded(everyBucket{}, mapclient.Options{})
-		before := heap()
+		before := mapbench.Heap()
 		visitBuckets(b, c, 1_000_000, 2_000_000)
-		b.ReportMetric(mib(heap()-before), "heap-MiB")
+		b.ReportMetric(mib(mapbench.Heap()-before), "heap-MiB")
 		b.ReportMetric(float64(c.Usage().Buckets), "buckets-kept")
 		runtime.KeepAlive(c)
 	}

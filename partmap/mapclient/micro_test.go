@@ -3,18 +3,20 @@ package mapclient_test
 import (
 	"context"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/internal/mapbench"
 )
 
 // BenchmarkMicroFind is what an operation asks of the map: the range of a key
 // under a lease that is held, in a map of 100,000 ranges that is in memory.
 func BenchmarkMicroFind(b *testing.B) {
-	c, l, cuts := largeMap(b, 100_000, 1<<30)
-	defer l.Release()
-	keys := newRandomKeys(cuts, len(cuts))
+	m := largeMap(b, 100_000, 1<<30)
+	defer m.Lease.Release()
+	keys := mapbench.NewKeys(m.Cuts, len(m.Cuts))
 	ctx := context.Background()
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		if _, err := c.Find(ctx, l, keys.at(i)); err != nil {
+		if err := m.Find(ctx, keys.At(i)); err != nil {
 			b.Fatal(err)
 		}
 	}

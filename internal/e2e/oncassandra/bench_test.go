@@ -6,18 +6,16 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/gocql/gocql"
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/internal/e2e/harness"
+	"github.com/evenkeel/evenkeel/internal/mapbench"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
@@ -85,13 +83,13 @@ func inTurns(b *testing.B, warm int, what string, ours, bare func() error) {
 	once := func(record bool) {
 		for i := range both {
 			way := (i + round) % 2 // neither is always the first
-			begun, busy := time.Now(), processorTime()
+			begun, busy := time.Now(), mapbench.ProcessorTime()
 			if err := both[way](); err != nil {
 				b.Fatal(err)
 			}
 			if record {
 				took[way] = append(took[way], float64(time.Since(begun)))
-				cpu[way] += processorTime() - busy
+				cpu[way] += mapbench.ProcessorTime() - busy
 			}
 		}
 		round++
@@ -119,12 +117,11 @@ func inTurns(b *testing.B, warm int, what string, ours, bare func() error) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// processorTime is what this process has used so far: what other processes do,
-// the server among them, is not in it.
-func processorTime() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+func millis(of []time.Duration) (out []float64) {
+	for _, d := range of {
+		out = append(out, float64(d)/1e6)
+	}
+	return out
 }
 
 func median(of []float64) float64 {
@@ -286,42 +283,19 @@ func BenchmarkSwap(b *testing.B) {
 	}
 	x := newRig(b, cuts...)
 	r := rand.New(rand.NewPCG(1, 1))
-	var took, rewriting []float64
-	swap := func(record bool, rewrites bool, f func(e *partmap.Edit) error) {
-		root, err := x.maps.Load(ctx, x.id)
-		require.NoError(b, err)
-		begun := time.Now()
-		e := x.maps.Edit(ctx, root)
-		require.NoError(b, f(e))
-		change, err := e.Change()
-		require.NoError(b, err)
-		require.NoError(b, x.maps.Swap(ctx, change))
-		if d := float64(time.Since(begun)) / 1e6; record {
-			took = append(took, d)
-			if rewrites {
-				rewriting = append(rewriting, d)
-			}
-		}
-	}
-	move := func(record bool) {
+	s := &mapbench.Swaps{Maps: x.maps, Bucket: x.id}
+	move := func() {
 		at := r.IntN(len(cuts) - 1)
-		mv := partmap.Move{Start: cuts[at], End: cuts[at+1], Parts: []partmap.Part{{Start: cuts[at], To: store.PartitionID(uuid.New())}}}
-		var batch uint64
-		swap(record, true, func(e *partmap.Edit) (err error) { batch, err = e.Begin(mv); return err })
-		for range 3 {
-			swap(record, false, func(e *partmap.Edit) error { return e.Advance(batch) })
-		}
-		swap(record, true, func(e *partmap.Edit) error {
-			return e.Settle(batch, partmap.Span{Start: mv.Start, End: mv.End})
-		})
-		swap(record, true, func(e *partmap.Edit) error { return e.Swept(batch) })
+		require.NoError(b, s.Move(ctx, cuts[at], cuts[at+1]))
 	}
 	for range 10 {
-		move(false)
+		move()
 	}
+	s.Took, s.Rewriting = nil, nil
 	for b.Loop() {
-		move(true)
+		move()
 	}
+	took, rewriting := millis(s.Took), millis(s.Rewriting)
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(float64(len(took)), "swaps")
 	over := 0

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/localcounter"
 	"github.com/evenkeel/evenkeel/internal/layouts"
@@ -20,6 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/rebalance/auto"
 	"github.com/evenkeel/evenkeel/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/rebalance/manager"
+	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
@@ -40,9 +43,20 @@ func (g *Growth) moved() string {
 	return fmt.Sprintf("%.2f", g.Moved)
 }
 
-// growthRows is how many rows are added to evenkeel by hand, growthLimit how many a
-// partition may have then.
-const growthRows, growthLimit = 40_000, 4_000
+// growthRows is the most rows that are put into evenkeel by hand, a fifth of the main
+// set's if that is less, but leastGrowthRows; growthLimit is how many a partition may
+// have then.
+const growthRows, leastGrowthRows, growthLimit = 40_000, 10_000, 4_000
+
+// growthSets are those that grow: at random, by keys in order, and by time.
+func growthSets() (some []set) {
+	for _, s := range sets() {
+		if s.name == setMD5 || s.name == setAppend || s.feed {
+			some = append(some, s)
+		}
+	}
+	return some
+}
 
 // growth counts rows that move, of the keys of each set; evenkeel does it for real,
 // embedded, by its own balancer, on the first store alone.
@@ -50,36 +64,104 @@ func (x *runner) growth(ctx context.Context) error {
 	if len(x.r.Growth) > 0 {
 		return nil
 	}
-	add := func(set, layout string, moved float64, how string) {
-		x.r.Growth = append(x.r.Growth, Growth{set, layout, moved, how})
+	var some []set
+	for _, s := range growthSets() {
+		if x.wantsSet(s.name) {
+			some = append(some, s)
+		}
 	}
-	for _, name := range []string{"md5", "append"} {
-		l := x.loaded[name]
-		if l == nil {
-			continue
-		}
-		if time.Until(x.deadline) < 2*time.Minute {
-			x.r.leftOut("%s: what growth costs: the time was up", name)
-			continue
-		}
-		x.say("%s: growth", name)
-		moved, largest, err := growBalanced(ctx, l.set)
+	if len(some) > 0 && time.Until(x.deadline) < 2*time.Minute {
+		x.r.leftOut("what growth costs: the time was up")
+		return nil
+	}
+	rows := min(growthRows, max(x.o.Keys/5, leastGrowthRows))
+	x.say("growth: %d rows each", rows)
+	// They mostly wait, for looks at what has grown: all at once.
+	balanced := make([]Growth, len(some))
+	g, gctx := errgroup.WithContext(ctx)
+	for i, s := range some {
+		g.Go(func() error {
+			begun := time.Now()
+			moved, largest, err := growBalanced(gctx, s, rows)
+			if err != nil {
+				return fmt.Errorf("growing %s: %w", s.name, err)
+			}
+			balanced[i] = Growth{s.name, layouts.NameEvenkeel, moved, fmt.Sprintf("measured: from nothing to %d rows, at rest after %.0f s, max_rows %d, by its own balancer; the largest partition has %d in the end", rows, time.Since(begun).Seconds(), growthLimit, largest)}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for i, s := range some {
+		counted, err := growthCounted(ctx, s, s.entries(x.o.Keys))
 		if err != nil {
-			return fmt.Errorf("growing %s: %w", name, err)
+			return err
 		}
-		add(name, layouts.NameEvenkeel, moved, fmt.Sprintf("measured: from nothing to %d rows in 30 s, max_rows %d, by its own balancer; the largest partition has %d in the end", growthRows, growthLimit, largest))
-		add(name, layouts.NameWide, -1, "one partition grows")
-		add(name, layouts.NameHash, growthOfHashing(l.oracle.keys, 256), "256 buckets become 512, by jump hashing; a reader must know which rows have moved")
-		prefix := growthOfPrefixes(l.oracle.keys, prefixBytes)
+		x.r.Growth = append(append(x.r.Growth, balanced[i]), counted...)
+	}
+	return nil
+}
+
+// growthCounted counts on a set's entries, in the order in which they come, what moves
+// in layouts other than evenkeel.
+func growthCounted(ctx context.Context, s set, entries []layouts.Entry) (out []Growth, err error) {
+	add := func(layout string, moved float64, how string) { out = append(out, Growth{s.name, layout, moved, how}) }
+	add(layouts.NameWide, -1, "one partition grows")
+	if s.feed {
+		for _, c := range []struct{ name, period, also string }{
+			{layouts.NameDays, "day", ""},
+			{layouts.NameDaysN, "day", fmt.Sprintf(" in each of %d parts (twice as many move half the rows of the days that have them)", daysN)},
+			{layouts.NameSlices, "month", ""},
+		} {
+			half, all, err := largestInTime(ctx, c.name, entries)
+			if err != nil {
+				return nil, err
+			}
+			add(c.name, 0, fmt.Sprintf("a new %s begins a new partition%s; nothing bounds one: the largest has %d rows when half of the set is there, %d in the end", c.period, c.also, half, all))
+		}
+	} else {
+		keys := newOracle(entries).keys
+		add(layouts.NameHash, growthOfHashing(keys, 256), "256 buckets become 512, by jump hashing; a reader must know which rows have moved")
+		prefix := growthOfPrefixes(keys, prefixBytes)
 		how := "another byte of prefix: every row moves to another partition"
 		if prefix < 0 {
 			how = "another byte of prefix parts nothing: the keys begin alike"
 		}
-		add(name, layouts.NamePrefix, prefix, how)
-		add(name, layouts.NameFixed, 0, "the next partition begins; no key is ever found again without a search")
-		add(name, layouts.NamePostgres, 0, "the b-tree splits its own pages, on one machine")
+		add(layouts.NamePrefix, prefix, how)
+		add(layouts.NameFixed, 0, "the next partition begins; no key is ever found again without a search")
 	}
-	return nil
+	add(layouts.NamePostgres, 0, "the b-tree splits its own pages, on one machine")
+	return out, nil
+}
+
+// largestInTime counts the rows of a feed's largest partition when the first half is
+// there, and when all is. Where a row lies is told by its id alone, so none moves.
+func largestInTime(ctx context.Context, layout string, entries []layouts.Entry) (half, all int, err error) {
+	place := func(key []byte) (string, error) {
+		id, err := layouts.SnowflakeOf(key)
+		return id.Time().Format("2006-01"), err // as cqltables names its tables
+	}
+	switch layout {
+	case layouts.NameDays:
+		place = func(key []byte) (string, error) { return layouts.NewDays(nil, store.BucketID{1}).Partition(ctx, key) }
+	case layouts.NameDaysN:
+		place = func(key []byte) (string, error) {
+			return layouts.NewDaysN(nil, store.BucketID{1}, daysN).Partition(ctx, key)
+		}
+	}
+	rows := map[string]int{}
+	for i, e := range entries {
+		p, err := place(e.Key)
+		if err != nil {
+			return 0, 0, err
+		}
+		rows[p]++
+		if all = max(all, rows[p]); i < len(entries)/2 {
+			half = all
+		}
+	}
+	return half, all, nil
 }
 
 // growthOfHashing counts the rows that lie elsewhere with twice as many buckets.
@@ -109,7 +191,7 @@ func growthOfPrefixes(keys [][]byte, n int) float64 {
 // growBalanced puts a set's keys into an embedded bucket that looks after itself, as
 // listd's does, and returns rows copied per row put and the rows of the largest
 // partition, when it has come to rest, or after a while.
-func growBalanced(ctx context.Context, s set) (moved float64, largest int, err error) {
+func growBalanced(ctx context.Context, s set, total int) (moved float64, largest int, err error) {
 	dir, err := os.MkdirTemp("", "evenkeel-growth-")
 	if err != nil {
 		return 0, 0, err
@@ -146,11 +228,11 @@ func growBalanced(ctx context.Context, s set) (moved float64, largest int, err e
 	work.Go(func() { _ = b.Run(working) })
 	defer func() { stop(); work.Wait() }()
 
-	keys := s.make(rand.New(rand.NewPCG(1, 2)), growthRows)
+	keys := s.make(rand.New(rand.NewPCG(1, 2)), total)
 	// Slowly enough for looks each second: what comes at once lies in one partition.
-	const chunks = 40
+	const chunk = 1000
 	var made []layouts.Entry
-	for some := range slices.Chunk(keys, growthRows/chunks) {
+	for some := range slices.Chunk(keys, chunk) {
 		for _, k := range some {
 			made = append(made, layouts.Entry{Key: k})
 			if err := c.Bucket("growing").Put(ctx, k, valueOf(k, 0)); err != nil {
@@ -184,11 +266,11 @@ func growBalanced(ctx context.Context, s set) (moved float64, largest int, err e
 			return 0, 0, err
 		}
 	}
-	total := int64(0)
+	rows := int64(0)
 	for _, n := range b.Status().Moved {
-		total += n
+		rows += n
 	}
-	return float64(total) / growthRows, largest, nil
+	return float64(rows) / float64(total), largest, nil
 }
 
 func pause(ctx context.Context, d time.Duration) error {

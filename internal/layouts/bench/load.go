@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/evenkeel/evenkeel/internal/layouts"
 	"github.com/evenkeel/evenkeel/internal/layouts/cqltables"
 	"github.com/evenkeel/evenkeel/internal/layouts/pglayout"
@@ -136,35 +138,16 @@ func bucketName(set, layout string) string {
 	return "layouts-" + set
 }
 
-// load writes a set in all its layouts.
-func (x *runner) load(ctx context.Context, s set) error {
-	entries := s.entries(x.o.Keys)
-	l := &loaded{set: s, oracle: newOracle(entries), layouts: x.of(s)}
-	x.loaded[s.name] = l
-	cuts := x.cuts(l.oracle)
-	names := append(slices.Clone(l.layouts), nameBare)
-	for _, name := range names {
-		begun := time.Now()
-		var err error
-		if name == nameBare {
-			err = inChunks(entries, func(some []layouts.Entry) error { return x.w.bare().load(ctx, s.name, some) })
-		} else {
-			err = x.loadLayout(ctx, s, name, entries, cuts)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		took := time.Since(begun)
-		x.say("loaded %d entries of %s into %s in %v (%.0f/s)", len(entries), s.name, name, took.Round(time.Millisecond), float64(len(entries))/took.Seconds())
-	}
-	return nil
-}
+// loadChunk is how many entries one layout is loaded with before it is the next one's
+// turn: whenever a server decides to write a file, it has a part of all of them.
+const loadChunk = 20_000
 
-func (x *runner) loadLayout(ctx context.Context, s set, name string, entries []layouts.Entry, cuts [][]byte) error {
+// prepare creates what a layout of a set needs before its first row.
+func (x *runner) prepare(ctx context.Context, s set, name string, entries []layouts.Entry, cuts [][]byte) (layouts.Layout, error) {
 	if name == layouts.NameEvenkeel || name == nameMany {
-		c, err := x.w.client(x.w.rows())
+		c, err := x.w.client(x.w.rows(name))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if name == nameMany {
 			cuts = slices.Clone(cuts)
@@ -173,37 +156,132 @@ func (x *runner) loadLayout(ctx context.Context, s set, name string, entries []l
 			}
 		}
 		if err := c.CreateBucket(ctx, bucketName(s.name, name), cuts...); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	l, err := x.layout(s, name, x.w.rows(), cuts)
+	l, err := x.layout(s, name, x.w.rows(name), cuts)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if t, ok := l.(*cqltables.Layout); ok {
 		first, err := layouts.SnowflakeOf(entries[0].Key)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		last, err := layouts.SnowflakeOf(entries[len(entries)-1].Key)
 		if err == nil {
 			err = t.Create(ctx, first.Time(), last.Time())
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return inChunks(entries, func(some []layouts.Entry) error { return l.Load(ctx, some) })
+	return l, nil
 }
 
-// inChunks hands out as many entries as fit in memory well.
-func inChunks(entries []layouts.Entry, f func([]layouts.Entry) error) error {
-	for some := range slices.Chunk(entries, 100_000) {
-		if err := f(some); err != nil {
+// load writes a set in all its layouts, in turns.
+func (x *runner) load(ctx context.Context, s set) error {
+	entries := s.entries(x.o.Keys)
+	l := &loaded{set: s, oracle: newOracle(entries), layouts: x.of(s)}
+	x.loaded[s.name] = l
+	cuts := x.cuts(l.oracle)
+	type target struct {
+		name string
+		load func(ctx context.Context, some []layouts.Entry) error
+		took time.Duration
+	}
+	var targets []*target
+	for _, name := range l.layouts {
+		made, err := x.prepare(ctx, s, name, entries, cuts)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		targets = append(targets, &target{name: name, load: made.Load})
+	}
+	targets = append(targets, &target{name: nameBare, load: func(ctx context.Context, some []layouts.Entry) error { return x.w.bare().load(ctx, s.name, some) }})
+	for some := range slices.Chunk(entries, loadChunk) {
+		for _, t := range targets {
+			begun := time.Now()
+			if err := t.load(ctx, some); err != nil {
+				return fmt.Errorf("%s: %w", t.name, err)
+			}
+			t.took += time.Since(begun)
+		}
+	}
+	for _, t := range targets {
+		x.say("loaded %d entries of %s into %s in %v (%.0f/s)", len(entries), s.name, t.name, t.took.Round(time.Millisecond), float64(len(entries))/t.took.Seconds())
+	}
+	return nil
+}
+
+// overwriters is how many write a set that is overwritten, overwrittenParts in how
+// many parts, each of which becomes files of its own.
+const overwriters, overwrittenParts = 64, 3
+
+// overwrite writes a set by single puts: each of its entries, in their order as far as
+// they are of one key. What it puts is spilled into files after each part.
+func (x *runner) overwrite(ctx context.Context, s set) error {
+	entries := s.entries(x.o.Keys)
+	l := &loaded{set: s, oracle: newOracle(entries), layouts: x.of(s)}
+	x.loaded[s.name] = l
+	cuts := x.cuts(l.oracle)
+	synced := x.pg // syncs would take most of the time, and are not measured
+	x.pg = x.unsynced
+	defer func() { x.pg = synced }()
+	for _, name := range l.layouts {
+		if _, err := x.prepare(ctx, s, name, entries, cuts); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	took := map[string]time.Duration{}
+	names := append(slices.Clone(l.layouts), nameBare)
+	for part := range overwrittenParts {
+		some := entries[part*len(entries)/overwrittenParts : (part+1)*len(entries)/overwrittenParts]
+		for _, name := range names {
+			begun := time.Now()
+			put := func(ctx context.Context, key, value []byte) error { return x.w.bare().put(ctx, s.name, key, value) }
+			if name != nameBare {
+				made, err := x.layout(s, name, x.w.rows(name), cuts)
+				if err != nil {
+					return err
+				}
+				put = made.Put
+			}
+			if err := inOrderOfKeys(ctx, some, overwriters, put); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			took[name] += time.Since(begun)
+		}
+		if err := x.w.spill(ctx); err != nil {
 			return err
 		}
 	}
+	for _, name := range names {
+		x.say("wrote %d entries of %s over each other in %s in %v (%.0f/s)", len(entries), s.name, name, took[name].Round(time.Millisecond), float64(len(entries))/took[name].Seconds())
+	}
 	return nil
+}
+
+// inOrderOfKeys puts entries by so many workers; those of one key are one worker's, so
+// that the last one wins.
+func inOrderOfKeys(ctx context.Context, entries []layouts.Entry, workers int, put func(ctx context.Context, key, value []byte) error) error {
+	by := make([][]layouts.Entry, workers)
+	for _, e := range entries {
+		w := layouts.HashBucket(e.Key, workers)
+		by[w] = append(by[w], e)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, some := range by {
+		g.Go(func() error {
+			for _, e := range some {
+				if err := put(ctx, e.Key, e.Value); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
 }
 
 // build makes the layouts of a set that is loaded, each twice.
@@ -211,9 +289,9 @@ func (x *runner) build(_ context.Context, l *loaded) (err error) {
 	l.timed, l.counted, l.meters = map[string]layouts.Layout{}, map[string]layouts.Layout{}, map[string]*layouts.Meter{}
 	cuts := x.cuts(l.oracle)
 	for _, name := range l.layouts {
-		m := &layouts.Metered{Store: x.w.rows()}
+		m := &layouts.Metered{Store: x.w.rows(name)}
 		l.meters[name] = &m.Meter
-		if l.timed[name], err = x.layout(l.set, name, x.w.rows(), cuts); err != nil {
+		if l.timed[name], err = x.layout(l.set, name, x.w.rows(name), cuts); err != nil {
 			return err
 		}
 		if l.counted[name], err = x.layout(l.set, name, m, cuts); err != nil {

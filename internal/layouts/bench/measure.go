@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -33,6 +31,7 @@ const (
 	putsAlone   = "puts, 1 worker"
 	putsAtOnce  = "puts, 64 workers"
 	putsBatch   = "batch of 1280 puts"
+	putsOne     = "1280 puts into one partition"
 )
 
 const pageRows = 1000
@@ -48,6 +47,9 @@ func (x *runner) turns(ctx context.Context, l *loaded, measure string, of int, w
 	lines, err := turns(ctx, ways, rounds, warm, share)
 	if err != nil {
 		return fmt.Errorf("%s: %w", measure, err)
+	}
+	if len(lines) > 0 && lines[0].N < rounds {
+		x.r.leftOut("%s, %s: %s: %d of %d rounds", x.store, l.name, measure, rounds-lines[0].N, rounds)
 	}
 	for _, line := range lines {
 		line.Store, line.Set, line.Measure, line.Of = x.store, l.name, measure, of
@@ -106,7 +108,10 @@ func (x *runner) measure(ctx context.Context, l *loaded) error {
 	if err := x.scans(ctx, l); err != nil {
 		return err
 	}
-	return x.puts(ctx, l)
+	if err := x.puts(ctx, l); err != nil || x.store != Cassandra {
+		return err
+	}
+	return x.swaps(ctx)
 }
 
 // deep picks a key from which a whole page follows.
@@ -155,9 +160,9 @@ func (x *runner) pages(ctx context.Context, l *loaded, measure string, rounds in
 		add(name, l.timed[name], l.counted[name], l.meters[name])
 		if name == layouts.NameHash && (measure == firstPage || measure == deepPage) && l.name == setReal {
 			o := layouts.HashOptions{Naive: true}
-			m := &layouts.Metered{Store: x.w.rows()}
+			m := &layouts.Metered{Store: x.w.rows(name)}
 			id := bucketOf(l.name, name)
-			add(nameNaive, layouts.NewHash(x.w.rows(), id, o), layouts.NewHash(m, id, o), &m.Meter)
+			add(nameNaive, layouts.NewHash(x.w.rows(name), id, o), layouts.NewHash(m, id, o), &m.Meter)
 		}
 	}
 	if q := of(0); !q.Reverse && len(q.Delimiter) == 0 && len(q.Prefix) == 0 {
@@ -173,8 +178,11 @@ func (x *runner) pages(ctx context.Context, l *loaded, measure string, rounds in
 			}, err
 		}})
 	}
-	return x.turns(ctx, l, measure, 0, ways, rounds, x.warmRounds())
+	return x.turns(ctx, l, measure, 0, ways, rounds, min(x.warmRounds(), rounds))
 }
+
+// scanRounds is how often everything is read: often enough for a spread.
+const scanRounds = 15
 
 // scans measures reading everything, by one reader and by four.
 func (x *runner) scans(ctx context.Context, l *loaded) error {
@@ -187,15 +195,9 @@ func (x *runner) scans(ctx context.Context, l *loaded) error {
 		var ways []way
 		add := func(name string, scan func(ctx context.Context, each func([]layouts.Entry) error) error) {
 			ways = append(ways, way{layout: name, do: func(ctx context.Context, _ int) (func() error, error) {
-				var mu sync.Mutex
-				found := make([]layouts.Entry, 0, len(l.oracle.keys))
-				err := scan(ctx, func(some []layouts.Entry) error {
-					mu.Lock()
-					defer mu.Unlock()
-					found = append(found, some...)
-					return nil
-				})
-				return func() error { return l.oracle.complete(found) }, err
+				var found pages
+				err := scan(ctx, found.add)
+				return func() error { return l.oracle.complete(found.all) }, err
 			}})
 		}
 		for _, name := range l.layouts {
@@ -207,7 +209,7 @@ func (x *runner) scans(ctx context.Context, l *loaded) error {
 			})
 		}
 		add(nameBare, func(ctx context.Context, each func([]layouts.Entry) error) error { return x.bareScan(ctx, l, n, each) })
-		if err := x.turns(ctx, l, measure, len(l.oracle.keys), ways, 5, 1); err != nil {
+		if err := x.turns(ctx, l, measure, len(l.oracle.keys), ways, scanRounds, 1); err != nil {
 			return err
 		}
 	}
@@ -240,123 +242,4 @@ func (x *runner) bareScan(ctx context.Context, l *loaded, readers int, each func
 		})
 	}
 	return g.Wait()
-}
-
-// puts measures puts into buckets of their own, and reads afterwards what was put.
-func (x *runner) puts(ctx context.Context, l *loaded) (err error) {
-	w := x.w
-	if x.store == Pebble { // what is put one by one has to be synced
-		e, err := openEmbedded(false)
-		if err != nil {
-			return err
-		}
-		w = e
-		defer func() { err = errors.Join(err, e.close()) }()
-		was := x.w
-		x.w = e
-		defer func() { x.w = was }()
-	}
-	s := set{name: "puts"}
-	cuts := x.cuts(l.oracle)
-	type target struct {
-		name string
-		l    layouts.Layout // nil: bare
-		next *atomic.Int64
-	}
-	var targets []target
-	for _, name := range l.layouts {
-		if name == nameMany {
-			continue
-		}
-		if name == layouts.NameEvenkeel {
-			c, err := w.client(w.rows())
-			if err == nil {
-				err = c.CreateBucket(ctx, bucketName(s.name, name), cuts...)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		made, err := x.layout(s, name, w.rows(), cuts)
-		if err != nil {
-			return err
-		}
-		targets = append(targets, target{name, made, new(atomic.Int64)})
-	}
-	targets = append(targets, target{nameBare, nil, new(atomic.Int64)})
-	// The i-th put of a layout: keys of the set, in no order, each with a number.
-	perm := rand.New(rand.NewPCG(3, 4)).Perm(len(l.oracle.keys))
-	key := func(i int64) []byte {
-		k := l.oracle.keys[perm[int(i)%len(perm)]]
-		return fmt.Appendf(bytes.Clone(k), ".%d", i)
-	}
-	for _, c := range []struct {
-		measure       string
-		workers, each int
-		batch         bool
-		rounds        int
-	}{{putsAlone, 1, 20, false, 40}, {putsAtOnce, 64, 5, false, 40}, {putsBatch, 1, 1280, true, 20}} {
-		var ways []way
-		for _, t := range targets {
-			if c.batch && t.l == nil {
-				continue
-			}
-			ways = append(ways, way{layout: t.name, do: func(ctx context.Context, _ int) (func() error, error) {
-				if c.batch {
-					var entries []layouts.Entry
-					for range c.each {
-						k := key(t.next.Add(1))
-						entries = append(entries, layouts.Entry{Key: k, Value: valueOf(k, 0)})
-					}
-					return nil, t.l.Load(ctx, entries)
-				}
-				g, ctx := errgroup.WithContext(ctx)
-				for range c.workers {
-					g.Go(func() error {
-						for range c.each {
-							k := key(t.next.Add(1))
-							var err error
-							if v := valueOf(k, 0); t.l == nil {
-								err = w.bare().put(ctx, s.name, k, v)
-							} else {
-								err = t.l.Put(ctx, k, v)
-							}
-							if err != nil {
-								return err
-							}
-						}
-						return nil
-					})
-				}
-				return nil, g.Wait()
-			}})
-		}
-		if err := x.turns(ctx, l, c.measure, c.workers*c.each, ways, c.rounds, max(x.warmRounds()/10, 2)); err != nil {
-			return err
-		}
-	}
-	for _, t := range targets {
-		if t.l == nil {
-			continue
-		}
-		var put, found []layouts.Entry
-		for i := range t.next.Load() {
-			k := key(i + 1)
-			put = append(put, layouts.Entry{Key: k, Value: valueOf(k, 0)})
-		}
-		var mu sync.Mutex
-		err := t.l.Scan(ctx, 4, func(some []layouts.Entry) error {
-			mu.Lock()
-			defer mu.Unlock()
-			found = append(found, some...)
-			return nil
-		})
-		if err == nil {
-			err = newOracle(put).complete(found)
-		}
-		if err != nil {
-			return fmt.Errorf("what was put into %s: %w", t.name, err)
-		}
-	}
-	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -57,6 +58,7 @@ type runner struct {
 	store    string
 	w        world
 	pg       *pgxpool.Pool      // nil: not measured beside this store
+	unsynced *pgxpool.Pool      // the same for writes that are not measured
 	loaded   map[string]*loaded // by set
 }
 
@@ -75,6 +77,14 @@ type loaded struct {
 func Run(ctx context.Context, o Options) (*Report, error) {
 	begun := time.Now()
 	r := newReport(o)
+	if x := (&runner{o: o, r: r, store: "map"}); x.wantsSet(setReal) && len(o.Layouts) == 0 { // while nothing else runs
+		x.say("lookups in a map of %d ranges", theMap.ranges)
+		var err error
+		if r.Map, err = lookups(ctx, theMap); err != nil {
+			return r, fmt.Errorf("looking up in a map: %w", err)
+		}
+		debug.FreeOSMemory()
+	}
 	for i, name := range o.Stores {
 		// What is left is shared by the stores that are left.
 		left := time.Until(begun.Add(o.Time)) / time.Duration(len(o.Stores)-i)
@@ -84,6 +94,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		}
 	}
 	r.Took = time.Since(begun).Round(time.Second).String()
+	r.MemoryMiB = peakMemory() >> 20
 	return r, nil
 }
 
@@ -99,17 +110,18 @@ func (x *runner) startPostgres(ctx context.Context) (end func(), err error) {
 		return nil, err
 	}
 	x.r.Versions["PostgreSQL"] = s.Version
-	config, err := pgxpool.ParseConfig(s.URL)
+	x.pg, err = pool(ctx, s.URL, "on")
 	if err == nil {
-		config.MaxConns = 64 // as many as put at once
-		x.pg, err = pgxpool.NewWithConfig(ctx, config)
+		x.unsynced, err = pool(ctx, s.URL, "off")
 	}
 	if err == nil {
 		err = pglayout.CreateTable(ctx, x.pg)
 	}
 	end = func() {
-		if x.pg != nil {
-			x.pg.Close()
+		for _, p := range []*pgxpool.Pool{x.pg, x.unsynced} {
+			if p != nil {
+				p.Close()
+			}
 		}
 		_ = s.Close() // its folder is a temporary one
 	}
@@ -120,17 +132,74 @@ func (x *runner) startPostgres(ctx context.Context) (end func(), err error) {
 	return end, nil
 }
 
+// pool is for as many as put at once, with commits that are synced or not.
+func pool(ctx context.Context, url, synced string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = putters
+	config.ConnConfig.RuntimeParams["synchronous_commit"] = synced
+	return pgxpool.NewWithConfig(ctx, config)
+}
+
 func (x *runner) say(format string, args ...any) {
 	if x.o.Progress != nil {
 		fmt.Fprintf(x.o.Progress, "%s %s: %s\n", time.Now().Format(time.TimeOnly), x.store, fmt.Sprintf(format, args...))
 	}
 }
 
-func (x *runner) run(ctx context.Context) (err error) {
+func (x *runner) run(ctx context.Context) error {
+	// A server is to be compared with servers, unless somebody wants to know.
+	if x.store == Cassandra && x.wanted(layouts.NamePostgres) || slices.Contains(x.o.Layouts, layouts.NamePostgres) {
+		end, err := x.startPostgres(ctx)
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
+	// A server has all sets at once. The engines in this process are opened for each
+	// set anew, so that their caches are as large as they are elsewhere, and yet fit
+	// in memory.
+	var wanted []set
+	for _, s := range sets() {
+		if x.wantsSet(s.name) {
+			wanted = append(wanted, s)
+		}
+	}
+	at := len(wanted)
+	if x.store == Pebble {
+		at = 1
+	}
+	for some := range slices.Chunk(wanted, max(at, 1)) {
+		if err := x.world(ctx, some); err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return x.growth(ctx)
+}
+
+// wantsSet reports whether a set was asked for.
+func (x *runner) wantsSet(name string) bool {
+	return len(x.o.Sets) == 0 || slices.Contains(x.o.Sets, name)
+}
+
+// world loads and measures sets that lie in one world.
+func (x *runner) world(ctx context.Context, some []set) (err error) {
+	if time.Until(x.deadline) < time.Second {
+		for _, s := range some {
+			x.r.leftOut("%s, %s: the time was up", x.store, s.name)
+		}
+		return nil
+	}
 	x.say("opening")
+	x.loaded = map[string]*loaded{}
 	switch x.store {
 	case Pebble:
-		x.w, err = openEmbedded(true)
+		x.w, err = openEmbedded(true, x.embedded(some[0]))
 	case Cassandra:
 		x.w, err = openCassandra(ctx, x.o.Cassandra)
 	default:
@@ -140,16 +209,8 @@ func (x *runner) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, x.w.close()) }()
-	// A server is to be compared with servers, unless somebody wants to know.
-	if x.store == Cassandra && x.wanted(layouts.NamePostgres) || slices.Contains(x.o.Layouts, layouts.NamePostgres) {
-		end, err := x.startPostgres(ctx)
-		if err != nil {
-			return err
-		}
-		defer end()
-	}
-	for _, s := range sets() {
-		if len(x.o.Sets) > 0 && !slices.Contains(x.o.Sets, s.name) {
+	for _, s := range some {
+		if s.overwritten {
 			continue
 		}
 		if err := x.load(ctx, s); err != nil {
@@ -165,20 +226,34 @@ func (x *runner) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	for _, s := range sets() {
-		l := x.loaded[s.name]
-		if l == nil {
-			continue
-		}
-		if err := x.build(ctx, l); err != nil {
-			return err
-		}
-		if err := x.measure(ctx, l); err != nil {
+	for _, s := range some {
+		if err := x.measureSet(ctx, s); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
-	if err := ctx.Err(); err != nil {
+	return nil
+}
+
+// measureSet measures a set that is loaded, or one that is overwritten, which it
+// writes and leaves uncompacted until it is read.
+func (x *runner) measureSet(ctx context.Context, s set) (err error) {
+	if s.overwritten {
+		if err := x.w.compacting(ctx, false); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, x.w.compacting(ctx, true)) }()
+		if err := x.overwrite(ctx, s); err != nil {
+			return fmt.Errorf("writing: %w", err)
+		}
+	}
+	l := x.loaded[s.name]
+	if err := x.build(ctx, l); err != nil {
 		return err
 	}
-	return x.growth(ctx)
+	return x.measure(ctx, l)
+}
+
+// embedded lists the layouts of a set that need an engine.
+func (x *runner) embedded(s set) []string {
+	return slices.DeleteFunc(x.of(s), func(name string) bool { return name == layouts.NamePostgres })
 }

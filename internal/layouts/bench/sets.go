@@ -21,6 +21,9 @@ type set struct {
 	share float64
 	make  func(r *rand.Rand, n int) [][]byte // in the order in which they come
 	feed  bool                               // the keys are Snowflake ids
+	// overwritten: it is written by single puts, in parts, and read before any file is
+	// compacted.
+	overwritten bool
 }
 
 // Names of sets.
@@ -28,6 +31,7 @@ const (
 	setReal  = "real"
 	setPaths = "paths"
 	setTenth = "paths-tenth"
+	setMD5   = "md5"
 	setFeed  = "feed"
 	// In the set to append to, keys come in order.
 	setAppend = "append"
@@ -51,7 +55,7 @@ func sets() []set {
 		{name: setReal, what: "the paths of this machine's files, and names as object stores see them", share: 1, make: func(_ *rand.Rand, n int) [][]byte { return realkeys.Collect(n, 1) }},
 		{name: setPaths, what: "customer-NNNN/NN/photo-NNNNNNNN.jpg: 1,000 customers", share: 5, make: paths},
 		{name: setTenth, what: "the same 1,000 customers with a tenth of the keys", share: 0.5, make: paths},
-		{name: "md5", what: "hexadecimal md5 sums", share: 0.25, make: func(_ *rand.Rand, n int) [][]byte {
+		{name: setMD5, what: "hexadecimal md5 sums", share: 0.25, make: func(_ *rand.Rand, n int) [][]byte {
 			keys := make([][]byte, n)
 			for i := range keys {
 				sum := md5.Sum(fmt.Append(nil, i))
@@ -81,7 +85,7 @@ func sets() []set {
 			}
 			return keys
 		}},
-		{name: "zipf", what: "a tenth as many keys as writes, overwritten by Zipf's law (s = 1.1)", share: 0.25, make: func(r *rand.Rand, n int) [][]byte {
+		{name: "zipf", what: "a tenth as many keys as writes, by Zipf's law (s = 1.1): each write is a put of its own, by 64 workers, over what was put before, in three parts that each went to files before the next; on Cassandra nothing is compacted before it is read, in PostgreSQL nothing vacuumed by hand, and Pebble does as it likes", share: 0.25, overwritten: true, make: func(r *rand.Rand, n int) [][]byte {
 			z := rand.NewZipf(r, 1.1, 1, uint64(max(n/10, 1)))
 			keys := make([][]byte, n)
 			for i := range keys {

@@ -3,6 +3,8 @@ package bench
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -34,8 +36,9 @@ type Line struct {
 	// Of is how many rows (or puts) were done each time; 0 where it does not
 	// matter.
 	Of int `json:"of,omitempty"`
-	// Ratio is the median time over evenkeel's in the same rounds; Least and Most
-	// are the same of the best and the worst tenth of the run.
+	// Ratio is the median, over the rounds, of the time over evenkeel's in the same
+	// round; Least and Most are the same of the lowest and the highest tenth of the
+	// run.
 	Ratio float64 `json:"x_evenkeel"`
 	Least float64 `json:"x_evenkeel_least"`
 	Most  float64 `json:"x_evenkeel_most"`
@@ -96,7 +99,7 @@ func turns(ctx context.Context, ways []way, rounds, warm int, limit time.Duratio
 		if l.N == 0 {
 			continue
 		}
-		all := timesOf(took[i], 0, rounds)
+		all := slices.Collect(maps.Values(took[i]))
 		l.P50, l.P95 = quantile(all, 0.5), quantile(all, 0.95)
 		if base >= 0 {
 			l.Ratio, l.Least, l.Most = ratios(took[i], took[base])
@@ -118,18 +121,11 @@ func turns(ctx context.Context, ways []way, rounds, warm int, limit time.Duratio
 	return lines, nil
 }
 
-// timesOf are the times of rounds from to to.
-func timesOf(took map[int]float64, from, to int) (out []float64) {
-	for round, t := range took {
-		if round >= from && round < to {
-			out = append(out, t)
-		}
-	}
-	return out
-}
-
-// ratios compares the median times of two, over the rounds that both took part in,
-// and over each tenth of them; with few rounds the parts are fewer.
+// ratios compares two round by round: the same was done by both, one right after
+// the other, so that neither a busy moment nor a dear page counts for one alone. It
+// returns the median of all rounds' ratios, and the least and the most of those of
+// the run's parts, which are tenths, of three rounds at least; of fewer than nine
+// rounds each is a part. The median is never outside of the parts'.
 func ratios(ours, base map[int]float64) (ratio, least, most float64) {
 	var rounds []int
 	for round := range ours {
@@ -141,21 +137,24 @@ func ratios(ours, base map[int]float64) (ratio, least, most float64) {
 		return 0, 0, 0
 	}
 	slices.Sort(rounds)
-	over := func(some []int) float64 {
-		var a, b []float64
-		for _, round := range some {
-			a, b = append(a, ours[round]), append(b, base[round])
-		}
-		return quantile(a, 0.5) / quantile(b, 0.5)
+	all := make([]float64, len(rounds))
+	for i, round := range rounds {
+		all[i] = ours[round] / base[round]
 	}
-	parts := max(min(10, len(rounds)/2), 1)
-	var each []float64
+	parts := len(all)
+	if parts >= 9 {
+		parts = min(10, parts/3)
+	}
+	least, most = math.Inf(1), 0
 	for i := range parts {
-		each = append(each, over(rounds[i*len(rounds)/parts:(i+1)*len(rounds)/parts]))
+		part := quantile(all[i*len(all)/parts:(i+1)*len(all)/parts], 0.5)
+		least, most = min(least, part), max(most, part)
 	}
-	return over(rounds), slices.Min(each), slices.Max(each)
+	return quantile(all, 0.5), least, most
 }
 
+// quantile is the value below which so much lies; the median is the upper one of two
+// in the middle, which makes that of a whole lie among those of its parts.
 func quantile(of []float64, q float64) float64 {
 	sorted := slices.Sorted(slices.Values(of))
 	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]

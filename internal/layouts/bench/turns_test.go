@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/xml"
 	"errors"
+	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,10 +30,77 @@ func TestRatiosAreOfTheSameRounds(t *testing.T) {
 	require.InDelta(t, 3, ratio, 1e-9)
 	require.InDelta(t, 3, least, 1e-9)
 	require.InDelta(t, 3, most, 1e-9)
-	base[99], base[98] = 1, 1
-	ratio, _, most = ratios(base, base)
-	require.InDelta(t, 1, ratio, 1e-9)
-	require.InDelta(t, 1, most, 1e-9)
+	ratio, least, most = ratios(map[int]float64{3: 1}, map[int]float64{4: 1})
+	require.Zero(t, ratio+least+most, "no round in common")
+	// A slow moment that both share is none.
+	for i := range ours {
+		ours[i], base[i] = ours[i]*float64(i), base[i]*float64(i)
+	}
+	delete(ours, 0)
+	_, least, most = ratios(ours, base)
+	require.InDelta(t, 3, least, 1e-9)
+	require.InDelta(t, 3, most, 1e-9)
+}
+
+// Ratios are compared with the words of their definition, written out another way.
+func TestRatiosAreWhatTheySay(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	middle := func(of []float64) float64 { // as many are above as below, or one less
+		for _, x := range of {
+			below, same := 0, 0
+			for _, y := range of {
+				if y < x {
+					below++
+				} else if y == x {
+					same++
+				}
+			}
+			if below <= len(of)/2 && len(of)/2 < below+same {
+				return x
+			}
+		}
+		return math.NaN()
+	}
+	for range 2000 {
+		n := 1 + r.IntN(50)
+		ours, base := map[int]float64{}, map[int]float64{}
+		var all []float64
+		for i := range n {
+			round := i*100 + r.IntN(100)
+			if r.IntN(5) == 0 {
+				base[round] = 1 // takes no part
+				continue
+			}
+			ours[round], base[round] = float64(1+r.IntN(9)), math.Exp2(float64(r.IntN(3)))
+			all = append(all, ours[round]/base[round])
+		}
+		ratio, least, most := ratios(ours, base)
+		if len(all) == 0 {
+			require.Zero(t, ratio)
+			continue
+		}
+		require.InDelta(t, middle(all), ratio, 1e-12)
+		require.LessOrEqual(t, least, ratio, "%v", all)
+		require.GreaterOrEqual(t, most, ratio, "%v", all)
+		if len(all) < 9 {
+			require.InDelta(t, slices.Min(all), least, 1e-12)
+			require.InDelta(t, slices.Max(all), most, 1e-12)
+		} else {
+			first := middle(all[:len(all)/min(10, len(all)/3)]) // the first part
+			require.LessOrEqual(t, least, first)
+			require.GreaterOrEqual(t, most, first)
+		}
+		if len(all) >= 30 && len(all)%10 == 0 {
+			var tenths []float64
+			for some := range slices.Chunk(all, len(all)/10) {
+				tenths = append(tenths, middle(some))
+			}
+			require.InDelta(t, slices.Min(tenths), least, 1e-12)
+			require.InDelta(t, slices.Max(tenths), most, 1e-12)
+		}
+	}
 }
 
 func TestTurns(t *testing.T) {
@@ -81,8 +150,12 @@ func TestTheOracleFindsWhatIsWrong(t *testing.T) {
 	require.Error(t, o.check(layouts.Query{Limit: 10}, all[:3]))
 	all[0].Value = []byte("x")
 	require.Error(t, o.check(layouts.Query{Limit: 10}, all))
-	require.Error(t, o.complete(slices.Clone(entries)))
-	require.NoError(t, o.complete([]layouts.Entry{entries[4], entries[1], entries[2], entries[3]}))
+	one := func(entries ...layouts.Entry) [][]layouts.Entry { return [][]layouts.Entry{entries} }
+	require.Error(t, o.complete(one(entries...)))
+	require.NoError(t, o.complete(one(entries[4], entries[1], entries[2], entries[3])))
+	require.NoError(t, o.complete([][]layouts.Entry{{entries[3]}, {}, {entries[2], entries[4]}, {entries[1]}}), "pages in any order")
+	require.NoError(t, o.complete([][]layouts.Entry{{entries[1], entries[3]}, {entries[2], entries[4]}}), "pages that overlap")
+	require.Error(t, o.complete([][]layouts.Entry{{entries[1], entries[3]}, {entries[2], entries[0]}}), "a value that was overwritten")
 }
 
 func TestSetsAreWhatTheySay(t *testing.T) {
@@ -113,15 +186,20 @@ func TestReports(t *testing.T) {
 	}
 	r.Sizes = []Size{{Store: Pebble, Set: setReal, Layout: "wide", Partitions: 1, Min: 4711, Mean: 4711, Max: 4711}}
 	r.leftOut("something else")
-	require.Equal(t, []target{{"page of 1000, times of bare, Pebble", "2.00 (1.25 to 4.00)", "at most 1.5", false}}, r.targets())
+	r.Map = []Figure{{What: "a lookup", Value: 600.4, Unit: "ns", Note: "at noon", Most: atMost(500)}, {What: "a read", Value: 0.25, Unit: "ns"}}
+	require.Equal(t, []target{
+		{"page of 1000, times of bare, Pebble", "2.00 (1.25 to 4.00)", "at most 1.5", missed},
+		{"a lookup", "600.4 ns (at noon)", "at most 500 ns", missed},
+		{"a read", "0.25 ns", "-", yardstick},
+	}, r.targets())
 	var table strings.Builder
 	require.NoError(t, r.Print(&table))
 	dir := t.TempDir()
 	require.NoError(t, r.WriteDocs(dir))
-	text, err := os.ReadFile(filepath.Join(dir, "benchmarks-layouts.md"))
+	text, err := os.ReadFile(filepath.Join(dir, "benchmarks.md"))
 	require.NoError(t, err)
 	for _, out := range []string{table.String(), string(text)} {
-		for _, want := range []string{"1.23 ms", "99.00 ms", "0.50 (0.25 to 0.80)", "4711", "something else", "2.00 (1.25 to 4.00)"} {
+		for _, want := range []string{"1.23 ms", "99.00 ms", "0.50 (0.25 to 0.80)", "4711", "something else", "2.00 (1.25 to 4.00)", "600.4 ns", "missed", "yardstick"} {
 			require.Contains(t, out, want)
 		}
 	}

@@ -43,6 +43,9 @@ const tablePrefix = "feed_"
 // table is the name of a moment's table; names are ordered by time.
 func table(at time.Time) string { return tablePrefix + at.UTC().Format("200601") }
 
+// IsTable tells tables of this layout by their names.
+func IsTable(name string) bool { return strings.HasPrefix(name, tablePrefix) }
+
 // Open finds the tables of a keyspace, which the session uses, too. meter, if not
 // nil, counts what is read.
 func Open(ctx context.Context, session *gocql.Session, keyspace, bucket string, meter *layouts.Meter) (*Layout, error) {
@@ -56,7 +59,7 @@ func (l *Layout) refresh(ctx context.Context) error {
 	var names []string
 	var name string
 	for iter.Scan(&name) {
-		if strings.HasPrefix(name, tablePrefix) {
+		if IsTable(name) {
 			names = append(names, name)
 		}
 	}

@@ -1,0 +1,66 @@
+package mapbench
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Swaps times the swaps of a bucket's root, each with the nodes that it writes and
+// the bump of the map clock, without a mover's waits.
+type Swaps struct {
+	Maps   *mapclient.Client
+	Bucket store.BucketID
+	// Took are the times of all swaps so far; Rewriting those of the ones that write
+	// nodes, which are among them.
+	Took, Rewriting []time.Duration
+}
+
+// Move swaps through a whole move of the range [start, end) to one new partition, as
+// each part of a split is moved: its begin, its phases, its settling, and its sweep.
+func (s *Swaps) Move(ctx context.Context, start, end []byte) error {
+	mv := partmap.Move{Start: start, End: end, Parts: []partmap.Part{{Start: start, To: store.PartitionID(uuid.New())}}}
+	var batch uint64
+	if err := s.swap(ctx, true, func(e *partmap.Edit) (err error) { batch, err = e.Begin(mv); return err }); err != nil {
+		return err
+	}
+	for range 3 {
+		if err := s.swap(ctx, false, func(e *partmap.Edit) error { return e.Advance(batch) }); err != nil {
+			return err
+		}
+	}
+	if err := s.swap(ctx, true, func(e *partmap.Edit) error { return e.Settle(batch, partmap.Span{Start: start, End: end}) }); err != nil {
+		return err
+	}
+	return s.swap(ctx, true, func(e *partmap.Edit) error { return e.Swept(batch) })
+}
+
+func (s *Swaps) swap(ctx context.Context, rewrites bool, edit func(*partmap.Edit) error) error {
+	root, err := s.Maps.Load(ctx, s.Bucket)
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	e := s.Maps.Edit(ctx, root)
+	if err := edit(e); err != nil {
+		return err
+	}
+	change, err := e.Change()
+	if err != nil {
+		return err
+	}
+	if err := s.Maps.Swap(ctx, change); err != nil {
+		return err
+	}
+	took := time.Since(begun)
+	s.Took = append(s.Took, took)
+	if rewrites {
+		s.Rewriting = append(s.Rewriting, took)
+	}
+	return nil
+}
