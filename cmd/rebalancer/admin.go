@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/keeper"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/rebalance/executor"
 	"github.com/evenkeel/evenkeel/rebalance/leader"
 	"github.com/evenkeel/evenkeel/rebalance/manager"
 	"github.com/evenkeel/evenkeel/store"
@@ -100,7 +101,9 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 	defer func() { _ = st.Close() }()
 	maps := names.Maps()
 	defer maps.Close()
-	m := manager.New(st, maps, manager.Options{RowsPerSecond: f.MoveRate, Logger: log})
+	m := manager.New(st, maps, manager.Options{
+		RowsPerSecond: f.MoveRate, Logger: log, Executor: executor.Options{Skew: maps.ClocksApart()},
+	})
 	candidate := leader.New(st, leader.Options{Name: keeper.Name("rebalancer")})
 	c, end := adminapi.Within(adminapi.New(adminapi.Options{
 		Manager: m, Store: st, Maps: maps, Names: names,
@@ -150,9 +153,13 @@ func openKeyspace(ctx context.Context, f *cassandraflags.Flags, lease time.Durat
 	}
 	// A shorter lease than the servers' would end waits before theirs are over.
 	err = mapclient.AgreeOnLease(ctx, st, lease, false)
+	var skew time.Duration
+	if err == nil {
+		skew, err = mapclient.AgreeOnClockSkew(ctx, st, 0, false)
+	}
 	var maps *mapclient.Client
 	if err == nil {
-		maps, err = mapclient.NewNetwork(st, mapclient.Options{Lease: lease})
+		maps, err = mapclient.NewNetwork(st, mapclient.Options{Lease: lease, MaxClockSkew: skew})
 	}
 	if err == nil {
 		if names, err = listing.New(st, maps, listing.Options{}); err != nil {
