@@ -54,11 +54,11 @@ type ahead struct {
 }
 
 // worthReadingAhead reports whether a page should try to read ahead: it has made some
-// reads one after the other, and is expected to need some more.
+// reads one after the other, and is expected to need twice as many more.
 func (p *pager) worthReadingAhead() bool {
 	o := &p.c.o
 	return len(p.q.Delimiter) > 0 && o.ReadAhead > 1 && p.reads >= o.ReadAheadAfter && len(p.items) < p.limit &&
-		p.pace > 0 && float64(p.limit-len(p.items)) > p.pace*float64(leastWalk(o))
+		p.pace > 0 && float64(p.limit-len(p.items)) > p.pace*float64(2*o.ReadAheadAfter)
 }
 
 // leastWalk is for how many reads a part is made at least.
