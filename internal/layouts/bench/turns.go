@@ -58,8 +58,8 @@ const countedRounds = 10
 
 // turns does what is measured by all ways in turns, in an order that is drawn for each
 // round, so that what one leaves behind (garbage, caches, work of a server) does not
-// always meet the same other one. It ends after so many rounds, or at the end of its time, then with fewer. What is
-// not right ends it with an error.
+// always meet the same other one. It ends after so many rounds, or at the end of its
+// time, then with fewer. What is not right ends it with an error.
 func turns(ctx context.Context, ways []way, rounds, warm int, limit time.Duration) (lines []Line, err error) {
 	took := make([]map[int]float64, len(ways)) // by round
 	for i := range took {
