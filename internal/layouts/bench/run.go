@@ -77,6 +77,7 @@ type loaded struct {
 func Run(ctx context.Context, o Options) (*Report, error) {
 	begun := time.Now()
 	r := newReport(o)
+	r.LoadBefore = loadAverage()
 	if x := (&runner{o: o, r: r, store: "map"}); x.wantsSet(setReal) && len(o.Layouts) == 0 { // while nothing else runs
 		x.say("lookups in a map of %d ranges", theMap.ranges)
 		var err error
@@ -94,7 +95,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		}
 	}
 	r.Took = time.Since(begun).Round(time.Second).String()
-	r.MemoryMiB = peakMemory() >> 20
+	r.MemoryMiB, r.LoadAfter = peakMemory()>>20, loadAverage()
 	return r, nil
 }
 
