@@ -1,6 +1,7 @@
 package listing
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -55,6 +56,13 @@ type Options struct {
 	// By default 16 with NewEmbedded and 128 with New, about as measured over
 	// Pebble and Cassandra.
 	RowsPerRead int
+	// ReadAhead is how many reads of a listing with a delimiter may go on at once; 1:
+	// each waits for the one before. By default 1 with NewEmbedded, where a read takes
+	// no longer than to begin another one, and MaxParallel with New.
+	ReadAhead int
+	// ReadAheadAfter is how many reads a page makes one after the other before it
+	// reads ahead, default 8.
+	ReadAheadAfter int
 	// WriteAttempts is how often a write whose outcome is unknown is tried, with
 	// the same timestamp, default 3.
 	WriteAttempts int
@@ -102,6 +110,7 @@ const (
 	defaultParallel      = 8
 	defaultRowsPerRead   = 128
 	embeddedRowsPerRead  = 16
+	defaultReadAfter     = 8
 	defaultAttempts      = 3
 	defaultNames         = 10_000
 )
@@ -130,6 +139,9 @@ func NewEmbedded(s store.Store, o Options) (*Client, error) {
 	if o.RowsPerRead == 0 {
 		o.RowsPerRead = embeddedRowsPerRead
 	}
+	if o.ReadAhead == 0 {
+		o.ReadAhead = 1
+	}
 	return New(s, mapclient.NewEmbedded(s, mapclient.Options{CacheBytes: o.CacheBytes, Now: o.Now}), o)
 }
 
@@ -152,6 +164,8 @@ func (o Options) withDefaults() (Options, error) {
 		{"MaxIdleReads", &o.MaxIdleReads, defaultIdleReads, 1 << 30},
 		{"MaxParallel", &o.MaxParallel, defaultParallel, 1 << 10},
 		{"RowsPerRead", &o.RowsPerRead, defaultRowsPerRead, store.MaxPageRows},
+		{"ReadAhead", &o.ReadAhead, cmp.Or(o.MaxParallel, defaultParallel), 1 << 10},
+		{"ReadAheadAfter", &o.ReadAheadAfter, defaultReadAfter, 1 << 30},
 		{"WriteAttempts", &o.WriteAttempts, defaultAttempts, 1 << 10},
 		{"CachedNames", &o.CachedNames, defaultNames, 1 << 30},
 	} {

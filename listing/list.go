@@ -74,6 +74,11 @@ type pager struct {
 	short int // waves in a row whose ranges all came to their end
 	idle  int // reads that found nothing
 	peeks int // reads since the page was full
+
+	reads  int           // so many
+	pace   float64       // items per read, lately
+	ranges int           // so many are behind
+	rg     partmap.Range // of the latest read
 }
 
 // read is one slice of one range: what is asked and what came.
@@ -88,6 +93,13 @@ type read struct {
 func (p *pager) run(ctx context.Context) error {
 	var first [1]read // the most common wave costs no allocation
 	for !p.left.done && !p.enough() {
+		if p.worthReadingAhead() {
+			if did, err := p.readAhead(ctx); err != nil {
+				return err
+			} else if did {
+				continue
+			}
+		}
 		wave, err := p.plan(ctx, first[:0])
 		if err == nil {
 			err = p.fetch(ctx, wave)
@@ -181,8 +193,14 @@ func (p *pager) consume(wave []read) error {
 		if err := p.take(r); err != nil {
 			return err
 		}
-		if len(p.items) == before {
+		found := len(p.items) - before
+		if found == 0 {
 			p.idle++
+		}
+		p.reads++
+		p.pace = (p.pace + float64(found)) / 2
+		if p.rg = r.rg; p.left.passedRange(&p.rg) {
+			p.ranges++
 		}
 		if full {
 			p.peeks++

@@ -155,6 +155,18 @@ func (s *span) passPrefix(p []byte) {
 	s.settle()
 }
 
+// passNear leaves out all that lies before the near end of another span.
+func (s *span) passNear(other *span) {
+	if s.reverse {
+		if len(other.hi) > 0 {
+			s.lower(other.hi)
+		}
+	} else {
+		s.raise(other.lo, other.exclusive)
+	}
+	s.settle()
+}
+
 // passRange leaves out all up to the far end of a range.
 func (s *span) passRange(rg *partmap.Range) {
 	switch {

@@ -16,10 +16,19 @@ import (
 )
 
 func embedded(t *testing.T, s store.Store, clock *listtest.Clock) *listtest.Env {
-	c, err := listing.NewEmbedded(s, listing.Options{Timestamps: clock})
+	return embeddedWith(t, s, listing.Options{Timestamps: clock})
+}
+
+// eager reads ahead wherever it can.
+func eager(clock *listtest.Clock) listing.Options {
+	return listing.Options{Timestamps: clock, RowsPerRead: 1, ReadAhead: 8, ReadAheadAfter: 1}
+}
+
+func embeddedWith(t *testing.T, s store.Store, o listing.Options) *listtest.Env {
+	c, err := listing.NewEmbedded(s, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	return &listtest.Env{Store: s, Client: c, Maps: c.Maps(), Clock: clock}
+	return &listtest.Env{Store: s, Client: c, Maps: c.Maps(), Clock: o.Timestamps.(*listtest.Clock)}
 }
 
 func TestOverMemory(t *testing.T) {
@@ -66,8 +75,37 @@ func switchOf(t *testing.T, faults *faultstore.Faults) func(on bool) {
 }
 
 func TestLeasesThatEnd(t *testing.T) {
-	clock, hooked := &listtest.Clock{}, &listtest.Hooked{Store: memstore.New()}
-	e := embedded(t, hooked, clock)
-	e.Store = hooked.Store // the mover's calls are not hooked
-	listtest.RunLeases(t, e, hooked, listing.Fleeting(e.Client), listtest.Options{})
+	for name, options := range map[string]func(*listtest.Clock) listing.Options{
+		"OneByOne": func(clock *listtest.Clock) listing.Options { return listing.Options{Timestamps: clock} },
+		"Ahead":    eager,
+	} {
+		t.Run(name, func(t *testing.T) {
+			hooked := &listtest.Hooked{Store: &listtest.Morsels{Store: memstore.New(), Rows: 3}}
+			e := embeddedWith(t, hooked, options(&listtest.Clock{}))
+			e.Store = hooked.Store // the mover's calls are not hooked
+			listtest.RunLeases(t, e, hooked, listing.Fleeting(e.Client), listtest.Options{Steps: 800})
+		})
+	}
+}
+
+// TestOverMemoryAhead runs the suite with pages of many reads, several at a time.
+func TestOverMemoryAhead(t *testing.T) {
+	listtest.Run(t, func(t *testing.T, clock *listtest.Clock) *listtest.Env {
+		return embeddedWith(t, &listtest.Morsels{Store: memstore.New(), Rows: 3}, eager(clock))
+	}, listtest.Options{Steps: 800, Ranges: 300, Rounds: 5})
+}
+
+// TestOverFaultsAhead: reads that were made ahead fail, and take their time.
+func TestOverFaultsAhead(t *testing.T) {
+	listtest.Run(t, func(t *testing.T, clock *listtest.Clock) *listtest.Env {
+		s, faults := faultstore.New(memstore.New(), faultstore.Options{
+			Seed: faultSeed(t), Sleep: faultstore.Sleep, MaxDelay: time.Second,
+			Rates: faultstore.Rates{Refuse: 0.02, Late: 0.02, Repeat: 0.05, Short: 0.2, Delay: 0.2},
+			PerOp: map[faultstore.Op]faultstore.Rates{faultstore.Swap: {Refuse: 0.1, Lose: 0.1, Late: 0.1}},
+		})
+		faults.Enable(false)
+		e := embeddedWith(t, &listtest.Morsels{Store: s, Rows: 5}, eager(clock))
+		e.Faults = switchOf(t, faults)
+		return e
+	}, listtest.Options{Steps: 600, Ranges: 200, Rounds: 5, Bubble: true})
 }

@@ -123,6 +123,12 @@ func (s *serveCmd) openCassandra(ctx context.Context, log *slog.Logger) (*backen
 		}
 		return nil, &exitError{exitStore, errors.Join(err, b.close())}
 	}
+	if _, err := mapclient.AgreeOnClockSkew(ctx, st, s.MaxClockSkew, s.ChangeLease); err != nil {
+		if errors.Is(err, store.InvalidArgument) {
+			err = fmt.Errorf("%w (--max-clock-skew; --change-lease)", err)
+		}
+		return nil, &exitError{exitStore, errors.Join(err, b.close())}
+	}
 	maps, err := mapclient.NewNetwork(st, mapclient.Options{
 		CacheBytes: s.MapCacheMiB << 20, Lease: s.Lease, Clocks: s.Clocks, MaxClockSkew: s.MaxClockSkew,
 	})

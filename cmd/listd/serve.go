@@ -53,9 +53,9 @@ type serveCmd struct {
 
 	cassandraflags.Flags
 	Lease        time.Duration `default:"3s" help:"On Cassandra: how long a server may act on a map without asking again. All servers and rebalancers of a keyspace need the same: the first one writes it down, another one is refused."`
-	ChangeLease  bool          `help:"On Cassandra: write --lease down as that of the keyspace. Only while no other server and no rebalancer runs on it."`
+	ChangeLease  bool          `help:"On Cassandra: write --lease and --max-clock-skew down as those of the keyspace. Only while no other server and no rebalancer runs on it."`
 	Clocks       int           `default:"16" help:"On Cassandra: number of map clocks among which new buckets are spread."`
-	MaxClockSkew time.Duration `default:"500ms" help:"On Cassandra: how far this machine's clock may be from those of the nodes. Beyond it writes stop until it is right; reads go on."`
+	MaxClockSkew time.Duration `default:"500ms" help:"On Cassandra: how far this machine's clock may be from those of the nodes. Beyond it writes stop until it is right; reads go on. All servers of a keyspace need the same, as of --lease, and moves wait longer for a larger one."`
 }
 
 func (*serveCmd) Help() string {

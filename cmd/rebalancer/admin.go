@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/keeper"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/rebalance/executor"
 	"github.com/evenkeel/evenkeel/rebalance/leader"
 	"github.com/evenkeel/evenkeel/rebalance/manager"
 	"github.com/evenkeel/evenkeel/store"
@@ -100,7 +101,9 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 	defer func() { _ = st.Close() }()
 	maps := names.Maps()
 	defer maps.Close()
-	m := manager.New(st, maps, manager.Options{RowsPerSecond: f.MoveRate, Logger: log})
+	m := manager.New(st, maps, manager.Options{
+		RowsPerSecond: f.MoveRate, Logger: log, Executor: executor.Options{Skew: maps.ClocksApart()},
+	})
 	candidate := leader.New(st, leader.Options{Name: keeper.Name("rebalancer")})
 	c, end := adminapi.Within(adminapi.New(adminapi.Options{
 		Manager: m, Store: st, Maps: maps, Names: names,
@@ -148,19 +151,30 @@ func openKeyspace(ctx context.Context, f *cassandraflags.Flags, lease time.Durat
 	if st, err = cassandrastore.Open(ctx, o); err != nil {
 		return nil, nil, err
 	}
-	// A shorter lease than the servers' would end waits before theirs are over.
-	err = mapclient.AgreeOnLease(ctx, st, lease, false)
-	var maps *mapclient.Client
-	if err == nil {
-		maps, err = mapclient.NewNetwork(st, mapclient.Options{Lease: lease})
-	}
-	if err == nil {
-		if names, err = listing.New(st, maps, listing.Options{}); err != nil {
-			maps.Close()
-		}
-	}
-	if err != nil {
+	if names, err = newClient(ctx, st, lease); err != nil {
 		return nil, nil, errors.Join(err, st.Close())
 	}
 	return st, names, nil
+}
+
+// newClient makes a client that waits as long as the servers of a keyspace need: a
+// shorter lease than theirs would end waits before theirs are over, and so would a
+// smaller limit for the skew of clocks.
+func newClient(ctx context.Context, s store.Store, lease time.Duration) (*listing.Client, error) {
+	if err := mapclient.AgreeOnLease(ctx, s, lease, false); err != nil {
+		return nil, err
+	}
+	skew, err := mapclient.AgreeOnClockSkew(ctx, s, 0, false)
+	if err != nil {
+		return nil, err
+	}
+	maps, err := mapclient.NewNetwork(s, mapclient.Options{Lease: lease, MaxClockSkew: skew})
+	if err != nil {
+		return nil, err
+	}
+	c, err := listing.New(s, maps, listing.Options{})
+	if err != nil {
+		maps.Close()
+	}
+	return c, err
 }

@@ -91,6 +91,20 @@ func (k *keyspace) counts() counter.Backend {
 	return b
 }
 
+// A mover waits by the servers' terms, not by its own.
+func TestMoversTakeTheKeyspacesTerms(t *testing.T) {
+	s := memstore.New()
+	_, err := mapclient.AgreeOnClockSkew(t.Context(), s, 2*time.Second, false)
+	require.NoError(t, err)
+	require.NoError(t, mapclient.AgreeOnLease(t.Context(), s, time.Second, false))
+	_, err = newClient(t.Context(), s, 3*time.Second)
+	require.ErrorIs(t, err, store.InvalidArgument)
+	c, err := newClient(t.Context(), s, time.Second)
+	require.NoError(t, err)
+	defer c.Maps().Close()
+	require.Equal(t, 4400*time.Millisecond, c.Maps().ClocksApart())
+}
+
 // running is a daemon in this process.
 type running struct {
 	url  string

@@ -18,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalanceflags"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/rebalance/executor"
 	"github.com/evenkeel/evenkeel/rebalance/leader"
 	"github.com/evenkeel/evenkeel/rebalance/manager"
 	"github.com/evenkeel/evenkeel/store"
@@ -60,7 +61,10 @@ func New(o Options) *Keeper {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	maps := o.Buckets.Maps()
-	k := &Keeper{m: manager.New(o.Store, maps, manager.Options{RowsPerSecond: o.Flags.MoveRate, Logger: o.Log, Now: o.Now}), aside: o.Aside, log: o.Log}
+	m := manager.New(o.Store, maps, manager.Options{
+		RowsPerSecond: o.Flags.MoveRate, Logger: o.Log, Now: o.Now, Executor: executor.Options{Skew: maps.ClocksApart()},
+	})
+	k := &Keeper{m: m, aside: o.Aside, log: o.Log}
 	every := o.Flags.Interval(o.Counts != nil)
 	if every > 0 && !o.Aside {
 		b := o.Flags.Options(every, o.Wait, o.Log)

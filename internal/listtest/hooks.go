@@ -66,3 +66,16 @@ func (h *Hooked) Swap(ctx context.Context, t store.Table, key []byte, old store.
 	}
 	return h.Store.Swap(ctx, t, key, old, next)
 }
+
+// Morsels is a store whose slices have a few rows at most, so that a page takes many
+// of them.
+type Morsels struct {
+	store.Store
+	Rows int
+}
+
+// Slice implements store.Rows.
+func (m *Morsels) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+	o.Limit = min(o.Limit, m.Rows)
+	return m.Store.Slice(ctx, p, b, o)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -157,12 +158,19 @@ func (x *leaseTest) get() {
 // list compares what others have left alone.
 func (x *leaseTest) list() {
 	q := x.u.query()
-	q.Delimiter, q.KeysOnly = nil, false
+	q.KeysOnly = false
 	want := x.o.list(q)
 	got, _ := pages(x.t, x.b, q)
 	alone := func(lines []line) (rest []line) {
 		for _, l := range lines {
-			if !x.between[l.key] {
+			touched := x.between[l.key]
+			if l.prefix {
+				touched = false
+				for key := range x.between {
+					touched = touched || strings.HasPrefix(key, l.key)
+				}
+			}
+			if !touched {
 				rest = append(rest, l)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -83,6 +84,7 @@ type client struct {
 	m       Mistakes
 	leased  *mapclient.Lease // of the operation under way
 	deleter bool             // tries to delete the bucket now and then
+	folds   *rand.Rand       // nil: listings have no delimiter
 	closes  bool             // somebody does
 }
 
@@ -212,6 +214,9 @@ func (c *client) list(ctx context.Context) {
 	if c.r.IntN(4) == 0 {
 		q.Limit = 100
 	}
+	if c.folds != nil { // one that no key has, or one that some have
+		q.Delimiter = []byte([]string{"|", "1"}[c.folds.IntN(2)])
+	}
 	at, pageBefore := 0, view(nil) // place in order of the keys not yet accounted for
 	order := c.keys
 	if q.Reverse {
@@ -238,7 +243,9 @@ func (c *client) list(ctx context.Context) {
 			}
 			continue // the same page again
 		}
-		c.h.page(&told, begun, page)
+		if string(q.Delimiter) != "1" {
+			c.h.page(&told, begun, page)
+		}
 		gap := before
 		if pageBefore != nil {
 			gap = pageBefore
@@ -249,7 +256,8 @@ func (c *client) list(ctx context.Context) {
 			if i == 0 {
 				window = gap
 			}
-			for at < len(order) && order[at] != key {
+			covers := func(k string) bool { return k == key || item.CommonPrefix && strings.HasPrefix(k, key) }
+			for at < len(order) && !covers(order[at]) {
 				c.holds(window, order[at], false, "")
 				at++
 			}
@@ -257,8 +265,18 @@ func (c *client) list(ctx context.Context) {
 				c.s.fail("I8: %s: list shows %q out of order, twice, or out of nowhere", c.a.name, key)
 				return
 			}
-			c.holds(before, key, true, string(item.Value))
-			at++
+			if !item.CommonPrefix {
+				c.holds(before, key, true, string(item.Value))
+				at++
+				continue
+			}
+			one := false
+			for ; at < len(order) && covers(order[at]); at++ {
+				one = one || c.h.mayBe(before, order[at])
+			}
+			if !one {
+				c.s.fail("I2: %s: list shows %q, and no key that begins so may be there", c.a.name, key)
+			}
 		}
 		if page.Next == "" {
 			window := before

@@ -111,10 +111,14 @@ type clientStore struct {
 	late  int
 }
 
-// Slice is for whoever deletes the bucket, to look whether it is empty.
+// Slice is for whoever deletes the bucket, to look whether it is empty; and for those
+// who read ahead, to have something to read.
 func (c *clientStore) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
 	if rg, found := c.world.watch.rangeOf(p.ID, b.Start); c.m.EmptyAtHome && found && rg.To == p.ID && c.world.watch.closing() {
 		return store.Page{}, nil
+	}
+	if c.world.c.Ahead {
+		o.Limit = min(o.Limit, 2)
 	}
 	return c.Store.Slice(ctx, p, b, o)
 }

@@ -184,6 +184,19 @@ func (h *proof) view() view {
 	return v
 }
 
+// mayBe reports whether a key may be there, for an operation that began when so much
+// was proven.
+func (h *proof) mayBe(before view, key string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, w := range h.keys[key].byValue {
+		if w.ts >= before[key] {
+			return true
+		}
+	}
+	return false
+}
+
 // read holds one key of an answer to what was proven when its operation began.
 func (h *proof) read(before view, key string, shown bool, value string) error {
 	h.mu.Lock()

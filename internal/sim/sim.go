@@ -56,6 +56,9 @@ type Config struct {
 	// LongKeys make maps that do not fit into their root; their nodes are collected
 	// (network form only).
 	LongKeys bool
+	// Ahead: clients list with delimiters, a few rows at a time, and read ahead
+	// wherever they can.
+	Ahead bool
 	// Net is the network form; nil: the embedded one.
 	Net      *Net
 	Mistakes Mistakes
@@ -82,6 +85,9 @@ func Random(seed uint64) Config {
 	}
 	if r.IntN(8) == 0 {
 		c.Deletes, c.Keys, c.Writes = true, 1+r.IntN(2), 80
+	}
+	if c.Ahead = rand.New(rand.NewPCG(seed, 7)).IntN(3) == 0; c.Ahead && !c.Deletes {
+		c.Keys += 8 // names to go on from
 	}
 	return c
 }
@@ -356,11 +362,16 @@ func (w *world) client(i, life int) (*client, error) {
 		}
 	}
 	var err error
+	options := listing.Options{Timestamps: &stamps, WriteAttempts: attempts}
+	if w.c.Ahead {
+		c.folds = rand.New(rand.NewPCG(w.c.Seed, 500+seed))
+		options.RowsPerRead, options.ReadAhead, options.ReadAheadAfter = 1, 4, 1
+	}
 	m := w.c.Mistakes
 	m.EmptyAtHome = m.EmptyAtHome && c.deleter
 	c.c, err = listing.New(
 		&clientStore{Store: w.gated, m: m, world: w, r: rand.New(rand.NewPCG(w.c.Seed, 300+seed))},
-		maps, listing.Options{Timestamps: &stamps, WriteAttempts: attempts})
+		maps, options)
 	if err != nil {
 		return nil, err
 	}

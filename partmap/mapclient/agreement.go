@@ -10,11 +10,18 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// leaseKey is where the lease of a store is written down, in store.Process: its
-// nanoseconds, 8 bytes big-endian.
-const (
-	leaseKey  = "lease"
-	leaseForm = 1
+// A term is what all processes of a store have to have alike. It is written down in
+// store.Process: its nanoseconds, 8 bytes big-endian.
+type term struct {
+	key    string
+	form   byte
+	what   string // of the messages
+	preset time.Duration
+}
+
+var (
+	leaseTerm = term{key: "lease", form: 1, what: "a lease", preset: DefaultLease}
+	skewTerm  = term{key: "clock skew", form: 1, what: "a limit for the skew of clocks", preset: DefaultClockSkew}
 )
 
 // AgreeOnLease holds every process of a store to the same lease: the first one
@@ -28,49 +35,62 @@ func AgreeOnLease(ctx context.Context, s store.Registers, lease time.Duration, c
 	if lease == 0 {
 		lease = DefaultLease
 	}
-	return store.Wrap("agree on the lease", agreeOnLease(ctx, s, lease, change))
+	_, err := leaseTerm.agree(ctx, s, lease, change)
+	return store.Wrap("agree on the lease", err)
 }
 
-func agreeOnLease(ctx context.Context, s store.Registers, lease time.Duration, change bool) error {
+// AgreeOnClockSkew does the same for Options.MaxClockSkew, and returns it: a mover
+// waits for clocks that differ as much as its own limit allows, so no client may have
+// a larger one. Skew 0 takes what was agreed on, or the default if nothing was: for
+// movers, which have no reason to come with one of their own.
+func AgreeOnClockSkew(ctx context.Context, s store.Registers, skew time.Duration, change bool) (time.Duration, error) {
+	skew, err := skewTerm.agree(ctx, s, skew, change)
+	return skew, store.Wrap("agree on the skew of clocks", err)
+}
+
+func (t *term) agree(ctx context.Context, s store.Registers, mine time.Duration, change bool) (time.Duration, error) {
 	const tries = 4
 	level := store.Local // so that a process starts also while Serial is away
 	var failed error
 	for range tries {
-		rec, err := s.Read(ctx, store.Process, []byte(leaseKey), level)
+		rec, err := s.Read(ctx, store.Process, []byte(t.key), level)
 		level = store.Serial
+		write := mine
 		switch {
 		case err == nil:
-			agreed, err := decodeLease(rec)
+			agreed, err := t.decode(rec)
 			if err != nil {
 				failed = err
 				continue
 			}
-			if agreed == lease {
-				return nil
+			if mine == 0 || agreed == mine {
+				return agreed, nil
 			}
 			if !change {
-				return store.Errorf(store.InvalidArgument, "the processes of this store have a lease of %v, this one comes with %v: give it theirs; or, to change it for all, end every one of them first", agreed, lease)
+				return 0, store.Errorf(store.InvalidArgument, "the processes of this store have %s of %v, this one comes with %v: give it theirs; or, to change it for all, end every one of them first", t.what, agreed, mine)
 			}
 		case !errors.Is(err, store.NotFound):
 			failed = err
 			continue
+		case mine == 0:
+			write = t.preset
 		}
 		next := record.Next(rec.Version)
-		failed = s.Swap(ctx, store.Process, []byte(leaseKey), rec.Version, record.Seal(leaseForm, next, binary.BigEndian.AppendUint64(nil, uint64(lease))))
+		failed = s.Swap(ctx, store.Process, []byte(t.key), rec.Version, record.Seal(t.form, next, binary.BigEndian.AppendUint64(nil, uint64(write))))
 		if failed == nil {
-			return nil
+			return write, nil
 		}
 	}
-	return failed
+	return 0, failed
 }
 
-func decodeLease(rec store.Record) (time.Duration, error) {
-	payload, err := record.Open(leaseForm, rec)
+func (t *term) decode(rec store.Record) (time.Duration, error) {
+	payload, err := record.Open(t.form, rec)
 	if err != nil {
 		return 0, err
 	}
 	if len(payload) != 8 {
-		return 0, store.Errorf(store.Corrupt, "%d bytes are not a lease", len(payload))
+		return 0, store.Errorf(store.Corrupt, "%d bytes are not %s", len(payload), t.what)
 	}
 	return time.Duration(binary.BigEndian.Uint64(payload)), nil
 }

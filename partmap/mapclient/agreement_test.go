@@ -76,3 +76,30 @@ func TestLeaseThatCantBeRead(t *testing.T) {
 	set(s, &s.read, nil)
 	require.NoError(t, mapclient.AgreeOnLease(t.Context(), s, time.Second, false))
 }
+
+// TestClockSkewIsAgreedOn: a client that allows more than others is refused, and a
+// mover takes what they have.
+func TestClockSkewIsAgreedOn(t *testing.T) {
+	ctx, s := t.Context(), newHooked()
+	agreed := func(skew time.Duration, change bool) time.Duration {
+		t.Helper()
+		got, err := mapclient.AgreeOnClockSkew(ctx, s, skew, change)
+		require.NoError(t, err)
+		return got
+	}
+	require.Equal(t, time.Second, agreed(time.Second, false))
+	require.Equal(t, time.Second, agreed(0, false))
+	require.Equal(t, time.Second, agreed(time.Second, false))
+	_, err := mapclient.AgreeOnClockSkew(ctx, s, 2*time.Second, false)
+	require.ErrorIs(t, err, store.InvalidArgument)
+	require.ErrorContains(t, err, "skew of clocks of 1s, this one comes with 2s")
+	require.NoError(t, mapclient.AgreeOnLease(ctx, s, time.Minute, false), "the two have nothing to do with each other")
+	require.Equal(t, 2*time.Second, agreed(2*time.Second, true))
+	require.Equal(t, 2*time.Second, agreed(0, true))
+
+	s = newHooked() // a mover comes first
+	require.Equal(t, mapclient.DefaultClockSkew, agreed(0, false))
+	_, err = mapclient.AgreeOnClockSkew(ctx, s, time.Second, false)
+	require.ErrorIs(t, err, store.InvalidArgument)
+	require.Equal(t, mapclient.DefaultClockSkew, agreed(mapclient.DefaultClockSkew, false))
+}

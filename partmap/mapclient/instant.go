@@ -42,7 +42,19 @@ func waitFor(lease time.Duration) time.Duration {
 func waitUnder(r *partmap.Root, lease, skew time.Duration) time.Duration {
 	wait := waitFor(lease)
 	if slices.ContainsFunc(r.Batches, func(b partmap.Batch) bool { return b.Phase == partmap.Marking }) {
-		wait += 2 * (skew + skew/steadyFraction)
+		wait += clocksApart(skew)
 	}
 	return wait
+}
+
+// clocksApart is how far the clocks of two clients may differ.
+func clocksApart(skew time.Duration) time.Duration { return 2 * (skew + skew/steadyFraction) }
+
+// ClocksApart is how far the wall clocks of any two clients of the store may be from
+// each other before one of them stops writing; 0 in the embedded form, which has one.
+func (c *Client) ClocksApart() time.Duration {
+	if c.net == nil {
+		return 0
+	}
+	return clocksApart(c.net.maxSkew)
 }

@@ -51,7 +51,8 @@ type Options struct {
 	// WriteTimeout is how long after it was read a row may be written; later it
 	// is read again. Default 10 s.
 	WriteTimeout time.Duration
-	// Skew is the bound within which clients' wall clocks agree, default 1 s.
+	// Skew is the bound within which clients' wall clocks agree (mapclient's
+	// ClocksApart), default 1 s.
 	Skew time.Duration
 	// CollectAfter is how long map nodes stay for readers once no root names
 	// them, default 1 h.

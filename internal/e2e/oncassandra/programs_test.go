@@ -100,6 +100,10 @@ func TestProgramsRefuseToStart(t *testing.T) {
 	code, _, errs := p.Try("rebalancer", s.Flags("split", "abc", "--at", "m", "--local-dc", "dc1", "--lease", "1s")...)
 	require.NotZero(t, code)
 	require.Contains(t, errs, "a lease of 3s")
+	refused(s, "clocks of 500ms", "--local-dc", "dc1", "--max-clock-skew", "2s")
+	require.Equal(t, 0, p.ServeSite(s, "--change-lease", "--max-clock-skew", "2s").End(syscall.SIGTERM))
+	refused(s, "clocks of 2s", "--local-dc", "dc1")
+	require.Equal(t, 0, p.ServeSite(s, "--change-lease").End(syscall.SIGTERM))
 	raw := harness.Session(t, s.Host, s.Name)
 	for _, c := range []struct{ cql, says string }{
 		{"ALTER TABLE rows WITH default_time_to_live = 60", "default_time_to_live is 60"},

@@ -1,0 +1,331 @@
+package listing
+
+import (
+	"bytes"
+	"context"
+	"math"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// A listing with a delimiter jumps from one common prefix to the next, and each
+// jump waits for the read before. Where reads take long, and a page turns out to
+// need many, what is left is cut into parts that are walked at the same time, each
+// as a listing of its own. Their items count in order only, once all before them
+// is complete; what the page does not need is thrown away. Nothing of this shows
+// in a page but the time that it took.
+//
+// What may be thrown away is bounded: a part beyond the first reads on only while
+// all such parts together have cost no more than half of what was of use so far,
+// and while those before it are not expected to fill the page. There are more of
+// them as more reads were of use, and longer ones.
+const (
+	// readsPerWalk: for so many reads of use one more part is walked at once.
+	readsPerWalk = 8
+	// walkShare, maxWalk: a part is made for one in so many of the reads of use, and
+	// at most so many.
+	walkShare, maxWalk = 16, 32
+)
+
+// walk is one of the parts into which what is left of a page was cut.
+type walk struct {
+	pager         // lists the part; its items are those not yet on the page
+	begin []byte  // near end of the part
+	guess float64 // so many items were expected of it
+	found int     // so many it had, since it was cut
+	any   bool    // it had some
+	last  bool    // the part that ends where the query does
+	busy  bool    // a read is on its way, and nobody else may touch the walk
+	wave  []read  // the latest read
+	room  [1]read // of wave
+	err   error   // of the latest read
+	again bool    // that failed; it is done again if the page comes to need it
+	bad   error   // what was read makes no sense
+}
+
+// ahead is the reading ahead of one page.
+type ahead struct {
+	p     *pager
+	walks []*walk // in listing order, and without gaps
+	done  chan *walk
+	busy  int
+	names [][]byte // found before the latest cut
+}
+
+// worthReadingAhead reports whether a page should try to read ahead: it has made some
+// reads one after the other, and is expected to need some more.
+func (p *pager) worthReadingAhead() bool {
+	o := &p.c.o
+	return len(p.q.Delimiter) > 0 && o.ReadAhead > 1 && p.reads >= o.ReadAheadAfter && len(p.items) < p.limit &&
+		p.pace > 0 && float64(p.limit-len(p.items)) > p.pace*float64(leastWalk(o))
+}
+
+// leastWalk is for how many reads a part is made at least.
+func leastWalk(o *Options) int { return max(o.ReadAheadAfter/2, 1) }
+
+// readAhead goes on with the page by several walks, as long as there is something
+// to cut. It returns false if nothing was done.
+func (p *pager) readAhead(ctx context.Context) (bool, error) {
+	first := &walk{pager: *p, guess: math.Inf(1), last: true}
+	first.items, first.bytes, first.limit, first.idle, first.reads, first.ranges = nil, 0, p.limit-len(p.items), 0, 0, 0
+	a := &ahead{p: p, walks: []*walk{first}, done: make(chan *walk, p.c.o.ReadAhead)}
+	a.cutAll()
+	if len(a.walks) == 1 {
+		return false, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		a.drain() // nothing is read when the page's lease has been released
+	}()
+	for (len(a.walks) > 1 || a.busy > 0) && !p.enough() && len(p.items) < p.limit {
+		if bad := a.walks[0].bad; bad != nil {
+			return true, bad
+		}
+		w, err := a.next(ctx)
+		switch {
+		case leaseOver(err) || err == nil && !p.h.Valid():
+			// Whatever is on its way is done again under another lease.
+			a.drain()
+			if p.h, err = p.c.renew(ctx, p.h); err != nil {
+				return true, err
+			}
+			continue
+		case err != nil && w == a.walks[0]:
+			return true, err
+		case err != nil:
+			w.again = true
+			continue
+		}
+		before := len(w.items)
+		if w.bad = w.consume(w.wave); w.bad != nil {
+			continue
+		}
+		w.found += len(w.items) - before
+		w.any = w.any || w.found > 0
+		a.join()
+		a.cutAll()
+	}
+	return true, nil
+}
+
+// drain waits for what is on its way, and leaves it at that.
+func (a *ahead) drain() {
+	for ; a.busy > 0; a.busy-- {
+		w := <-a.done
+		w.busy = false
+	}
+}
+
+// next begins the next read of each walk that may read on, and waits for one of
+// them; it returns its error, or that of a read that could not begin.
+func (a *ahead) next(ctx context.Context) (*walk, error) {
+	most := a.most()
+	risk, size, expected := 0, 0, float64(len(a.p.items))
+	for _, w := range a.walks[1:] {
+		risk += w.reads
+		size += w.bytes
+		if w.busy {
+			risk++
+		}
+	}
+	for i, w := range a.walks {
+		wanted := i == 0 || a.busy < most && risk <= a.p.reads/2 && size < maxPageBytes && expected <= float64(a.p.limit) &&
+			!w.finished() && !w.again && w.bad == nil
+		expected += w.expected()
+		if !wanted || w.busy {
+			continue
+		}
+		w.h, w.short, w.again = a.p.h, 0, false
+		if w.wave, w.err = w.plan(ctx, w.room[:0]); w.err != nil {
+			return w, w.err
+		}
+		if i > 0 {
+			risk++
+		}
+		a.busy++
+		w.busy = true
+		go func() {
+			w.err = w.fetch(ctx, w.wave)
+			a.done <- w
+		}()
+	}
+	w := <-a.done
+	a.busy--
+	w.busy = false
+	return w, w.err
+}
+
+// most is how many reads may go on at once.
+func (a *ahead) most() int {
+	return min(max(a.p.reads/readsPerWalk, 2), a.p.c.o.ReadAhead)
+}
+
+// finished: nothing is left of the part, or the page needs no more than it has.
+func (w *walk) finished() bool { return w.left.done || w.more || len(w.items) >= w.limit }
+
+// expected is how many items a walk will have for the page.
+func (w *walk) expected() float64 {
+	if w.last || w.finished() {
+		return float64(len(w.items))
+	}
+	return float64(len(w.items)) + max(w.guess-float64(w.found), 0)
+}
+
+// join puts on the page what the walks have found, as far as there is no gap.
+func (a *ahead) join() {
+	p := a.p
+	for len(a.walks) > 0 && !a.walks[0].busy {
+		w := a.walks[0]
+		for i := range w.items {
+			item := &w.items[i]
+			if p.more = len(p.items) == p.limit; p.more || p.bytes >= maxPageBytes {
+				return
+			}
+			p.items = append(p.items, *item)
+			p.bytes += len(item.Key) + len(item.Value)
+			if item.CommonPrefix {
+				p.left.passPrefix(item.Key)
+			} else {
+				p.left.passKey(item.Key)
+			}
+		}
+		p.reads, p.idle, p.ranges = p.reads+w.reads, p.idle+w.idle, p.ranges+w.ranges
+		p.slice, p.rows, p.floor, p.pace, p.short = w.slice, w.rows, w.floor, w.pace, 0
+		p.rg = w.rg
+		w.reads, w.idle, w.ranges, w.items, w.bytes, w.more = 0, 0, 0, nil, 0, false
+		w.limit = p.limit - len(p.items)
+		if !w.left.done {
+			p.left.passNear(&w.left)
+			return
+		}
+		if a.walks = a.walks[1:]; len(a.walks) == 0 {
+			p.left.done = true
+			return
+		}
+		next := a.walks[0]
+		if p.left.reverse {
+			p.left.lower(next.begin)
+		} else {
+			p.left.raise(next.begin, false)
+		}
+		if !next.busy && !next.left.done {
+			next.left.passNear(&p.left)
+		}
+	}
+}
+
+// cutAll makes as many parts as are to be walked at once: of the last one, as names
+// are expected to go on, and of any that has more than was expected of it.
+func (a *ahead) cutAll() {
+	active, expected := 0, float64(len(a.p.items))
+	for _, w := range a.walks {
+		if w.again || w.bad != nil || w.left.done && !w.any {
+			return // it seems that there is nothing more, or no reading ahead of it
+		}
+		if expected += w.expected(); !w.finished() {
+			active++
+		}
+	}
+	most := a.most()
+	for i := 0; i < len(a.walks) && active < most; i++ {
+		w := a.walks[i]
+		wanted := !w.last && float64(w.found) > w.guess || w.last && expected < float64(a.p.limit)
+		if wanted && !w.busy && !w.finished() && a.cut(i) {
+			active++
+			expected += w.expected()
+		}
+	}
+}
+
+// cut leaves the near part of what is left to a walk, and gives the far one to
+// another, which follows it.
+func (a *ahead) cut(i int) bool {
+	w := a.walks[i]
+	lack, o := float64(a.p.limit-len(a.p.items)), &a.p.c.o
+	reads := max(min(a.p.reads/walkShare, maxWalk), leastWalk(o))
+	items := max(min(float64(reads)*w.pace, lack/float64(o.ReadAhead)), float64(leastWalk(o))*w.pace, 1)
+	at := a.guess(i, items)
+	if at == nil {
+		at, items = a.edge(w)
+	}
+	if len(at) == 0 || len(at) > store.MaxKeyBytes {
+		return false
+	}
+	near, far := w.left, w.left
+	if near.reverse {
+		near.raise(at, false)
+		far.lower(at)
+	} else {
+		near.lower(at)
+		far.raise(at, false)
+	}
+	near.settle()
+	far.settle()
+	if near.done || far.done {
+		return false
+	}
+	next := &walk{begin: at, guess: max(w.guess-items, 1), last: w.last, pager: pager{
+		c: w.c, q: w.q, limit: a.p.limit - len(a.p.items), left: far, slice: w.slice, rows: w.rows, floor: w.floor, pace: w.pace, rg: w.rg,
+	}}
+	w.left, w.guess, w.found, w.last = near, items, 0, false
+	a.walks = append(a.walks[:i+1], append([]*walk{next}, a.walks[i+1:]...)...)
+	return true
+}
+
+// guess says where so many items of a walk are likely to end, by the names that
+// came last.
+func (a *ahead) guess(i int, items float64) []byte {
+	w, seen := a.walks[i], a.walks[i].items
+	if i == 0 {
+		seen = a.p.items
+	}
+	near := w.left.lo
+	if w.left.reverse {
+		near = w.left.hi
+	}
+	if len(seen) >= fewNames {
+		a.names = a.names[:0]
+		for _, item := range seen[max(len(seen)-manyNames, 0):] {
+			a.names = append(a.names, item.Key)
+		}
+	}
+	for carry := range maxCarry {
+		if names, ok := learn(a.names, len(a.p.q.Prefix), carry); ok {
+			if at := names.ahead(near, items, w.left.reverse); at != nil {
+				return a.between(at)
+			}
+		}
+	}
+	return nil
+}
+
+// edge is where the range ends that was read last, and how many items are expected
+// before it: as many as a range had so far.
+func (a *ahead) edge(w *walk) (at []byte, items float64) {
+	if a.p.ranges == 0 || w.left.passedRange(&w.rg) {
+		return nil, 0
+	}
+	at = w.rg.End
+	if w.left.reverse {
+		at = w.rg.Start
+	}
+	return a.between(at), max(float64(len(a.p.items))/float64(a.p.ranges), 1)
+}
+
+// between moves a cut out of the middle of a common prefix, to its far end, or two
+// walks would find it. The one that finds it jumps there, without another read.
+func (a *ahead) between(at []byte) []byte {
+	if !bytes.HasPrefix(at, a.p.q.Prefix) {
+		return at
+	}
+	prefix, ok := a.p.q.commonPrefix(at)
+	switch {
+	case !ok:
+		return at
+	case a.p.left.reverse:
+		return bytes.Clone(prefix)
+	}
+	return partmap.PrefixEnd(prefix)
+}
