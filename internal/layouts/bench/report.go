@@ -233,6 +233,9 @@ func (l *Line) ratio() string {
 	if l.Ratio == 0 {
 		return "-"
 	}
+	if l.N == 1 {
+		return times(l.Ratio) // no spread to tell
+	}
 	return fmt.Sprintf("%s (%s to %s)", times(l.Ratio), times(l.Least), times(l.Most))
 }
 
