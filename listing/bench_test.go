@@ -135,11 +135,13 @@ func median(of []float64) float64 {
 }
 
 // BenchmarkPut compares synced puts of single entries through Put with bare
-// Pebble's, in rounds that take turns.
+// Pebble's, in rounds that take turns. The puts could be given up, as a server's can.
 func BenchmarkPut(b *testing.B) {
 	for _, workers := range []int{1, 64} {
 		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) {
 			x := newRig(b, pebblestore.Options{}, benchKeys(20)[1:], benchKeys(1000))
+			ctx, cancel := context.WithCancel(b.Context())
+			defer cancel()
 			var next atomic.Int64 // new keys each time
 			round := func(put func(i int) error) float64 {
 				const each = 20
@@ -161,7 +163,7 @@ func BenchmarkPut(b *testing.B) {
 			var bare, ours []float64
 			for b.Loop() {
 				bare = append(bare, round(func(i int) error { return x.db.Set(key(i), benchValue, pebble.Sync) }))
-				ours = append(ours, round(func(i int) error { return x.bucket.Put(context.Background(), key(i), benchValue) }))
+				ours = append(ours, round(func(i int) error { return x.bucket.Put(ctx, key(i), benchValue) }))
 			}
 			report(b, bare, ours, "put")
 		})

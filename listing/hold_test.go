@@ -1,8 +1,10 @@
 package listing_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -39,15 +41,41 @@ func (s *slow) Slice(ctx context.Context, p store.Partition, b store.Bounds, o s
 	return s.Store.Slice(ctx, p, b, o)
 }
 
+// slowThen is a slow store that can be given up by itself.
+type slowThen struct{ *slow }
+
+func (s slowThen) PutThen(ctx context.Context, p store.Partition, ended func(), rows ...store.Row) error {
+	for i := range rows {
+		rows[i].Key, rows[i].Value = bytes.Clone(rows[i].Key), bytes.Clone(rows[i].Value)
+	}
+	done := make(chan error, 1)
+	go func() {
+		defer ended()
+		done <- s.Put(context.WithoutCancel(ctx), p, rows...)
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 func newSlow(t *testing.T) (*slow, *listing.Client, *listing.Bucket, store.BucketID) {
 	s := &slow{Store: memstore.New()}
+	c, b, id := overSlow(t, s, s)
+	return s, c, b, id
+}
+
+// overSlow makes a client over a slow store, or over what is around it.
+func overSlow(t *testing.T, s *slow, around store.Store) (*listing.Client, *listing.Bucket, store.BucketID) {
 	s.slices.Store(1 << 40)
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	c, err := listing.NewEmbedded(around, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
 	for info, err := range c.Buckets(t.Context(), "", "") {
 		require.NoError(t, err)
-		return s, c, c.Bucket("b"), info.ID
+		return c, c.Bucket("b"), info.ID
 	}
 	panic("no bucket")
 }
@@ -68,35 +96,45 @@ func nextEpoch(t *testing.T, s store.Store, c *listing.Client, id store.BucketID
 }
 
 func TestLeaseIsHeldUntilTheWriteHasEnded(t *testing.T) {
-	for name, write := range map[string]func(context.Context, *listing.Bucket) error{
-		"Put": func(ctx context.Context, b *listing.Bucket) error { return b.Put(ctx, []byte("k"), nil) },
-		"PutBatch": func(ctx context.Context, b *listing.Bucket) error {
-			return b.PutBatch(ctx, []listing.Entry{{Key: []byte("k")}})
+	for name, write := range map[string]func(context.Context, *listing.Bucket, []byte) error{
+		"Put": func(ctx context.Context, b *listing.Bucket, key []byte) error { return b.Put(ctx, key, nil) },
+		"PutBatch": func(ctx context.Context, b *listing.Bucket, key []byte) error {
+			return b.PutBatch(ctx, []listing.Entry{{Key: key}})
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s, c, b, id := newSlow(t)
-				s.leave = make(chan struct{})
-				ctx, giveUp := context.WithCancel(t.Context())
-				answer := make(chan error)
-				go func() { answer <- write(ctx, b) }()
-				synctest.Wait()
-				giveUp()
-				err := <-answer
-				require.ErrorIs(t, err, listing.ErrOutcomeUnknown)
-				require.ErrorIs(t, err, context.Canceled)
-				waited := nextEpoch(t, s, c, id)
-				synctest.Wait()
-				require.Empty(t, waited, "the write is still on its way")
-				close(s.leave)
-				require.NoError(t, <-waited)
-				_, err = b.Get(t.Context(), []byte("k"))
-				require.NoError(t, err, "it came to its end")
+		for _, then := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/then=%v", name, then), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := &slow{Store: memstore.New()}
+					var around store.Store = s
+					if then {
+						around = slowThen{s}
+					}
+					c, b, id := overSlow(t, s, around)
+					s.leave = make(chan struct{})
+					ctx, giveUp := context.WithCancelCause(t.Context())
+					answer, key := make(chan error), []byte("k")
+					go func() { answer <- write(ctx, b, key) }()
+					synctest.Wait()
+					giveUp(errTired)
+					err := <-answer
+					require.ErrorIs(t, err, listing.ErrOutcomeUnknown)
+					require.ErrorIs(t, err, errTired)
+					clear(key) // it is the caller's again
+					waited := nextEpoch(t, s, c, id)
+					synctest.Wait()
+					require.Empty(t, waited, "the write is still on its way")
+					close(s.leave)
+					require.NoError(t, <-waited)
+					_, err = b.Get(t.Context(), []byte("k"))
+					require.NoError(t, err, "it came to its end")
+				})
 			})
-		})
+		}
 	}
 }
+
+var errTired = errors.New("tired of waiting")
 
 func TestNoLeaseWhileTheConsumerWorks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

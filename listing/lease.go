@@ -1,6 +1,7 @@
 package listing
 
 import (
+	"bytes"
 	"context"
 	"iter"
 	"sync/atomic"
@@ -93,4 +94,30 @@ func (h *hold) finish(ctx context.Context, f func(ctx context.Context) error) er
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// A thenPutter is a store whose puts need no goroutine of their own to be given up:
+// PutThen returns at the end of ctx by itself, keeps nothing of rows after that, and
+// calls ended once, when the write has really ended.
+type thenPutter interface {
+	PutThen(ctx context.Context, p store.Partition, ended func(), rows ...store.Row) error
+}
+
+// put is finish for a put of one row, whose memory is the caller's again when put
+// returns.
+func (h *hold) put(ctx context.Context, rows store.Rows, p store.Partition, row store.Row) error {
+	then, ok := rows.(thenPutter)
+	switch {
+	case !ok:
+		row.Key, row.Value = bytes.Clone(row.Key), bytes.Clone(row.Value)
+		return h.finish(ctx, func(ctx context.Context) error { return rows.Put(ctx, p, row) })
+	case ctx.Done() == nil || h.Timed():
+		return rows.Put(ctx, p, row)
+	}
+	h.holders.Add(1)
+	err := then.PutThen(ctx, p, h.release, row)
+	if ctx.Err() != nil && store.OutcomeUnknown(err) {
+		return context.Cause(ctx)
+	}
+	return err
 }

@@ -44,13 +44,12 @@ func (b *Bucket) change(ctx context.Context, op string, key, value []byte) error
 		return err
 	}
 	defer h.release()
-	key = bytes.Clone(key) // finish may go on when the caller has its key back
 	if op == "delete" {
 		return b.c.remove(ctx, h, rg, key, ts)
 	}
 	row := store.Row{Key: key, Value: store.EntryCell(value), Timestamp: ts}
 	err = b.c.write(ctx, h, rg, key, key, func(ctx context.Context, p store.Partition) error {
-		return b.c.rows.Put(ctx, p, row)
+		return h.put(ctx, b.c.rows, p, row)
 	})
 	if err == nil {
 		b.c.o.Recorder.Put(takesWrites(h, &rg), key, len(key)+len(value), ts)
@@ -100,11 +99,14 @@ func (b *Bucket) stamped(ctx context.Context, key []byte) (*hold, partmap.Range,
 // remove deletes a key as its range's phase says: by a marker while it moves.
 func (c *Client) remove(ctx context.Context, h *hold, rg partmap.Range, key []byte, ts store.Timestamp) error {
 	marker := rg.Phase.Rules().Markers
+	key = bytes.Clone(key) // finish may go on when the caller has its key back
 	err := c.write(ctx, h, rg, key, key, func(ctx context.Context, p store.Partition) error {
-		if marker {
-			return c.rows.Put(ctx, p, store.Row{Key: key, Value: store.MarkerCell(), Timestamp: ts})
-		}
-		return c.rows.Delete(ctx, p, key, ts)
+		return h.finish(ctx, func(ctx context.Context) error {
+			if marker {
+				return c.rows.Put(ctx, p, store.Row{Key: key, Value: store.MarkerCell(), Timestamp: ts})
+			}
+			return c.rows.Delete(ctx, p, key, ts)
+		})
 	})
 	if err == nil {
 		c.o.Recorder.Delete(takesWrites(h, &rg), key, ts, marker)
@@ -123,19 +125,18 @@ func (b *Bucket) deleteAt(ctx context.Context, key []byte, ts store.Timestamp) e
 }
 
 // write does one write of keys from first to last, all in rg, into the partition
-// that takes the writes of rg, and says whether it counts (the protocol's rule of acknowledgement). A write of
-// unknown outcome is tried again, the same with the same timestamp, as long as
+// that takes the writes of rg, and says whether it counts (the protocol's rule of acknowledgement). f tries it
+// once, by hold.finish or like it. A write of unknown outcome is tried again, the same with the same timestamp, as long as
 // the lease lasts; never in another partition, where it could undo a deletion
 // that was acknowledged in between.
 func (c *Client) write(ctx context.Context, h *hold, rg partmap.Range, first, last []byte, f func(context.Context, store.Partition) error) error {
 	p := takesWrites(h, &rg)
-	attempt := func(ctx context.Context) error { return f(ctx, p) }
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := h.finish(ctx, attempt)
+	err := f(ctx, p)
 	for i := 1; retryable(err) && i < c.o.WriteAttempts && pause(ctx, i) && h.Valid(); i++ {
-		err = h.finish(ctx, attempt)
+		err = f(ctx, p)
 		if err != nil && !store.OutcomeUnknown(err) {
 			// The refusal of a repetition says nothing about the first try.
 			err = unknown(err)
@@ -283,7 +284,7 @@ func (b *Bucket) putFirst(ctx context.Context, g *errgroup.Group, entries []Entr
 	g.Go(func() error {
 		defer h.release()
 		err := b.c.write(ctx, h, rg, rows[0].Key, rows[n-1].Key, func(ctx context.Context, p store.Partition) error {
-			return b.c.rows.Put(ctx, p, rows...)
+			return h.finish(ctx, func(ctx context.Context) error { return b.c.rows.Put(ctx, p, rows...) })
 		})
 		for _, i := range mine {
 			outcomes[i] = err

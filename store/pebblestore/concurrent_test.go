@@ -17,12 +17,18 @@ import (
 // as if they had come one by one. Long values widen the gap between a write's
 // look at the present row and its own.
 func TestConcurrentArrivals(t *testing.T) {
+	for _, noSync := range []bool{true, false} {
+		t.Run(fmt.Sprintf("noSync=%v", noSync), func(t *testing.T) { concurrentArrivals(t, noSync) })
+	}
+}
+
+func concurrentArrivals(t *testing.T, noSync bool) {
 	r := seeded(t)
-	s := openMem(t, vfs.NewMem(), Options{NoSync: true, MemTableBytes: 16 << 20, ceilingStep: 1})
+	s := openMem(t, vfs.NewMem(), Options{NoSync: noSync, MemTableBytes: 16 << 20, ceilingStep: 1})
 	defer s.Close()
-	rounds := 4000
+	rounds := 3000
 	if raceEnabled {
-		rounds = 1000
+		rounds = 700
 	}
 	for round := range rounds {
 		p := newPartition()
@@ -49,7 +55,11 @@ func TestConcurrentArrivals(t *testing.T) {
 				}
 				rows[r.IntN(len(rows))] = store.Row{Key: []byte("k"), Value: value, Timestamp: ts}
 				want.puts = append(want.puts, rows...)
-				writes = append(writes, func() error { return s.Put(t.Context(), p, rows...) })
+				if r.IntN(2) == 0 {
+					writes = append(writes, func() error { return s.PutThen(t.Context(), p, func() {}, rows...) })
+				} else {
+					writes = append(writes, func() error { return s.Put(t.Context(), p, rows...) })
+				}
 			}
 		}
 		start := make(chan struct{})

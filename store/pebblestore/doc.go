@@ -6,7 +6,8 @@
 //
 // Durable: a write is acknowledged once it lies in a synced write-ahead log, so
 // that neither kill -9 nor a power loss takes it back. Writers share syncs
-// (group commit) and hold no lock during one. A read never shows a write that
+// (group commit) and hold no lock during one; puts of few rows share batches, too
+// (docs/decisions/puts-in-groups.md). A read never shows a write that
 // is not yet synced, it waits for that sync instead (usually there is none to
 // wait for); so what was once shown stays, also across a crash.
 //

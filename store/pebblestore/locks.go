@@ -29,13 +29,15 @@ type partitionLock struct {
 	sync.RWMutex
 	unsynced atomic.Int32 // every write of rows
 	wide     atomic.Int32 // those among them that took no stripes
-	_        [32]byte     // two of these would otherwise share a cache line
+	grouped  bool         // locked by the grouper, which alone looks at this
+	_        [31]byte     // two of these would otherwise share a cache line
 }
 
 type stripe struct {
 	sync.Mutex
 	unsynced atomic.Int32
-	_        [48]byte
+	grouped  bool // as in partitionLock
+	_        [51]byte
 }
 
 func (l *locks) partition(p store.Partition) *partitionLock {
@@ -54,6 +56,7 @@ type mark struct {
 	locks     *locks
 	partition *partitionLock
 	wide      bool
+	shared    []*partitionLock // those of a group
 	stripes   []*stripe
 	hashes    []uint64   // of the keys that the stripes were locked for, in their order
 	one       [1]*stripe // the stripe and hash of a single write, so that it allocates none
@@ -70,6 +73,9 @@ func (m *mark) add(n int32) {
 		if m.wide {
 			m.partition.wide.Add(n)
 		}
+	}
+	for _, p := range m.shared {
+		p.unsynced.Add(n)
 	}
 	for _, s := range m.stripes {
 		s.unsynced.Add(n)

@@ -131,6 +131,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	s.syncer = newSyncer(s.disk.fail)
+	s.grouper = newGrouper(s)
 	s.background.Add(1)
 	go s.collectLoop()
 	return s, nil

@@ -17,20 +17,71 @@ const wideRows = 17
 
 // Put implements store.Rows.
 func (s *Store) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
-	if err := store.CheckRows(rows); err != nil {
+	if err := s.enterPut(ctx, rows); err != nil {
 		return s.wrap("put", p, err)
 	}
-	if err := s.enterWrite(ctx, false, keyBytes(rows)+valueBytes(rows)); err != nil {
+	defer s.leave()
+	if err := s.put(ctx, p, rows); err != nil {
+		return s.wrap("put", p, err)
+	}
+	return nil
+}
+
+// PutThen is Put for callers that give up and have to know all the same when the
+// write has really ended. It returns at the end of ctx, whatever holds the write
+// up, also where Put would be held up by other writes. It calls ended exactly once:
+// when the write is refused, or applied, so that nothing which begins later comes
+// before it; that may be after PutThen has returned. ended must return at once.
+func (s *Store) PutThen(ctx context.Context, p store.Partition, ended func(), rows ...store.Row) error {
+	if err := s.enterPut(ctx, rows); err != nil {
+		ended()
 		return s.wrap("put", p, err)
 	}
 	defer s.leave()
 	if len(rows) == 0 {
+		ended()
 		return nil
 	}
-	if len(rows) >= wideRows {
-		return s.wrap("put", p, s.putMany(ctx, p, rows))
+	u := s.newPut(p, rows, ended)
+	if len(rows) < wideRows && s.wins(u) {
+		s.grouper.add(u)
+	} else {
+		s.grouper.goAlone(u)
 	}
-	return s.wrap("put", p, s.putFew(ctx, p, rows))
+	if err := s.awaitPut(ctx, u); err != nil {
+		return s.wrap("put", p, err)
+	}
+	return nil
+}
+
+func (s *Store) enterPut(ctx context.Context, rows []store.Row) error {
+	if err := store.CheckRows(rows); err != nil {
+		return err
+	}
+	return s.enterWrite(ctx, false, keyBytes(rows)+valueBytes(rows))
+}
+
+func (s *Store) put(ctx context.Context, p store.Partition, rows []store.Row) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	if len(rows) < wideRows && !s.o.NoSync {
+		u := s.newPut(p, rows, nil)
+		if s.wins(u) {
+			s.grouper.add(u)
+			return s.awaitPut(ctx, u)
+		}
+		u.free()
+	}
+	return s.putNow(ctx, p, rows)
+}
+
+// putNow puts rows in a batch of their own.
+func (s *Store) putNow(ctx context.Context, p store.Partition, rows []store.Row) error {
+	if len(rows) < wideRows {
+		return s.putFew(ctx, p, rows)
+	}
+	return s.putMany(ctx, p, rows)
 }
 
 func (s *Store) putFew(ctx context.Context, p store.Partition, rows []store.Row) error {

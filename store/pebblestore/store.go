@@ -29,6 +29,8 @@ type Store struct {
 	fs     *guardFS
 	cache  *pebble.Cache
 	syncer *syncer
+	// grouper hands its batches to the syncer, so it ends before.
+	grouper *grouper
 
 	opening *openingFS
 
@@ -99,7 +101,7 @@ func (s *Store) close() error {
 	if err := end(func() error { s.gate.Lock(); return nil }); err != nil {
 		return err
 	}
-	if err := end(func() error { s.background.Wait(); s.syncer.stop(); return nil }); err != nil {
+	if err := end(func() error { s.background.Wait(); s.grouper.stop(); s.syncer.stop(); return nil }); err != nil {
 		return err
 	}
 	if err := end(func() error { return guardPanic(s.db.Close) }); err != nil {

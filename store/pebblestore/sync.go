@@ -20,7 +20,8 @@ import (
 //
 // An earlier version synced from this goroutine, one empty record for all that
 // had been applied: with 64 writers it reached 0.55 to 0.68 of bare Pebble,
-// since each round began only when this goroutine had been scheduled again.
+// since each round began only when this goroutine had been scheduled again. Puts
+// of few rows, of which there are most, come as groups (group.go): one ticket each.
 type syncer struct {
 	failed func(error) // called when a sync fails
 	mu     sync.Mutex
@@ -33,7 +34,8 @@ type syncer struct {
 // A ticket is one applied batch that is not yet known to be synced.
 type ticket struct {
 	batch *pebble.Batch
-	mark  *mark // may be nil
+	mark  *mark  // may be nil
+	group *group // whose batch it is; nil: somebody waits for err
 	err   chan error
 }
 
@@ -49,6 +51,19 @@ func newSyncer(failed func(error)) *syncer {
 func (y *syncer) add(b *pebble.Batch, m *mark) *ticket {
 	t := tickets.Get().(*ticket)
 	t.batch, t.mark = b, m
+	y.queueUp(t)
+	return t
+}
+
+// addGroup queues the applied batch of a group; the syncer closes it and tells
+// those of the group.
+func (y *syncer) addGroup(b *pebble.Batch, c *group) {
+	t := tickets.Get().(*ticket)
+	t.batch, t.mark, t.group = b, &c.mark, c
+	y.queueUp(t)
+}
+
+func (y *syncer) queueUp(t *ticket) {
 	y.mu.Lock()
 	y.queue = append(y.queue, t)
 	first := len(y.queue) == 1
@@ -56,7 +71,6 @@ func (y *syncer) add(b *pebble.Batch, m *mark) *ticket {
 	if first {
 		y.wake <- struct{}{} // never blocks: one per emptied queue
 	}
-	return t
 }
 
 func (y *syncer) run() {
@@ -76,8 +90,14 @@ func (y *syncer) run() {
 				}
 				_ = t.batch.Close()
 			}
-			t.batch, t.mark, list[i] = nil, nil, nil
-			t.err <- err
+			c := t.group
+			t.batch, t.mark, t.group, list[i] = nil, nil, nil, nil
+			if c == nil {
+				t.err <- notSynced(err)
+				continue
+			}
+			tickets.Put(t)
+			c.done(notSynced(err))
 		}
 		y.mu.Lock()
 		y.spare = list
@@ -96,19 +116,32 @@ func (y *syncer) stop() {
 // as soon as commit returns. The batch is used up. The ticket is for await; it
 // is nil where nothing waits for syncs.
 func (s *Store) commit(b *pebble.Batch, m *mark) (*ticket, error) {
+	if err := s.applyMarked(b, m); err != nil {
+		return nil, err
+	}
 	if s.o.NoSync {
-		if err := s.apply(func() error { return s.db.Apply(b, pebble.NoSync) }); err != nil {
-			return nil, err
-		}
 		return nil, b.Close()
+	}
+	return s.syncer.add(b, m), nil
+}
+
+// applyMarked applies a batch that a sync is still to be waited for, unless
+// nothing waits for syncs.
+func (s *Store) applyMarked(b *pebble.Batch, m *mark) error {
+	if s.o.NoSync {
+		return s.apply(func() error { return s.db.Apply(b, pebble.NoSync) })
 	}
 	if m != nil {
 		m.raise()
 	}
-	if err := s.apply(func() error { return s.db.ApplyNoSyncWait(b, pebble.Sync) }); err != nil {
-		return nil, err
+	return s.apply(func() error { return s.db.ApplyNoSyncWait(b, pebble.Sync) })
+}
+
+func notSynced(err error) error {
+	if err == nil {
+		return nil
 	}
-	return s.syncer.add(b, m), nil
+	return store.Errorf(store.Unavailable, "the log could not be synced: %w", err)
 }
 
 // apply runs a commit. If it fails nobody knows what of it is in the log: the
@@ -130,10 +163,7 @@ func (s *Store) await(ctx context.Context, t *ticket) error {
 	select {
 	case err := <-t.err:
 		tickets.Put(t)
-		if err != nil {
-			return store.Errorf(store.Unavailable, "the log could not be synced: %w", err)
-		}
-		return nil
+		return err
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-s.disk.troubled():
