@@ -159,23 +159,26 @@ func ratio(b *testing.B, bare, ours func(i int)) {
 
 // BenchmarkPut compares synced puts of single rows, in rounds that take turns:
 // x-bare is the store's throughput as a share of bare Pebble's, the median of
-// all pairs of rounds.
+// all pairs of rounds. Timestamps rise, as those of clocks do. The late ones are in
+// no order, like their keys: more and more of them have to be compared with what is
+// stored.
 func BenchmarkPut(b *testing.B) {
 	for _, workers := range []int{1, 8, 64, 256} {
-		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) { benchPut(b, workers) })
+		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) { benchPut(b, workers, false) })
 	}
+	b.Run("workers=64/late", func(b *testing.B) { benchPut(b, 64, true) })
 }
 
 // putsPerRound is small, so that a disk's moods meet both sides alike.
 const putsPerRound = 20
 
-func benchPut(b *testing.B, workers int) {
+func benchPut(b *testing.B, workers int, late bool) {
 	s, err := Open(b.TempDir(), Options{})
 	require.NoError(b, err)
 	defer s.Close()
 	db, p := bare(b), newPartition()
 	cell := store.EntryCell(make([]byte, 120))
-	var next atomic.Int64
+	var next, clock atomic.Int64
 	round := func(put func(i int) error) time.Duration {
 		begun := time.Now()
 		var g sync.WaitGroup
@@ -199,7 +202,11 @@ func benchPut(b *testing.B, workers int) {
 	for b.Loop() {
 		bare := rate(round(func(i int) error { return db.Set(benchKey(i), cell, pebble.Sync) }))
 		ours := rate(round(func(i int) error {
-			return s.Put(context.Background(), p, store.Row{Key: benchKey(i), Value: cell, Timestamp: 1e15 + store.Timestamp(i)})
+			ts := 1e15 + store.Timestamp(i)
+			if !late {
+				ts = 1e15 + store.Timestamp(clock.Add(1))
+			}
+			return s.Put(context.Background(), p, store.Row{Key: benchKey(i), Value: cell, Timestamp: ts})
 		}))
 		bareRate, ourRate, ratios = append(bareRate, bare), append(ourRate, ours), append(ratios, ours/bare)
 	}
