@@ -148,7 +148,7 @@ func readPhase(ctx context.Context, rows store.Rows, id store.BucketID, rg *part
 		}
 		return single(p), nil
 	}
-	o.Timestamps = true
+	o.Timestamps, o.Into = true, nil
 	var from, to store.Page
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { from, err = rows.Slice(gctx, src, b, o); return err })

@@ -90,6 +90,10 @@ type SliceOptions struct {
 	Reverse bool
 	// Timestamps asks for Row.Timestamp, which costs Cassandra up to 15 %.
 	Timestamps bool
+	// Into is memory of the caller's that Page.Rows may lie in, from its beginning,
+	// whatever it held; nil is fine. It is for those who read page after page and keep
+	// keys and values only: these never lie in it.
+	Into []Row
 }
 
 // Page is what one Slice read, in the order asked for.

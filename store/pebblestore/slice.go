@@ -64,13 +64,16 @@ func (s *Store) slice(ctx context.Context, p store.Partition, b store.Bounds, o 
 			return page, corruptRow(p, it.Key()[prefixBytes:])
 		} else if r.kind == rowLive {
 			if page.Rows == nil {
-				page.Rows = make([]store.Row, 0, min(o.Limit, 1024))
+				if page.Rows = o.Into[:0]; cap(page.Rows) == 0 {
+					page.Rows = make([]store.Row, 0, min(o.Limit, 1024))
+				}
 				a.free = make([]byte, 0, s.expectedBytes(o.Limit))
 			}
 			n := len(page.Rows)
 			page.Rows = slices.Grow(page.Rows, 1)[:n+1]
 			row := &page.Rows[n]
 			row.Key, row.Value = a.keep(it.Key()[prefixBytes:], r.cell)
+			row.Timestamp = 0 // o.Into may hold anything
 			if o.Timestamps {
 				row.Timestamp = r.ts
 			}

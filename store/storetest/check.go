@@ -64,6 +64,7 @@ func sameRow(a, b store.Row) bool {
 
 // checkSlice reads one page and compares it.
 func (s *suite) checkSlice(ctx context.Context, rows store.Rows, p store.Partition, all []store.Row, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+	o.Into = dirty(int(s.pages.Add(1) % 7))
 	page, err := rows.Slice(ctx, p, b, o)
 	if err == nil {
 		err = s.checkPage(page, all, b, o)
@@ -72,6 +73,18 @@ func (s *suite) checkSlice(ctx context.Context, rows store.Rows, p store.Partiti
 		return page, fmt.Errorf("slice %s %+v: %w", formatBounds(b), o, err)
 	}
 	return page, nil
+}
+
+// dirty is memory for so many rows that held other ones; none is nil.
+func dirty(n int) []store.Row {
+	if n == 0 {
+		return nil
+	}
+	rows := make([]store.Row, n)
+	for i := range rows {
+		rows[i] = store.Row{Key: []byte("another key"), Value: []byte("another value"), Timestamp: 77}
+	}
+	return rows[:n/2]
 }
 
 // checkPages reads page after page to the end of the bounds.

@@ -97,6 +97,28 @@ func (s *suite) timestamps(t *testing.T) {
 	require.NoError(t, checkGet(ctx, s.rows, p, all, []byte("b")))
 }
 
+// into: pages that share the memory of their rows share nothing else.
+func (s *suite) into(t *testing.T) {
+	ctx, p := t.Context(), newPartition()
+	var all []store.Row
+	for i := range 20 {
+		all = append(all, store.Row{Key: fmt.Appendf(nil, "key%02d", i), Value: fmt.Appendf(nil, "value %d", i), Timestamp: 1})
+	}
+	require.NoError(t, s.rows.Put(ctx, p, all...))
+	into := make([]store.Row, 0, 4)
+	var got []store.Row
+	for b := (store.Bounds{}); ; {
+		page, err := s.rows.Slice(ctx, p, b, store.SliceOptions{Limit: 4, Timestamps: true, Into: into})
+		require.NoError(t, err)
+		got = append(got, page.Rows...)
+		if !page.More {
+			break
+		}
+		b.Start, b.StartExclusive = page.Rows[len(page.Rows)-1].Key, true
+	}
+	require.Equal(t, all, got)
+}
+
 func (s *suite) pageBytes(t *testing.T) {
 	ctx, p := t.Context(), newPartition()
 	var all []store.Row

@@ -14,6 +14,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/uuid"
@@ -66,7 +67,7 @@ func RunWith(t *testing.T, open func(t *testing.T) store.Store, o Options) {
 	}
 	t.Logf("to repeat this run: %s=%d", SeedVariable, o.Seed)
 
-	s := &suite{Options: o, open: func(t *testing.T) store.Store {
+	s := &suite{Options: o, pages: new(atomic.Int64), open: func(t *testing.T) store.Store {
 		opened := open(t)
 		t.Cleanup(func() { _ = opened.Close() })
 		return opened
@@ -99,6 +100,8 @@ type suite struct {
 	open  func(t *testing.T) store.Store
 	store store.Store
 	rows  store.Rows
+	// pages that were compared: each has other memory for its rows.
+	pages *atomic.Int64
 }
 
 // scale is n, or a tenth of it for slow stores.
