@@ -54,11 +54,11 @@ type ahead struct {
 }
 
 // worthReadingAhead reports whether a page should try to read ahead: it has made some
-// reads one after the other, and is expected to need some more.
+// reads one after the other, and is expected to need twice as many more.
 func (p *pager) worthReadingAhead() bool {
 	o := &p.c.o
 	return len(p.q.Delimiter) > 0 && o.ReadAhead > 1 && p.reads >= o.ReadAheadAfter && len(p.items) < p.limit &&
-		p.pace > 0 && float64(p.limit-len(p.items)) > p.pace*float64(leastWalk(o))
+		p.pace > 0 && float64(p.limit-len(p.items)) > p.pace*float64(2*o.ReadAheadAfter)
 }
 
 // leastWalk is for how many reads a part is made at least.
@@ -219,20 +219,20 @@ func (a *ahead) join() {
 // cutAll makes as many parts as are to be walked at once: of the last one, as names
 // are expected to go on, and of any that has more than was expected of it.
 func (a *ahead) cutAll() {
-	active, expected := 0, float64(len(a.p.items))
+	active, expected, on := 0, float64(len(a.p.items)), true
 	for _, w := range a.walks {
-		if w.again || w.bad != nil || w.left.done && !w.any {
-			return // it seems that there is nothing more, or no reading ahead of it
-		}
 		if expected += w.expected(); !w.finished() {
 			active++
+		}
+		if w.again || w.bad != nil || w.left.done && !w.any {
+			on = false // it seems that there is nothing more, or no reading ahead of it
 		}
 	}
 	most := a.most()
 	for i := 0; i < len(a.walks) && active < most; i++ {
 		w := a.walks[i]
-		wanted := !w.last && float64(w.found) > w.guess || w.last && expected < float64(a.p.limit)
-		if wanted && !w.busy && !w.finished() && a.cut(i) {
+		wanted := !w.last && float64(w.found) > w.guess || w.last && on && expected < float64(a.p.limit)
+		if wanted && !w.busy && !w.finished() && w.bad == nil && a.cut(i) {
 			active++
 			expected += w.expected()
 		}

@@ -91,6 +91,18 @@ func each(n int) func(int) int { return func(int) int { return n } }
 
 func counted(i int) string { return fmt.Sprintf("customer-%04d", i) }
 
+// crowded names count, and then 400 lie between two of them, so that pages end long
+// before it was guessed.
+func crowded(i int) string {
+	switch {
+	case i < 60:
+		return counted(10 * i)
+	case i < 460:
+		return counted(590) + fmt.Sprintf("-%06d", 7*i)
+	}
+	return counted(10 * (i - 400))
+}
+
 // TestReadingAhead: a page is the same as one read after the other, in a fraction
 // of the time where there is much to read; it costs at most half as much again, and
 // where there is little to read, nothing. Time is counted in reads, one after the
@@ -128,6 +140,7 @@ func TestReadingAhead(t *testing.T) {
 			}
 			return files
 		}), 7, limit, 3, true},
+		{"a crowd among few", folders(900, crowded, each(files)), 1, 250, 1, true},
 		{"a few keys each", folders(n, counted, each(6)), 7, limit, 1, false},
 		{"one key each", folders(n, counted, each(1)), 7, limit, 1, false},
 		{"few folders", folders(5, counted, each(2000)), 3, limit, 1, true},

@@ -58,7 +58,8 @@ type Options struct {
 	RowsPerRead int
 	// ReadAhead is how many reads of a listing with a delimiter may go on at once; 1:
 	// each waits for the one before. By default 1 with NewEmbedded, where a read takes
-	// no longer than to begin another one, and MaxParallel with New.
+	// no longer than to begin another one, and twice MaxParallel with New, as such reads
+	// are small.
 	ReadAhead int
 	// ReadAheadAfter is how many reads a page makes one after the other before it
 	// reads ahead, default 8.
@@ -164,7 +165,7 @@ func (o Options) withDefaults() (Options, error) {
 		{"MaxIdleReads", &o.MaxIdleReads, defaultIdleReads, 1 << 30},
 		{"MaxParallel", &o.MaxParallel, defaultParallel, 1 << 10},
 		{"RowsPerRead", &o.RowsPerRead, defaultRowsPerRead, store.MaxPageRows},
-		{"ReadAhead", &o.ReadAhead, cmp.Or(o.MaxParallel, defaultParallel), 1 << 10},
+		{"ReadAhead", &o.ReadAhead, 2 * cmp.Or(o.MaxParallel, defaultParallel), 1 << 11},
 		{"ReadAheadAfter", &o.ReadAheadAfter, defaultReadAfter, 1 << 30},
 		{"WriteAttempts", &o.WriteAttempts, defaultAttempts, 1 << 10},
 		{"CachedNames", &o.CachedNames, defaultNames, 1 << 30},

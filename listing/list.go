@@ -298,7 +298,8 @@ func (p *pager) adapt(r *read, found int) {
 	}
 	switch {
 	case p.slice == 0 || !r.got.more:
-	case p.left.passed(r.got.last) && found < rows && (found < 2 || p.rows > p.c.o.RowsPerRead):
+	case p.left.passed(r.got.last) && found < rows && (found < 2 || 2*rows > p.c.o.RowsPerRead*(2*found-1)):
+		// Of the last prefix half is in the slice, as a guess.
 		p.slice = max(p.slice/2, minSlice)
 	default:
 		p.slice = min(2*p.slice, maxSlice)

@@ -317,7 +317,7 @@ func (w *wheres) entry(i int, start []byte, e *Entry) {
 }
 
 func (w *wheres) bytes() int64 {
-	return int64(cap(w.common))*commonWhereBytes + int64(cap(w.moved))*movedWhereBytes
+	return allocated(cap(w.common)*commonWhereBytes) + allocated(cap(w.moved)*movedWhereBytes)
 }
 
 // nodeOp names a node in errors.

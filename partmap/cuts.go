@@ -192,7 +192,17 @@ func head(key []byte, from int) uint64 {
 
 // Bytes is the memory that the cuts hold.
 func (c *Cuts) Bytes() int64 {
-	return int64(cap(c.keys) + 4*cap(c.ends) + 8*cap(c.heads) + 4*cap(c.shorts) + 4*cap(c.tops))
+	return allocated(cap(c.keys)) + allocated(4*cap(c.ends)) + allocated(8*cap(c.heads)) + allocated(4*cap(c.shorts)) + allocated(4*cap(c.tops))
+}
+
+// allocated is about what Go's allocator takes for so many bytes: it rounds up to
+// pages above 32 KiB, and to one of some eight sizes between two powers of two below.
+func allocated(n int) int64 {
+	step := 8 << 10
+	if n <= 32<<10 {
+		step = max(1<<bits.Len(uint(max(n, 1)-1))/16, 8)
+	}
+	return int64((n + step - 1) / step * step)
 }
 
 // newCuts copies n keys, which have to be ascending.

@@ -164,7 +164,7 @@ func (x *Index) Child(i int) Child { return Child{Start: x.At(i), Node: x.nodes[
 func (x *Index) Node(i int) store.NodeID { return x.nodes[i] }
 
 // Bytes is the memory that the index node holds.
-func (x *Index) Bytes() int64 { return x.Cuts.Bytes() + int64(cap(x.nodes))*16 + indexBytes }
+func (x *Index) Bytes() int64 { return x.Cuts.Bytes() + allocated(cap(x.nodes)*16) + indexBytes }
 
 func encodeIndex(h nodeHeader, height uint8, children []Child) Node {
 	size := 64

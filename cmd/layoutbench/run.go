@@ -37,7 +37,7 @@ A quick look:
 
   layoutbench run --store pebble --keys 20000 --pages 40
 
-Everything but a minute's worth of starting servers is in proportion to --keys and --pages.`
+Everything but two minutes' worth of starting servers, watching buckets grow and measuring the map is in proportion to --keys and --pages. It needs some 1.5 GiB of memory by default, besides 1.5 GiB for a Cassandra node and 0.5 GiB for PostgreSQL: each engine on Pebble may take 128 MiB for its cache and as much again for what is not in files yet, and seven of them are open at once; keys and values are kept in memory, too, to compare with.`
 }
 
 // Run measures and prints.

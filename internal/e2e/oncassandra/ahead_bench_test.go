@@ -11,11 +11,11 @@ import (
 	"github.com/evenkeel/evenkeel/listing"
 )
 
-// BenchmarkReadAhead lists 1,000 common prefixes of 10, 100 and 1,000 keys each, in
+// BenchmarkReadAhead lists 1,000 common prefixes of 10 to 1,000 keys each, in
 // turns with a client that reads nothing ahead, which stands for the bare one.
 func BenchmarkReadAhead(b *testing.B) {
 	const prefixes, ranges = 1000, 20
-	for _, each := range []int{10, 100, 1000} {
+	for _, each := range []int{10, 100, 250, 1000} {
 		b.Run(fmt.Sprintf("keys=%d", each), func(b *testing.B) {
 			name := func(i int) []byte { return fmt.Appendf(nil, "customer-%04d/photo-%08d.jpg", i/each, i) }
 			var cuts [][]byte

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/layouts"
@@ -25,7 +26,7 @@ type Figure struct {
 }
 
 func (f *Figure) reached() string {
-	text := fmt.Sprintf("%.4g %s", f.Value, f.Unit)
+	text := strings.TrimSpace(fmt.Sprintf("%.4g %s", f.Value, f.Unit))
 	if f.Note != "" {
 		text += " (" + f.Note + ")"
 	}

@@ -45,7 +45,8 @@ func (r *Report) markdown() []byte {
 	p("What single parts of evenkeel cost (moves, loads, S3, the store over Cassandra) is measured apart: [parts](benchmarks-parts.md). When to use\n")
 	p("which layout: [comparison](comparison.md).\n\n")
 	p("Measured on %s: %s; %s. The main set has %d keys; the run took %s\n", r.Date, r.Machine, r.versions(), r.Keys, r.Took)
-	p("and %d MiB of memory besides the servers, and every row that it read was right.\n\n", r.MemoryMiB)
+	p("and %d MiB of memory besides the servers, with %s; every row\n", r.MemoryMiB, r.load())
+	p("that it read was right.\n\n")
 	p("`x evenkeel` is the median, over the rounds, of a layout's time over evenkeel's in the same round; in brackets the same of the lowest and\n")
 	p("the highest tenth of the run (of parts of three rounds where there are fewer than 30, of single rounds below 9). Above 1 evenkeel is the\n")
 	p("faster one. Times are of this machine, with clients and servers on the same processors; ratios carry further. `bare` is the driver (or\n")
@@ -177,13 +178,13 @@ func (r *Report) targets() (out []target) {
 		if inverse {
 			x, lo, hi = 1/x, 1/hi, 1/lo
 		}
-		out = append(out, target{what, fmt.Sprintf("%s (%s to %s)", times(x), times(lo), times(hi)), fmt.Sprintf("at most %g", limit), verdict(x <= limit)})
+		out = append(out, target{what, fmt.Sprintf("%s (%s to %s)", timesBeside(x, limit), times(lo), times(hi)), fmt.Sprintf("at most %g", limit), verdict(x <= limit)})
 	}
 	least := func(what string, l *Line, limit float64) {
 		if l == nil || l.Ratio == 0 {
 			return
 		}
-		out = append(out, target{what, l.ratio(), fmt.Sprintf("at least %g", limit), verdict(l.Ratio >= limit)})
+		out = append(out, target{what, fmt.Sprintf("%s (%s to %s)", timesBeside(l.Ratio, limit), times(l.Least), times(l.Most)), fmt.Sprintf("at least %g", limit), verdict(l.Ratio >= limit)})
 	}
 	for _, c := range []struct {
 		store      string

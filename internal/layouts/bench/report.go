@@ -25,10 +25,14 @@ type Report struct {
 	Took     string            `json:"took"`
 	// MemoryMiB is the most memory that the process took, engines in it included, and
 	// servers not.
-	MemoryMiB int64    `json:"memory_mib"`
-	Lines     []Line   `json:"lines"`
-	Sizes     []Size   `json:"sizes"`
-	Growth    []Growth `json:"growth,omitempty"`
+	MemoryMiB int64 `json:"memory_mib"`
+	// LoadBefore and LoadAfter are the machine's load averages of the last minute, the
+	// run's own work being in the second; 0 where nobody tells.
+	LoadBefore float64  `json:"load_before"`
+	LoadAfter  float64  `json:"load_after"`
+	Lines      []Line   `json:"lines"`
+	Sizes      []Size   `json:"sizes"`
+	Growth     []Growth `json:"growth,omitempty"`
 	// Map is what was measured of the map alone.
 	Map []Figure `json:"map,omitempty"`
 	// LeftOut is what there was no time for.
@@ -74,6 +78,19 @@ func peakMemory() int64 {
 		return u.Maxrss
 	}
 	return u.Maxrss << 10
+}
+
+// loadAverage is that of the last minute, as Linux tells it.
+func loadAverage() (load float64) {
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		_, _ = fmt.Sscan(string(text), &load)
+	}
+	return load
+}
+
+// load says how busy the machine was.
+func (r *Report) load() string {
+	return fmt.Sprintf("a load average of %.1f before it and %.1f at its end, its own work included", r.LoadBefore, r.LoadAfter)
 }
 
 // machine is the processor as the kernel names it.
@@ -187,7 +204,7 @@ func (r *Report) Print(out io.Writer) error {
 		fmt.Fprintf(w, "\nleft out: %s", what)
 	}
 	if r.Took != "" {
-		fmt.Fprintf(w, "\ntook %s, and %d MiB of memory besides the servers; everything that was read was right\n", r.Took, r.MemoryMiB)
+		fmt.Fprintf(w, "\ntook %s, and %d MiB of memory besides the servers, with %s; everything that was read was right\n", r.Took, r.MemoryMiB, r.load())
 	}
 	return w.Flush()
 }
@@ -216,6 +233,9 @@ func (l *Line) ratio() string {
 	if l.Ratio == 0 {
 		return "-"
 	}
+	if l.N == 1 {
+		return times(l.Ratio) // no spread to tell
+	}
 	return fmt.Sprintf("%s (%s to %s)", times(l.Ratio), times(l.Least), times(l.Most))
 }
 
@@ -225,6 +245,14 @@ func times(x float64) string {
 		return fmt.Sprintf("%.0f", x)
 	}
 	return fmt.Sprintf("%.2f", x)
+}
+
+// timesBeside prints a factor so that it is seen on which side of a limit it is.
+func timesBeside(x, limit float64) string {
+	if text := times(x); text != times(limit) || x == limit {
+		return text
+	}
+	return fmt.Sprintf("%.4g", x)
 }
 
 func (l *Line) perSecond() string {

@@ -24,7 +24,7 @@ func TestTargets(t *testing.T) {
 	line(setReal, putsAtOnce, nameBare, 0.9)
 	line(setReal, putsOne, layouts.NameEvenkeel, 1)
 	line(setReal, putsOne, nameSingly, 6)
-	line(setReal, parallelAll, nameBare, 0.5)
+	line(setReal, parallelAll, nameBare, 0.7981)
 	r.Lines = append(r.Lines, Line{Store: Cassandra, Set: setPaths, Measure: folderPage, Layout: layouts.NameEvenkeel, N: 1, Rows: 4100, Requests: 1100})
 	got := map[string]target{}
 	for _, x := range r.targets() {
@@ -38,7 +38,7 @@ func TestTargets(t *testing.T) {
 		{"puts by 1 worker, of bare's throughput, Cassandra", "0.96 (0.48 to 1.92)", "at least 0.95", met},
 		{"puts by 64 workers, of bare's throughput, Cassandra", "0.90 (0.45 to 1.80)", "at least 0.95", missed},
 		{"1280 puts into one partition by PutBatch, of the throughput of 64 workers that put them one by one, Cassandra", "6.00 (3.00 to 12.00)", "at least 2.5", met},
-		{"scan by 4 readers, of bare's throughput, Cassandra", "0.50 (0.25 to 1.00)", "at least 0.8", missed},
+		{"scan by 4 readers, of bare's throughput, Cassandra", "0.7981 (0.40 to 1.60)", "at least 0.8", missed},
 		{"1000 common prefixes, read per prefix, Cassandra", "4.1 rows, 1.1 requests", "in proportion to prefixes, not to keys: at most 10 rows", met},
 	} {
 		require.Equal(t, want, got[want.what])

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -55,9 +56,10 @@ func (l *Line) PerSecond() float64 { return float64(l.Of) / l.P50 * 1e6 }
 // most of the rounds that are done to count work.
 const countedRounds = 10
 
-// turns does what is measured by all ways in turns, neither always the first. It
-// ends after so many rounds, or at the end of its time, then with fewer. What is
-// not right ends it with an error.
+// turns does what is measured by all ways in turns, in an order that is drawn for each
+// round, so that what one leaves behind (garbage, caches, work of a server) does not
+// always meet the same other one. It ends after so many rounds, or at the end of its
+// time, then with fewer. What is not right ends it with an error.
 func turns(ctx context.Context, ways []way, rounds, warm int, limit time.Duration) (lines []Line, err error) {
 	took := make([]map[int]float64, len(ways)) // by round
 	for i := range took {
@@ -71,8 +73,7 @@ func turns(ctx context.Context, ways []way, rounds, warm int, limit time.Duratio
 		if time.Since(begun) > limit && round > 2 {
 			break
 		}
-		for k := range ways {
-			at := (k + max(round, 0)) % len(ways)
+		for _, at := range rand.New(rand.NewPCG(uint64(round), 11)).Perm(len(ways)) {
 			w := &ways[at]
 			if w.rounds > 0 && w.rounds < rounds {
 				if every := rounds / w.rounds; round < 0 && round != -1 || round >= 0 && round%every != 0 {

@@ -16,12 +16,15 @@ import (
 )
 
 // shape is the state of an engine, as far as it decides what a read costs: files in
-// each level.
+// each level, and whether more than a little is in none yet.
 func shape(m *pebble.Metrics) (out []string) {
 	for i, l := range m.Levels {
 		if l.TablesCount > 0 {
 			out = append(out, fmt.Sprintf("L%d in %d", i, l.Sublevels))
 		}
+	}
+	if m.WAL.Size > 10_000 {
+		out = append(out, "a log")
 	}
 	return out
 }
@@ -40,6 +43,15 @@ func TestEnginesAreTreatedAlike(t *testing.T) {
 	})
 	x.w = w
 	require.NoError(t, x.load(t.Context(), s))
+	require.NoError(t, w.spill(t.Context()))
+	again := s.entries(x.o.Keys)[:500] // over what is in files already
+	cuts := x.cuts(x.loaded[s.name].oracle)
+	for _, name := range w.layouts {
+		l, err := x.layout(s, name, w.rows(name), cuts)
+		require.NoError(t, err)
+		require.NoError(t, l.Load(t.Context(), again))
+	}
+	require.NoError(t, w.bare().load(t.Context(), s.name, again))
 	require.NoError(t, w.settle(t.Context()))
 	require.Equal(t, []string{"L6 in 1"}, shape(w.db.Metrics()), nameBare)
 	require.ElementsMatch(t, []string{layouts.NameEvenkeel, layouts.NameWide, layouts.NameHash, layouts.NamePrefix}, w.layouts)
