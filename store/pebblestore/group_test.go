@@ -221,6 +221,17 @@ func TestPutThenEndsOnce(t *testing.T) {
 	}
 }
 
+// A counted context counts who has begun to wait for its end.
+type counted struct {
+	context.Context
+	waiting *atomic.Int64
+}
+
+func (c counted) Done() <-chan struct{} {
+	c.waiting.Add(1)
+	return c.Context.Done()
+}
+
 // TestCloseEndsPuts closes the store while puts are under way that nobody waits
 // for any more: they come to their end before.
 func TestCloseEndsPuts(t *testing.T) {
@@ -230,7 +241,7 @@ func TestCloseEndsPuts(t *testing.T) {
 	release := sync.OnceFunc(holdUp(s))
 	defer release()
 	var want oracle
-	var ended atomic.Int64
+	var ended, waiting atomic.Int64
 	var g sync.WaitGroup
 	ctx, giveUp := context.WithCancel(t.Context())
 	const n = 50
@@ -238,12 +249,12 @@ func TestCloseEndsPuts(t *testing.T) {
 		r := row(fmt.Sprint(i), "v", 10)
 		want.puts = append(want.puts, r)
 		g.Go(func() {
-			if err := s.PutThen(ctx, p, func() { ended.Add(1) }, r); store.KindOf(err) != store.Timeout {
+			if err := s.PutThen(counted{ctx, &waiting}, p, func() { ended.Add(1) }, r); store.KindOf(err) != store.Timeout {
 				t.Error(err)
 			}
 		})
 	}
-	waitUnderway(t, s, n)
+	require.Eventually(t, func() bool { return waiting.Load() == n }, time.Minute, time.Millisecond)
 	giveUp()
 	g.Wait()
 	require.Zero(t, ended.Load())
