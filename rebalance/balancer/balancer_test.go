@@ -330,10 +330,21 @@ func (f *fixture) epoch() uint64 {
 	return root.Epoch
 }
 
+// notForRaces leaves out what is as good without the race detector, which takes ten
+// times as long for a hundred thousand puts.
+func notForRaces(t *testing.T) {
+	if raceDetector {
+		t.Skip("a matter of numbers, not of races: make sim")
+	}
+}
+
 // Appends are rolled in time: next to no row moves, and no partition gets too large.
 func TestRollsAppends(t *testing.T) {
 	for _, c := range []struct{ perSecond, maxRows int }{{20, 1000}, {150, 1000}, {400, 1000}} {
 		t.Run(fmt.Sprintf("%d per second", c.perSecond), func(t *testing.T) {
+			if c.perSecond > 150 {
+				notForRaces(t)
+			}
 			lookedAfter(t, int64(c.maxRows), nil, func(f *fixture) {
 				const seconds = 300
 				n := 0
@@ -472,6 +483,7 @@ func TestCountersComeAndGo(t *testing.T) {
 
 // A tenant that overwrites the same keys all day does not grow.
 func TestOverwritesAllDay(t *testing.T) {
+	notForRaces(t)
 	lookedAfter(t, 100_000, nil, func(f *fixture) {
 		const keys = 60_000
 		for i := range keys {

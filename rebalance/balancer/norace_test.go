@@ -1,0 +1,5 @@
+//go:build !race
+
+package balancer_test
+
+const raceDetector = false
