@@ -114,19 +114,33 @@ func moving(t *testing.T, s store.Store, mend bool) {
 	}
 	begin(2, mover(f.b))
 	begin(5, mover(f.large))
+	// A check is patient with what is being created or deleted; on a busy machine a
+	// single sync may outlast any patience of a test.
+	var changing sync.RWMutex
+	whole := func(change func() error) error {
+		changing.RLock()
+		defer changing.RUnlock()
+		return change()
+	}
 	begin(3, func(r *rand.Rand) error {
 		name := fmt.Sprintf("temporary-%d", r.IntN(4))
-		if err := f.c.CreateBucket(ctx, name); err != nil {
+		if err := whole(func() error { return f.c.CreateBucket(ctx, name) }); err != nil {
 			return err
 		}
 		time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond)
-		return f.c.DeleteBucket(ctx, name)
+		return whole(func() error { return f.c.DeleteBucket(ctx, name) })
 	})
 	kinds := map[fsck.Kind]int{}
 	checks := 0
 	check := func() error {
 		checks++
 		o := fsck.Options{Repair: mend, PageRows: 100, Patience: 200 * time.Millisecond}
+		o.Sleep = func(_ context.Context, d time.Duration) error {
+			time.Sleep(d)
+			changing.Lock() // what was under way has ended
+			defer changing.Unlock()
+			return nil
+		}
 		o.Report = func(x fsck.Finding) {
 			kinds[x.Kind]++
 			if x.Severity != fsck.Info {
