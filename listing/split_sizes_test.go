@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/uuid"
@@ -269,4 +270,36 @@ func TestStretchesCoverTheSpan(t *testing.T) {
 			require.GreaterOrEqual(t, len(los), min(within, most/2))
 		}
 	}
+}
+
+// localOnly is a store whose registers can be read in their own data centre only.
+type localOnly struct {
+	store.Store
+	alone atomic.Bool
+}
+
+func (s *localOnly) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (store.Record, error) {
+	if l == store.Serial && s.alone.Load() {
+		return store.Record{}, store.Errorf(store.Unavailable, "the other data centre is away")
+	}
+	return s.Store.Read(ctx, t, key, l)
+}
+
+// TestSplitPointsStayInTheDataCentre: like a page they need no other one.
+func TestSplitPointsStayInTheDataCentre(t *testing.T) {
+	s := &localOnly{Store: memstore.New()}
+	c, err := listing.NewEmbedded(s, listing.Options{})
+	require.NoError(t, err)
+	keys := names(1000)
+	require.NoError(t, c.CreateBucket(t.Context(), "b", keys[250], keys[500], keys[750]))
+	b := c.Bucket("b")
+	for _, k := range keys {
+		require.NoError(t, b.Put(t.Context(), k, nil))
+	}
+	s.alone.Store(true)
+	_, err = b.List(t.Context(), listing.Query{})
+	require.NoError(t, err)
+	points, err := b.SplitPoints(t.Context(), listing.Query{}, 4)
+	require.NoError(t, err)
+	require.Equal(t, [][]byte{keys[250], keys[500], keys[750]}, points)
 }

@@ -50,14 +50,16 @@ func (x *stretch) home(id store.BucketID) store.Partition {
 }
 
 // stretches walks the map through a span. At most so many come of it, and at least
-// half as many where there are as many ranges.
+// half as many where there are as many ranges. The map is that of a lease, as for a
+// page: the newest one would need an answer from all data centres.
 func (s *sampler) stretches(ctx context.Context, whole span, most int) ([]stretch, error) {
 	for {
-		root, err := s.c.maps.Load(ctx, s.id)
+		h, err := s.c.acquire(ctx, s.id)
 		if err != nil {
 			return nil, err
 		}
-		found, err := s.stretchesOf(ctx, root, whole, most)
+		found, err := s.stretchesOf(ctx, h.Root(), whole, most)
+		h.release()
 		if !errors.Is(err, mapclient.ErrStale) || ctx.Err() != nil {
 			return found, err
 		}
