@@ -59,7 +59,12 @@ func TestEnginesAreTreatedAlike(t *testing.T) {
 	for name, e := range w.engines {
 		require.Equal(t, []string{"L6 in 1"}, shape(e.Metrics()), name)
 	}
-	l := x.loaded[s.name]
+	complete(t, x, x.loaded[s.name])
+}
+
+// complete reads a set from every layout, and bare.
+func complete(t *testing.T, x *runner, l *loaded) {
+	t.Helper()
 	require.NoError(t, x.build(t.Context(), l))
 	for name, timed := range l.timed {
 		var found pages
@@ -82,15 +87,7 @@ func TestOverwritten(t *testing.T) {
 	x.w = w
 	require.NoError(t, x.overwrite(t.Context(), s))
 	l := x.loaded[s.name]
-	require.NoError(t, x.build(t.Context(), l))
-	for name, timed := range l.timed {
-		var found pages
-		require.NoError(t, timed.Scan(t.Context(), 2, found.add))
-		require.NoError(t, l.oracle.complete(found.all), name)
-	}
-	var found pages
-	require.NoError(t, x.bareScan(t.Context(), l, 2, found.add))
-	require.NoError(t, l.oracle.complete(found.all))
+	complete(t, x, l)
 
 	entries := s.entries(8000)
 	var mu sync.Mutex
