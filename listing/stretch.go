@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"sort"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -233,8 +233,7 @@ func (s *sampler) points(ctx context.Context, all []stretch, n int) ([][]byte, e
 			case i > 0 && at <= part/8:
 				c.found = append(c.found, x.span.lo)
 			case i+1 < len(all) && x.weight-at <= part/8:
-				// The next stretch begins there.
-				cuts = append(cuts, cut{of: x, found: [][]byte{x.span.hi}})
+				c.found = append(c.found, x.span.hi) // where the next one begins
 			default:
 				c.at = append(c.at, at/x.weight)
 			}
@@ -272,7 +271,7 @@ func (s *sampler) points(ctx context.Context, all []stretch, n int) ([][]byte, e
 	for _, c := range cuts {
 		points = append(points, c.found...)
 	}
-	sort.Slice(points, func(i, j int) bool { return bytes.Compare(points[i], points[j]) < 0 })
+	slices.SortFunc(points, bytes.Compare)
 	return points, nil
 }
 
