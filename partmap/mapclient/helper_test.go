@@ -43,7 +43,9 @@ func newUUID(rng *rand.Rand) (id uuid.UUID) {
 // hooked is a store whose calls a test can see and change.
 type hooked struct {
 	mapclient.Store
-	mu   sync.Mutex
+	mu sync.Mutex
+	// lose is asked before a read, whose error is what it returns.
+	lose func(ctx context.Context, t store.Table) error
 	read func(ctx context.Context, rec store.Record, err error) (store.Record, error)
 	swap func(ctx context.Context, do func() error) error
 	node func(ctx context.Context, id store.NodeID, blob []byte, err error) ([]byte, error)
@@ -64,6 +66,11 @@ func set[T any](h *hooked, f *T, to T) {
 }
 
 func (h *hooked) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (store.Record, error) {
+	if f := hook(h, &h.lose); f != nil {
+		if err := f(ctx, t); err != nil {
+			return store.Record{}, err
+		}
+	}
 	rec, err := h.Store.Read(ctx, t, key, l)
 	if f := hook(h, &h.read); f != nil {
 		return f(ctx, rec, err)

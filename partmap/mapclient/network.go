@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
-	"golang.org/x/sync/singleflight"
 
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -91,7 +90,7 @@ type network struct {
 	ctx     context.Context // ends with Close
 	stop    context.CancelFunc
 	work    sync.WaitGroup
-	roots   singleflight.Group // reads of roots, by bucket
+	roots   shared // reads of roots, by bucket
 	counts  counters
 	mu      sync.Mutex // guards clocks and closed
 	clocks  map[uint32]*clock
@@ -215,17 +214,12 @@ func (e *epoch) prove(was, p *poll) { e.proof.CompareAndSwap(was, p) }
 // one read; so what they get may be proven by another poll, or by none, and they
 // look again.
 func (n *network) refresh(ctx context.Context, id store.BucketID, p *poll) error {
-	result := n.roots.DoChan(string(id[:]), func() (any, error) {
+	_, err := n.roots.do(ctx, string(id[:]), fmt.Sprintf("read the root of bucket %s", id), func() (any, error) {
 		ctx, cancel := context.WithTimeout(n.ctx, n.lease)
 		defer cancel()
 		return nil, n.read(ctx, id, p)
 	})
-	select {
-	case r := <-result:
-		return r.Err
-	case <-ctx.Done():
-		return store.Wrap(fmt.Sprintf("read the root of bucket %s", id), context.Cause(ctx))
-	}
+	return err
 }
 
 func (n *network) read(ctx context.Context, id store.BucketID, p *poll) error {

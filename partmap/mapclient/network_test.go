@@ -2,6 +2,7 @@ package mapclient_test
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -278,4 +279,41 @@ func TestNetworkPollsEndWithUse(t *testing.T) {
 		}
 		require.InDelta(t, polls+66, w.Counts().Polls, 12, "one poll each third of a lease, somewhat early")
 	})
+}
+
+// TestNetworkJoinedReadsAreAskedAgain: who waits for a read that was begun before
+// fails with it only if one that was begun since fails too. Else a put right after
+// the store is back would fail for the poll that went lost when it was away.
+func TestNetworkJoinedReadsAreAskedAgain(t *testing.T) {
+	for _, table := range []store.Table{store.Clocks, store.Roots} {
+		t.Run(table.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newNetwork(t, 1, mapclient.Options{})
+				other := w.another(mapclient.Options{Clocks: 1})
+				lost := 0
+				set(w.store, &w.store.lose, func(ctx context.Context, of store.Table) error {
+					if of != table {
+						return nil
+					}
+					lost++
+					<-ctx.Done()
+					return context.Cause(ctx)
+				})
+				var work sync.WaitGroup
+				var first, second error
+				work.Go(func() { _, first = other.Acquire(w.ctx, w.id) })
+				synctest.Wait()
+				if table == store.Clocks { // a poll tries twice
+					time.Sleep(mapclient.DefaultLease/5 + time.Millisecond)
+					synctest.Wait()
+				}
+				set(w.store, &w.store.lose, nil)
+				work.Go(func() { _, second = other.Acquire(w.ctx, w.id) })
+				work.Wait()
+				require.ErrorIs(t, first, store.Timeout)
+				require.NoError(t, second)
+				require.Equal(t, map[store.Table]int{store.Clocks: 2, store.Roots: 1}[table], lost)
+			})
+		})
+	}
 }

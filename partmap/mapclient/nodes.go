@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/singleflight"
-
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -72,7 +70,7 @@ const (
 type nodes struct {
 	store   store.Nodes
 	cache   *lru[store.NodeID, *slot]
-	loading singleflight.Group
+	loading shared
 }
 
 // loadTimeout ends a load that nobody may be waiting for any more: several
@@ -106,7 +104,7 @@ type loaded struct {
 }
 
 func (n *nodes) load(ctx context.Context, b store.BucketID, id store.NodeID, height uint8) (*slot, *node, error) {
-	result := n.loading.DoChan(string(id[:]), func() (any, error) {
+	got, err := n.loading.do(ctx, string(id[:]), fmt.Sprintf("load node %s of bucket %s", id, b), func() (any, error) {
 		if s, ok := n.cache.peek(id); ok {
 			if got := s.node.Load(); got != nil {
 				return loaded{s, got}, nil
@@ -125,16 +123,11 @@ func (n *nodes) load(ctx context.Context, b store.BucketID, id store.NodeID, hei
 		n.cache.add(id, s)
 		return loaded{s, got}, nil
 	})
-	select {
-	case r := <-result:
-		if r.Err != nil {
-			return nil, nil, r.Err
-		}
-		l, _ := r.Val.(loaded)
-		return l.slot, l.node, nil
-	case <-ctx.Done():
-		return nil, nil, store.Wrap(fmt.Sprintf("load node %s of bucket %s", id, b), context.Cause(ctx))
+	if err != nil {
+		return nil, nil, err
 	}
+	l, _ := got.(loaded)
+	return l.slot, l.node, nil
 }
 
 func (n *nodes) read(ctx context.Context, b store.BucketID, id store.NodeID, height uint8) (*node, int64, error) {

@@ -5,8 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/singleflight"
-
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -25,7 +23,7 @@ type clock struct {
 	number  uint32
 	latest  atomic.Pointer[poll]
 	used    atomic.Bool // since the last poll
-	asking  singleflight.Group
+	asking  shared
 	bumps   bumps
 	polling bool // guarded by network.mu
 }
@@ -58,16 +56,10 @@ func (k *clock) current(ctx context.Context) (*poll, error) {
 	if p := k.latest.Load(); k.n.alive(p) {
 		return p, nil
 	}
-	result := k.asking.DoChan("", k.poll)
-	select {
-	case r := <-result:
-		if r.Err != nil {
-			return nil, r.Err
-		}
-		return k.latest.Load(), nil
-	case <-ctx.Done():
-		return nil, store.Wrap(clockName(k.number), context.Cause(ctx))
+	if _, err := k.asking.do(ctx, "", clockName(k.number), k.poll); err != nil {
+		return nil, err
 	}
+	return k.latest.Load(), nil
 }
 
 // keepPolling begins to poll the clock in the background, if nobody does.
@@ -95,7 +87,7 @@ func (k *clock) run() {
 			return
 		}
 		// A failure shows in the counters, and to those who need the clock.
-		<-k.asking.DoChan("", k.poll)
+		<-k.asking.begin("", k.poll)
 		if idle++; k.used.Swap(false) {
 			idle = 0
 		}
