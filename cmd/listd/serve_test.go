@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -149,6 +150,30 @@ func TestSlowAndLargeClientsAreCutOff(t *testing.T) {
 
 	p = start(t, dir)
 	require.Empty(t, ok(t, "", "ls", "abc", "--server", p.s3))
+	require.Equal(t, 0, p.end(syscall.SIGTERM), p.errs)
+}
+
+// A client that asks and does not read what comes holds a connection and a page of
+// keys: not for longer than --answer-timeout.
+func TestClientsThatDoNotReadAreCutOff(t *testing.T) {
+	dir := t.TempDir()
+	p := start(t, dir)
+	var keys strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&keys, "%0900d\n", i)
+	}
+	ok(t, keys.String(), "load", "abc", "--create", "--server", p.s3)
+	require.Equal(t, 0, p.end(syscall.SIGTERM), p.errs)
+
+	p = start(t, dir, "--answer-timeout", "200ms")
+	conn := dial(t, p.s3)
+	waitFor(t, func() bool {
+		// Answers of a megabyte each, of which the sockets hold a few; then requests
+		// stay where they are, until the connection is closed.
+		require.NoError(t, conn.SetWriteDeadline(time.Now().Add(10*time.Millisecond)))
+		_, err := fmt.Fprint(conn, "GET /abc?list-type=2 HTTP/1.1\r\nHost: h\r\n\r\n")
+		return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+	})
 	require.Equal(t, 0, p.end(syscall.SIGTERM), p.errs)
 }
 
