@@ -106,13 +106,13 @@ type thenPutter interface {
 // put is finish for a put of one row, whose memory is the caller's again when put
 // returns.
 func (h *hold) put(ctx context.Context, rows store.Rows, p store.Partition, row store.Row) error {
+	if ctx.Done() == nil || h.Timed() {
+		return rows.Put(ctx, p, row)
+	}
 	then, ok := rows.(thenPutter)
-	switch {
-	case !ok:
+	if !ok {
 		row.Key, row.Value = bytes.Clone(row.Key), bytes.Clone(row.Value)
 		return h.finish(ctx, func(ctx context.Context) error { return rows.Put(ctx, p, row) })
-	case ctx.Done() == nil || h.Timed():
-		return rows.Put(ctx, p, row)
 	}
 	h.holders.Add(1)
 	err := then.PutThen(ctx, p, h.release, row)

@@ -45,10 +45,10 @@ func (b *Bucket) change(ctx context.Context, op string, key, value []byte) error
 	}
 	defer h.release()
 	if op == "delete" {
-		return b.c.remove(ctx, h, rg, key, ts)
+		return b.c.remove(ctx, h, &rg, key, ts)
 	}
 	row := store.Row{Key: key, Value: store.EntryCell(value), Timestamp: ts}
-	err = b.c.write(ctx, h, rg, key, key, func(ctx context.Context, p store.Partition) error {
+	err = b.c.write(ctx, h, &rg, key, key, func(ctx context.Context, p store.Partition) error {
 		return h.put(ctx, b.c.rows, p, row)
 	})
 	if err == nil {
@@ -97,7 +97,7 @@ func (b *Bucket) stamped(ctx context.Context, key []byte) (*hold, partmap.Range,
 }
 
 // remove deletes a key as its range's phase says: by a marker while it moves.
-func (c *Client) remove(ctx context.Context, h *hold, rg partmap.Range, key []byte, ts store.Timestamp) error {
+func (c *Client) remove(ctx context.Context, h *hold, rg *partmap.Range, key []byte, ts store.Timestamp) error {
 	marker := rg.Phase.Rules().Markers
 	key = bytes.Clone(key) // finish may go on when the caller has its key back
 	err := c.write(ctx, h, rg, key, key, func(ctx context.Context, p store.Partition) error {
@@ -109,7 +109,7 @@ func (c *Client) remove(ctx context.Context, h *hold, rg partmap.Range, key []by
 		})
 	})
 	if err == nil {
-		c.o.Recorder.Delete(takesWrites(h, &rg), key, ts, marker)
+		c.o.Recorder.Delete(takesWrites(h, rg), key, ts, marker)
 	}
 	return err
 }
@@ -121,7 +121,7 @@ func (b *Bucket) deleteAt(ctx context.Context, key []byte, ts store.Timestamp) e
 		return err
 	}
 	defer h.release()
-	return b.c.remove(ctx, h, rg, key, ts)
+	return b.c.remove(ctx, h, &rg, key, ts)
 }
 
 // write does one write of keys from first to last, all in rg, into the partition
@@ -129,8 +129,8 @@ func (b *Bucket) deleteAt(ctx context.Context, key []byte, ts store.Timestamp) e
 // once, by hold.finish or like it. A write of unknown outcome is tried again, the same with the same timestamp, as long as
 // the lease lasts; never in another partition, where it could undo a deletion
 // that was acknowledged in between.
-func (c *Client) write(ctx context.Context, h *hold, rg partmap.Range, first, last []byte, f func(context.Context, store.Partition) error) error {
-	p := takesWrites(h, &rg)
+func (c *Client) write(ctx context.Context, h *hold, rg *partmap.Range, first, last []byte, f func(context.Context, store.Partition) error) error {
+	p := takesWrites(h, rg)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func pause(ctx context.Context, i int) bool {
 // stillCounts decides about a write whose lease ran out under it: it counts
 // only if the present map of the same bucket, open, has all keys from first to
 // last in the same partition and phase. Their range may have been cut since.
-func (c *Client) stillCounts(ctx context.Context, h *hold, was partmap.Range, first, last []byte) error {
+func (c *Client) stillCounts(ctx context.Context, h *hold, was *partmap.Range, first, last []byte) error {
 	now, err := c.acquire(ctx, h.Root().Bucket)
 	if err != nil {
 		return unknown(err)
@@ -283,7 +283,7 @@ func (b *Bucket) putFirst(ctx context.Context, g *errgroup.Group, entries []Entr
 	mine := order[:n]
 	g.Go(func() error {
 		defer h.release()
-		err := b.c.write(ctx, h, rg, rows[0].Key, rows[n-1].Key, func(ctx context.Context, p store.Partition) error {
+		err := b.c.write(ctx, h, &rg, rows[0].Key, rows[n-1].Key, func(ctx context.Context, p store.Partition) error {
 			return h.finish(ctx, func(ctx context.Context) error { return b.c.rows.Put(ctx, p, rows...) })
 		})
 		for _, i := range mine {

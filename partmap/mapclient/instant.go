@@ -15,6 +15,25 @@ type instant struct {
 	wall time.Duration // since 1970
 }
 
+// instants reads both clocks. Those that are nil are the machine's: both of them are
+// read at once, which is one call for two.
+func instants(wall func() time.Time, mono func() time.Duration) func() instant {
+	begin := time.Now()
+	if wall == nil && mono == nil {
+		return func() instant {
+			now := time.Now()
+			return instant{mono: now.Sub(begin), wall: time.Duration(now.UnixNano())}
+		}
+	}
+	if wall == nil {
+		wall = time.Now
+	}
+	if mono == nil {
+		mono = func() time.Duration { return time.Since(begin) }
+	}
+	return func() instant { return instant{mono: mono(), wall: time.Duration(wall().UnixNano())} }
+}
+
 // leaseOver reports whether a lease counted from since has run out at now.
 func leaseOver(since, now instant, lease time.Duration) bool {
 	return now.mono-since.mono >= lease || now.wall-since.wall >= lease

@@ -46,15 +46,11 @@ func NewNetwork(s Store, o Options) (*Client, error) {
 	if o.MaxClockSkew < MinClockSkew {
 		return nil, store.Errorf(store.InvalidArgument, "Options.MaxClockSkew is %v: at least %v", o.MaxClockSkew, MinClockSkew)
 	}
-	if o.Monotonic == nil {
-		begin := time.Now()
-		o.Monotonic = func() time.Duration { return time.Since(begin) }
-	}
 	if o.Jitter == nil {
 		o.Jitter = rand.Float64
 	}
 	c := NewEmbedded(s, o)
-	n := &network{client: c, store: s, lease: o.Lease, maxSkew: o.MaxClockSkew, monotonic: o.Monotonic, wall: c.opts.Now, clocks: map[uint32]*clock{}, jitter: o.Jitter}
+	n := &network{client: c, store: s, lease: o.Lease, maxSkew: o.MaxClockSkew, now: instants(o.Now, o.Monotonic), clocks: map[uint32]*clock{}, jitter: o.Jitter}
 	n.ask = n.askClock
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	if clock, ok := s.(store.WallClock); ok {
@@ -75,13 +71,12 @@ func NewNetwork(s Store, o Options) (*Client, error) {
 // bump was acknowledged name the bucket, and what was proven by those sent
 // before is over when the wait is.
 type network struct {
-	client    *Client
-	store     Store
-	lease     time.Duration
-	maxSkew   time.Duration
-	monotonic func() time.Duration
-	wall      func() time.Time
-	jitter    func() float64 // 0 to 1
+	client  *Client
+	store   Store
+	lease   time.Duration
+	maxSkew time.Duration
+	now     func() instant
+	jitter  func() float64 // 0 to 1
 	// ask reads a clock once; askClock.
 	ask func(ctx context.Context, number uint32) (*poll, error)
 	// skew is nil where the store's servers have no wall clocks.
@@ -120,10 +115,6 @@ func (n *network) start(f func()) bool {
 		n.work.Go(f)
 	}
 	return !n.stopped
-}
-
-func (n *network) now() instant {
-	return instant{mono: n.monotonic(), wall: time.Duration(n.wall().UnixNano())}
 }
 
 // alive reports whether what was proven under a poll may still be acted on.

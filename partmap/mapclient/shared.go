@@ -35,8 +35,8 @@ func (s *shared) do(ctx context.Context, key, op string, f func() (any, error)) 
 	}
 }
 
-// begin calls f in the background, unless such a call is under way. What it returns
-// is closed with the call that is.
+// begin calls f in the background, unless such a call is under way, and returns where
+// the result of that one comes.
 func (s *shared) begin(key string, f func() (any, error)) <-chan singleflight.Result {
 	return s.group.DoChan(key, f)
 }

@@ -25,7 +25,10 @@ const (
 // exec runs a write statement that is harmless to repeat.
 func (s *Store) exec(ctx context.Context, level gocql.Consistency, statement string, values ...any) error {
 	return s.retry(ctx, s.o.WriteTimeout, func(ctx context.Context) error {
-		return s.session.Query(statement, values...).WithContext(ctx).Consistency(level).Exec()
+		q := s.session.Query(statement, values...)
+		mine := q.WithContext(ctx) // a copy: the first goes back into the driver's pool
+		q.Release()
+		return mine.Consistency(level).Exec()
 	})
 }
 

@@ -40,8 +40,9 @@ func (o Options) cluster(auth gocql.Authenticator) *gocql.ClusterConfig {
 	return c
 }
 
-// longest is the longest limit of an attempt.
-func (o Options) longest() time.Duration { return max(o.ReadTimeout, o.WriteTimeout, o.SwapTimeout) }
+// longest is the longest limit of an attempt. It takes a pointer for those who ask in
+// each attempt: a copy of all options on their stack would have it grow.
+func (o *Options) longest() time.Duration { return max(o.ReadTimeout, o.WriteTimeout, o.SwapTimeout) }
 
 // local narrows the configuration to one data centre and a keyspace: the host
 // filter leaves no host of another one to fall back to, so that LOCAL_QUORUM is
