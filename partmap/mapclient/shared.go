@@ -13,9 +13,9 @@ import (
 type shared struct{ group singleflight.Group }
 
 // do calls f, or waits for a call that somebody else has begun. f does not end with
-// ctx; the wait does, with its cause, said to be that of op. Where a call fails that was begun before this
-// one it is done once more: it may have met with what was over long since, and
-// nobody is to fail for less than an attempt of their own.
+// ctx; the wait does, with its cause, said to be that of op. Where a call fails that
+// was begun before this one it is done once more: what it met with may be over long
+// since, and nobody is to fail for less than an attempt of their own.
 func (s *shared) do(ctx context.Context, key, op string, f func() (any, error)) (any, error) {
 	for again := false; ; again = true {
 		began := false
