@@ -490,9 +490,7 @@ func (j *judge) countFirst(from, to int) bool {
 // grown is what a range gains while a merge is to last.
 func (j *judge) grown(i int) float64 { return j.Gain(&j.l.Ranges[i].Stats) }
 
-// spend takes back what the budget has no room for: the least urgent first. Where
-// one has to wait until nothing is in flight, all that are less urgent wait for it:
-// they would keep it waiting for ever.
+// spend takes back what the budget has no room for: the least urgent first.
 func (j *judge) spend() {
 	var want []*Verdict
 	for i := 0; i < len(j.of); i = j.of[i].To {
@@ -505,29 +503,19 @@ func (j *judge) spend() {
 	})
 	open := j.open()
 	moves, rows := j.l.Moves, j.l.Rows
-	var alone *Verdict // waits until nothing is in flight
 	for _, v := range want {
 		urgent := v.Kind == Split && float64(v.Rows) > Urgent*float64(j.MaxRows)
 		n := v.moves()
+		over := j.Budget.Moves > 0 && moves+n > j.Budget.Moves || j.Budget.Rows > 0 && rows+v.Copies > j.Budget.Rows
 		switch {
 		case !open && !urgent:
 			j.refuse(v, OffHours, "rows are moved at other hours")
-		case alone != nil:
-			j.refuse(v, Spent, fmt.Sprintf("one of %d rows waits until nothing else is in flight", alone.Copies))
-		case j.over(moves+n, rows+v.Copies) && (moves > 0 || rows > 0):
-			if j.over(n, v.Copies) {
-				alone = v
-			}
+		case over && (moves > 0 || rows > 0):
 			j.refuse(v, Spent, fmt.Sprintf("%d moves of %d rows are in flight or come first", moves, rows))
 		default:
 			moves, rows = moves+n, rows+v.Copies
 		}
 	}
-}
-
-// over tells whether so much at once is more than the budget.
-func (j *judge) over(moves int, rows int64) bool {
-	return j.Budget.Moves > 0 && moves > j.Budget.Moves || j.Budget.Rows > 0 && rows > j.Budget.Rows
 }
 
 // refuse makes a verdict a None, with what it would have been.
