@@ -11,6 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/stamp"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/commontime"
 )
 
 // Client serves all buckets of one store. It is safe for concurrent use; a
@@ -31,10 +32,18 @@ type Store interface {
 	store.Registers
 }
 
-// Timestamps is where the timestamps of writes come from: Next returns the
-// first of n consecutive ones, all above every one that it has given out.
+// Timestamps is where the timestamps of writes come from. commontime.Clock is one
+// that any number of processes share; stamp.Source is one that a process has alone.
 type Timestamps interface {
+	// Next returns the first of n consecutive timestamps, all above every one that it
+	// has given out, and above every one that anybody had acknowledged (Passed) before
+	// the call. With an error none is given out.
 	Next(ctx context.Context, n int) (store.Timestamp, error)
+	// Passed returns when a write at ts may be acknowledged: when every timestamp that
+	// anybody is given from now on is above ts.
+	Passed(ctx context.Context, ts store.Timestamp) error
+	// Seen tells of a timestamp that a read returned: later ones are above it.
+	Seen(ts store.Timestamp)
 }
 
 // Options bound what a Client does. The zero Options has the defaults.
@@ -70,8 +79,9 @@ type Options struct {
 	// CachedNames is how many ids of bucket names are remembered, default
 	// 10,000.
 	CachedNames int
-	// Timestamps is the source of timestamps; one per process. By default New
-	// takes the wall clock's and NewEmbedded one that is kept in the store.
+	// Timestamps is the source of timestamps; one per process. By default New takes
+	// the common time of the store's servers, or where they have no clocks the wall
+	// clock's, and NewEmbedded one that is kept in the store.
 	Timestamps Timestamps
 	// CacheBytes bounds the map cache that NewEmbedded makes; see
 	// mapclient.Options.
@@ -119,7 +129,7 @@ const (
 // New makes a client over a store and a client of its maps. Nothing is read or
 // written yet. It fails with InvalidArgument where o is out of bounds.
 func New(s Store, m *mapclient.Client, o Options) (*Client, error) {
-	o, err := o.withDefaults()
+	o, err := o.withDefaults(m.Time())
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +164,7 @@ func (c *Client) Maps() *mapclient.Client { return c.m }
 // shows in each operation.
 func (c *Client) Bucket(name string) *Bucket { return &Bucket{c: c, name: name} }
 
-func (o Options) withDefaults() (Options, error) {
+func (o Options) withDefaults(common *commontime.Clock) (Options, error) {
 	for _, d := range []struct {
 		what         string
 		value        *int
@@ -180,7 +190,11 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Timestamps == nil {
+	switch {
+	case o.Timestamps != nil:
+	case common != nil:
+		o.Timestamps = common
+	default:
 		o.Timestamps = stamp.New(o.Now)
 	}
 	if o.Recorder == nil {

@@ -19,7 +19,7 @@ const casAttempts = 4
 
 // CreateBucket makes a bucket. Cuts, in any order, are the keys at which its
 // first ranges begin and end; with none it has one range. It fails with
-// InvalidArgument, ErrBucketExists, ErrBucketClosing, ErrClockOff,
+// InvalidArgument, ErrBucketExists, ErrBucketClosing, ErrTimeUnknown,
 // ErrOutcomeUnknown, Unavailable, Timeout or Corrupt. Of several creators at once exactly one wins.
 func (c *Client) CreateBucket(ctx context.Context, name string, cuts ...[]byte) error {
 	return wrap("create bucket", name, c.create(ctx, name, cuts))
@@ -45,7 +45,7 @@ func (c *Client) create(ctx context.Context, name string, cuts [][]byte) error {
 		return err
 	}
 	// Not at the end, when the bucket is put on the list and half of it is done.
-	if err := c.maps.CheckClock(ctx); err != nil {
+	if _, err := c.stamps.Next(ctx, 1); err != nil {
 		return err
 	}
 	// The map first: a name never leads nowhere.

@@ -3,8 +3,8 @@ package listing
 import (
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/commontime"
 )
 
 // The errors of this package's own. Each has a kind of the store's closed set,
@@ -28,10 +28,10 @@ var (
 	ErrBadToken = store.Errorf(store.InvalidArgument, "the token is not one of this bucket and query, or it was altered; start without one")
 )
 
-// ErrClockOff: this process's wall clock is too far from those of the store's
-// servers, or may be, so that it must not write. Nothing was written; reads go on.
-// What is returned is Unavailable and says which clock is off, and by how much.
-var ErrClockOff = mapclient.ErrClockOff
+// ErrTimeUnknown: this process does not know the time of the store's servers well
+// enough to write. Nothing was written; reads go on. What is returned is Unavailable
+// and names the cause.
+var ErrTimeUnknown = commontime.ErrUnknown
 
 // Error says which operation failed, on which bucket.
 type Error struct {

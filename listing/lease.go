@@ -21,7 +21,6 @@ type maps interface {
 	Swap(ctx context.Context, change partmap.Change) error
 	Wait(ctx context.Context, id store.BucketID) error
 	Stamp() partmap.Stamp
-	CheckClock(ctx context.Context) error
 	Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error]
 }
 

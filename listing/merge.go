@@ -27,6 +27,14 @@ func single(p store.Page) piece {
 	return c
 }
 
+// highest is the highest timestamp of the rows; 0 where they were read without.
+func (c *piece) highest() (highest store.Timestamp) {
+	for i := range c.rows {
+		highest = max(highest, c.rows[i].Timestamp)
+	}
+	return highest
+}
+
 // newer reports whether row a beats row b of the same key: the higher timestamp
 // wins, at a tie the marker, then the larger value; as in every store.
 func newer(a, b *store.Row) bool {

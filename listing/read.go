@@ -43,6 +43,7 @@ func (b *Bucket) getRow(ctx context.Context, key []byte) (store.Row, error) {
 			if !found {
 				return store.Row{}, ErrNotFound
 			}
+			b.c.stamps.Seen(row.Timestamp)
 			return row, nil
 		}
 		if err != nil && !leaseOver(err) {
@@ -127,9 +128,13 @@ func (c *Client) renew(ctx context.Context, h *hold) (*hold, error) {
 // what the verifying phase asks for before it returns.
 func (c *Client) readRange(ctx context.Context, h *hold, rg *partmap.Range, b store.Bounds, o store.SliceOptions) (piece, error) {
 	c.recordRead(h, rg)
+	o.Timestamps = h.Timed() // in the embedded form nobody else gives out timestamps
 	got, err := readPhase(ctx, c.rows, h.Root().Bucket, rg, b, o)
 	if err == nil && len(got.through) > 0 && rg.Phase.Rules().WriteThrough {
 		err = c.writeThrough(ctx, h, store.Partition{Bucket: h.Root().Bucket, ID: rg.To}, got.through)
+	}
+	if highest := got.highest(); highest > 0 {
+		c.stamps.Seen(highest)
 	}
 	return got, err
 }

@@ -14,7 +14,7 @@ import (
 
 // Put stores an entry, over whatever the key had before. It fails with
 // InvalidArgument for keys and values beyond Options, ErrNoSuchBucket,
-// ErrBucketClosing, ErrClockOff, or ErrOutcomeUnknown; other failures (Unavailable, Timeout,
+// ErrBucketClosing, ErrTimeUnknown, or ErrOutcomeUnknown; other failures (Unavailable, Timeout,
 // Corrupt) happened before anything was written.
 func (b *Bucket) Put(ctx context.Context, key, value []byte) error {
 	err := b.c.checkKey(key)
@@ -48,7 +48,7 @@ func (b *Bucket) change(ctx context.Context, op string, key, value []byte) error
 		return b.c.remove(ctx, h, &rg, key, ts)
 	}
 	row := store.Row{Key: key, Value: store.EntryCell(value), Timestamp: ts}
-	err = b.c.write(ctx, h, &rg, key, key, func(ctx context.Context, p store.Partition) error {
+	err = b.c.write(ctx, h, &rg, key, key, ts, func(ctx context.Context, p store.Partition) error {
 		return h.put(ctx, b.c.rows, p, row)
 	})
 	if err == nil {
@@ -62,15 +62,6 @@ func takesWrites(h *hold, rg *partmap.Range) store.Partition {
 	return store.Partition{Bucket: h.Root().Bucket, ID: rg.WriteTo()}
 }
 
-// draw returns the first of n timestamps, or says that the clock is off: not
-// drawn at all, since a source never goes back behind what it has given out.
-func (c *Client) draw(ctx context.Context, n int) (store.Timestamp, error) {
-	if err := c.maps.CheckClock(ctx); err != nil {
-		return 0, err
-	}
-	return c.stamps.Next(ctx, n)
-}
-
 // stamped takes a lease, finds the range of key and draws a timestamp. It is drawn
 // under the lease: else an older write could come to a partition that has never seen
 // the tombstone of a newer deletion. And the lease still holds when it is drawn: else,
@@ -82,7 +73,7 @@ func (b *Bucket) stamped(ctx context.Context, key []byte) (*hold, partmap.Range,
 		if err != nil {
 			return nil, rg, 0, err
 		}
-		ts, err := b.c.draw(ctx, 1)
+		ts, err := b.c.stamps.Next(ctx, 1)
 		if err == nil && h.Valid() {
 			return h, rg, ts, nil
 		}
@@ -100,7 +91,7 @@ func (b *Bucket) stamped(ctx context.Context, key []byte) (*hold, partmap.Range,
 func (c *Client) remove(ctx context.Context, h *hold, rg *partmap.Range, key []byte, ts store.Timestamp) error {
 	marker := rg.Phase.Rules().Markers
 	key = bytes.Clone(key) // finish may go on when the caller has its key back
-	err := c.write(ctx, h, rg, key, key, func(ctx context.Context, p store.Partition) error {
+	err := c.write(ctx, h, rg, key, key, ts, func(ctx context.Context, p store.Partition) error {
 		return h.finish(ctx, func(ctx context.Context) error {
 			if marker {
 				return c.rows.Put(ctx, p, store.Row{Key: key, Value: store.MarkerCell(), Timestamp: ts})
@@ -125,11 +116,14 @@ func (b *Bucket) deleteAt(ctx context.Context, key []byte, ts store.Timestamp) e
 }
 
 // write does one write of keys from first to last, all in rg, into the partition
-// that takes the writes of rg, and says whether it counts (the protocol's rule of acknowledgement). f tries it
-// once, by hold.finish or like it. A write of unknown outcome is tried again, the same with the same timestamp, as long as
-// the lease lasts; never in another partition, where it could undo a deletion
-// that was acknowledged in between.
-func (c *Client) write(ctx context.Context, h *hold, rg *partmap.Range, first, last []byte, f func(context.Context, store.Partition) error) error {
+// that takes the writes of rg, and decides whether it counts (the protocol's rule of
+// acknowledgement). f tries it once, by hold.finish or like it. A write of unknown
+// outcome is tried again, the same with the same timestamp, as long as the lease
+// lasts; never in another partition, where it could undo a deletion that was
+// acknowledged in between. ts is the highest timestamp of the write: whoever writes
+// after the acknowledgement gets a higher one. The wait for that mostly overlaps the
+// write itself; the lease is looked at after it.
+func (c *Client) write(ctx context.Context, h *hold, rg *partmap.Range, first, last []byte, ts store.Timestamp, f func(context.Context, store.Partition) error) error {
 	p := takesWrites(h, rg)
 	if err := ctx.Err(); err != nil {
 		return err
@@ -141,6 +135,11 @@ func (c *Client) write(ctx context.Context, h *hold, rg *partmap.Range, first, l
 			// The refusal of a repetition says nothing about the first try.
 			err = unknown(err)
 			break
+		}
+	}
+	if err == nil {
+		if err = c.stamps.Passed(ctx, ts); err != nil {
+			return unknown(err)
 		}
 	}
 	switch {
@@ -263,7 +262,7 @@ func (b *Bucket) putFirst(ctx context.Context, g *errgroup.Group, entries []Entr
 		size += len(e.Key) + 1 + len(e.Value)
 		n++
 	}
-	ts, err := b.c.draw(ctx, n)
+	ts, err := b.c.stamps.Next(ctx, n)
 	if err != nil {
 		h.release()
 		return order, err
@@ -283,7 +282,7 @@ func (b *Bucket) putFirst(ctx context.Context, g *errgroup.Group, entries []Entr
 	mine := order[:n]
 	g.Go(func() error {
 		defer h.release()
-		err := b.c.write(ctx, h, &rg, rows[0].Key, rows[n-1].Key, func(ctx context.Context, p store.Partition) error {
+		err := b.c.write(ctx, h, &rg, rows[0].Key, rows[n-1].Key, rows[n-1].Timestamp, func(ctx context.Context, p store.Partition) error {
 			return h.finish(ctx, func(ctx context.Context) error { return b.c.rows.Put(ctx, p, rows...) })
 		})
 		for _, i := range mine {

@@ -67,8 +67,8 @@ func fromStore(err error, write bool) *Error {
 		e.Status, e.Code, e.RetryAfter = http.StatusServiceUnavailable, "ServiceUnavailable", retryAfter
 		e.Message = "The store can't be reached in time. Please try again."
 		switch {
-		case errors.Is(err, listing.ErrClockOff):
-			e.Message = "The clock of this server is too far from those of its store, so it writes nothing at present. Nothing was written. Please try again, or another server."
+		case errors.Is(err, listing.ErrTimeUnknown):
+			e.Message = "This server does not know the time of its store well enough to write at present. Nothing was written. Please try again, or another server."
 		case write:
 			e.Message = "It is unknown whether the write took effect. Please send it again, or look."
 		}

@@ -86,7 +86,7 @@ func TestErrorsOfTheStore(t *testing.T) {
 		{listing.ErrOutcomeUnknown, 503, "ServiceUnavailable", "1"},
 		{&listing.Error{Op: "put", Bucket: "abc", Err: listing.ErrOutcomeUnknown}, 503, "ServiceUnavailable", "1"},
 		{listing.ErrBucketClosing, 503, "ServiceUnavailable", "1"},
-		{store.Errorf(store.Unavailable, "%w: by an hour", listing.ErrClockOff), 503, "ServiceUnavailable", "1"},
+		{store.Errorf(store.Unavailable, "%w: by an hour", listing.ErrTimeUnknown), 503, "ServiceUnavailable", "1"},
 		{store.Errorf(store.TooMuchDeadData, "dead"), 503, "SlowDown", "60"},
 		{store.Errorf(store.Corrupt, "root of x"), 500, "InternalError", ""},
 		{errors.New("secret"), 500, "InternalError", ""},

@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
+	"github.com/evenkeel/evenkeel/store/commontime"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
@@ -169,7 +170,7 @@ func (s *serveCmd) validateStore() error {
 		if s.Clocks != mapclient.DefaultClocks {
 			idle = append(idle, "--clocks")
 		}
-		if s.MaxClockSkew != mapclient.DefaultClockSkew {
+		if s.MaxClockSkew != commontime.DefaultLimit {
 			idle = append(idle, "--max-clock-skew")
 		}
 		if len(idle) > 0 {
@@ -195,8 +196,8 @@ func (s *serveCmd) validateStore() error {
 		return fmt.Errorf("--lease is from %v to %v", mapclient.MinLease, mapclient.MaxLease)
 	case s.Clocks < 1 || s.Clocks > mapclient.MaxClocks:
 		return fmt.Errorf("--clocks is from 1 to %d", mapclient.MaxClocks)
-	case s.MaxClockSkew < mapclient.MinClockSkew:
-		return fmt.Errorf("--max-clock-skew is at least %v", mapclient.MinClockSkew)
+	case s.MaxClockSkew < commontime.MinLimit:
+		return fmt.Errorf("--max-clock-skew is at least %v", commontime.MinLimit)
 	}
 	return nil
 }

@@ -4,10 +4,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store/commontime"
 )
 
-// mapMetrics shows what the map client counts. Embedded there are no map clocks
-// and no servers' wall clocks: then those counts stay zero.
+// mapMetrics shows what the map client counts. Embedded there are no map clocks:
+// then their counts stay zero; and no servers with clocks: then those are absent.
 type mapMetrics struct{ maps *mapclient.Client }
 
 // mapCount is one figure: of what was done so far, or of what is held now.
@@ -30,9 +31,6 @@ var mapCounts = []mapCount{
 	counted("lease_renewals_total", "Leases renewed by a poll alone.", func(c mapclient.Counts) int64 { return c.Renewals }),
 	counted("lease_root_reads_total", "Roots read for a lease: the bucket was new here, or its map had changed.", func(c mapclient.Counts) int64 { return c.RootReads }),
 	counted("lease_refusals_total", "Operations that got no lease and failed.", func(c mapclient.Counts) int64 { return c.Refused }),
-	counted("wall_clock_answers_total", "Answers of the store's servers to what time it is.", func(c mapclient.Counts) int64 { return c.ClockAnswers }),
-	counted("wall_clock_failures_total", "Times that a server was asked and gave no answer that counts.", func(c mapclient.Counts) int64 { return c.ClockFailures }),
-	counted("wall_clock_refusals_total", "Writes refused because the wall clock is off, or could not be compared.", func(c mapclient.Counts) int64 { return c.ClockRefusals }),
 	held("map_cache_nodes", "Decoded segments and index nodes of maps in memory.", func(u mapclient.Usage) int64 { return u.Nodes }),
 	held("map_cache_node_bytes", "Memory of the decoded segments and index nodes, about.", func(u mapclient.Usage) int64 { return u.NodeBytes }),
 	held("map_cache_buckets", "Buckets whose roots are in memory.", func(u mapclient.Usage) int64 { return u.Buckets }),
@@ -48,19 +46,38 @@ func held(name, help string, value func(mapclient.Usage) int64) mapCount {
 }
 
 var (
-	aheadDesc  = mapDesc("wall_clock_ahead_seconds", "By how much this process's wall clock is ahead of the store's servers' (negative: behind), their median. Absent while nothing is known.")
-	boundDesc  = mapDesc("wall_clock_error_seconds", "Bound of the error of evenkeel_wall_clock_ahead_seconds.")
-	serverDesc = mapDesc("wall_clock_ahead_of_server_seconds", "By how much this process's wall clock is ahead of one server's. A server that differs from the others has a wrong clock.", "server")
+	widthDesc  = mapDesc("common_time_width_seconds", "How well the common time of the store's servers is known: latest less earliest bound. A write takes at least that long. Absent while nothing is known.")
+	aheadDesc  = mapDesc("wall_clock_ahead_seconds", "By how much this machine's wall clock is ahead of the common time (negative: behind). Nothing depends on it.")
+	apartDesc  = mapDesc("servers_clocks_apart_seconds", "By how much the clocks of two of the store's servers are known to differ, at least.")
+	silentDesc = mapDesc("servers_clocks_unknown", "Servers of the store that have not told their time for a minute.")
+	serverDesc = mapDesc("wall_clock_ahead_of_server_seconds", "By how much this machine's wall clock is ahead of one server's. A server that differs from the others has a wrong clock.", "server")
 )
+
+// timeCounts are the counters of the common time.
+var timeCounts = []struct {
+	desc  *prometheus.Desc
+	value func(commontime.Counts) float64
+}{
+	{mapDesc("wall_clock_answers_total", "Answers of the store's servers to which time it is."), func(c commontime.Counts) float64 { return float64(c.Answers) }},
+	{mapDesc("wall_clock_failures_total", "Questions for the time that got no answer."), func(c commontime.Counts) float64 { return float64(c.Failures) }},
+	{mapDesc("common_time_contradictions_total", "Answers that contradict earlier ones: a clock was set, there or here."), func(c commontime.Counts) float64 { return float64(c.Contradictions) }},
+	{mapDesc("wall_clock_refusals_total", "Writes refused because the time was not known well enough."), func(c commontime.Counts) float64 { return float64(c.Refusals) }},
+	{mapDesc("common_time_unbelieved_total", "Timestamps read that no client of the store can have given out: some other program writes with a wrong clock."), func(c commontime.Counts) float64 { return float64(c.Unbelieved) }},
+	{mapDesc("common_time_waits_total", "Writes that were done and then waited for their timestamp to pass."), func(c commontime.Counts) float64 { return float64(c.Waits) }},
+	{mapDesc("common_time_waited_seconds_total", "How long they waited, together."), func(c commontime.Counts) float64 { return c.Waited.Seconds() }},
+}
 
 // Describe implements prometheus.Collector.
 func (m mapMetrics) Describe(to chan<- *prometheus.Desc) {
 	for _, c := range mapCounts {
 		to <- c.desc
 	}
-	to <- aheadDesc
-	to <- boundDesc
-	to <- serverDesc
+	for _, c := range timeCounts {
+		to <- c.desc
+	}
+	for _, d := range []*prometheus.Desc{widthDesc, aheadDesc, apartDesc, silentDesc, serverDesc} {
+		to <- d
+	}
 }
 
 // Collect implements prometheus.Collector.
@@ -69,13 +86,25 @@ func (m mapMetrics) Collect(to chan<- prometheus.Metric) {
 	for _, c := range mapCounts {
 		to <- prometheus.MustNewConstMetric(c.desc, c.kind, float64(c.value(counts, usage)))
 	}
-	skew := m.maps.Skew()
-	if len(skew.Servers) == 0 {
+	clock := m.maps.Time()
+	if clock == nil {
 		return
 	}
-	to <- prometheus.MustNewConstMetric(aheadDesc, prometheus.GaugeValue, skew.Ahead.Seconds())
-	to <- prometheus.MustNewConstMetric(boundDesc, prometheus.GaugeValue, skew.Bound.Seconds())
-	for _, s := range skew.Servers {
-		to <- prometheus.MustNewConstMetric(serverDesc, prometheus.GaugeValue, s.Ahead.Seconds(), s.Server)
+	asked := clock.Counts()
+	for _, c := range timeCounts {
+		to <- prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, c.value(asked))
+	}
+	now := clock.Status()
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	if now.Known {
+		gauge(widthDesc, now.Width.Seconds())
+		gauge(aheadDesc, now.Ahead.Seconds())
+	}
+	gauge(apartDesc, now.Apart.Seconds())
+	gauge(silentDesc, float64(now.Silent))
+	for _, server := range now.Servers {
+		gauge(serverDesc, -server.Ahead.Seconds(), server.Address)
 	}
 }

@@ -55,7 +55,7 @@ type serveCmd struct {
 	Lease        time.Duration `default:"3s" help:"On Cassandra: how long a server may act on a map without asking again. All servers and rebalancers of a keyspace need the same: the first one writes it down, another one is refused."`
 	ChangeLease  bool          `help:"On Cassandra: write --lease and --max-clock-skew down as those of the keyspace. Only while no other server and no rebalancer runs on it."`
 	Clocks       int           `default:"16" help:"On Cassandra: number of map clocks among which new buckets are spread."`
-	MaxClockSkew time.Duration `default:"500ms" help:"On Cassandra: how far this machine's clock may be from those of the nodes. Beyond it writes stop until it is right; reads go on. All servers of a keyspace need the same, as of --lease, and moves wait longer for a larger one."`
+	MaxClockSkew time.Duration `default:"500ms" help:"On Cassandra: how exactly the common time of the nodes has to be known for a write; each write takes at least as long as it is inexact, and beyond this limit writes are refused while reads go on. Also how far the clocks of data centres that can't be compared are assumed to be apart. All servers of a keyspace need the same, as of --lease."`
 }
 
 func (*serveCmd) Help() string {

@@ -13,7 +13,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/keeper"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
-	"github.com/evenkeel/evenkeel/rebalance/executor"
 	"github.com/evenkeel/evenkeel/rebalance/leader"
 	"github.com/evenkeel/evenkeel/rebalance/manager"
 	"github.com/evenkeel/evenkeel/store"
@@ -102,7 +101,7 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 	maps := names.Maps()
 	defer maps.Close()
 	m := manager.New(st, maps, manager.Options{
-		RowsPerSecond: f.MoveRate, Logger: log, Executor: executor.Options{Skew: maps.ClocksApart()},
+		RowsPerSecond: f.MoveRate, Logger: log,
 	})
 	candidate := leader.New(st, leader.Options{Name: keeper.Name("rebalancer")})
 	c, end := adminapi.Within(adminapi.New(adminapi.Options{

@@ -102,7 +102,6 @@ func TestMoversTakeTheKeyspacesTerms(t *testing.T) {
 	c, err := newClient(t.Context(), s, time.Second)
 	require.NoError(t, err)
 	defer c.Maps().Close()
-	require.Equal(t, 4400*time.Millisecond, c.Maps().ClocksApart())
 }
 
 // running is a daemon in this process.

@@ -43,6 +43,7 @@ var layers = [][]string{
 	{"partmap"},
 	{"rebalance/leader"},
 	{"store/cassandrastore", "store/faultstore", "store/memstore", "store/pebblestore", "store/storetest"},
+	{"store/commontime"},
 	{"store"},
 }
 

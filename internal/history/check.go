@@ -19,6 +19,9 @@ const (
 	Undeleted Rule = "undeleted"
 	// Invented: nobody wrote it, or only later, or the write was refused.
 	Invented Rule = "invented"
+	// Overtaken: a write has a timestamp that is not above that of one which was
+	// acknowledged before it began, whatever their keys.
+	Overtaken Rule = "overtaken"
 	// Disordered: an item out of order, twice, or beyond the listing's bounds.
 	Disordered Rule = "disordered"
 )
@@ -39,6 +42,38 @@ func (h *History) Check() []Violation {
 		c.register(key, c.keys[key])
 	}
 	return c.found
+}
+
+// Overtaken lists the writes whose timestamps are not above that of every write that
+// was acknowledged before they began, whatever their keys: what is demanded where all
+// clients have timestamps of one common time. The timestamps have to be recorded.
+func (h *History) Overtaken() (found []Violation) {
+	var acknowledged, begun []*Write
+	for i := range h.Writes {
+		switch w := &h.Writes[i]; w.Outcome {
+		case Acknowledged:
+			acknowledged = append(acknowledged, w)
+			begun = append(begun, w)
+		case Unknown:
+			begun = append(begun, w)
+		}
+	}
+	slices.SortFunc(acknowledged, func(a, b *Write) int { return cmp.Compare(a.End, b.End) })
+	slices.SortFunc(begun, func(a, b *Write) int { return cmp.Compare(a.Begin, b.Begin) })
+	var highest *Write
+	for _, w := range begun {
+		for len(acknowledged) > 0 && acknowledged[0].End < w.Begin {
+			if highest == nil || acknowledged[0].High > highest.High {
+				highest = acknowledged[0]
+			}
+			acknowledged = acknowledged[1:]
+		}
+		if highest != nil && w.Low <= highest.High {
+			found = append(found, Violation{Overtaken, w.Key, fmt.Sprintf(
+				"%s began after %s of key %q was acknowledged", describe(w), describe(highest), highest.Key)})
+		}
+	}
+	return found
 }
 
 // gather sorts what is known by key. It finds violations that need no more than

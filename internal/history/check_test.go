@@ -356,3 +356,27 @@ var spoilers = map[string]func(r *rand.Rand, h *history.History) bool{
 		return false
 	},
 }
+
+// TestOvertaken: timestamps follow acknowledgements, across keys and sites.
+func TestOvertaken(t *testing.T) {
+	of := func(key string, begin, end history.Instant, ts int64, o history.Outcome) history.Write {
+		return history.Write{Key: key, Begin: begin, End: end, Low: ts, High: ts, Outcome: o, Value: fmt.Sprint(begin)}
+	}
+	a, u, r := history.Acknowledged, history.Unknown, history.Refused
+	for name, c := range map[string]struct {
+		writes []history.Write
+		found  int
+	}{
+		"in order":              {[]history.Write{of("k", 1, 2, 10, a), of("l", 3, 4, 11, a)}, 0},
+		"out of order":          {[]history.Write{of("l", 3, 4, 9, a), of("k", 1, 2, 10, a)}, 1},
+		"the same":              {[]history.Write{of("k", 1, 2, 10, a), of("l", 3, 4, 10, a)}, 1},
+		"at the same time":      {[]history.Write{of("k", 1, 3, 10, a), of("l", 2, 4, 9, a)}, 0},
+		"the first unknown":     {[]history.Write{of("k", 1, 2, 10, u), of("l", 3, 4, 9, a)}, 0},
+		"the second unknown":    {[]history.Write{of("k", 1, 2, 10, a), of("l", 3, 4, 9, u)}, 1},
+		"the second refused":    {[]history.Write{of("k", 1, 2, 10, a), of("l", 3, 4, 9, r)}, 0},
+		"the highest of before": {[]history.Write{of("k", 1, 2, 10, a), of("k", 3, 4, 12, a), of("m", 3, 9, 11, a), of("l", 5, 6, 11, a)}, 1},
+	} {
+		h := history.History{Writes: c.writes}
+		require.Len(t, h.Overtaken(), c.found, name)
+	}
+}

@@ -23,6 +23,8 @@ type Recorder struct {
 // Timestamps is listing.Timestamps.
 type Timestamps interface {
 	Next(ctx context.Context, n int) (store.Timestamp, error)
+	Passed(ctx context.Context, ts store.Timestamp) error
+	Seen(ts store.Timestamp)
 }
 
 // Timestamps passes a client's source of timestamps through and takes down what it
@@ -34,7 +36,7 @@ func (r *Recorder) Timestamps(of Timestamps) Timestamps {
 	return stamps{of}
 }
 
-type stamps struct{ of Timestamps }
+type stamps struct{ Timestamps }
 
 type stampKey struct{}
 
@@ -46,7 +48,7 @@ type stamp struct {
 
 // Next implements listing.Timestamps.
 func (s stamps) Next(ctx context.Context, n int) (store.Timestamp, error) {
-	first, err := s.of.Next(ctx, n)
+	first, err := s.Timestamps.Next(ctx, n)
 	if at, ok := ctx.Value(stampKey{}).(*stamp); ok && err == nil {
 		at.mu.Lock()
 		defer at.mu.Unlock()

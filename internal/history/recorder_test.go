@@ -9,11 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/history"
+	"github.com/evenkeel/evenkeel/internal/stamp"
 	"github.com/evenkeel/evenkeel/store"
 )
 
 // counter is a source of timestamps.
-type counter struct{ last store.Timestamp }
+type counter struct {
+	stamp.Alone
+	last store.Timestamp
+}
 
 func (c *counter) Next(_ context.Context, n int) (store.Timestamp, error) {
 	c.last += store.Timestamp(n)

@@ -18,7 +18,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalanceflags"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/rebalance/balancer"
-	"github.com/evenkeel/evenkeel/rebalance/executor"
 	"github.com/evenkeel/evenkeel/rebalance/leader"
 	"github.com/evenkeel/evenkeel/rebalance/manager"
 	"github.com/evenkeel/evenkeel/store"
@@ -62,7 +61,7 @@ func New(o Options) *Keeper {
 	}
 	maps := o.Buckets.Maps()
 	m := manager.New(o.Store, maps, manager.Options{
-		RowsPerSecond: o.Flags.MoveRate, Logger: o.Log, Now: o.Now, Executor: executor.Options{Skew: maps.ClocksApart()},
+		RowsPerSecond: o.Flags.MoveRate, Logger: o.Log, Now: o.Now,
 	})
 	k := &Keeper{m: m, aside: o.Aside, log: o.Log}
 	every := o.Flags.Interval(o.Counts != nil)

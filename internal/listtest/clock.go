@@ -4,12 +4,16 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/evenkeel/evenkeel/internal/stamp"
 	"github.com/evenkeel/evenkeel/store"
 )
 
 // Clock is a source of timestamps that only counts, so that a test knows the
 // order of all writes.
-type Clock struct{ last atomic.Int64 }
+type Clock struct {
+	stamp.Alone
+	last atomic.Int64
+}
 
 // Next returns the first of n timestamps.
 func (c *Clock) Next(_ context.Context, n int) (store.Timestamp, error) {

@@ -40,7 +40,7 @@ type stamps struct {
 	s    *scheduler
 	h    *proof
 	last *atomic.Int64
-	own  func() store.Timestamp // of a process with a clock of its own
+	own  *process // where timestamps are of the servers' common time
 }
 
 func (c *stamps) Next(ctx context.Context, n int) (store.Timestamp, error) {
@@ -53,7 +53,10 @@ func (c *stamps) Next(ctx context.Context, n int) (store.Timestamp, error) {
 	}
 	var ts store.Timestamp
 	if c.own != nil {
-		ts = c.own()
+		var err error
+		if ts, err = c.own.stamp(ctx); err != nil {
+			return 0, err
+		}
 	} else {
 		ts = store.Timestamp(c.last.Add(int64(n)) - int64(n) + 1)
 	}
@@ -62,6 +65,21 @@ func (c *stamps) Next(ctx context.Context, n int) (store.Timestamp, error) {
 		c.h.begin(w)
 	}
 	return ts, nil
+}
+
+// Passed implements listing.Timestamps.
+func (c *stamps) Passed(ctx context.Context, ts store.Timestamp) error {
+	if c.own == nil || c.own.m.OwnClock || c.own.m.NoPassing {
+		return nil
+	}
+	return c.own.maps.Time().Passed(ctx, ts)
+}
+
+// Seen implements listing.Timestamps.
+func (c *stamps) Seen(ts store.Timestamp) {
+	if c.own != nil {
+		c.own.maps.Time().Seen(ts)
+	}
 }
 
 // client does random operations and holds every answer to the history.

@@ -79,9 +79,10 @@ type Mistakes struct {
 	// EmptyAtHome: whoever deletes a bucket looks at the homes of its ranges and not
 	// at where they move.
 	EmptyAtHome bool
-	// WideSkew: the clocks of timestamps are further apart than movers allow for when
-	// they wait in marking.
-	WideSkew bool
+	// OwnClock: timestamps are those of the writers' own clocks, half a second off.
+	OwnClock bool
+	// NoPassing: writes are acknowledged before their timestamps have passed.
+	NoPassing bool
 
 	// NoVerify: verifying copies nothing that is missing.
 	NoVerify bool

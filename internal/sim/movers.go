@@ -53,7 +53,7 @@ func (m *mover) live(ctx context.Context, goals []migrate.Goal) (again bool) {
 			return false
 		}
 		defer p.end()
-		maps.Client, maps.p, now, after = p.maps, p, p.stampNow, collectAfter(n)
+		maps.Client, maps.p, now, after = p.maps, p, time.Now, collectAfter(n)
 	}
 	s := &moverStore{Store: m.w.gated, m: m.w.c.Mistakes, w: m.w.watch, stamps: m.w.stamps, sweep: m.w.lateSweeps}
 	ctx, cancel := context.WithCancel(ctx)
@@ -129,7 +129,7 @@ func (m *mover) collect(ctx context.Context, moving func() bool) {
 	defer p.end()
 	ctx = withActor(ctx, a)
 	maps := &collectorMaps{p.maps, m.w.c.Mistakes}
-	x := executor.New(m.w.gated, maps, m.w.bucket, executor.Options{Now: p.stampNow, CollectAfter: collectAfter(m.w.c.Net)})
+	x := executor.New(m.w.gated, maps, m.w.bucket, executor.Options{Now: time.Now, CollectAfter: collectAfter(m.w.c.Net)})
 	for ctx.Err() == nil && !m.w.s.failed() && moving() {
 		n, _, err := x.Collect(ctx)
 		if k := store.KindOf(err); err != nil && k != store.Unavailable && k != store.Timeout && k != store.NotFound {

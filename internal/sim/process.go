@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -32,15 +33,15 @@ type Net struct {
 	// Stall is the probability that a process is paused when it has written a map
 	// node and not yet swapped in what names it.
 	Stall float64
-	// Skew bounds how far the wall clocks are apart from which timestamps are
-	// taken, twice mapclient.Options.MaxClockSkew; 0: all timestamps come from one
-	// source.
-	Skew time.Duration
+	// Servers is how many servers tell the time, from clocks that differ by Apart at
+	// most; then timestamps are of their common time, and no process's clock drifts by
+	// more than that allows. 0: all timestamps come from one source.
+	Servers int
+	Apart   time.Duration
 }
 
-// process is one machine: its clocks, its map client, and what befalls it. Its
-// timestamps come from the wall clock within Net.Skew; for its leases that clock
-// may be set at will, as a lease must not depend on it.
+// process is one machine: its clocks, its map client, and what befalls it. Its wall
+// clock may be set at will: neither leases nor timestamps may depend on it.
 type process struct {
 	w       *world
 	a       *actor
@@ -48,17 +49,17 @@ type process struct {
 	maps    *mapclient.Client
 	started time.Time
 	rate    float64
-	offset  time.Duration   // of the clock of timestamps
+	way     time.Duration   // to a server and back, at most
 	index   store.Timestamp // no two clients have the same
 	stepped bool            // suffers steps of its wall clock, else suspensions
 	die     func()
+	last    store.Timestamp // of the mistake OwnClock; guarded by mu
 
 	mu      sync.Mutex
 	off     time.Duration // of the wall clock, by steps
 	asleep  []span        // the machine was suspended
 	frozen  int
 	at      [2]time.Duration // while frozen
-	last    store.Timestamp  // of a clock of its own
 	fetched map[string]store.Record
 	pretend map[string]store.Record
 	before  uint64 // the clock when a root's swap began
@@ -74,19 +75,20 @@ func (w *world) newProcess(a *actor, seed uint64) (*process, error) {
 		w: w, a: a, m: w.c.Mistakes, started: time.Now(), stepped: r.IntN(2) == 0, rate: 1 + n.Drift*(2*r.Float64()-1),
 		fetched: map[string]store.Record{}, pretend: map[string]store.Record{},
 	}
-	if n.Skew > 0 {
-		p.offset = time.Duration(r.Int64N(int64(n.Skew))) - n.Skew/2
-	}
-	allowed := max(n.Skew/2, mapclient.MinClockSkew)
-	if p.m.WideSkew {
-		allowed = mapclient.MinClockSkew
+	wire, wired := &wire{w.gated, p}, mapclient.Store(nil)
+	if wired = wire; n.Servers > 0 {
+		const most = 90e-6 // and as much of the servers
+		p.rate = 1 + most*(2*r.Float64()-1)
+		p.off = time.Duration(r.Int64N(int64(2*time.Second))) - time.Second
+		p.way = time.Duration(r.Int64N(int64(3 * time.Millisecond)))
+		wired = &timedWire{wire}
 	}
 	lease := n.Lease
 	if w.c.Mistakes.ShortLease && !a.client {
 		lease = mapclient.MinLease
 	}
-	maps, err := mapclient.NewNetwork(&wire{w.gated, p}, mapclient.Options{
-		Lease: lease, Clocks: 1, MaxClockSkew: allowed, Now: p.now, Monotonic: p.monotonic, NewID: w.newID,
+	maps, err := mapclient.NewNetwork(wired, mapclient.Options{
+		Lease: lease, Clocks: 1, Now: p.now, Monotonic: p.monotonic, NewID: w.newID,
 		Jitter: func() float64 {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -141,16 +143,57 @@ func (p *process) elapsed() (mono, wall time.Duration) {
 func (p *process) monotonic() time.Duration { mono, _ := p.elapsed(); return mono }
 func (p *process) now() time.Time           { _, wall := p.elapsed(); return p.started.Add(wall) }
 
-// stampNow is the wall clock from which timestamps are taken.
-func (p *process) stampNow() time.Time { return time.Now().Add(p.offset) }
+// stampsEach is how many timestamps are drawn to have one that no other process has.
+const stampsEach = 256
 
-// stamp is a timestamp that no other process has.
-func (p *process) stamp() store.Timestamp {
-	const many = 256
+// stamp draws a timestamp that no other process has.
+func (p *process) stamp(ctx context.Context) (store.Timestamp, error) {
+	if p.m.OwnClock {
+		return p.ownStamp(), nil
+	}
+	first, err := p.maps.Time().Next(ctx, stampsEach)
+	return first + (p.index-first%stampsEach+stampsEach)%stampsEach, err
+}
+
+// ownStamp is one of this process's wall clock.
+func (p *process) ownStamp() store.Timestamp {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.last = max(p.last+many, store.Timestamp(p.stampNow().UnixMicro())/many*many+p.index%many)
+	const within = int64(time.Second)
+	off := time.Duration(int64(p.index)*37_777_777%within) - time.Duration(within/2)
+	p.last = max(p.last+stampsEach, store.Timestamp(time.Now().Add(off).UnixMicro())/stampsEach*stampsEach+p.index)
 	return p.last
+}
+
+// timedWire is the wire to a store whose servers tell the time.
+type timedWire struct{ *wire }
+
+// serverClock is that of one server.
+type serverClock struct {
+	offset time.Duration
+	rate   float64
+}
+
+// Servers implements store.WallClock.
+func (x *timedWire) Servers(context.Context) (all []store.Server, err error) {
+	for i := range x.p.w.serverClocks {
+		all = append(all, store.Server{Name: strconv.Itoa(i), Near: true})
+	}
+	return all, nil
+}
+
+// Time implements store.WallClock.
+func (x *timedWire) Time(_ context.Context, server string) (time.Time, error) {
+	i, err := strconv.Atoi(server)
+	if err != nil {
+		return time.Time{}, err
+	}
+	time.Sleep(x.p.way / time.Duration(2+i))
+	c := x.p.w.serverClocks[i]
+	real := time.Now()
+	t := real.Add(c.offset + time.Duration(c.rate*float64(real.Sub(x.p.w.began))))
+	time.Sleep(x.p.way / time.Duration(3+i))
+	return t.Truncate(store.TimeResolution), nil
 }
 
 // freeze makes a mistake: between its beginning and its end an operation does not

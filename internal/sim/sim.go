@@ -103,7 +103,7 @@ func RandomNet(seed uint64) Config {
 		Weather: []float64{0, 0.003, 0.01}[r.IntN(3)],
 	}
 	if r.IntN(3) == 0 {
-		c.Net.Skew = 2 * mapclient.DefaultClockSkew
+		c.Net.Servers, c.Net.Apart = 1+2*r.IntN(2), time.Duration(r.IntN(30))*time.Millisecond
 	}
 	if c.LongKeys = r.IntN(4) == 0; c.LongKeys {
 		c.Keys, c.Net.Stall = max(c.Keys, 8), 0.1
@@ -138,7 +138,7 @@ type Report struct {
 
 // Register is what each key of a run's history is held to.
 func (c *Config) Register() history.Register {
-	if c.Net != nil && c.Net.Skew > 0 {
+	if c.Net != nil && c.Net.Servers > 0 {
 		return history.HighestWins
 	}
 	return history.LastWins
@@ -157,8 +157,11 @@ type world struct {
 	maps      *mapclient.Client // of the embedded form
 	stamps    *stamps
 	processes []*process
-	bucket    store.BucketID
-	keys      []string
+	// serverClocks are those that tell the time, since began.
+	serverClocks []serverClock
+	began        time.Time
+	bucket       store.BucketID
+	keys         []string
 
 	actors     sync.WaitGroup
 	lateSweeps map[store.PartitionID]bool
@@ -217,6 +220,15 @@ func newWorld(c Config) *world {
 			key += padding
 		}
 		w.keys = append(w.keys, key)
+	}
+	if n := c.Net; n != nil {
+		w.began = time.Now()
+		r := rand.New(rand.NewPCG(c.Seed, 12))
+		for range n.Servers {
+			w.serverClocks = append(w.serverClocks, serverClock{
+				offset: time.Duration(r.Int64N(int64(n.Apart) + 1)), rate: 90e-6 * (2*r.Float64() - 1),
+			})
+		}
 	}
 	w.h = newProof(w.keys)
 	w.s = &scheduler{r: rand.New(rand.NewPCG(c.Seed, 3)), trace: c.Trace, nap: 1.0 / 30, longest: 20 * time.Millisecond}
@@ -357,8 +369,8 @@ func (w *world) client(i, life int) (*client, error) {
 			return nil, err
 		}
 		maps, c.p.index = c.p.maps, store.Timestamp(16*i+life)
-		if w.c.Net.Skew > 0 {
-			stamps.own = c.p.stamp
+		if w.c.Net.Servers > 0 {
+			stamps.own = c.p
 		}
 	}
 	var err error

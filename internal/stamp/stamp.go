@@ -15,10 +15,21 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
+// Alone is what listing.Timestamps asks beside Next of a source that no other source
+// runs beside: what it gives out next is above all that was acknowledged or read.
+type Alone struct{}
+
+// Passed implements listing.Timestamps.
+func (Alone) Passed(context.Context, store.Timestamp) error { return nil }
+
+// Seen implements listing.Timestamps.
+func (Alone) Seen(store.Timestamp) {}
+
 // Source gives every caller timestamps of its own. It follows the wall clock
 // and never goes back: where the clock steps back, it counts on by one. All
 // methods are safe for concurrent use.
 type Source struct {
+	Alone
 	now func() time.Time
 
 	mu   sync.Mutex

@@ -10,6 +10,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/commontime"
 )
 
 func TestLeaseIsAgreedOn(t *testing.T) {
@@ -98,8 +99,54 @@ func TestClockSkewIsAgreedOn(t *testing.T) {
 	require.Equal(t, 2*time.Second, agreed(0, true))
 
 	s = newHooked() // a mover comes first
-	require.Equal(t, mapclient.DefaultClockSkew, agreed(0, false))
+	require.Equal(t, commontime.DefaultLimit, agreed(0, false))
 	_, err = mapclient.AgreeOnClockSkew(ctx, s, time.Second, false)
 	require.ErrorIs(t, err, store.InvalidArgument)
-	require.Equal(t, mapclient.DefaultClockSkew, agreed(mapclient.DefaultClockSkew, false))
+	require.Equal(t, commontime.DefaultLimit, agreed(commontime.DefaultLimit, false))
+}
+
+// behind is a store in a data centre that lags behind: reads at Local find what was
+// there before, and an acknowledgement fails until it has caught up.
+type behind struct {
+	*hooked
+	old    map[string]store.Record
+	caught bool
+	acks   int
+}
+
+func (b *behind) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (store.Record, error) {
+	if rec, ok := b.old[string(key)]; ok && l == store.Local && !b.caught {
+		return rec, nil
+	}
+	return b.hooked.Read(ctx, t, key, l)
+}
+
+func (b *behind) Acknowledge(ctx context.Context, t store.Table, key []byte) (store.Record, error) {
+	if !b.caught {
+		return store.Record{}, store.Errorf(store.Unavailable, "the other data centre is behind")
+	}
+	b.acks++
+	return b.hooked.Read(ctx, t, key, store.Serial)
+}
+
+// TestTermsOfADataCentreThatLags: nobody starts with a lease that was changed, and who
+// changes it does not start before it is changed everywhere.
+func TestTermsOfADataCentreThatLags(t *testing.T) {
+	ctx, s := t.Context(), &behind{hooked: newHooked(), caught: true, old: map[string]store.Record{}}
+	require.NoError(t, mapclient.AgreeOnLease(ctx, s, time.Minute, false))
+	require.Equal(t, 1, s.acks, "what the first one wrote")
+	rec, err := s.hooked.Read(ctx, store.Process, []byte("lease"), store.Serial)
+	require.NoError(t, err)
+	s.old["lease"], s.caught = rec, false
+
+	err = mapclient.AgreeOnLease(ctx, s, time.Second, true)
+	require.ErrorIs(t, err, store.Unavailable)
+	require.ErrorContains(t, err, "not known to be everywhere")
+	err = mapclient.AgreeOnLease(ctx, s, time.Minute, false)
+	require.ErrorIs(t, err, store.InvalidArgument, "the old lease")
+	require.ErrorIs(t, mapclient.AgreeOnLease(ctx, s, time.Second, true), store.Unavailable, "again")
+	s.caught = true
+	require.NoError(t, mapclient.AgreeOnLease(ctx, s, time.Second, true))
+	require.NoError(t, mapclient.AgreeOnLease(ctx, s, time.Second, false))
+	require.Equal(t, 2, s.acks, "who changes nothing has nothing to acknowledge")
 }

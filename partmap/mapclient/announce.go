@@ -10,13 +10,14 @@ import (
 	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/commontime"
 )
 
 // announced is an acknowledged bump after the acknowledged swap to an epoch: what
 // a wait counts from.
 type announced struct {
 	version store.Version
-	at      instant
+	at      commontime.Instant
 }
 
 // swapRoot swaps a root in and finds out what became of it. Conflict: it is not
@@ -77,20 +78,20 @@ func (n *network) pause(ctx context.Context, i int) {
 // which a wait for the leases below it counts. Only a bump that was made after the
 // root was acknowledged does: a client that answers an earlier one may still have
 // read the root before.
-func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Root, instant, error) {
+func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Root, commontime.Instant, error) {
 	b := n.client.epochs.begin(id)
 	defer n.client.epochs.end(b)
 	known := b.newest.Load() // before the read: others may publish what came after it
 	rec, err := store.Acknowledge(ctx, n.store, store.Roots, id[:])
 	if err != nil {
-		return nil, instant{}, store.Wrap(fmt.Sprintf("acknowledge the root of bucket %s", id), err)
+		return nil, commontime.Instant{}, store.Wrap(fmt.Sprintf("acknowledge the root of bucket %s", id), err)
 	}
 	root, err := partmap.DecodeRoot(id, rec)
 	if err != nil {
-		return nil, instant{}, err
+		return nil, commontime.Instant{}, err
 	}
 	if known != nil && known.root.Epoch > root.Epoch {
-		return nil, instant{}, store.Errorf(store.Corrupt, "the root of bucket %s went back from epoch %d to %d", id, known.root.Epoch, root.Epoch)
+		return nil, commontime.Instant{}, store.Errorf(store.Corrupt, "the root of bucket %s went back from epoch %d to %d", id, known.root.Epoch, root.Epoch)
 	}
 	n.client.epochs.publish(b, root)
 	if a := b.announced.Load(); a != nil && a.version == root.Version() {
@@ -99,7 +100,7 @@ func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Roo
 	at, err := n.clock(root.Clock).bump(ctx, id)
 	if err != nil {
 		n.counts.bumpFailures.Add(1)
-		return nil, instant{}, err
+		return nil, commontime.Instant{}, err
 	}
 	b.announced.Store(&announced{version: root.Version(), at: at})
 	return root, at, nil
@@ -109,11 +110,11 @@ func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Roo
 // Whoever does not know of an acknowledged bump for that epoch makes one, and
 // waits anew.
 func (n *network) wait(ctx context.Context, id store.BucketID) error {
-	root, since, err := n.announce(ctx, id)
+	_, since, err := n.announce(ctx, id)
 	if err != nil {
 		return err
 	}
-	wait := waitUnder(root, n.lease, n.maxSkew)
+	wait := waitFor(n.lease)
 	for {
 		now := n.now()
 		left := waitLeft(since, now, wait)
@@ -145,13 +146,13 @@ type bumps struct {
 type bumpGroup struct {
 	ids  []store.BucketID
 	done chan struct{}
-	at   instant // when it was acknowledged
+	at   commontime.Instant // when it was acknowledged
 	err  error
 }
 
 // bump raises the clock for a bucket and returns the moment at which that was
 // acknowledged. What counts is begun after the call.
-func (k *clock) bump(ctx context.Context, id store.BucketID) (instant, error) {
+func (k *clock) bump(ctx context.Context, id store.BucketID) (commontime.Instant, error) {
 	k.bumps.mu.Lock()
 	g := k.bumps.next
 	if g == nil {
@@ -163,7 +164,7 @@ func (k *clock) bump(ctx context.Context, id store.BucketID) (instant, error) {
 		if k.bumps.running = k.n.start(k.runBumps); !k.bumps.running {
 			k.bumps.next = nil
 			k.bumps.mu.Unlock()
-			return instant{}, errClosed
+			return commontime.Instant{}, errClosed
 		}
 	}
 	k.bumps.mu.Unlock()
@@ -171,7 +172,7 @@ func (k *clock) bump(ctx context.Context, id store.BucketID) (instant, error) {
 	case <-g.done:
 		return g.at, g.err
 	case <-ctx.Done():
-		return instant{}, store.Wrap("bump "+clockName(k.number), context.Cause(ctx))
+		return commontime.Instant{}, store.Wrap("bump "+clockName(k.number), context.Cause(ctx))
 	}
 }
 
@@ -193,7 +194,7 @@ func (k *clock) runBumps() {
 // raise bumps a clock for some buckets and returns the moment at which that was
 // acknowledged. Any error of a swap is an unknown outcome: only a value above one
 // read at Serial after the call began counts, and only if it names the buckets.
-func (n *network) raise(ctx context.Context, number uint32, ids []store.BucketID) (instant, error) {
+func (n *network) raise(ctx context.Context, number uint32, ids []store.BucketID) (commontime.Instant, error) {
 	const tries, patience = 20, 10 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -207,7 +208,7 @@ func (n *network) raise(ctx context.Context, number uint32, ids []store.BucketID
 		err = r.once(ctx, n, number, ids)
 	}
 	if err != nil {
-		return instant{}, store.Wrap("bump "+clockName(number), unknownOutcome(err))
+		return commontime.Instant{}, store.Wrap("bump "+clockName(number), unknownOutcome(err))
 	}
 	return n.now(), nil
 }

@@ -36,9 +36,8 @@ type Options struct {
 	// Clocks is the number of map clocks among which NewNetwork chooses for the
 	// buckets that it creates, 16 if zero; they have to exist (InitClocks).
 	Clocks int
-	// MaxClockSkew is how far the wall clock may be from those of the store's
-	// servers for CheckClock: DefaultClockSkew if zero. A mover waits the longer for
-	// it, once in each move: so its own must not be less than that of any client.
+	// MaxClockSkew is commontime.Options.Limit of the network form. All clients and
+	// movers of a store need the same.
 	MaxClockSkew time.Duration
 	// Monotonic is the network form's other clock, which no step turns, as the
 	// time since some moment; that of the machine if nil.

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/record"
-	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/commontime"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
@@ -100,9 +100,9 @@ func TestInitClocks(t *testing.T) {
 
 func TestLeasesAndWaits(t *testing.T) {
 	const s = time.Second
-	at := func(mono, wall time.Duration) instant { return instant{mono, wall} }
+	at := func(mono, wall time.Duration) commontime.Instant { return commontime.Instant{Mono: mono, Wall: wall} }
 	for _, c := range []struct {
-		now  instant
+		now  commontime.Instant
 		over bool
 		left time.Duration
 	}{
@@ -121,22 +121,4 @@ func TestLeasesAndWaits(t *testing.T) {
 		require.Equal(t, c.left, waitLeft(since, c.now, 3*s), "%v", c.now)
 	}
 	require.Equal(t, 3130*time.Millisecond, waitFor(3*s))
-}
-
-// TestWaitsInMarkingAllowForClocksApart: no two clients within the limit are so far
-// apart that a put after the wait may have a lower timestamp than a plain delete
-// before it.
-func TestWaitsInMarkingAllowForClocksApart(t *testing.T) {
-	const lease = 3 * time.Second
-	var r partmap.Root
-	require.Equal(t, waitFor(lease), waitUnder(&r, lease, DefaultClockSkew))
-	for _, p := range []partmap.Phase{partmap.Settled, partmap.Marking, partmap.Copying, partmap.Verifying, partmap.Draining} {
-		r.Batches = []partmap.Batch{{ID: 2, Phase: partmap.Settled}, {ID: 3, Phase: p}}
-		want := waitFor(lease)
-		if p == partmap.Marking {
-			want += 1100 * time.Millisecond
-			require.Greater(t, want-lease, 2*DefaultClockSkew)
-		}
-		require.Equal(t, want, waitUnder(&r, lease, DefaultClockSkew), p)
-	}
 }

@@ -14,14 +14,10 @@ type Counts struct {
 	Refused int64
 	// Bumps of map clocks; BumpFailures are those that were not acknowledged.
 	Bumps, BumpFailures int64
-	// ClockAnswers are the servers' answers to which time it is; ClockFailures are
-	// the questions without one. ClockRefusals is how often CheckClock failed.
-	ClockAnswers, ClockFailures, ClockRefusals int64
 }
 
 type counters struct {
 	polls, retries, pollFailures, renewals, roots, refused, bumps, bumpFailures atomic.Int64
-	skewAnswers, skewFailures, clockRefusals                                    atomic.Int64
 }
 
 // Counts tells what the client has done so far. In the embedded form all is zero.
@@ -34,6 +30,5 @@ func (c *Client) Counts() Counts {
 		Polls: n.polls.Load(), Retries: n.retries.Load(), Failures: n.pollFailures.Load(),
 		Renewals: n.renewals.Load(), RootReads: n.roots.Load(), Refused: n.refused.Load(),
 		Bumps: n.bumps.Load(), BumpFailures: n.bumpFailures.Load(),
-		ClockAnswers: n.skewAnswers.Load(), ClockFailures: n.skewFailures.Load(), ClockRefusals: n.clockRefusals.Load(),
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/commontime"
 )
 
 // Limits and presets of the network form.
@@ -20,7 +21,6 @@ const (
 	MaxLease      = 10 * time.Minute
 	DefaultClocks = 16
 	MaxClocks     = 1 << 16
-	MinClockSkew  = 10 * time.Millisecond
 )
 
 // NewNetwork makes a client whose leases hold for a time, for stores that many
@@ -40,24 +40,41 @@ func NewNetwork(s Store, o Options) (*Client, error) {
 	if o.Clocks < 1 || o.Clocks > MaxClocks {
 		return nil, store.Errorf(store.InvalidArgument, "Options.Clocks is %d: 1 to %d", o.Clocks, MaxClocks)
 	}
-	if o.MaxClockSkew == 0 {
-		o.MaxClockSkew = DefaultClockSkew
-	}
-	if o.MaxClockSkew < MinClockSkew {
-		return nil, store.Errorf(store.InvalidArgument, "Options.MaxClockSkew is %v: at least %v", o.MaxClockSkew, MinClockSkew)
-	}
 	if o.Jitter == nil {
 		o.Jitter = rand.Float64
 	}
 	c := NewEmbedded(s, o)
-	n := &network{client: c, store: s, lease: o.Lease, maxSkew: o.MaxClockSkew, now: instants(o.Now, o.Monotonic), clocks: map[uint32]*clock{}, jitter: o.Jitter}
+	n := &network{client: c, store: s, lease: o.Lease, now: commontime.Instants(o.Now, o.Monotonic), clocks: map[uint32]*clock{}, jitter: o.Jitter}
 	n.ask = n.askClock
 	n.ctx, n.stop = context.WithCancel(context.Background())
-	if clock, ok := s.(store.WallClock); ok {
-		n.skew = newSkewWatch(n, clock, o.MaxClockSkew)
+	if servers, ok := s.(store.WallClock); ok {
+		var err error
+		n.time, err = commontime.New(servers, commontime.Options{
+			Limit: o.MaxClockSkew, Wall: o.Now, Monotonic: o.Monotonic,
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
 	c.net = n
 	return c, nil
+}
+
+// aheadEmbedded is by how much the timestamps of the embedded form may be ahead of the
+// wall clock: they go on where the clock was set back.
+const aheadEmbedded = time.Second
+
+// Above returns a timestamp above every one that a client of the store has given out
+// until now, for what has to hide writes that arrive late. It fails with Unavailable
+// or Timeout where the time is not known.
+//
+// In the embedded form, and over a store whose servers have no clocks, that holds as
+// long as the wall clock was not set back: add what is known of the rows.
+func (c *Client) Above(ctx context.Context) (store.Timestamp, error) {
+	if clock := c.Time(); clock != nil {
+		return clock.Above(ctx)
+	}
+	return store.Timestamp(c.opts.Now().Add(aheadEmbedded).UnixMicro()), nil
 }
 
 // network keeps the leases of the network form (the protocol's section "Map
@@ -71,16 +88,15 @@ func NewNetwork(s Store, o Options) (*Client, error) {
 // bump was acknowledged name the bucket, and what was proven by those sent
 // before is over when the wait is.
 type network struct {
-	client  *Client
-	store   Store
-	lease   time.Duration
-	maxSkew time.Duration
-	now     func() instant
-	jitter  func() float64 // 0 to 1
+	client *Client
+	store  Store
+	lease  time.Duration
+	now    func() commontime.Instant
+	jitter func() float64 // 0 to 1
 	// ask reads a clock once; askClock.
 	ask func(ctx context.Context, number uint32) (*poll, error)
-	// skew is nil where the store's servers have no wall clocks.
-	skew *skewWatch
+	// time is nil where the store's servers have no wall clocks.
+	time *commontime.Clock
 
 	ctx     context.Context // ends with Close
 	stop    context.CancelFunc
@@ -104,7 +120,20 @@ func (c *Client) Close() {
 	c.net.stopped = true
 	c.net.mu.Unlock()
 	c.net.stop()
+	if c.net.time != nil {
+		c.net.time.Close()
+	}
 	c.net.work.Wait()
+}
+
+// Time returns the common time of the store's servers, from which writers take
+// timestamps; nil in the embedded form, and over a store whose servers have no
+// clocks. It ends with Close.
+func (c *Client) Time() *commontime.Clock {
+	if c.net == nil {
+		return nil
+	}
+	return c.net.time
 }
 
 // start runs f in the background until Close, or reports that it is too late.

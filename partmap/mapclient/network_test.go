@@ -205,36 +205,6 @@ func TestNetworkWaitAfterAStepBack(t *testing.T) {
 	})
 }
 
-// TestNetworkWaitInMarking: the wait that comes between the last plain delete in a
-// source and the first put into the destination lasts until clocks that are as far
-// apart as they may be agree on which came first.
-func TestNetworkWaitInMarking(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newNetwork(t, 1, mapclient.Options{})
-		root, err := w.Load(w.ctx, w.id)
-		require.NoError(t, err)
-		e := w.Edit(w.ctx, root)
-		to := store.PartitionID(uuid.New())
-		_, err = e.Begin(partmap.Move{Parts: []partmap.Part{{To: to}}})
-		require.NoError(t, err)
-		waits := func(c partmap.Change, err error) time.Duration {
-			require.NoError(t, err)
-			require.NoError(t, w.Swap(w.ctx, c))
-			begin := time.Now()
-			require.NoError(t, w.Wait(w.ctx, w.id))
-			return time.Since(begin)
-		}
-		usual := mapclient.WaitFor(mapclient.DefaultLease)
-		require.GreaterOrEqual(t, waits(e.Change()), usual+2*mapclient.DefaultClockSkew)
-		if root, err = w.Load(w.ctx, w.id); err != nil {
-			t.Fatal(err)
-		}
-		e = w.Edit(w.ctx, root)
-		require.NoError(t, e.Advance(root.Batches[0].ID))
-		require.LessOrEqual(t, waits(e.Change()), usual, "copying")
-	})
-}
-
 // TestNetworkMissingRowsAreUnavailable: of clocks and of roots.
 func TestNetworkMissingRowsAreUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

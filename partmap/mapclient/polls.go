@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/commontime"
 )
 
 // poll is one answered read of a map clock.
 type poll struct {
 	clock    *clock
-	sent     instant // before the read was begun
+	sent     commontime.Instant // before the read was begun
 	mapClock mapClock
 	version  store.Version
 }
@@ -109,9 +110,6 @@ func (k *clock) rest() bool {
 // The second time the store takes another coordinator, if it has one.
 func (k *clock) poll() (any, error) {
 	k.n.counts.polls.Add(1)
-	if k.n.skew != nil {
-		k.n.skew.begin()
-	}
 	p, err := k.try()
 	if err != nil && k.n.ctx.Err() == nil {
 		k.n.counts.retries.Add(1)

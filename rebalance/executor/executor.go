@@ -23,6 +23,7 @@ type Maps interface {
 	Stamp() partmap.Stamp
 	Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error]
 	RangeBefore(ctx context.Context, r *partmap.Root, cut []byte) (partmap.Range, bool, error)
+	Above(ctx context.Context) (store.Timestamp, error)
 }
 
 // Store is what an executor needs of a store beside the map. Rows are read and
@@ -51,9 +52,6 @@ type Options struct {
 	// WriteTimeout is how long after it was read a row may be written; later it
 	// is read again. Default 10 s.
 	WriteTimeout time.Duration
-	// Skew is the bound within which clients' wall clocks agree (mapclient's
-	// ClocksApart), default 1 s.
-	Skew time.Duration
 	// CollectAfter is how long map nodes stay for readers once no root names
 	// them, default 1 h.
 	CollectAfter time.Duration
@@ -85,9 +83,6 @@ func (o Options) withDefaults() Options {
 	o.BatchRows = min(o.BatchRows, maxBatchRows)
 	if o.WriteTimeout <= 0 {
 		o.WriteTimeout = 10 * time.Second
-	}
-	if o.Skew <= 0 {
-		o.Skew = time.Second
 	}
 	if o.CollectAfter <= 0 {
 		o.CollectAfter = time.Hour

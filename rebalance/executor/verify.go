@@ -134,7 +134,11 @@ func seenKey(t *migrate.Task) string {
 // invisible.
 func (x *Executor) remove(ctx context.Context, e *migrate.Remove) error {
 	src := x.partition(e.Range.Partition)
-	highest := store.Timestamp(x.o.Now().UnixMicro())
+	// First of all: a mover that does not know the time removes nothing.
+	highest, err := x.maps.Above(ctx)
+	if err != nil {
+		return err
+	}
 	for _, rg := range e.Ranges {
 		t := migrate.Task{Range: rg}
 		x.mu.Lock()
@@ -155,8 +159,7 @@ func (x *Executor) remove(ctx context.Context, e *migrate.Remove) error {
 		}
 	}
 	remove := func(b store.Bounds) error {
-		ts := highest + store.Timestamp(x.o.Skew.Microseconds())
-		return x.retry(ctx, func() error { return x.rows.Remove(ctx, src, b, ts) })
+		return x.retry(ctx, func() error { return x.rows.Remove(ctx, src, b, highest+1) })
 	}
 	spans := []store.Bounds{{}}
 	if !e.Whole {

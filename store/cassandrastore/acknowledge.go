@@ -39,11 +39,7 @@ func (s *Store) acknowledge(ctx context.Context, t store.Table, key []byte) (sto
 	if err != nil {
 		return store.Record{}, err
 	}
-	replication := map[string]string{}
-	err = s.retry(ctx, s.o.ReadTimeout, func(ctx context.Context) error {
-		return s.session.Query("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?", s.o.Keyspace).
-			WithContext(ctx).Consistency(gocql.One).Scan(&replication)
-	})
+	replication, err := s.replication(ctx)
 	if err != nil {
 		return store.Record{}, err
 	}
@@ -53,6 +49,16 @@ func (s *Store) acknowledge(ctx context.Context, t store.Table, key []byte) (sto
 		}
 	}
 	return decided, nil
+}
+
+// replication reads the replication of the keyspace.
+func (s *Store) replication(ctx context.Context) (map[string]string, error) {
+	replication := map[string]string{}
+	err := s.retry(ctx, s.o.ReadTimeout, func(ctx context.Context) error {
+		return s.session.Query("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?", s.o.Keyspace).
+			WithContext(ctx).Consistency(gocql.One).Scan(&replication)
+	})
+	return replication, err
 }
 
 // seenIn reads the register through a coordinator of one data centre.

@@ -39,7 +39,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		session.Close()
 		return nil, err
 	}
-	s := &Store{o: o, levels: levels, session: session, auth: auth, remote: map[string]*gocql.Session{}}
+	s := &Store{o: o, levels: levels, session: session, auth: auth, remote: map[string]*gocql.Session{}, sites: map[string]string{}}
 	s.rows = rows{s: s, read: levels.readRows, write: levels.writeRows, memory: memory}
 	return s, nil
 }

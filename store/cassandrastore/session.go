@@ -50,7 +50,8 @@ func (o *Options) longest() time.Duration { return max(o.ReadTimeout, o.WriteTim
 func local(c *gocql.ClusterConfig, dataCentre, keyspace string) *gocql.ClusterConfig {
 	c.Keyspace = keyspace
 	c.HostFilter = gocql.DataCentreHostFilter(dataCentre)
-	c.PoolConfig.HostSelectionPolicy = gocql.TokenAwareHostPolicy(gocql.DCAwareRoundRobinPolicy(dataCentre), gocql.ShuffleReplicas())
+	c.PoolConfig.HostSelectionPolicy = newChosen(
+		gocql.TokenAwareHostPolicy(gocql.DCAwareRoundRobinPolicy(dataCentre), gocql.ShuffleReplicas()))
 	return c
 }
 

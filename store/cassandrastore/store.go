@@ -23,9 +23,13 @@ type Store struct {
 	auth    gocql.Authenticator
 	closed  atomic.Bool
 
-	// remote holds a session per other data centre, opened when first needed.
+	// remote holds a session per other data centre, opened when first needed: under mu,
+	// which may take as long as connecting does.
 	mu     sync.Mutex
 	remote map[string]*gocql.Session
+	// sites is the data centre of each node, by host id.
+	sitesMu sync.Mutex
+	sites   map[string]string
 }
 
 var (

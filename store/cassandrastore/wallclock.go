@@ -2,27 +2,179 @@ package cassandrastore
 
 import (
 	"context"
+	"net"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/gocql/gocql"
+
+	"github.com/evenkeel/evenkeel/store"
 )
 
-// Time asks a coordinator for its time of day. The driver takes another one of
-// the local data centre each time, since the statement has no partition. The
-// answer is in whole milliseconds.
-func (s *Store) Time(ctx context.Context) (t time.Time, server string, err error) {
+// Servers lists the nodes of all data centres that hold copies of the keyspace, by
+// their host ids, as one coordinator knows them.
+func (s *Store) Servers(ctx context.Context) ([]store.Server, error) {
+	servers, err := s.servers(ctx)
+	return servers, s.fail(ctx, err, "list", text("the cluster's nodes"))
+}
+
+func (s *Store) servers(ctx context.Context) (servers []store.Server, err error) {
 	if err := s.usable(ctx); err != nil {
-		return time.Time{}, "", s.fail(ctx, err, "ask for", text("the time"))
+		return nil, err
 	}
-	iter := s.session.Query("SELECT to_unix_timestamp(now()) FROM system.local").WithContext(ctx).Consistency(gocql.One).Iter()
+	replication, err := s.replication(ctx)
+	if err != nil {
+		return nil, err
+	}
+	copies := copiesOf(replication)
+	err = s.retry(ctx, s.o.ReadTimeout, func(ctx context.Context) error {
+		servers = nil
+		add := func(id, address, dataCentre string) {
+			if copies[dataCentre] > 0 {
+				servers = append(servers, store.Server{
+					Name: id, Address: address, DataCentre: dataCentre, Near: dataCentre == s.o.DataCentre,
+				})
+			}
+		}
+		iter := s.session.Query("SELECT host_id, data_center, native_address, native_port FROM system.peers_v2").
+			WithContext(ctx).Consistency(gocql.One).Iter()
+		var id gocql.UUID
+		var dataCentre string
+		var address net.IP
+		var port int
+		for iter.Scan(&id, &dataCentre, &address, &port) {
+			add(id.String(), net.JoinHostPort(address.String(), strconv.Itoa(port)), dataCentre)
+		}
+		// A node's peers are all nodes but itself.
+		if host := iter.Host(); host != nil {
+			add(host.HostID(), host.HostnameAndPort(), host.DataCenter())
+		}
+		return iter.Close()
+	})
+	return servers, err
+}
+
+// timeStatement reads no disk and runs on the thread that took it: of a table that
+// lives in memory, which every role may read, a row that is always there. A row of
+// system.local takes three times as long.
+const timeStatement = "SELECT to_unix_timestamp(now()) FROM system_virtual_schema.keyspaces " +
+	"WHERE keyspace_name = 'system_virtual_schema'"
+
+// Time asks a node for its time of day.
+func (s *Store) Time(ctx context.Context, server string) (time.Time, error) {
+	t, err := s.time(ctx, server)
+	return t, s.fail(ctx, err, "ask for", text("the time of node "+server))
+}
+
+func (s *Store) time(ctx context.Context, server string) (time.Time, error) {
+	if err := s.usable(ctx); err != nil {
+		return time.Time{}, err
+	}
+	session, err := s.sessionOf(ctx, server)
+	if err != nil {
+		return time.Time{}, err
+	}
+	iter := session.Query(timeStatement).
+		WithContext(onHost(ctx, server)).Consistency(gocql.One).Iter()
 	var millis int64
 	found := iter.Scan(&millis)
-	if host := iter.Host(); host != nil {
-		server = host.HostnameAndPort()
-	}
 	err = iter.Close()
 	if err == nil && !found {
 		err = gocql.ErrNotFound
 	}
-	return time.UnixMilli(millis), server, s.fail(ctx, err, "ask for", text("the time"))
+	return time.UnixMilli(millis), err
 }
+
+// sessionOf returns the session that reaches a node: that of its data centre.
+func (s *Store) sessionOf(ctx context.Context, server string) (*gocql.Session, error) {
+	s.sitesMu.Lock()
+	dataCentre, known := s.sites[server]
+	s.sitesMu.Unlock()
+	if !known {
+		servers, err := s.servers(ctx)
+		if err != nil {
+			return nil, err
+		}
+		s.sitesMu.Lock()
+		clear(s.sites)
+		for _, n := range servers {
+			s.sites[n.Name] = n.DataCentre
+		}
+		dataCentre, known = s.sites[server]
+		s.sitesMu.Unlock()
+		if !known {
+			return nil, store.Errorf(store.Unavailable, "the cluster has no such node")
+		}
+	}
+	return s.sessionIn(ctx, dataCentre)
+}
+
+// chosen is a policy that sends a query to the host that its context names (onHost),
+// and all others where the policy within says.
+type chosen struct {
+	gocql.HostSelectionPolicy
+	mu    sync.RWMutex
+	hosts map[string]*gocql.HostInfo
+}
+
+func newChosen(within gocql.HostSelectionPolicy) *chosen {
+	return &chosen{HostSelectionPolicy: within, hosts: map[string]*gocql.HostInfo{}}
+}
+
+type hostKey struct{}
+
+// onHost has a query sent to one host.
+func onHost(ctx context.Context, id string) context.Context {
+	return context.WithValue(ctx, hostKey{}, id)
+}
+
+// AddHost implements gocql.HostStateNotifier.
+func (c *chosen) AddHost(h *gocql.HostInfo) {
+	c.HostSelectionPolicy.AddHost(h)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hosts[h.HostID()] = h
+}
+
+// RemoveHost implements gocql.HostStateNotifier.
+func (c *chosen) RemoveHost(h *gocql.HostInfo) {
+	c.HostSelectionPolicy.RemoveHost(h)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.hosts, h.HostID())
+}
+
+// HostUp implements gocql.HostStateNotifier.
+func (c *chosen) HostUp(h *gocql.HostInfo) {
+	c.HostSelectionPolicy.HostUp(h)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hosts[h.HostID()] = h
+}
+
+// Pick implements gocql.HostSelectionPolicy.
+func (c *chosen) Pick(q gocql.ExecutableQuery) gocql.NextHost {
+	id, named := q.Context().Value(hostKey{}).(string)
+	if !named {
+		return c.HostSelectionPolicy.Pick(q)
+	}
+	c.mu.RLock()
+	h := c.hosts[id]
+	c.mu.RUnlock()
+	return func() (next gocql.SelectedHost) {
+		if h != nil && h.IsUp() {
+			next, h = oneHost{h}, nil
+		}
+		return next
+	}
+}
+
+// oneHost implements gocql.SelectedHost.
+type oneHost struct{ *gocql.HostInfo }
+
+// Info implements gocql.SelectedHost.
+func (h oneHost) Info() *gocql.HostInfo { return h.HostInfo }
+
+// Mark implements gocql.SelectedHost.
+func (oneHost) Mark(error) {}

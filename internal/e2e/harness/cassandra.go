@@ -74,7 +74,17 @@ func Open(t testing.TB, o cassandrastore.Options) *cassandrastore.Store {
 // with the test.
 func Maps(t testing.TB, s mapclient.Store, lease time.Duration) *mapclient.Client {
 	t.Helper()
-	m, err := mapclient.NewNetwork(s, mapclient.Options{Clocks: Clocks, Lease: lease})
+	return MapsAt(t, s, lease, 0)
+}
+
+// MapsAt is Maps for a process whose wall clock is ahead by so much.
+func MapsAt(t testing.TB, s mapclient.Store, lease, ahead time.Duration) *mapclient.Client {
+	t.Helper()
+	o := mapclient.Options{Clocks: Clocks, Lease: lease}
+	if ahead != 0 {
+		o.Now = func() time.Time { return time.Now().Add(ahead) }
+	}
+	m, err := mapclient.NewNetwork(s, o)
 	require.NoError(t, err)
 	t.Cleanup(m.Close)
 	return m

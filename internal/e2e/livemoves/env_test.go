@@ -11,6 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cassandratest"
 	"github.com/evenkeel/evenkeel/internal/e2e/harness"
+	"github.com/evenkeel/evenkeel/internal/history"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -49,6 +50,14 @@ func (k *keyspace) process(t testing.TB, o listing.Options) *process {
 	s := harness.Open(t, k.options)
 	m := harness.Maps(t, s, k.lease)
 	c := harness.Client(t, s, m, o)
+	return &process{store: s, maps: m, client: c, bucket: c.Bucket(bucketName)}
+}
+
+// processAt is a process whose wall clock is ahead, and whose timestamps are recorded.
+func (k *keyspace) processAt(t testing.TB, ahead time.Duration, record func(history.Timestamps) history.Timestamps) *process {
+	s := harness.Open(t, k.options)
+	m := harness.MapsAt(t, s, k.lease, ahead)
+	c := harness.Client(t, s, m, listing.Options{Timestamps: record(m.Time())})
 	return &process{store: s, maps: m, client: c, bucket: c.Bucket(bucketName)}
 }
 

@@ -115,8 +115,7 @@ func mover(ctx context.Context, t task) (err error) {
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
 	s := &losing{Store: c}
-	// All are on one machine and have one clock, so no wait is longer for that.
-	m, err := mapclient.NewNetwork(s, mapclient.Options{Clocks: clocks, Lease: lease, MaxClockSkew: mapclient.MinClockSkew})
+	m, err := mapclient.NewNetwork(s, mapclient.Options{Clocks: clocks, Lease: lease})
 	if err != nil {
 		return err
 	}

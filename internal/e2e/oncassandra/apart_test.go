@@ -41,7 +41,7 @@ func TestDataCentresApart(t *testing.T) {
 			require.NoError(t, mapclient.InitClocks(t.Context(), s, harness.Clocks))
 		}
 		stores[site] = s
-		clients[site] = harness.Client(t, s, m, listing.Options{Timestamps: l.timestamps(0)})
+		clients[site] = l.client(s, m)
 	}
 	require.NoError(t, clients["dc1"].CreateBucket(t.Context(), l.bucket, []byte(l.keys[100])))
 	var id store.BucketID

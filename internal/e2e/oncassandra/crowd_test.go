@@ -13,9 +13,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/history"
-	"github.com/evenkeel/evenkeel/internal/stamp"
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -83,9 +84,9 @@ func newCrowd(t *testing.T, bucket string, keys int) *crowd {
 	return l
 }
 
-// timestamps is a process's source of timestamps, whose clock is off by skew.
-func (l *crowd) timestamps(skew time.Duration) listing.Timestamps {
-	return l.record.Timestamps(stamp.New(func() time.Time { return time.Now().Add(skew) }))
+// client is a process whose timestamps are taken down.
+func (l *crowd) client(s listing.Store, m *mapclient.Client) *listing.Client {
+	return harness.Client(l.t, s, m, listing.Options{Timestamps: l.record.Timestamps(m.Time())})
 }
 
 // run lets a client work, from several goroutines.
@@ -290,7 +291,7 @@ func (l *crowd) end(clients map[string]*listing.Client) {
 	}
 	l.t.Logf("%d writes acknowledged, %d of unknown outcome, %d gets, %d listings; %s", acknowledged, unknown, len(h.Reads), l.lists.Load(), l.told())
 	require.Positive(l.t, l.lists.Load())
-	violations := h.Check()
+	violations := append(h.Check(), h.Overtaken()...)
 	for i, v := range violations[:min(len(violations), 10)] {
 		l.t.Errorf("%d of %d: %s", i+1, len(violations), v)
 	}

@@ -34,7 +34,7 @@ func TestKilledNodesOfThree(t *testing.T) {
 		if i == 0 {
 			require.NoError(t, mapclient.InitClocks(t.Context(), s, harness.Clocks))
 		}
-		clients = append(clients, harness.Client(t, s, harness.Maps(t, s, lease), listing.Options{Timestamps: l.timestamps(skew)}))
+		clients = append(clients, l.client(s, harness.MapsAt(t, s, lease, skew)))
 	}
 	var cuts [][]byte
 	for i := range 5 {
@@ -86,7 +86,7 @@ func TestAllNodesGone(t *testing.T) {
 		if len(clients) == 0 {
 			require.NoError(t, mapclient.InitClocks(t.Context(), s, harness.Clocks))
 		}
-		clients = append(clients, harness.Client(t, s, harness.Maps(t, s, time.Second), listing.Options{Timestamps: l.timestamps(0)}))
+		clients = append(clients, l.client(s, harness.Maps(t, s, time.Second)))
 	}
 	require.NoError(t, clients[0].CreateBucket(t.Context(), l.bucket, []byte(l.keys[100])))
 	flush(t, c)

@@ -47,7 +47,7 @@ func TestProgramsShareAKeyspace(t *testing.T) {
 	metrics := harness.Request(t, "GET", a.Admin+"/metrics", "").Body
 	for name, above := range map[string]float64{
 		"evenkeel_map_clock_polls_total": 1, "evenkeel_lease_root_reads_total": 1, "evenkeel_wall_clock_answers_total": 1, "evenkeel_map_cache_buckets": 1,
-		"evenkeel_wall_clock_error_seconds": 0, "evenkeel_wall_clock_refusals_total": 0, `evenkeel_wall_clock_ahead_of_server_seconds{server="` + s.Host + `:9042"}`: -0.5,
+		"evenkeel_common_time_width_seconds": 0, "evenkeel_wall_clock_refusals_total": 0, `evenkeel_wall_clock_ahead_of_server_seconds{server="` + s.Host + `:9042"}`: -0.5,
 	} {
 		at := strings.Index(metrics, "\n"+name+" ")
 		require.Positive(t, at, "%s in %s", name, metrics)

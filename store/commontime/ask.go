@@ -1,0 +1,293 @@
+package commontime
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// round is a call that those who need it at the same time share. Whoever comes while
+// one is under way waits for that one: its answers are newer than the call.
+type round struct {
+	mu   sync.Mutex
+	done chan struct{} // of the one under way
+}
+
+// join begins a round, unless one is under way, and waits for its end. f ends by
+// itself in bounded time.
+func (r *round) join(ctx context.Context, f func()) error {
+	r.mu.Lock()
+	done := r.done
+	if done == nil {
+		done = make(chan struct{})
+		r.done = done
+		go func() {
+			f()
+			r.mu.Lock()
+			r.done = nil
+			r.mu.Unlock()
+			close(done)
+		}()
+	}
+	r.mu.Unlock()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return store.Wrap("ask the store's servers for the time", context.Cause(ctx))
+	}
+}
+
+// wake keeps the servers being asked for a while.
+func (c *Clock) wake(now Instant) {
+	c.used.Store(int64(now.Mono))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.awake && !c.closed {
+		c.awake = true
+		c.work.Go(c.keepListing)
+		for i := range c.servers {
+			c.follow(&c.servers[i])
+		}
+	}
+}
+
+// rests reports whether no timestamp was asked for of late.
+func (c *Clock) rests() bool {
+	return c.now().Mono-time.Duration(c.used.Load()) >= restAfter
+}
+
+// keepListing keeps the list of servers fresh until the clock rests.
+func (c *Clock) keepListing() {
+	for {
+		if !c.sleep(listEvery) {
+			return
+		}
+		c.mu.Lock()
+		c.awake = !c.rests()
+		awake := c.awake
+		c.mu.Unlock()
+		if !awake {
+			return
+		}
+		c.list(c.now())
+	}
+}
+
+// sleep reports whether the clock is still open afterwards.
+func (c *Clock) sleep(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	select {
+	case <-timer.C:
+		return true
+	case <-c.ctx.Done():
+		timer.Stop()
+		return false
+	}
+}
+
+// follow asks a server again and again, in the background, until the clock rests or
+// the server is no longer one; under mu.
+func (c *Clock) follow(s *store.Server) {
+	a := c.answers[s.Name]
+	if a == nil {
+		a = &answer{}
+		c.answers[s.Name] = a
+	}
+	if !a.followed && !c.closed {
+		a.followed = true
+		server := *s
+		c.work.Go(func() { c.keepAsking(server, a) })
+	}
+}
+
+func (c *Clock) keepAsking(s store.Server, a *answer) {
+	pace := pace{pause: slowest}
+	for {
+		c.mu.Lock()
+		a.followed = c.awake && c.answers[s.Name] == a
+		followed := a.followed
+		pause := pace.next(c.counts.waits.Load(), len(c.servers))
+		if a.known {
+			// So that the first question arrives a little before the clock ticks.
+			there := a.later(a.at, c.now())
+			ticks := (there.low + there.width()/2 + pause) % store.TimeResolution
+			pause = max(0, pause-ticks-store.TimeResolution/5)
+		}
+		c.mu.Unlock()
+		if !followed || !c.sleep(pause) {
+			return
+		}
+		c.askUntilItTicks(&s, a)
+	}
+}
+
+// pace is how often a server is asked: seldom as long as the time is known well enough
+// that no write waits for it, and often while writes wait.
+type pace struct {
+	pause time.Duration
+	waits int64
+}
+
+// next is the pause before the next question, of so many servers that are asked.
+func (p *pace) next(waits int64, servers int) time.Duration {
+	quickest := max(quickest, time.Duration(servers)*perServer)
+	if p.pause += p.pause / 2; waits > p.waits {
+		p.pause = quickest
+	}
+	p.pause, p.waits = min(p.pause, max(slowest, quickest)), waits
+	return p.pause
+}
+
+// askUntilItTicks asks a server until its answer differs from the one before. Answers
+// are truncated to the resolution: the two between which the clock goes on to the next
+// unit tell the most. Where a question takes long, one is enough.
+func (c *Clock) askUntilItTicks(s *store.Server, a *answer) {
+	var first time.Time
+	for i := range mostQuestions {
+		t, took, ok := c.ask(s, a)
+		switch {
+		case !ok || took > store.TimeResolution/2 || c.ctx.Err() != nil:
+			return
+		case i == 0:
+			first = t
+		case !t.Equal(first):
+			return
+		}
+	}
+}
+
+// askAll asks all servers at once. It ends when enough have answered, or all that will.
+func (c *Clock) askAll() {
+	c.list(c.now())
+	c.mu.Lock()
+	for i := range c.servers {
+		s := c.servers[i]
+		a := c.answers[s.Name]
+		if s.Near && !c.closed {
+			c.open++
+			c.work.Go(func() {
+				c.ask(&s, a)
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.open--
+				c.tell()
+			})
+		}
+	}
+	c.mu.Unlock()
+	for {
+		c.mu.Lock()
+		open, news := c.open, c.news
+		c.mu.Unlock()
+		if v, known := c.at(c.now()); open == 0 || known && v.width() <= coarse {
+			return
+		}
+		<-news
+	}
+}
+
+// tell wakes askAll; under mu.
+func (c *Clock) tell() {
+	close(c.news)
+	c.news = make(chan struct{})
+}
+
+// list reads the list of servers, where what is known is old, and follows new ones.
+func (c *Clock) list(now Instant) {
+	c.mu.Lock()
+	_, most := now.Since(c.listed)
+	known := len(c.servers) > 0 && most < listEvery
+	c.mu.Unlock()
+	if known {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, c.limit)
+	defer cancel()
+	servers, err := c.store.Servers(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failed = err; err != nil {
+		c.counts.failures.Add(1)
+		return
+	}
+	c.servers, c.listed = servers, now
+	members := make(map[string]bool, len(servers))
+	for i := range servers {
+		members[servers[i].Name] = true
+		c.follow(&servers[i])
+	}
+	for name := range c.answers {
+		if !members[name] {
+			delete(c.answers, name)
+		}
+	}
+}
+
+// ask asks one server and learns from its answer.
+func (c *Clock) ask(s *store.Server, a *answer) (t time.Time, took time.Duration, ok bool) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.limit)
+	defer cancel()
+	before := c.now()
+	t, err := c.store.Time(ctx, s.Name)
+	after := c.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a.failed = err; err != nil {
+		c.counts.failures.Add(1)
+		return t, 0, false
+	}
+	c.counts.answers.Add(1)
+	c.learn(a, answered(time.Duration(t.UnixNano()), store.TimeResolution, before, after), after)
+	c.tell()
+	return t, after.Mono - before.Mono, true
+}
+
+// learn takes in what a server's clock is known to be at an instant, and finds the
+// common time anew; under mu.
+func (c *Clock) learn(a *answer, v interval, now Instant) {
+	if a.known {
+		if now.Mono < a.at.Mono {
+			return // another answer came at the same time
+		}
+		both, agree := a.later(a.at, now).and(v)
+		if agree {
+			v = both
+		} else {
+			// The server's clock was set, or this machine's were: what was known before
+			// says nothing any more.
+			c.counts.contradictions.Add(1)
+		}
+	}
+	a.interval, a.at, a.known = v, now, true
+	near, far := c.sites(now)
+	if v, ok := common(near, far, c.limit); ok {
+		c.state.Store(&state{v, now})
+	}
+}
+
+// sites is what is known of all data centres at an instant; under mu.
+func (c *Clock) sites(now Instant) (near site, far []site) {
+	others := map[string]int{}
+	for _, s := range c.servers {
+		of := &near
+		if !s.Near {
+			at, known := others[s.DataCentre]
+			if !known {
+				at = len(far)
+				others[s.DataCentre] = at
+				far = append(far, site{})
+			}
+			of = &far[at]
+		}
+		of.servers++
+		if a := c.answers[s.Name]; a.known {
+			if _, most := now.Since(a.at); most < forget {
+				of.clocks = append(of.clocks, a.later(a.at, now))
+			}
+		}
+	}
+	return near, far
+}

@@ -1,0 +1,321 @@
+package commontime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Options of a Clock; the zero value is good.
+type Options struct {
+	// Limit is the widest interval between the earliest and the latest common time
+	// with which Next still gives out timestamps, and how far the clocks of data
+	// centres that can't be compared are assumed to be apart; DefaultLimit if zero.
+	Limit time.Duration
+	// Wall and Monotonic are this machine's two clocks, which measure how much time
+	// has passed since an answer; the real ones if nil.
+	Wall      func() time.Time
+	Monotonic func() time.Duration
+}
+
+// DefaultLimit is Options.Limit by default.
+const DefaultLimit = 500 * time.Millisecond
+
+// ErrUnknown says that the common time is not known well enough to write. Its text
+// names the cause.
+var ErrUnknown = errors.New("the time of the store's servers is not known well enough to write")
+
+const (
+	// A server's clock is looked at after pauses from quickest to slowest; with many
+	// servers the quickest is perServer for each. A look takes some questions,
+	// mostQuestions at most.
+	quickest      = 25 * time.Millisecond
+	slowest       = time.Second
+	perServer     = 10 * time.Millisecond
+	mostQuestions = 16
+	// restAfter is how long after the last timestamp the questions end.
+	restAfter = 10 * time.Second
+	// coarse is the width above which Next asks all servers before it gives out a
+	// timestamp: to ask takes less time than to wait for the stamp to pass.
+	coarse = 5 * time.Millisecond
+	// listEvery is how often the list of servers is read again.
+	listEvery = 10 * time.Second
+	// forget is after how long an answer says nothing any more.
+	forget = time.Minute
+	// spin is the longest wait that is not worth a timer: those take a millisecond more
+	// in a process that has nothing else to do. Time that stands still, as in a test,
+	// needs one.
+	spin      = 200 * time.Microsecond
+	mostStill = 100
+	// tries is how often Next asks all servers before it gives up.
+	tries = 3
+)
+
+// Clock knows the common time. It is safe for concurrent use; a process needs one
+// per store.
+type Clock struct {
+	store store.WallClock
+	limit time.Duration
+	now   func() Instant
+
+	ctx  context.Context // ends with Close
+	stop context.CancelFunc
+
+	state  atomic.Pointer[state]
+	used   atomic.Int64 // Mono of the last timestamp
+	rounds round        // of questions to all servers
+	counts counts
+
+	mu      sync.Mutex // guards what follows
+	closed  bool
+	work    sync.WaitGroup
+	awake   bool // the servers are asked in the background
+	servers []store.Server
+	listed  Instant
+	answers map[string]*answer // of each server
+	open    int                // questions of askAll that are under way
+	news    chan struct{}      // closed when something was learnt
+	failed  error              // of the last list of servers
+
+	stamps sync.Mutex
+	last   store.Timestamp // the highest one given out
+	seen   atomic.Int64    // the highest one that a read returned
+	early  atomic.Int64    // the same, of reads before the time was known
+}
+
+// answer is what is known of one server's clock.
+type answer struct {
+	interval
+	at       Instant
+	known    bool
+	followed bool  // somebody asks in the background
+	failed   error // of the last question
+}
+
+// state is the common time at an instant.
+type state struct {
+	bounds
+	at Instant
+}
+
+// New makes a clock. It asks nothing before it is used. It fails with
+// InvalidArgument where an option is out of bounds.
+func New(s store.WallClock, o Options) (*Clock, error) {
+	if o.Limit == 0 {
+		o.Limit = DefaultLimit
+	}
+	if o.Limit < MinLimit {
+		return nil, store.Errorf(store.InvalidArgument, "the limit of the common time is %v: at least %v", o.Limit, MinLimit)
+	}
+	c := &Clock{
+		store: s, limit: o.Limit, now: Instants(o.Wall, o.Monotonic),
+		answers: map[string]*answer{}, news: make(chan struct{}),
+	}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	return c, nil
+}
+
+// MinLimit is the least Options.Limit: twice what the resolution of answers and a
+// round trip take.
+const MinLimit = 10 * time.Millisecond
+
+// Close ends the questions. Next fails afterwards, when what is known is too old.
+func (c *Clock) Close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.stop()
+	c.work.Wait()
+}
+
+// Next returns the first of n consecutive timestamps (n >= 1), all above every one
+// given out before, above every one that any process had acknowledged (Passed) before
+// the call, and above every one of which Seen told. It fails with ErrUnknown
+// (Unavailable), or when ctx ends (Timeout); then no timestamp was given out.
+func (c *Clock) Next(ctx context.Context, n int) (store.Timestamp, error) {
+	v, err := c.narrow(ctx)
+	if err != nil {
+		c.counts.refusals.Add(1)
+		return 0, err
+	}
+	if early := c.early.Swap(0); early > 0 {
+		c.Seen(store.Timestamp(early))
+	}
+	c.stamps.Lock()
+	defer c.stamps.Unlock()
+	first := max(micros(v.latest())+1, c.last+1, store.Timestamp(c.seen.Load())+1)
+	c.last = first + store.Timestamp(n) - 1
+	return first, nil
+}
+
+// Passed returns when every process's later timestamps are above ts: when the
+// earliest common time has passed it. Only then a write at ts may be acknowledged. It
+// fails with Timeout when ctx ends before.
+func (c *Clock) Passed(ctx context.Context, ts store.Timestamp) error {
+	var begun time.Duration
+	var before Instant
+	still := 0 // times that time stood still
+	for waited := false; ; waited = true {
+		now := c.now()
+		v, known := c.at(now)
+		left := time.Duration(ts+1)*time.Microsecond - v.low
+		if known && left <= 0 {
+			if waited {
+				c.counts.waits.Add(1)
+				c.counts.waited.Add(int64(now.Mono - begun))
+			}
+			return nil
+		}
+		if !waited {
+			begun = now.Mono
+			c.wake(now)
+		}
+		if still++; now != before {
+			still, before = 0, now
+		}
+		if known && left <= spin && still < mostStill {
+			if err := ctx.Err(); err != nil {
+				return store.Wrap("wait until the timestamp has passed", context.Cause(ctx))
+			}
+			runtime.Gosched()
+			continue
+		}
+		if !known { // of a write whose timestamp somebody else gave out
+			if err := c.rounds.join(ctx, c.askAll); err != nil {
+				return err
+			}
+			left = quickest
+		}
+		// Answers that come meanwhile may end the wait early.
+		timer := time.NewTimer(min(left, quickest))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return store.Wrap("wait until the timestamp has passed", context.Cause(ctx))
+		}
+	}
+}
+
+// Seen tells of a timestamp that a read returned: what is given out later is above
+// it, though its writer may be waiting for it to pass. One that is above every
+// possible timestamp is not believed: a client without a bound has written it, and it
+// would take all later ones with it.
+func (c *Clock) Seen(ts store.Timestamp) {
+	if int64(ts) <= c.seen.Load() {
+		return
+	}
+	v, known := c.at(c.now())
+	switch {
+	case !known: // Next judges it
+		raise(&c.early, ts)
+	case ts <= micros(v.low): // Next is above it anyway
+	case ts > c.highest(v):
+		c.counts.unbelieved.Add(1)
+	default:
+		raise(&c.seen, ts)
+	}
+}
+
+// highest is the highest timestamp that any process may have given out until now. The
+// other's latest is above the clock of a server of its own data centre by the limit,
+// and by as much again for the other data centres; that server's clock is above those
+// here by the limit; and the other may have seen a timestamp that was as far above.
+func (c *Clock) highest(v bounds) store.Timestamp { return micros(v.latest() + 4*c.limit) }
+
+// raise raises a to ts, unless it is higher.
+func raise(a *atomic.Int64, ts store.Timestamp) {
+	for was := a.Load(); was < int64(ts) && !a.CompareAndSwap(was, int64(ts)); {
+		was = a.Load()
+	}
+}
+
+// Above returns a timestamp above every one that any process of the store has given
+// out until now: of removals that have to hide writes which arrive late. It fails
+// like Next.
+func (c *Clock) Above(ctx context.Context) (store.Timestamp, error) {
+	v, err := c.narrow(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return c.highest(v) + 1, nil
+}
+
+// micros is a time as a timestamp.
+func micros(t time.Duration) store.Timestamp { return store.Timestamp(t / time.Microsecond) }
+
+// at is the common time at an instant, if it is known.
+func (c *Clock) at(now Instant) (bounds, bool) {
+	s := c.state.Load()
+	if s == nil {
+		return bounds{}, false
+	}
+	return s.later(s.at, now), true
+}
+
+// narrow returns the common time, known well enough to write. Where it is not, it
+// asks all servers, a few times.
+func (c *Clock) narrow(ctx context.Context) (bounds, error) {
+	now := c.now()
+	c.wake(now)
+	for try := 0; ; try++ {
+		v, known := c.at(now)
+		width := v.width()
+		switch {
+		case known && width <= coarse, known && width <= c.limit && (try > 0 || c.fresh(now)):
+			return v, nil
+		case try == tries || c.ctx.Err() != nil:
+			return v, c.refusal(v, known)
+		}
+		if err := c.rounds.join(ctx, c.askAll); err != nil {
+			return v, err
+		}
+		now = c.now()
+	}
+}
+
+// fresh reports whether a server has answered so lately that another question is not
+// worth waiting for.
+func (c *Clock) fresh(now Instant) bool {
+	_, most := now.Since(c.state.Load().at)
+	return most < coarse
+}
+
+// refusal is why no timestamp is given out.
+func (c *Clock) refusal(v bounds, known bool) error {
+	c.mu.Lock()
+	cause := c.failed
+	near, answering := 0, 0
+	for _, s := range c.servers {
+		if s.Near {
+			near++
+			a := c.answers[s.Name]
+			if a != nil && a.known {
+				answering++
+			}
+			if a != nil && cause == nil {
+				cause = a.failed
+			}
+		}
+	}
+	c.mu.Unlock()
+	var why string
+	switch {
+	case c.ctx.Err() != nil:
+		why = "the client is closed"
+	case known:
+		why = fmt.Sprintf("a majority of their clocks is known to within %v only, more than %v allows: they are apart, or answer late (check NTP or chrony on the servers, and their load)", v.width().Round(time.Millisecond), c.limit)
+	default:
+		why = fmt.Sprintf("%d of %d servers of this data centre have told theirs, a majority is needed", answering, near)
+	}
+	if cause != nil {
+		return store.Errorf(store.Unavailable, "%w: %s: %w", ErrUnknown, why, cause)
+	}
+	return store.Errorf(store.Unavailable, "%w: %s", ErrUnknown, why)
+}

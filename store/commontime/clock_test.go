@@ -1,0 +1,413 @@
+package commontime_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/commontime"
+)
+
+// cluster is servers with clocks, reached over a network.
+type cluster struct {
+	mu      sync.Mutex
+	servers []*server
+}
+
+type server struct {
+	store.Server
+	began  time.Time
+	offset time.Duration
+	rate   float64       // how much faster than the true time
+	delay  time.Duration // of the way there, and of the way back, at least
+	more   time.Duration // at most so much more
+	down   error
+}
+
+// newCluster has so many servers in each data centre, the first of which is near.
+func newCluster(sizes ...int) *cluster {
+	c := &cluster{}
+	for dc, n := range sizes {
+		for i := range n {
+			c.servers = append(c.servers, &server{
+				Server: store.Server{Name: fmt.Sprintf("server-%d-%d", dc, i), DataCentre: fmt.Sprintf("dc%d", dc)},
+				began:  time.Now(),
+			})
+		}
+	}
+	return c
+}
+
+func (s *server) time() time.Time {
+	return time.Now().Add(s.offset + time.Duration(s.rate*float64(time.Since(s.began))))
+}
+
+func (c *cluster) change(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+}
+
+// from is the cluster as a process in a data centre sees it.
+type from struct {
+	*cluster
+	dc string
+}
+
+func (c from) Servers(context.Context) (all []store.Server, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.servers {
+		one := s.Server
+		one.Near = one.DataCentre == c.dc
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+func (c from) Time(ctx context.Context, name string) (time.Time, error) {
+	var s *server
+	c.mu.Lock()
+	for _, one := range c.servers {
+		if one.Name == name {
+			s = one
+		}
+	}
+	delay, more, down := s.delay, s.more, s.down
+	c.mu.Unlock()
+	wait := func() error {
+		if more > 0 {
+			delay += rand.N(more)
+		}
+		select {
+		case <-time.After(delay):
+			return nil
+		case <-ctx.Done():
+			return store.Wrap("time", ctx.Err())
+		}
+	}
+	if err := wait(); err != nil {
+		return time.Time{}, err
+	}
+	c.mu.Lock()
+	answer := s.time().Truncate(store.TimeResolution)
+	c.mu.Unlock()
+	if err := wait(); err != nil {
+		return time.Time{}, err
+	}
+	return answer, down
+}
+
+// machine is a process's clocks, which can be set and stopped.
+type machine struct {
+	mu         sync.Mutex
+	wall, mono time.Duration // ahead of the true time
+}
+
+func (m *machine) set(f func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f()
+}
+
+func (c *cluster) clock(t *testing.T, dc string, m *machine, limit time.Duration) *commontime.Clock {
+	began := time.Now()
+	clock, err := commontime.New(from{c, dc}, commontime.Options{
+		Limit: limit,
+		Wall: func() time.Time {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return time.Now().Add(m.wall)
+		},
+		Monotonic: func() time.Duration {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return time.Since(began) + m.mono
+		},
+	})
+	require.NoError(t, err)
+	t.Cleanup(clock.Close)
+	return clock
+}
+
+func micros(t time.Time) store.Timestamp { return store.Timestamp(t.UnixMicro()) }
+
+// TestOneTimeForAll draws, acknowledges and draws through many processes whose own
+// clocks are anything, while clocks are set and machines suspended, servers fail and
+// answers are late: who begins after somebody's acknowledgement has the higher
+// timestamp, always.
+func TestOneTimeForAll(t *testing.T) {
+	seed := rand.Uint64()
+	if s := os.Getenv("EVENKEEL_SEED"); s != "" {
+		n, err := strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err)
+		seed = n
+	}
+	for i := range uint64(40) {
+		t.Run(fmt.Sprintf("EVENKEEL_SEED=%d", seed+i), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { oneTime(t, seed+i) })
+		})
+	}
+}
+
+func oneTime(t *testing.T, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	sizes := [][]int{{1}, {3}, {3, 3}, {5}, {2, 1}}[r.IntN(5)]
+	c := newCluster(sizes...)
+	apart := []time.Duration{0, time.Millisecond, 60 * time.Millisecond}[r.IntN(3)]
+	for _, s := range c.servers {
+		if apart > 0 {
+			s.offset = rand.N(apart)
+		}
+		s.rate = (2*r.Float64() - 1) * 90e-6 // and the processes' clocks have rate 1
+		s.delay, s.more = time.Duration(r.IntN(1000))*time.Microsecond, time.Duration(1+r.IntN(5000))*time.Microsecond
+		if s.DataCentre == "dc1" {
+			s.delay += 20 * time.Millisecond
+		}
+	}
+	// The one whose clock is set at will, and which fails, is a minority.
+	var liar *server
+	if sizes[0] >= 3 {
+		liar = c.servers[0]
+	}
+	type process struct {
+		*machine
+		clock *commontime.Clock
+		steps bool // its wall clock is set, else it is suspended
+	}
+	var processes []process
+	for i := range 4 {
+		m := &machine{wall: time.Duration(r.Int64N(int64(2*time.Second))) - time.Second}
+		processes = append(processes, process{m, c.clock(t, fmt.Sprintf("dc%d", i%len(sizes)), m, 0), r.IntN(2) == 0})
+	}
+	var last store.Timestamp
+	given := 0
+	for step := range 400 {
+		p := processes[r.IntN(len(processes))]
+		switch what := r.IntN(40); {
+		case what == 0 && p.steps:
+			d := time.Duration(r.Int64N(int64(20*time.Second))) - 10*time.Second
+			p.set(func() { p.wall += d })
+		case what == 1 && !p.steps: // suspended: the monotonic clock stands still
+			d := time.Duration(r.Int64N(int64(5 * time.Second)))
+			time.Sleep(d)
+			p.set(func() { p.mono -= d })
+		case what == 2 && liar != nil:
+			c.change(func() { liar.offset = time.Duration(r.Int64N(int64(4*time.Hour))) - 2*time.Hour })
+		case what == 3 && liar != nil:
+			c.change(func() {
+				if liar.down = nil; r.IntN(2) == 0 {
+					liar.down = errors.New("gone")
+				}
+			})
+		case what == 4:
+			time.Sleep(time.Duration(r.Int64N(int64(20 * time.Second))))
+		}
+		n := 1 + r.IntN(3)
+		ts, err := p.clock.Next(t.Context(), n)
+		if err != nil {
+			require.ErrorIs(t, err, commontime.ErrUnknown, "step %d", step)
+			require.ErrorIs(t, err, store.Unavailable)
+			t.Logf("step %d: %v", step, err)
+			continue
+		}
+		given++
+		require.Greater(t, ts, last, "step %d: what was acknowledged has a higher timestamp than what began later", step)
+		end := ts + store.Timestamp(n) - 1
+		above, err := processes[r.IntN(len(processes))].clock.Above(t.Context())
+		if err == nil {
+			require.Greater(t, above, end, "step %d", step)
+		}
+		if r.IntN(2) == 0 { // else it is never acknowledged
+			time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond)
+			require.NoError(t, p.clock.Passed(t.Context(), end))
+			last = end
+		}
+	}
+	require.Greater(t, given, 300, "writes go on")
+}
+
+// TestStaysNearTheTrueTime: timestamps are those of the servers, whatever this
+// machine's wall clock says, and a write waits for about as long as the servers'
+// clocks are uncertain.
+func TestStaysNearTheTrueTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(3)
+		for _, s := range c.servers {
+			s.delay = 100 * time.Microsecond
+		}
+		m := &machine{wall: time.Hour}
+		clock := c.clock(t, "dc0", m, 0)
+		for range 1000 {
+			ts, err := clock.Next(t.Context(), 1)
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, ts, micros(time.Now()), "below a server's clock")
+			require.Less(t, ts, micros(time.Now().Add(2*time.Millisecond)))
+			require.NoError(t, clock.Passed(t.Context(), ts))
+			require.LessOrEqual(t, ts, micros(time.Now()), "acknowledged before a server's clock has passed it")
+		}
+		s := clock.Status()
+		require.True(t, s.Known)
+		require.Less(t, s.Width, time.Millisecond)
+		require.InDelta(t, float64(time.Hour), float64(s.Ahead), float64(time.Millisecond))
+		require.Len(t, s.Servers, 3)
+		require.Zero(t, s.Apart)
+		m.set(func() { m.wall = -time.Hour })
+		ts, err := clock.Next(t.Context(), 1)
+		require.NoError(t, err)
+		require.Less(t, ts, micros(time.Now().Add(10*time.Millisecond)), "a step of the wall clock leaves no trace")
+		require.NoError(t, clock.Passed(t.Context(), ts))
+	})
+}
+
+// TestTooFewServers: without a majority that agrees nobody writes, and the error says
+// why; when it is back, writes go on.
+func TestTooFewServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(3)
+		clock := c.clock(t, "dc0", &machine{}, 0)
+		draw := func() error { _, err := clock.Next(t.Context(), 1); return err }
+		gone := errors.New("gone")
+		c.change(func() { c.servers[0].down, c.servers[1].down = gone, gone })
+		err := draw()
+		require.ErrorIs(t, err, commontime.ErrUnknown)
+		require.ErrorIs(t, err, gone)
+		require.ErrorContains(t, err, "1 of 3 servers")
+		c.change(func() { c.servers[0].down = nil })
+		require.NoError(t, draw())
+
+		c.change(func() { c.servers[0].offset = time.Hour })
+		time.Sleep(2 * time.Second)
+		err = draw()
+		require.ErrorIs(t, err, commontime.ErrUnknown, "two clocks an hour apart, and no third")
+		require.ErrorContains(t, err, "more than 500ms allows")
+		require.Equal(t, time.Hour, clock.Status().Apart.Round(time.Minute))
+		c.change(func() { c.servers[1].down = nil })
+		time.Sleep(2 * time.Second)
+		require.NoError(t, draw(), "the third decides")
+		require.Positive(t, clock.Counts().Refusals)
+		require.Positive(t, clock.Counts().Contradictions)
+		require.Positive(t, clock.Counts().Failures)
+
+		// A whole cluster that can't be reached: what is known counts for a while.
+		c.change(func() {
+			for _, s := range c.servers {
+				s.down = gone
+			}
+		})
+		time.Sleep(5 * time.Second)
+		require.NoError(t, draw())
+		time.Sleep(time.Hour)
+		require.ErrorIs(t, draw(), commontime.ErrUnknown)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		c.change(func() { c.servers[0].delay = time.Minute })
+		_, err = clock.Next(ctx, 1)
+		require.Equal(t, store.Timeout, store.KindOf(err))
+	})
+}
+
+// TestPassedOfAnother: a timestamp of another process is waited for, too, by one that
+// has given out none.
+func TestPassedOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(3)
+		clock := c.clock(t, "dc0", &machine{}, 0)
+		require.NoError(t, clock.Passed(t.Context(), 1))
+		ts := micros(time.Now().Add(time.Minute))
+		require.NoError(t, clock.Passed(t.Context(), ts))
+		require.GreaterOrEqual(t, micros(time.Now()), ts)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.Equal(t, store.Timeout, store.KindOf(clock.Passed(ctx, ts+1e9)))
+	})
+}
+
+// TestRefusedTimestampsLeaveNoTrace: a machine whose clock is set far ahead at any
+// moment draws nothing from the future, neither then nor later.
+func TestRefusedTimestampsLeaveNoTrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(1)
+		m := &machine{}
+		clock := c.clock(t, "dc0", m, 0)
+		for range 50 {
+			ts, err := clock.Next(t.Context(), 1)
+			require.NoError(t, err)
+			require.Less(t, ts, micros(time.Now().Add(100*time.Millisecond)))
+			c.change(func() { c.servers[0].down = errors.New("gone") })
+			m.set(func() { m.wall += time.Hour })
+			_, err = clock.Next(t.Context(), 1)
+			require.ErrorIs(t, err, commontime.ErrUnknown)
+			c.change(func() { c.servers[0].down = nil })
+		}
+	})
+}
+
+// TestSeen: what comes after a read is above what the read returned, if that can be
+// true.
+func TestSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(1)
+		clock := c.clock(t, "dc0", &machine{}, 0)
+		next := func() store.Timestamp {
+			ts, err := clock.Next(t.Context(), 1)
+			require.NoError(t, err)
+			return ts
+		}
+		next()
+		seen := micros(time.Now().Add(400 * time.Millisecond))
+		clock.Seen(seen)
+		ts := next()
+		require.Equal(t, seen+1, ts)
+		require.NoError(t, clock.Passed(t.Context(), ts))
+		require.GreaterOrEqual(t, micros(time.Now()), ts)
+
+		clock.Seen(micros(time.Now().Add(time.Hour)))
+		require.Less(t, next(), micros(time.Now().Add(100*time.Millisecond)), "nobody can have given that out")
+		require.EqualValues(t, 1, clock.Counts().Unbelieved)
+		clock.Seen(1)
+		require.EqualValues(t, 1, clock.Counts().Unbelieved)
+	})
+}
+
+// TestDataCentresThatCantBeCompared: the stamp covers clocks that are apart by the
+// limit; where they can be compared, only what the way there leaves open.
+func TestDataCentresThatCantBeCompared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(1, 1)
+		c.servers[1].delay = 40 * time.Millisecond
+		clock := c.clock(t, "dc0", &machine{}, 0)
+		took := func() time.Duration {
+			begin := time.Now()
+			ts, err := clock.Next(t.Context(), 1)
+			require.NoError(t, err)
+			require.NoError(t, clock.Passed(t.Context(), ts))
+			return time.Since(begin)
+		}
+		took()
+		time.Sleep(2 * time.Second)
+		require.InDelta(t, 41, took().Milliseconds(), 3, "one way")
+		c.change(func() { c.servers[1].down = errors.New("the link is cut") })
+		time.Sleep(time.Second)
+		took()
+		time.Sleep(2 * time.Minute)
+		took()
+		require.InDelta(t, 500, took().Milliseconds(), 10)
+		require.Equal(t, 1, clock.Status().Silent)
+	})
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	_, err := commontime.New(from{newCluster(1), "dc0"}, commontime.Options{Limit: time.Millisecond})
+	require.ErrorIs(t, err, store.InvalidArgument)
+}
