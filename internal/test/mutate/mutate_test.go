@@ -209,7 +209,6 @@ func TestSites(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{
 		"f [errguard] err != nil => false", "f [eq] err != nil => err == nil", "f [retnil] return 0, err => return 0, nil",
-		"f [int] 0 (column 8) in: return 0, err => 0+1",
 		"f [guard] ok && a <= b || !ok => false", "f [logic] ok && a <= b || !ok => ok && a <= b && !ok", "f [logic] ok && a <= b => ok || a <= b",
 		"f [bound] a <= b => a < b", "f [negif] !ok => ok", "f [call] l.note() => (removed)",
 		"f [guard] ok => false", "f [negif] ok => !(ok)", "f [defer] defer l.note() => (removed)",

@@ -240,21 +240,26 @@ func (s *seeker) guard(cond ast.Expr) {
 
 // result returns nil instead of an error.
 func (s *seeker) result(r *ast.ReturnStmt) {
-	results := s.results()
-	if len(r.Results) == 0 || results == nil || results.NumFields() != len(r.Results) {
+	if !s.fails(r) {
 		return
 	}
-	last, ok := results.List[len(results.List)-1].Type.(*ast.Ident)
 	value := r.Results[len(r.Results)-1]
-	if !ok || last.Name != "error" || s.text(value) == "nil" {
-		return
-	}
 	var kept []string
 	for _, x := range r.Results[:len(r.Results)-1] {
 		kept = append(kept, s.text(x))
 	}
 	told := "return " + strings.Join(append(kept, "nil"), ", ")
 	s.add("retnil", r, told, "{ _ = func() error { return "+s.text(value)+" }; "+told+" }")
+}
+
+// fails reports whether an error is returned, or what may be one.
+func (s *seeker) fails(r *ast.ReturnStmt) bool {
+	results := s.results()
+	if len(r.Results) == 0 || results == nil || results.NumFields() != len(r.Results) {
+		return false
+	}
+	last, ok := results.List[len(results.List)-1].Type.(*ast.Ident)
+	return ok && last.Name == "error" && s.text(r.Results[len(r.Results)-1]) != "nil"
 }
 
 // results are those of the innermost function.
@@ -318,6 +323,9 @@ func (s *seeker) binary(b *ast.BinaryExpr) {
 func (s *seeker) number(l *ast.BasicLit) {
 	if l.Kind != token.INT {
 		return
+	}
+	if r, ok := s.stack[len(s.stack)-1].(*ast.ReturnStmt); ok && s.fails(r) {
+		return // what comes with an error means nothing
 	}
 	to := l.Value + "+1"
 	if l.Value == "1" {
