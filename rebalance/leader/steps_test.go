@@ -523,6 +523,22 @@ func TestRenewalsOfUnknownOutcome(t *testing.T) {
 	})
 }
 
+// Work may return what it likes when the lease is over: it was lost.
+func TestWorkThatEndsWithTheLease(t *testing.T) {
+	for _, result := range []error{nil, errors.New("cut short")} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScripted()
+			a := leader.New(s, leader.Options{})
+			require.ErrorIs(t, a.Try(t.Context(), func(ctx context.Context) error {
+				s.script(nil, func(context.Context, int, func() error) error { return store.Errorf(store.Unavailable, "away") })
+				<-ctx.Done()
+				require.ErrorIs(t, context.Cause(ctx), leader.ErrLost)
+				return result
+			}), leader.ErrLost)
+		})
+	}
+}
+
 // What Run returns, and what it tells whom.
 func TestRunTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
