@@ -232,3 +232,21 @@ func reencoded(t *testing.T, b blobs, id store.NodeID, change func(h *nodeHeader
 	change(&h, &none, &children, &height)
 	return encodeIndex(h, height, children).Blob
 }
+
+// TestBeforeTheLowestKey there is nothing, and nothing is read for it.
+func TestBeforeTheLowestKey(t *testing.T) {
+	_, root, _ := deep(t)
+	for _, r := range []*Root{root, sound()} {
+		for _, key := range [][]byte{nil, {}} {
+			_, found, err := RangeBefore(r, func(store.NodeID) ([]byte, error) { return nil, errAway }, key)
+			require.NoError(t, err)
+			require.False(t, found)
+		}
+	}
+	rg, found, err := RangeBefore(sound(), nil, []byte("c4"))
+	require.NoError(t, err)
+	require.True(t, found)
+	require.Equal(t, "c3", string(rg.Start))
+	require.Equal(t, "c4", string(rg.End))
+	require.Equal(t, Copying, rg.Phase)
+}
