@@ -207,6 +207,7 @@ func TestVerdicts(t *testing.T) {
 		"a start that is no cut":      {migrate.Merge(b("b"), b("f")), impossible, `["b", "f") does not begin and end at cuts of bucket`},
 		"an end that is no cut":       {migrate.Merge(b("c"), b("g")), impossible, `["c", "g") does not begin and end at cuts of bucket`},
 		"a merge":                     {migrate.Merge(nil, b("f")), ready, "[, f):  goes"},
+		"no cuts":                     {migrate.Goal{End: b("f")}, ready, "[, f):  goes"},
 		"a merge across a pin":        {migrate.Merge(b("c"), b("i")), impossible, `the cut "f" is pinned until 1970-01-12T14:46:40Z: nothing joins across it`},
 		"from a pin on":               {migrate.Split(b("f"), b("i"), 0, b("g")), ready, "[f, i): f stays, g goes"},
 		"a pin that stays":            {migrate.Goal{End: b("i"), Cuts: [][]byte{b("f")}, Stay: -1}, ready, "[, i):  goes, f stays"},

@@ -128,10 +128,10 @@ func look(root *partmap.Root, m Map, spans []partmap.Span, goals []Goal) (*View,
 }
 
 // before takes the ranges in front of one that are in the same partition, as far
-// as they were not taken already: those from next on.
+// as they were not taken already: those from next on (nil: the lowest key).
 func before(m Map, rg *partmap.Range, next []byte, take func(partmap.Range)) error {
 	var left []partmap.Range
-	for at := rg.Start; len(at) > 0 && string(at) != string(next); {
+	for at := rg.Start; string(at) != string(next); {
 		b, found, err := m.Before(at)
 		if err != nil {
 			return err
