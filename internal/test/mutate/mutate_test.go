@@ -49,11 +49,11 @@ func Sign(n int) string {
 	switch {
 	case n < 0:
 		return "negative"
-	case n > 0:
-		return "positive"
 	}
-	return "zero"
+	return "not negative"
 }
+
+func Unused() error { return errors.New("never") }
 `,
 	"double/double_test.go": `package double
 
@@ -119,11 +119,10 @@ func TestOutcomes(t *testing.T) {
 		"Double [assign] sum += 2 => (removed)":                              "killed double",
 		"Wait [assign] n-- => (removed)":                                     "hung double",
 		"Sign [bound] n < 0 => n <= 0":                                       "survived",
-		"Sign [bound] n > 0 => n >= 0":                                       "survived",
-		"Sign [int] 0 (column 10) in: case n > 0: => 0+1":                    "survived",
+		"Sign [int] 0 (column 10) in: case n < 0: => 0+1":                    "survived",
 		"- [int] 100 (column 15) in: const Limit = 100 => 100+1":             "survived",
 		`Sign [case] case n < 0: return "negative" => (case removed)`:        "survived",
-		`Sign [case] case n > 0: return "positive" => (case removed)`:        "not reached",
+		`Unused [retnil] return errors.New("never") => return nil`:           "not reached",
 	} {
 		require.Equal(t, want, got[name], "%s\nof %v", name, got)
 		delete(got, name)

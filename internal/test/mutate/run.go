@@ -147,38 +147,50 @@ func try(ctx context.Context, o options, root, path string, m *Mutant, judges []
 		return "", "", err
 	}
 	const compiling = 5 * time.Minute
-	if out, err := run(ctx, root, compiling, "go", "build", "-overlay", overlay, path); err != nil {
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) || ctx.Err() != nil {
-			return "", "", fmt.Errorf("go build: %w\n%s", err, out)
+	fails := func(j judge, more ...string) (Outcome, error) {
+		patience := 3*j.took + o.grace
+		args := append([]string{"test", "-overlay", overlay, "-vet=off", "-count=1", "-failfast", "-exec", limited, "-timeout", patience.String()}, more...)
+		out, err := run(ctx, root, compiling+2*patience, "go", append(args, j.path)...)
+		switch {
+		case ctx.Err() != nil:
+			return "", context.Cause(ctx)
+		case err == nil:
+			return Survived, nil
+		case bytes.Contains(out, []byte("[build failed]")), bytes.Contains(out, []byte("[setup failed]")):
+			return NotCompiling, nil
+		case bytes.Contains(out, []byte("panic: test timed out")), errors.Is(err, errTooLong):
+			return Hung, nil
 		}
-		return NotCompiling, "", nil
+		return Killed, nil
 	}
 	reached := false
-	for _, j := range judges {
+	for i, j := range judges {
 		if !j.reaches.has(m) {
 			continue
 		}
 		reached = true
-		patience := 3*j.took + o.grace
-		out, err := run(ctx, root, compiling+2*patience, "go", "test", "-overlay", overlay, "-vet=off", "-count=1", "-failfast",
-			"-exec", limited, "-timeout", patience.String(), j.path)
-		switch {
-		case ctx.Err() != nil:
-			return "", "", context.Cause(ctx)
-		case err == nil:
-			continue
-		case bytes.Contains(out, []byte("[build failed]")), bytes.Contains(out, []byte("[setup failed]")):
-			return NotCompiling, j.path, nil
-		case bytes.Contains(out, []byte("panic: test timed out")), errors.Is(err, errTooLong):
-			return Hung, j.path, nil
+		// Most mutants die in the package's own tests, and most of those in the quick ones.
+		if i == 0 {
+			if outcome, err := fails(j, "-short"); err != nil || outcome != Survived {
+				return outcome, j.path, err
+			}
 		}
-		return Killed, j.path, nil
+		if outcome, err := fails(j); err != nil || outcome != Survived {
+			return outcome, j.path, err
+		}
 	}
-	if !reached {
+	if reached {
+		return Survived, "", nil
+	}
+	out, err := run(ctx, root, compiling, "go", "build", "-overlay", overlay, path)
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
 		return Unreached, "", nil
+	case ctx.Err() == nil && errors.As(err, &exit):
+		return NotCompiling, "", nil
 	}
-	return Survived, "", nil
+	return "", "", fmt.Errorf("go build: %w\n%s", err, out)
 }
 
 // limited bounds the memory of a test's process, 6 GiB: a mutant may fill it without end.
