@@ -539,6 +539,31 @@ func TestWorkThatEndsWithTheLease(t *testing.T) {
 	}
 }
 
+// A renewal that is answered when the work has ended already is waited for: nobody leads
+// after having resigned.
+func TestResigningWaitsForRenewals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScripted()
+		a := leader.New(s, leader.Options{})
+		stop, _ := begin(t, a)
+		s.script(nil, func(ctx context.Context, n int, do func() error) error {
+			err := do()
+			if n == 1 {
+				<-ctx.Done()
+				time.Sleep(time.Second)
+			}
+			return err
+		})
+		time.Sleep(leader.DefaultLease/3 + time.Second)
+		require.ErrorIs(t, stop(), context.Canceled)
+		time.Sleep(2 * time.Second)
+		_, leading := a.Leading()
+		require.False(t, leading)
+		_, err := leader.Current(t.Context(), s)
+		require.ErrorIs(t, err, store.NotFound)
+	})
+}
+
 // What Run returns, and what it tells whom.
 func TestRunTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -127,14 +127,14 @@ func TestEachReadOfTheMapMayFail(t *testing.T) {
 	}
 	wrong := func() *migrate.Seen {
 		s := &migrate.Seen{}
-		s.Began(w.root.Batches[0].ID, []partmap.Span{{Start: b("x")}})
+		s.Began(w.root.Batches[0].ID, []partmap.Span{{End: b("c")}}) // where nothing is of interest
 		return s
 	}
 	for name, seen := range map[string]func() *migrate.Seen{"nothing known": func() *migrate.Seen { return &migrate.Seen{} }, "all known": known, "known wrongly": wrong} {
 		whole := &failingMap{theMap: theMap{w: w}, fails: math.MaxInt}
 		v, err := migrate.Look(w.root, whole, seen(), goals)
 		require.NoError(t, err)
-		require.NotEmpty(t, v.Ranges)
+		require.Equal(t, w.look(seen(), goals), v, name)
 		require.Greater(t, whole.reads, 5, name)
 		for fails := range whole.reads {
 			m := &failingMap{theMap: theMap{w: w}, fails: fails}
@@ -442,4 +442,35 @@ func TestSeenForgetsWhatIsOver(t *testing.T) {
 	_, err := migrate.Look(w.root, m, &s, nil)
 	require.NoError(t, err)
 	require.Zero(t, m.read, "nothing is in flight")
+}
+
+// What lies between two places is not read, however short the keys are.
+func TestLookPassesOverWhatLiesBetween(t *testing.T) {
+	var cuts []string
+	for c := 'a'; c <= 'z'; c++ {
+		cuts = append(cuts, string(c))
+	}
+	w := newWorld(t, cuts...)
+	for _, goals := range [][]migrate.Goal{
+		{migrate.Merge(b("c"), b("d")), migrate.Merge(b("x"), b("y"))},
+		{migrate.Merge(b("x"), b("y")), migrate.Merge(b("c"), b("d"))},
+		{migrate.Merge(b("c"), b("d")), migrate.Merge(b("c"), b("d")), migrate.Merge(b("x"), b("y"))},
+	} {
+		m := &theMap{w: w}
+		v, err := migrate.Look(w.root, m, &migrate.Seen{}, goals)
+		require.NoError(t, err)
+		require.Len(t, v.Ranges, 2)
+		require.Len(t, v.Spans(), 2)
+		require.LessOrEqual(t, m.read, 6, "each, the one before and the one after it")
+	}
+}
+
+// What the makers of goals make.
+func TestGoals(t *testing.T) {
+	rg := partmap.Range{Entry: partmap.Entry{Start: b("a"), Partition: store.PartitionID{3}}, End: b("c")}
+	require.Equal(t, migrate.Goal{Start: b("a"), End: b("c"), Cuts: [][]byte{b("b")}, Stay: 2}, migrate.Split(b("a"), b("c"), 2, b("b")))
+	require.Equal(t, migrate.Goal{Start: b("a"), End: b("c"), Stay: -1}, migrate.Merge(b("a"), b("c")))
+	require.Equal(t, migrate.Goal{Start: b("a"), End: b("c"), Stay: -1, Leave: store.PartitionID{3}}, migrate.Refresh(&rg))
+	require.Equal(t, migrate.Goal{Start: b("a"), Cuts: [][]byte{b("b")}}, migrate.Roll(b("a"), b("b")))
+	require.Equal(t, time.Minute, migrate.ReopenAfter)
 }
