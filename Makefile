@@ -24,7 +24,7 @@ SIMULATIONS = ./internal/sim ./rebalance/sim ./rebalance/balancer
 WITH_CASSANDRA = $(GO) run ./internal/cassandratest/cmd/with-cassandra
 AT_ONCE = -p 2 -parallel 2
 
-.PHONY: all build programs run run-cassandra test lint unit cassandra tour tools bench bench-embedded bench-cassandra bench-moves microbench fuzz sim soak model generate clean help
+.PHONY: all build programs run run-cassandra test lint unit cassandra tour tools bench bench-embedded bench-cassandra bench-moves microbench fuzz sim soak model mutants generate clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -101,6 +101,11 @@ model: ## the searches of docs/model that take up to ten minutes each (PART=quic
 
 soak: ## simulate moves with clients, faults and killed movers for DURATION (default 10m)
 	EVENKEEL_SIM_TIME=$(or $(DURATION),10m) $(GO) test -timeout 0 -v -run 'TestProtocolHolds$$|TestProtocolHoldsOverTheNetwork$$' ./internal/sim
+
+mutants: ## mutation test of PKG="./partmap ./rebalance/leader", N=60 each, SEED= to repeat one (ARGS="-json" and others: go run ./internal/test/mutate -h)
+	@test -n "$(PKG)" || { echo 'name packages: make mutants PKG="./partmap ./rebalance/leader"' >&2; exit 2; }
+	@$(GO) build -o bin/mutate ./internal/test/mutate
+	@bin/mutate $(if $(N),-n $(N)) $(if $(SEED),-seed $(SEED)) $(ARGS) $(PKG)
 
 generate: ## rewrite the generated reference documents
 	$(GO) test ./cmd/listd -run Golden -update

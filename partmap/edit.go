@@ -111,9 +111,7 @@ func (t *tree) replace(reps []Replacement) (err error) {
 	} else if r.Children, err = t.rewrite(r.Children, r.Height-1, nil, reps); err != nil {
 		return err
 	}
-	if err := t.pullUp(); err != nil {
-		return err
-	}
+	t.pullUp()
 	t.w.fit(r)
 	return nil
 }
@@ -251,50 +249,18 @@ func (t *tree) splice(entries []Entry, start, end []byte, reps []Replacement) ([
 
 // pullUp makes the tree lower while its only node below the root fits into the
 // root, at half of its size, so that a map at the edge does not go up and down
-// with each change.
-func (t *tree) pullUp() error {
+// with each change. Every replacement has entries, so this change wrote that node.
+func (t *tree) pullUp() {
 	r := t.root
 	for r.Height > 0 && len(r.Children) == 1 {
-		c := r.Children[0]
+		only := r.Children[0].Node
 		lower := *r
 		lower.Height--
-		var err error
-		read := t.reader()
-		if lower.Height == 0 {
-			lower.Children = nil
-			lower.Entries, _, err = read.entries(r, c)
-		} else {
-			lower.Children, _, err = read.children(r, c, lower.Height)
-		}
-		if err != nil {
-			return err
-		}
+		lower.Entries, lower.Children = t.w.contents[only].entries, t.w.contents[only].children
 		if !lower.fits(t.w.root / 2) {
-			return nil
+			return
 		}
-		t.drop(c.Node)
+		t.w.nodes = slices.DeleteFunc(t.w.nodes, func(x Node) bool { return x.ID == only })
 		*r = lower
-	}
-	return nil
-}
-
-// reader reads old nodes and those that this change wrote.
-func (t *tree) reader() Reader {
-	return func(id store.NodeID) ([]byte, error) {
-		for i := range t.w.nodes {
-			if t.w.nodes[i].ID == id {
-				return t.w.nodes[i].Blob, nil
-			}
-		}
-		return t.read(id)
-	}
-}
-
-// drop forgets a node that the next map does not name after all.
-func (t *tree) drop(id store.NodeID) {
-	n := len(t.w.nodes)
-	t.w.nodes = slices.DeleteFunc(t.w.nodes, func(x Node) bool { return x.ID == id })
-	if len(t.w.nodes) == n {
-		t.gone[id] = true
 	}
 }

@@ -322,6 +322,9 @@ func TestLongCuts(t *testing.T) {
 // a map of a million ranges, it writes the root, the segment and the index node
 // above it, and a cold lookup reads as much.
 func TestMillionRangesSwapRewritesOnePath(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a million ranges")
+	}
 	rng := random(t)
 	const n = 1_000_000
 	entries := make([]Entry, n)

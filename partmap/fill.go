@@ -22,19 +22,35 @@ type writer struct {
 	header  nodeHeader
 	newNode func() store.NodeID
 	nodes   []Node
+	// contents are the nodes once more, not encoded.
+	contents map[store.NodeID]content
+}
+
+// content is what a node has: entries or children.
+type content struct {
+	entries  []Entry
+	children []Child
+}
+
+// wrote takes a node in.
+func (w *writer) wrote(n Node, c content) {
+	if w.contents == nil {
+		w.contents = map[store.NodeID]content{}
+	}
+	w.nodes, w.contents[n.ID] = append(w.nodes, n), c
 }
 
 func (w *writer) segment(entries []Entry) Child {
 	h := w.header
 	h.ID = w.newNode()
-	w.nodes = append(w.nodes, encodeSegment(h, entries))
+	w.wrote(encodeSegment(h, entries), content{entries: entries})
 	return Child{Start: entries[0].Start, Node: h.ID}
 }
 
 func (w *writer) index(height uint8, children []Child) Child {
 	h := w.header
 	h.ID = w.newNode()
-	w.nodes = append(w.nodes, encodeIndex(h, height, children))
+	w.wrote(encodeIndex(h, height, children), content{children: children})
 	return Child{Start: children[0].Start, Node: h.ID}
 }
 

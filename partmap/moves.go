@@ -67,9 +67,8 @@ func (e *Edit) begin(moves []Move) error {
 				batch.Ranges++
 			}
 		}
-		if err := e.Replace(Replacement{Start: moves[i].Start, End: moves[i].End, Entries: entries}); err != nil {
-			return err
-		}
+		// Old entries and checked parts, in order: nothing is left to refuse.
+		e.reps = append(e.reps, Replacement{Start: moves[i].Start, End: moves[i].End, Entries: entries})
 	}
 	if batch.Ranges == 0 {
 		return store.Errorf(store.InvalidArgument, "bucket %s: a batch without a move", e.old.Bucket)
@@ -242,9 +241,7 @@ func (e *Edit) Settle(batch uint64, spans ...Span) error {
 			}
 			out = append(out, x)
 		}
-		if err := e.Replace(Replacement{Start: s.Start, End: s.End, Entries: out}); err != nil {
-			return err
-		}
+		e.reps = append(e.reps, Replacement{Start: s.Start, End: s.End, Entries: out})
 	}
 	if found != b.Ranges {
 		return e.refuse("batch %d of bucket %s has %d ranges, but %d were found", batch, e.old.Bucket, b.Ranges, found)

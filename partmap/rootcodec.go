@@ -122,9 +122,8 @@ func (r *Root) starting() []byte {
 }
 
 func (r *reader) batches() []Batch {
-	const least = 3
 	n := r.uvarint()
-	if n > MaxBatches || n > uint64(len(r.b)/least) {
+	if n > MaxBatches {
 		r.fail("it claims %d batches", n)
 	}
 	if r.err != nil || n == 0 {

@@ -116,6 +116,31 @@ func TestDependenciesPointDownwards(t *testing.T) {
 	}
 }
 
+// forTests reports whether a package is there for tests and measurements only.
+func forTests(name string) bool {
+	for _, tree := range []string{"internal/test", "internal/e2e", "internal/sim", "internal/history", "internal/layouts", "store/faultstore"} {
+		if name == tree || strings.HasPrefix(name, tree+"/") {
+			return true
+		}
+	}
+	return strings.HasSuffix(name, "test")
+}
+
+func TestServersHaveNothingOfTheTests(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", module+"cmd/listd", module+"cmd/rebalancer").Output()
+	require.NoError(t, err)
+	ours := 0
+	for _, path := range strings.Fields(string(out)) {
+		if name, ok := strings.CutPrefix(path, module); ok {
+			ours++
+			if forTests(name) {
+				t.Errorf("listd or rebalancer has %s, which is for tests", name)
+			}
+		}
+	}
+	require.Greater(t, ours, 20)
+}
+
 func TestPurePackagesArePure(t *testing.T) {
 	all := list(t)
 	for _, name := range pure {

@@ -252,3 +252,69 @@ func TestUnavailableStore(t *testing.T) {
 	w.lease().Release() // what is in memory is not in doubt
 	require.ErrorIs(t, w.Wait(w.ctx, w.id), store.Unavailable)
 }
+
+// TestNodesOfAnotherHeight: a whole node where its parent says that one of another
+// height is, read anew or known already.
+func TestNodesOfAnotherHeight(t *testing.T) {
+	w := newWorld(t, 1, mapclient.Options{})
+	id := store.BucketID(uuid.New())
+	rng := rand.New(rand.NewPCG(1, 1))
+	cuts := make([][]byte, 1200)
+	for i := range cuts {
+		cuts[i] = make([]byte, 1000)
+		for j := range cuts[i] {
+			cuts[i][j] = byte('a' + rng.IntN(26))
+		}
+	}
+	slices.SortFunc(cuts, slices.Compare)
+	root, err := w.Create(w.ctx, id, cuts)
+	require.NoError(t, err)
+	require.Equal(t, uint8(2), root.Height)
+	index := root.Children[0].Node
+	blob, err := w.store.Node(w.ctx, id, index)
+	require.NoError(t, err)
+	x, err := partmap.DecodeIndex(id, partmap.Node{ID: index, Blob: blob})
+	require.NoError(t, err)
+	wrong := func(height uint8, n store.NodeID) *partmap.Root {
+		r := *root
+		r.Height, r.Children = height, slices.Clone(r.Children)
+		r.Children[0].Node = n
+		return &r
+	}
+	for _, known := range []bool{false, true} {
+		c := mapclient.NewEmbedded(w.store, mapclient.Options{})
+		if known {
+			for _, err := range c.Ranges(w.ctx, root, nil) {
+				require.NoError(t, err)
+			}
+		}
+		for text, r := range map[string]*partmap.Root{
+			"is a segment, its parent says that it has height 1": wrong(2, x.Node(0)),
+			"has height 1, its parent says 0":                    wrong(1, index),
+			"has height 1, its parent says 2":                    wrong(3, index),
+		} {
+			seen := 0
+			for _, err := range c.Ranges(w.ctx, r, nil) {
+				seen++
+				require.Equal(t, store.Corrupt, store.KindOf(err), "%v", err)
+				if known {
+					require.ErrorContains(t, err, text)
+				}
+			}
+			require.Equal(t, 1, seen)
+			_, _, err := c.RangeBefore(w.ctx, r, cuts[0])
+			require.Equal(t, store.Corrupt, store.KindOf(err))
+		}
+		_, found, err := c.RangeBefore(w.ctx, root, nil)
+		require.NoError(t, err)
+		require.False(t, found)
+		rg, found, err := c.RangeBefore(w.ctx, root, cuts[700])
+		require.NoError(t, err)
+		require.True(t, found)
+		require.Equal(t, cuts[699], rg.Start)
+		require.Equal(t, cuts[700], rg.End)
+		u := c.Usage()
+		require.Positive(t, u.NodeBytes)
+		require.Zero(t, u.Buckets)
+	}
+}

@@ -18,6 +18,9 @@ import (
 // TestNodeMemoryIsBounded: a map of a million ranges, read all over, takes no more
 // memory than the cache may have, and what the cache believes to hold is true.
 func TestNodeMemoryIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a million ranges")
+	}
 	const n, bound = 1_000_000, 16 << 20
 	m := largeMap(t, n, bound)
 	ctx := context.Background()
@@ -79,6 +82,9 @@ func visitBuckets(tb testing.TB, c *mapclient.Client, n, keepEach int) (kept []*
 // TestBucketMemoryIsBounded: many buckets take no more memory than roots may
 // have; with leases, no more than those beside.
 func TestBucketMemoryIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many buckets")
+	}
 	const n, bound = 15_000, 4 << 20
 	c := mapclient.NewEmbedded(everyBucket{}, mapclient.Options{RootBytes: bound})
 	before := mapbench.Heap()

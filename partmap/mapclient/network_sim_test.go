@@ -334,6 +334,9 @@ func TestI3I6I7I9NetworkLeases(t *testing.T) {
 // TestMistakesAreCaught makes each of the mistakes that the protocol warns of,
 // and wants to see an invariant broken.
 func TestMistakesAreCaught(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many simulated runs")
+	}
 	seed := randomSeed(t)
 	for name, wrong := range map[string]mistakes{
 		"root before clock":                         {client: func(p *process) { p.rootFirst = true }},

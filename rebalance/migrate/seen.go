@@ -51,15 +51,12 @@ func (s *Seen) Began(batch uint64, where []partmap.Span) {
 	s.where[batch] = where
 }
 
-// spans are where the batches in flight are, and whether that is known of all.
-func (s *Seen) spans() (out []partmap.Span, all bool) {
-	all = true
+// spans are where the batches in flight are, as far as that is known.
+func (s *Seen) spans() (out []partmap.Span) {
 	for id := range s.batches {
-		where, known := s.where[id]
-		all = all && known
-		out = append(out, where...)
+		out = append(out, s.where[id]...)
 	}
-	return out, all
+	return out
 }
 
 // Waited notes that nobody acts on an epoch below this one any more.

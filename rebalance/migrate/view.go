@@ -37,31 +37,25 @@ func Look(root *partmap.Root, m Map, s *Seen, goals []Goal) (*View, error) {
 	for i := range goals {
 		wanted[i] = partmap.Span{Start: goals[i].Start, End: goals[i].End}
 	}
-	known, all := s.spans()
-	if all {
-		v, err := look(root, m, slices.Concat(wanted, known), goals)
-		if err != nil || v.complete() {
-			return v, err
+	v, err := look(root, m, slices.Concat(wanted, s.spans()), goals)
+	if err != nil || v.complete() {
+		return v, err
+	}
+	// Somebody else began a batch, perhaps this one in an earlier life. Its ranges
+	// changed when it began.
+	found := map[uint64][]partmap.Range{}
+	for rg, err := range m.Since(root.Batches[0].ID) {
+		if err != nil {
+			return nil, err
+		}
+		if moving(&rg) || rg.SweepPending {
+			found[rg.Batch] = append(found[rg.Batch], rg)
 		}
 	}
-	if len(root.Batches) > 0 {
-		// Somebody else began a batch, perhaps this one in an earlier life. Its ranges
-		// changed when it began.
-		found := map[uint64][]partmap.Range{}
-		for rg, err := range m.Since(root.Batches[0].ID) {
-			if err != nil {
-				return nil, err
-			}
-			if moving(&rg) || rg.SweepPending {
-				found[rg.Batch] = append(found[rg.Batch], rg)
-			}
-		}
-		for id, ranges := range found {
-			s.Began(id, spans(ranges))
-		}
+	for id, ranges := range found {
+		s.Began(id, spans(ranges))
 	}
-	known, _ = s.spans()
-	return look(root, m, slices.Concat(wanted, known), goals)
+	return look(root, m, slices.Concat(wanted, s.spans()), goals)
 }
 
 // Spans are where the view's ranges are.
@@ -128,10 +122,10 @@ func look(root *partmap.Root, m Map, spans []partmap.Span, goals []Goal) (*View,
 }
 
 // before takes the ranges in front of one that are in the same partition, as far
-// as they were not taken already: those from next on.
+// as they were not taken already: those from next on (nil: the lowest key).
 func before(m Map, rg *partmap.Range, next []byte, take func(partmap.Range)) error {
 	var left []partmap.Range
-	for at := rg.Start; len(at) > 0 && string(at) != string(next); {
+	for at := rg.Start; string(at) != string(next); {
 		b, found, err := m.Before(at)
 		if err != nil {
 			return err

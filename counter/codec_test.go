@@ -1,0 +1,293 @@
+package counter
+
+import (
+	"context"
+	"encoding/hex"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// someState has every field set, some of them to negative numbers.
+func someState() *State {
+	s := NewState()
+	s.generation, s.blind, s.top = 3, true, []byte("top")
+	for i, n := range s.counts() {
+		*n = int64(100 - 17*i)
+	}
+	for i, r := range s.rates() {
+		*r = rate{perS: 1.5 - float64(i), since: int64(i) - 1, at: int64(i)}
+	}
+	s.base.at, s.base.from, s.base.to = time.UnixMicro(1_700_000_000_000_001), 5, 6
+	s.dead, s.share, s.shareOf = 1.25, 0.5, 64
+	for i := range s.past {
+		s.past[i] = past{int64(i), int64(2 * i), int64(3 * i)}
+	}
+	s.sample.lower(1 << 60)
+	s.sample.set(77, []byte("key"), -5, 12, present|counted)
+	s.sample.set(78, nil, 9, math.MaxUint32, written)
+	return s
+}
+
+func someBatch() *Batch {
+	d := Delta{Partition: store.Partition{Bucket: store.BucketID{1}, ID: store.PartitionID{2}}, Puts: 1 << 53, Deletes: 2, Markers: 3, PutBytes: 4, Above: 5, Reads: 6,
+		Top: []byte("top"), Blind: true, Sample: someState().sample}
+	other := Delta{Partition: store.Partition{Bucket: store.BucketID{3}, ID: store.PartitionID{4}}, Sample: newSample()}
+	return &Batch{Client: uuid.UUID{7}, Seq: 300, At: time.UnixMicro(1_700_000_000_000_001), Deltas: []Delta{d, other}}
+}
+
+func someBook() *Book {
+	b := NewBook()
+	b.Generation = 9
+	b.clients[uuid.UUID{1}] = client{seq: 300, at: time.UnixMicro(1_700_000_000_000_001)}
+	return b
+}
+
+func must(b []byte, _ error) []byte { return b }
+
+// forms are all encodings: what they are called, one of each, and who reads it. What it
+// reads is what was written.
+func forms(t *testing.T) map[string]struct {
+	data []byte
+	read func(data []byte) error
+} {
+	return map[string]struct {
+		data []byte
+		read func(data []byte) error
+	}{
+		"a batch": {must(someBatch().AppendBinary(nil)), func(data []byte) error {
+			var b Batch
+			err := b.UnmarshalBinary(data)
+			if err == nil {
+				want := someBatch()
+				require.True(t, b.From.IsZero())
+				require.Equal(t, must(want.AppendBinary(nil)), must(b.AppendBinary(nil)))
+				require.Equal(t, want.At, b.At)
+				want.Deltas[0].Sample, b.Deltas[0].Sample = Sample{}, Sample{}
+				require.Equal(t, want.Deltas[0], b.Deltas[0])
+				require.Equal(t, want.Seq, b.Seq)
+				require.Equal(t, want.Client, b.Client)
+			}
+			return err
+		}},
+		"a state": {must(someState().AppendBinary(nil)), func(data []byte) error {
+			var s State
+			err := s.UnmarshalBinary(data)
+			if err == nil {
+				require.Equal(t, someState(), &s)
+			}
+			return err
+		}},
+		"a state, its summary": {must(someState().AppendSummary(nil)), func(data []byte) error {
+			var s State
+			err := s.UnmarshalSummary(data)
+			if err == nil {
+				want := someState()
+				want.sample = newSample()
+				require.Equal(t, want, &s)
+			}
+			return err
+		}},
+		"a sample": {must(someState().AppendSample(nil)), func(data []byte) error {
+			var s State
+			err := s.UnmarshalSample(data)
+			if err == nil {
+				require.Equal(t, someState().sample, s.sample)
+			}
+			return err
+		}},
+		"the head": {must(someBook().AppendHead(nil)), func(data []byte) error {
+			b, err := OpenBook(data)
+			if err == nil {
+				require.Equal(t, someBook(), b)
+			}
+			return err
+		}},
+	}
+}
+
+// TestFormsAreReadToTheByte: nothing less, nothing more, and no newer form.
+func TestFormsAreReadToTheByte(t *testing.T) {
+	for name, f := range forms(t) {
+		require.NoError(t, f.read(f.data), name)
+		for n := range f.data {
+			err := f.read(f.data[:n])
+			require.ErrorIs(t, err, store.Corrupt, "%s cut off after %d bytes", name, n)
+			require.ErrorContains(t, err, "of a counter is damaged", name)
+		}
+		require.ErrorIs(t, f.read(append(slices.Clone(f.data), 0)), store.Corrupt, name)
+		for _, other := range []byte{0, form + 1} {
+			err := f.read(append([]byte{other}, f.data[1:]...))
+			require.ErrorIs(t, err, store.InvalidArgument, name)
+			require.ErrorContains(t, err, "this program knows 1 only: it was written by a newer one", name)
+		}
+	}
+}
+
+// TestFormsStay: what was written once can be read for ever.
+func TestFormsStay(t *testing.T) {
+	for name, f := range forms(t) {
+		require.Equal(t, written1[name], hex.EncodeToString(f.data), name)
+	}
+}
+
+// TestImpossibleNumbersAreDamage: whole, but nothing that was ever written.
+func TestImpossibleNumbersAreDamage(t *testing.T) {
+	for name, spoil := range map[string]func(s *State){
+		"not a number":   func(s *State) { s.dead = math.NaN() },
+		"infinite":       func(s *State) { s.putRate.perS = math.Inf(1) },
+		"minus infinite": func(s *State) { s.share = math.Inf(-1) },
+		"a hash above the limit": func(s *State) {
+			s.sample.below = 78
+		},
+		"too many keys": func(s *State) {
+			for i := range uint64(maxSampled) {
+				s.sample.set(1000+i, nil, 1, 1, present)
+			}
+		},
+	} {
+		s := someState()
+		spoil(s)
+		var again State
+		require.ErrorIs(t, again.UnmarshalBinary(must(s.AppendBinary(nil))), store.Corrupt, name)
+	}
+	full := NewState()
+	for i := range uint64(maxSampled) {
+		full.sample.set(1000+i, nil, 1, 1, present)
+	}
+	var again State
+	require.NoError(t, again.UnmarshalBinary(must(full.AppendBinary(nil))))
+
+	b := someBatch()
+	b.Deltas[0].Puts++
+	var read Batch
+	require.ErrorIs(t, read.UnmarshalBinary(must(b.AppendBinary(nil))), store.Corrupt, "more than 2^53")
+	book := someBook()
+	book.Generation = 0
+	_, err := OpenBook(must(book.AppendHead(nil)))
+	require.ErrorIs(t, err, store.Corrupt, "generation 0")
+
+	var e encoder
+	e.raw([]byte{form})
+	e.fixed(math.MaxUint64)
+	e.uint(1)
+	slot := func(hash, size uint64) []byte {
+		x := encoder{slices.Clone(e.b)}
+		x.fixed(hash)
+		x.int(1)
+		x.uint(size)
+		x.raw([]byte{0})
+		x.bytes(nil)
+		return x.b
+	}
+	require.NoError(t, again.UnmarshalSample(slot(1, math.MaxUint32)))
+	require.ErrorIs(t, again.UnmarshalSample(slot(1, math.MaxUint32+1)), store.Corrupt, "a row too large")
+	require.ErrorIs(t, again.UnmarshalSample(slot(0, 1)), store.Corrupt, "no hash")
+	require.ErrorIs(t, again.UnmarshalSample(slot(math.MaxUint64, 1)), store.Corrupt, "the limit itself")
+	many := append([]byte{form}, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01)
+	require.ErrorIs(t, again.UnmarshalSample(many), store.Corrupt, "more items than bytes")
+}
+
+// keeping takes batches and keeps them.
+type keeping struct{ batches []*Batch }
+
+func (k *keeping) Flush(_ context.Context, b *Batch) ([]Hint, error) {
+	kept := *b
+	kept.Deltas = slices.Clone(b.Deltas)
+	k.batches = append(k.batches, &kept)
+	return nil, nil
+}
+
+// TestPutsAboveTheRest: a put is an append where its key is above what was the highest
+// some time before; the first of all is none.
+func TestPutsAboveTheRest(t *testing.T) {
+	p := store.Partition{ID: store.PartitionID{1}}
+	for name, c := range map[string]struct {
+		rounds [][]string // keys between flushes
+		above  []int64
+	}{
+		"the first":             {[][]string{{"m"}}, []int64{0}},
+		"an empty key":          {[][]string{{"", ""}}, []int64{0}},
+		"rising":                {[][]string{{"a", "b", "c"}}, []int64{2}},
+		"falling":               {[][]string{{"c", "b", "a"}}, []int64{0}},
+		"the same":              {[][]string{{"c", "c"}}, []int64{0}},
+		"side by side, at once": {[][]string{{"a", "d", "b", "c"}}, []int64{1}},
+		"above the last rounds": {[][]string{{"a"}, {"b"}, {"d", "c", "b", "a"}}, []int64{0, 1, 3}},
+		"as high as then":       {[][]string{{"b"}, {"b"}, {"b", "a"}}, []int64{0, 0, 0}},
+	} {
+		var k keeping
+		r := NewRecorder(&k, RecorderOptions{Every: -1})
+		var above []int64
+		for _, keys := range c.rounds {
+			for i, key := range keys {
+				r.Put(p, []byte(key), 1, store.Timestamp(i+1))
+			}
+			require.NoError(t, r.Flush(t.Context()))
+			above = append(above, k.batches[len(k.batches)-1].Deltas[0].Above)
+		}
+		require.Equal(t, c.above, above, name)
+		require.NoError(t, r.Close(t.Context()))
+	}
+}
+
+// TestDeletedKeysAreForgotten: a key that was put and deleted since the recount is of no
+// account after some time, and not before; one that the recount saw stays.
+func TestDeletedKeysAreForgotten(t *testing.T) {
+	var k keeping
+	now := time.UnixMicro(1_700_000_000_000_000)
+	r := NewRecorder(&k, RecorderOptions{Every: -1, Now: func() time.Time { return now }})
+	p := store.Partition{ID: store.PartitionID{1}}
+	s := NewState()
+	s.sample.set(hashOf([]byte("old")), []byte("old"), 1, 5, present|counted)
+	s.base.rows = 1
+	flush := func() {
+		require.NoError(t, r.Flush(t.Context()))
+		b := k.batches[len(k.batches)-1]
+		s.Apply(&b.Deltas[0], b.From, b.At)
+	}
+	at := store.Timestamp(now.UnixMicro())
+	r.Put(p, []byte("stays"), 5, at)
+	r.Put(p, []byte("goes"), 5, at)
+	r.Delete(p, []byte("goes"), at+1, false)
+	r.Delete(p, []byte("old"), at+1, false)
+	flush()
+	require.EqualValues(t, 2, s.Stats(p, 0, now).Distinct)
+	require.Equal(t, 3, s.sample.n)
+	for _, c := range []struct {
+		after    time.Duration
+		n        int
+		distinct int64
+	}{{deletedFor + time.Microsecond, 3, 2}, {deletedFor + 2*time.Microsecond, 2, 1}} {
+		now = time.UnixMicro(int64(at)).Add(c.after)
+		r.Read(p)
+		flush()
+		require.Equal(t, c.n, s.sample.n, "after %v", c.after)
+		require.Equal(t, c.distinct, s.Stats(p, 0, now).Distinct, "after %v", c.after)
+		require.EqualValues(t, 1, s.Stats(p, 0, now).Rows)
+	}
+	require.NoError(t, r.Close(t.Context()))
+}
+
+// written1 are forms of version 1, as this program wrote them when it was new.
+var written1 = map[string]string{
+	"a batch": "0107000000000000000000000000000000ac02008280f281838985060201000000000000000000000000000000020000" +
+		"000000000000000000000000008080808080808010020304050603746f7001100000000000000002000000000000004d" +
+		"090c03036b6579000000000000004e12ffffffff0f040003000000000000000000000000000000040000000000000000" +
+		"000000000000000000000000000000ffffffffffffffff00",
+	"a sample": "01100000000000000002000000000000004d090c03036b6579000000000000004e12ffffffff0f0400",
+	"a state": "01038280f28183898506c801a601840162401e032547698b01ad01cf01f1019302b502d7023ff40000000000003fe000" +
+		"0000000000405000000000000000000002040604080c060c120810180a141e0c18240e1c2a3ff800000000000001003f" +
+		"e00000000000000002bfe00000000000000204bff800000000000004060000000000000005000000000000000603746f" +
+		"7001100000000000000002000000000000004d090c03036b6579000000000000004e12ffffffff0f0400",
+	"a state, its summary": "01038280f28183898506c801a601840162401e032547698b01ad01cf01f1019302b502d7023ff40000000000003fe000" +
+		"0000000000405000000000000000000002040604080c060c120810180a141e0c18240e1c2a3ff800000000000001003f" +
+		"e00000000000000002bfe00000000000000204bff800000000000004060000000000000005000000000000000603746f" +
+		"7001",
+	"the head": "01090101000000000000000000000000000000ac028280f28183898506",
+}

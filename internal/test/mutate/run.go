@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// pkg is what go list says of a package.
+type pkg struct {
+	ImportPath, Dir string
+	GoFiles         []string
+	Module          struct{ Path, Dir string }
+}
+
+func list(ctx context.Context, dir string, patterns ...string) ([]pkg, error) {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-json=ImportPath,Dir,GoFiles,Module"}, patterns...)...)
+	cmd.Dir = dir
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list %s: %w\n%s", strings.Join(patterns, " "), err, complaint.Bytes())
+	}
+	var all []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); {
+		var p pkg
+		if err := dec.Decode(&p); err != nil {
+			return nil, fmt.Errorf("go list %s: %w", strings.Join(patterns, " "), err)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// judge is a package whose tests judge mutants.
+type judge struct {
+	path    string
+	took    time.Duration // without a mutant
+	reaches coverage
+}
+
+// examine runs the tests of a package without a mutant: they have to pass, and show
+// how long they take and which of the mutated package's statements they reach.
+func examine(ctx context.Context, root, path, mutated, temp string) (judge, error) {
+	profile := filepath.Join(temp, "cover")
+	begin := time.Now()
+	out, err := run(ctx, root, 20*time.Minute, "go", "test", "-vet=off", "-count=1", "-coverpkg="+mutated, "-coverprofile="+profile, path)
+	if err != nil {
+		return judge{}, fmt.Errorf("the tests of %s fail without a mutant: %w\n%s", path, err, out)
+	}
+	j := judge{path: path, took: time.Since(begin)}
+	text, err := os.ReadFile(profile)
+	if err != nil {
+		return judge{}, fmt.Errorf("the coverage of %s: %w", path, err)
+	}
+	j.reaches, err = parseCoverage(text)
+	return j, err
+}
+
+// coverage has, by a file's base name, which blocks of statements have run.
+type coverage map[string][]block
+
+type block struct {
+	fromLine, fromColumn, toLine, toColumn int
+	ran                                    bool
+}
+
+func parseCoverage(text []byte) (coverage, error) {
+	c := coverage{}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for lines.Scan() {
+		if strings.HasPrefix(lines.Text(), "mode:") {
+			continue
+		}
+		at := strings.LastIndexByte(lines.Text(), ':')
+		if at < 0 {
+			return nil, fmt.Errorf("coverage has the line %q", lines.Text())
+		}
+		var b block
+		var statements, count int
+		if _, err := fmt.Sscanf(lines.Text()[at+1:], "%d.%d,%d.%d %d %d", &b.fromLine, &b.fromColumn, &b.toLine, &b.toColumn, &statements, &count); err != nil {
+			return nil, fmt.Errorf("coverage has the line %q: %w", lines.Text(), err)
+		}
+		b.ran = count > 0
+		file := filepath.Base(lines.Text()[:at])
+		c[file] = append(c[file], b)
+	}
+	return c, lines.Err()
+}
+
+// has reports whether a mutant's place has run. What is in no block, as a package's
+// constants, may matter to every test.
+func (c coverage) has(m *Mutant) bool {
+	line, column := m.reached.Line, m.reached.Column
+	known := false
+	for _, b := range c[filepath.Base(m.File)] {
+		after := line > b.fromLine || line == b.fromLine && column >= b.fromColumn
+		before := line < b.toLine || line == b.toLine && column < b.toColumn
+		if after && before {
+			if b.ran {
+				return true
+			}
+			known = true
+		}
+	}
+	return !known
+}
+
+// Outcome is what became of a mutant.
+type Outcome string
+
+const (
+	Killed       Outcome = "killed"
+	Hung         Outcome = "hung" // killed: the tests did not end
+	Survived     Outcome = "survived"
+	Unreached    Outcome = "not reached" // survived: no test runs its statement
+	NotCompiling Outcome = "not compiling"
+)
+
+func (o Outcome) alive() bool { return o == Survived || o == Unreached }
+
+// try runs the judges over one mutant, one after the other, until one of them fails.
+// The tree stays as it is: the compiler is told to read another file for the
+// mutated one.
+func try(ctx context.Context, o options, root, path string, m *Mutant, judges []judge, temp string) (Outcome, string, error) {
+	mutated := filepath.Join(temp, "mutated.go")
+	if err := os.WriteFile(mutated, m.Mutated(), 0o600); err != nil {
+		return "", "", err
+	}
+	overlay := filepath.Join(temp, "overlay.json")
+	text, err := json.Marshal(map[string]map[string]string{"Replace": {m.path: mutated}})
+	if err != nil {
+		return "", "", err
+	}
+	if err := os.WriteFile(overlay, text, 0o600); err != nil {
+		return "", "", err
+	}
+	const compiling = 5 * time.Minute
+	fails := func(j judge, more ...string) (Outcome, error) {
+		patience := 3*j.took + o.grace
+		args := append([]string{"test", "-overlay", overlay, "-vet=off", "-count=1", "-failfast", "-exec", limited, "-timeout", patience.String()}, more...)
+		out, err := run(ctx, root, compiling+2*patience, "go", append(args, j.path)...)
+		switch {
+		case ctx.Err() != nil:
+			return "", context.Cause(ctx)
+		case err == nil:
+			return Survived, nil
+		case bytes.Contains(out, []byte("[build failed]")), bytes.Contains(out, []byte("[setup failed]")):
+			return NotCompiling, nil
+		case bytes.Contains(out, []byte("panic: test timed out")), errors.Is(err, errTooLong):
+			return Hung, nil
+		}
+		return Killed, nil
+	}
+	reached := false
+	for i, j := range judges {
+		if !j.reaches.has(m) {
+			continue
+		}
+		reached = true
+		// Most mutants die in the package's own tests, and most of those in the quick ones.
+		if i == 0 {
+			if outcome, err := fails(j, "-short"); err != nil || outcome != Survived {
+				return outcome, j.path, err
+			}
+		}
+		if outcome, err := fails(j); err != nil || outcome != Survived {
+			return outcome, j.path, err
+		}
+	}
+	if reached {
+		return Survived, "", nil
+	}
+	out, err := run(ctx, root, compiling, "go", "build", "-overlay", overlay, path)
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return Unreached, "", nil
+	case ctx.Err() == nil && errors.As(err, &exit):
+		return NotCompiling, "", nil
+	}
+	return "", "", fmt.Errorf("go build: %w\n%s", err, out)
+}
+
+// limited bounds the memory of a test's process, 6 GiB: a mutant may fill it without end.
+const limited = `sh -c 'ulimit -v 6291456; exec "$@"' limited`
+
+var errTooLong = errors.New("it did not end in time")
+
+// run runs a command with all its children and ends them with it.
+func run(ctx context.Context, dir string, most time.Duration, name string, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, most, errTooLong)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 10 * time.Second
+	out, err := cmd.CombinedOutput()
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
+	return out, err
+}
+
+// fastFirst orders judges: the package's own tests, then others by their time.
+func fastFirst(own string, judges []judge) {
+	slices.SortStableFunc(judges, func(a, b judge) int {
+		if (a.path == own) != (b.path == own) {
+			if a.path == own {
+				return -1
+			}
+			return 1
+		}
+		return int(a.took - b.took)
+	})
+}

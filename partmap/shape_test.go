@@ -1,0 +1,248 @@
+package partmap
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+func startsOf(n, length int) (out []Child) {
+	for i := range n {
+		out = append(out, Child{Start: fmt.Appendf(nil, "%0*d", length, i)})
+	}
+	return out
+}
+
+// TestNodesAreFilledEvenly: as few nodes as their limits allow, none of them larger than
+// another by more than one item.
+func TestNodesAreFilledEvenly(t *testing.T) {
+	for n := 1; n <= 60; n++ {
+		for most := 2; most <= 9; most++ {
+			for _, byBytes := range []bool{false, true} {
+				items, limit, keys := startsOf(n, 10), most, 1_000_000
+				if byBytes {
+					limit, keys = 1_000_000, 10*most
+				}
+				var sizes []int
+				out := pack(items, limit, keys, childStart, func(run []Child) Child {
+					require.Equal(t, string(items[sum(sizes)].Start), string(run[0].Start))
+					sizes = append(sizes, len(run))
+					return run[0]
+				})
+				require.Len(t, out, (n+most-1)/most, "%d items, %d in a node, bytes %v: %v", n, most, byBytes, sizes)
+				require.Equal(t, n, sum(sizes))
+				require.LessOrEqual(t, slices.Max(sizes)-slices.Min(sizes), 1, "%d items, %d in a node, bytes %v: %v", n, most, byBytes, sizes)
+			}
+		}
+	}
+	// One that is longer than all that a node should have still gets one of its own.
+	var sizes []int
+	pack([]Child{{Start: []byte("a")}, {Start: make([]byte, 500)}, {Start: []byte("c")}}, 100, 50, childStart, func(run []Child) Child {
+		sizes = append(sizes, len(run))
+		return run[0]
+	})
+	require.Equal(t, 3, sum(sizes))
+}
+
+func sum(numbers []int) (n int) {
+	for _, x := range numbers {
+		n += x
+	}
+	return n
+}
+
+// TestSparse: below a quarter of both limits.
+func TestSparse(t *testing.T) {
+	for _, c := range []struct {
+		n, length int
+		want      bool
+	}{{24, 10, true}, {25, 10, false}, {24, 41, true}, {20, 49, true}, {20, 50, false}, {0, 1, true}} {
+		require.Equal(t, c.want, sparse(startsOf(c.n, c.length), 100, 4000, childStart), "%v", c)
+	}
+}
+
+// TestSparseNodesJoinTheirNeighbours: what a change leaves nearly empty is not left so,
+// and nothing else is written.
+func TestSparseNodesJoinTheirNeighbours(t *testing.T) {
+	f := fill{entries: 20, children: 20, keys: 100_000, root: 2000}
+	var entries []Entry
+	for i := range 200 {
+		entries = append(entries, Entry{Start: fmt.Appendf(nil, "c%05d", i), Partition: store.PartitionID{1, byte(i)}})
+	}
+	entries[0].Start = nil
+	for from := range 10 { // segments of 20 ranges
+		c, err := newMap(testBucket, 0, slices.Clone(entries), counting(), f)
+		require.NoError(t, err)
+		b := blobs{}
+		root := b.apply(t, c)
+		require.Equal(t, uint8(1), root.Height)
+		require.Len(t, root.Children, 10)
+		for _, c := range []struct{ left, nodes, replaced int }{{5, 1, 1}, {4, 2, 2}, {1, 2, 2}} {
+			e := NewEdit(root, counting(), b.read)
+			e.fill = f
+			r := Replacement{Start: entries[20*from].Start, Entries: entries[20*from : 20*from+c.left]}
+			if from < 9 {
+				r.End = entries[20*from+20].Start
+			}
+			require.NoError(t, e.Replace(r))
+			change, err := e.Change()
+			require.NoError(t, err)
+			require.Len(t, change.Nodes, c.nodes, "segment %d with %d left", from, c.left)
+			require.Len(t, change.Replaced, c.replaced, "segment %d with %d left", from, c.left)
+			require.EqualValues(t, 180+c.left, change.Next.Ranges)
+		}
+	}
+}
+
+// TestRangesSinceAnEpoch: all that changed at an epoch or later, and no node is read below
+// one that is older.
+func TestRangesSinceAnEpoch(t *testing.T) {
+	b, root, f := deep(t)
+	changed := map[uint64]string{}
+	for _, i := range []int{10, 150, 290} {
+		at := fmt.Sprintf("c%03d", i)
+		e := NewEdit(root, counting(), b.read)
+		e.fill = f
+		end := fmt.Appendf(nil, "c%03d", i+1)
+		require.NoError(t, e.Replace(Replacement{Start: []byte(at), End: end, Entries: []Entry{{Start: []byte(at), Partition: store.PartitionID{9}}}}))
+		c, err := e.Change()
+		require.NoError(t, err)
+		root = b.apply(t, c)
+		changed[root.Epoch] = at
+	}
+	reads := map[uint64]int{}
+	for since := uint64(0); since <= root.Epoch+1; since++ {
+		var got []string
+		last := ""
+		for r, err := range RangesSince(root, func(id store.NodeID) ([]byte, error) { reads[since]++; return b.read(id) }, since) {
+			require.NoError(t, err)
+			require.True(t, len(got) == 0 || last < string(r.Start))
+			last = string(r.Start)
+			got = append(got, last)
+		}
+		for epoch, at := range changed {
+			if epoch >= since {
+				require.Contains(t, got, at, "since epoch %d", since)
+			}
+		}
+		switch since {
+		case 0, 1:
+			require.Len(t, got, 300)
+		case root.Epoch:
+			require.LessOrEqual(t, len(got), f.entries)
+		case root.Epoch + 1:
+			require.Empty(t, got)
+		}
+	}
+	require.Less(t, reads[root.Epoch], reads[0]/3)
+	require.Equal(t, len(root.Children), reads[root.Epoch+1], "the topmost nodes only")
+	for range RangesSince(root, b.read, 0) {
+		break
+	}
+	for r, err := range RangesSince(sound(), nil, 100) {
+		require.NoError(t, err, "what is in the root itself is always told: %v", r)
+	}
+}
+
+// TestNewMapsAreChecked: entries that do not tile all keys make none.
+func TestNewMapsAreChecked(t *testing.T) {
+	at := func(starts ...string) (out []Entry) {
+		for _, s := range starts {
+			out = append(out, Entry{Start: []byte(s), Partition: store.PartitionID{1}})
+		}
+		return out
+	}
+	long := "x" + string(make([]byte, store.MaxKeyBytes))
+	for want, entries := range map[string][]Entry{
+		`the entries do not begin at ""`:              nil,
+		`the entries do not begin at "" `:             at("a"),
+		`the cut "a" is not above the one before it`:  at("", "a", "a"),
+		`the cut "a" is not above the one before it `: at("", "b", "a"),
+		`has 65536 bytes: at most 65535`:              at("", long),
+	} {
+		c, err := New(testBucket, 0, entries, counting())
+		require.Equal(t, store.InvalidArgument, store.KindOf(err), want)
+		require.ErrorContains(t, err, strings.TrimSpace(want))
+		require.Nil(t, c.Next)
+	}
+	_, err := New(testBucket, 0, at("", long[:store.MaxKeyBytes]), counting())
+	require.NoError(t, err)
+	require.ErrorContains(t, checkEntries(at("a", "c"), []byte("a"), []byte("c")), `the cut "c" is not below the end "c"`)
+	require.NoError(t, checkEntries(at("a", "c"), []byte("a"), []byte("d")))
+	require.Len(t, clip(make([]byte, 64)), 64)
+	require.Equal(t, string(make([]byte, 64))+"…", string(clip(make([]byte, 65))))
+}
+
+// TestStates: open to closing and back, closing to deleted, nothing else; a change is
+// one epoch later and shares no batches.
+func TestStates(t *testing.T) {
+	for from := State(0); from <= Deleted+1; from++ {
+		for to := State(0); to <= Deleted+1; to++ {
+			r := sound()
+			r.State = from
+			c, err := WithState(r, to, counting())
+			if legal := from == Open && to == Closing || from == Closing && (to == Open || to == Deleted); !legal {
+				require.Equal(t, store.InvalidArgument, store.KindOf(err))
+				require.ErrorContains(t, err, fmt.Sprintf("can't go from %s to %s", from, to))
+				continue
+			}
+			require.NoError(t, err)
+			require.Equal(t, r.Version(), c.Old)
+			require.Equal(t, to, c.Next.State)
+			require.Equal(t, r.Epoch+1, c.Next.Epoch)
+			require.Equal(t, store.Token{1}, c.Next.Token)
+			require.Equal(t, int64(testNow)*1e6, c.Next.ChangedAt)
+			c.Next.Batches[0].Phase = Draining
+			require.Equal(t, Settled, r.Batches[0].Phase)
+		}
+	}
+	require.Equal(t, []string{"unknown state", "open", "closing", "deleted", "unknown state"}, []string{State(0).String(), Open.String(), Closing.String(), Deleted.String(), State(4).String()})
+}
+
+// TestPhaseNames: each has one, and is found by it.
+func TestPhaseNames(t *testing.T) {
+	for i, name := range []string{"settled", "marking", "copying", "verifying", "draining"} {
+		require.Equal(t, name, Phase(i).String())
+		p, err := ParsePhase(name)
+		require.NoError(t, err)
+		require.Equal(t, Phase(i), p)
+	}
+	require.Equal(t, "phase 5", Phase(phases).String())
+	_, err := ParsePhase("moving")
+	require.ErrorContains(t, err, `there is no phase "moving"`)
+	require.Equal(t, Rules{}, Phase(phases).Rules())
+	require.Equal(t, Rules{WriteTo: Destination, Markers: true, ReadDestination: true}, Draining.Rules())
+	_, known := Next(phases)
+	require.False(t, known)
+	p, known := Next(Draining)
+	require.True(t, known)
+	require.Equal(t, Settled, p)
+	require.Equal(t, "problem 13", ProblemKind(problemKinds).String())
+	require.Equal(t, "bad root", BadRoot.String())
+}
+
+// TestMemoryIsCounted: what is said to be allocated is what Go's allocator takes, and
+// decoded nodes hold what their parts do.
+func TestMemoryIsCounted(t *testing.T) {
+	for n, want := range map[int]int64{
+		0: 0, 1: 8, 8: 8, 9: 16, 64: 64, 65: 72, 128: 128, 129: 144, 1000: 1024, 1024: 1024, 1025: 1152, 30_000: 30_720, 32 << 10: 32 << 10,
+		32<<10 + 1: 40 << 10, 40 << 10: 40 << 10, 40<<10 + 1: 48 << 10,
+	} {
+		require.Equal(t, want, allocated(n), "%d bytes", n)
+	}
+	h := nodeHeader{Bucket: testBucket, ID: handNode}
+	entries := sound().Entries
+	entries[0].Start = []byte{}
+	s, err := DecodeSegment(testBucket, encodeSegment(h, entries))
+	require.NoError(t, err)
+	// 18 bytes of keys, 10 ends, 9 heads, 9 shorts, a top; 10 places, of which three move.
+	require.EqualValues(t, 24+40+72+40+8+320+96+segmentBytes, s.Bytes())
+	x, err := DecodeIndex(testBucket, encodeIndex(h, 1, []Child{{Start: []byte{}}, {Start: []byte("k")}}))
+	require.NoError(t, err)
+	require.EqualValues(t, 8+8+8+8+8+32+indexBytes, x.Bytes())
+}
