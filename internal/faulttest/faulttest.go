@@ -39,7 +39,6 @@ func Ways() []Way {
 		{"answers lost", faultstore.Fault{Ending: faultstore.Lost, Kind: store.Timeout}, 5, writes},
 		{"dead data", faultstore.Fault{Ending: faultstore.Refused, Kind: store.TooMuchDeadData}, 1, nil},
 		{"corrupt", faultstore.Fault{Ending: faultstore.Refused, Kind: store.Corrupt}, 1, nil},
-		{"conflict", faultstore.Fault{Ending: faultstore.Refused, Kind: store.Conflict}, 1, []faultstore.Op{faultstore.Swap}},
 	}
 }
 
@@ -75,6 +74,15 @@ func (c Case) Store(inner store.Store) (store.Store, *faultstore.Faults) {
 func Injected(f *faultstore.Faults) int {
 	c := f.Counts()
 	return c.Refused + c.Lost + c.Late
+}
+
+// Calls are how many calls there were so far of each operation.
+func Calls(f *faultstore.Faults) map[faultstore.Op]int {
+	calls := map[faultstore.Op]int{}
+	for op := range faultstore.Acknowledge + 1 {
+		calls[op] = f.Counts(op).Calls
+	}
+	return calls
 }
 
 // Each runs f for each of the first calls[op] calls of each operation and each way, until

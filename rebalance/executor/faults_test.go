@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -54,6 +55,14 @@ type course struct {
 
 const courseRows = 40
 
+// longCuts are so long that the root has no room for them.
+func longCuts() (cuts [][]byte) {
+	for i := range 12 {
+		cuts = append(cuts, append(key(i), strings.Repeat("-", 400)...))
+	}
+	return cuts
+}
+
 func courses() []course {
 	fixed := func(goals ...migrate.Goal) func(*fixture, *testing.T) []migrate.Goal {
 		return func(*fixture, *testing.T) []migrate.Goal { return goals }
@@ -79,9 +88,9 @@ func courses() []course {
 	stale.name, stale.stale = "StaleBatches", true
 	stale.calls = []faultstore.Op{faultstore.Get}
 	large := course{
-		name: "LeftBehindWithManyRanges",
+		name: "LeftBehindWithNodes",
 		open: func(t *testing.T, s store.Store) *fixture {
-			f := newFixtureOf(t, s, cuts(2000, 200)...)
+			f := newFixtureOf(t, s, longCuts()...)
 			root, err := f.c.Maps().Load(t.Context(), f.id)
 			require.NoError(t, err)
 			require.NotZero(t, root.Height, "the map needs nodes")
@@ -89,16 +98,16 @@ func courses() []course {
 			stamp.Now = stamp.Now.Add(-time.Hour)
 			change, err := partmap.WithState(root, partmap.Closing, stamp)
 			require.NoError(t, err)
-			require.NoError(t, f.b.Put(t.Context(), key(1003), []byte("value 1003")))
+			require.NoError(t, f.b.Put(t.Context(), key(3), []byte("value 3")))
 			require.NoError(t, f.c.Maps().Swap(t.Context(), change))
 			return f
 		},
-		rounds: []func(*fixture, *testing.T) []migrate.Goal{fixed(migrate.Merge(key(1000), key(1020)))},
+		rounds: []func(*fixture, *testing.T) []migrate.Goal{fixed(migrate.Merge(longCuts()[3], longCuts()[5]))},
 		calls:  []faultstore.Op{faultstore.Read, faultstore.Swap, faultstore.Node, faultstore.WriteNode, faultstore.ScanNodes, faultstore.DeleteNode},
 	}
-	for i := 1; i < 200; i++ {
-		if i != 101 {
-			large.want = append(large.want, string(key(i*10)))
+	for i, cut := range longCuts() {
+		if i != 4 {
+			large.want = append(large.want, string(cut))
 		}
 	}
 	return []course{small, stale, large}
@@ -128,7 +137,7 @@ func (c *course) run(t *testing.T, fail faulttest.Case) map[faultstore.Op]int {
 	x.f = c.open(t, s)
 	for e, err := range x.f.b.All(ctx, listing.Query{}) {
 		if err != nil { // it is closing
-			x.want[string(key(1003))] = "value 1003"
+			x.want[string(key(3))] = "value 3"
 			break
 		}
 		x.want[string(e.Key)] = string(e.Value)
