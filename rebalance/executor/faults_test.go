@@ -51,6 +51,9 @@ type course struct {
 	stale bool
 	// operations that must be among those that failed.
 	calls []faultstore.Op
+	// failpoint, if set, is asked at each one; stops says which errors of Run come of it.
+	failpoint func(point string) error
+	stops     func(err error) bool
 }
 
 const courseRows = 40
@@ -177,6 +180,9 @@ func (x *run) options(round int) executor.Options {
 		},
 		Failpoint: func(ctx context.Context, point, _ string) error {
 			x.disturb(ctx, round, point)
+			if x.failpoint != nil {
+				return x.failpoint(point)
+			}
 			return nil
 		},
 	}
@@ -204,16 +210,21 @@ func (x *run) round(ctx context.Context, round int) {
 		if err == nil {
 			break
 		}
+		ended = true
+		if x.stops != nil {
+			require.True(t, x.stops(err), "%v", err)
+			continue
+		}
 		require.ErrorContains(t, err, faultstore.ErrInjected.Error()) // a finding of the map's is text
 		require.ErrorIs(t, err, store.Corrupt, "only what is damaged ends a run")
 		require.Greater(t, faulttest.Injected(x.faults), before)
-		ended = true
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	switch fresh := faulttest.Injected(x.faults) - before; {
-	case fresh == 0:
+	case fresh == 0 && !ended:
 		require.Empty(t, x.failed)
+	case fresh == 0:
 	case x.Way.Passing():
 		if retried(x.Op) {
 			require.Empty(t, x.failed, "it is repeated")
@@ -222,7 +233,7 @@ func (x *run) round(ctx context.Context, round int) {
 		require.True(t, ended, "damage was passed over")
 	}
 	for _, e := range x.failed {
-		if !ended || !errors.Is(e.Err, context.Canceled) { // what went on beside it
+		if x.stops == nil && (!ended || !errors.Is(e.Err, context.Canceled)) { // but for what went on beside it
 			require.ErrorContains(t, e.Err, faultstore.ErrInjected.Error())
 		}
 	}
@@ -270,12 +281,16 @@ func (x *run) collect(ctx context.Context) {
 	t := x.t
 	unnamed := 0
 	x.quietly(func() { unnamed = len(x.nodes(ctx)) - len(x.named(ctx)) })
-	e := executor.New(x.f.s, x.f.c.Maps(), x.f.id, executor.Options{})
+	e := executor.New(x.f.s, x.f.c.Maps(), x.f.id, x.options(len(x.rounds)))
 	for pass := range 2 {
 		for try := 0; ; try++ {
 			require.Less(t, try, 8, "it does not end")
 			before := faulttest.Injected(x.faults)
 			gone, waiting, err := e.Collect(ctx)
+			if err != nil && x.stops != nil {
+				require.True(t, x.stops(err), "%v", err)
+				continue
+			}
 			if err != nil {
 				require.ErrorIs(t, err, faultstore.ErrInjected)
 				require.Greater(t, faulttest.Injected(x.faults), before)
