@@ -107,20 +107,15 @@ func (x *exchange) authorize() *Error {
 }
 
 // lowerHoisted makes headers of what a presigned URL has as parameters in their
-// place, and says whether there were any.
-func lowerHoisted(r *http.Request, query url.Values) (any bool) {
-	if !query.Has("X-Amz-Signature") {
-		return false
-	}
+// place.
+func lowerHoisted(r *http.Request, query url.Values) {
 	for name, values := range query {
 		canonical := http.CanonicalHeaderKey(name)
 		if !strings.HasPrefix(canonical, "X-Amz-") || signatureParams[canonical] || r.Header.Get(canonical) != "" {
 			continue
 		}
 		r.Header[canonical] = values
-		any = true
 	}
-	return any
 }
 
 // signatureParams are the parameters of the signature itself.

@@ -167,7 +167,8 @@ func (h *Handler) dispatch(x *exchange) (err error) {
 	if refusal := h.authenticate(x); refusal != nil {
 		return refusal
 	}
-	if lowerHoisted(x.r, t.query) {
+	if t.query.Has("X-Amz-Signature") {
+		lowerHoisted(x.r, t.query)
 		x.op = operationFor(x.r.Method, t, x.r.Header)
 	}
 	if x.op.serve == nil {

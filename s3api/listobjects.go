@@ -174,7 +174,7 @@ func (h *Handler) fillPage(x *exchange, l *listQuery) (listing.Page, error) {
 	if l.maxKeys == 0 || l.nothing {
 		// S3 answers an empty page that is not truncated; the bucket must exist
 		// and the token must be right all the same.
-		q.Limit, q.KeysOnly = 1, true
+		q.Limit = 1
 		_, err := bucket.List(x.ctx(), q)
 		return listing.Page{}, err
 	}
@@ -223,10 +223,8 @@ func (b *xmlBuffer) listResult(bucket string, l *listQuery, page *listing.Page) 
 		b.text("EncodingType", "url")
 	}
 	b.text("IsTruncated", strconv.FormatBool(page.Next != ""))
-	prefixes := 0
 	for i := range page.Items {
 		if page.Items[i].CommonPrefix {
-			prefixes++
 			continue
 		}
 		if err := b.contents(&page.Items[i], l); err != nil {
@@ -234,11 +232,7 @@ func (b *xmlBuffer) listResult(bucket string, l *listQuery, page *listing.Page) 
 		}
 	}
 	for i := range page.Items {
-		if prefixes == 0 {
-			break
-		}
 		if item := &page.Items[i]; item.CommonPrefix {
-			prefixes--
 			b.raw("<CommonPrefixes>")
 			if err := b.key("Prefix", item.Key, l); err != nil {
 				return err

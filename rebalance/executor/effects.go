@@ -82,27 +82,20 @@ func (x *Executor) change(ctx context.Context, v *migrate.View, e *migrate.Swap)
 		return partmap.WithState(old, partmap.Open, x.maps.Stamp())
 	}
 	edit := partmap.NewEdit(old, x.maps.Stamp(), x.reader(ctx))
+	// Change tells of the first of these that failed.
 	for _, s := range e.Advance {
-		if err := edit.Advance(s.Batch); err != nil {
-			return partmap.Change{}, err
-		}
+		_ = edit.Advance(s.Batch)
 	}
 	for _, s := range e.Settle {
-		if err := edit.Settle(s.Batch, s.Spans...); err != nil {
-			return partmap.Change{}, err
-		}
+		_ = edit.Settle(s.Batch, s.Spans...)
 	}
-	if err := edit.Swept(e.Swept...); err != nil {
-		return partmap.Change{}, err
-	}
+	_ = edit.Swept(e.Swept...)
 	if len(e.Begin) > 0 {
 		// Nothing is planned on a map that does not hold together.
 		if err := x.validate(ctx, v); err != nil {
 			return partmap.Change{}, err
 		}
-		if _, err := edit.Begin(e.Begin...); err != nil {
-			return partmap.Change{}, err
-		}
+		_, _ = edit.Begin(e.Begin...)
 	}
 	return edit.Change()
 }

@@ -127,7 +127,7 @@ type Executor struct {
 	mu      sync.Mutex
 	goals   []migrate.Goal
 	paused  chan struct{} // closed on resumption; nil while not paused
-	news    chan struct{} // has an element when goals or pause have changed
+	news    chan struct{} // has an element when there may be more to do: a goal, or the end of a pause
 	seen    map[string]store.Timestamp
 	status  Status               // but for what is counted elsewhere
 	batches map[uint64]*progress // of those in flight
@@ -165,21 +165,19 @@ func (x *Executor) Add(goals ...migrate.Goal) {
 // begun only goes forward.
 func (x *Executor) Abort() []migrate.Goal {
 	x.mu.Lock()
+	defer x.mu.Unlock()
 	dropped := x.goals
 	x.goals = nil
-	x.mu.Unlock()
-	x.tell()
 	return dropped
 }
 
 // Pause holds all moves in the phase where they are, until Resume; clients go on.
 func (x *Executor) Pause() {
 	x.mu.Lock()
+	defer x.mu.Unlock()
 	if x.paused == nil {
 		x.paused = make(chan struct{})
 	}
-	x.mu.Unlock()
-	x.tell()
 }
 
 // Resume ends a pause.

@@ -37,25 +37,21 @@ func newFixture(t testing.TB, s store.Store, rows int) *fixture {
 	return newFixtureIn(t, s, rows)
 }
 
-// newFixtureIn leaves it to the caller to close the store.
-func newFixtureIn(t testing.TB, s store.Store, rows int) *fixture {
+// newFixtureOf makes a bucket with cuts, and leaves it to the caller to close the store.
+func newFixtureOf(t testing.TB, s store.Store, cuts ...[]byte) *fixture {
 	ctx := context.Background()
 	c, err := listing.NewEmbedded(s, listing.Options{})
 	require.NoError(t, err)
-	require.NoError(t, c.CreateBucket(ctx, "b"))
-	f := &fixture{s: s, c: c, b: c.Bucket("b")}
-	roots, err := s.Scan(ctx, store.Roots, nil, 100)
+	require.NoError(t, c.CreateBucket(ctx, "b", cuts...))
+	id, err := c.BucketID(ctx, "b")
 	require.NoError(t, err)
-	for _, r := range roots {
-		// The list of buckets is a bucket too; ours is the empty one.
-		root, err := c.Maps().Load(ctx, store.BucketID(r))
-		require.NoError(t, err)
-		page, err := s.Slice(ctx, store.Partition{Bucket: root.Bucket, ID: root.Entries[0].Partition}, store.Bounds{}, store.SliceOptions{Limit: 1})
-		require.NoError(t, err)
-		if len(page.Rows) == 0 {
-			f.id = root.Bucket
-		}
-	}
+	return &fixture{s: s, c: c, b: c.Bucket("b"), id: id}
+}
+
+// newFixtureIn leaves it to the caller to close the store.
+func newFixtureIn(t testing.TB, s store.Store, rows int) *fixture {
+	ctx := context.Background()
+	f := newFixtureOf(t, s)
 	var batch []listing.Entry
 	for i := range rows {
 		batch = append(batch, listing.Entry{Key: key(i), Value: fmt.Appendf(nil, "value %d", i)})

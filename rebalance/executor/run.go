@@ -164,9 +164,7 @@ func (l *loop) took(ctx context.Context, r result) error {
 	key := r.effect.Key()
 	delete(l.running, key)
 	if t := taskOf(r.effect); t != nil {
-		if l.tasks[t.Batch]--; l.tasks[t.Batch] == 0 {
-			delete(l.tasks, t.Batch)
-		}
+		l.tasks[t.Batch]--
 	}
 	if r.err != nil {
 		l.failures[key]++

@@ -59,20 +59,29 @@ func (o Op) writes() bool {
 // are those whose timestamp makes the second one harmless.
 func (o Op) repeatable() bool { return o == Put || o == Delete || o == Remove }
 
-// An ending is how a call fails.
-type ending uint8
+// Ending is how a call ends.
+type Ending uint8
 
+// The endings, as Rates describes them.
 const (
-	answered ending = iota
-	refused
-	lost
-	late
+	Answered Ending = iota
+	Refused
+	Lost
+	Late
 )
+
+// Fault is a chosen failure: see Options.Choose.
+type Fault struct {
+	Ending Ending
+	// Kind is that of the error; by the contract a call that was Lost or is Late
+	// fails with Timeout or Unavailable.
+	Kind store.Kind
+}
 
 // A fate is what happens to one call, drawn when it begins.
 type fate struct {
 	op            Op
-	ending        ending
+	ending        Ending
 	kind          store.Kind // of the error when lost or late
 	before, after time.Duration
 	strays        bool // if the delay before outlasts the context, the write still lands
@@ -103,7 +112,16 @@ func (f *Faults) begin(op Op) fate {
 	calls := f.calls
 	f.counts[op].Calls++
 	fate := fate{op: op}
-	if !f.off && !f.closed {
+	switch {
+	case f.off || f.closed:
+	case f.options.Choose != nil:
+		f.nth[op]++
+		fault := f.options.Choose(op, f.nth[op])
+		fate.ending, fate.kind, fate.wait = fault.Ending, fault.Kind, f.options.MaxLate
+		if fault.Ending == Late && !op.writes() {
+			fate.ending = Lost
+		}
+	default:
 		fate = f.draw(op)
 	}
 	f.mu.Unlock()
@@ -128,11 +146,11 @@ func (f *Faults) draw(op Op) fate {
 	}
 	switch {
 	case how < rates.Refuse:
-		d.ending, d.kind = refused, store.Unavailable
+		d.ending, d.kind = Refused, store.Unavailable
 	case how < rates.Refuse+rates.Lose:
-		d.ending = lost
+		d.ending = Lost
 	case how < rates.Refuse+rates.Lose+rates.Late && op.writes():
-		d.ending = late
+		d.ending = Late
 	}
 	if delay < rates.Delay && f.options.Sleep != nil {
 		d.before = time.Duration(share * float64(f.options.MaxDelay))
@@ -140,7 +158,7 @@ func (f *Faults) draw(op Op) fate {
 			d.before, d.after = 0, d.before
 		}
 	}
-	d.repeat = repeat < rates.Repeat && op.repeatable() && d.ending != refused && d.ending != late
+	d.repeat = repeat < rates.Repeat && op.repeatable() && d.ending != Refused && d.ending != Late
 	if short < rates.Short {
 		d.short = max(kept, 1e-9)
 	}
@@ -165,7 +183,7 @@ func (f *Faults) call(ctx context.Context, op Op, node string, do func(ctx conte
 	if node != "" {
 		f.landNode(node)
 	}
-	if d.ending == refused {
+	if d.ending == Refused {
 		f.count(op, func(c *Counts) { c.Refused++ })
 		return d, d.err()
 	}
@@ -176,7 +194,7 @@ func (f *Faults) call(ctx context.Context, op Op, node string, do func(ctx conte
 		}
 		return d, err
 	}
-	if d.ending == late {
+	if d.ending == Late {
 		f.postpone(ctx, d, node, do)
 		f.count(op, func(c *Counts) { c.Late++ })
 		return d, d.err()
@@ -189,7 +207,7 @@ func (f *Faults) call(ctx context.Context, op Op, node string, do func(ctx conte
 	if slow := f.delay(ctx, op, d.after); slow != nil && store.KindOf(err) != store.InvalidArgument {
 		return d, slow
 	}
-	if d.ending == lost && store.KindOf(err) != store.InvalidArgument {
+	if d.ending == Lost && store.KindOf(err) != store.InvalidArgument {
 		f.count(op, func(c *Counts) { c.Lost++ })
 		return d, d.err()
 	}

@@ -48,6 +48,11 @@ type Options struct {
 	// Rates hold for every operation that PerOp does not name.
 	Rates Rates
 	PerOp map[Op]Rates
+	// Choose, if set, takes the place of Rates and Seed: it says how call number nth
+	// of an operation ends, counted from 1 while faults are on. So a test can fail
+	// each call of a run in turn. It is called with a lock held, and late writes land
+	// after MaxLate further calls; a read that is Late is Lost.
+	Choose func(op Op, nth int) Fault
 	// MaxLate is the most further calls after which a late or repeated write is
 	// done; 0 means 20.
 	MaxLate int
@@ -84,6 +89,7 @@ type Faults struct {
 	landing map[string]int // writes under way to land, by node
 	landed  *sync.Cond     // one of them has
 	counts  [opCount]Counts
+	nth     [opCount]int // calls for Options.Choose
 }
 
 // Counts says what was done to calls. Refused, Lost and Late are never the same
