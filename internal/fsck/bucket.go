@@ -75,11 +75,11 @@ func (c *Checker) mapOf(ctx context.Context, b bucket) (root *partmap.Root, agai
 	if len(problems) > 0 {
 		// The map may have moved on, and its old nodes may have been collected.
 		now, err := c.root(ctx, b.id)
-		if err == nil && now.Epoch > root.Epoch {
-			return nil, true, nil
+		if err != nil || now.Epoch > root.Epoch {
+			return nil, err == nil, err
 		}
-		c.suspect(b.id)
-		return nil, false, c.brokenMap(ctx, b, root, problems)
+		back, err := c.brokenMap(ctx, b, now, root, problems)
+		return nil, back, err
 	}
 	if err := c.unnamed(ctx, b, root, nodes, named); err != nil {
 		return nil, false, err
@@ -110,18 +110,76 @@ func (c *Checker) newer(b bucket, err error) {
 	c.report(f)
 }
 
-func (c *Checker) brokenMap(ctx context.Context, b bucket, root *partmap.Root, problems []partmap.Problem) error {
+// brokenMap reports what is wrong with a map. It is taken back to the newest older
+// one that is whole, if rows that have moved since are going to be adopted too.
+func (c *Checker) brokenMap(ctx context.Context, b bucket, now, root *partmap.Root, problems []partmap.Problem) (back bool, err error) {
+	older, err := c.wholeBefore(ctx, now)
+	if err != nil {
+		return false, err
+	}
+	todo, mend := restoreTodo, func() (string, error) { return "", nil }
+	if older != nil {
+		todo = fmt.Sprintf("the map of epoch %d, of %s, is whole: end all servers, then --adopt-all takes it back, and copies the rows that have moved since",
+			older.Epoch, inText(older.ChangedAt))
+		if c.o.Adopt == AdoptAll {
+			err = c.takeBack(ctx, now, older)
+			back = err == nil
+			mend = func() (string, error) { return fmt.Sprintf("the map of epoch %d is taken back", older.Epoch), err }
+		}
+	}
+	if !back {
+		c.suspect(b.id)
+	}
 	for i, p := range problems {
 		f := c.finding(b, BrokenMap, "epoch %d: %s", root.Epoch, p)
-		f.Key, f.Node, f.Todo = p.At, p.Node, restoreTodo
+		f.Key, f.Node, f.Todo = p.At, p.Node, todo
 		if i == mostProblems {
 			f.Text = fmt.Sprintf("epoch %d: and %d more", root.Epoch, len(problems)-i)
 		}
-		if err := c.problem(ctx, f, nil); err != nil || i == mostProblems {
-			return err
+		if err := c.problem(ctx, f, mend); err != nil || i == mostProblems {
+			return back, err
 		}
 	}
-	return nil
+	return back, nil
+}
+
+// wholeBefore returns the newest replaced map of a bucket that holds together; nil
+// for none.
+func (c *Checker) wholeBefore(ctx context.Context, root *partmap.Root) (*partmap.Root, error) {
+	for before := root.Epoch; ; {
+		var replaced []store.Record
+		err := c.retry(ctx, func() (err error) {
+			replaced, err = c.s.History(ctx, root.Bucket, before, 100)
+			return err
+		})
+		if err != nil || len(replaced) == 0 {
+			return nil, err
+		}
+		for _, rec := range replaced {
+			before = rec.Epoch
+			old, err := partmap.DecodeRoot(root.Bucket, rec)
+			if err != nil {
+				continue
+			}
+			problems, _, err := c.validate(ctx, old)
+			if err != nil {
+				return nil, err
+			}
+			if len(problems) == 0 {
+				return old, nil
+			}
+		}
+	}
+}
+
+// takeBack makes an older map the present one, at a new epoch. Batches keep their
+// ids: none that begins later gets one of theirs.
+func (c *Checker) takeBack(ctx context.Context, now, older *partmap.Root) error {
+	stamp := c.maps.Stamp()
+	next := *older
+	next.Epoch, next.Token, next.State, next.Clock = now.Epoch+1, stamp.Token, now.State, now.Clock
+	next.ChangedAt = stamp.Now.UnixMicro()
+	return c.maps.Swap(ctx, partmap.Change{Old: now.Version(), Next: &next})
 }
 
 // state checks what the root says of itself.

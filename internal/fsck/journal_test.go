@@ -27,8 +27,18 @@ type journal struct {
 	cancel context.CancelFunc
 }
 
+// kind says what an op is of.
+type kind uint8
+
+const (
+	ofRow kind = iota
+	ofRegister
+	ofNode
+	allKinds
+)
+
 type op struct {
-	rows bool // of a row, not of a register or node
+	kind kind
 	do   func(ctx context.Context, s store.Store) error
 	// root is the bucket of a swapped root, and phases are those of its batches.
 	root   store.BucketID
@@ -58,12 +68,12 @@ func (j *journal) note(ctx context.Context, o op) error {
 	return err
 }
 
-// copy makes in s the rows of one moment and the registers and nodes of another.
-func (j *journal) copy(t testing.TB, s store.Store, rows, registers int) {
+// copy makes in s the rows, the registers and the nodes of three moments.
+func (j *journal) copy(t testing.TB, s store.Store, moments [allKinds]int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for i := range j.ops {
-		if o := &j.ops[i]; o.rows && i < rows || !o.rows && i < registers {
+		if o := &j.ops[i]; i < moments[o.kind] {
 			require.NoError(t, o.do(ctx, s))
 		}
 	}
@@ -74,23 +84,23 @@ func (j *journal) Put(ctx context.Context, p store.Partition, rows ...store.Row)
 	for i := range kept {
 		kept[i].Key, kept[i].Value = bytes.Clone(kept[i].Key), bytes.Clone(kept[i].Value)
 	}
-	return j.note(ctx, op{rows: true, do: func(ctx context.Context, s store.Store) error { return s.Put(ctx, p, kept...) }})
+	return j.note(ctx, op{do: func(ctx context.Context, s store.Store) error { return s.Put(ctx, p, kept...) }})
 }
 
 func (j *journal) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
 	key = bytes.Clone(key)
-	return j.note(ctx, op{rows: true, do: func(ctx context.Context, s store.Store) error { return s.Delete(ctx, p, key, ts) }})
+	return j.note(ctx, op{do: func(ctx context.Context, s store.Store) error { return s.Delete(ctx, p, key, ts) }})
 }
 
 func (j *journal) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
 	b.Start, b.End = bytes.Clone(b.Start), bytes.Clone(b.End)
-	return j.note(ctx, op{rows: true, do: func(ctx context.Context, s store.Store) error { return s.Remove(ctx, p, b, ts) }})
+	return j.note(ctx, op{do: func(ctx context.Context, s store.Store) error { return s.Remove(ctx, p, b, ts) }})
 }
 
 func (j *journal) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
 	key = bytes.Clone(key)
 	next.Blob = bytes.Clone(next.Blob)
-	o := op{do: func(ctx context.Context, s store.Store) error { return s.Swap(ctx, t, key, old, next) }}
+	o := op{kind: ofRegister, do: func(ctx context.Context, s store.Store) error { return s.Swap(ctx, t, key, old, next) }}
 	if t == store.Roots {
 		o.root = store.BucketID(key)
 		if root, err := partmap.DecodeRoot(o.root, next); err == nil {
@@ -104,11 +114,11 @@ func (j *journal) Swap(ctx context.Context, t store.Table, key []byte, old store
 
 func (j *journal) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
 	blob = bytes.Clone(blob)
-	return j.note(ctx, op{do: func(ctx context.Context, s store.Store) error { return s.WriteNode(ctx, b, id, blob) }})
+	return j.note(ctx, op{kind: ofNode, do: func(ctx context.Context, s store.Store) error { return s.WriteNode(ctx, b, id, blob) }})
 }
 
 func (j *journal) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
-	return j.note(ctx, op{do: func(ctx context.Context, s store.Store) error { return s.DeleteNode(ctx, b, id) }})
+	return j.note(ctx, op{kind: ofNode, do: func(ctx context.Context, s store.Store) error { return s.DeleteNode(ctx, b, id) }})
 }
 
 func (j *journal) Partitions(ctx context.Context, after store.Partition, limit int) ([]store.Partition, error) {

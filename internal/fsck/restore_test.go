@@ -109,7 +109,7 @@ func live(t *testing.T, s store.Store, r *rand.Rand, large bool, moves int) *pas
 		}
 	})
 	f := &fixture{t: t, s: j, c: c}
-	for range moves {
+	for i := range moves {
 		x := executor.New(j, c.Maps(), p.id, executor.Options{
 			Skew: tick, PageRows: 20, BatchRows: 7, CollectAfter: time.Nanosecond,
 			Failpoint: func(context.Context, string, string) error {
@@ -119,7 +119,14 @@ func live(t *testing.T, s store.Store, r *rand.Rand, large bool, moves int) *pas
 				return nil
 			},
 		})
-		x.Add(f.goals(p.id, r)...)
+		switch {
+		case large || i > 3:
+			x.Add(f.goals(p.id, r)...)
+		case i%2 == 0:
+			x.Add(migrate.Split(key(60), key(120), i/2, key(80), key(100)), migrate.Split(nil, key(60), -1, key(30)))
+		default:
+			x.Add(migrate.Merge(nil, key(60)), migrate.Merge(key(60), nil))
+		}
 		require.NoError(t, x.Run(ctx))
 		for range 20 {
 			<-steps
@@ -135,12 +142,16 @@ func live(t *testing.T, s store.Store, r *rand.Rand, large bool, moves int) *pas
 	return p
 }
 
-// moment draws one: often one near a swap, so that each phase is met.
+// moment draws one: often one near a swap.
 func (p *past) moment(r *rand.Rand) int {
-	if len(p.swaps) > 0 && r.IntN(4) > 0 {
-		return min(max(p.swaps[r.IntN(len(p.swaps))]+r.IntN(9)-4, p.begin), len(p.j.ops))
+	if r.IntN(4) > 0 {
+		return p.near(r, p.swaps[r.IntN(len(p.swaps))])
 	}
 	return p.begin + r.IntN(len(p.j.ops)-p.begin+1)
+}
+
+func (p *past) near(r *rand.Rand, at int) int {
+	return min(max(at+r.IntN(9)-4, p.begin), len(p.j.ops))
 }
 
 // phases are those in which the bucket was at a moment.
@@ -216,35 +227,49 @@ func TestRestored(t *testing.T) {
 				defer s.Close()
 				p := live(t, s, r, large, 6)
 				met := map[string]int{}
-				pairs := 150
-				for range pairs {
-					rows, registers := p.moment(r), p.moment(r)
-					order := "rows older"
-					if rows >= registers {
-						order = "roots older"
+				// Each phase of each move, with rows that are older and newer.
+				for i := range 4 * len(p.swaps) {
+					var m [allKinds]int
+					m[ofRegister] = p.swaps[i/4]
+					if i%4 > 1 {
+						m[ofRegister] = p.near(r, m[ofRegister])
 					}
-					for _, ph := range p.phases(registers) {
-						met[fmt.Sprintf("%s: map %s", order, ph)]++
+					for m[ofRow] = p.moment(r); (m[ofRow] < m[ofRegister]) != (i%2 == 0) && r.IntN(20) > 0; {
+						m[ofRow] = p.moment(r)
 					}
-					if len(p.phases(registers)) == 0 {
-						met[order+": map quiet"]++
+					m[ofNode] = m[ofRegister]
+					if r.IntN(3) == 0 {
+						m[ofNode] = p.moment(r)
 					}
-					if !t.Run("", func(t *testing.T) { p.restored(t, fresh(t), r, rows, registers) }) {
-						t.Fatalf("rows of %d, registers of %d", rows, registers)
+					order := "rows older, map "
+					if m[ofRow] >= m[ofRegister] {
+						order = "rows newer, map "
+					}
+					phases := p.phases(m[ofRegister])
+					for _, ph := range phases {
+						met[order+ph.String()]++
+					}
+					if len(phases) == 0 {
+						met[order+"quiet"]++
+					}
+					if !t.Run("", func(t *testing.T) { p.restored(t, fresh(t), r, m) }) {
+						t.Fatalf("rows, registers, nodes of %d", m)
 					}
 				}
 				t.Logf("%d ops, %d swaps, %v", len(p.j.ops), len(p.swaps), met)
+				require.Len(t, met, 12, "both orders, in each phase and quiet")
 			})
 		}
 	})
 }
 
-func (p *past) restored(t *testing.T, s store.Store, r *rand.Rand, rows, registers int) {
+func (p *past) restored(t *testing.T, s store.Store, r *rand.Rand, m [allKinds]int) {
 	defer s.Close()
-	p.j.copy(t, s, rows, registers)
+	rows := m[ofRow]
+	p.j.copy(t, s, m)
 	j := newJournal(s)
 	wanted := fsck.Options{PageRows: []int{7, 1000}[r.IntN(2)], Adopt: fsck.AdoptNewer}
-	if registers > rows {
+	if m[ofRegister] > rows || m[ofRegister] > m[ofNode] {
 		wanted.Adopt = fsck.AdoptAll
 	}
 
@@ -289,5 +314,3 @@ func (p *past) restored(t *testing.T, s store.Store, r *rand.Rand, rows, registe
 	require.NoError(t, err)
 	require.Zero(t, sum.Problems, "%v", found)
 }
-
-var _ = migrate.Merge
