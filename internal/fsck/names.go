@@ -16,7 +16,8 @@ import (
 // mostNames is how many names wait for a second look before one is taken.
 const mostNames = 10_000
 
-const lostTodo = "its map is lost: restore its root from a copy of the roots' table; delete nothing, its rows are still there"
+const lostTodo = "its map is lost: restore its root from a copy of the roots' table, or, if the maps were restored from an older copy than the rows," +
+	" end all servers, and --adopt-all makes a map for it; delete nothing, its rows are still there"
 
 // registers hands on all keys of a table, page by page.
 func (c *Checker) registers(ctx context.Context, t store.Table, f func(keys [][]byte) error) error {
@@ -327,6 +328,13 @@ func (c *Checker) lookAgain(ctx context.Context, nameless []*partmap.Root) error
 			continue
 		}
 		f.Todo = "--repair deletes it if it has no entries; else its name has to be restored from a copy of the directory"
+		if c.keeps(id) != 0 {
+			f.Todo = "it has rows that no range has: these have to be adopted or discarded first"
+			if err := c.problem(ctx, f, nil); err != nil {
+				return err
+			}
+			continue
+		}
 		err = c.problem(ctx, f, func() (string, error) { return "it had no entries and is deleted", c.c.Discard(ctx, id) })
 		if err != nil {
 			return err
