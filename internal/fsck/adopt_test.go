@@ -19,7 +19,7 @@ import (
 func adopt(a fsck.Adopt) func(o *fsck.Options) { return func(o *fsck.Options) { o.Adopt = a } }
 
 func (f *fixture) move(goals ...migrate.Goal) {
-	x := executor.New(f.s, f.c.Maps(), f.b, executor.Options{Skew: tick})
+	x := executor.New(f.s, f.c.Maps(), f.b, executor.Options{})
 	x.Add(goals...)
 	require.NoError(f.t, x.Run(ctx))
 }
@@ -296,7 +296,7 @@ func TestAdoptedInTheMiddleOfAMove(t *testing.T) {
 	b := f.c.Bucket("b")
 	f.move(migrate.Merge(nil, nil))
 	refresh := func(stop string) error {
-		x := executor.New(f.s, f.c.Maps(), f.b, executor.Options{Skew: tick, Failpoint: func(_ context.Context, point, _ string) error {
+		x := executor.New(f.s, f.c.Maps(), f.b, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
 			if point == stop {
 				return errKilled
 			}

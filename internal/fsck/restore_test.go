@@ -111,7 +111,7 @@ func live(t *testing.T, s store.Store, r *rand.Rand, large bool, moves int) *pas
 	f := &fixture{t: t, s: j, c: c}
 	for i := range moves {
 		x := executor.New(j, c.Maps(), p.id, executor.Options{
-			Skew: tick, PageRows: 20, BatchRows: 7, CollectAfter: time.Nanosecond,
+			PageRows: 20, BatchRows: 7, CollectAfter: time.Nanosecond,
 			Failpoint: func(context.Context, string, string) error {
 				for range 3 {
 					<-steps
@@ -301,7 +301,7 @@ func (p *past) restored(t *testing.T, s store.Store, r *rand.Rand, m [allKinds]i
 	// What moves goes on to its end.
 	c, err := listing.NewEmbedded(j, listing.Options{})
 	require.NoError(t, err)
-	require.NoError(t, executor.New(j, c.Maps(), p.id, executor.Options{Skew: tick}).Run(ctx))
+	require.NoError(t, executor.New(j, c.Maps(), p.id, executor.Options{}).Run(ctx))
 	p.contains(t, j, rows, "moved")
 	for i := range 5 {
 		require.NoError(t, c.Bucket("b").Put(ctx, key(i), []byte("again")))
@@ -309,7 +309,7 @@ func (p *past) restored(t *testing.T, s store.Store, r *rand.Rand, m [allKinds]i
 		require.NoError(t, err)
 		require.Equal(t, "again", string(e.Value))
 	}
-	require.NoError(t, executor.New(j, c.Maps(), p.id, executor.Options{Skew: tick}).Run(ctx))
+	require.NoError(t, executor.New(j, c.Maps(), p.id, executor.Options{}).Run(ctx))
 	found, sum, err = verify(t, j, fsck.Options{})
 	require.NoError(t, err)
 	require.Zero(t, sum.Problems, "%v", found)

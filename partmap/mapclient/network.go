@@ -60,21 +60,18 @@ func NewNetwork(s Store, o Options) (*Client, error) {
 	return c, nil
 }
 
-// aheadEmbedded is by how much the timestamps of the embedded form may be ahead of the
-// wall clock: they go on where the clock was set back.
-const aheadEmbedded = time.Second
-
 // Above returns a timestamp above every one that a client of the store has given out
 // until now, for what has to hide writes that arrive late. It fails with Unavailable
 // or Timeout where the time is not known.
 //
-// In the embedded form, and over a store whose servers have no clocks, that holds as
-// long as the wall clock was not set back: add what is known of the rows.
+// In the embedded form, where nothing arrives late, and over a store whose servers have
+// no clocks it is the wall clock: that may have been set back, so add what is known of
+// the rows.
 func (c *Client) Above(ctx context.Context) (store.Timestamp, error) {
 	if clock := c.Time(); clock != nil {
 		return clock.Above(ctx)
 	}
-	return store.Timestamp(c.opts.Now().Add(aheadEmbedded).UnixMicro()), nil
+	return store.Timestamp(c.opts.Now().UnixMicro()), nil
 }
 
 // network keeps the leases of the network form (the protocol's section "Map

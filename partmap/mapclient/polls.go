@@ -27,7 +27,7 @@ type clock struct {
 	number  uint32
 	latest  atomic.Pointer[poll]
 	line    atomic.Uint64 // of the next poll
-	used    atomic.Bool // since the last poll
+	used    atomic.Bool   // since the last poll
 	asking  shared
 	bumps   bumps
 	polling bool // guarded by network.mu

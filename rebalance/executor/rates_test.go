@@ -3,7 +3,6 @@ package executor_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -356,43 +355,50 @@ func TestWhatIsReadAgain(t *testing.T) {
 	}
 }
 
-// A removal is above the clock and the rows of its ranges by what clients' clocks may be
-// apart; whoever compared.
+// above is a map client that knows the time, or fails.
+type above struct {
+	executor.Maps
+	ts  store.Timestamp
+	err error
+}
+
+func (a *above) Above(context.Context) (store.Timestamp, error) { return a.ts, a.err }
+
+// A removal is above every timestamp that was given out and above the rows of its
+// ranges, whoever compared; without the time nothing is removed.
 func TestTimestampsOfRemovals(t *testing.T) {
-	now := time.UnixMicro(1_000_000_000_000_000)
-	const ahead = 1_000_000_000_700_000
-	for _, skew := range []time.Duration{0, 250 * time.Millisecond} {
-		for _, other := range []bool{false, true} {
-			for _, newest := range []store.Timestamp{5, ahead} {
-				s := &gets{Store: memstore.New()}
-				f := newFixture(t, s, 0)
-				source := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
-				for i, ts := range []store.Timestamp{3, newest, 4} {
-					require.NoError(t, s.Put(t.Context(), source, store.Row{Key: key(i), Value: store.EntryCell(nil), Timestamp: ts}))
-				}
-				stop := context.Canceled
-				o := executor.Options{Skew: skew, Now: func() time.Time { return now }, Failpoint: func(_ context.Context, point, _ string) error {
-					if point == "before remove" && other {
-						return stop
-					}
-					return nil
-				}}
-				rg := f.ranges(t)[0]
-				x := executor.New(s, f.c.Maps(), f.id, o)
-				x.Add(migrate.Refresh(&rg))
-				if err := x.Run(t.Context()); other {
-					require.ErrorIs(t, err, stop)
-					o.Failpoint = nil
-					require.NoError(t, executor.New(s, f.c.Maps(), f.id, o).Run(t.Context()))
-				} else {
-					require.NoError(t, err)
-				}
-				want := max(store.Timestamp(now.UnixMicro()), newest) + 1_000_000
-				if skew > 0 {
-					want += 250_000 - 1_000_000
-				}
-				require.Equal(t, []store.Timestamp{want}, s.removed, fmt.Sprint(skew, other, newest))
+	const now, ahead = 1_000_000_000_000_000, 1_000_000_000_700_000
+	for _, other := range []bool{false, true} {
+		for _, newest := range []store.Timestamp{5, ahead} {
+			s := &gets{Store: memstore.New()}
+			f := newFixture(t, s, 0)
+			source := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
+			for i, ts := range []store.Timestamp{3, newest, 4} {
+				require.NoError(t, s.Put(t.Context(), source, store.Row{Key: key(i), Value: store.EntryCell(nil), Timestamp: ts}))
 			}
+			m := &above{Maps: f.c.Maps(), ts: now, err: store.Errorf(store.Corrupt, "the time is not known")}
+			stop := context.Canceled
+			o := executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+				if point == "before remove" && other {
+					return stop
+				}
+				return nil
+			}}
+			rg := f.ranges(t)[0]
+			x := executor.New(s, m, f.id, o)
+			x.Add(migrate.Refresh(&rg))
+			if err := x.Run(t.Context()); other {
+				require.ErrorIs(t, err, stop)
+				o.Failpoint = nil
+				require.ErrorIs(t, executor.New(s, m, f.id, o).Run(t.Context()), store.Corrupt)
+				x = executor.New(s, m, f.id, o)
+			} else {
+				require.ErrorIs(t, err, store.Corrupt)
+			}
+			require.Empty(t, s.removed)
+			m.err = nil
+			require.NoError(t, x.Run(t.Context()))
+			require.Equal(t, []store.Timestamp{max(now, newest) + 1}, s.removed, "%v %d", other, newest)
 		}
 	}
 }
