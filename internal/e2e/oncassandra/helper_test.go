@@ -1,6 +1,8 @@
 package oncassandra
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"testing"
 
@@ -10,7 +12,17 @@ import (
 
 var cassandra cassandratest.Shared
 
-func TestMain(m *testing.M) { os.Exit(harness.Run(m, &cassandra)) }
+// TestMain makes this binary a process of TestWhatBeginsLaterWinsOverCassandra, too.
+func TestMain(m *testing.M) {
+	if encoded := os.Getenv(siteVariable); encoded != "" {
+		if err := serveSite(context.Background(), encoded); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(harness.Run(m, &cassandra))
+}
 
 // build builds the programs; tests with them need a node, too.
 func build(t *testing.T) *harness.Programs {
