@@ -20,11 +20,12 @@
 // clocks: as measured, or as far as Options.Limit lets clocks be apart, whichever is
 // less.
 //
-// What is assumed: of the servers of a data centre fewer than half have clocks that
-// go back or run faster or slower than this machine's by more than 200 µs per second; a
-// process has at least one clock, of its monotonic and its wall clock, that runs;
-// and, only where data centres can't reach each other, their clocks differ by
-// Options.Limit at most.
+// What is assumed: no server's clock goes back, or runs faster or slower than this
+// machine's by more than 200 µs per second; a process has at least one clock, of its
+// monotonic and its wall clock, that runs; and, only where data centres can't reach each
+// other, their clocks differ by Options.Limit at most. While the clock of one server is
+// set back, the order of two writes may be wrong by as much as the other servers' clocks
+// differ; one that is merely wrong, and far from the others, is left out.
 //
 // The idea is that of TrueTime (Corbett et al., Spanner, OSDI 2012), with bounds
 // measured as Cristian's algorithm does it, and with quorums instead of reference

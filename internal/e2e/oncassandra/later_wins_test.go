@@ -250,7 +250,7 @@ func pairsOverCassandra(t *testing.T, pairs int, own bool) (done, lost, moves in
 		r := rand.New(rand.NewPCG(seed, uint64(w)))
 		work.Go(func() {
 			key := fmt.Sprintf("key/%d/%02d", w%6, w)
-			for i := 0; i < pairs/workers || ended.Load() == 0; i++ {
+			for i := 0; i < (pairs+workers-1)/workers || ended.Load() == 0; i++ {
 				from := r.IntN(2)
 				ops := []string{[]string{"put", "put", "delete"}[r.IntN(3)], []string{"put", "delete"}[r.IntN(2)]}
 				first := sites[from].do(ops[0], key, fmt.Sprint("first ", i))
