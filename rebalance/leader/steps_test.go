@@ -657,7 +657,9 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	end()
 	s := newScripted()
-	s.script(func(int, store.Record, error) (store.Record, error) { return store.Record{}, store.Errorf(store.Unavailable, "away") }, nil)
+	s.script(func(int, store.Record, error) (store.Record, error) {
+		return store.Record{}, store.Errorf(store.Unavailable, "away")
+	}, nil)
 	require.ErrorIs(t, leader.New(s, leader.Options{}).Run(ctx, nothing, func(err error) { t.Errorf("told of %v", err) }), store.Timeout)
 }
 
