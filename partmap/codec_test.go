@@ -37,7 +37,7 @@ func movingEntries(rng *rand.Rand, cuts [][]byte) []Entry {
 	entries := someEntries(rng, cuts)
 	for i := range entries {
 		if rng.IntN(3) == 0 {
-			entries[i].To, entries[i].Batch = store.PartitionID(id16(rng)), rng.Uint64()
+			entries[i].To, entries[i].Batch = store.PartitionID(id16(rng)), rng.Uint64N(20)
 		}
 	}
 	entries[0].Start = []byte{}
@@ -82,6 +82,12 @@ func TestRoundTrip(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, entries[from:], entriesOf(s))
 		require.Equal(t, h, s.nodeHeader)
+
+		for i := range s.Len() {
+			var into Range
+			s.Range(r, i, []byte("end"), &into)
+			require.Equal(t, r.Range(s.Entry(i), s.End(i, []byte("end"))), into)
+		}
 
 		children := someChildren(rng, someKeys(rng, anyStyle(rng), 100))
 		n = encodeIndex(h, 3, children)

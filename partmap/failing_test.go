@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -249,4 +250,23 @@ func TestBeforeTheLowestKey(t *testing.T) {
 	require.Equal(t, "c3", string(rg.Start))
 	require.Equal(t, "c4", string(rg.End))
 	require.Equal(t, Copying, rg.Phase)
+}
+
+// TestPartsAreChecked: those that do not tile what is moved begin no batch.
+func TestPartsAreChecked(t *testing.T) {
+	part := func(start string) Part { return Part{Start: []byte(start), To: store.PartitionID{3}} }
+	for want, parts := range map[string][]Part{
+		`the entries do not begin at "c1"`:             nil,
+		`the entries do not begin at "c1" `:            {part("c15")},
+		`the cut "c1" is not above the one before it`:  {part("c1"), part("c1")},
+		`the cut "c2" is not below the end "c2"`:       {part("c1"), part("c2")},
+		`the cut "c12" is not above the one before it`: {part("c1"), part("c15"), part("c12")},
+	} {
+		e := NewEdit(sound(), counting(), nil)
+		_, err := e.Begin(Move{Start: []byte("c1"), End: []byte("c2"), Parts: parts})
+		require.Equal(t, store.InvalidArgument, store.KindOf(err), want)
+		require.ErrorContains(t, err, strings.TrimSpace(want))
+		_, err = e.Change()
+		require.Error(t, err)
+	}
 }

@@ -67,8 +67,9 @@ func (s *Segment) Entry(i int) (e Entry) {
 	return e
 }
 
-// Range sets into to the i-th range, seen in a map that names the segment, whose
-// own end is end. It is there for speed: a Range is too large to be copied often.
+// Range sets into, which has to be zero, to the i-th range, seen in a map that names
+// the segment, whose own end is end. It is there for speed: a Range is too large to be
+// copied often.
 func (s *Segment) Range(r *Root, i int, end []byte, into *Range) {
 	s.entry(i, s.At(i), &into.Entry)
 	into.End = s.End(i, end)

@@ -40,6 +40,19 @@ func TestNodesAreFilledEvenly(t *testing.T) {
 			}
 		}
 	}
+	// Long keys at one end make no more nodes than there need be.
+	for _, longAt := range []int{0, 5} {
+		items := startsOf(10, 2)
+		for i := range items[:5] {
+			items[longAt+i].Start = make([]byte, 100)
+		}
+		var sizes []int
+		pack(items, 5, 1_000_000, childStart, func(run []Child) Child {
+			sizes = append(sizes, len(run))
+			return run[0]
+		})
+		require.Equal(t, []int{5, 5}, sizes)
+	}
 	// One that is longer than all that a node should have still gets one of its own.
 	var sizes []int
 	pack([]Child{{Start: []byte("a")}, {Start: make([]byte, 500)}, {Start: []byte("c")}}, 100, 50, childStart, func(run []Child) Child {

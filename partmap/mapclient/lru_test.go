@@ -3,6 +3,7 @@ package mapclient
 import (
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -139,4 +140,29 @@ func TestRootsAreCounted(t *testing.T) {
 	es.end(other)
 	_, there = es.buckets.peek(other.id)
 	require.False(t, there, "nothing is known of it")
+}
+
+// TestPresets: what holds where nothing is said, or nothing that makes sense.
+func TestPresets(t *testing.T) {
+	for _, o := range []Options{{}, {CacheBytes: -1, RootBytes: -1}} {
+		c := NewEmbedded(nil, o)
+		require.EqualValues(t, 67_108_864, c.opts.CacheBytes)
+		require.EqualValues(t, 33_554_432, c.opts.RootBytes)
+		require.Equal(t, c.opts.CacheBytes, c.nodes.cache.limit)
+		require.Equal(t, c.opts.RootBytes, c.epochs.buckets.limit)
+		require.WithinDuration(t, time.Now(), c.opts.Now(), time.Hour)
+		require.NotEqual(t, c.opts.NewID(), c.opts.NewID())
+	}
+	require.EqualValues(t, 1, NewEmbedded(nil, Options{CacheBytes: 1}).opts.CacheBytes)
+	require.EqualValues(t, 1, NewEmbedded(nil, Options{RootBytes: 1}).opts.RootBytes)
+	c, err := NewNetwork(nil, Options{})
+	require.NoError(t, err)
+	require.Equal(t, 3*time.Second, c.net.lease)
+	require.Equal(t, 16, c.opts.Clocks)
+	j := c.net.jitter()
+	require.True(t, j >= 0 && j < 1)
+	require.Equal(t, []time.Duration{50 * time.Millisecond, 10 * time.Minute}, []time.Duration{MinLease, MaxLease})
+	require.Equal(t, 65536, MaxClocks)
+	require.Equal(t, 3*time.Second+30*time.Millisecond+100*time.Millisecond, waitFor(3*time.Second))
+	require.Equal(t, loadTimeout, 10*time.Second)
 }

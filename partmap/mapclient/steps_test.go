@@ -125,6 +125,7 @@ func newSteppingWorld(t *testing.T) *steppingWorld {
 	w.Client = c
 	_, err = w.Create(t.Context(), w.id, cutsOf(2))
 	require.NoError(t, err)
+	require.Zero(t, c.Counts().Bumps, "of a new bucket nobody knows an older map")
 	return w
 }
 
@@ -338,13 +339,29 @@ func TestBumpsStepByStep(t *testing.T) {
 			}
 			return rec, err
 		}, swaps: 1},
+		"it stands back at first": {read: func() read {
+			var old store.Record
+			return func(n int, rec store.Record, err error) (store.Record, error) {
+				if n == 1 {
+					old = rec
+				}
+				if n < 4 {
+					return old, err
+				}
+				return rec, err
+			}
+		}(), swaps: 1},
 		"a swap is refused": {swap: func(context.Context, int, func() error) error { return store.Errorf(store.InvalidArgument, "no") }, kind: store.Timeout, text: "bump map clock 0: timeout: outcome unknown: ", swaps: 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newSteppingWorld(t)
 			w.store.script(store.Clocks, c.read, c.swap)
-			failures := w.Counts().BumpFailures
+			failures, begin := w.Counts().BumpFailures, time.Now()
 			err := w.Wait(t.Context(), w.id)
+			if c.swaps == 20 {
+				// Chance says half: 2, 4 and so on to 128 ms, and that twelve times more.
+				require.Equal(t, 1790*time.Millisecond, time.Since(begin), name)
+			}
 			require.Equal(t, c.kind, store.KindOf(err), "%s: %v", name, err)
 			_, swaps := w.store.count()
 			require.Equal(t, c.swaps, swaps, name)
@@ -535,7 +552,7 @@ func TestPollsToTheMoment(t *testing.T) {
 	})
 }
 
-// TestOptionsAtTheirLimits: what lies at a limit is taken, what lies beyond is not.
+// TestOptionsAtTheirLimits: what lies at a limit is taken.
 func TestOptionsAtTheirLimits(t *testing.T) {
 	for _, o := range []mapclient.Options{
 		{}, {Lease: mapclient.MinLease}, {Lease: mapclient.MaxLease}, {Clocks: 1}, {Clocks: mapclient.MaxClocks},
@@ -550,4 +567,129 @@ func TestOptionsAtTheirLimits(t *testing.T) {
 	require.Nil(t, c.Time())
 	require.Equal(t, mapclient.Counts{}, c.Counts())
 	c.Close()
+}
+
+// TestNobodyWaitsForEver: for a clock that does not answer, Swap takes no longer than a
+// lease, as others may learn of it later; Wait gives up after ten seconds, or with its
+// context.
+func TestNobodyWaitsForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newSteppingWorld(t)
+		change := w.change()
+		w.store.script(store.Clocks, nil, nil)
+		w.store.hangs()
+		begin := time.Now()
+		require.NoError(t, w.Swap(t.Context(), change))
+		require.Equal(t, mapclient.DefaultLease, time.Since(begin))
+		time.Sleep(time.Minute)
+		begin = time.Now()
+		err := w.Wait(t.Context(), w.id)
+		require.Equal(t, store.Timeout, store.KindOf(err), "%v", err)
+		require.Equal(t, 10*time.Second, time.Since(begin))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begin = time.Now()
+		err = w.Wait(ctx, w.id)
+		require.Equal(t, store.Timeout, store.KindOf(err))
+		require.ErrorContains(t, err, "bump map clock 0: ")
+		require.Equal(t, time.Second, time.Since(begin))
+	})
+}
+
+// TestBumpsAreGrouped: those that are asked for while one is under way are made together.
+func TestBumpsAreGrouped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newSteppingWorld(t)
+		ids := []store.BucketID{w.id}
+		for range 4 {
+			id := store.BucketID(uuid.New())
+			_, err := w.Create(t.Context(), id, nil)
+			require.NoError(t, err)
+			ids = append(ids, id)
+		}
+		w.store.script(store.Clocks, nil, func(_ context.Context, _ int, do func() error) error { time.Sleep(time.Second); return do() })
+		var work sync.WaitGroup
+		wait := func(id store.BucketID) { work.Go(func() { require.NoError(t, w.Wait(t.Context(), id)) }) }
+		wait(ids[0])
+		synctest.Wait()
+		for _, id := range ids[1:] {
+			wait(id)
+		}
+		work.Wait()
+		_, swaps := w.store.count()
+		require.Equal(t, 2, swaps)
+		require.EqualValues(t, 2, w.Counts().Bumps)
+		rec, err := w.store.Store.Read(t.Context(), store.Clocks, make([]byte, 4), store.Serial)
+		require.NoError(t, err)
+		for _, id := range ids {
+			named, value := mapclient.ClockNames(rec, id, 0)
+			require.True(t, named)
+			require.EqualValues(t, 5, value)
+		}
+		wait(ids[1]) // and once more there is nothing to bump
+		work.Wait()
+		_, swaps = w.store.count()
+		require.Equal(t, 2, swaps)
+	})
+}
+
+// TestDeletedForGood: of a bucket that is known to be deleted nothing is asked again.
+func TestDeletedForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newSteppingWorld(t)
+		for _, s := range []partmap.State{partmap.Closing, partmap.Deleted} {
+			root, err := w.Load(t.Context(), w.id)
+			require.NoError(t, err)
+			c, err := partmap.WithState(root, s, w.Stamp())
+			require.NoError(t, err)
+			require.NoError(t, w.Swap(t.Context(), c))
+		}
+		w.store.script(store.Roots, nil, nil)
+		polls := w.Counts().Polls
+		for range 3 {
+			_, err := w.Acquire(t.Context(), w.id)
+			require.ErrorIs(t, err, mapclient.ErrDeleted)
+			require.Equal(t, store.NotFound, store.KindOf(err))
+		}
+		reads, _ := w.store.count()
+		require.Zero(t, reads)
+		require.Equal(t, polls, w.Counts().Polls)
+		require.EqualValues(t, 3, w.Counts().Refused)
+	})
+}
+
+// TestRootsThatChangeWithoutASwap: the same epoch with another token was made by nobody.
+func TestRootsThatChangeWithoutASwap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newSteppingWorld(t)
+		l, err := w.Acquire(t.Context(), w.id)
+		require.NoError(t, err)
+		other := *l.Root()
+		other.Token = store.NewToken()
+		rec, err := partmap.EncodeRoot(&other)
+		require.NoError(t, err)
+		w.store.script(store.Roots, func(int, store.Record, error) (store.Record, error) { return rec, nil }, nil)
+		_, err = w.Load(t.Context(), w.id)
+		require.Equal(t, store.Corrupt, store.KindOf(err))
+		require.ErrorContains(t, err, "or changed without a swap")
+		// At Local as well, when its clock names the bucket.
+		clock, err := w.store.Store.Read(t.Context(), store.Clocks, make([]byte, 4), store.Serial)
+		require.NoError(t, err)
+		require.NoError(t, w.store.Store.Swap(t.Context(), store.Clocks, make([]byte, 4), clock.Version, mapclient.BumpedClock(clock, w.id)))
+		time.Sleep(2 * mapclient.DefaultLease)
+		_, err = w.Acquire(t.Context(), w.id)
+		require.Equal(t, store.Corrupt, store.KindOf(err), "%v", err)
+		require.ErrorContains(t, err, "changed without a swap at epoch 1")
+		require.False(t, l.Valid())
+		l.Release()
+
+		embedded := mapclient.NewEmbedded(w.store, mapclient.Options{})
+		w.store.script(store.Roots, nil, nil)
+		held, err := embedded.Acquire(t.Context(), w.id)
+		require.NoError(t, err)
+		require.False(t, held.Timed())
+		require.True(t, held.Valid())
+		held.Release()
+		require.False(t, held.Valid())
+	})
 }

@@ -645,6 +645,24 @@ func TestRunTells(t *testing.T) {
 	})
 }
 
+// Where the context has ended, whatever work returns is no news.
+func TestRunEndsWithItsContext(t *testing.T) {
+	for _, result := range []error{nil, errors.New("cut short")} {
+		ctx, end := context.WithCancel(t.Context())
+		told := 0
+		err := leader.New(memstore.New(), leader.Options{}).Run(ctx, func(context.Context) error { end(); return result }, func(error) { told++ })
+		require.ErrorIs(t, err, store.Timeout)
+		require.Zero(t, told)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	s := newScripted()
+	s.script(func(int, store.Record, error) (store.Record, error) {
+		return store.Record{}, store.Errorf(store.Unavailable, "away")
+	}, nil)
+	require.ErrorIs(t, leader.New(s, leader.Options{}).Run(ctx, nothing, func(err error) { t.Errorf("told of %v", err) }), store.Timeout)
+}
+
 // An option that is not given, or makes no sense, is the default.
 func TestDefaults(t *testing.T) {
 	require.Equal(t, 15*time.Second, leader.DefaultLease)

@@ -93,7 +93,7 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	o := options{dir: ".", n: *n, seed: *seed, at: *at, holders: holders, grace: 20 * time.Second, log: os.Stdout}
+	o := options{dir: ".", n: *n, seed: *seed, at: *at, holders: holders, equivalent: equivalents(), grace: 20 * time.Second, log: os.Stdout}
 	if *asJSON {
 		o.log = os.Stderr
 	}
@@ -101,11 +101,6 @@ func main() {
 		var b [8]byte
 		_, _ = rand.Read(b[:]) // never fails
 		o.seed = uint64(binary.BigEndian.Uint32(b[:])) + 1
-	}
-	for line := range strings.Lines(equivalentText) {
-		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
-			o.equivalent = append(o.equivalent, line)
-		}
 	}
 	if *also != "" {
 		o.holders = map[string][]string{"": strings.Fields(*also)}
@@ -132,6 +127,16 @@ func main() {
 			os.Exit(1)
 		}
 	}
+}
+
+// equivalents are the names in equivalent.txt.
+func equivalents() (names []string) {
+	for line := range strings.Lines(equivalentText) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			names = append(names, line)
+		}
+	}
+	return names
 }
 
 func mutate(ctx context.Context, o options, patterns ...string) (*Report, error) {

@@ -246,3 +246,20 @@ func TestHolders(t *testing.T) {
 	_, err := list(t.Context(), ".", patterns...)
 	require.NoError(t, err)
 }
+
+// Each name in equivalent.txt is that of a mutant.
+func TestEquivalentMutantsExist(t *testing.T) {
+	pkgs, err := list(t.Context(), ".", "github.com/evenkeel/evenkeel/...")
+	require.NoError(t, err)
+	names := equivalents()
+	require.NotEmpty(t, names)
+	for _, p := range pkgs {
+		rel := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, p.Module.Path), "/")
+		if !slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, rel+"/") }) {
+			continue
+		}
+		sites, err := sitesOf(p.Module.Dir, p.Dir, p.GoFiles)
+		require.NoError(t, err)
+		require.NoError(t, stale(names, rel, sites))
+	}
+}
