@@ -237,6 +237,10 @@ type operation struct {
 	world func(w *world)
 	do    func(ctx context.Context, c *listing.Client, w *world) (string, error)
 	kind  kindOfOperation
+	// whole: one read gets as many rows as it asks for; else three.
+	whole bool
+	// check, if set, is done right after success.
+	check func(w *world)
 	// again is what the operation may say when it is done again after it was done.
 	again error
 }
@@ -312,12 +316,18 @@ func operations() (all []operation) {
 	} {
 		for _, k := range in.keys {
 			read("get "+k+" "+in.name, in.world, get(k))
+			if k == "d/4" {
+				all[len(all)-1].check = writtenThrough
+			}
 			write("put "+k+" "+in.name, in.world, func(ctx context.Context, b *listing.Bucket) error {
 				return b.Put(ctx, []byte(k), []byte("new"))
 			})
 			write("delete "+k+" "+in.name, in.world, func(ctx context.Context, b *listing.Bucket) error { return b.Delete(ctx, []byte(k)) })
 		}
 		read("list "+in.name, in.world, list(listing.Query{}))
+		if in.name == "phases" {
+			all[len(all)-1].check = writtenThrough
+		}
 		read("list folded "+in.name, in.world, list(listing.Query{Delimiter: []byte("/"), Limit: 3}))
 		read("list reverse "+in.name, in.world, list(listing.Query{Reverse: true, KeysOnly: true, Limit: 4}))
 		read("all "+in.name, in.world, every(listing.Query{}))
@@ -325,6 +335,8 @@ func operations() (all []operation) {
 		read("split points "+in.name, in.world, split)
 		bucket("delete bucket "+in.name, in.world, nil, func(ctx context.Context, c *listing.Client, _ *world) error { return c.DeleteBucket(ctx, "b") })
 	}
+	read("split points wide", wide, split)
+	all[len(all)-1].whole = true
 	both := func(first, then func(w *world)) func(w *world) {
 		return func(w *world) { first(w); then(w) }
 	}
@@ -422,6 +434,27 @@ func operations() (all []operation) {
 	return all
 }
 
+// wide is a bucket of one range with more keys than are read in one go, in heaps.
+func wide(w *world) {
+	w.fill()
+	var entries []listing.Entry
+	for i := range 700 {
+		entries = append(entries, listing.Entry{Key: fmt.Appendf(nil, "%c%c/%03d", 'a'+i%7*3, 'a'+i%5*i%5, i)})
+	}
+	require.NoError(w.t, w.c.Bucket("b").PutBatch(w.ctx, entries))
+}
+
+// writtenThrough: what was shown in the verifying phase is in the destination.
+func writtenThrough(w *world) {
+	for _, rg := range w.ranges() {
+		if string(rg.Start) == "d" {
+			_, found, err := w.s.Get(w.ctx, store.Partition{Bucket: w.id, ID: rg.To}, []byte("d/4"))
+			require.NoError(w.t, err)
+			require.True(w.t, found, "what was shown may vanish")
+		}
+	}
+}
+
 // listRows are the partitions of the list of buckets.
 func (w *world) listRows() (all []store.Partition) {
 	root, err := w.c.Maps().Load(w.ctx, listing.ListOfBuckets())
@@ -459,7 +492,11 @@ func (o *operation) attempt(t *testing.T, fail faulttest.Case, giveUp int) (got,
 	got.before = snapshot(t, inner, w.id)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	hooked := &listtest.Hooked{Store: &listtest.Morsels{Store: s, Rows: 3}, Registers: true}
+	morsels := &listtest.Morsels{Store: s, Rows: 3}
+	if o.whole {
+		morsels.Rows = store.MaxPageRows
+	}
+	hooked := &listtest.Hooked{Store: morsels, Registers: true}
 	c, err := listing.NewEmbedded(hooked, listing.Options{RowsPerRead: 1, ReadAhead: 4, ReadAheadAfter: 1})
 	require.NoError(t, err)
 	faults.Enable(true)
@@ -472,8 +509,12 @@ func (o *operation) attempt(t *testing.T, fail faulttest.Case, giveUp int) (got,
 	got.answer, got.err = o.do(ctx, c, w)
 	synctest.Wait() // for what goes on after the caller gave up
 	got.hooks = int(hooks.Load())
+	hooked.Hook = nil
 	calls = faulttest.Calls(faults)
 	faults.Enable(false)
+	if got.err == nil && o.check != nil {
+		o.check(w)
+	}
 	require.NoError(t, faults.Flush(t.Context()))
 	got.after = snapshot(t, inner, w.id)
 	again.before = got.after
@@ -540,4 +581,84 @@ func TestTheCallerGivesUpAtEachCall(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A batch tells of each entry what became of it.
+func TestEachCallFailsUnderABatch(t *testing.T) {
+	entries := []listing.Entry{
+		{Key: []byte("d/1"), Value: []byte("one")}, {Key: []byte("a/1"), Value: []byte("new")}, {Key: nil}, {Key: []byte("b/2"), Value: []byte("new")},
+		{Key: []byte("g/9"), Value: []byte("new")}, {Key: []byte("d/1"), Value: []byte("two")}, {Key: []byte("e/7"), Value: []byte("new")},
+		{Key: []byte("c/3"), Value: make([]byte, 64<<10+1)}, {Key: []byte("f/1"), Value: []byte("new")},
+	}
+	run := func(t *testing.T, fail faulttest.Case) map[faultstore.Op]int {
+		ctx := t.Context()
+		inner := memstore.New()
+		s, faults := fail.Store(inner)
+		defer func() { require.NoError(t, s.Close()) }()
+		build, err := listing.NewEmbedded(inner, listing.Options{})
+		require.NoError(t, err)
+		w := &world{t: t, ctx: ctx, s: inner, c: build}
+		phases(w)
+		value := func(key []byte) string {
+			e, err := build.Bucket("b").Get(ctx, key)
+			if !errors.Is(err, listing.ErrNotFound) {
+				require.NoError(t, err)
+			}
+			return string(e.Value)
+		}
+		before := map[string]string{}
+		for _, e := range entries {
+			if len(e.Key) > 0 {
+				before[string(e.Key)] = value(e.Key)
+			}
+		}
+		c, err := listing.NewEmbedded(s, listing.Options{})
+		require.NoError(t, err)
+		faults.Enable(true)
+		err = c.Bucket("b").PutBatch(ctx, entries)
+		calls := faulttest.Calls(faults)
+		faults.Enable(false)
+		require.NoError(t, faults.Flush(ctx))
+		var batch *listing.BatchError
+		require.ErrorAs(t, err, &batch)
+		require.Len(t, batch.Outcomes, len(entries))
+		failed := 0
+		for i, e := range entries {
+			outcome := batch.Outcomes[i]
+			if outcome != nil {
+				failed++
+				require.ErrorIs(t, err, outcome)
+			}
+			switch {
+			case i == 2 || i == 7:
+				require.ErrorIs(t, outcome, store.InvalidArgument)
+			case i == 0: // of one key the last wins
+				require.Equal(t, batch.Outcomes[5], outcome)
+			case outcome == nil:
+				require.Equal(t, string(e.Value), value(e.Key))
+			case errors.Is(outcome, listing.ErrOutcomeUnknown):
+				require.Contains(t, []string{before[string(e.Key)], string(e.Value)}, value(e.Key))
+			default:
+				require.ErrorIs(t, outcome, faultstore.ErrInjected)
+				require.Equal(t, before[string(e.Key)], value(e.Key))
+			}
+		}
+		require.ErrorContains(t, err, fmt.Sprintf("%d of 9 entries failed, the first is number ", failed))
+		if fail.Way == nil || fail.Way.Passing() && fail.Op == faultstore.Put {
+			require.Equal(t, 2, failed)
+		}
+		require.ErrorAs(t, c.Bucket("b").PutBatch(ctx, entries), &batch)
+		for i, e := range entries {
+			if i != 2 && i != 7 && i != 0 {
+				require.NoError(t, batch.Outcomes[i])
+				require.Equal(t, string(e.Value), value(e.Key))
+			}
+		}
+		return calls
+	}
+	var calls map[faultstore.Op]int
+	synctest.Test(t, func(t *testing.T) { calls = run(t, faulttest.Case{}) })
+	faulttest.Each(t, calls, func(fail faulttest.Case) {
+		synctest.Test(t, func(t *testing.T) { run(t, fail) })
+	})
 }
