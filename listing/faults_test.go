@@ -365,7 +365,10 @@ func operations() (all []operation) {
 	deleted := func(w *world) { w.state(w.id, partmap.Closing); w.state(w.id, partmap.Deleted) }
 	unlisted := func(w *world) {
 		for _, r := range w.listRows() {
-			require.NoError(w.t, w.s.Delete(w.ctx, r, []byte("b"), 1<<60))
+			row, found, err := w.s.Get(w.ctx, r, []byte("b"))
+			require.NoError(w.t, err)
+			require.True(w.t, found)
+			require.NoError(w.t, w.s.Delete(w.ctx, r, row.Key, row.Timestamp))
 		}
 	}
 	nameless := func(w *world) { w.name("b", store.BucketID{}) }
@@ -454,6 +457,70 @@ func writtenThrough(w *world) {
 		}
 	}
 }
+
+// rightAnswers are what comes of operations without a failure: of those that change
+// buckets the error, what the directory and the list say of the name then, and the state
+// of the bucket that the world is about; of others the answer.
+var rightAnswers = map[string][3]string{
+	"delete bucket settled":          {notEmptyB, "b: taken true, listed true, in step true, open, 4 ranges", "open"},
+	"delete bucket tree":             {notEmptyB, "b: taken true, listed true, in step true, open, 13 ranges", "open"},
+	"delete bucket phases":           {notEmptyB, "b: taken true, listed true, in step true, open, 7 ranges", "open"},
+	"create the first":               {"<nil>", "b: taken true, listed true, in step true, open, 2 ranges", ""},
+	"create":                         {"<nil>", "b: taken true, listed true, in step true, open, 2 ranges", ""},
+	"create again":                   {existsB, "b: taken true, listed true, in step true, open, 4 ranges", "open"},
+	"create while it is deleted":     {`create bucket "b": ` + listing.ErrBucketClosing.Error(), "b: taken true, listed true, in step true, closing, 1 ranges", "closing"},
+	"create once it is deleted":      {"<nil>", "b: taken true, listed true, in step true, open, 2 ranges", "deleted"},
+	"create what is not on the list": {existsB, "b: taken true, listed true, in step true, open, 4 ranges", "open"},
+	"create anew":                    {"<nil>", "b: taken true, listed true, in step true, open, 2 ranges", ""},
+	"delete none":                    {noneB, "b: taken false, listed false, in step true", ""},
+	"delete empty":                   {"<nil>", "b: taken false, listed false, in step true", "deleted"},
+	"delete emptied":                 {"<nil>", "b: taken false, listed false, in step true", "deleted"},
+	"delete emptied tree":            {"<nil>", "b: taken false, listed false, in step true", "deleted"},
+	"delete closing":                 {"<nil>", "b: taken false, listed false, in step true", "deleted"},
+	"delete closing with entries":    {notEmptyB, "b: taken true, listed true, in step true, open, 4 ranges", "open"},
+	"delete phases closing":          {notEmptyB, "b: taken true, listed true, in step true, open, 7 ranges", "open"},
+	"delete deleted":                 {noneB, "b: taken false, listed false, in step true", "deleted"},
+	"delete what is not on the list": {"<nil>", "b: taken false, listed false, in step true", "deleted"},
+	"mend unlisted":                  {"<nil>", "b: taken true, listed true, in step true, open, 4 ranges", "open"},
+	"mend renamed":                   {"<nil>", "b: taken true, listed true, in step true, open, 1 ranges", "open"},
+	"mend nameless":                  {"<nil>", "b: taken false, listed false, in step true", "open"},
+	"mend deleted":                   {"<nil>", "b: taken false, listed false, in step true", "deleted"},
+	"mend what is well":              {"<nil>", "b: taken true, listed true, in step true, open, 4 ranges", "open"},
+	"mend nothing":                   {"<nil>", "b: taken false, listed false, in step true", ""},
+	"restore nameless":               {"<nil>", "b: taken true, listed true, in step true, open, 4 ranges", "open"},
+	"restore renamed":                {`give back the name "b": ` + listing.ErrBucketExists.Error(), "b: taken true, listed true, in step false, open, 1 ranges", "open"},
+	"restore what is well":           {"<nil>", "b: taken true, listed true, in step true, open, 4 ranges", "open"},
+	"restore unlisted":               {`give back the name "b": ` + listing.ErrNoSuchBucket.Error(), "b: taken false, listed false, in step true", "open"},
+	"restore deleted":                {`give back the name "b": ` + listing.ErrNoSuchBucket.Error(), "b: taken false, listed true, in step false", "deleted"},
+	"discard":                        {"<nil>", "b: taken false, listed true, in step false", "deleted"},
+	"discard with entries":           {listing.ErrNotEmpty.Error(), "b: taken false, listed true, in step false", "open"},
+	"discard deleted":                {"<nil>", "b: taken false, listed true, in step false", "deleted"},
+
+	"get a/2 settled":    {"value of a/2"},
+	"get c/none settled": {""},
+	"get k03/2 tree":     {"value of k03/2"},
+	"get b/4 phases":     {"first b 4"},
+	"get b/2 phases":     {""},
+	"get c/1 phases":     {"newer c"},
+	"get d/4 phases":     {"first d 4"},
+	"get d/3 phases":     {""},
+	"get e/4 phases":     {"first e 4"},
+	"get f/1 phases":     {"newer f"},
+	"look up b":          {"true"},
+	"look up new":        {"false"},
+	"owner b":            {"btrue false"},
+	"owner new":          {"newfalse true"},
+	"listed b":           {"btrue"},
+	"listed new":         {"newfalse"},
+	"buckets":            {"b true\nother false\n"},
+	"buckets of none":    {"none"},
+}
+
+var (
+	notEmptyB = `delete bucket "b": ` + listing.ErrNotEmpty.Error()
+	existsB   = `create bucket "b": ` + listing.ErrBucketExists.Error()
+	noneB     = `delete bucket "b": ` + listing.ErrNoSuchBucket.Error()
+)
 
 // listRows are the partitions of the list of buckets.
 func (w *world) listRows() (all []store.Partition) {
@@ -552,6 +619,15 @@ func TestEachCallFails(t *testing.T) {
 				var again outcome
 				want, again, calls = o.attempt(t, faulttest.Case{}, 0)
 				o.judge(t, &want, &want, &again, nil)
+				if right, ok := rightAnswers[o.name]; ok || o.kind != writesEntries {
+					line, _, _ := strings.Cut(want.after, "\n")
+					_, root, _ := strings.Cut(want.after, "root: ")
+					if o.kind == changesBuckets {
+						require.Equal(t, right, [3]string{fmt.Sprint(want.err), line, strings.TrimSpace(root)})
+					} else if ok {
+						require.Equal(t, right[0], want.answer)
+					}
+				}
 				t.Logf("%q, %v", want.answer, want.err)
 			})
 			faulttest.Each(t, calls, func(fail faulttest.Case) {
