@@ -174,7 +174,6 @@ func TestAPausedCopyEndsWithItsContext(t *testing.T) {
 // Goals that the map, or its checks, refuse end with an event, and the others go on.
 func TestGoalsThatAreRefused(t *testing.T) {
 	f := newFixture(t, memstore.New(), 100)
-	home := f.ranges(t)[0].Partition
 	var events []executor.Event
 	o := executor.Options{Observe: func(e executor.Event) {
 		if e.Kind != executor.Did {
@@ -205,9 +204,9 @@ func TestGoalsThatAreRefused(t *testing.T) {
 
 	// A destination that is a home: only the map's own checks know.
 	events = nil
-	o.NewID = func() uuid.UUID { return uuid.UUID(home) }
-	y := executor.New(f.s, f.c.Maps(), f.id, o)
 	last := f.ranges(t)[1]
+	o.NewID = func() uuid.UUID { return uuid.UUID(last.Partition) }
+	y := executor.New(f.s, f.c.Maps(), f.id, o)
 	again := migrate.Refresh(&last)
 	y.Add(again)
 	require.NoError(t, y.Run(t.Context()))
