@@ -31,14 +31,23 @@ func TestHowManyRowsAreAskedFor(t *testing.T) {
 		limit, have, slice, rows, perR int
 		floor, want, slicesAfter       int
 	}{
-		{q: &Query{}, limit: 1000, want: 1001}, {q: &Query{}, limit: 1000, have: 400, want: 601}, {q: &Query{}, limit: 1, have: 1, want: 4},
-		{q: &Query{}, limit: 3, want: 4}, {q: &Query{}, limit: 4, want: 5}, {q: &Query{}, limit: 10_000, want: 10_000}, {q: &Query{}, limit: 9_998, want: 9_999},
+		{q: &Query{}, limit: 1000, want: 1001},
+		{q: &Query{}, limit: 1000, have: 400, want: 601},
+		{q: &Query{}, limit: 1, have: 1, want: 4},
+		{q: &Query{}, limit: 3, want: 4},
+		{q: &Query{}, limit: 4, want: 5},
+		{q: &Query{}, limit: 10_000, want: 10_000},
+		{q: &Query{}, limit: 9_998, want: 9_999},
 		{q: &Query{}, limit: 10, floor: 64, want: 64}, {q: &Query{}, limit: 10, floor: 20_000, want: 10_000},
-		{q: folded, limit: 1000, perR: 16, want: 64, slicesAfter: 64}, {q: folded, limit: 1000, perR: 33, want: 66, slicesAfter: 66},
-		{q: folded, limit: 1000, perR: 128, want: 256, slicesAfter: 256}, {q: folded, limit: 5000, perR: 600, want: 1000, slicesAfter: 1000},
+		{q: folded, limit: 1000, perR: 16, want: 64, slicesAfter: 64},
+		{q: folded, limit: 1000, perR: 33, want: 66, slicesAfter: 66},
+		{q: folded, limit: 1000, perR: 128, want: 256, slicesAfter: 256},
+		{q: folded, limit: 5000, perR: 600, want: 1000, slicesAfter: 1000},
 		{q: folded, limit: 10, perR: 128, want: 11, slicesAfter: 256}, // one row makes one item, as a first guess
-		{q: folded, limit: 10, slice: 40, rows: 3, perR: 16, want: 33, slicesAfter: 40}, {q: folded, limit: 10, slice: 40, rows: 5, perR: 16, want: 40, slicesAfter: 40},
-		{q: folded, limit: 10, have: 10, slice: 40, rows: 1, perR: 16, want: 4, slicesAfter: 40}, {q: folded, limit: 10, slice: 5, rows: 9, floor: 7, perR: 16, want: 7, slicesAfter: 5},
+		{q: folded, limit: 10, slice: 40, rows: 3, perR: 16, want: 33, slicesAfter: 40},
+		{q: folded, limit: 10, slice: 40, rows: 5, perR: 16, want: 40, slicesAfter: 40},
+		{q: folded, limit: 10, have: 10, slice: 40, rows: 1, perR: 16, want: 4, slicesAfter: 40},
+		{q: folded, limit: 10, slice: 5, rows: 9, floor: 7, perR: 16, want: 7, slicesAfter: 5},
 	} {
 		p := pageOf(Options{RowsPerRead: c.perR}, c.q, c.limit)
 		p.items, p.slice, p.rows, p.floor = items(c.have), c.slice, c.rows, c.floor
@@ -156,7 +165,12 @@ func TestWhereWalksAreCut(t *testing.T) {
 		prefix, at, want string
 		reverse          bool
 	}{
-		{"", "a/b", "a0", false}, {"", "a/b", "a/", true}, {"", "a", "a", false}, {"p/", "p/a/b", "p/a0", false}, {"p/", "q/a/b", "q/a/b", false}, {"p/", "p/a", "p/a", false},
+		{"", "a/b", "a0", false},
+		{"", "a/b", "a/", true},
+		{"", "a", "a", false},
+		{"p/", "p/a/b", "p/a0", false},
+		{"p/", "q/a/b", "q/a/b", false},
+		{"p/", "p/a", "p/a", false},
 	} {
 		p := pageOf(Options{}, &Query{Prefix: []byte(c.prefix), Delimiter: []byte("/"), Reverse: c.reverse}, 10)
 		a := &ahead{p: p}

@@ -164,9 +164,20 @@ func TestNamesThatCountAreGuessed(t *testing.T) {
 		reverse bool
 		want    string
 	}{
-		{"k0003", 1, false, "k0004"}, {"k0003", 9996, false, "k9999"}, {"k0003", 9997, false, ""}, {"k0003", 3, true, "k0000"}, {"k0003", 4, true, ""},
-		{"k9990", 5, false, "k9995"}, {"k1", 1, false, "k1001"}, {"k00035", 1, false, "k0004"}, {"kx", 1, true, "k9999"}, {"j0003", 1, false, ""},
-		{"k0003", 0.4, false, "k0003"}, {"k0003", 0.6, false, "k0004"}, {"k", 2, false, "k0002"}, {"k00/3", 7, false, "k0007"},
+		{"k0003", 1, false, "k0004"},
+		{"k0003", 9996, false, "k9999"},
+		{"k0003", 9997, false, ""},
+		{"k0003", 3, true, "k0000"},
+		{"k0003", 4, true, ""},
+		{"k9990", 5, false, "k9995"},
+		{"k1", 1, false, "k1001"},
+		{"k00035", 1, false, "k0004"},
+		{"kx", 1, true, "k9999"},
+		{"j0003", 1, false, ""},
+		{"k0003", 0.4, false, "k0003"},
+		{"k0003", 0.6, false, "k0004"},
+		{"k", 2, false, "k0002"},
+		{"k00/3", 7, false, "k0007"},
 	} {
 		require.Equal(t, c.want, string(p.ahead([]byte(c.key), c.n, c.reverse)), "%+v", c)
 	}
@@ -197,8 +208,14 @@ func TestKeysBetween(t *testing.T) {
 		at     float64
 		want   string
 	}{
-		{"a", "c", 0.5, eight("b")}, {"a", "c", 0, "a"}, {"xa", "xc", 0.5, "x" + eight("b")}, {"", "\x80", 0.5, eight("\x40")},
-		{"", "", 0.25, "\x40\x00\x00\x00\x00\x00\x00\x00"}, {"c", "a", 0.5, "c"}, {"a", "a\x00", 0.5, "a"}, {"abc", "abd", 0.5, "ab" + eight("c\x80")},
+		{"a", "c", 0.5, eight("b")},
+		{"a", "c", 0, "a"},
+		{"xa", "xc", 0.5, "x" + eight("b")},
+		{"", "\x80", 0.5, eight("\x40")},
+		{"", "", 0.25, "\x40\x00\x00\x00\x00\x00\x00\x00"},
+		{"c", "a", 0.5, "c"},
+		{"a", "a\x00", 0.5, "a"},
+		{"abc", "abd", 0.5, "ab" + eight("c\x80")},
 		{"a", "b", 0.75, eight("a\xc0")},
 	} {
 		require.Equal(t, c.want, string(between([]byte(c.lo), []byte(c.hi), c.at)), "%+v", c)
@@ -212,7 +229,13 @@ func TestKeysBetween(t *testing.T) {
 		lo, hi string
 		want   float64
 	}{
-		{"", "", 64}, {"", "\x80", 63}, {"\x40", "\x80", 62}, {"x\x40", "x\x80", 54}, {"xx\x40", "xx\x80", 46}, {"a", "a\x00", -8}, {"\x80", "", 63},
+		{"", "", 64},
+		{"", "\x80", 63},
+		{"\x40", "\x80", 62},
+		{"x\x40", "x\x80", 54},
+		{"xx\x40", "xx\x80", 46},
+		{"a", "a\x00", -8},
+		{"\x80", "", 63},
 	} {
 		require.InDelta(t, c.want, logWidth([]byte(c.lo), []byte(c.hi)), 1e-6, "%+v", c)
 	}
@@ -262,7 +285,11 @@ func TestQuanta(t *testing.T) {
 		lo, hi string
 		want   []int64
 	}{
-		{"", "", []int64{10, 20, 30, 40}}, {"", "c", []int64{10}}, {"", "d", []int64{10, 20}}, {"c", "", []int64{20, 30, 40}}, {"d", "k", []int64{20, 30}},
+		{"", "", []int64{10, 20, 30, 40}},
+		{"", "c", []int64{10}},
+		{"", "d", []int64{10, 20}},
+		{"c", "", []int64{20, 30, 40}},
+		{"d", "k", []int64{20, 30}},
 		{"d", "l", []int64{20, 30, 40}}, {"z", "", []int64{40}}, {"b", "b\x00", []int64{10}},
 	} {
 		x := stretch{span: span{lo: []byte(c.lo), hi: []byte(c.hi)}, weight: -1, quanta: quanta[:1]}

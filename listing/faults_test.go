@@ -662,8 +662,13 @@ func TestTheCallerGivesUpAtEachCall(t *testing.T) {
 // A batch tells of each entry what became of it.
 func TestEachCallFailsUnderABatch(t *testing.T) {
 	entries := []listing.Entry{
-		{Key: []byte("d/1"), Value: []byte("one")}, {Key: []byte("a/1"), Value: []byte("new")}, {Key: nil}, {Key: []byte("b/2"), Value: []byte("new")},
-		{Key: []byte("g/9"), Value: []byte("new")}, {Key: []byte("d/1"), Value: []byte("two")}, {Key: []byte("e/7"), Value: []byte("new")},
+		{Key: []byte("d/1"), Value: []byte("one")},
+		{Key: []byte("a/1"), Value: []byte("new")},
+		{Key: nil},
+		{Key: []byte("b/2"), Value: []byte("new")},
+		{Key: []byte("g/9"), Value: []byte("new")},
+		{Key: []byte("d/1"), Value: []byte("two")},
+		{Key: []byte("e/7"), Value: []byte("new")},
 		{Key: []byte("c/3"), Value: make([]byte, 64<<10+1)}, {Key: []byte("f/1"), Value: []byte("new")},
 	}
 	run := func(t *testing.T, fail faulttest.Case) map[faultstore.Op]int {

@@ -125,7 +125,11 @@ func TestBatchesAreCut(t *testing.T) {
 		rows    []int
 	}{
 		{1, 10, []int{1}}, {200, 10, []int{200}}, {201, 10, []int{200, 1}}, {450, 10, []int{200, 200, 50}},
-		{16, 1 << 16, []int{16}}, {17, 1 << 16, []int{16, 1}}, {16, 1<<16 + 1, []int{15, 1}}, {2, 1 << 19, []int{2}}, {2, 1<<19 + 1, []int{1, 1}},
+		{16, 1 << 16, []int{16}},
+		{17, 1 << 16, []int{16, 1}},
+		{16, 1<<16 + 1, []int{15, 1}},
+		{2, 1 << 19, []int{2}},
+		{2, 1<<19 + 1, []int{1, 1}},
 	} {
 		s := &scripted{Store: memstore.New()}
 		client := over(t, s, listing.Options{MaxValueBytes: 1<<20 - 1, MaxParallel: 1})

@@ -244,8 +244,17 @@ func TestLimits(t *testing.T) {
 	for _, k := range []struct {
 		id, secret, want string
 	}{
-		{x(128), x(16), ""}, {x(129), x(16), "id is 1 to 128"}, {"", x(16), "id is"}, {"a", x(256), ""}, {"a", x(257), "16 to 256"}, {"a", x(15), "16 to 256"},
-		{"!~", x(16), ""}, {"a b", x(16), "id is"}, {"a,b", x(16), "id is"}, {"a=b", x(16), "id is"}, {"ä", x(16), "id is"},
+		{x(128), x(16), ""},
+		{x(129), x(16), "id is 1 to 128"},
+		{"", x(16), "id is"},
+		{"a", x(256), ""},
+		{"a", x(257), "16 to 256"},
+		{"a", x(15), "16 to 256"},
+		{"!~", x(16), ""},
+		{"a b", x(16), "id is"},
+		{"a,b", x(16), "id is"},
+		{"a=b", x(16), "id is"},
+		{"ä", x(16), "id is"},
 	} {
 		_, err := s3api.ParseKeys(fmt.Appendf(nil, "keys:\n- {id: %q, secret: %q, access: read-only}", k.id, k.secret))
 		if k.want == "" {
@@ -283,7 +292,9 @@ func TestVersionsThatMayBeNamed(t *testing.T) {
 	h := handle(t, s3api.Options{})
 	h.want(200, "", "PUT", "/abc/k", "v")
 	for _, c := range []struct{ value, message string }{
-		{"?versionId=null", ""}, {"?versionId=", "Version id cannot be the empty string"}, {"?versionId=5", "Invalid version id specified"},
+		{"?versionId=null", ""},
+		{"?versionId=", "Version id cannot be the empty string"},
+		{"?versionId=5", "Invalid version id specified"},
 	} {
 		for _, call := range []string{"GET /abc/k", "HEAD /abc/k", "PUT /abc/to", "DELETE /abc/k"} {
 			method, target, _ := strings.Cut(call, " ")
@@ -329,9 +340,14 @@ func TestPrivateOnly(t *testing.T) {
 		h.want(501, "NotImplemented", "PUT", target, document, "x-amz-acl", "private")
 		h.want(400, "MalformedACLError", "PUT", target, "x")
 		for _, change := range [][2]string{
-			{"FULL_CONTROL", "READ"}, {"<Owner><ID>evenkeel", "<Owner><ID>other"}, {`"CanonicalUser"><ID>evenkeel`, `"CanonicalUser"><ID>other`},
-			{"</Grant>", "<More/></Grant>"}, {"</Grantee>", "<URI>a</URI></Grantee>"}, {"</AccessControlList>", "<More/></AccessControlList>"},
-			{"</AccessControlPolicy>", "<More/></AccessControlPolicy>"}, {"<AccessControlList>", "<AccessControlList><Grant></Grant>"},
+			{"FULL_CONTROL", "READ"},
+			{"<Owner><ID>evenkeel", "<Owner><ID>other"},
+			{`"CanonicalUser"><ID>evenkeel`, `"CanonicalUser"><ID>other`},
+			{"</Grant>", "<More/></Grant>"},
+			{"</Grantee>", "<URI>a</URI></Grantee>"},
+			{"</AccessControlList>", "<More/></AccessControlList>"},
+			{"</AccessControlPolicy>", "<More/></AccessControlPolicy>"},
+			{"<AccessControlList>", "<AccessControlList><Grant></Grant>"},
 		} {
 			require.Contains(t, document, change[0])
 			h.want(501, "NotImplemented", "PUT", target, strings.Replace(document, change[0], change[1], 1))
@@ -683,4 +699,40 @@ func TestBytesBehindARecord(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s3api.ParseRecord(append(o.AppendRecord(nil), 0))
 	require.ErrorIs(t, err, store.Corrupt)
+}
+
+// Beyond the highest common prefix that there can be nothing is listed.
+func TestNothingIsBeyondTheHighestPrefix(t *testing.T) {
+	h := handle(t, s3api.Options{})
+	for _, key := range []string{"a", "%ff", "%ffk"} {
+		h.want(200, "", "PUT", "/abc/"+key, "v", "x-evenkeel-key-bytes", "any")
+	}
+	for form, marker := range map[string]string{"": "&marker=%ff", "&versions": "&key-marker=%ff"} {
+		query := "/abc?encoding-type=url&delimiter=%ff" + form
+		require.Contains(t, h.want(200, "", "GET", query, "").body, "<Key>a</Key>")
+		body := h.want(200, "", "GET", query+marker, "").body
+		require.NotContains(t, body, "<Key>")
+		require.NotContains(t, body, "<CommonPrefixes>")
+		require.Contains(t, body, "<IsTruncated>false</IsTruncated>")
+	}
+}
+
+// Who may see some buckets sees each once, in order.
+func TestSomeBucketsInOrder(t *testing.T) {
+	key := &s3api.Key{ID: "ADMIN", Secret: "the secret of the admin", Only: []s3api.Area{
+		{Bucket: "zebra"},
+		{Bucket: "bucket-000002"},
+		{Bucket: "bucket-000001", Prefix: "x/"},
+		{Bucket: "bucket-000002", Prefix: "y/"},
+		{Bucket: "bucket-00000"},
+	}}
+	s := serve(t, &crowded{n: 5}, s3api.Options{Keys: keysThatChange(func(string) *s3api.Key { return key })})
+	body := s.as("ADMIN").want(200, "", "GET", "/", "").body
+	require.Equal(t, []string{"<Name>bucket-000001", "<Name>bucket-000002"}, regexp.MustCompile("<Name>[^<]*").FindAllString(body, -1))
+	body = s.as("ADMIN").want(200, "", "GET", "/?max-buckets=1", "").body
+	require.Equal(t, []string{"<Name>bucket-000001"}, regexp.MustCompile("<Name>[^<]*").FindAllString(body, -1))
+	_, token, _ := strings.Cut(body, "<ContinuationToken>")
+	token, _, _ = strings.Cut(token, "<")
+	body = s.as("ADMIN").want(200, "", "GET", "/?max-buckets=1&continuation-token="+token, "").body
+	require.Equal(t, []string{"<Name>bucket-000002"}, regexp.MustCompile("<Name>[^<]*").FindAllString(body, -1))
 }
