@@ -165,6 +165,10 @@ func (s *stamps) Next(ctx context.Context, n int) (store.Timestamp, error) {
 	return ts, ctx.Err()
 }
 
+// Passed and Seen: this source is the only one, and its timestamps have passed at once.
+func (s *stamps) Passed(ctx context.Context, _ store.Timestamp) error { return ctx.Err() }
+func (s *stamps) Seen(store.Timestamp)                                {}
+
 // A timestamp is drawn under the lease under which it is used: if that ends meanwhile
 // another one is drawn. A caller who gave up has written nothing.
 func TestTimestampsAreDrawnUnderTheLease(t *testing.T) {
