@@ -100,19 +100,28 @@ func (b *Bucket) locate(ctx context.Context, key []byte) (*hold, partmap.Range, 
 	}
 }
 
-func (c *Client) checkKey(key []byte) error {
+// checkKey refuses keys that Options do. The list of buckets takes every name.
+func (b *Bucket) checkKey(key []byte) error {
+	most := b.c.o.MaxKeyBytes
+	if b.id != (store.BucketID{}) {
+		most = MaxNameBytes
+	}
 	switch {
 	case len(key) == 0:
-		return invalid("the key is empty: 1 to %d bytes", c.o.MaxKeyBytes)
-	case len(key) > c.o.MaxKeyBytes:
-		return invalid("the key has %d bytes: 1 to %d", len(key), c.o.MaxKeyBytes)
+		return invalid("the key is empty: 1 to %d bytes", most)
+	case len(key) > most:
+		return invalid("the key has %d bytes: 1 to %d", len(key), most)
 	}
 	return nil
 }
 
-func (c *Client) checkValue(value []byte) error {
-	if len(value) > c.o.MaxValueBytes {
-		return invalid("the value has %d bytes: at most %d", len(value), c.o.MaxValueBytes)
+func (b *Bucket) checkValue(value []byte) error {
+	most := b.c.o.MaxValueBytes
+	if b.id != (store.BucketID{}) {
+		most = infoBytes
+	}
+	if len(value) > most {
+		return invalid("the value has %d bytes: at most %d", len(value), most)
 	}
 	return nil
 }

@@ -25,14 +25,17 @@ type BucketInfo struct {
 
 // infoForm is the version of a list entry's value: form (1), id (16), created
 // (8, big-endian Unix microseconds).
-const infoForm = 1
+const (
+	infoForm  = 1
+	infoBytes = 25
+)
 
 func encodeInfo(id store.BucketID, created int64) []byte {
 	return binary.BigEndian.AppendUint64(append([]byte{infoForm}, id[:]...), uint64(created))
 }
 
 func decodeInfo(value []byte) (id store.BucketID, created int64, err error) {
-	if len(value) != 25 || value[0] != infoForm {
+	if len(value) != infoBytes || value[0] != infoForm {
 		return id, 0, store.Errorf(store.Corrupt, "an entry of %d bytes in the list of buckets is not of form %d", len(value), infoForm)
 	}
 	return store.BucketID(value[1:17]), int64(binary.BigEndian.Uint64(value[17:])), nil

@@ -237,6 +237,10 @@ type operation struct {
 	world func(w *world)
 	do    func(ctx context.Context, c *listing.Client, w *world) (string, error)
 	kind  kindOfOperation
+	// whole: one read gets as many rows as it asks for; else three.
+	whole bool
+	// check, if set, is done right after success.
+	check func(w *world)
 	// again is what the operation may say when it is done again after it was done.
 	again error
 }
@@ -312,12 +316,18 @@ func operations() (all []operation) {
 	} {
 		for _, k := range in.keys {
 			read("get "+k+" "+in.name, in.world, get(k))
+			if k == "d/4" {
+				all[len(all)-1].check = writtenThrough
+			}
 			write("put "+k+" "+in.name, in.world, func(ctx context.Context, b *listing.Bucket) error {
 				return b.Put(ctx, []byte(k), []byte("new"))
 			})
 			write("delete "+k+" "+in.name, in.world, func(ctx context.Context, b *listing.Bucket) error { return b.Delete(ctx, []byte(k)) })
 		}
 		read("list "+in.name, in.world, list(listing.Query{}))
+		if in.name == "phases" {
+			all[len(all)-1].check = writtenThrough
+		}
 		read("list folded "+in.name, in.world, list(listing.Query{Delimiter: []byte("/"), Limit: 3}))
 		read("list reverse "+in.name, in.world, list(listing.Query{Reverse: true, KeysOnly: true, Limit: 4}))
 		read("all "+in.name, in.world, every(listing.Query{}))
@@ -325,6 +335,8 @@ func operations() (all []operation) {
 		read("split points "+in.name, in.world, split)
 		bucket("delete bucket "+in.name, in.world, nil, func(ctx context.Context, c *listing.Client, _ *world) error { return c.DeleteBucket(ctx, "b") })
 	}
+	read("split points wide", wide, split)
+	all[len(all)-1].whole = true
 	both := func(first, then func(w *world)) func(w *world) {
 		return func(w *world) { first(w); then(w) }
 	}
@@ -353,7 +365,10 @@ func operations() (all []operation) {
 	deleted := func(w *world) { w.state(w.id, partmap.Closing); w.state(w.id, partmap.Deleted) }
 	unlisted := func(w *world) {
 		for _, r := range w.listRows() {
-			require.NoError(w.t, w.s.Delete(w.ctx, r, []byte("b"), 1<<60))
+			row, found, err := w.s.Get(w.ctx, r, []byte("b"))
+			require.NoError(w.t, err)
+			require.True(w.t, found)
+			require.NoError(w.t, w.s.Delete(w.ctx, r, row.Key, row.Timestamp))
 		}
 	}
 	nameless := func(w *world) { w.name("b", store.BucketID{}) }
@@ -422,6 +437,91 @@ func operations() (all []operation) {
 	return all
 }
 
+// wide is a bucket of one range with more keys than are read in one go, in heaps.
+func wide(w *world) {
+	w.fill()
+	var entries []listing.Entry
+	for i := range 700 {
+		entries = append(entries, listing.Entry{Key: fmt.Appendf(nil, "%c%c/%03d", 'a'+i%7*3, 'a'+i%5*i%5, i)})
+	}
+	require.NoError(w.t, w.c.Bucket("b").PutBatch(w.ctx, entries))
+}
+
+// writtenThrough: what was shown in the verifying phase is in the destination.
+func writtenThrough(w *world) {
+	for _, rg := range w.ranges() {
+		if string(rg.Start) == "d" {
+			_, found, err := w.s.Get(w.ctx, store.Partition{Bucket: w.id, ID: rg.To}, []byte("d/4"))
+			require.NoError(w.t, err)
+			require.True(w.t, found, "what was shown may vanish")
+		}
+	}
+}
+
+// rightAnswers are what comes of operations without a failure: of those that change
+// buckets the error, what the directory and the list say of the name then, and the state
+// of the bucket that the world is about; of others the answer.
+var rightAnswers = map[string][3]string{
+	"delete bucket settled":          {notEmptyB, "b: taken true, listed true, in step true, open, 4 ranges", "open"},
+	"delete bucket tree":             {notEmptyB, "b: taken true, listed true, in step true, open, 13 ranges", "open"},
+	"delete bucket phases":           {notEmptyB, "b: taken true, listed true, in step true, open, 7 ranges", "open"},
+	"create the first":               {"<nil>", "b: taken true, listed true, in step true, open, 2 ranges", ""},
+	"create":                         {"<nil>", "b: taken true, listed true, in step true, open, 2 ranges", ""},
+	"create again":                   {existsB, "b: taken true, listed true, in step true, open, 4 ranges", "open"},
+	"create while it is deleted":     {`create bucket "b": ` + listing.ErrBucketClosing.Error(), "b: taken true, listed true, in step true, closing, 1 ranges", "closing"},
+	"create once it is deleted":      {"<nil>", "b: taken true, listed true, in step true, open, 2 ranges", "deleted"},
+	"create what is not on the list": {existsB, "b: taken true, listed true, in step true, open, 4 ranges", "open"},
+	"create anew":                    {"<nil>", "b: taken true, listed true, in step true, open, 2 ranges", ""},
+	"delete none":                    {noneB, "b: taken false, listed false, in step true", ""},
+	"delete empty":                   {"<nil>", "b: taken false, listed false, in step true", "deleted"},
+	"delete emptied":                 {"<nil>", "b: taken false, listed false, in step true", "deleted"},
+	"delete emptied tree":            {"<nil>", "b: taken false, listed false, in step true", "deleted"},
+	"delete closing":                 {"<nil>", "b: taken false, listed false, in step true", "deleted"},
+	"delete closing with entries":    {notEmptyB, "b: taken true, listed true, in step true, open, 4 ranges", "open"},
+	"delete phases closing":          {notEmptyB, "b: taken true, listed true, in step true, open, 7 ranges", "open"},
+	"delete deleted":                 {noneB, "b: taken false, listed false, in step true", "deleted"},
+	"delete what is not on the list": {"<nil>", "b: taken false, listed false, in step true", "deleted"},
+	"mend unlisted":                  {"<nil>", "b: taken true, listed true, in step true, open, 4 ranges", "open"},
+	"mend renamed":                   {"<nil>", "b: taken true, listed true, in step true, open, 1 ranges", "open"},
+	"mend nameless":                  {"<nil>", "b: taken false, listed false, in step true", "open"},
+	"mend deleted":                   {"<nil>", "b: taken false, listed false, in step true", "deleted"},
+	"mend what is well":              {"<nil>", "b: taken true, listed true, in step true, open, 4 ranges", "open"},
+	"mend nothing":                   {"<nil>", "b: taken false, listed false, in step true", ""},
+	"restore nameless":               {"<nil>", "b: taken true, listed true, in step true, open, 4 ranges", "open"},
+	"restore renamed":                {`give back the name "b": ` + listing.ErrBucketExists.Error(), "b: taken true, listed true, in step false, open, 1 ranges", "open"},
+	"restore what is well":           {"<nil>", "b: taken true, listed true, in step true, open, 4 ranges", "open"},
+	"restore unlisted":               {`give back the name "b": ` + listing.ErrNoSuchBucket.Error(), "b: taken false, listed false, in step true", "open"},
+	"restore deleted":                {`give back the name "b": ` + listing.ErrNoSuchBucket.Error(), "b: taken false, listed true, in step false", "deleted"},
+	"discard":                        {"<nil>", "b: taken false, listed true, in step false", "deleted"},
+	"discard with entries":           {listing.ErrNotEmpty.Error(), "b: taken false, listed true, in step false", "open"},
+	"discard deleted":                {"<nil>", "b: taken false, listed true, in step false", "deleted"},
+
+	"get a/2 settled":    {"value of a/2"},
+	"get c/none settled": {""},
+	"get k03/2 tree":     {"value of k03/2"},
+	"get b/4 phases":     {"first b 4"},
+	"get b/2 phases":     {""},
+	"get c/1 phases":     {"newer c"},
+	"get d/4 phases":     {"first d 4"},
+	"get d/3 phases":     {""},
+	"get e/4 phases":     {"first e 4"},
+	"get f/1 phases":     {"newer f"},
+	"look up b":          {"true"},
+	"look up new":        {"false"},
+	"owner b":            {"btrue false"},
+	"owner new":          {"newfalse true"},
+	"listed b":           {"btrue"},
+	"listed new":         {"newfalse"},
+	"buckets":            {"b true\nother false\n"},
+	"buckets of none":    {"none"},
+}
+
+var (
+	notEmptyB = `delete bucket "b": ` + listing.ErrNotEmpty.Error()
+	existsB   = `create bucket "b": ` + listing.ErrBucketExists.Error()
+	noneB     = `delete bucket "b": ` + listing.ErrNoSuchBucket.Error()
+)
+
 // listRows are the partitions of the list of buckets.
 func (w *world) listRows() (all []store.Partition) {
 	root, err := w.c.Maps().Load(w.ctx, listing.ListOfBuckets())
@@ -459,7 +559,11 @@ func (o *operation) attempt(t *testing.T, fail faulttest.Case, giveUp int) (got,
 	got.before = snapshot(t, inner, w.id)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	hooked := &listtest.Hooked{Store: &listtest.Morsels{Store: s, Rows: 3}, Registers: true}
+	morsels := &listtest.Morsels{Store: s, Rows: 3}
+	if o.whole {
+		morsels.Rows = store.MaxPageRows
+	}
+	hooked := &listtest.Hooked{Store: morsels, Registers: true}
 	c, err := listing.NewEmbedded(hooked, listing.Options{RowsPerRead: 1, ReadAhead: 4, ReadAheadAfter: 1})
 	require.NoError(t, err)
 	faults.Enable(true)
@@ -472,8 +576,12 @@ func (o *operation) attempt(t *testing.T, fail faulttest.Case, giveUp int) (got,
 	got.answer, got.err = o.do(ctx, c, w)
 	synctest.Wait() // for what goes on after the caller gave up
 	got.hooks = int(hooks.Load())
+	hooked.Hook = nil
 	calls = faulttest.Calls(faults)
 	faults.Enable(false)
+	if got.err == nil && o.check != nil {
+		o.check(w)
+	}
 	require.NoError(t, faults.Flush(t.Context()))
 	got.after = snapshot(t, inner, w.id)
 	again.before = got.after
@@ -511,9 +619,21 @@ func TestEachCallFails(t *testing.T) {
 				var again outcome
 				want, again, calls = o.attempt(t, faulttest.Case{}, 0)
 				o.judge(t, &want, &want, &again, nil)
+				if right, ok := rightAnswers[o.name]; ok || o.kind != writesEntries {
+					line, _, _ := strings.Cut(want.after, "\n")
+					_, root, _ := strings.Cut(want.after, "root: ")
+					if o.kind == changesBuckets {
+						require.Equal(t, right, [3]string{fmt.Sprint(want.err), line, strings.TrimSpace(root)})
+					} else if ok {
+						require.Equal(t, right[0], want.answer)
+					}
+				}
 				t.Logf("%q, %v", want.answer, want.err)
 			})
 			faulttest.Each(t, calls, func(fail faulttest.Case) {
+				if k := fail.Way.Kind; o.kind == reads && (fail.Way.Times > 1 || k == store.Timeout || k == store.TooMuchDeadData) {
+					return // reads are not tried again, whatever failed
+				}
 				synctest.Test(t, func(t *testing.T) {
 					got, again, _ := o.attempt(t, fail, 0)
 					o.judge(t, &want, &got, &again, faultstore.ErrInjected)
@@ -540,4 +660,89 @@ func TestTheCallerGivesUpAtEachCall(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A batch tells of each entry what became of it.
+func TestEachCallFailsUnderABatch(t *testing.T) {
+	entries := []listing.Entry{
+		{Key: []byte("d/1"), Value: []byte("one")},
+		{Key: []byte("a/1"), Value: []byte("new")},
+		{Key: nil},
+		{Key: []byte("b/2"), Value: []byte("new")},
+		{Key: []byte("g/9"), Value: []byte("new")},
+		{Key: []byte("d/1"), Value: []byte("two")},
+		{Key: []byte("e/7"), Value: []byte("new")},
+		{Key: []byte("c/3"), Value: make([]byte, 64<<10+1)}, {Key: []byte("f/1"), Value: []byte("new")},
+	}
+	run := func(t *testing.T, fail faulttest.Case) map[faultstore.Op]int {
+		ctx := t.Context()
+		inner := memstore.New()
+		s, faults := fail.Store(inner)
+		defer func() { require.NoError(t, s.Close()) }()
+		build, err := listing.NewEmbedded(inner, listing.Options{})
+		require.NoError(t, err)
+		w := &world{t: t, ctx: ctx, s: inner, c: build}
+		phases(w)
+		value := func(key []byte) string {
+			e, err := build.Bucket("b").Get(ctx, key)
+			if !errors.Is(err, listing.ErrNotFound) {
+				require.NoError(t, err)
+			}
+			return string(e.Value)
+		}
+		before := map[string]string{}
+		for _, e := range entries {
+			if len(e.Key) > 0 {
+				before[string(e.Key)] = value(e.Key)
+			}
+		}
+		c, err := listing.NewEmbedded(s, listing.Options{})
+		require.NoError(t, err)
+		faults.Enable(true)
+		err = c.Bucket("b").PutBatch(ctx, entries)
+		calls := faulttest.Calls(faults)
+		faults.Enable(false)
+		require.NoError(t, faults.Flush(ctx))
+		var batch *listing.BatchError
+		require.ErrorAs(t, err, &batch)
+		require.Len(t, batch.Outcomes, len(entries))
+		failed := 0
+		for i, e := range entries {
+			outcome := batch.Outcomes[i]
+			if outcome != nil {
+				failed++
+				require.ErrorIs(t, err, outcome)
+			}
+			switch {
+			case i == 2 || i == 7:
+				require.ErrorIs(t, outcome, store.InvalidArgument)
+			case i == 0: // of one key the last wins
+				require.Equal(t, batch.Outcomes[5], outcome)
+			case outcome == nil:
+				require.Equal(t, string(e.Value), value(e.Key))
+			case errors.Is(outcome, listing.ErrOutcomeUnknown):
+				require.Contains(t, []string{before[string(e.Key)], string(e.Value)}, value(e.Key))
+			default:
+				require.ErrorIs(t, outcome, faultstore.ErrInjected)
+				require.Equal(t, before[string(e.Key)], value(e.Key))
+			}
+		}
+		require.ErrorContains(t, err, fmt.Sprintf("%d of 9 entries failed, the first is number ", failed))
+		if fail.Way == nil || fail.Way.Passing() && fail.Op == faultstore.Put {
+			require.Equal(t, 2, failed)
+		}
+		require.ErrorAs(t, c.Bucket("b").PutBatch(ctx, entries), &batch)
+		for i, e := range entries {
+			if i != 2 && i != 7 && i != 0 {
+				require.NoError(t, batch.Outcomes[i])
+				require.Equal(t, string(e.Value), value(e.Key))
+			}
+		}
+		return calls
+	}
+	var calls map[faultstore.Op]int
+	synctest.Test(t, func(t *testing.T) { calls = run(t, faulttest.Case{}) })
+	faulttest.Each(t, calls, func(fail faulttest.Case) {
+		synctest.Test(t, func(t *testing.T) { run(t, fail) })
+	})
 }

@@ -29,7 +29,7 @@ func (b *Bucket) Get(ctx context.Context, key []byte) (Entry, error) {
 // getRow reads the row of a key; where there is none, it fails with ErrNotFound
 // or returns a marker.
 func (b *Bucket) getRow(ctx context.Context, key []byte) (store.Row, error) {
-	if err := b.c.checkKey(key); err != nil {
+	if err := b.checkKey(key); err != nil {
 		return store.Row{}, err
 	}
 	h, rg, err := b.locate(ctx, key)

@@ -17,9 +17,9 @@ import (
 // ErrBucketClosing, ErrTimeUnknown, or ErrOutcomeUnknown; other failures (Unavailable, Timeout,
 // Corrupt) happened before anything was written.
 func (b *Bucket) Put(ctx context.Context, key, value []byte) error {
-	err := b.c.checkKey(key)
+	err := b.checkKey(key)
 	if err == nil {
-		err = b.c.checkValue(value)
+		err = b.checkValue(value)
 	}
 	if err == nil {
 		err = b.change(ctx, "put", key, value)
@@ -30,7 +30,7 @@ func (b *Bucket) Put(ctx context.Context, key, value []byte) error {
 // Delete removes an entry; removing one that is not there is no error. It
 // fails like Put.
 func (b *Bucket) Delete(ctx context.Context, key []byte) error {
-	err := b.c.checkKey(key)
+	err := b.checkKey(key)
 	if err == nil {
 		err = b.change(ctx, "delete", key, nil)
 	}
@@ -212,8 +212,8 @@ func (b *Bucket) PutBatch(ctx context.Context, entries []Entry) error {
 	outcomes := make([]error, len(entries))
 	order := make([]int, 0, len(entries))
 	for i, e := range entries {
-		if outcomes[i] = b.c.checkKey(e.Key); outcomes[i] == nil {
-			outcomes[i] = b.c.checkValue(e.Value)
+		if outcomes[i] = b.checkKey(e.Key); outcomes[i] == nil {
+			outcomes[i] = b.checkValue(e.Value)
 		}
 		if outcomes[i] == nil {
 			order = append(order, i)

@@ -92,9 +92,6 @@ func parseRange(value string, size int64) (start, length int64, partial bool, re
 	switch {
 	case first == "" && okTo: // the last so many
 		from, to = max(size-to, 0), size-1
-		if last == "0" || size == 0 {
-			from = size
-		}
 	case okFrom && last == "":
 		to = size - 1
 	case okFrom && okTo && from <= to:

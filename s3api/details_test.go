@@ -191,6 +191,9 @@ func TestLimits(t *testing.T) {
 	for _, good := range []string{"fetch-owner=true", "fetch-owner=false", "evenkeel-reverse=false", "encoding-type=url", "evenkeel-splits=1", "evenkeel-splits=10000"} {
 		h.want(200, "", "GET", "/abc?list-type=2&"+good, "")
 	}
+	for _, bad := range []string{"0", "-1", "10001", "x", "99999999999999999999"} {
+		require.Contains(t, h.want(400, "InvalidArgument", "GET", "/abc?evenkeel-splits="+bad, "").body, "is a number of pieces, 1 to 10000")
+	}
 	require.Contains(t, h.want(200, "", "GET", "/abc?evenkeel-splits=2&encoding-type=url", "").body, "<EncodingType>url</EncodingType>")
 	for _, form := range []string{"", "versions&"} {
 		for _, name := range []string{"evenkeel-from", "evenkeel-to", "evenkeel-reverse"} {
@@ -241,8 +244,17 @@ func TestLimits(t *testing.T) {
 	for _, k := range []struct {
 		id, secret, want string
 	}{
-		{x(128), x(16), ""}, {x(129), x(16), "id is 1 to 128"}, {"", x(16), "id is"}, {"a", x(256), ""}, {"a", x(257), "16 to 256"}, {"a", x(15), "16 to 256"},
-		{"!~", x(16), ""}, {"a b", x(16), "id is"}, {"a,b", x(16), "id is"}, {"a=b", x(16), "id is"}, {"ä", x(16), "id is"},
+		{x(128), x(16), ""},
+		{x(129), x(16), "id is 1 to 128"},
+		{"", x(16), "id is"},
+		{"a", x(256), ""},
+		{"a", x(257), "16 to 256"},
+		{"a", x(15), "16 to 256"},
+		{"!~", x(16), ""},
+		{"a b", x(16), "id is"},
+		{"a,b", x(16), "id is"},
+		{"a=b", x(16), "id is"},
+		{"ä", x(16), "id is"},
 	} {
 		_, err := s3api.ParseKeys(fmt.Appendf(nil, "keys:\n- {id: %q, secret: %q, access: read-only}", k.id, k.secret))
 		if k.want == "" {
@@ -280,7 +292,9 @@ func TestVersionsThatMayBeNamed(t *testing.T) {
 	h := handle(t, s3api.Options{})
 	h.want(200, "", "PUT", "/abc/k", "v")
 	for _, c := range []struct{ value, message string }{
-		{"?versionId=null", ""}, {"?versionId=", "Version id cannot be the empty string"}, {"?versionId=5", "Invalid version id specified"},
+		{"?versionId=null", ""},
+		{"?versionId=", "Version id cannot be the empty string"},
+		{"?versionId=5", "Invalid version id specified"},
 	} {
 		for _, call := range []string{"GET /abc/k", "HEAD /abc/k", "PUT /abc/to", "DELETE /abc/k"} {
 			method, target, _ := strings.Cut(call, " ")
@@ -326,9 +340,14 @@ func TestPrivateOnly(t *testing.T) {
 		h.want(501, "NotImplemented", "PUT", target, document, "x-amz-acl", "private")
 		h.want(400, "MalformedACLError", "PUT", target, "x")
 		for _, change := range [][2]string{
-			{"FULL_CONTROL", "READ"}, {"<Owner><ID>evenkeel", "<Owner><ID>other"}, {`"CanonicalUser"><ID>evenkeel`, `"CanonicalUser"><ID>other`},
-			{"</Grant>", "<More/></Grant>"}, {"</Grantee>", "<URI>a</URI></Grantee>"}, {"</AccessControlList>", "<More/></AccessControlList>"},
-			{"</AccessControlPolicy>", "<More/></AccessControlPolicy>"}, {"<AccessControlList>", "<AccessControlList><Grant></Grant>"},
+			{"FULL_CONTROL", "READ"},
+			{"<Owner><ID>evenkeel", "<Owner><ID>other"},
+			{`"CanonicalUser"><ID>evenkeel`, `"CanonicalUser"><ID>other`},
+			{"</Grant>", "<More/></Grant>"},
+			{"</Grantee>", "<URI>a</URI></Grantee>"},
+			{"</AccessControlList>", "<More/></AccessControlList>"},
+			{"</AccessControlPolicy>", "<More/></AccessControlPolicy>"},
+			{"<AccessControlList>", "<AccessControlList><Grant></Grant>"},
 		} {
 			require.Contains(t, document, change[0])
 			h.want(501, "NotImplemented", "PUT", target, strings.Replace(document, change[0], change[1], 1))
@@ -517,7 +536,11 @@ func TestManyBuckets(t *testing.T) {
 	h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 	require.Equal(t, 503, w.Code)
 	f.n = n
+	var log bytes.Buffer
+	h, err = s3api.New(f, s3api.Options{Logger: slog.New(slog.NewJSONHandler(&log, nil))})
+	require.NoError(t, err)
 	require.Panics(t, func() { h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)) }, "the connection breaks")
+	require.Contains(t, log.String(), "unavailable: away")
 }
 
 // endless lists pages without end, each after a second; every tenth has a key.
@@ -628,4 +651,88 @@ func TestSummariesOfDamagedRecords(t *testing.T) {
 			require.ErrorIs(t, err, store.Corrupt, "cut to %d of %d bytes", i, len(record))
 		}
 	}
+}
+
+// Trailers that end with a lone line feed and a CRLF beside it, as minio-go sends them:
+// the CRLF is the empty line where nothing follows, and else is read over.
+func TestTrailersWithLoneLineFeeds(t *testing.T) {
+	for body, want := range map[string]map[string]string{
+		"0\r\na:b\n\r\n":                     {"a": "b"},
+		"0\r\na:b\n\r\n\r\n":                 {"a": "b"},
+		"0\r\na:b\n\r\nc:d\r\n\r\n":          {"a": "b", "c": "d"},
+		"0\r\na:b\n\r\nc:d\n\r\n":            {"a": "b", "c": "d"},
+		"0\r\na:b\n\r\nc:d\n\r\ne:f\r\n\r\n": {"a": "b", "c": "d", "e": "f"},
+		"0\r\na:b\r\nc:d\n\r\n\r\n":          {"a": "b", "c": "d"},
+	} {
+		_, trailer, err := s3api.ReadChunked(strings.NewReader(body))
+		require.NoError(t, err, "%q", body)
+		got := map[string]string{}
+		for name := range trailer {
+			got[strings.ToLower(name)] = trailer.Get(name)
+		}
+		require.Equal(t, want, got, "%q", body)
+	}
+	for _, body := range []string{"0\r\na:b\n", "0\r\na:b\n\r", "0\r\na:b\r\n", "0\r\na:b\n\r\nc"} {
+		_, _, err := s3api.ReadChunked(strings.NewReader(body))
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%q", body)
+	}
+	_, _, err := s3api.ReadChunked(strings.NewReader("0\r\na:b\n\r\n\r\nx"))
+	require.ErrorIs(t, err, s3api.ErrFraming)
+}
+
+// What is not text is refused in every place of an answer, unless it is asked for encoded.
+func TestWhatXMLCannotCarry(t *testing.T) {
+	h := handle(t, s3api.Options{})
+	for _, key := range []string{"%ff/a", "%ff/b", "z/1"} {
+		h.want(200, "", "PUT", "/abc/"+key, "v", "x-evenkeel-key-bytes", "any")
+	}
+	for _, query := range []string{"list-type=2&delimiter=/", "delimiter=/", "versions&delimiter=/", "list-type=2", "evenkeel-splits=3", "delimiter=/&max-keys=2&prefix=%ff"} {
+		h.want(400, "InvalidArgument", "GET", "/abc?"+query, "")
+		require.Contains(t, h.want(200, "", "GET", "/abc?encoding-type=url&"+query, "").body, "%FF/")
+	}
+}
+
+// Bytes behind the record of an object that lives elsewhere are damage, be it one.
+func TestBytesBehindARecord(t *testing.T) {
+	o := s3api.Object{Modified: time.UnixMilli(1), External: true, Size: 5, ETag: "e"}
+	_, err := s3api.ParseRecord(o.AppendRecord(nil))
+	require.NoError(t, err)
+	_, err = s3api.ParseRecord(append(o.AppendRecord(nil), 0))
+	require.ErrorIs(t, err, store.Corrupt)
+}
+
+// Beyond the highest common prefix that there can be nothing is listed.
+func TestNothingIsBeyondTheHighestPrefix(t *testing.T) {
+	h := handle(t, s3api.Options{})
+	for _, key := range []string{"a", "%ff", "%ffk"} {
+		h.want(200, "", "PUT", "/abc/"+key, "v", "x-evenkeel-key-bytes", "any")
+	}
+	for form, marker := range map[string]string{"": "&marker=%ff", "&versions": "&key-marker=%ff"} {
+		query := "/abc?encoding-type=url&delimiter=%ff" + form
+		require.Contains(t, h.want(200, "", "GET", query, "").body, "<Key>a</Key>")
+		body := h.want(200, "", "GET", query+marker, "").body
+		require.NotContains(t, body, "<Key>")
+		require.NotContains(t, body, "<CommonPrefixes>")
+		require.Contains(t, body, "<IsTruncated>false</IsTruncated>")
+	}
+}
+
+// Who may see some buckets sees each once, in order.
+func TestSomeBucketsInOrder(t *testing.T) {
+	key := &s3api.Key{ID: "ADMIN", Secret: "the secret of the admin", Only: []s3api.Area{
+		{Bucket: "zebra"},
+		{Bucket: "bucket-000002"},
+		{Bucket: "bucket-000001", Prefix: "x/"},
+		{Bucket: "bucket-000002", Prefix: "y/"},
+		{Bucket: "bucket-00000"},
+	}}
+	s := serve(t, &crowded{n: 5}, s3api.Options{Keys: keysThatChange(func(string) *s3api.Key { return key })})
+	body := s.as("ADMIN").want(200, "", "GET", "/", "").body
+	require.Equal(t, []string{"<Name>bucket-000001", "<Name>bucket-000002"}, regexp.MustCompile("<Name>[^<]*").FindAllString(body, -1))
+	body = s.as("ADMIN").want(200, "", "GET", "/?max-buckets=1", "").body
+	require.Equal(t, []string{"<Name>bucket-000001"}, regexp.MustCompile("<Name>[^<]*").FindAllString(body, -1))
+	_, token, _ := strings.Cut(body, "<ContinuationToken>")
+	token, _, _ = strings.Cut(token, "<")
+	body = s.as("ADMIN").want(200, "", "GET", "/?max-buckets=1&continuation-token="+token, "").body
+	require.Equal(t, []string{"<Name>bucket-000002"}, regexp.MustCompile("<Name>[^<]*").FindAllString(body, -1))
 }

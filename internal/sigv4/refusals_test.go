@@ -176,7 +176,10 @@ func TestRefusals(t *testing.T) {
 // What a presigned URL says of the body: a parameter, else a header, else nothing.
 func TestPayloadsOfPresignedURLs(t *testing.T) {
 	for _, c := range []struct{ param, header, want string }{
-		{"", "", sigv4.UnsignedPayload}, {emptySum, "", emptySum}, {"", emptySum, emptySum}, {sigv4.UnsignedPayload, emptySum, sigv4.UnsignedPayload},
+		{"", "", sigv4.UnsignedPayload},
+		{emptySum, "", emptySum},
+		{"", emptySum, emptySum},
+		{sigv4.UnsignedPayload, emptySum, sigv4.UnsignedPayload},
 	} {
 		r := presigned(map[string]string{"X-Amz-Content-Sha256": c.param})
 		if c.header != "" {

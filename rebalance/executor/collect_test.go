@@ -88,9 +88,10 @@ func TestCollectFromATallMap(t *testing.T) {
 				}
 				return nil, store.Errorf(store.Unavailable, "away")
 			}
-			gone, _, err = y.Collect(ctx)
+			gone, waiting, err := y.Collect(ctx)
 			require.Error(t, err, "read %d of %d", nth, most)
 			require.Zero(t, gone)
+			require.Zero(t, waiting)
 		}
 	}
 	s.read = nil

@@ -103,10 +103,15 @@ func TestAnExecutorEndsWithItsContext(t *testing.T) {
 							o = (&run{course: &c}).options(0)
 							o.Observe, o.Failpoint = nil, nil
 						}
-						met := 0
 						o.Observe = func(e executor.Event) {
-							if e.Kind == executor.GoalMet {
-								met++
+							if e.Kind != executor.Did || e.Err != nil {
+								return
+							}
+							// Also what waited for its turn all the time is not done.
+							_, copies := e.Effect.(migrate.Copy)
+							_, removes := e.Effect.(migrate.Remove)
+							if copies && (op == faultstore.Slice || op == faultstore.Put || op == faultstore.Get) || removes && op == faultstore.Remove {
+								t.Errorf("%s is said to be done", e.Effect)
 							}
 						}
 						if op == faultstore.Delete { // there has to be a marker
@@ -131,7 +136,7 @@ func TestAnExecutorEndsWithItsContext(t *testing.T) {
 						require.Equal(t, time.Hour, time.Since(began))
 						require.Positive(t, faulttest.Injected(faults))
 						faults.Enable(false)
-						o.Failpoint = nil
+						o.Failpoint, o.Observe = nil, nil
 						y := executor.New(s, f.c.Maps(), f.id, o)
 						y.Add(c.rounds[0](f, t)...)
 						require.NoError(t, y.Run(t.Context()))
@@ -162,7 +167,7 @@ func TestAPausedCopyEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		require.ErrorIs(t, x.Run(ctx), context.DeadlineExceeded)
-		require.Less(t, x.Progress().Copied, int64(40), "it was held between two pages")
+		require.Less(t, x.Progress().Copied, int64(90), "it was held between two pages")
 		require.True(t, x.Status().Paused)
 		x.Resume()
 		require.False(t, x.Status().Paused)
@@ -174,7 +179,6 @@ func TestAPausedCopyEndsWithItsContext(t *testing.T) {
 // Goals that the map, or its checks, refuse end with an event, and the others go on.
 func TestGoalsThatAreRefused(t *testing.T) {
 	f := newFixture(t, memstore.New(), 100)
-	home := f.ranges(t)[0].Partition
 	var events []executor.Event
 	o := executor.Options{Observe: func(e executor.Event) {
 		if e.Kind != executor.Did {
@@ -205,9 +209,9 @@ func TestGoalsThatAreRefused(t *testing.T) {
 
 	// A destination that is a home: only the map's own checks know.
 	events = nil
-	o.NewID = func() uuid.UUID { return uuid.UUID(home) }
-	y := executor.New(f.s, f.c.Maps(), f.id, o)
 	last := f.ranges(t)[1]
+	o.NewID = func() uuid.UUID { return uuid.UUID(last.Partition) }
+	y := executor.New(f.s, f.c.Maps(), f.id, o)
 	again := migrate.Refresh(&last)
 	y.Add(again)
 	require.NoError(t, y.Run(t.Context()))

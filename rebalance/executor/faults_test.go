@@ -294,6 +294,9 @@ func (x *run) collect(ctx context.Context) {
 			if err != nil {
 				require.ErrorIs(t, err, faultstore.ErrInjected)
 				require.Greater(t, faulttest.Injected(x.faults), before)
+				if x.Op != faultstore.DeleteNode { // of those some may have gone
+					require.Zero(t, gone+waiting)
+				}
 				continue
 			}
 			if fresh := faulttest.Injected(x.faults) - before; fresh > 0 {

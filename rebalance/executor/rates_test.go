@@ -322,7 +322,10 @@ func TestWhatIsReadAgain(t *testing.T) {
 		timeout, late time.Duration
 		again         bool
 	}{
-		{0, 10 * time.Second, false}, {0, 10*time.Second + 1, true}, {time.Second, time.Second, false}, {time.Second, time.Second + 1, true},
+		{0, 10 * time.Second, false},
+		{0, 10*time.Second + 1, true},
+		{time.Second, time.Second, false},
+		{time.Second, time.Second + 1, true},
 	} {
 		s := &gets{Store: memstore.New()}
 		f := newFixture(t, s, 30)

@@ -1,0 +1,241 @@
+package listing
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// How a page decides what to read next: no answer depends on it, but what it costs.
+
+func pageOf(o Options, q *Query, limit int) *pager {
+	return &pager{c: &Client{o: o}, q: q, limit: limit, left: q.span()}
+}
+
+func items(n int) (all []Item) {
+	for i := range n {
+		all = append(all, Item{Entry: Entry{Key: fmt.Appendf(nil, "k%04d", i)}})
+	}
+	return all
+}
+
+func TestHowManyRowsAreAskedFor(t *testing.T) {
+	folded := &Query{Delimiter: []byte("/")}
+	for _, c := range []struct {
+		q                              *Query
+		limit, have, slice, rows, perR int
+		floor, want, slicesAfter       int
+	}{
+		{q: &Query{}, limit: 1000, want: 1001},
+		{q: &Query{}, limit: 1000, have: 400, want: 601},
+		{q: &Query{}, limit: 1, have: 1, want: 4},
+		{q: &Query{}, limit: 3, want: 4},
+		{q: &Query{}, limit: 4, want: 5},
+		{q: &Query{}, limit: 10_000, want: 10_000},
+		{q: &Query{}, limit: 9_998, want: 9_999},
+		{q: &Query{}, limit: 10, floor: 64, want: 64}, {q: &Query{}, limit: 10, floor: 20_000, want: 10_000},
+		{q: folded, limit: 1000, perR: 16, want: 64, slicesAfter: 64},
+		{q: folded, limit: 1000, perR: 33, want: 66, slicesAfter: 66},
+		{q: folded, limit: 1000, perR: 128, want: 256, slicesAfter: 256},
+		{q: folded, limit: 5000, perR: 600, want: 1000, slicesAfter: 1000},
+		{q: folded, limit: 10, perR: 128, want: 11, slicesAfter: 256}, // one row makes one item, as a first guess
+		{q: folded, limit: 10, slice: 40, rows: 3, perR: 16, want: 33, slicesAfter: 40},
+		{q: folded, limit: 10, slice: 40, rows: 5, perR: 16, want: 40, slicesAfter: 40},
+		{q: folded, limit: 10, have: 10, slice: 40, rows: 1, perR: 16, want: 4, slicesAfter: 40},
+		{q: folded, limit: 10, slice: 5, rows: 9, floor: 7, perR: 16, want: 7, slicesAfter: 5},
+	} {
+		p := pageOf(Options{RowsPerRead: c.perR}, c.q, c.limit)
+		p.items, p.slice, p.rows, p.floor = items(c.have), c.slice, c.rows, c.floor
+		require.Equal(t, c.want, p.sliceLimit(), "%+v", c)
+		require.Equal(t, c.slicesAfter, p.slice, "%+v", c)
+	}
+}
+
+func TestSlicesAdapt(t *testing.T) {
+	for _, c := range []struct {
+		slice, floor, rows, found int
+		more, passed              bool
+		wantSlice, wantFloor      int
+		wantRows                  int
+	}{
+		{slice: 64, rows: 64, found: 10, more: true, wantSlice: 128, wantRows: 7},
+		{slice: 64, rows: 64, found: 64, more: true, passed: true, wantSlice: 128, wantRows: 1},
+		{slice: 800, rows: 64, found: 10, more: true, wantSlice: 1000, wantRows: 7},
+		{slice: 64, rows: 64, found: 1, more: true, passed: true, wantSlice: 32, wantRows: 64},
+		{slice: 64, rows: 2, found: 1, more: true, passed: true, wantSlice: 32, wantRows: 2},
+		{slice: 64, rows: 64, found: 0, more: true, passed: true, wantSlice: 32, wantFloor: 8, wantRows: 99},
+		{slice: 64, rows: 64, found: 2, more: true, passed: true, wantSlice: 32, wantRows: 32},
+		{slice: 64, rows: 24, found: 2, more: true, passed: true, wantSlice: 128, wantRows: 12},
+		{slice: 64, rows: 25, found: 2, more: true, passed: true, wantSlice: 32, wantRows: 13},
+		{slice: 64, rows: 40, found: 3, more: true, passed: true, wantSlice: 128, wantRows: 14},
+		{slice: 64, rows: 41, found: 3, more: true, passed: true, wantSlice: 32, wantRows: 14},
+		{slice: 9, rows: 9, found: 1, more: true, passed: true, wantSlice: 4, wantRows: 9},
+		{slice: 5, rows: 5, found: 1, more: true, passed: true, wantSlice: 4, wantRows: 5},
+		{slice: 0, rows: 64, found: 1, more: true, passed: true, wantSlice: 0, wantRows: 64},
+		{slice: 64, rows: 64, found: 1, passed: true, wantSlice: 64, wantRows: 64},
+		{slice: 64, rows: 64, found: 0, wantSlice: 64, wantRows: 99},
+		{slice: 64, floor: 8, rows: 64, found: 0, more: true, wantSlice: 128, wantFloor: 16, wantRows: 99},
+		{slice: 64, floor: 1, rows: 64, found: 0, more: true, wantSlice: 128, wantFloor: 8, wantRows: 99},
+		{slice: 64, floor: 8, rows: 64, found: 1, more: true, wantSlice: 128, wantFloor: 8, wantRows: 64},
+	} {
+		p := pageOf(Options{RowsPerRead: 16}, &Query{From: []byte("m")}, 1000)
+		p.slice, p.floor, p.rows = c.slice, c.floor, 99
+		r := &read{got: piece{rows: make([]store.Row, c.rows), more: c.more, last: []byte("z")}}
+		if c.passed {
+			r.got.last = []byte("a")
+		}
+		p.adapt(r, c.found)
+		require.Equal(t, [3]int{c.wantSlice, c.wantFloor, c.wantRows}, [3]int{p.slice, p.floor, p.rows}, "%+v", c)
+	}
+}
+
+func TestWhenAPageIsEnough(t *testing.T) {
+	page := func(change func(p *pager)) bool {
+		p := pageOf(Options{MaxIdleReads: 256}, &Query{}, 10)
+		p.items, p.bytes, p.idle, p.peeks = items(9), 8<<20-1, 255, 100
+		change(p)
+		return p.enough()
+	}
+	require.False(t, page(func(p *pager) {}))
+	require.True(t, page(func(p *pager) { p.more = true }))
+	require.True(t, page(func(p *pager) { p.bytes++ }))
+	require.True(t, page(func(p *pager) { p.idle++ }))
+	require.True(t, page(func(p *pager) { p.items = items(10) }))
+	require.True(t, page(func(p *pager) { p.items, p.peeks = items(10), 8 }))
+	require.False(t, page(func(p *pager) { p.items, p.peeks = items(10), 7 }))
+}
+
+func TestWhenItIsWorthReadingAhead(t *testing.T) {
+	page := func(change func(p *pager)) bool {
+		p := pageOf(Options{ReadAhead: 2, ReadAheadAfter: 8}, &Query{Delimiter: []byte("/")}, 100)
+		p.reads, p.pace, p.items = 8, 5, items(19) // 81 to go, 80 are those of 16 reads
+		change(p)
+		return p.worthReadingAhead()
+	}
+	require.True(t, page(func(p *pager) {}))
+	require.False(t, page(func(p *pager) { p.q = &Query{} }))
+	require.False(t, page(func(p *pager) { p.c.o.ReadAhead = 1 }))
+	require.False(t, page(func(p *pager) { p.reads = 7 }))
+	require.False(t, page(func(p *pager) { p.items = items(20) }))
+	require.False(t, page(func(p *pager) { p.pace = 0 }))
+	require.False(t, page(func(p *pager) { p.pace = 5.1 }))
+	require.False(t, page(func(p *pager) { p.items, p.pace = items(100), -1 }))
+	for after, least := range map[int]int{1: 1, 2: 1, 3: 1, 4: 2, 8: 4} {
+		require.Equal(t, least, leastWalk(&Options{ReadAheadAfter: after}))
+	}
+}
+
+func TestHowManyWalksThereAre(t *testing.T) {
+	for reads, most := range map[int]int{0: 2, 8: 2, 23: 2, 24: 3, 31: 3, 32: 4, 79: 9, 80: 10, 800: 10} {
+		a := &ahead{p: &pager{c: &Client{o: Options{ReadAhead: 10}}, reads: reads}}
+		require.Equal(t, most, a.most(), reads)
+	}
+	made := func(have, limit int, change func(w *walk)) *walk {
+		w := &walk{pager: pager{items: items(have), limit: limit}, guess: 10, found: have}
+		change(w)
+		return w
+	}
+	for _, c := range []struct {
+		w        *walk
+		finished bool
+		expected float64
+	}{
+		{made(3, 20, func(*walk) {}), false, 10},
+		{made(12, 20, func(*walk) {}), false, 12},
+		{made(3, 20, func(w *walk) { w.found = 1 }), false, 12}, // some are on the page already
+		{made(3, 20, func(w *walk) { w.last = true }), false, 3},
+		{made(3, 20, func(w *walk) { w.more = true }), true, 3},
+		{made(3, 20, func(w *walk) { w.left.done = true }), true, 3},
+		{made(3, 3, func(*walk) {}), true, 3},
+		{made(2, 3, func(*walk) {}), false, 10},
+	} {
+		require.Equal(t, c.finished, c.w.finished())
+		require.Equal(t, c.expected, c.w.expected())
+	}
+}
+
+// A cut lies never within a common prefix, and is where names or ranges say.
+func TestWhereWalksAreCut(t *testing.T) {
+	for _, c := range []struct {
+		prefix, at, want string
+		reverse          bool
+	}{
+		{"", "a/b", "a0", false},
+		{"", "a/b", "a/", true},
+		{"", "a", "a", false},
+		{"p/", "p/a/b", "p/a0", false},
+		{"p/", "q/a/b", "q/a/b", false},
+		{"p/", "p/a", "p/a", false},
+	} {
+		p := pageOf(Options{}, &Query{Prefix: []byte(c.prefix), Delimiter: []byte("/"), Reverse: c.reverse}, 10)
+		a := &ahead{p: p}
+		require.Equal(t, c.want, string(a.between([]byte(c.at))), "%+v", c)
+	}
+	build := func(reverse bool, have int) *ahead {
+		q := &Query{Delimiter: []byte("/"), Reverse: reverse}
+		p := pageOf(Options{ReadAhead: 4, ReadAheadAfter: 8}, q, 1000)
+		p.reads, p.pace, p.ranges = 80, 2, 2
+		for i := range have {
+			n := 100 + i
+			if reverse {
+				n = 900 - i
+			}
+			p.items = append(p.items, Item{Entry: Entry{Key: fmt.Appendf(nil, "n%03d", n)}})
+		}
+		if have > 0 {
+			p.left.passKey(p.items[have-1].Key)
+		}
+		w := &walk{pager: *p, guess: math.Inf(1), last: true}
+		w.items = nil
+		w.rg = partmap.Range{Entry: partmap.Entry{Start: []byte("n300")}, End: []byte("n500")}
+		return &ahead{p: p, walks: []*walk{w}}
+	}
+	// By names: 80 reads are five for one walk, of two items each; but no fewer than the
+	// share of what the page lacks.
+	a := build(false, 20) // up to n119; it lacks 980, of which a quarter is 245
+	require.True(t, a.cut(0))
+	require.Len(t, a.walks, 2)
+	require.Equal(t, "n129", string(a.walks[1].begin))
+	require.Equal(t, "n129", string(a.walks[0].left.hi))
+	require.Equal(t, span{lo: []byte("n129")}, a.walks[1].left)
+	require.Equal(t, [2]bool{false, true}, [2]bool{a.walks[0].last, a.walks[1].last})
+	require.Equal(t, 10.0, a.walks[0].guess)
+	require.Equal(t, math.Inf(1), a.walks[1].guess)
+	require.Equal(t, 980, a.walks[1].limit)
+	require.True(t, a.cut(1), "the next one begins there")
+	require.Equal(t, "n139", string(a.walks[2].begin))
+	require.Equal(t, "n139", string(a.walks[1].left.hi))
+	a = build(true, 20) // down to n881
+	require.True(t, a.cut(0))
+	require.Equal(t, "n871", string(a.walks[1].begin))
+	require.Equal(t, "n871", string(a.walks[0].left.lo))
+	require.Equal(t, "n871", string(a.walks[1].left.hi))
+	// Without names: where the latest range ends.
+	a = build(false, 0)
+	a.walks[0].left = span{lo: []byte("n350")}
+	require.True(t, a.cut(0))
+	require.Equal(t, "n500", string(a.walks[1].begin))
+	require.Equal(t, 1.0, a.walks[0].guess)
+	a = build(true, 0)
+	a.walks[0].left = span{hi: []byte("n350"), reverse: true}
+	require.True(t, a.cut(0))
+	require.Equal(t, "n300", string(a.walks[1].begin))
+	// Nowhere.
+	for name, change := range map[string]func(a *ahead){
+		"no range is behind":             func(a *ahead) { a.p.ranges = 0 },
+		"the range is passed":            func(a *ahead) { a.walks[0].left = span{lo: []byte("n500")} },
+		"the range has no end":           func(a *ahead) { a.walks[0].rg.End = nil },
+		"the end is beyond what is left": func(a *ahead) { a.walks[0].left.hi = []byte("n400") },
+	} {
+		a := build(false, 0)
+		a.walks[0].left = span{lo: []byte("n350")}
+		change(a)
+		require.False(t, a.cut(0), name)
+		require.Len(t, a.walks, 1)
+	}
+}
