@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance/executor"
@@ -165,7 +163,7 @@ func (c *Checker) find(ctx context.Context, p store.Partition, rows []store.Row,
 			if err != nil {
 				return err
 			}
-			found[i] = found[i] || there && covers(&theirs, &rows[i])
+			found[i] = found[i] || there && executor.Covers(&theirs, &rows[i])
 		}
 		return nil
 	}
@@ -180,25 +178,11 @@ func (c *Checker) find(ctx context.Context, p store.Partition, rows []store.Row,
 				i++
 			}
 			if i < len(rows) && string(rows[i].Key) == string(theirs[j].Key) {
-				found[i] = found[i] || covers(&theirs[j], &rows[i])
+				found[i] = found[i] || executor.Covers(&theirs[j], &rows[i])
 			}
 		}
 		return nil
 	})
-}
-
-// covers reports whether one row of a key is the same as another, or newer.
-func covers(one, other *store.Row) bool {
-	if one.Timestamp != other.Timestamp {
-		return one.Timestamp > other.Timestamp
-	}
-	if bytes.Compare(one.Value, other.Value) >= 0 {
-		return true
-	}
-	// However a cell came to be: the same value of the same time is the same entry.
-	a, live, err := store.EntryValue(one.Value)
-	b, alive, oerr := store.EntryValue(other.Value)
-	return err == nil && oerr == nil && live && alive && bytes.Equal(a, b)
 }
 
 // origin says what is known of where a partition without a range comes from.
@@ -455,10 +439,17 @@ func (c *Checker) bring(ctx context.Context, id store.BucketID, lacks []lack) er
 			if len(batch) > 0 && size > mostBytes {
 				break
 			}
-			if store.IsMarker(row.Value) {
+			value, live, err := store.EntryValue(row.Value)
+			if err != nil {
+				return err
+			}
+			here := store.Row{Key: row.Key, Value: row.Value, Timestamp: row.Timestamp}
+			if live {
+				here.Value = store.EntryCell(value) // from now on it is at home by itself, whatever it was a copy of
+			} else {
 				c.mark(to, "")
 			}
-			batch, lacks = append(batch, *row), lacks[1:]
+			batch, lacks = append(batch, here), lacks[1:]
 		}
 		if err := c.retry(ctx, func() error { return c.rows.Put(ctx, to, batch...) }); err != nil {
 			return err
@@ -468,25 +459,14 @@ func (c *Checker) bring(ctx context.Context, id store.BucketID, lacks []lack) er
 }
 
 // emptied reports whether the home of a row is covered by a removal that is newer
-// than the row: as after a move that this map does not know, because it is older.
-// No plain delete of the row can be taken for it: it tries a key next to the row's
-// that nobody ever used, with a marker, which no listing shows.
-func (c *Checker) emptied(ctx context.Context, l *lack) (bool, error) {
-	chance := uuid.New()
-	key := append(append(bytes.Clone(l.row.Key), 0), chance[:]...)
-	if len(key) > store.MaxKeyBytes || !l.rg.Contains(key) {
-		return false, store.Errorf(store.InvalidArgument, "whether the key %q is deleted where the map says can't be tried: no key lies next to it", l.row.Key)
-	}
+// than the row.
+func (c *Checker) emptied(ctx context.Context, l *lack) (gone bool, err error) {
 	home := store.Partition{Bucket: l.bucket, ID: target(&l.rg)}
-	probe := store.Row{Key: key, Value: store.MarkerCell(), Timestamp: l.row.Timestamp}
-	if err := c.retry(ctx, func() error { return c.rows.Put(ctx, home, probe) }); err != nil {
-		return false, err
-	}
-	_, there, err := c.get(ctx, home, key)
-	if err != nil || !there {
-		return err == nil, err
-	}
-	return false, c.retry(ctx, func() error { return c.rows.Delete(ctx, home, key, probe.Timestamp) })
+	err = c.retry(ctx, func() (err error) {
+		gone, err = executor.Emptied(ctx, c.rows, home, store.Bounds{Start: l.rg.Start, End: l.rg.End}, l.row.Key, l.row.Timestamp)
+		return err
+	})
+	return gone, err
 }
 
 // renew gives ranges fresh partitions, once the moves in flight have ended.
