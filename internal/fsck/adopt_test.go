@@ -323,3 +323,39 @@ func TestAdoptedInTheMiddleOfAMove(t *testing.T) {
 	require.NoError(t, refresh(""))
 	require.Equal(t, before, f.contents())
 }
+
+// The map says that rows are copied or compared, and the source was emptied since: what
+// the source lacks was not deleted. The map is brought to where the rows are.
+func TestAMoveThatTheRowsAreAheadOf(t *testing.T) {
+	for _, point := range []string{"before swap copying", "before swap verifying", "before swap draining"} {
+		t.Run(point, func(t *testing.T) {
+			f := newFixture(t, memstore.New())
+			f.o.Skew = tick
+			x := executor.New(f.s, f.c.Maps(), f.b, executor.Options{Skew: tick, Failpoint: func(_ context.Context, at, _ string) error {
+				if at == point {
+					return errKilled
+				}
+				return nil
+			}})
+			x.Add(migrate.Merge(nil, key(200)), migrate.Split(key(300), key(400), -1, key(350)))
+			require.ErrorIs(t, x.Run(ctx), errKilled)
+			found, sum := f.check(nil)
+			require.Zero(t, sum.Problems, "%v", found)
+			old := f.root(f.b)
+			f.move()
+			before := f.contents()
+			f.back(old)
+			for _, tune := range []func(o *fsck.Options){nil, repair} {
+				found, sum := f.check(tune)
+				require.Equal(t, []string{is(fsck.Moving, 4), is(fsck.OutrunMove, 4)}, kinds(found))
+				require.EqualValues(t, 1, sum.Problems)
+			}
+			found, sum = f.check(adopt(fsck.AdoptNewer))
+			require.Zero(t, sum.Problems, "%v", found)
+			require.Equal(t, partmap.Draining, f.root(f.b).Batches[0].Phase)
+			require.Equal(t, before, f.contents())
+			f.move()
+			require.Equal(t, before, f.contents())
+		})
+	}
+}
