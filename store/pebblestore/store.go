@@ -33,6 +33,8 @@ type Store struct {
 	grouper *grouper
 
 	opening *openingFS
+	copies  *backupFS
+	backups sync.Mutex // held during a backup
 
 	locks    locks
 	removals removals
