@@ -67,6 +67,7 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("GET /v1/map", h.showMap)
 	mux.HandleFunc("GET /v1/history", h.serve(h.history))
 	mux.HandleFunc("POST /v1/verify", h.verify)
+	mux.HandleFunc("POST /v1/backup", h.backup)
 	mux.HandleFunc("GET /v1/sizes", h.sizes)
 	mux.HandleFunc("POST /v1/recount", h.recount)
 	mux.HandleFunc("GET /v1/layout", h.layout)

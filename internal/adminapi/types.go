@@ -9,6 +9,7 @@
 //	GET  /v1/jobs/{id}                       Job
 //	POST /v1/pause, resume, abort  Which  -> Done
 //	POST /v1/verify          Verify       -> a VerifyLine each, as they come
+//	POST /v1/backup          Backup       -> a BackupLine each, as they come
 //	GET  /v1/sizes?bucket=B               -> a Line each, with a Size
 //	POST /v1/recount         Recount      -> a Line each, with a Recounted
 //	GET  /v1/layout?bucket=B[&exact=1]    -> a Line each, with a LayoutPartition

@@ -16,12 +16,6 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Size is how much a backup, or a restored directory, holds.
-type Size struct {
-	Files int   `json:"files"`
-	Bytes int64 `json:"bytes"`
-}
-
 // partialSuffix names a backup that is not complete.
 const partialSuffix = ".partial"
 
@@ -35,14 +29,14 @@ const partialSuffix = ".partial"
 // It fails with InvalidArgument if dir exists or its parent does not, with Conflict while
 // another backup of this store is under way, with Unavailable where the store or the target
 // can't be written; then nothing is left of it, and the store goes on.
-func (s *Store) Backup(ctx context.Context, dir string, progress func(Size)) (Size, error) {
+func (s *Store) Backup(ctx context.Context, dir string, progress func(store.Size)) (store.Size, error) {
 	size, err := s.backup(ctx, filepath.Clean(dir), progress)
 	return size, store.Wrap("back up "+s.dir+" to "+dir, s.translate(err))
 }
 
-func (s *Store) backup(ctx context.Context, dir string, progress func(Size)) (Size, error) {
+func (s *Store) backup(ctx context.Context, dir string, progress func(store.Size)) (store.Size, error) {
 	if !s.backups.TryLock() {
-		return Size{}, store.Errorf(store.Conflict, "another backup of this directory is under way: wait for its end")
+		return store.Size{}, store.Errorf(store.Conflict, "another backup of this directory is under way: wait for its end")
 	}
 	// The checkpoint ends it, wherever it has begun: where the store's writes hang, that is
 	// when they go on.
@@ -52,7 +46,7 @@ func (s *Store) backup(ctx context.Context, dir string, progress func(Size)) (Si
 	}
 	if err := s.enter(ctx); err != nil {
 		end()
-		return Size{}, err
+		return store.Size{}, err
 	}
 	t := &target{ctx: ctx, quit: s.quit, dir: dir + partialSuffix, progress: progress}
 	err := t.prepare(s.o.FS, dir)
@@ -66,7 +60,7 @@ func (s *Store) backup(ctx context.Context, dir string, progress func(Size)) (Si
 	if err != nil {
 		s.leave()
 		end()
-		return Size{}, err
+		return store.Size{}, err
 	}
 	s.copies.target.Store(t)
 	ended := make(chan error, 1)
@@ -89,7 +83,7 @@ func (s *Store) backup(ctx context.Context, dir string, progress func(Size)) (Si
 		t.fail(err)
 	}
 	if err != nil {
-		return Size{}, err
+		return store.Size{}, err
 	}
 	return t.size(), nil
 }
@@ -106,10 +100,10 @@ type target struct {
 	ctx      context.Context
 	quit     <-chan struct{}
 	dir      string // by which name until it is complete
-	progress func(Size)
+	progress func(store.Size)
 
 	mu     sync.Mutex
-	done   Size
+	done   store.Size
 	failed error
 }
 
@@ -170,7 +164,7 @@ func (t *target) fail(err error) {
 	t.failed = err
 }
 
-func (t *target) size() Size {
+func (t *target) size() store.Size {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.done
@@ -406,12 +400,12 @@ func syncDir(fsys vfs.FS, dir string) error {
 // It fails with InvalidArgument if from is no backup, or of a newer format, or if dir holds
 // something, with Corrupt if the backup is damaged, with Unavailable if from is in use or
 // dir can't be written. What it has written is removed then.
-func Restore(ctx context.Context, from, dir string, o Options, progress func(Size)) (Size, error) {
+func Restore(ctx context.Context, from, dir string, o Options, progress func(store.Size)) (store.Size, error) {
 	size, err := restore(ctx, from, dir, o, progress)
 	return size, store.Wrap("restore "+from+" into "+dir, translate(dir, err))
 }
 
-func restore(ctx context.Context, from, dir string, o Options, progress func(Size)) (size Size, err error) {
+func restore(ctx context.Context, from, dir string, o Options, progress func(store.Size)) (size store.Size, err error) {
 	fsys := diskFS(o)
 	from, dir = filepath.Clean(from), filepath.Clean(dir)
 	names, err := backedUp(fsys, from)

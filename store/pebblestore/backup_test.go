@@ -156,8 +156,8 @@ func TestBackupIsDurable(t *testing.T) {
 	for i := range 100 {
 		require.NoError(t, s.Put(ctx, p, row(fmt.Sprintf("%03d", i), "v", 1)))
 	}
-	var told Size
-	size, err := s.Backup(ctx, "backup", func(now Size) { told = now })
+	var told store.Size
+	size, err := s.Backup(ctx, "backup", func(now store.Size) { told = now })
 	require.NoError(t, err)
 	require.Equal(t, size, told)
 	after := mem.CrashClone(vfs.CrashCloneCfg{})
