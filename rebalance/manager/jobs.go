@@ -215,10 +215,7 @@ func (g *Manager) end(id store.BucketID, goals []migrate.Goal, err error) {
 func (g *Manager) Held(id store.BucketID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.paused {
-		return true
-	}
-	if b := g.buckets[id]; b != nil && b.paused {
+	if _, paused := g.gate.Paused(&g.pauses, id); paused {
 		return true
 	}
 	for _, j := range g.jobs {
