@@ -158,7 +158,7 @@ func (j *Job) follow(s executor.Status) {
 		}
 	}
 	if first != nil {
-		j.Phase = stretch(*first)
+		j.Phase = PhaseName(*first)
 	}
 }
 
@@ -170,9 +170,9 @@ func order(p partmap.Phase) int {
 	return int(p)
 }
 
-// stretch names the phase of a batch in flight, for people: one that has settled is
+// PhaseName names the phase of a batch in flight, for people: one that has settled is
 // sweeping.
-func stretch(p partmap.Phase) string {
+func PhaseName(p partmap.Phase) string {
 	if p == partmap.Settled {
 		return "sweeping"
 	}
