@@ -12,14 +12,17 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
 	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/cassandraflags"
 	"github.com/evenkeel/evenkeel/internal/fsck"
+	"github.com/evenkeel/evenkeel/internal/keeper"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/rebalance/leader"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
@@ -40,6 +43,9 @@ type verifyCmd struct {
 	cassandraflags.Flags
 	Lease         time.Duration `default:"3s" help:"Lease of the servers that use the keyspace (with --cassandra)."`
 	Repair        bool          `help:"Mend what can be mended safely, and say what was done."`
+	Adopt         bool          `help:"After a restore, with all servers ended: as --repair, and copy to where the map says the rows of partitions that no map names, if these are proven to be newer than the map. Each row keeps its timestamp."`
+	AdoptAll      bool          `help:"After a restore, with all servers ended: as --adopt, and without proof, also rows outside of their partition's ranges; take a map with missing nodes back to an older one. Where nothing was restored, deleted rows come back."`
+	Discard       []string      `placeholder:"PARTITION" help:"With --repair: remove this partition, which no map names, though its rows are nowhere else. Repeatable."`
 	SkipOrphans   bool          `help:"Do not look for partitions that nobody names. To find them all partitions are listed, also for one bucket."`
 	RowsPerSecond int           `default:"0" placeholder:"N" help:"Read at most so many rows in a second; 0: as many as possible."`
 	Parallel      int           `default:"4" placeholder:"N" help:"Read so many partitions at once."`
@@ -60,6 +66,17 @@ Examples:
     rebalancer verify --data ./evenkeel-data            # listd does not run
     rebalancer verify --cassandra 10.0.0.1 --local-dc dc1 --rows-per-second 20000 --format json
 
+After a restore the maps may be older than the rows, or newer: copies are never taken of all nodes and tables at one moment. Rows
+are then in partitions that no map names ("orphan partition"), and no listing shows them. End all servers, look, then repair:
+
+    rebalancer verify --data ./evenkeel-data            # says what is missing, how many rows, and what is known of it
+    rebalancer verify --data ./evenkeel-data --adopt    # the maps were restored older than the rows
+    rebalancer verify --data ./evenkeel-data --adopt-all  # the rows were restored older than the maps, or it can't be told
+    rebalancer verify --data ./evenkeel-data            # has to say "clean"; only then start servers
+
+An orphan partition is removed only when each of its rows is where the map says, as new or newer. Where nothing was restored, rows that
+are nowhere else are deleted rows that came back: --repair --discard PARTITION removes them.
+
 Exit codes: 0 clean (or all problems are mended); 1 there are problems; 2 something could not be checked.`
 }
 
@@ -72,12 +89,31 @@ func (v *verifyCmd) Validate() error {
 		return errors.New("--local-dc is missing: the data centre to read from, by the name that nodetool status shows")
 	case len(v.Cassandra) == 0 && len(v.Changed()) > 0:
 		return fmt.Errorf("%s: only with --cassandra, which is not given", strings.Join(v.Changed(), ", "))
+	case (v.Adopt || v.AdoptAll) && v.Data == "" && len(v.Cassandra) == 0:
+		return errors.New("--adopt and --adopt-all: with --data or --cassandra only, when all servers have ended")
+	case (v.Adopt || v.AdoptAll) && v.SkipOrphans:
+		return errors.New("--adopt and --adopt-all look for partitions that nobody names: not with --skip-orphans")
+	case len(v.Discard) > 0 && !v.Repair && !v.Adopt && !v.AdoptAll:
+		return errors.New("--discard removes a partition: only with --repair, --adopt or --adopt-all")
 	case v.RowsPerSecond < 0, v.Parallel < 1, v.StuckAfter <= 0:
 		return errors.New("--rows-per-second, --parallel and --stuck-after are above zero")
 	case v.Lease < mapclient.MinLease || v.Lease > mapclient.MaxLease:
 		return fmt.Errorf("--lease is from %v to %v", mapclient.MinLease, mapclient.MaxLease)
 	}
-	return nil
+	_, err := v.discards()
+	return err
+}
+
+// discards are the partitions to be removed with what is nowhere else.
+func (v *verifyCmd) discards() (ids []store.PartitionID, err error) {
+	for _, text := range v.Discard {
+		id, err := uuid.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("--discard %q: not a partition's id as verify prints it: %w", text, err)
+		}
+		ids = append(ids, store.PartitionID(id))
+	}
+	return ids, nil
 }
 
 // Run checks, prints what it finds, and fails unless all is well.
@@ -118,7 +154,7 @@ func (v *verifyCmd) remote(ctx context.Context, std stdio, out *findings) (sum f
 	defer stop()
 	return c.Verify(ctx, adminapi.Verify{
 		Bucket: v.Bucket, Repair: v.Repair, SkipOrphans: v.SkipOrphans, RowsPerSecond: v.RowsPerSecond, Parallel: v.Parallel,
-		StuckAfterMs: v.StuckAfter.Milliseconds(),
+		StuckAfterMs: v.StuckAfter.Milliseconds(), Discard: v.Discard,
 	}, out.finding, func(s fsck.Summary) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -132,19 +168,48 @@ func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum fsc
 	if err != nil {
 		return sum, err
 	}
-	check := fsck.New(s, c, fsck.Options{
-		Repair: v.Repair, SkipOrphans: v.SkipOrphans, RowsPerSecond: v.RowsPerSecond, Parallel: v.Parallel, StuckAfter: v.StuckAfter,
-		Report: out.finding,
-	})
-	stop := showProgress(v.Progress, std.err, check.Progress)
-	if v.Bucket == "" {
-		sum, err = check.All(ctx)
-	} else {
-		sum, err = check.Bucket(ctx, v.Bucket)
+	discard, err := v.discards()
+	if err != nil {
+		return sum, errors.Join(err, s.Close())
 	}
-	stop()
+	o := fsck.Options{
+		Repair: v.Repair, Discard: discard, SkipOrphans: v.SkipOrphans, RowsPerSecond: v.RowsPerSecond, Parallel: v.Parallel, StuckAfter: v.StuckAfter,
+		Report: out.finding,
+	}
+	switch {
+	case v.AdoptAll:
+		o.Adopt = fsck.AdoptAll
+	case v.Adopt:
+		o.Adopt = fsck.AdoptNewer
+	}
+	work := func(ctx context.Context) error {
+		check := fsck.New(s, c, o)
+		stop := showProgress(v.Progress, std.err, check.Progress)
+		defer stop()
+		if v.Bucket == "" {
+			sum, err = check.All(ctx)
+		} else {
+			sum, err = check.Bucket(ctx, v.Bucket)
+		}
+		return err
+	}
+	if o.Adopt != fsck.AdoptNone && v.Data == "" {
+		err = v.alone(ctx, s, work)
+	} else {
+		err = work(ctx)
+	}
 	c.Maps().Close()
 	return sum, errors.Join(err, s.Close())
+}
+
+// alone works as the one that leads, so that no mover is at work meanwhile.
+func (v *verifyCmd) alone(ctx context.Context, regs store.Registers, work func(ctx context.Context) error) error {
+	err := leader.New(regs, leader.Options{Name: keeper.Name("rebalancer")}).Try(ctx, work)
+	var held *leader.HeldError
+	if errors.As(err, &held) {
+		return fmt.Errorf("servers run, or ended less than half a minute ago: --adopt has to be alone; end them and try again: %w", err)
+	}
+	return err
 }
 
 func unchecked(err error) error { return &exitError{exitUnchecked, err} }
@@ -257,8 +322,12 @@ func (f *findings) summary(s fsck.Summary, err error) {
 }
 
 func describe(s fsck.Summary) string {
-	return fmt.Sprintf("%s buckets, %s partitions, %s rows; %d problems, %d mended, %d unchecked",
-		commas(s.Buckets), commas(s.Partitions), commas(s.Rows), s.Problems, s.Mended, s.Unchecked)
+	adopted := ""
+	if s.Adopted > 0 {
+		adopted = fmt.Sprintf(" (%s rows copied)", commas(s.Adopted))
+	}
+	return fmt.Sprintf("%s buckets, %s partitions, %s rows; %d problems, %d mended%s, %d unchecked",
+		commas(s.Buckets), commas(s.Partitions), commas(s.Rows), s.Problems, s.Mended, adopted, s.Unchecked)
 }
 
 // showProgress tells how far a check has come until it is stopped.

@@ -14,7 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/rebalance/executor"
+	"github.com/evenkeel/evenkeel/rebalance/migrate"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
@@ -47,7 +50,25 @@ func inStore(t *testing.T, s store.Store, c *listing.Client, what string) {
 		}
 	case "mendable":
 		put(home(), "a-marker", store.MarkerCell())
-		put(store.PartitionID(uuid.New()), "x", store.EntryCell(nil))
+		e, err := c.Bucket("photos").Get(ctx, []byte("a-0"))
+		require.NoError(t, err)
+		old := store.Row{Key: e.Key, Value: store.EntryCell(e.Value), Timestamp: 1}
+		require.NoError(t, s.Put(ctx, store.Partition{Bucket: id(), ID: store.PartitionID(uuid.New())}, old))
+	case "elsewhere":
+		put(store.PartitionID(uuid.New()), "b-elsewhere", store.EntryCell([]byte("value")))
+	case "moved":
+		// The maps are restored from a copy that is older than that of the rows.
+		old, err := c.Maps().Load(ctx, id())
+		require.NoError(t, err)
+		x := executor.New(s, c.Maps(), id(), executor.Options{})
+		x.Add(migrate.Merge(nil, nil))
+		require.NoError(t, x.Run(ctx))
+		now, err := c.Maps().Load(ctx, id())
+		require.NoError(t, err)
+		require.NotEqual(t, old.Entries, now.Entries)
+		next := *old
+		next.Epoch, next.Token = now.Epoch+1, store.NewToken()
+		require.NoError(t, c.Maps().Swap(ctx, partmap.Change{Old: now.Version(), Next: &next}))
 	case "lasting":
 		put(home(), "zz", store.EntryCell(nil))
 	}
@@ -80,6 +101,8 @@ func TestVerifyADataDirectory(t *testing.T) {
 	require.NoDirExists(t, dir)
 	for _, bad := range [][]string{
 		{}, {"--data", dir, "--cassandra", "localhost"}, {"--cassandra", "localhost"}, {"--data", dir, "--local-dc", "dc1"}, {"--data", dir, "--parallel", "0"},
+		{"--adopt"}, {"--adopt-all"}, {"--data", dir, "--adopt", "--skip-orphans"}, {"--data", dir, "--discard", uuid.NewString()},
+		{"--data", dir, "--repair", "--discard", "nothing"},
 	} {
 		code, _, errs := ran(t, 0, "", append([]string{"verify"}, bad...)...)
 		require.Equal(t, exitUsage, code, "%q: %s", bad, errs)
@@ -136,6 +159,38 @@ func verifies(t *testing.T, args []string, damage func(what string)) {
 	require.Zero(t, code, "all is mended")
 	require.ElementsMatch(t, []string{"left markers", "orphan partition"}, kinds(found))
 	require.EqualValues(t, 2, summary["mended"])
+	code, found, _ = verified(t, args...)
+	require.Zero(t, code)
+	require.Empty(t, found)
+
+	damage("elsewhere")
+	code, found, _ = verified(t, append(args, "--repair")...)
+	require.Equal(t, exitProblems, code, "a repair does not remove what is nowhere else")
+	require.Equal(t, []string{"orphan partition"}, kinds(found))
+	require.EqualValues(t, 1, found[0]["missing"])
+	require.Contains(t, found[0]["todo"], "--adopt")
+	code, found, summary = verified(t, append(args, "--adopt")...)
+	require.Zero(t, code)
+	require.NotEmpty(t, found[0]["mended"])
+	require.EqualValues(t, 1, summary["adopted"])
+	damage("elsewhere")
+	_, found, _ = verified(t, args...)
+	code, found, _ = verified(t, append(args, "--repair", "--discard", found[0]["partition"].(string))...)
+	require.Zero(t, code)
+	require.Equal(t, "discarded", found[0]["mended"])
+	code, found, _ = verified(t, args...)
+	require.Zero(t, code)
+	require.Empty(t, found)
+
+	damage("moved")
+	code, found, _ = verified(t, append(args, "--repair")...)
+	require.Equal(t, exitProblems, code)
+	require.Equal(t, []string{"orphan partition"}, kinds(found))
+	require.EqualValues(t, found[0]["count"], found[0]["missing"])
+	require.GreaterOrEqual(t, found[0]["missing"], 41.0)
+	code, found, summary = verified(t, append(args, "--adopt-all")...)
+	require.Zero(t, code)
+	require.GreaterOrEqual(t, summary["adopted"], 41.0, "%v", found)
 	code, found, _ = verified(t, args...)
 	require.Zero(t, code)
 	require.Empty(t, found)

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/evenkeel/evenkeel/internal/fsck"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -16,12 +18,14 @@ import (
 // Verify asks for a check of what the store holds; see fsck.Options.
 type Verify struct {
 	// Bucket is the one to check; empty: all.
-	Bucket        string `json:"bucket,omitempty"`
-	Repair        bool   `json:"repair,omitempty"`
-	SkipOrphans   bool   `json:"skip_orphans,omitempty"`
-	RowsPerSecond int    `json:"rows_per_second,omitempty"`
-	Parallel      int    `json:"parallel,omitempty"`
-	StuckAfterMs  int64  `json:"stuck_after_ms,omitempty"`
+	Bucket string `json:"bucket,omitempty"`
+	Repair bool   `json:"repair,omitempty"`
+	// Discard names partitions that are removed with what is nowhere else.
+	Discard       []string `json:"discard,omitempty"`
+	SkipOrphans   bool     `json:"skip_orphans,omitempty"`
+	RowsPerSecond int      `json:"rows_per_second,omitempty"`
+	Parallel      int      `json:"parallel,omitempty"`
+	StuckAfterMs  int64    `json:"stuck_after_ms,omitempty"`
 }
 
 // VerifyLine is one line of the answer: a finding, how far the check is, or, in
@@ -43,6 +47,14 @@ func (h *handler) verify(w http.ResponseWriter, r *http.Request) {
 	if err == nil && (v.RowsPerSecond < 0 || v.Parallel < 0 || v.StuckAfterMs < 0) {
 		err = store.Errorf(store.InvalidArgument, "rows_per_second, parallel and stuck_after_ms are above zero")
 	}
+	discard := make([]store.PartitionID, len(v.Discard))
+	for i := 0; i < len(v.Discard) && err == nil; i++ {
+		var id uuid.UUID
+		if id, err = uuid.Parse(v.Discard[i]); err != nil {
+			err = store.Errorf(store.InvalidArgument, "discard: %q is not a partition's id: %w", v.Discard[i], err)
+		}
+		discard[i] = store.PartitionID(id)
+	}
 	if err == nil && h.Buckets == nil {
 		err = store.Errorf(store.NotFound, "this process checks nothing")
 	}
@@ -62,7 +74,7 @@ func (h *handler) verify(w http.ResponseWriter, r *http.Request) {
 		_ = flush.Flush()
 	}
 	check := fsck.New(h.Rows, h.Buckets, fsck.Options{
-		Repair: v.Repair, SkipOrphans: v.SkipOrphans, RowsPerSecond: v.RowsPerSecond, Parallel: v.Parallel,
+		Repair: v.Repair, Discard: discard, SkipOrphans: v.SkipOrphans, RowsPerSecond: v.RowsPerSecond, Parallel: v.Parallel,
 		StuckAfter: time.Duration(v.StuckAfterMs) * time.Millisecond,
 		Report:     func(f fsck.Finding) { line(VerifyLine{Finding: &f}) },
 	})

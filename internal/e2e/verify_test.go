@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -88,7 +87,8 @@ func TestVerifyThePrograms(t *testing.T) {
 	require.NoError(t, err)
 	for i := range 3 {
 		stray := store.Partition{Bucket: owner.ID, ID: store.PartitionID(uuid.New())}
-		row := store.Row{Key: fmt.Appendf(nil, "stray-%d", i), Value: store.EntryCell(nil), Timestamp: store.Timestamp(time.Now().UnixMicro())}
+		row := store.Row{Key: fmt.Appendf(nil, "stray-%d", i), Value: store.EntryCell(nil), Timestamp: 1}
+		require.NoError(t, c.Bucket("photos").Put(t.Context(), row.Key, nil))
 		require.NoError(t, s.Put(t.Context(), stray, row))
 	}
 	require.NoError(t, s.Close())

@@ -1,14 +1,17 @@
 package fsck
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/rebalance/migrate"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -65,35 +68,39 @@ func (c *Checker) mapOf(ctx context.Context, b bucket) (root *partmap.Root, agai
 		return nil, false, err
 	}
 
-	named := map[store.NodeID]bool{}
-	var unreachable error
-	problems := partmap.Validate(root, func(id store.NodeID) (blob []byte, err error) {
-		named[id] = true
-		err = c.retry(ctx, func() (err error) {
-			blob, err = c.s.Node(ctx, b.id, id)
-			return err
-		})
-		if k := store.KindOf(err); err != nil && k != store.NotFound && k != store.Corrupt {
-			unreachable = err
-		}
-		return blob, err
-	})
-	if unreachable != nil {
-		return nil, false, unreachable
+	problems, named, err := c.validate(ctx, root)
+	if err != nil {
+		return nil, false, err
 	}
 	if len(problems) > 0 {
 		// The map may have moved on, and its old nodes may have been collected.
 		now, err := c.root(ctx, b.id)
-		if err == nil && now.Epoch > root.Epoch {
-			return nil, true, nil
+		if err != nil || now.Epoch > root.Epoch {
+			return nil, err == nil, err
 		}
-		c.suspect(b.id)
-		return nil, false, c.brokenMap(ctx, b, root, problems)
+		back, err := c.brokenMap(ctx, b, now, root, problems)
+		return nil, back, err
 	}
 	if err := c.unnamed(ctx, b, root, nodes, named); err != nil {
 		return nil, false, err
 	}
 	return root, false, c.state(ctx, b, root)
+}
+
+// validate looks whether a map holds together, and returns the nodes that it names.
+// A node that can't be reached is an error.
+func (c *Checker) validate(ctx context.Context, root *partmap.Root) (problems []partmap.Problem, named map[store.NodeID]bool, err error) {
+	named = map[store.NodeID]bool{}
+	read := c.reader(ctx, root.Bucket)
+	problems = partmap.Validate(root, func(id store.NodeID) (blob []byte, rerr error) {
+		named[id] = true
+		blob, rerr = read(id)
+		if k := store.KindOf(rerr); rerr != nil && k != store.NotFound && k != store.Corrupt {
+			err = rerr
+		}
+		return blob, rerr
+	})
+	return problems, named, err
 }
 
 func (c *Checker) newer(b bucket, err error) {
@@ -103,18 +110,76 @@ func (c *Checker) newer(b bucket, err error) {
 	c.report(f)
 }
 
-func (c *Checker) brokenMap(ctx context.Context, b bucket, root *partmap.Root, problems []partmap.Problem) error {
+// brokenMap reports what is wrong with a map. It is taken back to the newest older
+// one that is whole, if rows that have moved since are going to be adopted too.
+func (c *Checker) brokenMap(ctx context.Context, b bucket, now, root *partmap.Root, problems []partmap.Problem) (back bool, err error) {
+	older, err := c.wholeBefore(ctx, now)
+	if err != nil {
+		return false, err
+	}
+	todo, mend := restoreTodo, func() (string, error) { return "", nil }
+	if older != nil {
+		todo = fmt.Sprintf("the map of epoch %d, of %s, is whole: end all servers, then --adopt-all takes it back, and copies the rows that have moved since",
+			older.Epoch, inText(older.ChangedAt))
+		if c.o.Adopt == AdoptAll {
+			err = c.takeBack(ctx, now, older)
+			back = err == nil
+			mend = func() (string, error) { return fmt.Sprintf("the map of epoch %d is taken back", older.Epoch), err }
+		}
+	}
+	if !back {
+		c.suspect(b.id)
+	}
 	for i, p := range problems {
 		f := c.finding(b, BrokenMap, "epoch %d: %s", root.Epoch, p)
-		f.Key, f.Node, f.Todo = p.At, p.Node, restoreTodo
+		f.Key, f.Node, f.Todo = p.At, p.Node, todo
 		if i == mostProblems {
 			f.Text = fmt.Sprintf("epoch %d: and %d more", root.Epoch, len(problems)-i)
 		}
-		if err := c.problem(ctx, f, nil); err != nil || i == mostProblems {
-			return err
+		if err := c.problem(ctx, f, mend); err != nil || i == mostProblems {
+			return back, err
 		}
 	}
-	return nil
+	return back, nil
+}
+
+// wholeBefore returns the newest replaced map of a bucket that holds together; nil
+// for none.
+func (c *Checker) wholeBefore(ctx context.Context, root *partmap.Root) (*partmap.Root, error) {
+	for before := root.Epoch; ; {
+		var replaced []store.Record
+		err := c.retry(ctx, func() (err error) {
+			replaced, err = c.s.History(ctx, root.Bucket, before, 100)
+			return err
+		})
+		if err != nil || len(replaced) == 0 {
+			return nil, err
+		}
+		for _, rec := range replaced {
+			before = rec.Epoch
+			old, err := partmap.DecodeRoot(root.Bucket, rec)
+			if err != nil {
+				continue
+			}
+			problems, _, err := c.validate(ctx, old)
+			if err != nil {
+				return nil, err
+			}
+			if len(problems) == 0 {
+				return old, nil
+			}
+		}
+	}
+}
+
+// takeBack makes an older map the present one, at a new epoch. Batches keep their
+// ids: none that begins later gets one of theirs.
+func (c *Checker) takeBack(ctx context.Context, now, older *partmap.Root) error {
+	stamp := c.maps.Stamp()
+	next := *older
+	next.Epoch, next.Token, next.State, next.Clock = now.Epoch+1, stamp.Token, now.State, now.Clock
+	next.ChangedAt = stamp.Now.UnixMicro()
+	return c.maps.Swap(ctx, partmap.Change{Old: now.Version(), Next: &next})
 }
 
 // state checks what the root says of itself.
@@ -200,6 +265,7 @@ func (c *Checker) nodes(ctx context.Context, id store.BucketID) (all []store.Nod
 func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nodes []store.NodeID, named map[store.NodeID]bool) error {
 	var orphans []store.NodeID
 	var waiting int64
+	var ahead abandoned
 	for _, id := range nodes {
 		if named[id] {
 			continue
@@ -233,10 +299,12 @@ func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nod
 		case epoch == root.Epoch+1:
 			waiting++ // a swap may still come
 		default:
-			if err := c.ahead(ctx, b, id, epoch); err != nil {
-				return err
-			}
+			ahead.bucket = b
+			ahead.nodes = append(ahead.nodes, migrate.Node{ID: id, Epoch: epoch})
 		}
+	}
+	if err := c.wentBack(ctx, root, ahead); err != nil {
+		return err
 	}
 	if age := c.o.Now().Sub(time.UnixMicro(root.ChangedAt)); len(orphans) > 0 && age > 2*c.o.CollectAfter {
 		f := c.finding(b, OrphanNode, "%d map nodes that nobody has named for %s", len(orphans), age.Round(time.Second))
@@ -262,15 +330,68 @@ func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nod
 	return nil
 }
 
-// ahead judges a node of an epoch that its root can't have led to, unless the
-// root has come on since.
-func (c *Checker) ahead(ctx context.Context, b bucket, id store.NodeID, epoch uint64) error {
-	now, err := c.root(ctx, b.id)
-	if err != nil || epoch <= now.Epoch+1 {
+// abandoned are map nodes of epochs that their bucket's root can't have led to.
+type abandoned struct {
+	bucket bucket
+	nodes  []migrate.Node
+}
+
+// wentBack notes nodes of epochs to come, unless the root has come on since. What
+// becomes of them is decided when the rows have been looked at.
+func (c *Checker) wentBack(ctx context.Context, root *partmap.Root, a abandoned) error {
+	if len(a.nodes) == 0 {
+		return nil
+	}
+	now, err := c.root(ctx, root.Bucket)
+	if err != nil {
 		return err
 	}
-	c.suspect(b.id)
-	f := c.finding(b, RootWentBack, "the node was written for epoch %d, but the root is of epoch %d", epoch, now.Epoch)
-	f.Node, f.Todo = id, "was the roots' table restored from an old copy, or its commit log lost? What moved since then is in partitions that the map no longer names: delete nothing"
-	return c.problem(ctx, f, nil)
+	a.nodes = slices.DeleteFunc(a.nodes, func(n migrate.Node) bool { return n.Epoch <= now.Epoch+1 })
+	if len(a.nodes) > 0 {
+		c.mu.Lock()
+		c.ahead[root.Bucket] = a
+		c.mu.Unlock()
+	}
+	return nil
+}
+
+// finish does what has to wait until all rows were looked at: partitions are adopted,
+// then nodes of an abandoned future are told of, and markers are swept. Both may be
+// needed as long as there are rows that no range has.
+func (c *Checker) finish(ctx context.Context) error {
+	for id, orphans := range c.orphaned {
+		if err := c.adoptBucket(ctx, id, orphans); err != nil {
+			return err
+		}
+	}
+	for id, a := range c.ahead {
+		if err := c.abandon(ctx, id, a); err != nil {
+			return err
+		}
+	}
+	return c.sweeps(ctx)
+}
+
+func (c *Checker) abandon(ctx context.Context, id store.BucketID, a abandoned) error {
+	root, err := c.root(ctx, id)
+	if err != nil {
+		return err
+	}
+	highest := slices.MaxFunc(a.nodes, func(x, y migrate.Node) int { return cmp.Compare(x.Epoch, y.Epoch) })
+	f := c.finding(a.bucket, RootWentBack, "%d map nodes were written for epochs up to %d, but the root is of epoch %d", len(a.nodes), highest.Epoch, root.Epoch)
+	f.Node, f.Count = highest.ID, int64(len(a.nodes))
+	f.Todo = "was the roots' table restored from an older copy, or its commit log lost? Let no server run; --adopt copies the rows" +
+		" that have moved since, and then deletes these nodes"
+	var mend func() (string, error)
+	if c.o.Adopt != AdoptNone && c.keeps(id) == 0 && !c.suspected(id) && !c.o.SkipOrphans {
+		mend = func() (string, error) {
+			for _, n := range a.nodes {
+				if err := c.retry(ctx, func() error { return c.s.DeleteNode(ctx, id, n.ID) }); err != nil {
+					return "", err
+				}
+			}
+			return fmt.Sprintf("%d deleted", len(a.nodes)), nil
+		}
+	}
+	return c.problem(ctx, f, mend)
 }

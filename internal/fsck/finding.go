@@ -68,6 +68,8 @@ const (
 	Misplaced Kind = "misplaced rows"
 	// Duplicate: the same, but the key is where the map says, too.
 	Duplicate Kind = "duplicate rows"
+	// Uncopied: rows of a range that is draining, which are not in its destination.
+	Uncopied Kind = "uncopied rows"
 	// LeftMarker: markers in a range that is settled and swept.
 	LeftMarker Kind = "left markers"
 	// UnknownCell: rows that are neither entries nor markers.
@@ -117,6 +119,9 @@ type Finding struct {
 	// Count is how many rows, nodes or ranges are concerned; 0 where that says
 	// nothing.
 	Count int64
+	// Missing is, of a partition without a range, how many of its rows are not where
+	// the map says, or are older there.
+	Missing int64
 	// Text says what is the matter.
 	Text string
 	// Mended is what was done about it; empty: nothing.
@@ -163,6 +168,7 @@ type inJSON struct {
 	Node      *uuid.UUID   `json:"node,omitempty"`
 	Key       *keytext.Key `json:"key,omitempty"`
 	Count     int64        `json:"count,omitempty"`
+	Missing   int64        `json:"missing,omitempty"`
 	Text      string       `json:"text"`
 	Mended    string       `json:"mended,omitempty"`
 	Todo      string       `json:"todo,omitempty"`
@@ -170,7 +176,7 @@ type inJSON struct {
 
 // MarshalJSON implements json.Marshaler.
 func (f Finding) MarshalJSON() ([]byte, error) {
-	x := inJSON{Severity: f.Severity, Kind: f.Kind, Count: f.Count, Text: f.Text, Mended: f.Mended, Todo: f.Todo}
+	x := inJSON{Severity: f.Severity, Kind: f.Kind, Count: f.Count, Missing: f.Missing, Text: f.Text, Mended: f.Mended, Todo: f.Todo}
 	if f.Bucket != "" {
 		name := keytext.Key(f.Bucket)
 		x.Bucket = &name
@@ -193,7 +199,7 @@ func (f *Finding) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &x); err != nil {
 		return err
 	}
-	*f = Finding{Severity: x.Severity, Kind: x.Kind, Count: x.Count, Text: x.Text, Mended: x.Mended, Todo: x.Todo}
+	*f = Finding{Severity: x.Severity, Kind: x.Kind, Count: x.Count, Missing: x.Missing, Text: x.Text, Mended: x.Mended, Todo: x.Todo}
 	if x.Bucket != nil {
 		f.Bucket = string(*x.Bucket)
 	}

@@ -20,6 +20,12 @@ import (
 type Options struct {
 	// Repair mends what can be mended safely.
 	Repair bool
+	// Adopt says which rows that no range has are copied to where the map says; any
+	// but AdoptNone implies Repair. It is for restored stores, before servers run.
+	Adopt Adopt
+	// Discard names partitions that are removed with all their rows if no map names
+	// them, though what they hold is nowhere else. It goes with Repair.
+	Discard []store.PartitionID
 	// SkipOrphans leaves out the partitions that nobody names: to find them, all
 	// partitions of the store are listed, also for one bucket.
 	SkipOrphans bool
@@ -52,7 +58,24 @@ type Options struct {
 	Report func(Finding)
 }
 
+// Adopt says which rows of partitions without a range are copied to their homes,
+// each with its own timestamp, so that nothing newer is hidden.
+type Adopt uint8
+
+const (
+	// AdoptNone copies nothing.
+	AdoptNone Adopt = iota
+	// AdoptNewer adopts partitions that are proven to have been made after the map:
+	// the map was restored from an older copy than the rows. What is deleted there
+	// was never at home, so nothing comes back.
+	AdoptNewer
+	// AdoptAll adopts whatever no range has, also from old sources of moves: right
+	// after a restore, wrong for deleted rows that have come back by themselves.
+	AdoptAll
+)
+
 func (o Options) withDefaults() Options {
+	o.Repair = o.Repair || o.Adopt != AdoptNone
 	for n, d := range map[*int]int{&o.Parallel: 4, &o.PageRows: 1000} {
 		if *n <= 0 {
 			*n = d
@@ -94,6 +117,8 @@ type Summary struct {
 	Partitions int64 `json:"partitions"`
 	Rows       int64 `json:"rows"`
 	Listed     int64 `json:"listed"`
+	// Adopted rows were copied to where the map says.
+	Adopted int64 `json:"adopted"`
 	// Problems that are there; Mended ones that are not any more; Unchecked
 	// things; Infos.
 	Problems  int64 `json:"problems"`
@@ -118,12 +143,21 @@ type Checker struct {
 	parts   atomic.Int64
 	read    atomic.Int64
 	listed  atomic.Int64
+	adopted atomic.Int64
 
 	mu       sync.Mutex
 	sum      Summary
 	distrust map[store.BucketID]bool // buckets with a map that nothing may be judged by
-	again    []suspectName
-	hasName  map[store.BucketID]bool // nameless buckets that got their finding by their name
+	// left are buckets with rows that no range has, and that may be wanted.
+	left map[store.BucketID]whose
+	// orphaned are the partitions that are going to be adopted.
+	orphaned map[store.BucketID][]orphan
+	// marked are partitions with markers to sweep, with their buckets' names.
+	marked map[store.Partition]string
+	// ahead are the map nodes of epochs that a bucket's root has not come to.
+	ahead   map[store.BucketID]abandoned
+	again   []suspectName
+	hasName map[store.BucketID]bool // nameless buckets that got their finding by their name
 }
 
 // New makes a checker of what c is a client of. In the embedded form c has to be
@@ -135,6 +169,7 @@ func New(s Store, c *listing.Client, o Options) *Checker {
 		s: s, rows: store.Everywhere(s), lister: lister, c: c, maps: c.Maps(), o: o,
 		pace: pacer{rate: o.RowsPerSecond, now: o.Now, sleep: o.Sleep}, scans: make(chan struct{}, o.Parallel),
 		distrust: map[store.BucketID]bool{}, hasName: map[store.BucketID]bool{},
+		left: map[store.BucketID]whose{}, orphaned: map[store.BucketID][]orphan{}, marked: map[store.Partition]string{}, ahead: map[store.BucketID]abandoned{},
 	}
 }
 
@@ -168,6 +203,9 @@ func (c *Checker) All(ctx context.Context) (Summary, error) {
 		err = c.orphans(ctx, nil)
 	}
 	if err == nil {
+		err = c.finish(ctx)
+	}
+	if err == nil {
 		err = c.lookAgain(ctx, nameless)
 	}
 	return c.Progress(), err
@@ -196,6 +234,9 @@ func (c *Checker) Bucket(ctx context.Context, name string) (Summary, error) {
 		if err == nil && !c.o.SkipOrphans {
 			err = c.orphans(ctx, &b)
 		}
+		if err == nil {
+			err = c.finish(ctx)
+		}
 	}
 	if err == nil {
 		err = c.lookAgain(ctx, nil)
@@ -221,6 +262,7 @@ func (c *Checker) Progress() Summary {
 	defer c.mu.Unlock()
 	s := c.sum
 	s.Buckets, s.Partitions, s.Rows, s.Listed = c.buckets.Load(), c.parts.Load(), c.read.Load(), c.listed.Load()
+	s.Adopted = c.adopted.Load()
 	return s
 }
 
@@ -252,8 +294,11 @@ func (c *Checker) problem(ctx context.Context, f Finding, mend func() (string, e
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if f.Mended, f.Todo = did, ""; err != nil {
-			f.Mended, f.Todo = "", fmt.Sprintf("mending it failed, try again: %v", err)
+		switch {
+		case err != nil:
+			f.Todo = fmt.Sprintf("mending it failed, try again: %v", err)
+		case did != "":
+			f.Mended, f.Todo = did, ""
 		}
 	}
 	c.report(f)
@@ -265,6 +310,27 @@ func (c *Checker) suspect(id store.BucketID) {
 	c.mu.Lock()
 	c.distrust[id] = true
 	c.mu.Unlock()
+}
+
+// whose says where rows lie that no range has.
+type whose uint8
+
+const (
+	unnamed   whose = 1 << iota // in partitions without a range
+	misplaced                   // in partitions that have other ranges
+)
+
+// keep notes that a bucket has rows that no range has, and that may be wanted.
+func (c *Checker) keep(id store.BucketID, w whose) {
+	c.mu.Lock()
+	c.left[id] |= w
+	c.mu.Unlock()
+}
+
+func (c *Checker) keeps(id store.BucketID) whose {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.left[id]
 }
 
 func (c *Checker) suspected(id store.BucketID) bool {

@@ -327,6 +327,13 @@ func (c *Checker) lookAgain(ctx context.Context, nameless []*partmap.Root) error
 			continue
 		}
 		f.Todo = "--repair deletes it if it has no entries; else its name has to be restored from a copy of the directory"
+		if c.keeps(id) != 0 {
+			f.Todo = "it has rows that no range has: these have to be adopted or discarded first"
+			if err := c.problem(ctx, f, nil); err != nil {
+				return err
+			}
+			continue
+		}
 		err = c.problem(ctx, f, func() (string, error) { return "it had no entries and is deleted", c.c.Discard(ctx, id) })
 		if err != nil {
 			return err

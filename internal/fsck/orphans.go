@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -16,7 +17,8 @@ import (
 // The partitions first, the root after them. A partition that has rows was named
 // before they were written, and no id is used twice: so one that was listed, and
 // that a later root does not name, has lost its last range, after that was
-// removed from it. If it has rows even now, they are nobody's.
+// removed from it. If it has rows even now, they are nobody's; or the store was
+// restored, and the map and the rows are not of one moment: see adopt.
 func (c *Checker) orphans(ctx context.Context, b *bucket) error {
 	var after store.Partition
 	for {
@@ -67,7 +69,7 @@ func (c *Checker) strays(ctx context.Context, b bucket, parts []store.PartitionI
 		}
 		left, err := c.unnamedOf(ctx, root, parts)
 		if err == nil {
-			return c.nobodys(ctx, b, Orphan, left)
+			return c.unranged(ctx, b, root, left)
 		}
 		if k := store.KindOf(err); k != store.NotFound && k != store.Corrupt && !errors.Is(err, mapclient.ErrStale) {
 			return err
@@ -138,27 +140,100 @@ func (c *Checker) nobodys(ctx context.Context, b bucket, k Kind, parts []store.P
 		if len(page.Rows) == 0 {
 			continue
 		}
-		count := fmt.Sprint(len(page.Rows))
-		if page.More {
-			count += " or more"
-		}
-		f := c.finding(b, k, "it has %s rows, and no range", count)
+		f := c.finding(b, k, "it has %s rows of a bucket that is deleted", count(page))
 		f.Partition, f.Key, f.Count = id, page.Rows[0].Key, int64(len(page.Rows))
 		remove := func() (string, error) { return "removed", c.remove(ctx, p) }
-		switch {
-		case k == LostBucket:
-			f.Text = fmt.Sprintf("it has %s rows of a bucket that has no root", count)
+		if k == LostBucket {
+			f.Text = fmt.Sprintf("it has %s rows of a bucket that has no root", count(page))
 			f.Todo, remove = lostTodo, nil
-		case k == LeftRows:
-			f.Text = fmt.Sprintf("it has %s rows of a bucket that is deleted", count)
-		case c.suspected(b.id):
-			f.Todo, remove = "the bucket's map is broken: mend that first; these rows may be wanted", nil
 		}
 		if err := c.problem(ctx, f, remove); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// count says how many rows a partition has of which this is the first page.
+func count(page store.Page) string {
+	if page.More {
+		return fmt.Sprintf("%d or more", len(page.Rows))
+	}
+	return fmt.Sprint(len(page.Rows))
+}
+
+// unranged judges partitions that a root does not name.
+func (c *Checker) unranged(ctx context.Context, b bucket, root *partmap.Root, parts []store.PartitionID) error {
+	var whole, looked bool
+	for _, id := range parts {
+		p := store.Partition{Bucket: b.id, ID: id}
+		first, err := c.first(ctx, p, c.o.PageRows)
+		if err != nil {
+			return err
+		}
+		if len(first.Rows) == 0 {
+			continue
+		}
+		if !looked {
+			problems, _, err := c.validate(ctx, root)
+			if err != nil {
+				return err
+			}
+			looked, whole = true, len(problems) == 0
+		}
+		if whole {
+			err = c.unrangedOne(ctx, b, p)
+		} else {
+			c.keep(b.id, unnamed)
+			f := c.finding(b, Orphan, "it has %s rows, and no range", count(first))
+			f.Partition, f.Key, f.Count = id, first.Rows[0].Key, int64(len(first.Rows))
+			f.Todo = "the bucket's map is broken: mend that first; these rows may be wanted"
+			err = c.problem(ctx, f, nil)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unrangedOne judges one partition that has rows and no range. It is removed if
+// all of them are at home, or have been brought there.
+func (c *Checker) unrangedOne(ctx context.Context, b bucket, p store.Partition) error {
+	o, err := c.survey(ctx, p)
+	if errors.Is(err, errGone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	f := c.finding(b, Orphan, "it has %d rows, and no range; all of them are where the map says, as new or newer", o.rows)
+	f.Partition, f.Key, f.Count, f.Missing = p.ID, o.first, o.rows, o.missing
+	remove := func() (string, error) { return "removed", c.remove(ctx, p) }
+	if o.missing == 0 {
+		return c.problem(ctx, f, remove)
+	}
+	from, why, err := c.origin(ctx, o)
+	if err != nil {
+		return err
+	}
+	f.Key = o.lacks[0].row.Key
+	f.Text = fmt.Sprintf("it has %d rows, and no range; %d of them are not where the map says, or are older there: no listing shows them. %s", o.rows, o.missing, why)
+	f.Todo = from.todo()
+	adopts := c.o.Adopt == AdoptAll || c.o.Adopt == AdoptNewer && from != madeBefore
+	switch {
+	case slices.Contains(c.o.Discard, p.ID):
+		return c.problem(ctx, f, func() (string, error) { return "discarded", c.remove(ctx, p) })
+	case adopts && o.foreign == 0:
+		c.mu.Lock()
+		c.orphaned[b.id] = append(c.orphaned[b.id], orphan{f, o, from == madeLater || c.o.Adopt == AdoptAll})
+		c.mu.Unlock()
+		return nil
+	case adopts:
+		f.Todo = fmt.Sprintf("%d of its rows are neither entries nor markers: only evenkeel may write to the table; --discard PARTITION removes all of them", o.foreign)
+	}
+	c.keep(b.id, unnamed)
+	return c.problem(ctx, f, nil)
 }
 
 // remove hides a whole partition for good: above the timestamps of all of its

@@ -2,6 +2,7 @@ package fsck
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,10 +25,15 @@ type place struct {
 type span struct {
 	start, end []byte
 	markers    bool // there may be some
+	leaving    bool // readers look at the destination only, and this is the source
 }
 
-func spanOf(rg *partmap.Range) span {
-	return span{rg.Start, rg.End, rg.Phase != partmap.Settled || rg.SweepPending}
+// spanOf is what a partition has of a range.
+func spanOf(rg *partmap.Range, id store.PartitionID) span {
+	return span{
+		start: rg.Start, end: rg.End, markers: rg.Phase != partmap.Settled || rg.SweepPending,
+		leaving: rg.Partition == id && !rg.Phase.Rules().ReadSource,
+	}
 }
 
 func (s *span) contains(key []byte) bool {
@@ -54,10 +60,15 @@ func (p *place) find(key []byte) *span {
 // older root serves as well as the newest: partitions only lose ranges, and what
 // looks wrong is looked at under the newest one.
 func (c *Checker) walk(ctx context.Context, b bucket, root *partmap.Root) error {
+	return c.each(ctx, b, root, c.partition)
+}
+
+// each hands on every partition of a map with what the map gives it, side by side.
+func (c *Checker) each(ctx context.Context, b bucket, root *partmap.Root, f func(context.Context, bucket, *place) error) error {
 	g, gctx := c.group(ctx)
 	check := func(p *place) {
 		if p != nil {
-			g.Go(func() error { return c.partition(gctx, b, p) })
+			g.Go(func() error { return f(gctx, b, p) })
 		}
 	}
 	var from []byte
@@ -72,7 +83,7 @@ func (c *Checker) walk(ctx context.Context, b bucket, root *partmap.Root) error 
 					check(home)
 					home, from = &place{id: rg.Partition}, rg.Start
 				}
-				home.spans = append(home.spans, spanOf(&rg))
+				home.spans = append(home.spans, spanOf(&rg, rg.Partition))
 				if dest != nil && dest.id != rg.To {
 					check(dest)
 					dest = nil
@@ -81,7 +92,7 @@ func (c *Checker) walk(ctx context.Context, b bucket, root *partmap.Root) error 
 					if dest == nil {
 						dest = &place{id: rg.To}
 					}
-					dest.spans = append(dest.spans, spanOf(&rg))
+					dest.spans = append(dest.spans, spanOf(&rg, rg.To))
 				}
 			}
 			return nil
@@ -158,6 +169,7 @@ type scan struct {
 	place  *place
 	p      store.Partition
 	tallys map[Kind]*tally
+	sweeps bool // markers are swept, and nothing else is looked at
 }
 
 func (x *scan) tally(k Kind) *tally {
@@ -176,11 +188,14 @@ func (c *Checker) partition(ctx context.Context, b bucket, p *place) error {
 		return context.Cause(ctx)
 	}
 	c.parts.Add(1)
-	x := &scan{c: c, b: b, place: p, p: store.Partition{Bucket: b.id, ID: p.id}, tallys: map[Kind]*tally{}}
+	return c.scan(ctx, &scan{c: c, b: b, place: p, p: store.Partition{Bucket: b.id, ID: p.id}, tallys: map[Kind]*tally{}})
+}
+
+func (c *Checker) scan(ctx context.Context, x *scan) error {
 	err := c.pages(ctx, x.p, func(rows []store.Row) error { return x.page(ctx, rows) })
 	if err != nil {
-		f := c.finding(b, BrokenRows, "%v", err)
-		f.Partition = p.id
+		f := c.finding(x.b, BrokenRows, "%v", err)
+		f.Partition = x.p.ID
 		switch store.KindOf(err) {
 		case store.Corrupt:
 			f.Todo = "restore the store's damaged files from a copy"
@@ -198,9 +213,49 @@ func (c *Checker) partition(ctx context.Context, b bucket, p *place) error {
 	return x.tell(ctx)
 }
 
+// mark notes a partition with markers, which are swept at the end.
+func (c *Checker) mark(p store.Partition, bucket string) {
+	c.mu.Lock()
+	c.marked[p] = cmp.Or(bucket, c.marked[p])
+	c.mu.Unlock()
+}
+
+// sweeps deletes the markers that were found, in buckets in which every row has a
+// range: elsewhere they may hide rows that are brought home later. Then a sweep
+// would bring deleted rows back.
+func (c *Checker) sweeps(ctx context.Context) error {
+	names := map[store.BucketID]string{}
+	for p, name := range c.marked {
+		names[p.Bucket] = cmp.Or(name, names[p.Bucket])
+	}
+	for id, name := range names {
+		root, err := c.root(ctx, id)
+		if err != nil {
+			return err
+		}
+		if root.State == partmap.Deleted || c.suspected(id) {
+			continue
+		}
+		err = c.each(ctx, bucket{id, name}, root, func(ctx context.Context, b bucket, p *place) error {
+			x := &scan{c: c, b: b, place: p, p: store.Partition{Bucket: b.id, ID: p.id}, tallys: map[Kind]*tally{}, sweeps: true}
+			if _, marked := c.marked[x.p]; !marked {
+				return nil
+			}
+			return c.scan(ctx, x)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // pages reads all rows of a partition, with timestamps.
 func (c *Checker) pages(ctx context.Context, p store.Partition, f func(rows []store.Row) error) error {
-	var b store.Bounds
+	return c.pagesWithin(ctx, p, store.Bounds{}, f)
+}
+
+func (c *Checker) pagesWithin(ctx context.Context, p store.Partition, b store.Bounds, f func(rows []store.Row) error) error {
 	for {
 		var page store.Page
 		err := c.retry(ctx, func() (err error) {
@@ -226,16 +281,22 @@ func (c *Checker) pages(ctx context.Context, p store.Partition, f func(rows []st
 // page judges the rows of one page; what looks wrong is looked at again.
 func (x *scan) page(ctx context.Context, rows []store.Row) error {
 	future := store.Timestamp(x.c.o.Now().Add(x.c.o.Future).UnixMicro())
-	var suspects []store.Row
+	var suspects, leaving []store.Row
 	for i := range rows {
 		row := &rows[i]
-		if row.Timestamp > future {
+		if x.sweeps && !store.IsMarker(row.Value) {
+			continue
+		}
+		if row.Timestamp > future && !x.sweeps {
 			x.tally(FutureRow).add(row)
 		}
 		s := x.place.find(row.Key)
 		if s == nil || store.IsMarker(row.Value) && !s.markers {
 			suspects = append(suspects, *row)
 			continue
+		}
+		if s.leaving {
+			leaving = append(leaving, *row)
 		}
 		if _, _, err := store.EntryValue(row.Value); err != nil {
 			x.tally(UnknownCell).add(row)
@@ -248,7 +309,38 @@ func (x *scan) page(ctx context.Context, rows []store.Row) error {
 		}
 		suspects = left
 	}
+	if len(leaving) > 0 && !x.sweeps {
+		return x.uncopied(ctx, leaving)
+	}
 	return nil
+}
+
+// uncopied looks at rows of ranges that are draining out of the partition. They were
+// compared before, so each is in its destination, unless that is older than the map.
+// As long as a range drains nothing is deleted there without a marker, so what is
+// missing there was never deleted.
+func (x *scan) uncopied(ctx context.Context, rows []store.Row) error {
+	missing, _, err := x.c.missing(ctx, x.b.id, rows)
+	if errors.Is(err, errGone) {
+		return nil
+	}
+	for i := 0; err == nil && i < len(missing); i++ {
+		l := &missing[i]
+		there := false
+		if l.rg.Partition != x.p.ID || l.rg.Phase != partmap.Draining {
+			continue
+		}
+		if there, err = x.still(ctx, &l.row); err != nil || !there {
+			continue
+		}
+		t := x.tally(Uncopied)
+		t.add(&l.row)
+		if x.c.o.Repair {
+			_, err := x.c.adopt(ctx, x.b.id, []store.Row{l.row})
+			t.mend(err)
+		}
+	}
+	return err
 }
 
 // confirm looks at suspicious rows again: under a root that is read now, which is
@@ -272,7 +364,7 @@ func (x *scan) confirm(ctx context.Context, rows []store.Row) (left []store.Row,
 				return nil, err
 			}
 		}
-		s := spanOf(&rg)
+		s := spanOf(&rg, x.p.ID)
 		here := rg.Partition == x.p.ID || rg.To == x.p.ID
 		left := here && store.IsMarker(row.Value) && !s.markers
 		if here && !left {
@@ -292,7 +384,10 @@ func (x *scan) confirm(ctx context.Context, rows []store.Row) (left []store.Row,
 		if left {
 			// Read before the root that has no move for it: so it belongs to none that
 			// is under way, and no copy can have met what it hides without it.
-			x.found(ctx, LeftMarker, row, true)
+			x.found(ctx, LeftMarker, row, x.sweeps && x.c.keeps(x.b.id) == 0)
+			continue
+		}
+		if x.sweeps {
 			continue
 		}
 		same, decided, err := x.atHome(ctx, root, rg, row)
@@ -304,7 +399,7 @@ func (x *scan) confirm(ctx context.Context, rows []store.Row) (left []store.Row,
 		case same:
 			x.found(ctx, Duplicate, row, true)
 		default:
-			x.found(ctx, Misplaced, row, false)
+			x.misplaced(ctx, row)
 		}
 	}
 	return nil, nil
@@ -317,6 +412,24 @@ func (x *scan) found(ctx context.Context, k Kind, row *store.Row, useless bool) 
 	t.add(row)
 	if useless && x.c.o.Repair {
 		t.mend(x.c.retry(ctx, func() error { return x.c.rows.Delete(ctx, x.p, row.Key, row.Timestamp) }))
+	}
+}
+
+// misplaced counts a row that is nowhere else. Its partition has other ranges still,
+// so it was the source of this one: the row is brought home only if that is asked
+// for.
+func (x *scan) misplaced(ctx context.Context, row *store.Row) {
+	t := x.tally(Misplaced)
+	t.add(row)
+	err := error(nil)
+	if x.c.o.Adopt == AdoptAll {
+		if _, err = x.c.adopt(ctx, x.b.id, []store.Row{*row}); err == nil {
+			err = x.c.retry(ctx, func() error { return x.c.rows.Delete(ctx, x.p, row.Key, row.Timestamp) })
+		}
+		t.mend(err)
+	}
+	if x.c.o.Adopt != AdoptAll || err != nil {
+		x.c.keep(x.b.id, misplaced)
 	}
 }
 
@@ -337,15 +450,12 @@ func (c *Checker) get(ctx context.Context, p store.Partition, key []byte) (row s
 // atHome reports whether the map's own place of a key has the same row or a newer
 // one. decided is false where the map has moved on meanwhile.
 func (x *scan) atHome(ctx context.Context, root *partmap.Root, rg partmap.Range, row *store.Row) (same, decided bool, err error) {
-	for _, id := range []store.PartitionID{rg.Partition, rg.To} {
-		if id.IsZero() {
-			continue
-		}
+	for _, id := range shown(&rg) {
 		theirs, found, err := x.c.get(ctx, store.Partition{Bucket: x.b.id, ID: id}, row.Key)
 		if err != nil {
 			return false, false, err
 		}
-		if found && (theirs.Timestamp > row.Timestamp || theirs.Timestamp == row.Timestamp && bytes.Compare(theirs.Value, row.Value) >= 0) {
+		if found && covers(&theirs, row) {
 			return true, true, nil
 		}
 	}
@@ -363,9 +473,13 @@ func (c *Checker) rangeOf(ctx context.Context, root *partmap.Root, key []byte) (
 
 // tell reports what was found in the partition.
 func (x *scan) tell(ctx context.Context) error {
-	for _, k := range []Kind{Misplaced, Duplicate, LeftMarker, UnknownCell, FutureRow} {
+	for _, k := range []Kind{Misplaced, Uncopied, Duplicate, LeftMarker, UnknownCell, FutureRow} {
 		t := x.tallys[k]
 		if t == nil {
+			continue
+		}
+		if k == LeftMarker && x.c.o.Repair && !x.sweeps {
+			x.c.mark(x.p, x.b.name) // told of when they are swept
 			continue
 		}
 		f := x.c.finding(x.b, k, "%d", t.n)
@@ -374,13 +488,23 @@ func (x *scan) tell(ctx context.Context) error {
 		switch k {
 		case Misplaced:
 			f.Text = fmt.Sprintf("%d rows outside of the ranges that the map gives the partition, which are not where the map says, either: no listing shows them", t.n)
-			f.Todo = "were deleted rows brought back (see \"Repair\" in docs/operations.md), or was the map restored from an old copy? Put the keys again if they are wanted"
+			f.Todo, done = "if the rows were restored from an older copy than the maps: end all servers, then --adopt-all copies them to where the map says."+
+				" If nothing was restored, they are deleted rows that came back (see \"Repair\" in docs/operations.md)", "%d copied to where the map says"
+			if x.c.o.Adopt != AdoptAll {
+				done = ""
+			}
+		case Uncopied:
+			f.Text = fmt.Sprintf("%d rows of ranges that are draining, which are not in their destinations: no listing shows them, and the next step of the move removes them", t.n)
+			f.Todo, done = "are the rows older than the map? End all servers, then --repair copies them", "%d copied"
 		case Duplicate:
 			f.Text = fmt.Sprintf("%d rows outside of the ranges that the map gives the partition; their keys are where the map says, too", t.n)
 			done = "%d deleted"
 		case LeftMarker:
 			f.Text = fmt.Sprintf("%d markers in ranges that are settled and swept: no listing shows them, but they take place", t.n)
 			done = "%d swept"
+			if x.c.keeps(x.b.id) != 0 {
+				done, f.Todo = "", "they may hide rows that no range has: they are swept once those are adopted or removed"
+			}
 		case UnknownCell:
 			f.Text = fmt.Sprintf("%d rows that are neither entries nor markers: reading them fails", t.n)
 			f.Todo = "put or delete the keys; only evenkeel may write to the table"

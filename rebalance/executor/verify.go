@@ -131,7 +131,8 @@ func seenKey(t *migrate.Task) string {
 
 // remove hides ranges in their source for good: above the timestamps of all of
 // their rows, and of all that may still arrive, so that late writes stay
-// invisible.
+// invisible. A mover that has not compared them itself does so now: what the map says
+// was done to the rows may be older than the map, where a store was restored.
 func (x *Executor) remove(ctx context.Context, e *migrate.Remove) error {
 	src := x.partition(e.Range.Partition)
 	highest := store.Timestamp(x.o.Now().UnixMicro())
@@ -143,12 +144,19 @@ func (x *Executor) remove(ctx context.Context, e *migrate.Remove) error {
 		if highest = max(highest, seen); seen > 0 {
 			continue
 		}
-		// Somebody else has compared.
-		err := x.scan(ctx, src, bounds(&t), func(_ time.Time, rows []store.Row) error {
+		dst := x.partition(rg.To)
+		err := x.scan(ctx, src, bounds(&t), func(read time.Time, rows []store.Row) error {
 			for i := range rows {
 				highest = max(highest, rows[i].Timestamp)
 			}
-			return nil
+			// Deletes still leave markers, so whatever is missing was never deleted.
+			left, err := x.missing(ctx, dst, rows)
+			for err == nil && len(left) > 0 {
+				n := x.fits(left)
+				err = x.write(ctx, src, dst, batch{left[:n], read})
+				left = left[n:]
+			}
+			return err
 		})
 		if err != nil {
 			return err

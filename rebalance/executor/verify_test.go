@@ -9,8 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/rebalance/executor"
 	"github.com/evenkeel/evenkeel/rebalance/migrate"
 	"github.com/evenkeel/evenkeel/store"
@@ -137,4 +140,56 @@ func TestBatchesAreBounded(t *testing.T) {
 		require.LessOrEqual(t, size, 1<<20)
 		require.Greater(t, size, 1<<19)
 	}
+}
+
+// A store was restored, and its rows are older than its map: a range drains though
+// its destination lacks rows, or has older ones. The mover that takes over removes no
+// row that is nowhere else, and brings none back that was deleted.
+func TestDrainingKeepsWhatIsNowhereElse(t *testing.T) {
+	const rows = 300
+	f := newFixture(t, memstore.New(), rows)
+	died := fmt.Errorf("died")
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+		if point == "before remove" {
+			return died
+		}
+		return nil
+	}})
+	rg := f.ranges(t)[0]
+	x.Add(migrate.Refresh(&rg))
+	require.ErrorIs(t, x.Run(t.Context()), died)
+	rg = f.ranges(t)[0]
+	require.Equal(t, partmap.Draining, rg.Phase)
+	// The destination as it was while rows were copied: some not yet, some deleted.
+	older := store.Partition{Bucket: f.id, ID: store.PartitionID(uuid.New())}
+	page, err := f.s.Slice(t.Context(), store.Partition{Bucket: f.id, ID: rg.To}, store.Bounds{}, store.SliceOptions{Limit: rows, Timestamps: true})
+	require.NoError(t, err)
+	for i, row := range page.Rows {
+		switch i % 3 {
+		case 0:
+			require.NoError(t, f.s.Put(t.Context(), older, row))
+		case 1:
+			require.NoError(t, f.s.Put(t.Context(), older, store.Row{Key: row.Key, Value: store.MarkerCell(), Timestamp: row.Timestamp + 1}))
+		}
+	}
+	rec, err := f.s.Read(t.Context(), store.Roots, f.id[:], store.Serial)
+	require.NoError(t, err)
+	root, err := partmap.DecodeRoot(f.id, rec)
+	require.NoError(t, err)
+	root.Entries[0].To = older.ID
+	root.Epoch, root.Token = root.Epoch+1, store.NewToken()
+	next, err := partmap.EncodeRoot(root)
+	require.NoError(t, err)
+	require.NoError(t, f.s.Swap(t.Context(), store.Roots, f.id[:], rec.Version, next))
+
+	require.NoError(t, executor.New(f.s, f.c.Maps(), f.id, executor.Options{PageRows: 50, BatchRows: 7}).Run(t.Context()))
+	found := map[string]bool{}
+	for e, err := range f.b.All(t.Context(), listing.Query{}) {
+		require.NoError(t, err)
+		found[string(e.Key)] = true
+	}
+	for i := range rows {
+		require.Equal(t, i%3 != 1, found[string(key(i))], "%s", key(i))
+	}
+	require.Zero(t, f.rowsOf(t, rg.Partition))
 }
