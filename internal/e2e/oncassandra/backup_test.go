@@ -104,10 +104,11 @@ func backupUnderAPause(t *testing.T, p *harness.Programs, pg *page, node *cassan
 	}
 	file := filepath.Join(t.TempDir(), "keys")
 	require.NoError(t, os.WriteFile(file, []byte(keys.String()), 0o600))
-	p.Run("listd", "load", "abc", file, "--create", "--server", srv.S3, "--progress", "none")
+	cuts := filepath.Join(t.TempDir(), "cuts")
+	require.NoError(t, os.WriteFile(cuts, []byte("k0100\n"), 0o600))
+	p.Run("listd", "load", "abc", file, "--create", "--cuts-file", cuts, "--server", srv.S3, "--progress", "none")
 	status := func(method, key string) int { return harness.Request(t, method, srv.S3+"/abc/"+key, "v").Status }
 	require.Equal(t, http.StatusNoContent, status("DELETE", "k0007"))
-	p.Run("rebalancer", "split", "abc", "--at", "k0100", "--admin", srv.Admin, "--progress", "none")
 
 	stop := make(chan struct{})
 	var work sync.WaitGroup
@@ -297,16 +298,28 @@ func snapshotsAtTwoMoments(t *testing.T, p *harness.Programs, pg *page, node *ca
 		require.Contains(t, out, "\nclean\n", x.name)
 
 		again := harness.Open(t, harness.Patient(into.Options()))
-		restored := harness.Client(t, again, harness.Maps(t, again, 500*time.Millisecond), listing.Options{})
-		for _, name := range names {
-			have := map[string]bool{}
-			for item, err := range restored.Bucket(name).All(t.Context(), listing.Query{}) {
-				require.NoError(t, err)
-				have[string(item.Key)] = true
-			}
-			for k, is := range there[name] {
-				require.Equal(t, is, have[k], "EVENKEEL_SEED=%d %s, %s: %s", seed, x.name, name, k)
+		maps := harness.Maps(t, again, 500*time.Millisecond)
+		restored := harness.Client(t, again, maps, listing.Options{})
+		check := func(when string) {
+			for _, name := range names {
+				have := map[string]bool{}
+				for item, err := range restored.Bucket(name).All(t.Context(), listing.Query{}) {
+					require.NoError(t, err)
+					have[string(item.Key)] = true
+				}
+				for k, is := range there[name] {
+					require.Equal(t, is, have[k], "EVENKEEL_SEED=%d %s, %s: %s: %s", seed, x.name, when, name, k)
+				}
 			}
 		}
+		check("after the repair")
+		// What was in flight comes to its end.
+		for _, name := range names[1:] {
+			id, err := restored.BucketID(t.Context(), name)
+			require.NoError(t, err)
+			require.NoError(t, executor.New(again, maps, id, executor.Options{Skew: maps.ClocksApart()}).Run(t.Context()))
+		}
+		check("after the moves")
+		require.Contains(t, at.run("restore check"), "\nclean\n", x.name)
 	}
 }
