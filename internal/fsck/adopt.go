@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance/executor"
@@ -45,6 +43,7 @@ type lack struct {
 	bucket store.BucketID
 	row    store.Row
 	rg     partmap.Range
+	to     store.PartitionID // see places
 }
 
 // survey is what a partition without a range holds.
@@ -135,7 +134,7 @@ func (c *Checker) lacking(ctx context.Context, root *partmap.Root, rows []store.
 		}
 		for i := range n {
 			if !found[i] {
-				out = append(out, lack{root.Bucket, rows[i], rg})
+				out = append(out, lack{bucket: root.Bucket, row: rows[i], rg: rg})
 			}
 		}
 		rows = rows[n:]
@@ -165,7 +164,7 @@ func (c *Checker) find(ctx context.Context, p store.Partition, rows []store.Row,
 			if err != nil {
 				return err
 			}
-			found[i] = found[i] || there && covers(&theirs, &rows[i])
+			found[i] = found[i] || there && executor.Covers(&theirs, &rows[i])
 		}
 		return nil
 	}
@@ -180,25 +179,11 @@ func (c *Checker) find(ctx context.Context, p store.Partition, rows []store.Row,
 				i++
 			}
 			if i < len(rows) && string(rows[i].Key) == string(theirs[j].Key) {
-				found[i] = found[i] || covers(&theirs[j], &rows[i])
+				found[i] = found[i] || executor.Covers(&theirs[j], &rows[i])
 			}
 		}
 		return nil
 	})
-}
-
-// covers reports whether one row of a key is the same as another, or newer.
-func covers(one, other *store.Row) bool {
-	if one.Timestamp != other.Timestamp {
-		return one.Timestamp > other.Timestamp
-	}
-	if bytes.Compare(one.Value, other.Value) >= 0 {
-		return true
-	}
-	// However a cell came to be: the same value of the same time is the same entry.
-	a, live, err := store.EntryValue(one.Value)
-	b, alive, oerr := store.EntryValue(other.Value)
-	return err == nil && oerr == nil && live && alive && bytes.Equal(a, b)
 }
 
 // origin says what is known of where a partition without a range comes from.
@@ -348,8 +333,15 @@ const mostRounds = 8
 func (c *Checker) prove(ctx context.Context, orphans []orphan) (err error) {
 	for i := range orphans {
 		o := &orphans[i]
+		if o.proven {
+			continue
+		}
+		if o.proven, err = c.places(ctx, o.lacks); err != nil {
+			return err
+		}
 		for j := 0; j < len(o.lacks) && !o.proven && err == nil; j++ {
-			o.proven, err = c.emptied(ctx, &o.lacks[j])
+			l := &o.lacks[j]
+			o.proven, err = c.emptied(ctx, l, l.row.Key, l.row.Timestamp)
 		}
 	}
 	return err
@@ -396,6 +388,16 @@ func (c *Checker) adopt(ctx context.Context, id store.BucketID, rows []store.Row
 		if len(left) == 0 {
 			return renewed, nil
 		}
+		behind, err := c.places(ctx, left)
+		if err == nil && behind {
+			renewed, err = true, c.renew(ctx, root, nil)
+			if err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return renewed, err
+		}
 		if tried != root.Version() {
 			if err := c.bring(ctx, id, left); err != nil {
 				return renewed, err
@@ -413,7 +415,7 @@ func (c *Checker) adopt(ctx context.Context, id store.BucketID, rows []store.Row
 			if n := len(empty); n > 0 && string(empty[n-1].Start) == string(l.rg.Start) {
 				continue
 			}
-			gone, err := c.emptied(ctx, l)
+			gone, err := c.emptied(ctx, l, l.row.Key, l.row.Timestamp)
 			if err != nil {
 				return renewed, err
 			}
@@ -432,33 +434,55 @@ func (c *Checker) adopt(ctx context.Context, id store.BucketID, rows []store.Row
 	}
 }
 
-// target is where rows of a range are brought: while it moves, also before writes go
-// there, to its destination. A row put into the source is not safe: the destination
-// may be covered by a removal, if the map is older than the rows, and the copy hidden.
-func target(rg *partmap.Range) store.PartitionID {
-	if rg.To.IsZero() {
-		return rg.Partition
+// places says, for each lack, where its row is brought: to the home of its range, while
+// that moves to the source, from where it is copied on, or to the destination, once that
+// is all that readers look at. behind: a source was emptied though the map says that it
+// is copied, so the moves in flight have to end first. What is put into such a source
+// may be visible, and its copy hidden, if the destination was emptied later.
+func (c *Checker) places(ctx context.Context, lacks []lack) (behind bool, err error) {
+	for i := range lacks {
+		l := &lacks[i]
+		l.to = l.rg.Partition
+		switch {
+		case l.rg.To.IsZero():
+		case !l.rg.Phase.Rules().ReadSource:
+			l.to = l.rg.To
+		case i == 0 || string(l.rg.Start) != string(lacks[i-1].rg.Start):
+			const lowest = 1 // any removal covers it
+			gone, err := c.emptied(ctx, l, l.rg.Start, lowest)
+			if err != nil {
+				return false, err
+			}
+			behind = behind || gone
+		}
 	}
-	return rg.To
+	return behind, nil
 }
 
 // bring puts rows where their ranges are, or are going to be.
 func (c *Checker) bring(ctx context.Context, id store.BucketID, lacks []lack) error {
 	const most, mostBytes = 200, 1 << 20
 	for len(lacks) > 0 {
-		to := store.Partition{Bucket: id, ID: target(&lacks[0].rg)}
+		to := store.Partition{Bucket: id, ID: lacks[0].to}
 		var batch []store.Row
 		size := 0
-		for len(lacks) > 0 && len(batch) < most && target(&lacks[0].rg) == to.ID {
+		for len(lacks) > 0 && len(batch) < most && lacks[0].to == to.ID {
 			row := &lacks[0].row
 			size += len(row.Key) + len(row.Value)
 			if len(batch) > 0 && size > mostBytes {
 				break
 			}
-			if store.IsMarker(row.Value) {
+			value, live, err := store.EntryValue(row.Value)
+			if err != nil {
+				return err
+			}
+			here := store.Row{Key: row.Key, Value: row.Value, Timestamp: row.Timestamp}
+			if live {
+				here.Value = store.EntryCell(value) // from now on it is at home by itself, whatever it was a copy of
+			} else {
 				c.mark(to, "")
 			}
-			batch, lacks = append(batch, *row), lacks[1:]
+			batch, lacks = append(batch, here), lacks[1:]
 		}
 		if err := c.retry(ctx, func() error { return c.rows.Put(ctx, to, batch...) }); err != nil {
 			return err
@@ -467,26 +491,15 @@ func (c *Checker) bring(ctx context.Context, id store.BucketID, lacks []lack) er
 	return nil
 }
 
-// emptied reports whether the home of a row is covered by a removal that is newer
-// than the row: as after a move that this map does not know, because it is older.
-// No plain delete of the row can be taken for it: it tries a key next to the row's
-// that nobody ever used, with a marker, which no listing shows.
-func (c *Checker) emptied(ctx context.Context, l *lack) (bool, error) {
-	chance := uuid.New()
-	key := append(append(bytes.Clone(l.row.Key), 0), chance[:]...)
-	if len(key) > store.MaxKeyBytes || !l.rg.Contains(key) {
-		return false, store.Errorf(store.InvalidArgument, "whether the key %q is deleted where the map says can't be tried: no key lies next to it", l.row.Key)
-	}
-	home := store.Partition{Bucket: l.bucket, ID: target(&l.rg)}
-	probe := store.Row{Key: key, Value: store.MarkerCell(), Timestamp: l.row.Timestamp}
-	if err := c.retry(ctx, func() error { return c.rows.Put(ctx, home, probe) }); err != nil {
-		return false, err
-	}
-	_, there, err := c.get(ctx, home, key)
-	if err != nil || !there {
-		return err == nil, err
-	}
-	return false, c.retry(ctx, func() error { return c.rows.Delete(ctx, home, key, probe.Timestamp) })
+// emptied reports whether the place of a lack is covered by a removal, next to a key
+// and from a timestamp on.
+func (c *Checker) emptied(ctx context.Context, l *lack, key []byte, ts store.Timestamp) (gone bool, err error) {
+	p := store.Partition{Bucket: l.bucket, ID: l.to}
+	err = c.retry(ctx, func() (err error) {
+		gone, err = executor.Emptied(ctx, c.rows, p, store.Bounds{Start: l.rg.Start, End: l.rg.End}, key, ts)
+		return err
+	})
+	return gone, err
 }
 
 // renew gives ranges fresh partitions, once the moves in flight have ended.

@@ -1,6 +1,7 @@
 package fsck_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -257,4 +258,104 @@ func TestAMapIsTakenBack(t *testing.T) {
 		require.Zero(t, sum.Problems, "%v", found)
 		require.LessOrEqual(t, old.Ranges, f.root(f.large).Ranges)
 	})
+}
+
+// A bucket was made after the copy of the maps was: its rows, and its line in the list
+// of buckets, are all that is left of it.
+func TestABucketIsRevived(t *testing.T) {
+	overStores(t, func(t *testing.T, s func(t testing.TB) store.Store) {
+		f := newFixture(t, s(t))
+		id := freshBucket()
+		for i := range 3 {
+			f.put(store.Partition{Bucket: id, ID: fresh()}, key(i), store.EntryCell([]byte("value")), now())
+		}
+		f.list("new", line(id))
+		found, sum := f.check(repair)
+		require.Equal(t, []string{is(fsck.LostBucket, 1), is(fsck.LostBucket, 1), is(fsck.LostBucket, 1), is(fsck.NoRoot, 0)}, kinds(found))
+		require.EqualValues(t, 4, sum.Problems)
+		found, sum = f.check(adopt(fsck.AdoptAll))
+		require.Zero(t, sum.Problems, "%v", found)
+		n := 0
+		for _, err := range f.c.Bucket("new").All(ctx, listing.Query{}) {
+			require.NoError(t, err)
+			n++
+		}
+		require.Equal(t, 3, n)
+		found, _ = f.check(nil)
+		require.Empty(t, found)
+	})
+}
+
+// Between two copies a partition lost its range, and the range moved on. While that
+// second move is marked in the map, the row goes to its destination or, where a later
+// move has emptied that, to a fresh partition; never to the source, from where the move
+// would copy it under a removal.
+func TestAdoptedInTheMiddleOfAMove(t *testing.T) {
+	f := newFixture(t, memstore.New())
+	f.o.Skew = tick
+	b := f.c.Bucket("b")
+	f.move(migrate.Merge(nil, nil))
+	refresh := func(stop string) error {
+		x := executor.New(f.s, f.c.Maps(), f.b, executor.Options{Skew: tick, Failpoint: func(_ context.Context, point, _ string) error {
+			if point == stop {
+				return errKilled
+			}
+			return nil
+		}})
+		if root := f.root(f.b); len(root.Batches) == 0 {
+			rg := root.Range(root.Entries[0], nil)
+			x.Add(migrate.Refresh(&rg))
+		}
+		return x.Run(ctx)
+	}
+	require.ErrorIs(t, refresh("before swap copying"), errKilled)
+	old := f.root(f.b)
+	require.NoError(t, refresh(""))
+	for i := range rows {
+		require.NoError(t, b.Put(ctx, key(i), []byte("above the first removal"))) // in the second partition
+	}
+	require.NoError(t, refresh(""))
+	before := f.contents()
+	f.back(old)
+	found, sum := f.check(adopt(fsck.AdoptAll))
+	require.Zero(t, sum.Problems, "%v", found)
+	require.Equal(t, before, f.contents())
+	require.NoError(t, refresh(""))
+	require.Equal(t, before, f.contents())
+}
+
+// The map says that rows are copied or compared, and the source was emptied since: what
+// the source lacks was not deleted. The map is brought to where the rows are.
+func TestAMoveThatTheRowsAreAheadOf(t *testing.T) {
+	for _, point := range []string{"before swap copying", "before swap verifying", "before swap draining"} {
+		t.Run(point, func(t *testing.T) {
+			f := newFixture(t, memstore.New())
+			f.o.Skew = tick
+			x := executor.New(f.s, f.c.Maps(), f.b, executor.Options{Skew: tick, Failpoint: func(_ context.Context, at, _ string) error {
+				if at == point {
+					return errKilled
+				}
+				return nil
+			}})
+			x.Add(migrate.Merge(nil, key(200)), migrate.Split(key(300), key(400), -1, key(350)))
+			require.ErrorIs(t, x.Run(ctx), errKilled)
+			found, sum := f.check(nil)
+			require.Zero(t, sum.Problems, "%v", found)
+			old := f.root(f.b)
+			f.move()
+			before := f.contents()
+			f.back(old)
+			for _, tune := range []func(o *fsck.Options){nil, repair} {
+				found, sum := f.check(tune)
+				require.Equal(t, []string{is(fsck.Moving, 4), is(fsck.OutrunMove, 4)}, kinds(found))
+				require.EqualValues(t, 1, sum.Problems)
+			}
+			found, sum = f.check(adopt(fsck.AdoptNewer))
+			require.Zero(t, sum.Problems, "%v", found)
+			require.Equal(t, partmap.Draining, f.root(f.b).Batches[0].Phase)
+			require.Equal(t, before, f.contents())
+			f.move()
+			require.Equal(t, before, f.contents())
+		})
+	}
 }

@@ -84,6 +84,10 @@ func (c *Checker) mapOf(ctx context.Context, b bucket) (root *partmap.Root, agai
 	if err := c.unnamed(ctx, b, root, nodes, named); err != nil {
 		return nil, false, err
 	}
+	advanced, err := c.outrun(ctx, b, root)
+	if err != nil || advanced {
+		return nil, advanced, err
+	}
 	return root, false, c.state(ctx, b, root)
 }
 

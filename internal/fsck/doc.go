@@ -16,6 +16,10 @@
 //   - A name, and what the list of buckets says of it, must be in step unless
 //     somebody is at work; so they are looked at twice, some time apart, and must
 //     not have changed in between.
+//   - A partition that is nobody's is removed only if each of its rows was found where
+//     the map says, as new or newer: where a store was restored the map and the rows
+//     are not of one moment, and it may hold what is nowhere else (see Options.Adopt).
 //
-// Age is never judged by the time at which a row was written.
+// Age is never judged by the time at which a row was written, but for one proof: rows
+// that are newer than every map which does not name their partition.
 package fsck

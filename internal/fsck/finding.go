@@ -58,6 +58,9 @@ const (
 	LeftClosing Kind = "left closing"
 	// StuckMove: moves have not come on for a long time.
 	StuckMove Kind = "stuck move"
+	// OutrunMove: a batch of moves is still compared, as the map has it, but a source of
+	// it has been emptied.
+	OutrunMove Kind = "outrun move"
 	// OrphanNode: map nodes that no root names, for a long time.
 	OrphanNode Kind = "orphan node"
 	// BrokenNode: a map node that no root names can't be read.

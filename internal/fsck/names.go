@@ -16,7 +16,8 @@ import (
 // mostNames is how many names wait for a second look before one is taken.
 const mostNames = 10_000
 
-const lostTodo = "its map is lost: restore its root from a copy of the roots' table; delete nothing, its rows are still there"
+const lostTodo = "its map is lost: restore its root from a copy of the roots' table, or, if the maps were restored from an older copy than the rows," +
+	" end all servers, and --adopt-all makes a map for it; delete nothing, its rows are still there"
 
 // registers hands on all keys of a table, page by page.
 func (c *Checker) registers(ctx context.Context, t store.Table, f func(keys [][]byte) error) error {

@@ -58,6 +58,13 @@ func (c *Checker) strays(ctx context.Context, b bucket, parts []store.PartitionI
 		root, err := c.root(ctx, b.id)
 		var damaged errDamaged
 		switch {
+		case notFound(err) && c.o.Adopt == AdoptAll:
+			// Roots are never removed, so it was made after the copy of the roots. Its rows
+			// get a map of one range; it is split when movers run.
+			if err := c.revive(ctx, b, parts); err != nil {
+				return err
+			}
+			continue
 		case notFound(err):
 			return c.nobodys(ctx, b, LostBucket, parts)
 		case errors.As(err, &damaged), errors.Is(err, partmap.ErrNewerVersion):
@@ -79,6 +86,19 @@ func (c *Checker) strays(ctx context.Context, b bucket, parts []store.PartitionI
 			return lerr // a broken map is reported with the bucket
 		}
 	}
+}
+
+// revive makes a map for a bucket that has none, and tells of it.
+func (c *Checker) revive(ctx context.Context, b bucket, parts []store.PartitionID) error {
+	f := c.finding(b, LostBucket, "%d or more partitions have rows of a bucket that has no root", len(parts))
+	f.Partition, f.Count = parts[0], int64(len(parts))
+	return c.problem(ctx, f, func() (string, error) {
+		_, err := c.maps.Create(ctx, b.id, nil)
+		if store.KindOf(err) == store.Conflict && err != nil {
+			err = nil // it is there
+		}
+		return "it has a map of one range, and its rows are copied there", err
+	})
 }
 
 // unnamedOf returns which of these partitions a root does not name. Where the

@@ -10,6 +10,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/rebalance/executor"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -455,7 +456,7 @@ func (x *scan) atHome(ctx context.Context, root *partmap.Root, rg partmap.Range,
 		if err != nil {
 			return false, false, err
 		}
-		if found && covers(&theirs, row) {
+		if found && executor.Covers(&theirs, row) {
 			return true, true, nil
 		}
 	}

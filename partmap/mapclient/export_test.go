@@ -44,3 +44,8 @@ func ZeroClock() store.Record {
 
 // WaitFor is how long a mover waits for leases of this length.
 func WaitFor(lease time.Duration) time.Duration { return waitFor(lease) }
+
+// SealClock is the record of a clock at some version and value that names no bucket.
+func SealClock(v store.Version, value uint64) store.Record {
+	return encodeClock(v, mapClock{value: value})
+}

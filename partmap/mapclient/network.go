@@ -188,7 +188,7 @@ func (n *network) renew(e *epoch, p *poll) bool {
 		return false // read at Serial, or swapped: not yet seen at Local
 	case was == p:
 		return true
-	case was.clock != p.clock || p.mapClock.mayConcern(e.root.Bucket, was.mapClock.value):
+	case was.clock != p.clock || was.line != p.line || p.mapClock.mayConcern(e.root.Bucket, was.mapClock.value):
 		return false
 	case e.root.State == partmap.Closing:
 		return false // back in a moment; a bump of that may never have come

@@ -135,6 +135,52 @@ func TestI9NetworkReadsThatLag(t *testing.T) {
 	})
 }
 
+// TestNetworkClockOfAnotherHistory: a store was restored under a process that goes on.
+// Its clocks come to values that the process has seen, and pass them, by bumps of other
+// buckets. So once a clock was seen to go back, or at a value of another token, no root
+// is taken for unchanged that was read before.
+func TestNetworkClockOfAnotherHistory(t *testing.T) {
+	for _, behind := range []uint64{0, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newNetwork(t, 1, mapclient.Options{})
+			id, other := w.id, w.another(mapclient.Options{Clocks: 1})
+			w.id = store.BucketID(uuid.New())
+			_, err := w.Create(w.ctx, w.id, nil)
+			require.NoError(t, err)
+			bump := func() {
+				w.step()
+				require.NoError(t, w.Wait(w.ctx, w.id))
+			}
+			bump()
+			bump()
+			_, err = other.Acquire(w.ctx, id)
+			require.NoError(t, err)
+			set(w.store, &w.store.read, func(_ context.Context, rec store.Record, err error) (store.Record, error) {
+				var c [4]byte
+				now, rerr := w.store.Store.Read(w.ctx, store.Clocks, c[:], store.Local)
+				if rerr == nil && rec.Version == now.Version {
+					return mapclient.SealClock(store.Version{Epoch: now.Epoch - behind, Token: store.NewToken()}, 1), nil
+				}
+				return rec, err
+			})
+			time.Sleep(mapclient.DefaultLease + time.Second)
+			_, err = other.Acquire(w.ctx, id)
+			require.Equal(t, store.Unavailable, store.KindOf(err))
+			require.ErrorContains(t, err, "restart this process")
+			set(w.store, &w.store.read, nil)
+			reads := other.Counts().RootReads
+			bump()
+			_, err = other.Acquire(w.ctx, id)
+			require.NoError(t, err)
+			require.Equal(t, reads+1, other.Counts().RootReads, "it is read again, though no bump names it")
+			time.Sleep(10 * time.Second)
+			_, err = other.Acquire(w.ctx, id)
+			require.NoError(t, err)
+			require.Equal(t, reads+1, other.Counts().RootReads)
+		})
+	}
+}
+
 // TestNetworkSwapThatWasRepeated: the answer to the first try is lost, and the read
 // after it does not yet find it; the Conflict of the second is the first's work.
 func TestNetworkSwapThatWasRepeated(t *testing.T) {

@@ -14,6 +14,9 @@ type poll struct {
 	sent     instant // before the read was begun
 	mapClock mapClock
 	version  store.Version
+	// line counts how often the clock was seen to go back before this poll: what was
+	// proven before may be of a history that a restored store has left.
+	line uint64
 }
 
 // clock is what a process knows of one map clock. It is polled as long as it is
@@ -22,6 +25,7 @@ type clock struct {
 	n       *network
 	number  uint32
 	latest  atomic.Pointer[poll]
+	line    atomic.Uint64 // of the next poll
 	used    atomic.Bool // since the last poll
 	asking  shared
 	bumps   bumps
@@ -136,9 +140,12 @@ func (k *clock) try() (*poll, error) {
 		return nil, err
 	}
 	p.clock = k
-	if was := k.latest.Load(); was != nil && p.version.Epoch < was.version.Epoch {
-		return nil, store.Errorf(store.Unavailable, "%s: it went back from %d to %d", clockName(k.number), was.mapClock.value, p.mapClock.value)
+	if was := k.latest.Load(); was != nil && (p.version.Epoch < was.version.Epoch || p.version.Epoch == was.version.Epoch && p.version != was.version) {
+		k.line.Add(1)
+		return nil, store.Errorf(store.Unavailable, "%s: it went back from %d to %d, or changed without a bump: if the store was restored, restart this process",
+			clockName(k.number), was.mapClock.value, p.mapClock.value)
 	}
+	p.line = k.line.Load()
 	return p, nil
 }
 

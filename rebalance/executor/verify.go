@@ -149,14 +149,7 @@ func (x *Executor) remove(ctx context.Context, e *migrate.Remove) error {
 			for i := range rows {
 				highest = max(highest, rows[i].Timestamp)
 			}
-			// Deletes still leave markers, so whatever is missing was never deleted.
-			left, err := x.missing(ctx, dst, rows)
-			for err == nil && len(left) > 0 {
-				n := x.fits(left)
-				err = x.write(ctx, src, dst, batch{left[:n], read})
-				left = left[n:]
-			}
-			return err
+			return x.carry(ctx, dst, read, rows)
 		})
 		if err != nil {
 			return err
