@@ -48,7 +48,7 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@scripts/within 240 sim $(TEST) -timeout 230s $(SIMULATIONS)
 	@scripts/within 300 model docs/model/run.sh quick
 	@$(WITH_PROGRAMS) scripts/within 700 cassandra $(WITH_CASSANDRA) $(TEST) -race $(AT_ONCE) -timeout 680s $(WITH_NODE)
-	@scripts/within 300 tour $(GO) run ./internal/tour README.md
+	@scripts/within 300 tour $(GO) run ./internal/tour README.md docs/backup.md
 
 lint: ## gofmt, vet, staticcheck, go.mod
 	@scripts/lint
@@ -62,8 +62,8 @@ cassandra: programs ## the Go tests that need Cassandra nodes
 programs:
 	@$(GO) build -o $(PROGRAMS)/ ./cmd/... ./internal/cassandratest/cmd/run-cassandra
 
-tour: ## the README's tour, word for word (needs ports 9000 and 9001)
-	$(GO) run ./internal/tour README.md
+tour: ## the tours of README and docs/backup.md, word for word (need ports 9000, 9001, 9100 and 9101)
+	$(GO) run ./internal/tour README.md docs/backup.md
 
 tools: ## what the tests need besides Go (Debian packages; says what it installs)
 	@scripts/install-tools

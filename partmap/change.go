@@ -40,6 +40,12 @@ func WithState(old *Root, to State, s Stamp) (Change, error) {
 	return Change{Old: old.Version(), Next: next}, nil
 }
 
+// Again is the same map at the next epoch. Every swap that was to replace the present one
+// meets a Conflict then.
+func Again(old *Root, s Stamp) Change {
+	return Change{Old: old.Version(), Next: old.following(s)}
+}
+
 // following is a copy of the root, one epoch later.
 func (r *Root) following(s Stamp) *Root {
 	next := *r

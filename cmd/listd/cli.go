@@ -23,11 +23,13 @@ type cli struct {
 	LogFormat string           `default:"text" enum:"text,json" help:"Form of log lines: text or json."`
 	Version   kong.VersionFlag `help:"Print the version." env:"-"`
 
-	Serve      serveCmd  `cmd:"" help:"Serve buckets in the S3 dialect."`
-	Load       loadCmd   `cmd:"" help:"Put keys into a bucket, one per line."`
-	Ls         lsCmd     `cmd:"" help:"List the keys of a bucket, in order."`
-	Bucket     bucketCmd `cmd:"" help:"Create, delete and list buckets."`
-	ShowConfig configCmd `cmd:"" name:"config" help:"Print the effective configuration of serve."`
+	Serve      serveCmd   `cmd:"" help:"Serve buckets in the S3 dialect."`
+	Load       loadCmd    `cmd:"" help:"Put keys into a bucket, one per line."`
+	Ls         lsCmd      `cmd:"" help:"List the keys of a bucket, in order."`
+	Bucket     bucketCmd  `cmd:"" help:"Create, delete and list buckets."`
+	Backup     backupCmd  `cmd:"" help:"Copy the data directory of a running server."`
+	Restore    restoreCmd `cmd:"" help:"Make a data directory of a backup."`
+	ShowConfig configCmd  `cmd:"" name:"config" help:"Print the effective configuration of serve."`
 }
 
 const description = `listd keeps sorted listings of any size and serves them in the S3 dialect.

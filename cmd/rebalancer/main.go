@@ -53,7 +53,7 @@ type cli struct {
 	Map      mapCmd      `cmd:"" help:"Print the map of a bucket: its ranges and where they are."`
 	Recount  recountCmd  `cmd:"" help:"Count the rows of a bucket, correct the counters, and print by how much they were off."`
 	Layout   layoutCmd   `cmd:"" help:"Print the layout of a bucket for planners."`
-	Pause    pauseCmd    `cmd:"" help:"Hold moves where they are."`
+	Pause    pauseCmd    `cmd:"" help:"Let no move begin, and wait until nothing moves; for snapshots."`
 	Resume   resumeCmd   `cmd:"" help:"End a pause."`
 	Abort    abortCmd    `cmd:"" help:"Drop what was asked for and has not begun."`
 
@@ -89,7 +89,7 @@ does, else hand it on to who does.
 
 Exit codes: 0 done; 1 failed; 2 bad flags; 3 the layout is wrong (everything that
 is wrong with it is listed, by path); 4 refused: it does not fit the bucket or what goes on
-there, and nothing was changed. verify and run have their own: see their help.`
+there, and nothing was changed; 5 (pause) something still moves. verify and run have their own: see their help.`
 
 // exitError is a failure with an exit code of its own.
 type exitError struct {

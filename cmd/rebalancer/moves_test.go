@@ -140,11 +140,22 @@ func TestCommandsThatShow(t *testing.T) {
 
 	require.Contains(t, s.ok("pause", "b", "--dry-run"), "nothing was done")
 	require.Contains(t, s.ok("pause", "b"), "b paused")
-	require.Contains(t, s.ok("split", "b", "--at", "k100", "--no-wait"), "is under way")
-	out = s.ok("status")
-	require.Contains(t, out, "b is paused")
-	require.Contains(t, s.ok("abort", "b"), "1 moves dropped")
+	require.Contains(t, s.ok("pause", "b", "--wait"), "b: paused already, since ")
+	require.Contains(t, s.ok("status"), "The moves of b are paused since ")
+	code, _, errs := s.ran("", "split", "b", "--at", "k100", "--no-wait")
+	require.Equal(t, exitRefused, code)
+	require.Contains(t, errs, "moves are paused since ")
+	require.Contains(t, s.ok("split", "b", "--at", "k100", "--dry-run"), "nothing was done")
+	require.Contains(t, s.ok("abort", "b"), "0 moves dropped")
 	require.Contains(t, s.ok("resume"), "all buckets resumed")
+	require.Contains(t, s.ok("resume"), "nothing was paused")
+	out = s.ok("pause", "--wait", "--why", "a snapshot", "--for", "1h")
+	require.Contains(t, out, "all buckets paused\nnothing moves: 2 maps looked at\n")
+	require.Regexp(t, `All moves are paused since .* \(a snapshot\), until `, s.ok("status"))
+	s.ok("resume", "b")
+	require.Contains(t, s.ok("status"), "All moves are paused")
+	s.ok("resume")
+	require.NotContains(t, s.ok("status"), "paused")
 	require.Equal(t, []string{"k05"}, s.cuts())
 }
 
@@ -186,6 +197,8 @@ func TestCommandsRefuse(t *testing.T) {
 		{"map diff b --from 99", "", exitRefused, "newest epoch"},
 		{"map history b --limit 0", "", exitUsage, "--limit"},
 		{"pause none", "", exitRefused, `no bucket "none"`},
+		{"pause --wait --timeout 0s", "", exitUsage, "--timeout"},
+		{"resume none", "", exitRefused, `no bucket "none"`},
 		{"status --keyspace x", "", exitUsage, "only with --cassandra"},
 		{"status --admin nonsense", "", exitUsage, "--admin"},
 		{"status --admin http://127.0.0.1:1", "", exitFailed, "can't be reached"},

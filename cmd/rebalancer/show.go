@@ -85,9 +85,7 @@ func printStatus(out io.Writer, s *adminapi.Status, now time.Time) error {
 	default:
 		w.printf("Nobody leads\n")
 	}
-	if s.Paused {
-		w.printf("All moves are paused\n")
-	}
+	printPauses(w, s.Pauses, now)
 	if s.MostRate > 0 {
 		w.printf("At most %s rows per second, of %s while nobody else waits for the store\n", commas(int64(s.Rate)), commas(int64(s.MostRate)))
 	}
@@ -423,73 +421,33 @@ func without(a, b []adminapi.Partition) []adminapi.Partition {
 	return out
 }
 
-// holdCmd is pause, resume or abort.
+// holdFlags are those of pause, resume and abort.
 type holdFlags struct {
 	Bucket string `arg:"" optional:"" help:"Name of the bucket; without it, all buckets."`
 	DryRun bool   `help:"Only find out whether it could be done."`
 	adminFlags
 }
 
-type pauseCmd struct{ holdFlags }
-
-func (pauseCmd) Help() string {
-	return `Holds moves where they are, in whatever phase, until resume or until the process that moves
-them ends. Clients go on.`
-}
-
-// Run pauses.
-func (c *pauseCmd) Run(ctx context.Context, std stdio) error {
-	return c.hold(ctx, std, "paused", func(ctx context.Context, in wayIn, which adminapi.Which) (adminapi.Done, error) {
-		return adminapi.Done{}, in.Pause(ctx, which)
-	})
-}
-
-type resumeCmd struct{ holdFlags }
-
-func (resumeCmd) Help() string {
-	return `Ends a pause. Without a bucket it ends those of single buckets, too.`
-}
-
-// Run resumes.
-func (c *resumeCmd) Run(ctx context.Context, std stdio) error {
-	return c.hold(ctx, std, "resumed", func(ctx context.Context, in wayIn, which adminapi.Which) (adminapi.Done, error) {
-		return adminapi.Done{}, in.Resume(ctx, which)
-	})
-}
-
 type abortCmd struct{ holdFlags }
 
 func (abortCmd) Help() string {
-	return `Drops what was asked for and has not begun. What has begun only goes forward; pause holds it.`
+	return `Drops what was asked for and has not begun. What has begun goes on to its end.`
 }
 
 // Run aborts.
 func (c *abortCmd) Run(ctx context.Context, std stdio) error {
-	return c.hold(ctx, std, "aborted", func(ctx context.Context, in wayIn, which adminapi.Which) (adminapi.Done, error) {
-		return in.Abort(ctx, which)
-	})
-}
-
-func (f *holdFlags) hold(ctx context.Context, std stdio, what string, do func(context.Context, wayIn, adminapi.Which) (adminapi.Done, error)) error {
-	return f.asksLeader(ctx, std, func(ctx context.Context, in wayIn) error {
-		d, err := do(ctx, in, adminapi.Which{Bucket: f.Bucket, DryRun: f.DryRun})
+	return c.asksLeader(ctx, std, func(ctx context.Context, in wayIn) error {
+		d, err := in.Abort(ctx, adminapi.Which{Bucket: c.Bucket, DryRun: c.DryRun})
 		if err != nil {
 			return err
 		}
-		if f.Format == "json" {
-			return printJSON(std.out, map[string]any{"bucket": f.Bucket, "did": what, "dropped": d.Dropped, "dry_run": f.DryRun})
+		if c.Format == "json" {
+			return printJSON(std.out, map[string]any{"bucket": c.Bucket, "did": "aborted", "dropped": d.Dropped, "dry_run": c.DryRun})
 		}
-		of := "all buckets"
-		if f.Bucket != "" {
-			of = text(f.Bucket)
-		}
-		switch {
-		case f.DryRun:
-			_, err = fmt.Fprintf(std.out, "%s can be %s; nothing was done: that was a dry run\n", of, what)
-		case what == "aborted":
-			_, err = fmt.Fprintf(std.out, "%s: %d moves dropped that had not begun\n", of, d.Dropped)
-		default:
-			_, err = fmt.Fprintf(std.out, "%s %s\n", of, what)
+		if c.DryRun {
+			_, err = fmt.Fprintf(std.out, "%s can be aborted; nothing was done: that was a dry run\n", ofBucket(c.Bucket))
+		} else {
+			_, err = fmt.Fprintf(std.out, "%s: %d moves dropped that had not begun\n", ofBucket(c.Bucket), d.Dropped)
 		}
 		return err
 	})

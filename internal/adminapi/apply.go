@@ -53,6 +53,11 @@ func (h *handler) apply(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !a.DryRun {
+		if err := h.mayBegin(r.Context(), id); err != nil {
+			return nil, err
+		}
+	}
 	root, err := h.Maps.Load(r.Context(), id)
 	if err != nil {
 		return nil, err

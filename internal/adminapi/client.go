@@ -123,18 +123,7 @@ func (c *Client) Job(ctx context.Context, id string) (j Job, err error) {
 	return j, c.do(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(id), nil, &j)
 }
 
-// Pause, Resume and Abort are those of the manager; of all buckets if which names
-// none.
-func (c *Client) Pause(ctx context.Context, which Which) error {
-	return c.do(ctx, http.MethodPost, "/v1/pause", which, &Done{})
-}
-
-// Resume: see Pause.
-func (c *Client) Resume(ctx context.Context, which Which) error {
-	return c.do(ctx, http.MethodPost, "/v1/resume", which, &Done{})
-}
-
-// Abort: see Pause.
+// Abort drops what was asked for and has not begun; of all buckets if which names none.
 func (c *Client) Abort(ctx context.Context, which Which) (d Done, err error) {
 	return d, c.do(ctx, http.MethodPost, "/v1/abort", which, &d)
 }

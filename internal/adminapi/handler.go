@@ -67,20 +67,16 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("GET /v1/map", h.showMap)
 	mux.HandleFunc("GET /v1/history", h.serve(h.history))
 	mux.HandleFunc("POST /v1/verify", h.verify)
+	mux.HandleFunc("POST /v1/backup", h.backup)
 	mux.HandleFunc("GET /v1/sizes", h.sizes)
 	mux.HandleFunc("POST /v1/recount", h.recount)
 	mux.HandleFunc("GET /v1/layout", h.layout)
 	mux.HandleFunc("GET /v1/jobs/{id}", h.serve(h.job))
 	mux.HandleFunc("POST /v1/moves", h.serve(h.moves))
 	mux.HandleFunc("POST /v1/apply", h.serve(h.apply))
-	mux.HandleFunc("POST /v1/pause", h.serve(h.leading(h.which(func(id *store.BucketID) Done {
-		o.Manager.Pause(id)
-		return Done{}
-	}))))
-	mux.HandleFunc("POST /v1/resume", h.serve(h.leading(h.which(func(id *store.BucketID) Done {
-		o.Manager.Resume(id)
-		return Done{}
-	}))))
+	mux.HandleFunc("POST /v1/pause", h.serve(h.pause))
+	mux.HandleFunc("POST /v1/quiet", h.quiet)
+	mux.HandleFunc("POST /v1/resume", h.serve(h.resume))
 	mux.HandleFunc("POST /v1/abort", h.serve(h.leading(h.which(func(id *store.BucketID) Done {
 		return Done{Dropped: o.Manager.Abort(id)}
 	}))))

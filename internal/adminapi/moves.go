@@ -39,6 +39,11 @@ func (h *handler) moves(r *http.Request) (any, error) {
 		}
 		a.PinUntil = m.PinUntil.Unix()
 	}
+	if !m.DryRun {
+		if err := h.mayBegin(r.Context(), id); err != nil {
+			return nil, err
+		}
+	}
 	p, err := h.Manager.Plan(r.Context(), id, a)
 	if err != nil {
 		return nil, err

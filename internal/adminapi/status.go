@@ -12,7 +12,11 @@ import (
 
 func (h *handler) status(r *http.Request) (any, error) {
 	s := h.Manager.Status()
-	out := Status{Leading: s.Running, Paused: s.Paused, Rate: s.Rate, MostRate: s.MostRate, Buckets: []Bucket{}, Jobs: []Job{}}
+	pauses, err := h.pauses(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	out := Status{Leading: s.Running, Pauses: pauses, Rate: s.Rate, MostRate: s.MostRate, Buckets: []Bucket{}, Jobs: []Job{}}
 	if h.Leader != nil {
 		if holder, known, _ := h.Leader(r.Context()); known {
 			out.Leader = leaderOf(holder)

@@ -7,8 +7,11 @@
 //	POST /v1/moves           Moves        -> Answer
 //	POST /v1/apply           Apply        -> Answer
 //	GET  /v1/jobs/{id}                       Job
-//	POST /v1/pause, resume, abort  Which  -> Done
+//	POST /v1/pause           PauseAsk     -> Paused
+//	POST /v1/quiet           Which        -> a QuietLine each, as they come
+//	POST /v1/resume, abort   Which        -> Done
 //	POST /v1/verify          Verify       -> a VerifyLine each, as they come
+//	POST /v1/backup          Backup       -> a BackupLine each, as they come
 //	GET  /v1/sizes?bucket=B               -> a Line each, with a Size
 //	POST /v1/recount         Recount      -> a Line each, with a Recounted
 //	GET  /v1/layout?bucket=B[&exact=1]    -> a Line each, with a LayoutPartition
@@ -194,7 +197,8 @@ type Status struct {
 	Leader *Leader `json:"leader,omitempty"`
 	// Leading: this process moves ranges.
 	Leading bool `json:"leading"`
-	Paused  bool `json:"paused"`
+	// Pauses are kept in the store: of all moves, and of single buckets.
+	Pauses []Paused `json:"pauses"`
 	// Rate is rows per second at present, MostRate the most; 0: any.
 	Rate     int      `json:"rate"`
 	MostRate int      `json:"max_rate"`
@@ -267,7 +271,7 @@ type Reason struct {
 	Text string `json:"why"`
 }
 
-// Which bucket a pause, resumption or abort is of; empty: all.
+// Which bucket a pause, a wait, a resumption or an abort is of; empty: all.
 type Which struct {
 	Bucket string `json:"bucket,omitempty"`
 	DryRun bool   `json:"dry_run,omitempty"`
@@ -277,6 +281,8 @@ type Which struct {
 type Done struct {
 	// Dropped goals, of an abort.
 	Dropped int `json:"dropped"`
+	// Lifted: there was a pause, and a resumption ended it.
+	Lifted bool `json:"lifted,omitempty"`
 }
 
 // Problem says what failed.

@@ -36,7 +36,7 @@ var layers = [][]string{
 	{"rebalance/manager"},
 	{"rebalance"},
 	{"rebalance/executor", "rebalance/foresee", "rebalance/policy"},
-	{"rebalance/migrate"},
+	{"rebalance/migrate", "rebalance/pause"},
 	{"counter/countertest", "counter/localcounter", "counter/rediscounter"},
 	{"counter"},
 	{"partmap/mapclient"},

@@ -222,17 +222,33 @@ func (n *Node) Resume() error { return n.process.Signal(syscall.SIGCONT) }
 // Running reports whether the process lives.
 func (n *Node) Running() bool { return n.process != nil }
 
-// Nodetool runs Cassandra's nodetool against the node and returns its output.
-func (n *Node) Nodetool(ctx context.Context, args ...string) (string, error) {
-	all := append(moduleArguments(), "-Xmx64M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+// nodetool is Cassandra's nodetool for the node, but for its command.
+func (n *Node) nodetool() []string {
+	return append(moduleArguments(), "-Xmx64M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
 		"-Duser.home="+n.dir, // where it keeps a history
 		"-Djava.io.tmpdir="+filepath.Join(n.dir, "tmp"),
 		"-Dcassandra.storagedir="+filepath.Join(n.dir, "data"), "-Dlogback.configurationFile=none",
 		"-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote",
 		"-cp", filepath.Join(n.lib, "*"),
 		"org.apache.cassandra.tools.NodeTool", "-h", "127.0.0.1", "-p", strconv.Itoa(n.jmxPort))
-	all = append(all, args...)
-	out, err := n.network.command(ctx, n.java, all...).CombinedOutput()
+}
+
+// WriteNodetool writes a script into a folder that is nodetool for the node, until it is
+// started anew: for commands that are to run as operators write them.
+func (n *Node) WriteNodetool(folder string) error {
+	line := "exec '" + n.java + "'"
+	for _, arg := range n.nodetool() {
+		line += " '" + arg + "'"
+	}
+	return os.WriteFile(filepath.Join(folder, "nodetool"), []byte("#!/bin/sh\n"+line+` "$@"`+"\n"), 0o755)
+}
+
+// Data is the node's data_file_directories.
+func (n *Node) Data() string { return filepath.Join(n.dir, "data", "data") }
+
+// Nodetool runs Cassandra's nodetool against the node and returns its output.
+func (n *Node) Nodetool(ctx context.Context, args ...string) (string, error) {
+	out, err := n.network.command(ctx, n.java, append(n.nodetool(), args...)...).CombinedOutput()
 	if err != nil {
 		return string(out), fmt.Errorf("nodetool %v: %w\n%s", args, err, tail(string(out), 10))
 	}

@@ -331,7 +331,7 @@ func TestAMoveThatTheRowsAreAheadOf(t *testing.T) {
 		t.Run(point, func(t *testing.T) {
 			f := newFixture(t, memstore.New())
 			f.o.Skew = tick
-			x := executor.New(f.s, f.c.Maps(), f.b, executor.Options{Skew: tick, Failpoint: func(_ context.Context, at, _ string) error {
+			x := executor.New(f.s, f.c.Maps(), f.b, executor.Options{Failpoint: func(_ context.Context, at, _ string) error {
 				if at == point {
 					return errKilled
 				}

@@ -12,45 +12,110 @@ import (
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/rebalance/executor"
 	"github.com/evenkeel/evenkeel/rebalance/migrate"
+	"github.com/evenkeel/evenkeel/rebalance/pause"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
-func TestPauseHoldsAMoveWhereItIsAndAbortDropsWhatHasNotBegun(t *testing.T) {
+// A pause lets what has begun come to its end, and nothing begin.
+func TestPausedMovesEndAndNoneBegins(t *testing.T) {
+	const rows = 500
+	f := newFixture(t, memstore.New(), rows)
+	gate := pause.NewGate(f.s, f.c.Maps(), 0, time.Now)
+	now := time.Now()
+	var x *executor.Executor
+	x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{Gate: gate, MaxRanges: 1, MaxBatches: 1,
+		Failpoint: func(ctx context.Context, point, _ string) error {
+			if point == "after swap copying" {
+				_, _, err := pause.Set(ctx, f.s, nil, pause.Pause{Since: now, Why: "a test"}, now)
+				require.NoError(t, err)
+				x.Add(migrate.Split(key(100), nil, 0, key(200)))
+			}
+			return nil
+		}})
+	f.underLoad(t, rows, func() {
+		x.Add(migrate.Split(nil, nil, 0, key(100)))
+		err := x.Run(t.Context())
+		var paused *pause.Error
+		require.ErrorAs(t, err, &paused, "the second goal can't begin")
+		require.Equal(t, "a test", paused.Pause.Why)
+		require.True(t, x.Status().Held)
+		rs := f.ranges(t)
+		require.Len(t, rs, 2)
+		require.Equal(t, partmap.Settled, rs[1].Phase, "the first one came to its end")
+		require.False(t, rs[1].SweepPending)
+
+		_, err = pause.Lift(t.Context(), f.s, nil)
+		require.NoError(t, err)
+		x.Hold(nil)
+		require.NoError(t, x.Run(t.Context()))
+	})
+	require.Len(t, f.ranges(t), 3)
+}
+
+func TestAbortDropsWhatHasNotBegun(t *testing.T) {
 	const rows = 500
 	f := newFixture(t, memstore.New(), rows)
 	var x *executor.Executor
-	paused := make(chan struct{})
-	x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{MaxRanges: 1, MaxBatches: 1, Failpoint: func(_ context.Context, point, _ string) error {
-		select {
-		case <-paused:
-		default:
+	x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{MaxRanges: 1, MaxBatches: 1,
+		Failpoint: func(_ context.Context, point, _ string) error {
 			if point == "after swap copying" {
-				x.Pause()
-				close(paused)
+				x.Add(migrate.Split(key(100), nil, 0, key(200)))
+				require.Len(t, x.Abort(), 2, "the goal under way is not needed any more: its move is in the map")
 			}
-		}
-		return nil
-	}})
-	f.underLoad(t, rows, func() {
-		x.Add(migrate.Split(nil, nil, 0, key(100)))
-		done := make(chan error, 1)
-		go func() { done <- x.Run(t.Context()) }()
-		<-paused
-		x.Add(migrate.Split(key(100), nil, 0, key(200)))
-		require.Len(t, x.Abort(), 2, "the goal under way is not needed any more: its move is in the map")
-		select {
-		case err := <-done:
-			t.Fatalf("it ended: %v", err)
-		case <-time.After(20 * time.Millisecond): // only that it could have
-		}
-		require.Equal(t, partmap.Copying, f.ranges(t)[1].Phase)
-		x.Resume()
-		require.NoError(t, <-done)
-	})
+			return nil
+		}})
+	x.Add(migrate.Split(nil, nil, 0, key(100)))
+	require.NoError(t, x.Run(t.Context()))
 	rs := f.ranges(t)
 	require.Len(t, rs, 2, "what had begun went forward, what had not was dropped")
 	require.Equal(t, partmap.Settled, rs[1].Phase)
+}
+
+// stalled holds swaps of roots up.
+type stalled struct {
+	executor.Maps
+	before func(change partmap.Change)
+}
+
+func (s stalled) Swap(ctx context.Context, change partmap.Change) error {
+	s.before(change)
+	return s.Maps.Swap(ctx, change)
+}
+
+// A mover is held up between its look at the pause and the swap by which its batch would
+// begin, for as long as anybody likes: nothing begins after somebody was told that all is
+// quiet.
+func TestAMoverThatStallsBeforeItBegins(t *testing.T) {
+	f := newFixture(t, memstore.New(), 10)
+	reached, goOn := make(chan struct{}), make(chan struct{})
+	held := stalled{f.c.Maps(), func(change partmap.Change) {
+		if len(change.Next.Batches) > 0 {
+			select {
+			case <-reached:
+			default:
+				close(reached)
+				<-goOn
+			}
+		}
+	}}
+	x := executor.New(f.s, held, f.id, executor.Options{Gate: pause.NewGate(f.s, f.c.Maps(), 0, time.Now)})
+	x.Add(migrate.Split(nil, nil, 0, key(5)))
+	done := make(chan error, 1)
+	go func() { done <- x.Run(t.Context()) }()
+	<-reached
+	now := time.Now()
+	_, _, err := pause.Set(t.Context(), f.s, nil, pause.Pause{Since: now}, now)
+	require.NoError(t, err)
+	require.NoError(t, pause.Quiet(t.Context(), f.s, f.c.Maps(), nil, time.Now, nil))
+	before, err := f.c.Maps().Load(t.Context(), f.id)
+	require.NoError(t, err)
+	close(goOn)
+	var paused *pause.Error
+	require.ErrorAs(t, <-done, &paused)
+	after, err := f.c.Maps().Load(t.Context(), f.id)
+	require.NoError(t, err)
+	require.Equal(t, before, after, "a batch began while all was quiet")
 }
 
 func TestThrottle(t *testing.T) {

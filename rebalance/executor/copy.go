@@ -147,9 +147,6 @@ func (x *Executor) scan(ctx context.Context, p store.Partition, b store.Bounds, 
 // scanAt is scan at some pace.
 func (x *Executor) scanAt(ctx context.Context, pace *Pacer, p store.Partition, b store.Bounds, f func(read time.Time, rows []store.Row) error) error {
 	for {
-		if err := x.running(ctx); err != nil {
-			return err
-		}
 		if err := pace.Take(ctx, x.o.PageRows); err != nil {
 			return err
 		}

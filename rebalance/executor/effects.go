@@ -62,14 +62,27 @@ func (x *Executor) swap(ctx context.Context, v *migrate.View, e *migrate.Swap) e
 	if err != nil {
 		return err
 	}
+	left := func() {}
+	if x.o.Gate != nil && len(e.Begin) > 0 {
+		if err := x.o.Gate.Begin(ctx, x.bucket, change.Old.Epoch); err != nil {
+			return err
+		}
+		left = func() { x.o.Gate.End(x.bucket, change.Old.Epoch) }
+	}
 	err = x.maps.Swap(ctx, change)
 	if !store.OutcomeUnknown(err) {
+		if err == nil || store.KindOf(err) == store.Conflict {
+			left()
+		}
 		return err
 	}
 	if err := x.failpoint(ctx, "swap unknown", ""); err != nil {
 		return err
 	}
 	now, lerr := x.maps.Load(ctx, x.bucket)
+	if lerr == nil && now.Epoch > change.Old.Epoch {
+		left()
+	}
 	if lerr == nil && now.Token == change.Next.Token {
 		return nil
 	}

@@ -151,31 +151,6 @@ func TestAnExecutorEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A pause in the middle of a copy is over when the context is.
-func TestAPausedCopyEndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, memstore.New(), 100)
-		var x *executor.Executor
-		var once sync.Once
-		x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{PageRows: 10, Failpoint: func(_ context.Context, point, _ string) error {
-			if point == "copy batch" {
-				once.Do(x.Pause)
-			}
-			return nil
-		}})
-		x.Add(migrate.Split(nil, nil, 0, key(10)))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		require.ErrorIs(t, x.Run(ctx), context.DeadlineExceeded)
-		require.Less(t, x.Progress().Copied, int64(90), "it was held between two pages")
-		require.True(t, x.Status().Paused)
-		x.Resume()
-		require.False(t, x.Status().Paused)
-		require.NoError(t, x.Run(t.Context()))
-		require.Len(t, f.ranges(t), 2)
-	})
-}
-
 // Goals that the map, or its checks, refuse end with an event, and the others go on.
 func TestGoalsThatAreRefused(t *testing.T) {
 	f := newFixture(t, memstore.New(), 100)

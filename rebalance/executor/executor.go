@@ -11,6 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/rebalance/migrate"
+	"github.com/evenkeel/evenkeel/rebalance/pause"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -60,6 +61,8 @@ type Options struct {
 	// Now is the wall clock, Sleep waits by it; time.Now and a timer if nil.
 	Now   func() time.Time
 	Sleep func(ctx context.Context, d time.Duration) error
+	// Gate is what moves begin through; nil: they are never paused.
+	Gate *pause.Gate
 	// NewID draws partition ids; uuid.New if nil.
 	NewID func() uuid.UUID
 	// Observe is told of each event, from several goroutines; it must not block.
@@ -126,8 +129,8 @@ type Executor struct {
 
 	mu      sync.Mutex
 	goals   []migrate.Goal
-	paused  chan struct{} // closed on resumption; nil while not paused
-	news    chan struct{} // has an element when there may be more to do: a goal, or the end of a pause
+	held    *pause.Pause  // under which nothing may begin; nil: there is none
+	news    chan struct{} // has an element when goals or held have changed
 	seen    map[string]store.Timestamp
 	status  Status               // but for what is counted elsewhere
 	batches map[uint64]*progress // of those in flight
@@ -171,24 +174,16 @@ func (x *Executor) Abort() []migrate.Goal {
 	return dropped
 }
 
-// Pause holds all moves in the phase where they are, until Resume; clients go on.
-func (x *Executor) Pause() {
+// Hold says under which pause moves are, nil for none: nothing begins then, and what has
+// begun goes on to its end.
+func (x *Executor) Hold(p *pause.Pause) {
 	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.paused == nil {
-		x.paused = make(chan struct{})
-	}
-}
-
-// Resume ends a pause.
-func (x *Executor) Resume() {
-	x.mu.Lock()
-	if x.paused != nil {
-		close(x.paused)
-		x.paused = nil
-	}
+	changed := (x.held == nil) != (p == nil)
+	x.held = p
 	x.mu.Unlock()
-	x.tell()
+	if changed {
+		x.tell()
+	}
 }
 
 func (x *Executor) tell() {
@@ -198,11 +193,11 @@ func (x *Executor) tell() {
 	}
 }
 
-// wanted returns the goals and whether there is a pause.
-func (x *Executor) wanted() ([]migrate.Goal, bool) {
+// wanted returns the goals, and the pause under which nothing may begin.
+func (x *Executor) wanted() ([]migrate.Goal, *pause.Pause) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return slices.Clone(x.goals), x.paused != nil
+	return slices.Clone(x.goals), x.held
 }
 
 // drop forgets goals that have come to an end, one way or the other.
@@ -210,22 +205,6 @@ func (x *Executor) drop(ended func(g *migrate.Goal) bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.goals = slices.DeleteFunc(x.goals, func(g migrate.Goal) bool { return ended(&g) })
-}
-
-// running waits for the end of a pause.
-func (x *Executor) running(ctx context.Context) error {
-	x.mu.Lock()
-	paused := x.paused
-	x.mu.Unlock()
-	if paused == nil {
-		return ctx.Err()
-	}
-	select {
-	case <-paused:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -73,8 +73,9 @@ type Status struct {
 	Ranges  uint64
 	Batches []BatchStatus
 	// Goals whose end has not come.
-	Goals  int
-	Paused bool
+	Goals int
+	// Held: nothing may begin.
+	Held bool
 }
 
 // BatchStatus is a batch of moves in flight.
@@ -95,7 +96,7 @@ func (x *Executor) Status() Status {
 			s.Batches[i].Progress = p.read()
 		}
 	}
-	s.Goals, s.Paused = len(x.goals), x.paused != nil
+	s.Goals, s.Held = len(x.goals), x.held != nil
 	return s
 }
 

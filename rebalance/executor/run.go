@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/rebalance/migrate"
+	"github.com/evenkeel/evenkeel/rebalance/pause"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -29,8 +30,9 @@ type result struct {
 // Run brings all moves in flight and all goals to their end and returns nil. It
 // goes on after failures of the store, for as long as ctx lasts. It fails with
 // Timeout when ctx ends, with Corrupt where the map is broken (ErrBrokenMap) or
-// rows are damaged, and with Unavailable while goals have to wait for a bucket
-// that is being deleted.
+// rows are damaged, with Unavailable while goals have to wait for a bucket that is
+// being deleted, and with a *pause.Error while they have to wait since moves are paused
+// and nothing is in flight.
 //
 // It is a loop with no decisions in it: what to do is up to migrate.Next.
 func (x *Executor) Run(ctx context.Context) error {
@@ -107,14 +109,17 @@ func (l *loop) step(ctx context.Context) (over bool, err error) {
 		l.x.note(view.Root)
 		goals = l.x.judge(view, goals)
 		effects := migrate.Next(view, &l.seen, migrate.Input{
-			Goals: goals, Hold: hold, Now: l.x.o.Now(), MaxBatches: l.x.o.MaxBatches, MaxRanges: l.x.o.MaxRanges,
+			Goals: goals, Hold: hold != nil, Now: l.x.o.Now(), MaxBatches: l.x.o.MaxBatches, MaxRanges: l.x.o.MaxRanges,
 			Fresh: func() store.PartitionID { return store.PartitionID(l.x.o.NewID()) },
 		})
 		for _, e := range effects {
 			l.start(ctx, view, e)
 		}
-		if len(l.running) > 0 || hold {
+		if len(l.running) > 0 {
 			return false, nil
+		}
+		if len(goals) > 0 && hold != nil && view.Root.State == partmap.Open {
+			return true, &pause.Error{Pause: *hold}
 		}
 		if len(goals) > 0 {
 			return true, store.Errorf(store.Unavailable, "bucket %s is %s: its goals have to wait", l.x.bucket, view.Root.State)
@@ -165,6 +170,11 @@ func (l *loop) took(ctx context.Context, r result) error {
 	delete(l.running, key)
 	if t := taskOf(r.effect); t != nil {
 		l.tasks[t.Batch]--
+	}
+	var paused *pause.Error
+	if errors.As(r.err, &paused) {
+		l.x.Hold(&paused.Pause)
+		return nil
 	}
 	if r.err != nil {
 		l.failures[key]++

@@ -158,7 +158,7 @@ func (j *Job) follow(s executor.Status) {
 		}
 	}
 	if first != nil {
-		j.Phase = stretch(*first)
+		j.Phase = PhaseName(*first)
 	}
 }
 
@@ -170,9 +170,9 @@ func order(p partmap.Phase) int {
 	return int(p)
 }
 
-// stretch names the phase of a batch in flight, for people: one that has settled is
+// PhaseName names the phase of a batch in flight, for people: one that has settled is
 // sweeping.
-func stretch(p partmap.Phase) string {
+func PhaseName(p partmap.Phase) string {
 	if p == partmap.Settled {
 		return "sweeping"
 	}
@@ -215,10 +215,7 @@ func (g *Manager) end(id store.BucketID, goals []migrate.Goal, err error) {
 func (g *Manager) Held(id store.BucketID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.paused {
-		return true
-	}
-	if b := g.buckets[id]; b != nil && b.paused {
+	if _, paused := g.gate.Paused(&g.pauses, id); paused {
 		return true
 	}
 	for _, j := range g.jobs {

@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/rebalance/executor"
 	"github.com/evenkeel/evenkeel/rebalance/migrate"
+	"github.com/evenkeel/evenkeel/rebalance/pause"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -29,8 +30,7 @@ type Store interface {
 
 // Options of a manager; the zero value is good.
 type Options struct {
-	// Buckets is how many buckets are moved at once, default 8. One that was paused
-	// and goes on is not counted.
+	// Buckets is how many buckets are moved at once, default 8.
 	Buckets int
 	// RowsPerSecond is the most rows that are copied, compared and counted in a
 	// second, in all buckets together; 0: as many as possible, without regard to
@@ -94,10 +94,12 @@ type Manager struct {
 	slots    chan struct{} // one per bucket that moves
 	events   chan struct{} // has an element when there may be something to do
 
+	gate *pause.Gate
+
 	mu      sync.Mutex
 	run     *run // nil while Run does not run
 	buckets map[store.BucketID]*bucket
-	paused  bool
+	pauses  pause.State // as it was looked at last
 	jobs    []*Job
 	lastJob uint64
 	scanned Scan
@@ -117,7 +119,8 @@ type bucket struct {
 	// Guarded by Manager.mu.
 	wanted  bool // something is to be done, or may be
 	running bool
-	paused  bool
+	// parked: nothing is in flight, and what is wanted can't begin since moves are paused.
+	parked bool
 	// again is not before then: after a failure, or while it is being deleted.
 	again    time.Time
 	failures int
@@ -128,6 +131,10 @@ type bucket struct {
 	need    int            // rows per second, see KeepUp
 	release func()         // gives back the slot
 }
+
+// clocksApart is how far the wall clocks of movers and of who paused them may differ: a
+// pause that ends by itself ends so much later for a mover.
+const clocksApart = time.Second
 
 // New makes a manager. Nothing is read or written until Run.
 func New(s Store, m Maps, o Options) *Manager {
@@ -143,6 +150,7 @@ func New(s Store, m Maps, o Options) *Manager {
 		events:   make(chan struct{}, 1),
 		buckets:  map[store.BucketID]*bucket{},
 	}
+	g.gate = pause.NewGate(s, m, clocksApart, o.Now)
 	g.throttle = throttle{pace: g.pace, most: o.RowsPerSecond, probe: g.probe, need: g.need}
 	return g
 }
@@ -155,6 +163,7 @@ func (g *Manager) Run(ctx context.Context) error {
 	g.run = r
 	g.mu.Unlock()
 	g.throttle.begin(ctx)
+	g.LookAtPauses(ctx)
 	ids, _, err := g.busy.read(ctx)
 	if err != nil {
 		g.o.Logger.Warn("the list of busy buckets can't be read: what was left unfinished is found by the scan", "error", err)
@@ -164,6 +173,7 @@ func (g *Manager) Run(ctx context.Context) error {
 	}
 	r.work.Go(func() { g.scanAll(ctx) })
 	r.work.Go(func() { g.throttle.run(ctx, g.moving) })
+	r.work.Go(func() { g.watchPauses(ctx) })
 	for ctx.Err() == nil {
 		next := g.start(r)
 		timer := time.NewTimer(next)
@@ -202,9 +212,10 @@ func (g *Manager) bucket(id store.BucketID) *bucket {
 	if b == nil {
 		b = &bucket{id: id, failed: map[string]Failure{}}
 		o := g.o.Executor
-		o.Pace, o.SweepPace = g.pace, g.counting
+		o.Pace, o.SweepPace, o.Gate = g.pace, g.counting, g.gate
 		o.Observe = func(e executor.Event) { g.observe(b, e) }
 		b.x = executor.New(g.store, g.maps, id, o)
+		g.hold(b)
 		g.buckets[id] = b
 	}
 	return b
@@ -249,7 +260,7 @@ func (g *Manager) start(r *run) time.Duration {
 	var ready []*bucket
 	for id, b := range g.buckets {
 		switch {
-		case b.running || b.paused || g.paused:
+		case b.running || b.parked:
 		case b.wanted:
 			if wait := b.again.Sub(now); wait > 0 {
 				next = min(next, wait)
@@ -299,9 +310,14 @@ func (g *Manager) work(ctx context.Context, b *bucket) {
 	defer g.mu.Unlock()
 	defer g.tell()
 	b.running = false
+	var paused *pause.Error
 	switch {
 	case ctx.Err() != nil:
 		b.wanted = true // by the next run
+	case errors.As(err, &paused):
+		b.wanted, b.parked = true, true
+		b.failures, b.again = 0, time.Time{}
+		clear(b.failed)
 	case err == nil:
 		b.failures, b.again, b.collect = 0, time.Time{}, collect
 		clear(b.failed)
@@ -395,7 +411,7 @@ func (g *Manager) moving() (ids []store.BucketID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for id, b := range g.buckets {
-		if b.running && !b.paused && !g.paused {
+		if b.running {
 			ids = append(ids, id)
 		}
 	}
@@ -420,7 +436,7 @@ func (g *Manager) need() (rowsPerSecond int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, b := range g.buckets {
-		if b.running && !b.paused && !g.paused {
+		if b.running {
 			rowsPerSecond += b.need
 		}
 	}
@@ -439,44 +455,6 @@ func (g *Manager) probe(ctx context.Context) error {
 		err = nil
 	}
 	return err
-}
-
-// Pause holds the moves of a bucket where they are, or with nil of all buckets,
-// until Resume or the end of the process. Clients go on.
-func (g *Manager) Pause(id *store.BucketID) {
-	g.hold(id, true)
-}
-
-// Resume ends a pause. That of all buckets also ends those of single ones.
-func (g *Manager) Resume(id *store.BucketID) {
-	g.hold(id, false)
-}
-
-func (g *Manager) hold(id *store.BucketID, paused bool) {
-	defer g.tell()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	hold := func(b *bucket, paused bool) {
-		if !paused {
-			b.x.Resume()
-			return
-		}
-		b.x.Pause()
-		if b.running {
-			b.release() // others may move meanwhile
-		}
-	}
-	if id != nil {
-		b := g.bucket(*id)
-		b.paused = paused
-		hold(b, paused || g.paused)
-		return
-	}
-	g.paused = paused
-	for _, b := range g.buckets {
-		b.paused = b.paused && paused
-		hold(b, paused)
-	}
 }
 
 // Abort drops what was asked for and has not begun, of a bucket or with nil of all,
@@ -515,7 +493,6 @@ type Failure struct {
 type Status struct {
 	// Running: this process moves ranges at present.
 	Running bool
-	Paused  bool
 	// Rate is the rows per second at present, MostRate what they may be; 0: any.
 	Rate, MostRate int
 	Buckets        []BucketStatus
@@ -527,9 +504,10 @@ type Status struct {
 type BucketStatus struct {
 	ID store.BucketID
 	executor.Status
-	// Running: work is under way. If it is not and nothing is paused, it waits for
-	// others, or for Again after a failure.
+	// Running: work is under way. If it is not, and it is not Paused, it waits for others,
+	// or for Again after a failure. Paused: nothing of it may begin.
 	Running bool
+	Paused  bool
 	Again   time.Time
 	// Failures of what is tried again, the newest first.
 	Failures []Failure
@@ -540,12 +518,13 @@ type BucketStatus struct {
 func (g *Manager) Status() Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := Status{Running: g.run != nil, Paused: g.paused, Rate: g.pace.Rate(), MostRate: g.o.RowsPerSecond, Scan: g.scanned}
+	s := Status{Running: g.run != nil, Rate: g.pace.Rate(), MostRate: g.o.RowsPerSecond, Scan: g.scanned}
 	for id, b := range g.buckets {
-		if !b.running && !b.wanted && len(b.failed) == 0 && !b.paused {
+		if !b.running && !b.wanted && len(b.failed) == 0 {
 			continue // it only has something to collect
 		}
 		x := BucketStatus{ID: id, Status: b.x.Status(), Running: b.running, Again: b.again}
+		_, x.Paused = g.gate.Paused(&g.pauses, id)
 		x.Goals += len(b.pending)
 		for _, f := range b.failed {
 			x.Failures = append(x.Failures, f)

@@ -17,7 +17,9 @@ import (
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/rebalance/executor"
 	"github.com/evenkeel/evenkeel/rebalance/manager"
+	"github.com/evenkeel/evenkeel/rebalance/pause"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/faultstore"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
@@ -207,48 +209,172 @@ func TestResumesWhatAnyCrashLeft(t *testing.T) {
 	require.Greater(t, left, 30, "it has to be killed in the middle for this to prove anything")
 }
 
+func (f *fixture) pause(id *store.BucketID) {
+	_, _, err := pause.Set(f.t.Context(), f.s, id, pause.Pause{Since: time.Now()}, time.Now())
+	require.NoError(f.t, err)
+}
+
+func (f *fixture) resume(id *store.BucketID) {
+	_, err := pause.Lift(f.t.Context(), f.s, id)
+	require.NoError(f.t, err)
+}
+
 func TestPauseResumeAbort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rows = 200
 		f := newFixture(t, memstore.New(), 3, rows)
-		g := manager.New(f.s, f.c.Maps(), manager.Options{Buckets: 1, Executor: executor.Options{MaxBatches: 1, Failpoint: func(ctx context.Context, point, _ string) error {
+		o := manager.Options{Buckets: 1, Executor: executor.Options{MaxBatches: 1, Failpoint: func(ctx context.Context, point, _ string) error {
 			if point == "after wait" {
 				time.Sleep(time.Second) // of virtual time
 			}
 			return nil
-		}}})
+		}}}
+		g := manager.New(f.s, f.c.Maps(), o)
 		end := runs(t, g)
 		job := f.ask(g, f.ids[0], manager.Ask{Kind: manager.Split, Keys: [][]byte{key(100)}})
 		time.Sleep(1500 * time.Millisecond)
-		g.Pause(&f.ids[0])
+		f.pause(&f.ids[0])
+		require.NoError(t, f.finished(g, job.ID).Err(), "what has begun goes on")
+		require.NoError(t, pause.Quiet(t.Context(), f.s, f.c.Maps(), &f.ids[0], time.Now, nil))
+		waits := f.ask(g, f.ids[0], manager.Ask{Kind: manager.Presplit, Keys: [][]byte{[]byte("a")}})
 		time.Sleep(time.Hour)
-		require.Equal(t, partmap.Copying, f.ranges(f.ids[0])[1].Phase, "it stays where it was")
 		s := g.Status()
 		require.Len(t, s.Buckets, 1)
 		require.True(t, s.Buckets[0].Paused)
-		require.Len(t, s.Buckets[0].Batches, 1)
+		require.False(t, s.Buckets[0].Running)
+		require.Empty(t, s.Buckets[0].Batches)
+		require.Empty(t, s.Buckets[0].Failures)
+		require.True(t, g.Held(f.ids[0]))
+		require.False(t, g.Held(f.ids[1]))
 
 		// It keeps no other from moving, though only one may at a time.
 		other := f.ask(g, f.ids[1], manager.Ask{Kind: manager.Split, Keys: [][]byte{key(100)}})
 		require.NoError(t, f.finished(g, other.ID).Err())
 
-		later := f.ask(g, f.ids[0], manager.Ask{Kind: manager.Presplit, Keys: [][]byte{[]byte("a")}})
-		require.Equal(t, 1, g.Abort(nil), "what has begun only goes forward")
-		got, _ := g.Job(later.ID)
-		require.ErrorContains(t, got.Err(), "dropped before it began")
-		g.Resume(nil)
-		require.NoError(t, f.finished(g, job.ID).Err())
-		require.Equal(t, []string{"key-001"}, f.cuts(f.ids[0]))
+		later := f.ask(g, f.ids[0], manager.Ask{Kind: manager.Presplit, Keys: [][]byte{[]byte("b")}})
+		require.Equal(t, 2, g.Abort(nil))
+		for _, id := range []string{waits.ID, later.ID} {
+			got, _ := g.Job(id)
+			require.ErrorContains(t, got.Err(), "dropped before it began")
+		}
+		again := f.ask(g, f.ids[0], manager.Ask{Kind: manager.Presplit, Keys: [][]byte{[]byte("c")}})
+		f.resume(nil)
+		require.NoError(t, f.finished(g, again.ID).Err())
+		require.Equal(t, []string{"c", "key-001"}, f.cuts(f.ids[0]))
 
-		g.Pause(nil)
+		// The pause outlives the process.
+		f.pause(nil)
+		end()
+		g = manager.New(f.s, f.c.Maps(), o)
+		end = runs(t, g)
 		paused := f.ask(g, f.ids[2], manager.Ask{Kind: manager.Split, Keys: [][]byte{key(100)}})
 		time.Sleep(time.Hour)
-		require.True(t, g.Status().Paused)
+		require.True(t, g.Held(f.ids[2]))
 		require.Empty(t, f.cuts(f.ids[2]))
-		g.Resume(nil)
+		f.resume(nil)
 		require.NoError(t, f.finished(g, paused.ID).Err())
+
+		// One that ends by itself.
+		_, _, err := pause.Set(t.Context(), f.s, nil, pause.Pause{Since: time.Now(), Until: time.Now().Add(time.Minute)}, time.Now())
+		require.NoError(t, err)
+		began := time.Now()
+		last := f.ask(g, f.ids[2], manager.Ask{Kind: manager.Split, Keys: [][]byte{key(50)}})
+		require.NoError(t, f.finished(g, last.ID).Err())
+		require.Greater(t, time.Since(began), time.Minute)
 		end()
 	})
+}
+
+// slow holds swaps up, some for long.
+type slow struct {
+	manager.Maps
+	seed uint64
+}
+
+func (s slow) Swap(ctx context.Context, change partmap.Change) error {
+	if r := rand.New(rand.NewPCG(s.seed, change.Next.Epoch)); r.IntN(3) == 0 {
+		time.Sleep(time.Duration(r.IntN(40)) * time.Second)
+	}
+	return s.Maps.Swap(ctx, change)
+}
+
+// Three processes move ranges of the same buckets all at once, as leaders do that do not
+// know of each other. Their swaps are held up, land late, and their answers are lost. From
+// when Quiet has returned until the pause is lifted no root changes.
+func TestNothingChangesInQuiet(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("EVENKEEL_SEED"); s != "" {
+		var err error
+		seed, err = strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err)
+	}
+	t.Logf("EVENKEEL_SEED=%d", seed)
+	began, quiet := 0, 0
+	for round := range uint64(6) {
+		synctest.Test(t, func(t *testing.T) {
+			const buckets, rows = 4, 20
+			r := rand.New(rand.NewPCG(seed, round))
+			f := newFixture(t, memstore.New(), buckets, rows)
+			ctx, stop := context.WithCancel(t.Context())
+			var all []*faultstore.Faults
+			var work sync.WaitGroup
+			for i := range 3 {
+				s, faults := faultstore.New(f.s, faultstore.Options{
+					Seed:  seed + 100*round + uint64(i),
+					PerOp: map[faultstore.Op]faultstore.Rates{faultstore.Swap: {Refuse: .02, Lose: .1, Late: .1}},
+				})
+				faults.Enable(false)
+				c, err := listing.NewEmbedded(s, listing.Options{})
+				require.NoError(t, err)
+				faults.Enable(true)
+				all = append(all, faults)
+				g := manager.New(s, slow{c.Maps(), seed + 100*round + uint64(i)}, manager.Options{ScanEvery: time.Minute})
+				work.Go(func() { _ = g.Run(ctx) })
+				own := rand.New(rand.NewPCG(seed+round, uint64(i)))
+				work.Go(func() {
+					for ctx.Err() == nil {
+						time.Sleep(time.Duration(own.IntN(3000)) * time.Millisecond)
+						id := f.ids[own.IntN(buckets)]
+						ask := manager.Ask{Kind: manager.Refresh}
+						if at := own.IntN(rows); at > 0 && own.IntN(2) == 0 {
+							ask = manager.Ask{Kind: manager.Presplit, Keys: [][]byte{key(at)}}
+						}
+						if p, err := g.Plan(ctx, id, ask); err == nil {
+							g.Submit(id, "move", p)
+						}
+					}
+				})
+			}
+			epochs := func() (out []uint64) {
+				for _, id := range f.ids {
+					root, err := f.c.Maps().Load(t.Context(), id)
+					require.NoError(t, err)
+					require.Empty(t, root.Batches, "EVENKEEL_SEED=%d round %d", seed, round)
+					out = append(out, root.Epoch)
+				}
+				return out
+			}
+			for range 5 {
+				time.Sleep(time.Duration(r.IntN(60_000)) * time.Millisecond)
+				f.pause(nil)
+				waited, end := context.WithTimeout(t.Context(), time.Hour)
+				require.NoError(t, pause.Quiet(waited, f.s, f.c.Maps(), nil, time.Now, func(p pause.Progress) { began += len(p.Moving) }))
+				end()
+				before := epochs()
+				time.Sleep(time.Duration(r.IntN(60_000)) * time.Millisecond)
+				for _, faults := range all {
+					require.NoError(t, faults.Flush(t.Context()))
+				}
+				require.Equal(t, before, epochs(), "EVENKEEL_SEED=%d round %d: a root changed in quiet", seed, round)
+				quiet++
+				f.resume(nil)
+			}
+			stop()
+			work.Wait()
+		})
+	}
+	t.Logf("%d times quiet, %d buckets were moving", quiet, began)
+	require.Greater(t, began, 20, "something has to move for this to prove anything")
 }
 
 func TestAClosingBucketLeftBehindIsOpenedAgain(t *testing.T) {

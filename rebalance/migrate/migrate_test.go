@@ -380,6 +380,27 @@ func TestHold(t *testing.T) {
 	goals := []migrate.Goal{migrate.Split(nil, nil, 0, b("m"))}
 	v := w.look(&migrate.Seen{}, goals)
 	require.Empty(t, migrate.Next(v, &migrate.Seen{}, migrate.Input{Goals: goals, Hold: true, Now: w.now}))
+
+	// What has begun goes on to its end, and nothing else begins with it.
+	var s migrate.Seen
+	w.do(&s, w.next(&s, goals)[0])
+	others := append(goals, migrate.Split(b("m"), nil, 0, b("t")))
+	for steps := 0; ; steps++ {
+		require.Less(t, steps, 100)
+		v := w.look(&s, others)
+		effects := migrate.Next(v, &s, migrate.Input{Goals: others, Hold: true, Now: w.now, Fresh: func() store.PartitionID { return w.id() }})
+		if len(effects) == 0 {
+			break
+		}
+		for _, e := range effects {
+			if swap, ok := e.(migrate.Swap); ok {
+				require.Empty(t, swap.Begin)
+			}
+			w.do(&s, e)
+		}
+	}
+	require.Empty(t, w.root.Batches)
+	require.EqualValues(t, 2, w.root.Ranges)
 }
 
 func TestPinnedCutsStay(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 type Input struct {
 	// Goals that are still wanted, the most urgent first.
 	Goals []Goal
-	// Hold begins no move and takes none further; work within phases ends too.
+	// Hold begins no move; what has begun goes on.
 	Hold bool
 	Now  time.Time
 	// Fresh draws partition ids.
@@ -36,7 +36,7 @@ const ReopenAfter = time.Minute
 // the work of all its ranges is done. Batches share: all that are ready go
 // together in one swap, which waits until no wait is due.
 func Next(v *View, s *Seen, in Input) []Effect {
-	if in.Hold || v.Root.State == partmap.Deleted {
+	if v.Root.State == partmap.Deleted {
 		return nil
 	}
 	s.look(v.Root)
@@ -69,7 +69,7 @@ func Next(v *View, s *Seen, in Input) []Effect {
 	switch {
 	case v.Root.State == partmap.Closing:
 		swap.Reopen = in.Now.Sub(time.UnixMicro(v.Root.ChangedAt)) > ReopenAfter
-	default:
+	case !in.Hold:
 		v.begin(&swap, in)
 	}
 	if swap.empty() {

@@ -121,6 +121,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 	s.disk = newDisk(o.FS, dir, o.ReserveBytes, o.Logger)
 	s.opening = newOpeningFS(o.FS, dir)
 	s.fs = &guardFS{FS: s.opening, disk: s.disk}
+	s.copies = newBackupFS(s.fs, o.FS)
 	s.cache = pebble.NewCache(o.CacheBytes)
 	defer func() {
 		if err != nil {
@@ -166,7 +167,7 @@ func (s *Store) openPebble() error {
 // pebbleOptions are chosen for short slices and point reads of small rows.
 func (s *Store) pebbleOptions() *pebble.Options {
 	o := EngineOptions()
-	o.FS, o.Lock, o.Cache = s.fs, s.lock, s.cache
+	o.FS, o.Lock, o.Cache = s.copies, s.lock, s.cache
 	o.MemTableSize = uint64(s.disk.memTable(s.o.MemTableBytes))
 	o.Logger = logger{s.o.Logger}
 	log := s.o.Logger
@@ -253,7 +254,7 @@ func checkFormat(fsys vfs.FS, dir string) error {
 	path := fsys.PathJoin(dir, FormatFile)
 	f, err := fsys.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return writeFormat(fsys, dir, path)
+		return writeFormat(fsys, dir)
 	}
 	if err != nil {
 		return err
@@ -275,12 +276,11 @@ func checkFormat(fsys vfs.FS, dir string) error {
 	return nil
 }
 
-func writeFormat(fsys vfs.FS, dir, path string) error {
+func writeFormat(fsys vfs.FS, dir string) error {
 	names, err := fsys.List(dir)
 	if err != nil {
 		return err
 	}
-	temporary := path + ".new"
 	for _, name := range names {
 		switch name {
 		case "LOCK", FormatFile + ".new", "lost+found":
@@ -289,20 +289,5 @@ func writeFormat(fsys vfs.FS, dir, path string) error {
 				"%s holds something else (%s, but no file %s): choose an empty or a new directory", dir, name, FormatFile)
 		}
 	}
-	f, err := fsys.Create(temporary, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(f, "%s%d\n", formatMagic, formatCurrent)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := fsys.Rename(temporary, path); err != nil {
-		return err
-	}
-	d, err := fsys.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return markFormat(fsys, dir)
 }

@@ -17,6 +17,7 @@ var (
 	_ store.Store           = (*Store)(nil)
 	_ store.PartitionLister = (*Store)(nil)
 	_ store.ComparePutter   = (*Store)(nil)
+	_ store.Backupper       = (*Store)(nil)
 )
 
 // Store is an open data directory. All methods are safe for concurrent use.
@@ -33,6 +34,8 @@ type Store struct {
 	grouper *grouper
 
 	opening *openingFS
+	copies  *backupFS
+	backups sync.Mutex // held during a backup
 
 	locks    locks
 	removals removals

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/keeper"
+)
+
+// exitMoving is the exit code of a pause under which something still moves.
+const exitMoving = 5
+
+type pauseCmd struct {
+	holdFlags
+	Wait     bool          `help:"Return once nothing moves any more, as a snapshot wants it."`
+	Timeout  time.Duration `default:"1h" help:"With --wait: wait no longer than this. The pause stays."`
+	Why      string        `placeholder:"TEXT" help:"What the pause is for; status shows it."`
+	For      time.Duration `placeholder:"DURATION" help:"End the pause by itself after so long; without it, resume ends it."`
+	Progress string        `default:"auto" enum:"auto,plain,none" help:"With --wait: how to show what still moves, on standard error: plain lines, none, or auto: lines on a terminal only."`
+}
+
+func (pauseCmd) Help() string {
+	return `Lets no move begin, of a bucket or of all. What has begun goes on to its end; clients go on.
+The pause is kept in the store: every process obeys it, whoever leads and whatever is started
+anew, until resume, or until --for is over.
+
+With --wait it returns when no batch is in flight, and none can begin: maps do not change any
+more. Snapshots of a Cassandra keyspace are taken then; see docs/backup.md.
+
+Examples:
+
+    rebalancer pause --wait --why 'nightly snapshot' && nodetool snapshot -t nightly evenkeel
+    rebalancer pause photos --for 2h
+    rebalancer resume
+
+Exit codes: 0 paused (with --wait: and nothing moves); 5 paused, but after --timeout something
+still moves; else as always.`
+}
+
+// Validate refuses flags that make no sense.
+func (c *pauseCmd) Validate() error {
+	if c.Timeout <= 0 || c.For < 0 {
+		return errors.New("--timeout and --for are above zero")
+	}
+	return nil
+}
+
+// Run pauses, and waits if it is to.
+func (c *pauseCmd) Run(ctx context.Context, std stdio) error {
+	return c.reads(ctx, std, func(ctx context.Context, in wayIn) error {
+		p, err := in.Pause(ctx, adminapi.PauseAsk{
+			Which: adminapi.Which{Bucket: c.Bucket, DryRun: c.DryRun}, By: whoAsks(), Why: c.Why, ForS: c.For.Seconds(),
+		})
+		if err != nil {
+			return err
+		}
+		var q *adminapi.Quiet
+		if c.Wait && !c.DryRun {
+			if q, err = c.wait(ctx, std, in); err != nil {
+				return err
+			}
+		}
+		return c.tell(std, p, q)
+	})
+}
+
+// whoAsks is for people.
+func whoAsks() string {
+	who := keeper.Name("rebalancer")
+	if user := os.Getenv("USER"); user != "" {
+		who = user + ", by " + who
+	}
+	return who
+}
+
+func (c *pauseCmd) tell(std stdio, p adminapi.Paused, q *adminapi.Quiet) error {
+	if c.Format == "json" {
+		return printJSON(std.out, map[string]any{"pause": p, "quiet": q, "dry_run": c.DryRun})
+	}
+	w := &failing{w: std.out}
+	of := ofBucket(c.Bucket)
+	switch {
+	case c.DryRun:
+		w.printf("%s can be paused; nothing was done: that was a dry run\n", of)
+		return w.err
+	case p.Already:
+		w.printf("%s: paused already, %s\n", of, p.Pause())
+	default:
+		w.printf("%s paused\n", of)
+	}
+	if q != nil {
+		w.printf("nothing moves: %s maps looked at\n", commas(int64(q.Roots)))
+	}
+	return w.err
+}
+
+func ofBucket(name string) string {
+	if name == "" {
+		return "all buckets"
+	}
+	return text(name)
+}
+
+// wait waits until nothing moves.
+func (c *pauseCmd) wait(ctx context.Context, std stdio, in wayIn) (*adminapi.Quiet, error) {
+	limited, stop := context.WithTimeout(ctx, c.Timeout)
+	defer stop()
+	f, file := std.err.(*os.File)
+	show := c.Progress == "plain" || c.Progress == "auto" && file && term.IsTerminal(int(f.Fd()))
+	shown := ""
+	q, err := in.Quiet(limited, adminapi.Which{Bucket: c.Bucket}, func(q adminapi.Quiet) {
+		if line := movingText(&q); show && line != shown {
+			shown = line
+			fmt.Fprintln(std.err, line)
+		}
+	})
+	switch {
+	case err == nil:
+		return &q, nil
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("interrupted; the pause stays: rebalancer resume ends it")
+	case limited.Err() == nil:
+		return nil, err
+	}
+	led := ""
+	// A batch whose mover has died goes on when another process leads.
+	if s, serr := in.Status(ctx); serr == nil && s.Leader == nil && !s.Leading {
+		led = "; no process leads, so nothing comes to its end: start listd or rebalancer run"
+	}
+	return nil, &exitError{exitMoving, fmt.Errorf(
+		"moves are paused, but after %v they have not ended: %s%s. rebalancer pause --wait waits on, rebalancer resume ends the pause",
+		c.Timeout, movingText(&q), led)}
+}
+
+// movingText says what still moves.
+func movingText(q *adminapi.Quiet) string {
+	if !q.Scanned && q.MovingBuckets == 0 {
+		return fmt.Sprintf("%s maps looked at so far, none of them moves", commas(int64(q.Roots)))
+	}
+	const most = 20
+	var names []string
+	for _, b := range q.Moving[:min(len(q.Moving), most)] {
+		names = append(names, b.String())
+	}
+	if rest := q.MovingBuckets - len(names); rest > 0 {
+		names = append(names, fmt.Sprintf("and %d more", rest))
+	}
+	return fmt.Sprintf("%d buckets still move: %s", q.MovingBuckets, strings.Join(names, ", "))
+}
+
+type resumeCmd struct{ holdFlags }
+
+func (resumeCmd) Help() string {
+	return `Ends a pause. Without a bucket it ends all pauses, those of single buckets, too.
+
+Example:
+
+    rebalancer resume`
+}
+
+// Run resumes.
+func (c *resumeCmd) Run(ctx context.Context, std stdio) error {
+	return c.reads(ctx, std, func(ctx context.Context, in wayIn) error {
+		d, err := in.Resume(ctx, adminapi.Which{Bucket: c.Bucket, DryRun: c.DryRun})
+		if err != nil {
+			return err
+		}
+		if c.Format == "json" {
+			return printJSON(std.out, map[string]any{"bucket": c.Bucket, "lifted": d.Lifted, "dry_run": c.DryRun})
+		}
+		switch of := ofBucket(c.Bucket); {
+		case c.DryRun:
+			_, err = fmt.Fprintf(std.out, "%s can be resumed; nothing was done: that was a dry run\n", of)
+		case !d.Lifted:
+			_, err = fmt.Fprintf(std.out, "%s: nothing was paused\n", of)
+		default:
+			_, err = fmt.Fprintf(std.out, "%s resumed\n", of)
+		}
+		return err
+	})
+}
+
+// printPauses shows what is paused.
+func printPauses(out io.Writer, pauses []adminapi.Paused, now time.Time) {
+	for _, p := range pauses {
+		over := ""
+		if p.Until != nil && now.After(*p.Until) {
+			over = " (over)"
+		}
+		of := "All moves are paused"
+		if p.Bucket != "" {
+			of = "The moves of " + text(p.Bucket) + " are paused"
+		}
+		fmt.Fprintf(out, "%s %s%s\n", of, p.Pause(), over)
+	}
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/rebalance/manager"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+// A batch that nobody ends keeps a pause from becoming quiet: that is said, with a code of
+// its own, and the pause stays.
+func TestPauseWhileSomethingMoves(t *testing.T) {
+	st := memstore.New()
+	c, err := listing.NewEmbedded(st, listing.Options{})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(t.Context(), "b"))
+	m := manager.New(st, c.Maps(), manager.Options{})
+	h := httptest.NewServer(adminapi.New(adminapi.Options{Manager: m, Store: st, Maps: c.Maps(), Names: c}))
+	t.Cleanup(h.Close)
+	s := &server{t, h.URL, c}
+	id, err := s.c.BucketID(t.Context(), "b")
+	require.NoError(t, err)
+	maps := s.c.Maps()
+	root, err := maps.Load(t.Context(), id)
+	require.NoError(t, err)
+	edit := partmap.NewEdit(root, maps.Stamp(), nil)
+	_, err = edit.Begin(partmap.Move{Parts: []partmap.Part{{To: store.PartitionID(uuid.New())}}})
+	require.NoError(t, err)
+	change, err := edit.Change()
+	require.NoError(t, err)
+	require.NoError(t, maps.Swap(t.Context(), change))
+
+	code, out, errs := s.ran("", "pause", "--wait", "--timeout", "3s", "--progress", "plain")
+	require.Equal(t, exitMoving, code, errs)
+	require.Empty(t, out)
+	require.Contains(t, errs, "1 buckets still move: b (marking)\n", "the progress")
+	require.Contains(t, errs, "after 3s they have not ended: 1 buckets still move: b (marking); ")
+	require.Contains(t, errs, "no process leads, so nothing comes to its end")
+	require.Contains(t, s.ok("status"), "All moves are paused")
+	// Somebody leads: it comes to its end, under the pause.
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- m.Run(ctx) }()
+	require.Contains(t, s.ok("pause", "--wait", "--format", "json"), `"moving": []`)
+	stop()
+	<-done
+}

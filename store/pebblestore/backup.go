@@ -1,0 +1,554 @@
+package pebblestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// partialSuffix names a backup that is not complete.
+const partialSuffix = ".partial"
+
+// Backup writes a copy of the store as it is at one moment into a new directory, on the
+// machine of the process, while calls go on. Everything that was acknowledged before the
+// call began is in it; of writes under way, a first part in the order of the log. The
+// directory gets its name when all of it is synced. Tables are hard links where dir lies
+// on the same file system, else copies. progress, unless nil, is told of each file that
+// is done, and must not block.
+//
+// It fails with InvalidArgument if dir exists or its parent does not, with Conflict while
+// another backup of this store is under way, with Unavailable where the store or the target
+// can't be written; then nothing is left of it, and the store goes on.
+func (s *Store) Backup(ctx context.Context, dir string, progress func(store.Size)) (store.Size, error) {
+	size, err := s.backup(ctx, filepath.Clean(dir), progress)
+	return size, store.Wrap("back up "+s.dir+" to "+dir, s.translate(err))
+}
+
+func (s *Store) backup(ctx context.Context, dir string, progress func(store.Size)) (store.Size, error) {
+	if !s.backups.TryLock() {
+		return store.Size{}, store.Errorf(store.Conflict, "another backup of this directory is under way: wait for its end")
+	}
+	// The checkpoint ends it, wherever it has begun: where the store's writes hang, that is
+	// when they go on.
+	end := func() {
+		s.copies.target.Store(nil)
+		s.backups.Unlock()
+	}
+	if err := s.enter(ctx); err != nil {
+		end()
+		return store.Size{}, err
+	}
+	t := &target{ctx: ctx, quit: s.quit, dir: dir + partialSuffix, progress: progress}
+	err := t.prepare(s.o.FS, dir)
+	if err == nil && liesIn(s.dir, dir) {
+		err = store.Errorf(store.InvalidArgument, "the target lies within the data directory: choose one outside")
+	}
+	if err == nil {
+		// What is visible is in the log's file then, and is copied from there.
+		err = s.settle(ctx)
+	}
+	if err != nil {
+		s.leave()
+		end()
+		return store.Size{}, err
+	}
+	s.copies.target.Store(t)
+	ended := make(chan error, 1)
+	go func() {
+		err := guardPanic(func() error { return s.db.Checkpoint(t.dir) })
+		if err == nil {
+			err = t.finish(s.o.FS, dir)
+		}
+		if err != nil {
+			_ = s.o.FS.RemoveAll(t.dir)
+		}
+		s.leave()
+		end()
+		ended <- err
+	}()
+	select {
+	case err = <-ended:
+	case <-s.disk.troubled():
+		err = s.disk.trouble()
+		t.fail(err)
+	}
+	if err != nil {
+		return store.Size{}, err
+	}
+	return t.size(), nil
+}
+
+// liesIn reports whether a path lies in a directory.
+func liesIn(dir, path string) bool {
+	dir, err := filepath.Abs(dir)
+	path, perr := filepath.Abs(path)
+	return err == nil && perr == nil && strings.HasPrefix(path, dir+string(filepath.Separator))
+}
+
+// target is a backup under way.
+type target struct {
+	ctx      context.Context
+	quit     <-chan struct{}
+	dir      string // by which name until it is complete
+	progress func(store.Size)
+
+	mu     sync.Mutex
+	done   store.Size
+	failed error
+}
+
+// prepare refuses a target that can't be one.
+func (t *target) prepare(fsys vfs.FS, dir string) error {
+	parent := fsys.PathDir(dir)
+	if info, err := fsys.Stat(parent); err != nil || !info.IsDir() {
+		return store.Errorf(store.InvalidArgument, "%s is no directory: make it, or choose another target", parent)
+	}
+	if _, err := fsys.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		if err != nil {
+			return err
+		}
+		return store.Errorf(store.InvalidArgument, "%s exists: a backup is written into a new directory", dir)
+	}
+	if _, err := fsys.Stat(t.dir); !errors.Is(err, os.ErrNotExist) {
+		if err != nil {
+			return err
+		}
+		return store.Errorf(store.InvalidArgument,
+			"%s exists: a backup into it did not end; remove it, or choose another target", t.dir)
+	}
+	return nil
+}
+
+// finish makes a checkpoint a data directory, and gives it its name.
+func (t *target) finish(fsys vfs.FS, dir string) error {
+	if err := t.alive(); err != nil {
+		return err
+	}
+	if err := markFormat(fsys, t.dir); err != nil {
+		return err
+	}
+	if _, err := fsys.Stat(dir); err == nil {
+		return store.Errorf(store.InvalidArgument, "%s was made by somebody else meanwhile", dir)
+	}
+	if err := fsys.Rename(t.dir, dir); err != nil {
+		return err
+	}
+	return syncDir(fsys, fsys.PathDir(dir))
+}
+
+// alive fails once nobody waits for the backup any more.
+func (t *target) alive() error {
+	select {
+	case <-t.quit:
+		return store.Errorf(store.Unavailable, "the store is being closed")
+	default:
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return errors.Join(t.failed, t.ctx.Err())
+}
+
+func (t *target) fail(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failed = err
+}
+
+func (t *target) size() store.Size {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.done
+}
+
+// add counts a file that is done.
+func (t *target) add(bytes int64) {
+	t.mu.Lock()
+	t.done.Files++
+	t.done.Bytes += bytes
+	now := t.done
+	t.mu.Unlock()
+	if t.progress != nil {
+		t.progress(now)
+	}
+}
+
+// backupFS is the file system that Pebble sees. It does two things for backups.
+//
+// What is written to a backup goes past guardFS: a target that is full or broken ends
+// the backup, not the store's writes.
+//
+// And it knows how far each log is written. Pebble copies a log while it grows, and the
+// file may have old bytes behind its end, as logs are made anew from old ones: a copy
+// with such bytes in its middle counts as damaged. So no more is copied than was written
+// when the copy began.
+type backupFS struct {
+	vfs.FS        // guardFS
+	under  vfs.FS // the one below it
+	target atomic.Pointer[target]
+
+	mu   sync.Mutex
+	logs map[string]*atomic.Int64 // by the base name: how many bytes are written
+}
+
+func newBackupFS(guard, under vfs.FS) *backupFS {
+	return &backupFS{FS: guard, under: under, logs: map[string]*atomic.Int64{}}
+}
+
+func (b *backupFS) Unwrap() vfs.FS { return b.FS }
+
+// of returns the backup that a path belongs to, nil for none.
+func (b *backupFS) of(path string) *target {
+	t := b.target.Load()
+	if t != nil && (path == t.dir || strings.HasPrefix(path, t.dir+"/")) {
+		return t
+	}
+	return nil
+}
+
+func isLog(path string) bool { return strings.HasSuffix(path, ".log") }
+
+// written counts what is written to a log from now on.
+func (b *backupFS) written(name string, f vfs.File, err error) (vfs.File, error) {
+	if err != nil || !isLog(name) {
+		return f, err
+	}
+	n := &atomic.Int64{}
+	b.mu.Lock()
+	b.logs[b.PathBase(name)] = n
+	b.mu.Unlock()
+	return &logFile{f, n}, nil
+}
+
+func (b *backupFS) forget(name string) {
+	if isLog(name) && b.of(name) == nil {
+		b.mu.Lock()
+		delete(b.logs, b.PathBase(name))
+		b.mu.Unlock()
+	}
+}
+
+func (b *backupFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	t := b.of(name)
+	if t == nil {
+		f, err := b.FS.Create(name, c)
+		return b.written(name, f, err)
+	}
+	if err := t.alive(); err != nil {
+		return nil, err
+	}
+	f, err := b.under.Create(name, c)
+	if err != nil {
+		return nil, err
+	}
+	rest := int64(-1)
+	if isLog(name) {
+		b.mu.Lock()
+		if n := b.logs[b.PathBase(name)]; n != nil {
+			rest = n.Load()
+		}
+		b.mu.Unlock()
+	}
+	return &copyFile{File: f, t: t, rest: rest}, nil
+}
+
+func (b *backupFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	b.forget(from)
+	f, err := b.FS.ReuseForWrite(from, to, c)
+	return b.written(to, f, err)
+}
+
+func (b *backupFS) Remove(name string) error {
+	b.forget(name)
+	return b.FS.Remove(name)
+}
+
+// Link copies where the file system has no links, also where it says so by a lack of
+// permission, which Pebble takes for final.
+func (b *backupFS) Link(from, to string) error {
+	t := b.of(to)
+	if t == nil {
+		return b.FS.Link(from, to)
+	}
+	if err := t.alive(); err != nil {
+		return err
+	}
+	err := b.under.Link(from, to)
+	if errors.Is(err, os.ErrPermission) {
+		err = vfs.Copy(b.under, from, to)
+	}
+	if err != nil {
+		return err
+	}
+	info, err := b.under.Stat(to)
+	if err != nil {
+		return err
+	}
+	t.add(info.Size())
+	return nil
+}
+
+func (b *backupFS) OpenDir(name string) (vfs.File, error) {
+	if b.of(name) != nil || b.holds(name) {
+		return b.under.OpenDir(name)
+	}
+	return b.FS.OpenDir(name)
+}
+
+// holds reports whether a directory is the one in which the backup under way is made.
+func (b *backupFS) holds(name string) bool {
+	t := b.target.Load()
+	return t != nil && b.PathDir(t.dir) == name
+}
+
+func (b *backupFS) Rename(from, to string) error {
+	if b.of(to) != nil {
+		return b.under.Rename(from, to)
+	}
+	return b.FS.Rename(from, to)
+}
+
+// logFile counts what is written to it.
+type logFile struct {
+	vfs.File
+	n *atomic.Int64
+}
+
+func (f *logFile) Write(p []byte) (int, error) {
+	n, err := f.File.Write(p)
+	f.n.Add(int64(n))
+	return n, err
+}
+
+// copyFile is a file of a backup. It takes no more than rest bytes, if that is not
+// negative.
+type copyFile struct {
+	vfs.File
+	t     *target
+	rest  int64
+	bytes int64
+}
+
+func (f *copyFile) Write(p []byte) (int, error) {
+	if err := f.t.alive(); err != nil {
+		return 0, err
+	}
+	all := len(p)
+	if f.rest >= 0 {
+		p = p[:min(int64(len(p)), f.rest)]
+		f.rest -= int64(len(p))
+	}
+	n, err := f.File.Write(p)
+	f.bytes += int64(n)
+	if err != nil {
+		return n, err
+	}
+	return all, nil
+}
+
+// Preallocate is for logs that grow.
+func (f *copyFile) Preallocate(int64, int64) error { return nil }
+
+func (f *copyFile) Close() error {
+	err := f.File.Close()
+	if err == nil {
+		f.t.add(f.bytes)
+	}
+	return err
+}
+
+// markFormat writes the file that makes a directory one of evenkeel's, as the last one.
+func markFormat(fsys vfs.FS, dir string) error {
+	path := fsys.PathJoin(dir, FormatFile)
+	temporary := path + ".new"
+	f, err := fsys.Create(temporary, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "%s%d\n", formatMagic, formatCurrent)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := fsys.Rename(temporary, path); err != nil {
+		return err
+	}
+	return syncDir(fsys, dir)
+}
+
+func syncDir(fsys vfs.FS, dir string) error {
+	d, err := fsys.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Restore copies a backup, or the data directory of a store that is closed, into dir, which
+// is empty or is made, and opens and closes it there as a check. The backup is only read.
+// What is left of a Restore that was interrupted is refused by Open. progress, unless nil,
+// is told of each file that is done.
+//
+// It fails with InvalidArgument if from is no backup, or of a newer format, or if dir holds
+// something, with Corrupt if the backup is damaged, with Unavailable if from is in use or
+// dir can't be written. What it has written is removed then.
+func Restore(ctx context.Context, from, dir string, o Options, progress func(store.Size)) (store.Size, error) {
+	size, err := restore(ctx, from, dir, o, progress)
+	return size, store.Wrap("restore "+from+" into "+dir, translate(dir, err))
+}
+
+func restore(ctx context.Context, from, dir string, o Options, progress func(store.Size)) (size store.Size, err error) {
+	fsys := diskFS(o)
+	from, dir = filepath.Clean(from), filepath.Clean(dir)
+	names, err := backedUp(fsys, from)
+	if err != nil {
+		return size, err
+	}
+	// A data directory may be in use; a backup has no lock.
+	if _, serr := fsys.Stat(fsys.PathJoin(from, "LOCK")); serr == nil {
+		lock, err := lockDir(fsys, from)
+		if err != nil {
+			return size, err
+		}
+		defer func() { _ = lock.Close() }()
+	}
+	made, err := emptyDir(fsys, dir)
+	if err != nil {
+		return size, err
+	}
+	defer func() {
+		if err != nil {
+			removeWithin(fsys, dir, made)
+		}
+	}()
+	for _, name := range names {
+		if err := ctx.Err(); err != nil {
+			return size, err
+		}
+		to := fsys.PathJoin(dir, name)
+		if err := copySynced(ctx, fsys, fsys.PathJoin(from, name), to); err != nil {
+			return size, err
+		}
+		info, err := fsys.Stat(to)
+		if err != nil {
+			return size, err
+		}
+		size.Files++
+		size.Bytes += info.Size()
+		if progress != nil {
+			progress(size)
+		}
+	}
+	if err := errors.Join(markFormat(fsys, dir), syncDir(fsys, fsys.PathDir(dir))); err != nil {
+		return size, err
+	}
+	s, err := open(dir, o)
+	if err != nil {
+		return size, err
+	}
+	return size, s.Close()
+}
+
+// backedUp lists the files of a backup that are copied: all but the format and the lock,
+// which are made anew. Directories (the estimates of counters) are left out.
+func backedUp(fsys vfs.FS, from string) (names []string, err error) {
+	info, err := fsys.Stat(from)
+	if err != nil {
+		return nil, store.Errorf(store.InvalidArgument, "there is no backup: %w", err)
+	}
+	if !info.IsDir() {
+		return nil, store.Errorf(store.InvalidArgument, "%s is no directory", from)
+	}
+	if _, err := fsys.Stat(fsys.PathJoin(from, FormatFile)); err != nil {
+		if strings.HasSuffix(filepath.Clean(from), partialSuffix) {
+			return nil, store.Errorf(store.InvalidArgument,
+				"%s is a backup that did not come to its end: take another one", from)
+		}
+		return nil, store.Errorf(store.InvalidArgument, "%s is no backup of evenkeel: it has no file %s", from, FormatFile)
+	}
+	if err := checkFormat(fsys, from); err != nil {
+		return nil, err
+	}
+	all, err := fsys.List(from)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range all {
+		info, err := fsys.Stat(fsys.PathJoin(from, name))
+		if err != nil {
+			return nil, err
+		}
+		if !info.IsDir() && name != FormatFile && name != FormatFile+".new" && name != "LOCK" {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// emptyDir makes a directory, or makes sure that one is empty; made: it was not there.
+func emptyDir(fsys vfs.FS, dir string) (made bool, err error) {
+	names, err := fsys.List(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return true, fsys.MkdirAll(dir, 0o755)
+	}
+	if err != nil {
+		return false, err
+	}
+	for _, name := range names {
+		if name != "lost+found" {
+			return false, store.Errorf(store.InvalidArgument,
+				"%s is not empty (%s): choose an empty or a new directory", dir, name)
+		}
+	}
+	return false, nil
+}
+
+// removeWithin removes what is in a directory that was empty, and itself if it was made.
+func removeWithin(fsys vfs.FS, dir string, itself bool) {
+	if itself {
+		_ = fsys.RemoveAll(dir)
+		return
+	}
+	names, _ := fsys.List(dir)
+	for _, name := range names {
+		if name != "lost+found" {
+			_ = fsys.RemoveAll(fsys.PathJoin(dir, name))
+		}
+	}
+}
+
+// copySynced copies a file, and ends early when ctx does.
+func copySynced(ctx context.Context, fsys vfs.FS, from, to string) error {
+	in, err := fsys.Open(from, vfs.SequentialReadsOption)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := fsys.Create(to, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, readerWithin{ctx, in})
+	return errors.Join(err, out.Sync(), out.Close())
+}
+
+// readerWithin reads for as long as ctx lasts.
+type readerWithin struct {
+	ctx context.Context
+	in  io.Reader
+}
+
+func (r readerWithin) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.in.Read(p)
+}
