@@ -201,7 +201,7 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 	}
 	servers := []*http.Server{s3}
 	failed := make(chan error, 2)
-	ready := newReadiness(b.buckets)
+	ready := newReadiness(b)
 	var admin net.Listener
 	var adminOn net.Addr
 	if adminAddr != nil {

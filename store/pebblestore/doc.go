@@ -30,7 +30,8 @@
 // it too), the write-ahead log waits for space instead of failing: calls under
 // way answer Unavailable, and everything resumes by itself. A log that can't be
 // written or synced for another reason ends all writing until the process is
-// started anew; what was acknowledged is then still there.
+// started anew; what was acknowledged is then still there. From then on writes, and
+// reads of what was never synced, fail at once as Unavailable; Writable says why.
 //
 // Opening writes what the logs hold into tables. If others have taken the space
 // for that, Open fails as Unavailable with the bytes to free, and leaves the

@@ -17,6 +17,7 @@ var (
 	_ store.Store           = (*Store)(nil)
 	_ store.PartitionLister = (*Store)(nil)
 	_ store.ComparePutter   = (*Store)(nil)
+	_ store.Writable        = (*Store)(nil)
 )
 
 // Store is an open data directory. All methods are safe for concurrent use.
@@ -30,7 +31,8 @@ type Store struct {
 	cache  *pebble.Cache
 	syncer *syncer
 	// grouper hands its batches to the syncer, so it ends before.
-	grouper *grouper
+	grouper  *grouper
+	barriers barriers
 
 	opening *openingFS
 
@@ -69,6 +71,15 @@ func (s *Store) enterWrite(ctx context.Context, frees bool, bytes int) error {
 		s.leave()
 		return err
 	}
+	return nil
+}
+
+// Writable implements store.Writable.
+func (s *Store) Writable() error {
+	if err := s.enterWrite(context.Background(), false, 0); err != nil {
+		return s.translate(err)
+	}
+	s.leave()
 	return nil
 }
 
