@@ -161,6 +161,8 @@ func translate(dir string, err error) error {
 		return store.Errorf(store.Corrupt, "%s is damaged: %w", where, err)
 	case isFull(err):
 		return store.Errorf(store.Unavailable, "disk full: free space under %s: %w", dir, err)
+	case isShortage(err):
+		return store.Errorf(store.Unavailable, "%w%s", err, remedy(err))
 	}
 	return store.Errorf(store.Unavailable, "%w", err)
 }
