@@ -28,7 +28,8 @@ func TestShortagesPass(t *testing.T) {
 			ctx, p, acked := t.Context(), newPartition(), 0
 			value := make([]byte, 4<<10)
 			put := func() error {
-				err := s.Put(ctx, p, store.Row{Key: fmt.Appendf(nil, "%06d", acked), Value: value, Timestamp: 1})
+				// Each is newer than the ones before, so that none has to look at them.
+				err := s.Put(ctx, p, store.Row{Key: fmt.Appendf(nil, "%06d", acked), Value: value, Timestamp: store.Timestamp(acked + 1)})
 				if err == nil {
 					acked++
 				}
