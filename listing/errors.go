@@ -1,6 +1,7 @@
 package listing
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/evenkeel/evenkeel/store"
@@ -22,7 +23,8 @@ var (
 	// ErrNotFound: the bucket has no entry of that key.
 	ErrNotFound = store.Errorf(store.NotFound, "there is no entry of that key")
 	// ErrOutcomeUnknown: a write may have happened, may happen yet, or never.
-	// Reading the key tells what is so now; writing it again settles it.
+	// Reading the key tells what is so now; writing it again settles it. UnderWay
+	// tells whether it may happen yet.
 	ErrOutcomeUnknown = store.Errorf(store.Timeout, "outcome unknown: it may have happened, or may yet; do it again to be sure")
 	// ErrBadToken: the token was altered, or belongs to another bucket or query.
 	ErrBadToken = store.Errorf(store.InvalidArgument, "the token is not one of this bucket and query, or it was altered; start without one")
@@ -63,6 +65,27 @@ func unknown(cause error) error {
 	}
 	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, cause)
 }
+
+// UnderWay looks into the failure of a write that its caller gave up, and returns a
+// channel that is closed once nothing of the write can happen any more: by then all
+// that begins later comes after it. It is nil where that is so already, and where it
+// can't be told because leases end by time, as on Cassandra. Of a *BatchError it
+// looks at the first such outcome only: ask for each one.
+func UnderWay(err error) <-chan struct{} {
+	var u *underWay
+	if errors.As(err, &u) {
+		return u.ended
+	}
+	return nil
+}
+
+// underWay is the failure of an operation that has left writes on their way.
+type underWay struct {
+	error
+	ended <-chan struct{}
+}
+
+func (u *underWay) Unwrap() error { return u.error }
 
 // BatchError tells, entry by entry, what became of a PutBatch that did not
 // succeed as a whole. errors.Is looks at all of them.

@@ -18,7 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
-// slow is a store whose puts wait for leave, if it is set, and whose slices,
+// slow is a store whose puts and deletes wait for leave, if it is set, and whose slices,
 // once so many are done, never come to an end.
 type slow struct {
 	store.Store
@@ -31,6 +31,13 @@ func (s *slow) Put(ctx context.Context, p store.Partition, rows ...store.Row) er
 		<-s.leave
 	}
 	return s.Store.Put(ctx, p, rows...)
+}
+
+func (s *slow) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
+	if s.leave != nil {
+		<-s.leave
+	}
+	return s.Store.Delete(ctx, p, key, ts)
 }
 
 func (s *slow) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
@@ -101,6 +108,7 @@ func TestLeaseIsHeldUntilTheWriteHasEnded(t *testing.T) {
 		"PutBatch": func(ctx context.Context, b *listing.Bucket, key []byte) error {
 			return b.PutBatch(ctx, []listing.Entry{{Key: key}})
 		},
+		"Delete": func(ctx context.Context, b *listing.Bucket, key []byte) error { return b.Delete(ctx, key) },
 	} {
 		for _, then := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/then=%v", name, then), func(t *testing.T) {
@@ -111,6 +119,9 @@ func TestLeaseIsHeldUntilTheWriteHasEnded(t *testing.T) {
 						around = slowThen{s}
 					}
 					c, b, id := overSlow(t, s, around)
+					if name == "Delete" {
+						require.NoError(t, b.Put(t.Context(), []byte("k"), nil))
+					}
 					s.leave = make(chan struct{})
 					ctx, giveUp := context.WithCancelCause(t.Context())
 					answer, key := make(chan error), []byte("k")
@@ -121,13 +132,24 @@ func TestLeaseIsHeldUntilTheWriteHasEnded(t *testing.T) {
 					require.ErrorIs(t, err, listing.ErrOutcomeUnknown)
 					require.ErrorIs(t, err, errTired)
 					clear(key) // it is the caller's again
-					waited := nextEpoch(t, s, c, id)
+					waited, ended := nextEpoch(t, s, c, id), listing.UnderWay(err)
 					synctest.Wait()
 					require.Empty(t, waited, "the write is still on its way")
+					require.NotNil(t, ended)
+					select {
+					case <-ended:
+						require.FailNow(t, "the write is still on its way")
+					default:
+					}
 					close(s.leave)
 					require.NoError(t, <-waited)
+					<-ended
 					_, err = b.Get(t.Context(), []byte("k"))
-					require.NoError(t, err, "it came to its end")
+					if name == "Delete" {
+						require.ErrorIs(t, err, listing.ErrNotFound)
+					} else {
+						require.NoError(t, err, "it came to its end")
+					}
 				})
 			})
 		}
@@ -135,6 +157,60 @@ func TestLeaseIsHeldUntilTheWriteHasEnded(t *testing.T) {
 }
 
 var errTired = errors.New("tired of waiting")
+
+// hasty is a store that gives puts up by itself, as one whose disk is full.
+type hasty struct{ *slow }
+
+func (s hasty) PutThen(ctx context.Context, p store.Partition, ended func(), rows ...store.Row) error {
+	if s.leave == nil {
+		defer ended()
+		return s.Put(ctx, p, rows...)
+	}
+	go func() {
+		defer ended()
+		_ = s.Put(context.WithoutCancel(ctx), p, rows...)
+	}()
+	return store.Errorf(store.Unavailable, "the disk is full")
+}
+
+// TestLeaseIsHeldThoughTheStoreGivesUp: also where the caller would have waited for
+// ever, the end of the call is not the end of the write.
+func TestLeaseIsHeldThoughTheStoreGivesUp(t *testing.T) {
+	for name, write := range map[string]func(*listing.Bucket) error{
+		"Put": func(b *listing.Bucket) error { return b.Put(context.Background(), []byte("k"), nil) },
+		"PutBatch": func(b *listing.Bucket) error {
+			return b.PutBatch(context.Background(), []listing.Entry{{Key: []byte("k")}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &slow{Store: memstore.New()}
+				c, b, id := overSlow(t, s, hasty{s})
+				s.leave = make(chan struct{})
+				err := write(b)
+				require.ErrorIs(t, err, listing.ErrOutcomeUnknown)
+				waited := nextEpoch(t, s, c, id)
+				synctest.Wait()
+				require.Empty(t, waited, "the write is still on its way")
+				close(s.leave)
+				<-listing.UnderWay(err)
+				require.NoError(t, <-waited)
+				_, err = b.Get(t.Context(), []byte("k"))
+				require.NoError(t, err)
+			})
+		})
+	}
+}
+
+// TestUnderWayIsNothingWithoutAWrite: failures that leave nothing behind.
+func TestUnderWayIsNothingWithoutAWrite(t *testing.T) {
+	_, _, b, _ := newSlow(t)
+	require.Nil(t, listing.UnderWay(nil))
+	require.Nil(t, listing.UnderWay(b.Put(t.Context(), nil, nil)))
+	ended, end := context.WithCancel(t.Context())
+	end()
+	require.Nil(t, listing.UnderWay(b.Put(ended, []byte("k"), nil)))
+}
 
 func TestNoLeaseWhileTheConsumerWorks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

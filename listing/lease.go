@@ -57,6 +57,9 @@ func (m mapsOf) FindBefore(ctx context.Context, l lease, key []byte) (partmap.Ra
 type hold struct {
 	lease
 	holders atomic.Int32
+	// ended is closed at the release, if it isn't nil. The operation itself sets it,
+	// before it lets go.
+	ended chan struct{}
 }
 
 func newHold(l lease) *hold {
@@ -68,7 +71,21 @@ func newHold(l lease) *hold {
 func (h *hold) release() {
 	if h.holders.Add(-1) == 0 {
 		h.Release()
+		if h.ended != nil {
+			close(h.ended)
+		}
 	}
+}
+
+// leave is release for the operation itself, at its end. If it failed and leaves
+// writes on their way, the error that it returns tells when those have ended.
+func (h *hold) leave(err error) error {
+	if err != nil && h.holders.Load() > 1 {
+		h.ended = make(chan struct{})
+		err = &underWay{err, h.ended}
+	}
+	h.release()
+	return err
 }
 
 // finish runs a write that must not outlive the lease. Where leases are counted
@@ -105,16 +122,22 @@ type thenPutter interface {
 // put is finish for a put of one row, whose memory is the caller's again when put
 // returns.
 func (h *hold) put(ctx context.Context, rows store.Rows, p store.Partition, row store.Row) error {
-	if ctx.Done() == nil || h.Timed() {
-		return rows.Put(ctx, p, row)
-	}
-	then, ok := rows.(thenPutter)
-	if !ok {
+	if _, ok := rows.(thenPutter); !ok && ctx.Done() != nil && !h.Timed() {
 		row.Key, row.Value = bytes.Clone(row.Key), bytes.Clone(row.Value)
-		return h.finish(ctx, func(ctx context.Context) error { return rows.Put(ctx, p, row) })
+	}
+	return h.putOwn(ctx, rows, p, row)
+}
+
+// putOwn is put for rows whose memory nobody changes any more. A store that can be
+// given up by itself may also give up by itself, for lack of disk space for example:
+// so it is asked for the real end whether ctx can end or not.
+func (h *hold) putOwn(ctx context.Context, rows store.Rows, p store.Partition, own ...store.Row) error {
+	then, ok := rows.(thenPutter)
+	if !ok || h.Timed() {
+		return h.finish(ctx, func(ctx context.Context) error { return rows.Put(ctx, p, own...) })
 	}
 	h.holders.Add(1)
-	err := then.PutThen(ctx, p, h.release, row)
+	err := then.PutThen(ctx, p, h.release, own...)
 	if ctx.Err() != nil && store.OutcomeUnknown(err) {
 		return context.Cause(ctx)
 	}

@@ -38,12 +38,12 @@ func (b *Bucket) Delete(ctx context.Context, key []byte) error {
 }
 
 // change writes one row: an entry, or for op "delete" its deletion.
-func (b *Bucket) change(ctx context.Context, op string, key, value []byte) error {
+func (b *Bucket) change(ctx context.Context, op string, key, value []byte) (err error) {
 	h, rg, ts, err := b.stamped(ctx, key)
 	if err != nil {
 		return err
 	}
-	defer h.release()
+	defer func() { err = h.leave(err) }()
 	if op == "delete" {
 		return b.c.remove(ctx, h, &rg, key, ts)
 	}
@@ -281,18 +281,18 @@ func (b *Bucket) putFirst(ctx context.Context, g *errgroup.Group, entries []Entr
 	}
 	mine := order[:n]
 	g.Go(func() error {
-		defer h.release()
 		err := b.c.write(ctx, h, &rg, rows[0].Key, rows[n-1].Key, rows[n-1].Timestamp, func(ctx context.Context, p store.Partition) error {
-			return h.finish(ctx, func(ctx context.Context) error { return b.c.rows.Put(ctx, p, rows...) })
+			return h.putOwn(ctx, b.c.rows, p, rows...)
 		})
-		for _, i := range mine {
-			outcomes[i] = err
-		}
 		if err == nil {
 			p := takesWrites(h, &rg)
 			for i := range rows { // a cell is a byte longer than its value
 				b.c.o.Recorder.Put(p, rows[i].Key, len(rows[i].Key)+len(rows[i].Value)-1, rows[i].Timestamp)
 			}
+		}
+		err = h.leave(err)
+		for _, i := range mine {
+			outcomes[i] = err
 		}
 		return nil
 	})

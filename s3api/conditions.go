@@ -1,13 +1,15 @@
 package s3api
 
 import (
+	"context"
 	"errors"
-	"hash/maphash"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/evenkeel/evenkeel/listing"
 )
@@ -139,20 +141,71 @@ func (c writeCondition) check(o *Object) *Error {
 	return nil
 }
 
-// keyLocks order writes with conditions against all other writes of a key. A
-// lock is shared by the keys of one hash.
+// keyLocks order writes with conditions against all other writes of a key: each key
+// that is written to has a lock as long as somebody holds it or waits for it.
 type keyLocks struct {
-	seed  maphash.Seed
-	locks [512]sync.RWMutex
+	mu    sync.Mutex
+	locks map[keyName]*keyLock
 }
 
-func (l *keyLocks) of(bucket, key string) *sync.RWMutex {
-	var h maphash.Hash
-	h.SetSeed(l.seed)
-	_, _ = h.WriteString(bucket)
-	_ = h.WriteByte(0)
-	_, _ = h.WriteString(key)
-	return &l.locks[h.Sum64()%uint64(len(l.locks))]
+type keyName struct{ bucket, key string }
+
+type keyLock struct {
+	// A writer with a condition holds all of it, another one a share.
+	*semaphore.Weighted
+	users int // under keyLocks.mu
+}
+
+// Parts of a keyLock.
+const (
+	lockShare = int64(1)
+	lockWhole = int64(1) << 40
+)
+
+// acquire waits for a part of a key's lock, until ctx ends at most. Whoever came
+// first is served first.
+func (l *keyLocks) acquire(ctx context.Context, name keyName, part int64) (*heldLock, error) {
+	l.mu.Lock()
+	k := l.locks[name]
+	if k == nil {
+		k = &keyLock{Weighted: semaphore.NewWeighted(lockWhole)}
+		l.locks[name] = k
+	}
+	k.users++
+	l.mu.Unlock()
+	if err := k.Acquire(ctx, part); err != nil {
+		l.less(name, k)
+		return nil, err
+	}
+	return &heldLock{l, name, k, part}, nil
+}
+
+// less says that a lock has a user less.
+func (l *keyLocks) less(name keyName, k *keyLock) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if k.users--; k.users == 0 {
+		delete(l.locks, name)
+	}
+}
+
+// heldLock is the part of a key's lock that one write holds.
+type heldLock struct {
+	of   *keyLocks
+	name keyName
+	lock *keyLock
+	part int64
+}
+
+// share gives all but a share back.
+func (h *heldLock) share() {
+	h.lock.Release(h.part - lockShare)
+	h.part = lockShare
+}
+
+func (h *heldLock) release() {
+	h.lock.Release(h.part)
+	h.of.less(h.name, h.lock)
 }
 
 // change does a write of one key. A condition is judged by what is there right
@@ -166,20 +219,61 @@ func (h *Handler) change(x *exchange, key string, c writeCondition, write func(B
 		}
 		return write(bucket)
 	}
-	lock := h.locks.of(x.bucket, key)
-	if !c.present {
-		lock.RLock()
-		defer lock.RUnlock()
-		return write(bucket)
+	if h.late.Load() >= int64(h.o.MaxRequests) {
+		return &Error{
+			Code: "SlowDown", Status: http.StatusServiceUnavailable, RetryAfter: retryAfter,
+			Message: "Too many earlier writes, whose requests have ended, are still under way in the store. Nothing was written. Please try again.",
+		}
 	}
-	lock.Lock()
-	defer lock.Unlock()
-	o, err := h.load(x, x.bucket, key)
-	if err != nil && !errors.Is(err, listing.ErrNotFound) {
-		return err
+	part := lockShare
+	if c.present {
+		part = lockWhole
 	}
-	if refusal := c.check(o); refusal != nil {
-		return refusal
+	lock, err := h.locks.acquire(x.ctx(), keyName{x.bucket, key}, part)
+	if err != nil {
+		return lockedOut(c.present, err)
 	}
-	return write(bucket)
+	var underWay <-chan struct{}
+	defer func() {
+		if underWay == nil {
+			lock.release()
+			return
+		}
+		// The write may happen yet. Its timestamp is drawn, so every later write wins
+		// over it, whichever happens first; but no condition may be judged between.
+		lock.share()
+		h.late.Add(1)
+		go func() {
+			defer h.late.Add(-1)
+			defer lock.release()
+			<-underWay
+		}()
+	}()
+	if c.present {
+		o, err := h.load(x, x.bucket, key)
+		if err != nil && !errors.Is(err, listing.ErrNotFound) {
+			return err
+		}
+		if refusal := c.check(o); refusal != nil {
+			return refusal
+		}
+	}
+	err = write(bucket)
+	underWay = listing.UnderWay(err)
+	return err
+}
+
+// lockedOut is the answer to a write that waited for its key's lock for as long as
+// the request may take.
+func lockedOut(conditional bool, cause error) *Error {
+	if conditional {
+		e := refuse(http.StatusConflict, "ConditionalRequestConflict",
+			"The conditional request cannot succeed: an earlier write of the key is still under way. Nothing was written. Please try again.")
+		e.Cause = cause
+		return e
+	}
+	return &Error{
+		Code: "ServiceUnavailable", Status: http.StatusServiceUnavailable, RetryAfter: retryAfter, Cause: cause,
+		Message: "Earlier writes of the key took too long. Nothing was written. Please try again.",
+	}
 }

@@ -1,6 +1,7 @@
 package s3api_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/s3api"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -240,6 +242,147 @@ func TestConditionsAreExact(t *testing.T) {
 			}
 		})
 	}
+}
+
+// stuck is a store in which writes of rows wait for leave, while it is on; each
+// says first that it has begun.
+type stuck struct {
+	store.Store
+	on    atomic.Bool
+	began chan struct{}
+	leave chan struct{}
+}
+
+func (s *stuck) wait() {
+	if s.on.Load() {
+		s.began <- struct{}{}
+		<-s.leave
+	}
+}
+
+func (s *stuck) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
+	s.wait()
+	return s.Store.Put(ctx, p, rows...)
+}
+
+func (s *stuck) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
+	s.wait()
+	return s.Store.Delete(ctx, p, key, ts)
+}
+
+func serveStuck(t *testing.T, o s3api.Options) (*stuck, *server) {
+	st := &stuck{Store: memstore.New(), began: make(chan struct{}, 100), leave: make(chan struct{})}
+	c, err := listing.NewEmbedded(st, listing.Options{})
+	require.NoError(t, err)
+	o.SoleWriter, o.RequestTimeout = true, time.Second
+	s := serve(t, s3api.Over(c), o)
+	s.want(200, "", "PUT", "/abc", "")
+	return st, s
+}
+
+// TestConditionsOutliveRequests: as long as a write may happen yet whose request has
+// ended, no condition is judged. Writes without one go on, and win over it.
+func TestConditionsOutliveRequests(t *testing.T) {
+	for first, before := range map[string]string{"PUT If-None-Match": "", "PUT": "", "DELETE": "v", "DELETE If-Match": "v"} {
+		t.Run(first, func(t *testing.T) {
+			st, s := serveStuck(t, s3api.Options{})
+			if before != "" {
+				s.want(200, "", "PUT", "/abc/k", before)
+			}
+			method, condition, _ := strings.Cut(first, " ")
+			var headers []string
+			if condition != "" {
+				headers = []string{condition, "*"}
+			}
+			body := ""
+			if method == "PUT" {
+				body = "first"
+			}
+			st.on.Store(true)
+			s.want(503, "ServiceUnavailable", method, "/abc/k", body, headers...)
+			<-st.began
+			st.on.Store(false)
+
+			second := []string{"If-None-Match", "*"}
+			if before != "" {
+				second[0] = "If-Match"
+			}
+			a := s.want(409, "ConditionalRequestConflict", "PUT", "/abc/k", "second", second...)
+			require.Contains(t, a.body, "Nothing was written")
+			s.want(200, "", "PUT", "/abc/other", "v", "If-None-Match", "*") // other keys aren't concerned
+			if method == "PUT" {
+				s.want(200, "", "PUT", "/abc/k", "third")
+			}
+
+			// What was under way ends; then conditions are judged by what became of it.
+			answered := make(chan answer, 1)
+			go func() { answered <- s.do("PUT", "/abc/k", "fourth", second...) }()
+			close(st.leave)
+			want := 412
+			if before != "" {
+				want = 404
+			}
+			require.Equal(t, want, (<-answered).status)
+			if method == "PUT" {
+				require.Equal(t, "third", s.want(200, "", "GET", "/abc/k", "").body, "the later one wins")
+			} else {
+				s.want(404, "NoSuchKey", "GET", "/abc/k", "")
+			}
+		})
+	}
+}
+
+// TestWritesUnderWayAreBounded: a store that hangs does not gather writes without end.
+func TestWritesUnderWayAreBounded(t *testing.T) {
+	st, s := serveStuck(t, s3api.Options{MaxRequests: 3})
+	st.on.Store(true)
+	for i := range 3 {
+		s.want(503, "ServiceUnavailable", "PUT", fmt.Sprintf("/abc/%d", i), "v")
+	}
+	a := s.want(503, "SlowDown", "PUT", "/abc/more", "v")
+	require.Contains(t, a.body, "Nothing was written")
+	require.Equal(t, "1", a.header.Get("Retry-After"))
+	s.want(404, "NoSuchKey", "GET", "/abc/more", "") // reads go on
+	require.Len(t, st.began, 3, "no more was begun")
+	st.on.Store(false)
+	close(st.leave)
+	require.Eventually(t, func() bool { return s.do("PUT", "/abc/more", "v").status == 200 }, time.Minute, time.Millisecond)
+	for i := range 3 {
+		s.want(200, "", "GET", fmt.Sprintf("/abc/%d", i), "")
+	}
+	noLocks := func() bool { return s.handler.(*s3api.Handler).KeyLocks() == 0 }
+	require.Eventually(t, noLocks, time.Minute, time.Millisecond, "locks are kept while they are held only")
+}
+
+// TestWritesWaitForConditions: a write without a condition waits for one that is
+// being judged, and at its own end it is told that it was not written.
+func TestWritesWaitForConditions(t *testing.T) {
+	held, judged := make(chan struct{}), make(chan struct{}, 1)
+	f := &judging{faulty: &faulty{err: listing.ErrNotFound}, held: held, judged: judged}
+	s := serve(t, f, s3api.Options{SoleWriter: true, RequestTimeout: 500 * time.Millisecond})
+	done := make(chan answer, 1)
+	go func() { done <- s.do("PUT", "/abc/k", "v", "If-None-Match", "*") }()
+	<-judged
+	a := s.want(503, "ServiceUnavailable", "PUT", "/abc/k", "w")
+	require.Contains(t, a.body, "Nothing was written")
+	a = s.want(409, "ConditionalRequestConflict", "DELETE", "/abc/k", "", "If-Match", "*")
+	require.Contains(t, a.body, "Nothing was written")
+	close(held)
+	require.Equal(t, 404, (<-done).status, "as faulty answers each put")
+}
+
+// judging lets reads of objects wait, whatever becomes of their requests.
+type judging struct {
+	*faulty
+	held, judged chan struct{}
+}
+
+func (j *judging) Bucket(string) s3api.Bucket { return j }
+
+func (j *judging) Get(ctx context.Context, key []byte) (listing.Entry, error) {
+	j.judged <- struct{}{}
+	<-j.held
+	return j.faulty.Get(ctx, key)
 }
 
 // A read with a condition costs what a read costs: seconds are compared, as they

@@ -124,3 +124,10 @@ func ListDocument(bucket string, q listing.Query, page listing.Page, urlEncoded 
 }
 
 func XMLTime(t time.Time) string { return string(appendXMLTime(nil, t)) }
+
+// KeyLocks counts the keys that have locks.
+func (h *Handler) KeyLocks() int {
+	h.locks.mu.Lock()
+	defer h.locks.mu.Unlock()
+	return len(h.locks.locks)
+}

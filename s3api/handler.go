@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -39,7 +39,8 @@ type Options struct {
 	// them.
 	SoleWriter bool
 	// MaxRequests is how many requests are served at once, default 1024; more
-	// are answered 503 SlowDown.
+	// are answered 503 SlowDown. With SoleWriter it also bounds the writes that are
+	// under way although their requests have ended: beyond it writes are 503 SlowDown.
 	MaxRequests int
 	// RequestTimeout bounds the work for one request, default 30 s.
 	RequestTimeout time.Duration
@@ -62,6 +63,7 @@ type Handler struct {
 	slots   chan struct{}
 	metrics *metrics
 	locks   keyLocks
+	late    atomic.Int64 // writes that are under way although their requests have ended
 	hostID  string
 }
 
@@ -86,7 +88,7 @@ func New(b Buckets, o Options) (*Handler, error) {
 		return nil, fmt.Errorf("s3api: %w", err)
 	}
 	h := &Handler{buckets: b, o: o, slots: make(chan struct{}, o.MaxRequests), metrics: m, hostID: newID() + newID()}
-	h.locks.seed = maphash.MakeSeed()
+	h.locks.locks = map[keyName]*keyLock{}
 	return h, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/s3api"
+	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
@@ -44,16 +46,23 @@ type objectCall struct {
 	body, seen string // what is written, and what the condition names
 }
 
-// objectModel is one object as S3 has it, with exact conditions.
-var objectModel = porcupine.Model{
-	Init: func() any { return "" },
-	Step: func(state, input, output any) (bool, any) {
+// objectModel is one object as S3 has it, with exact conditions. A write that was
+// answered 503 may have happened or not; one that was answered 409 did not.
+var objectModel = (&porcupine.NondeterministicModel{
+	Init: func() []any { return []any{""} },
+	Step: func(state, input, output any) []any {
 		now, in, out := state.(string), input.(objectCall), output.(string)
+		if out == "409" {
+			return []any{now}
+		}
 		status := "200"
 		next := in.body
 		switch in.kind {
 		case "get":
-			return out == now, state
+			if out == now {
+				return []any{now}
+			}
+			return nil
 		case "create":
 			if now != "" {
 				status = "412"
@@ -70,73 +79,150 @@ var objectModel = porcupine.Model{
 		if status != "200" {
 			next = now
 		}
-		return out == status, next
+		switch out {
+		case status:
+			return []any{next}
+		case "503":
+			return []any{now, next}
+		}
+		return nil
 	},
 	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%v -> %v", input, output) },
-}
+}).ToModel()
 
 // TestConditionsAreLinearizable: what clients saw of a few objects, with and
 // without conditions, can have happened one request after the other.
 func TestConditionsAreLinearizable(t *testing.T) {
-	t.Logf("seed: -seed=%d", *seed)
 	st := memstore.New()
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
 	c, err := listing.NewEmbedded(st, listing.Options{})
 	require.NoError(t, err)
 	s := serve(t, slow{s3api.Over(c)}, s3api.Options{SoleWriter: true})
-	s.want(200, "", "PUT", "/abc", "")
-	for round := range 12 {
+	given := checkConditions(t, s, 12, 25, 0)
+	require.Zero(t, given, "nothing took too long")
+}
+
+// TestConditionsAreLinearizableBeyondTimeouts: so it is where requests end before
+// their writes.
+func TestConditionsAreLinearizableBeyondTimeouts(t *testing.T) {
+	st := &late{Store: memstore.New()}
+	c, err := listing.NewEmbedded(st, listing.Options{})
+	require.NoError(t, err)
+	s := serve(t, s3api.Over(c), s3api.Options{SoleWriter: true, RequestTimeout: lateTimeout})
+	// Only objects are late: not the bucket, nor the timestamps.
+	for !st.on.Load() {
+		s.do("PUT", "/abc", "")
+		st.on.Store(s.do("PUT", "/abc/k", "v").status == 200)
+	}
+	require.Positive(t, checkConditions(t, s, 4, 20, 2), "none of the writes took longer than its request")
+}
+
+const lateTimeout = 30 * time.Millisecond
+
+// late is a store in which, once it is on, half of the writes of rows take up to
+// twice as long as a request may.
+type late struct {
+	store.Store
+	on atomic.Bool
+}
+
+func (l *late) wait() {
+	if l.on.Load() && rand.IntN(2) == 0 {
+		time.Sleep(time.Duration(rand.Int64N(int64(2 * lateTimeout))))
+	}
+}
+
+func (l *late) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
+	l.wait()
+	return l.Store.Put(ctx, p, rows...)
+}
+
+func (l *late) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
+	l.wait()
+	return l.Store.Delete(ctx, p, key, ts)
+}
+
+// checkConditions lets six clients do so many calls each, in each round on another
+// object, beside readers that look at it all the time, and counts the writes of
+// unknown outcome.
+func checkConditions(t *testing.T, s *server, rounds, calls, readers int) (unknown int) {
+	t.Logf("seed: -seed=%d", *seed)
+	s.do("PUT", "/abc", "")
+	for round := range rounds {
 		uri := fmt.Sprintf("/abc/k%d", round)
 		var mu sync.Mutex
 		var history []porcupine.Operation
-		var wg sync.WaitGroup
 		begun := time.Now()
+		// do does a call and returns what is there, if that is what it told.
+		do := func(client int, in objectCall, etag string) (seen, seenETag string) {
+			method, body, headers := "PUT", in.body, []string(nil)
+			switch in.kind {
+			case "get":
+				method = "GET"
+			case "create":
+				headers = []string{"If-None-Match", "*"}
+			case "follow":
+				headers = []string{"If-Match", etag}
+			case "delete":
+				method, body = "DELETE", ""
+			case "drop":
+				method, body, headers = "DELETE", "", []string{"If-Match", etag}
+			}
+			called := time.Since(begun)
+			a := s.do(method, uri, body, headers...)
+			returned := time.Since(begun)
+			out := fmt.Sprint(a.status)
+			seen, seenETag = in.seen, etag
+			switch {
+			case in.kind == "get" && a.status == 503:
+				return seen, seenETag
+			case in.kind == "get" && a.status == 404:
+				out, seen, seenETag = "", "nothing", "none"
+			case in.kind == "get":
+				out, seen, seenETag = a.body, a.body, a.header.Get("ETag")
+			case a.status == 204:
+				out = "200"
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if a.status == 503 {
+				unknown++
+				returned = time.Hour // or never
+			}
+			history = append(history, porcupine.Operation{ClientId: client, Input: in, Output: out, Call: int64(called), Return: int64(returned)})
+			return seen, seenETag
+		}
+		var clients, lookers sync.WaitGroup
 		for client := range 6 {
-			wg.Go(func() {
+			clients.Go(func() {
 				rnd := rand.New(rand.NewPCG(*seed, uint64(round*100+client)))
 				seen, etag := "", "none"
-				for i := range 25 {
+				for i := range calls {
 					in := objectCall{kind: []string{"get", "get", "put", "create", "follow", "follow", "delete", "drop"}[rnd.IntN(8)], seen: seen}
-					method, body, headers := "PUT", "", []string(nil)
-					switch in.kind {
-					case "get":
-						method = "GET"
-					case "create":
-						headers = []string{"If-None-Match", "*"}
-					case "follow":
-						headers = []string{"If-Match", etag}
-					case "delete":
-						method = "DELETE"
-					case "drop":
-						method, headers = "DELETE", []string{"If-Match", etag}
+					if in.kind != "get" && in.kind != "delete" && in.kind != "drop" {
+						in.body = fmt.Sprintf("%d/%d", client, i)
 					}
-					if method == "PUT" {
-						body = fmt.Sprintf("%d/%d", client, i)
-						in.body = body
-					}
-					called := time.Since(begun)
-					a := s.do(method, uri, body, headers...)
-					returned := time.Since(begun)
-					out := fmt.Sprint(a.status)
-					switch {
-					case in.kind == "get" && a.status == 404:
-						out, seen, etag = "", "nothing", "none"
-					case in.kind == "get":
-						out, seen, etag = a.body, a.body, a.header.Get("ETag")
-					case a.status == 204:
-						out = "200"
-					}
-					mu.Lock()
-					history = append(history, porcupine.Operation{ClientId: client, Input: in, Output: out, Call: int64(called), Return: int64(returned)})
-					mu.Unlock()
+					seen, etag = do(client, in, etag)
 				}
 			})
 		}
-		wg.Wait()
+		var ended atomic.Bool
+		for looker := range readers {
+			lookers.Go(func() {
+				for !ended.Load() {
+					do(6+looker, objectCall{kind: "get"}, "")
+					time.Sleep(time.Millisecond)
+				}
+			})
+		}
+		clients.Wait()
+		ended.Store(true)
+		lookers.Wait()
 		var told strings.Builder
 		for _, o := range history {
 			fmt.Fprintln(&told, o.ClientId, o.Call, o.Return, objectModel.DescribeOperation(o.Input, o.Output))
 		}
 		require.Equal(t, porcupine.Ok, porcupine.CheckOperationsTimeout(objectModel, history, time.Minute), "round %d:\n%s", round, told.String())
 	}
+	return unknown
 }

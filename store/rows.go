@@ -162,6 +162,12 @@ type PartitionLister interface {
 	Partitions(ctx context.Context, after Partition, limit int) ([]Partition, error)
 }
 
+// Writable is the optional power of a store that knows without trying whether it
+// takes puts at present: nil, or why it refuses them.
+type Writable interface {
+	Writable() error
+}
+
 // ComparePutter is the optional power to put a row only if the present one is
 // as expected: want is the present row's value (nil: no row). It fails with
 // Conflict otherwise. The write is ordered before and after other ComparePuts

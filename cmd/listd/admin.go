@@ -6,13 +6,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/evenkeel/evenkeel/internal/adminserver"
-	"github.com/evenkeel/evenkeel/listing"
 )
 
 // readiness tells whether requests can be served.
 type readiness struct{ *adminserver.Readiness }
 
-func newReadiness(b *listing.Client) *readiness { return &readiness{adminserver.NewReadiness(b)} }
+func newReadiness(b *backend) *readiness {
+	return &readiness{adminserver.NewReadiness(b.store, b.buckets)}
+}
 
 // drain makes the server unready: it is about to end.
 func (r *readiness) drain() { r.Drain() }

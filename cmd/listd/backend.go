@@ -77,12 +77,15 @@ func (b *backend) sizes() counter.Source {
 	return b.counts
 }
 
-// open opens the store that the flags choose.
-func (s *serveCmd) open(ctx context.Context, log *slog.Logger) (*backend, error) {
+// open opens the store that the flags choose; an embedded one keeps so many tables
+// open.
+func (s *serveCmd) open(ctx context.Context, tables int, log *slog.Logger) (*backend, error) {
 	if len(s.Cassandra) > 0 {
 		return s.openCassandra(ctx, log)
 	}
-	st, err := pebblestore.Open(s.Data, pebblestore.Options{CacheBytes: s.CacheMiB << 20, TombstoneGrace: s.TombstoneGrace, Logger: log})
+	st, err := pebblestore.Open(s.Data, pebblestore.Options{
+		CacheBytes: s.CacheMiB << 20, TombstoneGrace: s.TombstoneGrace, OpenTables: tables, Logger: log,
+	})
 	if err != nil {
 		return nil, &exitError{exitStore, err}
 	}

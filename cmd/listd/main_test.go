@@ -117,8 +117,15 @@ func (l *lockedBuffer) String() string {
 // start runs `listd serve` over dir and waits until it says where.
 func start(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
+	return startBy(t, []string{binary}, dir, args...)
+}
+
+// startBy is start by a command that runs the program with the arguments behind it.
+func startBy(t *testing.T, command []string, dir string, args ...string) *process {
+	t.Helper()
 	args = append([]string{"serve", "--data", dir, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)
-	p := &process{t: t, cmd: exec.Command(binary, args...), errs: &lockedBuffer{}, exited: make(chan error, 1)}
+	args = append(command[1:len(command):len(command)], args...)
+	p := &process{t: t, cmd: exec.Command(command[0], args...), errs: &lockedBuffer{}, exited: make(chan error, 1)}
 	out, err := p.cmd.StdoutPipe()
 	require.NoError(t, err)
 	p.cmd.Stderr = p.errs

@@ -36,6 +36,7 @@ type serveCmd struct {
 
 	MaxBodyBytes    int64         `default:"4096" help:"Largest object body that is kept."`
 	MaxRequests     int           `default:"1024" help:"Requests served at once; more are answered 503 SlowDown."`
+	MaxConnections  int           `default:"4096" help:"Connections kept at once on --listen, fewer where the limit of open files asks for it. One more takes the place of the one that has been idle for longest."`
 	MaxHeaderBytes  int           `default:"131072" help:"Largest request header. Continuation tokens of long keys need room."`
 	RequestTimeout  time.Duration `default:"30s" help:"Longest work for one request."`
 	HeaderTimeout   time.Duration `default:"10s" help:"How long a client may take to send a request's header."`
@@ -97,7 +98,7 @@ off); 2 bad flags or configuration; 3 the data directory or the keyspace can't b
 // Validate refuses limits that make no sense, before anything is opened.
 func (s *serveCmd) Validate() error {
 	for name, v := range map[string]int64{
-		"max-body-bytes": s.MaxBodyBytes, "max-requests": int64(s.MaxRequests), "max-header-bytes": int64(s.MaxHeaderBytes),
+		"max-body-bytes": s.MaxBodyBytes, "max-requests": int64(s.MaxRequests), "max-connections": int64(s.MaxConnections), "max-header-bytes": int64(s.MaxHeaderBytes),
 		"header-timeout": int64(s.HeaderTimeout), "body-timeout": int64(s.BodyTimeout), "answer-timeout": int64(s.AnswerTimeout),
 		"request-timeout": int64(s.RequestTimeout), "idle-timeout": int64(s.IdleTimeout), "shutdown-timeout": int64(s.ShutdownTimeout),
 		"cache-mib": s.CacheMiB, "map-cache-mib": s.MapCacheMiB, "tombstone-grace": int64(s.TombstoneGrace),
@@ -148,7 +149,19 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 			return err
 		}
 	}
-	b, err := s.open(ctx, log)
+	files, err := openFiles()
+	if err != nil {
+		return err
+	}
+	share, err := shareFiles(files, s.MaxConnections)
+	if err != nil {
+		return usageError("%w", err)
+	}
+	if share.connections < s.MaxConnections {
+		log.Warn("fewer connections than --max-connections are kept, to leave files to the store: raise the limit of open files (ulimit -n)",
+			"connections", share.connections, "wanted", s.MaxConnections, "files", files)
+	}
+	b, err := s.open(ctx, share.tables, log)
 	if err != nil {
 		return err
 	}
@@ -156,7 +169,7 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 	// always does, which harms nothing.
 	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer release()
-	err = s.serve(ctx, release, std, log, b, access{keys, cert}, listenAddr, adminAddr)
+	err = s.serve(ctx, release, std, log, b, access{keys, cert}, share.connections, listenAddr, adminAddr)
 	if cerr := b.close(); err == nil && cerr != nil {
 		err = cerr
 	}
@@ -170,7 +183,7 @@ type access struct {
 }
 
 // serve runs the servers over an open store until ctx ends.
-func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *slog.Logger, b *backend, who access, listenAddr, adminAddr *net.TCPAddr) error {
+func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *slog.Logger, b *backend, who access, connections int, listenAddr, adminAddr *net.TCPAddr) error {
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(mapMetrics{b.buckets.Maps()}); err != nil {
 		return err
@@ -192,16 +205,17 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
-	s3 := s.server(handler, log)
 	scheme := "http"
 	var s3Listener net.Listener = listener
 	if who.cert != nil {
 		scheme, s3Listener = "https", tls.NewListener(listener, who.cert.config())
 		go who.cert.run(ctx, log)
 	}
+	s3Limit := newConnLimit(s3Listener, connections)
+	s3 := s.server(handler, s3Limit, log)
 	servers := []*http.Server{s3}
 	failed := make(chan error, 2)
-	ready := newReadiness(b.buckets)
+	ready := newReadiness(b)
 	var admin net.Listener
 	var adminOn net.Addr
 	if adminAddr != nil {
@@ -220,12 +234,13 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 		if err != nil {
 			return err
 		}
-		a := s.server(h, log)
+		limit := newConnLimit(admin, adminConnections)
+		a := s.server(h, limit, log)
 		a.WriteTimeout = 0 // profiles take as long as they are asked to
 		servers = append(servers, a)
-		go func() { failed <- a.Serve(admin) }()
+		go func() { failed <- a.Serve(limit) }()
 	}
-	go func() { failed <- s3.Serve(s3Listener) }()
+	go func() { failed <- s3.Serve(s3Limit) }()
 	moving, stopMoving := context.WithCancel(ctx)
 	var moved sync.WaitGroup
 	moved.Go(func() { moves.run(moving) })
@@ -253,10 +268,10 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 	return shutdown(servers, s.ShutdownTimeout)
 }
 
-// server makes an HTTP server with the limits of this one.
-func (s *serveCmd) server(h http.Handler, log *slog.Logger) *http.Server {
+// server makes an HTTP server with the limits of this one, for a listener.
+func (s *serveCmd) server(h http.Handler, l *connLimit, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: s.HeaderTimeout, ReadTimeout: s.BodyTimeout, WriteTimeout: s.AnswerTimeout,
+		Handler: h, ConnState: l.state, ReadHeaderTimeout: s.HeaderTimeout, ReadTimeout: s.BodyTimeout, WriteTimeout: s.AnswerTimeout,
 		IdleTimeout: s.IdleTimeout, MaxHeaderBytes: s.MaxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}

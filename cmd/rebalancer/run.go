@@ -137,7 +137,7 @@ func (d *daemon) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 		d.leader.Admin = "http://" + listener.Addr().String()
 	}
 	k := keeper.New(keeper.Options{Flags: &c.Sizes, Store: d.store, Buckets: d.names, Counts: d.counts, Wait: d.wait, Leader: &d.leader, Log: d.log})
-	ready := adminserver.NewReadiness(d.names)
+	ready := adminserver.NewReadiness(d.store, d.names)
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(keeper.Metrics{Keeper: k}); err != nil {
 		return err

@@ -19,16 +19,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/store"
 )
 
 // Readiness tells whether requests can be served. It is safe for concurrent use.
 type Readiness struct {
+	store    store.Store
 	buckets  *listing.Client
 	draining atomic.Bool
 }
 
-// NewReadiness looks at the store through a client.
-func NewReadiness(b *listing.Client) *Readiness { return &Readiness{buckets: b} }
+// NewReadiness looks at a store, and at what is in it through a client.
+func NewReadiness(s store.Store, b *listing.Client) *Readiness {
+	return &Readiness{store: s, buckets: b}
+}
 
 // Drain makes the process unready: it is about to end.
 func (r *Readiness) Drain() { r.draining.Store(true) }
@@ -36,10 +40,16 @@ func (r *Readiness) Drain() { r.draining.Store(true) }
 // readyTimeout bounds a look at the store.
 const readyTimeout = 2 * time.Second
 
-// Check fails if the process is ending or its store doesn't answer.
+// Check fails if the process is ending or its store doesn't answer, or knows that it
+// can't be written at present.
 func (r *Readiness) Check(ctx context.Context) error {
 	if r.draining.Load() {
 		return fmt.Errorf("the server is ending")
+	}
+	if w, ok := r.store.(store.Writable); ok {
+		if err := w.Writable(); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()

@@ -18,7 +18,7 @@ const (
 	// usageEvery is how long one look at the free space serves, unless an eighth
 	// of the reserve is written sooner.
 	usageEvery = 100 * time.Millisecond
-	// retryEvery is how often a write that met a full disk is tried again.
+	// retryEvery is how often a write that met a shortage is tried again.
 	retryEvery = 50 * time.Millisecond
 	// restEvery is how long compactions rest after one has met its limit.
 	restEvery = time.Second
@@ -57,9 +57,10 @@ type disk struct {
 	began  time.Time
 
 	mu     sync.Mutex
-	parked int                           // writes that wait for space
+	parked int                           // writes that wait until a shortage is over
+	lack   error                         // what the last of them met
 	rest   time.Time                     // until when compactions rest
-	failed error                         // set for good
+	failed error                         // what ended all writing, for good
 	signal atomic.Pointer[chan struct{}] // closed while parked > 0 or failed; replaced under mu
 	quit   chan struct{}                 // closed when the store gives up on parked writes
 	ending chan struct{}                 // closed when Close begins
@@ -157,13 +158,27 @@ func (d *disk) troubled() <-chan struct{} {
 // trouble says why writes can't go on; it may be over by now.
 func (d *disk) trouble() error {
 	d.mu.Lock()
-	failed := d.failed
+	failed, lack := d.failed, d.lack
 	d.mu.Unlock()
 	if failed != nil {
 		return store.Errorf(store.Unavailable,
 			"%s can't be written; what was acknowledged is safe: mend the cause and start the process anew: %w", d.dir, failed)
 	}
+	if lack != nil && !isFull(lack) {
+		return store.Errorf(store.Unavailable, "%s can't be written at present; writing goes on by itself when this is over: %w%s", d.dir, lack, remedy(lack))
+	}
 	return d.full(max(d.reserve, 1))
+}
+
+// remedy says what to do against a shortage.
+func remedy(lack error) string {
+	switch {
+	case errors.Is(lack, syscall.EMFILE):
+		return " (raise the limit of open files of this process: ulimit -n)"
+	case errors.Is(lack, syscall.ENFILE):
+		return " (raise the limit of open files of this machine: fs.file-max)"
+	}
+	return ""
 }
 
 // fail ends all writing.
@@ -192,12 +207,17 @@ func (d *disk) closeSignal() {
 	}
 }
 
-func (d *disk) park(name string) {
+func (d *disk) park(name string, lack error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.parked++
+	d.lack = lack
 	if d.parked == 1 && d.failed == nil {
-		d.log.Error("disk full: writes wait for space", "dir", d.dir, "file", name)
+		what := "disk full: writes wait for space"
+		if !isFull(lack) {
+			what = "writes wait until a shortage is over" + remedy(lack)
+		}
+		d.log.Error(what, "dir", d.dir, "file", name, "cause", lack)
 	}
 	d.closeSignal()
 }
@@ -208,12 +228,12 @@ func (d *disk) unpark() {
 	d.parked--
 	if d.parked == 0 && d.failed == nil {
 		d.clearSignal()
-		d.log.Info("there is disk space again", "dir", d.dir)
+		d.log.Info("writes go on again", "dir", d.dir)
 	}
 }
 
-// persist runs a write of which Pebble does not survive the failure. A full
-// disk is waited for. Any other failure ends the store's writing and is never
+// persist runs a write of which Pebble does not survive the failure. The end of a
+// shortage is waited for. Any other failure ends the store's writing and is never
 // handed to Pebble, which would end the process in the middle of its locks: the
 // calling goroutine, one of Pebble's own as a rule, stops here.
 //
@@ -224,11 +244,11 @@ func (d *disk) persist(name string, again bool, write func() error) {
 	if err == nil {
 		return
 	}
-	if !again || !isFull(err) {
+	if !again || !isShortage(err) {
 		d.fail(fmt.Errorf("%s: %w", name, err))
 		select {}
 	}
-	d.park(name)
+	d.park(name, err)
 	tick := time.NewTicker(retryEvery)
 	defer tick.Stop()
 	for err != nil {
@@ -237,7 +257,7 @@ func (d *disk) persist(name string, again bool, write func() error) {
 		case <-d.quit:
 			select {}
 		}
-		if err = write(); err != nil && !isFull(err) {
+		if err = write(); err != nil && !isShortage(err) {
 			d.fail(fmt.Errorf("%s: %w", name, err))
 			select {}
 		}
@@ -280,6 +300,17 @@ func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
+// isShortage reports whether a write may succeed later as it is: for lack of space,
+// descriptors or memory nothing is lost or broken.
+func isShortage(err error) bool {
+	for _, lack := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
+		if errors.Is(err, lack) {
+			return true
+		}
+	}
+	return isFull(err)
+}
+
 // guardFS is the file system that Pebble sees once the store is open. While it
 // opens, errors pass through, so that Open can report them.
 type guardFS struct {
@@ -307,6 +338,7 @@ func (g *guardFS) file(name string, category vfs.DiskWriteCategory, open func() 
 		g.disk.persist(name, true, func() error { f, err = open(); return err })
 	}
 	if err != nil {
+		g.slowDown(err)
 		return nil, err
 	}
 	if category == compaction {
@@ -325,6 +357,27 @@ func (g *guardFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.O
 
 func (g *guardFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	return g.file(to, c, func() (vfs.File, error) { return g.FS.ReuseForWrite(from, to, c) })
+}
+
+// Open opens a table to read it.
+func (g *guardFS) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
+	f, err := g.FS.Open(name, o...)
+	if err != nil {
+		g.slowDown(err)
+	}
+	return f, err
+}
+
+// slowDown holds back who has met a shortage that is not one of space: Pebble's
+// background work is tried again without a pause.
+func (g *guardFS) slowDown(err error) {
+	if !g.open.Load() || !isShortage(err) || isFull(err) {
+		return
+	}
+	select {
+	case <-time.After(retryEvery):
+	case <-g.disk.ending:
+	}
 }
 
 func (g *guardFS) OpenDir(name string) (vfs.File, error) {

@@ -28,9 +28,11 @@
 // three quarters, and reads go on throughout. The rest suffices to open the store
 // again, so a disk that was filled through it alone always can be. If the disk is full all the same (others write to
 // it too), the write-ahead log waits for space instead of failing: calls under
-// way answer Unavailable, and everything resumes by itself. A log that can't be
+// way answer Unavailable, and everything resumes by itself. So it is with a lack of
+// file descriptors or of memory. A log that can't be
 // written or synced for another reason ends all writing until the process is
-// started anew; what was acknowledged is then still there.
+// started anew; what was acknowledged is then still there. From then on writes, and
+// reads of what was never synced, fail at once as Unavailable; Writable says why.
 //
 // Opening writes what the logs hold into tables. If others have taken the space
 // for that, Open fails as Unavailable with the bytes to free, and leaves the

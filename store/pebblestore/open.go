@@ -37,6 +37,9 @@ type Options struct {
 	// ReserveBytes is the free disk space below which puts are refused. Default
 	// 1 GiB, but at most a twentieth of the disk; negative: never refuse.
 	ReserveBytes int64
+	// OpenTables is how many of its files the store keeps open to read them, about.
+	// Default 1000, at least 64. Beside them it needs some 50 descriptors.
+	OpenTables int
 	// Logger gets what an operator should know. Default: nothing is logged.
 	Logger *slog.Logger
 
@@ -54,6 +57,11 @@ type Options struct {
 	ceilingStep store.Timestamp // replaces the constant, for tests
 }
 
+const (
+	openTables    = 1000
+	minOpenTables = 64 // Pebble's own least
+)
+
 func (o Options) withDefaults() (Options, error) {
 	if o.TombstoneGrace < 0 || o.CacheBytes < 0 || o.MemTableBytes < 0 || o.CollectEvery < 0 {
 		return o, store.Errorf(store.InvalidArgument, "a negative option")
@@ -67,6 +75,12 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.MemTableBytes == 0 {
 		o.MemTableBytes = 64 << 20
+	}
+	if o.OpenTables == 0 {
+		o.OpenTables = openTables
+	}
+	if o.OpenTables < minOpenTables {
+		return o, store.Errorf(store.InvalidArgument, "Options.OpenTables is %d: at least %d", o.OpenTables, minOpenTables)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -168,6 +182,7 @@ func (s *Store) openPebble() error {
 func (s *Store) pebbleOptions() *pebble.Options {
 	o := EngineOptions()
 	o.FS, o.Lock, o.Cache = s.copies, s.lock, s.cache
+	o.MaxOpenFiles = s.o.OpenTables
 	o.MemTableSize = uint64(s.disk.memTable(s.o.MemTableBytes))
 	o.Logger = logger{s.o.Logger}
 	log := s.o.Logger
@@ -198,7 +213,7 @@ func EngineOptions() *pebble.Options {
 		L0StopWritesThreshold:       64,
 		MemTableStopWritesThreshold: memTablesQueued,
 		LBaseMaxBytes:               64 << 20,
-		MaxOpenFiles:                1000,
+		MaxOpenFiles:                openTables,
 	}
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)

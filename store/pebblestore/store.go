@@ -18,6 +18,7 @@ var (
 	_ store.PartitionLister = (*Store)(nil)
 	_ store.ComparePutter   = (*Store)(nil)
 	_ store.Backupper       = (*Store)(nil)
+	_ store.Writable        = (*Store)(nil)
 )
 
 // Store is an open data directory. All methods are safe for concurrent use.
@@ -31,7 +32,8 @@ type Store struct {
 	cache  *pebble.Cache
 	syncer *syncer
 	// grouper hands its batches to the syncer, so it ends before.
-	grouper *grouper
+	grouper  *grouper
+	barriers barriers
 
 	opening *openingFS
 	copies  *backupFS
@@ -72,6 +74,15 @@ func (s *Store) enterWrite(ctx context.Context, frees bool, bytes int) error {
 		s.leave()
 		return err
 	}
+	return nil
+}
+
+// Writable implements store.Writable.
+func (s *Store) Writable() error {
+	if err := s.enterWrite(context.Background(), false, 0); err != nil {
+		return s.translate(err)
+	}
+	s.leave()
 	return nil
 }
 
@@ -153,6 +164,8 @@ func translate(dir string, err error) error {
 		return store.Errorf(store.Corrupt, "%s is damaged: %w", where, err)
 	case isFull(err):
 		return store.Errorf(store.Unavailable, "disk full: free space under %s: %w", dir, err)
+	case isShortage(err):
+		return store.Errorf(store.Unavailable, "%w%s", err, remedy(err))
 	}
 	return store.Errorf(store.Unavailable, "%w", err)
 }

@@ -178,11 +178,74 @@ func (s *Store) settle(ctx context.Context) error {
 	if s.o.NoSync {
 		return nil
 	}
+	select {
+	case <-s.disk.troubled(): // no sync may ever come
+		return s.disk.trouble()
+	default:
+	}
+	b := s.barriers.join(s)
+	select {
+	case <-b.done:
+		return b.err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.disk.troubled():
+		return s.disk.trouble()
+	}
+}
+
+// barriers are the syncs that readers wait for. All who come while one is under way
+// share the next one, and one goroutine does them, one after the other: so however
+// many readers there are, and whatever holds the log up, Pebble has one sync of
+// theirs to do, and none of them waits within Pebble, where neither its context nor
+// a broken disk would end the wait.
+type barriers struct {
+	mu      sync.Mutex
+	next    *barrier // the one that has not begun; nil: nobody waits for one
+	running bool
+}
+
+type barrier struct {
+	done chan struct{}
+	err  error // set before done is closed
+}
+
+// join returns a barrier that begins after the call. The caller has entered s.
+func (r *barriers) join(s *Store) *barrier {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.next == nil {
+		r.next = &barrier{done: make(chan struct{})}
+	}
+	if !r.running {
+		r.running = true
+		s.background.Go(func() { r.run(s) }) // Close waits for it once all callers have left
+	}
+	return r.next
+}
+
+// run does barriers until nobody waits for one.
+func (r *barriers) run(s *Store) {
+	for {
+		r.mu.Lock()
+		b := r.next
+		r.next = nil
+		r.running = b != nil
+		r.mu.Unlock()
+		if b == nil {
+			return
+		}
+		b.err = s.syncNow()
+		close(b.done)
+	}
+}
+
+// syncNow syncs the log up to all that is visible.
+func (s *Store) syncNow() error {
 	b := s.db.NewBatch()
 	_ = b.LogData(nil, nil)
-	t, err := s.commit(b, nil)
-	if err != nil {
+	if err := s.apply(func() error { return s.db.Apply(b, pebble.Sync) }); err != nil {
 		return err
 	}
-	return s.await(ctx, t)
+	return b.Close()
 }

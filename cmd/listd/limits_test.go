@@ -1,0 +1,196 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// put sends a small object and returns the status of the answer.
+func put(t *testing.T, url string) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url, strings.NewReader("v"))
+	require.NoError(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	return resp.StatusCode
+}
+
+// TestReadyzWhileTheDiskIsFull: a server that refuses puts is not ready; it is again
+// once there is space.
+func TestReadyzWhileTheDiskIsFull(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
+		t.Skipf("a file system can't be mounted here: %v", err)
+	}
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
+	p := start(t, filepath.Join(dir, "data"))
+	ok(t, "a\n", "load", "abc", "--create", "--server", p.s3)
+	status, _ := get(t, p.admin+"/readyz")
+	require.Equal(t, 200, status)
+
+	ballast := filepath.Join(dir, "ballast")
+	f, err := os.Create(ballast)
+	require.NoError(t, err)
+	for chunk := make([]byte, 1<<20); err == nil; {
+		_, err = f.Write(chunk)
+	}
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	require.NoError(t, f.Close())
+	waitFor(t, func() bool { return put(t, p.s3+"/abc/b") == 503 })
+	status, body := get(t, p.admin+"/readyz")
+	require.Equal(t, 503, status)
+	require.Contains(t, body, "disk full: free at least")
+	status, _ = get(t, p.s3+"/abc/a")
+	require.Equal(t, 200, status, "reads go on")
+	status, _ = get(t, p.admin+"/healthz")
+	require.Equal(t, 200, status)
+
+	require.NoError(t, os.Remove(ballast))
+	waitFor(t, func() bool { return put(t, p.s3+"/abc/b") == 200 })
+	status, _ = get(t, p.admin+"/readyz")
+	require.Equal(t, 200, status)
+	require.Equal(t, 0, p.end(syscall.SIGTERM), p.errs)
+}
+
+// withFiles runs the program with a limit of open files.
+func withFiles(limit string) []string {
+	return []string{"sh", "-c", "ulimit -n " + limit + ` && exec "$0" "$@"`, binary}
+}
+
+// puts sends small objects, each over a connection of its own.
+func puts(t *testing.T, url string, n int) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
+	for i := range n {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, fmt.Sprintf("%s/%d", url, i), strings.NewReader("v"))
+		require.NoError(t, err)
+		resp, err := client.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, 200, resp.StatusCode)
+	}
+}
+
+// TestIdleConnectionsLeaveFilesToTheStore: many more connections than there are file
+// descriptors, to both addresses, with and without a request on them before, keep
+// neither other clients nor the store from their work.
+func TestIdleConnectionsLeaveFilesToTheStore(t *testing.T) {
+	p := startBy(t, withFiles("256"), filepath.Join(t.TempDir(), "data"))
+	require.Contains(t, p.errs.String(), "connections=80")
+	ok(t, "a\n", "load", "abc", "--create", "--server", p.s3)
+	busy := dial(t, p.s3) // is not cut off: its request is under way
+	fmt.Fprintf(busy, "PUT /abc/busy HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhel")
+	waitFor(t, func() bool {
+		_, body := get(t, p.admin+"/metrics")
+		return strings.Contains(body, "evenkeel_s3_requests_in_flight 1")
+	})
+	for i := range 400 {
+		c := dial(t, p.s3)
+		if i%2 == 0 {
+			fmt.Fprint(c, "GET /abc/a HTTP/1.1\r\nHost: h\r\n\r\n")
+		}
+		if i%4 == 0 {
+			dial(t, p.admin)
+		}
+	}
+	puts(t, p.s3+"/abc", 50)
+	status, body := get(t, p.admin+"/readyz")
+	require.Equal(t, 200, status, body)
+	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
+	require.NoError(t, err)
+	require.Less(t, len(files), 80+32+64+1, "tables aside, of which there are few")
+	fmt.Fprintf(busy, "lo")
+	answer, err := http.ReadResponse(bufio.NewReader(busy), nil)
+	require.NoError(t, err)
+	require.Equal(t, 200, answer.StatusCode)
+	require.NotContains(t, p.errs.String(), "too many open files")
+	require.Equal(t, 0, p.end(syscall.SIGTERM), p.errs)
+}
+
+// TestFewFilesAreRefused: with less than what it needs the server does not start.
+func TestFewFilesAreRefused(t *testing.T) {
+	command := append(withFiles("255"), "serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--admin", "")
+	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit)
+	require.Equal(t, exitUsage, exit.ExitCode())
+	require.Contains(t, string(out), "at least 256 are needed; raise it (ulimit -n")
+}
+
+func TestShareFiles(t *testing.T) {
+	for _, c := range []struct {
+		limit        uint64
+		wanted       int
+		conns, table int
+	}{
+		{256, 4096, 80, 80}, {1024, 4096, 464, 464}, {1024, 100, 100, 464}, {2096, 4096, 1000, 1000}, {4096, 4096, 3000, 1000},
+		{1 << 20, 4096, 4096, 1000}, {1<<64 - 1, 4096, 4096, 1000},
+	} {
+		got, err := shareFiles(c.limit, c.wanted)
+		require.NoError(t, err)
+		require.Equal(t, shares{c.conns, c.table}, got, "%+v", c)
+		require.LessOrEqual(t, uint64(got.connections+got.tables+otherFiles+adminConnections), c.limit)
+		require.GreaterOrEqual(t, got.tables, 64, "the least that the store takes")
+	}
+	_, err := shareFiles(255, 1)
+	require.ErrorContains(t, err, "255")
+}
+
+// TestConnectionsWaitForAPlace: while every connection has a request under way the
+// next one waits, and gets the first place that is left.
+func TestConnectionsWaitForAPlace(t *testing.T) {
+	began, leave := make(chan struct{}, 10), make(chan struct{})
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	l := newConnLimit(inner, 2)
+	srv := &http.Server{ConnState: l.state, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		began <- struct{}{}
+		if r.URL.Path == "/long" {
+			<-leave
+		}
+	})}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	url := "http://" + inner.Addr().String()
+	for range 2 {
+		fmt.Fprint(dial(t, url), "GET /long HTTP/1.1\r\nHost: h\r\n\r\n")
+		<-began
+	}
+	third, fourth := dial(t, url), dial(t, url)
+	for _, c := range []net.Conn{third, fourth} {
+		fmt.Fprint(c, "GET /short HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+	}
+	waitFor(t, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.conns) == 2 && l.idle.Len() == 0
+	})
+	require.Empty(t, began, "there is no place")
+	close(leave) // the connections stay, without requests: they make room
+	for _, c := range []net.Conn{third, fourth} {
+		answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+		require.NoError(t, err)
+		require.Equal(t, 200, answer.StatusCode)
+	}
+	// The end of the server ends the wait, too.
+	leave = make(chan struct{})
+	defer close(leave)
+	for range 2 {
+		fmt.Fprint(dial(t, url), "GET /long HTTP/1.1\r\nHost: h\r\n\r\n")
+	}
+	dial(t, url)
+	require.NoError(t, srv.Close())
+	require.ErrorIs(t, <-served, http.ErrServerClosed)
+}
