@@ -345,7 +345,7 @@ func (x *scan) atHome(ctx context.Context, root *partmap.Root, rg partmap.Range,
 		if err != nil {
 			return false, false, err
 		}
-		if found && (theirs.Timestamp > row.Timestamp || theirs.Timestamp == row.Timestamp && bytes.Compare(theirs.Value, row.Value) >= 0) {
+		if found && !store.Newer(row, &theirs) {
 			return true, true, nil
 		}
 	}

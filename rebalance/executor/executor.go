@@ -134,8 +134,9 @@ type Executor struct {
 	paused  chan struct{} // closed on resumption; nil while not paused
 	news    chan struct{} // has an element when goals or pause have changed
 	seen    map[string]store.Timestamp
-	status  Status               // but for what is counted elsewhere
-	batches map[uint64]*progress // of those in flight
+	unsure  map[string]map[string]store.Timestamp // copies of unknown outcome: by range, then by key
+	status  Status                                // but for what is counted elsewhere
+	batches map[uint64]*progress                  // of those in flight
 	total   progress
 }
 
@@ -152,6 +153,7 @@ func New(s Store, m Maps, bucket store.BucketID, o Options) *Executor {
 		sweeps: make(chan struct{}, o.Parallel),
 		news:   make(chan struct{}, 1),
 		seen:   map[string]store.Timestamp{},
+		unsure: map[string]map[string]store.Timestamp{},
 
 		batches: map[uint64]*progress{},
 	}
