@@ -155,7 +155,7 @@ var mistakes = []struct {
 	{name: "NoUncopy", on: func(m *sim.Mistakes) { m.NoUncopy = true }, tune: overtaken, seeds: 15000},
 	{name: "NoDeleteThrough", on: func(m *sim.Mistakes) { m.NoDeleteThrough = true }, tune: overtaken, seeds: 15000},
 	{name: "DeleteThroughAtOnce", on: func(m *sim.Mistakes) { m.DeleteThroughAtOnce = true }, tune: overtaken, seeds: 15000},
-	{name: "UncopyUnchecked", on: func(m *sim.Mistakes) { m.UncopyUnchecked = true }, tune: overtaken, seeds: 15000},
+	{name: "UncopyUnchecked", on: func(m *sim.Mistakes) { m.UncopyUnchecked = true }, tune: overtakenByTwo, seeds: 15000},
 	{name: "MixedMerge", on: func(m *sim.Mistakes) { m.MixedMerge = true }, seeds: 3000},
 	{name: "NoVerify", on: func(m *sim.Mistakes) { m.NoVerify = true }, tune: late, seeds: 15000},
 	{name: "RemoveWhole", on: func(m *sim.Mistakes) { m.RemoveWhole = true }, seeds: 3000},
@@ -241,6 +241,12 @@ func late(c *sim.Config) {
 func overtaken(c *sim.Config) {
 	late(c)
 	c.Late, c.Writes, c.Clients, c.Keys, c.Ops = 0.5, 50, 4, 2, 12
+}
+
+// overtakenByTwo: and two movers compare.
+func overtakenByTwo(c *sim.Config) {
+	overtaken(c)
+	c.Movers, c.Rounds = 2, 1
 }
 
 // redone: puts are lost, and deletes of their keys follow.
