@@ -24,7 +24,7 @@ type proof struct {
 	now  history.Instant
 	told history.History
 	// What the run did, so that a test can see that it tested something.
-	acked, unknown, shown, absent, pages, forgiven int
+	acked, unknown, shown, absent, pages int
 }
 
 type write struct {
@@ -36,11 +36,9 @@ type write struct {
 
 type cell struct {
 	// least: whatever is newest now has this timestamp or a higher one.
-	least store.Timestamp
-	// forgiven: nothing is demanded of the key any more.
-	forgiven bool
-	byValue  map[string]*write
-	deletes  []*write
+	least   store.Timestamp
+	byValue map[string]*write
+	deletes []*write
 }
 
 func newProof(keys []string) *proof {
@@ -177,17 +175,7 @@ func (h *proof) deletes(key string, ts store.Timestamp) bool {
 func (h *proof) undone(row store.Row) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	k := h.keys[string(row.Key)]
-	return !k.forgiven && row.Timestamp < k.least
-}
-
-// forgive gives a key up, and with it the history of the run: what happened to it is
-// the one thing that the protocol does not exclude.
-func (h *proof) forgive(key string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.forgiven++
-	h.keys[key].forgiven = true
+	return row.Timestamp < h.keys[string(row.Key)].least
 }
 
 // proven reports whether a row, or something newer of its key, was acknowledged or
@@ -231,9 +219,6 @@ func (h *proof) read(before view, key string, shown bool, value string) error {
 	r, least := h.keys[key], before[key]
 	if r == nil {
 		return fmt.Errorf("key %q was never written", key)
-	}
-	if r.forgiven {
-		return nil
 	}
 	if shown {
 		h.shown++

@@ -124,9 +124,6 @@ type Report struct {
 	Points int
 	// Acked and Unknown writes; keys Shown and Absent in answers; Pages.
 	Acked, Unknown, Shown, Absent, Pages int
-	// Forgiven is how many keys got back what a delete of unknown outcome had taken, by
-	// a copy that was on its way too long (see watch.strays).
-	Forgiven int
 	// Phases is how many ranges were seen in each phase, over all roots.
 	Phases map[partmap.Phase]int
 	// Leases looked at while they were good; Deaths of clients; Collected map nodes.
@@ -135,8 +132,7 @@ type Report struct {
 	Deleted bool
 	// Cuts of the bucket at the end.
 	Cuts []string
-	// History is what clients did and were told, if nothing was wrong with it so far;
-	// empty if a key was forgiven.
+	// History is what clients did and were told, if nothing was wrong with it so far.
 	History *history.History
 }
 
@@ -227,7 +223,7 @@ func newWorld(c Config) *world {
 	w.replicas = &replicas{Store: w.mem, r: rand.New(rand.NewPCG(c.Seed, 8)), past: map[string][]state{}}
 	w.watch = &watch{
 		Store: w.replicas, s: w.s, h: w.h, off: c.Mistakes.Unwatched, network: c.Net != nil, keys: w.keys,
-		touched: map[store.PartitionID]bool{}, markers: map[marker]uint64{}, looked: map[store.PartitionID]partmap.Phase{}, strays: map[marker]bool{},
+		touched: map[store.PartitionID]bool{}, markers: map[marker]uint64{}, looked: map[store.PartitionID]partmap.Phase{},
 		named: map[store.PartitionID]bool{}, phases: map[partmap.Phase]int{}, stages: map[uint64]*epoch{},
 	}
 	faulty, faults := faultstore.New(w.watch, faultstore.Options{Seed: c.Seed, Rates: c.Faults, MaxLate: c.LateCalls})
@@ -593,14 +589,11 @@ func (w *world) report() Report {
 	defer w.watch.mu.Unlock()
 	r := Report{
 		Err: errors.Join(w.s.failures...), Steps: w.s.steps, Swaps: w.watch.swaps, Kills: int(w.kills.Load()), Points: int(w.points.Load()),
-		Acked: w.h.acked, Unknown: w.h.unknown, Shown: w.h.shown, Absent: w.h.absent, Pages: w.h.pages, Forgiven: w.h.forgiven, Phases: w.watch.phases,
+		Acked: w.h.acked, Unknown: w.h.unknown, Shown: w.h.shown, Absent: w.h.absent, Pages: w.h.pages, Phases: w.watch.phases,
 		Leases: w.watch.leases, Deaths: int(w.deaths.Load()), Collected: int(w.collected.Load()), Deleted: w.h.over(),
 	}
 	if r.Err == nil {
 		r.History = &w.h.told
-		if r.Forgiven > 0 {
-			r.History = &history.History{}
-		}
 	}
 	for _, rg := range w.watch.ranges[min(1, len(w.watch.ranges)):] {
 		r.Cuts = append(r.Cuts, string(rg.Start))

@@ -32,15 +32,8 @@ type watch struct {
 	// looked is the phase in which a mover has last read of a source.
 	looked  map[store.PartitionID]partmap.Phase
 	markers map[marker]uint64 // the epoch at which each was first written
-	// strays are copies, by their destinations, that arrived when the source had lost
-	// the row. true: somebody had begun to compare by then. Such a one may be missed,
-	// and if nobody reads the key before the destination alone counts, it brings a row
-	// back whose absence may have been seen. That is the one exception that the protocol
-	// makes of "once seen it stays"; it takes a delete of unknown outcome and a copy
-	// that is still under way when its range is compared by somebody else.
-	strays map[marker]bool
-	swaps  int
-	phases map[partmap.Phase]int
+	swaps   int
+	phases  map[partmap.Phase]int
 	// How often the map has changed for each key, now and at each epoch: what one
 	// change does to a key is one phase.
 	keys   []string
@@ -264,11 +257,11 @@ func (w *watch) complete(next *partmap.Root) {
 			w.violated("I5: %v", err)
 		}
 		for _, row := range page.Rows {
-			switch m := (marker{dst.ID, string(row.Key), row.Timestamp}); {
-			case !store.IsCopied(row.Value) || !w.h.undone(row) || w.has(src.ID, row, 0):
-			case w.strays[m]:
-				w.h.forgive(m.key)
-			default:
+			ours, found, err := w.Get(context.Background(), src, row.Key)
+			if err != nil {
+				w.violated("I5: %v", err)
+			}
+			if store.IsCopied(row.Value) && w.h.undone(row) && (!found || ours.Timestamp < row.Timestamp) {
 				w.violated("I5: a copy of %q at %d comes back in %s", row.Key, row.Timestamp, name(dst.ID))
 			}
 		}
@@ -305,42 +298,7 @@ func (w *watch) Put(ctx context.Context, p store.Partition, rows ...store.Row) e
 			}
 		}
 	}
-	err := w.Store.Put(ctx, p, rows...)
-	if p.Bucket == w.bucket {
-		for _, r := range rows {
-			w.stray(p, r)
-		}
-	}
-	return err
-}
-
-// stray notes a copy that arrives when the source has lost its row.
-func (w *watch) stray(p store.Partition, r store.Row) {
-	if !store.IsCopied(r.Value) || !w.has(p.ID, r, r.Timestamp) {
-		return // hidden
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	rg, found := find(w.ranges, string(r.Key))
-	switch m := (marker{p.ID, string(r.Key), r.Timestamp}); {
-	case !found:
-	case rg.To == p.ID && (rg.Phase == partmap.Copying || rg.Phase == partmap.Verifying):
-		if _, known := w.strays[m]; !known && !w.has(rg.Partition, r, 0) {
-			w.strays[m] = w.looked[rg.Partition] == partmap.Verifying
-		}
-	case w.h.undone(r):
-		w.h.forgive(m.key)
-	}
-}
-
-// has reports whether a partition has a row, of this timestamp, or (0) of the same or a
-// newer one.
-func (w *watch) has(id store.PartitionID, r store.Row, exactly store.Timestamp) bool {
-	now, found, err := w.Store.Get(context.Background(), store.Partition{Bucket: w.bucket, ID: id}, r.Key)
-	if err != nil {
-		w.violated("I5: %v", err)
-	}
-	return found && now.Timestamp >= r.Timestamp && (exactly == 0 || now.Timestamp == exactly)
+	return w.Store.Put(ctx, p, rows...)
 }
 
 func (w *watch) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
