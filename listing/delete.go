@@ -205,6 +205,18 @@ func hasEntry(ctx context.Context, rows store.Rows, id store.BucketID, rg *partm
 				return live, err
 			}
 		}
+		for i := range got.orphans { // see lookAgain
+			row, found, err := rows.Get(ctx, store.Partition{Bucket: id, ID: rg.Partition}, got.orphans[i].Key)
+			if err != nil {
+				return false, err
+			}
+			if !found || row.Timestamp < got.orphans[i].Timestamp {
+				continue
+			}
+			if _, live, err := store.EntryValue(row.Value); live || err != nil {
+				return live, err
+			}
+		}
 		if !got.more {
 			return false, nil
 		}

@@ -71,7 +71,7 @@ func TestMergeAgainstAStore(t *testing.T) {
 				through = append(through, row)
 			}
 		}
-		require.True(t, slices.EqualFunc(through, got.through, func(a, b store.Row) bool { return bytes.Equal(a.Key, b.Key) }))
+		require.True(t, slices.EqualFunc(through, got.through, func(a store.Row, b late) bool { return bytes.Equal(a.Key, b.Key) }))
 		// Each side's page reaches at least as far as the piece says.
 		for _, p := range []store.Page{a, b} {
 			if p.More {

@@ -1,8 +1,10 @@
 package listing
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -70,23 +72,32 @@ func (c *Client) getIn(ctx context.Context, h *hold, rg partmap.Range, key []byt
 	case !rules.ReadSource:
 		return c.rows.Get(ctx, dst, key)
 	}
-	var a, b store.Row
-	var inA, inB bool
-	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) { a, inA, err = c.rows.Get(gctx, src, key); return err })
-	g.Go(func() (err error) { b, inB, err = c.rows.Get(gctx, dst, key); return err })
-	if err := g.Wait(); err != nil {
+	return c.getBoth(ctx, h, &rg, src, dst, key)
+}
+
+// getBoth reads a key in both ends of a move.
+func (c *Client) getBoth(ctx context.Context, h *hold, rg *partmap.Range, src, dst store.Partition, key []byte) (store.Row, bool, error) {
+	got, err := c.lasting(ctx, h, rg, false, func() (piece, error) {
+		var from, to store.Page
+		g, gctx := errgroup.WithContext(ctx)
+		get := func(p store.Partition, into *store.Page) error {
+			row, found, err := c.rows.Get(gctx, p, key)
+			if found && err == nil {
+				into.Rows = []store.Row{row}
+			}
+			return err
+		}
+		g.Go(func() error { return get(src, &from) })
+		g.Go(func() error { return get(dst, &to) })
+		if err := g.Wait(); err != nil {
+			return piece{}, err
+		}
+		return merge(from, to, false), nil
+	})
+	if err != nil || len(got.rows) == 0 {
 		return store.Row{}, false, err
 	}
-	if !inA || inB && !newer(&a, &b) {
-		return b, inB, nil
-	}
-	if rules.WriteThrough {
-		if err := c.writeThrough(ctx, h, dst, []store.Row{a}); err != nil {
-			return store.Row{}, false, err
-		}
-	}
-	return a, true, nil
+	return got.rows[0], true, nil
 }
 
 // recordRead records a read of the partitions that a range's phase says.
@@ -124,19 +135,104 @@ func (c *Client) renew(ctx context.Context, h *hold) (*hold, error) {
 	return n, nil
 }
 
-// readRange reads one piece of a range as its phase says. It writes through
-// what the verifying phase asks for before it returns.
+// readRange reads one piece of a range as its phase says.
 func (c *Client) readRange(ctx context.Context, h *hold, rg *partmap.Range, b store.Bounds, o store.SliceOptions) (piece, error) {
 	c.recordRead(h, rg)
 	o.Timestamps = h.Timed() // in the embedded form nobody else gives out timestamps
-	got, err := readPhase(ctx, c.rows, h.Root().Bucket, rg, b, o)
-	if err == nil && len(got.through) > 0 && rg.Phase.Rules().WriteThrough {
-		err = c.writeThrough(ctx, h, store.Partition{Bucket: h.Root().Bucket, ID: rg.To}, got.through)
+	read := func() (piece, error) { return readPhase(ctx, c.rows, h.Root().Bucket, rg, b, o) }
+	var got piece
+	var err error
+	if rules := rg.Phase.Rules(); !rules.ReadSource || !rules.ReadDestination {
+		got, err = read()
+	} else {
+		got, err = c.lasting(ctx, h, rg, o.Reverse, read)
 	}
 	if highest := got.highest(); highest > 0 {
 		c.stamps.Seen(highest)
 	}
 	return got, err
+}
+
+// lasting reads a piece of a range that moves, from both ends, and settles what they
+// leave open. In the verifying phase it also makes sure, before it returns, that what
+// the piece shows, and what it does not show, is what a reader of the destination alone
+// will find.
+func (c *Client) lasting(ctx context.Context, h *hold, rg *partmap.Range, reverse bool, read func() (piece, error)) (piece, error) {
+	var before []late
+	for {
+		got, err := read()
+		if err == nil && len(got.orphans) > 0 {
+			err = c.lookAgain(ctx, h, rg, &got, reverse)
+		}
+		// A row may be deleted in the source while its copy is on its way, when nobody
+		// finds the copy yet: so the source is read again when it has arrived. What is
+		// missing again is hidden in the destination, and written no more.
+		if err != nil || !rg.Phase.Rules().WriteThrough || len(got.through) == 0 || slices.EqualFunc(got.through, before, sameVersion) {
+			return got, err
+		}
+		dst := store.Partition{Bucket: h.Root().Bucket, ID: rg.To}
+		if err := c.writeThrough(ctx, h, dst, got.through); err != nil {
+			return piece{}, err
+		}
+		before = got.through
+	}
+}
+
+func sameVersion(a, b late) bool {
+	return a.Timestamp == b.Timestamp && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value)
+}
+
+// lookAgain finds out what became of a piece's orphans. The source is read once more,
+// after the destination, since a row may have come to it and been copied between the
+// two reads, and the copy may hide what clients wrote. It is read everywhere: what is
+// missing in this data centre may be on its way from another one. If it can't be, the
+// copy counts.
+//
+// In the verifying phase what the source has really lost is deleted in the destination
+// before its absence is shown, at its own timestamp: whatever is newer stays, and a copy
+// that is written again stays hidden. What it hid was older than what deleted it.
+func (c *Client) lookAgain(ctx context.Context, h *hold, rg *partmap.Range, got *piece, reverse bool) error {
+	src := store.Partition{Bucket: h.Root().Bucket, ID: rg.Partition}
+	dst := store.Partition{Bucket: h.Root().Bucket, ID: rg.To}
+	wide := store.Everywhere(c.rows)
+	_, centres := c.rows.(store.EachQuorum)
+	now := make([]store.Row, len(got.orphans)) // without a key: the source has nothing
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(c.o.MaxParallel)
+	for i := range got.orphans {
+		g.Go(func() error {
+			row, found, err := wide.Get(gctx, src, got.orphans[i].Key)
+			switch {
+			case centres && retryable(err):
+				now[i], err = got.orphans[i], nil
+			case found:
+				now[i] = row
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for i := range got.orphans {
+		orphan := &got.orphans[i]
+		switch {
+		case now[i].Key != nil && store.Newer(&now[i], orphan):
+			got.insert(now[i], reverse)
+			got.through = append(got.through, late{Row: now[i]})
+		case now[i].Key != nil && now[i].Timestamp == orphan.Timestamp:
+			got.insert(*orphan, reverse)
+		case !rg.Phase.Rules().WriteThrough:
+		case !h.Valid():
+			return errLeaseOver // the source may have been removed before it was read
+		default:
+			err := h.finish(ctx, func(ctx context.Context) error { return c.rows.Delete(ctx, dst, orphan.Key, orphan.Timestamp) })
+			if err != nil {
+				return store.Wrap("delete through", err)
+			}
+		}
+	}
+	return nil
 }
 
 // readPhase reads the sides of a range that its phase says, and merges them.
@@ -164,17 +260,20 @@ func readPhase(ctx context.Context, rows store.Rows, id store.BucketID, rg *part
 	return merge(from, to, o.Reverse), nil
 }
 
-// writeThrough writes what only a range's source has to its destination, with
-// its own timestamps and markers included, before a reader shows it: so what
-// was shown stays when nobody looks at the source any more.
-func (c *Client) writeThrough(ctx context.Context, h *hold, dst store.Partition, rows []store.Row) error {
+// writeThrough writes what only a range's source has to its destination, as copies with
+// their own timestamps, markers included, before a reader shows it: so what was shown
+// stays when nobody looks at the source any more.
+func (c *Client) writeThrough(ctx context.Context, h *hold, dst store.Partition, rows []late) error {
 	for len(rows) > 0 {
 		n, size := 0, 0
 		for n < len(rows) && n < batchRows && (n == 0 || size+len(rows[n].Key)+len(rows[n].Value) <= batchBytes) {
 			size += len(rows[n].Key) + len(rows[n].Value)
 			n++
 		}
-		batch := rows[:n]
+		batch := make([]store.Row, n)
+		for i := range batch {
+			batch[i] = store.Row{Key: rows[i].Key, Value: rows[i].cell(), Timestamp: rows[i].Timestamp}
+		}
 		rows = rows[n:]
 		if !h.Valid() {
 			return errLeaseOver

@@ -1,10 +1,21 @@
 package store
 
+import (
+	"bytes"
+	"slices"
+)
+
 // A cell is what evenkeel stores as a row's value: a kind byte, then the
 // entry's value. One column holds both, so that one timestamp is the row's.
 // The marker's kind is the larger byte: where a put and a marker have the same
 // timestamp, Cassandra's own tie rule (the larger value wins) picks the marker.
+//
+// A copied entry is an entry to everybody but those who compare the two ends of a
+// move: it came from the source, so it is worth nothing once the source has lost it.
+// Its kind is the smallest byte: at the same timestamp it can't hide what a client
+// wrote to the destination.
 const (
+	kindCopied = 0x00
 	kindEntry  = 0x01
 	kindMarker = 0x02
 )
@@ -22,6 +33,25 @@ func AppendEntryCell(dst, value []byte) []byte {
 	return append(append(dst, kindEntry), value...)
 }
 
+// CopiedCell returns the cell of a copy, in new memory where it differs from the
+// original's: the copy of an entry is a copied entry.
+func CopiedCell(cell []byte) []byte { return withKind(cell, kindEntry, kindCopied) }
+
+// OriginalCell is the inverse of CopiedCell.
+func OriginalCell(cell []byte) []byte { return withKind(cell, kindCopied, kindEntry) }
+
+func withKind(cell []byte, from, to byte) []byte {
+	if len(cell) == 0 || cell[0] != from {
+		return cell
+	}
+	cell = slices.Clone(cell)
+	cell[0] = to
+	return cell
+}
+
+// IsCopied reports whether a cell is a copied entry.
+func IsCopied(cell []byte) bool { return len(cell) > 0 && cell[0] == kindCopied }
+
 // MarkerCell builds the cell of a marker: a visible deletion marker, written
 // instead of a plain delete while a range moves.
 func MarkerCell() []byte { return []byte{kindMarker} }
@@ -29,11 +59,27 @@ func MarkerCell() []byte { return []byte{kindMarker} }
 // IsMarker reports whether a cell is a marker.
 func IsMarker(cell []byte) bool { return len(cell) == 1 && cell[0] == kindMarker }
 
-// EntryValue returns the entry's value within a cell, sharing its memory.
+// Newer reports whether row a beats row b of the same key: as in every store the
+// higher timestamp wins, at a tie the marker, then the larger value. Whether an entry
+// is a copy makes no difference.
+func Newer(a, b *Row) bool {
+	if a.Timestamp != b.Timestamp {
+		return a.Timestamp > b.Timestamp
+	}
+	if len(a.Value) == 0 || len(b.Value) == 0 {
+		return len(a.Value) > len(b.Value)
+	}
+	if k, l := max(a.Value[0], kindEntry), max(b.Value[0], kindEntry); k != l {
+		return k > l
+	}
+	return bytes.Compare(a.Value[1:], b.Value[1:]) > 0
+}
+
+// EntryValue returns the entry's value within a cell, copied or not, sharing its memory.
 // A marker and an empty or foreign cell have none; the latter is Corrupt.
 func EntryValue(cell []byte) (value []byte, live bool, err error) {
 	switch {
-	case len(cell) > 0 && cell[0] == kindEntry:
+	case len(cell) > 0 && cell[0] <= kindEntry:
 		return cell[1:], true, nil
 	case IsMarker(cell):
 		return nil, false, nil

@@ -26,6 +26,24 @@ func TestCells(t *testing.T) {
 		require.True(t, bytes.Equal(value, got))
 		require.Positive(t, bytes.Compare(store.MarkerCell(), cell), "at a tie the larger value wins: it must be the marker")
 	}
+	for _, value := range [][]byte{{}, {0}, {1}, []byte("value")} {
+		cell := store.EntryCell(value)
+		copied := store.CopiedCell(cell)
+		require.True(t, store.IsCopied(copied))
+		require.False(t, store.IsCopied(cell))
+		require.False(t, store.IsMarker(copied))
+		got, live, err := store.EntryValue(copied)
+		require.NoError(t, err)
+		require.True(t, live)
+		require.Equal(t, value, got)
+		require.Equal(t, store.EntryCell(value), cell, "the original is as it was")
+		require.Equal(t, copied, store.CopiedCell(copied))
+		require.Equal(t, cell, store.OriginalCell(copied))
+		require.Negative(t, bytes.Compare(copied, store.EntryCell(nil)), "at a tie a copy hides nothing that a client wrote")
+	}
+	require.True(t, store.IsMarker(store.CopiedCell(store.MarkerCell())))
+	require.False(t, store.IsCopied(nil))
+
 	value := []byte("value")
 	cell := store.EntryCell(value)
 	value[0] = '#'
@@ -40,11 +58,32 @@ func TestCells(t *testing.T) {
 	store.MarkerCell()[0] = 0
 	require.True(t, store.IsMarker(store.MarkerCell()), "no two markers share memory")
 
-	for _, foreign := range [][]byte{nil, {}, {0}, {3}, []byte("text"), {2, 0}} {
+	for _, foreign := range [][]byte{nil, {}, {3}, []byte("text"), {2, 0}} {
 		require.False(t, store.IsMarker(foreign))
 		_, live, err := store.EntryValue(foreign)
 		require.Equal(t, store.Corrupt, store.KindOf(err))
 		require.False(t, live)
+	}
+}
+
+// Of two rows the same one wins as in every store; but whether they are copies does
+// not matter.
+func TestNewer(t *testing.T) {
+	a, b, marker := store.EntryCell([]byte("a")), store.EntryCell([]byte("b")), store.MarkerCell()
+	for _, c := range []struct {
+		one, other []byte
+		wins       bool // at the same timestamp
+	}{{a, a, false}, {b, a, true}, {a, b, false}, {marker, b, true}, {b, marker, false}, {marker, marker, false}, {a, nil, true}, {nil, a, false}} {
+		for _, one := range [][]byte{c.one, store.CopiedCell(c.one)} {
+			for _, other := range [][]byte{c.other, store.CopiedCell(c.other)} {
+				newer := func(ts store.Timestamp) bool {
+					return store.Newer(&store.Row{Value: one, Timestamp: ts}, &store.Row{Value: other, Timestamp: 5})
+				}
+				require.True(t, newer(6))
+				require.False(t, newer(4))
+				require.Equal(t, c.wins, newer(5), "%x and %x", one, other)
+			}
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -43,13 +44,14 @@ type Mover struct {
 	mu   sync.Mutex
 	left int          // passes until it dies
 	lost map[int]bool // rounds whose swap was lost
+	gone map[int]bool // rounds in which a row was deleted while its copy was on its way
 }
 
 // Run returns when nothing is left to do.
 func (m *Mover) Run(ctx context.Context) error {
 	name, times, _ := strings.Cut(m.Point, "#")
 	m.left, _ = strconv.Atoi(times)
-	m.lost = map[int]bool{}
+	m.lost, m.gone = map[int]bool{}, map[int]bool{}
 	known := map[string]bool{}
 	for _, p := range executor.Failpoints() {
 		known[p] = true
@@ -128,10 +130,46 @@ func (m *Mover) disturb(ctx context.Context, round int, at, detail string) error
 			return err
 		}
 		return m.Notes.Add("closed", "once")
+	case "copy batch":
+		if m.gone[round] {
+			return nil
+		}
+		gone, err := m.overtake(ctx, []byte(detail))
+		m.gone[round] = gone
+		return err
 	case "before verify":
 		return m.late(ctx, detail)
 	}
 	return nil
+}
+
+// overtake deletes an old entry of a batch that is about to be copied, plainly and in
+// the source, as a delete does that was begun before the move and comes late. It
+// reports whether there was one.
+func (m *Mover) overtake(ctx context.Context, first []byte) (bool, error) {
+	root, err := m.Maps.Load(ctx, m.Bucket)
+	if err != nil {
+		return false, err
+	}
+	for rg, err := range m.Maps.Ranges(ctx, root, first) {
+		if err != nil {
+			return false, err
+		}
+		taken := m.Notes.Of("late")
+		for _, old := range m.Keys {
+			line := "delete " + string(old)
+			if string(old) < string(first) || !rg.Contains(old) || slices.Contains(taken, line) {
+				continue
+			}
+			p := store.Partition{Bucket: m.Bucket, ID: rg.Partition}
+			if err := m.Store.Delete(ctx, p, old, store.Timestamp(time.Now().UnixMicro())); err != nil {
+				return false, err
+			}
+			return true, m.Notes.Add("late", line)
+		}
+		break
+	}
+	return false, nil
 }
 
 // late puts a new entry and deletes an old one in the source of the range that is

@@ -164,7 +164,7 @@ func (c *Checker) find(ctx context.Context, p store.Partition, rows []store.Row,
 			if err != nil {
 				return err
 			}
-			found[i] = found[i] || there && executor.Covers(&theirs, &rows[i])
+			found[i] = found[i] || there && !store.Newer(&rows[i], &theirs)
 		}
 		return nil
 	}
@@ -179,7 +179,7 @@ func (c *Checker) find(ctx context.Context, p store.Partition, rows []store.Row,
 				i++
 			}
 			if i < len(rows) && string(rows[i].Key) == string(theirs[j].Key) {
-				found[i] = found[i] || executor.Covers(&theirs[j], &rows[i])
+				found[i] = found[i] || !store.Newer(&rows[i], &theirs[j])
 			}
 		}
 		return nil

@@ -10,7 +10,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
-	"github.com/evenkeel/evenkeel/rebalance/executor"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -456,7 +455,7 @@ func (x *scan) atHome(ctx context.Context, root *partmap.Root, rg partmap.Range,
 		if err != nil {
 			return false, false, err
 		}
-		if found && executor.Covers(&theirs, row) {
+		if found && !store.Newer(row, &theirs) {
 			return true, true, nil
 		}
 	}

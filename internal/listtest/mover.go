@@ -229,6 +229,9 @@ func (m *mover) each(x *move, side func(*partmap.Range) store.PartitionID, f fun
 func (m *mover) copy(x *move) func(context.Context) (bool, error) {
 	return m.each(x, func(rg *partmap.Range) store.PartitionID { return rg.Partition },
 		func(ctx context.Context, rg *partmap.Range, rows []store.Row) error {
+			for i := range rows {
+				rows[i].Value = store.CopiedCell(rows[i].Value)
+			}
 			return m.s.Put(ctx, m.partition(rg.To), rows...)
 		})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 
 	"github.com/evenkeel/evenkeel/partmap"
@@ -42,6 +43,16 @@ type Mistakes struct {
 	// NoWriteThrough: what only the source has is shown in verifying and not
 	// written to the destination.
 	NoWriteThrough bool
+	// PlainCopies: copies do not say that they are copies.
+	PlainCopies bool
+	// NoUncopy: comparing leaves copies of rows that the source has lost.
+	NoUncopy bool
+	// NoDeleteThrough: readers in verifying do not delete such copies.
+	NoDeleteThrough bool
+	// DeleteThroughAtOnce: readers delete a copy without a second look at the source.
+	DeleteThroughAtOnce bool
+	// UncopyUnchecked: nor does who compares look at the root before.
+	UncopyUnchecked bool
 	// MixedMerge: the sources of a merge are in different phases.
 	MixedMerge bool
 
@@ -124,6 +135,18 @@ func (c *clientStore) Slice(ctx context.Context, p store.Partition, b store.Boun
 	return c.Store.Slice(ctx, p, b, o)
 }
 
+// hasty is the store of a client that makes the mistake DeleteThroughAtOnce: its second
+// look, which is one everywhere, finds nothing.
+type hasty struct{ *clientStore }
+
+func (c hasty) EachQuorum() store.Rows { return blind{c} }
+
+type blind struct{ store.Rows }
+
+func (blind) Get(context.Context, store.Partition, []byte) (store.Row, bool, error) {
+	return store.Row{}, false, nil
+}
+
 func (c *clientStore) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
 	a := actorOf(ctx)
 	if !a.client || p.Bucket != c.world.bucket {
@@ -133,6 +156,9 @@ func (c *clientStore) Put(ctx context.Context, p store.Partition, rows ...store.
 	if reads {
 		if c.m.NoWriteThrough {
 			return nil
+		}
+		if c.m.PlainCopies {
+			rows = originals(rows)
 		}
 		return c.Store.Put(ctx, p, rows...)
 	}
@@ -153,24 +179,39 @@ func (c *clientStore) Put(ctx context.Context, p store.Partition, rows ...store.
 		return c.redo(ctx, p, rows[0])
 	}
 	if late {
-		c.landLater(ctx, p, rows)
-		return store.Errorf(store.Timeout, "no answer")
+		return c.landLater(ctx, p, rows[0].Key, func(ctx context.Context) { _ = c.Store.Put(ctx, p, rows...) })
 	}
 	return c.Store.Put(ctx, p, rows...)
 }
 
-// landLater does a put at some later time.
-func (c *clientStore) landLater(ctx context.Context, p store.Partition, rows []store.Row) {
+// Delete is a plain delete, of the settled phase; or a reader's, of a copy.
+func (c *clientStore) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
+	a := actorOf(ctx)
+	switch {
+	case !a.client || p.Bucket != c.world.bucket:
+	case opOf(ctx).write == nil:
+		if c.m.NoDeleteThrough {
+			return nil
+		}
+	case c.world.c.Late > 0 && c.r.Float64() < c.world.c.Late:
+		return c.landLater(ctx, p, key, func(ctx context.Context) { _ = c.Store.Delete(ctx, p, key, ts) })
+	}
+	return c.Store.Delete(ctx, p, key, ts)
+}
+
+// landLater does a write at some later time. Nobody hears of it.
+func (c *clientStore) landLater(ctx context.Context, p store.Partition, key []byte, write func(context.Context)) error {
 	c.late++
 	straggler := &actor{name: fmt.Sprintf("straggler %s.%d", actorOf(ctx).name, c.late), slow: true}
 	// It does most harm where a move has just looked.
 	target := partmap.Copying + partmap.Phase(c.r.IntN(2))
 	straggler.ripe = func() bool {
-		rg, found := c.world.watch.rangeOf(p.ID, rows[0].Key)
-		return found && rg.Phase == target && (target != partmap.Verifying || c.world.watch.compared[p.ID])
+		rg, found := c.world.watch.rangeOf(p.ID, key)
+		return found && rg.Phase == target && c.world.watch.looked[p.ID] == target
 	}
 	ctx = withActor(context.WithoutCancel(ctx), straggler)
-	c.world.actors.Go(func() { _ = c.Store.Put(ctx, p, rows...) })
+	c.world.actors.Go(func() { write(ctx) })
+	return store.Errorf(store.Timeout, "no answer")
 }
 
 // redo is the mistake: a put was lost, and is done again when the range has moved.
@@ -248,10 +289,22 @@ func (m *moverStore) Put(ctx context.Context, p store.Partition, rows ...store.R
 		}
 		out = append(out, row)
 	}
+	if m.m.PlainCopies {
+		out = originals(out)
+	}
 	if rg, found := m.w.rangeOf(p.ID, rows[0].Key); m.m.NoVerify && found && rg.Phase == partmap.Verifying {
 		return nil
 	}
 	return m.Store.Put(ctx, p, out...)
+}
+
+// originals are rows that do not say that they are copies.
+func originals(rows []store.Row) []store.Row {
+	rows = slices.Clone(rows)
+	for i := range rows {
+		rows[i].Value = store.OriginalCell(rows[i].Value)
+	}
+	return rows
 }
 
 func (m *moverStore) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
@@ -281,9 +334,9 @@ func (m *moverStore) Slice(ctx context.Context, p store.Partition, b store.Bound
 		}
 	}
 	page, err := m.Store.Slice(ctx, p, b, o)
-	if found && rg.Partition == p.ID && rg.Phase == partmap.Verifying {
+	if found && rg.Partition == p.ID {
 		m.w.mu.Lock()
-		m.w.compared[p.ID] = true
+		m.w.looked[p.ID] = rg.Phase
 		m.w.mu.Unlock()
 	}
 	verifying := found && rg.Partition == p.ID && rg.Phase == partmap.Verifying
@@ -291,6 +344,13 @@ func (m *moverStore) Slice(ctx context.Context, p store.Partition, b store.Bound
 		page.Rows = page.Rows[len(page.Rows)-1:]
 	}
 	return page, err
+}
+
+func (m *moverStore) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
+	if rg, found := m.w.rangeOf(p.ID, key); m.m.NoUncopy && found && rg.To == p.ID {
+		return nil
+	}
+	return m.Store.Delete(ctx, p, key, ts)
 }
 
 func (m *moverStore) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
@@ -313,13 +373,13 @@ type moverMaps struct {
 
 	mu      sync.Mutex
 	swapped bool
-	sweeps  int // sweeps that are about to look at the root
+	sweeps  int // sweeps, or comparisons, that are about to look at the root
 	last    *partmap.Root
 }
 
 func (m *moverMaps) Load(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	m.mu.Lock()
-	if m.m.SweepUnchecked && m.sweeps > 0 {
+	if m.sweeps > 0 {
 		m.sweeps--
 		defer m.mu.Unlock()
 		return m.last, nil

@@ -71,7 +71,7 @@ func (m *mover) live(ctx context.Context, goals []migrate.Goal) (again bool) {
 			if ctx.Err() != nil || !m.w.s.gate(ctx, point+" "+detail) {
 				return errKilled
 			}
-			if point == "sweep markers read" {
+			if maps.m.SweepUnchecked && point == "sweep markers read" || maps.m.UncopyUnchecked && point == "verify lost" {
 				maps.mu.Lock()
 				maps.sweeps++
 				maps.mu.Unlock()

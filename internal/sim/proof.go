@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/evenkeel/evenkeel/internal/history"
@@ -161,6 +162,20 @@ func (h *proof) gone() (err error) {
 	defer h.mu.Unlock()
 	h.deleted = true
 	return err
+}
+
+// deletes reports whether somebody has begun to delete a key at a timestamp, or above.
+func (h *proof) deletes(key string, ts store.Timestamp) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.ContainsFunc(h.keys[key].deletes, func(d *write) bool { return d.ts >= ts })
+}
+
+// undone reports whether a row is older than what was acknowledged or seen of its key.
+func (h *proof) undone(row store.Row) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return row.Timestamp < h.keys[string(row.Key)].least
 }
 
 // proven reports whether a row, or something newer of its key, was acknowledged or

@@ -47,8 +47,8 @@ type Config struct {
 	// Faults of the store; late writes land after up to LateCalls calls (0: 20).
 	Faults    faultstore.Rates
 	LateCalls int
-	// Late is the probability that a client's put is answered with a timeout and
-	// lands long after that.
+	// Late is the probability that a client's put, or plain delete, is answered with a
+	// timeout and lands long after that.
 	Late float64
 	// Deletes: one client tries to delete the bucket now and then, and succeeds if it
 	// finds it empty; then the run ends.
@@ -235,7 +235,7 @@ func newWorld(c Config) *world {
 	w.replicas = &replicas{Store: w.mem, r: rand.New(rand.NewPCG(c.Seed, 8)), past: map[string][]state{}}
 	w.watch = &watch{
 		Store: w.replicas, s: w.s, h: w.h, off: c.Mistakes.Unwatched, network: c.Net != nil, keys: w.keys,
-		touched: map[store.PartitionID]bool{}, markers: map[marker]uint64{}, compared: map[store.PartitionID]bool{},
+		touched: map[store.PartitionID]bool{}, markers: map[marker]uint64{}, looked: map[store.PartitionID]partmap.Phase{},
 		named: map[store.PartitionID]bool{}, phases: map[partmap.Phase]int{}, stages: map[uint64]*epoch{},
 	}
 	faulty, faults := faultstore.New(w.watch, faultstore.Options{Seed: c.Seed, Rates: c.Faults, MaxLate: c.LateCalls})
@@ -381,9 +381,12 @@ func (w *world) client(i, life int) (*client, error) {
 	}
 	m := w.c.Mistakes
 	m.EmptyAtHome = m.EmptyAtHome && c.deleter
-	c.c, err = listing.New(
-		&clientStore{Store: w.gated, m: m, world: w, r: rand.New(rand.NewPCG(w.c.Seed, 300+seed))},
-		maps, options)
+	own := &clientStore{Store: w.gated, m: m, world: w, r: rand.New(rand.NewPCG(w.c.Seed, 300+seed))}
+	var s store.Store = own
+	if m.DeleteThroughAtOnce {
+		s = hasty{own}
+	}
+	c.c, err = listing.New(s, maps, options)
 	if err != nil {
 		return nil, err
 	}

@@ -116,7 +116,7 @@ func TestProtocolHoldsWhereItIsHard(t *testing.T) {
 		name  string
 		tune  func(c *sim.Config)
 		seeds int
-	}{{"deadly", deadly, 4}, {"writing", writing, 4}, {"crossing", crossing, 30}, {"crossingTwice", crossingTwice, 20}, {"late", late, 80}, {"loose", loose, 2}} {
+	}{{"deadly", deadly, 4}, {"writing", writing, 4}, {"crossing", crossing, 30}, {"crossingTwice", crossingTwice, 20}, {"late", late, 80}, {"overtaken", overtaken, 80}, {"loose", loose, 2}} {
 		t.Run(c.name, func(t *testing.T) {
 			seeds(t, many(c.seeds), func(seed uint64) bool {
 				config := sim.Random(seed)
@@ -154,6 +154,11 @@ var mistakes = []struct {
 	{name: "LateSweep", on: func(m *sim.Mistakes) { m.LateSweep = true }, tune: crossingTwice, seeds: 10000},
 	{name: "SweepUnchecked", on: func(m *sim.Mistakes) { m.SweepUnchecked = true }, tune: loose, seeds: 300, watched: true},
 	{name: "NoWriteThrough", on: func(m *sim.Mistakes) { m.NoWriteThrough = true }, tune: late, seeds: 15000},
+	{name: "PlainCopies", on: func(m *sim.Mistakes) { m.PlainCopies = true }, tune: overtaken, seeds: 15000},
+	{name: "NoUncopy", on: func(m *sim.Mistakes) { m.NoUncopy = true }, tune: overtaken, seeds: 15000},
+	{name: "NoDeleteThrough", on: func(m *sim.Mistakes) { m.NoDeleteThrough = true }, tune: overtaken, seeds: 15000},
+	{name: "DeleteThroughAtOnce", on: func(m *sim.Mistakes) { m.DeleteThroughAtOnce = true }, tune: overtaken, seeds: 15000},
+	{name: "UncopyUnchecked", on: func(m *sim.Mistakes) { m.UncopyUnchecked = true }, tune: overtakenByTwo, seeds: 15000},
 	{name: "MixedMerge", on: func(m *sim.Mistakes) { m.MixedMerge = true }, seeds: 3000},
 	{name: "NoVerify", on: func(m *sim.Mistakes) { m.NoVerify = true }, tune: late, seeds: 15000},
 	{name: "RemoveWhole", on: func(m *sim.Mistakes) { m.RemoveWhole = true }, seeds: 3000},
@@ -234,6 +239,18 @@ func crossingTwice(c *sim.Config) {
 func late(c *sim.Config) {
 	c.Late, c.Writes, c.Kill, c.Faults, c.Clients, c.Keys = 0.5, 40, 0, faultstore.Rates{}, 3, 2
 	c.Sparse, c.Ops, c.Rounds, c.Movers, c.Loose = true, 10, 2, 1, false
+}
+
+// overtaken: many plain deletes land late, where their rows are being copied.
+func overtaken(c *sim.Config) {
+	late(c)
+	c.Late, c.Writes, c.Clients, c.Keys, c.Ops = 0.5, 50, 4, 2, 12
+}
+
+// overtakenByTwo: and two movers compare.
+func overtakenByTwo(c *sim.Config) {
+	overtaken(c)
+	c.Movers, c.Rounds = 2, 1
 }
 
 // redone: puts are lost, and deletes of their keys follow.

@@ -29,11 +29,11 @@ type watch struct {
 	touched map[store.PartitionID]bool
 	named   map[store.PartitionID]bool // ever, as home or destination
 	removed []removal
-	// compared are sources that a mover has begun to compare.
-	compared map[store.PartitionID]bool
-	markers  map[marker]uint64 // the epoch at which each was first written
-	swaps    int
-	phases   map[partmap.Phase]int
+	// looked is the phase in which a mover has last read of a source.
+	looked  map[store.PartitionID]partmap.Phase
+	markers map[marker]uint64 // the epoch at which each was first written
+	swaps   int
+	phases  map[partmap.Phase]int
 	// How often the map has changed for each key, now and at each epoch: what one
 	// change does to a key is one phase.
 	keys   []string
@@ -252,6 +252,19 @@ func (w *watch) complete(next *partmap.Root) {
 				w.violated("I5: %q at %d stays behind in %s", row.Key, row.Timestamp, name(rg.Partition))
 			}
 		}
+		page, err = w.Slice(context.Background(), dst, store.Bounds{Start: rg.Start, End: rg.End}, store.SliceOptions{Limit: 10_000, Timestamps: true})
+		if err != nil {
+			w.violated("I5: %v", err)
+		}
+		for _, row := range page.Rows {
+			ours, found, err := w.Get(context.Background(), src, row.Key)
+			if err != nil {
+				w.violated("I5: %v", err)
+			}
+			if store.IsCopied(row.Value) && w.h.undone(row) && (!found || ours.Timestamp < row.Timestamp) {
+				w.violated("I5: a copy of %q at %d comes back in %s", row.Key, row.Timestamp, name(dst.ID))
+			}
+		}
 	}
 }
 
@@ -292,6 +305,9 @@ func (w *watch) Delete(ctx context.Context, p store.Partition, key []byte, ts st
 	if p.Bucket == w.bucket {
 		w.mu.Lock()
 		w.touched[p.ID] = true
+		if !w.h.deletes(string(key), ts) {
+			w.violated("I5: %s deletes %q at %d in %s, and nobody deletes the key", actorOf(ctx).name, key, ts, name(p.ID))
+		}
 		written, known := w.markers[marker{p.ID, string(key), ts}]
 		for _, rg := range w.ranges {
 			if known && !actorOf(ctx).client && moving(&rg) && rg.Partition == p.ID && rg.Contains(key) && written >= rg.Batch {

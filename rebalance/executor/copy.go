@@ -26,10 +26,26 @@ const (
 type batch struct {
 	rows []store.Row
 	read time.Time // before their read began
+	// tied: the other one has rows of the same timestamps that clients wrote there, to
+	// which copies would lose. So these go as what they are.
+	tied bool
 }
 
-// copy writes all rows of a range's source to its destination, each with its own
-// timestamp, markers included. One reader keeps ahead of several writers.
+// cells are the rows as they are written: as copies, with their own timestamps.
+func (b *batch) cells() []store.Row {
+	out := make([]store.Row, len(b.rows))
+	for i, row := range b.rows {
+		if out[i] = row; b.tied {
+			out[i].Value = store.OriginalCell(row.Value)
+		} else {
+			out[i].Value = store.CopiedCell(row.Value)
+		}
+	}
+	return out
+}
+
+// copy writes all rows of a range's source to its destination, as copies with their
+// own timestamps, markers included. One reader keeps ahead of several writers.
 func (x *Executor) copy(ctx context.Context, t *migrate.Task) error {
 	src, dst := x.partition(t.Range.Partition), x.partition(t.Range.To)
 	g, gctx := errgroup.WithContext(ctx)
@@ -39,7 +55,7 @@ func (x *Executor) copy(ctx context.Context, t *migrate.Task) error {
 		return x.scan(gctx, src, bounds(t), func(read time.Time, rows []store.Row) error {
 			for len(rows) > 0 {
 				n := x.fits(rows)
-				if err := send(gctx, batches, batch{rows[:n], read}); err != nil {
+				if err := send(gctx, batches, batch{rows: rows[:n], read: read}); err != nil {
 					return err
 				}
 				rows = rows[n:]
@@ -53,7 +69,7 @@ func (x *Executor) copy(ctx context.Context, t *migrate.Task) error {
 				if err := x.failpoint(gctx, "copy batch", string(b.rows[0].Key)); err != nil {
 					return err
 				}
-				if err := x.write(gctx, src, dst, b); err != nil {
+				if err := x.write(gctx, t, src, dst, b); err != nil {
 					return err
 				}
 				x.count(t.Batch, func(p *progress) { p.copied.Add(int64(len(b.rows))) })
@@ -78,8 +94,8 @@ func (x *Executor) writers() int {
 	return writers
 }
 
-// send hands a batch over, unless ctx ends before.
-func send(ctx context.Context, to chan<- batch, b batch) error {
+// send hands something over, unless ctx ends before.
+func send[T any](ctx context.Context, to chan<- T, b T) error {
 	select {
 	case to <- b:
 		return nil
@@ -109,7 +125,7 @@ func (x *Executor) fits(rows []store.Row) int {
 
 // write puts a batch. A row that was read too long ago may meanwhile have been
 // deleted, and its tombstone collected: so it is read again.
-func (x *Executor) write(ctx context.Context, src, dst store.Partition, b batch) error {
+func (x *Executor) write(ctx context.Context, t *migrate.Task, src, dst store.Partition, b batch) error {
 	return x.retry(ctx, func() error {
 		if x.o.Now().Sub(b.read) > x.o.WriteTimeout {
 			read := x.o.Now()
@@ -117,10 +133,35 @@ func (x *Executor) write(ctx context.Context, src, dst store.Partition, b batch)
 			if err != nil {
 				return err
 			}
-			b = batch{rows, read}
+			b.rows, b.read = rows, read
 		}
-		return x.rows.Put(ctx, dst, b.rows...)
+		err := x.rows.Put(ctx, dst, b.cells()...)
+		x.sent(t, b.rows, err)
+		return err
 	})
+}
+
+// sent notes copies whose outcome is unknown, until it is known. One that arrives when
+// the range was compared would bring back a row that the source has lost meanwhile.
+func (x *Executor) sent(t *migrate.Task, rows []store.Row, err error) {
+	unknown := store.OutcomeUnknown(err)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	all := x.unsure[rangeKey(t)]
+	if err != nil && !unknown || err == nil && len(all) == 0 {
+		return
+	}
+	if all == nil {
+		all = map[string]store.Timestamp{}
+		x.unsure[rangeKey(t)] = all
+	}
+	for i := range rows {
+		if key := string(rows[i].Key); unknown {
+			all[key] = max(all[key], rows[i].Timestamp)
+		} else if all[key] <= rows[i].Timestamp {
+			delete(all, key)
+		}
+	}
 }
 
 // again reads rows anew, as far as they are still there.

@@ -164,5 +164,5 @@ func Failpoints() []string {
 	} {
 		all = append(all, "before "+e, "after "+e)
 	}
-	return append(all, "swap unknown", "copy batch", "verify batch", "sweep markers read", "sweep checked", "collect node")
+	return append(all, "swap unknown", "copy batch", "verify batch", "verify lost", "sweep markers read", "sweep checked", "collect node")
 }

@@ -132,8 +132,9 @@ type Executor struct {
 	held    *pause.Pause  // under which nothing may begin; nil: there is none
 	news    chan struct{} // has an element when goals or held have changed
 	seen    map[string]store.Timestamp
-	status  Status               // but for what is counted elsewhere
-	batches map[uint64]*progress // of those in flight
+	unsure  map[string]map[string]store.Timestamp // copies of unknown outcome: by range, then by key
+	status  Status                                // but for what is counted elsewhere
+	batches map[uint64]*progress                  // of those in flight
 	total   progress
 }
 
@@ -150,6 +151,7 @@ func New(s Store, m Maps, bucket store.BucketID, o Options) *Executor {
 		sweeps: make(chan struct{}, o.Parallel),
 		news:   make(chan struct{}, 1),
 		seen:   map[string]store.Timestamp{},
+		unsure: map[string]map[string]store.Timestamp{},
 
 		batches: map[uint64]*progress{},
 	}

@@ -37,7 +37,7 @@ func (x *Executor) carry(ctx context.Context, dst store.Partition, read time.Tim
 	}
 	var left []store.Row
 	for _, row := range rows {
-		if there, found := theirs[string(row.Key)]; !found || !Covers(&there, &row) {
+		if there, found := theirs[string(row.Key)]; !found || store.Newer(&row, &there) {
 			left = append(left, row)
 		}
 	}
@@ -55,20 +55,6 @@ func (x *Executor) carry(ctx context.Context, dst store.Partition, read time.Tim
 		left = left[n:]
 	}
 	return nil
-}
-
-// Covers reports whether one row of a key is the same as another, or newer.
-func Covers(one, other *store.Row) bool {
-	if one.Timestamp != other.Timestamp {
-		return one.Timestamp > other.Timestamp
-	}
-	if bytes.Compare(one.Value, other.Value) >= 0 {
-		return true
-	}
-	// However a cell came to be: the same value of the same time is the same entry.
-	a, live, err := store.EntryValue(one.Value)
-	b, alive, oerr := store.EntryValue(other.Value)
-	return err == nil && oerr == nil && live && alive && bytes.Equal(a, b)
 }
 
 // Emptied reports whether what a partition has next to a key, within bounds, is covered

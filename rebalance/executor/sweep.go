@@ -2,11 +2,8 @@ package executor
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/rebalance/migrate"
@@ -23,17 +20,10 @@ import (
 // highest row then: else, where rows are appended as fast as it reads, it would not
 // end, and the range could not be cut again.
 func (x *Executor) sweep(ctx context.Context, t *migrate.Task) error {
-	home, within := x.partition(t.Range.Partition), bounds(t)
-	var top store.Page
-	err := x.retry(ctx, func() (err error) {
-		top, err = x.rows.Slice(ctx, home, within, store.SliceOptions{Limit: 1, Reverse: true})
+	home := x.partition(t.Range.Partition)
+	within, any, err := x.filled(ctx, home, bounds(t))
+	if err != nil || !any {
 		return err
-	})
-	if err != nil || len(top.Rows) == 0 {
-		return err
-	}
-	if key := top.Rows[0].Key; len(key) < store.MaxKeyBytes {
-		within.End = append(bytes.Clone(key), 0)
 	}
 	return x.scanAt(ctx, x.o.SweepPace, home, within, func(_ time.Time, rows []store.Row) error {
 		var markers []store.Row
@@ -59,17 +49,29 @@ func (x *Executor) sweep(ctx context.Context, t *migrate.Task) error {
 		if err := x.failpoint(ctx, "sweep checked", string(markers[0].Key)); err != nil {
 			return err
 		}
-		g, gctx := errgroup.WithContext(ctx)
-		g.SetLimit(cmp.Or(max(x.o.Writers, 0), writers))
-		for _, m := range markers {
-			g.Go(func() error {
-				return x.retry(gctx, func() error { return x.rows.Delete(gctx, home, m.Key, m.Timestamp) })
-			})
-		}
 		x.count(t.Batch, func(p *progress) {
 			p.searched.Add(int64(len(rows)))
 			p.swept.Add(int64(len(markers)))
 		})
-		return g.Wait()
+		return x.each(ctx, len(markers), func(ctx context.Context, i int) error {
+			return x.rows.Delete(ctx, home, markers[i].Key, markers[i].Timestamp)
+		})
 	})
+}
+
+// filled returns bounds that end at the highest row that a partition has within b now;
+// false: it has none.
+func (x *Executor) filled(ctx context.Context, p store.Partition, b store.Bounds) (store.Bounds, bool, error) {
+	var top store.Page
+	err := x.retry(ctx, func() (err error) {
+		top, err = x.rows.Slice(ctx, p, b, store.SliceOptions{Limit: 1, Reverse: true})
+		return err
+	})
+	if err != nil || len(top.Rows) == 0 {
+		return b, false, err
+	}
+	if key := top.Rows[0].Key; len(key) < store.MaxKeyBytes {
+		b.End = append(bytes.Clone(key), 0)
+	}
+	return b, true, nil
 }

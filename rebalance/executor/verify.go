@@ -2,37 +2,47 @@ package executor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/rebalance/migrate"
 	"github.com/evenkeel/evenkeel/store"
 )
 
 // verify compares the two ends of a move: for every row of the source the
-// destination has the same one or a newer one. What it lacks is copied: writes
-// that arrived late. One reader of the source keeps ahead of those who read the
-// destination, which they do after the source, page for page.
+// destination has the same one or a newer one, and it has no copies of rows that the
+// source has lost. What it lacks is copied: writes that arrived late. What it has too
+// much is deleted: deletes that arrived late. One reader of the source keeps ahead of
+// those who read the destination, which they do after the source, page for page.
 func (x *Executor) verify(ctx context.Context, t *migrate.Task) error {
 	src, dst := x.partition(t.Range.Partition), x.partition(t.Range.To)
 	highest := store.Timestamp(0) // the reader's
 	g, gctx := errgroup.WithContext(ctx)
-	pages := make(chan batch)
+	pages := make(chan page)
+	rest := bounds(t) // what is behind the source's rows
 	g.Go(func() error {
 		defer close(pages)
-		return x.scan(gctx, src, bounds(t), func(read time.Time, rows []store.Row) error {
+		return x.scan(gctx, src, rest, func(read time.Time, rows []store.Row) error {
 			for i := range rows {
 				highest = max(highest, rows[i].Timestamp)
 			}
-			return send(gctx, pages, batch{rows, read})
+			p := page{rows: rows, read: read, bounds: rest}
+			last := rows[len(rows)-1].Key
+			rest.Start, rest.StartExclusive = last, true
+			if len(last) < store.MaxKeyBytes {
+				p.bounds.End = append(bytes.Clone(last), 0) // its successor
+			}
+			return send(gctx, pages, p)
 		})
 	})
 	for range min(x.writers(), comparers) {
 		g.Go(func() error {
-			for page := range pages {
-				if err := x.compare(gctx, t, src, dst, page); err != nil {
+			for p := range pages {
+				if err := x.compare(gctx, t, src, dst, p); err != nil {
 					return err
 				}
 			}
@@ -42,9 +52,13 @@ func (x *Executor) verify(ctx context.Context, t *migrate.Task) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
+	if err := x.compareRest(ctx, t, src, dst, rest); err != nil {
+		return err
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.seen[seenKey(t)] = max(highest, 1) // kept for the removal
+	delete(x.unsure, rangeKey(t))
+	x.seen[rangeKey(t)] = max(highest, 1) // kept for the removal
 	return nil
 }
 
@@ -52,80 +66,208 @@ func (x *Executor) verify(ctx context.Context, t *migrate.Task) error {
 // that keeps two processors busy, and each is up to two pages in memory.
 const comparers = 2
 
-// compare looks for a page of the source in the destination, and copies what is
-// missing there.
-func (x *Executor) compare(ctx context.Context, t *migrate.Task, src, dst store.Partition, page batch) error {
-	missing, err := x.missing(ctx, dst, page.rows)
+// page is what the source has within bounds: from behind the page before, up to its
+// own last row.
+type page struct {
+	rows   []store.Row
+	read   time.Time // before the read began
+	bounds store.Bounds
+}
+
+// compare looks for a page of the source in the destination, copies what is missing
+// there, and deletes the copies that it has too much.
+func (x *Executor) compare(ctx context.Context, t *migrate.Task, src, dst store.Partition, p page) error {
+	d, err := x.differ(ctx, dst, p)
 	if err != nil {
 		return err
 	}
-	x.count(t.Batch, func(p *progress) {
-		p.verified.Add(int64(len(page.rows)))
-		p.mended.Add(int64(len(missing)))
-	})
-	for len(missing) > 0 {
-		n := x.fits(missing)
-		if err := x.failpoint(ctx, "verify batch", string(missing[0].Key)); err != nil {
+	x.count(t.Batch, func(c *progress) { c.verified.Add(int64(len(p.rows))) })
+	for _, b := range []batch{{rows: d.missing, read: p.read}, {rows: d.tied, read: p.read, tied: true}} {
+		if err := x.mend(ctx, t, src, dst, b); err != nil {
 			return err
 		}
-		if err := x.write(ctx, src, dst, batch{missing[:n], page.read}); err != nil {
+	}
+	// The source may have lost what was copied just now, while the copy was on its way.
+	return x.uncopy(ctx, t, src, dst, append(d.orphans, d.missing...))
+}
+
+// mend writes what the destination lacks.
+func (x *Executor) mend(ctx context.Context, t *migrate.Task, src, dst store.Partition, b batch) error {
+	x.count(t.Batch, func(c *progress) { c.mended.Add(int64(len(b.rows))) })
+	for len(b.rows) > 0 {
+		n := x.fits(b.rows)
+		if err := x.failpoint(ctx, "verify batch", string(b.rows[0].Key)); err != nil {
 			return err
 		}
-		missing = missing[n:]
+		if err := x.write(ctx, t, src, dst, batch{b.rows[:n], b.read, b.tied}); err != nil {
+			return err
+		}
+		b.rows = b.rows[n:]
 	}
 	return nil
 }
 
-// missing returns those of a page's rows to which the destination has neither the
-// same nor a newer one.
-func (x *Executor) missing(ctx context.Context, dst store.Partition, rows []store.Row) (out []store.Row, err error) {
-	b := store.Bounds{Start: rows[0].Key}
-	last := rows[len(rows)-1].Key
-	if len(last) < store.MaxKeyBytes {
-		b.End = append(bytes.Clone(last), 0) // its successor
+// compareRest deletes copies of keys behind all of the source's rows, up to the highest
+// row that the destination has when it begins: no copy is on its way any more, but rows
+// of clients may be appended for ever. And it deletes those copies of which is not known
+// whether they will still arrive.
+func (x *Executor) compareRest(ctx context.Context, t *migrate.Task, src, dst store.Partition, rest store.Bounds) error {
+	within, any, err := x.filled(ctx, dst, rest)
+	if err != nil {
+		return err
 	}
-	i := 0
-	for i < len(rows) {
-		var page store.Page
+	if any {
+		err := x.scan(ctx, dst, within, func(_ time.Time, rows []store.Row) error {
+			var orphans []store.Row
+			for i := range rows {
+				if store.IsCopied(rows[i].Value) {
+					orphans = append(orphans, rows[i])
+				}
+			}
+			return x.uncopy(ctx, t, src, dst, orphans)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	var unsure []store.Row
+	x.mu.Lock()
+	for key, ts := range x.unsure[rangeKey(t)] {
+		unsure = append(unsure, store.Row{Key: []byte(key), Timestamp: ts})
+	}
+	x.mu.Unlock()
+	return x.uncopy(ctx, t, src, dst, unsure)
+}
+
+// difference is what was found in comparing a page.
+type difference struct {
+	// missing are rows to which the destination has neither the same nor a newer one;
+	// tied those of them to which it has a smaller one of the same timestamp, which a
+	// client wrote there.
+	missing, tied []store.Row
+	// orphans are copies in the destination that the page does not have, nor anything
+	// newer.
+	orphans []store.Row
+}
+
+// differ reads the destination within a page's bounds.
+func (x *Executor) differ(ctx context.Context, dst store.Partition, p page) (d difference, err error) {
+	b, rows := p.bounds, p.rows
+	last := rows[len(rows)-1].Key
+	for {
+		var got store.Page
 		err := x.retry(ctx, func() (err error) {
-			page, err = x.rows.Slice(ctx, dst, b, store.SliceOptions{Limit: x.o.PageRows, Timestamps: true})
+			got, err = x.rows.Slice(ctx, dst, b, store.SliceOptions{Limit: x.o.PageRows, Timestamps: true})
 			return err
 		})
 		if err != nil {
-			return nil, err
+			return d, err
 		}
-		for j := range page.Rows {
-			theirs := &page.Rows[j]
-			for i < len(rows) && string(rows[i].Key) < string(theirs.Key) {
-				out = append(out, rows[i])
-				i++
+		for j := range got.Rows {
+			theirs := &got.Rows[j]
+			if string(theirs.Key) > string(last) { // whose successor would be too long
+				got.More = false
+				break
 			}
-			if i < len(rows) && string(rows[i].Key) == string(theirs.Key) {
-				if newer(&rows[i], theirs) {
-					out = append(out, rows[i])
+			for string(rows[0].Key) < string(theirs.Key) {
+				d.missing, rows = append(d.missing, rows[0]), rows[1:]
+			}
+			copied := store.IsCopied(theirs.Value)
+			if string(rows[0].Key) > string(theirs.Key) {
+				if copied {
+					d.orphans = append(d.orphans, *theirs)
 				}
-				i++
+				continue
+			}
+			ours := rows[0]
+			switch rows = rows[1:]; {
+			case store.Newer(&ours, theirs) && ours.Timestamp == theirs.Timestamp && !copied:
+				d.tied = append(d.tied, ours)
+			case store.Newer(&ours, theirs):
+				d.missing = append(d.missing, ours)
+			case copied && ours.Timestamp < theirs.Timestamp:
+				d.orphans = append(d.orphans, *theirs)
+			}
+			if len(rows) == 0 {
+				return d, nil
 			}
 		}
-		if !page.More {
-			return append(out, rows[i:]...), nil
+		if !got.More {
+			d.missing = append(d.missing, rows...)
+			return d, nil
 		}
-		b.Start, b.StartExclusive = page.Rows[len(page.Rows)-1].Key, true
+		b.Start, b.StartExclusive = got.Rows[len(got.Rows)-1].Key, true
 	}
-	return out, nil
 }
 
-// newer reports whether row a beats row b of the same key: as in every store, the
-// higher timestamp wins, and at a tie the larger value, which is the marker's.
-func newer(a, b *store.Row) bool {
-	if a.Timestamp != b.Timestamp {
-		return a.Timestamp > b.Timestamp
+// uncopy deletes copies that the source has lost, each at its own timestamp: what is
+// newer stays, and a copy that arrives later stays hidden. What the source has got
+// meanwhile instead of them is copied: it may have come when the copy had lost its worth
+// already. The order is what makes the deletions safe: it looks what the source really
+// has now, as a row may have come to it and been copied since it was read; then whether
+// the map still says that the range is compared, or else somebody may have emptied the
+// source.
+func (x *Executor) uncopy(ctx context.Context, t *migrate.Task, src, dst store.Partition, copies []store.Row) error {
+	for len(copies) > 0 {
+		read, now := x.o.Now(), make([]store.Row, len(copies))
+		err := x.each(ctx, len(copies), func(ctx context.Context, i int) (err error) {
+			now[i], _, err = x.rows.Get(ctx, src, copies[i].Key)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		var lost, late []store.Row
+		for i := range copies {
+			if now[i].Timestamp < copies[i].Timestamp { // 0: it has nothing
+				lost = append(lost, copies[i])
+			} else if now[i].Timestamp > copies[i].Timestamp {
+				late = append(late, now[i])
+			}
+		}
+		if err := x.deleteLost(ctx, t, dst, lost); err != nil {
+			return err
+		}
+		if err := x.mend(ctx, t, src, dst, batch{rows: late, read: read}); err != nil {
+			return err
+		}
+		copies = late
 	}
-	return bytes.Compare(a.Value, b.Value) > 0
+	return nil
 }
 
-// seenKey is a move's range, for Executor.seen.
-func seenKey(t *migrate.Task) string {
+// deleteLost is the deletion of uncopy.
+func (x *Executor) deleteLost(ctx context.Context, t *migrate.Task, dst store.Partition, lost []store.Row) error {
+	if len(lost) == 0 {
+		return nil
+	}
+	if err := x.failpoint(ctx, "verify lost", string(lost[0].Key)); err != nil {
+		return err
+	}
+	root, err := x.maps.Load(ctx, x.bucket)
+	if err != nil {
+		return err
+	}
+	if phase, _ := root.BatchOf(t.Batch); phase != partmap.Verifying {
+		return store.Errorf(store.Conflict, "somebody else has compared batch %d", t.Batch)
+	}
+	return x.each(ctx, len(lost), func(ctx context.Context, i int) error {
+		return x.rows.Delete(ctx, dst, lost[i].Key, lost[i].Timestamp)
+	})
+}
+
+// each does a store call for each of n rows, some at once, and repeats those that fail.
+func (x *Executor) each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(cmp.Or(max(x.o.Writers, 0), writers))
+	for i := range n {
+		g.Go(func() error { return x.retry(gctx, func() error { return f(gctx, i) }) })
+	}
+	return g.Wait()
+}
+
+// rangeKey is a move's range, for what an executor remembers of it.
+func rangeKey(t *migrate.Task) string {
 	return t.Range.Partition.String() + string(t.Range.Start)
 }
 
@@ -143,7 +285,7 @@ func (x *Executor) remove(ctx context.Context, e *migrate.Remove) error {
 	for _, rg := range e.Ranges {
 		t := migrate.Task{Range: rg}
 		x.mu.Lock()
-		seen := x.seen[seenKey(&t)]
+		seen := x.seen[rangeKey(&t)]
 		x.mu.Unlock()
 		if highest = max(highest, seen); seen > 0 {
 			continue
@@ -177,7 +319,8 @@ func (x *Executor) remove(ctx context.Context, e *migrate.Remove) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, rg := range e.Ranges {
-		delete(x.seen, seenKey(&migrate.Task{Range: rg}))
+		delete(x.seen, rangeKey(&migrate.Task{Range: rg}))
+		delete(x.unsure, rangeKey(&migrate.Task{Range: rg}))
 	}
 	return nil
 }

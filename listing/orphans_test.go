@@ -1,0 +1,297 @@
+package listing_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+// centres is a store with another data centre, from which this one lacks rows of one
+// partition.
+type centres struct {
+	store.Store
+	behind store.Partition
+	lacks  map[string]bool
+	away   bool                    // the other one
+	look   func()                  // called before each read everywhere
+	put    func(p store.Partition) // called before each put
+}
+
+func (c *centres) EachQuorum() store.Rows { return everywhere{c.Store, c} }
+
+func (c *centres) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
+	if p == c.behind && c.lacks[string(key)] {
+		return store.Row{}, false, nil
+	}
+	return c.Store.Get(ctx, p, key)
+}
+
+func (c *centres) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+	page, err := c.Store.Slice(ctx, p, b, o)
+	if p == c.behind {
+		var rows []store.Row
+		for _, row := range page.Rows {
+			if !c.lacks[string(row.Key)] {
+				rows = append(rows, row)
+			}
+		}
+		page.Rows = rows
+	}
+	return page, err
+}
+
+func (c *centres) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
+	if c.put != nil {
+		c.put(p)
+	}
+	return c.Store.Put(ctx, p, rows...)
+}
+
+type everywhere struct {
+	store.Rows
+	c *centres
+}
+
+func (e everywhere) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
+	if e.c.look != nil {
+		e.c.look()
+	}
+	if e.c.away {
+		return store.Row{}, false, store.Errorf(store.Unavailable, "a data centre is away")
+	}
+	return e.Rows.Get(ctx, p, key)
+}
+
+// halfway is a bucket whose only range is in some phase of its move.
+type halfway struct {
+	*testing.T
+	s        *centres
+	c        *listing.Client
+	b        *listing.Bucket
+	src, dst store.Partition
+}
+
+func inPhase(t *testing.T, phase partmap.Phase) *halfway {
+	ctx := t.Context()
+	s := &centres{Store: memstore.New(), lacks: map[string]bool{}}
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	c, err := listing.NewEmbedded(s, listing.Options{})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(ctx, "b"))
+	owner, err := c.Owner(ctx, "b")
+	require.NoError(t, err)
+	root, err := c.Maps().Load(ctx, owner.ID)
+	require.NoError(t, err)
+	x := &halfway{T: t, s: s, c: c, b: c.Bucket("b")}
+	x.src = store.Partition{Bucket: owner.ID, ID: root.Entries[0].Partition}
+	x.dst = store.Partition{Bucket: owner.ID, ID: store.PartitionID(uuid.New())}
+	s.behind = x.src
+	batch := uint64(0)
+	for at := partmap.Settled; at != phase; at++ {
+		e := c.Maps().Edit(ctx, root)
+		if at == partmap.Settled {
+			batch, err = e.Begin(partmap.Move{Parts: []partmap.Part{{To: x.dst.ID}}})
+		} else {
+			err = e.Advance(batch)
+		}
+		require.NoError(t, err)
+		change, err := e.Change()
+		require.NoError(t, err)
+		require.NoError(t, c.Maps().Swap(ctx, change))
+		require.NoError(t, c.Maps().Wait(ctx, owner.ID))
+		root = change.Next
+	}
+	return x
+}
+
+func entry(key, value string, ts store.Timestamp) store.Row {
+	return store.Row{Key: []byte(key), Value: store.EntryCell([]byte(value)), Timestamp: ts}
+}
+
+func copied(row store.Row) store.Row {
+	row.Value = store.CopiedCell(row.Value)
+	return row
+}
+
+func (x *halfway) put(p store.Partition, rows ...store.Row) {
+	require.NoError(x, x.s.Store.Put(x.Context(), p, rows...))
+}
+
+// shows holds gets and listings in both directions to what is there; "" is nothing. Each
+// asks a client of its own state of the store, so a mend of one helps the next: which
+// of them is first is given.
+func (x *halfway) shows(how string, key, value string) {
+	ctx := x.Context()
+	if how == "get" {
+		e, err := x.b.Get(ctx, []byte(key))
+		if value == "" {
+			require.ErrorIs(x, err, listing.ErrNotFound)
+			return
+		}
+		require.NoError(x, err)
+		require.Equal(x, value, string(e.Value))
+		return
+	}
+	page, err := x.b.List(ctx, listing.Query{Reverse: how == "reverse"})
+	require.NoError(x, err)
+	found := ""
+	last := ""
+	for i, item := range page.Items {
+		if i > 0 {
+			require.Equal(x, how == "reverse", last > string(item.Key), "order")
+		}
+		if last = string(item.Key); last == key {
+			found = string(item.Value)
+		}
+	}
+	require.Equal(x, value, found)
+}
+
+// destination is what is at a key of the destination, and whether as a copy.
+func (x *halfway) destination(key string) (value string, isCopy bool) {
+	row, found, err := x.s.Store.Get(x.Context(), x.dst, []byte(key))
+	require.NoError(x, err)
+	if !found {
+		return "", false
+	}
+	v, _, err := store.EntryValue(row.Value)
+	require.NoError(x, err)
+	return string(v), store.IsCopied(row.Value)
+}
+
+// both runs f in both phases in which there are copies, for each way to read.
+func both(t *testing.T, f func(x *halfway, verifying bool, how string)) {
+	for _, phase := range []partmap.Phase{partmap.Copying, partmap.Verifying} {
+		for _, how := range []string{"get", "list", "reverse"} {
+			t.Run(phase.String()+"/"+how, func(t *testing.T) {
+				x := inPhase(t, phase)
+				x.put(x.src, entry("a", "first", 3), entry("z", "last", 3))
+				x.put(x.dst, copied(entry("a", "first", 3)), copied(entry("z", "last", 3)))
+				f(x, phase == partmap.Verifying, how)
+				x.shows(how, "a", "first")
+				x.shows(how, "z", "last")
+			})
+		}
+	}
+}
+
+// The source has lost a row whose copy is in the destination. In verifying the reader
+// sees to it that the copy does not come back.
+func TestCopyThatTheSourceHasLost(t *testing.T) {
+	both(t, func(x *halfway, verifying bool, how string) {
+		row := copied(entry("k", "gone", 5))
+		x.put(x.dst, row)
+		x.shows(how, "k", "")
+		if value, _ := x.destination("k"); verifying {
+			require.Empty(x, value, "the copy is left")
+			x.put(x.dst, row)
+			value, _ := x.destination("k")
+			require.Empty(x, value, "the copy came again")
+		} else {
+			require.Equal(x, "gone", value, "only comparing, and readers then, delete")
+		}
+		x.shows(how, "k", "")
+		// What a client writes to the destination needs no source.
+		x.put(x.dst, entry("k", "fresh", 6))
+		x.shows(how, "k", "fresh")
+	})
+}
+
+// Only this data centre lacks the row: it is shown, and stays.
+func TestCopyThatThisDataCentreLacks(t *testing.T) {
+	both(t, func(x *halfway, _ bool, how string) {
+		x.put(x.src, entry("k", "there", 5))
+		x.put(x.dst, copied(entry("k", "there", 5)))
+		x.s.lacks["k"] = true
+		x.shows(how, "k", "there")
+		value, isCopy := x.destination("k")
+		require.Equal(x, "there", value)
+		require.True(x, isCopy)
+	})
+}
+
+// The other data centre has a newer one, or an older one that came back to light.
+func TestOtherVersionInTheOtherDataCentre(t *testing.T) {
+	both(t, func(x *halfway, verifying bool, how string) {
+		x.put(x.dst, copied(entry("k", "old", 5)))
+		x.put(x.src, entry("k", "new", 7))
+		x.s.lacks["k"] = true
+		x.shows(how, "k", "new")
+		if verifying {
+			value, isCopy := x.destination("k")
+			require.Equal(x, "new", value, "it was shown, and not written through")
+			require.True(x, isCopy)
+		}
+	})
+}
+
+// Nobody can say whether the source has the row: the copy counts, and stays.
+func TestCopyCountsWhileADataCentreIsAway(t *testing.T) {
+	both(t, func(x *halfway, _ bool, how string) {
+		x.put(x.dst, copied(entry("k", "copy", 5)))
+		x.s.away = true
+		x.shows(how, "k", "copy")
+		x.s.away = false
+		x.shows(how, "k", "")
+	})
+}
+
+// The lease ends while a reader looks at the source again, which others empty then: it
+// deletes nothing, and reads again.
+func TestNothingIsDeletedWithoutALease(t *testing.T) {
+	both(t, func(x *halfway, verifying bool, how string) {
+		if !verifying {
+			return
+		}
+		end := listing.Fleeting(x.c)
+		x.put(x.dst, copied(entry("k", "kept", 5)))
+		x.s.look = func() {
+			x.s.look = func() { x.put(x.src, entry("k", "kept", 5)) }
+			end()
+		}
+		x.shows(how, "k", "kept")
+		value, _ := x.destination("k")
+		require.Equal(x, "kept", value)
+	})
+}
+
+// A late put is written through, and deleted in the source while its copy is on its way.
+func TestWrittenThroughAndDeletedOnItsWay(t *testing.T) {
+	both(t, func(x *halfway, verifying bool, how string) {
+		x.put(x.src, entry("k", "late", 5))
+		if !verifying {
+			x.shows(how, "k", "late")
+			return
+		}
+		x.s.put = func(p store.Partition) {
+			require.Equal(x, x.dst, p)
+			require.NoError(x, x.s.Delete(x.Context(), x.src, []byte("k"), 5))
+		}
+		x.shows(how, "k", "")
+		value, _ := x.destination("k")
+		require.Empty(x, value, "the copy is left")
+	})
+}
+
+// A put in the source and one in the destination have the same timestamp: the larger
+// one wins, in the destination alone as well.
+func TestTieBetweenSourceAndDestination(t *testing.T) {
+	for _, late := range []string{"a", "z"} {
+		both(t, func(x *halfway, verifying bool, how string) {
+			x.put(x.src, entry("k", late, 5))
+			x.put(x.dst, entry("k", "m", 5))
+			x.shows(how, "k", max(late, "m"))
+			if value, isCopy := x.destination("k"); verifying {
+				require.Equal(x, max(late, "m"), value)
+				require.False(x, isCopy)
+			}
+		})
+	}
+}
