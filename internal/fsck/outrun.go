@@ -27,10 +27,6 @@ func (c *Checker) outrun(ctx context.Context, b bucket, root *partmap.Root) (adv
 	if len(suspects) == 0 {
 		return false, nil
 	}
-	began, err := c.began(ctx, root, since)
-	if err != nil {
-		return false, err
-	}
 	ahead := map[uint64]partmap.Range{}
 	for rg, err := range partmap.RangesSince(root, c.reader(ctx, b.id), since) {
 		if k := store.KindOf(err); err != nil && (k == store.NotFound || k == store.Corrupt) {
@@ -39,10 +35,10 @@ func (c *Checker) outrun(ctx context.Context, b bucket, root *partmap.Root) (adv
 		if err != nil {
 			return false, err
 		}
-		if _, known := ahead[rg.Batch]; known || rg.To.IsZero() || !suspects[rg.Batch] || began[rg.Batch] == 0 {
+		if _, known := ahead[rg.Batch]; known || rg.To.IsZero() || !suspects[rg.Batch] {
 			continue
 		}
-		left, err := c.hasLeft(ctx, root, &rg, store.Timestamp(began[rg.Batch]-c.o.Skew.Microseconds()))
+		left, err := c.hasLeft(ctx, root, &rg)
 		if err != nil {
 			return false, err
 		}
@@ -84,33 +80,9 @@ func (c *Checker) outrun(ctx context.Context, b bucket, root *partmap.Root) (adv
 	return advanced, nil
 }
 
-// began finds in the history when the batches from some epoch on began, by their ids.
-func (c *Checker) began(ctx context.Context, root *partmap.Root, since uint64) (map[uint64]int64, error) {
-	at := map[uint64]int64{root.Epoch: root.ChangedAt}
-	for before := root.Epoch; before > since; {
-		var replaced []store.Record
-		err := c.retry(ctx, func() (err error) {
-			replaced, err = c.s.History(ctx, root.Bucket, before, 100)
-			return err
-		})
-		if err != nil || len(replaced) == 0 {
-			return at, err
-		}
-		for _, rec := range replaced {
-			if before = rec.Epoch; before < since {
-				break
-			}
-			if old, err := partmap.DecodeRoot(root.Bucket, rec); err == nil {
-				at[old.Epoch] = old.ChangedAt
-			}
-		}
-	}
-	return at, nil
-}
-
-// hasLeft reports whether a range's source has no row, and its destination one that
-// is older than the move: so it was copied from there.
-func (c *Checker) hasLeft(ctx context.Context, root *partmap.Root, rg *partmap.Range, began store.Timestamp) (bool, error) {
+// hasLeft reports whether a range's source has no row, and its destination one that was
+// copied from there.
+func (c *Checker) hasLeft(ctx context.Context, root *partmap.Root, rg *partmap.Range) (bool, error) {
 	within := store.Bounds{Start: rg.Start, End: rg.End}
 	var first store.Page
 	err := c.retry(ctx, func() (err error) {
@@ -123,7 +95,7 @@ func (c *Checker) hasLeft(ctx context.Context, root *partmap.Root, rg *partmap.R
 	copied := false
 	err = c.pagesWithin(ctx, store.Partition{Bucket: root.Bucket, ID: rg.To}, within, func(rows []store.Row) error {
 		for i := range rows {
-			copied = copied || rows[i].Timestamp < began
+			copied = copied || store.IsCopied(rows[i].Value)
 		}
 		return nil
 	})
