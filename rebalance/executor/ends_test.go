@@ -58,7 +58,10 @@ func TestErrorsAtEachFailpoint(t *testing.T) {
 		}
 	}
 	for _, point := range executor.Failpoints() {
-		if point != "swap unknown" { // nothing is unknown without a failure
+		switch point {
+		case "swap unknown": // nothing is unknown without a failure
+		case "verify lost": // it takes a delete that arrives late: late_test.go
+		default:
 			require.True(t, reached[point], "nobody came to %s", point)
 		}
 	}
