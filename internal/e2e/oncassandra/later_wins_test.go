@@ -29,10 +29,11 @@ import (
 
 // site is what a process of TestWhatBeginsLaterWinsOverCassandra is told.
 type site struct {
-	Options cassandrastore.Options
-	Lease   time.Duration
-	Ahead   time.Duration // its wall clock
-	Own     bool          // timestamps are those of its wall clock
+	Hosts    []string
+	Keyspace string
+	Lease    time.Duration
+	Ahead    time.Duration // its wall clock
+	Own      bool          // timestamps are those of its wall clock
 }
 
 const siteVariable = "EVENKEEL_TEST_SITE"
@@ -57,7 +58,9 @@ func serveSite(ctx context.Context, encoded string) error {
 	if err := json.Unmarshal([]byte(encoded), &x); err != nil {
 		return err
 	}
-	s, err := cassandrastore.Open(ctx, x.Options)
+	s, err := cassandrastore.Open(ctx, harness.Patient(cassandrastore.Options{
+		Hosts: x.Hosts, Keyspace: x.Keyspace, DataCentre: "dc1", AllowSingleReplica: true,
+	}))
 	if err != nil {
 		return err
 	}
@@ -210,8 +213,8 @@ func pairsOverCassandra(t *testing.T, pairs int, own bool) (done, lost, moves in
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	sites := []*remote{
-		startSite(t, site{o, lease, 490 * time.Millisecond, own}),
-		startSite(t, site{o, lease, -490 * time.Millisecond, own}),
+		startSite(t, site{o.Hosts, o.Keyspace, lease, 490 * time.Millisecond, own}),
+		startSite(t, site{o.Hosts, o.Keyspace, lease, -490 * time.Millisecond, own}),
 	}
 
 	ctx, stop := context.WithCancel(t.Context())
