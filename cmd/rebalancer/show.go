@@ -86,6 +86,9 @@ func printStatus(out io.Writer, s *adminapi.Status, now time.Time) error {
 		w.printf("Nobody leads\n")
 	}
 	printPauses(w, s.Pauses, now)
+	if s.PausesError != "" {
+		w.printf("Whether moves are paused is not known: %s\n", s.PausesError)
+	}
 	if s.MostRate > 0 {
 		w.printf("At most %s rows per second, of %s while nobody else waits for the store\n", commas(int64(s.Rate)), commas(int64(s.MostRate)))
 	}

@@ -188,10 +188,10 @@ func (h *handler) quietOf(ctx context.Context, p pause.Progress) *Quiet {
 // pauses lists what is paused, for the status.
 func (h *handler) pauses(ctx context.Context) ([]Paused, error) {
 	s, err := pause.Read(ctx, h.Store, store.Local)
-	if err != nil {
-		return nil, err
-	}
 	out := []Paused{}
+	if err != nil {
+		return out, err
+	}
 	if s.All != nil {
 		out = append(out, pausedOf("", *s.All))
 	}

@@ -12,11 +12,8 @@ import (
 
 func (h *handler) status(r *http.Request) (any, error) {
 	s := h.Manager.Status()
-	pauses, err := h.pauses(r.Context())
-	if err != nil {
-		return nil, err
-	}
-	out := Status{Leading: s.Running, Pauses: pauses, Rate: s.Rate, MostRate: s.MostRate, Buckets: []Bucket{}, Jobs: []Job{}}
+	pauses, perr := h.pauses(r.Context())
+	out := Status{Leading: s.Running, Pauses: pauses, PausesError: text(perr), Rate: s.Rate, MostRate: s.MostRate, Buckets: []Bucket{}, Jobs: []Job{}}
 	if h.Leader != nil {
 		if holder, known, _ := h.Leader(r.Context()); known {
 			out.Leader = leaderOf(holder)

@@ -199,6 +199,8 @@ type Status struct {
 	Leading bool `json:"leading"`
 	// Pauses are kept in the store: of all moves, and of single buckets.
 	Pauses []Paused `json:"pauses"`
+	// PausesError is why they are not known: the store can't be read.
+	PausesError string `json:"pauses_error,omitempty"`
 	// Rate is rows per second at present, MostRate the most; 0: any.
 	Rate     int      `json:"rate"`
 	MostRate int      `json:"max_rate"`
