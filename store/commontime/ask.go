@@ -109,7 +109,7 @@ func (c *Clock) keepAsking(s store.Server, a *answer) {
 		c.mu.Lock()
 		a.followed = c.awake && c.answers[s.Name] == a
 		followed := a.followed
-		pause := pace.next(c.counts.waits.Load(), len(c.servers))
+		pause := pace.next(c.counts.passed.Load(), c.counts.waits.Load(), len(c.servers))
 		if a.known {
 			// So that the first question arrives a little before the clock ticks.
 			there := a.later(a.at, c.now())
@@ -127,17 +127,21 @@ func (c *Clock) keepAsking(s store.Server, a *answer) {
 // pace is how often a server is asked: seldom as long as the time is known well enough
 // that no write waits for it, and often while writes wait.
 type pace struct {
-	pause time.Duration
-	waits int64
+	pause         time.Duration
+	writes, waits int64 // until the last question
 }
 
 // next is the pause before the next question, of so many servers that are asked.
-func (p *pace) next(waits int64, servers int) time.Duration {
-	quickest := max(quickest, time.Duration(servers)*perServer)
-	if p.pause += p.pause / 2; waits > p.waits {
-		p.pause = quickest
+func (p *pace) next(writes, waits int64, servers int) time.Duration {
+	least := max(quickest, time.Duration(servers)*perServer)
+	p.pause += p.pause / 2
+	switch waited := waits - p.waits; {
+	case oftenWaits*waited > writes-p.writes:
+		p.pause = least
+	case waited > 0:
+		p.pause = min(p.pause, quick)
 	}
-	p.pause, p.waits = min(p.pause, max(slowest, quickest)), waits
+	p.pause, p.writes, p.waits = max(min(p.pause, slowest), least), writes, waits
 	return p.pause
 }
 

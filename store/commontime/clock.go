@@ -33,10 +33,13 @@ var ErrUnknown = errors.New("the time of the store's servers is not known well e
 
 const (
 	// A server's clock is looked at after pauses from quickest to slowest; with many
-	// servers the quickest is perServer for each. A look takes some questions,
-	// mostQuestions at most.
+	// servers the quickest is perServer for each. While some writes have to wait it is
+	// quick at most, and while more than one in oftenWaits has to, quickest: a look costs
+	// about as much as a write. It takes some questions, mostQuestions at most.
 	quickest      = 25 * time.Millisecond
+	quick         = 60 * time.Millisecond
 	slowest       = time.Second
+	oftenWaits    = 5
 	perServer     = 10 * time.Millisecond
 	mostQuestions = 16
 	// restAfter is how long after the last timestamp the questions end.
@@ -158,6 +161,7 @@ func (c *Clock) Next(ctx context.Context, n int) (store.Timestamp, error) {
 // earliest common time has passed it. Only then a write at ts may be acknowledged. It
 // fails with Timeout when ctx ends before.
 func (c *Clock) Passed(ctx context.Context, ts store.Timestamp) error {
+	c.counts.passed.Add(1)
 	var begun time.Duration
 	var before Instant
 	still := 0 // times that time stood still

@@ -8,7 +8,7 @@ import (
 )
 
 type counts struct {
-	answers, failures, contradictions, refusals, unbelieved, waits, waited atomic.Int64
+	answers, failures, contradictions, refusals, unbelieved, passed, waits, waited atomic.Int64
 }
 
 // Counts is what a clock has done so far.

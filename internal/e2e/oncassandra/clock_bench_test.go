@@ -19,6 +19,12 @@ func BenchmarkCommonTime(b *testing.B) {
 		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) {
 			x := newRig(b)
 			own := harness.Client(b, x.store, x.maps, listing.Options{Timestamps: stamp.New(nil)}).Bucket("bench")
+			servers, err := x.store.Servers(b.Context())
+			require.NoError(b, err)
+			for range 20_000 { // the server compiles what is hot, as it has after some minutes of writes
+				_, err := x.store.Time(b.Context(), servers[0].Name)
+				require.NoError(b, err)
+			}
 			value, puts := make([]byte, 100), 0
 			one := func(to *listing.Bucket) func() error {
 				return func() error {
