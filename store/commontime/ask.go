@@ -109,7 +109,10 @@ func (c *Clock) keepAsking(s store.Server, a *answer) {
 		c.mu.Lock()
 		a.followed = c.awake && c.answers[s.Name] == a
 		followed := a.followed
-		pause := pace.next(c.counts.passed.Load(), c.counts.waits.Load(), len(c.servers))
+		pause := slowest // the way to another data centre tells more than a newer answer would
+		if s.Near {
+			pause = pace.next(c.counts.passed.Load(), c.counts.waits.Load(), len(c.servers))
+		}
 		if a.known {
 			// So that the first question arrives a little before the clock ticks.
 			there := a.later(a.at, c.now())
