@@ -1,0 +1,105 @@
+package siege
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// MiB is a unit of memory.
+const MiB = 1 << 20
+
+// Process is a program that runs, looked at from outside.
+type Process struct {
+	Pid   int
+	Admin string // its admin address: http://host:port
+}
+
+// Memory is the resident memory now, and the most that there ever was, in bytes.
+func (p Process) Memory() (now, peak int64, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		kib, _ := strconv.ParseInt(fields[1], 10, 64)
+		switch fields[0] {
+		case "VmRSS:":
+			now = kib << 10
+		case "VmHWM:":
+			peak = kib << 10
+		}
+	}
+	if now == 0 || peak == 0 {
+		return 0, 0, fmt.Errorf("process %d: the kernel does not say how much memory it has", p.Pid)
+	}
+	return now, peak, nil
+}
+
+// Vitals are what a server has in use while nothing is asked of it.
+type Vitals struct {
+	Memory     int64 // resident
+	Heap       int64 // live, after a collection
+	Goroutines int
+	Files      int
+}
+
+// Vitals collects garbage in the process and counts what is left.
+func (p Process) Vitals() (v Vitals, err error) {
+	if _, err := p.get("/debug/pprof/heap?gc=1"); err != nil {
+		return v, err
+	}
+	metrics, err := p.get("/metrics")
+	if err != nil {
+		return v, err
+	}
+	lines := bufio.NewScanner(strings.NewReader(metrics))
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		n, _ := strconv.ParseFloat(value, 64)
+		switch name {
+		case "go_goroutines":
+			v.Goroutines = int(n)
+		case "go_memstats_heap_alloc_bytes":
+			v.Heap = int64(n)
+		}
+	}
+	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.Pid))
+	if err != nil {
+		return v, err
+	}
+	v.Files = len(files)
+	v.Memory, _, err = p.Memory()
+	return v, err
+}
+
+// Ready fails unless the process says that it can serve.
+func (p Process) Ready() error {
+	_, err := p.get("/readyz")
+	return err
+}
+
+// adminClient leaves no connection behind that would count as one of the process.
+var adminClient = &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
+
+func (p Process) get(path string) (string, error) {
+	resp, err := adminClient.Get(p.Admin + path)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %d: %s", path, resp.StatusCode, body)
+	}
+	return string(body), err
+}
