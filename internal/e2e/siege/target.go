@@ -242,4 +242,3 @@ func (t *Target) Must(ctx context.Context, c *http.Client, k Key, method, target
 	}
 	return err
 }
-
