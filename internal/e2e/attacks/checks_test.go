@@ -3,7 +3,7 @@ package attacks
 import (
 	"bufio"
 	"bytes"
-	"fmt"
+	"encoding/json"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/e2e/siege"
 	"github.com/evenkeel/evenkeel/internal/sigv4"
@@ -107,8 +108,6 @@ func TestPagesOfOtherSites(t *testing.T) {
 // TestTheAdminToken: a short one is refused; it is not sent to whom an answer names.
 func TestTheAdminToken(t *testing.T) {
 	p := harness.Build(t)
-	require.Contains(t, refused(t, p, "--admin-token", "x"), "16")
-
 	var stolen atomic.Int64
 	thief := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "" {
@@ -120,16 +119,16 @@ func TestTheAdminToken(t *testing.T) {
 	require.NoError(t, err)
 	for _, where := range []string{thief.URL, "http://127.0.0.2:" + port, "http://localhost:" + port} {
 		liar := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Location", where+"/v1/status")
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusMisdirectedRequest)
-			fmt.Fprintf(w, `{"error": "another process leads", "leader": %q, "admin": %q}`, where, where)
+			_ = json.NewEncoder(w).Encode(adminapi.Problem{Error: "another leads", Leader: &adminapi.Leader{Name: "thief", Admin: where}})
 		}))
 		code, out, errs := p.Try("rebalancer", "pause", "--admin", liar.URL, "--admin-token", "a token of sixteen letters")
 		liar.Close()
 		require.NotZero(t, code, "%s%s", out, errs)
 		require.Zero(t, stolen.Load(), "the token was sent to %s: %s%s", where, out, errs)
 	}
+	require.Contains(t, refused(t, p, "--admin-token", "x"), "16")
 }
 
 // away is an address of this machine that is not a loopback one.
