@@ -1,7 +1,6 @@
 package siege
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"net/http"
@@ -58,21 +57,11 @@ func (p Process) Vitals() (v Vitals, err error) {
 	if _, err := p.get("/debug/pprof/heap?gc=1"); err != nil {
 		return v, err
 	}
-	metrics, err := p.get("/metrics")
+	metrics, err := p.metrics()
 	if err != nil {
 		return v, err
 	}
-	lines := bufio.NewScanner(strings.NewReader(metrics))
-	for lines.Scan() {
-		name, value, _ := strings.Cut(lines.Text(), " ")
-		n, _ := strconv.ParseFloat(value, 64)
-		switch name {
-		case "go_goroutines":
-			v.Goroutines = int(n)
-		case "go_memstats_heap_alloc_bytes":
-			v.Heap = int64(n)
-		}
-	}
+	v.Goroutines, v.Heap = int(metrics["go_goroutines"]), int64(metrics["go_memstats_heap_alloc_bytes"])
 	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.Pid))
 	if err != nil {
 		return v, err
@@ -80,6 +69,21 @@ func (p Process) Vitals() (v Vitals, err error) {
 	v.Files = len(files)
 	v.Memory, _, err = p.Memory()
 	return v, err
+}
+
+// metrics are those of the process, by their names.
+func (p Process) metrics() (map[string]float64, error) {
+	text, err := p.get("/metrics")
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]float64{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && name != "#" {
+			all[name], _ = strconv.ParseFloat(value, 64)
+		}
+	}
+	return all, nil
 }
 
 // Ready fails unless the process says that it can serve.
