@@ -27,7 +27,8 @@ import (
 func refused(t *testing.T, p *harness.Programs, args ...string) string {
 	t.Helper()
 	p.Patience = 5 * time.Second
-	code, out, errs := p.Try("listd", append([]string{"serve", "--data", filepath.Join(p.Dir, "none"), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
+	first := []string{"serve", "--data", filepath.Join(p.Dir, "none"), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}
+	code, out, errs := p.Try("listd", append(first, args...)...)
 	require.Equal(t, 2, code, "%s%s", out, errs)
 	return errs
 }
@@ -79,7 +80,7 @@ func ask(t *testing.T, base, method, path string, headers ...string) (status int
 // TestPagesOfOtherSites: what a browser sends for a page of another site, after it was
 // told a loopback address for that site's name, reaches nothing.
 func TestPagesOfOtherSites(t *testing.T) {
-	g := newGround(t, true)
+	g := newGround(t, &attack{open: true})
 	status, _ := ask(t, g.S3, "PUT", "/abc")
 	require.Equal(t, 200, status)
 	for _, c := range []struct {
@@ -121,7 +122,8 @@ func TestTheAdminToken(t *testing.T) {
 		liar := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusMisdirectedRequest)
-			_ = json.NewEncoder(w).Encode(adminapi.Problem{Error: "another leads", Leader: &adminapi.Leader{Name: "thief", Admin: where}})
+			leader := &adminapi.Leader{Name: "thief", Admin: where}
+			_ = json.NewEncoder(w).Encode(adminapi.Problem{Error: "another leads", Leader: leader})
 		}))
 		code, out, errs := p.Try("rebalancer", "pause", "--admin", liar.URL, "--admin-token", "a token of sixteen letters")
 		liar.Close()
@@ -148,12 +150,13 @@ func away(t *testing.T) string {
 // loopback, where nobody listens in.
 func TestReplays(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", away(t)} {
-		g := newGround(t, false, "--listen", net.JoinHostPort(host, "0"))
-		g.From = nil
+		g := newGround(t, &attack{}, "--listen", net.JoinHostPort(host, "0"))
+		g.From = nil // an address that reaches the server
 		require.NoError(t, g.Must(t.Context(), g.client, honest, "PUT", "/honest", nil))
 		signed := g.Head(honest, "PUT", "/honest/k", sigv4.UnsignedPayload, 4)
 		covered := g.Text(honest, "PUT", "/honest/k", []byte("mine"))
-		for _, text := range [][]byte{covered, append(bytes.Clone(signed), "mine"...), append(bytes.Clone(signed), "evil"...)} {
+		mine, evil := append(bytes.Clone(signed), "mine"...), append(bytes.Clone(signed), "evil"...)
+		for _, text := range [][]byte{covered, mine, evil} {
 			c, err := g.Dial(t.Context())
 			require.NoError(t, err)
 			require.NoError(t, c.Send(text))
@@ -201,18 +204,17 @@ func TestSecretsAndPermissions(t *testing.T) {
 
 // TestAnswersHaveNoControlBytes: what comes in by a presigned URL, too.
 func TestAnswersHaveNoControlBytes(t *testing.T) {
-	g := newGround(t, false)
+	g := newGround(t, &attack{})
 	require.NoError(t, g.Must(t.Context(), g.client, honest, "PUT", "/attacked", nil))
 	require.NoError(t, g.Must(t.Context(), g.client, honest, "PUT", "/attacked/k", []byte("x")))
 	put := func(query url.Values, method string) []byte {
-		target, err := g.Presigned(g.key, method, "/attacked/k", query)
-		require.NoError(t, err)
-		return g.Head(siege.Key{}, method, target, "", 0)
+		return g.Head(siege.Key{}, method, g.presigned(method, "/attacked/k", query), "", 0)
 	}
 	for _, bad := range []string{"\x01", "a\r\nEvil: 1", "\x7f", "\x00"} {
 		for _, text := range [][]byte{
 			put(url.Values{"x-amz-meta-a": {bad}}, "PUT"), g.Text(g.key, "GET", "/attacked/k", nil),
-			put(url.Values{"response-content-disposition": {bad}}, "GET"), put(url.Values{"response-content-type": {bad}}, "GET"),
+			put(url.Values{"response-content-disposition": {bad}}, "GET"),
+			put(url.Values{"response-content-type": {bad}}, "GET"),
 		} {
 			c, err := g.Dial(t.Context())
 			require.NoError(t, err)
@@ -223,8 +225,8 @@ func TestAnswersHaveNoControlBytes(t *testing.T) {
 				line, err = head.ReadString('\n')
 				require.NoError(t, err)
 				require.NotContains(t, strings.ToLower(line), "evil: 1\r\n", "%s", text)
-				bytes := strings.TrimSuffix(line, "\r\n")
-				require.False(t, strings.ContainsFunc(bytes, func(r rune) bool { return r < ' ' || r == 0x7f }), "%q to %q", line, text)
+				control := func(r rune) bool { return r < ' ' || r == 0x7f }
+				require.False(t, strings.ContainsFunc(strings.TrimSuffix(line, "\r\n"), control), "%q to %q", line, text)
 			}
 			_ = c.Close()
 		}

@@ -2,7 +2,14 @@ package attacks
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	crand "crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"math/big"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -51,22 +58,67 @@ type ground struct {
 	key    siege.Key // the attackers'
 }
 
-// newGround starts a server with default flags, and with keys unless it is open.
-func newGround(t *testing.T, open bool, args ...string) *ground {
+// adminToken is asked for where an attack is after it.
+const adminToken = "a token of many letters"
+
+// newGround starts a server with default flags, and as an attack needs it.
+func newGround(t *testing.T, a *attack, args ...string) *ground {
 	t.Helper()
 	p := harness.Build(t)
 	args = append([]string{"--data", filepath.Join(p.Dir, "data")}, args...)
-	if !open {
+	if !a.open {
 		file := filepath.Join(p.Dir, "keys.yaml")
 		require.NoError(t, os.WriteFile(file, []byte(keysFile()), 0o600))
 		args = append(args, "--keys-file", file)
 	}
+	if a.token {
+		p.Environment = append(p.Environment, "EVENKEEL_ADMIN_TOKEN="+adminToken)
+	}
+	if a.tls {
+		cert, key := writeCertificate(t, p.Dir)
+		args = append(args, "--https-cert-file", cert, "--https-key-file", key)
+	}
 	s := p.Serve(args...)
-	g := &ground{siege.NewTarget(s.Cmd.Process.Pid, s.S3, s.Admin), s, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}, limited}
-	if open {
+	g := &ground{siege.NewTarget(s.Cmd.Process.Pid, s.S3, s.Admin), s, siege.NewClient(false), limited}
+	if a.open {
 		g.key = siege.Key{}
 	}
+	if a.token {
+		g.Token = adminToken
+	}
+	g.Many = a.many
 	return g
+}
+
+// writeCertificate makes a certificate that signs itself, for 127.0.0.1.
+func writeCertificate(t *testing.T, dir string) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	cert, err := x509.CreateCertificate(crand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	require.NoError(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o600))
+	require.NoError(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
+	return certFile, keyFile
+}
+
+// remove deletes a bucket, and returns the status of the last answer: 503 asks to go on.
+func (g *ground) remove(t *testing.T, bucket string) (status int) {
+	t.Helper()
+	harness.Eventually(t, "the bucket is deleted", func() bool {
+		got, err := g.Ask(t.Context(), g.client, wide, http.MethodDelete, bucket, nil)
+		require.NoError(t, err)
+		status = got.Status
+		return status != http.StatusServiceUnavailable
+	})
+	return status
 }
 
 // must does a request of the hostile key that is not limited, before the attack.
@@ -83,8 +135,9 @@ type attack struct {
 	name string
 	// group is of attacks that are run at once, unless there is more time; none: alone.
 	group string
-	// open: the server has no keys file.
-	open bool
+	// open: the server has no keys file. tls: it speaks TLS. token: its admin address asks
+	// for a token. many: the attackers have many addresses.
+	open, tls, token, many bool
 	// prepare is done before, by one of the attackers.
 	prepare func(ctx context.Context, g *ground) error
 	run     func(ctx context.Context, g *ground)
@@ -115,10 +168,17 @@ type outcome struct {
 	logged      int64
 	took        time.Duration
 	recovered   time.Duration
-	killed      bool
 	// late is how long this process, with attackers and the honest client, could not go
 	// on: what took as long was not the server's fault.
 	late time.Duration
+}
+
+func (o *outcome) String() string {
+	const form = "memory %d MiB, at most %d, then %d; heap %d MiB, then %d; %d KiB logged; recovered in %v; " +
+		"this process was late by %v"
+	return fmt.Sprintf(form,
+		o.idle.Memory/siege.MiB, o.peak/siege.MiB, o.after.Memory/siege.MiB, o.idle.Heap/siege.MiB, o.after.Heap/siege.MiB,
+		o.logged>>10, o.recovered.Round(time.Millisecond), o.late.Round(time.Millisecond))
 }
 
 // besiege lets attackers work for some time beside an honest client, and demands what has
@@ -156,24 +216,24 @@ func (g *ground) besiege(t *testing.T, lasts time.Duration, rate int, latency ti
 	all.Go(func() { o.late = lateness(whole) })
 	siege.Pause(ctx, lasts/5) // the honest client comes into the middle of it
 	all.Go(func() { o.Report = client.Run(whole) })
-	all.Go(func() { o.killed = g.guard(whole, o.idle.Memory+killMemory) })
+	guarded, done := context.WithCancel(ctx)
+	defer done()
+	killed := make(chan struct{})
+	go g.guard(guarded, o.idle.Memory+killMemory, killed)
 	all.Wait()
 	o.took = time.Since(begun)
 	o.logged = g.server.Log.Written() - logged
 	sent, answers := g.Shots()
-	if !o.killed {
-		begun = time.Now()
-		err = g.recover(&o)
-		o.recovered = time.Since(begun)
-		var merr error
-		_, o.peak, merr = g.Memory() // with what was not yet done when the attack ended
-		require.NoError(t, merr, "the server has ended")
+	begun = time.Now()
+	err = g.recover(&o)
+	o.recovered = time.Since(begun)
+	// With what was not yet done when the attack ended.
+	if _, peak, merr := g.Memory(); merr == nil {
+		o.peak = peak
 	}
-	t.Logf("seed %d; %d shots, answers:%s; memory %d MiB, at most %d, then %d; heap %d, then %d; %d bytes logged; recovered in %v; this process was late by %v; honest: %v",
-		client.Seed, sent, answers, o.idle.Memory/siege.MiB, o.peak/siege.MiB, o.after.Memory/siege.MiB, o.idle.Heap/siege.MiB, o.after.Heap/siege.MiB,
-		o.logged, o.recovered.Round(time.Millisecond), o.late.Round(time.Millisecond), o.Report)
+	t.Logf("seed %d; %d shots, answers:%s\n%v\nhonest: %v", client.Seed, sent, answers, &o, o.Report)
 	for _, a := range attacks {
-		if a.check != nil && !o.killed {
+		if a.check != nil && err == nil {
 			a.check(t, g)
 		}
 	}
@@ -182,8 +242,10 @@ func (g *ground) besiege(t *testing.T, lasts time.Duration, rate int, latency ti
 			t.Errorf("a wrong answer, or none: %s", wrong)
 		}
 	}
-	if o.killed {
-		t.Fatalf("more than %d MiB of memory: killed", (o.idle.Memory+killMemory)/siege.MiB)
+	select {
+	case <-killed:
+		t.Fatalf("killed: it had more than %d MiB of memory", (o.idle.Memory+killMemory)/siege.MiB)
+	default:
 	}
 	if err != nil {
 		t.Errorf("it is not as before: %v", err)
@@ -206,15 +268,15 @@ func (g *ground) besiege(t *testing.T, lasts time.Duration, rate int, latency ti
 }
 
 // guard kills a server that takes too much memory.
-func (g *ground) guard(ctx context.Context, most int64) (killed bool) {
+func (g *ground) guard(ctx context.Context, most int64, killed chan<- struct{}) {
 	for ctx.Err() == nil {
 		if now, _, err := g.Memory(); err == nil && now > most {
+			close(killed)
 			g.server.Kill()
-			return true
+			return
 		}
 		siege.Pause(ctx, 20*time.Millisecond)
 	}
-	return false
 }
 
 // lateness is how long a short sleep took too long, at most.
@@ -240,8 +302,9 @@ func (g *ground) recover(o *outcome) (err error) {
 			o.after, err = g.Vitals()
 		}
 		if err == nil {
-			more := siege.Vitals{Heap: o.after.Heap - o.idle.Heap, Goroutines: o.after.Goroutines - o.idle.Goroutines, Files: o.after.Files - o.idle.Files}
-			if more.Heap <= moreHeap && more.Goroutines <= moreGoroutines && more.Files <= moreFiles {
+			before, after := &o.idle, &o.after
+			if after.Heap <= before.Heap+moreHeap && after.Goroutines <= before.Goroutines+moreGoroutines &&
+				after.Files <= before.Files+moreFiles {
 				return nil
 			}
 			err = fmt.Errorf("before %+v, after %+v", o.idle, o.after)

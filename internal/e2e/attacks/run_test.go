@@ -9,32 +9,27 @@ import (
 // rate is how many operations an honest client begins each second.
 const rate = 100
 
-// TestAttacks runs each attack for itself, but variations that have a group at once with
-// those of the same group, unless there is more time.
+// TestAttacks runs each attack for itself, but variations at once with those of the same
+// group, unless there is more time.
 func TestAttacks(t *testing.T) {
 	lasts, long := setting(t, "EVENKEEL_ATTACK", 2*time.Second)
-	var groups []string
 	for _, a := range attacks {
-		if a.group != "" && !slices.Contains(groups, a.group) {
-			groups = append(groups, a.group)
-		}
-		if a.group == "" || long {
-			t.Run(a.name, func(t *testing.T) { newGround(t, a.open).besiege(t, lasts, rate, maxLatency, a) })
-		}
+		t.Run(a.name, func(t *testing.T) { newGround(t, a).besiege(t, lasts, rate, maxLatency, a) })
 	}
-	if long {
-		return
+	var groups []string
+	of := map[string][]*attack{}
+	for _, a := range variations {
+		name := a.group
+		if long {
+			name += ", " + a.name
+		}
+		if of[name] == nil {
+			groups = append(groups, name)
+		}
+		of[name] = append(of[name], a)
 	}
-	for _, group := range groups {
-		t.Run(group, func(t *testing.T) {
-			var of []*attack
-			for _, a := range attacks {
-				if a.group == group {
-					of = append(of, a)
-				}
-			}
-			newGround(t, false).besiege(t, lasts, rate, maxLatency, of...)
-		})
+	for _, name := range groups {
+		t.Run(name, func(t *testing.T) { newGround(t, of[name][0]).besiege(t, lasts, rate, maxLatency, of[name]...) })
 	}
 }
 
@@ -42,10 +37,10 @@ func TestAttacks(t *testing.T) {
 func TestSoak(t *testing.T) {
 	lasts, _ := setting(t, "EVENKEEL_SOAK", 8*time.Second)
 	var all []*attack
-	for _, a := range attacks {
-		if !a.open {
+	for _, a := range slices.Concat(attacks, variations) {
+		if !a.open && !a.tls {
 			all = append(all, a)
 		}
 	}
-	newGround(t, false).besiege(t, lasts, rate, 2*time.Second, all...)
+	newGround(t, &attack{token: true}).besiege(t, lasts, rate, 2*time.Second, all...)
 }

@@ -174,7 +174,7 @@ func (p *Programs) serve(program string, args []string, s3 bool) *Server {
 		_, _ = io.Copy(io.Discard, read)
 		_ = read.Close()
 	}()
-	if s3 && !strings.HasPrefix(s.S3, "http://") || !strings.HasPrefix(s.Admin, "http://") {
+	if s3 && !strings.HasPrefix(s.S3, "http") || !strings.HasPrefix(s.Admin, "http://") {
 		s.Kill()
 		require.FailNow(p.T, program+" does not serve", "%q %q %s", s.S3, s.Admin, s.Log)
 	}

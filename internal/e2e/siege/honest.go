@@ -1,7 +1,6 @@
 package siege
 
 import (
-	"bytes"
 	"context"
 	"encoding/xml"
 	"fmt"
@@ -77,8 +76,7 @@ type actor struct {
 
 // Run works until ctx ends, and then until all is answered.
 func (h *Honest) Run(ctx context.Context) *Report {
-	h.kept = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
-	h.fresh = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	h.kept, h.fresh = NewClient(false), NewClient(true)
 	h.r = Report{Again: map[string]int{}}
 	var all sync.WaitGroup
 	begun := time.Now()
@@ -102,7 +100,8 @@ func (h *Honest) one(due time.Time, fresh bool) {
 	if n := len(h.free); n > 0 {
 		a, h.free = h.free[n-1], h.free[:n-1]
 	} else {
-		a = &actor{prefix: fmt.Sprintf("actor-%05d/", h.actors), values: map[string]string{}, rnd: rand.New(rand.NewPCG(h.Seed, uint64(h.actors)))}
+		a = &actor{prefix: fmt.Sprintf("actor-%05d/", h.actors), values: map[string]string{}}
+		a.rnd = rand.New(rand.NewPCG(h.Seed, uint64(h.actors)))
 		h.actors++
 	}
 	h.mu.Unlock()
@@ -189,7 +188,7 @@ func (h *Honest) try(ctx context.Context, c *http.Client, a *actor, method, targ
 		case err != nil:
 			why = "cut off"
 			a.cursed = a.cursed || method != http.MethodGet
-		case got.Status == http.StatusServiceUnavailable || got.Status == http.StatusConflict && bytes.Contains(got.Body, []byte("<Code>ConditionalRequestConflict<")):
+		case got.Status == http.StatusServiceUnavailable:
 			why = http.StatusText(got.Status) + ": " + code(got.Body)
 		default:
 			return got, nil

@@ -17,6 +17,7 @@ const MiB = 1 << 20
 type Process struct {
 	Pid   int
 	Admin string // its admin address: http://host:port
+	Token string // that the address asks for, if any
 }
 
 // Memory is the resident memory now, and the most that there ever was, in bytes.
@@ -96,7 +97,14 @@ func (p Process) Ready() error {
 var adminClient = &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 
 func (p Process) get(path string) (string, error) {
-	resp, err := adminClient.Get(p.Admin + path)
+	r, err := http.NewRequest(http.MethodGet, p.Admin+path, nil)
+	if err != nil {
+		return "", err
+	}
+	if p.Token != "" {
+		r.Header.Set("Authorization", "Bearer "+p.Token)
+	}
+	resp, err := adminClient.Do(r)
 	if err != nil {
 		return "", err
 	}

@@ -3,9 +3,11 @@ package siege
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -28,6 +30,8 @@ type Target struct {
 	Host string // host:port
 	// From is the address that attacks come from: not the honest client's.
 	From net.IP
+	// Many attackers have an address of their own each, beside From.
+	Many bool
 
 	shots *shots
 }
@@ -42,8 +46,8 @@ type shots struct {
 // NewTarget names a server by its addresses.
 func NewTarget(pid int, s3, admin string) *Target {
 	return &Target{
-		Process: Process{pid, admin}, S3: s3, Host: s3[strings.Index(s3, "//")+2:], From: net.IPv4(127, 0, 0, 2),
-		shots: &shots{statuses: map[int]int{}},
+		Process: Process{Pid: pid, Admin: admin}, S3: s3, Host: s3[strings.Index(s3, "//")+2:],
+		From: net.IPv4(127, 0, 0, 2), shots: &shots{statuses: map[int]int{}},
 	}
 }
 
@@ -99,7 +103,8 @@ func (t *Target) Text(k Key, method, target string, body []byte, header ...strin
 // Presigned is a target with the parameters that stand for its signature.
 func (t *Target) Presigned(k Key, method, path string, query url.Values) (string, error) {
 	q := url.Values{
-		"X-Amz-Algorithm": {sigv4.Algorithm}, "X-Amz-Date": {time.Now().UTC().Format("20060102T150405Z")}, "X-Amz-Expires": {"600"},
+		"X-Amz-Algorithm": {sigv4.Algorithm}, "X-Amz-Expires": {"600"},
+		"X-Amz-Date":          {time.Now().UTC().Format("20060102T150405Z")},
 		"X-Amz-Credential":    {k.ID + "/" + time.Now().UTC().Format("20060102") + "/us-east-1/s3/aws4_request"},
 		"X-Amz-SignedHeaders": {"host"},
 	}
@@ -118,7 +123,11 @@ type Conn struct {
 
 // Dial connects from the attackers' address. The connection ends with ctx.
 func (t *Target) Dial(ctx context.Context) (*Conn, error) {
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: t.From}, Timeout: 10 * time.Second}
+	from := t.From
+	if t.Many {
+		from = net.IPv4(127, 1, byte(rand.IntN(256)), byte(1+rand.IntN(250)))
+	}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}, Timeout: 10 * time.Second}
 	c, err := d.DialContext(ctx, "tcp", t.Host)
 	if err != nil {
 		return nil, err
@@ -145,6 +154,22 @@ func (c *Conn) Do(text []byte) error {
 		return failed
 	}
 	return err
+}
+
+// Each sends requests and reads their answers.
+func (c *Conn) Each(texts ...[]byte) error {
+	for _, text := range texts {
+		if err := c.Do(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Handshake does one of TLS.
+func (c *Conn) Handshake(ctx context.Context) error {
+	c.t.shots.sent.Add(1)
+	return tls.Client(c.Conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx)
 }
 
 // Answer reads one answer to its end.
@@ -214,8 +239,17 @@ type Reply struct {
 	Body   []byte
 }
 
+// NewClient makes an HTTP client that takes any certificate, with connections that are kept
+// or, fresh, one for each request.
+func NewClient(fresh bool) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		MaxIdleConnsPerHost: 64, DisableKeepAlives: fresh, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	}}
+}
+
 // Ask does a request with a client, from the honest address.
-func (t *Target) Ask(ctx context.Context, c *http.Client, k Key, method, target string, body []byte, header ...string) (*Reply, error) {
+func (t *Target) Ask(ctx context.Context, c *http.Client, k Key, method, target string, body []byte, header ...string,
+) (*Reply, error) {
 	h, err := t.sign(k, method, target, sigv4.PayloadOf(body), int64(len(body)), header)
 	if err != nil {
 		return nil, err
@@ -235,7 +269,8 @@ func (t *Target) Ask(ctx context.Context, c *http.Client, k Key, method, target 
 }
 
 // Must does a request that has to be answered 2xx.
-func (t *Target) Must(ctx context.Context, c *http.Client, k Key, method, target string, body []byte, header ...string) error {
+func (t *Target) Must(ctx context.Context, c *http.Client, k Key, method, target string, body []byte, header ...string,
+) error {
 	got, err := t.Ask(ctx, c, k, method, target, body, header...)
 	if err == nil && got.Status/100 != 2 {
 		err = fmt.Errorf("%s %.100s: %d: %.500s", method, target, got.Status, got.Body)

@@ -157,7 +157,8 @@ func (r *Report) write(out io.Writer, file string) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "through HTTP, embedded, %d rounds\t%.12s\t%s\tratio\tmiddle half\n", r.Rounds, r.Before, r.Present)
 	for _, m := range r.Measurements {
-		fmt.Fprintf(w, "%s\t%.3f ms\t%.3f ms\t%.3f\t%.3f to %.3f\n", m.Name, m.Before*1e3, m.Present*1e3, m.Ratio, m.Low, m.High)
+		const form = "%s\t%.3f ms\t%.3f ms\t%.3f\t%.3f to %.3f\n"
+		fmt.Fprintf(w, form, m.Name, m.Before*1e3, m.Present*1e3, m.Ratio, m.Low, m.High)
 	}
 	if err := w.Flush(); err != nil || file == "" {
 		return err
