@@ -130,6 +130,9 @@ func (g *ground) must(ctx context.Context, method, target string, body string, h
 	return g.Must(ctx, g.client, key, method, target, []byte(body), header...)
 }
 
+// preparation is work before an attack.
+type preparation struct{ do func(ctx context.Context, g *ground) error }
+
 // attack is what hostile clients do until ctx ends.
 type attack struct {
 	name string
@@ -138,9 +141,9 @@ type attack struct {
 	// open: the server has no keys file. tls: it speaks TLS. token: its admin address asks
 	// for a token. many: the attackers have many addresses.
 	open, tls, token, many bool
-	// prepare is done before, by one of the attackers.
-	prepare func(ctx context.Context, g *ground) error
-	run     func(ctx context.Context, g *ground)
+	// prepare is done before, by one of the attackers, once for all attacks that have it.
+	prepare *preparation
+	run     assault
 	// check looks at what is left, afterwards.
 	check func(t *testing.T, g *ground)
 }
@@ -197,9 +200,11 @@ func (g *ground) besiege(t *testing.T, lasts time.Duration, rate int, latency ti
 	for _, bucket := range []string{"honest", "attacked"} {
 		require.NoError(t, g.Must(ctx, g.client, key, http.MethodPut, "/"+bucket, nil))
 	}
+	prepared := map[*preparation]bool{nil: true}
 	for _, a := range attacks {
-		if a.prepare != nil {
-			require.NoError(t, a.prepare(ctx, g), a.name)
+		if !prepared[a.prepare] {
+			require.NoError(t, a.prepare.do(ctx, g), a.name)
+			prepared[a.prepare] = true
 		}
 	}
 	g.client.CloseIdleConnections()

@@ -177,39 +177,39 @@ func many(n int, f func(i int) error) error {
 }
 
 // longKeys puts a page of keys that become six times as long in a document.
-func longKeys(ctx context.Context, g *ground) error {
+var longKeys = &preparation{func(ctx context.Context, g *ground) error {
 	return many(1000, func(i int) error {
 		return g.must(ctx, "PUT", "/attacked/long"+strings.Repeat("%22", 1016)+fmt.Sprintf("%04d", i), "x")
 	})
-}
+}}
 
 // manyRanges makes a bucket of as many empty ranges as may be.
-func manyRanges(ctx context.Context, g *ground) (err error) {
+var manyRanges = &preparation{func(ctx context.Context, g *ground) (err error) {
 	for n := 10_000; n > 100; n /= 2 {
 		if err = g.must(ctx, "PUT", "/attacked-15?evenkeel-cuts", string(cutLines(n))); err == nil {
 			return nil
 		}
 	}
 	return err
-}
+}}
 
 // manyBuckets makes buckets.
-func manyBuckets(ctx context.Context, g *ground) error {
+var manyBuckets = &preparation{func(ctx context.Context, g *ground) error {
 	return many(3000, func(i int) error {
 		return g.must(ctx, "PUT", fmt.Sprintf("/bucket-%s%d", strings.Repeat("x", 50), i), "")
 	})
-}
+}}
 
 // manyPrefixes puts keys with a common prefix each.
-func manyPrefixes(ctx context.Context, g *ground) error {
+var manyPrefixes = &preparation{func(ctx context.Context, g *ground) error {
 	if err := g.must(ctx, "PUT", "/attacked-2", ""); err != nil {
 		return err
 	}
 	return many(3000, func(i int) error { return g.must(ctx, "PUT", fmt.Sprintf("/attacked-2/p%d/x", i), "x") })
-}
+}}
 
 // manyDeleted puts keys and deletes them.
-func manyDeleted(ctx context.Context, g *ground) error {
+var manyDeleted = &preparation{func(ctx context.Context, g *ground) error {
 	if err := g.must(ctx, "PUT", "/attacked-3", ""); err != nil {
 		return err
 	}
@@ -220,4 +220,9 @@ func manyDeleted(ctx context.Context, g *ground) error {
 		}
 		return g.must(ctx, "DELETE", key, "")
 	})
-}
+}}
+
+// firstCopy puts what is copied.
+var firstCopy = &preparation{func(ctx context.Context, g *ground) error {
+	return g.must(ctx, "PUT", "/attacked/copy-0", strings.Repeat("x", 4096))
+}}

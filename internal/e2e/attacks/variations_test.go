@@ -169,9 +169,7 @@ var onWork = []*attack{
 			return c.Do(put(fmt.Sprintf("/attacked/new-%x", rand.Uint64()), value)(g))
 		})
 	}},
-	{name: "copies in a circle", prepare: func(ctx context.Context, g *ground) error {
-		return g.must(ctx, "PUT", "/attacked/copy-0", times("x", 4096))
-	}, run: func(ctx context.Context, g *ground) {
+	{name: "copies in a circle", prepare: firstCopy, run: func(ctx context.Context, g *ground) {
 		g.Crowd(ctx, 16, func(_ context.Context, c *siege.Conn, i int) error {
 			from, to := fmt.Sprintf("/attacked/copy-%d", i%4), fmt.Sprintf("/attacked/copy-%d", (i+1)%4)
 			return c.Do(put(to, "", "x-amz-copy-source", from)(g))

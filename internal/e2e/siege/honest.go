@@ -15,7 +15,7 @@ import (
 const (
 	// patience is how long an operation may take, with all that is sent again, before
 	// it counts as not answered.
-	patience = 30 * time.Second
+	patience = 15 * time.Second
 	// retryPause is between two tries of an operation.
 	retryPause = 50 * time.Millisecond
 	// freshOne of so many operations is made over a connection of its own, as a client
