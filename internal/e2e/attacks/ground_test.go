@@ -24,8 +24,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/e2e/siege"
 )
 
-func TestMain(m *testing.M) { os.Exit(harness.Run(m, nil)) }
-
 // Keys of the server under attack.
 var (
 	honest  = siege.Key{ID: "HONEST", Secret: "the secret of the honest"}
@@ -79,14 +77,15 @@ func newGround(t *testing.T, a *attack, args ...string) *ground {
 		args = append(args, "--https-cert-file", cert, "--https-key-file", key)
 	}
 	s := p.Serve(args...)
-	g := &ground{siege.NewTarget(s.Cmd.Process.Pid, s.S3, s.Admin), s, siege.NewClient(false), limited}
+	g := &ground{siege.NewTarget(&siege.Target{
+		Process: siege.Process{Pid: s.Cmd.Process.Pid, Admin: s.Admin}, S3: s.S3, Many: a.many,
+	}), s, siege.NewClient(false), limited}
 	if a.open {
 		g.key = siege.Key{}
 	}
 	if a.token {
 		g.Token = adminToken
 	}
-	g.Many = a.many
 	return g
 }
 
@@ -131,7 +130,9 @@ func (g *ground) must(ctx context.Context, method, target string, body string, h
 }
 
 // preparation is work before an attack.
-type preparation struct{ do func(ctx context.Context, g *ground) error }
+type preparation struct {
+	do func(ctx context.Context, g *ground) error
+}
 
 // attack is what hostile clients do until ctx ends.
 type attack struct {
@@ -145,7 +146,7 @@ type attack struct {
 	prepare *preparation
 	run     assault
 	// check looks at what is left, afterwards.
-	check func(t *testing.T, g *ground)
+	check func(t *testing.T, g *ground, s *score)
 }
 
 // What is demanded while and after a server is attacked.
@@ -166,13 +167,14 @@ const (
 // outcome is what an attack led to.
 type outcome struct {
 	*siege.Report
+	*score
 	idle, after siege.Vitals
 	peak        int64
 	logged      int64
 	took        time.Duration
 	recovered   time.Duration
-	// late is how long this process, with attackers and the honest client, could not go
-	// on: what took as long was not the server's fault.
+	// late is how long this process, which has the honest client, could not go on: what
+	// took as long was not the server's fault.
 	late time.Duration
 }
 
@@ -215,9 +217,8 @@ func (g *ground) besiege(t *testing.T, lasts time.Duration, rate int, latency ti
 	defer stop()
 	var all sync.WaitGroup
 	client := &siege.Honest{Target: g.Target, Key: key, Bucket: "honest", Rate: rate, Seed: uint64(begun.UnixNano())}
-	for _, a := range attacks {
-		all.Go(func() { a.run(whole, g) })
-	}
+	end, err := g.attackers(lasts, attacks)
+	require.NoError(t, err)
 	all.Go(func() { o.late = lateness(whole) })
 	siege.Pause(ctx, lasts/5) // the honest client comes into the middle of it
 	all.Go(func() { o.Report = client.Run(whole) })
@@ -226,9 +227,10 @@ func (g *ground) besiege(t *testing.T, lasts time.Duration, rate int, latency ti
 	killed := make(chan struct{})
 	go g.guard(guarded, o.idle.Memory+killMemory, killed)
 	all.Wait()
+	o.score, err = end()
+	require.NoError(t, err)
 	o.took = time.Since(begun)
 	o.logged = g.server.Log.Written() - logged
-	sent, answers := g.Shots()
 	begun = time.Now()
 	err = g.recover(&o)
 	o.recovered = time.Since(begun)
@@ -236,10 +238,10 @@ func (g *ground) besiege(t *testing.T, lasts time.Duration, rate int, latency ti
 	if _, peak, merr := g.Memory(); merr == nil {
 		o.peak = peak
 	}
-	t.Logf("seed %d; %d shots, answers:%s\n%v\nhonest: %v", client.Seed, sent, answers, &o, o.Report)
+	t.Logf("seed %d; %v\n%v\nhonest: %v", client.Seed, o.score, &o, o.Report)
 	for _, a := range attacks {
 		if a.check != nil && err == nil {
-			a.check(t, g)
+			a.check(t, g, o.score)
 		}
 	}
 	for i, wrong := range o.Wrong {
@@ -267,7 +269,7 @@ func (g *ground) besiege(t *testing.T, lasts time.Duration, rate int, latency ti
 	if limit := maxLog + maxLogRate*int64(o.took/time.Second); o.logged > limit {
 		t.Errorf("%d bytes logged in %v, more than %d", o.logged, o.took, limit)
 	}
-	if sent == 0 {
+	if o.Sent == 0 {
 		t.Error("nothing was sent: this is no attack")
 	}
 }

@@ -22,7 +22,7 @@ func TestBucketsThatAreNotThere(t *testing.T) {
 	t.Parallel()
 	p := build(t)
 	s := p.ServeSite(p.LaidOut(cassandra.Address(t)))
-	g := siege.NewTarget(s.Cmd.Process.Pid, s.S3, s.Admin)
+	g := siege.NewTarget(&siege.Target{Process: siege.Process{Pid: s.Cmd.Process.Pid, Admin: s.Admin}, S3: s.S3})
 	client := &http.Client{}
 	require.NoError(t, g.Must(t.Context(), client, siege.Key{}, "PUT", "/honest", nil))
 	const names = 8
@@ -42,7 +42,7 @@ func TestBucketsThatAreNotThere(t *testing.T) {
 		report := honest.Run(ctx)
 		all.Wait()
 		after, answers := g.Shots()
-		t.Logf("seed %d; %d requests, answers:%s; honest: %v", honest.Seed, after-before, answers, report)
+		t.Logf("seed %d; %d requests, answers: %v; honest: %v", honest.Seed, after-before, answers, report)
 		require.Empty(t, report.Wrong)
 		return after - before
 	}

@@ -43,12 +43,12 @@ type shots struct {
 	statuses map[int]int
 }
 
-// NewTarget names a server by its addresses.
-func NewTarget(pid int, s3, admin string) *Target {
-	return &Target{
-		Process: Process{Pid: pid, Admin: admin}, S3: s3, Host: s3[strings.Index(s3, "//")+2:],
-		From: net.IPv4(127, 0, 0, 2), shots: &shots{statuses: map[int]int{}},
-	}
+// NewTarget completes a target whose process and S3 address are given.
+func NewTarget(t *Target) *Target {
+	t.Host = t.S3[strings.Index(t.S3, "//")+2:]
+	t.From = net.IPv4(127, 0, 0, 2)
+	t.shots = &shots{statuses: map[int]int{}}
+	return t
 }
 
 // At is another address of the target.
@@ -220,16 +220,12 @@ func (s *shots) answered(status int) {
 	s.statuses[status]++
 }
 
-// Shots says how much was sent, and which answers were read.
-func (t *Target) Shots() (sent int64, answers string) {
+// Shots is how much was sent, and how many answers of each status were read.
+func (t *Target) Shots() (sent int64, statuses map[int]int) {
 	s := t.shots
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var b strings.Builder
-	for _, status := range slices.Sorted(maps.Keys(s.statuses)) {
-		fmt.Fprintf(&b, " %d x %d", s.statuses[status], status)
-	}
-	return s.sent.Load(), b.String()
+	return s.sent.Load(), maps.Clone(s.statuses)
 }
 
 // Reply is an answer to a request that is no attack.
