@@ -27,7 +27,9 @@ var update = flag.Bool("update", false, "rewrite testdata/costs.txt")
 // bubble, as their bounds tell: so it is certain which of several comes first.
 type paced struct{ rowCounts }
 
-func (s *paced) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (s *paced) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%q %v %q %d", b.Start, b.StartExclusive, b.End, o.Limit)
 	time.Sleep(time.Millisecond + time.Duration(h.Sum64()%1_000_000))
@@ -76,6 +78,8 @@ func TestCostsOfPagesAndSplits(t *testing.T) {
 		}
 		return b.String()
 	}
+	date := func(i int) string { return time.Date(2022, 1, 1+i, 0, 0, 0, 0, time.UTC).Format("2006-01-02") }
+	headed := func(i int) string { return string(rune('a'+i%3)) + strings.Repeat("h", 30) + counted(i) }
 	const n, files = 300, 20
 	var out strings.Builder
 	for _, c := range []struct {
@@ -89,8 +93,8 @@ func TestCostsOfPagesAndSplits(t *testing.T) {
 		{"no leading zeros", folders(n, func(i int) string { return fmt.Sprintf("user%d", 3*i) }, each(files)), 5, "user"},
 		{"hexadecimal", folders(n, func(int) string { return fmt.Sprintf("%016X", r.Uint64()) }, each(files)), 5, ""},
 		{"words", folders(n, word, each(files)), 5, ""},
-		{"dates", folders(n, func(i int) string { return time.Date(2022, 1, 1+i, 0, 0, 0, 0, time.UTC).Format("2006-01-02") }, each(files)), 5, ""},
-		{"heads that differ", folders(n, func(i int) string { return string(rune('a'+i%3)) + strings.Repeat("h", 30) + counted(i) }, each(files)), 5, ""},
+		{"dates", folders(n, date, each(files)), 5, ""},
+		{"heads that differ", folders(n, headed, each(files)), 5, ""},
 		{"one giant", folders(n, counted, func(i int) int {
 			if i == n/2 {
 				return 5000
