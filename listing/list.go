@@ -99,9 +99,6 @@ var rowsOfPages = sync.Pool{New: func() any {
 
 // free gives the memory back, when nobody needs the rows any more.
 func (r *read) free() {
-	if r.into == nil {
-		return
-	}
 	if rows := r.got.rows; cap(rows) > 0 && &rows[:1][0] == &(*r.into)[:1][0] {
 		clear(rows) // or it would keep what it points to
 	}

@@ -151,6 +151,22 @@ func checkUnder(t *testing.T, c *Cuts, keys [][]byte, prefix []byte) {
 	}
 }
 
+// TestCutsThatUseAllBits: the last short is the highest there is.
+func TestCutsThatUseAllBits(t *testing.T) {
+	keys := [][]byte{make([]byte, 8), bytes.Repeat([]byte{0xff}, 8), bytes.Repeat([]byte{0xff}, 9)}
+	checkCuts(t, random(t), keys, append(keys, []byte{0xff}, bytes.Repeat([]byte{0xff}, 10)))
+}
+
+// TestCommonPrefixIsLeftOut of the heads, which else are all the same: lookups would have
+// to compare keys.
+func TestCommonPrefixIsLeftOut(t *testing.T) {
+	for _, keys := range [][]string{{"", "long/long/a", "long/long/b", "long/long/c"}, {"long/long/a", "long/long/b", "long/long/c"}} {
+		c := newCuts(len(keys), func(i int) []byte { return []byte(keys[i]) })
+		require.Equal(t, []uint64{'a' << 56, 'b' << 56, 'c' << 56}, c.heads)
+		require.Equal(t, len("long/long/"), c.prefix)
+	}
+}
+
 func TestCutsDoNotAllocate(t *testing.T) {
 	rng := random(t)
 	keys := someKeys(rng, keyStyles["long common prefix"], 1000)

@@ -19,10 +19,11 @@ import (
 // testKeys are the keys of a server under test.
 const testKeys = `
 keys:
-  - {id: ADMIN, secret: the secret of the admin, access: read-write}
-  - {id: READER, secret: the secret of the reader, access: read-only}
+  - {id: ADMIN, secret: the secret of the admin, access: read-write, everything: true}
+  - {id: READER, secret: the secret of the reader, access: read-only, everything: true}
   - {id: PHOTOS, secret: the secret of the photos, access: read-write, only: [photos]}
   - {id: LOGS, secret: the secret of the logs, access: read-write, only: [logs/2024/, logs/ü/, photos/p/]}
+complete: true
 `
 
 // serveKeys serves from memory to whoever has a key.
@@ -182,7 +183,7 @@ func (k keysThatChange) Key(id string) *s3api.Key { return k(id) }
 
 func TestKeysMayChange(t *testing.T) {
 	secret := "the secret of the admin"
-	keys := keysThatChange(func(id string) *s3api.Key { return &s3api.Key{ID: id, Secret: secret} })
+	keys := keysThatChange(func(id string) *s3api.Key { return &s3api.Key{ID: id, Secret: secret, Everything: true} })
 	s := serve(t, &faulty{err: listing.ErrNotFound}, s3api.Options{Keys: keys})
 	s.as("ADMIN").want(404, "NoSuchKey", "GET", "/abc/k", "")
 	secret = "another secret"

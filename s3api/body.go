@@ -81,7 +81,7 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 		return nil, e
 	}
 	if chunks != nil {
-		for _, name := range strings.Split(r.Header.Get("X-Amz-Trailer"), ",") {
+		for name := range strings.SplitSeq(r.Header.Get("X-Amz-Trailer"), ",") {
 			if name = strings.TrimSpace(name); name != "" && chunks.Trailer.Get(name) == "" {
 				return nil, refuse(http.StatusBadRequest, "MalformedTrailerError", "The trailer %s was announced and did not come.", name)
 			}
@@ -95,7 +95,7 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 
 // isChunked reports whether a body is said to be aws-chunked.
 func isChunked(h http.Header) bool {
-	for _, enc := range strings.Split(h.Get("Content-Encoding"), ",") {
+	for enc := range strings.SplitSeq(h.Get("Content-Encoding"), ",") {
 		if strings.TrimSpace(enc) == "aws-chunked" {
 			return true
 		}

@@ -346,7 +346,7 @@ func (h *Handler) listBuckets(x *exchange) error {
 
 // visible lists the buckets that the key is good for.
 func (h *Handler) visible(x *exchange, prefix, after string) iter.Seq2[listing.BucketInfo, error] {
-	if x.who.mayAll() {
+	if x.who.Everything {
 		return h.buckets.Buckets(x.ctx(), prefix, after)
 	}
 	var names []string

@@ -6,10 +6,16 @@ import (
 	"net/url"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/evenkeel/evenkeel/internal/sigv4"
 )
 
 // maxKeyBytes is S3's limit for keys.
 const maxKeyBytes = 1024
+
+// maxParams is how many parameters a query may have: as many as headers that may
+// be signed, for which those of presigned URLs stand.
+const maxParams = sigv4.MaxSignedHeaders
 
 // target is what a request is about. An empty bucket is the service itself, an
 // empty key the bucket.
@@ -24,6 +30,9 @@ type target struct {
 // bucket's (see bucketOfHost), all of the path is the key.
 func parseTarget(r *http.Request, suffixes []string) (target, *Error) {
 	path, rawQuery := splitTarget(r)
+	if strings.Count(rawQuery, "&") >= maxParams {
+		return target{}, refuse(http.StatusBadRequest, "InvalidURI", "The query has more than %d parameters.", maxParams)
+	}
 	query, err := url.ParseQuery(rawQuery)
 	if err != nil {
 		return target{}, refuse(http.StatusBadRequest, "InvalidURI", "The query can't be parsed: %v.", err)

@@ -66,16 +66,19 @@ accepts connections, and logs to stderr. SIGTERM or SIGINT ends it cleanly; kill
 nothing that was acknowledged.
 
 With --keys-file requests have to be signed (AWS Signature Version 4), and each key may
-do what the file says; only is for keys limited to buckets or prefixes:
+do what the file says, with everything, or only with buckets or prefixes. The last line
+says that nothing is cut off:
 
   keys:
     - id: ADMIN
       secret: at least sixteen characters
       access: read-write
+      everything: true
     - id: REPORTS
       secret: another long secret
       access: read-only
       only: [photos, logs/2024/]
+  complete: true
 
 Without it nobody is authenticated: signatures are accepted and ignored, and --listen
 takes loopback addresses only, unless told --insecure.

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -29,6 +31,8 @@ type watched struct {
 	files []string
 	// take uses the files' new content, or says why it can't.
 	take func(contents [][]byte) error
+	// tell logs what is in force now; nil: there is no more to say.
+	tell func(*slog.Logger)
 
 	seen     [sha256.Size]byte
 	complain string // the last complaint, so that it is logged once
@@ -79,6 +83,7 @@ func readBounded(name string) ([]byte, error) {
 func (w *watched) run(ctx context.Context, log *slog.Logger) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
+	w.told(log)
 	for {
 		select {
 		case <-ctx.Done():
@@ -93,7 +98,14 @@ func (w *watched) run(ctx context.Context, log *slog.Logger) {
 		case err == nil && (changed || w.complain != ""):
 			w.complain = ""
 			log.Info(w.what+" were read again", "files", w.files)
+			w.told(log)
 		}
+	}
+}
+
+func (w *watched) told(log *slog.Logger) {
+	if w.tell != nil {
+		w.tell(log)
 	}
 }
 
@@ -112,8 +124,21 @@ func openKeys(file string) (*keysFile, error) {
 			k.set.Store(&set)
 		}
 		return err
-	}}
+	}, tell: k.logScopes}
 	return k, k.load()
+}
+
+// logScopes shows whoever has changed the file what it gives to each key, and no
+// secret.
+func (k *keysFile) logScopes(log *slog.Logger) {
+	set := *k.set.Load()
+	for _, id := range slices.Sorted(maps.Keys(set)) {
+		access := "read-only"
+		if set[id].Write {
+			access = "read-write"
+		}
+		log.Info("access key", "key", id, "access", access, "scope", set[id].Scope())
+	}
 }
 
 // Key implements s3api.Keys.

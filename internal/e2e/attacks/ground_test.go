@@ -38,13 +38,13 @@ func keysFile() string {
 	var b strings.Builder
 	b.WriteString("keys:\n")
 	for _, k := range []siege.Key{honest, wide} {
-		fmt.Fprintf(&b, "- {id: %s, secret: %s, access: read-write}\n", k.ID, k.Secret)
+		fmt.Fprintf(&b, "- {id: %s, secret: %s, access: read-write, everything: true}\n", k.ID, k.Secret)
 	}
 	fmt.Fprintf(&b, "- {id: %s, secret: %s, access: read-write, only: [attacked", limited.ID, limited.Secret)
 	for i := range attackedBuckets {
 		fmt.Fprintf(&b, ", attacked-%d", i)
 	}
-	b.WriteString("]}\n")
+	b.WriteString("]}\ncomplete: true\n")
 	return b.String()
 }
 
