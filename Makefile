@@ -53,11 +53,8 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@scripts/within 300 lint scripts/lint
 	@scripts/within 240 programs $(MAKE) -s programs
 	@$(WITH_PROGRAMS) scripts/within 660 unit $(TEST) -race -timeout 640s $(WITHOUT_NODE)
-<<<<<<< HEAD
 	@$(WITH_PROGRAMS) scripts/within 180 attacks $(TEST) -timeout 170s $(ATTACKS)
-=======
 	@scripts/within 240 bench $(BENCH) test -vet=off -race -timeout 230s $(BENCH_WITHOUT_NODE)
->>>>>>> main
 	@scripts/within 240 sim $(TEST) -timeout 230s $(SIMULATIONS)
 	@scripts/within 300 model docs/model/run.sh quick
 	@$(WITH_PROGRAMS) scripts/within 700 cassandra $(WITH_CASSANDRA) sh -c \
