@@ -11,6 +11,10 @@ import (
 // maxKeyBytes is S3's limit for keys.
 const maxKeyBytes = 1024
 
+// maxParams is how many parameters a query may have: each takes a hundred times its
+// bytes while the request is under way. No operation has half as many.
+const maxParams = 100
+
 // target is what a request is about. An empty bucket is the service itself, an
 // empty key the bucket.
 type target struct {
@@ -24,6 +28,9 @@ type target struct {
 // bucket's (see bucketOfHost), all of the path is the key.
 func parseTarget(r *http.Request, suffixes []string) (target, *Error) {
 	path, rawQuery := splitTarget(r)
+	if strings.Count(rawQuery, "&") >= maxParams {
+		return target{}, refuse(http.StatusBadRequest, "InvalidURI", "The query has more than %d parameters.", maxParams)
+	}
 	query, err := url.ParseQuery(rawQuery)
 	if err != nil {
 		return target{}, refuse(http.StatusBadRequest, "InvalidURI", "The query can't be parsed: %v.", err)
