@@ -42,6 +42,8 @@ func TestKeysFile(t *testing.T) {
 		require.Contains(t, o.err, c.says)
 		require.Empty(t, o.out)
 	}
+	_, body := get(t, server, "Host", "s3.example.test", "Origin", "http://s3.example.test")
+	require.Contains(t, body, "signed requests only", "with keys it does not matter by which name")
 
 	// A change is in force without a restart, a file that can't be used is not.
 	writeKeys(t, file, "keys:\n- {id: SECOND, secret: the second secret, access: read-only}\n")
