@@ -29,6 +29,9 @@ type Options struct {
 	// Keys are the access keys; nil: nobody is authenticated, and signatures are
 	// not looked at.
 	Keys Keys
+	// Guard refuses requests that a web page may have sent, for where Keys is nil; nil:
+	// none is refused.
+	Guard Guard
 	// MaxBodyBytes is the largest inline body, default 4 KiB.
 	MaxBodyBytes int64
 	// MaxCutsBytes is the largest list of cuts of one CreateBucket, default 4 MiB.
@@ -69,6 +72,12 @@ type Options struct {
 	Metrics prometheus.Registerer
 	// Now is the clock of Last-Modified and of signatures, default time.Now.
 	Now func() time.Time
+}
+
+// Guard knows the names of the server, and the origins of requests. *webguard.Guard is one.
+type Guard interface {
+	CheckHost(r *http.Request) error
+	CheckOrigin(r *http.Request) error
 }
 
 // Handler is the S3 dialect over listing. It is safe for concurrent use.
