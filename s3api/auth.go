@@ -14,7 +14,7 @@ import (
 func (h *Handler) authenticate(x *exchange) *Error {
 	x.who = allKeys
 	if h.o.Keys == nil {
-		return nil
+		return h.refusePages(x)
 	}
 	path, query := splitTarget(x.r)
 	signed := &sigv4.Request{Method: x.r.Method, Path: path, Query: query, Host: x.r.Host, Header: x.r.Header, Length: x.r.ContentLength}
@@ -48,6 +48,21 @@ func (h *Handler) authenticate(x *exchange) *Error {
 	}
 	x.who = key
 	x.payload = payload{stands: claim.Payload, chain: chain}
+	return nil
+}
+
+// refusePages refuses what a page in somebody's browser may have sent: where keys are asked
+// for it has none.
+func (h *Handler) refusePages(x *exchange) *Error {
+	if h.o.Guard == nil {
+		return nil
+	}
+	if err := h.o.Guard.CheckHost(x.r); err != nil {
+		return accessDenied("%v", err)
+	}
+	if err := h.o.Guard.CheckOrigin(x.r); err != nil {
+		return accessDenied("%v; without access keys none may change anything", err)
+	}
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"hash/crc64"
 	"io"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 
@@ -58,7 +59,7 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 	if length > limit {
 		return nil, tooLarge(limit)
 	}
-	data, err := io.ReadAll(io.LimitReader(body, limit+1))
+	data, err := readAll(body, length, limit)
 	var tooBig *http.MaxBytesError
 	var forged *sigv4.Error
 	switch {
@@ -68,6 +69,10 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 		return nil, refuse(http.StatusForbidden, forged.Code, "%s (A chunk of the body, or its trailers.)", forged.Message)
 	case errors.Is(err, errFraming):
 		return nil, refuse(http.StatusBadRequest, "IncompleteBody", "The body is not framed as aws-chunked is.")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		e := refuse(http.StatusBadRequest, "RequestTimeout", "Your socket connection to the server was not read from or written to within the timeout period: the body came too slowly.")
+		e.Cause = err
+		return nil, e
 	case err != nil:
 		e := incomplete()
 		e.Cause = err
@@ -91,6 +96,26 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 		}
 	}
 	return data, nil
+}
+
+// readAll reads up to one byte more than limit, into memory for the length that was said.
+func readAll(r io.Reader, length, limit int64) ([]byte, error) {
+	if length < 0 {
+		length = min(limit, 512)
+	}
+	data := make([]byte, 0, length+1) // room to find the end without growing
+	for {
+		n, err := r.Read(data[len(data):min(int64(cap(data)), limit+1)])
+		data = data[:len(data)+n]
+		switch {
+		case err == io.EOF || err == nil && int64(len(data)) > limit:
+			return data, nil
+		case err != nil:
+			return data, err
+		case len(data) == cap(data):
+			data = append(data, 0)[:len(data)]
+		}
+	}
 }
 
 // isChunked reports whether a body is said to be aws-chunked.

@@ -67,7 +67,7 @@ func (h *Handler) readObject(x *exchange) (*Object, *Error) {
 	if refusal := readExternal(o, x.r.Header); refusal != nil {
 		return nil, refusal
 	}
-	body, refusal := readBody(x.r, x.payload, h.o.MaxBodyBytes)
+	body, refusal := h.receive(x, h.o.MaxBodyBytes, itself)
 	if refusal != nil {
 		return nil, refusal
 	}
@@ -177,6 +177,12 @@ func (h *Handler) readOut(x *exchange, withBody bool) error {
 		var refusal *Error
 		if start, length, partial, refusal = parseRange(v, o.Size); refusal != nil {
 			x.w.Header().Set("Content-Range", fmt.Sprintf("bytes */%d", o.Size))
+			return refusal
+		}
+	}
+	h.worked(x, int(length))
+	if withBody && length > freeBytes {
+		if refusal := x.take(x.ctx(), length); refusal != nil {
 			return refusal
 		}
 	}

@@ -13,8 +13,9 @@ import (
 // maxKeyBytes is S3's limit for keys.
 const maxKeyBytes = 1024
 
-// maxParams is how many parameters a query may have: as many as headers that may
-// be signed, for which those of presigned URLs stand.
+// maxParams is how many parameters a query may have, as each takes a hundred times its
+// bytes while the request is under way: as many as headers that may be signed, for which
+// those of presigned URLs stand.
 const maxParams = sigv4.MaxSignedHeaders
 
 // target is what a request is about. An empty bucket is the service itself, an

@@ -1,10 +1,6 @@
 package main
 
 import (
-	"net/http"
-
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/evenkeel/evenkeel/internal/adminserver"
 )
 
@@ -17,8 +13,3 @@ func newReadiness(b *backend) *readiness {
 
 // drain makes the server unready: it is about to end.
 func (r *readiness) drain() { r.Drain() }
-
-// newAdmin makes the handler of the admin address.
-func newAdmin(registry *prometheus.Registry, ready *readiness, moves http.Handler, token string) (http.Handler, error) {
-	return adminserver.New(registry, ready.Readiness, moves, token)
-}

@@ -21,10 +21,9 @@ import (
 )
 
 type backupCmd struct {
-	Dir        string `arg:"" help:"New directory for the backup, on the machine of the server, outside its data directory."`
-	Admin      string `default:"http://127.0.0.1:9001" env:"EVENKEEL_ADMIN_URL" placeholder:"URL" help:"Admin address of the server."`
-	AdminToken string `placeholder:"TOKEN" help:"Bearer token that the admin address asks for. Better given in the environment, where ps doesn't show it."`
-	Progress   string `default:"auto" enum:"auto,plain,none" help:"How to show progress, on standard error: plain lines, none, or auto: lines on a terminal only."`
+	Dir string `arg:"" help:"New directory for the backup, on the machine of the server, outside its data directory."`
+	adminapi.Flags
+	Progress string `default:"auto" enum:"auto,plain,none" help:"How to show progress, on standard error: plain lines, none, or auto: lines on a terminal only."`
 }
 
 func (*backupCmd) Help() string {
@@ -48,9 +47,9 @@ func (b *backupCmd) Run(ctx context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
-	c, err := adminapi.NewClient(b.Admin, b.AdminToken)
+	c, err := b.Client()
 	if err != nil {
-		return usageError("--admin: %w", err)
+		return usageError("%w", err)
 	}
 	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer release()

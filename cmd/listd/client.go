@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/reload"
 	"github.com/evenkeel/evenkeel/internal/sigv4"
 )
 
@@ -31,11 +32,12 @@ type remote struct {
 
 // serverFlags are common to the commands that talk to a server.
 type serverFlags struct {
-	Server     string        `default:"http://127.0.0.1:9000" help:"S3 address of the server, http or https; the environment variable SSL_CERT_FILE names certificates to trust."`
-	Patience   time.Duration `default:"1m" help:"How long to go on trying while the server is away or asks to wait."`
-	AccessKey  string        `env:"EVENKEEL_ACCESS_KEY,AWS_ACCESS_KEY_ID" placeholder:"ID" help:"Access key to sign requests with; without one they go unsigned."`
-	SecretKey  string        `env:"EVENKEEL_SECRET_KEY,AWS_SECRET_ACCESS_KEY" placeholder:"SECRET" help:"Secret of --access-key. Better given in the environment, where ps doesn't show it."`
-	SignRegion string        `default:"us-east-1" help:"Region of the server, for the signature."`
+	Server       string        `default:"http://127.0.0.1:9000" help:"S3 address of the server, http or https."`
+	ServerCAFile string        `name:"server-ca-file" placeholder:"FILE" help:"Certificates (PEM) of the authorities to trust at an https:// server; without it those of the system, or of the environment variable SSL_CERT_FILE."`
+	Patience     time.Duration `default:"1m" help:"How long to go on trying while the server is away or asks to wait."`
+	AccessKey    string        `env:"EVENKEEL_ACCESS_KEY,AWS_ACCESS_KEY_ID" placeholder:"ID" help:"Access key to sign requests with; without one they go unsigned."`
+	SecretKey    string        `env:"EVENKEEL_SECRET_KEY,AWS_SECRET_ACCESS_KEY" placeholder:"SECRET" help:"Secret of --access-key. Better given in the environment, where ps doesn't show it."`
+	SignRegion   string        `default:"us-east-1" help:"Region of the server, for the signature."`
 }
 
 // connect prepares for so many requests at once. It does no I/O.
@@ -47,7 +49,12 @@ func (f *serverFlags) connect(concurrency int) (*remote, error) {
 	if (f.AccessKey == "") != (f.SecretKey == "") {
 		return nil, usageError("--access-key and --secret-key need each other (EVENKEEL_ACCESS_KEY, EVENKEEL_SECRET_KEY)")
 	}
+	trust, err := reload.ClientTLS("--server-ca-file", f.ServerCAFile)
+	if err != nil {
+		return nil, usageError("%w", err)
+	}
 	transport := &http.Transport{
+		TLSClientConfig:     trust,
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 		MaxIdleConnsPerHost: concurrency, MaxIdleConns: concurrency, IdleConnTimeout: time.Minute,

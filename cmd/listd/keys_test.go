@@ -43,6 +43,8 @@ func TestKeysFile(t *testing.T) {
 		require.Contains(t, o.err, c.says)
 		require.Empty(t, o.out)
 	}
+	_, body := get(t, server, "Host", "s3.example.test", "Origin", "http://s3.example.test")
+	require.Contains(t, body, "signed requests only", "with keys it does not matter by which name")
 
 	require.Contains(t, p.errs.String(), "key=FIRST access=read-write scope=everything")
 

@@ -91,7 +91,7 @@ func TestIdleConnectionsLeaveFilesToTheStore(t *testing.T) {
 	require.Contains(t, p.errs.String(), "connections=80")
 	ok(t, "a\n", "load", "abc", "--create", "--server", p.s3)
 	busy := dial(t, p.s3) // is not cut off: its request is under way
-	fmt.Fprintf(busy, "PUT /abc/busy HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhel")
+	fmt.Fprintf(busy, "PUT /abc/busy HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhel")
 	waitFor(t, func() bool {
 		_, body := get(t, p.admin+"/metrics")
 		return strings.Contains(body, "evenkeel_s3_requests_in_flight 1")
@@ -99,7 +99,7 @@ func TestIdleConnectionsLeaveFilesToTheStore(t *testing.T) {
 	for i := range 400 {
 		c := dial(t, p.s3)
 		if i%2 == 0 {
-			fmt.Fprint(c, "GET /abc/a HTTP/1.1\r\nHost: h\r\n\r\n")
+			fmt.Fprint(c, "GET /abc/a HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		}
 		if i%4 == 0 {
 			dial(t, p.admin)
@@ -165,12 +165,12 @@ func TestConnectionsWaitForAPlace(t *testing.T) {
 	go func() { served <- srv.Serve(l) }()
 	url := "http://" + inner.Addr().String()
 	for range 2 {
-		fmt.Fprint(dial(t, url), "GET /long HTTP/1.1\r\nHost: h\r\n\r\n")
+		fmt.Fprint(dial(t, url), "GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		<-began
 	}
 	third, fourth := dial(t, url), dial(t, url)
 	for _, c := range []net.Conn{third, fourth} {
-		fmt.Fprint(c, "GET /short HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+		fmt.Fprint(c, "GET /short HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 	}
 	waitFor(t, func() bool {
 		l.mu.Lock()
@@ -188,7 +188,7 @@ func TestConnectionsWaitForAPlace(t *testing.T) {
 	leave = make(chan struct{})
 	defer close(leave)
 	for range 2 {
-		fmt.Fprint(dial(t, url), "GET /long HTTP/1.1\r\nHost: h\r\n\r\n")
+		fmt.Fprint(dial(t, url), "GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	}
 	dial(t, url)
 	require.NoError(t, srv.Close())

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
@@ -17,7 +17,7 @@ import (
 type rebalanceFlags struct {
 	rebalanceflags.Flags
 	Rebalance string `default:"here" enum:"here,elsewhere" help:"On Cassandra: who moves ranges. here: this server stands by for it; elsewhere: never this one, for instance because rebalancer run does. Where --counter is given, writes are counted all the same."`
-	AdminURL  string `name:"admin-url" placeholder:"URL" help:"On Cassandra: where other hosts reach the --admin address, to hand commands on to the server that leads the moves. http:// and the address itself unless given."`
+	AdminURL  string `name:"admin-url" placeholder:"URL" help:"On Cassandra: where other hosts reach the --admin address, to hand commands on to the server that leads the moves. http:// or https:// and the address itself unless given."`
 }
 
 // validate refuses what makes no sense, given whether there is a cluster.
@@ -35,15 +35,12 @@ type rebalancer struct {
 }
 
 // newRebalancer makes one.
-func (s *serveCmd) newRebalancer(b *backend, log *slog.Logger, admin net.Addr) *rebalancer {
+func (s *serveCmd) newRebalancer(b *backend, log *slog.Logger, adminURL string) *rebalancer {
 	o := keeper.Options{Flags: &s.rebalanceFlags.Flags, Store: b.store, Buckets: b.buckets, Counts: b.counts, Wait: embeddedWait, Log: log}
 	if len(s.Cassandra) > 0 {
 		o.Wait = s.Lease + s.Lease/10
 		o.Aside = s.Rebalance == "elsewhere"
-		o.Leader = &leader.Options{Name: keeper.Name("listd"), Admin: s.AdminURL}
-		if admin != nil && o.Leader.Admin == "" {
-			o.Leader.Admin = "http://" + admin.String()
-		}
+		o.Leader = &leader.Options{Name: keeper.Name("listd"), Admin: cmp.Or(s.AdminURL, adminURL)}
 	}
 	k := keeper.New(o)
 	return &rebalancer{k, k.API()}

@@ -18,6 +18,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/adminserver"
 	"github.com/evenkeel/evenkeel/internal/cassandraflags"
 	"github.com/evenkeel/evenkeel/internal/keeper"
+	"github.com/evenkeel/evenkeel/internal/reload"
+	"github.com/evenkeel/evenkeel/internal/webguard"
 	"github.com/evenkeel/evenkeel/s3api"
 )
 
@@ -31,8 +33,8 @@ type serveCmd struct {
 	HostSuffix    []string `placeholder:"NAME" help:"Take the bucket's name from hosts BUCKET.NAME, too (virtual-host style). Names, separated by commas."`
 	Region        string   `default:"us-east-1" help:"Region that GetBucketLocation answers, and that signatures have to be made for."`
 
-	Admin      string `default:"127.0.0.1:9001" help:"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; empty for none. Loopback only, unless there is a token."`
-	AdminToken string `placeholder:"TOKEN" help:"Bearer token that all but the first two ask for. Better given in the environment, where ps doesn't show it."`
+	Admin       string            `default:"127.0.0.1:9001" help:"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; empty for none. Loopback only, unless there is a token or clients show certificates."`
+	AdminAccess adminserver.Flags `embed:""`
 
 	MaxBodyBytes    int64         `default:"4096" help:"Largest object body that is kept."`
 	MaxRequests     int           `default:"1024" help:"Requests served at once; more are answered 503 SlowDown."`
@@ -80,8 +82,10 @@ says that nothing is cut off:
       only: [photos, logs/2024/]
   complete: true
 
-Without it nobody is authenticated: signatures are accepted and ignored, and --listen
-takes loopback addresses only, unless told --insecure.
+Without it nobody is authenticated: signatures are accepted and ignored, --listen takes
+loopback addresses only, unless told --insecure, and requests have to name the server as
+localhost, by a loopback address, by --host-suffix or by --allow-host. The same name
+the admin address while there is no --admin-token.
 
 Examples:
 
@@ -90,7 +94,8 @@ Examples:
   listd serve --listen 0.0.0.0:9000 --keys-file /etc/listd/keys.yaml
   listd serve --listen 0.0.0.0:443 --keys-file keys.yaml --https-cert-file cert.pem \
     --https-key-file key.pem --host-suffix s3.example.com
-  EVENKEEL_ADMIN_TOKEN=… listd serve --admin 0.0.0.0:9001
+  EVENKEEL_ADMIN_TOKEN=… listd serve --admin 0.0.0.0:9001 --admin-https-cert-file cert.pem \
+    --admin-https-key-file key.pem
   rebalancer schema apply --cassandra 10.0.0.1 --replication dc1=3
   listd serve --cassandra 10.0.0.1,10.0.0.2 --local-dc dc1 --user listd --password-file /etc/listd/password
 
@@ -140,16 +145,20 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 			return usageError("--keys-file %s: %w", s.KeysFile, err)
 		}
 	}
-	var cert *certificate
+	var cert *reload.Certificate
 	if s.HTTPSCertFile != "" {
-		if cert, err = openCertificate(s.HTTPSCertFile, s.HTTPSKeyFile); err != nil {
+		if cert, err = reload.OpenCertificate(s.HTTPSCertFile, s.HTTPSKeyFile, ""); err != nil {
 			return usageError("--https-cert-file and --https-key-file: %w", err)
 		}
 	}
+	adminAccess, err := s.AdminAccess.Open()
+	if err != nil {
+		return usageError("%w", err)
+	}
 	var adminAddr *net.TCPAddr
 	if s.Admin != "" {
-		if adminAddr, err = resolve("--admin", s.Admin, s.AdminToken != "", "set --admin-token (EVENKEEL_ADMIN_TOKEN) to allow it"); err != nil {
-			return err
+		if adminAddr, err = adminAccess.Resolve("--admin", s.Admin, log); err != nil {
+			return usageError("%w", err)
 		}
 	}
 	files, err := openFiles()
@@ -172,17 +181,19 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 	// always does, which harms nothing.
 	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer release()
-	err = s.serve(ctx, release, std, log, b, access{keys, cert}, share.connections, listenAddr, adminAddr)
+	err = s.serve(ctx, release, std, log, b, access{keys, cert, adminAccess}, share.connections, listenAddr, adminAddr)
 	if cerr := b.close(); err == nil && cerr != nil {
 		err = cerr
 	}
 	return err
 }
 
-// access is who may reach the S3 address, and how; nil: anybody, without TLS.
+// access is who may reach the S3 address, and how; nil: anybody, without TLS; and the
+// admin address.
 type access struct {
-	keys *keysFile
-	cert *certificate
+	keys  *keysFile
+	cert  *reload.Certificate
+	admin *adminserver.Access
 }
 
 // serve runs the servers over an open store until ctx ends.
@@ -191,14 +202,18 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 	if err := registry.Register(mapMetrics{b.buckets.Maps()}); err != nil {
 		return err
 	}
+	guard, err := webguard.New(s.AdminAccess.AllowHost, s.HostSuffix)
+	if err != nil {
+		return usageError("--allow-host: %w", err)
+	}
 	options := s3api.Options{
 		Region: s.Region, MaxBodyBytes: s.MaxBodyBytes, MaxRequests: s.MaxRequests, RequestTimeout: s.RequestTimeout,
 		Logger: log, LogEvery: s.RequestLog == "all", Metrics: registry,
-		SoleWriter: len(s.Cassandra) == 0, HostSuffixes: s.HostSuffix,
+		SoleWriter: len(s.Cassandra) == 0, HostSuffixes: s.HostSuffix, Guard: guard,
 	}
 	if who.keys != nil {
 		options.Keys = who.keys
-		go who.keys.run(ctx, log)
+		go who.keys.Run(ctx, log)
 	}
 	handler, err := s3api.New(s3api.Over(b.buckets), options)
 	if err != nil {
@@ -211,8 +226,8 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 	scheme := "http"
 	var s3Listener net.Listener = listener
 	if who.cert != nil {
-		scheme, s3Listener = "https", tls.NewListener(listener, who.cert.config())
-		go who.cert.run(ctx, log)
+		scheme, s3Listener = "https", tls.NewListener(listener, who.cert.Config())
+		go who.cert.Run(ctx, log)
 	}
 	s3Limit := newConnLimit(s3Listener, connections)
 	s3 := s.server(handler, s3Limit, log)
@@ -220,24 +235,27 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 	failed := make(chan error, 2)
 	ready := newReadiness(b)
 	var admin net.Listener
-	var adminOn net.Addr
+	adminURL := ""
 	if adminAddr != nil {
 		if admin, err = net.ListenTCP("tcp", adminAddr); err != nil {
 			_ = listener.Close()
 			return fmt.Errorf("--admin: %w", err)
 		}
-		adminOn = admin.Addr()
+		adminURL = who.admin.URL(admin.Addr())
 	}
-	moves := s.newRebalancer(b, log, adminOn)
+	moves := s.newRebalancer(b, log, adminURL)
 	if err := registry.Register(keeper.Metrics{Keeper: moves.Keeper, Recorder: b.recorder}); err != nil {
 		return err
 	}
 	if admin != nil {
-		h, err := newAdmin(registry, ready, moves.api, s.AdminToken)
+		h, err := adminserver.New(adminserver.Options{
+			Registry: registry, Ready: ready.Readiness, Moves: moves.api, Access: who.admin, Log: log,
+		})
 		if err != nil {
 			return err
 		}
-		limit := newConnLimit(admin, adminConnections)
+		go who.admin.Run(ctx, log)
+		limit := newConnLimit(who.admin.Listener(admin), adminConnections)
 		a := s.server(h, limit, log)
 		a.WriteTimeout = 0 // profiles take as long as they are asked to
 		servers = append(servers, a)
@@ -253,7 +271,7 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 
 	fmt.Fprintf(std.out, "S3 on %s://%s\n", scheme, listener.Addr())
 	if admin != nil {
-		fmt.Fprintf(std.out, "admin on http://%s\n", admin.Addr())
+		fmt.Fprintf(std.out, "admin on %s\n", adminURL)
 	}
 	log.Info("serving", append(b.where, "listen", listener.Addr().String(), "version", version())...)
 

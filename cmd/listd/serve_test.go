@@ -53,6 +53,9 @@ func TestServeRefusesWhatItMust(t *testing.T) {
 		{"--listen [::]:0", exitUsage, "--insecure"},
 		{"--admin 0.0.0.0:0", exitUsage, "--admin-token"},
 		{"--admin 0.0.0.0:0 --insecure", exitUsage, "--admin-token"},
+		{"--admin-token fifteen-letters", exitUsage, "openssl rand"},
+		{"--admin-https-cert-file " + file, exitUsage, "--admin-https-key-file"},
+		{"--allow-host http://x", exitUsage, "--allow-host"},
 	} {
 		o := listd(t, "", append(strings.Fields("serve --listen 127.0.0.1:0 --admin 127.0.0.1:0"), strings.Fields(c.args)...)...)
 		require.Equal(t, c.code, o.code, "%s: %s", c.args, o.err)
@@ -83,15 +86,15 @@ func TestAdminAddress(t *testing.T) {
 	status, _ := get(t, p.admin+"/nothing")
 	require.Equal(t, 404, status)
 
-	p = start(t, t.TempDir(), "--admin", "0.0.0.0:0", "--admin-token", "secret")
+	p = start(t, t.TempDir(), "--admin", "0.0.0.0:0", "--admin-token", "sixteen-secrets-")
 	p.admin = strings.Replace(p.admin, "[::]", "127.0.0.1", 1)
 	for _, path := range []string{"/metrics", "/debug/pprof/"} {
-		for _, headers := range [][]string{nil, {"Authorization", "Bearer wrong"}, {"Authorization", "Bearer "}, {"Authorization", "Basic secret"}} {
+		for _, headers := range [][]string{nil, {"Authorization", "Bearer wrong"}, {"Authorization", "Bearer "}, {"Authorization", "Basic sixteen-secrets-"}} {
 			status, body := get(t, p.admin+path, headers...)
 			require.Equal(t, 401, status, "%s %q", path, headers)
 			require.NotContains(t, body, "secret")
 		}
-		status, _ := get(t, p.admin+path, "Authorization", "Bearer secret")
+		status, _ := get(t, p.admin+path, "Authorization", "Bearer sixteen-secrets-")
 		require.Equal(t, 200, status, path)
 	}
 	status, _ = get(t, p.admin+"/healthz")
@@ -104,9 +107,9 @@ func TestShutdownDrains(t *testing.T) {
 	p := start(t, t.TempDir(), "--shutdown-timeout", "500ms")
 	ok(t, "", "bucket", "create", "abc", "--server", p.s3)
 	slow := dial(t, p.s3)
-	fmt.Fprintf(slow, "PUT /abc/slow HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhel")
+	fmt.Fprintf(slow, "PUT /abc/slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhel")
 	stuck := dial(t, p.s3)
-	fmt.Fprintf(stuck, "PUT /abc/stuck HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhel")
+	fmt.Fprintf(stuck, "PUT /abc/stuck HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhel")
 	waitFor(t, func() bool {
 		_, body := get(t, p.admin+"/metrics")
 		return strings.Contains(body, "evenkeel_s3_requests_in_flight 2")
@@ -134,14 +137,14 @@ func TestSlowAndLargeClientsAreCutOff(t *testing.T) {
 		status, _, _ := strings.Cut(strings.TrimPrefix(string(answer), "HTTP/1.1 "), " ")
 		return status
 	}
-	require.Equal(t, "431", sent("PUT /abc/k HTTP/1.1\r\nHost: h\r\nx-amz-meta-a: "+strings.Repeat("a", 16<<10)+"\r\nContent-Length: 0\r\n\r\n"))
+	require.Equal(t, "431", sent("PUT /abc/k HTTP/1.1\r\nHost: localhost\r\nx-amz-meta-a: "+strings.Repeat("a", 16<<10)+"\r\nContent-Length: 0\r\n\r\n"))
 	require.Equal(t, 0, p.end(syscall.SIGTERM), p.errs)
 
 	p = start(t, dir, "--header-timeout", "100ms", "--body-timeout", "200ms")
 	for _, text := range []string{
-		"GET /abc?list-type=2 HTTP/1.1\r\nHost: h\r\nX-A",
-		"PUT /abc/k HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhel",
-		"PUT /abc/k HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+		"GET /abc?list-type=2 HTTP/1.1\r\nHost: localhost\r\nX-A",
+		"PUT /abc/k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhel",
+		"PUT /abc/k HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
 	} {
 		// A busy machine may cut them off before it has read even that.
 		require.Contains(t, []string{"400", "408", ""}, sent(text), text)
@@ -171,7 +174,7 @@ func TestClientsThatDoNotReadAreCutOff(t *testing.T) {
 		// Answers of a megabyte each, of which the sockets hold a few; then requests
 		// stay where they are, until the connection is closed.
 		require.NoError(t, conn.SetWriteDeadline(time.Now().Add(10*time.Millisecond)))
-		_, err := fmt.Fprint(conn, "GET /abc?list-type=2 HTTP/1.1\r\nHost: h\r\n\r\n")
+		_, err := fmt.Fprint(conn, "GET /abc?list-type=2 HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 	})
 	require.Equal(t, 0, p.end(syscall.SIGTERM), p.errs)
@@ -180,7 +183,7 @@ func TestClientsThatDoNotReadAreCutOff(t *testing.T) {
 func TestASecondSignalEndsAtOnce(t *testing.T) {
 	p := start(t, t.TempDir(), "--shutdown-timeout", "10m")
 	ok(t, "", "bucket", "create", "abc", "--server", p.s3)
-	fmt.Fprintf(dial(t, p.s3), "PUT /abc/stuck HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhel")
+	fmt.Fprintf(dial(t, p.s3), "PUT /abc/stuck HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhel")
 	waitFor(t, func() bool {
 		_, body := get(t, p.admin+"/metrics")
 		return strings.Contains(body, "evenkeel_s3_requests_in_flight 1")
@@ -271,4 +274,54 @@ func waitFor(t *testing.T, reached func() bool) {
 		require.True(t, time.Now().Before(deadline), "the state was not reached")
 		time.Sleep(5 * time.Millisecond)
 	}
+}
+
+// TestPagesOfBrowsers: without keys no page of a browser reaches the server by a name of its
+// own, and none of another origin changes anything.
+func TestPagesOfBrowsers(t *testing.T) {
+	plain := start(t, t.TempDir())
+	named := start(t, t.TempDir(), "--allow-host", "s3.test,10.0.0.5", "--host-suffix", "buckets.test")
+	for _, p := range []*process{plain, named} {
+		ok(t, "a\n", "load", "abc", "--create", "--server", p.s3)
+	}
+	for _, c := range []struct {
+		p       *process
+		method  string
+		path    string
+		headers []string
+		want    int
+	}{
+		{plain, "GET", "/abc", []string{"Host", "localhost"}, 200},
+		{plain, "GET", "/abc", []string{"Host", "evil.test"}, 403},
+		{plain, "GET", "/", []string{"Host", "10.0.0.5:9000"}, 403},
+		{plain, "PUT", "/abc/b", []string{"Host", "evil.test:9000", "Origin", "http://evil.test:9000"}, 403},
+		{plain, "PUT", "/abc/b", []string{"Origin", "http://evil.test"}, 403},
+		{plain, "DELETE", "/abc/a", []string{"Sec-Fetch-Site", "cross-site"}, 403},
+		{plain, "POST", "/abc?delete", []string{"Origin", "null", "Content-Type", "text/plain"}, 403},
+		{plain, "PUT", "/evil", []string{"Sec-Fetch-Site", "same-site"}, 403},
+		{plain, "GET", "/abc/a", nil, 200},
+		{plain, "PUT", "/abc/b", nil, 200},
+		{named, "PUT", "/abc/b", []string{"Host", "S3.test:9000"}, 200},
+		{named, "PUT", "/abc/b", []string{"Host", "10.0.0.5"}, 200},
+		{named, "PUT", "/b", []string{"Host", "abc.buckets.test"}, 200},
+		{named, "PUT", "/abc/b", []string{"Host", "evil.test"}, 403},
+	} {
+		r, err := http.NewRequest(c.method, c.p.s3+c.path, nil)
+		require.NoError(t, err)
+		for i := 0; i < len(c.headers); i += 2 {
+			if r.Header.Set(c.headers[i], c.headers[i+1]); c.headers[i] == "Host" {
+				r.Host = c.headers[i+1]
+			}
+		}
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, c.want, resp.StatusCode, "%s %s %q: %s", c.method, c.path, c.headers, body)
+		if c.want == 403 {
+			require.Regexp(t, "allow-host|another origin", string(body))
+		}
+	}
+	require.Equal(t, "a\nb\n", ok(t, "", "ls", "abc", "--server", plain.s3))
 }

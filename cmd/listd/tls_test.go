@@ -1,49 +1,23 @@
 package main
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	crand "crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-)
 
-// writeCertificate makes a certificate that signs itself, for 127.0.0.1.
-func writeCertificate(t *testing.T, certFile, keyFile, name string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-	}
-	cert, err := x509.CreateCertificate(crand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	private, err := x509.MarshalECPrivateKey(key)
-	require.NoError(t, err)
-	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: cert}, keyFile: {Type: "EC PRIVATE KEY", Bytes: private}} {
-		require.NoError(t, os.WriteFile(file+".new", pem.EncodeToMemory(block), 0o600))
-		require.NoError(t, os.Rename(file+".new", file))
-	}
-}
+	"github.com/evenkeel/evenkeel/internal/tlstest"
+)
 
 func TestHTTPS(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	writeCertificate(t, cert, key, "the first")
+	tlstest.Write(t, cert, key, "the first")
 	p := start(t, t.TempDir(), "--https-cert-file", cert, "--https-key-file", key, "--host-suffix", "s3.example.test, localhost")
 	require.True(t, strings.HasPrefix(p.s3, "https://127.0.0.1:"), p.s3)
 	shown := func() string {
@@ -58,6 +32,7 @@ func TestHTTPS(t *testing.T) {
 	load.Stdin, load.Env = strings.NewReader("a\n"), append(os.Environ(), "SSL_CERT_FILE="+cert)
 	out, err := load.CombinedOutput()
 	require.NoError(t, err, "%s", out)
+	require.Equal(t, "a\n", ok(t, "", "ls", "abc", "--server", p.s3, "--server-ca-file", cert))
 	require.Contains(t, listd(t, "", "ls", "abc", "--server", p.s3, "--patience", "0s").err, "certificate")
 
 	// The bucket's name from the host's.
@@ -73,7 +48,7 @@ func TestHTTPS(t *testing.T) {
 	require.NoError(t, os.WriteFile(key, []byte("no key"), 0o600))
 	waitFor(t, func() bool { return strings.Contains(p.errs.String(), "stays in force") })
 	require.Equal(t, "the first", shown())
-	writeCertificate(t, cert, key, "the second")
+	tlstest.Write(t, cert, key, "the second")
 	waitFor(t, func() bool { return shown() == "the second" })
 	client.CloseIdleConnections()
 

@@ -21,9 +21,8 @@ import (
 
 // adminFlags say where the process is that moves ranges, or how to be it.
 type adminFlags struct {
-	Admin      string `default:"http://127.0.0.1:9001" env:"EVENKEEL_ADMIN_URL" placeholder:"URL" help:"Admin address of listd, or of whoever else moves ranges."`
-	AdminToken string `env:"EVENKEEL_ADMIN_TOKEN" placeholder:"TOKEN" help:"Bearer token that the admin address asks for. Better given in the environment, where ps doesn't show it."`
-	Format     string `default:"table" enum:"table,json" help:"How to print: table or json."`
+	Servers adminapi.Flags `embed:""`
+	Format  string         `default:"table" enum:"table,json" help:"How to print: table or json."`
 
 	cassandraflags.Flags
 	Lease time.Duration `default:"3s" help:"With --cassandra: the lease of the servers' maps; the same for all servers and rebalancers of a keyspace."`
@@ -66,9 +65,9 @@ func (f *adminFlags) remote() (*adminapi.Client, error) {
 	if changed := f.Changed(); len(changed) > 0 {
 		return nil, usageError("%s: only with --cassandra, which is not given", strings.Join(changed, ", "))
 	}
-	c, err := adminapi.NewClient(f.Admin, f.AdminToken)
+	c, err := f.Servers.Client()
 	if err != nil {
-		return nil, usageError("--admin: %w", err)
+		return nil, usageError("%w", err)
 	}
 	return c, nil
 }
@@ -124,9 +123,9 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 	var held *leader.HeldError
 	if errors.As(err, &held) && held.Holder.Admin != "" {
 		// It goes where it can be done.
-		there, cerr := adminapi.NewClient(held.Holder.Admin, f.AdminToken)
+		there, cerr := f.Servers.At(held.Holder.String(), held.Holder.Admin)
 		if cerr != nil {
-			return errors.Join(err, cerr)
+			return cerr
 		}
 		fmt.Fprintf(std.err, "rebalancer: %s leads: the command goes to %s\n", &held.Holder, held.Holder.Admin)
 		return command(ctx, wayIn{Client: there})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,11 +31,11 @@ type runCmd struct {
 	Lease   time.Duration        `default:"3s" help:"The lease of the servers' maps; the same for all servers and rebalancers of a keyspace."`
 	Sizes   rebalanceflags.Flags `embed:""`
 
-	AdminListen string     `default:"127.0.0.1:9002" placeholder:"ADDR" help:"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; port 0 takes a free one. Loopback only, unless there is a token."`
-	AdminToken  string     `env:"EVENKEEL_ADMIN_TOKEN" placeholder:"TOKEN" help:"Bearer token that all but the first two ask for. Better given in the environment, where ps doesn't show it."`
-	AdminURL    string     `name:"admin-url" placeholder:"URL" help:"Where other hosts reach --admin-listen, to hand commands on to whoever leads. http:// and the address itself unless given."`
-	LogLevel    slog.Level `default:"info" help:"Least important log lines to print: debug, info, warn or error."`
-	LogFormat   string     `default:"text" enum:"text,json" help:"Form of log lines: text or json."`
+	AdminListen string            `default:"127.0.0.1:9002" placeholder:"ADDR" help:"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; port 0 takes a free one. Loopback only, unless there is a token or clients show certificates."`
+	AdminAccess adminserver.Flags `embed:""`
+	AdminURL    string            `name:"admin-url" placeholder:"URL" help:"Where other hosts reach --admin-listen, to hand commands on to whoever leads. http:// or https:// and the address itself unless given."`
+	LogLevel    slog.Level        `default:"info" help:"Least important log lines to print: debug, info, warn or error."`
+	LogFormat   string            `default:"text" enum:"text,json" help:"Form of log lines: text or json."`
 }
 
 // Help is shown by run --help.
@@ -80,7 +81,11 @@ func (c *runCmd) Run(ctx context.Context, std stdio) error {
 	if c.LogFormat == "json" {
 		log = slog.New(slog.NewJSONHandler(std.err, o))
 	}
-	address, err := adminserver.Resolve("--admin-listen", c.AdminListen, c.AdminToken != "", "set --admin-token (EVENKEEL_ADMIN_TOKEN) to allow it")
+	who, err := c.AdminAccess.Open()
+	if err != nil {
+		return usageError("%w", err)
+	}
+	address, err := who.Resolve("--admin-listen", c.AdminListen, log)
 	if err != nil {
 		return usageError("%w", err)
 	}
@@ -104,7 +109,7 @@ func (c *runCmd) Run(ctx context.Context, std stdio) error {
 	}
 	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer release()
-	d := daemon{store: st, names: names, counts: counts, wait: c.Lease + c.Lease/10, log: log, out: std, release: release}
+	d := daemon{store: st, names: names, counts: counts, wait: c.Lease + c.Lease/10, who: who, log: log, out: std, release: release}
 	return d.run(ctx, c, address)
 }
 
@@ -115,6 +120,7 @@ type daemon struct {
 	counts  counter.Backend // nil: nobody counts
 	wait    time.Duration   // what a wait takes at most
 	leader  leader.Options
+	who     *adminserver.Access
 	log     *slog.Logger
 	out     stdio
 	release func()
@@ -133,16 +139,15 @@ func (d *daemon) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	if d.leader.Name == "" {
 		d.leader.Name = keeper.Name("rebalancer")
 	}
-	if d.leader.Admin = c.AdminURL; d.leader.Admin == "" {
-		d.leader.Admin = "http://" + listener.Addr().String()
-	}
+	url := d.who.URL(listener.Addr())
+	d.leader.Admin = cmp.Or(c.AdminURL, url)
 	k := keeper.New(keeper.Options{Flags: &c.Sizes, Store: d.store, Buckets: d.names, Counts: d.counts, Wait: d.wait, Leader: &d.leader, Log: d.log})
 	ready := adminserver.NewReadiness(d.store, d.names)
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(keeper.Metrics{Keeper: k}); err != nil {
 		return err
 	}
-	h, err := adminserver.New(registry, ready, k.API(), c.AdminToken)
+	h, err := adminserver.New(adminserver.Options{Registry: registry, Ready: ready, Moves: k.API(), Access: d.who, Log: d.log})
 	if err != nil {
 		return err
 	}
@@ -153,7 +158,8 @@ func (d *daemon) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	failed := make(chan error, 2)
 	working, stop := context.WithCancel(ctx)
 	var work sync.WaitGroup
-	work.Go(func() { failed <- server.Serve(listener) })
+	work.Go(func() { failed <- server.Serve(d.who.Listener(listener)) })
+	work.Go(func() { d.who.Run(working, d.log) })
 	work.Go(func() {
 		if err := k.Run(working); err != nil {
 			failed <- err
@@ -163,7 +169,7 @@ func (d *daemon) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	defer work.Wait()
 	defer server.Close()
 	defer stop()
-	fmt.Fprintf(d.out.out, "admin on http://%s\n", listener.Addr())
+	fmt.Fprintf(d.out.out, "admin on %s\n", url)
 	d.log.Info("standing by", "admin", listener.Addr().String(), "counter", d.counts != nil)
 
 	select {

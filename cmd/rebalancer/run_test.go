@@ -142,7 +142,10 @@ func (k *keyspace) run(name string, maxRows int64) *running {
 	}
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(context.Background())
-	address, err := adminserver.Resolve("--admin-listen", "127.0.0.1:0", false, "")
+	who, err := (&adminserver.Flags{}).Open()
+	require.NoError(k.t, err)
+	d.who = who
+	address, err := who.Resolve("--admin-listen", "127.0.0.1:0", d.log)
 	require.NoError(k.t, err)
 	go func() { r.done <- d.run(ctx, cmd, address) }()
 	line := make([]byte, 100)

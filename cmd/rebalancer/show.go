@@ -65,7 +65,7 @@ func (f *adminFlags) asksLeader(ctx context.Context, std stdio, command func(ctx
 		case s.Leader.Admin == "":
 			return refused("%s leads until %s, and takes no commands", cmp.Or(s.Leader.Name, s.Leader.ID), s.Leader.Until.Format(time.RFC3339))
 		}
-		there, err := adminapi.NewClient(s.Leader.Admin, f.AdminToken)
+		there, err := f.Servers.At(cmp.Or(s.Leader.Name, s.Leader.ID), s.Leader.Admin)
 		if err != nil {
 			return err
 		}

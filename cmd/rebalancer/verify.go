@@ -36,10 +36,9 @@ const (
 
 // verifyCmd checks what a store holds.
 type verifyCmd struct {
-	Bucket     string `arg:"" optional:"" help:"Bucket to check; all without it, with everything that belongs to none."`
-	Admin      string `default:"http://127.0.0.1:9001" env:"EVENKEEL_ADMIN_URL" placeholder:"URL" help:"Admin address of a listd, which checks what it serves."`
-	AdminToken string `env:"EVENKEEL_ADMIN_TOKEN" placeholder:"TOKEN" help:"Bearer token that the admin address asks for. Better given in the environment, where ps doesn't show it."`
-	Data       string `placeholder:"DIR" help:"Check this data directory instead, of a listd that does not run."`
+	Bucket  string         `arg:"" optional:"" help:"Bucket to check; all without it, with everything that belongs to none."`
+	Servers adminapi.Flags `embed:""`
+	Data    string         `placeholder:"DIR" help:"Check this data directory instead, of a listd that does not run."`
 	cassandraflags.Flags
 	Lease         time.Duration `default:"3s" help:"Lease of the servers that use the keyspace (with --cassandra)."`
 	Repair        bool          `help:"Mend what can be mended safely, and say what was done."`
@@ -140,9 +139,9 @@ func (v *verifyCmd) Run(ctx context.Context, std stdio) error {
 
 // remote has a listd check.
 func (v *verifyCmd) remote(ctx context.Context, std stdio, out *findings) (sum fsck.Summary, err error) {
-	c, err := adminapi.NewClient(v.Admin, v.AdminToken)
+	c, err := v.Servers.Client()
 	if err != nil {
-		return sum, fmt.Errorf("--admin: %w", err)
+		return sum, err
 	}
 	var mu sync.Mutex
 	var now fsck.Summary

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -280,4 +281,73 @@ func TestWithin(t *testing.T) {
 	end()
 	_, err = c.Status(t.Context())
 	require.ErrorIs(t, err, store.Unavailable)
+}
+
+// TestTokensGoToConfiguredServersOnly: neither to whom an answer names nor along a redirect.
+func TestTokensGoToConfiguredServersOnly(t *testing.T) {
+	var mu sync.Mutex
+	var got []string // tokens, by the thief
+	thief := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		got = append(got, r.Header.Get("Authorization"))
+		_, _ = io.WriteString(w, "{}")
+	}))
+	defer thief.Close()
+	var named string
+	redirects := false
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if redirects {
+			http.Redirect(w, r, named+r.URL.Path, http.StatusTemporaryRedirect)
+			return
+		}
+		w.WriteHeader(http.StatusMisdirectedRequest)
+		p := adminapi.Problem{Error: "another one leads", Kind: "Unavailable", Leader: &adminapi.Leader{Name: "the thief", Admin: named}}
+		require.NoError(t, json.NewEncoder(w).Encode(p))
+	}))
+	defer server.Close()
+	const token = "a token of no one else"
+	thiefs := strings.TrimPrefix(thief.URL, "http://")
+	for _, f := range []struct {
+		named     string
+		redirects bool
+	}{
+		{thief.URL, false}, {"http://" + strings.TrimPrefix(server.URL, "http://") + "@" + thiefs, false},
+		{strings.Replace(thief.URL, "127.0.0.1", "localhost", 1), false}, {thief.URL + "/" + server.URL, false},
+		{"HTTP://" + thiefs, false}, {"nonsense", false}, {thief.URL, true},
+	} {
+		named, redirects = f.named, f.redirects
+		flags := adminapi.Flags{Admin: []string{server.URL, "http://10.0.0.1:9001"}, AdminToken: token}
+		c, err := flags.Client()
+		require.NoError(t, err)
+		_, err = c.Status(t.Context())
+		require.Error(t, err, f)
+		require.NotContains(t, err.Error(), token)
+		if f.named == thief.URL && !redirects {
+			require.ErrorContains(t, err, "--admin "+server.URL+",http://10.0.0.1:9001,"+thief.URL)
+		}
+		if !redirects {
+			_, err = flags.At("the thief", f.named)
+			require.ErrorIs(t, err, store.InvalidArgument)
+		}
+		require.Empty(t, got, f)
+	}
+	// Whoever is configured gets it, and without a token nothing is given away.
+	named, redirects = thief.URL, false
+	for want, f := range map[string]adminapi.Flags{
+		"Bearer " + token: {Admin: []string{server.URL, thief.URL + "/"}, AdminToken: token},
+		"":                {Admin: []string{server.URL}},
+	} {
+		c, err := f.Client()
+		require.NoError(t, err)
+		_, err = c.Status(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []string{want}, got)
+		got = nil
+	}
+	for _, bad := range []string{"", "127.0.0.1:9001", "ftp://x", "http://", "http://:9001", "http://u:secret@x", "http://x?y"} {
+		_, err := (&adminapi.Flags{Admin: []string{bad}}).Client()
+		require.ErrorContains(t, err, "--admin: ")
+		require.NotContains(t, err.Error(), "secret")
+	}
 }

@@ -2,14 +2,15 @@ package adminapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,8 +22,9 @@ import (
 
 // Client talks to a handler. It is safe for concurrent use.
 type Client struct {
-	token string
-	http  *http.Client
+	token   string
+	servers []string // that get the token
+	http    *http.Client
 
 	mu   sync.Mutex
 	base string // where the leader was met last
@@ -30,13 +32,44 @@ type Client struct {
 
 // NewClient makes a client of an admin address, such as http://127.0.0.1:9001, with
 // the bearer token that it asks for, if any. Requests that only the leader answers
-// go on to where the leader is.
+// go on to where the leader is; but a token goes to no other server than this one.
 func NewClient(base, token string) (*Client, error) {
-	u, err := url.Parse(base)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, store.Errorf(store.InvalidArgument, "%q is no address like http://127.0.0.1:9001", base)
+	server, err := serverOf(base)
+	if err != nil {
+		return nil, err
 	}
-	return &Client{base: strings.TrimSuffix(base, "/"), token: token, http: &http.Client{}}, nil
+	// A redirect is none of the ways in which servers name each other.
+	h := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &Client{base: server, servers: []string{server}, token: token, http: h}, nil
+}
+
+// serverOf is the one form in which addresses are compared.
+func serverOf(address string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		// Not what was given: it may hold a password.
+		return "", store.Errorf(store.InvalidArgument, "an address is like http://127.0.0.1:9001, with nothing before the host or behind the port")
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	u.Host, u.RawPath, u.Path = net.JoinHostPort(strings.ToLower(u.Hostname()), port), "", strings.TrimSuffix(u.Path, "/")
+	return u.String(), nil
+}
+
+// named is an address that another process names as the leader's: whoever answers there
+// would get the token.
+func (c *Client) named(holder, address string) (string, error) {
+	server, err := serverOf(address)
+	if err != nil {
+		return "", store.Errorf(store.InvalidArgument, "%s leads, at %q (its --admin-url): %w", holder, address, err)
+	}
+	if c.token != "" && !slices.Contains(c.servers, server) {
+		return "", store.Errorf(store.InvalidArgument, "%s leads, at %s. The admin token is sent only to servers that --admin "+
+			"(EVENKEEL_ADMIN_URL) names, and this one is not among them: if it is yours, give --admin %s", holder, server, list(c.servers, server))
+	}
+	return server, nil
 }
 
 // Within makes a client of a handler in the same process, and a function that ends
@@ -172,18 +205,20 @@ func (c *Client) open(ctx context.Context, method, path string, in any) (io.Read
 			return resp.Body, nil
 		}
 		p, err := problem(resp)
-		if p != nil && p.Leader != nil && p.Leader.Admin != "" && p.Leader.Admin != base && try < most {
-			next, nerr := NewClient(p.Leader.Admin, c.token)
-			if nerr != nil {
-				return nil, errors.Join(err, nerr)
-			}
-			// What follows, questions about a job say, goes there at once.
-			c.mu.Lock()
-			c.base = next.base
-			c.mu.Unlock()
-			continue
+		if p == nil || p.Leader == nil || p.Leader.Admin == "" || try == most {
+			return nil, err
 		}
-		return nil, err
+		next, nerr := c.named(cmp.Or(p.Leader.Name, p.Leader.ID, "another process"), p.Leader.Admin)
+		if nerr != nil {
+			return nil, nerr
+		}
+		if next == base {
+			return nil, err
+		}
+		// What follows, questions about a job say, goes there at once.
+		c.mu.Lock()
+		c.base = next
+		c.mu.Unlock()
 	}
 }
 
@@ -201,7 +236,8 @@ func problem(resp *http.Response) (*Problem, error) {
 	}
 	switch resp.StatusCode {
 	case http.StatusUnauthorized:
-		return nil, store.Errorf(store.InvalidArgument, "the admin address asks for a token: --admin-token (EVENKEEL_ADMIN_TOKEN)")
+		return nil, store.Errorf(store.InvalidArgument, "the admin address does not let this client in: %s; give --admin-token (EVENKEEL_ADMIN_TOKEN), "+
+			"and --admin-cert-file where it asks for a certificate", strings.TrimSpace(string(body)))
 	case http.StatusNotFound:
 		return nil, store.Errorf(store.NotFound, "there is no admin API at %s: is it the address of --admin, of a process that moves ranges?", resp.Request.URL.Host)
 	}

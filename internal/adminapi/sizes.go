@@ -208,7 +208,7 @@ func (h *handler) layout(w http.ResponseWriter, r *http.Request) {
 
 // Sizes asks what is known and thought of each range of a bucket.
 func (c *Client) Sizes(ctx context.Context, bucket string, f func(Size) error) (End, error) {
-	return c.lines(ctx, http.MethodGet, "/v1/sizes?"+url.Values{"bucket": {bucket}}.Encode(), nil, func(l *Line) error {
+	return c.lines(ctx, http.MethodPost, "/v1/sizes?"+url.Values{"bucket": {bucket}}.Encode(), nil, func(l *Line) error {
 		if l.Size == nil {
 			return nil
 		}
@@ -232,7 +232,7 @@ func (c *Client) Layout(ctx context.Context, bucket string, exact bool, f func(L
 	if exact {
 		q.Set("exact", "1")
 	}
-	return c.lines(ctx, http.MethodGet, "/v1/layout?"+q.Encode(), nil, func(l *Line) error {
+	return c.lines(ctx, http.MethodPost, "/v1/layout?"+q.Encode(), nil, func(l *Line) error {
 		if l.Partition == nil {
 			return nil
 		}

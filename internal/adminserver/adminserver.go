@@ -4,13 +4,12 @@ package adminserver
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"strings"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -59,57 +58,51 @@ func (r *Readiness) Check(ctx context.Context) error {
 	return nil
 }
 
+// Options of a handler. All are required.
+type Options struct {
+	Registry *prometheus.Registry
+	Ready    *Readiness
+	Moves    http.Handler
+	Access   *Access
+	Log      *slog.Logger // told of those who are not let in
+}
+
 // New makes the handler of the admin address, which takes in the metrics of Go's
-// runtime and of the process. With a token, all but the probes ask for it; those are
-// open, they tell nothing.
-func New(registry *prometheus.Registry, ready *Readiness, moves http.Handler, token string) (http.Handler, error) {
+// runtime and of the process. The probes are open to everybody, they tell nothing; the
+// rest is for those who have access.
+func New(o Options) (http.Handler, error) {
 	for _, c := range []prometheus.Collector{
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector(),
 	} {
-		if err := registry.Register(c); err != nil {
+		if err := o.Registry.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	closed := http.NewServeMux()
-	closed.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	closed.Handle("/v1/", moves)
-	closed.HandleFunc("GET /debug/pprof/", pprof.Index)
-	closed.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	closed.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	closed.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	closed.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	closed.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
+	closed.Handle("/v1/", o.Access.costly(o.Moves))
+	profiles := http.NewServeMux()
+	profiles.HandleFunc("GET /debug/pprof/", pprof.Index)
+	// Not pprof.Cmdline: flags may hold secrets.
+	profiles.HandleFunc("GET /debug/pprof/cmdline", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, os.Args[0])
+	})
+	profiles.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	profiles.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	profiles.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	closed.Handle("/debug/pprof/", o.Access.costly(profiles))
 
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if err := ready.Check(r.Context()); err != nil {
+		if err := o.Ready.Check(r.Context()); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, "ok")
 	})
-	mux.Handle("/", withToken(token, closed))
+	mux.Handle("/", o.Access.protect(closed, o.Log))
 	return mux, nil
-}
-
-// withToken asks for a bearer token, unless it is empty.
-func withToken(token string, h http.Handler) http.Handler {
-	if token == "" {
-		return h
-	}
-	want := sha256.Sum256([]byte(token))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		// Of the same length whatever was sent: the comparison's time tells
-		// nothing.
-		got := sha256.Sum256([]byte(given))
-		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			http.Error(w, "the admin token is missing or wrong", http.StatusUnauthorized)
-			return
-		}
-		h.ServeHTTP(w, r)
-	})
 }
 
 // Resolve looks up an address to listen on, which must be a loopback one unless

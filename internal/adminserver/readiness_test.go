@@ -3,6 +3,7 @@ package adminserver_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -36,7 +37,12 @@ func TestReadyzTellsOfAStoreThatCannotBeWritten(t *testing.T) {
 	b, err := listing.NewEmbedded(s, listing.Options{})
 	require.NoError(t, err)
 	ready := adminserver.NewReadiness(s, b)
-	h, err := adminserver.New(prometheus.NewRegistry(), ready, http.NotFoundHandler(), "")
+	access, err := (&adminserver.Flags{}).Open()
+	require.NoError(t, err)
+	h, err := adminserver.New(adminserver.Options{
+		Registry: prometheus.NewRegistry(), Ready: ready, Moves: http.NotFoundHandler(), Access: access,
+		Log: slog.New(slog.DiscardHandler),
+	})
 	require.NoError(t, err)
 	get := func(path string) (int, string) {
 		w := httptest.NewRecorder()

@@ -1,0 +1,239 @@
+// Package logging is the log of a program that clients can make write: fields are cut, and
+// lines are limited and counted.
+package logging
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Flags say what is logged, for kong. Embed the struct in that of a command.
+type Flags struct {
+	LogLevel  slog.Level `default:"info" help:"Least important log lines to print: debug, info, warn or error."`
+	LogFormat string     `default:"text" enum:"text,json" help:"Form of log lines: text or json."`
+	LogRate   int        `default:"100" placeholder:"N" help:"Most log lines per second of each kind, that is with the same message; further ones are counted. 0: no limit, so that clients can fill the disk."`
+}
+
+// Validate refuses limits that make no sense.
+func (f *Flags) Validate() error {
+	if f.LogRate < 0 {
+		return fmt.Errorf("--log-rate is a number of lines, or 0 for no limit, not %d", f.LogRate)
+	}
+	return nil
+}
+
+// Logger makes a program's log.
+func (f *Flags) Logger(w io.Writer) (*slog.Logger, *Limit) {
+	o := &slog.HandlerOptions{Level: f.LogLevel}
+	var h slog.Handler = slog.NewTextHandler(w, o)
+	if f.LogFormat == "json" {
+		h = slog.NewJSONHandler(w, o)
+	}
+	l := &Limit{perSecond: f.LogRate, to: h, kinds: map[string]*kind{}}
+	return slog.New(&handler{h, l}), l
+}
+
+const (
+	// maxField bounds a field as it is printed.
+	maxField = 1 << 10
+	// maxKinds bounds the messages that are told apart. Programs have fewer; but
+	// libraries have messages made of what they met.
+	maxKinds = 256
+)
+
+// Limit counts lines.
+type Limit struct {
+	perSecond int // 0: any number
+	to        slog.Handler
+
+	mu      sync.Mutex
+	kinds   map[string]*kind // by message; "" has those beyond maxKinds
+	dropped uint64
+	report  *time.Timer // nil: nothing is to be told
+}
+
+// kind is the lines with one message.
+type kind struct {
+	second  int64 // of the lines counted
+	lines   int
+	dropped int // since this was told
+}
+
+// take reports whether a line may be printed.
+func (l *Limit) take(message string) bool {
+	if l.perSecond == 0 {
+		return true
+	}
+	second := time.Now().Unix()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.kinds[message]
+	if k == nil {
+		if len(l.kinds) >= maxKinds {
+			message = ""
+		}
+		if k = l.kinds[message]; k == nil {
+			k = &kind{}
+			l.kinds[message] = k
+		}
+	}
+	if k.second != second {
+		k.second, k.lines = second, 0
+	}
+	if k.lines < l.perSecond {
+		k.lines++
+		return true
+	}
+	k.dropped++
+	l.dropped++
+	if l.report == nil {
+		l.report = time.AfterFunc(time.Second, l.Tell)
+	}
+	return false
+}
+
+// Tell logs how many lines were dropped since it was told last. That happens by itself
+// within a second; a program calls it at its end.
+func (l *Limit) Tell() {
+	l.mu.Lock()
+	if l.report != nil {
+		l.report.Stop()
+		l.report = nil
+	}
+	told := map[string]int{}
+	for message, k := range l.kinds {
+		if k.dropped > 0 {
+			told[message], k.dropped = k.dropped, 0
+		}
+	}
+	l.mu.Unlock()
+	for message, lines := range told {
+		r := slog.NewRecord(time.Now(), slog.LevelWarn, "log lines were dropped: there were more than --log-rate of their kind in a second", 0)
+		r.AddAttrs(slog.Int("lines", lines), slog.String("kind", message))
+		_ = (&handler{l.to, nil}).Handle(context.Background(), r)
+	}
+}
+
+// Dropped is how many lines were dropped.
+func (l *Limit) Dropped() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dropped
+}
+
+// Metric counts what is dropped.
+func (l *Limit) Metric() prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "evenkeel_log_lines_dropped_total", Help: "Log lines beyond --log-rate, which were not printed.",
+	}, func() float64 { return float64(l.Dropped()) })
+}
+
+// handler cuts and limits what goes to another one.
+type handler struct {
+	slog.Handler
+	limit *Limit // nil: there is none
+}
+
+func (h *handler) Handle(ctx context.Context, r slog.Record) error {
+	message := Cut(r.Message)
+	if h.limit != nil && !h.limit.take(message) {
+		return nil
+	}
+	out := slog.NewRecord(r.Time, r.Level, message, r.PC)
+	r.Attrs(func(a slog.Attr) bool {
+		out.AddAttrs(cutAttr(a))
+		return true
+	})
+	return h.Handler.Handle(ctx, out)
+}
+
+func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	short := make([]slog.Attr, len(attrs))
+	for i, a := range attrs {
+		short[i] = cutAttr(a)
+	}
+	return &handler{h.Handler.WithAttrs(short), h.limit}
+}
+
+func (h *handler) WithGroup(name string) slog.Handler {
+	return &handler{h.Handler.WithGroup(name), h.limit}
+}
+
+func cutAttr(a slog.Attr) slog.Attr {
+	a.Value = a.Value.Resolve()
+	switch a.Value.Kind() {
+	case slog.KindString:
+		a.Value = slog.StringValue(Cut(a.Value.String()))
+	case slog.KindGroup:
+		group := a.Value.Group()
+		short := make([]slog.Attr, len(group))
+		for i, g := range group {
+			short[i] = cutAttr(g)
+		}
+		a.Value = slog.GroupValue(short...)
+	case slog.KindAny:
+		switch v := a.Value.Any().(type) {
+		case error:
+			a.Value = slog.StringValue(Cut(v.Error()))
+		default:
+			if text := fmt.Sprintf("%+v", v); cost(text) > maxField {
+				a.Value = slog.StringValue(Cut(text))
+			}
+		}
+	}
+	return a
+}
+
+// Cut shortens a text that is long when it is printed, with its escapes.
+func Cut(text string) string {
+	if len(text) <= maxField/longestEscape {
+		return text
+	}
+	size := 0
+	for i, r := range text {
+		if size += width(r, text[i:]); size > maxField {
+			return text[:i] + "…(" + strconv.Itoa(len(text)-i) + " bytes more)"
+		}
+	}
+	return text
+}
+
+func cost(text string) (size int) {
+	for i, r := range text {
+		size += width(r, text[i:])
+	}
+	return size
+}
+
+// longestEscape is a rune's in a quoted text, \U0010ffff.
+const longestEscape = 10
+
+// width is at least what a rune takes in a quoted text.
+func width(r rune, text string) int {
+	if r == '"' || r == '\\' || r == utf8.RuneError || r == '<' || r == '>' || r == '&' || !strconv.IsPrint(r) {
+		return longestEscape
+	}
+	_, n := utf8.DecodeRuneInString(text)
+	return n
+}
+
+// ErrorLog is what an http.Server complains to, with lines of one kind: what it says holds
+// what clients sent.
+func ErrorLog(to *slog.Logger) *log.Logger { return log.New(lines{to}, "", 0) }
+
+type lines struct{ to *slog.Logger }
+
+func (l lines) Write(p []byte) (int, error) {
+	l.to.Debug("connection", "problem", string(bytes.TrimSpace(p)))
+	return len(p), nil
+}
