@@ -125,7 +125,7 @@ func TestTheAdminToken(t *testing.T) {
 			leader := &adminapi.Leader{Name: "thief", Admin: where}
 			_ = json.NewEncoder(w).Encode(adminapi.Problem{Error: "another leads", Leader: leader})
 		}))
-		code, out, errs := p.Try("rebalancer", "pause", "--admin", liar.URL, "--admin-token", "a token of sixteen letters")
+		code, out, errs := p.Try("rebalancer", "pause", "--admin", liar.URL, "--admin-token", "a-token-of-many-letters")
 		liar.Close()
 		require.NotZero(t, code, "%s%s", out, errs)
 		require.Zero(t, stolen.Load(), "the token was sent to %s: %s%s", where, out, errs)

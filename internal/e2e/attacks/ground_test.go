@@ -57,7 +57,7 @@ type ground struct {
 }
 
 // adminToken is asked for where an attack is after it.
-const adminToken = "a token of many letters"
+const adminToken = "a-token-of-many-letters"
 
 // newGround starts a server with default flags, and as an attack needs it.
 func newGround(t *testing.T, a *attack, args ...string) *ground {
