@@ -44,13 +44,13 @@ var attacks = []*attack{
 	{name: "cuts at creation", run: func(ctx context.Context, g *ground) {
 		cuts := cutLines(1_000_000)
 		g.Crowd(ctx, 4, func(ctx context.Context, c *siege.Conn, i int) error {
-			bucket := fmt.Sprintf("/attacked-%d", i)
+			bucket := fmt.Sprintf("/attacked-%d", 4+i)
 			return c.Each(g.Text(g.key, "PUT", bucket+"?evenkeel-cuts", cuts), g.Text(g.key, "GET", bucket+"?list-type=2", nil),
 				g.Text(g.key, "DELETE", bucket, nil))
 		})
 	}, check: func(t *testing.T, g *ground, s *score) {
 		for i := range 4 {
-			require.Contains(t, []int{204, 404}, g.remove(t, fmt.Sprintf("/attacked-%d", i)))
+			require.Contains(t, []int{204, 404}, g.remove(t, fmt.Sprintf("/attacked-%d", 4+i)))
 		}
 	}},
 	{name: "large lists of cuts, held", run: func(ctx context.Context, g *ground) {
