@@ -29,6 +29,10 @@ type Options struct {
 	// Keys are the access keys; nil: nobody is authenticated, and signatures are
 	// not looked at.
 	Keys Keys
+	// AllowUnsignedPayload takes bodies that no signature covers also over
+	// connections that are neither encrypted nor of the machine's own. Only a proxy
+	// that ends TLS makes that safe.
+	AllowUnsignedPayload bool
 	// MaxBodyBytes is the largest inline body, default 4 KiB.
 	MaxBodyBytes int64
 	// MaxCutsBytes is the largest list of cuts of one CreateBucket, default

@@ -31,6 +31,8 @@ type serveCmd struct {
 	HostSuffix    []string `placeholder:"NAME" help:"Take the bucket's name from hosts BUCKET.NAME, too (virtual-host style). Names, separated by commas."`
 	Region        string   `default:"us-east-1" help:"Region that GetBucketLocation answers, and that signatures have to be made for."`
 
+	AllowUnsignedPayload bool `help:"Take signed requests whose signature does not cover the body also over plain HTTP from other than loopback addresses. For servers behind a proxy that ends TLS: else whoever sees such a request can send it with another body."`
+
 	Admin      string `default:"127.0.0.1:9001" help:"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; empty for none. Loopback only, unless there is a token."`
 	AdminToken string `placeholder:"TOKEN" help:"Bearer token that all but the first two ask for. Better given in the environment, where ps doesn't show it."`
 
@@ -194,7 +196,7 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 	options := s3api.Options{
 		Region: s.Region, MaxBodyBytes: s.MaxBodyBytes, MaxRequests: s.MaxRequests, RequestTimeout: s.RequestTimeout,
 		Logger: log, LogEvery: s.RequestLog == "all", Metrics: registry,
-		SoleWriter: len(s.Cassandra) == 0, HostSuffixes: s.HostSuffix,
+		SoleWriter: len(s.Cassandra) == 0, HostSuffixes: s.HostSuffix, AllowUnsignedPayload: s.AllowUnsignedPayload,
 	}
 	if who.keys != nil {
 		options.Keys = who.keys
