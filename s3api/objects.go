@@ -15,7 +15,8 @@ const (
 	// headerSize and headerETag record an object whose bytes live elsewhere.
 	headerSize = "X-Evenkeel-Size"
 	headerETag = "X-Evenkeel-Etag"
-	// headerKeyBytes: any lets PutObject take keys that are not UTF-8.
+	// headerKeyBytes: any lets PutObject and CopyObject take keys that are not UTF-8,
+	// where the access key has the right.
 	headerKeyBytes = "X-Evenkeel-Key-Bytes"
 )
 
@@ -33,10 +34,8 @@ const (
 var keptHeaders = []string{"Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Expires"}
 
 func (h *Handler) putObject(x *exchange) error {
-	if x.r.Header.Get(headerKeyBytes) != "any" {
-		if refusal := checkNewKey(x.key); refusal != nil {
-			return refusal
-		}
+	if refusal := x.checkNewKey(); refusal != nil {
+		return refusal
 	}
 	if x.query.Has("versionId") {
 		return invalidArgument("This operation does not accept a version-id.")
@@ -109,7 +108,8 @@ func (h *Handler) describeNew(r *http.Request) (*Object, *Error) {
 			// net/http refuses most of it in headers, but presigned URLs have
 			// metadata in their query.
 			if !isToken(meta) || hasControl(value) {
-				return nil, invalidArgument("The metadata header %q has control characters, or a name that no header can have.", name)
+				return nil, invalidArgument("The metadata header %q has control characters, "+
+					"or a name that no header can have.", name)
 			}
 			if total += len(meta) + len(value); total > maxMetaBytes {
 				return nil, refuse(http.StatusBadRequest, "MetadataTooLarge", "Your metadata headers exceed %d bytes.", maxMetaBytes)

@@ -76,6 +76,7 @@ says that nothing is cut off:
       secret: at least sixteen characters
       access: read-write
       everything: true
+      key-bytes: any  # may store keys that are not UTF-8
     - id: REPORTS
       secret: another long secret
       access: read-only
