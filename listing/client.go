@@ -22,6 +22,7 @@ type Client struct {
 	maps   maps
 	stamps Timestamps
 	names  *lru.Cache[string, store.BucketID]
+	absent *absences
 	m      *mapclient.Client
 	o      Options
 }
@@ -137,7 +138,13 @@ func New(s Store, m *mapclient.Client, o Options) (*Client, error) {
 	if err != nil {
 		return nil, invalid("the cache of names: %w", err)
 	}
-	return &Client{rows: s, regs: s, maps: mapsOf{m}, stamps: o.Timestamps, names: names, m: m, o: o}, nil
+	absent, err := newAbsences(o.CachedNames, o.Now)
+	if err != nil {
+		return nil, invalid("the cache of names: %w", err)
+	}
+	return &Client{
+		rows: s, regs: s, maps: mapsOf{m}, stamps: o.Timestamps, names: names, absent: absent, m: m, o: o,
+	}, nil
 }
 
 // NewEmbedded makes a client for a store that this process has for itself:
