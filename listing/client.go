@@ -22,6 +22,7 @@ type Client struct {
 	maps   maps
 	stamps Timestamps
 	names  *lru.Cache[string, store.BucketID]
+	absent *absences
 	m      *mapclient.Client
 	o      Options
 }
@@ -134,7 +135,9 @@ func New(s Store, m *mapclient.Client, o Options) (*Client, error) {
 		return nil, err
 	}
 	names, _ := lru.New[string, store.BucketID](o.CachedNames) // fails only for a size that is not positive
-	return &Client{rows: s, regs: s, maps: mapsOf{m}, stamps: o.Timestamps, names: names, m: m, o: o}, nil
+	return &Client{
+		rows: s, regs: s, maps: mapsOf{m}, stamps: o.Timestamps, names: names, absent: newAbsences(o.CachedNames, o.Now), m: m, o: o,
+	}, nil
 }
 
 // NewEmbedded makes a client for a store that this process has for itself:
