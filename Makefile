@@ -16,22 +16,30 @@ WITH_PROGRAMS = EVENKEEL_TEST_PROGRAMS=$(PROGRAMS)
 # packages and a few tests at once, as those mostly wait: for nodes to start, leases
 # to run out, moves to end. Those of other packages, which keep all processors busy,
 # would make nodes miss their own time limits.
-WITH_NODE = ./store/cassandrastore ./cmd/rebalancer ./internal/e2e/oncassandra ./internal/e2e/livemoves ./internal/e2e/moverkilled ./internal/e2e/growing ./internal/layouts/cqltables
-WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /rebalance/sim -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves -e /moverkilled -e /growing -e /cqltables)
+WITH_NODE = ./store/cassandrastore ./cmd/rebalancer ./internal/e2e/oncassandra ./internal/e2e/livemoves ./internal/e2e/moverkilled ./internal/e2e/growing
+WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /rebalance/sim -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves -e /moverkilled -e /growing -e /e2e/attacks)
+# Hostile clients take all processors that there are, and the time of an honest one is
+# measured beside them: they run by themselves.
+ATTACKS = ./internal/e2e/attacks
 # What plays days in virtual time is a matter of numbers, not of races: the race detector
 # would take minutes for it. rebalance/sim has no goroutines at all.
 SIMULATIONS = ./internal/sim ./rebalance/sim ./rebalance/balancer
 WITH_CASSANDRA = $(GO) run ./internal/cassandratest/cmd/with-cassandra
 AT_ONCE = -p 2 -parallel 2
+# What only compares is a module of its own, so that users of evenkeel do not get what
+# it needs. One of its packages needs a node.
+BENCH = $(GO) -C bench
+BENCH_WITH_NODE = ./layouts/cqltables
+BENCH_WITHOUT_NODE = $(shell $(BENCH) list ./... | grep -v /cqltables)
 
-.PHONY: all build programs run run-cassandra test lint unit cassandra tour tools bench bench-embedded bench-cassandra bench-moves microbench fuzz sim soak model mutants generate clean help
+.PHONY: all build programs run run-cassandra test lint unit cassandra tour tools bench bench-embedded bench-cassandra bench-moves bench-limits microbench fuzz sim soak attacks soak-attacks vulncheck model mutants generate clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
 
 all: build
 
-build: ## bin/listd, bin/rebalancer and bin/layoutbench
+build: ## bin/listd and bin/rebalancer
 	@$(GO) build -o bin/ ./cmd/...
 
 run: build ## serve the S3 dialect on http://127.0.0.1:9000, embedded, data in ./evenkeel-data
@@ -45,9 +53,12 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@scripts/within 300 lint scripts/lint
 	@scripts/within 240 programs $(MAKE) -s programs
 	@$(WITH_PROGRAMS) scripts/within 660 unit $(TEST) -race -timeout 640s $(WITHOUT_NODE)
+	@$(WITH_PROGRAMS) scripts/within 180 attacks $(TEST) -timeout 170s $(ATTACKS)
+	@scripts/within 240 bench $(BENCH) test -vet=off -race -timeout 230s $(BENCH_WITHOUT_NODE)
 	@scripts/within 240 sim $(TEST) -timeout 230s $(SIMULATIONS)
 	@scripts/within 300 model docs/model/run.sh quick
-	@$(WITH_PROGRAMS) scripts/within 700 cassandra $(WITH_CASSANDRA) $(TEST) -race $(AT_ONCE) -timeout 680s $(WITH_NODE)
+	@$(WITH_PROGRAMS) scripts/within 700 cassandra $(WITH_CASSANDRA) sh -c \
+		'$(TEST) -race $(AT_ONCE) -timeout 680s $(WITH_NODE) && $(BENCH) test -vet=off -race -timeout 200s $(BENCH_WITH_NODE)'
 	@scripts/within 300 tour $(GO) run ./internal/tour README.md docs/backup.md
 
 lint: ## gofmt, vet, staticcheck, go.mod
@@ -55,9 +66,11 @@ lint: ## gofmt, vet, staticcheck, go.mod
 
 unit: programs ## the Go tests that need no Cassandra node, with the race detector
 	$(WITH_PROGRAMS) $(GO) test -race -timeout 640s $(WITHOUT_NODE)
+	$(BENCH) test -race -timeout 230s $(BENCH_WITHOUT_NODE)
 
 cassandra: programs ## the Go tests that need Cassandra nodes
-	$(WITH_PROGRAMS) $(WITH_CASSANDRA) $(GO) test -race $(AT_ONCE) -timeout 680s $(WITH_NODE)
+	$(WITH_PROGRAMS) $(WITH_CASSANDRA) sh -c \
+		'$(GO) test -race $(AT_ONCE) -timeout 680s $(WITH_NODE) && $(BENCH) test -race -timeout 200s $(BENCH_WITH_NODE)'
 
 programs:
 	@$(GO) build -o $(PROGRAMS)/ ./cmd/... ./internal/cassandratest/cmd/run-cassandra
@@ -69,7 +82,7 @@ tools: ## what the tests need besides Go (Debian packages; says what it installs
 	@scripts/install-tools
 
 bench: ## layouts side by side, on Pebble and on a Cassandra node that it starts, 13 minutes; writes docs/benchmarks.md (ARGS="--keys 1000000 --time 1h" for more)
-	$(GO) build -o bin/ ./cmd/layoutbench
+	$(BENCH) build -o ../bin/ ./layoutbench
 	bin/layoutbench run --docs docs --json bin/layouts.json $(ARGS)
 
 bench-embedded: ## ratios within one run: listing and puts against bare Pebble, lookups against memory
@@ -87,6 +100,12 @@ bench-s3: ## pages through HTTP against the library, in turns, on Pebble and on 
 bench-moves: ## what a move costs on one real Cassandra node, and what it takes from the foreground
 	$(WITH_CASSANDRA) -optimise $(GO) test -run '^$$' -bench . -benchtime 1x -timeout 20m ./internal/e2e/livemoves
 
+bench-limits: ## puts and pages through HTTP, of the commit BEFORE and of the present tree in turns; writes bin/limits.json
+	@mkdir -p bin
+	@uptime
+	$(GO) run ./internal/test/benchlimits -before $(or $(BEFORE),10155bd) -json bin/limits.json $(ARGS)
+	@uptime
+
 microbench: ## hot paths alone, COUNT times each (default 6), in the form that benchstat compares
 	@$(GO) test -run '^$$' -bench '^BenchmarkMicro' -benchmem -benchtime $(or $(BENCHTIME),100ms) -count $(or $(COUNT),6) ./partmap ./partmap/mapclient ./listing ./counter ./rebalance/auto ./s3api
 
@@ -101,6 +120,15 @@ model: ## the searches of docs/model that take up to ten minutes each (PART=quic
 
 soak: ## simulate moves with clients, faults and killed movers for DURATION (default 10m)
 	EVENKEEL_SIM_TIME=$(or $(DURATION),10m) $(GO) test -timeout 0 -v -run 'TestProtocolHolds$$|TestProtocolHoldsOverTheNetwork$$' ./internal/sim
+
+attacks: programs ## each hostile client for DURATION (default 5s), one after the other, beside an honest one
+	$(WITH_PROGRAMS) EVENKEEL_ATTACK=$(or $(DURATION),5s) $(GO) test -count 1 -timeout 0 -v $(ATTACKS)
+
+soak-attacks: programs ## all hostile clients at once for DURATION (default 2m), beside an honest one whose answers are checked
+	$(WITH_PROGRAMS) EVENKEEL_SOAK=$(or $(DURATION),2m) $(GO) test -count 1 -timeout 0 -v -run 'TestSoak$$' $(ATTACKS)
+
+vulncheck: ## known vulnerabilities of what is used (govulncheck), or, without its database, which modules are out of date
+	@scripts/vulncheck
 
 mutants: ## mutation test of PKG="./partmap ./rebalance/leader", N=60 each, SEED= to repeat one (ARGS="-json" and others: go run ./internal/test/mutate -h)
 	@test -n "$(PKG)" || { echo 'name packages: make mutants PKG="./partmap ./rebalance/leader"' >&2; exit 2; }

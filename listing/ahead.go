@@ -131,7 +131,7 @@ func (a *ahead) next(ctx context.Context) (*walk, error) {
 		}
 	}
 	for i, w := range a.walks {
-		wanted := i == 0 || a.busy < most && risk <= a.p.reads/2 && size < maxPageBytes && expected <= float64(a.p.limit) &&
+		wanted := i == 0 || a.busy < most && risk <= a.p.reads/2 && size < a.p.q.bytes() && expected <= float64(a.p.limit) &&
 			!w.finished() && !w.again && w.bad == nil
 		expected += w.expected()
 		if !wanted || w.busy {
@@ -180,7 +180,7 @@ func (a *ahead) join() {
 		w := a.walks[0]
 		for i := range w.items {
 			item := &w.items[i]
-			if p.more = len(p.items) == p.limit; p.more || p.bytes >= maxPageBytes {
+			if p.more = len(p.items) == p.limit; p.more || p.bytes >= p.q.bytes() {
 				return
 			}
 			p.items = append(p.items, *item)

@@ -94,9 +94,6 @@ func (b *Bucket) all(ctx context.Context, q Query, yield func(Item, error) bool)
 // load reads one page of a bucket that is known by its id; its items are written
 // over into, which has none.
 func (c *Client) load(ctx context.Context, id store.BucketID, q *Query, left span, limit int, into []Item) loaded {
-	if left.done {
-		return loaded{left: left}
-	}
 	h, err := c.acquire(ctx, id)
 	if err != nil {
 		return loaded{err: err}

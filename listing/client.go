@@ -133,10 +133,7 @@ func New(s Store, m *mapclient.Client, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, err := lru.New[string, store.BucketID](o.CachedNames)
-	if err != nil {
-		return nil, invalid("the cache of names: %w", err)
-	}
+	names, _ := lru.New[string, store.BucketID](o.CachedNames) // fails only for a size that is not positive
 	return &Client{rows: s, regs: s, maps: mapsOf{m}, stamps: o.Timestamps, names: names, m: m, o: o}, nil
 }
 

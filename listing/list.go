@@ -39,7 +39,7 @@ func (b *Bucket) list(ctx context.Context, q Query) (Page, error) {
 	if err := p.run(ctx); err != nil {
 		return Page{}, err
 	}
-	page := Page{Items: p.items}
+	page := Page{Items: p.items, id: id, q: &q, left: p.left}
 	if !p.left.done {
 		page.Next = p.left.token(id, &q)
 	}
@@ -49,6 +49,9 @@ func (b *Bucket) list(ctx context.Context, q Query) (Page, error) {
 const (
 	// maxPageBytes ends a page early, so that large values do not pile up.
 	maxPageBytes = 8 << 20
+	// leastReadBytes is what a read of a page may bring at least, however little the
+	// page lacks.
+	leastReadBytes = 16 << 10
 	// maxPeeks is how many reads a full page spends to find out whether it was
 	// the last one.
 	maxPeeks = 8
@@ -99,9 +102,6 @@ var rowsOfPages = sync.Pool{New: func() any {
 
 // free gives the memory back, when nobody needs the rows any more.
 func (r *read) free() {
-	if r.into == nil {
-		return
-	}
 	if rows := r.got.rows; cap(rows) > 0 && &rows[:1][0] == &(*r.into)[:1][0] {
 		clear(rows) // or it would keep what it points to
 	}
@@ -114,6 +114,10 @@ func (r *read) free() {
 func (p *pager) run(ctx context.Context) error {
 	var first [1]read // the most common wave costs no allocation
 	for !p.left.done && !p.enough() {
+		// What is in memory answers without a look at ctx: millions of empty ranges, too.
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		if p.worthReadingAhead() {
 			if did, err := p.readAhead(ctx); err != nil {
 				return err
@@ -143,7 +147,7 @@ func (p *pager) run(ctx context.Context) error {
 }
 
 func (p *pager) enough() bool {
-	return p.more || p.bytes >= maxPageBytes || p.idle >= p.c.o.MaxIdleReads ||
+	return p.more || p.bytes >= p.q.bytes() || p.idle >= p.c.o.MaxIdleReads ||
 		len(p.items) == p.limit && p.peeks >= maxPeeks
 }
 
@@ -189,6 +193,9 @@ func (p *pager) sliceLimit() int {
 // fetch does the reads of a wave at once.
 func (p *pager) fetch(ctx context.Context, wave []read) error {
 	o := store.SliceOptions{Limit: p.sliceLimit(), Reverse: p.q.Reverse}
+	if p.q.Bytes > 0 {
+		o.Bytes = max((p.q.bytes()-p.bytes)/len(wave), leastReadBytes)
+	}
 	one := func(ctx context.Context, r *read) (err error) {
 		o := o
 		r.into = rowsOfPages.Get().(*[]store.Row)

@@ -25,6 +25,9 @@ type Query struct {
 	// Limit is the most items of a page (default 1,000, at most 10,000), and of
 	// All the most items altogether (default: no limit).
 	Limit int
+	// Bytes ends a page once its keys and values have so many, and bounds what is read
+	// for it at once to about as many; 0: 8 MiB, which is the most.
+	Bytes int
 	// Reverse lists the highest keys first.
 	Reverse bool
 	// KeysOnly leaves the values out; their memory is not held.
@@ -50,7 +53,30 @@ type Page struct {
 	// Next is the token of the page that follows; empty after the last one. A
 	// page with a token may be short or empty.
 	Next Token
+
+	id   store.BucketID
+	q    *Query
+	left span
 }
+
+// After is the token of the page that would follow if this one ended with its item i;
+// empty if nothing can follow.
+func (p *Page) After(i int) Token {
+	s := p.q.span()
+	if item := &p.Items[i]; item.CommonPrefix {
+		s.passPrefix(item.Key)
+	} else {
+		s.passKey(item.Key)
+	}
+	if s.done {
+		return ""
+	}
+	return s.token(p.id, p.q)
+}
+
+// Reached is how far a page with a token has come that goes upwards: all keys below the
+// one returned were looked at, and with past this one, too.
+func (p *Page) Reached() (key []byte, past bool) { return p.left.lo, p.left.exclusive }
 
 const (
 	defaultLimit = 1000
@@ -65,9 +91,17 @@ func (q *Query) limit() int {
 	return min(q.Limit, maxLimit)
 }
 
+// bytes is how large a page may become.
+func (q *Query) bytes() int {
+	if q.Bytes == 0 {
+		return maxPageBytes
+	}
+	return min(q.Bytes, maxPageBytes)
+}
+
 func (q *Query) check() error {
-	if q.Limit < 0 {
-		return invalid("the limit %d is negative", q.Limit)
+	if q.Limit < 0 || q.Bytes < 0 {
+		return invalid("the limit %d, or the bytes %d, are negative", q.Limit, q.Bytes)
 	}
 	for _, part := range []struct {
 		name  string

@@ -2,6 +2,7 @@ package listing
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -69,7 +70,7 @@ func (s *sampler) stretches(ctx context.Context, whole span, most int) ([]stretc
 func (s *sampler) stretchesOf(ctx context.Context, root *partmap.Root, whole span, most int) (all []stretch, err error) {
 	each := 1
 	for rg, err := range s.c.maps.Ranges(ctx, root, whole.lo) {
-		if err != nil {
+		if err = cmp.Or(err, ctx.Err()); err != nil {
 			return nil, err
 		}
 		if len(whole.hi) > 0 && bytes.Compare(rg.Start, whole.hi) >= 0 {

@@ -57,9 +57,7 @@ const (
 // Nothing is damaged, so its kind is Unavailable: upgrade, and it can be read.
 var ErrNewerVersion = errors.New("written by a newer evenkeel in a format that this one does not know: upgrade this program")
 
-func newBlob(kind byte, size int) []byte {
-	return append(make([]byte, 0, headerBytes+size+checksumBytes), 'e', 'k', kind, version)
-}
+func newBlob(kind byte) []byte { return []byte{'e', 'k', kind, version} }
 
 func seal(b []byte) []byte { return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b)) }
 

@@ -94,6 +94,9 @@ func TestRoundTrip(t *testing.T) {
 		x, err := DecodeIndex(testBucket, n)
 		require.NoError(t, err)
 		require.Equal(t, children, childrenOf(x))
+		for i := range children {
+			require.Equal(t, children[i].Node, x.Node(i))
+		}
 		require.Equal(t, uint8(3), x.Height)
 		epoch, err := NodeEpoch(testBucket, n)
 		require.NoError(t, err)

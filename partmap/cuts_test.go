@@ -118,6 +118,7 @@ func checkCuts(t *testing.T, rng *rand.Rand, keys, ask [][]byte) {
 	t.Helper()
 	c := newCuts(len(keys), func(i int) []byte { return keys[i] })
 	require.Equal(t, len(keys), c.Len())
+	require.Equal(t, [3]int{len(c.keys), len(c.ends), len(c.tops)}, [3]int{cap(c.keys), cap(c.ends), cap(c.tops)})
 	for i := range keys {
 		require.True(t, bytes.Equal(keys[i], c.At(i)))
 	}
@@ -148,6 +149,31 @@ func checkUnder(t *testing.T, c *Cuts, keys [][]byte, prefix []byte) {
 		if holds != (lo <= i && i < hi) {
 			t.Fatalf("range %d of %q under %q: [%d, %d)", i, keys, prefix, lo, hi)
 		}
+	}
+}
+
+// TestFewCuts: none, and the lowest key alone.
+func TestFewCuts(t *testing.T) {
+	for n, keys := range [][][]byte{{}, {{}}} {
+		checkCuts(t, random(t), keys, [][]byte{{0}, []byte("k")})
+		c := newCuts(n, func(i int) []byte { return keys[i] })
+		require.Equal(t, n-1, c.FindBefore(nil))
+	}
+}
+
+// TestCutsThatUseAllBits: the last short is the highest there is.
+func TestCutsThatUseAllBits(t *testing.T) {
+	keys := [][]byte{make([]byte, 8), bytes.Repeat([]byte{0xff}, 8), bytes.Repeat([]byte{0xff}, 9)}
+	checkCuts(t, random(t), keys, append(keys, []byte{0xff}, bytes.Repeat([]byte{0xff}, 10)))
+}
+
+// TestCommonPrefixIsLeftOut of the heads, which else are all the same: lookups would have
+// to compare keys.
+func TestCommonPrefixIsLeftOut(t *testing.T) {
+	for _, keys := range [][]string{{"", "long/long/a", "long/long/b", "long/long/c"}, {"long/long/a", "long/long/b", "long/long/c"}} {
+		c := newCuts(len(keys), func(i int) []byte { return []byte(keys[i]) })
+		require.Equal(t, []uint64{'a' << 56, 'b' << 56, 'c' << 56}, c.heads)
+		require.Equal(t, len("long/long/"), c.prefix)
 	}
 }
 

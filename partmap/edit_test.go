@@ -1,6 +1,7 @@
 package partmap
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -80,6 +81,7 @@ func (w *world) apply(e *Edit) {
 	require.Equal(t, w.root.Epoch+1, c.Next.Epoch)
 	want, _ := w.blobs.reachable(t, w.root)
 	next := w.blobs.apply(t, c)
+	require.True(t, slices.IsSortedFunc(c.Replaced, func(a, b store.NodeID) int { return bytes.Compare(a[:], b[:]) }))
 	for _, id := range c.Replaced {
 		require.True(t, want[id], "it replaces what was not named")
 		delete(want, id)

@@ -32,7 +32,7 @@ func counting() Stamp {
 // its own but for c100 to c104, which share one, and c200 and c201, which move.
 func deep(t *testing.T) (blobs, *Root, fill) {
 	t.Helper()
-	f := fill{entries: 4, children: 4, keys: 4000, root: 300}
+	f := fill{entries: 8, children: 4, keys: 4000, root: 200}
 	var entries []Entry
 	for i := range 300 {
 		e := Entry{Start: fmt.Appendf(nil, "c%03d", i), Partition: store.PartitionID{1, byte(i >> 8), byte(i)}}
@@ -70,7 +70,7 @@ func deep(t *testing.T) (blobs, *Root, fill) {
 
 // readings are what reads nodes: each returns the first error that it was given, and
 // nothing that it found behind it.
-func readings(t *testing.T, root *Root, f fill) map[string]func(read Reader) error {
+func readings(t *testing.T, b blobs, root *Root, f fill) map[string]func(read Reader) error {
 	edit := func(do func(e *Edit) error) func(Reader) error {
 		return func(read Reader) error {
 			e := NewEdit(root, counting(), read)
@@ -101,7 +101,12 @@ func readings(t *testing.T, root *Root, f fill) map[string]func(read Reader) err
 			return failed
 		},
 		"RangeBefore": func(read Reader) error {
-			r, found, err := RangeBefore(root, read, []byte("c120"))
+			_, found, err := before(root, read, []byte("c120"))
+			require.Equal(t, err == nil, found)
+			if err != nil {
+				return err
+			}
+			r, found, err := RangeBefore(root, b.read, []byte("c120"))
 			require.Equal(t, err == nil, found)
 			if err == nil {
 				require.Equal(t, "c119", string(r.Start))
@@ -130,12 +135,13 @@ func readings(t *testing.T, root *Root, f fill) map[string]func(read Reader) err
 				Move{Start: []byte("c290"), Parts: []Part{{Start: []byte("c290"), To: store.PartitionID{4}}}})
 			return err
 		}),
-		"settle":             edit(func(e *Edit) error { return e.Settle(2, Span{Start: []byte("c200"), End: []byte("c202")}) }),
-		"replace one":        edit(func(e *Edit) error { return e.Replace(replacement("c150", "c151")) }),
-		"replace many":       edit(func(e *Edit) error { return e.Replace(replacement("c040", "c280")) }),
-		"replace at the end": edit(func(e *Edit) error { return e.Replace(replacement("c290", "")) }),
-		"replace all":        edit(func(e *Edit) error { return e.Replace(replacement("", "")) }),
-		"replace nearly all": edit(func(e *Edit) error { return e.Replace(replacement("c001", "")) }),
+		"settle":               edit(func(e *Edit) error { return e.Settle(2, Span{Start: []byte("c200"), End: []byte("c202")}) }),
+		"replace one":          edit(func(e *Edit) error { return e.Replace(replacement("c150", "c151")) }),
+		"replace many":         edit(func(e *Edit) error { return e.Replace(replacement("c040", "c280")) }),
+		"replace at the end":   edit(func(e *Edit) error { return e.Replace(replacement("c290", "")) }),
+		"leave one at the end": edit(func(e *Edit) error { return e.Replace(replacement("c293", "")) }),
+		"replace all":          edit(func(e *Edit) error { return e.Replace(replacement("", "")) }),
+		"replace nearly all":   edit(func(e *Edit) error { return e.Replace(replacement("c001", "")) }),
 	}
 }
 
@@ -146,7 +152,7 @@ func replacement(start, end string) Replacement {
 // TestEachReadMayFail: whichever read of a node fails, the one that asked says so.
 func TestEachReadMayFail(t *testing.T) {
 	b, root, f := deep(t)
-	for name, run := range readings(t, root, f) {
+	for name, run := range readings(t, b, root, f) {
 		reads := 0
 		require.NoError(t, run(func(id store.NodeID) ([]byte, error) { reads++; return b.read(id) }), name)
 		require.Positive(t, reads, name)
@@ -192,7 +198,7 @@ func TestEachNodeMayBeAnother(t *testing.T) {
 			})
 		},
 	}
-	for name, run := range readings(t, root, f) {
+	for name, run := range readings(t, b, root, f) {
 		if name == "ValidateSpans" {
 			continue // reports it as a problem, with other words
 		}
@@ -250,6 +256,48 @@ func TestBeforeTheLowestKey(t *testing.T) {
 	require.Equal(t, "c3", string(rg.Start))
 	require.Equal(t, "c4", string(rg.End))
 	require.Equal(t, Copying, rg.Phase)
+}
+
+// TestAnEditFailsOnce: after the first refusal it only repeats it, and after its change it
+// makes none.
+func TestAnEditFailsOnce(t *testing.T) {
+	calls := map[string]func(e *Edit) error{
+		"begin":   func(e *Edit) error { _, err := e.Begin(); return err },
+		"replace": func(e *Edit) error { return e.Replace(Replacement{}) },
+		"advance": func(e *Edit) error { return e.Advance(7) },
+		"settle":  func(e *Edit) error { return e.Settle(8) },
+		"sweep":   func(e *Edit) error { return e.Swept(9) },
+		"change":  func(e *Edit) error { _, err := e.Change(); return err },
+	}
+	overlap := func(e *Edit) error {
+		for range 2 {
+			require.NoError(t, e.Replace(replacement("c1", "c3")))
+		}
+		_, err := e.Change()
+		return err
+	}
+	for want, first := range map[string]func(e *Edit) error{
+		"a batch without a move":         calls["begin"],
+		`the entries do not begin at ""`: calls["replace"],
+		"no batch 7 in flight":           calls["advance"],
+		"no batch 8 in flight":           calls["settle"],
+		"no batch 9 in flight":           calls["sweep"],
+		"two replacements overlap":       overlap,
+	} {
+		e := NewEdit(sound(), counting(), nil)
+		err := first(e)
+		require.ErrorContains(t, err, want)
+		require.Equal(t, store.InvalidArgument, store.KindOf(err))
+		for name, call := range calls {
+			require.Equal(t, err, call(e), "%s after %s", name, want)
+		}
+	}
+	e := NewEdit(sound(), counting(), nil)
+	require.NoError(t, e.Advance(5))
+	require.NoError(t, calls["change"](e))
+	for name, call := range calls {
+		require.ErrorContains(t, call(e), "has made its change already", name)
+	}
 }
 
 // TestPartsAreChecked: those that do not tile what is moved begin no batch.

@@ -90,11 +90,7 @@ const (
 )
 
 func encodeSegment(h nodeHeader, entries []Entry) Node {
-	size := 64
-	for i := range entries {
-		size += len(entries[i].Start) + 64
-	}
-	b := h.append(newBlob(kindSegment, size))
+	b := h.append(newBlob(kindSegment))
 	b = binary.AppendUvarint(b, uint64(len(entries)))
 	b = appendKeysOf(b, len(entries), func(i int) []byte { return entries[i].Start })
 	var before []byte
@@ -168,11 +164,7 @@ func (x *Index) Node(i int) store.NodeID { return x.nodes[i] }
 func (x *Index) Bytes() int64 { return x.Cuts.Bytes() + allocated(cap(x.nodes)*16) + indexBytes }
 
 func encodeIndex(h nodeHeader, height uint8, children []Child) Node {
-	size := 64
-	for i := range children {
-		size += len(children[i].Start) + 24
-	}
-	b := append(h.append(newBlob(kindIndex, size)), height)
+	b := append(h.append(newBlob(kindIndex)), height)
 	return Node{ID: h.ID, Blob: seal(appendChildren(b, children))}
 }
 

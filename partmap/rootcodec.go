@@ -20,7 +20,7 @@ func EncodeRoot(r *Root) (store.Record, error) {
 }
 
 func encodeRoot(r *Root, batches []Batch) []byte {
-	b := newBlob(kindRoot, 512)
+	b := newBlob(kindRoot)
 	b = append(b, r.Bucket[:]...)
 	b = binary.AppendUvarint(b, r.Epoch)
 	b = append(b, r.Token[:]...)
@@ -85,7 +85,7 @@ func decodeRoot(blob []byte) (*Root, error) {
 	if root.Height = r.byte(); root.Height > maxHeight {
 		r.fail("its height is %d", root.Height)
 	}
-	n := 0
+	var n int
 	if root.Height == 0 {
 		cuts, w := r.entries()
 		n = cuts.Len()

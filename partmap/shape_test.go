@@ -157,9 +157,12 @@ func TestRangesSinceAnEpoch(t *testing.T) {
 	for range RangesSince(root, b.read, 0) {
 		break
 	}
+	var told []string
 	for r, err := range RangesSince(sound(), nil, 100) {
-		require.NoError(t, err, "what is in the root itself is always told: %v", r)
+		require.NoError(t, err)
+		told = append(told, string(r.Start))
 	}
+	require.Equal(t, []string{"", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c9"}, told, "what is in the root itself is always told")
 }
 
 // TestNewMapsAreChecked: entries that do not tile all keys make none.
@@ -214,6 +217,12 @@ func TestStates(t *testing.T) {
 			require.Equal(t, Settled, r.Batches[0].Phase)
 		}
 	}
+	same := Again(sound(), counting())
+	require.Equal(t, sound().Version(), same.Old)
+	want := sound()
+	want.Epoch, want.ChangedAt = 10, int64(testNow)*1e6
+	require.Equal(t, want, same.Next)
+	require.Empty(t, same.Nodes)
 	require.Equal(t, []string{"unknown state", "open", "closing", "deleted", "unknown state"}, []string{State(0).String(), Open.String(), Closing.String(), Deleted.String(), State(4).String()})
 }
 
@@ -229,14 +238,98 @@ func TestPhaseNames(t *testing.T) {
 	_, err := ParsePhase("moving")
 	require.ErrorContains(t, err, `there is no phase "moving"`)
 	require.Equal(t, Rules{}, Phase(phases).Rules())
-	require.Equal(t, Rules{WriteTo: Destination, Markers: true, ReadDestination: true}, Draining.Rules())
 	_, known := Next(phases)
 	require.False(t, known)
-	p, known := Next(Draining)
-	require.True(t, known)
-	require.Equal(t, Settled, p)
 	require.Equal(t, "problem 13", ProblemKind(problemKinds).String())
 	require.Equal(t, "bad root", BadRoot.String())
+}
+
+// TestPhaseTable: what is written to, read and left behind in each phase, and what comes
+// after it.
+func TestPhaseTable(t *testing.T) {
+	for p, want := range map[Phase]struct {
+		rules string
+		next  Phase
+	}{
+		Settled:   {"to source, read source", Marking},
+		Marking:   {"to source, markers, read source, read destination", Copying},
+		Copying:   {"to destination, markers, read source, read destination", Verifying},
+		Verifying: {"to destination, markers, read source, read destination, write through", Draining},
+		Draining:  {"to destination, markers, read destination", Settled},
+	} {
+		r := p.Rules()
+		got := "to " + map[Side]string{Source: "source", Destination: "destination"}[r.WriteTo]
+		for _, x := range []struct {
+			has  bool
+			text string
+		}{{r.Markers, "markers"}, {r.ReadSource, "read source"}, {r.ReadDestination, "read destination"}, {r.WriteThrough, "write through"}} {
+			if x.has {
+				got += ", " + x.text
+			}
+		}
+		require.Equal(t, want.rules, got, p.String())
+		next, known := Next(p)
+		require.True(t, known)
+		require.Equal(t, want.next, next)
+
+		rg := Range{Entry: Entry{Partition: store.PartitionID{1}, To: store.PartitionID{2}}, Phase: p}
+		require.Equal(t, r.WriteTo == Destination, rg.WriteTo() == rg.To)
+		require.Equal(t, r.WriteTo == Source, rg.WriteTo() == rg.Partition)
+	}
+}
+
+// TestRangesContain: from their start on, up to their end.
+func TestRangesContain(t *testing.T) {
+	for key, want := range map[string][2]bool{"": {false, false}, "a": {false, false}, "b": {true, true}, "b0": {true, true}, "c": {false, true}, "d": {false, true}} {
+		for i, end := range []string{"c", ""} {
+			r := Range{Entry: Entry{Start: []byte("b")}, End: []byte(end)}
+			require.Equal(t, want[i], r.Contains([]byte(key)), "%q in [b, %q)", key, end)
+		}
+	}
+}
+
+// TestBatchOf: the phase of the batch with just this id; none has 0.
+func TestBatchOf(t *testing.T) {
+	r := &Root{Batches: []Batch{{ID: 0, Phase: Marking}, {ID: 1, Phase: Copying}, {ID: 2, Phase: Settled}}}
+	for id, want := range []struct {
+		phase   Phase
+		pending bool
+	}{{Settled, false}, {Copying, false}, {Settled, true}, {Settled, false}} {
+		p, pending := r.BatchOf(uint64(id))
+		require.Equal(t, want.phase, p, id)
+		require.Equal(t, want.pending, pending, id)
+	}
+}
+
+// TestTreesGetLower: as soon as the only node below the root fits into half of it, and
+// not before.
+func TestTreesGetLower(t *testing.T) {
+	heights := map[uint8]int{}
+	for n := 2; n < 60; n++ {
+		f := fill{entries: 100, children: 10, keys: 100_000, root: 1000 + n}
+		var entries []Entry
+		for i := range 99 {
+			entries = append(entries, Entry{Start: fmt.Appendf(nil, "c%02d", i), Partition: store.PartitionID{1, byte(i)}})
+		}
+		entries[0].Start = nil
+		c, err := newMap(testBucket, 0, slices.Clone(entries), counting(), f)
+		require.NoError(t, err)
+		b := blobs{}
+		root := b.apply(t, c)
+		require.Equal(t, uint8(1), root.Height)
+		e := NewEdit(root, counting(), b.read)
+		e.fill = f
+		require.NoError(t, e.Replace(Replacement{Start: entries[n-1].Start, Entries: entries[n-1 : n]}))
+		c, err = e.Change()
+		require.NoError(t, err)
+		lower := *c.Next
+		lower.Height, lower.Entries, lower.Children = 0, entries[:n], nil
+		require.Equal(t, len(encodeRoot(&lower, nil)) <= f.root/2, c.Next.Height == 0, "%d ranges", n)
+		require.Len(t, c.Nodes, int(c.Next.Height))
+		heights[c.Next.Height]++
+	}
+	require.Greater(t, heights[0], 10)
+	require.Greater(t, heights[1], 10)
 }
 
 // TestMemoryIsCounted: what is said to be allocated is what Go's allocator takes, and

@@ -88,11 +88,7 @@ func CheckIndex(r *Root, c Child, height uint8, x *Index) error {
 func Ranges(r *Root, read Reader, from, to []byte) iter.Seq2[Range, error] {
 	return func(yield func(Range, error) bool) {
 		w := walker{root: r, read: read, from: from, to: to, yield: yield}
-		if r.Height == 0 {
-			w.segment(r.Entries, nil)
-			return
-		}
-		w.nodes(r.Children, r.Height-1, nil)
+		w.walk()
 	}
 }
 
@@ -103,11 +99,7 @@ func Ranges(r *Root, read Reader, from, to []byte) iter.Seq2[Range, error] {
 func RangesSince(r *Root, read Reader, epoch uint64) iter.Seq2[Range, error] {
 	return func(yield func(Range, error) bool) {
 		w := walker{root: r, read: read, since: epoch, yield: yield}
-		if r.Height == 0 {
-			w.segment(r.Entries, nil)
-			return
-		}
-		w.nodes(r.Children, r.Height-1, nil)
+		w.walk()
 	}
 }
 
@@ -159,6 +151,14 @@ type walker struct {
 	from, to []byte
 	since    uint64 // nodes of older epochs are passed over
 	yield    func(Range, error) bool
+}
+
+func (w *walker) walk() {
+	if w.root.Height == 0 {
+		w.segment(w.root.Entries, nil)
+		return
+	}
+	w.nodes(w.root.Children, w.root.Height-1, nil)
 }
 
 // overlaps reports whether [start, end) and the walk have a key in common.

@@ -13,6 +13,7 @@ import (
 	"hash/crc64"
 	"io"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 
@@ -25,12 +26,25 @@ type payload struct {
 	stands string
 	// chain verifies chunks; nil if nobody is authenticated.
 	chain *sigv4.Chain
+	// open: whoever saw the request on its way could send it with another body.
+	open bool
+}
+
+// meaningless is the payload of a body that changes nothing.
+func (p payload) meaningless() payload {
+	p.open = false
+	return p
 }
 
 // readBody reads the whole decoded body of a request, at most limit bytes, and
 // verifies its length, the digests that came with it and what is signed of it.
 // Nothing short, long, cut or altered gets past it.
 func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
+	if p.open {
+		return nil, accessDenied("The signature does not cover the body (x-amz-content-sha256: %s), "+
+			"and the connection is not encrypted: whoever sees the request could send it with another body. "+
+			"Use TLS, sign the body, or sign its Content-MD5 or x-amz-checksum-sha256. Behind a proxy that ends TLS the server takes --allow-unsigned-payload.", p.stands)
+	}
 	length := r.ContentLength // -1: not said
 	setDefault(&p.stands, r.Header.Get("X-Amz-Content-Sha256"))
 	var body io.Reader = r.Body
@@ -58,7 +72,7 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 	if length > limit {
 		return nil, tooLarge(limit)
 	}
-	data, err := io.ReadAll(io.LimitReader(body, limit+1))
+	data, err := readAll(body, length, limit)
 	var tooBig *http.MaxBytesError
 	var forged *sigv4.Error
 	switch {
@@ -68,6 +82,10 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 		return nil, refuse(http.StatusForbidden, forged.Code, "%s (A chunk of the body, or its trailers.)", forged.Message)
 	case errors.Is(err, errFraming):
 		return nil, refuse(http.StatusBadRequest, "IncompleteBody", "The body is not framed as aws-chunked is.")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		e := refuse(http.StatusBadRequest, "RequestTimeout", "Your socket connection to the server was not read from or written to within the timeout period: the body came too slowly.")
+		e.Cause = err
+		return nil, e
 	case err != nil:
 		e := incomplete()
 		e.Cause = err
@@ -81,7 +99,7 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 		return nil, e
 	}
 	if chunks != nil {
-		for _, name := range strings.Split(r.Header.Get("X-Amz-Trailer"), ",") {
+		for name := range strings.SplitSeq(r.Header.Get("X-Amz-Trailer"), ",") {
 			if name = strings.TrimSpace(name); name != "" && chunks.Trailer.Get(name) == "" {
 				return nil, refuse(http.StatusBadRequest, "MalformedTrailerError", "The trailer %s was announced and did not come.", name)
 			}
@@ -93,9 +111,29 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 	return data, nil
 }
 
+// readAll reads up to one byte more than limit, into memory for the length that was said.
+func readAll(r io.Reader, length, limit int64) ([]byte, error) {
+	if length < 0 {
+		length = min(limit, 512)
+	}
+	data := make([]byte, 0, length+1) // room to find the end without growing
+	for {
+		n, err := r.Read(data[len(data):min(int64(cap(data)), limit+1)])
+		data = data[:len(data)+n]
+		switch {
+		case err == io.EOF || err == nil && int64(len(data)) > limit:
+			return data, nil
+		case err != nil:
+			return data, err
+		case len(data) == cap(data):
+			data = append(data, 0)[:len(data)]
+		}
+	}
+}
+
 // isChunked reports whether a body is said to be aws-chunked.
 func isChunked(h http.Header) bool {
-	for _, enc := range strings.Split(h.Get("Content-Encoding"), ",") {
+	for enc := range strings.SplitSeq(h.Get("Content-Encoding"), ",") {
 		if strings.TrimSpace(enc) == "aws-chunked" {
 			return true
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -51,16 +52,24 @@ const maxConfigurationBytes = 64 << 10
 func (h *Handler) createBucket(x *exchange) error {
 	var cuts [][]byte
 	if x.query.Has(paramCuts) {
-		body, refusal := readBody(x.r, x.payload, h.o.MaxCutsBytes)
+		body, refusal := h.receive(x, h.o.MaxCutsBytes, forCuts)
 		if refusal != nil {
 			return refusal
 		}
 		var err error
-		if cuts, err = ParseCuts(bytes.NewReader(body)); err != nil {
+		if cuts, err = parseCuts(body, h.o.MaxCuts); errors.Is(err, errTooManyCuts) {
+			return tooManyCuts(h.o.MaxCuts)
+		} else if err != nil {
 			return invalidArgument("The cuts: %v.", err)
 		}
+		if refusal := h.cuts.take(x.asker, len(cuts), float64(cutsHours*h.o.MaxCuts), h.o.Now()); refusal != nil {
+			return refusal
+		}
 	} else {
-		body, refusal := readBody(x.r, x.payload, maxConfigurationBytes)
+		// Without cuts there is nothing that the body could change, and minio-go
+		// doesn't sign it.
+		x.payload = x.payload.meaningless()
+		body, refusal := h.receive(x, maxConfigurationBytes, asDocument)
 		if refusal != nil {
 			return refusal
 		}
@@ -102,10 +111,21 @@ func ParseCuts(r io.Reader) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parseCuts(data, math.MaxInt)
+}
+
+var errTooManyCuts = errors.New("too many cuts")
+
+// forCuts: the cuts themselves, and the map that is made of them.
+func forCuts(n int64) int64 { return 4*n + 1<<20 }
+
+func parseCuts(data []byte, most int) ([][]byte, error) {
 	var cuts [][]byte
 	n := 0
 	for line := range bytes.Lines(data) {
-		n++
+		if n++; n > most {
+			return nil, errTooManyCuts
+		}
 		cut, err := keytext.Parse(string(bytes.TrimRight(line, "\r\n")))
 		switch {
 		case err != nil:
@@ -130,7 +150,7 @@ func (h *Handler) deleteBucket(x *exchange) error {
 
 // exists fails if there is no such bucket.
 func (h *Handler) exists(x *exchange) error {
-	_, err := h.buckets.Bucket(x.bucket).List(x.ctx(), listing.Query{Limit: 1, KeysOnly: true})
+	_, err := h.buckets.Bucket(x.bucket).List(x.ctx(), listing.Query{Limit: 1, Bytes: smallBytes, KeysOnly: true})
 	return err
 }
 
@@ -230,7 +250,7 @@ func (x *exchange) writePrivate() error {
 // privateOnly reads what is asked for, by a header or a document, and refuses all
 // but private.
 func (x *exchange) privateOnly() *Error {
-	body, refusal := readBody(x.r, x.payload, maxConfigurationBytes)
+	body, refusal := x.h.receive(x, maxConfigurationBytes, asDocument)
 	if refusal != nil {
 		return refusal
 	}
@@ -290,6 +310,8 @@ const (
 	bucketsToken = "1:"
 	// writeTime is how long a client may take for one such chunk.
 	writeTime = 30 * time.Second
+	// listBucketsMemory is that chunk, and the pages that are read ahead of it.
+	listBucketsMemory = 1 << 20
 )
 
 // listBuckets answers all buckets, or with max-buckets a page of them. There
@@ -297,6 +319,12 @@ const (
 func (h *Handler) listBuckets(x *exchange) error {
 	limit, after, refusal := bucketsPage(x)
 	if refusal != nil {
+		return refusal
+	}
+	if refusal := x.take(x.ctx(), listBucketsMemory); refusal != nil {
+		return refusal
+	}
+	if refusal := h.begin(x); refusal != nil {
 		return refusal
 	}
 	buckets := h.visible(x, x.query.Get("prefix"), after)
@@ -346,7 +374,7 @@ func (h *Handler) listBuckets(x *exchange) error {
 
 // visible lists the buckets that the key is good for.
 func (h *Handler) visible(x *exchange, prefix, after string) iter.Seq2[listing.BucketInfo, error] {
-	if x.who.mayAll() {
+	if x.who.Everything {
 		return h.buckets.Buckets(x.ctx(), prefix, after)
 	}
 	var names []string

@@ -120,7 +120,8 @@ func (c *chunkedReader) verify() error {
 
 // end reads the trailers. Nothing may come after them.
 func (c *chunkedReader) end() error {
-	lines, signature, swallowed := "", "", false
+	var lines strings.Builder
+	signature, swallowed := "", false
 	for total := 0; ; {
 		if swallowed {
 			// The CRLF may have been the empty line after all.
@@ -150,14 +151,14 @@ func (c *chunkedReader) end() error {
 			signature = value
 			continue
 		}
-		lines += name + ":" + value + "\n"
+		lines.WriteString(name + ":" + value + "\n")
 		c.Trailer.Add(name, value)
 	}
 	if c.chain != nil && c.trailers {
-		if err := c.chain.Trailer(lines, signature); err != nil {
+		if err := c.chain.Trailer(lines.String(), signature); err != nil {
 			return err
 		}
-	} else if c.chain != nil && lines != "" {
+	} else if c.chain != nil && lines.Len() > 0 {
 		return errFraming // nobody has signed them
 	}
 	switch _, err := c.r.ReadByte(); err {

@@ -1,7 +1,9 @@
 package s3api
 
 import (
-	"encoding/xml"
+	"cmp"
+	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -20,17 +22,18 @@ const (
 
 // deleteDocument is what DeleteObjects is sent.
 type deleteDocument struct {
-	XMLName xml.Name `xml:"Delete"`
-	Quiet   bool
-	Object  []deleteEntry
-	Others  []struct{ XMLName xml.Name } `xml:",any"`
+	Quiet  bool
+	Object []deleteEntry
 }
 
 type deleteEntry struct {
 	Key       string
 	VersionId *string
-	Others    []struct{ XMLName xml.Name } `xml:",any"`
 }
+
+// forDeletes is what a document of n bytes takes, with its keys and their answer, in
+// which each byte of a key may be a reference.
+func forDeletes(n int64) int64 { return n + min(7*n, 7*maxDeletes*maxKeyBytes) + maxDeletes<<8 }
 
 // deleteObjects removes up to 1,000 objects, each for itself. If the store fails
 // for any of them the whole request is answered 503: it can be sent again.
@@ -38,7 +41,7 @@ func (h *Handler) deleteObjects(x *exchange) error {
 	if !hasDigest(x.r.Header) {
 		return refuse(http.StatusBadRequest, "InvalidRequest", "Missing required header for this request: Content-MD5, or x-amz-checksum-")
 	}
-	body, refusal := readBody(x.r, x.payload, maxDeleteBytes)
+	body, refusal := h.receive(x, maxDeleteBytes, forDeletes)
 	if refusal != nil {
 		return refusal
 	}
@@ -92,29 +95,63 @@ func (e *deleteEntry) write(b *xmlBuffer) {
 	}
 }
 
-// parseDelete reads the document of DeleteObjects.
+// parseDelete reads the document of DeleteObjects, as far as it is one: it stops at the
+// first element that has no place in it, and at one object too many.
 func parseDelete(body []byte) (*deleteDocument, *Error) {
-	malformed := func(format string, args ...any) (*deleteDocument, *Error) {
-		return nil, refuse(http.StatusBadRequest, "MalformedXML", "The XML you provided was not well-formed or did not validate against our published schema: "+format, args...)
+	d := newXMLReader(body)
+	if name, err := d.root(); err != nil || name != "Delete" {
+		return nil, malformedDelete(cmp.Or(err, errors.New("it is no Delete")))
 	}
 	var doc deleteDocument
-	if err := xml.Unmarshal(body, &doc); err != nil {
-		return malformed("%v.", err)
-	}
-	if n := len(doc.Object); n == 0 || n > maxDeletes {
-		return malformed("it has %d objects: 1 to %d.", n, maxDeletes)
-	}
-	if len(doc.Others) > 0 {
-		return malformed("%s is not known.", doc.Others[0].XMLName.Local)
-	}
-	for i := range doc.Object {
-		if others := doc.Object[i].Others; len(others) > 0 {
-			// ETag, Size, LastModifiedTime: conditions. To ignore them would
-			// delete what should stay.
-			return nil, notImplemented("DeleteObjects with " + others[0].XMLName.Local)
+	keys := 0
+	err := d.children(func(name string) (err error) {
+		switch name {
+		case "Quiet":
+			doc.Quiet, err = d.bool()
+		case "Object":
+			if len(doc.Object) == maxDeletes {
+				return fmt.Errorf("it has more than %d objects", maxDeletes)
+			}
+			var e deleteEntry
+			err = d.children(func(name string) (err error) {
+				switch name {
+				case "Key":
+					e.Key, err = d.text()
+				case "VersionId":
+					var id string
+					id, err = d.text()
+					e.VersionId = &id
+				default:
+					// ETag, Size, LastModifiedTime: conditions. To ignore them would
+					// delete what should stay.
+					err = notImplemented("DeleteObjects with " + name)
+				}
+				return err
+			})
+			if keys += len(e.Key); err == nil && keys > maxDeletes*maxKeyBytes+maxXMLToken {
+				err = errors.New("its keys are too long")
+			}
+			doc.Object = append(doc.Object, e)
+		default:
+			err = fmt.Errorf("%s is not known", name)
 		}
+		return err
+	})
+	if err == nil && len(doc.Object) == 0 {
+		err = fmt.Errorf("it has no objects: 1 to %d", maxDeletes)
+	}
+	var refusal *Error
+	if errors.As(err, &refusal) {
+		return nil, refusal
+	}
+	if err != nil {
+		return nil, malformedDelete(err)
 	}
 	return &doc, nil
+}
+
+func malformedDelete(err error) *Error {
+	return refuse(http.StatusBadRequest, "MalformedXML", "The XML you provided was not well-formed or did not validate against our published schema: %v.", err)
 }
 
 func (h *Handler) deleteOne(x *exchange, e *deleteEntry) error {

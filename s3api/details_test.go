@@ -256,7 +256,8 @@ func TestLimits(t *testing.T) {
 		{"a=b", x(16), "id is"},
 		{"ä", x(16), "id is"},
 	} {
-		_, err := s3api.ParseKeys(fmt.Appendf(nil, "keys:\n- {id: %q, secret: %q, access: read-only}", k.id, k.secret))
+		const form = "keys:\n- {id: %q, secret: %q, access: read-only, everything: true}\ncomplete: true"
+		_, err := s3api.ParseKeys(fmt.Appendf(nil, form, k.id, k.secret))
 		if k.want == "" {
 			require.NoError(t, err, k.id)
 		} else {

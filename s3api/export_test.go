@@ -3,6 +3,7 @@ package s3api
 import (
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/sigv4"
@@ -116,11 +117,13 @@ var MatchesETag = matchesETag
 
 // ListDocument is the document of one page.
 func ListDocument(bucket string, q listing.Query, page listing.Page, urlEncoded bool) ([]byte, error) {
-	b := newXML()
-	defer b.free()
 	l := listQuery{Query: q, maxKeys: 1000, urlEncoded: urlEncoded, startAfter: string(q.After)}
-	err := b.listResult(bucket, &l, &page)
-	return append([]byte(nil), b.b...), err
+	p, head := newListPage(&l), newXML()
+	_, err := p.add(&page)
+	if err == nil {
+		err = head.listHead(bucket, p)
+	}
+	return slices.Concat(head.b, p.contents.b, p.prefixes.b), err
 }
 
 func XMLTime(t time.Time) string { return string(appendXMLTime(nil, t)) }

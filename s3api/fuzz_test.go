@@ -97,7 +97,9 @@ func FuzzRequest(f *testing.F) {
 	} {
 		f.Add([]byte(text))
 	}
-	keys := s3api.KeySet{"ADMIN": {ID: "ADMIN", Secret: "a secret that nobody has signed with", Write: true}}
+	keys := s3api.KeySet{"ADMIN": {
+		ID: "ADMIN", Secret: "a secret that nobody has signed with", Write: true, Everything: true,
+	}}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		read := func() *http.Request {
 			r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(text)))
@@ -280,9 +282,10 @@ func FuzzCuts(f *testing.F) {
 // reads the same again.
 func FuzzKeys(f *testing.F) {
 	f.Add([]byte(testKeys))
-	f.Add([]byte("keys:\n- {id: A, secret: verysecretverysecret, access: read-only, only: [photos, logs/2024/]}\n"))
+	f.Add([]byte("keys:\n- {id: A, secret: verysecretverysecret, access: read-only, only: [abc, d-e/f/]}\ncomplete: true"))
 	f.Add([]byte("keys:\n- &a {id: A, secret: *a, access: all}\n---\n"))
-	f.Add([]byte("keys: [{<<: {id: A}, secret: !!binary dmVyeXNlY3JldHZlcnlzZWNyZXQ=, access: read-write}]"))
+	f.Add([]byte("{keys: [{<<: {id: A}, secret: !!binary dmVyeXNlY3JldHZlcnlzZWNyZXQ=, access: read-write, " +
+		"everything: true}], complete: true}"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		set, err := s3api.ParseKeys(text)
 		if err != nil {
@@ -294,6 +297,7 @@ func FuzzKeys(f *testing.F) {
 		for id, key := range set {
 			require.Equal(t, id, key.ID)
 			require.True(t, id != "" && len(id) <= 128 && !strings.ContainsAny(id, " ,/=\"") && len(key.Secret) >= 16 && len(key.Secret) <= 256, "%q", id)
+			require.NotEqual(t, key.Everything, len(key.Only) > 0)
 			for _, area := range key.Only {
 				require.Empty(t, s3api.BadBucketName(area.Bucket))
 			}

@@ -32,21 +32,42 @@ type Options struct {
 	// Guard refuses requests that a web page may have sent, for where Keys is nil; nil:
 	// none is refused.
 	Guard Guard
+	// AllowUnsignedPayload takes bodies that no signature covers also over
+	// connections that are neither encrypted nor of the machine's own. Only a proxy
+	// that ends TLS makes that safe.
+	AllowUnsignedPayload bool
 	// MaxBodyBytes is the largest inline body, default 4 KiB.
 	MaxBodyBytes int64
-	// MaxCutsBytes is the largest list of cuts of one CreateBucket, default
-	// 64 MiB.
+	// MaxCutsBytes is the largest list of cuts of one CreateBucket, default 4 MiB.
 	MaxCutsBytes int64
+	// MaxCuts is how many cuts one CreateBucket may have, default 10,000; ten times as
+	// many are those of one access key, or address, within an hour.
+	MaxCuts int
+	// MemoryBytes is what all requests together may hold at a time: bodies, documents,
+	// and pages until they are sent. Default 128 MiB, at least 16. A request that gets
+	// none within a second is answered 503 SlowDown.
+	MemoryBytes int64
 	// SoleWriter says that nobody writes to the buckets but through this Handler:
 	// then it takes writes with conditions, and they are exact. Else it refuses
 	// them.
 	SoleWriter bool
-	// MaxRequests is how many requests are served at once, default 1024; more
-	// are answered 503 SlowDown. With SoleWriter it also bounds the writes that are
+	// MaxRequests is how many requests are worked for at once, default 1024; more
+	// are answered 503 SlowDown, and so is who has three times as many as are free.
+	// A request whose body is on its way, or whose answer, does not count. With SoleWriter it also bounds the writes that are
 	// under way although their requests have ended: beyond it writes are 503 SlowDown.
 	MaxRequests int
 	// RequestTimeout bounds the work for one request, default 30 s.
 	RequestTimeout time.Duration
+	// MinRate is how many bytes a second a client has to send of a body of more than
+	// 64 KiB, or to read of an answer of more than 4 KiB, beyond some seconds; 0: any. It
+	// needs an http.Server with a ReadTimeout and a WriteTimeout, which are for the others.
+	MinRate int64
+	// BodyTimeout is the longest that any body may take with MinRate, default a minute.
+	BodyTimeout time.Duration
+	// Busy, if it isn't nil, is told when the work for a request begins, after its body
+	// has come, and when the answer is ready to be sent: at other times it is the client
+	// that is waited for. ctx is the request's.
+	Busy func(ctx context.Context, busy bool)
 	// Logger gets requests and failures. Default: nothing is logged.
 	Logger *slog.Logger
 	// LogEvery logs every request, not only those answered 400 and above.
@@ -67,24 +88,31 @@ type Guard interface {
 //
 // It must see the raw request: no http.ServeMux may clean its paths.
 type Handler struct {
-	buckets Buckets
-	o       Options
-	slots   chan struct{}
-	metrics *metrics
-	locks   keyLocks
-	late    atomic.Int64 // writes that are under way although their requests have ended
-	hostID  string
+	buckets  Buckets
+	o        Options
+	requests *requests
+	cuts     cutCounts
+	metrics  *metrics
+	locks    keyLocks
+	late     atomic.Int64 // writes that are under way although their requests have ended
+	hostID   string
 }
 
 // New makes a Handler over the buckets of a listing client (see Over).
 func New(b Buckets, o Options) (*Handler, error) {
 	setDefault(&o.Region, "us-east-1")
 	setDefault(&o.MaxBodyBytes, 4<<10)
-	setDefault(&o.MaxCutsBytes, 64<<20)
+	setDefault(&o.MaxCutsBytes, 4<<20)
+	setDefault(&o.MaxCuts, 10_000)
+	setDefault(&o.MemoryBytes, 128<<20)
 	setDefault(&o.MaxRequests, 1024)
 	setDefault(&o.RequestTimeout, 30*time.Second)
-	if o.MaxBodyBytes < 0 || o.MaxCutsBytes < 0 || o.MaxRequests < 0 || o.RequestTimeout < 0 {
+	setDefault(&o.BodyTimeout, time.Minute)
+	if o.MaxBodyBytes < 0 || o.MaxCutsBytes < 0 || o.MaxCuts < 0 || o.MaxRequests < 0 || o.RequestTimeout < 0 || o.MinRate < 0 || o.BodyTimeout < 0 {
 		return nil, errors.New("s3api: a negative option")
+	}
+	if o.MemoryBytes < minMemory {
+		return nil, fmt.Errorf("s3api: %d bytes of memory for requests: at least %d are needed", o.MemoryBytes, minMemory)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -96,7 +124,7 @@ func New(b Buckets, o Options) (*Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("s3api: %w", err)
 	}
-	h := &Handler{buckets: b, o: o, slots: make(chan struct{}, o.MaxRequests), metrics: m, hostID: newID() + newID()}
+	h := &Handler{buckets: b, o: o, requests: newRequests(o.MaxRequests, o.MemoryBytes), metrics: m, hostID: newID() + newID()}
 	h.locks.locks = map[keyName]*keyLock{}
 	return h, nil
 }
@@ -114,10 +142,13 @@ func newID() string { return fmt.Sprintf("%016X", rand.Uint64()) }
 // exchange is one request on its way to its answer.
 type exchange struct {
 	target
+	h  *Handler
 	w  http.ResponseWriter
 	r  *http.Request
 	op operation
 	id string
+	held
+	end func() // of the work; nil: not begun
 	// who asks, once the request is authenticated; keyID is who it says it is.
 	who   *Key
 	keyID string
@@ -133,7 +164,7 @@ func (x *exchange) ctx() context.Context { return x.r.Context() }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	started := time.Now()
-	x := &exchange{w: w, r: r, id: newID()}
+	x := &exchange{h: h, w: w, r: r, id: newID(), held: held{of: h.requests}}
 	w.Header().Set("X-Amz-Request-Id", x.id)
 	w.Header().Set("X-Amz-Id-2", h.hostID)
 	w.Header().Set("Server", "evenkeel")
@@ -156,18 +187,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // dispatch finds out what is asked and does it.
 func (h *Handler) dispatch(x *exchange) (err error) {
 	x.op.name = "unknown"
-	select {
-	case h.slots <- struct{}{}:
-		defer func() { <-h.slots }()
-	default:
-		return &Error{Code: "SlowDown", Status: http.StatusServiceUnavailable, RetryAfter: retryAfter, Message: "Too many requests are being served. Please reduce your request rate."}
-	}
 	h.metrics.inFlight.Inc()
 	defer h.metrics.inFlight.Dec()
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
+		h.worked(x, 0)
+		if x.end != nil {
+			x.end()
+		}
+		x.release()
 	}()
 	t, refusal := parseTarget(x.r, h.o.HostSuffixes)
 	if refusal != nil {
@@ -196,11 +226,13 @@ func (h *Handler) dispatch(x *exchange) (err error) {
 	if refusal := x.authorize(); refusal != nil {
 		return refusal
 	}
-	// A client that has ended its sending side still waits for its answer, but
-	// net/http cancels the request: so the time is the only limit.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), h.o.RequestTimeout)
-	defer cancel()
-	x.r = x.r.WithContext(ctx)
+	x.asker = x.askerOf()
+	x.mine = h.requests.enter(x.asker)
+	if !x.op.later {
+		if refusal := h.begin(x); refusal != nil {
+			return refusal
+		}
+	}
 	return x.op.serve(h, x)
 }
 
@@ -262,12 +294,22 @@ func (x *exchange) writeHeader(status int) {
 }
 
 // writeXML answers with a document. An error is the client's connection's.
-func (x *exchange) writeXML(status int, b *xmlBuffer) error {
+func (x *exchange) writeXML(status int, parts ...*xmlBuffer) error {
+	n := 0
+	for _, b := range parts {
+		n += len(b.b)
+	}
+	x.h.worked(x, n)
 	header := x.w.Header()
 	header.Set("Content-Type", "application/xml")
-	header.Set("Content-Length", strconv.Itoa(len(b.b)))
+	header.Set("Content-Length", strconv.Itoa(n))
 	x.writeHeader(status)
-	return x.write(b.b)
+	for _, b := range parts {
+		if err := x.write(b.b); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // write sends a part of the answer's body.

@@ -24,18 +24,34 @@ type Key struct {
 	ID, Secret string
 	// Write allows changes too, not only reads.
 	Write bool
-	// Only are the parts that the key is good for; empty: everything.
-	Only []Area
+	// AnyBytes allows new keys of objects that are not UTF-8. They make listings
+	// fail for clients that don't ask for encoded keys.
+	AnyBytes bool
+	// Everything: the key is good for all buckets. Else Only are the parts that it
+	// is good for; without either it is good for nothing.
+	Everything bool
+	Only       []Area
+}
+
+// Scope says in words what the key is good for.
+func (k *Key) Scope() string {
+	if k.Everything {
+		return "everything"
+	}
+	parts := make([]string, len(k.Only))
+	for i, a := range k.Only {
+		if parts[i] = a.Bucket; a.Prefix != "" {
+			parts[i] += "/" + a.Prefix
+		}
+	}
+	return "only " + strings.Join(parts, ", ")
 }
 
 // Area is a bucket, or the keys of a bucket that begin with Prefix.
 type Area struct{ Bucket, Prefix string }
 
 // allKeys is who asks while nobody is authenticated.
-var allKeys = &Key{Write: true}
-
-// mayAll says whether the key is good for every bucket.
-func (k *Key) mayAll() bool { return len(k.Only) == 0 }
+var allKeys = &Key{Write: true, AnyBytes: true, Everything: true}
 
 // mayEnter says whether the key is good for anything in a bucket.
 func (k *Key) mayEnter(bucket string) bool {
@@ -54,7 +70,7 @@ func (k *Key) mayKeys(bucket, prefix string) bool {
 }
 
 func (k *Key) may(bucket string, fits func(Area) bool) bool {
-	if k.mayAll() {
+	if k.Everything {
 		return true
 	}
 	for _, a := range k.Only {
@@ -79,12 +95,53 @@ const (
 
 // keysDocument is the form of a file of keys.
 type keysDocument struct {
-	Keys []struct {
-		ID     string
-		Secret string
-		Access string
-		Only   []string
+	Keys     []keyEntry
+	Complete bool
+	// completeLast: nothing comes behind complete, so that nothing is missing.
+	completeLast bool
+}
+
+type keyEntry struct {
+	ID     string
+	Secret string
+	Access string
+	// KeyBytes is any, or left out.
+	KeyBytes string `yaml:"key-bytes"`
+	// Nodes tell what is empty from what isn't there.
+	Only, Everything yaml.Node
+
+	only       []string
+	everything bool
+}
+
+// decodeScope reads the nodes.
+func (k *keyEntry) decodeScope() error {
+	if !k.Only.IsZero() {
+		if err := k.Only.Decode(&k.only); err != nil {
+			return err
+		}
 	}
+	if k.Everything.IsZero() {
+		return nil
+	}
+	return k.Everything.Decode(&k.everything)
+}
+
+// badScope says why it is not clear what a key is good for, or "". What is empty or
+// left out never means everything: it may have been cut off.
+func (k *keyEntry) badScope() string {
+	only, everything := !k.Only.IsZero(), !k.Everything.IsZero()
+	switch {
+	case only && everything:
+		return "it has only: and everything: where one of them says what the key is good for"
+	case everything && !k.everything:
+		return "everything: is true, or left out for a key with only:"
+	case only && len(k.only) == 0:
+		return "only: is empty: name a BUCKET or BUCKET/PREFIX, or write everything: true in its place"
+	case !only && !everything:
+		return "it does not say what the key is good for: add everything: true, or only: [BUCKET, BUCKET/PREFIX]"
+	}
+	return ""
 }
 
 // ParseKeys reads a file of keys:
@@ -93,13 +150,17 @@ type keysDocument struct {
 //	  - id: LISTINGS-ADMIN
 //	    secret: at least sixteen characters
 //	    access: read-write
+//	    everything: true
+//	    key-bytes: any
 //	  - id: REPORTS
 //	    secret: another long secret
 //	    access: read-only
 //	    only: [photos, logs/2024/]
+//	complete: true
 //
 // The error says everything that is wrong, and no secret. A file without any key
-// is wrong: it would be taken for one that lets everybody in.
+// is wrong: it would be taken for one that lets everybody in. So is one that does
+// not end with complete: cut off, it could give more than the whole of it.
 func ParseKeys(data []byte) (KeySet, error) {
 	doc, err := decodeKeys(data)
 	if err != nil {
@@ -111,7 +172,7 @@ func ParseKeys(data []byte) (KeySet, error) {
 	}
 	set := KeySet{}
 	for i, k := range doc.Keys {
-		key := &Key{ID: k.ID, Secret: k.Secret, Write: k.Access == "read-write"}
+		key := &Key{ID: k.ID, Secret: k.Secret, Write: k.Access == "read-write", Everything: k.everything}
 		if k.ID == "" || len(k.ID) > maxKeyID || strings.ContainsFunc(k.ID, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`,/="`, r) }) {
 			complain(i, "id is 1 to %d printable characters, none of them a blank, comma, slash, equals sign or quote", maxKeyID)
 		}
@@ -124,10 +185,14 @@ func ParseKeys(data []byte) (KeySet, error) {
 		if k.Access != "read-only" && k.Access != "read-write" {
 			complain(i, "access is read-only or read-write")
 		}
-		if k.Only != nil && len(k.Only) == 0 {
-			complain(i, "only is an empty list: leave it out for a key that is good for everything")
+		if k.KeyBytes != "" && k.KeyBytes != "any" {
+			complain(i, "key-bytes is any, for a key that may store keys of objects that are not UTF-8, or left out")
 		}
-		for _, only := range k.Only {
+		key.AnyBytes = k.KeyBytes == "any"
+		if reason := k.badScope(); reason != "" {
+			complain(i, "%s", reason)
+		}
+		for _, only := range k.only {
 			bucket, prefix, _ := strings.Cut(only, "/")
 			if reason := badBucketName(bucket); reason != "" {
 				complain(i, "only has BUCKET or BUCKET/PREFIX, not %q: %s", only, reason)
@@ -138,6 +203,10 @@ func ParseKeys(data []byte) (KeySet, error) {
 	}
 	if len(doc.Keys) == 0 {
 		problems = append(problems, errors.New("there is no key in it"))
+	}
+	if !doc.Complete || !doc.completeLast {
+		problems = append(problems, errors.New("its last line is not complete: true: it was cut off, "+
+			"or was made for an older version. If nothing is missing, add that line at the end, not indented"))
 	}
 	if len(problems) > 0 {
 		return nil, errors.Join(problems...)
@@ -160,6 +229,19 @@ func decodeKeys(data []byte) (doc keysDocument, err error) {
 	}
 	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return doc, errors.New("there is more than one YAML document")
+	}
+	for i := range doc.Keys {
+		if err := doc.Keys[i].decodeScope(); err != nil {
+			return doc, hideValues(err)
+		}
+	}
+	var root yaml.Node
+	if err := yaml.Unmarshal(data, &root); err != nil {
+		return doc, hideValues(err)
+	}
+	if len(root.Content) > 0 {
+		names := root.Content[0].Content // and their values
+		doc.completeLast = len(names) > 1 && names[len(names)-2].Value == "complete"
 	}
 	return doc, nil
 }
@@ -185,5 +267,5 @@ func hideValues(err error) error {
 		}
 		lines = append(lines, line)
 	}
-	return fmt.Errorf("%s; keys: is a list of id, secret, access and perhaps only", strings.Join(lines, "; "))
+	return fmt.Errorf("%s; keys: is a list of id, secret, access, and everything: true or only", strings.Join(lines, "; "))
 }

@@ -32,9 +32,17 @@ const (
 	maxPageKeys = 1000
 	// maxSplits bounds the answer of evenkeel-splits.
 	maxSplits = 10_000
+	// splitMemory, and splitMemoryEach for each piece, are what finding the cuts takes.
+	splitMemory, splitMemoryEach = 2 << 20, 3 << 10
 	// fillTime is how long a page may go on reading past empty partitions to
 	// become full. Then it is sent short, with a token.
 	fillTime = 2 * time.Second
+	// maxIdle is past how many runs of empty partitions it goes on, of some hundreds each.
+	maxIdle = 32
+	// maxPageXML ends a page by the size of its document.
+	maxPageXML = 1 << 20
+	// readBytes is how much is read for a page at once.
+	readBytes = 512 << 10
 )
 
 // listForm is which of S3's listings is asked for.
@@ -151,57 +159,168 @@ func (h *Handler) listObjects(x *exchange, form listForm) error {
 	if refusal != nil {
 		return refusal
 	}
-	page, err := h.fillPage(x, &l)
-	if err != nil {
+	if refusal := x.take(x.ctx(), pageMemory(l.maxKeys)); refusal != nil {
+		return refusal
+	}
+	if refusal := h.begin(x); refusal != nil {
+		return refusal
+	}
+	page := newListPage(&l)
+	defer page.free()
+	if err := h.fillPage(x, page); err != nil {
 		return err
 	}
-	b := newXML()
-	defer b.free()
-	if err := b.listResult(x.bucket, &l, &page); err != nil {
+	head := newXML()
+	defer head.free()
+	if err := head.listHead(x.bucket, page); err != nil {
 		return err
 	}
-	h.metrics.entries.Add(float64(len(page.Items)))
-	return x.writeXML(http.StatusOK, b)
+	h.metrics.entries.Add(float64(page.n))
+	x.shrink(int64(cap(page.contents.b) + cap(page.prefixes.b)))
+	return x.writeXML(http.StatusOK, head, page.contents, page.prefixes)
+}
+
+// pageMemory is what a page of so many keys may take: what is read for it at once, and
+// its document, which grows by copying.
+func pageMemory(keys int) int64 {
+	return min(int64(keys+1)*(16<<10), 2*readBytes+2*maxPageXML+maxPageXML/2)
+}
+
+// listPage is a page on its way into a document. Values, which may be large, are given
+// up as soon as it shows what they tell.
+type listPage struct {
+	l                  *listQuery
+	contents, prefixes *xmlBuffer
+	n                  int
+	last               listing.Item // without its value
+	truncated          bool
+	next               listing.Token // of form V2
+	// reached is the marker of a page that has no items, but not come to the end; see
+	// listing.Page.Reached.
+	reached []byte
+}
+
+func newListPage(l *listQuery) *listPage {
+	p := &listPage{l: l, contents: newXML(), prefixes: newXML()}
+	p.contents.b, p.prefixes.b = p.contents.b[:0], p.prefixes.b[:0]
+	return p
+}
+
+func (p *listPage) free() {
+	p.contents.free()
+	p.prefixes.free()
+}
+
+// add puts what was read on the page, as far as its document has room, and says whether
+// it had.
+func (p *listPage) add(page *listing.Page) (bool, error) {
+	p.next, p.truncated = page.Next, page.Next != ""
+	for i := range page.Items {
+		item := &page.Items[i]
+		if item.CommonPrefix {
+			p.prefixes.raw("<CommonPrefixes>")
+			if err := p.prefixes.key("Prefix", item.Key, p.l); err != nil {
+				return false, err
+			}
+			p.prefixes.raw("</CommonPrefixes>")
+		} else if err := p.contents.contents(item, p.l); err != nil {
+			return false, err
+		}
+		p.n++
+		if len(p.contents.b)+len(p.prefixes.b) < maxPageXML {
+			continue
+		}
+		if i+1 < len(page.Items) {
+			p.next, p.truncated = page.After(i), true
+		}
+		p.goOnAfter(item)
+		return false, nil
+	}
+	if n := len(page.Items); n > 0 {
+		p.goOnAfter(&page.Items[n-1])
+	}
+	return true, nil
+}
+
+func (p *listPage) goOnAfter(item *listing.Item) {
+	p.last = listing.Item{Entry: listing.Entry{Key: bytes.Clone(item.Key)}, CommonPrefix: item.CommonPrefix}
 }
 
 // fillPage reads up to max-keys items. Listing may end a page early, even an
 // empty one, with a token; S3's clients are used to full pages, so it goes on,
-// but not for ever. Without tokens a page has to have an item, from which the
-// next one goes on.
-func (h *Handler) fillPage(x *exchange, l *listQuery) (listing.Page, error) {
+// but not for ever.
+func (h *Handler) fillPage(x *exchange, p *listPage) error {
 	bucket := h.buckets.Bucket(x.bucket)
-	q := l.Query
-	if l.maxKeys == 0 || l.nothing {
+	q := p.l.Query
+	q.Bytes = readBytes
+	if p.l.maxKeys == 0 || p.l.nothing {
 		// S3 answers an empty page that is not truncated; the bucket must exist
 		// and the token must be right all the same.
 		q.Limit = 1
 		_, err := bucket.List(x.ctx(), q)
-		return listing.Page{}, err
+		return err
 	}
 	until := time.Now().Add(fillTime)
-	var whole listing.Page
-	for {
-		q.Limit = l.maxKeys - len(whole.Items)
+	for idle := 0; ; {
+		q.Limit = p.l.maxKeys - p.n
 		page, err := bucket.List(x.ctx(), q)
 		if err != nil {
-			return whole, err
+			return err
 		}
-		if whole.Items == nil {
-			whole.Items = page.Items
-		} else {
-			whole.Items = append(whole.Items, page.Items...)
+		if room, err := p.add(&page); err != nil || !room || !p.truncated || p.n >= p.l.maxKeys {
+			return err
 		}
-		whole.Next = page.Next
-		if page.Next == "" || len(whole.Items) >= l.maxKeys || time.Now().After(until) && (l.form == formV2 || len(whole.Items) > 0) {
-			return whole, nil
+		if len(page.Items) == 0 {
+			idle++
+		}
+		if (idle >= maxIdle || time.Now().After(until)) && p.endsHere(&page) {
+			return nil
 		}
 		q.Token = page.Next
 	}
 }
 
-// listResult writes the document of a page, in S3's order of elements.
-func (b *xmlBuffer) listResult(bucket string, l *listQuery, page *listing.Page) error {
-	root := "ListBucketResult"
+// endsHere says whether the next page can go on from here. Without tokens it goes on from
+// the last item, and where there is none from a marker that stands for no key.
+func (p *listPage) endsHere(page *listing.Page) bool {
+	if p.l.form == formV2 || p.n > 0 {
+		return true
+	}
+	marker := markerBelow(page.Reached())
+	if !p.l.urlEncoded && !utf8.Valid(marker) || string(marker) <= p.l.startAfter || bytes.Compare(marker, p.l.From) < 0 ||
+		len(p.l.Delimiter) > 0 && bytes.HasSuffix(marker, p.l.Delimiter) {
+		return false
+	}
+	p.reached = marker
+	return true
+}
+
+// markerBelow returns a marker with which a listing goes on at a key, or with past behind
+// it: one that is below the key, and hardly any other is between. What is between was
+// looked at, and is looked at again.
+func markerBelow(key []byte, past bool) []byte {
+	if past || len(key) == 0 {
+		return key
+	}
+	last, n := utf8.DecodeLastRune(key)
+	rest := key[: len(key)-n : len(key)-n]
+	switch {
+	case last == utf8.RuneError && n == 1: // no UTF-8: byte by byte
+		last = rune(key[len(key)-1])
+		return append(rest, byte(last-1), 0xFF)
+	case last == 0:
+		return rest
+	}
+	if last--; last >= 0xD800 && last < 0xE000 { // no characters
+		last = 0xD7FF
+	}
+	return utf8.AppendRune(utf8.AppendRune(rest, last), utf8.MaxRune)
+}
+
+// listHead writes all of a page's document but its items, in S3's order of elements; the
+// end goes behind the items.
+func (b *xmlBuffer) listHead(bucket string, p *listPage) error {
+	l, root := p.l, "ListBucketResult"
 	if l.form == formVersions {
 		root = "ListVersionsResult"
 	}
@@ -210,7 +329,7 @@ func (b *xmlBuffer) listResult(bucket string, l *listQuery, page *listing.Page) 
 	if err := b.key("Prefix", l.Prefix, l); err != nil {
 		return err
 	}
-	if err := b.position(l, page); err != nil {
+	if err := b.position(p); err != nil {
 		return err
 	}
 	b.text("MaxKeys", strconv.Itoa(l.maxKeys))
@@ -222,30 +341,14 @@ func (b *xmlBuffer) listResult(bucket string, l *listQuery, page *listing.Page) 
 	if l.urlEncoded {
 		b.text("EncodingType", "url")
 	}
-	b.text("IsTruncated", strconv.FormatBool(page.Next != ""))
-	for i := range page.Items {
-		if page.Items[i].CommonPrefix {
-			continue
-		}
-		if err := b.contents(&page.Items[i], l); err != nil {
-			return err
-		}
-	}
-	for i := range page.Items {
-		if item := &page.Items[i]; item.CommonPrefix {
-			b.raw("<CommonPrefixes>")
-			if err := b.key("Prefix", item.Key, l); err != nil {
-				return err
-			}
-			b.raw("</CommonPrefixes>")
-		}
-	}
-	b.close(root)
+	b.text("IsTruncated", strconv.FormatBool(p.truncated))
+	p.prefixes.close(root)
 	return nil
 }
 
 // position writes where the page begins and where the next one goes on.
-func (b *xmlBuffer) position(l *listQuery, page *listing.Page) error {
+func (b *xmlBuffer) position(p *listPage) error {
+	l := p.l
 	if l.form == formV2 {
 		if l.startAfter != "" {
 			if err := b.key("StartAfter", []byte(l.startAfter), l); err != nil {
@@ -255,10 +358,10 @@ func (b *xmlBuffer) position(l *listQuery, page *listing.Page) error {
 		if l.Token != "" {
 			b.text("ContinuationToken", string(l.Token))
 		}
-		if page.Next != "" {
-			b.text("NextContinuationToken", string(page.Next))
+		if p.truncated {
+			b.text("NextContinuationToken", string(p.next))
 		}
-		b.text("KeyCount", strconv.Itoa(len(page.Items)))
+		b.text("KeyCount", strconv.Itoa(p.n))
 		return nil
 	}
 	name := "Marker"
@@ -271,14 +374,18 @@ func (b *xmlBuffer) position(l *listQuery, page *listing.Page) error {
 	if l.form == formVersions {
 		b.text("VersionIdMarker", l.versionMarker)
 	}
-	if page.Next == "" || l.form == formV1 && len(l.Delimiter) == 0 {
+	switch {
+	case !p.truncated:
+		return nil
+	case p.n == 0:
+		return b.key("Next"+name, p.reached, l)
+	case l.form == formV1 && len(l.Delimiter) == 0:
 		return nil // without a delimiter the last key is the marker
 	}
-	last := &page.Items[len(page.Items)-1]
-	if err := b.key("Next"+name, last.Key, l); err != nil {
+	if err := b.key("Next"+name, p.last.Key, l); err != nil {
 		return err
 	}
-	if l.form == formVersions && !last.CommonPrefix {
+	if l.form == formVersions && !p.last.CommonPrefix {
 		b.text("NextVersionIdMarker", nullVersion)
 	}
 	return nil
@@ -363,6 +470,12 @@ func (h *Handler) splitPoints(x *exchange) error {
 	n, err := strconv.Atoi(x.query.Get(paramSplits))
 	if err != nil || n < 1 || n > maxSplits {
 		return invalidArgument("%s is a number of pieces, 1 to %d.", paramSplits, maxSplits)
+	}
+	if refusal := x.take(x.ctx(), splitMemory+int64(n)*splitMemoryEach); refusal != nil {
+		return refusal
+	}
+	if refusal := h.begin(x); refusal != nil {
+		return refusal
 	}
 	points, err := h.buckets.Bucket(x.bucket).SplitPoints(x.ctx(), l.Query, n)
 	if err != nil {

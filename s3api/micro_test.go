@@ -20,12 +20,17 @@ func BenchmarkMicroListDocument(b *testing.B) {
 		b.Run(fmt.Sprintf("url=%t", encoded), func(b *testing.B) {
 			l := listQuery{maxKeys: 1000, urlEncoded: encoded}
 			for b.Loop() {
-				x := newXML()
-				if err := x.listResult("abc", &l, &page); err != nil {
+				x, p := newXML(), newListPage(&l)
+				_, err := p.add(&page)
+				if err == nil {
+					err = x.listHead("abc", p)
+				}
+				if err != nil {
 					b.Fatal(err)
 				}
-				b.SetBytes(int64(len(x.b)))
+				b.SetBytes(int64(len(x.b) + len(p.contents.b) + len(p.prefixes.b)))
 				x.free()
+				p.free()
 			}
 		})
 	}

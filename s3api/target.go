@@ -6,10 +6,17 @@ import (
 	"net/url"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/evenkeel/evenkeel/internal/sigv4"
 )
 
 // maxKeyBytes is S3's limit for keys.
 const maxKeyBytes = 1024
+
+// maxParams is how many parameters a query may have, as each takes a hundred times its
+// bytes while the request is under way: as many as headers that may be signed, for which
+// those of presigned URLs stand.
+const maxParams = sigv4.MaxSignedHeaders
 
 // target is what a request is about. An empty bucket is the service itself, an
 // empty key the bucket.
@@ -24,6 +31,9 @@ type target struct {
 // bucket's (see bucketOfHost), all of the path is the key.
 func parseTarget(r *http.Request, suffixes []string) (target, *Error) {
 	path, rawQuery := splitTarget(r)
+	if strings.Count(rawQuery, "&") >= maxParams {
+		return target{}, refuse(http.StatusBadRequest, "InvalidURI", "The query has more than %d parameters.", maxParams)
+	}
 	query, err := url.ParseQuery(rawQuery)
 	if err != nil {
 		return target{}, refuse(http.StatusBadRequest, "InvalidURI", "The query can't be parsed: %v.", err)
@@ -98,11 +108,20 @@ func splitTarget(r *http.Request) (path, query string) {
 	return path, query
 }
 
-// checkNewKey refuses keys that S3 refuses to store: those that are not UTF-8.
-// Reading and deleting take any bytes, because the library stores any.
-func checkNewKey(key string) *Error {
-	if !utf8.ValidString(key) {
-		return refuse(http.StatusBadRequest, "InvalidURI", "The key is not UTF-8. (Any bytes can be stored through the library, or with the header %s: any.)", headerKeyBytes)
+// checkNewKey refuses keys that S3 refuses to store: those that are not UTF-8. Who
+// wants one has to say so and, since it makes plain listings fail for everybody
+// who meets it, to have the right. Reading and deleting take any bytes, because
+// the library stores any.
+func (x *exchange) checkNewKey() *Error {
+	switch {
+	case utf8.ValidString(x.key):
+		return nil
+	case x.r.Header.Get(headerKeyBytes) != "any":
+		return refuse(http.StatusBadRequest, "InvalidURI", "The key is not UTF-8. "+
+			"(Any bytes can be stored through the library, or with the header %s: any.)", headerKeyBytes)
+	case !x.who.AnyBytes:
+		return accessDenied("The key is not UTF-8, and the access key may not store such keys: " +
+			"it needs key-bytes: any in the file of access keys.")
 	}
 	return nil
 }

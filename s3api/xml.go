@@ -20,7 +20,7 @@ type xmlBuffer struct{ b []byte }
 var xmlBuffers = sync.Pool{New: func() any { return &xmlBuffer{b: make([]byte, 0, 64<<10)} }}
 
 // keepBuffer bounds what the pool holds on to.
-const keepBuffer = 4 << 20
+const keepBuffer = 2 << 20
 
 func newXML() *xmlBuffer {
 	x := xmlBuffers.Get().(*xmlBuffer)

@@ -86,6 +86,9 @@ type Bounds struct {
 type SliceOptions struct {
 	// Limit is the most rows to return, 1 to MaxPageRows.
 	Limit int
+	// Bytes ends the page at the row with which keys and values reach so many; 0, or
+	// more than that: MaxPageBytes.
+	Bytes int
 	// Reverse returns the highest keys first.
 	Reverse bool
 	// Timestamps asks for Row.Timestamp, which costs Cassandra up to 15 %.
@@ -94,6 +97,14 @@ type SliceOptions struct {
 	// whatever it held; nil is fine. It is for those who read page after page and keep
 	// keys and values only: these never lie in it.
 	Into []Row
+}
+
+// PageBytes is the byte limit of a slice.
+func (o *SliceOptions) PageBytes() int {
+	if o.Bytes <= 0 {
+		return MaxPageBytes
+	}
+	return min(o.Bytes, MaxPageBytes)
 }
 
 // Page is what one Slice read, in the order asked for.

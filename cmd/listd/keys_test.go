@@ -18,7 +18,8 @@ func writeKeys(t *testing.T, file, text string) {
 
 func TestKeysFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys.yaml")
-	writeKeys(t, file, "keys:\n- {id: FIRST, secret: the first secret, access: read-write}\n")
+	first := "keys:\n- {id: FIRST, secret: the first secret, access: read-write, everything: true}\n"
+	writeKeys(t, file, first+"complete: true\n")
 	// With keys, others than loopback addresses are allowed.
 	p := start(t, t.TempDir(), "--listen", "0.0.0.0:0", "--keys-file", file)
 	server := strings.Replace(p.s3, "[::]", "127.0.0.1", 1)
@@ -45,12 +46,18 @@ func TestKeysFile(t *testing.T) {
 	_, body := get(t, server, "Host", "s3.example.test", "Origin", "http://s3.example.test")
 	require.Contains(t, body, "signed requests only", "with keys it does not matter by which name")
 
+	require.Contains(t, p.errs.String(), "key=FIRST access=read-write scope=everything")
+
 	// A change is in force without a restart, a file that can't be used is not.
-	writeKeys(t, file, "keys:\n- {id: SECOND, secret: the second secret, access: read-only}\n")
+	second := "keys:\n- {id: SECOND, secret: the second secret, access: read-only, only: [abc, logs/2024/]}\n"
+	writeKeys(t, file, second+"complete: true\n")
 	waitFor(t, func() bool { return with("SECOND", "the second secret", "ls", "abc").code == 0 })
 	require.Contains(t, with("FIRST", "the first secret", "ls", "abc").err, "InvalidAccessKeyId")
 	require.Contains(t, with("SECOND", "the second secret", "bucket", "create", "abd").err, "AccessDenied")
-	for i, broken := range []string{"keys:\n- {id: THIRD, secret: short, access: read-write}\n", ""} {
+	waitFor(t, func() bool {
+		return strings.Contains(p.errs.String(), `key=SECOND access=read-only scope="only abc, logs/2024/"`)
+	})
+	for i, broken := range []string{"keys:\n- {id: THIRD, secret: short, access: read-only}\ncomplete: true\n", second} {
 		writeKeys(t, file, broken)
 		waitFor(t, func() bool { return strings.Count(p.errs.String(), "stays in force") == i+1 })
 		require.Equal(t, 0, with("SECOND", "the second secret", "ls", "abc").code)
@@ -64,7 +71,11 @@ func TestKeysFile(t *testing.T) {
 func TestKeysFilesThatAreRefused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys.yaml")
 	dir := filepath.Join(t.TempDir(), "data")
-	for text, says := range map[string]string{"": "there is no key", "keys:\n- {id: A, secret: short, access: all}\n": "secret has 16", "\x00": "not YAML"} {
+	const key = "keys:\n- {id: A, secret: verysecretverysecret, access: read-only"
+	for text, says := range map[string]string{
+		"": "there is no key", "keys:\n- {id: A, secret: short, access: all}\n": "secret has 16", "\x00": "not YAML",
+		key + "}\ncomplete: true": "add everything: true, or only:", key + ", everything: true}": "complete: true",
+	} {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		o := listd(t, "", "serve", "--data", dir, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--keys-file", file)
 		require.Equal(t, exitUsage, o.code, o.err)

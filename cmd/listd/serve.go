@@ -35,6 +35,8 @@ type serveCmd struct {
 	HostSuffix    []string `placeholder:"NAME" help:"Take the bucket's name from hosts BUCKET.NAME, too (virtual-host style). Names, separated by commas."`
 	Region        string   `default:"us-east-1" help:"Region that GetBucketLocation answers, and that signatures have to be made for."`
 
+	AllowUnsignedPayload bool `help:"Take signed requests whose signature does not cover the body also over plain HTTP from other than loopback addresses. For servers behind a proxy that ends TLS: else whoever sees such a request can send it with another body."`
+
 	Admin       string            `default:"127.0.0.1:9001" help:"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; empty for none. Loopback only, unless there is a token or clients show certificates."`
 	AdminAccess adminserver.Flags `embed:""`
 
@@ -70,16 +72,20 @@ accepts connections, and logs to stderr. SIGTERM or SIGINT ends it cleanly; kill
 nothing that was acknowledged.
 
 With --keys-file requests have to be signed (AWS Signature Version 4), and each key may
-do what the file says; only is for keys limited to buckets or prefixes:
+do what the file says, with everything, or only with buckets or prefixes. The last line
+says that nothing is cut off:
 
   keys:
     - id: ADMIN
       secret: at least sixteen characters
       access: read-write
+      everything: true
+      key-bytes: any  # may store keys that are not UTF-8
     - id: REPORTS
       secret: another long secret
       access: read-only
       only: [photos, logs/2024/]
+  complete: true
 
 Without it nobody is authenticated: signatures are accepted and ignored, --listen takes
 loopback addresses only, unless told --insecure, and requests have to name the server as
@@ -223,6 +229,7 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 		Region: s.Region, MaxBodyBytes: s.MaxBodyBytes, MaxRequests: s.MaxRequests, RequestTimeout: s.RequestTimeout,
 		Logger: log, LogEvery: s.RequestLog == "all", Metrics: registry,
 		SoleWriter: len(s.Cassandra) == 0, HostSuffixes: s.HostSuffix, Guard: guard,
+		AllowUnsignedPayload: s.AllowUnsignedPayload,
 	}
 	if who.keys != nil {
 		options.Keys = who.keys

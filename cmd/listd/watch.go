@@ -1,6 +1,9 @@
 package main
 
 import (
+	"log/slog"
+	"maps"
+	"slices"
 	"sync/atomic"
 
 	"github.com/evenkeel/evenkeel/internal/reload"
@@ -22,8 +25,24 @@ func openKeys(file string) (*keysFile, error) {
 			k.set.Store(&set)
 		}
 		return err
-	}}
+	}, Tell: k.logScopes}
 	return k, k.Load()
+}
+
+// logScopes shows whoever has changed the file what it gives to each key, and no
+// secret.
+func (k *keysFile) logScopes(log *slog.Logger) {
+	set := *k.set.Load()
+	for _, id := range slices.Sorted(maps.Keys(set)) {
+		access := "read-only"
+		if set[id].Write {
+			access = "read-write"
+		}
+		if set[id].AnyBytes {
+			access += ", any key bytes"
+		}
+		log.Info("access key", "key", id, "access", access, "scope", set[id].Scope())
+	}
 }
 
 // Key implements s3api.Keys.

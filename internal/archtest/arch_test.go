@@ -25,7 +25,7 @@ const module = "github.com/evenkeel/evenkeel/"
 // import packages of lower layers only, and packages of its own line where it
 // is their parent or child.
 var layers = [][]string{
-	{"cmd/layoutbench", "cmd/listd", "cmd/rebalancer"},
+	{"cmd/listd", "cmd/rebalancer"},
 	{"s3api"},
 	{"listing"},
 	{"rebalance/balancer", "rebalance/sim"},
@@ -118,7 +118,7 @@ func TestDependenciesPointDownwards(t *testing.T) {
 
 // forTests reports whether a package is there for tests and measurements only.
 func forTests(name string) bool {
-	for _, tree := range []string{"internal/test", "internal/e2e", "internal/sim", "internal/history", "internal/layouts", "store/faultstore"} {
+	for _, tree := range []string{"internal/test", "internal/e2e", "internal/sim", "internal/history", "store/faultstore"} {
 		if name == tree || strings.HasPrefix(name, tree+"/") {
 			return true
 		}

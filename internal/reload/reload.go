@@ -27,6 +27,8 @@ type Files struct {
 	Names []string
 	// Take uses the files' new content, or says why it can't.
 	Take func(contents [][]byte) error
+	// Tell logs what is in force now; nil: there is no more to say.
+	Tell func(*slog.Logger)
 
 	seen     [sha256.Size]byte
 	complain string // the last complaint, so that it is logged once
@@ -77,6 +79,7 @@ func readBounded(name string) ([]byte, error) {
 func (w *Files) Run(ctx context.Context, log *slog.Logger) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
+	w.tell(log)
 	for {
 		select {
 		case <-ctx.Done():
@@ -91,6 +94,13 @@ func (w *Files) Run(ctx context.Context, log *slog.Logger) {
 		case err == nil && (changed || w.complain != ""):
 			w.complain = ""
 			log.Info(w.What+" were read again", "files", w.Names)
+			w.tell(log)
 		}
+	}
+}
+
+func (w *Files) tell(log *slog.Logger) {
+	if w.Tell != nil {
+		w.Tell(log)
 	}
 }

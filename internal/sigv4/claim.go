@@ -47,7 +47,7 @@ type Claim struct {
 	// hexadecimal digits.
 	Payload string
 
-	signed    []string
+	signed    string // names of headers, separated by semicolons
 	signature string
 	malformed string // the code for what is wrong with the claim itself
 }
@@ -86,13 +86,15 @@ func parseHeader(r *Request, value string) (*Claim, error) {
 		return nil, refuse("InvalidArgument", "Unsupported Authorization Type")
 	}
 	c := &Claim{malformed: "AuthorizationHeaderMalformed"}
-	parts := map[string]string{}
+	parts := map[string]string{"Credential": "", "SignedHeaders": "", "Signature": ""}
 	for part := range strings.SplitSeq(rest, ",") {
 		name, value, found := strings.Cut(strings.TrimSpace(part), "=")
 		if !found || parts[name] != "" {
 			return nil, c.bad("a part of it is not NAME=VALUE, or is there twice")
 		}
-		parts[name] = value
+		if _, known := parts[name]; known {
+			parts[name] = value
+		}
 	}
 	for _, name := range []string{"Credential", "SignedHeaders", "Signature"} {
 		if parts[name] == "" {
@@ -164,28 +166,33 @@ func (c *Claim) bad(format string, args ...any) *Error {
 
 // credential reads KEY-ID/DATE/REGION/s3/aws4_request. An id may have slashes.
 func (c *Claim) credential(value string) error {
-	parts := strings.Split(value, "/")
-	n := len(parts)
-	if n < 5 {
-		return c.bad("the Credential is mal-formed; expecting \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\"")
+	var parts [4]string // the last ones
+	for i := len(parts) - 1; i >= 0; i-- {
+		slash := strings.LastIndexByte(value, '/')
+		if slash < 0 {
+			return c.bad("the Credential is mal-formed; expecting \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\"")
+		}
+		value, parts[i] = value[:slash], value[slash+1:]
 	}
-	c.KeyID = strings.Join(parts[:n-4], "/")
-	c.Scope = Scope{Date: parts[n-4], Region: parts[n-3]}
+	c.KeyID = value
+	c.Scope = Scope{Date: parts[0], Region: parts[1]}
 	switch {
 	case c.KeyID == "":
 		return c.bad("a non-empty Access Key (AKID) must be provided in the credential")
-	case parts[n-2] != service:
-		return c.bad("incorrect service %q. This endpoint belongs to %q", parts[n-2], service)
-	case parts[n-1] != terminator:
-		return c.bad("incorrect terminal %q. This endpoint uses %q", parts[n-1], terminator)
+	case parts[2] != service:
+		return c.bad("incorrect service %q. This endpoint belongs to %q", parts[2], service)
+	case parts[3] != terminator:
+		return c.bad("incorrect terminal %q. This endpoint uses %q", parts[3], terminator)
 	}
 	return nil
 }
 
 // finish checks what both forms have in common.
 func (c *Claim) finish(r *Request, signed, signature string) error {
-	c.signature = signature
-	c.signed = strings.Split(signed, ";")
+	c.signature, c.signed = signature, signed
+	if what := badNames(signed); what != "" {
+		return refuse(c.malformed, "SignedHeaders has %s.", what)
+	}
 	if c.Time.UTC().Format(dateFormat) != c.Scope.Date {
 		return c.bad("invalid credential date %q. This date is not the same as X-Amz-Date: %q", c.Scope.Date, c.Time.UTC().Format(dateFormat))
 	}
@@ -196,7 +203,7 @@ func (c *Claim) finish(r *Request, signed, signature string) error {
 		return refuse("InvalidArgument", "x-amz-content-sha256 must be %s, %s, %s, %s, or a valid sha256 value.", UnsignedPayload, UnsignedChunksTrailer, SignedChunks, SignedChunksTrailer)
 	}
 	covered := map[string]bool{}
-	for _, name := range c.signed {
+	for name := range strings.SplitSeq(signed, ";") {
 		covered[name] = true
 	}
 	if !covered["host"] {
@@ -209,6 +216,32 @@ func (c *Claim) finish(r *Request, signed, signature string) error {
 		}
 	}
 	return nil
+}
+
+// badNames says what is wrong with a list of signed headers, or "". A name that
+// is there twice would have its header hashed twice, whatever its size.
+func badNames(signed string) string {
+	if strings.Count(signed, ";") >= MaxSignedHeaders {
+		return fmt.Sprintf("more than %d names", MaxSignedHeaders)
+	}
+	last := ""
+	for name := range strings.SplitSeq(signed, ";") {
+		if name <= last || strings.ContainsFunc(name, func(r rune) bool { return r >= 'A' && r <= 'Z' }) {
+			return "names that are not in lower case and in ascending order, each once"
+		}
+		last = name
+	}
+	return ""
+}
+
+// Signs reports whether the signature covers a header, by its name in lower case.
+func (c *Claim) Signs(name string) bool {
+	for signed := range strings.SplitSeq(c.signed, ";") {
+		if signed == name {
+			return true
+		}
+	}
+	return false
 }
 
 // mustBeSigned: a header that changes what a request means must not be added to
@@ -258,7 +291,7 @@ func (c *Claim) CheckTime(now time.Time) error {
 // a time that tells nothing about either. The chain verifies the body's chunks,
 // where they are signed. Its errors are of type *Error.
 func (c *Claim) Verify(r *Request, secret string) (*Chain, error) {
-	canonical, err := r.canonical(c.signed, c.Payload)
+	canonical, err := r.canonicalSum(c.signed, c.Payload)
 	if err != nil {
 		return nil, refuse("InvalidURI", "The URI can't be parsed: %v.", err)
 	}

@@ -21,12 +21,13 @@ func Sign(r *Request, keyID, secret, region, payload string, now time.Time) erro
 		}
 	}
 	slices.Sort(signed)
-	canonical, err := r.canonical(signed, payload)
+	names := strings.Join(signed, ";")
+	canonical, err := r.canonicalSum(names, payload)
 	if err != nil {
 		return err
 	}
 	scope := Scope{Date: now.Format(dateFormat), Region: region}
-	r.Header.Set("Authorization", Algorithm+" Credential="+keyID+"/"+scope.String()+", SignedHeaders="+strings.Join(signed, ";")+
+	r.Header.Set("Authorization", Algorithm+" Credential="+keyID+"/"+scope.String()+", SignedHeaders="+names+
 		", Signature="+sign(signingKey(secret, scope), now, scope, canonical))
 	return nil
 }
@@ -34,7 +35,7 @@ func Sign(r *Request, keyID, secret, region, payload string, now time.Time) erro
 // Presign returns the signature of a presigned URL, whose parameters but for the
 // signature are in r.Query already; the host is the only header that is signed.
 func Presign(r *Request, secret, region string, now time.Time) (string, error) {
-	canonical, err := r.canonical([]string{"host"}, UnsignedPayload)
+	canonical, err := r.canonicalSum("host", UnsignedPayload)
 	if err != nil {
 		return "", err
 	}

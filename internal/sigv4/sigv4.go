@@ -10,6 +10,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -25,6 +26,9 @@ const (
 	MaxSkew = 15 * time.Minute
 	// MaxExpires is how long a presigned URL may be good for.
 	MaxExpires = 7 * 24 * time.Hour
+	// MaxSignedHeaders is how many headers a signature may cover. Headers of 8 KiB,
+	// the most that AWS takes, have fewer.
+	MaxSignedHeaders = 512
 
 	service    = "s3"
 	terminator = "aws4_request"
@@ -86,92 +90,96 @@ func hexSum(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// sign returns the signature of a request whose canonical form is given.
+// sign returns the signature of a request, by the digest of its canonical form.
 func sign(key []byte, at time.Time, s Scope, canonical string) string {
-	text := Algorithm + "\n" + at.UTC().Format(timeFormat) + "\n" + s.String() + "\n" + hexSum(canonical)
+	text := Algorithm + "\n" + at.UTC().Format(timeFormat) + "\n" + s.String() + "\n" + canonical
 	return hex.EncodeToString(mac(key, text))
 }
 
-// canonical is the form of r that is signed. signed are the names of the signed
-// headers as they were given.
-func (r *Request) canonical(signed []string, payload string) (string, error) {
+// canonicalSum is the digest of the form of r that is signed. signed are the
+// names of the signed headers, separated by semicolons; none is there twice (see
+// badNames). The form is hashed as it is made: anybody can have it made, before
+// the signature is compared, so it costs no more than the request has bytes.
+func (r *Request) canonicalSum(signed, payload string) (string, error) {
 	path, err := url.PathUnescape(r.Path)
 	if err != nil {
 		return "", err
 	}
-	query, err := canonicalQuery(r.Query)
+	query, err := parseParams(r.Query)
 	if err != nil {
 		return "", err
 	}
-	var b strings.Builder
-	b.WriteString(r.Method)
-	b.WriteByte('\n')
-	b.WriteString(escape(path, true))
-	b.WriteByte('\n')
-	b.WriteString(query)
-	b.WriteByte('\n')
-	for _, name := range signed {
-		b.WriteString(name)
-		b.WriteByte(':')
-		b.WriteString(r.header(name))
-		b.WriteByte('\n')
+	sum := sha256.New()
+	w := &writer{to: sum}
+	w.text(r.Method)
+	w.byte('\n')
+	w.escaped(path, true)
+	w.byte('\n')
+	for i, p := range query {
+		if i > 0 {
+			w.byte('&')
+		}
+		w.text(p.name)
+		w.byte('=')
+		w.text(p.value)
 	}
-	b.WriteByte('\n')
-	b.WriteString(strings.Join(signed, ";"))
-	b.WriteByte('\n')
-	b.WriteString(payload)
-	return b.String(), nil
+	w.byte('\n')
+	for name := range strings.SplitSeq(signed, ";") {
+		w.text(name)
+		w.byte(':')
+		r.writeHeader(w, name)
+		w.byte('\n')
+	}
+	w.byte('\n')
+	w.text(signed)
+	w.byte('\n')
+	w.text(payload)
+	w.flush()
+	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// header is the canonical value of a header; net/http takes some out of
+// writeHeader writes the canonical value of a header; net/http takes some out of
 // http.Header.
-func (r *Request) header(name string) string {
+func (r *Request) writeHeader(w *writer, name string) {
 	switch name {
 	case "host":
-		return r.Host
+		w.text(r.Host)
+		return
 	case "content-length":
 		if r.Header.Get(name) == "" && r.Length >= 0 {
-			return strconv.FormatInt(r.Length, 10)
+			w.text(strconv.FormatInt(r.Length, 10))
+			return
 		}
 	}
-	values := r.Header[http.CanonicalHeaderKey(name)]
-	trimmed := make([]string, len(values))
-	for i, v := range values {
-		trimmed[i] = squeeze(v)
+	for i, v := range r.Header[http.CanonicalHeaderKey(name)] {
+		if i > 0 {
+			w.byte(',')
+		}
+		w.squeezed(v)
 	}
-	return strings.Join(trimmed, ",")
 }
 
-// squeeze drops spaces around a value and makes one of several inside.
-func squeeze(v string) string {
-	v = strings.Trim(v, " ")
-	for strings.Contains(v, "  ") {
-		v = strings.ReplaceAll(v, "  ", " ")
-	}
-	return v
-}
+// param is a parameter of a query, encoded anew.
+type param struct{ name, value string }
 
-// canonicalQuery sorts the parameters and encodes them anew; the signature
-// itself is left out.
-func canonicalQuery(raw string) (string, error) {
-	type param struct{ name, value string }
+// parseParams sorts the parameters of a query and encodes them anew; the
+// signature itself is left out.
+func parseParams(raw string) ([]param, error) {
 	var params []param
-	for raw != "" {
-		var part string
-		part, raw, _ = strings.Cut(raw, "&")
+	for part := range strings.SplitSeq(raw, "&") {
 		if part == "" {
 			continue
 		}
 		name, value, _ := strings.Cut(part, "=")
 		name, err := url.QueryUnescape(name)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		if value, err = url.QueryUnescape(value); err != nil {
-			return "", err
+			return nil, err
 		}
 		if name != paramSignature {
-			params = append(params, param{escape(name, false), escape(value, false)})
+			params = append(params, param{escape(name), escape(value)})
 		}
 	}
 	slices.SortFunc(params, func(a, b param) int {
@@ -180,31 +188,78 @@ func canonicalQuery(raw string) (string, error) {
 		}
 		return strings.Compare(a.value, b.value)
 	})
-	var b strings.Builder
-	for i, p := range params {
-		if i > 0 {
-			b.WriteByte('&')
-		}
-		b.WriteString(p.name)
-		b.WriteByte('=')
-		b.WriteString(p.value)
-	}
-	return b.String(), nil
+	return params, nil
 }
 
-// escape percent-encodes all bytes but the unreserved ones, and slashes if they
+func escape(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool { return !unreserved(r) }) < 0 {
+		return s
+	}
+	var b strings.Builder
+	b.Grow(3 * len(s))
+	w := &writer{to: &b}
+	w.escaped(s, false)
+	w.flush()
+	return b.String()
+}
+
+// writer gathers small writes to a hash or a builder, which never fail.
+type writer struct {
+	to  io.Writer
+	n   int
+	buf [512]byte
+}
+
+func (w *writer) flush() {
+	_, _ = w.to.Write(w.buf[:w.n])
+	w.n = 0
+}
+
+func (w *writer) byte(c byte) {
+	if w.n == len(w.buf) {
+		w.flush()
+	}
+	w.buf[w.n] = c
+	w.n++
+}
+
+func (w *writer) text(s string) {
+	for s != "" {
+		if w.n == len(w.buf) {
+			w.flush()
+		}
+		n := copy(w.buf[w.n:], s)
+		w.n, s = w.n+n, s[n:]
+	}
+}
+
+// escaped percent-encodes all bytes but the unreserved ones, and slashes if they
 // are to be kept.
-func escape(s string, slashes bool) string {
+func (w *writer) escaped(s string, slashes bool) {
 	const digits = "0123456789ABCDEF"
-	b := make([]byte, 0, len(s)+16)
 	for i := 0; i < len(s); i++ {
 		c := s[i]
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
-			c == '-' || c == '_' || c == '.' || c == '~' || slashes && c == '/' {
-			b = append(b, c)
-		} else {
-			b = append(b, '%', digits[c>>4], digits[c&15])
+		if unreserved(rune(c)) || slashes && c == '/' {
+			w.byte(c)
+			continue
+		}
+		w.byte('%')
+		w.byte(digits[c>>4])
+		w.byte(digits[c&15])
+	}
+}
+
+func unreserved(c rune) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+		c == '-' || c == '_' || c == '.' || c == '~'
+}
+
+// squeezed drops spaces around a value and makes one of several inside.
+func (w *writer) squeezed(v string) {
+	v = strings.Trim(v, " ")
+	for i := 0; i < len(v); i++ {
+		if v[i] != ' ' || v[i-1] != ' ' {
+			w.byte(v[i])
 		}
 	}
-	return string(b)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/commontime"
@@ -76,6 +77,42 @@ func TestLeaseThatCantBeRead(t *testing.T) {
 	require.Equal(t, store.Timeout, store.KindOf(mapclient.AgreeOnLease(t.Context(), s, 0, false)))
 	set(s, &s.read, nil)
 	require.NoError(t, mapclient.AgreeOnLease(t.Context(), s, time.Second, false))
+}
+
+// TestDamagedTerms: a record that is torn is read again, four times in all, and then what
+// it says is acknowledged; one that is damaged is no reason to start with one's own.
+func TestDamagedTerms(t *testing.T) {
+	for torn := range 5 {
+		s := &behind{hooked: newHooked(), caught: true}
+		require.NoError(t, mapclient.AgreeOnLease(t.Context(), s, time.Minute, false))
+		reads := 0
+		set(s.hooked, &s.read, func(_ context.Context, rec store.Record, err error) (store.Record, error) {
+			if reads++; reads <= torn {
+				rec.Epoch++
+			}
+			return rec, err
+		})
+		err := mapclient.AgreeOnLease(t.Context(), s, time.Minute, false)
+		if torn == 4 {
+			require.ErrorIs(t, err, store.Unavailable)
+			require.Equal(t, 4, reads)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, 1+min(torn, 1), s.acks, "torn %d times", torn)
+	}
+	s := newHooked()
+	for text, rec := range map[string]store.Record{
+		"7 bytes are not a lease": record.Seal(1, store.Version{Epoch: 1}, make([]byte, 7)),
+		"9 bytes are not a lease": record.Seal(1, store.Version{Epoch: 1}, make([]byte, 9)),
+		"this program knows form": record.Seal(2, store.Version{Epoch: 1}, make([]byte, 8)),
+	} {
+		set(s, &s.read, func(context.Context, store.Record, error) (store.Record, error) { return rec, nil })
+		err := mapclient.AgreeOnLease(t.Context(), s, time.Minute, true)
+		require.ErrorIs(t, err, store.Corrupt)
+		require.ErrorContains(t, err, "agree on the lease: ")
+		require.ErrorContains(t, err, text)
+	}
 }
 
 // TestClockSkewIsAgreedOn: a client that allows more than others is refused, and a

@@ -142,6 +142,15 @@ func TestDamagedNodesAreRefusedAndNamed(t *testing.T) {
 			require.ErrorContains(t, err, bad.String(), name)
 			require.ErrorContains(t, err, w.id.String(), name)
 			require.NotErrorIs(t, err, mapclient.ErrStale)
+			_, again := w.FindBefore(w.ctx, l, key)
+			require.Equal(t, err, again, name)
+		}
+		if name == "missing" { // and why can't be found out
+			away := store.Errorf(store.Unavailable, "away")
+			set(w.store, &w.store.read, func(context.Context, store.Record, error) (store.Record, error) { return store.Record{}, away })
+			_, err := w.Find(w.ctx, l, key)
+			require.ErrorIs(t, err, away)
+			set(w.store, &w.store.read, nil)
 		}
 		_, err := w.Find(w.ctx, l, []byte("tenant/00000005"))
 		require.NoError(t, err)

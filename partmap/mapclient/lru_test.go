@@ -1,6 +1,9 @@
 package mapclient
 
 import (
+	"bytes"
+	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -9,6 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
 // thing is an item of some size that may refuse to go.
@@ -140,6 +144,30 @@ func TestRootsAreCounted(t *testing.T) {
 	es.end(other)
 	_, there = es.buckets.peek(other.id)
 	require.False(t, there, "nothing is known of it")
+}
+
+// TestNodesAreCounted: with their slots, and index nodes with their links.
+func TestNodesAreCounted(t *testing.T) {
+	s, id := memstore.New(), store.BucketID{1}
+	embedded := NewEmbedded(s, Options{})
+	cuts := make([][]byte, 400)
+	for i := range cuts {
+		cuts[i] = fmt.Appendf(bytes.Repeat([]byte{'a'}, 2000), "%03d", i)
+		cuts[i][i%50] = 'b' // so that they have little in common
+	}
+	slices.SortFunc(cuts, bytes.Compare)
+	root, err := embedded.Create(t.Context(), id, cuts)
+	require.NoError(t, err)
+	require.Equal(t, uint8(2), root.Height)
+	index, bytes, err := embedded.nodes.read(t.Context(), id, root.Children[0].Node, 1)
+	require.NoError(t, err)
+	require.Positive(t, index.index.Len())
+	require.Len(t, index.links, index.index.Len())
+	require.Equal(t, index.index.Bytes()+256+40+8*int64(index.index.Len()), bytes)
+	segment, bytes, err := embedded.nodes.read(t.Context(), id, index.index.Node(0), 0)
+	require.NoError(t, err)
+	require.Positive(t, segment.segment.Len())
+	require.Equal(t, segment.segment.Bytes()+256+40, bytes)
 }
 
 // TestPresets: what holds where nothing is said, or nothing that makes sense.

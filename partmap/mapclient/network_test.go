@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/commontime"
 )
 
 // newNetwork is a world whose client has leases by time, with so many clocks.
@@ -40,6 +41,47 @@ func TestNetworkOptions(t *testing.T) {
 		_, err := mapclient.NewNetwork(newHooked(), o)
 		require.ErrorIs(t, err, store.InvalidArgument)
 	}
+}
+
+// clocked is a store whose only server has a clock, an hour ahead of the machine's.
+type clocked struct{ *hooked }
+
+func (clocked) Servers(context.Context) ([]store.Server, error) {
+	return []store.Server{{Name: "server", DataCentre: "here", Near: true}}, nil
+}
+
+func (clocked) Time(context.Context, string) (time.Time, error) {
+	return time.Now().Add(time.Hour).Truncate(store.TimeResolution), nil
+}
+
+// TestTimestampsAboveAll: by the clocks of the store's servers until Close, else by the
+// machine's.
+func TestTimestampsAboveAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, err := mapclient.NewNetwork(clocked{newHooked()}, mapclient.Options{MaxClockSkew: commontime.MinLimit - 1})
+		require.ErrorIs(t, err, store.InvalidArgument)
+		c, err := mapclient.NewNetwork(clocked{newHooked()}, mapclient.Options{MaxClockSkew: commontime.MinLimit})
+		require.NoError(t, err)
+		require.NotNil(t, c.Time())
+		ts, err := c.Above(t.Context())
+		require.NoError(t, err)
+		require.InDelta(t, time.Now().Add(time.Hour).UnixMicro(), int64(ts), 1e6)
+		c.Close()
+		time.Sleep(time.Hour)
+		_, err = c.Above(t.Context())
+		require.ErrorIs(t, err, store.Unavailable)
+
+		wall := mapclient.Options{Now: func() time.Time { return time.UnixMicro(5) }}
+		network, err := mapclient.NewNetwork(newHooked(), wall)
+		require.NoError(t, err)
+		defer network.Close()
+		for _, c := range []*mapclient.Client{network, mapclient.NewEmbedded(clocked{newHooked()}, wall)} {
+			require.Nil(t, c.Time())
+			ts, err := c.Above(t.Context())
+			require.NoError(t, err)
+			require.EqualValues(t, 5, ts)
+		}
+	})
 }
 
 // TestNetworkNewsOfAnotherProcess: a client learns of a swap from the clock; before,
@@ -118,6 +160,8 @@ func TestI9NetworkReadsThatLag(t *testing.T) {
 		})
 		_, err = other.Acquire(w.ctx, w.id)
 		require.Equal(t, store.Unavailable, store.KindOf(err))
+		require.ErrorContains(t, err, "no map could be proven to be the newest")
+		require.EqualValues(t, 5, other.Counts().RootReads)
 		set(w.store, &w.store.read, nil)
 		l, err := other.Acquire(w.ctx, w.id)
 		require.NoError(t, err)
@@ -219,11 +263,15 @@ func TestNetworkClosingIsLookedAtAgain(t *testing.T) {
 			require.NoError(t, w.store.Swap(w.ctx, store.Roots, w.id[:], c.Old, rec))
 		}
 		to(partmap.Closing)
-		_, err := other.Acquire(w.ctx, w.id)
-		require.ErrorIs(t, err, mapclient.ErrClosing)
+		for n := range int64(3) {
+			_, err := other.Acquire(w.ctx, w.id)
+			require.ErrorIs(t, err, mapclient.ErrClosing)
+			require.Equal(t, n+1, other.Counts().RootReads)
+			time.Sleep(mapclient.DefaultLease)
+		}
 		to(partmap.Open)
 		time.Sleep(mapclient.DefaultLease)
-		_, err = other.Acquire(w.ctx, w.id)
+		_, err := other.Acquire(w.ctx, w.id)
 		require.NoError(t, err)
 		to(partmap.Closing)
 		to(partmap.Deleted)

@@ -85,7 +85,7 @@ func courses() []course {
 			},
 		},
 		want:  []string{string(key(20)), string(key(30))},
-		calls: []faultstore.Op{faultstore.Read, faultstore.Swap, faultstore.Slice, faultstore.Put, faultstore.Remove, faultstore.Delete},
+		calls: []faultstore.Op{faultstore.Read, faultstore.Swap, faultstore.Slice, faultstore.Put, faultstore.Get, faultstore.Remove, faultstore.Delete},
 	}
 	stale := small
 	stale.name, stale.stale = "StaleBatches", true
@@ -241,7 +241,7 @@ func (x *run) round(ctx context.Context, round int) {
 }
 
 // disturb is what clients do meanwhile: one deletes in the middle of a move, another
-// whose lease ended writes to sources that have been copied.
+// whose lease ended writes to sources that have been copied, and deletes there.
 func (x *run) disturb(ctx context.Context, round int, point string) {
 	t := x.t
 	if point != "after swap copying" && point != "before swap verifying" { // swaps are done one by one
@@ -269,7 +269,17 @@ func (x *run) disturb(ctx context.Context, round int, point string) {
 				}
 				k := fmt.Sprintf("%s!late-%d", rg.Start, round)
 				late := store.Row{Key: []byte(k), Value: store.EntryCell([]byte("late")), Timestamp: store.Timestamp(time.Now().UnixMicro())}
-				require.NoError(t, x.f.s.Put(ctx, store.Partition{Bucket: x.f.id, ID: rg.Partition}, late))
+				source := store.Partition{Bucket: x.f.id, ID: rg.Partition}
+				page, err := x.f.s.Slice(ctx, source, store.Bounds{Start: rg.Start, End: rg.End}, store.SliceOptions{Limit: 10, Timestamps: true})
+				require.NoError(t, err)
+				for _, row := range page.Rows { // of those that were copied one is deleted
+					if gone := string(row.Key); x.want[gone] != "" {
+						require.NoError(t, x.f.s.Delete(ctx, source, row.Key, row.Timestamp))
+						delete(x.want, gone)
+						break
+					}
+				}
+				require.NoError(t, x.f.s.Put(ctx, source, late))
 				x.want[k] = "late"
 			}
 		})

@@ -227,34 +227,75 @@ func TestMendedRowIsDeletedOnItsWay(t *testing.T) {
 // A row is deleted when it was copied, and that is seen; and put again late, when the
 // source was compared. Whether or not the new one is shown, the old one is not.
 func TestPutAfterALateDelete(t *testing.T) {
-	s := &hooked{Store: memstore.New()}
-	f := newFixture(t, s, 3)
-	source := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
-	row, _, err := f.s.Get(t.Context(), source, key(1))
-	require.NoError(t, err)
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Writers: 1, Failpoint: func(ctx context.Context, point, _ string) error {
-		switch point {
-		case "after copy":
-			assert.NoError(t, s.Store.Delete(ctx, source, key(1), row.Timestamp+1))
-			f.absent(t, key(1), point)
-		case "before verify":
-			s.before = func(ctx context.Context, p store.Partition) {
-				if p == source {
-					s.on.Store(true)
-					return
+	for _, damaged := range []bool{false, true} { // and what can't be copied then ends the mover
+		s := &hooked{Store: memstore.New()}
+		f := newFixture(t, s, 3)
+		source := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
+		row, _, err := f.s.Get(t.Context(), source, key(1))
+		require.NoError(t, err)
+		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Writers: 1, Failpoint: func(ctx context.Context, point, _ string) error {
+			switch point {
+			case "after copy":
+				assert.NoError(t, s.Store.Delete(ctx, source, key(1), row.Timestamp+1))
+				f.absent(t, key(1), point)
+			case "before verify":
+				s.before = func(ctx context.Context, p store.Partition) {
+					if p == source {
+						s.on.Store(true)
+						return
+					}
+					assert.NoError(t, s.Store.Put(ctx, source, store.Row{Key: key(1), Value: store.EntryCell([]byte("new")), Timestamp: row.Timestamp + 2}))
+					if damaged {
+						s.put = func(context.Context, store.Partition, []store.Row) error {
+							return store.Errorf(store.Corrupt, "damaged")
+						}
+					}
 				}
-				assert.NoError(t, s.Store.Put(ctx, source, store.Row{Key: key(1), Value: store.EntryCell([]byte("new")), Timestamp: row.Timestamp + 2}))
+				s.on.Store(true)
 			}
-			s.on.Store(true)
+			return nil
+		}})
+		rg := f.ranges(t)[0]
+		x.Add(migrate.Refresh(&rg))
+		err = x.Run(t.Context())
+		if s.put = nil; damaged {
+			require.ErrorIs(t, err, store.Corrupt)
+			require.NoError(t, executor.New(f.s, f.c.Maps(), f.id, executor.Options{}).Run(t.Context()))
+		} else {
+			require.NoError(t, err)
+		}
+		e, err := f.b.Get(t.Context(), key(1))
+		require.NoError(t, err)
+		require.Equal(t, "new", string(e.Value))
+	}
+}
+
+// A copy that is newer than what the source has is of a row that the source has lost.
+func TestCopiesThatAreNewerThanTheirSource(t *testing.T) {
+	f := newFixture(t, memstore.New(), 3)
+	rg := f.ranges(t)[0]
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(ctx context.Context, point, _ string) error {
+		if point != "before verify" {
+			return nil
+		}
+		to := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].To}
+		for i, value := range [][]byte{store.CopiedCell(store.EntryCell([]byte("lost"))), store.EntryCell([]byte("put"))} {
+			row, _, err := f.s.Get(ctx, to, key(i))
+			assert.NoError(t, err)
+			assert.NoError(t, f.s.Put(ctx, to, store.Row{Key: key(i), Value: value, Timestamp: row.Timestamp + 1}))
 		}
 		return nil
 	}})
-	rg := f.ranges(t)[0]
 	x.Add(migrate.Refresh(&rg))
 	require.NoError(t, x.Run(t.Context()))
-	e, err := f.b.Get(t.Context(), key(1))
-	require.NoError(t, err)
-	require.Equal(t, "new", string(e.Value))
+	f.absent(t, key(0), "after the move")
+	for i, want := range []string{1: "put", 2: "value 2"} {
+		if want != "" {
+			e, err := f.b.Get(t.Context(), key(i))
+			require.NoError(t, err)
+			require.Equal(t, want, string(e.Value))
+		}
+	}
 }
 
 // The answer to a copy is lost. When it is done again the row is gone, and the copy

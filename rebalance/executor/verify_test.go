@@ -3,6 +3,7 @@ package executor_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -12,11 +13,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/faulttest"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/rebalance/executor"
 	"github.com/evenkeel/evenkeel/rebalance/migrate"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/faultstore"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
@@ -144,12 +147,10 @@ func TestBatchesAreBounded(t *testing.T) {
 	}
 }
 
-// A store was restored, and its rows are older than its map: a range drains though
-// its destination lacks rows, or has older ones. The mover that takes over removes no
-// row that is nowhere else, and brings none back that was deleted.
-func TestDrainingKeepsWhatIsNowhereElse(t *testing.T) {
-	const rows = 300
-	f := newFixture(t, memstore.New(), rows)
+// restored is a bucket whose rows are older than its map: its range drains though the
+// destination lacks a third of the rows, and has markers of another third.
+func restored(t *testing.T, s store.Store, rows int) *fixture {
+	f := newFixture(t, s, rows)
 	died := fmt.Errorf("died")
 	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
 		if point == "before remove" {
@@ -183,7 +184,16 @@ func TestDrainingKeepsWhatIsNowhereElse(t *testing.T) {
 	next, err := partmap.EncodeRoot(root)
 	require.NoError(t, err)
 	require.NoError(t, f.s.Swap(t.Context(), store.Roots, f.id[:], rec.Version, next))
+	return f
+}
 
+// A store was restored, and its rows are older than its map: a range drains though
+// its destination lacks rows, or has older ones. The mover that takes over removes no
+// row that is nowhere else, and brings none back that was deleted.
+func TestDrainingKeepsWhatIsNowhereElse(t *testing.T) {
+	const rows = 300
+	f := restored(t, memstore.New(), rows)
+	source := f.ranges(t)[0].Partition
 	require.NoError(t, executor.New(f.s, f.c.Maps(), f.id, executor.Options{PageRows: 50, BatchRows: 7}).Run(t.Context()))
 	found := map[string]bool{}
 	for e, err := range f.b.All(t.Context(), listing.Query{}) {
@@ -193,5 +203,105 @@ func TestDrainingKeepsWhatIsNowhereElse(t *testing.T) {
 	for i := range rows {
 		require.Equal(t, i%3 != 1, found[string(key(i))], "%s", key(i))
 	}
-	require.Zero(t, f.rowsOf(t, rg.Partition))
+	require.Zero(t, f.rowsOf(t, source))
+}
+
+// It removes nothing when one of its calls failed, nor when what it has to write was read
+// too long ago.
+func TestDrainingThatFailsRemovesNothing(t *testing.T) {
+	const rows = 60
+	o := executor.Options{PageRows: 20, BatchRows: 7, Sleep: func(context.Context, time.Duration) error { return nil }}
+	for nth := 1; ; nth++ {
+		way := faulttest.Way{Times: 1, Fault: faultstore.Fault{Ending: faultstore.Refused, Kind: store.Corrupt}}
+		failed := false
+		for _, op := range []faultstore.Op{faultstore.Slice, faultstore.Put} {
+			s, faults := faulttest.Case{Op: op, Nth: nth, Way: &way}.Store(memstore.New())
+			f := restored(t, s, rows)
+			source := f.ranges(t)[0].Partition
+			faults.Enable(true)
+			err := executor.New(s, f.c.Maps(), f.id, o).Run(t.Context())
+			faults.Enable(false)
+			if faulttest.Injected(faults) == 0 {
+				require.NoError(t, err)
+				continue
+			}
+			failed = true
+			require.ErrorIs(t, err, store.Corrupt, "%s %d", op, nth)
+			if f.ranges(t)[0].Phase == partmap.Draining {
+				require.Equal(t, rows, f.rowsOf(t, source), "%s %d", op, nth)
+			}
+		}
+		if !failed {
+			require.Greater(t, nth, 6)
+			break
+		}
+	}
+	f := restored(t, memstore.New(), rows)
+	source := f.ranges(t)[0].Partition
+	for _, late := range []time.Duration{time.Second, time.Second + 1} { // between a look at the clock and the next
+		now := time.Now()
+		o.WriteTimeout, o.Now = time.Second, func() time.Time { now = now.Add(late); return now }
+		ctx, cancel := context.WithCancel(t.Context())
+		o.Observe = func(e executor.Event) {
+			if _, removes := e.Effect.(migrate.Remove); removes {
+				require.Equal(t, late > o.WriteTimeout, e.Err != nil)
+				if e.Err != nil {
+					require.ErrorContains(t, e.Err, "read too long ago")
+				}
+				cancel()
+			}
+		}
+		_ = executor.New(f.s, f.c.Maps(), f.id, o).Run(ctx)
+		require.Error(t, ctx.Err())
+		if late > o.WriteTimeout {
+			require.Equal(t, rows, f.rowsOf(t, source))
+		} else {
+			f = restored(t, memstore.New(), rows)
+			source = f.ranges(t)[0].Partition
+		}
+	}
+}
+
+// Whether a partition was emptied shows next to any key, but for none when the range ends
+// there; no row is left of the trial.
+func TestEmptied(t *testing.T) {
+	s := memstore.New()
+	p, within := store.Partition{Bucket: store.BucketID{1}, ID: store.PartitionID{2}}, store.Bounds{Start: []byte("b"), End: []byte("d")}
+	const removed = 1000
+	emptied := func(key []byte, ts store.Timestamp) (bool, error) {
+		return executor.Emptied(t.Context(), s, p, within, key, ts)
+	}
+	found, err := emptied([]byte("c"), removed)
+	require.NoError(t, err)
+	require.False(t, found)
+	page, err := s.Slice(t.Context(), p, store.Bounds{}, store.SliceOptions{Limit: 9})
+	require.NoError(t, err)
+	require.Empty(t, page.Rows)
+	require.NoError(t, s.Remove(t.Context(), p, within, removed))
+	for ts, want := range map[store.Timestamp]bool{removed - 1: true, removed: true, removed + 1: false} {
+		found, err := emptied([]byte("c"), ts)
+		require.NoError(t, err)
+		require.Equal(t, want, found, "%d", ts)
+	}
+	longest := append([]byte("c"), make([]byte, store.MaxKeyBytes-18)...) // with what comes behind it
+	for _, c := range []struct {
+		key, end string
+		refused  bool
+	}{
+		{string(longest), "d", false}, {string(longest) + "0", "d", true},
+		{"c", "c\x01", false}, {"c", "c\x00", true}, {"c", "", false},
+	} {
+		within.End = []byte(c.end)
+		_, err = emptied([]byte(c.key), removed)
+		require.Equal(t, c.refused, errors.Is(err, store.InvalidArgument), "%.9q %q: %v", c.key, c.end, err)
+	}
+	within.End = []byte("d")
+	for _, op := range []faultstore.Op{faultstore.Put, faultstore.Get, faultstore.Delete} {
+		way := faulttest.Way{Times: 1, Fault: faultstore.Fault{Ending: faultstore.Refused, Kind: store.Unavailable}}
+		failing, faults := faulttest.Case{Op: op, Nth: 1, Way: &way}.Store(s)
+		faults.Enable(true)
+		found, err := executor.Emptied(t.Context(), failing, p, within, []byte("c"), removed+1)
+		require.ErrorIs(t, err, store.Unavailable, op)
+		require.False(t, found)
+	}
 }

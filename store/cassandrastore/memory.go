@@ -58,7 +58,7 @@ type partitionMemory struct {
 
 // rowsPerRead is how many rows a request may ask for: what fills a page by
 // bytes, with room for rows that are larger than those seen so far.
-func (m *memory) rowsPerRead(k *partitionMemory) int {
+func (m *memory) rowsPerRead(k *partitionMemory, bytes int) int {
 	mean := k.rowBytes.Load()
 	room := int64(2)
 	if mean == 0 {
@@ -67,7 +67,7 @@ func (m *memory) rowsPerRead(k *partitionMemory) int {
 	if mean == 0 {
 		return firstRead
 	}
-	return int(max(1, min(store.MaxPageRows, room*store.MaxPageBytes/mean)))
+	return int(max(1, min(store.MaxPageRows, room*int64(bytes)/mean)))
 }
 
 func (m *memory) learn(k *partitionMemory, rows []store.Row) {

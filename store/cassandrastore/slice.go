@@ -10,7 +10,7 @@ import (
 
 // Slice reads one page, with one request in the usual case.
 //
-// A request reads at most about store.MaxPageBytes: how many rows that are is
+// A request reads at most about o.PageBytes(): how many rows that are is
 // learned per partition, so a page may end early, with More set. All rows of a
 // page are from one request, hence of one moment.
 func (r *rows) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
@@ -22,7 +22,7 @@ func (r *rows) Slice(ctx context.Context, p store.Partition, b store.Bounds, o s
 	if err == nil && !emptyBounds(b) {
 		known := r.memory.of(p)
 		page, err = sliceInParts(known, b, o, func(b store.Bounds) (partPage, error) {
-			return r.readPart(ctx, p, b, min(o.Limit, r.memory.rowsPerRead(known)), o)
+			return r.readPart(ctx, p, b, min(o.Limit, r.memory.rowsPerRead(known, o.PageBytes())), o)
 		})
 		r.memory.learn(known, page.Rows)
 	}
@@ -67,8 +67,8 @@ func scanPage(iter *gocql.Iter, b store.Bounds, limit int, o store.SliceOptions)
 	if o.Timestamps {
 		dest = append(dest, &ts)
 	}
-	seen, bytes := 0, 0
-	for bytes < store.MaxPageBytes && iter.Scan(dest...) {
+	seen, bytes, most := 0, 0, o.PageBytes()
+	for bytes < most && iter.Scan(dest...) {
 		seen++
 		if value == nil {
 			continue // not written by this store: such a row is no entry
@@ -76,7 +76,7 @@ func scanPage(iter *gocql.Iter, b store.Bounds, limit int, o store.SliceOptions)
 		bytes += len(key) + len(value)
 		page.Rows = append(page.Rows, store.Row{Key: key, Value: value, Timestamp: store.Timestamp(ts)})
 	}
-	page.More = seen == limit || bytes >= store.MaxPageBytes
+	page.More = seen == limit || bytes >= most
 	switch {
 	case seen == 0:
 	case o.Reverse:

@@ -2,6 +2,7 @@ package commontime
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -104,66 +105,78 @@ func (c *Clock) follow(s *store.Server) {
 }
 
 func (c *Clock) keepAsking(s store.Server, a *answer) {
-	pace := pace{pause: slowest}
+	pace, better := pace{pause: slowest}, false
 	for {
 		c.mu.Lock()
 		a.followed = c.awake && c.answers[s.Name] == a
 		followed := a.followed
 		pause := slowest // the way to another data centre tells more than a newer answer would
 		if s.Near {
-			pause = pace.next(c.counts.passed.Load(), c.counts.waits.Load(), len(c.servers))
-		}
-		if a.known {
-			// So that the first question arrives a little before the clock ticks.
-			there := a.later(a.at, c.now())
-			ticks := (there.low + there.width()/2 + pause) % store.TimeResolution
-			pause = max(0, pause-ticks-store.TimeResolution/5)
+			pause = pace.next(c.counts.passed.Load(), c.counts.waits.Load(), better, len(c.servers))
 		}
 		c.mu.Unlock()
 		if !followed || !c.sleep(pause) {
 			return
 		}
-		c.askUntilItTicks(&s, a)
+		better = c.look(&s, a)
 	}
 }
 
-// pace is how often a server is asked: seldom as long as the time is known well enough
-// that no write waits for it, and often while writes wait.
+// pace is how often a server is looked at: seldom as long as the time is known well
+// enough that no write waits for it, and often while writes wait and looks help.
 type pace struct {
 	pause         time.Duration
-	writes, waits int64 // until the last question
+	writes, waits int64 // until the last look
 }
 
-// next is the pause before the next question, of so many servers that are asked.
-func (p *pace) next(writes, waits int64, servers int) time.Duration {
+// next is the pause before the next look, of so many servers that are looked at; better
+// tells whether the last look has narrowed what is known.
+func (p *pace) next(writes, waits int64, better bool, servers int) time.Duration {
 	least := max(quickest, time.Duration(servers)*perServer)
-	p.pause += p.pause / 2
 	switch waited := waits - p.waits; {
+	case waited == 0:
+		p.pause += p.pause / 2
+	case !better:
+		p.pause *= 2
 	case oftenWaits*waited > writes-p.writes:
 		p.pause = least
-	case waited > 0:
+	default:
 		p.pause = min(p.pause, quick)
 	}
 	p.pause, p.writes, p.waits = max(min(p.pause, slowest), least), writes, waits
 	return p.pause
 }
 
-// askUntilItTicks asks a server until its answer differs from the one before. Answers
-// are truncated to the resolution: the two between which the clock goes on to the next
-// unit tell the most. Where a question takes long, one is enough.
-func (c *Clock) askUntilItTicks(s *store.Server, a *answer) {
-	var first time.Time
+// look asks a server again and again, and tells whether its clock is known better
+// afterwards. Answers are truncated to the resolution: the two between which the clock
+// goes on to the next unit, a tick, tell the most, and the more the quicker they come.
+// A look ends when the clock has ticked ticks times and is known better. It goes on
+// where the server is busy: one quick answer among many slow ones is enough.
+func (c *Clock) look(s *store.Server, a *answer) (better bool) {
+	width := func() time.Duration {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !a.known {
+			return math.MaxInt64
+		}
+		return a.later(a.at, c.now()).width()
+	}
+	before := width()
+	var last time.Time
+	ticked := 0
 	for i := range mostQuestions {
-		t, took, ok := c.ask(s, a)
-		switch {
-		case !ok || took > store.TimeResolution/2 || c.ctx.Err() != nil:
-			return
-		case i == 0:
-			first = t
-		case !t.Equal(first):
-			return
+		t, ok := c.ask(s, a)
+		if !ok || !s.Near || c.ctx.Err() != nil {
+			break
+		}
+		if i > 0 && !t.Equal(last) {
+			ticked++
+		}
+		if last = t; ticked >= ticks && width() < before {
+			break
 		}
 	}
+	return width() < before
 }
 
 // askAll asks all servers at once. It ends when enough have answered, or all that will.
@@ -234,7 +247,7 @@ func (c *Clock) list(now Instant) {
 }
 
 // ask asks one server and learns from its answer.
-func (c *Clock) ask(s *store.Server, a *answer) (t time.Time, took time.Duration, ok bool) {
+func (c *Clock) ask(s *store.Server, a *answer) (t time.Time, ok bool) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.limit)
 	defer cancel()
 	before := c.now()
@@ -244,12 +257,12 @@ func (c *Clock) ask(s *store.Server, a *answer) (t time.Time, took time.Duration
 	defer c.mu.Unlock()
 	if a.failed = err; err != nil {
 		c.counts.failures.Add(1)
-		return t, 0, false
+		return t, false
 	}
 	c.counts.answers.Add(1)
 	c.learn(a, answered(time.Duration(t.UnixNano()), store.TimeResolution, before, after), after)
 	c.tell()
-	return t, after.Mono - before.Mono, true
+	return t, true
 }
 
 // learn takes in what a server's clock is known to be at an instant, and finds the

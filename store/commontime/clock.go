@@ -34,14 +34,15 @@ var ErrUnknown = errors.New("the time of the store's servers is not known well e
 const (
 	// A server's clock is looked at after pauses from quickest to slowest; with many
 	// servers the quickest is perServer for each. While some writes have to wait it is
-	// quick at most, and while more than one in oftenWaits has to, quickest: a look costs
-	// about as much as a write. It takes some questions, mostQuestions at most.
+	// quick at most, and while more than one in oftenWaits has to, quickest. A look ends
+	// after ticks ticks of the clock, and takes mostQuestions questions at most.
 	quickest      = 25 * time.Millisecond
 	quick         = 60 * time.Millisecond
 	slowest       = time.Second
 	oftenWaits    = 5
 	perServer     = 10 * time.Millisecond
-	mostQuestions = 16
+	ticks         = 2
+	mostQuestions = 48
 	// restAfter is how long after the last timestamp the questions end.
 	restAfter = 10 * time.Second
 	// coarse is the width above which Next asks all servers before it gives out a

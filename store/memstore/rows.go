@@ -88,7 +88,7 @@ func (s *Store) Slice(ctx context.Context, p store.Partition, b store.Bounds, o 
 			}
 			page.Rows = append(page.Rows, row)
 			size += len(row.Key) + len(row.Value)
-			page.More = len(page.Rows) == o.Limit || size >= store.MaxPageBytes
+			page.More = len(page.Rows) == o.Limit || size >= o.PageBytes()
 			return !page.More
 		})
 		return nil

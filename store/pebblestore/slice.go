@@ -52,6 +52,7 @@ func (s *Store) slice(ctx context.Context, p store.Partition, b store.Bounds, o 
 		more = it.First()
 	}
 	var a arena
+	limit := o.PageBytes()
 	for seen := 1; more; seen++ {
 		if seen%checkEvery == 0 && ctx.Err() != nil {
 			return page, ctx.Err()
@@ -67,7 +68,7 @@ func (s *Store) slice(ctx context.Context, p store.Partition, b store.Bounds, o 
 				if page.Rows = o.Into[:0]; cap(page.Rows) == 0 {
 					page.Rows = make([]store.Row, 0, min(o.Limit, 1024))
 				}
-				a.free = make([]byte, 0, s.expectedBytes(o.Limit))
+				a.free = make([]byte, 0, s.expectedBytes(&o))
 			}
 			n := len(page.Rows)
 			page.Rows = slices.Grow(page.Rows, 1)[:n+1]
@@ -77,7 +78,7 @@ func (s *Store) slice(ctx context.Context, p store.Partition, b store.Bounds, o 
 			if o.Timestamps {
 				row.Timestamp = r.ts
 			}
-			if n+1 == o.Limit || a.used >= store.MaxPageBytes {
+			if n+1 == o.Limit || a.used >= limit {
 				page.More = true
 				break
 			}
@@ -98,9 +99,9 @@ func (s *Store) slice(ctx context.Context, p store.Partition, b store.Bounds, o 
 }
 
 // expectedBytes sizes the arena of a page by what rows measured lately.
-func (s *Store) expectedBytes(limit int) int {
+func (s *Store) expectedBytes(o *store.SliceOptions) int {
 	each := int(s.rowBytes.Load())
-	return min(limit*(each+each/16)+256, store.MaxPageBytes)
+	return min(o.Limit*(each+each/16)+256, o.PageBytes())
 }
 
 // An arena holds the keys and values of one page. A new chunk is begun when one

@@ -128,12 +128,13 @@ func (s *suite) pageBytes(t *testing.T) {
 		all = append(all, store.Row{Key: key, Value: bytes.Repeat([]byte{byte(i)}, store.MaxPageBytes/4-len(key)), Timestamp: 1})
 		require.NoError(t, s.rows.Put(ctx, p, all[i]))
 	}
-	for _, reverse := range []bool{false, true} {
-		o := store.SliceOptions{Limit: 100, Reverse: reverse, Timestamps: true}
+	for limit, rows := range map[int]int{0: 4, 1: 1, store.MaxPageBytes/2 - 1: 2, store.MaxPageBytes / 2: 2, 1 << 40: 4, -1: 4} {
+		reverse := limit%2 == 0
+		o := store.SliceOptions{Limit: 100, Bytes: limit, Reverse: reverse, Timestamps: true}
 		page, err := s.checkSlice(ctx, s.rows, p, all, store.Bounds{}, o)
 		require.NoError(t, err)
 		if !s.ShortPages {
-			require.Len(t, page.Rows, 4)
+			require.Len(t, page.Rows, rows)
 		}
 		require.NoError(t, s.checkPages(ctx, s.rows, p, all, store.Bounds{}, o))
 		require.NoError(t, s.checkPages(ctx, s.rows, p, all, store.Bounds{Start: []byte("key6")}, o))

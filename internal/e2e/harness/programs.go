@@ -158,7 +158,7 @@ func (p *Programs) serve(program string, args []string, s3 bool) *Server {
 	p.T.Cleanup(func() {
 		s.Kill()
 		if p.T.Failed() {
-			p.T.Logf("the log of %s, %s:\n%s", program, s.Admin, s.Log)
+			p.T.Logf("the log of %s, %s:\n%.*s", program, s.Admin, shownLog, s.Log)
 		}
 	})
 	lines := bufio.NewScanner(read)
@@ -174,7 +174,7 @@ func (p *Programs) serve(program string, args []string, s3 bool) *Server {
 		_, _ = io.Copy(io.Discard, read)
 		_ = read.Close()
 	}()
-	if s3 && !strings.HasPrefix(s.S3, "http://") || !strings.HasPrefix(s.Admin, "http://") {
+	if s3 && !strings.HasPrefix(s.S3, "http") || !strings.HasPrefix(s.Admin, "http://") {
 		s.Kill()
 		require.FailNow(p.T, program+" does not serve", "%q %q %s", s.S3, s.Admin, s.Log)
 	}
@@ -255,17 +255,25 @@ func (p *Programs) ServeSite(s Site, args ...string) *Server {
 	return p.Serve(append(s.Flags("--local-dc", "dc1"), args...)...)
 }
 
-// Log is a buffer that may be read while it is written.
+const (
+	// keptLog bounds what is kept of a program's log, shownLog what is shown of it.
+	keptLog, shownLog = 16 << 20, 64 << 10
+)
+
+// Log is a buffer that may be read while it is written. It keeps the beginning.
 type Log struct {
 	mu sync.Mutex
 	b  bytes.Buffer
+	n  int64
 }
 
 // Write appends.
 func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.b.Write(p)
+	l.n += int64(len(p))
+	l.b.Write(p[:min(len(p), keptLog-l.b.Len())])
+	return len(p), nil
 }
 
 // String is what was written so far.
@@ -273,4 +281,11 @@ func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
+}
+
+// Written is how many bytes were written so far.
+func (l *Log) Written() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.n
 }

@@ -36,8 +36,9 @@ import (
 // testKeys are the keys of a server under test.
 const testKeys = `
 keys:
-  - {id: ADMIN, secret: the secret of the admin, access: read-write}
-  - {id: READER, secret: the secret of the reader, access: read-only}
+  - {id: ADMIN, secret: the secret of the admin, access: read-write, everything: true}
+  - {id: READER, secret: the secret of the reader, access: read-only, everything: true}
+complete: true
 `
 
 // server is a running handler over memory.

@@ -22,7 +22,9 @@ const (
 func KeysFile(t testing.TB, dir string) string {
 	t.Helper()
 	file := filepath.Join(dir, "keys.yaml")
-	require.NoError(t, os.WriteFile(file, []byte("keys:\n- {id: "+keyID+", secret: "+secret+", access: read-write, only: [aws-sdk-go, minio-go, awscli, boto3, rclone, s3cmd]}\n"), 0o600))
+	text := "keys:\n- {id: " + keyID + ", secret: " + secret + ", access: read-write, " +
+		"only: [aws-sdk-go, minio-go, awscli, boto3, rclone, s3cmd]}\ncomplete: true\n"
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	return file
 }
 

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/evenkeel/evenkeel/bench/layouts"
+)
+
+// layoutsCmd prints what is compared.
+type layoutsCmd struct {
+	Format string `default:"table" enum:"table,json" help:"How to print: table or json."`
+}
+
+// Run prints the layouts.
+func (c *layoutsCmd) Run(out io.Writer) error {
+	kinds := layouts.Kinds()
+	if c.Format == "json" {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(kinds)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "Layout\tprimary key\tkeeps\tfor what\tlimits")
+	for _, k := range kinds {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", k.Name, k.PrimaryKey, k.Keeps, k.For, k.Limits)
+	}
+	return w.Flush()
+}

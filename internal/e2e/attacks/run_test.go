@@ -1,0 +1,46 @@
+package attacks
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// rate is how many operations an honest client begins each second.
+const rate = 100
+
+// TestAttacks runs each attack for itself, but variations at once with those of the same
+// group, unless there is more time.
+func TestAttacks(t *testing.T) {
+	lasts, long := setting(t, "EVENKEEL_ATTACK", 2*time.Second)
+	for _, a := range attacks {
+		t.Run(a.name, func(t *testing.T) { newGround(t, a).besiege(t, lasts, rate, maxLatency, a) })
+	}
+	var groups []string
+	of := map[string][]*attack{}
+	for _, a := range variations {
+		name := a.group
+		if long {
+			name += ", " + a.name
+		}
+		if of[name] == nil {
+			groups = append(groups, name)
+		}
+		of[name] = append(of[name], a)
+	}
+	for _, name := range groups {
+		t.Run(name, func(t *testing.T) { newGround(t, of[name][0]).besiege(t, lasts, rate, maxLatency, of[name]...) })
+	}
+}
+
+// TestSoak runs all attacks at once, for EVENKEEL_SOAK.
+func TestSoak(t *testing.T) {
+	lasts, _ := setting(t, "EVENKEEL_SOAK", 8*time.Second)
+	var all []*attack
+	for _, a := range slices.Concat(attacks, variations) {
+		if !a.open && !a.tls {
+			all = append(all, a)
+		}
+	}
+	newGround(t, &attack{token: true}).besiege(t, lasts, rate, 2*time.Second, all...)
+}

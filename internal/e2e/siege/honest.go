@@ -1,0 +1,211 @@
+package siege
+
+import (
+	"context"
+	"encoding/xml"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// patience is how long an operation may take, with all that is sent again, before
+	// it counts as not answered.
+	patience = 15 * time.Second
+	// retryPause is between two tries of an operation.
+	retryPause = 50 * time.Millisecond
+	// freshOne of so many operations is made over a connection of its own, as a client
+	// does that has just been started.
+	freshOne = 10
+)
+
+// Honest is a client of a bucket that does what clients do: operations begin at a steady
+// rate, however long others take, and what is refused for now is sent again. It knows what
+// each answer has to be: its keys are its own, and each key is used by one actor at a time.
+type Honest struct {
+	Target *Target
+	Key    Key
+	Bucket string
+	Rate   int // operations each second
+	Seed   uint64
+
+	kept, fresh *http.Client
+	mu          sync.Mutex
+	free        []*actor
+	actors      int
+	r           Report
+}
+
+// Report is what an honest client saw.
+type Report struct {
+	// Took is how long each operation took, from the moment that it was due to its
+	// answer, all tries together; sorted.
+	Took []time.Duration
+	// Again counts tries that were refused or cut off.
+	Again map[string]int
+	// Wrong are answers that were wrong, and operations without one.
+	Wrong []string
+}
+
+// Percentile of the time that operations took: of 0.99, one in a hundred took longer.
+func (r *Report) Percentile(p float64) time.Duration {
+	if len(r.Took) == 0 {
+		return 0
+	}
+	return r.Took[min(int(float64(len(r.Took))*p), len(r.Took)-1)]
+}
+
+func (r *Report) String() string {
+	const unit = 100 * time.Microsecond
+	return fmt.Sprintf("%d operations, median %v, p99 %v, longest %v; sent again: %v; wrong: %d", len(r.Took),
+		r.Percentile(0.5).Round(unit), r.Percentile(0.99).Round(unit), r.Percentile(1).Round(unit), r.Again, len(r.Wrong))
+}
+
+// actor owns the keys below a prefix, and knows their values.
+type actor struct {
+	prefix string
+	rnd    *rand.Rand
+	n      int
+	values map[string]string
+	cursed bool // a write was cut off: it may still happen
+}
+
+// Run works until ctx ends, and then until all is answered.
+func (h *Honest) Run(ctx context.Context) *Report {
+	h.kept, h.fresh = NewClient(false), NewClient(true)
+	h.r = Report{Again: map[string]int{}}
+	var all sync.WaitGroup
+	begun := time.Now()
+	for n := 0; ; n++ {
+		due := begun.Add(time.Duration(n) * time.Second / time.Duration(h.Rate))
+		if Pause(ctx, time.Until(due)); ctx.Err() != nil {
+			break
+		}
+		all.Go(func() { h.one(due, n%freshOne == 0) })
+	}
+	all.Wait()
+	h.kept.CloseIdleConnections()
+	slices.Sort(h.r.Took)
+	return &h.r
+}
+
+// one does an operation as an actor that is free.
+func (h *Honest) one(due time.Time, fresh bool) {
+	h.mu.Lock()
+	var a *actor
+	if n := len(h.free); n > 0 {
+		a, h.free = h.free[n-1], h.free[:n-1]
+	} else {
+		a = &actor{prefix: fmt.Sprintf("actor-%05d/", h.actors), values: map[string]string{}}
+		a.rnd = rand.New(rand.NewPCG(h.Seed, uint64(h.actors)))
+		h.actors++
+	}
+	h.mu.Unlock()
+	client := h.kept
+	if fresh {
+		client = h.fresh
+	}
+	// Not the caller's context: what was begun is brought to its end.
+	ctx, cancel := context.WithDeadline(context.Background(), due.Add(patience))
+	defer cancel()
+	wrong := h.operate(ctx, client, a)
+	took := time.Since(due)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.r.Took = append(h.r.Took, took)
+	if wrong != "" {
+		h.r.Wrong = append(h.r.Wrong, wrong)
+	} else if !a.cursed {
+		h.free = append(h.free, a)
+	}
+}
+
+// operate does one operation and says what was wrong about its answer.
+func (h *Honest) operate(ctx context.Context, c *http.Client, a *actor) (wrong string) {
+	key := fmt.Sprintf("%skey %d", a.prefix, a.rnd.IntN(8))
+	target := "/" + h.Bucket + "/" + a.prefix + "key%20" + key[len(key)-1:]
+	switch p := a.rnd.IntN(100); {
+	case p < 45:
+		a.n++
+		value := fmt.Sprintf("%s %d", key, a.n)
+		got, failed := h.try(ctx, c, a, http.MethodPut, target, value)
+		if got == nil || got.Status != http.StatusOK {
+			return describe("PUT", key, got, failed)
+		}
+		a.values[key] = value
+	case p < 50:
+		got, failed := h.try(ctx, c, a, http.MethodDelete, target, "")
+		if got == nil || got.Status != http.StatusNoContent {
+			return describe("DELETE", key, got, failed)
+		}
+		delete(a.values, key)
+	case p < 54:
+		got, failed := h.try(ctx, c, a, http.MethodGet, "/"+h.Bucket+"?list-type=2&prefix="+a.prefix, "")
+		if got == nil || got.Status != http.StatusOK {
+			return describe("LIST", a.prefix, got, failed)
+		}
+		var page struct{ Contents []struct{ Key string } }
+		if err := xml.Unmarshal(got.Body, &page); err != nil {
+			return describe("LIST", a.prefix, got, err)
+		}
+		var listed []string
+		for _, c := range page.Contents {
+			listed = append(listed, c.Key)
+		}
+		if want := slices.Sorted(maps.Keys(a.values)); !slices.Equal(want, listed) {
+			return fmt.Sprintf("LIST %s: %q, not %q", a.prefix, listed, want)
+		}
+	default:
+		got, failed := h.try(ctx, c, a, http.MethodGet, target, "")
+		value, there := a.values[key]
+		switch {
+		case got == nil || there && got.Status != http.StatusOK || !there && got.Status != http.StatusNotFound:
+			return describe("GET", key, got, failed) + fmt.Sprintf("; it is there: %v", there)
+		case there && string(got.Body) != value:
+			return fmt.Sprintf("GET %s: %q, not %q", key, got.Body, value)
+		}
+	}
+	return ""
+}
+
+func describe(method, key string, got *Reply, err error) string {
+	if got == nil {
+		return fmt.Sprintf("%s %s: no answer: %v", method, key, err)
+	}
+	return fmt.Sprintf("%s %s: %d %.300s %v", method, key, got.Status, got.Body, err)
+}
+
+// try asks until there is an answer that is not "later".
+func (h *Honest) try(ctx context.Context, c *http.Client, a *actor, method, target, body string) (*Reply, error) {
+	for {
+		got, err := h.Target.Ask(ctx, c, h.Key, method, target, []byte(body))
+		var why string
+		switch {
+		case err != nil:
+			why = "cut off"
+			a.cursed = a.cursed || method != http.MethodGet
+		case got.Status == http.StatusServiceUnavailable:
+			why = http.StatusText(got.Status) + ": " + code(got.Body)
+		default:
+			return got, nil
+		}
+		h.mu.Lock()
+		h.r.Again[why]++
+		h.mu.Unlock()
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("%s within %v: %v", why, patience, err)
+		}
+		Pause(ctx, retryPause)
+	}
+}
+
+// code is the S3 code of an error's document.
+func code(body []byte) string {
+	var e struct{ Code string }
+	_ = xml.Unmarshal(body, &e)
+	return e.Code
+}

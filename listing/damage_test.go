@@ -1,0 +1,504 @@
+package listing_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/record"
+	"github.com/evenkeel/evenkeel/internal/stamp"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+// wild is a store of which a test may change each answer.
+type wild struct {
+	store.Store
+	on     atomic.Bool
+	before func() // before each call that reads or writes rows, while on
+	read   func(t store.Table, rec store.Record, err error) (store.Record, error)
+	swap   func(t store.Table, do func() error) error
+	node   error
+}
+
+func (s *wild) call() {
+	if s.before != nil && s.on.Load() {
+		s.before()
+	}
+}
+
+func (s *wild) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
+	s.call()
+	return s.Store.Get(ctx, p, key)
+}
+
+func (s *wild) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
+	s.call()
+	return s.Store.Put(ctx, p, rows...)
+}
+
+func (s *wild) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
+	s.call()
+	return s.Store.Slice(ctx, p, b, o)
+}
+
+func (s *wild) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (store.Record, error) {
+	rec, err := s.Store.Read(ctx, t, key, l)
+	if s.read != nil {
+		return s.read(t, rec, err)
+	}
+	return rec, err
+}
+
+func (s *wild) Swap(
+	ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record,
+) error {
+	do := func() error { return s.Store.Swap(ctx, t, key, old, next) }
+	if s.swap != nil {
+		return s.swap(t, do)
+	}
+	return do()
+}
+
+func (s *wild) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
+	if s.node != nil {
+		return nil, s.node
+	}
+	return s.Store.Node(ctx, b, id)
+}
+
+// newWild is a bucket b with cuts over a wild store.
+func newWild(t *testing.T, o listing.Options, cuts ...[]byte) (*wild, *world) {
+	s := &wild{Store: memstore.New()}
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	c, err := listing.NewEmbedded(s, o)
+	require.NoError(t, err)
+	w := &world{t: t, ctx: t.Context(), s: s, c: c}
+	w.fill(cuts...)
+	return s, w
+}
+
+// TestDamagedRows: whoever comes to one says so, and nobody else; a page that reads ahead
+// comes to no more than one that does not.
+func TestDamagedRows(t *testing.T) {
+	for _, readAhead := range []int{1, 8} {
+		_, w := newWild(t, listing.Options{RowsPerRead: 8, ReadAhead: readAhead, ReadAheadAfter: 2})
+		var entries []listing.Entry
+		for _, k := range folders(300, counted, each(20)) {
+			entries = append(entries, listing.Entry{Key: []byte(k)})
+		}
+		b := w.c.Bucket("b")
+		require.NoError(t, b.PutBatch(w.ctx, entries))
+		home := store.Partition{Bucket: w.id, ID: w.ranges()[0].Partition}
+		damaged := []byte(counted(200) + "/")
+		require.NoError(t, w.s.Put(w.ctx, home, store.Row{Key: damaged, Value: []byte{9}, Timestamp: 1 << 60}))
+		for limit := 150; limit <= 250; limit += 5 {
+			page, err := b.List(w.ctx, listing.Query{Delimiter: []byte("/"), Limit: limit})
+			if limit < 200 {
+				require.NoError(t, err, limit)
+				require.Len(t, page.Items, limit)
+			} else if limit > 200 {
+				require.ErrorIs(t, err, store.Corrupt, limit)
+				require.ErrorContains(t, err, "row of range "+home.ID.String())
+				require.Empty(t, page)
+			}
+		}
+		_, err := b.Get(w.ctx, damaged)
+		require.ErrorIs(t, err, store.Corrupt)
+		n := 0
+		for _, err = range b.All(w.ctx, listing.Query{}) {
+			if err == nil {
+				n++
+			}
+		}
+		require.ErrorIs(t, err, store.Corrupt)
+		require.Less(t, n, 200*20)
+		_, err = b.SplitPoints(w.ctx, listing.Query{From: damaged, To: append(damaged, 0)}, 2)
+		require.ErrorIs(t, err, store.Corrupt)
+		_, err = b.SplitPoints(w.ctx, listing.Query{From: damaged}, 2)
+		require.ErrorIs(t, err, store.Corrupt)
+		require.NoError(t, w.s.Delete(w.ctx, home, damaged, 1<<60))
+	}
+	// A bucket is not empty for want of rows that can be read.
+	_, w := newWild(t, listing.Options{})
+	home := store.Partition{Bucket: w.id, ID: w.ranges()[0].Partition}
+	require.NoError(t, w.s.Put(w.ctx, home, store.Row{Key: []byte("k"), Value: []byte{9}, Timestamp: 1}))
+	for _, state := range []partmap.State{partmap.Open, partmap.Closing} {
+		if state == partmap.Closing {
+			w.state(w.id, state)
+		}
+		require.ErrorIs(t, w.c.DeleteBucket(w.ctx, "b"), store.Corrupt)
+		root, err := w.c.Maps().Load(w.ctx, w.id)
+		require.NoError(t, err)
+		require.Equal(t, partmap.Open, root.State)
+	}
+}
+
+// TestAnEmptyQuery lists nothing.
+func TestAnEmptyQuery(t *testing.T) {
+	_, w := newWild(t, listing.Options{})
+	w.put("b", "")
+	for item, err := range w.c.Bucket("b").All(w.ctx, listing.Query{From: []byte("c"), To: []byte("a")}) {
+		t.Fatal(item, err)
+	}
+}
+
+// TestLeasesThatEndForGood: whatever read is under way when the lease ends fails if there
+// is no other one to be had.
+func TestLeasesThatEndForGood(t *testing.T) {
+	s, w := newWild(t, listing.Options{RowsPerRead: 8, ReadAhead: 8, ReadAheadAfter: 2})
+	var entries []listing.Entry
+	for _, k := range folders(100, counted, each(20)) {
+		entries = append(entries, listing.Entry{Key: []byte(k)})
+	}
+	b := w.c.Bucket("b")
+	require.NoError(t, b.PutBatch(w.ctx, entries))
+	end := listing.Fleeting(w.c)
+	calls, last, unneeded := atomic.Int64{}, int64(0), 0
+	for name, do := range map[string]func(ctx context.Context) error{
+		"page": func(ctx context.Context) error {
+			page, err := b.List(ctx, listing.Query{Delimiter: []byte("/"), Limit: 90})
+			if err == nil && last > 0 { // it had no need of that read, or did not come to it
+				unneeded++
+				require.Len(t, page.Items, 90)
+				return store.Errorf(store.Timeout, "unneeded")
+			}
+			return err
+		},
+		"get":    func(ctx context.Context) error { _, err := b.Get(ctx, entries[7].Key); return err },
+		"points": func(ctx context.Context) error { _, err := b.SplitPoints(ctx, listing.Query{}, 3); return err },
+	} {
+		ctx, cancel := context.WithCancel(w.ctx)
+		calls.Store(0)
+		s.before = func() {
+			if calls.Add(1) == last {
+				end()
+				cancel()
+			}
+		}
+		s.on.Store(true)
+		last = 0
+		require.NoError(t, do(ctx), name)
+		for most := calls.Load(); last < most; {
+			ctx, cancel = context.WithCancel(w.ctx)
+			calls.Store(0)
+			last++
+			require.ErrorIs(t, do(ctx), store.Timeout, "%s, call %d of %d", name, last, most)
+		}
+		s.on.Store(false)
+		cancel()
+	}
+	require.Less(t, unneeded, 30)
+}
+
+// TestLeasesThatEndOnANewMap: a get goes on under the next lease, in the range that its
+// map names; where that can't be found out it fails.
+func TestLeasesThatEndOnANewMap(t *testing.T) {
+	for _, away := range []bool{false, true} {
+		s, w := newWild(t, listing.Options{})
+		w.put("k03/2", "")
+		end := listing.Fleeting(w.c)
+		s.before = func() {
+			s.on.Store(false)
+			var entries []partmap.Entry
+			for i := range 12 { // a map with nodes
+				entries = append(entries, partmap.Entry{Partition: store.PartitionID(uuid.New())})
+				if i > 0 {
+					entries[i].Start = fmt.Appendf(nil, "k%02d%0400d", i, i)
+				}
+			}
+			w.edit(func(e *partmap.Edit) { require.NoError(t, e.Replace(partmap.Replacement{Entries: entries})) })
+			end()
+			if away {
+				s.node = store.Errorf(store.Unavailable, "away")
+			}
+		}
+		_, err := w.c.Bucket("b").Get(w.ctx, []byte("k03/2"))
+		require.NoError(t, err)
+		s.on.Store(true)
+		_, err = w.c.Bucket("b").Get(w.ctx, []byte("k03/2"))
+		if away {
+			require.ErrorIs(t, err, store.Unavailable)
+		} else {
+			require.ErrorIs(t, err, listing.ErrNotFound, "its range is another one")
+		}
+	}
+}
+
+// TestWritesAcrossACut: a batch whose lease ended counts where the present map has all of
+// its keys in the same partition and phase, be it in several ranges.
+func TestWritesAcrossACut(t *testing.T) {
+	other := store.PartitionID(uuid.New())
+	for name, c := range map[string]struct {
+		cuts  map[string]store.PartitionID // zero: the same partition
+		close bool
+		away  error
+		kind  store.Kind
+	}{
+		"the same map":         {},
+		"cut":                  {cuts: map[string]store.PartitionID{"b": {}, "d": {}}},
+		"cut at the last":      {cuts: map[string]store.PartitionID{"e": {}}},
+		"the last has moved":   {cuts: map[string]store.PartitionID{"e": other}, kind: store.Timeout},
+		"the middle has moved": {cuts: map[string]store.PartitionID{"b": other, "d": {}}, kind: store.Timeout},
+		"behind the last":      {cuts: map[string]store.PartitionID{"e\x00": other}},
+		"it is closed":         {close: true, kind: store.Timeout},
+	} {
+		s, w := newWild(t, listing.Options{})
+		end := listing.Fleeting(w.c)
+		s.before = func() {
+			s.on.Store(false)
+			w.edit(func(e *partmap.Edit) {
+				old := w.ranges()[0].Entry
+				r := partmap.Replacement{Entries: []partmap.Entry{old}}
+				for _, cut := range []string{"b", "d", "e", "e\x00"} {
+					if to, ok := c.cuts[cut]; ok {
+						part := old
+						if part.Start = []byte(cut); to != (store.PartitionID{}) {
+							part.Partition = to
+						}
+						r.Entries = append(r.Entries, part)
+					}
+				}
+				require.NoError(t, e.Replace(r))
+			})
+			if c.close {
+				w.state(w.id, partmap.Closing)
+			}
+			end()
+		}
+		s.on.Store(true)
+		var entries []listing.Entry
+		for _, k := range []string{"a", "b", "c", "d", "e"} {
+			entries = append(entries, listing.Entry{Key: []byte(k)})
+		}
+		err := w.c.Bucket("b").PutBatch(w.ctx, entries)
+		require.False(t, s.on.Load(), name)
+		require.Equal(t, c.kind != store.Other, err != nil, "%s: %v", name, err)
+		var batch *listing.BatchError
+		if errors.As(err, &batch) {
+			for _, outcome := range batch.Outcomes {
+				require.ErrorIs(t, outcome, listing.ErrOutcomeUnknown, name)
+			}
+		}
+	}
+}
+
+// stuck are timestamps that never pass.
+type stuck struct{ listing.Timestamps }
+
+func (stuck) Passed(context.Context, store.Timestamp) error {
+	return store.Errorf(store.Unavailable, "the servers' clocks can't be read")
+}
+
+// TestTimestampsThatDoNotPass: what was written is not acknowledged.
+func TestTimestampsThatDoNotPass(t *testing.T) {
+	s := memstore.New()
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	c, err := listing.NewEmbedded(s, listing.Options{})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(t.Context(), "b"))
+	late, err := listing.New(s, c.Maps(), listing.Options{Timestamps: stuck{stamp.New(nil)}})
+	require.NoError(t, err)
+	b := late.Bucket("b")
+	var batch *listing.BatchError
+	require.ErrorAs(t, b.PutBatch(t.Context(), []listing.Entry{{Key: []byte("k")}}), &batch)
+	for _, err := range []error{b.Put(t.Context(), []byte("k"), nil), b.Delete(t.Context(), []byte("k")), batch.Outcomes[0]} {
+		require.ErrorIs(t, err, listing.ErrOutcomeUnknown)
+		require.ErrorContains(t, err, "the servers' clocks can't be read")
+	}
+}
+
+// TestDamagedNames: a torn record of a name is read again, three times in all; a damaged
+// one is no free name.
+func TestDamagedNames(t *testing.T) {
+	s, w := newWild(t, listing.Options{})
+	for torn := range 4 {
+		reads := 0
+		s.read = func(table store.Table, rec store.Record, err error) (store.Record, error) {
+			if table == store.Directory {
+				if reads++; reads <= torn {
+					rec.Epoch++
+				}
+			}
+			return rec, err
+		}
+		id, err := w.c.BucketID(w.ctx, "b")
+		require.Equal(t, min(torn+1, 3), reads)
+		if torn == 3 {
+			require.ErrorIs(t, err, store.Unavailable)
+			require.ErrorContains(t, err, "look up the name")
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, w.id, id)
+	}
+	for _, n := range []int{23, 25} {
+		reads := 0
+		s.read = func(table store.Table, rec store.Record, err error) (store.Record, error) {
+			if table == store.Directory {
+				reads++
+				return record.Seal(1, rec.Version, make([]byte, n)), nil
+			}
+			return rec, err
+		}
+		require.ErrorContains(t, w.c.CreateBucket(w.ctx, "b"), fmt.Sprintf("%d bytes are not a name's record", n))
+		require.Equal(t, 1, reads)
+		require.ErrorIs(t, w.c.DeleteBucket(w.ctx, "b"), store.Corrupt)
+	}
+	s.read = nil
+	// The list of buckets may be damaged as well.
+	for i, value := range [][]byte{make([]byte, 24), append([]byte{2}, make([]byte, 24)...), {}} {
+		at := store.Timestamp(1<<60 + i)
+		for _, p := range w.listRows() {
+			row := store.Row{Key: []byte("b"), Value: store.EntryCell(value), Timestamp: at}
+			require.NoError(t, s.Put(w.ctx, p, row))
+		}
+		_, err := w.c.Listed(w.ctx, "b")
+		require.ErrorIs(t, err, store.Corrupt)
+		for _, err = range w.c.Buckets(w.ctx, "", "") {
+			require.ErrorIs(t, err, store.Corrupt)
+		}
+		require.Error(t, err)
+		for _, p := range w.listRows() {
+			require.NoError(t, s.Delete(w.ctx, p, []byte("b"), at))
+		}
+	}
+	for _, p := range w.listRows() { // a row of it that can't be read stays
+		require.NoError(t, s.Put(w.ctx, p, store.Row{Key: []byte("b"), Value: []byte{9}, Timestamp: 1 << 61}))
+	}
+	err := w.c.DeleteBucket(w.ctx, "b")
+	require.ErrorIs(t, err, store.Corrupt)
+	require.ErrorContains(t, err, "the bucket is deleted, but not yet off the list")
+}
+
+// TestSwapsThatAreRefused: a name that can't be written is nobody's.
+func TestSwapsThatAreRefused(t *testing.T) {
+	s, w := newWild(t, listing.Options{})
+	swaps := 0
+	s.swap = func(table store.Table, do func() error) error {
+		if table != store.Directory {
+			return do()
+		}
+		swaps++
+		return store.Errorf(store.InvalidArgument, "no such name")
+	}
+	err := w.c.CreateBucket(w.ctx, "new")
+	require.ErrorIs(t, err, store.InvalidArgument)
+	require.NotErrorIs(t, err, listing.ErrOutcomeUnknown)
+	require.Equal(t, 1, swaps)
+	open := func() (n int) {
+		ids, err := s.Scan(w.ctx, store.Roots, nil, 10)
+		require.NoError(t, err)
+		for _, id := range ids {
+			if root, err := w.c.Maps().Load(w.ctx, store.BucketID(id)); err == nil && root.State == partmap.Open {
+				n++
+			}
+		}
+		return n
+	}
+	require.Equal(t, 2, open(), "the bucket and the list of buckets")
+	roots := 0
+	s.swap = func(table store.Table, do func() error) error {
+		switch table {
+		case store.Directory:
+			return store.Errorf(store.InvalidArgument, "no such name")
+		case store.Roots:
+			if roots++; roots > 1 {
+				return store.Errorf(store.Unavailable, "away")
+			}
+		}
+		return do()
+	}
+	require.ErrorIs(t, w.c.CreateBucket(w.ctx, "new"), store.InvalidArgument)
+	require.Equal(t, 2, roots, "what can't be closed is not deleted")
+	require.Equal(t, 3, open())
+	s.swap = nil
+	require.NoError(t, w.c.CreateBucket(w.ctx, "new"))
+}
+
+// TestABucketThatIsDeletedWhileItIsMended is not put on the list.
+func TestABucketThatIsDeletedWhileItIsMended(t *testing.T) {
+	for _, deleted := range []bool{false, true} {
+		s, w := newWild(t, listing.Options{})
+		for _, p := range w.listRows() {
+			require.NoError(t, s.Remove(w.ctx, p, store.Bounds{}, store.Timestamp(time.Now().UnixMicro())))
+		}
+		calls := 0
+		s.before = func() {
+			if calls++; deleted && calls == 3 { // of the list: twice it is looked at, then written
+				w.name("b", store.BucketID{})
+			}
+		}
+		s.on.Store(true)
+		require.NoError(t, w.c.Mend(w.ctx, "b"))
+		info, err := w.c.Listed(w.ctx, "b")
+		require.NoError(t, err)
+		require.Equal(t, deleted, info.ID == store.BucketID{})
+	}
+}
+
+// TestABucketThatOthersChangeAllTheTime is not deleted, and stays open.
+func TestABucketThatOthersChangeAllTheTime(t *testing.T) {
+	for others, text := range map[int]string{39: "", 40: "others change the bucket at the same time: try again"} {
+		s, w := newWild(t, listing.Options{})
+		n := 0
+		closing := false
+		s.swap = func(table store.Table, do func() error) error {
+			if table != store.Roots {
+				return do()
+			}
+			if !closing { // the swap to closing is one of the decisions
+				closing = true
+				return do()
+			}
+			if n++; n >= others {
+				return do()
+			}
+			swap := s.swap
+			s.swap = nil
+			root, err := w.c.Maps().Load(w.ctx, w.id)
+			require.NoError(t, err)
+			require.NoError(t, w.c.Maps().Swap(w.ctx, partmap.Again(root, w.c.Maps().Stamp())))
+			s.swap = swap
+			return do()
+		}
+		err := w.c.DeleteBucket(w.ctx, "b")
+		root, lerr := w.c.Maps().Load(w.ctx, w.id)
+		require.NoError(t, lerr)
+		if text == "" {
+			require.NoError(t, err)
+			require.Equal(t, partmap.Deleted, root.State)
+			continue
+		}
+		require.ErrorIs(t, err, store.Unavailable)
+		require.ErrorContains(t, err, text)
+		require.Equal(t, partmap.Open, root.State)
+	}
+}
+
+// TestANameThatIsTakenAgain: what is remembered of a name does no harm.
+func TestANameThatIsTakenAgain(t *testing.T) {
+	s, w := newWild(t, listing.Options{})
+	other, err := listing.New(s, w.c.Maps(), listing.Options{Timestamps: stamp.New(nil)})
+	require.NoError(t, err)
+	w.put("k", "old")
+	require.NoError(t, w.c.Bucket("b").Delete(w.ctx, []byte("k")))
+	require.NoError(t, other.DeleteBucket(w.ctx, "b"))
+	_, err = w.c.Bucket("b").Get(w.ctx, []byte("k"))
+	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
+	require.NoError(t, other.CreateBucket(w.ctx, "b"))
+	w.put("k", "new")
+	e, err := other.Bucket("b").Get(w.ctx, []byte("k"))
+	require.NoError(t, err)
+	require.Equal(t, "new", string(e.Value))
+}

@@ -1,0 +1,255 @@
+package listing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+// lookingAgain is a store in which something happens between the reads of both ends of a
+// move and the second look at the source.
+type lookingAgain struct {
+	store.Rows
+	src  store.Partition
+	late store.Row // what the source has by then
+	err  error
+}
+
+func (l *lookingAgain) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
+	if l.err != nil {
+		return store.Row{}, false, l.err
+	}
+	if l.late.Key != nil {
+		if err := l.Rows.Put(ctx, l.src, l.late); err != nil {
+			return store.Row{}, false, err
+		}
+	}
+	return l.Rows.Get(ctx, p, key)
+}
+
+// TestCopiesOfADeletedBucket: one that the source has lost is no entry, one that it has
+// got meanwhile is, if it is live.
+func TestCopiesOfADeletedBucket(t *testing.T) {
+	id := store.BucketID{1}
+	away := store.Errorf(store.Unavailable, "away")
+	row := func(ts store.Timestamp, cell []byte) store.Row {
+		return store.Row{Key: []byte("k"), Value: cell, Timestamp: ts}
+	}
+	for name, c := range map[string]struct {
+		late  store.Row
+		err   error
+		found bool
+		kind  store.Kind
+	}{
+		"lost":         {},
+		"the same":     {late: row(5, store.EntryCell(nil)), found: true},
+		"a newer one":  {late: row(6, store.EntryCell(nil)), found: true},
+		"an older one": {late: row(4, store.EntryCell(nil))},
+		"a marker":     {late: row(6, store.MarkerCell())},
+		"damaged":      {late: row(6, []byte{9}), kind: store.Corrupt},
+		"away":         {err: away, kind: store.Unavailable},
+	} {
+		s := memstore.New()
+		src := store.Partition{Bucket: id, ID: store.PartitionID{1}}
+		dst := store.Partition{Bucket: id, ID: store.PartitionID{2}}
+		require.NoError(t, s.Put(t.Context(), dst, row(5, store.CopiedCell(store.EntryCell(nil)))))
+		rg := partmap.Range{Entry: partmap.Entry{Partition: src.ID, To: dst.ID}, Phase: partmap.Copying}
+		found, err := hasEntry(t.Context(), &lookingAgain{s, src, c.late, c.err}, id, &rg)
+		require.Equal(t, c.kind, store.KindOf(err), "%s: %v", name, err)
+		require.Equal(t, c.found, found, name)
+	}
+}
+
+// TestRowsAreInserted in their order, and in the place of older ones of their keys.
+func TestRowsAreInserted(t *testing.T) {
+	for _, reverse := range []bool{false, true} {
+		var c piece
+		for i, k := range []string{"c", "a", "e", "c", "d", "b", "a", "e"} {
+			c.insert(store.Row{Key: []byte(k), Timestamp: store.Timestamp(i)}, reverse)
+		}
+		got := ""
+		for _, r := range c.rows {
+			got += fmt.Sprintf("%s%d ", r.Key, r.Timestamp)
+		}
+		require.Equal(t, map[bool]string{false: "a6 b5 c3 d4 e7 ", true: "e7 d4 c3 b5 a6 "}[reverse], got)
+	}
+}
+
+// TestCopiesAndTheirSources: which of them counts, and what is left to look at again.
+func TestCopiesAndTheirSources(t *testing.T) {
+	entry := func(ts store.Timestamp, value string) *store.Row {
+		return &store.Row{Key: []byte("k"), Value: store.EntryCell([]byte(value)), Timestamp: ts}
+	}
+	copied := func(ts store.Timestamp, value string) *store.Row {
+		r := entry(ts, value)
+		r.Value = store.CopiedCell(r.Value)
+		return r
+	}
+	for name, c := range map[string]struct {
+		src, dst *store.Row
+		shows    *store.Row
+		orphan   bool
+		through  string
+	}{
+		"a copy alone":               {dst: copied(5, "v"), orphan: true},
+		"an entry alone":             {dst: entry(5, "v"), shows: entry(5, "v")},
+		"not yet copied":             {src: entry(5, "v"), shows: entry(5, "v"), through: "copied"},
+		"its copy":                   {src: entry(5, "v"), dst: copied(5, "v"), shows: copied(5, "v")},
+		"a newer copy":               {src: entry(5, "v"), dst: copied(6, "w"), shows: entry(5, "v"), orphan: true},
+		"a newer entry":              {src: entry(5, "v"), dst: entry(6, "w"), shows: entry(6, "w")},
+		"an older copy":              {src: entry(5, "v"), dst: copied(4, "w"), shows: entry(5, "v"), through: "copied"},
+		"a smaller copy, a tie":      {src: entry(5, "v"), dst: copied(5, "a"), shows: entry(5, "v"), through: "copied"},
+		"a smaller entry, a tie":     {src: entry(5, "v"), dst: entry(5, "a"), shows: entry(5, "v"), through: "tied"},
+		"a smaller entry, no tie":    {src: entry(5, "v"), dst: entry(4, "a"), shows: entry(5, "v"), through: "copied"},
+		"a larger entry, a tie":      {src: entry(5, "v"), dst: entry(5, "w"), shows: entry(5, "w")},
+		"a larger copy, a tie, kept": {src: entry(5, "v"), dst: copied(5, "w"), shows: copied(5, "w")},
+	} {
+		var src, dst store.Page
+		if c.src != nil {
+			src.Rows = []store.Row{*c.src}
+		}
+		if c.dst != nil {
+			dst.Rows = []store.Row{*c.dst}
+		}
+		got := merge(src, dst, false)
+		if c.shows == nil {
+			require.Empty(t, got.rows, name)
+		} else {
+			require.Equal(t, []store.Row{*c.shows}, got.rows, name)
+		}
+		if c.orphan {
+			require.Equal(t, []store.Row{*c.dst}, got.orphans, name)
+		} else {
+			require.Empty(t, got.orphans, name)
+		}
+		if c.through == "" {
+			require.Empty(t, got.through, name)
+			continue
+		}
+		require.Len(t, got.through, 1, name)
+		require.Equal(t, c.through == "tied", got.through[0].tied, name)
+		require.Equal(t, c.through == "copied", store.IsCopied(got.through[0].cell()), name)
+	}
+	for name, other := range map[string]late{
+		"another key":       {Row: store.Row{Key: []byte("l"), Value: []byte("v"), Timestamp: 5}},
+		"another value":     {Row: store.Row{Key: []byte("k"), Value: []byte("w"), Timestamp: 5}},
+		"another timestamp": {Row: store.Row{Key: []byte("k"), Value: []byte("v"), Timestamp: 6}},
+	} {
+		one := late{Row: store.Row{Key: []byte("k"), Value: []byte("v"), Timestamp: 5}}
+		require.False(t, sameVersion(one, other), name)
+		require.True(t, sameVersion(one, one))
+	}
+}
+
+// TestErrorsOfWrites that carry no cause, and states that no bucket goes to.
+func TestErrorsOfWrites(t *testing.T) {
+	require.Equal(t, ErrOutcomeUnknown, unknown(nil))
+	cause := errors.New("cause")
+	require.ErrorIs(t, unknown(cause), cause)
+	require.ErrorIs(t, unknown(cause), ErrOutcomeUnknown)
+	c, err := NewEmbedded(memstore.New(), Options{})
+	require.NoError(t, err)
+	_, mine, err := c.setState(t.Context(), &partmap.Root{State: partmap.Deleted}, partmap.Open)
+	require.ErrorIs(t, err, store.InvalidArgument)
+	require.False(t, mine)
+}
+
+// TestWhereStretchesAreCounted: at home, and at the destination once nobody reads the
+// source any more.
+func TestWhereStretchesAreCounted(t *testing.T) {
+	id := store.BucketID{1}
+	x := stretch{rg: partmap.Range{Entry: partmap.Entry{Partition: store.PartitionID{1}, To: store.PartitionID{2}}}}
+	for p := partmap.Settled; p <= partmap.Draining; p++ {
+		x.rg.Phase = p
+		want := store.Partition{Bucket: id, ID: store.PartitionID{1}}
+		if p == partmap.Draining {
+			want.ID = store.PartitionID{2}
+		}
+		require.Equal(t, want, x.home(id), p)
+	}
+	// Of neighbouring ranges that are taken together the first is asked.
+	s := memstore.New()
+	c, err := NewEmbedded(s, Options{})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(t.Context(), "b", []byte("b"), []byte("c")))
+	for _, k := range []string{"a1", "a2", "b1", "b2", "b3", "c1"} {
+		require.NoError(t, c.Bucket("b").Put(t.Context(), []byte(k), nil))
+	}
+	sm := sampler{c: c}
+	sm.id, err = c.BucketID(t.Context(), "b")
+	require.NoError(t, err)
+	all, err := sm.stretches(t.Context(), span{}, 2)
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	require.Equal(t, []int{2, 1}, []int{all[0].ranges, all[1].ranges})
+	require.NoError(t, sm.probe(t.Context(), all))
+	require.Equal(t, []float64{4, 1}, []float64{all[0].weight, all[1].weight})
+	require.Nil(t, all[0].keys)
+	require.Equal(t, [][]byte{[]byte("c1")}, all[1].keys)
+	_, err = (&sampler{c: c, id: store.BucketID{9}}).stretches(t.Context(), span{}, 2)
+	require.ErrorIs(t, err, store.Unavailable)
+}
+
+// failingMaps is a map client that does not find a range once.
+type failingMaps struct {
+	maps
+	finds, fails atomic.Int64
+}
+
+func (m *failingMaps) Find(ctx context.Context, l lease, key []byte) (partmap.Range, error) {
+	if m.finds.Add(1) == m.fails.Load() {
+		return partmap.Range{}, store.Errorf(store.Unavailable, "away")
+	}
+	return m.maps.Find(ctx, l, key)
+}
+
+// TestRangesThatAreNotFound: a page that needs one fails, and one that was only read ahead
+// it can do without.
+func TestRangesThatAreNotFound(t *testing.T) {
+	c, err := NewEmbedded(memstore.New(), Options{RowsPerRead: 8, ReadAhead: 8, ReadAheadAfter: 2})
+	require.NoError(t, err)
+	var cuts [][]byte
+	var entries []Entry
+	for i := range 100 {
+		if i%7 == 3 {
+			cuts = append(cuts, fmt.Appendf(nil, "k%03d", i))
+		}
+		for j := range 9 {
+			entries = append(entries, Entry{Key: fmt.Appendf(nil, "k%03d/%d", i, j)})
+		}
+	}
+	require.NoError(t, c.CreateBucket(t.Context(), "b", cuts...))
+	b := c.Bucket("b")
+	require.NoError(t, b.PutBatch(t.Context(), entries))
+	m := &failingMaps{maps: c.maps}
+	c.maps = m
+	failed, most := 0, int64(0)
+	for nth := int64(0); nth <= most; nth++ {
+		m.finds.Store(0)
+		m.fails.Store(nth)
+		page, err := b.List(t.Context(), Query{Delimiter: []byte("/"), Limit: 90})
+		if nth == 0 {
+			most = m.finds.Load()
+		}
+		if err != nil {
+			failed++
+			require.ErrorIs(t, err, store.Unavailable)
+			require.Empty(t, page)
+			continue
+		}
+		require.Len(t, page.Items, 90)
+		for i, item := range page.Items {
+			require.Equal(t, fmt.Sprintf("k%03d/", i), string(item.Key))
+		}
+	}
+	require.Greater(t, failed, 2)
+	require.Greater(t, most-int64(failed), int64(2))
+}

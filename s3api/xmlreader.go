@@ -1,0 +1,113 @@
+package s3api
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// maxXMLToken bounds a tag, or a piece of text, of a document that is read.
+const maxXMLToken = 64 << 10
+
+// xmlReader reads a document token by token, so that whoever reads it stops where it is
+// no longer what it should be: nothing is kept of what nobody asked for.
+type xmlReader struct {
+	d *xml.Decoder
+	// rest is read byte by byte; left is what the present token may still take.
+	rest *bytes.Reader
+	left int
+}
+
+func newXMLReader(doc []byte) *xmlReader {
+	x := &xmlReader{rest: bytes.NewReader(doc)}
+	x.d = xml.NewDecoder(x)
+	return x
+}
+
+var errLongToken = errors.New("a tag or a text in it is too long")
+
+// ReadByte gives the decoder the next byte of a token.
+func (x *xmlReader) ReadByte() (byte, error) {
+	if x.left--; x.left < 0 {
+		return 0, errLongToken
+	}
+	return x.rest.ReadByte()
+}
+
+// Read is not called: the decoder takes ReadByte where there is one.
+func (x *xmlReader) Read([]byte) (int, error) { return 0, io.ErrNoProgress }
+
+func (x *xmlReader) token() (xml.Token, error) {
+	x.left = maxXMLToken
+	t, err := x.d.Token()
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return t, err
+}
+
+// root reads up to the first tag and returns its name.
+func (x *xmlReader) root() (string, error) {
+	for {
+		t, err := x.token()
+		if start, ok := t.(xml.StartElement); ok {
+			return start.Name.Local, nil
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+}
+
+// children calls f for each child of an element whose tag has been read; f reads it to
+// its end.
+func (x *xmlReader) children(f func(name string) error) error {
+	for {
+		t, err := x.token()
+		if err != nil {
+			return err
+		}
+		switch t := t.(type) {
+		case xml.StartElement:
+			if err := f(t.Name.Local); err != nil {
+				return err
+			}
+		case xml.EndElement:
+			return nil
+		}
+	}
+}
+
+// text reads an element that has text and nothing else, to its end.
+func (x *xmlReader) text() (string, error) {
+	text := ""
+	for {
+		t, err := x.token()
+		if err != nil {
+			return "", err
+		}
+		switch t := t.(type) {
+		case xml.CharData:
+			if len(text)+len(t) > maxXMLToken {
+				return "", errLongToken
+			}
+			text += string(t)
+		case xml.StartElement:
+			return "", errors.New(t.Name.Local + " has no place in it")
+		case xml.EndElement:
+			return text, nil
+		}
+	}
+}
+
+// bool reads an element that is true or false; an empty one is false.
+func (x *xmlReader) bool() (bool, error) {
+	text, err := x.text()
+	if text = strings.TrimSpace(text); err != nil || text == "" {
+		return false, err
+	}
+	return strconv.ParseBool(text)
+}
