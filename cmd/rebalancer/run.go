@@ -158,7 +158,7 @@ func (d *daemon) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	}
 	server := &http.Server{
 		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
-		ErrorLog: logging.ErrorLog(d.log),
+		MaxHeaderBytes: 64 << 10, ErrorLog: logging.ErrorLog(d.log),
 	}
 	failed := make(chan error, 2)
 	working, stop := context.WithCancel(ctx)
