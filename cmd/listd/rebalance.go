@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/keeper"
 	"github.com/evenkeel/evenkeel/internal/rebalanceflags"
 	"github.com/evenkeel/evenkeel/rebalance/leader"
@@ -24,6 +25,9 @@ type rebalanceFlags struct {
 func (f *rebalanceFlags) validate(cassandra bool) error {
 	if f.Rebalance == "elsewhere" && !cassandra {
 		return errors.New("--rebalance elsewhere: only with --cassandra; nobody else can open the data directory")
+	}
+	if err := adminapi.CheckURL("--admin-url (EVENKEEL_ADMIN_URL)", f.AdminURL); err != nil {
+		return err
 	}
 	return f.Flags.Validate()
 }

@@ -28,7 +28,7 @@ import (
 type serveCmd struct {
 	Data          string   `default:"./evenkeel-data" help:"Directory of the embedded store, which holds everything; made if it isn't there."`
 	Listen        string   `default:"127.0.0.1:9000" help:"Address of the S3 dialect; port 0 takes a free one."`
-	Insecure      bool     `help:"Allow --listen on other than loopback addresses although nobody is authenticated."`
+	Insecure      bool     `help:"Allow --listen on other than loopback addresses although nobody is authenticated. Clients elsewhere need --allow-host, too."`
 	KeysFile      string   `placeholder:"FILE" help:"YAML file of access keys: requests have to be signed by one of them. It is read again when it changes; while it can't be used, the keys that were read stay in force."`
 	HTTPSCertFile string   `name:"https-cert-file" placeholder:"FILE" help:"Serve the S3 address over TLS with this certificate (PEM, with its chain). It is read again when it or its key changes."`
 	HTTPSKeyFile  string   `name:"https-key-file" placeholder:"FILE" help:"Private key (PEM) of --https-cert-file."`
@@ -152,6 +152,9 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 			return usageError("--keys-file %s: %w", s.KeysFile, err)
 		}
 		secrecy.WarnOfFile(log, "--keys-file", s.KeysFile)
+	}
+	if keys == nil && !listenAddr.IP.IsLoopback() && len(s.AdminAccess.AllowHost)+len(s.HostSuffix) == 0 {
+		log.Warn("requests from other hosts will be refused: name this one, as they do, by --allow-host, or give --keys-file")
 	}
 	var cert *reload.Certificate
 	if s.HTTPSCertFile != "" {

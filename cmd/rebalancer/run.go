@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/adminserver"
 	"github.com/evenkeel/evenkeel/internal/cassandraflags"
 	"github.com/evenkeel/evenkeel/internal/keeper"
@@ -67,6 +68,9 @@ func (c *runCmd) Validate() error {
 	}
 	if c.Sizes.Counter == "" && c.Sizes.RebalanceInterval == nil && c.Sizes.Schedule == "" {
 		return errors.New("--counter is missing: the Redis in which the servers count sizes. To read every row at each look instead give --rebalance-interval or --schedule")
+	}
+	if err := adminapi.CheckURL("--admin-url", c.AdminURL); err != nil {
+		return err
 	}
 	return c.Sizes.Validate()
 }
@@ -154,7 +158,7 @@ func (d *daemon) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	}
 	server := &http.Server{
 		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
-		ErrorLog: logging.ErrorLog(d.log),
+		MaxHeaderBytes: 64 << 10, ErrorLog: logging.ErrorLog(d.log),
 	}
 	failed := make(chan error, 2)
 	working, stop := context.WithCancel(ctx)
