@@ -312,7 +312,8 @@ func TestTimestampsThatDoNotPass(t *testing.T) {
 	b := late.Bucket("b")
 	var batch *listing.BatchError
 	require.ErrorAs(t, b.PutBatch(t.Context(), []listing.Entry{{Key: []byte("k")}}), &batch)
-	for _, err := range []error{b.Put(t.Context(), []byte("k"), nil), b.Delete(t.Context(), []byte("k")), batch.Outcomes[0]} {
+	k := []byte("k")
+	for _, err := range []error{b.Put(t.Context(), k, nil), b.Delete(t.Context(), k), batch.Outcomes[0]} {
 		require.ErrorIs(t, err, listing.ErrOutcomeUnknown)
 		require.ErrorContains(t, err, "the servers' clocks can't be read")
 	}
