@@ -503,3 +503,40 @@ func TestANameThatIsTakenAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "new", string(e.Value))
 }
+
+// TestCreationTimesStay, whoever mends what about a bucket.
+func TestCreationTimesStay(t *testing.T) {
+	created := time.UnixMicro(1_600_000_000_123_456)
+	now := created
+	_, w := newWild(t, listing.Options{Now: func() time.Time { return now }})
+	now = now.Add(time.Hour)
+	check := func() {
+		t.Helper()
+		require.True(t, created.Equal(w.owner("b").Created))
+		listed, err := w.c.Listed(w.ctx, "b")
+		require.NoError(t, err)
+		require.True(t, created.Equal(listed.Created))
+		require.Equal(t, w.id, listed.ID)
+		for info, err := range w.c.Buckets(w.ctx, "", "") {
+			require.NoError(t, err)
+			require.Equal(t, listed, info)
+		}
+	}
+	check()
+	unlist := func() {
+		for _, p := range w.listRows() {
+			row, _, err := w.s.Get(w.ctx, p, []byte("b"))
+			require.NoError(t, err)
+			require.NoError(t, w.s.Delete(w.ctx, p, []byte("b"), row.Timestamp))
+		}
+	}
+	unlist()
+	require.NoError(t, w.c.Mend(w.ctx, "b"))
+	check()
+	unlist()
+	require.ErrorIs(t, w.c.CreateBucket(w.ctx, "b"), listing.ErrBucketExists)
+	check()
+	w.name("b", store.BucketID{})
+	require.NoError(t, w.c.Restore(w.ctx, "b"))
+	check()
+}

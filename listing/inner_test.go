@@ -253,3 +253,25 @@ func TestRangesThatAreNotFound(t *testing.T) {
 	require.Greater(t, failed, 2)
 	require.Greater(t, most-int64(failed), int64(2))
 }
+
+// TestRowsOfPagesAreForgotten when their memory goes back to the pool: it would keep what
+// they point to.
+func TestRowsOfPagesAreForgotten(t *testing.T) {
+	row := store.Row{Key: []byte("k"), Value: []byte("v"), Timestamp: 1}
+	for _, own := range []bool{false, true} {
+		into := make([]store.Row, 0, 4)
+		rows := append(into, row, row)
+		if own { // of a store that did not use it
+			rows = []store.Row{row, row}
+		}
+		r := &read{into: &into, got: piece{rows: rows, more: true}}
+		r.free()
+		require.Nil(t, r.into)
+		require.Equal(t, piece{}, r.got)
+		want := store.Row{}
+		if own {
+			want = row
+		}
+		require.Equal(t, []store.Row{want, want}, rows)
+	}
+}
