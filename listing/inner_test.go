@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"sync/atomic"
 	"testing"
 
@@ -209,6 +210,41 @@ func (m *failingMaps) Find(ctx context.Context, l lease, key []byte) (partmap.Ra
 		return partmap.Range{}, store.Errorf(store.Unavailable, "away")
 	}
 	return m.maps.Find(ctx, l, key)
+}
+
+func (m *failingMaps) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error] {
+	return func(yield func(partmap.Range, error) bool) {
+		n := int64(0)
+		for rg, err := range m.maps.Ranges(ctx, r, from) {
+			if n++; n == m.fails.Load() {
+				yield(partmap.Range{}, store.Errorf(store.Unavailable, "away"))
+				return
+			}
+			if !yield(rg, err) {
+				return
+			}
+		}
+	}
+}
+
+// TestRangesThatCantBeListed: without them there are no split points, and no bucket is empty.
+func TestRangesThatCantBeListed(t *testing.T) {
+	c, err := NewEmbedded(memstore.New(), Options{})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(t.Context(), "b", []byte("g"), []byte("p")))
+	m := &failingMaps{maps: c.maps}
+	c.maps = m
+	for nth := int64(1); nth <= 3; nth++ {
+		m.fails.Store(nth)
+		_, err := c.Bucket("b").SplitPoints(t.Context(), Query{}, 3)
+		require.ErrorIs(t, err, store.Unavailable)
+		m.finds.Store(10)
+		require.ErrorIs(t, c.DeleteBucket(t.Context(), "b"), store.Unavailable)
+	}
+	m.fails.Store(0)
+	_, err = c.Bucket("b").SplitPoints(t.Context(), Query{}, 3)
+	require.NoError(t, err)
+	require.NoError(t, c.DeleteBucket(t.Context(), "b"))
 }
 
 // TestRangesThatAreNotFound: a page that needs one fails, and one that was only read ahead
