@@ -43,6 +43,7 @@ func (b *Bucket) acquire(ctx context.Context) (*hold, error) {
 		if !errors.Is(err, ErrNoSuchBucket) {
 			return h, err
 		}
+		b.c.names.Remove(b.name)
 	}
 	for _, level := range []store.Level{store.Local, store.Serial} {
 		id, err := b.c.lookup(ctx, b.name, level)

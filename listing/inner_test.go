@@ -311,3 +311,25 @@ func TestRowsOfPagesAreForgotten(t *testing.T) {
 		require.Equal(t, []store.Row{want, want}, rows)
 	}
 }
+
+// TestNamesAreForgotten when their bucket is gone: it would be asked for each time.
+func TestNamesAreForgotten(t *testing.T) {
+	s := memstore.New()
+	c, err := NewEmbedded(s, Options{})
+	require.NoError(t, err)
+	other, err := New(s, c.Maps(), Options{Timestamps: c.stamps})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(t.Context(), "b"))
+	_, err = c.Bucket("b").Get(t.Context(), []byte("k"))
+	require.ErrorIs(t, err, ErrNotFound)
+	require.True(t, c.names.Contains("b"))
+	require.NoError(t, other.DeleteBucket(t.Context(), "b"))
+	_, err = c.Bucket("b").Get(t.Context(), []byte("k"))
+	require.ErrorIs(t, err, ErrNoSuchBucket)
+	require.False(t, c.names.Contains("b"))
+	require.NoError(t, other.CreateBucket(t.Context(), "b"))
+	_, err = c.Bucket("b").Get(t.Context(), []byte("k"))
+	require.ErrorIs(t, err, ErrNotFound)
+	require.NoError(t, c.DeleteBucket(t.Context(), "b"))
+	require.False(t, c.names.Contains("b"))
+}
