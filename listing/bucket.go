@@ -43,6 +43,7 @@ func (b *Bucket) acquire(ctx context.Context) (*hold, error) {
 		if !errors.Is(err, ErrNoSuchBucket) {
 			return h, err
 		}
+		b.c.names.Remove(b.name)
 	}
 	var h *hold
 	find := func(level store.Level) func(context.Context) (store.BucketID, error) {
