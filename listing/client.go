@@ -24,6 +24,8 @@ type Client struct {
 	names  *lru.Cache[string, store.BucketID]
 	m      *mapclient.Client
 	o      Options
+	// emptied is how far the deletions of buckets have come that were given up.
+	emptied *lru.Cache[store.BucketID, emptied]
 }
 
 // Store is what a Client needs of a store beside the map.
@@ -137,7 +139,11 @@ func New(s Store, m *mapclient.Client, o Options) (*Client, error) {
 	if err != nil {
 		return nil, invalid("the cache of names: %w", err)
 	}
-	return &Client{rows: s, regs: s, maps: mapsOf{m}, stamps: o.Timestamps, names: names, m: m, o: o}, nil
+	looks, err := lru.New[store.BucketID, emptied](rememberedLooks)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{rows: s, regs: s, maps: mapsOf{m}, stamps: o.Timestamps, names: names, m: m, o: o, emptied: looks}, nil
 }
 
 // NewEmbedded makes a client for a store that this process has for itself:
