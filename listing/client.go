@@ -25,6 +25,8 @@ type Client struct {
 	absent *absences
 	m      *mapclient.Client
 	o      Options
+	// emptied is how far the deletions of buckets have come that were given up.
+	emptied *lru.Cache[store.BucketID, emptied]
 }
 
 // Store is what a Client needs of a store beside the map.
@@ -134,9 +136,12 @@ func New(s Store, m *mapclient.Client, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, _ := lru.New[string, store.BucketID](o.CachedNames) // fails only for a size that is not positive
+	// They fail only for a size that is not positive.
+	names, _ := lru.New[string, store.BucketID](o.CachedNames)
+	looks, _ := lru.New[store.BucketID, emptied](rememberedLooks)
 	return &Client{
-		rows: s, regs: s, maps: mapsOf{m}, stamps: o.Timestamps, names: names, absent: newAbsences(o.CachedNames, o.Now), m: m, o: o,
+		rows: s, regs: s, maps: mapsOf{m}, stamps: o.Timestamps, names: names, absent: newAbsences(o.CachedNames, o.Now),
+		m: m, o: o, emptied: looks,
 	}, nil
 }
 
