@@ -390,6 +390,7 @@ func operations() (all []operation) {
 	bucket("delete emptied", emptied, listing.ErrNoSuchBucket, remove)
 	bucket("delete emptied tree", emptiedTree, listing.ErrNoSuchBucket, remove)
 	bucket("delete closing", both(fresh, closing), listing.ErrNoSuchBucket, remove)
+	bucket("delete closing tree", both(emptiedTree, closing), listing.ErrNoSuchBucket, remove)
 	bucket("delete closing with entries", both(settled, closing), nil, remove)
 	bucket("delete phases closing", both(phases, closing), nil, remove)
 	bucket("delete deleted", both(fresh, deleted), nil, remove)
@@ -477,6 +478,7 @@ var rightAnswers = map[string][3]string{
 	"delete emptied":                 {"<nil>", "b: taken false, listed false, in step true", "deleted"},
 	"delete emptied tree":            {"<nil>", "b: taken false, listed false, in step true", "deleted"},
 	"delete closing":                 {"<nil>", "b: taken false, listed false, in step true", "deleted"},
+	"delete closing tree":            {"<nil>", "b: taken false, listed false, in step true", "deleted"},
 	"delete closing with entries":    {notEmptyB, "b: taken true, listed true, in step true, open, 4 ranges", "open"},
 	"delete phases closing":          {notEmptyB, "b: taken true, listed true, in step true, open, 7 ranges", "open"},
 	"delete deleted":                 {noneB, "b: taken false, listed false, in step true", "deleted"},
@@ -552,11 +554,21 @@ func (o *operation) attempt(t *testing.T, fail faulttest.Case, giveUp int) (got,
 	inner := memstore.New()
 	s, faults := fail.Store(inner)
 	defer func() { require.NoError(t, s.Close()) }()
-	build, err := listing.NewEmbedded(inner, listing.Options{})
-	require.NoError(t, err)
-	w := &world{t: t, ctx: t.Context(), s: inner, c: build}
-	o.world(w)
-	got.before = snapshot(t, inner, w.id)
+	build := func(s store.Store) *world {
+		c, err := listing.NewEmbedded(s, listing.Options{})
+		require.NoError(t, err)
+		w := &world{t: t, ctx: t.Context(), s: s, c: c}
+		o.world(w)
+		return w
+	}
+	w := build(inner)
+	if o.check == nil {
+		got.before = snapshot(t, inner, w.id)
+	} else { // a look at it would write through
+		twin := memstore.New()
+		defer twin.Close()
+		got.before = snapshot(t, twin, build(twin).id)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	morsels := &listtest.Morsels{Store: s, Rows: 3}

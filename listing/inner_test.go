@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -195,4 +196,60 @@ func TestWhereStretchesAreCounted(t *testing.T) {
 	require.Equal(t, [][]byte{[]byte("c1")}, all[1].keys)
 	_, err = (&sampler{c: c, id: store.BucketID{9}}).stretches(t.Context(), span{}, 2)
 	require.ErrorIs(t, err, store.Unavailable)
+}
+
+// failingMaps is a map client that does not find a range once.
+type failingMaps struct {
+	maps
+	finds, fails atomic.Int64
+}
+
+func (m *failingMaps) Find(ctx context.Context, l lease, key []byte) (partmap.Range, error) {
+	if m.finds.Add(1) == m.fails.Load() {
+		return partmap.Range{}, store.Errorf(store.Unavailable, "away")
+	}
+	return m.maps.Find(ctx, l, key)
+}
+
+// TestRangesThatAreNotFound: a page that needs one fails, and one that was only read ahead
+// it can do without.
+func TestRangesThatAreNotFound(t *testing.T) {
+	c, err := NewEmbedded(memstore.New(), Options{RowsPerRead: 8, ReadAhead: 8, ReadAheadAfter: 2})
+	require.NoError(t, err)
+	var cuts [][]byte
+	var entries []Entry
+	for i := range 100 {
+		if i%7 == 3 {
+			cuts = append(cuts, fmt.Appendf(nil, "k%03d", i))
+		}
+		for j := range 9 {
+			entries = append(entries, Entry{Key: fmt.Appendf(nil, "k%03d/%d", i, j)})
+		}
+	}
+	require.NoError(t, c.CreateBucket(t.Context(), "b", cuts...))
+	b := c.Bucket("b")
+	require.NoError(t, b.PutBatch(t.Context(), entries))
+	m := &failingMaps{maps: c.maps}
+	c.maps = m
+	failed, most := 0, int64(0)
+	for nth := int64(0); nth <= most; nth++ {
+		m.finds.Store(0)
+		m.fails.Store(nth)
+		page, err := b.List(t.Context(), Query{Delimiter: []byte("/"), Limit: 90})
+		if nth == 0 {
+			most = m.finds.Load()
+		}
+		if err != nil {
+			failed++
+			require.ErrorIs(t, err, store.Unavailable)
+			require.Empty(t, page)
+			continue
+		}
+		require.Len(t, page.Items, 90)
+		for i, item := range page.Items {
+			require.Equal(t, fmt.Sprintf("k%03d/", i), string(item.Key))
+		}
+	}
+	require.Greater(t, failed, 2)
+	require.Greater(t, most-int64(failed), int64(2))
 }

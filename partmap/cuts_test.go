@@ -118,6 +118,7 @@ func checkCuts(t *testing.T, rng *rand.Rand, keys, ask [][]byte) {
 	t.Helper()
 	c := newCuts(len(keys), func(i int) []byte { return keys[i] })
 	require.Equal(t, len(keys), c.Len())
+	require.Equal(t, [3]int{len(c.keys), len(c.ends), len(c.tops)}, [3]int{cap(c.keys), cap(c.ends), cap(c.tops)})
 	for i := range keys {
 		require.True(t, bytes.Equal(keys[i], c.At(i)))
 	}
@@ -148,6 +149,15 @@ func checkUnder(t *testing.T, c *Cuts, keys [][]byte, prefix []byte) {
 		if holds != (lo <= i && i < hi) {
 			t.Fatalf("range %d of %q under %q: [%d, %d)", i, keys, prefix, lo, hi)
 		}
+	}
+}
+
+// TestFewCuts: none, and the lowest key alone.
+func TestFewCuts(t *testing.T) {
+	for n, keys := range [][][]byte{{}, {{}}} {
+		checkCuts(t, random(t), keys, [][]byte{{0}, []byte("k")})
+		c := newCuts(n, func(i int) []byte { return keys[i] })
+		require.Equal(t, n-1, c.FindBefore(nil))
 	}
 }
 

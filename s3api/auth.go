@@ -3,7 +3,9 @@ package s3api
 import (
 	"errors"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/internal/sigv4"
@@ -48,6 +50,7 @@ func (h *Handler) authenticate(x *exchange) *Error {
 	}
 	x.who = key
 	x.payload = payload{stands: claim.Payload, chain: chain}
+	x.payload.open = !h.o.AllowUnsignedPayload && x.r.TLS == nil && !fromLoopback(x.r) && !coversBody(claim, x.r.Header)
 	return nil
 }
 
@@ -64,6 +67,28 @@ func (h *Handler) refusePages(x *exchange) *Error {
 		return accessDenied("%v; without access keys none may change anything", err)
 	}
 	return nil
+}
+
+// fromLoopback reports whether a request came over a connection that doesn't leave
+// the machine. Headers of proxies don't count: anybody can send them.
+func fromLoopback(r *http.Request) bool {
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && from.Addr().IsLoopback()
+}
+
+// strongDigests are headers by which nobody can find another body. (That two bodies
+// can be made for one MD5 or SHA-1 is no help to whoever has seen one of them.)
+var strongDigests = []string{"content-md5", "x-amz-checksum-sha1", "x-amz-checksum-sha256"}
+
+// coversBody reports whether the request is good for one body only: the signature
+// covers the body, its chunks, or a header with its digest.
+func coversBody(claim *sigv4.Claim, header http.Header) bool {
+	if claim.Payload != sigv4.UnsignedPayload && claim.Payload != sigv4.UnsignedChunksTrailer {
+		return true
+	}
+	return slices.ContainsFunc(strongDigests, func(name string) bool {
+		return header.Get(name) != "" && claim.Signs(name)
+	})
 }
 
 // statusOf the codes of package sigv4; the others are 400.

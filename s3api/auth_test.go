@@ -19,7 +19,7 @@ import (
 // testKeys are the keys of a server under test.
 const testKeys = `
 keys:
-  - {id: ADMIN, secret: the secret of the admin, access: read-write, everything: true}
+  - {id: ADMIN, secret: the secret of the admin, access: read-write, everything: true, key-bytes: any}
   - {id: READER, secret: the secret of the reader, access: read-only, everything: true}
   - {id: PHOTOS, secret: the secret of the photos, access: read-write, only: [photos]}
   - {id: LOGS, secret: the secret of the logs, access: read-write, only: [logs/2024/, logs/ü/, photos/p/]}
@@ -152,6 +152,25 @@ func TestKeysAreLimited(t *testing.T) {
 	second := s.as("LOGS").want(200, "", "GET", "/?max-buckets=1&continuation-token="+token, "").body
 	require.Contains(t, second, "<Name>photos</Name>")
 	require.NotContains(t, second, "<Name>logs</Name>")
+}
+
+// A key of an object that is not UTF-8 makes plain listings fail, those of others too:
+// not every access key may store one.
+func TestKeysOfAnyBytes(t *testing.T) {
+	s := serveKeys(t, s3api.Options{})
+	s.as("ADMIN").want(200, "", "PUT", "/photos", "")
+	any := []string{"x-evenkeel-key-bytes", "any"}
+	copied := append([]string{"x-amz-copy-source", "photos/%C3%BC"}, any...)
+	s.as("PHOTOS").want(200, "", "PUT", "/photos/%C3%BC", "v", any...) // as listd load does
+	s.as("PHOTOS").want(403, "AccessDenied", "PUT", "/photos/%FF", "v", any...)
+	s.as("PHOTOS").want(400, "InvalidURI", "PUT", "/photos/%FF", "v")
+	s.as("PHOTOS").want(403, "AccessDenied", "PUT", "/photos/%FF", "", copied...)
+	s.as("LOGS").want(403, "AccessDenied", "PUT", "/photos/p/%FF", "v", any...)
+	s.as("READER").want(200, "", "GET", "/photos?list-type=2", "")
+	s.as("ADMIN").want(200, "", "PUT", "/photos/%FF", "", copied...)
+	s.as("READER").want(400, "InvalidArgument", "GET", "/photos?list-type=2", "")
+	s.as("PHOTOS").want(200, "", "GET", "/photos/%FF", "")
+	s.as("PHOTOS").want(204, "", "DELETE", "/photos/%FF", "")
 }
 
 // A body that is not the one that was signed is not stored.

@@ -26,12 +26,25 @@ type payload struct {
 	stands string
 	// chain verifies chunks; nil if nobody is authenticated.
 	chain *sigv4.Chain
+	// open: whoever saw the request on its way could send it with another body.
+	open bool
+}
+
+// meaningless is the payload of a body that changes nothing.
+func (p payload) meaningless() payload {
+	p.open = false
+	return p
 }
 
 // readBody reads the whole decoded body of a request, at most limit bytes, and
 // verifies its length, the digests that came with it and what is signed of it.
 // Nothing short, long, cut or altered gets past it.
 func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
+	if p.open {
+		return nil, accessDenied("The signature does not cover the body (x-amz-content-sha256: %s), "+
+			"and the connection is not encrypted: whoever sees the request could send it with another body. "+
+			"Use TLS, sign the body, or sign its Content-MD5 or x-amz-checksum-sha256. Behind a proxy that ends TLS the server takes --allow-unsigned-payload.", p.stands)
+	}
 	length := r.ContentLength // -1: not said
 	setDefault(&p.stands, r.Header.Get("X-Amz-Content-Sha256"))
 	var body io.Reader = r.Body

@@ -21,10 +21,8 @@ func (h *Handler) copyObject(x *exchange) error {
 	if !x.who.mayKeys(fromBucket, fromKey) {
 		return accessDenied("The access key is limited to other buckets or prefixes than those of the source.")
 	}
-	if x.r.Header.Get(headerKeyBytes) != "any" {
-		if refusal := checkNewKey(x.key); refusal != nil {
-			return refusal
-		}
+	if refusal := x.checkNewKey(); refusal != nil {
+		return refusal
 	}
 	replace := false
 	switch d := x.r.Header.Get("X-Amz-Metadata-Directive"); d {

@@ -32,6 +32,10 @@ type Options struct {
 	// Guard refuses requests that a web page may have sent, for where Keys is nil; nil:
 	// none is refused.
 	Guard Guard
+	// AllowUnsignedPayload takes bodies that no signature covers also over
+	// connections that are neither encrypted nor of the machine's own. Only a proxy
+	// that ends TLS makes that safe.
+	AllowUnsignedPayload bool
 	// MaxBodyBytes is the largest inline body, default 4 KiB.
 	MaxBodyBytes int64
 	// MaxCutsBytes is the largest list of cuts of one CreateBucket, default 4 MiB.

@@ -24,6 +24,9 @@ type Key struct {
 	ID, Secret string
 	// Write allows changes too, not only reads.
 	Write bool
+	// AnyBytes allows new keys of objects that are not UTF-8. They make listings
+	// fail for clients that don't ask for encoded keys.
+	AnyBytes bool
 	// Everything: the key is good for all buckets. Else Only are the parts that it
 	// is good for; without either it is good for nothing.
 	Everything bool
@@ -48,7 +51,7 @@ func (k *Key) Scope() string {
 type Area struct{ Bucket, Prefix string }
 
 // allKeys is who asks while nobody is authenticated.
-var allKeys = &Key{Write: true, Everything: true}
+var allKeys = &Key{Write: true, AnyBytes: true, Everything: true}
 
 // mayEnter says whether the key is good for anything in a bucket.
 func (k *Key) mayEnter(bucket string) bool {
@@ -102,6 +105,8 @@ type keyEntry struct {
 	ID     string
 	Secret string
 	Access string
+	// KeyBytes is any, or left out.
+	KeyBytes string `yaml:"key-bytes"`
 	// Nodes tell what is empty from what isn't there.
 	Only, Everything yaml.Node
 
@@ -146,6 +151,7 @@ func (k *keyEntry) badScope() string {
 //	    secret: at least sixteen characters
 //	    access: read-write
 //	    everything: true
+//	    key-bytes: any
 //	  - id: REPORTS
 //	    secret: another long secret
 //	    access: read-only
@@ -179,6 +185,10 @@ func ParseKeys(data []byte) (KeySet, error) {
 		if k.Access != "read-only" && k.Access != "read-write" {
 			complain(i, "access is read-only or read-write")
 		}
+		if k.KeyBytes != "" && k.KeyBytes != "any" {
+			complain(i, "key-bytes is any, for a key that may store keys of objects that are not UTF-8, or left out")
+		}
+		key.AnyBytes = k.KeyBytes == "any"
 		if reason := k.badScope(); reason != "" {
 			complain(i, "%s", reason)
 		}

@@ -12,7 +12,7 @@ import (
 func TestParseKeys(t *testing.T) {
 	set, err := s3api.ParseKeys([]byte(`
 keys:
-  - {id: ADMIN, secret: 0123456789abcdef, access: read-write, everything: true}
+  - {id: ADMIN, secret: 0123456789abcdef, access: read-write, everything: true, key-bytes: any}
   - id: REPORTS
     secret: "*quoted secret of some length"
     access: read-only
@@ -21,7 +21,7 @@ complete: true
 `))
 	require.NoError(t, err)
 	require.Equal(t, s3api.KeySet{
-		"ADMIN": {ID: "ADMIN", Secret: "0123456789abcdef", Write: true, Everything: true},
+		"ADMIN": {ID: "ADMIN", Secret: "0123456789abcdef", Write: true, AnyBytes: true, Everything: true},
 		"REPORTS": {ID: "REPORTS", Secret: "*quoted secret of some length",
 			Only: []s3api.Area{{Bucket: "photos"}, {Bucket: "logs", Prefix: "2024/"}, {Bucket: "logs", Prefix: "ü/"}}},
 	}, set)
@@ -101,6 +101,7 @@ func TestKeysThatAreRefused(t *testing.T) {
 		scopeless + ", only: [Not_A_Bucket/x, /y, \"\", ~]" + end:             {`"Not_A_Bucket/x"`, `"/y"`, `""`},
 		scopeless + ", only: verysecretverysecret" + end:                      {"line 2: not the form"},
 		scopeless + ", only: [{<<, {a}, b}]" + end:                            {"line 2: not the form"},
+		good + ", key-bytes: all" + end:                                       {"key 1: key-bytes is any"},
 		good + ", prefix: x" + end:                                            {"line 2: unknown field prefix"},
 		good + "}\n- {id: A, secret: verysecretverysecret, access: all" + end: {"key 2: there is another", "key 2: access is"},
 		"keys:\n- {id: A, secret: verysecret, access: read-only}":             {"key 1: secret has 16"},

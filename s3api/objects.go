@@ -3,9 +3,11 @@ package s3api
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Headers of evenkeel's own.
@@ -13,7 +15,8 @@ const (
 	// headerSize and headerETag record an object whose bytes live elsewhere.
 	headerSize = "X-Evenkeel-Size"
 	headerETag = "X-Evenkeel-Etag"
-	// headerKeyBytes: any lets PutObject take keys that are not UTF-8.
+	// headerKeyBytes: any lets PutObject and CopyObject take keys that are not UTF-8,
+	// where the access key has the right.
 	headerKeyBytes = "X-Evenkeel-Key-Bytes"
 )
 
@@ -31,10 +34,8 @@ const (
 var keptHeaders = []string{"Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Expires"}
 
 func (h *Handler) putObject(x *exchange) error {
-	if x.r.Header.Get(headerKeyBytes) != "any" {
-		if refusal := checkNewKey(x.key); refusal != nil {
-			return refusal
-		}
+	if refusal := x.checkNewKey(); refusal != nil {
+		return refusal
 	}
 	if x.query.Has("versionId") {
 		return invalidArgument("This operation does not accept a version-id.")
@@ -104,6 +105,12 @@ func (h *Handler) describeNew(r *http.Request) (*Object, *Error) {
 	for name, values := range r.Header {
 		if meta, ok := strings.CutPrefix(name, metaPrefix); ok {
 			value := strings.Join(values, ",")
+			// net/http refuses most of it in headers, but presigned URLs have
+			// metadata in their query.
+			if !isToken(meta) || hasControl(value) {
+				return nil, invalidArgument("The metadata header %q has control characters, "+
+					"or a name that no header can have.", name)
+			}
 			if total += len(meta) + len(value); total > maxMetaBytes {
 				return nil, refuse(http.StatusBadRequest, "MetadataTooLarge", "Your metadata headers exceed %d bytes.", maxMetaBytes)
 			}
@@ -153,6 +160,9 @@ func (h *Handler) headObject(x *exchange) error { return h.readOut(x, false) }
 // readOut answers an object, or a range of it, if the conditions hold.
 func (h *Handler) readOut(x *exchange, withBody bool) error {
 	if refusal := checkVersion(x.query); refusal != nil {
+		return refusal
+	}
+	if refusal := checkOverrides(x.query); refusal != nil {
 		return refusal
 	}
 	o, err := h.load(x, x.bucket, x.key)
@@ -215,6 +225,27 @@ var overrides = map[string]string{
 	"response-content-language": "Content-Language", "response-content-type": "Content-Type", "response-expires": "Expires",
 }
 
+// checkOverrides refuses what no header may have.
+func checkOverrides(query url.Values) *Error {
+	for param := range overrides {
+		if hasControl(query.Get(param)) {
+			return invalidArgument("The parameter %s has control characters.", param)
+		}
+	}
+	return nil
+}
+
+// hasControl reports whether a header's value has characters that do something
+// instead of being shown.
+func hasControl(value string) bool { return strings.ContainsFunc(value, unicode.IsControl) }
+
+// isToken reports whether a header's name may end so (RFC 9110, section 5.6.2).
+func isToken(name string) bool {
+	return !strings.ContainsFunc(name, func(r rune) bool {
+		return r <= ' ' || r > '~' || strings.ContainsRune("\"(),/:;<=>?@[\\]{}", r)
+	})
+}
+
 func (x *exchange) override() {
 	header := x.w.Header()
 	for param, name := range overrides {
@@ -237,12 +268,23 @@ func (h *Handler) load(x *exchange, bucket, key string) (*Object, error) {
 // describe sets the headers that tell what an object is.
 func (x *exchange) describe(o *Object) {
 	header := x.w.Header()
+	missing := 0
 	for _, kept := range o.Headers {
+		if !isToken(kept.Name) || hasControl(kept.Value) {
+			missing++ // older versions took it, and the library does
+			continue
+		}
 		// Not header.Set: clients take the names of user metadata as they are
 		// written, and S3 writes them in lower case.
 		header[kept.Name] = []string{kept.Value}
 	}
+	if missing > 0 {
+		header.Set("X-Amz-Missing-Meta", strconv.Itoa(missing))
+	}
 	contentType := o.ContentType
+	if hasControl(contentType) {
+		contentType = ""
+	}
 	setDefault(&contentType, defaultType)
 	header.Set("Content-Type", contentType)
 	header.Set("Content-Length", strconv.FormatInt(o.Size, 10))

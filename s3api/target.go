@@ -108,11 +108,20 @@ func splitTarget(r *http.Request) (path, query string) {
 	return path, query
 }
 
-// checkNewKey refuses keys that S3 refuses to store: those that are not UTF-8.
-// Reading and deleting take any bytes, because the library stores any.
-func checkNewKey(key string) *Error {
-	if !utf8.ValidString(key) {
-		return refuse(http.StatusBadRequest, "InvalidURI", "The key is not UTF-8. (Any bytes can be stored through the library, or with the header %s: any.)", headerKeyBytes)
+// checkNewKey refuses keys that S3 refuses to store: those that are not UTF-8. Who
+// wants one has to say so and, since it makes plain listings fail for everybody
+// who meets it, to have the right. Reading and deleting take any bytes, because
+// the library stores any.
+func (x *exchange) checkNewKey() *Error {
+	switch {
+	case utf8.ValidString(x.key):
+		return nil
+	case x.r.Header.Get(headerKeyBytes) != "any":
+		return refuse(http.StatusBadRequest, "InvalidURI", "The key is not UTF-8. "+
+			"(Any bytes can be stored through the library, or with the header %s: any.)", headerKeyBytes)
+	case !x.who.AnyBytes:
+		return accessDenied("The key is not UTF-8, and the access key may not store such keys: " +
+			"it needs key-bytes: any in the file of access keys.")
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/secrecy"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
@@ -83,6 +84,7 @@ func (s *serveCmd) open(ctx context.Context, tables int, log *slog.Logger) (*bac
 	if len(s.Cassandra) > 0 {
 		return s.openCassandra(ctx, log)
 	}
+	secrecy.WarnOfDirectory(log, "--data", s.Data)
 	st, err := pebblestore.Open(s.Data, pebblestore.Options{
 		CacheBytes: s.CacheMiB << 20, TombstoneGrace: s.TombstoneGrace, OpenTables: tables, Logger: log,
 	})

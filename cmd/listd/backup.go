@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/secrecy"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
@@ -92,6 +93,7 @@ a newer listd, or NEW is not empty. Then nothing is left in NEW.`
 func (r *restoreCmd) Run(ctx context.Context, std stdio) error {
 	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer release()
+	secrecy.Umask()
 	// What is dead is collected by the server to be, by its own flag.
 	const never = 100 * 365 * 24 * time.Hour
 	o := pebblestore.Options{TombstoneGrace: never}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -13,15 +12,16 @@ import (
 	"github.com/alecthomas/kong"
 	kongyaml "github.com/alecthomas/kong-yaml"
 	"gopkg.in/yaml.v3"
+
+	"github.com/evenkeel/evenkeel/internal/logging"
 )
 
 // cli is the whole command line. Every flag is also a setting of the
 // configuration file and an environment variable.
 type cli struct {
-	Config    kong.ConfigFlag  `placeholder:"FILE" env:"EVENKEEL_CONFIG" help:"Read settings from this YAML file (sections are named like commands, settings like flags)."`
-	LogLevel  slog.Level       `default:"info" help:"Least important log lines to print: debug, info, warn or error."`
-	LogFormat string           `default:"text" enum:"text,json" help:"Form of log lines: text or json."`
-	Version   kong.VersionFlag `help:"Print the version." env:"-"`
+	Config  kong.ConfigFlag  `placeholder:"FILE" env:"EVENKEEL_CONFIG" help:"Read settings from this YAML file (sections are named like commands, settings like flags)."`
+	Log     logging.Flags    `embed:""`
+	Version kong.VersionFlag `help:"Print the version." env:"-"`
 
 	Serve      serveCmd   `cmd:"" help:"Serve buckets in the S3 dialect."`
 	Load       loadCmd    `cmd:"" help:"Put keys into a bucket, one per line."`
@@ -79,15 +79,6 @@ func version() string {
 		}
 	}
 	return v + " " + info.GoVersion
-}
-
-// logger makes the program's log.
-func (c *cli) logger(w io.Writer) *slog.Logger {
-	o := &slog.HandlerOptions{Level: c.LogLevel}
-	if c.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, o))
-	}
-	return slog.New(slog.NewTextHandler(w, o))
 }
 
 // settings is a configuration file: kong-yaml's resolver, put behind the

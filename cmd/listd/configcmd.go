@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"strings"
 
 	"github.com/alecthomas/kong"
 	"gopkg.in/yaml.v3"
+
+	"github.com/evenkeel/evenkeel/internal/secrecy"
 )
 
 type configCmd struct {
@@ -100,8 +103,8 @@ func scalar(s string) *yaml.Node {
 // settingValue is a flag's value as the configuration file would hold it.
 // Secrets are not shown.
 func settingValue(f *kong.Flag) (*yaml.Node, error) {
-	if secretFlags[f.Name] && f.Target.String() != "" {
-		return scalar("(set)"), nil
+	if hide := secretFlags[f.Name]; hide != nil && f.Target.String() != "" {
+		return scalar(hide(f.Target.String())), nil
 	}
 	n := &yaml.Node{}
 	if f.Target.Kind() == reflect.Pointer && f.Target.IsNil() {
@@ -115,8 +118,36 @@ func settingValue(f *kong.Flag) (*yaml.Node, error) {
 	return n, n.Encode(v)
 }
 
-// secretFlags are never printed.
-var secretFlags = map[string]bool{"admin-token": true}
+// secretFlags are never printed as they are, but as these say.
+var secretFlags = map[string]func(string) string{
+	"admin-token": func(string) string { return secrecy.Hidden },
+	"counter":     secrecy.URL,
+}
+
+// holdsSecrets reports whether a configuration file, if there is one, has such flags. It was
+// read before.
+func holdsSecrets(file string) bool {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return false
+	}
+	var look func(section map[string]any) bool
+	look = func(section map[string]any) bool {
+		for name, value := range section {
+			if below, ok := value.(map[string]any); ok && look(below) {
+				return true
+			}
+			for flag, hide := range secretFlags {
+				if text, ok := value.(string); ok && strings.HasSuffix(name, flag) && hide(text) != text {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	var all map[string]any
+	return yaml.Unmarshal(text, &all) == nil && look(all)
+}
 
 func origin(f *kong.Flag, from map[*kong.Flag]string) string {
 	if o := from[f]; o == "flag" {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/keeper"
+	"github.com/evenkeel/evenkeel/internal/logging"
 	"github.com/evenkeel/evenkeel/s3api"
 )
 
@@ -116,6 +117,7 @@ func writeMetrics(t *testing.T, b *strings.Builder) {
 	require.NoError(t, err)
 	require.NoError(t, registry.Register(mapMetrics{}))
 	require.NoError(t, registry.Register(keeper.Metrics{}))
+	require.NoError(t, registry.Register((&logging.Limit{}).Metric()))
 	descs := make(chan *prometheus.Desc, 1000)
 	registry.Describe(descs)
 	close(descs)

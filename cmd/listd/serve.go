@@ -18,7 +18,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/adminserver"
 	"github.com/evenkeel/evenkeel/internal/cassandraflags"
 	"github.com/evenkeel/evenkeel/internal/keeper"
+	"github.com/evenkeel/evenkeel/internal/logging"
 	"github.com/evenkeel/evenkeel/internal/reload"
+	"github.com/evenkeel/evenkeel/internal/secrecy"
 	"github.com/evenkeel/evenkeel/internal/webguard"
 	"github.com/evenkeel/evenkeel/s3api"
 )
@@ -32,6 +34,8 @@ type serveCmd struct {
 	HTTPSKeyFile  string   `name:"https-key-file" placeholder:"FILE" help:"Private key (PEM) of --https-cert-file."`
 	HostSuffix    []string `placeholder:"NAME" help:"Take the bucket's name from hosts BUCKET.NAME, too (virtual-host style). Names, separated by commas."`
 	Region        string   `default:"us-east-1" help:"Region that GetBucketLocation answers, and that signatures have to be made for."`
+
+	AllowUnsignedPayload bool `help:"Take signed requests whose signature does not cover the body also over plain HTTP from other than loopback addresses. For servers behind a proxy that ends TLS: else whoever sees such a request can send it with another body."`
 
 	Admin       string            `default:"127.0.0.1:9001" help:"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; empty for none. Loopback only, unless there is a token or clients show certificates."`
 	AdminAccess adminserver.Flags `embed:""`
@@ -76,6 +80,7 @@ says that nothing is cut off:
       secret: at least sixteen characters
       access: read-write
       everything: true
+      key-bytes: any  # may store keys that are not UTF-8
     - id: REPORTS
       secret: another long secret
       access: read-only
@@ -134,7 +139,9 @@ func (s *serveCmd) Validate() error {
 }
 
 func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
-	log := c.logger(std.err)
+	log, lines := c.Log.Logger(std.err)
+	defer lines.Tell()
+	secrecy.Umask()
 	listenAddr, err := resolve("--listen", s.Listen, s.Insecure || s.KeysFile != "", "--keys-file lets in who has a key; --insecure allows it: but then anybody who reaches the address reads and writes everything")
 	if err != nil {
 		return err
@@ -144,14 +151,19 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 		if keys, err = openKeys(s.KeysFile); err != nil {
 			return usageError("--keys-file %s: %w", s.KeysFile, err)
 		}
+		secrecy.WarnOfFile(log, "--keys-file", s.KeysFile)
 	}
 	var cert *reload.Certificate
 	if s.HTTPSCertFile != "" {
 		if cert, err = reload.OpenCertificate(s.HTTPSCertFile, s.HTTPSKeyFile, ""); err != nil {
 			return usageError("--https-cert-file and --https-key-file: %w", err)
 		}
+		secrecy.WarnOfFile(log, "--https-key-file", s.HTTPSKeyFile)
 	}
-	adminAccess, err := s.AdminAccess.Open()
+	if holdsSecrets(string(c.Config)) {
+		secrecy.WarnOfFile(log, "--config", string(c.Config))
+	}
+	adminAccess, err := s.AdminAccess.Open(log)
 	if err != nil {
 		return usageError("%w", err)
 	}
@@ -181,7 +193,7 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 	// always does, which harms nothing.
 	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer release()
-	err = s.serve(ctx, release, std, log, b, access{keys, cert, adminAccess}, share.connections, listenAddr, adminAddr)
+	err = s.serve(ctx, release, std, log, b, access{keys, cert, adminAccess, lines}, share.connections, listenAddr, adminAddr)
 	if cerr := b.close(); err == nil && cerr != nil {
 		err = cerr
 	}
@@ -189,16 +201,20 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 }
 
 // access is who may reach the S3 address, and how; nil: anybody, without TLS; and the
-// admin address.
+// admin address; and what the log lets clients write.
 type access struct {
 	keys  *keysFile
 	cert  *reload.Certificate
 	admin *adminserver.Access
+	lines *logging.Limit
 }
 
 // serve runs the servers over an open store until ctx ends.
 func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *slog.Logger, b *backend, who access, connections int, listenAddr, adminAddr *net.TCPAddr) error {
 	registry := prometheus.NewRegistry()
+	if err := registry.Register(who.lines.Metric()); err != nil {
+		return err
+	}
 	if err := registry.Register(mapMetrics{b.buckets.Maps()}); err != nil {
 		return err
 	}
@@ -210,6 +226,7 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 		Region: s.Region, MaxBodyBytes: s.MaxBodyBytes, MaxRequests: s.MaxRequests, RequestTimeout: s.RequestTimeout,
 		Logger: log, LogEvery: s.RequestLog == "all", Metrics: registry,
 		SoleWriter: len(s.Cassandra) == 0, HostSuffixes: s.HostSuffix, Guard: guard,
+		AllowUnsignedPayload: s.AllowUnsignedPayload,
 	}
 	if who.keys != nil {
 		options.Keys = who.keys
@@ -294,7 +311,7 @@ func (s *serveCmd) server(h http.Handler, l *connLimit, log *slog.Logger) *http.
 	return &http.Server{
 		Handler: h, ConnState: l.state, ReadHeaderTimeout: s.HeaderTimeout, ReadTimeout: s.BodyTimeout, WriteTimeout: s.AnswerTimeout,
 		IdleTimeout: s.IdleTimeout, MaxHeaderBytes: s.MaxHeaderBytes,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ErrorLog: logging.ErrorLog(log),
 	}
 }
 

@@ -38,6 +38,9 @@ func (k *keysFile) logScopes(log *slog.Logger) {
 		if set[id].Write {
 			access = "read-write"
 		}
+		if set[id].AnyBytes {
+			access += ", any key bytes"
+		}
 		log.Info("access key", "key", id, "access", access, "scope", set[id].Scope())
 	}
 }

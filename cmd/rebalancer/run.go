@@ -19,6 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/adminserver"
 	"github.com/evenkeel/evenkeel/internal/cassandraflags"
 	"github.com/evenkeel/evenkeel/internal/keeper"
+	"github.com/evenkeel/evenkeel/internal/logging"
 	"github.com/evenkeel/evenkeel/internal/rebalanceflags"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/rebalance/leader"
@@ -34,8 +35,7 @@ type runCmd struct {
 	AdminListen string            `default:"127.0.0.1:9002" placeholder:"ADDR" help:"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; port 0 takes a free one. Loopback only, unless there is a token or clients show certificates."`
 	AdminAccess adminserver.Flags `embed:""`
 	AdminURL    string            `name:"admin-url" placeholder:"URL" help:"Where other hosts reach --admin-listen, to hand commands on to whoever leads. http:// or https:// and the address itself unless given."`
-	LogLevel    slog.Level        `default:"info" help:"Least important log lines to print: debug, info, warn or error."`
-	LogFormat   string            `default:"text" enum:"text,json" help:"Form of log lines: text or json."`
+	Log         logging.Flags     `embed:""`
 }
 
 // Help is shown by run --help.
@@ -76,12 +76,9 @@ const openTimeout = time.Minute
 
 // Run stands by, and leads when it can, until a signal comes.
 func (c *runCmd) Run(ctx context.Context, std stdio) error {
-	o := &slog.HandlerOptions{Level: c.LogLevel}
-	log := slog.New(slog.NewTextHandler(std.err, o))
-	if c.LogFormat == "json" {
-		log = slog.New(slog.NewJSONHandler(std.err, o))
-	}
-	who, err := c.AdminAccess.Open()
+	log, lines := c.Log.Logger(std.err)
+	defer lines.Tell()
+	who, err := c.AdminAccess.Open(log)
 	if err != nil {
 		return usageError("%w", err)
 	}
@@ -109,7 +106,7 @@ func (c *runCmd) Run(ctx context.Context, std stdio) error {
 	}
 	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer release()
-	d := daemon{store: st, names: names, counts: counts, wait: c.Lease + c.Lease/10, who: who, log: log, out: std, release: release}
+	d := daemon{store: st, names: names, counts: counts, wait: c.Lease + c.Lease/10, who: who, log: log, lines: lines, out: std, release: release}
 	return d.run(ctx, c, address)
 }
 
@@ -122,6 +119,7 @@ type daemon struct {
 	leader  leader.Options
 	who     *adminserver.Access
 	log     *slog.Logger
+	lines   *logging.Limit
 	out     stdio
 	release func()
 }
@@ -144,6 +142,9 @@ func (d *daemon) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	k := keeper.New(keeper.Options{Flags: &c.Sizes, Store: d.store, Buckets: d.names, Counts: d.counts, Wait: d.wait, Leader: &d.leader, Log: d.log})
 	ready := adminserver.NewReadiness(d.store, d.names)
 	registry := prometheus.NewRegistry()
+	if err := registry.Register(d.lines.Metric()); err != nil {
+		return err
+	}
 	if err := registry.Register(keeper.Metrics{Keeper: k}); err != nil {
 		return err
 	}
@@ -153,7 +154,7 @@ func (d *daemon) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	}
 	server := &http.Server{
 		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
-		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
+		ErrorLog: logging.ErrorLog(d.log),
 	}
 	failed := make(chan error, 2)
 	working, stop := context.WithCancel(ctx)

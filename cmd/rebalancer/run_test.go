@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"regexp"
@@ -22,6 +21,7 @@ import (
 	"github.com/evenkeel/evenkeel/counter/rediscounter"
 	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/adminserver"
+	"github.com/evenkeel/evenkeel/internal/logging"
 	"github.com/evenkeel/evenkeel/internal/rebalanceflags"
 	"github.com/evenkeel/evenkeel/internal/redistest"
 	"github.com/evenkeel/evenkeel/listing"
@@ -135,14 +135,15 @@ func (k *keyspace) run(name string, maxRows int64) *running {
 	every := 200 * time.Millisecond
 	cmd := &runCmd{Sizes: rebalanceflags.Flags{MaxRows: maxRows, Cool: time.Hour, RebalanceInterval: &every, Counter: "redis://" + k.redis.Addr}}
 	out, in := io.Pipe()
+	log, lines := (&logging.Flags{LogFormat: "text"}).Logger(r.log)
 	d := daemon{
 		store: r.view, names: k.client(r.view, nil), counts: k.counts(), wait: testLease + testLease/10,
 		leader: leader.Options{Name: name, Lease: 3 * time.Second, Skew: 100 * time.Millisecond},
-		log:    slog.New(slog.NewTextHandler(r.log, nil)), out: stdio{out: in, err: io.Discard, now: time.Now},
+		log:    log, lines: lines, out: stdio{out: in, err: io.Discard, now: time.Now},
 	}
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(context.Background())
-	who, err := (&adminserver.Flags{}).Open()
+	who, err := (&adminserver.Flags{}).Open(log)
 	require.NoError(k.t, err)
 	d.who = who
 	address, err := who.Resolve("--admin-listen", "127.0.0.1:0", d.log)

@@ -14,9 +14,10 @@ import (
 
 // schemaCmd lays out evenkeel's tables in a Cassandra cluster.
 type schemaCmd struct {
-	Print schemaPrintCmd `cmd:"" help:"Print the schema as CQL, each option with its reason. Touches nothing."`
-	Apply schemaApplyCmd `cmd:"" help:"Create what is missing of the keyspace and its tables. Changes nothing that exists."`
-	Check schemaCheckCmd `cmd:"" help:"Compare a live schema with what evenkeel needs, and explain each difference. Touches nothing."`
+	Print  schemaPrintCmd  `cmd:"" help:"Print the schema as CQL, each option with its reason. Touches nothing."`
+	Apply  schemaApplyCmd  `cmd:"" help:"Create what is missing of the keyspace and its tables. Changes nothing that exists."`
+	Grants schemaGrantsCmd `cmd:"" help:"Print the CQL that lets a role serve and move ranges, and nothing else. Touches nothing."`
+	Check  schemaCheckCmd  `cmd:"" help:"Compare a live schema with what evenkeel needs, and explain each difference. Touches nothing."`
 }
 
 // Help is shown by schema --help.
@@ -27,6 +28,7 @@ Examples:
 
     rebalancer schema print --replication dc1=3 > evenkeel.cql
     rebalancer schema apply --cassandra 10.0.0.1,10.0.0.2 --replication dc1=3
+    rebalancer schema grants --role listd > grants.cql
     rebalancer schema check --cassandra 10.0.0.1 --format json`
 }
 
@@ -56,6 +58,21 @@ type schemaPrintCmd struct {
 // Run prints the schema.
 func (c *schemaPrintCmd) Run(std stdio) error {
 	text, err := cassandrastore.PrintSchema(c.Keyspace, c.Replication)
+	if err != nil {
+		return usageError("%w", err)
+	}
+	_, err = fmt.Fprint(std.out, text)
+	return err
+}
+
+type schemaGrantsCmd struct {
+	cassandraflags.KeyspaceFlag
+	Role string `default:"listd" help:"Role that servers and rebalancers log in as (their --user)."`
+}
+
+// Run prints the statements.
+func (c *schemaGrantsCmd) Run(std stdio) error {
+	text, err := cassandrastore.PrintGrants(c.Keyspace, c.Role)
 	if err != nil {
 		return usageError("%w", err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cassandraflags"
 	"github.com/evenkeel/evenkeel/internal/fsck"
 	"github.com/evenkeel/evenkeel/internal/keeper"
+	"github.com/evenkeel/evenkeel/internal/secrecy"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance/leader"
@@ -220,6 +221,7 @@ func (v *verifyCmd) open(ctx context.Context) (store.Store, *listing.Client, err
 		if _, err := os.Stat(filepath.Join(v.Data, pebblestore.FormatFile)); err != nil {
 			return nil, nil, fmt.Errorf("--data: %s is not a data directory of listd: %w", v.Data, err)
 		}
+		secrecy.Umask()
 		// Tombstones are listd's to collect, by its own flag.
 		const never = 100 * 365 * 24 * time.Hour
 		s, err := pebblestore.Open(v.Data, pebblestore.Options{TombstoneGrace: never})

@@ -110,7 +110,7 @@ func Open(dir string, o Options) (*Backend, error) {
 }
 
 func (b *Backend) open() error {
-	if err := os.MkdirAll(b.dir, 0o755); err != nil {
+	if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return err
 	}
 	lock, err := vfs.Default.Lock(filepath.Join(b.dir, lockName))

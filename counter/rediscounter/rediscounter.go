@@ -65,7 +65,8 @@ func ParseURL(s string) (Options, error) {
 	u.RawQuery = q.Encode()
 	o, err := redis.ParseURL(u.String())
 	if err != nil {
-		return Options{}, store.Errorf(store.InvalidArgument, "%w: give redis://host:6379/0", err)
+		// Its message may repeat a part of a password that is not escaped.
+		return Options{}, store.Errorf(store.InvalidArgument, "that is no URL of a Redis: give redis://host:6379/0, with %%2F for a slash in a password")
 	}
 	if strings.ContainsAny(prefix, "{}") {
 		return Options{}, store.Errorf(store.InvalidArgument, "the prefix %q has braces in it", prefix)

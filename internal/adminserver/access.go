@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/reload"
+	"github.com/evenkeel/evenkeel/internal/secrecy"
 	"github.com/evenkeel/evenkeel/internal/webguard"
 )
 
@@ -39,8 +40,9 @@ type Access struct {
 	guard    *webguard.Guard
 }
 
-// Open reads the files that the flags name. Its errors name the flags, and what to do.
-func (f *Flags) Open() (a *Access, err error) {
+// Open reads the files that the flags name. Its errors name the flags, and what to do; log
+// takes warnings.
+func (f *Flags) Open(log *slog.Logger) (a *Access, err error) {
 	switch {
 	case f.AdminToken != "" && len(f.AdminToken) < leastToken:
 		return nil, fmt.Errorf("--admin-token (EVENKEEL_ADMIN_TOKEN) has fewer than %d characters and could be guessed: "+
@@ -62,6 +64,7 @@ func (f *Flags) Open() (a *Access, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("--admin-https-cert-file, --admin-https-key-file and --admin-client-ca-file: %w", err)
 		}
+		secrecy.WarnOfFile(log, "--admin-https-key-file", f.AdminHTTPSKeyFile)
 	}
 	return a, nil
 }

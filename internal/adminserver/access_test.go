@@ -46,7 +46,7 @@ func (l *logged) String() string {
 // serve serves an admin address; all commands are answered by {}.
 func serve(t *testing.T, f adminserver.Flags) (url string, log *logged) {
 	t.Helper()
-	access, err := f.Open()
+	access, err := f.Open(slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	s := memstore.New()
 	b, err := listing.NewEmbedded(s, listing.Options{})
@@ -217,13 +217,13 @@ func TestFlagsOfAdminAddresses(t *testing.T) {
 		"holds no cert":       {AdminHTTPSCertFile: cert, AdminHTTPSKeyFile: key, AdminClientCAFile: key},
 		"--allow-host":        {AllowHost: []string{"http://x"}},
 	} {
-		_, err := f.Open()
+		_, err := f.Open(slog.New(slog.DiscardHandler))
 		require.ErrorContains(t, err, says)
 		require.NotContains(t, err.Error(), "letters")
 	}
 	log := &logged{}
 	resolve := func(f adminserver.Flags) error {
-		a, err := f.Open()
+		a, err := f.Open(slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
 		_, err = a.Resolve("--admin", "0.0.0.0:0", slog.New(slog.NewTextHandler(log, nil)))
 		return err

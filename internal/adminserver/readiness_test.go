@@ -37,7 +37,7 @@ func TestReadyzTellsOfAStoreThatCannotBeWritten(t *testing.T) {
 	b, err := listing.NewEmbedded(s, listing.Options{})
 	require.NoError(t, err)
 	ready := adminserver.NewReadiness(s, b)
-	access, err := (&adminserver.Flags{}).Open()
+	access, err := (&adminserver.Flags{}).Open(slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	h, err := adminserver.New(adminserver.Options{
 		Registry: prometheus.NewRegistry(), Ready: ready, Moves: http.NotFoundHandler(), Access: access,

@@ -9,8 +9,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/internal/secrecy"
+	"github.com/evenkeel/evenkeel/internal/webguard"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
@@ -97,6 +100,13 @@ func (f *Flags) Options(log *slog.Logger) (cassandrastore.Options, error) {
 	if err != nil {
 		return cassandrastore.Options{}, err
 	}
+	if log != nil && f.User != "" {
+		secrecy.WarnOfFile(log, "--password-file", f.PasswordFile)
+		if encryption == nil && slices.ContainsFunc(f.Cassandra, func(h string) bool { return !webguard.LoopbackAddress(h) }) {
+			log.Warn("the password of --user goes to Cassandra in the clear: give --tls", "cassandra", f.Cassandra)
+		}
+	}
+	secrecy.WarnOfFile(log, "--tls-key-file", f.TLSKeyFile)
 	c := f.Consistency
 	if one := string(cassandrastore.LocalOne); log != nil && (c.ReadRows == one || c.WriteRows == one) {
 		log.Warn("consistency LOCAL_ONE: what was acknowledged may not be seen, and a node that is lost may take it along")

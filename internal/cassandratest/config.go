@@ -18,6 +18,8 @@ type Options struct {
 	DurableWrites bool
 	// Passwords demands a login; the first user is cassandra, password cassandra.
 	Passwords bool
+	// Grants lets users do only what they were granted (CassandraAuthorizer); with Passwords.
+	Grants bool
 	// HeapMiB is the Java heap of each node; 0 means 512.
 	HeapMiB int
 	// Optimise lets Java compile what is hot to its best; for benchmarks. It
@@ -108,6 +110,9 @@ func (n *Node) yaml(seed string) string {
 	}
 	if n.options.Passwords {
 		lines = append(lines, "authenticator: PasswordAuthenticator")
+	}
+	if n.options.Grants {
+		lines = append(lines, "authorizer: CassandraAuthorizer", "role_manager: CassandraRoleManager")
 	}
 	if n.options.Patient {
 		for _, name := range []string{"request", "read_request", "range_request", "write_request", "truncate_request", "cas_contention"} {

@@ -15,6 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/localcounter"
 	"github.com/evenkeel/evenkeel/counter/rediscounter"
+	"github.com/evenkeel/evenkeel/internal/webguard"
 	"github.com/evenkeel/evenkeel/rebalance/auto"
 	"github.com/evenkeel/evenkeel/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/rebalance/policy"
@@ -132,6 +133,9 @@ func (f *Flags) OpenCounter(dir string, log *slog.Logger) (counter.Backend, erro
 	o, err := rediscounter.ParseURL(f.Counter)
 	if err != nil {
 		return nil, err
+	}
+	if o.Password != "" && o.TLS == nil && !webguard.LoopbackAddress(o.Addr) {
+		log.Warn("the password of --counter goes to Redis in the clear: give rediss://", "redis", o.Addr)
 	}
 	return rediscounter.Open(o)
 }

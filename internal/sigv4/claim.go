@@ -234,6 +234,16 @@ func badNames(signed string) string {
 	return ""
 }
 
+// Signs reports whether the signature covers a header, by its name in lower case.
+func (c *Claim) Signs(name string) bool {
+	for signed := range strings.SplitSeq(c.signed, ";") {
+		if signed == name {
+			return true
+		}
+	}
+	return false
+}
+
 // mustBeSigned: a header that changes what a request means must not be added to
 // it by others. The digest of the body is part of what is signed in any case.
 func mustBeSigned(name string) bool {

@@ -1,8 +1,10 @@
 package executor_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -116,6 +118,58 @@ func TestAMoverThatStallsBeforeItBegins(t *testing.T) {
 	after, err := f.c.Maps().Load(t.Context(), f.id)
 	require.NoError(t, err)
 	require.Equal(t, before, after, "a batch began while all was quiet")
+}
+
+// ending is a map client whose first swap that begins a batch ends in some way.
+type ending struct {
+	executor.Maps
+	once sync.Once
+	end  func(swap func() error) error
+}
+
+func (e *ending) Swap(ctx context.Context, change partmap.Change) (err error) {
+	swap := func() error { return e.Maps.Swap(ctx, change) }
+	if len(change.Next.Batches) == 0 {
+		return swap()
+	}
+	ended := false
+	e.once.Do(func() { ended, err = true, e.end(swap) })
+	if ended {
+		return err
+	}
+	return swap()
+}
+
+// What is noted of a batch that begins is struck out by the next one, as soon as it is
+// known that the root has moved on: else the note fills up.
+func TestNotesOfBeginningsAreStruckOut(t *testing.T) {
+	ctx := t.Context()
+	lost := store.Errorf(store.Timeout, "lost")
+	for name, end := range map[string]func(f *fixture, swap func() error) error{
+		"it comes through":                    func(_ *fixture, swap func() error) error { return swap() },
+		"its answer is lost":                  func(_ *fixture, swap func() error) error { return errors.Join(swap(), lost) },
+		"it is lost":                          func(*fixture, func() error) error { return lost },
+		"somebody was faster":                 func(f *fixture, swap func() error) error { f.again(t); return swap() },
+		"somebody was faster, and it is lost": func(f *fixture, _ func() error) error { f.again(t); return lost },
+	} {
+		f := newFixture(t, memstore.New(), 10)
+		m := &ending{Maps: f.c.Maps(), end: func(swap func() error) error { return end(f, swap) }}
+		x := executor.New(f.s, m, f.id, executor.Options{Gate: pause.NewGate(f.s, f.c.Maps(), 0, time.Now)})
+		for i := range 3 {
+			x.Add(migrate.Split(nil, nil, 0, key(2*i+2)))
+			require.NoError(t, x.Run(ctx), name)
+			rec, err := f.s.Read(ctx, store.Process, []byte("pause"), store.Serial)
+			require.NoError(t, err)
+			require.Equal(t, 1, bytes.Count(rec.Blob, []byte(`"epoch":`)), "%s, batch %d: %q", name, i, rec.Blob)
+		}
+	}
+}
+
+// again swaps in the same map once more.
+func (f *fixture) again(t *testing.T) {
+	root, err := f.c.Maps().Load(t.Context(), f.id)
+	require.NoError(t, err)
+	require.NoError(t, f.c.Maps().Swap(t.Context(), partmap.Again(root, f.c.Maps().Stamp())))
 }
 
 func TestThrottle(t *testing.T) {

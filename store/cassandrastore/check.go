@@ -196,12 +196,26 @@ func (t TableSchema) checkOption(live *liveTable, o TableOption, add func(fatal 
 	}
 }
 
+// checkedSettings are those of a node's configuration that evenkeel's promises rest on.
+var checkedSettings = []string{
+	"commitlog_sync", "minimum_timestamp_warn_threshold", "minimum_timestamp_fail_threshold", "user_timestamps_enabled", "max_mutation_size",
+}
+
 // checkSettings looks at the configuration of the node that answers.
 func (a *Admin) checkSettings(ctx context.Context, copies int) (problems []Problem, err error) {
 	const where = "cassandra.yaml"
 	values := map[string]string{}
-	for _, name := range []string{"commitlog_sync", "minimum_timestamp_warn_threshold", "minimum_timestamp_fail_threshold", "user_timestamps_enabled", "max_mutation_size"} {
-		if values[name], err = a.setting(ctx, name); err != nil {
+	for _, name := range checkedSettings {
+		values[name], err = a.setting(ctx, name)
+		if unauthorized(err) {
+			// The others it would not tell either. They are an operator's to check: a user who
+			// may do no more than a server has to is worth more than these checks.
+			problems = append(problems, Problem{where, "not checked are " + strings.Join(checkedSettings, ", ") +
+				": this user may not read " + settingsTable + ". Check them by `rebalancer schema check` as a user who may, " +
+				"or grant it, as `rebalancer schema grants` says", false})
+			break
+		}
+		if err != nil {
 			return problems, err
 		}
 	}

@@ -190,11 +190,14 @@ func (a *Admin) DataCentres(ctx context.Context) ([]string, error) {
 	return sorted(names), nil
 }
 
+// settingsTable is virtual, and not one of those that every role may read.
+const settingsTable = "system_views.settings"
+
 // setting reads one of the settings of the node that answers; "" if it has none
 // of that name.
 func (a *Admin) setting(ctx context.Context, name string) (string, error) {
 	var value string
-	err := a.session.Query("SELECT value FROM system_views.settings WHERE name = ?", name).WithContext(ctx).Consistency(gocql.One).Scan(&value)
+	err := a.session.Query("SELECT value FROM "+settingsTable+" WHERE name = ?", name).WithContext(ctx).Consistency(gocql.One).Scan(&value)
 	if errors.Is(err, gocql.ErrNotFound) {
 		return "", nil
 	}

@@ -45,6 +45,12 @@ func readFailed(err error) bool {
 	return errors.As(err, &failure)
 }
 
+// unauthorized reports whether the user may not do it.
+func unauthorized(err error) bool {
+	c, fromServer := code(err)
+	return fromServer && c == gocql.ErrCodeUnauthorized
+}
+
 // worthRetrying reports whether another coordinator, or the same one a little
 // later, may do better. What a server refuses by its rules it refuses again.
 func worthRetrying(err error) bool {
@@ -82,7 +88,11 @@ func fail(ctx context.Context, err error, op, subject string) error {
 	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
 		err = store.Errorf(store.Timeout, "%w (last: %w)", ended, err)
 	}
-	return &store.Error{Kind: kind(err), Op: op + " " + subject, Err: err}
+	k := kind(err)
+	if unauthorized(err) {
+		err = fmt.Errorf("%w: `rebalancer schema grants` prints what the user needs", err)
+	}
+	return &store.Error{Kind: k, Op: op + " " + subject, Err: err}
 }
 
 // text is a subject that is cheap to name.

@@ -202,3 +202,24 @@ func PrintSchema(keyspace string, r Replication) (string, error) {
 	}
 	return b.String(), nil
 }
+
+// PrintGrants is the CQL that lets a role do what servers and rebalancers do in a keyspace,
+// and nothing else.
+func PrintGrants(keyspace, role string) (string, error) {
+	if err := checkKeyspaceName(keyspace); err != nil {
+		return "", err
+	}
+	if role == "" || strings.ContainsAny(role, "\n\r\x00") {
+		return "", store.Errorf(store.InvalidArgument, "%q is no name of a role", role)
+	}
+	// As it is written, with capitals and all.
+	role = `"` + strings.ReplaceAll(role, `"`, `""`) + `"`
+	return fmt.Sprintf(`-- For servers and rebalancers: reads and writes in one keyspace. Make the role before:
+--   CREATE ROLE %[2]s WITH LOGIN = true AND PASSWORD = '...';
+GRANT SELECT ON KEYSPACE %[1]s TO %[2]s;
+GRANT MODIFY ON KEYSPACE %[1]s TO %[2]s;
+
+-- Not needed to serve: with it each start checks the settings of cassandra.yaml, without it warns that it can't.
+GRANT SELECT ON %[3]s TO %[2]s;
+`, keyspace, role, settingsTable), nil
+}

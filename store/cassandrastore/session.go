@@ -58,6 +58,8 @@ func local(c *gocql.ClusterConfig, dataCentre, keyspace string) *gocql.ClusterCo
 // driverLog takes what the driver has to say, which is about connections.
 type driverLog struct{ log *slog.Logger }
 
-func (l driverLog) Print(v ...any)                 { l.log.Debug("driver: " + strings.TrimSpace(fmt.Sprint(v...))) }
+func (l driverLog) Print(v ...any) {
+	l.log.Debug("driver", "says", strings.TrimSpace(fmt.Sprint(v...)))
+}
 func (l driverLog) Printf(format string, v ...any) { l.Print(fmt.Sprintf(format, v...)) }
 func (l driverLog) Println(v ...any)               { l.Print(fmt.Sprintln(v...)) }

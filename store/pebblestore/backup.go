@@ -497,7 +497,7 @@ func backedUp(fsys vfs.FS, from string) (names []string, err error) {
 func emptyDir(fsys vfs.FS, dir string) (made bool, err error) {
 	names, err := fsys.List(dir)
 	if errors.Is(err, os.ErrNotExist) {
-		return true, fsys.MkdirAll(dir, 0o755)
+		return true, fsys.MkdirAll(dir, 0o700)
 	}
 	if err != nil {
 		return false, err

@@ -114,7 +114,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 	if o, err = o.withDefaults(); err != nil {
 		return nil, err
 	}
-	if err := o.FS.MkdirAll(dir, 0o755); err != nil {
+	if err := o.FS.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	lock, err := lockDir(o.FS, dir)
