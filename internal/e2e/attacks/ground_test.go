@@ -156,7 +156,7 @@ const (
 	killMemory = 3 << 30
 	maxLatency = time.Second // of an honest client's operations, at the 99th percentile
 	// maxLog is what may be logged, and maxLogRate for each second more.
-	maxLog, maxLogRate = 4 * siege.MiB, 2 * siege.MiB
+	maxLog, maxLogRate = siege.MiB, siege.MiB
 	// Afterwards there may be a little more than before: files of tables, blocks in
 	// the store's cache.
 	moreHeap, moreFiles, moreGoroutines = 128 * siege.MiB, 64, 32
