@@ -158,7 +158,10 @@ func (c *Client) setState(ctx context.Context, root *partmap.Root, to partmap.St
 
 // empty looks at every range of a closed bucket, wherever its phase says that
 // entries may be, as widely as the store can. Nobody acts on the bucket but
-// movers, and they change the root, which the swap to deleted notices.
+// movers, and they change the root, which the swap to deleted notices. The ranges are
+// read as a page reads them, both sides merged: during a move a partition may hold rows
+// though the bucket lists none, in draining what was copied, in copying what a marker
+// hides.
 func (c *Client) empty(ctx context.Context, root *partmap.Root) (bool, error) {
 	errFound := errors.New("an entry")
 	rows := store.Everywhere(c.rows)
