@@ -239,8 +239,10 @@ func (c *Client) swapState(ctx context.Context, root *partmap.Root, make func() 
 
 // empty looks at every range of a closed bucket from a key on, wherever its phase says
 // that entries may be, as widely as the store can. Nobody acts on the bucket but
-// movers, and they change the root, which the swap to deleted notices. With an error,
-// all below next is empty.
+// movers, and they change the root, which the swap to deleted notices. The ranges are
+// read as a page reads them, both sides merged: during a move a partition may hold rows
+// though the bucket lists none, in draining what was copied, in copying what a marker
+// hides. With an error, all below next is empty.
 func (c *Client) empty(ctx context.Context, root *partmap.Root, from []byte) (empty bool, next []byte, err error) {
 	errFound := errors.New("an entry")
 	rows := store.Everywhere(c.rows)

@@ -98,7 +98,7 @@ func For(maxRows int64, moveRate int, every, wait time.Duration) Options {
 		p.Budget.Rows = min(p.Budget.Rows, int64(p.MovedPerS*inFlight.Seconds()))
 	}
 	o := Options{Policy: p, Every: every, Effect: effect}
-	if c, err := auto.Cutter("genetic", PlanSeed); err == nil {
+	if c, err := auto.Cutter(auto.DefaultCutter, PlanSeed); err == nil {
 		o.Cutter = c
 	}
 	return o
