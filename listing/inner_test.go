@@ -333,3 +333,49 @@ func TestNamesAreForgotten(t *testing.T) {
 	require.NoError(t, c.DeleteBucket(t.Context(), "b"))
 	require.False(t, c.names.Contains("b"))
 }
+
+// TestRangesThatAreNotFoundByWrites: a bucket whose line in the list of buckets can't be
+// found is not said to be deleted, and a write whose lease ended not to have counted.
+func TestRangesThatAreNotFoundByWrites(t *testing.T) {
+	s := &lastPuts{Rows: memstore.New()}
+	inner, _ := s.Rows.(store.Store)
+	c, err := NewEmbedded(inner, Options{})
+	require.NoError(t, err)
+	m := &failingMaps{maps: c.maps}
+	c.maps = m
+	require.NoError(t, c.CreateBucket(t.Context(), "b"))
+	for _, nth := range []int64{1, 2, 2} { // a look into the bucket, one at the list, the deletion there
+		m.finds.Store(0)
+		m.fails.Store(nth)
+		require.ErrorIs(t, c.DeleteBucket(t.Context(), "b"), store.Unavailable, nth)
+	}
+	m.fails.Store(0)
+	_ = c.DeleteBucket(t.Context(), "b")
+	require.NoError(t, c.CreateBucket(t.Context(), "b"))
+
+	end := Fleeting(c)
+	s.put = end
+	c.rows = s
+	for _, fails := range []int64{0, 2} {
+		m.finds.Store(0)
+		m.fails.Store(fails)
+		err := c.Bucket("b").Put(t.Context(), []byte("k"), nil)
+		if fails == 0 {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorIs(t, err, ErrOutcomeUnknown)
+		require.ErrorContains(t, err, "away")
+	}
+}
+
+// lastPuts is a store that tells of puts when they are done.
+type lastPuts struct {
+	store.Rows
+	put func()
+}
+
+func (s *lastPuts) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
+	defer s.put()
+	return s.Rows.Put(ctx, p, rows...)
+}

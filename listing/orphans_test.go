@@ -295,3 +295,29 @@ func TestTieBetweenSourceAndDestination(t *testing.T) {
 		})
 	}
 }
+
+// undeletable is a store in which nothing can be deleted.
+type undeletable struct{ store.Store }
+
+func (undeletable) Delete(context.Context, store.Partition, []byte, store.Timestamp) error {
+	return store.Errorf(store.Unavailable, "away")
+}
+
+// What the source has lost is not shown to be gone before its copy is.
+func TestCopyThatCantBeDeleted(t *testing.T) {
+	both(t, func(x *halfway, verifying bool, how string) {
+		x.put(x.dst, copied(entry("k", "gone", 5)))
+		inner := x.s.Store
+		x.s.Store = undeletable{inner}
+		_, err := x.b.List(x.Context(), listing.Query{Reverse: how == "reverse"})
+		if how == "get" {
+			_, err = x.b.Get(x.Context(), []byte("k"))
+		}
+		if verifying {
+			require.ErrorIs(x, err, store.Unavailable)
+			require.ErrorContains(x, err, "delete through")
+		}
+		x.s.Store = inner
+		x.shows(how, "k", "")
+	})
+}

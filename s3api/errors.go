@@ -73,7 +73,7 @@ func fromStore(err error, write bool) *Error {
 			e.Message = "It is unknown whether the write took effect. Please send it again, or look."
 		}
 	case store.TooMuchDeadData:
-		e.Status, e.Code, e.RetryAfter = http.StatusServiceUnavailable, "SlowDown", 60*retryAfter
+		e.Status, e.Code, e.RetryAfter = http.StatusServiceUnavailable, "SlowDown", 60
 		e.Message = "Too much deleted data lies where this request has to read. Please try again later."
 	case store.Conflict:
 		e.Status, e.Code, e.Message = http.StatusConflict, "OperationAborted", "A conflicting operation is in progress. Please try again."
