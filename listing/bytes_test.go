@@ -22,7 +22,9 @@ type measured struct {
 	most, reads int
 }
 
-func (m *measured) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (m *measured) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	page, err := m.Store.Slice(ctx, p, b, o)
 	size := 0
 	for _, row := range page.Rows {
@@ -55,7 +57,8 @@ func TestPagesEndByTheirBytes(t *testing.T) {
 		require.NoError(t, b.Put(t.Context(), key(i), bytes.Repeat([]byte{'v'}, 1+r.IntN(4000))))
 	}
 	for _, q := range []listing.Query{
-		{}, {Reverse: true}, {Delimiter: []byte("/")}, {Delimiter: []byte("/"), Reverse: true}, {Prefix: []byte("07/"), Delimiter: []byte("/")},
+		{}, {Reverse: true}, {Delimiter: []byte("/")}, {Delimiter: []byte("/"), Reverse: true},
+		{Prefix: []byte("07/"), Delimiter: []byte("/")},
 		{From: key(33), To: key(333), After: key(40)}, {KeysOnly: true}, {Prefix: []byte("19/")},
 	} {
 		var want, got []listing.Item

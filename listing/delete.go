@@ -105,6 +105,9 @@ const (
 	lookRanges = 256
 )
 
+// errLookTime: a look has come as far as it may before it is written down.
+var errLookTime = errors.New("the bucket is looked through in parts")
+
 func goesOn(why error) error {
 	return store.Wrap("the bucket has very many ranges; delete it again to go on where this stopped", why)
 }
@@ -141,9 +144,11 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root) error {
 			// From the one version right to the next: nobody was between. And there is no
 			// lease left to wait for.
 			var mine bool
-			if root, mine, err = c.swapState(ctx, root, func() (partmap.Change, error) {
-				return partmap.Again(root, c.maps.Stamp()), nil
-			}); err != nil {
+			old := root
+			root, mine, err = c.swapState(ctx, old, func() (partmap.Change, error) {
+				return partmap.Again(old, c.maps.Stamp()), nil
+			})
+			if err != nil {
 				return err
 			}
 			if !mine {
@@ -155,15 +160,12 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root) error {
 			err = c.maps.Wait(ctx, root.Bucket)
 		}
 		if err == nil {
-			look, cancel := context.WithTimeout(ctx, lookTime)
 			var next []byte
-			empty, next, err = c.empty(look, root, seen.next)
-			late := look.Err() != nil
-			cancel()
-			if err != nil && late && len(next) > 0 {
+			empty, next, err = c.empty(ctx, root, seen.next)
+			if err != nil && len(next) > 0 && (errors.Is(err, errLookTime) || ctx.Err() != nil) {
 				c.emptied.Add(root.Bucket, emptied{root.Version(), next})
-				if len(seen.next) == 0 || string(next) > string(seen.next) {
-					left++
+				if errors.Is(err, errLookTime) {
+					left++ // it has come further
 				}
 				continue
 			}
@@ -201,14 +203,20 @@ func (c *Client) reopen(ctx context.Context, root *partmap.Root, why error) erro
 }
 
 // setState swaps the state of a bucket; see swapState.
-func (c *Client) setState(ctx context.Context, root *partmap.Root, to partmap.State) (now *partmap.Root, mine bool, err error) {
-	return c.swapState(ctx, root, func() (partmap.Change, error) { return partmap.WithState(root, to, c.maps.Stamp()) })
+func (c *Client) setState(
+	ctx context.Context, root *partmap.Root, to partmap.State,
+) (now *partmap.Root, mine bool, err error) {
+	return c.swapState(ctx, root, func() (partmap.Change, error) {
+		return partmap.WithState(root, to, c.maps.Stamp())
+	})
 }
 
 // swapState swaps the root of a bucket and finds out what became of it: the
 // present root, and whether it is this call's. Where it fails the outcome is
 // unknown.
-func (c *Client) swapState(ctx context.Context, root *partmap.Root, make func() (partmap.Change, error)) (now *partmap.Root, mine bool, err error) {
+func (c *Client) swapState(
+	ctx context.Context, root *partmap.Root, make func() (partmap.Change, error),
+) (now *partmap.Root, mine bool, err error) {
 	var tried []store.Version
 	for range casAttempts {
 		var change partmap.Change
@@ -246,6 +254,7 @@ func (c *Client) swapState(ctx context.Context, root *partmap.Root, make func() 
 func (c *Client) empty(ctx context.Context, root *partmap.Root, from []byte) (empty bool, next []byte, err error) {
 	errFound := errors.New("an entry")
 	rows := store.Everywhere(c.rows)
+	began := time.Now()
 	var g *errgroup.Group
 	gctx, n := ctx, 0
 	next = from
@@ -270,6 +279,9 @@ func (c *Client) empty(ctx context.Context, root *partmap.Root, from []byte) (em
 				break
 			}
 			g, next = nil, rg.End
+			if time.Since(began) > lookTime && len(next) > 0 {
+				return false, next, errLookTime
+			}
 		}
 	}
 	if g != nil {

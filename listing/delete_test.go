@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,10 +22,14 @@ type patient struct {
 	left atomic.Int64
 	end  context.CancelFunc
 	all  atomic.Int64
+	slow time.Duration // each read takes so long
 }
 
-func (p *patient) Slice(ctx context.Context, at store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (p *patient) Slice(
+	ctx context.Context, at store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	p.all.Add(1)
+	time.Sleep(p.slow)
 	if p.left.Add(-1) == 0 {
 		p.end()
 	}
@@ -121,4 +127,33 @@ func TestABucketWithAnEntryIsNotClosed(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.ErrorIs(t, c.DeleteBucket(t.Context(), "abc"), listing.ErrNotEmpty)
+}
+
+// TestLongDeletionsAreNotTakenForLeftBehind: while a bucket is looked through for long,
+// its root says again and again that it has been closing for a short time only.
+func TestLongDeletionsAreNotTakenForLeftBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := manyRanges(t, 5000)
+		s.slow = 200 * time.Millisecond
+		id, err := c.BucketID(t.Context(), "abc")
+		require.NoError(t, err)
+		done := make(chan error)
+		go func() { done <- c.DeleteBucket(t.Context(), "abc") }()
+		var oldest time.Duration
+		for {
+			select {
+			case err := <-done:
+				require.NoError(t, err)
+				require.Greater(t, oldest, 10*time.Second)
+				return
+			case <-time.After(time.Second):
+			}
+			root, err := c.Maps().Load(t.Context(), id)
+			require.NoError(t, err)
+			if root.State == partmap.Closing {
+				oldest = max(oldest, time.Since(time.UnixMicro(root.ChangedAt)))
+				require.Less(t, oldest, 30*time.Second)
+			}
+		}
+	})
 }

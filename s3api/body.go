@@ -77,7 +77,9 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 	case errors.Is(err, errFraming):
 		return nil, refuse(http.StatusBadRequest, "IncompleteBody", "The body is not framed as aws-chunked is.")
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		e := refuse(http.StatusBadRequest, "RequestTimeout", "Your socket connection to the server was not read from or written to within the timeout period: the body came too slowly.")
+		e := refuse(http.StatusBadRequest, "RequestTimeout",
+			"Your socket connection to the server was not read from or written to within the timeout period: "+
+				"the body came too slowly.")
 		e.Cause = err
 		return nil, e
 	case err != nil:

@@ -38,7 +38,8 @@ func (c *cutCounts) take(a asker, n int, allowance float64, now time.Time) *Erro
 	sum := c.by[a].left(now, allowance) + float64(n)
 	if sum > allowance {
 		wait := time.Duration((sum - allowance) / allowance * float64(time.Hour))
-		e := slowDown(fmt.Sprintf("Buckets with more than %.0f cuts in an hour were asked for. Create the bucket with fewer cuts, or later.", allowance))
+		e := slowDown(fmt.Sprintf("Buckets with more than %.0f cuts in an hour were asked for. "+
+			"Create the bucket with fewer cuts, or later.", allowance))
 		e.RetryAfter = int(wait.Seconds()) + 1
 		return e
 	}
@@ -60,5 +61,6 @@ func (c *cutCounts) take(a asker, n int, allowance float64, now time.Time) *Erro
 
 func tooManyCuts(most int) *Error {
 	return refuse(http.StatusBadRequest, "InvalidArgument",
-		"The bucket has more than %d cuts: create it with fewer. Ranges are cut as they grow, and rebalancer presplit cuts ahead.", most)
+		"The bucket has more than %d cuts: create it with fewer. "+
+			"Ranges are cut as they grow, and rebalancer presplit cuts ahead.", most)
 }

@@ -151,7 +151,8 @@ func parseDelete(body []byte) (*deleteDocument, *Error) {
 }
 
 func malformedDelete(err error) *Error {
-	return refuse(http.StatusBadRequest, "MalformedXML", "The XML you provided was not well-formed or did not validate against our published schema: %v.", err)
+	return refuse(http.StatusBadRequest, "MalformedXML",
+		"The XML you provided was not well-formed or did not validate against our published schema: %v.", err)
 }
 
 func (h *Handler) deleteOne(x *exchange, e *deleteEntry) error {

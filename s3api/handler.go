@@ -53,8 +53,9 @@ type Options struct {
 	SoleWriter bool
 	// MaxRequests is how many requests are worked for at once, default 1024; more
 	// are answered 503 SlowDown, and so is who has three times as many as are free.
-	// A request whose body is on its way, or whose answer, does not count. With SoleWriter it also bounds the writes that are
-	// under way although their requests have ended: beyond it writes are 503 SlowDown.
+	// A request whose body is on its way, or whose answer, does not count. With SoleWriter
+	// it also bounds the writes that are under way although their requests have ended:
+	// beyond it writes are 503 SlowDown.
 	MaxRequests int
 	// RequestTimeout bounds the work for one request, default 30 s.
 	RequestTimeout time.Duration
@@ -110,7 +111,8 @@ func New(b Buckets, o Options) (*Handler, error) {
 	setDefault(&o.RequestTimeout, 30*time.Second)
 	setDefault(&o.BodyTimeout, time.Minute)
 	setDefault(&o.AnswerTimeout, 2*time.Minute)
-	if o.MaxBodyBytes < 0 || o.MaxCutsBytes < 0 || o.MaxCuts < 0 || o.MaxRequests < 0 || o.RequestTimeout < 0 || o.MinRate < 0 || o.BodyTimeout < 0 || o.AnswerTimeout < 0 {
+	if min(o.MaxBodyBytes, o.MaxCutsBytes, int64(o.MaxCuts), int64(o.MaxRequests), o.MinRate) < 0 ||
+		min(o.RequestTimeout, o.BodyTimeout, o.AnswerTimeout) < 0 {
 		return nil, errors.New("s3api: a negative option")
 	}
 	if o.MemoryBytes < minMemory {
@@ -126,7 +128,9 @@ func New(b Buckets, o Options) (*Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("s3api: %w", err)
 	}
-	h := &Handler{buckets: b, o: o, requests: newRequests(o.MaxRequests, o.MemoryBytes), metrics: m, hostID: newID() + newID()}
+	h := &Handler{
+		buckets: b, o: o, requests: newRequests(o.MaxRequests, o.MemoryBytes), metrics: m, hostID: newID() + newID(),
+	}
 	h.locks.locks = map[keyName]*keyLock{}
 	return h, nil
 }

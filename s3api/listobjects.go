@@ -181,9 +181,10 @@ func (h *Handler) listObjects(x *exchange, form listForm) error {
 }
 
 // pageMemory is what a page of so many keys may take: what is read for it at once, and
-// its document, which grows by copying.
+// its document, which grows by copying. It never counts as small: a page of few keys may
+// be as much work, so this bounds how many are worked for at once.
 func pageMemory(keys int) int64 {
-	return min(int64(keys+1)*(16<<10), 2*readBytes+2*maxPageXML+maxPageXML/2)
+	return max(min(int64(keys+1)*(16<<10), 2*readBytes+2*maxPageXML+maxPageXML/2), readBytes)
 }
 
 // listPage is a page on its way into a document. Values, which may be large, are given

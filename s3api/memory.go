@@ -196,7 +196,8 @@ func slowDown(message string) *Error {
 }
 
 func outOfMemory(cause error) *Error {
-	e := slowDown("The requests under way have all the memory that there is for requests. Please reduce your request rate, and read answers faster.")
+	e := slowDown("The requests under way have all the memory that there is for requests. " +
+		"Please reduce your request rate, and read answers faster.")
 	e.Cause = cause
 	return e
 }

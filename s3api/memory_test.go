@@ -52,7 +52,8 @@ func (s *server) open(text string) net.Conn {
 // heldIs waits until requests hold what they should.
 func (s *server) heldIs(what string, is func(slots int, small, large int64, askers int) bool) {
 	s.t.Helper()
-	require.Eventually(s.t, func() bool { return is(s.handler.(*s3api.Handler).Held()) }, 10*time.Second, time.Millisecond, what)
+	require.Eventually(s.t, func() bool { return is(s.handler.(*s3api.Handler).Held()) }, 10*time.Second,
+		time.Millisecond, what)
 }
 
 func nothing(slots int, small, large int64, askers int) bool {
@@ -65,8 +66,10 @@ func TestBodiesThatDoNotComeTakeNoSlot(t *testing.T) {
 	s.want(200, "", "PUT", "/abc", "")
 	s.want(200, "", "PUT", "/abc/k", "v")
 	var slow []net.Conn
-	for _, call := range []string{"PUT /abc/k", "POST /abc?delete", "PUT /abd", "PUT /abe?evenkeel-cuts", "PUT /abc?acl", "PUT /abc/k?acl"} {
-		slow = append(slow, s.open(call+" HTTP/1.1\r\nHost: h\r\nContent-MD5: "+md5Of("hello")+"\r\nContent-Length: 5\r\n\r\nhel"))
+	for _, call := range []string{"PUT /abc/k", "POST /abc?delete", "PUT /abd", "PUT /abe?evenkeel-cuts",
+		"PUT /abc?acl", "PUT /abc/k?acl"} {
+		slow = append(slow,
+			s.open(call+" HTTP/1.1\r\nHost: h\r\nContent-MD5: "+md5Of("hello")+"\r\nContent-Length: 5\r\n\r\nhel"))
 	}
 	s.heldIs("bytes and no slots", func(slots int, small, large int64, askers int) bool {
 		return slots == 0 && small > 0 && large > 0 && askers == 1
@@ -161,7 +164,8 @@ func TestPagesEndByTheirDocument(t *testing.T) {
 		want = append(want, key)
 		require.NoError(t, s.buckets.Bucket("abc").Put(t.Context(), []byte(key), bytes.Repeat([]byte{'v'}, 1500)))
 	}
-	for _, query := range []string{"list-type=2", "list-type=2&encoding-type=url", "", "encoding-type=url", "delimiter=/", "versions"} {
+	for _, query := range []string{"list-type=2", "list-type=2&encoding-type=url", "", "encoding-type=url",
+		"delimiter=/", "versions"} {
 		got, pages := s.listAll("/abc?"+query, 2<<20)
 		if strings.Contains(query, "delimiter") {
 			for i := range want {
@@ -246,7 +250,8 @@ func TestListingsOverEmptyRangesAreComplete(t *testing.T) {
 	require.NoError(t, s.buckets.CreateBucket(t.Context(), "abc", cuts...))
 	empty := 0
 	for round := range 3 {
-		for _, query := range []string{"", "versions", "delimiter=/", "versions&delimiter=/", "list-type=2", "delimiter=a", "prefix=b/", "prefix=b/&delimiter=0", "list-type=2&delimiter=/"} {
+		for _, query := range []string{"", "versions", "delimiter=/", "versions&delimiter=/", "list-type=2",
+			"delimiter=a", "prefix=b/", "prefix=b/&delimiter=0", "list-type=2&delimiter=/"} {
 			query += "&encoding-type=url"
 			var want []string
 			q := listing.Query{}
@@ -322,7 +327,8 @@ func TestReadsEndWhenTheirClientLeaves(t *testing.T) {
 func TestSlowBodiesAreEnded(t *testing.T) {
 	s := limited(t, 0, s3api.Options{MinRate: 1 << 20, BodyTimeout: 50 * time.Millisecond})
 	s.want(200, "", "PUT", "/abc", "")
-	conn := s.open("POST /abc?delete HTTP/1.1\r\nHost: h\r\nContent-MD5: " + md5Of("") + "\r\nContent-Length: 100000\r\n\r\n<Delete>")
+	conn := s.open("POST /abc?delete HTTP/1.1\r\nHost: h\r\nContent-MD5: " + md5Of("") +
+		"\r\nContent-Length: 100000\r\n\r\n<Delete>")
 	answer, err := io.ReadAll(conn)
 	require.NoError(t, err, "the connection is closed")
 	require.Contains(t, string(answer), "400 Bad Request")
@@ -335,15 +341,19 @@ func TestDeleteDocumentsAreReadUpToWhatIsWrong(t *testing.T) {
 	object := "<Object><Key>k</Key></Object>"
 	long := strings.Repeat("k", 70<<10)
 	for name, c := range map[string]struct{ doc, code string }{
-		"others":       {"<Delete>" + strings.Repeat("<a/>", 2<<20) + "</Delete>", "MalformedXML"},
-		"deep":         {strings.Repeat("<Delete>", 1<<20), "MalformedXML"},
-		"many":         {"<Delete>" + strings.Repeat(object, 200_000) + "</Delete>", "MalformedXML"},
-		"conditions":   {"<Delete><Object><Key>k</Key>" + strings.Repeat("<ETag>e</ETag>", 1<<19) + "</Object></Delete>", "NotImplemented"},
-		"in a key":     {"<Delete><Object><Key>" + strings.Repeat("<a/>", 2<<20) + "</Key></Object></Delete>", "MalformedXML"},
-		"a long tag":   {"<Delete " + strings.Repeat("a='' ", 1<<20) + ">" + object + "</Delete>", "MalformedXML"},
-		"a long key":   {"<Delete><Object><Key>" + long + "</Key></Object></Delete>", "MalformedXML"},
-		"long pieces":  {"<Delete><Object><Key>" + strings.Repeat("kkk<!-- -->", 1<<19) + "</Key></Object></Delete>", "MalformedXML"},
-		"long keys":    {"<Delete>" + strings.Repeat("<Object><Key>"+long[:60<<10]+"</Key></Object>", 100) + "</Delete>", "MalformedXML"},
+		"others": {"<Delete>" + strings.Repeat("<a/>", 2<<20) + "</Delete>", "MalformedXML"},
+		"deep":   {strings.Repeat("<Delete>", 1<<20), "MalformedXML"},
+		"many":   {"<Delete>" + strings.Repeat(object, 200_000) + "</Delete>", "MalformedXML"},
+		"conditions": {"<Delete><Object><Key>k</Key>" + strings.Repeat("<ETag>e</ETag>",
+			1<<19) + "</Object></Delete>", "NotImplemented"},
+		"in a key": {"<Delete><Object><Key>" + strings.Repeat("<a/>", 2<<20) + "</Key></Object></Delete>",
+			"MalformedXML"},
+		"a long tag": {"<Delete " + strings.Repeat("a='' ", 1<<20) + ">" + object + "</Delete>", "MalformedXML"},
+		"a long key": {"<Delete><Object><Key>" + long + "</Key></Object></Delete>", "MalformedXML"},
+		"long pieces": {"<Delete><Object><Key>" + strings.Repeat("kkk<!-- -->", 1<<19) + "</Key></Object></Delete>",
+			"MalformedXML"},
+		"long keys": {"<Delete>" + strings.Repeat("<Object><Key>"+long[:60<<10]+"</Key></Object>",
+			100) + "</Delete>", "MalformedXML"},
 		"no end":       {"<Delete>" + object, "MalformedXML"},
 		"another root": {"<Remove>" + object + "</Remove>", "MalformedXML"},
 		"no objects":   {"<Delete><Quiet>true</Quiet></Delete>", "MalformedXML"},
@@ -362,7 +372,8 @@ func TestDeleteDocumentsAreReadUpToWhatIsWrong(t *testing.T) {
 // TestCutsAreLimited: those of a request, and those of a key within an hour.
 func TestCutsAreLimited(t *testing.T) {
 	var now atomic.Int64
-	s := serveKeys(t, s3api.Options{MaxCuts: 10, Now: func() time.Time { return time.Now().Add(time.Duration(now.Load())) }})
+	s := serveKeys(t, s3api.Options{MaxCuts: 10,
+		Now: func() time.Time { return time.Now().Add(time.Duration(now.Load())) }})
 	cuts := func(n int) (text string) {
 		for i := range n {
 			text += fmt.Sprintf("%05d\n", i)

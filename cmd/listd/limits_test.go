@@ -75,7 +75,8 @@ func puts(t *testing.T, url string, n int) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
 	for i := range n {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, fmt.Sprintf("%s/%d", url, i), strings.NewReader("v"))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, fmt.Sprintf("%s/%d", url, i),
+			strings.NewReader("v"))
 		require.NoError(t, err)
 		resp, err := client.Do(req)
 		require.NoError(t, err)
@@ -136,7 +137,8 @@ func TestShareFiles(t *testing.T) {
 		wanted       int
 		conns, table int
 	}{
-		{256, 4096, 80, 80}, {1024, 4096, 464, 464}, {1024, 100, 100, 464}, {2096, 4096, 1000, 1000}, {4096, 4096, 3000, 1000},
+		{256, 4096, 80, 80}, {1024, 4096, 464, 464}, {1024, 100, 100, 464}, {2096, 4096, 1000, 1000}, {4096, 4096,
+			3000, 1000},
 		{1 << 20, 4096, 4096, 1000}, {1<<64 - 1, 4096, 4096, 1000},
 	} {
 		got, err := shareFiles(c.limit, c.wanted)
@@ -157,7 +159,7 @@ func TestConnectionsWaitForAPlace(t *testing.T) {
 	require.NoError(t, err)
 	l := newConnLimit(inner, 2)
 	l.tells = true
-	srv := &http.Server{ConnState: l.state, ConnContext: l.context, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	handle := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		l.busy(r.Context(), r.URL.Path != "/slow")
 		began <- struct{}{}
 		switch r.URL.Path {
@@ -166,7 +168,8 @@ func TestConnectionsWaitForAPlace(t *testing.T) {
 		case "/slow":
 			<-r.Context().Done()
 		}
-	})}
+	})
+	srv := &http.Server{ConnState: l.state, ConnContext: l.context, Handler: handle}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 	url := "http://" + inner.Addr().String()
@@ -254,13 +257,15 @@ func TestMemoryOfHostileRequests(t *testing.T) {
 			fmt.Fprint(c, strings.Repeat("GET /abc?list-type=2&encoding-type=url HTTP/1.1\r\nHost: h\r\n\r\n", 10))
 		},
 		"documents": func(c net.Conn) {
-			fmt.Fprint(c, "POST /abc?delete HTTP/1.1\r\nHost: h\r\nContent-MD5: 1B2M2Y8AsgTpgAmY7PhCfg==\r\nContent-Length: 8000000\r\n\r\n<Delete>")
+			fmt.Fprint(c, "POST /abc?delete HTTP/1.1\r\nHost: h\r\nContent-MD5: 1B2M2Y8AsgTpgAmY7PhCfg==\r\n"+
+				"Content-Length: 8000000\r\n\r\n<Delete>")
 			for range 100 {
 				fmt.Fprint(c, strings.Repeat("<a/>", 10_000))
 			}
 		},
 		"cuts": func(c net.Conn) {
-			fmt.Fprint(c, "PUT /cuts?evenkeel-cuts HTTP/1.1\r\nHost: h\r\nContent-Length: 4000000\r\n\r\n"+strings.Repeat("a\n", 100_000))
+			fmt.Fprint(c, "PUT /cuts?evenkeel-cuts HTTP/1.1\r\nHost: h\r\nContent-Length: 4000000\r\n\r\n"+
+				strings.Repeat("a\n", 100_000))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -295,9 +300,12 @@ func TestMachineMemory(t *testing.T) {
 	}{
 		{nil, 1 << 50},
 		{map[string]string{"proc/meminfo": "MemTotal:       1024 kB\nMemFree: 1 kB\n"}, 1 << 20},
-		{map[string]string{"proc/meminfo": "MemTotal: 2 MB\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, 2 << 10},
-		{map[string]string{"proc/meminfo": "MemTotal: 4096 kB\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "4096\n"}, 4096},
-		{map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/memory.max": "77\n"}, 77},
+		{map[string]string{"proc/meminfo": "MemTotal: 2 MB\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, 2 << 10},
+		{map[string]string{"proc/meminfo": "MemTotal: 4096 kB\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": "4096\n"}, 4096},
+		{map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "max\n",
+			"sys/fs/cgroup/a/memory.max": "77\n"}, 77},
 		{map[string]string{"proc/self/cgroup": "12:cpu:/x\n0::/\n", "sys/fs/cgroup/memory.max": "78\n"}, 78},
 	} {
 		root := t.TempDir()

@@ -117,7 +117,8 @@ func (s *serveCmd) Validate() error {
 	for name, v := range map[string]int64{
 		"max-body-bytes": s.MaxBodyBytes, "max-requests": int64(s.MaxRequests), "max-connections": int64(s.MaxConnections), "max-header-bytes": int64(s.MaxHeaderBytes),
 		"header-timeout": int64(s.HeaderTimeout), "body-timeout": int64(s.BodyTimeout), "answer-timeout": int64(s.AnswerTimeout),
-		"request-timeout": int64(s.RequestTimeout), "idle-timeout": int64(s.IdleTimeout), "max-cuts": int64(s.MaxCuts), "min-rate": s.MinRate, "shutdown-timeout": int64(s.ShutdownTimeout),
+		"request-timeout": int64(s.RequestTimeout), "idle-timeout": int64(s.IdleTimeout), "shutdown-timeout": int64(s.ShutdownTimeout),
+		"max-cuts": int64(s.MaxCuts), "min-rate": s.MinRate,
 		"cache-mib": s.CacheMiB, "map-cache-mib": s.MapCacheMiB, "tombstone-grace": int64(s.TombstoneGrace),
 	} {
 		if v <= 0 {
@@ -236,7 +237,8 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 	s.limitMemory(memory)
 	var s3Limit *connLimit
 	options := s3api.Options{
-		MemoryBytes: memory, MaxCuts: s.MaxCuts, MinRate: s.MinRate, BodyTimeout: s.BodyTimeout, AnswerTimeout: s.AnswerTimeout,
+		MemoryBytes: memory, MaxCuts: s.MaxCuts, MinRate: s.MinRate,
+		BodyTimeout: s.BodyTimeout, AnswerTimeout: s.AnswerTimeout,
 		Busy:   func(ctx context.Context, busy bool) { s3Limit.busy(ctx, busy) },
 		Region: s.Region, MaxBodyBytes: s.MaxBodyBytes, MaxRequests: s.MaxRequests, RequestTimeout: s.RequestTimeout,
 		Logger: log, LogEvery: s.RequestLog == "all", Metrics: registry,
@@ -330,7 +332,8 @@ const smallBodyTime = 5 * time.Second
 // server makes an HTTP server with the limits of this one, for a listener.
 func (s *serveCmd) server(h http.Handler, l *connLimit, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler: h, ConnState: l.state, ConnContext: l.context, ReadHeaderTimeout: s.HeaderTimeout, ReadTimeout: s.BodyTimeout, WriteTimeout: s.AnswerTimeout,
+		Handler: h, ConnState: l.state, ConnContext: l.context,
+		ReadHeaderTimeout: s.HeaderTimeout, ReadTimeout: s.BodyTimeout, WriteTimeout: s.AnswerTimeout,
 		IdleTimeout: s.IdleTimeout, MaxHeaderBytes: s.MaxHeaderBytes,
 		ErrorLog: logging.ErrorLog(log),
 	}

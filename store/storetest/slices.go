@@ -128,7 +128,9 @@ func (s *suite) pageBytes(t *testing.T) {
 		all = append(all, store.Row{Key: key, Value: bytes.Repeat([]byte{byte(i)}, store.MaxPageBytes/4-len(key)), Timestamp: 1})
 		require.NoError(t, s.rows.Put(ctx, p, all[i]))
 	}
-	for limit, rows := range map[int]int{0: 4, 1: 1, store.MaxPageBytes/2 - 1: 2, store.MaxPageBytes / 2: 2, 1 << 40: 4, -1: 4} {
+	for limit, rows := range map[int]int{
+		0: 4, 1: 1, store.MaxPageBytes/2 - 1: 2, store.MaxPageBytes / 2: 2, 1 << 40: 4, -1: 4,
+	} {
 		reverse := limit%2 == 0
 		o := store.SliceOptions{Limit: 100, Bytes: limit, Reverse: reverse, Timestamps: true}
 		page, err := s.checkSlice(ctx, s.rows, p, all, store.Bounds{}, o)
