@@ -30,12 +30,6 @@ type payload struct {
 	open bool
 }
 
-// meaningless is the payload of a body that changes nothing.
-func (p payload) meaningless() payload {
-	p.open = false
-	return p
-}
-
 // readBody reads the whole decoded body of a request, at most limit bytes, and
 // verifies its length, the digests that came with it and what is signed of it.
 // Nothing short, long, cut or altered gets past it.

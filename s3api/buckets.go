@@ -68,7 +68,7 @@ func (h *Handler) createBucket(x *exchange) error {
 	} else {
 		// Without cuts there is nothing that the body could change, and minio-go
 		// doesn't sign it.
-		x.payload = x.payload.meaningless()
+		x.payload.open = false
 		body, refusal := h.receive(x, maxConfigurationBytes, asDocument)
 		if refusal != nil {
 			return refusal

@@ -111,7 +111,7 @@ func (c *runCmd) Run(ctx context.Context, std stdio) error {
 	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer release()
 	d := daemon{
-		store: st, names: names, counts: counts, wait: c.Lease + c.Lease/10, who: who, log: log, lines: lines,
+		store: st, names: names, counts: counts, wait: keeper.Wait(c.Lease), who: who, log: log, lines: lines,
 		out: std, release: release,
 	}
 	return d.run(ctx, c, address)
@@ -146,7 +146,10 @@ func (d *daemon) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	}
 	url := d.who.URL(listener.Addr())
 	d.leader.Admin = cmp.Or(c.AdminURL, url)
-	k := keeper.New(keeper.Options{Flags: &c.Sizes, Store: d.store, Buckets: d.names, Counts: d.counts, Wait: d.wait, Leader: &d.leader, Log: d.log})
+	k := keeper.New(keeper.Options{
+		Store: d.store, Buckets: d.names, Balance: c.Sizes.Options(d.counts != nil, d.wait), Counts: d.counts,
+		MoveRate: c.Sizes.MoveRate, Leader: &d.leader, Log: d.log,
+	})
 	ready := adminserver.NewReadiness(d.store, d.names)
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(d.lines.Metric()); err != nil {

@@ -27,10 +27,10 @@ var attacks = []*attack{
 			return ctx.Err()
 		})
 	}},
-	{name: "bodies that never come", run: hold(2000, 0, begun("PUT", "/attacked/k", 4096))},
-	{name: "bodies that never come, without keys", open: true, run: hold(2000, 0, begun("PUT", "/attacked/k", 4096))},
+	{name: "bodies that never come", run: hold(5000, 0, begun("PUT", "/attacked/k", 4096))},
+	{name: "bodies that never come, without keys", open: true, run: hold(5000, 0, begun("PUT", "/attacked/k", 4096))},
 	{name: "bodies that never come, from many addresses", open: true, many: true,
-		run: hold(2000, 0, begun("PUT", "/attacked/k", 4096))},
+		run: hold(5000, 0, begun("PUT", "/attacked/k", 4096))},
 	{name: "slow headers", run: hold(5000, second, plain("GET /attacked/k HTTP/1.1\r\nHost: h\r\nX: "))},
 	{name: "listings that nobody reads", prepare: longKeys,
 		run: hold(200, 0, get("/attacked?list-type=2&max-keys=1000&prefix=long"))},
@@ -80,7 +80,6 @@ var attacks = []*attack{
 		})
 	}, check: func(t *testing.T, g *ground, s *score) {
 		require.Positive(t, s.Statuses[401])
-		require.Zero(t, s.Statuses[200])
 		require.Contains(t, g.server.Log.String(), "token", "the log tells of it")
 	}},
 	{name: "requests to fill the log", run: repeat(4, func(g *ground) []byte {

@@ -156,7 +156,7 @@ const (
 	killMemory = 3 << 30
 	maxLatency = time.Second // of an honest client's operations, at the 99th percentile
 	// maxLog is what may be logged, and maxLogRate for each second more.
-	maxLog, maxLogRate = 4 * siege.MiB, 2 * siege.MiB
+	maxLog, maxLogRate = siege.MiB, siege.MiB
 	// Afterwards there may be a little more than before: files of tables, blocks in
 	// the store's cache.
 	moreHeap, moreFiles, moreGoroutines = 128 * siege.MiB, 64, 32
@@ -170,6 +170,7 @@ type outcome struct {
 	*score
 	idle, after siege.Vitals
 	peak        int64
+	unready     error // while it was attacked
 	logged      int64
 	took        time.Duration
 	recovered   time.Duration
@@ -222,6 +223,7 @@ func (g *ground) besiege(t *testing.T, lasts time.Duration, rate int, latency ti
 	all.Go(func() { o.late = lateness(whole) })
 	siege.Pause(ctx, lasts/5) // the honest client comes into the middle of it
 	all.Go(func() { o.Report = client.Run(whole) })
+	all.Go(func() { o.unready = g.probe(whole) })
 	guarded, done := context.WithCancel(ctx)
 	defer done()
 	killed := make(chan struct{})
@@ -269,9 +271,23 @@ func (g *ground) besiege(t *testing.T, lasts time.Duration, rate int, latency ti
 	if limit := maxLog + maxLogRate*int64(o.took/time.Second); o.logged > limit {
 		t.Errorf("%d bytes logged in %v, more than %d", o.logged, o.took, limit)
 	}
+	if o.unready != nil {
+		t.Errorf("it was not ready: %v", o.unready)
+	}
 	if o.Sent == 0 {
 		t.Error("nothing was sent: this is no attack")
 	}
+}
+
+// probe asks again and again whether the server is ready, and says why it was not.
+func (g *ground) probe(ctx context.Context) (unready error) {
+	for ctx.Err() == nil {
+		if err := g.Ready(); err != nil && unready == nil {
+			unready = err
+		}
+		siege.Pause(ctx, 200*time.Millisecond)
+	}
+	return unready
 }
 
 // guard kills a server that takes too much memory.

@@ -114,6 +114,16 @@ func forged(names string, header ...string) shot {
 	}
 }
 
+// forgedOf is such a request with so many signed headers.
+func forgedOf(n int) shot {
+	names, header := &strings.Builder{}, []string{}
+	for i := range n {
+		fmt.Fprintf(names, "x-a%04d;", i)
+		header = append(header, fmt.Sprintf("X-A%04d", i), "")
+	}
+	return forged(names.String(), header...)
+}
+
 // deletion is a request to delete what a document names.
 func deletion(document string) shot {
 	return func(g *ground) []byte {
@@ -195,10 +205,12 @@ var manyRanges = &preparation{func(ctx context.Context, g *ground) (err error) {
 
 // manyBuckets makes buckets.
 var manyBuckets = &preparation{func(ctx context.Context, g *ground) error {
-	return many(3000, func(i int) error {
-		return g.must(ctx, "PUT", fmt.Sprintf("/bucket-%s%d", strings.Repeat("x", 50), i), "")
-	})
+	return many(manyBucketsN, func(i int) error { return g.must(ctx, "PUT", bucketName(i), "") })
 }}
+
+const manyBucketsN = 3000
+
+func bucketName(i int) string { return fmt.Sprintf("/bucket-%s%d", strings.Repeat("x", 50), i) }
 
 // manyPrefixes puts keys with a common prefix each.
 var manyPrefixes = &preparation{func(ctx context.Context, g *ground) error {

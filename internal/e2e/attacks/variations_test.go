@@ -37,14 +37,8 @@ func grouped(name string, attacks []*attack) []*attack {
 var onHeaders = []*attack{
 	{name: "many names of headers", run: repeat(8, with(manyHeaders(120<<10), get("/attacked/k")))},
 	{name: "one header, 25,000 values", run: repeat(4, with(times("X:\r\n", 25_000), get("/attacked/k")))},
-	{name: "many signed headers", run: func(ctx context.Context, g *ground) {
-		names, header := "", []string{}
-		for i := range 5000 {
-			names += fmt.Sprintf("x-%04d;", i)
-			header = append(header, fmt.Sprintf("X-%04d", i), "")
-		}
-		repeat(4, forged(names, header...))(ctx, g)
-	}},
+	{name: "many signed headers", run: repeat(4, func(g *ground) []byte { return forgedOf(5000)(g) })},
+	{name: "as many signed headers as may be", run: repeat(4, func(g *ground) []byte { return forgedOf(500)(g) })},
 	{name: "a giant X-Amz-SignedHeaders", run: repeat(4, func(g *ground) []byte {
 		names := "host" + times(";x-long", 5_000)
 		target := g.presigned("GET", "/attacked/k", url.Values{"X-Amz-SignedHeaders": {names}})
@@ -162,6 +156,16 @@ var onWork = []*attack{
 		})
 	}},
 	{name: "many conditions on one key", run: repeat(64, put("/attacked/condition", "x", "If-None-Match", "*"))},
+	{name: "conditions on many keys", run: func(ctx context.Context, g *ground) {
+		g.Crowd(ctx, 16, func(_ context.Context, c *siege.Conn, _ int) error {
+			return c.Do(put(fmt.Sprintf("/attacked/none-%x", rand.Uint64()), "x", "If-Match", "x")(g))
+		})
+	}},
+	{name: "reads of many buckets", prepare: manyBuckets, run: func(ctx context.Context, g *ground) {
+		g.Crowd(ctx, 16, func(_ context.Context, c *siege.Conn, _ int) error {
+			return c.Do(g.Text(wide, "GET", bucketName(rand.IntN(manyBucketsN))+"?list-type=2", nil))
+		})
+	}},
 	{name: "many puts of one key", run: repeat(64, put("/attacked/one", times("x", 4096)))},
 	{name: "many puts of new keys", run: func(ctx context.Context, g *ground) {
 		value := times("x", 4096)
@@ -178,6 +182,16 @@ var onWork = []*attack{
 }
 
 var onHandshakes = []*attack{
+	{name: "requests to the admin address, held", tls: true, run: func(ctx context.Context, g *ground) {
+		g.At(g.Admin).Crowd(ctx, 200, func(ctx context.Context, c *siege.Conn, _ int) error {
+			err := c.Send([]byte("POST /v1/pause HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n{"))
+			if err == nil {
+				<-ctx.Done()
+				err = ctx.Err()
+			}
+			return err
+		})
+	}},
 	{name: "handshakes that do not end", tls: true, run: hold(2000, 0, plain("\x16\x03\x01\x02\x00\x01"))},
 	{name: "handshakes again and again", tls: true, run: func(ctx context.Context, g *ground) {
 		g.Crowd(ctx, 8, func(ctx context.Context, c *siege.Conn, _ int) error {

@@ -32,6 +32,8 @@ type Target struct {
 	From net.IP
 	// Many attackers have an address of their own each, beside From.
 	Many bool
+	// Part of the attackers come: one of so many; 0: all.
+	Part int
 
 	shots *shots
 }
@@ -186,11 +188,11 @@ func (c *Conn) Answer() (status int, err error) {
 	return resp.StatusCode, err
 }
 
-// Crowd lets n attackers work until ctx ends: each connects, does it again and again on
+// Crowd lets n attackers, or a part of them, work until ctx ends: each connects, does it again and again on
 // its connection, and connects anew when that fails.
 func (t *Target) Crowd(ctx context.Context, n int, work func(ctx context.Context, c *Conn, attacker int) error) {
 	var all sync.WaitGroup
-	for i := range n {
+	for i := range max(1, n/max(1, t.Part)) {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				one, end := context.WithCancel(ctx)

@@ -6,7 +6,8 @@
 //
 // A ratio is the present time over the time before, of one round; the two of a round follow
 // each other at once, and which is first alternates. The table has the median of the rounds'
-// ratios and the middle half of them.
+// ratios and the middle half of them, and the ratio of the processor time that the servers
+// took in all rounds (Linux), which depends less on what else the machine does.
 package main
 
 import (
@@ -24,6 +25,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -67,6 +69,7 @@ type Measurement struct {
 	Ratio   float64 `json:"ratio_median"`
 	Low     float64 `json:"ratio_lower_quartile"`
 	High    float64 `json:"ratio_upper_quartile"`
+	Work    float64 `json:"processor_time_ratio"` // 0: not known
 	Ratios  Ratios  `json:"ratios"`
 }
 
@@ -77,7 +80,7 @@ const (
 	pageRows  = 1000
 	puts1     = 60  // of one worker in a round
 	puts16    = 960 // of sixteen
-	pages     = 40
+	pages     = 100
 	benchKeys = 20 * pageRows
 )
 
@@ -104,14 +107,21 @@ func run(ctx context.Context, before string, rounds int, file string, out io.Wri
 		if _, err := output(ctx, tree, "go", "build", "-o", program, "./cmd/listd"); err != nil {
 			return err
 		}
-		s, err := serve(ctx, program, filepath.Join(dir, fmt.Sprintf("data-%d", i)))
+		data := filepath.Join(dir, fmt.Sprintf("data-%d", i))
+		s, err := serve(ctx, program, data)
 		if err != nil {
 			return err
 		}
-		defer s.end()
-		if err := s.fill(ctx); err != nil {
+		err = s.fill(ctx)
+		s.end()
+		if err != nil {
 			return err
 		}
+		// Anew: what was filled is in tables now, and not where it was written to.
+		if s, err = serve(ctx, program, data); err != nil {
+			return err
+		}
+		defer s.end()
 		servers[i] = s
 	}
 	for _, m := range []struct {
@@ -119,30 +129,37 @@ func run(ctx context.Context, before string, rounds int, file string, out io.Wri
 		n    int
 		f    func(s *server, ctx context.Context) error
 	}{
+		{"page of 1,000 entries", pages, (*server).pages},
 		{"put, 1 worker", puts1, func(s *server, ctx context.Context) error { return s.puts(ctx, 1, puts1) }},
 		{"put, 16 workers", puts16, func(s *server, ctx context.Context) error { return s.puts(ctx, 16, puts16) }},
-		{"page of 1,000 entries", pages, (*server).pages},
 	} {
 		var times [2][]float64
 		var ratios Ratios
+		var work [2]float64
 		for round := -2; round < rounds; round++ { // two to warm up
 			var took [2]float64
 			for turn := range 2 {
 				i := (turn + round&1) % 2
-				begun := time.Now()
+				begun, worked := time.Now(), servers[i].processorTime()
 				if err := m.f(servers[i], ctx); err != nil {
 					return fmt.Errorf("%s: %w", m.name, err)
 				}
 				took[i] = time.Since(begun).Seconds() / float64(m.n)
+				work[i] += servers[i].processorTime() - worked
 			}
 			if round >= 0 {
 				times[0], times[1] = append(times[0], took[0]), append(times[1], took[1])
 				ratios = append(ratios, took[1]/took[0])
 			}
 		}
-		r.Measurements = append(r.Measurements, Measurement{
-			m.name, at(times[0], 0.5), at(times[1], 0.5), at(ratios, 0.5), at(ratios, 0.25), at(ratios, 0.75), ratios,
-		})
+		done := Measurement{
+			Name: m.name, Before: at(times[0], 0.5), Present: at(times[1], 0.5), Ratio: at(ratios, 0.5),
+			Low: at(ratios, 0.25), High: at(ratios, 0.75), Ratios: ratios,
+		}
+		if work[0] > 0 {
+			done.Work = work[1] / work[0]
+		}
+		r.Measurements = append(r.Measurements, done)
 	}
 	return r.write(out, file)
 }
@@ -155,10 +172,11 @@ func at(values []float64, share float64) float64 {
 
 func (r *Report) write(out io.Writer, file string) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "through HTTP, embedded, %d rounds\t%.12s\t%s\tratio\tmiddle half\n", r.Rounds, r.Before, r.Present)
+	const title = "through HTTP, embedded, %d rounds\t%.12s\t%s\tratio\tmiddle half\tprocessor time\n"
+	fmt.Fprintf(w, title, r.Rounds, r.Before, r.Present)
 	for _, m := range r.Measurements {
-		const form = "%s\t%.3f ms\t%.3f ms\t%.3f\t%.3f to %.3f\n"
-		fmt.Fprintf(w, form, m.Name, m.Before*1e3, m.Present*1e3, m.Ratio, m.Low, m.High)
+		const form = "%s\t%.3f ms\t%.3f ms\t%.3f\t%.3f to %.3f\t%.3f\n"
+		fmt.Fprintf(w, form, m.Name, m.Before*1e3, m.Present*1e3, m.Ratio, m.Low, m.High, m.Work)
 	}
 	if err := w.Flush(); err != nil || file == "" {
 		return err
@@ -232,6 +250,22 @@ func serve(ctx context.Context, program, data string) (*server, error) {
 func (s *server) end() {
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
 	<-s.ended
+}
+
+// processorTime is what the server has taken so far, in ticks; 0: not known.
+func (s *server) processorTime() float64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(text), ") ") // behind the program's name
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.ParseFloat(fields[11], 64)
+	system, _ := strconv.ParseFloat(fields[12], 64)
+	return user + system
 }
 
 // ask does a request that has to be answered 200, and returns how long the answer is.
