@@ -30,7 +30,8 @@ func TestNoSecretIsPrinted(t *testing.T) {
 	for _, args := range [][]string{
 		{"config", "--admin-token", token, "--counter", url}, {"--config", file, "config"}, {"config"},
 		{"config", "--counter", "redis://" + password + "@127.0.0.1:1"}, {"config", "--counter", "redis://h/" + password},
-		{"config", "--counter", "redis://u:x/" + password + "@h/0"}, {"config", "--counter", "redis://u:%zz" + password + "@h/0"},
+		{"config", "--counter", "redis://u:x/" + password + "@h/0"},
+		{"config", "--counter", "redis://u:%zz" + password + "@h/0"},
 	} {
 		o := listd(t, "", args...)
 		require.NotContains(t, o.out+o.err, token)
@@ -108,7 +109,8 @@ func TestLogsAreBounded(t *testing.T) {
 	for range clients {
 		all.Go(func() {
 			for range each {
-				r, err := http.NewRequest(http.MethodGet, p.s3+"/none/"+strings.Repeat("%01", 10_000)+"?x="+strings.Repeat("a", 10_000), nil)
+				path := "/none/" + strings.Repeat("%01", 10_000) + "?x=" + strings.Repeat("a", 10_000)
+				r, err := http.NewRequest(http.MethodGet, p.s3+path, nil)
 				if err != nil {
 					panic(err)
 				}

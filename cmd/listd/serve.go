@@ -204,7 +204,8 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 	// always does, which harms nothing.
 	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer release()
-	err = s.serve(ctx, release, std, log, b, access{keys, cert, adminAccess, lines}, share.connections, listenAddr, adminAddr)
+	who := access{keys, cert, adminAccess, lines}
+	err = s.serve(ctx, release, std, log, b, who, share.connections, listenAddr, adminAddr)
 	if cerr := b.close(); err == nil && cerr != nil {
 		err = cerr
 	}

@@ -93,9 +93,9 @@ func TestAdminAddress(t *testing.T) {
 	p = start(t, t.TempDir(), "--admin", "0.0.0.0:0", "--admin-token", "sixteen-secrets-")
 	p.admin = strings.Replace(p.admin, "[::]", "127.0.0.1", 1)
 	for _, path := range []string{"/metrics", "/debug/pprof/"} {
-		for _, headers := range [][]string{nil, {"Authorization", "Bearer wrong"}, {"Authorization", "Bearer "}, {"Authorization", "Basic sixteen-secrets-"}} {
-			status, body := get(t, p.admin+path, headers...)
-			require.Equal(t, 401, status, "%s %q", path, headers)
+		for _, sent := range []string{"", "Bearer wrong", "Bearer ", "Basic sixteen-secrets-"} {
+			status, body := get(t, p.admin+path, "Authorization", sent)
+			require.Equal(t, 401, status, "%s %q", path, sent)
 			require.NotContains(t, body, "secret")
 		}
 		status, _ := get(t, p.admin+path, "Authorization", "Bearer sixteen-secrets-")
@@ -141,7 +141,8 @@ func TestSlowAndLargeClientsAreCutOff(t *testing.T) {
 		status, _, _ := strings.Cut(strings.TrimPrefix(string(answer), "HTTP/1.1 "), " ")
 		return status
 	}
-	require.Equal(t, "431", sent("PUT /abc/k HTTP/1.1\r\nHost: localhost\r\nx-amz-meta-a: "+strings.Repeat("a", 16<<10)+"\r\nContent-Length: 0\r\n\r\n"))
+	require.Equal(t, "431", sent("PUT /abc/k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n"+
+		"x-amz-meta-a: "+strings.Repeat("a", 16<<10)+"\r\n\r\n"))
 	require.Equal(t, 0, p.end(syscall.SIGTERM), p.errs)
 
 	p = start(t, dir, "--header-timeout", "100ms", "--body-timeout", "200ms")

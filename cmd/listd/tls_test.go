@@ -73,7 +73,8 @@ func TestAdminHTTPS(t *testing.T) {
 	own, ownKey := filepath.Join(dir, "own.pem"), filepath.Join(dir, "own-key.pem")
 	tlstest.Write(t, own, ownKey, "operator")
 	t.Setenv("EVENKEEL_ADMIN_TOKEN", "sixteen-secrets-")
-	p := start(t, t.TempDir(), "--admin-https-cert-file", cert, "--admin-https-key-file", key, "--admin-client-ca-file", own)
+	p := start(t, t.TempDir(),
+		"--admin-https-cert-file", cert, "--admin-https-key-file", key, "--admin-client-ca-file", own)
 	require.True(t, strings.HasPrefix(p.admin, "https://127.0.0.1:"), p.admin)
 	backup := []string{"backup", filepath.Join(dir, "backup"), "--admin", p.admin}
 	trusting := append(backup, "--admin-ca-file", cert)

@@ -110,7 +110,10 @@ func (c *runCmd) Run(ctx context.Context, std stdio) error {
 	}
 	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer release()
-	d := daemon{store: st, names: names, counts: counts, wait: keeper.Wait(c.Lease), who: who, log: log, lines: lines, out: std, release: release}
+	d := daemon{
+		store: st, names: names, counts: counts, wait: keeper.Wait(c.Lease), who: who, log: log, lines: lines,
+		out: std, release: release,
+	}
 	return d.run(ctx, c, address)
 }
 
@@ -155,7 +158,9 @@ func (d *daemon) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	if err := registry.Register(keeper.Metrics{Keeper: k}); err != nil {
 		return err
 	}
-	h, err := adminserver.New(adminserver.Options{Registry: registry, Ready: ready, Moves: k.API(), Access: d.who, Log: d.log})
+	h, err := adminserver.New(adminserver.Options{
+		Registry: registry, Ready: ready, Moves: k.API(), Access: d.who, Log: d.log,
+	})
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,8 @@ func ParseURL(s string) (Options, error) {
 	o, err := redis.ParseURL(u.String())
 	if err != nil {
 		// Its message may repeat a part of a password that is not escaped.
-		return Options{}, store.Errorf(store.InvalidArgument, "that is no URL of a Redis: give redis://host:6379/0, with %%2F for a slash in a password")
+		return Options{}, store.Errorf(store.InvalidArgument,
+			"that is no URL of a Redis: give redis://host:6379/0, with %%2F for a slash in a password")
 	}
 	if strings.ContainsAny(prefix, "{}") {
 		return Options{}, store.Errorf(store.InvalidArgument, "the prefix %q has braces in it", prefix)

@@ -302,7 +302,8 @@ func TestTokensGoToConfiguredServersOnly(t *testing.T) {
 			return
 		}
 		w.WriteHeader(http.StatusMisdirectedRequest)
-		p := adminapi.Problem{Error: "another one leads", Kind: "Unavailable", Leader: &adminapi.Leader{Name: "the thief", Admin: named}}
+		leader := &adminapi.Leader{Name: "the thief", Admin: named}
+		p := adminapi.Problem{Error: "another one leads", Kind: "Unavailable", Leader: leader}
 		require.NoError(t, json.NewEncoder(w).Encode(p))
 	}))
 	defer server.Close()
@@ -345,7 +346,9 @@ func TestTokensGoToConfiguredServersOnly(t *testing.T) {
 		require.Equal(t, []string{want}, got)
 		got = nil
 	}
-	for _, bad := range []string{"", "127.0.0.1:9001", "ftp://x", "http://", "http://:9001", "http://u:secret@x", "http://x?y"} {
+	for _, bad := range []string{
+		"", "127.0.0.1:9001", "ftp://x", "http://", "http://:9001", "http://u:secret@x", "http://x?y",
+	} {
 		_, err := (&adminapi.Flags{Admin: []string{bad}}).Client()
 		require.ErrorContains(t, err, "--admin: ")
 		require.NotContains(t, err.Error(), "secret")

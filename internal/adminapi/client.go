@@ -46,9 +46,11 @@ func NewClient(base, token string) (*Client, error) {
 // serverOf is the one form in which addresses are compared.
 func serverOf(address string) (string, error) {
 	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
+		u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		// Not what was given: it may hold a password.
-		return "", store.Errorf(store.InvalidArgument, "an address is like http://127.0.0.1:9001, with nothing before the host or behind the port")
+		return "", store.Errorf(store.InvalidArgument,
+			"an address is like http://127.0.0.1:9001, with nothing before the host or behind the port")
 	}
 	port := u.Port()
 	if port == "" {
@@ -66,8 +68,9 @@ func (c *Client) named(holder, address string) (string, error) {
 		return "", store.Errorf(store.InvalidArgument, "%s leads, at %q (its --admin-url): %w", holder, address, err)
 	}
 	if c.token != "" && !slices.Contains(c.servers, server) {
-		return "", store.Errorf(store.InvalidArgument, "%s leads, at %s. The admin token is sent only to servers that --admin "+
-			"(EVENKEEL_ADMIN_URL) names, and this one is not among them: if it is yours, give --admin %s", holder, server, list(c.servers, server))
+		return "", store.Errorf(store.InvalidArgument, "%s leads, at %s. The admin token is sent only to servers that "+
+			"--admin (EVENKEEL_ADMIN_URL) names, and this one is not among them: if it is yours, give --admin %s",
+			holder, server, list(c.servers, server))
 	}
 	return server, nil
 }
@@ -236,8 +239,9 @@ func problem(resp *http.Response) (*Problem, error) {
 	}
 	switch resp.StatusCode {
 	case http.StatusUnauthorized:
-		return nil, store.Errorf(store.InvalidArgument, "the admin address does not let this client in: %s; give --admin-token (EVENKEEL_ADMIN_TOKEN), "+
-			"and --admin-cert-file where it asks for a certificate", strings.TrimSpace(string(body)))
+		return nil, store.Errorf(store.InvalidArgument, "the admin address does not let this client in: %s; "+
+			"give --admin-token (EVENKEEL_ADMIN_TOKEN), and --admin-cert-file where it asks for a certificate",
+			strings.TrimSpace(string(body)))
 	case http.StatusNotFound:
 		return nil, store.Errorf(store.NotFound, "there is no admin API at %s: is it the address of --admin, of a process that moves ranges?", resp.Request.URL.Host)
 	}

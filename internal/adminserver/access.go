@@ -75,10 +75,11 @@ func (a *Access) authenticates() bool { return a.token != "" || a.byClient }
 // Resolve looks up the address to listen on, which has to be a loopback one unless clients
 // authenticate themselves; it warns where their token could be read on its way.
 func (a *Access) Resolve(flag, address string, log *slog.Logger) (*net.TCPAddr, error) {
-	to, err := Resolve(flag, address, a.authenticates(), "set --admin-token (EVENKEEL_ADMIN_TOKEN) or --admin-client-ca-file to allow it")
+	const hint = "set --admin-token (EVENKEEL_ADMIN_TOKEN) or --admin-client-ca-file to allow it"
+	to, err := Resolve(flag, address, a.authenticates(), hint)
 	if err == nil && a.token != "" && a.cert == nil && !to.IP.IsLoopback() {
-		log.Warn("the admin token goes over the network in the clear: give --admin-https-cert-file and --admin-https-key-file",
-			"address", to.String())
+		log.Warn("the admin token goes over the network in the clear: "+
+			"give --admin-https-cert-file and --admin-https-key-file", "address", to.String())
 	}
 	return to, err
 }

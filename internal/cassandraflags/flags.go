@@ -102,7 +102,8 @@ func (f *Flags) Options(log *slog.Logger) (cassandrastore.Options, error) {
 	}
 	if log != nil && f.User != "" {
 		secrecy.WarnOfFile(log, "--password-file", f.PasswordFile)
-		if encryption == nil && slices.ContainsFunc(f.Cassandra, func(h string) bool { return !webguard.LoopbackAddress(h) }) {
+		away := func(host string) bool { return !webguard.LoopbackAddress(host) }
+		if encryption == nil && slices.ContainsFunc(f.Cassandra, away) {
 			log.Warn("the password of --user goes to Cassandra in the clear: give --tls", "cassandra", f.Cassandra)
 		}
 	}

@@ -127,7 +127,8 @@ func (l *Limit) Tell() {
 	}
 	l.mu.Unlock()
 	for message, lines := range told {
-		r := slog.NewRecord(time.Now(), slog.LevelWarn, "log lines were dropped: there were more than --log-rate of their kind in a second", 0)
+		const what = "log lines were dropped: there were more than --log-rate of their kind in a second"
+		r := slog.NewRecord(time.Now(), slog.LevelWarn, what, 0)
 		r.AddAttrs(slog.Int("lines", lines), slog.String("kind", message))
 		_ = (&handler{l.to, nil}).Handle(context.Background(), r)
 	}

@@ -46,8 +46,10 @@ func TestSchedules(t *testing.T) {
 // TestPasswordsInTheClear bring a warning, which does not tell them.
 func TestPasswordsInTheClear(t *testing.T) {
 	for url, warned := range map[string]bool{
-		"redis://:secret@10.0.0.9:6379/0": true, "redis://u:secret@redis.test": true, "rediss://:secret@10.0.0.9:6379/0": false,
-		"redis://10.0.0.9:6379/0": false, "redis://:secret@127.0.0.1:6379/0": false, "redis://:secret@localhost": false, "redis://:secret@[::1]:1": false,
+		"redis://:secret@10.0.0.9:6379/0": true, "redis://u:secret@redis.test": true,
+		"rediss://:secret@10.0.0.9:6379/0": false,
+		"redis://10.0.0.9:6379/0":          false, "redis://:secret@127.0.0.1:6379/0": false, "redis://:secret@localhost": false,
+		"redis://:secret@[::1]:1": false,
 	} {
 		var log bytes.Buffer
 		b, err := (&rebalanceflags.Flags{Counter: url}).OpenCounter("", slog.New(slog.NewTextHandler(&log, nil)))

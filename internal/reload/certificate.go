@@ -21,14 +21,17 @@ type Certificate struct {
 // files is half done they don't fit, and the old ones stay.
 func OpenCertificate(certFile, keyFile, clientCAFile string) (*Certificate, error) {
 	c := &Certificate{}
-	c.Files = Files{What: "the certificate and its key", Names: []string{certFile, keyFile}, Take: func(contents [][]byte) error {
+	c.What, c.Names = "the certificate and its key", []string{certFile, keyFile}
+	c.Take = func(contents [][]byte) error {
 		pair, err := tls.X509KeyPair(contents[0], contents[1])
 		if err != nil {
 			return err
 		}
 		// S3 speaks HTTP/1.1 only, and so does every server here: one set of limits for
 		// slow clients is enough.
-		now := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, Certificates: []tls.Certificate{pair}}
+		now := &tls.Config{
+			MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, Certificates: []tls.Certificate{pair},
+		}
 		if len(contents) > 2 {
 			if now.ClientCAs, err = Pool(contents[2]); err != nil {
 				return fmt.Errorf("%s: %w", clientCAFile, err)
@@ -39,7 +42,7 @@ func OpenCertificate(certFile, keyFile, clientCAFile string) (*Certificate, erro
 		}
 		c.now.Store(now)
 		return nil
-	}}
+	}
 	if clientCAFile != "" {
 		c.Names = append(c.Names, clientCAFile)
 	}

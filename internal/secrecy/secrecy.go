@@ -22,7 +22,8 @@ func WarnOfFile(log *slog.Logger, flag, name string) {
 		return
 	}
 	if info, err := os.Stat(name); err == nil && info.Mode().Perm()&0o004 != 0 {
-		log.Warn("a file with a secret can be read by everybody on this host: chmod o-rwx", "flag", flag, "file", name, "mode", mode(info))
+		log.Warn("a file with a secret can be read by everybody on this host: chmod o-rwx",
+			"flag", flag, "file", name, "mode", mode(info))
 	}
 }
 
@@ -30,7 +31,8 @@ func WarnOfFile(log *slog.Logger, flag, name string) {
 // others.
 func WarnOfDirectory(log *slog.Logger, flag, name string) {
 	if info, err := os.Stat(name); err == nil && info.IsDir() && info.Mode().Perm()&0o077 != 0 {
-		log.Warn("the data directory is open to others on this host: chmod 700", "flag", flag, "directory", name, "mode", mode(info))
+		log.Warn("the data directory is open to others on this host: chmod 700",
+			"flag", flag, "directory", name, "mode", mode(info))
 	}
 }
 

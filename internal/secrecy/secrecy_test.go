@@ -17,7 +17,8 @@ func TestURLsHaveNoSecrets(t *testing.T) {
 		"": "", "redis://h:6379/0": "redis://h:6379/0", "rediss://h/0?prefix=a": "rediss://h/0?prefix=a",
 		"redis://user:secret@h:6379/0": "redis://%28set%29@h:6379/0", "redis://:secret@h": "redis://%28set%29@h",
 		"redis://secret@h/1": "redis://%28set%29@h/1", "redis://h/0?password=secret": secrecy.Hidden,
-		"redis://u:se/cret@h": secrecy.Hidden, "secret": secrecy.Hidden, "redis:u:secret@h": secrecy.Hidden, "%zz": secrecy.Hidden,
+		"redis://u:se/cret@h": secrecy.Hidden, "secret": secrecy.Hidden,
+		"redis:u:secret@h": secrecy.Hidden, "%zz": secrecy.Hidden,
 	} {
 		require.Equal(t, shown, secrecy.URL(text))
 		require.NotContains(t, secrecy.URL(text), "cret")

@@ -27,7 +27,8 @@ func New(hosts, domains []string) (*Guard, error) {
 	g := &Guard{hosts: map[string]bool{}, cross: http.NewCrossOriginProtection()}
 	for _, h := range hosts {
 		name := canonical(h)
-		if name == "" || name != anyHost && (strings.ContainsAny(name, "/*@ ") || strings.Contains(name, ":") && !isAddress(name)) {
+		bad := strings.ContainsAny(name, "/*@ ") || strings.Contains(name, ":") && !isAddress(name)
+		if name == "" || bad && name != anyHost {
 			return nil, fmt.Errorf("%q is not the name of a host like s3.example.com, nor an address, nor %s", h, anyHost)
 		}
 		g.any = g.any || name == anyHost

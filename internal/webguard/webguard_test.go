@@ -21,10 +21,12 @@ func TestHosts(t *testing.T) {
 	for host, taken := range map[string][2]bool{ // by plain, by named
 		"localhost": {true, true}, "LOCALHOST:9000": {true, true}, "localhost.": {true, true}, "127.0.0.1:1": {true, true},
 		"127.255.3.4": {true, true}, "[::1]:9000": {true, true}, "[::1]": {true, true}, "[::ffff:127.0.0.1]:80": {true, true},
-		"s3.internal": {false, true}, "s3.INTERNAL.:9000": {false, true}, "10.0.0.5:9000": {false, true}, "[fd00::5]:9000": {false, true},
+		"s3.internal": {false, true}, "s3.INTERNAL.:9000": {false, true}, "10.0.0.5:9000": {false, true},
+		"[fd00::5]:9000":           {false, true},
 		"abc.s3.example.test:9000": {false, true}, "s3.example.test": {false, true},
 		"": {}, ":9000": {}, "evil.test": {}, "localhost.evil.test": {}, "127.0.0.1.evil.test": {}, "evils3.example.test": {},
-		"128.0.0.1": {}, "0.0.0.0:9000": {}, "[::]:9000": {}, "127.1": {}, "0x7f000001": {}, "2130706433": {}, "localhost@evil.test": {},
+		"128.0.0.1": {}, "0.0.0.0:9000": {}, "[::]:9000": {}, "127.1": {}, "0x7f000001": {}, "2130706433": {},
+		"localhost@evil.test":      {},
 		"localhost:9000.evil.test": {}, "x.s3.internal": {}, "[::1].evil.test": {}, "[::1": {}, "a:b:c": {},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)

@@ -198,7 +198,8 @@ func (t TableSchema) checkOption(live *liveTable, o TableOption, add func(fatal 
 
 // checkedSettings are those of a node's configuration that evenkeel's promises rest on.
 var checkedSettings = []string{
-	"commitlog_sync", "minimum_timestamp_warn_threshold", "minimum_timestamp_fail_threshold", "user_timestamps_enabled", "max_mutation_size",
+	"commitlog_sync", "minimum_timestamp_warn_threshold", "minimum_timestamp_fail_threshold",
+	"user_timestamps_enabled", "max_mutation_size",
 }
 
 // checkSettings looks at the configuration of the node that answers.

@@ -197,7 +197,8 @@ const settingsTable = "system_views.settings"
 // of that name.
 func (a *Admin) setting(ctx context.Context, name string) (string, error) {
 	var value string
-	err := a.session.Query("SELECT value FROM "+settingsTable+" WHERE name = ?", name).WithContext(ctx).Consistency(gocql.One).Scan(&value)
+	err := a.session.Query("SELECT value FROM "+settingsTable+" WHERE name = ?", name).
+		WithContext(ctx).Consistency(gocql.One).Scan(&value)
 	if errors.Is(err, gocql.ErrNotFound) {
 		return "", nil
 	}

@@ -62,7 +62,8 @@ func TestProgramsNeedFewGrants(t *testing.T) {
 	grant := func(statement string) { require.NoError(t, operator.Query(statement).Exec(), statement) }
 	refused := func(user, says string) {
 		s.More = passwordOf(user)
-		code, out, errs := p.Try("listd", s.Flags("serve", "--local-dc", "dc1", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")...)
+		serve := s.Flags("serve", "--local-dc", "dc1", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+		code, out, errs := p.Try("listd", serve...)
 		require.Equal(t, 3, code, errs)
 		require.Empty(t, out)
 		require.Contains(t, errs, says)
