@@ -81,9 +81,9 @@ tour: ## the tours of README and docs/backup.md, word for word (need ports 9000,
 tools: ## what the tests need besides Go (Debian packages; says what it installs)
 	@scripts/install-tools
 
-bench: ## layouts side by side, on Pebble and on a Cassandra node that it starts, 13 minutes; writes docs/benchmarks.md (ARGS="--keys 1000000 --time 1h" for more)
+bench: ## layouts side by side, on Pebble and on a Cassandra node that it starts, 13 minutes; writes docs/benchmarks.md and bench/results (ARGS="--keys 1000000 --time 1h" for more)
 	$(BENCH) build -o ../bin/ ./layoutbench
-	bin/layoutbench run --docs docs --json bin/layouts.json $(ARGS)
+	bin/layoutbench run --docs . --json bin/layouts.json $(ARGS)
 
 bench-embedded: ## ratios within one run: listing and puts against bare Pebble, lookups against memory
 	$(GO) test -run '^$$' -bench . -benchtime 2s ./listing ./store/pebblestore

@@ -43,21 +43,29 @@ func (b *Bucket) acquire(ctx context.Context) (*hold, error) {
 		if !errors.Is(err, ErrNoSuchBucket) {
 			return h, err
 		}
+		b.c.names.Remove(b.name)
 	}
-	for _, level := range []store.Level{store.Local, store.Serial} {
-		id, err := b.c.lookup(ctx, b.name, level)
-		var h *hold
-		if err == nil {
-			h, err = b.c.acquire(ctx, id)
-		}
-		if err == nil {
-			b.c.names.Add(b.name, id)
-		}
-		if !errors.Is(err, ErrNoSuchBucket) {
-			return h, err
+	var h *hold
+	find := func(level store.Level) func(context.Context) (store.BucketID, error) {
+		return func(ctx context.Context) (store.BucketID, error) {
+			id, err := b.c.lookup(ctx, b.name, level)
+			if err == nil {
+				h, err = b.c.acquire(ctx, id)
+			}
+			return id, err
 		}
 	}
-	return nil, ErrNoSuchBucket
+	id, err := find(store.Local)(ctx)
+	if errors.Is(err, ErrNoSuchBucket) {
+		id, err = b.c.absent.check(ctx, b.name, find(store.Serial))
+	}
+	if err == nil && h == nil { // somebody else has found it
+		h, err = b.c.acquire(ctx, id)
+	}
+	if err == nil {
+		b.c.names.Add(b.name, id)
+	}
+	return h, err
 }
 
 // acquire takes a lease on a bucket by its id.

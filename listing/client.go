@@ -22,8 +22,11 @@ type Client struct {
 	maps   maps
 	stamps Timestamps
 	names  *lru.Cache[string, store.BucketID]
+	absent *absences
 	m      *mapclient.Client
 	o      Options
+	// emptied is how far the deletions of buckets have come that were given up.
+	emptied *lru.Cache[store.BucketID, emptied]
 }
 
 // Store is what a Client needs of a store beside the map.
@@ -133,8 +136,13 @@ func New(s Store, m *mapclient.Client, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, _ := lru.New[string, store.BucketID](o.CachedNames) // fails only for a size that is not positive
-	return &Client{rows: s, regs: s, maps: mapsOf{m}, stamps: o.Timestamps, names: names, m: m, o: o}, nil
+	// They fail only for a size that is not positive.
+	names, _ := lru.New[string, store.BucketID](o.CachedNames)
+	looks, _ := lru.New[store.BucketID, emptied](rememberedLooks)
+	return &Client{
+		rows: s, regs: s, maps: mapsOf{m}, stamps: o.Timestamps, names: names, absent: newAbsences(o.CachedNames, o.Now),
+		m: m, o: o, emptied: looks,
+	}, nil
 }
 
 // NewEmbedded makes a client for a store that this process has for itself:

@@ -64,11 +64,12 @@ func (c *Client) create(ctx context.Context, name string, cuts [][]byte) error {
 	if err := c.enlist(ctx, name, id, created); err != nil {
 		return fmt.Errorf("the bucket exists, but the list of buckets may lack it; create it again to mend that: %w", err)
 	}
-	// Somebody may have deleted the bucket before it was on the list.
-	if now, err := c.readName(ctx, name, store.Serial); err == nil && now.id != id {
-		return c.delist(ctx, name, id)
+	gone, err := c.settle(ctx, name, id)
+	if err == nil && gone {
+		// Somebody has deleted the bucket, perhaps before it was on the list.
+		err = c.delist(ctx, name, id)
 	}
-	return nil
+	return err
 }
 
 // vacant fails unless a bucket may be created under a name. A name whose bucket

@@ -312,7 +312,8 @@ func TestTimestampsThatDoNotPass(t *testing.T) {
 	b := late.Bucket("b")
 	var batch *listing.BatchError
 	require.ErrorAs(t, b.PutBatch(t.Context(), []listing.Entry{{Key: []byte("k")}}), &batch)
-	for _, err := range []error{b.Put(t.Context(), []byte("k"), nil), b.Delete(t.Context(), []byte("k")), batch.Outcomes[0]} {
+	k := []byte("k")
+	for _, err := range []error{b.Put(t.Context(), k, nil), b.Delete(t.Context(), k), batch.Outcomes[0]} {
 		require.ErrorIs(t, err, listing.ErrOutcomeUnknown)
 		require.ErrorContains(t, err, "the servers' clocks can't be read")
 	}
@@ -501,4 +502,41 @@ func TestANameThatIsTakenAgain(t *testing.T) {
 	e, err := other.Bucket("b").Get(w.ctx, []byte("k"))
 	require.NoError(t, err)
 	require.Equal(t, "new", string(e.Value))
+}
+
+// TestCreationTimesStay, whoever mends what about a bucket.
+func TestCreationTimesStay(t *testing.T) {
+	created := time.UnixMicro(1_600_000_000_123_456)
+	now := created
+	_, w := newWild(t, listing.Options{Now: func() time.Time { return now }})
+	now = now.Add(time.Hour)
+	check := func() {
+		t.Helper()
+		require.True(t, created.Equal(w.owner("b").Created))
+		listed, err := w.c.Listed(w.ctx, "b")
+		require.NoError(t, err)
+		require.True(t, created.Equal(listed.Created))
+		require.Equal(t, w.id, listed.ID)
+		for info, err := range w.c.Buckets(w.ctx, "", "") {
+			require.NoError(t, err)
+			require.Equal(t, listed, info)
+		}
+	}
+	check()
+	unlist := func() {
+		for _, p := range w.listRows() {
+			row, _, err := w.s.Get(w.ctx, p, []byte("b"))
+			require.NoError(t, err)
+			require.NoError(t, w.s.Delete(w.ctx, p, []byte("b"), row.Timestamp))
+		}
+	}
+	unlist()
+	require.NoError(t, w.c.Mend(w.ctx, "b"))
+	check()
+	unlist()
+	require.ErrorIs(t, w.c.CreateBucket(w.ctx, "b"), listing.ErrBucketExists)
+	check()
+	w.name("b", store.BucketID{})
+	require.NoError(t, w.c.Restore(w.ctx, "b"))
+	check()
 }

@@ -1,6 +1,7 @@
 package listing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -14,7 +15,9 @@ import (
 // DeleteBucket deletes an empty bucket. It fails with ErrNoSuchBucket,
 // ErrNotEmpty, InvalidArgument, Unavailable, Timeout, Corrupt, or
 // ErrOutcomeUnknown; after the latter ones the bucket may be closed for a while.
-// It may be interrupted at any step and called again, by anybody.
+// It may be interrupted at any step and called again, by anybody. Where ctx ends while a
+// bucket of very many ranges is looked through, the bucket stays closed, and the next call
+// of this Client goes on from there.
 func (c *Client) DeleteBucket(ctx context.Context, name string) error {
 	return wrap("delete bucket", name, c.delete(ctx, name))
 }
@@ -61,11 +64,49 @@ func orNotEmpty(err error) error {
 }
 
 func (c *Client) looksEmpty(ctx context.Context, id store.BucketID) (bool, error) {
-	page := c.load(ctx, id, &Query{KeysOnly: true}, span{}, 1, nil)
-	if errors.Is(page.err, ErrBucketClosing) { // somebody else looks at this moment
-		return true, nil
+	var left span
+	if seen, ok := c.emptied.Get(id); ok && seen.version == (store.Version{}) {
+		left.lo = seen.next
 	}
-	return len(page.items) == 0, page.err
+	for {
+		page := c.load(ctx, id, &Query{KeysOnly: true}, left, 1, nil)
+		switch {
+		case errors.Is(page.err, ErrBucketClosing): // somebody else looks at this moment
+			return true, nil
+		case page.err != nil && ctx.Err() != nil && len(page.left.lo) > 0:
+			c.emptied.Add(id, emptied{next: page.left.lo})
+			return false, goesOn(page.err)
+		case page.err != nil || len(page.items) > 0:
+			c.emptied.Remove(id)
+			return false, page.err
+		case page.left.done:
+			c.emptied.Remove(id)
+			return true, nil
+		}
+		left = page.left
+	}
+}
+
+// emptied is how far a bucket was looked through and found empty.
+type emptied struct {
+	// version is that of the root, closing, under which it was; while it is the present
+	// one, nobody can have written. Zero: the bucket was open, so it is a guess.
+	version store.Version
+	next    []byte
+}
+
+const (
+	// rememberedLooks is for how many buckets that is remembered.
+	rememberedLooks = 1000
+	// lookTime is after how long a closing bucket is written down as closing once more:
+	// one that has been so for a minute counts as left behind.
+	lookTime = 15 * time.Second
+	// lookRanges are looked at between two notes of how far it is.
+	lookRanges = 256
+)
+
+func goesOn(why error) error {
+	return store.Wrap("the bucket has very many ranges; delete it again to go on where this stopped", why)
 }
 
 // closeAndDelete takes a bucket from open or closing to deleted if it has no
@@ -74,8 +115,15 @@ func (c *Client) looksEmpty(ctx context.Context, id store.BucketID) (bool, error
 func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root) error {
 	// Each move under way may come in between once per phase.
 	const decisions = 10 * casAttempts
-	for range decisions {
+	for left := decisions; left > 0; left-- {
+		seen, goOn := c.emptied.Get(root.Bucket)
+		if goOn = goOn && seen.version == root.Version(); !goOn {
+			seen = emptied{}
+		}
 		if err := ctx.Err(); err != nil {
+			if goOn {
+				return goesOn(err)
+			}
 			return c.reopen(ctx, root, store.Wrap("delete the bucket", context.Cause(ctx)))
 		}
 		var err error
@@ -88,10 +136,37 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root) error {
 			}
 			continue
 		}
-		// Somebody else's closing may be older than the last lease: wait anew.
 		empty := false
-		if err = c.maps.Wait(ctx, root.Bucket); err == nil {
-			empty, err = c.empty(ctx, root)
+		if goOn {
+			// From the one version right to the next: nobody was between. And there is no
+			// lease left to wait for.
+			var mine bool
+			if root, mine, err = c.swapState(ctx, root, func() (partmap.Change, error) {
+				return partmap.Again(root, c.maps.Stamp()), nil
+			}); err != nil {
+				return err
+			}
+			if !mine {
+				continue
+			}
+			c.emptied.Add(root.Bucket, emptied{root.Version(), seen.next})
+		} else {
+			// Somebody else's closing may be older than the last lease: wait anew.
+			err = c.maps.Wait(ctx, root.Bucket)
+		}
+		if err == nil {
+			look, cancel := context.WithTimeout(ctx, lookTime)
+			var next []byte
+			empty, next, err = c.empty(look, root, seen.next)
+			late := look.Err() != nil
+			cancel()
+			if err != nil && late && len(next) > 0 {
+				c.emptied.Add(root.Bucket, emptied{root.Version(), next})
+				if len(seen.next) == 0 || string(next) > string(seen.next) {
+					left++
+				}
+				continue
+			}
 		}
 		if err != nil || !empty {
 			return c.reopen(ctx, root, orNotEmpty(err))
@@ -112,6 +187,7 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root) error {
 // bucket stays closing until DeleteBucket is called again or the rebalancer
 // finds it.
 func (c *Client) reopen(ctx context.Context, root *partmap.Root, why error) error {
+	c.emptied.Remove(root.Bucket)
 	if root.State != partmap.Closing {
 		return why
 	}
@@ -124,14 +200,19 @@ func (c *Client) reopen(ctx context.Context, root *partmap.Root, why error) erro
 	return why
 }
 
-// setState swaps the state of a bucket and finds out what became of it: the
+// setState swaps the state of a bucket; see swapState.
+func (c *Client) setState(ctx context.Context, root *partmap.Root, to partmap.State) (now *partmap.Root, mine bool, err error) {
+	return c.swapState(ctx, root, func() (partmap.Change, error) { return partmap.WithState(root, to, c.maps.Stamp()) })
+}
+
+// swapState swaps the root of a bucket and finds out what became of it: the
 // present root, and whether it is this call's. Where it fails the outcome is
 // unknown.
-func (c *Client) setState(ctx context.Context, root *partmap.Root, to partmap.State) (now *partmap.Root, mine bool, err error) {
+func (c *Client) swapState(ctx context.Context, root *partmap.Root, make func() (partmap.Change, error)) (now *partmap.Root, mine bool, err error) {
 	var tried []store.Version
 	for range casAttempts {
 		var change partmap.Change
-		change, err = partmap.WithState(root, to, c.maps.Stamp())
+		change, err = make()
 		if err != nil {
 			return nil, false, err
 		}
@@ -156,19 +237,26 @@ func (c *Client) setState(ctx context.Context, root *partmap.Root, to partmap.St
 	return nil, false, unknown(err)
 }
 
-// empty looks at every range of a closed bucket, wherever its phase says that
-// entries may be, as widely as the store can. Nobody acts on the bucket but
-// movers, and they change the root, which the swap to deleted notices.
-func (c *Client) empty(ctx context.Context, root *partmap.Root) (bool, error) {
+// empty looks at every range of a closed bucket from a key on, wherever its phase says
+// that entries may be, as widely as the store can. Nobody acts on the bucket but
+// movers, and they change the root, which the swap to deleted notices. The ranges are
+// read as a page reads them, both sides merged: during a move a partition may hold rows
+// though the bucket lists none, in draining what was copied, in copying what a marker
+// hides. With an error, all below next is empty.
+func (c *Client) empty(ctx context.Context, root *partmap.Root, from []byte) (empty bool, next []byte, err error) {
 	errFound := errors.New("an entry")
 	rows := store.Everywhere(c.rows)
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(c.o.MaxParallel)
-	var broken error
-	for rg, err := range c.maps.Ranges(gctx, root, nil) {
-		if err != nil {
-			broken = err
+	var g *errgroup.Group
+	gctx, n := ctx, 0
+	next = from
+	for rg, rerr := range c.maps.Ranges(ctx, root, from) {
+		if rerr != nil {
+			err = rerr
 			break
+		}
+		if g == nil {
+			g, gctx = errgroup.WithContext(ctx)
+			g.SetLimit(c.o.MaxParallel)
 		}
 		g.Go(func() error {
 			found, err := hasEntry(gctx, rows, root.Bucket, &rg)
@@ -177,15 +265,20 @@ func (c *Client) empty(ctx context.Context, root *partmap.Root) (bool, error) {
 			}
 			return err
 		})
+		if n++; n%lookRanges == 0 {
+			if err = g.Wait(); err != nil {
+				break
+			}
+			g, next = nil, rg.End
+		}
 	}
-	err := g.Wait() // the first failure, and the cause of those after it
+	if g != nil {
+		err = cmp.Or(g.Wait(), err)
+	}
 	if errors.Is(err, errFound) {
-		return false, nil
+		return false, nil, nil
 	}
-	if err == nil {
-		err = broken
-	}
-	return err == nil, err
+	return err == nil, next, err
 }
 
 // hasEntry looks for a live entry in a range, as its phase says.

@@ -38,9 +38,13 @@ func (n nameRecord) free() bool { return n.id == store.BucketID{} }
 
 // readName reads a name's record; NotFound is a free one.
 func (c *Client) readName(ctx context.Context, name string, l store.Level) (nameRecord, error) {
+	return c.readNameBy(func() (store.Record, error) { return c.regs.Read(ctx, store.Directory, []byte(name), l) })
+}
+
+func (c *Client) readNameBy(read func() (store.Record, error)) (nameRecord, error) {
 	const tries = 3 // of reading a torn record
 	for try := 1; ; try++ {
-		r, err := c.regs.Read(ctx, store.Directory, []byte(name), l)
+		r, err := read()
 		if errors.Is(err, store.NotFound) {
 			return nameRecord{}, nil
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"sync/atomic"
 	"testing"
 
@@ -211,6 +212,41 @@ func (m *failingMaps) Find(ctx context.Context, l lease, key []byte) (partmap.Ra
 	return m.maps.Find(ctx, l, key)
 }
 
+func (m *failingMaps) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error] {
+	return func(yield func(partmap.Range, error) bool) {
+		n := int64(0)
+		for rg, err := range m.maps.Ranges(ctx, r, from) {
+			if n++; n == m.fails.Load() {
+				yield(partmap.Range{}, store.Errorf(store.Unavailable, "away"))
+				return
+			}
+			if !yield(rg, err) {
+				return
+			}
+		}
+	}
+}
+
+// TestRangesThatCantBeListed: without them there are no split points, and no bucket is empty.
+func TestRangesThatCantBeListed(t *testing.T) {
+	c, err := NewEmbedded(memstore.New(), Options{})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(t.Context(), "b", []byte("g"), []byte("p")))
+	m := &failingMaps{maps: c.maps}
+	c.maps = m
+	for nth := int64(1); nth <= 3; nth++ {
+		m.fails.Store(nth)
+		_, err := c.Bucket("b").SplitPoints(t.Context(), Query{}, 3)
+		require.ErrorIs(t, err, store.Unavailable)
+		m.finds.Store(10)
+		require.ErrorIs(t, c.DeleteBucket(t.Context(), "b"), store.Unavailable)
+	}
+	m.fails.Store(0)
+	_, err = c.Bucket("b").SplitPoints(t.Context(), Query{}, 3)
+	require.NoError(t, err)
+	require.NoError(t, c.DeleteBucket(t.Context(), "b"))
+}
+
 // TestRangesThatAreNotFound: a page that needs one fails, and one that was only read ahead
 // it can do without.
 func TestRangesThatAreNotFound(t *testing.T) {
@@ -252,4 +288,48 @@ func TestRangesThatAreNotFound(t *testing.T) {
 	}
 	require.Greater(t, failed, 2)
 	require.Greater(t, most-int64(failed), int64(2))
+}
+
+// TestRowsOfPagesAreForgotten when their memory goes back to the pool: it would keep what
+// they point to.
+func TestRowsOfPagesAreForgotten(t *testing.T) {
+	row := store.Row{Key: []byte("k"), Value: []byte("v"), Timestamp: 1}
+	for _, own := range []bool{false, true} {
+		into := make([]store.Row, 0, 4)
+		rows := append(into, row, row)
+		if own { // of a store that did not use it
+			rows = []store.Row{row, row}
+		}
+		r := &read{into: &into, got: piece{rows: rows, more: true}}
+		r.free()
+		require.Nil(t, r.into)
+		require.Equal(t, piece{}, r.got)
+		want := store.Row{}
+		if own {
+			want = row
+		}
+		require.Equal(t, []store.Row{want, want}, rows)
+	}
+}
+
+// TestNamesAreForgotten when their bucket is gone: it would be asked for each time.
+func TestNamesAreForgotten(t *testing.T) {
+	s := memstore.New()
+	c, err := NewEmbedded(s, Options{})
+	require.NoError(t, err)
+	other, err := New(s, c.Maps(), Options{Timestamps: c.stamps})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(t.Context(), "b"))
+	_, err = c.Bucket("b").Get(t.Context(), []byte("k"))
+	require.ErrorIs(t, err, ErrNotFound)
+	require.True(t, c.names.Contains("b"))
+	require.NoError(t, other.DeleteBucket(t.Context(), "b"))
+	_, err = c.Bucket("b").Get(t.Context(), []byte("k"))
+	require.ErrorIs(t, err, ErrNoSuchBucket)
+	require.False(t, c.names.Contains("b"))
+	require.NoError(t, other.CreateBucket(t.Context(), "b"))
+	_, err = c.Bucket("b").Get(t.Context(), []byte("k"))
+	require.ErrorIs(t, err, ErrNotFound)
+	require.NoError(t, c.DeleteBucket(t.Context(), "b"))
+	require.False(t, c.names.Contains("b"))
 }

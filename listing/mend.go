@@ -116,7 +116,11 @@ func (c *Client) restore(ctx context.Context, name string) error {
 	if root.State == partmap.Deleted {
 		return ErrNoSuchBucket
 	}
-	return c.claim(ctx, name, old, listed.ID, listed.Created.UnixMicro())
+	if err := c.claim(ctx, name, old, listed.ID, listed.Created.UnixMicro()); err != nil {
+		return err
+	}
+	_, err = c.settle(ctx, name, listed.ID)
+	return err
 }
 
 // Discard deletes a bucket that has no name, if it has no entries: what a

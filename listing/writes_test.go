@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -323,5 +325,21 @@ func TestWhatIsTooLong(t *testing.T) {
 	for n, good := range map[int]bool{0: false, 1: true, store.MaxPageRows: true, store.MaxPageRows + 1: false} {
 		_, err := b.SplitPoints(ctx, listing.Query{}, n)
 		require.Equal(t, good, err == nil)
+	}
+}
+
+// TestPausesBetweenTries double, up to two seconds.
+func TestPausesBetweenTries(t *testing.T) {
+	for failures, want := range map[int]time.Duration{0: 0, 1: 4, 2: 12, 3: 28, 10: 4092, 12: 8188} {
+		s := &scripted{Store: memstore.New()}
+		c := over(t, s, listing.Options{WriteAttempts: 13})
+		for range failures {
+			s.script = append(s.script, store.Errorf(store.Unavailable, "away"))
+		}
+		synctest.Test(t, func(t *testing.T) {
+			begun := time.Now()
+			require.NoError(t, c.Bucket("b").Put(context.Background(), []byte("k"), nil))
+			require.Equal(t, want*time.Millisecond, time.Since(begun), "%d failures", failures)
+		})
 	}
 }

@@ -43,7 +43,9 @@ type Root struct {
 	// Ranges is how many entries the map has.
 	Ranges uint64
 	// Batches are the moves in flight (the overlay), ordered by ID: at most
-	// MaxBatches.
+	// MaxBatches. Entries name their batch, and the root has its phase, so that a
+	// phase change rewrites the root alone, however many ranges take part. A slow
+	// copy holds up its batch.
 	Batches []Batch
 	// Height is 0 where Entries holds the whole map, 1 where Children are
 	// segments, 2 where they are index nodes over segments, and so on.

@@ -162,7 +162,8 @@ func TestRangesSinceAnEpoch(t *testing.T) {
 		require.NoError(t, err)
 		told = append(told, string(r.Start))
 	}
-	require.Equal(t, []string{"", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c9"}, told, "what is in the root itself is always told")
+	want := []string{"", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c9"}
+	require.Equal(t, want, told, "what is in the root itself is always told")
 }
 
 // TestNewMapsAreChecked: entries that do not tile all keys make none.
@@ -262,7 +263,10 @@ func TestPhaseTable(t *testing.T) {
 		for _, x := range []struct {
 			has  bool
 			text string
-		}{{r.Markers, "markers"}, {r.ReadSource, "read source"}, {r.ReadDestination, "read destination"}, {r.WriteThrough, "write through"}} {
+		}{
+			{r.Markers, "markers"}, {r.ReadSource, "read source"}, {r.ReadDestination, "read destination"},
+			{r.WriteThrough, "write through"},
+		} {
 			if x.has {
 				got += ", " + x.text
 			}
@@ -280,7 +284,10 @@ func TestPhaseTable(t *testing.T) {
 
 // TestRangesContain: from their start on, up to their end.
 func TestRangesContain(t *testing.T) {
-	for key, want := range map[string][2]bool{"": {false, false}, "a": {false, false}, "b": {true, true}, "b0": {true, true}, "c": {false, true}, "d": {false, true}} {
+	for key, want := range map[string][2]bool{
+		"": {false, false}, "a": {false, false},
+		"b": {true, true}, "b0": {true, true}, "c": {false, true}, "d": {false, true},
+	} {
 		for i, end := range []string{"c", ""} {
 			r := Range{Entry: Entry{Start: []byte("b")}, End: []byte(end)}
 			require.Equal(t, want[i], r.Contains([]byte(key)), "%q in [b, %q)", key, end)

@@ -4,7 +4,10 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"sort"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/evenkeel/evenkeel/internal/sigv4"
 	"github.com/evenkeel/evenkeel/listing"
@@ -134,3 +137,27 @@ func (h *Handler) KeyLocks() int {
 	defer h.locks.mu.Unlock()
 	return len(h.locks.locks)
 }
+
+// Held is what requests hold: slots, and bytes of either kind; and how many ask.
+func (h *Handler) Held() (slots int, small, large int64, askers int) {
+	r := h.requests
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rest := func(s *semaphore.Weighted, size int64) int64 {
+		n := int64(sort.Search(int(size), func(n int) bool {
+			if !s.TryAcquire(int64(n) + 1) {
+				return true
+			}
+			s.Release(int64(n) + 1)
+			return false
+		}))
+		return size - n
+	}
+	return r.used, rest(r.smalls, r.small), rest(r.larges, r.large), len(r.by)
+}
+
+// MayTake says whether who has slots gets one more.
+var MayTake = mayTake
+
+// MarkerBelow is the marker with which a listing goes on at a key.
+func MarkerBelow(key []byte, past bool) []byte { return markerBelow(key, past) }

@@ -62,8 +62,9 @@ type Options struct {
 	// 64 KiB, or to read of an answer of more than 4 KiB, beyond some seconds; 0: any. It
 	// needs an http.Server with a ReadTimeout and a WriteTimeout, which are for the others.
 	MinRate int64
-	// BodyTimeout is the longest that any body may take with MinRate, default a minute.
-	BodyTimeout time.Duration
+	// BodyTimeout is the longest that a body may take with MinRate, default a minute, and
+	// AnswerTimeout the longest that sending an answer may, default two.
+	BodyTimeout, AnswerTimeout time.Duration
 	// Busy, if it isn't nil, is told when the work for a request begins, after its body
 	// has come, and when the answer is ready to be sent: at other times it is the client
 	// that is waited for. ctx is the request's.
@@ -108,7 +109,8 @@ func New(b Buckets, o Options) (*Handler, error) {
 	setDefault(&o.MaxRequests, 1024)
 	setDefault(&o.RequestTimeout, 30*time.Second)
 	setDefault(&o.BodyTimeout, time.Minute)
-	if o.MaxBodyBytes < 0 || o.MaxCutsBytes < 0 || o.MaxCuts < 0 || o.MaxRequests < 0 || o.RequestTimeout < 0 || o.MinRate < 0 || o.BodyTimeout < 0 {
+	setDefault(&o.AnswerTimeout, 2*time.Minute)
+	if o.MaxBodyBytes < 0 || o.MaxCutsBytes < 0 || o.MaxCuts < 0 || o.MaxRequests < 0 || o.RequestTimeout < 0 || o.MinRate < 0 || o.BodyTimeout < 0 || o.AnswerTimeout < 0 {
 		return nil, errors.New("s3api: a negative option")
 	}
 	if o.MemoryBytes < minMemory {

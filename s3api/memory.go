@@ -239,6 +239,10 @@ func (h *Handler) begin(x *exchange) *Error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(came), h.o.RequestTimeout)
 	x.end = cancel
 	if x.op.long {
+		if h.o.MinRate > 0 {
+			// The deadline of the body would look like the client's leaving.
+			_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{})
+		}
 		stop := context.AfterFunc(came, func() { time.AfterFunc(leftTime, cancel) })
 		x.end = func() {
 			stop()
@@ -272,7 +276,7 @@ func (h *Handler) worked(x *exchange, n int) {
 // allowSending gives a client the time to read n bytes.
 func (h *Handler) allowSending(x *exchange, n int) {
 	if h.o.MinRate > 0 && n > freeBytes {
-		_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(h.timeFor(int64(n))))
+		_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(min(h.timeFor(int64(n)), h.o.AnswerTimeout)))
 	}
 }
 

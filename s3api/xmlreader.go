@@ -83,7 +83,7 @@ func (x *xmlReader) children(f func(name string) error) error {
 
 // text reads an element that has text and nothing else, to its end.
 func (x *xmlReader) text() (string, error) {
-	text := ""
+	var text []byte
 	for {
 		t, err := x.token()
 		if err != nil {
@@ -94,11 +94,11 @@ func (x *xmlReader) text() (string, error) {
 			if len(text)+len(t) > maxXMLToken {
 				return "", errLongToken
 			}
-			text += string(t)
+			text = append(text, t...)
 		case xml.StartElement:
 			return "", errors.New(t.Name.Local + " has no place in it")
 		case xml.EndElement:
-			return text, nil
+			return string(text), nil
 		}
 	}
 }

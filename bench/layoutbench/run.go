@@ -25,7 +25,7 @@ type runCmd struct {
 	Time      time.Duration `default:"13m" help:"End about then, with the servers started; what does not fit in is named, and left out."`
 	Cassandra string        `env:"${cassandra_variable}" placeholder:"ADDRESS" help:"Use this node, of data centre dc1, without a password. Default: start one (needs Java 17 and Maven), which ends with the run."`
 	Format    string        `default:"table" enum:"table,json" help:"How to print the figures: table or json."`
-	Docs      string        `placeholder:"FOLDER" help:"Write benchmarks.md and charts/ into this folder of documents."`
+	Docs      string        `placeholder:"ROOT" help:"Write docs/benchmarks.md and bench/results into the source tree at this root."`
 	JSON      string        `placeholder:"FILE" help:"Write the figures as JSON to this file, too."`
 }
 

@@ -118,28 +118,14 @@ func (s *serveCmd) openCassandra(ctx context.Context, log *slog.Logger) (*backen
 		return nil, &exitError{exitStore, err}
 	}
 	b := &backend{store: st, where: []any{"cassandra", strings.Join(s.Cassandra, ","), "keyspace", s.Keyspace}}
-	// Every server makes them: it is cheap where they are there, and one step less
-	// for whoever lays out a keyspace.
-	if err := mapclient.InitClocks(ctx, st, s.Clocks); err != nil {
-		return nil, &exitError{exitStore, errors.Join(err, b.close())}
-	}
-	if err := mapclient.AgreeOnLease(ctx, st, s.Lease, s.ChangeLease); err != nil {
-		if errors.Is(err, store.InvalidArgument) {
-			err = fmt.Errorf("%w (--lease; --change-lease)", err)
-		}
-		return nil, &exitError{exitStore, errors.Join(err, b.close())}
-	}
-	if _, err := mapclient.AgreeOnClockSkew(ctx, st, s.MaxClockSkew, s.ChangeLease); err != nil {
-		if errors.Is(err, store.InvalidArgument) {
-			err = fmt.Errorf("%w (--max-clock-skew; --change-lease)", err)
-		}
-		return nil, &exitError{exitStore, errors.Join(err, b.close())}
-	}
-	maps, err := mapclient.NewNetwork(st, mapclient.Options{
+	maps, err := mapclient.Join(ctx, st, mapclient.Options{
 		CacheBytes: s.MapCacheMiB << 20, Lease: s.Lease, Clocks: s.Clocks, MaxClockSkew: s.MaxClockSkew,
-	})
+	}, s.ChangeLease)
 	if err != nil {
-		return nil, usageError("%w", errors.Join(err, b.close()))
+		if errors.Is(err, store.InvalidArgument) {
+			err = fmt.Errorf("%w (--lease, --max-clock-skew; --change-lease)", err)
+		}
+		return nil, &exitError{exitStore, errors.Join(err, b.close())}
 	}
 	if err := s.count(b, "", log); err != nil {
 		maps.Close()

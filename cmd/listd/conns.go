@@ -2,6 +2,7 @@ package main
 
 import (
 	"container/list"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -51,31 +52,43 @@ func openFiles() (uint64, error) {
 	return l.Cur, nil
 }
 
-// connLimit bounds the connections of one http.Server, whose listener and ConnState
-// it is. A connection beyond the limit takes the place of the one that has been
-// without a request for longest; while all have one, it waits until one has not.
+// connLimit bounds the connections of one http.Server, whose listener, ConnState and
+// ConnContext it is. A connection beyond the limit takes the place of the one that has
+// been without a request for longest, or where none is, of the one whose client has let the server
+// wait for longest, for its body or to read the answer; while none has, it waits.
 type connLimit struct {
 	net.Listener
 	most int
+	// tells: the server's handler tells by busy when it works. Else it works as long as a
+	// request is under way.
+	tells bool
 
 	mu     sync.Mutex
 	change sync.Cond
-	conns  map[net.Conn]*list.Element // nil: a request is under way
-	idle   list.List                  // of idleConn, the longest without a request first
+	conns  map[net.Conn]*place
+	idle   list.List // of *place: without a request, for longest first
+	slow   list.List // of *place: with a request, and waiting for the client
 	closed bool
 }
 
-type idleConn struct {
+// place is that of one connection.
+type place struct {
 	net.Conn
+	in    *list.List // idle or slow; nil: the server works, or it is being cut
+	at    *list.Element
 	since time.Time
 }
 
-// settleTime is how long a connection without a request keeps its place at least: a
-// new one's first request is on its way, or its TLS handshake.
-const settleTime = 250 * time.Millisecond
+const (
+	// settleTime is how long a connection without a request keeps its place at least: a
+	// new one's first request is on its way, or its TLS handshake.
+	settleTime = 250 * time.Millisecond
+	// slowTime is how long one keeps it whose client is waited for.
+	slowTime = 500 * time.Millisecond
+)
 
 func newConnLimit(l net.Listener, most int) *connLimit {
-	c := &connLimit{Listener: l, most: most, conns: map[net.Conn]*list.Element{}}
+	c := &connLimit{Listener: l, most: most, conns: map[net.Conn]*place{}}
 	c.change.L = &c.mu
 	return c
 }
@@ -90,25 +103,40 @@ func (l *connLimit) Accept() (net.Conn, error) {
 	defer l.mu.Unlock()
 	var old net.Conn // the last one that had to go
 	for len(l.conns) >= l.most && !l.closed {
-		_, going := l.conns[old]
-		if first := l.idle.Front(); first != nil && !going {
-			longest := first.Value.(idleConn)
-			rest := settleTime - time.Since(longest.since)
-			if rest <= 0 {
-				old = longest.Conn
-				l.conns[old] = nil
-				l.idle.Remove(first)
-				cut(old)
-				continue
-			}
+		if _, going := l.conns[old]; going {
+			l.change.Wait()
+			continue
+		}
+		first, rest := l.longest()
+		switch {
+		case first == nil:
+			l.change.Wait()
+		case rest <= 0:
+			old = first.Conn
+			l.move(first, nil)
+			cut(old)
+		default:
 			timer := time.AfterFunc(rest, l.wake)
 			l.change.Wait()
 			timer.Stop()
-			continue
 		}
-		l.change.Wait()
 	}
 	return c, nil
+}
+
+// longest returns the connection that goes first if one has to, and how long it keeps its
+// place; nil: none has to go.
+func (l *connLimit) longest() (first *place, rest time.Duration) {
+	for _, of := range []struct {
+		in    *list.List
+		keeps time.Duration
+	}{{&l.idle, settleTime}, {&l.slow, slowTime}} {
+		if front := of.in.Front(); front != nil {
+			p := front.Value.(*place)
+			return p, of.keeps - time.Since(p.since)
+		}
+	}
+	return nil, 0
 }
 
 func (l *connLimit) wake() {
@@ -134,20 +162,64 @@ func (l *connLimit) Close() error {
 	return l.Listener.Close()
 }
 
+// move puts a connection at the end of one of the lists, or of none.
+func (l *connLimit) move(p *place, to *list.List) {
+	if p.in != nil {
+		p.in.Remove(p.at)
+	}
+	if p.in = to; to != nil {
+		p.since = time.Now()
+		p.at = to.PushBack(p)
+	}
+}
+
 // state is told of each connection's state; see http.Server.ConnState.
 func (l *connLimit) state(c net.Conn, s http.ConnState) {
+	countHeader(c, s)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.conns[c]; e != nil {
-		l.idle.Remove(e)
+	p := l.conns[c]
+	if p == nil {
+		p = &place{Conn: c}
+		l.conns[c] = p
 	}
 	switch s {
 	case http.StateNew, http.StateIdle:
-		l.conns[c] = l.idle.PushBack(idleConn{c, time.Now()})
+		l.move(p, &l.idle)
 	case http.StateActive:
-		l.conns[c] = nil
+		if l.tells {
+			l.move(p, &l.slow)
+		} else {
+			l.move(p, nil)
+		}
 	default:
+		l.move(p, nil)
 		delete(l.conns, c)
 	}
+	l.change.Broadcast()
+}
+
+// connKey is that of the connection in a request's context.
+type connKey struct{}
+
+// context is http.Server.ConnContext.
+func (l *connLimit) context(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// busy is told when the work for a request begins and when it ends.
+func (l *connLimit) busy(ctx context.Context, busy bool) {
+	c, _ := ctx.Value(connKey{}).(net.Conn)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.conns[c]
+	if p == nil {
+		return
+	}
+	if busy {
+		l.move(p, nil)
+		return
+	}
+	l.move(p, &l.slow)
 	l.change.Broadcast()
 }

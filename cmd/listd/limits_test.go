@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -155,10 +156,15 @@ func TestConnectionsWaitForAPlace(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	l := newConnLimit(inner, 2)
-	srv := &http.Server{ConnState: l.state, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	l.tells = true
+	srv := &http.Server{ConnState: l.state, ConnContext: l.context, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		l.busy(r.Context(), r.URL.Path != "/slow")
 		began <- struct{}{}
-		if r.URL.Path == "/long" {
+		switch r.URL.Path {
+		case "/long":
 			<-leave
+		case "/slow":
+			<-r.Context().Done()
 		}
 	})}
 	served := make(chan error, 1)
@@ -175,7 +181,7 @@ func TestConnectionsWaitForAPlace(t *testing.T) {
 	waitFor(t, func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return len(l.conns) == 2 && l.idle.Len() == 0
+		return len(l.conns) == 2 && l.idle.Len()+l.slow.Len() == 0
 	})
 	require.Empty(t, began, "there is no place")
 	close(leave) // the connections stay, without requests: they make room
@@ -184,6 +190,24 @@ func TestConnectionsWaitForAPlace(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 200, answer.StatusCode)
 	}
+	// Those whose clients are waited for make room, too.
+	for range 2 {
+		<-began
+	}
+	slow := []net.Conn{dial(t, url), dial(t, url)}
+	for _, c := range slow {
+		fmt.Fprint(c, "GET /slow HTTP/1.1\r\nHost: h\r\n\r\n")
+		<-began
+	}
+	fifth := dial(t, url)
+	fmt.Fprint(fifth, "GET /short HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+	answer, err := http.ReadResponse(bufio.NewReader(fifth), nil)
+	require.NoError(t, err)
+	require.Equal(t, 200, answer.StatusCode)
+	_, err = slow[0].Read(make([]byte, 1))
+	require.Error(t, err, "it was cut")
+	require.NoError(t, slow[1].Close())
+	<-began
 	// The end of the server ends the wait, too.
 	leave = make(chan struct{})
 	defer close(leave)
@@ -193,4 +217,99 @@ func TestConnectionsWaitForAPlace(t *testing.T) {
 	dial(t, url)
 	require.NoError(t, srv.Close())
 	require.ErrorIs(t, <-served, http.ErrServerClosed)
+}
+
+// resident is the resident memory of a process, in MiB.
+func resident(t *testing.T, p *process) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	require.NoError(t, err)
+	_, after, found := strings.Cut(string(text), "VmRSS:")
+	require.True(t, found)
+	kib, err := strconv.Atoi(strings.Fields(after)[0])
+	require.NoError(t, err)
+	return kib >> 10
+}
+
+// TestMemoryOfHostileRequests: headers of very many lines, pages that nobody reads and
+// documents of nothing but elements take some memory and no more, and others are served.
+func TestMemoryOfHostileRequests(t *testing.T) {
+	p := start(t, t.TempDir())
+	var keys strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&keys, "%0900d\n", i)
+	}
+	ok(t, keys.String(), "load", "abc", "--create", "--server", p.s3)
+	for name, send := range map[string]func(c net.Conn){
+		"headers": func(c net.Conn) {
+			fmt.Fprint(c, "GET /abc/k HTTP/1.1\r\nHost: h\r\n")
+			for i := range 5000 {
+				fmt.Fprintf(c, "a%x:\n", i)
+			}
+		},
+		"headers of requests that wait": func(c net.Conn) {
+			fmt.Fprint(c, "PUT /abc/k HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n"+strings.Repeat("a:\n", 8000)+"\r\n")
+		},
+		"pages": func(c net.Conn) {
+			fmt.Fprint(c, strings.Repeat("GET /abc?list-type=2&encoding-type=url HTTP/1.1\r\nHost: h\r\n\r\n", 10))
+		},
+		"documents": func(c net.Conn) {
+			fmt.Fprint(c, "POST /abc?delete HTTP/1.1\r\nHost: h\r\nContent-MD5: 1B2M2Y8AsgTpgAmY7PhCfg==\r\nContent-Length: 8000000\r\n\r\n<Delete>")
+			for range 100 {
+				fmt.Fprint(c, strings.Repeat("<a/>", 10_000))
+			}
+		},
+		"cuts": func(c net.Conn) {
+			fmt.Fprint(c, "PUT /cuts?evenkeel-cuts HTTP/1.1\r\nHost: h\r\nContent-Length: 4000000\r\n\r\n"+strings.Repeat("a\n", 100_000))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			idle := resident(t, p)
+			for range 400 {
+				c := dial(t, p.s3)
+				go send(c)
+			}
+			highest := 0
+			for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
+				require.Equal(t, 200, put(t, p.s3+"/abc/honest"))
+				status, _ := get(t, p.s3+"/abc/honest")
+				require.Equal(t, 200, status)
+				highest = max(highest, resident(t, p)-idle)
+			}
+			t.Logf("%d MiB at first, %d more", idle, highest)
+			most := 128
+			if name == "pages" {
+				most = 320 // all that is for pages, and as much garbage
+			}
+			require.Less(t, highest, most)
+		})
+	}
+	require.Equal(t, 0, p.end(syscall.SIGTERM), p.errs)
+}
+
+// TestMachineMemory: the lowest limit counts of all that there are.
+func TestMachineMemory(t *testing.T) {
+	for _, c := range []struct {
+		files map[string]string
+		want  int64
+	}{
+		{nil, 1 << 50},
+		{map[string]string{"proc/meminfo": "MemTotal:       1024 kB\nMemFree: 1 kB\n"}, 1 << 20},
+		{map[string]string{"proc/meminfo": "MemTotal: 2 MB\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, 2 << 10},
+		{map[string]string{"proc/meminfo": "MemTotal: 4096 kB\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "4096\n"}, 4096},
+		{map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/memory.max": "77\n"}, 77},
+		{map[string]string{"proc/self/cgroup": "12:cpu:/x\n0::/\n", "sys/fs/cgroup/memory.max": "78\n"}, 78},
+	} {
+		root := t.TempDir()
+		for name, text := range c.files {
+			file := filepath.Join(root, name)
+			require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+			require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		}
+		require.Equal(t, c.want, machineMemory(root), "%v", c.files)
+	}
+	for machine, want := range map[int64]int64{1 << 20: 32 << 20, 512 << 20: 64 << 20, 1 << 50: 128 << 20} {
+		require.Equal(t, want, (&serveCmd{}).requestMemory(machine))
+	}
+	require.EqualValues(t, 300<<20, (&serveCmd{RequestMemoryMiB: 300}).requestMemory(1))
 }

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"time"
 
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/keeper"
 	"github.com/evenkeel/evenkeel/internal/rebalanceflags"
 	"github.com/evenkeel/evenkeel/rebalance/leader"
@@ -25,6 +25,9 @@ func (f *rebalanceFlags) validate(cassandra bool) error {
 	if f.Rebalance == "elsewhere" && !cassandra {
 		return errors.New("--rebalance elsewhere: only with --cassandra; nobody else can open the data directory")
 	}
+	if err := adminapi.CheckURL("--admin-url (EVENKEEL_ADMIN_URL)", f.AdminURL); err != nil {
+		return err
+	}
 	return f.Flags.Validate()
 }
 
@@ -36,19 +39,20 @@ type rebalancer struct {
 
 // newRebalancer makes one.
 func (s *serveCmd) newRebalancer(b *backend, log *slog.Logger, adminURL string) *rebalancer {
-	o := keeper.Options{Flags: &s.rebalanceFlags.Flags, Store: b.store, Buckets: b.buckets, Counts: b.counts, Wait: embeddedWait, Log: log}
+	f, wait := &s.rebalanceFlags.Flags, keeper.EmbeddedWait
 	if len(s.Cassandra) > 0 {
-		o.Wait = s.Lease + s.Lease/10
+		wait = keeper.Wait(s.Lease)
+	}
+	o := keeper.Options{
+		Store: b.store, Buckets: b.buckets, Balance: f.Options(b.counts != nil, wait), Counts: b.counts, MoveRate: f.MoveRate, Log: log,
+	}
+	if len(s.Cassandra) > 0 {
 		o.Aside = s.Rebalance == "elsewhere"
 		o.Leader = &leader.Options{Name: keeper.Name("listd"), Admin: cmp.Or(s.AdminURL, adminURL)}
 	}
 	k := keeper.New(o)
 	return &rebalancer{k, k.API()}
 }
-
-// embeddedWait is what a wait takes at most where the one process leads: for writes
-// under way.
-const embeddedWait = time.Second
 
 // run moves ranges until ctx ends, while this process leads.
 func (r *rebalancer) run(ctx context.Context) {

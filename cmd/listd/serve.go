@@ -28,7 +28,7 @@ import (
 type serveCmd struct {
 	Data          string   `default:"./evenkeel-data" help:"Directory of the embedded store, which holds everything; made if it isn't there."`
 	Listen        string   `default:"127.0.0.1:9000" help:"Address of the S3 dialect; port 0 takes a free one."`
-	Insecure      bool     `help:"Allow --listen on other than loopback addresses although nobody is authenticated."`
+	Insecure      bool     `help:"Allow --listen on other than loopback addresses although nobody is authenticated. Clients elsewhere need --allow-host, too."`
 	KeysFile      string   `placeholder:"FILE" help:"YAML file of access keys: requests have to be signed by one of them. It is read again when it changes; while it can't be used, the keys that were read stay in force."`
 	HTTPSCertFile string   `name:"https-cert-file" placeholder:"FILE" help:"Serve the S3 address over TLS with this certificate (PEM, with its chain). It is read again when it or its key changes."`
 	HTTPSKeyFile  string   `name:"https-key-file" placeholder:"FILE" help:"Private key (PEM) of --https-cert-file."`
@@ -41,16 +41,20 @@ type serveCmd struct {
 	AdminAccess adminserver.Flags `embed:""`
 
 	MaxBodyBytes    int64         `default:"4096" help:"Largest object body that is kept."`
-	MaxRequests     int           `default:"1024" help:"Requests served at once; more are answered 503 SlowDown."`
-	MaxConnections  int           `default:"4096" help:"Connections kept at once on --listen, fewer where the limit of open files asks for it. One more takes the place of the one that has been idle for longest."`
-	MaxHeaderBytes  int           `default:"131072" help:"Largest request header. Continuation tokens of long keys need room."`
+	MaxRequests     int           `default:"1024" help:"Requests worked for at once; more are answered 503 SlowDown, and so is an access key, or address, that has three times as many as are free. Bodies and answers on their way do not count."`
+	MaxConnections  int           `default:"4096" help:"Connections kept at once on --listen, fewer where the limit of open files asks for it. One more takes the place of the one that has been idle for longest, or whose client is waited for."`
+	MaxHeaderBytes  int           `default:"32768" help:"Largest request header. Continuation tokens of keys of more than 16 KiB, which the library writes, need more room."`
+	MaxCuts         int           `default:"10000" help:"Most cuts of a bucket that is created; ten times as many are those of one access key, or address, within an hour."`
+	MinRate         int64         `default:"16384" help:"Bytes a second that a client has to send of a body of more than 64 KiB, or to read of an answer of more than 4 KiB, after 10 s."`
 	RequestTimeout  time.Duration `default:"30s" help:"Longest work for one request."`
 	HeaderTimeout   time.Duration `default:"10s" help:"How long a client may take to send a request's header."`
-	BodyTimeout     time.Duration `default:"1m" help:"How long a client may take to send a request with its body."`
-	AnswerTimeout   time.Duration `default:"2m" help:"How long the work for a request and sending its answer may take, where a client reads slowly. Lists of all buckets may take longer."`
+	BodyTimeout     time.Duration `default:"1m" help:"How long a client may take at most to send a body; see --min-rate. Bodies of at most 64 KiB have to come within 5 s after --header-timeout."`
+	AnswerTimeout   time.Duration `default:"2m" help:"How long the work for a request and sending its answer may take at most, where a client reads slowly; see --min-rate. Lists of all buckets may take longer."`
 	IdleTimeout     time.Duration `default:"2m" help:"How long an idle connection is kept."`
 	ShutdownTimeout time.Duration `default:"10s" help:"How long requests under way may go on after SIGTERM or SIGINT; a second signal ends at once."`
 	RequestLog      string        `default:"errors" enum:"errors,all" help:"Requests to log: errors (answers of 400 and above) or all."`
+
+	RequestMemoryMiB int64 `name:"request-memory-mib" default:"0" help:"Memory for bodies, documents and pages of all requests together, until the answers are sent; more requests are answered 503 SlowDown. 0 for an eighth of the machine's memory, or of the limit of its control group: 32 to 128 MiB."`
 
 	CacheMiB       int64         `name:"cache-mib" default:"128" help:"Memory for blocks of the embedded store."`
 	MapCacheMiB    int64         `name:"map-cache-mib" default:"64" help:"Memory for maps of buckets."`
@@ -113,12 +117,15 @@ func (s *serveCmd) Validate() error {
 	for name, v := range map[string]int64{
 		"max-body-bytes": s.MaxBodyBytes, "max-requests": int64(s.MaxRequests), "max-connections": int64(s.MaxConnections), "max-header-bytes": int64(s.MaxHeaderBytes),
 		"header-timeout": int64(s.HeaderTimeout), "body-timeout": int64(s.BodyTimeout), "answer-timeout": int64(s.AnswerTimeout),
-		"request-timeout": int64(s.RequestTimeout), "idle-timeout": int64(s.IdleTimeout), "shutdown-timeout": int64(s.ShutdownTimeout),
+		"request-timeout": int64(s.RequestTimeout), "idle-timeout": int64(s.IdleTimeout), "max-cuts": int64(s.MaxCuts), "min-rate": s.MinRate, "shutdown-timeout": int64(s.ShutdownTimeout),
 		"cache-mib": s.CacheMiB, "map-cache-mib": s.MapCacheMiB, "tombstone-grace": int64(s.TombstoneGrace),
 	} {
 		if v <= 0 {
 			return fmt.Errorf("--%s must be above zero", name)
 		}
+	}
+	if s.RequestMemoryMiB != 0 && s.RequestMemoryMiB < leastRequests {
+		return fmt.Errorf("--request-memory-mib must be at least %d", leastRequests)
 	}
 	if s.MaxBodyBytes > maxValueBytes/2 {
 		return fmt.Errorf("--max-body-bytes is at most %d: values are metadata here", maxValueBytes/2)
@@ -152,6 +159,9 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 			return usageError("--keys-file %s: %w", s.KeysFile, err)
 		}
 		secrecy.WarnOfFile(log, "--keys-file", s.KeysFile)
+	}
+	if keys == nil && !listenAddr.IP.IsLoopback() && len(s.AdminAccess.AllowHost)+len(s.HostSuffix) == 0 {
+		log.Warn("requests from other hosts will be refused: name this one, as they do, by --allow-host, or give --keys-file")
 	}
 	var cert *reload.Certificate
 	if s.HTTPSCertFile != "" {
@@ -222,7 +232,12 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 	if err != nil {
 		return usageError("--allow-host: %w", err)
 	}
+	memory := s.requestMemory(machineMemory("/"))
+	s.limitMemory(memory)
+	var s3Limit *connLimit
 	options := s3api.Options{
+		MemoryBytes: memory, MaxCuts: s.MaxCuts, MinRate: s.MinRate, BodyTimeout: s.BodyTimeout, AnswerTimeout: s.AnswerTimeout,
+		Busy:   func(ctx context.Context, busy bool) { s3Limit.busy(ctx, busy) },
 		Region: s.Region, MaxBodyBytes: s.MaxBodyBytes, MaxRequests: s.MaxRequests, RequestTimeout: s.RequestTimeout,
 		Logger: log, LogEvery: s.RequestLog == "all", Metrics: registry,
 		SoleWriter: len(s.Cassandra) == 0, HostSuffixes: s.HostSuffix, Guard: guard,
@@ -241,13 +256,16 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 		return fmt.Errorf("--listen: %w", err)
 	}
 	scheme := "http"
-	var s3Listener net.Listener = listener
+	var s3Listener net.Listener = &headerLimit{Listener: listener, sealed: who.cert != nil, most: memory / 4}
 	if who.cert != nil {
-		scheme, s3Listener = "https", tls.NewListener(listener, who.cert.Config())
+		scheme, s3Listener = "https", tls.NewListener(s3Listener, who.cert.Config())
 		go who.cert.Run(ctx, log)
 	}
-	s3Limit := newConnLimit(s3Listener, connections)
+	s3Limit = newConnLimit(s3Listener, connections)
+	s3Limit.tells = true
 	s3 := s.server(handler, s3Limit, log)
+	// Larger bodies get more time of their requests; see s3api.Options.MinRate.
+	s3.ReadTimeout = min(s.BodyTimeout, s.HeaderTimeout+smallBodyTime)
 	servers := []*http.Server{s3}
 	failed := make(chan error, 2)
 	ready := newReadiness(b)
@@ -306,10 +324,13 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 	return shutdown(servers, s.ShutdownTimeout)
 }
 
+// smallBodyTime is how long a small body may take after the header.
+const smallBodyTime = 5 * time.Second
+
 // server makes an HTTP server with the limits of this one, for a listener.
 func (s *serveCmd) server(h http.Handler, l *connLimit, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler: h, ConnState: l.state, ReadHeaderTimeout: s.HeaderTimeout, ReadTimeout: s.BodyTimeout, WriteTimeout: s.AnswerTimeout,
+		Handler: h, ConnState: l.state, ConnContext: l.context, ReadHeaderTimeout: s.HeaderTimeout, ReadTimeout: s.BodyTimeout, WriteTimeout: s.AnswerTimeout,
 		IdleTimeout: s.IdleTimeout, MaxHeaderBytes: s.MaxHeaderBytes,
 		ErrorLog: logging.ErrorLog(log),
 	}

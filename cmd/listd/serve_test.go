@@ -56,6 +56,8 @@ func TestServeRefusesWhatItMust(t *testing.T) {
 		{"--admin-token fifteen-letters", exitUsage, "openssl rand"},
 		{"--admin-https-cert-file " + file, exitUsage, "--admin-https-key-file"},
 		{"--allow-host http://x", exitUsage, "--allow-host"},
+		{"--admin-url http://a:9001,http://b:9001", exitUsage, "--admin-url"},
+		{"--log-rate -1", exitUsage, "--log-rate"},
 	} {
 		o := listd(t, "", append(strings.Fields("serve --listen 127.0.0.1:0 --admin 127.0.0.1:0"), strings.Fields(c.args)...)...)
 		require.Equal(t, c.code, o.code, "%s: %s", c.args, o.err)
@@ -85,6 +87,8 @@ func TestAdminAddress(t *testing.T) {
 	require.NotContains(t, metrics, "evenkeel_wall_clock_ahead", "embedded there is no other clock")
 	status, _ := get(t, p.admin+"/nothing")
 	require.Equal(t, 404, status)
+
+	require.Contains(t, p.errs.String(), "--allow-host", "other hosts can't reach it yet")
 
 	p = start(t, t.TempDir(), "--admin", "0.0.0.0:0", "--admin-token", "sixteen-secrets-")
 	p.admin = strings.Replace(p.admin, "[::]", "127.0.0.1", 1)

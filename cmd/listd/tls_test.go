@@ -64,3 +64,26 @@ func TestHTTPS(t *testing.T) {
 		require.Contains(t, o.err, says)
 	}
 }
+
+// TestAdminHTTPS: commands reach an admin address over TLS, with a token and a certificate.
+func TestAdminHTTPS(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	tlstest.Write(t, cert, key, "listd")
+	own, ownKey := filepath.Join(dir, "own.pem"), filepath.Join(dir, "own-key.pem")
+	tlstest.Write(t, own, ownKey, "operator")
+	t.Setenv("EVENKEEL_ADMIN_TOKEN", "sixteen-secrets-")
+	p := start(t, t.TempDir(), "--admin-https-cert-file", cert, "--admin-https-key-file", key, "--admin-client-ca-file", own)
+	require.True(t, strings.HasPrefix(p.admin, "https://127.0.0.1:"), p.admin)
+	backup := []string{"backup", filepath.Join(dir, "backup"), "--admin", p.admin}
+	trusting := append(backup, "--admin-ca-file", cert)
+	require.Contains(t, listd(t, "", backup...).err, "certificate")
+	require.Contains(t, listd(t, "", trusting...).err, "--admin-cert-file")
+	ok(t, "", append(trusting, "--admin-cert-file", own, "--admin-key-file", ownKey)...)
+	require.NotContains(t, p.errs.String(), "sixteen-secrets-")
+
+	tlstest.Write(t, cert, key, "listd again")
+	waitFor(t, func() bool { return strings.Contains(p.errs.String(), "read again") })
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, "backup")))
+	ok(t, "", append(trusting, "--admin-cert-file", own, "--admin-key-file", ownKey)...)
+}

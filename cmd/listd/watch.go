@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/evenkeel/evenkeel/internal/logging"
 	"github.com/evenkeel/evenkeel/internal/reload"
 	"github.com/evenkeel/evenkeel/s3api"
 )
@@ -33,6 +34,7 @@ func openKeys(file string) (*keysFile, error) {
 // secret.
 func (k *keysFile) logScopes(log *slog.Logger) {
 	set := *k.set.Load()
+	log = logging.Unlimited(log)
 	for _, id := range slices.Sorted(maps.Keys(set)) {
 		access := "read-only"
 		if set[id].Write {

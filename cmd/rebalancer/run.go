@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/adminapi"
 	"github.com/evenkeel/evenkeel/internal/adminserver"
 	"github.com/evenkeel/evenkeel/internal/cassandraflags"
 	"github.com/evenkeel/evenkeel/internal/keeper"
@@ -68,6 +69,9 @@ func (c *runCmd) Validate() error {
 	if c.Sizes.Counter == "" && c.Sizes.RebalanceInterval == nil && c.Sizes.Schedule == "" {
 		return errors.New("--counter is missing: the Redis in which the servers count sizes. To read every row at each look instead give --rebalance-interval or --schedule")
 	}
+	if err := adminapi.CheckURL("--admin-url", c.AdminURL); err != nil {
+		return err
+	}
 	return c.Sizes.Validate()
 }
 
@@ -106,7 +110,7 @@ func (c *runCmd) Run(ctx context.Context, std stdio) error {
 	}
 	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer release()
-	d := daemon{store: st, names: names, counts: counts, wait: c.Lease + c.Lease/10, who: who, log: log, lines: lines, out: std, release: release}
+	d := daemon{store: st, names: names, counts: counts, wait: keeper.Wait(c.Lease), who: who, log: log, lines: lines, out: std, release: release}
 	return d.run(ctx, c, address)
 }
 
@@ -139,7 +143,10 @@ func (d *daemon) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	}
 	url := d.who.URL(listener.Addr())
 	d.leader.Admin = cmp.Or(c.AdminURL, url)
-	k := keeper.New(keeper.Options{Flags: &c.Sizes, Store: d.store, Buckets: d.names, Counts: d.counts, Wait: d.wait, Leader: &d.leader, Log: d.log})
+	k := keeper.New(keeper.Options{
+		Store: d.store, Buckets: d.names, Balance: c.Sizes.Options(d.counts != nil, d.wait), Counts: d.counts,
+		MoveRate: c.Sizes.MoveRate, Leader: &d.leader, Log: d.log,
+	})
 	ready := adminserver.NewReadiness(d.store, d.names)
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(d.lines.Metric()); err != nil {
@@ -154,7 +161,7 @@ func (d *daemon) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	}
 	server := &http.Server{
 		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
-		ErrorLog: logging.ErrorLog(d.log),
+		MaxHeaderBytes: 64 << 10, ErrorLog: logging.ErrorLog(d.log),
 	}
 	failed := make(chan error, 2)
 	working, stop := context.WithCancel(ctx)

@@ -393,6 +393,9 @@ func TestDaemonsFlags(t *testing.T) {
 		{"run --cassandra x --local-dc dc1 --counter redis://y --max-rows 1", "--max-rows"},
 		{"run --cassandra x --local-dc dc1 --counter redis://y --lease 1ms", "--lease"},
 		{"run --cassandra x --local-dc dc1 --counter redis://y --admin-listen 0.0.0.0:0", "--admin-token"},
+		{"run --cassandra x --local-dc dc1 --counter redis://y --admin-token short", "openssl rand"},
+		{"run --cassandra x --local-dc dc1 --counter redis://y --admin-url http://a:1,http://b:2", "--admin-url"},
+		{"run --cassandra x --local-dc dc1 --counter redis://y --log-rate -1", "--log-rate"},
 	} {
 		code, out, errs := ran(t, time.Millisecond, "", strings.Fields(c.args)...)
 		require.Equal(t, exitUsage, code, "%s: %s %s", c.args, out, errs)

@@ -69,6 +69,17 @@ func (f *Flags) At(holder, address string) (*Client, error) {
 	return c, nil
 }
 
+// CheckURL refuses what is no address of one server; empty: there is none.
+func CheckURL(flag, address string) error {
+	if address == "" {
+		return nil
+	}
+	if _, err := serverOf(address); err != nil {
+		return fmt.Errorf("%s: %w", flag, err)
+	}
+	return nil
+}
+
 // list is how addresses are given to --admin.
 func list(servers []string, more string) string {
 	return strings.Join(append(servers[:len(servers):len(servers)], more), ",")

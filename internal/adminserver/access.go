@@ -153,7 +153,8 @@ const (
 	failureDelay = time.Second
 	// mostDelayed bounds the answers that are held back at once, so that many tries take
 	// few of the address's connections. Others are answered at once, by 429 and with the
-	// end of their connection: whoever made them does not learn more by them.
+	// end of their connection. They tell as much as a 401 does: against guesses helps the
+	// length of a token. But whoever has the right one is let in also while others guess.
 	mostDelayed = 8
 )
 

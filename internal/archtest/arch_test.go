@@ -19,14 +19,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const module = "github.com/evenkeel/evenkeel/"
+const (
+	module = "github.com/evenkeel/evenkeel/"
+	root   = "evenkeel" // the package at the root of the module
+)
 
 // layers lists every package outside internal/, top to bottom. A package may
 // import packages of lower layers only, and packages of its own line where it
 // is their parent or child.
 var layers = [][]string{
 	{"cmd/listd", "cmd/rebalancer"},
-	{"s3api"},
+	{"evenkeel", "s3api"},
 	{"listing"},
 	{"rebalance/balancer", "rebalance/sim"},
 	{"rebalance/auto"},
@@ -74,7 +77,7 @@ type listed struct {
 
 func list(t *testing.T) map[string]listed {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,Imports,GoFiles", module+"...").Output()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,Imports,GoFiles", module+"...").Output() // and the root
 	require.NoError(t, err)
 	all := map[string]listed{}
 	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
@@ -84,6 +87,9 @@ func list(t *testing.T) map[string]listed {
 			return all
 		}
 		require.NoError(t, err)
+		if p.ImportPath+"/" == module {
+			p.ImportPath = root
+		}
 		all[strings.TrimPrefix(p.ImportPath, module)] = p
 	}
 }

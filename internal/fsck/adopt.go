@@ -30,6 +30,10 @@ import (
 // what was deleted since is in no partition any more. So only partitions that were
 // made after the map are adopted without being told: those were never sources of a
 // move that this map has seen the end of.
+//
+// A map from the history is no way out: which one fits the rows differs from partition
+// to partition. Nor can partitions that are found be named in the map: where their
+// ranges begin and end nobody knows any more.
 
 // A home whose rows have moved away later, as a newer map had it, is covered by the
 // removal: no row with an old timestamp can be seen in it. So its range goes to a

@@ -15,7 +15,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/adminapi"
-	"github.com/evenkeel/evenkeel/internal/rebalanceflags"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/rebalance/leader"
@@ -23,15 +22,16 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options of a keeper. Flags, Store and Buckets are required.
+// Options of a keeper. Store, Buckets and the policy of Balance are required.
 type Options struct {
-	Flags   *rebalanceflags.Flags
 	Store   store.Store
 	Buckets *listing.Client
+	// Balance is how sizes are looked after; with Every 0 they are not.
+	Balance balancer.Options
 	// Counts is where sizes are counted; nil: nowhere, and each look counts every row.
 	Counts counter.Backend
-	// Wait is what a wait of a move takes at most.
-	Wait time.Duration
+	// MoveRate is the most rows copied and compared per second; 0: no limit.
+	MoveRate int
 	// Leader has the processes of a shared store elect one that does the work; nil:
 	// this process has its store for itself.
 	Leader *leader.Options
@@ -42,6 +42,13 @@ type Options struct {
 	// Now is the wall clock, time.Now if nil.
 	Now func() time.Time
 }
+
+// EmbeddedWait is what a wait of a move takes at most where one process has the store
+// for itself: for writes under way.
+const EmbeddedWait = time.Second
+
+// Wait is what a wait of a move takes at most with a lease.
+func Wait(lease time.Duration) time.Duration { return lease + lease/10 }
 
 // Keeper is all of it. Its methods are safe for concurrent use; Run is for one
 // goroutine at a time.
@@ -61,14 +68,12 @@ func New(o Options) *Keeper {
 	}
 	maps := o.Buckets.Maps()
 	m := manager.New(o.Store, maps, manager.Options{
-		RowsPerSecond: o.Flags.MoveRate, Logger: o.Log, Now: o.Now,
+		RowsPerSecond: o.MoveRate, Logger: o.Log, Now: o.Now,
 	})
 	k := &Keeper{m: m, aside: o.Aside, log: o.Log}
-	every := o.Flags.Interval(o.Counts != nil)
-	if every > 0 && !o.Aside {
-		b := o.Flags.Options(every, o.Wait, o.Log)
-		b.Now = o.Now
-		counts := o.Counts
+	if o.Balance.Every > 0 && !o.Aside {
+		b, counts := o.Balance, o.Counts
+		b.Now, b.Logger = o.Now, o.Log
 		if b.Exact = counts == nil; b.Exact {
 			counts = counter.NewMemory(nil)
 		}
@@ -76,7 +81,7 @@ func New(o Options) *Keeper {
 	}
 	a := adminapi.Options{
 		Manager: k.m, Balancer: k.sizes, Store: o.Store, Maps: maps, Names: o.Buckets, Buckets: o.Buckets, Rows: o.Store,
-		MaxRows: o.Flags.MaxRows, Every: every, Now: o.Now,
+		MaxRows: o.Balance.Policy.MaxRows, Every: o.Balance.Every, Now: o.Now,
 	}
 	if o.Leader != nil {
 		k.candidate = leader.New(o.Store, *o.Leader)

@@ -43,6 +43,15 @@ func (f *Flags) Logger(w io.Writer) (*slog.Logger, *Limit) {
 	return slog.New(&handler{h, l}), l
 }
 
+// Unlimited is a log whose lines are not limited in number: for what operators cause, however
+// long it is.
+func Unlimited(log *slog.Logger) *slog.Logger {
+	if h, ok := log.Handler().(*handler); ok {
+		return slog.New(&handler{h.Handler, nil})
+	}
+	return log
+}
+
 const (
 	// maxField bounds a field as it is printed.
 	maxField = 1 << 10

@@ -112,6 +112,14 @@ func TestLinesAreLimited(t *testing.T) {
 		require.Contains(t, w.String(), `kind=""`)
 		limit.Tell()
 
+		// What operators cause is cut only.
+		w.b.Reset()
+		for range 1000 {
+			logging.Unlimited(log).Info("a key", "scope", strings.Repeat("x", 10_000))
+		}
+		require.Equal(t, 1000, strings.Count(w.String(), "\n"))
+		require.Less(t, len(w.String()), 1000*1200)
+
 		// Without a limit.
 		w.b.Reset()
 		log, limit = (&logging.Flags{LogFormat: "text"}).Logger(&w)

@@ -140,32 +140,19 @@ func (f *Flags) OpenCounter(dir string, log *slog.Logger) (counter.Backend, erro
 	return rediscounter.Open(o)
 }
 
-// Options are those of a balancer that looks each interval, where new ranges take puts
-// after two waits of at most wait each.
-func (f *Flags) Options(every, wait time.Duration, log *slog.Logger) balancer.Options {
-	p := policy.Default(f.MaxRows)
+// Options are those of a balancer, given whether sizes are counted, where new ranges
+// take puts after two waits of at most wait each.
+func (f *Flags) Options(counted bool, wait time.Duration) balancer.Options {
+	o := balancer.For(f.MaxRows, f.MoveRate, f.Interval(counted), wait)
 	if f.MinRows != nil {
-		p.MinRows = *f.MinRows
+		o.Policy.MinRows = *f.MinRows
 	}
-	p.Cool = f.Cool
-	// A count is a second old, or two; and the first of the waits is one for clocks, too.
-	effect := 2*wait + 3*time.Second
-	// With looks that are further apart than that it is too late now and then: what is
-	// cut ahead is guessed, and a day of it is a lot.
-	p.Lead = min(every, time.Hour) + effect
-	p.Budget.Rows = 20 * f.MaxRows
-	if f.MoveRate > 0 {
-		p.MovedPerS = float64(f.MoveRate) / 2 // each is copied and compared
-		// What has not begun can still be judged by what comes meanwhile, and what began
-		// first is over first.
-		p.Budget.Rows = min(p.Budget.Rows, int64(p.MovedPerS*inFlight.Seconds()))
-	}
+	o.Policy.Cool = f.Cool
 	if f.MoveRows > 0 {
-		p.Budget.Rows = f.MoveRows
+		o.Policy.Budget.Rows = f.MoveRows
 	}
-	p.Budget.Hours, _ = f.hours() // they were validated
-	o := balancer.Options{Policy: p, Every: every, Effect: effect, Logger: log}
-	if c, err := auto.Cutter(f.Planner, planSeed); err == nil { // kong knows the names
+	o.Policy.Budget.Hours, _ = f.hours()                                 // they were validated
+	if c, err := auto.Cutter(f.Planner, balancer.PlanSeed); err == nil { // kong knows the names
 		o.Cutter = c
 	}
 	if s, _ := f.schedule(); s != nil {
@@ -173,12 +160,6 @@ func (f *Flags) Options(every, wait time.Duration, log *slog.Logger) balancer.Op
 	}
 	return o
 }
-
-// inFlight is how long moves that have begun by themselves may take altogether.
-const inFlight = time.Minute
-
-// planSeed is that of the genetic planner: the same zone always gives the same cuts.
-const planSeed = 1
 
 // hours reads --move-hours.
 func (f *Flags) hours() (out []policy.Hours, err error) {

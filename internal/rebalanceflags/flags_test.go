@@ -29,7 +29,7 @@ func TestSchedules(t *testing.T) {
 		f := rebalanceflags.Flags{MaxRows: 100, Schedule: c.schedule}
 		require.NoError(t, f.Validate(), c.schedule)
 		require.Equal(t, c.gap, f.Interval(false), c.schedule)
-		o := f.Options(c.gap, time.Second, nil)
+		o := f.Options(false, time.Second)
 		require.Equal(t, c.next, o.Next(at).UTC().Format(time.RFC3339), c.schedule)
 		require.LessOrEqual(t, o.Policy.Lead, time.Hour+10*time.Second)
 	}

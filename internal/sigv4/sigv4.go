@@ -7,10 +7,10 @@
 package sigv4
 
 import (
+	"bufio"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -110,52 +110,50 @@ func (r *Request) canonicalSum(signed, payload string) (string, error) {
 		return "", err
 	}
 	sum := sha256.New()
-	w := &writer{to: sum}
-	w.text(r.Method)
-	w.byte('\n')
-	w.escaped(path, true)
-	w.byte('\n')
+	w := bufio.NewWriterSize(sum, 512) // it never fails
+	for _, part := range []string{r.Method, "\n", escape(path, true), "\n"} {
+		_, _ = w.WriteString(part)
+	}
 	for i, p := range query {
 		if i > 0 {
-			w.byte('&')
+			_ = w.WriteByte('&')
 		}
-		w.text(p.name)
-		w.byte('=')
-		w.text(p.value)
+		_, _ = w.WriteString(p.name)
+		_ = w.WriteByte('=')
+		_, _ = w.WriteString(p.value)
 	}
-	w.byte('\n')
+	_ = w.WriteByte('\n')
 	for name := range strings.SplitSeq(signed, ";") {
-		w.text(name)
-		w.byte(':')
+		_, _ = w.WriteString(name)
+		_ = w.WriteByte(':')
 		r.writeHeader(w, name)
-		w.byte('\n')
+		_ = w.WriteByte('\n')
 	}
-	w.byte('\n')
-	w.text(signed)
-	w.byte('\n')
-	w.text(payload)
-	w.flush()
+	for _, part := range []string{"\n", signed, "\n", payload} {
+		_, _ = w.WriteString(part)
+	}
+	_ = w.Flush()
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
 // writeHeader writes the canonical value of a header; net/http takes some out of
 // http.Header.
-func (r *Request) writeHeader(w *writer, name string) {
+func (r *Request) writeHeader(w *bufio.Writer, name string) {
 	switch name {
 	case "host":
-		w.text(r.Host)
+		_, _ = w.WriteString(r.Host)
 		return
 	case "content-length":
 		if r.Header.Get(name) == "" && r.Length >= 0 {
-			w.text(strconv.FormatInt(r.Length, 10))
+			_, _ = w.WriteString(strconv.FormatInt(r.Length, 10))
 			return
 		}
 	}
 	for i, v := range r.Header[http.CanonicalHeaderKey(name)] {
 		if i > 0 {
-			w.byte(',')
+			_ = w.WriteByte(',')
 		}
-		w.squeezed(v)
+		squeeze(w, v)
 	}
 }
 
@@ -179,7 +177,7 @@ func parseParams(raw string) ([]param, error) {
 			return nil, err
 		}
 		if name != paramSignature {
-			params = append(params, param{escape(name), escape(value)})
+			params = append(params, param{escape(name, false), escape(value, false)})
 		}
 	}
 	slices.SortFunc(params, func(a, b param) int {
@@ -191,62 +189,23 @@ func parseParams(raw string) ([]param, error) {
 	return params, nil
 }
 
-func escape(s string) string {
-	if strings.IndexFunc(s, func(r rune) bool { return !unreserved(r) }) < 0 {
+// escape percent-encodes all bytes but the unreserved ones, and slashes if they
+// are to be kept.
+func escape(s string, slashes bool) string {
+	const digits = "0123456789ABCDEF"
+	plain := func(c rune) bool { return unreserved(c) || slashes && c == '/' }
+	if strings.IndexFunc(s, func(c rune) bool { return !plain(c) }) < 0 {
 		return s
 	}
-	var b strings.Builder
-	b.Grow(3 * len(s))
-	w := &writer{to: &b}
-	w.escaped(s, false)
-	w.flush()
-	return b.String()
-}
-
-// writer gathers small writes to a hash or a builder, which never fail.
-type writer struct {
-	to  io.Writer
-	n   int
-	buf [512]byte
-}
-
-func (w *writer) flush() {
-	_, _ = w.to.Write(w.buf[:w.n])
-	w.n = 0
-}
-
-func (w *writer) byte(c byte) {
-	if w.n == len(w.buf) {
-		w.flush()
-	}
-	w.buf[w.n] = c
-	w.n++
-}
-
-func (w *writer) text(s string) {
-	for s != "" {
-		if w.n == len(w.buf) {
-			w.flush()
-		}
-		n := copy(w.buf[w.n:], s)
-		w.n, s = w.n+n, s[n:]
-	}
-}
-
-// escaped percent-encodes all bytes but the unreserved ones, and slashes if they
-// are to be kept.
-func (w *writer) escaped(s string, slashes bool) {
-	const digits = "0123456789ABCDEF"
+	b := make([]byte, 0, 3*len(s))
 	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if unreserved(rune(c)) || slashes && c == '/' {
-			w.byte(c)
-			continue
+		if c := s[i]; plain(rune(c)) {
+			b = append(b, c)
+		} else {
+			b = append(b, '%', digits[c>>4], digits[c&15])
 		}
-		w.byte('%')
-		w.byte(digits[c>>4])
-		w.byte(digits[c&15])
 	}
+	return string(b)
 }
 
 func unreserved(c rune) bool {
@@ -254,12 +213,16 @@ func unreserved(c rune) bool {
 		c == '-' || c == '_' || c == '.' || c == '~'
 }
 
-// squeezed drops spaces around a value and makes one of several inside.
-func (w *writer) squeezed(v string) {
+// squeeze drops spaces around a value and makes one of several inside.
+func squeeze(w *bufio.Writer, v string) {
 	v = strings.Trim(v, " ")
-	for i := 0; i < len(v); i++ {
-		if v[i] != ' ' || v[i-1] != ' ' {
-			w.byte(v[i])
+	for {
+		i := strings.Index(v, "  ")
+		if i < 0 {
+			break
 		}
+		_, _ = w.WriteString(v[:i+1])
+		v = strings.TrimLeft(v[i+1:], " ")
 	}
+	_, _ = w.WriteString(v)
 }

@@ -147,7 +147,9 @@ func TestDamagedNodesAreRefusedAndNamed(t *testing.T) {
 		}
 		if name == "missing" { // and why can't be found out
 			away := store.Errorf(store.Unavailable, "away")
-			set(w.store, &w.store.read, func(context.Context, store.Record, error) (store.Record, error) { return store.Record{}, away })
+			set(w.store, &w.store.read, func(context.Context, store.Record, error) (store.Record, error) {
+				return store.Record{}, away
+			})
 			_, err := w.Find(w.ctx, l, key)
 			require.ErrorIs(t, err, away)
 			set(w.store, &w.store.read, nil)

@@ -23,6 +23,29 @@ const (
 	MaxClocks     = 1 << 16
 )
 
+// Join makes what the processes of a store share, where it is missing, agrees with it on
+// the terms of o, and returns a client: what a process does at its start. change has the
+// store take this process's terms; every other process has to have ended before. It fails
+// like InitClocks, AgreeOnLease, AgreeOnClockSkew and NewNetwork.
+func Join(ctx context.Context, s Store, o Options, change bool) (*Client, error) {
+	if o.Clocks == 0 {
+		o.Clocks = DefaultClocks
+	}
+	// Every process makes them: it is cheap where they are there, and one step less for
+	// whoever lays out a store.
+	if err := InitClocks(ctx, s, o.Clocks); err != nil {
+		return nil, err
+	}
+	if err := AgreeOnLease(ctx, s, o.Lease, change); err != nil {
+		return nil, err
+	}
+	var err error
+	if o.MaxClockSkew, err = AgreeOnClockSkew(ctx, s, o.MaxClockSkew, change); err != nil {
+		return nil, err
+	}
+	return NewNetwork(s, o)
+}
+
 // NewNetwork makes a client whose leases hold for a time, for stores that many
 // processes share: each has a client of its own. The store's map clocks have to
 // be there (InitClocks). It polls those that it uses until Close. It fails with

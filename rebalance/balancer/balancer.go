@@ -15,6 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/rebalance/auto"
 	"github.com/evenkeel/evenkeel/rebalance/cut"
 	"github.com/evenkeel/evenkeel/rebalance/manager"
 	"github.com/evenkeel/evenkeel/rebalance/policy"
@@ -78,6 +79,37 @@ type Options struct {
 	// Logger is told what is decided; none if nil.
 	Logger *slog.Logger
 }
+
+// For returns the options that fit a store: partitions of at most maxRows, of which
+// moveRate rows per second are copied and compared (0: as many as possible), a look
+// every so often, and waits of a move of at most wait each.
+func For(maxRows int64, moveRate int, every, wait time.Duration) Options {
+	p := policy.Default(maxRows)
+	// A count is a second old, or two; and the first of the waits is one for clocks, too.
+	effect := 2*wait + 3*time.Second
+	// With looks that are further apart than that it is too late now and then: what is
+	// cut ahead is guessed, and a day of it is a lot.
+	p.Lead = min(every, time.Hour) + effect
+	p.Budget.Rows = 20 * maxRows
+	if moveRate > 0 {
+		p.MovedPerS = float64(moveRate) / 2 // each is copied and compared
+		// What has not begun can still be judged by what comes meanwhile, and what began
+		// first is over first.
+		p.Budget.Rows = min(p.Budget.Rows, int64(p.MovedPerS*inFlight.Seconds()))
+	}
+	o := Options{Policy: p, Every: every, Effect: effect}
+	if c, err := auto.Cutter(auto.DefaultCutter, PlanSeed); err == nil {
+		o.Cutter = c
+	}
+	return o
+}
+
+const (
+	// inFlight is how long moves that have begun by themselves may take altogether.
+	inFlight = time.Minute
+	// PlanSeed is that of the genetic planner: the same zone always gives the same cuts.
+	PlanSeed = 1
+)
 
 func (o Options) withDefaults() Options {
 	if o.Every <= 0 {

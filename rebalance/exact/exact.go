@@ -11,6 +11,10 @@
 // others (ranges under the minimum, rows moved, ranges, squared deviation) are
 // sums over ranges, compared in that order, so that the best of each prefix is
 // enough.
+//
+// It plans the whole bucket at once. To plan the neighbourhoods of bad partitions one
+// by one would not be optimal: a chain of small partitions, each of which takes rows
+// from the next, can be arbitrarily long.
 package exact
 
 import (

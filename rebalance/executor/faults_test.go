@@ -84,8 +84,11 @@ func courses() []course {
 				return []migrate.Goal{migrate.Merge(nil, key(20))} // it has been cut no more, or not yet
 			},
 		},
-		want:  []string{string(key(20)), string(key(30))},
-		calls: []faultstore.Op{faultstore.Read, faultstore.Swap, faultstore.Slice, faultstore.Put, faultstore.Get, faultstore.Remove, faultstore.Delete},
+		want: []string{string(key(20)), string(key(30))},
+		calls: []faultstore.Op{
+			faultstore.Read, faultstore.Swap, faultstore.Slice, faultstore.Put, faultstore.Get, faultstore.Remove,
+			faultstore.Delete,
+		},
 	}
 	stale := small
 	stale.name, stale.stale = "StaleBatches", true
@@ -270,7 +273,8 @@ func (x *run) disturb(ctx context.Context, round int, point string) {
 				k := fmt.Sprintf("%s!late-%d", rg.Start, round)
 				late := store.Row{Key: []byte(k), Value: store.EntryCell([]byte("late")), Timestamp: store.Timestamp(time.Now().UnixMicro())}
 				source := store.Partition{Bucket: x.f.id, ID: rg.Partition}
-				page, err := x.f.s.Slice(ctx, source, store.Bounds{Start: rg.Start, End: rg.End}, store.SliceOptions{Limit: 10, Timestamps: true})
+				within := store.Bounds{Start: rg.Start, End: rg.End}
+				page, err := x.f.s.Slice(ctx, source, within, store.SliceOptions{Limit: 10, Timestamps: true})
 				require.NoError(t, err)
 				for _, row := range page.Rows { // of those that were copied one is deleted
 					if gone := string(row.Key); x.want[gone] != "" {

@@ -233,7 +233,7 @@ func TestPutAfterALateDelete(t *testing.T) {
 		source := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
 		row, _, err := f.s.Get(t.Context(), source, key(1))
 		require.NoError(t, err)
-		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Writers: 1, Failpoint: func(ctx context.Context, point, _ string) error {
+		failpoint := func(ctx context.Context, point, _ string) error {
 			switch point {
 			case "after copy":
 				assert.NoError(t, s.Store.Delete(ctx, source, key(1), row.Timestamp+1))
@@ -244,7 +244,8 @@ func TestPutAfterALateDelete(t *testing.T) {
 						s.on.Store(true)
 						return
 					}
-					assert.NoError(t, s.Store.Put(ctx, source, store.Row{Key: key(1), Value: store.EntryCell([]byte("new")), Timestamp: row.Timestamp + 2}))
+					late := store.Row{Key: key(1), Value: store.EntryCell([]byte("new")), Timestamp: row.Timestamp + 2}
+					assert.NoError(t, s.Store.Put(ctx, source, late))
 					if damaged {
 						s.put = func(context.Context, store.Partition, []store.Row) error {
 							return store.Errorf(store.Corrupt, "damaged")
@@ -254,7 +255,8 @@ func TestPutAfterALateDelete(t *testing.T) {
 				s.on.Store(true)
 			}
 			return nil
-		}})
+		}
+		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Writers: 1, Failpoint: failpoint})
 		rg := f.ranges(t)[0]
 		x.Add(migrate.Refresh(&rg))
 		err = x.Run(t.Context())

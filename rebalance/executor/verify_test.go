@@ -266,7 +266,8 @@ func TestDrainingThatFailsRemovesNothing(t *testing.T) {
 // there; no row is left of the trial.
 func TestEmptied(t *testing.T) {
 	s := memstore.New()
-	p, within := store.Partition{Bucket: store.BucketID{1}, ID: store.PartitionID{2}}, store.Bounds{Start: []byte("b"), End: []byte("d")}
+	p := store.Partition{Bucket: store.BucketID{1}, ID: store.PartitionID{2}}
+	within := store.Bounds{Start: []byte("b"), End: []byte("d")}
 	const removed = 1000
 	emptied := func(key []byte, ts store.Timestamp) (bool, error) {
 		return executor.Emptied(t.Context(), s, p, within, key, ts)

@@ -10,6 +10,12 @@
 //
 // Only the parts of a bucket in which something could be better evolve; the rest
 // of a large layout stays as it is (see zones).
+//
+// A dynamic programme would find the optimum of the terms other than placement. It is
+// not a seed: it takes time quadratic in the rows of a range, and knows nothing of
+// nodes. It is the yardstick of BenchmarkQuality in package auto. Blind crossover and
+// mutation alone improved 1,000 partitions by 0.3 % in two seconds, where 8 % were
+// possible; with climbing (see editor.climb) they end 1 % above the least cost.
 package genetic
 
 import (

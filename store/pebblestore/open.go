@@ -222,15 +222,16 @@ func EngineOptions() *pebble.Options {
 	return o
 }
 
-// logger hands Pebble's messages on.
+// logger hands Pebble's messages on. What they are made of is beside a message of ours: lines
+// are told apart by it.
 type logger struct{ log *slog.Logger }
 
 func (l logger) Infof(format string, args ...any) {
-	l.log.Debug("pebble: " + fmt.Sprintf(format, args...))
+	l.log.Debug("pebble", "says", fmt.Sprintf(format, args...))
 }
 
 func (l logger) Errorf(format string, args ...any) {
-	l.log.Error("pebble: " + fmt.Sprintf(format, args...))
+	l.log.Error("pebble", "says", fmt.Sprintf(format, args...))
 }
 
 // Fatalf must not return: Pebble relies on it. Failed writes do not get here
@@ -239,7 +240,7 @@ func (l logger) Errorf(format string, args ...any) {
 // ends the process, and the next start recovers what was acknowledged.
 func (l logger) Fatalf(format string, args ...any) {
 	msg := fmt.Sprintf(format, args...)
-	l.log.Error("pebble: fatal: " + msg)
+	l.log.Error("pebble: fatal", "says", msg)
 	panic(errors.New(msg))
 }
 

@@ -115,7 +115,10 @@ func lookups(ctx context.Context, size mapSize) (out []Figure, err error) {
 	}
 	inMap := fmt.Sprintf("lookup in a map of %d ranges ", size.ranges)
 	for i, t := range things {
-		f := Figure{What: t.what, Value: least[i], Unit: "ns", Most: t.most, Note: fmt.Sprintf("processor time, the least of %d runs; the most %.0f", size.runs, most[i])}
+		f := Figure{
+			What: t.what, Value: least[i], Unit: "ns", Most: t.most,
+			Note: fmt.Sprintf("least of %d runs, most %.0f", size.runs, most[i]),
+		}
 		if i < 3 {
 			f.What = inMap + t.what
 		}

@@ -11,19 +11,30 @@ import (
 	"github.com/evenkeel/evenkeel/bench/layouts"
 )
 
-// WriteDocs writes benchmarks.md and its charts into a folder of
-// documents.
-func (r *Report) WriteDocs(dir string) error {
-	charts := filepath.Join(dir, "charts")
-	if err := os.MkdirAll(charts, 0o755); err != nil {
-		return err
-	}
+// Where a report goes, below the root of the source tree.
+const (
+	pageFile   = "docs/benchmarks.md"
+	resultsDir = "bench/results"
+	tablesFile = resultsDir + "/layouts.md"
+)
+
+// WriteDocs writes what was measured into the source tree at root: the targets into
+// docs/benchmarks.md, all tables and charts into bench/results.
+func (r *Report) WriteDocs(root string) error {
+	files := map[string][]byte{pageFile: r.page(), tablesFile: r.tables()}
 	for _, name := range r.stores() {
-		if err := os.WriteFile(filepath.Join(charts, chartName(name)), r.chart(name), 0o644); err != nil {
+		files[resultsDir+"/"+chartName(name)] = r.chart(name)
+	}
+	for name, text := range files {
+		path := filepath.Join(root, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, text, 0o644); err != nil {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(dir, "benchmarks.md"), r.markdown(), 0o644)
+	return nil
 }
 
 func chartName(store string) string { return "layouts-" + store + ".svg" }
@@ -37,38 +48,93 @@ func (r *Report) stores() (names []string) {
 	return names
 }
 
-func (r *Report) markdown() []byte {
+// measured says when, on what, and how the run went.
+func (r *Report) measured() string {
+	return fmt.Sprintf("Measured on %s: %s;\n%s.\n", r.Date, r.Machine, r.versions()) +
+		fmt.Sprintf("The main set has %d keys. The run took %s and ", r.Keys, r.Took) +
+		fmt.Sprintf("%d MiB of memory besides the servers,\nwith %s.\n", r.MemoryMiB, r.load()) +
+		"Every row that it read was right.\n"
+}
+
+// page is the document of the targets.
+func (r *Report) page() []byte {
 	var b bytes.Buffer
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
-	p("# Benchmarks\n\n")
-	p("Written by `make bench` (`layoutbench run`): the layouts that people use today beside evenkeel, on the same keys, in one process, in turns.\n")
-	p("What single parts of evenkeel cost (moves, loads, S3, the store over Cassandra) is measured apart: [parts](benchmarks-parts.md). When to use\n")
-	p("which layout: [comparison](comparison.md).\n\n")
-	p("Measured on %s: %s; %s. The main set has %d keys; the run took %s\n", r.Date, r.Machine, r.versions(), r.Keys, r.Took)
-	p("and %d MiB of memory besides the servers, with %s; every row\n", r.MemoryMiB, r.load())
-	p("that it read was right.\n\n")
-	p("`x evenkeel` is the median, over the rounds, of a layout's time over evenkeel's in the same round; in brackets the same of the lowest and\n")
-	p("the highest tenth of the run (of parts of three rounds where there are fewer than 30, of single rounds below 9). Above 1 evenkeel is the\n")
-	p("faster one. Times are of this machine, with clients and servers on the same processors; ratios carry further. `bare` is the driver (or\n")
-	p("engine) on one partition, by hand. Requests, rows and KiB are what one page reads.\n\n")
-	p("On Pebble each layout, and bare, has for each set an engine of its own, with the same options and a cache of %d MiB, compacted into one level\n", cacheBytes>>20)
-	p("and opened anew before it is measured. On Cassandra all lie in one table (time slices in their own), bare's in a partition of the shape of `wide`;\n")
-	p("they are loaded in turns of %d rows, flushed, and measured when no file is being compacted any more.\n\n", loadChunk)
-	if t := r.targets(); len(t) > 0 {
-		p("## Targets\n")
-		if note := r.small(); note != "" {
-			p("%s\n\n", note)
-		}
-		p("| what | reached | target | |\n|---|---|---|---|\n")
-		for _, t := range t {
+	p("%s%s", pageHead, r.measured())
+	if len(r.LeftOut) > 0 {
+		p("\nNot measured in this run: %s.\n", strings.Join(r.LeftOut, "; "))
+	}
+	all := r.targets()
+	if note := r.small(); note != "" && len(all) > 0 {
+		p("\n%s\n", note)
+	}
+	for _, about := range []string{Cassandra, Pebble, aboutMap} {
+		begun := false
+		for _, t := range all {
+			if t.about != about {
+				continue
+			}
+			if !begun {
+				p("\n## %s\n| what | reached | target | |\n|---|---|---|---|\n", title(about))
+				begun = true
+			}
 			verdict := t.verdict
 			if verdict == missed {
 				verdict = "**" + verdict + "**"
 			}
 			p("| %s | %s | %s | %s |\n", t.what, t.reached, t.target, verdict)
 		}
-		p("\n")
 	}
+	p("\n%s", pageFoot)
+	return b.Bytes()
+}
+
+const pageHead = `# Benchmarks
+
+For whoever wants to know what evenkeel costs beside a bare store, and which targets are missed.
+
+This page and all [tables and charts](../bench/results/layouts.md) are written by a run of the benchmark: the layouts
+that people use today beside evenkeel, on the same keys, in one process, in turns. Parts of evenkeel are
+[measured apart](benchmarks-parts.md). Which layout when: [comparison](comparison.md).
+
+`
+
+const pageFoot = `## What the figures mean
+- *Bare* is the driver or the engine, on one partition, by hand.
+- Ratios are medians over the rounds of a run; in brackets the lowest and the highest tenth. Ratios
+  carry over to other machines, times do not.
+- Of a page, 1 means that the map, the lease and the merge cost nothing; of puts and scans, that no throughput is lost.
+  Of hash buckets, it is the price of hashing the keys.
+- *Many ranges* are 100,000, 20 of them with rows.
+- Lookups and their yardsticks, the latency of memory, are processor time.
+- A *swap* is one change of a map, with its nodes and the bump of the map clock.
+
+## How to run it
+` + "```" + `
+make bench                                    # all of it, 13 minutes
+make bench ARGS="--keys 1000000 --time 1h"
+bin/layoutbench run --store pebble --keys 20000 --pages 40   # a quick look
+` + "```" + `
+It starts a Cassandra node (Java 17 and Maven) and PostgreSQL; ` + "`make tools`" + ` installs what is missing. It needs
+3.5 GiB of memory.
+`
+
+// tables is the document of all that was measured but the targets.
+func (r *Report) tables() []byte {
+	var b bytes.Buffer
+	p := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
+	p("# Layouts side by side: all figures\n\n")
+	p("For whoever wants more than the [targets](../../docs/benchmarks.md). Written by `make bench`.\n\n%s\n", r.measured())
+	p("`x evenkeel` is the median, over the rounds, of a layout's time over evenkeel's in the same round. In brackets\n")
+	p("are the medians of the lowest and the highest tenth of the run (of parts of three rounds where there are fewer\n")
+	p("than 30, of single rounds below 9). Above 1 evenkeel is the faster one. `bare` is the driver, or the engine,\n")
+	p("on one partition, by hand. Requests, rows and KiB are what one page reads. Clients and servers share the processors:\n")
+	p("ratios carry over to other machines, times do not.\n\n")
+	p("On Pebble each layout, and bare, has for each set an engine of its own, with the same options and a cache of\n")
+	p("%d MiB, compacted into one level and opened anew before it is measured. ", cacheBytes>>20)
+	p("On Cassandra all lie in one table\n(time slices in their own), bare's in a partition of the shape of `wide`. ")
+	p("They are loaded in turns of %d rows,\n", loadChunk)
+	p("flushed, and measured when no file is being compacted any more.\n\n")
 	p("## Layouts\n| layout | primary key | how it is built here |\n|---|---|---|\n")
 	for _, k := range layouts.Kinds() {
 		p("| %s | `%s` | %s |\n", k.Name, k.PrimaryKey, k.Built)
@@ -78,7 +144,7 @@ func (r *Report) markdown() []byte {
 		p("| %s | %s |\n", s.name, s.what)
 	}
 	for _, name := range r.stores() {
-		p("\n## %s\n![times of pages, scans and puts](charts/%s)\n", title(name), chartName(name))
+		p("\n## %s\n![times of pages, scans and puts](%s)\n", title(name), chartName(name))
 		for _, lines := range r.groups() {
 			if lines[0].Store != name {
 				continue
@@ -105,15 +171,17 @@ func (r *Report) markdown() []byte {
 		p("\n## Rows per partition\n| set | layout | partitions | min | mean | max |\n|---|---|---|---|---|---|\n")
 		seen := map[string]bool{}
 		for _, s := range r.Sizes {
-			if line := fmt.Sprintf("| %s | %s | %d | %d | %.0f | %d |\n", s.Set, s.Layout, s.Partitions, s.Min, s.Mean, s.Max); !seen[line] {
+			line := fmt.Sprintf("| %s | %s | %d | %d | %.0f | %d |\n", s.Set, s.Layout, s.Partitions, s.Min, s.Mean, s.Max)
+			if !seen[line] {
 				seen[line] = true // the same in each store
 				p("%s", line)
 			}
 		}
 	}
 	if len(r.Growth) > 0 {
-		p("\n## What growth costs\nRows that have to move, per row that is added, when a set doubles and no partition may become larger than it was. What is not measured is\n")
-		p("counted on the keys.\n\n| set | layout | rows moved per row added | how |\n|---|---|---|---|\n")
+		p("\n## What growth costs\nRows that have to move, per row that is added, when a set doubles and no partition ")
+		p("may become larger\nthan it was. What is not measured is counted on the keys.\n\n")
+		p("| set | layout | rows moved per row added | how |\n|---|---|---|---|\n")
 		for _, g := range r.Growth {
 			p("| %s | %s | %s | %s |\n", g.Set, g.Layout, g.moved(), g.How)
 		}
@@ -129,8 +197,11 @@ func (r *Report) markdown() []byte {
 
 func title(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
-// target is a promise and what became of it, or a yardstick beside some.
-type target struct{ what, reached, target, verdict string }
+// target is a promise and what became of it, or a yardstick beside some. It is about a
+// store, or about the map.
+type target struct{ about, what, reached, target, verdict string }
+
+const aboutMap = "the map"
 
 // Verdicts.
 const (
@@ -156,7 +227,8 @@ func (r *Report) small() string {
 	if r.Keys >= fullKeys {
 		return ""
 	}
-	return fmt.Sprintf("Targets are about a main set of %d keys or more: with %d a page of 1000 crosses from range to range.", fullKeys, r.Keys)
+	return fmt.Sprintf("Targets are about a main set of %d keys or more: with %d a page of 1000 crosses from range to "+
+		"range.", fullKeys, r.Keys)
 }
 
 func (r *Report) find(store, set, measure, layout string) *Line {
@@ -170,51 +242,68 @@ func (r *Report) find(store, set, measure, layout string) *Line {
 
 // targets compares what was measured with what was promised.
 func (r *Report) targets() (out []target) {
-	most := func(what string, l *Line, limit float64, inverse bool) {
-		if l == nil || l.Ratio == 0 {
-			return
-		}
-		x, lo, hi := l.Ratio, l.Least, l.Most
-		if inverse {
-			x, lo, hi = 1/x, 1/hi, 1/lo
-		}
-		out = append(out, target{what, fmt.Sprintf("%s (%s to %s)", timesBeside(x, limit), times(lo), times(hi)), fmt.Sprintf("at most %g", limit), verdict(x <= limit)})
-	}
-	least := func(what string, l *Line, limit float64) {
-		if l == nil || l.Ratio == 0 {
-			return
-		}
-		out = append(out, target{what, fmt.Sprintf("%s (%s to %s)", timesBeside(l.Ratio, limit), times(l.Least), times(l.Most)), fmt.Sprintf("at least %g", limit), verdict(l.Ratio >= limit)})
-	}
 	for _, c := range []struct {
 		store      string
 		page, puts float64
 	}{{Cassandra, 1.1, 0.95}, {Pebble, 1.5, 0.8}} {
-		in := ", " + title(c.store)
-		most("page of 1000, times of bare"+in, r.find(c.store, setReal, deepPage, nameBare), c.page, true)
-		most("the same with 100,000 ranges, times of that with few"+in, r.find(c.store, setReal, deepPage, nameMany), 1.1, false)
-		if c.store == Cassandra {
-			least("page of 1000 from 256 hash buckets merged lazily, times of evenkeel's", r.find(c.store, setReal, deepPage, layouts.NameHash), 8)
-			least("the same merged naively", r.find(c.store, setReal, deepPage, nameNaive), 60)
+		is := func(what, measure, layout string, limit float64, f judgement) {
+			if l := r.find(c.store, setReal, measure, layout); l != nil && l.Ratio > 0 {
+				reached, promised, verdict := f(l, limit)
+				out = append(out, target{c.store, what, reached, promised, verdict})
+			}
 		}
-		least("puts by 1 worker, of bare's throughput"+in, r.find(c.store, setReal, putsAlone, nameBare), c.puts)
-		least("puts by 64 workers, of bare's throughput"+in, r.find(c.store, setReal, putsAtOnce, nameBare), c.puts)
+		is("page of 1000: time relative to bare", deepPage, nameBare, c.page, inverse)
+		is("page of 1000, many ranges: time relative to few", deepPage, nameMany, 1.1, most)
 		if c.store == Cassandra {
-			least("1280 puts into one partition by PutBatch, of the throughput of 64 workers that put them one by one"+in, r.find(c.store, setReal, putsOne, nameSingly), 2.5)
+			is("page of 1000 from 256 hash buckets, lazy merge: time relative to evenkeel",
+				deepPage, layouts.NameHash, 8, least)
+			is("the same, naive merge", deepPage, nameNaive, 60, least)
 		}
-		least("scan by 4 readers, of bare's throughput"+in, r.find(c.store, setReal, parallelAll, nameBare), 0.8)
+		is("puts by 1 worker: throughput relative to bare", putsAlone, nameBare, c.puts, least)
+		is("puts by 64 workers: throughput relative to bare", putsAtOnce, nameBare, c.puts, least)
+		if c.store == Cassandra {
+			is("1280 puts into one partition by PutBatch: throughput relative to 64 workers with single puts",
+				putsOne, nameSingly, 2.5, least)
+		}
+		is("scan by 4 readers: throughput relative to bare", parallelAll, nameBare, 0.8, least)
 		// With few keys for each prefix it is right to read through them.
 		if l := r.find(c.store, setPaths, folderPage, layouts.NameEvenkeel); l != nil && r.Keys >= fullKeys {
-			out = append(out, target{"1000 common prefixes, read per prefix" + in,
-				fmt.Sprintf("%.1f rows, %.1f requests", l.Rows/pageRows, l.Requests/pageRows), "in proportion to prefixes, not to keys: at most 10 rows", verdict(l.Rows <= 10*pageRows)})
+			out = append(out, target{
+				c.store, "1000 common prefixes: read per prefix",
+				fmt.Sprintf("%.1f rows, %.1f requests", l.Rows/pageRows, l.Requests/pageRows),
+				"at most 10 rows", verdict(l.Rows <= 10*pageRows),
+			})
 		}
 	}
 	for _, f := range r.Map {
-		t := target{f.What, f.reached(), "-", yardstick}
+		t := target{aboutMap, f.What, f.reached(), "-", yardstick}
 		if f.Most != nil {
-			t.target, t.verdict = strings.TrimSpace(fmt.Sprintf("at most %g %s", *f.Most, f.Unit)), verdict(f.Value <= *f.Most)
+			t.target = strings.TrimSpace(fmt.Sprintf("at most %g %s", *f.Most, f.Unit))
+			t.verdict = verdict(f.Value <= *f.Most)
 		}
 		out = append(out, t)
 	}
 	return out
+}
+
+// spread prints a ratio so that it is seen on which side of a limit it is.
+func spread(x, least, most, limit float64) string {
+	return fmt.Sprintf("%s (%s to %s)", timesBeside(x, limit), times(least), times(most))
+}
+
+// judgement holds the ratio of a line to a limit.
+type judgement func(l *Line, limit float64) (reached, target, is string)
+
+// most, inverse and least: it, or one over it, is to be at most the limit, or it is to be
+// at least that.
+func most(l *Line, limit float64) (reached, target, is string) {
+	return spread(l.Ratio, l.Least, l.Most, limit), fmt.Sprintf("at most %g", limit), verdict(l.Ratio <= limit)
+}
+
+func inverse(l *Line, limit float64) (reached, target, is string) {
+	return most(&Line{Ratio: 1 / l.Ratio, Least: 1 / l.Most, Most: 1 / l.Least}, limit)
+}
+
+func least(l *Line, limit float64) (reached, target, is string) {
+	return spread(l.Ratio, l.Least, l.Most, limit), fmt.Sprintf("at least %g", limit), verdict(l.Ratio >= limit)
 }

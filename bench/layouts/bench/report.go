@@ -195,9 +195,9 @@ func (r *Report) Print(out io.Writer) error {
 		if note := r.small(); note != "" {
 			fmt.Fprintf(w, "\n%s", note)
 		}
-		fmt.Fprintf(w, "\nTargets\nwhat\treached\ttarget\t\n")
+		fmt.Fprintf(w, "\nTargets\nabout\twhat\treached\ttarget\t\n")
 		for _, t := range t {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", t.what, t.reached, t.target, t.verdict)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", t.about, t.what, t.reached, t.target, t.verdict)
 		}
 	}
 	for _, what := range r.LeftOut {

@@ -193,24 +193,36 @@ func TestReports(t *testing.T) {
 	r.leftOut("something else")
 	r.Map = []Figure{{What: "a lookup", Value: 600.4, Unit: "ns", Note: "at noon", Most: atMost(500)}, {What: "a read", Value: 0.25, Unit: "ns"}}
 	require.Equal(t, []target{
-		{"page of 1000, times of bare, Pebble", "2.00 (1.25 to 4.00)", "at most 1.5", missed},
-		{"a lookup", "600.4 ns (at noon)", "at most 500 ns", missed},
-		{"a read", "0.25 ns", "-", yardstick},
+		{Pebble, "page of 1000: time relative to bare", "2.00 (1.25 to 4.00)", "at most 1.5", missed},
+		{aboutMap, "a lookup", "600.4 ns (at noon)", "at most 500 ns", missed},
+		{aboutMap, "a read", "0.25 ns", "-", yardstick},
 	}, r.targets())
 	var table strings.Builder
 	require.NoError(t, r.Print(&table))
-	dir := t.TempDir()
-	require.NoError(t, r.WriteDocs(dir))
-	text, err := os.ReadFile(filepath.Join(dir, "benchmarks.md"))
-	require.NoError(t, err)
-	for _, out := range []string{table.String(), string(text)} {
-		for _, want := range []string{"1.23 ms", "99.00 ms", "0.50 (0.25 to 0.80)", "4711", "something else", "2.00 (1.25 to 4.00)", "600.4 ns", "missed", "yardstick"} {
-			require.Contains(t, out, want)
+	root := t.TempDir()
+	require.NoError(t, r.WriteDocs(root))
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		require.NoError(t, err)
+		return string(text)
+	}
+	page, tables := read(pageFile), read(tablesFile)
+	targets := []string{"2.00 (1.25 to 4.00)", "600.4 ns", "missed", "yardstick", "something else"}
+	figures := []string{"1.23 ms", "99.00 ms", "0.50 (0.25 to 0.80)", "4711", "something else"}
+	for text, wanted := range map[string][]string{table.String(): slices.Concat(targets, figures), page: targets, tables: figures} {
+		for _, want := range wanted {
+			require.Contains(t, text, want)
 		}
 	}
-	chart, err := os.ReadFile(filepath.Join(dir, "charts", chartName(Pebble)))
-	require.NoError(t, err)
-	require.NoError(t, xml.Unmarshal(chart, new(struct{})))
-	require.Contains(t, string(chart), "a &lt;strange&gt; &amp; name")
-	require.Contains(t, string(text), "charts/"+chartName(Pebble))
+	require.NotContains(t, page, "99.00 ms", "the page has the targets only")
+	require.Less(t, strings.Index(page, "## Pebble"), strings.Index(page, "## The map"), "a table each")
+	chart := read(resultsDir + "/" + chartName(Pebble))
+	require.NoError(t, xml.Unmarshal([]byte(chart), new(struct{})))
+	require.Contains(t, chart, "a &lt;strange&gt; &amp; name")
+	require.Contains(t, tables, "("+chartName(Pebble)+")")
+	// Both documents find each other, wherever the tree lies.
+	for from, link := range map[string]string{pageFile: "../" + tablesFile, tablesFile: "../../" + pageFile} {
+		require.Contains(t, read(from), "("+link+")")
+		require.FileExists(t, filepath.Join(root, filepath.Dir(from), link))
+	}
 }

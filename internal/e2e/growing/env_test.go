@@ -17,12 +17,10 @@ import (
 	"github.com/evenkeel/evenkeel/counter/localcounter"
 	"github.com/evenkeel/evenkeel/counter/rediscounter"
 	"github.com/evenkeel/evenkeel/internal/cassandratest"
-	"github.com/evenkeel/evenkeel/internal/rebalanceflags"
 	"github.com/evenkeel/evenkeel/internal/redistest"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
-	"github.com/evenkeel/evenkeel/rebalance/auto"
 	"github.com/evenkeel/evenkeel/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/rebalance/manager"
 	"github.com/evenkeel/evenkeel/store"
@@ -125,9 +123,10 @@ func begin(t testing.TB, o settings, c *listing.Client, st store.Store, maps *ma
 	if os.Getenv("EVENKEEL_GROWING_LOG") != "" {
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	}
-	flags := rebalanceflags.Flags{MaxRows: o.maxRows, Cool: 30 * time.Minute, Planner: auto.DefaultCutter}
 	w.m = manager.New(st, maps, manager.Options{RowsPerSecond: o.rate, Logger: log})
-	w.sizes = balancer.New(st, maps, w.m, counts, flags.Options(o.every, wait, log))
+	b := balancer.For(o.maxRows, 0, o.every, wait)
+	b.Logger = log
+	w.sizes = balancer.New(st, maps, w.m, counts, b)
 	ctx, stop := context.WithCancel(context.Background())
 	var work sync.WaitGroup
 	work.Go(func() { _ = w.m.Run(ctx) })

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bufio"
+	"os"
+	"path"
+	"runtime/debug"
+	"strconv"
+	"strings"
+)
+
+const (
+	mib = 1 << 20
+	// leastRequests and mostRequests bound the default of --request-memory-mib.
+	leastRequests, mostRequests = 32, 128
+	// otherMiB is for connections, for the store's own and for Go's.
+	otherMiB = 192
+)
+
+// requestMemory is --request-memory-mib, or its default: an eighth of the memory.
+func (s *serveCmd) requestMemory(machine int64) int64 {
+	if s.RequestMemoryMiB > 0 {
+		return s.RequestMemoryMiB * mib
+	}
+	return min(max(machine/8, leastRequests*mib), mostRequests*mib)
+}
+
+// limitMemory makes Go collect garbage before it takes twice as much as what lives, unless
+// the environment has said when.
+func (s *serveCmd) limitMemory(requests int64) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit((s.CacheMiB+s.MapCacheMiB+otherMiB)*mib + requests)
+	}
+}
+
+// machineMemory is how many bytes the process may have: those of the machine, or fewer if
+// its control group says so. Where that is unknown it is very many.
+func machineMemory(root string) int64 {
+	most := int64(1) << 50
+	if f, err := os.Open(path.Join(root, "proc/meminfo")); err == nil {
+		defer f.Close()
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			if fields := strings.Fields(lines.Text()); len(fields) == 3 && fields[0] == "MemTotal:" {
+				if kib, err := strconv.ParseInt(fields[1], 10, 64); err == nil && kib > 0 {
+					most = min(most, kib<<10)
+				}
+			}
+		}
+	}
+	limit := func(file string) {
+		text, err := os.ReadFile(path.Join(root, file))
+		if err != nil {
+			return
+		}
+		// "max" is no limit.
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && n > 0 {
+			most = min(most, n)
+		}
+	}
+	limit("sys/fs/cgroup/memory/memory.limit_in_bytes")
+	groups, _ := os.ReadFile(path.Join(root, "proc/self/cgroup"))
+	for line := range strings.Lines(string(groups)) {
+		group, unified := strings.CutPrefix(strings.TrimSpace(line), "0::")
+		for unified {
+			limit(path.Join("sys/fs/cgroup", group, "memory.max"))
+			if group == "/" || group == "." || group == "" {
+				break
+			}
+			group = path.Dir(group)
+		}
+	}
+	return most
+}

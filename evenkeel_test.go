@@ -1,0 +1,82 @@
+package evenkeel_test
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel"
+	"github.com/evenkeel/evenkeel/internal/e2e/harness"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// TestReadmeShowsTheExamples: README's Go is that of the examples, which are compiled.
+func TestReadmeShowsTheExamples(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	examples, err := os.ReadFile("example_test.go")
+	require.NoError(t, err)
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(readme, -1)
+	require.Len(t, blocks, 2)
+	for i, most := range []int{12, 15} {
+		block := strings.ReplaceAll(string(blocks[i][1]), `"evenkeel-data"`, "dir")
+		require.LessOrEqual(t, strings.Count(block, "\n"), most)
+		indented := regexp.MustCompile(`(?m)^(.)`).ReplaceAllString(block, "\t$1")
+		require.Contains(t, string(examples), indented)
+	}
+}
+
+// TestOpenKeepsInShape: what grows is split without a word of the program, what was
+// written is there after Close, and a second Open is refused meanwhile.
+func TestOpenKeepsInShape(t *testing.T) {
+	ctx, dir := t.Context(), t.TempDir()
+	db, err := evenkeel.Open(dir, evenkeel.Options{MaxRows: 500})
+	require.NoError(t, err)
+	_, err = evenkeel.Open(dir, evenkeel.Options{})
+	require.ErrorIs(t, err, store.Unavailable)
+	require.NoError(t, db.CreateBucket(ctx, "photos"))
+	b := db.Bucket("photos")
+	const n = 3000
+	for i := range n {
+		require.NoError(t, b.Put(ctx, fmt.Appendf(nil, "%04d", i*7919%10_000), nil))
+	}
+	harness.Eventually(t, "partitions", func() bool { return partitions(t, db) >= 5 })
+	require.NoError(t, db.Close())
+	require.NoError(t, db.Close(), "once is enough")
+
+	db, err = evenkeel.Open(dir, evenkeel.Options{Unbalanced: true})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	keys := 0
+	for _, err := range db.Bucket("photos").All(ctx, listing.Query{}) {
+		require.NoError(t, err)
+		keys++
+	}
+	require.Equal(t, n, keys)
+}
+
+// partitions counts those of the bucket photos.
+func partitions(t *testing.T, db *evenkeel.DB) (n int) {
+	for info, err := range db.Buckets(t.Context(), "", "") {
+		require.NoError(t, err)
+		root, err := db.Maps().Load(t.Context(), info.ID)
+		require.NoError(t, err)
+		for _, err := range db.Maps().Ranges(t.Context(), root, nil) {
+			require.NoError(t, err)
+			n++
+		}
+	}
+	return n
+}
+
+// TestCassandraNeedsACounter, or to be told that there is none.
+func TestCassandraNeedsACounter(t *testing.T) {
+	_, err := evenkeel.OpenCassandra(t.Context(), evenkeel.Cassandra{Hosts: []string{"127.0.0.1:1"}, DataCentre: "dc1"})
+	require.ErrorIs(t, err, store.InvalidArgument)
+	require.ErrorContains(t, err, "Unbalanced")
+}

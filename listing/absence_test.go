@@ -1,0 +1,167 @@
+package listing_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+// distant is a store another data centre of which writes names: reads at Local find
+// a name only once it was acknowledged.
+type distant struct {
+	store.Store
+	mu     sync.Mutex
+	found  map[string]bool
+	unable atomic.Bool // to acknowledge
+
+	serial        atomic.Int64 // reads of names
+	atOnce, least atomic.Int64
+	hold          chan struct{} // nil: reads are not held up
+}
+
+func newDistant(t *testing.T) *distant {
+	m := memstore.New()
+	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	return &distant{Store: m, found: map[string]bool{}}
+}
+
+func (d *distant) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (store.Record, error) {
+	if t != store.Directory {
+		return d.Store.Read(ctx, t, key, l)
+	}
+	if l == store.Local {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if !d.found[string(key)] {
+			return store.Record{}, store.NotFound
+		}
+		return d.Store.Read(ctx, t, key, l)
+	}
+	d.serial.Add(1)
+	if n := d.atOnce.Add(1); n > d.least.Load() {
+		d.least.Store(n)
+	}
+	defer d.atOnce.Add(-1)
+	if d.hold != nil {
+		select {
+		case <-d.hold:
+		case <-ctx.Done():
+			return store.Record{}, store.Wrap("read", ctx.Err())
+		}
+	}
+	return d.Store.Read(ctx, t, key, l)
+}
+
+func (d *distant) Acknowledge(ctx context.Context, t store.Table, key []byte) (store.Record, error) {
+	if d.unable.Load() {
+		return store.Record{}, store.Errorf(store.Unavailable, "the other data centre is away")
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.found[string(key)] = true
+	return d.Store.Read(ctx, t, key, store.Serial)
+}
+
+// client is a server over the store.
+func (d *distant) client(t *testing.T, o listing.Options) *listing.Client {
+	c, err := listing.NewEmbedded(d, o)
+	require.NoError(t, err)
+	return c
+}
+
+func missing(t *testing.T, c *listing.Client, name string) {
+	t.Helper()
+	_, err := c.Bucket(name).Get(t.Context(), []byte("key"))
+	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
+}
+
+// What costs others dear is not done for each request.
+func TestMissingBucketsAreLookedUpRarely(t *testing.T) {
+	d := newDistant(t)
+	var now atomic.Int64
+	now.Store(1e18)
+	c := d.client(t, listing.Options{Now: func() time.Time { return time.Unix(0, now.Load()) }})
+	for range 100 {
+		missing(t, c, "none")
+	}
+	require.EqualValues(t, 1, d.serial.Load())
+	now.Add(int64(time.Second) - 1)
+	missing(t, c, "none")
+	require.EqualValues(t, 1, d.serial.Load())
+	now.Add(1)
+	missing(t, c, "none")
+	require.EqualValues(t, 2, d.serial.Load())
+	now.Add(-10) // a clock that was turned back
+	missing(t, c, "none")
+	require.EqualValues(t, 3, d.serial.Load())
+
+	// At once: one read of one name, a few of many.
+	d.hold = make(chan struct{})
+	var g errgroup.Group
+	for i := range 100 {
+		g.Go(func() error { missing(t, c, "another"); return nil })
+		g.Go(func() error { missing(t, c, fmt.Sprintf("name%d", i)); return nil })
+	}
+	require.Eventually(t, func() bool { return d.atOnce.Load() == 4 }, 10*time.Second, time.Millisecond)
+	close(d.hold)
+	require.NoError(t, g.Wait())
+	require.EqualValues(t, 4, d.least.Load())
+	require.LessOrEqual(t, d.serial.Load(), int64(3+1+100))
+}
+
+// Who waits for somebody else's read doesn't fail with it, and waits no longer than
+// its own time.
+func TestMissingBucketsAreLookedUpForOthers(t *testing.T) {
+	d := newDistant(t)
+	d.hold = make(chan struct{})
+	c := d.client(t, listing.Options{})
+	short, cancel := context.WithCancel(t.Context())
+	failed := make(chan error)
+	go func() {
+		_, err := c.Bucket("none").Get(short, []byte("key"))
+		failed <- err
+	}()
+	require.Eventually(t, func() bool { return d.atOnce.Load() == 1 }, 10*time.Second, time.Millisecond)
+	answered := make(chan error)
+	go func() {
+		_, err := c.Bucket("none").Get(t.Context(), []byte("key"))
+		answered <- err
+	}()
+	cancel()
+	require.NotErrorIs(t, <-failed, listing.ErrNoSuchBucket)
+	d.hold <- struct{}{}
+	require.ErrorIs(t, <-answered, listing.ErrNoSuchBucket)
+}
+
+// A bucket whose creation was acknowledged is there for every server, at once.
+func TestCreatedBucketsAreFoundEverywhere(t *testing.T) {
+	d := newDistant(t)
+	creator, other := d.client(t, listing.Options{}), d.client(t, listing.Options{})
+	for i, unable := range []bool{false, true} {
+		name := fmt.Sprintf("bucket%d", i)
+		d.unable.Store(unable)
+		missing(t, creator, name)
+		missing(t, other, name)
+		require.NoError(t, creator.CreateBucket(t.Context(), name))
+		for _, c := range []*listing.Client{other, creator} {
+			_, err := c.Bucket(name).Get(t.Context(), []byte("key"))
+			require.ErrorIs(t, err, listing.ErrNotFound, "unable %t", unable)
+		}
+	}
+	// Whoever has no time to make sure of it is told so.
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	err := creator.CreateBucket(ctx, "late")
+	require.ErrorIs(t, err, store.Timeout)
+	require.ErrorContains(t, err, "other servers may not find it yet")
+}

@@ -1,0 +1,124 @@
+package listing_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+// patient ends a context after so many reads of rows.
+type patient struct {
+	store.Store
+	left atomic.Int64
+	end  context.CancelFunc
+	all  atomic.Int64
+}
+
+func (p *patient) Slice(ctx context.Context, at store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+	p.all.Add(1)
+	if p.left.Add(-1) == 0 {
+		p.end()
+	}
+	return p.Store.Slice(ctx, at, b, o)
+}
+
+// within begins a context that ends after so many reads.
+func (p *patient) within(t *testing.T, reads int64) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	p.end = cancel
+	p.left.Store(reads)
+	return ctx
+}
+
+func manyRanges(t *testing.T, ranges int) (*patient, *listing.Client) {
+	s := &patient{Store: memstore.New()}
+	c, err := listing.NewEmbedded(s, listing.Options{})
+	require.NoError(t, err)
+	var cuts [][]byte
+	for i := range ranges - 1 {
+		cuts = append(cuts, fmt.Appendf(nil, "%05d", i))
+	}
+	require.NoError(t, c.CreateBucket(t.Context(), "abc", cuts...))
+	return s, c
+}
+
+// TestDeletionGoesOnWhereItStopped: calls that are each too short for all ranges delete a
+// bucket together, with no more reads than two looks at each range and a few again.
+func TestDeletionGoesOnWhereItStopped(t *testing.T) {
+	const ranges = 5000
+	s, c := manyRanges(t, ranges)
+	calls := 0
+	for {
+		calls++
+		require.Less(t, calls, 40)
+		err := c.DeleteBucket(s.within(t, 1000), "abc")
+		if err == nil {
+			break
+		}
+		require.Equal(t, store.Timeout, store.KindOf(err), "%v", err)
+		require.ErrorContains(t, err, "to go on where this stopped")
+	}
+	require.Greater(t, calls, 9)
+	require.Less(t, s.all.Load(), int64(ranges*2+calls*300))
+	_, err := c.Bucket("abc").List(t.Context(), listing.Query{})
+	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
+	require.ErrorIs(t, c.DeleteBucket(t.Context(), "abc"), listing.ErrNoSuchBucket)
+}
+
+// TestWhatIsWrittenBetweenTwoDeletionsStays: a bucket that is opened again in the middle
+// of its deletion is looked through from its beginning, whoever opened it.
+func TestWhatIsWrittenBetweenTwoDeletionsStays(t *testing.T) {
+	for _, key := range []string{"0", "00100x", "02000"} {
+		s, c := manyRanges(t, 3000)
+		b := c.Bucket("abc")
+		root := func() *partmap.Root {
+			id, err := c.BucketID(t.Context(), "abc")
+			require.NoError(t, err)
+			r, err := c.Maps().Load(t.Context(), id)
+			require.NoError(t, err)
+			return r
+		}
+		for root().State == partmap.Open { // looks at it, and then closes it
+			require.Error(t, c.DeleteBucket(s.within(t, 2500), "abc"))
+			if root().State == partmap.Open { // a look that found nothing yet keeps nobody out
+				require.NoError(t, b.Put(t.Context(), []byte("first"), nil))
+				require.NoError(t, b.Delete(t.Context(), []byte("first")))
+			}
+		}
+		require.ErrorIs(t, b.Put(t.Context(), []byte(key), nil), listing.ErrBucketClosing)
+		change, err := partmap.WithState(root(), partmap.Open, c.Maps().Stamp())
+		require.NoError(t, err)
+		require.NoError(t, c.Maps().Swap(t.Context(), change))
+		require.NoError(t, b.Put(t.Context(), []byte(key), []byte("v")))
+		change, err = partmap.WithState(root(), partmap.Closing, c.Maps().Stamp())
+		require.NoError(t, err)
+		require.NoError(t, c.Maps().Swap(t.Context(), change))
+		require.ErrorIs(t, c.DeleteBucket(t.Context(), "abc"), listing.ErrNotEmpty)
+		entry, err := b.Get(t.Context(), []byte(key))
+		require.NoError(t, err)
+		require.Equal(t, "v", string(entry.Value))
+	}
+}
+
+// TestABucketWithAnEntryIsNotClosed: however many ranges are empty before it.
+func TestABucketWithAnEntryIsNotClosed(t *testing.T) {
+	s, c := manyRanges(t, 3000)
+	b := c.Bucket("abc")
+	require.NoError(t, b.Put(t.Context(), []byte("9"), []byte("v")))
+	for range 10 {
+		err := c.DeleteBucket(s.within(t, 1000), "abc")
+		require.Error(t, err)
+		_, err = b.Get(t.Context(), []byte("9"))
+		require.NoError(t, err)
+	}
+	require.ErrorIs(t, c.DeleteBucket(t.Context(), "abc"), listing.ErrNotEmpty)
+}

@@ -1,0 +1,43 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/counter"
+)
+
+// What is too large comes first, then what is to be refreshed, then other splits.
+func TestUrgency(t *testing.T) {
+	for want, all := range [][]Verdict{
+		{{Kind: Split, Why: Rows}, {Kind: Split, Why: Bytes}},
+		{{Kind: Refresh, Why: Rows}, {Kind: Refresh, Why: Bytes}, {Kind: Refresh}},
+		{{Kind: Split, Why: Load}, {Kind: Split, Why: Forecast}},
+		{{Kind: Merge, Why: Rows}, {Kind: Merge, Why: Bytes}},
+	} {
+		for i := range all {
+			require.Equal(t, want, urgency(&all[i]), "%+v", all[i])
+		}
+	}
+}
+
+// A range takes appends of its own as long as it has room, or the next one has taken more
+// puts than came since the last count; not if its last put is long before the last one.
+func TestAppendsOfItsOwn(t *testing.T) {
+	j := &judge{Policy: &Policy{MaxRows: 1000}}
+	now := time.Unix(1000, 0)
+	for _, c := range []struct {
+		rows, puts int64 // of the range, of the next
+		ago        time.Duration
+		want       bool
+	}{
+		{699, 0, 0, true}, {700, 0, 0, false}, {699, 41, 0, true}, {700, 40, 0, false}, {700, 41, 0, true},
+		{699, 41, 2 * time.Second, true}, {699, 41, 2*time.Second + 1, false},
+	} {
+		s := &counter.Stats{Rows: c.rows, LastPut: now.Add(-c.ago)}
+		next := &counter.Stats{Puts: c.puts, PutsPerS: 10}
+		require.Equal(t, c.want, j.own(s, next, &counter.Stats{LastPut: now}), "%+v", c)
+	}
+}
