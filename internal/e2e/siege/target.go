@@ -30,7 +30,7 @@ type Target struct {
 	Host string // host:port
 	// From is the address that attacks come from: not the honest client's.
 	From net.IP
-	// Many attackers have an address of their own each, beside From.
+	// Many addresses are the attackers', and not From alone.
 	Many bool
 	// Part of the attackers come: one of so many; 0: all.
 	Part int
@@ -123,11 +123,15 @@ type Conn struct {
 	r *bufio.Reader
 }
 
+// manyAddresses are those of attackers who have many. With one for each connection it is a
+// flood, which takes a firewall.
+const manyAddresses = 32
+
 // Dial connects from the attackers' address. The connection ends with ctx.
 func (t *Target) Dial(ctx context.Context) (*Conn, error) {
 	from := t.From
 	if t.Many {
-		from = net.IPv4(127, 1, byte(rand.IntN(256)), byte(1+rand.IntN(250)))
+		from = net.IPv4(127, 1, 0, byte(1+rand.IntN(manyAddresses)))
 	}
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}, Timeout: 10 * time.Second}
 	c, err := d.DialContext(ctx, "tcp", t.Host)
