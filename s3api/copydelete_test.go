@@ -264,6 +264,8 @@ func TestVersionsAndACLs(t *testing.T) {
 
 	s.want(200, "", "PUT", "/abc/k", "hello", "Cache-Control", "no-cache", "x-amz-expected-bucket-owner", "evenkeel")
 	s.want(403, "AccessDenied", "PUT", "/abc/k", "x", "x-amz-expected-bucket-owner", "111122223333")
-	a := s.want(200, "", "GET", "/abc/k?response-content-type=text/z&response-cache-control=max-age%3D1&response-content-disposition=attachment%0D%0AX:%20y", "")
+	const uri = "/abc/k?response-content-type=text/z&response-cache-control=max-age%3D1&response-content-disposition=attachment"
+	s.want(400, "InvalidArgument", "GET", uri+"%0D%0AX:%20y", "")
+	a := s.want(200, "", "GET", uri, "")
 	require.Equal(t, []string{"text/z", "max-age=1", "hello", ""}, []string{a.header.Get("Content-Type"), strings.Join(a.header.Values("Cache-Control"), "|"), a.body, a.header.Get("X")})
 }
