@@ -83,6 +83,7 @@ func TestControlCharactersThatAreStored(t *testing.T) {
 	require.NoError(t, h.c.Bucket("abc").Put(t.Context(), []byte("k"), o.AppendRecord(nil)))
 	for _, method := range []string{"GET", "HEAD"} {
 		header := h.want(200, "", method, "/abc/k", "").header
+		//lint:ignore SA1008 metadata is answered in lower case, as it was given
 		require.Equal(t, []string{"ok"}, header["x-amz-meta-b"])
 		require.Equal(t, "3", header.Get("x-amz-missing-meta"))
 		require.Equal(t, "binary/octet-stream", header.Get("Content-Type"))

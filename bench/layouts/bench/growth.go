@@ -17,9 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/bench/layouts"
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/localcounter"
-	"github.com/evenkeel/evenkeel/internal/rebalanceflags"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/rebalance/auto"
 	"github.com/evenkeel/evenkeel/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/rebalance/manager"
 	"github.com/evenkeel/evenkeel/store"
@@ -219,9 +217,8 @@ func growBalanced(ctx context.Context, s set, total int) (moved float64, largest
 	}
 	const every = time.Second
 	log := slog.New(slog.DiscardHandler)
-	flags := rebalanceflags.Flags{MaxRows: growthLimit, Cool: 30 * time.Minute, Planner: auto.DefaultCutter}
 	m := manager.New(st, c.Maps(), manager.Options{Logger: log})
-	b := balancer.New(st, c.Maps(), m, counts, flags.Options(every, time.Second, log))
+	b := balancer.New(st, c.Maps(), m, counts, balancer.For(growthLimit, 0, every, time.Second))
 	working, stop := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	work.Go(func() { _ = m.Run(working) })
