@@ -37,7 +37,8 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 	if p.open {
 		return nil, accessDenied("The signature does not cover the body (x-amz-content-sha256: %s), "+
 			"and the connection is not encrypted: whoever sees the request could send it with another body. "+
-			"Use TLS, sign the body, or sign its Content-MD5 or x-amz-checksum-sha256. Behind a proxy that ends TLS the server takes --allow-unsigned-payload.", p.stands)
+			"Use TLS, sign the body, or sign its Content-MD5 or x-amz-checksum-sha256. "+
+			"Behind a proxy that ends TLS the server takes --allow-unsigned-payload.", p.stands)
 	}
 	length := r.ContentLength // -1: not said
 	setDefault(&p.stands, r.Header.Get("X-Amz-Content-Sha256"))

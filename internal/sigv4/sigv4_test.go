@@ -163,10 +163,6 @@ func TestMalformedClaims(t *testing.T) {
 		authorization(signed, strings.ToUpper(signature)):                                                                      "SignatureDoesNotMatch",
 		authorization(signed, signature[:63]):                                                                                  "SignatureDoesNotMatch",
 		authorization("x-amz-date;host;x-amz-content-sha256", signature):                                                       "AuthorizationHeaderMalformed",
-		authorization("host;host;x-amz-content-sha256;x-amz-date", signature):                                                  "AuthorizationHeaderMalformed",
-		authorization("Host;host;x-amz-content-sha256;x-amz-date", signature):                                                  "AuthorizationHeaderMalformed",
-		authorization("host;x-amz-content-sha256;x-amz-date;", signature):                                                      "AuthorizationHeaderMalformed",
-		authorization(";host;x-amz-content-sha256;x-amz-date", signature):                                                      "AuthorizationHeaderMalformed",
 		"AWS4-ECDSA-P256-SHA256 Credential=x":                                                                                  "NotImplemented",
 		"AWS id:signature":                                                                                                     "InvalidRequest",
 		"Basic abc":                                                                                                            "InvalidArgument",
@@ -186,6 +182,12 @@ func TestMalformedClaims(t *testing.T) {
 	} {
 		_, err := verify(request("GET", "/?lifecycle", append(headers, "Authorization", good)...), exampleSecret, exampleTime)
 		require.Equal(t, want, code(err), "%q: %v", headers, err)
+	}
+	for _, names := range []string{"host;" + signed, "Host;" + signed, signed + ";", ";" + signed} {
+		r := request("GET", "/", "x-amz-content-sha256", emptySum, "x-amz-date", "20130524T000000Z",
+			"Authorization", authorization(names, signature))
+		_, err := verify(r, exampleSecret, exampleTime)
+		require.Equal(t, "AuthorizationHeaderMalformed", code(err), names)
 	}
 	// A header that changes the meaning must be signed.
 	for _, name := range []string{"x-amz-acl", "x-amz-copy-source", "x-evenkeel-size", "X-Amz-Meta-A"} {

@@ -40,7 +40,7 @@ func bench(b *testing.B, name string, o rebalance.Objective, l *rebalance.Layout
 	}
 }
 
-// BenchmarkQuality is the table in docs/planners.md: each planner on each kind of
+// BenchmarkQuality is what docs/planners.md sums up: each planner on each kind of
 // layout. Run it with -benchtime 1x.
 func BenchmarkQuality(b *testing.B) {
 	for _, k := range plannertest.Kinds() {

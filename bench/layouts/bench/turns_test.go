@@ -216,6 +216,7 @@ func TestReports(t *testing.T) {
 	}
 	require.NotContains(t, page, "99.00 ms", "the page has the targets only")
 	require.Less(t, strings.Index(page, "## Pebble"), strings.Index(page, "## The map"), "a table each")
+	require.Equal(t, 1, strings.Count(page, "600.4 ns"), "in its own table only")
 	chart := read(resultsDir + "/" + chartName(Pebble))
 	require.NoError(t, xml.Unmarshal([]byte(chart), new(struct{})))
 	require.Contains(t, chart, "a &lt;strange&gt; &amp; name")
