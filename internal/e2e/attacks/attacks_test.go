@@ -16,6 +16,8 @@ import (
 var attacks = []*attack{
 	{name: "a signed header named 12,000 times", run: repeat(4, forged(
 		strings.Repeat("x-long;", 8_000)+strings.Repeat("a;", 4_000), "X-Long", strings.Repeat("x", 60<<10)))},
+	{name: "a signed header named 3,000 times", run: repeat(4, forged(
+		strings.Repeat("x-long;", 1_000)+strings.Repeat("a;", 2_000), "X-Long", strings.Repeat("x", 18<<10)))},
 	{name: "idle connections", run: func(ctx context.Context, g *ground) {
 		g.Crowd(ctx, 5000, func(ctx context.Context, c *siege.Conn, i int) error {
 			if i%2 == 0 {
@@ -40,7 +42,9 @@ var attacks = []*attack{
 		text := deletion("<Delete>" + strings.Repeat("<Object><Key>k</Key></Object>", 200_000))(g)
 		return text[:len(text)-1]
 	})},
-	{name: "large headers, held", run: hold(500, 0, with(manyHeaders(120<<10), begun("PUT", "/attacked/k", 4096)))},
+	{name: "large headers, held", run: hold(2000, 0, with(manyHeaders(30<<10), begun("PUT", "/attacked/k", 4096)))},
+	{name: "headers that are too large, held",
+		run: hold(500, 0, with(manyHeaders(120<<10), begun("PUT", "/attacked/k", 4096)))},
 	{name: "cuts at creation", run: func(ctx context.Context, g *ground) {
 		cuts := cutLines(1_000_000)
 		g.Crowd(ctx, 4, func(ctx context.Context, c *siege.Conn, i int) error {
@@ -83,7 +87,7 @@ var attacks = []*attack{
 		require.Contains(t, g.server.Log.String(), "token", "the log tells of it")
 	}},
 	{name: "requests to fill the log", run: repeat(4, func(g *ground) []byte {
-		long := strings.Repeat("x", 60<<10)
+		long := strings.Repeat("x", 15<<10)
 		return g.Head(siege.Key{}, "GET", "/attacked/"+long, "", -1, "User-Agent", long)
 	})},
 	{name: "keys that are not UTF-8", run: func(ctx context.Context, g *ground) {
