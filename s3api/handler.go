@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -129,10 +130,20 @@ func New(b Buckets, o Options) (*Handler, error) {
 		return nil, fmt.Errorf("s3api: %w", err)
 	}
 	h := &Handler{
-		buckets: b, o: o, requests: newRequests(o.MaxRequests, o.MemoryBytes), metrics: m, hostID: newID() + newID(),
+		buckets: b, o: o, requests: newRequests(o.MaxRequests, o.MemoryBytes, o.turns()), metrics: m, hostID: newID() + newID(),
 	}
 	h.locks.locks = map[keyName]*keyLock{}
 	return h, nil
+}
+
+// turns is how many pages and documents are worked for at once: embedded that is work for
+// the processors alone, else it is mostly a wait for other machines.
+func (o *Options) turns() int64 {
+	each := 16
+	if o.SoleWriter {
+		each = 2
+	}
+	return int64(each * runtime.GOMAXPROCS(0))
 }
 
 func setDefault[T comparable](v *T, preset T) {

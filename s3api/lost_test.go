@@ -127,5 +127,5 @@ func TestRefusalsOfParts(t *testing.T) {
 	page.Items[1].CommonPrefix, page.Next = true, "t"
 	f := serve(t, &faulty{err: errCut, pages: []listing.Page{page}}, s3api.Options{})
 	a := f.want(400, "InvalidArgument", "GET", "/abc?delimiter=/&max-keys=2", "")
-	require.Contains(t, a.body, "The NextMarker ")
+	require.Contains(t, a.body, "The Prefix ")
 }

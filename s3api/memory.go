@@ -2,13 +2,14 @@ package s3api
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"net/netip"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/evenkeel/evenkeel/internal/webguard"
 )
 
 // All requests share one budget of bytes. What a request may hold is taken of it before
@@ -42,6 +43,11 @@ type requests struct {
 	mu   sync.Mutex
 	used int // slots
 	by   map[asker]*holding
+
+	// turns are those of pages and documents, which keep a processor busy for long: with
+	// more of them at work at once all others would wait for theirs.
+	turns    *semaphore.Weighted
+	ownTurns int64 // of one asker
 }
 
 // asker is who asks: the id of an access key, or where nobody is authenticated the
@@ -56,11 +62,13 @@ type holding struct {
 	requests int
 	slots    int
 	larges   *semaphore.Weighted // nil: nothing large was asked for
+	turns    *semaphore.Weighted // nil: it had none
 }
 
-func newRequests(slots int, memory int64) *requests {
+func newRequests(slots int, memory, turns int64) *requests {
 	r := &requests{most: slots, small: memory / 4, large: memory - memory/4, by: map[asker]*holding{}}
 	r.smalls, r.larges = semaphore.NewWeighted(r.small), semaphore.NewWeighted(r.large)
+	r.turns, r.ownTurns = semaphore.NewWeighted(turns), max(turns*shareOf/shareIn, 1)
 	return r
 }
 
@@ -118,6 +126,16 @@ func (r *requests) largesOf(h *holding) *semaphore.Weighted {
 	return h.larges
 }
 
+// turnsOf is the share of an asker of the turns.
+func (r *requests) turnsOf(h *holding) *semaphore.Weighted {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h.turns == nil {
+		h.turns = semaphore.NewWeighted(r.ownTurns)
+	}
+	return h.turns
+}
+
 // held is what a request has of the budget.
 type held struct {
 	of     *requests
@@ -127,6 +145,30 @@ type held struct {
 	large  int64
 	larges *semaphore.Weighted // the asker's share
 	slot   bool
+	turn   *semaphore.Weighted // the asker's; nil: no turn was taken
+}
+
+// takeTurn waits for a turn, behind those of the same asker and then behind the few of
+// each other asker that may wait with it: so all askers come in turns.
+func (m *held) takeTurn(ctx context.Context) error {
+	own := m.of.turnsOf(m.mine)
+	if err := own.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	if err := m.of.turns.Acquire(ctx, 1); err != nil {
+		own.Release(1)
+		return err
+	}
+	m.turn = own
+	return nil
+}
+
+func (m *held) endTurn() {
+	if m.turn != nil {
+		m.of.turns.Release(1)
+		m.turn.Release(1)
+		m.turn = nil
+	}
 }
 
 // take gets n bytes, waiting for a short time; a request takes what it may need at once.
@@ -166,6 +208,7 @@ func (m *held) release() {
 	if m.mine == nil {
 		return
 	}
+	m.endTurn()
 	m.freeSlot()
 	m.shrink(0)
 	if m.small > 0 {
@@ -202,26 +245,12 @@ func outOfMemory(cause error) *Error {
 	return e
 }
 
-// askerOf tells who asks. Addresses of the sixth version count by the network, of which
-// one client has as many as it likes.
+// askerOf tells who asks.
 func (x *exchange) askerOf() asker {
 	if x.who != allKeys {
 		return asker{key: x.who.ID}
 	}
-	host, _, err := net.SplitHostPort(x.r.RemoteAddr)
-	if err != nil {
-		return asker{key: x.r.RemoteAddr}
-	}
-	addr, err := netip.ParseAddr(host)
-	if err != nil {
-		return asker{key: host}
-	}
-	bits := 64
-	if addr = addr.Unmap(); addr.Is4() {
-		bits = 32
-	}
-	p, _ := addr.WithZone("").Prefix(bits)
-	return asker{addr: p}
+	return asker{addr: webguard.Client(x.r.RemoteAddr)}
 }
 
 // begin ends the wait for the client: the work for the request begins, within its time.
@@ -254,6 +283,13 @@ func (h *Handler) begin(x *exchange) *Error {
 	if h.o.Busy != nil {
 		h.o.Busy(came, true)
 	}
+	if x.op.turns {
+		if err := x.takeTurn(ctx); err != nil {
+			e := slowDown("Too many listings and documents are being worked for. Please reduce your request rate.")
+			e.Cause = err
+			return e
+		}
+	}
 	return nil
 }
 
@@ -267,6 +303,7 @@ func (h *Handler) worked(x *exchange, n int) {
 	if !x.slot {
 		return
 	}
+	x.endTurn()
 	x.freeSlot()
 	if h.o.Busy != nil {
 		h.o.Busy(x.r.Context(), false)

@@ -402,13 +402,6 @@ func TestCutsAreLimited(t *testing.T) {
 	require.Equal(t, 503, create("ADMIN", 10).status)
 }
 
-func TestQueriesOfManyParametersAreRefused(t *testing.T) {
-	s := limited(t, 0, s3api.Options{})
-	s.want(200, "", "PUT", "/abc", "")
-	s.want(200, "", "GET", "/abc?list-type=2"+strings.Repeat("&a", 99), "")
-	s.want(400, "InvalidURI", "GET", "/abc?list-type=2"+strings.Repeat("&a", 100), "")
-}
-
 // TestFailuresGiveBackWhatTheyHold: whatever fails, nothing is held when it is answered.
 func TestFailuresGiveBackWhatTheyHold(t *testing.T) {
 	for _, err := range []error{nil, errors.New("fire"), store.Errorf(store.Unavailable, "away")} {

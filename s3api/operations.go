@@ -19,6 +19,8 @@ type operation struct {
 	later bool
 	// long: a read that may go on for long, so it ends when its client leaves.
 	long bool
+	// turns: a page, or a document, that keeps a processor busy for long.
+	turns bool
 	// write: an error may leave the outcome unknown, and a key that is read-only
 	// is not enough.
 	write bool
@@ -37,13 +39,13 @@ var (
 	opHeadBucket          = operation{name: "HeadBucket", serve: (*Handler).headBucket, scope: inBucket}
 	opDeleteBucket        = operation{name: "DeleteBucket", serve: (*Handler).deleteBucket, write: true, scope: onBucket}
 	opGetBucketLocation   = operation{name: "GetBucketLocation", serve: (*Handler).getBucketLocation, scope: inBucket}
-	opListObjectsV2       = operation{name: "ListObjectsV2", serve: listIn(formV2), later: true, long: true, scope: onListing}
-	opListObjects         = operation{name: "ListObjects", serve: listIn(formV1), later: true, long: true, scope: onListing}
-	opListObjectVersions  = operation{name: "ListObjectVersions", serve: listIn(formVersions), later: true, long: true, scope: onListing}
+	opListObjectsV2       = operation{name: "ListObjectsV2", serve: listIn(formV2), later: true, long: true, turns: true, scope: onListing}
+	opListObjects         = operation{name: "ListObjects", serve: listIn(formV1), later: true, long: true, turns: true, scope: onListing}
+	opListObjectVersions  = operation{name: "ListObjectVersions", serve: listIn(formVersions), later: true, long: true, turns: true, scope: onListing}
 	opGetBucketVersioning = operation{name: "GetBucketVersioning", serve: (*Handler).getBucketVersioning, scope: inBucket}
 	opGetBucketAcl        = operation{name: "GetBucketAcl", serve: (*Handler).getBucketAcl, scope: inBucket}
 	opPutBucketAcl        = operation{name: "PutBucketAcl", serve: (*Handler).putBucketAcl, later: true, write: true, scope: onBucket}
-	opDeleteObjects       = operation{name: "DeleteObjects", serve: (*Handler).deleteObjects, later: true, write: true, scope: inBody}
+	opDeleteObjects       = operation{name: "DeleteObjects", serve: (*Handler).deleteObjects, turns: true, later: true, write: true, scope: inBody}
 	opPutObject           = operation{name: "PutObject", serve: (*Handler).putObject, later: true, write: true, scope: onKey, conditions: bothMatches}
 	opCopyObject          = operation{name: "CopyObject", serve: (*Handler).copyObject, write: true, scope: onKey, conditions: bothMatches}
 	opGetObjectAcl        = operation{name: "GetObjectAcl", serve: (*Handler).getObjectAcl, scope: onKey}
@@ -53,7 +55,7 @@ var (
 	opDeleteObject        = operation{name: "DeleteObject", serve: (*Handler).deleteObject, write: true, scope: onKey, conditions: bothMatches[:1]}
 
 	// Extensions, named by query parameters that begin with evenkeel-.
-	opSplitPoints = operation{name: "EvenkeelSplitPoints", serve: (*Handler).splitPoints, later: true, long: true, scope: onListing}
+	opSplitPoints = operation{name: "EvenkeelSplitPoints", serve: (*Handler).splitPoints, later: true, long: true, turns: true, scope: onListing}
 )
 
 // Query parameters that name a sub-resource of a bucket or an object, with S3's

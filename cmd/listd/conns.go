@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/webguard"
 )
 
 // File descriptors are shared out at the start: a store that can't open a file can't
@@ -53,9 +56,11 @@ func openFiles() (uint64, error) {
 }
 
 // connLimit bounds the connections of one http.Server, whose listener, ConnState and
-// ConnContext it is. A connection beyond the limit takes the place of the one that has
-// been without a request for longest, or where none is, of the one whose client has let the server
-// wait for longest, for its body or to read the answer; while none has, it waits.
+// ConnContext it is, and those of one client: a client gets one more while it has less
+// than three times as many as are free, so one has three quarters at most and any number
+// leave some. Beyond that its new connection takes the place of its own one that has
+// waited for the client for longest: for a request, for its body, or for the client to
+// read the answer. Where none has for settleTime the new one is closed.
 type connLimit struct {
 	net.Listener
 	most int
@@ -63,86 +68,73 @@ type connLimit struct {
 	// request is under way.
 	tells bool
 
-	mu     sync.Mutex
-	change sync.Cond
-	conns  map[net.Conn]*place
-	idle   list.List // of *place: without a request, for longest first
-	slow   list.List // of *place: with a request, and waiting for the client
-	closed bool
+	mu      sync.Mutex
+	conns   map[net.Conn]*place
+	clients map[netip.Prefix]*peer
+	waiting list.List // of *place: those that wait for their client, for longest first
+}
+
+// peer is a client with its connections.
+type peer struct {
+	addr    netip.Prefix
+	n       int
+	waiting list.List // of *place
 }
 
 // place is that of one connection.
 type place struct {
 	net.Conn
-	in    *list.List // idle or slow; nil: the server works, or it is being cut
-	at    *list.Element
-	since time.Time
+	of      *peer
+	all, at *list.Element // in the lists of those that wait; nil: the server works
+	since   time.Time
 }
 
-const (
-	// settleTime is how long a connection without a request keeps its place at least: a
-	// new one's first request is on its way, or its TLS handshake.
-	settleTime = 250 * time.Millisecond
-	// slowTime is how long one keeps it whose client is waited for.
-	slowTime = 500 * time.Millisecond
-)
+// settleTime is how long a connection that waits for its client keeps its place at least:
+// a new one's first request is on its way, or its TLS handshake.
+const settleTime = 500 * time.Millisecond
 
 func newConnLimit(l net.Listener, most int) *connLimit {
-	c := &connLimit{Listener: l, most: most, conns: map[net.Conn]*place{}}
-	c.change.L = &c.mu
-	return c
+	return &connLimit{Listener: l, most: most, conns: map[net.Conn]*place{}, clients: map[netip.Prefix]*peer{}}
 }
 
-// Accept returns the next connection once there is a place for it.
+// Accept returns the next connection that gets a place.
 func (l *connLimit) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var old net.Conn // the last one that had to go
-	for len(l.conns) >= l.most && !l.closed {
-		if _, going := l.conns[old]; going {
-			l.change.Wait()
-			continue
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
 		}
-		first, rest := l.longest()
-		switch {
-		case first == nil:
-			l.change.Wait()
-		case rest <= 0:
-			old = first.Conn
-			l.move(first, nil)
+		old, ok := l.admit(c)
+		if old != nil {
 			cut(old)
-		default:
-			timer := time.AfterFunc(rest, l.wake)
-			l.change.Wait()
-			timer.Stop()
 		}
+		if ok {
+			return c, nil
+		}
+		cut(c)
 	}
-	return c, nil
 }
 
-// longest returns the connection that goes first if one has to, and how long it keeps its
-// place; nil: none has to go.
-func (l *connLimit) longest() (first *place, rest time.Duration) {
-	for _, of := range []struct {
-		in    *list.List
-		keeps time.Duration
-	}{{&l.idle, settleTime}, {&l.slow, slowTime}} {
-		if front := of.in.Front(); front != nil {
-			p := front.Value.(*place)
-			return p, of.keeps - time.Since(p.since)
-		}
-	}
-	return nil, 0
-}
-
-func (l *connLimit) wake() {
+// admit gives a connection a place, if need be that of another one, which it returns.
+func (l *connLimit) admit(c net.Conn) (instead net.Conn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.change.Broadcast()
+	of := l.clients[webguard.Client(c.RemoteAddr().String())]
+	longest := l.waiting.Front() // a newcomer's
+	if of != nil {
+		longest = of.waiting.Front()
+	}
+	free := l.most - len(l.conns)
+	switch {
+	case of == nil && free > 0, of != nil && of.n < 3*free:
+	case longest == nil || time.Since(longest.Value.(*place).since) < settleTime:
+		return nil, false
+	default:
+		p := longest.Value.(*place)
+		l.leave(p)
+		instead = p.Conn
+	}
+	return instead, true
 }
 
 // cut ends a connection; its server notices.
@@ -153,23 +145,27 @@ func cut(c net.Conn) {
 	_ = c.Close()
 }
 
-// Close ends the wait for a place, too.
-func (l *connLimit) Close() error {
-	l.mu.Lock()
-	l.closed = true
-	l.mu.Unlock()
-	l.wake()
-	return l.Listener.Close()
+// wait notes that a connection waits for its client from now on.
+func (l *connLimit) wait(p *place) {
+	l.work(p)
+	p.since, p.all, p.at = time.Now(), l.waiting.PushBack(p), p.of.waiting.PushBack(p)
 }
 
-// move puts a connection at the end of one of the lists, or of none.
-func (l *connLimit) move(p *place, to *list.List) {
-	if p.in != nil {
-		p.in.Remove(p.at)
+// work notes that it does not.
+func (l *connLimit) work(p *place) {
+	if p.at != nil {
+		l.waiting.Remove(p.all)
+		p.of.waiting.Remove(p.at)
+		p.all, p.at = nil, nil
 	}
-	if p.in = to; to != nil {
-		p.since = time.Now()
-		p.at = to.PushBack(p)
+}
+
+// leave gives up a place.
+func (l *connLimit) leave(p *place) {
+	l.work(p)
+	delete(l.conns, p.Conn)
+	if p.of.n--; p.of.n == 0 {
+		delete(l.clients, p.of.addr)
 	}
 }
 
@@ -179,24 +175,26 @@ func (l *connLimit) state(c net.Conn, s http.ConnState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.conns[c]
-	if p == nil {
-		p = &place{Conn: c}
-		l.conns[c] = p
-	}
-	switch s {
-	case http.StateNew, http.StateIdle:
-		l.move(p, &l.idle)
-	case http.StateActive:
-		if l.tells {
-			l.move(p, &l.slow)
-		} else {
-			l.move(p, nil)
+	switch {
+	case s == http.StateNew:
+		addr := webguard.Client(c.RemoteAddr().String())
+		of := l.clients[addr]
+		if of == nil {
+			of = &peer{addr: addr}
+			l.clients[addr] = of
 		}
+		of.n++
+		p = &place{Conn: c, of: of}
+		l.conns[c] = p
+		l.wait(p)
+	case p == nil: // its place was given away
+	case s == http.StateIdle, s == http.StateActive && l.tells:
+		l.wait(p)
+	case s == http.StateActive:
+		l.work(p)
 	default:
-		l.move(p, nil)
-		delete(l.conns, c)
+		l.leave(p)
 	}
-	l.change.Broadcast()
 }
 
 // connKey is that of the connection in a request's context.
@@ -212,14 +210,11 @@ func (l *connLimit) busy(ctx context.Context, busy bool) {
 	c, _ := ctx.Value(connKey{}).(net.Conn)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := l.conns[c]
-	if p == nil {
-		return
+	switch p := l.conns[c]; {
+	case p == nil:
+	case busy:
+		l.work(p)
+	default:
+		l.wait(p)
 	}
-	if busy {
-		l.move(p, nil)
-		return
-	}
-	l.move(p, &l.slow)
-	l.change.Broadcast()
 }

@@ -151,13 +151,14 @@ func TestShareFiles(t *testing.T) {
 	require.ErrorContains(t, err, "255")
 }
 
-// TestConnectionsWaitForAPlace: while every connection has a request under way the
-// next one waits, and gets the first place that is left.
-func TestConnectionsWaitForAPlace(t *testing.T) {
+// TestConnectionsAreShared: a client's new connection takes the place of its own one that
+// has waited for it for longest, and is closed where all its requests are worked for. It
+// never takes another client's.
+func TestConnectionsAreShared(t *testing.T) {
 	began, leave := make(chan struct{}, 10), make(chan struct{})
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	l := newConnLimit(inner, 2)
+	l := newConnLimit(inner, 4) // of which one client has three
 	l.tells = true
 	handle := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		l.busy(r.Context(), r.URL.Path != "/slow")
@@ -168,58 +169,69 @@ func TestConnectionsWaitForAPlace(t *testing.T) {
 		case "/slow":
 			<-r.Context().Done()
 		}
+		l.busy(r.Context(), false)
 	})
 	srv := &http.Server{ConnState: l.state, ConnContext: l.context, Handler: handle}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
-	url := "http://" + inner.Addr().String()
-	for range 2 {
-		fmt.Fprint(dial(t, url), "GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
-		<-began
+	from := func(host, path string) net.Conn {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}}
+		c, err := d.Dial("tcp", inner.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
+		return c
 	}
-	third, fourth := dial(t, url), dial(t, url)
-	for _, c := range []net.Conn{third, fourth} {
-		fmt.Fprint(c, "GET /short HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+	isCut := func(c net.Conn) {
+		t.Helper()
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
+		_, err := c.Read(make([]byte, 1))
+		require.Error(t, err)
+		require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 	}
-	waitFor(t, func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return len(l.conns) == 2 && l.idle.Len()+l.slow.Len() == 0
-	})
-	require.Empty(t, began, "there is no place")
-	close(leave) // the connections stay, without requests: they make room
-	for _, c := range []net.Conn{third, fourth} {
+	answered := func(c net.Conn) {
+		t.Helper()
 		answer, err := http.ReadResponse(bufio.NewReader(c), nil)
 		require.NoError(t, err)
 		require.Equal(t, 200, answer.StatusCode)
 	}
-	// Those whose clients are waited for make room, too.
-	for range 2 {
+	const one, other = "127.0.0.1", "127.0.0.2"
+	first := []net.Conn{from(one, "/slow"), from(one, "/long"), from(one, "/long")}
+	for range first {
 		<-began
 	}
-	slow := []net.Conn{dial(t, url), dial(t, url)}
-	for _, c := range slow {
-		fmt.Fprint(c, "GET /slow HTTP/1.1\r\nHost: h\r\n\r\n")
-		<-began
-	}
-	fifth := dial(t, url)
-	fmt.Fprint(fifth, "GET /short HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
-	answer, err := http.ReadResponse(bufio.NewReader(fifth), nil)
-	require.NoError(t, err)
-	require.Equal(t, 200, answer.StatusCode)
-	_, err = slow[0].Read(make([]byte, 1))
-	require.Error(t, err, "it was cut")
-	require.NoError(t, slow[1].Close())
+	short := from(other, "/short")
+	answered(short)
 	<-began
-	// The end of the server ends the wait, too.
-	leave = make(chan struct{})
-	defer close(leave)
-	for range 2 {
-		fmt.Fprint(dial(t, url), "GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	time.Sleep(settleTime)
+	// The first client's slow one makes room, not the other client's idle one; then all of
+	// the first one's requests are worked for.
+	fourth := from(one, "/long")
+	<-began
+	isCut(first[0])
+	isCut(from(one, "/short"))
+	fmt.Fprint(short, "GET /short HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	answered(short)
+	<-began
+	// All four are taken. A newcomer takes the place of whoever has waited for longest.
+	time.Sleep(settleTime)
+	third := from("127.0.0.3", "/short")
+	answered(third)
+	<-began
+	isCut(short)
+	// A new one keeps its place for a moment, so now there is none.
+	isCut(from("127.0.0.4", "/short"))
+	close(leave)
+	for _, c := range []net.Conn{first[1], first[2], fourth} {
+		answered(c)
 	}
-	dial(t, url)
 	require.NoError(t, srv.Close())
 	require.ErrorIs(t, <-served, http.ErrServerClosed)
+	waitFor(t, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.conns)+len(l.clients)+l.waiting.Len() == 0
+	})
 }
 
 // resident is the resident memory of a process, in MiB.

@@ -42,7 +42,7 @@ type serveCmd struct {
 
 	MaxBodyBytes    int64         `default:"4096" help:"Largest object body that is kept."`
 	MaxRequests     int           `default:"1024" help:"Requests worked for at once; more are answered 503 SlowDown, and so is an access key, or address, that has three times as many as are free. Bodies and answers on their way do not count."`
-	MaxConnections  int           `default:"4096" help:"Connections kept at once on --listen, fewer where the limit of open files asks for it. One more takes the place of the one that has been idle for longest, or whose client is waited for."`
+	MaxConnections  int           `default:"4096" help:"Connections kept at once on --listen, fewer where the limit of open files asks for it; of one address three quarters at most. One more takes the place of the address's own one that has waited for its client for longest, or is closed."`
 	MaxHeaderBytes  int           `default:"32768" help:"Largest request header. Continuation tokens of keys of more than 16 KiB, which the library writes, need more room."`
 	MaxCuts         int           `default:"10000" help:"Most cuts of a bucket that is created; ten times as many are those of one access key, or address, within an hour."`
 	MinRate         int64         `default:"16384" help:"Bytes a second that a client has to send of a body of more than 64 KiB, or to read of an answer of more than 4 KiB, after 10 s."`

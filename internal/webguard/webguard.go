@@ -96,6 +96,22 @@ func hostOf(hostport string) string {
 // LoopbackAddress is Loopback of a host that may have a port.
 func LoopbackAddress(hostport string) bool { return Loopback(hostOf(hostport)) }
 
+// Client is who a connection is from, by its remote address with the port: addresses of
+// the sixth version count by their network, of which one client has as many as it likes.
+// What is no address is the zero Prefix.
+func Client(remote string) netip.Prefix {
+	a, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	addr, bits := a.Addr().Unmap().WithZone(""), 64
+	if addr.Is4() {
+		bits = 32
+	}
+	p, _ := addr.Prefix(bits)
+	return p
+}
+
 // canonical is a name in the one form that is compared.
 func canonical(host string) string {
 	host = strings.ToLower(strings.TrimSpace(host))

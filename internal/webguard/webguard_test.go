@@ -70,3 +70,12 @@ func TestOrigins(t *testing.T) {
 		}
 	}
 }
+
+func TestClient(t *testing.T) {
+	for remote, want := range map[string]string{
+		"10.1.2.3:80": "10.1.2.3/32", "[::ffff:10.1.2.3]:80": "10.1.2.3/32", "[2001:db8:1:2:3::4]:80": "2001:db8:1:2::/64",
+		"[fe80::1%eth0]:80": "fe80::/64", "pipe": "invalid Prefix", "": "invalid Prefix",
+	} {
+		require.Equal(t, want, webguard.Client(remote).String(), remote)
+	}
+}
