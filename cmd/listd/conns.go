@@ -58,9 +58,10 @@ func openFiles() (uint64, error) {
 // connLimit bounds the connections of one http.Server, whose listener, ConnState and
 // ConnContext it is, and those of one client: a client gets one more while it has less
 // than three times as many as are free, so one has three quarters at most and any number
-// leave some. Beyond that its new connection takes the place of its own one that has
-// waited for the client for longest: for a request, for its body, or for the client to
-// read the answer. Where none has for settleTime the new one is closed.
+// leave some. Beyond that its new connection takes the place of its own one that has been
+// without a request for longest, or else of the one for which it has been waited for
+// longest: for its body, or to read the answer, for slowTime at least. Where there is none
+// the new one is closed. A newcomer takes anybody's place.
 type connLimit struct {
 	net.Listener
 	most int
@@ -71,27 +72,46 @@ type connLimit struct {
 	mu      sync.Mutex
 	conns   map[net.Conn]*place
 	clients map[netip.Prefix]*peer
-	waiting list.List // of *place: those that wait for their client, for longest first
+	waiting queues
+}
+
+// queues have the places whose client is waited for, for longest first.
+type queues [2]list.List // of *place
+
+const (
+	idle = iota // without a request
+	slow        // with one
+)
+
+// slowTime is how long a connection with a request keeps its place at least.
+const slowTime = 500 * time.Millisecond
+
+// first is the one that goes first; nil: none has to.
+func (q *queues) first() *place {
+	if front := q[idle].Front(); front != nil {
+		return front.Value.(*place)
+	}
+	if front := q[slow].Front(); front != nil && time.Since(front.Value.(*place).since) >= slowTime {
+		return front.Value.(*place)
+	}
+	return nil
 }
 
 // peer is a client with its connections.
 type peer struct {
 	addr    netip.Prefix
 	n       int
-	waiting list.List // of *place
+	waiting queues
 }
 
 // place is that of one connection.
 type place struct {
 	net.Conn
 	of      *peer
-	all, at *list.Element // in the lists of those that wait; nil: the server works
+	in      int           // of the queues
+	all, at *list.Element // in there; nil: the server works
 	since   time.Time
 }
-
-// settleTime is how long a connection that waits for its client keeps its place at least:
-// a new one's first request is on its way, or its TLS handshake.
-const settleTime = 500 * time.Millisecond
 
 func newConnLimit(l net.Listener, most int) *connLimit {
 	return &connLimit{Listener: l, most: most, conns: map[net.Conn]*place{}, clients: map[netip.Prefix]*peer{}}
@@ -120,21 +140,19 @@ func (l *connLimit) admit(c net.Conn) (instead net.Conn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	of := l.clients[webguard.Client(c.RemoteAddr().String())]
-	longest := l.waiting.Front() // a newcomer's
+	longest := &l.waiting // a newcomer's
 	if of != nil {
-		longest = of.waiting.Front()
+		longest = &of.waiting
 	}
-	free := l.most - len(l.conns)
-	switch {
-	case of == nil && free > 0, of != nil && of.n < 3*free:
-	case longest == nil || time.Since(longest.Value.(*place).since) < settleTime:
+	if free := l.most - len(l.conns); of == nil && free > 0 || of != nil && of.n < 3*free {
+		return nil, true
+	}
+	p := longest.first()
+	if p == nil {
 		return nil, false
-	default:
-		p := longest.Value.(*place)
-		l.leave(p)
-		instead = p.Conn
 	}
-	return instead, true
+	l.leave(p)
+	return p.Conn, true
 }
 
 // cut ends a connection; its server notices.
@@ -145,17 +163,17 @@ func cut(c net.Conn) {
 	_ = c.Close()
 }
 
-// wait notes that a connection waits for its client from now on.
-func (l *connLimit) wait(p *place) {
+// wait notes that the client of a connection is waited for from now on.
+func (l *connLimit) wait(p *place, in int) {
 	l.work(p)
-	p.since, p.all, p.at = time.Now(), l.waiting.PushBack(p), p.of.waiting.PushBack(p)
+	p.since, p.in, p.all, p.at = time.Now(), in, l.waiting[in].PushBack(p), p.of.waiting[in].PushBack(p)
 }
 
-// work notes that it does not.
+// work notes that it is not.
 func (l *connLimit) work(p *place) {
 	if p.at != nil {
-		l.waiting.Remove(p.all)
-		p.of.waiting.Remove(p.at)
+		l.waiting[p.in].Remove(p.all)
+		p.of.waiting[p.in].Remove(p.at)
 		p.all, p.at = nil, nil
 	}
 }
@@ -186,10 +204,12 @@ func (l *connLimit) state(c net.Conn, s http.ConnState) {
 		of.n++
 		p = &place{Conn: c, of: of}
 		l.conns[c] = p
-		l.wait(p)
+		l.wait(p, idle)
 	case p == nil: // its place was given away
-	case s == http.StateIdle, s == http.StateActive && l.tells:
-		l.wait(p)
+	case s == http.StateIdle:
+		l.wait(p, idle)
+	case s == http.StateActive && l.tells:
+		l.wait(p, slow)
 	case s == http.StateActive:
 		l.work(p)
 	default:
@@ -215,6 +235,6 @@ func (l *connLimit) busy(ctx context.Context, busy bool) {
 	case busy:
 		l.work(p)
 	default:
-		l.wait(p)
+		l.wait(p, slow)
 	}
 }

@@ -203,7 +203,16 @@ func TestConnectionsAreShared(t *testing.T) {
 	short := from(other, "/short")
 	answered(short)
 	<-began
-	time.Sleep(settleTime)
+	idles := func() {
+		t.Helper()
+		waitFor(t, func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.waiting[idle].Len() == 1
+		})
+	}
+	isCut(from(one, "/short")) // none of its connections has waited for long
+	time.Sleep(slowTime)
 	// The first client's slow one makes room, not the other client's idle one; then all of
 	// the first one's requests are worked for.
 	fourth := from(one, "/long")
@@ -214,15 +223,18 @@ func TestConnectionsAreShared(t *testing.T) {
 	answered(short)
 	<-began
 	// All four are taken. A newcomer takes the place of whoever has waited for longest.
-	time.Sleep(settleTime)
+	idles()
 	third := from("127.0.0.3", "/short")
 	answered(third)
 	<-began
 	isCut(short)
-	// A new one keeps its place for a moment, so now there is none.
-	isCut(from("127.0.0.4", "/short"))
+	idles()
+	last := from("127.0.0.4", "/long")
+	<-began
+	isCut(third)
+	isCut(from("127.0.0.5", "/short")) // all are worked for
 	close(leave)
-	for _, c := range []net.Conn{first[1], first[2], fourth} {
+	for _, c := range []net.Conn{first[1], first[2], fourth, last} {
 		answered(c)
 	}
 	require.NoError(t, srv.Close())
@@ -230,7 +242,7 @@ func TestConnectionsAreShared(t *testing.T) {
 	waitFor(t, func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return len(l.conns)+len(l.clients)+l.waiting.Len() == 0
+		return len(l.conns)+len(l.clients)+l.waiting[idle].Len()+l.waiting[slow].Len() == 0
 	})
 }
 
