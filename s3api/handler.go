@@ -130,7 +130,8 @@ func New(b Buckets, o Options) (*Handler, error) {
 		return nil, fmt.Errorf("s3api: %w", err)
 	}
 	h := &Handler{
-		buckets: b, o: o, requests: newRequests(o.MaxRequests, o.MemoryBytes, o.turns()), metrics: m, hostID: newID() + newID(),
+		buckets: b, o: o, requests: newRequests(o.MaxRequests, o.MemoryBytes, o.turns()), metrics: m,
+		hostID: newID() + newID(),
 	}
 	h.locks.locks = map[keyName]*keyLock{}
 	return h, nil

@@ -181,8 +181,8 @@ func (h *Handler) listObjects(x *exchange, form listForm) error {
 }
 
 // pageMemory is what a page of so many keys may take: what is read for it at once, and
-// its document, which grows by copying. It never counts as small: a page of few keys may
-// be as much work, so this bounds how many are worked for at once.
+// its document, which grows by copying. It never counts as small: one read may bring
+// readBytes, however few keys are asked for.
 func pageMemory(keys int) int64 {
 	return max(min(int64(keys+1)*(16<<10), 2*readBytes+2*maxPageXML+maxPageXML/2), readBytes)
 }

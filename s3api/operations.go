@@ -34,28 +34,67 @@ var bothMatches = []string{"If-Match", "If-None-Match"}
 
 // The operations that are implemented; docs/s3.md says how.
 var (
-	opListBuckets         = operation{name: "ListBuckets", serve: (*Handler).listBuckets, later: true, long: true}
-	opCreateBucket        = operation{name: "CreateBucket", serve: (*Handler).createBucket, later: true, write: true, scope: onBucket}
-	opHeadBucket          = operation{name: "HeadBucket", serve: (*Handler).headBucket, scope: inBucket}
-	opDeleteBucket        = operation{name: "DeleteBucket", serve: (*Handler).deleteBucket, write: true, scope: onBucket}
-	opGetBucketLocation   = operation{name: "GetBucketLocation", serve: (*Handler).getBucketLocation, scope: inBucket}
-	opListObjectsV2       = operation{name: "ListObjectsV2", serve: listIn(formV2), later: true, long: true, turns: true, scope: onListing}
-	opListObjects         = operation{name: "ListObjects", serve: listIn(formV1), later: true, long: true, turns: true, scope: onListing}
-	opListObjectVersions  = operation{name: "ListObjectVersions", serve: listIn(formVersions), later: true, long: true, turns: true, scope: onListing}
-	opGetBucketVersioning = operation{name: "GetBucketVersioning", serve: (*Handler).getBucketVersioning, scope: inBucket}
-	opGetBucketAcl        = operation{name: "GetBucketAcl", serve: (*Handler).getBucketAcl, scope: inBucket}
-	opPutBucketAcl        = operation{name: "PutBucketAcl", serve: (*Handler).putBucketAcl, later: true, write: true, scope: onBucket}
-	opDeleteObjects       = operation{name: "DeleteObjects", serve: (*Handler).deleteObjects, turns: true, later: true, write: true, scope: inBody}
-	opPutObject           = operation{name: "PutObject", serve: (*Handler).putObject, later: true, write: true, scope: onKey, conditions: bothMatches}
-	opCopyObject          = operation{name: "CopyObject", serve: (*Handler).copyObject, write: true, scope: onKey, conditions: bothMatches}
-	opGetObjectAcl        = operation{name: "GetObjectAcl", serve: (*Handler).getObjectAcl, scope: onKey}
-	opPutObjectAcl        = operation{name: "PutObjectAcl", serve: (*Handler).putObjectAcl, later: true, write: true, scope: onKey}
-	opGetObject           = operation{name: "GetObject", serve: (*Handler).getObject, scope: onKey}
-	opHeadObject          = operation{name: "HeadObject", serve: (*Handler).headObject, scope: onKey}
-	opDeleteObject        = operation{name: "DeleteObject", serve: (*Handler).deleteObject, write: true, scope: onKey, conditions: bothMatches[:1]}
+	opListBuckets  = operation{name: "ListBuckets", serve: (*Handler).listBuckets, later: true, long: true}
+	opCreateBucket = operation{
+		name: "CreateBucket", serve: (*Handler).createBucket,
+		later: true, write: true, scope: onBucket,
+	}
+	opHeadBucket   = operation{name: "HeadBucket", serve: (*Handler).headBucket, scope: inBucket}
+	opDeleteBucket = operation{
+		name: "DeleteBucket", serve: (*Handler).deleteBucket,
+		write: true, scope: onBucket,
+	}
+	opGetBucketLocation = operation{name: "GetBucketLocation", serve: (*Handler).getBucketLocation, scope: inBucket}
+	opListObjectsV2     = operation{
+		name: "ListObjectsV2", serve: listIn(formV2),
+		later: true, long: true, turns: true, scope: onListing,
+	}
+	opListObjects = operation{
+		name: "ListObjects", serve: listIn(formV1),
+		later: true, long: true, turns: true, scope: onListing,
+	}
+	opListObjectVersions = operation{
+		name: "ListObjectVersions", serve: listIn(formVersions),
+		later: true, long: true, turns: true, scope: onListing,
+	}
+	opGetBucketVersioning = operation{
+		name: "GetBucketVersioning", serve: (*Handler).getBucketVersioning,
+		scope: inBucket,
+	}
+	opGetBucketAcl = operation{name: "GetBucketAcl", serve: (*Handler).getBucketAcl, scope: inBucket}
+	opPutBucketAcl = operation{
+		name: "PutBucketAcl", serve: (*Handler).putBucketAcl,
+		later: true, write: true, scope: onBucket,
+	}
+	opDeleteObjects = operation{
+		name: "DeleteObjects", serve: (*Handler).deleteObjects,
+		turns: true, later: true, write: true, scope: inBody,
+	}
+	opPutObject = operation{
+		name: "PutObject", serve: (*Handler).putObject,
+		later: true, write: true, scope: onKey, conditions: bothMatches,
+	}
+	opCopyObject = operation{
+		name: "CopyObject", serve: (*Handler).copyObject,
+		write: true, scope: onKey, conditions: bothMatches,
+	}
+	opGetObjectAcl = operation{name: "GetObjectAcl", serve: (*Handler).getObjectAcl, scope: onKey}
+	opPutObjectAcl = operation{
+		name: "PutObjectAcl", serve: (*Handler).putObjectAcl,
+		later: true, write: true, scope: onKey,
+	}
+	opGetObject    = operation{name: "GetObject", serve: (*Handler).getObject, scope: onKey}
+	opHeadObject   = operation{name: "HeadObject", serve: (*Handler).headObject, scope: onKey}
+	opDeleteObject = operation{
+		name: "DeleteObject", serve: (*Handler).deleteObject,
+		write: true, scope: onKey, conditions: bothMatches[:1],
+	}
 
 	// Extensions, named by query parameters that begin with evenkeel-.
-	opSplitPoints = operation{name: "EvenkeelSplitPoints", serve: (*Handler).splitPoints, later: true, long: true, turns: true, scope: onListing}
+	opSplitPoints = operation{
+		name: "EvenkeelSplitPoints", serve: (*Handler).splitPoints,
+		later: true, long: true, turns: true, scope: onListing,
+	}
 )
 
 // Query parameters that name a sub-resource of a bucket or an object, with S3's

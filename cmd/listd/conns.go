@@ -56,12 +56,14 @@ func openFiles() (uint64, error) {
 }
 
 // connLimit bounds the connections of one http.Server, whose listener, ConnState and
-// ConnContext it is, and those of one client: a client gets one more while it has less
-// than three times as many as are free, so one has three quarters at most and any number
-// leave some. Beyond that its new connection takes the place of its own one that has been
-// without a request for longest, or else of the one for which it has been waited for
-// longest: for its body, or to read the answer, for slowTime at least. Where there is none
-// the new one is closed. A newcomer takes anybody's place.
+// ConnContext it is, and those of one client. A client gets one more connection while it
+// has less than three times as many as are free: so one client has three quarters at most,
+// and any number of clients leave some.
+//
+// Beyond that a client's new connection takes the place of one of its own: of the one that
+// has been idle for longest; if none is idle, of the one whose client has been slow for
+// longest, to send a body or to read the answer, and for slowTime at least. If there is
+// none, the new connection is closed. A client without connections takes anybody's place.
 type connLimit struct {
 	net.Listener
 	most int
@@ -75,15 +77,16 @@ type connLimit struct {
 	waiting queues
 }
 
-// queues have the places whose client is waited for, for longest first.
+// queues have the places of connections that wait for their client; the one that has
+// waited for longest is the first.
 type queues [2]list.List // of *place
 
 const (
-	idle = iota // without a request
-	slow        // with one
+	idle = iota // it waits for a request
+	slow        // it waits for a body, or until the answer is read
 )
 
-// slowTime is how long a connection with a request keeps its place at least.
+// slowTime is how long a slow connection keeps its place at least.
 const slowTime = 500 * time.Millisecond
 
 // first is the one that goes first; nil: none has to.
@@ -163,13 +166,13 @@ func cut(c net.Conn) {
 	_ = c.Close()
 }
 
-// wait notes that the client of a connection is waited for from now on.
+// wait notes that a connection waits for its client from now on, in a queue.
 func (l *connLimit) wait(p *place, in int) {
 	l.work(p)
 	p.since, p.in, p.all, p.at = time.Now(), in, l.waiting[in].PushBack(p), p.of.waiting[in].PushBack(p)
 }
 
-// work notes that it is not.
+// work notes that the server works for a connection: it keeps its place.
 func (l *connLimit) work(p *place) {
 	if p.at != nil {
 		l.waiting[p.in].Remove(p.all)
