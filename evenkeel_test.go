@@ -45,7 +45,7 @@ func TestOpenKeepsInShape(t *testing.T) {
 	for i := range n {
 		require.NoError(t, b.Put(ctx, fmt.Appendf(nil, "%04d", i*7919%10_000), nil))
 	}
-	harness.Eventually(t, "partitions", func() bool { return partitions(t, db) >= 5 })
+	harness.Eventually(t, "partitions", func() bool { return harness.Partitions(t, db.Client, "photos") >= 5 })
 	require.NoError(t, db.Close())
 	require.NoError(t, db.Close(), "once is enough")
 
@@ -58,20 +58,6 @@ func TestOpenKeepsInShape(t *testing.T) {
 		keys++
 	}
 	require.Equal(t, n, keys)
-}
-
-// partitions counts those of the bucket photos.
-func partitions(t *testing.T, db *evenkeel.DB) (n int) {
-	for info, err := range db.Buckets(t.Context(), "", "") {
-		require.NoError(t, err)
-		root, err := db.Maps().Load(t.Context(), info.ID)
-		require.NoError(t, err)
-		for _, err := range db.Maps().Ranges(t.Context(), root, nil) {
-			require.NoError(t, err)
-			n++
-		}
-	}
-	return n
 }
 
 // TestCassandraNeedsACounter, or to be told that there is none.

@@ -140,3 +140,17 @@ func DeleteMany(t testing.TB, s *gocql.Session, p store.Partition, n int, ts int
 	}
 	require.NoError(t, g.Wait())
 }
+
+// Partitions counts those of a bucket.
+func Partitions(t testing.TB, c *listing.Client, bucket string) (n int) {
+	t.Helper()
+	id, err := c.BucketID(t.Context(), bucket)
+	require.NoError(t, err)
+	root, err := c.Maps().Load(t.Context(), id)
+	require.NoError(t, err)
+	for _, err := range c.Maps().Ranges(t.Context(), root, nil) {
+		require.NoError(t, err)
+		n++
+	}
+	return n
+}

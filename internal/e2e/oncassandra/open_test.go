@@ -30,18 +30,7 @@ func TestOpenCassandra(t *testing.T) {
 	first, second := open(), open()
 	defer func() { require.NoError(t, second.Close()) }()
 	require.NoError(t, first.CreateBucket(ctx, "photos"))
-	partitions := func() (n int) {
-		for info, err := range second.Buckets(ctx, "", "") {
-			require.NoError(t, err)
-			root, err := second.Maps().Load(ctx, info.ID)
-			require.NoError(t, err)
-			for _, err := range second.Maps().Ranges(ctx, root, nil) {
-				require.NoError(t, err)
-				n++
-			}
-		}
-		return n
-	}
+	partitions := func() int { return harness.Partitions(t, second.Client, "photos") }
 	put := func(db *evenkeel.DB, from, to int) {
 		for i := from; i < to; i++ {
 			require.NoError(t, db.Bucket("photos").Put(ctx, fmt.Appendf(nil, "%04d", i*7919%10_000), nil))
