@@ -30,6 +30,29 @@ func TestLeaseIsAgreedOn(t *testing.T) {
 	require.NoError(t, mapclient.AgreeOnLease(ctx, s, time.Minute, false))
 }
 
+// TestJoin: the first process makes what is missing and decides the terms; another one
+// has to come with the same, or changes them for all.
+func TestJoin(t *testing.T) {
+	ctx, s := t.Context(), newHooked()
+	join := func(lease, skew time.Duration, change bool) error {
+		c, err := mapclient.Join(ctx, s, mapclient.Options{Lease: lease, MaxClockSkew: skew, Clocks: 2}, change)
+		if err == nil {
+			c.Close()
+		}
+		return err
+	}
+	require.NoError(t, join(0, 0, false))
+	keys, err := s.Scan(ctx, store.Clocks, nil, 10)
+	require.NoError(t, err)
+	require.Len(t, keys, 2, "map clocks")
+	require.NoError(t, join(mapclient.DefaultLease, commontime.DefaultLimit, false))
+	require.ErrorIs(t, join(time.Second, 0, false), store.InvalidArgument)
+	require.ErrorIs(t, join(0, time.Second, false), store.InvalidArgument)
+	require.NoError(t, join(time.Second, time.Second, true))
+	require.ErrorIs(t, join(0, 0, false), store.InvalidArgument)
+	require.NoError(t, join(time.Second, 0, false), "skew 0 takes what was agreed on")
+}
+
 // TestLeaseIsAgreedOnByOne: of several that come first at the same time, with
 // leases of their own and answers that get lost, one decides.
 func TestLeaseIsAgreedOnByOne(t *testing.T) {
