@@ -1,11 +1,68 @@
 package commontime
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/store"
 )
+
+// busy is a server whose answers take the given times, the last one for ever.
+type busy struct {
+	takes []time.Duration
+	asked int
+}
+
+func (b *busy) Servers(context.Context) ([]store.Server, error) { return nil, nil }
+
+func (b *busy) Time(context.Context, string) (time.Time, error) {
+	took := b.takes[min(b.asked, len(b.takes)-1)]
+	b.asked++
+	time.Sleep(took / 2)
+	defer time.Sleep(took / 2)
+	return time.Now().Truncate(store.TimeResolution), nil
+}
+
+// TestLooks: a look at an idle server tells its clock to some round trips. At a busy one it
+// goes on until an answer is quick, and not for ever where none is. A server of another
+// data centre is asked once.
+func TestLooks(t *testing.T) {
+	const quick, late = 50 * time.Microsecond, 3 * time.Millisecond
+	for _, c := range []struct {
+		what        string
+		far         bool
+		takes       []time.Duration
+		better      bool
+		least, most int // questions
+		width       time.Duration
+	}{
+		{"idle", false, []time.Duration{quick}, true, 21, 45, 4 * quick},
+		{"busy, then idle", false, []time.Duration{late, late, late, late, late, quick}, true, 6, 45, 1100 * time.Microsecond},
+		{"busy", false, []time.Duration{late}, false, mostQuestions, mostQuestions, 5 * time.Millisecond},
+		{"far", true, []time.Duration{quick}, true, 1, 1, 2 * time.Millisecond},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := &busy{takes: []time.Duration{time.Millisecond}}
+				clock, err := New(server, Options{})
+				require.NoError(t, err)
+				defer clock.Close()
+				s, a := store.Server{Name: "a", Near: !c.far}, &answer{}
+				clock.ask(&s, a)
+				time.Sleep(3 * time.Second) // the interval widens by 1.2 ms
+				server.takes, server.asked = c.takes, 0
+				require.Equal(t, c.better, clock.look(&s, a))
+				require.GreaterOrEqual(t, server.asked, c.least)
+				require.LessOrEqual(t, server.asked, c.most)
+				require.Less(t, a.width(), c.width)
+			})
+		})
+	}
+}
 
 // TestPace: looks are frequent while writes wait and looks help, and seldom otherwise.
 func TestPace(t *testing.T) {
