@@ -22,7 +22,7 @@ var variations = slices.Concat(
 	grouped("headers", onHeaders),
 	grouped("documents", onDocuments),
 	grouped("bodies", onBodies),
-	grouped("answers", onAnswers),
+	grouped(answers, onAnswers),
 	grouped("work", onWork),
 	grouped("handshakes", onHandshakes),
 )
