@@ -16,15 +16,15 @@ WITH_PROGRAMS = EVENKEEL_TEST_PROGRAMS=$(PROGRAMS)
 # packages and a few tests at once, as those mostly wait: for nodes to start, leases
 # to run out, moves to end. Those of other packages, which keep all processors busy,
 # would make nodes miss their own time limits.
-WITH_NODE = ./store/cassandrastore ./cmd/rebalancer ./internal/e2e/oncassandra ./internal/e2e/livemoves ./internal/e2e/moverkilled ./internal/e2e/growing
-WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /rebalance/sim -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves -e /moverkilled -e /growing -e /e2e/attacks)
+WITH_NODE = ./store/cassandrastore ./cmd/rebalancer ./internal/test/e2e/oncassandra ./internal/test/e2e/livemoves ./internal/test/e2e/moverkilled ./internal/test/e2e/growing
+WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /policysim -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves -e /moverkilled -e /growing -e /e2e/attacks)
 # Hostile clients take all processors that there are, and the time of an honest one is
 # measured beside them: they run by themselves.
-ATTACKS = ./internal/e2e/attacks
+ATTACKS = ./internal/test/e2e/attacks
 # What plays days in virtual time is a matter of numbers, not of races: the race detector
-# would take minutes for it. rebalance/sim has no goroutines at all.
-SIMULATIONS = ./internal/sim ./rebalance/sim ./rebalance/balancer
-WITH_CASSANDRA = $(GO) run ./internal/cassandratest/cmd/with-cassandra
+# would take minutes for it. internal/rebalance/policysim has no goroutines at all.
+SIMULATIONS = ./internal/test/sim ./internal/rebalance/policysim ./internal/rebalance/balancer
+WITH_CASSANDRA = $(GO) run ./internal/test/cassandratest/cmd/with-cassandra
 AT_ONCE = -p 2 -parallel 2
 # What only compares is a module of its own, so that users of evenkeel do not get what
 # it needs. One of its packages needs a node.
@@ -46,7 +46,7 @@ run: build ## serve the S3 dialect on http://127.0.0.1:9000, embedded, data in .
 	@exec bin/listd serve
 
 run-cassandra: build ## a Cassandra node and two listd on 127.0.0.1:9000 and :9100 over one keyspace; Ctrl-C ends all
-	@$(GO) build -o bin/ ./internal/cassandratest/cmd/run-cassandra
+	@$(GO) build -o bin/ ./internal/test/cassandratest/cmd/run-cassandra
 	@exec bin/run-cassandra
 
 test: tools ## everything that must hold, on a fresh machine; each part has a time budget
@@ -59,7 +59,7 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@scripts/within 300 model docs/model/run.sh quick
 	@$(WITH_PROGRAMS) scripts/within 700 cassandra $(WITH_CASSANDRA) sh -c \
 		'$(TEST) -race $(AT_ONCE) -timeout 680s $(WITH_NODE) && $(BENCH) test -vet=off -race -timeout 200s $(BENCH_WITH_NODE)'
-	@scripts/within 300 tour $(GO) run ./internal/tour README.md docs/backup.md
+	@scripts/within 300 tour $(GO) run ./internal/test/tour README.md docs/backup.md
 
 lint: ## gofmt, vet, staticcheck, go.mod
 	@scripts/lint
@@ -73,10 +73,10 @@ cassandra: programs ## the Go tests that need Cassandra nodes
 		'$(GO) test -race $(AT_ONCE) -timeout 680s $(WITH_NODE) && $(BENCH) test -race -timeout 200s $(BENCH_WITH_NODE)'
 
 programs:
-	@$(GO) build -o $(PROGRAMS)/ ./cmd/... ./internal/cassandratest/cmd/run-cassandra
+	@$(GO) build -o $(PROGRAMS)/ ./cmd/... ./internal/test/cassandratest/cmd/run-cassandra
 
 tour: ## the tours of README and docs/backup.md, word for word (need ports 9000, 9001, 9100 and 9101)
-	$(GO) run ./internal/tour README.md docs/backup.md
+	$(GO) run ./internal/test/tour README.md docs/backup.md
 
 tools: ## what the tests need besides Go (Debian packages; says what it installs)
 	@scripts/install-tools
@@ -90,15 +90,15 @@ bench-embedded: ## ratios within one run: listing and puts against bare Pebble, 
 	$(GO) test -run '^$$' -bench 'Find/|Memory|SortedSlice' -benchtime 10ms -count 20 ./partmap/mapclient
 
 bench-cassandra: ## the same for the store and the whole client over one real Cassandra node, against raw gocql
-	$(WITH_CASSANDRA) -optimise $(GO) test -p 1 -run '^$$' -bench . -benchtime 3s ./store/cassandrastore ./internal/e2e/oncassandra
+	$(WITH_CASSANDRA) -optimise $(GO) test -p 1 -run '^$$' -bench . -benchtime 3s ./store/cassandrastore ./internal/test/e2e/oncassandra
 
 bench-s3: ## pages through HTTP against the library, in turns, on Pebble and on one real Cassandra node, and what inline bodies cost
 	@uptime
-	$(WITH_CASSANDRA) -optimise $(GO) test -run '^$$' -bench HTTPPage -benchtime 3s -count 3 ./internal/e2e/oncassandra
+	$(WITH_CASSANDRA) -optimise $(GO) test -run '^$$' -bench HTTPPage -benchtime 3s -count 3 ./internal/test/e2e/oncassandra
 	@uptime
 
 bench-moves: ## what a move costs on one real Cassandra node, and what it takes from the foreground
-	$(WITH_CASSANDRA) -optimise $(GO) test -run '^$$' -bench . -benchtime 1x -timeout 20m ./internal/e2e/livemoves
+	$(WITH_CASSANDRA) -optimise $(GO) test -run '^$$' -bench . -benchtime 1x -timeout 20m ./internal/test/e2e/livemoves
 
 bench-limits: ## puts and pages through HTTP, of the commit BEFORE and of the present tree in turns; writes bin/limits.json
 	@mkdir -p bin
@@ -107,7 +107,7 @@ bench-limits: ## puts and pages through HTTP, of the commit BEFORE and of the pr
 	@uptime
 
 microbench: ## hot paths alone, COUNT times each (default 6), in the form that benchstat compares
-	@$(GO) test -run '^$$' -bench '^BenchmarkMicro' -benchmem -benchtime $(or $(BENCHTIME),100ms) -count $(or $(COUNT),6) ./partmap ./partmap/mapclient ./listing ./counter ./rebalance/auto ./s3api
+	@$(GO) test -run '^$$' -bench '^BenchmarkMicro' -benchmem -benchtime $(or $(BENCHTIME),100ms) -count $(or $(COUNT),6) ./partmap ./partmap/mapclient ./listing ./counter ./internal/rebalance/planner ./s3api
 
 fuzz: ## fuzz every target for DURATION each (default 30s)
 	@scripts/fuzz $(or $(DURATION),30s)
@@ -119,7 +119,7 @@ model: ## the searches of docs/model that take up to ten minutes each (PART=quic
 	docs/model/run.sh $(or $(PART),rest)
 
 soak: ## simulate moves with clients, faults and killed movers for DURATION (default 10m)
-	EVENKEEL_SIM_TIME=$(or $(DURATION),10m) $(GO) test -timeout 0 -v -run 'TestProtocolHolds$$|TestProtocolHoldsOverTheNetwork$$' ./internal/sim
+	EVENKEEL_SIM_TIME=$(or $(DURATION),10m) $(GO) test -timeout 0 -v -run 'TestProtocolHolds$$|TestProtocolHoldsOverTheNetwork$$' ./internal/test/sim
 
 attacks: programs ## each hostile client for DURATION (default 5s), one after the other, beside an honest one
 	$(WITH_PROGRAMS) EVENKEEL_ATTACK=$(or $(DURATION),5s) $(GO) test -count 1 -timeout 0 -v $(ATTACKS)
@@ -130,8 +130,8 @@ soak-attacks: programs ## all hostile clients at once for DURATION (default 2m),
 vulncheck: ## known vulnerabilities of what is used (govulncheck), or, without its database, which modules are out of date
 	@scripts/vulncheck
 
-mutants: ## mutation test of PKG="./partmap ./rebalance/leader", N=60 each, SEED= to repeat one (ARGS="-json" and others: go run ./internal/test/mutate -h)
-	@test -n "$(PKG)" || { echo 'name packages: make mutants PKG="./partmap ./rebalance/leader"' >&2; exit 2; }
+mutants: ## mutation test of PKG="./partmap ./internal/rebalance/leader", N=60 each, SEED= to repeat one (ARGS="-json" and others: go run ./internal/test/mutate -h)
+	@test -n "$(PKG)" || { echo 'name packages: make mutants PKG="./partmap ./internal/rebalance/leader"' >&2; exit 2; }
 	@$(GO) build -o bin/mutate ./internal/test/mutate
 	@bin/mutate $(if $(N),-n $(N)) $(if $(SEED),-seed $(SEED)) $(ARGS) $(PKG)
 

@@ -19,11 +19,11 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/localcounter"
 	"github.com/evenkeel/evenkeel/counter/rediscounter"
-	"github.com/evenkeel/evenkeel/internal/keeper"
+	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
-	"github.com/evenkeel/evenkeel/rebalance/balancer"
-	"github.com/evenkeel/evenkeel/rebalance/leader"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
@@ -84,7 +84,7 @@ func Open(dir string, o Options) (*DB, error) {
 	if db.Client, err = listing.NewEmbedded(st, db.listing()); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	db.balance(&o, keeper.EmbeddedWait, nil)
+	db.balance(&o, rebalance.EmbeddedWait, nil)
 	return db, nil
 }
 
@@ -138,7 +138,7 @@ func OpenCassandra(ctx context.Context, c Cassandra) (*DB, error) {
 		maps.Close()
 		return nil, errors.Join(err, db.Close())
 	}
-	db.balance(&c.Options, keeper.Wait(lease), &leader.Options{Name: keeper.Name("evenkeel")})
+	db.balance(&c.Options, rebalance.Wait(lease), &leader.Options{Name: rebalance.Name("evenkeel")})
 	return db, nil
 }
 
@@ -172,7 +172,7 @@ func (db *DB) balance(o *Options, wait time.Duration, elect *leader.Options) {
 	if o.Unbalanced {
 		return
 	}
-	k := keeper.New(keeper.Options{
+	k := rebalance.New(rebalance.Options{
 		Store: db.store, Buckets: db.Client, Counts: db.counts, MoveRate: moveRate, Leader: elect, Log: o.Log,
 		Balance: balancer.For(cmp.Or(o.MaxRows, defaultMaxRows), moveRate, lookEvery, wait),
 	})

@@ -8,7 +8,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/evenkeel/evenkeel/counter"
-	"github.com/evenkeel/evenkeel/internal/stamp"
+	"github.com/evenkeel/evenkeel/internal/base/timestamps"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/commontime"
@@ -36,7 +36,7 @@ type Store interface {
 }
 
 // Timestamps is where the timestamps of writes come from. commontime.Clock is one
-// that any number of processes share; stamp.Source is one that a process has alone.
+// that any number of processes share; timestamps.Source is one that a process has alone.
 type Timestamps interface {
 	// Next returns the first of n consecutive timestamps, all above every one that it
 	// has given out, and above every one that anybody had acknowledged (Passed) before
@@ -150,7 +150,7 @@ func New(s Store, m *mapclient.Client, o Options) (*Client, error) {
 // repeat after a restart.
 func NewEmbedded(s store.Store, o Options) (*Client, error) {
 	if o.Timestamps == nil {
-		o.Timestamps = stamp.Kept(s, o.Now)
+		o.Timestamps = timestamps.Kept(s, o.Now)
 	}
 	if o.RowsPerRead == 0 {
 		o.RowsPerRead = embeddedRowsPerRead
@@ -200,7 +200,7 @@ func (o Options) withDefaults(common *commontime.Clock) (Options, error) {
 	case common != nil:
 		o.Timestamps = common
 	default:
-		o.Timestamps = stamp.New(o.Now)
+		o.Timestamps = timestamps.New(o.Now)
 	}
 	if o.Recorder == nil {
 		o.Recorder = noRecorder{}

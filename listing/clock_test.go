@@ -15,11 +15,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/stamp"
+	"github.com/evenkeel/evenkeel/internal/base/timestamps"
+	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
+	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
-	"github.com/evenkeel/evenkeel/rebalance/executor"
-	"github.com/evenkeel/evenkeel/rebalance/migrate"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
@@ -105,7 +105,7 @@ func TestWhatBeginsLaterWins(t *testing.T) {
 func TestOwnClocksLoseWrites(t *testing.T) {
 	var own []listing.Options
 	for _, d := range []time.Duration{490 * time.Millisecond, -490 * time.Millisecond} {
-		own = append(own, listing.Options{Timestamps: stamp.New(ahead(d))})
+		own = append(own, listing.Options{Timestamps: timestamps.New(ahead(d))})
 	}
 	require.Positive(t, pairsLost(t, 100, own...))
 }
@@ -193,7 +193,7 @@ func moveAll(t *testing.T, s *timed, c *listing.Client) {
 		x := executor.New(s, c.Maps(), info.ID, executor.Options{})
 		for rg, err := range c.Maps().Ranges(ctx, root, nil) {
 			require.NoError(t, err)
-			x.Add(migrate.Refresh(&rg))
+			x.Add(move.Refresh(&rg))
 		}
 		require.NoError(t, x.Run(ctx))
 		return

@@ -11,8 +11,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/record"
-	"github.com/evenkeel/evenkeel/internal/stamp"
+	"github.com/evenkeel/evenkeel/internal/base/record"
+	"github.com/evenkeel/evenkeel/internal/base/timestamps"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -310,7 +310,7 @@ func TestTimestampsThatDoNotPass(t *testing.T) {
 	c, err := listing.NewEmbedded(s, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
-	late, err := listing.New(s, c.Maps(), listing.Options{Timestamps: stuck{stamp.New(nil)}})
+	late, err := listing.New(s, c.Maps(), listing.Options{Timestamps: stuck{timestamps.New(nil)}})
 	require.NoError(t, err)
 	b := late.Bucket("b")
 	var batch *listing.BatchError
@@ -493,7 +493,7 @@ func TestABucketThatOthersChangeAllTheTime(t *testing.T) {
 // TestANameThatIsTakenAgain: what is remembered of a name does no harm.
 func TestANameThatIsTakenAgain(t *testing.T) {
 	s, w := newWild(t, listing.Options{})
-	other, err := listing.New(s, w.c.Maps(), listing.Options{Timestamps: stamp.New(nil)})
+	other, err := listing.New(s, w.c.Maps(), listing.Options{Timestamps: timestamps.New(nil)})
 	require.NoError(t, err)
 	w.put("k", "old")
 	require.NoError(t, w.c.Bucket("b").Delete(w.ctx, []byte("k")))

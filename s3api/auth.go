@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/sigv4"
+	"github.com/evenkeel/evenkeel/s3api/sigv4"
 )
 
 // authenticate finds out who asks and verifies the signature. Without keys

@@ -17,7 +17,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/sigv4"
+	"github.com/evenkeel/evenkeel/s3api/sigv4"
 )
 
 // payload is what a signature says about a body.

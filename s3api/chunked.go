@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/sigv4"
+	"github.com/evenkeel/evenkeel/s3api/sigv4"
 )
 
 // Bounds of the framing of aws-chunked bodies.

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/evenkeel/evenkeel/internal/webguard"
+	"github.com/evenkeel/evenkeel/internal/base/webguard"
 )
 
 // All requests share one budget of bytes. What a request may hold is taken of it before

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/evenkeel/evenkeel/internal/sigv4"
+	"github.com/evenkeel/evenkeel/s3api/sigv4"
 )
 
 // maxKeyBytes is S3's limit for keys.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/bench/layouts"
 	"github.com/evenkeel/evenkeel/bench/layouts/bench"
-	"github.com/evenkeel/evenkeel/internal/cassandratest"
+	"github.com/evenkeel/evenkeel/internal/test/cassandratest"
 )
 
 // runCmd measures.

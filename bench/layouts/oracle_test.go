@@ -15,7 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/bench/layouts"
 	"github.com/evenkeel/evenkeel/bench/layouts/layouttest"
-	"github.com/evenkeel/evenkeel/internal/realkeys"
+	"github.com/evenkeel/evenkeel/internal/test/realkeys"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/evenkeel/evenkeel/internal/stamp"
+	"github.com/evenkeel/evenkeel/internal/base/timestamps"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -16,11 +16,11 @@ import (
 type table struct {
 	rows   store.Rows
 	bucket store.BucketID
-	stamps *stamp.Source
+	stamps *timestamps.Source
 }
 
 func newTable(rows store.Rows, bucket store.BucketID) table {
-	return table{rows: rows, bucket: bucket, stamps: stamp.New(nil)}
+	return table{rows: rows, bucket: bucket, stamps: timestamps.New(nil)}
 }
 
 func (t *table) at(p store.PartitionID) store.Partition {

@@ -20,7 +20,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/evenkeel/evenkeel/internal/child"
+	"github.com/evenkeel/evenkeel/internal/test/child"
 )
 
 // ErrMissing says that PostgreSQL is not installed.

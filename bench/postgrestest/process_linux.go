@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/evenkeel/evenkeel/internal/child"
+	"github.com/evenkeel/evenkeel/internal/test/child"
 )
 
 // dieWithParent makes the kernel kill the child when the thread that started it

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/evenkeel/evenkeel/internal/adminserver"
+	"github.com/evenkeel/evenkeel/internal/daemon/adminserver"
 )
 
 // readiness tells whether requests can be served.

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/evenkeel/evenkeel/internal/adminapi"
-	"github.com/evenkeel/evenkeel/internal/secrecy"
+	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/internal/daemon/secrecy"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/pebblestore"

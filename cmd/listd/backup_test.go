@@ -15,9 +15,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/adminapi"
-	"github.com/evenkeel/evenkeel/internal/fsck"
-	"github.com/evenkeel/evenkeel/internal/keytext"
+	"github.com/evenkeel/evenkeel/internal/base/keytext"
+	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
@@ -172,7 +172,7 @@ func clean(t *testing.T, data string) {
 	require.NoError(t, err)
 	c, err := listing.NewEmbedded(s, listing.Options{})
 	require.NoError(t, err)
-	sum, err := fsck.New(s, c, fsck.Options{Report: func(f fsck.Finding) { t.Log(f) }}).All(context.Background())
+	sum, err := repair.New(s, c, repair.Options{Report: func(f repair.Finding) { t.Log(f) }}).All(context.Background())
 	require.NoError(t, err)
 	require.Zero(t, sum.Problems)
 	require.Zero(t, sum.Unchecked)

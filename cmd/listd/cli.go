@@ -13,7 +13,7 @@ import (
 	kongyaml "github.com/alecthomas/kong-yaml"
 	"gopkg.in/yaml.v3"
 
-	"github.com/evenkeel/evenkeel/internal/logging"
+	"github.com/evenkeel/evenkeel/internal/daemon/logging"
 )
 
 // cli is the whole command line. Every flag is also a setting of the

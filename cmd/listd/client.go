@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/reload"
-	"github.com/evenkeel/evenkeel/internal/sigv4"
+	"github.com/evenkeel/evenkeel/internal/daemon/reload"
+	"github.com/evenkeel/evenkeel/s3api/sigv4"
 )
 
 // remote is a server that speaks the S3 dialect with evenkeel's extensions. It

@@ -9,7 +9,7 @@ import (
 	"github.com/alecthomas/kong"
 	"gopkg.in/yaml.v3"
 
-	"github.com/evenkeel/evenkeel/internal/secrecy"
+	"github.com/evenkeel/evenkeel/internal/daemon/secrecy"
 )
 
 type configCmd struct {

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/webguard"
+	"github.com/evenkeel/evenkeel/internal/base/webguard"
 )
 
 // File descriptors are shared out at the start: a store that can't open a file can't

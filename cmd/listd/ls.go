@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/keytext"
+	"github.com/evenkeel/evenkeel/internal/base/keytext"
 )
 
 type lsCmd struct {

@@ -7,10 +7,10 @@ import (
 	"log/slog"
 	"net/http"
 
-	"github.com/evenkeel/evenkeel/internal/adminapi"
-	"github.com/evenkeel/evenkeel/internal/keeper"
-	"github.com/evenkeel/evenkeel/internal/rebalanceflags"
-	"github.com/evenkeel/evenkeel/rebalance/leader"
+	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/internal/daemon/rebalanceflags"
+	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // rebalanceFlags are those of the rebalancer within serve.
@@ -33,24 +33,24 @@ func (f *rebalanceFlags) validate(cassandra bool) error {
 
 // rebalancer moves ranges, within serve.
 type rebalancer struct {
-	*keeper.Keeper
+	*rebalance.Keeper
 	api http.Handler
 }
 
 // newRebalancer makes one.
 func (s *serveCmd) newRebalancer(b *backend, log *slog.Logger, adminURL string) *rebalancer {
-	f, wait := &s.rebalanceFlags.Flags, keeper.EmbeddedWait
+	f, wait := &s.rebalanceFlags.Flags, rebalance.EmbeddedWait
 	if len(s.Cassandra) > 0 {
-		wait = keeper.Wait(s.Lease)
+		wait = rebalance.Wait(s.Lease)
 	}
-	o := keeper.Options{
+	o := rebalance.Options{
 		Store: b.store, Buckets: b.buckets, Balance: f.Options(b.counts != nil, wait), Counts: b.counts, MoveRate: f.MoveRate, Log: log,
 	}
 	if len(s.Cassandra) > 0 {
 		o.Aside = s.Rebalance == "elsewhere"
-		o.Leader = &leader.Options{Name: keeper.Name("listd"), Admin: cmp.Or(s.AdminURL, adminURL)}
+		o.Leader = &leader.Options{Name: rebalance.Name("listd"), Admin: cmp.Or(s.AdminURL, adminURL)}
 	}
-	k := keeper.New(o)
+	k := rebalance.New(o)
 	return &rebalancer{k, k.API()}
 }
 

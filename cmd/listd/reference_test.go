@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/keeper"
-	"github.com/evenkeel/evenkeel/internal/logging"
+	"github.com/evenkeel/evenkeel/internal/daemon/logging"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/s3api"
 )
 
@@ -116,7 +116,7 @@ func writeMetrics(t *testing.T, b *strings.Builder) {
 	_, err := s3api.New(nil, s3api.Options{Metrics: registry})
 	require.NoError(t, err)
 	require.NoError(t, registry.Register(mapMetrics{}))
-	require.NoError(t, registry.Register(keeper.Metrics{}))
+	require.NoError(t, registry.Register(rebalance.Metrics{}))
 	require.NoError(t, registry.Register((&logging.Limit{}).Metric()))
 	descs := make(chan *prometheus.Desc, 1000)
 	registry.Describe(descs)

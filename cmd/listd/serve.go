@@ -15,13 +15,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/evenkeel/evenkeel/internal/adminserver"
-	"github.com/evenkeel/evenkeel/internal/cassandraflags"
-	"github.com/evenkeel/evenkeel/internal/keeper"
-	"github.com/evenkeel/evenkeel/internal/logging"
-	"github.com/evenkeel/evenkeel/internal/reload"
-	"github.com/evenkeel/evenkeel/internal/secrecy"
-	"github.com/evenkeel/evenkeel/internal/webguard"
+	"github.com/evenkeel/evenkeel/internal/base/webguard"
+	"github.com/evenkeel/evenkeel/internal/daemon/adminserver"
+	"github.com/evenkeel/evenkeel/internal/daemon/cassandraflags"
+	"github.com/evenkeel/evenkeel/internal/daemon/logging"
+	"github.com/evenkeel/evenkeel/internal/daemon/reload"
+	"github.com/evenkeel/evenkeel/internal/daemon/secrecy"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/s3api"
 )
 
@@ -282,7 +282,7 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 		adminURL = who.admin.URL(admin.Addr())
 	}
 	moves := s.newRebalancer(b, log, adminURL)
-	if err := registry.Register(keeper.Metrics{Keeper: moves.Keeper, Recorder: b.recorder}); err != nil {
+	if err := registry.Register(rebalance.Metrics{Keeper: moves.Keeper, Recorder: b.recorder}); err != nil {
 		return err
 	}
 	if admin != nil {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/tlstest"
+	"github.com/evenkeel/evenkeel/internal/test/tlstest"
 )
 
 func TestHTTPS(t *testing.T) {

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/adminapi"
-	"github.com/evenkeel/evenkeel/internal/cassandraflags"
-	"github.com/evenkeel/evenkeel/internal/keeper"
+	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/internal/daemon/cassandraflags"
+	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
+	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
-	"github.com/evenkeel/evenkeel/rebalance/leader"
-	"github.com/evenkeel/evenkeel/rebalance/manager"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
@@ -99,10 +99,10 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 	defer func() { _ = st.Close() }()
 	maps := names.Maps()
 	defer maps.Close()
-	m := manager.New(st, maps, manager.Options{
+	m := scheduler.New(st, maps, scheduler.Options{
 		RowsPerSecond: f.MoveRate, Logger: log,
 	})
-	candidate := leader.New(st, leader.Options{Name: keeper.Name("rebalancer")})
+	candidate := leader.New(st, leader.Options{Name: rebalance.Name("rebalancer")})
 	c, end := adminapi.Within(adminapi.New(adminapi.Options{
 		Manager: m, Store: st, Maps: maps, Names: names,
 		Leader: candidate.Leader,

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/evenkeel/evenkeel/internal/adminapi"
-	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
 type applyCmd struct {
@@ -120,7 +120,7 @@ func (c *applyCmd) plan(ctx context.Context, std stdio) (*adminapi.Apply, error)
 }
 
 // applyOf is what is asked for by a plan.
-func applyOf(p *rebalance.Plan) *adminapi.Apply {
+func applyOf(p *plan.Plan) *adminapi.Apply {
 	a := &adminapi.Apply{Bucket: p.Bucket}
 	for _, r := range p.Ranges {
 		a.Partitions = append(a.Partitions, adminapi.PlanPartition{ID: r.ID, Start: adminapi.Key(r.Start), Rows: r.Rows, Node: r.Node})

@@ -17,14 +17,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/adminapi"
-	"github.com/evenkeel/evenkeel/internal/fsck"
+	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
+	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
+	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
+	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
-	"github.com/evenkeel/evenkeel/rebalance"
-	"github.com/evenkeel/evenkeel/rebalance/auto"
-	"github.com/evenkeel/evenkeel/rebalance/genetic"
-	"github.com/evenkeel/evenkeel/rebalance/manager"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
@@ -41,7 +41,7 @@ func TestAppliedPlansAreWhatWasPlanned(t *testing.T) {
 	c, err := listing.NewEmbedded(s, listing.Options{})
 	require.NoError(t, err)
 	defer c.Maps().Close()
-	m := manager.New(s, c.Maps(), manager.Options{})
+	m := scheduler.New(s, c.Maps(), scheduler.Options{})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -66,25 +66,25 @@ func TestAppliedPlansAreWhatWasPlanned(t *testing.T) {
 			require.NoError(t, c.Bucket(bucket).Put(t.Context(), fmt.Appendf(nil, "k%03d", k), []byte("v")))
 		}
 		before := rangesOf(t, c, bucket)
-		l := rebalance.Layout{Bucket: bucket}
+		l := plan.Layout{Bucket: bucket}
 		for _, rg := range before {
-			p := rebalance.Partition{ID: rg.Partition.String(), Start: rebalance.Key(rg.Start)}
+			p := plan.Partition{ID: rg.Partition.String(), Start: plan.Key(rg.Start)}
 			for _, k := range keys {
 				if key := fmt.Appendf(nil, "k%03d", k); rg.Contains(key) {
 					if len(p.Quanta) == 0 {
 						key = rg.Start
 					}
-					p.Quanta = append(p.Quanta, rebalance.Quantum{Key: rebalance.Key(key), Rows: 1})
+					p.Quanta = append(p.Quanta, plan.Quantum{Key: plan.Key(key), Rows: 1})
 				}
 			}
 			l.Partitions = append(l.Partitions, p)
 		}
 		most := int64(5 + r.IntN(60))
-		limits := rebalance.Limits{MaxRows: most, MinRows: most / 3, TargetRows: most * 6 / 10}
-		kind := []rebalance.Kind{rebalance.Rows, rebalance.Full}[r.IntN(2)]
-		planner, err := auto.New([]string{"exact", "greedy", "genetic"}[r.IntN(3)], genetic.Options{Seed: int64(round), Generations: 5})
+		limits := plan.Limits{MaxRows: most, MinRows: most / 3, TargetRows: most * 6 / 10}
+		kind := []plan.Kind{plan.Rows, plan.Full}[r.IntN(2)]
+		planner, err := planner.New([]string{"exact", "greedy", "genetic"}[r.IntN(3)], genetic.Options{Seed: int64(round), Generations: 5})
 		require.NoError(t, err)
-		p, err := planner.Plan(t.Context(), &l, limits, rebalance.Objective{Kind: kind, Weights: rebalance.DefaultWeights})
+		p, err := planner.Plan(t.Context(), &l, limits, plan.Objective{Kind: kind, Weights: plan.DefaultWeights})
 		require.NoError(t, err)
 		data, err := json.Marshal(p)
 		require.NoError(t, err)
@@ -129,7 +129,7 @@ func TestAppliedPlansAreWhatWasPlanned(t *testing.T) {
 		}
 	}
 	require.Positive(t, several)
-	sum, err := fsck.New(s, c, fsck.Options{Report: func(f fsck.Finding) { t.Logf("%+v", f) }}).All(t.Context())
+	sum, err := repair.New(s, c, repair.Options{Report: func(f repair.Finding) { t.Logf("%+v", f) }}).All(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, sum.Problems, "%+v", sum)
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
 // What docs/planners.md and the help show is what the program takes and prints.
@@ -33,7 +33,7 @@ func TestDocs(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out), &printed))
 	require.Equal(t, documented["objective"], printed["objective"])
 
-	w := rebalance.DefaultWeights
+	w := plan.DefaultWeights
 	for term, weight := range map[string]float64{"rows_moved": w.RowsMoved, "moves": w.Moves, "spread": w.Spread,
 		"forecast": w.Forecast, "load": w.Load, "placement": w.Placement} {
 		require.Regexp(t, fmt.Sprintf("(?m)^\\| `%s` \\| .* \\| %g \\|$", term, weight), string(text))

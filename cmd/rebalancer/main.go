@@ -16,8 +16,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/evenkeel/evenkeel/rebalance/auto"
-	"github.com/evenkeel/evenkeel/rebalance/sim"
+	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
+	"github.com/evenkeel/evenkeel/internal/rebalance/policysim"
 )
 
 // Exit codes. They are documented in --help.
@@ -127,7 +127,7 @@ func run(ctx context.Context, args []string, std stdio) (code int) {
 		kong.Writers(std.out, std.err),
 		kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true, WrapUpperBound: 100}),
-		kong.Vars{"moves_shown": strconv.Itoa(movesShown), "scenarios": strings.Join(sim.Names(), ", "), "cutters": strings.Join(auto.Cutters(), ",")},
+		kong.Vars{"moves_shown": strconv.Itoa(movesShown), "scenarios": strings.Join(policysim.Names(), ", "), "cutters": strings.Join(planner.Cutters(), ",")},
 	)
 	if err != nil {
 		return complain(std.err, usageError("%w", err))

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/evenkeel/evenkeel/internal/adminapi"
-	"github.com/evenkeel/evenkeel/internal/keeper"
+	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // exitMoving is the exit code of a pause under which something still moves.
@@ -74,7 +74,7 @@ func (c *pauseCmd) Run(ctx context.Context, std stdio) error {
 
 // whoAsks is for people.
 func whoAsks() string {
-	who := keeper.Name("rebalancer")
+	who := rebalance.Name("rebalancer")
 	if user := os.Getenv("USER"); user != "" {
 		who = user + ", by " + who
 	}

@@ -8,10 +8,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/adminapi"
+	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
-	"github.com/evenkeel/evenkeel/rebalance/manager"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
@@ -23,7 +23,7 @@ func TestPauseWhileSomethingMoves(t *testing.T) {
 	c, err := listing.NewEmbedded(st, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
-	m := manager.New(st, c.Maps(), manager.Options{})
+	m := scheduler.New(st, c.Maps(), scheduler.Options{})
 	h := httptest.NewServer(adminapi.New(adminapi.Options{Manager: m, Store: st, Maps: c.Maps(), Names: c}))
 	t.Cleanup(h.Close)
 	s := &server{t, h.URL, c}

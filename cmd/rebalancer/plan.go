@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/rebalance"
-	"github.com/evenkeel/evenkeel/rebalance/auto"
-	"github.com/evenkeel/evenkeel/rebalance/genetic"
+	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
+	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
 )
 
 // planCmd plans, from a file or for a live bucket.
@@ -85,12 +85,12 @@ func (c *planCmd) Run(ctx context.Context, std stdio) error {
 }
 
 // make makes the plan.
-func (c *planCmd) make(ctx context.Context, std stdio) (*rebalance.Layout, rebalance.Limits, *rebalance.Plan, error) {
-	bad := func(err error) (*rebalance.Layout, rebalance.Limits, *rebalance.Plan, error) {
-		return nil, rebalance.Limits{}, nil, err
+func (c *planCmd) make(ctx context.Context, std stdio) (*plan.Layout, plan.Limits, *plan.Plan, error) {
+	bad := func(err error) (*plan.Layout, plan.Limits, *plan.Plan, error) {
+		return nil, plan.Limits{}, nil, err
 	}
 	began := std.now()
-	objective := rebalance.Objective{Kind: rebalance.Kind(c.Objective), Weights: rebalance.DefaultWeights}
+	objective := plan.Objective{Kind: plan.Kind(c.Objective), Weights: plan.DefaultWeights}
 	for term, w := range c.Weight {
 		if err := objective.Weights.Set(term, w); err != nil {
 			return bad(usageError("--weight: %w", err))
@@ -113,7 +113,7 @@ func (c *planCmd) make(ctx context.Context, std stdio) (*rebalance.Layout, rebal
 		}
 		options.Stop = (&timer{now: std.now, began: began, limit: limit}).over
 	}
-	planner, err := auto.New(c.Planner, options)
+	planner, err := planner.New(c.Planner, options)
 	if err != nil {
 		return bad(usageError("--planner: %w", err))
 	}
@@ -128,7 +128,7 @@ func (c *planCmd) make(ctx context.Context, std stdio) (*rebalance.Layout, rebal
 }
 
 // layout reads the layout, or asks for it.
-func (c *planCmd) layout(ctx context.Context, std stdio) (l rebalance.Layout, limits rebalance.Limits, err error) {
+func (c *planCmd) layout(ctx context.Context, std stdio) (l plan.Layout, limits plan.Limits, err error) {
 	switch {
 	case c.Bucket != "" && c.Layout != "":
 		return l, limits, usageError("give a bucket or --layout, not both")
@@ -170,7 +170,7 @@ func (t *timer) over() bool {
 	return now.Sub(t.began)+t.longest+t.before+t.limit/20 >= t.limit
 }
 
-func quanta(l *rebalance.Layout) (n int) {
+func quanta(l *plan.Layout) (n int) {
 	for i := range l.Partitions {
 		n += len(l.Partitions[i].Quanta)
 	}
@@ -200,7 +200,7 @@ func (c *planCmd) search() (o genetic.Options, limit time.Duration, err error) {
 const problemsShown = 1000
 
 // readLayout reads a layout of at most so many bytes.
-func readLayout(path string, stdin io.Reader, most int64) (l rebalance.Layout, limits rebalance.Limits, err error) {
+func readLayout(path string, stdin io.Reader, most int64) (l plan.Layout, limits plan.Limits, err error) {
 	in, name := stdin, "standard input"
 	if path != "-" {
 		f, err := os.Open(path)
@@ -217,8 +217,8 @@ func readLayout(path string, stdin io.Reader, most int64) (l rebalance.Layout, l
 	if int64(len(data)) > most {
 		return l, limits, &exitError{exitLayout, fmt.Errorf("%s is larger than %d MiB, the most that a layout may have: sample fewer quanta", name, most>>20)}
 	}
-	l, limits, err = rebalance.DecodeLayout(data)
-	var problems rebalance.Problems
+	l, limits, err = plan.DecodeLayout(data)
+	var problems plan.Problems
 	if errors.As(err, &problems) {
 		var b strings.Builder
 		fmt.Fprintf(&b, "%s is no layout:", name)

@@ -16,14 +16,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/evenkeel/evenkeel/counter"
-	"github.com/evenkeel/evenkeel/internal/adminapi"
-	"github.com/evenkeel/evenkeel/internal/adminserver"
-	"github.com/evenkeel/evenkeel/internal/cassandraflags"
-	"github.com/evenkeel/evenkeel/internal/keeper"
-	"github.com/evenkeel/evenkeel/internal/logging"
-	"github.com/evenkeel/evenkeel/internal/rebalanceflags"
+	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/internal/daemon/adminserver"
+	"github.com/evenkeel/evenkeel/internal/daemon/cassandraflags"
+	"github.com/evenkeel/evenkeel/internal/daemon/logging"
+	"github.com/evenkeel/evenkeel/internal/daemon/rebalanceflags"
+	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/rebalance/leader"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -111,7 +111,7 @@ func (c *runCmd) Run(ctx context.Context, std stdio) error {
 	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer release()
 	d := daemon{
-		store: st, names: names, counts: counts, wait: keeper.Wait(c.Lease), who: who, log: log, lines: lines,
+		store: st, names: names, counts: counts, wait: rebalance.Wait(c.Lease), who: who, log: log, lines: lines,
 		out: std, release: release,
 	}
 	return d.run(ctx, c, address)
@@ -142,11 +142,11 @@ func (d *daemon) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	}
 	defer listener.Close()
 	if d.leader.Name == "" {
-		d.leader.Name = keeper.Name("rebalancer")
+		d.leader.Name = rebalance.Name("rebalancer")
 	}
 	url := d.who.URL(listener.Addr())
 	d.leader.Admin = cmp.Or(c.AdminURL, url)
-	k := keeper.New(keeper.Options{
+	k := rebalance.New(rebalance.Options{
 		Store: d.store, Buckets: d.names, Balance: c.Sizes.Options(d.counts != nil, d.wait), Counts: d.counts,
 		MoveRate: c.Sizes.MoveRate, Leader: &d.leader, Log: d.log,
 	})
@@ -155,7 +155,7 @@ func (d *daemon) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	if err := registry.Register(d.lines.Metric()); err != nil {
 		return err
 	}
-	if err := registry.Register(keeper.Metrics{Keeper: k}); err != nil {
+	if err := registry.Register(rebalance.Metrics{Keeper: k}); err != nil {
 		return err
 	}
 	h, err := adminserver.New(adminserver.Options{

@@ -7,7 +7,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/rebalance/sim"
+	"github.com/evenkeel/evenkeel/internal/rebalance/policysim"
 )
 
 // simulateCmd plays scenarios.
@@ -25,14 +25,14 @@ func (simulateCmd) Help() string {
 
 // Run plays a scenario and prints the report.
 func (c *simulateCmd) Run(ctx context.Context, std stdio) error {
-	s, known, err := sim.Builtin(c.Scenario)
+	s, known, err := policysim.Builtin(c.Scenario)
 	if !known {
 		f, oerr := os.Open(c.Scenario)
 		if oerr != nil {
-			return usageError("%q is neither a file nor one of the scenarios %s: %w", c.Scenario, strings.Join(sim.Names(), ", "), oerr)
+			return usageError("%q is neither a file nor one of the scenarios %s: %w", c.Scenario, strings.Join(policysim.Names(), ", "), oerr)
 		}
 		defer f.Close()
-		s, err = sim.Read(f)
+		s, err = policysim.Read(f)
 	}
 	if err != nil {
 		return usageError("the scenario %s can't be played: %w", c.Scenario, err)
@@ -43,7 +43,7 @@ func (c *simulateCmd) Run(ctx context.Context, std stdio) error {
 	if c.Planner != "" {
 		s.Planner = c.Planner
 	}
-	r, err := sim.Run(ctx, s)
+	r, err := policysim.Run(ctx, s)
 	if err != nil {
 		return fmt.Errorf("interrupted: %w", err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/rebalance/sim"
+	"github.com/evenkeel/evenkeel/internal/rebalance/policysim"
 )
 
 func simulate(args ...string) (code int, out, errs string) {
@@ -29,7 +29,7 @@ func TestSimulate(t *testing.T) {
 	require.Contains(t, table, "mine: 0.1 days in 144 steps")
 	code, text, _ := simulate(file, "--format", "json")
 	require.Zero(t, code)
-	var r sim.Report
+	var r policysim.Report
 	require.NoError(t, json.Unmarshal([]byte(text), &r))
 	require.Equal(t, int64(14_400), r.Total.Written)
 	_, again, _ := simulate(file, "--format", "json")

@@ -9,8 +9,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/adminapi"
-	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
 // printSizes writes what is known and thought of each range of a bucket.
@@ -190,7 +190,7 @@ func (c *layoutExportCmd) Run(ctx context.Context, std stdio) error {
 		if err != nil {
 			return err
 		}
-		data, err := rebalance.EncodeLayout(&l, limits)
+		data, err := plan.EncodeLayout(&l, limits)
 		if err != nil {
 			return err
 		}
@@ -200,19 +200,19 @@ func (c *layoutExportCmd) Run(ctx context.Context, std stdio) error {
 }
 
 // fetchLayout asks for a bucket's layout.
-func fetchLayout(ctx context.Context, in wayIn, bucket string, exact bool) (l rebalance.Layout, limits rebalance.Limits, err error) {
+func fetchLayout(ctx context.Context, in wayIn, bucket string, exact bool) (l plan.Layout, limits plan.Limits, err error) {
 	l.Bucket = bucket
 	end, err := in.Layout(ctx, bucket, exact, func(p adminapi.LayoutPartition) error {
-		out := rebalance.Partition{ID: p.ID, Start: rebalance.Key(p.Start), Pinned: p.Pinned, WritesPerS: p.Writes, GrowthRowsPerS: p.Growth}
+		out := plan.Partition{ID: p.ID, Start: plan.Key(p.Start), Pinned: p.Pinned, WritesPerS: p.Writes, GrowthRowsPerS: p.Growth}
 		for _, q := range p.Quanta {
-			out.Quanta = append(out.Quanta, rebalance.Quantum{Key: rebalance.Key(q.Key), Rows: q.Rows})
+			out.Quanta = append(out.Quanta, plan.Quantum{Key: plan.Key(q.Key), Rows: q.Rows})
 		}
 		l.Partitions = append(l.Partitions, out)
 		return nil
 	})
-	limits = rebalance.Limits{MaxRows: end.MaxRows, MinRows: end.MinRows, TargetRows: end.TargetRows, HorizonS: end.HorizonS}
+	limits = plan.Limits{MaxRows: end.MaxRows, MinRows: end.MinRows, TargetRows: end.TargetRows, HorizonS: end.HorizonS}
 	if err == nil {
-		if problems := rebalance.Validate(&l, limits); len(problems) > 0 {
+		if problems := plan.Validate(&l, limits); len(problems) > 0 {
 			err = fmt.Errorf("the map of %s is no layout: rebalancer verify %s says more: %w", text(bucket), text(bucket), problems)
 		}
 	}

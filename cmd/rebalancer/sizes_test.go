@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
-	"github.com/evenkeel/evenkeel/internal/adminapi"
-	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
 // The commands that look at the sizes of a live bucket say what is there, and touch
@@ -82,7 +82,7 @@ func TestCommandsThatLookAtSizes(t *testing.T) {
 
 	for _, exact := range []string{"--exact", "--format=table"} {
 		data := ok("layout", "export", "b", exact)
-		l, limits, err := rebalance.DecodeLayout([]byte(data))
+		l, limits, err := plan.DecodeLayout([]byte(data))
 		require.NoError(t, err, data)
 		require.Len(t, l.Partitions, 3)
 		require.EqualValues(t, 1000, limits.MaxRows)

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/evenkeel/evenkeel/internal/keytext"
-	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/internal/base/keytext"
+	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
 // movesShown are the most moves in a table unless all are asked for.
@@ -18,10 +18,10 @@ const movesShown = 40
 const barWidth = 30
 
 // printPlan writes a plan for people to read.
-func printPlan(out io.Writer, l *rebalance.Layout, limits rebalance.Limits, p *rebalance.Plan, shown int) error {
+func printPlan(out io.Writer, l *plan.Layout, limits plan.Limits, p *plan.Plan, shown int) error {
 	w := &failing{w: out}
-	before := rebalance.NewGrid(l, limits)
-	today := before.Score(before.Today(), rebalance.Objective{Kind: rebalance.Rows})
+	before := plan.NewGrid(l, limits)
+	today := before.Score(before.Today(), plan.Objective{Kind: plan.Rows})
 	s := &p.Score
 
 	w.printf("Bucket %s: %s rows; max_rows %s, min_rows %s, target_rows %s\n", text(p.Bucket), commas(l.Rows()),
@@ -46,7 +46,7 @@ func printPlan(out io.Writer, l *rebalance.Layout, limits rebalance.Limits, p *r
 	fmt.Fprintf(t, "partitions\t%d -> %d\n", today.Partitions, s.Partitions)
 	fmt.Fprintf(t, "over max_rows\t%d -> %d\n", today.OverMax+today.Undividable, s.OverMax+s.Undividable)
 	fmt.Fprintf(t, "under min_rows\t%d -> %d\n", today.UnderMin, s.UnderMin)
-	if s.Kind == rebalance.Full {
+	if s.Kind == plan.Full {
 		var terms []string
 		for _, term := range s.Terms {
 			if term.Cost != 0 {
@@ -57,7 +57,7 @@ func printPlan(out io.Writer, l *rebalance.Layout, limits rebalance.Limits, p *r
 	}
 	t.Flush()
 
-	histogram(w, rebalance.Histogram(l, limits, p))
+	histogram(w, plan.Histogram(l, limits, p))
 	moves(w, p, shown)
 	if len(p.Notes) > 0 {
 		w.printf("\nNotes\n")
@@ -69,7 +69,7 @@ func printPlan(out io.Writer, l *rebalance.Layout, limits rebalance.Limits, p *r
 }
 
 // histogram draws the sizes before and after side by side.
-func histogram(w *failing, bins []rebalance.Bin) {
+func histogram(w *failing, bins []plan.Bin) {
 	longest := 1
 	for _, b := range bins {
 		longest = max(longest, b.Before, b.After)
@@ -87,7 +87,7 @@ func histogram(w *failing, bins []rebalance.Bin) {
 	t.Flush()
 }
 
-func moves(w *failing, p *rebalance.Plan, shown int) {
+func moves(w *failing, p *plan.Plan, shown int) {
 	if len(p.Moves) == 0 {
 		w.printf("\nNothing moves.\n")
 		return

@@ -16,14 +16,14 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
-	"github.com/evenkeel/evenkeel/internal/adminapi"
-	"github.com/evenkeel/evenkeel/internal/cassandraflags"
-	"github.com/evenkeel/evenkeel/internal/fsck"
-	"github.com/evenkeel/evenkeel/internal/keeper"
-	"github.com/evenkeel/evenkeel/internal/secrecy"
+	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/internal/daemon/cassandraflags"
+	"github.com/evenkeel/evenkeel/internal/daemon/secrecy"
+	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
+	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
-	"github.com/evenkeel/evenkeel/rebalance/leader"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
@@ -139,14 +139,14 @@ func (v *verifyCmd) Run(ctx context.Context, std stdio) error {
 }
 
 // remote has a listd check.
-func (v *verifyCmd) remote(ctx context.Context, std stdio, out *findings) (sum fsck.Summary, err error) {
+func (v *verifyCmd) remote(ctx context.Context, std stdio, out *findings) (sum repair.Summary, err error) {
 	c, err := v.Servers.Client()
 	if err != nil {
 		return sum, err
 	}
 	var mu sync.Mutex
-	var now fsck.Summary
-	stop := showProgress(v.Progress, std.err, func() fsck.Summary {
+	var now repair.Summary
+	stop := showProgress(v.Progress, std.err, func() repair.Summary {
 		mu.Lock()
 		defer mu.Unlock()
 		return now
@@ -155,7 +155,7 @@ func (v *verifyCmd) remote(ctx context.Context, std stdio, out *findings) (sum f
 	return c.Verify(ctx, adminapi.Verify{
 		Bucket: v.Bucket, Repair: v.Repair, SkipOrphans: v.SkipOrphans, RowsPerSecond: v.RowsPerSecond, Parallel: v.Parallel,
 		StuckAfterMs: v.StuckAfter.Milliseconds(), Discard: v.Discard,
-	}, out.finding, func(s fsck.Summary) {
+	}, out.finding, func(s repair.Summary) {
 		mu.Lock()
 		defer mu.Unlock()
 		now = s
@@ -163,7 +163,7 @@ func (v *verifyCmd) remote(ctx context.Context, std stdio, out *findings) (sum f
 }
 
 // here checks in this process.
-func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum fsck.Summary, err error) {
+func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum repair.Summary, err error) {
 	s, c, err := v.open(ctx)
 	if err != nil {
 		return sum, err
@@ -172,18 +172,18 @@ func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum fsc
 	if err != nil {
 		return sum, errors.Join(err, s.Close())
 	}
-	o := fsck.Options{
+	o := repair.Options{
 		Repair: v.Repair, Discard: discard, SkipOrphans: v.SkipOrphans, RowsPerSecond: v.RowsPerSecond, Parallel: v.Parallel, StuckAfter: v.StuckAfter,
 		Report: out.finding,
 	}
 	switch {
 	case v.AdoptAll:
-		o.Adopt = fsck.AdoptAll
+		o.Adopt = repair.AdoptAll
 	case v.Adopt:
-		o.Adopt = fsck.AdoptNewer
+		o.Adopt = repair.AdoptNewer
 	}
 	work := func(ctx context.Context) error {
-		check := fsck.New(s, c, o)
+		check := repair.New(s, c, o)
 		stop := showProgress(v.Progress, std.err, check.Progress)
 		defer stop()
 		if v.Bucket == "" {
@@ -193,7 +193,7 @@ func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum fsc
 		}
 		return err
 	}
-	if o.Adopt != fsck.AdoptNone && v.Data == "" {
+	if o.Adopt != repair.AdoptNone && v.Data == "" {
 		err = v.alone(ctx, s, work)
 	} else {
 		err = work(ctx)
@@ -204,7 +204,7 @@ func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum fsc
 
 // alone works as the one that leads, so that no mover is at work meanwhile.
 func (v *verifyCmd) alone(ctx context.Context, regs store.Registers, work func(ctx context.Context) error) error {
-	err := leader.New(regs, leader.Options{Name: keeper.Name("rebalancer")}).Try(ctx, work)
+	err := leader.New(regs, leader.Options{Name: rebalance.Name("rebalancer")}).Try(ctx, work)
 	var held *leader.HeldError
 	if errors.As(err, &held) {
 		return fmt.Errorf("servers run, or ended less than half a minute ago: --adopt has to be alone; end them and try again: %w", err)
@@ -287,7 +287,7 @@ type findings struct {
 	json bool
 }
 
-func (f *findings) finding(x fsck.Finding) {
+func (f *findings) finding(x repair.Finding) {
 	if !f.json {
 		f.w.printf("%s\n", x)
 		return
@@ -304,7 +304,7 @@ func (f *findings) object(x any) {
 	}
 }
 
-func (f *findings) summary(s fsck.Summary, err error) {
+func (f *findings) summary(s repair.Summary, err error) {
 	if f.json {
 		text := ""
 		if err != nil {
@@ -313,7 +313,7 @@ func (f *findings) summary(s fsck.Summary, err error) {
 		f.object(map[string]any{"summary": s, "complete": err == nil, "error": text})
 		return
 	}
-	if err != nil && s == (fsck.Summary{}) {
+	if err != nil && s == (repair.Summary{}) {
 		return // there was no check
 	}
 	f.w.printf("%s\n", describe(s))
@@ -322,7 +322,7 @@ func (f *findings) summary(s fsck.Summary, err error) {
 	}
 }
 
-func describe(s fsck.Summary) string {
+func describe(s repair.Summary) string {
 	adopted := ""
 	if s.Adopted > 0 {
 		adopted = fmt.Sprintf(" (%s rows copied)", commas(s.Adopted))
@@ -332,7 +332,7 @@ func describe(s fsck.Summary) string {
 }
 
 // showProgress tells how far a check has come until it is stopped.
-func showProgress(kind string, w io.Writer, now func() fsck.Summary) (stop func()) {
+func showProgress(kind string, w io.Writer, now func() repair.Summary) (stop func()) {
 	f, file := w.(*os.File)
 	bar := kind == "auto" && file && term.IsTerminal(int(f.Fd()))
 	if kind != "plain" && !bar {

@@ -13,11 +13,11 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
+	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
-	"github.com/evenkeel/evenkeel/rebalance/executor"
-	"github.com/evenkeel/evenkeel/rebalance/migrate"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
@@ -61,7 +61,7 @@ func inStore(t *testing.T, s store.Store, c *listing.Client, what string) {
 		old, err := c.Maps().Load(ctx, id())
 		require.NoError(t, err)
 		x := executor.New(s, c.Maps(), id(), executor.Options{})
-		x.Add(migrate.Merge(nil, nil))
+		x.Add(move.Merge(nil, nil))
 		require.NoError(t, x.Run(ctx))
 		now, err := c.Maps().Load(ctx, id())
 		require.NoError(t, err)

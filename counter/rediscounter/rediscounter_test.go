@@ -13,7 +13,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/countertest"
-	"github.com/evenkeel/evenkeel/internal/redistest"
+	"github.com/evenkeel/evenkeel/internal/test/redistest"
 	"github.com/evenkeel/evenkeel/store"
 )
 

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/faultstore"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 

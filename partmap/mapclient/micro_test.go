@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/internal/mapbench"
+	"github.com/evenkeel/evenkeel/internal/test/mapbench"
 )
 
 // BenchmarkMicroFind is what an operation asks of the map: the range of a key

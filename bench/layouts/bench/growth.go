@@ -17,9 +17,9 @@ import (
 	"github.com/evenkeel/evenkeel/bench/layouts"
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/localcounter"
+	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/rebalance/balancer"
-	"github.com/evenkeel/evenkeel/rebalance/manager"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
@@ -217,7 +217,7 @@ func growBalanced(ctx context.Context, s set, total int) (moved float64, largest
 	}
 	const every = time.Second
 	log := slog.New(slog.DiscardHandler)
-	m := manager.New(st, c.Maps(), manager.Options{Logger: log})
+	m := scheduler.New(st, c.Maps(), scheduler.Options{Logger: log})
 	b := balancer.New(st, c.Maps(), m, counts, balancer.For(growthLimit, 0, every, time.Second))
 	working, stop := context.WithCancel(ctx)
 	var work sync.WaitGroup

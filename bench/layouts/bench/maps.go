@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/bench/layouts"
-	"github.com/evenkeel/evenkeel/internal/mapbench"
+	"github.com/evenkeel/evenkeel/internal/test/mapbench"
 )
 
 // Figure is something measured of the map alone.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/bench/layouts"
-	"github.com/evenkeel/evenkeel/internal/realkeys"
+	"github.com/evenkeel/evenkeel/internal/test/realkeys"
 )
 
 // set is a kind of keys.

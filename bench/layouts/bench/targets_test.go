@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/bench/layouts"
-	"github.com/evenkeel/evenkeel/internal/mapbench"
+	"github.com/evenkeel/evenkeel/internal/test/mapbench"
 )
 
 // Each target is read from the line that it is about, the right way round.

@@ -19,7 +19,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/bench/layouts"
 	"github.com/evenkeel/evenkeel/bench/layouts/cqltables"
-	"github.com/evenkeel/evenkeel/internal/cassandratest"
+	"github.com/evenkeel/evenkeel/internal/test/cassandratest"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"

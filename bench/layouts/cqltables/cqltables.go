@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/bench/layouts"
-	"github.com/evenkeel/evenkeel/internal/stamp"
+	"github.com/evenkeel/evenkeel/internal/base/timestamps"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -32,7 +32,7 @@ type Layout struct {
 	keyspace string
 	bucket   string
 	meter    *layouts.Meter
-	stamps   *stamp.Source
+	stamps   *timestamps.Source
 
 	mu     sync.RWMutex
 	tables []string // that exist, the newest first
@@ -49,7 +49,7 @@ func IsTable(name string) bool { return strings.HasPrefix(name, tablePrefix) }
 // Open finds the tables of a keyspace, which the session uses, too. meter, if not
 // nil, counts what is read.
 func Open(ctx context.Context, session *gocql.Session, keyspace, bucket string, meter *layouts.Meter) (*Layout, error) {
-	l := &Layout{session: session, keyspace: keyspace, bucket: bucket, meter: meter, stamps: stamp.New(nil)}
+	l := &Layout{session: session, keyspace: keyspace, bucket: bucket, meter: meter, stamps: timestamps.New(nil)}
 	return l, l.refresh(ctx)
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/bench/layouts"
 	"github.com/evenkeel/evenkeel/bench/layouts/cqltables"
 	"github.com/evenkeel/evenkeel/bench/layouts/layouttest"
-	"github.com/evenkeel/evenkeel/internal/cassandratest"
-	"github.com/evenkeel/evenkeel/internal/e2e/harness"
+	"github.com/evenkeel/evenkeel/internal/test/cassandratest"
+	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/store"
 )
 

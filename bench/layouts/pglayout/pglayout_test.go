@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/bench/layouts/layouttest"
 	"github.com/evenkeel/evenkeel/bench/layouts/pglayout"
 	"github.com/evenkeel/evenkeel/bench/postgrestest"
-	"github.com/evenkeel/evenkeel/internal/realkeys"
+	"github.com/evenkeel/evenkeel/internal/test/realkeys"
 )
 
 func TestPostgresAnswersAsTheOracle(t *testing.T) {

@@ -33,7 +33,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/evenkeel/evenkeel/internal/child"
+	"github.com/evenkeel/evenkeel/internal/test/child"
 )
 
 func main() {

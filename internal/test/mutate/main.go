@@ -2,7 +2,7 @@
 // time, and looks whether a test notices. A change that none notices shows what no
 // test holds up.
 //
-//	go run ./internal/test/mutate [flags] ./partmap ./rebalance/leader
+//	go run ./internal/test/mutate [flags] ./partmap ./internal/rebalance/leader
 //
 // The mutants are drawn at random, by a seed that is printed; those that do not
 // compile are replaced by others. A mutant is judged by the tests of its package and
@@ -80,7 +80,7 @@ type options struct {
 func main() {
 	n := flag.Int("n", 60, "mutants per package; 0: every one")
 	seed := flag.Uint64("seed", 0, "draws the mutants; 0: a fresh one")
-	also := flag.String("also", "", `packages whose tests judge as well, "./listing ./internal/sim", instead of the list in holders.go; "none" for none`)
+	also := flag.String("also", "", `packages whose tests judge as well, "./listing ./internal/test/sim", instead of the list in holders.go; "none" for none`)
 	at := flag.String("at", "", `mutants of this place only, "partmap/codec.go:102", or of this file, and no sample`)
 	allow := flag.Float64("allow", 3, "percentage of a package's mutants that may survive")
 	asJSON := flag.Bool("json", false, "print a report as JSON; progress goes to the standard error")

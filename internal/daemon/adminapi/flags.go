@@ -1,0 +1,86 @@
+package adminapi
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/daemon/reload"
+)
+
+// Flags say where an admin address is and what it is shown, for kong. Embed the struct in
+// that of a command.
+type Flags struct {
+	Admin         []string `default:"http://127.0.0.1:9001" env:"EVENKEEL_ADMIN_URL" sep:"," placeholder:"URL" help:"Admin address of listd, or of whoever else moves ranges. Addresses behind a comma are of servers that it may hand the command on to: where there is a token, no others are asked."`
+	AdminToken    string   `env:"EVENKEEL_ADMIN_TOKEN" placeholder:"TOKEN" help:"Bearer token that the admin address asks for. Better given in the environment, where ps doesn't show it."`
+	AdminCAFile   string   `name:"admin-ca-file" env:"EVENKEEL_ADMIN_CA_FILE" placeholder:"FILE" help:"Certificates (PEM) of the authorities to trust at https:// admin addresses; those of the system without it."`
+	AdminCertFile string   `name:"admin-cert-file" env:"EVENKEEL_ADMIN_CERT_FILE" placeholder:"FILE" help:"Certificate (PEM) to show to admin addresses that ask for one."`
+	AdminKeyFile  string   `name:"admin-key-file" env:"EVENKEEL_ADMIN_KEY_FILE" placeholder:"FILE" help:"Private key (PEM) of --admin-cert-file."`
+}
+
+// Client makes a client of the first address. Its errors name the flag.
+func (f *Flags) Client() (*Client, error) {
+	if len(f.Admin) == 0 {
+		return nil, errors.New("--admin is empty: name the admin address of listd")
+	}
+	c, err := NewClient(f.Admin[0], f.AdminToken)
+	if err != nil {
+		return nil, fmt.Errorf("--admin: %w", err)
+	}
+	for _, more := range f.Admin[1:] {
+		server, err := serverOf(more)
+		if err != nil {
+			return nil, fmt.Errorf("--admin: %w", err)
+		}
+		c.servers = append(c.servers, server)
+	}
+	config, err := reload.ClientTLS("--admin-ca-file", f.AdminCAFile)
+	if err != nil {
+		return nil, err
+	}
+	if (f.AdminCertFile == "") != (f.AdminKeyFile == "") {
+		return nil, errors.New("--admin-cert-file and --admin-key-file need each other")
+	}
+	if f.AdminCertFile != "" {
+		pair, err := tls.LoadX509KeyPair(f.AdminCertFile, f.AdminKeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("--admin-cert-file and --admin-key-file: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = config
+	c.http.Transport = transport
+	return c, nil
+}
+
+// At makes a client of an address that another process or the store names, such as the
+// leader's; with a token only of one that the flags name, too.
+func (f *Flags) At(holder, address string) (*Client, error) {
+	c, err := f.Client()
+	if err != nil {
+		return nil, err
+	}
+	if c.base, err = c.named(holder, address); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// CheckURL refuses what is no address of one server; empty: there is none.
+func CheckURL(flag, address string) error {
+	if address == "" {
+		return nil
+	}
+	if _, err := serverOf(address); err != nil {
+		return fmt.Errorf("%s: %w", flag, err)
+	}
+	return nil
+}
+
+// list is how addresses are given to --admin.
+func list(servers []string, more string) string {
+	return strings.Join(append(servers[:len(servers):len(servers)], more), ",")
+}

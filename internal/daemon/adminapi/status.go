@@ -1,0 +1,101 @@
+package adminapi
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+func (h *handler) status(r *http.Request) (any, error) {
+	s := h.Manager.Status()
+	pauses, perr := h.pauses(r.Context())
+	out := Status{Leading: s.Running, Pauses: pauses, PausesError: text(perr), Rate: s.Rate, MostRate: s.MostRate, Buckets: []Bucket{}, Jobs: []Job{}}
+	if h.Leader != nil {
+		if holder, known, _ := h.Leader(r.Context()); known {
+			out.Leader = leaderOf(holder)
+		}
+	}
+	var ids []store.BucketID
+	for _, b := range s.Buckets {
+		ids = append(ids, b.ID)
+	}
+	for _, j := range s.Jobs {
+		ids = append(ids, j.Bucket)
+	}
+	var sizes balancer.Status
+	if h.Balancer != nil {
+		sizes = h.Balancer.Status()
+	}
+	for _, w := range sizes.Round.Why {
+		ids = append(ids, w.Bucket)
+	}
+	h.learn(r.Context(), ids)
+	for _, b := range s.Buckets {
+		x := Bucket{Name: h.name(b.ID), ID: b.ID.String(), Epoch: b.Epoch, State: b.State.String(), Ranges: b.Ranges, Batches: []Batch{},
+			Goals: b.Goals, Running: b.Running, Paused: b.Paused, Failures: []Failure{}}
+		if b.Epoch == 0 {
+			x.State = "" // not looked at yet
+		}
+		for _, batch := range b.Batches {
+			p := batch.Progress
+			x.Batches = append(x.Batches, Batch{ID: batch.ID, Phase: batch.Phase.String(), Ranges: batch.Ranges, Copied: p.Copied, Verified: p.Verified, Mended: p.Mended, Searched: p.Searched, Swept: p.Swept})
+		}
+		for _, f := range b.Failures {
+			x.Failures = append(x.Failures, Failure{At: f.At, Error: f.Err.Error()})
+		}
+		out.Buckets = append(out.Buckets, x)
+	}
+	for _, j := range s.Jobs {
+		out.Jobs = append(out.Jobs, h.jobOf(j))
+	}
+	out.Scan = Scan{Roots: s.Scan.Roots, Found: s.Scan.Found, Began: moment(s.Scan.Began), Ended: moment(s.Scan.Ended), Error: text(s.Scan.Err)}
+	out.Round = h.round(&sizes)
+	return out, nil
+}
+
+// round is the last look at sizes.
+func (h *handler) round(s *balancer.Status) Round {
+	r := &s.Round
+	out := Round{
+		Every: h.Every.String(), Began: moment(r.Began), Ended: moment(r.Ended), Everything: r.Everything, Buckets: r.Buckets, Ranges: r.Ranges,
+		Waiting: s.Waiting, Counted: s.Recounts, Rows: s.Read,
+		Decided: map[string]int64{}, Moved: map[string]int64{}, Why: []Reason{}, Error: text(r.Err),
+	}
+	for d, n := range s.Decided {
+		out.Decided[fmt.Sprintf("%s: %s", d.Kind, d.Why)] += n
+	}
+	for k, n := range s.Moved {
+		out.Moved[string(k)] += n
+	}
+	for _, w := range r.Why {
+		why := string(w.Verdict.Why)
+		if w.Verdict.Text != "" {
+			why += ": " + w.Verdict.Text
+		}
+		out.Why = append(out.Why, Reason{Bucket: h.name(w.Bucket), ID: w.Bucket.String(), Span: Span{Start: w.Start, End: w.End}, Text: why})
+	}
+	return out
+}
+
+func leaderOf(h leader.Holder) *Leader {
+	return &Leader{ID: h.ID.String(), Name: h.Name, Admin: h.Admin, Since: h.Since, Until: h.Until}
+}
+
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

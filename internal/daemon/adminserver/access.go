@@ -1,0 +1,185 @@
+package adminserver
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/base/webguard"
+	"github.com/evenkeel/evenkeel/internal/daemon/reload"
+	"github.com/evenkeel/evenkeel/internal/daemon/secrecy"
+)
+
+// Flags say who is let in at an admin address, and how; for kong. Embed the struct in that
+// of a command.
+type Flags struct {
+	AdminToken         string   `env:"EVENKEEL_ADMIN_TOKEN" placeholder:"TOKEN" help:"Bearer token that all but /healthz and /readyz ask for, of at least 16 characters. Better given in the environment, where ps doesn't show it."`
+	AdminHTTPSCertFile string   `name:"admin-https-cert-file" placeholder:"FILE" help:"Serve the admin address over TLS with this certificate (PEM, with its chain). It is read again when it or its key changes."`
+	AdminHTTPSKeyFile  string   `name:"admin-https-key-file" placeholder:"FILE" help:"Private key (PEM) of --admin-https-cert-file."`
+	AdminClientCAFile  string   `name:"admin-client-ca-file" placeholder:"FILE" help:"Ask clients of the admin address for certificates of these authorities (PEM), for all but /healthz and /readyz; beside the token, if there is one."`
+	AllowHost          []string `sep:"," placeholder:"NAME" help:"Names and addresses of this host, beside loopback ones, by which those may ask who need not authenticate themselves; separated by commas, or * for any: then web pages can command this process by DNS rebinding."`
+}
+
+// leastToken is how many characters a token has at least: shorter ones can be guessed.
+const leastToken = 16
+
+// Access is what Flags ask for.
+type Access struct {
+	token    string
+	cert     *reload.Certificate // nil: no TLS
+	byClient bool                // clients show certificates
+	guard    *webguard.Guard
+}
+
+// Open reads the files that the flags name. Its errors name the flags, and what to do; log
+// takes warnings.
+func (f *Flags) Open(log *slog.Logger) (a *Access, err error) {
+	switch {
+	case f.AdminToken != "" && len(f.AdminToken) < leastToken:
+		return nil, fmt.Errorf("--admin-token (EVENKEEL_ADMIN_TOKEN) has fewer than %d characters and could be guessed: "+
+			"make one by `openssl rand -hex 16`", leastToken)
+	case strings.ContainsFunc(f.AdminToken, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return nil, errors.New("--admin-token (EVENKEEL_ADMIN_TOKEN) has characters that a header can't hold: " +
+			"printable ASCII without blanks only")
+	case (f.AdminHTTPSCertFile == "") != (f.AdminHTTPSKeyFile == ""):
+		return nil, errors.New("--admin-https-cert-file and --admin-https-key-file need each other")
+	case f.AdminClientCAFile != "" && f.AdminHTTPSCertFile == "":
+		return nil, errors.New("--admin-client-ca-file needs --admin-https-cert-file: certificates are a matter of TLS")
+	}
+	a = &Access{token: f.AdminToken, byClient: f.AdminClientCAFile != ""}
+	if a.guard, err = webguard.New(f.AllowHost, nil); err != nil {
+		return nil, fmt.Errorf("--allow-host: %w", err)
+	}
+	if f.AdminHTTPSCertFile != "" {
+		a.cert, err = reload.OpenCertificate(f.AdminHTTPSCertFile, f.AdminHTTPSKeyFile, f.AdminClientCAFile)
+		if err != nil {
+			return nil, fmt.Errorf("--admin-https-cert-file, --admin-https-key-file and --admin-client-ca-file: %w", err)
+		}
+		secrecy.WarnOfFile(log, "--admin-https-key-file", f.AdminHTTPSKeyFile)
+	}
+	return a, nil
+}
+
+// authenticates: nobody is let in without a token or a certificate.
+func (a *Access) authenticates() bool { return a.token != "" || a.byClient }
+
+// Resolve looks up the address to listen on, which has to be a loopback one unless clients
+// authenticate themselves; it warns where their token could be read on its way.
+func (a *Access) Resolve(flag, address string, log *slog.Logger) (*net.TCPAddr, error) {
+	const hint = "set --admin-token (EVENKEEL_ADMIN_TOKEN) or --admin-client-ca-file to allow it"
+	to, err := Resolve(flag, address, a.authenticates(), hint)
+	if err == nil && a.token != "" && a.cert == nil && !to.IP.IsLoopback() {
+		log.Warn("the admin token goes over the network in the clear: "+
+			"give --admin-https-cert-file and --admin-https-key-file", "address", to.String())
+	}
+	return to, err
+}
+
+// Listener is where an admin address is served.
+func (a *Access) Listener(l net.Listener) net.Listener {
+	if a.cert == nil {
+		return l
+	}
+	return tls.NewListener(l, a.cert.Config())
+}
+
+// URL is that of an admin address.
+func (a *Access) URL(address net.Addr) string {
+	if a.cert == nil {
+		return "http://" + address.String()
+	}
+	return "https://" + address.String()
+}
+
+// Run keeps the certificate up to date until ctx ends.
+func (a *Access) Run(ctx context.Context, log *slog.Logger) {
+	if a.cert != nil {
+		a.cert.Run(ctx, log)
+	}
+}
+
+// protect lets requests through that may command a process.
+func (a *Access) protect(h http.Handler, log *slog.Logger) http.Handler {
+	slow := &slowdown{places: make(chan struct{}, mostDelayed), log: log}
+	want := sha256.Sum256([]byte(a.token))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !a.authenticates() {
+			if err := a.guard.CheckHost(r); err != nil {
+				http.Error(w, err.Error(), http.StatusForbidden)
+				return
+			}
+		}
+		if a.byClient && (r.TLS == nil || len(r.TLS.VerifiedChains) == 0) {
+			slow.refuse(w, r, "the admin address asks for a client certificate: --admin-cert-file")
+			return
+		}
+		if a.token != "" {
+			given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+			// Of the same length whatever was sent: the comparison's time tells
+			// nothing.
+			got := sha256.Sum256([]byte(given))
+			if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+				w.Header().Set("WWW-Authenticate", "Bearer")
+				slow.refuse(w, r, "the admin token is missing or wrong")
+				return
+			}
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// costly keeps pages of other origins away from what costs something, whatever the method:
+// a browser asks for an image, too, and nobody sees it.
+func (a *Access) costly(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := a.guard.CheckAnyOrigin(r); err != nil {
+			http.Error(w, err.Error()+"; if you mean it, open the address by hand", http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+const (
+	// failureDelay is what a failed try takes at least.
+	failureDelay = time.Second
+	// mostDelayed bounds the answers that are held back at once, so that many tries take
+	// few of the address's connections. Others are answered at once, by 429 and with the
+	// end of their connection. They tell as much as a 401 does: against guesses helps the
+	// length of a token. But whoever has the right one is let in also while others guess.
+	mostDelayed = 8
+)
+
+// slowdown answers those who are not let in.
+type slowdown struct {
+	places chan struct{}
+	log    *slog.Logger
+	more   atomic.Int64 // tries since the last line of the log
+}
+
+func (s *slowdown) refuse(w http.ResponseWriter, r *http.Request, why string) {
+	select {
+	case s.places <- struct{}{}:
+	default:
+		s.more.Add(1)
+		w.Header().Set("Connection", "close")
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "too many tries failed", http.StatusTooManyRequests)
+		return
+	}
+	defer func() { <-s.places }()
+	s.log.Warn("a client of the admin address is not let in", "client", r.RemoteAddr, "why", why, "uri", r.URL.Path,
+		"other tries since the last such line", s.more.Swap(0))
+	// However soon it leaves: its place is one of few.
+	time.Sleep(failureDelay)
+	http.Error(w, why, http.StatusUnauthorized)
+}

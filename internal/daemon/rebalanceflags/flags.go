@@ -1,0 +1,179 @@
+// Package rebalanceflags holds the command-line flags that say what sizes partitions
+// are kept at, when, and where they are counted: one struct for every program that
+// keeps buckets in shape.
+package rebalanceflags
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/counter/localcounter"
+	"github.com/evenkeel/evenkeel/counter/rediscounter"
+	"github.com/evenkeel/evenkeel/internal/base/webguard"
+	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
+	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
+)
+
+// Flags are the flags, for kong. Embed the struct in that of a command.
+type Flags struct {
+	MaxRows           int64          `default:"100000" help:"Most rows of a partition: what has more is split."`
+	MinRows           *int64         `placeholder:"N" help:"Fewest rows of a partition: what has fewer is merged with its neighbours, unless its cut is pinned. A quarter of --max-rows unless given; 0: nothing is merged."`
+	RebalanceInterval *time.Duration `placeholder:"10s" help:"Pause between two looks at the sizes of partitions, but for those that grow fast; 0: none are made. 10s, but on Cassandra without --counter 0: each look would count every row there is."`
+	Schedule          string         `placeholder:"CRON" help:"Look at the sizes of partitions at these times (UTC) instead of each --rebalance-interval: minute, hour, day, month and weekday, like '*/10 * * * *' or '0 22-23,0-5 * * *'. What a look begins is brought to its end."`
+	Counter           string         `placeholder:"URL" env:"EVENKEEL_COUNTER" help:"Where the sizes of partitions are counted: redis://host:6379/0 (rediss:// for TLS), the same for all processes of a keyspace. The embedded store counts in its data directory."`
+	Planner           string         `default:"genetic" enum:"even,exact,greedy,genetic,auto" help:"What finds the cuts of ranges that are split and merged: even, exact, greedy, genetic or auto. docs/policy.md compares them."`
+	Cool              time.Duration  `default:"30m" help:"How old partitions have to be before they are merged or refreshed."`
+	MoveRate          int            `default:"20000" help:"Most rows copied and compared per second, fewer while the store is slow; three times as many are counted and swept over. 0: as many as possible, whoever waits."`
+	MoveRows          int64          `placeholder:"N" help:"Most rows in moves that have begun by themselves, in all buckets. What --move-rate does in a minute unless given, and at most 20 times --max-rows."`
+	MoveHours         []string       `placeholder:"22:00-06:00" help:"Hours of the day (UTC) at which rows are moved by themselves; at any unless given. What has more than 1.2 x --max-rows is split at any hour."`
+}
+
+// preset is the pause between two looks where sizes are counted.
+const preset = 10 * time.Second
+
+// Validate refuses limits that make no sense.
+func (f *Flags) Validate() error {
+	switch {
+	case f.MaxRows < 2:
+		return fmt.Errorf("--max-rows is at least 2, not %d", f.MaxRows)
+	case f.MinRows != nil && *f.MinRows < 0:
+		return fmt.Errorf("--min-rows is at least 0, not %d", *f.MinRows)
+	case f.MinRows != nil && *f.MinRows > f.MaxRows/2:
+		return fmt.Errorf("--min-rows is at most half of --max-rows, %d, not %d: else what was just split would be merged again", f.MaxRows/2, *f.MinRows)
+	case f.RebalanceInterval != nil && *f.RebalanceInterval < 0:
+		return errors.New("--rebalance-interval is a pause, or 0 for no looks at all")
+	case f.Cool < 0:
+		return errors.New("--cool is a time, or 0 for none")
+	case f.MoveRate < 0:
+		return errors.New("--move-rate is a number of rows, or 0 for as many as possible")
+	case f.MoveRows < 0:
+		return errors.New("--move-rows is a number of rows, or 0 for what --move-rate does in a minute")
+	}
+	if _, err := f.schedule(); err != nil {
+		return err
+	}
+	if f.Counter != "" {
+		if _, err := rediscounter.ParseURL(f.Counter); err != nil {
+			return fmt.Errorf("--counter: %w", err)
+		}
+	}
+	_, err := f.hours()
+	return err
+}
+
+// schedule reads --schedule; nil: there is none.
+func (f *Flags) schedule() (cron.Schedule, error) {
+	if f.Schedule == "" {
+		return nil, nil
+	}
+	if f.RebalanceInterval != nil {
+		return nil, errors.New("--schedule says when to look, and so does --rebalance-interval: give one of them")
+	}
+	if strings.Contains(f.Schedule, "TZ=") && !strings.Contains(f.Schedule, " ") {
+		return nil, fmt.Errorf("--schedule %q names a zone and no time", f.Schedule) // the parser would panic
+	}
+	s, err := cron.ParseStandard(f.Schedule)
+	if err != nil {
+		return nil, fmt.Errorf("--schedule %q is not minute, hour, day, month and weekday, like '*/10 * * * *': %w", f.Schedule, err)
+	}
+	if s.Next(scheduleFrom).IsZero() {
+		return nil, fmt.Errorf("--schedule %q: there is no such time", f.Schedule)
+	}
+	return s, nil
+}
+
+// scheduleFrom is any time in UTC, which is the zone of schedules that name none.
+var scheduleFrom = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// longestGap is the longest pause of a schedule, as far as a year shows it.
+func longestGap(s cron.Schedule) (gap time.Duration) {
+	const looks = 2000
+	at := s.Next(scheduleFrom)
+	for range looks {
+		next := s.Next(at)
+		if next.IsZero() || next.Sub(scheduleFrom) > 366*24*time.Hour {
+			return max(gap, next.Sub(at))
+		}
+		gap, at = max(gap, next.Sub(at)), next
+	}
+	return gap
+}
+
+// Interval is the pause between two looks at sizes, given whether they are counted;
+// of a schedule the longest one. 0: there are none.
+func (f *Flags) Interval(counted bool) time.Duration {
+	s, _ := f.schedule() // it was validated
+	switch {
+	case s != nil:
+		return longestGap(s)
+	case f.RebalanceInterval != nil:
+		return *f.RebalanceInterval
+	case counted:
+		return preset
+	}
+	return 0
+}
+
+// OpenCounter opens what counts sizes: dir, where it is not empty and no Redis is
+// given; nil where neither is.
+func (f *Flags) OpenCounter(dir string, log *slog.Logger) (counter.Backend, error) {
+	if f.Counter == "" && dir == "" {
+		return nil, nil
+	}
+	if f.Counter == "" {
+		return localcounter.Open(dir, localcounter.Options{Logger: log})
+	}
+	o, err := rediscounter.ParseURL(f.Counter)
+	if err != nil {
+		return nil, err
+	}
+	if o.Password != "" && o.TLS == nil && !webguard.LoopbackAddress(o.Addr) {
+		log.Warn("the password of --counter goes to Redis in the clear: give rediss://", "redis", o.Addr)
+	}
+	return rediscounter.Open(o)
+}
+
+// Options are those of a balancer, given whether sizes are counted, where new ranges
+// take puts after two waits of at most wait each.
+func (f *Flags) Options(counted bool, wait time.Duration) balancer.Options {
+	o := balancer.For(f.MaxRows, f.MoveRate, f.Interval(counted), wait)
+	if f.MinRows != nil {
+		o.Policy.MinRows = *f.MinRows
+	}
+	o.Policy.Cool = f.Cool
+	if f.MoveRows > 0 {
+		o.Policy.Budget.Rows = f.MoveRows
+	}
+	o.Policy.Budget.Hours, _ = f.hours()                                    // they were validated
+	if c, err := planner.Cutter(f.Planner, balancer.PlanSeed); err == nil { // kong knows the names
+		o.Cutter = c
+	}
+	if s, _ := f.schedule(); s != nil {
+		o.Next = func(t time.Time) time.Time { return s.Next(t.UTC()) }
+	}
+	return o
+}
+
+// hours reads --move-hours.
+func (f *Flags) hours() (out []policy.Hours, err error) {
+	for _, s := range f.MoveHours {
+		from, to, ok := strings.Cut(s, "-")
+		a, err1 := time.Parse("15:04", from)
+		b, err2 := time.Parse("15:04", to)
+		if !ok || err1 != nil || err2 != nil {
+			return nil, fmt.Errorf("--move-hours: %q is not like 22:00-06:00", s)
+		}
+		since := func(t time.Time) time.Duration {
+			return time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute
+		}
+		out = append(out, policy.Hours{From: since(a), To: since(b)})
+	}
+	return out, nil
+}

@@ -1,0 +1,61 @@
+package rebalanceflags_test
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/daemon/rebalanceflags"
+)
+
+// A schedule says when to look, in UTC unless it names a zone.
+func TestSchedules(t *testing.T) {
+	at := time.Date(2026, 3, 31, 23, 58, 30, 0, time.FixedZone("", 7200)) // 21:58:30 UTC
+	for _, c := range []struct {
+		schedule string
+		next     string
+		gap      time.Duration
+	}{
+		{"*/10 * * * *", "2026-03-31T22:00:00Z", 10 * time.Minute},
+		{"0 22-23,0-5 * * *", "2026-03-31T22:00:00Z", 17 * time.Hour},
+		{"30 2 1 * *", "2026-04-01T02:30:00Z", 31 * 24 * time.Hour},
+		{"CRON_TZ=Asia/Tokyo 0 9 * * *", "2026-04-01T00:00:00Z", 24 * time.Hour},
+		{"@hourly", "2026-03-31T22:00:00Z", time.Hour},
+	} {
+		f := rebalanceflags.Flags{MaxRows: 100, Schedule: c.schedule}
+		require.NoError(t, f.Validate(), c.schedule)
+		require.Equal(t, c.gap, f.Interval(false), c.schedule)
+		o := f.Options(false, time.Second)
+		require.Equal(t, c.next, o.Next(at).UTC().Format(time.RFC3339), c.schedule)
+		require.LessOrEqual(t, o.Policy.Lead, time.Hour+10*time.Second)
+	}
+	pause := time.Minute
+	for _, f := range []rebalanceflags.Flags{
+		{Schedule: "every ten minutes"}, {Schedule: "0 0 30 2 *"}, {Schedule: "60 * * * *"}, {Schedule: "* * * * * *"}, {Schedule: "CRON_TZ=UTC"},
+		{Schedule: "* * * * *", RebalanceInterval: &pause},
+	} {
+		f.MaxRows = 100
+		require.ErrorContains(t, f.Validate(), "--schedule")
+	}
+}
+
+// TestPasswordsInTheClear bring a warning, which does not tell them.
+func TestPasswordsInTheClear(t *testing.T) {
+	for url, warned := range map[string]bool{
+		"redis://:secret@10.0.0.9:6379/0": true, "redis://u:secret@redis.test": true,
+		"rediss://:secret@10.0.0.9:6379/0": false,
+		"redis://10.0.0.9:6379/0":          false, "redis://:secret@127.0.0.1:6379/0": false, "redis://:secret@localhost": false,
+		"redis://:secret@[::1]:1": false,
+	} {
+		var log bytes.Buffer
+		b, err := (&rebalanceflags.Flags{Counter: url}).OpenCounter("", slog.New(slog.NewTextHandler(&log, nil)))
+		require.NoError(t, err, url)
+		require.NoError(t, b.Close())
+		require.Equal(t, warned, strings.Contains(log.String(), "in the clear"), url)
+		require.NotContains(t, log.String(), "secret")
+	}
+}

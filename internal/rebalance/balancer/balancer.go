@@ -1,0 +1,552 @@
+package balancer
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/rebalance/cut"
+	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
+	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
+	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Store is what a balancer reads.
+type Store interface {
+	counter.Slicer
+	Scan(ctx context.Context, t store.Table, after []byte, limit int) ([][]byte, error)
+}
+
+// Maps is what a balancer needs of a map client.
+type Maps interface {
+	Load(ctx context.Context, id store.BucketID) (*partmap.Root, error)
+	Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error]
+}
+
+// Mover does what a balancer decides; scheduler.Scheduler does.
+type Mover interface {
+	// Submit asks for moves.
+	Submit(id store.BucketID, what string, p *scheduler.Plan) scheduler.Job
+	// Job tells what becomes of them; false: nobody knows any more.
+	Job(id string) (scheduler.Job, bool)
+	// Held reports whether a bucket is not to be judged now.
+	Held(id store.BucketID) bool
+	// InFlight are the partitions that take part in moves and the rows that are still
+	// to be copied, in all buckets.
+	InFlight() (moves int, rows int64)
+	// KeepUp says how many rows per second the moves of a bucket need: they are not
+	// slowed down below that.
+	KeepUp(id store.BucketID, rowsPerSecond int)
+	// Pace returns when so many rows may be counted.
+	Pace(ctx context.Context, rows int) error
+}
+
+// Options of a balancer.
+type Options struct {
+	// Policy is when to act; required.
+	Policy policy.Policy
+	// Cutter finds the cuts of splits and merges, default cut.Even.
+	Cutter cut.Cutter
+	// Every is the pause between two looks at what was written to, default 30 s.
+	Every time.Duration
+	// Next is when to look again after a look at a time, by the wall clock; nil: Every
+	// later, and at once when Run begins.
+	Next func(time.Time) time.Time
+	// FullEvery is the pause between two looks at everything, default an hour.
+	FullEvery time.Duration
+	// Effect is how long it takes until new ranges take puts: two waits, default 8 s.
+	Effect time.Duration
+	// Exact says that nobody tells the counters what is written: everything is counted
+	// at each look.
+	Exact bool
+	// Recounts is how many are made at once, default 2.
+	Recounts int
+	// Sleep waits; a timer if nil. For tests.
+	Sleep func(ctx context.Context, d time.Duration) error
+	// Now is the wall clock, time.Now if nil.
+	Now func() time.Time
+	// Logger is told what is decided; none if nil.
+	Logger *slog.Logger
+}
+
+// For returns the options that fit a store: partitions of at most maxRows, of which
+// moveRate rows per second are copied and compared (0: as many as possible), a look
+// every so often, and waits of a move of at most wait each.
+func For(maxRows int64, moveRate int, every, wait time.Duration) Options {
+	p := policy.Default(maxRows)
+	// A count is a second old, or two; and the first of the waits is one for clocks, too.
+	effect := 2*wait + 3*time.Second
+	// With looks that are further apart than that it is too late now and then: what is
+	// cut ahead is guessed, and a day of it is a lot.
+	p.Lead = min(every, time.Hour) + effect
+	p.Budget.Rows = 20 * maxRows
+	if moveRate > 0 {
+		p.MovedPerS = float64(moveRate) / 2 // each is copied and compared
+		// What has not begun can still be judged by what comes meanwhile, and what began
+		// first is over first.
+		p.Budget.Rows = min(p.Budget.Rows, int64(p.MovedPerS*inFlight.Seconds()))
+	}
+	o := Options{Policy: p, Every: every, Effect: effect}
+	if c, err := planner.Cutter(planner.DefaultCutter, PlanSeed); err == nil {
+		o.Cutter = c
+	}
+	return o
+}
+
+const (
+	// inFlight is how long moves that have begun by themselves may take altogether.
+	inFlight = time.Minute
+	// PlanSeed is that of the genetic planner: the same zone always gives the same cuts.
+	PlanSeed = 1
+)
+
+func (o Options) withDefaults() Options {
+	if o.Every <= 0 {
+		o.Every = 30 * time.Second
+	}
+	if o.FullEvery <= 0 {
+		o.FullEvery = time.Hour
+	}
+	if o.Effect <= 0 {
+		o.Effect = 8 * time.Second
+	}
+	if o.Cutter == nil {
+		o.Cutter = cut.Even{}
+	}
+	if o.Recounts <= 0 {
+		o.Recounts = 2
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Sleep == nil {
+		o.Sleep = func(ctx context.Context, d time.Duration) error {
+			t := time.NewTimer(d)
+			defer t.Stop()
+			select {
+			case <-t.C:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// due says whether to look again, given when that was done last.
+func (o *Options) due(last, now time.Time) bool {
+	if o.Next != nil {
+		return !now.Before(o.Next(last))
+	}
+	return last.IsZero() || now.Sub(last) >= o.Every
+}
+
+// Balancer keeps the buckets of a store in shape. Its methods are safe for
+// concurrent use; Run is for one goroutine at a time.
+type Balancer struct {
+	store  Store
+	maps   Maps
+	mover  Mover
+	counts counter.Backend
+	o      Options
+
+	// counted are recounts: their quanta are where a range can be cut.
+	counted *lru.Cache[store.PartitionID, *counter.Count]
+	// seen are buckets that were looked at.
+	seen  *lru.Cache[store.BucketID, struct{}]
+	queue queue
+	// trail remembers where partitions grow. Of Run only.
+	trail *cut.Trail
+	// Of Run only: when it looked last at an interval, and chance.
+	tick time.Time
+	r    *rand.Rand
+
+	mu    sync.Mutex
+	watch map[store.BucketID]*watched
+	jobs  map[string]*job
+	state Status
+	mark  uint64
+}
+
+// watched is a bucket that is to be looked at.
+type watched struct {
+	// touched are its partitions that were written to since the last look; again: look
+	// at all of them, at the next interval at the latest; soon: at once.
+	touched     map[store.PartitionID]bool
+	again, soon bool
+}
+
+// job is what was asked of the mover.
+type job struct {
+	bucket store.BucketID
+	moves  []asked
+}
+
+// asked is one move of a job.
+type asked struct {
+	kind    policy.Kind
+	rows    int64             // that it copies
+	leaving []store.Partition // have nothing left when it has ended
+}
+
+const (
+	countsKept  = 4096
+	bucketsKept = 100_000
+	// trails are partitions that are remembered for where they grow, of some tens of KB
+	// each.
+	trails = 4096
+	// soonest is the least pause between two looks.
+	soonest = time.Second
+)
+
+// New makes a balancer. Nothing is read until Run.
+func New(s Store, m Maps, mover Mover, counts counter.Backend, o Options) *Balancer {
+	counted, err := lru.New[store.PartitionID, *counter.Count](countsKept)
+	if err != nil {
+		panic(err) // its size is positive
+	}
+	seen, err := lru.New[store.BucketID, struct{}](bucketsKept)
+	if err != nil {
+		panic(err) // its size is positive
+	}
+	b := &Balancer{
+		store: s, maps: m, mover: mover, counts: counts, o: o.withDefaults(),
+		counted: counted, seen: seen, trail: cut.NewTrail(trails), r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+		watch: map[store.BucketID]*watched{}, jobs: map[string]*job{},
+	}
+	if p, ok := b.o.Cutter.(cut.Planned); ok {
+		p.Made = b.made
+		b.o.Cutter = p
+	}
+	b.queue.init()
+	b.state.Decided, b.state.Moved = map[Decision]int64{}, map[policy.Kind]int64{}
+	return b
+}
+
+// Run works until ctx ends, and returns when all that it did has ended.
+func (b *Balancer) Run(ctx context.Context) error {
+	var counting sync.WaitGroup
+	for range b.o.Recounts {
+		counting.Go(func() { b.count(ctx) })
+	}
+	defer counting.Wait()
+	b.set(func(s *Status) { s.Running = true })
+	defer b.set(func(s *Status) { s.Running = false })
+	// Whoever led before may have left anything behind.
+	b.mu.Lock()
+	b.mark = 0
+	b.mu.Unlock()
+	everything := true
+	var full time.Time
+	b.tick = time.Time{}
+	if b.o.Next != nil {
+		b.tick = b.o.Now()
+	}
+	for ctx.Err() == nil {
+		now := b.o.Now()
+		if now.Before(b.tick) {
+			b.tick = now // a clock that was set back must not stop the looks until it is there again
+		}
+		if now.Before(full) {
+			full = now
+		}
+		everything = everything || b.o.Exact || now.Sub(full) >= b.o.FullEvery
+		due := b.o.due(b.tick, now)
+		b.finish()
+		switch {
+		case due && everything:
+			b.tick = now
+			if b.look(ctx, true, true) == nil {
+				everything, full = false, now
+			}
+		case due:
+			b.tick = now
+			_ = b.look(ctx, true, false)
+		default:
+			_ = b.look(ctx, false, false)
+		}
+		if b.o.Sleep(ctx, min(soonest, max(time.Millisecond, b.o.Every/2))) != nil {
+			break
+		}
+	}
+	return store.Wrap("keep buckets in shape", context.Cause(ctx))
+}
+
+func (b *Balancer) set(change func(*Status)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change(&b.state)
+}
+
+// watched finds or makes a bucket's. Balancer.mu is held.
+func (b *Balancer) watched(id store.BucketID) *watched {
+	w := b.watch[id]
+	if w == nil {
+		w = &watched{touched: map[store.PartitionID]bool{}}
+		b.watch[id] = w
+	}
+	return w
+}
+
+// again has a bucket looked at: at once or at the next interval.
+func (b *Balancer) again(id store.BucketID, soon bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w := b.watched(id)
+	w.again, w.soon = true, w.soon || soon
+}
+
+// finish takes in which jobs have ended.
+func (b *Balancer) finish() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, x := range b.jobs {
+		j, known := b.mover.Job(id)
+		if known && j.Ended.IsZero() {
+			continue
+		}
+		delete(b.jobs, id)
+		w := b.watched(x.bucket)
+		w.again, w.soon = true, true
+		var gone []store.Partition
+		for i, m := range x.moves {
+			if !known || i >= len(j.Goals) || j.Goals[i].Stage != scheduler.Met {
+				continue
+			}
+			gone = append(gone, m.leaving...)
+			b.state.Moved[m.kind] += m.rows
+		}
+		b.state.gone = append(b.state.gone, gone...)
+	}
+}
+
+// look looks at buckets: at those with something new at once, at an interval also at
+// those that were written to, and at everything if asked to. It fails with the errors
+// that it met, and has gone on with the other buckets.
+func (b *Balancer) look(ctx context.Context, interval, everything bool) error {
+	r := Round{Began: b.o.Now(), Everything: everything}
+	err := b.take(ctx)
+	if err != nil && !interval {
+		return err // it is tried again at the interval, and told then
+	}
+	switch {
+	case err != nil:
+	case everything:
+		err = b.everywhere(ctx, &r)
+	default:
+		for _, id := range b.due(interval) {
+			if ctx.Err() != nil {
+				break
+			}
+			if e := b.bucket(ctx, &r, id); e != nil {
+				err = errors.Join(err, e)
+			}
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		b.o.Logger.Warn("looking after the sizes of partitions met an error", "error", err)
+	}
+	r.Ended, r.Err = b.o.Now(), err
+	if interval || err != nil {
+		b.set(func(s *Status) {
+			s.Round = r
+			if everything && err == nil {
+				s.Sizes = r.sizes
+			}
+		})
+	}
+	return err
+}
+
+// take learns what was written, and forgets what is known of partitions that are no
+// more.
+func (b *Balancer) take(ctx context.Context) error {
+	b.mu.Lock()
+	gone, mark := b.state.gone, b.mark
+	b.mu.Unlock()
+	written, next, err := b.counts.Written(ctx, mark)
+	if err != nil {
+		return store.Wrap("ask the counters what was written", err)
+	}
+	if len(gone) > 0 {
+		if err := b.counts.Forget(ctx, gone...); err != nil {
+			return err
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mark, b.state.gone = next, b.state.gone[len(gone):]
+	for _, p := range written {
+		w := b.watched(p.Bucket)
+		w.touched[p.ID] = true
+		// One that is new here may grow fast.
+		w.soon = w.soon || b.o.Next == nil && !b.seen.Contains(p.Bucket)
+	}
+	return nil
+}
+
+// due are the buckets to look at, in no order.
+func (b *Balancer) due(interval bool) (ids []store.BucketID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, w := range b.watch {
+		if w.soon || interval {
+			ids = append(ids, id)
+		}
+	}
+	b.r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	return ids
+}
+
+// everywhere looks at all buckets.
+func (b *Balancer) everywhere(ctx context.Context, r *Round) error {
+	var after []byte
+	var failed error
+	for ctx.Err() == nil {
+		keys, err := b.store.Scan(ctx, store.Roots, after, 100)
+		if err != nil || len(keys) == 0 {
+			return errors.Join(failed, err)
+		}
+		for _, key := range keys {
+			after = key
+			id := store.BucketID(key)
+			b.again(id, false)
+			if err := b.bucket(ctx, r, id); err != nil {
+				failed = err
+			}
+			if ctx.Err() != nil {
+				break
+			}
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// bucket looks at one bucket. If that fails it is looked at again.
+func (b *Balancer) bucket(ctx context.Context, r *Round, id store.BucketID) error {
+	b.mu.Lock()
+	w := b.watch[id]
+	delete(b.watch, id)
+	b.mu.Unlock()
+	if w == nil {
+		return nil
+	}
+	back := func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		now := b.watched(id)
+		now.again = now.again || w.again
+		for p := range w.touched {
+			now.touched[p] = true
+		}
+	}
+	if b.mover.Held(id) {
+		back()
+		return nil
+	}
+	err := b.judge(ctx, r, id, w)
+	if err != nil {
+		back()
+		if store.KindOf(err) == store.NotFound {
+			return nil // it was deleted; the scan of everything comes by again
+		}
+		return store.Wrap("look at bucket "+id.String(), err)
+	}
+	return nil
+}
+
+// Status of a balancer.
+type Status struct {
+	// Running: this process looks after the buckets at present.
+	Running bool
+	// Round is the last look at what was written to.
+	Round Round
+	// Sizes are those of the last look at everything.
+	Sizes Sizes
+	// Waiting are the recounts that are still to be made.
+	Waiting int
+	// Recounts made, the rows that they read, and how many rows the estimates before
+	// them were off by, altogether.
+	Recounts, Read, Drift int64
+	// Decided is how often what was decided, Moved the rows that moves copied.
+	Decided map[Decision]int64
+	Moved   map[policy.Kind]int64
+
+	// Plans made of splits and merges, and how far the last one's rows moved are above
+	// the fewest possible: 0.01 is one percent.
+	Plans int64
+	Gap   float64
+
+	gone []store.Partition // to be forgotten
+}
+
+// made takes note of a plan.
+func (b *Balancer) made(p *plan.Plan) {
+	b.set(func(s *Status) {
+		s.Plans++
+		s.Gap = p.Optimality.Gap
+	})
+}
+
+// Decision is a verdict without its ranges.
+type Decision struct {
+	Kind policy.Kind
+	Why  policy.Why
+}
+
+// Round is one look.
+type Round struct {
+	Began, Ended time.Time
+	Everything   bool
+	// Buckets and Ranges that were looked at.
+	Buckets, Ranges int
+	// Why are ranges outside the limits for which nothing is done, at most 100.
+	Why []Reason
+	Err error
+
+	sizes Sizes
+	need  float64 // rows per second, of the bucket that is looked at
+}
+
+// Reason is why nothing is done about a range.
+type Reason struct {
+	Bucket     store.BucketID
+	Start, End []byte
+	Verdict    policy.Verdict
+}
+
+// Status tells what was done so far.
+func (b *Balancer) Status() Status {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.state
+	s.gone = nil
+	s.Round.Why = slices.Clone(s.Round.Why)
+	s.Decided, s.Moved = map[Decision]int64{}, map[policy.Kind]int64{}
+	for d, n := range b.state.Decided {
+		s.Decided[d] = n
+	}
+	for k, n := range b.state.Moved {
+		s.Moved[k] = n
+	}
+	s.Waiting = b.queue.len()
+	return s
+}

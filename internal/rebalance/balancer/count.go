@@ -1,0 +1,190 @@
+package balancer
+
+import (
+	"bytes"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// recount is one that is to be made.
+type recount struct {
+	partition store.Partition
+	bounds    store.Bounds
+	why       policy.Why
+	estimate  counter.Stats
+}
+
+// queue are the recounts that wait. What is suspected to be outside the limits comes
+// before what is only not known.
+type queue struct {
+	mu      sync.Mutex
+	ready   chan struct{} // has an element when there may be something
+	waiting [2][]recount
+	in      map[store.PartitionID]bool // waiting, or under way
+}
+
+func (q *queue) init() {
+	q.ready, q.in = make(chan struct{}, 1), map[store.PartitionID]bool{}
+}
+
+func (q *queue) len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.in)
+}
+
+func (q *queue) tell() {
+	select {
+	case q.ready <- struct{}{}:
+	default:
+	}
+}
+
+// maxWaiting bounds the queue: what does not fit is found again by a later look.
+const maxWaiting = 100_000
+
+func (q *queue) add(x recount) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.in[x.partition.ID] || len(q.in) >= maxWaiting {
+		return
+	}
+	q.in[x.partition.ID] = true
+	class := 1
+	if x.why == policy.Suspect {
+		class = 0
+	}
+	q.waiting[class] = append(q.waiting[class], x)
+	q.tell()
+}
+
+// next waits for a recount to make.
+func (q *queue) next(ctx context.Context) (recount, bool) {
+	for ctx.Err() == nil {
+		q.mu.Lock()
+		for class := range q.waiting {
+			if w := q.waiting[class]; len(w) > 0 {
+				x := w[0]
+				if q.waiting[class] = w[1:]; len(w) == 1 {
+					q.waiting[class] = nil
+				}
+				q.tell() // others may have more to do
+				q.mu.Unlock()
+				return x, true
+			}
+		}
+		q.mu.Unlock()
+		select {
+		case <-q.ready:
+		case <-ctx.Done():
+		}
+	}
+	return recount{}, false
+}
+
+func (q *queue) done(x recount) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.in, x.partition.ID)
+}
+
+// count makes recounts until ctx ends.
+func (b *Balancer) count(ctx context.Context) {
+	for {
+		x, ok := b.queue.next(ctx)
+		if !ok {
+			return
+		}
+		_, err := b.recount(ctx, x)
+		b.queue.done(x)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			b.o.Logger.Warn("a partition can't be counted", "partition", x.partition.String(), "error", err)
+		}
+		b.again(x.partition.Bucket, err == nil)
+	}
+}
+
+// recount counts a range and tells the counters, unless the range has changed
+// meanwhile: then it returns nil.
+func (b *Balancer) recount(ctx context.Context, x recount) (*counter.Count, error) {
+	const tries = 5
+	r := counter.NewRecount(b.store, x.partition, x.bounds, counter.RecountOptions{
+		Now: b.o.Now, Yield: b.mover.Pace,
+	})
+	var c *counter.Count
+	var err error
+	for try := range tries {
+		if c, err = r.Run(ctx); err == nil || ctx.Err() != nil {
+			break
+		}
+		if k := store.KindOf(err); k != store.Timeout && k != store.Unavailable {
+			break
+		}
+		if b.o.Sleep(ctx, time.Second<<try) != nil {
+			break
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	same, err := b.unchanged(ctx, x)
+	if err != nil || !same {
+		return nil, err
+	}
+	return c, b.correct(ctx, x, c)
+}
+
+// unchanged reports whether a partition still has just this range, and does not move.
+func (b *Balancer) unchanged(ctx context.Context, x recount) (bool, error) {
+	root, err := b.maps.Load(ctx, x.partition.Bucket)
+	if err != nil {
+		return false, err
+	}
+	for rg, err := range b.maps.Ranges(ctx, root, x.bounds.Start) {
+		return err == nil && rg.Partition == x.partition.ID && bytes.Equal(rg.Start, x.bounds.Start) && bytes.Equal(rg.End, x.bounds.End) && !moves(&rg), err
+	}
+	return false, nil
+}
+
+// correct tells the counters what a recount found.
+func (b *Balancer) correct(ctx context.Context, x recount, c *counter.Count) error {
+	p := &b.o.Policy
+	c.Fine = x.why == policy.Suspect && c.Rows <= p.MaxRows && c.Rows >= p.MinRows
+	if err := b.counts.Correct(ctx, x.partition, c); err != nil {
+		return err
+	}
+	b.counted.Add(x.partition.ID, c)
+	b.set(func(s *Status) {
+		s.Recounts++
+		s.Read += c.Rows + c.Markers
+		if x.estimate.Known {
+			s.Drift += max(c.Rows-x.estimate.Rows, x.estimate.Rows-c.Rows)
+		}
+	})
+	return nil
+}
+
+// small is how many rows a partition may have to be counted at once, in a look.
+const small = 200
+
+// countSmall counts a range that is presumably empty, or nearly so. False: it is not,
+// or has changed.
+func (b *Balancer) countSmall(ctx context.Context, x recount) (bool, error) {
+	page, err := b.store.Slice(ctx, x.partition, x.bounds, store.SliceOptions{Limit: small})
+	if err != nil || page.More {
+		return false, err
+	}
+	_, err = b.recount(ctx, x)
+	return err == nil, err
+}
+
+func moves(rg *partmap.Range) bool { return rg.Phase != partmap.Settled || rg.SweepPending }

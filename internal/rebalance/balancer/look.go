@@ -1,0 +1,170 @@
+package balancer
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/base/keytext"
+	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Seen is a range as a look from outside found it.
+type Seen struct {
+	policy.Range
+	Partition store.PartitionID
+	Verdict   policy.Verdict
+}
+
+// each calls f for runs of neighbouring ranges of a bucket, and returns its epoch. What
+// f is given is its own.
+func (b *Balancer) each(ctx context.Context, id store.BucketID, f func(run []partmap.Range) error) (epoch uint64, err error) {
+	root, err := b.maps.Load(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	if root.State != partmap.Open {
+		return 0, store.Errorf(store.NotFound, "the bucket is deleted, or about to be")
+	}
+	var run []partmap.Range
+	for rg, err := range b.maps.Ranges(ctx, root, nil) {
+		if err != nil {
+			return 0, err
+		}
+		rg.Start, rg.End = bytes.Clone(rg.Start), bytes.Clone(rg.End)
+		if run = append(run, rg); len(run) == wholeUpTo {
+			if err := f(run); err != nil {
+				return 0, err
+			}
+			run = nil
+		}
+	}
+	if len(run) > 0 {
+		err = f(run)
+	}
+	return root.Epoch, err
+}
+
+// Look judges each range of a bucket as Run would now, and does nothing about it. It
+// returns the epoch of the map that it has read, or the error of f.
+func (b *Balancer) Look(ctx context.Context, id store.BucketID, f func(Seen) error) (epoch uint64, err error) {
+	return b.each(ctx, id, func(run []partmap.Range) error {
+		l, err := b.known(ctx, id, run)
+		if err != nil {
+			return err
+		}
+		for _, v := range b.o.Policy.Judge(l, b.o.Now()) {
+			for i := v.From; i < v.To; i++ {
+				if err := f(Seen{Range: l.Ranges[i], Partition: run[i].Partition, Verdict: v}); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// Recounted is what a recount that was asked for has found.
+type Recounted struct {
+	Start, End []byte
+	Partition  store.PartitionID
+	// Before is what the counters said.
+	Before counter.Stats
+	// Count is nil where the range moves: then it is not counted.
+	Count *counter.Count
+}
+
+// Recount counts the ranges of a bucket that have keys in a span, at the pace of
+// moves, corrects the counters, and tells f of each.
+func (b *Balancer) Recount(ctx context.Context, id store.BucketID, s partmap.Span, f func(Recounted) error) (epoch uint64, err error) {
+	return b.each(ctx, id, func(run []partmap.Range) error {
+		for i := range run {
+			rg := &run[i]
+			if len(s.End) > 0 && bytes.Compare(rg.Start, s.End) >= 0 || len(rg.End) > 0 && bytes.Compare(rg.End, s.Start) <= 0 {
+				continue
+			}
+			l, err := b.known(ctx, id, run[i:i+1])
+			if err != nil {
+				return err
+			}
+			out := Recounted{Start: rg.Start, End: rg.End, Partition: rg.Partition, Before: l.Ranges[0].Stats}
+			if !moves(rg) {
+				if out.Count, err = b.recount(ctx, recountOf(id, rg, policy.Unknown, &out.Before)); err != nil {
+					return err
+				}
+			}
+			if err := f(out); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Limits are those that it keeps partitions at, as planners have them.
+func (b *Balancer) Limits() plan.Limits {
+	p := &b.o.Policy
+	return plan.Limits{MaxRows: p.MaxRows, MinRows: p.MinRows, TargetRows: p.TargetRows, HorizonS: plan.DefaultHorizonS}
+}
+
+// Layout gives f the partitions of a bucket as planners see them: exactly, as recounts
+// find them, or as counters say; what they do not know is counted. It fails with
+// Conflict where a range moves.
+func (b *Balancer) Layout(ctx context.Context, id store.BucketID, exact bool, f func(plan.Partition) error) (epoch uint64, err error) {
+	return b.each(ctx, id, func(run []partmap.Range) error {
+		l, err := b.known(ctx, id, run)
+		if err != nil {
+			return err
+		}
+		for i := range run {
+			rg, s := &run[i], &l.Ranges[i].Stats
+			moving := store.Errorf(store.Conflict, "the range [%s, %s) moves at present: wait until it has ended", keytext.Format(rg.Start), keytext.Format(rg.End))
+			if moves(rg) {
+				return moving
+			}
+			p := store.Partition{Bucket: id, ID: rg.Partition}
+			var quanta []counter.Quantum
+			if exact || !s.Known {
+				c, err := b.recount(ctx, recountOf(id, rg, policy.Unknown, s))
+				if err != nil {
+					return err
+				}
+				if c == nil {
+					return moving
+				}
+				quanta = c.Quanta
+			} else if quanta, err = b.counts.Quanta(ctx, p); err != nil {
+				return err
+			}
+			out := plan.Partition{
+				ID: rg.Partition.String(), Start: plan.Key(rg.Start), Quanta: within(quanta, rg),
+				Pinned: l.Ranges[i].PinUntil.After(b.o.Now()), WritesPerS: s.PutsPerS + s.DeletesPerS, GrowthRowsPerS: s.GrowthRowsPerS,
+			}
+			if err := f(out); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// within are quanta as layouts have them: the first begins at the range's start. A
+// sample may know keys beyond the range's bounds, of which it was rid: their rows are
+// estimated to be in it.
+func within(quanta []counter.Quantum, rg *partmap.Range) (out []plan.Quantum) {
+	for _, q := range quanta {
+		inside := bytes.Compare(q.Key, rg.Start) > 0 && (len(rg.End) == 0 || bytes.Compare(q.Key, rg.End) < 0)
+		switch {
+		case len(out) == 0:
+			out = append(out, plan.Quantum{Key: plan.Key(rg.Start), Rows: q.Rows})
+		case inside && plan.Key(q.Key) > out[len(out)-1].Key:
+			out = append(out, plan.Quantum{Key: plan.Key(q.Key), Rows: q.Rows})
+		default:
+			out[len(out)-1].Rows += q.Rows
+		}
+	}
+	return out
+}

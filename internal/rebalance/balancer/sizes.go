@@ -1,0 +1,31 @@
+package balancer
+
+import "github.com/evenkeel/evenkeel/internal/rebalance/policy"
+
+// SizeSteps are the upper bounds of Sizes.Partitions, in parts of the maximum; the last
+// of those has none.
+var SizeSteps = [...]float64{0, 0.25, 0.5, 0.75, 1, 1.2, 2}
+
+// Sizes are those of all partitions whose size is known, as one look at everything saw
+// them.
+type Sizes struct {
+	Partitions [len(SizeSteps) + 1]int64
+	// Rows that they have together; Unknown are the partitions besides.
+	Rows, Unknown int64
+}
+
+func (s *Sizes) add(l *policy.Layout, maxRows int64) {
+	for i := range l.Ranges {
+		x := &l.Ranges[i].Stats
+		if !x.Known {
+			s.Unknown++
+			continue
+		}
+		k := 0
+		for k < len(SizeSteps) && float64(x.Rows) > SizeSteps[k]*float64(maxRows) {
+			k++
+		}
+		s.Partitions[k]++
+		s.Rows += x.Rows
+	}
+}

@@ -1,0 +1,132 @@
+package cut
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
+)
+
+// quanta have so many rows each, at k01, k02 and so on; the first one at the start.
+func quanta(rows ...int64) (q []counter.Quantum) {
+	for i, n := range rows {
+		x := counter.Quantum{Rows: n}
+		if i > 0 {
+			x.Key = fmt.Appendf(nil, "k%02d", i)
+		}
+		q = append(q, x)
+	}
+	return q
+}
+
+// No part is made of what has no rows.
+func TestQuantaWithoutRows(t *testing.T) {
+	for _, c := range []struct {
+		rows []int64
+		n    int64
+		want []int
+	}{
+		{[]int64{10, 0}, 2, nil}, {[]int64{5, 5, 0}, 2, []int{1}}, {[]int64{0, 10}, 2, nil},
+		{[]int64{10, 0, 10}, 2, []int{1}}, {[]int64{4, 4, 4, 0}, 3, []int{1, 2}}, {nil, 2, nil},
+	} {
+		require.Equal(t, c.want, even(quanta(c.rows...), c.n), "%v in %d", c.rows, c.n)
+	}
+}
+
+// Where rows were added is known only if enough were, and none went.
+func TestWhenGrowthIsKnown(t *testing.T) {
+	ten := func(n int64) []counter.Quantum { return quanta(10, 10, 10, 10, 10, 10, 10, 10, 10, n) }
+	for _, c := range []struct {
+		earlier, now []counter.Quantum
+		known        bool
+	}{
+		{ten(10), ten(20), true},
+		{ten(10), ten(14), false},
+		{ten(5), ten(10), true}, // 5 of 100
+		{ten(6), ten(10), false},
+		{ten(20), ten(10), false},
+		{quanta(10, 10, 10, 10, 10, 10, 10), ten(20), false}, // too coarse
+		{ten(0), ten(0), false},
+		{quanta(0, 0, 0, 0, 0, 0, 0, 0), quanta(0, 0), false},
+	} {
+		share, known := growth(c.now, c.earlier)
+		require.Equal(t, c.known, known, "%v then %v", c.earlier, c.now)
+		if known {
+			sum := 0.0
+			for _, s := range share {
+				sum += s
+			}
+			require.InDelta(t, 1, sum, 1e-9)
+			require.InDelta(t, 1, share[9], 1e-9)
+		}
+	}
+}
+
+// The limits of a split keep to the policy's at the horizon, and split in any case.
+func TestLimitsOfASplit(t *testing.T) {
+	p := &policy.Policy{MaxRows: 1000, MinRows: 100, TargetRows: 600}
+	for _, c := range []struct {
+		rows, grown  int64
+		why          policy.Why
+		bytes, most  int64 // of the range, of the policy
+		max, min, at int64
+	}{
+		{rows: 2000, max: 1000, min: 104, at: 600},
+		{rows: 1000, max: 999, min: 104, at: 600},
+		{rows: 500, max: 499, min: 104, at: 499},
+		{rows: 100, max: 99, min: 59, at: 99},
+		{rows: 1, max: 1, min: 0, at: 1},
+		{rows: 2, max: 1, min: 0, at: 1},
+		{rows: 0, max: 1, min: 0, at: 1},
+		{rows: 2000, grown: 4000, max: 500, min: 104, at: 300},
+		{rows: 2000, grown: 1000, max: 1000, min: 104, at: 600},
+		{rows: 1001, why: policy.Load, max: 501, min: 104, at: 501},
+		{rows: 2000, bytes: 4000, most: 1000, max: 500, min: 104, at: 500},
+		{rows: 2000, bytes: 0, most: 1000, max: 1000, min: 104, at: 600},
+	} {
+		p.MaxBytes = c.most
+		r := &Range{Quanta: quanta(c.rows), Stats: counter.Stats{Rows: c.rows, Bytes: c.bytes}}
+		l := limitsOf(r, &policy.Verdict{Rows: c.rows, Grown: c.grown, Why: c.why}, p)
+		require.Equal(t, [3]int64{c.max, c.min, c.at}, [3]int64{l.MaxRows, l.MinRows, l.TargetRows}, "%+v", c)
+	}
+}
+
+// planner makes the plan that it is told.
+type planner struct {
+	plan *plan.Plan
+	err  error
+}
+
+func (p planner) Plan(
+	context.Context, *plan.Layout, plan.Limits, plan.Objective,
+) (*plan.Plan, error) {
+	return p.plan, p.err
+}
+
+// A planner that fails fails the split; one that finds nothing to do does not prevent it.
+func TestPlannersThatDoNotHelp(t *testing.T) {
+	p := &policy.Policy{MaxRows: 30, MinRows: 1, TargetRows: 20}
+	z := &Zone{Ranges: []Range{{Quanta: quanta(10, 10, 10, 10), Stats: counter.Stats{Rows: 40}}}}
+	v := &policy.Verdict{Kind: policy.Split, From: 0, To: 1, Rows: 40, Parts: 2, Why: policy.Rows}
+	failed := errors.New("out of time")
+	moves, err := Planned{Planner: planner{nil, failed}}.Cut(t.Context(), z, v, p)
+	require.ErrorIs(t, err, failed)
+	require.Empty(t, moves)
+	moves, err = Planned{Planner: planner{plan: &plan.Plan{}}}.Cut(t.Context(), z, v, p)
+	require.NoError(t, err)
+	require.Len(t, moves, 1)
+	require.Equal(t, [][]byte{[]byte("k02")}, moves[0].Cuts)
+	for _, none := range []policy.Verdict{
+		{Kind: policy.Merge, From: 0, To: 0}, {Kind: policy.Merge, From: 1, To: 1}, {Kind: policy.Split, From: 0, To: 0},
+		{Kind: policy.Merge, From: -1, To: 1}, {Kind: policy.Merge, From: 0, To: 2},
+	} {
+		require.Error(t, z.check(&none), "%+v", none)
+	}
+	require.NoError(t, z.check(v))
+}

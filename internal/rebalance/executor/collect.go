@@ -1,0 +1,111 @@
+package executor
+
+import (
+	"context"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Collect deletes the bucket's map nodes that no map names or can name any more,
+// and returns how many, and how many more it found that are not due yet. It has to
+// be called now and then: a node goes only when it was found unnamed for
+// Options.CollectAfter, which the executor remembers in memory only. So a restart
+// delays it and never hastens it.
+func (x *Executor) Collect(ctx context.Context) (gone, waiting int, err error) {
+	// The nodes first, the root after them: a node that is not in the root then
+	// was never named, or is not any more.
+	nodes, err := x.nodes(ctx)
+	if err != nil {
+		return 0, 0, store.Wrap("list the map nodes of bucket "+x.bucket.String(), err)
+	}
+	if len(nodes) == 0 {
+		return 0, 0, nil
+	}
+	root, err := x.maps.Load(ctx, x.bucket)
+	if err != nil {
+		return 0, 0, err
+	}
+	named, err := named(root, x.reader(ctx))
+	if err != nil {
+		return 0, 0, err
+	}
+	x.mu.Lock()
+	due := x.unnamed.Due(root.Epoch, named, nodes, x.o.Now(), x.o.CollectAfter)
+	x.mu.Unlock()
+	for _, n := range nodes {
+		if !named[n.ID] {
+			waiting++
+		}
+	}
+	if len(due) == 0 {
+		return 0, waiting, nil
+	}
+	return len(due), waiting - len(due), x.do(ctx, nil, move.Collect{Nodes: due})
+}
+
+func (x *Executor) nodes(ctx context.Context) (all []move.Node, err error) {
+	var after store.NodeID
+	for {
+		ids, err := x.store.ScanNodes(ctx, x.bucket, after, 1000)
+		if err != nil || len(ids) == 0 {
+			return all, err
+		}
+		for _, id := range ids {
+			after = id
+			blob, err := x.store.Node(ctx, x.bucket, id)
+			if store.KindOf(err) == store.NotFound && err != nil {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			epoch, err := partmap.NodeEpoch(x.bucket, partmap.Node{ID: id, Blob: blob})
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, move.Node{ID: id, Epoch: epoch})
+		}
+	}
+}
+
+func (x *Executor) collect(ctx context.Context, nodes []store.NodeID) error {
+	for _, id := range nodes {
+		if err := x.failpoint(ctx, "collect node", id.String()); err != nil {
+			return err
+		}
+		if err := x.retry(ctx, func() error { return x.store.DeleteNode(ctx, x.bucket, id) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// named returns the nodes that a root names, at whatever height.
+func named(root *partmap.Root, read partmap.Reader) (map[store.NodeID]bool, error) {
+	all := map[store.NodeID]bool{}
+	level := root.Children
+	for height := int(root.Height) - 1; len(level) > 0; height-- {
+		var below []partmap.Child
+		for _, c := range level {
+			all[c.Node] = true
+			if height == 0 {
+				continue
+			}
+			blob, err := read(c.Node)
+			if err != nil {
+				return nil, store.Wrap("read index node "+c.Node.String(), err)
+			}
+			index, err := partmap.DecodeIndex(root.Bucket, partmap.Node{ID: c.Node, Blob: blob})
+			if err != nil {
+				return nil, err
+			}
+			for i := range index.Len() {
+				below = append(below, index.Child(i))
+			}
+		}
+		level = below
+	}
+	return all, nil
+}

@@ -1,0 +1,356 @@
+package executor_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
+	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+// A pause lets what has begun come to its end, and nothing begin.
+func TestPausedMovesEndAndNoneBegins(t *testing.T) {
+	const rows = 500
+	f := newFixture(t, memstore.New(), rows)
+	gate := pause.NewGate(f.s, f.c.Maps(), 0, time.Now)
+	now := time.Now()
+	var x *executor.Executor
+	x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{Gate: gate, MaxRanges: 1, MaxBatches: 1,
+		Failpoint: func(ctx context.Context, point, _ string) error {
+			if point == "after swap copying" {
+				_, _, err := pause.Set(ctx, f.s, nil, pause.Pause{Since: now, Why: "a test"}, now)
+				require.NoError(t, err)
+				x.Add(move.Split(key(100), nil, 0, key(200)))
+			}
+			return nil
+		}})
+	f.underLoad(t, rows, func() {
+		x.Add(move.Split(nil, nil, 0, key(100)))
+		err := x.Run(t.Context())
+		var paused *pause.Error
+		require.ErrorAs(t, err, &paused, "the second goal can't begin")
+		require.Equal(t, "a test", paused.Pause.Why)
+		require.True(t, x.Status().Held)
+		rs := f.ranges(t)
+		require.Len(t, rs, 2)
+		require.Equal(t, partmap.Settled, rs[1].Phase, "the first one came to its end")
+		require.False(t, rs[1].SweepPending)
+
+		_, err = pause.Lift(t.Context(), f.s, nil)
+		require.NoError(t, err)
+		x.Hold(nil)
+		require.NoError(t, x.Run(t.Context()))
+	})
+	require.Len(t, f.ranges(t), 3)
+}
+
+func TestAbortDropsWhatHasNotBegun(t *testing.T) {
+	const rows = 500
+	f := newFixture(t, memstore.New(), rows)
+	var x *executor.Executor
+	x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{MaxRanges: 1, MaxBatches: 1,
+		Failpoint: func(_ context.Context, point, _ string) error {
+			if point == "after swap copying" {
+				x.Add(move.Split(key(100), nil, 0, key(200)))
+				require.Len(t, x.Abort(), 2, "the goal under way is not needed any more: its move is in the map")
+			}
+			return nil
+		}})
+	x.Add(move.Split(nil, nil, 0, key(100)))
+	require.NoError(t, x.Run(t.Context()))
+	rs := f.ranges(t)
+	require.Len(t, rs, 2, "what had begun went forward, what had not was dropped")
+	require.Equal(t, partmap.Settled, rs[1].Phase)
+}
+
+// stalled holds swaps of roots up.
+type stalled struct {
+	executor.Maps
+	before func(change partmap.Change)
+}
+
+func (s stalled) Swap(ctx context.Context, change partmap.Change) error {
+	s.before(change)
+	return s.Maps.Swap(ctx, change)
+}
+
+// A mover is held up between its look at the pause and the swap by which its batch would
+// begin, for as long as anybody likes: nothing begins after somebody was told that all is
+// quiet.
+func TestAMoverThatStallsBeforeItBegins(t *testing.T) {
+	f := newFixture(t, memstore.New(), 10)
+	reached, goOn := make(chan struct{}), make(chan struct{})
+	held := stalled{f.c.Maps(), func(change partmap.Change) {
+		if len(change.Next.Batches) > 0 {
+			select {
+			case <-reached:
+			default:
+				close(reached)
+				<-goOn
+			}
+		}
+	}}
+	x := executor.New(f.s, held, f.id, executor.Options{Gate: pause.NewGate(f.s, f.c.Maps(), 0, time.Now)})
+	x.Add(move.Split(nil, nil, 0, key(5)))
+	done := make(chan error, 1)
+	go func() { done <- x.Run(t.Context()) }()
+	<-reached
+	now := time.Now()
+	_, _, err := pause.Set(t.Context(), f.s, nil, pause.Pause{Since: now}, now)
+	require.NoError(t, err)
+	require.NoError(t, pause.Quiet(t.Context(), f.s, f.c.Maps(), nil, time.Now, nil))
+	before, err := f.c.Maps().Load(t.Context(), f.id)
+	require.NoError(t, err)
+	close(goOn)
+	var paused *pause.Error
+	require.ErrorAs(t, <-done, &paused)
+	after, err := f.c.Maps().Load(t.Context(), f.id)
+	require.NoError(t, err)
+	require.Equal(t, before, after, "a batch began while all was quiet")
+}
+
+// ending is a map client whose first swap that begins a batch ends in some way.
+type ending struct {
+	executor.Maps
+	once sync.Once
+	end  func(swap func() error) error
+}
+
+func (e *ending) Swap(ctx context.Context, change partmap.Change) (err error) {
+	swap := func() error { return e.Maps.Swap(ctx, change) }
+	if len(change.Next.Batches) == 0 {
+		return swap()
+	}
+	ended := false
+	e.once.Do(func() { ended, err = true, e.end(swap) })
+	if ended {
+		return err
+	}
+	return swap()
+}
+
+// What is noted of a batch that begins is struck out by the next one, as soon as it is
+// known that the root has moved on: else the note fills up.
+func TestNotesOfBeginningsAreStruckOut(t *testing.T) {
+	ctx := t.Context()
+	lost := store.Errorf(store.Timeout, "lost")
+	for name, end := range map[string]func(f *fixture, swap func() error) error{
+		"it comes through":                    func(_ *fixture, swap func() error) error { return swap() },
+		"its answer is lost":                  func(_ *fixture, swap func() error) error { return errors.Join(swap(), lost) },
+		"it is lost":                          func(*fixture, func() error) error { return lost },
+		"somebody was faster":                 func(f *fixture, swap func() error) error { f.again(t); return swap() },
+		"somebody was faster, and it is lost": func(f *fixture, _ func() error) error { f.again(t); return lost },
+	} {
+		f := newFixture(t, memstore.New(), 10)
+		m := &ending{Maps: f.c.Maps(), end: func(swap func() error) error { return end(f, swap) }}
+		x := executor.New(f.s, m, f.id, executor.Options{Gate: pause.NewGate(f.s, f.c.Maps(), 0, time.Now)})
+		for i := range 3 {
+			x.Add(move.Split(nil, nil, 0, key(2*i+2)))
+			require.NoError(t, x.Run(ctx), name)
+			rec, err := f.s.Read(ctx, store.Process, []byte("pause"), store.Serial)
+			require.NoError(t, err)
+			require.Equal(t, 1, bytes.Count(rec.Blob, []byte(`"epoch":`)), "%s, batch %d: %q", name, i, rec.Blob)
+		}
+	}
+}
+
+// again swaps in the same map once more.
+func (f *fixture) again(t *testing.T) {
+	root, err := f.c.Maps().Load(t.Context(), f.id)
+	require.NoError(t, err)
+	require.NoError(t, f.c.Maps().Swap(t.Context(), partmap.Again(root, f.c.Maps().Stamp())))
+}
+
+func TestThrottle(t *testing.T) {
+	f := newFixture(t, memstore.New(), 1000)
+	// A clock that only sleeping moves: what the throttle costs, and nothing else.
+	var slept atomic.Int64
+	began := time.Unix(1_000_000_000, 0)
+	now := func() time.Time { return began.Add(time.Duration(slept.Load())) }
+	wait := func(_ context.Context, d time.Duration) error { slept.Add(int64(d)); return nil }
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Pace: executor.NewPacer(100, now, wait), PageRows: 50, Parallel: 1, Now: now, Sleep: wait})
+	rg := f.ranges(t)[0]
+	x.Add(move.Refresh(&rg))
+	require.NoError(t, x.Run(t.Context()))
+	// 1,000 rows are copied, compared and swept over, at 100 a second; the last page
+	// of each is not waited for.
+	require.InDelta(t, 30, time.Duration(slept.Load()).Seconds(), 2)
+}
+
+func TestABrokenMapMovesNothing(t *testing.T) {
+	ctx := t.Context()
+	f := newFixture(t, memstore.New(), 10)
+	root, err := f.c.Maps().Load(ctx, f.id)
+	require.NoError(t, err)
+	broken := *root
+	broken.Epoch++
+	broken.Token = store.NewToken()
+	broken.Ranges = 7
+	require.NoError(t, f.c.Maps().Swap(ctx, partmap.Change{Old: root.Version(), Next: &broken}))
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{})
+	x.Add(move.Split(nil, nil, 0, key(5)))
+	err = x.Run(ctx)
+	require.ErrorIs(t, err, executor.ErrBrokenMap)
+	require.ErrorIs(t, err, store.Corrupt)
+	now, err := f.c.Maps().Load(ctx, f.id)
+	require.NoError(t, err)
+	require.Equal(t, broken.Epoch, now.Epoch, "nothing was changed")
+}
+
+func TestAClosingBucketIsOpenedAgain(t *testing.T) {
+	ctx := t.Context()
+	f := newFixture(t, memstore.New(), 10)
+	root, err := f.c.Maps().Load(ctx, f.id)
+	require.NoError(t, err)
+	change, err := partmap.WithState(root, partmap.Closing, f.c.Maps().Stamp())
+	require.NoError(t, err)
+	require.NoError(t, f.c.Maps().Swap(ctx, change))
+
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{})
+	x.Add(move.Split(nil, nil, 0, key(5)))
+	err = x.Run(ctx)
+	require.ErrorIs(t, err, store.Unavailable, "somebody may be deleting it at this moment")
+
+	later := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Now: func() time.Time { return time.Now().Add(2 * time.Minute) }})
+	later.Add(move.Split(nil, nil, 0, key(5)))
+	require.NoError(t, later.Run(ctx))
+	require.Len(t, f.ranges(t), 2)
+	require.NoError(t, f.b.Put(ctx, key(3), []byte("again")))
+}
+
+// Map nodes that are not named any more go after an hour, and no others do: a map
+// of many ranges is cut further and put together again, and read all the while.
+func TestCollect(t *testing.T) {
+	ctx := t.Context()
+	const rows = 1000
+	f := newFixture(t, memstore.New(), rows)
+	now := time.Now()
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Now: func() time.Time { return now }})
+	count := func() int {
+		ids, err := f.s.ScanNodes(ctx, f.id, store.NodeID{}, 10_000)
+		require.NoError(t, err)
+		return len(ids)
+	}
+	for _, parts := range []int{150, 180} {
+		goal := move.Goal{Cuts: cuts(rows, parts), Stay: 0}
+		x.Add(goal)
+		require.NoError(t, x.Run(ctx))
+		require.Len(t, f.ranges(t), parts)
+	}
+	before := count()
+	n, _, err := x.Collect(ctx)
+	require.NoError(t, err)
+	require.Zero(t, n)
+	now = now.Add(time.Hour)
+	// A swap that is still pending has written its nodes already.
+	root, err := f.c.Maps().Load(ctx, f.id)
+	require.NoError(t, err)
+	rs := f.ranges(t)
+	edit := partmap.NewEdit(root, f.c.Maps().Stamp(), func(id store.NodeID) ([]byte, error) { return f.s.Node(ctx, f.id, id) })
+	_, err = edit.Begin(partmap.Move{Start: rs[7].Start, End: rs[7].End, Parts: []partmap.Part{{Start: rs[7].Start, To: store.PartitionID(store.NewToken())}}})
+	require.NoError(t, err)
+	pending, err := edit.Change()
+	require.NoError(t, err)
+	require.NotEmpty(t, pending.Nodes)
+	for _, node := range pending.Nodes {
+		require.NoError(t, f.s.WriteNode(ctx, f.id, node.ID, node.Blob))
+	}
+	n, _, err = x.Collect(ctx)
+	require.NoError(t, err)
+	require.Positive(t, n)
+	require.Equal(t, before+len(pending.Nodes)-n, count())
+	f.ranges(t) // still whole
+	now = now.Add(9 * time.Hour)
+	n, _, err = x.Collect(ctx)
+	require.NoError(t, err)
+	require.Zero(t, n, "those of the pending swap stay, however old they are")
+	require.NoError(t, f.c.Maps().Swap(ctx, pending))
+	require.NoError(t, x.Run(ctx))
+	require.Len(t, f.ranges(t), 180)
+}
+
+func TestFailpointErrorsEndARun(t *testing.T) {
+	f := newFixture(t, memstore.New(), 10)
+	errHere := errors.New("here")
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+		if point == "before copy" {
+			return errHere
+		}
+		return nil
+	}})
+	x.Add(move.Split(nil, nil, 0, key(5)))
+	require.ErrorIs(t, x.Run(t.Context()), errHere)
+	y := executor.New(f.s, f.c.Maps(), f.id, executor.Options{})
+	require.NoError(t, y.Run(t.Context()), "another one finds the move in the map")
+	require.Len(t, f.ranges(t), 2)
+}
+
+// A mover that slept between reading markers and deleting them finds that its
+// sweep is over.
+func TestASleepingSweeperLooksAtTheMap(t *testing.T) {
+	ctx := t.Context()
+	f := newFixture(t, memstore.New(), 20)
+	other := executor.New(f.s, f.c.Maps(), f.id, executor.Options{})
+	slept := false
+	var conflict error
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
+		Failpoint: func(_ context.Context, point, _ string) error {
+			switch point {
+			case "after swap copying":
+				return f.b.Delete(ctx, key(15)) // leaves a marker
+			case "sweep markers read":
+				require.False(t, slept)
+				slept = true
+				return other.Run(ctx)
+			}
+			return nil
+		},
+		Observe: func(e executor.Event) {
+			if _, sweeps := e.Effect.(move.Sweep); sweeps && e.Err != nil {
+				conflict = e.Err
+			}
+		},
+	})
+	x.Add(move.Split(nil, nil, 0, key(10)))
+	require.NoError(t, x.Run(ctx))
+	require.True(t, slept)
+	require.ErrorIs(t, conflict, store.Conflict)
+	require.Zero(t, x.Progress().Swept)
+	require.EqualValues(t, 1, other.Progress().Swept)
+}
+
+// A sweep deletes exactly the markers that it has read: what was put a microsecond
+// later stays.
+func TestASweepLeavesWhatIsNewer(t *testing.T) {
+	ctx := t.Context()
+	f := newFixture(t, memstore.New(), 20)
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+		switch point {
+		case "after swap copying":
+			return f.b.Delete(ctx, key(15))
+		case "sweep markers read":
+			home := store.Partition{Bucket: f.id, ID: f.ranges(t)[1].Partition}
+			marker, _, err := f.s.Get(ctx, home, key(15))
+			require.NoError(t, err)
+			require.True(t, store.IsMarker(marker.Value))
+			return f.s.Put(ctx, home, store.Row{Key: key(15), Value: store.EntryCell([]byte("newer")), Timestamp: marker.Timestamp + 1})
+		}
+		return nil
+	}})
+	x.Add(move.Split(nil, nil, 0, key(10)))
+	require.NoError(t, x.Run(ctx))
+	e, err := f.b.Get(ctx, key(15))
+	require.NoError(t, err)
+	require.Equal(t, "newer", string(e.Value))
+}

@@ -1,0 +1,315 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// ErrBrokenMap says that nothing is moved on a map that does not hold together.
+var ErrBrokenMap = errors.New("the map is broken: repair it before anything is moved")
+
+// killed is the error of a failpoint.
+type killed struct{ error }
+
+func (k killed) Unwrap() error { return k.error }
+
+// result is what came of an effect.
+type result struct {
+	effect move.Effect
+	err    error
+}
+
+// Run brings all moves in flight and all goals to their end and returns nil. It
+// goes on after failures of the store, for as long as ctx lasts. It fails with
+// Timeout when ctx ends, with Corrupt where the map is broken (ErrBrokenMap) or
+// rows are damaged, with Unavailable while goals have to wait for a bucket that is
+// being deleted, and with a *pause.Error while they have to wait since moves are paused
+// and nothing is in flight.
+//
+// It is a loop with no decisions in it: what to do is up to move.Next.
+func (x *Executor) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	loop := &loop{x: x, results: make(chan result), running: map[string]bool{}, tasks: map[uint64]int{}, failures: map[string]int{}}
+	defer func() {
+		cancel()
+		for len(loop.running) > 0 {
+			r := <-loop.results
+			delete(loop.running, r.effect.Key())
+		}
+	}()
+	return loop.run(ctx)
+}
+
+type loop struct {
+	x        *Executor
+	seen     move.Seen
+	checked  bool // the map was validated since this executor last planned
+	results  chan result
+	running  map[string]bool
+	tasks    map[uint64]int // how many of a batch's are running
+	failures map[string]int // in a row, by effect
+}
+
+func (l *loop) run(ctx context.Context) error {
+	for {
+		if over, err := l.step(ctx); over || err != nil {
+			return err
+		}
+		// A task that went well while others of its batch go on makes nothing due.
+		for wait := true; wait; {
+			select {
+			case r := <-l.results:
+				if err := l.took(ctx, r); err != nil {
+					return err
+				}
+				t := taskOf(r.effect)
+				wait = r.err == nil && t != nil && l.tasks[t.Batch] > 0
+			case <-l.x.news:
+				wait = false
+			case <-ctx.Done():
+				return store.Wrap("move ranges of bucket "+l.x.bucket.String(), context.Cause(ctx))
+			}
+		}
+	}
+}
+
+// step looks at the map and starts what is due. It reports whether nothing is, and
+// nothing runs.
+func (l *loop) step(ctx context.Context) (over bool, err error) {
+	for {
+		goals, hold := l.x.wanted()
+		view, err := l.x.look(ctx, &l.seen, goals)
+		if err == nil && !l.checked {
+			if err = l.x.validate(ctx, view); err == nil {
+				l.checked = true
+			}
+		}
+		if err != nil {
+			if final(ctx, err) {
+				return false, store.Wrap("look at the map of bucket "+l.x.bucket.String(), err)
+			}
+			l.x.o.Observe(Event{Kind: Looked, Err: err})
+			if err := l.x.pauseAfter(ctx, l.failures, "look"); err != nil {
+				return false, store.Wrap("look at the map of bucket "+l.x.bucket.String(), err)
+			}
+			continue
+		}
+		if l.failures["look"] > 0 {
+			l.failures["look"] = 0
+			l.x.o.Observe(Event{Kind: Looked})
+		}
+		l.x.note(view.Root)
+		goals = l.x.judge(view, goals)
+		effects := move.Next(view, &l.seen, move.Input{
+			Goals: goals, Hold: hold != nil, Now: l.x.o.Now(), MaxBatches: l.x.o.MaxBatches, MaxRanges: l.x.o.MaxRanges,
+			Fresh: func() store.PartitionID { return store.PartitionID(l.x.o.NewID()) },
+		})
+		for _, e := range effects {
+			l.start(ctx, view, e)
+		}
+		if len(l.running) > 0 {
+			return false, nil
+		}
+		if len(goals) > 0 && hold != nil && view.Root.State == partmap.Open {
+			return true, &pause.Error{Pause: *hold}
+		}
+		if len(goals) > 0 {
+			return true, store.Errorf(store.Unavailable, "bucket %s is %s: its goals have to wait", l.x.bucket, view.Root.State)
+		}
+		return true, nil
+	}
+}
+
+// taskOf returns the task of an effect that is one, else nil.
+func taskOf(e move.Effect) *move.Task {
+	switch e := e.(type) {
+	case move.Copy:
+		return &e.Task
+	case move.Verify:
+		return &e.Task
+	case move.Remove:
+		return &e.Task
+	case move.Sweep:
+		return &e.Task
+	}
+	return nil
+}
+
+// start runs an effect unless it runs already. A failed one reports only after
+// some time, which is when it may be tried again.
+func (l *loop) start(ctx context.Context, v *move.View, e move.Effect) {
+	key := e.Key()
+	if l.running[key] {
+		return
+	}
+	l.running[key] = true
+	if t := taskOf(e); t != nil {
+		l.tasks[t.Batch]++
+	}
+	tries := map[string]int{key: l.failures[key]}
+	go func() {
+		err := l.x.do(ctx, v, e)
+		if err != nil && !final(ctx, err) && store.KindOf(err) != store.Conflict {
+			_ = l.x.pauseAfter(ctx, tries, key)
+		}
+		l.results <- result{e, err}
+	}()
+}
+
+// took takes in what came of an effect.
+func (l *loop) took(ctx context.Context, r result) error {
+	key := r.effect.Key()
+	delete(l.running, key)
+	if t := taskOf(r.effect); t != nil {
+		l.tasks[t.Batch]--
+	}
+	var paused *pause.Error
+	if errors.As(r.err, &paused) {
+		l.x.Hold(&paused.Pause)
+		return nil
+	}
+	if r.err != nil {
+		l.failures[key]++
+		if final(ctx, r.err) {
+			return r.err
+		}
+		if swap, ok := r.effect.(move.Swap); ok && store.KindOf(r.err) == store.InvalidArgument {
+			if len(swap.Goals) == 0 {
+				return r.err
+			}
+			// The map has a reason against these moves that migrate does not know:
+			// they are refused, and the rest of the swap is due again.
+			l.x.refuse(swap.Goals, r.err)
+		}
+		return nil
+	}
+	delete(l.failures, key)
+	if t := taskOf(r.effect); t != nil {
+		l.seen.Did(*t)
+	}
+	switch e := r.effect.(type) {
+	case move.Wait:
+		l.seen.Waited(e.Epoch)
+	case move.Swap:
+		if len(e.Begin) > 0 {
+			l.seen.Began(e.Epoch, e.Spans())
+			for i := range e.Goals {
+				l.x.o.Observe(Event{Kind: GoalBegun, Goal: &e.Goals[i], Batch: e.Epoch})
+			}
+		}
+	}
+	return nil
+}
+
+// final reports whether an error ends an executor: it was killed, its context
+// ended, or what is damaged, or not known to this program, does not mend by itself.
+func final(ctx context.Context, err error) bool {
+	var k killed
+	return errors.As(err, &k) || ctx.Err() != nil || store.KindOf(err) == store.Corrupt || errors.Is(err, partmap.ErrNewerVersion)
+}
+
+// pauseAfter waits before something is tried again.
+func (x *Executor) pauseAfter(ctx context.Context, failures map[string]int, key string) error {
+	const first, most = 5 * time.Millisecond, 5 * time.Second
+	failures[key]++
+	return x.o.Sleep(ctx, min(first<<min(failures[key]-1, 10), most))
+}
+
+func (x *Executor) look(ctx context.Context, seen *move.Seen, goals []move.Goal) (*move.View, error) {
+	root, err := x.maps.Load(ctx, x.bucket)
+	if err != nil {
+		return nil, err
+	}
+	return move.Look(root, theMap{ctx, x, root}, seen, goals)
+}
+
+// theMap is a move.Map.
+type theMap struct {
+	ctx  context.Context
+	x    *Executor
+	root *partmap.Root
+}
+
+func (m theMap) Ranges(from []byte) iter.Seq2[partmap.Range, error] {
+	return m.x.maps.Ranges(m.ctx, m.root, from)
+}
+
+func (m theMap) Before(cut []byte) (partmap.Range, bool, error) {
+	return m.x.maps.RangeBefore(m.ctx, m.root, cut)
+}
+
+func (m theMap) Since(epoch uint64) iter.Seq2[partmap.Range, error] {
+	return partmap.RangesSince(m.root, m.x.reader(m.ctx), epoch)
+}
+
+func (x *Executor) reader(ctx context.Context) partmap.Reader {
+	return func(id store.NodeID) ([]byte, error) { return x.store.Node(ctx, x.bucket, id) }
+}
+
+// A map of more ranges is not validated as a whole each time that something
+// begins to move, which would read all of it; fsck does that.
+const validatedWhole = 10_000
+
+// validate refuses a map that does not hold together, as far as it is looked at:
+// altogether where it is small, else where something moves or is going to. Nodes
+// that could not be read just now are no reason to call it broken.
+func (x *Executor) validate(ctx context.Context, v *move.View) error {
+	root := v.Root
+	var unreachable error
+	read := func(id store.NodeID) ([]byte, error) {
+		blob, err := x.store.Node(ctx, x.bucket, id)
+		if k := store.KindOf(err); err != nil && k != store.NotFound && k != store.Corrupt {
+			unreachable = err
+		}
+		return blob, err
+	}
+	var problems []partmap.Problem
+	if root.Height == 0 || root.Ranges <= validatedWhole {
+		problems = partmap.Validate(root, read)
+	} else {
+		problems = partmap.ValidateSpans(root, read, v.Spans()...)
+	}
+	if unreachable != nil {
+		return unreachable
+	}
+	if len(problems) > 0 {
+		return &store.Error{Kind: store.Corrupt, Err: fmt.Errorf("%w; the first of %d problems: %s", ErrBrokenMap, len(problems), problems[0])}
+	}
+	return nil
+}
+
+// judge drops the goals that are at their end and returns the others.
+func (x *Executor) judge(v *move.View, goals []move.Goal) (open []move.Goal) {
+	none := func() store.PartitionID { return store.PartitionID{} }
+	for _, g := range goals {
+		verdict, _, err := g.Judge(v, x.o.Now(), none)
+		switch verdict {
+		case move.Met:
+			x.end(&g, Event{Kind: GoalMet, Goal: &g})
+		case move.Impossible:
+			x.end(&g, Event{Kind: GoalRefused, Goal: &g, Err: err})
+		default:
+			open = append(open, g)
+		}
+	}
+	return open
+}
+
+func (x *Executor) refuse(goals []move.Goal, err error) {
+	for i := range goals {
+		x.end(&goals[i], Event{Kind: GoalRefused, Goal: &goals[i], Err: err})
+	}
+}
+
+func (x *Executor) end(g *move.Goal, e Event) {
+	x.drop(g.Equal)
+	x.o.Observe(e)
+}

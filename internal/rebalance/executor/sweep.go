@@ -1,0 +1,77 @@
+package executor
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// sweep deletes the markers that a move left in its destination, which is the
+// range's home now. The order is what makes it safe: it reads markers, then looks
+// whether the map still says that this sweep is pending. If so no other move has
+// begun meanwhile, so these are the markers of this one. It deletes exactly them,
+// each at its own timestamp; whatever is newer stays.
+//
+// No marker comes any more when it begins. So it reads no further than what is the
+// highest row then: else, where rows are appended as fast as it reads, it would not
+// end, and the range could not be cut again.
+func (x *Executor) sweep(ctx context.Context, t *move.Task) error {
+	home := x.partition(t.Range.Partition)
+	within, any, err := x.filled(ctx, home, bounds(t))
+	if err != nil || !any {
+		return err
+	}
+	return x.scanAt(ctx, x.o.SweepPace, home, within, func(_ time.Time, rows []store.Row) error {
+		var markers []store.Row
+		for _, row := range rows {
+			if store.IsMarker(row.Value) {
+				markers = append(markers, row)
+			}
+		}
+		if len(markers) == 0 {
+			x.count(t.Batch, func(p *progress) { p.searched.Add(int64(len(rows))) })
+			return nil
+		}
+		if err := x.failpoint(ctx, "sweep markers read", string(markers[0].Key)); err != nil {
+			return err
+		}
+		root, err := x.maps.Load(ctx, x.bucket)
+		if err != nil {
+			return err
+		}
+		if phase, pending := root.BatchOf(t.Batch); phase != partmap.Settled || !pending {
+			return store.Errorf(store.Conflict, "somebody else has swept batch %d", t.Batch)
+		}
+		if err := x.failpoint(ctx, "sweep checked", string(markers[0].Key)); err != nil {
+			return err
+		}
+		x.count(t.Batch, func(p *progress) {
+			p.searched.Add(int64(len(rows)))
+			p.swept.Add(int64(len(markers)))
+		})
+		return x.each(ctx, len(markers), func(ctx context.Context, i int) error {
+			return x.rows.Delete(ctx, home, markers[i].Key, markers[i].Timestamp)
+		})
+	})
+}
+
+// filled returns bounds that end at the highest row that a partition has within b now;
+// false: it has none.
+func (x *Executor) filled(ctx context.Context, p store.Partition, b store.Bounds) (store.Bounds, bool, error) {
+	var top store.Page
+	err := x.retry(ctx, func() (err error) {
+		top, err = x.rows.Slice(ctx, p, b, store.SliceOptions{Limit: 1, Reverse: true})
+		return err
+	})
+	if err != nil || len(top.Rows) == 0 {
+		return b, false, err
+	}
+	if key := top.Rows[0].Key; len(key) < store.MaxKeyBytes {
+		b.End = append(bytes.Clone(key), 0)
+	}
+	return b, true, nil
+}

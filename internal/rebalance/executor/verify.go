@@ -1,0 +1,326 @@
+package executor
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// verify compares the two ends of a move: for every row of the source the
+// destination has the same one or a newer one, and it has no copies of rows that the
+// source has lost. What it lacks is copied: writes that arrived late. What it has too
+// much is deleted: deletes that arrived late. One reader of the source keeps ahead of
+// those who read the destination, which they do after the source, page for page.
+func (x *Executor) verify(ctx context.Context, t *move.Task) error {
+	src, dst := x.partition(t.Range.Partition), x.partition(t.Range.To)
+	highest := store.Timestamp(0) // the reader's
+	g, gctx := errgroup.WithContext(ctx)
+	pages := make(chan page)
+	rest := bounds(t) // what is behind the source's rows
+	g.Go(func() error {
+		defer close(pages)
+		return x.scan(gctx, src, rest, func(read time.Time, rows []store.Row) error {
+			for i := range rows {
+				highest = max(highest, rows[i].Timestamp)
+			}
+			p := page{rows: rows, read: read, bounds: rest}
+			last := rows[len(rows)-1].Key
+			rest.Start, rest.StartExclusive = last, true
+			if len(last) < store.MaxKeyBytes {
+				p.bounds.End = append(bytes.Clone(last), 0) // its successor
+			}
+			return send(gctx, pages, p)
+		})
+	})
+	for range min(x.writers(), comparers) {
+		g.Go(func() error {
+			for p := range pages {
+				if err := x.compare(gctx, t, src, dst, p); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if err := x.compareRest(ctx, t, src, dst, rest); err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.unsure, rangeKey(t))
+	x.seen[rangeKey(t)] = max(highest, 1) // kept for the removal
+	return nil
+}
+
+// comparers is how many pages of a range are compared at once: with the reader's
+// that keeps two processors busy, and each is up to two pages in memory.
+const comparers = 2
+
+// page is what the source has within bounds: from behind the page before, up to its
+// own last row.
+type page struct {
+	rows   []store.Row
+	read   time.Time // before the read began
+	bounds store.Bounds
+}
+
+// compare looks for a page of the source in the destination, copies what is missing
+// there, and deletes the copies that it has too much.
+func (x *Executor) compare(ctx context.Context, t *move.Task, src, dst store.Partition, p page) error {
+	d, err := x.differ(ctx, dst, p)
+	if err != nil {
+		return err
+	}
+	x.count(t.Batch, func(c *progress) { c.verified.Add(int64(len(p.rows))) })
+	for _, b := range []batch{{rows: d.missing, read: p.read}, {rows: d.tied, read: p.read, tied: true}} {
+		if err := x.mend(ctx, t, src, dst, b); err != nil {
+			return err
+		}
+	}
+	// The source may have lost what was copied just now, while the copy was on its way.
+	return x.uncopy(ctx, t, src, dst, append(d.orphans, d.missing...))
+}
+
+// mend writes what the destination lacks.
+func (x *Executor) mend(ctx context.Context, t *move.Task, src, dst store.Partition, b batch) error {
+	x.count(t.Batch, func(c *progress) { c.mended.Add(int64(len(b.rows))) })
+	for len(b.rows) > 0 {
+		n := x.fits(b.rows)
+		if err := x.failpoint(ctx, "verify batch", string(b.rows[0].Key)); err != nil {
+			return err
+		}
+		if err := x.write(ctx, t, src, dst, batch{b.rows[:n], b.read, b.tied}); err != nil {
+			return err
+		}
+		b.rows = b.rows[n:]
+	}
+	return nil
+}
+
+// compareRest deletes copies of keys behind all of the source's rows, up to the highest
+// row that the destination has when it begins: no copy is on its way any more, but rows
+// of clients may be appended for ever. And it deletes those copies of which is not known
+// whether they will still arrive.
+func (x *Executor) compareRest(ctx context.Context, t *move.Task, src, dst store.Partition, rest store.Bounds) error {
+	within, any, err := x.filled(ctx, dst, rest)
+	if err != nil {
+		return err
+	}
+	if any {
+		err := x.scan(ctx, dst, within, func(_ time.Time, rows []store.Row) error {
+			var orphans []store.Row
+			for i := range rows {
+				if store.IsCopied(rows[i].Value) {
+					orphans = append(orphans, rows[i])
+				}
+			}
+			return x.uncopy(ctx, t, src, dst, orphans)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	var unsure []store.Row
+	x.mu.Lock()
+	for key, ts := range x.unsure[rangeKey(t)] {
+		unsure = append(unsure, store.Row{Key: []byte(key), Timestamp: ts})
+	}
+	x.mu.Unlock()
+	return x.uncopy(ctx, t, src, dst, unsure)
+}
+
+// difference is what was found in comparing a page.
+type difference struct {
+	// missing are rows to which the destination has neither the same nor a newer one;
+	// tied those of them to which it has a smaller one of the same timestamp, which a
+	// client wrote there.
+	missing, tied []store.Row
+	// orphans are copies in the destination that the page does not have, nor anything
+	// newer.
+	orphans []store.Row
+}
+
+// differ reads the destination within a page's bounds.
+func (x *Executor) differ(ctx context.Context, dst store.Partition, p page) (d difference, err error) {
+	b, rows := p.bounds, p.rows
+	last := rows[len(rows)-1].Key
+	for {
+		var got store.Page
+		err := x.retry(ctx, func() (err error) {
+			got, err = x.rows.Slice(ctx, dst, b, store.SliceOptions{Limit: x.o.PageRows, Timestamps: true})
+			return err
+		})
+		if err != nil {
+			return d, err
+		}
+		for j := range got.Rows {
+			theirs := &got.Rows[j]
+			if string(theirs.Key) > string(last) { // whose successor would be too long
+				got.More = false
+				break
+			}
+			for string(rows[0].Key) < string(theirs.Key) {
+				d.missing, rows = append(d.missing, rows[0]), rows[1:]
+			}
+			copied := store.IsCopied(theirs.Value)
+			if string(rows[0].Key) > string(theirs.Key) {
+				if copied {
+					d.orphans = append(d.orphans, *theirs)
+				}
+				continue
+			}
+			ours := rows[0]
+			switch rows = rows[1:]; {
+			case store.Newer(&ours, theirs) && ours.Timestamp == theirs.Timestamp && !copied:
+				d.tied = append(d.tied, ours)
+			case store.Newer(&ours, theirs):
+				d.missing = append(d.missing, ours)
+			case copied && ours.Timestamp < theirs.Timestamp:
+				d.orphans = append(d.orphans, *theirs)
+			}
+			if len(rows) == 0 {
+				return d, nil
+			}
+		}
+		if !got.More {
+			d.missing = append(d.missing, rows...)
+			return d, nil
+		}
+		b.Start, b.StartExclusive = got.Rows[len(got.Rows)-1].Key, true
+	}
+}
+
+// uncopy deletes copies that the source has lost, each at its own timestamp: what is
+// newer stays, and a copy that arrives later stays hidden. What the source has got
+// meanwhile instead of them is copied: it may have come when the copy had lost its worth
+// already. The order is what makes the deletions safe: it looks what the source really
+// has now, as a row may have come to it and been copied since it was read; then whether
+// the map still says that the range is compared, or else somebody may have emptied the
+// source.
+func (x *Executor) uncopy(ctx context.Context, t *move.Task, src, dst store.Partition, copies []store.Row) error {
+	for len(copies) > 0 {
+		read, now := x.o.Now(), make([]store.Row, len(copies))
+		err := x.each(ctx, len(copies), func(ctx context.Context, i int) (err error) {
+			now[i], _, err = x.rows.Get(ctx, src, copies[i].Key)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		var lost, late []store.Row
+		for i := range copies {
+			if now[i].Timestamp < copies[i].Timestamp { // 0: it has nothing
+				lost = append(lost, copies[i])
+			} else if now[i].Timestamp > copies[i].Timestamp {
+				late = append(late, now[i])
+			}
+		}
+		if err := x.deleteLost(ctx, t, dst, lost); err != nil {
+			return err
+		}
+		if err := x.mend(ctx, t, src, dst, batch{rows: late, read: read}); err != nil {
+			return err
+		}
+		copies = late
+	}
+	return nil
+}
+
+// deleteLost is the deletion of uncopy.
+func (x *Executor) deleteLost(ctx context.Context, t *move.Task, dst store.Partition, lost []store.Row) error {
+	if len(lost) == 0 {
+		return nil
+	}
+	if err := x.failpoint(ctx, "verify lost", string(lost[0].Key)); err != nil {
+		return err
+	}
+	root, err := x.maps.Load(ctx, x.bucket)
+	if err != nil {
+		return err
+	}
+	if phase, _ := root.BatchOf(t.Batch); phase != partmap.Verifying {
+		return store.Errorf(store.Conflict, "somebody else has compared batch %d", t.Batch)
+	}
+	return x.each(ctx, len(lost), func(ctx context.Context, i int) error {
+		return x.rows.Delete(ctx, dst, lost[i].Key, lost[i].Timestamp)
+	})
+}
+
+// each does a store call for each of n rows, some at once, and repeats those that fail.
+func (x *Executor) each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(cmp.Or(max(x.o.Writers, 0), writers))
+	for i := range n {
+		g.Go(func() error { return x.retry(gctx, func() error { return f(gctx, i) }) })
+	}
+	return g.Wait()
+}
+
+// rangeKey is a move's range, for what an executor remembers of it.
+func rangeKey(t *move.Task) string {
+	return t.Range.Partition.String() + string(t.Range.Start)
+}
+
+// remove hides ranges in their source for good: above the timestamps of all of
+// their rows, and of all that may still arrive, so that late writes stay
+// invisible. A mover that has not compared them itself does so now: what the map says
+// was done to the rows may be older than the map, where a store was restored.
+func (x *Executor) remove(ctx context.Context, e *move.Remove) error {
+	src := x.partition(e.Range.Partition)
+	// First of all: a mover that does not know the time removes nothing.
+	highest, err := x.maps.Above(ctx)
+	if err != nil {
+		return err
+	}
+	for _, rg := range e.Ranges {
+		t := move.Task{Range: rg}
+		x.mu.Lock()
+		seen := x.seen[rangeKey(&t)]
+		x.mu.Unlock()
+		if highest = max(highest, seen); seen > 0 {
+			continue
+		}
+		dst := x.partition(rg.To)
+		err := x.scan(ctx, src, bounds(&t), func(read time.Time, rows []store.Row) error {
+			for i := range rows {
+				highest = max(highest, rows[i].Timestamp)
+			}
+			return x.carry(ctx, dst, read, rows)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	remove := func(b store.Bounds) error {
+		return x.retry(ctx, func() error { return x.rows.Remove(ctx, src, b, highest+1) })
+	}
+	spans := []store.Bounds{{}}
+	if !e.Whole {
+		spans = spans[:0]
+		for _, rg := range e.Ranges {
+			spans = append(spans, store.Bounds{Start: rg.Start, End: rg.End})
+		}
+	}
+	for _, b := range spans {
+		if err := remove(b); err != nil {
+			return err
+		}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, rg := range e.Ranges {
+		delete(x.seen, rangeKey(&move.Task{Range: rg}))
+		delete(x.unsure, rangeKey(&move.Task{Range: rg}))
+	}
+	return nil
+}

@@ -1,0 +1,254 @@
+package forecast
+
+import (
+	"bytes"
+	"math"
+	"time"
+
+	"github.com/evenkeel/evenkeel/partmap"
+)
+
+// unit is a part of a date.
+type unit int
+
+const (
+	year unit = iota
+	month
+	dayOfMonth
+	hour
+	minute
+	second
+	fraction
+)
+
+func (u unit) String() string {
+	return [...]string{"year", "month", "day", "hour", "minute", "second", "fraction of a second"}[u]
+}
+
+// place is where a part of a date is in a key.
+type place struct {
+	unit  unit
+	at, n int
+}
+
+// calendar is a date in each key at the same place, in the usual order from the year
+// on, with digits of constant number and constant bytes between them: 2026-11-21,
+// 2026/11/21/17, 20261121T171500, year=2026/month=11.
+type calendar struct {
+	top    []byte
+	places []place
+	end    int // of the date, in the key
+	// times are the keys' in nanoseconds since 1970, as if their dates were in UTC.
+	times []int64
+}
+
+// findCalendar finds a date in the keys; nil: there is none, or it has nothing to do
+// with what grows.
+func findCalendar(t *tail) *calendar {
+	top := t.top()
+	p := t.differ()
+	for i := 0; i+6 <= len(top) && i <= p; i++ {
+		if !numeral(top[i]) || i > 0 && numeral(top[i-1]) {
+			continue
+		}
+		c := &calendar{top: bytes.Clone(top)}
+		c.read(i)
+		for len(c.places) >= 2 {
+			if c.parse(t.keys) {
+				return c
+			}
+			c.shorten()
+		}
+	}
+	return nil
+}
+
+// read finds the parts of a date that begins at a position of the highest key.
+func (c *calendar) read(at int) {
+	const farthest = 10 // bytes between two parts
+	u := year
+	for u <= fraction {
+		run := 0
+		for at+run < len(c.top) && numeral(c.top[at+run]) {
+			run++
+		}
+		// The run has to be whole parts: "/0001234" after a day is a counter.
+		rest, parts := run, c.places
+		compact := u == year || len(parts) == 3 && parts[2].at == parts[0].at+6
+		for next := u; rest > 0; next++ {
+			n := 2
+			switch {
+			case next == year:
+				n = 4
+			case next == fraction:
+				n = min(rest, 9)
+			case next > fraction:
+				return
+			}
+			if next == fraction && next != u && (!compact || rest%3 != 0) || rest < n {
+				return
+			}
+			parts = append(parts, place{next, at + run - rest, n})
+			rest -= n
+		}
+		if run == 0 {
+			return
+		}
+		c.places = parts
+		u = parts[len(parts)-1].unit + 1
+		c.end = at + run
+		at = c.end
+		for at < len(c.top) && !numeral(c.top[at]) && at-c.end < farthest {
+			at++
+		}
+		if u == fraction && (at != c.end+1 || c.top[c.end] != '.' && c.top[c.end] != ',') {
+			return
+		}
+	}
+}
+
+// shorten leaves out the last parts: what looked like hours, say, is none. Digits that
+// hang together are either all of them parts or none, but a day may be followed by
+// anything.
+func (c *calendar) shorten() {
+	n := len(c.places) - 1
+	for n > 0 && n != 3 && c.places[n-1].at+c.places[n-1].n == c.places[n].at {
+		n--
+	}
+	if c.places = c.places[:n]; n > 0 {
+		c.end = c.places[n-1].at + c.places[n-1].n
+	}
+}
+
+// parse reads the dates of all keys; false: some key has none there.
+func (c *calendar) parse(keys [][]byte) bool {
+	c.times = make([]int64, len(keys))
+	for i, k := range keys {
+		ns, ok := c.time(k)
+		if !ok || i > 0 && ns < c.times[i-1] {
+			return false
+		}
+		c.times[i] = ns
+	}
+	return true
+}
+
+// time is a key's date.
+func (c *calendar) time(key []byte) (ns int64, ok bool) {
+	parts := [...]int{1970, 1, 1, 0, 0, 0, 0}
+	at := 0
+	for _, p := range c.places {
+		if p.unit == fraction {
+			// Trailing zeros may be left out, and the point with them.
+			v, n := 0, 0
+			if at < len(key) && at < p.at && key[at] == c.top[at] || at == p.at {
+				for ; n < 9 && p.at+n < len(key) && numeral(key[p.at+n]); n++ {
+					v = v*10 + int(key[p.at+n]-'0')
+				}
+			}
+			for ; n < 9; n++ {
+				v *= 10
+			}
+			parts[fraction] = v
+			continue
+		}
+		if p.at+p.n > len(key) || !bytes.Equal(key[at:p.at], c.top[at:p.at]) {
+			return 0, false
+		}
+		v := 0
+		for _, b := range key[p.at : p.at+p.n] {
+			if !numeral(b) {
+				return 0, false
+			}
+			v = v*10 + int(b-'0')
+		}
+		parts[p.unit] = v
+		at = p.at + p.n
+	}
+	if parts[year] < 1990 || parts[year] > 2150 || parts[month] < 1 || parts[month] > 12 || parts[hour] > 23 || parts[minute] > 59 || parts[second] > 60 ||
+		parts[dayOfMonth] < 1 || parts[dayOfMonth] > daysIn(parts[year], parts[month]) {
+		return 0, false
+	}
+	days := daysSince1970(parts[year], parts[month], parts[dayOfMonth])
+	return ((int64(days)*24+int64(parts[hour]))*60+int64(parts[minute]))*60e9 + int64(parts[second])*1e9 + int64(parts[fraction]), true
+}
+
+func daysIn(y, m int) int {
+	switch {
+	case m == 2 && y%4 == 0 && (y%100 != 0 || y%400 == 0):
+		return 29
+	case m == 2:
+		return 28
+	case m == 4 || m == 6 || m == 9 || m == 11:
+		return 30
+	}
+	return 31
+}
+
+// daysSince1970 counts in years that begin in March, so that leap days are last.
+func daysSince1970(y, m, d int) int {
+	if m <= 2 {
+		y--
+		m += 12
+	}
+	return 365*y + y/4 - y/100 + y/400 + (153*(m-3)+2)/5 + d - 719469
+}
+
+// finest is the last part of the date.
+func (c *calendar) finest() place { return c.places[len(c.places)-1] }
+
+// tick is that of timeline.
+func (c *calendar) tick(ns int64) (from, to int64) {
+	switch f := c.finest(); f.unit {
+	case month:
+		t := time.Unix(0, ns).UTC()
+		from := time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC)
+		return from.UnixNano(), from.AddDate(0, 1, 0).UnixNano()
+	case dayOfMonth:
+		return floor(ns, 86400e9)
+	case hour:
+		return floor(ns, 3600e9)
+	case minute:
+		return floor(ns, 60e9)
+	case second:
+		return floor(ns, 1e9)
+	default:
+		return floor(ns, int64(math.Pow10(9-min(9, f.n))))
+	}
+}
+
+func floor(ns, by int64) (from, to int64) {
+	from = ns - (ns%by+by)%by
+	return from, from + by
+}
+
+// timeline makes a timeline of it.
+func (c *calendar) timeline() *timeline {
+	return &timeline{
+		name: "time", top: c.top, start: c.places[0].at, end: c.end, finest: c.finest().unit.String(), zones: true,
+		times: c.times, time: c.time, tick: c.tick, key: c.key,
+		cut: func(ns int64) []byte {
+			before, _ := c.tick(ns - 1)
+			return partmap.Separator(c.key(before), c.key(ns))
+		},
+	}
+}
+
+// key is that of timeline.
+func (c *calendar) key(ns int64) []byte {
+	t := time.Unix(0, ns).UTC()
+	out := bytes.Clone(c.top[:c.end])
+	for _, p := range c.places {
+		v := [...]int{t.Year(), int(t.Month()), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond()}[p.unit]
+		if p.unit == fraction {
+			for range 9 - p.n {
+				v /= 10
+			}
+		}
+		for i := p.at + p.n - 1; i >= p.at; i-- {
+			out[i] = '0' + byte(v%10)
+			v /= 10
+		}
+	}
+	return out
+}

@@ -1,0 +1,330 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/evenkeel/evenkeel/internal/base/record"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// DefaultLease is how long a leader leads without renewing.
+const DefaultLease = 15 * time.Second
+
+// ErrLost is the cause with which the context of a leader's work ends when its
+// lease is over.
+var ErrLost = store.Errorf(store.Conflict, "the lease of the leader is over: another rebalancer may lead now")
+
+// Options of a candidate; the zero value is good.
+type Options struct {
+	// Name is for people; Admin is the URL at which this process takes commands.
+	Name, Admin string
+	// Lease is how long it leads without renewing, DefaultLease if zero. It renews
+	// each third of it.
+	Lease time.Duration
+	// Skew is the bound within which the wall clocks of candidates agree, 1 s if
+	// zero. Where they do not, two may lead for a while.
+	Skew time.Duration
+	// Now is the wall clock, time.Now if nil; Monotonic is the one that no step
+	// turns, as the time since some moment; that of the machine if nil.
+	Now       func() time.Time
+	Monotonic func() time.Duration
+}
+
+// Candidate is one process that may lead. Run and Try are for one goroutine, the
+// rest is safe for concurrent use.
+type Candidate struct {
+	regs store.Registers
+	o    Options
+	id   uuid.UUID
+
+	// Of the lease, while it is held.
+	mu      sync.Mutex
+	leading bool
+	holder  Holder
+	version store.Version
+	since   instant // the lease counts from it
+
+	// What was seen of somebody else's lease: this version, unchanged since then.
+	seen      store.Version
+	seenSince instant
+}
+
+// instant is one moment on both clocks. A suspended machine stops one, a step
+// turns the other.
+type instant struct {
+	mono time.Duration
+	wall time.Time
+}
+
+// New makes a candidate. Nothing is read or written yet.
+func New(regs store.Registers, o Options) *Candidate {
+	if o.Lease <= 0 {
+		o.Lease = DefaultLease
+	}
+	if o.Skew <= 0 {
+		o.Skew = time.Second
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Monotonic == nil {
+		begin := time.Now()
+		o.Monotonic = func() time.Duration { return time.Since(begin) }
+	}
+	return &Candidate{regs: regs, o: o, id: uuid.New()}
+}
+
+func (c *Candidate) now() instant {
+	// Without its monotonic part, or subtraction would not see a step.
+	return instant{mono: c.o.Monotonic(), wall: c.o.Now().Round(0)}
+}
+
+// Leading returns this candidate's record while it leads.
+func (c *Candidate) Leading() (Holder, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.holder, c.leading && !c.over(c.now())
+}
+
+// left is what is left of the lease: it is over with the first of both clocks.
+func (c *Candidate) left(now instant) time.Duration {
+	return c.o.Lease - max(now.mono-c.since.mono, now.wall.Sub(c.since.wall))
+}
+
+func (c *Candidate) over(now instant) bool { return c.left(now) <= 0 }
+
+// Run waits until this candidate leads and then runs work, again each time that
+// it comes to lead, until work returns by itself or ctx ends. The context of work
+// ends with ErrLost when the lease is over; work has to return then. Run returns
+// what work returned, or Timeout when ctx ended; the lease is given up before.
+// observe, if not nil, is told of each change: of who else leads, or what failed.
+func (c *Candidate) Run(ctx context.Context, work func(ctx context.Context) error, observe func(error)) error {
+	if observe == nil {
+		observe = func(error) {}
+	}
+	var told string
+	for {
+		err := c.take(ctx)
+		if err == nil {
+			told = ""
+			if err = c.lead(ctx, work); !errors.Is(err, ErrLost) && ctx.Err() == nil {
+				return err
+			}
+		}
+		if ctx.Err() != nil {
+			return store.Wrap("wait to lead the rebalancing", context.Cause(ctx))
+		}
+		// Of one holder once, not at each renewal.
+		is := err.Error()
+		var other *HeldError
+		if errors.As(err, &other) {
+			is = other.Holder.ID.String()
+		}
+		if is != told {
+			told = is
+			observe(err)
+		}
+		if sleep(ctx, c.o.Lease/3) != nil {
+			return store.Wrap("wait to lead the rebalancing", context.Cause(ctx))
+		}
+	}
+}
+
+// Try runs work if nobody else leads; else it fails with Conflict, a *HeldError
+// that says who does. When the lease is lost it returns ErrLost.
+func (c *Candidate) Try(ctx context.Context, work func(ctx context.Context) error) error {
+	if err := c.take(ctx); err != nil {
+		return err
+	}
+	return c.lead(ctx, work)
+}
+
+// take makes this candidate the holder, or fails with a HeldError.
+func (c *Candidate) take(ctx context.Context) error {
+	const tries = 4 // of swaps of unknown outcome
+	var err error
+	for range tries {
+		var h Holder
+		var v store.Version
+		if h, v, err = read(ctx, c.regs); err != nil {
+			return err
+		}
+		// Its own record is of a swap whose outcome was not known: once more, as
+		// from when that one holds is not known either.
+		if !h.free() && h.ID != c.id && !c.ended(h, v) {
+			return held(h)
+		}
+		sent := c.now()
+		mine := Holder{ID: c.id, Name: c.o.Name, Admin: c.o.Admin, Since: sent.wall, Lease: c.o.Lease}
+		if err = c.write(ctx, v, mine, sent); err == nil {
+			return nil
+		}
+	}
+	return store.Wrap("take the leader's lease", err)
+}
+
+// ended reports whether somebody else's lease is over: by its own word, or because
+// its record has not changed for as long as it should hold. The second does not
+// need that wall clocks agree.
+func (c *Candidate) ended(h Holder, v store.Version) bool {
+	now := c.now()
+	if now.wall.After(h.Until.Add(c.o.Skew)) {
+		return true
+	}
+	if c.seen != v {
+		c.seen, c.seenSince = v, now
+		return false
+	}
+	patience := h.Lease + h.Lease/100 + c.o.Skew
+	return now.mono-c.seenSince.mono > patience && now.wall.Sub(c.seenSince.wall) > patience
+}
+
+// write swaps the record and, if that is known to have happened, holds the lease
+// from sent on.
+func (c *Candidate) write(ctx context.Context, old store.Version, h Holder, sent instant) error {
+	h.Until = sent.wall.Add(c.o.Lease)
+	next := record.Next(old)
+	rec, err := seal(next, &h)
+	if err != nil {
+		return err
+	}
+	if err := c.regs.Swap(ctx, store.Process, []byte(registerKey), old, rec); err != nil {
+		return err
+	}
+	h.Epoch = next.Epoch
+	c.hold(h, next, sent)
+	return nil
+}
+
+func (c *Candidate) hold(h Holder, v store.Version, since instant) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leading, c.holder, c.version, c.since = true, h, v, since
+}
+
+// lead runs work while the lease holds.
+func (c *Candidate) lead(ctx context.Context, work func(ctx context.Context) error) error {
+	wctx, stop := context.WithCancelCause(ctx)
+	var renewing sync.WaitGroup
+	renewing.Go(func() { c.keep(wctx, stop) })
+	renewing.Go(func() { c.watch(wctx, stop) })
+	err := work(wctx)
+	lost := errors.Is(context.Cause(wctx), ErrLost)
+	stop(context.Canceled)
+	renewing.Wait()
+	c.resign(ctx)
+	if lost {
+		return ErrLost
+	}
+	return err
+}
+
+// watch ends the work when the lease is over on the first of both clocks.
+func (c *Candidate) watch(ctx context.Context, stop context.CancelCauseFunc) {
+	const looks = 20 // per lease: a machine that was suspended finds out soon
+	for {
+		c.mu.Lock()
+		left := c.left(c.now())
+		c.mu.Unlock()
+		if left <= 0 {
+			stop(ErrLost)
+			return
+		}
+		if sleep(ctx, min(left, c.o.Lease/looks)) != nil {
+			return
+		}
+	}
+}
+
+// keep renews the lease each third of it, and more often after a failure. It ends
+// the work at once when somebody else holds the lease.
+func (c *Candidate) keep(ctx context.Context, stop context.CancelCauseFunc) {
+	pause := c.o.Lease / 3
+	for sleep(ctx, pause) == nil {
+		pause = c.o.Lease / 3
+		if err := c.renew(ctx); err != nil {
+			if errors.Is(err, ErrLost) {
+				stop(ErrLost)
+				return
+			}
+			pause = c.o.Lease / 20
+		}
+	}
+}
+
+func (c *Candidate) renew(ctx context.Context) error {
+	c.mu.Lock()
+	h, v := c.holder, c.version
+	c.mu.Unlock()
+	sent := c.now()
+	err := c.write(ctx, v, h, sent)
+	if err == nil {
+		return nil
+	}
+	// Whatever it was: what does the record say?
+	now, v, rerr := read(ctx, c.regs)
+	switch {
+	case rerr != nil:
+		return rerr
+	case now.ID != c.id:
+		return ErrLost
+	}
+	// This renewal came through, or an earlier one has come late: the next one
+	// begins from there. It may be older than sent, so the lease is not longer.
+	c.mu.Lock()
+	c.version = v
+	c.mu.Unlock()
+	return err
+}
+
+// resign gives the lease up if it is still held, so that nobody has to wait for
+// its end.
+func (c *Candidate) resign(ctx context.Context) {
+	c.mu.Lock()
+	h, v, over := c.holder, c.version, c.over(c.now())
+	c.leading = false
+	c.mu.Unlock()
+	if over {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.o.Lease/3)
+	defer cancel()
+	const tries = 3
+	for range tries {
+		next := record.Next(v)
+		rec, err := seal(next, &Holder{Since: h.Since, Until: c.now().wall, Lease: h.Lease})
+		if err != nil || c.regs.Swap(ctx, store.Process, []byte(registerKey), v, rec) == nil {
+			return
+		}
+		// A renewal that was cut off may have come through.
+		if h, v, err = read(ctx, c.regs); err != nil || h.ID != c.id {
+			return
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Leader says who leads, as far as that can be found out, and whether it is this
+// candidate.
+func (c *Candidate) Leader(ctx context.Context) (h Holder, known, mine bool) {
+	if h, mine := c.Leading(); mine {
+		return h, true, true
+	}
+	h, err := Current(ctx, c.regs)
+	return h, err == nil, false
+}

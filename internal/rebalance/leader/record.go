@@ -1,0 +1,111 @@
+package leader
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/evenkeel/evenkeel/internal/base/record"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Holder is who leads, as the record says.
+type Holder struct {
+	// ID is drawn anew by each candidate; zero: nobody leads.
+	ID uuid.UUID `json:"id"`
+	// Name is for people: a host and a process.
+	Name string `json:"name,omitempty"`
+	// Admin is the URL at which the leader takes commands; empty for none.
+	Admin string `json:"admin,omitempty"`
+	// Since is when it began to lead, Until is when its lease ends unless it is
+	// renewed; both by the holder's wall clock.
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until"`
+	// Lease is the length of the lease.
+	Lease time.Duration `json:"lease_ns"`
+	// Epoch is the register's at which the record was read or written. It grows with
+	// each change of the record, so a later leader has a higher one.
+	Epoch uint64 `json:"-"`
+}
+
+// free reports whether nobody holds the lease.
+func (h *Holder) free() bool { return h.ID == uuid.Nil }
+
+func (h *Holder) String() string {
+	if h.Name == "" {
+		return h.ID.String()
+	}
+	return fmt.Sprintf("%s (%s)", h.Name, h.ID)
+}
+
+// HeldError says that somebody else leads.
+type HeldError struct{ Holder Holder }
+
+func (e *HeldError) Error() string {
+	how := "it takes no commands; wait until it has ended"
+	if e.Holder.Admin != "" {
+		how = "give commands to it, with --admin " + e.Holder.Admin
+	}
+	return fmt.Sprintf("another rebalancer leads already: %s, until %s unless it renews: %s", &e.Holder, e.Holder.Until.UTC().Format(time.RFC3339), how)
+}
+
+func held(h Holder) error {
+	return &store.Error{Kind: store.Conflict, Op: "lead the rebalancing", Err: &HeldError{h}}
+}
+
+// registerKey is where the record is, in store.Process.
+const registerKey = "leader"
+
+// form of the record: a Holder as JSON.
+const form = 1
+
+func seal(v store.Version, h *Holder) (store.Record, error) {
+	payload, err := json.Marshal(h)
+	if err != nil {
+		return store.Record{}, store.Errorf(store.InvalidArgument, "the leader's record: %w", err)
+	}
+	return record.Seal(form, v, payload), nil
+}
+
+// read returns the newest record; a zero Holder at the zero version is one that
+// was never written.
+func read(ctx context.Context, regs store.Registers) (Holder, store.Version, error) {
+	const tries = 3 // of reading a torn record
+	for try := 1; ; try++ {
+		rec, err := regs.Read(ctx, store.Process, []byte(registerKey), store.Serial)
+		if errors.Is(err, store.NotFound) {
+			return Holder{}, store.Version{}, nil
+		}
+		var payload []byte
+		if err == nil {
+			payload, err = record.Open(form, rec)
+		}
+		var h Holder
+		if err == nil {
+			if jerr := json.Unmarshal(payload, &h); jerr != nil {
+				err = store.Errorf(store.Corrupt, "%w", jerr)
+			}
+		}
+		if err == nil {
+			h.Epoch = rec.Epoch
+			return h, rec.Version, nil
+		}
+		if try == tries || store.KindOf(err) != store.Unavailable {
+			return Holder{}, store.Version{}, store.Wrap("read the leader's record", err)
+		}
+	}
+}
+
+// Current returns who leads, or led last: the record may be one of a process that
+// died. NotFound: nobody does.
+func Current(ctx context.Context, regs store.Registers) (Holder, error) {
+	h, _, err := read(ctx, regs)
+	if err == nil && h.free() {
+		err = store.Errorf(store.NotFound, "no rebalancer leads")
+	}
+	return h, err
+}

@@ -1,0 +1,198 @@
+package move
+
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Goal is a layout that is wanted for one span of keys. It describes an end and
+// not steps, so that it can be given again after a crash: a goal that is met
+// already asks for nothing.
+type Goal struct {
+	// Start and End are cuts of the map (an empty End is plus infinity).
+	Start, End []byte
+	// Cuts are all the cuts that the span is to have in between, ascending; none
+	// makes it one range. A split is met where there are more: what it began may have
+	// been cut further, by another goal, before anybody looks whether it is met.
+	Cuts [][]byte
+	// Stay is which part of a single range that is split stays in its partition,
+	// counted from 0; it does not move. Negative: none does. Parts that are
+	// ranges already stay in any case.
+	Stay int
+	// Keep are the parts, counted from 0, that stay in their partitions where several
+	// ranges are cut anew together: each within one range, another one for each.
+	Keep []int
+	// Leave is a partition that the span must not be in afterwards, though it is
+	// cut as wanted; zero for none.
+	Leave store.PartitionID
+	// PinUntil pins the cuts (Unix seconds); 0 for no pin.
+	PinUntil int64
+}
+
+// Split cuts one range at cuts; the stay-th part does not move.
+func Split(start, end []byte, stay int, cuts ...[]byte) Goal {
+	return Goal{Start: start, End: end, Cuts: cuts, Stay: stay}
+}
+
+// Merge makes the ranges of a span one, in a fresh partition.
+func Merge(start, end []byte) Goal { return Goal{Start: start, End: end, Stay: -1} }
+
+// Refresh rewrites a range into a fresh partition, without the tombstones of
+// the one where it is.
+func Refresh(rg *partmap.Range) Goal {
+	return Goal{Start: rg.Start, End: rg.End, Stay: -1, Leave: rg.Partition}
+}
+
+// Roll gives what lies from the cuts on, in the last range of a bucket, to fresh
+// partitions. Where no row lies there yet, none is copied.
+func Roll(start []byte, cuts ...[]byte) Goal { return Split(start, nil, 0, cuts...) }
+
+// Verdict is what a goal needs at present.
+type Verdict uint8
+
+const (
+	// Met: nothing.
+	Met Verdict = iota
+	// Ready: its move can begin.
+	Ready
+	// Blocked: moves in flight have to end first, perhaps its own.
+	Blocked
+	// Impossible: it does not fit the map.
+	Impossible
+)
+
+// Judge says what a goal needs, the move that begins it if it is Ready, and why
+// if it is Impossible. fresh draws partition ids.
+func (g *Goal) Judge(v *View, now time.Time, fresh func() store.PartitionID) (Verdict, partmap.Move, error) {
+	if err := g.check(); err != nil {
+		return Impossible, partmap.Move{}, err
+	}
+	ranges, tiled := v.within(g.Start, g.End)
+	if !tiled {
+		return Impossible, partmap.Move{}, store.Errorf(store.InvalidArgument, "[%q, %q) does not begin and end at cuts of bucket %s", g.Start, g.End, v.Root.Bucket)
+	}
+	mine := map[store.PartitionID]bool{}
+	for i := range ranges {
+		mine[ranges[i].Partition] = true
+	}
+	for i := range v.Ranges {
+		rg := &v.Ranges[i]
+		if mine[rg.Partition] && (moving(rg) || rg.SweepPending && overlap(g.Start, g.End, rg.Start, rg.End)) {
+			return Blocked, partmap.Move{}, nil
+		}
+	}
+	if g.met(ranges) {
+		return Met, partmap.Move{}, nil
+	}
+	for i := range ranges[1:] {
+		rg := &ranges[i+1]
+		if rg.PinUntil > now.Unix() && !slices.ContainsFunc(g.Cuts, func(c []byte) bool { return string(c) == string(rg.Start) }) {
+			return Impossible, partmap.Move{}, store.Errorf(store.InvalidArgument, "the cut %q is pinned until %s: nothing joins across it", rg.Start, time.Unix(rg.PinUntil, 0).UTC().Format(time.RFC3339))
+		}
+	}
+	return Ready, g.move(ranges, fresh), nil
+}
+
+// check refuses what no map fits.
+func (g *Goal) check() error {
+	last := g.Start
+	for i, c := range g.Cuts {
+		if bytes.Compare(c, last) <= 0 || len(g.End) > 0 && bytes.Compare(c, g.End) >= 0 {
+			return store.Errorf(store.InvalidArgument, "cut %d, %q, is not above the one before it and below the end %q", i, c, g.End)
+		}
+		last = c
+	}
+	return nil
+}
+
+// starts are the starts of the parts.
+func (g *Goal) starts() [][]byte { return append([][]byte{g.Start}, g.Cuts...) }
+
+func (g *Goal) met(ranges []partmap.Range) bool {
+	starts := g.starts()
+	if g.split() {
+		found := 0
+		for i := range ranges {
+			if found < len(starts) && string(ranges[i].Start) == string(starts[found]) {
+				found++
+			}
+		}
+		return found == len(starts)
+	}
+	if len(ranges) != len(starts) {
+		return false
+	}
+	for i := range ranges {
+		if string(ranges[i].Start) != string(starts[i]) || !g.Leave.IsZero() && ranges[i].Partition == g.Leave {
+			return false
+		}
+	}
+	return true
+}
+
+// split reports whether the goal cuts, and joins nothing.
+func (g *Goal) split() bool {
+	return g.Stay >= 0 && len(g.Cuts) > 0 && len(g.Keep) == 0 && g.Leave.IsZero()
+}
+
+func (g *Goal) move(ranges []partmap.Range, fresh func() store.PartitionID) partmap.Move {
+	m := partmap.Move{Start: g.Start, End: g.End}
+	starts := g.starts()
+	for i, s := range starts {
+		end := g.End
+		if i+1 < len(starts) {
+			end = starts[i+1]
+		}
+		p := partmap.Part{Start: s}
+		if i > 0 {
+			p.PinUntil = g.PinUntil
+		}
+		if !g.stays(ranges, i, s, end) {
+			p.To = fresh()
+		}
+		m.Parts = append(m.Parts, p)
+	}
+	return m
+}
+
+// stays reports whether the i-th part needs no move. One partition is in one
+// place only: of the ranges that share one, at most one may stay where others
+// leave, which is so for ranges that stay as they are.
+func (g *Goal) stays(ranges []partmap.Range, i int, start, end []byte) bool {
+	if !g.Leave.IsZero() {
+		return false
+	}
+	if len(ranges) == 1 {
+		return i == g.Stay
+	}
+	if slices.Contains(g.Keep, i) {
+		return slices.ContainsFunc(ranges, func(rg partmap.Range) bool {
+			below := len(rg.End) == 0 || len(end) > 0 && bytes.Compare(end, rg.End) <= 0
+			return bytes.Compare(rg.Start, start) <= 0 && below && alone(ranges, rg.Partition)
+		})
+	}
+	return slices.ContainsFunc(ranges, func(rg partmap.Range) bool {
+		return string(rg.Start) == string(start) && string(rg.End) == string(end) && alone(ranges, rg.Partition)
+	})
+}
+
+// alone reports whether one range only is in a partition.
+func alone(ranges []partmap.Range, id store.PartitionID) bool {
+	n := 0
+	for i := range ranges {
+		if ranges[i].Partition == id {
+			n++
+		}
+	}
+	return n == 1
+}
+
+// Equal reports whether two goals want the same.
+func (g *Goal) Equal(o *Goal) bool {
+	return string(g.Start) == string(o.Start) && string(g.End) == string(o.End) && g.Stay == o.Stay && slices.Equal(g.Keep, o.Keep) && g.Leave == o.Leave &&
+		g.PinUntil == o.PinUntil && slices.EqualFunc(g.Cuts, o.Cuts, bytes.Equal)
+}

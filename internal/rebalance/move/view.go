@@ -1,0 +1,207 @@
+package move
+
+import (
+	"bytes"
+	"iter"
+	"slices"
+
+	"github.com/evenkeel/evenkeel/partmap"
+)
+
+// View is a bucket's map at one epoch, as far as moves and goals are concerned.
+// It is read-only.
+type View struct {
+	Root *partmap.Root
+	// Ranges in order: those of batches in flight, those that a goal's span
+	// overlaps, and all others of the same partitions. They are not everything
+	// there is: see Look.
+	Ranges []partmap.Range
+}
+
+// Map is what Look reads of a root's map.
+type Map interface {
+	// Ranges iterates in order, from the range that contains a key on.
+	Ranges(from []byte) iter.Seq2[partmap.Range, error]
+	// Before returns the range that ends at a cut; false if that is the lowest key.
+	Before(cut []byte) (partmap.Range, bool, error)
+	// Since is partmap.RangesSince.
+	Since(epoch uint64) iter.Seq2[partmap.Range, error]
+}
+
+// Look reads of a map what Next needs to know for these goals: no more than what
+// moves and what goals want, once s knows where the batches in flight are. It
+// fails with the first error of m.
+func Look(root *partmap.Root, m Map, s *Seen, goals []Goal) (*View, error) {
+	s.look(root)
+	wanted := make([]partmap.Span, len(goals))
+	for i := range goals {
+		wanted[i] = partmap.Span{Start: goals[i].Start, End: goals[i].End}
+	}
+	v, err := look(root, m, slices.Concat(wanted, s.spans()), goals)
+	if err != nil || v.complete() {
+		return v, err
+	}
+	// Somebody else began a batch, perhaps this one in an earlier life. Its ranges
+	// changed when it began.
+	found := map[uint64][]partmap.Range{}
+	for rg, err := range m.Since(root.Batches[0].ID) {
+		if err != nil {
+			return nil, err
+		}
+		if moving(&rg) || rg.SweepPending {
+			found[rg.Batch] = append(found[rg.Batch], rg)
+		}
+	}
+	for id, ranges := range found {
+		s.Began(id, spans(ranges))
+	}
+	return look(root, m, slices.Concat(wanted, s.spans()), goals)
+}
+
+// Spans are where the view's ranges are.
+func (v *View) Spans() []partmap.Span { return spans(v.Ranges) }
+
+// complete reports whether all ranges of batches in flight are there.
+func (v *View) complete() bool {
+	count := map[uint64]uint64{}
+	for i := range v.Ranges {
+		count[v.Ranges[i].Batch]++
+	}
+	return !slices.ContainsFunc(v.Root.Batches, func(b partmap.Batch) bool { return count[b.ID] != b.Ranges })
+}
+
+// look reads spans.
+func look(root *partmap.Root, m Map, spans []partmap.Span, goals []Goal) (*View, error) {
+	v := &View{Root: root}
+	// The ranges of one partition are neighbours, so a run of them is kept or
+	// dropped as a whole.
+	var run []partmap.Range
+	keep := false
+	flush := func() {
+		if keep {
+			v.Ranges = append(v.Ranges, run...)
+		}
+		run, keep = nil, false
+	}
+	take := func(rg partmap.Range) {
+		if len(run) > 0 && run[0].Partition != rg.Partition {
+			flush()
+		}
+		run = append(run, rg)
+		keep = keep || moving(&rg) || rg.SweepPending || wanted(goals, &rg)
+	}
+	var next []byte // where reading has come to; nil: the lowest key
+	for _, s := range joined(spans) {
+		if next != nil && len(next) == 0 {
+			break // it has come to the end
+		}
+		first := true
+		for rg, err := range m.Ranges(later(s.Start, next)) {
+			if err != nil {
+				return nil, err
+			}
+			if first {
+				first = false
+				if err := before(m, &rg, next, take); err != nil {
+					return nil, err
+				}
+			}
+			// Beyond the span only the rest of a run is of interest.
+			if len(s.End) > 0 && bytes.Compare(rg.Start, s.End) >= 0 && (len(run) == 0 || run[0].Partition != rg.Partition) {
+				break
+			}
+			take(rg)
+			next = append([]byte{}, rg.End...)
+			if len(rg.End) == 0 {
+				break
+			}
+		}
+	}
+	flush()
+	return v, nil
+}
+
+// before takes the ranges in front of one that are in the same partition, as far
+// as they were not taken already: those from next on (nil: the lowest key).
+func before(m Map, rg *partmap.Range, next []byte, take func(partmap.Range)) error {
+	var left []partmap.Range
+	for at := rg.Start; string(at) != string(next); {
+		b, found, err := m.Before(at)
+		if err != nil {
+			return err
+		}
+		if !found || b.Partition != rg.Partition {
+			break
+		}
+		left = append(left, b)
+		at = b.Start
+	}
+	for _, b := range slices.Backward(left) {
+		take(b)
+	}
+	return nil
+}
+
+func later(a, b []byte) []byte {
+	if bytes.Compare(a, b) < 0 {
+		return b
+	}
+	return a
+}
+
+// joined sorts spans and joins those that overlap.
+func joined(spans []partmap.Span) (out []partmap.Span) {
+	spans = slices.Clone(spans)
+	slices.SortFunc(spans, func(a, b partmap.Span) int { return bytes.Compare(a.Start, b.Start) })
+	for _, s := range spans {
+		n := len(out)
+		if n == 0 || len(out[n-1].End) > 0 && bytes.Compare(s.Start, out[n-1].End) > 0 {
+			out = append(out, s)
+		} else if last := &out[n-1]; len(last.End) > 0 && (len(s.End) == 0 || bytes.Compare(s.End, last.End) > 0) {
+			last.End = s.End
+		}
+	}
+	return out
+}
+
+func wanted(goals []Goal, rg *partmap.Range) bool {
+	for i := range goals {
+		if overlap(goals[i].Start, goals[i].End, rg.Start, rg.End) {
+			return true
+		}
+	}
+	return false
+}
+
+// overlap reports whether [a, b) and [c, d) have a key in common; an empty end
+// is plus infinity.
+func overlap(a, b, c, d []byte) bool {
+	return (len(d) == 0 || string(a) < string(d)) && (len(b) == 0 || string(c) < string(b))
+}
+
+func moving(rg *partmap.Range) bool { return !rg.To.IsZero() }
+
+// of returns the ranges that take part in a batch.
+func (v *View) of(batch uint64) (out []partmap.Range) {
+	for _, rg := range v.Ranges {
+		if rg.Batch == batch {
+			out = append(out, rg)
+		}
+	}
+	return out
+}
+
+// within returns the ranges of a span and whether they tile it.
+func (v *View) within(start, end []byte) (out []partmap.Range, tiled bool) {
+	for _, rg := range v.Ranges {
+		if overlap(start, end, rg.Start, rg.End) {
+			out = append(out, rg)
+		}
+	}
+	n := len(out)
+	tiled = n > 0 && string(out[0].Start) == string(start) && string(out[n-1].End) == string(end)
+	for i := 1; tiled && i < n; i++ {
+		tiled = string(out[i-1].End) == string(out[i].Start)
+	}
+	return out, tiled
+}

@@ -1,0 +1,277 @@
+package pause
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/evenkeel/evenkeel/internal/base/record"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Pause is one pause, of all moves or of those of a bucket.
+type Pause struct {
+	// By says who asked for it, and Why what for; for people.
+	By  string `json:"by,omitempty"`
+	Why string `json:"why,omitempty"`
+	// Since is when, by the clock of who asked.
+	Since time.Time `json:"since"`
+	// Until is when it ends by itself; zero: it does not.
+	Until time.Time `json:"until,omitzero"`
+}
+
+// String is for people: by whom, since when, why and until when.
+func (p Pause) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "since %s", p.Since.UTC().Format(time.RFC3339))
+	if p.By != "" {
+		fmt.Fprintf(&b, " by %s", p.By)
+	}
+	if p.Why != "" {
+		fmt.Fprintf(&b, " (%s)", p.Why)
+	}
+	if !p.Until.IsZero() {
+		fmt.Fprintf(&b, ", until %s", p.Until.UTC().Format(time.RFC3339))
+	}
+	return b.String()
+}
+
+func (p Pause) over(now time.Time) bool { return !p.Until.IsZero() && now.After(p.Until) }
+
+// State is what the register says.
+type State struct {
+	// All is the pause of all moves; nil: there is none.
+	All *Pause
+	// Buckets are the pauses of single buckets.
+	Buckets map[store.BucketID]Pause
+	begins  []begin
+}
+
+// begin is a swap that may be under way: the first one of a batch.
+type begin struct {
+	Bucket store.BucketID
+	Epoch  uint64 // which it replaces
+}
+
+// Of returns the pause that a bucket is under at a time; false: it is under none.
+func (s *State) Of(id store.BucketID, now time.Time) (Pause, bool) {
+	if s.All != nil && !s.All.over(now) {
+		return *s.All, true
+	}
+	p, found := s.Buckets[id]
+	return p, found && !p.over(now)
+}
+
+// of is Of, or with nil the pause of all moves.
+func (s *State) of(id *store.BucketID, now time.Time) (Pause, bool) {
+	switch {
+	case id != nil:
+		return s.Of(*id, now)
+	case s.All != nil && !s.All.over(now):
+		return *s.All, true
+	}
+	return Pause{}, false
+}
+
+// The limits keep the record below store.MaxRecordBytes.
+const (
+	maxText    = 200 // bytes of Pause.By and of Why
+	maxBuckets = 80  // that are paused one by one
+	maxBegins  = 200
+)
+
+// registerKey is where the record is, in store.Process.
+const registerKey = "pause"
+
+// form of the record: a payload as JSON.
+const form = 1
+
+type payload struct {
+	All     *Pause         `json:"all,omitempty"`
+	Buckets []bucketPause  `json:"buckets,omitempty"`
+	Begins  []payloadBegin `json:"begins,omitempty"`
+}
+
+type bucketPause struct {
+	Bucket uuid.UUID `json:"bucket"`
+	Pause
+}
+
+type payloadBegin struct {
+	Bucket uuid.UUID `json:"bucket"`
+	Epoch  uint64    `json:"epoch"`
+}
+
+func (s *State) encode() ([]byte, error) {
+	p := payload{All: s.All}
+	for id, b := range s.Buckets {
+		p.Buckets = append(p.Buckets, bucketPause{uuid.UUID(id), b})
+	}
+	for _, b := range s.begins {
+		p.Begins = append(p.Begins, payloadBegin{uuid.UUID(b.Bucket), b.Epoch})
+	}
+	return json.Marshal(p)
+}
+
+func decode(text []byte) (State, error) {
+	var p payload
+	if err := json.Unmarshal(text, &p); err != nil {
+		return State{}, store.Errorf(store.Corrupt, "%w", err)
+	}
+	s := State{All: p.All, Buckets: map[store.BucketID]Pause{}}
+	for _, b := range p.Buckets {
+		s.Buckets[store.BucketID(b.Bucket)] = b.Pause
+	}
+	for _, b := range p.Begins {
+		s.begins = append(s.begins, begin{store.BucketID(b.Bucket), b.Epoch})
+	}
+	return s, nil
+}
+
+// Read returns the state, at Serial or as known nearby.
+func Read(ctx context.Context, regs store.Registers, l store.Level) (State, error) {
+	s, _, err := read(ctx, regs, l)
+	return s, err
+}
+
+func read(ctx context.Context, regs store.Registers, l store.Level) (State, store.Version, error) {
+	const tries = 3 // of reading a torn record
+	for try := 1; ; try++ {
+		rec, err := regs.Read(ctx, store.Process, []byte(registerKey), l)
+		if errors.Is(err, store.NotFound) {
+			return State{Buckets: map[store.BucketID]Pause{}}, store.Version{}, nil
+		}
+		var text []byte
+		if err == nil {
+			text, err = record.Open(form, rec)
+		}
+		var s State
+		if err == nil {
+			s, err = decode(text)
+		}
+		if err == nil {
+			return s, rec.Version, nil
+		}
+		if try == tries || store.KindOf(err) != store.Unavailable {
+			return State{}, store.Version{}, store.Wrap("read whether moves are paused", err)
+		}
+	}
+}
+
+// change reads the state, changes it and swaps it in, until that is known to have
+// happened. f is called anew each time, and says whether it has changed anything. What it
+// does may be done twice.
+func change(ctx context.Context, regs store.Registers, f func(*State) (bool, error)) error {
+	const tries = 20
+	var err error
+	for range tries {
+		var s State
+		var v store.Version
+		if s, v, err = read(ctx, regs, store.Serial); err != nil {
+			break
+		}
+		changed, ferr := f(&s)
+		if ferr != nil || !changed {
+			return ferr
+		}
+		text, merr := s.encode()
+		if merr != nil {
+			return store.Errorf(store.InvalidArgument, "%w", merr)
+		}
+		err = regs.Swap(ctx, store.Process, []byte(registerKey), v, record.Seal(form, record.Next(v), text))
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	return store.Wrap("note whether moves are paused", err)
+}
+
+// Set pauses the moves of a bucket, or with nil all. What is paused already stays so as
+// it was, but ends no sooner than p does. It returns the pause that holds, and whether it
+// is a new one. By and Why are cut to 200 bytes. It fails with InvalidArgument where too
+// many buckets are paused one by one.
+func Set(ctx context.Context, regs store.Registers, id *store.BucketID, p Pause, now time.Time) (holds Pause, fresh bool, err error) {
+	p.By, p.Why = clip(p.By), clip(p.Why)
+	err = change(ctx, regs, func(s *State) (bool, error) {
+		s.forget(now)
+		old, found := s.All, s.All != nil
+		if id != nil {
+			var b Pause
+			b, found = s.Buckets[*id]
+			old = &b
+		}
+		if holds, fresh = p, !found; found {
+			holds = *old
+			switch {
+			case holds.Until.IsZero():
+				return false, nil
+			case p.Until.IsZero() || p.Until.After(holds.Until):
+				holds.Until = p.Until
+			default:
+				return false, nil
+			}
+		}
+		switch {
+		case id == nil:
+			s.All = &holds
+		case fresh && len(s.Buckets) >= maxBuckets:
+			return false, store.Errorf(store.InvalidArgument, "%d buckets are paused one by one, which is the most: pause all", maxBuckets)
+		default:
+			s.Buckets[*id] = holds
+		}
+		return true, nil
+	})
+	return holds, fresh, err
+}
+
+// Lift ends the pause of a bucket, or with nil all pauses, and reports whether there was
+// any.
+func Lift(ctx context.Context, regs store.Registers, id *store.BucketID) (lifted bool, err error) {
+	return lifted, change(ctx, regs, func(s *State) (bool, error) {
+		if id != nil {
+			_, found := s.Buckets[*id]
+			lifted = lifted || found
+			delete(s.Buckets, *id)
+			return found, nil
+		}
+		found := s.All != nil || len(s.Buckets) > 0
+		lifted = lifted || found
+		s.All = nil
+		clear(s.Buckets)
+		return found, nil
+	})
+}
+
+// forget drops the pauses that are over.
+func (s *State) forget(now time.Time) {
+	if s.All != nil && s.All.over(now) {
+		s.All = nil
+	}
+	maps.DeleteFunc(s.Buckets, func(_ store.BucketID, p Pause) bool { return p.over(now) })
+}
+
+// strike drops begins.
+func (s *State) strike(over []begin) (struck bool) {
+	n := len(s.begins)
+	s.begins = slices.DeleteFunc(s.begins, func(b begin) bool { return slices.Contains(over, b) })
+	return len(s.begins) < n
+}
+
+func clip(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	at := maxText
+	for at > 0 && !utf8.RuneStart(text[at]) {
+		at--
+	}
+	return text[:at]
+}

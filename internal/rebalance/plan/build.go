@@ -1,0 +1,151 @@
+package plan
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/base/keytext"
+)
+
+// Plan turns a draft into a plan: ids, moves, and why each move is there. The
+// caller fills in who made it and how good it is.
+func (g *Grid) Plan(d Draft, o Objective) *Plan {
+	taken := make(map[string]bool, len(g.Layout.Partitions))
+	for i := range g.Layout.Partitions {
+		taken[g.Layout.Partitions[i].ID] = true
+	}
+	p := &Plan{Bucket: g.Layout.Bucket, Ranges: make([]Range, len(d)), Moves: []Move{}, Notes: []string{}}
+	fresh := 0
+	for i, piece := range d {
+		end := d.End(g, i)
+		owner := g.Owner[piece.Start]
+		r := Range{Start: g.Keys[piece.Start], Rows: g.RowsIn(piece.Start, end)}
+		r.Pinned = g.Pinned(owner) && g.First[owner] == piece.Start
+		node := piece.Node
+		if piece.Keep {
+			r.ID, node = g.Layout.Partitions[owner].ID, g.home[owner]
+		} else {
+			for r.ID == "" || taken[r.ID] {
+				fresh++
+				r.ID = "new-" + strconv.Itoa(fresh)
+			}
+		}
+		if node >= 0 {
+			r.Node = g.Layout.Nodes[node].Name
+		}
+		p.Ranges[i] = r
+		if piece.Keep {
+			continue
+		}
+		for start := piece.Start; start < end; {
+			from := g.Owner[start]
+			stop := min(end, g.First[from+1])
+			m := Move{From: g.Layout.Partitions[from].ID, To: r.ID, Start: g.Keys[start], Rows: g.RowsIn(start, stop)}
+			if int(stop) < g.N {
+				m.End = g.Keys[stop]
+			}
+			m.Reason = g.reason(d, i, from)
+			p.RowsMoved += m.Rows
+			p.Moves = append(p.Moves, m)
+			start = stop
+		}
+	}
+	p.Score = g.Score(d, o)
+	g.note(d, p)
+	return p
+}
+
+// reason says why the rows of a partition that lie in piece i leave it.
+func (g *Grid) reason(d Draft, i int, from int32) Reason {
+	lim := &g.Limits
+	first, last := g.Owner[d[i].Start], g.Owner[d.End(g, i)-1]
+	whole := d[i].Start <= g.First[from] && d.End(g, i) >= g.First[from+1]
+	rows := func(p int32) int64 { return g.RowsIn(g.First[p], g.First[p+1]) }
+	id := func(p int32) string { return text(g.Layout.Partitions[p].ID) }
+	writes, grown := g.WritesIn(g.First[from], g.First[from+1]), g.GrowthIn(g.First[from], g.First[from+1])*lim.HorizonS
+
+	if first != last && whole && rows(from) < lim.MinRows {
+		return Reason{Merge, fmt.Sprintf("%s has %s rows, under min_rows %s: joined with its neighbours",
+			id(from), commas(rows(from)), commas(lim.MinRows))}
+	}
+	switch {
+	case rows(from) > lim.MaxRows && g.Divisible(g.First[from], g.First[from+1]):
+		return Reason{Split, fmt.Sprintf("%s has %s rows, over max_rows %s", id(from), commas(rows(from)), commas(lim.MaxRows))}
+	case first != last:
+		for p := first; p <= last; p++ {
+			if p != from && rows(p) < lim.MinRows {
+				return Reason{Merge, fmt.Sprintf("makes room for %s, which has %s rows, under min_rows %s",
+					id(p), commas(rows(p)), commas(lim.MinRows))}
+			}
+		}
+	case lim.MaxWritesPerS > 0 && writes > lim.MaxWritesPerS && !whole:
+		return Reason{Load, fmt.Sprintf("%s takes %s writes/s, over max_writes_per_s %s", id(from), short(writes), short(lim.MaxWritesPerS))}
+	case float64(rows(from))+grown > float64(lim.MaxRows) && grown > 0 && !whole:
+		return Reason{Forecast, fmt.Sprintf("%s has %s rows and will have %s in %s s, over max_rows %s",
+			id(from), commas(rows(from)), commas(rows(from)+int64(grown)), short(lim.HorizonS), commas(lim.MaxRows))}
+	case d[i].Node >= 0 && d[i].Node != g.home[from]:
+		home := "an unknown node"
+		if g.home[from] >= 0 {
+			home = text(g.Layout.Nodes[g.home[from]].Name)
+		}
+		return Reason{Placement, fmt.Sprintf("from %s to %s, which carries less: %s writes/s go with it",
+			home, text(g.Layout.Nodes[d[i].Node].Name), short(g.WritesIn(d[i].Start, d.End(g, i))))}
+	}
+	return Reason{Even, fmt.Sprintf("%s rows come nearer to target_rows %s, or let a neighbour do so",
+		commas(g.RowsIn(max(d[i].Start, g.First[from]), min(d.End(g, i), g.First[from+1]))), commas(lim.TargetRows))}
+}
+
+// noted is how many ranges a note names before it only counts.
+const noted = 5
+
+// note says what the limits ask for and the plan cannot give.
+func (g *Grid) note(d Draft, p *Plan) {
+	say := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
+	lim, asked := &g.Limits, g.askedMin
+	if asked > lim.MinRows {
+		say("The bucket has %s rows, fewer than min_rows %s: no minimum applies.", commas(g.Rows[g.N]), commas(asked))
+	}
+	if lim.TargetRows > lim.MaxRows || lim.TargetRows < lim.MinRows {
+		say("target_rows %s is not between min_rows %s and max_rows %s: ranges come as near to it as the limits allow.",
+			commas(lim.TargetRows), commas(lim.MinRows), commas(lim.MaxRows))
+	}
+	var over, under []string
+	for i := range d {
+		r := &p.Ranges[i]
+		name := fmt.Sprintf(`%s from "%s" with %s rows`, text(r.ID), text(string(r.Start)), commas(r.Rows))
+		if r.Rows > lim.MaxRows {
+			over = append(over, name)
+		}
+		if r.Rows < lim.MinRows && !(d[i].Keep && g.Pinned(g.Owner[d[i].Start])) {
+			under = append(under, name)
+		}
+	}
+	list := func(names []string) string {
+		if rest := len(names) - noted; rest > 0 {
+			names = append(names[:noted:noted], fmt.Sprintf("and %d more", rest))
+		}
+		return strings.Join(names, "; ")
+	}
+	if len(over) > 0 {
+		say("%d ranges stay over max_rows %s, since all their rows lie in one quantum, which nothing can divide: %s.",
+			len(over), commas(lim.MaxRows), list(over))
+	}
+	if len(under) > 0 {
+		say("%d ranges stay under min_rows %s: %s.", len(under), commas(lim.MinRows), list(under))
+	}
+}
+
+// text makes a name or a key fit to be printed, whatever its bytes.
+func text(s string) string { return keytext.Format([]byte(s)) }
+
+// commas writes a count with its thousands apart.
+func commas(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+func short(f float64) string { return strconv.FormatFloat(f, 'g', 6, 64) }

@@ -1,0 +1,92 @@
+package planner_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
+	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
+	"github.com/evenkeel/evenkeel/internal/test/plannertest"
+)
+
+// limit is the time limit of the command.
+const limit = 2 * time.Second
+
+func bench(b *testing.B, name string, o plan.Objective, l *plan.Layout, limits plan.Limits) {
+	var best *plan.Plan
+	for b.Loop() {
+		began := time.Now()
+		p, err := planner.New(name, genetic.Options{Seed: 1, Generations: 1 << 30, Stop: func() bool { return time.Since(began) > limit }})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if best, err = p.Plan(context.Background(), l, limits, o); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(best.RowsMoved), "rows-moved")
+	b.ReportMetric(100*best.Optimality.Gap, "%gap")
+	b.ReportMetric(float64(best.Score.UnderMin), "under-min")
+	if o.Kind == plan.Full {
+		b.ReportMetric(best.Score.Cost, "cost")
+		if len(l.Nodes) == 0 && len(l.Partitions) <= 1000 {
+			_, least := plannertest.Separable(l, limits, o.Weights)
+			b.ReportMetric(100*(best.Score.Cost/least-1), "%above-least-cost")
+		}
+	}
+}
+
+// BenchmarkQuality is what docs/planners.md sums up: each planner on each kind of
+// layout. Run it with -benchtime 1x.
+func BenchmarkQuality(b *testing.B) {
+	for _, k := range plannertest.Kinds() {
+		l, limits := k.Make(rand.New(rand.NewPCG(1, 1)))
+		for _, o := range []plan.Objective{{Kind: plan.Rows}, full} {
+			for _, name := range []string{"greedy", "exact", "genetic"} {
+				b.Run(strings.ReplaceAll(k.Name, " ", "-")+"/"+string(o.Kind)+"/"+name, func(b *testing.B) { bench(b, name, o, l, limits) })
+			}
+		}
+	}
+}
+
+// BenchmarkLarge are the two sizes that must be fast.
+func BenchmarkLarge(b *testing.B) {
+	thousand, limits := plannertest.Thousand(rand.New(rand.NewPCG(1, 1)), 1000, 100)
+	huge, _ := plannertest.Huge(rand.New(rand.NewPCG(1, 1)), 100000)
+	for _, c := range []struct {
+		name string
+		l    *plan.Layout
+	}{{"1000x100", thousand}, {"100000", huge}} {
+		for _, o := range []plan.Objective{{Kind: plan.Rows}, full} {
+			for _, name := range []string{"greedy", "exact", "genetic"} {
+				b.Run(c.name+"/"+string(o.Kind)+"/"+name, func(b *testing.B) { bench(b, name, o, c.l, limits) })
+			}
+		}
+	}
+}
+
+// BenchmarkSeededByGreedyAlone is what the genetic planner reaches by rows moved
+// without the exact plan among its seeds.
+func BenchmarkSeededByGreedyAlone(b *testing.B) {
+	l, limits := plannertest.Thousand(rand.New(rand.NewPCG(1, 1)), 200, 100)
+	for _, name := range []string{"greedy", "genetic", "exact"} {
+		b.Run(name, func(b *testing.B) {
+			if name != "genetic" {
+				bench(b, name, plan.Objective{Kind: plan.Rows}, l, limits)
+				return
+			}
+			began := time.Now()
+			p, err := (&genetic.Planner{Options: genetic.Options{Seed: 1, Generations: 1 << 30, WithoutExact: true,
+				Stop: func() bool { return time.Since(began) > limit }}}).Plan(context.Background(), l, limits, plan.Objective{Kind: plan.Rows})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(p.RowsMoved), "rows-moved")
+			b.ReportMetric(float64(p.Score.UnderMin), "under-min")
+		})
+	}
+}

@@ -1,0 +1,64 @@
+package exact
+
+import "github.com/evenkeel/evenkeel/internal/rebalance/plan"
+
+// tidy changes a draft where that costs nothing that the objective counts, but
+// saves moves: cuts around keys without rows go to today's starts, and a
+// partition without rows keeps its id. Such choices are ties to the recursion.
+func tidy(g *plan.Grid, d plan.Draft) {
+	keepEmpty(g, d)
+	for i := 1; i < len(d); i++ {
+		snap(g, d, i)
+	}
+	keepEmpty(g, d)
+}
+
+// keepEmpty lets a piece without rows keep the id of its partition, if nothing
+// else does.
+func keepEmpty(g *plan.Grid, d plan.Draft) {
+	kept := make([]bool, len(g.Layout.Partitions))
+	for i := range d {
+		if d[i].Keep {
+			kept[g.Owner[d[i].Start]] = true
+		}
+	}
+	for i := range d {
+		if p, ok := d.Within(g, i); ok && !kept[p] && g.RowsIn(d[i].Start, d.End(g, i)) == 0 {
+			d[i].Keep, kept[p] = true, true
+		}
+	}
+}
+
+// snap moves the cut before piece i to where, among the places with as many rows
+// below, the two pieces beside it need the fewest moves.
+func snap(g *plan.Grid, d plan.Draft, i int) {
+	at, low, high := d[i].Start, d[i-1].Start, d.End(g, i)
+	if p := g.Owner[at]; g.Pinned(p) && g.First[p] == at {
+		return
+	}
+	if d[i-1].Keep { // it may not grow beyond its partition
+		high = min(high, g.First[g.Owner[low]+1]+1)
+	}
+	if d[i].Keep {
+		low = max(low, g.First[g.Owner[at]]-1)
+	}
+	// A piece that keeps its id needs no moves wherever it is cut.
+	moves := func(cut int32) (n int32) {
+		if !d[i-1].Keep {
+			n += g.Owner[cut-1] - g.Owner[d[i-1].Start] + 1
+		}
+		if !d[i].Keep {
+			n += g.Owner[d.End(g, i)-1] - g.Owner[cut] + 1
+		}
+		return n
+	}
+	best, fewest := at, moves(at)
+	for _, step := range [2]int32{-1, 1} {
+		for cut := at + step; cut > low && cut < high && g.Rows[cut] == g.Rows[at]; cut += step {
+			if n := moves(cut); n < fewest {
+				best, fewest = cut, n
+			}
+		}
+	}
+	d[i].Start = best
+}

@@ -1,0 +1,156 @@
+package genetic_test
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/planner/exact"
+	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
+	"github.com/evenkeel/evenkeel/internal/rebalance/planner/greedy"
+	"github.com/evenkeel/evenkeel/internal/test/plannertest"
+)
+
+var (
+	rowsOnly = plan.Objective{Kind: plan.Rows}
+	full     = plan.Objective{Kind: plan.Full, Weights: plan.DefaultWeights}
+	ctx      = context.Background()
+)
+
+func planned(t testing.TB, p plan.Planner, l *plan.Layout, limits plan.Limits, o plan.Objective) *plan.Plan {
+	t.Helper()
+	got, err := p.Plan(ctx, l, limits, o)
+	require.NoError(t, err)
+	require.Empty(t, plan.Check(l, limits, got))
+	return got
+}
+
+func planner(o genetic.Options) *genetic.Planner { return &genetic.Planner{Options: o} }
+
+// Never worse than exact, greedy or today's layout, and better than each of them
+// where load or placement matter.
+func TestBeatsItsSeeds(t *testing.T) {
+	for _, k := range plannertest.Kinds() {
+		for seed := range uint64(2) {
+			l, limits := k.Make(rand.New(rand.NewPCG(seed, 1)))
+			require.Empty(t, plan.Validate(l, limits))
+			g := plan.NewGrid(l, limits)
+			got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 15}), l, limits, full)
+			for name, other := range map[string]plan.Score{
+				"today":  g.Score(g.Today(), full),
+				"greedy": planned(t, greedy.Planner{}, l, limits, full).Score,
+				"exact":  planned(t, exact.Planner{}, l, limits, full).Score,
+			} {
+				require.False(t, other.Better(&got.Score), "%s, seed %d: %s is better: %v than %v", k.Name, seed, name, other, got.Score)
+				if k.Uneven {
+					require.True(t, got.Score.Better(&other), "%s, seed %d: no better than %s", k.Name, seed, name)
+				}
+			}
+		}
+	}
+}
+
+// By rows moved alone the exact plan is the optimum, with or without which the
+// search must come near to it.
+func TestRowsMovedNearTheOptimum(t *testing.T) {
+	for _, k := range plannertest.Kinds() {
+		l, limits := k.Make(rand.New(rand.NewPCG(1, 1)))
+		best := planned(t, exact.Planner{}, l, limits, rowsOnly)
+		got := planned(t, planner(genetic.Options{Generations: 15}), l, limits, rowsOnly)
+		require.False(t, best.Score.Better(&got.Score), k.Name)
+		require.LessOrEqual(t, float64(got.RowsMoved), 1.01*float64(best.RowsMoved), k.Name)
+
+		first := planned(t, greedy.Planner{}, l, limits, rowsOnly)
+		alone := planned(t, planner(genetic.Options{Generations: 15, WithoutExact: true}), l, limits, rowsOnly)
+		require.False(t, first.Score.Better(&alone.Score), "%s: worse than greedy", k.Name)
+	}
+}
+
+func TestKeepsTheRules(t *testing.T) {
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		l, limits := plannertest.Small(r, 20)
+		if r.IntN(3) > 0 {
+			plannertest.Nodes(r, l, 1+r.IntN(4))
+			limits.MaxWritesPerS = 15
+		}
+		got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 25, WithoutExact: r.IntN(2) == 0}), l, limits, full)
+		for _, n := range got.Notes {
+			require.NotContains(t, n, "failed", "seed %d", seed)
+		}
+		best := planned(t, exact.Planner{}, l, limits, full)
+		require.GreaterOrEqual(t, got.Score.UnderMin, best.Score.UnderMin, "seed %d: fewer than the fewest", seed)
+	}
+}
+
+// The same seed and generations make the same plan, whatever ended the search.
+func TestRepeats(t *testing.T) {
+	for _, k := range plannertest.Kinds() {
+		l, limits := k.Make(rand.New(rand.NewPCG(7, 1)))
+		asked := 0
+		stopped := planned(t, planner(genetic.Options{Seed: 42, Generations: 1 << 30, Stop: func() bool { asked++; return asked > 7 }}), l, limits, full)
+		require.Equal(t, int64(42), *stopped.Seed)
+		require.LessOrEqual(t, *stopped.Generations, 7)
+		again := planned(t, planner(genetic.Options{Seed: 42, Generations: *stopped.Generations}), l, limits, full)
+		require.Equal(t, stopped, again, k.Name)
+
+		a, err := json.Marshal(stopped)
+		require.NoError(t, err)
+		b, err := json.Marshal(again)
+		require.NoError(t, err)
+		require.Equal(t, string(a), string(b), k.Name)
+	}
+}
+
+func TestPatienceEndsTheSearch(t *testing.T) {
+	l, limits := plannertest.Kinds()[8].Make(rand.New(rand.NewPCG(1, 1)))
+	got := planned(t, planner(genetic.Options{Generations: 1 << 30, Patience: 5}), l, limits, full)
+	require.Less(t, *got.Generations, 1000)
+}
+
+func TestNothingToDo(t *testing.T) {
+	l, limits := plannertest.Kinds()[0].Make(rand.New(rand.NewPCG(1, 1)))
+	got := planned(t, planner(genetic.Options{Generations: 1 << 30}), l, limits, full)
+	require.Empty(t, got.Moves)
+	require.Zero(t, *got.Generations)
+}
+
+func TestEndsWithItsContext(t *testing.T) {
+	l, limits := plannertest.Kinds()[1].Make(rand.New(rand.NewPCG(1, 1)))
+	c, cancel := context.WithCancel(ctx)
+	asked := 0
+	_, err := planner(genetic.Options{Generations: 1 << 30, Stop: func() bool {
+		if asked++; asked == 5 {
+			cancel()
+		}
+		return false
+	}}).Plan(c, l, limits, full)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Less(t, asked, 10)
+}
+
+// On layouts that brute force can plan, nodes and all, the search nearly always
+// finds the very optimum, and never anything better.
+func TestNearBruteForce(t *testing.T) {
+	const cases = 50
+	found := 0
+	for seed := range uint64(cases) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		l, limits := plannertest.Small(r, 7)
+		plannertest.Nodes(r, l, 2)
+		limits.MaxWritesPerS = 25
+		best := plannertest.BestFull(l, limits, full)
+		got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 40}), l, limits, full)
+		require.False(t, got.Score.Better(&best) && got.Score.Cost < best.Cost*(1-1e-9), "seed %d: %v is better than the best, %v", seed, got.Score, best)
+		require.Equal(t, best.UnderMin, got.Score.UnderMin, "seed %d", seed)
+		if got.Score.Cost <= best.Cost*(1+1e-9) {
+			found++
+		}
+	}
+	t.Logf("the optimum in %d of %d cases", found, cases)
+	require.GreaterOrEqual(t, found, cases*8/10)
+}

@@ -1,0 +1,152 @@
+package genetic
+
+import "github.com/evenkeel/evenkeel/internal/rebalance/plan"
+
+// A gene is one range, up to the start of the next gene. Genes are not changed
+// once they are part of a genome, so that genomes share them.
+type gene struct {
+	start int32
+	node  int16 // for a fresh id
+	fresh bool  // never keeps an id
+	keep  bool  // follows from the others: see settle
+	// wall says that this is no range: the part of the bucket from start up to the
+	// next gene does not evolve. The last gene is a wall.
+	wall bool
+}
+
+// heavy is how much of the mean load makes a node worth relieving.
+const heavy = 1.01
+
+// freeze finds the zones: runs of partitions that a seed changes, that break a
+// limit now or at the horizon, or that lie on a node with more than its share,
+// with a neighbour on each side to give rows to or take them from. All else stays
+// as it is. It costs nothing where all is well, and makes a bucket of 100,000
+// partitions with a few bad ones a small problem; in exchange the search claims
+// no optimum, even in principle.
+func (s *search) freeze() {
+	g, lim := s.g, &s.g.Limits
+	n := len(g.Layout.Partitions)
+	bad := make([]bool, n)
+	for _, d := range s.seeds[1:] {
+		for i, piece := range d {
+			first, last := g.Owner[piece.Start], g.Owner[d.End(g, i)-1]
+			if piece.Keep && piece.Start == g.First[first] && d.End(g, i) == g.First[first+1] {
+				continue
+			}
+			for p := first; p <= last; p++ {
+				bad[p] = true
+			}
+		}
+	}
+	if s.o.Kind == plan.Full {
+		today := plan.NewTally(g)
+		for p := range int32(n) {
+			today.Add(g.First[p], g.First[p+1], true, g.Home(p))
+		}
+		loads, mean := today.NodeLoads(), 0.0
+		for _, load := range loads {
+			mean += load / float64(len(loads))
+		}
+		for p := range int32(n) {
+			start, end := g.First[p], g.First[p+1]
+			writes := g.WritesIn(start, end)
+			home := g.Home(p)
+			if lim.MaxWritesPerS > 0 && writes > lim.MaxWritesPerS ||
+				float64(g.RowsIn(start, end))+g.GrowthIn(start, end)*lim.HorizonS > float64(lim.MaxRows) ||
+				home >= 0 && writes > 0 && loads[home] > heavy*mean {
+				bad[p] = true
+			}
+		}
+	}
+	s.frozen = make([]bool, n)
+	for p := range bad {
+		s.frozen[p] = !bad[p] && (p == 0 || !bad[p-1]) && (p+1 == n || !bad[p+1])
+		if s.frozen[p] {
+			s.base.Add(g.First[p], g.First[p+1], true, g.Home(int32(p)))
+		}
+	}
+}
+
+// encode returns the genes of a draft in the zones, none if there are no zones.
+func (s *search) encode(d plan.Draft) []gene {
+	var genes []gene
+	active := false
+	for i, piece := range d {
+		p := s.g.Owner[piece.Start]
+		if s.frozen[p] {
+			if len(genes) == 0 || !genes[len(genes)-1].wall {
+				genes = append(genes, gene{start: piece.Start, wall: true})
+			}
+			continue
+		}
+		active = true
+		_, within := d.Within(s.g, i)
+		genes = append(genes, gene{start: piece.Start, node: piece.Node, fresh: within && !piece.Keep})
+	}
+	if !active {
+		return nil
+	}
+	if !genes[len(genes)-1].wall {
+		genes = append(genes, gene{start: int32(s.g.N), wall: true})
+	}
+	s.settle(genes)
+	return genes
+}
+
+// sameOwner returns the index after the genes that start in the partition in
+// which gene i starts.
+func (s *search) sameOwner(genes []gene, i int) int {
+	owner := s.g.Owner[genes[i].start]
+	for i++; i < len(genes)-1 && s.g.Owner[genes[i].start] == owner; i++ {
+	}
+	return i
+}
+
+// inside says whether gene i lies within one old partition.
+func (s *search) inside(genes []gene, i int) bool {
+	return genes[i+1].start <= s.g.First[s.g.Owner[genes[i].start]+1]
+}
+
+// settle decides what keeps the ids: in each old partition the largest range that
+// may, the first of equals.
+func (s *search) settle(genes []gene) {
+	for i := 0; i < len(genes)-1; {
+		end := s.sameOwner(genes, i)
+		best := -1
+		for k := i; k < end; k++ {
+			genes[k].keep = false
+			if genes[k].wall || genes[k].fresh || !s.inside(genes, k) {
+				continue
+			}
+			if best < 0 || s.g.RowsIn(genes[k].start, genes[k+1].start) > s.g.RowsIn(genes[best].start, genes[best+1].start) {
+				best = k
+			}
+		}
+		if best >= 0 {
+			genes[best].keep = true
+		}
+		i = end
+	}
+}
+
+// decode returns the whole draft: the zones as the genes have them, the rest as
+// it is today.
+func (s *search) decode(genes []gene) plan.Draft {
+	var d plan.Draft
+	for i := range genes {
+		if !genes[i].wall {
+			d = append(d, plan.Piece{Start: genes[i].start, Keep: genes[i].keep, Node: genes[i].node})
+			continue
+		}
+		end := int32(s.g.N)
+		if i+1 < len(genes) {
+			end = genes[i+1].start
+		}
+		for start := genes[i].start; start < end; {
+			p := s.g.Owner[start]
+			d = append(d, plan.Piece{Start: start, Keep: true, Node: s.g.Home(p)})
+			start = s.g.First[p+1]
+		}
+	}
+	return d
+}

@@ -1,0 +1,373 @@
+package policy_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
+)
+
+var now = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+
+// small is the default policy for 1,000 rows: min 250, target 600.
+func small() policy.Policy { return policy.Default(1000) }
+
+// old is a range that has been there for long, of so many rows, just counted.
+func old(rows int64, change ...func(*policy.Range)) policy.Range {
+	r := policy.Range{
+		Created: now.Add(-24 * time.Hour),
+		Stats: counter.Stats{
+			Known: true, Rows: rows, Bytes: rows * 100, Recounted: now.Add(-time.Second), RecountedRows: rows, Top: []byte("x"), Spread: 1,
+		},
+	}
+	for _, f := range change {
+		f(&r)
+	}
+	return r
+}
+
+func stale(r *policy.Range) { r.Stats.Recounted = now.Add(-2 * time.Hour) }
+func young(r *policy.Range) { r.Created = now.Add(-time.Minute) }
+func appends(perS float64) func(*policy.Range) {
+	return func(r *policy.Range) {
+		r.Stats.PutsPerS, r.Stats.AppendsPerS, r.Stats.AppendShare, r.Stats.GrowthRowsPerS, r.Stats.Spread = perS, perS, 1, perS, 0.1
+	}
+}
+
+// ago is when the last put was, of as many as there are rows.
+func ago(seconds int) func(*policy.Range) {
+	return func(r *policy.Range) {
+		r.Stats.LastPut, r.Stats.Puts = now.Add(-time.Duration(seconds)*time.Second), r.Stats.Rows
+	}
+}
+
+func layout(ranges ...policy.Range) *policy.Layout {
+	for i := range ranges {
+		if i > 0 {
+			ranges[i].Start = fmt.Appendf(nil, "%03d", i)
+		}
+		if i+1 < len(ranges) {
+			ranges[i].End = fmt.Appendf(nil, "%03d", i+1)
+		}
+	}
+	return &policy.Layout{Ranges: ranges}
+}
+
+// show is the verdicts in short: kind, reason, ranges, parts or ranges ahead.
+func show(all []policy.Verdict) (out []string) {
+	for _, v := range all {
+		s := fmt.Sprintf("%d-%d %s: %s", v.From, v.To, v.Kind, v.Why)
+		if v.Parts > 0 {
+			s += fmt.Sprintf(" in %d", v.Parts)
+		}
+		if v.Ahead > 0 {
+			s += fmt.Sprintf(" ahead %d", v.Ahead)
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func TestJudge(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*policy.Policy)
+		l      *policy.Layout
+		want   []string
+	}{
+		{"nothing to do", nil, layout(old(300), old(1000), old(600)),
+			[]string{"0-1 none: within limits", "1-2 none: within limits", "2-3 none: within limits"}},
+		{"a small bucket", nil, layout(old(3)), []string{"0-1 none: within limits"}},
+		{"an empty one", nil, layout(old(0)), []string{"0-1 none: within limits"}},
+		{"one row too many", nil, layout(old(1001)), []string{"0-1 split: rows in 2"}},
+		{"five times too many", nil, layout(old(5000)), []string{"0-1 split: rows in 9"}},
+		{"too many, as it is counted", nil, layout(old(1001, stale)), []string{"0-1 recount: suspect"}},
+		{"its recounts are in vain", nil, layout(old(1001, stale, func(r *policy.Range) {
+			r.Stats.Recounted, r.Stats.Fruitless = now.Add(-10*time.Minute), 5
+		})), []string{"0-1 none: waiting for a recount"}},
+		{"but not for ever", nil, layout(old(1001, stale, func(r *policy.Range) { r.Stats.Fruitless = 50 })), []string{"0-1 recount: suspect"}},
+		{"a recount of the future", nil, layout(old(1001, func(r *policy.Range) {
+			r.Stats.Recounted, r.Stats.Fruitless = now.Add(time.Hour), 9
+		})), []string{"0-1 split: rows in 2"}},
+		{"may be too many", nil, layout(old(850, stale, func(r *policy.Range) { r.Stats.AtMost = 1001 })), []string{"0-1 recount: suspect"}},
+		{"may be too many, and was counted", nil, layout(old(850, func(r *policy.Range) { r.Stats.AtMost = 1001 })), []string{"0-1 none: within limits"}},
+		{"far from too many", nil, layout(old(750, stale, func(r *policy.Range) { r.Stats.AtMost = 5001 })), []string{"0-1 none: within limits"}},
+		{"not known", nil, layout(old(1, func(r *policy.Range) { r.Stats.Known = false }), old(5000, stale)),
+			[]string{"0-1 recount: unknown", "1-2 recount: suspect"}},
+		{"too many bytes", func(p *policy.Policy) { p.MaxBytes = 50_000 }, layout(old(600)), []string{"0-1 split: bytes in 2"}},
+		{"one row of too many bytes", func(p *policy.Policy) { p.MaxBytes = 50_000 },
+			layout(old(1, func(r *policy.Range) { r.Stats.Bytes = 90_000 })), []string{"0-1 none: one key only"}},
+		{"will have too many, but not before the next judgement", nil, layout(old(900, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 2, 3 })),
+			[]string{"0-1 none: within limits"}},
+		{"will have too many before the next judgement", nil, layout(old(950, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 2, 3 })),
+			[]string{"0-1 split: forecast in 3"}},
+		{"grows fast while small", nil, layout(old(60, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 100 })),
+			[]string{"0-1 none: within limits"}},
+		{"grows fast, and is not so small", func(p *policy.Policy) { p.GrowBy = 8 }, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 24, 24 })),
+			[]string{"0-1 split: forecast in 3"}},
+		{"grows fast, nobody knows where, and is too large", nil, layout(old(1500, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.Spread = 24, 24, 0 })),
+			[]string{"0-1 split: rows in 8"}},
+		{"grows faster than anything could be moved", nil, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 100, 100 })),
+			[]string{"0-1 split: forecast in 31"}},
+		{"grows as fast, by what is put in one place", nil, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.Spread = 100, 100, 0.5 })),
+			[]string{"0-1 none: within limits"}},
+		{"grows before it can be moved", func(p *policy.Policy) { p.MovedPerS = 10 }, layout(old(700, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 3, 3 })),
+			[]string{"0-1 split: forecast in 3"}},
+		{"grows, but is moved before", func(p *policy.Policy) { p.MovedPerS = 100 }, layout(old(700, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 3, 3 })),
+			[]string{"0-1 none: within limits"}},
+		{"was counted when there was less, and grows all over", nil, layout(old(1500, func(r *policy.Range) {
+			r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.RecountedRows = 10, 10, 700
+		})), []string{"0-1 split: rows in 6"}},
+		{"was counted when there was less, and grows at one end", nil, layout(old(1500, func(r *policy.Range) {
+			r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.RecountedRows, r.Stats.Spread = 10, 10, 700, 0.2
+		})), []string{"0-1 recount: suspect"}},
+		{"was counted when there was next to nothing", nil, layout(old(1500, func(r *policy.Range) {
+			r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.RecountedRows = 10, 10, 20
+		})), []string{"0-1 recount: suspect"}},
+		{"a small one that grows", nil, layout(old(100, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 0.1 }), old(300)),
+			[]string{"0-1 none: within limits", "1-2 none: within limits"}},
+		{"has grown fast, until now", nil, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 100 })),
+			[]string{"0-1 none: within limits"}},
+		{"shrinks", nil, layout(old(999, func(r *policy.Range) { r.Stats.GrowthRowsPerS = -100 })), []string{"0-1 none: within limits"}},
+		{"moves", nil, layout(old(5000, func(r *policy.Range) { r.Moves = true }), old(10)),
+			[]string{"0-1 none: moving", "1-2 none: moving"}},
+		{"a broken map", nil, &policy.Layout{Broken: "a gap", Ranges: layout(old(5000), old(1)).Ranges}, []string{"0-2 none: map broken"}},
+
+		{"small ones", nil, layout(old(100), old(100), old(300)), []string{"0-3 merge: rows"}},
+		{"as many as are needed", nil, layout(old(50), old(50), old(50), old(50), old(50), old(50), old(50)),
+			[]string{"0-5 merge: rows", "5-7 merge: rows"}},
+		{"with the smaller neighbour", nil, layout(old(400), old(10), old(300)), []string{"0-1 none: within limits", "1-3 merge: rows"}},
+		{"with none that would be too large", nil, layout(old(595), old(10), old(700)),
+			[]string{"0-1 none: within limits", "1-2 none: no neighbour fits", "2-3 none: within limits"}},
+		{"with none that grows", nil, layout(old(300, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 1 }), old(10)),
+			[]string{"0-1 none: within limits", "1-2 none: no neighbour fits"}},
+		{"not while it cools down", nil, layout(old(10, young), old(300)), []string{"0-1 none: cooling down", "1-2 none: within limits"}},
+		{"nor its neighbour", nil, layout(old(10), old(300, young)), []string{"0-1 none: cooling down", "1-2 none: within limits"}},
+		{"not over a pin", nil, layout(old(10), old(300, func(r *policy.Range) { r.PinUntil = now.Add(time.Hour) })),
+			[]string{"0-1 none: pinned", "1-2 none: within limits"}},
+		{"over a pin that is over", nil, layout(old(10), old(300, func(r *policy.Range) { r.PinUntil = now })), []string{"0-2 merge: rows"}},
+		{"its own pin matters as well", nil, layout(old(300), old(10, func(r *policy.Range) { r.PinUntil = now.Add(time.Hour) })),
+			[]string{"0-1 none: within limits", "1-2 none: pinned"}},
+		{"counted before, all of them", nil, layout(old(10, stale), old(300)), []string{"0-1 recount: suspect", "1-2 none: waiting for a recount"}},
+		{"not with a tail that is appended to", nil, layout(old(10), old(20, appends(1))),
+			[]string{"0-1 none: appends", "1-2 none: appends"}},
+		{"nor what was cut ahead of it", nil, layout(old(400, appends(1)), old(0), old(0)),
+			[]string{"0-1 none: within limits", "1-2 none: cut ahead already", "2-3 none: cut ahead already"}},
+		{"until the appends stop", nil, layout(old(400), old(0), old(0)), []string{"0-3 merge: rows"}},
+		{"growth at one end", nil, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.Spread = 100, 100, 0.3 })),
+			[]string{"0-1 none: within limits"}},
+		{"appends that have room already", nil, layout(old(900, appends(5)), old(0)), []string{"0-1 none: cut ahead already", "1-2 none: cut ahead already"}},
+		{"appends that fill what is cut ahead too soon", nil, layout(old(900, appends(50)), old(0), old(0)),
+			[]string{"0-1 none: cut ahead already", "1-2 none: cut ahead already", "2-3 roll: appends ahead 3"}},
+		{"appends that went on to a next range", nil, layout(old(300), old(900, appends(60), ago(40)), old(900, appends(30), ago(10)), old(400, appends(100), ago(0)), old(0)),
+			[]string{"0-1 none: within limits", "1-2 none: within limits", "2-3 none: within limits", "3-4 none: cut ahead already", "4-5 roll: appends ahead 4"}},
+		{"two streams side by side", nil, layout(old(690, appends(5), ago(1)), old(700, appends(5), ago(0))),
+			[]string{"0-1 roll: appends ahead 2", "1-2 roll: appends ahead 2"}},
+		{"what is cut ahead is moving", nil, layout(old(900, appends(50)), old(0, func(r *policy.Range) { r.Moves = true })),
+			[]string{"0-1 none: cut ahead already", "1-2 none: moving"}},
+
+		{"appends with time to spare", nil, layout(old(300, appends(5))), []string{"0-1 none: within limits"}},
+		{"appends, nearly full", nil, layout(old(700, appends(5))), []string{"0-1 roll: appends ahead 2"}},
+		{"appends, stale is good enough", nil, layout(old(700, appends(5), stale)), []string{"0-1 roll: appends ahead 2"}},
+		{"fast appends", nil, layout(old(300, appends(100))), []string{"0-1 roll: appends ahead 9"}},
+		{"appends in the middle", nil, layout(old(700, appends(5)), old(300)), []string{"0-1 roll: appends ahead 2", "1-2 none: within limits"}},
+		{"appends that came too late", nil, layout(old(5000, appends(5))), []string{"0-1 split: rows in 9"}},
+		{"a trickle of appends", nil, layout(old(999, appends(0.0001))), []string{"0-1 none: within limits"}},
+
+		{"tombstones", nil, layout(old(500, func(r *policy.Range) { r.Stats.Dead = 60_000 })), []string{"0-1 refresh: dead"}},
+		{"tombstones of a small bucket", nil, layout(old(5, func(r *policy.Range) { r.Stats.Dead = 60_000 })), []string{"0-1 refresh: dead"}},
+		{"tombstones go with a merge", nil, layout(old(5, func(r *policy.Range) { r.Stats.Dead = 60_000 }), old(300)), []string{"0-2 merge: rows"}},
+		{"tombstones of a young one", nil, layout(old(500, young, func(r *policy.Range) { r.Stats.Dead = 60_000 })), []string{"0-1 none: cooling down"}},
+
+		{"load", nil, layout(old(900, func(r *policy.Range) { r.Stats.ReadsPerS = 5000 }), old(900)),
+			[]string{"0-1 split: load in 2", "1-2 none: within limits"}},
+		{"load that all share", nil, layout(old(900, func(r *policy.Range) { r.Stats.ReadsPerS = 2100 }), old(900, func(r *policy.Range) { r.Stats.ReadsPerS = 2200 }),
+			old(900, func(r *policy.Range) { r.Stats.ReadsPerS = 2200 })),
+			[]string{"0-1 none: within limits", "1-2 none: within limits", "2-3 none: within limits"}},
+		{"load of one key", nil, layout(old(1, func(r *policy.Range) { r.Stats.ReadsPerS = 5000 })), []string{"0-1 none: one key only"}},
+		{"load of a small one", nil, layout(old(400, func(r *policy.Range) { r.Stats.ReadsPerS = 5000 })), []string{"0-1 none: within limits"}},
+		{"load of a young one", nil, layout(old(900, young, func(r *policy.Range) { r.Stats.ReadsPerS = 5000 })), []string{"0-1 none: cooling down"}},
+		{"load by appends", func(p *policy.Policy) { p.MaxRows, p.TargetRows = 1e9, 1e9 }, layout(old(900, appends(5000))), []string{"0-1 none: loaded by appends"}},
+
+		{"the budget, largest first", func(p *policy.Policy) { p.Budget = policy.Budget{Moves: 4} },
+			layout(old(1100), old(2000), old(1200)),
+			[]string{"0-1 none: budget spent", "1-2 split: rows in 4", "2-3 none: budget spent"}},
+		{"the budget is for all", func(p *policy.Policy) { p.Budget = policy.Budget{Rows: 1000} },
+			&policy.Layout{Rows: 900, Ranges: layout(old(1100)).Ranges}, []string{"0-1 none: budget spent"}},
+		{"more than the whole budget, when nothing else is in flight", func(p *policy.Policy) { p.Budget = policy.Budget{Rows: 10, Moves: 1} },
+			layout(old(9000), old(1100)), []string{"0-1 split: rows in 15", "1-2 none: budget spent"}},
+		{"rolls are free", func(p *policy.Policy) { p.Budget = policy.Budget{Moves: 1} },
+			&policy.Layout{Moves: 1, Ranges: layout(old(1100), old(700, appends(5))).Ranges},
+			[]string{"0-1 none: budget spent", "1-2 roll: appends ahead 2"}},
+		{"at other hours", func(p *policy.Policy) { p.Budget.Hours = []policy.Hours{{From: 22 * time.Hour, To: 5 * time.Hour}} },
+			layout(old(1100), old(1300), old(10), old(260)),
+			[]string{"0-1 none: outside the hours", "1-2 split: rows in 3", "2-3 none: outside the hours", "3-4 none: outside the hours"}},
+		{"at these hours", func(p *policy.Policy) { p.Budget.Hours = []policy.Hours{{From: 22 * time.Hour, To: 6 * time.Hour}} },
+			layout(old(1100)), []string{"0-1 split: rows in 2"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := small()
+			if c.change != nil {
+				c.change(&p)
+			}
+			require.Equal(t, c.want, show(p.Judge(c.l, now)))
+		})
+	}
+}
+
+// drawn is a policy and a layout that anything may be wrong with.
+func drawn(t *rapid.T) (policy.Policy, *policy.Layout) {
+	p := small()
+	p.GrowBy = rapid.SampledFrom([]float64{0, 1, 8}).Draw(t, "grow by")
+	p.MaxBytes = rapid.SampledFrom([]int64{0, 0, 90_000}).Draw(t, "max bytes")
+	p.Budget = policy.Budget{Moves: rapid.IntRange(0, 10).Draw(t, "moves"), Rows: rapid.Int64Range(0, 3000).Draw(t, "rows")}
+	if rapid.Bool().Draw(t, "hours") {
+		p.Budget.Hours = []policy.Hours{{From: time.Duration(rapid.IntRange(0, 23).Draw(t, "from")) * time.Hour, To: time.Duration(rapid.IntRange(0, 23).Draw(t, "to")) * time.Hour}}
+	}
+	ages := rapid.SampledFrom([]time.Duration{-time.Hour, 0, time.Minute, 10 * time.Minute, time.Hour, 100 * time.Hour})
+	rates := rapid.SampledFrom([]float64{0, 0, 0, 0.01, 1, 30, 5000})
+	var ranges []policy.Range
+	calm := rapid.Bool().Draw(t, "calm") // else merges are rare
+	for range rapid.IntRange(1, 12).Draw(t, "ranges") {
+		if calm {
+			r := old(rapid.SampledFrom([]int64{1, 20, 100, 249, 300, 400, 590}).Draw(t, "rows"))
+			r.Stats.GrowthRowsPerS = rapid.SampledFrom([]float64{0, 0, 0, 0.5, 2}).Draw(t, "growth")
+			if rapid.IntRange(0, 2).Draw(t, "pinned") == 0 {
+				r.PinUntil = now.Add(time.Hour)
+			}
+			ranges = append(ranges, r)
+			continue
+		}
+		r := old(rapid.SampledFrom([]int64{0, 1, 20, 100, 249, 250, 400, 600, 999, 1001, 1500, 9000}).Draw(t, "rows"))
+		s := &r.Stats
+		s.Known = rapid.IntRange(0, 5).Draw(t, "known") > 0
+		s.PutsPerS, s.ReadsPerS = rates.Draw(t, "puts"), rates.Draw(t, "reads")
+		s.AppendShare = rapid.SampledFrom([]float64{0, 0.3, 1}).Draw(t, "share")
+		s.AppendsPerS = s.PutsPerS * s.AppendShare
+		s.GrowthRowsPerS = rates.Draw(t, "growth") * rapid.SampledFrom([]float64{-1, 1}).Draw(t, "sign")
+		s.Dead = rapid.SampledFrom([]int64{0, 0, 70_000}).Draw(t, "dead")
+		s.Fruitless = rapid.IntRange(0, 40).Draw(t, "fruitless")
+		s.Recounted = now.Add(-ages.Draw(t, "recounted"))
+		r.Created = now.Add(-ages.Draw(t, "created"))
+		if rapid.IntRange(0, 4).Draw(t, "pinned") == 0 {
+			r.PinUntil = now.Add(-ages.Draw(t, "pin"))
+		}
+		r.Moves = rapid.IntRange(0, 7).Draw(t, "moving") == 0
+		ranges = append(ranges, r)
+	}
+	l := layout(ranges...)
+	l.Moves, l.Rows = rapid.IntRange(0, 6).Draw(t, "in flight"), rapid.Int64Range(0, 2000).Draw(t, "rows in flight")
+	return p, l
+}
+
+// Whatever is asked: each range has one verdict with its reason, and none breaks a
+// promise.
+func TestVerdictsKeepTheRules(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, l := drawn(t)
+		at := 0
+		moves, rows, begun := l.Moves, l.Rows, 0
+		for _, v := range p.Judge(l, now) {
+			require.Equal(t, at, v.From)
+			require.Greater(t, v.To, v.From)
+			at = v.To
+			require.NotEmpty(t, v.Why)
+			require.True(t, v.Text != "" || v.Why == policy.Within, "%v", v)
+			moved := v.Kind == policy.Split || v.Kind == policy.Merge || v.Kind == policy.Refresh
+			sum := int64(0)
+			for i := v.From; i < v.To; i++ {
+				r := &l.Ranges[i]
+				sum += r.Stats.Rows
+				if v.Kind != policy.None {
+					require.False(t, r.Moves)
+				}
+				if !moved {
+					continue
+				}
+				require.True(t, r.Stats.Known)
+				if v.Kind != policy.Refresh {
+					require.LessOrEqual(t, now.Sub(r.Stats.Recounted), p.Fresh, "only what was counted")
+				}
+				if v.Kind != policy.Split || v.Why == policy.Load {
+					require.False(t, r.Created.Add(p.Cool).After(now), "cooling down")
+				}
+				if i > v.From {
+					require.False(t, r.PinUntil.After(now), "joined over a pin")
+				}
+			}
+			switch v.Kind {
+			case policy.Split:
+				require.GreaterOrEqual(t, v.Parts, 2)
+				require.LessOrEqual(t, int64(v.Parts), sum)
+				require.LessOrEqual(t, sum/int64(v.Parts), p.MaxRows)
+				require.Less(t, v.Copies, sum)
+			case policy.Merge:
+				require.Greater(t, v.To-v.From, 1)
+				require.LessOrEqual(t, sum, p.TargetRows)
+			case policy.Roll:
+				require.GreaterOrEqual(t, v.Ahead, 1)
+				require.LessOrEqual(t, v.Appended, v.From)
+				for i := v.Appended + 1; i <= v.From; i++ {
+					require.Zero(t, l.Ranges[i].Stats.Rows)
+				}
+			case policy.Recount, policy.None:
+				require.Equal(t, v.Kind == policy.None && v.Why == policy.Broken, v.To-v.From > 1)
+			}
+			if moved {
+				begun++
+				moves += map[policy.Kind]int{policy.Split: v.Parts, policy.Merge: v.To - v.From + 1, policy.Refresh: 2}[v.Kind]
+				rows += v.Copies
+			}
+		}
+		require.Equal(t, len(l.Ranges), at)
+		if begun > 1 || begun == 1 && l.Moves+int(l.Rows) > 0 {
+			require.True(t, p.Budget.Moves == 0 || moves <= p.Budget.Moves)
+			require.True(t, p.Budget.Rows == 0 || rows <= p.Budget.Rows)
+		}
+	})
+}
+
+// What was merged is not split again as long as it grows as it did, and what was
+// split for its rows is not merged again.
+func TestNothingGoesBackAndForth(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, l := drawn(t)
+		p.Budget, p.LoadPerS = policy.Budget{}, 0
+		for i := range l.Ranges {
+			l.Ranges[i].Stats.AppendShare, l.Ranges[i].Stats.AppendsPerS = 0, 0
+			l.Ranges[i].Stats.Bytes = 0
+		}
+		for _, v := range p.Judge(l, now) {
+			later := now.Add(time.Duration(rapid.IntRange(0, 600).Draw(t, "seconds")) * time.Second)
+			switch v.Kind {
+			case policy.Merge:
+				m := old(v.Rows)
+				m.Stats.Recounted = later
+				for i := v.From; i < v.To; i++ {
+					m.Stats.GrowthRowsPerS += max(0, l.Ranges[i].Stats.GrowthRowsPerS)
+				}
+				m.Stats.Rows += int64(m.Stats.GrowthRowsPerS * later.Sub(now).Seconds())
+				p.GrowBy = 0 // what it will be is not what it is
+				require.NotEqual(t, policy.Split, p.Judge(layout(m), later)[0].Kind)
+			case policy.Split:
+				if v.Why != policy.Rows || l.Ranges[v.From].Stats.GrowthRowsPerS > 0 {
+					continue
+				}
+				var parts []policy.Range
+				for i := range v.Parts {
+					n := int64(v.Parts)
+					part := old(v.Rows*int64(i+1)/n - v.Rows*int64(i)/n)
+					parts = append(parts, part)
+				}
+				for _, again := range p.Judge(layout(parts...), now) {
+					require.Equal(t, policy.None, again.Kind)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,521 @@
+package repair
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
+	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// A copy of a store is never of one moment: the map of a bucket may be older or
+// newer than its rows. Whatever the map, the rows are those of some moment, and of
+// that moment's map each partition with rows was one: the home of ranges, or an end
+// of moves in flight. So the rows of that moment are what all partitions hold, named
+// or not, if of each key the newest row counts and markers hide: in no phase is a
+// row visible in a partition that readers leave out, if it was deleted in another
+// one without a marker. Adopting brings just that about under the present map. Each
+// row keeps its own timestamp, so nothing newer is hidden, a tombstone at home goes
+// on hiding, and doing it again changes nothing.
+//
+// What this rests on is that sources are removed before the map forgets them. A
+// source whose removal was lost (its tombstone collected, and a replica that had
+// missed it came back) looks just like one of rows that are older than the map, and
+// what was deleted since is in no partition any more. So only partitions that were
+// made after the map are adopted without being told: those were never sources of a
+// move that this map has seen the end of.
+//
+// A map from the history is no way out: which one fits the rows differs from partition
+// to partition. Nor can partitions that are found be named in the map: where their
+// ranges begin and end nobody knows any more.
+
+// A home whose rows have moved away later, as a newer map had it, is covered by the
+// removal: no row with an old timestamp can be seen in it. So its range goes to a
+// fresh partition first.
+
+// errGone says that a bucket was deleted meanwhile.
+var errGone = errors.New("the bucket is gone")
+
+// lack is a row that is not at home, with the range that it belongs to.
+type lack struct {
+	bucket store.BucketID
+	row    store.Row
+	rg     partmap.Range
+	to     store.PartitionID // see places
+}
+
+// survey is what a partition without a range holds.
+type survey struct {
+	p             store.Partition
+	rows, missing int64
+	foreign       int64 // cells that are neither entries nor markers
+	first         []byte
+	newest        store.Timestamp
+	lacks         []lack // some missing rows: the first of each range
+}
+
+// mostLacks of a partition are looked at for proof of its origin.
+const mostLacks = 64
+
+// survey compares a partition without a range with where the map says.
+func (c *Checker) survey(ctx context.Context, p store.Partition) (*survey, error) {
+	o := &survey{p: p}
+	err := c.pages(ctx, p, func(rows []store.Row) error {
+		if o.rows == 0 {
+			o.first = bytes.Clone(rows[0].Key)
+		}
+		o.rows += int64(len(rows))
+		for i := range rows {
+			o.newest = max(o.newest, rows[i].Timestamp)
+			if _, _, err := store.EntryValue(rows[i].Value); err != nil {
+				o.foreign++
+			}
+		}
+		missing, _, err := c.missing(ctx, p.Bucket, rows)
+		o.missing += int64(len(missing))
+		for _, l := range missing {
+			if n := len(o.lacks); n == 0 || n < mostLacks && string(o.lacks[n-1].rg.Start) != string(l.rg.Start) {
+				l.row.Key, l.row.Value = bytes.Clone(l.row.Key), bytes.Clone(l.row.Value)
+				o.lacks = append(o.lacks, l)
+			}
+		}
+		return err
+	})
+	return o, err
+}
+
+// missing returns those of a bucket's rows, which ascend, that are not where the
+// map says, as new or newer, and the root by which that was judged: the newest one
+// also afterwards.
+func (c *Checker) missing(ctx context.Context, id store.BucketID, rows []store.Row) ([]lack, *partmap.Root, error) {
+	for {
+		root, err := c.root(ctx, id)
+		if notFound(err) || err == nil && root.State == partmap.Deleted {
+			return nil, nil, errGone
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		out, err := c.lacking(ctx, root, rows)
+		if errors.Is(err, mapclient.ErrStale) {
+			continue
+		}
+		if err != nil || len(out) == 0 {
+			return out, root, err
+		}
+		// A row that was not at the home that this root says may be at the next one's.
+		now, err := c.root(ctx, id)
+		if err != nil {
+			return nil, nil, err
+		}
+		if now.Version() == root.Version() {
+			return out, root, nil
+		}
+	}
+}
+
+func (c *Checker) lacking(ctx context.Context, root *partmap.Root, rows []store.Row) (out []lack, err error) {
+	for len(rows) > 0 {
+		rg, err := c.rangeOf(ctx, root, rows[0].Key)
+		if err != nil {
+			return nil, err
+		}
+		n := 1
+		for n < len(rows) && rg.Contains(rows[n].Key) {
+			n++
+		}
+		found := make([]bool, n)
+		for _, id := range shown(&rg) {
+			if err := c.find(ctx, store.Partition{Bucket: root.Bucket, ID: id}, rows[:n], found); err != nil {
+				return nil, err
+			}
+		}
+		for i := range n {
+			if !found[i] {
+				out = append(out, lack{bucket: root.Bucket, row: rows[i], rg: rg})
+			}
+		}
+		rows = rows[n:]
+	}
+	return out, nil
+}
+
+// shown are the partitions whose rows readers of a range see: what is there is not
+// lost by any step of a move.
+func shown(rg *partmap.Range) (ids []store.PartitionID) {
+	rules := rg.Phase.Rules()
+	if rules.ReadSource {
+		ids = append(ids, rg.Partition)
+	}
+	if rules.ReadDestination {
+		ids = append(ids, rg.To)
+	}
+	return ids
+}
+
+// find sets found for the rows that a partition has, as new or newer. Rows ascend.
+func (c *Checker) find(ctx context.Context, p store.Partition, rows []store.Row, found []bool) error {
+	const few = 16 // are read one by one
+	if len(rows) <= few {
+		for i := range rows {
+			theirs, there, err := c.get(ctx, p, rows[i].Key)
+			if err != nil {
+				return err
+			}
+			found[i] = found[i] || there && !store.Newer(&rows[i], &theirs)
+		}
+		return nil
+	}
+	b := store.Bounds{Start: rows[0].Key}
+	if last := rows[len(rows)-1].Key; len(last) < store.MaxKeyBytes {
+		b.End = append(bytes.Clone(last), 0)
+	}
+	i := 0
+	return c.pagesWithin(ctx, p, b, func(theirs []store.Row) error {
+		for j := range theirs {
+			for i < len(rows) && string(rows[i].Key) < string(theirs[j].Key) {
+				i++
+			}
+			if i < len(rows) && string(rows[i].Key) == string(theirs[j].Key) {
+				found[i] = found[i] || !store.Newer(&rows[i], &theirs[j])
+			}
+		}
+		return nil
+	})
+}
+
+// origin says what is known of where a partition without a range comes from.
+type origin uint8
+
+const (
+	// unproven: it can't be told.
+	unproven origin = iota
+	// madeBefore: an older map named it, so it is the old source of a move. Either the
+	// rows are older than the map, or its rows have come back.
+	madeBefore
+	// madeLater: it was made after the map, which is older than the rows.
+	madeLater
+)
+
+// todo says what an operator can do about a partition of this origin.
+func (o origin) todo() string {
+	const all = "--adopt-all copies them to where the map says. If nothing was restored they are deleted rows that came back" +
+		" (see \"Repair\" in docs/operations.md): --discard PARTITION removes them"
+	switch o {
+	case madeLater:
+		return "end all servers, then --adopt copies them to where the map says, with their own timestamps"
+	case madeBefore:
+		return "if the rows were restored from an older copy than the maps: end all servers, then " + all
+	}
+	return "if the store was restored from a copy: end all servers, then --adopt, which looks for proof that the map is older, or without proof " + all
+}
+
+// origin finds out by what is there to read whether a partition was made before the
+// present map or after it, and says why.
+func (c *Checker) origin(ctx context.Context, o *survey) (origin, string, error) {
+	const later = "The map is older than this partition: "
+	id, key := o.p.Bucket, o.lacks[0].row.Key
+	if rg := &o.lacks[0].rg; rg.Batch == 0 {
+		return madeLater, later + "their range never moved, as far as this map knows", nil
+	}
+	root, err := c.root(ctx, id)
+	if err != nil {
+		return unproven, "", err
+	}
+	oldest := root
+history:
+	for oldest.Epoch > 1 {
+		var replaced []store.Record
+		err := c.retry(ctx, func() (err error) {
+			replaced, err = c.s.History(ctx, id, oldest.Epoch, 100)
+			return err
+		})
+		if err != nil {
+			return unproven, "", err
+		}
+		if len(replaced) == 0 {
+			break
+		}
+		for _, rec := range replaced {
+			if rec.Epoch != oldest.Epoch-1 {
+				break history
+			}
+			old, err := partmap.DecodeRoot(id, rec)
+			if err != nil {
+				break history // what it named can't be known
+			}
+			rg, err := c.rangeIn(ctx, old, key)
+			if k := store.KindOf(err); err != nil && k != store.NotFound && k != store.Corrupt {
+				return unproven, "", err
+			}
+			if err != nil {
+				break history
+			}
+			if rg.Partition == o.p.ID || rg.To == o.p.ID {
+				return madeBefore, fmt.Sprintf("It is the old source of a move: the map named it until epoch %d, which ended at %s",
+					old.Epoch, inText(oldest.ChangedAt)), nil
+			}
+			oldest = old
+		}
+	}
+	if oldest.Epoch == 1 {
+		return madeLater, later + "none since the bucket was made names it", nil
+	}
+	if int64(o.newest) > oldest.ChangedAt+c.o.Skew.Microseconds() {
+		return madeLater, fmt.Sprintf("%srows were written to it at %s, though none names it since %s", later, inText(int64(o.newest)), inText(oldest.ChangedAt)), nil
+	}
+	return unproven, fmt.Sprintf("Whether it was made before or after the map can't be told: none names it since %s", inText(oldest.ChangedAt)), nil
+}
+
+func inText(micros int64) string { return time.UnixMicro(micros).UTC().Format(time.RFC3339) }
+
+// rangeIn finds the range of a key in a root that may be old.
+func (c *Checker) rangeIn(ctx context.Context, root *partmap.Root, key []byte) (partmap.Range, error) {
+	for rg, err := range partmap.Ranges(root, c.reader(ctx, root.Bucket), key, nil) {
+		return rg, err
+	}
+	return partmap.Range{}, store.Errorf(store.Corrupt, "the map of bucket %s has no range for a key", root.Bucket)
+}
+
+// orphan is a partition without a range that has rows which are nowhere else.
+type orphan struct {
+	finding Finding
+	*survey
+	proven bool // it is adopted; else proof is looked for first
+}
+
+// adoptBucket brings the rows of all partitions without a range of one bucket home,
+// and then removes these. None is removed before: where ranges were given fresh
+// partitions meanwhile, markers that came from the first ones have been swept, and
+// they have to hide rows of the others.
+func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []orphan) error {
+	err := c.prove(ctx, orphans)
+	before := c.adopted.Load()
+	for round := 0; err == nil; round++ {
+		renewed := false
+		if renewed, err = c.adoptRound(ctx, id, orphans); !renewed {
+			break
+		}
+		if round == mostRounds {
+			err = store.Errorf(store.Unavailable, "its ranges got fresh partitions %d times, and rows are hidden there again: do servers run?", round)
+		}
+	}
+	copied := c.adopted.Load() - before
+	for i := range orphans {
+		o := &orphans[i]
+		if !o.proven || err != nil {
+			c.keep(id, unnamed)
+		}
+		var mend func() (string, error)
+		if o.proven || err != nil {
+			mend = func() (string, error) {
+				if err == nil {
+					err = c.remove(ctx, o.p)
+				}
+				return fmt.Sprintf("its rows are where the map says, and it is removed (of the whole bucket %d rows were copied)", copied), err
+			}
+		}
+		if perr := c.problem(ctx, o.finding, mend); perr != nil {
+			return perr
+		}
+	}
+	return nil
+}
+
+// mostRounds is how often ranges of a bucket get fresh partitions: once for their
+// homes, once more for what moves in flight led to.
+const mostRounds = 8
+
+// prove looks for proof that the map is older than partitions: a home that was
+// emptied by a move that the map does not know.
+func (c *Checker) prove(ctx context.Context, orphans []orphan) (err error) {
+	for i := range orphans {
+		o := &orphans[i]
+		if o.proven {
+			continue
+		}
+		if o.proven, err = c.places(ctx, o.lacks); err != nil {
+			return err
+		}
+		for j := 0; j < len(o.lacks) && !o.proven && err == nil; j++ {
+			l := &o.lacks[j]
+			o.proven, err = c.emptied(ctx, l, l.row.Key, l.row.Timestamp)
+		}
+	}
+	return err
+}
+
+// adoptRound brings all rows home once. renewed: ranges had to be given fresh
+// partitions, so it has to be done again.
+func (c *Checker) adoptRound(ctx context.Context, id store.BucketID, orphans []orphan) (renewed bool, err error) {
+	for i := range orphans {
+		o := &orphans[i]
+		if !o.proven {
+			continue
+		}
+		err := c.pages(ctx, o.p, func(rows []store.Row) error {
+			again, err := c.adopt(ctx, id, rows)
+			renewed = renewed || again
+			return err
+		})
+		if err != nil {
+			return false, err
+		}
+	}
+	return renewed, nil
+}
+
+// adopt puts rows, which ascend, where the map says, unless what is there is as new
+// or newer, or they are deleted there. renewed: ranges were given fresh partitions.
+func (c *Checker) adopt(ctx context.Context, id store.BucketID, rows []store.Row) (renewed bool, err error) {
+	dead := map[string]bool{} // keys that are deleted at home
+	put := map[string]bool{}
+	defer func() { c.adopted.Add(int64(len(put) - len(dead))) }()
+	var tried store.Version // the root by which the rows were put
+	for {
+		missing, root, err := c.missing(ctx, id, rows)
+		if err != nil {
+			return renewed, err
+		}
+		left := missing[:0]
+		for _, l := range missing {
+			if !dead[string(l.row.Key)] {
+				left = append(left, l)
+			}
+		}
+		if len(left) == 0 {
+			return renewed, nil
+		}
+		behind, err := c.places(ctx, left)
+		if err == nil && behind {
+			renewed, err = true, c.renew(ctx, root, nil)
+			if err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return renewed, err
+		}
+		if tried != root.Version() {
+			if err := c.bring(ctx, id, left); err != nil {
+				return renewed, err
+			}
+			for _, l := range left {
+				put[string(l.row.Key)] = true
+			}
+			tried = root.Version()
+			continue
+		}
+		// They were put where this root says and are not there: they are hidden.
+		var empty []partmap.Range
+		for i := range left {
+			l := &left[i]
+			if n := len(empty); n > 0 && string(empty[n-1].Start) == string(l.rg.Start) {
+				continue
+			}
+			gone, err := c.emptied(ctx, l, l.row.Key, l.row.Timestamp)
+			if err != nil {
+				return renewed, err
+			}
+			if gone {
+				empty = append(empty, l.rg)
+			} else {
+				dead[string(l.row.Key)] = true
+			}
+		}
+		if len(empty) > 0 {
+			if err := c.renew(ctx, root, empty); err != nil {
+				return renewed, err
+			}
+			renewed = true
+		}
+	}
+}
+
+// places says, for each lack, where its row is brought: to the home of its range, while
+// that moves to the source, from where it is copied on, or to the destination, once that
+// is all that readers look at. behind: a source was emptied though the map says that it
+// is copied, so the moves in flight have to end first. What is put into such a source
+// may be visible, and its copy hidden, if the destination was emptied later.
+func (c *Checker) places(ctx context.Context, lacks []lack) (behind bool, err error) {
+	for i := range lacks {
+		l := &lacks[i]
+		l.to = l.rg.Partition
+		switch {
+		case l.rg.To.IsZero():
+		case !l.rg.Phase.Rules().ReadSource:
+			l.to = l.rg.To
+		case i == 0 || string(l.rg.Start) != string(lacks[i-1].rg.Start):
+			const lowest = 1 // any removal covers it
+			gone, err := c.emptied(ctx, l, l.rg.Start, lowest)
+			if err != nil {
+				return false, err
+			}
+			behind = behind || gone
+		}
+	}
+	return behind, nil
+}
+
+// bring puts rows where their ranges are, or are going to be.
+func (c *Checker) bring(ctx context.Context, id store.BucketID, lacks []lack) error {
+	const most, mostBytes = 200, 1 << 20
+	for len(lacks) > 0 {
+		to := store.Partition{Bucket: id, ID: lacks[0].to}
+		var batch []store.Row
+		size := 0
+		for len(lacks) > 0 && len(batch) < most && lacks[0].to == to.ID {
+			row := &lacks[0].row
+			size += len(row.Key) + len(row.Value)
+			if len(batch) > 0 && size > mostBytes {
+				break
+			}
+			value, live, err := store.EntryValue(row.Value)
+			if err != nil {
+				return err
+			}
+			here := store.Row{Key: row.Key, Value: row.Value, Timestamp: row.Timestamp}
+			if live {
+				here.Value = store.EntryCell(value) // from now on it is at home by itself, whatever it was a copy of
+			} else {
+				c.mark(to, "")
+			}
+			batch, lacks = append(batch, here), lacks[1:]
+		}
+		if err := c.retry(ctx, func() error { return c.rows.Put(ctx, to, batch...) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// emptied reports whether the place of a lack is covered by a removal, next to a key
+// and from a timestamp on.
+func (c *Checker) emptied(ctx context.Context, l *lack, key []byte, ts store.Timestamp) (gone bool, err error) {
+	p := store.Partition{Bucket: l.bucket, ID: l.to}
+	err = c.retry(ctx, func() (err error) {
+		gone, err = executor.Emptied(ctx, c.rows, p, store.Bounds{Start: l.rg.Start, End: l.rg.End}, key, ts)
+		return err
+	})
+	return gone, err
+}
+
+// renew gives ranges fresh partitions, once the moves in flight have ended.
+func (c *Checker) renew(ctx context.Context, root *partmap.Root, ranges []partmap.Range) error {
+	if c.keeps(root.Bucket)&misplaced != 0 {
+		return store.Errorf(store.InvalidArgument, "the bucket has misplaced rows, which a move of their partition would remove: --adopt-all copies them first")
+	}
+	x := executor.New(c.s, c.maps, root.Bucket, executor.Options{Now: c.o.Now, Sleep: c.o.Sleep})
+	if len(root.Batches) == 0 {
+		for i := range ranges {
+			x.Add(move.Refresh(&ranges[i]))
+		}
+	}
+	return x.Run(ctx)
+}

@@ -1,0 +1,344 @@
+package repair
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// mostNames is how many names wait for a second look before one is taken.
+const mostNames = 10_000
+
+const lostTodo = "its map is lost: restore its root from a copy of the roots' table, or, if the maps were restored from an older copy than the rows," +
+	" end all servers, and --adopt-all makes a map for it; delete nothing, its rows are still there"
+
+// registers hands on all keys of a table, page by page.
+func (c *Checker) registers(ctx context.Context, t store.Table, f func(keys [][]byte) error) error {
+	var after []byte
+	for {
+		var keys [][]byte
+		err := c.retry(ctx, func() (err error) {
+			keys, err = c.s.Scan(ctx, t, after, 1000)
+			return err
+		})
+		if err != nil || len(keys) == 0 {
+			return err
+		}
+		if err := f(keys); err != nil {
+			return err
+		}
+		after = keys[len(keys)-1]
+	}
+}
+
+// directory checks all names and their buckets, and returns the buckets' ids,
+// sorted: 16 bytes for each.
+func (c *Checker) directory(ctx context.Context) (ids []store.BucketID, err error) {
+	err = c.registers(ctx, store.Directory, func(keys [][]byte) error {
+		found := make([]store.BucketID, len(keys))
+		g, gctx := c.group(ctx)
+		for i, key := range keys {
+			g.Go(func() error {
+				name := string(key)
+				owner, err := c.owner(gctx, name)
+				if err != nil || owner.ID == (store.BucketID{}) {
+					return err
+				}
+				found[i] = owner.ID
+				if err := c.name(gctx, name); err != nil {
+					return err
+				}
+				return c.bucket(gctx, bucket{owner.ID, name})
+			})
+		}
+		err := g.Wait()
+		ids = append(ids, slices.DeleteFunc(found, func(id store.BucketID) bool { return id == store.BucketID{} })...)
+		return err
+	})
+	slices.SortFunc(ids, compareIDs)
+	for i := 1; i < len(ids); i++ {
+		if ids[i] == ids[i-1] && (i < 2 || ids[i] != ids[i-2]) && err == nil {
+			err = c.problem(ctx, Finding{
+				Kind: SharedBucket, ID: ids[i], Text: "several names lead to this bucket",
+				Todo: "find the names in the list of buckets; the directory has to be restored from a copy",
+			}, nil)
+		}
+	}
+	return ids, err
+}
+
+func compareIDs(a, b store.BucketID) int { return bytes.Compare(a[:], b[:]) }
+
+// owner looks up a name and reports a record that can't be read.
+func (c *Checker) owner(ctx context.Context, name string) (owner listing.BucketInfo, err error) {
+	err = c.retry(ctx, func() (err error) {
+		owner, err = c.c.Owner(ctx, name)
+		return err
+	})
+	if err != nil && store.KindOf(err) == store.Corrupt {
+		return listing.BucketInfo{}, c.problem(ctx, Finding{
+			Kind: BrokenName, Bucket: name, Text: err.Error(),
+			Todo: "restore the name's record from a copy; the list of buckets may tell which bucket it led to",
+		}, nil)
+	}
+	return owner, err
+}
+
+// listOfBuckets checks each name on the list of buckets.
+func (c *Checker) listOfBuckets(ctx context.Context) error {
+	for info, err := range c.c.Buckets(ctx, "", "") {
+		if err != nil {
+			if k := store.KindOf(err); k == store.Timeout || k == store.Unavailable {
+				return err
+			}
+			return c.problem(ctx, Finding{
+				Kind: BrokenList, ID: listing.ListOfBuckets(), Text: err.Error(),
+				Todo: "creating a bucket again, under its name, mends its line: it answers that the bucket exists",
+			}, nil)
+		}
+		if err := c.name(ctx, info.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// suspectName is a name that was not as it should be at the first look. It is
+// looked at again, as it may have been in the middle of a change.
+type suspectName struct {
+	name          string
+	owner, listed store.BucketID
+}
+
+// name takes a first look at a name.
+func (c *Checker) name(ctx context.Context, name string) error {
+	s, wrong, err := c.lookAt(ctx, name)
+	if err != nil || wrong == nil {
+		return err
+	}
+	c.mu.Lock()
+	c.again = append(c.again, s)
+	full := len(c.again) >= mostNames
+	c.mu.Unlock()
+	if full {
+		return c.secondLook(ctx)
+	}
+	return nil
+}
+
+// lookAt says what is wrong with a name at this moment; nil: nothing, or the list
+// can't be read, which is reported once for all.
+func (c *Checker) lookAt(ctx context.Context, name string) (s suspectName, wrong *Finding, err error) {
+	if c.suspected(listing.ListOfBuckets()) {
+		return s, nil, nil
+	}
+	owner, err := c.c.Owner(ctx, name)
+	if err != nil && store.KindOf(err) == store.Corrupt {
+		return s, nil, nil // reported with the directory
+	}
+	var listed listing.BucketInfo
+	if err == nil {
+		err = c.retry(ctx, func() (err error) {
+			listed, err = c.c.Listed(ctx, name)
+			return err
+		})
+	}
+	if err != nil && store.KindOf(err) == store.Corrupt {
+		return s, nil, nil // reported with the list
+	}
+	if err != nil {
+		return s, nil, err
+	}
+	s = suspectName{name, owner.ID, listed.ID}
+	state, err := c.stateOf(ctx, owner.ID)
+	if err != nil {
+		return s, nil, err
+	}
+	wrong = &Finding{Bucket: name, ID: owner.ID}
+	none := store.BucketID{}
+	switch {
+	case owner.ID == none && listed.ID == none:
+		return s, nil, nil
+	case owner.ID == none:
+		wrong.ID = listed.ID
+		wrong.Kind, wrong.Text = StaleListing, "the list of buckets has the name, but it is free"
+		state, err := c.stateOf(ctx, listed.ID)
+		if err != nil {
+			return s, nil, err
+		}
+		switch state {
+		case 0:
+			wrong.Kind, wrong.Text, wrong.Todo = NoRoot, "the list of buckets has the name, which is free, with a bucket that has no root", lostTodo
+		case partmap.Open, partmap.Closing:
+			wrong.Kind, wrong.Text = NamelessBucket, "the bucket has lost its name; the list of buckets still has it"
+		}
+	case state == 0:
+		wrong.Kind, wrong.Text = NoRoot, "the name leads to a bucket that has no root"
+		wrong.Todo = lostTodo
+	case state == partmap.Deleted:
+		wrong.Kind, wrong.Text = DeletedName, "the name leads to a deleted bucket"
+	case listed.ID == none:
+		wrong.Kind, wrong.Text = Unlisted, "the bucket is not on the list of buckets"
+	case listed.ID != owner.ID:
+		wrong.Kind, wrong.Text = StaleListing, fmt.Sprintf("the list of buckets says that the name leads to bucket %s", listed.ID)
+	default:
+		return s, nil, nil
+	}
+	return s, wrong, nil
+}
+
+// stateOf returns a bucket's state; 0 where it has no root, Open where its root
+// can't be read, which is reported elsewhere.
+func (c *Checker) stateOf(ctx context.Context, id store.BucketID) (partmap.State, error) {
+	if id == (store.BucketID{}) {
+		return 0, nil
+	}
+	root, err := c.root(ctx, id)
+	var damaged errDamaged
+	switch {
+	case notFound(err):
+		return 0, nil
+	case errors.As(err, &damaged), errors.Is(err, partmap.ErrNewerVersion):
+		return partmap.Open, nil
+	case err != nil:
+		return 0, err
+	}
+	return root.State, nil
+}
+
+// secondLook looks again at the names that were not as they should be. What has
+// not changed in the meantime is a problem.
+func (c *Checker) secondLook(ctx context.Context) error {
+	c.mu.Lock()
+	names := c.again
+	c.again = nil
+	c.mu.Unlock()
+	if len(names) == 0 {
+		return nil
+	}
+	if err := c.o.Sleep(ctx, c.o.Patience); err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for _, first := range names {
+		if seen[first.name] {
+			continue
+		}
+		seen[first.name] = true
+		now, wrong, err := c.lookAt(ctx, first.name)
+		if err != nil {
+			return err
+		}
+		if wrong == nil || now != first {
+			continue
+		}
+		mend := func() (string, error) { return "the list and the directory agree again", c.c.Mend(ctx, first.name) }
+		switch wrong.Kind {
+		case NamelessBucket:
+			c.mu.Lock()
+			c.hasName[wrong.ID] = true
+			c.mu.Unlock()
+			mend = func() (string, error) { return "it has its name back", c.c.Restore(ctx, first.name) }
+		case NoRoot:
+			mend = nil
+		}
+		if err := c.problem(ctx, *wrong, mend); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// roots checks the buckets that have no name, and returns their roots.
+func (c *Checker) roots(ctx context.Context, ids []store.BucketID) (nameless []*partmap.Root, err error) {
+	err = c.registers(ctx, store.Roots, func(keys [][]byte) error {
+		g, gctx := c.group(ctx)
+		for _, key := range keys {
+			if len(key) != len(store.BucketID{}) {
+				continue
+			}
+			id := store.BucketID(key)
+			if _, named := slices.BinarySearchFunc(ids, id, compareIDs); named || id == listing.ListOfBuckets() {
+				continue
+			}
+			g.Go(func() error {
+				root, err := c.root(gctx, id)
+				if notFound(err) || err == nil && root.State == partmap.Deleted {
+					return nil
+				}
+				if err == nil {
+					c.mu.Lock()
+					nameless = append(nameless, root)
+					c.mu.Unlock()
+				}
+				// It says itself what is wrong with the root.
+				return c.bucket(gctx, bucket{id: id})
+			})
+		}
+		return g.Wait()
+	})
+	return nameless, err
+}
+
+// lookAgain looks again at names, and at buckets without one.
+func (c *Checker) lookAgain(ctx context.Context, nameless []*partmap.Root) error {
+	if err := c.secondLook(ctx); err != nil || len(nameless) == 0 {
+		return err
+	}
+	// Those that are being created have got their names meanwhile.
+	named := map[store.BucketID]bool{}
+	for _, root := range nameless {
+		named[root.Bucket] = false
+	}
+	err := c.registers(ctx, store.Directory, func(keys [][]byte) error {
+		for _, key := range keys {
+			owner, err := c.c.Owner(ctx, string(key))
+			if err != nil && store.KindOf(err) != store.Corrupt {
+				return err
+			}
+			if _, wanted := named[owner.ID]; wanted && err == nil {
+				named[owner.ID] = true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, first := range nameless {
+		id := first.Bucket
+		if named[id] || c.hasName[id] {
+			continue
+		}
+		root, err := c.root(ctx, id)
+		if err != nil || root.State == partmap.Deleted {
+			continue // it can't be read any more, which is not for here, or is gone
+		}
+		f := Finding{Kind: NamelessBucket, ID: id, Text: "no name leads to the bucket, which is " + root.State.String()}
+		if c.o.Now().Sub(time.UnixMicro(root.ChangedAt)) < c.o.YoungFor {
+			f.Severity, f.Kind = Info, Young
+			c.report(f)
+			continue
+		}
+		f.Todo = "--repair deletes it if it has no entries; else its name has to be restored from a copy of the directory"
+		if c.keeps(id) != 0 {
+			f.Todo = "it has rows that no range has: these have to be adopted or discarded first"
+			if err := c.problem(ctx, f, nil); err != nil {
+				return err
+			}
+			continue
+		}
+		err = c.problem(ctx, f, func() (string, error) { return "it had no entries and is deleted", c.c.Discard(ctx, id) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,275 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// orphans looks for partitions that have rows and that no map names; only for
+// those of one bucket where b is not nil.
+//
+// The partitions first, the root after them. A partition that has rows was named
+// before they were written, and no id is used twice: so one that was listed, and
+// that a later root does not name, has lost its last range, after that was
+// removed from it. If it has rows even now, they are nobody's; or the store was
+// restored, and the map and the rows are not of one moment: see adopt.
+func (c *Checker) orphans(ctx context.Context, b *bucket) error {
+	var after store.Partition
+	for {
+		var page []store.Partition
+		err := c.retry(ctx, func() (err error) {
+			page, err = c.lister.Partitions(ctx, after, 1000)
+			return err
+		})
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		after = page[len(page)-1]
+		c.listed.Add(int64(len(page)))
+		of := map[store.BucketID][]store.PartitionID{}
+		for _, p := range page {
+			if b == nil || p.Bucket == b.id {
+				of[p.Bucket] = append(of[p.Bucket], p.ID)
+			}
+		}
+		g, gctx := c.group(ctx)
+		for id, parts := range of {
+			bk := bucket{id: id}
+			if b != nil {
+				bk = *b
+			}
+			g.Go(func() error { return c.strays(gctx, bk, parts) })
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+	}
+}
+
+// strays judges listed partitions of one bucket.
+func (c *Checker) strays(ctx context.Context, b bucket, parts []store.PartitionID) error {
+	for {
+		root, err := c.root(ctx, b.id)
+		var damaged errDamaged
+		switch {
+		case notFound(err) && c.o.Adopt == AdoptAll:
+			// Roots are never removed, so it was made after the copy of the roots. Its rows
+			// get a map of one range; it is split when movers run.
+			if err := c.revive(ctx, b, parts); err != nil {
+				return err
+			}
+			continue
+		case notFound(err):
+			return c.nobodys(ctx, b, LostBucket, parts)
+		case errors.As(err, &damaged), errors.Is(err, partmap.ErrNewerVersion):
+			return nil // reported with the bucket
+		case err != nil:
+			return err
+		case root.State == partmap.Deleted:
+			return c.nobodys(ctx, b, LeftRows, parts)
+		}
+		left, err := c.unnamedOf(ctx, root, parts)
+		if err == nil {
+			return c.unranged(ctx, b, root, left)
+		}
+		if k := store.KindOf(err); k != store.NotFound && k != store.Corrupt && !errors.Is(err, mapclient.ErrStale) {
+			return err
+		}
+		now, lerr := c.root(ctx, b.id)
+		if lerr != nil || now.Epoch == root.Epoch {
+			return lerr // a broken map is reported with the bucket
+		}
+	}
+}
+
+// revive makes a map for a bucket that has none, and tells of it.
+func (c *Checker) revive(ctx context.Context, b bucket, parts []store.PartitionID) error {
+	f := c.finding(b, LostBucket, "%d or more partitions have rows of a bucket that has no root", len(parts))
+	f.Partition, f.Count = parts[0], int64(len(parts))
+	return c.problem(ctx, f, func() (string, error) {
+		_, err := c.maps.Create(ctx, b.id, nil)
+		if store.KindOf(err) == store.Conflict && err != nil {
+			err = nil // it is there
+		}
+		return "it has a map of one range, and its rows are copied there", err
+	})
+}
+
+// unnamedOf returns which of these partitions a root does not name. Where the
+// map is large it first looks where the partition's first row belongs, which
+// clears nearly all of them, and goes over the whole map for the others only.
+func (c *Checker) unnamedOf(ctx context.Context, root *partmap.Root, parts []store.PartitionID) (unnamed []store.PartitionID, err error) {
+	left := map[store.PartitionID]bool{}
+	for _, id := range parts {
+		if root.Height > 0 {
+			first, err := c.first(ctx, store.Partition{Bucket: root.Bucket, ID: id}, 1)
+			if err != nil {
+				return nil, err
+			}
+			if len(first.Rows) == 0 {
+				continue
+			}
+			rg, err := c.rangeOf(ctx, root, first.Rows[0].Key)
+			if err != nil {
+				return nil, err
+			}
+			if rg.Partition == id || rg.To == id {
+				continue
+			}
+		}
+		left[id] = true
+	}
+	if len(left) == 0 {
+		return nil, nil
+	}
+	for rg, err := range partmap.Ranges(root, c.reader(ctx, root.Bucket), nil, nil) {
+		if err != nil {
+			return nil, err
+		}
+		delete(left, rg.Partition)
+		delete(left, rg.To)
+	}
+	for id := range left {
+		unnamed = append(unnamed, id)
+	}
+	return unnamed, nil
+}
+
+func (c *Checker) first(ctx context.Context, p store.Partition, limit int) (page store.Page, err error) {
+	err = c.retry(ctx, func() (err error) {
+		page, err = c.rows.Slice(ctx, p, store.Bounds{}, store.SliceOptions{Limit: limit})
+		return err
+	})
+	return page, err
+}
+
+// nobodys reports those of partitions without an owner that have rows now.
+func (c *Checker) nobodys(ctx context.Context, b bucket, k Kind, parts []store.PartitionID) error {
+	for _, id := range parts {
+		p := store.Partition{Bucket: b.id, ID: id}
+		page, err := c.first(ctx, p, c.o.PageRows)
+		if err != nil {
+			return err
+		}
+		if len(page.Rows) == 0 {
+			continue
+		}
+		f := c.finding(b, k, "it has %s rows of a bucket that is deleted", count(page))
+		f.Partition, f.Key, f.Count = id, page.Rows[0].Key, int64(len(page.Rows))
+		remove := func() (string, error) { return "removed", c.remove(ctx, p) }
+		if k == LostBucket {
+			f.Text = fmt.Sprintf("it has %s rows of a bucket that has no root", count(page))
+			f.Todo, remove = lostTodo, nil
+		}
+		if err := c.problem(ctx, f, remove); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// count says how many rows a partition has of which this is the first page.
+func count(page store.Page) string {
+	if page.More {
+		return fmt.Sprintf("%d or more", len(page.Rows))
+	}
+	return fmt.Sprint(len(page.Rows))
+}
+
+// unranged judges partitions that a root does not name.
+func (c *Checker) unranged(ctx context.Context, b bucket, root *partmap.Root, parts []store.PartitionID) error {
+	var whole, looked bool
+	for _, id := range parts {
+		p := store.Partition{Bucket: b.id, ID: id}
+		first, err := c.first(ctx, p, c.o.PageRows)
+		if err != nil {
+			return err
+		}
+		if len(first.Rows) == 0 {
+			continue
+		}
+		if !looked {
+			problems, _, err := c.validate(ctx, root)
+			if err != nil {
+				return err
+			}
+			looked, whole = true, len(problems) == 0
+		}
+		if whole {
+			err = c.unrangedOne(ctx, b, p)
+		} else {
+			c.keep(b.id, unnamed)
+			f := c.finding(b, Orphan, "it has %s rows, and no range", count(first))
+			f.Partition, f.Key, f.Count = id, first.Rows[0].Key, int64(len(first.Rows))
+			f.Todo = "the bucket's map is broken: mend that first; these rows may be wanted"
+			err = c.problem(ctx, f, nil)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unrangedOne judges one partition that has rows and no range. It is removed if
+// all of them are at home, or have been brought there.
+func (c *Checker) unrangedOne(ctx context.Context, b bucket, p store.Partition) error {
+	o, err := c.survey(ctx, p)
+	if errors.Is(err, errGone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	f := c.finding(b, Orphan, "it has %d rows, and no range; all of them are where the map says, as new or newer", o.rows)
+	f.Partition, f.Key, f.Count, f.Missing = p.ID, o.first, o.rows, o.missing
+	remove := func() (string, error) { return "removed", c.remove(ctx, p) }
+	if o.missing == 0 {
+		return c.problem(ctx, f, remove)
+	}
+	from, why, err := c.origin(ctx, o)
+	if err != nil {
+		return err
+	}
+	f.Key = o.lacks[0].row.Key
+	f.Text = fmt.Sprintf("it has %d rows, and no range; %d of them are not where the map says, or are older there: no listing shows them. %s", o.rows, o.missing, why)
+	f.Todo = from.todo()
+	adopts := c.o.Adopt == AdoptAll || c.o.Adopt == AdoptNewer && from != madeBefore
+	switch {
+	case slices.Contains(c.o.Discard, p.ID):
+		return c.problem(ctx, f, func() (string, error) { return "discarded", c.remove(ctx, p) })
+	case adopts && o.foreign == 0:
+		c.mu.Lock()
+		c.orphaned[b.id] = append(c.orphaned[b.id], orphan{f, o, from == madeLater || c.o.Adopt == AdoptAll})
+		c.mu.Unlock()
+		return nil
+	case adopts:
+		f.Todo = fmt.Sprintf("%d of its rows are neither entries nor markers: only evenkeel may write to the table; --discard PARTITION removes all of them", o.foreign)
+	}
+	c.keep(b.id, unnamed)
+	return c.problem(ctx, f, nil)
+}
+
+// remove hides a whole partition for good: above the timestamps of all of its
+// rows, and of all that may still arrive.
+func (c *Checker) remove(ctx context.Context, p store.Partition) error {
+	highest := store.Timestamp(c.o.Now().UnixMicro())
+	err := c.pages(ctx, p, func(rows []store.Row) error {
+		for i := range rows {
+			highest = max(highest, rows[i].Timestamp)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.retry(ctx, func() error {
+		return c.rows.Remove(ctx, p, store.Bounds{}, highest+store.Timestamp(c.o.Skew.Microseconds()))
+	})
+}

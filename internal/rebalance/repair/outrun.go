@@ -1,0 +1,136 @@
+package repair
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// outrun looks for batches of moves that the rows are ahead of: the map was restored
+// from an older copy, and says that sources are copied or compared which have been
+// emptied. A mover or reader that took the source for the measure would find that it
+// has lost all rows. A source is emptied in draining only, when all ranges of the batch
+// have been compared: so the batch is brought there, and the map fits the rows again.
+// It reports whether the map was changed.
+func (c *Checker) outrun(ctx context.Context, b bucket, root *partmap.Root) (advanced bool, err error) {
+	since, suspects := uint64(0), map[uint64]bool{}
+	for _, batch := range root.Batches {
+		if batch.Phase != partmap.Settled && batch.Phase.Rules().ReadSource {
+			if len(suspects) == 0 {
+				since = batch.ID
+			}
+			suspects[batch.ID] = true
+		}
+	}
+	if len(suspects) == 0 {
+		return false, nil
+	}
+	ahead := map[uint64]partmap.Range{}
+	for rg, err := range partmap.RangesSince(root, c.reader(ctx, b.id), since) {
+		if k := store.KindOf(err); err != nil && (k == store.NotFound || k == store.Corrupt) {
+			return false, nil // it has moved on, or is told of by those who look at all of it
+		}
+		if err != nil {
+			return false, err
+		}
+		if _, known := ahead[rg.Batch]; known || rg.To.IsZero() || !suspects[rg.Batch] {
+			continue
+		}
+		left, err := c.hasLeft(ctx, root, &rg)
+		if err != nil {
+			return false, err
+		}
+		if left {
+			ahead[rg.Batch] = rg
+		}
+	}
+	if len(ahead) == 0 {
+		return false, nil
+	}
+	now, err := c.root(ctx, b.id)
+	if err != nil || now.Version() != root.Version() {
+		return err == nil, err // it has moved on, which explains it
+	}
+	var aerr error
+	if c.o.Adopt != AdoptNone {
+		aerr = c.toDraining(ctx, root, ahead)
+		advanced = aerr == nil
+	}
+	for _, batch := range root.Batches {
+		rg, found := ahead[batch.ID]
+		if !found {
+			continue
+		}
+		f := c.finding(b, OutrunMove, "batch %d is %s, but what it moves is gone from its source and in its destination: the map is older than the rows",
+			batch.ID, batch.Phase)
+		f.Partition, f.Count = rg.Partition, int64(batch.Ranges)
+		f.Todo = "start no server: its mover would take the rows for deleted; --adopt brings the move to where the rows are"
+		perr := c.problem(ctx, f, func() (string, error) {
+			if !advanced {
+				return "", aerr
+			}
+			return fmt.Sprintf("batch %d is draining", batch.ID), nil
+		})
+		if perr != nil {
+			return false, perr
+		}
+	}
+	return advanced, nil
+}
+
+// hasLeft reports whether a range's source has no row, and its destination one that was
+// copied from there.
+func (c *Checker) hasLeft(ctx context.Context, root *partmap.Root, rg *partmap.Range) (bool, error) {
+	within := store.Bounds{Start: rg.Start, End: rg.End}
+	var first store.Page
+	err := c.retry(ctx, func() (err error) {
+		first, err = c.rows.Slice(ctx, store.Partition{Bucket: root.Bucket, ID: rg.Partition}, within, store.SliceOptions{Limit: 1})
+		return err
+	})
+	if err != nil || len(first.Rows) > 0 {
+		return false, err
+	}
+	copied := false
+	err = c.pagesWithin(ctx, store.Partition{Bucket: root.Bucket, ID: rg.To}, within, func(rows []store.Row) error {
+		for i := range rows {
+			copied = copied || store.IsCopied(rows[i].Value)
+		}
+		return nil
+	})
+	if k := store.KindOf(err); err != nil && (k == store.Corrupt || k == store.TooMuchDeadData) {
+		return false, nil // told of when the partition is checked
+	}
+	return copied, err
+}
+
+// toDraining advances batches until they are draining, one phase a swap.
+func (c *Checker) toDraining(ctx context.Context, root *partmap.Root, batches map[uint64]partmap.Range) error {
+	for {
+		var ids []uint64
+		for _, batch := range root.Batches {
+			if _, wanted := batches[batch.ID]; wanted && batch.Phase != partmap.Draining {
+				ids = append(ids, batch.ID)
+			}
+		}
+		if len(ids) == 0 {
+			return nil
+		}
+		edit := c.maps.Edit(ctx, root)
+		if err := edit.Advance(ids...); err != nil {
+			return err
+		}
+		change, err := edit.Change()
+		if err != nil {
+			return err
+		}
+		if err := c.maps.Swap(ctx, change); err != nil {
+			return err
+		}
+		if err := c.maps.Wait(ctx, root.Bucket); err != nil {
+			return err
+		}
+		root = change.Next
+	}
+}

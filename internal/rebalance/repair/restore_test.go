@@ -1,0 +1,323 @@
+package repair_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
+	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+// event is one write of a key, begun and acknowledged at moments of the journal.
+type event struct {
+	value        string // empty: it was deleted
+	begun, acked int
+}
+
+// past is a store's history: every write, with moves going on.
+type past struct {
+	j      *journal
+	id     store.BucketID
+	begin  int // the bucket is made and loaded
+	swaps  []int
+	events map[string][]event
+}
+
+// allowed are the values that a key may have at a moment; the empty one is none.
+func (p *past) allowed(k string, at int) map[string]bool {
+	out := map[string]bool{"": true}
+	for _, e := range p.events[k] {
+		if e.acked <= at {
+			clear(out)
+		}
+		if e.begun < at {
+			out[e.value] = true
+		}
+	}
+	return out
+}
+
+const tick = time.Microsecond // the skew of clocks: there is only one
+
+// live writes such a history: clients put and delete, and in each step of each move
+// they get something done.
+func live(t *testing.T, s store.Store, r *rand.Rand, large bool, moves int) *past {
+	j := newJournal(s)
+	c, err := listing.NewEmbedded(j, listing.Options{})
+	require.NoError(t, err)
+	p := &past{j: j, events: map[string][]event{}}
+	n, cuts := 200, [][]byte{key(60), key(120)}
+	if large {
+		cuts = nil
+		for i := range 300 {
+			cuts = append(cuts, key(i))
+		}
+	}
+	require.NoError(t, c.CreateBucket(ctx, "b", cuts...))
+	owner, err := c.Owner(ctx, "b")
+	require.NoError(t, err)
+	p.id = owner.ID
+	b := c.Bucket("b")
+	write := func(k []byte, value string) error {
+		e := event{value: value, begun: j.now()}
+		var err error
+		if value == "" {
+			err = b.Delete(ctx, k)
+		} else {
+			err = b.Put(ctx, k, []byte(value))
+		}
+		e.acked = j.now()
+		p.events[string(k)] = append(p.events[string(k)], e)
+		return err
+	}
+	for i := range n {
+		require.NoError(t, write(key(i), "first"))
+	}
+	p.begin = j.now()
+	// One writer: its writes are the steps of this history, and each of the mover's
+	// steps waits for some of them.
+	over, cancel := context.WithCancel(ctx)
+	steps := make(chan struct{})
+	var wg sync.WaitGroup
+	wr := rand.New(rand.NewPCG(r.Uint64(), 2))
+	wg.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case steps <- struct{}{}:
+			case <-over.Done():
+				return
+			}
+			value := ""
+			if wr.IntN(3) > 0 {
+				value = fmt.Sprint(i)
+			}
+			if err := write(key(wr.IntN(n)), value); err != nil {
+				t.Errorf("a write: %v", err)
+			}
+		}
+	})
+	f := &fixture{t: t, s: j, c: c}
+	for i := range moves {
+		x := executor.New(j, c.Maps(), p.id, executor.Options{
+			PageRows: 20, BatchRows: 7, CollectAfter: time.Nanosecond,
+			Failpoint: func(context.Context, string, string) error {
+				for range 3 {
+					<-steps
+				}
+				return nil
+			},
+		})
+		switch {
+		case large || i > 3:
+			x.Add(f.goals(p.id, r)...)
+		case i%2 == 0:
+			x.Add(move.Split(key(60), key(120), i/2, key(80), key(100)), move.Split(nil, key(60), -1, key(30)))
+		default:
+			x.Add(move.Merge(nil, key(60)), move.Merge(key(60), nil))
+		}
+		require.NoError(t, x.Run(ctx))
+		for range 20 {
+			<-steps
+		}
+	}
+	cancel()
+	wg.Wait()
+	for i, o := range j.ops {
+		if o.root == p.id && i >= p.begin {
+			p.swaps = append(p.swaps, i+1)
+		}
+	}
+	return p
+}
+
+// moment draws one: often one near a swap.
+func (p *past) moment(r *rand.Rand) int {
+	if r.IntN(4) > 0 {
+		return p.near(r, p.swaps[r.IntN(len(p.swaps))])
+	}
+	return p.begin + r.IntN(len(p.j.ops)-p.begin+1)
+}
+
+func (p *past) near(r *rand.Rand, at int) int {
+	return min(max(at+r.IntN(9)-4, p.begin), len(p.j.ops))
+}
+
+// phases are those in which the bucket was at a moment.
+func (p *past) phases(at int) []partmap.Phase {
+	for i := at - 1; i >= 0; i-- {
+		if p.j.ops[i].root == p.id {
+			return p.j.ops[i].phases
+		}
+	}
+	return nil
+}
+
+// verify checks as a process that has just started.
+func verify(t *testing.T, s store.Store, o repair.Options) ([]repair.Finding, repair.Summary, error) {
+	c, err := listing.NewEmbedded(s, listing.Options{})
+	require.NoError(t, err)
+	var mu sync.Mutex
+	var found []repair.Finding
+	o.Skew, o.Sleep = tick, func(ctx context.Context, _ time.Duration) error { return ctx.Err() }
+	o.Report = func(x repair.Finding) {
+		mu.Lock()
+		defer mu.Unlock()
+		found = append(found, x)
+	}
+	within, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if j, ok := s.(*journal); ok {
+		j.cancel = cancel
+	}
+	sum, err := repair.New(s, c, o).All(within)
+	return found, sum, err
+}
+
+// contains holds a store to what it was at a moment.
+func (p *past) contains(t *testing.T, s store.Store, at int, when string) {
+	c, err := listing.NewEmbedded(s, listing.Options{})
+	require.NoError(t, err)
+	got := map[string]string{}
+	for e, err := range c.Bucket("b").All(ctx, listing.Query{}) {
+		require.NoError(t, err)
+		got[string(e.Key)] = string(e.Value)
+	}
+	for k := range p.events {
+		require.Contains(t, p.allowed(k, at), got[k], "%s: %s", when, k)
+		delete(got, k)
+	}
+	require.Empty(t, got)
+}
+
+func drawn(t *testing.T) *rand.Rand {
+	seed := uint64(time.Now().UnixNano())
+	if v := os.Getenv("EVENKEEL_SEED"); v != "" {
+		var err error
+		seed, err = strconv.ParseUint(v, 10, 64)
+		require.NoError(t, err)
+	}
+	t.Logf("EVENKEEL_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 1))
+}
+
+// TestRestored is the matrix of restores: a copy of the registers and nodes of one
+// moment beside one of the rows of another, before or after, in every phase of
+// splits, merges and refreshes. What is asked for is more than that nothing older
+// than both is lost: after the repair the bucket is what its rows were at their
+// moment.
+func TestRestored(t *testing.T) {
+	overStores(t, func(t *testing.T, fresh func(t testing.TB) store.Store) {
+		for _, large := range []bool{false, true} {
+			t.Run(map[bool]string{false: "Small", true: "Large"}[large], func(t *testing.T) {
+				t.Parallel()
+				r := drawn(t)
+				s := fresh(t)
+				defer s.Close()
+				p := live(t, s, r, large, 6)
+				met := map[string]int{}
+				// Each phase of each move, with rows that are older and newer.
+				_, fast := s.(*memstore.Store)
+				for i := range 2 * len(p.swaps) {
+					if !fast && i%8 > 1 {
+						continue // each copy is a directory, and a process that opens it
+					}
+					var m [allKinds]int
+					m[ofRegister] = p.swaps[i/2]
+					if !fast || r.IntN(3) == 0 && len(met) == 12 {
+						m[ofRegister] = p.near(r, m[ofRegister])
+					}
+					for m[ofRow] = p.moment(r); (m[ofRow] < m[ofRegister]) != (i%2 == 0) && r.IntN(20) > 0; {
+						m[ofRow] = p.moment(r)
+					}
+					m[ofNode] = m[ofRegister]
+					if r.IntN(3) == 0 {
+						m[ofNode] = p.moment(r)
+					}
+					order := "rows older, map "
+					if m[ofRow] >= m[ofRegister] {
+						order = "rows newer, map "
+					}
+					phases := p.phases(m[ofRegister])
+					for _, ph := range phases {
+						met[order+ph.String()]++
+					}
+					if len(phases) == 0 {
+						met[order+"quiet"]++
+					}
+					if !t.Run("", func(t *testing.T) { p.restored(t, fresh(t), r, m) }) {
+						t.Fatalf("rows, registers, nodes of %d", m)
+					}
+				}
+				t.Logf("%d ops, %d swaps, %v", len(p.j.ops), len(p.swaps), met)
+				if fast {
+					require.Len(t, met, 12, "both orders, in each phase and quiet")
+				}
+			})
+		}
+	})
+}
+
+func (p *past) restored(t *testing.T, s store.Store, r *rand.Rand, m [allKinds]int) {
+	defer s.Close()
+	rows := m[ofRow]
+	p.j.copy(t, s, m)
+	j := newJournal(s)
+	wanted := repair.Options{PageRows: []int{7, 1000}[r.IntN(2)], Adopt: repair.AdoptNewer}
+	if m[ofRegister] > rows || m[ofRegister] > m[ofNode] {
+		wanted.Adopt = repair.AdoptAll
+	}
+
+	found, _, err := verify(t, j, repair.Options{})
+	require.NoError(t, err)
+	require.Zero(t, j.now(), "a look changes nothing")
+	for _, x := range found {
+		t.Log(x)
+	}
+	if r.IntN(3) == 0 {
+		j.last = r.IntN(200)
+		_, _, err = verify(t, j, wanted)
+		t.Logf("interrupted after %d: %v", j.last, err)
+		j.last = -1
+	}
+	found, sum, err := verify(t, j, wanted)
+	require.NoError(t, err)
+	for _, x := range found {
+		t.Log("repair: ", x)
+	}
+	require.Zero(t, sum.Problems, "all is mended")
+	p.contains(t, j, rows, "repaired")
+	before := j.now()
+	found, sum, err = verify(t, j, wanted)
+	require.NoError(t, err)
+	require.Zero(t, sum.Problems+sum.Mended, "%v", found)
+	require.Equal(t, before, j.now(), "a second repair changes nothing")
+
+	// What moves goes on to its end.
+	c, err := listing.NewEmbedded(j, listing.Options{})
+	require.NoError(t, err)
+	require.NoError(t, executor.New(j, c.Maps(), p.id, executor.Options{}).Run(ctx))
+	p.contains(t, j, rows, "moved")
+	for i := range 5 {
+		require.NoError(t, c.Bucket("b").Put(ctx, key(i), []byte("again")))
+		e, err := c.Bucket("b").Get(ctx, key(i))
+		require.NoError(t, err)
+		require.Equal(t, "again", string(e.Value))
+	}
+	require.NoError(t, executor.New(j, c.Maps(), p.id, executor.Options{}).Run(ctx))
+	found, sum, err = verify(t, j, repair.Options{})
+	require.NoError(t, err)
+	require.Zero(t, sum.Problems, "%v", found)
+}

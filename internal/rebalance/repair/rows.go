@@ -1,0 +1,529 @@
+package repair
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// place is a partition with the spans of keys that a map gives it, as home or
+// source of ranges, or as their destination.
+type place struct {
+	id    store.PartitionID
+	spans []span // ascending
+	extra []span // found later
+}
+
+// span is the keys of one range; an empty end is plus infinity.
+type span struct {
+	start, end []byte
+	markers    bool // there may be some
+	leaving    bool // readers look at the destination only, and this is the source
+}
+
+// spanOf is what a partition has of a range.
+func spanOf(rg *partmap.Range, id store.PartitionID) span {
+	return span{
+		start: rg.Start, end: rg.End, markers: rg.Phase != partmap.Settled || rg.SweepPending,
+		leaving: rg.Partition == id && !rg.Phase.Rules().ReadSource,
+	}
+}
+
+func (s *span) contains(key []byte) bool {
+	return string(key) >= string(s.start) && (len(s.end) == 0 || string(key) < string(s.end))
+}
+
+// find returns the span of a key; keys have to come in order.
+func (p *place) find(key []byte) *span {
+	for len(p.spans) > 0 && len(p.spans[0].end) > 0 && string(key) >= string(p.spans[0].end) {
+		p.spans = p.spans[1:]
+	}
+	if len(p.spans) > 0 && p.spans[0].contains(key) {
+		return &p.spans[0]
+	}
+	for i := range p.extra {
+		if p.extra[i].contains(key) {
+			return &p.extra[i]
+		}
+	}
+	return nil
+}
+
+// walk goes over the ranges of a map and checks the rows of each partition. An
+// older root serves as well as the newest: partitions only lose ranges, and what
+// looks wrong is looked at under the newest one.
+func (c *Checker) walk(ctx context.Context, b bucket, root *partmap.Root) error {
+	return c.each(ctx, b, root, c.partition)
+}
+
+// each hands on every partition of a map with what the map gives it, side by side.
+func (c *Checker) each(ctx context.Context, b bucket, root *partmap.Root, f func(context.Context, bucket, *place) error) error {
+	g, gctx := c.group(ctx)
+	check := func(p *place) {
+		if p != nil {
+			g.Go(func() error { return f(gctx, b, p) })
+		}
+	}
+	var from []byte
+	for {
+		var home, dest *place
+		err := func() error {
+			for rg, err := range partmap.Ranges(root, c.reader(gctx, b.id), from, nil) {
+				if err != nil {
+					return err
+				}
+				if home == nil || home.id != rg.Partition {
+					check(home)
+					home, from = &place{id: rg.Partition}, rg.Start
+				}
+				home.spans = append(home.spans, spanOf(&rg, rg.Partition))
+				if dest != nil && dest.id != rg.To {
+					check(dest)
+					dest = nil
+				}
+				if !rg.To.IsZero() {
+					if dest == nil {
+						dest = &place{id: rg.To}
+					}
+					dest.spans = append(dest.spans, spanOf(&rg, rg.To))
+				}
+			}
+			return nil
+		}()
+		if err == nil {
+			check(home)
+			check(dest)
+			return g.Wait()
+		}
+		if k := store.KindOf(err); k != store.NotFound && k != store.Corrupt {
+			return errors.Join(err, g.Wait())
+		}
+		// The map was whole a moment ago. If it has moved on the old nodes have been
+		// collected: go on with the new ones.
+		now, lerr := c.root(gctx, b.id)
+		if lerr == nil && now.Epoch > root.Epoch && now.State != partmap.Deleted {
+			root = now
+			continue
+		}
+		if werr := g.Wait(); werr != nil || lerr != nil {
+			return errors.Join(werr, lerr)
+		}
+		if now.State == partmap.Deleted {
+			return nil
+		}
+		c.suspect(b.id)
+		f := c.finding(b, BrokenMap, "epoch %d: %v", root.Epoch, err)
+		f.Todo = restoreTodo
+		return c.problem(ctx, f, nil)
+	}
+}
+
+func (c *Checker) reader(ctx context.Context, id store.BucketID) partmap.Reader {
+	return func(n store.NodeID) (blob []byte, err error) {
+		err = c.retry(ctx, func() (err error) {
+			blob, err = c.s.Node(ctx, id, n)
+			return err
+		})
+		return blob, err
+	}
+}
+
+// tally gathers rows of one partition with the same trouble.
+type tally struct {
+	kind   Kind
+	n      int64
+	key    []byte
+	ts     store.Timestamp // the highest
+	mended int64
+	err    error // of mending
+}
+
+func (t *tally) add(row *store.Row) {
+	if t.n == 0 {
+		t.key = bytes.Clone(row.Key)
+	}
+	t.n++
+	t.ts = max(t.ts, row.Timestamp)
+}
+
+// mend notes what came of mending one row.
+func (t *tally) mend(err error) {
+	if err != nil {
+		t.err = err
+		return
+	}
+	t.mended++
+}
+
+// scan is the check of one partition.
+type scan struct {
+	c      *Checker
+	b      bucket
+	place  *place
+	p      store.Partition
+	tallys map[Kind]*tally
+	sweeps bool // markers are swept, and nothing else is looked at
+}
+
+func (x *scan) tally(k Kind) *tally {
+	if x.tallys[k] == nil {
+		x.tallys[k] = &tally{kind: k}
+	}
+	return x.tallys[k]
+}
+
+// partition reads all rows of a partition, also outside of its ranges.
+func (c *Checker) partition(ctx context.Context, b bucket, p *place) error {
+	select {
+	case c.scans <- struct{}{}:
+		defer func() { <-c.scans }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	c.parts.Add(1)
+	return c.scan(ctx, &scan{c: c, b: b, place: p, p: store.Partition{Bucket: b.id, ID: p.id}, tallys: map[Kind]*tally{}})
+}
+
+func (c *Checker) scan(ctx context.Context, x *scan) error {
+	err := c.pages(ctx, x.p, func(rows []store.Row) error { return x.page(ctx, rows) })
+	if err != nil {
+		f := c.finding(x.b, BrokenRows, "%v", err)
+		f.Partition = x.p.ID
+		switch store.KindOf(err) {
+		case store.Corrupt:
+			f.Todo = "restore the store's damaged files from a copy"
+		case store.TooMuchDeadData:
+			f.Severity, f.Todo = Unchecked, "refresh the range; see \"Repair\" in docs/operations.md"
+		default:
+			return err
+		}
+		if f.Severity == Unchecked {
+			c.report(f)
+		} else if err := c.problem(ctx, f, nil); err != nil {
+			return err
+		}
+	}
+	return x.tell(ctx)
+}
+
+// mark notes a partition with markers, which are swept at the end.
+func (c *Checker) mark(p store.Partition, bucket string) {
+	c.mu.Lock()
+	c.marked[p] = cmp.Or(bucket, c.marked[p])
+	c.mu.Unlock()
+}
+
+// sweeps deletes the markers that were found, in buckets in which every row has a
+// range: elsewhere they may hide rows that are brought home later. Then a sweep
+// would bring deleted rows back.
+func (c *Checker) sweeps(ctx context.Context) error {
+	names := map[store.BucketID]string{}
+	for p, name := range c.marked {
+		names[p.Bucket] = cmp.Or(name, names[p.Bucket])
+	}
+	for id, name := range names {
+		root, err := c.root(ctx, id)
+		if err != nil {
+			return err
+		}
+		if root.State == partmap.Deleted || c.suspected(id) {
+			continue
+		}
+		err = c.each(ctx, bucket{id, name}, root, func(ctx context.Context, b bucket, p *place) error {
+			x := &scan{c: c, b: b, place: p, p: store.Partition{Bucket: b.id, ID: p.id}, tallys: map[Kind]*tally{}, sweeps: true}
+			if _, marked := c.marked[x.p]; !marked {
+				return nil
+			}
+			return c.scan(ctx, x)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pages reads all rows of a partition, with timestamps.
+func (c *Checker) pages(ctx context.Context, p store.Partition, f func(rows []store.Row) error) error {
+	return c.pagesWithin(ctx, p, store.Bounds{}, f)
+}
+
+func (c *Checker) pagesWithin(ctx context.Context, p store.Partition, b store.Bounds, f func(rows []store.Row) error) error {
+	for {
+		var page store.Page
+		err := c.retry(ctx, func() (err error) {
+			page, err = c.rows.Slice(ctx, p, b, store.SliceOptions{Limit: c.o.PageRows, Timestamps: true})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		c.read.Add(int64(len(page.Rows)))
+		if len(page.Rows) > 0 {
+			if err := f(page.Rows); err != nil {
+				return err
+			}
+		}
+		if err := c.pace.took(ctx, len(page.Rows)); err != nil || !page.More {
+			return err
+		}
+		b.Start, b.StartExclusive = page.Rows[len(page.Rows)-1].Key, true
+	}
+}
+
+// page judges the rows of one page; what looks wrong is looked at again.
+func (x *scan) page(ctx context.Context, rows []store.Row) error {
+	future := store.Timestamp(x.c.o.Now().Add(x.c.o.Future).UnixMicro())
+	var suspects, leaving []store.Row
+	for i := range rows {
+		row := &rows[i]
+		if x.sweeps && !store.IsMarker(row.Value) {
+			continue
+		}
+		if row.Timestamp > future && !x.sweeps {
+			x.tally(FutureRow).add(row)
+		}
+		s := x.place.find(row.Key)
+		if s == nil || store.IsMarker(row.Value) && !s.markers {
+			suspects = append(suspects, *row)
+			continue
+		}
+		if s.leaving {
+			leaving = append(leaving, *row)
+		}
+		if _, _, err := store.EntryValue(row.Value); err != nil {
+			x.tally(UnknownCell).add(row)
+		}
+	}
+	for len(suspects) > 0 {
+		left, err := x.confirm(ctx, suspects)
+		if err != nil {
+			return err
+		}
+		suspects = left
+	}
+	if len(leaving) > 0 && !x.sweeps {
+		return x.uncopied(ctx, leaving)
+	}
+	return nil
+}
+
+// uncopied looks at rows of ranges that are draining out of the partition. They were
+// compared before, so each is in its destination, unless that is older than the map.
+// As long as a range drains nothing is deleted there without a marker, so what is
+// missing there was never deleted.
+func (x *scan) uncopied(ctx context.Context, rows []store.Row) error {
+	missing, _, err := x.c.missing(ctx, x.b.id, rows)
+	if errors.Is(err, errGone) {
+		return nil
+	}
+	for i := 0; err == nil && i < len(missing); i++ {
+		l := &missing[i]
+		there := false
+		if l.rg.Partition != x.p.ID || l.rg.Phase != partmap.Draining {
+			continue
+		}
+		if there, err = x.still(ctx, &l.row); err != nil || !there {
+			continue
+		}
+		t := x.tally(Uncopied)
+		t.add(&l.row)
+		if x.c.o.Repair {
+			_, err := x.c.adopt(ctx, x.b.id, []store.Row{l.row})
+			t.mend(err)
+		}
+	}
+	return err
+}
+
+// confirm looks at suspicious rows again: under a root that is read now, which is
+// after the rows were. It returns those for which the root has become too old.
+func (x *scan) confirm(ctx context.Context, rows []store.Row) (left []store.Row, err error) {
+	root, err := x.c.root(ctx, x.b.id)
+	if err != nil {
+		return nil, err
+	}
+	if root.State == partmap.Deleted {
+		return nil, nil // the rows are looked at with those of deleted buckets
+	}
+	var rg partmap.Range
+	for i := range rows {
+		row := &rows[i]
+		if i == 0 || !rg.Contains(row.Key) {
+			if rg, err = x.c.rangeOf(ctx, root, row.Key); errors.Is(err, mapclient.ErrStale) {
+				return rows[i:], nil
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		s := spanOf(&rg, x.p.ID)
+		here := rg.Partition == x.p.ID || rg.To == x.p.ID
+		left := here && store.IsMarker(row.Value) && !s.markers
+		if here && !left {
+			x.place.extra = append(x.place.extra[:min(len(x.place.extra), 8)], s)
+			if _, _, err := store.EntryValue(row.Value); err != nil {
+				x.tally(UnknownCell).add(row)
+			}
+			continue
+		}
+		there, err := x.still(ctx, row)
+		if err != nil {
+			return nil, err
+		}
+		if !there {
+			continue
+		}
+		if left {
+			// Read before the root that has no move for it: so it belongs to none that
+			// is under way, and no copy can have met what it hides without it.
+			x.found(ctx, LeftMarker, row, x.sweeps && x.c.keeps(x.b.id) == 0)
+			continue
+		}
+		if x.sweeps {
+			continue
+		}
+		same, decided, err := x.atHome(ctx, root, rg, row)
+		switch {
+		case err != nil:
+			return nil, err
+		case !decided:
+			return rows[i:], nil
+		case same:
+			x.found(ctx, Duplicate, row, true)
+		default:
+			x.misplaced(ctx, row)
+		}
+	}
+	return nil, nil
+}
+
+// found counts a row and, where it is of no use, deletes it at its own timestamp,
+// so that nothing newer can be hit.
+func (x *scan) found(ctx context.Context, k Kind, row *store.Row, useless bool) {
+	t := x.tally(k)
+	t.add(row)
+	if useless && x.c.o.Repair {
+		t.mend(x.c.retry(ctx, func() error { return x.c.rows.Delete(ctx, x.p, row.Key, row.Timestamp) }))
+	}
+}
+
+// misplaced counts a row that is nowhere else. Its partition has other ranges still,
+// so it was the source of this one: the row is brought home only if that is asked
+// for.
+func (x *scan) misplaced(ctx context.Context, row *store.Row) {
+	t := x.tally(Misplaced)
+	t.add(row)
+	err := error(nil)
+	if x.c.o.Adopt == AdoptAll {
+		if _, err = x.c.adopt(ctx, x.b.id, []store.Row{*row}); err == nil {
+			err = x.c.retry(ctx, func() error { return x.c.rows.Delete(ctx, x.p, row.Key, row.Timestamp) })
+		}
+		t.mend(err)
+	}
+	if x.c.o.Adopt != AdoptAll || err != nil {
+		x.c.keep(x.b.id, misplaced)
+	}
+}
+
+// still reports whether a row is still there as it was.
+func (x *scan) still(ctx context.Context, row *store.Row) (bool, error) {
+	now, found, err := x.c.get(ctx, x.p, row.Key)
+	return found && now.Timestamp == row.Timestamp && bytes.Equal(now.Value, row.Value), err
+}
+
+func (c *Checker) get(ctx context.Context, p store.Partition, key []byte) (row store.Row, found bool, err error) {
+	err = c.retry(ctx, func() (err error) {
+		row, found, err = c.rows.Get(ctx, p, key)
+		return err
+	})
+	return row, found, err
+}
+
+// atHome reports whether the map's own place of a key has the same row or a newer
+// one. decided is false where the map has moved on meanwhile.
+func (x *scan) atHome(ctx context.Context, root *partmap.Root, rg partmap.Range, row *store.Row) (same, decided bool, err error) {
+	for _, id := range shown(&rg) {
+		theirs, found, err := x.c.get(ctx, store.Partition{Bucket: x.b.id, ID: id}, row.Key)
+		if err != nil {
+			return false, false, err
+		}
+		if found && !store.Newer(row, &theirs) {
+			return true, true, nil
+		}
+	}
+	now, err := x.c.root(ctx, x.b.id)
+	return false, err == nil && now.Epoch == root.Epoch, err
+}
+
+// rangeOf finds the range of a key.
+func (c *Checker) rangeOf(ctx context.Context, root *partmap.Root, key []byte) (partmap.Range, error) {
+	for rg, err := range c.maps.Ranges(ctx, root, key) {
+		return rg, err
+	}
+	return partmap.Range{}, store.Errorf(store.Corrupt, "the map of bucket %s has no range for a key", root.Bucket)
+}
+
+// tell reports what was found in the partition.
+func (x *scan) tell(ctx context.Context) error {
+	for _, k := range []Kind{Misplaced, Uncopied, Duplicate, LeftMarker, UnknownCell, FutureRow} {
+		t := x.tallys[k]
+		if t == nil {
+			continue
+		}
+		if k == LeftMarker && x.c.o.Repair && !x.sweeps {
+			x.c.mark(x.p, x.b.name) // told of when they are swept
+			continue
+		}
+		f := x.c.finding(x.b, k, "%d", t.n)
+		f.Partition, f.Key, f.Count = x.p.ID, t.key, t.n
+		done := ""
+		switch k {
+		case Misplaced:
+			f.Text = fmt.Sprintf("%d rows outside of the ranges that the map gives the partition, which are not where the map says, either: no listing shows them", t.n)
+			f.Todo, done = "if the rows were restored from an older copy than the maps: end all servers, then --adopt-all copies them to where the map says."+
+				" If nothing was restored, they are deleted rows that came back (see \"Repair\" in docs/operations.md)", "%d copied to where the map says"
+			if x.c.o.Adopt != AdoptAll {
+				done = ""
+			}
+		case Uncopied:
+			f.Text = fmt.Sprintf("%d rows of ranges that are draining, which are not in their destinations: no listing shows them, and the next step of the move removes them", t.n)
+			f.Todo, done = "are the rows older than the map? End all servers, then --repair copies them", "%d copied"
+		case Duplicate:
+			f.Text = fmt.Sprintf("%d rows outside of the ranges that the map gives the partition; their keys are where the map says, too", t.n)
+			done = "%d deleted"
+		case LeftMarker:
+			f.Text = fmt.Sprintf("%d markers in ranges that are settled and swept: no listing shows them, but they take place", t.n)
+			done = "%d swept"
+			if x.c.keeps(x.b.id) != 0 {
+				done, f.Todo = "", "they may hide rows that no range has: they are swept once those are adopted or removed"
+			}
+		case UnknownCell:
+			f.Text = fmt.Sprintf("%d rows that are neither entries nor markers: reading them fails", t.n)
+			f.Todo = "put or delete the keys; only evenkeel may write to the table"
+		case FutureRow:
+			f.Text = fmt.Sprintf("%d rows written in the future, up to %s", t.n, time.UnixMicro(int64(t.ts)).UTC().Format(time.RFC3339))
+			f.Todo = "nothing replaces or deletes them before that time; look at the clocks of the clients"
+		}
+		var mend func() (string, error)
+		if done != "" {
+			mend = func() (string, error) {
+				if t.err != nil {
+					return "", fmt.Errorf("of %d rows, %d done: %w", t.n, t.mended, t.err)
+				}
+				return fmt.Sprintf(done, t.mended), nil
+			}
+		}
+		if err := x.c.problem(ctx, f, mend); err != nil {
+			return err
+		}
+	}
+	return nil
+}

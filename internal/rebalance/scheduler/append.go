@@ -1,0 +1,269 @@
+package scheduler
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/forecast"
+	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Append is a load by appends that is to come: Presplit finds the cuts by itself.
+type Append struct {
+	// RowsPerSecond that come, For so long.
+	RowsPerSecond float64
+	For           time.Duration
+	// MaxRows is what a partition may hold.
+	MaxRows int64
+	// Like are keys like those to come, in ascending order, which the next ones lie
+	// above; none: the highest keys of the bucket are.
+	Like [][]byte
+}
+
+// Learned is how the keys of a bucket grow.
+type Learned struct {
+	forecast.Foresight
+	// Keys is from how many it was learned.
+	Keys int
+	// Each is how many rows partitions are cut for.
+	Each int64
+}
+
+const (
+	// mostAhead is how many partitions are prepared at once.
+	mostAhead = 4000
+	// learnFrom is from how many keys it is learned how they grow.
+	learnFrom = 5000
+)
+
+// Check says what is wrong with an Append.
+func (a *Append) Check() error {
+	switch {
+	case !(a.RowsPerSecond > 0) || math.IsInf(a.RowsPerSecond, 0):
+		return invalid("the rate of appends has to be above 0, not %v rows per second", a.RowsPerSecond)
+	case a.For <= 0:
+		return invalid("for how long rows are to be appended has to be above 0, not %v", a.For)
+	case a.MaxRows < 10:
+		return invalid("a partition has to have room for 10 rows at least, not %d", a.MaxRows)
+	}
+	if n := a.RowsPerSecond * a.For.Seconds() / (policy.Fill * float64(a.MaxRows)); n > mostAhead {
+		return invalid("%.3g rows per second for %v would need %.0f partitions of %d rows: more than %d are not prepared at once; give a shorter time, and ask again before it is over",
+			a.RowsPerSecond, a.For, math.Ceil(n), a.MaxRows, mostAhead)
+	}
+	return nil
+}
+
+// appends cuts ahead of the highest key.
+func (p *planner) appends(a *Append, pin int64) error {
+	if err := a.Check(); err != nil {
+		return err
+	}
+	each := policy.Fill * float64(a.MaxRows)
+	want := forecast.Options{
+		First: each, Each: each, N: max(1, int(math.Ceil(a.RowsPerSecond*a.For.Seconds()/each))),
+		RowsPerSecond: a.RowsPerSecond, Now: p.g.o.Now(),
+	}
+	if len(a.Like) > 0 {
+		f, err := forecast.Ahead(a.Like, want)
+		if err != nil {
+			return unforeseen(err)
+		}
+		p.learned(f, len(a.Like), each)
+		return p.presplit(f.Cuts, pin)
+	}
+	recent, ranges, err := p.recent(&want)
+	if err != nil {
+		return err
+	}
+	if len(recent) == 0 {
+		return invalid("the bucket is empty, so nothing can be learned from its keys: give keys like those to come (--like), or the cuts themselves (--at-file)")
+	}
+	c, err := p.g.count(p.ctx, p.root.Bucket, &ranges[0], nil)
+	if err != nil {
+		return err
+	}
+	want.First = max(0, each-float64(c.rows))
+	f, cuts, err := p.between(recent, ranges[1:], want, a.RowsPerSecond*a.For.Seconds())
+	if err != nil {
+		return err
+	}
+	p.learned(f, len(recent), each)
+	if len(cuts) == 0 {
+		p.note("cuts lie ahead already, for all of these rows")
+		return nil
+	}
+	// The ranges above that of the highest key are empty.
+	rows := c.rows
+	for i := range ranges {
+		rg := &ranges[i]
+		n := 0
+		for n < len(cuts) && rg.Contains(cuts[n]) {
+			n++
+		}
+		if n > 0 {
+			if err := p.settled(rg); err != nil {
+				return err
+			}
+			below := make([]int64, n+1)
+			below[0] = rows
+			p.add(move.Goal{Start: rg.Start, End: rg.End, Cuts: cuts[:n:n], PinUntil: pin}, below)
+			cuts = cuts[n:]
+		}
+		rows = 0
+	}
+	return nil
+}
+
+func (p *planner) learned(f *forecast.Foresight, keys int, each float64) {
+	p.plan.Learned = &Learned{Foresight: *f, Keys: keys, Each: int64(each)}
+	p.note("learned from %d keys: %s", keys, f.How)
+	if f.Late >= 1 {
+		p.note("the first cut comes some %.0f rows late: the keys of the present hour or day come in no order", f.Late)
+	}
+}
+
+// unforeseen says what to do where keys can't be foreseen.
+func unforeseen(err error) error {
+	var no *forecast.Unforeseeable
+	if errors.As(err, &no) {
+		return invalid("%w. Give the cuts themselves (--at-file), or other keys to learn from (--like)", err)
+	}
+	return err
+}
+
+// recent reads the highest keys of the bucket, with the times of their writing, which
+// it puts into o. It returns them in order, and the ranges from that of the highest
+// key on.
+func (p *planner) recent(o *forecast.Options) (keys [][]byte, ranges []partmap.Range, err error) {
+	// No key lies above this one.
+	rg, err := p.holding(bytes.Repeat([]byte{0xff}, store.MaxKeyBytes))
+	for found := true; err == nil && found && len(keys) < learnFrom; rg, found, err = p.g.maps.RangeBefore(p.ctx, p.root, rg.Start) {
+		if err := p.settled(&rg); err != nil {
+			if len(keys) > 0 {
+				break // enough to learn from, perhaps
+			}
+			return nil, nil, err
+		}
+		none := len(keys) == 0
+		if keys, o.Written, err = p.highest(&rg, keys, o.Written); err != nil {
+			return nil, nil, err
+		}
+		if none {
+			ranges = append(ranges, rg)
+		}
+	}
+	slices.Reverse(keys)
+	slices.Reverse(o.Written)
+	slices.Reverse(ranges)
+	return keys, ranges, err
+}
+
+// highest appends the highest keys of a range to keys, downwards.
+func (p *planner) highest(rg *partmap.Range, keys [][]byte, written []int64) ([][]byte, []int64, error) {
+	const page, tries = 1000, 4
+	part := store.Partition{Bucket: p.root.Bucket, ID: rg.Partition}
+	b := store.Bounds{Start: rg.Start, End: rg.End}
+	for len(keys) < learnFrom {
+		if err := p.g.pace.Take(p.ctx, page); err != nil {
+			return nil, nil, store.Wrap("read the highest keys", err)
+		}
+		var got store.Page
+		var err error
+		for range tries {
+			got, err = p.g.store.Slice(p.ctx, part, b, store.SliceOptions{Limit: page, Reverse: true, Timestamps: true})
+			if k := store.KindOf(err); err == nil || k != store.Timeout && k != store.Unavailable || p.ctx.Err() != nil {
+				break
+			}
+		}
+		p.g.pace.Back(page - len(got.Rows))
+		if err != nil {
+			return nil, nil, store.Wrap("read the highest keys of "+span(rg.Start, rg.End), err)
+		}
+		for i := range got.Rows {
+			if r := &got.Rows[i]; !store.IsMarker(r.Value) && len(keys) < learnFrom {
+				keys = append(keys, bytes.Clone(r.Key))
+				written = append(written, int64(r.Timestamp))
+			}
+		}
+		if !got.More {
+			break
+		}
+		b.End = bytes.Clone(got.Rows[len(got.Rows)-1].Key)
+	}
+	return keys, written, nil
+}
+
+// between finds the cuts that are wanted between those that lie ahead already, which
+// are the starts of ranges: what lies between two of these is divided where it would
+// get more of the total of rows than wanted.
+func (p *planner) between(recent [][]byte, ahead []partmap.Range, want forecast.Options, total float64) (f *forecast.Foresight, cuts [][]byte, err error) {
+	if len(ahead) == 0 {
+		if f, err = forecast.Ahead(recent, want); err != nil {
+			return nil, nil, unforeseen(err)
+		}
+		return f, f.Cuts, nil
+	}
+	// Rows are measured in cuts that are finer than wanted: as fine as can be foreseen.
+	for _, parts := range []float64{16, 4, 1} {
+		fine := want
+		fine.Each = want.Each / parts
+		fine.First = math.Mod(want.First, fine.Each)
+		fine.N = min(forecast.MostCuts, int(2*max(total, want.First)/fine.Each)+2) // each may come to fewer rows
+		if f, err = forecast.Ahead(recent, fine); err == nil {
+			cuts = divide(f, ahead, want.First, want.Each, total)
+			f.Late = max(0, f.Rows[0]-want.First)
+			return f, cuts, nil
+		}
+	}
+	return nil, nil, unforeseen(err)
+}
+
+// divide chooses among fine cuts, between those that are there: first rows may follow
+// the highest key, each a cut.
+func divide(f *forecast.Foresight, there []partmap.Range, first, each, total float64) (cuts [][]byte) {
+	next := 0 // fine cut
+	last := 0.0
+	take := func(rows float64) {
+		at := max(next, sort.Search(len(f.Rows), func(i int) bool { return f.Rows[i] > rows })-1)
+		if next = at + 1; at < len(f.Cuts) {
+			cuts, last = append(cuts, f.Cuts[at]), f.Rows[at]
+		}
+	}
+	room := first
+	for ; len(there) > 0; there = there[1:] {
+		at := sort.Search(len(f.Cuts), func(i int) bool { return bytes.Compare(f.Cuts[i], there[0].Start) >= 0 })
+		if at == len(f.Cuts) {
+			break
+		}
+		rows := f.Rows[at]
+		if at > 0 && !bytes.Equal(f.Cuts[at], there[0].Start) {
+			rows = (rows + f.Rows[at-1]) / 2
+		}
+		const enough = 0.1 // of a partition more is none
+		if more := math.Ceil((rows-last-room)/each - enough); more > 0 {
+			// As many parts as are needed, and alike.
+			from, scale := last, (rows-last)/(room+more*each)
+			for i := range int(more) {
+				if next < at {
+					take(min(f.Rows[at-1], from+scale*(room+float64(i)*each)))
+				}
+			}
+		}
+		next, last, room = max(next, at), max(last, rows), each
+		if next < len(f.Cuts) && bytes.Equal(f.Cuts[next], there[0].Start) {
+			next++
+		}
+	}
+	for last+room < total && next < len(f.Cuts) {
+		take(last + room)
+		room = each
+	}
+	return cuts
+}

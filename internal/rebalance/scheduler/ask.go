@@ -1,0 +1,484 @@
+package scheduler
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/base/keytext"
+	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Kind is what an operator asks for.
+type Kind string
+
+// The kinds of what operators ask for.
+const (
+	// Split cuts ranges in front of keys, by the shortest separators.
+	Split Kind = "split"
+	// Merge makes the ranges of a span one.
+	Merge Kind = "merge"
+	// Refresh rewrites the ranges of a span into fresh partitions.
+	Refresh Kind = "refresh"
+	// Presplit cuts exactly at keys, whatever is there, and may pin the cuts.
+	Presplit Kind = "presplit"
+)
+
+// Ask is what an operator asks for, of one bucket.
+type Ask struct {
+	Kind Kind
+	// Keys are where Split and Presplit cut; those of Presplit ascend.
+	Keys [][]byte
+	// Spans are what Merge makes one (they have to be neighbours) and what Refresh
+	// rewrites (none: everything).
+	Spans []partmap.Span
+	// Append has Presplit find the cuts, which Keys are empty for; nil: it does not.
+	Append *Append
+	// PinUntil pins the cuts of Presplit (Unix seconds); 0 for no pin.
+	PinUntil int64
+	// MaxRows is the most rows that Merge puts into one range; 0: any number.
+	MaxRows int64
+	// Force merges past MaxRows all the same.
+	Force bool
+}
+
+// Plan is what an Ask comes to, on the map of one epoch.
+type Plan struct {
+	Bucket store.BucketID
+	Epoch  uint64
+	Moves  []Planned
+	// Notes say what needs no move, and why.
+	Notes []string
+	// Learned is how keys grow, where that was asked for.
+	Learned *Learned
+}
+
+// Planned is one move of a plan.
+type Planned struct {
+	Goal move.Goal
+	// Rows are those of its span, Copies those of them that change partition, both
+	// as counted a moment ago.
+	Rows, Copies int64
+}
+
+// Plan finds out what an Ask comes to. It only reads. It fails with NotFound where
+// there is no such bucket, with InvalidArgument where the ask does not fit the map
+// or what is in it, with Conflict where ranges concerned are moving already, with
+// Unavailable while the bucket is being deleted, and with ErrBrokenMap.
+func (g *Scheduler) Plan(ctx context.Context, id store.BucketID, a Ask) (*Plan, error) {
+	root, err := g.maps.Load(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	switch root.State {
+	case partmap.Closing:
+		return nil, store.Errorf(store.Unavailable, "the bucket is being deleted: in a moment it is gone, or back")
+	case partmap.Deleted:
+		return nil, store.Errorf(store.NotFound, "the bucket is deleted")
+	}
+	p := &planner{g: g, ctx: ctx, root: root, plan: &Plan{Bucket: id, Epoch: root.Epoch}}
+	switch a.Kind {
+	case Split:
+		err = p.split(a.Keys)
+	case Merge:
+		err = p.merge(&a)
+	case Refresh:
+		err = p.refresh(a.Spans)
+	case Presplit:
+		switch {
+		case a.Append == nil:
+			err = p.presplit(a.Keys, a.PinUntil)
+		case len(a.Keys) > 0:
+			err = invalid("a presplit is given its cuts or finds them, not both")
+		default:
+			err = p.appends(a.Append, a.PinUntil)
+		}
+	default:
+		err = invalid("there is nothing called %q to ask for", a.Kind)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p.plan, nil
+}
+
+func invalid(format string, args ...any) error {
+	return store.Errorf(store.InvalidArgument, format, args...)
+}
+
+// planner makes one plan.
+type planner struct {
+	g    *Scheduler
+	ctx  context.Context
+	root *partmap.Root
+	plan *Plan
+}
+
+func (p *planner) note(format string, args ...any) {
+	p.plan.Notes = append(p.plan.Notes, fmt.Sprintf(format, args...))
+}
+
+// span writes a span for people.
+func span(start, end []byte) string {
+	s, e := keytext.Format(start), keytext.Format(end)
+	if len(start) == 0 {
+		s = "the first key"
+	}
+	if len(end) == 0 {
+		e = "the end"
+	}
+	return fmt.Sprintf("[%s, %s)", s, e)
+}
+
+// settled refuses a range that moves.
+func (p *planner) settled(rg *partmap.Range) error {
+	if rg.Phase != partmap.Settled || rg.SweepPending {
+		phase := rg.Phase.String()
+		if rg.SweepPending {
+			phase = "swept after its last move"
+		}
+		return store.Errorf(store.Conflict, "the range %s moves at present (%s): wait until it has ended", span(rg.Start, rg.End), phase)
+	}
+	return nil
+}
+
+// holding returns the range that contains a key.
+func (p *planner) holding(key []byte) (partmap.Range, error) {
+	for rg, err := range p.g.maps.Ranges(p.ctx, p.root, key) {
+		return rg, err
+	}
+	return partmap.Range{}, store.Errorf(store.Corrupt, "the map has no range")
+}
+
+func checkCut(key []byte) error {
+	switch {
+	case len(key) == 0:
+		return invalid("the empty key lies outside the bucket: its first range begins there, and that can't be cut")
+	case len(key) > store.MaxKeyBytes:
+		return invalid("a key of %d bytes lies outside the bucket: keys have at most %d", len(key), store.MaxKeyBytes)
+	}
+	return nil
+}
+
+// split cuts in front of keys.
+func (p *planner) split(keys [][]byte) error {
+	if len(keys) == 0 {
+		return invalid("a split needs a key at least")
+	}
+	for _, k := range keys {
+		if err := checkCut(k); err != nil {
+			return err
+		}
+	}
+	keys = slices.Clone(keys)
+	slices.SortFunc(keys, bytes.Compare)
+	keys = slices.CompactFunc(keys, bytes.Equal)
+	for len(keys) > 0 {
+		rg, err := p.holding(keys[0])
+		if err != nil {
+			return err
+		}
+		n := 0
+		for n < len(keys) && rg.Contains(keys[n]) {
+			n++
+		}
+		if err := p.splitRange(&rg, keys[:n]); err != nil {
+			return err
+		}
+		keys = keys[n:]
+	}
+	return nil
+}
+
+// splitRange cuts one range.
+func (p *planner) splitRange(rg *partmap.Range, keys [][]byte) error {
+	if string(keys[0]) == string(rg.Start) {
+		p.note("there is a cut at %s already", keytext.Format(keys[0]))
+		if keys = keys[1:]; len(keys) == 0 {
+			return nil
+		}
+	}
+	if err := p.settled(rg); err != nil {
+		return err
+	}
+	c, err := p.g.count(p.ctx, p.root.Bucket, rg, keys)
+	if err != nil {
+		return err
+	}
+	if c.rows == 1 {
+		return invalid("the range %s holds one key only: there is nothing to divide", span(rg.Start, rg.End))
+	}
+	goal := move.Goal{Start: rg.Start, End: rg.End}
+	var rows []int64 // of the parts
+	sum := int64(0)
+	for i, k := range keys {
+		sum += c.below[i]
+		cut := k
+		switch {
+		case c.rows > 0 && sum == 0 && len(goal.Cuts) == 0 && len(rg.Start) > 0:
+			p.note("no key lies between the cut %s and %s: it is cut there already", keytext.Format(rg.Start), keytext.Format(k))
+			continue
+		case c.before[i] != nil:
+			cut = partmap.Separator(c.before[i], k)
+		}
+		if len(goal.Cuts) > 0 && c.rows > 0 && sum == 0 {
+			p.note("no key lies between two of the given ones, %s being the higher: one cut is enough", keytext.Format(k))
+			continue
+		}
+		goal.Cuts = append(goal.Cuts, cut)
+		rows = append(rows, sum)
+		sum = 0
+	}
+	rows = append(rows, sum+c.below[len(keys)])
+	if len(goal.Cuts) == 0 {
+		return nil
+	}
+	p.add(goal, rows)
+	return nil
+}
+
+// add plans a split whose largest part stays where it is.
+func (p *planner) add(goal move.Goal, rows []int64) {
+	total, most := int64(0), int64(-1)
+	for i, n := range rows {
+		if total += n; n > most {
+			goal.Stay, most = i, n
+		}
+	}
+	p.plan.Moves = append(p.plan.Moves, Planned{Goal: goal, Rows: total, Copies: total - most})
+}
+
+// presplit cuts exactly at keys.
+func (p *planner) presplit(keys [][]byte, pin int64) error {
+	if len(keys) == 0 {
+		return invalid("a presplit needs a cut at least")
+	}
+	for i, k := range keys {
+		if err := checkCut(k); err != nil {
+			return err
+		}
+		if i > 0 && string(k) == string(keys[i-1]) {
+			return invalid("cut number %d, %s, repeats the one before it", i+1, keytext.Format(k))
+		}
+		if i > 0 && string(k) < string(keys[i-1]) {
+			return invalid("cut number %d, %s, is below the one before it, %s: cuts ascend", i+1, keytext.Format(k), keytext.Format(keys[i-1]))
+		}
+	}
+	var existing []string
+	for len(keys) > 0 {
+		rg, err := p.holding(keys[0])
+		if err != nil {
+			return err
+		}
+		n := 0
+		for n < len(keys) && rg.Contains(keys[n]) {
+			n++
+		}
+		inside := keys[:n]
+		keys = keys[n:]
+		if string(inside[0]) == string(rg.Start) {
+			existing = append(existing, keytext.Format(inside[0]))
+			inside = inside[1:]
+		}
+		if len(inside) == 0 {
+			continue
+		}
+		if err := p.settled(&rg); err != nil {
+			return err
+		}
+		c, err := p.g.count(p.ctx, p.root.Bucket, &rg, inside)
+		if err != nil {
+			return err
+		}
+		p.add(move.Goal{Start: rg.Start, End: rg.End, Cuts: inside, PinUntil: pin}, c.below)
+	}
+	if len(existing) > 0 {
+		pinned := ""
+		if pin > 0 {
+			pinned = ", and keeps the pin that it has"
+		}
+		p.note("a cut is there already at %s%s%s", existing[0], more(len(existing)), pinned)
+	}
+	return nil
+}
+
+func more(n int) string {
+	if n == 1 {
+		return ""
+	}
+	return fmt.Sprintf(" and at %d others", n-1)
+}
+
+// ranges returns the settled ranges of a span, which has to begin and end at cuts.
+func (p *planner) ranges(s partmap.Span) (out []partmap.Range, err error) {
+	for rg, err := range p.g.maps.Ranges(p.ctx, p.root, s.Start) {
+		if err != nil {
+			return nil, err
+		}
+		if len(out) == 0 && string(rg.Start) != string(s.Start) {
+			return nil, invalid("the bucket is not cut at %s: the range there is %s", keytext.Format(s.Start), span(rg.Start, rg.End))
+		}
+		if err := p.settled(&rg); err != nil {
+			return nil, err
+		}
+		out = append(out, rg)
+		if string(rg.End) == string(s.End) {
+			return out, nil
+		}
+		if len(rg.End) == 0 || len(s.End) > 0 && string(rg.End) > string(s.End) {
+			break
+		}
+	}
+	last := out[len(out)-1]
+	return nil, invalid("the bucket is not cut at %s: the range there is %s", keytext.Format(s.End), span(last.Start, last.End))
+}
+
+func checkSpan(s partmap.Span) error {
+	if len(s.End) > 0 && bytes.Compare(s.Start, s.End) >= 0 {
+		return invalid("the range %s ends before it begins", span(s.Start, s.End))
+	}
+	return nil
+}
+
+// merge makes one range of neighbours.
+func (p *planner) merge(a *Ask) error {
+	if len(a.Spans) == 0 {
+		return invalid("a merge needs a range that covers at least two of the bucket's")
+	}
+	spans := slices.Clone(a.Spans)
+	slices.SortFunc(spans, func(a, b partmap.Span) int { return bytes.Compare(a.Start, b.Start) })
+	whole := spans[0]
+	for i, s := range spans {
+		if err := checkSpan(s); err != nil {
+			return err
+		}
+		if i == 0 {
+			continue
+		}
+		if string(s.Start) != string(whole.End) || len(whole.End) == 0 {
+			return invalid("%s and %s are not neighbours: only what lies side by side is merged", span(whole.Start, whole.End), span(s.Start, s.End))
+		}
+		whole.End = s.End
+	}
+	ranges, err := p.ranges(whole)
+	if err != nil {
+		return err
+	}
+	if len(ranges) == 1 {
+		p.note("%s is one range already", span(whole.Start, whole.End))
+		return nil
+	}
+	rows := int64(0)
+	for i := range ranges {
+		if i > 0 && ranges[i].PinUntil > p.g.o.Now().Unix() {
+			return invalid("the cut %s is pinned until %s: nothing joins across it", keytext.Format(ranges[i].Start), time.Unix(ranges[i].PinUntil, 0).UTC().Format(time.RFC3339))
+		}
+		c, err := p.g.count(p.ctx, p.root.Bucket, &ranges[i], nil)
+		if err != nil {
+			return err
+		}
+		rows += c.rows
+	}
+	if a.MaxRows > 0 && rows > a.MaxRows && !a.Force {
+		return invalid("merged, %s has %d rows, more than max_rows (%d): it would be split again; --force does it all the same", span(whole.Start, whole.End), rows, a.MaxRows)
+	}
+	p.plan.Moves = append(p.plan.Moves, Planned{Goal: move.Merge(whole.Start, whole.End), Rows: rows, Copies: rows})
+	return nil
+}
+
+// refresh rewrites ranges.
+func (p *planner) refresh(spans []partmap.Span) error {
+	if len(spans) == 0 {
+		spans = []partmap.Span{{}}
+	}
+	for _, s := range spans {
+		if err := checkSpan(s); err != nil {
+			return err
+		}
+		ranges, err := p.ranges(s)
+		if err != nil {
+			return err
+		}
+		for i := range ranges {
+			rg := &ranges[i]
+			c, err := p.g.count(p.ctx, p.root.Bucket, rg, nil)
+			if err != nil {
+				return err
+			}
+			p.plan.Moves = append(p.plan.Moves, Planned{Goal: move.Refresh(rg), Rows: c.rows, Copies: c.rows})
+		}
+	}
+	return nil
+}
+
+// counted is what is in a range.
+type counted struct {
+	rows int64
+	// below are the rows below each key and, the last, above all of them; each
+	// counted from the key before.
+	below []int64
+	// before is the highest row's key below each key; nil: there is none.
+	before [][]byte
+}
+
+// count counts the entries of a settled range, at the pace of moves; keys lie within
+// it and ascend.
+func (g *Scheduler) count(ctx context.Context, id store.BucketID, rg *partmap.Range, keys [][]byte) (*counted, error) {
+	c := &counted{below: make([]int64, len(keys)+1), before: make([][]byte, len(keys))}
+	at := 0
+	var last []byte
+	err := g.rows(ctx, id, rg, func(key []byte) error {
+		for at < len(keys) && bytes.Compare(key, keys[at]) >= 0 {
+			c.before[at] = bytes.Clone(last)
+			at++
+		}
+		c.rows++
+		c.below[at]++
+		last = key
+		return nil
+	})
+	for ; at < len(keys); at++ {
+		c.before[at] = bytes.Clone(last)
+	}
+	return c, err
+}
+
+// rows calls f for each entry of a settled range, at the pace of moves.
+func (g *Scheduler) rows(ctx context.Context, id store.BucketID, rg *partmap.Range, f func(key []byte) error) error {
+	const page, tries = 1000, 4
+	p := store.Partition{Bucket: id, ID: rg.Partition}
+	b := store.Bounds{Start: rg.Start, End: rg.End}
+	for {
+		if err := g.pace.Take(ctx, page); err != nil {
+			return store.Wrap("count rows", err)
+		}
+		var got store.Page
+		var err error
+		for range tries {
+			got, err = g.store.Slice(ctx, p, b, store.SliceOptions{Limit: page})
+			if k := store.KindOf(err); err == nil || k != store.Timeout && k != store.Unavailable || ctx.Err() != nil {
+				break
+			}
+		}
+		g.pace.Back(page - len(got.Rows))
+		if err != nil {
+			return store.Wrap("count the rows of "+span(rg.Start, rg.End), err)
+		}
+		for i := range got.Rows {
+			if store.IsMarker(got.Rows[i].Value) {
+				continue
+			}
+			if err := f(got.Rows[i].Key); err != nil {
+				return err
+			}
+		}
+		if !got.More {
+			return nil
+		}
+		b.Start, b.StartExclusive = got.Rows[len(got.Rows)-1].Key, true
+	}
+}

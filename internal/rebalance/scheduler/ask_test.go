@@ -1,0 +1,193 @@
+package scheduler_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+func refreshAll(f *fixture, id store.BucketID) move.Goal {
+	rg := f.ranges(id)[0]
+	return move.Refresh(&rg)
+}
+
+func bs(keys ...string) (out [][]byte) {
+	for _, k := range keys {
+		out = append(out, []byte(k))
+	}
+	return out
+}
+
+func spans(bounds ...string) (out []partmap.Span) {
+	for i := 0; i < len(bounds); i += 2 {
+		out = append(out, partmap.Span{Start: []byte(bounds[i]), End: []byte(bounds[i+1])})
+	}
+	return out
+}
+
+// What does not fit is refused, says why, and changes nothing.
+func TestBadAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, memstore.New(), 1, 100) // key-00000 to key-00099
+		id := f.ids[0]
+		g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
+		end := runs(t, g)
+		f.finished(g, f.ask(g, id, scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("b", "c", "key-00010", "key-00011", "key-00050"), PinUntil: 0}).ID)
+		f.finished(g, f.ask(g, id, scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("p"), PinUntil: time.Now().Unix() + 3600}).ID)
+		time.Sleep(time.Second)
+		root, err := f.c.Maps().Load(t.Context(), id)
+		require.NoError(t, err)
+		long := make([]byte, store.MaxKeyBytes+1)
+		for _, c := range []struct {
+			name string
+			ask  scheduler.Ask
+			kind store.Kind
+			says string
+		}{
+			{"split at the empty key", scheduler.Ask{Kind: scheduler.Split, Keys: bs("")}, store.InvalidArgument, "outside the bucket"},
+			{"split at a key too long", scheduler.Ask{Kind: scheduler.Split, Keys: [][]byte{long}}, store.InvalidArgument, "outside the bucket"},
+			{"split at nothing", scheduler.Ask{Kind: scheduler.Split}, store.InvalidArgument, "needs a key"},
+			{"split of a range with one key", scheduler.Ask{Kind: scheduler.Split, Keys: bs("key-00010a")}, store.InvalidArgument, "one key only"},
+			{"presplit out of order", scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("x", "w")}, store.InvalidArgument, "cuts ascend"},
+			{"presplit with a repetition", scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("x", "x")}, store.InvalidArgument, "repeats"},
+			{"presplit at the empty key", scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("", "x")}, store.InvalidArgument, "outside the bucket"},
+			{"presplit at nothing", scheduler.Ask{Kind: scheduler.Presplit}, store.InvalidArgument, "needs a cut"},
+			{"merge of nothing", scheduler.Ask{Kind: scheduler.Merge}, store.InvalidArgument, "needs a range"},
+			{"merge from no cut", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("a", "c")}, store.InvalidArgument, "not cut at a"},
+			{"merge to no cut", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("b", "d")}, store.InvalidArgument, "not cut at d"},
+			{"merge backwards", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("c", "b")}, store.InvalidArgument, "ends before it begins"},
+			{"merge of what lies apart", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("", "b", "c", "key-00010")}, store.InvalidArgument, "not neighbours"},
+			{"merge of what overlaps", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("", "c", "b", "key-00010")}, store.InvalidArgument, "not neighbours"},
+			{"merge past the limit", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("c", "key-00050"), MaxRows: 20}, store.InvalidArgument, "more than max_rows"},
+			{"merge across a pin", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("key-00050", "")}, store.InvalidArgument, "pinned until"},
+			{"refresh of no range", scheduler.Ask{Kind: scheduler.Refresh, Spans: spans("b", "bb")}, store.InvalidArgument, "not cut at bb"},
+			{"nonsense", scheduler.Ask{Kind: "dance"}, store.InvalidArgument, "dance"},
+		} {
+			_, err := g.Plan(t.Context(), id, c.ask)
+			require.ErrorIs(t, err, c.kind, c.name)
+			require.ErrorContains(t, err, c.says, c.name)
+		}
+		_, err = g.Plan(t.Context(), store.BucketID{1}, scheduler.Ask{Kind: scheduler.Refresh})
+		require.ErrorIs(t, err, store.NotFound)
+
+		for _, c := range []struct {
+			name string
+			ask  scheduler.Ask
+			says string
+		}{
+			{"split at a cut", scheduler.Ask{Kind: scheduler.Split, Keys: bs("key-00050")}, "there is a cut at key-00050 already"},
+			{"split right behind a cut", scheduler.Ask{Kind: scheduler.Split, Keys: bs("key-00011")}, "there is a cut at key-00011 already"},
+			{"split where no key is below", scheduler.Ask{Kind: scheduler.Split, Keys: bs("key-00050")}, "already"},
+			{"merge of one", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("b", "c")}, "one range already"},
+			{"presplit at a cut", scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("b", "c")}, "a cut is there already at b and at 1 others"},
+		} {
+			p, err := g.Plan(t.Context(), id, c.ask)
+			require.NoError(t, err, c.name)
+			require.Empty(t, p.Moves, c.name)
+			require.Len(t, p.Notes, 1, c.name)
+			require.Contains(t, p.Notes[0], c.says, c.name)
+			require.False(t, g.Submit(id, c.name, p).Ended.IsZero(), "there is nothing to do")
+		}
+		now, err := f.c.Maps().Load(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, root.Version(), now.Version(), "nothing was changed")
+
+		p, err := g.Plan(t.Context(), id, scheduler.Ask{Kind: scheduler.Merge, Spans: spans("c", "key-00050"), MaxRows: 20, Force: true})
+		require.NoError(t, err)
+		require.EqualValues(t, 50, p.Moves[0].Rows)
+		end()
+	})
+}
+
+// A split keeps the largest part where it is, cuts by the shortest separators, and
+// asked for again does nothing.
+func TestSplitsAreShortAndOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, memstore.New(), 1, 100)
+		id := f.ids[0]
+		g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
+		end := runs(t, g)
+		ask := scheduler.Ask{Kind: scheduler.Split, Keys: bs("key-00010x", "key-00030", "key-00029x", "z")}
+		p, err := g.Plan(t.Context(), id, ask)
+		require.NoError(t, err)
+		require.Len(t, p.Moves, 1)
+		require.EqualValues(t, 100, p.Moves[0].Rows)
+		require.EqualValues(t, 11+19, p.Moves[0].Copies)
+		require.Equal(t, 2, p.Moves[0].Goal.Stay)
+		require.Len(t, p.Notes, 1, "no key lies between key-00029x and key-00030")
+		home := f.ranges(id)[0].Partition
+		j := f.finished(g, g.Submit(id, "split", p).ID)
+		require.NoError(t, j.Err())
+		require.Equal(t, []string{"key-00010x", "key-00029x", "z"}, f.cuts(id))
+		require.Equal(t, home, f.ranges(id)[2].Partition)
+		time.Sleep(time.Second)
+
+		p, err = g.Plan(t.Context(), id, ask)
+		require.NoError(t, err)
+		require.Empty(t, p.Moves)
+		end()
+	})
+}
+
+func TestNothingIsPlannedOnARangeThatMoves(t *testing.T) {
+	f := newFixture(t, memstore.New(), 1, 100)
+	id := f.ids[0]
+	root, err := f.c.Maps().Load(t.Context(), id)
+	require.NoError(t, err)
+	edit := f.c.Maps().Edit(t.Context(), root)
+	_, err = edit.Begin(partmap.Move{Parts: []partmap.Part{{To: store.PartitionID{1}}}})
+	require.NoError(t, err)
+	change, err := edit.Change()
+	require.NoError(t, err)
+	require.NoError(t, f.c.Maps().Swap(t.Context(), change))
+	g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
+	for _, a := range []scheduler.Ask{
+		{Kind: scheduler.Split, Keys: bs("m")}, {Kind: scheduler.Presplit, Keys: bs("m")}, {Kind: scheduler.Refresh},
+	} {
+		_, err := g.Plan(t.Context(), id, a)
+		require.ErrorIs(t, err, store.Conflict)
+		require.ErrorContains(t, err, "moves at present")
+	}
+}
+
+// A map that a newer program has written is refused, and left alone.
+func TestAMapFromANewerVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		f := newFixture(t, s, 1, 1)
+		id := f.ids[0]
+		rec, err := s.Read(t.Context(), store.Roots, id[:], store.Serial)
+		require.NoError(t, err)
+		rec.Blob[3]++ // the version of the encoding
+		next := store.Record{Version: store.Version{Epoch: rec.Epoch + 1, Token: store.NewToken()}, Blob: reseal(rec.Blob)}
+		require.NoError(t, s.Swap(t.Context(), store.Roots, id[:], rec.Version, next))
+		g := scheduler.New(s, f.c.Maps(), scheduler.Options{})
+		end := runs(t, g)
+		_, err = g.Plan(t.Context(), id, scheduler.Ask{Kind: scheduler.Refresh})
+		require.ErrorIs(t, err, partmap.ErrNewerVersion)
+		j := g.Submit(id, "refresh", &scheduler.Plan{Bucket: id, Moves: []scheduler.Planned{{Goal: move.Goal{Leave: store.PartitionID{1}, Stay: -1}}}})
+		require.True(t, errors.Is(f.finished(g, j.ID).Err(), partmap.ErrNewerVersion))
+		time.Sleep(time.Hour)
+		now, err := s.Read(t.Context(), store.Roots, id[:], store.Serial)
+		require.NoError(t, err)
+		require.Equal(t, next, now)
+		end()
+	})
+}
+
+// reseal makes the checksum of an encoded part of a map right again.
+func reseal(blob []byte) []byte {
+	n := len(blob) - 8
+	return binary.LittleEndian.AppendUint64(blob[:n:n], xxhash.Sum64(blob[:n]))
+}

@@ -1,0 +1,260 @@
+package scheduler
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
+	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Stage is how far a goal has come.
+type Stage string
+
+// The stages of a goal. All but the first two are its end.
+const (
+	Waiting Stage = "waiting"
+	Begun   Stage = "begun" // its move is in the map
+	Met     Stage = "met"
+	Refused Stage = "refused"
+	Dropped Stage = "dropped" // by Abort
+)
+
+func (s Stage) ended() bool { return s != Waiting && s != Begun }
+
+// GoalState is a goal of a job.
+type GoalState struct {
+	Goal  move.Goal
+	Stage Stage
+	Batch uint64 // once it has begun
+	Err   error  // of a refused one
+	// Rows are those that its move copies, Within those of its span, as counted when
+	// it was asked for.
+	Rows, Within int64
+}
+
+// Job is what was asked for together, of one bucket.
+type Job struct {
+	ID     string
+	Bucket store.BucketID
+	// What is for people: split, merge, …
+	What  string
+	Asked time.Time
+	Ended time.Time // zero: not yet
+	Goals []GoalState
+	// Rows that its moves copy; Copied, Verified and Searched (by the sweep) are those
+	// of its batches so far. Others may share its batches, then they are counted too.
+	Rows, Copied, Verified, Searched int64
+	// Phase is that of its batch in flight that has come the least far: marking,
+	// copying, verifying, draining or sweeping; empty where none is.
+	Phase string
+}
+
+// Err is why a job did not come to a good end, nil if it did or has none yet.
+func (j Job) Err() error {
+	for i := range j.Goals {
+		switch g := &j.Goals[i]; g.Stage {
+		case Refused:
+			return g.Err
+		case Dropped:
+			return store.Errorf(store.Conflict, "dropped before it began")
+		}
+	}
+	return nil
+}
+
+// Submit asks for a plan's moves and returns the job that tells what becomes of
+// them. A plan without moves is a job that has ended.
+func (g *Scheduler) Submit(id store.BucketID, what string, p *Plan) Job {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.lastJob++
+	j := &Job{ID: strconv.FormatUint(g.lastJob, 10), Bucket: id, What: what, Asked: g.o.Now()}
+	var goals []move.Goal
+	for _, m := range p.Moves {
+		j.Goals = append(j.Goals, GoalState{Goal: m.Goal, Stage: Waiting, Rows: m.Copies, Within: m.Rows})
+		j.Rows += m.Copies
+		goals = append(goals, m.Goal)
+	}
+	if len(goals) == 0 {
+		j.Ended = g.o.Now()
+	}
+	g.jobs = append(g.jobs, j)
+	g.forgetJobs()
+	if len(goals) > 0 {
+		b := g.bucket(id)
+		b.pending = append(b.pending, goals...)
+		b.feed()
+		b.wanted, b.again = true, time.Time{}
+		g.tell()
+	}
+	return g.snapshot(j)
+}
+
+// forgetJobs keeps the number of jobs that have ended in bounds. Scheduler.mu is held.
+func (g *Scheduler) forgetJobs() {
+	ended := 0
+	for _, j := range g.jobs {
+		if !j.Ended.IsZero() {
+			ended++
+		}
+	}
+	g.jobs = slices.DeleteFunc(g.jobs, func(j *Job) bool {
+		if ended <= g.o.KeepJobs || j.Ended.IsZero() {
+			return false
+		}
+		ended--
+		return true
+	})
+}
+
+// Job returns a job by its id; false if there is none, or not any more.
+func (g *Scheduler) Job(id string) (Job, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, j := range g.jobs {
+		if j.ID == id {
+			return g.snapshot(j), true
+		}
+	}
+	return Job{}, false
+}
+
+// snapshot copies a job with its progress. Scheduler.mu is held.
+func (g *Scheduler) snapshot(j *Job) Job {
+	s := *j
+	s.Goals = slices.Clone(j.Goals)
+	if b := g.buckets[j.Bucket]; b != nil && j.Ended.IsZero() {
+		s.follow(b.x.Status())
+	}
+	return s
+}
+
+// follow adds up the batches of a job. One that is over has copied what it had to.
+func (j *Job) follow(s executor.Status) {
+	batches := map[uint64]int64{}
+	for i := range j.Goals {
+		if g := &j.Goals[i]; g.Stage != Waiting && g.Batch > 0 {
+			batches[g.Batch] += g.Rows
+		}
+	}
+	var first *partmap.Phase
+	for id, rows := range batches {
+		at := slices.IndexFunc(s.Batches, func(b executor.BatchStatus) bool { return b.ID == id })
+		if at < 0 {
+			j.Copied, j.Verified, j.Searched = j.Copied+rows, j.Verified+rows, j.Searched+rows
+			continue
+		}
+		b := &s.Batches[at]
+		j.Copied += b.Progress.Copied
+		j.Verified += b.Progress.Verified
+		j.Searched += b.Progress.Searched
+		if phase := b.Phase; first == nil || order(phase) < order(*first) {
+			first = &phase
+		}
+	}
+	if first != nil {
+		j.Phase = PhaseName(*first)
+	}
+}
+
+// order is how far a batch in flight has come: settled ones have their sweep to go.
+func order(p partmap.Phase) int {
+	if p == partmap.Settled {
+		return 1 << 8
+	}
+	return int(p)
+}
+
+// PhaseName names the phase of a batch in flight, for people: one that has settled is
+// sweeping.
+func PhaseName(p partmap.Phase) string {
+	if p == partmap.Settled {
+		return "sweeping"
+	}
+	return p.String()
+}
+
+// goal changes the states of a goal in all jobs that want it and have not seen its
+// end. Scheduler.mu is held.
+func (g *Scheduler) goal(id store.BucketID, goal *move.Goal, change func(*GoalState)) {
+	for _, j := range g.jobs {
+		if j.Bucket != id || !j.Ended.IsZero() {
+			continue
+		}
+		over := true
+		for i := range j.Goals {
+			s := &j.Goals[i]
+			if !s.Stage.ended() && s.Goal.Equal(goal) {
+				change(s)
+			}
+			over = over && s.Stage.ended()
+		}
+		if over {
+			j.Ended = g.o.Now()
+			if j.Err() == nil {
+				j.Copied, j.Verified, j.Searched = j.Rows, j.Rows, j.Rows
+			}
+		}
+	}
+}
+
+// end refuses goals. Scheduler.mu is held.
+func (g *Scheduler) end(id store.BucketID, goals []move.Goal, err error) {
+	for i := range goals {
+		g.goal(id, &goals[i], func(s *GoalState) { s.Stage, s.Err = Refused, err })
+	}
+}
+
+// Held reports whether a bucket is not to be judged now: it is paused, or there are
+// goals for it that have not begun.
+func (g *Scheduler) Held(id store.BucketID) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, paused := g.gate.Paused(&g.pauses, id); paused {
+		return true
+	}
+	for _, j := range g.jobs {
+		if j.Bucket != id || !j.Ended.IsZero() {
+			continue
+		}
+		for i := range j.Goals {
+			if j.Goals[i].Stage == Waiting {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// InFlight are how many partitions take part in the moves of jobs that have not ended,
+// and the rows that those have still to copy.
+func (g *Scheduler) InFlight() (partitions int, rows int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, j := range g.jobs {
+		if !j.Ended.IsZero() {
+			continue
+		}
+		for i := range j.Goals {
+			if s := &j.Goals[i]; !s.Stage.ended() && s.Rows > 0 {
+				partitions += len(s.Goal.Cuts) + 2
+				rows += s.Rows
+			}
+		}
+	}
+	return partitions, rows
+}
+
+// countedFor is how many rows may be counted, or swept over, in the time in which one may
+// be moved.
+const countedFor = 3
+
+// Pace returns when so many rows may be counted. That is not slowed down while the
+// store is slow, as moves are: it reads one page after the other, and what should be
+// split is found by it.
+func (g *Scheduler) Pace(ctx context.Context, rows int) error { return g.counting.Take(ctx, rows) }

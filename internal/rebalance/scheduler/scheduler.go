@@ -1,0 +1,544 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
+	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Maps is what a manager needs of a map client. In the embedded form it has to be
+// the one that the process's clients use.
+type Maps = executor.Maps
+
+// Store is what a manager needs of a store.
+type Store interface {
+	store.Rows
+	store.Registers
+	store.Nodes
+}
+
+// Options of a manager; the zero value is good.
+type Options struct {
+	// Buckets is how many buckets are moved at once, default 8.
+	Buckets int
+	// RowsPerSecond is the most rows that are copied, compared and counted in a
+	// second, in all buckets together; 0: as many as possible, without regard to
+	// others. Below it the rate follows the store's latency.
+	RowsPerSecond int
+	// ScanEvery is the pause between two scans of all roots, default 10 minutes;
+	// RootsPerSecond is the pace of one, default 200.
+	ScanEvery      time.Duration
+	RootsPerSecond int
+	// KeepEpochs is how many replaced roots of each bucket are kept, default 100.
+	KeepEpochs uint64
+	// KeepJobs is how many jobs that have ended are remembered, default 100.
+	KeepJobs int
+	// Executor are the options of each executor; its Pace and Observe are the
+	// manager's.
+	Executor executor.Options
+	// Now is the wall clock, time.Now if nil.
+	Now func() time.Time
+	// Logger is told what begins and ends, and what fails; none if nil.
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.Buckets <= 0 {
+		o.Buckets = 8
+	}
+	if o.ScanEvery <= 0 {
+		o.ScanEvery = 10 * time.Minute
+	}
+	if o.RootsPerSecond <= 0 {
+		o.RootsPerSecond = 200
+	}
+	if o.KeepEpochs == 0 {
+		o.KeepEpochs = 100
+	}
+	if o.KeepJobs <= 0 {
+		o.KeepJobs = 100
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Executor.Now == nil {
+		o.Executor.Now = o.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Scheduler moves the ranges of all buckets of a store. Its methods are safe for
+// concurrent use; Run is for one goroutine at a time.
+type Scheduler struct {
+	store    Store
+	maps     Maps
+	o        Options
+	busy     busy
+	pace     *executor.Pacer
+	counting *executor.Pacer // of recounts
+	throttle throttle
+	slots    chan struct{} // one per bucket that moves
+	events   chan struct{} // has an element when there may be something to do
+
+	gate *pause.Gate
+
+	mu      sync.Mutex
+	run     *run // nil while Run does not run
+	buckets map[store.BucketID]*bucket
+	pauses  pause.State // as it was looked at last
+	jobs    []*Job
+	lastJob uint64
+	scanned Scan
+}
+
+// run is one call of Run.
+type run struct {
+	ctx  context.Context
+	work sync.WaitGroup
+}
+
+// bucket is one with something to do, or with something left to collect.
+type bucket struct {
+	id store.BucketID
+	x  *executor.Executor
+
+	// Guarded by Scheduler.mu.
+	wanted  bool // something is to be done, or may be
+	running bool
+	// parked: nothing is in flight, and what is wanted can't begin since moves are paused.
+	parked bool
+	// again is not before then: after a failure, or while it is being deleted.
+	again    time.Time
+	failures int
+	// failed are the last errors of its effects, by what was done, until it works.
+	failed  map[string]Failure
+	collect time.Time   // when to look again for what no map names; zero: nothing is
+	pending []move.Goal // not given to the executor yet
+	need    int         // rows per second, see KeepUp
+	release func()      // gives back the slot
+}
+
+// clocksApart is how far the wall clocks of movers and of who paused them may differ: a
+// pause that ends by itself ends so much later for a mover.
+const clocksApart = time.Second
+
+// New makes a manager. Nothing is read or written until Run.
+func New(s Store, m Maps, o Options) *Scheduler {
+	o = o.withDefaults()
+	g := &Scheduler{
+		store:    s,
+		maps:     m,
+		o:        o,
+		busy:     busy{regs: s},
+		pace:     executor.NewPacer(o.RowsPerSecond, o.Executor.Now, o.Executor.Sleep),
+		counting: executor.NewPacer(countedFor*o.RowsPerSecond, o.Executor.Now, o.Executor.Sleep),
+		slots:    make(chan struct{}, o.Buckets),
+		events:   make(chan struct{}, 1),
+		buckets:  map[store.BucketID]*bucket{},
+	}
+	g.gate = pause.NewGate(s, m, clocksApart, o.Now)
+	g.throttle = throttle{pace: g.pace, most: o.RowsPerSecond, probe: g.probe, need: g.need}
+	return g
+}
+
+// Run works until ctx ends, and returns then, when all that it did has ended. It
+// may be called again: goals that were asked for are still wanted.
+func (g *Scheduler) Run(ctx context.Context) error {
+	r := &run{ctx: ctx}
+	g.mu.Lock()
+	g.run = r
+	g.mu.Unlock()
+	g.throttle.begin(ctx)
+	g.LookAtPauses(ctx)
+	ids, _, err := g.busy.read(ctx)
+	if err != nil {
+		g.o.Logger.Warn("the list of busy buckets can't be read: what was left unfinished is found by the scan", "error", err)
+	}
+	for _, id := range ids {
+		g.want(id)
+	}
+	r.work.Go(func() { g.scanAll(ctx) })
+	r.work.Go(func() { g.throttle.run(ctx, g.moving) })
+	r.work.Go(func() { g.watchPauses(ctx) })
+	for ctx.Err() == nil {
+		next := g.start(r)
+		timer := time.NewTimer(next)
+		select {
+		case <-g.events:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+	r.work.Wait()
+	g.mu.Lock()
+	g.run = nil
+	g.mu.Unlock()
+	return store.Wrap("move the ranges of buckets", context.Cause(ctx))
+}
+
+func (g *Scheduler) tell() {
+	select {
+	case g.events <- struct{}{}:
+	default:
+	}
+}
+
+// want has a bucket looked at.
+func (g *Scheduler) want(id store.BucketID) {
+	g.mu.Lock()
+	g.bucket(id).wanted = true
+	g.mu.Unlock()
+	g.tell()
+}
+
+// bucket finds or makes a bucket. Scheduler.mu is held.
+func (g *Scheduler) bucket(id store.BucketID) *bucket {
+	b := g.buckets[id]
+	if b == nil {
+		b = &bucket{id: id, failed: map[string]Failure{}}
+		o := g.o.Executor
+		o.Pace, o.SweepPace, o.Gate = g.pace, g.counting, g.gate
+		o.Observe = func(e executor.Event) { g.observe(b, e) }
+		b.x = executor.New(g.store, g.maps, id, o)
+		g.hold(b)
+		g.buckets[id] = b
+	}
+	return b
+}
+
+// An executor judges all of its goals at each step, so it is given so many at once.
+const goalsAtOnce = 256
+
+// feed gives an executor more goals, and returns how many it has. Scheduler.mu is held.
+func (b *bucket) feed() int {
+	has := b.x.Status().Goals
+	if has > goalsAtOnce/2 {
+		return has
+	}
+	n := min(goalsAtOnce-has, len(b.pending))
+	if n > 0 {
+		b.x.Add(b.pending[:n]...)
+		if b.pending = b.pending[n:]; len(b.pending) == 0 {
+			b.pending = nil
+		}
+	}
+	return has + n
+}
+
+// drop takes all goals away and returns them. Scheduler.mu is held.
+func (b *bucket) drop() []move.Goal {
+	all := append(b.x.Abort(), b.pending...)
+	b.pending = nil
+	return all
+}
+
+// idle is how long the manager sleeps when there is nothing to do.
+const idle = time.Minute
+
+// start begins to work on buckets that want it, as far as there are slots, forgets
+// those that don't, and says when to look again.
+func (g *Scheduler) start(r *run) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.o.Now()
+	next := idle
+	var ready []*bucket
+	for id, b := range g.buckets {
+		switch {
+		case b.running || b.parked:
+		case b.wanted:
+			if wait := b.again.Sub(now); wait > 0 {
+				next = min(next, wait)
+			} else {
+				ready = append(ready, b)
+			}
+		case !b.collect.IsZero():
+			if wait := b.collect.Sub(now); wait > 0 {
+				next = min(next, wait)
+			} else {
+				ready = append(ready, b)
+			}
+		case len(b.failed) == 0:
+			delete(g.buckets, id)
+		}
+	}
+	// In no order: none waits for ever behind others.
+	rand.Shuffle(len(ready), func(i, j int) { ready[i], ready[j] = ready[j], ready[i] })
+	for _, b := range ready {
+		select {
+		case g.slots <- struct{}{}:
+		default:
+			return next // somebody tells when a slot is free
+		}
+		b.running, b.wanted = true, false
+		b.release = sync.OnceFunc(func() {
+			<-g.slots
+			g.tell()
+		})
+		release := b.release
+		r.work.Go(func() {
+			defer release()
+			g.work(r.ctx, b)
+		})
+	}
+	return next
+}
+
+// work does all that there is to do in a bucket.
+func (g *Scheduler) work(ctx context.Context, b *bucket) {
+	err := g.move(ctx, b)
+	var collect time.Time
+	if err == nil {
+		collect = g.tidy(ctx, b)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	defer g.tell()
+	b.running = false
+	var paused *pause.Error
+	switch {
+	case ctx.Err() != nil:
+		b.wanted = true // by the next run
+	case errors.As(err, &paused):
+		b.wanted, b.parked = true, true
+		b.failures, b.again = 0, time.Time{}
+		clear(b.failed)
+	case err == nil:
+		b.failures, b.again, b.collect = 0, time.Time{}, collect
+		clear(b.failed)
+		b.wanted = b.wanted || b.feed() > 0
+	case store.KindOf(err) == store.Corrupt || errors.Is(err, partmap.ErrNewerVersion):
+		// It does not mend by itself: nothing more is tried until somebody asks, or
+		// the scan comes by.
+		g.o.Logger.Error("a bucket's ranges can't be moved", "bucket", b.id.String(), "error", err)
+		b.failed["move"] = Failure{At: g.o.Now(), Err: err}
+		g.end(b.id, b.drop(), err)
+		b.wanted = false
+	default:
+		const first, most = 50 * time.Millisecond, 10 * time.Second
+		g.o.Logger.Warn("a bucket's moves have to wait", "bucket", b.id.String(), "error", err)
+		b.failed["move"] = Failure{At: g.o.Now(), Err: err}
+		b.again = g.o.Now().Add(min(first<<min(b.failures, 10), most))
+		b.failures++
+		b.wanted = true
+	}
+}
+
+// move brings all moves of a bucket to their end.
+func (g *Scheduler) move(ctx context.Context, b *bucket) error {
+	root, err := g.maps.Load(ctx, b.id)
+	if err == nil && root.State == partmap.Deleted {
+		err = store.Errorf(store.NotFound, "bucket %s is deleted", b.id)
+	}
+	if store.KindOf(err) == store.NotFound {
+		g.mu.Lock()
+		g.end(b.id, b.drop(), err)
+		g.mu.Unlock()
+		return g.busy.set(ctx, b.id, false)
+	}
+	if err != nil {
+		return err
+	}
+	if root.State == partmap.Open && len(root.Batches) == 0 && b.x.Status().Goals == 0 {
+		return nil // it is only to be tidied
+	}
+	if err := g.busy.set(ctx, b.id, true); err != nil {
+		return err
+	}
+	if err := b.x.Run(ctx); err != nil {
+		return err
+	}
+	if root, err = g.maps.Load(ctx, b.id); err != nil {
+		return err
+	}
+	if root.State == partmap.Closing {
+		// Somebody deletes it, or left it behind: then it is opened again.
+		return store.Errorf(store.Unavailable, "bucket %s is being deleted; it is opened again if that does not end within %v", b.id, move.ReopenAfter)
+	}
+	return g.busy.set(ctx, b.id, false)
+}
+
+// observe takes in what an executor tells.
+func (g *Scheduler) observe(b *bucket, e executor.Event) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch e.Kind {
+	case executor.Did:
+		key := e.Effect.Key()
+		if e.Err == nil || store.KindOf(e.Err) == store.Conflict {
+			delete(b.failed, key)
+		} else if g.run == nil || g.run.ctx.Err() == nil {
+			b.failed[key] = Failure{At: g.o.Now(), Err: store.Wrap(e.Effect.String(), e.Err)}
+		}
+		if e.Err == nil {
+			g.o.Logger.Debug("did", "bucket", b.id.String(), "effect", e.Effect.String())
+		}
+	case executor.Looked:
+		if e.Err == nil {
+			delete(b.failed, "look")
+		} else if g.run == nil || g.run.ctx.Err() == nil {
+			b.failed["look"] = Failure{At: g.o.Now(), Err: store.Wrap("look at the map", e.Err)}
+		}
+	case executor.GoalBegun:
+		g.goal(b.id, e.Goal, func(s *GoalState) { s.Stage, s.Batch = Begun, e.Batch })
+	case executor.GoalMet:
+		g.goal(b.id, e.Goal, func(s *GoalState) { s.Stage = Met })
+		b.feed()
+	case executor.GoalRefused:
+		g.o.Logger.Warn("a goal was refused", "bucket", b.id.String(), "error", e.Err)
+		g.goal(b.id, e.Goal, func(s *GoalState) { s.Stage, s.Err = Refused, e.Err })
+		b.feed()
+	}
+}
+
+// moving names the buckets on which work is under way.
+func (g *Scheduler) moving() (ids []store.BucketID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for id, b := range g.buckets {
+		if b.running {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// KeepUp says how many rows per second have to be copied and compared for the moves of
+// a bucket to keep up with what is written to it: they do not give way to others below
+// that, as far as RowsPerSecond allows. It holds until it is said anew, or nothing is
+// left to do in the bucket. Without it ranges would grow faster under a load that keeps
+// the store busy than they could be cut.
+func (g *Scheduler) KeepUp(id store.BucketID, rowsPerSecond int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if b := g.buckets[id]; b != nil {
+		b.need = rowsPerSecond
+	}
+}
+
+// need is that of all buckets on which work is under way.
+func (g *Scheduler) need() (rowsPerSecond int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, b := range g.buckets {
+		if b.running {
+			rowsPerSecond += b.need
+		}
+	}
+	return rowsPerSecond
+}
+
+// probe does one small read, for its latency: the root of a bucket that moves.
+func (g *Scheduler) probe(ctx context.Context) error {
+	key := make([]byte, 16)
+	if ids := g.moving(); len(ids) > 0 {
+		id := ids[rand.N(len(ids))]
+		key = id[:]
+	}
+	_, err := g.store.Read(ctx, store.Roots, key, store.Local)
+	if store.KindOf(err) == store.NotFound {
+		err = nil
+	}
+	return err
+}
+
+// Abort drops what was asked for and has not begun, of a bucket or with nil of all,
+// and returns how many goals that were. What has begun only goes forward.
+func (g *Scheduler) Abort(id *store.BucketID) (dropped int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, b := range g.buckets {
+		if id != nil && b.id != *id {
+			continue
+		}
+		for _, goal := range b.drop() {
+			begun := false
+			g.goal(b.id, &goal, func(s *GoalState) {
+				if begun = begun || s.Stage == Begun; s.Stage == Waiting {
+					s.Stage = Dropped
+				}
+			})
+			if begun {
+				b.x.Add(goal) // its end is still to be told
+			} else {
+				dropped++
+			}
+		}
+	}
+	return dropped
+}
+
+// Failure is an error and when it was met.
+type Failure struct {
+	At  time.Time
+	Err error
+}
+
+// Status of a manager.
+type Status struct {
+	// Running: this process moves ranges at present.
+	Running bool
+	// Rate is the rows per second at present, MostRate what they may be; 0: any.
+	Rate, MostRate int
+	Buckets        []BucketStatus
+	Jobs           []Job
+	Scan           Scan
+}
+
+// BucketStatus is a bucket with something to do.
+type BucketStatus struct {
+	ID store.BucketID
+	executor.Status
+	// Running: work is under way. If it is not, and it is not Paused, it waits for others,
+	// or for Again after a failure. Paused: nothing of it may begin.
+	Running bool
+	Paused  bool
+	Again   time.Time
+	// Failures of what is tried again, the newest first.
+	Failures []Failure
+}
+
+// Status tells what is going on. Buckets are in the order of their ids, jobs from
+// the oldest.
+func (g *Scheduler) Status() Status {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := Status{Running: g.run != nil, Rate: g.pace.Rate(), MostRate: g.o.RowsPerSecond, Scan: g.scanned}
+	for id, b := range g.buckets {
+		if !b.running && !b.wanted && len(b.failed) == 0 {
+			continue // it only has something to collect
+		}
+		x := BucketStatus{ID: id, Status: b.x.Status(), Running: b.running, Again: b.again}
+		_, x.Paused = g.gate.Paused(&g.pauses, id)
+		x.Goals += len(b.pending)
+		for _, f := range b.failed {
+			x.Failures = append(x.Failures, f)
+		}
+		slices.SortFunc(x.Failures, func(a, b Failure) int { return b.At.Compare(a.At) })
+		s.Buckets = append(s.Buckets, x)
+	}
+	slices.SortFunc(s.Buckets, func(a, b BucketStatus) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	for _, j := range g.jobs {
+		s.Jobs = append(s.Jobs, g.snapshot(j))
+	}
+	return s
+}
+
+func (f Failure) String() string {
+	return fmt.Sprintf("%s: %v", f.At.UTC().Format(time.RFC3339), f.Err)
+}

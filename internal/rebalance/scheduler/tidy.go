@@ -1,0 +1,162 @@
+package scheduler
+
+import (
+	"context"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// tidy collects what a bucket's map does not name any more, and says when to do it
+// again; zero: nothing is left. What fails is done by the next scan.
+func (g *Scheduler) tidy(ctx context.Context, b *bucket) (again time.Time) {
+	root, err := g.maps.Load(ctx, b.id)
+	if err == nil {
+		err = g.forget(ctx, root)
+	}
+	waiting := 0
+	if err == nil {
+		_, waiting, err = b.x.Collect(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		g.o.Logger.Warn("what a map does not name any more can't be collected", "bucket", b.id.String(), "error", err)
+	}
+	if err == nil && waiting > 0 {
+		return g.o.Now().Add(g.collectAfter())
+	}
+	return time.Time{}
+}
+
+func (g *Scheduler) collectAfter() time.Duration {
+	if g.o.Executor.CollectAfter > 0 {
+		return g.o.Executor.CollectAfter
+	}
+	return time.Hour
+}
+
+// forget drops the oldest of the replaced roots.
+func (g *Scheduler) forget(ctx context.Context, root *partmap.Root) error {
+	if root.Epoch <= g.o.KeepEpochs {
+		return nil
+	}
+	// Forgetting costs a tombstone in some stores, also where there is nothing.
+	before := root.Epoch - g.o.KeepEpochs
+	old, err := g.store.History(ctx, root.Bucket, before, 1)
+	if err != nil || len(old) == 0 {
+		return err
+	}
+	return g.store.Forget(ctx, root.Bucket, before)
+}
+
+// Scan is how far the scan of roots has come.
+type Scan struct {
+	// Roots looked at by the scan under way, or by the last one.
+	Roots int
+	// Began and Ended are those of the last one; Ended is zero while it goes on.
+	Began, Ended time.Time
+	// Found is how many of them had something to do.
+	Found int
+	Err   error
+}
+
+// scanAll looks at all roots, slowly, again and again.
+func (g *Scheduler) scanAll(ctx context.Context) {
+	for ctx.Err() == nil {
+		g.scan(ctx)
+		if g.sleep(ctx, g.o.ScanEvery) != nil {
+			return
+		}
+	}
+}
+
+// scan finds the buckets that moves or a deletion left in the middle, and those with
+// something to collect.
+func (g *Scheduler) scan(ctx context.Context) {
+	s := Scan{Began: g.o.Now()}
+	note := func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.scanned = s
+	}
+	note()
+	const page = 100
+	var after []byte
+	for ctx.Err() == nil {
+		keys, err := g.store.Scan(ctx, store.Roots, after, page)
+		if err != nil {
+			s.Err = err
+			note()
+			if ctx.Err() == nil {
+				g.o.Logger.Warn("the scan of roots can't go on", "error", err)
+			}
+			if g.sleep(ctx, 10*time.Second) != nil {
+				return
+			}
+			continue
+		}
+		if len(keys) == 0 {
+			break
+		}
+		for _, key := range keys {
+			after = key
+			found, err := g.inspect(ctx, store.BucketID(key))
+			if err != nil && ctx.Err() == nil {
+				s.Err = err
+				g.o.Logger.Warn("the scan can't look at a root", "bucket", store.BucketID(key).String(), "error", err)
+			}
+			if s.Roots++; found {
+				s.Found++
+			}
+			if g.sleep(ctx, time.Second/time.Duration(g.o.RootsPerSecond)) != nil {
+				return
+			}
+		}
+		note()
+	}
+	s.Ended = g.o.Now()
+	note()
+}
+
+// inspect looks whether a bucket needs anything.
+func (g *Scheduler) inspect(ctx context.Context, id store.BucketID) (bool, error) {
+	root, err := g.maps.Load(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	left := root.State == partmap.Closing && g.o.Now().Sub(time.UnixMicro(root.ChangedAt)) > move.ReopenAfter
+	if len(root.Batches) > 0 && root.State != partmap.Deleted || left {
+		g.want(id)
+		return true, nil
+	}
+	nodes, err := g.store.ScanNodes(ctx, id, store.NodeID{}, store.MaxPageRows)
+	if err != nil {
+		return false, err
+	}
+	if err := g.forget(ctx, root); err != nil {
+		return false, err
+	}
+	// A large map has so many nodes that they do not fit into one page: as good a
+	// reason to look as one that is not named.
+	if root.Height == 0 && len(nodes) > 0 || root.Height == 1 && len(nodes) > len(root.Children) || root.Height > 1 {
+		g.want(id)
+		return true, nil
+	}
+	return false, nil
+}
+
+// sleep waits by the clock of the executors.
+func (g *Scheduler) sleep(ctx context.Context, d time.Duration) error {
+	if g.o.Executor.Sleep != nil {
+		return g.o.Executor.Sleep(ctx, d)
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

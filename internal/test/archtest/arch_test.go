@@ -1,0 +1,243 @@
+// Package archtest holds the code to the architecture: which package may import
+// which, and which packages are pure.
+package archtest
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	module = "github.com/evenkeel/evenkeel/"
+	root   = "evenkeel" // the package at the root of the module
+)
+
+// layers lists every package of the product, top to bottom. A package imports only
+// packages of lower lines.
+var layers = [][]string{
+	{"cmd/listd", "cmd/rebalancer"},
+	{"internal/daemon/adminserver", "internal/daemon/cassandraflags", "internal/daemon/rebalanceflags"},
+	{"evenkeel", "s3api"},
+	{"s3api/sigv4"},
+	{"rebalance"},
+	{"internal/daemon/adminapi"},
+	{"internal/daemon/logging", "internal/daemon/reload", "internal/daemon/secrecy"},
+	{"internal/rebalance/repair"},
+	{"listing"},
+	{"internal/rebalance/balancer", "internal/rebalance/policysim"},
+	{"internal/rebalance/planner"},
+	{"internal/rebalance/planner/genetic"},
+	{"internal/rebalance/planner/exact", "internal/rebalance/planner/greedy"},
+	{"internal/rebalance/apply", "internal/rebalance/cut"},
+	{"internal/rebalance/scheduler"},
+	{"internal/rebalance/plan"},
+	{"internal/rebalance/executor", "internal/rebalance/forecast", "internal/rebalance/policy"},
+	{"internal/rebalance/move", "internal/rebalance/pause"},
+	{"counter/localcounter", "counter/rediscounter"},
+	{"counter"},
+	{"partmap/mapclient"},
+	{"partmap"},
+	{"internal/rebalance/leader"},
+	{"internal/base/timestamps"},
+	{"internal/base/record"},
+	{"store/cassandrastore", "store/memstore", "store/pebblestore"},
+	{"store/commontime"},
+	{"store"},
+	{"internal/base/keytext", "internal/base/webguard", "internal/rebalance/plannermath"},
+}
+
+// testOnly names the trees that only tests and measurements use.
+var testOnly = []string{"internal/test", "store/storetest", "counter/countertest"}
+
+// drivers may be imported by one package each, and by tests.
+var drivers = map[string]string{
+	"github.com/gocql/gocql":       "store/cassandrastore",
+	"github.com/redis/go-redis/v9": "counter/rediscounter",
+}
+
+// pure names the packages that do no I/O and never ask for the time or for
+// chance: both are passed in.
+var pure = []string{
+	"partmap",
+	"internal/rebalance/plan", "internal/rebalance/planner", "internal/rebalance/planner/exact",
+	"internal/rebalance/planner/genetic", "internal/rebalance/planner/greedy",
+	"internal/rebalance/apply", "internal/rebalance/cut", "internal/rebalance/forecast", "internal/rebalance/move",
+	"internal/rebalance/policy", "internal/rebalance/policysim",
+	"internal/test/history",
+}
+
+// impure are imports that give a package I/O; impureCalls are functions of
+// otherwise harmless packages that ask for the time or for global chance.
+var (
+	impure      = []string{"os", "os/exec", "os/signal", "net", "net/http", "io/ioutil", "syscall", "log", "log/slog", "crypto/rand", "database/sql"}
+	impureCalls = map[string][]string{
+		"time":         {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"},
+		"math/rand":    {"*"},
+		"math/rand/v2": {"Int", "IntN", "Int64", "Int64N", "Uint32", "Uint64", "Float64", "Perm", "Shuffle", "N"},
+	}
+)
+
+type listed struct {
+	ImportPath, Dir  string
+	Imports, GoFiles []string
+}
+
+func list(t *testing.T) map[string]listed {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,Imports,GoFiles", module+"...").Output() // and the root
+	require.NoError(t, err)
+	all := map[string]listed{}
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		err := dec.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		require.NoError(t, err)
+		if p.ImportPath+"/" == module {
+			p.ImportPath = root
+		}
+		all[strings.TrimPrefix(p.ImportPath, module)] = p
+	}
+}
+
+func TestDependenciesPointDownwards(t *testing.T) {
+	level := map[string]int{}
+	for i, line := range layers {
+		for _, name := range line {
+			level[name] = len(layers) - i
+		}
+	}
+	all := list(t)
+	for name, p := range all {
+		if forTests(name) {
+			continue
+		}
+		at, known := level[name]
+		if !known {
+			t.Errorf("%s has no place in the layers: add it where it belongs", name)
+			continue
+		}
+		for _, imported := range p.Imports {
+			below, ours := strings.CutPrefix(imported+"/", module)
+			if below = cmp.Or(strings.TrimSuffix(below, "/"), root); !ours {
+				continue
+			}
+			switch {
+			case forTests(below):
+				t.Errorf("%s imports %s, which is for tests", name, below)
+			case level[below] >= at:
+				t.Errorf("%s imports %s, which does not lie below it", name, below)
+			}
+		}
+	}
+	for name := range level {
+		if _, there := all[name]; !there {
+			t.Errorf("the layers have %s, which does not exist", name)
+		}
+	}
+}
+
+// forTests reports whether a package is there for tests and measurements only.
+func forTests(name string) bool {
+	return slices.ContainsFunc(testOnly, func(tree string) bool {
+		return name == tree || strings.HasPrefix(name, tree+"/")
+	})
+}
+
+func TestDriversAreUsedInOnePlace(t *testing.T) {
+	used := map[string]bool{}
+	for name, p := range list(t) {
+		for _, imported := range p.Imports {
+			for driver, owner := range drivers {
+				if imported != driver && !strings.HasPrefix(imported, driver+"/") {
+					continue
+				}
+				if used[driver] = true; name != owner && !forTests(name) {
+					t.Errorf("%s imports %s, which only %s may", name, imported, owner)
+				}
+			}
+		}
+	}
+	require.Len(t, used, len(drivers), "drivers that nothing imports")
+}
+
+func TestPurePackagesArePure(t *testing.T) {
+	all := list(t)
+	for _, name := range pure {
+		p, ok := all[name]
+		if !ok {
+			t.Errorf("the pure package %s does not exist", name)
+			continue
+		}
+		for _, file := range p.GoFiles {
+			for _, complaint := range impurities(t, filepath.Join(p.Dir, file)) {
+				t.Errorf("%s is pure, but %s", name, complaint)
+			}
+		}
+	}
+}
+
+// impurities lists what a file imports or calls that a pure package may not.
+func impurities(t *testing.T, path string) (complaints []string) {
+	t.Helper()
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, path, nil, 0)
+	require.NoError(t, err)
+	calls := map[string][]string{}
+	for _, spec := range f.Imports {
+		imported, err := strconv.Unquote(spec.Path.Value)
+		require.NoError(t, err)
+		for _, bad := range impure {
+			if imported == bad {
+				complaints = append(complaints, fmt.Sprintf("%s imports %s", fset.Position(spec.Pos()), bad))
+			}
+		}
+		if bad, watched := impureCalls[imported]; watched {
+			local := strings.TrimSuffix(imported, "/v2")
+			local = local[strings.LastIndex(local, "/")+1:]
+			if spec.Name != nil {
+				local = spec.Name.Name
+			}
+			calls[local] = bad
+		}
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		sel, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		if pkg, ok := sel.X.(*ast.Ident); ok && pkg.Obj == nil {
+			for _, bad := range calls[pkg.Name] {
+				if bad == sel.Sel.Name || (bad == "*" && sel.Sel.IsExported() && !allowedRand(sel.Sel.Name)) {
+					complaints = append(complaints, fmt.Sprintf("%s uses %s.%s", fset.Position(sel.Pos()), pkg.Name, sel.Sel.Name))
+				}
+			}
+		}
+		return true
+	})
+	return complaints
+}
+
+// allowedRand: generators with a seed of their own (eaopt wants math/rand's).
+func allowedRand(name string) bool {
+	switch name {
+	case "New", "NewSource", "Rand", "Source", "Source64":
+		return true
+	}
+	return false
+}

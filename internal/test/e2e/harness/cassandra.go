@@ -1,0 +1,156 @@
+package harness
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gocql/gocql"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/evenkeel/evenkeel/internal/test/cassandratest"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/cassandrastore"
+)
+
+// Clocks is the number of map clocks in the tests over Cassandra.
+const Clocks = 2
+
+// patience is how long a client of a patient node waits for it: such a node may
+// take half a minute.
+const patience = 35 * time.Second
+
+// KeyspaceName is a name that nobody uses yet.
+func KeyspaceName() string { return "t" + strings.ReplaceAll(uuid.NewString(), "-", "") }
+
+// Keyspace lays out the schema in a fresh keyspace, dropped with the test, and
+// returns the options to open it through a node of dc1.
+func Keyspace(t testing.TB, host string, r cassandrastore.Replication) cassandrastore.Options {
+	t.Helper()
+	o := cassandrastore.Options{Hosts: []string{host}, DataCentre: "dc1", AllowSingleReplica: true, Keyspace: KeyspaceName()}
+	// On a busy machine a node may take longer for a dozen schema changes than the
+	// usual client waits.
+	admin, err := cassandrastore.OpenAdmin(t.Context(), Patient(o))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		defer admin.Close()
+		// The test's context has ended by now. What lives on nodes that a test
+		// killed goes with them.
+		_ = admin.Drop(context.WithoutCancel(t.Context()))
+	})
+	require.NoError(t, admin.Apply(t.Context(), r))
+	return o
+}
+
+// Shared is a fresh keyspace of a package's shared node. That node is patient, so
+// its clients are more so.
+func Shared(t testing.TB, node *cassandratest.Shared) cassandrastore.Options {
+	t.Helper()
+	return Patient(Keyspace(t, node.Address(t), cassandrastore.Replication{"dc1": 1}))
+}
+
+// Patient returns the options of a client of a patient node.
+func Patient(o cassandrastore.Options) cassandrastore.Options {
+	o.ReadTimeout, o.WriteTimeout, o.SwapTimeout, o.ConnectTimeout = patience, patience, patience, patience
+	return o
+}
+
+// Open opens a store, closed with the test.
+func Open(t testing.TB, o cassandrastore.Options) *cassandrastore.Store {
+	t.Helper()
+	s, err := cassandrastore.Open(t.Context(), o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+// Maps makes a map client whose leases hold for a time (0: the usual one), closed
+// with the test.
+func Maps(t testing.TB, s mapclient.Store, lease time.Duration) *mapclient.Client {
+	t.Helper()
+	return MapsAt(t, s, lease, 0)
+}
+
+// MapsAt is Maps for a process whose wall clock is ahead by so much.
+func MapsAt(t testing.TB, s mapclient.Store, lease, ahead time.Duration) *mapclient.Client {
+	t.Helper()
+	o := mapclient.Options{Clocks: Clocks, Lease: lease}
+	if ahead != 0 {
+		o.Now = func() time.Time { return time.Now().Add(ahead) }
+	}
+	m, err := mapclient.NewNetwork(s, o)
+	require.NoError(t, err)
+	t.Cleanup(m.Close)
+	return m
+}
+
+// Client makes a client.
+func Client(t testing.TB, s listing.Store, m *mapclient.Client, o listing.Options) *listing.Client {
+	t.Helper()
+	c, err := listing.New(s, m, o)
+	require.NoError(t, err)
+	return c
+}
+
+// Session is a session of the bare driver, as somebody else would have it, closed
+// with the test.
+func Session(t testing.TB, host, keyspace string) *gocql.Session {
+	t.Helper()
+	c := gocql.NewCluster(host)
+	c.Keyspace, c.ProtoVersion, c.Timeout, c.WriteCoalesceWaitTime = keyspace, 4, patience, 0
+	s, err := c.CreateSession()
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// DeadRowLimit is how many dead rows a read may meet on the node of a session;
+// beyond that the node refuses it.
+func DeadRowLimit(t testing.TB, s *gocql.Session) (n int) {
+	t.Helper()
+	var text string
+	require.NoError(t, s.Query("SELECT value FROM system_views.settings WHERE name = 'tombstone_failure_threshold'").Scan(&text))
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	return n
+}
+
+// DeleteMany deletes n keys of a partition one by one, at the timestamp ts in
+// microseconds, as somebody does who deletes all that lies under a prefix: Cassandra
+// keeps a tombstone for each.
+func DeleteMany(t testing.TB, s *gocql.Session, p store.Partition, n int, ts int64, key func(i int) []byte) {
+	t.Helper()
+	const step = 500
+	var g errgroup.Group
+	g.SetLimit(4)
+	for at := 0; at < n; at += step {
+		g.Go(func() error {
+			b := s.NewBatch(gocql.UnloggedBatch)
+			for i := at; i < min(at+step, n); i++ {
+				b.Query("DELETE FROM rows USING TIMESTAMP ? WHERE bucket = ? AND partition = ? AND key = ?", ts, gocql.UUID(p.Bucket), gocql.UUID(p.ID), key(i))
+			}
+			return s.ExecuteBatch(b)
+		})
+	}
+	require.NoError(t, g.Wait())
+}
+
+// Partitions counts those of a bucket.
+func Partitions(t testing.TB, c *listing.Client, bucket string) (n int) {
+	t.Helper()
+	id, err := c.BucketID(t.Context(), bucket)
+	require.NoError(t, err)
+	root, err := c.Maps().Load(t.Context(), id)
+	require.NoError(t, err)
+	for _, err := range c.Maps().Ranges(t.Context(), root, nil) {
+		require.NoError(t, err)
+		n++
+	}
+	return n
+}

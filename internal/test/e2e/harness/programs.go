@@ -1,0 +1,291 @@
+package harness
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/test/cassandratest"
+	"github.com/evenkeel/evenkeel/internal/test/child"
+	"github.com/evenkeel/evenkeel/store/cassandrastore"
+)
+
+// ProgramsVariable names the environment variable that holds a folder with the
+// programs, built from these sources, so that packages need not build them again.
+const ProgramsVariable = "EVENKEEL_TEST_PROGRAMS"
+
+// Programs are listd, rebalancer and run-cassandra in the hands of a test.
+type Programs struct {
+	T testing.TB
+	// Bin holds the programs, Dir is for the test's files.
+	Bin, Dir string
+	// Patience bounds each program that is run to its end; 0: the test's own end.
+	Patience time.Duration
+	// Environment is what the programs find in it beside the test's own.
+	Environment []string
+}
+
+var binaries struct {
+	once sync.Once
+	dir  string
+	made bool
+	err  error
+}
+
+// Build builds the programs, the first time that a process asks for them. Packages
+// that call it end their tests by Run.
+func Build(t testing.TB) *Programs {
+	t.Helper()
+	b := &binaries
+	b.once.Do(func() {
+		if b.dir = os.Getenv(ProgramsVariable); b.dir != "" {
+			// The look at each tells `go test` what a result in its cache rests on.
+			for _, name := range []string{"listd", "rebalancer", "run-cassandra"} {
+				if _, err := os.Stat(filepath.Join(b.dir, name)); err != nil {
+					b.err = errors.Join(b.err, fmt.Errorf("%s: %w (make programs builds them)", ProgramsVariable, err))
+				}
+			}
+			return
+		}
+		if b.dir, b.err = os.MkdirTemp("", "evenkeel-programs-"); b.err != nil {
+			return
+		}
+		b.made = true
+		const module = "github.com/evenkeel/evenkeel/"
+		out, err := exec.Command("go", "build", "-o", b.dir+"/", module+"cmd/...", module+"internal/test/cassandratest/cmd/run-cassandra").CombinedOutput()
+		if err != nil {
+			b.err = fmt.Errorf("%w: %s", err, out)
+		}
+	})
+	require.NoError(t, b.err)
+	return &Programs{T: t, Bin: b.dir, Dir: t.TempDir()}
+}
+
+// Run runs the tests of a package, then ends its shared node (nil: there is none)
+// and removes the programs, where those were started and built here.
+func Run(m *testing.M, node *cassandratest.Shared) (code int) {
+	if node != nil {
+		code = node.Run(m)
+	} else {
+		code = m.Run()
+	}
+	if binaries.made {
+		_ = os.RemoveAll(binaries.dir)
+	}
+	return code
+}
+
+// Command is a program that has yet to be started.
+func (p *Programs) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, filepath.Join(p.Bin, name), args...)
+	cmd.Env = append(os.Environ(), p.Environment...)
+	return cmd
+}
+
+// Try runs a program to its end.
+func (p *Programs) Try(name string, args ...string) (code int, out, errs string) {
+	p.T.Helper()
+	ctx := p.T.Context()
+	if p.Patience > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, p.Patience)
+		defer cancel()
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := p.Command(ctx, name, args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	exited, err := child.Start(cmd)
+	require.NoError(p.T, err)
+	<-exited
+	return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
+}
+
+// Run runs a program that has to succeed, and returns what it printed.
+func (p *Programs) Run(name string, args ...string) string {
+	p.T.Helper()
+	code, out, errs := p.Try(name, args...)
+	require.Equal(p.T, 0, code, "%s %q: %s", name, args, errs)
+	return out
+}
+
+// Server is a running listd, or a rebalancer, which has no S3.
+type Server struct {
+	S3, Admin string
+	Cmd       *exec.Cmd
+	Log       *Log
+	Ended     <-chan struct{} // closed when it has ended
+
+	t testing.TB
+}
+
+// Serve starts listd on free ports and waits until it serves. It ends with the
+// test, which shows its log if it failed.
+func (p *Programs) Serve(args ...string) *Server {
+	p.T.Helper()
+	return p.serve("listd", append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...), true)
+}
+
+// Rebalance starts the daemon that keeps a site's buckets in shape, on a free port, and
+// waits until it stands by.
+func (p *Programs) Rebalance(s Site, args ...string) *Server {
+	p.T.Helper()
+	return p.serve("rebalancer", append(s.Flags("run", "--local-dc", "dc1", "--admin-listen", "127.0.0.1:0"), args...), false)
+}
+
+func (p *Programs) serve(program string, args []string, s3 bool) *Server {
+	p.T.Helper()
+	// Not the test's context: Kill is the only way to end it other than by a signal.
+	s := &Server{t: p.T, Cmd: p.Command(context.Background(), program, args...), Log: &Log{}}
+	s.Cmd.Stderr = s.Log
+	read, write, err := os.Pipe()
+	require.NoError(p.T, err)
+	s.Cmd.Stdout = write
+	s.Ended, err = child.Start(s.Cmd)
+	_ = write.Close()
+	require.NoError(p.T, err)
+	p.T.Cleanup(func() {
+		s.Kill()
+		if p.T.Failed() {
+			p.T.Logf("the log of %s, %s:\n%.*s", program, s.Admin, shownLog, s.Log)
+		}
+	})
+	lines := bufio.NewScanner(read)
+	for _, to := range []struct {
+		prefix string
+		field  *string
+	}{{"S3 on ", &s.S3}, {"admin on ", &s.Admin}} {
+		if (s3 || to.field != &s.S3) && lines.Scan() {
+			*to.field, _ = strings.CutPrefix(lines.Text(), to.prefix)
+		}
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, read)
+		_ = read.Close()
+	}()
+	if s3 && !strings.HasPrefix(s.S3, "http") || !strings.HasPrefix(s.Admin, "http://") {
+		s.Kill()
+		require.FailNow(p.T, program+" does not serve", "%q %q %s", s.S3, s.Admin, s.Log)
+	}
+	return s
+}
+
+// Kill is kill -9. It may have ended already.
+func (s *Server) Kill() {
+	_ = s.Cmd.Process.Kill()
+	<-s.Ended
+}
+
+// End sends a signal, waits and returns the exit code.
+func (s *Server) End(signal os.Signal) int {
+	s.t.Helper()
+	require.NoError(s.t, s.Cmd.Process.Signal(signal))
+	select {
+	case <-s.Ended:
+	case <-time.After(time.Minute):
+		require.FailNow(s.t, "it did not end", "%s", s.Log)
+	}
+	return s.Cmd.ProcessState.ExitCode()
+}
+
+// Site is a keyspace, and how programs reach it.
+type Site struct {
+	Host, Name string
+	Copies     bool // demand more than one of everything
+	More       []string
+}
+
+// NewSite names a keyspace that is dropped with the test; it is not made.
+func NewSite(t testing.TB, host string) Site {
+	s := Site{Host: host, Name: KeyspaceName()}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		admin, err := cassandrastore.OpenAdmin(ctx, Patient(cassandrastore.Options{Hosts: []string{s.Host}, Keyspace: s.Name}))
+		if err != nil {
+			return // the node was ended
+		}
+		defer admin.Close()
+		_ = admin.Drop(ctx)
+	})
+	return s
+}
+
+// LaidOut makes a keyspace with the program.
+func (p *Programs) LaidOut(host string) Site {
+	p.T.Helper()
+	s := NewSite(p.T, host)
+	// A node that lays out several keyspaces on a busy machine may take longer than
+	// the program waits. Doing it again is harmless.
+	Eventually(p.T, "the schema is laid out", func() bool {
+		code, _, errs := p.Try("rebalancer", s.Flags("schema", "apply", "--replication", "dc1=1")...)
+		require.True(p.T, code == 0 || strings.Contains(errs, ": timeout: "), "exit code %d: %s", code, errs)
+		return code == 0
+	})
+	return s
+}
+
+// Flags returns a command with the flags behind it that say where the keyspace is.
+func (s Site) Flags(command ...string) []string {
+	flags := append(append([]string{}, command...), "--cassandra", s.Host, "--keyspace", s.Name)
+	if !s.Copies {
+		flags = append(flags, "--allow-single-replica")
+	}
+	return append(flags, s.More...)
+}
+
+// Options are those of the library for the same keyspace, through a node of dc1.
+func (s Site) Options() cassandrastore.Options {
+	return cassandrastore.Options{Hosts: []string{s.Host}, DataCentre: "dc1", Keyspace: s.Name, AllowSingleReplica: !s.Copies}
+}
+
+// ServeSite starts a listd of dc1 over a keyspace.
+func (p *Programs) ServeSite(s Site, args ...string) *Server {
+	p.T.Helper()
+	return p.Serve(append(s.Flags("--local-dc", "dc1"), args...)...)
+}
+
+const (
+	// keptLog bounds what is kept of a program's log, shownLog what is shown of it.
+	keptLog, shownLog = 16 << 20, 64 << 10
+)
+
+// Log is a buffer that may be read while it is written. It keeps the beginning.
+type Log struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+	n  int64
+}
+
+// Write appends.
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.n += int64(len(p))
+	l.b.Write(p[:min(len(p), keptLog-l.b.Len())])
+	return len(p), nil
+}
+
+// String is what was written so far.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// Written is how many bytes were written so far.
+func (l *Log) Written() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.n
+}

@@ -1,0 +1,125 @@
+package s3tour
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+)
+
+// Mover splits, merges and refreshes ranges of a bucket by the commands that
+// operators have, one move after the other, until it is stopped.
+type Mover struct {
+	t      testing.TB
+	admin  *adminapi.Client
+	bucket string
+	keys   []string
+
+	moves  atomic.Int64
+	failed atomic.Bool
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+}
+
+// mostRanges is up to where the bucket is split.
+const mostRanges = 6
+
+// Move begins to move ranges through the admin address of a server. The keys are
+// where it may cut. A patient mover tries again what fails, as it does while
+// nobody leads yet.
+func Move(t testing.TB, admin, bucket string, keys []string, patient bool) *Mover {
+	c, err := adminapi.NewClient(admin, "")
+	require.NoError(t, err)
+	m := &Mover{t: t, admin: c, bucket: bucket, keys: keys}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	m.cancel = cancel
+	seed := rand.Uint64()
+	t.Logf("%s: moves of seed %d", bucket, seed)
+	m.work.Go(func() {
+		r := rand.New(rand.NewPCG(seed, 1))
+		for ctx.Err() == nil {
+			moved, err := m.move(r)
+			switch {
+			case err != nil && patient:
+				t.Logf("%s: %v", bucket, err)
+				time.Sleep(100 * time.Millisecond)
+			case err != nil:
+				m.failed.Store(true)
+				t.Errorf("%s, move %d: %v", bucket, m.moves.Load(), err)
+				return
+			case moved:
+				m.moves.Add(1)
+			}
+		}
+	})
+	return m
+}
+
+// move does one move that fits the map as it is, to its end; false: there was
+// nothing to do, the key was a cut already.
+func (m *Mover) move(r *rand.Rand) (bool, error) {
+	ctx := context.WithoutCancel(m.t.Context())
+	body, err := m.admin.Map(ctx, m.bucket, 0)
+	if err != nil {
+		return false, err
+	}
+	var now adminapi.Map
+	err = json.NewDecoder(body).Decode(&now)
+	_ = body.Close()
+	if err != nil {
+		return false, err
+	}
+	ranges := now.Partitions
+	i := r.IntN(len(ranges))
+	key := m.keys[r.IntN(len(m.keys))]
+	ask := adminapi.Moves{Bucket: m.bucket, Kind: "refresh", Spans: []adminapi.Span{{Start: ranges[i].Start, End: ranges[i].End}}}
+	switch {
+	case i > 0 && (len(ranges) >= mostRanges || r.IntN(3) == 0):
+		ask.Kind, ask.Spans[0].Start = "merge", ranges[i-1].Start
+	case len(ranges) < mostRanges:
+		ask.Kind, ask.Keys, ask.Spans = "presplit", []adminapi.Key{adminapi.Key(key)}, nil
+	}
+	answer, err := m.admin.Moves(ctx, ask)
+	if err != nil || answer.Job == nil {
+		time.Sleep(5 * time.Millisecond)
+		return false, err
+	}
+	for job := *answer.Job; ; {
+		switch {
+		case job.Error != "":
+			return false, fmt.Errorf("%s: %s", ask.Kind, job.Error)
+		case job.Ended != nil:
+			return true, nil
+		}
+		time.Sleep(20 * time.Millisecond)
+		if job, err = m.admin.Job(ctx, job.ID); err != nil {
+			return false, err
+		}
+	}
+}
+
+// Progress waits until one more move has come to its end.
+func (m *Mover) Progress(t testing.TB) {
+	t.Helper()
+	begun, from := time.Now(), m.moves.Load()
+	for m.moves.Load() == from {
+		require.False(t, m.failed.Load(), "the moves have ended")
+		require.Less(t, time.Since(begun), 2*time.Minute, "no move comes to its end")
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// Stop lets the present move come to its end and begins no other one.
+func (m *Mover) Stop() int64 {
+	m.cancel()
+	m.work.Wait()
+	return m.moves.Load()
+}

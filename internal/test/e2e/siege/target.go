@@ -1,0 +1,281 @@
+package siege
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/evenkeel/evenkeel/s3api/sigv4"
+)
+
+// Key is an access key; the zero Key signs nothing.
+type Key struct{ ID, Secret string }
+
+// Target is a server under attack.
+type Target struct {
+	Process
+	S3   string // http://host:port
+	Host string // host:port
+	// From is the address that attacks come from: not the honest client's.
+	From net.IP
+	// Many addresses are the attackers', and not From alone.
+	Many bool
+	// Part of the attackers come: one of so many; 0: all.
+	Part int
+
+	shots *shots
+}
+
+// shots counts what attackers do, and what they are answered.
+type shots struct {
+	sent     atomic.Int64
+	mu       sync.Mutex
+	statuses map[int]int
+}
+
+// NewTarget completes a target whose process and S3 address are given.
+func NewTarget(t *Target) *Target {
+	t.Host = t.S3[strings.Index(t.S3, "//")+2:]
+	t.From = net.IPv4(127, 0, 0, 2)
+	t.shots = &shots{statuses: map[int]int{}}
+	return t
+}
+
+// At is another address of the target.
+func (t *Target) At(url string) *Target {
+	other := *t
+	other.Host = url[strings.Index(url, "//")+2:]
+	return &other
+}
+
+// sign returns the headers of a request, those of its signature among them.
+func (t *Target) sign(k Key, method, target, payload string, length int64, header []string) (http.Header, error) {
+	h := http.Header{}
+	for i := 0; i < len(header); i += 2 {
+		h.Add(header[i], header[i+1])
+	}
+	if k.ID == "" {
+		return h, nil
+	}
+	path, query, _ := strings.Cut(target, "?")
+	r := &sigv4.Request{Method: method, Path: path, Query: query, Host: t.Host, Header: h, Length: length}
+	return h, sigv4.Sign(r, k.ID, k.Secret, "us-east-1", payload, time.Now())
+}
+
+// Head is the beginning of a request as it goes over the wire, up to the empty line.
+// payload stands for the body in the signature, length is what is said of it; -1: nothing.
+func (t *Target) Head(k Key, method, target, payload string, length int64, header ...string) []byte {
+	h, err := t.sign(k, method, target, payload, length, header)
+	if err != nil {
+		panic(err) // the attack's own mistake
+	}
+	b := fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: %s\r\n", method, target, t.Host)
+	if length >= 0 {
+		b = fmt.Appendf(b, "Content-Length: %d\r\n", length)
+	}
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		for _, v := range h[name] {
+			b = append(append(append(append(b, name...), ": "...), v...), "\r\n"...)
+		}
+	}
+	return append(b, "\r\n"...)
+}
+
+// Text is a whole request as it goes over the wire.
+func (t *Target) Text(k Key, method, target string, body []byte, header ...string) []byte {
+	length := int64(len(body))
+	if length == 0 && method == http.MethodGet {
+		length = -1
+	}
+	return append(t.Head(k, method, target, sigv4.PayloadOf(body), length, header...), body...)
+}
+
+// Presigned is a target with the parameters that stand for its signature.
+func (t *Target) Presigned(k Key, method, path string, query url.Values) (string, error) {
+	q := url.Values{
+		"X-Amz-Algorithm": {sigv4.Algorithm}, "X-Amz-Expires": {"600"},
+		"X-Amz-Date":          {time.Now().UTC().Format("20060102T150405Z")},
+		"X-Amz-Credential":    {k.ID + "/" + time.Now().UTC().Format("20060102") + "/us-east-1/s3/aws4_request"},
+		"X-Amz-SignedHeaders": {"host"},
+	}
+	maps.Copy(q, query)
+	r := &sigv4.Request{Method: method, Path: path, Query: q.Encode(), Host: t.Host, Header: http.Header{}, Length: -1}
+	signature, err := sigv4.Presign(r, k.Secret, "us-east-1", time.Now())
+	return path + "?" + r.Query + "&X-Amz-Signature=" + signature, err
+}
+
+// Conn is a connection of an attacker.
+type Conn struct {
+	net.Conn
+	t *Target
+	r *bufio.Reader
+}
+
+// manyAddresses are those of attackers who have many. With one for each connection it is a
+// flood, which takes a firewall.
+const manyAddresses = 32
+
+// Dial connects from the attackers' address. The connection ends with ctx.
+func (t *Target) Dial(ctx context.Context) (*Conn, error) {
+	from := t.From
+	if t.Many {
+		from = net.IPv4(127, 1, 0, byte(1+rand.IntN(manyAddresses)))
+	}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}, Timeout: 10 * time.Second}
+	c, err := d.DialContext(ctx, "tcp", t.Host)
+	if err != nil {
+		return nil, err
+	}
+	// Without a farewell: no port is kept for a minute, and the server sees a reset.
+	_ = c.(*net.TCPConn).SetLinger(0)
+	context.AfterFunc(ctx, func() { _ = c.Close() })
+	return &Conn{Conn: c, t: t, r: bufio.NewReaderSize(c, 4<<10)}, nil
+}
+
+// Send writes text and does not wait for an answer.
+func (c *Conn) Send(text []byte) error {
+	_, err := c.Write(text)
+	c.t.shots.sent.Add(1)
+	return err
+}
+
+// Do sends a request and reads its answer to the end. A server may answer, and cut the
+// connection, before all is sent.
+func (c *Conn) Do(text []byte) error {
+	failed := c.Send(text)
+	status, err := c.Answer()
+	if failed != nil && status == 0 {
+		return failed
+	}
+	return err
+}
+
+// Each sends requests and reads their answers.
+func (c *Conn) Each(texts ...[]byte) error {
+	for _, text := range texts {
+		if err := c.Do(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Handshake does one of TLS.
+func (c *Conn) Handshake(ctx context.Context) error {
+	c.t.shots.sent.Add(1)
+	return tls.Client(c.Conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx)
+}
+
+// Answer reads one answer to its end.
+func (c *Conn) Answer() (status int, err error) {
+	resp, err := http.ReadResponse(c.r, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	c.t.shots.answered(resp.StatusCode)
+	if _, err = io.Copy(io.Discard, resp.Body); err == nil && resp.Close {
+		err = io.EOF
+	}
+	return resp.StatusCode, err
+}
+
+// Crowd lets n attackers, or a part of them, work until ctx ends: each connects, does it again and again on
+// its connection, and connects anew when that fails.
+func (t *Target) Crowd(ctx context.Context, n int, work func(ctx context.Context, c *Conn, attacker int) error) {
+	var all sync.WaitGroup
+	for i := range max(1, n/max(1, t.Part)) {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				one, end := context.WithCancel(ctx)
+				c, err := t.Dial(one)
+				for err == nil && ctx.Err() == nil {
+					err = work(one, c, i)
+				}
+				end()
+				Pause(ctx, 2*time.Millisecond)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// Pause waits, at most until ctx ends.
+func Pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+func (s *shots) answered(status int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.statuses[status]++
+}
+
+// Shots is how much was sent, and how many answers of each status were read.
+func (t *Target) Shots() (sent int64, statuses map[int]int) {
+	s := t.shots
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sent.Load(), maps.Clone(s.statuses)
+}
+
+// Reply is an answer to a request that is no attack.
+type Reply struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// NewClient makes an HTTP client that takes any certificate, with connections that are kept
+// or, fresh, one for each request.
+func NewClient(fresh bool) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		MaxIdleConnsPerHost: 64, DisableKeepAlives: fresh, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	}}
+}
+
+// Ask does a request with a client, from the honest address.
+func (t *Target) Ask(ctx context.Context, c *http.Client, k Key, method, target string, body []byte, header ...string,
+) (*Reply, error) {
+	h, err := t.sign(k, method, target, sigv4.PayloadOf(body), int64(len(body)), header)
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, method, t.S3+target, strings.NewReader(string(body)))
+	if err != nil {
+		return nil, err
+	}
+	r.Header = h
+	resp, err := c.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	got, err := io.ReadAll(resp.Body)
+	return &Reply{resp.StatusCode, resp.Header, got}, err
+}
+
+// Must does a request that has to be answered 2xx.
+func (t *Target) Must(ctx context.Context, c *http.Client, k Key, method, target string, body []byte, header ...string,
+) error {
+	got, err := t.Ask(ctx, c, k, method, target, body, header...)
+	if err == nil && got.Status/100 != 2 {
+		err = fmt.Errorf("%s %.100s: %d: %.500s", method, target, got.Status, got.Body)
+	}
+	return err
+}

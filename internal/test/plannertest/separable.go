@@ -1,0 +1,105 @@
+package plannertest
+
+import (
+	"math"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+)
+
+// Separable returns the least cost of the full objective that any plan has, and
+// the fewest ranges under the minimum, for a layout without nodes: then each term
+// is a sum over ranges, and a dynamic programme that tries every range finds the
+// optimum, if slowly. It tells how much the genetic planner leaves on the table.
+func Separable(l *plan.Layout, limits plan.Limits, w plan.Weights) (under int, cost float64) {
+	g := plan.NewGrid(l, limits)
+	type value struct {
+		under int
+		cost  float64
+	}
+	worst := value{math.MaxInt, 0}
+	less := func(a, b value) bool { return a.under < b.under || a.under == b.under && a.cost < b.cost }
+	best := make([][2]value, g.N+1) // [1]: the id of the partition that is cut was kept
+	best[0][1] = worst
+	empty, t := plan.NewTally(g), plan.NewTally(g)
+	for d := int32(1); int(d) <= g.N; d++ {
+		best[d] = [2]value{worst, worst}
+		p := g.Owner[d-1]
+		interior := g.First[p+1] != d
+		for c := d - 1; c >= 0; c-- {
+			if g.RowsIn(c, d) > g.Limits.MaxRows && g.Divisible(c, d) {
+				break
+			}
+			same := g.Owner[c] == p
+			for keep := range 2 {
+				if keep == 1 && !same {
+					continue
+				}
+				t.CopyFrom(empty)
+				t.Add(c, d, keep == 1, -1)
+				_, u, more := t.Counts(w)
+				for had := range 2 {
+					from := best[c][had]
+					if from.under == math.MaxInt || had == 1 && same && keep == 1 {
+						continue
+					}
+					to := value{from.under + u, from.cost + more}
+					has := 0
+					if interior && same && (had == 1 || keep == 1) {
+						has = 1
+					}
+					if less(to, best[d][has]) {
+						best[d][has] = to
+					}
+				}
+			}
+			if q := g.Owner[c]; g.Pinned(q) && g.First[q] == c {
+				break
+			}
+		}
+	}
+	return best[g.N][0].under, best[g.N][0].cost
+}
+
+// BestFull returns the best score that any plan of a tiny layout has under the
+// full objective, nodes and all: every set of cuts, every choice of what keeps
+// its id, every node for every fresh id.
+func BestFull(l *plan.Layout, limits plan.Limits, o plan.Objective) plan.Score {
+	g := plan.NewGrid(l, limits)
+	nodes := max(1, len(l.Nodes))
+	var best plan.Score
+	found := false
+	var d plan.Draft
+	kept := make([]bool, len(l.Partitions))
+	var from func(start int32)
+	from = func(start int32) {
+		if int(start) == g.N {
+			if s := g.Score(d, o); !found || s.Better(&best) {
+				best, found = s, true
+			}
+			return
+		}
+		p := g.Owner[start]
+		for end := start + 1; int(end) <= g.N; end++ {
+			if end <= g.First[p+1] && !kept[p] {
+				kept[p] = true
+				d = append(d, plan.Piece{Start: start, Keep: true, Node: g.Home(p)})
+				from(end)
+				d = d[:len(d)-1]
+				kept[p] = false
+			}
+			for n := range nodes {
+				d = append(d, plan.Piece{Start: start, Node: int16(n)})
+				if len(l.Nodes) == 0 {
+					d[len(d)-1].Node = -1
+				}
+				from(end)
+				d = d[:len(d)-1]
+			}
+			if int(end) < g.N && g.Pinned(g.Owner[end]) && g.First[g.Owner[end]] == end {
+				break
+			}
+		}
+	}
+	from(0)
+	return best
+}

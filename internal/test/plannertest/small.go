@@ -1,0 +1,97 @@
+// Package plannertest makes layouts for the tests and benchmarks of planners:
+// tiny awkward ones that brute force can plan, and the kinds that occur in life.
+package plannertest
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+)
+
+// Small returns a random layout with at most so many positions to cut at, and
+// limits that make its choices hard: ties, empty partitions, quanta over the
+// maximum, pins, limits that cannot be met. It draws from r alone.
+func Small(r *rand.Rand, positions int) (*plan.Layout, plan.Limits) {
+	l := &plan.Layout{Bucket: "small"}
+	key := byte('a')
+	next := func() plan.Key { key++; return plan.Key([]byte{key}) }
+	most := []int64{2, 4, 10, 40}[r.IntN(4)]
+	left := 1 + r.IntN(positions)
+	for i := 0; left > 0; i++ {
+		p := plan.Partition{ID: fmt.Sprintf("p%d", i), Pinned: r.IntN(5) == 0}
+		if i > 0 {
+			p.Start = next()
+		}
+		n := r.IntN(min(left, 6) + 1)
+		for j := range n {
+			q := plan.Quantum{Key: p.Start, Rows: r.Int64N(most + 1)}
+			if j > 0 || left > n && r.IntN(3) == 0 {
+				q.Key = next()
+			}
+			switch r.IntN(12) {
+			case 0:
+				q.Rows = 0
+			case 1:
+				q.Rows *= 5
+			}
+			p.Quanta = append(p.Quanta, q)
+		}
+		used := n
+		if n == 0 || p.Quanta[0].Key != p.Start {
+			used++
+		}
+		left -= used
+		l.Partitions = append(l.Partitions, p)
+	}
+	lim := plan.Limits{MaxRows: 1 + r.Int64N(4*most), HorizonS: 60}
+	if r.IntN(5) > 0 {
+		lim.MinRows = r.Int64N(lim.MaxRows + 1)
+	}
+	lim.TargetRows = r.Int64N(lim.MaxRows + 2)
+	return l, lim
+}
+
+// Nodes puts the partitions of a layout on n random nodes
+// and gives them random load and growth.
+func Nodes(r *rand.Rand, l *plan.Layout, n int) {
+	for i := range n {
+		l.Nodes = append(l.Nodes, plan.Node{Name: fmt.Sprintf("n%d", i), WritesPerS: float64(r.IntN(20))})
+	}
+	for i := range l.Partitions {
+		p := &l.Partitions[i]
+		p.WritesPerS = float64(r.IntN(60))
+		p.GrowthRowsPerS = float64(r.IntN(9)-4) / 8
+		p.Node = l.Nodes[r.IntN(n)].Name
+	}
+}
+
+// Rates returns the writes and the growth of range i of a plan, by their
+// definition: like rows, or where a partition has none, at its last key.
+func Rates(l *plan.Layout, p *plan.Plan, i int) (writes, growth float64) {
+	inside := func(k plan.Key) bool {
+		return k >= p.Ranges[i].Start && (i+1 == len(p.Ranges) || k < p.Ranges[i+1].Start)
+	}
+	for j := range l.Partitions {
+		old := &l.Partitions[j]
+		share := 0.0
+		if rows := old.Rows(); rows > 0 {
+			for _, q := range old.Quanta {
+				if inside(q.Key) {
+					share += float64(q.Rows) / float64(rows)
+				}
+			}
+		} else {
+			last := old.Start
+			if n := len(old.Quanta); n > 0 {
+				last = old.Quanta[n-1].Key
+			}
+			if inside(last) {
+				share = 1
+			}
+		}
+		writes += share * old.WritesPerS
+		growth += share * old.GrowthRowsPerS
+	}
+	return writes, growth
+}

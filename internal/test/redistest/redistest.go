@@ -1,0 +1,156 @@
+// Package redistest runs real Redis servers for tests: each on a free loopback
+// port, with its data in a temporary folder.
+package redistest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/test/child"
+)
+
+// Server is one Redis server. Its methods are for one goroutine at a time.
+type Server struct {
+	// Addr is host:port; it stays the same through restarts.
+	Addr string
+
+	t       testing.TB
+	dir     string
+	port    int
+	process *os.Process
+	exited  <-chan struct{}
+}
+
+// Start starts a server that ends with the test. Every write is on its disk
+// before it is acknowledged, so that Kill loses nothing. The test is skipped with
+// a message where there is no redis-server, unless $EVENKEEL_NEED_REDIS is set.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		if os.Getenv("EVENKEEL_NEED_REDIS") != "" {
+			t.Fatal("there is no redis-server: run scripts/install-tools")
+		}
+		t.Skip("there is no redis-server: scripts/install-tools installs it")
+	}
+	s := &Server{t: t, dir: t.TempDir()}
+	t.Cleanup(s.Kill)
+	const tries = 5 // another process may take the port before the server does
+	for i := range tries {
+		port, err := child.FreePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.port, s.Addr = port, net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		err = s.start()
+		if err == nil {
+			return s
+		}
+		if i == tries-1 {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// Restart starts a server that was killed, over the data that it left.
+func (s *Server) Restart() {
+	s.t.Helper()
+	if err := s.start(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Kill is kill -9, and waits for the end. A server that does not run stays so.
+func (s *Server) Kill() {
+	if s.process == nil {
+		return
+	}
+	_ = s.process.Kill() // it may have ended by itself
+	<-s.exited
+	s.process = nil
+}
+
+// Wipe removes the data of a server, which is killed for it if it runs.
+func (s *Server) Wipe() {
+	s.t.Helper()
+	s.Kill()
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(s.dir, e.Name())); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// MaxMemory makes the server refuse writes beyond so many bytes; 0 for no bound.
+func (s *Server) MaxMemory(n int) {
+	s.t.Helper()
+	out, err := exec.Command("redis-cli", "-p", strconv.Itoa(s.port), "config", "set", "maxmemory", strconv.Itoa(n)).CombinedOutput()
+	if err != nil || !bytes.HasPrefix(out, []byte("OK")) {
+		s.t.Fatalf("redis-cli: %v: %s", err, out)
+	}
+}
+
+func (s *Server) start() error {
+	cmd := exec.Command("redis-server", "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
+		"--save", "", "--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction", "--protected-mode", "no")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	exited, err := child.Start(cmd)
+	if err != nil {
+		return fmt.Errorf("starting redis-server: %w", err)
+	}
+	s.process, s.exited = cmd.Process, exited
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := s.await(ctx); err != nil {
+		s.Kill()
+		return fmt.Errorf("redis-server on port %d did not come up: %w\n%s", s.port, err, out.Bytes())
+	}
+	return nil
+}
+
+// await waits until the server has loaded its data.
+func (s *Server) await(ctx context.Context) error {
+	for {
+		if answers(s.Addr) {
+			return nil
+		}
+		select {
+		case <-s.exited:
+			return errors.New("the process ended")
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func answers(addr string) bool {
+	c, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	if c.SetDeadline(time.Now().Add(time.Second)) != nil {
+		return false
+	}
+	if _, err := c.Write([]byte("PING\r\n")); err != nil {
+		return false
+	}
+	answer := make([]byte, 5)
+	n, err := c.Read(answer)
+	return err == nil && string(answer[:n]) == "+PONG"
+}

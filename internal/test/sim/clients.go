@@ -1,0 +1,320 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/test/history"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// op is a client's operation under way.
+type op struct {
+	write *write // nil for a read
+	// lease is one that was taken just before; network form only.
+	lease *mapclient.Lease
+	// unleased: a look whether the bucket is empty, which has no lease. The swap to
+	// deleted fails if the map has moved on meanwhile.
+	unleased bool
+}
+
+type opKey struct{}
+
+func withOp(ctx context.Context, o op) context.Context { return context.WithValue(ctx, opKey{}, o) }
+
+func opOf(ctx context.Context) op {
+	o, _ := ctx.Value(opKey{}).(op)
+	return o
+}
+
+// stamps hands out timestamps by counting, and waits its turn: a client may stall
+// between its lease and its write.
+type stamps struct {
+	s    *scheduler
+	h    *proof
+	last *atomic.Int64
+	own  *process // where timestamps are of the servers' common time
+}
+
+func (c *stamps) Next(ctx context.Context, n int) (store.Timestamp, error) {
+	a := actorOf(ctx)
+	if !a.client {
+		return store.Timestamp(c.last.Add(int64(n)) - int64(n) + 1), nil
+	}
+	if !c.s.gate(ctx, "draw a timestamp") {
+		return 0, store.Errorf(store.Unavailable, "draw: %w", errStopped)
+	}
+	var ts store.Timestamp
+	if c.own != nil {
+		var err error
+		if ts, err = c.own.stamp(ctx); err != nil {
+			return 0, err
+		}
+	} else {
+		ts = store.Timestamp(c.last.Add(int64(n)) - int64(n) + 1)
+	}
+	if w := opOf(ctx).write; w != nil {
+		w.ts = ts
+		c.h.begin(w)
+	}
+	return ts, nil
+}
+
+// Passed implements listing.Timestamps.
+func (c *stamps) Passed(ctx context.Context, ts store.Timestamp) error {
+	if c.own == nil || c.own.m.OwnClock || c.own.m.NoPassing {
+		return nil
+	}
+	return c.own.maps.Time().Passed(ctx, ts)
+}
+
+// Seen implements listing.Timestamps.
+func (c *stamps) Seen(ts store.Timestamp) {
+	if c.own != nil {
+		c.own.maps.Time().Seen(ts)
+	}
+}
+
+// client does random operations and holds every answer to the history.
+type client struct {
+	s      *scheduler
+	h      *proof
+	a      *actor
+	r      *rand.Rand
+	c      *listing.Client
+	b      *listing.Bucket
+	keys   []string
+	writes int  // percent
+	faults bool // errors are to be expected
+	id     store.BucketID
+	epoch  uint64
+	n      int
+
+	p       *process // nil in the embedded form
+	watch   *watch
+	m       Mistakes
+	leased  *mapclient.Lease // of the operation under way
+	deleter bool             // tries to delete the bucket now and then
+	folds   *rand.Rand       // nil: listings have no delimiter
+	closes  bool             // somebody does
+}
+
+// run does at least so many operations, and goes on as long as there are moves.
+func (c *client) run(ctx context.Context, ops int, moving func() bool) {
+	for i := 0; i < ops || moving(); i++ {
+		if c.s.failed() || ctx.Err() != nil || c.h.over() {
+			return
+		}
+		c.lease(ctx)
+		switch x := c.r.IntN(100); {
+		case c.deleter && c.r.IntN(5) == 0:
+			c.tolerate("delete bucket", c.c.DeleteBucket(withOp(ctx, op{unleased: true}), "b"))
+		case x < c.writes:
+			c.change(ctx, c.r.IntN(2) == 0)
+		case c.r.IntN(2) == 0:
+			c.get(ctx)
+		default:
+			c.list(ctx)
+		}
+	}
+}
+
+// lease looks at the order of the epochs that this client acts on (I9).
+func (c *client) lease(ctx context.Context) {
+	c.leased = nil
+	l, err := c.c.Maps().Acquire(ctx, c.id)
+	if err != nil {
+		c.tolerate("lease", err)
+		return
+	}
+	if c.p == nil {
+		defer l.Release()
+	} else {
+		c.leased = l
+		c.watch.leased(c.p, l)
+	}
+	if e := l.Root().Epoch; e < c.epoch {
+		c.s.fail("I9: %s acts on epoch %d after %d", c.a.name, e, c.epoch)
+	} else {
+		c.epoch = e
+	}
+}
+
+// tolerate fails the run unless an error is one that the store caused, or that
+// somebody who deletes the bucket did. It waits a turn after one.
+func (c *client) tolerate(what string, err error) {
+	if err == nil {
+		return
+	}
+	k := store.KindOf(err)
+	switch {
+	case errors.Is(err, errStopped):
+	case (c.faults || c.p != nil) && (k == store.Timeout || k == store.Unavailable):
+	case c.closes && (errors.Is(err, listing.ErrBucketClosing) || errors.Is(err, listing.ErrNotEmpty)):
+	case c.closes && (errors.Is(err, mapclient.ErrClosing) || errors.Is(err, mapclient.ErrDeleted) || errors.Is(err, listing.ErrNoSuchBucket)):
+	default:
+		c.s.fail("I8: %s: %s: %v", c.a.name, what, err)
+	}
+	c.s.gate(withActor(context.Background(), c.a), "try something else")
+}
+
+func (c *client) key() string { return c.keys[c.r.IntN(len(c.keys))] }
+
+// patience sometimes ends an operation before its time.
+func (c *client) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	most := 30
+	if c.p != nil {
+		most = 300
+	}
+	if c.faults && c.r.IntN(8) == 0 {
+		return context.WithTimeout(ctx, time.Duration(1+c.r.IntN(most))*time.Millisecond)
+	}
+	return ctx, func() {}
+}
+
+func (c *client) change(ctx context.Context, deletes bool) {
+	w := &write{key: c.key(), deletes: deletes, begun: c.h.tick()}
+	c.n++
+	if !deletes {
+		w.value = fmt.Sprintf("%s.%d", c.a.name, c.n)
+	}
+	ctx, cancel := c.patience(withOp(ctx, op{write: w, lease: c.leased}))
+	defer cancel()
+	if c.m.NoLookAfterWrite {
+		defer c.p.freeze()()
+	}
+	var err error
+	if deletes {
+		err = c.b.Delete(ctx, []byte(w.key))
+	} else {
+		err = c.b.Put(ctx, []byte(w.key), []byte(w.value))
+	}
+	if err != nil {
+		c.h.doubt(w)
+		c.tolerate("change "+w.key, err)
+		return
+	}
+	if err := c.h.acknowledge(w); err != nil {
+		c.s.fail("%s: %v", c.a.name, err)
+	}
+}
+
+func (c *client) get(ctx context.Context) {
+	key, before, begun := c.key(), c.h.view(), c.h.tick()
+	ctx, cancel := c.patience(withOp(ctx, op{lease: c.leased}))
+	defer cancel()
+	if c.m.NoLookAfterRead {
+		defer c.p.freeze()()
+	}
+	e, err := c.b.Get(ctx, []byte(key))
+	if err != nil && !errors.Is(err, listing.ErrNotFound) {
+		c.tolerate("get "+key, err)
+		return
+	}
+	c.h.get(key, begun, err == nil, string(e.Value))
+	if err := c.h.read(before, key, err == nil, string(e.Value)); err != nil {
+		c.s.fail("%s: get: %v", c.a.name, err)
+	}
+}
+
+// list reads a chain of pages. A key that a page does not show is absent for that
+// page if it lies between its items; what lies before its first item may belong
+// to the page before.
+func (c *client) list(ctx context.Context) {
+	q := listing.Query{Limit: 1 + c.r.IntN(5), Reverse: c.r.IntN(3) == 0}
+	if c.r.IntN(4) == 0 {
+		q.Limit = 100
+	}
+	if c.folds != nil { // one that no key has, or one that some have
+		q.Delimiter = []byte([]string{"|", "1"}[c.folds.IntN(2)])
+	}
+	at, pageBefore := 0, view(nil) // place in order of the keys not yet accounted for
+	order := c.keys
+	if q.Reverse {
+		order = make([]string, len(c.keys))
+		for i, k := range c.keys {
+			order[len(c.keys)-1-i] = k
+		}
+	}
+	told := history.Listing{Reverse: q.Reverse}
+	defer c.h.list(&told)
+	ctx = withOp(ctx, op{lease: c.leased})
+	for {
+		before, begun := c.h.view(), c.h.tick()
+		thaw := func() {}
+		if c.m.NoLookAfterRead {
+			thaw = c.p.freeze()
+		}
+		page, err := c.b.List(ctx, q)
+		thaw()
+		if err != nil {
+			c.tolerate("list", err)
+			if errors.Is(err, errStopped) || ctx.Err() != nil || c.r.IntN(2) == 0 {
+				return
+			}
+			continue // the same page again
+		}
+		if string(q.Delimiter) != "1" {
+			c.h.page(&told, begun, page)
+		}
+		gap := before
+		if pageBefore != nil {
+			gap = pageBefore
+		}
+		for i, item := range page.Items {
+			key := string(item.Key)
+			window := before
+			if i == 0 {
+				window = gap
+			}
+			covers := func(k string) bool { return k == key || item.CommonPrefix && strings.HasPrefix(k, key) }
+			for at < len(order) && !covers(order[at]) {
+				c.holds(window, order[at], false, "")
+				at++
+			}
+			if at == len(order) {
+				c.s.fail("I8: %s: list shows %q out of order, twice, or out of nowhere", c.a.name, key)
+				return
+			}
+			if !item.CommonPrefix {
+				c.holds(before, key, true, string(item.Value))
+				at++
+				continue
+			}
+			one := false
+			for ; at < len(order) && covers(order[at]); at++ {
+				one = one || c.h.mayBe(before, order[at])
+			}
+			if !one {
+				c.s.fail("I2: %s: list shows %q, and no key that begins so may be there", c.a.name, key)
+			}
+		}
+		if page.Next == "" {
+			window := before
+			if len(page.Items) == 0 {
+				window = gap
+			}
+			for ; at < len(order); at++ {
+				c.holds(window, order[at], false, "")
+			}
+			return
+		}
+		if len(page.Items) > 0 || pageBefore == nil {
+			pageBefore = before
+		}
+		q.Token = page.Next
+	}
+}
+
+func (c *client) holds(before view, key string, shown bool, value string) {
+	if err := c.h.read(before, key, shown, value); err != nil {
+		c.s.fail("%s: list: %v", c.a.name, err)
+	}
+}

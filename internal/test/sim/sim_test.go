@@ -1,0 +1,362 @@
+package sim_test
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/test/faultstore"
+	"github.com/evenkeel/evenkeel/internal/test/sim"
+)
+
+// run runs one simulation in a bubble of its own, and judges its history.
+func run(t *testing.T, c sim.Config) (r sim.Report) {
+	synctest.Test(t, func(*testing.T) { r = sim.Run(c) })
+	if r.Err != nil {
+		return r
+	}
+	// The search goes by the time of day: outside of the bubble.
+	found := append(r.History.Check(), r.History.Linearizable(c.Register(), time.Minute)...)
+	if c.Net != nil && c.Net.Servers > 0 {
+		found = append(found, r.History.Overtaken()...)
+	}
+	for _, v := range found {
+		r.Err = errors.Join(r.Err, errors.New(v.String()))
+	}
+	return r
+}
+
+// seeds calls f with at least so many seeds, until a time is over, or once with
+// EVENKEEL_SEED.
+func seeds(t *testing.T, least int, f func(seed uint64) bool) {
+	if s := os.Getenv("EVENKEEL_SEED"); s != "" {
+		seed, err := strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err)
+		f(seed)
+		return
+	}
+	d := 0 * time.Second
+	if s := os.Getenv("EVENKEEL_SIM_TIME"); s != "" {
+		var err error
+		d, err = time.ParseDuration(s)
+		require.NoError(t, err)
+	}
+	from := uint64(time.Now().UnixNano())
+	n := 0
+	for end := time.Now().Add(d); n < least || time.Now().Before(end); n++ {
+		if !f(from + uint64(n)) {
+			break
+		}
+	}
+	t.Logf("%d seeds from %d on", n, from)
+}
+
+// many is a number of seeds: with the race detector on, which makes a run several
+// times slower, as many as that allows; else more.
+func many(n int) int {
+	if raceDetector {
+		return n
+	}
+	return 5 * n
+}
+
+func TestProtocolHolds(t *testing.T) {
+	var sum sim.Report
+	seeds(t, many(40), func(seed uint64) bool {
+		r := run(t, sim.Random(seed))
+		require.NoError(t, r.Err, "EVENKEEL_SEED=%d", seed)
+		sum.Steps += r.Steps
+		sum.Swaps += r.Swaps
+		sum.Kills += r.Kills
+		sum.Acked += r.Acked
+		sum.Unknown += r.Unknown
+		sum.Shown += r.Shown
+		sum.Absent += r.Absent
+		sum.Pages += r.Pages
+		return true
+	})
+	t.Logf("%+v", sum)
+}
+
+// The same where each client and each mover is a process of its own, with clocks
+// of its own, and leases hold for a time.
+func TestProtocolHoldsOverTheNetwork(t *testing.T) {
+	var sum sim.Report
+	deleted := 0
+	seeds(t, many(20), func(seed uint64) bool {
+		r := run(t, sim.RandomNet(seed))
+		require.NoError(t, r.Err, "EVENKEEL_SEED=%d", seed)
+		sum.Steps += r.Steps
+		sum.Swaps += r.Swaps
+		sum.Kills += r.Kills
+		sum.Deaths += r.Deaths
+		sum.Leases += r.Leases
+		sum.Collected += r.Collected
+		sum.Acked += r.Acked
+		sum.Unknown += r.Unknown
+		sum.Shown += r.Shown
+		sum.Absent += r.Absent
+		sum.Pages += r.Pages
+		if r.Deleted {
+			deleted++
+		}
+		return true
+	})
+	t.Logf("%d buckets deleted, %+v", deleted, sum)
+}
+
+// The runs that give mistakes away find none where there is none.
+func TestProtocolHoldsWhereItIsHard(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		tune  func(c *sim.Config)
+		seeds int
+	}{{"deadly", deadly, 4}, {"writing", writing, 4}, {"crossing", crossing, 30}, {"crossingTwice", crossingTwice, 20}, {"late", late, 80}, {"overtaken", overtaken, 80}, {"loose", loose, 2}} {
+		t.Run(c.name, func(t *testing.T) {
+			seeds(t, many(c.seeds), func(seed uint64) bool {
+				config := sim.Random(seed)
+				c.tune(&config)
+				require.NoError(t, run(t, config).Err, "EVENKEEL_SEED=%d", seed)
+				return true
+			})
+		})
+	}
+}
+
+// mistakes are all that can be switched on, each with the runs that give it away.
+var mistakes = []struct {
+	name string
+	on   func(m *sim.Mistakes)
+	// tune makes the runs in which it shows less rare.
+	tune func(c *sim.Config)
+	// seeds within which it has to be found: ten times what it takes on average,
+	// and more.
+	seeds int
+	// watched: only the invariants that look inside find it in this time.
+	watched bool
+	// net: in the network form.
+	net bool
+}{
+	{name: "PlainDeletes", on: func(m *sim.Mistakes) { m.PlainDeletes = true }, seeds: 3000},
+	{name: "DeleteBoth", on: func(m *sim.Mistakes) { m.DeleteBoth = true }, seeds: 3000},
+	{name: "NoWait", on: func(m *sim.Mistakes) { m.NoWait = true }, seeds: 3000},
+	{name: "NoRewait", on: func(m *sim.Mistakes) { m.NoRewait = true }, tune: deadly, seeds: 3000},
+	{name: "SkipMarking", on: func(m *sim.Mistakes) { m.SkipMarking = true }, seeds: 3000},
+	{name: "FreshTimestamps", on: func(m *sim.Mistakes) { m.FreshTimestamps = true }, seeds: 3000},
+	{name: "LoseMarkers", on: func(m *sim.Mistakes) { m.LoseMarkers = true }, tune: crossing, seeds: 30000},
+	{name: "SkipDraining", on: func(m *sim.Mistakes) { m.SkipDraining = true }, seeds: 3000},
+	{name: "RedoElsewhere", net: true, on: func(m *sim.Mistakes) { m.RedoElsewhere = true }, tune: redone, seeds: 3000},
+	{name: "LateSweep", on: func(m *sim.Mistakes) { m.LateSweep = true }, tune: crossingTwice, seeds: 10000},
+	{name: "SweepUnchecked", on: func(m *sim.Mistakes) { m.SweepUnchecked = true }, tune: loose, seeds: 300, watched: true},
+	{name: "NoWriteThrough", on: func(m *sim.Mistakes) { m.NoWriteThrough = true }, tune: late, seeds: 15000},
+	{name: "PlainCopies", on: func(m *sim.Mistakes) { m.PlainCopies = true }, tune: overtaken, seeds: 15000},
+	{name: "NoUncopy", on: func(m *sim.Mistakes) { m.NoUncopy = true }, tune: overtaken, seeds: 15000},
+	{name: "NoDeleteThrough", on: func(m *sim.Mistakes) { m.NoDeleteThrough = true }, tune: overtaken, seeds: 15000},
+	{name: "DeleteThroughAtOnce", on: func(m *sim.Mistakes) { m.DeleteThroughAtOnce = true }, tune: overtaken, seeds: 15000},
+	{name: "UncopyUnchecked", on: func(m *sim.Mistakes) { m.UncopyUnchecked = true }, tune: overtakenByTwo, seeds: 15000},
+	{name: "MixedMerge", on: func(m *sim.Mistakes) { m.MixedMerge = true }, seeds: 3000},
+	{name: "NoVerify", on: func(m *sim.Mistakes) { m.NoVerify = true }, tune: late, seeds: 15000},
+	{name: "RemoveWhole", on: func(m *sim.Mistakes) { m.RemoveWhole = true }, seeds: 3000},
+	{name: "RemoveOld", on: func(m *sim.Mistakes) { m.RemoveOld = true }, seeds: 3000, watched: true},
+	{name: "UsedDestination", on: func(m *sim.Mistakes) { m.UsedDestination = true }, seeds: 3000},
+	{name: "SkipSweep", on: func(m *sim.Mistakes) { m.SkipSweep = true }, seeds: 3000, watched: true},
+	{name: "TornPage", on: func(m *sim.Mistakes) { m.TornPage = true }, tune: writing, seeds: 300},
+
+	{name: "BumpFirst", net: true, on: func(m *sim.Mistakes) { m.BumpFirst = true }, seeds: 3000},
+	{name: "RootBeforeClock", net: true, on: func(m *sim.Mistakes) { m.RootBeforeClock = true }, seeds: 3000},
+	{name: "NoLookAfterWrite", net: true, on: func(m *sim.Mistakes) { m.NoLookAfterWrite = true }, tune: stormy, seeds: 3000},
+	{name: "NoLookAfterRead", net: true, on: func(m *sim.Mistakes) { m.NoLookAfterRead = true }, tune: stormy, seeds: 3000},
+	{name: "ActWhileClosing", net: true, on: func(m *sim.Mistakes) { m.ActWhileClosing = true }, tune: deleting, seeds: 3000},
+	{name: "WaitByFirstClock", net: true, on: func(m *sim.Mistakes) { m.WaitByFirstClock = true }, tune: stepping, seeds: 3000},
+	{name: "OthersBump", net: true, on: func(m *sim.Mistakes) { m.OthersBump = true }, tune: lagging, seeds: 3000},
+	{name: "CollectByAge", net: true, on: func(m *sim.Mistakes) { m.CollectByAge = true }, tune: long, seeds: 3000},
+	{name: "TornRoot", net: true, on: func(m *sim.Mistakes) { m.TornRoot = true }, tune: torn, seeds: 3000},
+	{name: "NoRewaitOverTheNetwork", net: true, on: func(m *sim.Mistakes) { m.NoRewait = true }, tune: deadly, seeds: 3000},
+	{name: "LeaseByMonotonic", net: true, on: func(m *sim.Mistakes) { m.LeaseByMonotonic = true }, tune: stormy, seeds: 3000},
+	{name: "RootUnacknowledged", net: true, on: func(m *sim.Mistakes) { m.RootUnacknowledged = true }, tune: lagging, seeds: 3000},
+	{name: "BumpUnacknowledged", net: true, on: func(m *sim.Mistakes) { m.BumpUnacknowledged = true }, tune: lagging, seeds: 3000},
+	{name: "ShortLease", net: true, on: func(m *sim.Mistakes) { m.ShortLease = true }, seeds: 3000},
+	{name: "EmptyAtHome", net: true, on: func(m *sim.Mistakes) { m.EmptyAtHome = true }, tune: deleting, seeds: 5000},
+	{name: "OwnClock", net: true, on: func(m *sim.Mistakes) { m.OwnClock = true }, tune: timed, seeds: 3000},
+	{name: "NoPassing", net: true, on: func(m *sim.Mistakes) { m.NoPassing = true }, tune: timed, seeds: 3000},
+}
+
+// stormy: much befalls the processes.
+func stormy(c *sim.Config) { c.Net.Weather = 0.02 }
+
+// stepping: and clients are not what it is about.
+func stepping(c *sim.Config) { c.Net.Weather, c.Clients, c.LongKeys, c.Keys = 0.03, 2, false, 4 }
+
+// lagging: replicas are behind for longer than a lease.
+func lagging(c *sim.Config) { c.Net.Lag, c.Net.Torn, c.Movers = time.Second, 0.5, 2 }
+
+// deleting: the bucket is often empty, and somebody tries to delete it.
+func deleting(c *sim.Config) {
+	c.Deletes, c.Keys, c.Writes, c.Clients, c.LongKeys = true, 1, 70, 4, false
+}
+
+// long: the map has nodes.
+func long(c *sim.Config) {
+	c.LongKeys, c.Keys, c.Net.Stall, c.Movers, c.Rounds, c.Deletes, c.Loose = true, 12, 0.3, 1, 4, false, false
+}
+
+// torn: many clients come to know the map while replicas are behind.
+func torn(c *sim.Config) {
+	c.Net.Lag, c.Net.Torn, c.Net.Weather, c.Net.Cut, c.Clients, c.Keys = time.Second, 1, 0.03, 0.5, 4, 6
+}
+
+// timed: timestamps are of the servers' common time, and clients meet on few keys.
+func timed(c *sim.Config) {
+	c.Net.Servers, c.Net.Apart, c.Net.Weather, c.Keys, c.Writes, c.Clients, c.LongKeys = 3, 30*time.Millisecond, 0, 4, 70, 4, false
+	c.Sparse, c.Ops, c.Movers, c.Loose, c.Kill, c.Late, c.Faults, c.Deletes = false, 15, 1, false, 0, 0, faultstore.Rates{}, false
+}
+
+// deadly: movers die often.
+func deadly(c *sim.Config) { c.Kill = 0.15 }
+
+// writing: what is lost is not mended by readers.
+func writing(c *sim.Config) { c.Clients, c.Keys, c.Writes, c.Late = 4, 12, 90, 0 }
+
+// crossing: few writes under neighbouring leases meet on few keys, and nothing
+// comes after them.
+func crossing(c *sim.Config) {
+	c.Clients, c.Keys, c.Writes, c.Late, c.Kill = 4, 1, 90, 0, 0
+	c.Sparse, c.Ops, c.Rounds, c.Movers, c.Loose = true, 6, 1, 1, false
+}
+
+// crossingTwice: and the next move follows.
+func crossingTwice(c *sim.Config) {
+	crossing(c)
+	c.Rounds, c.Ops = 3, 12
+}
+
+// late: many puts land late, and little else happens to their keys.
+func late(c *sim.Config) {
+	c.Late, c.Writes, c.Kill, c.Faults, c.Clients, c.Keys = 0.5, 40, 0, faultstore.Rates{}, 3, 2
+	c.Sparse, c.Ops, c.Rounds, c.Movers, c.Loose = true, 10, 2, 1, false
+}
+
+// overtaken: many plain deletes land late, where their rows are being copied.
+func overtaken(c *sim.Config) {
+	late(c)
+	c.Late, c.Writes, c.Clients, c.Keys, c.Ops = 0.5, 50, 4, 2, 12
+}
+
+// overtakenByTwo: and two movers compare.
+func overtakenByTwo(c *sim.Config) {
+	overtaken(c)
+	c.Movers, c.Rounds = 2, 1
+}
+
+// redone: puts are lost, and deletes of their keys follow.
+func redone(c *sim.Config) {
+	late(c)
+	c.Writes, c.Ops, c.Late, c.Rounds = 60, 12, 0.8, 3
+}
+
+// loose: movers that do not wait for each other.
+func loose(c *sim.Config) {
+	c.Loose, c.Movers, c.Rounds, c.Kill, c.Writes, c.Clients = true, 3, 6, 0, 70, 4
+}
+
+// The runs that give mistakes of the network form away find none either.
+func TestProtocolHoldsWhereItIsHardOverTheNetwork(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		tune  func(c *sim.Config)
+		seeds int
+	}{{"deadly", deadly, 2}, {"stormy", stormy, 2}, {"lagging", lagging, 2}, {"deleting", deleting, 12}, {"long", long, 2}, {"torn", torn, 1}, {"timed", timed, 4}, {"redone", redone, 8}} {
+		t.Run(c.name, func(t *testing.T) {
+			seeds(t, many(c.seeds), func(seed uint64) bool {
+				config := sim.RandomNet(seed)
+				c.tune(&config)
+				require.NoError(t, run(t, config).Err, "EVENKEEL_SEED=%d", seed)
+				return true
+			})
+		})
+	}
+}
+
+func TestMistakesAreFound(t *testing.T) {
+	if raceDetector {
+		t.Skip("a matter of many seeds, not of races: make sim")
+	}
+	for _, m := range mistakes {
+		for _, unwatched := range []bool{false, true} {
+			name := m.name
+			if unwatched {
+				if m.watched || os.Getenv("EVENKEEL_SIM_TIME") == "" {
+					continue // for that it takes more seeds: a matter for the soak
+				}
+				name += "/ByClientsAlone"
+			}
+			t.Run(name, func(t *testing.T) {
+				found := false
+				n := 0
+				seeds(t, m.seeds, func(seed uint64) bool {
+					n++
+					c := sim.Random(seed)
+					if m.net {
+						c = sim.RandomNet(seed)
+					}
+					m.on(&c.Mistakes)
+					if m.tune != nil {
+						m.tune(&c)
+					}
+					c.Mistakes.Unwatched = unwatched
+					r := run(t, c)
+					if found = r.Err != nil; found {
+						t.Logf("seed %d, number %d: %v", seed, n, r.Err)
+					}
+					return !found
+				})
+				require.True(t, found, "not found with %d seeds", n)
+			})
+		}
+	}
+}
+
+func TestSameSeedSameRun(t *testing.T) {
+	seeds(t, 10, func(seed uint64) bool {
+		var traces [2][]string
+		for i := range traces {
+			c := sim.Random(seed)
+			if seed%2 == 0 {
+				c = sim.RandomNet(seed)
+			}
+			c.Trace = func(s string) { traces[i] = append(traces[i], s) }
+			require.NoError(t, run(t, c).Err, "EVENKEEL_SEED=%d", seed)
+		}
+		require.NotEmpty(t, traces[0])
+		for i := range min(len(traces[0]), len(traces[1])) {
+			require.Equal(t, traces[0][i], traces[1][i], "EVENKEEL_SEED=%d, step %d of %d and %d", seed, i, len(traces[0]), len(traces[1]))
+		}
+		return true
+	})
+}
+
+// A mover dies after every single effect there is, one per run, and another life
+// goes on: the same layout, and nothing lost or left behind (I10).
+func TestKilledAtEveryPoint(t *testing.T) {
+	seeds(t, 1, func(seed uint64) bool {
+		c := sim.Random(seed)
+		c.Movers, c.Clients, c.Kill, c.Loose, c.Late, c.Faults = 1, 2, 0, false, 0, faultstore.Rates{}
+		c.Deletes = false // a bucket that is deleted at another moment has another layout
+		calm := run(t, c)
+		require.NoError(t, calm.Err, "EVENKEEL_SEED=%d", seed)
+		require.NotZero(t, calm.Points)
+		for c.KillAt = 1; c.KillAt <= calm.Points; c.KillAt++ {
+			r := run(t, c)
+			require.NoError(t, r.Err, "EVENKEEL_SEED=%d, killed at %d", seed, c.KillAt)
+			require.Equal(t, 1, r.Kills, "EVENKEEL_SEED=%d, killed at %d", seed, c.KillAt)
+			require.Equal(t, calm.Cuts, r.Cuts, "EVENKEEL_SEED=%d, killed at %d", seed, c.KillAt)
+		}
+		t.Logf("killed at each of %d points", calm.Points)
+		return true
+	})
+}

@@ -1,5 +1,0 @@
-//go:build !race
-
-package foresee_test
-
-const raceEnabled = false

@@ -1,0 +1,141 @@
+package rebalance
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
+)
+
+// Metrics shows what a keeper does and what a recorder tells it. The zero value knows
+// the names only.
+type Metrics struct {
+	Keeper   *Keeper
+	Recorder *counter.Recorder // nil: this process records nothing
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("evenkeel_"+name, help, labels, nil)
+}
+
+var (
+	leadingDesc   = desc("balance_leading", "1 while this process moves ranges and looks after sizes, else 0.")
+	sizesDesc     = desc("partition_rows", "Rows of partitions, when everything was looked at last: hourly.")
+	unknownDesc   = desc("partitions_of_unknown_size", "Partitions of which the counters knew nothing at that look.")
+	decidedDesc   = desc("balance_decisions_total", "Decisions about ranges at looks, by what is to be done (none: nothing) and why.", "kind", "why")
+	movedDesc     = desc("balance_moved_rows_total", "Rows copied by moves that began by themselves, by what for.", "kind")
+	recountsDesc  = desc("recounts_total", "Partitions counted exactly.")
+	readDesc      = desc("recount_rows_total", "Rows read by recounts.")
+	driftDesc     = desc("recount_drift_rows_total", "Rows by which the counters' estimates were off, as recounts found.")
+	waitingDesc   = desc("recounts_waiting", "Recounts that wait, or are under way.")
+	plansDesc     = desc("plans_total", "Plans made for ranges that are split or merged.")
+	gapDesc       = desc("plan_gap", "By what share the last plan moves more rows than the fewest possible; it may do so for evenness, and for rows to come.")
+	failingDesc   = desc("balance_failing", "1 if the last look at sizes failed, else 0: the counters or the store are away.")
+	movesDesc     = desc("moves", "Moves of the jobs that are remembered, by state.", "state")
+	bucketsDesc   = desc("moves_buckets", "Buckets with something to do, by state.", "state")
+	failuresDesc  = desc("moves_failures", "Steps of moves that failed and are tried again.")
+	rateDesc      = desc("moves_rate_rows_per_second", "Rows that may be copied, compared and counted per second at present; 0: any.")
+	batchesDesc   = desc("counter_batches_total", "Batches of counts that the counters took.")
+	unflushedDesc = desc("counter_failures_total", "Batches of counts that the counters did not take at once; they are sent again.")
+	lostDesc      = desc("counter_lost_writes_total", "Writes that were not counted, for lack of memory.")
+	blindDesc     = desc("counter_blind_writes_total", "Writes that were counted without sampling their keys, for lack of memory.")
+	pendingDesc   = desc("counter_waiting_partitions", "Partitions with counts that the counters have not taken yet.")
+)
+
+// Describe implements prometheus.Collector.
+func (m Metrics) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		leadingDesc, sizesDesc, unknownDesc, decidedDesc, movedDesc, recountsDesc, readDesc, driftDesc, waitingDesc, plansDesc, gapDesc, failingDesc,
+		movesDesc, bucketsDesc, failuresDesc, rateDesc, batchesDesc, unflushedDesc, lostDesc, blindDesc, pendingDesc,
+	} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m Metrics) Collect(to chan<- prometheus.Metric) {
+	send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, kind, v, labels...)
+	}
+	yes := func(b bool) float64 {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	const sum, now = prometheus.CounterValue, prometheus.GaugeValue
+	send(leadingDesc, now, yes(m.Keeper.Leading()))
+	m.moves(func(d *prometheus.Desc, n float64, labels ...string) { send(d, now, n, labels...) })
+	if m.Keeper.sizes != nil {
+		s := m.Keeper.sizes.Status()
+		for d, n := range s.Decided {
+			send(decidedDesc, sum, float64(n), string(d.Kind), string(d.Why))
+		}
+		for k, n := range s.Moved {
+			send(movedDesc, sum, float64(n), string(k))
+		}
+		send(recountsDesc, sum, float64(s.Recounts))
+		send(readDesc, sum, float64(s.Read))
+		send(driftDesc, sum, float64(s.Drift))
+		send(waitingDesc, now, float64(s.Waiting))
+		send(plansDesc, sum, float64(s.Plans))
+		send(gapDesc, now, s.Gap)
+		send(failingDesc, now, yes(s.Round.Err != nil))
+		send(unknownDesc, now, float64(s.Sizes.Unknown))
+		to <- histogram(&s.Sizes, m.Keeper.sizes.Limits().MaxRows)
+	}
+	if m.Recorder != nil {
+		c := m.Recorder.Counts()
+		send(batchesDesc, sum, float64(c.Batches))
+		send(unflushedDesc, sum, float64(c.Failures))
+		send(lostDesc, sum, float64(c.Lost))
+		send(blindDesc, sum, float64(c.Blind))
+		send(pendingDesc, now, float64(c.Waiting))
+	}
+}
+
+// moves shows those of the manager.
+func (m Metrics) moves(send func(d *prometheus.Desc, n float64, labels ...string)) {
+	s := m.Keeper.m.Status()
+	stages := map[scheduler.Stage]int{scheduler.Waiting: 0, scheduler.Begun: 0, scheduler.Met: 0, scheduler.Refused: 0, scheduler.Dropped: 0}
+	for i := range s.Jobs {
+		for k := range s.Jobs[i].Goals {
+			stages[s.Jobs[i].Goals[k].Stage]++
+		}
+	}
+	for stage, n := range stages {
+		send(movesDesc, float64(n), string(stage))
+	}
+	states := map[string]int{"moving": 0, "waiting": 0, "paused": 0}
+	failures := 0
+	for i := range s.Buckets {
+		b := &s.Buckets[i]
+		failures += len(b.Failures)
+		switch {
+		case b.Paused:
+			states["paused"]++
+		case b.Running:
+			states["moving"]++
+		default:
+			states["waiting"]++
+		}
+	}
+	for state, n := range states {
+		send(bucketsDesc, float64(n), state)
+	}
+	send(failuresDesc, float64(failures))
+	send(rateDesc, float64(s.Rate))
+}
+
+// histogram is that of sizes, for a maximum of rows.
+func histogram(s *balancer.Sizes, maxRows int64) prometheus.Metric {
+	below := map[float64]uint64{}
+	n := uint64(0)
+	for i, step := range balancer.SizeSteps {
+		n += uint64(s.Partitions[i])
+		below[step*float64(maxRows)] = n
+	}
+	n += uint64(s.Partitions[len(balancer.SizeSteps)])
+	return prometheus.MustNewConstHistogram(sizesDesc, n, float64(s.Rows), below)
+}
