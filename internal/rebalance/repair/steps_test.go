@@ -28,13 +28,15 @@ import (
 // they do, and still finds no problem; and its repairs do no harm.
 func TestNothingIsWrongBetweenAnyTwoSteps(t *testing.T) {
 	var sum seen
-	seed.Each(t, 60, func(seed uint64) bool {
+	tried := seed.Each(t, 60, func(seed uint64) bool {
 		synctest.Test(t, func(t *testing.T) { stepping(t, seed, &sum) })
 		return true
 	})
 	t.Logf("%+v", sum)
-	require.Positive(t, sum.infos[repair.Moving])
-	require.Positive(t, sum.infos[repair.SweepPending])
+	if tried > 1 {
+		require.Positive(t, sum.infos[repair.Moving])
+		require.Positive(t, sum.infos[repair.SweepPending])
+	}
 }
 
 // seen says what the runs met.

@@ -59,8 +59,8 @@ func Number(t testing.TB) uint64 {
 
 // Each calls f with at least n seeds, one after the other, for at least EVENKEEL_SIM_TIME,
 // or with EVENKEEL_SEED alone. It ends early if f returns false or the test has failed, and
-// logs how to repeat the seed that failed.
-func Each(t testing.TB, n int, f func(seed uint64) (more bool)) {
+// logs how to repeat the seed that failed. It returns the number of seeds tried.
+func Each(t testing.TB, n int, f func(seed uint64) (more bool)) (tried int) {
 	t.Helper()
 	try := func(seed uint64) bool {
 		defer func() {
@@ -72,7 +72,7 @@ func Each(t testing.TB, n int, f func(seed uint64) (more bool)) {
 	}
 	if seed, given := fromEnvironment(t); given {
 		try(seed)
-		return
+		return 1
 	}
 	var long time.Duration
 	if s := os.Getenv(duration); s != "" {
@@ -82,7 +82,6 @@ func Each(t testing.TB, n int, f func(seed uint64) (more bool)) {
 		}
 	}
 	first := rand.Uint64()
-	tried := 0
 	for end := time.Now().Add(long); tried < n || time.Now().Before(end); {
 		tried++
 		if !try(first + uint64(tried-1)) {
@@ -90,6 +89,7 @@ func Each(t testing.TB, n int, f func(seed uint64) (more bool)) {
 		}
 	}
 	t.Logf("%d seeds from %d on", tried, first)
+	return tried
 }
 
 func fromEnvironment(t testing.TB) (n uint64, given bool) {
