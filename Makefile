@@ -1,4 +1,4 @@
-# The two commands that matter: `make run` serves, `make test` proves.
+# The commands that matter: `make run` serves, `make check` is the inner loop, `make test` proves.
 GO ?= go
 
 # One set of flags for everything, so that whatever is compiled for one purpose
@@ -32,7 +32,7 @@ BENCH = $(GO) -C bench
 BENCH_WITH_NODE = ./layouts/cqltables
 BENCH_WITHOUT_NODE = $(shell $(BENCH) list ./... | grep -v /cqltables)
 
-.PHONY: all build programs run run-cassandra test lint unit cassandra tour tools bench bench-embedded bench-cassandra bench-moves bench-limits microbench fuzz sim soak attacks soak-attacks vulncheck model mutants generate clean help
+.PHONY: all build programs run run-cassandra check test lint unit cassandra tour tools bench bench-embedded bench-cassandra bench-moves bench-limits microbench fuzz sim soak attacks soak-attacks vulncheck model mutants generate clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -48,6 +48,9 @@ run: build ## serve the S3 dialect on http://127.0.0.1:9000, embedded, data in .
 run-cassandra: build ## a Cassandra node and two listd on 127.0.0.1:9000 and :9100 over one keyspace; Ctrl-C ends all
 	@$(GO) build -o bin/ ./internal/test/cassandratest/cmd/run-cassandra
 	@exec bin/run-cassandra
+
+check: ## the inner loop, 90 s: gofmt, vet, staticcheck of what is not committed, short tests (no race detector, programs, attacks, Cassandra)
+	@scripts/check
 
 test: tools ## everything that must hold, on a fresh machine; each part has a time budget
 	@scripts/within 300 lint scripts/lint

@@ -31,10 +31,10 @@ func run(t *testing.T, c sim.Config) (r sim.Report) {
 	return r
 }
 
-// many is a number of seeds: with the race detector on, which makes a run several
-// times slower, as many as that allows; else more.
+// many is n seeds, or more in a full run without the race detector, which makes each
+// several times slower.
 func many(n int) int {
-	if raceDetector {
+	if raceDetector || testing.Short() {
 		return n
 	}
 	return 5 * n
@@ -258,8 +258,8 @@ func TestProtocolHoldsWhereItIsHardOverTheNetwork(t *testing.T) {
 }
 
 func TestMistakesAreFound(t *testing.T) {
-	if raceDetector {
-		t.Skip("a matter of many seeds, not of races: make sim")
+	if raceDetector || testing.Short() {
+		t.Skip("needs many seeds: make sim")
 	}
 	for _, m := range mistakes {
 		for _, unwatched := range []bool{false, true} {
