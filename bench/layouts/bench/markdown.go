@@ -95,7 +95,7 @@ For whoever wants to know what evenkeel costs beside a bare store, and which tar
 
 This page and all [tables and charts](../bench/results/layouts.md) are written by a run of the benchmark: the layouts
 that people use today beside evenkeel, on the same keys, in one process, in turns. Parts of evenkeel are
-[measured apart](benchmarks-parts.md). Which layout when: [comparison](comparison.md).
+[measured apart](../bench/results/parts.md). Which layout when: [comparison](comparison.md).
 
 `
 
