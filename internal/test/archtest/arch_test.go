@@ -53,7 +53,7 @@ var layers = [][]string{
 	{"partmap"},
 	{"internal/rebalance/leader"},
 	{"internal/base/timestamps"},
-	{"internal/base/record"},
+	{"internal/base/keyspread", "internal/base/record"},
 	{"store/cassandrastore", "store/memstore", "store/pebblestore"},
 	{"store/commontime"},
 	{"store"},
@@ -72,7 +72,7 @@ var drivers = map[string]string{
 // pure names the packages that do no I/O and never ask for the time or for
 // chance: both are passed in.
 var pure = []string{
-	"partmap",
+	"partmap", "internal/base/keyspread",
 	"internal/rebalance/plan", "internal/rebalance/planner", "internal/rebalance/planner/exact",
 	"internal/rebalance/planner/genetic", "internal/rebalance/planner/greedy",
 	"internal/rebalance/apply", "internal/rebalance/cut", "internal/rebalance/forecast", "internal/rebalance/move",
