@@ -16,7 +16,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
+	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policysim"
 )
 
@@ -127,7 +127,7 @@ func run(ctx context.Context, args []string, std stdio) (code int) {
 		kong.Writers(std.out, std.err),
 		kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true, WrapUpperBound: 100}),
-		kong.Vars{"moves_shown": strconv.Itoa(movesShown), "scenarios": strings.Join(policysim.Names(), ", "), "cutters": strings.Join(planner.Cutters(), ",")},
+		kong.Vars{"moves_shown": strconv.Itoa(movesShown), "scenarios": strings.Join(policysim.Names(), ", "), "cutters": strings.Join(policy.Planners(), ",")},
 	)
 	if err != nil {
 		return complain(std.err, usageError("%w", err))
