@@ -50,7 +50,7 @@ func run(ctx context.Context, s *Scenario, observe observer) (*Report, error) {
 // world is what a balancer works on: the buckets, their maps and the moves, all in memory. Moves take one step.
 type world struct {
 	s           *Scenario
-	r           *rand.Rand
+	r, ids      *rand.Rand
 	begin, now  time.Time
 	day         float64
 	step, steps int
@@ -105,7 +105,8 @@ type row struct {
 
 func newWorld(s *Scenario, observe observer) *world {
 	w := &world{
-		s: s, r: rand.New(rand.NewPCG(s.Seed, 0x73696d)), begin: time.Unix(1_700_000_000, 0).UTC(), observe: observe,
+		s: s, r: rand.New(rand.NewPCG(s.Seed, 0x73696d)), ids: rand.New(rand.NewPCG(s.Seed, 0x696473)),
+		begin: time.Unix(1_700_000_000, 0).UTC(), observe: observe,
 		of: map[store.BucketID]*bucket{}, parts: map[store.PartitionID]*part{},
 	}
 	w.now = w.begin
@@ -113,10 +114,12 @@ func newWorld(s *Scenario, observe observer) *world {
 	w.counts = counter.NewMemory(w.clock)
 	w.recorder = counter.NewRecorder(w, counter.RecorderOptions{Every: -1, MaxPartitions: math.MaxInt, Now: w.clock})
 	for i := range s.Tenants {
-		g := &group{Tenant: &s.Tenants[i], Result: Result{Name: s.Tenants[i].Name, Kind: s.Tenants[i].Kind, Buckets: s.Tenants[i].Count}}
+		t := &s.Tenants[i]
+		g := &group{Tenant: t, Result: Result{Name: t.Name, Kind: t.Kind, Buckets: t.Count}}
 		w.groups = append(w.groups, g)
 		for range g.Count {
-			b := &bucket{g: g, id: store.BucketID(w.uuid()), due: w.r.Float64(), low: math.MaxUint64 / 2, high: math.MaxUint64 / 2}
+			const middle = math.MaxUint64 / 2
+			b := &bucket{g: g, id: store.BucketID(w.uuid()), due: w.r.Float64(), low: middle, high: middle}
 			b.parts = []*part{w.part(nil, nil)}
 			b.parts[0].created = 0
 			w.buckets, w.of[b.id] = append(w.buckets, b), b
@@ -135,8 +138,8 @@ func (w *world) options() balancer.Options {
 func (w *world) clock() time.Time { return w.now }
 
 func (w *world) uuid() (id [16]byte) {
-	binary.BigEndian.PutUint64(id[:], w.r.Uint64())
-	binary.BigEndian.PutUint64(id[8:], w.r.Uint64())
+	binary.BigEndian.PutUint64(id[:], w.ids.Uint64())
+	binary.BigEndian.PutUint64(id[8:], w.ids.Uint64())
 	return id
 }
 
@@ -183,7 +186,8 @@ func number(cut []byte) uint64 {
 }
 
 func (b *bucket) find(k []byte) *part {
-	return b.parts[sort.Search(len(b.parts), func(i int) bool { return bytes.Compare(b.parts[i].start, k) > 0 })-1]
+	above := sort.Search(len(b.parts), func(i int) bool { return bytes.Compare(b.parts[i].start, k) > 0 })
+	return b.parts[above-1]
 }
 
 // Load implements balancer.Maps.
@@ -253,10 +257,7 @@ func (x *part) sorted() []row {
 func (w *world) write(b *bucket) {
 	t := b.g.Tenant
 	if w.day >= t.From && w.day <= t.To {
-		b.due += t.PerMinute * w.s.Step.Minutes()
-		n := int(b.due)
-		b.due -= float64(n)
-		for range n {
+		for range b.owed(w.s.Step) {
 			w.put(b)
 		}
 	}
@@ -274,12 +275,20 @@ func (w *world) write(b *bucket) {
 	}
 }
 
+// owed is how many whole rows a bucket writes in a step.
+func (b *bucket) owed(step time.Duration) int {
+	b.due += b.g.PerMinute * step.Minutes()
+	n := int(b.due)
+	b.due -= float64(n)
+	return n
+}
+
 func (w *world) stamp() store.Timestamp { return store.Timestamp(w.now.UnixMicro()) }
 
-func (w *world) put(b *bucket) {
+// next is the key that a bucket writes next, and whether it is a new one.
+func (w *world) next(b *bucket) (k uint64, fresh bool) {
 	const gap = 1 << 20 // between neighbours of an ordered tenant
-	var k uint64
-	fresh := true
+	fresh = true
 	switch b.g.Tenant.Kind {
 	case Random:
 		k = w.r.Uint64()
@@ -307,6 +316,11 @@ func (w *world) put(b *bucket) {
 			b.keys = append(b.keys, k)
 		}
 	}
+	return k, fresh
+}
+
+func (w *world) put(b *bucket) {
+	k, fresh := w.next(b)
 	key := keyOf(k)
 	x := b.find(key)
 	p := b.partition(x)
