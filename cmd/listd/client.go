@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/daemon/reload"
 	"github.com/evenkeel/evenkeel/s3api/sigv4"
 )
@@ -44,14 +45,14 @@ type serverFlags struct {
 func (f *serverFlags) connect(concurrency int) (*remote, error) {
 	base, err := url.Parse(f.Server)
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" || strings.Trim(base.Path, "/") != "" {
-		return nil, usageError("--server %q is not an address like http://127.0.0.1:9000", f.Server)
+		return nil, daemon.UsageError("--server %q is not an address like http://127.0.0.1:9000", f.Server)
 	}
 	if (f.AccessKey == "") != (f.SecretKey == "") {
-		return nil, usageError("--access-key and --secret-key need each other (EVENKEEL_ACCESS_KEY, EVENKEEL_SECRET_KEY)")
+		return nil, daemon.UsageError("--access-key and --secret-key need each other (EVENKEEL_ACCESS_KEY, EVENKEEL_SECRET_KEY)")
 	}
 	trust, err := reload.ClientTLS("--server-ca-file", f.ServerCAFile)
 	if err != nil {
-		return nil, usageError("%w", err)
+		return nil, daemon.Exit(exitUsage, err)
 	}
 	transport := &http.Transport{
 		TLSClientConfig:     trust,

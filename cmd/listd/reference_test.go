@@ -24,7 +24,7 @@ const referenceFile = "../../docs/flags.md"
 
 // TestGoldenReference keeps docs/flags.md true: it is made of the program itself.
 func TestGoldenReference(t *testing.T) {
-	parser, _, err := newParser(stdio{})
+	parser, err := program(stdio{}).Parser(&cli{})
 	require.NoError(t, err)
 	var b strings.Builder
 	b.WriteString(`# listd: flags, settings, metrics

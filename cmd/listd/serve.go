@@ -7,15 +7,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os/signal"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/evenkeel/evenkeel/internal/base/webguard"
+	"github.com/evenkeel/evenkeel/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/daemon/adminserver"
 	"github.com/evenkeel/evenkeel/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/internal/daemon/logging"
@@ -157,7 +156,7 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 	var keys *keysFile
 	if s.KeysFile != "" {
 		if keys, err = openKeys(s.KeysFile); err != nil {
-			return usageError("--keys-file %s: %w", s.KeysFile, err)
+			return daemon.UsageError("--keys-file %s: %w", s.KeysFile, err)
 		}
 		secrecy.WarnOfFile(log, "--keys-file", s.KeysFile)
 	}
@@ -167,7 +166,7 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 	var cert *reload.Certificate
 	if s.HTTPSCertFile != "" {
 		if cert, err = reload.OpenCertificate(s.HTTPSCertFile, s.HTTPSKeyFile, ""); err != nil {
-			return usageError("--https-cert-file and --https-key-file: %w", err)
+			return daemon.UsageError("--https-cert-file and --https-key-file: %w", err)
 		}
 		secrecy.WarnOfFile(log, "--https-key-file", s.HTTPSKeyFile)
 	}
@@ -176,12 +175,12 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 	}
 	adminAccess, err := s.AdminAccess.Open(log)
 	if err != nil {
-		return usageError("%w", err)
+		return daemon.Exit(exitUsage, err)
 	}
 	var adminAddr *net.TCPAddr
 	if s.Admin != "" {
 		if adminAddr, err = adminAccess.Resolve("--admin", s.Admin, log); err != nil {
-			return usageError("%w", err)
+			return daemon.Exit(exitUsage, err)
 		}
 	}
 	files, err := openFiles()
@@ -190,7 +189,7 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 	}
 	share, err := shareFiles(files, s.MaxConnections)
 	if err != nil {
-		return usageError("%w", err)
+		return daemon.Exit(exitUsage, err)
 	}
 	if share.connections < s.MaxConnections {
 		log.Warn("fewer connections than --max-connections are kept, to leave files to the store: raise the limit of open files (ulimit -n)",
@@ -202,10 +201,10 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 	}
 	// Only now: while a store is being opened a signal ends the process as it
 	// always does, which harms nothing.
-	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	ctx, release := daemon.Signals(ctx)
 	defer release()
 	who := access{keys, cert, adminAccess, lines}
-	err = s.serve(ctx, release, std, log, b, who, share.connections, listenAddr, adminAddr)
+	err = s.serve(ctx, std, log, b, who, share.connections, listenAddr, adminAddr)
 	if cerr := b.close(); err == nil && cerr != nil {
 		err = cerr
 	}
@@ -222,7 +221,7 @@ type access struct {
 }
 
 // serve runs the servers over an open store until ctx ends.
-func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *slog.Logger, b *backend, who access, connections int, listenAddr, adminAddr *net.TCPAddr) error {
+func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, b *backend, who access, connections int, listenAddr, adminAddr *net.TCPAddr) error {
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(who.lines.Metric()); err != nil {
 		return err
@@ -232,7 +231,7 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 	}
 	guard, err := webguard.New(s.AdminAccess.AllowHost, s.HostSuffix)
 	if err != nil {
-		return usageError("--allow-host: %w", err)
+		return daemon.UsageError("--allow-host: %w", err)
 	}
 	memory := s.requestMemory(machineMemory("/"))
 	s.limitMemory(memory)
@@ -252,7 +251,7 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 	}
 	handler, err := s3api.New(s3api.Over(b.buckets), options)
 	if err != nil {
-		return usageError("%w", err)
+		return daemon.Exit(exitUsage, err)
 	}
 	listener, err := net.ListenTCP("tcp", listenAddr)
 	if err != nil {
@@ -311,7 +310,7 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 	if admin != nil {
 		fmt.Fprintf(std.out, "admin on %s\n", adminURL)
 	}
-	log.Info("serving", append(b.where, "listen", listener.Addr().String(), "version", version())...)
+	log.Info("serving", append(b.where, "listen", listener.Addr().String(), "version", daemon.Version())...)
 
 	select {
 	case err := <-failed:
@@ -321,7 +320,6 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 		return err
 	case <-ctx.Done():
 	}
-	release() // a second signal ends the process at once
 	ready.drain()
 	log.Info("ending: waiting for requests under way", "at most", s.ShutdownTimeout)
 	return shutdown(servers, s.ShutdownTimeout)
@@ -359,7 +357,7 @@ func shutdown(servers []*http.Server, limit time.Duration) error {
 func resolve(flag, address string, open bool, hint string) (*net.TCPAddr, error) {
 	a, err := adminserver.Resolve(flag, address, open, hint)
 	if err != nil {
-		return nil, usageError("%w", err)
+		return nil, daemon.Exit(exitUsage, err)
 	}
 	return a, nil
 }

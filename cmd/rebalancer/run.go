@@ -8,9 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os/signal"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -108,34 +106,31 @@ func (c *runCmd) Run(ctx context.Context, std stdio) error {
 	if counts != nil {
 		defer func() { _ = counts.Close() }()
 	}
-	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
-	defer release()
-	d := daemon{
+	d := runner{
 		store: st, names: names, counts: counts, wait: rebalance.Wait(c.Lease), who: who, log: log, lines: lines,
-		out: std, release: release,
+		out: std,
 	}
 	return d.run(ctx, c, address)
 }
 
-// daemon is what runCmd runs, over an open store.
-type daemon struct {
-	store   store.Store
-	names   *listing.Client
-	counts  counter.Backend // nil: nobody counts
-	wait    time.Duration   // what a wait takes at most
-	leader  leader.Options
-	who     *adminserver.Access
-	log     *slog.Logger
-	lines   *logging.Limit
-	out     stdio
-	release func()
+// runner is what runCmd runs, over an open store.
+type runner struct {
+	store  store.Store
+	names  *listing.Client
+	counts counter.Backend // nil: nobody counts
+	wait   time.Duration   // what a wait takes at most
+	leader leader.Options
+	who    *adminserver.Access
+	log    *slog.Logger
+	lines  *logging.Limit
+	out    stdio
 }
 
 // endTimeout is how long requests to the admin address may go on at the end.
 const endTimeout = 5 * time.Second
 
 // run serves the admin address and does the work, until ctx ends.
-func (d *daemon) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error {
+func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error {
 	listener, err := net.ListenTCP("tcp", address)
 	if err != nil {
 		return fmt.Errorf("--admin-listen: %w", err)
@@ -189,9 +184,6 @@ func (d *daemon) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	case err := <-failed:
 		return err
 	case <-ctx.Done():
-	}
-	if d.release != nil {
-		d.release() // a second signal ends the process at once
 	}
 	ready.Drain()
 	d.log.Info("ending")

@@ -2,7 +2,6 @@ package mapclient
 
 import (
 	"context"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/base/record"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/commontime"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -18,9 +18,7 @@ import (
 // TestClockRecordsAgainstAList compares a clock, bumped and written and read, with
 // the plain list of all its bumps.
 func TestClockRecordsAgainstAList(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 1))
+	rng := seed.New(t)
 	for range 20 {
 		var all []store.BucketID
 		var c mapClock

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -319,16 +320,14 @@ func (x *sim) violated(format string, args ...any) {
 // TestI3I6I7I9NetworkLeases holds the invariants of leases and waits, whatever
 // befalls the processes.
 func TestI3I6I7I9NetworkLeases(t *testing.T) {
-	seed := randomSeed(t)
-	for i := range uint64(4) {
-		x := simulate(t, seed+i, time.Minute, mistakes{})
-		t.Logf("seed %d: %+v", seed+i, x.stats)
-		if x.violation != nil {
-			t.Fatalf("seed %d: %v", seed+i, x.violation)
-		}
+	seed.Each(t, 4, func(seed uint64) bool {
+		x := simulate(t, seed, time.Minute, mistakes{})
+		t.Logf("seed %d: %+v", seed, x.stats)
+		require.NoError(t, x.violation)
 		require.Greater(t, x.stats.swaps, 5)
 		require.Greater(t, x.stats.leases, 150)
-	}
+		return true
+	})
 }
 
 // TestMistakesAreCaught makes each of the mistakes that the protocol warns of,
@@ -337,7 +336,7 @@ func TestMistakesAreCaught(t *testing.T) {
 	if testing.Short() {
 		t.Skip("many simulated runs")
 	}
-	seed := randomSeed(t)
+	seed := seed.Number(t)
 	for name, wrong := range map[string]mistakes{
 		"root before clock":                         {client: func(p *process) { p.rootFirst = true }},
 		"bump before swap":                          {mover: func(p *process) { p.bumpFirst = true }},

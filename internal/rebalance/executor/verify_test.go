@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/faulttest"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -27,9 +27,7 @@ import (
 // time as what the destination has, and markers: of each key what wins is in the
 // range's home in the end, with its own timestamp, and nothing that lost was written.
 func TestVerifyingMendsWhatCameLate(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := seed.New(t)
 	for range 20 {
 		rows := 1 + r.IntN(600)
 		f := newFixture(t, memstore.New(), rows)

@@ -35,7 +35,7 @@ var layers = [][]string{
 	{"s3api/sigv4"},
 	{"rebalance"},
 	{"internal/daemon/adminapi"},
-	{"internal/daemon/logging", "internal/daemon/reload", "internal/daemon/secrecy"},
+	{"internal/daemon", "internal/daemon/logging", "internal/daemon/reload", "internal/daemon/secrecy"},
 	{"internal/rebalance/repair"},
 	{"listing"},
 	{"internal/rebalance/balancer", "internal/rebalance/policysim"},

@@ -101,7 +101,7 @@ type Counts struct {
 }
 
 // New wraps inner. The store that it returns has exactly those of the optional
-// powers EachQuorum, PartitionLister and ComparePutter that inner has, and always
+// interfaces EachQuorum and PartitionLister that inner has, and always
 // Acknowledger: over a store without it, with what says as much. Closing it closes
 // inner; writes that have not landed by then never do.
 func New(inner store.Store, o Options) (store.Store, *Faults) {
