@@ -98,6 +98,16 @@ func TestDocumentsNamePathsThatExist(t *testing.T) {
 	require.Greater(t, found, 50, "paths that documents name")
 }
 
+// TestPagesSayForWhomTheyAre: the first line below a page's title names its readers.
+func TestPagesSayForWhomTheyAre(t *testing.T) {
+	for document, text := range documents(t) {
+		if !strings.HasPrefix(document, "docs/") || document == "docs/flags.md" { // which is generated
+			continue
+		}
+		require.Regexp(t, `\A# [^\n]+\n\nFor (operators|users|those)\b`, text, document)
+	}
+}
+
 // TestLinksOfDocumentsLead checks links within the repository, headings included.
 func TestLinksOfDocumentsLead(t *testing.T) {
 	all := documents(t)
