@@ -13,6 +13,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/rebalance/cut"
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
@@ -72,8 +73,6 @@ type Options struct {
 	Exact bool
 	// Recounts is how many are made at once, default 2.
 	Recounts int
-	// Sleep waits; a timer if nil. For tests.
-	Sleep func(ctx context.Context, d time.Duration) error
 	// Now is the wall clock, time.Now if nil.
 	Now func() time.Time
 	// Logger is told what is decided; none if nil.
@@ -129,18 +128,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
-	}
-	if o.Sleep == nil {
-		o.Sleep = func(ctx context.Context, d time.Duration) error {
-			t := time.NewTimer(d)
-			defer t.Stop()
-			select {
-			case <-t.C:
-				return nil
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-		}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -280,7 +267,7 @@ func (b *Balancer) Run(ctx context.Context) error {
 		default:
 			_ = b.look(ctx, false, false)
 		}
-		if b.o.Sleep(ctx, min(soonest, max(time.Millisecond, b.o.Every/2))) != nil {
+		if wait.Sleep(ctx, min(soonest, max(time.Millisecond, b.o.Every/2))) != nil {
 			break
 		}
 	}
@@ -418,26 +405,23 @@ func (b *Balancer) due(interval bool) (ids []store.BucketID) {
 
 // everywhere looks at all buckets.
 func (b *Balancer) everywhere(ctx context.Context, r *Round) error {
-	var after []byte
 	var failed error
-	for ctx.Err() == nil {
-		keys, err := b.store.Scan(ctx, store.Roots, after, 100)
-		if err != nil || len(keys) == 0 {
+	for keys, err := range store.KeyPages(ctx, b.store, store.Roots) {
+		if err != nil {
 			return errors.Join(failed, err)
 		}
 		for _, key := range keys {
-			after = key
 			id := store.BucketID(key)
 			b.again(id, false)
 			if err := b.bucket(ctx, r, id); err != nil {
 				failed = err
 			}
 			if ctx.Err() != nil {
-				break
+				return context.Cause(ctx)
 			}
 		}
 	}
-	return context.Cause(ctx)
+	return failed
 }
 
 // bucket looks at one bucket. If that fails it is looked at again.

@@ -57,7 +57,7 @@ var layers = [][]string{
 	{"store/cassandrastore", "store/memstore", "store/pebblestore"},
 	{"store/commontime"},
 	{"store"},
-	{"internal/base/keytext", "internal/base/webguard", "internal/rebalance/plannermath"},
+	{"internal/base/keytext", "internal/base/wait", "internal/base/webguard", "internal/rebalance/plannermath"},
 }
 
 // testOnly names the trees that only tests and measurements use.
