@@ -136,7 +136,7 @@ func (k *keyspace) run(name string, maxRows int64) *running {
 	cmd := &runCmd{Sizes: rebalanceflags.Flags{MaxRows: maxRows, Cool: time.Hour, RebalanceInterval: &every, Counter: "redis://" + k.redis.Addr}}
 	out, in := io.Pipe()
 	log, lines := (&logging.Flags{LogFormat: "text"}).Logger(r.log)
-	d := daemon{
+	d := runner{
 		store: r.view, names: k.client(r.view, nil), counts: k.counts(), wait: testLease + testLease/10,
 		leader: leader.Options{Name: name, Lease: 3 * time.Second, Skew: 100 * time.Millisecond},
 		log:    log, lines: lines, out: stdio{out: in, err: io.Discard, now: time.Now},

@@ -44,8 +44,8 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 }
 
 // RunWith holds the stores that open returns to the contract, each rule in a
-// subtest. The optional powers store.EachQuorum, store.PartitionLister,
-// store.Acknowledger and store.ComparePutter are checked where a store has them.
+// subtest. The optional interfaces store.EachQuorum, store.PartitionLister
+// and store.Acknowledger are checked where a store has them.
 //
 // open is called a handful of times, and may return a store that holds data
 // already: the suite only looks at buckets, partitions and registers that it
