@@ -158,7 +158,8 @@ func (c *client) tolerate(what string, err error) {
 	case errors.Is(err, errStopped):
 	case (c.faults || c.p != nil) && (k == store.Timeout || k == store.Unavailable):
 	case c.closes && (errors.Is(err, listing.ErrBucketClosing) || errors.Is(err, listing.ErrNotEmpty)):
-	case c.closes && (errors.Is(err, mapclient.ErrClosing) || errors.Is(err, mapclient.ErrDeleted) || errors.Is(err, listing.ErrNoSuchBucket)):
+	case c.closes && (errors.Is(err, mapclient.ErrClosing) || errors.Is(err, mapclient.ErrDeleted) ||
+		errors.Is(err, listing.ErrNoSuchBucket)):
 	default:
 		c.s.fail("I8: %s: %s: %v", c.a.name, what, err)
 	}

@@ -53,7 +53,10 @@ type Config struct {
 // Random makes a config from a seed: few or many of everything.
 func Random(seed uint64) Config {
 	r := rand.New(rand.NewPCG(seed, 1))
-	c := Config{Seed: seed, Clients: 1 + r.IntN(4), Ops: 15 + r.IntN(20), Keys: 3 + r.IntN(10), Movers: 1 + r.IntN(2), Rounds: 2 + r.IntN(2)}
+	c := Config{
+		Seed: seed, Clients: 1 + r.IntN(4), Ops: 15 + r.IntN(20), Keys: 3 + r.IntN(10), Movers: 1 + r.IntN(2),
+		Rounds: 2 + r.IntN(2),
+	}
 	c.Writes = []int{25, 55, 80}[r.IntN(3)]
 	if c.Sparse = r.IntN(4) == 0; c.Sparse {
 		c.Ops = 3 + r.IntN(8)

@@ -24,7 +24,8 @@ func (w *world) settled(want []string) {
 	for i, rg := range w.watch.ranges {
 		homes[rg.Partition] = true
 		if rg.Phase != partmap.Settled || rg.SweepPending {
-			w.s.fail("I10: the range from %q is %s (sweep pending: %v) when all moves are done", rg.Start, rg.Phase, rg.SweepPending)
+			w.s.fail("I10: the range from %q is %s (sweep pending: %v) when all moves are done", rg.Start, rg.Phase,
+				rg.SweepPending)
 		}
 		if i > 0 {
 			cuts = append(cuts, string(rg.Start))
@@ -44,12 +45,14 @@ func (w *world) settled(want []string) {
 		}
 	}
 	for _, rg := range w.watch.ranges {
-		page, err := w.mem.Slice(ctx, store.Partition{Bucket: w.bucket, ID: rg.Partition}, store.Bounds{}, store.SliceOptions{Limit: 10_000})
+		page, err := w.mem.Slice(ctx, store.Partition{Bucket: w.bucket, ID: rg.Partition}, store.Bounds{},
+			store.SliceOptions{Limit: 10_000})
 		if err != nil {
 			w.s.fail("I10: %v", err)
 		}
 		for _, row := range page.Rows {
-			if !slices.ContainsFunc(w.watch.ranges, func(o partmap.Range) bool { return o.Partition == rg.Partition && o.Contains(row.Key) }) {
+			if !slices.ContainsFunc(w.watch.ranges,
+				func(o partmap.Range) bool { return o.Partition == rg.Partition && o.Contains(row.Key) }) {
 				w.s.fail("I10: %s has the row %q, which is outside of its ranges", name(rg.Partition), row.Key)
 			}
 			if store.IsMarker(row.Value) && !w.c.faulty() && w.c.Net == nil {

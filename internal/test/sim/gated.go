@@ -81,7 +81,9 @@ func (g *gated) Get(ctx context.Context, p store.Partition, key []byte) (row sto
 	return row, found && err == nil, err
 }
 
-func (g *gated) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (page store.Page, err error) {
+func (g *gated) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (page store.Page, err error) {
 	err = g.turn(ctx, fmt.Sprintf("slice %s %q %q", name(p.ID), b.Start, b.End), func(ctx context.Context) (err error) {
 		g.watch.client(ctx, p, b, false)
 		page, err = g.inner.Slice(ctx, p, b, o)
@@ -163,7 +165,9 @@ func (g *gated) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeI
 	return g.turn(ctx, "delete node", func(ctx context.Context) error { return g.inner.DeleteNode(ctx, b, id) })
 }
 
-func (g *gated) ScanNodes(ctx context.Context, b store.BucketID, after store.NodeID, limit int) (ids []store.NodeID, err error) {
+func (g *gated) ScanNodes(
+	ctx context.Context, b store.BucketID, after store.NodeID, limit int,
+) (ids []store.NodeID, err error) {
 	err = g.turn(ctx, "scan nodes", func(ctx context.Context) (err error) {
 		ids, err = g.inner.ScanNodes(ctx, b, after, limit)
 		return err

@@ -125,8 +125,11 @@ type clientStore struct {
 
 // Slice is for whoever deletes the bucket, to look whether it is empty; and for those
 // who read ahead, to have something to read.
-func (c *clientStore) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
-	if rg, found := c.world.watch.rangeOf(p.ID, b.Start); c.m.EmptyAtHome && found && rg.To == p.ID && c.world.watch.closing() {
+func (c *clientStore) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
+	if rg, found := c.world.watch.rangeOf(p.ID, b.Start); c.m.EmptyAtHome && found && rg.To == p.ID &&
+		c.world.watch.closing() {
 		return store.Page{}, nil
 	}
 	if c.world.c.Ahead {
@@ -168,7 +171,8 @@ func (c *clientStore) Put(ctx context.Context, p store.Partition, rows ...store.
 			ids = []store.PartitionID{src, dst}
 		}
 		for _, id := range ids {
-			if err := c.Store.Delete(ctx, store.Partition{Bucket: p.Bucket, ID: id}, rows[0].Key, rows[0].Timestamp); err != nil {
+			if err := c.Store.Delete(ctx, store.Partition{Bucket: p.Bucket, ID: id}, rows[0].Key,
+				rows[0].Timestamp); err != nil {
 				return err
 			}
 		}
@@ -307,7 +311,9 @@ func originals(rows []store.Row) []store.Row {
 	return rows
 }
 
-func (m *moverStore) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (m *moverStore) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	rg, found := m.w.rangeOf(p.ID, b.Start)
 	sweeping := found && rg.Partition == p.ID && rg.SweepPending
 	copying := found && rg.Partition == p.ID && rg.Phase == partmap.Copying
@@ -321,7 +327,8 @@ func (m *moverStore) Slice(ctx context.Context, p store.Partition, b store.Bound
 		return store.Page{}, nil
 	}
 	if late {
-		page, err := m.Store.Slice(ctx, p, store.Bounds{Start: b.Start, End: b.End}, store.SliceOptions{Limit: 1000, Timestamps: true})
+		page, err := m.Store.Slice(ctx, p, store.Bounds{Start: b.Start, End: b.End},
+			store.SliceOptions{Limit: 1000, Timestamps: true})
 		if err != nil {
 			return page, err
 		}

@@ -71,7 +71,8 @@ func (m *mover) live(ctx context.Context, goals []move.Goal) (again bool) {
 			if ctx.Err() != nil || !m.w.s.gate(ctx, point+" "+detail) {
 				return errKilled
 			}
-			if maps.m.SweepUnchecked && point == "sweep markers read" || maps.m.UncopyUnchecked && point == "verify lost" {
+			if maps.m.SweepUnchecked && point == "sweep markers read" || maps.m.UncopyUnchecked &&
+				point == "verify lost" {
 				maps.mu.Lock()
 				maps.sweeps++
 				maps.mu.Unlock()
@@ -129,7 +130,8 @@ func (m *mover) collect(ctx context.Context, moving func() bool) {
 	defer p.end()
 	ctx = withActor(ctx, a)
 	maps := &collectorMaps{p.maps, m.w.c.Mistakes}
-	x := executor.New(m.w.gated, maps, m.w.bucket, executor.Options{Now: time.Now, CollectAfter: collectAfter(m.w.c.Net)})
+	x := executor.New(m.w.gated, maps, m.w.bucket,
+		executor.Options{Now: time.Now, CollectAfter: collectAfter(m.w.c.Net)})
 	for ctx.Err() == nil && !m.w.s.failed() && moving() {
 		n, _, err := x.Collect(ctx)
 		if k := store.KindOf(err); err != nil && k != store.Unavailable && k != store.Timeout && k != store.NotFound {

@@ -101,7 +101,8 @@ func (w *world) newProcess(a *actor, seed uint64) (*process, error) {
 	p.maps = maps
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
-	at, _ := slices.BinarySearchFunc(w.processes, a.name, func(p *process, name string) int { return strings.Compare(p.a.name, name) })
+	at, _ := slices.BinarySearchFunc(w.processes, a.name,
+		func(p *process, name string) int { return strings.Compare(p.a.name, name) })
 	w.processes = slices.Insert(w.processes, at, p)
 	return p, nil
 }
@@ -287,7 +288,8 @@ func (x *wire) Read(ctx context.Context, t store.Table, key []byte, l store.Leve
 	rec, err := x.gated.Read(ctx, t, key, l)
 	if err == nil && deceived && x.ours(t, key) {
 		if p.m.TornRoot {
-			rec = retold(p.w.bucket, p.w.replicas.mend(t, key, rec), func(r *partmap.Root) { r.Epoch, r.Token = rec.Epoch, rec.Token })
+			rec = retold(p.w.bucket, p.w.replicas.mend(t, key, rec),
+				func(r *partmap.Root) { r.Epoch, r.Token = rec.Epoch, rec.Token })
 		}
 		if p.m.ActWhileClosing {
 			rec = retold(p.w.bucket, rec, func(r *partmap.Root) {

@@ -72,7 +72,8 @@ func (h *proof) faithful(row store.Row) error {
 	}
 	value, live, err := store.EntryValue(row.Value)
 	if err != nil || string(row.Key) != w.key || live == w.deletes || string(value) != w.value {
-		return fmt.Errorf("%q at %d (live: %v, %q) is not what was written: %+v", row.Key, row.Timestamp, live, value, *w)
+		return fmt.Errorf("%q at %d (live: %v, %q) is not what was written: %+v", row.Key, row.Timestamp, live, value,
+			*w)
 	}
 	return nil
 }
@@ -103,7 +104,8 @@ func (h *proof) doubt(w *write) {
 func (h *proof) tell(w *write, o history.Outcome) {
 	h.now++
 	h.told.Writes = append(h.told.Writes, history.Write{
-		Key: w.key, Value: w.value, Delete: w.deletes, Begin: w.begun, End: h.now, Outcome: o, Low: int64(w.ts), High: int64(w.ts),
+		Key: w.key, Value: w.value, Delete: w.deletes, Begin: w.begun, End: h.now, Outcome: o, Low: int64(w.ts),
+		High: int64(w.ts),
 	})
 }
 
@@ -227,7 +229,8 @@ func (h *proof) read(before view, key string, shown bool, value string) error {
 		case w == nil:
 			return fmt.Errorf("I2: key %q shows %q, which nobody has written", key, value)
 		case w.ts < least:
-			return fmt.Errorf("I2: key %q shows %q of %d, but %d was acknowledged or seen before", key, value, w.ts, least)
+			return fmt.Errorf("I2: key %q shows %q of %d, but %d was acknowledged or seen before", key, value, w.ts,
+				least)
 		}
 		r.least = max(r.least, w.ts)
 		return nil
@@ -243,7 +246,8 @@ func (h *proof) read(before view, key string, shown bool, value string) error {
 		}
 	}
 	if oldest == 0 {
-		return fmt.Errorf("I2: key %q is absent, but %d was acknowledged or seen before, and nothing deletes it", key, least)
+		return fmt.Errorf("I2: key %q is absent, but %d was acknowledged or seen before, and nothing deletes it", key,
+			least)
 	}
 	r.least = max(r.least, oldest)
 	return nil

@@ -15,7 +15,10 @@ func (w *world) rounds(ctx context.Context) {
 	r := rand.New(rand.NewPCG(w.c.Seed, 5))
 	var movers []*mover
 	for i := range w.c.Movers {
-		movers = append(movers, &mover{w: w, name: fmt.Sprintf("mover%d", i), seed: uint64(20_000 + 100*i), r: rand.New(rand.NewPCG(w.c.Seed, 200+uint64(i)))})
+		movers = append(movers, &mover{
+			w: w, name: fmt.Sprintf("mover%d", i), seed: uint64(20_000 + 100*i),
+			r: rand.New(rand.NewPCG(w.c.Seed, 200+uint64(i))),
+		})
 	}
 	var wg sync.WaitGroup
 	if w.c.Loose {

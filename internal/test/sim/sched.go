@@ -207,7 +207,8 @@ func (s *scheduler) step() {
 	s.steps++
 	does := !p.actor.dead || s.r.IntN(2) == 0
 	if s.trace != nil {
-		s.trace(fmt.Sprintf("%5d %s: %s%s", s.steps, p.actor.name, p.what, map[bool]string{true: "", false: " (lost)"}[does]))
+		s.trace(fmt.Sprintf("%5d %s: %s%s", s.steps, p.actor.name, p.what,
+			map[bool]string{true: "", false: " (lost)"}[does]))
 	}
 	p.gone <- does
 }

@@ -91,7 +91,9 @@ func Run(c Config) Report {
 }
 
 func newWorld(c Config) *world {
-	w := &world{c: c, mem: memstore.New(), lateSweeps: map[store.PartitionID]bool{}, ids: rand.New(rand.NewPCG(c.Seed, 2))}
+	w := &world{
+		c: c, mem: memstore.New(), lateSweeps: map[store.PartitionID]bool{}, ids: rand.New(rand.NewPCG(c.Seed, 2)),
+	}
 	for i := range c.Keys {
 		key := fmt.Sprintf("k%02d", i)
 		if c.LongKeys {
@@ -113,8 +115,9 @@ func newWorld(c Config) *world {
 	w.replicas = &replicas{Store: w.mem, r: rand.New(rand.NewPCG(c.Seed, 8)), past: map[string][]state{}}
 	w.watch = &watch{
 		Store: w.replicas, s: w.s, h: w.h, off: c.Mistakes.Unwatched, network: c.Net != nil, keys: w.keys,
-		touched: map[store.PartitionID]bool{}, markers: map[marker]uint64{}, looked: map[store.PartitionID]partmap.Phase{},
-		named: map[store.PartitionID]bool{}, phases: map[partmap.Phase]int{}, stages: map[uint64]*epoch{},
+		touched: map[store.PartitionID]bool{}, markers: map[marker]uint64{},
+		looked: map[store.PartitionID]partmap.Phase{},
+		named:  map[store.PartitionID]bool{}, phases: map[partmap.Phase]int{}, stages: map[uint64]*epoch{},
 	}
 	faulty, faults := faultstore.New(w.watch, faultstore.Options{Seed: c.Seed, Rates: c.Faults, MaxLate: c.LateCalls})
 	w.faults = faults
@@ -202,8 +205,10 @@ func (w *world) report() Report {
 	w.watch.mu.Lock()
 	defer w.watch.mu.Unlock()
 	r := Report{
-		Err: errors.Join(w.s.failures...), Steps: w.s.steps, Swaps: w.watch.swaps, Kills: int(w.kills.Load()), Points: int(w.points.Load()),
-		Acked: w.h.acked, Unknown: w.h.unknown, Shown: w.h.shown, Absent: w.h.absent, Pages: w.h.pages, Phases: w.watch.phases,
+		Err: errors.Join(w.s.failures...), Steps: w.s.steps, Swaps: w.watch.swaps, Kills: int(w.kills.Load()),
+		Points: int(w.points.Load()),
+		Acked:  w.h.acked, Unknown: w.h.unknown, Shown: w.h.shown, Absent: w.h.absent, Pages: w.h.pages,
+		Phases: w.watch.phases,
 		Leases: w.watch.leases, Deaths: int(w.deaths.Load()), Collected: int(w.collected.Load()), Deleted: w.h.over(),
 	}
 	if r.Err == nil {

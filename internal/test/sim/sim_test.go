@@ -91,7 +91,8 @@ func TestProtocolHoldsWhereItIsHard(t *testing.T) {
 		name  string
 		tune  func(c *sim.Config)
 		seeds int
-	}{{"deadly", deadly, 4}, {"writing", writing, 4}, {"crossing", crossing, 30}, {"crossingTwice", crossingTwice, 20}, {"late", late, 80}, {"overtaken", overtaken, 80}, {"loose", loose, 2}} {
+	}{{"deadly", deadly, 4}, {"writing", writing, 4}, {"crossing", crossing, 30}, {"crossingTwice", crossingTwice,
+		20}, {"late", late, 80}, {"overtaken", overtaken, 80}, {"loose", loose, 2}} {
 		t.Run(c.name, func(t *testing.T) {
 			seed.Each(t, many(c.seeds), func(seed uint64) bool {
 				config := sim.Random(seed)
@@ -127,13 +128,16 @@ var mistakes = []struct {
 	{name: "SkipDraining", on: func(m *sim.Mistakes) { m.SkipDraining = true }, seeds: 3000},
 	{name: "RedoElsewhere", net: true, on: func(m *sim.Mistakes) { m.RedoElsewhere = true }, tune: redone, seeds: 3000},
 	{name: "LateSweep", on: func(m *sim.Mistakes) { m.LateSweep = true }, tune: crossingTwice, seeds: 10000},
-	{name: "SweepUnchecked", on: func(m *sim.Mistakes) { m.SweepUnchecked = true }, tune: loose, seeds: 300, watched: true},
+	{name: "SweepUnchecked", on: func(m *sim.Mistakes) { m.SweepUnchecked = true }, tune: loose, seeds: 300,
+		watched: true},
 	{name: "NoWriteThrough", on: func(m *sim.Mistakes) { m.NoWriteThrough = true }, tune: late, seeds: 15000},
 	{name: "PlainCopies", on: func(m *sim.Mistakes) { m.PlainCopies = true }, tune: overtaken, seeds: 15000},
 	{name: "NoUncopy", on: func(m *sim.Mistakes) { m.NoUncopy = true }, tune: overtaken, seeds: 15000},
 	{name: "NoDeleteThrough", on: func(m *sim.Mistakes) { m.NoDeleteThrough = true }, tune: overtaken, seeds: 15000},
-	{name: "DeleteThroughAtOnce", on: func(m *sim.Mistakes) { m.DeleteThroughAtOnce = true }, tune: overtaken, seeds: 15000},
-	{name: "UncopyUnchecked", on: func(m *sim.Mistakes) { m.UncopyUnchecked = true }, tune: overtakenByTwo, seeds: 15000},
+	{name: "DeleteThroughAtOnce", on: func(m *sim.Mistakes) { m.DeleteThroughAtOnce = true }, tune: overtaken,
+		seeds: 15000},
+	{name: "UncopyUnchecked", on: func(m *sim.Mistakes) { m.UncopyUnchecked = true }, tune: overtakenByTwo,
+		seeds: 15000},
 	{name: "MixedMerge", on: func(m *sim.Mistakes) { m.MixedMerge = true }, seeds: 3000},
 	{name: "NoVerify", on: func(m *sim.Mistakes) { m.NoVerify = true }, tune: late, seeds: 15000},
 	{name: "RemoveWhole", on: func(m *sim.Mistakes) { m.RemoveWhole = true }, seeds: 3000},
@@ -144,17 +148,25 @@ var mistakes = []struct {
 
 	{name: "BumpFirst", net: true, on: func(m *sim.Mistakes) { m.BumpFirst = true }, seeds: 3000},
 	{name: "RootBeforeClock", net: true, on: func(m *sim.Mistakes) { m.RootBeforeClock = true }, seeds: 3000},
-	{name: "NoLookAfterWrite", net: true, on: func(m *sim.Mistakes) { m.NoLookAfterWrite = true }, tune: stormy, seeds: 3000},
-	{name: "NoLookAfterRead", net: true, on: func(m *sim.Mistakes) { m.NoLookAfterRead = true }, tune: stormy, seeds: 3000},
-	{name: "ActWhileClosing", net: true, on: func(m *sim.Mistakes) { m.ActWhileClosing = true }, tune: deleting, seeds: 3000},
-	{name: "WaitByFirstClock", net: true, on: func(m *sim.Mistakes) { m.WaitByFirstClock = true }, tune: stepping, seeds: 3000},
+	{name: "NoLookAfterWrite", net: true, on: func(m *sim.Mistakes) { m.NoLookAfterWrite = true }, tune: stormy,
+		seeds: 3000},
+	{name: "NoLookAfterRead", net: true, on: func(m *sim.Mistakes) { m.NoLookAfterRead = true }, tune: stormy,
+		seeds: 3000},
+	{name: "ActWhileClosing", net: true, on: func(m *sim.Mistakes) { m.ActWhileClosing = true }, tune: deleting,
+		seeds: 3000},
+	{name: "WaitByFirstClock", net: true, on: func(m *sim.Mistakes) { m.WaitByFirstClock = true }, tune: stepping,
+		seeds: 3000},
 	{name: "OthersBump", net: true, on: func(m *sim.Mistakes) { m.OthersBump = true }, tune: lagging, seeds: 3000},
 	{name: "CollectByAge", net: true, on: func(m *sim.Mistakes) { m.CollectByAge = true }, tune: long, seeds: 3000},
 	{name: "TornRoot", net: true, on: func(m *sim.Mistakes) { m.TornRoot = true }, tune: torn, seeds: 3000},
-	{name: "NoRewaitOverTheNetwork", net: true, on: func(m *sim.Mistakes) { m.NoRewait = true }, tune: deadly, seeds: 3000},
-	{name: "LeaseByMonotonic", net: true, on: func(m *sim.Mistakes) { m.LeaseByMonotonic = true }, tune: stormy, seeds: 3000},
-	{name: "RootUnacknowledged", net: true, on: func(m *sim.Mistakes) { m.RootUnacknowledged = true }, tune: lagging, seeds: 3000},
-	{name: "BumpUnacknowledged", net: true, on: func(m *sim.Mistakes) { m.BumpUnacknowledged = true }, tune: lagging, seeds: 3000},
+	{name: "NoRewaitOverTheNetwork", net: true, on: func(m *sim.Mistakes) { m.NoRewait = true }, tune: deadly,
+		seeds: 3000},
+	{name: "LeaseByMonotonic", net: true, on: func(m *sim.Mistakes) { m.LeaseByMonotonic = true }, tune: stormy,
+		seeds: 3000},
+	{name: "RootUnacknowledged", net: true, on: func(m *sim.Mistakes) { m.RootUnacknowledged = true }, tune: lagging,
+		seeds: 3000},
+	{name: "BumpUnacknowledged", net: true, on: func(m *sim.Mistakes) { m.BumpUnacknowledged = true }, tune: lagging,
+		seeds: 3000},
 	{name: "ShortLease", net: true, on: func(m *sim.Mistakes) { m.ShortLease = true }, seeds: 3000},
 	{name: "EmptyAtHome", net: true, on: func(m *sim.Mistakes) { m.EmptyAtHome = true }, tune: deleting, seeds: 5000},
 	{name: "OwnClock", net: true, on: func(m *sim.Mistakes) { m.OwnClock = true }, tune: timed, seeds: 3000},
@@ -187,8 +199,10 @@ func torn(c *sim.Config) {
 
 // timed: timestamps are of the servers' common time, and clients meet on few keys.
 func timed(c *sim.Config) {
-	c.Net.Servers, c.Net.Apart, c.Net.Weather, c.Keys, c.Writes, c.Clients, c.LongKeys = 3, 30*time.Millisecond, 0, 4, 70, 4, false
-	c.Sparse, c.Ops, c.Movers, c.Loose, c.Kill, c.Late, c.Faults, c.Deletes = false, 15, 1, false, 0, 0, faultstore.Rates{}, false
+	c.Net.Servers, c.Net.Apart, c.Net.Weather, c.Keys, c.Writes, c.Clients, c.LongKeys = 3, 30*time.Millisecond, 0, 4,
+		70, 4, false
+	c.Sparse, c.Ops, c.Movers, c.Loose, c.Kill, c.Late, c.Faults, c.Deletes = false, 15, 1, false, 0, 0,
+		faultstore.Rates{}, false
 }
 
 // deadly: movers die often.
@@ -245,7 +259,8 @@ func TestProtocolHoldsWhereItIsHardOverTheNetwork(t *testing.T) {
 		name  string
 		tune  func(c *sim.Config)
 		seeds int
-	}{{"deadly", deadly, 2}, {"stormy", stormy, 2}, {"lagging", lagging, 2}, {"deleting", deleting, 12}, {"long", long, 2}, {"torn", torn, 1}, {"timed", timed, 4}, {"redone", redone, 8}} {
+	}{{"deadly", deadly, 2}, {"stormy", stormy, 2}, {"lagging", lagging, 2}, {"deleting", deleting, 12}, {"long", long,
+		2}, {"torn", torn, 1}, {"timed", timed, 4}, {"redone", redone, 8}} {
 		t.Run(c.name, func(t *testing.T) {
 			seed.Each(t, many(c.seeds), func(seed uint64) bool {
 				config := sim.RandomNet(seed)

@@ -209,7 +209,8 @@ func (w *watch) reading(id store.PartitionID, b store.Bounds) string {
 		}
 		for _, rg := range then.ranges {
 			rules := rg.Phase.Rules()
-			if overlap(b.Start, b.End, rg.Start, rg.End) && (rules.ReadSource && rg.Partition == id || rules.ReadDestination && rg.To == id) {
+			if overlap(b.Start, b.End, rg.Start, rg.End) &&
+				(rules.ReadSource && rg.Partition == id || rules.ReadDestination && rg.To == id) {
 				return fmt.Sprintf("%s, on epoch %d", h.p.a.name, h.lease.Root().Epoch)
 			}
 		}
@@ -235,11 +236,13 @@ func (w *watch) neighbours(next *partmap.Root) {
 // that was acknowledged or seen.
 func (w *watch) complete(next *partmap.Root) {
 	for _, rg := range w.ranges {
-		if phase, _ := next.BatchOf(rg.Batch); !moving(&rg) || rg.Phase != partmap.Verifying || phase != partmap.Draining {
+		if phase, _ := next.BatchOf(rg.Batch); !moving(&rg) || rg.Phase != partmap.Verifying ||
+			phase != partmap.Draining {
 			continue
 		}
 		src, dst := store.Partition{Bucket: w.bucket, ID: rg.Partition}, store.Partition{Bucket: w.bucket, ID: rg.To}
-		page, err := w.Slice(context.Background(), src, store.Bounds{Start: rg.Start, End: rg.End}, store.SliceOptions{Limit: 10_000, Timestamps: true})
+		page, err := w.Slice(context.Background(), src, store.Bounds{Start: rg.Start, End: rg.End},
+			store.SliceOptions{Limit: 10_000, Timestamps: true})
 		if err != nil {
 			w.violated("I5: %v", err)
 		}
@@ -252,7 +255,8 @@ func (w *watch) complete(next *partmap.Root) {
 				w.violated("I5: %q at %d stays behind in %s", row.Key, row.Timestamp, name(rg.Partition))
 			}
 		}
-		page, err = w.Slice(context.Background(), dst, store.Bounds{Start: rg.Start, End: rg.End}, store.SliceOptions{Limit: 10_000, Timestamps: true})
+		page, err = w.Slice(context.Background(), dst, store.Bounds{Start: rg.Start, End: rg.End},
+			store.SliceOptions{Limit: 10_000, Timestamps: true})
 		if err != nil {
 			w.violated("I5: %v", err)
 		}
@@ -306,12 +310,15 @@ func (w *watch) Delete(ctx context.Context, p store.Partition, key []byte, ts st
 		w.mu.Lock()
 		w.touched[p.ID] = true
 		if !w.h.deletes(string(key), ts) {
-			w.violated("I5: %s deletes %q at %d in %s, and nobody deletes the key", actorOf(ctx).name, key, ts, name(p.ID))
+			w.violated("I5: %s deletes %q at %d in %s, and nobody deletes the key", actorOf(ctx).name, key, ts,
+				name(p.ID))
 		}
 		written, known := w.markers[marker{p.ID, string(key), ts}]
 		for _, rg := range w.ranges {
-			if known && !actorOf(ctx).client && moving(&rg) && rg.Partition == p.ID && rg.Contains(key) && written >= rg.Batch {
-				w.violated("I11: %s sweeps the marker of %q at %d in %s, which belongs to the move under way", actorOf(ctx).name, key, ts, name(p.ID))
+			if known && !actorOf(ctx).client && moving(&rg) && rg.Partition == p.ID && rg.Contains(key) &&
+				written >= rg.Batch {
+				w.violated("I11: %s sweeps the marker of %q at %d in %s, which belongs to the move under way",
+					actorOf(ctx).name, key, ts, name(p.ID))
 			}
 		}
 		w.mu.Unlock()
@@ -329,11 +336,13 @@ func (w *watch) Remove(ctx context.Context, p store.Partition, b store.Bounds, t
 				continue
 			}
 			if rg.To == p.ID || rg.Partition == p.ID && rg.Phase != partmap.Draining {
-				w.violated("I7: %s removes [%q, %q) of %s, where the range from %q is %s", actorOf(ctx).name, b.Start, b.End, name(p.ID), rg.Start, rg.Phase)
+				w.violated("I7: %s removes [%q, %q) of %s, where the range from %q is %s", actorOf(ctx).name, b.Start,
+					b.End, name(p.ID), rg.Start, rg.Phase)
 			}
 		}
 		if who := w.reading(p.ID, b); who != "" {
-			w.violated("I7: %s removes [%q, %q) of %s, which %s may read", actorOf(ctx).name, b.Start, b.End, name(p.ID), who)
+			w.violated("I7: %s removes [%q, %q) of %s, which %s may read", actorOf(ctx).name, b.Start, b.End,
+				name(p.ID), who)
 		}
 		w.removed = append(w.removed, removal{p.ID, b})
 		w.mu.Unlock()

@@ -79,7 +79,9 @@ func (m *Mover) move(r *rand.Rand) (bool, error) {
 	ranges := now.Partitions
 	i := r.IntN(len(ranges))
 	key := m.keys[r.IntN(len(m.keys))]
-	ask := adminapi.Moves{Bucket: m.bucket, Kind: "refresh", Spans: []adminapi.Span{{Start: ranges[i].Start, End: ranges[i].End}}}
+	ask := adminapi.Moves{
+		Bucket: m.bucket, Kind: "refresh", Spans: []adminapi.Span{{Start: ranges[i].Start, End: ranges[i].End}},
+	}
 	switch {
 	case i > 0 && (len(ranges) >= mostRanges || r.IntN(3) == 0):
 		ask.Kind, ask.Spans[0].Start = "merge", ranges[i-1].Start
