@@ -109,7 +109,9 @@ func TestBackupAndRestore(t *testing.T) {
 	}{
 		{"quiet", func() {}},
 		{"split", func() { began(adminapi.Moves{Bucket: "abc", Kind: "split", Keys: []keytext.Key{cut}}) }},
-		{"merge", func() { began(adminapi.Moves{Bucket: "abc", Kind: "merge", Spans: []adminapi.Span{{}}, Force: true}) }},
+		{"merge", func() {
+			began(adminapi.Moves{Bucket: "abc", Kind: "merge", Spans: []adminapi.Span{{}}, Force: true})
+		}},
 	} {
 		x.do()
 		type known struct {
