@@ -42,7 +42,9 @@ func serveMoves(t *testing.T) *server {
 		defer close(done)
 		_ = m.Run(ctx)
 	}()
-	h := httptest.NewServer(adminapi.New(adminapi.Options{Manager: m, Store: s, Maps: c.Maps(), Names: c, MaxRows: 100}))
+	h := httptest.NewServer(adminapi.New(adminapi.Options{
+		Manager: m, Store: s, Maps: c.Maps(), Names: c, MaxRows: 100,
+	}))
 	t.Cleanup(func() { h.Close(); stop(); <-done })
 	return &server{t, h.URL, c}
 }
@@ -230,6 +232,7 @@ func TestProgressLine(t *testing.T) {
 	// More was written meanwhile than was counted before.
 	j = &adminapi.Job{Phase: "sweeping", Rows: 1000, Copied: 1100, Verified: 1200, Searched: 700}
 	require.Equal(t, "split b, sweeping: of 1,000 rows 1,000 copied, 1,000 compared, 700 swept over (90 %), 270 rows/s, 1s left", progressLine("split b", j, 10*time.Second))
-	require.Equal(t, "split b: of 1,000 rows 0 copied, 0 compared, 0 swept over", progressLine("split b", &adminapi.Job{Rows: 1000}, time.Second))
+	require.Equal(t, "split b: of 1,000 rows 0 copied, 0 compared, 0 swept over",
+		progressLine("split b", &adminapi.Job{Rows: 1000}, time.Second))
 	require.Equal(t, "x: of 0 rows 0 copied, 0 compared, 0 swept over", progressLine("x", &adminapi.Job{}, time.Second))
 }
