@@ -106,14 +106,19 @@ func TestMovesMapsAndHistory(t *testing.T) {
 	p := start(t, s, "first")
 	p.leads(t)
 	c := p.client(t)
-	a, err := c.Moves(t.Context(), adminapi.Moves{Bucket: "b", Kind: "split", Keys: []adminapi.Key{adminapi.Key("k50"), adminapi.Key("k50\xff")}, DryRun: true})
+	a, err := c.Moves(t.Context(),
+		adminapi.Moves{
+			Bucket: "b", Kind: "split", Keys: []adminapi.Key{adminapi.Key("k50"), adminapi.Key("k50\xff")},
+			DryRun: true,
+		})
 	require.NoError(t, err)
 	require.Nil(t, a.Job)
 	require.Len(t, a.Moves, 1)
 	require.EqualValues(t, 100, a.Moves[0].Rows)
 	require.Len(t, theMap(t, c, "b", 0).Partitions, 1, "a dry run changes nothing")
 
-	a, err = c.Moves(t.Context(), adminapi.Moves{Bucket: "b", Kind: "split", Keys: []adminapi.Key{adminapi.Key("k50"), adminapi.Key("k50\xff")}})
+	a, err = c.Moves(t.Context(),
+		adminapi.Moves{Bucket: "b", Kind: "split", Keys: []adminapi.Key{adminapi.Key("k50"), adminapi.Key("k50\xff")}})
 	require.NoError(t, err)
 	j := finished(t, c, a.Job.ID)
 	require.Equal(t, "done", j.State)
@@ -199,7 +204,9 @@ func TestBadRequests(t *testing.T) {
 		{adminapi.Moves{Kind: "refresh"}, store.InvalidArgument, "name a bucket"},
 		{adminapi.Moves{Bucket: "none", Kind: "refresh"}, store.NotFound, `no bucket "none"`},
 		{adminapi.Moves{Bucket: "b", Kind: "dance"}, store.InvalidArgument, "dance"},
-		{adminapi.Moves{Bucket: "b", Kind: "presplit", Keys: []adminapi.Key{adminapi.Key("x")}, PinUntil: new(time.Unix(1, 0))}, store.InvalidArgument, "is over already"},
+		{adminapi.Moves{
+			Bucket: "b", Kind: "presplit", Keys: []adminapi.Key{adminapi.Key("x")}, PinUntil: new(time.Unix(1, 0)),
+		}, store.InvalidArgument, "is over already"},
 	} {
 		_, err := c.Moves(t.Context(), x.moves)
 		require.ErrorIs(t, err, x.kind)
