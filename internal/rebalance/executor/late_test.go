@@ -102,7 +102,9 @@ func (h *hooked) Get(ctx context.Context, p store.Partition, key []byte) (store.
 	return h.Store.Get(ctx, p, key)
 }
 
-func (h *hooked) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (h *hooked) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	if h.before != nil && h.on.CompareAndSwap(true, false) {
 		h.before(ctx, p)
 	}
@@ -125,23 +127,25 @@ func TestComparingLeavesWhatCameInBetween(t *testing.T) {
 	f := newFixture(t, s, 3)
 	source := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
 	between := append(key(0), '+')
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Writers: 1, Failpoint: func(_ context.Context, point, _ string) error {
-		if point != "before verify" {
-			return nil
-		}
-		s.before = func(ctx context.Context, p store.Partition) {
-			if p == source { // its rows are not read yet
-				s.on.Store(true)
-				return
+	x := executor.New(f.s, f.c.Maps(), f.id,
+		executor.Options{Writers: 1, Failpoint: func(_ context.Context, point, _ string) error {
+			if point != "before verify" {
+				return nil
 			}
-			assert.NoError(t, s.Store.Put(ctx, source, store.Row{Key: between, Value: store.EntryCell([]byte("late")), Timestamp: 1}))
-			e, err := f.b.Get(t.Context(), between)
-			assert.NoError(t, err)
-			assert.Equal(t, "late", string(e.Value))
-		}
-		s.on.Store(true)
-		return nil
-	}})
+			s.before = func(ctx context.Context, p store.Partition) {
+				if p == source { // its rows are not read yet
+					s.on.Store(true)
+					return
+				}
+				assert.NoError(t, s.Store.Put(ctx, source,
+					store.Row{Key: between, Value: store.EntryCell([]byte("late")), Timestamp: 1}))
+				e, err := f.b.Get(t.Context(), between)
+				assert.NoError(t, err)
+				assert.Equal(t, "late", string(e.Value))
+			}
+			s.on.Store(true)
+			return nil
+		}})
 	rg := f.ranges(t)[0]
 	x.Add(move.Refresh(&rg))
 	require.NoError(t, x.Run(t.Context()))
@@ -170,7 +174,8 @@ func TestComparingTooLateDeletesNothing(t *testing.T) {
 					s.on.Store(true)
 					return
 				}
-				assert.NoError(t, s.Store.Put(ctx, source, store.Row{Key: between, Value: store.EntryCell([]byte("late")), Timestamp: 1}))
+				assert.NoError(t, s.Store.Put(ctx, source,
+					store.Row{Key: between, Value: store.EntryCell([]byte("late")), Timestamp: 1}))
 				_, err := f.b.Get(t.Context(), between)
 				assert.NoError(t, err)
 				assert.NoError(t, executor.New(f.s, f.c.Maps(), f.id, executor.Options{}).Run(t.Context()))
@@ -202,20 +207,21 @@ func TestMendedRowIsDeletedOnItsWay(t *testing.T) {
 	source := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
 	late := store.Row{Key: append(key(0), '+'), Value: store.EntryCell([]byte("late")), Timestamp: 5}
 	var once sync.Once
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(ctx context.Context, point, _ string) error {
-		if point == "before verify" {
-			assert.NoError(t, s.Store.Put(ctx, source, late))
-			s.put = func(ctx context.Context, p store.Partition, rows []store.Row) error {
-				once.Do(func() {
-					assert.Equal(t, late.Key, rows[0].Key)
-					assert.NoError(t, s.Store.Delete(ctx, source, late.Key, late.Timestamp))
-					f.absent(t, late.Key, "on its way")
-				})
-				return nil
+	x := executor.New(f.s, f.c.Maps(), f.id,
+		executor.Options{Failpoint: func(ctx context.Context, point, _ string) error {
+			if point == "before verify" {
+				assert.NoError(t, s.Store.Put(ctx, source, late))
+				s.put = func(ctx context.Context, p store.Partition, rows []store.Row) error {
+					once.Do(func() {
+						assert.Equal(t, late.Key, rows[0].Key)
+						assert.NoError(t, s.Store.Delete(ctx, source, late.Key, late.Timestamp))
+						f.absent(t, late.Key, "on its way")
+					})
+					return nil
+				}
 			}
-		}
-		return nil
-	}})
+			return nil
+		}})
 	rg := f.ranges(t)[0]
 	x.Add(move.Refresh(&rg))
 	require.NoError(t, x.Run(t.Context()))
@@ -274,18 +280,20 @@ func TestPutAfterALateDelete(t *testing.T) {
 func TestCopiesThatAreNewerThanTheirSource(t *testing.T) {
 	f := newFixture(t, memstore.New(), 3)
 	rg := f.ranges(t)[0]
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(ctx context.Context, point, _ string) error {
-		if point != "before verify" {
+	x := executor.New(f.s, f.c.Maps(), f.id,
+		executor.Options{Failpoint: func(ctx context.Context, point, _ string) error {
+			if point != "before verify" {
+				return nil
+			}
+			to := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].To}
+			for i, value := range [][]byte{store.CopiedCell(store.EntryCell([]byte("lost"))),
+				store.EntryCell([]byte("put"))} {
+				row, _, err := f.s.Get(ctx, to, key(i))
+				assert.NoError(t, err)
+				assert.NoError(t, f.s.Put(ctx, to, store.Row{Key: key(i), Value: value, Timestamp: row.Timestamp + 1}))
+			}
 			return nil
-		}
-		to := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].To}
-		for i, value := range [][]byte{store.CopiedCell(store.EntryCell([]byte("lost"))), store.EntryCell([]byte("put"))} {
-			row, _, err := f.s.Get(ctx, to, key(i))
-			assert.NoError(t, err)
-			assert.NoError(t, f.s.Put(ctx, to, store.Row{Key: key(i), Value: value, Timestamp: row.Timestamp + 1}))
-		}
-		return nil
-	}})
+		}})
 	x.Add(move.Refresh(&rg))
 	require.NoError(t, x.Run(t.Context()))
 	f.absent(t, key(0), "after the move")
@@ -352,22 +360,23 @@ func TestCopyAndPutOfTheSameTimestamp(t *testing.T) {
 		row, _, err := f.s.Get(ctx, source, key(1))
 		require.NoError(t, err)
 		want := max(late, "value 1")
-		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
-			if point == "before copy" || point == "before verify" {
-				to := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].To}
-				tied := store.Row{Key: key(1), Value: store.EntryCell([]byte(late)), Timestamp: row.Timestamp}
-				assert.NoError(t, f.s.Put(ctx, to, tied))
-			}
-			if !reads {
+		x := executor.New(f.s, f.c.Maps(), f.id,
+			executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+				if point == "before copy" || point == "before verify" {
+					to := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].To}
+					tied := store.Row{Key: key(1), Value: store.EntryCell([]byte(late)), Timestamp: row.Timestamp}
+					assert.NoError(t, f.s.Put(ctx, to, tied))
+				}
+				if !reads {
+					return nil
+				}
+				e, err := f.b.Get(ctx, key(1))
+				if point == "after copy" || point == "after verify" || point == "after remove" {
+					assert.NoError(t, err)
+					assert.Equal(t, want, string(e.Value), point)
+				}
 				return nil
-			}
-			e, err := f.b.Get(ctx, key(1))
-			if point == "after copy" || point == "after verify" || point == "after remove" {
-				assert.NoError(t, err)
-				assert.Equal(t, want, string(e.Value), point)
-			}
-			return nil
-		}})
+			}})
 		x.Add(move.Refresh(&rg))
 		require.NoError(t, x.Run(ctx))
 		e, err := f.b.Get(ctx, key(1))

@@ -40,14 +40,16 @@ func TestVerifyingMendsWhatCameLate(t *testing.T) {
 				if point != "before verify" {
 					return nil
 				}
-				page, err := f.s.Slice(ctx, source, store.Bounds{}, store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true})
+				page, err := f.s.Slice(ctx, source, store.Bounds{},
+					store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true})
 				require.NoError(t, err)
 				for _, row := range page.Rows {
 					want[string(row.Key)] = row
 				}
 				for i := range rows {
 					late := store.Row{Key: key(i), Value: store.EntryCell(fmt.Appendf(nil, "late %d", r.IntN(2)))}
-					if late.Timestamp = want[string(late.Key)].Timestamp + store.Timestamp(r.IntN(3)-1); r.IntN(4) == 0 {
+					if late.Timestamp = want[string(late.Key)].Timestamp +
+						store.Timestamp(r.IntN(3)-1); r.IntN(4) == 0 {
 						late.Value = store.MarkerCell()
 					}
 					switch r.IntN(4) {
@@ -63,7 +65,8 @@ func TestVerifyingMendsWhatCameLate(t *testing.T) {
 					if !there {
 						arrived++
 					}
-					if late.Timestamp > old.Timestamp || late.Timestamp == old.Timestamp && bytes.Compare(late.Value, old.Value) > 0 {
+					if late.Timestamp > old.Timestamp || late.Timestamp == old.Timestamp &&
+						bytes.Compare(late.Value, old.Value) > 0 {
 						want[string(late.Key)] = late
 						mended++
 					}
@@ -76,7 +79,8 @@ func TestVerifyingMendsWhatCameLate(t *testing.T) {
 		require.NoError(t, x.Run(t.Context()))
 		home := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
 		require.NotEqual(t, source, home)
-		page, err := f.s.Slice(t.Context(), home, store.Bounds{}, store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true})
+		page, err := f.s.Slice(t.Context(), home, store.Bounds{},
+			store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true})
 		require.NoError(t, err)
 		markers := 0
 		for _, row := range want {
@@ -92,7 +96,10 @@ func TestVerifyingMendsWhatCameLate(t *testing.T) {
 		}
 		require.Zero(t, f.rowsOf(t, source.ID))
 		p := x.Progress()
-		require.Equal(t, executor.Progress{Copied: int64(rows), Verified: int64(rows + arrived), Mended: int64(mended), Searched: int64(len(want)), Swept: int64(markers)}, p)
+		require.Equal(t, executor.Progress{
+			Copied: int64(rows), Verified: int64(rows + arrived), Mended: int64(mended), Searched: int64(len(want)),
+			Swept: int64(markers),
+		}, p)
 	}
 }
 
@@ -151,12 +158,13 @@ func TestBatchesAreBounded(t *testing.T) {
 func restored(t *testing.T, s store.Store, rows int) *fixture {
 	f := newFixture(t, s, rows)
 	died := fmt.Errorf("died")
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
-		if point == "before remove" {
-			return died
-		}
-		return nil
-	}})
+	x := executor.New(f.s, f.c.Maps(), f.id,
+		executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+			if point == "before remove" {
+				return died
+			}
+			return nil
+		}})
 	rg := f.ranges(t)[0]
 	x.Add(move.Refresh(&rg))
 	require.ErrorIs(t, x.Run(t.Context()), died)
@@ -164,14 +172,16 @@ func restored(t *testing.T, s store.Store, rows int) *fixture {
 	require.Equal(t, partmap.Draining, rg.Phase)
 	// The destination as it was while rows were copied: some not yet, some deleted.
 	older := store.Partition{Bucket: f.id, ID: store.PartitionID(uuid.New())}
-	page, err := f.s.Slice(t.Context(), store.Partition{Bucket: f.id, ID: rg.To}, store.Bounds{}, store.SliceOptions{Limit: rows, Timestamps: true})
+	page, err := f.s.Slice(t.Context(), store.Partition{Bucket: f.id, ID: rg.To}, store.Bounds{},
+		store.SliceOptions{Limit: rows, Timestamps: true})
 	require.NoError(t, err)
 	for i, row := range page.Rows {
 		switch i % 3 {
 		case 0:
 			require.NoError(t, f.s.Put(t.Context(), older, row))
 		case 1:
-			require.NoError(t, f.s.Put(t.Context(), older, store.Row{Key: row.Key, Value: store.MarkerCell(), Timestamp: row.Timestamp + 1}))
+			require.NoError(t, f.s.Put(t.Context(), older,
+				store.Row{Key: row.Key, Value: store.MarkerCell(), Timestamp: row.Timestamp + 1}))
 		}
 	}
 	rec, err := f.s.Read(t.Context(), store.Roots, f.id[:], store.Serial)
@@ -193,7 +203,8 @@ func TestDrainingKeepsWhatIsNowhereElse(t *testing.T) {
 	const rows = 300
 	f := restored(t, memstore.New(), rows)
 	source := f.ranges(t)[0].Partition
-	require.NoError(t, executor.New(f.s, f.c.Maps(), f.id, executor.Options{PageRows: 50, BatchRows: 7}).Run(t.Context()))
+	require.NoError(t, executor.New(f.s, f.c.Maps(), f.id, executor.Options{PageRows: 50, BatchRows: 7}).
+		Run(t.Context()))
 	found := map[string]bool{}
 	for e, err := range f.b.All(t.Context(), listing.Query{}) {
 		require.NoError(t, err)
