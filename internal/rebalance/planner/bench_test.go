@@ -20,7 +20,8 @@ func bench(b *testing.B, name string, o plan.Objective, l *plan.Layout, limits p
 	var best *plan.Plan
 	for b.Loop() {
 		began := time.Now()
-		p, err := planner.New(name, genetic.Options{Seed: 1, Generations: 1 << 30, Stop: func() bool { return time.Since(began) > limit }})
+		p, err := planner.New(name,
+			genetic.Options{Seed: 1, Generations: 1 << 30, Stop: func() bool { return time.Since(began) > limit }})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -47,7 +48,8 @@ func BenchmarkQuality(b *testing.B) {
 		l, limits := k.Make(rand.New(rand.NewPCG(1, 1)))
 		for _, o := range []plan.Objective{{Kind: plan.Rows}, full} {
 			for _, name := range []string{"greedy", "exact", "genetic"} {
-				b.Run(strings.ReplaceAll(k.Name, " ", "-")+"/"+string(o.Kind)+"/"+name, func(b *testing.B) { bench(b, name, o, l, limits) })
+				b.Run(strings.ReplaceAll(k.Name, " ", "-")+"/"+string(o.Kind)+"/"+name,
+					func(b *testing.B) { bench(b, name, o, l, limits) })
 			}
 		}
 	}
@@ -81,7 +83,8 @@ func BenchmarkSeededByGreedyAlone(b *testing.B) {
 			}
 			began := time.Now()
 			p, err := (&genetic.Planner{Options: genetic.Options{Seed: 1, Generations: 1 << 30, WithoutExact: true,
-				Stop: func() bool { return time.Since(began) > limit }}}).Plan(context.Background(), l, limits, plan.Objective{Kind: plan.Rows})
+				Stop: func() bool { return time.Since(began) > limit }}}).
+				Plan(context.Background(), l, limits, plan.Objective{Kind: plan.Rows})
 			if err != nil {
 				b.Fatal(err)
 			}
