@@ -32,7 +32,8 @@ func (f *fixture) appends(bucket string, format string, from, to int) {
 func (f *fixture) rowsIn(id store.BucketID) (rows []int) {
 	f.t.Helper()
 	for _, rg := range f.ranges(id) {
-		page, err := f.s.Slice(f.t.Context(), store.Partition{Bucket: id, ID: rg.Partition}, store.Bounds{}, store.SliceOptions{Limit: store.MaxPageRows})
+		page, err := f.s.Slice(f.t.Context(), store.Partition{Bucket: id, ID: rg.Partition}, store.Bounds{},
+			store.SliceOptions{Limit: store.MaxPageRows})
 		require.NoError(f.t, err)
 		require.False(f.t, page.More)
 		rows = append(rows, len(page.Rows))
@@ -120,10 +121,15 @@ func TestAppendsBetweenCutsThatAreThere(t *testing.T) {
 				there = append(there, fmt.Appendf(nil, "k/%08d", at))
 			}
 			if len(there) > 0 {
-				require.NoError(t, f.finished(g, f.ask(g, id, scheduler.Ask{Kind: scheduler.Presplit, Keys: there}).ID).Err())
+				require.NoError(t, f.finished(g, f.ask(g, id, scheduler.Ask{Kind: scheduler.Presplit, Keys: there}).ID).
+					Err())
 				time.Sleep(time.Second)
 			}
-			j := f.ask(g, id, scheduler.Ask{Kind: scheduler.Presplit, Append: &scheduler.Append{RowsPerSecond: 100, For: 80 * time.Second, MaxRows: 1000}})
+			j := f.ask(g, id, scheduler.Ask{
+				Kind: scheduler.Presplit, Append: &scheduler.Append{
+					RowsPerSecond: 100, For: 80 * time.Second, MaxRows: 1000,
+				},
+			})
 			require.NoError(t, f.finished(g, j.ID).Err())
 			f.appends(name(0), "k/%08d", had, had+8000)
 			for i, n := range f.rowsIn(id) {
@@ -174,7 +180,9 @@ func TestAppendsThatCannotBePrepared(t *testing.T) {
 		require.Len(t, p.Moves, 1)
 		require.Len(t, p.Moves[0].Goal.Cuts, 400)
 		require.Equal(t, "order-00000999", string(p.Moves[0].Goal.Cuts[0]))
-		refused("a digit more", func(a *scheduler.Append) { a.Like, a.MaxRows, a.RowsPerSecond = like, 100_000, 100_000 })
+		refused("a digit more", func(a *scheduler.Append) {
+			a.Like, a.MaxRows, a.RowsPerSecond = like, 100_000, 100_000
+		})
 		refused("do not ascend", func(a *scheduler.Append) { a.Like = bs("b", "a") })
 
 		f.appends(name(0), "order-%d", 1, 500)
