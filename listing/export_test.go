@@ -54,7 +54,9 @@ func (f *fleeting) Wait(context.Context, store.BucketID) error {
 
 // Stretches are what SplitPoints takes together of a bucket's ranges: their ends, and
 // how many they are.
-func Stretches(ctx context.Context, c *Client, id store.BucketID, q Query, most int) (los, his [][]byte, ranges []int, err error) {
+func Stretches(
+	ctx context.Context, c *Client, id store.BucketID, q Query, most int,
+) (los, his [][]byte, ranges []int, err error) {
 	s := sampler{c: c, id: id}
 	all, err := s.stretches(ctx, q.span(), most)
 	for _, x := range all {

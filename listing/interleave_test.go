@@ -23,20 +23,22 @@ func TestBucketStepsInterleaved(t *testing.T) {
 		exists       bool
 		outer, inner func(*listing.Client) error
 	}{
-		"create while deleting":   {true, remove, create},
-		"delete while deleting":   {true, remove, remove},
-		"create while creating":   {false, create, create},
-		"delete while creating":   {false, create, remove},
-		"put while deleting":      {true, remove, put},
-		"put while creating":      {false, create, put},
-		"recreate while deleting": {true, remove, func(c *listing.Client) error { return errors.Join(remove(c), create(c)) }},
+		"create while deleting": {true, remove, create},
+		"delete while deleting": {true, remove, remove},
+		"create while creating": {false, create, create},
+		"delete while creating": {false, create, remove},
+		"put while deleting":    {true, remove, put},
+		"put while creating":    {false, create, put},
+		"recreate while deleting": {true, remove,
+			func(c *listing.Client) error { return errors.Join(remove(c), create(c)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for step := 1; ; step++ {
 				hooked := &listtest.Hooked{Store: memstore.New(), Registers: true}
 				c, err := listing.NewEmbedded(hooked, listing.Options{})
 				require.NoError(t, err)
-				listing.Fleeting(c)                                        // or the inner one waits for the outer one's leases
+				// or the inner one waits for the outer one's leases
+				listing.Fleeting(c)
 				require.NoError(t, c.CreateBucket(t.Context(), "another")) // the list is there
 				if test.exists {
 					require.NoError(t, create(c))
