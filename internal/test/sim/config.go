@@ -9,7 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/partmap"
 )
 
-// Config of one run. All of it is given; see Random.
+// Config is one run. It has no defaults; Random draws one.
 type Config struct {
 	Seed uint64
 	// Clients do Ops operations each, on Keys keys.
@@ -18,14 +18,14 @@ type Config struct {
 	Movers, Rounds int
 	// Writes is the share of writes among the operations, in percent.
 	Writes int
-	// Sparse clients do their operations slowly, spread over the moves, and do not
-	// go on as long as there are moves.
+	// Sparse clients spread their operations over the moves, and stop after Ops also if
+	// moves continue.
 	Sparse bool
-	// Loose movers have goals of their own, round by round, and do not wait for
-	// each other: while one sleeps the others begin the next moves.
+	// Loose movers have goals of their own in each round and do not wait for each
+	// other.
 	Loose bool
-	// Kill is the probability that a mover dies at a failpoint; KillAt is the
-	// number of the one failpoint of the run at which it surely does (0: none).
+	// Kill is the probability that a mover dies at a failpoint. KillAt is the number of
+	// the only failpoint of the run at which one dies (0: Kill decides).
 	Kill   float64
 	KillAt int
 	// Faults of the store; late writes land after up to LateCalls calls (0: 20).
@@ -34,14 +34,13 @@ type Config struct {
 	// Late is the probability that a client's put, or plain delete, is answered with a
 	// timeout and lands long after that.
 	Late float64
-	// Deletes: one client tries to delete the bucket now and then, and succeeds if it
-	// finds it empty; then the run ends.
+	// Deletes: one client sometimes tries to delete the bucket. Once it is deleted the
+	// run ends.
 	Deletes bool
-	// LongKeys make maps that do not fit into their root; their nodes are collected
-	// (network form only).
+	// LongKeys make maps that do not fit into their root; a process collects old map
+	// nodes (network form only).
 	LongKeys bool
-	// Ahead: clients list with delimiters, a few rows at a time, and read ahead
-	// wherever they can.
+	// Ahead: clients list with delimiters, in pages of few rows, and read ahead.
 	Ahead bool
 	// Net is the network form; nil: the embedded one.
 	Net      *Net
@@ -50,7 +49,7 @@ type Config struct {
 	Trace func(string)
 }
 
-// Random makes a config from a seed: few or many of everything.
+// Random draws a config from a seed.
 func Random(seed uint64) Config {
 	r := rand.New(rand.NewPCG(seed, 1))
 	c := Config{
@@ -74,7 +73,7 @@ func Random(seed uint64) Config {
 		c.Deletes, c.Keys, c.Writes = true, 1+r.IntN(2), 80
 	}
 	if c.Ahead = rand.New(rand.NewPCG(seed, 7)).IntN(3) == 0; c.Ahead && !c.Deletes {
-		c.Keys += 8 // names to go on from
+		c.Keys += 8 // reading ahead extrapolates from names
 	}
 	return c
 }
@@ -98,10 +97,10 @@ func RandomNet(seed uint64) Config {
 	return c
 }
 
-// faulty reports whether errors are to be expected.
+// faulty reports whether clients must expect errors.
 func (c *Config) faulty() bool { return c.Late > 0 || c.Faults != faultstore.Rates{} }
 
-// Report says what a run did and what was wrong.
+// Report is what a run did, and its violations.
 type Report struct {
 	// Err joins all violations; nil: none.
 	Err error
@@ -113,17 +112,17 @@ type Report struct {
 	Acked, Unknown, Shown, Absent, Pages int
 	// Phases is how many ranges were seen in each phase, over all roots.
 	Phases map[partmap.Phase]int
-	// Leases looked at while they were good; Deaths of clients; Collected map nodes.
+	// Leases checked while they held; Deaths of clients; Collected map nodes.
 	Leases, Deaths, Collected int
-	// Deleted: the bucket is.
+	// Deleted: the bucket was deleted.
 	Deleted bool
 	// Cuts of the bucket at the end.
 	Cuts []string
-	// History is what clients did and were told, if nothing was wrong with it so far.
+	// History has all calls of clients and their answers; nil if Err is not.
 	History *history.History
 }
 
-// Register is what each key of a run's history is held to.
+// Register is the rule that each key of a run's history must follow.
 func (c *Config) Register() history.Register {
 	if c.Net != nil && c.Net.Servers > 0 {
 		return history.HighestWins

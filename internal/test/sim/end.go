@@ -11,8 +11,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// settled holds the map and the store to what a round of moves leads to (I10):
-// the layout that was wanted, and nothing left behind.
+// settled checks the map and the store after a round of moves (I10): the wanted cuts,
+// and nothing left behind.
 func (w *world) settled(want []string) {
 	if w.c.Mistakes.Unwatched || w.h.over() {
 		return
@@ -24,7 +24,8 @@ func (w *world) settled(want []string) {
 	for i, rg := range w.watch.ranges {
 		homes[rg.Partition] = true
 		if rg.Phase != partmap.Settled || rg.SweepPending {
-			w.s.fail("I10: the range from %q is %s (sweep pending: %v) when all moves are done", rg.Start, rg.Phase,
+			w.s.fail("I10: all moves are done, but the range from %q is in phase %s (sweep pending: %v)", rg.Start,
+				rg.Phase,
 				rg.SweepPending)
 		}
 		if i > 0 {
@@ -32,7 +33,7 @@ func (w *world) settled(want []string) {
 		}
 	}
 	if !w.c.Loose && !slices.Equal(cuts, want) {
-		w.s.fail("I10: the cuts are %q instead of %q", cuts, want)
+		w.s.fail("I10: the cuts are %q, want %q", cuts, want)
 	}
 	ctx := context.Background()
 	parts, err := w.mem.Partitions(ctx, store.Partition{}, 10_000)
@@ -41,7 +42,7 @@ func (w *world) settled(want []string) {
 	}
 	for _, p := range parts {
 		if p.Bucket == w.bucket && !homes[p.ID] {
-			w.s.fail("I10: partition %s has rows, but no range is there", name(p.ID))
+			w.s.fail("I10: partition %s has rows, but no range lies in it", name(p.ID))
 		}
 	}
 	for _, rg := range w.watch.ranges {
@@ -53,33 +54,33 @@ func (w *world) settled(want []string) {
 		for _, row := range page.Rows {
 			if !slices.ContainsFunc(w.watch.ranges,
 				func(o partmap.Range) bool { return o.Partition == rg.Partition && o.Contains(row.Key) }) {
-				w.s.fail("I10: %s has the row %q, which is outside of its ranges", name(rg.Partition), row.Key)
+				w.s.fail("I10: %s has the row %q, outside of the ranges of this partition", name(rg.Partition), row.Key)
 			}
 			if store.IsMarker(row.Value) && !w.c.faulty() && w.c.Net == nil {
-				w.s.fail("I10: %s has a marker of %q left", name(rg.Partition), row.Key)
+				w.s.fail("I10: %s still has a marker of %q", name(rg.Partition), row.Key)
 			}
 		}
 	}
 }
 
-// last reads everything once more, when all that could come late has come.
-func (w *world) last() {
+// lastListing compares a listing with the proof, after all late writes have landed.
+func (w *world) lastListing() {
 	w.faults.Enable(false)
 	if err := w.faults.Flush(context.Background()); err != nil {
 		w.s.fail("flush: %v", err)
 	}
 	if w.h.over() {
 		if err := w.h.gone(); err != nil {
-			w.s.fail("last: %v", err)
+			w.s.fail("last listing: %v", err)
 		}
 		return
 	}
 	if w.watch.closing() {
-		return // nobody has found it old
+		return // the deleter died, and no call was late enough to notice
 	}
 	c, err := listing.New(w.mem, mapclient.NewEmbedded(w.mem, mapclient.Options{}), listing.Options{})
 	if err != nil {
-		w.s.fail("last: %v", err)
+		w.s.fail("last listing: %v", err)
 		return
 	}
 	before, found := w.h.view(), map[string]string{}
@@ -95,22 +96,22 @@ func (w *world) last() {
 			w.s.fail("last listing: %v", err)
 		}
 	}
-	w.verified(c)
+	w.verify(c)
 }
 
-// verified checks the whole store as operators do. A write that comes late, or of a
-// process that stood still past its lease, may leave a marker after its range was
-// swept; that has to mend.
-func (w *world) verified(c *listing.Client) {
+// verify checks the whole store as rebalancer verify does. A write that is late, or of a
+// process that paused past its lease, may leave a marker after the sweep of its range;
+// a repair must remove it.
+func (w *world) verify(c *listing.Client) {
 	if w.c.Mistakes != (Mistakes{}) {
-		return // those are for the invariants to find
+		return // the invariants must find them
 	}
 	late := w.c.faulty() || w.c.Net != nil
 	left := false
-	check := func(mend bool) {
-		_, err := repair.New(w.mem, c, repair.Options{Repair: mend, Report: func(x repair.Finding) {
+	check := func(fix bool) {
+		_, err := repair.New(w.mem, c, repair.Options{Repair: fix, Report: func(x repair.Finding) {
 			switch {
-			case x.Kind == repair.LeftMarker && mend:
+			case x.Kind == repair.LeftMarker && fix:
 				left = true
 			case x.Severity != repair.Info:
 				w.s.fail("verify: %s", x)

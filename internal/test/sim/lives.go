@@ -11,12 +11,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// clientLives runs a client; in the network form another one when it died.
+// clientLives runs a client. In the network form it is restarted when it died.
 func (w *world) clientLives(ctx context.Context, i int, moving func() bool) {
 	for life := 1; ; life++ {
 		cl, err := w.client(i, life)
 		if err != nil {
-			w.s.fail("client: %v", err)
+			w.s.fail("starting a client: %v", err)
 			return
 		}
 		ctx, cancel := context.WithCancel(withActor(ctx, cl.a))
@@ -44,7 +44,7 @@ func (w *world) client(i, life int) (*client, error) {
 	a := &actor{name: fmt.Sprintf("client%d", i), client: true, lazy: w.c.Sparse}
 	attempts := 3
 	if w.c.Late > 0 {
-		attempts = 1 // a put that is tried again is not late
+		attempts = 1 // a retried put would not be late
 	}
 	seed := uint64(1000*life + i)
 	c := &client{

@@ -10,7 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 )
 
-// rounds gives the movers goals until there were enough.
+// rounds gives the movers goals, Config.Rounds times.
 func (w *world) rounds(ctx context.Context) {
 	r := rand.New(rand.NewPCG(w.c.Seed, 5))
 	var movers []*mover
@@ -49,8 +49,7 @@ func (w *world) rounds(ctx context.Context) {
 	}
 }
 
-// goals draws goals from the layout of the moment, and the cuts to which they
-// lead.
+// goals draws goals for the present ranges, and returns the cuts to which they lead.
 func (w *world) goals(r *rand.Rand) (goals []move.Goal, cuts []string) {
 	w.watch.mu.Lock()
 	ranges := slices.Clone(w.watch.ranges)
@@ -92,8 +91,8 @@ func (w *world) goals(r *rand.Rand) (goals []move.Goal, cuts []string) {
 	return goals, cuts
 }
 
-// strikes reports whether a mover dies at this failpoint.
-func (w *world) strikes(m *mover, point string) bool {
+// dies reports whether a mover dies at this failpoint.
+func (w *world) dies(m *mover, point string) bool {
 	n := w.points.Add(1)
 	if w.c.KillAt > 0 {
 		return n == int64(w.c.KillAt)

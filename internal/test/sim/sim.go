@@ -22,7 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
-// world is everything of one run.
+// world is the state of one run.
 type world struct {
 	c         Config
 	s         *scheduler
@@ -35,7 +35,7 @@ type world struct {
 	maps      *mapclient.Client // of the embedded form
 	stamps    *stamps
 	processes []*process
-	// serverClocks are those that tell the time, since began.
+	// serverClocks are the clocks of the servers, which started at began.
 	serverClocks []serverClock
 	began        time.Time
 	bucket       store.BucketID
@@ -52,7 +52,7 @@ type world struct {
 	ids  *rand.Rand
 }
 
-// Run runs a simulation. It has to be called within a testing/synctest bubble.
+// Run runs a simulation. It must be called within a testing/synctest bubble.
 func Run(c Config) Report {
 	w := newWorld(c)
 	if err := w.setUp(); err != nil {
@@ -85,7 +85,7 @@ func Run(c Config) Report {
 	w.s.stop()
 	w.actors.Wait()
 	if !w.s.failed() {
-		w.last()
+		w.lastListing()
 	}
 	return w.report()
 }
@@ -149,7 +149,7 @@ func (w *world) newID() uuid.UUID {
 	return id
 }
 
-// setUp creates the bucket, with nobody else around and nothing going wrong.
+// setUp creates the bucket, alone and without faults.
 func (w *world) setUp() error {
 	w.faults.Enable(false)
 	defer w.faults.Enable(true)
@@ -180,8 +180,7 @@ func (w *world) setUp() error {
 	return nil
 }
 
-// find returns the bucket that is new and empty: the other is the list of
-// buckets.
+// find returns the new bucket without rows; the other new one is the list of buckets.
 func (w *world) find(ctx context.Context, before [][]byte) (store.BucketID, error) {
 	after, err := w.mem.Scan(ctx, store.Roots, nil, 10)
 	if err != nil {
@@ -198,7 +197,7 @@ func (w *world) find(ctx context.Context, before [][]byte) (store.BucketID, erro
 			return id, nil
 		}
 	}
-	return store.BucketID{}, errors.New("the bucket is not there")
+	return store.BucketID{}, errors.New("the created bucket has no root")
 }
 
 func (w *world) report() Report {
@@ -212,7 +211,7 @@ func (w *world) report() Report {
 		Leases: w.watch.leases, Deaths: int(w.deaths.Load()), Collected: int(w.collected.Load()), Deleted: w.h.over(),
 	}
 	if r.Err == nil {
-		r.History = &w.h.told
+		r.History = &w.h.calls
 	}
 	for _, rg := range w.watch.ranges[min(1, len(w.watch.ranges)):] {
 		r.Cuts = append(r.Cuts, string(rg.Start))

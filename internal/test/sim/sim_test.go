@@ -14,13 +14,13 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/sim"
 )
 
-// run runs one simulation in a bubble of its own, and judges its history.
+// run runs one simulation in a bubble and checks its history.
 func run(t *testing.T, c sim.Config) (r sim.Report) {
 	synctest.Test(t, func(*testing.T) { r = sim.Run(c) })
 	if r.Err != nil {
 		return r
 	}
-	// The search goes by the time of day: outside of the bubble.
+	// Outside of the bubble: the search is limited by real time.
 	found := append(r.History.Check(), r.History.Linearizable(c.Register(), time.Minute)...)
 	if c.Net != nil && c.Net.Servers > 0 {
 		found = append(found, r.History.Overtaken()...)
@@ -58,8 +58,7 @@ func TestProtocolHolds(t *testing.T) {
 	t.Logf("%+v", sum)
 }
 
-// The same where each client and each mover is a process of its own, with clocks
-// of its own, and leases hold for a time.
+// Each client and each mover is a process with its own clocks, and leases hold for a time.
 func TestProtocolHoldsOverTheNetwork(t *testing.T) {
 	var sum sim.Report
 	deleted := 0
@@ -85,7 +84,7 @@ func TestProtocolHoldsOverTheNetwork(t *testing.T) {
 	t.Logf("%d buckets deleted, %+v", deleted, sum)
 }
 
-// The runs that give mistakes away find none where there is none.
+// The configurations that reveal mistakes pass without mistakes.
 func TestProtocolHoldsWhereItIsHard(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -104,16 +103,15 @@ func TestProtocolHoldsWhereItIsHard(t *testing.T) {
 	}
 }
 
-// mistakes are all that can be switched on, each with the runs that give it away.
+// mistakes are all of them, each with the configuration that reveals it.
 var mistakes = []struct {
 	name string
 	on   func(m *sim.Mistakes)
-	// tune makes the runs in which it shows less rare.
+	// tune makes runs that reveal it more frequent.
 	tune func(c *sim.Config)
-	// seeds within which it has to be found: ten times what it takes on average,
-	// and more.
+	// seeds is the number within which it must be found: at least ten times the mean.
 	seeds int
-	// watched: only the invariants that look inside find it in this time.
+	// watched: only the invariants of the inside find it within these seeds.
 	watched bool
 	// net: in the network form.
 	net bool
@@ -173,16 +171,16 @@ var mistakes = []struct {
 	{name: "NoPassing", net: true, on: func(m *sim.Mistakes) { m.NoPassing = true }, tune: timed, seeds: 3000},
 }
 
-// stormy: much befalls the processes.
+// stormy: processes are disturbed often.
 func stormy(c *sim.Config) { c.Net.Weather = 0.02 }
 
-// stepping: and clients are not what it is about.
+// stepping: the same, with few clients.
 func stepping(c *sim.Config) { c.Net.Weather, c.Clients, c.LongKeys, c.Keys = 0.03, 2, false, 4 }
 
-// lagging: replicas are behind for longer than a lease.
+// lagging: replicas lag for longer than a lease.
 func lagging(c *sim.Config) { c.Net.Lag, c.Net.Torn, c.Movers = time.Second, 0.5, 2 }
 
-// deleting: the bucket is often empty, and somebody tries to delete it.
+// deleting: the bucket is often empty, and a client tries to delete it.
 func deleting(c *sim.Config) {
 	c.Deletes, c.Keys, c.Writes, c.Clients, c.LongKeys = true, 1, 70, 4, false
 }
@@ -192,12 +190,12 @@ func long(c *sim.Config) {
 	c.LongKeys, c.Keys, c.Net.Stall, c.Movers, c.Rounds, c.Deletes, c.Loose = true, 12, 0.3, 1, 4, false, false
 }
 
-// torn: many clients come to know the map while replicas are behind.
+// torn: many clients load the map while replicas lag.
 func torn(c *sim.Config) {
 	c.Net.Lag, c.Net.Torn, c.Net.Weather, c.Net.Cut, c.Clients, c.Keys = time.Second, 1, 0.03, 0.5, 4, 6
 }
 
-// timed: timestamps are of the servers' common time, and clients meet on few keys.
+// timed: timestamps are of the servers' common time; clients share few keys.
 func timed(c *sim.Config) {
 	c.Net.Servers, c.Net.Apart, c.Net.Weather, c.Keys, c.Writes, c.Clients, c.LongKeys = 3, 30*time.Millisecond, 0, 4,
 		70, 4, false
@@ -208,23 +206,22 @@ func timed(c *sim.Config) {
 // deadly: movers die often.
 func deadly(c *sim.Config) { c.Kill = 0.15 }
 
-// writing: what is lost is not mended by readers.
+// writing: readers rarely repair what is lost.
 func writing(c *sim.Config) { c.Clients, c.Keys, c.Writes, c.Late = 4, 12, 90, 0 }
 
-// crossing: few writes under neighbouring leases meet on few keys, and nothing
-// comes after them.
+// crossing: few writes under neighbouring leases to the same key, without later writes.
 func crossing(c *sim.Config) {
 	c.Clients, c.Keys, c.Writes, c.Late, c.Kill = 4, 1, 90, 0, 0
 	c.Sparse, c.Ops, c.Rounds, c.Movers, c.Loose = true, 6, 1, 1, false
 }
 
-// crossingTwice: and the next move follows.
+// crossingTwice: the same, and the next move follows.
 func crossingTwice(c *sim.Config) {
 	crossing(c)
 	c.Rounds, c.Ops = 3, 12
 }
 
-// late: many puts land late, and little else happens to their keys.
+// late: many puts land late, and their keys have few other writes.
 func late(c *sim.Config) {
 	c.Late, c.Writes, c.Kill, c.Faults, c.Clients, c.Keys = 0.5, 40, 0, faultstore.Rates{}, 3, 2
 	c.Sparse, c.Ops, c.Rounds, c.Movers, c.Loose = true, 10, 2, 1, false
@@ -236,7 +233,7 @@ func overtaken(c *sim.Config) {
 	c.Late, c.Writes, c.Clients, c.Keys, c.Ops = 0.5, 50, 4, 2, 12
 }
 
-// overtakenByTwo: and two movers compare.
+// overtakenByTwo: the same with two movers that verify.
 func overtakenByTwo(c *sim.Config) {
 	overtaken(c)
 	c.Movers, c.Rounds = 2, 1
@@ -253,7 +250,7 @@ func loose(c *sim.Config) {
 	c.Loose, c.Movers, c.Rounds, c.Kill, c.Writes, c.Clients = true, 3, 6, 0, 70, 4
 }
 
-// The runs that give mistakes of the network form away find none either.
+// The configurations that reveal mistakes of the network form pass without mistakes.
 func TestProtocolHoldsWhereItIsHardOverTheNetwork(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -281,7 +278,7 @@ func TestMistakesAreFound(t *testing.T) {
 			name := m.name
 			if unwatched {
 				if m.watched || os.Getenv("EVENKEEL_SIM_TIME") == "" {
-					continue // for that it takes more seeds: a matter for the soak
+					continue // needs more seeds: make soak
 				}
 				name += "/ByClientsAlone"
 			}
@@ -301,11 +298,11 @@ func TestMistakesAreFound(t *testing.T) {
 					c.Mistakes.Unwatched = unwatched
 					r := run(t, c)
 					if found = r.Err != nil; found {
-						t.Logf("seed %d, number %d: %v", seed, n, r.Err)
+						t.Logf("found with seed %d, the %dth: %v", seed, n, r.Err)
 					}
 					return !found
 				})
-				require.True(t, found, "not found with %d seeds", n)
+				require.True(t, found, "no invariant was violated with %d seeds", n)
 			})
 		}
 	}
@@ -330,8 +327,8 @@ func TestSameSeedSameRun(t *testing.T) {
 	})
 }
 
-// A mover dies after every single effect there is, one per run, and another life
-// goes on: the same layout, and nothing lost or left behind (I10).
+// A mover dies at every failpoint, one per run, and its next life continues: the cuts are
+// those of a run without deaths, and nothing is lost or left behind (I10).
 func TestKilledAtEveryPoint(t *testing.T) {
 	seed.Each(t, 1, func(seed uint64) bool {
 		c := sim.Random(seed)
