@@ -17,12 +17,12 @@ WITH_PROGRAMS = EVENKEEL_TEST_PROGRAMS=$(PROGRAMS)
 # tests in virtual time run beside them, niced and on one processor: others would make
 # nodes miss their own time limits.
 WITH_NODE = ./store/cassandrastore ./cmd/rebalancer ./internal/test/e2e/oncassandra ./internal/test/e2e/livemoves ./internal/test/e2e/moverkilled ./internal/test/e2e/growing
-WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /policysim -e /rebalance/plan -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves -e /moverkilled -e /growing -e /e2e/attacks)
+WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /evenkeel/partmap$$ -e /policysim -e /rebalance/plan -e /rebalance/move$$ -e /forecast -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves -e /moverkilled -e /growing -e /e2e/attacks)
 # Hostile clients take all processors that there are, and the time of an honest one is
 # measured beside them: they run by themselves.
 ATTACKS = ./internal/test/e2e/attacks
-# These have no goroutines: the race detector would find nothing, and take ten times as long.
-PURE = ./internal/rebalance/policysim ./internal/rebalance/plan...
+# Pure packages have no goroutines: the race detector finds nothing in them, and takes up to ten times as long.
+PURE = ./partmap $(addprefix ./internal/rebalance/,policysim plan... move forecast)
 # Days in virtual time: many seeds find more than the race detector, which runs on fewer.
 SIMULATIONS = ./internal/test/sim ./internal/rebalance/balancer
 BESIDE = nice -n 19 env GOMAXPROCS=1
