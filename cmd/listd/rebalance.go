@@ -9,7 +9,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
 	"github.com/evenkeel/evenkeel/internal/daemon/rebalanceflags"
-	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/rebalance"
 )
 
@@ -33,7 +32,7 @@ func (f *rebalanceFlags) validate(cassandra bool) error {
 
 // rebalancer moves ranges, within serve.
 type rebalancer struct {
-	*rebalance.Keeper
+	*rebalance.Rebalancer
 	api http.Handler
 }
 
@@ -43,15 +42,16 @@ func (s *serveCmd) newRebalancer(b *backend, log *slog.Logger, adminURL string) 
 	if len(s.Cassandra) > 0 {
 		wait = rebalance.Wait(s.Lease)
 	}
+	balance := f.Options(b.counts != nil, wait)
 	o := rebalance.Options{
-		Store: b.store, Buckets: b.buckets, Balance: f.Options(b.counts != nil, wait), Counts: b.counts, MoveRate: f.MoveRate, Log: log,
+		Store: b.store, Buckets: b.buckets, Balance: &balance, Counts: b.counts, MoveRate: f.MoveRate, Log: log,
 	}
 	if len(s.Cassandra) > 0 {
 		o.Aside = s.Rebalance == "elsewhere"
-		o.Leader = &leader.Options{Name: rebalance.Name("listd"), Admin: cmp.Or(s.AdminURL, adminURL)}
+		o.Leader = &rebalance.Candidate{Name: rebalance.Name("listd"), Admin: cmp.Or(s.AdminURL, adminURL)}
 	}
 	k := rebalance.New(o)
-	return &rebalancer{k, k.API()}
+	return &rebalancer{k, adminapi.New(k)}
 }
 
 // run moves ranges until ctx ends, while this process leads.

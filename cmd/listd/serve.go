@@ -281,7 +281,7 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, b *ba
 		adminURL = who.admin.URL(admin.Addr())
 	}
 	moves := s.newRebalancer(b, log, adminURL)
-	if err := registry.Register(rebalance.Metrics{Keeper: moves.Keeper, Recorder: b.recorder}); err != nil {
+	if err := registry.Register(rebalance.Metrics{Rebalancer: moves.Rebalancer, Recorder: b.recorder}); err != nil {
 		return err
 	}
 	if admin != nil {

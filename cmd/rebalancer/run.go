@@ -19,7 +19,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/internal/daemon/rebalanceflags"
-	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store"
@@ -119,7 +118,7 @@ type runner struct {
 	names  *listing.Client
 	counts counter.Backend // nil: nobody counts
 	wait   time.Duration   // what a wait takes at most
-	leader leader.Options
+	leader rebalance.Candidate
 	who    *adminserver.Access
 	log    *slog.Logger
 	lines  *logging.Limit
@@ -141,8 +140,9 @@ func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	}
 	url := d.who.URL(listener.Addr())
 	d.leader.Admin = cmp.Or(c.AdminURL, url)
+	balance := c.Sizes.Options(d.counts != nil, d.wait)
 	k := rebalance.New(rebalance.Options{
-		Store: d.store, Buckets: d.names, Balance: c.Sizes.Options(d.counts != nil, d.wait), Counts: d.counts,
+		Store: d.store, Buckets: d.names, Balance: &balance, Counts: d.counts,
 		MoveRate: c.Sizes.MoveRate, Leader: &d.leader, Log: d.log,
 	})
 	ready := adminserver.NewReadiness(d.store, d.names)
@@ -150,11 +150,11 @@ func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	if err := registry.Register(d.lines.Metric()); err != nil {
 		return err
 	}
-	if err := registry.Register(rebalance.Metrics{Keeper: k}); err != nil {
+	if err := registry.Register(rebalance.Metrics{Rebalancer: k}); err != nil {
 		return err
 	}
 	h, err := adminserver.New(adminserver.Options{
-		Registry: registry, Ready: ready, Moves: k.API(), Access: d.who, Log: d.log,
+		Registry: registry, Ready: ready, Moves: adminapi.New(k), Access: d.who, Log: d.log,
 	})
 	if err != nil {
 		return err

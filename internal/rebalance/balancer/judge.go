@@ -179,19 +179,19 @@ func (b *Balancer) act(ctx context.Context, r *Round, root *partmap.Root, run []
 	var reasons []Reason
 	again := false
 	decided := map[Decision]int64{}
-	ask := func(v *policy.Verdict, from, to int, m scheduler.Planned) {
-		if m.Goal.Stay >= 0 && len(m.Goal.Cuts) == 0 {
+	ask := func(v *policy.Verdict, from, to int, m move.Goal) {
+		if m.Stay >= 0 && len(m.Cuts) == 0 {
 			return // there is nowhere to cut
 		}
 		a := asked{kind: v.Kind, rows: m.Copies}
-		if m.Goal.Stay < 0 {
+		if m.Stay < 0 {
 			for k := from; k < to; k++ {
 				a.leaving = append(a.leaving, store.Partition{Bucket: id, ID: run[k].Partition})
 			}
 		}
 		plan.Moves = append(plan.Moves, m)
 		x.moves = append(x.moves, a)
-		b.o.Logger.Info("balancing", "bucket", id.String(), "kind", string(v.Kind), "start", string(m.Goal.Start), "cuts", len(m.Goal.Cuts), "copies", m.Copies, "why", v.Text)
+		b.o.Logger.Info("balancing", "bucket", id.String(), "kind", string(v.Kind), "start", string(m.Start), "cuts", len(m.Cuts), "copies", m.Copies, "why", v.Text)
 	}
 	r.need += need(l, verdicts)
 	for i := range verdicts {
@@ -215,12 +215,13 @@ func (b *Balancer) act(ctx context.Context, r *Round, root *partmap.Root, run []
 			}
 			for k := range cuts {
 				m := &cuts[k]
-				ask(v, m.From, m.To, scheduler.Planned{Goal: m.Goal(), Rows: m.Rows, Copies: m.Copies})
+				ask(v, m.From, m.To, m.Goal())
 			}
 		case policy.Refresh:
 			goal := move.Refresh(&run[v.From])
 			goal.Start, goal.End = bytes.Clone(goal.Start), bytes.Clone(goal.End)
-			ask(v, v.From, v.To, scheduler.Planned{Goal: goal, Rows: v.Rows, Copies: v.Rows})
+			goal.Rows, goal.Copies = v.Rows, v.Rows
+			ask(v, v.From, v.To, goal)
 		case policy.Roll:
 			m, err := b.roll(ctx, id, run, l, v)
 			if err != nil {
@@ -326,11 +327,11 @@ func (b *Balancer) newest(ctx context.Context, id store.BucketID, run []partmap.
 
 // roll cuts ahead of the highest key, where the keys that come are foreseen; else
 // right above it.
-func (b *Balancer) roll(ctx context.Context, id store.BucketID, run []partmap.Range, l *policy.Layout, v *policy.Verdict) (scheduler.Planned, error) {
+func (b *Balancer) roll(ctx context.Context, id store.BucketID, run []partmap.Range, l *policy.Layout, v *policy.Verdict) (move.Goal, error) {
 	tail := &run[v.From]
 	keys, written, err := b.newest(ctx, id, run, l, v.Appended)
 	if err != nil || len(keys) == 0 {
-		return scheduler.Planned{}, err
+		return move.Goal{}, err
 	}
 	s := &l.Ranges[v.Appended].Stats
 	each := policy.Fill * float64(b.o.Policy.MaxRows)
@@ -365,10 +366,10 @@ func (b *Balancer) roll(ctx context.Context, id store.BucketID, run []partmap.Ra
 		cuts, how = [][]byte{append(bytes.Clone(k), 0)}, how+": "+err.Error()
 	}
 	b.o.Logger.Debug("cutting ahead", "bucket", id.String(), "cuts", len(cuts), "how", how, "rate", v.Rate)
-	m := scheduler.Planned{Goal: move.Goal{Start: bytes.Clone(tail.Start), End: bytes.Clone(tail.End)}, Rows: l.Ranges[v.From].Stats.Rows}
+	m := move.Goal{Start: bytes.Clone(tail.Start), End: bytes.Clone(tail.End), Rows: l.Ranges[v.From].Stats.Rows}
 	for _, c := range cuts {
-		if bytes.Compare(c, tail.Start) > 0 && (len(tail.End) == 0 || bytes.Compare(c, tail.End) < 0) && len(m.Goal.Cuts) < v.Ahead {
-			m.Goal.Cuts = append(m.Goal.Cuts, c)
+		if bytes.Compare(c, tail.Start) > 0 && (len(tail.End) == 0 || bytes.Compare(c, tail.End) < 0) && len(m.Cuts) < v.Ahead {
+			m.Cuts = append(m.Cuts, c)
 		}
 	}
 	return m, nil

@@ -75,7 +75,7 @@ type Move struct {
 
 // Goal is what package migrate is asked for.
 func (m *Move) Goal() move.Goal {
-	return move.Goal{Start: m.Start, End: m.End, Cuts: m.Cuts, Stay: m.Stay}
+	return move.Goal{Start: m.Start, End: m.End, Cuts: m.Cuts, Stay: m.Stay, Rows: m.Rows, Copies: m.Copies}
 }
 
 // Cutter makes moves of a verdict.

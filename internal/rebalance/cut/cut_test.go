@@ -87,7 +87,7 @@ func TestEvenParts(t *testing.T) {
 	require.Equal(t, []int64{400, 400, 400}, sizes(z, &m))
 	require.Equal(t, 2, m.Stay, "of equals the last")
 	require.Equal(t, int64(800), m.Copies)
-	require.Equal(t, move.Goal{Cuts: [][]byte{key(0, 400), key(0, 800)}, Stay: 2}, m.Goal())
+	require.Equal(t, move.Goal{Cuts: [][]byte{key(0, 400), key(0, 800)}, Stay: 2, Rows: 1200, Copies: 800}, m.Goal())
 
 	// All rows in one quantum: nowhere to cut.
 	z.Ranges[0].Quanta = []counter.Quantum{{Rows: 1200}}

@@ -177,34 +177,14 @@ func (z *Zone) layout(from, to int) *plan.Layout {
 // cuts. Of several ranges that are cut anew together, none keeps a part (see
 // move.Goal), so that more rows may change partition than planned.
 func (z *Zone) moves(from, to int, whole *plan.Plan, v *policy.Verdict) (out []Move) {
-	start := func(k int) plan.Key { // of range k of the zone
-		if k == from {
-			return ""
-		}
-		return plan.Key(z.Ranges[k].Start)
+	today := make([]plan.Key, to-from) // the first one begins at the lowest key, for the planner
+	for k := 1; k < len(today); k++ {
+		today[k] = plan.Key(z.Ranges[from+k].Start)
 	}
-	for j := 0; j < len(whole.Ranges); {
-		first, last := from, j+1
-		for first+1 < to && start(first+1) <= whole.Ranges[j].Start {
-			first++
-		}
-		after := first + 1
-		for {
-			switch {
-			case last == len(whole.Ranges) && after == to:
-			case last < len(whole.Ranges) && (after == to || whole.Ranges[last].Start < start(after)):
-				last++
-				continue
-			case after < to && (last == len(whole.Ranges) || start(after) < whole.Ranges[last].Start):
-				after++
-				continue
-			}
-			break
-		}
-		if m, changes := z.span(first, after, whole.Ranges[j:last], v); changes {
+	for _, s := range plan.Spans(today, whole.Ranges) {
+		if m, changes := z.span(from+s.From, from+s.To, whole.Ranges[s.First:s.Last], v); changes {
 			out = append(out, m)
 		}
-		j = last
 	}
 	return out
 }

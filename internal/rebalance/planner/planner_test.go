@@ -43,7 +43,7 @@ func TestBoundHolds(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		l, limits := plannertest.Small(r, 20)
-		plannertest.Nodes(r, l, 2)
+		plannertest.Load(r, l)
 		best, err := exact.Planner{}.Plan(context.Background(), l, limits, full)
 		require.NoError(t, err)
 		for _, name := range planner.Names {
