@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
@@ -100,7 +101,7 @@ func TestOverMemoryAhead(t *testing.T) {
 func TestOverFaultsAhead(t *testing.T) {
 	listtest.Run(t, func(t *testing.T, clock *listtest.Clock) *listtest.Env {
 		s, faults := faultstore.New(memstore.New(), faultstore.Options{
-			Seed: seed.Number(t), Sleep: faultstore.Sleep, MaxDelay: time.Second,
+			Seed: seed.Number(t), Sleep: wait.Sleep, MaxDelay: time.Second,
 			Rates: faultstore.Rates{Refuse: 0.02, Late: 0.02, Repeat: 0.05, Short: 0.2, Delay: 0.2},
 			PerOp: map[faultstore.Op]faultstore.Rates{faultstore.Swap: {Refuse: 0.1, Lose: 0.1, Late: 0.1}},
 		})

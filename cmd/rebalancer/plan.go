@@ -114,7 +114,7 @@ func (c *planCmd) make(ctx context.Context, std stdio) (*plan.Layout, plan.Limit
 		}
 		options.Stop = (&timer{now: std.now, began: began, limit: limit}).over
 	}
-	planner, err := planner.New(c.Planner, options)
+	planner, err := planner.New(c.Planner, objective.Kind, options)
 	if err != nil {
 		return bad(usageError("--planner: %w", err))
 	}

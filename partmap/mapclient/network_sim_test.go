@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -123,7 +124,7 @@ func simulate(t *testing.T, seed uint64, d time.Duration, wrong mistakes) (x *si
 	return x
 }
 
-func (x *sim) sleep(d time.Duration) { _ = faultstore.Sleep(x.ctx, x.rng.upTo(d)) }
+func (x *sim) sleep(d time.Duration) { _ = wait.Sleep(x.ctx, x.rng.upTo(d)) }
 
 // befall lets one kind of misfortune after the other come over a process. The
 // clocks of a process suffer one kind only: one that is suspended and whose wall

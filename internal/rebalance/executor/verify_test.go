@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
@@ -123,7 +124,7 @@ func TestBatchesAreBounded(t *testing.T) {
 	f := newFixture(t, s, rows)
 	move := func(rate int) (most, size int) {
 		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
-			Pace: executor.NewPacer(rate, nil, func(context.Context, time.Duration) error { return nil }),
+			Pace: wait.NewPacer(rate),
 		})
 		s.rows, s.size = 0, 0
 		rg := f.ranges(t)[0]
@@ -208,7 +209,7 @@ func TestDrainingKeepsWhatIsNowhereElse(t *testing.T) {
 // too long ago.
 func TestDrainingThatFailsRemovesNothing(t *testing.T) {
 	const rows = 60
-	o := executor.Options{PageRows: 20, BatchRows: 7, Sleep: func(context.Context, time.Duration) error { return nil }}
+	o := executor.Options{PageRows: 20, BatchRows: 7}
 	for nth := 1; ; nth++ {
 		way := faulttest.Way{Times: 1, Fault: faultstore.Fault{Ending: faultstore.Refused, Kind: store.Corrupt}}
 		failed := false

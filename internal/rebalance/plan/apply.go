@@ -7,32 +7,6 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A Span is a run of keys between two cuts that a plan leaves where they are: today's
-// ranges From up to To become ranges First up to Last of the plan.
-type Span struct{ From, To, First, Last int }
-
-// Same reports whether the plan leaves the cuts of a span as they are.
-func (s Span) Same() bool { return s.To-s.From == 1 && s.Last-s.First == 1 }
-
-// Spans divides a plan into the smallest parts that can be done one by one. today are the
-// starts of today's ranges; both begin at the same key and ascend.
-func Spans(today []Key, ranges []Range) (out []Span) {
-	for s := (Span{}); s.From < len(today) && s.First < len(ranges); s.From, s.First = s.To, s.Last {
-		s.To, s.Last = s.From+1, s.First+1
-		for s.To < len(today) || s.Last < len(ranges) {
-			if s.Last == len(ranges) || s.To < len(today) && today[s.To] < ranges[s.Last].Start {
-				s.To++
-			} else if s.To == len(today) || ranges[s.Last].Start < today[s.To] {
-				s.Last++
-			} else {
-				break
-			}
-		}
-		out = append(out, s)
-	}
-	return out
-}
-
 // Goals returns what leads from a map with the given ranges to the partitions of the plan,
 // in the order of the keys. It fails with Conflict if the plan was made for another
 // layout, and with InvalidArgument if the plan contradicts itself.
@@ -44,12 +18,11 @@ func (p *Plan) Goals(today []partmap.Range) (goals []move.Goal, err error) {
 	if err := fits(before, today); err != nil {
 		return nil, err
 	}
-	starts := make([]Key, len(today))
-	for i := range today {
-		starts[i] = Key(today[i].Start)
-	}
-	for _, s := range Spans(starts, p.Ranges) {
-		old, parts := today[s.From:s.To], p.Ranges[s.First:s.Last]
+	var old []partmap.Range
+	var parts []Range
+	for ranges := p.Ranges; len(today) > 0; {
+		old, parts = next(today, ranges)
+		today, ranges = today[len(old):], ranges[len(parts):]
 		g := move.Goal{Start: old[0].Start, End: old[len(old)-1].End, Stay: -1}
 		stays := int64(0)
 		for n, r := range parts {
@@ -70,7 +43,7 @@ func (p *Plan) Goals(today []partmap.Range) (goals []move.Goal, err error) {
 			}
 		}
 		g.Copies = g.Rows - stays
-		if s.Same() {
+		if len(old) == 1 && len(parts) == 1 {
 			if g.Stay == 0 {
 				continue // nothing changes
 			}
@@ -79,6 +52,22 @@ func (p *Plan) Goals(today []partmap.Range) (goals []move.Goal, err error) {
 		goals = append(goals, g)
 	}
 	return goals, nil
+}
+
+// next returns the first span that can be done alone: today's ranges up to the first cut
+// that the plan leaves where it is, and the plan's ranges up to there.
+func next(today []partmap.Range, ranges []Range) (old []partmap.Range, parts []Range) {
+	i, j := 1, 1
+	for i < len(today) || j < len(ranges) {
+		if j == len(ranges) || i < len(today) && Key(today[i].Start) < ranges[j].Start {
+			i++
+		} else if i == len(today) || ranges[j].Start < Key(today[i].Start) {
+			j++
+		} else {
+			break
+		}
+	}
+	return today[:i], ranges[:j]
 }
 
 // piece is a run of keys that lay in one partition when a plan was made.

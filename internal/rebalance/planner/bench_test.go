@@ -20,7 +20,9 @@ func bench(b *testing.B, name string, o plan.Objective, l *plan.Layout, limits p
 	var best *plan.Plan
 	for b.Loop() {
 		began := time.Now()
-		p, err := planner.New(name, genetic.Options{Seed: 1, Generations: 1 << 30, Stop: func() bool { return time.Since(began) > limit }})
+		p, err := planner.New(name, o.Kind, genetic.Options{
+			Seed: 1, Generations: 1 << 30, Stop: func() bool { return time.Since(began) > limit },
+		})
 		if err != nil {
 			b.Fatal(err)
 		}

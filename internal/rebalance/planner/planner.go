@@ -1,79 +1,36 @@
-// Package planner makes planners by name, each held to the rules and compared with
-// the lower bound, and chooses one where nobody wants to.
+// Package planner makes planners by name. It checks every plan and compares it with the
+// lower bound.
 package planner
 
 import (
-	"context"
 	"fmt"
-	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/cut"
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/exact"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/greedy"
 )
 
-// Names are the planners that New knows.
+// Names are those that New takes.
 var Names = []string{"exact", "greedy", "genetic", "auto"}
 
-// New returns a planner by its name. Plans of every planner pass
-// rebalance.Check, and say how far they are from the fewest rows that could be
-// moved. The options are those of the genetic planner.
-func New(name string, o genetic.Options) (plan.Planner, error) {
-	var p plan.Planner
+// New returns a planner for one kind of objective by its name; auto is the exact planner
+// for plan.Rows, of which that finds the optimum, else the genetic one. Every plan passes
+// plan.Check and has its Optimality. The options are those of the genetic planner.
+func New(name string, kind plan.Kind, o genetic.Options) (plan.Planner, error) {
+	if name == "auto" {
+		if name = "genetic"; kind == plan.Rows {
+			name = "exact"
+		}
+	}
 	switch name {
 	case "exact":
-		p = exact.Planner{}
+		return plan.Checked(exact.Planner{}, exact.Planner{}), nil
 	case "greedy":
-		p = greedy.Planner{}
+		return plan.Checked(greedy.Planner{}, exact.Planner{}), nil
 	case "genetic":
-		p = &genetic.Planner{Options: o}
-	case "auto":
-		p = &chooser{&genetic.Planner{Options: o}}
-	default:
-		return nil, fmt.Errorf("no planner is called %q: there are %s", name, strings.Join(Names, ", "))
+		return plan.Checked(&genetic.Planner{Options: o}, exact.Planner{}), nil
 	}
-	return plan.Checked(p, exact.Planner{}), nil
-}
-
-// chooser is auto: where only rows matter the exact planner finds the optimum in
-// no time; else the genetic one has it among its seeds.
-type chooser struct{ genetic *genetic.Planner }
-
-func (c *chooser) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o plan.Objective) (*plan.Plan, error) {
-	if o.Kind == plan.Rows {
-		return exact.Planner{}.Plan(ctx, l, limits, o)
-	}
-	return c.genetic.Plan(ctx, l, limits, o)
-}
-
-// DefaultCutter is the one that did best in simulation (docs/policy.md).
-const DefaultCutter = "genetic"
-
-// cutGenerations bound the search for one zone, so that it takes some milliseconds
-// and the same zone gives the same cuts.
-const (
-	cutGenerations = 40
-	cutPatience    = 12
-)
-
-// Cutters are the names that Cutter knows.
-func Cutters() []string { return append([]string{"even"}, Names...) }
-
-// Cutter returns what cuts ranges when they are split or merged, by its name: even,
-// or a planner. The seed is that of the genetic planner.
-func Cutter(name string, seed int64) (cut.Cutter, error) {
-	if name == "even" {
-		return cut.Even{}, nil
-	}
-	if !slices.Contains(Names, name) {
-		return nil, fmt.Errorf("nothing that cuts is called %q: there are %s", name, strings.Join(Cutters(), ", "))
-	}
-	p, err := New(name, genetic.Options{Seed: seed, Generations: cutGenerations, Patience: cutPatience})
-	if err != nil {
-		return nil, err
-	}
-	return cut.Planned{Planner: p}, nil
+	return nil, fmt.Errorf("no planner is called %q: there are %s", name, strings.Join(Names, ", "))
 }

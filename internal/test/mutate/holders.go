@@ -9,7 +9,6 @@ var holders = map[string][]string{
 	"listing":                     {"s3api", "internal/test/sim"},
 	"partmap":                     {"partmap/mapclient", "internal/rebalance/move", "internal/rebalance/executor", "listing", "internal/rebalance/repair", "internal/test/sim"},
 	"partmap/mapclient":           {"internal/rebalance/executor", "internal/rebalance/scheduler", "listing", "internal/test/sim"},
-	"internal/rebalance/cut":      {"internal/rebalance/balancer"},
 	"internal/rebalance/executor": {"internal/rebalance/scheduler", "internal/test/sim"},
 	"internal/rebalance/move":     {"internal/rebalance/executor", "internal/rebalance/scheduler", "internal/rebalance/plan", "internal/test/sim"},
 	"internal/rebalance/policy":   {"internal/rebalance/balancer"},
