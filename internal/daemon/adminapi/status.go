@@ -42,7 +42,7 @@ func (h *handler) status(r *http.Request) (any, error) {
 		}
 		for _, batch := range b.Batches {
 			p := batch.Progress
-			x.Batches = append(x.Batches, Batch{ID: batch.ID, Phase: batch.Phase.String(), Ranges: batch.Ranges, Copied: p.Copied, Verified: p.Verified, Mended: p.Mended, Searched: p.Searched, Swept: p.Swept})
+			x.Batches = append(x.Batches, Batch{ID: batch.ID, Phase: batch.Phase.String(), Ranges: batch.Ranges, Copied: p.Copied, Verified: p.Compared, Mended: p.Mended, Searched: p.Searched, Swept: p.Swept})
 		}
 		for _, f := range b.Failures {
 			x.Failures = append(x.Failures, Failure{At: f.At, Error: f.Err.Error()})

@@ -37,7 +37,7 @@ func TestVerifyingMendsWhatCameLate(t *testing.T) {
 		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
 			PageRows: 1 + r.IntN(100), BatchRows: 1 + r.IntN(30), Writers: 1 + r.IntN(4),
 			Failpoint: func(ctx context.Context, point, _ string) error {
-				if point != "before verify" {
+				if point != "before compare" {
 					return nil
 				}
 				page, err := f.s.Slice(ctx, source, store.Bounds{}, store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true})
@@ -92,7 +92,7 @@ func TestVerifyingMendsWhatCameLate(t *testing.T) {
 		}
 		require.Zero(t, f.rowsOf(t, source.ID))
 		p := x.Progress()
-		require.Equal(t, executor.Progress{Copied: int64(rows), Verified: int64(rows + arrived), Mended: int64(mended), Searched: int64(len(want)), Swept: int64(markers)}, p)
+		require.Equal(t, executor.Progress{Copied: int64(rows), Compared: int64(rows + arrived), Mended: int64(mended), Searched: int64(len(want)), Swept: int64(markers)}, p)
 	}
 }
 
@@ -242,7 +242,7 @@ func TestDrainingThatFailsRemovesNothing(t *testing.T) {
 		o.WriteTimeout, o.Now = time.Second, func() time.Time { now = now.Add(late); return now }
 		ctx, cancel := context.WithCancel(t.Context())
 		o.Observe = func(e executor.Event) {
-			if _, removes := e.Effect.(move.Remove); removes {
+			if task, _ := e.Effect.(move.Task); task.Phase == partmap.Draining {
 				require.Equal(t, late > o.WriteTimeout, e.Err != nil)
 				if e.Err != nil {
 					require.ErrorContains(t, e.Err, "read too long ago")
