@@ -11,7 +11,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-
 	"github.com/evenkeel/evenkeel/internal/base/record"
 	"github.com/evenkeel/evenkeel/store"
 )
