@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"time"
@@ -30,12 +29,10 @@ func (x *Executor) compare(ctx context.Context, t *move.Task) error {
 			for i := range rows {
 				highest = max(highest, rows[i].Timestamp)
 			}
-			p := page{rows: rows, read: read, bounds: rest}
+			p := page{rows: rows, read: read}
 			last := rows[len(rows)-1].Key
+			p.bounds = upTo(rest, last)
 			rest.Start, rest.StartExclusive = last, true
-			if len(last) < store.MaxKeyBytes {
-				p.bounds.End = append(bytes.Clone(last), 0) // its successor
-			}
 			return send(gctx, pages, p)
 		})
 	})

@@ -14,32 +14,11 @@ import (
 // leave markers there, so what is missing was never deleted. It fails with Timeout if it took
 // too long since the read: the rows may have changed, and the task is due again.
 func (x *Executor) carry(ctx context.Context, dst store.Partition, read time.Time, rows []store.Row) error {
-	theirs := map[string]store.Row{}
-	b := store.Bounds{Start: rows[0].Key}
-	last := rows[len(rows)-1].Key
-	for more := true; more; {
-		var page store.Page
-		err := x.retry(ctx, func() (err error) {
-			page, err = x.rows.Slice(ctx, dst, b, store.SliceOptions{Limit: x.o.PageRows, Timestamps: true})
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		more = page.More
-		for _, row := range page.Rows {
-			if more = more && string(row.Key) <= string(last); string(row.Key) <= string(last) {
-				theirs[string(row.Key)] = row
-			}
-			b.Start, b.StartExclusive = row.Key, true
-		}
+	d, err := x.differ(ctx, dst, page{rows: rows, bounds: upTo(store.Bounds{Start: rows[0].Key}, rows[len(rows)-1].Key)})
+	if err != nil {
+		return err
 	}
-	var left []store.Row
-	for _, row := range rows {
-		if there, found := theirs[string(row.Key)]; !found || store.Newer(&row, &there) {
-			left = append(left, row)
-		}
-	}
+	left := append(d.missing, d.tied...)
 	for len(left) > 0 {
 		n := x.fits(left)
 		err := x.retry(ctx, func() error {

@@ -68,8 +68,13 @@ func (x *Executor) filled(ctx context.Context, p store.Partition, b store.Bounds
 	if err != nil || len(top.Rows) == 0 {
 		return b, false, err
 	}
-	if key := top.Rows[0].Key; len(key) < store.MaxKeyBytes {
-		b.End = append(bytes.Clone(key), 0)
+	return upTo(b, top.Rows[0].Key), true, nil
+}
+
+// upTo returns bounds that end with a key, as far as keys can be that long.
+func upTo(b store.Bounds, last []byte) store.Bounds {
+	if len(last) < store.MaxKeyBytes {
+		b.End = append(bytes.Clone(last), 0) // its successor
 	}
-	return b, true, nil
+	return b
 }

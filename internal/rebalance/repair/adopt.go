@@ -277,7 +277,7 @@ type orphan struct {
 // came from the first orphans are swept, and they must still hide rows of the others.
 func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []orphan) error {
 	err := c.prove(ctx, orphans)
-	before := c.adopted.Load()
+	before := c.Progress().Adopted
 	for round := 0; err == nil; round++ {
 		renewed := false
 		if renewed, err = c.adoptRound(ctx, id, orphans); !renewed {
@@ -287,7 +287,7 @@ func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []
 			err = store.Errorf(store.Unavailable, "its ranges got fresh partitions %d times, and rows are hidden there again: do servers run?", round)
 		}
 	}
-	copied := c.adopted.Load() - before
+	copied := c.Progress().Adopted - before
 	for i := range orphans {
 		o := &orphans[i]
 		if !o.proven || err != nil {
@@ -357,7 +357,7 @@ func (c *Checker) adoptRound(ctx context.Context, id store.BucketID, orphans []o
 func (c *Checker) adopt(ctx context.Context, id store.BucketID, rows []store.Row) (renewed bool, err error) {
 	dead := map[string]bool{} // keys that are deleted at home
 	put := map[string]bool{}
-	defer func() { c.adopted.Add(int64(len(put) - len(dead))) }()
+	defer func() { c.count(&c.sum.Adopted, len(put)-len(dead)) }()
 	var tried store.Version // the root by which the rows were put
 	for {
 		missing, root, err := c.missing(ctx, id, rows)

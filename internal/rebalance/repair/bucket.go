@@ -24,7 +24,7 @@ const restoreTodo = "nothing of the bucket moves until it is mended; `rebalancer
 
 // bucket checks one bucket: its root, map, nodes and rows.
 func (c *Checker) bucket(ctx context.Context, b bucket) error {
-	c.buckets.Add(1)
+	c.count(&c.sum.Buckets, 1)
 	for {
 		root, again, err := c.mapOf(ctx, b)
 		if err != nil || root == nil && !again {

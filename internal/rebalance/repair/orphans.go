@@ -27,7 +27,7 @@ func (c *Checker) orphans(ctx context.Context, b *bucket) error {
 			return err
 		}
 		after = page[len(page)-1]
-		c.listed.Add(int64(len(page)))
+		c.count(&c.sum.Listed, len(page))
 		of := map[store.BucketID][]store.PartitionID{}
 		for _, p := range page {
 			if b == nil || p.Bucket == b.id {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -129,12 +128,7 @@ type Checker struct {
 	pace   *wait.Pacer
 	scans  chan struct{} // one per partition that is read
 
-	clocks  bool // the store has map clocks
-	buckets atomic.Int64
-	parts   atomic.Int64
-	read    atomic.Int64
-	listed  atomic.Int64
-	adopted atomic.Int64
+	clocks bool // the store has map clocks
 
 	mu       sync.Mutex
 	sum      Summary
@@ -253,10 +247,14 @@ func (c *Checker) begin(ctx context.Context) error {
 func (c *Checker) Progress() Summary {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.sum
-	s.Buckets, s.Partitions, s.Rows, s.Listed = c.buckets.Load(), c.parts.Load(), c.read.Load(), c.listed.Load()
-	s.Adopted = c.adopted.Load()
-	return s
+	return c.sum
+}
+
+// count adds to a count of the summary.
+func (c *Checker) count(of *int64, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	*of += int64(n)
 }
 
 func (c *Checker) report(f Finding) {

@@ -177,7 +177,7 @@ func (c *Checker) partition(ctx context.Context, b bucket, p *place) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	c.parts.Add(1)
+	c.count(&c.sum.Partitions, 1)
 	return c.newScan(b, p, false).run(ctx)
 }
 
@@ -258,7 +258,7 @@ func (c *Checker) pagesWithin(ctx context.Context, p store.Partition, b store.Bo
 		if err != nil {
 			return err
 		}
-		c.read.Add(int64(len(page.Rows)))
+		c.count(&c.sum.Rows, len(page.Rows))
 		if len(page.Rows) > 0 {
 			if err := f(page.Rows); err != nil {
 				return err
