@@ -1,6 +1,7 @@
 package archtest
 
 import (
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -96,6 +97,54 @@ func TestDocumentsNamePathsThatExist(t *testing.T) {
 		}
 	}
 	require.Greater(t, found, 50, "paths that documents name")
+}
+
+// TestPagesSayForWhomTheyAre: the first line below a page's title names its readers.
+func TestPagesSayForWhomTheyAre(t *testing.T) {
+	for document, text := range documents(t) {
+		if !strings.HasPrefix(document, "docs/") || document == "docs/flags.md" { // which is generated
+			continue
+		}
+		require.Regexp(t, `\A# [^\n]+\n\nFor (operators|users|those)\b`, text, document)
+	}
+}
+
+// messages are texts of the programs that documents quote.
+var messages = map[string][]string{
+	"docs/operations.md": {
+		"neither an entry nor a marker", "too much dead data", "acknowledge the root", "the map is broken",
+		"written by a newer evenkeel", "the bucket is being deleted", "went back", "more than max_rows",
+		"fewer than min_rows", "learned from", "zero-padded number",
+	},
+	"docs/backup.md": {"nothing moves", "orphan partition", "went back"},
+}
+
+func TestMessagesInDocumentsAreThoseOfThePrograms(t *testing.T) {
+	var code strings.Builder
+	require.NoError(t, filepath.WalkDir(checkout, func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && slices.Contains([]string{".git", "bench", "test", "testdata"}, d.Name()):
+			return filepath.SkipDir
+		case filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		code.Write(text)
+		return err
+	}))
+	all := documents(t)
+	for document, texts := range messages {
+		for _, text := range texts {
+			if !strings.Contains(all[document], text) {
+				t.Errorf("%s no longer quotes %q: strike it from this list", document, text)
+			}
+			if !strings.Contains(code.String(), text) {
+				t.Errorf("%s quotes %q: no program prints it", document, text)
+			}
+		}
+	}
 }
 
 // TestLinksOfDocumentsLead checks links within the repository, headings included.
