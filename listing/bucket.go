@@ -96,7 +96,7 @@ func (b *Bucket) locate(ctx context.Context, key []byte) (*hold, partmap.Range, 
 		if err != nil {
 			return nil, partmap.Range{}, err
 		}
-		rg, err := b.c.maps.Find(ctx, h.lease, key)
+		rg, err := b.c.maps.Find(ctx, h.Lease, key)
 		if err == nil {
 			return h, rg, nil
 		}

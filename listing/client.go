@@ -19,11 +19,10 @@ import (
 type Client struct {
 	rows   store.Rows
 	regs   store.Registers
-	maps   maps
+	maps   *mapclient.Client
 	stamps Timestamps
 	names  *lru.Cache[string, store.BucketID]
 	absent *absences
-	m      *mapclient.Client
 	o      Options
 	// emptied is how far the deletions of buckets have come that were given up.
 	emptied *lru.Cache[store.BucketID, emptied]
@@ -140,8 +139,8 @@ func New(s Store, m *mapclient.Client, o Options) (*Client, error) {
 	names, _ := lru.New[string, store.BucketID](o.CachedNames)
 	looks, _ := lru.New[store.BucketID, emptied](rememberedLooks)
 	return &Client{
-		rows: s, regs: s, maps: mapsOf{m}, stamps: o.Timestamps, names: names, absent: newAbsences(o.CachedNames, o.Now),
-		m: m, o: o, emptied: looks,
+		rows: s, regs: s, maps: m, stamps: o.Timestamps, names: names, absent: newAbsences(o.CachedNames, o.Now),
+		o: o, emptied: looks,
 	}, nil
 }
 
@@ -163,7 +162,7 @@ func NewEmbedded(s store.Store, o Options) (*Client, error) {
 
 // Maps is the map client that c uses. In the embedded form movers of the same
 // process must use it too, or they do not see the leases of c.
-func (c *Client) Maps() *mapclient.Client { return c.m }
+func (c *Client) Maps() *mapclient.Client { return c.maps }
 
 // Bucket names a bucket to work with. It does no I/O: whether the bucket exists
 // shows in each operation.

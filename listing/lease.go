@@ -3,67 +3,25 @@ package listing
 import (
 	"bytes"
 	"context"
-	"iter"
 	"sync/atomic"
 
-	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 )
-
-// maps is what this package needs of a map client; see mapclient.Client.
-type maps interface {
-	Acquire(ctx context.Context, id store.BucketID) (lease, error)
-	Find(ctx context.Context, l lease, key []byte) (partmap.Range, error)
-	FindBefore(ctx context.Context, l lease, key []byte) (partmap.Range, error)
-	Create(ctx context.Context, id store.BucketID, cuts [][]byte) (*partmap.Root, error)
-	Load(ctx context.Context, id store.BucketID) (*partmap.Root, error)
-	Swap(ctx context.Context, change partmap.Change) error
-	Wait(ctx context.Context, id store.BucketID) error
-	Stamp() partmap.Stamp
-	Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error]
-}
-
-// lease is the right to act on one root; see mapclient.Lease.
-type lease interface {
-	Root() *partmap.Root
-	Valid() bool
-	Timed() bool
-	Release()
-}
-
-// mapsOf makes a mapclient.Client a maps.
-type mapsOf struct{ *mapclient.Client }
-
-func (m mapsOf) Acquire(ctx context.Context, id store.BucketID) (lease, error) {
-	l, err := m.Client.Acquire(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return l, nil
-}
-
-func (m mapsOf) Find(ctx context.Context, l lease, key []byte) (partmap.Range, error) {
-	return m.Client.Find(ctx, l.(*mapclient.Lease), key)
-}
-
-func (m mapsOf) FindBefore(ctx context.Context, l lease, key []byte) (partmap.Range, error) {
-	return m.Client.FindBefore(ctx, l.(*mapclient.Lease), key)
-}
 
 // hold is a lease in the hands of one operation and of the writes that it has
 // begun: it is released when the last of them has really ended, which may be
 // after the operation's caller gave up.
 type hold struct {
-	lease
+	*mapclient.Lease
 	holders atomic.Int32
 	// ended is closed at the release, if it isn't nil. The operation itself sets it,
 	// before it lets go.
 	ended chan struct{}
 }
 
-func newHold(l lease) *hold {
-	h := &hold{lease: l}
+func newHold(l *mapclient.Lease) *hold {
+	h := &hold{Lease: l}
 	h.holders.Store(1)
 	return h
 }

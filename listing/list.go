@@ -163,9 +163,9 @@ func (p *pager) plan(ctx context.Context, wave []read) ([]read, error) {
 		var rg partmap.Range
 		var err error
 		if s.reverse {
-			rg, err = p.c.maps.FindBefore(ctx, p.h.lease, s.hi)
+			rg, err = p.c.maps.FindBefore(ctx, p.h.Lease, s.hi)
 		} else {
-			rg, err = p.c.maps.Find(ctx, p.h.lease, s.lo)
+			rg, err = p.c.maps.Find(ctx, p.h.Lease, s.lo)
 		}
 		if err != nil {
 			return nil, err

@@ -54,7 +54,7 @@ func (b *Bucket) getRow(ctx context.Context, key []byte) (store.Row, error) {
 		if h, err = b.c.renew(ctx, h); err != nil {
 			return store.Row{}, err
 		}
-		if rg, err = b.c.maps.Find(ctx, h.lease, key); err != nil {
+		if rg, err = b.c.maps.Find(ctx, h.Lease, key); err != nil {
 			return store.Row{}, err
 		}
 	}

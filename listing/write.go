@@ -184,7 +184,7 @@ func (c *Client) stillCounts(ctx context.Context, h *hold, was *partmap.Range, f
 	}
 	defer now.release()
 	for key := first; ; {
-		rg, err := c.maps.Find(ctx, now.lease, key)
+		rg, err := c.maps.Find(ctx, now.Lease, key)
 		if err != nil {
 			return unknown(err)
 		}

@@ -182,30 +182,32 @@ func TestTimestampsAreDrawnUnderTheLease(t *testing.T) {
 		},
 	} {
 		for _, giveUp := range []bool{false, true} {
-			source := &stamps{}
-			s := &scripted{Store: memstore.New()}
-			client := over(t, s, listing.Options{Timestamps: source})
-			end := listing.Fleeting(client)
-			require.NoError(t, client.Bucket("b").Put(t.Context(), []byte("k"), []byte("old")))
-			s.writes, source.drawn = 0, 0
-			ctx, cancel := context.WithCancel(t.Context())
-			source.first = func() {
-				end()
-				if giveUp {
-					cancel()
+			inBubble(t, fmt.Sprintf("%s/giveUp=%v", op, giveUp), func(t *testing.T) {
+				source := &stamps{}
+				s := &scripted{Store: memstore.New()}
+				client := leased(t, s, s, listing.Options{Timestamps: source})
+				require.NoError(t, client.CreateBucket(t.Context(), "b"))
+				require.NoError(t, client.Bucket("b").Put(t.Context(), []byte("k"), []byte("old")))
+				s.writes, source.drawn = 0, 0
+				ctx, cancel := context.WithCancel(t.Context())
+				source.first = func() {
+					expire()
+					if giveUp {
+						cancel()
+					}
 				}
-			}
-			err := write(ctx, client.Bucket("b"))
-			cancel()
-			if giveUp {
-				require.ErrorIs(t, err, context.Canceled, op)
-				require.NotErrorIs(t, err, listing.ErrOutcomeUnknown, op)
-				require.Zero(t, s.writes, op)
-			} else {
-				require.NoError(t, err, op)
-				require.Equal(t, 2, source.drawn, op)
-				require.Equal(t, 1, s.writes, op)
-			}
+				err := write(ctx, client.Bucket("b"))
+				cancel()
+				if giveUp {
+					require.ErrorIs(t, err, context.Canceled, op)
+					require.NotErrorIs(t, err, listing.ErrOutcomeUnknown, op)
+					require.Zero(t, s.writes, op)
+				} else {
+					require.NoError(t, err, op)
+					require.Equal(t, 2, source.drawn, op)
+					require.Equal(t, 1, s.writes, op)
+				}
+			})
 		}
 	}
 }
