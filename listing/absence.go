@@ -33,8 +33,8 @@ type absences struct {
 	now   func() time.Time
 }
 
-func newAbsences(names int, now func() time.Time) *absences {
-	known, _ := lru.New[string, time.Time](names) // fails only for a size that is not positive
+func newAbsences(now func() time.Time) *absences {
+	known, _ := lru.New[string, time.Time](cachedNames) // fails only for a size that is not positive
 	return &absences{known: known, slots: semaphore.NewWeighted(absenceReads), now: now}
 }
 

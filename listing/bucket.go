@@ -109,7 +109,7 @@ func (b *Bucket) locate(ctx context.Context, key []byte) (*hold, partmap.Range, 
 
 // checkKey refuses keys that Options do. The list of buckets takes every name.
 func (b *Bucket) checkKey(key []byte) error {
-	most := b.c.o.MaxKeyBytes
+	most := store.MaxKeyBytes
 	if b.id != (store.BucketID{}) {
 		most = MaxNameBytes
 	}

@@ -50,9 +50,6 @@ type Timestamps interface {
 
 // Options bound what a Client does. The zero Options has the defaults.
 type Options struct {
-	// MaxKeyBytes is the longest key, at most (and by default)
-	// store.MaxKeyBytes.
-	MaxKeyBytes int
 	// MaxValueBytes is the longest value, default 64 KiB, at most
 	// store.MaxValueBytes less the kind byte.
 	MaxValueBytes int
@@ -78,9 +75,6 @@ type Options struct {
 	// WriteAttempts is how often a write whose outcome is unknown is tried, with
 	// the same timestamp, default 3.
 	WriteAttempts int
-	// CachedNames is how many ids of bucket names are remembered, default
-	// 10,000.
-	CachedNames int
 	// Timestamps is the source of timestamps; one per process. By default New takes
 	// the common time of the store's servers, or where they have no clocks the wall
 	// clock's, and NewEmbedded one that is kept in the store.
@@ -125,7 +119,8 @@ const (
 	embeddedRowsPerRead  = 16
 	defaultReadAfter     = 8
 	defaultAttempts      = 3
-	defaultNames         = 10_000
+	// cachedNames is for how many bucket names ids, or their absence, are remembered.
+	cachedNames = 10_000
 )
 
 // New makes a client over a store and a client of its maps. Nothing is read or
@@ -136,10 +131,10 @@ func New(s Store, m *mapclient.Client, o Options) (*Client, error) {
 		return nil, err
 	}
 	// They fail only for a size that is not positive.
-	names, _ := lru.New[string, store.BucketID](o.CachedNames)
+	names, _ := lru.New[string, store.BucketID](cachedNames)
 	looks, _ := lru.New[store.BucketID, emptied](rememberedLooks)
 	return &Client{
-		rows: s, regs: s, maps: m, stamps: o.Timestamps, names: names, absent: newAbsences(o.CachedNames, o.Now),
+		rows: s, regs: s, maps: m, stamps: o.Timestamps, names: names, absent: newAbsences(o.Now),
 		o: o, emptied: looks,
 	}, nil
 }
@@ -174,7 +169,6 @@ func (o Options) withDefaults(common *commontime.Clock) (Options, error) {
 		value        *int
 		preset, most int
 	}{
-		{"MaxKeyBytes", &o.MaxKeyBytes, store.MaxKeyBytes, store.MaxKeyBytes},
 		{"MaxValueBytes", &o.MaxValueBytes, defaultMaxValueBytes, store.MaxValueBytes - 1},
 		{"MaxIdleReads", &o.MaxIdleReads, defaultIdleReads, 1 << 30},
 		{"MaxParallel", &o.MaxParallel, defaultParallel, 1 << 10},
@@ -182,7 +176,6 @@ func (o Options) withDefaults(common *commontime.Clock) (Options, error) {
 		{"ReadAhead", &o.ReadAhead, 2 * cmp.Or(o.MaxParallel, defaultParallel), 1 << 11},
 		{"ReadAheadAfter", &o.ReadAheadAfter, defaultReadAfter, 1 << 30},
 		{"WriteAttempts", &o.WriteAttempts, defaultAttempts, 1 << 10},
-		{"CachedNames", &o.CachedNames, defaultNames, 1 << 30},
 	} {
 		if *d.value == 0 {
 			*d.value = d.preset

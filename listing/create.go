@@ -33,8 +33,8 @@ func (c *Client) create(ctx context.Context, name string, cuts [][]byte) error {
 	slices.SortFunc(cuts, bytes.Compare)
 	cuts = slices.CompactFunc(cuts, bytes.Equal)
 	for _, cut := range cuts {
-		if len(cut) == 0 || len(cut) > c.o.MaxKeyBytes {
-			return invalid("a cut has 1 to %d bytes, not %d", c.o.MaxKeyBytes, len(cut))
+		if len(cut) == 0 || len(cut) > store.MaxKeyBytes {
+			return invalid("a cut has 1 to %d bytes, not %d", store.MaxKeyBytes, len(cut))
 		}
 	}
 	old, err := c.readName(ctx, name, store.Serial)

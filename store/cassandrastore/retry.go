@@ -6,13 +6,17 @@ import (
 	"time"
 )
 
-// firstPause is slept, with jitter, before the second attempt, and doubles.
-const firstPause = 10 * time.Millisecond
+const (
+	// attempts bounds the attempts of a read, and of a write with its one timestamp.
+	attempts = 3
+	// firstPause is the pause, with jitter, before the second attempt. It doubles.
+	firstPause = 10 * time.Millisecond
+)
 
-// retry runs an attempt, each under its own time limit, until it succeeds, the
-// context ends, or there is no point in going on. Only for what is harmless to
-// repeat: reads, and writes that reuse their timestamp. The driver's retry
-// policies are not used, since they do not know which those are.
+// retry runs an attempt, each under its own time limit, until it succeeds, fails for
+// good, or the context ends. It is only for what is harmless to repeat: reads, and
+// writes that reuse their timestamp. The driver's retry policies can't tell which
+// those are.
 func (s *Store) retry(ctx context.Context, limit time.Duration, attempt func(ctx context.Context) error) error {
 	pause := firstPause
 	for n := 1; ; n++ {
@@ -20,7 +24,7 @@ func (s *Store) retry(ctx context.Context, limit time.Duration, attempt func(ctx
 			return err
 		}
 		err := s.within(ctx, limit, attempt)
-		if err == nil || n >= s.o.Attempts || ctx.Err() != nil || !worthRetrying(err) {
+		if err == nil || n >= attempts || ctx.Err() != nil || !worthRetrying(err) {
 			return err
 		}
 		timer := time.NewTimer(pause/2 + rand.N(pause))
