@@ -2,23 +2,22 @@ package cassandrastore
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 )
 
-const (
-	// attempts bounds the attempts of a read, and of a write with its one timestamp.
-	attempts = 3
-	// firstPause is the pause, with jitter, before the second attempt. It doubles.
-	firstPause = 10 * time.Millisecond
-)
+// attempts bounds the attempts of a read, and of a write with its one timestamp.
+const attempts = 3
+
+// pauses are those before another attempt: 10 ms on average at first.
+var pauses = wait.Backoff{First: 15 * time.Millisecond, Most: 15 * time.Second, Jitter: 2. / 3}
 
 // retry runs an attempt, each under its own time limit, until it succeeds, fails for
 // good, or the context ends. It is only for what is harmless to repeat: reads, and
 // writes that reuse their timestamp. The driver's retry policies can't tell which
 // those are.
 func (s *Store) retry(ctx context.Context, limit time.Duration, attempt func(ctx context.Context) error) error {
-	pause := firstPause
 	for n := 1; ; n++ {
 		if err := s.usable(ctx); err != nil {
 			return err
@@ -27,14 +26,9 @@ func (s *Store) retry(ctx context.Context, limit time.Duration, attempt func(ctx
 		if err == nil || n >= attempts || ctx.Err() != nil || !worthRetrying(err) {
 			return err
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if pauses.Sleep(ctx, n) != nil {
 			return err
 		}
-		pause *= 2
 	}
 }
 

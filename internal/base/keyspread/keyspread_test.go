@@ -4,13 +4,12 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"math/rand/v2"
-	"os"
 	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -22,18 +21,6 @@ func texts(s ...string) (out [][]byte) {
 		out = append(out, []byte(x))
 	}
 	return out
-}
-
-// seededRand is a source of chance whose seed is printed.
-func seededRand(t *testing.T) *rand.Rand {
-	seed := rand.Uint64()
-	if s := os.Getenv("EVENKEEL_SEED"); s != "" {
-		given, err := strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-		seed = given
-	}
-	t.Logf("EVENKEEL_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
 }
 
 // What is learned from names: the head, and the alphabet of each place behind it.
@@ -119,7 +106,7 @@ func TestWhatNamesTell(t *testing.T) {
 // Names that count are guessed exactly, in any base and direction, as far as they have
 // the same head; and what is guessed has the number that was meant.
 func TestNamesThatCountAreGuessed(t *testing.T) {
-	r := seededRand(t)
+	r := seed.New(t)
 	for range 300 {
 		step := 1 + r.IntN(20)
 		base := []int{10, 16}[r.IntN(2)]

@@ -15,6 +15,9 @@ import (
 // MostCuts is how many cuts Ahead returns at most.
 const MostCuts = 1 << 18
 
+// Fill is how full ranges that are cut ahead should become, as a share of the maximum: a forecast errs by some percent.
+const Fill = 0.9
+
 // Options of Ahead.
 type Options struct {
 	// First is how many more rows are wanted below the first cut, Each how many
