@@ -2,6 +2,7 @@ package s3api
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/md5"
 	"crypto/sha1"
 	"crypto/sha256"
@@ -20,19 +21,18 @@ import (
 	"github.com/evenkeel/evenkeel/s3api/sigv4"
 )
 
-// payload is what a signature says about a body.
+// payload is what a request's signature covers of its body.
 type payload struct {
-	// stands for the body, as in package sigv4; empty: the header does.
+	// stands for the body in the signature, see package sigv4; empty: the header does.
 	stands string
-	// chain verifies chunks; nil if nobody is authenticated.
+	// chain verifies chunks; nil without authentication.
 	chain *sigv4.Chain
-	// open: whoever saw the request on its way could send it with another body.
+	// open: an eavesdropper could send the request with another body.
 	open bool
 }
 
-// readBody reads the whole decoded body of a request, at most limit bytes, and
-// verifies its length, the digests that came with it and what is signed of it.
-// Nothing short, long, cut or altered gets past it.
+// readBody reads and decodes the body of a request, at most limit bytes, and verifies its
+// length, its digests and the signatures of its chunks.
 func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 	if p.open {
 		return nil, accessDenied("The signature does not cover the body (x-amz-content-sha256: %s), "+
@@ -41,7 +41,7 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 			"Behind a proxy that ends TLS the server takes --allow-unsigned-payload.", p.stands)
 	}
 	length := r.ContentLength // -1: not said
-	setDefault(&p.stands, r.Header.Get("X-Amz-Content-Sha256"))
+	p.stands = cmp.Or(p.stands, r.Header.Get("X-Amz-Content-Sha256"))
 	var body io.Reader = r.Body
 	digest := sha256.New()
 	if sigv4.IsDigest(p.stands) {
@@ -108,7 +108,7 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 	return data, nil
 }
 
-// readAll reads up to one byte more than limit, into memory for the length that was said.
+// readAll reads up to one byte more than limit, into a buffer for the announced length.
 func readAll(r io.Reader, length, limit int64) ([]byte, error) {
 	if length < 0 {
 		length = min(limit, 512)
@@ -128,7 +128,7 @@ func readAll(r io.Reader, length, limit int64) ([]byte, error) {
 	}
 }
 
-// isChunked reports whether a body is said to be aws-chunked.
+// isChunked reports whether the headers announce an aws-chunked body.
 func isChunked(h http.Header) bool {
 	for enc := range strings.SplitSeq(h.Get("Content-Encoding"), ",") {
 		if strings.TrimSpace(enc) == "aws-chunked" {
@@ -149,7 +149,7 @@ func incomplete() *Error {
 // crc64NVME is the table of CRC-64/NVME (its polynomial, reflected).
 var crc64NVME = crc64.MakeTable(0x9a6c9329ac4bc9b5)
 
-// digests are the headers and trailers that carry a digest of the body.
+// digests are the headers and trailers with a digest of the body.
 var digests = map[string]func() hash.Hash{
 	"Content-Md5":              md5.New,
 	"X-Amz-Checksum-Crc32":     func() hash.Hash { return crc32.NewIEEE() },

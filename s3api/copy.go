@@ -11,8 +11,8 @@ import (
 
 const headerCopySource = "X-Amz-Copy-Source"
 
-// copyObject reads one object and writes another. The two are not one step: what
-// is copied is the source as it was when it was read.
+// copyObject reads one object and writes another, in two steps: the source may change in
+// between.
 func (h *Handler) copyObject(x *exchange) error {
 	fromBucket, fromKey, refusal := copySource(x.r.Header.Get(headerCopySource))
 	if refusal != nil {
@@ -47,7 +47,7 @@ func (h *Handler) copyObject(x *exchange) error {
 	case err != nil:
 		return err
 	}
-	if v, name := judge(x.r.Header, headerCopySource+"-", o); v != goAhead {
+	if v, name := evaluate(x.r.Header, headerCopySource+"-", o); v != goAhead {
 		return preconditionFailed("x-amz-copy-source-" + name)
 	}
 	if o.External && !itself {
@@ -78,7 +78,7 @@ func (h *Handler) copyObject(x *exchange) error {
 	return x.writeXML(http.StatusOK, b)
 }
 
-// copySource reads the header that names the source: /BUCKET/KEY or BUCKET/KEY,
+// copySource parses the header that names the source: /BUCKET/KEY or BUCKET/KEY,
 // percent-encoded, perhaps with ?versionId=null.
 func copySource(value string) (bucket, key string, refusal *Error) {
 	bad := func() (string, string, *Error) {
@@ -105,8 +105,7 @@ func copySource(value string) (bucket, key string, refusal *Error) {
 	return bucket, key, nil
 }
 
-// checkVersion accepts null wherever a version may be named: it is the only one
-// that an object has.
+// checkVersion accepts no version but null, the only one of an object.
 func checkVersion(q url.Values) *Error {
 	switch v := q.Get("versionId"); {
 	case !q.Has("versionId") || v == nullVersion:

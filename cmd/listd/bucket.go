@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/xml"
 	"errors"
@@ -57,7 +56,7 @@ func readCuts(file string) ([]byte, error) {
 	if err != nil {
 		return nil, daemon.UsageError("--cuts-file: %w", err)
 	}
-	if _, err := s3api.ParseCuts(bytes.NewReader(cuts)); err != nil {
+	if _, err := s3api.ParseCuts(cuts); err != nil {
 		return nil, daemon.UsageError("--cuts-file %s: %w", file, err)
 	}
 	return cuts, nil

@@ -24,7 +24,7 @@ const (
 	headerPayload = "X-Amz-Content-Sha256"
 )
 
-// Error says why a signature is not accepted, with S3's code.
+// Error is the reason why a signature is refused, with S3's code.
 type Error struct{ Code, Message string }
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
@@ -33,27 +33,26 @@ func refuse(code, format string, args ...any) *Error {
 	return &Error{code, fmt.Sprintf(format, args...)}
 }
 
-// Claim is what a request says about its signature, before anything of it is
-// believed.
+// Claim has a request's parameters of its signature, which is not yet verified.
 type Claim struct {
 	KeyID string
 	Scope Scope
 	// Time is when the request was signed.
 	Time time.Time
-	// Presigned: by parameters of the URL, which is good for Expires after Time.
+	// Presigned: the claim is in the URL's parameters. It is valid for Expires from Time on.
 	Presigned bool
 	Expires   time.Duration
-	// Payload stands for the body: one of the constants, or 64 lower-case
-	// hexadecimal digits.
+	// Payload stands for the body: one of the constants, or its SHA-256 in hexadecimal
+	// digits.
 	Payload string
 
 	signed    string // names of headers, separated by semicolons
 	signature string
-	malformed string // the code for what is wrong with the claim itself
+	malformed string // the error code of a malformed claim
 }
 
-// Parse reads the claim of a request; nil without an error if it has none. Its
-// errors are of type *Error.
+// Parse reads the claim of a request; nil without an error if it has none. An error is an
+// *Error.
 func Parse(r *Request) (*Claim, error) {
 	query, err := url.ParseQuery(r.Query)
 	if err != nil {
@@ -156,7 +155,7 @@ func parseQuery(r *Request, query url.Values) (*Claim, error) {
 	return c, c.finish(r, query.Get(paramSigned), query.Get(paramSignature))
 }
 
-// bad says what is wrong with the claim itself.
+// bad is the error of a malformed claim.
 func (c *Claim) bad(format string, args ...any) *Error {
 	if c.Presigned {
 		return refuse(c.malformed, "Error parsing the X-Amz-Credential parameter; "+format, args...)
@@ -164,7 +163,7 @@ func (c *Claim) bad(format string, args ...any) *Error {
 	return refuse(c.malformed, "The authorization header is malformed; "+format, args...)
 }
 
-// credential reads KEY-ID/DATE/REGION/s3/aws4_request. An id may have slashes.
+// credential parses KEY-ID/DATE/REGION/s3/aws4_request. The id may have slashes.
 func (c *Claim) credential(value string) error {
 	var parts [4]string // the last ones
 	for i := len(parts) - 1; i >= 0; i-- {
@@ -187,7 +186,7 @@ func (c *Claim) credential(value string) error {
 	return nil
 }
 
-// finish checks what both forms have in common.
+// finish checks the parts that claims in headers and in URLs have in common.
 func (c *Claim) finish(r *Request, signed, signature string) error {
 	c.signature, c.signed = signature, signed
 	if what := badNames(signed); what != "" {
@@ -218,8 +217,8 @@ func (c *Claim) finish(r *Request, signed, signature string) error {
 	return nil
 }
 
-// badNames says what is wrong with a list of signed headers, or "". A name that
-// is there twice would have its header hashed twice, whatever its size.
+// badNames says what is wrong with a list of signed headers, or "". It refuses repeated names,
+// for which a header would be hashed repeatedly, whatever its size.
 func badNames(signed string) string {
 	if strings.Count(signed, ";") >= MaxSignedHeaders {
 		return fmt.Sprintf("more than %d names", MaxSignedHeaders)
@@ -244,8 +243,8 @@ func (c *Claim) Signs(name string) bool {
 	return false
 }
 
-// mustBeSigned: a header that changes what a request means must not be added to
-// it by others. The digest of the body is part of what is signed in any case.
+// mustBeSigned reports whether a header changes the meaning of a request, so that others must
+// not be able to add it. The digest of the body is signed in any case.
 func mustBeSigned(name string) bool {
 	return (strings.HasPrefix(name, "x-amz-") || strings.HasPrefix(name, "x-evenkeel-")) && name != "x-amz-content-sha256"
 }
@@ -272,8 +271,8 @@ func IsDigest(p string) bool {
 	return true
 }
 
-// CheckTime says whether the request is of now, or the presigned URL still
-// good. Its errors are of type *Error.
+// CheckTime checks the request's time, or whether the presigned URL is valid at now. An error
+// is an *Error.
 func (c *Claim) CheckTime(now time.Time) error {
 	ahead := c.Time.Sub(now)
 	switch {
@@ -287,9 +286,8 @@ func (c *Claim) CheckTime(now time.Time) error {
 	return nil
 }
 
-// Verify compares the claim's signature with the one that the secret gives, in
-// a time that tells nothing about either. The chain verifies the body's chunks,
-// where they are signed. Its errors are of type *Error.
+// Verify compares the claim's signature with that by the secret, in constant time. The chain
+// verifies the body's chunks, if they are signed. An error is an *Error.
 func (c *Claim) Verify(r *Request, secret string) (*Chain, error) {
 	canonical, err := r.canonicalSum(c.signed, c.Payload)
 	if err != nil {
