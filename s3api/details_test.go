@@ -242,12 +242,12 @@ func TestLimits(t *testing.T) {
 		"<Code>KeyTooLongError</Code>"))
 	h.want(404, "NoSuchKey", "GET", "/abc/"+x(1024), "")
 
-	cuts := ""
+	var cuts strings.Builder
 	for i := range 4096 { // 4 MiB in all
-		cuts += fmt.Sprintf("%01023d\n", i)
+		fmt.Fprintf(&cuts, "%01023d\n", i)
 	}
-	h.want(200, "", "PUT", "/cuts1?evenkeel-cuts", cuts)
-	h.want(400, "EntityTooLarge", "PUT", "/cuts2?evenkeel-cuts", cuts+"a")
+	h.want(200, "", "PUT", "/cuts1?evenkeel-cuts", cuts.String())
+	h.want(400, "EntityTooLarge", "PUT", "/cuts2?evenkeel-cuts", cuts.String()+"a")
 	configuration := func(n int) string {
 		const open, end = "<CreateBucketConfiguration><LocationConstraint>",
 			"</LocationConstraint></CreateBucketConfiguration>"
