@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/s3api"
 	"github.com/evenkeel/evenkeel/store"
@@ -185,7 +186,7 @@ func TestConditionsOfWrites(t *testing.T) {
 func TestConditionsAreExact(t *testing.T) {
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
-			t.Logf("seed: -seed=%d", *seed)
+			seed := seed.Number(t)
 			s := serveStore(t, open(t))
 			s.want(200, "", "PUT", "/abc", "")
 			s.want(200, "", "PUT", "/abc/k", "0 begin")
@@ -195,7 +196,7 @@ func TestConditionsAreExact(t *testing.T) {
 			var counted, clashes atomic.Int64
 			for worker := range 8 {
 				wg.Go(func() {
-					rnd := rand.New(rand.NewPCG(*seed, uint64(worker)))
+					rnd := rand.New(rand.NewPCG(seed, uint64(worker)))
 					for i := range 30 {
 						a := s.do("GET", "/abc/k", "")
 						mine := fmt.Sprintf("%d/%d", worker, i) // no two bodies are the same

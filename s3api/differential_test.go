@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/s3api"
 )
@@ -29,7 +30,6 @@ var requests = flag.Int("requests", 3000, "requests of the differential test on 
 func TestAgainstPlainS3(t *testing.T) {
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
-			t.Logf("seed: -seed=%d", *seed)
 			st := open(t)
 			t.Cleanup(func() { require.NoError(t, st.Close()) })
 			c, err := listing.NewEmbedded(st, listing.Options{})
@@ -39,7 +39,7 @@ func TestAgainstPlainS3(t *testing.T) {
 			now := func() time.Time { return time.UnixMilli(clock.Load()).UTC() }
 			s := serve(t, s3api.Over(c), s3api.Options{SoleWriter: true, Now: now})
 			plain := &plainS3{buckets: map[string]map[string]plainObject{}}
-			g := &requestMaker{rnd: rand.New(rand.NewPCG(*seed, 3)), plain: plain}
+			g := &requestMaker{rnd: seed.New(t), plain: plain}
 			statuses := map[string]int{}
 			for i := range *requests {
 				clock.Add(int64(g.rnd.IntN(700)))

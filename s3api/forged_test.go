@@ -6,10 +6,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash/crc32"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/s3api"
 	"github.com/evenkeel/evenkeel/s3api/sigv4"
@@ -139,14 +138,7 @@ func keyed(t *testing.T) (http.Handler, *listing.Client) {
 // A body whose chunks are signed is stored as it was signed or not at all, whichever of
 // its bytes is altered, left out or put in twice.
 func TestForgedChunks(t *testing.T) {
-	seed := rand.Uint64()
-	if s := os.Getenv("EVENKEEL_SEED"); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Logf("EVENKEEL_SEED=%d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := seed.New(t)
 	for _, form := range []string{sigv4.SignedChunks, sigv4.SignedChunksTrailer, sigv4.UnsignedChunksTrailer} {
 		t.Run(form, func(t *testing.T) {
 			h, c := keyed(t)

@@ -13,6 +13,7 @@ import (
 	"github.com/anishathalye/porcupine"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/s3api"
 	"github.com/evenkeel/evenkeel/store"
@@ -146,7 +147,7 @@ func (l *late) Delete(ctx context.Context, p store.Partition, key []byte, ts sto
 // object, beside readers that look at it all the time, and counts the writes of
 // unknown outcome.
 func checkConditions(t *testing.T, s *server, rounds, calls, readers int) (unknown int) {
-	t.Logf("seed: -seed=%d", *seed)
+	seed := seed.Number(t)
 	s.do("PUT", "/abc", "")
 	for round := range rounds {
 		uri := fmt.Sprintf("/abc/k%d", round)
@@ -196,7 +197,7 @@ func checkConditions(t *testing.T, s *server, rounds, calls, readers int) (unkno
 		var clients, lookers sync.WaitGroup
 		for client := range 6 {
 			clients.Go(func() {
-				rnd := rand.New(rand.NewPCG(*seed, uint64(round*100+client)))
+				rnd := rand.New(rand.NewPCG(seed, uint64(round*100+client)))
 				seen, etag := "", "none"
 				for i := range calls {
 					in := objectCall{kind: []string{"get", "get", "put", "create", "follow", "follow", "delete", "drop"}[rnd.IntN(8)],

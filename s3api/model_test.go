@@ -11,16 +11,15 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/s3api"
 )
 
 var (
-	seed    = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the randomised tests")
 	queries = flag.Int("queries", 40, "listings asked of each bucket of the model test")
 )
 
@@ -90,8 +89,7 @@ var keyElement = regexp.MustCompile(`<Key>([^<]*)</Key>|<CommonPrefixes><Prefix>
 func TestListObjectsV2AgainstAModel(t *testing.T) {
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
-			t.Logf("seed: -seed=%d", *seed)
-			rnd := rand.New(rand.NewPCG(*seed, 1))
+			rnd := seed.New(t)
 			s := serveStore(t, open(t))
 			for round := range 4 {
 				bucket := fmt.Sprintf("bucket-%d", round)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/s3api"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -57,8 +58,7 @@ func (m model) marked(q modelQuery) []line {
 // TestOtherListingsAgainstAModel pages through random queries of ListObjects and
 // ListObjectVersions as clients do, and compares with the model's.
 func TestOtherListingsAgainstAModel(t *testing.T) {
-	t.Logf("seed: -seed=%d", *seed)
-	rnd := rand.New(rand.NewPCG(*seed, 2))
+	rnd := seed.New(t)
 	s := serveStore(t, memstore.New())
 	for round := range 4 {
 		bucket := fmt.Sprintf("bucket-%d", round)

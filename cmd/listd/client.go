@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/daemon/reload"
 	"github.com/evenkeel/evenkeel/s3api/sigv4"
@@ -160,26 +161,25 @@ func (r *remote) do(ctx context.Context, c *call) ([]byte, error) {
 func (r *remote) body(ctx context.Context, c *call) (io.ReadCloser, error) {
 	u := r.url(c)
 	until := time.Now().Add(r.patience)
-	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+	pauses := wait.Backoff{First: firstPause, Most: maxPause}
+	for failures := 1; ; failures++ {
 		answer, err := r.once(ctx, u, c)
 		if err == nil {
 			return answer, nil
 		}
-		wait := pause
+		next := pauses.Pause(failures)
 		var e *serverError
 		if errors.As(err, &e) {
 			if e.status < 500 || e.status == http.StatusNotImplemented {
 				return nil, err
 			}
-			wait = min(max(wait, e.wait), maxPause)
+			next = min(max(next, e.wait), maxPause)
 		}
-		if time.Now().Add(wait).After(until) || ctx.Err() != nil {
+		if time.Now().Add(next).After(until) || ctx.Err() != nil {
 			return nil, err
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := wait.Sleep(ctx, next); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 )
 
 // The clients that others use. They are not installed from here.
@@ -43,9 +45,8 @@ func client(t *testing.T, name string, args ...string) string {
 
 // clientKeys are what other clients' keys look like, and worse; they can be told
 // in XML, UTF-8 and one line.
-func clientKeys() []string {
+func clientKeys(rnd *rand.Rand) []string {
 	keys := map[string]bool{}
-	rnd := rand.New(rand.NewPCG(*seed, 4))
 	dirs := []string{"", "/", "/usr/", "/usr/share/", "dir one/", "a+b/", "ü/", "//", "%2F/", "a&b=<c>/"}
 	for i := range 2500 {
 		keys[fmt.Sprintf("%s%s%04d", dirs[rnd.IntN(len(dirs))], []string{"k", "ü", "+", " ", "%"}[rnd.IntN(5)], i)] = true
@@ -65,9 +66,8 @@ func clientKeys() []string {
 }
 
 func TestOtherClients(t *testing.T) {
-	t.Logf("seed: -seed=%d", *seed)
 	p := start(t, t.TempDir())
-	keys := clientKeys()
+	keys := clientKeys(seed.New(t))
 	file := filepath.Join(t.TempDir(), "keys")
 	require.NoError(t, os.WriteFile(file, []byte(strings.Join(keys, "\n")+"\n"), 0o600))
 	ok(t, "", "load", "abc", file, "--create", "--server", p.s3)

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/base/keytext"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 )
 
 // awkwardKeys are n distinct keys that hold everything that a line may: no line
@@ -45,8 +46,7 @@ func awkwardKeys(rnd *rand.Rand, n int, without string) []string {
 }
 
 func TestLoadAndList(t *testing.T) {
-	t.Logf("seed: -seed=%d", *seed)
-	rnd := rand.New(rand.NewPCG(*seed, 2))
+	rnd := seed.New(t)
 	server := memServer(t)
 	keys := awkwardKeys(rnd, 400, "\x00")
 	cuts := filepath.Join(t.TempDir(), "cuts")
@@ -170,8 +170,7 @@ func TestBadLinesAreReportedAndTheRestIsLoaded(t *testing.T) {
 }
 
 func TestRecordsAgainstSplit(t *testing.T) {
-	t.Logf("seed: -seed=%d", *seed)
-	rnd := rand.New(rand.NewPCG(*seed, 3))
+	rnd := seed.New(t)
 	for range 300 {
 		nul := rnd.IntN(2) == 0
 		end := "\n"

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 )
 
 func TestServeKeepsWhatItAcknowledged(t *testing.T) {
@@ -204,7 +206,7 @@ func TestASecondSignalEndsAtOnce(t *testing.T) {
 // Killed in the middle of a load, nothing that was acknowledged is lost; what
 // was not is there as it was sent, or not at all.
 func TestKilledInTheMiddleOfALoad(t *testing.T) {
-	t.Logf("seed: -seed=%d", *seed)
+	seed := seed.Number(t)
 	dir := t.TempDir()
 	acked := map[string]bool{}
 	for round := range 3 {
@@ -212,7 +214,7 @@ func TestKilledInTheMiddleOfALoad(t *testing.T) {
 		if round == 0 {
 			ok(t, "", "bucket", "create", "abc", "--server", p.s3)
 		}
-		enough := 200 + int(*seed%300)
+		enough := 200 + int(seed%300)
 		var mu sync.Mutex
 		var wg sync.WaitGroup
 		killed := make(chan struct{})

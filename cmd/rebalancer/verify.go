@@ -264,17 +264,11 @@ func (v *verifyCmd) open(ctx context.Context) (store.Store, *listing.Client, err
 // countClocks returns how many map clocks a keyspace has, as its servers have
 // --clocks: no other clock may be asked.
 func countClocks(ctx context.Context, s store.Registers) (n int, err error) {
-	var after []byte
-	for {
-		keys, err := s.Scan(ctx, store.Clocks, after, 1000)
+	for keys, err := range store.KeyPages(ctx, s, store.Clocks) {
 		if err != nil {
 			return 0, err
 		}
-		if len(keys) == 0 {
-			break
-		}
 		n += len(keys)
-		after = keys[len(keys)-1]
 	}
 	if n == 0 {
 		return 0, errors.New("the keyspace has no map clocks: no server was ever started on it, or they are lost")

@@ -38,14 +38,16 @@ var layers = [][]string{
 	{"internal/daemon", "internal/daemon/logging", "internal/daemon/reload", "internal/daemon/secrecy"},
 	{"internal/rebalance/repair"},
 	{"listing"},
-	{"internal/rebalance/balancer", "internal/rebalance/policysim"},
+	{"internal/rebalance/policysim"},
+	{"internal/rebalance/balancer"},
+	{"internal/rebalance/policy"},
 	{"internal/rebalance/planner"},
 	{"internal/rebalance/planner/genetic"},
 	{"internal/rebalance/planner/exact", "internal/rebalance/planner/greedy"},
-	{"internal/rebalance/apply", "internal/rebalance/cut"},
+	{"internal/rebalance/apply"},
 	{"internal/rebalance/scheduler"},
 	{"internal/rebalance/plan"},
-	{"internal/rebalance/executor", "internal/rebalance/forecast", "internal/rebalance/policy"},
+	{"internal/rebalance/executor", "internal/rebalance/forecast"},
 	{"internal/rebalance/move", "internal/rebalance/pause"},
 	{"counter/localcounter", "counter/rediscounter"},
 	{"counter"},
@@ -53,11 +55,11 @@ var layers = [][]string{
 	{"partmap"},
 	{"internal/rebalance/leader"},
 	{"internal/base/timestamps"},
-	{"internal/base/record"},
+	{"internal/base/keyspread", "internal/base/record"},
 	{"store/cassandrastore", "store/memstore", "store/pebblestore"},
 	{"store/commontime"},
 	{"store"},
-	{"internal/base/keytext", "internal/base/webguard", "internal/rebalance/plannermath"},
+	{"internal/base/keytext", "internal/base/wait", "internal/base/webguard", "internal/rebalance/plannermath"},
 }
 
 // testOnly names the trees that only tests and measurements use.
@@ -72,10 +74,10 @@ var drivers = map[string]string{
 // pure names the packages that do no I/O and never ask for the time or for
 // chance: both are passed in.
 var pure = []string{
-	"partmap",
+	"partmap", "internal/base/keyspread",
 	"internal/rebalance/plan", "internal/rebalance/planner", "internal/rebalance/planner/exact",
 	"internal/rebalance/planner/genetic", "internal/rebalance/planner/greedy",
-	"internal/rebalance/apply", "internal/rebalance/cut", "internal/rebalance/forecast", "internal/rebalance/move",
+	"internal/rebalance/apply", "internal/rebalance/forecast", "internal/rebalance/move",
 	"internal/rebalance/policy", "internal/rebalance/policysim",
 	"internal/test/history",
 }
