@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/evenkeel/evenkeel/internal/assembly"
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
 	"github.com/evenkeel/evenkeel/internal/daemon/rebalanceflags"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
@@ -29,19 +30,16 @@ func (f *rebalanceFlags) validate(cassandra bool) error {
 	return f.Flags.Validate()
 }
 
-// keeper makes what keeps the buckets in shape.
-func (s *serveCmd) keeper(b *backend, log *slog.Logger, adminURL string) *rebalance.Keeper {
+// balancing are the options of balancing.
+func (s *serveCmd) balancing(db *assembly.DB, log *slog.Logger, adminURL string) rebalance.Options {
 	f, wait := &s.rebalanceFlags.Flags, rebalance.EmbeddedWait
 	if len(s.Cassandra) > 0 {
 		wait = rebalance.Wait(s.Lease)
 	}
-	o := rebalance.Options{
-		Store: b.store, Buckets: b.buckets, Balance: f.Options(b.counts != nil, wait), Counts: b.counts,
-		MoveRate: f.MoveRate, Log: log,
-	}
+	o := rebalance.Options{Balance: f.Options(db.Counts != nil, wait), MoveRate: f.MoveRate, Log: log}
 	if len(s.Cassandra) > 0 {
 		o.Aside = s.Rebalance == "elsewhere"
 		o.Leader = &leader.Options{Name: rebalance.Name("listd"), Admin: cmp.Or(s.AdminURL, adminURL)}
 	}
-	return rebalance.New(o)
+	return o
 }

@@ -4,15 +4,15 @@ package cassandraflags
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/internal/base/webguard"
+	"github.com/evenkeel/evenkeel/internal/daemon"
+	"github.com/evenkeel/evenkeel/internal/daemon/reload"
 	"github.com/evenkeel/evenkeel/internal/daemon/secrecy"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
@@ -21,8 +21,6 @@ import (
 type KeyspaceFlag struct {
 	Keyspace string `default:"evenkeel" help:"Keyspace that holds evenkeel's tables."`
 }
-
-const defaultKeyspace = "evenkeel"
 
 // Flags are the flags, for kong. Embed the struct in that of a command.
 type Flags struct {
@@ -49,34 +47,9 @@ type Consistency struct {
 	Swaps     string `default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM" help:"Consistency at which a change of a map is applied before it counts; it is decided at SERIAL."`
 }
 
-func (c Consistency) levels() map[string]string {
-	return map[string]string{
-		"read-rows": c.ReadRows, "write-rows": c.WriteRows, "read-roots": c.ReadRoots, "read-nodes": c.ReadNodes, "swaps": c.Swaps,
-	}
-}
-
-// Changed names the flags, other than --cassandra itself, that do not have
-// their default: without a cluster they have no effect.
-func (f *Flags) Changed() (names []string) {
-	for _, flag := range []struct {
-		name    string
-		changed bool
-	}{
-		{"keyspace", f.Keyspace != defaultKeyspace}, {"local-dc", f.LocalDC != ""}, {"user", f.User != ""}, {"password-file", f.PasswordFile != ""},
-		{"tls", f.TLS}, {"tls-ca-file", f.TLSCAFile != ""}, {"tls-cert-file", f.TLSCertFile != ""}, {"tls-key-file", f.TLSKeyFile != ""},
-		{"tls-server-name", f.TLSServerName != ""}, {"allow-single-replica", f.AllowSingleReplica},
-	} {
-		if flag.changed {
-			names = append(names, "--"+flag.name)
-		}
-	}
-	for _, kind := range []string{"read-rows", "write-rows", "read-roots", "read-nodes", "swaps"} {
-		if f.Consistency.levels()[kind] != string(cassandrastore.LocalQuorum) {
-			names = append(names, "--consistency-"+kind)
-		}
-	}
-	return names
-}
+// Changed names the flags that do not have their default: without a cluster they have no
+// effect.
+func (f *Flags) Changed() []string { return daemon.Changed(f) }
 
 // Options are what the flags ask for. It reads the files of TLS, and fails where
 // the flags are incomplete or contradict each other, with what to do. log takes
@@ -133,16 +106,11 @@ func (f *Flags) tls() (*tls.Config, error) {
 		}
 		return nil, nil
 	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.TLSServerName}
-	if f.TLSCAFile != "" {
-		pem, err := os.ReadFile(f.TLSCAFile)
-		if err != nil {
-			return nil, fmt.Errorf("--tls-ca-file: %w", err)
-		}
-		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--tls-ca-file: %s holds no certificate in PEM form", f.TLSCAFile)
-		}
+	c, err := reload.ClientTLS("--tls-ca-file", f.TLSCAFile)
+	if err != nil {
+		return nil, err
 	}
+	c.ServerName = f.TLSServerName
 	if (f.TLSCertFile == "") != (f.TLSKeyFile == "") {
 		return nil, errors.New("--tls-cert-file and --tls-key-file need each other")
 	}
