@@ -20,7 +20,8 @@ func (h *Handler) authenticate(x *exchange) *Error {
 		return h.refusePages(x)
 	}
 	path, query := splitTarget(x.r)
-	signed := &sigv4.Request{Method: x.r.Method, Path: path, Query: query, Host: x.r.Host, Header: x.r.Header, Length: x.r.ContentLength}
+	signed := &sigv4.Request{Method: x.r.Method, Path: path, Query: query, Host: x.r.Host, Header: x.r.Header,
+		Length: x.r.ContentLength}
 	claim, err := sigv4.Parse(signed)
 	if err != nil {
 		return h.refuseSignature(err)
@@ -42,7 +43,8 @@ func (h *Handler) authenticate(x *exchange) *Error {
 	}
 	key := h.o.Keys.Key(claim.KeyID)
 	if key == nil {
-		return refuse(http.StatusForbidden, "InvalidAccessKeyId", "The AWS Access Key Id you provided does not exist in our records.")
+		return refuse(http.StatusForbidden, "InvalidAccessKeyId",
+			"The AWS Access Key Id you provided does not exist in our records.")
 	}
 	if err := claim.CheckTime(h.o.Now()); err != nil {
 		return h.refuseSignature(err)
@@ -95,8 +97,9 @@ func coversBody(claim *sigv4.Claim, header http.Header) bool {
 
 // statusOf has the statuses of sigv4's codes other than 400.
 var statusOf = map[string]int{
-	"AccessDenied": http.StatusForbidden, "SignatureDoesNotMatch": http.StatusForbidden, "RequestTimeTooSkewed": http.StatusForbidden,
-	"NotImplemented": http.StatusNotImplemented,
+	"AccessDenied": http.StatusForbidden, "SignatureDoesNotMatch": http.StatusForbidden,
+	"RequestTimeTooSkewed": http.StatusForbidden,
+	"NotImplemented":       http.StatusNotImplemented,
 }
 
 func (h *Handler) refuseSignature(err error) *Error {
@@ -159,6 +162,7 @@ func lowerHoisted(r *http.Request, query url.Values) {
 
 // signatureParams are the parameters of the signature itself.
 var signatureParams = map[string]bool{
-	"X-Amz-Algorithm": true, "X-Amz-Credential": true, "X-Amz-Date": true, "X-Amz-Expires": true, "X-Amz-Signedheaders": true,
-	"X-Amz-Signature": true, "X-Amz-Security-Token": true,
+	"X-Amz-Algorithm": true, "X-Amz-Credential": true, "X-Amz-Date": true, "X-Amz-Expires": true,
+	"X-Amz-Signedheaders": true,
+	"X-Amz-Signature":     true, "X-Amz-Security-Token": true,
 }

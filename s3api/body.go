@@ -53,7 +53,8 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 		n, err := strconv.ParseInt(said, 10, 64)
 		switch {
 		case said == "":
-			return nil, refuse(http.StatusLengthRequired, "MissingContentLength", "An aws-chunked body needs the header x-amz-decoded-content-length.")
+			return nil, refuse(http.StatusLengthRequired, "MissingContentLength",
+				"An aws-chunked body needs the header x-amz-decoded-content-length.")
 		case err != nil || n < 0:
 			return nil, invalidArgument("x-amz-decoded-content-length is not a length: %q.", said)
 		}
@@ -90,7 +91,8 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 	case length >= 0 && int64(len(data)) != length:
 		return nil, incomplete()
 	case sigv4.IsDigest(p.stands) && hex.EncodeToString(digest.Sum(nil)) != p.stands:
-		return nil, refuse(http.StatusBadRequest, "XAmzContentSHA256Mismatch", "The provided 'x-amz-content-sha256' header does not match what was computed.")
+		return nil, refuse(http.StatusBadRequest, "XAmzContentSHA256Mismatch",
+			"The provided 'x-amz-content-sha256' header does not match what was computed.")
 	}
 	if e := verifyDigests(data, r.Header); e != nil {
 		return nil, e
@@ -98,7 +100,8 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 	if chunks != nil {
 		for name := range strings.SplitSeq(r.Header.Get("X-Amz-Trailer"), ",") {
 			if name = strings.TrimSpace(name); name != "" && chunks.Trailer.Get(name) == "" {
-				return nil, refuse(http.StatusBadRequest, "MalformedTrailerError", "The trailer %s was announced and did not come.", name)
+				return nil, refuse(http.StatusBadRequest, "MalformedTrailerError", "The trailer %s was announced and did not come.",
+					name)
 			}
 		}
 		if e := verifyDigests(data, chunks.Trailer); e != nil {
@@ -139,7 +142,9 @@ func isChunked(h http.Header) bool {
 }
 
 func tooLarge(limit int64) *Error {
-	return refuse(http.StatusBadRequest, "EntityTooLarge", "Your body is larger than %d bytes. Values are metadata here: keep the object's bytes elsewhere, and send its size and ETag in %s and %s with an empty body.", limit, headerSize, headerETag)
+	return refuse(http.StatusBadRequest, "EntityTooLarge",
+		"Your body is larger than %d bytes. Values are metadata here: keep the object's bytes elsewhere, and send its "+
+			"size and ETag in %s and %s with an empty body.", limit, headerSize, headerETag)
 }
 
 func incomplete() *Error {
@@ -164,7 +169,8 @@ func verifyDigests(body []byte, h http.Header) *Error {
 	for name := range h {
 		newHash := digests[name]
 		if newHash == nil {
-			if strings.HasPrefix(name, "X-Amz-Checksum-") && name != "X-Amz-Checksum-Algorithm" && name != "X-Amz-Checksum-Type" {
+			if strings.HasPrefix(name, "X-Amz-Checksum-") && name != "X-Amz-Checksum-Algorithm" &&
+				name != "X-Amz-Checksum-Type" {
 				return notImplemented(name)
 			}
 			continue

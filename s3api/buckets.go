@@ -97,7 +97,8 @@ func checkConfiguration(body []byte) *Error {
 		Others             []struct{ XMLName xml.Name } `xml:",any"`
 	}
 	if err := xml.Unmarshal(body, &c); err != nil {
-		return refuse(http.StatusBadRequest, "MalformedXML", "The XML you provided is not a CreateBucketConfiguration: %v.", err)
+		return refuse(http.StatusBadRequest, "MalformedXML", "The XML you provided is not a CreateBucketConfiguration: %v.",
+			err)
 	}
 	if len(c.Others) > 0 {
 		return notImplemented("CreateBucket with " + c.Others[0].XMLName.Local)
@@ -236,7 +237,8 @@ func (x *exchange) writePrivate() error {
 	defer b.free()
 	b.root("AccessControlPolicy")
 	b.raw(ownerXML)
-	b.raw(`<AccessControlList><Grant><Grantee xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="CanonicalUser">` + ownerParts +
+	b.raw(`<AccessControlList><Grant><Grantee xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" ` +
+		`xsi:type="CanonicalUser">` + ownerParts +
 		"</Grantee><Permission>FULL_CONTROL</Permission></Grant></AccessControlList>")
 	b.close("AccessControlPolicy")
 	return x.writeXML(http.StatusOK, b)
@@ -257,7 +259,8 @@ func (x *exchange) privateOnly() *Error {
 		}
 	}
 	if !private {
-		return notImplemented(x.op.name + " with other than private: x-amz-acl: private, or FULL_CONTROL for the owner and nothing else")
+		return notImplemented(x.op.name +
+			" with other than private: x-amz-acl: private, or FULL_CONTROL for the owner and nothing else")
 	}
 	return nil
 }
@@ -284,13 +287,15 @@ func isPrivate(body []byte) (bool, *Error) {
 		Others others `xml:",any"`
 	}
 	if err := xml.Unmarshal(body, &p); err != nil {
-		return false, refuse(http.StatusBadRequest, "MalformedACLError", "The XML you provided was not well-formed or did not validate against our published schema: %v.", err)
+		return false, refuse(http.StatusBadRequest, "MalformedACLError",
+			"The XML you provided was not well-formed or did not validate against our published schema: %v.", err)
 	}
 	if len(p.List.Grant) != 1 || len(p.Others)+len(p.List.Others) > 0 {
 		return false, nil
 	}
 	g := &p.List.Grant[0]
-	return p.Owner.ID == ownerID && g.Grantee.ID == ownerID && g.Permission == "FULL_CONTROL" && len(g.Others)+len(g.Grantee.Others) == 0, nil
+	return p.Owner.ID == ownerID && g.Grantee.ID == ownerID && g.Permission == "FULL_CONTROL" &&
+		len(g.Others)+len(g.Grantee.Others) == 0, nil
 }
 
 const (

@@ -70,7 +70,8 @@ func same(given, etag string) bool {
 }
 
 func preconditionFailed(condition string) *Error {
-	e := refuse(http.StatusPreconditionFailed, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold.")
+	e := refuse(http.StatusPreconditionFailed, "PreconditionFailed",
+		"At least one of the pre-conditions you specified did not hold.")
 	e.Detail = Header{"Condition", condition}
 	return e
 }
@@ -100,7 +101,8 @@ func parseRange(value string, size int64) (start, length int64, partial bool, re
 		return 0, size, false, nil
 	}
 	if from >= size {
-		return 0, 0, false, refuse(http.StatusRequestedRangeNotSatisfiable, "InvalidRange", "The requested range is not satisfiable: the object has %d bytes.", size)
+		return 0, 0, false, refuse(http.StatusRequestedRangeNotSatisfiable, "InvalidRange",
+			"The requested range is not satisfiable: the object has %d bytes.", size)
 	}
 	return from, to - from + 1, true, nil
 }
@@ -262,7 +264,8 @@ func (h *Handler) change(x *exchange, key string, c writeCondition, write func(B
 func lockedOut(conditional bool, cause error) *Error {
 	if conditional {
 		e := refuse(http.StatusConflict, "ConditionalRequestConflict",
-			"The conditional request cannot succeed: an earlier write of the key is still under way. Nothing was written. Please try again.")
+			"The conditional request cannot succeed: an earlier write of the key is still under way. Nothing was written. "+
+				"Please try again.")
 		e.Cause = cause
 		return e
 	}

@@ -38,7 +38,9 @@ func (h *Handler) copyObject(x *exchange) error {
 	}
 	itself := fromBucket == x.bucket && fromKey == x.key
 	if itself && !replace {
-		return refuse(http.StatusBadRequest, "InvalidRequest", "This copy request is illegal because it is trying to copy an object to itself without changing the object's metadata.")
+		return refuse(http.StatusBadRequest, "InvalidRequest",
+			"This copy request is illegal because it is trying to copy an object to itself without changing the object's "+
+				"metadata.")
 	}
 	o, err := h.load(x, fromBucket, fromKey)
 	switch {
@@ -51,7 +53,9 @@ func (h *Handler) copyObject(x *exchange) error {
 		return preconditionFailed("x-amz-copy-source-" + name)
 	}
 	if o.External && !itself {
-		return refuse(http.StatusConflict, "ObjectBodyElsewhere", "The bytes of this object live elsewhere, so they can't be copied here: copy them there, and put the new object's size and ETag.")
+		return refuse(http.StatusConflict, "ObjectBodyElsewhere",
+			"The bytes of this object live elsewhere, so they can't be copied here: copy them there, and put the new "+
+				"object's size and ETag.")
 	}
 	if replace {
 		described, refusal := h.describeNew(x.r)

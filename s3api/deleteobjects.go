@@ -39,7 +39,8 @@ func forDeletes(n int64) int64 { return n + min(7*n, 7*maxDeletes*maxKeyBytes) +
 // them the request is answered 503 and can be repeated.
 func (h *Handler) deleteObjects(x *exchange) error {
 	if !hasDigest(x.r.Header) {
-		return refuse(http.StatusBadRequest, "InvalidRequest", "Missing required header for this request: Content-MD5, or x-amz-checksum-")
+		return refuse(http.StatusBadRequest, "InvalidRequest",
+			"Missing required header for this request: Content-MD5, or x-amz-checksum-")
 	}
 	body, refusal := h.receive(x, maxDeleteBytes, forDeletes)
 	if refusal != nil {
@@ -158,11 +159,13 @@ func malformedDelete(err error) *Error {
 func (h *Handler) deleteOne(x *exchange, e *deleteEntry) error {
 	switch {
 	case e.Key == "":
-		return refuse(http.StatusBadRequest, "UserKeyMustBeSpecified", "The bucket POST must contain the specified field name. If it is specified, check the order of the fields.")
+		return refuse(http.StatusBadRequest, "UserKeyMustBeSpecified",
+			"The bucket POST must contain the specified field name. If it is specified, check the order of the fields.")
 	case len(e.Key) > maxKeyBytes:
 		return refuse(http.StatusBadRequest, "KeyTooLongError", "Your key has %d bytes: at most %d.", len(e.Key), maxKeyBytes)
 	case e.VersionId != nil && *e.VersionId != nullVersion && *e.VersionId != "":
-		return refuse(http.StatusNotFound, "NoSuchVersion", "The specified version does not exist: buckets have no versions here, only %q.", nullVersion)
+		return refuse(http.StatusNotFound, "NoSuchVersion",
+			"The specified version does not exist: buckets have no versions here, only %q.", nullVersion)
 	case !x.who.mayKeys(x.bucket, e.Key):
 		return accessDenied("The access key is limited to other buckets or prefixes.")
 	}

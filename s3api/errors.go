@@ -68,7 +68,8 @@ func fromStore(err error, write bool) *Error {
 		e.Message = "The store can't be reached in time. Please try again."
 		switch {
 		case errors.Is(err, listing.ErrTimeUnknown):
-			e.Message = "This server does not know the time of its store well enough to write at present. Nothing was written. Please try again, or another server."
+			e.Message = "This server does not know the time of its store well enough to write at present. Nothing was " +
+				"written. Please try again, or another server."
 		case write:
 			e.Message = "It is unknown whether the write took effect. Please send it again, or look."
 		}
@@ -76,7 +77,8 @@ func fromStore(err error, write bool) *Error {
 		e.Status, e.Code, e.RetryAfter = http.StatusServiceUnavailable, "SlowDown", 60
 		e.Message = "Too much deleted data lies where this request has to read. Please try again later."
 	case store.Conflict:
-		e.Status, e.Code, e.Message = http.StatusConflict, "OperationAborted", "A conflicting operation is in progress. Please try again."
+		e.Status, e.Code, e.Message = http.StatusConflict, "OperationAborted",
+			"A conflicting operation is in progress. Please try again."
 	default:
 		e.Status, e.Code = http.StatusInternalServerError, "InternalError"
 		e.Message = "An internal error happened; the server's log has it under this request's id."

@@ -172,7 +172,8 @@ func ParseKeys(data []byte) (KeySet, error) {
 	set := KeySet{}
 	for i, k := range doc.Keys {
 		key := &Key{ID: k.ID, Secret: k.Secret, Write: k.Access == "read-write", Everything: k.everything}
-		if k.ID == "" || len(k.ID) > maxKeyID || strings.ContainsFunc(k.ID, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`,/="`, r) }) {
+		bad := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`,/="`, r) }
+		if k.ID == "" || len(k.ID) > maxKeyID || strings.ContainsFunc(k.ID, bad) {
 			complain(i, "id is 1 to %d printable characters, none of them a blank, comma, slash, equals sign or quote", maxKeyID)
 		}
 		if set[k.ID] != nil {

@@ -450,7 +450,8 @@ func appendKey(dst []byte, name string, key []byte, l *listQuery) ([]byte, error
 		dst = appendURLText(dst, key)
 	} else {
 		if !utf8.Valid(key) {
-			return nil, invalidArgument("The %s %q is not UTF-8, which XML can't carry: please ask with encoding-type=url.", name, key)
+			return nil, invalidArgument("The %s %q is not UTF-8, which XML can't carry: please ask with encoding-type=url.",
+				name, key)
 		}
 		dst = appendXMLText(dst, key)
 	}

@@ -121,8 +121,9 @@ func ParseRecord(value []byte) (Object, error) {
 }
 
 func plain(value []byte) Object {
-	sum := md5.Sum(value)
-	return Object{Modified: time.UnixMilli(0).UTC(), Size: int64(len(value)), ETag: hex.EncodeToString(sum[:]), Body: value}
+	o := Object{Modified: time.UnixMilli(0).UTC(), Body: value}
+	o.seal()
+	return o
 }
 
 func damaged(value []byte) error {
@@ -167,7 +168,8 @@ func openRecord(value []byte) (decoder, summary, error) {
 		return decoder{}, summary{}, damaged(value)
 	}
 	if value[1] != recordVersion {
-		return decoder{}, summary{}, store.Errorf(store.Corrupt, "an object's record of version %d: this program reads version %d", value[1], recordVersion)
+		return decoder{}, summary{}, store.Errorf(store.Corrupt,
+			"an object's record of version %d: this program reads version %d", value[1], recordVersion)
 	}
 	d := decoder{rest: value[3:]}
 	s := summary{external: value[2]&flagExternal != 0, modified: int64(d.uvarint())}

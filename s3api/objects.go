@@ -113,7 +113,8 @@ func (h *Handler) describeNew(r *http.Request) (*Object, *Error) {
 					"or a name that no header can have.", name)
 			}
 			if total += len(meta) + len(value); total > maxMetaBytes {
-				return nil, refuse(http.StatusBadRequest, "MetadataTooLarge", "Your metadata headers exceed %d bytes.", maxMetaBytes)
+				return nil, refuse(http.StatusBadRequest, "MetadataTooLarge", "Your metadata headers exceed %d bytes.",
+					maxMetaBytes)
 			}
 			o.Headers = append(o.Headers, Header{strings.ToLower(name), value})
 		}
@@ -130,14 +131,16 @@ func readExternal(o *Object, header http.Header) *Error {
 	}
 	n, err := strconv.ParseInt(size, 10, 64)
 	if err != nil || n < 0 {
-		return invalidArgument("%s is not a size in bytes: %q (%s and %s go together).", headerSize, size, headerSize, headerETag)
+		return invalidArgument("%s is not a size in bytes: %q (%s and %s go together).", headerSize, size, headerSize,
+			headerETag)
 	}
 	if unquoted, ok := strings.CutPrefix(etag, `"`); ok {
 		etag = strings.TrimSuffix(unquoted, `"`)
 	}
 	bad := func(r rune) bool { return r <= ' ' || r > '~' || r == '"' }
 	if etag == "" || len(etag) > MaxETagBytes || strings.ContainsFunc(etag, bad) {
-		return invalidArgument("%s is not an ETag of 1 to %d printable characters (%s and %s go together).", headerETag, MaxETagBytes, headerSize, headerETag)
+		return invalidArgument("%s is not an ETag of 1 to %d printable characters (%s and %s go together).", headerETag,
+			MaxETagBytes, headerSize, headerETag)
 	}
 	o.External, o.Size, o.ETag = true, n, etag
 	return nil
@@ -181,7 +184,8 @@ func (h *Handler) readOut(x *exchange, withBody bool) error {
 		return nil
 	}
 	if o.External && withBody {
-		return refuse(http.StatusConflict, "ObjectBodyElsewhere", "The bytes of this object live elsewhere: this server has its metadata only (HEAD shows it).")
+		return refuse(http.StatusConflict, "ObjectBodyElsewhere",
+			"The bytes of this object live elsewhere: this server has its metadata only (HEAD shows it).")
 	}
 	start, length, partial := int64(0), o.Size, false
 	if v := x.r.Header.Get("Range"); v != "" && rangeCounts(x.r.Header.Get("If-Range"), o) {
@@ -222,8 +226,10 @@ func rangeCounts(ifRange string, o *Object) bool {
 
 // overrides are the parameters of reads that set headers of the answer.
 var overrides = map[string]string{
-	"response-cache-control": "Cache-Control", "response-content-disposition": "Content-Disposition", "response-content-encoding": "Content-Encoding",
-	"response-content-language": "Content-Language", "response-content-type": "Content-Type", "response-expires": "Expires",
+	"response-cache-control": "Cache-Control", "response-content-disposition": "Content-Disposition",
+	"response-content-encoding": "Content-Encoding",
+	"response-content-language": "Content-Language", "response-content-type": "Content-Type",
+	"response-expires": "Expires",
 }
 
 // checkOverrides refuses values that no header may have.

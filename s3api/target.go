@@ -60,7 +60,8 @@ func parseTarget(r *http.Request, suffixes []string) (target, *Error) {
 		}
 	}
 	if len(key) > maxKeyBytes {
-		return t, refuse(http.StatusBadRequest, "KeyTooLongError", "Your key has %d bytes: at most %d.", len(key), maxKeyBytes)
+		return t, refuse(http.StatusBadRequest, "KeyTooLongError", "Your key has %d bytes: at most %d.", len(key),
+			maxKeyBytes)
 	}
 	return t, nil
 }

@@ -23,18 +23,18 @@ import (
 
 // storeFlags are those of the embedded store.
 type storeFlags struct {
-	Data           string        `default:"./evenkeel-data" help:"Directory of the embedded store, which holds everything; made if it isn't there."`
+	Data           string        `default:"./evenkeel-data" help:"Directory of the embedded store; it is created if it does not exist."`
 	CacheMiB       int64         `name:"cache-mib" default:"128" help:"Memory for blocks of the embedded store."`
-	TombstoneGrace time.Duration `default:"1h" help:"How long the embedded store remembers deletions, against writes that were delayed."`
+	TombstoneGrace time.Duration `default:"1h" help:"How long the embedded store remembers deletions, against delayed writes."`
 }
 
 // clusterFlags are those of a shared store.
 type clusterFlags struct {
 	cassandraflags.Flags
-	Lease        time.Duration `default:"3s" help:"On Cassandra: how long a server may act on a map without asking again. All servers and rebalancers of a keyspace need the same: the first one writes it down, another one is refused."`
-	ChangeLease  bool          `help:"On Cassandra: write --lease and --max-clock-skew down as those of the keyspace. Only while no other server and no rebalancer runs on it."`
+	Lease        time.Duration `default:"3s" help:"On Cassandra: how long a server may use a map before it checks it again. All servers and rebalancers of a keyspace need the same lease: the first one stores it, and processes with another one are refused."`
+	ChangeLease  bool          `help:"On Cassandra: store --lease and --max-clock-skew as those of the keyspace. Only while no other server and no rebalancer uses it."`
 	Clocks       int           `default:"16" help:"On Cassandra: number of map clocks among which new buckets are spread."`
-	MaxClockSkew time.Duration `default:"500ms" help:"On Cassandra: how exactly the common time of the nodes has to be known for a write; each write takes at least as long as it is inexact, and beyond this limit writes are refused while reads go on. Also how far the clocks of data centres that can't be compared are assumed to be apart. All servers of a keyspace need the same, as of --lease."`
+	MaxClockSkew time.Duration `default:"500ms" help:"On Cassandra: largest uncertainty of the common time of the nodes for a write. Each write takes at least as long as the uncertainty, and beyond this limit writes are refused while reads continue. Also the assumed difference between clocks of data centres that can't be compared. All servers of a keyspace need the same, like --lease."`
 }
 
 // openTimeout bounds the start on Cassandra: the check of the schema, and the making of map

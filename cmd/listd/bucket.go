@@ -26,8 +26,8 @@ type bucketCreateCmd struct {
 }
 
 func (*bucketCreateCmd) Help() string {
-	return `Creates a bucket. Cuts say at which keys its first ranges begin; without any, all keys
-begin in one range.
+	return `Creates a bucket. Cuts are the keys at which its ranges begin; without cuts it has one
+range.
 
 Examples:
 

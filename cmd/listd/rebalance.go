@@ -12,14 +12,14 @@ import (
 	"github.com/evenkeel/evenkeel/rebalance"
 )
 
-// rebalanceFlags are those of the rebalancer within serve.
+// rebalanceFlags are those of balancing.
 type rebalanceFlags struct {
 	rebalanceflags.Flags
-	Rebalance string `default:"here" enum:"here,elsewhere" help:"On Cassandra: who moves ranges. here: this server stands by for it; elsewhere: never this one, for instance because rebalancer run does. Where --counter is given, writes are counted all the same."`
-	AdminURL  string `name:"admin-url" placeholder:"URL" help:"On Cassandra: where other hosts reach the --admin address, to hand commands on to the server that leads the moves. http:// or https:// and the address itself unless given."`
+	Rebalance string `default:"here" enum:"here,elsewhere" help:"On Cassandra: who moves ranges. here: this server stands by for it; elsewhere: never this one, for instance because rebalancer run does. With --counter its writes are counted in any case."`
+	AdminURL  string `name:"admin-url" placeholder:"URL" help:"On Cassandra: URL by which other hosts reach the --admin address, to forward commands to the server that leads the moves. By default http:// or https:// and the address."`
 }
 
-// validate refuses what makes no sense, given whether there is a cluster.
+// validate checks the flags, given whether there is a cluster.
 func (f *rebalanceFlags) validate(cassandra bool) error {
 	if f.Rebalance == "elsewhere" && !cassandra {
 		return errors.New("--rebalance elsewhere: only with --cassandra; nobody else can open the data directory")

@@ -28,33 +28,33 @@ import (
 type serveCmd struct {
 	storeFlags
 	Listen        string   `default:"127.0.0.1:9000" help:"Address of the S3 dialect; port 0 takes a free one."`
-	Insecure      bool     `help:"Allow --listen on other than loopback addresses although nobody is authenticated. Clients elsewhere need --allow-host, too."`
-	KeysFile      string   `placeholder:"FILE" help:"YAML file of access keys: requests have to be signed by one of them. It is read again when it changes; while it can't be used, the keys that were read stay in force."`
+	Insecure      bool     `help:"Allow --listen on other than loopback addresses without authentication. Clients elsewhere need --allow-host, too."`
+	KeysFile      string   `placeholder:"FILE" help:"YAML file of access keys: requests must be signed by one of them. It is read again when it changes; while it is invalid, the keys read before stay in force."`
 	HTTPSCertFile string   `name:"https-cert-file" placeholder:"FILE" help:"Serve the S3 address over TLS with this certificate (PEM, with its chain). It is read again when it or its key changes."`
 	HTTPSKeyFile  string   `name:"https-key-file" placeholder:"FILE" help:"Private key (PEM) of --https-cert-file."`
-	HostSuffix    []string `placeholder:"NAME" help:"Take the bucket's name from hosts BUCKET.NAME, too (virtual-host style). Names, separated by commas."`
-	Region        string   `default:"us-east-1" help:"Region that GetBucketLocation answers, and that signatures have to be made for."`
+	HostSuffix    []string `placeholder:"NAME" help:"Also accept hosts BUCKET.NAME (virtual-host style), for these names, separated by commas."`
+	Region        string   `default:"us-east-1" help:"Region of signatures, and the answer of GetBucketLocation."`
 
-	AllowUnsignedPayload bool `help:"Take signed requests whose signature does not cover the body also over plain HTTP from other than loopback addresses. For servers behind a proxy that ends TLS: else whoever sees such a request can send it with another body."`
+	AllowUnsignedPayload bool `help:"Accept signed requests whose signature does not cover the body also over plain HTTP from other than loopback addresses. For servers behind a proxy that ends TLS: elsewhere an eavesdropper can send such a request with another body."`
 
 	Admin       string            `default:"127.0.0.1:9001" help:"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; empty for none. Loopback only, unless there is a token or clients show certificates."`
 	AdminAccess adminserver.Flags `embed:""`
 
-	MaxBodyBytes    int64         `default:"4096" help:"Largest object body that is kept."`
-	MaxRequests     int           `default:"1024" help:"Requests worked for at once; more are answered 503 SlowDown, and so is an access key, or address, that has three times as many as are free. Bodies and answers on their way do not count."`
-	MaxConnections  int           `default:"4096" help:"Connections kept at once on --listen, fewer where the limit of open files asks for it; of one address three quarters at most. One more takes the place of the address's own one that has waited for its client for longest, or is closed."`
-	MaxHeaderBytes  int           `default:"32768" help:"Largest request header. Continuation tokens of keys of more than 16 KiB, which the library writes, need more room."`
-	MaxCuts         int           `default:"10000" help:"Most cuts of a bucket that is created; ten times as many are those of one access key, or address, within an hour."`
-	MinRate         int64         `default:"16384" help:"Bytes a second that a client has to send of a body of more than 64 KiB, or to read of an answer of more than 4 KiB, after 10 s."`
-	RequestTimeout  time.Duration `default:"30s" help:"Longest work for one request."`
+	MaxBodyBytes    int64         `default:"4096" help:"Largest object body that is stored."`
+	MaxRequests     int           `default:"1024" help:"Requests worked on at once; more are answered 503 SlowDown, and so is an access key, or address, that has three times as many as are free. Requests whose body or answer is being sent do not count."`
+	MaxConnections  int           `default:"4096" help:"Connections open at once on --listen, or fewer if the limit of open files requires it; of one address three quarters at most. Another one replaces the address's connection that has waited longest for its client, or is closed."`
+	MaxHeaderBytes  int           `default:"32768" help:"Largest request header. Continuation tokens of keys of more than 16 KiB, which only the library can write, need more."`
+	MaxCuts         int           `default:"10000" help:"Most cuts of a new bucket; one access key, or address, may make ten times as many in an hour."`
+	MinRate         int64         `default:"16384" help:"Least bytes per second that a client must send of a body of more than 64 KiB, or read of an answer of more than 4 KiB, after 10 s."`
+	RequestTimeout  time.Duration `default:"30s" help:"Longest time of work for one request."`
 	HeaderTimeout   time.Duration `default:"10s" help:"How long a client may take to send a request's header."`
-	BodyTimeout     time.Duration `default:"1m" help:"How long a client may take at most to send a body; see --min-rate. Bodies of at most 64 KiB have to come within 5 s after --header-timeout."`
-	AnswerTimeout   time.Duration `default:"2m" help:"How long the work for a request and sending its answer may take at most, where a client reads slowly; see --min-rate. Lists of all buckets may take longer."`
+	BodyTimeout     time.Duration `default:"1m" help:"How long a client may take to send a body; see --min-rate. Bodies of at most 64 KiB must arrive within 5 s after --header-timeout."`
+	AnswerTimeout   time.Duration `default:"2m" help:"Longest time for the work for a request and for sending its answer to a slow client; see --min-rate. Lists of all buckets may take longer."`
 	IdleTimeout     time.Duration `default:"2m" help:"How long an idle connection is kept."`
-	ShutdownTimeout time.Duration `default:"10s" help:"How long requests under way may go on after SIGTERM or SIGINT; a second signal ends at once."`
+	ShutdownTimeout time.Duration `default:"10s" help:"How long requests under way may continue after SIGTERM or SIGINT; a second signal ends the server at once."`
 	RequestLog      string        `default:"errors" enum:"errors,all" help:"Requests to log: errors (answers of 400 and above) or all."`
 
-	RequestMemoryMiB int64 `name:"request-memory-mib" default:"0" help:"Memory for bodies, documents and pages of all requests together, until the answers are sent; more requests are answered 503 SlowDown. 0 for an eighth of the machine's memory, or of the limit of its control group: 32 to 128 MiB."`
+	RequestMemoryMiB int64 `name:"request-memory-mib" default:"0" help:"Memory for bodies, documents and pages of all requests together, until the answers are sent; requests without room are answered 503 SlowDown. 0 for an eighth of the machine's memory, or of the control group's limit, from 32 to 128 MiB."`
 
 	MapCacheMiB int64 `name:"map-cache-mib" default:"64" help:"Memory for maps of buckets."`
 
@@ -69,9 +69,9 @@ of a Cassandra cluster that any number of servers share. Prints the addresses on
 accepts connections, and logs to stderr. SIGTERM or SIGINT ends it cleanly; kill -9 loses
 nothing that was acknowledged.
 
-With --keys-file requests have to be signed (AWS Signature Version 4), and each key may
-do what the file says, with everything, or only with buckets or prefixes. The last line
-says that nothing is cut off:
+With --keys-file requests must be signed (AWS Signature Version 4), and the file says which
+operations each key allows, and on everything or on which buckets or prefixes. Its last line
+shows that it is complete:
 
   keys:
     - id: ADMIN
@@ -85,10 +85,10 @@ says that nothing is cut off:
       only: [photos, logs/2024/]
   complete: true
 
-Without it nobody is authenticated: signatures are accepted and ignored, --listen takes
-loopback addresses only, unless told --insecure, and requests have to name the server as
-localhost, by a loopback address, by --host-suffix or by --allow-host. The same name
-the admin address while there is no --admin-token.
+Without it there is no authentication: signatures are ignored, --listen must be a loopback
+address unless --insecure is given, and requests must name the server as localhost, by a
+loopback address, by --host-suffix or by --allow-host. The same holds for the admin address
+without --admin-token.
 
 Examples:
 
@@ -106,13 +106,16 @@ Exit codes: 0 ended by a signal; 1 failed (an address is taken, requests had to 
 off); 2 bad flags or configuration; 3 the data directory or the keyspace can't be used.`
 }
 
-// Validate refuses limits that make no sense, before anything is opened.
+// Validate checks limits before anything is opened.
 func (s *serveCmd) Validate() error {
 	for name, v := range map[string]int64{
-		"max-body-bytes": s.MaxBodyBytes, "max-requests": int64(s.MaxRequests), "max-connections": int64(s.MaxConnections), "max-header-bytes": int64(s.MaxHeaderBytes),
-		"header-timeout": int64(s.HeaderTimeout), "body-timeout": int64(s.BodyTimeout), "answer-timeout": int64(s.AnswerTimeout),
-		"request-timeout": int64(s.RequestTimeout), "idle-timeout": int64(s.IdleTimeout), "shutdown-timeout": int64(s.ShutdownTimeout),
-		"max-cuts": int64(s.MaxCuts), "min-rate": s.MinRate,
+		"max-body-bytes": s.MaxBodyBytes, "max-requests": int64(s.MaxRequests), "max-connections": int64(s.MaxConnections),
+		"max-header-bytes": int64(s.MaxHeaderBytes),
+		"header-timeout":   int64(s.HeaderTimeout), "body-timeout": int64(s.BodyTimeout),
+		"answer-timeout":  int64(s.AnswerTimeout),
+		"request-timeout": int64(s.RequestTimeout), "idle-timeout": int64(s.IdleTimeout),
+		"shutdown-timeout": int64(s.ShutdownTimeout),
+		"max-cuts":         int64(s.MaxCuts), "min-rate": s.MinRate,
 		"cache-mib": s.CacheMiB, "map-cache-mib": s.MapCacheMiB, "tombstone-grace": int64(s.TombstoneGrace),
 	} {
 		if v <= 0 {
@@ -154,7 +157,7 @@ type opened struct {
 
 func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) (err error) {
 	log, lines := c.Log.Logger(std.err)
-	defer lines.Tell()
+	defer lines.Report()
 	secrecy.Umask()
 	o := opened{lines: lines}
 	o.listen, err = adminserver.Resolve("--listen", s.Listen, s.Insecure || s.KeysFile != "",

@@ -62,13 +62,17 @@ func Parse(r *Request) (*Claim, error) {
 	inQuery := query.Has(paramAlgorithm) || query.Has(paramCredential) || query.Has(paramSignature)
 	switch {
 	case header != "" && (inQuery || query.Has("Signature")):
-		return nil, refuse("InvalidArgument", "Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, Signature query string parameter or the Authorization header should be specified.")
+		return nil, refuse("InvalidArgument",
+			"Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, Signature query string parameter or "+
+				"the Authorization header should be specified.")
 	case query.Has("AWSAccessKeyId") && query.Has("Signature"), strings.HasPrefix(header, "AWS "):
-		return nil, refuse("InvalidRequest", "The authorization mechanism you have provided is not supported. Please use %s.", Algorithm)
+		return nil, refuse("InvalidRequest", "The authorization mechanism you have provided is not supported. Please use %s.",
+			Algorithm)
 	case header == "" && !inQuery:
 		return nil, nil
 	case query.Has(paramToken) || r.Header.Get(paramToken) != "":
-		return nil, refuse("InvalidToken", "The provided token is malformed or otherwise invalid: there are no session tokens here.")
+		return nil, refuse("InvalidToken",
+			"The provided token is malformed or otherwise invalid: there are no session tokens here.")
 	case inQuery:
 		return parseQuery(r, query)
 	}
@@ -122,7 +126,9 @@ func parseQuery(r *Request, query url.Values) (*Claim, error) {
 	c := &Claim{Presigned: true, malformed: "AuthorizationQueryParametersError"}
 	for _, name := range []string{paramAlgorithm, paramCredential, paramDate, paramExpires, paramSigned, paramSignature} {
 		if query.Get(name) == "" {
-			return nil, refuse(c.malformed, "Query-string authentication version 4 requires the %s parameter, with X-Amz-Algorithm, X-Amz-Credential, X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders and X-Amz-Expires.", name)
+			return nil, refuse(c.malformed,
+				"Query-string authentication version 4 requires the %s parameter, with X-Amz-Algorithm, X-Amz-Credential, "+
+					"X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders and X-Amz-Expires.", name)
 		}
 	}
 	switch algorithm := query.Get(paramAlgorithm); {
@@ -144,7 +150,9 @@ func parseQuery(r *Request, query url.Values) (*Claim, error) {
 		return nil, refuse(c.malformed, "X-Amz-Expires should be a number, not negative")
 	}
 	if c.Expires = time.Duration(seconds) * time.Second; c.Expires > MaxExpires {
-		return nil, refuse(c.malformed, "X-Amz-Expires must be less than a week (in seconds); that is, the given X-Amz-Expires must be less than %d seconds", MaxExpires/time.Second)
+		return nil, refuse(c.malformed,
+			"X-Amz-Expires must be less than a week (in seconds); that is, the given X-Amz-Expires must be less than %d seconds",
+			MaxExpires/time.Second)
 	}
 	c.Payload = UnsignedPayload
 	if p := query.Get(paramPayload); p != "" {
@@ -193,13 +201,15 @@ func (c *Claim) finish(r *Request, signed, signature string) error {
 		return refuse(c.malformed, "SignedHeaders has %s.", what)
 	}
 	if c.Time.UTC().Format(dateFormat) != c.Scope.Date {
-		return c.bad("invalid credential date %q. This date is not the same as X-Amz-Date: %q", c.Scope.Date, c.Time.UTC().Format(dateFormat))
+		return c.bad("invalid credential date %q. This date is not the same as X-Amz-Date: %q", c.Scope.Date,
+			c.Time.UTC().Format(dateFormat))
 	}
 	if !validPayload(c.Payload) {
 		if strings.HasPrefix(c.Payload, "STREAMING-") {
 			return refuse("NotImplemented", "This server does not implement x-amz-content-sha256: %s.", c.Payload)
 		}
-		return refuse("InvalidArgument", "x-amz-content-sha256 must be %s, %s, %s, %s, or a valid sha256 value.", UnsignedPayload, UnsignedChunksTrailer, SignedChunks, SignedChunksTrailer)
+		return refuse("InvalidArgument", "x-amz-content-sha256 must be %s, %s, %s, %s, or a valid sha256 value.",
+			UnsignedPayload, UnsignedChunksTrailer, SignedChunks, SignedChunksTrailer)
 	}
 	covered := map[string]bool{}
 	for name := range strings.SplitSeq(signed, ";") {
@@ -277,11 +287,15 @@ func (c *Claim) CheckTime(now time.Time) error {
 	ahead := c.Time.Sub(now)
 	switch {
 	case !c.Presigned && (ahead > MaxSkew || ahead < -MaxSkew):
-		return refuse("RequestTimeTooSkewed", "The difference between the request time and the server's time is too large: the request says %s, the server %s.", c.Time.UTC().Format(timeFormat), now.UTC().Format(timeFormat))
+		return refuse("RequestTimeTooSkewed",
+			"The difference between the request time and the server's time is too large: the request says %s, the server %s.",
+			c.Time.UTC().Format(timeFormat), now.UTC().Format(timeFormat))
 	case c.Presigned && ahead > MaxSkew:
-		return refuse("AccessDenied", "Request is not valid yet: it says %s, the server %s.", c.Time.UTC().Format(timeFormat), now.UTC().Format(timeFormat))
+		return refuse("AccessDenied", "Request is not valid yet: it says %s, the server %s.", c.Time.UTC().Format(timeFormat),
+			now.UTC().Format(timeFormat))
 	case c.Presigned && now.After(c.Time.Add(c.Expires)):
-		return refuse("AccessDenied", "Request has expired: it was good for %d seconds from %s on, the server says %s.", c.Expires/time.Second, c.Time.UTC().Format(timeFormat), now.UTC().Format(timeFormat))
+		return refuse("AccessDenied", "Request has expired: it was good for %d seconds from %s on, the server says %s.",
+			c.Expires/time.Second, c.Time.UTC().Format(timeFormat), now.UTC().Format(timeFormat))
 	}
 	return nil
 }
@@ -302,5 +316,6 @@ func (c *Claim) Verify(r *Request, secret string) (*Chain, error) {
 }
 
 func mismatch() *Error {
-	return refuse("SignatureDoesNotMatch", "The request signature we calculated does not match the signature you provided. Check your key and signing method.")
+	return refuse("SignatureDoesNotMatch",
+		"The request signature we calculated does not match the signature you provided. Check your key and signing method.")
 }
