@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/listing"
 )
 
@@ -39,14 +40,11 @@ func TestPresplitByRate(t *testing.T) {
 	require.Contains(t, out, "learned from 60 keys: zero-padded number after 'order-', step 1.00")
 	require.Contains(t, out, "nothing was done")
 	require.Contains(t, out, "the cuts:\n  order-0000009\n  order-0000018\n")
-	code, out, errs := s.ran("", "presplit", "orders", "--append", "--rate", "6k/min", "--for", "2m", "--format",
-		"json")
+	code, out, errs := s.ran("", "presplit", "orders", "--append", "--rate", "6k/min", "--for", "2m", "--format", "json")
 	require.Zero(t, code, errs)
 	var a adminapi.Answer
 	require.NoError(t, json.Unmarshal([]byte(out), &a))
-	require.Equal(t, adminapi.Learned{
-		Method: "number", How: "zero-padded number after 'order-', step 1.00", Sure: 1, FromKeys: 60, RowsEach: 90,
-	}, *a.Learned)
+	require.Equal(t, scheduler.Learned{Method: "number", How: "zero-padded number after 'order-', step 1.00", Sure: 1, Keys: 60, Each: 90}, *a.Learned)
 	require.Len(t, a.Moves, 1)
 	require.Len(t, a.Moves[0].Cuts, 134)
 	require.Zero(t, a.Job.Rows, "no row moves")
@@ -56,8 +54,7 @@ func TestPresplitByRate(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(s.ok("map", "show", "orders", "--format", "json")), &m))
 	require.Len(t, m.Partitions, 135)
 	for _, p := range m.Partitions[1:] {
-		require.WithinDuration(t, time.Now().Add(time.Hour+2*time.Minute), *p.PinnedUntil, time.Minute,
-			"an hour longer than the load")
+		require.WithinDuration(t, time.Now().Add(time.Hour+2*time.Minute), p.PinnedUntil, time.Minute, "an hour longer than the load")
 	}
 	s.puts("orders", counted("order-%08d", 61, 12_061)...)
 	starts := map[string]bool{}
@@ -81,11 +78,9 @@ func TestPresplitByRate(t *testing.T) {
 	for i := range 500 {
 		fmt.Fprintf(&like, "logs/%s-%03d\n", now.Add(time.Duration(i-500)*time.Second).Format("2006/01/02/15:04:05"), i)
 	}
-	code, out, errs = s.ran(like.String(), "presplit", "empty", "--append", "--rate", "1M/d", "--for", "1h",
-		"--max-rows", "10k", "--like", "-", "--pin-for", "0")
+	code, out, errs = s.ran(like.String(), "presplit", "empty", "--append", "--rate", "1M/d", "--for", "1h", "--max-rows", "10k", "--like", "-", "--pin-for", "0")
 	require.Equal(t, exitUsage, code, "%s%s", out, errs)
-	code, out, errs = s.ran(like.String(), "presplit", "empty", "--append", "--rate", "1M/d", "--for", "1h",
-		"--max-rows", "10000", "--like", "-", "--pin-for", "0")
+	code, out, errs = s.ran(like.String(), "presplit", "empty", "--append", "--rate", "1M/d", "--for", "1h", "--max-rows", "10000", "--like", "-", "--pin-for", "0")
 	require.Zero(t, code, errs)
 	require.Contains(t, out, "learned from 500 keys: time after 'logs/', to the second")
 	require.NotContains(t, s.ok("map", "show", "empty"), "pinned until")
@@ -104,8 +99,7 @@ func TestPresplitByRateRefuses(t *testing.T) {
 		code int
 		says string
 	}{
-		{"presplit random --append --rate 1000 --for 2h", "", exitUsage,
-			"a rate needs a unit: 1000/s, 1000/min or 1000/h"},
+		{"presplit random --append --rate 1000 --for 2h", "", exitUsage, "a rate needs a unit: 1000/s, 1000/min or 1000/h"},
 		{"presplit random --append --rate 1000/fortnight --for 2h", "", exitUsage, "s, min, h or d"},
 		{"presplit random --append --rate=-5/s --for 2h", "", exitUsage, "above 0"},
 		{"presplit random --append --rate 5Q/s --for 2h", "", exitUsage, "above 0"},

@@ -73,13 +73,12 @@ func TestAnErrorAfterASwapOfUnknownOutcome(t *testing.T) {
 		s, faults := faulttest.Case{Op: faultstore.Swap, Nth: 2, Way: &faulttest.Ways()[1]}.Store(memstore.New())
 		f := newFixture(t, s, 10)
 		faults.Enable(true)
-		x := executor.New(s, f.c.Maps(), f.id,
-			executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
-				if point == "swap unknown" {
-					return errHere
-				}
-				return nil
-			}})
+		x := executor.New(s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+			if point == "swap unknown" {
+				return errHere
+			}
+			return nil
+		}})
 		x.Add(move.Split(nil, nil, 0, key(5)))
 		require.ErrorIs(t, x.Run(t.Context()), errHere)
 		require.Equal(t, 1, faulttest.Injected(faults))
@@ -98,9 +97,7 @@ func TestAnExecutorEndsWithItsContext(t *testing.T) {
 				name := fmt.Sprintf("%s/%s/%s", c.name, op, kind)
 				t.Run(name, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						way := faulttest.Way{
-							Times: 1 << 40, Fault: faultstore.Fault{Ending: faultstore.Refused, Kind: kind},
-						}
+						way := faulttest.Way{Times: 1 << 40, Fault: faultstore.Fault{Ending: faultstore.Refused, Kind: kind}}
 						s, faults := faulttest.Case{Op: op, Nth: 1, Way: &way}.Store(memstore.New())
 						f := c.open(t, s)
 						defer func() { require.NoError(t, s.Close()) }()
@@ -114,10 +111,9 @@ func TestAnExecutorEndsWithItsContext(t *testing.T) {
 								return
 							}
 							// Also what waited for its turn all the time is not done.
-							_, copies := e.Effect.(move.Copy)
-							_, removes := e.Effect.(move.Remove)
-							if copies && (op == faultstore.Slice || op == faultstore.Put || op == faultstore.Get) ||
-								removes && op == faultstore.Remove {
+							task, _ := e.Effect.(move.Task)
+							copies, removes := task.Phase == partmap.Copying, task.Phase == partmap.Draining
+							if copies && (op == faultstore.Slice || op == faultstore.Put || op == faultstore.Get) || removes && op == faultstore.Remove {
 								t.Errorf("%s is said to be done", e.Effect)
 							}
 						}
@@ -219,8 +215,7 @@ func (r refusing) Swap(ctx context.Context, change partmap.Change) error {
 func TestSwapsThatAreRefused(t *testing.T) {
 	f := newFixture(t, memstore.New(), 10)
 	maps := refusing{f.c.Maps(), func(change partmap.Change) bool {
-		return slices.ContainsFunc(change.Next.Batches,
-			func(b partmap.Batch) bool { return b.Phase == partmap.Copying })
+		return slices.ContainsFunc(change.Next.Batches, func(b partmap.Batch) bool { return b.Phase == partmap.Copying })
 	}}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -237,14 +232,13 @@ func TestStatusWhileRangesMove(t *testing.T) {
 	f := newFixture(t, memstore.New(), 100)
 	var x *executor.Executor
 	seen := map[string]executor.Status{}
-	x = executor.New(f.s, f.c.Maps(), f.id,
-		executor.Options{MaxBatches: 1, Failpoint: func(ctx context.Context, point, _ string) error {
-			seen[point] = x.Status()
-			if point == "after swap copying" {
-				return f.b.Delete(ctx, key(75))
-			}
-			return nil
-		}})
+	x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(ctx context.Context, point, _ string) error {
+		seen[point] = x.Status()
+		if point == "after swap copying" {
+			return f.b.Delete(ctx, key(75))
+		}
+		return nil
+	}})
 	require.Equal(t, executor.Status{}, x.Status())
 	x.Add(move.Split(nil, nil, 0, key(70)), move.Split(key(200), nil, 0, key(300)))
 	require.Equal(t, 2, x.Status().Goals)
@@ -260,9 +254,9 @@ func TestStatusWhileRangesMove(t *testing.T) {
 	}
 	require.Equal(t, executor.Progress{}, progress("before copy"))
 	require.Equal(t, executor.Progress{Copied: 30}, progress("before swap verifying"))
-	require.Equal(t, executor.Progress{Copied: 30, Verified: 30}, progress("before swap draining"))
-	require.Equal(t, executor.Progress{Copied: 30, Verified: 30, Searched: 30, Swept: 1}, progress("before swap swept"))
-	require.Equal(t, executor.Progress{Copied: 30, Verified: 30, Searched: 30, Swept: 1}, x.Progress())
+	require.Equal(t, executor.Progress{Copied: 30, Compared: 30}, progress("before swap draining"))
+	require.Equal(t, executor.Progress{Copied: 30, Compared: 30, Searched: 30, Swept: 1}, progress("before swap swept"))
+	require.Equal(t, executor.Progress{Copied: 30, Compared: 30, Searched: 30, Swept: 1}, x.Progress())
 	end := x.Status()
 	require.Empty(t, end.Batches)
 	require.Zero(t, end.Goals)

@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
@@ -53,7 +54,7 @@ func TestLateDeletesStayOnceSeen(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				switch point {
-				case "before copy", "copy batch", "after copy", "before verify", "verify lost", "after verify":
+				case "before copy", "copy batch", "after copy", "before compare", "compare lost", "after compare":
 				default:
 					return nil
 				}
@@ -102,9 +103,7 @@ func (h *hooked) Get(ctx context.Context, p store.Partition, key []byte) (store.
 	return h.Store.Get(ctx, p, key)
 }
 
-func (h *hooked) Slice(
-	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
-) (store.Page, error) {
+func (h *hooked) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
 	if h.before != nil && h.on.CompareAndSwap(true, false) {
 		h.before(ctx, p)
 	}
@@ -127,25 +126,23 @@ func TestComparingLeavesWhatCameInBetween(t *testing.T) {
 	f := newFixture(t, s, 3)
 	source := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
 	between := append(key(0), '+')
-	x := executor.New(f.s, f.c.Maps(), f.id,
-		executor.Options{Writers: 1, Failpoint: func(_ context.Context, point, _ string) error {
-			if point != "before verify" {
-				return nil
-			}
-			s.before = func(ctx context.Context, p store.Partition) {
-				if p == source { // its rows are not read yet
-					s.on.Store(true)
-					return
-				}
-				assert.NoError(t, s.Store.Put(ctx, source,
-					store.Row{Key: between, Value: store.EntryCell([]byte("late")), Timestamp: 1}))
-				e, err := f.b.Get(t.Context(), between)
-				assert.NoError(t, err)
-				assert.Equal(t, "late", string(e.Value))
-			}
-			s.on.Store(true)
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Writers: 1, Failpoint: func(_ context.Context, point, _ string) error {
+		if point != "before compare" {
 			return nil
-		}})
+		}
+		s.before = func(ctx context.Context, p store.Partition) {
+			if p == source { // its rows are not read yet
+				s.on.Store(true)
+				return
+			}
+			assert.NoError(t, s.Store.Put(ctx, source, store.Row{Key: between, Value: store.EntryCell([]byte("late")), Timestamp: 1}))
+			e, err := f.b.Get(t.Context(), between)
+			assert.NoError(t, err)
+			assert.Equal(t, "late", string(e.Value))
+		}
+		s.on.Store(true)
+		return nil
+	}})
 	rg := f.ranges(t)[0]
 	x.Add(move.Refresh(&rg))
 	require.NoError(t, x.Run(t.Context()))
@@ -166,7 +163,7 @@ func TestComparingTooLateDeletesNothing(t *testing.T) {
 	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
 		Writers: 1,
 		Failpoint: func(_ context.Context, point, _ string) error {
-			if point != "before verify" {
+			if point != "before compare" {
 				return nil
 			}
 			s.before = func(ctx context.Context, p store.Partition) {
@@ -174,8 +171,7 @@ func TestComparingTooLateDeletesNothing(t *testing.T) {
 					s.on.Store(true)
 					return
 				}
-				assert.NoError(t, s.Store.Put(ctx, source,
-					store.Row{Key: between, Value: store.EntryCell([]byte("late")), Timestamp: 1}))
+				assert.NoError(t, s.Store.Put(ctx, source, store.Row{Key: between, Value: store.EntryCell([]byte("late")), Timestamp: 1}))
 				_, err := f.b.Get(t.Context(), between)
 				assert.NoError(t, err)
 				assert.NoError(t, executor.New(f.s, f.c.Maps(), f.id, executor.Options{}).Run(t.Context()))
@@ -185,7 +181,7 @@ func TestComparingTooLateDeletesNothing(t *testing.T) {
 			return nil
 		},
 		Observe: func(e executor.Event) {
-			if _, ok := e.Effect.(move.Verify); ok {
+			if task, _ := e.Effect.(move.Task); task.Phase == partmap.Verifying {
 				overtaken = e.Err
 			}
 		},
@@ -207,21 +203,20 @@ func TestMendedRowIsDeletedOnItsWay(t *testing.T) {
 	source := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
 	late := store.Row{Key: append(key(0), '+'), Value: store.EntryCell([]byte("late")), Timestamp: 5}
 	var once sync.Once
-	x := executor.New(f.s, f.c.Maps(), f.id,
-		executor.Options{Failpoint: func(ctx context.Context, point, _ string) error {
-			if point == "before verify" {
-				assert.NoError(t, s.Store.Put(ctx, source, late))
-				s.put = func(ctx context.Context, p store.Partition, rows []store.Row) error {
-					once.Do(func() {
-						assert.Equal(t, late.Key, rows[0].Key)
-						assert.NoError(t, s.Store.Delete(ctx, source, late.Key, late.Timestamp))
-						f.absent(t, late.Key, "on its way")
-					})
-					return nil
-				}
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(ctx context.Context, point, _ string) error {
+		if point == "before compare" {
+			assert.NoError(t, s.Store.Put(ctx, source, late))
+			s.put = func(ctx context.Context, p store.Partition, rows []store.Row) error {
+				once.Do(func() {
+					assert.Equal(t, late.Key, rows[0].Key)
+					assert.NoError(t, s.Store.Delete(ctx, source, late.Key, late.Timestamp))
+					f.absent(t, late.Key, "on its way")
+				})
+				return nil
 			}
-			return nil
-		}})
+		}
+		return nil
+	}})
 	rg := f.ranges(t)[0]
 	x.Add(move.Refresh(&rg))
 	require.NoError(t, x.Run(t.Context()))
@@ -242,7 +237,7 @@ func TestPutAfterALateDelete(t *testing.T) {
 			case "after copy":
 				assert.NoError(t, s.Store.Delete(ctx, source, key(1), row.Timestamp+1))
 				f.absent(t, key(1), point)
-			case "before verify":
+			case "before compare":
 				s.before = func(ctx context.Context, p store.Partition) {
 					if p == source {
 						s.on.Store(true)
@@ -280,20 +275,18 @@ func TestPutAfterALateDelete(t *testing.T) {
 func TestCopiesThatAreNewerThanTheirSource(t *testing.T) {
 	f := newFixture(t, memstore.New(), 3)
 	rg := f.ranges(t)[0]
-	x := executor.New(f.s, f.c.Maps(), f.id,
-		executor.Options{Failpoint: func(ctx context.Context, point, _ string) error {
-			if point != "before verify" {
-				return nil
-			}
-			to := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].To}
-			for i, value := range [][]byte{store.CopiedCell(store.EntryCell([]byte("lost"))),
-				store.EntryCell([]byte("put"))} {
-				row, _, err := f.s.Get(ctx, to, key(i))
-				assert.NoError(t, err)
-				assert.NoError(t, f.s.Put(ctx, to, store.Row{Key: key(i), Value: value, Timestamp: row.Timestamp + 1}))
-			}
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(ctx context.Context, point, _ string) error {
+		if point != "before compare" {
 			return nil
-		}})
+		}
+		to := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].To}
+		for i, value := range [][]byte{store.CopiedCell(store.EntryCell([]byte("lost"))), store.EntryCell([]byte("put"))} {
+			row, _, err := f.s.Get(ctx, to, key(i))
+			assert.NoError(t, err)
+			assert.NoError(t, f.s.Put(ctx, to, store.Row{Key: key(i), Value: value, Timestamp: row.Timestamp + 1}))
+		}
+		return nil
+	}})
 	x.Add(move.Refresh(&rg))
 	require.NoError(t, x.Run(t.Context()))
 	f.absent(t, key(0), "after the move")
@@ -328,10 +321,10 @@ func TestCopyOfUnknownOutcomeArrivesTooLate(t *testing.T) {
 	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
 		WriteTimeout: 1, // all rows are read again
 		Failpoint: func(_ context.Context, point, _ string) error {
-			if point == "before verify" {
+			if point == "before compare" {
 				f.absent(t, key(1), point)
 			}
-			if point == "after verify" {
+			if point == "after compare" {
 				assert.NoError(t, s.Store.Put(ctx, to, lost...))
 			}
 			return nil
@@ -360,23 +353,22 @@ func TestCopyAndPutOfTheSameTimestamp(t *testing.T) {
 		row, _, err := f.s.Get(ctx, source, key(1))
 		require.NoError(t, err)
 		want := max(late, "value 1")
-		x := executor.New(f.s, f.c.Maps(), f.id,
-			executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
-				if point == "before copy" || point == "before verify" {
-					to := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].To}
-					tied := store.Row{Key: key(1), Value: store.EntryCell([]byte(late)), Timestamp: row.Timestamp}
-					assert.NoError(t, f.s.Put(ctx, to, tied))
-				}
-				if !reads {
-					return nil
-				}
-				e, err := f.b.Get(ctx, key(1))
-				if point == "after copy" || point == "after verify" || point == "after remove" {
-					assert.NoError(t, err)
-					assert.Equal(t, want, string(e.Value), point)
-				}
+		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+			if point == "before copy" || point == "before compare" {
+				to := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].To}
+				tied := store.Row{Key: key(1), Value: store.EntryCell([]byte(late)), Timestamp: row.Timestamp}
+				assert.NoError(t, f.s.Put(ctx, to, tied))
+			}
+			if !reads {
 				return nil
-			}})
+			}
+			e, err := f.b.Get(ctx, key(1))
+			if point == "after copy" || point == "after compare" || point == "after remove" {
+				assert.NoError(t, err)
+				assert.Equal(t, want, string(e.Value), point)
+			}
+			return nil
+		}})
 		x.Add(move.Refresh(&rg))
 		require.NoError(t, x.Run(ctx))
 		e, err := f.b.Get(ctx, key(1))

@@ -43,12 +43,8 @@ func TestBadAsks(t *testing.T) {
 		id := f.ids[0]
 		g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
 		end := runs(t, g)
-		f.finished(g, f.ask(g, id,
-			scheduler.Ask{
-				Kind: scheduler.Presplit, Keys: bs("b", "c", "key-00010", "key-00011", "key-00050"), PinUntil: 0,
-			}).ID)
-		f.finished(g, f.ask(g, id,
-			scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("p"), PinUntil: time.Now().Unix() + 3600}).ID)
+		f.finished(g, f.ask(g, id, scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("b", "c", "key-00010", "key-00011", "key-00050")}).ID)
+		f.finished(g, f.ask(g, id, scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("p"), PinUntil: time.Now().Add(time.Hour)}).ID)
 		time.Sleep(time.Second)
 		root, err := f.c.Maps().Load(t.Context(), id)
 		require.NoError(t, err)
@@ -59,37 +55,23 @@ func TestBadAsks(t *testing.T) {
 			kind store.Kind
 			says string
 		}{
-			{"split at the empty key", scheduler.Ask{Kind: scheduler.Split, Keys: bs("")}, store.InvalidArgument,
-				"outside the bucket"},
-			{"split at a key too long", scheduler.Ask{Kind: scheduler.Split, Keys: [][]byte{long}},
-				store.InvalidArgument, "outside the bucket"},
+			{"split at the empty key", scheduler.Ask{Kind: scheduler.Split, Keys: bs("")}, store.InvalidArgument, "outside the bucket"},
+			{"split at a key too long", scheduler.Ask{Kind: scheduler.Split, Keys: [][]byte{long}}, store.InvalidArgument, "outside the bucket"},
 			{"split at nothing", scheduler.Ask{Kind: scheduler.Split}, store.InvalidArgument, "needs a key"},
-			{"split of a range with one key", scheduler.Ask{Kind: scheduler.Split, Keys: bs("key-00010a")},
-				store.InvalidArgument, "one key only"},
-			{"presplit out of order", scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("x", "w")},
-				store.InvalidArgument, "cuts ascend"},
-			{"presplit with a repetition", scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("x", "x")},
-				store.InvalidArgument, "repeats"},
-			{"presplit at the empty key", scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("", "x")},
-				store.InvalidArgument, "outside the bucket"},
+			{"split of a range with one key", scheduler.Ask{Kind: scheduler.Split, Keys: bs("key-00010a")}, store.InvalidArgument, "one key only"},
+			{"presplit out of order", scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("x", "w")}, store.InvalidArgument, "cuts ascend"},
+			{"presplit with a repetition", scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("x", "x")}, store.InvalidArgument, "repeats"},
+			{"presplit at the empty key", scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("", "x")}, store.InvalidArgument, "outside the bucket"},
 			{"presplit at nothing", scheduler.Ask{Kind: scheduler.Presplit}, store.InvalidArgument, "needs a cut"},
 			{"merge of nothing", scheduler.Ask{Kind: scheduler.Merge}, store.InvalidArgument, "needs a range"},
-			{"merge from no cut", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("a", "c")}, store.InvalidArgument,
-				"not cut at a"},
-			{"merge to no cut", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("b", "d")}, store.InvalidArgument,
-				"not cut at d"},
-			{"merge backwards", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("c", "b")}, store.InvalidArgument,
-				"ends before it begins"},
-			{"merge of what lies apart", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("", "b", "c", "key-00010")},
-				store.InvalidArgument, "not neighbours"},
-			{"merge of what overlaps", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("", "c", "b", "key-00010")},
-				store.InvalidArgument, "not neighbours"},
-			{"merge past the limit", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("c", "key-00050"), MaxRows: 20},
-				store.InvalidArgument, "more than max_rows"},
-			{"merge across a pin", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("key-00050", "")},
-				store.InvalidArgument, "pinned until"},
-			{"refresh of no range", scheduler.Ask{Kind: scheduler.Refresh, Spans: spans("b", "bb")},
-				store.InvalidArgument, "not cut at bb"},
+			{"merge from no cut", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("a", "c")}, store.InvalidArgument, "not cut at a"},
+			{"merge to no cut", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("b", "d")}, store.InvalidArgument, "not cut at d"},
+			{"merge backwards", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("c", "b")}, store.InvalidArgument, "ends before it begins"},
+			{"merge of what lies apart", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("", "b", "c", "key-00010")}, store.InvalidArgument, "not neighbours"},
+			{"merge of what overlaps", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("", "c", "b", "key-00010")}, store.InvalidArgument, "not neighbours"},
+			{"merge past the limit", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("c", "key-00050"), MaxRows: 20}, store.InvalidArgument, "more than max_rows"},
+			{"merge across a pin", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("key-00050", "")}, store.InvalidArgument, "pinned until"},
+			{"refresh of no range", scheduler.Ask{Kind: scheduler.Refresh, Spans: spans("b", "bb")}, store.InvalidArgument, "not cut at bb"},
 			{"nonsense", scheduler.Ask{Kind: "dance"}, store.InvalidArgument, "dance"},
 		} {
 			_, err := g.Plan(t.Context(), id, c.ask)
@@ -104,14 +86,11 @@ func TestBadAsks(t *testing.T) {
 			ask  scheduler.Ask
 			says string
 		}{
-			{"split at a cut", scheduler.Ask{Kind: scheduler.Split, Keys: bs("key-00050")},
-				"there is a cut at key-00050 already"},
-			{"split right behind a cut", scheduler.Ask{Kind: scheduler.Split, Keys: bs("key-00011")},
-				"there is a cut at key-00011 already"},
+			{"split at a cut", scheduler.Ask{Kind: scheduler.Split, Keys: bs("key-00050")}, "there is a cut at key-00050 already"},
+			{"split right behind a cut", scheduler.Ask{Kind: scheduler.Split, Keys: bs("key-00011")}, "there is a cut at key-00011 already"},
 			{"split where no key is below", scheduler.Ask{Kind: scheduler.Split, Keys: bs("key-00050")}, "already"},
 			{"merge of one", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("b", "c")}, "one range already"},
-			{"presplit at a cut", scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("b", "c")},
-				"a cut is there already at b and at 1 others"},
+			{"presplit at a cut", scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("b", "c")}, "a cut is there already at b and at 1 others"},
 		} {
 			p, err := g.Plan(t.Context(), id, c.ask)
 			require.NoError(t, err, c.name)
@@ -124,8 +103,7 @@ func TestBadAsks(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, root.Version(), now.Version(), "nothing was changed")
 
-		p, err := g.Plan(t.Context(), id,
-			scheduler.Ask{Kind: scheduler.Merge, Spans: spans("c", "key-00050"), MaxRows: 20, Force: true})
+		p, err := g.Plan(t.Context(), id, scheduler.Ask{Kind: scheduler.Merge, Spans: spans("c", "key-00050"), MaxRows: 20, Force: true})
 		require.NoError(t, err)
 		require.EqualValues(t, 50, p.Moves[0].Rows)
 		end()
@@ -146,7 +124,7 @@ func TestSplitsAreShortAndOnce(t *testing.T) {
 		require.Len(t, p.Moves, 1)
 		require.EqualValues(t, 100, p.Moves[0].Rows)
 		require.EqualValues(t, 11+19, p.Moves[0].Copies)
-		require.Equal(t, 2, p.Moves[0].Goal.Stay)
+		require.Equal(t, 2, p.Moves[0].Stay)
 		require.Len(t, p.Notes, 1, "no key lies between key-00029x and key-00030")
 		home := f.ranges(id)[0].Partition
 		j := f.finished(g, g.Submit(id, "split", p).ID)
@@ -192,18 +170,13 @@ func TestAMapFromANewerVersion(t *testing.T) {
 		rec, err := s.Read(t.Context(), store.Roots, id[:], store.Serial)
 		require.NoError(t, err)
 		rec.Blob[3]++ // the version of the encoding
-		next := store.Record{
-			Version: store.Version{Epoch: rec.Epoch + 1, Token: store.NewToken()}, Blob: reseal(rec.Blob),
-		}
+		next := store.Record{Version: store.Version{Epoch: rec.Epoch + 1, Token: store.NewToken()}, Blob: reseal(rec.Blob)}
 		require.NoError(t, s.Swap(t.Context(), store.Roots, id[:], rec.Version, next))
 		g := scheduler.New(s, f.c.Maps(), scheduler.Options{})
 		end := runs(t, g)
 		_, err = g.Plan(t.Context(), id, scheduler.Ask{Kind: scheduler.Refresh})
 		require.ErrorIs(t, err, partmap.ErrNewerVersion)
-		j := g.Submit(id, "refresh",
-			&scheduler.Plan{
-				Bucket: id, Moves: []scheduler.Planned{{Goal: move.Goal{Leave: store.PartitionID{1}, Stay: -1}}},
-			})
+		j := g.Submit(id, "refresh", &scheduler.Plan{Bucket: id, Moves: []move.Goal{{Leave: store.PartitionID{1}, Stay: -1}}})
 		require.True(t, errors.Is(f.finished(g, j.ID).Err(), partmap.ErrNewerVersion))
 		time.Sleep(time.Hour)
 		now, err := s.Read(t.Context(), store.Roots, id[:], store.Serial)

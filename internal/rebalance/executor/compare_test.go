@@ -37,19 +37,17 @@ func TestVerifyingMendsWhatCameLate(t *testing.T) {
 		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
 			PageRows: 1 + r.IntN(100), BatchRows: 1 + r.IntN(30), Writers: 1 + r.IntN(4),
 			Failpoint: func(ctx context.Context, point, _ string) error {
-				if point != "before verify" {
+				if point != "before compare" {
 					return nil
 				}
-				page, err := f.s.Slice(ctx, source, store.Bounds{},
-					store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true})
+				page, err := f.s.Slice(ctx, source, store.Bounds{}, store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true})
 				require.NoError(t, err)
 				for _, row := range page.Rows {
 					want[string(row.Key)] = row
 				}
 				for i := range rows {
 					late := store.Row{Key: key(i), Value: store.EntryCell(fmt.Appendf(nil, "late %d", r.IntN(2)))}
-					if late.Timestamp = want[string(late.Key)].Timestamp +
-						store.Timestamp(r.IntN(3)-1); r.IntN(4) == 0 {
+					if late.Timestamp = want[string(late.Key)].Timestamp + store.Timestamp(r.IntN(3)-1); r.IntN(4) == 0 {
 						late.Value = store.MarkerCell()
 					}
 					switch r.IntN(4) {
@@ -65,8 +63,7 @@ func TestVerifyingMendsWhatCameLate(t *testing.T) {
 					if !there {
 						arrived++
 					}
-					if late.Timestamp > old.Timestamp || late.Timestamp == old.Timestamp &&
-						bytes.Compare(late.Value, old.Value) > 0 {
+					if late.Timestamp > old.Timestamp || late.Timestamp == old.Timestamp && bytes.Compare(late.Value, old.Value) > 0 {
 						want[string(late.Key)] = late
 						mended++
 					}
@@ -79,8 +76,7 @@ func TestVerifyingMendsWhatCameLate(t *testing.T) {
 		require.NoError(t, x.Run(t.Context()))
 		home := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
 		require.NotEqual(t, source, home)
-		page, err := f.s.Slice(t.Context(), home, store.Bounds{},
-			store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true})
+		page, err := f.s.Slice(t.Context(), home, store.Bounds{}, store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true})
 		require.NoError(t, err)
 		markers := 0
 		for _, row := range want {
@@ -96,10 +92,7 @@ func TestVerifyingMendsWhatCameLate(t *testing.T) {
 		}
 		require.Zero(t, f.rowsOf(t, source.ID))
 		p := x.Progress()
-		require.Equal(t, executor.Progress{
-			Copied: int64(rows), Verified: int64(rows + arrived), Mended: int64(mended), Searched: int64(len(want)),
-			Swept: int64(markers),
-		}, p)
+		require.Equal(t, executor.Progress{Copied: int64(rows), Compared: int64(rows + arrived), Mended: int64(mended), Searched: int64(len(want)), Swept: int64(markers)}, p)
 	}
 }
 
@@ -158,13 +151,12 @@ func TestBatchesAreBounded(t *testing.T) {
 func restored(t *testing.T, s store.Store, rows int) *fixture {
 	f := newFixture(t, s, rows)
 	died := fmt.Errorf("died")
-	x := executor.New(f.s, f.c.Maps(), f.id,
-		executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
-			if point == "before remove" {
-				return died
-			}
-			return nil
-		}})
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+		if point == "before remove" {
+			return died
+		}
+		return nil
+	}})
 	rg := f.ranges(t)[0]
 	x.Add(move.Refresh(&rg))
 	require.ErrorIs(t, x.Run(t.Context()), died)
@@ -172,16 +164,14 @@ func restored(t *testing.T, s store.Store, rows int) *fixture {
 	require.Equal(t, partmap.Draining, rg.Phase)
 	// The destination as it was while rows were copied: some not yet, some deleted.
 	older := store.Partition{Bucket: f.id, ID: store.PartitionID(uuid.New())}
-	page, err := f.s.Slice(t.Context(), store.Partition{Bucket: f.id, ID: rg.To}, store.Bounds{},
-		store.SliceOptions{Limit: rows, Timestamps: true})
+	page, err := f.s.Slice(t.Context(), store.Partition{Bucket: f.id, ID: rg.To}, store.Bounds{}, store.SliceOptions{Limit: rows, Timestamps: true})
 	require.NoError(t, err)
 	for i, row := range page.Rows {
 		switch i % 3 {
 		case 0:
 			require.NoError(t, f.s.Put(t.Context(), older, row))
 		case 1:
-			require.NoError(t, f.s.Put(t.Context(), older,
-				store.Row{Key: row.Key, Value: store.MarkerCell(), Timestamp: row.Timestamp + 1}))
+			require.NoError(t, f.s.Put(t.Context(), older, store.Row{Key: row.Key, Value: store.MarkerCell(), Timestamp: row.Timestamp + 1}))
 		}
 	}
 	rec, err := f.s.Read(t.Context(), store.Roots, f.id[:], store.Serial)
@@ -202,16 +192,26 @@ func restored(t *testing.T, s store.Store, rows int) *fixture {
 func TestDrainingKeepsWhatIsNowhereElse(t *testing.T) {
 	const rows = 300
 	f := restored(t, memstore.New(), rows)
-	source := f.ranges(t)[0].Partition
-	require.NoError(t, executor.New(f.s, f.c.Maps(), f.id, executor.Options{PageRows: 50, BatchRows: 7}).
-		Run(t.Context()))
-	found := map[string]bool{}
+	source, dest := f.ranges(t)[0].Partition, f.ranges(t)[0].To
+	// Of one row the destination has a smaller value of a client, at the same timestamp.
+	row, found, err := f.s.Get(t.Context(), store.Partition{Bucket: f.id, ID: source}, key(2))
+	require.NoError(t, err)
+	require.True(t, found)
+	row.Value = store.EntryCell([]byte("a"))
+	require.NoError(t, f.s.Put(t.Context(), store.Partition{Bucket: f.id, ID: dest}, row))
+
+	require.NoError(t, executor.New(f.s, f.c.Maps(), f.id, executor.Options{PageRows: 50, BatchRows: 7}).Run(t.Context()))
+	values := map[string]string{}
 	for e, err := range f.b.All(t.Context(), listing.Query{}) {
 		require.NoError(t, err)
-		found[string(e.Key)] = true
+		values[string(e.Key)] = string(e.Value)
 	}
 	for i := range rows {
-		require.Equal(t, i%3 != 1, found[string(key(i))], "%s", key(i))
+		want := fmt.Sprintf("value %d", i)
+		if i%3 == 1 {
+			want = ""
+		}
+		require.Equal(t, want, values[string(key(i))], "%s", key(i))
 	}
 	require.Zero(t, f.rowsOf(t, source))
 }
@@ -253,7 +253,7 @@ func TestDrainingThatFailsRemovesNothing(t *testing.T) {
 		o.WriteTimeout, o.Now = time.Second, func() time.Time { now = now.Add(late); return now }
 		ctx, cancel := context.WithCancel(t.Context())
 		o.Observe = func(e executor.Event) {
-			if _, removes := e.Effect.(move.Remove); removes {
+			if task, _ := e.Effect.(move.Task); task.Phase == partmap.Draining {
 				require.Equal(t, late > o.WriteTimeout, e.Err != nil)
 				if e.Err != nil {
 					require.ErrorContains(t, e.Err, "read too long ago")
