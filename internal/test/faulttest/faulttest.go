@@ -1,7 +1,7 @@
-// Package faulttest lets each call of a store fail in turn: a test runs the same thing
-// again and again over package faultstore, and in each run another call fails, in each
-// of the ways in which the contract of stores lets it. What the caller under test
-// reports as done must have been done, what it reports as failed must not have been.
+// Package faulttest makes each call of a store fail in turn. A test repeats one operation
+// over package faultstore; in each run another call fails, in each way that the contract
+// of stores allows. If the code under test reports success, the operation must have had
+// its effect; if it reports a failure, it must have had none.
 package faulttest
 
 import (
@@ -28,8 +28,8 @@ var writes = []faultstore.Op{
 	faultstore.Put, faultstore.Delete, faultstore.Remove, faultstore.Swap, faultstore.WriteNode, faultstore.DeleteNode,
 }
 
-// Ways returns all ways. Of those with Times 1 the errors Unavailable and Timeout may
-// be repeated, the others may not.
+// Ways returns all ways. With Times 1, callers may retry after Unavailable and Timeout,
+// and must not after other errors.
 func Ways() []Way {
 	return []Way{
 		{"refused", faultstore.Fault{Ending: faultstore.Refused, Kind: store.Unavailable}, 1, nil},
@@ -42,13 +42,13 @@ func Ways() []Way {
 	}
 }
 
-// Passing reports whether the one failure goes by if the call is repeated.
+// Passing reports whether one retry succeeds.
 func (w *Way) Passing() bool {
 	return w.Times == 1 && (w.Kind == store.Unavailable || w.Kind == store.Timeout)
 }
 
-// Case says which calls fail: from number Nth of an operation on, as Way says. A nil
-// Way: none.
+// Case is which calls of an operation fail: from number Nth on, as Way says. A nil Way: no
+// call.
 type Case struct {
 	Op  faultstore.Op
 	Nth int
@@ -71,13 +71,13 @@ func (c Case) Store(inner store.Store) (store.Store, *faultstore.Faults) {
 	return s, f
 }
 
-// Injected is how many calls failed so far because they were made to.
+// Injected returns the number of injected failures so far.
 func Injected(f *faultstore.Faults) int {
 	c := f.Counts()
 	return c.Refused + c.Lost + c.Late
 }
 
-// Calls are how many calls there were so far of each operation.
+// Calls returns the number of calls so far, by operation.
 func Calls(f *faultstore.Faults) map[faultstore.Op]int {
 	calls := map[faultstore.Op]int{}
 	for op := range faultstore.Acknowledge + 1 {
@@ -103,7 +103,7 @@ func Each(t *testing.T, calls map[faultstore.Op]int, f func(c Case)) {
 				cases++
 				f(c)
 				if t.Failed() {
-					t.Logf("EVENKEEL_FAULT=%q", c)
+					t.Logf("repeat this case alone with EVENKEEL_FAULT=%q", c)
 					return
 				}
 			}

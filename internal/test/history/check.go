@@ -7,26 +7,26 @@ import (
 	"sort"
 )
 
-// Rule is what a violation is against.
+// Rule is the rule that a violation breaks.
 type Rule string
 
 // The rules.
 const (
-	// Lost: something newer had been acknowledged, or shown, than what was shown;
-	// or nothing was shown although an entry had been, and nothing deletes it.
+	// Lost: an answer shows a value, but a newer one was acknowledged or shown before; or
+	// it shows none, and no delete explains that.
 	Lost Rule = "lost"
-	// Undeleted is Lost where what was acknowledged is a deletion.
+	// Undeleted is Lost where the newer write is a delete.
 	Undeleted Rule = "undeleted"
-	// Invented: nobody wrote it, or only later, or the write was refused.
+	// Invented: no client wrote the value, or only later, or the write was refused.
 	Invented Rule = "invented"
-	// Overtaken: a write has a timestamp that is not above that of one which was
-	// acknowledged before it began, whatever their keys.
+	// Overtaken: the timestamp of a write is not above that of a write, of any key, that
+	// was acknowledged before it began.
 	Overtaken Rule = "overtaken"
-	// Disordered: an item out of order, twice, or beyond the listing's bounds.
+	// Disordered: an item is out of order, repeated, or beyond the listing's bounds.
 	Disordered Rule = "disordered"
 )
 
-// Violation is one observation that no run of a correct store explains.
+// Violation is one observation that a correct store cannot make.
 type Violation struct {
 	Rule   Rule
 	Key    string
@@ -35,7 +35,7 @@ type Violation struct {
 
 func (v Violation) String() string { return fmt.Sprintf("%s: key %q: %s", v.Rule, v.Key, v.Detail) }
 
-// Check lists all violations, by key; none: the history is one of a correct store.
+// Check returns all violations, by key. None: a correct store can have this history.
 func (h *History) Check() []Violation {
 	c := h.gather()
 	for _, key := range c.sorted {
@@ -44,9 +44,9 @@ func (h *History) Check() []Violation {
 	return c.found
 }
 
-// Overtaken lists the writes whose timestamps are not above that of every write that
-// was acknowledged before they began, whatever their keys: what is demanded where all
-// clients have timestamps of one common time. The timestamps have to be recorded.
+// Overtaken returns the writes whose timestamp is not above that of every write, of any
+// key, that was acknowledged before they began. Clients with timestamps of one common time
+// must have none. The timestamps must be recorded.
 func (h *History) Overtaken() (found []Violation) {
 	var acknowledged, begun []*Write
 	for i := range h.Writes {
@@ -76,8 +76,8 @@ func (h *History) Overtaken() (found []Violation) {
 	return found
 }
 
-// gather sorts what is known by key. It finds violations that need no more than
-// that.
+// gather sorts all writes and observations by key, and finds Invented and Disordered on
+// the way.
 func (h *History) gather() *checker {
 	c := &checker{keys: map[string]*register{}, sites: map[string]int{}, joins: h.Joins}
 	for i := range h.Writes {
@@ -113,7 +113,7 @@ type checker struct {
 	found  []Violation
 }
 
-// register is all that is known of one key.
+// register has all writes and observations of one key.
 type register struct {
 	writes []*Write
 	values map[string]*Write

@@ -1,7 +1,5 @@
-// Package listtest holds a listing client to a sorted slice: one suite, run
-// over every store and every form of map client.
-//
-// Every test prints its seed; EVENKEEL_SEED=n runs it again with the same one.
+// Package listtest compares a listing client with a sorted slice: one suite, run over
+// every store and every form of map client.
 package listtest
 
 import (
@@ -15,16 +13,16 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Env is what one test works on: a client of an empty store.
+// Env is the environment of one test: a client of an empty store.
 type Env struct {
-	// Store is what the test itself (its mover, say) reads and writes.
+	// Store is the store that the test itself reads and writes, for example its mover.
 	Store store.Store
 	// Client is under test; Maps is the map client that it uses.
 	Client *listing.Client
 	Maps   *mapclient.Client
 	// Clock is Client's source of timestamps.
 	Clock *Clock
-	// Faults, if set, switches on or off that Client's store misbehaves.
+	// Faults, if not nil, switches the faults of Client's store on or off.
 	Faults func(on bool)
 }
 
@@ -43,8 +41,8 @@ type Options struct {
 	Bubble bool
 }
 
-// Run runs the whole suite; open makes an Env over an empty store, whose client
-// takes its timestamps from the clock.
+// Run runs the whole suite. open returns an Env over an empty store, whose client takes
+// its timestamps from the clock.
 func Run(t *testing.T, open func(t *testing.T, clock *Clock) *Env, o Options) {
 	o.Steps, o.Keys = or(o.Steps, 2500), or(o.Keys, 300)
 	o.Ranges, o.Rounds = or(o.Ranges, 2000), or(o.Rounds, 30)

@@ -3,15 +3,18 @@ package main
 // holders are, for a package, the others whose tests hold it up as well. Those that
 // need a Cassandra node are not among them.
 var holders = map[string][]string{
-	"counter":                     {"counter/localcounter", "internal/rebalance/balancer"},
-	"internal/base/record":        {"partmap/mapclient", "internal/rebalance/leader"},
-	"s3api/sigv4":                 {"s3api"},
-	"listing":                     {"s3api", "internal/test/sim"},
-	"partmap":                     {"partmap/mapclient", "internal/rebalance/move", "internal/rebalance/executor", "listing", "internal/rebalance/repair", "internal/test/sim"},
-	"partmap/mapclient":           {"internal/rebalance/executor", "internal/rebalance/scheduler", "listing", "internal/test/sim"},
+	"counter":              {"counter/localcounter", "internal/rebalance/balancer"},
+	"internal/base/record": {"partmap/mapclient", "internal/rebalance/leader"},
+	"s3api/sigv4":          {"s3api"},
+	"listing":              {"s3api", "internal/test/sim"},
+	"partmap": {"partmap/mapclient", "internal/rebalance/move", "internal/rebalance/executor", "listing",
+		"internal/rebalance/repair", "internal/test/sim"},
+	"partmap/mapclient": {"internal/rebalance/executor", "internal/rebalance/scheduler", "listing",
+		"internal/test/sim"},
 	"internal/rebalance/executor": {"internal/rebalance/scheduler", "internal/test/sim"},
-	"internal/rebalance/move":     {"internal/rebalance/executor", "internal/rebalance/scheduler", "internal/rebalance/plan", "internal/test/sim"},
-	"internal/rebalance/policy":   {"internal/rebalance/balancer"},
-	"store/memstore":              {"internal/test/faultstore", "partmap/mapclient"},
-	"store/pebblestore":           {"listing"},
+	"internal/rebalance/move": {"internal/rebalance/executor", "internal/rebalance/scheduler",
+		"internal/rebalance/plan", "internal/test/sim"},
+	"internal/rebalance/policy": {"internal/rebalance/balancer"},
+	"store/memstore":            {"internal/test/faultstore", "partmap/mapclient"},
+	"store/pebblestore":         {"listing"},
 }

@@ -8,7 +8,8 @@ import (
 
 // Separable returns the least cost of the full objective that any plan has, and
 // the fewest ranges under the minimum: each term is a sum over ranges, and a dynamic
-// programme that tries every range finds the optimum, if slowly. It tells how much the genetic planner leaves on the table.
+// programme that tries every range finds the optimum, if slowly. It tells how much the genetic planner leaves on the
+// table.
 func Separable(l *plan.Layout, limits plan.Limits, w plan.Weights) (under int, cost float64) {
 	g := plan.NewGrid(l, limits)
 	type value struct {

@@ -251,7 +251,8 @@ func (w *watch) complete(next *partmap.Root) {
 				w.violated("I5: %v", err)
 			}
 			if w.h.proven(row) && (!found || theirs.Timestamp < row.Timestamp) {
-				w.violated("I5: row %q with timestamp %d is left behind in the source %s", row.Key, row.Timestamp, name(rg.Partition))
+				w.violated("I5: row %q with timestamp %d is left behind in the source %s", row.Key, row.Timestamp,
+					name(rg.Partition))
 			}
 		}
 		page, err = w.Slice(context.Background(), dst, store.Bounds{Start: rg.Start, End: rg.End},
@@ -265,7 +266,8 @@ func (w *watch) complete(next *partmap.Root) {
 				w.violated("I5: %v", err)
 			}
 			if store.IsCopied(row.Value) && w.h.undone(row) && (!found || ours.Timestamp < row.Timestamp) {
-				w.violated("I5: a copy of %q with timestamp %d, deleted since, is in the destination %s", row.Key, row.Timestamp, name(dst.ID))
+				w.violated("I5: a copy of %q with timestamp %d, deleted since, is in the destination %s", row.Key,
+					row.Timestamp, name(dst.ID))
 			}
 		}
 	}

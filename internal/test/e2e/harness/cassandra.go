@@ -22,15 +22,14 @@ import (
 // Clocks is the number of map clocks in the tests over Cassandra.
 const Clocks = 2
 
-// patience is how long a client of a patient node waits for it: such a node may
-// take half a minute.
+// patience is the time limit of clients of a patient node, which may take half a minute.
 const patience = 35 * time.Second
 
-// KeyspaceName is a name that nobody uses yet.
+// KeyspaceName returns a fresh name.
 func KeyspaceName() string { return "t" + strings.ReplaceAll(uuid.NewString(), "-", "") }
 
-// Keyspace lays out the schema in a fresh keyspace, dropped with the test, and
-// returns the options to open it through a node of dc1.
+// Keyspace creates a keyspace with the schema, dropped with the test, and returns the
+// options to open it through a node of dc1.
 func Keyspace(t testing.TB, host string, r cassandrastore.Replication) cassandrastore.Options {
 	t.Helper()
 	o := cassandrastore.Options{
@@ -50,8 +49,8 @@ func Keyspace(t testing.TB, host string, r cassandrastore.Replication) cassandra
 	return o
 }
 
-// Shared is a fresh keyspace of a package's shared node. That node is patient, so
-// its clients are more so.
+// Shared creates a keyspace on a package's shared node, and returns options with the
+// time limits of a patient node.
 func Shared(t testing.TB, node *cassandratest.Shared) cassandrastore.Options {
 	t.Helper()
 	return Patient(Keyspace(t, node.Address(t), cassandrastore.Replication{"dc1": 1}))
@@ -72,14 +71,14 @@ func Open(t testing.TB, o cassandrastore.Options) *cassandrastore.Store {
 	return s
 }
 
-// Maps makes a map client whose leases hold for a time (0: the usual one), closed
-// with the test.
+// Maps returns a map client with leases of the given length (0: the default), closed with
+// the test.
 func Maps(t testing.TB, s mapclient.Store, lease time.Duration) *mapclient.Client {
 	t.Helper()
 	return MapsAt(t, s, lease, 0)
 }
 
-// MapsAt is Maps for a process whose wall clock is ahead by so much.
+// MapsAt is Maps with a wall clock that is ahead.
 func MapsAt(t testing.TB, s mapclient.Store, lease, ahead time.Duration) *mapclient.Client {
 	t.Helper()
 	o := mapclient.Options{Clocks: Clocks, Lease: lease}
@@ -100,8 +99,7 @@ func Client(t testing.TB, s listing.Store, m *mapclient.Client, o listing.Option
 	return c
 }
 
-// Session is a session of the bare driver, as somebody else would have it, closed
-// with the test.
+// Session returns a session of the bare driver, closed with the test.
 func Session(t testing.TB, host, keyspace string) *gocql.Session {
 	t.Helper()
 	c := gocql.NewCluster(host)
@@ -112,8 +110,7 @@ func Session(t testing.TB, host, keyspace string) *gocql.Session {
 	return s
 }
 
-// DeadRowLimit is how many dead rows a read may meet on the node of a session;
-// beyond that the node refuses it.
+// DeadRowLimit returns the number of dead rows above which the node refuses a read.
 func DeadRowLimit(t testing.TB, s *gocql.Session) (n int) {
 	t.Helper()
 	var text string
@@ -125,8 +122,7 @@ func DeadRowLimit(t testing.TB, s *gocql.Session) (n int) {
 }
 
 // DeleteMany deletes n keys of a partition one by one, at the timestamp ts in
-// microseconds, as somebody does who deletes all that lies under a prefix: Cassandra
-// keeps a tombstone for each.
+// microseconds. Cassandra keeps a tombstone for each.
 func DeleteMany(t testing.TB, s *gocql.Session, p store.Partition, n int, ts int64, key func(i int) []byte) {
 	t.Helper()
 	const step = 500
@@ -145,7 +141,7 @@ func DeleteMany(t testing.TB, s *gocql.Session, p store.Partition, n int, ts int
 	require.NoError(t, g.Wait())
 }
 
-// Partitions counts those of a bucket.
+// Partitions counts the partitions of a bucket.
 func Partitions(t testing.TB, c *listing.Client, bucket string) (n int) {
 	t.Helper()
 	id, err := c.BucketID(t.Context(), bucket)

@@ -1,6 +1,5 @@
-// Package harness is what tests of the whole have in common: the programs, built
-// once and run; keyspaces of their own on a Cassandra node; requests over HTTP, and
-// waiting. Only tests import it.
+// Package harness has the helpers of end-to-end tests: programs, built once and run;
+// keyspaces on a Cassandra node; HTTP requests, and waiting. Only tests import it.
 package harness
 
 import (
@@ -16,7 +15,7 @@ import (
 // loads.
 const KeysVariable = "EVENKEEL_REAL_KEYS"
 
-// Setting reads a number from the environment; preset where it holds none.
+// Setting reads a number from the environment; preset is its default.
 func Setting(t testing.TB, name string, preset int) int {
 	t.Helper()
 	text := os.Getenv(name)
@@ -28,7 +27,7 @@ func Setting(t testing.TB, name string, preset int) int {
 	return n
 }
 
-// Eventually waits until something is reached, for at most two minutes.
+// Eventually waits until reached returns true, for at most two minutes.
 func Eventually(t testing.TB, what string, reached func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !reached(); time.Sleep(50 * time.Millisecond) {

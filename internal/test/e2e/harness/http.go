@@ -21,14 +21,14 @@ import (
 
 var client = &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 
-// Answer is one to an HTTP request.
+// Answer is the answer to an HTTP request.
 type Answer struct {
 	Status int
 	Header http.Header
 	Body   string
 }
 
-// Request does a request that has to be answered.
+// Request sends a request and fails the test without an answer.
 func Request(t testing.TB, method, url, body string) Answer {
 	t.Helper()
 	a, err := RequestOf(t.Context(), method, url, body)
@@ -36,7 +36,7 @@ func Request(t testing.TB, method, url, body string) Answer {
 	return a
 }
 
-// RequestOf does a request, with pairs of header fields.
+// RequestOf sends a request; headers are pairs of names and values.
 func RequestOf(ctx context.Context, method, url, body string, headers ...string) (Answer, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
@@ -60,8 +60,8 @@ type Page struct {
 	Next string // empty after the last one
 }
 
-// GetPage asks a server for the page of at most limit keys that a token, or none,
-// names, and checks that it holds together.
+// GetPage requests the page of at most limit keys that the token names ("": the first),
+// and checks that its fields agree.
 func GetPage(ctx context.Context, server, bucket, token string, limit int, reverse bool) (p Page, err error) {
 	query := url.Values{"list-type": {"2"}, "encoding-type": {"url"}, "max-keys": {strconv.Itoa(limit)}}
 	if token != "" {
@@ -101,7 +101,7 @@ func GetPage(ctx context.Context, server, bucket, token string, limit int, rever
 	return p, nil
 }
 
-// OverHTTP lists a bucket page by page, as any stranger's client would.
+// OverHTTP lists a bucket page by page.
 func OverHTTP(t testing.TB, server, bucket string, limit int, reverse bool) (found [][]byte) {
 	t.Helper()
 	for token := ""; ; {
@@ -114,7 +114,7 @@ func OverHTTP(t testing.TB, server, bucket string, limit int, reverse bool) (fou
 	}
 }
 
-// SortedBySort sorts keys with `LC_ALL=C sort -u`, and so by a stranger's hand.
+// SortedBySort sorts keys with `LC_ALL=C sort -u`, an independent implementation.
 func SortedBySort(t testing.TB, keys [][]byte) [][]byte {
 	t.Helper()
 	cmd := exec.Command("sort", "-z", "-u")
@@ -125,13 +125,13 @@ func SortedBySort(t testing.TB, keys [][]byte) [][]byte {
 	return bytes.Split(bytes.TrimSuffix(out, []byte{0}), []byte{0})
 }
 
-// Summary makes key lists comparable, with a message of bearable length.
+// Summary compares lists of keys with short failure messages.
 type Summary struct {
 	Keys int
 	MD5  string // of the keys with a zero byte between them, in hex
 }
 
-// Sum sums up a list of keys.
+// Sum returns the summary of a list of keys.
 func Sum(keys [][]byte) Summary {
 	return Summary{len(keys), fmt.Sprintf("%x", md5.Sum(bytes.Join(keys, []byte{0})))}
 }

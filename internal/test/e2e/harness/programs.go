@@ -22,11 +22,11 @@ import (
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
-// ProgramsVariable names the environment variable that holds a folder with the
-// programs, built from these sources, so that packages need not build them again.
+// ProgramsVariable names the environment variable with the folder of programs that are
+// already built from these sources.
 const ProgramsVariable = "EVENKEEL_TEST_PROGRAMS"
 
-// Programs are listd, rebalancer and run-cassandra in the hands of a test.
+// Programs runs listd, rebalancer and run-cassandra for a test.
 type Programs struct {
 	T testing.TB
 	// Bin holds the programs, Dir is for the test's files.
@@ -44,8 +44,8 @@ var binaries struct {
 	err  error
 }
 
-// Build builds the programs, the first time that a process asks for them. Packages
-// that call it end their tests by Run.
+// Build builds the programs, once per process. Packages that call it must run their tests
+// with Run.
 func Build(t testing.TB) *Programs {
 	t.Helper()
 	b := &binaries
@@ -74,8 +74,8 @@ func Build(t testing.TB) *Programs {
 	return &Programs{T: t, Bin: b.dir, Dir: t.TempDir()}
 }
 
-// Run runs the tests of a package, then ends its shared node (nil: there is none)
-// and removes the programs, where those were started and built here.
+// Run runs the tests of a package, then stops its shared node (nil: none) and removes the
+// programs, if this process started and built them.
 func Run(m *testing.M, node *cassandratest.Shared) (code int) {
 	if node != nil {
 		code = node.Run(m)
@@ -88,7 +88,7 @@ func Run(m *testing.M, node *cassandratest.Shared) (code int) {
 	return code
 }
 
-// Command is a program that has yet to be started.
+// Command returns a program that is not started yet.
 func (p *Programs) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(p.Bin, name), args...)
 	cmd.Env = append(os.Environ(), p.Environment...)
@@ -113,7 +113,7 @@ func (p *Programs) Try(name string, args ...string) (code int, out, errs string)
 	return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
 }
 
-// Run runs a program that has to succeed, and returns what it printed.
+// Run runs a program, fails the test if the program fails, and returns its output.
 func (p *Programs) Run(name string, args ...string) string {
 	p.T.Helper()
 	code, out, errs := p.Try(name, args...)
@@ -121,7 +121,7 @@ func (p *Programs) Run(name string, args ...string) string {
 	return out
 }
 
-// Server is a running listd, or a rebalancer, which has no S3.
+// Server is a running listd or rebalancer; the latter has no S3 address.
 type Server struct {
 	S3, Admin string
 	Cmd       *exec.Cmd
@@ -131,16 +131,16 @@ type Server struct {
 	t testing.TB
 }
 
-// Serve starts listd on free ports and waits until it serves. It ends with the
-// test, which shows its log if it failed.
+// Serve starts listd on free ports and waits until it serves. It is stopped with the test;
+// a failed test prints its log.
 func (p *Programs) Serve(args ...string) *Server {
 	p.T.Helper()
 	return p.serve("listd", append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...),
 		true)
 }
 
-// Rebalance starts the daemon that keeps a site's buckets in shape, on a free port, and
-// waits until it stands by.
+// Rebalance starts the rebalancing daemon for a site, on a free port, and waits until it
+// is ready.
 func (p *Programs) Rebalance(s Site, args ...string) *Server {
 	p.T.Helper()
 	return p.serve("rebalancer", append(s.Flags("run", "--local-dc", "dc1", "--admin-listen", "127.0.0.1:0"), args...),
@@ -184,13 +184,13 @@ func (p *Programs) serve(program string, args []string, s3 bool) *Server {
 	return s
 }
 
-// Kill is kill -9. It may have ended already.
+// Kill sends SIGKILL. The server may have ended already.
 func (s *Server) Kill() {
 	_ = s.Cmd.Process.Kill()
 	<-s.Ended
 }
 
-// End sends a signal, waits and returns the exit code.
+// End sends a signal, waits for the end and returns the exit code.
 func (s *Server) End(signal os.Signal) int {
 	s.t.Helper()
 	require.NoError(s.t, s.Cmd.Process.Signal(signal))
@@ -202,14 +202,14 @@ func (s *Server) End(signal os.Signal) int {
 	return s.Cmd.ProcessState.ExitCode()
 }
 
-// Site is a keyspace, and how programs reach it.
+// Site is a keyspace with the address of its node.
 type Site struct {
 	Host, Name string
 	Copies     bool // demand more than one of everything
 	More       []string
 }
 
-// NewSite names a keyspace that is dropped with the test; it is not made.
+// NewSite names a keyspace, to be dropped with the test. It does not create it.
 func NewSite(t testing.TB, host string) Site {
 	s := Site{Host: host, Name: KeyspaceName()}
 	t.Cleanup(func() {
@@ -225,7 +225,7 @@ func NewSite(t testing.TB, host string) Site {
 	return s
 }
 
-// LaidOut makes a keyspace with the program.
+// LaidOut creates a keyspace with the schema by rebalancer.
 func (p *Programs) LaidOut(host string) Site {
 	p.T.Helper()
 	s := NewSite(p.T, host)
@@ -239,7 +239,7 @@ func (p *Programs) LaidOut(host string) Site {
 	return s
 }
 
-// Flags returns a command with the flags behind it that say where the keyspace is.
+// Flags returns a command followed by the flags of the keyspace.
 func (s Site) Flags(command ...string) []string {
 	flags := append(append([]string{}, command...), "--cassandra", s.Host, "--keyspace", s.Name)
 	if !s.Copies {
@@ -248,7 +248,7 @@ func (s Site) Flags(command ...string) []string {
 	return append(flags, s.More...)
 }
 
-// Options are those of the library for the same keyspace, through a node of dc1.
+// Options returns the options of the library for the keyspace, through a node of dc1.
 func (s Site) Options() cassandrastore.Options {
 	return cassandrastore.Options{
 		Hosts: []string{s.Host}, DataCentre: "dc1", Keyspace: s.Name, AllowSingleReplica: !s.Copies,
@@ -266,7 +266,7 @@ const (
 	keptLog, shownLog = 16 << 20, 64 << 10
 )
 
-// Log is a buffer that may be read while it is written. It keeps the beginning.
+// Log is a buffer that is safe for concurrent use. It keeps the beginning.
 type Log struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -282,14 +282,14 @@ func (l *Log) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is what was written so far.
+// String returns the output so far.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
 }
 
-// Written is how many bytes were written so far.
+// Written returns the number of bytes written so far.
 func (l *Log) Written() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
