@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -28,7 +29,7 @@ func concurrentArrivals(t *testing.T, noSync bool) {
 	s := openMem(t, vfs.NewMem(), Options{NoSync: noSync, MemTableBytes: 16 << 20, ceilingStep: 1})
 	defer s.Close()
 	rounds := 3000
-	if raceEnabled {
+	if race.Enabled {
 		rounds = 700
 	}
 	for round := range rounds {

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -45,7 +46,7 @@ func TestGroups(t *testing.T) {
 	defer s.Close()
 	ctx := t.Context()
 	rounds := 60
-	if raceEnabled {
+	if race.Enabled {
 		rounds = 15
 	}
 	for round := range rounds {

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -22,7 +23,7 @@ import (
 // times the bytes that it returns.
 func TestOverwrites(t *testing.T) {
 	n := store.Timestamp(1_000_000)
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		n = 100_000
 	}
 	s := openMem(t, vfs.NewMem(), Options{NoSync: true, MemTableBytes: 64 << 20})

@@ -19,6 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -333,7 +334,7 @@ func (f *fixture) epoch() uint64 {
 // notForRaces leaves out what is as good without the race detector, which takes ten
 // times as long for a hundred thousand puts.
 func notForRaces(t *testing.T) {
-	if raceDetector {
+	if race.Enabled {
 		t.Skip("a matter of numbers, not of races: make sim")
 	}
 }

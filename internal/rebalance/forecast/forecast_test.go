@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/forecast"
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -330,7 +331,7 @@ func checkCuts(t testing.TB, cuts [][]byte, top []byte, o forecast.Options) {
 // The oracle: the keys that the tenant goes on to write, put through the cuts.
 func TestTrueNextKeys(t *testing.T) {
 	rows := million
-	if raceEnabled {
+	if race.Enabled {
 		rows /= 20
 	}
 	for _, x := range tenants {
@@ -379,7 +380,7 @@ func TestTrueNextKeys(t *testing.T) {
 			if dense == 0 {
 				dense = 0.8
 			}
-			if !x.within || !raceEnabled {
+			if !x.within || !race.Enabled {
 				require.GreaterOrEqual(t, float64(total-got[n]), dense*float64(total), "%v", got)
 			}
 		})

@@ -19,6 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -107,7 +108,7 @@ func TestTheLiveLoopDecidesTheSame(t *testing.T) {
 
 // shortened is how many days of a scenario are compared.
 func shortened(s *Scenario) float64 {
-	if raceDetector {
+	if race.Enabled {
 		return 60 * s.Step.Hours() / 24
 	}
 	return 200 * s.Step.Hours() / 24

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/internal/test/sim"
 )
@@ -34,7 +35,7 @@ func run(t *testing.T, c sim.Config) (r sim.Report) {
 // many is n seeds, or more in a full run without the race detector, which makes each
 // several times slower.
 func many(n int) int {
-	if raceDetector || testing.Short() {
+	if race.Enabled || testing.Short() {
 		return n
 	}
 	return 5 * n
@@ -270,7 +271,7 @@ func TestProtocolHoldsWhereItIsHardOverTheNetwork(t *testing.T) {
 }
 
 func TestMistakesAreFound(t *testing.T) {
-	if raceDetector || testing.Short() {
+	if race.Enabled || testing.Short() {
 		t.Skip("needs many seeds: make sim")
 	}
 	for _, m := range mistakes {

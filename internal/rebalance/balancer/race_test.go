@@ -1,5 +1,0 @@
-//go:build race
-
-package balancer_test
-
-const raceDetector = true

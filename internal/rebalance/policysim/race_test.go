@@ -1,5 +1,0 @@
-//go:build race
-
-package policysim
-
-const raceDetector = true
