@@ -13,7 +13,7 @@ import (
 
 // Judge decides what should be done about each range, without the cuts; see Decide.
 func Judge(in *Input) []Decision {
-	j := judge{Policy: &in.Policy, Input: in, of: make([]*Decision, len(in.Ranges))}
+	j := judge{Policy: &in.Policy, Input: in, of: make([]*Decision, len(in.Ranges)), made: make([]Decision, 0, len(in.Ranges))}
 	for i := range in.Ranges {
 		s := &in.Ranges[i].Stats
 		j.traffic += s.PutsPerS + s.DeletesPerS + s.ReadsPerS
@@ -34,7 +34,11 @@ func Judge(in *Input) []Decision {
 		}
 	}
 	j.spend()
-	var out []Decision
+	n := 0
+	for i := 0; i < len(j.of); i = j.of[i].To {
+		n++
+	}
+	out := make([]Decision, 0, n)
 	for i := 0; i < len(j.of); i = j.of[i].To {
 		out = append(out, *j.of[i])
 	}
@@ -46,11 +50,13 @@ type judge struct {
 	*Input
 	traffic float64     // of the bucket, per second
 	of      []*Decision // of each range
+	made    []Decision  // what of points to
 }
 
-func (j *judge) set(v Decision) {
-	for i := v.From; i < v.To; i++ {
-		j.of[i] = &v
+func (j *judge) set(d Decision) {
+	j.made = append(j.made, d) // the memory of former ones stays where it is
+	for i := d.From; i < d.To; i++ {
+		j.of[i] = &j.made[len(j.made)-1]
 	}
 }
 
