@@ -95,12 +95,15 @@ type End struct {
 	HorizonS   float64 `json:"horizon_s"`
 }
 
+var errNoBalancer = store.Errorf(store.NotFound,
+	"nobody looks after sizes here: the process was started with neither --counter nor --rebalance-interval")
+
 // looks answers lines about a bucket, if this process looks after sizes.
 func (h *handler) looks(w http.ResponseWriter, r *http.Request, bucket string, f func(id store.BucketID, line func(Line) error) (uint64, error)) {
 	var id store.BucketID
 	err := h.leads(r.Context())
 	if err == nil && h.Balancer == nil {
-		err = store.Errorf(store.NotFound, "nobody looks after sizes here: the process was started with neither --counter nor --rebalance-interval")
+		err = errNoBalancer
 	}
 	if err == nil {
 		id, err = h.bucket(r.Context(), bucket)

@@ -139,6 +139,8 @@ type Balancer struct {
 
 	// counted are recounts: their quanta are where a range can be cut.
 	counted *lru.Cache[store.PartitionID, *counter.Count]
+	// explained are the last decisions about buckets.
+	explained *lru.Cache[store.BucketID, []Explained]
 	// seen are buckets that were looked at.
 	seen  *lru.Cache[store.BucketID, struct{}]
 	queue queue
@@ -179,6 +181,8 @@ type asked struct {
 const (
 	countsKept  = 4096
 	bucketsKept = 100_000
+	// explainedKept bounds the inputs that are kept to explain decisions, of some 400 bytes per range.
+	explainedKept = 64
 	// trails are partitions that are remembered for where they grow, of some tens of KB
 	// each.
 	trails = 4096
@@ -192,22 +196,24 @@ const (
 
 // New makes a balancer. Nothing is read until Run.
 func New(s Store, m Maps, mover Mover, counts counter.Backend, o Options) *Balancer {
-	counted, err := lru.New[store.PartitionID, *counter.Count](countsKept)
-	if err != nil {
-		panic(err) // its size is positive
-	}
-	seen, err := lru.New[store.BucketID, struct{}](bucketsKept)
-	if err != nil {
-		panic(err) // its size is positive
-	}
 	b := &Balancer{
 		store: s, maps: m, mover: mover, counts: counts, o: o.withDefaults(),
-		counted: counted, seen: seen, trail: newTrail(trails), r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+		counted:   newLRU[store.PartitionID, *counter.Count](countsKept),
+		explained: newLRU[store.BucketID, []Explained](explainedKept),
+		seen:      newLRU[store.BucketID, struct{}](bucketsKept), trail: newTrail(trails), r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 		watch: map[store.BucketID]*watched{}, jobs: map[string]*job{},
 	}
 	b.queue.init()
 	b.state.Decided, b.state.Moved = map[Decision]int64{}, map[policy.Kind]int64{}
 	return b
+}
+
+func newLRU[K comparable, V any](size int) *lru.Cache[K, V] {
+	c, err := lru.New[K, V](size)
+	if err != nil {
+		panic(err) // the size is positive
+	}
+	return c
 }
 
 // Run works until ctx ends, and returns when all that it did has ended.

@@ -99,6 +99,7 @@ func (b *Balancer) ranges(ctx context.Context, r *Round, root *partmap.Root, run
 			return err
 		}
 	}
+	b.explain(id, Explained{in, decisions})
 	if b.o.Decided != nil {
 		b.o.Decided(id, in, decisions)
 	}
