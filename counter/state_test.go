@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -33,9 +34,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T, clients int) *world {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	w := &world{t: t, r: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1_700_000_000, 0), rows: map[string]int{}, book: NewBook()}
+	w := &world{t: t, r: seed.New(t), now: time.Unix(1_700_000_000, 0), rows: map[string]int{}, book: NewBook()}
 	w.p = store.Partition{Bucket: store.BucketID(uuid.New()), ID: store.PartitionID(uuid.New())}
 	for range clients {
 		w.clients = append(w.clients, NewRecorder(w, RecorderOptions{Every: -1, Now: func() time.Time { return w.now }}))
@@ -401,10 +400,8 @@ func TestALostBatchIsNoticed(t *testing.T) {
 // The samples of several clients, merged in any order and more than once, are the
 // sample of all.
 func TestSamplesMergeInAnyOrder(t *testing.T) {
+	r := seed.New(t)
 	for range 30 {
-		seed := rand.Uint64()
-		t.Logf("seed %d", seed)
-		r := rand.New(rand.NewPCG(seed, 2))
 		type op struct {
 			key []byte
 			at  store.Timestamp

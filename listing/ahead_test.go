@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -108,7 +109,7 @@ func crowded(i int) string {
 // where there is little to read, nothing. Time is counted in reads, one after the
 // other.
 func TestReadingAhead(t *testing.T) {
-	r := listtest.Rand(t)
+	r := seed.New(t)
 	word := func(int) string {
 		var b strings.Builder
 		for range 2 + r.IntN(8) {
@@ -174,7 +175,7 @@ func TestReadingAhead(t *testing.T) {
 // TestReadingAheadOfNothing: places with nothing in them end pages early, as ever, and
 // no page stays where the one before ended.
 func TestReadingAheadOfNothing(t *testing.T) {
-	r := listtest.Rand(t)
+	r := seed.New(t)
 	for range 30 {
 		s := memstore.New()
 		defer s.Close()

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -40,9 +40,7 @@ func (m *measured) Slice(
 // TestPagesEndByTheirBytes: pages that end by their bytes, or after any of their items,
 // show together what one listing shows, and no read brings much more than a page may have.
 func TestPagesEndByTheirBytes(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := seed.New(t)
 	s := &measured{Store: memstore.New()}
 	c, err := listing.NewEmbedded(s, listing.Options{MaxParallel: 1})
 	require.NoError(t, err)

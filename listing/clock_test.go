@@ -18,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/base/timestamps"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
@@ -115,8 +116,7 @@ func TestOwnClocksLoseWrites(t *testing.T) {
 func pairsLost(t *testing.T, pairs int, options ...listing.Options) (lost int) {
 	synctest.Test(t, func(t *testing.T) {
 		const workers = 20
-		seed := rand.Uint64()
-		t.Logf("seed %d", seed)
+		seed := seed.Number(t)
 		ctx := t.Context()
 		s := newTimed(t)
 		s.delay = 300 * time.Microsecond

@@ -2,16 +2,13 @@ package listing
 
 import (
 	"bytes"
-	"math/rand/v2"
-	"os"
 	"slices"
 	"sort"
-	"strconv"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
@@ -20,12 +17,7 @@ import (
 // store into which the rows of both sides were put: merge must resolve each key
 // as every store does, know how far it knows, and name what only the source has.
 func TestMergeAgainstAStore(t *testing.T) {
-	seed, err := strconv.ParseUint(os.Getenv("EVENKEEL_SEED"), 10, 64)
-	if err != nil {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("EVENKEEL_SEED=%d", seed)
-	r := rand.New(rand.NewPCG(seed, seed))
+	r := seed.New(t)
 	ctx := t.Context()
 	for range 2000 {
 		src, dst, both := store.Partition{ID: store.PartitionID{1}}, store.Partition{ID: store.PartitionID{2}}, store.Partition{ID: store.PartitionID{3}}

@@ -8,8 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
@@ -38,8 +40,6 @@ func networked(t *testing.T, s, plain store.Store, clock *listtest.Clock, anothe
 	return e
 }
 
-func faultSeed(t *testing.T) uint64 { return listtest.Rand(t).Uint64() }
-
 // TestOverNetworkLeases runs the suite with leases by time. Where moves go on under
 // load the mover is another process and calls take their time.
 func TestOverNetworkLeases(t *testing.T) {
@@ -49,7 +49,7 @@ func TestOverNetworkLeases(t *testing.T) {
 			return networked(t, plain, plain, clock, false)
 		}
 		slow, _ := faultstore.New(plain, faultstore.Options{
-			Seed: faultSeed(t), Rates: faultstore.Rates{Delay: 0.2}, Sleep: faultstore.Sleep, MaxDelay: 200 * time.Millisecond,
+			Seed: seed.Number(t), Rates: faultstore.Rates{Delay: 0.2}, Sleep: wait.Sleep, MaxDelay: 200 * time.Millisecond,
 		})
 		return networked(t, slow, plain, clock, true)
 	}, listtest.Options{Steps: 800, Ranges: 600, Rounds: 10, Bubble: true})
@@ -61,7 +61,7 @@ func TestOverNetworkLeasesAndFaults(t *testing.T) {
 	listtest.Run(t, func(t *testing.T, clock *listtest.Clock) *listtest.Env {
 		plain := memstore.New()
 		s, faults := faultstore.New(plain, faultstore.Options{
-			Seed: faultSeed(t), Sleep: faultstore.Sleep, MaxDelay: mapclient.DefaultLease,
+			Seed: seed.Number(t), Sleep: wait.Sleep, MaxDelay: mapclient.DefaultLease,
 			Rates: faultstore.Rates{Refuse: 0.01, Lose: 0.02, Late: 0.02, Repeat: 0.05, Short: 0.2, Delay: 0.05},
 			PerOp: map[faultstore.Op]faultstore.Rates{
 				faultstore.Swap: {Refuse: 0.1, Lose: 0.1, Late: 0.1},

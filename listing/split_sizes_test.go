@@ -16,6 +16,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/test/realkeys"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -200,8 +201,7 @@ func (l *liar) Quanta(context.Context, store.Partition) ([]counter.Quantum, erro
 
 // TestSplitPointsOfWrongSizes: wrong sizes make parts uneven, and nothing else.
 func TestSplitPointsOfWrongSizes(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seed.Number(t)
 	r := rand.New(rand.NewPCG(seed, 1))
 	keys := names(2_000)
 	for _, ranges := range []int{1, 5, 60} {

@@ -7,8 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -48,7 +50,7 @@ func TestOverPebble(t *testing.T) {
 func TestOverFaults(t *testing.T) {
 	listtest.Run(t, func(t *testing.T, clock *listtest.Clock) *listtest.Env {
 		s, faults := faultstore.New(memstore.New(), faultstore.Options{
-			Seed:  uint64(time.Now().UnixNano()),
+			Seed:  seed.Number(t),
 			Rates: faultstore.Rates{Refuse: 0.01, Lose: 0.02, Late: 0.02, Repeat: 0.05, Short: 0.2},
 			PerOp: map[faultstore.Op]faultstore.Rates{faultstore.Swap: {Refuse: 0.1, Lose: 0.1, Late: 0.1}},
 		})
@@ -99,7 +101,7 @@ func TestOverMemoryAhead(t *testing.T) {
 func TestOverFaultsAhead(t *testing.T) {
 	listtest.Run(t, func(t *testing.T, clock *listtest.Clock) *listtest.Env {
 		s, faults := faultstore.New(memstore.New(), faultstore.Options{
-			Seed: faultSeed(t), Sleep: faultstore.Sleep, MaxDelay: time.Second,
+			Seed: seed.Number(t), Sleep: wait.Sleep, MaxDelay: time.Second,
 			Rates: faultstore.Rates{Refuse: 0.02, Late: 0.02, Repeat: 0.05, Short: 0.2, Delay: 0.2},
 			PerOp: map[faultstore.Op]faultstore.Rates{faultstore.Swap: {Refuse: 0.1, Lose: 0.1, Late: 0.1}},
 		})

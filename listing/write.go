@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -129,7 +130,7 @@ func (c *Client) write(ctx context.Context, h *hold, rg *partmap.Range, first, l
 		return err
 	}
 	err := f(ctx, p)
-	for i := 1; retryable(err) && i < c.o.WriteAttempts && pause(ctx, i) && h.Valid(); i++ {
+	for i := 1; retryable(err) && i < c.o.WriteAttempts && pauses.Sleep(ctx, i) == nil && h.Valid(); i++ {
 		err = f(ctx, p)
 		if err != nil && !store.OutcomeUnknown(err) {
 			// The refusal of a repetition says nothing about the first try.
@@ -161,18 +162,8 @@ func retryable(err error) bool {
 	return k == store.Unavailable || k == store.Timeout
 }
 
-// pause waits before try number i of a write; false means that ctx ended.
-func pause(ctx context.Context, i int) bool {
-	const step = 2 * time.Millisecond
-	t := time.NewTimer(step << min(i, 10))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
+// pauses are those before another attempt of a write.
+var pauses = wait.Backoff{First: 4 * time.Millisecond, Most: 2 * time.Second}
 
 // stillCounts decides about a write whose lease ran out under it: it counts
 // only if the present map of the same bucket, open, has all keys from first to

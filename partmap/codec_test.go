@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -67,7 +68,7 @@ func childrenOf(x *Index) (out []Child) {
 }
 
 func TestRoundTrip(t *testing.T) {
-	rng := random(t)
+	rng := seed.New(t)
 	for range 250 {
 		r := anyRoot(rng)
 		got, err := DecodeRoot(testBucket, store.Record{Version: r.Version(), Blob: encodeRoot(r, r.Batches)})
@@ -106,7 +107,7 @@ func TestRoundTrip(t *testing.T) {
 
 // TestDamageIsRefused changes, cuts off and adds bytes, everywhere.
 func TestDamageIsRefused(t *testing.T) {
-	rng := random(t)
+	rng := seed.New(t)
 	r := anyRoot(rng)
 	rec, n, x := sampleBlobs(rng, r)
 	refused := func(blob []byte) {
@@ -141,7 +142,7 @@ func sampleBlobs(rng *rand.Rand, r *Root) (rec store.Record, segment, index Node
 
 // TestWrongPlaceIsRefused: whole blobs, but not what was asked for.
 func TestWrongPlaceIsRefused(t *testing.T) {
-	rng := random(t)
+	rng := seed.New(t)
 	r := anyRoot(rng)
 	rec, n, x := sampleBlobs(rng, r)
 	other := store.BucketID{9}
@@ -171,7 +172,7 @@ func TestWrongPlaceIsRefused(t *testing.T) {
 
 // TestNewerVersionSaysSo: a whole blob of a later format is not called damaged.
 func TestNewerVersionSaysSo(t *testing.T) {
-	rng := random(t)
+	rng := seed.New(t)
 	r := anyRoot(rng)
 	rec, n, x := sampleBlobs(rng, r)
 	later := func(blob []byte) []byte {
@@ -191,7 +192,7 @@ func TestNewerVersionSaysSo(t *testing.T) {
 
 // TestRootLimits: what does not fit is refused before it is written.
 func TestRootLimits(t *testing.T) {
-	rng := random(t)
+	rng := seed.New(t)
 	r := &Root{Bucket: testBucket, Epoch: 900, Token: store.Token{1}, State: Open, Entries: someEntries(rng, nil), Ranges: 1}
 	for i := range MaxBatches {
 		r.Batches = append(r.Batches, Batch{ID: ^uint64(0) - 100 + uint64(i), Phase: Marking, Ranges: ^uint64(0)})

@@ -10,10 +10,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 )
 
 func TestSeparatorIsTheShortest(t *testing.T) {
-	rng := random(t)
+	rng := seed.New(t)
 	for range 5000 {
 		style := anyStyle(rng)
 		a, b := style(rng), style(rng)
@@ -40,7 +42,7 @@ func TestSeparatorIsTheShortest(t *testing.T) {
 }
 
 func TestPrefixEnd(t *testing.T) {
-	rng := random(t)
+	rng := seed.New(t)
 	for range 5000 {
 		style := anyStyle(rng)
 		prefix, key := style(rng), style(rng)
@@ -55,7 +57,7 @@ func TestPrefixEnd(t *testing.T) {
 
 // TestCutsAgainstOracle compares every lookup with a plain search over the keys.
 func TestCutsAgainstOracle(t *testing.T) {
-	rng := random(t)
+	rng := seed.New(t)
 	for range 250 {
 		style := anyStyle(rng)
 		keys := someKeys(rng, style, 1+rng.IntN(60))
@@ -70,7 +72,7 @@ func TestCutsAgainstOracle(t *testing.T) {
 // TestTiedCutsAgainstOracle is about cuts whose integers do not tell them apart:
 // clusters of equal shorts, and within them of equal heads, and keys around each.
 func TestTiedCutsAgainstOracle(t *testing.T) {
-	rng := random(t)
+	rng := seed.New(t)
 	for range 400 {
 		keys, ask := tiedKeys(rng)
 		if rng.IntN(3) == 0 {
@@ -155,7 +157,7 @@ func checkUnder(t *testing.T, c *Cuts, keys [][]byte, prefix []byte) {
 // TestFewCuts: none, and the lowest key alone.
 func TestFewCuts(t *testing.T) {
 	for n, keys := range [][][]byte{{}, {{}}} {
-		checkCuts(t, random(t), keys, [][]byte{{0}, []byte("k")})
+		checkCuts(t, seed.New(t), keys, [][]byte{{0}, []byte("k")})
 		c := newCuts(n, func(i int) []byte { return keys[i] })
 		require.Equal(t, n-1, c.FindBefore(nil))
 	}
@@ -164,7 +166,7 @@ func TestFewCuts(t *testing.T) {
 // TestCutsThatUseAllBits: the last short is the highest there is.
 func TestCutsThatUseAllBits(t *testing.T) {
 	keys := [][]byte{make([]byte, 8), bytes.Repeat([]byte{0xff}, 8), bytes.Repeat([]byte{0xff}, 9)}
-	checkCuts(t, random(t), keys, append(keys, []byte{0xff}, bytes.Repeat([]byte{0xff}, 10)))
+	checkCuts(t, seed.New(t), keys, append(keys, []byte{0xff}, bytes.Repeat([]byte{0xff}, 10)))
 }
 
 // TestCommonPrefixIsLeftOut of the heads, which else are all the same: lookups would have
@@ -179,7 +181,7 @@ func TestCommonPrefixIsLeftOut(t *testing.T) {
 }
 
 func TestCutsDoNotAllocate(t *testing.T) {
-	rng := random(t)
+	rng := seed.New(t)
 	keys := someKeys(rng, keyStyles["long common prefix"], 1000)
 	c := newCuts(len(keys), func(i int) []byte { return keys[i] })
 	require.Zero(t, testing.AllocsPerRun(100, func() {

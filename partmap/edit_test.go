@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -173,7 +174,7 @@ func (w *world) replaceSome() {
 // contents are the oracle's, over thousands of random edits of trees of all
 // heights.
 func TestI1Tiling(t *testing.T) {
-	rng := random(t)
+	rng := seed.New(t)
 	highest := uint8(0)
 	for i := range 20 {
 		w := newWorld(t, rng, []int{1, 10, 100, 600}[rng.IntN(4)])
@@ -206,7 +207,7 @@ func TestI1Tiling(t *testing.T) {
 
 // TestRangesOfAPart: iteration over a part of the map yields what overlaps it.
 func TestRangesOfAPart(t *testing.T) {
-	rng := random(t)
+	rng := seed.New(t)
 	for range 200 {
 		w := newWorld(t, rng, 1+rng.IntN(80))
 		all := w.blobs.ranges(t, w.root)
@@ -235,7 +236,7 @@ func TestRangesOfAPart(t *testing.T) {
 
 // TestBadReplacementsAreRefused: none of them may make a map.
 func TestBadReplacementsAreRefused(t *testing.T) {
-	rng := random(t)
+	rng := seed.New(t)
 	for _, cuts := range []int{3, 500} {
 		w := newWorld(t, rng, cuts)
 		w.style = keyStyles["decimal"]
@@ -283,7 +284,7 @@ func TestBadReplacementsAreRefused(t *testing.T) {
 // TestLongCuts: the root stays small however long the cuts are, with the fill
 // that real maps have.
 func TestLongCuts(t *testing.T) {
-	rng := random(t)
+	rng := seed.New(t)
 	for _, c := range []struct{ length, cuts int }{{1024, 1200}, {store.MaxKeyBytes, 60}} {
 		var entries []Entry
 		for i := range c.cuts {
@@ -327,7 +328,7 @@ func TestMillionRangesSwapRewritesOnePath(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a million ranges")
 	}
-	rng := random(t)
+	rng := seed.New(t)
 	const n = 1_000_000
 	entries := make([]Entry, n)
 	for i := range entries {

@@ -3,7 +3,6 @@ package partmap
 import (
 	"bytes"
 	"encoding/binary"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -14,22 +13,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/store"
 )
-
-var seedFlag = flag.Uint64("seed", 0, "seed of the randomised tests; 0 draws one")
-
-// random returns a source whose seed is printed when the test fails.
-func random(t testing.TB) *rand.Rand {
-	seed := *seedFlag
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("repeat with: go test ./partmap -run '^%s$' -seed %d", t.Name(), seed)
-		}
-	})
-	return rand.New(rand.NewPCG(seed, 1))
-}
 
 func id16(rng *rand.Rand) (id [16]byte) {
 	binary.BigEndian.PutUint64(id[:], rng.Uint64())

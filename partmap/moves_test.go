@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -177,7 +178,7 @@ func (s sorted) settle(batch uint64) (out sorted) {
 // batches in flight, each in its phase; after each change the map is the
 // oracle's, pins and all, and valid.
 func TestBatchesAgainstOracle(t *testing.T) {
-	rng := random(t)
+	rng := seed.New(t)
 	for range 15 {
 		w := newWorld(t, rng, []int{3, 40, 200}[rng.IntN(3)])
 		var flight []*begun
@@ -238,7 +239,7 @@ func fixed(t *testing.T, rng *rand.Rand) (blobs, *Root) {
 
 // TestSplitAndMergeInWords: the two commonest batches, spelled out.
 func TestSplitAndMergeInWords(t *testing.T) {
-	rng := random(t)
+	rng := seed.New(t)
 	b, root := fixed(t, rng)
 	step := func(do func(e *Edit) error) {
 		t.Helper()
@@ -283,7 +284,7 @@ func TestSplitAndMergeInWords(t *testing.T) {
 
 // TestBadBatchesAreRefused: what would break an invariant never becomes a map.
 func TestBadBatchesAreRefused(t *testing.T) {
-	rng := random(t)
+	rng := seed.New(t)
 	b, root := fixed(t, rng)
 	fresh := func() store.PartitionID { return store.PartitionID(id16(rng)) }
 	c := func(i int) []byte { return fmt.Appendf(nil, "c%d", i) }
@@ -358,7 +359,7 @@ func TestBadBatchesAreRefused(t *testing.T) {
 
 // TestBatchesAreBounded: a root takes so many batches and no more.
 func TestBatchesAreBounded(t *testing.T) {
-	rng := random(t)
+	rng := seed.New(t)
 	var cuts [][]byte
 	for i := range MaxBatches + 1 {
 		cuts = append(cuts, fmt.Appendf(nil, "c%03d", i))

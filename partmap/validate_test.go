@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -122,7 +123,7 @@ func TestValidateSpansReadsTheSpansOnly(t *testing.T) {
 
 // TestValidateReadsNodes spoils each node of a deep map in each way.
 func TestValidateReadsNodes(t *testing.T) {
-	rng := random(t)
+	rng := seed.New(t)
 	w := newWorldOf(t, rng, 600, keyStyles["decimal"], fill{entries: 8, children: 6, keys: 4000, root: 400})
 	require.GreaterOrEqual(t, w.root.Height, uint8(2))
 	ids, _ := w.blobs.reachable(t, w.root)

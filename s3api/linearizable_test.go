@@ -13,6 +13,7 @@ import (
 	"github.com/anishathalye/porcupine"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/s3api"
 	"github.com/evenkeel/evenkeel/store"
@@ -146,7 +147,7 @@ func (l *late) Delete(ctx context.Context, p store.Partition, key []byte, ts sto
 // object, beside readers that look at it all the time, and counts the writes of
 // unknown outcome.
 func checkConditions(t *testing.T, s *server, rounds, calls, readers int) (unknown int) {
-	t.Logf("seed: -seed=%d", *seed)
+	seed := seed.Number(t)
 	s.do("PUT", "/abc", "")
 	for round := range rounds {
 		uri := fmt.Sprintf("/abc/k%d", round)
@@ -189,16 +190,18 @@ func checkConditions(t *testing.T, s *server, rounds, calls, readers int) (unkno
 				unknown++
 				returned = time.Hour // or never
 			}
-			history = append(history, porcupine.Operation{ClientId: client, Input: in, Output: out, Call: int64(called), Return: int64(returned)})
+			history = append(history, porcupine.Operation{ClientId: client, Input: in, Output: out, Call: int64(called),
+				Return: int64(returned)})
 			return seen, seenETag
 		}
 		var clients, lookers sync.WaitGroup
 		for client := range 6 {
 			clients.Go(func() {
-				rnd := rand.New(rand.NewPCG(*seed, uint64(round*100+client)))
+				rnd := rand.New(rand.NewPCG(seed, uint64(round*100+client)))
 				seen, etag := "", "none"
 				for i := range calls {
-					in := objectCall{kind: []string{"get", "get", "put", "create", "follow", "follow", "delete", "drop"}[rnd.IntN(8)], seen: seen}
+					in := objectCall{kind: []string{"get", "get", "put", "create", "follow", "follow", "delete", "drop"}[rnd.IntN(8)],
+						seen: seen}
 					if in.kind != "get" && in.kind != "delete" && in.kind != "drop" {
 						in.body = fmt.Sprintf("%d/%d", client, i)
 					}
@@ -222,7 +225,8 @@ func checkConditions(t *testing.T, s *server, rounds, calls, readers int) (unkno
 		for _, o := range history {
 			fmt.Fprintln(&told, o.ClientId, o.Call, o.Return, objectModel.DescribeOperation(o.Input, o.Output))
 		}
-		require.Equal(t, porcupine.Ok, porcupine.CheckOperationsTimeout(objectModel, history, time.Minute), "round %d:\n%s", round, told.String())
+		require.Equal(t, porcupine.Ok, porcupine.CheckOperationsTimeout(objectModel, history, time.Minute), "round %d:\n%s",
+			round, told.String())
 	}
 	return unknown
 }

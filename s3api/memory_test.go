@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http/httptest"
 	"net/url"
@@ -20,6 +19,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/base/webguard"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/s3api"
 	"github.com/evenkeel/evenkeel/store"
@@ -123,7 +124,7 @@ func TestSlotsAreShared(t *testing.T) {
 		for more := true; more; {
 			more = false
 			for i := range has {
-				if free > 0 && s3api.MayTake(has[i], free) {
+				if free > 0 && webguard.MayTake(has[i], free) {
 					has[i]++
 					free--
 					more = true
@@ -228,9 +229,7 @@ func (s *server) listAll(uri string, most int) (found []string, pages int) {
 // TestListingsOverEmptyRangesAreComplete: over very many empty ranges pages are short, or
 // empty, and what they show together is all there is, whichever the form.
 func TestListingsOverEmptyRangesAreComplete(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := seed.New(t)
 	s := limited(t, 1, s3api.Options{})
 	letters := []rune("a/b\uE000\uD7FF\x00ü\U0010FFFF")
 	word := func() string {

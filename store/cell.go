@@ -1,9 +1,6 @@
 package store
 
-import (
-	"bytes"
-	"slices"
-)
+import "slices"
 
 // A cell is what evenkeel stores as a row's value: a kind byte, then the
 // entry's value. One column holds both, so that one timestamp is the row's.
@@ -59,20 +56,14 @@ func MarkerCell() []byte { return []byte{kindMarker} }
 // IsMarker reports whether a cell is a marker.
 func IsMarker(cell []byte) bool { return len(cell) == 1 && cell[0] == kindMarker }
 
-// Newer reports whether row a beats row b of the same key: as in every store the
-// higher timestamp wins, at a tie the marker, then the larger value. Whether an entry
-// is a copy makes no difference.
+// Newer reports whether row a beats row b of the same key, by the rule of Beats, but
+// with a copy of an entry equal to the entry.
 func Newer(a, b *Row) bool {
-	if a.Timestamp != b.Timestamp {
-		return a.Timestamp > b.Timestamp
+	x, y := a.Value, b.Value
+	if len(x) > 0 && len(y) > 0 && x[0] <= kindEntry && y[0] <= kindEntry {
+		x, y = x[1:], y[1:]
 	}
-	if len(a.Value) == 0 || len(b.Value) == 0 {
-		return len(a.Value) > len(b.Value)
-	}
-	if k, l := max(a.Value[0], kindEntry), max(b.Value[0], kindEntry); k != l {
-		return k > l
-	}
-	return bytes.Compare(a.Value[1:], b.Value[1:]) > 0
+	return Beats(a.Timestamp, x, b.Timestamp, y)
 }
 
 // EntryValue returns the entry's value within a cell, copied or not, sharing its memory.

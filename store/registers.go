@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"iter"
 
 	"github.com/google/uuid"
 )
@@ -187,4 +188,27 @@ func CheckNode(blob []byte) error {
 		return Errorf(InvalidArgument, "a node of %d bytes: 1 to %d", len(blob), MaxNodeBytes)
 	}
 	return nil
+}
+
+// Scanner is what KeyPages needs of Registers.
+type Scanner interface {
+	Scan(ctx context.Context, t Table, after []byte, limit int) ([][]byte, error)
+}
+
+// KeyPages iterates over all keys of a table, a page of Scan at a time. After an error, which
+// it yields, it reads the same page again if the loop goes on and ctx has not ended.
+func KeyPages(ctx context.Context, s Scanner, t Table) iter.Seq2[[][]byte, error] {
+	const page = 1000
+	return func(yield func([][]byte, error) bool) {
+		var after []byte
+		for {
+			keys, err := s.Scan(ctx, t, after, page)
+			if err == nil && len(keys) == 0 || !yield(keys, err) || err != nil && ctx.Err() != nil {
+				return
+			}
+			if err == nil {
+				after = keys[len(keys)-1]
+			}
+		}
+	}
 }

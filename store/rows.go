@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
@@ -179,12 +180,18 @@ type Writable interface {
 	Writable() error
 }
 
-// ComparePutter is the optional power to put a row only if the present one is
-// as expected: want is the present row's value (nil: no row). It fails with
-// Conflict otherwise. The write is ordered before and after other ComparePuts
-// of the key, but not against plain Puts and Deletes in flight.
-type ComparePutter interface {
-	ComparePut(ctx context.Context, p Partition, want []byte, row Row) error
+// Beats is last-write-wins: it reports whether a write of value at timestamp ts takes
+// the place of the write of old at timestamp oldTS to the same key. A nil value is a
+// tombstone. The higher timestamp wins; at a tie a tombstone, then the bytewise larger
+// value. Of two equal tombstones either may stay.
+func Beats(ts Timestamp, value []byte, oldTS Timestamp, old []byte) bool {
+	if ts != oldTS {
+		return ts > oldTS
+	}
+	if value == nil || old == nil {
+		return value == nil
+	}
+	return bytes.Compare(value, old) > 0
 }
 
 // CheckRows reports the first reason why rows may not be put in one batch.

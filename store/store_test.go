@@ -66,14 +66,38 @@ func TestCells(t *testing.T) {
 	}
 }
 
-// Of two rows the same one wins as in every store; but whether they are copies does
-// not matter.
+func TestBeats(t *testing.T) {
+	a, b, tombstone := []byte("a"), []byte("b"), []byte(nil)
+	for _, c := range []struct {
+		name       string
+		value, old []byte
+		wins       bool // at the same timestamp
+	}{
+		{"the same value", a, a, false},
+		{"a larger value", b, a, true},
+		{"a smaller value", a, b, false},
+		{"a longer value", []byte("a\x00"), a, true},
+		{"a value over the empty one", a, []byte{}, true},
+		{"the empty value", []byte{}, a, false},
+		{"a tombstone", tombstone, b, true},
+		{"a tombstone over the empty value", tombstone, []byte{}, true},
+		{"a value over a tombstone", b, tombstone, false},
+		{"the empty value over a tombstone", []byte{}, tombstone, false},
+		{"a tombstone over a tombstone", tombstone, tombstone, true},
+	} {
+		require.True(t, store.Beats(6, c.value, 5, c.old), c.name)
+		require.False(t, store.Beats(4, c.value, 5, c.old), c.name)
+		require.Equal(t, c.wins, store.Beats(5, c.value, 5, c.old), c.name)
+	}
+}
+
+// TestNewer: the rule is that of Beats, and a copy equals the entry.
 func TestNewer(t *testing.T) {
 	a, b, marker := store.EntryCell([]byte("a")), store.EntryCell([]byte("b")), store.MarkerCell()
 	for _, c := range []struct {
 		one, other []byte
 		wins       bool // at the same timestamp
-	}{{a, a, false}, {b, a, true}, {a, b, false}, {marker, b, true}, {b, marker, false}, {marker, marker, false}, {a, nil, true}, {nil, a, false}} {
+	}{{a, a, false}, {b, a, true}, {a, b, false}, {marker, b, true}, {b, marker, false}, {marker, marker, false}, {a, []byte{}, true}, {[]byte{}, a, false}} {
 		for _, one := range [][]byte{c.one, store.CopiedCell(c.one)} {
 			for _, other := range [][]byte{c.other, store.CopiedCell(c.other)} {
 				newer := func(ts store.Timestamp) bool {

@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/bench/layouts"
 	"github.com/evenkeel/evenkeel/bench/layouts/layouttest"
 	"github.com/evenkeel/evenkeel/internal/test/realkeys"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -44,8 +45,7 @@ func evenkeel(t testing.TB, s store.Store, cuts [][]byte) layouts.Layout {
 // Layouts by key answer whatever query as a sorted slice does, over keys that are
 // easily got wrong and over those that begin alike.
 func TestLayoutsByKeyAnswerAsTheOracle(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seed.Number(t)
 	r := rand.New(rand.NewPCG(seed, 1))
 	sets := map[string][][]byte{
 		"awkward": realkeys.Awkward(700, seed, true),
@@ -79,8 +79,6 @@ func TestLayoutsByKeyAnswerAsTheOracle(t *testing.T) {
 // Where all keys of a page lie in one bucket, a merge that reads a little of each
 // has to ask for more.
 func TestMergesAskAgain(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
 	const buckets = 16
 	var keys [][]byte
 	for i := 0; len(keys) < 700; i++ {
@@ -89,15 +87,13 @@ func TestMergesAskAgain(t *testing.T) {
 		}
 	}
 	l := layouts.NewHash(memstore.New(), bucketID(), layouts.HashOptions{Buckets: buckets})
-	layouttest.ByKey(t, rand.New(rand.NewPCG(seed, 1)), l, keys, true)
+	layouttest.ByKey(t, seed.New(t), l, keys, true)
 }
 
 // Layouts of feeds show the newest first as the oracle does, over days that hold
 // nothing.
 func TestFeedsAnswerAsTheOracle(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 1))
+	r := seed.New(t)
 	keys := layouttest.FeedKeys(t, r, 2000)
 	for on, s := range stores(t) {
 		for layout, l := range map[string]layouts.Layout{

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/daemon/secrecy"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -89,11 +90,11 @@ func (s *serveCmd) open(ctx context.Context, tables int, log *slog.Logger) (*bac
 		CacheBytes: s.CacheMiB << 20, TombstoneGrace: s.TombstoneGrace, OpenTables: tables, Logger: log,
 	})
 	if err != nil {
-		return nil, &exitError{exitStore, err}
+		return nil, daemon.Exit(exitStore, err)
 	}
 	b := &backend{store: st, where: []any{"data", s.Data}}
 	if err := s.count(b, filepath.Join(s.Data, "counters"), log); err != nil {
-		return nil, &exitError{exitStore, errors.Join(err, b.close())}
+		return nil, daemon.Exit(exitStore, errors.Join(err, b.close()))
 	}
 	o := listing.Options{CacheBytes: s.MapCacheMiB << 20, Recorder: b.recorded(), Sizes: b.sizes()}
 	if b.buckets, err = listing.NewEmbedded(st, o); err != nil {
@@ -109,13 +110,13 @@ const openTimeout = time.Minute
 func (s *serveCmd) openCassandra(ctx context.Context, log *slog.Logger) (*backend, error) {
 	o, err := s.Flags.Options(log)
 	if err != nil {
-		return nil, usageError("%w", err)
+		return nil, daemon.Exit(exitUsage, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	st, err := cassandrastore.Open(ctx, o)
 	if err != nil {
-		return nil, &exitError{exitStore, err}
+		return nil, daemon.Exit(exitStore, err)
 	}
 	b := &backend{store: st, where: []any{"cassandra", strings.Join(s.Cassandra, ","), "keyspace", s.Keyspace}}
 	maps, err := mapclient.Join(ctx, st, mapclient.Options{
@@ -125,11 +126,11 @@ func (s *serveCmd) openCassandra(ctx context.Context, log *slog.Logger) (*backen
 		if errors.Is(err, store.InvalidArgument) {
 			err = fmt.Errorf("%w (--lease, --max-clock-skew; --change-lease)", err)
 		}
-		return nil, &exitError{exitStore, errors.Join(err, b.close())}
+		return nil, daemon.Exit(exitStore, errors.Join(err, b.close()))
 	}
 	if err := s.count(b, "", log); err != nil {
 		maps.Close()
-		return nil, &exitError{exitStore, errors.Join(err, b.close())}
+		return nil, daemon.Exit(exitStore, errors.Join(err, b.close()))
 	}
 	if b.buckets, err = listing.New(st, maps, listing.Options{Recorder: b.recorded(), Sizes: b.sizes()}); err != nil {
 		maps.Close()

@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/term"
 
+	"github.com/evenkeel/evenkeel/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
 	"github.com/evenkeel/evenkeel/internal/daemon/secrecy"
 	"github.com/evenkeel/evenkeel/listing"
@@ -50,9 +49,9 @@ func (b *backupCmd) Run(ctx context.Context, std stdio) error {
 	}
 	c, err := b.Client()
 	if err != nil {
-		return usageError("%w", err)
+		return daemon.Exit(exitUsage, err)
 	}
-	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	ctx, release := daemon.Signals(ctx)
 	defer release()
 	begun := time.Now()
 	show := showSizes(b.Progress, std.err, "backed up")
@@ -91,7 +90,7 @@ a newer listd, or NEW is not empty. Then nothing is left in NEW.`
 
 // Run restores.
 func (r *restoreCmd) Run(ctx context.Context, std stdio) error {
-	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	ctx, release := daemon.Signals(ctx)
 	defer release()
 	secrecy.Umask()
 	// What is dead is collected by the server to be, by its own flag.
@@ -102,12 +101,12 @@ func (r *restoreCmd) Run(ctx context.Context, std stdio) error {
 	size, err := pebblestore.Restore(ctx, r.Dir, r.Data, o, show.now)
 	show.end()
 	if err != nil {
-		return &exitError{exitStore, err}
+		return daemon.Exit(exitStore, err)
 	}
 	buckets, err := countBuckets(ctx, r.Data, o)
 	if err != nil {
-		return &exitError{exitStore, fmt.Errorf(
-			"%s is restored, but its buckets can't be read; rebalancer verify --data %s says what is wrong: %w", r.Data, r.Data, err)}
+		return daemon.Exit(exitStore, fmt.Errorf(
+			"%s is restored, but its buckets can't be read; rebalancer verify --data %s says what is wrong: %w", r.Data, r.Data, err))
 	}
 	_, err = fmt.Fprintf(std.out, `restored %s into %s in %v: %d buckets
 check it:  rebalancer verify --data %s

@@ -18,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/base/keytext"
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
@@ -35,7 +36,7 @@ type fate struct {
 // stay, are split or are merged. What is restored has everything that was acknowledged before
 // the backup began, nothing that was deleted before, and is clean.
 func TestBackupAndRestore(t *testing.T) {
-	t.Logf("seed: -seed=%d", *seed)
+	seed := seed.Number(t)
 	top := t.TempDir()
 	p := start(t, filepath.Join(top, "data"), "--move-rate", "2000", "--rebalance-interval", "0")
 	var keys strings.Builder
@@ -52,7 +53,7 @@ func TestBackupAndRestore(t *testing.T) {
 	stop := make(chan struct{})
 	var work sync.WaitGroup
 	for c := range clients {
-		r := rand.New(rand.NewPCG(*seed, uint64(c)))
+		r := rand.New(rand.NewPCG(seed, uint64(c)))
 		work.Go(func() {
 			for {
 				select {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 
+	"github.com/evenkeel/evenkeel/internal/daemon"
 	"github.com/evenkeel/evenkeel/s3api"
 )
 
@@ -54,10 +55,10 @@ func readCuts(file string) ([]byte, error) {
 	}
 	cuts, err := os.ReadFile(file)
 	if err != nil {
-		return nil, usageError("--cuts-file: %w", err)
+		return nil, daemon.UsageError("--cuts-file: %w", err)
 	}
 	if _, err := s3api.ParseCuts(bytes.NewReader(cuts)); err != nil {
-		return nil, usageError("--cuts-file %s: %w", file, err)
+		return nil, daemon.UsageError("--cuts-file %s: %w", file, err)
 	}
 	return cuts, nil
 }

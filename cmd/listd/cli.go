@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -13,6 +12,7 @@ import (
 	kongyaml "github.com/alecthomas/kong-yaml"
 	"gopkg.in/yaml.v3"
 
+	"github.com/evenkeel/evenkeel/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/daemon/logging"
 )
 
@@ -50,35 +50,16 @@ can't be used (held by another process, foreign, damaged, no access) or the Cass
 keyspace can't (no node answers, login refused, schema missing or not as it has to
 be); 4 done, but some lines were bad or refused.`
 
-// newParser builds the parser of the whole command line.
-func newParser(std stdio) (*kong.Kong, *cli, error) {
-	c := &cli{}
-	parser, err := kong.New(c,
-		kong.Name("listd"),
-		kong.Description(description),
-		kong.Writers(std.out, std.err),
-		kong.Exit(func(code int) { panic(exited(code)) }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true, WrapUpperBound: 100}),
-		kong.DefaultEnvars("EVENKEEL"),
-		kong.Vars{"version": version()},
-		kong.Configuration(loadSettings),
-	)
-	return parser, c, err
-}
-
-// version is that of the module or of the commit that was built.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
+// program is listd's frame.
+func program(std stdio) *daemon.Program {
+	return &daemon.Program{
+		Name: "listd", Description: description, Out: std.out, Err: std.err,
+		Options: []kong.Option{
+			kong.DefaultEnvars("EVENKEEL"),
+			kong.Vars{"version": daemon.Version()},
+			kong.Configuration(loadSettings),
+		},
 	}
-	v := info.Main.Version
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && v == "(devel)" {
-			v += " " + s.Value
-		}
-	}
-	return v + " " + info.GoVersion
 }
 
 // settings is a configuration file: kong-yaml's resolver, put behind the

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
+	"github.com/evenkeel/evenkeel/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/daemon/reload"
 	"github.com/evenkeel/evenkeel/s3api/sigv4"
 )
@@ -44,14 +46,14 @@ type serverFlags struct {
 func (f *serverFlags) connect(concurrency int) (*remote, error) {
 	base, err := url.Parse(f.Server)
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" || strings.Trim(base.Path, "/") != "" {
-		return nil, usageError("--server %q is not an address like http://127.0.0.1:9000", f.Server)
+		return nil, daemon.UsageError("--server %q is not an address like http://127.0.0.1:9000", f.Server)
 	}
 	if (f.AccessKey == "") != (f.SecretKey == "") {
-		return nil, usageError("--access-key and --secret-key need each other (EVENKEEL_ACCESS_KEY, EVENKEEL_SECRET_KEY)")
+		return nil, daemon.UsageError("--access-key and --secret-key need each other (EVENKEEL_ACCESS_KEY, EVENKEEL_SECRET_KEY)")
 	}
 	trust, err := reload.ClientTLS("--server-ca-file", f.ServerCAFile)
 	if err != nil {
-		return nil, usageError("%w", err)
+		return nil, daemon.Exit(exitUsage, err)
 	}
 	transport := &http.Transport{
 		TLSClientConfig:     trust,
@@ -159,26 +161,25 @@ func (r *remote) do(ctx context.Context, c *call) ([]byte, error) {
 func (r *remote) body(ctx context.Context, c *call) (io.ReadCloser, error) {
 	u := r.url(c)
 	until := time.Now().Add(r.patience)
-	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+	pauses := wait.Backoff{First: firstPause, Most: maxPause}
+	for failures := 1; ; failures++ {
 		answer, err := r.once(ctx, u, c)
 		if err == nil {
 			return answer, nil
 		}
-		wait := pause
+		next := pauses.Pause(failures)
 		var e *serverError
 		if errors.As(err, &e) {
 			if e.status < 500 || e.status == http.StatusNotImplemented {
 				return nil, err
 			}
-			wait = min(max(wait, e.wait), maxPause)
+			next = min(max(next, e.wait), maxPause)
 		}
-		if time.Now().Add(wait).After(until) || ctx.Err() != nil {
+		if time.Now().Add(next).After(until) || ctx.Err() != nil {
 			return nil, err
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := wait.Sleep(ctx, next); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/alecthomas/kong"
 	"gopkg.in/yaml.v3"
 
+	"github.com/evenkeel/evenkeel/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/daemon/secrecy"
 )
 
@@ -32,13 +33,13 @@ func (c *configCmd) Run(outer *cli, std stdio) error {
 	if outer.Config != "" {
 		args = append([]string{"--config", string(outer.Config)}, args...)
 	}
-	parser, _, err := newParser(std)
+	parser, err := program(std).Parser(&cli{})
 	if err != nil {
-		return usageError("%w", err)
+		return daemon.Exit(exitUsage, err)
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		return usageError("%w", err)
+		return daemon.Exit(exitUsage, err)
 	}
 	return printSettings(std, parsed)
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/internal/base/keytext"
+	"github.com/evenkeel/evenkeel/internal/daemon"
 )
 
 type loadCmd struct {
@@ -50,10 +51,10 @@ const maxComplaints = 100
 
 func (l *loadCmd) Run(ctx context.Context, std stdio) error {
 	if l.Concurrency < 1 || l.Concurrency > 4096 {
-		return usageError("--concurrency is 1 to 4096")
+		return daemon.UsageError("--concurrency is 1 to 4096")
 	}
 	if l.CutsFile != "" && !l.Create {
-		return usageError("--cuts-file goes with --create")
+		return daemon.UsageError("--cuts-file goes with --create")
 	}
 	cuts, err := readCuts(l.CutsFile)
 	if err != nil {
@@ -85,7 +86,7 @@ func (l *loadCmd) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	if t.bad > 0 {
-		return &exitError{exitPartial, fmt.Errorf("%d lines were not loaded", t.bad)}
+		return daemon.Exit(exitPartial, fmt.Errorf("%d lines were not loaded", t.bad))
 	}
 	return nil
 }
@@ -97,7 +98,7 @@ func (l *loadCmd) open(std stdio) (io.ReadCloser, int, error) {
 	}
 	f, err := os.Open(l.File)
 	if err != nil {
-		return nil, 0, usageError("%w", err)
+		return nil, 0, daemon.Exit(exitUsage, err)
 	}
 	info, err := f.Stat()
 	if err == nil && info.IsDir() {
@@ -111,7 +112,7 @@ func (l *loadCmd) open(std stdio) (io.ReadCloser, int, error) {
 	}
 	if err != nil {
 		_ = f.Close()
-		return nil, 0, usageError("%w", err)
+		return nil, 0, daemon.Exit(exitUsage, err)
 	}
 	return f, total, nil
 }

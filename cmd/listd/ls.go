@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/base/keytext"
+	"github.com/evenkeel/evenkeel/internal/daemon"
 )
 
 type lsCmd struct {
@@ -52,7 +53,7 @@ const (
 
 func (l *lsCmd) Run(ctx context.Context, std stdio) error {
 	if l.Limit < 0 || l.Parallel < 1 || l.Parallel > maxParallel {
-		return usageError("--limit is not negative, --parallel is 1 to %d", maxParallel)
+		return daemon.UsageError("--limit is not negative, --parallel is 1 to %d", maxParallel)
 	}
 	r, err := l.connect(l.Parallel)
 	if err != nil {

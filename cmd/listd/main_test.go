@@ -24,8 +24,6 @@ import (
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
-var seed = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the randomised tests")
-
 // binary is the program itself, built once.
 var binary string
 

@@ -55,7 +55,7 @@ func TestNoSecretIsPrinted(t *testing.T) {
 	require.NotContains(t, p.errs.String(), password)
 
 	// Whatever flag comes to hold a secret is hidden, too.
-	parser, _, err := newParser(stdio{out: io.Discard, err: io.Discard})
+	parser, err := program(stdio{out: io.Discard, err: io.Discard}).Parser(&cli{})
 	require.NoError(t, err)
 	secret := regexp.MustCompile("token|secret|password|counter")
 	var serve *kong.Node

@@ -3,19 +3,19 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"os/signal"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/evenkeel/evenkeel/internal/base/webguard"
+	"github.com/evenkeel/evenkeel/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/daemon/adminserver"
 	"github.com/evenkeel/evenkeel/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/internal/daemon/logging"
@@ -157,7 +157,7 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 	var keys *keysFile
 	if s.KeysFile != "" {
 		if keys, err = openKeys(s.KeysFile); err != nil {
-			return usageError("--keys-file %s: %w", s.KeysFile, err)
+			return daemon.UsageError("--keys-file %s: %w", s.KeysFile, err)
 		}
 		secrecy.WarnOfFile(log, "--keys-file", s.KeysFile)
 	}
@@ -167,7 +167,7 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 	var cert *reload.Certificate
 	if s.HTTPSCertFile != "" {
 		if cert, err = reload.OpenCertificate(s.HTTPSCertFile, s.HTTPSKeyFile, ""); err != nil {
-			return usageError("--https-cert-file and --https-key-file: %w", err)
+			return daemon.UsageError("--https-cert-file and --https-key-file: %w", err)
 		}
 		secrecy.WarnOfFile(log, "--https-key-file", s.HTTPSKeyFile)
 	}
@@ -176,12 +176,12 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 	}
 	adminAccess, err := s.AdminAccess.Open(log)
 	if err != nil {
-		return usageError("%w", err)
+		return daemon.Exit(exitUsage, err)
 	}
 	var adminAddr *net.TCPAddr
 	if s.Admin != "" {
 		if adminAddr, err = adminAccess.Resolve("--admin", s.Admin, log); err != nil {
-			return usageError("%w", err)
+			return daemon.Exit(exitUsage, err)
 		}
 	}
 	files, err := openFiles()
@@ -190,7 +190,7 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 	}
 	share, err := shareFiles(files, s.MaxConnections)
 	if err != nil {
-		return usageError("%w", err)
+		return daemon.Exit(exitUsage, err)
 	}
 	if share.connections < s.MaxConnections {
 		log.Warn("fewer connections than --max-connections are kept, to leave files to the store: raise the limit of open files (ulimit -n)",
@@ -202,10 +202,10 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) error {
 	}
 	// Only now: while a store is being opened a signal ends the process as it
 	// always does, which harms nothing.
-	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	ctx, release := daemon.Signals(ctx)
 	defer release()
 	who := access{keys, cert, adminAccess, lines}
-	err = s.serve(ctx, release, std, log, b, who, share.connections, listenAddr, adminAddr)
+	err = s.serve(ctx, std, log, b, who, share.connections, listenAddr, adminAddr)
 	if cerr := b.close(); err == nil && cerr != nil {
 		err = cerr
 	}
@@ -222,7 +222,10 @@ type access struct {
 }
 
 // serve runs the servers over an open store until ctx ends.
-func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *slog.Logger, b *backend, who access, connections int, listenAddr, adminAddr *net.TCPAddr) error {
+func (s *serveCmd) serve(
+	ctx context.Context, std stdio, log *slog.Logger, b *backend, who access,
+	connections int, listenAddr, adminAddr *net.TCPAddr,
+) error {
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(who.lines.Metric()); err != nil {
 		return err
@@ -232,15 +235,37 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 	}
 	guard, err := webguard.New(s.AdminAccess.AllowHost, s.HostSuffix)
 	if err != nil {
-		return usageError("--allow-host: %w", err)
+		return daemon.UsageError("--allow-host: %w", err)
 	}
+	listener, err := net.ListenTCP("tcp", listenAddr)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	defer listener.Close()
 	memory := s.requestMemory(machineMemory("/"))
 	s.limitMemory(memory)
-	var s3Limit *connLimit
+	scheme := "http"
+	var s3Listener net.Listener = &headerLimit{Listener: listener, sealed: who.cert != nil, most: memory / 4}
+	if who.cert != nil {
+		scheme, s3Listener = "https", tls.NewListener(s3Listener, who.cert.Config())
+		go who.cert.Run(ctx, log)
+	}
+	s3 := &http.Server{
+		// Larger bodies get more time from their requests; see s3api.Options.MinRate.
+		ReadHeaderTimeout: s.HeaderTimeout, ReadTimeout: min(s.BodyTimeout, s.HeaderTimeout+smallBodyTime),
+		WriteTimeout: s.AnswerTimeout, IdleTimeout: s.IdleTimeout, MaxHeaderBytes: s.MaxHeaderBytes,
+		ErrorLog: logging.ErrorLog(log),
+	}
+	defer s3.Close()
+	limit := daemon.LimitConns(s3Listener, connections, s3, true)
+	limitState := s3.ConnState
+	s3.ConnState = func(c net.Conn, state http.ConnState) {
+		countHeader(c, state)
+		limitState(c, state)
+	}
 	options := s3api.Options{
 		MemoryBytes: memory, MaxCuts: s.MaxCuts, MinRate: s.MinRate,
-		BodyTimeout: s.BodyTimeout, AnswerTimeout: s.AnswerTimeout,
-		Busy:   func(ctx context.Context, busy bool) { s3Limit.busy(ctx, busy) },
+		BodyTimeout: s.BodyTimeout, AnswerTimeout: s.AnswerTimeout, Busy: limit.Busy,
 		Region: s.Region, MaxBodyBytes: s.MaxBodyBytes, MaxRequests: s.MaxRequests, RequestTimeout: s.RequestTimeout,
 		Logger: log, LogEvery: s.RequestLog == "all", Metrics: registry,
 		SoleWriter: len(s.Cassandra) == 0, HostSuffixes: s.HostSuffix, Guard: guard,
@@ -250,60 +275,34 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 		options.Keys = who.keys
 		go who.keys.Run(ctx, log)
 	}
-	handler, err := s3api.New(s3api.Over(b.buckets), options)
-	if err != nil {
-		return usageError("%w", err)
+	if s3.Handler, err = s3api.New(s3api.Over(b.buckets), options); err != nil {
+		return daemon.Exit(exitUsage, err)
 	}
-	listener, err := net.ListenTCP("tcp", listenAddr)
-	if err != nil {
-		return fmt.Errorf("--listen: %w", err)
-	}
-	scheme := "http"
-	var s3Listener net.Listener = &headerLimit{Listener: listener, sealed: who.cert != nil, most: memory / 4}
-	if who.cert != nil {
-		scheme, s3Listener = "https", tls.NewListener(s3Listener, who.cert.Config())
-		go who.cert.Run(ctx, log)
-	}
-	s3Limit = newConnLimit(s3Listener, connections)
-	s3Limit.tells = true
-	s3 := s.server(handler, s3Limit, log)
-	// Larger bodies get more time of their requests; see s3api.Options.MinRate.
-	s3.ReadTimeout = min(s.BodyTimeout, s.HeaderTimeout+smallBodyTime)
-	servers := []*http.Server{s3}
-	failed := make(chan error, 2)
-	ready := newReadiness(b)
-	var admin net.Listener
+	var admin *adminserver.Server
 	adminURL := ""
 	if adminAddr != nil {
-		if admin, err = net.ListenTCP("tcp", adminAddr); err != nil {
-			_ = listener.Close()
-			return fmt.Errorf("--admin: %w", err)
-		}
-		adminURL = who.admin.URL(admin.Addr())
-	}
-	moves := s.newRebalancer(b, log, adminURL)
-	if err := registry.Register(rebalance.Metrics{Keeper: moves.Keeper, Recorder: b.recorder}); err != nil {
-		return err
-	}
-	if admin != nil {
-		h, err := adminserver.New(adminserver.Options{
-			Registry: registry, Ready: ready.Readiness, Moves: moves.api, Access: who.admin, Log: log,
+		admin, err = adminserver.Listen(adminserver.Options{
+			Access: who.admin, Address: adminAddr, Registry: registry, Store: b.store, Buckets: b.buckets, Log: log,
 		})
 		if err != nil {
-			return err
+			return fmt.Errorf("--admin: %w", err)
 		}
-		go who.admin.Run(ctx, log)
-		limit := newConnLimit(who.admin.Listener(admin), adminConnections)
-		a := s.server(h, limit, log)
-		a.WriteTimeout = 0 // profiles take as long as they are asked to
-		servers = append(servers, a)
-		go func() { failed <- a.Serve(limit) }()
+		defer admin.Close()
+		adminURL = admin.URL()
 	}
-	go func() { failed <- s3.Serve(s3Limit) }()
+	keeper := s.keeper(b, log, adminURL)
+	if err := registry.Register(rebalance.Metrics{Keeper: keeper, Recorder: b.recorder}); err != nil {
+		return err
+	}
+	failed := make(chan error, 2)
+	if admin != nil {
+		go func() { failed <- admin.Serve(keeper.API()) }()
+	}
+	go func() { failed <- s3.Serve(limit) }()
 	moving, stopMoving := context.WithCancel(ctx)
 	var moved sync.WaitGroup
-	moved.Go(func() { moves.run(moving) })
-	// Whatever ends the server: the store is closed only when nothing moves.
+	moved.Go(func() { _ = keeper.Run(moving) }) // it logs its errors
+	// The store is closed only when nothing moves.
 	defer moved.Wait()
 	defer stopMoving()
 
@@ -311,55 +310,39 @@ func (s *serveCmd) serve(ctx context.Context, release func(), std stdio, log *sl
 	if admin != nil {
 		fmt.Fprintf(std.out, "admin on %s\n", adminURL)
 	}
-	log.Info("serving", append(b.where, "listen", listener.Addr().String(), "version", version())...)
+	log.Info("serving", append(b.where, "listen", listener.Addr().String(), "version", daemon.Version())...)
 
 	select {
 	case err := <-failed:
-		for _, srv := range servers {
-			_ = srv.Close()
-		}
 		return err
 	case <-ctx.Done():
 	}
-	release() // a second signal ends the process at once
-	ready.drain()
 	log.Info("ending: waiting for requests under way", "at most", s.ShutdownTimeout)
-	return shutdown(servers, s.ShutdownTimeout)
+	ending, cancel := context.WithTimeout(context.Background(), s.ShutdownTimeout)
+	defer cancel()
+	if admin != nil {
+		admin.Drain()
+	}
+	err = s3.Shutdown(ending)
+	if admin != nil {
+		err = errors.Join(err, admin.Shutdown(ending))
+	}
+	if err != nil {
+		_ = s3.Close()
+		return fmt.Errorf("requests were cut off after %v", s.ShutdownTimeout)
+	}
+	return nil
 }
 
 // smallBodyTime is how long a small body may take after the header.
 const smallBodyTime = 5 * time.Second
-
-// server makes an HTTP server with the limits of this one, for a listener.
-func (s *serveCmd) server(h http.Handler, l *connLimit, log *slog.Logger) *http.Server {
-	return &http.Server{
-		Handler: h, ConnState: l.state, ConnContext: l.context,
-		ReadHeaderTimeout: s.HeaderTimeout, ReadTimeout: s.BodyTimeout, WriteTimeout: s.AnswerTimeout,
-		IdleTimeout: s.IdleTimeout, MaxHeaderBytes: s.MaxHeaderBytes,
-		ErrorLog: logging.ErrorLog(log),
-	}
-}
-
-// shutdown lets requests end, for so long.
-func shutdown(servers []*http.Server, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
-	var cut error
-	for _, srv := range servers {
-		if err := srv.Shutdown(ctx); err != nil {
-			_ = srv.Close()
-			cut = fmt.Errorf("requests were cut off after %v", limit)
-		}
-	}
-	return cut
-}
 
 // resolve looks up an address to listen on, which must be a loopback one unless
 // open.
 func resolve(flag, address string, open bool, hint string) (*net.TCPAddr, error) {
 	a, err := adminserver.Resolve(flag, address, open, hint)
 	if err != nil {
-		return nil, usageError("%w", err)
+		return nil, daemon.Exit(exitUsage, err)
 	}
 	return a, nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
 	"github.com/evenkeel/evenkeel/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
@@ -75,13 +76,13 @@ func (f *adminFlags) remote() (*adminapi.Client, error) {
 // refusal gives errors that say that something does not fit an exit code of their
 // own.
 func refusal(err error) error {
-	var exit *exitError
+	var exit *daemon.ExitError
 	if err == nil || errors.As(err, &exit) {
 		return err
 	}
 	switch store.KindOf(err) {
 	case store.InvalidArgument, store.NotFound, store.Conflict:
-		return &exitError{exitRefused, err}
+		return daemon.Exit(exitRefused, err)
 	}
 	return err
 }

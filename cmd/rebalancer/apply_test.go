@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -23,6 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
@@ -32,9 +32,7 @@ import (
 // plan: the same cuts, what is kept where it was, no more rows copied than planned,
 // all keys there. A plan that has been applied fits no more.
 func TestAppliedPlansAreWhatWasPlanned(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 1))
+	r := seed.New(t)
 	s, err := pebblestore.Open(t.TempDir(), pebblestore.Options{})
 	require.NoError(t, err)
 	defer s.Close()

@@ -4,31 +4,28 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/evenkeel/evenkeel/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policysim"
 )
 
 // Exit codes. They are documented in --help.
 const (
-	exitFailed = 1 // something went wrong: the message says what
-	exitUsage  = 2 // bad flags or arguments
+	exitFailed = daemon.ExitFailed
+	exitUsage  = daemon.ExitUsage
 	exitLayout = 3 // the layout is wrong: the message lists all that is, by path
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := daemon.Signals(context.Background())
 	code := run(ctx, os.Args[1:], stdio{os.Stdin, os.Stdout, os.Stderr, time.Now})
 	stop()
 	os.Exit(code)
@@ -92,78 +89,16 @@ Exit codes: 0 done; 1 failed; 2 bad flags; 3 the layout is wrong (everything tha
 is wrong with it is listed, by path); 4 refused: it does not fit the bucket or what goes on
 there, and nothing was changed; 5 (pause) something still moves. verify and run have their own: see their help.`
 
-// exitError is a failure with an exit code of its own.
-type exitError struct {
-	code int
-	err  error
-}
-
-func (e *exitError) Error() string { return e.err.Error() }
-func (e *exitError) Unwrap() error { return e.err }
-
-func usageError(format string, args ...any) error {
-	return &exitError{exitUsage, fmt.Errorf(format, args...)}
-}
-
-// exited carries the exit code that kong asks for after --help.
-type exited int
+func usageError(format string, args ...any) error { return daemon.UsageError(format, args...) }
 
 // run is the whole program; it returns its exit code.
-func run(ctx context.Context, args []string, std stdio) (code int) {
-	defer func() {
-		if p := recover(); p != nil {
-			e, ok := p.(exited)
-			if !ok {
-				panic(p)
-			}
-			code = int(e)
-		}
-	}()
-	if len(args) == 0 {
-		args = []string{"--help"}
+func run(ctx context.Context, args []string, std stdio) int {
+	p := daemon.Program{
+		Name: "rebalancer", Description: description, Out: std.out, Err: std.err,
+		Options: []kong.Option{kong.Vars{
+			"moves_shown": strconv.Itoa(movesShown), "scenarios": strings.Join(policysim.Names(), ", "),
+			"cutters": strings.Join(policy.Planners(), ","),
+		}},
 	}
-	parser, err := kong.New(&cli{},
-		kong.Name("rebalancer"),
-		kong.Description(description),
-		kong.Writers(std.out, std.err),
-		kong.Exit(func(code int) { panic(exited(code)) }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true, WrapUpperBound: 100}),
-		kong.Vars{"moves_shown": strconv.Itoa(movesShown), "scenarios": strings.Join(policysim.Names(), ", "), "cutters": strings.Join(policy.Planners(), ",")},
-	)
-	if err != nil {
-		return complain(std.err, usageError("%w", err))
-	}
-	k, err := parser.Parse(args)
-	if err != nil {
-		return complain(std.err, usageError("%w", err))
-	}
-	k.BindTo(ctx, (*context.Context)(nil))
-	k.Bind(std)
-	if err := k.Run(); err != nil {
-		return complain(std.err, err)
-	}
-	return 0
-}
-
-// complain prints an error and returns its exit code.
-func complain(w io.Writer, err error) int {
-	code := exitFailed
-	var e *exitError
-	if errors.As(err, &e) {
-		code = e.code
-	}
-	fmt.Fprintf(w, "rebalancer: %v\n", err)
-	var parse *kong.ParseError
-	if errors.As(err, &parse) {
-		command := []string{"rebalancer"}
-		if parse.Context != nil {
-			for _, p := range parse.Context.Path {
-				if p.Command != nil {
-					command = append(command, p.Command.Name)
-				}
-			}
-		}
-		fmt.Fprintf(w, "Run %q for help.\n", strings.Join(append(command, "--help"), " "))
-	}
-	return code
+	return p.Run(ctx, &cli{}, args, std)
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/base/keytext"
+	"github.com/evenkeel/evenkeel/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -285,7 +286,7 @@ func (c *presplitCmd) cuts(std stdio) ([]adminapi.Key, error) {
 }
 
 func refused(format string, args ...any) error {
-	return &exitError{exitRefused, fmt.Errorf(format, args...)}
+	return daemon.Exit(exitRefused, fmt.Errorf(format, args...))
 }
 
 // readKeys reads keys, one per line.

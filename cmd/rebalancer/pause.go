@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/evenkeel/evenkeel/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
 	"github.com/evenkeel/evenkeel/rebalance"
 )
@@ -135,9 +136,9 @@ func (c *pauseCmd) wait(ctx context.Context, std stdio, in wayIn) (*adminapi.Qui
 	if s, serr := in.Status(ctx); serr == nil && s.Leader == nil && !s.Leading {
 		led = "; no process leads, so nothing comes to its end: start listd or rebalancer run"
 	}
-	return nil, &exitError{exitMoving, fmt.Errorf(
+	return nil, daemon.Exit(exitMoving, fmt.Errorf(
 		"moves are paused, but after %v they have not ended: %s%s. rebalancer pause --wait waits on, rebalancer resume ends the pause",
-		c.Timeout, movingText(&q), led)}
+		c.Timeout, movingText(&q), led))
 }
 
 // movingText says what still moves.

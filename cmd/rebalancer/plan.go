@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
@@ -215,7 +216,7 @@ func readLayout(path string, stdin io.Reader, most int64) (l plan.Layout, limits
 		return l, limits, fmt.Errorf("reading %s: %w", name, err)
 	}
 	if int64(len(data)) > most {
-		return l, limits, &exitError{exitLayout, fmt.Errorf("%s is larger than %d MiB, the most that a layout may have: sample fewer quanta", name, most>>20)}
+		return l, limits, daemon.Exit(exitLayout, fmt.Errorf("%s is larger than %d MiB, the most that a layout may have: sample fewer quanta", name, most>>20))
 	}
 	l, limits, err = plan.DecodeLayout(data)
 	var problems plan.Problems
@@ -229,7 +230,7 @@ func readLayout(path string, stdin io.Reader, most int64) (l plan.Layout, limits
 			}
 			fmt.Fprintf(&b, "\n  %s", p)
 		}
-		return l, limits, &exitError{exitLayout, errors.New(b.String())}
+		return l, limits, daemon.Exit(exitLayout, errors.New(b.String()))
 	}
 	return l, limits, err
 }

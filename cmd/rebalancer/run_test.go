@@ -25,6 +25,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/daemon/rebalanceflags"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/test/redistest"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
@@ -67,8 +68,7 @@ type keyspace struct {
 }
 
 func newKeyspace(t *testing.T) *keyspace {
-	k := &keyspace{t: t, s: memstore.New(), redis: redistest.Start(t), seed: rand.Uint64()}
-	t.Logf("seed %d", k.seed)
+	k := &keyspace{t: t, s: memstore.New(), redis: redistest.Start(t), seed: seed.Number(t)}
 	require.NoError(t, mapclient.InitClocks(t.Context(), k.s, 2))
 	return k
 }
@@ -136,7 +136,7 @@ func (k *keyspace) run(name string, maxRows int64) *running {
 	cmd := &runCmd{Sizes: rebalanceflags.Flags{MaxRows: maxRows, Cool: time.Hour, RebalanceInterval: &every, Counter: "redis://" + k.redis.Addr}}
 	out, in := io.Pipe()
 	log, lines := (&logging.Flags{LogFormat: "text"}).Logger(r.log)
-	d := daemon{
+	d := runner{
 		store: r.view, names: k.client(r.view, nil), counts: k.counts(), wait: testLease + testLease/10,
 		leader: leader.Options{Name: name, Lease: 3 * time.Second, Skew: 100 * time.Millisecond},
 		log:    log, lines: lines, out: stdio{out: in, err: io.Discard, now: time.Now},

@@ -1,19 +1,18 @@
 package main
 
 import (
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 )
 
 // A search ends early enough for what comes after it, which takes no longer than what
 // came before, if generations take no longer than the longest so far.
 func TestTimeLimitCoversEverything(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 1))
+	r := seed.New(t)
 	for range 1000 {
 		began := time.Unix(1000, 0)
 		clock := began

@@ -16,6 +16,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
+	"github.com/evenkeel/evenkeel/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
 	"github.com/evenkeel/evenkeel/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/internal/daemon/secrecy"
@@ -129,9 +130,9 @@ func (v *verifyCmd) Run(ctx context.Context, std stdio) error {
 	case err != nil && sum.Problems == 0:
 		return unchecked(err)
 	case err != nil:
-		return &exitError{exitProblems, fmt.Errorf("there are problems, and the check did not come to its end: %w", err)}
+		return daemon.Exit(exitProblems, fmt.Errorf("there are problems, and the check did not come to its end: %w", err))
 	case sum.Problems > 0:
-		return &exitError{exitProblems, fmt.Errorf("%d problems", sum.Problems)}
+		return daemon.Exit(exitProblems, fmt.Errorf("%d problems", sum.Problems))
 	case sum.Unchecked > 0:
 		return unchecked(fmt.Errorf("%d things could not be checked", sum.Unchecked))
 	}
@@ -212,7 +213,7 @@ func (v *verifyCmd) alone(ctx context.Context, regs store.Registers, work func(c
 	return err
 }
 
-func unchecked(err error) error { return &exitError{exitUnchecked, err} }
+func unchecked(err error) error { return daemon.Exit(exitUnchecked, err) }
 
 // open opens what is to be checked.
 func (v *verifyCmd) open(ctx context.Context) (store.Store, *listing.Client, error) {
@@ -263,17 +264,11 @@ func (v *verifyCmd) open(ctx context.Context) (store.Store, *listing.Client, err
 // countClocks returns how many map clocks a keyspace has, as its servers have
 // --clocks: no other clock may be asked.
 func countClocks(ctx context.Context, s store.Registers) (n int, err error) {
-	var after []byte
-	for {
-		keys, err := s.Scan(ctx, store.Clocks, after, 1000)
+	for keys, err := range store.KeyPages(ctx, s, store.Clocks) {
 		if err != nil {
 			return 0, err
 		}
-		if len(keys) == 0 {
-			break
-		}
 		n += len(keys)
-		after = keys[len(keys)-1]
 	}
 	if n == 0 {
 		return 0, errors.New("the keyspace has no map clocks: no server was ever started on it, or they are lost")

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -79,9 +80,7 @@ func Run(t *testing.T, env func(t *testing.T, clock *Clock) *Env) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			clock := &Clock{now: time.Unix(1_700_000_000, 0)}
-			seed := rand.Uint64()
-			t.Logf("seed %d", seed)
-			s := &suite{T: t, env: env(t, clock), clock: clock, r: rand.New(rand.NewPCG(seed, 7))}
+			s := &suite{T: t, env: env(t, clock), clock: clock, r: seed.New(t)}
 			s.open()
 			c.f(s)
 		})

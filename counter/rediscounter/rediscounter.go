@@ -28,6 +28,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -255,6 +256,9 @@ func (b *Backend) merge(ctx context.Context) error {
 	}
 }
 
+// pauses are those before a transaction that met another one is tried again.
+var pauses = wait.Backoff{First: time.Millisecond, Most: 64 * time.Millisecond, Jitter: 1}
+
 // change runs one transaction on the head: f works on a book without states and
 // says which states it touched and what else is to be done. Without either
 // nothing is written.
@@ -281,12 +285,8 @@ func (b *Backend) change(ctx context.Context, f func(tx *redis.Tx, book *counter
 		if i == attempts {
 			return store.Errorf(store.Unavailable, "others change the counts all the time: try again")
 		}
-		pause := time.NewTimer(time.Duration(1+rand.IntN(1<<min(i, 6))) * time.Millisecond)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return store.Wrap("change the counts", ctx.Err())
+		if err := pauses.Sleep(ctx, i+1); err != nil {
+			return store.Wrap("change the counts", err)
 		}
 	}
 }

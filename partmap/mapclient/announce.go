@@ -8,16 +8,16 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/base/record"
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/commontime"
 )
 
 // announced is an acknowledged bump after the acknowledged swap to an epoch: what
 // a wait counts from.
 type announced struct {
 	version store.Version
-	at      commontime.Instant
+	at      wait.Instant
 }
 
 // swapRoot swaps a root in and finds out what became of it. Conflict: it is not
@@ -36,7 +36,7 @@ func (n *network) swapRoot(ctx context.Context, id store.BucketID, old store.Ver
 		now, readErr := n.store.Read(ctx, store.Roots, id[:], store.Serial)
 		if readErr != nil && !errors.Is(readErr, store.NotFound) {
 			err = unknownOutcome(err)
-			n.pause(ctx, try)
+			_ = n.pauses.Sleep(ctx, try)
 			continue
 		}
 		switch {
@@ -62,36 +62,25 @@ func unknownOutcome(err error) error {
 	return store.Errorf(store.Timeout, "outcome unknown: %v", err)
 }
 
-// pause before try number i, so that others come to their end.
-func (n *network) pause(ctx context.Context, i int) {
-	const step = 2 * time.Millisecond
-	timer := time.NewTimer(time.Duration(n.jitter() * float64(step<<min(i, 7))))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
 // announce tells clients of a bucket's newest root: acknowledged root, then bump,
 // then acknowledged bump, in this order. It returns the root and the moment from
 // which a wait for the leases below it counts. Only a bump that was made after the
 // root was acknowledged does: a client that answers an earlier one may still have
 // read the root before.
-func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Root, commontime.Instant, error) {
+func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Root, wait.Instant, error) {
 	b := n.client.epochs.begin(id)
 	defer n.client.epochs.end(b)
 	known := b.newest.Load() // before the read: others may publish what came after it
 	rec, err := store.Acknowledge(ctx, n.store, store.Roots, id[:])
 	if err != nil {
-		return nil, commontime.Instant{}, store.Wrap(fmt.Sprintf("acknowledge the root of bucket %s", id), err)
+		return nil, wait.Instant{}, store.Wrap(fmt.Sprintf("acknowledge the root of bucket %s", id), err)
 	}
 	root, err := partmap.DecodeRoot(id, rec)
 	if err != nil {
-		return nil, commontime.Instant{}, err
+		return nil, wait.Instant{}, err
 	}
 	if known != nil && known.root.Epoch > root.Epoch {
-		return nil, commontime.Instant{}, store.Errorf(store.Corrupt, "the root of bucket %s went back from epoch %d to %d", id, known.root.Epoch, root.Epoch)
+		return nil, wait.Instant{}, store.Errorf(store.Corrupt, "the root of bucket %s went back from epoch %d to %d", id, known.root.Epoch, root.Epoch)
 	}
 	n.client.epochs.publish(b, root)
 	if a := b.announced.Load(); a != nil && a.version == root.Version() {
@@ -100,7 +89,7 @@ func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Roo
 	at, err := n.clock(root.Clock).bump(ctx, id)
 	if err != nil {
 		n.counts.bumpFailures.Add(1)
-		return nil, commontime.Instant{}, err
+		return nil, wait.Instant{}, err
 	}
 	b.announced.Store(&announced{version: root.Version(), at: at})
 	return root, at, nil
@@ -114,24 +103,20 @@ func (n *network) wait(ctx context.Context, id store.BucketID) error {
 	if err != nil {
 		return err
 	}
-	wait := waitFor(n.lease)
+	full := waitFor(n.lease)
 	for {
 		now := n.now()
-		left := waitLeft(since, now, wait)
+		left := waitLeft(since, now, full)
 		if left <= 0 {
 			return nil
 		}
-		if left > wait {
+		if left > full {
 			// A clock was set back beyond the beginning. To wait from this later
 			// moment on is as good, and shorter than to wait for it to come back.
-			since, left = now, wait
+			since, left = now, full
 		}
-		timer := time.NewTimer(left)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return context.Cause(ctx)
+		if err := wait.Sleep(ctx, left); err != nil {
+			return err
 		}
 	}
 }
@@ -146,13 +131,13 @@ type bumps struct {
 type bumpGroup struct {
 	ids  []store.BucketID
 	done chan struct{}
-	at   commontime.Instant // when it was acknowledged
+	at   wait.Instant // when it was acknowledged
 	err  error
 }
 
 // bump raises the clock for a bucket and returns the moment at which that was
 // acknowledged. What counts is begun after the call.
-func (k *clock) bump(ctx context.Context, id store.BucketID) (commontime.Instant, error) {
+func (k *clock) bump(ctx context.Context, id store.BucketID) (wait.Instant, error) {
 	k.bumps.mu.Lock()
 	g := k.bumps.next
 	if g == nil {
@@ -164,7 +149,7 @@ func (k *clock) bump(ctx context.Context, id store.BucketID) (commontime.Instant
 		if k.bumps.running = k.n.start(k.runBumps); !k.bumps.running {
 			k.bumps.next = nil
 			k.bumps.mu.Unlock()
-			return commontime.Instant{}, errClosed
+			return wait.Instant{}, errClosed
 		}
 	}
 	k.bumps.mu.Unlock()
@@ -172,7 +157,7 @@ func (k *clock) bump(ctx context.Context, id store.BucketID) (commontime.Instant
 	case <-g.done:
 		return g.at, g.err
 	case <-ctx.Done():
-		return commontime.Instant{}, store.Wrap("bump "+clockName(k.number), context.Cause(ctx))
+		return wait.Instant{}, store.Wrap("bump "+clockName(k.number), context.Cause(ctx))
 	}
 }
 
@@ -194,7 +179,7 @@ func (k *clock) runBumps() {
 // raise bumps a clock for some buckets and returns the moment at which that was
 // acknowledged. Any error of a swap is an unknown outcome: only a value above one
 // read at Serial after the call began counts, and only if it names the buckets.
-func (n *network) raise(ctx context.Context, number uint32, ids []store.BucketID) (commontime.Instant, error) {
+func (n *network) raise(ctx context.Context, number uint32, ids []store.BucketID) (wait.Instant, error) {
 	const tries, patience = 20, 10 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -204,11 +189,11 @@ func (n *network) raise(ctx context.Context, number uint32, ids []store.BucketID
 		if k := store.KindOf(err); k == store.Corrupt || k == store.InvalidArgument || errors.Is(err, store.NotFound) {
 			break
 		}
-		n.pause(ctx, try)
+		_ = n.pauses.Sleep(ctx, try)
 		err = r.once(ctx, n, number, ids)
 	}
 	if err != nil {
-		return commontime.Instant{}, store.Wrap("bump "+clockName(number), unknownOutcome(err))
+		return wait.Instant{}, store.Wrap("bump "+clockName(number), unknownOutcome(err))
 	}
 	return n.now(), nil
 }

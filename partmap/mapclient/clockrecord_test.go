@@ -2,7 +2,6 @@ package mapclient
 
 import (
 	"context"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -10,17 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/base/record"
+	"github.com/evenkeel/evenkeel/internal/base/wait"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/commontime"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
 // TestClockRecordsAgainstAList compares a clock, bumped and written and read, with
 // the plain list of all its bumps.
 func TestClockRecordsAgainstAList(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 1))
+	rng := seed.New(t)
 	for range 20 {
 		var all []store.BucketID
 		var c mapClock
@@ -100,9 +98,11 @@ func TestInitClocks(t *testing.T) {
 
 func TestLeasesAndWaits(t *testing.T) {
 	const s = time.Second
-	at := func(mono, wall time.Duration) commontime.Instant { return commontime.Instant{Mono: mono, Wall: wall} }
+	at := func(mono, wall time.Duration) wait.Instant {
+		return wait.Instant{Mono: mono, Wall: time.Unix(0, int64(wall))}
+	}
 	for _, c := range []struct {
-		now  commontime.Instant
+		now  wait.Instant
 		over bool
 		left time.Duration
 	}{

@@ -3,11 +3,9 @@ package mapclient_test
 import (
 	"context"
 	"encoding/binary"
-	"flag"
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -17,22 +15,6 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
-
-var seedFlag = flag.Uint64("seed", 0, "seed of the randomised tests; 0 draws one")
-
-// random returns a seed, and prints it when the test fails.
-func randomSeed(t testing.TB) uint64 {
-	seed := *seedFlag
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("repeat with: go test ./partmap/mapclient -run '^%s$' -seed %d", t.Name(), seed)
-		}
-	})
-	return seed
-}
 
 func newUUID(rng *rand.Rand) (id uuid.UUID) {
 	binary.BigEndian.PutUint64(id[:], rng.Uint64())

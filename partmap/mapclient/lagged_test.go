@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
@@ -218,7 +219,7 @@ func (p *process) travel(ctx context.Context) error {
 	if p.get(func() bool { return p.slow }) || p.rng.oneIn(30) {
 		most = 500 * time.Millisecond
 	}
-	if err := faultstore.Sleep(ctx, p.rng.upTo(most)); err != nil {
+	if err := wait.Sleep(ctx, p.rng.upTo(most)); err != nil {
 		return err
 	}
 	return p.runs(ctx)
@@ -287,7 +288,7 @@ func (p *process) Swap(ctx context.Context, t store.Table, key []byte, old store
 	case t == store.Roots && p.bumpFirst:
 		// The bump comes first, acknowledged and all; the later one does nothing.
 		p.bumpBy(ctx, store.BucketID(key))
-		_ = faultstore.Sleep(ctx, p.rng.upTo(2*time.Second))
+		_ = wait.Sleep(ctx, p.rng.upTo(2*time.Second))
 	case t == store.Clocks && p.bumpFirst:
 		p.set(func() { p.pretended[name] = next })
 		return nil

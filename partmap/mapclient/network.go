@@ -9,6 +9,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/commontime"
@@ -67,7 +68,8 @@ func NewNetwork(s Store, o Options) (*Client, error) {
 		o.Jitter = rand.Float64
 	}
 	c := NewEmbedded(s, o)
-	n := &network{client: c, store: s, lease: o.Lease, now: commontime.Instants(o.Now, o.Monotonic), clocks: map[uint32]*clock{}, jitter: o.Jitter}
+	n := &network{client: c, store: s, lease: o.Lease, now: wait.Instants(o.Now, o.Monotonic), clocks: map[uint32]*clock{},
+		jitter: o.Jitter, pauses: wait.Backoff{First: 4 * time.Millisecond, Most: 256 * time.Millisecond, Jitter: 1, Rand: o.Jitter}}
 	n.ask = n.askClock
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	if servers, ok := s.(store.WallClock); ok {
@@ -111,8 +113,9 @@ type network struct {
 	client *Client
 	store  Store
 	lease  time.Duration
-	now    func() commontime.Instant
+	now    func() wait.Instant
 	jitter func() float64 // 0 to 1
+	pauses wait.Backoff   // before a swap or a bump is tried again
 	// ask reads a clock once; askClock.
 	ask func(ctx context.Context, number uint32) (*poll, error)
 	// time is nil where the store's servers have no wall clocks.

@@ -12,7 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -122,7 +124,7 @@ func simulate(t *testing.T, seed uint64, d time.Duration, wrong mistakes) (x *si
 	return x
 }
 
-func (x *sim) sleep(d time.Duration) { _ = faultstore.Sleep(x.ctx, x.rng.upTo(d)) }
+func (x *sim) sleep(d time.Duration) { _ = wait.Sleep(x.ctx, x.rng.upTo(d)) }
 
 // befall lets one kind of misfortune after the other come over a process. The
 // clocks of a process suffer one kind only: one that is suspended and whose wall
@@ -319,16 +321,14 @@ func (x *sim) violated(format string, args ...any) {
 // TestI3I6I7I9NetworkLeases holds the invariants of leases and waits, whatever
 // befalls the processes.
 func TestI3I6I7I9NetworkLeases(t *testing.T) {
-	seed := randomSeed(t)
-	for i := range uint64(4) {
-		x := simulate(t, seed+i, time.Minute, mistakes{})
-		t.Logf("seed %d: %+v", seed+i, x.stats)
-		if x.violation != nil {
-			t.Fatalf("seed %d: %v", seed+i, x.violation)
-		}
+	seed.Each(t, 4, func(seed uint64) bool {
+		x := simulate(t, seed, time.Minute, mistakes{})
+		t.Logf("seed %d: %+v", seed, x.stats)
+		require.NoError(t, x.violation)
 		require.Greater(t, x.stats.swaps, 5)
 		require.Greater(t, x.stats.leases, 150)
-	}
+		return true
+	})
 }
 
 // TestMistakesAreCaught makes each of the mistakes that the protocol warns of,
@@ -337,7 +337,7 @@ func TestMistakesAreCaught(t *testing.T) {
 	if testing.Short() {
 		t.Skip("many simulated runs")
 	}
-	seed := randomSeed(t)
+	seed := seed.Number(t)
 	for name, wrong := range map[string]mistakes{
 		"root before clock":                         {client: func(p *process) { p.rootFirst = true }},
 		"bump before swap":                          {mover: func(p *process) { p.bumpFirst = true }},

@@ -5,14 +5,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/commontime"
 )
 
 // poll is one answered read of a map clock.
 type poll struct {
 	clock    *clock
-	sent     commontime.Instant // before the read was begun
+	sent     wait.Instant // before the read was begun
 	mapClock mapClock
 	version  store.Version
 	// line counts how often the clock was seen to go back before this poll: what was
@@ -84,11 +84,7 @@ func (k *clock) run() {
 	for {
 		const least = 0.8
 		pause := time.Duration(float64(k.n.lease/3) * (least + (1-least)*k.n.jitter()))
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-k.n.ctx.Done():
-			timer.Stop()
+		if wait.Sleep(k.n.ctx, pause) != nil {
 			return
 		}
 		// A failure shows in the counters, and to those who need the clock.

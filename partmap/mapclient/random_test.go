@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
@@ -68,7 +69,7 @@ func (s *leases) floor() uint64 {
 // happens, all live leases of a bucket are on one epoch or on two neighbouring
 // ones, nobody goes back, and the maps that come out are valid.
 func TestI3I9UnderFaults(t *testing.T) {
-	seed := randomSeed(t)
+	seed := seed.Number(t)
 	faulty, faults := faultstore.New(memstore.New(), faultstore.Options{
 		Seed:  seed,
 		Rates: faultstore.Rates{Refuse: 0.02, Lose: 0.1, Late: 0.1},

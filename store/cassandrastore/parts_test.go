@@ -3,13 +3,13 @@ package cassandrastore
 import (
 	"bytes"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/gocql/gocql"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -93,9 +93,7 @@ func (r *replica) live(b store.Bounds, reverse bool) (keys [][]byte) {
 }
 
 func TestSlicesFindEveryLiveRowAmongDeadOnes(t *testing.T) {
-	seed := rand.Uint64()
-	t.Log("seed ", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := seed.New(t)
 	for range 400 {
 		rep := &replica{dead: map[string]bool{}, threshold: 3 + r.IntN(10)}
 		alphabet := []string{"ab", "\x00\xff", "\x00a\xff", "0123456789"}[r.IntN(4)]
@@ -126,8 +124,8 @@ func TestSlicesFindEveryLiveRowAmongDeadOnes(t *testing.T) {
 		for range 3 {
 			o := store.SliceOptions{Limit: 1 + r.IntN(10), Reverse: r.IntN(2) == 0}
 			got, err := rep.readAll(known, b, o)
-			require.NoError(t, err, "seed %d", seed)
-			require.Equal(t, rep.live(b, o.Reverse), got, "seed %d, %q", seed, b)
+			require.NoError(t, err)
+			require.Equal(t, rep.live(b, o.Reverse), got, "%q", b)
 			for _, key := range rep.keys { // somebody puts and deletes meanwhile
 				if r.IntN(5) == 0 {
 					rep.dead[string(key)] = !rep.dead[string(key)]
@@ -170,9 +168,7 @@ func TestDeadDataThatCannotBeReadIsSaidToBeSo(t *testing.T) {
 }
 
 func TestHalvesLieBetweenAndEnd(t *testing.T) {
-	seed := rand.Uint64()
-	t.Log("seed ", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := seed.New(t)
 	draw := func() []byte {
 		key := make([]byte, r.IntN(5))
 		for i := range key {
@@ -187,7 +183,7 @@ func TestHalvesLieBetweenAndEnd(t *testing.T) {
 		}
 		low, high, ok := halve(b)
 		if !ok {
-			require.Equal(t, string(b.Start)+"\x00", string(b.End), "seed %d, %q", seed, b)
+			require.Equal(t, string(b.Start)+"\x00", string(b.End), "%q", b)
 			continue
 		}
 		require.Equal(t, b.Start, low.Start)
@@ -195,9 +191,9 @@ func TestHalvesLieBetweenAndEnd(t *testing.T) {
 		require.Equal(t, low.End, high.Start)
 		require.False(t, high.StartExclusive)
 		require.Equal(t, b.End, high.End)
-		require.Positive(t, bytes.Compare(low.End, b.Start), "seed %d, %q cut at %q", seed, b, low.End)
+		require.Positive(t, bytes.Compare(low.End, b.Start), "%q cut at %q", b, low.End)
 		if len(b.End) > 0 {
-			require.Negative(t, bytes.Compare(low.End, b.End), "seed %d, %q cut at %q", seed, b, low.End)
+			require.Negative(t, bytes.Compare(low.End, b.End), "%q cut at %q", b, low.End)
 		}
 	}
 }

@@ -2,19 +2,19 @@ package cassandrastore
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 )
 
-// firstPause is slept, with jitter, before the second attempt, and doubles.
-const firstPause = 10 * time.Millisecond
+// pauses are those before another attempt: 10 ms on average at first.
+var pauses = wait.Backoff{First: 15 * time.Millisecond, Most: 15 * time.Second, Jitter: 2. / 3}
 
 // retry runs an attempt, each under its own time limit, until it succeeds, the
 // context ends, or there is no point in going on. Only for what is harmless to
 // repeat: reads, and writes that reuse their timestamp. The driver's retry
 // policies are not used, since they do not know which those are.
 func (s *Store) retry(ctx context.Context, limit time.Duration, attempt func(ctx context.Context) error) error {
-	pause := firstPause
 	for n := 1; ; n++ {
 		if err := s.usable(ctx); err != nil {
 			return err
@@ -23,14 +23,9 @@ func (s *Store) retry(ctx context.Context, limit time.Duration, attempt func(ctx
 		if err == nil || n >= s.o.Attempts || ctx.Err() != nil || !worthRetrying(err) {
 			return err
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if pauses.Sleep(ctx, n) != nil {
 			return err
 		}
-		pause *= 2
 	}
 }
 

@@ -11,9 +11,8 @@ import (
 
 // Store is a store on Cassandra. Its methods are safe for concurrent use.
 //
-// It has the optional powers store.EachQuorum, store.PartitionLister,
-// store.Acknowledger and store.WallClock. It has no ComparePut: see
-// docs/decisions/cassandra-no-compare-put.md.
+// It also implements store.EachQuorum, store.PartitionLister, store.Acknowledger and
+// store.WallClock.
 type Store struct {
 	rows // at the foreground's level
 

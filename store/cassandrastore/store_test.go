@@ -1,7 +1,6 @@
 package cassandrastore_test
 
 import (
-	"math/rand/v2"
 	"os"
 	"testing"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/cassandratest"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 	"github.com/evenkeel/evenkeel/store/storetest"
@@ -60,7 +60,7 @@ func conformance(t *testing.T, o cassandrastore.Options) {
 // optional powers are hidden: they would take as long again.
 func conformanceBehindFaults(t *testing.T, o cassandrastore.Options) {
 	storetest.RunWith(t, func(t *testing.T) store.Store {
-		s, _ := faultstore.New(harness.Open(t, o), faultstore.Options{Seed: rand.Uint64(), Rates: faultstore.Rates{Repeat: 0.3, Short: 0.3}})
+		s, _ := faultstore.New(harness.Open(t, o), faultstore.Options{Seed: seed.Number(t), Rates: faultstore.Rates{Repeat: 0.3, Short: 0.3}})
 		return struct{ store.Store }{s}
 	}, storetest.Options{Slow: true, ShortPages: true})
 }

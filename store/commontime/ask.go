@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -42,7 +43,7 @@ func (r *round) join(ctx context.Context, f func()) error {
 }
 
 // wake keeps the servers being asked for a while.
-func (c *Clock) wake(now Instant) {
+func (c *Clock) wake(now wait.Instant) {
 	c.used.Store(int64(now.Mono))
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +64,7 @@ func (c *Clock) rests() bool {
 // keepListing keeps the list of servers fresh until the clock rests.
 func (c *Clock) keepListing() {
 	for {
-		if !c.sleep(listEvery) {
+		if wait.Sleep(c.ctx, listEvery) != nil {
 			return
 		}
 		c.mu.Lock()
@@ -74,18 +75,6 @@ func (c *Clock) keepListing() {
 			return
 		}
 		c.list(c.now())
-	}
-}
-
-// sleep reports whether the clock is still open afterwards.
-func (c *Clock) sleep(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	select {
-	case <-timer.C:
-		return true
-	case <-c.ctx.Done():
-		timer.Stop()
-		return false
 	}
 }
 
@@ -115,7 +104,7 @@ func (c *Clock) keepAsking(s store.Server, a *answer) {
 			pause = pace.next(c.counts.passed.Load(), c.counts.waits.Load(), better, len(c.servers))
 		}
 		c.mu.Unlock()
-		if !followed || !c.sleep(pause) {
+		if !followed || wait.Sleep(c.ctx, pause) != nil {
 			return
 		}
 		better = c.look(&s, a)
@@ -216,7 +205,7 @@ func (c *Clock) tell() {
 }
 
 // list reads the list of servers, where what is known is old, and follows new ones.
-func (c *Clock) list(now Instant) {
+func (c *Clock) list(now wait.Instant) {
 	c.mu.Lock()
 	_, most := now.Since(c.listed)
 	known := len(c.servers) > 0 && most < listEvery
@@ -267,7 +256,7 @@ func (c *Clock) ask(s *store.Server, a *answer) (t time.Time, ok bool) {
 
 // learn takes in what a server's clock is known to be at an instant, and finds the
 // common time anew; under mu.
-func (c *Clock) learn(a *answer, v interval, now Instant) {
+func (c *Clock) learn(a *answer, v interval, now wait.Instant) {
 	if a.known {
 		if now.Mono < a.at.Mono {
 			return // another answer came at the same time
@@ -289,7 +278,7 @@ func (c *Clock) learn(a *answer, v interval, now Instant) {
 }
 
 // sites is what is known of all data centres at an instant; under mu.
-func (c *Clock) sites(now Instant) (near site, far []site) {
+func (c *Clock) sites(now wait.Instant) (near site, far []site) {
 	others := map[string]int{}
 	for _, s := range c.servers {
 		of := &near

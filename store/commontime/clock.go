@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -66,7 +67,7 @@ const (
 type Clock struct {
 	store store.WallClock
 	limit time.Duration
-	now   func() Instant
+	now   func() wait.Instant
 
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc
@@ -81,7 +82,7 @@ type Clock struct {
 	work    sync.WaitGroup
 	awake   bool // the servers are asked in the background
 	servers []store.Server
-	listed  Instant
+	listed  wait.Instant
 	answers map[string]*answer // of each server
 	open    int                // questions of askAll that are under way
 	news    chan struct{}      // closed when something was learnt
@@ -96,7 +97,7 @@ type Clock struct {
 // answer is what is known of one server's clock.
 type answer struct {
 	interval
-	at       Instant
+	at       wait.Instant
 	known    bool
 	followed bool  // somebody asks in the background
 	failed   error // of the last question
@@ -105,7 +106,7 @@ type answer struct {
 // state is the common time at an instant.
 type state struct {
 	bounds
-	at Instant
+	at wait.Instant
 }
 
 // New makes a clock. It asks nothing before it is used. It fails with
@@ -118,7 +119,7 @@ func New(s store.WallClock, o Options) (*Clock, error) {
 		return nil, store.Errorf(store.InvalidArgument, "the limit of the common time is %v: at least %v", o.Limit, MinLimit)
 	}
 	c := &Clock{
-		store: s, limit: o.Limit, now: Instants(o.Wall, o.Monotonic),
+		store: s, limit: o.Limit, now: wait.Instants(o.Wall, o.Monotonic),
 		answers: map[string]*answer{}, news: make(chan struct{}),
 	}
 	c.ctx, c.stop = context.WithCancel(context.Background())
@@ -164,7 +165,7 @@ func (c *Clock) Next(ctx context.Context, n int) (store.Timestamp, error) {
 func (c *Clock) Passed(ctx context.Context, ts store.Timestamp) error {
 	c.counts.passed.Add(1)
 	var begun time.Duration
-	var before Instant
+	var before wait.Instant
 	still := 0 // times that time stood still
 	for waited := false; ; waited = true {
 		now := c.now()
@@ -198,12 +199,8 @@ func (c *Clock) Passed(ctx context.Context, ts store.Timestamp) error {
 			left = quickest
 		}
 		// Answers that come meanwhile may end the wait early.
-		timer := time.NewTimer(min(left, quickest))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return store.Wrap("wait until the timestamp has passed", context.Cause(ctx))
+		if err := wait.Sleep(ctx, min(left, quickest)); err != nil {
+			return store.Wrap("wait until the timestamp has passed", err)
 		}
 	}
 }
@@ -256,7 +253,7 @@ func (c *Clock) Above(ctx context.Context) (store.Timestamp, error) {
 func micros(t time.Duration) store.Timestamp { return store.Timestamp(t / time.Microsecond) }
 
 // at is the common time at an instant, if it is known.
-func (c *Clock) at(now Instant) (bounds, bool) {
+func (c *Clock) at(now wait.Instant) (bounds, bool) {
 	s := c.state.Load()
 	if s == nil {
 		return bounds{}, false
@@ -287,7 +284,7 @@ func (c *Clock) narrow(ctx context.Context) (bounds, error) {
 
 // fresh reports whether a server has answered so lately that another question is not
 // worth waiting for.
-func (c *Clock) fresh(now Instant) bool {
+func (c *Clock) fresh(now wait.Instant) bool {
 	_, most := now.Since(c.state.Load().at)
 	return most < coarse
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/commontime"
 )
@@ -147,17 +146,10 @@ func micros(t time.Time) store.Timestamp { return store.Timestamp(t.UnixMicro())
 // answers are late: who begins after somebody's acknowledgement has the higher
 // timestamp, always.
 func TestOneTimeForAll(t *testing.T) {
-	seed := rand.Uint64()
-	if s := os.Getenv("EVENKEEL_SEED"); s != "" {
-		n, err := strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-		seed = n
-	}
-	for i := range uint64(40) {
-		t.Run(fmt.Sprintf("EVENKEEL_SEED=%d", seed+i), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { oneTime(t, seed+i) })
-		})
-	}
+	seed.Each(t, 40, func(seed uint64) bool {
+		synctest.Test(t, func(t *testing.T) { oneTime(t, seed) })
+		return true
+	})
 }
 
 func oneTime(t *testing.T, seed uint64) {
@@ -167,7 +159,7 @@ func oneTime(t *testing.T, seed uint64) {
 	apart := []time.Duration{0, time.Millisecond, 60 * time.Millisecond}[r.IntN(3)]
 	for _, s := range c.servers {
 		if apart > 0 {
-			s.offset = rand.N(apart)
+			s.offset = time.Duration(r.Int64N(int64(apart)))
 		}
 		s.rate = (2*r.Float64() - 1) * 90e-6 // and the processes' clocks have rate 1
 		s.delay, s.more = time.Duration(r.IntN(1000))*time.Microsecond, time.Duration(1+r.IntN(5000))*time.Microsecond

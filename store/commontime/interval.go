@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 )
 
 // drift is how far a server's clock may run from this machine's: by one part in so
@@ -16,14 +18,14 @@ type interval struct{ low, high time.Duration }
 func (v interval) width() time.Duration { return v.high - v.low }
 
 // later is what an interval known at one instant has become at another.
-func (v interval) later(then, now Instant) interval {
+func (v interval) later(then, now wait.Instant) interval {
 	least, most := now.Since(then)
 	return interval{v.low + least - least.Abs()/drift, v.high + most + most.Abs()/drift}
 }
 
 // answered is the interval, at the instant after, of a clock that was read between
 // two instants and is truncated to the resolution.
-func answered(t, resolution time.Duration, before, after Instant) interval {
+func answered(t, resolution time.Duration, before, after wait.Instant) interval {
 	v := interval{t, t + resolution}.later(before, after)
 	v.low = t
 	return v
@@ -85,7 +87,7 @@ type bounds struct {
 	beyond time.Duration
 }
 
-func (b bounds) later(then, now Instant) bounds {
+func (b bounds) later(then, now wait.Instant) bounds {
 	b.interval = b.interval.later(then, now)
 	return b
 }

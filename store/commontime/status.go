@@ -68,7 +68,7 @@ func (c *Clock) Status() Status {
 	v, known := c.at(now)
 	s := Status{Known: known}
 	if known {
-		s.Width, s.Ahead = v.latest()-v.low, now.Wall-(v.low+v.width()/2)
+		s.Width, s.Ahead = v.latest()-v.low, time.Duration(now.Wall.UnixNano())-(v.low+v.width()/2)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,7 +83,7 @@ func (c *Clock) Status() Status {
 		lows, highs = append(lows, v.low), append(highs, v.high)
 		s.Servers = append(s.Servers, ServerClock{
 			Name: server.Name, Address: server.Address, DataCentre: server.DataCentre, Near: server.Near,
-			Ahead: v.low + v.width()/2 - now.Wall, Bound: v.width() / 2,
+			Ahead: v.low + v.width()/2 - time.Duration(now.Wall.UnixNano()), Bound: v.width() / 2,
 		})
 	}
 	if len(lows) > 0 {

@@ -16,8 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Store is a store.Store in memory, with the optional powers PartitionLister
-// and ComparePutter. Use New. It is safe for concurrent use.
+// Store is a store.Store in memory that also implements store.PartitionLister.
+// It is safe for concurrent use. New makes one.
 type Store struct {
 	mu     sync.RWMutex
 	closed bool
@@ -31,7 +31,6 @@ type Store struct {
 var (
 	_ store.Store           = (*Store)(nil)
 	_ store.PartitionLister = (*Store)(nil)
-	_ store.ComparePutter   = (*Store)(nil)
 )
 
 // New returns an empty store.

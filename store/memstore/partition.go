@@ -9,47 +9,35 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A partition is the rows of one partition key and what has been removed of it.
-// A row that a removal hides is dropped for good: whatever could become visible
-// under its key later must be newer than the removal.
+// A partition holds the rows and removals of one partition key. A row that a removal
+// hides is dropped for good: only newer rows can become visible under its key.
 type partition struct {
 	rows     btree.Map[string, version]
 	removals []removal
 }
 
-// A version is what the last write of a key left: a value, or a tombstone.
+// A version is what the winning write of a key left: a value, or a tombstone (nil).
 type version struct {
 	value []byte
 	ts    store.Timestamp
-	dead  bool
 }
 
-// A removal hides what is within its bounds and not newer than ts, for ever.
+func (v version) dead() bool { return v.value == nil }
+
+// A removal hides every row within bounds up to ts, for ever.
 type removal struct {
 	bounds store.Bounds
 	ts     store.Timestamp
 }
 
-// beats is Cassandra's rule of two versions of one row: the newer one wins; at a
-// tie a tombstone wins, and of two values the larger.
-func (v version) beats(w version) bool {
-	switch {
-	case v.ts != w.ts:
-		return v.ts > w.ts
-	case v.dead || w.dead:
-		return v.dead
-	}
-	return bytes.Compare(v.value, w.value) > 0
-}
-
-// write lets v win or lose against what the key has. v's memory is kept.
+// write stores v under key if it wins. It keeps the memory of v.
 func (p *partition) write(key string, v version) {
 	for _, r := range p.removals {
 		if r.ts >= v.ts && within(key, r.bounds) {
 			return
 		}
 	}
-	if old, ok := p.rows.Get(key); ok && !v.beats(old) {
+	if old, ok := p.rows.Get(key); ok && !store.Beats(v.ts, v.value, old.ts, old.value) {
 		return
 	}
 	p.rows.Set(key, v)
@@ -58,10 +46,10 @@ func (p *partition) write(key string, v version) {
 // get returns a key's visible version.
 func (p *partition) get(key string) (version, bool) {
 	v, ok := p.rows.Get(key)
-	return v, ok && !v.dead
+	return v, ok && !v.dead()
 }
 
-// remove drops what r hides and remembers r. r's memory is kept.
+// remove drops the rows that r hides and stores r. It keeps the memory of r.
 func (p *partition) remove(r removal) {
 	var hidden []string
 	p.walk(r.bounds, false, func(key string, v version) bool {
@@ -79,8 +67,8 @@ func (p *partition) remove(r removal) {
 	p.removals = append(slices.DeleteFunc(p.removals, r.covers), r)
 }
 
-// covers reports whether whatever o hides is hidden by r too. It may say no
-// where exclusive starts would allow a yes.
+// covers reports whether r hides everything that o hides. With exclusive starts it may
+// return false although it does.
 func (r removal) covers(o removal) bool {
 	start := bytes.Compare(r.bounds.Start, o.bounds.Start)
 	return r.ts >= o.ts &&
@@ -88,7 +76,7 @@ func (r removal) covers(o removal) bool {
 		(len(r.bounds.End) == 0 || len(o.bounds.End) > 0 && bytes.Compare(r.bounds.End, o.bounds.End) >= 0)
 }
 
-// walk visits what is stored within b, tombstones included, until visit says no.
+// walk visits the versions within b, tombstones included, until visit returns false.
 func (p *partition) walk(b store.Bounds, reverse bool, visit func(key string, v version) bool) {
 	step := func(key string, v version) bool {
 		if !within(key, b) {

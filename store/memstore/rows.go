@@ -17,18 +17,6 @@ func (s *Store) Put(ctx context.Context, p store.Partition, rows ...store.Row) e
 	})
 }
 
-// ComparePut implements store.ComparePutter.
-func (s *Store) ComparePut(ctx context.Context, p store.Partition, want []byte, row store.Row) error {
-	return s.write(ctx, "compare and put", store.CheckRows([]store.Row{row}), func() error {
-		present, found := s.partition(p).get(string(row.Key))
-		if found != (want != nil) || !bytes.Equal(present.value, want) {
-			return store.Errorf(store.Conflict, "the row is not as expected")
-		}
-		s.partition(p).put(row)
-		return nil
-	})
-}
-
 // Delete implements store.Rows.
 func (s *Store) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
 	invalid := store.CheckKey(key)
@@ -36,7 +24,7 @@ func (s *Store) Delete(ctx context.Context, p store.Partition, key []byte, ts st
 		invalid = store.CheckTimestamp(ts)
 	}
 	return s.write(ctx, "delete", invalid, func() error {
-		s.partition(p).write(string(key), version{ts: ts, dead: true})
+		s.partition(p).write(string(key), version{ts: ts})
 		return nil
 	})
 }
@@ -79,7 +67,7 @@ func (s *Store) Slice(ctx context.Context, p store.Partition, b store.Bounds, o 
 		}
 		size := 0
 		part.walk(b, o.Reverse, func(key string, v version) bool {
-			if v.dead {
+			if v.dead() {
 				return true
 			}
 			row := store.Row{Key: []byte(key), Value: clone(v.value)}
@@ -103,7 +91,7 @@ func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int
 		scan(&s.partitions, address(after), limit, func(key string, part *partition) bool {
 			live := false
 			part.walk(store.Bounds{}, false, func(_ string, v version) bool {
-				live = !v.dead
+				live = !v.dead()
 				return !live
 			})
 			if live {

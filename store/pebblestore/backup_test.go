@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -23,7 +24,7 @@ import (
 // has of each of them a first part without holes, which reaches to what was acknowledged
 // before the backup began, and is restored to just that.
 func TestBackupUnderLoad(t *testing.T) {
-	r := seeded(t)
+	r := seed.New(t)
 	// Small memtables: logs are rotated, and made of old ones, all the time.
 	o := Options{MemTableBytes: 256 << 10, CacheBytes: 1 << 20, FS: vfs.NewMem()}
 	s, err := Open("data", o)

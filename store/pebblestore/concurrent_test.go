@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -23,7 +24,7 @@ func TestConcurrentArrivals(t *testing.T) {
 }
 
 func concurrentArrivals(t *testing.T, noSync bool) {
-	r := seeded(t)
+	r := seed.New(t)
 	s := openMem(t, vfs.NewMem(), Options{NoSync: noSync, MemTableBytes: 16 << 20, ceilingStep: 1})
 	defer s.Close()
 	rounds := 3000

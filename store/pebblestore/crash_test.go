@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -221,7 +222,7 @@ func (l *ledger) check(t *testing.T, s *Store) {
 // TestPowerLoss lets the power fail at random moments under concurrent writes
 // and reads: a random part of what was not synced is lost.
 func TestPowerLoss(t *testing.T) {
-	r := seeded(t)
+	r := seed.New(t)
 	for range 4 {
 		fs := vfs.NewCrashableMem()
 		var l ledger
@@ -266,7 +267,7 @@ func TestKill(t *testing.T) {
 		crashChild(t, dir)
 		return
 	}
-	r := seeded(t)
+	r := seed.New(t)
 	dir := t.TempDir()
 	var l ledger
 	for life := range 4 {

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -39,7 +40,7 @@ func waitUnderway(t *testing.T, s *Store, n int) {
 // values meet in one group, with removals and tombstones stored before: what is
 // left is what the timestamps say.
 func TestGroups(t *testing.T) {
-	r := seeded(t)
+	r := seed.New(t)
 	s := openMem(t, vfs.NewMem(), Options{MemTableBytes: 16 << 20, ceilingStep: 1})
 	defer s.Close()
 	ctx := t.Context()

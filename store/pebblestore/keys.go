@@ -112,7 +112,7 @@ const (
 type stored struct {
 	kind byte
 	ts   store.Timestamp
-	cell []byte // of a live row
+	cell []byte // of a live row; a tombstone has nil
 	at   int64  // when a tombstone was stored, microseconds since 1970
 }
 
@@ -145,18 +145,6 @@ func tombstoneValue(ts store.Timestamp, at int64) []byte {
 	binary.BigEndian.PutUint64(v[1:], uint64(ts))
 	binary.BigEndian.PutUint64(v[rowHeader:], uint64(at))
 	return v
-}
-
-// beats reports whether a put wins over the present row: the newer timestamp
-// does; at a tie a tombstone stays, and of two values the larger one wins.
-func beats(ts store.Timestamp, cell []byte, present stored) bool {
-	switch {
-	case ts != present.ts:
-		return ts > present.ts
-	case present.kind == rowTombstone:
-		return false
-	}
-	return string(cell) > string(present.cell)
 }
 
 func queueKey(at int64, rest []byte) []byte {

@@ -5,9 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -15,18 +13,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
-
-// seeded returns a source of chance, and prints how to run it again.
-func seeded(t testing.TB) *rand.Rand {
-	seed, _ := strconv.ParseUint(os.Getenv("EVENKEEL_SEED"), 10, 64)
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("to repeat this run: EVENKEEL_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 1))
-}
 
 func newPartition() store.Partition {
 	return store.Partition{Bucket: store.BucketID(uuid.New()), ID: store.PartitionID(uuid.New())}
@@ -112,7 +101,7 @@ func content(t testing.TB, s *Store, p store.Partition) []store.Row {
 // restarts, flushes and collections in between, and compares with the oracle
 // after each. No time passes, so every tombstone is within its grace.
 func TestModel(t *testing.T) {
-	r := seeded(t)
+	r := seed.New(t)
 	clock := newClock()
 	for range 30 {
 		fs := vfs.NewCrashableMem()

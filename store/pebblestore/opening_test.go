@@ -19,6 +19,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -44,7 +45,7 @@ func noMoreGoroutines(t *testing.T, before int) {
 // have taken nothing away: from what is then on disk, or was synced,
 // everything acknowledged comes back.
 func TestOpenOnFullDisk(t *testing.T) {
-	r := seeded(t)
+	r := seed.New(t)
 	o := Options{MemTableBytes: 256 << 10, CacheBytes: 1 << 20}
 	mem := vfs.NewCrashableMem()
 	s := openMem(t, mem, o)

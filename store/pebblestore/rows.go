@@ -140,7 +140,7 @@ func (s *Store) winsOverPresent(p store.Partition, phys []byte, row *store.Row) 
 	if !ok {
 		return false, corruptRow(p, row.Key)
 	}
-	return beats(row.Timestamp, row.Value, present), nil
+	return store.Beats(row.Timestamp, row.Value, present.ts, present.cell), nil
 }
 
 func (s *Store) setLive(b *pebble.Batch, phys []byte, hash uint64, row *store.Row) {
@@ -177,7 +177,7 @@ func (s *Store) putSorted(b *pebble.Batch, p store.Partition, rows []store.Row) 
 			if err != nil {
 				return err
 			}
-			if r.kind != 0 && !beats(row.Timestamp, row.Value, r) {
+			if r.kind != 0 && !store.Beats(row.Timestamp, row.Value, r.ts, r.cell) {
 				continue
 			}
 		}
@@ -275,44 +275,6 @@ func (s *Store) addTombstone(b *pebble.Batch, p store.Partition, phys []byte, ha
 	at := s.o.Now().UnixMicro()
 	_ = b.Set(phys, tombstoneValue(ts, at), nil)
 	_ = b.Set(queueKey(at, phys), nil, nil)
-	return nil
-}
-
-// ComparePut implements store.ComparePutter.
-func (s *Store) ComparePut(ctx context.Context, p store.Partition, want []byte, row store.Row) error {
-	if err := store.CheckRows([]store.Row{row}); err != nil {
-		return s.wrap("compare and put", p, err)
-	}
-	if err := s.enterWrite(ctx, false, len(row.Key)+len(row.Value)); err != nil {
-		return s.wrap("compare and put", p, err)
-	}
-	defer s.leave()
-	phys := rowKey(p, row.Key)
-	m := s.lockKeys(p, [][]byte{phys})
-	b := s.db.NewBatch()
-	err := s.checkPresent(p, phys, want)
-	if err == nil {
-		err = s.putIfNewer(b, p, phys, m.hashes[0], &row)
-	}
-	return s.wrap("compare and put", p, s.finish(ctx, b, m, err))
-}
-
-func (s *Store) checkPresent(p store.Partition, phys, want []byte) error {
-	v, err := s.read(phys)
-	if err != nil {
-		return err
-	}
-	var present stored
-	if v != nil {
-		var ok bool
-		if present, ok = decodeStored(v); !ok {
-			return corruptRow(p, phys[prefixBytes:])
-		}
-	}
-	live := present.kind == rowLive
-	if live != (want != nil) || string(present.cell) != string(want) {
-		return store.Errorf(store.Conflict, "the row %q is not as expected", phys[prefixBytes:])
-	}
 	return nil
 }
 
@@ -459,7 +421,7 @@ func winners(rows []store.Row) []store.Row {
 	for _, r := range rows {
 		if n := len(kept); n == 0 || string(kept[n-1].Key) != string(r.Key) {
 			kept = append(kept, r)
-		} else if beats(r.Timestamp, r.Value, stored{kind: rowLive, ts: kept[n-1].Timestamp, cell: kept[n-1].Value}) {
+		} else if store.Beats(r.Timestamp, r.Value, kept[n-1].Timestamp, kept[n-1].Value) {
 			kept[n-1] = r
 		}
 	}

@@ -16,7 +16,6 @@ import (
 var (
 	_ store.Store           = (*Store)(nil)
 	_ store.PartitionLister = (*Store)(nil)
-	_ store.ComparePutter   = (*Store)(nil)
 	_ store.Backupper       = (*Store)(nil)
 	_ store.Writable        = (*Store)(nil)
 )

@@ -119,7 +119,7 @@ func (s *suite) hammer(t *testing.T) {
 		ops = append(ops, some...)
 	}
 	for n, p := range ps {
-		require.NoError(t, s.checkPartition(t.Context(), s.rows, p, visible(ops, n), trickyKeys, s.rand(t.Name(), 200)), "seed %d", s.Seed)
+		require.NoError(t, s.checkPartition(t.Context(), s.rows, p, visible(ops, n), trickyKeys, s.rand(t.Name(), 200)))
 	}
 }
 

@@ -60,9 +60,6 @@ func everyCall(s store.Store, p store.Partition, key []byte, id store.NodeID) []
 			return err
 		}})
 	}
-	if c, ok := s.(store.ComparePutter); ok {
-		calls = append(calls, call{"compare and put", func(ctx context.Context) error { return c.ComparePut(ctx, p, nil, row) }})
-	}
 	if a, ok := s.(store.Acknowledger); ok {
 		calls = append(calls, call{"acknowledge", func(ctx context.Context) error { _, err := a.Acknowledge(ctx, store.Roots, key); return err }})
 	}

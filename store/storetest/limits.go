@@ -46,9 +46,6 @@ func (s *suite) refusals(t *testing.T) {
 	for name, row := range badRows {
 		beside := store.Row{Key: []byte("beside"), Value: []byte("v"), Timestamp: 9}
 		add("put "+name, func(ctx context.Context) error { return s.store.Put(ctx, p, beside, row) })
-		if c, ok := s.store.(store.ComparePutter); ok {
-			add("compare and put "+name, func(ctx context.Context) error { return c.ComparePut(ctx, p, nil, row) })
-		}
 	}
 	many := make([]store.Row, store.MaxBatchRows+1)
 	for i := range many {

@@ -1,9 +1,7 @@
 package storetest
 
 import (
-	"context"
 	"fmt"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,10 +16,6 @@ func (s *suite) runPowers(t *testing.T) {
 	}
 	if a, ok := s.store.(store.Acknowledger); ok {
 		t.Run("what was acknowledged is read at once", func(t *testing.T) { s.acknowledged(t, a) })
-	}
-	if c, ok := s.store.(store.ComparePutter); ok {
-		t.Run("compare and put", func(t *testing.T) { s.comparePut(t, c) })
-		t.Run("of concurrent compare and puts one wins", func(t *testing.T) { s.comparePutRace(t, c) })
 	}
 }
 
@@ -103,89 +97,6 @@ func (s *suite) partitions(t *testing.T, l store.PartitionLister) {
 		}
 		require.False(t, found[never], "%s was only read", never)
 	}
-}
-
-func (s *suite) comparePut(t *testing.T, c store.ComparePutter) {
-	ctx, p := t.Context(), newPartition()
-	row := func(v string, ts store.Timestamp) store.Row {
-		return store.Row{Key: []byte("k"), Value: []byte(v), Timestamp: ts}
-	}
-	conflict := func(want []byte) {
-		t.Helper()
-		err := c.ComparePut(ctx, p, want, row("never", 100))
-		requireKind(t, store.Conflict, err)
-		require.False(t, store.OutcomeUnknown(err))
-	}
-	conflict([]byte("a"))
-	conflict([]byte{})
-	require.NoError(t, c.ComparePut(ctx, p, nil, row("", 1)))
-	s.requireContent(t, p, "k=@1")
-	conflict(nil)
-	conflict([]byte("\x00"))
-	require.NoError(t, c.ComparePut(ctx, p, []byte{}, row("b", 2)))
-	conflict(nil)
-	conflict([]byte{})
-	conflict([]byte("bb"))
-	require.NoError(t, c.ComparePut(ctx, p, []byte("b"), row("c", 3)))
-	s.requireContent(t, p, "k=c@3")
-	require.NoError(t, s.store.Delete(ctx, p, []byte("k"), 4))
-	conflict([]byte("c"))
-	require.NoError(t, c.ComparePut(ctx, p, nil, row("d", 5)))
-	s.requireContent(t, p, "k=d@5")
-	require.NoError(t, s.store.Remove(ctx, p, store.Bounds{}, 6))
-	conflict([]byte("d"))
-
-	given := row("e", 7)
-	require.NoError(t, c.ComparePut(ctx, p, nil, given))
-	clear(given.Value)
-	clear(given.Key)
-	s.requireContent(t, p, "k=e@7")
-}
-
-func (s *suite) comparePutRace(t *testing.T, c store.ComparePutter) {
-	const putters = 4
-	p, key := newPartition(), []byte("counter")
-	rounds := s.scale(100)
-	var clock, won atomic.Int64
-	count := func(ctx context.Context) error {
-		for range rounds {
-			for {
-				present, found, err := s.store.Get(ctx, p, key)
-				if err != nil {
-					return err
-				}
-				n := 0
-				var want []byte
-				if found {
-					want = present.Value
-					if _, err := fmt.Sscan(string(want), &n); err != nil {
-						return err
-					}
-				}
-				// Each winner's timestamp must be above those of the winners before.
-				ts := max(store.Timestamp(clock.Add(1)), present.Timestamp+1)
-				err = c.ComparePut(ctx, p, want, store.Row{Key: key, Value: fmt.Append(nil, n+1), Timestamp: ts})
-				if err == nil {
-					won.Add(1)
-					break
-				}
-				if store.KindOf(err) != store.Conflict {
-					return err
-				}
-			}
-		}
-		return nil
-	}
-	var g errgroup.Group
-	for range putters {
-		g.Go(func() error { return count(t.Context()) })
-	}
-	require.NoError(t, g.Wait())
-	got, found, err := s.store.Get(t.Context(), p, key)
-	require.NoError(t, err)
-	require.True(t, found)
-	require.Equal(t, fmt.Sprint(putters*rounds), string(got.Value))
-	require.EqualValues(t, putters*rounds, won.Load())
 }
 
 func (s *suite) levelsShareRows(t *testing.T) {

@@ -52,7 +52,7 @@ func (s *suite) reopenRows(t *testing.T) {
 			done := h.ops[:len(h.ops)*(part+1)/parts]
 			for n, p := range h.ps {
 				err := s.checkPartition(ctx, st, p, visible(done, n), trickyKeys, s.rand(t.Name(), -i))
-				require.NoError(t, err, "partition %d, seed %d, after\n%s", n, s.Seed, formatHistory(done))
+				require.NoError(t, err, "partition %d, after\n%s", n, formatHistory(done))
 			}
 		}
 	}

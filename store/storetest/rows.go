@@ -75,7 +75,7 @@ func (s *suite) anyOrder(t *testing.T) {
 			if shrunk := s.try(t.Context(), ops, seed); shrunk != nil {
 				err = shrunk
 			}
-			require.FailNow(t, "the store differs from the oracle", "round %d, seed %d: %v\nafter\n%s", round, s.Seed, err, formatHistory(ops))
+			require.FailNow(t, "the store differs from the oracle", "round %d: %v\nafter\n%s", round, err, formatHistory(ops))
 		}
 	}
 }
@@ -234,7 +234,7 @@ func (s *suite) anyBytes(t *testing.T) {
 		ops = append(ops, o)
 		require.NoError(t, o.apply(t.Context(), s.rows, []store.Partition{p}))
 	}
-	require.NoError(t, s.checkPartition(t.Context(), s.rows, p, visible(ops, 0), keys, r), "seed %d", s.Seed)
+	require.NoError(t, s.checkPartition(t.Context(), s.rows, p, visible(ops, 0), keys, r))
 }
 
 func (s *suite) isolation(t *testing.T) {
@@ -249,7 +249,7 @@ func (s *suite) isolation(t *testing.T) {
 		ops = append(ops, o)
 		require.NoError(t, o.apply(t.Context(), s.rows, ps))
 		for n, p := range ps {
-			require.NoError(t, s.checkPartition(t.Context(), s.rows, p, visible(ops, n), trickyKeys, r), "partition %d, seed %d, after\n%s", n, s.Seed, formatHistory(ops))
+			require.NoError(t, s.checkPartition(t.Context(), s.rows, p, visible(ops, n), trickyKeys, r), "partition %d, after\n%s", n, formatHistory(ops))
 		}
 	}
 	for n := range ps {

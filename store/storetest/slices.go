@@ -36,7 +36,7 @@ func (s *suite) slices(t *testing.T) {
 			o.Limit = max(1, n-1)
 		}
 		_, err := s.checkSlice(ctx, s.rows, p, all, b, o)
-		require.NoError(t, err, "round %d, seed %d", round, s.Seed)
+		require.NoError(t, err, "round %d", round)
 	}
 	for _, limit := range []int{1, 7, len(all) - 1, len(all), len(all) + 1} {
 		for _, reverse := range []bool{false, true} {

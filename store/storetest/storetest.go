@@ -12,20 +12,15 @@ package storetest
 
 import (
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync/atomic"
 	"testing"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
-
-// SeedVariable names the environment variable that sets the seed of a run for
-// which Options gives none.
-const SeedVariable = "EVENKEEL_SEED"
 
 // Options fits the suite to a store. The zero Options is right for a fast store
 // in memory.
@@ -40,8 +35,6 @@ type Options struct {
 	// and opens what it left behind. With it, what a store keeps is checked
 	// again after reopening. It is called several times for one store.
 	Reopen func(t *testing.T, s store.Store) store.Store
-	// Seed repeats a run; 0 takes SeedVariable, or draws one.
-	Seed uint64
 }
 
 // Run is RunWith zero Options.
@@ -51,23 +44,15 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 }
 
 // RunWith holds the stores that open returns to the contract, each rule in a
-// subtest. The optional powers store.EachQuorum, store.PartitionLister,
-// store.Acknowledger and store.ComparePutter are checked where a store has them.
+// subtest. The optional interfaces store.EachQuorum, store.PartitionLister
+// and store.Acknowledger are checked where a store has them.
 //
 // open is called a handful of times, and may return a store that holds data
 // already: the suite only looks at buckets, partitions and registers that it
 // named itself, with fresh UUIDs. The suite closes what it opened.
 func RunWith(t *testing.T, open func(t *testing.T) store.Store, o Options) {
 	t.Helper()
-	if o.Seed == 0 {
-		o.Seed, _ = strconv.ParseUint(os.Getenv(SeedVariable), 10, 64)
-	}
-	if o.Seed == 0 {
-		o.Seed = rand.Uint64()
-	}
-	t.Logf("to repeat this run: %s=%d", SeedVariable, o.Seed)
-
-	s := &suite{Options: o, pages: new(atomic.Int64), open: func(t *testing.T) store.Store {
+	s := &suite{Options: o, seed: seed.Number(t), pages: new(atomic.Int64), open: func(t *testing.T) store.Store {
 		opened := open(t)
 		t.Cleanup(func() { _ = opened.Close() })
 		return opened
@@ -97,6 +82,7 @@ func RunWith(t *testing.T, open func(t *testing.T) store.Store, o Options) {
 // its wider level.
 type suite struct {
 	Options
+	seed  uint64
 	open  func(t *testing.T) store.Store
 	store store.Store
 	rows  store.Rows
@@ -118,7 +104,7 @@ func (s *suite) rand(rule string, round int) *rand.Rand {
 	for _, c := range []byte(rule) {
 		salt = salt*1_000_003 + uint64(c)
 	}
-	return rand.New(rand.NewPCG(s.Seed, salt))
+	return rand.New(rand.NewPCG(s.seed, salt))
 }
 
 func newBucket() store.BucketID { return store.BucketID(uuid.New()) }

@@ -91,23 +91,19 @@ func (r *Report) page() []byte {
 
 const pageHead = `# Benchmarks
 
-For whoever wants to know what evenkeel costs beside a bare store, and which targets are missed.
+For those who want to know what evenkeel costs beside a bare store, and which targets are missed.
 
-This page and all [tables and charts](../bench/results/layouts.md) are written by a run of the benchmark: the layouts
-that people use today beside evenkeel, on the same keys, in one process, in turns. Parts of evenkeel are
-[measured apart](benchmarks-parts.md). Which layout when: [comparison](comparison.md).
+A run of the benchmark writes this page and all [tables and charts](../bench/results/layouts.md): evenkeel and other
+layouts on the same keys, in one process, in turns. [Parts of evenkeel](../bench/results/parts.md) are measured apart.
+Which layout when: [comparison](comparison.md).
 
 `
 
 const pageFoot = `## What the figures mean
-- *Bare* is the driver or the engine, on one partition, by hand.
-- Ratios are medians over the rounds of a run; in brackets the lowest and the highest tenth. Ratios
-  carry over to other machines, times do not.
-- Of a page, 1 means that the map, the lease and the merge cost nothing; of puts and scans, that no throughput is lost.
-  Of hash buckets, it is the price of hashing the keys.
-- *Many ranges* are 100,000, 20 of them with rows.
-- Lookups and their yardsticks, the latency of memory, are processor time.
-- A *swap* is one change of a map, with its nodes and the bump of the map clock.
+*Bare* is the driver or the engine, on one partition, by hand. Ratios are medians over the rounds of a run, in brackets
+the lowest and the highest tenth; they carry over to other machines, times do not. *Many ranges* are 100,000, 20 of them
+with rows. Lookups and reads of memory are processor time. A *swap* is one change of a map, with its nodes and the bump of
+the map clock.
 
 ## How to run it
 ` + "```" + `

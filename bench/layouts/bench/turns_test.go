@@ -5,7 +5,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/bench/layouts"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 )
 
 func TestRatiosAreOfTheSameRounds(t *testing.T) {
@@ -44,9 +44,7 @@ func TestRatiosAreOfTheSameRounds(t *testing.T) {
 
 // Ratios are compared with the words of their definition, written out another way.
 func TestRatiosAreWhatTheySay(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 1))
+	r := seed.New(t)
 	middle := func(of []float64) float64 { // as many are above as below, or one less
 		for _, x := range of {
 			below, same := 0, 0

@@ -2,7 +2,6 @@ package cqltables_test
 
 import (
 	"bytes"
-	"math/rand/v2"
 	"os"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/bench/layouts/layouttest"
 	"github.com/evenkeel/evenkeel/internal/test/cassandratest"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -24,9 +24,7 @@ func TestMain(m *testing.M) { os.Exit(cassandra.Run(m)) }
 // A feed in tables answers as a sorted slice does; a month that is archived and
 // dropped is in its file, and nowhere else.
 func TestTablesAnswerAsTheOracle(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 1))
+	r := seed.New(t)
 	address := cassandra.Address(t)
 	session := harness.Session(t, address, "")
 	keyspace := harness.KeyspaceName()

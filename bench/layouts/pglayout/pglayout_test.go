@@ -12,11 +12,11 @@ import (
 	"github.com/evenkeel/evenkeel/bench/layouts/pglayout"
 	"github.com/evenkeel/evenkeel/bench/postgrestest"
 	"github.com/evenkeel/evenkeel/internal/test/realkeys"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 )
 
 func TestPostgresAnswersAsTheOracle(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seed.Number(t)
 	r := rand.New(rand.NewPCG(seed, 1))
 	s := postgrestest.New(t)
 	pool, err := pgxpool.New(t.Context(), s.URL)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
@@ -77,9 +78,7 @@ func TestReservesAheadAndNotMore(t *testing.T) {
 // TestTwoSourcesOverOneStore: also over one that loses answers, and applies
 // swaps late, no two callers get the same timestamp.
 func TestTwoSourcesOverOneStore(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	s, _ := faultstore.New(memstore.New(), faultstore.Options{Seed: seed, MaxLate: 5, Rates: faultstore.Rates{Refuse: 0.1, Lose: 0.1, Late: 0.1}})
+	s, _ := faultstore.New(memstore.New(), faultstore.Options{Seed: seed.Number(t), MaxLate: 5, Rates: faultstore.Rates{Refuse: 0.1, Lose: 0.1, Late: 0.1}})
 	var mu sync.Mutex
 	var all []store.Timestamp
 	failed := 0

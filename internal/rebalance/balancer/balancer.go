@@ -13,6 +13,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -61,7 +62,7 @@ type Options struct {
 	// Exact says that nobody tells the counters what is written: everything is counted
 	// at each look.
 	Exact bool
-	// Sleep waits; a timer if nil. For tests.
+	// Sleep waits; wait.Sleep if nil. For tests in virtual time.
 	Sleep func(ctx context.Context, d time.Duration) error
 	// Now is the wall clock, time.Now if nil.
 	Now func() time.Time
@@ -103,16 +104,7 @@ func (o Options) withDefaults() Options {
 		o.Now = time.Now
 	}
 	if o.Sleep == nil {
-		o.Sleep = func(ctx context.Context, d time.Duration) error {
-			t := time.NewTimer(d)
-			defer t.Stop()
-			select {
-			case <-t.C:
-				return nil
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-		}
+		o.Sleep = wait.Sleep
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -401,26 +393,23 @@ func (b *Balancer) due(interval bool) (ids []store.BucketID) {
 
 // everywhere looks at all buckets.
 func (b *Balancer) everywhere(ctx context.Context, r *Round) error {
-	var after []byte
 	var failed error
-	for ctx.Err() == nil {
-		keys, err := b.store.Scan(ctx, store.Roots, after, 100)
-		if err != nil || len(keys) == 0 {
+	for keys, err := range store.KeyPages(ctx, b.store, store.Roots) {
+		if err != nil {
 			return errors.Join(failed, err)
 		}
 		for _, key := range keys {
-			after = key
 			id := store.BucketID(key)
 			b.again(id, false)
 			if err := b.bucket(ctx, r, id); err != nil {
 				failed = err
 			}
 			if ctx.Err() != nil {
-				break
+				return context.Cause(ctx)
 			}
 		}
 	}
-	return context.Cause(ctx)
+	return failed
 }
 
 // bucket looks at one bucket. If that fails it is looked at again.

@@ -19,6 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -263,9 +264,7 @@ func TestKeepsABucketInShape(t *testing.T) {
 				if exact { // each look counts everything
 					rows = 3000
 				}
-				seed := rand.Uint64()
-				f.Logf("seed %d", seed)
-				keys := rand.New(rand.NewPCG(seed, 1)).Perm(10 * rows)[:rows]
+				keys := seed.New(f).Perm(10 * rows)[:rows]
 				for i, k := range keys {
 					f.put(number(k))
 					if i%100 == 0 {
@@ -383,9 +382,7 @@ func TestAFastLoad(t *testing.T) {
 // half of the rows move.
 func aFastLoad(t *testing.T, perSecond, rate int, rushBy float64, mayBeOver int) {
 	const maxRows, rows = 1000, 20_000
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 1))
+	r := seed.New(t)
 	lookedAfterAt(t, maxRows, rate, func(o *balancer.Options) {
 		o.Policy.Cool, o.Policy.RushBy = 30*time.Minute, rushBy
 		o.Policy.MovedPerS, o.Policy.Budget.Rows = float64(rate)/2, int64(30*rate)
@@ -531,7 +528,7 @@ func TestKeepsPinsAndSaysWhy(t *testing.T) {
 // What was cut apart keeps its count only where that is still true.
 func TestCountsAgainWhatWasCut(t *testing.T) {
 	lookedAfter(t, 10_000, func(o *balancer.Options) { o.Policy.Cool = time.Hour }, func(f *fixture) {
-		for _, i := range rand.Perm(900) {
+		for _, i := range seed.New(f).Perm(900) {
 			f.put(number(i))
 		}
 		time.Sleep(time.Minute)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 )
 
 // A wall clock that is set forward and back in the middle of a load does not keep a
@@ -27,8 +28,7 @@ func TestAClockThatJumps(t *testing.T) {
 					o.Every = time.Minute
 				}
 			}, func(f *fixture) {
-				seed := rand.Uint64()
-				f.Logf("seed %d", seed)
+				seed := seed.Number(f)
 				n := 0
 				for _, step := range []time.Duration{0, 5 * time.Hour, -9 * time.Hour, 24 * time.Hour, -24 * time.Hour} {
 					ahead.Add(int64(step))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -125,6 +126,7 @@ func (b *Balancer) recount(ctx context.Context, x recount) (*counter.Count, erro
 	})
 	var c *counter.Count
 	var err error
+	pauses := wait.Backoff{First: time.Second, Most: time.Minute}
 	for try := range tries {
 		if c, err = r.Run(ctx); err == nil || ctx.Err() != nil {
 			break
@@ -132,7 +134,7 @@ func (b *Balancer) recount(ctx context.Context, x recount) (*counter.Count, erro
 		if k := store.KindOf(err); k != store.Timeout && k != store.Unavailable {
 			break
 		}
-		if b.o.Sleep(ctx, time.Second<<try) != nil {
+		if pauses.Sleep(ctx, try+1) != nil {
 			break
 		}
 	}

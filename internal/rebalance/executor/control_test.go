@@ -5,18 +5,19 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
+	"testing/synctest"
 )
 
 // A pause lets what has begun come to its end, and nothing begin.
@@ -173,19 +174,17 @@ func (f *fixture) again(t *testing.T) {
 }
 
 func TestThrottle(t *testing.T) {
-	f := newFixture(t, memstore.New(), 1000)
-	// A clock that only sleeping moves: what the throttle costs, and nothing else.
-	var slept atomic.Int64
-	began := time.Unix(1_000_000_000, 0)
-	now := func() time.Time { return began.Add(time.Duration(slept.Load())) }
-	wait := func(_ context.Context, d time.Duration) error { slept.Add(int64(d)); return nil }
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Pace: executor.NewPacer(100, now, wait), PageRows: 50, Parallel: 1, Now: now, Sleep: wait})
-	rg := f.ranges(t)[0]
-	x.Add(move.Refresh(&rg))
-	require.NoError(t, x.Run(t.Context()))
-	// 1,000 rows are copied, compared and swept over, at 100 a second; the last page
-	// of each is not waited for.
-	require.InDelta(t, 30, time.Duration(slept.Load()).Seconds(), 2)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, memstore.New(), 1000)
+		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Pace: wait.NewPacer(100), PageRows: 50, Parallel: 1})
+		rg := f.ranges(t)[0]
+		x.Add(move.Refresh(&rg))
+		began := time.Now()
+		require.NoError(t, x.Run(t.Context()))
+		// 1,000 rows are copied, compared and swept over, at 100 a second; the last page
+		// of each is not waited for.
+		require.InDelta(t, 30, time.Since(began).Seconds(), 2)
+	})
 }
 
 func TestABrokenMapMovesNothing(t *testing.T) {

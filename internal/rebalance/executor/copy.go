@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -186,7 +187,7 @@ func (x *Executor) scan(ctx context.Context, p store.Partition, b store.Bounds, 
 }
 
 // scanAt is scan at some pace.
-func (x *Executor) scanAt(ctx context.Context, pace *Pacer, p store.Partition, b store.Bounds, f func(read time.Time, rows []store.Row) error) error {
+func (x *Executor) scanAt(ctx context.Context, pace *wait.Pacer, p store.Partition, b store.Bounds, f func(read time.Time, rows []store.Row) error) error {
 	for {
 		if err := pace.Take(ctx, x.o.PageRows); err != nil {
 			return err
@@ -201,7 +202,7 @@ func (x *Executor) scanAt(ctx context.Context, pace *Pacer, p store.Partition, b
 		if err != nil {
 			return err
 		}
-		pace.Back(x.o.PageRows - len(page.Rows))
+		pace.Return(x.o.PageRows - len(page.Rows))
 		if len(page.Rows) > 0 {
 			if err := f(read, page.Rows); err != nil {
 				return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -39,7 +40,7 @@ type Options struct {
 	// Pace holds the rows that are copied and compared to a number per second, SweepPace
 	// those that are swept over; executors may share them. nil: as many as possible, and
 	// for sweeps the same Pace.
-	Pace, SweepPace *Pacer
+	Pace, SweepPace *wait.Pacer
 	// Parallel is how many ranges are worked on at once, default 4.
 	Parallel int
 	// Writers is how many batches of one range are written at once; default 4, and 2
@@ -58,9 +59,8 @@ type Options struct {
 	CollectAfter time.Duration
 	// MaxBatches and MaxRanges are move.Input's.
 	MaxBatches, MaxRanges int
-	// Now is the wall clock, Sleep waits by it; time.Now and a timer if nil.
-	Now   func() time.Time
-	Sleep func(ctx context.Context, d time.Duration) error
+	// Now is the wall clock, time.Now if nil.
+	Now func() time.Time
 	// Gate is what moves begin through; nil: they are never paused.
 	Gate *pause.Gate
 	// NewID draws partition ids; uuid.New if nil.
@@ -93,14 +93,11 @@ func (o Options) withDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Sleep == nil {
-		o.Sleep = sleep
-	}
 	if o.NewID == nil {
 		o.NewID = uuid.New
 	}
 	if o.Pace == nil {
-		o.Pace = NewPacer(0, o.Now, o.Sleep)
+		o.Pace = wait.NewPacer(0)
 	}
 	if o.SweepPace == nil {
 		o.SweepPace = o.Pace
@@ -207,15 +204,4 @@ func (x *Executor) drop(ended func(g *move.Goal) bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.goals = slices.DeleteFunc(x.goals, func(g move.Goal) bool { return ended(&g) })
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

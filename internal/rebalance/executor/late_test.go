@@ -2,7 +2,6 @@ package executor_test
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -32,9 +32,7 @@ func (f *fixture) absent(t testing.TB, k []byte, when string) {
 // with it; and a delete that arrived before the range was compared has its effect, as
 // without a move.
 func TestLateDeletesStayOnceSeen(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := seed.New(t)
 	for round := range 20 {
 		often := round%2 == 0 // what is gone is read again and again, which mends by itself
 		rows := 1 + r.IntN(80)

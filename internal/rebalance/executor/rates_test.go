@@ -11,47 +11,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
-
-func TestPacer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, p := range []*executor.Pacer{executor.NewPacer(10, nil, nil), executor.NewPacer(10, time.Now, nil)} {
-			began := time.Now()
-			took := func(n int) time.Duration {
-				require.NoError(t, p.Take(t.Context(), n))
-				return time.Since(began)
-			}
-			require.Equal(t, 10, p.Rate())
-			require.Equal(t, time.Duration(0), took(5), "the first are not waited for")
-			require.Equal(t, 500*time.Millisecond, took(20))
-			p.Back(10) // so ten of the twenty are paid for
-			require.Equal(t, 1500*time.Millisecond, took(10))
-			time.Sleep(10 * time.Second) // time that nobody used is not saved up
-			require.Equal(t, 11500*time.Millisecond, took(10))
-			require.Equal(t, 12500*time.Millisecond, took(100))
-
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			require.ErrorIs(t, p.Take(ctx, 1), context.DeadlineExceeded)
-			require.Equal(t, 13500*time.Millisecond, time.Since(began))
-			cancel()
-			p.SetRate(1)
-			require.Equal(t, 1, p.Rate())
-			p.SetRate(0)
-			require.Zero(t, p.Rate())
-			p.Back(7)
-			require.Equal(t, 13500*time.Millisecond, took(1_000_000), "any number")
-			require.ErrorIs(t, p.Take(ctx, 1), context.DeadlineExceeded)
-			p.SetRate(10)
-			require.Equal(t, 13500*time.Millisecond, took(1), "what was taken before is forgiven")
-			p.SetRate(-1)
-			require.Equal(t, 13500*time.Millisecond, took(1))
-		}
-	})
-}
 
 // slow is a store whose calls take a second each; it counts how many are under way.
 type slow struct {
@@ -117,7 +82,7 @@ func TestHowMuchGoesOnAtOnce(t *testing.T) {
 		remove, inPage int
 	}{
 		{name: "one range", ranges: 1, put: 2, delete: 4, remove: 1, inPage: 1000},
-		{name: "one range with a throttle", o: executor.Options{Pace: executor.NewPacer(1<<40, nil, nil)}, ranges: 1, put: 4, delete: 4, remove: 1, inPage: 1000},
+		{name: "one range with a throttle", o: executor.Options{Pace: wait.NewPacer(1 << 40)}, ranges: 1, put: 4, delete: 4, remove: 1, inPage: 1000},
 		{name: "many ranges", ranges: 12, put: 8, delete: 16, remove: 4, inPage: 1000},
 		{name: "two of many", o: executor.Options{Parallel: 2}, ranges: 12, put: 4, delete: 8, remove: 2, inPage: 1000},
 		{name: "writers", o: executor.Options{Writers: 3, PageRows: 50}, ranges: 1, put: 3, delete: 3, remove: 1, inPage: 50},
@@ -166,12 +131,13 @@ func TestHowMuchGoesOnAtOnce(t *testing.T) {
 	}
 }
 
-// failing fails the puts that Fail says.
+// failing fails the puts that Fail says, and notes when they come.
 type failing struct {
 	store.Store
 	mu   sync.Mutex
 	fail func() error
 	puts int
+	at   []time.Time
 }
 
 func (s *failing) count() error {
@@ -181,6 +147,7 @@ func (s *failing) count() error {
 		return nil
 	}
 	s.puts++
+	s.at = append(s.at, time.Now())
 	return s.fail()
 }
 
@@ -191,71 +158,74 @@ func (s *failing) Put(ctx context.Context, p store.Partition, rows ...store.Row)
 	return s.Store.Put(ctx, p, rows...)
 }
 
+// pauses are the milliseconds between moments.
+func pauses(at []time.Time) (between []int64) {
+	for i := 1; i < len(at); i++ {
+		between = append(between, at[i].Sub(at[i-1]).Milliseconds())
+	}
+	return between
+}
+
 // A call is tried four times before its effect fails, with pauses that double; so do
-// those between failures of an effect, and of looks at the map, up to five seconds.
+// those between failures of an effect.
 func TestTriesAndPauses(t *testing.T) {
 	for _, c := range []struct {
 		fails, failed int
-		pauses        []time.Duration
+		pauses        []int64
 	}{
 		{0, 0, nil},
-		{1, 0, []time.Duration{5}},
-		{3, 0, []time.Duration{5, 10, 20}},
-		{4, 1, []time.Duration{5, 10, 20, 5}},
-		{8, 2, []time.Duration{5, 10, 20, 5, 5, 10, 20, 10}},
+		{1, 0, []int64{5}},
+		{3, 0, []int64{5, 10, 20}},
+		{4, 1, []int64{5, 10, 20, 5}},
+		{8, 2, []int64{5, 10, 20, 5, 5, 10, 20, 10}},
 	} {
-		s := &failing{Store: memstore.New()}
-		f := newFixture(t, s, 20)
-		s.fail = func() error {
-			if s.puts <= c.fails {
-				return store.Errorf(store.Unavailable, "away")
-			}
-			return nil
-		}
-		var pauses []time.Duration
-		failed := 0
-		x := executor.New(s, f.c.Maps(), f.id, executor.Options{
-			Sleep: func(_ context.Context, d time.Duration) error {
-				pauses = append(pauses, d/time.Millisecond)
+		synctest.Test(t, func(t *testing.T) {
+			s := &failing{Store: memstore.New()}
+			f := newFixture(t, s, 20)
+			s.fail = func() error {
+				if s.puts <= c.fails {
+					return store.Errorf(store.Unavailable, "away")
+				}
 				return nil
-			},
-			Observe: func(e executor.Event) {
+			}
+			failed := 0
+			x := executor.New(s, f.c.Maps(), f.id, executor.Options{Observe: func(e executor.Event) {
 				if e.Err != nil {
 					failed++
 				}
+			}})
+			x.Add(move.Split(nil, nil, 0, key(10)))
+			require.NoError(t, x.Run(t.Context()))
+			require.Equal(t, c.failed, failed)
+			require.Equal(t, c.pauses, pauses(s.at))
+		})
+	}
+}
+
+// The map is read again after pauses that double, up to five seconds.
+func TestPausesBetweenLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &unreadable{Store: memstore.New()}
+		f := newFixture(t, r, 10)
+		var at []time.Time
+		var looks []error
+		x := executor.New(r, f.c.Maps(), f.id, executor.Options{
+			Observe: func(e executor.Event) {
+				if e.Kind == executor.Looked {
+					looks, at = append(looks, e.Err), append(at, time.Now())
+					r.away.Store(len(looks) < 13)
+				}
 			},
 		})
-		x.Add(move.Split(nil, nil, 0, key(10)))
+		r.away.Store(true)
+		x.Add(move.Split(nil, nil, 0, key(5)))
 		require.NoError(t, x.Run(t.Context()))
-		require.Equal(t, c.failed, failed)
-		require.Equal(t, c.pauses, pauses)
-	}
-	r := &unreadable{Store: memstore.New()}
-	f := newFixture(t, r, 10)
-	var pauses []time.Duration
-	var looks []error
-	x := executor.New(r, f.c.Maps(), f.id, executor.Options{
-		Sleep: func(_ context.Context, d time.Duration) error {
-			if pauses = append(pauses, d/time.Millisecond); len(pauses) == 13 {
-				r.away.Store(false)
-			}
-			return nil
-		},
-		Observe: func(e executor.Event) {
-			if e.Kind == executor.Looked {
-				looks = append(looks, e.Err)
-			}
-		},
+		require.Equal(t, []int64{5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5000, 5000, 5000}, pauses(at))
+		for _, err := range looks[:13] {
+			require.ErrorIs(t, err, store.Unavailable)
+		}
+		require.NoError(t, looks[13], "the success after them is reported once")
 	})
-	r.away.Store(true)
-	x.Add(move.Split(nil, nil, 0, key(10)))
-	require.NoError(t, x.Run(t.Context()))
-	require.Equal(t, []time.Duration{5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5000, 5000, 5000}, pauses)
-	require.Len(t, looks, 14)
-	for _, err := range looks[:13] {
-		require.ErrorIs(t, err, store.Unavailable)
-	}
-	require.NoError(t, looks[13], "and that it can be read again is told once")
 }
 
 type unreadable struct {

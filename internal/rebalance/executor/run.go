@@ -7,6 +7,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -64,16 +65,16 @@ func (l *loop) run(ctx context.Context) error {
 			return err
 		}
 		// A task that went well while others of its batch go on makes nothing due.
-		for wait := true; wait; {
+		for waiting := true; waiting; {
 			select {
 			case r := <-l.results:
 				if err := l.took(ctx, r); err != nil {
 					return err
 				}
 				t := taskOf(r.effect)
-				wait = r.err == nil && t != nil && l.tasks[t.Batch] > 0
+				waiting = r.err == nil && t != nil && l.tasks[t.Batch] > 0
 			case <-l.x.news:
-				wait = false
+				waiting = false
 			case <-ctx.Done():
 				return store.Wrap("move ranges of bucket "+l.x.bucket.String(), context.Cause(ctx))
 			}
@@ -216,11 +217,13 @@ func final(ctx context.Context, err error) bool {
 	return errors.As(err, &k) || ctx.Err() != nil || store.KindOf(err) == store.Corrupt || errors.Is(err, partmap.ErrNewerVersion)
 }
 
+// pauses are those before something that failed is tried again.
+var pauses = wait.Backoff{First: 5 * time.Millisecond, Most: 5 * time.Second}
+
 // pauseAfter waits before something is tried again.
 func (x *Executor) pauseAfter(ctx context.Context, failures map[string]int, key string) error {
-	const first, most = 5 * time.Millisecond, 5 * time.Second
 	failures[key]++
-	return x.o.Sleep(ctx, min(first<<min(failures[key]-1, 10), most))
+	return pauses.Sleep(ctx, failures[key])
 }
 
 func (x *Executor) look(ctx context.Context, seen *move.Seen, goals []move.Goal) (*move.View, error) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -13,10 +12,12 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/faulttest"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -27,9 +28,7 @@ import (
 // time as what the destination has, and markers: of each key what wins is in the
 // range's home in the end, with its own timestamp, and nothing that lost was written.
 func TestVerifyingMendsWhatCameLate(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := seed.New(t)
 	for range 20 {
 		rows := 1 + r.IntN(600)
 		f := newFixture(t, memstore.New(), rows)
@@ -125,7 +124,7 @@ func TestBatchesAreBounded(t *testing.T) {
 	f := newFixture(t, s, rows)
 	move := func(rate int) (most, size int) {
 		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
-			Pace: executor.NewPacer(rate, nil, func(context.Context, time.Duration) error { return nil }),
+			Pace: wait.NewPacer(rate),
 		})
 		s.rows, s.size = 0, 0
 		rg := f.ranges(t)[0]
@@ -210,7 +209,7 @@ func TestDrainingKeepsWhatIsNowhereElse(t *testing.T) {
 // too long ago.
 func TestDrainingThatFailsRemovesNothing(t *testing.T) {
 	const rows = 60
-	o := executor.Options{PageRows: 20, BatchRows: 7, Sleep: func(context.Context, time.Duration) error { return nil }}
+	o := executor.Options{PageRows: 20, BatchRows: 7}
 	for nth := 1; ; nth++ {
 		way := faulttest.Way{Times: 1, Fault: faultstore.Fault{Ending: faultstore.Refused, Kind: store.Corrupt}}
 		failed := false

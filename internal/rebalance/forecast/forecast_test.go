@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"sort"
 	"strconv"
@@ -17,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/forecast"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -294,17 +294,6 @@ func highest(keys [][]byte, n int) [][]byte {
 	return keys[max(0, len(keys)-n):]
 }
 
-func chance(t testing.TB) *rand.Rand {
-	seed := rand.Uint64()
-	if s := os.Getenv("EVENKEEL_SEED"); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Logf("seed %d (EVENKEEL_SEED repeats it)", seed)
-	return rand.New(rand.NewPCG(seed, 1))
-}
-
 // checkCuts holds cuts to what is promised of any.
 func checkCuts(t testing.TB, cuts [][]byte, top []byte, o forecast.Options) {
 	t.Helper()
@@ -330,7 +319,7 @@ func TestTrueNextKeys(t *testing.T) {
 	for _, x := range tenants {
 		t.Run(x.name, func(t *testing.T) {
 			t.Parallel()
-			r := chance(t)
+			r := seed.New(t)
 			next := x.keys(r)
 			history := x.history
 			if history == 0 {
@@ -393,7 +382,7 @@ func refused(t *testing.T, keys [][]byte, o forecast.Options, says string) {
 
 // What is not appended, or can't be known, is refused, and says why.
 func TestWhatCannotBeForeseen(t *testing.T) {
-	r := chance(t)
+	r := seed.New(t)
 	random := func(n int, key func() []byte) (keys [][]byte) {
 		for range n {
 			keys = append(keys, key())

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/evenkeel/evenkeel/internal/base/record"
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -29,8 +30,7 @@ type Options struct {
 	// Skew is the bound within which the wall clocks of candidates agree, 1 s if
 	// zero. Where they do not, two may lead for a while.
 	Skew time.Duration
-	// Now is the wall clock, time.Now if nil; Monotonic is the one that no step
-	// turns, as the time since some moment; that of the machine if nil.
+	// Now and Monotonic are the two clocks of this machine; the real ones if nil.
 	Now       func() time.Time
 	Monotonic func() time.Duration
 }
@@ -40,6 +40,7 @@ type Options struct {
 type Candidate struct {
 	regs store.Registers
 	o    Options
+	now  func() wait.Instant
 	id   uuid.UUID
 
 	// Of the lease, while it is held.
@@ -47,18 +48,11 @@ type Candidate struct {
 	leading bool
 	holder  Holder
 	version store.Version
-	since   instant // the lease counts from it
+	since   wait.Instant // the lease counts from it
 
 	// What was seen of somebody else's lease: this version, unchanged since then.
 	seen      store.Version
-	seenSince instant
-}
-
-// instant is one moment on both clocks. A suspended machine stops one, a step
-// turns the other.
-type instant struct {
-	mono time.Duration
-	wall time.Time
+	seenSince wait.Instant
 }
 
 // New makes a candidate. Nothing is read or written yet.
@@ -69,19 +63,7 @@ func New(regs store.Registers, o Options) *Candidate {
 	if o.Skew <= 0 {
 		o.Skew = time.Second
 	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.Monotonic == nil {
-		begin := time.Now()
-		o.Monotonic = func() time.Duration { return time.Since(begin) }
-	}
-	return &Candidate{regs: regs, o: o, id: uuid.New()}
-}
-
-func (c *Candidate) now() instant {
-	// Without its monotonic part, or subtraction would not see a step.
-	return instant{mono: c.o.Monotonic(), wall: c.o.Now().Round(0)}
+	return &Candidate{regs: regs, o: o, now: wait.Instants(o.Now, o.Monotonic), id: uuid.New()}
 }
 
 // Leading returns this candidate's record while it leads.
@@ -92,11 +74,12 @@ func (c *Candidate) Leading() (Holder, bool) {
 }
 
 // left is what is left of the lease: it is over with the first of both clocks.
-func (c *Candidate) left(now instant) time.Duration {
-	return c.o.Lease - max(now.mono-c.since.mono, now.wall.Sub(c.since.wall))
+func (c *Candidate) left(now wait.Instant) time.Duration {
+	_, most := now.Since(c.since)
+	return c.o.Lease - most
 }
 
-func (c *Candidate) over(now instant) bool { return c.left(now) <= 0 }
+func (c *Candidate) over(now wait.Instant) bool { return c.left(now) <= 0 }
 
 // Run waits until this candidate leads and then runs work, again each time that
 // it comes to lead, until work returns by itself or ctx ends. The context of work
@@ -129,7 +112,7 @@ func (c *Candidate) Run(ctx context.Context, work func(ctx context.Context) erro
 			told = is
 			observe(err)
 		}
-		if sleep(ctx, c.o.Lease/3) != nil {
+		if wait.Sleep(ctx, c.o.Lease/3) != nil {
 			return store.Wrap("wait to lead the rebalancing", context.Cause(ctx))
 		}
 	}
@@ -160,7 +143,7 @@ func (c *Candidate) take(ctx context.Context) error {
 			return held(h)
 		}
 		sent := c.now()
-		mine := Holder{ID: c.id, Name: c.o.Name, Admin: c.o.Admin, Since: sent.wall, Lease: c.o.Lease}
+		mine := Holder{ID: c.id, Name: c.o.Name, Admin: c.o.Admin, Since: sent.Wall, Lease: c.o.Lease}
 		if err = c.write(ctx, v, mine, sent); err == nil {
 			return nil
 		}
@@ -173,7 +156,7 @@ func (c *Candidate) take(ctx context.Context) error {
 // need that wall clocks agree.
 func (c *Candidate) ended(h Holder, v store.Version) bool {
 	now := c.now()
-	if now.wall.After(h.Until.Add(c.o.Skew)) {
+	if now.Wall.After(h.Until.Add(c.o.Skew)) {
 		return true
 	}
 	if c.seen != v {
@@ -181,13 +164,14 @@ func (c *Candidate) ended(h Holder, v store.Version) bool {
 		return false
 	}
 	patience := h.Lease + h.Lease/100 + c.o.Skew
-	return now.mono-c.seenSince.mono > patience && now.wall.Sub(c.seenSince.wall) > patience
+	least, _ := now.Since(c.seenSince)
+	return least > patience
 }
 
 // write swaps the record and, if that is known to have happened, holds the lease
 // from sent on.
-func (c *Candidate) write(ctx context.Context, old store.Version, h Holder, sent instant) error {
-	h.Until = sent.wall.Add(c.o.Lease)
+func (c *Candidate) write(ctx context.Context, old store.Version, h Holder, sent wait.Instant) error {
+	h.Until = sent.Wall.Add(c.o.Lease)
 	next := record.Next(old)
 	rec, err := seal(next, &h)
 	if err != nil {
@@ -201,7 +185,7 @@ func (c *Candidate) write(ctx context.Context, old store.Version, h Holder, sent
 	return nil
 }
 
-func (c *Candidate) hold(h Holder, v store.Version, since instant) {
+func (c *Candidate) hold(h Holder, v store.Version, since wait.Instant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.leading, c.holder, c.version, c.since = true, h, v, since
@@ -235,7 +219,7 @@ func (c *Candidate) watch(ctx context.Context, stop context.CancelCauseFunc) {
 			stop(ErrLost)
 			return
 		}
-		if sleep(ctx, min(left, c.o.Lease/looks)) != nil {
+		if wait.Sleep(ctx, min(left, c.o.Lease/looks)) != nil {
 			return
 		}
 	}
@@ -245,7 +229,7 @@ func (c *Candidate) watch(ctx context.Context, stop context.CancelCauseFunc) {
 // the work at once when somebody else holds the lease.
 func (c *Candidate) keep(ctx context.Context, stop context.CancelCauseFunc) {
 	pause := c.o.Lease / 3
-	for sleep(ctx, pause) == nil {
+	for wait.Sleep(ctx, pause) == nil {
 		pause = c.o.Lease / 3
 		if err := c.renew(ctx); err != nil {
 			if errors.Is(err, ErrLost) {
@@ -297,7 +281,7 @@ func (c *Candidate) resign(ctx context.Context) {
 	const tries = 3
 	for range tries {
 		next := record.Next(v)
-		rec, err := seal(next, &Holder{Since: h.Since, Until: c.now().wall, Lease: h.Lease})
+		rec, err := seal(next, &Holder{Since: h.Since, Until: c.now().Wall, Lease: h.Lease})
 		if err != nil || c.regs.Swap(ctx, store.Process, []byte(registerKey), v, rec) == nil {
 			return
 		}
@@ -305,17 +289,6 @@ func (c *Candidate) resign(ctx context.Context) {
 		if h, v, err = read(ctx, c.regs); err != nil || h.ID != c.id {
 			return
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 

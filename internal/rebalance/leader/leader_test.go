@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
@@ -156,13 +155,7 @@ func TestADamagedRecordIsReported(t *testing.T) {
 // Candidates over a store that refuses, loses answers and applies swaps late, with
 // wall clocks that differ within the bound: no two lead at once, and it goes on.
 func TestNoTwoLeadAtOnce(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if s := os.Getenv("EVENKEEL_SEED"); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Logf("EVENKEEL_SEED=%d", seed)
+	seed := seed.Number(t)
 	total := 0
 	for round := range uint64(40) {
 		synctest.Test(t, func(t *testing.T) {

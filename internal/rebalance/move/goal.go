@@ -31,6 +31,11 @@ type Goal struct {
 	Leave store.PartitionID
 	// PinUntil pins the cuts (Unix seconds); 0 for no pin.
 	PinUntil int64
+
+	// Rows is about how many rows the span has, Copies how many of them the move copies,
+	// and Why the reason, for people. They are reported only: Equal and Judge ignore them.
+	Rows, Copies int64
+	Why          string
 }
 
 // Split cuts one range at cuts; the stay-th part does not move.
@@ -191,7 +196,7 @@ func alone(ranges []partmap.Range, id store.PartitionID) bool {
 	return n == 1
 }
 
-// Equal reports whether two goals want the same.
+// Equal reports whether two goals want the same layout of the same span.
 func (g *Goal) Equal(o *Goal) bool {
 	return string(g.Start) == string(o.Start) && string(g.End) == string(o.End) && g.Stay == o.Stay && slices.Equal(g.Keep, o.Keep) && g.Leave == o.Leave &&
 		g.PinUntil == o.PinUntil && slices.EqualFunc(g.Cuts, o.Cuts, bytes.Equal)

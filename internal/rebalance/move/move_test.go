@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -440,13 +439,7 @@ func (w *world) finish(goals []move.Goal) {
 // everything. They come to the layout to which one comes that never forgets
 // (I10), and do nothing on a phase whose wait they have not seen the end of.
 func TestForgettingChangesNothing(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if s := os.Getenv("EVENKEEL_SEED"); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Logf("EVENKEEL_SEED=%d", seed)
+	seed := seed.Number(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	forgot, conflicts := 0, 0
 	for range 150 {

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -66,7 +67,7 @@ func (q *quiet) wait(ctx context.Context) error {
 	}
 	moving, err := q.scan(ctx)
 	for err == nil && len(moving) > 0 {
-		if err = sleep(ctx, lookEvery); err != nil {
+		if err = wait.Sleep(ctx, lookEvery); err != nil {
 			break
 		}
 		if moving, err = q.look(ctx, moving); err != nil {
@@ -150,29 +151,20 @@ func (q *quiet) scan(ctx context.Context) (moving []Moving, err error) {
 		q.tell(func(p *Progress) { p.Roots, p.Scanned, p.Moving = 1, true, moving })
 		return moving, err
 	}
-	const page = 1000
-	var after []byte
-	n := 0
-	for {
-		keys, err := q.regs.Scan(ctx, store.Roots, after, page)
+	for keys, err := range store.KeyPages(ctx, q.regs, store.Roots) {
 		if err != nil {
 			return nil, err
 		}
-		if len(keys) == 0 {
-			break
-		}
-		var buckets []Moving
-		for _, key := range keys {
-			buckets = append(buckets, Moving{Bucket: store.BucketID(key)})
+		buckets := make([]Moving, len(keys))
+		for i, key := range keys {
+			buckets[i].Bucket = store.BucketID(key)
 		}
 		found, err := q.look(ctx, buckets)
 		if err != nil {
 			return nil, err
 		}
 		moving = append(moving, found...)
-		after = keys[len(keys)-1]
-		n += len(keys)
-		q.tell(func(p *Progress) { p.Roots, p.Moving = n, moving })
+		q.tell(func(p *Progress) { p.Roots, p.Moving = p.Roots+len(keys), moving })
 	}
 	q.tell(func(p *Progress) { p.Scanned = true })
 	return moving, nil
@@ -209,16 +201,5 @@ func (q *quiet) tell(change func(*Progress)) {
 	q.mu.Unlock()
 	if q.report != nil {
 		q.report(now)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }

@@ -161,7 +161,7 @@ func (w *world) recut(b *bucket, olds []*part, t *task) (out []*part) {
 		} else {
 			x = w.part(start, rows[:n])
 			if n > 0 {
-				b.g.moved(t.Why, int64(n))
+				b.g.moved(t.Decision.Why, int64(n))
 			}
 		}
 		x.split, x.merged, x.overFrom = time.Time{}, time.Time{}, time.Time{}

@@ -511,7 +511,7 @@ func (c *Checker) renew(ctx context.Context, root *partmap.Root, ranges []partma
 	if c.keeps(root.Bucket)&misplaced != 0 {
 		return store.Errorf(store.InvalidArgument, "the bucket has misplaced rows, which a move of their partition would remove: --adopt-all copies them first")
 	}
-	x := executor.New(c.s, c.maps, root.Bucket, executor.Options{Now: c.o.Now, Sleep: c.o.Sleep})
+	x := executor.New(c.s, c.maps, root.Bucket, executor.Options{Now: c.o.Now})
 	if len(root.Batches) == 0 {
 		for i := range ranges {
 			x.Add(move.Refresh(&ranges[i]))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -36,13 +36,7 @@ func TestNothingIsWrongWhileRangesMove(t *testing.T) {
 }
 
 func moving(t *testing.T, s store.Store, mend bool) {
-	seed := uint64(time.Now().UnixNano())
-	if v := os.Getenv("EVENKEEL_SEED"); v != "" {
-		var err error
-		seed, err = strconv.ParseUint(v, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Logf("EVENKEEL_SEED=%d", seed)
+	seed := seed.Number(t)
 	long := 2 * time.Second
 	if v := os.Getenv("EVENKEEL_SIM_TIME"); v != "" {
 		var err error

@@ -19,48 +19,44 @@ const mostNames = 10_000
 const lostTodo = "its map is lost: restore its root from a copy of the roots' table, or, if the maps were restored from an older copy than the rows," +
 	" end all servers, and --adopt-all makes a map for it; delete nothing, its rows are still there"
 
-// registers hands on all keys of a table, page by page.
-func (c *Checker) registers(ctx context.Context, t store.Table, f func(keys [][]byte) error) error {
-	var after []byte
-	for {
-		var keys [][]byte
-		err := c.retry(ctx, func() (err error) {
-			keys, err = c.s.Scan(ctx, t, after, 1000)
-			return err
-		})
-		if err != nil || len(keys) == 0 {
+// eachKey calls f for each key of a table, for several at once.
+func (c *Checker) eachKey(ctx context.Context, t store.Table, f func(ctx context.Context, key []byte) error) error {
+	failures := 0
+	for keys, err := range store.KeyPages(ctx, c.s, t) {
+		if err != nil {
+			if failures++; !c.worthAnotherTry(ctx, err, failures) {
+				return err
+			}
+			continue
+		}
+		failures = 0
+		g, gctx := c.group(ctx)
+		for _, key := range keys {
+			g.Go(func() error { return f(gctx, key) })
+		}
+		if err := g.Wait(); err != nil {
 			return err
 		}
-		if err := f(keys); err != nil {
-			return err
-		}
-		after = keys[len(keys)-1]
 	}
+	return nil
 }
 
 // directory checks all names and their buckets, and returns the buckets' ids,
 // sorted: 16 bytes for each.
 func (c *Checker) directory(ctx context.Context) (ids []store.BucketID, err error) {
-	err = c.registers(ctx, store.Directory, func(keys [][]byte) error {
-		found := make([]store.BucketID, len(keys))
-		g, gctx := c.group(ctx)
-		for i, key := range keys {
-			g.Go(func() error {
-				name := string(key)
-				owner, err := c.owner(gctx, name)
-				if err != nil || owner.ID == (store.BucketID{}) {
-					return err
-				}
-				found[i] = owner.ID
-				if err := c.name(gctx, name); err != nil {
-					return err
-				}
-				return c.bucket(gctx, bucket{owner.ID, name})
-			})
+	err = c.eachKey(ctx, store.Directory, func(ctx context.Context, key []byte) error {
+		name := string(key)
+		owner, err := c.owner(ctx, name)
+		if err != nil || owner.ID == (store.BucketID{}) {
+			return err
 		}
-		err := g.Wait()
-		ids = append(ids, slices.DeleteFunc(found, func(id store.BucketID) bool { return id == store.BucketID{} })...)
-		return err
+		c.mu.Lock()
+		ids = append(ids, owner.ID)
+		c.mu.Unlock()
+		if err := c.name(ctx, name); err != nil {
+			return err
+		}
+		return c.bucket(ctx, bucket{owner.ID, name})
 	})
 	slices.SortFunc(ids, compareIDs)
 	for i := 1; i < len(ids); i++ {
@@ -258,31 +254,21 @@ func (c *Checker) secondLook(ctx context.Context) error {
 
 // roots checks the buckets that have no name, and returns their roots.
 func (c *Checker) roots(ctx context.Context, ids []store.BucketID) (nameless []*partmap.Root, err error) {
-	err = c.registers(ctx, store.Roots, func(keys [][]byte) error {
-		g, gctx := c.group(ctx)
-		for _, key := range keys {
-			if len(key) != len(store.BucketID{}) {
-				continue
-			}
-			id := store.BucketID(key)
-			if _, named := slices.BinarySearchFunc(ids, id, compareIDs); named || id == listing.ListOfBuckets() {
-				continue
-			}
-			g.Go(func() error {
-				root, err := c.root(gctx, id)
-				if notFound(err) || err == nil && root.State == partmap.Deleted {
-					return nil
-				}
-				if err == nil {
-					c.mu.Lock()
-					nameless = append(nameless, root)
-					c.mu.Unlock()
-				}
-				// It says itself what is wrong with the root.
-				return c.bucket(gctx, bucket{id: id})
-			})
+	err = c.eachKey(ctx, store.Roots, func(ctx context.Context, key []byte) error {
+		id := store.BucketID(key)
+		if _, named := slices.BinarySearchFunc(ids, id, compareIDs); named || id == listing.ListOfBuckets() {
+			return nil
 		}
-		return g.Wait()
+		root, err := c.root(ctx, id)
+		if notFound(err) || err == nil && root.State == partmap.Deleted {
+			return nil
+		}
+		if err == nil {
+			c.mu.Lock()
+			nameless = append(nameless, root)
+			c.mu.Unlock()
+		}
+		return c.bucket(ctx, bucket{id: id}) // it reports what is wrong with the root
 	})
 	return nameless, err
 }
@@ -297,15 +283,15 @@ func (c *Checker) lookAgain(ctx context.Context, nameless []*partmap.Root) error
 	for _, root := range nameless {
 		named[root.Bucket] = false
 	}
-	err := c.registers(ctx, store.Directory, func(keys [][]byte) error {
-		for _, key := range keys {
-			owner, err := c.c.Owner(ctx, string(key))
-			if err != nil && store.KindOf(err) != store.Corrupt {
-				return err
-			}
-			if _, wanted := named[owner.ID]; wanted && err == nil {
-				named[owner.ID] = true
-			}
+	err := c.eachKey(ctx, store.Directory, func(ctx context.Context, key []byte) error {
+		owner, err := c.c.Owner(ctx, string(key))
+		if err != nil && store.KindOf(err) != store.Corrupt {
+			return err
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if _, wanted := named[owner.ID]; wanted && err == nil {
+			named[owner.ID] = true
 		}
 		return nil
 	})

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -51,7 +52,8 @@ type Options struct {
 	Future time.Duration
 	// Skew is the bound within which clients' wall clocks agree, default 1 s.
 	Skew time.Duration
-	// Now is the wall clock, Sleep waits by it; time.Now and a timer if nil.
+	// Now is the wall clock, time.Now if nil. Sleep waits before another look or try,
+	// wait.Sleep if nil: for tests that decide what happens meanwhile.
 	Now   func() time.Time
 	Sleep func(ctx context.Context, d time.Duration) error
 	// Report gets each finding, one at a time.
@@ -94,7 +96,7 @@ func (o Options) withDefaults() Options {
 		o.Now = time.Now
 	}
 	if o.Sleep == nil {
-		o.Sleep = sleep
+		o.Sleep = wait.Sleep
 	}
 	if o.Report == nil {
 		o.Report = func(Finding) {}
@@ -135,7 +137,7 @@ type Checker struct {
 	c      *listing.Client
 	maps   *mapclient.Client
 	o      Options
-	pace   pacer
+	pace   *wait.Pacer
 	scans  chan struct{} // one per partition that is read
 
 	clocks  bool // the store has map clocks
@@ -167,7 +169,7 @@ func New(s Store, c *listing.Client, o Options) *Checker {
 	lister, _ := s.(store.PartitionLister)
 	return &Checker{
 		s: s, rows: store.Everywhere(s), lister: lister, c: c, maps: c.Maps(), o: o,
-		pace: pacer{rate: o.RowsPerSecond, now: o.Now, sleep: o.Sleep}, scans: make(chan struct{}, o.Parallel),
+		pace: wait.NewPacer(o.RowsPerSecond), scans: make(chan struct{}, o.Parallel),
 		distrust: map[store.BucketID]bool{}, hasName: map[store.BucketID]bool{},
 		left: map[store.BucketID]whose{}, orphaned: map[store.BucketID][]orphan{}, marked: map[store.Partition]string{}, ahead: map[store.BucketID]abandoned{},
 	}
@@ -375,16 +377,21 @@ func (c *Checker) root(ctx context.Context, id store.BucketID) (*partmap.Root, e
 
 // retry repeats a store call that may be repeated, as often as is likely to help.
 func (c *Checker) retry(ctx context.Context, f func() error) error {
-	const tries = 5
-	for try := 0; ; try++ {
-		err := f()
-		if k := store.KindOf(err); err == nil || k != store.Timeout && k != store.Unavailable || errors.Is(err, mapclient.ErrStale) {
-			return err
-		}
-		if try == tries-1 || c.o.Sleep(ctx, 50*time.Millisecond<<try) != nil {
+	for failures := 1; ; failures++ {
+		if err := f(); err == nil || !c.worthAnotherTry(ctx, err, failures) {
 			return err
 		}
 	}
+}
+
+// worthAnotherTry reports whether to repeat a store call after so many failures in a row.
+// It waits before.
+func (c *Checker) worthAnotherTry(ctx context.Context, err error, failures int) bool {
+	const tries = 5
+	pauses := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}
+	k := store.KindOf(err)
+	return (k == store.Timeout || k == store.Unavailable) && !errors.Is(err, mapclient.ErrStale) &&
+		failures < tries && c.o.Sleep(ctx, pauses.Pause(failures)) == nil
 }
 
 // group runs checks side by side; the first error ends them.
@@ -395,40 +402,3 @@ func (c *Checker) group(ctx context.Context) (*errgroup.Group, context.Context) 
 }
 
 func notFound(err error) bool { return err != nil && store.KindOf(err) == store.NotFound }
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// pacer holds the reading to a number of rows per second, all together.
-type pacer struct {
-	rate  int
-	now   func() time.Time
-	sleep func(ctx context.Context, d time.Duration) error
-
-	mu   sync.Mutex
-	next time.Time // when what was read is paid for
-}
-
-// took pays for n rows that were read.
-func (p *pacer) took(ctx context.Context, n int) error {
-	if p.rate <= 0 || n == 0 {
-		return ctx.Err()
-	}
-	p.mu.Lock()
-	now := p.now()
-	if p.next.Before(now) {
-		p.next = now
-	}
-	p.next = p.next.Add(time.Duration(n) * time.Second / time.Duration(p.rate))
-	wait := p.next.Sub(now)
-	p.mu.Unlock()
-	return p.sleep(ctx, wait)
-}

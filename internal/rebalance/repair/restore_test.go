@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -202,17 +201,6 @@ func (p *past) contains(t *testing.T, s store.Store, at int, when string) {
 	require.Empty(t, got)
 }
 
-func drawn(t *testing.T) *rand.Rand {
-	seed := uint64(time.Now().UnixNano())
-	if v := os.Getenv("EVENKEEL_SEED"); v != "" {
-		var err error
-		seed, err = strconv.ParseUint(v, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Logf("EVENKEEL_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 1))
-}
-
 // TestRestored is the matrix of restores: a copy of the registers and nodes of one
 // moment beside one of the rows of another, before or after, in every phase of
 // splits, merges and refreshes. What is asked for is more than that nothing older
@@ -223,7 +211,7 @@ func TestRestored(t *testing.T) {
 		for _, large := range []bool{false, true} {
 			t.Run(map[bool]string{false: "Small", true: "Large"}[large], func(t *testing.T) {
 				t.Parallel()
-				r := drawn(t)
+				r := seed.New(t)
 				s := fresh(t)
 				defer s.Close()
 				p := live(t, s, r, large, 6)

@@ -271,7 +271,7 @@ func (c *Checker) pagesWithin(ctx context.Context, p store.Partition, b store.Bo
 				return err
 			}
 		}
-		if err := c.pace.took(ctx, len(page.Rows)); err != nil || !page.More {
+		if err := c.pace.Take(ctx, len(page.Rows)); err != nil || !page.More {
 			return err
 		}
 		b.Start, b.StartExclusive = page.Rows[len(page.Rows)-1].Key, true

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -28,30 +27,16 @@ import (
 // between any two calls of a check. So it meets all of them in the middle of what
 // they do, and still finds no problem; and its repairs do no harm.
 func TestNothingIsWrongBetweenAnyTwoSteps(t *testing.T) {
-	seed, n := uint64(time.Now().UnixNano()), 60
-	if v := os.Getenv("EVENKEEL_SEED"); v != "" {
-		var err error
-		seed, err = strconv.ParseUint(v, 10, 64)
-		require.NoError(t, err)
-		n = 1
-	}
-	over := time.Now()
-	if v := os.Getenv("EVENKEEL_SIM_TIME"); v != "" {
-		d, err := time.ParseDuration(v)
-		require.NoError(t, err)
-		over = over.Add(d)
-	}
 	var sum seen
-	i := 0
-	for ; i < n || n > 1 && time.Now().Before(over); i++ {
-		synctest.Test(t, func(t *testing.T) { stepping(t, seed+uint64(i), &sum) })
-		if t.Failed() {
-			break
-		}
+	tried := seed.Each(t, 60, func(seed uint64) bool {
+		synctest.Test(t, func(t *testing.T) { stepping(t, seed, &sum) })
+		return true
+	})
+	t.Logf("%+v", sum)
+	if tried > 1 {
+		require.Positive(t, sum.infos[repair.Moving])
+		require.Positive(t, sum.infos[repair.SweepPending])
 	}
-	t.Logf("%d seeds from %d on: %+v", i, seed, sum)
-	require.Positive(t, sum.infos[repair.Moving])
-	require.Positive(t, sum.infos[repair.SweepPending])
 }
 
 // seen says what the runs met.

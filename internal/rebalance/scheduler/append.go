@@ -181,7 +181,7 @@ func (p *planner) highest(rg *partmap.Range, keys [][]byte, written []int64) ([]
 				break
 			}
 		}
-		p.g.pace.Back(page - len(got.Rows))
+		p.g.pace.Return(page - len(got.Rows))
 		if err != nil {
 			return nil, nil, store.Wrap("read the highest keys of "+span(rg.Start, rg.End), err)
 		}

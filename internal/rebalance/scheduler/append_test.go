@@ -2,7 +2,6 @@ package scheduler_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -106,9 +106,7 @@ func TestAppendsFindPartitionsPrepared(t *testing.T) {
 // What lies ahead already, wherever it lies, is used or left alone, and no range is
 // larger than wanted.
 func TestAppendsBetweenCutsThatAreThere(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 2))
+	r := seed.New(t)
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFixture(t, memstore.New(), 1, 0)

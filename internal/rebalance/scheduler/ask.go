@@ -464,7 +464,7 @@ func (g *Scheduler) rows(ctx context.Context, id store.BucketID, rg *partmap.Ran
 				break
 			}
 		}
-		g.pace.Back(page - len(got.Rows))
+		g.pace.Return(page - len(got.Rows))
 		if err != nil {
 			return store.Wrap("count the rows of "+span(rg.Start, rg.End), err)
 		}

@@ -3,6 +3,8 @@ package scheduler
 import (
 	"context"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 )
 
 // pausesEvery is how often a manager looks whether moves are paused. It is not what a
@@ -11,7 +13,7 @@ const pausesEvery = 2 * time.Second
 
 // watchPauses has buckets obey what the store says of pauses.
 func (g *Scheduler) watchPauses(ctx context.Context) {
-	for g.sleep(ctx, pausesEvery) == nil {
+	for wait.Sleep(ctx, pausesEvery) == nil {
 		g.LookAtPauses(ctx)
 	}
 }

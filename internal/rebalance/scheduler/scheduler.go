@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
@@ -88,8 +89,8 @@ type Scheduler struct {
 	maps     Maps
 	o        Options
 	busy     busy
-	pace     *executor.Pacer
-	counting *executor.Pacer // of recounts
+	pace     *wait.Pacer
+	counting *wait.Pacer // of recounts
 	throttle throttle
 	slots    chan struct{} // one per bucket that moves
 	events   chan struct{} // has an element when there may be something to do
@@ -144,8 +145,8 @@ func New(s Store, m Maps, o Options) *Scheduler {
 		maps:     m,
 		o:        o,
 		busy:     busy{regs: s},
-		pace:     executor.NewPacer(o.RowsPerSecond, o.Executor.Now, o.Executor.Sleep),
-		counting: executor.NewPacer(countedFor*o.RowsPerSecond, o.Executor.Now, o.Executor.Sleep),
+		pace:     wait.NewPacer(o.RowsPerSecond),
+		counting: wait.NewPacer(countedFor * o.RowsPerSecond),
 		slots:    make(chan struct{}, o.Buckets),
 		events:   make(chan struct{}, 1),
 		buckets:  map[store.BucketID]*bucket{},

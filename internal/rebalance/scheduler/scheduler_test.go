@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,6 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -145,13 +144,7 @@ func TestManyBucketsMoveAtOnce(t *testing.T) {
 // A manager is killed at any point of any move. The next one finds what is left by
 // the table of busy buckets, or where that is lost by the scan, and ends it.
 func TestResumesWhatAnyCrashLeft(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if s := os.Getenv("EVENKEEL_SEED"); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Logf("EVENKEEL_SEED=%d", seed)
+	seed := seed.Number(t)
 	left := 0
 	for round := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {
@@ -302,13 +295,7 @@ func (s slow) Swap(ctx context.Context, change partmap.Change) error {
 // know of each other. Their swaps are held up, land late, and their answers are lost. From
 // when Quiet has returned until the pause is lifted no root changes.
 func TestNothingChangesInQuiet(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if s := os.Getenv("EVENKEEL_SEED"); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Logf("EVENKEEL_SEED=%d", seed)
+	seed := seed.Number(t)
 	began, quiet := 0, 0
 	for round := range uint64(6) {
 		synctest.Test(t, func(t *testing.T) {

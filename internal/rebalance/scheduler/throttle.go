@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -18,7 +18,7 @@ import (
 // moves cost next to nothing: so a store that others make slow does not hold moves
 // down for ever. Moves of ranges that grow do not give way below what they grow by.
 type throttle struct {
-	pace  *executor.Pacer
+	pace  *wait.Pacer
 	most  int // rows per second; 0: no throttle
 	probe func(ctx context.Context) error
 	need  func() int // rows per second below which moves do not give way
@@ -68,11 +68,7 @@ func (t *throttle) run(ctx context.Context, moving func() []store.BucketID) {
 		if busy {
 			every = probeEvery
 		}
-		timer := time.NewTimer(every)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if wait.Sleep(ctx, every) != nil {
 			return
 		}
 		if took, ok := t.measure(ctx); ok {

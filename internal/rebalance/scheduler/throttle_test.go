@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -18,7 +18,7 @@ import (
 func TestThrottle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 20_000
-		pace := executor.NewPacer(most, nil, nil)
+		pace := wait.NewPacer(most)
 		var perRow, fixed, moving, need atomic.Int64
 		fixed.Store(int64(time.Millisecond))
 		th := throttle{pace: pace, most: most, need: func() int { return int(need.Load()) }, probe: func(ctx context.Context) error {
@@ -83,7 +83,7 @@ func TestThrottle(t *testing.T) {
 }
 
 func TestNoThrottle(t *testing.T) {
-	pace := executor.NewPacer(0, nil, nil)
+	pace := wait.NewPacer(0)
 	th := throttle{pace: pace, probe: func(context.Context) error { panic("no probe is needed") }}
 	th.begin(t.Context())
 	th.run(t.Context(), nil)

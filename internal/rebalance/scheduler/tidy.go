@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -65,7 +66,7 @@ type Scan struct {
 func (g *Scheduler) scanAll(ctx context.Context) {
 	for ctx.Err() == nil {
 		g.scan(ctx)
-		if g.sleep(ctx, g.o.ScanEvery) != nil {
+		if wait.Sleep(ctx, g.o.ScanEvery) != nil {
 			return
 		}
 	}
@@ -81,26 +82,19 @@ func (g *Scheduler) scan(ctx context.Context) {
 		g.scanned = s
 	}
 	note()
-	const page = 100
-	var after []byte
-	for ctx.Err() == nil {
-		keys, err := g.store.Scan(ctx, store.Roots, after, page)
+	for keys, err := range store.KeyPages(ctx, g.store, store.Roots) {
 		if err != nil {
 			s.Err = err
 			note()
 			if ctx.Err() == nil {
 				g.o.Logger.Warn("the scan of roots can't go on", "error", err)
 			}
-			if g.sleep(ctx, 10*time.Second) != nil {
+			if wait.Sleep(ctx, 10*time.Second) != nil {
 				return
 			}
 			continue
 		}
-		if len(keys) == 0 {
-			break
-		}
 		for _, key := range keys {
-			after = key
 			found, err := g.inspect(ctx, store.BucketID(key))
 			if err != nil && ctx.Err() == nil {
 				s.Err = err
@@ -109,11 +103,11 @@ func (g *Scheduler) scan(ctx context.Context) {
 			if s.Roots++; found {
 				s.Found++
 			}
-			if g.sleep(ctx, time.Second/time.Duration(g.o.RootsPerSecond)) != nil {
+			note()
+			if wait.Sleep(ctx, time.Second/time.Duration(g.o.RootsPerSecond)) != nil {
 				return
 			}
 		}
-		note()
 	}
 	s.Ended = g.o.Now()
 	note()
@@ -144,19 +138,4 @@ func (g *Scheduler) inspect(ctx context.Context, id store.BucketID) (bool, error
 		return true, nil
 	}
 	return false, nil
-}
-
-// sleep waits by the clock of the executors.
-func (g *Scheduler) sleep(ctx context.Context, d time.Duration) error {
-	if g.o.Executor.Sleep != nil {
-		return g.o.Executor.Sleep(ctx, d)
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

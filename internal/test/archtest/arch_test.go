@@ -35,7 +35,7 @@ var layers = [][]string{
 	{"s3api/sigv4"},
 	{"rebalance"},
 	{"internal/daemon/adminapi"},
-	{"internal/daemon/logging", "internal/daemon/reload", "internal/daemon/secrecy"},
+	{"internal/daemon", "internal/daemon/logging", "internal/daemon/reload", "internal/daemon/secrecy"},
 	{"internal/rebalance/repair"},
 	{"listing"},
 	{"internal/rebalance/policysim"},
@@ -55,11 +55,11 @@ var layers = [][]string{
 	{"partmap"},
 	{"internal/rebalance/leader"},
 	{"internal/base/timestamps"},
-	{"internal/base/record"},
+	{"internal/base/keyspread", "internal/base/record"},
 	{"store/cassandrastore", "store/memstore", "store/pebblestore"},
 	{"store/commontime"},
 	{"store"},
-	{"internal/base/keytext", "internal/base/webguard", "internal/rebalance/plannermath"},
+	{"internal/base/keytext", "internal/base/wait", "internal/base/webguard", "internal/rebalance/plannermath"},
 }
 
 // testOnly names the trees that only tests and measurements use.
@@ -74,7 +74,7 @@ var drivers = map[string]string{
 // pure names the packages that do no I/O and never ask for the time or for
 // chance: both are passed in.
 var pure = []string{
-	"partmap",
+	"partmap", "internal/base/keyspread",
 	"internal/rebalance/plan", "internal/rebalance/planner", "internal/rebalance/planner/exact",
 	"internal/rebalance/planner/genetic", "internal/rebalance/planner/greedy",
 	"internal/rebalance/apply", "internal/rebalance/forecast", "internal/rebalance/move",

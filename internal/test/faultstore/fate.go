@@ -20,7 +20,6 @@ const (
 	Remove
 	Get
 	Slice
-	ComparePut
 	Read
 	Swap
 	Scan
@@ -36,7 +35,7 @@ const (
 )
 
 var opNames = [opCount]string{
-	"put", "delete", "remove", "get", "slice", "compare and put", "read", "swap", "scan", "history",
+	"put", "delete", "remove", "get", "slice", "read", "swap", "scan", "history",
 	"forget", "write node", "node", "delete node", "scan nodes", "partitions", "acknowledge",
 }
 
@@ -49,7 +48,7 @@ func (o Op) String() string {
 
 func (o Op) writes() bool {
 	switch o {
-	case Put, Delete, Remove, ComparePut, Swap, Forget, WriteNode, DeleteNode:
+	case Put, Delete, Remove, Swap, Forget, WriteNode, DeleteNode:
 		return true
 	}
 	return false

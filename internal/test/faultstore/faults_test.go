@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -242,7 +243,7 @@ func TestDelaysEndWithTheContext(t *testing.T) {
 		s, f := faultstore.New(inner, faultstore.Options{
 			Seed:     3,
 			Rates:    faultstore.Rates{Delay: 1},
-			Sleep:    faultstore.Sleep,
+			Sleep:    wait.Sleep,
 			MaxDelay: time.Hour,
 		})
 		begun := time.Now()

@@ -56,23 +56,11 @@ type Options struct {
 	// MaxLate is the most further calls after which a late or repeated write is
 	// done; 0 means 20.
 	MaxLate int
-	// Sleep waits for a delay, or fails when the context ends: the function
-	// Sleep of this package, say. nil means no delays.
+	// Sleep waits for a delay, or fails when the context ends: wait.Sleep,
+	// say. nil means no delays.
 	Sleep func(ctx context.Context, d time.Duration) error
 	// MaxDelay is the longest delay; 0 means one second.
 	MaxDelay time.Duration
-}
-
-// Sleep waits by the clock; in a testing/synctest bubble, by its fake one.
-func Sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // Faults steers and counts the faults of one wrapped store. It is safe for
@@ -101,7 +89,7 @@ type Counts struct {
 }
 
 // New wraps inner. The store that it returns has exactly those of the optional
-// powers EachQuorum, PartitionLister and ComparePutter that inner has, and always
+// interfaces EachQuorum and PartitionLister that inner has, and always
 // Acknowledger: over a store without it, with what says as much. Closing it closes
 // inner; writes that have not landed by then never do.
 func New(inner store.Store, o Options) (store.Store, *Faults) {

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 
@@ -15,22 +13,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
-	"github.com/evenkeel/evenkeel/store/storetest"
 )
 
 // everything is a mix in which no call can be trusted.
 var everything = faultstore.Rates{Refuse: 0.1, Lose: 0.15, Late: 0.15, Repeat: 0.2, Short: 0.3}
-
-func seed(t *testing.T) uint64 {
-	n, _ := strconv.ParseUint(os.Getenv(storetest.SeedVariable), 10, 64)
-	if n == 0 {
-		n = rand.Uint64()
-	}
-	t.Logf("to repeat this run: %s=%d", storetest.SeedVariable, n)
-	return n
-}
 
 // run makes the same calls for the same seed and returns their errors.
 func run(t *testing.T, s store.Store, seed uint64) (outcomes []string) {
@@ -57,7 +46,7 @@ func run(t *testing.T, s store.Store, seed uint64) (outcomes []string) {
 }
 
 func TestTheSameSeedMeansTheSameFaults(t *testing.T) {
-	n := seed(t)
+	n := seed.Number(t)
 	with := func(seed uint64) ([]string, faultstore.Counts) {
 		s, f := faultstore.New(memstore.New(), faultstore.Options{Seed: seed, Rates: everything})
 		return run(t, s, n), f.Counts()
@@ -77,7 +66,7 @@ func TestTheSameSeedMeansTheSameFaults(t *testing.T) {
 // writes but the refused ones. So an acknowledged write is never lost, and of the
 // others nothing is half done.
 func TestInTheEndEveryWriteButTheRefusedIsDone(t *testing.T) {
-	n := seed(t)
+	n := seed.Number(t)
 	for round := range uint64(200) {
 		r := rand.New(rand.NewPCG(n, round))
 		inner, want, p := newCounting(), memstore.New(), partition()
@@ -116,7 +105,7 @@ func TestInTheEndEveryWriteButTheRefusedIsDone(t *testing.T) {
 // Swappers that follow the contract end with one unbroken history of a root: each
 // acknowledged swap is in it, and none that met a conflict.
 func TestSwappersAgreeUnderFaults(t *testing.T) {
-	n := seed(t)
+	n := seed.Number(t)
 	const swappers, epochs = 4, 60
 	inner := memstore.New()
 	s, f := faultstore.New(inner, faultstore.Options{Seed: n, Rates: everything})

@@ -25,7 +25,7 @@ type Way struct {
 }
 
 var writes = []faultstore.Op{
-	faultstore.Put, faultstore.Delete, faultstore.Remove, faultstore.ComparePut, faultstore.Swap, faultstore.WriteNode, faultstore.DeleteNode,
+	faultstore.Put, faultstore.Delete, faultstore.Remove, faultstore.Swap, faultstore.WriteNode, faultstore.DeleteNode,
 }
 
 // Ways returns all ways. Of those with Times 1 the errors Unavailable and Timeout may

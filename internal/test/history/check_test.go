@@ -3,15 +3,14 @@ package history_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"sort"
-	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/test/history"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 )
 
 // put, del, get and page make histories by hand. Timestamps are exact and, but
@@ -275,12 +274,7 @@ func listing(r *rand.Rand, state map[string]register, advance func(int) history.
 }
 
 func TestARightStoreIsNeverBlamed(t *testing.T) {
-	seed := rand.Uint64()
-	if given, err := strconv.ParseUint(os.Getenv("EVENKEEL_SEED"), 10, 64); err == nil {
-		seed = given
-	}
-	t.Logf("EVENKEEL_SEED=%d", seed)
-	r := rand.New(rand.NewPCG(seed, seed))
+	r := seed.New(t)
 	shown := 0
 	for range 60 {
 		h := randomHistory(r)

@@ -1,15 +1,13 @@
 package history_test
 
 import (
-	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/test/history"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 )
 
 func TestLinearizableHistories(t *testing.T) {
@@ -67,12 +65,7 @@ func TestLinearizableSeesMoreThanCheck(t *testing.T) {
 }
 
 func TestLinearizableNeverBlamesARightStore(t *testing.T) {
-	seed := rand.Uint64()
-	if given, err := strconv.ParseUint(os.Getenv("EVENKEEL_SEED"), 10, 64); err == nil {
-		seed = given
-	}
-	t.Logf("EVENKEEL_SEED=%d", seed)
-	r := rand.New(rand.NewPCG(seed, seed))
+	r := seed.New(t)
 	for range 60 {
 		require.Empty(t, randomHistory(r).Linearizable(history.HighestWins, time.Minute))
 		for name, spoil := range spoilers {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 )
 
@@ -21,7 +22,7 @@ import (
 //
 // The store of e's client is hooked, and end ends all leases of the client.
 func RunLeases(t *testing.T, e *Env, hooked *Hooked, end func(), o Options) {
-	ctx, r := context.Background(), Rand(t)
+	ctx, r := context.Background(), seed.New(t)
 	u := newUniverse(r, or(o.Keys, 50), 60)
 	require.NoError(t, e.Client.CreateBucket(ctx, "leases", u.key(), u.key()))
 	x := &leaseTest{t: t, r: r, u: u, b: e.Client.Bucket("leases"), o: newOracle()}

@@ -6,11 +6,10 @@ package listtest
 
 import (
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"testing/synctest"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
@@ -69,7 +68,7 @@ func Run(t *testing.T, open func(t *testing.T, clock *Clock) *Env, o Options) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			run := func(t *testing.T) {
-				r := Rand(t)
+				r := seed.New(t)
 				e := open(t, &Clock{})
 				test.run(t, e, r, o)
 			}
@@ -87,18 +86,4 @@ func or(n, preset int) int {
 		return preset
 	}
 	return n
-}
-
-// Rand returns a source of chance whose seed is printed.
-func Rand(t testing.TB) *rand.Rand {
-	seed := rand.Uint64() // the time is always the same in a bubble
-	if s := os.Getenv("EVENKEEL_SEED"); s != "" {
-		given, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatalf("EVENKEEL_SEED: %v", err)
-		}
-		seed = given
-	}
-	t.Logf("EVENKEEL_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, seed))
 }

@@ -3,7 +3,6 @@ package sim_test
 import (
 	"errors"
 	"os"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/internal/test/sim"
 )
 
@@ -31,31 +31,6 @@ func run(t *testing.T, c sim.Config) (r sim.Report) {
 	return r
 }
 
-// seeds calls f with at least so many seeds, until a time is over, or once with
-// EVENKEEL_SEED.
-func seeds(t *testing.T, least int, f func(seed uint64) bool) {
-	if s := os.Getenv("EVENKEEL_SEED"); s != "" {
-		seed, err := strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-		f(seed)
-		return
-	}
-	d := 0 * time.Second
-	if s := os.Getenv("EVENKEEL_SIM_TIME"); s != "" {
-		var err error
-		d, err = time.ParseDuration(s)
-		require.NoError(t, err)
-	}
-	from := uint64(time.Now().UnixNano())
-	n := 0
-	for end := time.Now().Add(d); n < least || time.Now().Before(end); n++ {
-		if !f(from + uint64(n)) {
-			break
-		}
-	}
-	t.Logf("%d seeds from %d on", n, from)
-}
-
 // many is a number of seeds: with the race detector on, which makes a run several
 // times slower, as many as that allows; else more.
 func many(n int) int {
@@ -67,9 +42,9 @@ func many(n int) int {
 
 func TestProtocolHolds(t *testing.T) {
 	var sum sim.Report
-	seeds(t, many(40), func(seed uint64) bool {
+	seed.Each(t, many(40), func(seed uint64) bool {
 		r := run(t, sim.Random(seed))
-		require.NoError(t, r.Err, "EVENKEEL_SEED=%d", seed)
+		require.NoError(t, r.Err)
 		sum.Steps += r.Steps
 		sum.Swaps += r.Swaps
 		sum.Kills += r.Kills
@@ -88,9 +63,9 @@ func TestProtocolHolds(t *testing.T) {
 func TestProtocolHoldsOverTheNetwork(t *testing.T) {
 	var sum sim.Report
 	deleted := 0
-	seeds(t, many(20), func(seed uint64) bool {
+	seed.Each(t, many(20), func(seed uint64) bool {
 		r := run(t, sim.RandomNet(seed))
-		require.NoError(t, r.Err, "EVENKEEL_SEED=%d", seed)
+		require.NoError(t, r.Err)
 		sum.Steps += r.Steps
 		sum.Swaps += r.Swaps
 		sum.Kills += r.Kills
@@ -118,10 +93,10 @@ func TestProtocolHoldsWhereItIsHard(t *testing.T) {
 		seeds int
 	}{{"deadly", deadly, 4}, {"writing", writing, 4}, {"crossing", crossing, 30}, {"crossingTwice", crossingTwice, 20}, {"late", late, 80}, {"overtaken", overtaken, 80}, {"loose", loose, 2}} {
 		t.Run(c.name, func(t *testing.T) {
-			seeds(t, many(c.seeds), func(seed uint64) bool {
+			seed.Each(t, many(c.seeds), func(seed uint64) bool {
 				config := sim.Random(seed)
 				c.tune(&config)
-				require.NoError(t, run(t, config).Err, "EVENKEEL_SEED=%d", seed)
+				require.NoError(t, run(t, config).Err)
 				return true
 			})
 		})
@@ -272,10 +247,10 @@ func TestProtocolHoldsWhereItIsHardOverTheNetwork(t *testing.T) {
 		seeds int
 	}{{"deadly", deadly, 2}, {"stormy", stormy, 2}, {"lagging", lagging, 2}, {"deleting", deleting, 12}, {"long", long, 2}, {"torn", torn, 1}, {"timed", timed, 4}, {"redone", redone, 8}} {
 		t.Run(c.name, func(t *testing.T) {
-			seeds(t, many(c.seeds), func(seed uint64) bool {
+			seed.Each(t, many(c.seeds), func(seed uint64) bool {
 				config := sim.RandomNet(seed)
 				c.tune(&config)
-				require.NoError(t, run(t, config).Err, "EVENKEEL_SEED=%d", seed)
+				require.NoError(t, run(t, config).Err)
 				return true
 			})
 		})
@@ -298,7 +273,7 @@ func TestMistakesAreFound(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				found := false
 				n := 0
-				seeds(t, m.seeds, func(seed uint64) bool {
+				seed.Each(t, m.seeds, func(seed uint64) bool {
 					n++
 					c := sim.Random(seed)
 					if m.net {
@@ -322,7 +297,7 @@ func TestMistakesAreFound(t *testing.T) {
 }
 
 func TestSameSeedSameRun(t *testing.T) {
-	seeds(t, 10, func(seed uint64) bool {
+	seed.Each(t, 10, func(seed uint64) bool {
 		var traces [2][]string
 		for i := range traces {
 			c := sim.Random(seed)
@@ -330,11 +305,11 @@ func TestSameSeedSameRun(t *testing.T) {
 				c = sim.RandomNet(seed)
 			}
 			c.Trace = func(s string) { traces[i] = append(traces[i], s) }
-			require.NoError(t, run(t, c).Err, "EVENKEEL_SEED=%d", seed)
+			require.NoError(t, run(t, c).Err)
 		}
 		require.NotEmpty(t, traces[0])
 		for i := range min(len(traces[0]), len(traces[1])) {
-			require.Equal(t, traces[0][i], traces[1][i], "EVENKEEL_SEED=%d, step %d of %d and %d", seed, i, len(traces[0]), len(traces[1]))
+			require.Equal(t, traces[0][i], traces[1][i], "step %d of %d and %d", i, len(traces[0]), len(traces[1]))
 		}
 		return true
 	})
@@ -343,18 +318,18 @@ func TestSameSeedSameRun(t *testing.T) {
 // A mover dies after every single effect there is, one per run, and another life
 // goes on: the same layout, and nothing lost or left behind (I10).
 func TestKilledAtEveryPoint(t *testing.T) {
-	seeds(t, 1, func(seed uint64) bool {
+	seed.Each(t, 1, func(seed uint64) bool {
 		c := sim.Random(seed)
 		c.Movers, c.Clients, c.Kill, c.Loose, c.Late, c.Faults = 1, 2, 0, false, 0, faultstore.Rates{}
 		c.Deletes = false // a bucket that is deleted at another moment has another layout
 		calm := run(t, c)
-		require.NoError(t, calm.Err, "EVENKEEL_SEED=%d", seed)
+		require.NoError(t, calm.Err)
 		require.NotZero(t, calm.Points)
 		for c.KillAt = 1; c.KillAt <= calm.Points; c.KillAt++ {
 			r := run(t, c)
-			require.NoError(t, r.Err, "EVENKEEL_SEED=%d, killed at %d", seed, c.KillAt)
-			require.Equal(t, 1, r.Kills, "EVENKEEL_SEED=%d, killed at %d", seed, c.KillAt)
-			require.Equal(t, calm.Cuts, r.Cuts, "EVENKEEL_SEED=%d, killed at %d", seed, c.KillAt)
+			require.NoError(t, r.Err, "killed at %d", c.KillAt)
+			require.Equal(t, 1, r.Kills, "killed at %d", c.KillAt)
+			require.Equal(t, calm.Cuts, r.Cuts, "killed at %d", c.KillAt)
 		}
 		t.Logf("killed at each of %d points", calm.Points)
 		return true

@@ -22,6 +22,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/siege"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 )
 
 // Keys of the server under attack.
@@ -217,7 +218,7 @@ func (g *ground) besiege(t *testing.T, lasts time.Duration, rate int, latency ti
 	whole, stop := context.WithTimeout(ctx, lasts)
 	defer stop()
 	var all sync.WaitGroup
-	client := &siege.Honest{Target: g.Target, Key: key, Bucket: "honest", Rate: rate, Seed: uint64(begun.UnixNano())}
+	client := &siege.Honest{Target: g.Target, Key: key, Bucket: "honest", Rate: rate, Seed: seed.Number(t)}
 	end, err := g.attackers(lasts, attacks)
 	require.NoError(t, err)
 	all.Go(func() { o.late = lateness(whole) })

@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/internal/test/realkeys"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 )
 
@@ -78,9 +79,7 @@ func TestLoad(t *testing.T) {
 				maxRows: int64(setting(t, "MAX_ROWS", n/30)), every: time.Duration(setting(t, "EVERY_MS", 1000)) * time.Millisecond,
 				lease: time.Duration(setting(t, "LEASE_MS", 1000)) * time.Millisecond, rate: setting(t, "MOVE_RATE", 20_000),
 			}
-			seed := rand.Uint64()
-			t.Logf("seed %d", seed)
-			order := c.keys(rand.New(rand.NewPCG(seed, 1)), n)
+			order := c.keys(seed.New(t), n)
 			load(t, c.world(t, o), o, order, setting(t, "WORKERS", 32), setting(t, "REST_S", 180))
 		})
 	}

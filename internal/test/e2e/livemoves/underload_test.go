@@ -20,6 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/test/history"
 	"github.com/evenkeel/evenkeel/internal/test/realkeys"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -34,8 +35,8 @@ import (
 func TestMovesUnderLoad(t *testing.T) {
 	const parts = 12
 	rows := setting(t, "EVENKEEL_LIVE_ROWS", 60_000)
-	seed := rand.Uint64()
-	t.Logf("seed %d, %d rows", seed, rows)
+	seed := seed.Number(t)
+	t.Logf("%d rows", rows)
 	k := newKeyspace(t, time.Duration(setting(t, "EVENKEEL_LIVE_LEASE", 1000))*time.Millisecond)
 	first := k.process(t, listing.Options{})
 	require.NoError(t, first.client.CreateBucket(t.Context(), bucketName))

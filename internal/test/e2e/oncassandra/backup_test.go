@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/test/cassandratest"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 )
@@ -177,13 +177,7 @@ func backupUnderAPause(t *testing.T, p *harness.Programs, pg *page, node *cassan
 // snapshotsAtTwoMoments restores maps and rows of different moments, in both orders, of
 // buckets in which nothing moves, a range is split, and ranges are merged.
 func snapshotsAtTwoMoments(t *testing.T, p *harness.Programs, pg *page, node *cassandratest.Node) {
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("EVENKEEL_SEED"); text != "" {
-		var err error
-		seed, err = strconv.ParseUint(text, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Logf("to repeat this run: EVENKEEL_SEED=%d", seed)
+	seed := seed.Number(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	s := p.LaidOut(node.Address)
 	st := harness.Open(t, harness.Patient(s.Options()))

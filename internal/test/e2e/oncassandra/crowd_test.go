@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/test/history"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
@@ -93,11 +94,11 @@ func (l *crowd) client(s listing.Store, m *mapclient.Client) *listing.Client {
 func (l *crowd) run(site string, c *listing.Client, writers, listers int) {
 	b := c.Bucket(l.bucket)
 	for range writers {
-		r := rand.New(rand.NewPCG(rand.Uint64(), 1))
+		r := seed.New(l.t)
 		l.work.Go(func() { l.worker(site, func(ctx context.Context) error { return l.write(ctx, site, b, r) }) })
 	}
 	for range listers {
-		r := rand.New(rand.NewPCG(rand.Uint64(), 2))
+		r := seed.New(l.t)
 		l.work.Go(func() { l.worker(site, func(ctx context.Context) error { return l.list(ctx, site, b, r) }) })
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/siege"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 )
 
 // TestBucketsThatAreNotThere: requests for buckets that nobody has made do not ask the
@@ -27,7 +28,7 @@ func TestBucketsThatAreNotThere(t *testing.T) {
 	require.NoError(t, g.Must(t.Context(), client, siege.Key{}, "PUT", "/honest", nil))
 	const names = 8
 	lasts := atLeast(t, 3*time.Second)
-	honest := &siege.Honest{Target: g, Bucket: "honest", Rate: 30, Seed: uint64(time.Now().UnixNano())}
+	honest := &siege.Honest{Target: g, Bucket: "honest", Rate: 30, Seed: seed.Number(t)}
 	// crowd lets many ask for something for some time, and counts what they asked.
 	crowd := func(target func() string) int64 {
 		ctx, cancel := context.WithTimeout(t.Context(), lasts)

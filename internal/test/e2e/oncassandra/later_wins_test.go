@@ -22,6 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/test/child"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
@@ -210,8 +211,7 @@ func pairsOverCassandra(t *testing.T, pairs int, own bool) (done, lost, moves in
 	m := harness.Maps(t, s, lease)
 	c := harness.Client(t, s, m, listing.Options{})
 	require.NoError(t, c.CreateBucket(t.Context(), "b", []byte("key/2"), []byte("key/4")))
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seed.Number(t)
 	sites := []*remote{
 		startSite(t, site{o.Hosts, o.Keyspace, lease, 490 * time.Millisecond, own}),
 		startSite(t, site{o.Hosts, o.Keyspace, lease, -490 * time.Millisecond, own}),

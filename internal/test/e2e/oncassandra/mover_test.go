@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -47,13 +48,13 @@ func startMoves(t *testing.T, o cassandrastore.Options, l *crowd, lease time.Dur
 	}
 	var ctx context.Context
 	ctx, m.cancel = context.WithCancel(context.WithoutCancel(t.Context()))
+	r := seed.New(t)
 	m.work.Go(func() {
 		x := executor.New(s, m.maps, m.bucket, executor.Options{Observe: func(e executor.Event) {
 			if e.Kind == executor.GoalRefused {
 				t.Errorf("refused: %v", e.Err)
 			}
 		}})
-		r := rand.New(rand.NewPCG(rand.Uint64(), 3))
 		for ctx.Err() == nil {
 			goal, err := m.goal(ctx, r)
 			if err != nil {

@@ -1,7 +1,6 @@
 package oncassandra
 
 import (
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 )
@@ -55,10 +55,8 @@ func TestOverFaultyCassandra(t *testing.T) {
 	listtest.Run(t, func(t *testing.T, clock *listtest.Clock) *listtest.Env {
 		only(t, "Model")
 		plain := harness.Open(t, harness.Shared(t, &cassandra))
-		seed := rand.Uint64()
-		t.Logf("seed of the faults: %d", seed)
 		s, faults := faultstore.New(plain, faultstore.Options{
-			Seed:  seed,
+			Seed:  seed.Number(t),
 			Rates: faultstore.Rates{Refuse: 0.01, Lose: 0.02, Late: 0.02, Repeat: 0.05, Short: 0.2},
 			PerOp: map[faultstore.Op]faultstore.Rates{
 				faultstore.Swap:        {Refuse: 0.1, Lose: 0.1, Late: 0.1},

@@ -3,7 +3,6 @@ package oncassandra
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/test/redistest"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 )
 
 // TestProgramsKeepInShape: two daemons, of which one leads, and a server that only
@@ -39,9 +39,7 @@ func TestProgramsKeepInShape(t *testing.T) {
 	}
 	p.Run("listd", "bucket", "create", "abc", "--server", server.S3)
 
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 1))
+	r := seed.New(t)
 	var all []string
 	load := func(prefix string) {
 		var keys []string

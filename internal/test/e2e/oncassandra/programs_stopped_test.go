@@ -16,6 +16,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/test/history"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -41,7 +42,7 @@ func TestServersStoppedPastTheirLease(t *testing.T) {
 	var g sync.WaitGroup
 	stop := make(chan struct{})
 	for n := range 8 {
-		r := rand.New(rand.NewPCG(rand.Uint64(), uint64(n)))
+		r := seed.New(t)
 		of := func() string { return stopped.S3 }
 		if n%2 == 1 {
 			of = func() string { return killed.Load().S3 }

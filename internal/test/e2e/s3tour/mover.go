@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 )
 
 // Mover splits, merges and refreshes ranges of a bucket by the commands that
@@ -41,10 +42,8 @@ func Move(t testing.TB, admin, bucket string, keys []string, patient bool) *Move
 	m := &Mover{t: t, admin: c, bucket: bucket, keys: keys}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	m.cancel = cancel
-	seed := rand.Uint64()
-	t.Logf("%s: moves of seed %d", bucket, seed)
+	r := seed.New(t)
 	m.work.Go(func() {
-		r := rand.New(rand.NewPCG(seed, 1))
 		for ctx.Err() == nil {
 			moved, err := m.move(r)
 			switch {

@@ -1,0 +1,129 @@
+package wait_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/base/wait"
+)
+
+func TestSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		require.NoError(t, wait.Sleep(t.Context(), time.Minute))
+		require.Equal(t, time.Minute, time.Since(began))
+		require.NoError(t, wait.Sleep(t.Context(), 0))
+		require.NoError(t, wait.Sleep(t.Context(), -time.Hour))
+
+		stop := errors.New("stop")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(stop) })
+		require.ErrorIs(t, wait.Sleep(ctx, time.Minute), stop)
+		require.ErrorIs(t, wait.Sleep(ctx, time.Minute), stop, "it had ended before")
+		require.ErrorIs(t, wait.Sleep(ctx, 0), stop)
+		require.Equal(t, time.Minute+time.Second, time.Since(began))
+	})
+}
+
+func TestBackoff(t *testing.T) {
+	const ms = time.Millisecond
+	b := wait.Backoff{First: 5 * ms, Most: 30 * ms}
+	for failures, pause := range []time.Duration{5 * ms, 5 * ms, 10 * ms, 20 * ms, 30 * ms, 30 * ms} {
+		require.Equal(t, pause, b.Pause(failures), "%d", failures)
+	}
+	require.Equal(t, 30*ms, b.Pause(1_000_000), "no overflow")
+	drawn := 0.0
+	b.Jitter, b.Rand = 0.5, func() float64 { return drawn }
+	require.Equal(t, 20*ms, b.Pause(3))
+	drawn = 0.5
+	require.Equal(t, 15*ms, b.Pause(3))
+	b.Jitter, drawn = 1, 1
+	require.Zero(t, b.Pause(3))
+	b.Rand = nil
+	different := map[time.Duration]bool{}
+	for range 50 {
+		p := b.Pause(9)
+		require.True(t, p >= 0 && p <= 30*ms, "%v", p)
+		different[p] = true
+	}
+	require.Greater(t, len(different), 10)
+
+	synctest.Test(t, func(t *testing.T) {
+		began, b := time.Now(), wait.Backoff{First: time.Second, Most: time.Minute}
+		require.NoError(t, b.Sleep(t.Context(), 4))
+		require.Equal(t, 8*time.Second, time.Since(began))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, b.Sleep(ctx, 4), context.DeadlineExceeded)
+	})
+}
+
+func TestPacer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, began := wait.NewPacer(10), time.Now()
+		took := func(n int) time.Duration {
+			require.NoError(t, p.Take(t.Context(), n))
+			return time.Since(began)
+		}
+		require.Equal(t, 10, p.Rate())
+		require.Equal(t, time.Duration(0), took(5), "the first are not waited for")
+		require.Equal(t, 500*time.Millisecond, took(20))
+		p.Return(10) // so ten of the twenty are paid for
+		require.Equal(t, 1500*time.Millisecond, took(10))
+		time.Sleep(10 * time.Second) // time that nobody used is not saved up
+		require.Equal(t, 11500*time.Millisecond, took(10))
+		require.Equal(t, 12500*time.Millisecond, took(100))
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		require.ErrorIs(t, p.Take(ctx, 1), context.DeadlineExceeded)
+		require.Equal(t, 13500*time.Millisecond, time.Since(began))
+		cancel()
+		p.SetRate(1)
+		require.Equal(t, 1, p.Rate())
+		p.SetRate(0)
+		require.Zero(t, p.Rate())
+		p.Return(7)
+		require.Equal(t, 13500*time.Millisecond, took(1_000_000), "no limit")
+		require.ErrorIs(t, p.Take(ctx, 1), context.DeadlineExceeded)
+		p.SetRate(10)
+		require.Equal(t, 13500*time.Millisecond, took(1), "what was taken before is forgiven")
+		p.SetRate(-1)
+		require.Equal(t, 13500*time.Millisecond, took(1))
+	})
+}
+
+func TestInstants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wall, mono := time.Unix(1000, 0), time.Hour
+		for name, now := range map[string]func() wait.Instant{
+			"the machine's clocks": wait.Instants(nil, nil),
+			"another wall clock":   wait.Instants(func() time.Time { return wall }, nil),
+			"another monotonic":    wait.Instants(nil, func() time.Duration { return mono }),
+			"both":                 wait.Instants(func() time.Time { return wall }, func() time.Duration { return mono }),
+		} {
+			begin := now()
+			time.Sleep(time.Minute)
+			wall, mono = wall.Add(time.Minute), mono+time.Minute
+			least, most := now().Since(begin)
+			require.Equal(t, []time.Duration{time.Minute, time.Minute}, []time.Duration{least, most}, name)
+		}
+		for name, c := range map[string]struct {
+			mono        time.Duration
+			wall        int64
+			least, most time.Duration
+		}{
+			"suspended": {1, 9, 1, 9}, "set back": {9, 1, 1, 9}, "set back before the beginning": {9, -9, -9, 9},
+		} {
+			least, most := wait.Instant{Mono: c.mono, Wall: time.Unix(5, c.wall)}.Since(wait.Instant{Wall: time.Unix(5, 0)})
+			require.Equal(t, []time.Duration{c.least, c.most}, []time.Duration{least, most}, name)
+		}
+	})
+	// The wall clock has no monotonic part, or a step would not show.
+	require.NotContains(t, wait.Instants(nil, nil)().Wall.String(), "m=")
+	require.NotContains(t, wait.Instants(time.Now, nil)().Wall.String(), "m=")
+}

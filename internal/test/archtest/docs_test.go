@@ -1,0 +1,180 @@
+package archtest
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const checkout = "../../.." // the root of the source tree
+
+var (
+	// quoted is one thing in backquotes, or two in a row: `s3api/handler.go` `dispatch`.
+	quoted = regexp.MustCompile("`([^`\n]+)`(?:\\s`([A-Za-z]+)`)?")
+	aPath  = regexp.MustCompile(`^[a-z0-9][\w.-]*(/[\w.-]+)+(:\d+)?$`)
+	// commands are calls of go with the packages that they name.
+	commands = regexp.MustCompile("go (-C bench )?(?:test|run|vet|build) [^`\n]*")
+	packages = regexp.MustCompile(`(?:^|\s)\./([\w./-]*)`)
+	links    = regexp.MustCompile(`\]\(([^)\s]*)\)`)
+	headings = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	fences   = regexp.MustCompile("(?ms)^ *```.*?^ *```")
+)
+
+// documents are all Markdown files of the repository, by their paths below its root.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "bench/results/*.md"} {
+		files, err := filepath.Glob(filepath.Join(checkout, pattern))
+		require.NoError(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			name, err := filepath.Rel(checkout, file)
+			require.NoError(t, err)
+			out[filepath.ToSlash(name)] = string(text)
+		}
+	}
+	require.Greater(t, len(out), 10)
+	return out
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(filepath.Join(checkout, name))
+	return err == nil
+}
+
+// TestDocumentsNamePathsThatExist covers packages and files in backquotes, an identifier
+// in backquotes right behind a Go file, which must occur in that file, and the packages
+// of go commands.
+func TestDocumentsNamePathsThatExist(t *testing.T) {
+	entries, err := os.ReadDir(checkout)
+	require.NoError(t, err)
+	var top []string
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+			top = append(top, e.Name())
+		}
+	}
+	found := 0
+	for document, text := range documents(t) {
+		for _, m := range quoted.FindAllStringSubmatch(text, -1) {
+			name, identifier := strings.TrimPrefix(strings.TrimSuffix(m[1], "/..."), "./"), m[2]
+			first, _, _ := strings.Cut(name, "/")
+			if !aPath.MatchString(name) || !slices.Contains(top, first) || first == "bin" {
+				continue
+			}
+			found++
+			name, _, _ = strings.Cut(name, ":")
+			if !exists(name) {
+				t.Errorf("%s names `%s`, which does not exist", document, name)
+			} else if identifier != "" && path.Ext(name) == ".go" {
+				code, err := os.ReadFile(filepath.Join(checkout, name))
+				require.NoError(t, err)
+				if !regexp.MustCompile(`\b` + identifier + `\b`).Match(code) {
+					t.Errorf("%s says that `%s` has `%s`: it does not", document, name, identifier)
+				}
+			}
+		}
+		for _, m := range commands.FindAllStringSubmatch(text, -1) {
+			for _, p := range packages.FindAllStringSubmatch(m[0], -1) {
+				found++
+				name := strings.TrimSuffix(p[1], "...")
+				if m[1] != "" {
+					name = path.Join("bench", name)
+				}
+				if !exists(name) {
+					t.Errorf("%s has the command %q: %s does not exist", document, m[0], name)
+				}
+			}
+		}
+	}
+	require.Greater(t, found, 50, "paths that documents name")
+}
+
+// TestPagesSayForWhomTheyAre: the first line below a page's title names its readers.
+func TestPagesSayForWhomTheyAre(t *testing.T) {
+	for document, text := range documents(t) {
+		if !strings.HasPrefix(document, "docs/") || document == "docs/flags.md" { // which is generated
+			continue
+		}
+		require.Regexp(t, `\A# [^\n]+\n\nFor (operators|users|those)\b`, text, document)
+	}
+}
+
+// messages are texts of the programs that documents quote.
+var messages = map[string][]string{
+	"docs/operations.md": {
+		"neither an entry nor a marker", "too much dead data", "acknowledge the root", "the map is broken",
+		"written by a newer evenkeel", "the bucket is being deleted", "went back", "more than max_rows",
+		"fewer than min_rows", "learned from", "zero-padded number",
+	},
+	"docs/backup.md": {"nothing moves", "orphan partition", "went back"},
+}
+
+func TestMessagesInDocumentsAreThoseOfThePrograms(t *testing.T) {
+	var code strings.Builder
+	require.NoError(t, filepath.WalkDir(checkout, func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && slices.Contains([]string{".git", "bench", "test", "testdata"}, d.Name()):
+			return filepath.SkipDir
+		case filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		code.Write(text)
+		return err
+	}))
+	all := documents(t)
+	for document, texts := range messages {
+		for _, text := range texts {
+			if !strings.Contains(all[document], text) {
+				t.Errorf("%s no longer quotes %q: strike it from this list", document, text)
+			}
+			if !strings.Contains(code.String(), text) {
+				t.Errorf("%s quotes %q: no program prints it", document, text)
+			}
+		}
+	}
+}
+
+// TestLinksOfDocumentsLead checks links within the repository, headings included.
+func TestLinksOfDocumentsLead(t *testing.T) {
+	all := documents(t)
+	for document, text := range all {
+		for _, m := range links.FindAllStringSubmatch(fences.ReplaceAllString(text, ""), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			file, heading, _ := strings.Cut(m[1], "#")
+			to := document
+			if file != "" {
+				to = path.Join(path.Dir(document), file)
+			}
+			if !exists(to) {
+				t.Errorf("%s links to %s, which does not exist", document, m[1])
+			} else if heading != "" && !slices.Contains(anchors(all[to]), heading) {
+				t.Errorf("%s links to %s: there is no such heading", document, m[1])
+			}
+		}
+	}
+}
+
+// anchors are the headings of a document as links name them: in lower case, blanks as
+// hyphens, without punctuation.
+func anchors(text string) (out []string) {
+	for _, m := range headings.FindAllStringSubmatch(fences.ReplaceAllString(text, ""), -1) {
+		heading := regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		out = append(out, strings.ReplaceAll(heading, " ", "-"))
+	}
+	return out
+}
