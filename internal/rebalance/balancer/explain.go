@@ -34,8 +34,8 @@ func (b *Balancer) explain(id store.BucketID, e Explained) {
 }
 
 // Explain returns the last decisions about a bucket, and before them the last ones that moved something, if those are
-// others. There are none where the bucket was not looked at lately. Of a bucket of very many ranges, which are
-// decided about part by part, it is the last part.
+// others. There are none where the bucket was not looked at lately. Of a bucket of very many ranges, which are decided
+// about part by part, it is the last part.
 func (b *Balancer) Explain(id store.BucketID) []Explained {
 	last, _ := b.explained.Get(id)
 	last = slices.Clone(last)

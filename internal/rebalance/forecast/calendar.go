@@ -31,9 +31,8 @@ type place struct {
 	at, n int
 }
 
-// calendar is a date in each key at the same place, in the usual order from the year
-// on, with digits of constant number and constant bytes between them: 2026-11-21,
-// 2026/11/21/17, 20261121T171500, year=2026/month=11.
+// calendar is a date in each key at the same place, in the usual order from the year on, with digits of constant number
+// and constant bytes between them: 2026-11-21, 2026/11/21/17, 20261121T171500, year=2026/month=11.
 type calendar struct {
 	top    []byte
 	places []place
@@ -42,8 +41,7 @@ type calendar struct {
 	times []int64
 }
 
-// findCalendar finds a date in the keys; nil: there is none, or it has nothing to do
-// with what grows.
+// findCalendar finds a date in the keys; nil: there is none, or it has nothing to do with what grows.
 func findCalendar(t *tail) *calendar {
 	top := t.top()
 	p := t.differ()
@@ -107,9 +105,8 @@ func (c *calendar) read(at int) {
 	}
 }
 
-// shorten leaves out the last parts: what looked like hours, say, is none. Digits that
-// hang together are either all of them parts or none, but a day may be followed by
-// anything.
+// shorten leaves out the last parts: what looked like hours, say, is none. Digits that hang together are either all of
+// them parts or none, but a day may be followed by anything.
 func (c *calendar) shorten() {
 	n := len(c.places) - 1
 	for n > 0 && n != 3 && c.places[n-1].at+c.places[n-1].n == c.places[n].at {

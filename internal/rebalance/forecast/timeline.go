@@ -5,8 +5,7 @@ import (
 	"math"
 )
 
-// timeline is a time in each key at the same place, by which the keys are ordered, and
-// what follows it.
+// timeline is a time in each key at the same place, by which the keys are ordered, and what follows it.
 type timeline struct {
 	name       string // what it is, for people
 	finest     string // how finely it tells the time: the name of a tick
@@ -19,8 +18,7 @@ type timeline struct {
 	time  func(key []byte) (ns int64, ok bool)
 	// tick returns when the time begins and ends that looks the same in keys.
 	tick func(ns int64) (from, to int64)
-	// key is the prefix that all keys of the tick have which begins then, or the lowest
-	// of them.
+	// key is the prefix that all keys of the tick have which begins then, or the lowest of them.
 	key func(ns int64) []byte
 	// cut is a short key between those of the tick that begins then and those before.
 	cut func(ns int64) []byte
@@ -137,8 +135,8 @@ const (
 	usual = 300
 )
 
-// plausible says whether the time in the highest key may be that of its writing. One
-// that does not move on is a name like any other, unless it is the present.
+// plausible says whether the time in the highest key may be that of its writing. One that does not move on is a name
+// like any other, unless it is the present.
 func (c *timeline) plausible(t *tail, ticks int, top, length float64) bool {
 	near, past := 1.5*day, 1.5*day
 	if !c.zones {
@@ -160,9 +158,8 @@ func (c *timeline) plausible(t *tail, ticks int, top, length float64) bool {
 	return now >= top-near && now <= top+length+past
 }
 
-// present is the time that the next keys have, in Unix seconds: where they always lie
-// behind the clock, or have local time, that is not now. top is the beginning of the
-// highest's tick.
+// present is the time that the next keys have, in Unix seconds: where they always lie behind the clock, or have local
+// time, that is not now. top is the beginning of the highest's tick.
 func (c *timeline) present(t *tail, top, length float64) float64 {
 	if t.o.Now.IsZero() {
 		return top
@@ -277,8 +274,7 @@ func (c *timeline) cuts(t *tail, f *Foresight, in *inner, now, rate, missing flo
 			}
 			key = c.cut(ns)
 		case in.random && from <= topFrom:
-			// Rows of the present tick fall anywhere in it: the first that can be foreseen
-			// are those of the next.
+			// Rows of the present tick fall anywhere in it: the first that can be foreseen are those of the next.
 			ns = topTo
 			key = c.cut(ns)
 		default:
@@ -323,8 +319,8 @@ func nice(seconds float64) int64 {
 	return 1
 }
 
-// inner finds out about what follows the time, if a tick has too many rows for cuts
-// between ticks alone; rows is how many it has, 0: unknown.
+// inner finds out about what follows the time, if a tick has too many rows for cuts between ticks alone; rows is how
+// many it has, 0: unknown.
 func (c *timeline) inner(t *tail, tick int64, rows float64) (*inner, error) {
 	if rows > 0 && rows <= t.o.Each/4 {
 		return nil, nil
@@ -380,8 +376,7 @@ func (in *inner) share() float64 {
 	return float64(n.cap) / max(1, float64(n.cap-in.first))
 }
 
-// cut is a key with the tick's number at some rows into the tick, of tickRows that it
-// will have, or rows from now on.
+// cut is a key with the tick's number at some rows into the tick, of tickRows that it will have, or rows from now on.
 func (in *inner) cut(present bool, into, tickRows, rows, each float64) ([]byte, bool) {
 	n := in.n
 	var v, unit float64

@@ -9,7 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 )
 
-// What is too large comes first, then what is to be refreshed, then other splits.
+// Splits of ranges that are too large come first, then refreshes, then other splits.
 func TestUrgency(t *testing.T) {
 	for want, all := range [][]Decision{
 		{{Kind: Split, Why: Rows}, {Kind: Split, Why: Bytes}},

@@ -1,6 +1,6 @@
-// Package policysim plays months of many tenants in seconds: the real recorder, counts,
-// recounts, policy and planners, over buckets that exist as numbers only. It shows
-// what a policy costs and what it lets happen, before a real bucket does.
+// Package policysim plays months of many tenants in seconds: the real recorder, counts, recounts, policy and planners,
+// over buckets that exist as numbers only. It shows what a policy costs and what it lets happen, before a real bucket
+// does.
 //
 // It is pure: time is simulated, and chance comes from the scenario's seed.
 package policysim
@@ -19,8 +19,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 )
 
-// Scenario is what is played. One of its rows may stand for many real ones: all
-// that matters is how rows and rates relate to max_rows.
+// Scenario is what is played. One of its rows may stand for many real ones: all that matters is how rows and rates
+// relate to max_rows.
 type Scenario struct {
 	Name string `yaml:"name"`
 	// Text says what it is about.
@@ -37,8 +37,7 @@ type Scenario struct {
 	Policy Change `yaml:"policy"`
 	// Counter makes counts wrong.
 	Counter struct {
-		// Times is how many times too high puts are counted, with keys that do not
-		// exist; 0 or 1: right.
+		// Times is how many times too high puts are counted, with keys that do not exist; 0 or 1: right.
 		Times int `yaml:"times"`
 		// Lost is the share of batches that are lost.
 		Lost float64 `yaml:"lost"`
@@ -96,8 +95,7 @@ const (
 // Kinds lists them.
 func Kinds() []Kind { return []Kind{Random, Append, Reversed, Dates, Hotspot, Overwrite, Queue} }
 
-// Read reads a scenario: YAML, or JSON, without unknown fields. Everything that is
-// wrong with it is in the error.
+// Read reads a scenario: YAML, or JSON, without unknown fields. Everything that is wrong with it is in the error.
 func Read(r io.Reader) (*Scenario, error) {
 	data, err := io.ReadAll(io.LimitReader(r, 1<<20))
 	if err != nil {

@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	// Maps of up to so many ranges are judged whole; of larger ones what was written
-	// to, with so many neighbours at either side.
+	// Maps of up to wholeUpTo ranges are decided about as a whole; of larger ones the ranges that were written to, with
+	// margin neighbours at either side.
 	wholeUpTo = 8192
 	margin    = 512
 	// reasonsKept bounds the reasons of a round.
 	reasonsKept = 100
-	// In a look at most so many presumably empty partitions are counted at once.
+	// smallAtOnce bounds the nearly empty partitions that one look counts.
 	smallAtOnce = 512
 )
 
-// judge looks at the ranges of a bucket.
-func (b *Balancer) judge(ctx context.Context, r *Round, id store.BucketID, w *watched) error {
+// lookAt looks at the ranges of a bucket.
+func (b *Balancer) lookAt(ctx context.Context, r *Round, id store.BucketID, w *watched) error {
 	root, err := b.maps.Load(ctx, id)
 	if err != nil || root.State != partmap.Open {
 		return err
@@ -35,7 +35,7 @@ func (b *Balancer) judge(ctx context.Context, r *Round, id store.BucketID, w *wa
 	b.seen.Add(id, struct{}{})
 	whole := w.again || root.Ranges <= wholeUpTo
 	var run []partmap.Range
-	lacks := 0 // neighbours that the run still wants
+	lacks := 0 // neighbours that are still to be added
 	hit := false
 	r.need = 0
 	defer func() { b.mover.KeepUp(id, int(r.need)) }()
@@ -225,7 +225,7 @@ func (b *Balancer) act(r *Round, root *partmap.Root, run []partmap.Range, in *po
 			if d.Kind == policy.Refresh {
 				m.Goal.Leave = run[d.From].Partition
 			}
-			a := asked{kind: d.Kind, rows: d.Copies}
+			a := submitted{kind: d.Kind, rows: d.Copies}
 			if d.Stay < 0 {
 				for k := d.From; k < d.To; k++ {
 					a.leaving = append(a.leaving, store.Partition{Bucket: id, ID: run[k].Partition})
@@ -258,9 +258,8 @@ func (b *Balancer) act(r *Round, root *partmap.Root, run []partmap.Range, in *po
 	}
 }
 
-// need is how many rows per second have to be copied and compared for moves to keep up
-// with what is written: so many that a full range grows by a tenth, not more, while it
-// is moved. Each of its rows is copied and compared.
+// need is how many rows per second must be copied and compared for moves to keep up with writes: a full range may grow
+// by a tenth while it is moved.
 func need(l *policy.Input, decisions []policy.Decision) (rows float64) {
 	for i := range decisions {
 		v := &decisions[i]
@@ -274,7 +273,7 @@ func need(l *policy.Input, decisions []policy.Decision) (rows float64) {
 	return rows
 }
 
-// hurry says whether a range will be too large before the next look at an interval.
+// hurry reports whether a range will be too large before the next interval ends.
 func (b *Balancer) hurry(l *policy.Input) bool {
 	for i := range l.Ranges {
 		s := &l.Ranges[i].Stats
