@@ -52,7 +52,7 @@ func findCalendar(t *tail) *calendar {
 		c := &calendar{top: bytes.Clone(top)}
 		c.read(i)
 		for len(c.places) >= 2 {
-			if c.parse(t.keys) {
+			if c.times = timesOf(t.keys, c.time); c.times != nil {
 				return c
 			}
 			c.shorten()
@@ -115,19 +115,6 @@ func (c *calendar) shorten() {
 	if c.places = c.places[:n]; n > 0 {
 		c.end = c.places[n-1].at + c.places[n-1].n
 	}
-}
-
-// parse reads the dates of all keys; false: some key has none there.
-func (c *calendar) parse(keys [][]byte) bool {
-	c.times = make([]int64, len(keys))
-	for i, k := range keys {
-		ns, ok := c.time(k)
-		if !ok || i > 0 && ns < c.times[i-1] {
-			return false
-		}
-		c.times[i] = ns
-	}
-	return true
 }
 
 // time is a key's date.

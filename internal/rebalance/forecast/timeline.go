@@ -65,14 +65,9 @@ func (c *timeline) ahead(t *tail) (*Foresight, error) {
 	}
 	rate, missing, learned := o.RowsPerSecond, 0.0, ""
 	if ticks >= many {
-		xs := make([]float64, len(c.times))
-		for i, x := range c.times {
-			xs[i] = float64(x-c.times[0]) / 1e9
-		}
+		xs := seconds(c.times, c.times[0])
 		l := fit(xs)
-		if below := c.below(t.below); below != nil {
-			l.thinner(below)
-		}
+		l.thinner(seconds(timesOf(t.below, c.time), c.times[0]))
 		if !l.even(len(xs)) {
 			return nil, errUnlike
 		}
@@ -114,14 +109,24 @@ func (c *timeline) ahead(t *tail) (*Foresight, error) {
 	return c.cuts(t, f, in, now, rate, missing)
 }
 
-// below are the times of keys below the others, in seconds; nil: they have none.
-func (c *timeline) below(keys [][]byte) (xs []float64) {
+// timesOf reads the times of keys, in nanoseconds since 1970; nil: some key has none, or they do not ascend.
+func timesOf(keys [][]byte, time func(key []byte) (ns int64, ok bool)) []int64 {
+	times := make([]int64, len(keys))
 	for i, k := range keys {
-		ns, ok := c.time(k)
-		if !ok || i > 0 && float64(ns)/1e9 < xs[i-1] {
+		ns, ok := time(k)
+		if !ok || i > 0 && ns < times[i-1] {
 			return nil
 		}
-		xs = append(xs, float64(ns)/1e9)
+		times[i] = ns
+	}
+	return times
+}
+
+// seconds are times since a moment.
+func seconds(times []int64, since int64) []float64 {
+	xs := make([]float64, len(times))
+	for i, x := range times {
+		xs[i] = float64(x-since) / 1e9
 	}
 	return xs
 }

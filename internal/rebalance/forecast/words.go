@@ -211,16 +211,12 @@ func (w *word) cutAt(ns int64) []byte {
 func (w *word) timeline(t *tail) *timeline {
 	l := &timeline{
 		name: w.name, finest: tickName(w.form.tick), top: w.top, start: w.pos[0], end: w.pos[len(w.pos)-1] + 1,
-		times: make([]int64, len(t.keys)), time: w.time,
+		times: timesOf(t.keys, w.time), time: w.time,
 		tick: func(ns int64) (from, to int64) { return floor(ns, w.form.tick) },
 		key:  w.key, cut: w.cutAt,
 	}
-	for i, k := range t.keys {
-		ns, ok := w.time(k)
-		if !ok || i > 0 && ns < l.times[i-1] {
-			return nil
-		}
-		l.times[i] = ns
+	if l.times == nil {
+		return nil
 	}
 	return l
 }

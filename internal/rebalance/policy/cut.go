@@ -43,7 +43,7 @@ func (p *Policy) split(r *Range, d *Decision) {
 	switch pl, err := p.planner(); {
 	case p.edge(r, d):
 	case err == nil && pl != nil && p.planned(pl, r, d):
-	default: // also where a planner finds nothing wrong, because it does not see bytes or load
+	default: // also where a planner finds nothing wrong, because it does not see load
 		d.cut(r.Quanta, even(r.Quanta, int64(d.Parts)))
 	}
 	if len(d.Cuts) == 0 {
@@ -156,9 +156,6 @@ const spare = 25
 func (p *Policy) partLimits(r *Range, d *Decision) plan.Limits {
 	rows := max(1, rows(r.Quanta))
 	most, grown := float64(p.MaxRows), d.growth(r)
-	if p.MaxBytes > 0 && r.Stats.Bytes > 0 {
-		most = min(most, float64(p.MaxBytes)*float64(rows)/float64(r.Stats.Bytes))
-	}
 	l := plan.Limits{
 		MaxRows: int64(most / grown), MinRows: p.MinRows + p.MinRows/spare, TargetRows: int64(float64(p.TargetRows) / grown),
 	}

@@ -79,7 +79,7 @@ func (j *judge) one(i int) (Decision, bool) {
 		return j.recount(i, Unknown, "its size is not known"), true
 	}
 	want, grown, why, text := j.parts(s)
-	if want > 1 && (why == Rows || why == Bytes || why == Forecast) {
+	if want > 1 {
 		switch {
 		case s.Rows <= 1:
 			return j.none(i, OneKey, "%s, but it is one key only", text), true
@@ -142,8 +142,6 @@ func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string) {
 	switch {
 	case s.Rows > j.MaxRows:
 		return max(n, 2), grown, Rows, fmt.Sprintf("%d rows, more than max_rows (%d)", s.Rows, j.MaxRows)
-	case j.MaxBytes > 0 && s.Bytes > j.MaxBytes:
-		return max(n, 2, ceil(s.Bytes, j.MaxBytes*6/10)), grown, Bytes, fmt.Sprintf("%d bytes, more than max_bytes (%d)", s.Bytes, j.MaxBytes)
 	case soon > j.MaxRows && s.Rows >= j.EarlyRows:
 		return max(n, 2), grown, Forecast, fmt.Sprintf("%d rows and %.1f more per second: %d within %v", s.Rows, s.GrowthRowsPerS, soon, lead.Round(100*time.Millisecond))
 	}
@@ -519,7 +517,7 @@ func (d *Decision) refuse(why Why, text string) {
 // urgency orders decisions: splits of ranges that are too large, refreshes, other splits, merges.
 func urgency(v *Decision) int {
 	switch {
-	case v.Kind == Split && (v.Why == Rows || v.Why == Bytes):
+	case v.Kind == Split && v.Why == Rows:
 		return 0
 	case v.Kind == Refresh:
 		return 1

@@ -21,8 +21,6 @@ type Policy struct {
 	MinRows int64
 	// TargetRows is the aim for parts of a split, and the most for the result of a merge.
 	TargetRows int64
-	// MaxBytes is the most bytes of a range; 0 is any.
-	MaxBytes int64
 	// MaxDead is how many tombstones a partition may hold before it is refreshed; 0 is any. Cassandra warns at 1,000 in
 	// one read and fails at 100,000.
 	MaxDead int64
@@ -159,7 +157,6 @@ type Why string
 // The reasons to act.
 const (
 	Rows     Why = "rows"     // more than the maximum, or fewer than the minimum
-	Bytes    Why = "bytes"    // more than the maximum
 	Forecast Why = "forecast" // will have more than the maximum
 	Load     Why = "load"     // takes too much of the bucket's traffic
 	Appends  Why = "appends"  // is about to be full

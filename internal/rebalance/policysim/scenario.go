@@ -26,7 +26,7 @@ type Scenario struct {
 	// Text says what it is about.
 	Text string `yaml:"text"`
 	Seed uint64 `yaml:"seed"`
-	// Days are played in steps; each step all that has changed is judged.
+	// Days are played in steps; in each step it is decided about all that changed.
 	Days float64       `yaml:"days"`
 	Step time.Duration `yaml:"step"`
 	// MaxRows of a range; default 1,000.
@@ -47,16 +47,17 @@ type Scenario struct {
 
 // Change is what differs from policy.Default.
 type Change struct {
-	Horizon     *time.Duration `yaml:"horizon"`
-	GrowBy      *float64       `yaml:"grow_by"`
-	RushBy      *float64       `yaml:"rush_by"`
-	EarlyShare  *float64       `yaml:"early_share"`
-	Spread      *float64       `yaml:"spread"`
-	MinShare    *float64       `yaml:"min_share"`
-	TargetShare *float64       `yaml:"target_share"`
-	Cool        *time.Duration `yaml:"cool"`
-	Roll        *bool          `yaml:"roll"`
-	MaxDead     *int64         `yaml:"max_dead"`
+	Horizon time.Duration `yaml:"horizon"`
+	GrowBy  float64       `yaml:"grow_by"`
+	RushBy  float64       `yaml:"rush_by"`
+	Spread  float64       `yaml:"spread"`
+	Cool    time.Duration `yaml:"cool"`
+	Roll    bool          `yaml:"roll"`
+	MaxDead int64         `yaml:"max_dead"`
+	// Shares of max_rows.
+	EarlyShare  *float64 `yaml:"early_share"`
+	MinShare    *float64 `yaml:"min_share"`
+	TargetShare *float64 `yaml:"target_share"`
 }
 
 // Tenant is so many buckets that behave alike.
@@ -74,7 +75,7 @@ type Tenant struct {
 	// DeleteAt are the days at which all but DeleteKeep of the rows are deleted.
 	DeleteAt   []float64 `yaml:"delete_at"`
 	DeleteKeep float64   `yaml:"delete_keep"`
-	// Opaque keys can't be extrapolated.
+	// Opaque keys can't be forecast.
 	Opaque bool `yaml:"opaque"`
 }
 
@@ -101,7 +102,10 @@ func Read(r io.Reader) (*Scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := Scenario{Step: time.Minute, MaxRows: 1000, Planner: policy.DefaultPlanner, Seed: 1}
+	p := policy.Default(0)
+	s := Scenario{Step: time.Minute, MaxRows: 1000, Planner: policy.DefaultPlanner, Seed: 1, Policy: Change{
+		Horizon: p.Horizon, GrowBy: p.GrowBy, RushBy: p.RushBy, Spread: p.Spread, Cool: p.Cool, Roll: true, MaxDead: p.MaxDead,
+	}}
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
 	if err := d.Decode(&s); err != nil {
@@ -110,7 +114,7 @@ func Read(r io.Reader) (*Scenario, error) {
 	return &s, s.check()
 }
 
-// maxSteps and maxTenants keep a slip of the pen from taking for ever.
+// maxSteps and maxTenants bound the work.
 const (
 	maxSteps   = 10_000_000
 	maxTenants = 1_000_000
@@ -150,11 +154,7 @@ func (s *Scenario) check() error {
 		if t.To == 0 {
 			t.To = s.Days
 		}
-		known := false
-		for _, k := range Kinds() {
-			known = known || k == t.Kind
-		}
-		if !known {
+		if !slices.Contains(Kinds(), t.Kind) {
 			no("%s.kind is %q: one of %v", at, t.Kind, Kinds())
 		}
 		if t.Count < 1 || t.Count > maxTenants {
@@ -198,26 +198,9 @@ func (s *Scenario) policy() policy.Policy {
 	share(&p.EarlyRows, c.EarlyShare)
 	share(&p.MinRows, c.MinShare)
 	share(&p.TargetRows, c.TargetShare)
-	if c.Horizon != nil {
-		p.Horizon = *c.Horizon
-	}
-	if c.GrowBy != nil {
-		p.GrowBy = *c.GrowBy
-	}
-	if c.RushBy != nil {
-		p.RushBy = *c.RushBy
-	}
-	if c.Spread != nil {
-		p.Spread = *c.Spread
-	}
-	if c.Cool != nil {
-		p.Cool = *c.Cool
-	}
-	if c.Roll != nil && !*c.Roll {
+	p.Horizon, p.GrowBy, p.RushBy, p.Spread, p.Cool, p.MaxDead = c.Horizon, c.GrowBy, c.RushBy, c.Spread, c.Cool, c.MaxDead
+	if !c.Roll {
 		p.AppendShare = 2
-	}
-	if c.MaxDead != nil {
-		p.MaxDead = *c.MaxDead
 	}
 	return p
 }
