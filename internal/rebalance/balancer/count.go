@@ -179,14 +179,33 @@ func (b *Balancer) correct(ctx context.Context, x recount, c *counter.Count) err
 // small is up to how many rows a partition is counted within a look.
 const small = 200
 
-// countSmall counts a range that is nearly empty by estimate. False: it is not, or has changed.
-func (b *Balancer) countSmall(ctx context.Context, x recount) (bool, error) {
-	page, err := b.store.Slice(ctx, x.partition, x.bounds, store.SliceOptions{Limit: small})
-	if err != nil || page.More {
-		return false, err
+// countSmall counts unknown ranges that are nearly empty by estimate, and reports whether it counted any. Ranges that
+// were cut ahead of appends are among them: whether more is cut depends on their size.
+func (b *Balancer) countSmall(ctx context.Context, id store.BucketID, run []partmap.Range, in *policy.Input) (counted bool, err error) {
+	tries := 0
+	for i := range run {
+		r := &in.Ranges[i]
+		if r.Stats.Known || r.Moves || r.Stats.Rows > small {
+			continue
+		}
+		if tries++; tries > smallAtOnce {
+			break
+		}
+		x := recountOf(id, &run[i], policy.Unknown, &r.Stats)
+		page, err := b.store.Slice(ctx, x.partition, x.bounds, store.SliceOptions{Limit: small})
+		if err != nil {
+			return false, err
+		}
+		if page.More {
+			continue
+		}
+		c, err := b.recount(ctx, x)
+		if err != nil {
+			return false, err
+		}
+		counted = counted || c != nil
 	}
-	_, err = b.recount(ctx, x)
-	return err == nil, err
+	return counted, nil
 }
 
 func moves(rg *partmap.Range) bool { return rg.Phase != partmap.Settled || rg.SweepPending }

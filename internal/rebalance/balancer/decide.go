@@ -80,25 +80,6 @@ func (b *Balancer) ranges(ctx context.Context, r *Round, root *partmap.Root, run
 	if err != nil {
 		return err
 	}
-	// Ranges that were cut ahead of appends are empty: they are counted at once, since whether more is cut depends on
-	// it.
-	again := false
-	for n := 0; n < min(len(decisions), smallAtOnce); n++ {
-		d := &decisions[n]
-		if d.Kind != policy.Recount || d.Why != policy.Unknown || in.Ranges[d.From].Stats.Rows > small {
-			continue
-		}
-		done, err := b.countSmall(ctx, recountOf(id, &run[d.From], d.Why, &in.Ranges[d.From].Stats))
-		if err != nil {
-			return err
-		}
-		again = again || done
-	}
-	if again {
-		if in, decisions, err = b.decide(ctx, id, run); err != nil {
-			return err
-		}
-	}
 	b.explain(id, Explained{in, decisions})
 	if b.o.Decided != nil {
 		b.o.Decided(id, in, decisions)
@@ -108,18 +89,30 @@ func (b *Balancer) ranges(ctx context.Context, r *Round, root *partmap.Root, run
 	return nil
 }
 
-// decide has the policy decide about neighbouring ranges, and reads the keys that it needs for that. For Run only.
+// decide has the policy decide about neighbouring ranges, and reads what it needs for that. For Run only.
 func (b *Balancer) decide(ctx context.Context, id store.BucketID, run []partmap.Range) (*policy.Input, []policy.Decision, error) {
-	in, err := b.input(ctx, id, run)
-	if err != nil {
-		return nil, nil, err
+	var in *policy.Input
+	for pass := range 2 {
+		var err error
+		if in, err = b.input(ctx, id, run); err != nil {
+			return nil, nil, err
+		}
+		for i := range in.Ranges {
+			if s := &in.Ranges[i].Stats; b.o.Exact && s.Recounted.Before(b.tick) {
+				s.Known = false
+			}
+		}
+		if pass == 0 {
+			if counted, err := b.countSmall(ctx, id, run, in); err != nil {
+				return nil, nil, err
+			} else if !counted {
+				break
+			}
+		}
 	}
 	for i := range run {
 		r := &in.Ranges[i]
 		s := &r.Stats
-		if b.o.Exact && s.Recounted.Before(b.tick) {
-			s.Known = false
-		}
 		if s.Known && !b.o.Exact {
 			b.trail.note(run[i].Partition, s.Rows, func() []counter.Quantum {
 				q, _ := b.counts.Quanta(ctx, store.Partition{Bucket: id, ID: run[i].WriteTo()}) // a hint: it may fail
@@ -134,10 +127,11 @@ func (b *Balancer) decide(ctx context.Context, id store.BucketID, run []partmap.
 	again := false
 	for i := range decisions {
 		if d := &decisions[i]; d.Kind == policy.Need {
-			if in.Ranges[d.Appended].Newest, err = b.newest(ctx, id, run[d.Oldest:d.Appended+1]); err != nil {
+			newest, err := b.newest(ctx, id, run[d.Oldest:d.Appended+1])
+			if err != nil {
 				return nil, nil, err
 			}
-			again = true
+			in.Ranges[d.Appended].Newest, again = newest, true
 		}
 	}
 	if again {

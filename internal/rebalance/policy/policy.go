@@ -8,6 +8,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/evenkeel/evenkeel/counter"
@@ -216,16 +217,23 @@ type Decision struct {
 func (d Decision) String() string { return fmt.Sprintf("%s: %s: %s", d.Kind, d.Why, d.Text) }
 
 // Decide decides about all ranges of an input. Each range is in exactly one decision; decisions are in the order of the
-// ranges. It is pure. The caller carries out Split, Merge, Roll and Refresh, counts the ranges of a Recount, and for
-// each Need sets Range.Newest of Input.Ranges[Appended] and calls Decide again.
+// ranges. It is pure. The caller carries out Split, Merge, Roll and Refresh, and counts the ranges of a Recount. If
+// there is a Need, nothing must be carried out yet: for each Need the caller sets Range.Newest of
+// Input.Ranges[Appended], and calls Decide again.
 func Decide(in Input) []Decision {
 	ds := Judge(&in)
+	for i := range ds {
+		if d := &ds[i]; d.Kind == Roll {
+			in.roll(d)
+		}
+	}
+	if slices.ContainsFunc(ds, func(d Decision) bool { return d.Kind == Need }) {
+		return ds
+	}
 	for i := range ds {
 		switch d := &ds[i]; d.Kind {
 		case Split:
 			in.Policy.split(&in.Ranges[d.From], d)
-		case Roll:
-			in.roll(d)
 		case Merge, Refresh:
 			d.Stay = -1
 		}
