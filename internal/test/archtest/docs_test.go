@@ -147,6 +147,20 @@ func TestMessagesInDocumentsAreThoseOfThePrograms(t *testing.T) {
 	}
 }
 
+// TestMetricsInDocumentsExist: flags.md, which is generated, has them all.
+func TestMetricsInDocumentsExist(t *testing.T) {
+	all, found := documents(t), 0
+	for document, text := range all {
+		for _, name := range regexp.MustCompile(`\bevenkeel_[a-z_]+`).FindAllString(text, -1) {
+			found++
+			if !strings.Contains(all["docs/flags.md"], "`"+strings.TrimSuffix(name, "_bucket")+"`") {
+				t.Errorf("%s names the metric %s: there is none", document, name)
+			}
+		}
+	}
+	require.Greater(t, found, 50)
+}
+
 // TestLinksOfDocumentsLead checks links within the repository, headings included.
 func TestLinksOfDocumentsLead(t *testing.T) {
 	all := documents(t)
