@@ -151,7 +151,7 @@ func TestMessagesInDocumentsAreThoseOfThePrograms(t *testing.T) {
 func TestMetricsInDocumentsExist(t *testing.T) {
 	all, found := documents(t), 0
 	for document, text := range all {
-		for _, name := range regexp.MustCompile(`\bevenkeel_[a-z_]+`).FindAllString(text, -1) {
+		for _, name := range regexp.MustCompile(`\bevenkeel_[a-z0-9_]+`).FindAllString(text, -1) {
 			found++
 			if !strings.Contains(all["docs/flags.md"], "`"+strings.TrimSuffix(name, "_bucket")+"`") {
 				t.Errorf("%s names the metric %s: there is none", document, name)
