@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 
+	"github.com/evenkeel/evenkeel/internal/base/keyspread"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -285,18 +286,14 @@ func (a *ahead) guess(i int, items float64) []byte {
 	if w.left.reverse {
 		near = w.left.hi
 	}
-	if len(seen) >= fewNames {
+	if len(seen) >= keyspread.MinNames {
 		a.names = a.names[:0]
-		for _, item := range seen[max(len(seen)-manyNames, 0):] {
+		for _, item := range seen[max(len(seen)-keyspread.MaxNames, 0):] {
 			a.names = append(a.names, item.Key)
 		}
 	}
-	for carry := range maxCarry {
-		if names, ok := learn(a.names, len(a.p.q.Prefix), carry); ok {
-			if at := names.ahead(near, items, w.left.reverse); at != nil {
-				return a.between(at)
-			}
-		}
+	if at := keyspread.Predict(a.names, len(a.p.q.Prefix), near, items, w.left.reverse); at != nil {
+		return a.outside(at)
 	}
 	return nil
 }
@@ -311,12 +308,12 @@ func (a *ahead) edge(w *walk) (at []byte, items float64) {
 	if w.left.reverse {
 		at = w.rg.Start
 	}
-	return a.between(at), max(float64(len(a.p.items))/float64(a.p.ranges), 1)
+	return a.outside(at), max(float64(len(a.p.items))/float64(a.p.ranges), 1)
 }
 
-// between moves a cut out of the middle of a common prefix, to its far end, or two
+// outside moves a cut out of the middle of a common prefix, to its far end, or two
 // walks would find it. The one that finds it jumps there, without another read.
-func (a *ahead) between(at []byte) []byte {
+func (a *ahead) outside(at []byte) []byte {
 	if !bytes.HasPrefix(at, a.p.q.Prefix) {
 		return at
 	}

@@ -174,7 +174,7 @@ func TestWhereWalksAreCut(t *testing.T) {
 	} {
 		p := pageOf(Options{}, &Query{Prefix: []byte(c.prefix), Delimiter: []byte("/"), Reverse: c.reverse}, 10)
 		a := &ahead{p: p}
-		require.Equal(t, c.want, string(a.between([]byte(c.at))), "%+v", c)
+		require.Equal(t, c.want, string(a.outside([]byte(c.at))), "%+v", c)
 	}
 	build := func(reverse bool, have int) *ahead {
 		q := &Query{Delimiter: []byte("/"), Reverse: reverse}

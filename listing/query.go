@@ -146,7 +146,17 @@ func (q *Query) span() span {
 	return s
 }
 
-// settle notices that nothing is left.
+// spanOf returns the span of bounds, upwards.
+func spanOf(b store.Bounds) span {
+	return span{lo: b.Start, exclusive: b.StartExclusive, hi: b.End}
+}
+
+// bounds returns what is left as bounds of a read.
+func (s *span) bounds() store.Bounds {
+	return store.Bounds{Start: s.lo, StartExclusive: s.exclusive && len(s.lo) > 0, End: s.hi}
+}
+
+// settle sets done if nothing is left.
 func (s *span) settle() {
 	if len(s.hi) > 0 && bytes.Compare(s.lo, s.hi) >= 0 {
 		s.done = true
@@ -217,7 +227,7 @@ func (s *span) passRange(rg *partmap.Range) {
 // within returns the part of the span in a range. Both ends are given wherever
 // they exist: a slice must never run through what a range has lost.
 func (s *span) within(rg *partmap.Range) store.Bounds {
-	b := store.Bounds{Start: s.lo, StartExclusive: s.exclusive && len(s.lo) > 0, End: s.hi}
+	b := s.bounds()
 	if bytes.Compare(rg.Start, b.Start) > 0 {
 		b.Start, b.StartExclusive = rg.Start, false
 	}

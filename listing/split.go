@@ -2,14 +2,13 @@ package listing
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"encoding/binary"
 	"math"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/base/keyspread"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -82,18 +81,6 @@ type sampler struct {
 	id store.BucketID
 }
 
-// part of a span: a run of keys that is known, or a gap that is not.
-type part struct {
-	keys [][]byte // of a run
-	// Of a gap: its span, which ends right behind an entry, so that the middle
-	// of it is where entries are, whatever they have in common.
-	gap    span
-	weight float64 // how many keys, as far as one can tell
-	// urgency is the weight too, but never far below that of the gap of which
-	// the gap was a part: how dense keys are at its beginning may say little.
-	urgency float64
-}
-
 func (s *sampler) read(ctx context.Context, from span, limit int) (keys [][]byte, more bool, err error) {
 	page := s.c.load(ctx, s.id, &Query{KeysOnly: true, Reverse: from.reverse}, from, limit, nil)
 	for _, item := range page.items {
@@ -124,7 +111,7 @@ func (s *sampler) tighten(ctx context.Context, gap *span) (bool, error) {
 }
 
 // sample reads so many runs of keys of a span.
-func (s *sampler) sample(ctx context.Context, whole span, probes int) ([]part, error) {
+func (s *sampler) sample(ctx context.Context, whole span, probes int) ([]keyspread.Part, error) {
 	found, err := s.tighten(ctx, &whole)
 	if err != nil || !found {
 		return nil, err
@@ -134,16 +121,17 @@ func (s *sampler) sample(ctx context.Context, whole span, probes int) ([]part, e
 		return nil, err
 	}
 	for left := probes; left > 0; {
-		gaps := mostUrgent(parts, min(left, s.c.o.MaxParallel))
+		gaps := keyspread.MostUrgent(parts, min(left, s.c.o.MaxParallel))
 		if len(gaps) == 0 {
 			break
 		}
-		found := make([][]part, len(gaps))
+		found := make([][]keyspread.Part, len(gaps))
 		g, gctx := errgroup.WithContext(ctx)
 		for i, at := range gaps {
 			p := parts[at]
 			g.Go(func() (err error) {
-				found[i], err = s.explore(gctx, p.gap, between(p.gap.lo, p.gap.hi, 0.5), p.urgency)
+				middle := keyspread.Between(p.Gap.Start, p.Gap.End, 0.5)
+				found[i], err = s.explore(gctx, spanOf(p.Gap), middle, p.Urgency)
 				return err
 			})
 		}
@@ -158,48 +146,21 @@ func (s *sampler) sample(ctx context.Context, whole span, probes int) ([]part, e
 	return parts, nil
 }
 
-// mostUrgent returns the places, in order, of at most n gaps: the most urgent one,
-// and those at least half as urgent, which would have their turn soon anyway.
-func mostUrgent(parts []part, n int) []int {
-	var gaps []int
-	for i := range parts {
-		if parts[i].keys == nil {
-			gaps = append(gaps, i)
-		}
-	}
-	slices.SortStableFunc(gaps, func(a, b int) int { return cmp.Compare(parts[b].urgency, parts[a].urgency) })
-	gaps = gaps[:min(n, len(gaps))]
-	for i, at := range gaps {
-		if parts[at].urgency < parts[gaps[0]].urgency/2 {
-			gaps = gaps[:i]
-			break
-		}
-	}
-	slices.Sort(gaps)
-	return gaps
-}
-
-// explore reads a run of keys from the middle of a gap on, and guesses from how
-// dense it is what is left on both sides.
-func (s *sampler) explore(ctx context.Context, gap span, middle []byte, urgency float64) (parts []part, err error) {
+// explore reads a run of keys from the middle of a gap on, and estimates from its density
+// what is left on both sides.
+func (s *sampler) explore(
+	ctx context.Context, gap span, middle []byte, urgency float64,
+) (parts []keyspread.Part, err error) {
 	const fade = 4 // at most so much less urgent than the whole
-	// Beyond four times a run's width the width says next to nothing: in a tree of
-	// names keys lie in heaps, whose distance tells nothing of what is between them.
-	const farRuns = 2
 	upper := gap
 	upper.raise(middle, false)
 	keys, more, err := s.read(ctx, upper, probeRows)
 	if err != nil {
 		return nil, err
 	}
-	guess := func(g span) part {
-		weight := float64(probeRows)
-		if len(keys) > 1 {
-			runs := logWidth(g.lo, g.hi) - logWidth(keys[0], keys[len(keys)-1]) // binary logarithm of how many
-			weight = float64(len(keys)) * math.Exp2(min(runs, farRuns+(runs-farRuns)/100))
-		}
-		weight = min(weight, urgency)
-		return part{gap: g, weight: weight, urgency: max(weight, urgency/fade)}
+	left := func(g span) keyspread.Part {
+		weight := min(keyspread.Estimate(g.lo, g.hi, keys, probeRows), urgency)
+		return keyspread.Part{Gap: g.bounds(), Weight: weight, Urgency: max(weight, urgency/fade)}
 	}
 	if bytes.Compare(middle, gap.lo) > 0 {
 		lower := gap
@@ -209,83 +170,15 @@ func (s *sampler) explore(ctx context.Context, gap span, middle []byte, urgency 
 			return nil, err
 		}
 		if found {
-			parts = append(parts, guess(lower))
+			parts = append(parts, left(lower))
 		}
 	}
 	if len(keys) > 0 {
-		parts = append(parts, part{keys: keys, weight: float64(len(keys))})
+		parts = append(parts, keyspread.Part{Keys: keys, Weight: float64(len(keys))})
 		upper.passKey(keys[len(keys)-1])
 	}
 	if more && !upper.done {
-		parts = append(parts, guess(upper))
+		parts = append(parts, left(upper))
 	}
 	return parts, nil
-}
-
-// cutParts returns the keys at shares, ascending, of the parts' weight.
-func cutParts(parts []part, at []float64) (points [][]byte) {
-	total := 0.0
-	for i := range parts {
-		total += parts[i].weight
-	}
-	sum := 0.0
-	for _, p := range parts {
-		for len(at) > 0 && sum+p.weight > total*at[0] {
-			share := (total*at[0] - sum) / p.weight
-			if p.keys != nil {
-				points = append(points, p.keys[min(int(share*float64(len(p.keys))), len(p.keys)-1)])
-			} else {
-				points = append(points, between(p.gap.lo, p.gap.hi, share))
-			}
-			at = at[1:]
-		}
-		sum += p.weight
-	}
-	return points
-}
-
-// between returns a key at about that share (0 to 1) of the way from lo to hi,
-// not below lo; the share is that of the keys' bytes as numbers.
-func between(lo, hi []byte, at float64) []byte {
-	common := commonLength(lo, hi)
-	a, b := number(lo, common), number(hi, common)
-	if len(hi) == 0 {
-		b = math.MaxUint64
-	}
-	v := a
-	if b > a {
-		v += uint64(float64(b-a) * at)
-	}
-	if v <= a || common+8 > store.MaxKeyBytes {
-		return lo
-	}
-	return binary.BigEndian.AppendUint64(bytes.Clone(lo[:common]), v)
-}
-
-// logWidth is the binary logarithm of how far apart two keys are, lo below hi, as
-// fractions whose digits are their bytes; the empty hi stands for 1.
-func logWidth(lo, hi []byte) float64 {
-	common, top := 0, float64(math.MaxUint64)
-	if len(hi) > 0 {
-		common = commonLength(lo, hi)
-		top = float64(number(hi, common))
-	}
-	return math.Log2(max(top-float64(number(lo, common)), 1)) - 8*float64(common)
-}
-
-func commonLength(a, b []byte) int {
-	n := min(len(a), len(b))
-	for i := range n {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return n
-}
-
-// number is the eight bytes of a key after the first n, as a big-endian integer.
-func number(key []byte, n int) uint64 {
-	var b [8]byte
-	copy(b[:], key[min(n, len(key)):])
-	return binary.BigEndian.Uint64(b[:])
 }

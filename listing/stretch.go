@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/base/keyspread"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
@@ -87,8 +88,7 @@ func (s *sampler) stretchesOf(ctx context.Context, root *partmap.Root, whole spa
 			}
 			all, each = all[:most/2], 2*each
 		}
-		b := whole.within(&rg)
-		all = append(all, stretch{span: span{lo: b.Start, exclusive: b.StartExclusive, hi: b.End}, ranges: 1, rg: rg, weight: -1})
+		all = append(all, stretch{span: spanOf(whole.within(&rg)), ranges: 1, rg: rg, weight: -1})
 	}
 	return all, nil
 }
@@ -280,7 +280,7 @@ func (s *sampler) points(ctx context.Context, all []stretch, n int) ([][]byte, e
 func (s *sampler) within(ctx context.Context, x *stretch, at []float64, probes int) (points [][]byte, err error) {
 	if x.keys != nil {
 		for _, share := range at {
-			points = append(points, x.keys[min(int(share*float64(len(x.keys))), len(x.keys)-1)])
+			points = append(points, keyspread.At(x.keys, share))
 		}
 		return points, nil
 	}
@@ -299,7 +299,7 @@ func (s *sampler) within(ctx context.Context, x *stretch, at []float64, probes i
 	if err != nil {
 		return nil, err
 	}
-	return cutParts(parts, at), nil
+	return keyspread.CutParts(parts, at), nil
 }
 
 // quantiles returns the keys that come next to shares of the quanta's rows.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/evenkeel/evenkeel/internal/base/keyspread"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -204,7 +205,7 @@ func appendKeysOf(b []byte, n int, at func(i int) []byte) []byte {
 }
 
 func appendKey(b, before, key []byte) []byte {
-	same := shared(before, key)
+	same := keyspread.Common(before, key)
 	b = binary.AppendUvarint(b, uint64(same))
 	b = binary.AppendUvarint(b, uint64(len(key)-same))
 	return append(b, key[same:]...)

@@ -6,6 +6,8 @@ import (
 	"math"
 	"math/bits"
 	"sort"
+
+	"github.com/evenkeel/evenkeel/internal/base/keyspread"
 )
 
 // Cuts is an ordered list of keys made for lookup: all keys in one array of
@@ -228,7 +230,7 @@ func (c *Cuts) index() {
 	}
 	if n > c.skip {
 		// The keys ascend, so what the first and the last share all share.
-		c.prefix = shared(c.At(c.skip), c.At(n-1))
+		c.prefix = keyspread.Common(c.At(c.skip), c.At(n-1))
 	}
 	c.heads = make([]uint64, n-c.skip)
 	for i := range c.heads {
@@ -245,15 +247,4 @@ func (c *Cuts) index() {
 			c.tops = append(c.tops, c.shorts[i])
 		}
 	}
-}
-
-// shared is the length of the longest common prefix.
-func shared(a, b []byte) int {
-	n := min(len(a), len(b))
-	for i := range n {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return n
 }

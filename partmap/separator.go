@@ -1,6 +1,10 @@
 package partmap
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/evenkeel/evenkeel/internal/base/keyspread"
+)
 
 // Separator returns the shortest key s with a < s <= b, in new memory: the
 // prefix of b that is one byte longer than what it shares with a. Cuts are
@@ -12,7 +16,7 @@ func Separator(a, b []byte) []byte {
 	if bytes.Compare(a, b) >= 0 {
 		return nil
 	}
-	return bytes.Clone(b[:shared(a, b)+1])
+	return bytes.Clone(b[:keyspread.Common(a, b)+1])
 }
 
 // PrefixEnd returns the lowest key above every key that begins with prefix, in

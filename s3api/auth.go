@@ -28,7 +28,7 @@ func (h *Handler) authenticate(x *exchange) *Error {
 		return accessDenied("This server takes signed requests only.")
 	}
 	x.keyID = claim.KeyID
-	if claim.Scope.Region != h.o.Region && x.op.name != opGetBucketLocation.name {
+	if claim.Scope.Region != h.o.Region && x.op.name != getBucketLocation {
 		// GetBucketLocation is how clients learn of the region.
 		e := refuse(http.StatusBadRequest, "AuthorizationHeaderMalformed", "The authorization header is malformed; the region '%s' is wrong; expecting '%s'", claim.Scope.Region, h.o.Region)
 		if claim.Presigned {

@@ -45,7 +45,8 @@ func serveKeys(t *testing.T, o s3api.Options) *server {
 func (s *server) as(id string) *server {
 	other := *s
 	other.sign = func(r *sigv4.Request, body string) {
-		require.NoError(s.t, sigv4.Sign(r, id, "the secret of the "+strings.ToLower(id), "us-east-1", sigv4.PayloadOf([]byte(body)), time.Now()))
+		require.NoError(s.t, sigv4.Sign(r, id, "the secret of the "+strings.ToLower(id), "us-east-1",
+			sigv4.PayloadOf([]byte(body)), time.Now()))
 	}
 	return &other
 }
@@ -53,28 +54,34 @@ func (s *server) as(id string) *server {
 func TestWithoutAKeyNothingIsServed(t *testing.T) {
 	s := serveKeys(t, s3api.Options{})
 	s.as("ADMIN").want(200, "", "PUT", "/photos", "")
-	for _, call := range []string{"GET /", "PUT /abc", "GET /photos", "GET /photos?list-type=2", "HEAD /photos", "GET /photos/k", "PUT /photos/k", "DELETE /photos/k", "GET /photos?acl", "GET /photos?location", "GET /photos?evenkeel-splits=2", "POST /photos?delete", "GET /none"} {
+	for _, call := range []string{"GET /", "PUT /abc", "GET /photos", "GET /photos?list-type=2", "HEAD /photos",
+		"GET /photos/k", "PUT /photos/k", "DELETE /photos/k", "GET /photos?acl", "GET /photos?location",
+		"GET /photos?evenkeel-splits=2", "POST /photos?delete", "GET /none"} {
 		method, uri, _ := strings.Cut(call, " ")
 		s.want(403, "AccessDenied", method, uri, "")
 		nobody := *s
 		nobody.sign = func(r *sigv4.Request, body string) {
-			require.NoError(t, sigv4.Sign(r, "NOBODY", "the secret of the nobody", "us-east-1", sigv4.PayloadOf([]byte(body)), time.Now()))
+			require.NoError(t, sigv4.Sign(r, "NOBODY", "the secret of the nobody", "us-east-1", sigv4.PayloadOf([]byte(body)),
+				time.Now()))
 		}
 		nobody.want(403, "InvalidAccessKeyId", method, uri, "")
 		wrong := *s
 		wrong.sign = func(r *sigv4.Request, body string) {
-			require.NoError(t, sigv4.Sign(r, "ADMIN", "the secret of the reader", "us-east-1", sigv4.PayloadOf([]byte(body)), time.Now()))
+			require.NoError(t, sigv4.Sign(r, "ADMIN", "the secret of the reader", "us-east-1", sigv4.PayloadOf([]byte(body)),
+				time.Now()))
 		}
 		wrong.want(403, "SignatureDoesNotMatch", method, uri, "")
 		late := *s
 		late.sign = func(r *sigv4.Request, body string) {
-			require.NoError(t, sigv4.Sign(r, "ADMIN", "the secret of the admin", "us-east-1", sigv4.PayloadOf([]byte(body)), time.Now().Add(-16*time.Minute)))
+			require.NoError(t, sigv4.Sign(r, "ADMIN", "the secret of the admin", "us-east-1", sigv4.PayloadOf([]byte(body)),
+				time.Now().Add(-16*time.Minute)))
 		}
 		late.want(403, "RequestTimeTooSkewed", method, uri, "")
 	}
 	elsewhere := *s
 	elsewhere.sign = func(r *sigv4.Request, body string) {
-		require.NoError(t, sigv4.Sign(r, "ADMIN", "the secret of the admin", "eu-west-1", sigv4.PayloadOf([]byte(body)), time.Now()))
+		require.NoError(t, sigv4.Sign(r, "ADMIN", "the secret of the admin", "eu-west-1", sigv4.PayloadOf([]byte(body)),
+			time.Now()))
 	}
 	a := elsewhere.want(400, "AuthorizationHeaderMalformed", "GET", "/photos/k", "")
 	require.Contains(t, a.body, "<Region>us-east-1</Region>")
@@ -139,7 +146,8 @@ func TestKeysAreLimited(t *testing.T) {
 			}
 		}
 	}
-	for id, names := range map[string]string{"ADMIN": "logs other photos", "READER": "logs other photos", "PHOTOS": "photos", "LOGS": "logs photos"} {
+	for id, names := range map[string]string{"ADMIN": "logs other photos", "READER": "logs other photos",
+		"PHOTOS": "photos", "LOGS": "logs photos"} {
 		body := s.as(id).want(200, "", "GET", "/", "").body
 		for _, b := range []string{"photos", "logs", "other"} {
 			require.Equal(t, strings.Contains(names, b), strings.Contains(body, "<Name>"+b+"</Name>"), "%s: %s", id, body)
@@ -179,7 +187,8 @@ func TestAlteredBodies(t *testing.T) {
 	s.as("ADMIN").want(200, "", "PUT", "/photos", "")
 	altered := *s
 	altered.sign = func(r *sigv4.Request, body string) {
-		require.NoError(t, sigv4.Sign(r, "ADMIN", "the secret of the admin", "us-east-1", sigv4.PayloadOf([]byte(body+"x")), time.Now()))
+		require.NoError(t, sigv4.Sign(r, "ADMIN", "the secret of the admin", "us-east-1", sigv4.PayloadOf([]byte(body+"x")),
+			time.Now()))
 	}
 	altered.want(400, "XAmzContentSHA256Mismatch", "PUT", "/photos/k", "v")
 	s.as("ADMIN").want(404, "NoSuchKey", "GET", "/photos/k", "")
@@ -191,7 +200,8 @@ func TestAlteredBodies(t *testing.T) {
 	// Without keys the digest is verified all the same: it is one of the body's.
 	open := serveStore(t, memstore.New())
 	open.want(200, "", "PUT", "/photos", "")
-	open.want(400, "XAmzContentSHA256Mismatch", "PUT", "/photos/k", "v", "x-amz-content-sha256", sigv4.PayloadOf([]byte("w")))
+	open.want(400, "XAmzContentSHA256Mismatch", "PUT", "/photos/k", "v", "x-amz-content-sha256",
+		sigv4.PayloadOf([]byte("w")))
 	open.want(200, "", "PUT", "/photos/k", "v", "x-amz-content-sha256", sigv4.PayloadOf([]byte("v")))
 }
 
@@ -216,11 +226,15 @@ func TestHeadersInPresignedURLs(t *testing.T) {
 	for _, c := range []struct {
 		status int
 		extra  string
-	}{{200, ""}, {200, "&x-amz-acl=private"}, {501, "&x-amz-acl=public-read"}, {501, "&X-Amz-Tagging=a%3Db"}, {400, "&x-amz-checksum-crc32=AAAAAA%3D%3D"}} {
+	}{{200, ""}, {200, "&x-amz-acl=private"}, {501, "&x-amz-acl=public-read"}, {501, "&X-Amz-Tagging=a%3Db"},
+		{400, "&x-amz-checksum-crc32=AAAAAA%3D%3D"}} {
 		now := time.Now().UTC()
-		q := fmt.Sprintf("X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=%s&X-Amz-Date=%s&X-Amz-Expires=60&X-Amz-SignedHeaders=host%s",
-			url.QueryEscape("ADMIN/"+now.Format("20060102")+"/us-east-1/s3/aws4_request"), now.Format("20060102T150405Z"), c.extra)
-		r := &sigv4.Request{Method: "PUT", Path: "/photos/k", Query: q, Host: strings.TrimPrefix(s.url, "http://"), Header: http.Header{}}
+		q := fmt.Sprintf("X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=%s&X-Amz-Date=%s&X-Amz-Expires=60&"+
+			"X-Amz-SignedHeaders=host%s",
+			url.QueryEscape("ADMIN/"+now.Format("20060102")+"/us-east-1/s3/aws4_request"), now.Format("20060102T150405Z"),
+			c.extra)
+		r := &sigv4.Request{Method: "PUT", Path: "/photos/k", Query: q, Host: strings.TrimPrefix(s.url, "http://"),
+			Header: http.Header{}}
 		signature, err := sigv4.Presign(r, "the secret of the admin", "us-east-1", now)
 		require.NoError(t, err)
 		s.want(c.status, "", "PUT", "/photos/k?"+q+"&X-Amz-Signature="+signature, "body")

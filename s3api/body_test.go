@@ -74,7 +74,8 @@ func TestChunkedCutShort(t *testing.T) {
 func TestChunkedMalformed(t *testing.T) {
 	for _, body := range []string{
 		"x\r\n", "-1\r\n", "5\r\nhelloX\r\n0\r\n\r\n", "5\r\nhello0\r\n\r\n", "0\r\nno-colon\r\n\r\n", "0\r\n\r\nmore",
-		"ffffffffffffffffff\r\n", strings.Repeat("0", 2000), "0\r\n" + strings.Repeat("a:"+strings.Repeat("b", 900)+"\r\n", 20) + "\r\n",
+		"ffffffffffffffffff\r\n", strings.Repeat("0", 2000), "0\r\n" + strings.Repeat("a:"+strings.Repeat("b", 900)+"\r\n",
+			20) + "\r\n",
 	} {
 		_, _, err := s3api.ReadChunked(strings.NewReader(body))
 		require.ErrorIs(t, err, s3api.ErrFraming, "%.40q", body)
@@ -103,7 +104,8 @@ func b64(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
 func TestReadBody(t *testing.T) {
 	crc := crc32.ChecksumIEEE([]byte("hello"))
 	good := b64([]byte{byte(crc >> 24), byte(crc >> 16), byte(crc >> 8), byte(crc)})
-	streaming := []string{"x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER", "x-amz-decoded-content-length", "5", "x-amz-trailer", "x-amz-checksum-crc32"}
+	streaming := []string{"x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER", "x-amz-decoded-content-length",
+		"5", "x-amz-trailer", "x-amz-checksum-crc32"}
 	framed := func(trailer ...string) string { return chunked("hello", []int{2}, false, trailer...) }
 	for _, c := range []struct {
 		name, body string
@@ -119,23 +121,28 @@ func TestReadBody(t *testing.T) {
 		{"bad crc32", "hellp", []string{"x-amz-checksum-crc32", good}, "BadDigest"},
 		{"malformed crc32", "hello", []string{"x-amz-checksum-crc32", "abc"}, "InvalidRequest"},
 		{"crc32c", "123456789", []string{"x-amz-checksum-crc32c", b64([]byte{0xe3, 0x06, 0x92, 0x83})}, ""},
-		{"crc64nvme", "123456789", []string{"x-amz-checksum-crc64nvme", b64([]byte{0xae, 0x8b, 0x14, 0x86, 0x0a, 0x79, 0x98, 0x88})}, ""},
+		{"crc64nvme", "123456789", []string{"x-amz-checksum-crc64nvme", b64([]byte{0xae, 0x8b, 0x14, 0x86, 0x0a, 0x79, 0x98,
+			0x88})}, ""},
 		{"sha1", "hello", []string{"x-amz-checksum-sha1", "qvTGHdzF6KLavt4PO0gs2a6pQ00="}, ""},
 		{"sha256", "hello", []string{"x-amz-checksum-sha256", "LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ="}, ""},
-		{"bad sha256", "hellO", []string{"x-amz-checksum-sha256", "LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ="}, "BadDigest"},
+		{"bad sha256", "hellO", []string{"x-amz-checksum-sha256", "LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ="},
+			"BadDigest"},
 		{"unknown digest", "hello", []string{"x-amz-checksum-xxhash3", "abc"}, "NotImplemented"},
 		{"too large", "hello, world, here I am", nil, "EntityTooLarge"},
 		{"chunked", framed("x-amz-checksum-crc32:" + good), streaming, ""},
 		{"chunked, another trailer", framed("x-amz-checksum-crc32:AAAAAA=="), streaming, "BadDigest"},
 		{"chunked, no trailer", framed(), streaming, "MalformedTrailerError"},
 		{"chunked, no frames", "hello", streaming, "IncompleteBody"},
-		{"chunked by its encoding", framed(), []string{"Content-Encoding", "gzip, aws-chunked", "x-amz-decoded-content-length", "5"}, ""},
+		{"chunked by its encoding", framed(), []string{"Content-Encoding", "gzip, aws-chunked",
+			"x-amz-decoded-content-length", "5"}, ""},
 		{"chunked, no length", framed(), streaming[:2], "MissingContentLength"},
 		{"chunked, bad length", framed(), []string{streaming[0], streaming[1], streaming[2], "five"}, "InvalidArgument"},
 		{"chunked, longer than said", framed(), []string{streaming[0], streaming[1], streaming[2], "4"}, "IncompleteBody"},
 		{"chunked, shorter than said", framed(), []string{streaming[0], streaming[1], streaming[2], "6"}, "IncompleteBody"},
-		{"chunked, too large by its word", framed(), []string{streaming[0], streaming[1], streaming[2], "17"}, "EntityTooLarge"},
-		{"chunked, too large in fact", chunked("hello, world, here I am", nil, true), []string{streaming[0], streaming[1], streaming[2], "5"}, "EntityTooLarge"},
+		{"chunked, too large by its word", framed(), []string{streaming[0], streaming[1], streaming[2], "17"},
+			"EntityTooLarge"},
+		{"chunked, too large in fact", chunked("hello, world, here I am", nil, true),
+			[]string{streaming[0], streaming[1], streaming[2], "5"}, "EntityTooLarge"},
 	} {
 		r := httptest.NewRequest("PUT", "/abc/k", strings.NewReader(c.body))
 		for i := 0; i < len(c.headers); i += 2 {

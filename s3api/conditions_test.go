@@ -99,7 +99,8 @@ func TestRanges(t *testing.T) {
 	s.want(200, "", "PUT", "/abc/k", "hello")
 	s.want(200, "", "PUT", "/abc/empty", "")
 	for value, want := range map[string]string{
-		"bytes=0-1": "he", "bytes=0-": "hello", "bytes=1-3": "ell", "bytes=4-4": "o", "bytes=4-100": "o", "bytes=-2": "lo", "bytes=-100": "hello", "Bytes=0-0": "h",
+		"bytes=0-1": "he", "bytes=0-": "hello", "bytes=1-3": "ell", "bytes=4-4": "o", "bytes=4-100": "o", "bytes=-2": "lo",
+		"bytes=-100": "hello", "Bytes=0-0": "h",
 	} {
 		a := s.want(206, "", "GET", "/abc/k", "", "Range", value)
 		require.Equal(t, want, a.body, value)
@@ -110,7 +111,8 @@ func TestRanges(t *testing.T) {
 		a = s.want(206, "", "HEAD", "/abc/k", "", "Range", value)
 		require.Equal(t, strconv.Itoa(len(want)), a.header.Get("Content-Length"))
 	}
-	for _, ignored := range []string{"bytes=", "bytes=-", "bytes=3-1", "bytes=a-b", "bytes", "lines=0-1", "bytes=0-1,3-4", "bytes=--1", "bytes=+1-2", "bytes=99999999999999999999-"} {
+	for _, ignored := range []string{"bytes=", "bytes=-", "bytes=3-1", "bytes=a-b", "bytes", "lines=0-1", "bytes=0-1,3-4",
+		"bytes=--1", "bytes=+1-2", "bytes=99999999999999999999-"} {
 		require.Equal(t, "hello", s.want(200, "", "GET", "/abc/k", "", "Range", ignored).body, ignored)
 	}
 	for _, beyond := range []string{"bytes=5-", "bytes=5-9", "bytes=-0"} {
@@ -284,7 +286,8 @@ func serveStuck(t *testing.T, o s3api.Options) (*stuck, *server) {
 // TestConditionsOutliveRequests: as long as a write may happen yet whose request has
 // ended, no condition is judged. Writes without one go on, and win over it.
 func TestConditionsOutliveRequests(t *testing.T) {
-	for first, before := range map[string]string{"PUT If-None-Match": "", "PUT": "", "DELETE": "v", "DELETE If-Match": "v"} {
+	for first, before := range map[string]string{"PUT If-None-Match": "", "PUT": "", "DELETE": "v",
+		"DELETE If-Match": "v"} {
 		t.Run(first, func(t *testing.T) {
 			st, s := serveStuck(t, s3api.Options{})
 			if before != "" {
@@ -347,7 +350,8 @@ func TestWritesUnderWayAreBounded(t *testing.T) {
 	require.Len(t, st.began, 3, "no more was begun")
 	st.on.Store(false)
 	close(st.leave)
-	require.Eventually(t, func() bool { return s.do("PUT", "/abc/more", "v").status == 200 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return s.do("PUT", "/abc/more", "v").status == 200 }, time.Minute,
+		time.Millisecond)
 	for i := range 3 {
 		s.want(200, "", "GET", fmt.Sprintf("/abc/%d", i), "")
 	}
@@ -397,5 +401,6 @@ func TestDatesHaveSeconds(t *testing.T) {
 	at := now.Truncate(time.Second).Format(http.TimeFormat)
 	s.want(304, "", "GET", "/abc/k", "", "If-Modified-Since", at)
 	s.want(200, "", "GET", "/abc/k", "", "If-Unmodified-Since", at)
-	s.want(412, "", "GET", "/abc/k", "", "If-Unmodified-Since", now.Add(-time.Second).Truncate(time.Second).Format(http.TimeFormat))
+	s.want(412, "", "GET", "/abc/k", "", "If-Unmodified-Since",
+		now.Add(-time.Second).Truncate(time.Second).Format(http.TimeFormat))
 }

@@ -20,34 +20,45 @@ func TestCopyObject(t *testing.T) {
 	s := serveStore(t, memstore.New())
 	s.want(200, "", "PUT", "/abc", "")
 	s.want(200, "", "PUT", "/abd", "")
-	s.want(200, "", "PUT", "/abc/a%20b+%C3%BC", "hello", "Content-Type", "text/x", "x-amz-meta-a", "1", "Cache-Control", "no-cache")
-	for _, source := range []string{"/abc/a%20b+%C3%BC", "abc/a%20b+%C3%BC", "abc/a b+ü", "/abc/a%20b%2B%C3%BC?versionId=null"} {
+	s.want(200, "", "PUT", "/abc/a%20b+%C3%BC", "hello", "Content-Type", "text/x", "x-amz-meta-a", "1", "Cache-Control",
+		"no-cache")
+	for _, source := range []string{"/abc/a%20b+%C3%BC", "abc/a%20b+%C3%BC", "abc/a b+ü",
+		"/abc/a%20b%2B%C3%BC?versionId=null"} {
 		a := s.want(200, "", "PUT", "/abd/k", "", "x-amz-copy-source", source)
 		require.Contains(t, a.body, "<ETag>&quot;"+helloETag+"&quot;</ETag>")
 		require.Contains(t, a.body, "<CopyObjectResult xmlns=")
 		a = s.want(200, "", "GET", "/abd/k", "")
-		require.Equal(t, []string{"hello", "text/x", "1", "no-cache"}, []string{a.body, a.header.Get("Content-Type"), a.header.Get("x-amz-meta-a"), a.header.Get("Cache-Control")})
+		require.Equal(t, []string{"hello", "text/x", "1", "no-cache"}, []string{a.body, a.header.Get("Content-Type"),
+			a.header.Get("x-amz-meta-a"), a.header.Get("Cache-Control")})
 	}
 	const from = "/abc/a%20b+%C3%BC"
-	s.want(200, "", "PUT", "/abd/k", "", "x-amz-copy-source", from, "x-amz-metadata-directive", "REPLACE", "x-amz-meta-b", "2")
+	s.want(200, "", "PUT", "/abd/k", "", "x-amz-copy-source", from, "x-amz-metadata-directive", "REPLACE", "x-amz-meta-b",
+		"2")
 	a := s.want(200, "", "GET", "/abd/k", "")
-	require.Equal(t, []string{"hello", "binary/octet-stream", "", "2"}, []string{a.body, a.header.Get("Content-Type"), a.header.Get("x-amz-meta-a"), a.header.Get("x-amz-meta-b")})
+	require.Equal(t, []string{"hello", "binary/octet-stream", "", "2"}, []string{a.body, a.header.Get("Content-Type"),
+		a.header.Get("x-amz-meta-a"), a.header.Get("x-amz-meta-b")})
 	s.want(400, "InvalidRequest", "PUT", from, "", "x-amz-copy-source", from)
-	s.want(200, "", "PUT", from, "", "x-amz-copy-source", from, "x-amz-metadata-directive", "REPLACE", "Content-Type", "text/y")
+	s.want(200, "", "PUT", from, "", "x-amz-copy-source", from, "x-amz-metadata-directive", "REPLACE", "Content-Type",
+		"text/y")
 	require.Equal(t, "text/y", s.want(200, "", "GET", from, "").header.Get("Content-Type"))
 
-	for _, bad := range []string{"abc", "/abc/", "/ABC/k", "abc/" + strings.Repeat("k", 1025), "abc/%zz", from + "?versionId=1", from + "?versionId="} {
+	for _, bad := range []string{"abc", "/abc/", "/ABC/k", "abc/" + strings.Repeat("k", 1025), "abc/%zz",
+		from + "?versionId=1", from + "?versionId="} {
 		s.want(400, "InvalidArgument", "PUT", "/abd/bad", "", "x-amz-copy-source", bad)
 	}
-	s.want(501, "NotImplemented", "PUT", "/abd/bad", "", "x-amz-copy-source", "arn:aws:s3:us-east-1:1:accesspoint/x/object/k")
-	s.want(501, "NotImplemented", "PUT", "/abd/bad", "", "x-amz-copy-source", from, "x-amz-tagging-directive", "REPLACE", "x-amz-tagging", "a=b")
+	s.want(501, "NotImplemented", "PUT", "/abd/bad", "", "x-amz-copy-source",
+		"arn:aws:s3:us-east-1:1:accesspoint/x/object/k")
+	s.want(501, "NotImplemented", "PUT", "/abd/bad", "", "x-amz-copy-source", from, "x-amz-tagging-directive", "REPLACE",
+		"x-amz-tagging", "a=b")
 	s.want(400, "InvalidArgument", "PUT", "/abd/bad", "", "x-amz-copy-source", from, "x-amz-metadata-directive", "MOVE")
 	s.want(404, "NoSuchKey", "PUT", "/abd/bad", "", "x-amz-copy-source", "/abc/none")
 	require.Contains(t, s.want(404, "NoSuchBucket", "PUT", "/abd/bad", "", "x-amz-copy-source", "/none/k").body, "none")
 	s.want(404, "NoSuchBucket", "PUT", "/none/bad", "", "x-amz-copy-source", from)
 	for header, status := range map[string]int{
-		"if-match: " + helloETag: 200, "if-match: other": 412, "if-none-match: other": 200, "if-none-match: " + helloETag: 412,
-		"if-modified-since: " + past: 200, "if-modified-since: " + future: 412, "if-unmodified-since: " + past: 412, "if-unmodified-since: " + future: 200,
+		"if-match: " + helloETag: 200, "if-match: other": 412, "if-none-match: other": 200,
+		"if-none-match: " + helloETag: 412,
+		"if-modified-since: " + past:  200, "if-modified-since: " + future: 412, "if-unmodified-since: " + past: 412,
+		"if-unmodified-since: " + future: 200,
 	} {
 		name, value, _ := strings.Cut(header, ": ")
 		s.want(status, "", "PUT", "/abd/k", "", "x-amz-copy-source", from, "x-amz-copy-source-"+name, value)
@@ -58,9 +69,11 @@ func TestCopyObject(t *testing.T) {
 	// Where only the metadata is, it can be changed, and not the bytes copied.
 	s.want(200, "", "PUT", "/abc/big", "", "x-evenkeel-size", "1048576", "x-evenkeel-etag", "e")
 	s.want(409, "ObjectBodyElsewhere", "PUT", "/abd/big", "", "x-amz-copy-source", "/abc/big")
-	s.want(200, "", "PUT", "/abc/big", "", "x-amz-copy-source", "/abc/big", "x-amz-metadata-directive", "REPLACE", "x-amz-meta-c", "3")
+	s.want(200, "", "PUT", "/abc/big", "", "x-amz-copy-source", "/abc/big", "x-amz-metadata-directive", "REPLACE",
+		"x-amz-meta-c", "3")
 	a = s.want(200, "", "HEAD", "/abc/big", "")
-	require.Equal(t, []string{"1048576", `"e"`, "3"}, []string{a.header.Get("Content-Length"), a.header.Get("ETag"), a.header.Get("x-amz-meta-c")})
+	require.Equal(t, []string{"1048576", `"e"`, "3"}, []string{a.header.Get("Content-Length"), a.header.Get("ETag"),
+		a.header.Get("x-amz-meta-c")})
 	s.want(404, "NoSuchKey", "GET", "/abd/bad", "")
 }
 
@@ -140,7 +153,8 @@ func TestDeleteObjects(t *testing.T) {
 	require.Empty(t, d.Deleted)
 	require.Empty(t, d.Error)
 	d = s.deleteObjects(200, "", "abc", true, "none", strings.Repeat("k", 1025), "")
-	require.Equal(t, map[string]string{strings.Repeat("k", 1025): "KeyTooLongError", "": "UserKeyMustBeSpecified"}, d.errors())
+	require.Equal(t, map[string]string{strings.Repeat("k", 1025): "KeyTooLongError", "": "UserKeyMustBeSpecified"},
+		d.errors())
 	s.deleteObjects(400, "MalformedXML", "abc", false, append(keys, "one more")...)
 	s.deleteObjects(400, "MalformedXML", "abc", false)
 	s.deleteObjects(404, "NoSuchBucket", "none", false, "k")
@@ -155,19 +169,24 @@ func TestDeleteObjects(t *testing.T) {
 	post(400, "InvalidDigest", one, "Content-MD5", "other")
 	post(400, "BadDigest", one, "x-amz-checksum-crc32", "AAAAAA==")
 	for code, body := range map[string]string{
-		"MalformedXML": "<Delete><Object><Key>stays</Key></Object>", "NotImplemented": "<Delete><Object><Key>stays</Key><ETag>x</ETag></Object></Delete>",
+		"MalformedXML":   "<Delete><Object><Key>stays</Key></Object>",
+		"NotImplemented": "<Delete><Object><Key>stays</Key><ETag>x</ETag></Object></Delete>",
 	} {
 		status := map[string]int{"MalformedXML": 400, "NotImplemented": 501}[code]
 		post(status, code, body, "Content-MD5", md5Of(body))
 	}
-	for _, body := range []string{"", "x", "<Other/>", "<Delete><Unknown/><Object><Key>stays</Key></Object></Delete>", "<Delete><Quiet>perhaps</Quiet><Object><Key>stays</Key></Object></Delete>", "<!DOCTYPE d [<!ENTITY e \"stays\">]><Delete><Object><Key>&e;</Key></Object></Delete>"} {
+	for _, body := range []string{"", "x", "<Other/>", "<Delete><Unknown/><Object><Key>stays</Key></Object></Delete>",
+		"<Delete><Quiet>perhaps</Quiet><Object><Key>stays</Key></Object></Delete>",
+		"<!DOCTYPE d [<!ENTITY e \"stays\">]><Delete><Object><Key>&e;</Key></Object></Delete>"} {
 		post(400, "MalformedXML", body, "Content-MD5", md5Of(body))
 	}
 	versions := "<Delete><Object><Key>stays</Key><VersionId>1</VersionId></Object></Delete>"
-	require.Contains(t, post(200, "", versions, "Content-MD5", md5Of(versions)).body, "<Error><Key>stays</Key><VersionId>1</VersionId><Code>NoSuchVersion</Code>")
+	require.Contains(t, post(200, "", versions, "Content-MD5", md5Of(versions)).body,
+		"<Error><Key>stays</Key><VersionId>1</VersionId><Code>NoSuchVersion</Code>")
 	s.want(200, "", "GET", "/abc/stays", "")
 	versions = strings.Replace(versions, ">1<", ">null<", 1)
-	require.Contains(t, post(200, "", versions, "Content-MD5", md5Of(versions)).body, "<Deleted><Key>stays</Key><VersionId>null</VersionId></Deleted>")
+	require.Contains(t, post(200, "", versions, "Content-MD5", md5Of(versions)).body,
+		"<Deleted><Key>stays</Key><VersionId>null</VersionId></Deleted>")
 	s.want(404, "NoSuchKey", "GET", "/abc/stays", "")
 
 	// If the store fails, the client is told to send it all again.
@@ -178,7 +197,8 @@ func TestDeleteObjects(t *testing.T) {
 
 func FuzzParseDelete(f *testing.F) {
 	f.Add([]byte("<Delete><Quiet>true</Quiet><Object><Key>a</Key><VersionId>null</VersionId></Object></Delete>"))
-	f.Add([]byte("<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Object><Key>&#x9;&amp;</Key></Object></Delete>"))
+	f.Add([]byte("<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Object><Key>&#x9;&amp;" +
+		"</Key></Object></Delete>"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		keys, code := s3api.ParseDelete(body)
 		if code == "" && (len(keys) == 0 || len(keys) > 1000) || code != "" && keys != nil {
@@ -210,7 +230,8 @@ func FuzzRequestLine(f *testing.F) {
 		name, served := s3api.OperationName(r)
 		for _, suffixes := range [][]string{nil, {"s3.example.com", "example.com"}} {
 			bucket, key, code := s3api.ParseTarget(r, suffixes...)
-			if name == "" && method != "" || code == "" && bucket != "" && s3api.BadBucketName(bucket) != "" || len(key) > 1024 || code == "" && key != "" && bucket == "" || suffixes == nil && code != "" && served {
+			if name == "" && method != "" || code == "" && bucket != "" && s3api.BadBucketName(bucket) != "" ||
+				len(key) > 1024 || code == "" && key != "" && bucket == "" || suffixes == nil && code != "" && served {
 				t.Fatalf("%q %q at %q: bucket %q, key %q, %s, %s", method, uri, host, bucket, key, code, name)
 			}
 		}
@@ -245,9 +266,12 @@ func TestVersionsAndACLs(t *testing.T) {
 		s.want(501, "NotImplemented", "PUT", what, private, "x-amz-acl", "private")
 		s.want(400, "MalformedACLError", "PUT", what, private[:200])
 		for _, other := range []struct{ old, new string }{
-			{"<ID>evenkeel</ID>", "<ID>other</ID>"}, {"FULL_CONTROL", "READ"}, {"<Grant>", "<Grant></Grant><Grant>"}, {"<Grant>", "<Other/><Grant>"},
-			{"<Grantee ", "<URI/><Grantee "}, {"</Grantee>", "<URI>http://acs.amazonaws.com/groups/global/AllUsers</URI></Grantee>"},
-			{"</AccessControlPolicy>", "<Other/></AccessControlPolicy>"}, {"CanonicalUser\"><ID>evenkeel", "CanonicalUser\"><ID>other"},
+			{"<ID>evenkeel</ID>", "<ID>other</ID>"}, {"FULL_CONTROL", "READ"}, {"<Grant>", "<Grant></Grant><Grant>"},
+			{"<Grant>", "<Other/><Grant>"},
+			{"<Grantee ", "<URI/><Grantee "}, {"</Grantee>",
+				"<URI>http://acs.amazonaws.com/groups/global/AllUsers</URI></Grantee>"},
+			{"</AccessControlPolicy>", "<Other/></AccessControlPolicy>"}, {"CanonicalUser\"><ID>evenkeel",
+				"CanonicalUser\"><ID>other"},
 		} {
 			require.Contains(t, private, other.old)
 			s.want(501, "NotImplemented", "PUT", what, strings.Replace(private, other.old, other.new, 1))
@@ -264,7 +288,8 @@ func TestVersionsAndACLs(t *testing.T) {
 
 	s.want(200, "", "PUT", "/abc/k", "hello", "Cache-Control", "no-cache", "x-amz-expected-bucket-owner", "evenkeel")
 	s.want(403, "AccessDenied", "PUT", "/abc/k", "x", "x-amz-expected-bucket-owner", "111122223333")
-	const override = "/abc/k?response-content-type=text/z&response-cache-control=max-age%3D1&response-content-disposition=attachment"
+	const override = "/abc/k?response-content-type=text/z&response-cache-control=max-age%3D1&" +
+		"response-content-disposition=attachment"
 	a := s.want(200, "", "GET", override, "")
 	got := []string{a.header.Get("Content-Type"), strings.Join(a.header.Values("Cache-Control"), "|"), a.body}
 	require.Equal(t, []string{"text/z", "max-age=1", "hello"}, got)

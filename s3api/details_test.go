@@ -40,7 +40,8 @@ func TestBucketNamesAgainstRules(t *testing.T) {
 	address := regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+$`)
 	reserved := regexp.MustCompile(`^(xn--|sthree-|amzn-s3-demo-)|(-s3alias|--ol-s3|\.mrap|--x-s3|--table-s3)$`)
 	check := func(name string) {
-		bad := !shape.MatchString(name) || strings.Contains(name, "..") || address.MatchString(name) || reserved.MatchString(name)
+		bad := !shape.MatchString(name) || strings.Contains(name, "..") || address.MatchString(name) ||
+			reserved.MatchString(name)
 		require.Equal(t, bad, s3api.BadBucketName(name) != "", "%q", name)
 	}
 	const characters = "amz059-.A_`{/:\x00\xff"
@@ -57,7 +58,8 @@ func TestBucketNamesAgainstRules(t *testing.T) {
 		check(strings.Repeat("a", n))
 	}
 	for _, name := range []string{
-		"1.2.3.4", "1.2.3.a", "1.2.3", "1.2.3.4.5", "12.34.56.78", "1.2-3.4", "xn--a", "xn-a", "sthree-a", "asthree-", "amzn-s3-demo-a", "a-s3alias", "as3alias",
+		"1.2.3.4", "1.2.3.a", "1.2.3", "1.2.3.4.5", "12.34.56.78", "1.2-3.4", "xn--a", "xn-a", "sthree-a", "asthree-",
+		"amzn-s3-demo-a", "a-s3alias", "as3alias",
 		"a--ol-s3", "a-ol-s3", "a.mrap", "amrap", "a--x-s3", "a--table-s3", "a-table-s3",
 	} {
 		check(name)
@@ -66,7 +68,8 @@ func TestBucketNamesAgainstRules(t *testing.T) {
 
 func TestEncodedBuckets(t *testing.T) {
 	for uri, want := range map[string][3]string{
-		"/%61bc/k": {"abc", "k", ""}, "/a%zz/k": {"", "", "InvalidURI"}, "/a%2Fb": {"", "", "InvalidBucketName"}, "/abc": {"abc", "", ""},
+		"/%61bc/k": {"abc", "k", ""}, "/a%zz/k": {"", "", "InvalidURI"}, "/a%2Fb": {"", "", "InvalidBucketName"},
+		"/abc": {"abc", "", ""},
 	} {
 		bucket, key, code := s3api.ParseTarget(request("GET", uri))
 		require.Equal(t, want, [3]string{bucket, key, code}, uri)
@@ -160,16 +163,20 @@ func TestLimits(t *testing.T) {
 	h.want(400, "MetadataTooLarge", "PUT", "/abc/k", "", "x-amz-meta-a", x(2048))
 	h.want(200, "", "PUT", "/abc/k", "", "x-amz-meta-a", x(1000), "x-amz-meta-bb", x(1045))
 	h.want(400, "MetadataTooLarge", "PUT", "/abc/k", "", "x-amz-meta-a", x(1000), "x-amz-meta-bb", x(1046))
-	for _, name := range []string{"Content-Type", "Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Expires"} {
+	for _, name := range []string{"Content-Type", "Cache-Control", "Content-Disposition", "Content-Encoding",
+		"Content-Language", "Expires"} {
 		a := h.want(200, "", "PUT", "/abc/k", "", name, x(1024))
 		require.Empty(t, a.body)
-		require.Equal(t, []string{x(1024)}, append(h.want(200, "", "HEAD", "/abc/k", "").header[name], h.want(200, "", "HEAD", "/abc/k", "").header[strings.ToLower(name)]...))
+		require.Equal(t, []string{x(1024)}, append(h.want(200, "", "HEAD", "/abc/k", "").header[name],
+			h.want(200, "", "HEAD", "/abc/k", "").header[strings.ToLower(name)]...))
 		h.want(400, "InvalidArgument", "PUT", "/abc/k", "", name, x(1025))
 	}
-	for size, status := range map[string]int{"0": 200, "9223372036854775807": 200, "-1": 400, "9223372036854775808": 400, "": 400, "x": 400} {
+	for size, status := range map[string]int{"0": 200, "9223372036854775807": 200, "-1": 400, "9223372036854775808": 400,
+		"": 400, "x": 400} {
 		h.want(status, "", "PUT", "/abc/k", "", "x-evenkeel-size", size, "x-evenkeel-etag", "e")
 	}
-	for etag, status := range map[string]int{x(256): 200, x(257): 400, "": 400, "!~": 200, "a b": 400, "a\x7f": 400, `"a"`: 200, `"`: 400, `a"b`: 400} {
+	for etag, status := range map[string]int{x(256): 200, x(257): 400, "": 400, "!~": 200, "a b": 400, "a\x7f": 400,
+		`"a"`: 200, `"`: 400, `a"b`: 400} {
 		h.want(status, "", "PUT", "/abc/k", "", "x-evenkeel-size", "5", "x-evenkeel-etag", etag)
 	}
 	h.want(400, "InvalidArgument", "PUT", "/abc/k", "v", "x-evenkeel-size", "5", "x-evenkeel-etag", "e")
@@ -183,18 +190,23 @@ func TestLimits(t *testing.T) {
 		require.Contains(t, h.want(200, "", "GET", "/abc?list-type=2&max-keys="+max, "").body, "<MaxKeys>"+shown+"</MaxKeys>")
 	}
 	for _, bad := range []string{
-		"max-keys=-1", "max-keys=2147483648", "max-keys=x", "fetch-owner=x", "evenkeel-reverse=x", "encoding-type=x", "continuation-token=",
-		"evenkeel-splits=0", "evenkeel-splits=-1", "evenkeel-splits=10001", "evenkeel-splits=", "evenkeel-splits=2&max-keys=x",
+		"max-keys=-1", "max-keys=2147483648", "max-keys=x", "fetch-owner=x", "evenkeel-reverse=x", "encoding-type=x",
+		"continuation-token=",
+		"evenkeel-splits=0", "evenkeel-splits=-1", "evenkeel-splits=10001", "evenkeel-splits=",
+		"evenkeel-splits=2&max-keys=x",
 	} {
 		h.want(400, "InvalidArgument", "GET", "/abc?list-type=2&"+bad, "")
 	}
-	for _, good := range []string{"fetch-owner=true", "fetch-owner=false", "evenkeel-reverse=false", "encoding-type=url", "evenkeel-splits=1", "evenkeel-splits=10000"} {
+	for _, good := range []string{"fetch-owner=true", "fetch-owner=false", "evenkeel-reverse=false", "encoding-type=url",
+		"evenkeel-splits=1", "evenkeel-splits=10000"} {
 		h.want(200, "", "GET", "/abc?list-type=2&"+good, "")
 	}
 	for _, bad := range []string{"0", "-1", "10001", "x", "99999999999999999999"} {
-		require.Contains(t, h.want(400, "InvalidArgument", "GET", "/abc?evenkeel-splits="+bad, "").body, "is a number of pieces, 1 to 10000")
+		require.Contains(t, h.want(400, "InvalidArgument", "GET", "/abc?evenkeel-splits="+bad, "").body,
+			"is a number of pieces, 1 to 10000")
 	}
-	require.Contains(t, h.want(200, "", "GET", "/abc?evenkeel-splits=2&encoding-type=url", "").body, "<EncodingType>url</EncodingType>")
+	require.Contains(t, h.want(200, "", "GET", "/abc?evenkeel-splits=2&encoding-type=url", "").body,
+		"<EncodingType>url</EncodingType>")
 	for _, form := range []string{"", "versions&"} {
 		for _, name := range []string{"evenkeel-from", "evenkeel-to", "evenkeel-reverse"} {
 			h.want(501, "NotImplemented", "GET", "/abc?"+form+name+"=a", "")
@@ -226,13 +238,15 @@ func TestLimits(t *testing.T) {
 	doc, digest = document()
 	h.want(400, "MalformedXML", "POST", "/abc?delete", doc, digest...)
 	doc, digest = document(x(1024), x(1025))
-	require.Equal(t, 1, strings.Count(h.want(200, "", "POST", "/abc?delete", doc, digest...).body, "<Code>KeyTooLongError</Code>"))
+	require.Equal(t, 1, strings.Count(h.want(200, "", "POST", "/abc?delete", doc, digest...).body,
+		"<Code>KeyTooLongError</Code>"))
 	h.want(404, "NoSuchKey", "GET", "/abc/"+x(1024), "")
 
 	h.want(200, "", "PUT", "/cuts1?evenkeel-cuts", "012345678\n012345678a")
 	h.want(400, "EntityTooLarge", "PUT", "/cuts2?evenkeel-cuts", "012345678\n012345678aa")
 	configuration := func(n int) string {
-		const open, end = "<CreateBucketConfiguration><LocationConstraint>", "</LocationConstraint></CreateBucketConfiguration>"
+		const open, end = "<CreateBucketConfiguration><LocationConstraint>",
+			"</LocationConstraint></CreateBucketConfiguration>"
 		return open + x(n-len(open)-len(end)) + end
 	}
 	h.want(200, "", "PUT", "/config1", configuration(64<<10))
@@ -279,7 +293,8 @@ func TestNewKeysAreText(t *testing.T) {
 		require.Contains(t, h.want(200, "", "GET", "/abc?encoding-type=url&"+form, "").body, "<Key>%FE</Key>")
 		for _, param := range []string{"prefix=%ff", "delimiter=%ff", "start-after=%ff", "marker=%ff", "key-marker=%ff"} {
 			name, _, _ := strings.Cut(param, "=")
-			used := name == "prefix" || name == "delimiter" || name == map[string]string{"list-type=2": "start-after", "": "marker", "versions": "key-marker"}[form]
+			used := name == "prefix" || name == "delimiter" || name == map[string]string{"list-type=2": "start-after",
+				"": "marker", "versions": "key-marker"}[form]
 			if used {
 				h.want(400, "InvalidArgument", "GET", "/abc?max-keys=0&"+param+"&"+form, "")
 			}
@@ -360,12 +375,15 @@ func TestPrivateOnly(t *testing.T) {
 func TestAnotherRegion(t *testing.T) {
 	s := serveKeys(t, s3api.Options{})
 	now := time.Now().UTC()
-	q := fmt.Sprintf("X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=%s&X-Amz-Date=%s&X-Amz-Expires=60&X-Amz-SignedHeaders=host&X-Amz-Signature=0",
+	q := fmt.Sprintf("X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=%s&X-Amz-Date=%s&X-Amz-Expires=60&"+
+		"X-Amz-SignedHeaders=host&X-Amz-Signature=0",
 		url.QueryEscape("ADMIN/"+now.Format("20060102")+"/mars/s3/aws4_request"), now.Format("20060102T150405Z"))
-	require.Contains(t, s.want(400, "AuthorizationQueryParametersError", "GET", "/abc/k?"+q, "").body, "<Region>us-east-1</Region>")
+	require.Contains(t, s.want(400, "AuthorizationQueryParametersError", "GET", "/abc/k?"+q, "").body,
+		"<Region>us-east-1</Region>")
 	elsewhere := *s
 	elsewhere.sign = func(r *sigv4.Request, body string) {
-		require.NoError(t, sigv4.Sign(r, "ADMIN", "the secret of the admin", "mars", sigv4.PayloadOf([]byte(body)), time.Now()))
+		require.NoError(t, sigv4.Sign(r, "ADMIN", "the secret of the admin", "mars", sigv4.PayloadOf([]byte(body)),
+			time.Now()))
 	}
 	a := elsewhere.want(400, "AuthorizationHeaderMalformed", "HEAD", "/abc/k", "")
 	require.Equal(t, "us-east-1", a.header.Get("x-amz-bucket-region"))
@@ -388,7 +406,8 @@ func TestWhatIsLogged(t *testing.T) {
 		{nil, true, "/abc/k", "INFO", "NoSuchKey", "", "/abc/k"},
 		{nil, false, "/abc?policy", "INFO", "NotImplemented", "", "/abc?policy"},
 		{nil, false, "/abc?max-keys=x", "INFO", "InvalidArgument", "", "/abc?max-keys=x"},
-		{store.Errorf(store.Unavailable, "away"), false, "/abc/k", "ERROR", "ServiceUnavailable", "unavailable: away", "/abc/k"},
+		{store.Errorf(store.Unavailable, "away"), false, "/abc/k", "ERROR", "ServiceUnavailable", "unavailable: away",
+			"/abc/k"},
 		{errors.New("fire"), false, "/abc/k?X-Amz-Signature=1", "ERROR", "InternalError", "fire", "/abc/k?…"},
 		{errors.New("fire"), false, "/abc/k?AWSAccessKeyId=a&Signature=1", "ERROR", "InternalError", "fire", "/abc/k?…"},
 		{listing.ErrNoSuchBucket, false, "/abc", "INFO", "NoSuchBucket", "not found: there is no such bucket", "/abc"},
@@ -402,7 +421,8 @@ func TestWhatIsLogged(t *testing.T) {
 		if c.code == "NoSuchKey" {
 			f.err = listing.ErrNotFound
 		}
-		h, err := s3api.New(f, s3api.Options{Logger: slog.New(slog.NewJSONHandler(&log, nil)), LogEvery: c.every, Metrics: registry})
+		h, err := s3api.New(f, s3api.Options{Logger: slog.New(slog.NewJSONHandler(&log, nil)), LogEvery: c.every,
+			Metrics: registry})
 		require.NoError(t, err)
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest("GET", c.target, nil)
@@ -526,7 +546,8 @@ func TestManyBuckets(t *testing.T) {
 	require.Empty(t, none)
 	same, _ := get("/?bucket-region=us-east-1")
 	require.Len(t, same, n)
-	for _, bad := range []string{"%21", base64.RawURLEncoding.EncodeToString([]byte("1:")), base64.RawURLEncoding.EncodeToString([]byte("2:a"))} {
+	for _, bad := range []string{"%21", base64.RawURLEncoding.EncodeToString([]byte("1:")),
+		base64.RawURLEncoding.EncodeToString([]byte("2:a"))} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", "/?continuation-token="+bad, nil))
 		require.Equal(t, 400, w.Code)
@@ -540,7 +561,8 @@ func TestManyBuckets(t *testing.T) {
 	var log bytes.Buffer
 	h, err = s3api.New(f, s3api.Options{Logger: slog.New(slog.NewJSONHandler(&log, nil))})
 	require.NoError(t, err)
-	require.Panics(t, func() { h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)) }, "the connection breaks")
+	require.Panics(t, func() { h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)) },
+		"the connection breaks")
 	require.Contains(t, log.String(), "unavailable: away")
 }
 
@@ -581,8 +603,10 @@ func TestPagesThatStayShort(t *testing.T) {
 
 func TestTimesInDocuments(t *testing.T) {
 	for _, at := range []time.Time{
-		time.Unix(0, 0), time.Date(2024, 12, 31, 23, 59, 59, 999_999_999, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
-		time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC),
+		time.Unix(0, 0), time.Date(2024, 12, 31, 23, 59, 59, 999_999_999, time.UTC),
+		time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
+		time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC),
+		time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC),
 		time.Date(2001, 2, 3, 4, 5, 6, 7, time.FixedZone("", 7200)),
 	} {
 		require.Equal(t, at.UTC().Truncate(time.Second).Format("2006-01-02T15:04:05.000Z"), s3api.XMLTime(at))
@@ -623,7 +647,8 @@ func TestMassDeletionsFailAsAWhole(t *testing.T) {
 	for _, c := range []struct {
 		err    error
 		status int
-	}{{nil, 200}, {errors.New("fire"), 500}, {store.Errorf(store.Unavailable, "away"), 503}, {store.Errorf(store.Conflict, "meanwhile"), 200}} {
+	}{{nil, 200}, {errors.New("fire"), 500}, {store.Errorf(store.Unavailable, "away"), 503},
+		{store.Errorf(store.Conflict, "meanwhile"), 200}} {
 		h, err := s3api.New(&faulty{err: c.err, pages: []listing.Page{{}}}, s3api.Options{})
 		require.NoError(t, err)
 		r := httptest.NewRequest("POST", "/abc?delete", strings.NewReader(doc))
@@ -636,7 +661,8 @@ func TestMassDeletionsFailAsAWhole(t *testing.T) {
 
 // What a listing shows of a record that was cut is nothing, as long as the cut shows.
 func TestSummariesOfDamagedRecords(t *testing.T) {
-	inline := s3api.Object{Modified: time.UnixMilli(1_700_000_000_000), ContentType: "text/plain", Headers: []s3api.Header{{Name: "a", Value: "b"}}, Body: []byte("body")}
+	inline := s3api.Object{Modified: time.UnixMilli(1_700_000_000_000), ContentType: "text/plain",
+		Headers: []s3api.Header{{Name: "a", Value: "b"}}, Body: []byte("body")}
 	external := s3api.Object{Modified: time.UnixMilli(1), External: true, Size: 1 << 40, ETag: "etag"}
 	for _, o := range []s3api.Object{inline, external} {
 		record := o.AppendRecord(nil)
@@ -687,7 +713,8 @@ func TestWhatXMLCannotCarry(t *testing.T) {
 	for _, key := range []string{"%ff/a", "%ff/b", "z/1"} {
 		h.want(200, "", "PUT", "/abc/"+key, "v", "x-evenkeel-key-bytes", "any")
 	}
-	for _, query := range []string{"list-type=2&delimiter=/", "delimiter=/", "versions&delimiter=/", "list-type=2", "evenkeel-splits=3", "delimiter=/&max-keys=2&prefix=%ff"} {
+	for _, query := range []string{"list-type=2&delimiter=/", "delimiter=/", "versions&delimiter=/", "list-type=2",
+		"evenkeel-splits=3", "delimiter=/&max-keys=2&prefix=%ff"} {
 		h.want(400, "InvalidArgument", "GET", "/abc?"+query, "")
 		require.Contains(t, h.want(200, "", "GET", "/abc?encoding-type=url&"+query, "").body, "%FF/")
 	}
@@ -729,7 +756,8 @@ func TestSomeBucketsInOrder(t *testing.T) {
 	}}
 	s := serve(t, &crowded{n: 5}, s3api.Options{Keys: keysThatChange(func(string) *s3api.Key { return key })})
 	body := s.as("ADMIN").want(200, "", "GET", "/", "").body
-	require.Equal(t, []string{"<Name>bucket-000001", "<Name>bucket-000002"}, regexp.MustCompile("<Name>[^<]*").FindAllString(body, -1))
+	require.Equal(t, []string{"<Name>bucket-000001", "<Name>bucket-000002"},
+		regexp.MustCompile("<Name>[^<]*").FindAllString(body, -1))
 	body = s.as("ADMIN").want(200, "", "GET", "/?max-buckets=1", "").body
 	require.Equal(t, []string{"<Name>bucket-000001"}, regexp.MustCompile("<Name>[^<]*").FindAllString(body, -1))
 	_, token, _ := strings.Cut(body, "<ContinuationToken>")

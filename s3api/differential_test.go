@@ -70,7 +70,8 @@ func TestAgainstPlainS3(t *testing.T) {
 	}
 }
 
-var comparedHeaders = []string{"Content-Type", "Content-Length", "Content-Range", "Accept-Ranges", "ETag", "Last-Modified", "Location", "Cache-Control", "X-Amz-Meta-A", "X-Amz-Meta-B"}
+var comparedHeaders = []string{"Content-Type", "Content-Length", "Content-Range", "Accept-Ranges", "ETag",
+	"Last-Modified", "Location", "Cache-Control", "X-Amz-Meta-A", "X-Amz-Meta-B"}
 
 // normal replaces what no model can know.
 var normal = []struct {
@@ -156,7 +157,8 @@ func (g *requestMaker) request() plainRequest {
 		g.next = nil
 		return r
 	}
-	r := plainRequest{bucket: g.oneOf("one", "one", "one", "two", "two", "none", "No"), query: url.Values{}, header: map[string]string{}}
+	r := plainRequest{bucket: g.oneOf("one", "one", "one", "two", "two", "none", "No"), query: url.Values{},
+		header: map[string]string{}}
 	if r.bucket == "No" && g.rnd.IntN(4) > 0 {
 		r.bucket = "one"
 	}
@@ -191,8 +193,10 @@ func (g *requestMaker) request() plainRequest {
 			return g.plain.now.Add(time.Duration(g.rnd.IntN(2000)-1900) * time.Second).Format(http.TimeFormat)
 		}
 		for _, h := range []struct{ name, value string }{
-			{"If-Match", g.etag(r.bucket, r.key)}, {"If-None-Match", g.etag(r.bucket, r.key)}, {"If-Modified-Since", dates()}, {"If-Unmodified-Since", dates()},
-			{"Range", g.oneOf("bytes=0-1", "bytes=1-", "bytes=-2", "bytes=-0", "bytes=3-1", "bytes=9-", "bytes=2-900", "lines=1-2")},
+			{"If-Match", g.etag(r.bucket, r.key)}, {"If-None-Match", g.etag(r.bucket, r.key)}, {"If-Modified-Since", dates()},
+			{"If-Unmodified-Since", dates()},
+			{"Range", g.oneOf("bytes=0-1", "bytes=1-", "bytes=-2", "bytes=-0", "bytes=3-1", "bytes=9-", "bytes=2-900",
+				"lines=1-2")},
 		} {
 			if g.rnd.IntN(5) == 0 {
 				r.header[h.name] = h.value
@@ -211,7 +215,8 @@ func (g *requestMaker) put(r *plainRequest) {
 		r.body = strings.Repeat("x", 4095+g.rnd.IntN(3))
 	}
 	for _, h := range []struct{ name, value string }{
-		{"Content-Type", "text/x"}, {"Cache-Control", "no-cache"}, {"X-Amz-Meta-A", "1"}, {"X-Amz-Meta-B", "zwei"}, {"Content-Md5", md5Of(r.body)},
+		{"Content-Type", "text/x"}, {"Cache-Control", "no-cache"}, {"X-Amz-Meta-A", "1"}, {"X-Amz-Meta-B", "zwei"},
+		{"Content-Md5", md5Of(r.body)},
 	} {
 		if g.rnd.IntN(3) == 0 {
 			r.header[h.name] = h.value

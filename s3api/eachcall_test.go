@@ -53,7 +53,8 @@ func eachRequest() (all []wanted) {
 		add("PUT /"+bucket, "")
 		add("DELETE /"+bucket, "")
 		for _, query := range []string{
-			"", "?location", "?versioning", "?acl", "?versions&max-keys=2", "?list-type=2", "?list-type=2&max-keys=0", "?list-type=2&max-keys=2&fetch-owner=true",
+			"", "?location", "?versioning", "?acl", "?versions&max-keys=2", "?list-type=2", "?list-type=2&max-keys=0",
+			"?list-type=2&max-keys=2&fetch-owner=true",
 			"?list-type=2&delimiter=/", "?delimiter=/&max-keys=1&prefix=e", "?marker=a/1&max-keys=2", "?evenkeel-splits=3",
 		} {
 			add("GET /"+bucket+query, "")
@@ -78,7 +79,8 @@ func eachRequest() (all []wanted) {
 		add("PUT /full/e/2", "", "x-amz-copy-source", "/full/"+key, "If-Match", "*")
 		add("PUT /none/copy", "", "x-amz-copy-source", "/full/"+key)
 		add("PUT /full/copy", "", "x-amz-copy-source", "/none/"+key)
-		add("PUT /full/"+key, "", "x-amz-copy-source", "/full/"+key, "x-amz-metadata-directive", "REPLACE", "x-amz-meta-a", "b")
+		add("PUT /full/"+key, "", "x-amz-copy-source", "/full/"+key, "x-amz-metadata-directive", "REPLACE", "x-amz-meta-a",
+			"b")
 	}
 	deletes(false)
 	deletes(true)
@@ -92,7 +94,8 @@ func stock(t *testing.T, s store.Store) {
 	require.NoError(t, c.CreateBucket(t.Context(), "full", []byte("d")))
 	require.NoError(t, c.CreateBucket(t.Context(), "empty", []byte("d")))
 	for _, key := range []string{"a/1", "a/2", "e/1", "e/2", "f"} {
-		o := s3api.Object{Modified: time.Now(), Body: []byte("body of " + key), Size: int64(len("body of " + key)), ETag: "etag of " + key}
+		o := s3api.Object{Modified: time.Now(), Body: []byte("body of " + key), Size: int64(len("body of " + key)),
+			ETag: "etag of " + key}
 		require.NoError(t, c.Bucket("full").Put(t.Context(), []byte(key), o.AppendRecord(nil)))
 	}
 }
@@ -143,7 +146,8 @@ func (w *wanted) send(ctx context.Context, h http.Handler) (status int, text str
 
 // attempt sends a request to a server over a store in which a case fails, and then
 // again; and says what there is after each.
-func (w *wanted) attempt(t *testing.T, fail faulttest.Case) (status int, answers, after [2]string, calls map[faultstore.Op]int) {
+func (w *wanted) attempt(t *testing.T, fail faulttest.Case) (status int, answers, after [2]string,
+	calls map[faultstore.Op]int) {
 	inner := memstore.New()
 	s, faults := fail.Store(inner)
 	defer func() { require.NoError(t, s.Close()) }()

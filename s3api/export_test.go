@@ -156,8 +156,5 @@ func (h *Handler) Held() (slots int, small, large int64, askers int) {
 	return r.used, rest(r.smalls, r.small), rest(r.larges, r.large), len(r.by)
 }
 
-// MayTake says whether who has slots gets one more.
-var MayTake = mayTake
-
 // MarkerBelow is the marker with which a listing goes on at a key.
 func MarkerBelow(key []byte, past bool) []byte { return markerBelow(key, past) }

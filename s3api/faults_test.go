@@ -99,7 +99,8 @@ func TestErrorsOfTheStore(t *testing.T) {
 		{store.Errorf(store.InvalidArgument, "the value is long"), 400, "InvalidArgument", ""},
 	} {
 		s := serve(t, &faulty{err: c.err}, s3api.Options{})
-		for _, call := range []string{"PUT /abc/k", "GET /abc/k", "HEAD /abc/k", "DELETE /abc/k", "GET /abc?list-type=2", "PUT /abc", "DELETE /abc", "HEAD /abc", "GET /abc?location", "GET /abc?evenkeel-splits=2"} {
+		for _, call := range []string{"PUT /abc/k", "GET /abc/k", "HEAD /abc/k", "DELETE /abc/k", "GET /abc?list-type=2",
+			"PUT /abc", "DELETE /abc", "HEAD /abc", "GET /abc?location", "GET /abc?evenkeel-splits=2"} {
 			method, uri, _ := strings.Cut(call, " ")
 			a := s.want(c.status, c.code, method, uri, "")
 			require.Equal(t, c.retry, a.header.Get("Retry-After"), "%v: %s", c.err, call)
@@ -122,7 +123,8 @@ func TestBucketsThatBreakOff(t *testing.T) {
 func TestShortPagesAreFilled(t *testing.T) {
 	item := func(k string) listing.Item { return listing.Item{Entry: listing.Entry{Key: []byte(k)}} }
 	f := &faulty{err: errors.New("no more pages"), pages: []listing.Page{
-		{Next: "t1"}, {Items: []listing.Item{item("a")}, Next: "t2"}, {Next: "t3"}, {Items: []listing.Item{item("b")}, Next: "t4"},
+		{Next: "t1"}, {Items: []listing.Item{item("a")}, Next: "t2"}, {Next: "t3"},
+		{Items: []listing.Item{item("b")}, Next: "t4"},
 	}}
 	s := serve(t, f, s3api.Options{})
 	body := s.want(200, "", "GET", "/abc?list-type=2&max-keys=2", "").body
@@ -161,7 +163,8 @@ func TestRequestTimeout(t *testing.T) {
 func TestLogAndMetrics(t *testing.T) {
 	var log bytes.Buffer
 	registry := prometheus.NewRegistry()
-	s := serve(t, &faulty{err: errors.New("disk on fire")}, s3api.Options{Logger: slog.New(slog.NewJSONHandler(&log, nil)), Metrics: registry})
+	s := serve(t, &faulty{err: errors.New("disk on fire")}, s3api.Options{Logger: slog.New(slog.NewJSONHandler(&log, nil)),
+		Metrics: registry})
 	a := s.want(500, "InternalError", "GET", "/abc/k?X-Amz-Signature=0123456", "")
 	s.want(501, "NotImplemented", "GET", "/abc?policy", "")
 	s.stop() // a request is logged after its answer

@@ -46,11 +46,13 @@ func newSigner(secret, authorization, stamp string) *signer {
 		key = hmacSum(key, part)
 	}
 	_, seed, _ := strings.Cut(authorization, "Signature=")
-	return &signer{key: key, stamp: stamp, scope: day + "/us-east-1/s3/aws4_request", last: seed, sumOfEmpty: sigv4.PayloadOf(nil)}
+	return &signer{key: key, stamp: stamp, scope: day + "/us-east-1/s3/aws4_request", last: seed,
+		sumOfEmpty: sigv4.PayloadOf(nil)}
 }
 
 func (s *signer) next(what, sums string) string {
-	s.last = hex.EncodeToString(hmacSum(s.key, strings.Join([]string{"AWS4-HMAC-SHA256-" + what, s.stamp, s.scope, s.last, sums}, "\n")))
+	s.last = hex.EncodeToString(hmacSum(s.key, strings.Join([]string{"AWS4-HMAC-SHA256-" + what, s.stamp, s.scope, s.last,
+		sums}, "\n")))
 	return s.last
 }
 
@@ -148,14 +150,16 @@ func TestForgedChunks(t *testing.T) {
 				altered := []byte(body)
 				altered[at] ^= 1 << r.IntN(7)
 				for what, forged := range map[string]string{
-					"altered": string(altered), "left out": body[:at] + body[at+1:], "twice": body[:at+1] + body[at:], "cut": body[:at],
+					"altered": string(altered), "left out": body[:at] + body[at+1:], "twice": body[:at+1] + body[at:],
+					"cut": body[:at],
 				} {
 					code, stored := put(t, h, c, request, forged)
 					if code == "" { // the case of a digit, or a blank that nobody counts
 						require.Equal(t, forgedData, stored, "byte %d %s: %q", at, what, forged)
 					} else {
 						require.Empty(t, stored, "byte %d %s: %q", at, what, forged)
-						require.Contains(t, []string{"SignatureDoesNotMatch", "IncompleteBody", "BadDigest", "MalformedTrailerError", "InvalidRequest", "NotImplemented", "EntityTooLarge"}, code)
+						require.Contains(t, []string{"SignatureDoesNotMatch", "IncompleteBody", "BadDigest", "MalformedTrailerError",
+							"InvalidRequest", "NotImplemented", "EntityTooLarge"}, code)
 					}
 				}
 			}
@@ -190,7 +194,10 @@ func TestForgedPlaces(t *testing.T) {
 		{"first chunk's signature", sigv4.SignedChunks, "SignatureDoesNotMatch", func(b string) string {
 			return strings.Replace(b, part(b, "chunk-signature=", "\r\n"), "chunk-signature="+strings.Repeat("0", 64), 1)
 		}},
-		{"no signature", sigv4.SignedChunks, "SignatureDoesNotMatch", func(b string) string { return strings.Replace(b, part(b, ";chunk-signature=", "\r\n"), "", 1) }},
+		{"no signature", sigv4.SignedChunks, "SignatureDoesNotMatch", func(b string) string {
+			return strings.Replace(b,
+				part(b, ";chunk-signature=", "\r\n"), "", 1)
+		}},
 		{"no signature of the end", sigv4.SignedChunks, "SignatureDoesNotMatch", func(b string) string {
 			return strings.Replace(b, part(b, "\r\n0;chunk-signature=", "\r\n"), "\r\n0", 1)
 		}},
@@ -205,18 +212,26 @@ func TestForgedPlaces(t *testing.T) {
 		{"an early end", sigv4.SignedChunks, "SignatureDoesNotMatch", func(b string) string {
 			return strings.Replace(b, part(b, "d;chunk-signature=", "\r\n0;")+"\r\n", "", 1)
 		}},
-		{"trailers that nobody signed", sigv4.SignedChunks, "IncompleteBody", func(b string) string { return strings.TrimSuffix(b, "\r\n") + "x-amz-meta-a:b\r\n\r\n" }},
+		{"trailers that nobody signed", sigv4.SignedChunks, "IncompleteBody",
+			func(b string) string { return strings.TrimSuffix(b, "\r\n") + "x-amz-meta-a:b\r\n\r\n" }},
 		{"trailer", sigv4.SignedChunksTrailer, "SignatureDoesNotMatch", replace(sealed, sealed+" x")},
 		{"another trailer", sigv4.SignedChunksTrailer, "SignatureDoesNotMatch", replace(sealed, "x-amz-meta-a:b\r\n"+sealed)},
-		{"no trailer", sigv4.SignedChunksTrailer, "SignatureDoesNotMatch", func(b string) string { return strings.Replace(b, part(b, sealed, "\r\n")+"\r\n", "", 1) }},
+		{"no trailer", sigv4.SignedChunksTrailer, "SignatureDoesNotMatch", func(b string) string {
+			return strings.Replace(b,
+				part(b, sealed, "\r\n")+"\r\n", "", 1)
+		}},
 		{"trailer's signature", sigv4.SignedChunksTrailer, "SignatureDoesNotMatch", func(b string) string {
-			return strings.Replace(b, part(b, "x-amz-trailer-signature:", "\r\n"), "x-amz-trailer-signature:"+strings.Repeat("0", 64), 1)
+			return strings.Replace(b, part(b, "x-amz-trailer-signature:", "\r\n"),
+				"x-amz-trailer-signature:"+strings.Repeat("0", 64), 1)
 		}},
 		{"no trailer's signature", sigv4.SignedChunksTrailer, "SignatureDoesNotMatch", func(b string) string {
 			return strings.Replace(b, part(b, "x-amz-trailer-signature:", "\r\n")+"\r\n", "", 1)
 		}},
 		{"data under a digest", sigv4.UnsignedChunksTrailer, "BadDigest", replace("object", "Object")},
-		{"no digest", sigv4.UnsignedChunksTrailer, "MalformedTrailerError", func(b string) string { return strings.Replace(b, part(b, sealed, "\r\n")+"\r\n", "", 1) }},
+		{"no digest", sigv4.UnsignedChunksTrailer, "MalformedTrailerError", func(b string) string {
+			return strings.Replace(b,
+				part(b, sealed, "\r\n")+"\r\n", "", 1)
+		}},
 	} {
 		request, body := streamed(t, f.form, 0)
 		forged := f.forge(body)

@@ -78,22 +78,33 @@ func FuzzRequest(f *testing.F) {
 		"GET /abc?list-type=2&prefix=b/&delimiter=/&max-keys=1&encoding-type=url HTTP/1.1\r\nHost: h\r\n\r\n",
 		"GET /abc?versions&key-marker=a&version-id-marker=null HTTP/1.1\r\nHost: h\r\n\r\n",
 		"GET /?list-type=2&fetch-owner=true HTTP/1.1\r\nHost: abc.example.test:9\r\n\r\n",
-		"PUT /abc/k HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nContent-MD5: XUFAKrxLKna5cZ2REBfFkg==\r\nIf-None-Match: *\r\nx-amz-meta-a: b\r\n\r\nhello",
+		"PUT /abc/k HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nContent-MD5: XUFAKrxLKna5cZ2REBfFkg==\r\nIf-None-Match: " +
+			"*\r\nx-amz-meta-a: b\r\n\r\nhello",
 		"PUT /abc/k HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
-		"PUT /abc/k HTTP/1.1\r\nHost: h\r\nContent-Length: 47\r\nX-Amz-Content-Sha256: STREAMING-UNSIGNED-PAYLOAD-TRAILER\r\nX-Amz-Decoded-Content-Length: 5\r\nX-Amz-Trailer: x-amz-checksum-crc32\r\n\r\n5\r\nhello\r\n0\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n",
+		"PUT /abc/k HTTP/1.1\r\nHost: h\r\nContent-Length: 47\r\nX-Amz-Content-Sha256: " +
+			"STREAMING-UNSIGNED-PAYLOAD-TRAILER\r\nX-Amz-Decoded-Content-Length: 5\r\nX-Amz-Trailer: " +
+			"x-amz-checksum-crc32\r\n\r\n5\r\nhello\r\n0\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n",
 		"PUT /abc/k HTTP/1.1\r\nHost: h\r\nx-evenkeel-size: 7\r\nx-evenkeel-etag: \"e\"\r\n\r\n",
-		"PUT /abc/k HTTP/1.1\r\nHost: h\r\nx-amz-copy-source: /abc/a?versionId=null\r\nx-amz-metadata-directive: REPLACE\r\n\r\n",
-		"PUT /abd HTTP/1.1\r\nHost: h\r\nContent-Length: 83\r\n\r\n<CreateBucketConfiguration><LocationConstraint>x</LocationConstraint></CreateBucketConfiguration>",
+		"PUT /abc/k HTTP/1.1\r\nHost: h\r\nx-amz-copy-source: /abc/a?versionId=null\r\nx-amz-metadata-directive: " +
+			"REPLACE\r\n\r\n",
+		"PUT /abd HTTP/1.1\r\nHost: h\r\nContent-Length: " +
+			"83\r\n\r\n<CreateBucketConfiguration><LocationConstraint>x</LocationConstraint></CreateBucketConfiguration>",
 		"PUT /abd?evenkeel-cuts HTTP/1.1\r\nHost: h\r\nContent-Length: 7\r\n\r\na\nb\\x00",
 		"PUT /abc/a?acl HTTP/1.1\r\nHost: h\r\nx-amz-acl: private\r\n\r\n",
 		"GET /abc/a HTTP/1.1\r\nHost: h\r\nRange: bytes=1-2\r\nIf-Match: 5d41402abc4b2a76b9719d911017c592\r\n\r\n",
-		"HEAD /abc/a?versionId=null&response-content-type=x HTTP/1.1\r\nHost: h\r\nIf-Modified-Since: Thu, 29 Feb 2024 23:59:00 GMT\r\n\r\n",
+		"HEAD /abc/a?versionId=null&response-content-type=x HTTP/1.1\r\nHost: h\r\nIf-Modified-Since: Thu, 29 Feb 2024 " +
+			"23:59:00 GMT\r\n\r\n",
 		"DELETE /abc/b%2F1 HTTP/1.1\r\nHost: h\r\nIf-Match: *\r\n\r\n",
-		"POST /abc?delete HTTP/1.1\r\nHost: h\r\nContent-Length: 58\r\nx-amz-checksum-crc32: AAAAAA==\r\n\r\n<Delete><Object><Key>a</Key></Object></Delete>",
+		"POST /abc?delete HTTP/1.1\r\nHost: h\r\nContent-Length: 58\r\nx-amz-checksum-crc32: " +
+			"AAAAAA==\r\n\r\n<Delete><Object><Key>a</Key></Object></Delete>",
 		"POST /abc/k?uploads HTTP/1.1\r\nHost: h\r\n\r\n",
 		"GET /abc?evenkeel-splits=3 HTTP/1.1\r\nHost: h\r\n\r\n",
-		"GET /abc/a?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=ADMIN%2F20240229%2Fus-east-1%2Fs3%2Faws4_request&X-Amz-Date=20240229T235900Z&X-Amz-Expires=60&X-Amz-SignedHeaders=host&X-Amz-Signature=0 HTTP/1.1\r\nHost: h\r\n\r\n",
-		"GET /abc/a HTTP/1.1\r\nHost: h\r\nX-Amz-Date: 20240229T235900Z\r\nX-Amz-Content-Sha256: UNSIGNED-PAYLOAD\r\nAuthorization: AWS4-HMAC-SHA256 Credential=ADMIN/20240229/us-east-1/s3/aws4_request, SignedHeaders=host;x-amz-date, Signature=0\r\n\r\n",
+		"GET /abc/a?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=ADMIN%2F20240229%2Fus-east-1%2Fs3%2Faws4_request&" +
+			"X-Amz-Date=20240229T235900Z&X-Amz-Expires=60&X-Amz-SignedHeaders=host&X-Amz-Signature=0 HTTP/1.1\r\nHost: " +
+			"h\r\n\r\n",
+		"GET /abc/a HTTP/1.1\r\nHost: h\r\nX-Amz-Date: 20240229T235900Z\r\nX-Amz-Content-Sha256: " +
+			"UNSIGNED-PAYLOAD\r\nAuthorization: AWS4-HMAC-SHA256 Credential=ADMIN/20240229/us-east-1/s3/aws4_request, " +
+			"SignedHeaders=host;x-amz-date, Signature=0\r\n\r\n",
 	} {
 		f.Add([]byte(text))
 	}
@@ -171,14 +182,16 @@ func FuzzListing(f *testing.F) {
 			for _, c := range keys {
 				key, err := url.PathUnescape(c.Key)
 				require.NoError(t, err)
-				require.True(t, strings.HasPrefix(key, prefix) && key > last && slices.Contains(fuzzKeys, key), "%q: %s", key, w.Body)
+				require.True(t, strings.HasPrefix(key, prefix) && key > last && slices.Contains(fuzzKeys, key), "%q: %s", key,
+					w.Body)
 				require.False(t, delimiter != "" && strings.Contains(key[len(prefix):], delimiter), "%q has to be folded", key)
 				last = key
 			}
 			for _, c := range page.CommonPrefixes {
 				folded, err := url.PathUnescape(c.Prefix)
 				require.NoError(t, err)
-				require.True(t, strings.HasPrefix(folded, prefix) && strings.HasSuffix(folded, delimiter) && delimiter != "", "%q: %s", folded, w.Body)
+				require.True(t, strings.HasPrefix(folded, prefix) && strings.HasSuffix(folded, delimiter) && delimiter != "",
+					"%q: %s", folded, w.Body)
 			}
 			if !page.IsTruncated {
 				return
@@ -296,7 +309,8 @@ func FuzzKeys(f *testing.F) {
 		require.NotEmpty(t, set)
 		for id, key := range set {
 			require.Equal(t, id, key.ID)
-			require.True(t, id != "" && len(id) <= 128 && !strings.ContainsAny(id, " ,/=\"") && len(key.Secret) >= 16 && len(key.Secret) <= 256, "%q", id)
+			require.True(t, id != "" && len(id) <= 128 && !strings.ContainsAny(id,
+				" ,/=\"") && len(key.Secret) >= 16 && len(key.Secret) <= 256, "%q", id)
 			require.NotEqual(t, key.Everything, len(key.Only) > 0)
 			for _, area := range key.Only {
 				require.Empty(t, s3api.BadBucketName(area.Bucket))
@@ -347,7 +361,8 @@ func (c *chunkSigner) sign(what, sums string) string {
 func FuzzSignedChunks(f *testing.F) {
 	f.Add([]byte("hello, world"), uint16(5), uint16(20), byte(0), false)
 	f.Add([]byte("hello, world"), uint16(3), uint16(300), byte(4), true)
-	f.Add([]byte("0;chunk-signature=ad80c730a21e5b8d04586a2213dd63b9a0e99e0e2307b0ade35a65485a288648\r\n\r\n"), uint16(0), uint16(0), byte(7), false)
+	f.Add([]byte("0;chunk-signature=ad80c730a21e5b8d04586a2213dd63b9a0e99e0e2307b0ade35a65485a288648\r\n\r\n"), uint16(0),
+		uint16(0), byte(7), false)
 	f.Fuzz(func(t *testing.T, data []byte, each, at uint16, bit byte, trailer bool) {
 		payload := sigv4.SignedChunks
 		if trailer {
@@ -393,7 +408,8 @@ func signedBody(c *chunkSigner, data []byte, each int, trailer bool) []byte {
 		data = data[n:]
 	}
 	if trailer {
-		fmt.Fprintf(&b, "x-amz-meta-a:b\r\nx-amz-trailer-signature:%s\r\n", c.sign("TRAILER", sum([]byte("x-amz-meta-a:b\n"))))
+		fmt.Fprintf(&b, "x-amz-meta-a:b\r\nx-amz-trailer-signature:%s\r\n", c.sign("TRAILER",
+			sum([]byte("x-amz-meta-a:b\n"))))
 	}
 	b.WriteString("\r\n")
 	return b.Bytes()

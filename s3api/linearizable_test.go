@@ -190,7 +190,8 @@ func checkConditions(t *testing.T, s *server, rounds, calls, readers int) (unkno
 				unknown++
 				returned = time.Hour // or never
 			}
-			history = append(history, porcupine.Operation{ClientId: client, Input: in, Output: out, Call: int64(called), Return: int64(returned)})
+			history = append(history, porcupine.Operation{ClientId: client, Input: in, Output: out, Call: int64(called),
+				Return: int64(returned)})
 			return seen, seenETag
 		}
 		var clients, lookers sync.WaitGroup
@@ -199,7 +200,8 @@ func checkConditions(t *testing.T, s *server, rounds, calls, readers int) (unkno
 				rnd := rand.New(rand.NewPCG(seed, uint64(round*100+client)))
 				seen, etag := "", "none"
 				for i := range calls {
-					in := objectCall{kind: []string{"get", "get", "put", "create", "follow", "follow", "delete", "drop"}[rnd.IntN(8)], seen: seen}
+					in := objectCall{kind: []string{"get", "get", "put", "create", "follow", "follow", "delete", "drop"}[rnd.IntN(8)],
+						seen: seen}
 					if in.kind != "get" && in.kind != "delete" && in.kind != "drop" {
 						in.body = fmt.Sprintf("%d/%d", client, i)
 					}
@@ -223,7 +225,8 @@ func checkConditions(t *testing.T, s *server, rounds, calls, readers int) (unkno
 		for _, o := range history {
 			fmt.Fprintln(&told, o.ClientId, o.Call, o.Return, objectModel.DescribeOperation(o.Input, o.Output))
 		}
-		require.Equal(t, porcupine.Ok, porcupine.CheckOperationsTimeout(objectModel, history, time.Minute), "round %d:\n%s", round, told.String())
+		require.Equal(t, porcupine.Ok, porcupine.CheckOperationsTimeout(objectModel, history, time.Minute), "round %d:\n%s",
+			round, told.String())
 	}
 	return unknown
 }

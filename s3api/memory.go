@@ -97,17 +97,13 @@ func (r *requests) leave(a asker, h *holding) {
 func (r *requests) takeSlot(h *holding) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !mayTake(h.slots, r.most-r.used) {
+	if !webguard.MayTake(h.slots, r.most-r.used) {
 		return false
 	}
 	h.slots++
 	r.used++
 	return true
 }
-
-// mayTake: who has slots gets one more while three times as many are free. So one asker
-// gets three quarters of all, two get three sevenths each, and any number leave some.
-func mayTake(has, free int) bool { return has < 3*free }
 
 func (r *requests) freeSlot(h *holding) {
 	r.mu.Lock()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/base/webguard"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/s3api"
@@ -123,7 +124,7 @@ func TestSlotsAreShared(t *testing.T) {
 		for more := true; more; {
 			more = false
 			for i := range has {
-				if free > 0 && s3api.MayTake(has[i], free) {
+				if free > 0 && webguard.MayTake(has[i], free) {
 					has[i]++
 					free--
 					more = true

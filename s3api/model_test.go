@@ -46,7 +46,8 @@ func (m model) list(q modelQuery) []line {
 		if q.reverse {
 			beyond = key < q.startAfter
 		}
-		if !strings.HasPrefix(key, q.prefix) || (q.startAfter != "" && !beyond) || key < q.from || (q.to != "" && key >= q.to) {
+		if !strings.HasPrefix(key, q.prefix) || (q.startAfter != "" && !beyond) || key < q.from ||
+			(q.to != "" && key >= q.to) {
 			continue
 		}
 		l := line{text: key}
@@ -105,7 +106,8 @@ func TestListObjectsV2AgainstAModel(t *testing.T) {
 // randomKey is short and made of few parts, so that keys are prefixes of each
 // other, share common prefixes and meet all that needs escapes.
 func randomKey(rnd *rand.Rand, raw bool) string {
-	parts := []string{"a", "b", "/", "/", "//", "+", " ", "%", "%2F", "&", "<", "ü", "世", "..", ".", "\n", "\t", "\r", "'", `"`, "=", "?", "#", "~", "*"}
+	parts := []string{"a", "b", "/", "/", "//", "+", " ", "%", "%2F", "&", "<", "ü", "世", "..", ".", "\n", "\t", "\r", "'",
+		`"`, "=", "?", "#", "~", "*"}
 	if raw {
 		parts = append(parts, "\x00", "\x01", "\x7f", "\xff", "\xfe", "\ufffe", "\uffff", "\U0010ffff")
 	}
@@ -177,7 +179,8 @@ func (s *server) checkListing(rnd *rand.Rand, bucket string, m model, q modelQue
 	encoded := rnd.IntN(2) == 0
 	maxKeys := []int{1, 2, 3, 7, 50, 1000, 5000}[rnd.IntN(7)]
 	v := url.Values{"list-type": {"2"}, "max-keys": {strconv.Itoa(maxKeys)}}
-	for name, value := range map[string]string{"prefix": q.prefix, "delimiter": q.delimiter, "start-after": q.startAfter, "evenkeel-from": q.from, "evenkeel-to": q.to} {
+	for name, value := range map[string]string{"prefix": q.prefix, "delimiter": q.delimiter, "start-after": q.startAfter,
+		"evenkeel-from": q.from, "evenkeel-to": q.to} {
 		if value != "" || rnd.IntN(2) == 0 { // an empty parameter is an absent one
 			v.Set(name, value)
 		}
@@ -215,7 +218,8 @@ func (s *server) checkListing(rnd *rand.Rand, bucket string, m model, q modelQue
 				}
 				return s
 			}
-			require.Equal(t, []string{bucket, q.prefix, q.delimiter, q.startAfter, token}, []string{d.Name, plain(d.Prefix), plain(d.Delimiter), plain(d.StartAfter), d.ContinuationToken}, context)
+			require.Equal(t, []string{bucket, q.prefix, q.delimiter, q.startAfter, token},
+				[]string{d.Name, plain(d.Prefix), plain(d.Delimiter), plain(d.StartAfter), d.ContinuationToken}, context)
 			for _, c := range d.Contents {
 				o := s3api.Object{Body: []byte(m[plain(c.Key)])}
 				o, err := s3api.ParseRecord(o.AppendRecord(nil))
@@ -271,24 +275,31 @@ func TestListParameters(t *testing.T) {
 		s.want(200, "", "PUT", "/abc/"+k, "v")
 	}
 	for _, bad := range []string{
-		"max-keys=-1", "max-keys=x", "max-keys=1.5", "max-keys=2147483648", "max-keys=99999999999999999999", "max-keys=1%201", "max-keys=0x10",
-		"encoding-type=base64", "continuation-token=", "continuation-token=garbage", "continuation-token=%00", "fetch-owner=maybe", "evenkeel-reverse=1",
+		"max-keys=-1", "max-keys=x", "max-keys=1.5", "max-keys=2147483648", "max-keys=99999999999999999999", "max-keys=1%201",
+		"max-keys=0x10",
+		"encoding-type=base64", "continuation-token=", "continuation-token=garbage", "continuation-token=%00",
+		"fetch-owner=maybe", "evenkeel-reverse=1",
 		"continuation-token=" + strings.Repeat("A", 20_000),
 	} {
 		s.want(400, "InvalidArgument", "GET", "/abc?list-type=2&"+bad, "")
 		s.want(400, "InvalidArgument", "GET", "/abc?list-type=2&max-keys=0&"+bad+"&continuation-token=x", "")
 	}
 	zero := s.want(200, "", "GET", "/abc?list-type=2&max-keys=0", "").body
-	require.Contains(t, zero, "<KeyCount>0</KeyCount><MaxKeys>0</MaxKeys><IsTruncated>false</IsTruncated></ListBucketResult>")
+	require.Contains(t, zero,
+		"<KeyCount>0</KeyCount><MaxKeys>0</MaxKeys><IsTruncated>false</IsTruncated></ListBucketResult>")
 	require.Contains(t, s.want(200, "", "GET", "/abc?list-type=2&max-keys=2147483647", "").body, "<MaxKeys>1000</MaxKeys>")
 	require.Contains(t, s.want(200, "", "GET", "/abc?list-type=2&max-keys=", "").body, "<MaxKeys>1000</MaxKeys>")
 	require.Contains(t, s.want(200, "", "GET", "/abc?list-type=2&fetch-owner=true", "").body, "</Size><Owner><ID>")
 	require.NotContains(t, zero+s.want(200, "", "GET", "/abc?list-type=2", "").body, "Owner")
 
 	// The order of elements is S3's.
-	page := s.want(200, "", "GET", "/abc?list-type=2&max-keys=2&delimiter=/&start-after=A&encoding-type=url&prefix=", "").body
+	page := s.want(200, "", "GET", "/abc?list-type=2&max-keys=2&delimiter=/&start-after=A&encoding-type=url&prefix=",
+		"").body
 	at := 0
-	for _, element := range []string{"<Name>abc</Name>", "<Prefix></Prefix>", "<StartAfter>A</StartAfter>", "<NextContinuationToken>", "<KeyCount>2</KeyCount>", "<MaxKeys>2</MaxKeys>", "<Delimiter>/</Delimiter>", "<EncodingType>url</EncodingType>", "<IsTruncated>true</IsTruncated>", "<Contents><Key>a</Key><LastModified>", "<ETag>&quot;", "<Size>1</Size><StorageClass>STANDARD</StorageClass></Contents>"} {
+	for _, element := range []string{"<Name>abc</Name>", "<Prefix></Prefix>", "<StartAfter>A</StartAfter>",
+		"<NextContinuationToken>", "<KeyCount>2</KeyCount>", "<MaxKeys>2</MaxKeys>", "<Delimiter>/</Delimiter>",
+		"<EncodingType>url</EncodingType>", "<IsTruncated>true</IsTruncated>", "<Contents><Key>a</Key><LastModified>",
+		"<ETag>&quot;", "<Size>1</Size><StorageClass>STANDARD</StorageClass></Contents>"} {
 		next := strings.Index(page[at:], element)
 		require.GreaterOrEqual(t, next, 0, "%s after byte %d of %s", element, at, page)
 		at += next
@@ -306,6 +317,7 @@ func TestListParameters(t *testing.T) {
 	for i := range token {
 		altered := []byte(token)
 		altered[i] ^= 1
-		s.want(400, "InvalidArgument", "GET", "/abc?list-type=2&delimiter=/&continuation-token="+url.QueryEscape(string(altered)), "")
+		s.want(400, "InvalidArgument", "GET", "/abc?list-type=2&delimiter=/&continuation-token="+
+			url.QueryEscape(string(altered)), "")
 	}
 }

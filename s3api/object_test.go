@@ -21,7 +21,8 @@ func objects() *rapid.Generator[s3api.Object] {
 			ContentType: rapid.String().Draw(t, "type"),
 		}
 		for range rapid.IntRange(0, 3).Draw(t, "headers") {
-			o.Headers = append(o.Headers, s3api.Header{Name: rapid.String().Draw(t, "name"), Value: rapid.String().Draw(t, "value")})
+			o.Headers = append(o.Headers, s3api.Header{Name: rapid.String().Draw(t, "name"),
+				Value: rapid.String().Draw(t, "value")})
 		}
 		if rapid.Bool().Draw(t, "external") {
 			o.External = true
@@ -52,7 +53,8 @@ func TestRecordRoundTrips(t *testing.T) {
 }
 
 func TestDamagedRecords(t *testing.T) {
-	o := s3api.Object{Modified: time.UnixMilli(1_700_000_000_000), ContentType: "text/plain", Headers: []s3api.Header{{Name: "a", Value: "b"}}, Body: []byte("body")}
+	o := s3api.Object{Modified: time.UnixMilli(1_700_000_000_000), ContentType: "text/plain",
+		Headers: []s3api.Header{{Name: "a", Value: "b"}}, Body: []byte("body")}
 	record := o.AppendRecord(nil)
 	for i := 1; i < len(record); i++ {
 		_, err := s3api.ParseRecord(record[:i])
@@ -79,7 +81,8 @@ func TestAValueThatIsNoRecordIsPlainBytes(t *testing.T) {
 // FuzzParseRecord: any bytes are a plain value, Corrupt, or exactly the record
 // that encoding the result gives; and the listing's summary agrees.
 func FuzzParseRecord(f *testing.F) {
-	inline := s3api.Object{Modified: time.UnixMilli(1), ContentType: "t", Headers: []s3api.Header{{Name: "n", Value: "v"}}, Body: []byte("b")}
+	inline := s3api.Object{Modified: time.UnixMilli(1), ContentType: "t", Headers: []s3api.Header{{Name: "n", Value: "v"}},
+		Body: []byte("b")}
 	external := s3api.Object{External: true, Size: 1 << 40, ETag: "e-2"}
 	f.Add(inline.AppendRecord(nil))
 	f.Add(external.AppendRecord(nil))

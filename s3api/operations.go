@@ -4,98 +4,86 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"sort"
 	"strings"
 )
 
-// operation is one thing that S3, or evenkeel beside it, can be asked. Its name
-// goes to logs, metrics and NotImplemented answers.
+// operation is a request of S3's, or of evenkeel's own. Its name goes to logs, metrics and
+// NotImplemented answers.
 type operation struct {
 	name string
 	// serve is nil for what isn't implemented.
 	serve func(*Handler, *exchange) error
-	// later: serve begins the work itself (Handler.begin), when the body has come, or when
-	// there is memory for the answer.
+	// later: serve calls Handler.begin itself, after the body has arrived or memory for
+	// the answer was taken.
 	later bool
-	// long: a read that may go on for long, so it ends when its client leaves.
+	// long: a read that may take long, so it ends when its client leaves.
 	long bool
-	// turns: a page, or a document, that keeps a processor busy for long.
+	// turns: a page or a document, which keeps a processor busy for long.
 	turns bool
-	// write: an error may leave the outcome unknown, and a key that is read-only
-	// is not enough.
+	// write: needs a key that may write; an error may leave the outcome unknown.
 	write bool
-	// conditions are those that a write takes.
+	// conditions are the headers with conditions that a write accepts.
 	conditions []string
-	// scope is what a key has to be good for.
+	// scope is the part of the store that the key must be good for.
 	scope scope
 }
 
+// asked is a method and a sub-resource, or what else tells operations of one method apart.
+type asked struct{ method, sub string }
+
 var bothMatches = []string{"If-Match", "If-None-Match"}
 
-// The operations that are implemented; docs/s3.md says how.
+// The operations that are implemented; docs/s3.md describes them.
 var (
-	opListBuckets  = operation{name: "ListBuckets", serve: (*Handler).listBuckets, later: true, long: true}
-	opCreateBucket = operation{
-		name: "CreateBucket", serve: (*Handler).createBucket,
-		later: true, write: true, scope: onBucket,
+	serviceOperations = map[asked]operation{
+		{"GET", ""}: {name: "ListBuckets", serve: (*Handler).listBuckets, later: true, long: true},
 	}
-	opHeadBucket   = operation{name: "HeadBucket", serve: (*Handler).headBucket, scope: inBucket}
-	opDeleteBucket = operation{
-		name: "DeleteBucket", serve: (*Handler).deleteBucket,
-		write: true, scope: onBucket,
+	bucketOperations = map[asked]operation{
+		{"PUT", ""}: {
+			name: "CreateBucket", serve: (*Handler).createBucket, later: true, write: true, scope: onBucket,
+		},
+		{"HEAD", ""}:          {name: "HeadBucket", serve: (*Handler).headBucket, scope: inBucket},
+		{"DELETE", ""}:        {name: "DeleteBucket", serve: (*Handler).deleteBucket, write: true, scope: onBucket},
+		{"GET", ""}:           listOf("ListObjects", listIn(formV1)),
+		{"GET", listV2}:       listOf("ListObjectsV2", listIn(formV2)),
+		{"GET", "versions"}:   listOf("ListObjectVersions", listIn(formVersions)),
+		{"GET", paramSplits}:  listOf("EvenkeelSplitPoints", (*Handler).splitPoints),
+		{"GET", "location"}:   {name: getBucketLocation, serve: (*Handler).getBucketLocation, scope: inBucket},
+		{"GET", "versioning"}: {name: "GetBucketVersioning", serve: (*Handler).getBucketVersioning, scope: inBucket},
+		{"GET", "acl"}:        {name: "GetBucketAcl", serve: (*Handler).getBucketAcl, scope: inBucket},
+		{"PUT", "acl"}: {
+			name: "PutBucketAcl", serve: (*Handler).putBucketAcl, later: true, write: true, scope: onBucket,
+		},
+		{"POST", "delete"}: {
+			name: "DeleteObjects", serve: (*Handler).deleteObjects, turns: true, later: true, write: true, scope: inBody,
+		},
+		{"POST", ""}: {name: "PostObject"},
 	}
-	opGetBucketLocation = operation{name: "GetBucketLocation", serve: (*Handler).getBucketLocation, scope: inBucket}
-	opListObjectsV2     = operation{
-		name: "ListObjectsV2", serve: listIn(formV2),
-		later: true, long: true, turns: true, scope: onListing,
-	}
-	opListObjects = operation{
-		name: "ListObjects", serve: listIn(formV1),
-		later: true, long: true, turns: true, scope: onListing,
-	}
-	opListObjectVersions = operation{
-		name: "ListObjectVersions", serve: listIn(formVersions),
-		later: true, long: true, turns: true, scope: onListing,
-	}
-	opGetBucketVersioning = operation{
-		name: "GetBucketVersioning", serve: (*Handler).getBucketVersioning,
-		scope: inBucket,
-	}
-	opGetBucketAcl = operation{name: "GetBucketAcl", serve: (*Handler).getBucketAcl, scope: inBucket}
-	opPutBucketAcl = operation{
-		name: "PutBucketAcl", serve: (*Handler).putBucketAcl,
-		later: true, write: true, scope: onBucket,
-	}
-	opDeleteObjects = operation{
-		name: "DeleteObjects", serve: (*Handler).deleteObjects,
-		turns: true, later: true, write: true, scope: inBody,
-	}
-	opPutObject = operation{
-		name: "PutObject", serve: (*Handler).putObject,
-		later: true, write: true, scope: onKey, conditions: bothMatches,
-	}
-	opCopyObject = operation{
-		name: "CopyObject", serve: (*Handler).copyObject,
-		write: true, scope: onKey, conditions: bothMatches,
-	}
-	opGetObjectAcl = operation{name: "GetObjectAcl", serve: (*Handler).getObjectAcl, scope: onKey}
-	opPutObjectAcl = operation{
-		name: "PutObjectAcl", serve: (*Handler).putObjectAcl,
-		later: true, write: true, scope: onKey,
-	}
-	opGetObject    = operation{name: "GetObject", serve: (*Handler).getObject, scope: onKey}
-	opHeadObject   = operation{name: "HeadObject", serve: (*Handler).headObject, scope: onKey}
-	opDeleteObject = operation{
-		name: "DeleteObject", serve: (*Handler).deleteObject,
-		write: true, scope: onKey, conditions: bothMatches[:1],
-	}
-
-	// Extensions, named by query parameters that begin with evenkeel-.
-	opSplitPoints = operation{
-		name: "EvenkeelSplitPoints", serve: (*Handler).splitPoints,
-		later: true, long: true, turns: true, scope: onListing,
+	objectOperations = map[asked]operation{
+		{"GET", ""}:  {name: "GetObject", serve: (*Handler).getObject, scope: onKey},
+		{"HEAD", ""}: {name: "HeadObject", serve: (*Handler).headObject, scope: onKey},
+		{"PUT", ""}: {
+			name: "PutObject", serve: (*Handler).putObject, later: true, write: true, scope: onKey, conditions: bothMatches,
+		},
+		{"PUT", headerCopySource}: {
+			name: "CopyObject", serve: (*Handler).copyObject, write: true, scope: onKey, conditions: bothMatches,
+		},
+		{"DELETE", ""}: {
+			name: "DeleteObject", serve: (*Handler).deleteObject, write: true, scope: onKey, conditions: bothMatches[:1],
+		},
+		{"GET", "acl"}: {name: "GetObjectAcl", serve: (*Handler).getObjectAcl, scope: onKey},
+		{"PUT", "acl"}: {name: "PutObjectAcl", serve: (*Handler).putObjectAcl, later: true, write: true, scope: onKey},
 	}
 )
+
+const (
+	getBucketLocation = "GetBucketLocation"
+	listV2            = "list-type=2"
+)
+
+func listOf(name string, serve func(*Handler, *exchange) error) operation {
+	return operation{name: name, serve: serve, later: true, long: true, turns: true, scope: onListing}
+}
 
 // Query parameters that name a sub-resource of a bucket or an object, with S3's
 // noun for it. The operation's name is made of the method and the noun.
@@ -117,98 +105,60 @@ var (
 		"tagging": "ObjectTagging", "torrent": "ObjectTorrent", "uploadId": "MultipartUpload", "uploads": "MultipartUpload",
 		"append": "AppendObject",
 	}
-	// postNames are the operations whose method doesn't make their name.
+	// postNames are the names that are not made of method and noun.
 	postNames = map[string]string{
 		"delete": "DeleteObjects", "uploads": "CreateMultipartUpload", "uploadId": "CompleteMultipartUpload",
 		"restore": "RestoreObject", "select": "SelectObjectContent",
 	}
 )
 
-// operationFor finds the operation that a request asks for. What is not
-// implemented comes back with its name and without serve.
+// operationFor finds the operation of a request. One that is not implemented has a name and
+// no serve.
 func operationFor(method string, t target, header http.Header) operation {
 	switch {
 	case t.bucket == "":
-		if method == http.MethodGet && subresource(t.query, bucketResources) == "" {
-			return opListBuckets
+		sub := subresource(t.query, bucketResources)
+		if op, ok := serviceOperations[asked{method, sub}]; ok {
+			return op
 		}
 		return operation{name: method + " on the service"}
 	case t.key == "":
-		return bucketOperation(method, t.query)
-	}
-	return objectOperation(method, t.query, header)
-}
-
-func bucketOperation(method string, query url.Values) operation {
-	sub := subresource(query, bucketResources)
-	switch {
-	case sub == "location" && method == http.MethodGet:
-		return opGetBucketLocation
-	case sub == "versioning" && method == http.MethodGet:
-		return opGetBucketVersioning
-	case sub == "versions" && method == http.MethodGet:
-		return opListObjectVersions
-	case sub == "delete" && method == http.MethodPost:
-		return opDeleteObjects
-	case sub == "acl" && method == http.MethodGet:
-		return opGetBucketAcl
-	case sub == "acl" && method == http.MethodPut:
-		return opPutBucketAcl
-	case sub != "":
+		sub := subresource(t.query, bucketResources)
+		if sub == "" && method == http.MethodGet {
+			switch kind := t.query.Get("list-type"); {
+			case t.query.Has(paramSplits):
+				sub = paramSplits
+			case kind == "2":
+				sub = listV2
+			case kind != "":
+				return operation{name: "list-type=" + kind}
+			}
+		}
+		if op, ok := bucketOperations[asked{method, sub}]; ok {
+			return op
+		}
+		if sub == "" {
+			return operation{name: method + " on a bucket"}
+		}
 		return operation{name: resourceName(method, sub, bucketResources[sub])}
 	}
-	switch method {
-	case http.MethodGet:
-		switch {
-		case query.Has(paramSplits):
-			return opSplitPoints
-		case query.Get("list-type") == "2":
-			return opListObjectsV2
-		case query.Get("list-type") != "":
-			return operation{name: "list-type=" + query.Get("list-type")}
-		}
-		return opListObjects
-	case http.MethodHead:
-		return opHeadBucket
-	case http.MethodPut:
-		return opCreateBucket
-	case http.MethodDelete:
-		return opDeleteBucket
-	case http.MethodPost:
-		return operation{name: "PostObject"}
+	sub := subresource(t.query, objectResources)
+	if sub == "" && method == http.MethodPut && header.Get(headerCopySource) != "" {
+		sub = headerCopySource
 	}
-	return operation{name: method + " on a bucket"}
+	if op, ok := objectOperations[asked{method, sub}]; ok {
+		return op
+	}
+	if sub == "" {
+		return operation{name: method + " on an object"}
+	}
+	if name := multipartName(method, t.query, header); name != "" {
+		return operation{name: name}
+	}
+	return operation{name: resourceName(method, sub, objectResources[sub])}
 }
 
-func objectOperation(method string, query url.Values, header http.Header) operation {
-	switch sub := subresource(query, objectResources); {
-	case sub == "acl" && method == http.MethodGet:
-		return opGetObjectAcl
-	case sub == "acl" && method == http.MethodPut:
-		return opPutObjectAcl
-	case sub != "":
-		if name := multipartName(method, query, header); name != "" {
-			return operation{name: name}
-		}
-		return operation{name: resourceName(method, sub, objectResources[sub])}
-	}
-	switch method {
-	case http.MethodGet:
-		return opGetObject
-	case http.MethodHead:
-		return opHeadObject
-	case http.MethodPut:
-		if header.Get(headerCopySource) != "" {
-			return opCopyObject
-		}
-		return opPutObject
-	case http.MethodDelete:
-		return opDeleteObject
-	}
-	return operation{name: method + " on an object"}
-}
-
-// multipartName names what a request with an uploadId is about.
+// multipartName names the operation of a request with an uploadId.
 func multipartName(method string, query url.Values, header http.Header) string {
 	if !query.Has("uploadId") {
 		return ""
@@ -229,17 +179,13 @@ func multipartName(method string, query url.Values, header http.Header) string {
 // subresource returns the first parameter, in alphabetical order, that names a
 // sub-resource.
 func subresource(query url.Values, known map[string]string) string {
-	var found []string
+	found := ""
 	for p := range query {
-		if known[p] != "" {
-			found = append(found, p)
+		if known[p] != "" && (found == "" || p < found) {
+			found = p
 		}
 	}
-	if len(found) == 0 {
-		return ""
-	}
-	sort.Strings(found)
-	return found[0]
+	return found
 }
 
 func resourceName(method, sub, noun string) string {
@@ -256,10 +202,10 @@ func resourceName(method, sub, noun string) string {
 	return verb + noun
 }
 
-// refusedHeaders change what an operation means and are not implemented: to
-// ignore them would be a wrong 200. The values listed are harmless.
+// refusedHeaders change the meaning of an operation and are not implemented, so they can't
+// be ignored. The values listed are harmless.
 var refusedHeaders = map[string][]string{
-	// Of writes only; reads without a use for them may ignore them.
+	// Of writes only: reads may ignore them.
 	"If-Match": nil, "If-None-Match": nil, "If-Modified-Since": nil, "If-Unmodified-Since": nil, "Range": nil,
 
 	"X-Amz-Copy-Source-Range":                                     nil,
@@ -288,8 +234,8 @@ var refusedHeaders = map[string][]string{
 	"X-Amz-Write-Offset-Bytes":                                    nil,
 }
 
-// refusedHeader returns the first header, in alphabetical order, that asks for
-// something that is not implemented.
+// refusedHeader returns the first header, in alphabetical order, whose meaning is not
+// implemented.
 func refusedHeader(op operation, header http.Header) string {
 	found := ""
 	for name := range header {
@@ -300,11 +246,7 @@ func refusedHeader(op operation, header http.Header) string {
 		if !refused || (found != "" && name > found) {
 			continue
 		}
-		bad := true
-		for _, v := range harmless {
-			bad = bad && header.Get(name) != v
-		}
-		if bad {
+		if !slices.Contains(harmless, header.Get(name)) {
 			found = name
 		}
 	}

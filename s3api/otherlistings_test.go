@@ -134,7 +134,8 @@ func (s *server) checkOther(rnd *rand.Rand, bucket string, m model, q modelQuery
 			o := s3api.Object{Body: []byte(m[key])}
 			o, err := s3api.ParseRecord(o.AppendRecord(nil))
 			require.NoError(t, err)
-			require.Equal(t, []string{`"` + o.ETag + `"`, "STANDARD", "evenkeel"}, []string{c.ETag, c.StorageClass, c.Owner.ID}, uri)
+			require.Equal(t, []string{`"` + o.ETag + `"`, "STANDARD", "evenkeel"}, []string{c.ETag, c.StorageClass, c.Owner.ID},
+				uri)
 			if versions {
 				require.Equal(t, "null true", c.VersionId+" "+c.IsLatest)
 			}
@@ -181,17 +182,21 @@ func TestParametersOfOtherListings(t *testing.T) {
 		for _, other := range []string{"evenkeel-reverse=true", "evenkeel-from=a", "evenkeel-to=a"} {
 			s.want(501, "NotImplemented", "GET", "/abc?"+what+other, "")
 		}
-		require.Contains(t, s.want(200, "", "GET", "/abc?"+what+"max-keys=0", "").body, "<MaxKeys>0</MaxKeys><IsTruncated>false</IsTruncated></List")
+		require.Contains(t, s.want(200, "", "GET", "/abc?"+what+"max-keys=0", "").body,
+			"<MaxKeys>0</MaxKeys><IsTruncated>false</IsTruncated></List")
 		s.want(404, "NoSuchBucket", "GET", "/none?"+what, "")
-		s.want(404, "NoSuchBucket", "GET", "/none?"+what+"prefix=%FF&delimiter=%FF&encoding-type=url&marker=%FF%FF&key-marker=%FF%FF", "")
+		s.want(404, "NoSuchBucket", "GET", "/none?"+
+			what+"prefix=%FF&delimiter=%FF&encoding-type=url&marker=%FF%FF&key-marker=%FF%FF", "")
 	}
 	for _, bad := range []string{"version-id-marker=null", "version-id-marker=1&key-marker=a"} {
 		s.want(400, "InvalidArgument", "GET", "/abc?versions&"+bad, "")
 	}
 	require.True(t, utf8.ValidString(s.want(200, "", "GET", "/abc?marker=b/&delimiter=/", "").body))
-	require.Contains(t, s.do("GET", "/abc?marker=b/&delimiter=/", "").body, "<IsTruncated>false</IsTruncated><Contents><Key>c</Key>")
+	require.Contains(t, s.do("GET", "/abc?marker=b/&delimiter=/", "").body,
+		"<IsTruncated>false</IsTruncated><Contents><Key>c</Key>")
 	require.Contains(t, s.do("GET", "/abc?marker=b/1&delimiter=/", "").body, "<Prefix>b/</Prefix>")
-	require.Contains(t, s.want(200, "", "GET", "/abc?versioning", "").body, `<VersioningConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/"></VersioningConfiguration>`)
+	require.Contains(t, s.want(200, "", "GET", "/abc?versioning", "").body,
+		`<VersioningConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/"></VersioningConfiguration>`)
 	s.want(404, "NoSuchBucket", "GET", "/none?versioning", "")
 	require.NotContains(t, s.want(200, "", "GET", "/?bucket-region=eu-west-1", "").body, "<Bucket>")
 	require.Contains(t, s.want(200, "", "GET", "/?bucket-region=us-east-1", "").body, "<Name>abc</Name>")

@@ -54,7 +54,9 @@ type plainAnswer struct {
 const plainNS = `<?xml version="1.0" encoding="UTF-8"?>` + "\n"
 
 func (p *plainS3) fail(status int, code, detail string, header ...string) plainAnswer {
-	a := plainAnswer{status, map[string]string{"Content-Type": "application/xml"}, plainNS + "<Error><Code>" + code + "</Code><Message>M</Message>" + detail + "<Resource>R</Resource><RequestId>I</RequestId><HostId>H</HostId></Error>"}
+	a := plainAnswer{status, map[string]string{"Content-Type": "application/xml"},
+		plainNS + "<Error><Code>" + code + "</Code><Message>M</Message>" + detail +
+			"<Resource>R</Resource><RequestId>I</RequestId><HostId>H</HostId></Error>"}
 	for i := 0; i < len(header); i += 2 {
 		a.header[header[i]] = header[i+1]
 	}
@@ -62,7 +64,8 @@ func (p *plainS3) fail(status int, code, detail string, header ...string) plainA
 }
 
 func plainText(s string) string {
-	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&apos;", "\n", "&#xA;", "\t", "&#x9;", "\r", "&#xD;").Replace(s)
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&apos;", "\n", "&#xA;", "\t",
+		"&#x9;", "\r", "&#xD;").Replace(s)
 }
 
 func plainURL(s string) string {
@@ -177,8 +180,10 @@ func (p *plainS3) put(r plainRequest, objects map[string]plainObject, there bool
 	}
 	objects[r.key] = o
 	if source != "" {
-		return plainAnswer{200, map[string]string{"Content-Type": "application/xml"}, plainNS + `<CopyObjectResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><LastModified>` +
-			o.at.Format("2006-01-02T15:04:05") + ".000Z" + "</LastModified><ETag>&quot;" + o.etag() + "&quot;</ETag></CopyObjectResult>"}
+		return plainAnswer{200, map[string]string{"Content-Type": "application/xml"},
+			plainNS + `<CopyObjectResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><LastModified>` +
+				o.at.Format("2006-01-02T15:04:05") + ".000Z" + "</LastModified><ETag>&quot;" + o.etag() +
+				"&quot;</ETag></CopyObjectResult>"}
 	}
 	return plainAnswer{status: 200, header: map[string]string{"ETag": `"` + o.etag() + `"`}}
 }
@@ -197,9 +202,11 @@ func (p *plainS3) get(r plainRequest, objects map[string]plainObject) plainAnswe
 	case h["If-Match"] == "" && h["If-Unmodified-Since"] != "" && later(h["If-Unmodified-Since"]):
 		return p.fail(412, "PreconditionFailed", "<Condition>If-Unmodified-Since</Condition>")
 	}
-	a := plainAnswer{200, map[string]string{"ETag": `"` + o.etag() + `"`, "Last-Modified": o.at.Format(http.TimeFormat), "Accept-Ranges": "bytes"}, o.body}
+	a := plainAnswer{200, map[string]string{"ETag": `"` + o.etag() + `"`, "Last-Modified": o.at.Format(http.TimeFormat),
+		"Accept-Ranges": "bytes"}, o.body}
 	maps.Copy(a.header, o.header)
-	if h["If-None-Match"] != "" && named(h["If-None-Match"]) || h["If-None-Match"] == "" && h["If-Modified-Since"] != "" && !later(h["If-Modified-Since"]) {
+	if h["If-None-Match"] != "" && named(h["If-None-Match"]) || h["If-None-Match"] == "" && h["If-Modified-Since"] != "" &&
+		!later(h["If-Modified-Since"]) {
 		a.status, a.body = 304, ""
 		return a
 	}

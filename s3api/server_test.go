@@ -68,7 +68,8 @@ func (a answer) code() string {
 		XMLName                                    xml.Name `xml:"Error"`
 		Code, Message, Resource, RequestId, HostId string
 	}
-	if xml.Unmarshal([]byte(a.body), &e) != nil || e.Message == "" || e.RequestId != a.header.Get("x-amz-request-id") || e.HostId != a.header.Get("x-amz-id-2") {
+	if xml.Unmarshal([]byte(a.body), &e) != nil || e.Message == "" || e.RequestId != a.header.Get("x-amz-request-id") ||
+		e.HostId != a.header.Get("x-amz-id-2") {
 		return "no error document: " + a.body
 	}
 	return e.Code
@@ -93,7 +94,8 @@ func (s *server) do(method, uri, body string, headers ...string) answer {
 		req.Header.Set(headers[i], headers[i+1])
 	}
 	if s.sign != nil {
-		s.sign(&sigv4.Request{Method: method, Path: path, Query: query, Host: req.Host, Header: req.Header, Length: int64(len(body))}, body)
+		s.sign(&sigv4.Request{Method: method, Path: path, Query: query, Host: req.Host, Header: req.Header,
+			Length: int64(len(body))}, body)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(s.t, err)
@@ -136,14 +138,16 @@ func TestBuckets(t *testing.T) {
 	s.want(409, "BucketAlreadyOwnedByYou", "PUT", "/abc", "")
 	s.want(200, "", "PUT", "/abd/", `<CreateBucketConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><LocationConstraint>eu-west-1</LocationConstraint></CreateBucketConfiguration>`)
 	s.want(400, "MalformedXML", "PUT", "/abe", "<Nonsense>")
-	s.want(501, "NotImplemented", "PUT", "/abe", "<CreateBucketConfiguration><Bucket><Type>Directory</Type></Bucket></CreateBucketConfiguration>")
+	s.want(501, "NotImplemented", "PUT", "/abe",
+		"<CreateBucketConfiguration><Bucket><Type>Directory</Type></Bucket></CreateBucketConfiguration>")
 	s.want(501, "NotImplemented", "PUT", "/abe", "", "x-amz-acl", "public-read")
 	s.want(501, "NotImplemented", "PUT", "/abe", "", "x-amz-bucket-object-lock-enabled", "true")
 	s.want(200, "", "PUT", "/abe", "", "x-amz-acl", "private")
 
 	a = s.want(200, "", "HEAD", "/abc", "")
 	require.Equal(t, "us-east-1", a.header.Get("x-amz-bucket-region"))
-	require.Contains(t, s.want(200, "", "GET", "/abc?location", "").body, `<LocationConstraint xmlns="http://s3.amazonaws.com/doc/2006-03-01/"></LocationConstraint>`)
+	require.Contains(t, s.want(200, "", "GET", "/abc?location", "").body,
+		`<LocationConstraint xmlns="http://s3.amazonaws.com/doc/2006-03-01/"></LocationConstraint>`)
 
 	s.want(200, "", "PUT", "/abc/k", "v")
 	s.want(409, "BucketNotEmpty", "DELETE", "/abc", "")
@@ -198,7 +202,8 @@ func TestListBuckets(t *testing.T) {
 	}
 	require.NoError(t, s.buckets.CreateBucket(t.Context(), "B_0")) // by the library's rules, not by S3's
 	require.Equal(t, names[:1], list("?max-buckets=1&continuation-token="+list("?max-buckets=1").ContinuationToken).Names)
-	for _, bad := range []string{"max-buckets=0", "max-buckets=x", "max-buckets=10001", "continuation-token=*", "continuation-token=YWJj", "continuation-token=MTo"} {
+	for _, bad := range []string{"max-buckets=0", "max-buckets=x", "max-buckets=10001", "continuation-token=*",
+		"continuation-token=YWJj", "continuation-token=MTo"} {
 		s.want(400, "InvalidArgument", "GET", "/?"+bad, "")
 	}
 }
@@ -208,7 +213,8 @@ func TestObjects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := serveStore(t, open(t))
 			s.want(200, "", "PUT", "/abc", "")
-			a := s.want(200, "", "PUT", "/abc/k", "hello", "Content-Type", "text/x", "Cache-Control", "no-cache", "x-amz-meta-One", "1", "x-amz-meta-two", "zwei", "Expires", "never")
+			a := s.want(200, "", "PUT", "/abc/k", "hello", "Content-Type", "text/x", "Cache-Control", "no-cache",
+				"x-amz-meta-One", "1", "x-amz-meta-two", "zwei", "Expires", "never")
 			require.Equal(t, `"5d41402abc4b2a76b9719d911017c592"`, a.header.Get("ETag"))
 			for _, method := range []string{"GET", "HEAD"} {
 				a = s.want(200, "", method, "/abc/k", "")
@@ -251,7 +257,8 @@ func TestMetadataNamesAreLowerCase(t *testing.T) {
 func TestKeysAreNeverCleaned(t *testing.T) {
 	s := serveStore(t, memstore.New())
 	s.want(200, "", "PUT", "/abc", "")
-	paths := []string{"/abc//", "/abc//k", "/abc/k/", "/abc/k//", "/abc/.", "/abc/..", "/abc/../abc", "/abc/./k", "/abc/a%2Fb/..", "/abc/%2E%2E", "/abc/a+b", "/abc/a%20b", "/abc/%25", "/abc/%00", "/abc/%0A", "/abc/k%3Fx"}
+	paths := []string{"/abc//", "/abc//k", "/abc/k/", "/abc/k//", "/abc/.", "/abc/..", "/abc/../abc", "/abc/./k",
+		"/abc/a%2Fb/..", "/abc/%2E%2E", "/abc/a+b", "/abc/a%20b", "/abc/%25", "/abc/%00", "/abc/%0A", "/abc/k%3Fx"}
 	want := map[string]string{}
 	for i, p := range paths {
 		body := strings.Repeat("x", i+1)
@@ -303,8 +310,10 @@ func TestBodiesThatAreRefusedLeaveNothing(t *testing.T) {
 	s.want(400, "MetadataTooLarge", "PUT", "/abc/k", "v", "x-amz-meta-a", strings.Repeat("x", 2048))
 	s.want(400, "InvalidArgument", "PUT", "/abc/k", "v", "Content-Type", strings.Repeat("x", 1025))
 	for header, value := range map[string]string{
-		"x-amz-tagging": "a=b", "x-amz-server-side-encryption": "AES256", "x-amz-storage-class": "GLACIER", "If-None-Match": `"a"`, "If-Modified-Since": "Fri, 24 May 2013 00:00:00 GMT", "Range": "bytes=0-1",
-		"x-amz-acl": "public-read", "x-amz-website-redirect-location": "/", "x-amz-object-lock-mode": "GOVERNANCE", "x-amz-copy-source-range": "bytes=0-1",
+		"x-amz-tagging": "a=b", "x-amz-server-side-encryption": "AES256", "x-amz-storage-class": "GLACIER",
+		"If-None-Match": `"a"`, "If-Modified-Since": "Fri, 24 May 2013 00:00:00 GMT", "Range": "bytes=0-1",
+		"x-amz-acl": "public-read", "x-amz-website-redirect-location": "/", "x-amz-object-lock-mode": "GOVERNANCE",
+		"x-amz-copy-source-range": "bytes=0-1",
 	} {
 		s.want(501, "NotImplemented", "PUT", "/abc/k", "v", header, value)
 	}
@@ -337,28 +346,37 @@ func TestBodiesCutShort(t *testing.T) {
 func TestChunkedObject(t *testing.T) {
 	s := serveStore(t, memstore.New())
 	s.want(200, "", "PUT", "/abc", "")
-	s.want(200, "", "PUT", "/abc/k", chunked("hello", []int{2, 2}, true), "x-amz-content-sha256", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
-		"x-amz-decoded-content-length", "5", "Content-Encoding", "aws-chunked,gzip", "Authorization", "AWS4-HMAC-SHA256 Credential=any/20200101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0")
+	s.want(200, "", "PUT", "/abc/k", chunked("hello", []int{2, 2}, true), "x-amz-content-sha256",
+		"STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
+		"x-amz-decoded-content-length", "5", "Content-Encoding", "aws-chunked,gzip", "Authorization",
+		"AWS4-HMAC-SHA256 Credential=any/20200101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0")
 	a := s.want(200, "", "GET", "/abc/k", "", "Accept-Encoding", "identity")
 	require.Equal(t, "hello", a.body)
 	require.Equal(t, "gzip", a.header.Get("Content-Encoding"))
-	s.want(200, "", "GET", "/abc/k?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=x&X-Amz-Date=20200101T000000Z&X-Amz-Expires=60&X-Amz-SignedHeaders=host&X-Amz-Signature=0", "", "Accept-Encoding", "identity")
+	s.want(200, "", "GET",
+		"/abc/k?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=x&X-Amz-Date=20200101T000000Z&X-Amz-Expires=60&"+
+			"X-Amz-SignedHeaders=host&X-Amz-Signature=0", "", "Accept-Encoding", "identity")
 }
 
 func TestObjectsWhoseBytesLiveElsewhere(t *testing.T) {
 	s := serveStore(t, memstore.New())
 	s.want(200, "", "PUT", "/abc", "")
-	a := s.want(200, "", "PUT", "/abc/big", "", "x-evenkeel-size", "5497558138880", "x-evenkeel-etag", `"abc-12"`, "Content-Type", "video/x", "x-amz-meta-at", "disk 7")
+	a := s.want(200, "", "PUT", "/abc/big", "", "x-evenkeel-size", "5497558138880", "x-evenkeel-etag", `"abc-12"`,
+		"Content-Type", "video/x", "x-amz-meta-at", "disk 7")
 	require.Equal(t, `"abc-12"`, a.header.Get("ETag"))
 	a = s.want(200, "", "HEAD", "/abc/big", "")
-	require.Equal(t, []string{"5497558138880", `"abc-12"`, "video/x", "disk 7"}, []string{a.header.Get("Content-Length"), a.header.Get("ETag"), a.header.Get("Content-Type"), a.header.Get("x-amz-meta-at")})
+	require.Equal(t, []string{"5497558138880", `"abc-12"`, "video/x", "disk 7"},
+		[]string{a.header.Get("Content-Length"), a.header.Get("ETag"), a.header.Get("Content-Type"),
+			a.header.Get("x-amz-meta-at")})
 	s.want(409, "ObjectBodyElsewhere", "GET", "/abc/big", "")
 	body := s.want(200, "", "GET", "/abc?list-type=2", "").body
 	require.Contains(t, body, "<Size>5497558138880</Size>")
 	require.Contains(t, body, "<ETag>&quot;abc-12&quot;</ETag>")
 	for _, bad := range [][]string{
-		{"x-evenkeel-size", "1"}, {"x-evenkeel-etag", "a"}, {"x-evenkeel-size", "-1", "x-evenkeel-etag", "a"}, {"x-evenkeel-size", "9223372036854775808", "x-evenkeel-etag", "a"},
-		{"x-evenkeel-size", "1", "x-evenkeel-etag", `a"b`}, {"x-evenkeel-size", "1", "x-evenkeel-etag", "a b"}, {"x-evenkeel-size", "1", "x-evenkeel-etag", strings.Repeat("a", 257)},
+		{"x-evenkeel-size", "1"}, {"x-evenkeel-etag", "a"}, {"x-evenkeel-size", "-1", "x-evenkeel-etag", "a"},
+		{"x-evenkeel-size", "9223372036854775808", "x-evenkeel-etag", "a"},
+		{"x-evenkeel-size", "1", "x-evenkeel-etag", `a"b`}, {"x-evenkeel-size", "1", "x-evenkeel-etag", "a b"},
+		{"x-evenkeel-size", "1", "x-evenkeel-etag", strings.Repeat("a", 257)},
 	} {
 		s.want(400, "InvalidArgument", "PUT", "/abc/bad", "", bad...)
 	}
@@ -372,7 +390,8 @@ func TestPlainValues(t *testing.T) {
 	s.want(200, "", "PUT", "/abc", "")
 	require.NoError(t, s.buckets.Bucket("abc").Put(t.Context(), []byte("k"), []byte("plain")))
 	require.Equal(t, "plain", s.want(200, "", "GET", "/abc/k", "").body)
-	require.Contains(t, s.want(200, "", "GET", "/abc?list-type=2", "").body, "<LastModified>1970-01-01T00:00:00.000Z</LastModified><ETag>&quot;")
+	require.Contains(t, s.want(200, "", "GET", "/abc?list-type=2", "").body,
+		"<LastModified>1970-01-01T00:00:00.000Z</LastModified><ETag>&quot;")
 	require.NoError(t, s.buckets.Bucket("abc").Put(t.Context(), []byte("damaged"), []byte("\xfe\x01\x00")))
 	require.Contains(t, s.want(500, "InternalError", "GET", "/abc?list-type=2", "").body, "damaged")
 	s.want(500, "InternalError", "GET", "/abc/damaged", "")
@@ -384,10 +403,14 @@ func TestNotImplementedByName(t *testing.T) {
 	s := serveStore(t, memstore.New())
 	s.want(200, "", "PUT", "/abc", "")
 	for uri, name := range map[string]string{
-		"POST /abc/k?uploads": "CreateMultipartUpload", "PUT /abc/k?partNumber=1&uploadId=u": "UploadPart", "GET /abc/k?uploadId=u": "ListParts",
-		"POST /abc/k?uploadId=u": "CompleteMultipartUpload", "DELETE /abc/k?uploadId=u": "AbortMultipartUpload", "GET /abc?uploads": "ListMultipartUploads",
-		"GET /abc?policy": "GetBucketPolicy", "PUT /abc/k?tagging": "PutObjectTagging", "GET /abc?lifecycle": "GetBucketLifecycleConfiguration", "POST /abc": "PostObject",
-		"PUT /abc?versioning": "PutBucketVersioning", "GET /abc/k?attributes": "GetObjectAttributes", "PUT /abc?encryption": "PutBucketEncryption",
+		"POST /abc/k?uploads": "CreateMultipartUpload", "PUT /abc/k?partNumber=1&uploadId=u": "UploadPart",
+		"GET /abc/k?uploadId=u":  "ListParts",
+		"POST /abc/k?uploadId=u": "CompleteMultipartUpload", "DELETE /abc/k?uploadId=u": "AbortMultipartUpload",
+		"GET /abc?uploads": "ListMultipartUploads",
+		"GET /abc?policy":  "GetBucketPolicy", "PUT /abc/k?tagging": "PutObjectTagging",
+		"GET /abc?lifecycle": "GetBucketLifecycleConfiguration", "POST /abc": "PostObject",
+		"PUT /abc?versioning": "PutBucketVersioning", "GET /abc/k?attributes": "GetObjectAttributes",
+		"PUT /abc?encryption": "PutBucketEncryption",
 	} {
 		method, uri, _ := strings.Cut(uri, " ")
 		require.Contains(t, s.want(501, "NotImplemented", method, uri, "").body, name)
@@ -443,12 +466,14 @@ func TestSplitPointsCoverTheListing(t *testing.T) {
 		require.NoError(t, s.buckets.Bucket("abc").Put(t.Context(), []byte(key), nil))
 	}
 	var points struct{ Key []string }
-	require.NoError(t, xml.Unmarshal([]byte(s.want(200, "", "GET", "/abc?evenkeel-splits=4&encoding-type=url", "").body), &points))
+	require.NoError(t, xml.Unmarshal([]byte(s.want(200, "", "GET", "/abc?evenkeel-splits=4&encoding-type=url", "").body),
+		&points))
 	require.NotEmpty(t, points.Key)
 	var got []string
 	from := ""
 	for _, to := range append(points.Key, "") {
-		got = append(got, keysOf(t, s.want(200, "", "GET", "/abc?list-type=2&evenkeel-from="+from+"&evenkeel-to="+to, "").body)...)
+		got = append(got, keysOf(t, s.want(200, "", "GET", "/abc?list-type=2&evenkeel-from="+from+"&evenkeel-to="+to,
+			"").body)...)
 		from = to
 	}
 	require.Equal(t, want, got)

@@ -97,10 +97,13 @@ func TestBucketsOfHosts(t *testing.T) {
 }
 
 func TestBucketNames(t *testing.T) {
-	for _, good := range []string{"abc", "a-b.c", "0aa", "1.2.3", "a1.2.3.4", "1.2.3.4.5", "a.-b", strings.Repeat("a", 63)} {
+	for _, good := range []string{"abc", "a-b.c", "0aa", "1.2.3", "a1.2.3.4", "1.2.3.4.5", "a.-b",
+		strings.Repeat("a", 63)} {
 		require.Empty(t, s3api.BadBucketName(good), good)
 	}
-	for _, bad := range []string{"", "ab", strings.Repeat("a", 64), "Abc", "a_b", "-abc", "abc-", ".abc", "abc.", "a..b", "192.168.5.4", "1.2.3.4", "xn--abc", "sthree-abc", "amzn-s3-demo-x", "abc-s3alias", "abc--ol-s3", "abc.mrap", "abc--x-s3", "a/b", "a b", "äbc", "abc\x00"} {
+	for _, bad := range []string{"", "ab", strings.Repeat("a", 64), "Abc", "a_b", "-abc", "abc-", ".abc", "abc.", "a..b",
+		"192.168.5.4", "1.2.3.4", "xn--abc", "sthree-abc", "amzn-s3-demo-x", "abc-s3alias", "abc--ol-s3", "abc.mrap",
+		"abc--x-s3", "a/b", "a b", "äbc", "abc\x00"} {
 		require.NotEmpty(t, s3api.BadBucketName(bad), bad)
 	}
 }

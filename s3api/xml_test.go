@@ -31,7 +31,8 @@ func TestXMLTextReadsBack(t *testing.T) {
 			t.Fatalf("%q came back as %q, %v", s, back, err)
 		}
 	})
-	require.Equal(t, "&#x0;&#x1;&#x1F;&#x9;&#xA;&#xD;\x7f&amp;&lt;&gt;&quot;&apos;ü&#xFFFE;&#xFFFF;\ufffd", s3api.XMLText("\x00\x01\x1f\t\n\r\x7f&<>\"'ü\ufffe\uffff\ufffd"))
+	require.Equal(t, "&#x0;&#x1;&#x1F;&#x9;&#xA;&#xD;\x7f&amp;&lt;&gt;&quot;&apos;ü&#xFFFE;&#xFFFF;\ufffd",
+		s3api.XMLText("\x00\x01\x1f\t\n\r\x7f&<>\"'ü\ufffe\uffff\ufffd"))
 	require.Equal(t, "a\ufffdb\ufffd", s3api.XMLText("a\xffb\xc3"))
 }
 
@@ -108,7 +109,8 @@ func TestListDocumentReadsBack(t *testing.T) {
 			page.Items = append(page.Items, item)
 		}
 		page.Next = listing.Token(rapid.StringMatching(`[A-Za-z0-9_-]{0,10}`).Draw(t, "next"))
-		q := listing.Query{Prefix: []byte(text.Draw(t, "prefix")), Delimiter: []byte(text.Draw(t, "delimiter")), After: []byte(text.Draw(t, "after")), Token: "tok"}
+		q := listing.Query{Prefix: []byte(text.Draw(t, "prefix")), Delimiter: []byte(text.Draw(t, "delimiter")),
+			After: []byte(text.Draw(t, "after")), Token: "tok"}
 		enc := rapid.Bool().Draw(t, "encoding-type=url")
 		doc, err := s3api.ListDocument("abc", q, page, enc)
 		require.NoError(t, err)

@@ -37,7 +37,8 @@ func TestFlagsOfCassandra(t *testing.T) {
 		cluster + "--consistency-read-roots LOCAL_ONE":                        "--consistency-read-roots must be one of",
 		"--cassandra 127.0.0.1:1,,127.0.0.2 --local-dc dc1":                   "a node without a name",
 	} {
-		o := listd(t, "", append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, strings.Fields(args)...)...)
+		o := listd(t, "", append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"},
+			strings.Fields(args)...)...)
 		require.Equal(t, exitUsage, o.code, "%s: %s", args, o.err)
 		require.Contains(t, o.err, says, args)
 		require.Empty(t, o.out, args)
@@ -53,11 +54,15 @@ func TestFlagsOfCassandra(t *testing.T) {
 func TestConfigurationOfCassandra(t *testing.T) {
 	t.Setenv("EVENKEEL_KEYSPACE", "listings")
 	file := filepath.Join(t.TempDir(), "listd.yaml")
-	require.NoError(t, os.WriteFile(file, []byte("serve:\n  cassandra: [10.0.0.1, \"10.0.0.2:9043\"]\n  local-dc: east\n  consistency:\n    read-rows: QUORUM\n  tls: true\n"), 0o600))
+	require.NoError(t, os.WriteFile(file,
+		[]byte("serve:\n  cassandra: [10.0.0.1, \"10.0.0.2:9043\"]\n  local-dc: east\n  consistency:\n    read-rows: "+
+			"QUORUM\n  tls: true\n"), 0o600))
 	out := ok(t, "", "--config", file, "config", "--lease", "5s")
 	for _, want := range []string{
-		"- 10.0.0.1", "- 10.0.0.2:9043", "keyspace: listings # EVENKEEL_KEYSPACE", "local-dc: east # file", "lease: 5s # flag",
-		"consistency-read-rows: QUORUM # file", "consistency-write-rows: LOCAL_QUORUM # default", "tls: true # file", "data: ./evenkeel-data # default",
+		"- 10.0.0.1", "- 10.0.0.2:9043", "keyspace: listings # EVENKEEL_KEYSPACE", "local-dc: east # file",
+		"lease: 5s # flag",
+		"consistency-read-rows: QUORUM # file", "consistency-write-rows: LOCAL_QUORUM # default", "tls: true # file",
+		"data: ./evenkeel-data # default",
 	} {
 		require.Contains(t, out, want)
 	}

@@ -23,9 +23,12 @@ func TestHelpTeaches(t *testing.T) {
 
 func TestBadCommandLines(t *testing.T) {
 	for _, args := range []string{
-		"nonsense", "serve --nonsense", "serve extra", "load", "ls", "ls b --format xml", `ls b --prefix \q`, "ls b --limit -1", "ls b --parallel 0", "ls b --parallel 1000",
-		"bucket", "bucket create", "load b --concurrency 0", "load b --cuts-file x", "load b /no/such/file --create", "load b /", "bucket create b --cuts-file /no/such/file",
-		"ls b --server nonsense", "ls b --server ftp://h", "ls b --server http://h/path", "serve --request-timeout fast", "serve --listen 0.0.0.0:0", "serve --listen :0", "serve --listen x:y:z",
+		"nonsense", "serve --nonsense", "serve extra", "load", "ls", "ls b --format xml", `ls b --prefix \q`,
+		"ls b --limit -1", "ls b --parallel 0", "ls b --parallel 1000",
+		"bucket", "bucket create", "load b --concurrency 0", "load b --cuts-file x", "load b /no/such/file --create",
+		"load b /", "bucket create b --cuts-file /no/such/file",
+		"ls b --server nonsense", "ls b --server ftp://h", "ls b --server http://h/path", "serve --request-timeout fast",
+		"serve --listen 0.0.0.0:0", "serve --listen :0", "serve --listen x:y:z",
 		"serve --admin 0.0.0.0:0", "--config /no/such/file serve", "serve --max-requests=-1",
 	} {
 		o := listd(t, "", append(strings.Fields(args), "--log-level=error")...)
@@ -39,7 +42,9 @@ func TestBadCommandLines(t *testing.T) {
 
 func TestConfiguration(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "listd.yaml")
-	require.NoError(t, os.WriteFile(file, []byte("log-level: warn\nserve:\n  data: /from/file\n  region: eu-file-1\n  max-requests: 7\nls:\n  parallel: 3\n"), 0o600))
+	require.NoError(t, os.WriteFile(file,
+		[]byte("log-level: warn\nserve:\n  data: /from/file\n  region: eu-file-1\n  max-requests: 7\nls:\n  parallel: 3\n"),
+		0o600))
 	t.Setenv("EVENKEEL_REGION", "eu-env-1")
 	t.Setenv("EVENKEEL_MAX_REQUESTS", "8")
 	t.Setenv("EVENKEEL_ADMIN_TOKEN", "secret")

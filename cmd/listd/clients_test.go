@@ -36,7 +36,8 @@ func python(t *testing.T) string {
 func client(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)
-	cmd.Env = append(os.Environ(), "AWS_DEFAULT_REGION=us-east-1", "AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/dev/null", "AWS_SHARED_CREDENTIALS_FILE=/dev/null", "AWS_PAGER=", "NO_PROXY=127.0.0.1")
+	cmd.Env = append(os.Environ(), "AWS_DEFAULT_REGION=us-east-1", "AWS_EC2_METADATA_DISABLED=true",
+		"AWS_CONFIG_FILE=/dev/null", "AWS_SHARED_CREDENTIALS_FILE=/dev/null", "AWS_PAGER=", "NO_PROXY=127.0.0.1")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s %q: %s", name, args, out)
 	return string(out)
@@ -83,7 +84,8 @@ func TestOtherClients(t *testing.T) {
 		require.NoError(t, err, "there is no awscli: "+howToInstall)
 		s3api := func(args ...string) string {
 			t.Helper()
-			return client(t, aws, append([]string{"s3api", "--no-sign-request", "--endpoint-url", p.s3, "--output", "json"}, args...)...)
+			return client(t, aws, append([]string{"s3api", "--no-sign-request", "--endpoint-url", p.s3, "--output", "json"},
+				args...)...)
 		}
 		var all struct{ Contents []struct{ Key string } }
 		require.NoError(t, json.Unmarshal([]byte(s3api("list-objects-v2", "--bucket", "abc")), &all))
@@ -93,7 +95,8 @@ func TestOtherClients(t *testing.T) {
 		}
 		require.Equal(t, keys, got)
 		var some struct{ CommonPrefixes []struct{ Prefix string } }
-		require.NoError(t, json.Unmarshal([]byte(s3api("list-objects-v2", "--bucket", "abc", "--prefix", "/usr/", "--delimiter", "/")), &some))
+		require.NoError(t, json.Unmarshal([]byte(s3api("list-objects-v2", "--bucket", "abc", "--prefix", "/usr/",
+			"--delimiter", "/")), &some))
 		require.Equal(t, "/usr/share/", some.CommonPrefixes[0].Prefix)
 		s3api("create-bucket", "--bucket", "aws-cli")
 		s3api("put-object", "--bucket", "aws-cli", "--key", "a b//../+ü", "--body", "testdata/small.txt")
@@ -112,7 +115,8 @@ func TestOtherClients(t *testing.T) {
 		require.NoError(t, err, "there is no curl: "+howToInstall)
 		page := client(t, curl, "-sS", "--fail", p.s3+"/abc?list-type=2&max-keys=1000&encoding-type=url")
 		require.Equal(t, 1000, strings.Count(page, "<Key>"))
-		require.Equal(t, "", client(t, curl, "-sS", "--fail", "--path-as-is", "-X", "PUT", "--data-binary", "hello", p.s3+"/abc//a/../b"))
+		require.Equal(t, "", client(t, curl, "-sS", "--fail", "--path-as-is", "-X", "PUT", "--data-binary", "hello",
+			p.s3+"/abc//a/../b"))
 		require.Equal(t, "hello", client(t, curl, "-sS", "--fail", "--path-as-is", p.s3+"/abc//a/../b"))
 		require.Equal(t, "", client(t, curl, "-sS", "--fail", "--path-as-is", "-X", "DELETE", p.s3+"/abc//a/../b"))
 	})

@@ -36,7 +36,8 @@ func TestKeysFile(t *testing.T) {
 	os.Unsetenv("EVENKEEL_ACCESS_KEY")
 	os.Unsetenv("EVENKEEL_SECRET_KEY")
 	for _, c := range []struct{ id, secret, says string }{
-		{"", "", "AccessDenied"}, {"FIRST", "the second secret", "SignatureDoesNotMatch"}, {"SECOND", "the second secret", "InvalidAccessKeyId"}, {"FIRST", "", "need each other"},
+		{"", "", "AccessDenied"}, {"FIRST", "the second secret", "SignatureDoesNotMatch"},
+		{"SECOND", "the second secret", "InvalidAccessKeyId"}, {"FIRST", "", "need each other"},
 	} {
 		o := with(c.id, c.secret, "ls", "abc")
 		require.NotEqual(t, 0, o.code)
@@ -82,7 +83,8 @@ func TestKeysFilesThatAreRefused(t *testing.T) {
 		require.Contains(t, o.err, says)
 		require.Contains(t, o.err, file)
 	}
-	o := listd(t, "", "serve", "--data", dir, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--keys-file", file+".none")
+	o := listd(t, "", "serve", "--data", dir, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--keys-file",
+		file+".none")
 	require.Equal(t, exitUsage, o.code, o.err)
 	require.NoDirExists(t, dir)
 }

@@ -23,7 +23,8 @@ import (
 // awkwardKeys are n distinct keys that hold everything that a line may: no line
 // feed, and for -0 no NUL.
 func awkwardKeys(rnd *rand.Rand, n int, without string) []string {
-	parts := []string{"a", "b", "/", "//", " ", "%", "%41", "+", "ü", "世", "\xff", "\xfe\x00", "\\", `\x41`, "\t", "\r", "\n", ".", "..", "?", "#", "&", "<", "\x01", "key", strings.Repeat("l", 300)}
+	parts := []string{"a", "b", "/", "//", " ", "%", "%41", "+", "ü", "世", "\xff", "\xfe\x00", "\\", `\x41`, "\t", "\r",
+		"\n", ".", "..", "?", "#", "&", "<", "\x01", "key", strings.Repeat("l", 300)}
 	set := map[string]bool{}
 	for len(set) < n {
 		var b strings.Builder
@@ -61,7 +62,8 @@ func TestLoadAndList(t *testing.T) {
 
 	out := ok(t, "", "load", "abc", file, "-0", "--create", "--cuts-file", cuts, "--server", server)
 	require.Contains(t, out, "loaded 400 keys in ")
-	o := listd(t, strings.Join(shuffled, "\x00")+"\x00", "load", "abc", "-0", "--create", "--cuts-file", cuts, "--server", server)
+	o := listd(t, strings.Join(shuffled, "\x00")+"\x00", "load", "abc", "-0", "--create", "--cuts-file", cuts, "--server",
+		server)
 	require.Equal(t, 0, o.code, o.err) // again, from stdin
 	require.Contains(t, o.err, "its cuts stay as they are")
 
@@ -99,7 +101,8 @@ func TestLoadAndList(t *testing.T) {
 		}
 		slices.Sort(want)
 		want = slices.Compact(want)
-		args := []string{"--prefix", keytext.Format([]byte(prefix)), "--delimiter", keytext.Format([]byte(delimiter)), "--parallel", fmt.Sprint(1 + rnd.IntN(4))}
+		args := []string{"--prefix", keytext.Format([]byte(prefix)), "--delimiter", keytext.Format([]byte(delimiter)),
+			"--parallel", fmt.Sprint(1 + rnd.IntN(4))}
 		require.Equal(t, want, list(args...), "%q", args)
 		slices.Reverse(want)
 		require.Equal(t, want, list(append(args, "--reverse")...), "%q", args)
@@ -136,13 +139,15 @@ func TestLoadTSV(t *testing.T) {
 		require.Equal(t, 200, status)
 		require.Equal(t, want, body)
 	}
-	require.Equal(t, "{\"prefix\":\"k \"}\n", ok(t, "", "ls", "abc", "--delimiter", " ", "--limit", "1", "--format", "json", "--server", server))
+	require.Equal(t, "{\"prefix\":\"k \"}\n", ok(t, "", "ls", "abc", "--delimiter", " ", "--limit", "1", "--format",
+		"json", "--server", server))
 }
 
 func TestBadLinesAreReportedAndTheRestIsLoaded(t *testing.T) {
 	server := memServer(t)
 	long := strings.Repeat("x", 1025)
-	o := listd(t, "good1\n\n"+long+"\n"+strings.Repeat("y", 100_000)+"\n"+long[:1024]+"\ngood2\r\nlast", "load", "abc", "--create", "--server", server)
+	o := listd(t, "good1\n\n"+long+"\n"+strings.Repeat("y", 100_000)+"\n"+long[:1024]+"\ngood2\r\nlast", "load", "abc",
+		"--create", "--server", server)
 	require.Equal(t, exitPartial, o.code)
 	require.Contains(t, o.err, "line 2 (): the key is empty")
 	require.Contains(t, o.err, "line 3 ("+long[:64]+"): the key has more than 1024 bytes")
@@ -151,7 +156,8 @@ func TestBadLinesAreReportedAndTheRestIsLoaded(t *testing.T) {
 	require.Contains(t, o.out, ", 3 lines not loaded")
 	require.Equal(t, "good1\ngood2\\x0d\nlast\n"+long[:1024]+"\n", ok(t, "", "ls", "abc", "--server", server))
 
-	o = listd(t, "k1\tv\nno tab\nk2\t"+strings.Repeat("v", 4097)+"\nk3\tv\n", "load", "tsv", "--create", "--tsv", "--server", server)
+	o = listd(t, "k1\tv\nno tab\nk2\t"+strings.Repeat("v", 4097)+"\nk3\tv\n", "load", "tsv", "--create", "--tsv",
+		"--server", server)
 	require.Equal(t, exitPartial, o.code)
 	require.Contains(t, o.err, "line 2 (no tab): there is no TAB")
 	require.Contains(t, o.err, "line 3 (k2): EntityTooLarge")
@@ -173,7 +179,8 @@ func TestRecordsAgainstSplit(t *testing.T) {
 		}
 		var in strings.Builder
 		for range rnd.IntN(12) {
-			in.WriteString([]string{end, "\n", "\x00", "a", "\t", strings.Repeat("b", 1000), strings.Repeat("c", 70_000)}[rnd.IntN(7)])
+			in.WriteString([]string{end, "\n", "\x00", "a", "\t", strings.Repeat("b", 1000),
+				strings.Repeat("c", 70_000)}[rnd.IntN(7)])
 		}
 		var want []string
 		if in.Len() > 0 {

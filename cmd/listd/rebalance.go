@@ -2,10 +2,8 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
 	"github.com/evenkeel/evenkeel/internal/daemon/rebalanceflags"
@@ -31,30 +29,19 @@ func (f *rebalanceFlags) validate(cassandra bool) error {
 	return f.Flags.Validate()
 }
 
-// rebalancer moves ranges, within serve.
-type rebalancer struct {
-	*rebalance.Keeper
-	api http.Handler
-}
-
-// newRebalancer makes one.
-func (s *serveCmd) newRebalancer(b *backend, log *slog.Logger, adminURL string) *rebalancer {
+// keeper makes what keeps the buckets in shape.
+func (s *serveCmd) keeper(b *backend, log *slog.Logger, adminURL string) *rebalance.Keeper {
 	f, wait := &s.rebalanceFlags.Flags, rebalance.EmbeddedWait
 	if len(s.Cassandra) > 0 {
 		wait = rebalance.Wait(s.Lease)
 	}
 	o := rebalance.Options{
-		Store: b.store, Buckets: b.buckets, Balance: f.Options(b.counts != nil, wait), Counts: b.counts, MoveRate: f.MoveRate, Log: log,
+		Store: b.store, Buckets: b.buckets, Balance: f.Options(b.counts != nil, wait), Counts: b.counts,
+		MoveRate: f.MoveRate, Log: log,
 	}
 	if len(s.Cassandra) > 0 {
 		o.Aside = s.Rebalance == "elsewhere"
 		o.Leader = &leader.Options{Name: rebalance.Name("listd"), Admin: cmp.Or(s.AdminURL, adminURL)}
 	}
-	k := rebalance.New(o)
-	return &rebalancer{k, k.API()}
-}
-
-// run moves ranges until ctx ends, while this process leads.
-func (r *rebalancer) run(ctx context.Context) {
-	_ = r.Run(ctx) // it is logged
+	return rebalance.New(o)
 }

@@ -58,7 +58,8 @@ the flags of a command stand in a section of its name:
 		{0, "done; serve: ended by a signal"},
 		{exitFailed, "failed: the message says why; serve: an address is taken, or requests had to be cut off at the end"},
 		{exitUsage, "bad flags, arguments or configuration; nothing was done"},
-		{exitStore, "the data directory can't be used (held by another process, foreign, damaged, no access), or the Cassandra keyspace (no node answers, login refused, schema missing or not as it has to be)"},
+		{exitStore, "the data directory can't be used (held by another process, foreign, damaged, no access), or the " +
+			"Cassandra keyspace (no node answers, login refused, schema missing or not as it has to be)"},
 		{exitPartial, "load: some lines were bad or refused, all others are loaded"},
 	} {
 		fmt.Fprintf(&b, "| %d | %s |\n", row.code, row.meaning)
@@ -128,5 +129,6 @@ func writeMetrics(t *testing.T, b *strings.Builder) {
 		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s |\n", m[1], strings.ReplaceAll(m[3], ",", ", "), cell(m[2])))
 	}
 	sort.Strings(rows)
-	fmt.Fprintf(b, "\n## Metrics\n\nAt `/metrics` of the admin address, beside those of Go's runtime and of the process.\n\n| metric | labels | meaning |\n|---|---|---|\n%s", strings.Join(rows, ""))
+	fmt.Fprintf(b, "\n## Metrics\n\nAt `/metrics` of the admin address, beside those of Go's runtime and of the "+
+		"process.\n\n| metric | labels | meaning |\n|---|---|---|\n%s", strings.Join(rows, ""))
 }

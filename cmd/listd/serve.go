@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -221,7 +222,10 @@ type access struct {
 }
 
 // serve runs the servers over an open store until ctx ends.
-func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, b *backend, who access, connections int, listenAddr, adminAddr *net.TCPAddr) error {
+func (s *serveCmd) serve(
+	ctx context.Context, std stdio, log *slog.Logger, b *backend, who access,
+	connections int, listenAddr, adminAddr *net.TCPAddr,
+) error {
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(who.lines.Metric()); err != nil {
 		return err
@@ -233,13 +237,35 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, b *ba
 	if err != nil {
 		return daemon.UsageError("--allow-host: %w", err)
 	}
+	listener, err := net.ListenTCP("tcp", listenAddr)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	defer listener.Close()
 	memory := s.requestMemory(machineMemory("/"))
 	s.limitMemory(memory)
-	var s3Limit *connLimit
+	scheme := "http"
+	var s3Listener net.Listener = &headerLimit{Listener: listener, sealed: who.cert != nil, most: memory / 4}
+	if who.cert != nil {
+		scheme, s3Listener = "https", tls.NewListener(s3Listener, who.cert.Config())
+		go who.cert.Run(ctx, log)
+	}
+	s3 := &http.Server{
+		// Larger bodies get more time from their requests; see s3api.Options.MinRate.
+		ReadHeaderTimeout: s.HeaderTimeout, ReadTimeout: min(s.BodyTimeout, s.HeaderTimeout+smallBodyTime),
+		WriteTimeout: s.AnswerTimeout, IdleTimeout: s.IdleTimeout, MaxHeaderBytes: s.MaxHeaderBytes,
+		ErrorLog: logging.ErrorLog(log),
+	}
+	defer s3.Close()
+	limit := daemon.LimitConns(s3Listener, connections, s3, true)
+	limitState := s3.ConnState
+	s3.ConnState = func(c net.Conn, state http.ConnState) {
+		countHeader(c, state)
+		limitState(c, state)
+	}
 	options := s3api.Options{
 		MemoryBytes: memory, MaxCuts: s.MaxCuts, MinRate: s.MinRate,
-		BodyTimeout: s.BodyTimeout, AnswerTimeout: s.AnswerTimeout,
-		Busy:   func(ctx context.Context, busy bool) { s3Limit.busy(ctx, busy) },
+		BodyTimeout: s.BodyTimeout, AnswerTimeout: s.AnswerTimeout, Busy: limit.Busy,
 		Region: s.Region, MaxBodyBytes: s.MaxBodyBytes, MaxRequests: s.MaxRequests, RequestTimeout: s.RequestTimeout,
 		Logger: log, LogEvery: s.RequestLog == "all", Metrics: registry,
 		SoleWriter: len(s.Cassandra) == 0, HostSuffixes: s.HostSuffix, Guard: guard,
@@ -249,60 +275,34 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, b *ba
 		options.Keys = who.keys
 		go who.keys.Run(ctx, log)
 	}
-	handler, err := s3api.New(s3api.Over(b.buckets), options)
-	if err != nil {
+	if s3.Handler, err = s3api.New(s3api.Over(b.buckets), options); err != nil {
 		return daemon.Exit(exitUsage, err)
 	}
-	listener, err := net.ListenTCP("tcp", listenAddr)
-	if err != nil {
-		return fmt.Errorf("--listen: %w", err)
-	}
-	scheme := "http"
-	var s3Listener net.Listener = &headerLimit{Listener: listener, sealed: who.cert != nil, most: memory / 4}
-	if who.cert != nil {
-		scheme, s3Listener = "https", tls.NewListener(s3Listener, who.cert.Config())
-		go who.cert.Run(ctx, log)
-	}
-	s3Limit = newConnLimit(s3Listener, connections)
-	s3Limit.tells = true
-	s3 := s.server(handler, s3Limit, log)
-	// Larger bodies get more time of their requests; see s3api.Options.MinRate.
-	s3.ReadTimeout = min(s.BodyTimeout, s.HeaderTimeout+smallBodyTime)
-	servers := []*http.Server{s3}
-	failed := make(chan error, 2)
-	ready := newReadiness(b)
-	var admin net.Listener
+	var admin *adminserver.Server
 	adminURL := ""
 	if adminAddr != nil {
-		if admin, err = net.ListenTCP("tcp", adminAddr); err != nil {
-			_ = listener.Close()
-			return fmt.Errorf("--admin: %w", err)
-		}
-		adminURL = who.admin.URL(admin.Addr())
-	}
-	moves := s.newRebalancer(b, log, adminURL)
-	if err := registry.Register(rebalance.Metrics{Keeper: moves.Keeper, Recorder: b.recorder}); err != nil {
-		return err
-	}
-	if admin != nil {
-		h, err := adminserver.New(adminserver.Options{
-			Registry: registry, Ready: ready.Readiness, Moves: moves.api, Access: who.admin, Log: log,
+		admin, err = adminserver.Listen(adminserver.Options{
+			Access: who.admin, Address: adminAddr, Registry: registry, Store: b.store, Buckets: b.buckets, Log: log,
 		})
 		if err != nil {
-			return err
+			return fmt.Errorf("--admin: %w", err)
 		}
-		go who.admin.Run(ctx, log)
-		limit := newConnLimit(who.admin.Listener(admin), adminConnections)
-		a := s.server(h, limit, log)
-		a.WriteTimeout = 0 // profiles take as long as they are asked to
-		servers = append(servers, a)
-		go func() { failed <- a.Serve(limit) }()
+		defer admin.Close()
+		adminURL = admin.URL()
 	}
-	go func() { failed <- s3.Serve(s3Limit) }()
+	keeper := s.keeper(b, log, adminURL)
+	if err := registry.Register(rebalance.Metrics{Keeper: keeper, Recorder: b.recorder}); err != nil {
+		return err
+	}
+	failed := make(chan error, 2)
+	if admin != nil {
+		go func() { failed <- admin.Serve(keeper.API()) }()
+	}
+	go func() { failed <- s3.Serve(limit) }()
 	moving, stopMoving := context.WithCancel(ctx)
 	var moved sync.WaitGroup
-	moved.Go(func() { moves.run(moving) })
-	// Whatever ends the server: the store is closed only when nothing moves.
+	moved.Go(func() { _ = keeper.Run(moving) }) // it logs its errors
+	// The store is closed only when nothing moves.
 	defer moved.Wait()
 	defer stopMoving()
 
@@ -314,43 +314,28 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, b *ba
 
 	select {
 	case err := <-failed:
-		for _, srv := range servers {
-			_ = srv.Close()
-		}
 		return err
 	case <-ctx.Done():
 	}
-	ready.drain()
 	log.Info("ending: waiting for requests under way", "at most", s.ShutdownTimeout)
-	return shutdown(servers, s.ShutdownTimeout)
+	ending, cancel := context.WithTimeout(context.Background(), s.ShutdownTimeout)
+	defer cancel()
+	if admin != nil {
+		admin.Drain()
+	}
+	err = s3.Shutdown(ending)
+	if admin != nil {
+		err = errors.Join(err, admin.Shutdown(ending))
+	}
+	if err != nil {
+		_ = s3.Close()
+		return fmt.Errorf("requests were cut off after %v", s.ShutdownTimeout)
+	}
+	return nil
 }
 
 // smallBodyTime is how long a small body may take after the header.
 const smallBodyTime = 5 * time.Second
-
-// server makes an HTTP server with the limits of this one, for a listener.
-func (s *serveCmd) server(h http.Handler, l *connLimit, log *slog.Logger) *http.Server {
-	return &http.Server{
-		Handler: h, ConnState: l.state, ConnContext: l.context,
-		ReadHeaderTimeout: s.HeaderTimeout, ReadTimeout: s.BodyTimeout, WriteTimeout: s.AnswerTimeout,
-		IdleTimeout: s.IdleTimeout, MaxHeaderBytes: s.MaxHeaderBytes,
-		ErrorLog: logging.ErrorLog(log),
-	}
-}
-
-// shutdown lets requests end, for so long.
-func shutdown(servers []*http.Server, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
-	var cut error
-	for _, srv := range servers {
-		if err := srv.Shutdown(ctx); err != nil {
-			_ = srv.Close()
-			cut = fmt.Errorf("requests were cut off after %v", limit)
-		}
-	}
-	return cut
-}
 
 // resolve looks up an address to listen on, which must be a loopback one unless
 // open.

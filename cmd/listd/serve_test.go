@@ -61,7 +61,8 @@ func TestServeRefusesWhatItMust(t *testing.T) {
 		{"--admin-url http://a:9001,http://b:9001", exitUsage, "--admin-url"},
 		{"--log-rate -1", exitUsage, "--log-rate"},
 	} {
-		o := listd(t, "", append(strings.Fields("serve --listen 127.0.0.1:0 --admin 127.0.0.1:0"), strings.Fields(c.args)...)...)
+		o := listd(t, "", append(strings.Fields("serve --listen 127.0.0.1:0 --admin 127.0.0.1:0"),
+			strings.Fields(c.args)...)...)
 		require.Equal(t, c.code, o.code, "%s: %s", c.args, o.err)
 		require.Contains(t, o.err, c.says)
 		require.NotContains(t, o.out, "S3 on")
@@ -77,7 +78,8 @@ func TestAdminAddress(t *testing.T) {
 	p := start(t, t.TempDir(), "--insecure", "--listen", "0.0.0.0:0")
 	ok(t, "a\n", "load", "abc", "--create", "--server", strings.Replace(p.s3, "[::]", "127.0.0.1", 1))
 	for path, want := range map[string]string{
-		"/healthz": "ok", "/readyz": "ok", "/metrics": `evenkeel_s3_requests_total{operation="PutObject",status="200"} 1`, "/debug/pprof/": "goroutine", "/debug/pprof/cmdline": "listd",
+		"/healthz": "ok", "/readyz": "ok", "/metrics": `evenkeel_s3_requests_total{operation="PutObject",status="200"} 1`,
+		"/debug/pprof/": "goroutine", "/debug/pprof/cmdline": "listd",
 	} {
 		status, body := get(t, p.admin+path)
 		require.Equal(t, 200, status, path)

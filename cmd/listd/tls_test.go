@@ -18,10 +18,12 @@ func TestHTTPS(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	tlstest.Write(t, cert, key, "the first")
-	p := start(t, t.TempDir(), "--https-cert-file", cert, "--https-key-file", key, "--host-suffix", "s3.example.test, localhost")
+	p := start(t, t.TempDir(), "--https-cert-file", cert, "--https-key-file", key, "--host-suffix",
+		"s3.example.test, localhost")
 	require.True(t, strings.HasPrefix(p.s3, "https://127.0.0.1:"), p.s3)
 	shown := func() string {
-		conn, err := tls.Dial("tcp", strings.TrimPrefix(p.s3, "https://"), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}})
+		conn, err := tls.Dial("tcp", strings.TrimPrefix(p.s3, "https://"), &tls.Config{InsecureSkipVerify: true,
+			NextProtos: []string{"h2", "http/1.1"}})
 		require.NoError(t, err)
 		defer conn.Close()
 		require.Equal(t, "http/1.1", conn.ConnectionState().NegotiatedProtocol)
@@ -59,7 +61,8 @@ func TestHTTPS(t *testing.T) {
 		"--host-suffix http://s3.example.test":                     "not the name of a host",
 		"--host-suffix .":                                          "not the name of a host",
 	} {
-		o := listd(t, "", append([]string{"serve", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, strings.Fields(args)...)...)
+		o := listd(t, "", append([]string{"serve", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--admin",
+			"127.0.0.1:0"}, strings.Fields(args)...)...)
 		require.Equal(t, exitUsage, o.code, "%s: %s", args, o.err)
 		require.Contains(t, o.err, says)
 	}

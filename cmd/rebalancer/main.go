@@ -13,7 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/evenkeel/evenkeel/internal/daemon"
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
+	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policysim"
 )
 
@@ -96,7 +96,7 @@ func run(ctx context.Context, args []string, std stdio) int {
 		Name: "rebalancer", Description: description, Out: std.out, Err: std.err,
 		Options: []kong.Option{kong.Vars{
 			"moves_shown": strconv.Itoa(movesShown), "scenarios": strings.Join(policysim.Names(), ", "),
-			"cutters": strings.Join(planner.Cutters(), ","),
+			"cutters": strings.Join(policy.Planners(), ","),
 		}},
 	}
 	return p.Run(ctx, &cli{}, args, std)

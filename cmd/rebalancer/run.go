@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"sync"
 	"time"
 
@@ -131,65 +130,52 @@ const endTimeout = 5 * time.Second
 
 // run serves the admin address and does the work, until ctx ends.
 func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error {
-	listener, err := net.ListenTCP("tcp", address)
+	registry := prometheus.NewRegistry()
+	admin, err := adminserver.Listen(adminserver.Options{
+		Access: d.who, Address: address, Registry: registry, Store: d.store, Buckets: d.names, Log: d.log,
+	})
 	if err != nil {
 		return fmt.Errorf("--admin-listen: %w", err)
 	}
-	defer listener.Close()
-	if d.leader.Name == "" {
-		d.leader.Name = rebalance.Name("rebalancer")
-	}
-	url := d.who.URL(listener.Addr())
-	d.leader.Admin = cmp.Or(c.AdminURL, url)
+	defer admin.Close()
+	d.leader.Name = cmp.Or(d.leader.Name, rebalance.Name("rebalancer"))
+	d.leader.Admin = cmp.Or(c.AdminURL, admin.URL())
 	k := rebalance.New(rebalance.Options{
 		Store: d.store, Buckets: d.names, Balance: c.Sizes.Options(d.counts != nil, d.wait), Counts: d.counts,
 		MoveRate: c.Sizes.MoveRate, Leader: &d.leader, Log: d.log,
 	})
-	ready := adminserver.NewReadiness(d.store, d.names)
-	registry := prometheus.NewRegistry()
 	if err := registry.Register(d.lines.Metric()); err != nil {
 		return err
 	}
 	if err := registry.Register(rebalance.Metrics{Keeper: k}); err != nil {
 		return err
 	}
-	h, err := adminserver.New(adminserver.Options{
-		Registry: registry, Ready: ready, Moves: k.API(), Access: d.who, Log: d.log,
-	})
-	if err != nil {
-		return err
-	}
-	server := &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: 64 << 10, ErrorLog: logging.ErrorLog(d.log),
-	}
 	failed := make(chan error, 2)
 	working, stop := context.WithCancel(ctx)
 	var work sync.WaitGroup
-	work.Go(func() { failed <- server.Serve(d.who.Listener(listener)) })
-	work.Go(func() { d.who.Run(working, d.log) })
+	work.Go(func() { failed <- admin.Serve(k.API()) })
 	work.Go(func() {
 		if err := k.Run(working); err != nil {
 			failed <- err
 		}
 	})
-	// Whatever ends it: the store is closed only when nothing moves.
+	// The store is closed only when nothing moves.
 	defer work.Wait()
-	defer server.Close()
+	defer admin.Close()
 	defer stop()
-	fmt.Fprintf(d.out.out, "admin on %s\n", url)
-	d.log.Info("standing by", "admin", listener.Addr().String(), "counter", d.counts != nil)
+	fmt.Fprintf(d.out.out, "admin on %s\n", admin.URL())
+	d.log.Info("standing by", "admin", admin.URL(), "counter", d.counts != nil)
 
 	select {
 	case err := <-failed:
 		return err
 	case <-ctx.Done():
 	}
-	ready.Drain()
+	admin.Drain()
 	d.log.Info("ending")
 	stop() // another process may lead at once
 	ending, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
-	_ = server.Shutdown(ending) // what still goes on is cut off
+	_ = admin.Shutdown(ending) // requests that take longer are cut off
 	return nil
 }

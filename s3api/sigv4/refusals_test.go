@@ -27,7 +27,8 @@ func byHand(canonical string) string {
 		key = sum(key, part)
 	}
 	hashed := sha256.Sum256([]byte(canonical))
-	return hex.EncodeToString(sum(key, "AWS4-HMAC-SHA256\n20130524T000000Z\n20130524/us-east-1/s3/aws4_request\n"+hex.EncodeToString(hashed[:])))
+	return hex.EncodeToString(sum(key, "AWS4-HMAC-SHA256\n20130524T000000Z\n20130524/us-east-1/s3/aws4_request\n"+
+		hex.EncodeToString(hashed[:])))
 }
 
 // What is signed, to the letter.
@@ -41,17 +42,21 @@ func TestCanonicalForms(t *testing.T) {
 		{name: "slashes", target: "/a/b%2Fc?prefix=a/b&x=%2F", path: "/a/b/c", query: "prefix=a%2Fb&x=%2F"},
 		{name: "blanks", target: "/a%20b+c?p=a+b&q=a%20b", path: "/a%20b%2Bc", query: "p=a%20b&q=a%20b"},
 		{name: "unreserved", target: "/-_.~%2D%5F%2E%7E%41%7a%30", path: "/-_.~-_.~Az0", query: ""},
-		{name: "reserved", target: "/!$&'()*,:;=@%5B%60%7B%2F%40%5E", path: "/%21%24%26%27%28%29%2A%2C%3A%3B%3D%40%5B%60%7B/%40%5E", query: ""},
+		{name: "reserved", target: "/!$&'()*,:;=@%5B%60%7B%2F%40%5E",
+			path: "/%21%24%26%27%28%29%2A%2C%3A%3B%3D%40%5B%60%7B/%40%5E", query: ""},
 		{name: "bytes", target: "/%00%ff%C3%BC", path: "/%00%FF%C3%BC", query: ""},
 		{name: "parameters in order", target: "/?b=2&a=1&a=0&aa&B=", path: "/", query: "B=&a=0&a=1&aa=&b=2"},
 		{name: "a slash in a name", target: "/?a/b=1", path: "/", query: "a%2Fb=1"},
 		{name: "empty parameters", target: "/?&&a=1&&b&", path: "/", query: "a=1&b="},
 		{name: "no cleaning", target: "/a//../b/.", path: "/a//../b/.", query: ""},
-		{name: "blanks in a header", target: "/", path: "/", header: "x-amz-meta-a", value: "a b c", sent: []string{"  a   b  c "}},
+		{name: "blanks in a header", target: "/", path: "/", header: "x-amz-meta-a", value: "a b c",
+			sent: []string{"  a   b  c "}},
 		{name: "two values", target: "/", path: "/", header: "x-amz-meta-a", value: "a,b c", sent: []string{"a ", " b  c"}},
-		{name: "length that net/http took", target: "/", path: "/", header: "content-length", value: "1234567", length: 1234567},
+		{name: "length that net/http took", target: "/", path: "/", header: "content-length", value: "1234567",
+			length: 1234567},
 		{name: "length zero", target: "/", path: "/", header: "content-length", value: "0"},
-		{name: "length in a header", target: "/", path: "/", header: "content-length", value: "5", sent: []string{"5"}, length: 7},
+		{name: "length in a header", target: "/", path: "/", header: "content-length", value: "5", sent: []string{"5"},
+			length: 7},
 		{name: "no length", target: "/", path: "/", header: "content-length", value: "", length: -1},
 	} {
 		names, lines := []string{"host", "x-amz-content-sha256", "x-amz-date"}, map[string]string{
@@ -81,7 +86,8 @@ func TestCanonicalForms(t *testing.T) {
 // presigned are the parameters of a presigned URL.
 func presigned(change map[string]string) *sigv4.Request {
 	all := map[string]string{
-		"X-Amz-Algorithm": "AWS4-HMAC-SHA256", "X-Amz-Credential": exampleScope, "X-Amz-Date": "20130524T000000Z", "X-Amz-Expires": "86400",
+		"X-Amz-Algorithm": "AWS4-HMAC-SHA256", "X-Amz-Credential": exampleScope, "X-Amz-Date": "20130524T000000Z",
+		"X-Amz-Expires":       "86400",
 		"X-Amz-SignedHeaders": "host", "X-Amz-Signature": "aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404",
 	}
 	for name, value := range change {
@@ -102,7 +108,8 @@ func presigned(change map[string]string) *sigv4.Request {
 func TestRefusals(t *testing.T) {
 	headers := func(credential string) *sigv4.Request {
 		return request("GET", "/", "x-amz-content-sha256", emptySum, "x-amz-date", "20130524T000000Z",
-			"Authorization", "AWS4-HMAC-SHA256 Credential="+credential+",SignedHeaders=host;x-amz-content-sha256;x-amz-date,Signature=0")
+			"Authorization", "AWS4-HMAC-SHA256 Credential="+
+				credential+",SignedHeaders=host;x-amz-content-sha256;x-amz-date,Signature=0")
 	}
 	query := func(change ...string) *sigv4.Request {
 		m := map[string]string{}
@@ -118,33 +125,48 @@ func TestRefusals(t *testing.T) {
 		r             *sigv4.Request
 		code, message string
 	}{
-		{"header: short credential", headers("a/b"), badHeader, "The authorization header is malformed; the Credential is mal-formed; expecting"},
-		{"header: four parts", headers("20130524/us-east-1/s3/aws4_request"), badHeader, "the Credential is mal-formed; expecting"},
+		{"header: short credential", headers("a/b"), badHeader,
+			"The authorization header is malformed; the Credential is mal-formed; expecting"},
+		{"header: four parts", headers("20130524/us-east-1/s3/aws4_request"), badHeader,
+			"the Credential is mal-formed; expecting"},
 		{"header: no id", headers("/20130524/us-east-1/s3/aws4_request"), badHeader, "a non-empty Access Key"},
-		{"header: service", headers("id/20130524/us-east-1/ec2/aws4_request"), badHeader, `incorrect service "ec2". This endpoint belongs to "s3"`},
-		{"header: end", headers("id/20130524/us-east-1/s3/aws5_request"), badHeader, `incorrect terminal "aws5_request". This endpoint uses "aws4_request"`},
-		{"header: date", headers("id/20130525/us-east-1/s3/aws4_request"), badHeader, `invalid credential date "20130525". This date is not the same as X-Amz-Date: "20130524"`},
-		{"query: short credential", credential("a/b"), badQuery, "Error parsing the X-Amz-Credential parameter; the Credential is mal-formed"},
+		{"header: service", headers("id/20130524/us-east-1/ec2/aws4_request"), badHeader,
+			`incorrect service "ec2". This endpoint belongs to "s3"`},
+		{"header: end", headers("id/20130524/us-east-1/s3/aws5_request"), badHeader,
+			`incorrect terminal "aws5_request". This endpoint uses "aws4_request"`},
+		{"header: date", headers("id/20130525/us-east-1/s3/aws4_request"), badHeader,
+			`invalid credential date "20130525". This date is not the same as X-Amz-Date: "20130524"`},
+		{"query: short credential", credential("a/b"), badQuery,
+			"Error parsing the X-Amz-Credential parameter; the Credential is mal-formed"},
 		{"query: no id", credential("/20130524/us-east-1/s3/aws4_request"), badQuery, "a non-empty Access Key"},
 		{"query: service", credential("id/20130524/us-east-1/ec2/aws4_request"), badQuery, `incorrect service "ec2"`},
 		{"query: end", credential("id/20130524/us-east-1/s3/x"), badQuery, `incorrect terminal "x"`},
-		{"query: date", credential("id/20130525/us-east-1/s3/aws4_request"), badQuery, "Error parsing the X-Amz-Credential parameter; invalid credential date"},
-		{"query: no date", query("X-Amz-Date", "now", "X-Amz-Credential", "id/00010101/us-east-1/s3/aws4_request"), badQuery, "ISO8601 Long Format"},
+		{"query: date", credential("id/20130525/us-east-1/s3/aws4_request"), badQuery,
+			"Error parsing the X-Amz-Credential parameter; invalid credential date"},
+		{"query: no date", query("X-Amz-Date", "now", "X-Amz-Credential", "id/00010101/us-east-1/s3/aws4_request"), badQuery,
+			"ISO8601 Long Format"},
 		{"query: expires, a word", query("X-Amz-Expires", "soon"), badQuery, "should be a number, not negative"},
 		{"query: expires, negative", query("X-Amz-Expires", "-1"), badQuery, "should be a number, not negative"},
-		{"query: expires, beyond counting", query("X-Amz-Expires", "2147483648"), badQuery, "should be a number, not negative"},
+		{"query: expires, beyond counting", query("X-Amz-Expires", "2147483648"), badQuery,
+			"should be a number, not negative"},
 		{"query: expires, too late", query("X-Amz-Expires", "604801"), badQuery, "must be less than 604800 seconds"},
 		{"query: payload", query("X-Amz-Content-Sha256", "abc"), "InvalidArgument", "must be UNSIGNED-PAYLOAD"},
-		{"query: payload of another form", query("X-Amz-Content-Sha256", "STREAMING-X"), "NotImplemented", "x-amz-content-sha256: STREAMING-X."},
+		{"query: payload of another form", query("X-Amz-Content-Sha256", "STREAMING-X"), "NotImplemented",
+			"x-amz-content-sha256: STREAMING-X."},
 		{"query: another algorithm", query("X-Amz-Algorithm", "AWS4-X"), "NotImplemented", "signatures by AWS4-X."},
 		{"query: no algorithm of ours", query("X-Amz-Algorithm", "RSA"), badQuery, `only supports "AWS4-HMAC-SHA256"`},
-		{"query: only the algorithm", request("GET", "/?X-Amz-Algorithm=AWS4-HMAC-SHA256"), badQuery, "requires the X-Amz-Credential parameter"},
-		{"query: only the credential", request("GET", "/?X-Amz-Credential="+exampleScope), badQuery, "requires the X-Amz-Algorithm parameter"},
-		{"query: only the signature", request("GET", "/?X-Amz-Signature=0"), badQuery, "requires the X-Amz-Algorithm parameter"},
+		{"query: only the algorithm", request("GET", "/?X-Amz-Algorithm=AWS4-HMAC-SHA256"), badQuery,
+			"requires the X-Amz-Credential parameter"},
+		{"query: only the credential", request("GET", "/?X-Amz-Credential="+exampleScope), badQuery,
+			"requires the X-Amz-Algorithm parameter"},
+		{"query: only the signature", request("GET", "/?X-Amz-Signature=0"), badQuery,
+			"requires the X-Amz-Algorithm parameter"},
 		{"a query that is none", request("GET", "/?a=%zz"), "InvalidURI", "The query can't be parsed"},
-		{"a path that is none", &sigv4.Request{Method: "GET", Path: "/%zz", Query: presigned(nil).Query, Host: "h", Header: http.Header{}}, "InvalidURI", "The URI can't be parsed"},
+		{"a path that is none", &sigv4.Request{Method: "GET", Path: "/%zz", Query: presigned(nil).Query, Host: "h",
+			Header: http.Header{}}, "InvalidURI", "The URI can't be parsed"},
 		{"version 2", request("GET", "/?AWSAccessKeyId=a&Signature=b"), "InvalidRequest", "Please use AWS4-HMAC-SHA256"},
-		{"two mechanisms", request("GET", "/?Signature=b", "Authorization", "AWS4-HMAC-SHA256 x"), "InvalidArgument", "Only one auth mechanism allowed"},
+		{"two mechanisms", request("GET", "/?Signature=b", "Authorization", "AWS4-HMAC-SHA256 x"), "InvalidArgument",
+			"Only one auth mechanism allowed"},
 	} {
 		_, err := verify(c.r, exampleSecret, exampleTime)
 		require.Equal(t, c.code, code(err), "%s: %v", c.name, err)

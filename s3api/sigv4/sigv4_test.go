@@ -27,7 +27,8 @@ var exampleTime = time.Date(2013, 5, 24, 0, 0, 0, 0, time.UTC)
 // request builds a request of the example's bucket; headers are pairs.
 func request(method, target string, headers ...string) *sigv4.Request {
 	path, query, _ := strings.Cut(target, "?")
-	r := &sigv4.Request{Method: method, Path: path, Query: query, Host: "examplebucket.s3.amazonaws.com", Header: http.Header{}, Length: -1}
+	r := &sigv4.Request{Method: method, Path: path, Query: query, Host: "examplebucket.s3.amazonaws.com",
+		Header: http.Header{}, Length: -1}
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Add(headers[i], headers[i+1])
 	}
@@ -62,17 +63,27 @@ func code(err error) string {
 
 func TestPublishedSignatures(t *testing.T) {
 	for name, r := range map[string]*sigv4.Request{
-		"get a range": request("GET", "/test.txt", "Range", "bytes=0-9", "x-amz-content-sha256", emptySum, "x-amz-date", "20130524T000000Z",
-			"Authorization", authorization("host;range;x-amz-content-sha256;x-amz-date", "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41")),
-		"put": request("PUT", "/test$file.text", "Date", "Fri, 24 May 2013 00:00:00 GMT", "x-amz-date", "20130524T000000Z", "x-amz-storage-class", "REDUCED_REDUNDANCY",
+		"get a range": request("GET", "/test.txt", "Range", "bytes=0-9", "x-amz-content-sha256", emptySum, "x-amz-date",
+			"20130524T000000Z",
+			"Authorization", authorization("host;range;x-amz-content-sha256;x-amz-date",
+				"f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41")),
+		"put": request("PUT", "/test$file.text", "Date", "Fri, 24 May 2013 00:00:00 GMT", "x-amz-date", "20130524T000000Z",
+			"x-amz-storage-class", "REDUCED_REDUNDANCY",
 			"x-amz-content-sha256", "44ce7dd67c959e0d3524ffac1771dfbba87d2b6b4b4e99e42034a8b803f8b072",
-			"Authorization", authorization("date;host;x-amz-content-sha256;x-amz-date;x-amz-storage-class", "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd")),
-		"a parameter without a value": request("GET", "/?lifecycle", "x-amz-content-sha256", emptySum, "x-amz-date", "20130524T000000Z",
-			"Authorization", authorization("host;x-amz-content-sha256;x-amz-date", "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543")),
-		"parameters in any order": request("GET", "/?prefix=J&max-keys=2", "x-amz-content-sha256", emptySum, "x-amz-date", "20130524T000000Z",
-			"Authorization", authorization("host;x-amz-content-sha256;x-amz-date", "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7")),
-		"presigned": request("GET", "/test.txt?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential="+strings.ReplaceAll(exampleScope, "/", "%2F")+
-			"&X-Amz-Date=20130524T000000Z&X-Amz-Expires=86400&X-Amz-SignedHeaders=host&X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404"),
+			"Authorization", authorization("date;host;x-amz-content-sha256;x-amz-date;x-amz-storage-class",
+				"98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd")),
+		"a parameter without a value": request("GET", "/?lifecycle", "x-amz-content-sha256", emptySum, "x-amz-date",
+			"20130524T000000Z",
+			"Authorization", authorization("host;x-amz-content-sha256;x-amz-date",
+				"fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543")),
+		"parameters in any order": request("GET", "/?prefix=J&max-keys=2", "x-amz-content-sha256", emptySum, "x-amz-date",
+			"20130524T000000Z",
+			"Authorization", authorization("host;x-amz-content-sha256;x-amz-date",
+				"34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7")),
+		"presigned": request("GET", "/test.txt?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential="+
+			strings.ReplaceAll(exampleScope, "/", "%2F")+
+			"&X-Amz-Date=20130524T000000Z&X-Amz-Expires=86400&X-Amz-SignedHeaders=host&"+
+			"X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404"),
 	} {
 		_, err := verify(r, exampleSecret, exampleTime)
 		require.NoError(t, err, name)
@@ -92,17 +103,25 @@ func TestPublishedChunkSignatures(t *testing.T) {
 		trailer, signature string
 	}{
 		{"chunks", "4f232c4386841ef735655705268965c44a0e4690baa4adea153f7db9fa80a0a9",
-			"content-encoding;content-length;host;x-amz-content-sha256;x-amz-date;x-amz-decoded-content-length;x-amz-storage-class",
+			"content-encoding;content-length;host;x-amz-content-sha256;x-amz-date;x-amz-decoded-content-length;" +
+				"x-amz-storage-class",
 			[]string{"content-length", "66824", "x-amz-content-sha256", sigv4.SignedChunks},
-			[]string{"ad80c730a21e5b8d04586a2213dd63b9a0e99e0e2307b0ade35a65485a288648", "0055627c9e194cb4542bae2aa5492e3c1575bbb81b612b7d234b86a503ef5497", "b6c6ea8a5354eaf15b3cb7646744f4275b71ea724fed81ceb9323e279d449df9"}, "", ""},
+			[]string{"ad80c730a21e5b8d04586a2213dd63b9a0e99e0e2307b0ade35a65485a288648",
+				"0055627c9e194cb4542bae2aa5492e3c1575bbb81b612b7d234b86a503ef5497",
+				"b6c6ea8a5354eaf15b3cb7646744f4275b71ea724fed81ceb9323e279d449df9"}, "", ""},
 		{"chunks and trailer", "106e2a8a18243abcf37539882f36619c00e2dfc72633413f02d3b74544bfeb8e",
-			"content-encoding;host;x-amz-content-sha256;x-amz-date;x-amz-decoded-content-length;x-amz-storage-class;x-amz-trailer",
+			"content-encoding;host;x-amz-content-sha256;x-amz-date;x-amz-decoded-content-length;x-amz-storage-class;" +
+				"x-amz-trailer",
 			[]string{"x-amz-content-sha256", sigv4.SignedChunksTrailer, "x-amz-trailer", "x-amz-checksum-crc32c"},
-			[]string{"b474d8862b1487a5145d686f57f013e54db672cee1c953b3010fb58501ef5aa2", "1c1344b170168f8e65b41376b44b20fe354e373826ccbbe2c1d40a8cae51e5c7", "2ca2aba2005185cf7159c6277faf83795951dd77a3a99e6e65d5c9f85863f992"},
+			[]string{"b474d8862b1487a5145d686f57f013e54db672cee1c953b3010fb58501ef5aa2",
+				"1c1344b170168f8e65b41376b44b20fe354e373826ccbbe2c1d40a8cae51e5c7",
+				"2ca2aba2005185cf7159c6277faf83795951dd77a3a99e6e65d5c9f85863f992"},
 			"x-amz-checksum-crc32c:sOO8/Q==\n", "d81f82fc3505edab99d459891051a732e8730629a2e4a59689829ca17fe2e435"},
 	} {
-		r := request("PUT", "/examplebucket/chunkObject.txt", append(c.headers, "x-amz-date", "20130524T000000Z", "x-amz-storage-class", "REDUCED_REDUNDANCY",
-			"content-encoding", "aws-chunked", "x-amz-decoded-content-length", "66560", "Authorization", authorization(c.signed, c.seed))...)
+		r := request("PUT", "/examplebucket/chunkObject.txt", append(c.headers, "x-amz-date", "20130524T000000Z",
+			"x-amz-storage-class", "REDUCED_REDUNDANCY",
+			"content-encoding", "aws-chunked", "x-amz-decoded-content-length", "66560", "Authorization",
+			authorization(c.signed, c.seed))...)
 		r.Host = "s3.amazonaws.com"
 		chain, err := verify(r, exampleSecret, exampleTime)
 		require.NoError(t, err, c.name)
@@ -119,9 +138,11 @@ func TestPublishedChunkSignatures(t *testing.T) {
 
 func TestClockSkewAndExpiry(t *testing.T) {
 	header := request("GET", "/?lifecycle", "x-amz-content-sha256", emptySum, "x-amz-date", "20130524T000000Z",
-		"Authorization", authorization("host;x-amz-content-sha256;x-amz-date", "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"))
+		"Authorization", authorization("host;x-amz-content-sha256;x-amz-date",
+			"fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"))
 	presigned := request("GET", "/test.txt?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential="+exampleScope+
-		"&X-Amz-Date=20130524T000000Z&X-Amz-Expires=86400&X-Amz-SignedHeaders=host&X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404")
+		"&X-Amz-Date=20130524T000000Z&X-Amz-Expires=86400&X-Amz-SignedHeaders=host&"+
+		"X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404")
 	for _, c := range []struct {
 		r     *sigv4.Request
 		after time.Duration
@@ -149,35 +170,54 @@ func TestMalformedClaims(t *testing.T) {
 		"AWS4-HMAC-SHA256 Credential=" + exampleScope + ", SignedHeaders=" + signed + ",  Signature=" + signature: "",
 		"AWS4-HMAC-SHA256 Signature=" + signature + ",SignedHeaders=" + signed + ",Credential=" + exampleScope:    "",
 		"AWS4-HMAC-SHA256": "AuthorizationHeaderMalformed",
-		"AWS4-HMAC-SHA256 Credential=" + exampleScope + ",SignedHeaders=" + signed:                                             "AuthorizationHeaderMalformed",
-		"AWS4-HMAC-SHA256 Credential=" + exampleScope + ",SignedHeaders=,Signature=" + signature:                               "AuthorizationHeaderMalformed",
-		authorization(signed, signature) + ",Signature=" + signature:                                                           "AuthorizationHeaderMalformed",
-		authorization(signed, signature) + ",x":                                                                                "AuthorizationHeaderMalformed",
-		"AWS4-HMAC-SHA256 Credential=a/b/c,SignedHeaders=" + signed + ",Signature=" + signature:                                "AuthorizationHeaderMalformed",
-		"AWS4-HMAC-SHA256 Credential=/20130524/us-east-1/s3/aws4_request,SignedHeaders=" + signed + ",Signature=x":             "AuthorizationHeaderMalformed",
-		"AWS4-HMAC-SHA256 Credential=a/20130525/us-east-1/s3/aws4_request,SignedHeaders=" + signed + ",Signature=" + signature: "AuthorizationHeaderMalformed",
-		"AWS4-HMAC-SHA256 Credential=a/20130524/us-east-1/sts/aws4_request,SignedHeaders=" + signed + ",Signature=x":           "AuthorizationHeaderMalformed",
-		"AWS4-HMAC-SHA256 Credential=a/20130524/us-east-1/s3/aws5_request,SignedHeaders=" + signed + ",Signature=x":            "AuthorizationHeaderMalformed",
-		authorization("x-amz-content-sha256;x-amz-date", signature):                                                            "AccessDenied",
-		authorization("host;x-amz-content-sha256", signature):                                                                  "AccessDenied",
-		authorization(signed, strings.ToUpper(signature)):                                                                      "SignatureDoesNotMatch",
-		authorization(signed, signature[:63]):                                                                                  "SignatureDoesNotMatch",
-		authorization("x-amz-date;host;x-amz-content-sha256", signature):                                                       "AuthorizationHeaderMalformed",
-		"AWS4-ECDSA-P256-SHA256 Credential=x":                                                                                  "NotImplemented",
-		"AWS id:signature":                                                                                                     "InvalidRequest",
-		"Basic abc":                                                                                                            "InvalidArgument",
+		"AWS4-HMAC-SHA256 Credential=" + exampleScope + ",SignedHeaders=" +
+			signed: "AuthorizationHeaderMalformed",
+		"AWS4-HMAC-SHA256 Credential=" + exampleScope + ",SignedHeaders=,Signature=" +
+			signature: "AuthorizationHeaderMalformed",
+		authorization(signed, signature) + ",Signature=" +
+			signature: "AuthorizationHeaderMalformed",
+		authorization(signed, signature) +
+			",x": "AuthorizationHeaderMalformed",
+		"AWS4-HMAC-SHA256 Credential=a/b/c,SignedHeaders=" + signed + ",Signature=" +
+			signature: "AuthorizationHeaderMalformed",
+		"AWS4-HMAC-SHA256 Credential=/20130524/us-east-1/s3/aws4_request,SignedHeaders=" + signed +
+			",Signature=x": "AuthorizationHeaderMalformed",
+		"AWS4-HMAC-SHA256 Credential=a/20130525/us-east-1/s3/aws4_request,SignedHeaders=" + signed + ",Signature=" +
+			signature: "AuthorizationHeaderMalformed",
+		"AWS4-HMAC-SHA256 Credential=a/20130524/us-east-1/sts/aws4_request,SignedHeaders=" + signed +
+			",Signature=x": "AuthorizationHeaderMalformed",
+		"AWS4-HMAC-SHA256 Credential=a/20130524/us-east-1/s3/aws5_request,SignedHeaders=" + signed +
+			",Signature=x": "AuthorizationHeaderMalformed",
+		authorization("x-amz-content-sha256;x-amz-date",
+			signature): "AccessDenied",
+		authorization("host;x-amz-content-sha256",
+			signature): "AccessDenied",
+		authorization(signed,
+			strings.ToUpper(signature)): "SignatureDoesN" +
+			"otMatch",
+		authorization(signed,
+			signature[:63]): "SignatureDoesN" +
+			"otMatch",
+		authorization("x-amz-date;host;x-amz-content-sha256",
+			signature): "AuthorizationHeaderMalformed",
+		"AWS4-ECDSA-P256-SHA256 Credential=x": "NotImplemented",
+		"AWS id:signature":                    "InvalidRequest",
+		"Basic abc":                           "InvalidArgument",
 	} {
-		r := request("GET", "/?lifecycle", "x-amz-content-sha256", emptySum, "x-amz-date", "20130524T000000Z", "Authorization", value)
+		r := request("GET", "/?lifecycle", "x-amz-content-sha256", emptySum, "x-amz-date", "20130524T000000Z",
+			"Authorization", value)
 		_, err := verify(r, exampleSecret, exampleTime)
 		require.Equal(t, want, code(err), "%s: %v", value, err)
 	}
 	good := authorization(signed, signature)
 	for want, headers := range map[string][]string{
-		"InvalidRequest":        {"x-amz-date", "20130524T000000Z"},
-		"AccessDenied":          {"x-amz-content-sha256", emptySum},
-		"InvalidArgument":       {"x-amz-content-sha256", strings.ToUpper(emptySum), "x-amz-date", "20130524T000000Z"},
-		"NotImplemented":        {"x-amz-content-sha256", "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD", "x-amz-date", "20130524T000000Z"},
-		"InvalidToken":          {"x-amz-content-sha256", emptySum, "x-amz-date", "20130524T000000Z", "x-amz-security-token", "t"},
+		"InvalidRequest":  {"x-amz-date", "20130524T000000Z"},
+		"AccessDenied":    {"x-amz-content-sha256", emptySum},
+		"InvalidArgument": {"x-amz-content-sha256", strings.ToUpper(emptySum), "x-amz-date", "20130524T000000Z"},
+		"NotImplemented": {"x-amz-content-sha256", "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD", "x-amz-date",
+			"20130524T000000Z"},
+		"InvalidToken": {"x-amz-content-sha256", emptySum, "x-amz-date", "20130524T000000Z", "x-amz-security-token",
+			"t"},
 		"SignatureDoesNotMatch": {"x-amz-content-sha256", sigv4.UnsignedPayload, "x-amz-date", "20130524T000000Z"},
 	} {
 		_, err := verify(request("GET", "/?lifecycle", append(headers, "Authorization", good)...), exampleSecret, exampleTime)
@@ -191,11 +231,13 @@ func TestMalformedClaims(t *testing.T) {
 	}
 	// A header that changes the meaning must be signed.
 	for _, name := range []string{"x-amz-acl", "x-amz-copy-source", "x-evenkeel-size", "X-Amz-Meta-A"} {
-		_, err := verify(request("GET", "/?lifecycle", "x-amz-content-sha256", emptySum, "x-amz-date", "20130524T000000Z", "Authorization", good, name, "v"), exampleSecret, exampleTime)
+		_, err := verify(request("GET", "/?lifecycle", "x-amz-content-sha256", emptySum, "x-amz-date", "20130524T000000Z",
+			"Authorization", good, name, "v"), exampleSecret, exampleTime)
 		require.Equal(t, "AccessDenied", code(err), name)
 	}
 	whole := map[string]string{
-		"X-Amz-Algorithm": "AWS4-HMAC-SHA256", "X-Amz-Credential": exampleScope, "X-Amz-Date": "20130524T000000Z", "X-Amz-Expires": "86400",
+		"X-Amz-Algorithm": "AWS4-HMAC-SHA256", "X-Amz-Credential": exampleScope, "X-Amz-Date": "20130524T000000Z",
+		"X-Amz-Expires":       "86400",
 		"X-Amz-SignedHeaders": "host", "X-Amz-Signature": "aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404",
 	}
 	for _, c := range []struct{ name, value, code string }{
@@ -245,7 +287,8 @@ func TestSignedRequestsCannotBeAltered(t *testing.T) {
 		for _, b := range key {
 			path += "%" + strings.ToUpper(string("0123456789abcdef"[b>>4])+string("0123456789abcdef"[b&15]))
 		}
-		r := request(rapid.SampledFrom([]string{"GET", "PUT", "HEAD"}).Draw(t, "method"), path, "X-Amz-Meta-A", rapid.StringMatching(`[ -~]{0,10}`).Draw(t, "meta"))
+		r := request(rapid.SampledFrom([]string{"GET", "PUT", "HEAD"}).Draw(t, "method"), path, "X-Amz-Meta-A",
+			rapid.StringMatching(`[ -~]{0,10}`).Draw(t, "meta"))
 		r.Query = rapid.StringMatching(`([a-z]{1,3}(=[a-z+]{0,3}|=%[0-9A-F]{2})?&){0,3}`).Draw(t, "query")
 		secret := rapid.String().Draw(t, "secret")
 		require.NoError(t, sigv4.Sign(r, "id", secret, "r", sigv4.UnsignedPayload, exampleTime))
@@ -280,12 +323,16 @@ func TestSignedRequestsCannotBeAltered(t *testing.T) {
 // FuzzVerify: whatever is sent, nothing is verified by a secret that nobody has
 // signed with, and errors are S3's.
 func FuzzVerify(f *testing.F) {
-	f.Add("GET", "/?lifecycle", authorization("host;x-amz-content-sha256;x-amz-date", "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"), "20130524T000000Z", emptySum)
-	f.Add("GET", "/test.txt?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential="+exampleScope+"&X-Amz-Date=20130524T000000Z&X-Amz-Expires=86400&X-Amz-SignedHeaders=host&X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404", "", "", "")
+	f.Add("GET", "/?lifecycle", authorization("host;x-amz-content-sha256;x-amz-date",
+		"fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"), "20130524T000000Z", emptySum)
+	f.Add("GET", "/test.txt?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential="+
+		exampleScope+"&X-Amz-Date=20130524T000000Z&X-Amz-Expires=86400&X-Amz-SignedHeaders=host&"+
+		"X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404", "", "", "")
 	f.Add("PUT", "/a%2Fb/%zz?x=%zz&;", "AWS a:b", "Fri, 24 May 2013 00:00:00 GMT", sigv4.SignedChunksTrailer)
 	f.Fuzz(func(t *testing.T, method, target, authorization, date, payload string) {
 		r := request(method, target)
-		for name, value := range map[string]string{"Authorization": authorization, "X-Amz-Date": date, "X-Amz-Content-Sha256": payload} {
+		for name, value := range map[string]string{"Authorization": authorization, "X-Amz-Date": date,
+			"X-Amz-Content-Sha256": payload} {
 			if value != "" {
 				r.Header[http.CanonicalHeaderKey(name)] = []string{value}
 			}

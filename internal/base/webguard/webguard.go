@@ -1,5 +1,6 @@
-// Package webguard keeps pages in somebody's browser from commanding servers that ask for
-// neither keys nor a token: they can reach what their user's machine reaches.
+// Package webguard protects servers from those who can reach them: servers without
+// authentication from web pages, which reach what their browser's machine reaches, and
+// servers' clients from one client that takes everything.
 package webguard
 
 import (
@@ -21,8 +22,8 @@ type Guard struct {
 // anyHost allows all hosts.
 const anyHost = "*"
 
-// New makes a guard that takes loopback names, the hosts given (names or addresses, or *
-// for any), and the domains given with all names below them.
+// New makes a guard that accepts loopback names, the given hosts (names or addresses, or *
+// for any), and the given domains with all names below them.
 func New(hosts, domains []string) (*Guard, error) {
 	g := &Guard{hosts: map[string]bool{}, cross: http.NewCrossOriginProtection()}
 	for _, h := range hosts {
@@ -41,9 +42,9 @@ func New(hosts, domains []string) (*Guard, error) {
 	return g, nil
 }
 
-// CheckHost refuses a request that names the server by a name that is not its own. A page
-// may have its own name lead to this machine (DNS rebinding); the browser then takes what
-// the server answers for the page's, but still says that name.
+// CheckHost refuses a request whose Host is not a name of the server. A web page can point
+// its own name at this machine (DNS rebinding): the browser then takes the server's answers
+// for the page's, but sends the page's name as Host.
 func (g *Guard) CheckHost(r *http.Request) error {
 	name := hostOf(r.Host)
 	if g.any || Loopback(name) || g.hosts[name] {
@@ -55,27 +56,26 @@ func (g *Guard) CheckHost(r *http.Request) error {
 		}
 	}
 	const most = 255 // of a name in DNS
-	return fmt.Errorf("the host %.*q is not a loopback name, and others are taken from clients only that "+
-		"authenticate themselves, as a web page can make up names: allow this one with --allow-host", most, name)
+	return fmt.Errorf("the host %.*q is not a loopback name, and clients that do not authenticate themselves "+
+		"may use no other, as a web page can make up names: allow this one with --allow-host", most, name)
 }
 
-// CheckOrigin refuses a request that changes something if it comes from a page of another
-// origin.
+// CheckOrigin refuses a changing request of a web page of another origin.
 func (g *Guard) CheckOrigin(r *http.Request) error {
 	if err := g.cross.Check(r); err != nil {
-		return fmt.Errorf("a web page of another origin asks for it: %w", err)
+		return fmt.Errorf("the request comes from a web page of another origin: %w", err)
 	}
 	return nil
 }
 
-// CheckAnyOrigin is CheckOrigin also for requests that change nothing: they cost something.
+// CheckAnyOrigin is CheckOrigin whatever the method, for requests that are costly.
 func (g *Guard) CheckAnyOrigin(r *http.Request) error {
 	changing := *r
 	changing.Method = http.MethodPost
 	return g.CheckOrigin(&changing)
 }
 
-// Loopback reports whether a host's name or address leads to this machine only.
+// Loopback reports whether a host's name or address is a loopback one.
 func Loopback(host string) bool {
 	host = canonical(host)
 	if host == "localhost" {
@@ -85,7 +85,7 @@ func Loopback(host string) bool {
 	return err == nil && a.Unmap().IsLoopback()
 }
 
-// hostOf is the name or the address in a Host header, or in an address to dial.
+// hostOf returns the name or address in a Host header or in an address to dial.
 func hostOf(hostport string) string {
 	if host, port, err := net.SplitHostPort(hostport); err == nil && strings.Trim(port, "0123456789") == "" {
 		hostport = host
@@ -96,23 +96,7 @@ func hostOf(hostport string) string {
 // LoopbackAddress is Loopback of a host that may have a port.
 func LoopbackAddress(hostport string) bool { return Loopback(hostOf(hostport)) }
 
-// Client is who a connection is from, by its remote address with the port: addresses of
-// the sixth version count by their network, of which one client has as many as it likes.
-// What is no address is the zero Prefix.
-func Client(remote string) netip.Prefix {
-	a, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	addr, bits := a.Addr().Unmap().WithZone(""), 64
-	if addr.Is4() {
-		bits = 32
-	}
-	p, _ := addr.Prefix(bits)
-	return p
-}
-
-// canonical is a name in the one form that is compared.
+// canonical is the form in which names are compared.
 func canonical(host string) string {
 	host = strings.ToLower(strings.TrimSpace(host))
 	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {

@@ -1,7 +1,6 @@
 package adminserver
 
 import (
-	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
@@ -19,29 +18,28 @@ import (
 	"github.com/evenkeel/evenkeel/internal/daemon/secrecy"
 )
 
-// Flags say who is let in at an admin address, and how; for kong. Embed the struct in that
-// of a command.
+// Flags are the command-line flags of an admin address, for kong.
 type Flags struct {
-	AdminToken         string   `env:"EVENKEEL_ADMIN_TOKEN" placeholder:"TOKEN" help:"Bearer token that all but /healthz and /readyz ask for, of at least 16 characters. Better given in the environment, where ps doesn't show it."`
+	AdminToken         string   `env:"EVENKEEL_ADMIN_TOKEN" placeholder:"TOKEN" help:"Bearer token that requests other than /healthz and /readyz must have, of at least 16 characters. Better set in the environment, where ps doesn't show it."`
 	AdminHTTPSCertFile string   `name:"admin-https-cert-file" placeholder:"FILE" help:"Serve the admin address over TLS with this certificate (PEM, with its chain). It is read again when it or its key changes."`
 	AdminHTTPSKeyFile  string   `name:"admin-https-key-file" placeholder:"FILE" help:"Private key (PEM) of --admin-https-cert-file."`
-	AdminClientCAFile  string   `name:"admin-client-ca-file" placeholder:"FILE" help:"Ask clients of the admin address for certificates of these authorities (PEM), for all but /healthz and /readyz; beside the token, if there is one."`
-	AllowHost          []string `sep:"," placeholder:"NAME" help:"Names and addresses of this host, beside loopback ones, by which those may ask who need not authenticate themselves; separated by commas, or * for any: then web pages can command this process by DNS rebinding."`
+	AdminClientCAFile  string   `name:"admin-client-ca-file" placeholder:"FILE" help:"Require certificates of these authorities (PEM) from clients of the admin address, for requests other than /healthz and /readyz; beside the token, if there is one."`
+	AllowHost          []string `sep:"," placeholder:"NAME" help:"Names and addresses of this host, beside loopback ones, that requests without authentication may use; separated by commas, or * for any: then web pages can command this process by DNS rebinding."`
 }
 
-// leastToken is how many characters a token has at least: shorter ones can be guessed.
+// leastToken is the least length of a token: shorter ones can be guessed.
 const leastToken = 16
 
-// Access is what Flags ask for.
+// Access decides who may use an admin address.
 type Access struct {
 	token    string
 	cert     *reload.Certificate // nil: no TLS
-	byClient bool                // clients show certificates
+	byClient bool                // clients need certificates
 	guard    *webguard.Guard
 }
 
-// Open reads the files that the flags name. Its errors name the flags, and what to do; log
-// takes warnings.
+// Open reads the files that the flags name. Its errors name the flags and the remedy; warnings
+// are logged.
 func (f *Flags) Open(log *slog.Logger) (a *Access, err error) {
 	switch {
 	case f.AdminToken != "" && len(f.AdminToken) < leastToken:
@@ -69,11 +67,11 @@ func (f *Flags) Open(log *slog.Logger) (a *Access, err error) {
 	return a, nil
 }
 
-// authenticates: nobody is let in without a token or a certificate.
+// authenticates reports whether requests need a token or a certificate.
 func (a *Access) authenticates() bool { return a.token != "" || a.byClient }
 
-// Resolve looks up the address to listen on, which has to be a loopback one unless clients
-// authenticate themselves; it warns where their token could be read on its way.
+// Resolve looks up the address to listen on, which must be a loopback one unless clients
+// authenticate themselves. It warns if their token would be sent in the clear.
 func (a *Access) Resolve(flag, address string, log *slog.Logger) (*net.TCPAddr, error) {
 	const hint = "set --admin-token (EVENKEEL_ADMIN_TOKEN) or --admin-client-ca-file to allow it"
 	to, err := Resolve(flag, address, a.authenticates(), hint)
@@ -84,30 +82,28 @@ func (a *Access) Resolve(flag, address string, log *slog.Logger) (*net.TCPAddr, 
 	return to, err
 }
 
-// Listener is where an admin address is served.
-func (a *Access) Listener(l net.Listener) net.Listener {
+// Resolve looks up an address to listen on, which must be a loopback one unless open. The
+// errors name the flag; the hint says how to allow other addresses.
+func Resolve(flag, address string, open bool, hint string) (*net.TCPAddr, error) {
+	a, err := net.ResolveTCPAddr("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	if !open && !a.IP.IsLoopback() {
+		return nil, fmt.Errorf("%s %s is not a loopback address; %s", flag, address, hint)
+	}
+	return a, nil
+}
+
+// listener adds TLS, if there is a certificate.
+func (a *Access) listener(l net.Listener) net.Listener {
 	if a.cert == nil {
 		return l
 	}
 	return tls.NewListener(l, a.cert.Config())
 }
 
-// URL is that of an admin address.
-func (a *Access) URL(address net.Addr) string {
-	if a.cert == nil {
-		return "http://" + address.String()
-	}
-	return "https://" + address.String()
-}
-
-// Run keeps the certificate up to date until ctx ends.
-func (a *Access) Run(ctx context.Context, log *slog.Logger) {
-	if a.cert != nil {
-		a.cert.Run(ctx, log)
-	}
-}
-
-// protect lets requests through that may command a process.
+// protect passes on requests that may command the process.
 func (a *Access) protect(h http.Handler, log *slog.Logger) http.Handler {
 	slow := &slowdown{places: make(chan struct{}, mostDelayed), log: log}
 	want := sha256.Sum256([]byte(a.token))
@@ -124,8 +120,7 @@ func (a *Access) protect(h http.Handler, log *slog.Logger) http.Handler {
 		}
 		if a.token != "" {
 			given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-			// Of the same length whatever was sent: the comparison's time tells
-			// nothing.
+			// Hashes have one length: the comparison's time reveals nothing.
 			got := sha256.Sum256([]byte(given))
 			if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
 				w.Header().Set("WWW-Authenticate", "Bearer")
@@ -137,8 +132,8 @@ func (a *Access) protect(h http.Handler, log *slog.Logger) http.Handler {
 	})
 }
 
-// costly keeps pages of other origins away from what costs something, whatever the method:
-// a browser asks for an image, too, and nobody sees it.
+// costly refuses costly requests of web pages of other origins, whatever the method: a page
+// can have a browser GET an image, unseen.
 func (a *Access) costly(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := a.guard.CheckAnyOrigin(r); err != nil {
@@ -150,20 +145,20 @@ func (a *Access) costly(h http.Handler) http.Handler {
 }
 
 const (
-	// failureDelay is what a failed try takes at least.
+	// failureDelay is the least time that a failed attempt takes.
 	failureDelay = time.Second
-	// mostDelayed bounds the answers that are held back at once, so that many tries take
-	// few of the address's connections. Others are answered at once, by 429 and with the
-	// end of their connection. They tell as much as a 401 does: against guesses helps the
-	// length of a token. But whoever has the right one is let in also while others guess.
+	// mostDelayed bounds the answers that are delayed at once, so that many attempts take
+	// few connections. Others are answered 429 at once, and their connection is closed. A
+	// 429 reveals as much as a 401: the length of the token protects against guessing. But
+	// clients with the right token are served while others guess.
 	mostDelayed = 8
 )
 
-// slowdown answers those who are not let in.
+// slowdown answers requests without access.
 type slowdown struct {
 	places chan struct{}
 	log    *slog.Logger
-	more   atomic.Int64 // tries since the last line of the log
+	more   atomic.Int64 // attempts since the last line of the log
 }
 
 func (s *slowdown) refuse(w http.ResponseWriter, r *http.Request, why string) {
@@ -173,13 +168,13 @@ func (s *slowdown) refuse(w http.ResponseWriter, r *http.Request, why string) {
 		s.more.Add(1)
 		w.Header().Set("Connection", "close")
 		w.Header().Set("Retry-After", "1")
-		http.Error(w, "too many tries failed", http.StatusTooManyRequests)
+		http.Error(w, "too many attempts failed", http.StatusTooManyRequests)
 		return
 	}
 	defer func() { <-s.places }()
-	s.log.Warn("a client of the admin address is not let in", "client", r.RemoteAddr, "why", why, "uri", r.URL.Path,
+	s.log.Warn("a request to the admin address is refused", "client", r.RemoteAddr, "why", why, "uri", r.URL.Path,
 		"other tries since the last such line", s.more.Swap(0))
-	// However soon it leaves: its place is one of few.
+	// Also if the client leaves: its place is one of few.
 	time.Sleep(failureDelay)
 	http.Error(w, why, http.StatusUnauthorized)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/daemon/adminserver"
 	"github.com/evenkeel/evenkeel/internal/test/tlstest"
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
@@ -58,19 +59,50 @@ func serve(t *testing.T, f adminserver.Flags) (url string, log *logged) {
 	b, err := listing.NewEmbedded(s, listing.Options{})
 	require.NoError(t, err)
 	log = &logged{}
-	moves := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
-	h, err := adminserver.New(adminserver.Options{
-		Registry: prometheus.NewRegistry(), Ready: adminserver.NewReadiness(s, b), Moves: moves, Access: access,
-		Log: slog.New(slog.NewTextHandler(log, nil)),
+	server := listen(t, s, b, access, log)
+	commands := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
+	go func() { _ = server.Serve(commands) }()
+	return server.URL(), log
+}
+
+// listen opens an admin address.
+func listen(
+	t *testing.T, s store.Store, b *listing.Client, access *adminserver.Access, log io.Writer,
+) *adminserver.Server {
+	t.Helper()
+	server, err := adminserver.Listen(adminserver.Options{
+		Registry: prometheus.NewRegistry(), Store: s, Buckets: b, Access: access,
+		Address: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, Log: slog.New(slog.NewTextHandler(log, nil)),
 	})
 	require.NoError(t, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	server := &http.Server{Handler: h, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
-	go func() { _ = server.Serve(access.Listener(l)) }()
-	go access.Run(t.Context(), slog.New(slog.NewTextHandler(log, nil)))
-	t.Cleanup(func() { _ = server.Close() })
-	return access.URL(l.Addr()), log
+	t.Cleanup(server.Close)
+	return server
+}
+
+// TestConnectionsAreLimited: clients that open many connections and send nothing keep
+// neither files nor the address from others.
+func TestConnectionsAreLimited(t *testing.T) {
+	url, _ := serve(t, adminserver.Flags{})
+	closed := make(chan struct{}, 10*adminserver.MostConnections)
+	late := time.After(9 * time.Second) // then the server closes them since they are idle
+	for range cap(closed) {
+		c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		go func() {
+			_, _ = c.Read(make([]byte, 1))
+			closed <- struct{}{}
+		}()
+	}
+	for range cap(closed) - adminserver.MostConnections {
+		select {
+		case <-closed:
+		case <-late:
+			require.FailNow(t, "the server keeps more connections than it may")
+		}
+	}
+	status, _ := ask(t, "GET", url+"/healthz")
+	require.Equal(t, 200, status)
 }
 
 // ask sends a request whose headers may hold a Host.
@@ -137,7 +169,7 @@ func TestPagesCannotCommand(t *testing.T) {
 // TestFailedTriesAreSlow and logged, and don't keep out who has the token.
 func TestFailedTriesAreSlow(t *testing.T) {
 	url, log := serve(t, adminserver.Flags{AdminToken: token})
-	const tries = 60
+	const tries = 20 // one client has so many connections
 	began := time.Now()
 	var all sync.WaitGroup
 	var mu sync.Mutex

@@ -1,9 +1,10 @@
-// Package adminserver is the admin address of a process: probes, metrics, profiles,
-// and the commands of rebalancer. Every program that has such an address has this one.
+// Package adminserver is the admin address of a process: probes, metrics, profiles, and the
+// commands of rebalancer.
 package adminserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -17,70 +18,124 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/evenkeel/evenkeel/internal/daemon"
+	"github.com/evenkeel/evenkeel/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Readiness tells whether requests can be served. It is safe for concurrent use.
-type Readiness struct {
-	store    store.Store
-	buckets  *listing.Client
+// Options of a Server. All are required.
+type Options struct {
+	Access   *Access
+	Address  *net.TCPAddr // from Access.Resolve
+	Registry *prometheus.Registry
+	Store    store.Store
+	Buckets  *listing.Client
+	Log      *slog.Logger
+}
+
+// Server serves an admin address. Its methods are safe for concurrent use.
+type Server struct {
+	http     http.Server
+	listener net.Listener
+	o        Options
 	draining atomic.Bool
 }
 
-// NewReadiness looks at a store, and at what is in it through a client.
-func NewReadiness(s store.Store, b *listing.Client) *Readiness {
-	return &Readiness{store: s, buckets: b}
+const (
+	// MostConnections are kept at once on an admin address.
+	MostConnections = 32
+	// readyTimeout bounds the check of the store by /readyz.
+	readyTimeout = 2 * time.Second
+)
+
+// Listen opens an admin address, and registers the metrics of Go's runtime and of the
+// process. Connections wait until Serve.
+func Listen(o Options) (*Server, error) {
+	for _, c := range []prometheus.Collector{
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewBuildInfoCollector(),
+	} {
+		if err := o.Registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	l, err := net.ListenTCP("tcp", o.Address)
+	if err != nil {
+		return nil, err
+	}
+	// There is no WriteTimeout: a profile takes as long as its request says.
+	s := &Server{o: o, http: http.Server{
+		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 64 << 10, ErrorLog: logging.ErrorLog(o.Log),
+	}}
+	s.listener = daemon.LimitConns(o.Access.listener(l), MostConnections, &s.http, false)
+	return s, nil
+}
+
+// URL returns the server's own address.
+func (s *Server) URL() string {
+	scheme := "http"
+	if s.o.Access.cert != nil {
+		scheme = "https"
+	}
+	return scheme + "://" + s.listener.Addr().String()
+}
+
+// Serve answers requests until Shutdown or Close; commands is the handler of /v1/. Its error
+// is http.ErrServerClosed then.
+func (s *Server) Serve(commands http.Handler) error {
+	s.http.Handler = s.handler(commands)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if s.o.Access.cert != nil {
+		go s.o.Access.cert.Run(ctx, s.o.Log)
+	}
+	return s.http.Serve(s.listener)
 }
 
 // Drain makes the process unready: it is about to end.
-func (r *Readiness) Drain() { r.draining.Store(true) }
+func (s *Server) Drain() { s.draining.Store(true) }
 
-// readyTimeout bounds a look at the store.
-const readyTimeout = 2 * time.Second
+// Shutdown waits for requests under way until ctx ends, and then ends them with an error.
+func (s *Server) Shutdown(ctx context.Context) error {
+	err := s.http.Shutdown(ctx)
+	s.Close()
+	return err
+}
 
-// Check fails if the process is ending or its store doesn't answer, or knows that it
-// can't be written at present.
-func (r *Readiness) Check(ctx context.Context) error {
-	if r.draining.Load() {
-		return fmt.Errorf("the server is ending")
+// Close ends the server at once.
+func (s *Server) Close() {
+	_ = s.http.Close()
+	_ = s.listener.Close() // which http.Server has only while it serves
+}
+
+// ready fails if the process is ending, or if its store does not answer or can't be written
+// to at present.
+func (s *Server) ready(ctx context.Context) error {
+	if s.draining.Load() {
+		return errors.New("the server is ending")
 	}
-	if w, ok := r.store.(store.Writable); ok {
+	if w, ok := s.o.Store.(store.Writable); ok {
 		if err := w.Writable(); err != nil {
 			return err
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	for _, err := range r.buckets.Buckets(ctx, "", "") {
+	for _, err := range s.o.Buckets.Buckets(ctx, "", "") {
 		return err
 	}
 	return nil
 }
 
-// Options of a handler. All are required.
-type Options struct {
-	Registry *prometheus.Registry
-	Ready    *Readiness
-	Moves    http.Handler
-	Access   *Access
-	Log      *slog.Logger // told of those who are not let in
-}
-
-// New makes the handler of the admin address, which takes in the metrics of Go's
-// runtime and of the process. The probes are open to everybody, they tell nothing; the
-// rest is for those who have access.
-func New(o Options) (http.Handler, error) {
-	for _, c := range []prometheus.Collector{
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector(),
-	} {
-		if err := o.Registry.Register(c); err != nil {
-			return nil, err
-		}
-	}
+// handler answers the probes, which reveal nothing, to everybody, and the rest to those who
+// have access.
+func (s *Server) handler(commands http.Handler) http.Handler {
+	access := s.o.Access
 	closed := http.NewServeMux()
-	closed.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
-	closed.Handle("/v1/", o.Access.costly(o.Moves))
+	closed.Handle("GET /metrics", promhttp.HandlerFor(s.o.Registry, promhttp.HandlerOpts{}))
+	closed.Handle("/v1/", access.costly(commands))
 	profiles := http.NewServeMux()
 	profiles.HandleFunc("GET /debug/pprof/", pprof.Index)
 	// Not pprof.Cmdline: flags may hold secrets.
@@ -90,30 +145,17 @@ func New(o Options) (http.Handler, error) {
 	profiles.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	profiles.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	profiles.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	closed.Handle("/debug/pprof/", o.Access.costly(profiles))
+	closed.Handle("/debug/pprof/", access.costly(profiles))
 
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if err := o.Ready.Check(r.Context()); err != nil {
+		if err := s.ready(r.Context()); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, "ok")
 	})
-	mux.Handle("/", o.Access.protect(closed, o.Log))
-	return mux, nil
-}
-
-// Resolve looks up an address to listen on, which must be a loopback one unless
-// open. Its errors name the flag, and say with the hint what to do.
-func Resolve(flag, address string, open bool, hint string) (*net.TCPAddr, error) {
-	a, err := net.ResolveTCPAddr("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
-	}
-	if !open && !a.IP.IsLoopback() {
-		return nil, fmt.Errorf("%s %s is not a loopback address; %s", flag, address, hint)
-	}
-	return a, nil
+	mux.Handle("/", access.protect(closed, s.o.Log))
+	return mux
 }

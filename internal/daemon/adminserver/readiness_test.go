@@ -3,13 +3,12 @@ package adminserver_test
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/daemon/adminserver"
@@ -36,19 +35,7 @@ func TestReadyzTellsOfAStoreThatCannotBeWritten(t *testing.T) {
 	s := &readOnly{Store: memstore.New()}
 	b, err := listing.NewEmbedded(s, listing.Options{})
 	require.NoError(t, err)
-	ready := adminserver.NewReadiness(s, b)
-	access, err := (&adminserver.Flags{}).Open(slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	h, err := adminserver.New(adminserver.Options{
-		Registry: prometheus.NewRegistry(), Ready: ready, Moves: http.NotFoundHandler(), Access: access,
-		Log: slog.New(slog.DiscardHandler),
-	})
-	require.NoError(t, err)
-	get := func(path string) (int, string) {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-		return w.Code, w.Body.String()
-	}
+	get, server := probe(t, s, b)
 	status, _ := get("/readyz")
 	require.Equal(t, http.StatusOK, status)
 	s.on.Store(true)
@@ -60,16 +47,33 @@ func TestReadyzTellsOfAStoreThatCannotBeWritten(t *testing.T) {
 	s.on.Store(false)
 	status, _ = get("/readyz")
 	require.Equal(t, http.StatusOK, status)
-	ready.Drain()
+	server.Drain()
 	status, _ = get("/readyz")
 	require.Equal(t, http.StatusServiceUnavailable, status)
 
-	// A store without this power is asked for what is in it.
-	require.NoError(t, adminserver.NewReadiness(s.Store, b).Check(t.Context()))
+	// A store that can't say so is read.
+	get, _ = probe(t, s.Store, b)
+	status, _ = get("/readyz")
+	require.Equal(t, http.StatusOK, status)
 	broken := unreadable{s.Store}
 	b, err = listing.NewEmbedded(broken, listing.Options{})
 	require.NoError(t, err)
-	require.ErrorIs(t, adminserver.NewReadiness(broken, b).Check(t.Context()), errUnreadable)
+	get, _ = probe(t, broken, b)
+	status, body = get("/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Contains(t, body, errUnreadable.Error())
+}
+
+// probe serves an admin address, and returns what gets one of its paths.
+func probe(
+	t *testing.T, s store.Store, b *listing.Client,
+) (get func(path string) (int, string), server *adminserver.Server) {
+	t.Helper()
+	access, err := (&adminserver.Flags{}).Open(slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	server = listen(t, s, b, access, io.Discard)
+	go func() { _ = server.Serve(http.NotFoundHandler()) }()
+	return func(path string) (int, string) { return ask(t, http.MethodGet, server.URL()+path) }, server
 }
 
 var errUnreadable = errors.New("nothing can be read")

@@ -17,7 +17,6 @@ import (
 	"github.com/evenkeel/evenkeel/counter/rediscounter"
 	"github.com/evenkeel/evenkeel/internal/base/webguard"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 )
 
@@ -151,10 +150,8 @@ func (f *Flags) Options(counted bool, wait time.Duration) balancer.Options {
 	if f.MoveRows > 0 {
 		o.Policy.Budget.Rows = f.MoveRows
 	}
-	o.Policy.Budget.Hours, _ = f.hours()                                    // they were validated
-	if c, err := planner.Cutter(f.Planner, balancer.PlanSeed); err == nil { // kong knows the names
-		o.Cutter = c
-	}
+	o.Policy.Budget.Hours, _ = f.hours() // they were validated
+	o.Policy.Planner = f.Planner
 	if s, _ := f.schedule(); s != nil {
 		o.Next = func(t time.Time) time.Time { return s.Next(t.UTC()) }
 	}

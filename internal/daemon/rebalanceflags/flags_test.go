@@ -35,7 +35,8 @@ func TestSchedules(t *testing.T) {
 	}
 	pause := time.Minute
 	for _, f := range []rebalanceflags.Flags{
-		{Schedule: "every ten minutes"}, {Schedule: "0 0 30 2 *"}, {Schedule: "60 * * * *"}, {Schedule: "* * * * * *"}, {Schedule: "CRON_TZ=UTC"},
+		{Schedule: "every ten minutes"}, {Schedule: "0 0 30 2 *"}, {Schedule: "60 * * * *"}, {Schedule: "* * * * * *"},
+		{Schedule: "CRON_TZ=UTC"},
 		{Schedule: "* * * * *", RebalanceInterval: &pause},
 	} {
 		f.MaxRows = 100
@@ -48,8 +49,9 @@ func TestPasswordsInTheClear(t *testing.T) {
 	for url, warned := range map[string]bool{
 		"redis://:secret@10.0.0.9:6379/0": true, "redis://u:secret@redis.test": true,
 		"rediss://:secret@10.0.0.9:6379/0": false,
-		"redis://10.0.0.9:6379/0":          false, "redis://:secret@127.0.0.1:6379/0": false, "redis://:secret@localhost": false,
-		"redis://:secret@[::1]:1": false,
+		"redis://10.0.0.9:6379/0":          false, "redis://:secret@127.0.0.1:6379/0": false,
+		"redis://:secret@localhost": false,
+		"redis://:secret@[::1]:1":   false,
 	} {
 		var log bytes.Buffer
 		b, err := (&rebalanceflags.Flags{Counter: url}).OpenCounter("", slog.New(slog.NewTextHandler(&log, nil)))

@@ -14,9 +14,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/base/wait"
-	"github.com/evenkeel/evenkeel/internal/rebalance/cut"
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -57,24 +54,21 @@ type Mover interface {
 type Options struct {
 	// Policy is when to act; required.
 	Policy policy.Policy
-	// Cutter finds the cuts of splits and merges, default cut.Even.
-	Cutter cut.Cutter
 	// Every is the pause between two looks at what was written to, default 30 s.
 	Every time.Duration
 	// Next is when to look again after a look at a time, by the wall clock; nil: Every
 	// later, and at once when Run begins.
 	Next func(time.Time) time.Time
-	// FullEvery is the pause between two looks at everything, default an hour.
-	FullEvery time.Duration
-	// Effect is how long it takes until new ranges take puts: two waits, default 8 s.
-	Effect time.Duration
 	// Exact says that nobody tells the counters what is written: everything is counted
 	// at each look.
 	Exact bool
-	// Recounts is how many are made at once, default 2.
-	Recounts int
+	// Sleep waits; wait.Sleep if nil. For tests in virtual time.
+	Sleep func(ctx context.Context, d time.Duration) error
 	// Now is the wall clock, time.Now if nil.
 	Now func() time.Time
+	// Decided is called with each input and what was decided from it, before that is carried out; nil: nothing is. It
+	// must not change or keep them.
+	Decided func(store.BucketID, *policy.Input, []policy.Decision)
 	// Logger is told what is decided; none if nil.
 	Logger *slog.Logger
 }
@@ -85,10 +79,10 @@ type Options struct {
 func For(maxRows int64, moveRate int, every, wait time.Duration) Options {
 	p := policy.Default(maxRows)
 	// A count is a second old, or two; and the first of the waits is one for clocks, too.
-	effect := 2*wait + 3*time.Second
+	p.Effect = 2*wait + 3*time.Second
 	// With looks that are further apart than that it is too late now and then: what is
 	// cut ahead is guessed, and a day of it is a lot.
-	p.Lead = min(every, time.Hour) + effect
+	p.Lead = min(every, time.Hour) + p.Effect
 	p.Budget.Rows = 20 * maxRows
 	if moveRate > 0 {
 		p.MovedPerS = float64(moveRate) / 2 // each is copied and compared
@@ -96,38 +90,21 @@ func For(maxRows int64, moveRate int, every, wait time.Duration) Options {
 		// first is over first.
 		p.Budget.Rows = min(p.Budget.Rows, int64(p.MovedPerS*inFlight.Seconds()))
 	}
-	o := Options{Policy: p, Every: every, Effect: effect}
-	if c, err := planner.Cutter(planner.DefaultCutter, PlanSeed); err == nil {
-		o.Cutter = c
-	}
-	return o
+	return Options{Policy: p, Every: every}
 }
 
-const (
-	// inFlight is how long moves that have begun by themselves may take altogether.
-	inFlight = time.Minute
-	// PlanSeed is that of the genetic planner: the same zone always gives the same cuts.
-	PlanSeed = 1
-)
+// inFlight is how long automatic moves may take altogether.
+const inFlight = time.Minute
 
 func (o Options) withDefaults() Options {
 	if o.Every <= 0 {
 		o.Every = 30 * time.Second
 	}
-	if o.FullEvery <= 0 {
-		o.FullEvery = time.Hour
-	}
-	if o.Effect <= 0 {
-		o.Effect = 8 * time.Second
-	}
-	if o.Cutter == nil {
-		o.Cutter = cut.Even{}
-	}
-	if o.Recounts <= 0 {
-		o.Recounts = 2
-	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Sleep == nil {
+		o.Sleep = wait.Sleep
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -158,10 +135,10 @@ type Balancer struct {
 	seen  *lru.Cache[store.BucketID, struct{}]
 	queue queue
 	// trail remembers where partitions grow. Of Run only.
-	trail *cut.Trail
-	// Of Run only: when it looked last at an interval, and chance.
-	tick time.Time
-	r    *rand.Rand
+	trail *trail
+	// Of Run only: when it looked last at an interval and at everything (zero: never), and chance.
+	tick, full time.Time
+	r          *rand.Rand
 
 	mu    sync.Mutex
 	watch map[store.BucketID]*watched
@@ -199,6 +176,10 @@ const (
 	trails = 4096
 	// soonest is the least pause between two looks.
 	soonest = time.Second
+	// fullEvery is the pause between two looks at everything.
+	fullEvery = time.Hour
+	// countsAtOnce is how many recounts are made at once.
+	countsAtOnce = 2
 )
 
 // New makes a balancer. Nothing is read until Run.
@@ -213,12 +194,8 @@ func New(s Store, m Maps, mover Mover, counts counter.Backend, o Options) *Balan
 	}
 	b := &Balancer{
 		store: s, maps: m, mover: mover, counts: counts, o: o.withDefaults(),
-		counted: counted, seen: seen, trail: cut.NewTrail(trails), r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+		counted: counted, seen: seen, trail: newTrail(trails), r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 		watch: map[store.BucketID]*watched{}, jobs: map[string]*job{},
-	}
-	if p, ok := b.o.Cutter.(cut.Planned); ok {
-		p.Made = b.made
-		b.o.Cutter = p
 	}
 	b.queue.init()
 	b.state.Decided, b.state.Moved = map[Decision]int64{}, map[policy.Kind]int64{}
@@ -228,50 +205,55 @@ func New(s Store, m Maps, mover Mover, counts counter.Backend, o Options) *Balan
 // Run works until ctx ends, and returns when all that it did has ended.
 func (b *Balancer) Run(ctx context.Context) error {
 	var counting sync.WaitGroup
-	for range b.o.Recounts {
-		counting.Go(func() { b.count(ctx) })
+	for range countsAtOnce {
+		counting.Go(func() {
+			for b.Count(ctx, true) {
+			}
+		})
 	}
 	defer counting.Wait()
 	b.set(func(s *Status) { s.Running = true })
 	defer b.set(func(s *Status) { s.Running = false })
-	// Whoever led before may have left anything behind.
-	b.mu.Lock()
-	b.mark = 0
-	b.mu.Unlock()
-	everything := true
-	var full time.Time
-	b.tick = time.Time{}
-	if b.o.Next != nil {
-		b.tick = b.o.Now()
-	}
+	b.begin()
 	for ctx.Err() == nil {
-		now := b.o.Now()
-		if now.Before(b.tick) {
-			b.tick = now // a clock that was set back must not stop the looks until it is there again
-		}
-		if now.Before(full) {
-			full = now
-		}
-		everything = everything || b.o.Exact || now.Sub(full) >= b.o.FullEvery
-		due := b.o.due(b.tick, now)
-		b.finish()
-		switch {
-		case due && everything:
-			b.tick = now
-			if b.look(ctx, true, true) == nil {
-				everything, full = false, now
-			}
-		case due:
-			b.tick = now
-			_ = b.look(ctx, true, false)
-		default:
-			_ = b.look(ctx, false, false)
-		}
-		if wait.Sleep(ctx, min(soonest, max(time.Millisecond, b.o.Every/2))) != nil {
+		b.Step(ctx)
+		if b.o.Sleep(ctx, min(soonest, max(time.Millisecond, b.o.Every/2))) != nil {
 			break
 		}
 	}
 	return store.Wrap("keep buckets in shape", context.Cause(ctx))
+}
+
+// begin forgets what was looked at: another process may have led since.
+func (b *Balancer) begin() {
+	b.mu.Lock()
+	b.mark = 0
+	b.mu.Unlock()
+	b.tick, b.full = time.Time{}, time.Time{}
+	if b.o.Next != nil {
+		b.tick = b.o.Now()
+	}
+}
+
+// Step looks once at the buckets that are due. Run calls it, at least every second; a simulation calls Step and Count
+// instead of Run. It is for one goroutine at a time.
+func (b *Balancer) Step(ctx context.Context) {
+	now := b.o.Now()
+	if now.Before(b.tick) {
+		b.tick = now // a clock that was set back must not stop the looks until it is there again
+	}
+	if now.Before(b.full) {
+		b.full = now
+	}
+	everything := b.full.IsZero() || b.o.Exact || now.Sub(b.full) >= fullEvery
+	due := b.o.due(b.tick, now)
+	b.finish()
+	if due {
+		b.tick = now
+	}
+	if err := b.look(ctx, due, due && everything); err == nil && due && everything {
+		b.full = now
+	}
 }
 
 func (b *Balancer) set(change func(*Status)) {
@@ -482,14 +464,6 @@ type Status struct {
 	gone []store.Partition // to be forgotten
 }
 
-// made takes note of a plan.
-func (b *Balancer) made(p *plan.Plan) {
-	b.set(func(s *Status) {
-		s.Plans++
-		s.Gap = p.Optimality.Gap
-	})
-}
-
 // Decision is a verdict without its ranges.
 type Decision struct {
 	Kind policy.Kind
@@ -514,7 +488,7 @@ type Round struct {
 type Reason struct {
 	Bucket     store.BucketID
 	Start, End []byte
-	Verdict    policy.Verdict
+	Verdict    policy.Decision
 }
 
 // Status tells what was done so far.

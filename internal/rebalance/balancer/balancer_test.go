@@ -154,11 +154,12 @@ func lookedAfterAt(t *testing.T, maxRows int64, rate int, change func(*balancer.
 	synctest.Test(t, func(t *testing.T) {
 		x := &fixture{T: t, s: &reads{Store: memstore.New()}, counts: &flaky{b: counter.NewMemory(nil)}}
 		x.recorder = counter.NewRecorder(x.counts, counter.RecorderOptions{})
-		o := balancer.Options{Policy: policy.Default(maxRows), Every: 10 * time.Second, Effect: 3 * time.Second}
+		o := balancer.Options{Policy: policy.Default(maxRows), Every: 10 * time.Second}
 		if testing.Verbose() {
 			o.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 		}
-		o.Policy.Lead, o.Policy.Cool = o.Every+o.Effect, time.Minute
+		o.Policy.Effect, o.Policy.Planner = 3*time.Second, policy.Even
+		o.Policy.Lead, o.Policy.Cool = o.Every+o.Policy.Effect, time.Minute
 		if change != nil {
 			change(&o)
 		}

@@ -65,8 +65,8 @@ func (q *queue) add(x recount) {
 	q.tell()
 }
 
-// next waits for a recount to make.
-func (q *queue) next(ctx context.Context) (recount, bool) {
+// next takes a recount, and waits for one if asked to.
+func (q *queue) next(ctx context.Context, wait bool) (recount, bool) {
 	for ctx.Err() == nil {
 		q.mu.Lock()
 		for class := range q.waiting {
@@ -81,6 +81,9 @@ func (q *queue) next(ctx context.Context) (recount, bool) {
 			}
 		}
 		q.mu.Unlock()
+		if !wait {
+			break
+		}
 		select {
 		case <-q.ready:
 		case <-ctx.Done():
@@ -95,23 +98,23 @@ func (q *queue) done(x recount) {
 	delete(q.in, x.partition.ID)
 }
 
-// count makes recounts until ctx ends.
-func (b *Balancer) count(ctx context.Context) {
-	for {
-		x, ok := b.queue.next(ctx)
-		if !ok {
-			return
-		}
-		_, err := b.recount(ctx, x)
-		b.queue.done(x)
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			b.o.Logger.Warn("a partition can't be counted", "partition", x.partition.String(), "error", err)
-		}
-		b.again(x.partition.Bucket, err == nil)
+// Count makes one of the recounts that wait; if there is none, it waits for one or returns false. It returns false
+// also when ctx ends. It is safe for concurrent use.
+func (b *Balancer) Count(ctx context.Context, wait bool) bool {
+	x, ok := b.queue.next(ctx, wait)
+	if !ok {
+		return false
 	}
+	_, err := b.recount(ctx, x)
+	b.queue.done(x)
+	if ctx.Err() != nil {
+		return false
+	}
+	if err != nil {
+		b.o.Logger.Warn("a partition can't be counted", "partition", x.partition.String(), "error", err)
+	}
+	b.again(x.partition.Bucket, err == nil)
+	return true
 }
 
 // recount counts a range and tells the counters, unless the range has changed

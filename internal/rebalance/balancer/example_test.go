@@ -9,7 +9,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/listing"
@@ -32,13 +31,9 @@ func Example() {
 	}
 
 	const maxRows = 1000
-	cutter, err := planner.Cutter(planner.DefaultCutter, 1)
-	if err != nil {
-		log.Fatal(err)
-	}
 	mover := scheduler.New(s, c.Maps(), scheduler.Options{RowsPerSecond: 100_000})
 	keeper := balancer.New(s, c.Maps(), mover, counts, balancer.Options{
-		Policy: policy.Default(maxRows), Cutter: cutter, Every: 100 * time.Millisecond,
+		Policy: policy.Default(maxRows), Every: 100 * time.Millisecond,
 	})
 	var g sync.WaitGroup
 	g.Go(func() { _ = mover.Run(ctx) })

@@ -16,7 +16,7 @@ import (
 type Seen struct {
 	policy.Range
 	Partition store.PartitionID
-	Verdict   policy.Verdict
+	Verdict   policy.Decision
 }
 
 // each calls f for runs of neighbouring ranges of a bucket, and returns its epoch. What
@@ -52,11 +52,11 @@ func (b *Balancer) each(ctx context.Context, id store.BucketID, f func(run []par
 // returns the epoch of the map that it has read, or the error of f.
 func (b *Balancer) Look(ctx context.Context, id store.BucketID, f func(Seen) error) (epoch uint64, err error) {
 	return b.each(ctx, id, func(run []partmap.Range) error {
-		l, err := b.known(ctx, id, run)
+		l, err := b.input(ctx, id, run)
 		if err != nil {
 			return err
 		}
-		for _, v := range b.o.Policy.Judge(l, b.o.Now()) {
+		for _, v := range policy.Judge(l) {
 			for i := v.From; i < v.To; i++ {
 				if err := f(Seen{Range: l.Ranges[i], Partition: run[i].Partition, Verdict: v}); err != nil {
 					return err
@@ -86,7 +86,7 @@ func (b *Balancer) Recount(ctx context.Context, id store.BucketID, s partmap.Spa
 			if len(s.End) > 0 && bytes.Compare(rg.Start, s.End) >= 0 || len(rg.End) > 0 && bytes.Compare(rg.End, s.Start) <= 0 {
 				continue
 			}
-			l, err := b.known(ctx, id, run[i:i+1])
+			l, err := b.input(ctx, id, run[i:i+1])
 			if err != nil {
 				return err
 			}
@@ -115,7 +115,7 @@ func (b *Balancer) Limits() plan.Limits {
 // Conflict where a range moves.
 func (b *Balancer) Layout(ctx context.Context, id store.BucketID, exact bool, f func(plan.Partition) error) (epoch uint64, err error) {
 	return b.each(ctx, id, func(run []partmap.Range) error {
-		l, err := b.known(ctx, id, run)
+		l, err := b.input(ctx, id, run)
 		if err != nil {
 			return err
 		}

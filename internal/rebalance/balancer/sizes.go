@@ -14,7 +14,7 @@ type Sizes struct {
 	Rows, Unknown int64
 }
 
-func (s *Sizes) add(l *policy.Layout, maxRows int64) {
+func (s *Sizes) add(l *policy.Input, maxRows int64) {
 	for i := range l.Ranges {
 		x := &l.Ranges[i].Stats
 		if !x.Known {

@@ -7,12 +7,16 @@ import (
 	"math"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/base/keyspread"
 	"github.com/evenkeel/evenkeel/internal/base/keytext"
 	"github.com/evenkeel/evenkeel/store"
 )
 
 // MostCuts is how many cuts Ahead returns at most.
 const MostCuts = 1 << 18
+
+// Fill is how full ranges that are cut ahead should become, as a share of the maximum: a forecast errs by some percent.
+const Fill = 0.9
 
 // Options of Ahead.
 type Options struct {
@@ -158,7 +162,7 @@ type tail struct {
 func (t *tail) top() []byte { return t.keys[len(t.keys)-1] }
 
 // differ is the first position in which the keys are not all the same.
-func (t *tail) differ() int { return shared(t.keys[0], t.top()) }
+func (t *tail) differ() int { return keyspread.Common(t.keys[0], t.top()) }
 
 // ahead makes one attempt. errUnlike and errUnpadded say to try fewer keys.
 func ahead(t *tail) (*Foresight, error) {
@@ -224,15 +228,4 @@ func quoted(prefix []byte) string {
 		return "at the beginning of the key"
 	}
 	return "after '" + text(prefix) + "'"
-}
-
-// shared is the length of the longest common prefix.
-func shared(a, b []byte) int {
-	n := min(len(a), len(b))
-	for i := range n {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return n
 }

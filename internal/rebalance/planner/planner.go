@@ -5,10 +5,8 @@ package planner
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/cut"
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/exact"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
@@ -47,33 +45,4 @@ func (c *chooser) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, 
 		return exact.Planner{}.Plan(ctx, l, limits, o)
 	}
 	return c.genetic.Plan(ctx, l, limits, o)
-}
-
-// DefaultCutter is the one that did best in simulation (docs/policy.md).
-const DefaultCutter = "genetic"
-
-// cutGenerations bound the search for one zone, so that it takes some milliseconds
-// and the same zone gives the same cuts.
-const (
-	cutGenerations = 40
-	cutPatience    = 12
-)
-
-// Cutters are the names that Cutter knows.
-func Cutters() []string { return append([]string{"even"}, Names...) }
-
-// Cutter returns what cuts ranges when they are split or merged, by its name: even,
-// or a planner. The seed is that of the genetic planner.
-func Cutter(name string, seed int64) (cut.Cutter, error) {
-	if name == "even" {
-		return cut.Even{}, nil
-	}
-	if !slices.Contains(Names, name) {
-		return nil, fmt.Errorf("nothing that cuts is called %q: there are %s", name, strings.Join(Cutters(), ", "))
-	}
-	p, err := New(name, genetic.Options{Seed: seed, Generations: cutGenerations, Patience: cutPatience})
-	if err != nil {
-		return nil, err
-	}
-	return cut.Planned{Planner: p}, nil
 }

@@ -11,7 +11,7 @@ import (
 
 // What is too large comes first, then what is to be refreshed, then other splits.
 func TestUrgency(t *testing.T) {
-	for want, all := range [][]Verdict{
+	for want, all := range [][]Decision{
 		{{Kind: Split, Why: Rows}, {Kind: Split, Why: Bytes}},
 		{{Kind: Refresh, Why: Rows}, {Kind: Refresh, Why: Bytes}, {Kind: Refresh}},
 		{{Kind: Split, Why: Load}, {Kind: Split, Why: Forecast}},

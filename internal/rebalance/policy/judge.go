@@ -8,72 +8,64 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/rebalance/forecast"
 )
 
-// Judge looks at all ranges of a bucket. Each range is in exactly one verdict; they
-// are in the order of the ranges.
-func (p *Policy) Judge(l *Layout, now time.Time) []Verdict {
-	if l.Broken != "" {
-		return []Verdict{{Kind: None, From: 0, To: len(l.Ranges), Why: Broken, Text: l.Broken + ": repair the map before anything is planned"}}
-	}
-	j := judge{Policy: p, l: l, now: now, of: make([]*Verdict, len(l.Ranges))}
-	for i := range l.Ranges {
-		s := &l.Ranges[i].Stats
+// Judge decides what should be done about each range, without the cuts; see Decide.
+func Judge(in *Input) []Decision {
+	j := judge{Policy: &in.Policy, Input: in, of: make([]*Decision, len(in.Ranges))}
+	for i := range in.Ranges {
+		s := &in.Ranges[i].Stats
 		j.traffic += s.PutsPerS + s.DeletesPerS + s.ReadsPerS
 	}
 	j.rolls()
-	for i := range l.Ranges {
+	for i := range in.Ranges {
 		if j.of[i] != nil {
 			continue
 		}
-		if v, done := j.one(i); done {
-			j.set(v)
+		if d, done := j.one(i); done {
+			j.set(d)
 		}
 	}
 	j.merges()
-	for i := range l.Ranges {
+	for i := range in.Ranges {
 		if j.of[i] == nil {
 			j.set(j.none(i, Within, ""))
 		}
 	}
 	j.spend()
-	return j.verdicts()
-}
-
-type judge struct {
-	*Policy
-	l       *Layout
-	now     time.Time
-	traffic float64    // of the bucket, per second
-	of      []*Verdict // of each range
-}
-
-func (j *judge) set(v Verdict) {
-	for i := v.From; i < v.To; i++ {
-		j.of[i] = &v
-	}
-}
-
-func (j *judge) verdicts() []Verdict {
-	var out []Verdict
+	var out []Decision
 	for i := 0; i < len(j.of); i = j.of[i].To {
 		out = append(out, *j.of[i])
 	}
 	return out
 }
 
-func (j *judge) verdict(k Kind, i int, why Why, format string, args ...any) Verdict {
-	return Verdict{Kind: k, From: i, To: i + 1, Rows: j.l.Ranges[i].Stats.Rows, Why: why, Text: fmt.Sprintf(format, args...)}
+type judge struct {
+	*Policy
+	*Input
+	traffic float64     // of the bucket, per second
+	of      []*Decision // of each range
 }
 
-func (j *judge) none(i int, why Why, format string, args ...any) Verdict {
-	return j.verdict(None, i, why, format, args...)
+func (j *judge) set(v Decision) {
+	for i := v.From; i < v.To; i++ {
+		j.of[i] = &v
+	}
+}
+
+func (j *judge) decision(k Kind, i int, why Why, format string, args ...any) Decision {
+	return Decision{Kind: k, From: i, To: i + 1, Rows: j.Ranges[i].Stats.Rows, Why: why, Text: fmt.Sprintf(format, args...)}
+}
+
+func (j *judge) none(i int, why Why, format string, args ...any) Decision {
+	return j.decision(None, i, why, format, args...)
 }
 
 // one judges a range by itself; false: nothing is to be said of it, but it may be
 // merged.
-func (j *judge) one(i int) (Verdict, bool) {
-	r := &j.l.Ranges[i]
+func (j *judge) one(i int) (Decision, bool) {
+	r := &j.Ranges[i]
 	s := &r.Stats
 	if r.Moves {
 		return j.none(i, Moving, "it moves at present"), true
@@ -89,7 +81,7 @@ func (j *judge) one(i int) (Verdict, bool) {
 		case !j.fresh(s):
 			return j.recount(i, Suspect, "%s, as it is counted", text), true
 		}
-		v := j.verdict(Split, i, why, "%s", text)
+		v := j.decision(Split, i, why, "%s", text)
 		v.Parts = int(min(want, s.Rows))
 		v.Copies, v.Grown = s.Rows-s.Rows/int64(v.Parts), grown
 		return v, true
@@ -105,20 +97,20 @@ func (j *judge) one(i int) (Verdict, bool) {
 	if s.Rows >= j.MinRows { // a small one is merged, which does the same
 		return j.refresh(i)
 	}
-	return Verdict{}, false
+	return Decision{}, false
 }
 
 // refresh rewrites a partition with too many tombstones.
-func (j *judge) refresh(i int) (Verdict, bool) {
-	r := &j.l.Ranges[i]
+func (j *judge) refresh(i int) (Decision, bool) {
+	r := &j.Ranges[i]
 	s := &r.Stats
 	if j.MaxDead <= 0 || s.Dead <= j.MaxDead {
-		return Verdict{}, false
+		return Decision{}, false
 	}
 	if j.cooling(r) > 0 {
 		return j.none(i, Cooling, "%d tombstones, but its partition was made less than %v ago", s.Dead, j.Cool), true
 	}
-	v := j.verdict(Refresh, i, Dead, "%d tombstones, more than %d", s.Dead, j.MaxDead)
+	v := j.decision(Refresh, i, Dead, "%d tombstones, more than %d", s.Dead, j.MaxDead)
 	v.Copies = s.Rows
 	return v, true
 }
@@ -180,19 +172,19 @@ func (j *judge) rolls() {
 	var stream []int // its ranges
 	end := func() {
 		for k, i := range stream {
-			s := &j.l.Ranges[i].Stats
-			last := &j.l.Ranges[stream[len(stream)-1]].Stats
+			s := &j.Ranges[i].Stats
+			last := &j.Ranges[stream[len(stream)-1]].Stats
 			switch {
 			case k == len(stream)-1:
 				j.roll(i, j.rate(stream))
-			case j.own(s, &j.l.Ranges[stream[k+1]].Stats, last):
+			case j.own(s, &j.Ranges[stream[k+1]].Stats, last):
 				j.roll(i, s.AppendsPerS)
 			}
 		}
 		stream = stream[:0]
 	}
-	for i := range j.l.Ranges {
-		switch s := &j.l.Ranges[i].Stats; {
+	for i := range j.Ranges {
+		switch s := &j.Ranges[i].Stats; {
 		case j.appended(s):
 			stream = append(stream, i)
 		case s.Rows > 0 || s.Puts > 0: // else nothing has come there yet, or ever will
@@ -225,7 +217,7 @@ func (j *judge) own(s, next, last *counter.Stats) bool {
 // those that it has only touched.
 func (j *judge) rate(stream []int) float64 {
 	const enough = 10 * time.Second
-	at := func(k int) *counter.Stats { return &j.l.Ranges[stream[k]].Stats }
+	at := func(k int) *counter.Stats { return &j.Ranges[stream[k]].Stats }
 	last := len(stream) - 1
 	puts, rate := int64(0), at(last).AppendsPerS
 	for k := last; k > 0; k-- {
@@ -244,8 +236,8 @@ func (j *judge) rate(stream []int) float64 {
 // it will be full before the next but one judgement takes effect. It moves nothing,
 // so an estimate is good enough.
 func (j *judge) roll(i int, rate float64) {
-	s := &j.l.Ranges[i].Stats
-	if j.l.Ranges[i].Moves || rate < j.AppendsPerS {
+	s := &j.Ranges[i].Stats
+	if j.Ranges[i].Moves || rate < j.AppendsPerS {
 		return
 	}
 	gain := rate * 2 * j.Lead.Seconds()
@@ -259,10 +251,10 @@ func (j *judge) roll(i int, rate float64) {
 		return // the roll came late, or its keys went elsewhere: split it
 	}
 	last := i
-	for last+1 < len(j.l.Ranges) && j.empty(last+1) {
+	for last+1 < len(j.Ranges) && j.empty(last+1) {
 		last++
 	}
-	room := max(0, float64(j.MaxRows-s.Rows)) + float64(last-i)*Fill*float64(j.MaxRows)
+	room := max(0, float64(j.MaxRows-s.Rows)) + float64(last-i)*forecast.Fill*float64(j.MaxRows)
 	text := fmt.Sprintf("%d rows and %.1f appended per second: full in %.0f s", s.Rows, rate, room/rate)
 	if last > i && room >= gain {
 		j.set(j.none(i, Rolled, "%s; %d empty ranges above it take what is appended next", text, last-i))
@@ -271,11 +263,11 @@ func (j *judge) roll(i int, rate float64) {
 	if last > i {
 		j.set(j.none(i, Rolled, "%s; ranges are cut ahead of it", text))
 	}
-	if j.l.Ranges[last].Moves {
+	if j.Ranges[last].Moves {
 		j.set(j.none(last, Moving, "it moves at present"))
 		return
 	}
-	v := j.verdict(Roll, last, Appends, "%s", text)
+	v := j.decision(Roll, last, Appends, "%s", text)
 	v.Appended, v.Rate = i, rate
 	v.Ahead = int(min(math.Ceil(gain/float64(j.MaxRows)), 1<<16)) + 1
 	if more := v.Ahead - (last - i); more > 0 {
@@ -284,21 +276,17 @@ func (j *judge) roll(i int, rate float64) {
 	j.set(v)
 }
 
-// Fill is how full the ranges that are cut ahead are meant to become: less than all,
-// for what is foreseen is off by some percent.
-const Fill = 0.9
-
 // empty reports whether nothing is in a range, and nothing comes to it yet. One that
 // moves is taken for one that was just cut ahead.
 func (j *judge) empty(i int) bool {
-	r := &j.l.Ranges[i]
+	r := &j.Ranges[i]
 	return (r.Stats.Known || r.Moves) && r.Stats.Rows == 0 && r.Stats.PutsPerS == 0
 }
 
 // ahead says whether an empty range lies above one that is appended to.
 func (j *judge) ahead(i int) bool {
-	for ; i > 0 && j.l.Ranges[i].Stats.Rows == 0; i-- {
-		if j.appended(&j.l.Ranges[i-1].Stats) {
+	for ; i > 0 && j.Ranges[i].Stats.Rows == 0; i-- {
+		if j.appended(&j.Ranges[i-1].Stats) {
 			return true
 		}
 	}
@@ -306,12 +294,12 @@ func (j *judge) ahead(i int) bool {
 }
 
 // load splits a range that takes too much of its bucket's traffic.
-func (j *judge) load(i int) (Verdict, bool) {
-	r := &j.l.Ranges[i]
+func (j *judge) load(i int) (Decision, bool) {
+	r := &j.Ranges[i]
 	s := &r.Stats
 	load := s.PutsPerS + s.DeletesPerS + s.ReadsPerS
 	if j.LoadPerS <= 0 || load < j.LoadPerS || load < j.LoadShare*j.traffic {
-		return Verdict{}, false
+		return Decision{}, false
 	}
 	text := fmt.Sprintf("%.0f reads and writes per second, %.0f %% of the bucket's", load, 100*load/j.traffic)
 	switch {
@@ -320,13 +308,13 @@ func (j *judge) load(i int) (Verdict, bool) {
 	case j.appended(s):
 		return j.none(i, AtTail, "%s, but appends all go to one end: no cut divides them", text), true
 	case s.Rows < 2*j.MinRows:
-		return Verdict{}, false // its parts would be merged again
+		return Decision{}, false // its parts would be merged again
 	case j.cooling(r) > 0:
 		return j.none(i, Cooling, "%s, but its partition was made less than %v ago", text, j.Cool), true
 	case !j.fresh(s):
 		return j.recount(i, Suspect, "%s", text), true
 	}
-	v := j.verdict(Split, i, Load, "%s", text)
+	v := j.decision(Split, i, Load, "%s", text)
 	v.Parts, v.Copies, v.Grown = 2, s.Rows/2, s.Rows
 	return v, true
 }
@@ -335,7 +323,7 @@ func (j *judge) load(i int) (Verdict, bool) {
 // since. Growth that is spread over the range leaves cuts where they are: a load that
 // is faster than any count must not have to be counted for ever.
 func (j *judge) fresh(s *counter.Stats) bool {
-	if s.Recounted.IsZero() || j.now.Sub(s.Recounted) > j.Fresh {
+	if s.Recounted.IsZero() || j.Now.Sub(s.Recounted) > j.Fresh {
 		return false
 	}
 	grew := s.Rows > s.RecountedRows && s.RecountedRows >= max(s.Rows/3, j.EarlyRows/2)
@@ -353,20 +341,20 @@ func changed(s *counter.Stats) bool {
 const lies = 3
 
 // cooling returns how long a range has to wait for what is not urgent.
-func (j *judge) cooling(r *Range) time.Duration { return r.Created.Add(j.Cool).Sub(j.now) }
+func (j *judge) cooling(r *Range) time.Duration { return r.Created.Add(j.Cool).Sub(j.Now) }
 
 // recount asks for one, unless the last ones were in vain too lately.
-func (j *judge) recount(i int, why Why, format string, args ...any) Verdict {
-	s := &j.l.Ranges[i].Stats
+func (j *judge) recount(i int, why Why, format string, args ...any) Decision {
+	s := &j.Ranges[i].Stats
 	pause := j.Recount << min(max(s.Fruitless, 0), 30)
 	if pause <= 0 || pause > j.MaxRecount {
 		pause = j.MaxRecount
 	}
 	wait := !changed(s) || s.Fruitless >= lies
-	if next := s.Recounted.Add(pause); why == Suspect && wait && !s.Recounted.IsZero() && next.After(j.now) && !j.now.Before(s.Recounted) {
-		return j.none(i, Backing, "%s; the last recount found %d rows, the next one is due in %v", fmt.Sprintf(format, args...), s.RecountedRows, next.Sub(j.now).Round(time.Second))
+	if next := s.Recounted.Add(pause); why == Suspect && wait && !s.Recounted.IsZero() && next.After(j.Now) && !j.Now.Before(s.Recounted) {
+		return j.none(i, Backing, "%s; the last recount found %d rows, the next one is due in %v", fmt.Sprintf(format, args...), s.RecountedRows, next.Sub(j.Now).Round(time.Second))
 	}
-	return j.verdict(Recount, i, why, format, args...)
+	return j.decision(Recount, i, why, format, args...)
 }
 
 // merges joins small ranges with neighbours, smallest first.
@@ -375,15 +363,15 @@ func (j *judge) merges() {
 		return
 	}
 	var small []int
-	for i := range j.l.Ranges {
-		s := &j.l.Ranges[i].Stats
+	for i := range j.Ranges {
+		s := &j.Ranges[i].Stats
 		// What will have the minimum is left to grow; of appends more is to be said.
 		if j.of[i] == nil && s.Rows < j.MinRows && (s.Rows+int64(j.grown(i)) < j.MinRows || j.appended(s)) {
 			small = append(small, i)
 		}
 	}
 	slices.SortStableFunc(small, func(a, b int) int {
-		return cmp.Compare(j.l.Ranges[a].Stats.Rows, j.l.Ranges[b].Stats.Rows)
+		return cmp.Compare(j.Ranges[a].Stats.Rows, j.Ranges[b].Stats.Rows)
 	})
 	for _, i := range small {
 		if j.of[i] == nil {
@@ -394,11 +382,11 @@ func (j *judge) merges() {
 
 func (j *judge) merge(i int) {
 	from, to := i, i+1
-	rows := j.l.Ranges[i].Stats.Rows
+	rows := j.Ranges[i].Stats.Rows
 	grown := j.grown(i)
 	why, text := Lonely, "it has no neighbour that fits"
-	if j.appended(&j.l.Ranges[i].Stats) {
-		j.set(j.none(i, Appends, "%d rows, but it fills by appends", j.l.Ranges[i].Stats.Rows))
+	if j.appended(&j.Ranges[i].Stats) {
+		j.set(j.none(i, Appends, "%d rows, but it fills by appends", j.Ranges[i].Stats.Rows))
 		return
 	}
 	if j.ahead(i) {
@@ -407,13 +395,13 @@ func (j *judge) merge(i int) {
 	}
 	// joins says whether range k may join over the cut that begins range cut.
 	joins := func(k, cut int) bool {
-		switch r := &j.l.Ranges[k]; {
+		switch r := &j.Ranges[k]; {
 		case j.of[k] != nil && j.of[k].Kind == None && j.of[k].Why == Moving:
 			why, text = Moving, "its neighbour moves at present"
 		case j.of[k] != nil:
-		case j.l.Ranges[cut].PinUntil.After(j.now):
-			why, text = Pinned, "the cut beside it is pinned until "+j.l.Ranges[cut].PinUntil.UTC().Format(time.RFC3339)
-		case j.cooling(&j.l.Ranges[i]) > 0 || j.cooling(r) > 0:
+		case j.Ranges[cut].PinUntil.After(j.Now):
+			why, text = Pinned, "the cut beside it is pinned until "+j.Ranges[cut].PinUntil.UTC().Format(time.RFC3339)
+		case j.cooling(&j.Ranges[i]) > 0 || j.cooling(r) > 0:
 			why, text = Cooling, fmt.Sprintf("its partition, or its neighbour's, was made less than %v ago", j.Cool)
 		case j.appended(&r.Stats) || j.ahead(k):
 			why, text = Appends, "its neighbour is appended to"
@@ -425,7 +413,7 @@ func (j *judge) merge(i int) {
 		return false
 	}
 	for rows < j.MinRows {
-		left, right := from > 0 && joins(from-1, from), to < len(j.l.Ranges) && joins(to, to)
+		left, right := from > 0 && joins(from-1, from), to < len(j.Ranges) && joins(to, to)
 		k := to
 		switch {
 		case !left && !right:
@@ -434,14 +422,14 @@ func (j *judge) merge(i int) {
 					j.set(v)
 					return
 				}
-				if len(j.l.Ranges) == 1 {
+				if len(j.Ranges) == 1 {
 					return // a small bucket
 				}
 				j.set(j.none(i, why, "%d rows, fewer than min_rows (%d), but %s", rows, j.MinRows, text))
 				return
 			}
 			k = -1
-		case left && (!right || j.l.Ranges[from-1].Stats.Rows <= j.l.Ranges[to].Stats.Rows):
+		case left && (!right || j.Ranges[from-1].Stats.Rows <= j.Ranges[to].Stats.Rows):
 			from--
 			k = from
 		default:
@@ -450,26 +438,26 @@ func (j *judge) merge(i int) {
 		if k < 0 {
 			break
 		}
-		rows += j.l.Ranges[k].Stats.Rows
+		rows += j.Ranges[k].Stats.Rows
 		grown += j.grown(k)
 	}
 	if j.countFirst(from, to) {
 		return
 	}
-	j.set(Verdict{
+	j.set(Decision{
 		Kind: Merge, From: from, To: to, Rows: rows, Copies: rows, Why: Rows,
-		Text: fmt.Sprintf("%d rows, fewer than min_rows (%d); together %d", j.l.Ranges[i].Stats.Rows, j.MinRows, rows),
+		Text: fmt.Sprintf("%d rows, fewer than min_rows (%d); together %d", j.Ranges[i].Stats.Rows, j.MinRows, rows),
 	})
 }
 
 // countFirst asks for recounts of the ranges that are to be merged, as far as they are
 // not fresh: of all, or of none where one has to wait. False: all are fresh.
 func (j *judge) countFirst(from, to int) bool {
-	var counts []Verdict
+	var counts []Decision
 	fresh, wait := true, false
 	for k := from; k < to; k++ {
 		v := j.none(k, Backing, "to be merged, when its neighbours are counted")
-		if s := &j.l.Ranges[k].Stats; !j.fresh(s) {
+		if s := &j.Ranges[k].Stats; !j.fresh(s) {
 			v = j.recount(k, Suspect, "to be merged: %d rows, as it is counted", s.Rows)
 			fresh, wait = false, wait || v.Kind == None
 		}
@@ -488,21 +476,21 @@ func (j *judge) countFirst(from, to int) bool {
 }
 
 // grown is what a range gains while a merge is to last.
-func (j *judge) grown(i int) float64 { return j.Gain(&j.l.Ranges[i].Stats) }
+func (j *judge) grown(i int) float64 { return j.Gain(&j.Ranges[i].Stats) }
 
 // spend takes back what the budget has no room for: the least urgent first.
 func (j *judge) spend() {
-	var want []*Verdict
+	var want []*Decision
 	for i := 0; i < len(j.of); i = j.of[i].To {
 		if v := j.of[i]; v.Kind == Split || v.Kind == Merge || v.Kind == Refresh {
 			want = append(want, v)
 		}
 	}
-	slices.SortStableFunc(want, func(a, b *Verdict) int {
+	slices.SortStableFunc(want, func(a, b *Decision) int {
 		return cmp.Or(cmp.Compare(urgency(a), urgency(b)), cmp.Compare(b.Rows, a.Rows))
 	})
 	open := j.open()
-	moves, rows := j.l.Moves, j.l.Rows
+	moves, rows := j.Input.Moves, j.Input.Rows
 	for _, v := range want {
 		urgent := v.Kind == Split && float64(v.Rows) > Urgent*float64(j.MaxRows)
 		n := v.moves()
@@ -519,15 +507,22 @@ func (j *judge) spend() {
 }
 
 // refuse makes a verdict a None, with what it would have been.
-func (j *judge) refuse(v *Verdict, why Why, text string) {
+func (j *judge) refuse(v *Decision, why Why, text string) {
 	for i := v.From; i < v.To; i++ {
-		j.set(j.none(i, why, "%s (%s), but %s", v.Kind, v.Text, text))
+		no := j.decision(v.Kind, i, why, "%s", v.Text)
+		no.refuse(why, text)
+		j.set(no)
 	}
+}
+
+// refuse makes a decision a None that says what it would have been.
+func (d *Decision) refuse(why Why, text string) {
+	*d = Decision{From: d.From, To: d.To, Kind: None, Rows: d.Rows, Why: why, Text: fmt.Sprintf("%s (%s), but %s", d.Kind, d.Text, text)}
 }
 
 // urgency orders verdicts: splits of what is too large, refreshes, other splits,
 // merges.
-func urgency(v *Verdict) int {
+func urgency(v *Decision) int {
 	switch {
 	case v.Kind == Split && (v.Why == Rows || v.Why == Bytes):
 		return 0
@@ -540,7 +535,7 @@ func urgency(v *Verdict) int {
 }
 
 // moves is how many partitions take part, at both ends.
-func (v *Verdict) moves() int {
+func (v *Decision) moves() int {
 	switch v.Kind {
 	case Split:
 		return v.Parts
@@ -558,7 +553,7 @@ func (j *judge) open() bool {
 		return true
 	}
 	const day = 24 * time.Hour
-	at := j.now.Sub(j.now.UTC().Truncate(day)) % day
+	at := j.Now.Sub(j.Now.UTC().Truncate(day)) % day
 	for _, h := range j.Budget.Hours {
 		if h.From < h.To && at >= h.From && at < h.To || h.From >= h.To && (at >= h.From || at < h.To) {
 			return true

@@ -1,10 +1,9 @@
-// Package policy says when the ranges of a bucket are to be split, merged, rolled or
-// refreshed, and when a partition is to be counted: from what counters say of
-// them, which may be wrong, and from recounts, which are not. Every "no" comes with
-// its reason.
+// Package policy decides when and where the ranges of a bucket are split, merged, rolled or refreshed, and when a
+// partition is counted: from the estimates of counters, which may be wrong, and from recounts, which are not. Every
+// "no" has its reason. The live loop and the simulation (packages balancer and policysim) both execute what Decide
+// says.
 //
-// It is pure: no I/O, neither the time nor chance of its own, and no memory.
-// Calling it again with the same is harmless.
+// It is pure: no I/O, no clock, no chance, no memory. Input and Decision are data, which can be stored and replayed.
 package policy
 
 import (
@@ -65,6 +64,12 @@ type Policy struct {
 	Recount, MaxRecount time.Duration
 
 	Budget Budget
+
+	// Effect is how long it takes until new ranges take puts: two waits.
+	Effect time.Duration
+	// Planner finds the cuts of splits: one of Planners. Seed is the seed of the genetic planner.
+	Planner string
+	Seed    int64
 }
 
 // Budget limits what is under way at once. Rolls move nothing and are free.
@@ -85,6 +90,9 @@ type Hours struct{ From, To time.Duration }
 // Urgent is at how many times the maximum a split waits for no hour.
 const Urgent = 1.2
 
+// DefaultPlanner moved the fewest rows in simulation (docs/policy.md).
+const DefaultPlanner = "genetic"
+
 // Default returns the policy for a maximum of rows: the one that did best in
 // simulation (docs/policy.md).
 func Default(maxRows int64) Policy {
@@ -97,6 +105,7 @@ func Default(maxRows int64) Policy {
 		Cool: 30 * time.Minute, Fresh: 2 * time.Minute,
 		Recount: time.Minute, MaxRecount: time.Hour,
 		Budget: Budget{Moves: 256, Rows: 20 * maxRows},
+		Effect: 8 * time.Second, Planner: DefaultPlanner, Seed: 1,
 	}
 }
 
@@ -106,18 +115,18 @@ func (p *Policy) Gain(s *counter.Stats) float64 {
 	return max(0, s.GrowthRowsPerS) * max(p.Cool, p.Horizon).Seconds()
 }
 
-// Layout is a bucket at one moment.
-type Layout struct {
-	// Ranges tile all keys, in their order.
-	Ranges []Range
-	// Broken says what is wrong with the map; empty where nothing is.
-	Broken string
+// Input is all that a decision depends on. In JSON, and back, it gives the same decisions.
+type Input struct {
+	Now    time.Time
+	Policy Policy
 	// Moves and Rows are in flight already, in all buckets that share the budget.
 	Moves int
 	Rows  int64
+	// Ranges are neighbours, in the order of their keys.
+	Ranges []Range
 }
 
-// Range is a range of a layout with what is known of its partition.
+// Range is what is known of a range and its partition.
 type Range struct {
 	Start, End []byte
 	// Stats of its partition; while it moves, of the one that takes the writes.
@@ -128,13 +137,29 @@ type Range struct {
 	PinUntil time.Time
 	// Moves: the range takes part in a move, or its last one is not swept.
 	Moves bool
+	// Quanta are where its rows lie, by its last recount, if that is fresh. The first key is empty and stands for the
+	// start. nil: unknown.
+	Quanta []counter.Quantum `json:",omitempty"`
+	// Earlier are quanta from when the range had about a tenth fewer rows; estimates (counter.Source.Quanta) do. They
+	// show where it grows. nil: unknown.
+	Earlier []counter.Quantum `json:",omitempty"`
+	// Newest are its highest keys; nil: they have not been read. See Need.
+	Newest *Newest `json:",omitempty"`
 }
 
-// Kind is what is to be done.
+// Newest are the highest keys of a range, ascending, with the times at which they were written (Unix microseconds).
+type Newest struct {
+	Keys    [][]byte
+	Written []int64
+}
+
+// Kind is what should be done.
 type Kind string
 
-// The kinds of verdicts.
+// The kinds of decisions.
 const (
+	// Need: read the newest keys of a range that may have to be rolled, and decide again.
+	Need    Kind = "need"
 	None    Kind = "none"
 	Recount Kind = "recount"
 	Split   Kind = "split"
@@ -161,7 +186,6 @@ const (
 // The reasons of what is not done.
 const (
 	Within   Why = "within limits"
-	Broken   Why = "map broken"
 	Moving   Why = "moving"
 	Pinned   Why = "pinned"
 	Cooling  Why = "cooling down"
@@ -172,25 +196,57 @@ const (
 	Lonely   Why = "no neighbour fits"
 	Rolled   Why = "cut ahead already"
 	AtTail   Why = "loaded by appends"
+	// The rows of a range that should be split all lie at one place.
+	NoCut Why = "nowhere to cut"
+	// The next keys of a range that should be rolled can't be forecast, and it is not full yet.
+	Unforeseen Why = "next keys unknown"
 )
 
-// Verdict is what is to be done about a run of ranges, or why nothing is.
-type Verdict struct {
+// Decision is what should be done about neighbouring ranges, or why nothing should.
+type Decision struct {
 	Kind Kind
-	// From and To name the ranges of the layout: those from From up to To.
+	// From and To name the ranges: Input.Ranges[From:To].
 	From, To int
-	// Parts is into how many ranges a Split cuts; Ahead how many ranges a Roll adds
-	// beyond the highest key. The range that a Roll cuts may be an empty one above the
-	// one that is appended to, which is Appended.
-	Parts, Ahead, Appended int
-	// Rate is how many rows per second are appended, of a Roll.
-	Rate float64
-	// Rows that the ranges have; Copies, those that change partition, if all parts are
-	// alike; Grown, those that there will be at the horizon, never fewer than Rows.
-	Rows, Copies, Grown int64
-	Why                 Why
-	Text                string
+	// Cuts are all cuts between the start and the end of the ranges afterwards. Stay is which part, counted from 0,
+	// stays in the partition of a single range; negative: none does.
+	Cuts [][]byte `json:",omitempty"`
+	Stay int
+	// Rows that the ranges have; Copies, those that change partition.
+	Rows, Copies int64
+	Why          Why
+	Text         string
+	// Gap says how far the planned Copies are above the fewest possible: 0.01 is one percent. nil: no planner cut.
+	Gap *float64 `json:",omitempty"`
+
+	// Parts is into how many ranges a Split should cut, Grown how many rows there will be at the horizon, at least
+	// Rows.
+	Parts int   `json:",omitempty"`
+	Grown int64 `json:",omitempty"`
+	// Ahead is how many ranges a Roll adds beyond the highest key, Rate how many rows are appended per second. A Roll
+	// may cut an empty range above the one that is appended to, which is Appended.
+	Ahead, Appended int     `json:",omitempty"`
+	Rate            float64 `json:",omitempty"`
+	// Oldest: a Need is for the newest keys of Input.Ranges[Oldest:Appended+1], from the top.
+	Oldest int `json:",omitempty"`
 }
 
 // String is the kind with its reason.
-func (v Verdict) String() string { return fmt.Sprintf("%s: %s: %s", v.Kind, v.Why, v.Text) }
+func (d Decision) String() string { return fmt.Sprintf("%s: %s: %s", d.Kind, d.Why, d.Text) }
+
+// Decide decides about all ranges of an input. Each range is in exactly one decision; decisions are in the order of
+// the ranges. It is pure. The caller carries out Split, Merge, Roll and Refresh, counts the ranges of a Recount, and
+// for each Need sets Range.Newest of Input.Ranges[Appended] and calls Decide again.
+func Decide(in Input) []Decision {
+	ds := Judge(&in)
+	for i := range ds {
+		switch d := &ds[i]; d.Kind {
+		case Split:
+			in.Policy.split(&in.Ranges[d.From], d)
+		case Roll:
+			in.roll(d)
+		case Merge, Refresh:
+			d.Stay = -1
+		}
+	}
+	return ds
+}

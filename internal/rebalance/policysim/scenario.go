@@ -16,7 +16,6 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 )
 
@@ -32,8 +31,7 @@ type Scenario struct {
 	Step time.Duration `yaml:"step"`
 	// MaxRows of a range; default 1,000.
 	MaxRows int64 `yaml:"max_rows"`
-	// Planner cuts what is split and chooses what is joined: one of auto.Cutters;
-	// default auto.DefaultCutter.
+	// Planner cuts what is split: one of policy.Planners; default policy.DefaultPlanner.
 	Planner string `yaml:"planner"`
 	// Policy changes the default policy.
 	Policy Change `yaml:"policy"`
@@ -105,7 +103,7 @@ func Read(r io.Reader) (*Scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := Scenario{Step: time.Minute, MaxRows: 1000, Planner: planner.DefaultCutter, Seed: 1}
+	s := Scenario{Step: time.Minute, MaxRows: 1000, Planner: policy.DefaultPlanner, Seed: 1}
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
 	if err := d.Decode(&s); err != nil {
@@ -132,8 +130,8 @@ func (s *Scenario) check() error {
 	if s.MaxRows < 10 || s.MaxRows > 1_000_000 {
 		no("max_rows is %d: 10 to 1,000,000", s.MaxRows)
 	}
-	if !slices.Contains(planner.Cutters(), s.Planner) {
-		no("planner is %q: one of %s", s.Planner, strings.Join(planner.Cutters(), ", "))
+	if !slices.Contains(policy.Planners(), s.Planner) {
+		no("planner is %q: one of %s", s.Planner, strings.Join(policy.Planners(), ", "))
 	}
 	if s.Counter.Times < 0 || s.Counter.Times > 100 || !(s.Counter.Lost >= 0 && s.Counter.Lost < 1) {
 		no("counter.times is %d (0 to 100), counter.lost %g (0 to below 1)", s.Counter.Times, s.Counter.Lost)
@@ -189,7 +187,8 @@ func (s *Scenario) policy() policy.Policy {
 	p := policy.Default(s.MaxRows)
 	p.Budget = policy.Budget{}
 	p.LoadPerS = 0 // a row stands for many: rates have no meaning of their own
-	p.Lead = 2 * s.Step
+	p.Lead, p.Effect = 2*s.Step, s.Step
+	p.Planner, p.Seed = s.Planner, int64(s.Seed)
 	p.AppendsPerS = 1e-6
 	p.Recount, p.Fresh = s.Step, 2*s.Step
 	c := &s.Policy

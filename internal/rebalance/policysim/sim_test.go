@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 )
 
@@ -111,7 +110,7 @@ func TestAScenarioRepeats(t *testing.T) {
 }
 
 func TestPlanners(t *testing.T) {
-	for _, planner := range planner.Cutters() {
+	for _, planner := range policy.Planners() {
 		r := play(t, "days: 0.2", "step: 1m", "planner: "+planner, "tenants: [{kind: random, per_minute: 100}]").Total
 		require.Equal(t, r.Written, r.Rows, "no row is lost by moving")
 		require.Positive(t, r.ByCause[policy.Rows]+r.ByCause[policy.Forecast])

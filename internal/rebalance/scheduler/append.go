@@ -10,7 +10,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/forecast"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
-	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -53,7 +52,7 @@ func (a *Append) Check() error {
 	case a.MaxRows < 10:
 		return invalid("a partition has to have room for 10 rows at least, not %d", a.MaxRows)
 	}
-	if n := a.RowsPerSecond * a.For.Seconds() / (policy.Fill * float64(a.MaxRows)); n > mostAhead {
+	if n := a.RowsPerSecond * a.For.Seconds() / (forecast.Fill * float64(a.MaxRows)); n > mostAhead {
 		return invalid("%.3g rows per second for %v would need %.0f partitions of %d rows: more than %d are not prepared at once; give a shorter time, and ask again before it is over",
 			a.RowsPerSecond, a.For, math.Ceil(n), a.MaxRows, mostAhead)
 	}
@@ -65,7 +64,7 @@ func (p *planner) appends(a *Append, pin int64) error {
 	if err := a.Check(); err != nil {
 		return err
 	}
-	each := policy.Fill * float64(a.MaxRows)
+	each := forecast.Fill * float64(a.MaxRows)
 	want := forecast.Options{
 		First: each, Each: each, N: max(1, int(math.Ceil(a.RowsPerSecond*a.For.Seconds()/each))),
 		RowsPerSecond: a.RowsPerSecond, Now: p.g.o.Now(),

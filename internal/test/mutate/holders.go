@@ -10,7 +10,6 @@ var holders = map[string][]string{
 	"partmap":                     {"partmap/mapclient", "internal/rebalance/move", "internal/rebalance/executor", "listing", "internal/rebalance/repair", "internal/test/sim"},
 	"partmap/mapclient":           {"internal/rebalance/executor", "internal/rebalance/scheduler", "listing", "internal/test/sim"},
 	"internal/rebalance/apply":    {"cmd/rebalancer"},
-	"internal/rebalance/cut":      {"internal/rebalance/balancer"},
 	"internal/rebalance/executor": {"internal/rebalance/scheduler", "internal/test/sim"},
 	"internal/rebalance/move":     {"internal/rebalance/executor", "internal/rebalance/scheduler", "internal/rebalance/apply", "internal/test/sim"},
 	"internal/rebalance/policy":   {"internal/rebalance/balancer"},

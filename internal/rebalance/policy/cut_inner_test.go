@@ -1,4 +1,4 @@
-package cut
+package policy
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
-	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 )
 
 // quanta have so many rows each, at k01, k02 and so on; the first one at the start.
@@ -70,10 +69,10 @@ func TestWhenGrowthIsKnown(t *testing.T) {
 
 // The limits of a split keep to the policy's at the horizon, and split in any case.
 func TestLimitsOfASplit(t *testing.T) {
-	p := &policy.Policy{MaxRows: 1000, MinRows: 100, TargetRows: 600}
+	p := &Policy{MaxRows: 1000, MinRows: 100, TargetRows: 600}
 	for _, c := range []struct {
 		rows, grown  int64
-		why          policy.Why
+		why          Why
 		bytes, most  int64 // of the range, of the policy
 		max, min, at int64
 	}{
@@ -86,47 +85,43 @@ func TestLimitsOfASplit(t *testing.T) {
 		{rows: 0, max: 1, min: 0, at: 1},
 		{rows: 2000, grown: 4000, max: 500, min: 104, at: 300},
 		{rows: 2000, grown: 1000, max: 1000, min: 104, at: 600},
-		{rows: 1001, why: policy.Load, max: 501, min: 104, at: 501},
+		{rows: 1001, why: Load, max: 501, min: 104, at: 501},
 		{rows: 2000, bytes: 4000, most: 1000, max: 500, min: 104, at: 500},
 		{rows: 2000, bytes: 0, most: 1000, max: 1000, min: 104, at: 600},
 	} {
 		p.MaxBytes = c.most
 		r := &Range{Quanta: quanta(c.rows), Stats: counter.Stats{Rows: c.rows, Bytes: c.bytes}}
-		l := limitsOf(r, &policy.Verdict{Rows: c.rows, Grown: c.grown, Why: c.why}, p)
+		l := p.partLimits(r, &Decision{Rows: c.rows, Grown: c.grown, Why: c.why})
 		require.Equal(t, [3]int64{c.max, c.min, c.at}, [3]int64{l.MaxRows, l.MinRows, l.TargetRows}, "%+v", c)
 	}
 }
 
-// planner makes the plan that it is told.
-type planner struct {
+// fake is a planner that makes the plan that it is told.
+type fake struct {
 	plan *plan.Plan
 	err  error
 }
 
-func (p planner) Plan(
+func (p fake) Plan(
 	context.Context, *plan.Layout, plan.Limits, plan.Objective,
 ) (*plan.Plan, error) {
 	return p.plan, p.err
 }
 
-// A planner that fails fails the split; one that finds nothing to do does not prevent it.
+// Where a planner fails or finds nothing to do, the parts are equal.
 func TestPlannersThatDoNotHelp(t *testing.T) {
-	p := &policy.Policy{MaxRows: 30, MinRows: 1, TargetRows: 20}
-	z := &Zone{Ranges: []Range{{Quanta: quanta(10, 10, 10, 10), Stats: counter.Stats{Rows: 40}}}}
-	v := &policy.Verdict{Kind: policy.Split, From: 0, To: 1, Rows: 40, Parts: 2, Why: policy.Rows}
-	failed := errors.New("out of time")
-	moves, err := Planned{Planner: planner{nil, failed}}.Cut(t.Context(), z, v, p)
-	require.ErrorIs(t, err, failed)
-	require.Empty(t, moves)
-	moves, err = Planned{Planner: planner{plan: &plan.Plan{}}}.Cut(t.Context(), z, v, p)
-	require.NoError(t, err)
-	require.Len(t, moves, 1)
-	require.Equal(t, [][]byte{[]byte("k02")}, moves[0].Cuts)
-	for _, none := range []policy.Verdict{
-		{Kind: policy.Merge, From: 0, To: 0}, {Kind: policy.Merge, From: 1, To: 1}, {Kind: policy.Split, From: 0, To: 0},
-		{Kind: policy.Merge, From: -1, To: 1}, {Kind: policy.Merge, From: 0, To: 2},
-	} {
-		require.Error(t, z.check(&none), "%+v", none)
+	p := &Policy{MaxRows: 30, MinRows: 1, TargetRows: 20}
+	r := &Range{Quanta: quanta(10, 10, 10, 10), Stats: counter.Stats{Rows: 40}}
+	d := Decision{Kind: Split, To: 1, Rows: 40, Parts: 2, Why: Rows}
+	require.False(t, p.planned(fake{err: errors.New("out of time")}, r, &d))
+	require.Contains(t, d.Text, "out of time")
+	require.False(t, p.planned(fake{plan: &plan.Plan{}}, r, &d))
+	require.Empty(t, d.Cuts)
+	for _, name := range []string{"even", "no such planner"} {
+		p.Planner = name
+		x := d
+		p.split(r, &x)
+		require.Equal(t, Split, x.Kind)
+		require.Equal(t, [][]byte{[]byte("k02")}, x.Cuts)
 	}
-	require.NoError(t, z.check(v))
 }

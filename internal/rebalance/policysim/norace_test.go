@@ -1,0 +1,5 @@
+//go:build !race
+
+package policysim
+
+const raceDetector = false
