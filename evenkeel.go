@@ -19,8 +19,6 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/localcounter"
 	"github.com/evenkeel/evenkeel/counter/rediscounter"
-	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
-	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance"
@@ -55,11 +53,8 @@ type Options struct {
 }
 
 const (
-	defaultMaxRows = 100_000
 	// moveRate is how many rows are copied and compared per second.
 	moveRate = 20_000
-	// lookEvery is the pause between two looks at sizes.
-	lookEvery = 10 * time.Second
 	// lastCounts is how long Close waits for the last counts to be taken. They are
 	// estimates: recounts make up for what is lost.
 	lastCounts = 3 * time.Second
@@ -138,7 +133,7 @@ func OpenCassandra(ctx context.Context, c Cassandra) (*DB, error) {
 		maps.Close()
 		return nil, errors.Join(err, db.Close())
 	}
-	db.balance(&c.Options, rebalance.Wait(lease), &leader.Options{Name: rebalance.Name("evenkeel")})
+	db.balance(&c.Options, rebalance.Wait(lease), &rebalance.Candidate{Name: rebalance.Name("evenkeel")})
 	return db, nil
 }
 
@@ -168,13 +163,13 @@ func (db *DB) listing() (o listing.Options) {
 }
 
 // balance keeps the buckets in shape from now on; elect: while this process leads.
-func (db *DB) balance(o *Options, wait time.Duration, elect *leader.Options) {
+func (db *DB) balance(o *Options, wait time.Duration, elect *rebalance.Candidate) {
 	if o.Unbalanced {
 		return
 	}
 	k := rebalance.New(rebalance.Options{
-		Store: db.store, Buckets: db.Client, Counts: db.counts, MoveRate: moveRate, Leader: elect, Log: o.Log,
-		Balance: balancer.For(cmp.Or(o.MaxRows, defaultMaxRows), moveRate, lookEvery, wait),
+		Store: db.store, Buckets: db.Client, MaxRows: o.MaxRows, MoveRate: moveRate, Wait: wait,
+		Counts: db.counts, Leader: elect, Log: o.Log,
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	db.stop = stop

@@ -7,7 +7,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
 	"github.com/evenkeel/evenkeel/internal/daemon/rebalanceflags"
-	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/rebalance"
 )
 
@@ -30,18 +29,19 @@ func (f *rebalanceFlags) validate(cassandra bool) error {
 }
 
 // keeper makes what keeps the buckets in shape.
-func (s *serveCmd) keeper(b *backend, log *slog.Logger, adminURL string) *rebalance.Keeper {
+func (s *serveCmd) keeper(b *backend, log *slog.Logger, adminURL string) *rebalance.Rebalancer {
 	f, wait := &s.rebalanceFlags.Flags, rebalance.EmbeddedWait
 	if len(s.Cassandra) > 0 {
 		wait = rebalance.Wait(s.Lease)
 	}
+	balance := f.Options(b.counts != nil, wait)
 	o := rebalance.Options{
-		Store: b.store, Buckets: b.buckets, Balance: f.Options(b.counts != nil, wait), Counts: b.counts,
+		Store: b.store, Buckets: b.buckets, Balance: &balance, Counts: b.counts,
 		MoveRate: f.MoveRate, Log: log,
 	}
 	if len(s.Cassandra) > 0 {
 		o.Aside = s.Rebalance == "elsewhere"
-		o.Leader = &leader.Options{Name: rebalance.Name("listd"), Admin: cmp.Or(s.AdminURL, adminURL)}
+		o.Leader = &rebalance.Candidate{Name: rebalance.Name("listd"), Admin: cmp.Or(s.AdminURL, adminURL)}
 	}
 	return rebalance.New(o)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/base/webguard"
 	"github.com/evenkeel/evenkeel/internal/daemon"
+	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
 	"github.com/evenkeel/evenkeel/internal/daemon/adminserver"
 	"github.com/evenkeel/evenkeel/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/internal/daemon/logging"
@@ -291,12 +292,12 @@ func (s *serveCmd) serve(
 		adminURL = admin.URL()
 	}
 	keeper := s.keeper(b, log, adminURL)
-	if err := registry.Register(rebalance.Metrics{Keeper: keeper, Recorder: b.recorder}); err != nil {
+	if err := registry.Register(rebalance.Metrics{Rebalancer: keeper, Recorder: b.recorder}); err != nil {
 		return err
 	}
 	failed := make(chan error, 2)
 	if admin != nil {
-		go func() { failed <- admin.Serve(keeper.API()) }()
+		go func() { failed <- admin.Serve(adminapi.New(keeper)) }()
 	}
 	go func() { failed <- s3.Serve(limit) }()
 	moving, stopMoving := context.WithCancel(ctx)
