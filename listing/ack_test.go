@@ -25,8 +25,10 @@ func TestAcknowledgement(t *testing.T) {
 	}{
 		{name: "nothing changed", key: "x", counts: true},
 		{name: "the range moves", key: "x", moves: []partmap.Part{{To: store.PartitionID{1}}}},
-		{name: "the key's half moves", key: "x", moves: []partmap.Part{{}, {Start: []byte("m"), To: store.PartitionID{1}}}},
-		{name: "the other half moves", key: "a", moves: []partmap.Part{{}, {Start: []byte("m"), To: store.PartitionID{1}}}, counts: true},
+		{name: "the key's half moves", key: "x",
+			moves: []partmap.Part{{}, {Start: []byte("m"), To: store.PartitionID{1}}}},
+		{name: "the other half moves", key: "a",
+			moves: []partmap.Part{{}, {Start: []byte("m"), To: store.PartitionID{1}}}, counts: true},
 		{name: "the bucket is being deleted", key: "x", closing: true},
 	} {
 		for op, write := range map[string]func(ctx context.Context, b *listing.Bucket) error{
@@ -59,7 +61,8 @@ func TestAcknowledgement(t *testing.T) {
 					case test.closing:
 						change, err = partmap.WithState(root, partmap.Closing, c.Maps().Stamp())
 					case test.moves != nil:
-						e := partmap.NewEdit(root, c.Maps().Stamp(), func(n store.NodeID) ([]byte, error) { return hooked.Node(ctx, id, n) })
+						e := partmap.NewEdit(root, c.Maps().Stamp(),
+							func(n store.NodeID) ([]byte, error) { return hooked.Node(ctx, id, n) })
 						_, err = e.Begin(partmap.Move{Parts: test.moves})
 						require.NoError(t, err)
 						change, err = e.Change()

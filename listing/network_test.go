@@ -52,7 +52,8 @@ func TestOverNetworkLeases(t *testing.T) {
 			return networked(t, plain, plain, clock, false)
 		}
 		slow, _ := faultstore.New(plain, faultstore.Options{
-			Seed: seed.Number(t), Rates: faultstore.Rates{Delay: 0.2}, Sleep: wait.Sleep, MaxDelay: 200 * time.Millisecond,
+			Seed: seed.Number(t), Rates: faultstore.Rates{Delay: 0.2}, Sleep: wait.Sleep,
+			MaxDelay: 200 * time.Millisecond,
 		})
 		return networked(t, slow, plain, clock, true)
 	}, listtest.Options{Steps: 800, Ranges: 600, Rounds: 10, Bubble: true})
@@ -67,8 +68,9 @@ func TestOverNetworkLeasesAndFaults(t *testing.T) {
 			Seed: seed.Number(t), Sleep: wait.Sleep, MaxDelay: mapclient.DefaultLease,
 			Rates: faultstore.Rates{Refuse: 0.01, Lose: 0.02, Late: 0.02, Repeat: 0.05, Short: 0.2, Delay: 0.05},
 			PerOp: map[faultstore.Op]faultstore.Rates{
-				faultstore.Swap: {Refuse: 0.1, Lose: 0.1, Late: 0.1},
-				faultstore.Read: {Refuse: 0.1, Lose: 0.1, Delay: 0.1}, faultstore.Acknowledge: {Refuse: 0.1, Lose: 0.1, Delay: 0.1},
+				faultstore.Swap:        {Refuse: 0.1, Lose: 0.1, Late: 0.1},
+				faultstore.Read:        {Refuse: 0.1, Lose: 0.1, Delay: 0.1},
+				faultstore.Acknowledge: {Refuse: 0.1, Lose: 0.1, Delay: 0.1},
 			},
 		})
 		faults.Enable(false)

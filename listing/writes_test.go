@@ -71,7 +71,8 @@ func over(t *testing.T, s store.Store, o listing.Options) *listing.Client {
 
 // What a write reports, by how its tries end; and how many there are.
 func TestTriesOfWrites(t *testing.T) {
-	away, late, dead := store.Errorf(store.Unavailable, "away"), store.Errorf(store.Timeout, "late"), store.Errorf(store.TooMuchDeadData, "dead")
+	away, late, dead := store.Errorf(store.Unavailable, "away"), store.Errorf(store.Timeout, "late"),
+		store.Errorf(store.TooMuchDeadData, "dead")
 	refused, conflict := store.Errorf(store.InvalidArgument, "refused"), store.Errorf(store.Conflict, "conflict")
 	for _, c := range []struct {
 		attempts int
@@ -285,7 +286,9 @@ func TestWhatIsTooLong(t *testing.T) {
 	require.ErrorIs(t, b.Put(ctx, x(1), x(21)), store.InvalidArgument)
 	for n, good := range map[int]bool{0: false, 1: true, 255: true, 256: false} {
 		name := string(x(n))
-		for what, err := range map[string]error{"create and delete": errors.Join(c.CreateBucket(ctx, name), c.DeleteBucket(ctx, name)), "delete": c.DeleteBucket(ctx, name), "put": c.Bucket(name).Put(ctx, x(1), nil)} {
+		for what, err := range map[string]error{"create and delete": errors.Join(c.CreateBucket(ctx, name),
+			c.DeleteBucket(ctx, name)), "delete": c.DeleteBucket(ctx, name),
+			"put": c.Bucket(name).Put(ctx, x(1), nil)} {
 			_ = what
 			if !good {
 				require.ErrorIs(t, err, store.InvalidArgument, "%s %d", what, n)

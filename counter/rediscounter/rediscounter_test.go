@@ -86,7 +86,8 @@ func TestRedisComesAndGoes(t *testing.T) {
 		server.Restart()
 	}
 	record(50 * time.Millisecond)
-	require.Eventually(t, func() bool { return r.Close(context.Background()) == nil }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return r.Close(context.Background()) == nil }, 20*time.Second,
+		10*time.Millisecond)
 	require.Positive(t, r.Counts().Failures)
 	require.Zero(t, r.Counts().Lost)
 	// The client's pool of connections takes a moment to believe it.
@@ -172,7 +173,8 @@ func TestDamage(t *testing.T) {
 		func() { require.NoError(t, b.c.Set(ctx, b.head(), "\x01nonsense", 0).Err()) },
 		func() { require.NoError(t, b.c.Set(ctx, b.summary(p.ID), "\x01nonsense", 0).Err()) },
 		func() {
-			require.NoError(t, b.c.XAdd(ctx, &redis.XAddArgs{Stream: b.stream(), Values: []any{field, "\x01nonsense"}}).Err())
+			require.NoError(t, b.c.XAdd(ctx, &redis.XAddArgs{Stream: b.stream(), Values: []any{field, "\x01nonsense"}}).
+				Err())
 		},
 	} {
 		require.NoError(t, b.Correct(ctx, p, &counter.Count{Started: time.Now()}))

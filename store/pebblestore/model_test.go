@@ -153,7 +153,9 @@ func TestModel(t *testing.T) {
 				}{b, at})
 			case d < 82:
 				history = append(history, "crash")
-				fs = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: r.IntN(101), RNG: rand.New(rand.NewPCG(r.Uint64(), 1))})
+				fs = fs.CrashClone(vfs.CrashCloneCfg{
+					UnsyncedDataPercent: r.IntN(101), RNG: rand.New(rand.NewPCG(r.Uint64(), 1)),
+				})
 				require.NoError(t, s.Close())
 				s = openMem(t, fs, Options{now: clock.read, ceilingStep: 1})
 			case d < 86:

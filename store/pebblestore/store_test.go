@@ -152,7 +152,10 @@ func TestReadsWaitForSync(t *testing.T) {
 			return err == nil && len(page.Rows) == 1
 		},
 		"superseded put": func() bool { return s.Put(ctx, p, row("k", "older", 1)) == nil },
-		"partitions":     func() bool { ps, err := s.Partitions(ctx, store.Partition{}, 1); return err == nil && len(ps) == 1 },
+		"partitions": func() bool {
+			ps, err := s.Partitions(ctx, store.Partition{}, 1)
+			return err == nil && len(ps) == 1
+		},
 	}
 	register := store.Record{Version: store.Version{Epoch: 1, Token: store.NewToken()}}
 	reads["register"] = func() bool { _, err := s.Read(ctx, store.Clocks, key, store.Serial); return err == nil }
@@ -287,7 +290,8 @@ func TestForeignRow(t *testing.T) {
 	s := openMem(t, vfs.NewMem(), Options{})
 	defer s.Close()
 	ctx, p := t.Context(), newPartition()
-	for _, v := range []string{"", "\x01", "\x07\x00\x00\x00\x00\x00\x00\x00\x01", "\x02\x00\x00\x00\x00\x00\x00\x00\x01\x00", "\x01\x00\x00\x00\x00\x00\x00\x00\x00"} {
+	for _, v := range []string{"", "\x01", "\x07\x00\x00\x00\x00\x00\x00\x00\x01",
+		"\x02\x00\x00\x00\x00\x00\x00\x00\x01\x00", "\x01\x00\x00\x00\x00\x00\x00\x00\x00"} {
 		require.NoError(t, s.db.Set(rowKey(p, []byte("k")), []byte(v), nil))
 		_, _, err := s.Get(ctx, p, []byte("k"))
 		require.ErrorIs(t, err, store.Corrupt, "%q", v)
