@@ -109,6 +109,22 @@ func TestPagesSayForWhomTheyAre(t *testing.T) {
 	}
 }
 
+// TestDocumentsNameTargetsOfTheMakefile covers `make x` in backquotes, and in lines of commands.
+func TestDocumentsNameTargetsOfTheMakefile(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(checkout, "Makefile"))
+	require.NoError(t, err)
+	found := 0
+	for document, page := range documents(t) {
+		for _, m := range regexp.MustCompile("(?m)(?:`|^    |^\\$ |^)make ([a-z-]+)(?: |`|$)").FindAllStringSubmatch(page, -1) {
+			found++
+			if !regexp.MustCompile(`(?m)^` + m[1] + `:`).Match(text) {
+				t.Errorf("%s names `make %s`, which is no target", document, m[1])
+			}
+		}
+	}
+	require.Greater(t, found, 20)
+}
+
 // TestArchitectureNamesThePackages: docs/architecture.md has every package of the product,
 // alone or below a path that ends in "...", and no others below internal/rebalance.
 func TestArchitectureNamesThePackages(t *testing.T) {
