@@ -18,8 +18,6 @@ import (
 	"github.com/evenkeel/evenkeel/counter/localcounter"
 	"github.com/evenkeel/evenkeel/counter/rediscounter"
 	"github.com/evenkeel/evenkeel/internal/assembly"
-	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
-	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance"
@@ -46,13 +44,8 @@ type Options struct {
 	Log *slog.Logger
 }
 
-const (
-	defaultMaxRows = 100_000
-	// moveRate is how many rows are copied and compared per second.
-	moveRate = 20_000
-	// lookEvery is the pause between two looks at sizes.
-	lookEvery = 10 * time.Second
-)
+// moveRate is how many rows are copied and compared per second.
+const moveRate = 20_000
 
 // Open opens the store in a directory, which is made if there is none. It belongs to one
 // process at a time. The error is Unavailable where another one has it open or the disk
@@ -116,13 +109,13 @@ func OpenCassandra(ctx context.Context, c Cassandra) (*DB, error) {
 			return rediscounter.Open(redis)
 		}
 	}
-	return open(ctx, st, a, &c.Options, rebalance.Wait(lease), &leader.Options{Name: rebalance.Name("evenkeel")})
+	return open(ctx, st, a, &c.Options, rebalance.Wait(lease), &rebalance.Candidate{Name: rebalance.Name("evenkeel")})
 }
 
 // open makes a DB over a store, and keeps its buckets in shape unless o.Unbalanced is set. wait
 // is the longest wait of a move; elect: processes elect the one that moves ranges.
 func open(
-	ctx context.Context, st store.Store, a assembly.Options, o *Options, wait time.Duration, elect *leader.Options,
+	ctx context.Context, st store.Store, a assembly.Options, o *Options, wait time.Duration, elect *rebalance.Candidate,
 ) (*DB, error) {
 	all, err := assembly.Open(ctx, st, a)
 	if err != nil {
@@ -130,8 +123,7 @@ func open(
 	}
 	if !o.Unbalanced {
 		all.Balance(context.Background(), rebalance.Options{
-			MoveRate: moveRate, Leader: elect, Log: o.Log,
-			Balance: balancer.For(cmp.Or(o.MaxRows, defaultMaxRows), moveRate, lookEvery, wait),
+			MaxRows: o.MaxRows, MoveRate: moveRate, Wait: wait, Leader: elect, Log: o.Log,
 		})
 	}
 	return &DB{all.Client, all}, nil

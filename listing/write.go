@@ -163,7 +163,7 @@ func retryable(err error) bool {
 }
 
 // pauses are those before another attempt of a write.
-var pauses = wait.Backoff{First: 4 * time.Millisecond, Most: 2 * time.Second}
+var pauses = wait.Backoff{First: 4 * time.Millisecond, Most: 2048 * time.Millisecond}
 
 // stillCounts decides about a write whose lease ran out under it: it counts
 // only if the present map of the same bucket, open, has all keys from first to

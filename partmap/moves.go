@@ -3,6 +3,7 @@ package partmap
 import (
 	"slices"
 
+	"github.com/evenkeel/evenkeel/internal/base/keytext"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -251,7 +252,10 @@ func (e *Edit) Settle(batch uint64, spans ...Span) error {
 }
 
 // Span is an interval of keys; an empty End is plus infinity.
-type Span struct{ Start, End []byte }
+type Span struct {
+	Start keytext.Key `json:"start"`
+	End   keytext.Key `json:"end"`
+}
 
 // Swept drops settled batches whose markers have all been swept. It rewrites the
 // root only: their entries keep the batch's id, which nobody looks up any more.

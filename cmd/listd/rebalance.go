@@ -8,7 +8,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/assembly"
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
 	"github.com/evenkeel/evenkeel/internal/daemon/rebalanceflags"
-	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/rebalance"
 )
 
@@ -36,10 +35,11 @@ func (s *serveCmd) balancing(db *assembly.DB, log *slog.Logger, adminURL string)
 	if len(s.Cassandra) > 0 {
 		wait = rebalance.Wait(s.Lease)
 	}
-	o := rebalance.Options{Balance: f.Options(db.Counts != nil, wait), MoveRate: f.MoveRate, Log: log}
+	balance := f.Options(db.Counts != nil, wait)
+	o := rebalance.Options{Balance: &balance, MoveRate: f.MoveRate, Log: log}
 	if len(s.Cassandra) > 0 {
 		o.Aside = s.Rebalance == "elsewhere"
-		o.Leader = &leader.Options{Name: rebalance.Name("listd"), Admin: cmp.Or(s.AdminURL, adminURL)}
+		o.Leader = &rebalance.Candidate{Name: rebalance.Name("listd"), Admin: cmp.Or(s.AdminURL, adminURL)}
 	}
 	return o
 }

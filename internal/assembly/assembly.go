@@ -89,7 +89,7 @@ func (db *DB) open(ctx context.Context, o Options) (err error) {
 
 // Balance keeps the buckets in shape until ctx ends or Close. It sets Store, Buckets and Counts
 // of the options.
-func (db *DB) Balance(ctx context.Context, o rebalance.Options) *rebalance.Keeper {
+func (db *DB) Balance(ctx context.Context, o rebalance.Options) *rebalance.Rebalancer {
 	o.Store, o.Buckets, o.Counts = db.Store, db.Client, db.Counts
 	k := rebalance.New(o)
 	ctx, db.stop = context.WithCancel(ctx)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/base/keytext"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -14,28 +15,30 @@ import (
 // already asks for nothing.
 type Goal struct {
 	// Start and End are cuts of the map (an empty End is plus infinity).
-	Start, End []byte
+	Start keytext.Key `json:"start"`
+	End   keytext.Key `json:"end"`
 	// Cuts are all the cuts that the span is to have in between, ascending; none
 	// makes it one range. A split is met where there are more: what it began may have
 	// been cut further, by another goal, before anybody looks whether it is met.
-	Cuts [][]byte
+	Cuts keytext.Keys `json:"cuts"`
 	// Stay is which part of a single range that is split stays in its partition,
 	// counted from 0; it does not move. Negative: none does. Parts that are
 	// ranges already stay in any case.
-	Stay int
+	Stay int `json:"-"`
 	// Keep are the parts, counted from 0, that stay in their partitions where several
 	// ranges are cut anew together: each within one range, another one for each.
-	Keep []int
+	Keep []int `json:"-"`
 	// Leave is a partition that the span must not be in afterwards, though it is
 	// cut as wanted; zero for none.
-	Leave store.PartitionID
+	Leave store.PartitionID `json:"-"`
 	// PinUntil pins the cuts (Unix seconds); 0 for no pin.
-	PinUntil int64
+	PinUntil int64 `json:"-"`
 
 	// Rows is about how many rows the span has, Copies how many of them the move copies,
 	// and Why the reason, for people. They are reported only: Equal and Judge ignore them.
-	Rows, Copies int64
-	Why          string
+	Rows   int64  `json:"rows"`
+	Copies int64  `json:"rows_copied"`
+	Why    string `json:"-"`
 }
 
 // Split cuts one range at cuts; the stay-th part does not move.
