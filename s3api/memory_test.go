@@ -290,7 +290,8 @@ func TestMarkers(t *testing.T) {
 		key, want string
 		past      bool
 	}{
-		{"abc", "abc", true}, {"abc", "abb\U0010FFFF", false}, {"ab\x00", "ab", false}, {"\uE000", "\uD7FF\U0010FFFF", false},
+		{"abc", "abc", true}, {"abc", "abb\U0010FFFF", false}, {"ab\x00", "ab", false},
+		{"\uE000", "\uD7FF\U0010FFFF", false},
 		{"a\xFF", "a\xFE\xFF", false}, {"", "", false}, {"ü", "û\U0010FFFF", false},
 	} {
 		got := s3api.MarkerBelow([]byte(c.key), c.past)
@@ -302,7 +303,8 @@ func TestMarkers(t *testing.T) {
 // TestReadsEndWhenTheirClientLeaves: a while after it, as it may have ended only its
 // sending side. A write goes on.
 func TestReadsEndWhenTheirClientLeaves(t *testing.T) {
-	for call, ends := range map[string]bool{"GET /abc?list-type=2": true, "GET /abc?versions": true, "HEAD /abc": false} {
+	for call, ends := range map[string]bool{"GET /abc?list-type=2": true, "GET /abc?versions": true,
+		"HEAD /abc": false} {
 		synctest.Test(t, func(t *testing.T) {
 			f := &faulty{wait: make(chan struct{}), began: make(chan struct{}, 1)}
 			h, err := s3api.New(f, s3api.Options{RequestTimeout: time.Hour})

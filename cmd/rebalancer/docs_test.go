@@ -29,7 +29,8 @@ func TestDocs(t *testing.T) {
 	for _, field := range []string{"bucket", "planner", "partitions", "moves", "rows_moved", "optimality", "notes"} {
 		require.Equal(t, documented[field], printed[field], field)
 	}
-	_, out, _ = ran(t, time.Millisecond, blocks[0][1], "plan", "--layout", "-", "--format", "json", "--objective", "rows")
+	_, out, _ = ran(t, time.Millisecond, blocks[0][1], "plan", "--layout", "-", "--format", "json", "--objective",
+		"rows")
 	require.NoError(t, json.Unmarshal([]byte(out), &printed))
 	require.Equal(t, documented["objective"], printed["objective"])
 

@@ -42,7 +42,8 @@ func (l loud) LogValue() slog.Value { return slog.StringValue(l.text) }
 // TestFieldsAreCut whatever they are made of and however they come in.
 func TestFieldsAreCut(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
-		for _, piece := range []string{"a", " ", "\x00", "\x1b", "\"", "\\", "ü", "\xff", "\u2028", "\U000e0001", "<", "&"} {
+		for _, piece := range []string{"a", " ", "\x00", "\x1b", "\"", "\\", "ü", "\xff", "\u2028", "\U000e0001", "<",
+			"&"} {
 			long := strings.Repeat(piece, 100_000)
 			var w written
 			f := logging.Flags{LogFormat: format}

@@ -83,7 +83,8 @@ var pure = []string{
 // impure are imports that give a package I/O; impureCalls are functions of
 // otherwise harmless packages that ask for the time or for global chance.
 var (
-	impure      = []string{"os", "os/exec", "os/signal", "net", "net/http", "io/ioutil", "syscall", "log", "log/slog", "crypto/rand", "database/sql"}
+	impure = []string{"os", "os/exec", "os/signal", "net", "net/http", "io/ioutil", "syscall", "log", "log/slog",
+		"crypto/rand", "database/sql"}
 	impureCalls = map[string][]string{
 		"time":         {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"},
 		"math/rand":    {"*"},
@@ -98,7 +99,8 @@ type listed struct {
 
 func list(t *testing.T) map[string]listed {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,Imports,GoFiles", module+"...").Output() // and the root
+	// and the root
+	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,Imports,GoFiles", module+"...").Output()
 	require.NoError(t, err)
 	all := map[string]listed{}
 	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
@@ -224,7 +226,8 @@ func impurities(t *testing.T, path string) (complaints []string) {
 		if pkg, ok := sel.X.(*ast.Ident); ok && pkg.Obj == nil {
 			for _, bad := range calls[pkg.Name] {
 				if bad == sel.Sel.Name || (bad == "*" && sel.Sel.IsExported() && !allowedRand(sel.Sel.Name)) {
-					complaints = append(complaints, fmt.Sprintf("%s uses %s.%s", fset.Position(sel.Pos()), pkg.Name, sel.Sel.Name))
+					complaints = append(complaints,
+						fmt.Sprintf("%s uses %s.%s", fset.Position(sel.Pos()), pkg.Name, sel.Sel.Name))
 				}
 			}
 		}

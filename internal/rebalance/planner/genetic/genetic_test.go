@@ -45,7 +45,8 @@ func TestBeatsItsSeeds(t *testing.T) {
 				"greedy": planned(t, greedy.Planner{}, l, limits, full).Score,
 				"exact":  planned(t, exact.Planner{}, l, limits, full).Score,
 			} {
-				require.False(t, other.Better(&got.Score), "%s, seed %d: %s is better: %v than %v", k.Name, seed, name, other, got.Score)
+				require.False(t, other.Better(&got.Score), "%s, seed %d: %s is better: %v than %v", k.Name, seed, name,
+					other, got.Score)
 				if k.Uneven {
 					require.True(t, got.Score.Better(&other), "%s, seed %d: no better than %s", k.Name, seed, name)
 				}
@@ -78,7 +79,8 @@ func TestKeepsTheRules(t *testing.T) {
 			plannertest.Load(r, l)
 			limits.MaxWritesPerS = 15
 		}
-		got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 25, WithoutExact: r.IntN(2) == 0}), l, limits, full)
+		got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 25, WithoutExact: r.IntN(2) == 0}), l,
+			limits, full)
 		for _, n := range got.Notes {
 			require.NotContains(t, n, "failed", "seed %d", seed)
 		}
@@ -92,7 +94,9 @@ func TestRepeats(t *testing.T) {
 	for _, k := range plannertest.Kinds() {
 		l, limits := k.Make(rand.New(rand.NewPCG(7, 1)))
 		asked := 0
-		stopped := planned(t, planner(genetic.Options{Seed: 42, Generations: 1 << 30, Stop: func() bool { asked++; return asked > 7 }}), l, limits, full)
+		stopped := planned(t, planner(genetic.Options{
+			Seed: 42, Generations: 1 << 30, Stop: func() bool { asked++; return asked > 7 },
+		}), l, limits, full)
 		require.Equal(t, int64(42), *stopped.Seed)
 		require.LessOrEqual(t, *stopped.Generations, 7)
 		again := planned(t, planner(genetic.Options{Seed: 42, Generations: *stopped.Generations}), l, limits, full)
@@ -145,7 +149,8 @@ func TestNearBruteForce(t *testing.T) {
 		limits.MaxWritesPerS = 25
 		best := plannertest.BestFull(l, limits, full)
 		got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 40}), l, limits, full)
-		require.False(t, got.Score.Better(&best) && got.Score.Cost < best.Cost*(1-1e-9), "seed %d: %v is better than the best, %v", seed, got.Score, best)
+		require.False(t, got.Score.Better(&best) && got.Score.Cost < best.Cost*(1-1e-9),
+			"seed %d: %v is better than the best, %v", seed, got.Score, best)
 		require.Equal(t, best.UnderMin, got.Score.UnderMin, "seed %d", seed)
 		if got.Score.Cost <= best.Cost*(1+1e-9) {
 			found++
