@@ -44,10 +44,8 @@ type Options struct {
 	Log *slog.Logger
 }
 
-const (
-	// moveRate is how many rows are copied and compared per second.
-	moveRate = 20_000
-)
+// moveRate is how many rows are copied and compared per second.
+const moveRate = 20_000
 
 // Open opens the store in a directory, which is made if there is none. It belongs to one
 // process at a time. The error is Unavailable where another one has it open or the disk

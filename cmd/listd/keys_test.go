@@ -61,11 +61,11 @@ func TestKeysFile(t *testing.T) {
 	for i, broken := range []string{"keys:\n- {id: THIRD, secret: short, access: read-only}\ncomplete: true\n",
 		second} {
 		writeKeys(t, file, broken)
-		waitFor(t, func() bool { return strings.Count(p.errs.String(), "stays in force") == i+1 })
+		waitFor(t, func() bool { return strings.Count(p.errs.String(), "stay in force") == i+1 })
 		require.Equal(t, 0, with("SECOND", "the second secret", "ls", "abc").code)
 	}
 	require.NoError(t, os.Remove(file))
-	waitFor(t, func() bool { return strings.Count(p.errs.String(), "stays in force") == 3 })
+	waitFor(t, func() bool { return strings.Count(p.errs.String(), "stay in force") == 3 })
 	require.Equal(t, 0, with("SECOND", "the second secret", "ls", "abc").code)
 	require.NotContains(t, p.errs.String(), "second secret")
 }

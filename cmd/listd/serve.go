@@ -283,13 +283,13 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 		defer admin.Close()
 		adminURL = admin.URL()
 	}
-	keeper := o.db.Balance(ctx, s.balancing(o.db, log, adminURL))
-	if err := registry.Register(rebalance.Metrics{Rebalancer: keeper, Recorder: o.db.Recorder}); err != nil {
+	balancing := o.db.Balance(ctx, s.balancing(o.db, log, adminURL))
+	if err := registry.Register(rebalance.Metrics{Rebalancer: balancing, Recorder: o.db.Recorder}); err != nil {
 		return err
 	}
 	failed := make(chan error, 2)
 	if admin != nil {
-		go func() { failed <- admin.Serve(adminapi.New(keeper)) }()
+		go func() { failed <- admin.Serve(adminapi.New(balancing)) }()
 	}
 	go func() { failed <- s3.Serve(limit) }()
 

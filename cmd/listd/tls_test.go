@@ -48,7 +48,7 @@ func TestHTTPS(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 
 	require.NoError(t, os.WriteFile(key, []byte("no key"), 0o600))
-	waitFor(t, func() bool { return strings.Contains(p.errs.String(), "stays in force") })
+	waitFor(t, func() bool { return strings.Contains(p.errs.String(), "stay in force") })
 	require.Equal(t, "the first", shown())
 	tlstest.Write(t, cert, key, "the second")
 	waitFor(t, func() bool { return shown() == "the second" })

@@ -15,7 +15,9 @@ func Changed(flags any) (names []string) {
 	}
 	was, is := kong.Must(defaults, kong.NoDefaultHelp()), kong.Must(flags, kong.NoDefaultHelp())
 	for i, flag := range is.Model.Flags {
-		if !reflect.DeepEqual(flag.Target.Interface(), was.Model.Flags[i].Target.Interface()) {
+		value, preset := flag.Target, was.Model.Flags[i].Target
+		empty := value.Kind() == reflect.Slice && value.Len()+preset.Len() == 0 // nil or not
+		if !empty && !reflect.DeepEqual(value.Interface(), preset.Interface()) {
 			names = append(names, "--"+flag.Name)
 		}
 	}

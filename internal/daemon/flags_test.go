@@ -22,6 +22,8 @@ func TestChangedFlags(t *testing.T) {
 	}
 	f := flags{Wait: 3 * time.Second, Nested: nested{"low"}}
 	require.Empty(t, daemon.Changed(&f))
+	f.Names = []string{} // as a file may have it
+	require.Empty(t, daemon.Changed(&f))
 	f = flags{Names: []string{"a"}, Wait: time.Second, CASize: 1, On: true, Nested: nested{"high"}}
 	require.Equal(t, []string{"--names", "--wait", "--ca-size", "--on", "--nested-level"}, daemon.Changed(&f))
 }
