@@ -104,7 +104,8 @@ func TestInstants(t *testing.T) {
 			"the machine's clocks": wait.Instants(nil, nil),
 			"another wall clock":   wait.Instants(func() time.Time { return wall }, nil),
 			"another monotonic":    wait.Instants(nil, func() time.Duration { return mono }),
-			"both":                 wait.Instants(func() time.Time { return wall }, func() time.Duration { return mono }),
+			"both": wait.Instants(func() time.Time { return wall },
+				func() time.Duration { return mono }),
 		} {
 			begin := now()
 			time.Sleep(time.Minute)
@@ -119,7 +120,8 @@ func TestInstants(t *testing.T) {
 		}{
 			"suspended": {1, 9, 1, 9}, "set back": {9, 1, 1, 9}, "set back before the beginning": {9, -9, -9, 9},
 		} {
-			least, most := wait.Instant{Mono: c.mono, Wall: time.Unix(5, c.wall)}.Since(wait.Instant{Wall: time.Unix(5, 0)})
+			least, most := wait.Instant{Mono: c.mono, Wall: time.Unix(5, c.wall)}.Since(wait.Instant{Wall: time.Unix(5,
+				0)})
 			require.Equal(t, []time.Duration{c.least, c.most}, []time.Duration{least, most}, name)
 		}
 	})

@@ -147,8 +147,11 @@ func TestNotesOfBeginningsAreStruckOut(t *testing.T) {
 	ctx := t.Context()
 	lost := store.Errorf(store.Timeout, "lost")
 	for name, end := range map[string]func(f *fixture, swap func() error) error{
-		"it comes through":                    func(_ *fixture, swap func() error) error { return swap() },
-		"its answer is lost":                  func(_ *fixture, swap func() error) error { return errors.Join(swap(), lost) },
+		"it comes through": func(_ *fixture, swap func() error) error { return swap() },
+		"its answer is lost": func(_ *fixture,
+			swap func() error) error {
+			return errors.Join(swap(), lost)
+		},
 		"it is lost":                          func(*fixture, func() error) error { return lost },
 		"somebody was faster":                 func(f *fixture, swap func() error) error { f.again(t); return swap() },
 		"somebody was faster, and it is lost": func(f *fixture, _ func() error) error { f.again(t); return lost },
@@ -221,7 +224,8 @@ func TestAClosingBucketIsOpenedAgain(t *testing.T) {
 	err = x.Run(ctx)
 	require.ErrorIs(t, err, store.Unavailable, "somebody may be deleting it at this moment")
 
-	later := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Now: func() time.Time { return time.Now().Add(2 * time.Minute) }})
+	later := executor.New(f.s, f.c.Maps(), f.id,
+		executor.Options{Now: func() time.Time { return time.Now().Add(2 * time.Minute) }})
 	later.Add(move.Split(nil, nil, 0, key(5)))
 	require.NoError(t, later.Run(ctx))
 	require.Len(t, f.ranges(t), 2)
@@ -256,8 +260,10 @@ func TestCollect(t *testing.T) {
 	root, err := f.c.Maps().Load(ctx, f.id)
 	require.NoError(t, err)
 	rs := f.ranges(t)
-	edit := partmap.NewEdit(root, f.c.Maps().Stamp(), func(id store.NodeID) ([]byte, error) { return f.s.Node(ctx, f.id, id) })
-	_, err = edit.Begin(partmap.Move{Start: rs[7].Start, End: rs[7].End, Parts: []partmap.Part{{Start: rs[7].Start, To: store.PartitionID(store.NewToken())}}})
+	edit := partmap.NewEdit(root, f.c.Maps().Stamp(),
+		func(id store.NodeID) ([]byte, error) { return f.s.Node(ctx, f.id, id) })
+	_, err = edit.Begin(partmap.Move{Start: rs[7].Start, End: rs[7].End,
+		Parts: []partmap.Part{{Start: rs[7].Start, To: store.PartitionID(store.NewToken())}}})
 	require.NoError(t, err)
 	pending, err := edit.Change()
 	require.NoError(t, err)
@@ -282,7 +288,8 @@ func TestCollect(t *testing.T) {
 func TestFailpointErrorsEndARun(t *testing.T) {
 	f := newFixture(t, memstore.New(), 10)
 	errHere := errors.New("here")
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point,
+		_ string) error {
 		if point == "before copy" {
 			return errHere
 		}
@@ -334,7 +341,8 @@ func TestASleepingSweeperLooksAtTheMap(t *testing.T) {
 func TestASweepLeavesWhatIsNewer(t *testing.T) {
 	ctx := t.Context()
 	f := newFixture(t, memstore.New(), 20)
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point,
+		_ string) error {
 		switch point {
 		case "after swap copying":
 			return f.b.Delete(ctx, key(15))
@@ -343,7 +351,8 @@ func TestASweepLeavesWhatIsNewer(t *testing.T) {
 			marker, _, err := f.s.Get(ctx, home, key(15))
 			require.NoError(t, err)
 			require.True(t, store.IsMarker(marker.Value))
-			return f.s.Put(ctx, home, store.Row{Key: key(15), Value: store.EntryCell([]byte("newer")), Timestamp: marker.Timestamp + 1})
+			return f.s.Put(ctx, home, store.Row{Key: key(15), Value: store.EntryCell([]byte("newer")),
+				Timestamp: marker.Timestamp + 1})
 		}
 		return nil
 	}})

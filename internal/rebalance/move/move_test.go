@@ -140,7 +140,8 @@ func (w *world) look(s *move.Seen, goals []move.Goal) *move.View {
 		require.NoError(w.t, err)
 		all = append(all, rg)
 		wanted := slices.ContainsFunc(goals, func(g move.Goal) bool {
-			return (len(g.End) == 0 || string(rg.Start) < string(g.End)) && (len(rg.End) == 0 || string(g.Start) < string(rg.End))
+			return (len(g.End) == 0 || string(rg.Start) < string(g.End)) &&
+				(len(rg.End) == 0 || string(g.Start) < string(rg.End))
 		})
 		concerned[rg.Partition] = concerned[rg.Partition] || wanted || !rg.To.IsZero() || rg.SweepPending
 	}
@@ -151,14 +152,16 @@ func (w *world) look(s *move.Seen, goals []move.Goal) *move.View {
 	}
 	require.Equal(w.t, len(want), len(v.Ranges))
 	for i := range want {
-		require.True(w.t, string(want[i].Start) == string(v.Ranges[i].Start) && want[i].Partition == v.Ranges[i].Partition, "range %d", i)
+		require.True(w.t, string(want[i].Start) == string(v.Ranges[i].Start) &&
+			want[i].Partition == v.Ranges[i].Partition, "range %d", i)
 	}
 	return v
 }
 
 func (w *world) next(s *move.Seen, goals []move.Goal) []move.Effect {
 	w.look(&move.Seen{}, nil) // as one who knows nothing sees it
-	return move.Next(w.look(s, goals), s, move.Input{Goals: goals, Now: w.now, Fresh: func() store.PartitionID { return w.id() }})
+	return move.Next(w.look(s, goals), s, move.Input{Goals: goals, Now: w.now,
+		Fresh: func() store.PartitionID { return w.id() }})
 }
 
 // do carries out an effect and tells a mover of it.
@@ -348,7 +351,8 @@ func TestWhoFindsAMoveWaitsAnewAndStartsOver(t *testing.T) {
 	require.Equal(t, "wait for epoch 4", text(w.next(&other, nil)))
 	other.Did(move.Task{Batch: 2, Phase: partmap.Copying, Range: partmap.Range{}})
 	other.Waited(4)
-	require.Equal(t, `compare ["", "m")`, text(w.next(&other, nil)), "a late report of the phase before changes nothing")
+	require.Equal(t, `compare ["", "m")`, text(w.next(&other, nil)),
+		"a late report of the phase before changes nothing")
 }
 
 func TestClosingBuckets(t *testing.T) {
@@ -381,7 +385,8 @@ func TestHold(t *testing.T) {
 	for steps := 0; ; steps++ {
 		require.Less(t, steps, 100)
 		v := w.look(&s, others)
-		effects := move.Next(v, &s, move.Input{Goals: others, Hold: true, Now: w.now, Fresh: func() store.PartitionID { return w.id() }})
+		effects := move.Next(v, &s, move.Input{Goals: others, Hold: true, Now: w.now,
+			Fresh: func() store.PartitionID { return w.id() }})
 		if len(effects) == 0 {
 			break
 		}
@@ -542,8 +547,10 @@ func TestCollectorsWaitForPendingSwapsAndReaders(t *testing.T) {
 	require.Empty(t, u.Due(5, named, nodes, now.Add(59*time.Minute), time.Hour))
 	due := u.Due(5, named, nodes, now.Add(time.Hour), time.Hour)
 	slices.SortFunc(due, func(a, b store.NodeID) int { return int(a[0]) - int(b[0]) })
-	require.Equal(t, []store.NodeID{id(2), id(4)}, due, "not what is named, nor what a pending swap to epoch 6 may name")
-	require.Empty(t, u.Due(6, map[store.NodeID]bool{id(1): true, id(3): true}, nodes[:3], now.Add(time.Hour), 2*time.Hour))
+	require.Equal(t, []store.NodeID{id(2), id(4)}, due,
+		"not what is named, nor what a pending swap to epoch 6 may name")
+	require.Empty(t, u.Due(6, map[store.NodeID]bool{id(1): true, id(3): true}, nodes[:3], now.Add(time.Hour),
+		2*time.Hour))
 	var restarted move.Unnamed
 	require.Empty(t, restarted.Due(9, nil, nodes, now.Add(9*time.Hour), time.Hour), "a restart begins to count anew")
 }
@@ -569,7 +576,8 @@ func TestLookReadsWhatMovesOnly(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, v, other)
 		found = max(found, finder.read)
-		effects := move.Next(v, &s, move.Input{Goals: goals, Now: w.now, Fresh: func() store.PartitionID { return w.id() }})
+		effects := move.Next(v, &s, move.Input{Goals: goals, Now: w.now,
+			Fresh: func() store.PartitionID { return w.id() }})
 		if len(effects) == 0 {
 			require.Len(t, w.layout(), 30_000)
 			require.Less(t, most, 100)

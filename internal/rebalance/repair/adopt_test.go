@@ -271,7 +271,8 @@ func TestABucketIsRevived(t *testing.T) {
 		}
 		f.list("new", line(id))
 		found, sum := f.check(mend)
-		require.Equal(t, []string{is(repair.LostBucket, 1), is(repair.LostBucket, 1), is(repair.LostBucket, 1), is(repair.NoRoot, 0)}, kinds(found))
+		require.Equal(t, []string{is(repair.LostBucket, 1), is(repair.LostBucket, 1), is(repair.LostBucket, 1),
+			is(repair.NoRoot, 0)}, kinds(found))
 		require.EqualValues(t, 4, sum.Problems)
 		found, sum = f.check(adopt(repair.AdoptAll))
 		require.Zero(t, sum.Problems, "%v", found)
@@ -296,7 +297,8 @@ func TestAdoptedInTheMiddleOfAMove(t *testing.T) {
 	b := f.c.Bucket("b")
 	f.move(move.Merge(nil, nil))
 	refresh := func(stop string) error {
-		x := executor.New(f.s, f.c.Maps(), f.b, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+		x := executor.New(f.s, f.c.Maps(), f.b, executor.Options{Failpoint: func(_ context.Context, point,
+			_ string) error {
 			if point == stop {
 				return errKilled
 			}
@@ -331,7 +333,8 @@ func TestAMoveThatTheRowsAreAheadOf(t *testing.T) {
 		t.Run(point, func(t *testing.T) {
 			f := newFixture(t, memstore.New())
 			f.o.Skew = tick
-			x := executor.New(f.s, f.c.Maps(), f.b, executor.Options{Failpoint: func(_ context.Context, at, _ string) error {
+			x := executor.New(f.s, f.c.Maps(), f.b, executor.Options{Failpoint: func(_ context.Context, at,
+				_ string) error {
 				if at == point {
 					return errKilled
 				}
