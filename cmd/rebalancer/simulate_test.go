@@ -17,13 +17,15 @@ import (
 
 func simulate(args ...string) (code int, out, errs string) {
 	var o, e bytes.Buffer
-	code = run(context.Background(), append([]string{"simulate"}, args...), stdio{strings.NewReader(""), &o, &e, time.Now})
+	code = run(context.Background(), append([]string{"simulate"}, args...),
+		stdio{strings.NewReader(""), &o, &e, time.Now})
 	return code, o.String(), e.String()
 }
 
 func TestSimulate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mine.yaml")
-	require.NoError(t, os.WriteFile(file, []byte("name: mine\ndays: 0.1\ntenants: [{kind: random, per_minute: 100}]\n"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("name: mine\ndays: 0.1\ntenants: [{kind: random, per_minute: 100}]\n"),
+		0o600))
 	code, table, errs := simulate(file)
 	require.Zero(t, code, errs)
 	require.Contains(t, table, "mine: 0.1 days in 144 steps")

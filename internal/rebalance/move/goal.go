@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/base/keytext"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -13,27 +14,29 @@ import (
 // it can be given again after a crash: a goal that is met needs nothing.
 type Goal struct {
 	// Start and End are cuts of the map (an empty End is plus infinity).
-	Start, End []byte
+	Start keytext.Key `json:"start"`
+	End   keytext.Key `json:"end"`
 	// Cuts are all cuts wanted inside the span, ascending; none makes it one range. A split
 	// is also met where there are more cuts: another goal may have cut the span further
 	// before the split is judged.
-	Cuts [][]byte
+	Cuts keytext.Keys `json:"cuts"`
 	// Stay is the part, counted from 0, that stays in its partition where a single range is
 	// split. Negative: none does. Parts that are ranges already always stay.
-	Stay int
+	Stay int `json:"-"`
 	// Keep are the parts, counted from 0, that stay in their partitions where several
 	// ranges are recut together: each part within one range, no two in the same one.
-	Keep []int
+	Keep []int `json:"-"`
 	// Leave is a partition that the span must leave, even if it is cut as wanted; zero for
 	// none.
-	Leave store.PartitionID
+	Leave store.PartitionID `json:"-"`
 	// PinUntil pins the cuts (Unix seconds); 0 for no pin.
-	PinUntil int64
+	PinUntil int64 `json:"-"`
 
 	// Rows is about how many rows the span has, Copies how many of them the move copies,
 	// and Why the reason, for people. They are reported only: Equal and Judge ignore them.
-	Rows, Copies int64
-	Why          string
+	Rows   int64  `json:"rows"`
+	Copies int64  `json:"rows_copied"`
+	Why    string `json:"-"`
 }
 
 // Split cuts one range at cuts; part number stay does not move.

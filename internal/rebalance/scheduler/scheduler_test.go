@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
+	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
@@ -441,8 +442,8 @@ func TestMovesWaitForTheStoreAndSayWhy(t *testing.T) {
 		st := g.Status()
 		require.Len(t, st.Buckets, 1)
 		require.NotEmpty(t, st.Buckets[0].Failures)
-		require.ErrorContains(t, st.Buckets[0].Failures[0].Err, "the other data centre is away")
-		require.ErrorContains(t, st.Buckets[0].Failures[0].Err, "copy")
+		require.Contains(t, st.Buckets[0].Failures[0].Error, "the other data centre is away")
+		require.Contains(t, st.Buckets[0].Failures[0].Error, "copy")
 		require.Equal(t, 50, f.keys(name(0)), "clients go on")
 		s.set(false)
 		require.NoError(t, f.finished(g, job.ID).Err())
@@ -498,7 +499,7 @@ func TestOneBudgetOfRows(t *testing.T) {
 		began := time.Now()
 		var jobs []string
 		for _, id := range f.ids {
-			p := &scheduler.Plan{Bucket: id, Moves: []scheduler.Planned{{Goal: refreshAll(f, id)}}}
+			p := &scheduler.Plan{Bucket: id, Moves: []move.Goal{refreshAll(f, id)}}
 			jobs = append(jobs, g.Submit(id, "refresh", p).ID)
 		}
 		for _, id := range jobs {
@@ -528,7 +529,8 @@ func TestAJobTellsItsPhase(t *testing.T) {
 			}
 			return nil
 		}}})
-		p := &scheduler.Plan{Bucket: f.ids[0], Moves: []scheduler.Planned{{Goal: refreshAll(f, f.ids[0]), Copies: rows}}}
+		p := &scheduler.Plan{Bucket: f.ids[0], Moves: []move.Goal{refreshAll(f, f.ids[0])}}
+		p.Moves[0].Copies = rows
 		id = g.Submit(f.ids[0], "refresh", p).ID
 		end := runs(t, g)
 		j := f.finished(g, id)

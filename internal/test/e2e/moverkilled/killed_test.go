@@ -288,7 +288,9 @@ func TestMoversOfAClusterKilledAtEachFailpoint(t *testing.T) {
 }
 
 // create makes a bucket with entries.
-func create(ctx context.Context, c *listing.Client, name string, cuts [][]byte, entries []listing.Entry) (store.BucketID, error) {
+func create(
+	ctx context.Context, c *listing.Client, name string, cuts [][]byte, entries []listing.Entry,
+) (store.BucketID, error) {
 	if err := c.CreateBucket(ctx, name, cuts...); err != nil {
 		return store.BucketID{}, err
 	}
