@@ -115,7 +115,8 @@ func New(s store.WallClock, o Options) (*Clock, error) {
 		o.Limit = DefaultLimit
 	}
 	if o.Limit < MinLimit {
-		return nil, store.Errorf(store.InvalidArgument, "the limit of the common time is %v: at least %v", o.Limit, MinLimit)
+		return nil, store.Errorf(store.InvalidArgument, "the limit of the common time is %v: at least %v", o.Limit,
+			MinLimit)
 	}
 	c := &Clock{
 		store: s, limit: o.Limit, now: wait.Instants(o.Wall, o.Monotonic),
@@ -306,10 +307,12 @@ func (c *Clock) refusal(v bounds, known bool) error {
 	case c.ctx.Err() != nil:
 		why = "the client is closed"
 	case known:
-		why = fmt.Sprintf("a majority of their clocks is known to within %v only, more than %v allows: they are apart, or answer late"+
+		why = fmt.Sprintf("a majority of their clocks is known to within %v only, more than %v allows: they are"+
+			" apart, or answer late"+
 			" (check NTP or chrony on the servers, and their load)", v.width().Round(time.Millisecond), c.limit)
 	default:
-		why = fmt.Sprintf("%d of %d servers of this data centre have told theirs, a majority is needed", answering, near)
+		why = fmt.Sprintf("%d of %d servers of this data centre have told theirs, a majority is needed", answering,
+			near)
 	}
 	if cause != nil {
 		return store.Errorf(store.Unavailable, "%w: %s: %w", ErrUnknown, why, cause)

@@ -9,19 +9,16 @@ import (
 	"time"
 )
 
-// Sleep waits for d. If ctx ends first, or has ended, it returns the cause.
+// Sleep waits for d. It returns the cause of the end of ctx if that comes first.
 func Sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 || ctx.Err() != nil {
-		return context.Cause(ctx)
+	if d > 0 {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+		}
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return context.Cause(ctx)
 }
 
 // Backoff is the pause before a retry. It doubles with each failure, from First to Most.

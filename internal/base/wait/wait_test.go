@@ -94,23 +94,35 @@ func TestPacer(t *testing.T) {
 		require.Equal(t, 13500*time.Millisecond, took(1), "what was taken before is forgiven")
 		p.SetRate(-1)
 		require.Equal(t, 13500*time.Millisecond, took(1))
+
+		p.SetRate(1)
+		require.Equal(t, 13500*time.Millisecond, took(3))
+		p.Return(1)
+		require.Equal(t, 15500*time.Millisecond, took(1), "one row per second is a limit, too")
 	})
 }
 
 func TestInstants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		// The machine's clocks run for one minute, another wall clock for three, another
+		// monotonic one for five.
 		wall, mono := time.Unix(1000, 0), time.Hour
-		for name, now := range map[string]func() wait.Instant{
-			"the machine's clocks": wait.Instants(nil, nil),
-			"another wall clock":   wait.Instants(func() time.Time { return wall }, nil),
-			"another monotonic":    wait.Instants(nil, func() time.Duration { return mono }),
-			"both":                 wait.Instants(func() time.Time { return wall }, func() time.Duration { return mono }),
+		otherWall, otherMono := func() time.Time { return wall }, func() time.Duration { return mono }
+		for name, c := range map[string]struct {
+			now         func() wait.Instant
+			least, most time.Duration
+		}{
+			"the machine's clocks":    {wait.Instants(nil, nil), time.Minute, time.Minute},
+			"another wall clock":      {wait.Instants(otherWall, nil), time.Minute, 3 * time.Minute},
+			"another monotonic clock": {wait.Instants(nil, otherMono), time.Minute, 5 * time.Minute},
+			"two others":              {wait.Instants(otherWall, otherMono), 3 * time.Minute, 5 * time.Minute},
 		} {
-			begin := now()
+			begin := c.now()
 			time.Sleep(time.Minute)
-			wall, mono = wall.Add(time.Minute), mono+time.Minute
-			least, most := now().Since(begin)
-			require.Equal(t, []time.Duration{time.Minute, time.Minute}, []time.Duration{least, most}, name)
+			wall, mono = wall.Add(3*time.Minute), mono+5*time.Minute
+			least, most := c.now().Since(begin)
+			require.Equal(t, []time.Duration{c.least, c.most}, []time.Duration{least, most}, name)
+			require.WithinRange(t, wait.Instants(nil, nil)().Wall, time.Now(), time.Now())
 		}
 		for name, c := range map[string]struct {
 			mono        time.Duration
@@ -119,9 +131,8 @@ func TestInstants(t *testing.T) {
 		}{
 			"suspended": {1, 9, 1, 9}, "set back": {9, 1, 1, 9}, "set back before the beginning": {9, -9, -9, 9},
 		} {
-			least, most := wait.Instant{
-				Mono: c.mono, Wall: time.Unix(5, c.wall),
-			}.Since(wait.Instant{Wall: time.Unix(5, 0)})
+			least, most := wait.Instant{Mono: c.mono, Wall: time.Unix(5, c.wall)}.Since(wait.Instant{Wall: time.Unix(5,
+				0)})
 			require.Equal(t, []time.Duration{c.least, c.most}, []time.Duration{least, most}, name)
 		}
 	})

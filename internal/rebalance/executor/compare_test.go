@@ -40,7 +40,8 @@ func TestVerifyingMendsWhatCameLate(t *testing.T) {
 				if point != "before compare" {
 					return nil
 				}
-				page, err := f.s.Slice(ctx, source, store.Bounds{}, store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true})
+				page, err := f.s.Slice(ctx, source, store.Bounds{},
+					store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true})
 				require.NoError(t, err)
 				for _, row := range page.Rows {
 					want[string(row.Key)] = row
@@ -63,7 +64,8 @@ func TestVerifyingMendsWhatCameLate(t *testing.T) {
 					if !there {
 						arrived++
 					}
-					if late.Timestamp > old.Timestamp || late.Timestamp == old.Timestamp && bytes.Compare(late.Value, old.Value) > 0 {
+					if late.Timestamp > old.Timestamp || late.Timestamp == old.Timestamp &&
+						bytes.Compare(late.Value, old.Value) > 0 {
 						want[string(late.Key)] = late
 						mended++
 					}
@@ -76,7 +78,8 @@ func TestVerifyingMendsWhatCameLate(t *testing.T) {
 		require.NoError(t, x.Run(t.Context()))
 		home := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
 		require.NotEqual(t, source, home)
-		page, err := f.s.Slice(t.Context(), home, store.Bounds{}, store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true})
+		page, err := f.s.Slice(t.Context(), home, store.Bounds{},
+			store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true})
 		require.NoError(t, err)
 		markers := 0
 		for _, row := range want {
@@ -92,7 +95,8 @@ func TestVerifyingMendsWhatCameLate(t *testing.T) {
 		}
 		require.Zero(t, f.rowsOf(t, source.ID))
 		p := x.Progress()
-		require.Equal(t, executor.Progress{Copied: int64(rows), Compared: int64(rows + arrived), Mended: int64(mended), Searched: int64(len(want)), Swept: int64(markers)}, p)
+		require.Equal(t, executor.Progress{Copied: int64(rows), Compared: int64(rows + arrived), Mended: int64(mended),
+			Searched: int64(len(want)), Swept: int64(markers)}, p)
 	}
 }
 
@@ -151,7 +155,8 @@ func TestBatchesAreBounded(t *testing.T) {
 func restored(t *testing.T, s store.Store, rows int) *fixture {
 	f := newFixture(t, s, rows)
 	died := fmt.Errorf("died")
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point,
+		_ string) error {
 		if point == "before remove" {
 			return died
 		}
@@ -164,14 +169,16 @@ func restored(t *testing.T, s store.Store, rows int) *fixture {
 	require.Equal(t, partmap.Draining, rg.Phase)
 	// The destination as it was while rows were copied: some not yet, some deleted.
 	older := store.Partition{Bucket: f.id, ID: store.PartitionID(uuid.New())}
-	page, err := f.s.Slice(t.Context(), store.Partition{Bucket: f.id, ID: rg.To}, store.Bounds{}, store.SliceOptions{Limit: rows, Timestamps: true})
+	page, err := f.s.Slice(t.Context(), store.Partition{Bucket: f.id, ID: rg.To}, store.Bounds{},
+		store.SliceOptions{Limit: rows, Timestamps: true})
 	require.NoError(t, err)
 	for i, row := range page.Rows {
 		switch i % 3 {
 		case 0:
 			require.NoError(t, f.s.Put(t.Context(), older, row))
 		case 1:
-			require.NoError(t, f.s.Put(t.Context(), older, store.Row{Key: row.Key, Value: store.MarkerCell(), Timestamp: row.Timestamp + 1}))
+			require.NoError(t, f.s.Put(t.Context(), older,
+				store.Row{Key: row.Key, Value: store.MarkerCell(), Timestamp: row.Timestamp + 1}))
 		}
 	}
 	rec, err := f.s.Read(t.Context(), store.Roots, f.id[:], store.Serial)
@@ -200,7 +207,8 @@ func TestDrainingKeepsWhatIsNowhereElse(t *testing.T) {
 	row.Value = store.EntryCell([]byte("a"))
 	require.NoError(t, f.s.Put(t.Context(), store.Partition{Bucket: f.id, ID: dest}, row))
 
-	require.NoError(t, executor.New(f.s, f.c.Maps(), f.id, executor.Options{PageRows: 50, BatchRows: 7}).Run(t.Context()))
+	require.NoError(t, executor.New(f.s, f.c.Maps(), f.id,
+		executor.Options{PageRows: 50, BatchRows: 7}).Run(t.Context()))
 	values := map[string]string{}
 	for e, err := range f.b.All(t.Context(), listing.Query{}) {
 		require.NoError(t, err)

@@ -147,8 +147,11 @@ func TestNotesOfBeginningsAreStruckOut(t *testing.T) {
 	ctx := t.Context()
 	lost := store.Errorf(store.Timeout, "lost")
 	for name, end := range map[string]func(f *fixture, swap func() error) error{
-		"it comes through":                    func(_ *fixture, swap func() error) error { return swap() },
-		"its answer is lost":                  func(_ *fixture, swap func() error) error { return errors.Join(swap(), lost) },
+		"it comes through": func(_ *fixture, swap func() error) error { return swap() },
+		"its answer is lost": func(_ *fixture,
+			swap func() error) error {
+			return errors.Join(swap(), lost)
+		},
 		"it is lost":                          func(*fixture, func() error) error { return lost },
 		"somebody was faster":                 func(f *fixture, swap func() error) error { f.again(t); return swap() },
 		"somebody was faster, and it is lost": func(f *fixture, _ func() error) error { f.again(t); return lost },
@@ -259,10 +262,8 @@ func TestCollect(t *testing.T) {
 	rs := f.ranges(t)
 	edit := partmap.NewEdit(root, f.c.Maps().Stamp(),
 		func(id store.NodeID) ([]byte, error) { return f.s.Node(ctx, f.id, id) })
-	_, err = edit.Begin(partmap.Move{
-		Start: rs[7].Start, End: rs[7].End,
-		Parts: []partmap.Part{{Start: rs[7].Start, To: store.PartitionID(store.NewToken())}},
-	})
+	_, err = edit.Begin(partmap.Move{Start: rs[7].Start, End: rs[7].End,
+		Parts: []partmap.Part{{Start: rs[7].Start, To: store.PartitionID(store.NewToken())}}})
 	require.NoError(t, err)
 	pending, err := edit.Change()
 	require.NoError(t, err)
@@ -287,13 +288,13 @@ func TestCollect(t *testing.T) {
 func TestFailpointErrorsEndARun(t *testing.T) {
 	f := newFixture(t, memstore.New(), 10)
 	errHere := errors.New("here")
-	x := executor.New(f.s, f.c.Maps(), f.id,
-		executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
-			if point == "before copy" {
-				return errHere
-			}
-			return nil
-		}})
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point,
+		_ string) error {
+		if point == "before copy" {
+			return errHere
+		}
+		return nil
+	}})
 	x.Add(move.Split(nil, nil, 0, key(5)))
 	require.ErrorIs(t, x.Run(t.Context()), errHere)
 	y := executor.New(f.s, f.c.Maps(), f.id, executor.Options{})
@@ -340,22 +341,21 @@ func TestASleepingSweeperLooksAtTheMap(t *testing.T) {
 func TestASweepLeavesWhatIsNewer(t *testing.T) {
 	ctx := t.Context()
 	f := newFixture(t, memstore.New(), 20)
-	x := executor.New(f.s, f.c.Maps(), f.id,
-		executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
-			switch point {
-			case "after swap copying":
-				return f.b.Delete(ctx, key(15))
-			case "sweep markers read":
-				home := store.Partition{Bucket: f.id, ID: f.ranges(t)[1].Partition}
-				marker, _, err := f.s.Get(ctx, home, key(15))
-				require.NoError(t, err)
-				require.True(t, store.IsMarker(marker.Value))
-				return f.s.Put(ctx, home, store.Row{
-					Key: key(15), Value: store.EntryCell([]byte("newer")), Timestamp: marker.Timestamp + 1,
-				})
-			}
-			return nil
-		}})
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point,
+		_ string) error {
+		switch point {
+		case "after swap copying":
+			return f.b.Delete(ctx, key(15))
+		case "sweep markers read":
+			home := store.Partition{Bucket: f.id, ID: f.ranges(t)[1].Partition}
+			marker, _, err := f.s.Get(ctx, home, key(15))
+			require.NoError(t, err)
+			require.True(t, store.IsMarker(marker.Value))
+			return f.s.Put(ctx, home, store.Row{Key: key(15), Value: store.EntryCell([]byte("newer")),
+				Timestamp: marker.Timestamp + 1})
+		}
+		return nil
+	}})
 	x.Add(move.Split(nil, nil, 0, key(10)))
 	require.NoError(t, x.Run(ctx))
 	e, err := f.b.Get(ctx, key(15))

@@ -183,7 +183,8 @@ func (x *Executor) again(ctx context.Context, src store.Partition, old []store.R
 // scan reads the rows of a partition within bounds, with timestamps, page by page at a pace.
 // f gets each page and the time before its read.
 func (x *Executor) scan(
-	ctx context.Context, pace *wait.Pacer, p store.Partition, b store.Bounds, f func(read time.Time, rows []store.Row) error,
+	ctx context.Context, pace *wait.Pacer, p store.Partition, b store.Bounds,
+	f func(read time.Time, rows []store.Row) error,
 ) error {
 	for {
 		if err := pace.Take(ctx, x.o.PageRows); err != nil {

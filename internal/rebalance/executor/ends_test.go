@@ -73,7 +73,8 @@ func TestAnErrorAfterASwapOfUnknownOutcome(t *testing.T) {
 		s, faults := faulttest.Case{Op: faultstore.Swap, Nth: 2, Way: &faulttest.Ways()[1]}.Store(memstore.New())
 		f := newFixture(t, s, 10)
 		faults.Enable(true)
-		x := executor.New(s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+		x := executor.New(s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point,
+			_ string) error {
 			if point == "swap unknown" {
 				return errHere
 			}
@@ -97,7 +98,8 @@ func TestAnExecutorEndsWithItsContext(t *testing.T) {
 				name := fmt.Sprintf("%s/%s/%s", c.name, op, kind)
 				t.Run(name, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						way := faulttest.Way{Times: 1 << 40, Fault: faultstore.Fault{Ending: faultstore.Refused, Kind: kind}}
+						way := faulttest.Way{Times: 1 << 40, Fault: faultstore.Fault{Ending: faultstore.Refused,
+							Kind: kind}}
 						s, faults := faulttest.Case{Op: op, Nth: 1, Way: &way}.Store(memstore.New())
 						f := c.open(t, s)
 						defer func() { require.NoError(t, s.Close()) }()
@@ -113,7 +115,8 @@ func TestAnExecutorEndsWithItsContext(t *testing.T) {
 							// Also what waited for its turn all the time is not done.
 							task, _ := e.Effect.(move.Task)
 							copies, removes := task.Phase == partmap.Copying, task.Phase == partmap.Draining
-							if copies && (op == faultstore.Slice || op == faultstore.Put || op == faultstore.Get) || removes && op == faultstore.Remove {
+							if copies && (op == faultstore.Slice || op == faultstore.Put || op == faultstore.Get) ||
+								removes && op == faultstore.Remove {
 								t.Errorf("%s is said to be done", e.Effect)
 							}
 						}
@@ -215,7 +218,8 @@ func (r refusing) Swap(ctx context.Context, change partmap.Change) error {
 func TestSwapsThatAreRefused(t *testing.T) {
 	f := newFixture(t, memstore.New(), 10)
 	maps := refusing{f.c.Maps(), func(change partmap.Change) bool {
-		return slices.ContainsFunc(change.Next.Batches, func(b partmap.Batch) bool { return b.Phase == partmap.Copying })
+		return slices.ContainsFunc(change.Next.Batches,
+			func(b partmap.Batch) bool { return b.Phase == partmap.Copying })
 	}}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -232,7 +236,8 @@ func TestStatusWhileRangesMove(t *testing.T) {
 	f := newFixture(t, memstore.New(), 100)
 	var x *executor.Executor
 	seen := map[string]executor.Status{}
-	x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(ctx context.Context, point, _ string) error {
+	x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(ctx context.Context, point,
+		_ string) error {
 		seen[point] = x.Status()
 		if point == "after swap copying" {
 			return f.b.Delete(ctx, key(75))

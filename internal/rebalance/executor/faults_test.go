@@ -272,10 +272,8 @@ func (x *run) disturb(ctx context.Context, round int, point string) {
 					continue
 				}
 				k := fmt.Sprintf("%s!late-%d", rg.Start, round)
-				late := store.Row{
-					Key: []byte(k), Value: store.EntryCell([]byte("late")),
-					Timestamp: store.Timestamp(time.Now().UnixMicro()),
-				}
+				late := store.Row{Key: []byte(k), Value: store.EntryCell([]byte("late")),
+					Timestamp: store.Timestamp(time.Now().UnixMicro())}
 				source := store.Partition{Bucket: x.f.id, ID: rg.Partition}
 				within := store.Bounds{Start: rg.Start, End: rg.End}
 				page, err := x.f.s.Slice(ctx, source, within, store.SliceOptions{Limit: 10, Timestamps: true})

@@ -103,7 +103,8 @@ func (h *hooked) Get(ctx context.Context, p store.Partition, key []byte) (store.
 	return h.Store.Get(ctx, p, key)
 }
 
-func (h *hooked) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (h *hooked) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page,
+	error) {
 	if h.before != nil && h.on.CompareAndSwap(true, false) {
 		h.before(ctx, p)
 	}
@@ -126,7 +127,8 @@ func TestComparingLeavesWhatCameInBetween(t *testing.T) {
 	f := newFixture(t, s, 3)
 	source := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
 	between := append(key(0), '+')
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Writers: 1, Failpoint: func(_ context.Context, point, _ string) error {
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Writers: 1, Failpoint: func(_ context.Context, point,
+		_ string) error {
 		if point != "before compare" {
 			return nil
 		}
@@ -135,7 +137,8 @@ func TestComparingLeavesWhatCameInBetween(t *testing.T) {
 				s.on.Store(true)
 				return
 			}
-			assert.NoError(t, s.Store.Put(ctx, source, store.Row{Key: between, Value: store.EntryCell([]byte("late")), Timestamp: 1}))
+			assert.NoError(t, s.Store.Put(ctx, source, store.Row{Key: between, Value: store.EntryCell([]byte("late")),
+				Timestamp: 1}))
 			e, err := f.b.Get(t.Context(), between)
 			assert.NoError(t, err)
 			assert.Equal(t, "late", string(e.Value))
@@ -171,7 +174,8 @@ func TestComparingTooLateDeletesNothing(t *testing.T) {
 					s.on.Store(true)
 					return
 				}
-				assert.NoError(t, s.Store.Put(ctx, source, store.Row{Key: between, Value: store.EntryCell([]byte("late")), Timestamp: 1}))
+				assert.NoError(t, s.Store.Put(ctx, source, store.Row{Key: between,
+					Value: store.EntryCell([]byte("late")), Timestamp: 1}))
 				_, err := f.b.Get(t.Context(), between)
 				assert.NoError(t, err)
 				assert.NoError(t, executor.New(f.s, f.c.Maps(), f.id, executor.Options{}).Run(t.Context()))
@@ -203,7 +207,8 @@ func TestMendedRowIsDeletedOnItsWay(t *testing.T) {
 	source := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
 	late := store.Row{Key: append(key(0), '+'), Value: store.EntryCell([]byte("late")), Timestamp: 5}
 	var once sync.Once
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(ctx context.Context, point, _ string) error {
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(ctx context.Context, point,
+		_ string) error {
 		if point == "before compare" {
 			assert.NoError(t, s.Store.Put(ctx, source, late))
 			s.put = func(ctx context.Context, p store.Partition, rows []store.Row) error {
@@ -275,12 +280,14 @@ func TestPutAfterALateDelete(t *testing.T) {
 func TestCopiesThatAreNewerThanTheirSource(t *testing.T) {
 	f := newFixture(t, memstore.New(), 3)
 	rg := f.ranges(t)[0]
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(ctx context.Context, point, _ string) error {
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(ctx context.Context, point,
+		_ string) error {
 		if point != "before compare" {
 			return nil
 		}
 		to := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].To}
-		for i, value := range [][]byte{store.CopiedCell(store.EntryCell([]byte("lost"))), store.EntryCell([]byte("put"))} {
+		for i, value := range [][]byte{store.CopiedCell(store.EntryCell([]byte("lost"))),
+			store.EntryCell([]byte("put"))} {
 			row, _, err := f.s.Get(ctx, to, key(i))
 			assert.NoError(t, err)
 			assert.NoError(t, f.s.Put(ctx, to, store.Row{Key: key(i), Value: value, Timestamp: row.Timestamp + 1}))
@@ -353,7 +360,8 @@ func TestCopyAndPutOfTheSameTimestamp(t *testing.T) {
 		row, _, err := f.s.Get(ctx, source, key(1))
 		require.NoError(t, err)
 		want := max(late, "value 1")
-		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point,
+			_ string) error {
 			if point == "before copy" || point == "before compare" {
 				to := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].To}
 				tied := store.Row{Key: key(1), Value: store.EntryCell([]byte(late)), Timestamp: row.Timestamp}

@@ -103,7 +103,8 @@ func effectsNamed(t *testing.T) (names []string) {
 					names = append(names, "swap "+to.String())
 				}
 			case *ast.CallExpr: // the name of a task
-				for _, p := range []partmap.Phase{partmap.Copying, partmap.Verifying, partmap.Draining, partmap.Settled} {
+				for _, p := range []partmap.Phase{partmap.Copying, partmap.Verifying, partmap.Draining,
+					partmap.Settled} {
 					names = append(names, move.Task{Phase: p}.Name())
 				}
 			default:

@@ -256,9 +256,8 @@ func TestBatchesAtTheirLimit(t *testing.T) {
 		f := newFixture(t, s, 0)
 		home := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
 		for i, size := range []int{c.first, c.second} {
-			row := store.Row{
-				Key: key(i), Value: bytes.Repeat([]byte{store.EntryCell(nil)[0]}, size-len(key(i))), Timestamp: 1,
-			}
+			row := store.Row{Key: key(i), Value: bytes.Repeat([]byte{store.EntryCell(nil)[0]}, size-len(key(i))),
+				Timestamp: 1}
 			require.NoError(t, f.s.Put(t.Context(), home, row))
 		}
 		s.fail = func() error { return nil }
@@ -392,17 +391,17 @@ func TestTheLongestKeyMoves(t *testing.T) {
 	for _, gone := range [][]byte{below, longest} {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		x := executor.New(f.s, f.c.Maps(), f.id,
-			executor.Options{Failpoint: func(ctx context.Context, point, _ string) error {
-				if point != "after swap copying" {
-					return nil
-				}
-				if len(gone) == len(longest) { // and above it something is put
-					behind++
-					require.NoError(t, f.b.Put(ctx, []byte{'z' + 1}, nil))
-				}
-				return f.b.Delete(ctx, gone)
-			}})
+		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(ctx context.Context, point,
+			_ string) error {
+			if point != "after swap copying" {
+				return nil
+			}
+			if len(gone) == len(longest) { // and above it something is put
+				behind++
+				require.NoError(t, f.b.Put(ctx, []byte{'z' + 1}, nil))
+			}
+			return f.b.Delete(ctx, gone)
+		}})
 		rg := f.ranges(t)[0]
 		x.Add(move.Refresh(&rg))
 		require.NoError(t, x.Run(ctx))

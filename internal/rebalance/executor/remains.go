@@ -14,7 +14,8 @@ import (
 // leave markers there, so what is missing was never deleted. It fails with Timeout if it took
 // too long since the read: the rows may have changed, and the task is due again.
 func (x *Executor) carry(ctx context.Context, dst store.Partition, read time.Time, rows []store.Row) error {
-	d, err := x.differ(ctx, dst, page{rows: rows, bounds: upTo(store.Bounds{Start: rows[0].Key}, rows[len(rows)-1].Key)})
+	within := upTo(store.Bounds{Start: rows[0].Key}, rows[len(rows)-1].Key)
+	d, err := x.differ(ctx, dst, page{rows: rows, bounds: within})
 	if err != nil {
 		return err
 	}
@@ -41,11 +42,14 @@ func (x *Executor) carry(ctx context.Context, dst store.Partition, read time.Tim
 // the partition. It writes a marker, which no listing shows, to a random key that was never
 // used, so that a delete can't be mistaken for a removal. It fails with InvalidArgument where
 // there is no such key.
-func Emptied(ctx context.Context, rows store.Rows, p store.Partition, within store.Bounds, key []byte, ts store.Timestamp) (bool, error) {
+func Emptied(
+	ctx context.Context, rows store.Rows, p store.Partition, within store.Bounds, key []byte, ts store.Timestamp,
+) (bool, error) {
 	chance := uuid.New()
 	next := append(append(bytes.Clone(key), 0), chance[:]...)
 	if len(next) > store.MaxKeyBytes || len(within.End) > 0 && string(next) >= string(within.End) {
-		return false, store.Errorf(store.InvalidArgument, "whether partition %s was emptied can't be tried: no key lies next to %q", p, key)
+		return false, store.Errorf(store.InvalidArgument,
+			"whether partition %s was emptied can't be tried: no key lies next to %q", p, key)
 	}
 	if err := rows.Put(ctx, p, store.Row{Key: next, Value: store.MarkerCell(), Timestamp: ts}); err != nil {
 		return false, err

@@ -121,7 +121,8 @@ func (l *loop) step(ctx context.Context) (over bool, err error) {
 			return true, &pause.Error{Pause: *hold}
 		}
 		if len(goals) > 0 {
-			return true, store.Errorf(store.Unavailable, "bucket %s is %s: its goals have to wait", l.x.bucket, view.Root.State)
+			return true, store.Errorf(store.Unavailable, "bucket %s is %s: its goals have to wait", l.x.bucket,
+				view.Root.State)
 		}
 		return true, nil
 	}
@@ -196,7 +197,8 @@ func (l *loop) took(ctx context.Context, r result) error {
 // retry can't help.
 func final(ctx context.Context, err error) bool {
 	var k killed
-	return errors.As(err, &k) || ctx.Err() != nil || store.KindOf(err) == store.Corrupt || errors.Is(err, partmap.ErrNewerVersion)
+	return errors.As(err, &k) || ctx.Err() != nil || store.KindOf(err) == store.Corrupt ||
+		errors.Is(err, partmap.ErrNewerVersion)
 }
 
 // pauses are those after failures.

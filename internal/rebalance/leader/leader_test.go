@@ -166,19 +166,15 @@ func TestNoTwoLeadAtOnce(t *testing.T) {
 			var w watch
 			ctx, stop := context.WithCancel(t.Context())
 			var wg sync.WaitGroup
-			faulty, faults := faultstore.New(mem,
-				faultstore.Options{
-					Seed: seed + round, Rates: faultstore.Rates{Refuse: 0.1, Lose: 0.2, Late: 0.1, Repeat: 0.1},
-					MaxLate: 5,
-				})
+			faulty, faults := faultstore.New(mem, faultstore.Options{Seed: seed + round,
+				Rates: faultstore.Rates{Refuse: 0.1, Lose: 0.2, Late: 0.1, Repeat: 0.1}, MaxLate: 5})
 			var cuts []*cutOff
 			for i := range 3 {
 				off := time.Duration(r.IntN(1000)-500) * time.Millisecond
 				cut := &cutOff{Store: faulty}
 				cuts = append(cuts, cut)
-				c := leader.New(cut, leader.Options{
-					Name: fmt.Sprint(i), Now: func() time.Time { return time.Now().Add(off) },
-				})
+				c := leader.New(cut, leader.Options{Name: fmt.Sprint(i),
+					Now: func() time.Time { return time.Now().Add(off) }})
 				wg.Go(func() {
 					for ctx.Err() == nil {
 						err := c.Run(ctx, func(ctx context.Context) error {

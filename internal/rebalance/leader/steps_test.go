@@ -56,9 +56,8 @@ func (s *scripted) Swap(ctx context.Context, t store.Table, key []byte, old stor
 }
 
 // script begins anew with other answers.
-func (s *scripted) script(
-	read func(int, store.Record, error) (store.Record, error), swap func(context.Context, int, func() error) error,
-) {
+func (s *scripted) script(read func(int, store.Record, error) (store.Record, error),
+	swap func(context.Context, int, func() error) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reads, s.swaps, s.read, s.swap = 0, 0, read, swap
@@ -180,31 +179,32 @@ func TestResigning(t *testing.T) {
 		reads, swaps int    // of resigning
 	}{
 		"all is well": {swaps: 1},
-		"another leads already": {meanwhile: func(t *testing.T, s *scripted) {
+		"another leads already": {meanwhile: func(t *testing.T,
+			s *scripted) {
 			putHolder(t, s.Store, leader.Holder{ID: uuid.New(), Name: "b"})
 		},
 			leads: "b", swaps: 1, reads: 1},
-		"another has led and is gone": {meanwhile: func(t *testing.T, s *scripted) {
+		"another has led and is gone": {meanwhile: func(t *testing.T,
+			s *scripted) {
 			putHolder(t, s.Store, leader.Holder{})
 		}, swaps: 1, reads: 1},
 		"an own renewal came late": {meanwhile: func(t *testing.T, s *scripted) { putHolder(t, s.Store, s.now(t)) },
 			swaps: 2, reads: 1},
-		"the answer is lost": {swap: func(_ context.Context, _ int, do func() error) error {
+		"the answer is lost": {swap: func(_ context.Context, _ int,
+			do func() error) error {
 			_ = do()
 			return lost
 		}, swaps: 1, reads: 1},
-		"no swap comes through": {swap: func(context.Context, int, func() error) error {
-			return lost
-		}, leads: "a", swaps: 3, reads: 3},
+		"no swap comes through": {swap: func(context.Context, int, func() error) error { return lost },
+			leads: "a", swaps: 3, reads: 3},
 		"the third comes through": {swap: func(_ context.Context, n int, do func() error) error {
 			if n < 3 {
 				return lost
 			}
 			return do()
 		}, swaps: 3, reads: 2},
-		"nothing can be read": {swap: func(context.Context, int, func() error) error {
-			return lost
-		}, read: refuse, leads: "a", swaps: 1, reads: 1},
+		"nothing can be read": {swap: func(context.Context, int, func() error) error { return lost }, read: refuse,
+			leads: "a", swaps: 1, reads: 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newScripted()
@@ -229,9 +229,8 @@ func TestResigning(t *testing.T) {
 			require.NoError(t, json.Unmarshal(payload, &h))
 			require.Equal(t, c.leads, h.Name, name)
 			if c.leads == "" && c.meanwhile == nil {
-				require.Equal(t, leader.Holder{
-					Since: was.Since, Until: was.Since.Add(time.Second), Lease: leader.DefaultLease,
-				}, h, name)
+				require.Equal(t, leader.Holder{Since: was.Since, Until: was.Since.Add(time.Second),
+					Lease: leader.DefaultLease}, h, name)
 			}
 		})
 	}
@@ -243,7 +242,8 @@ func TestResigningTakesItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScripted()
 		stop, _ := begin(t, leader.New(s, leader.Options{Lease: 30 * time.Second}))
-		s.script(nil, func(ctx context.Context, _ int, _ func() error) error {
+		s.script(nil, func(ctx context.Context, _ int,
+			_ func() error) error {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		})
@@ -342,9 +342,8 @@ func TestSwapsThatFail(t *testing.T) {
 			}
 			return err
 		}, 5, ""},
-		"all are lost": {func(context.Context, *scripted, int, func() error) error {
-			return lost
-		}, 4, "take the leader's lease: timeout: lost"},
+		"all are lost": {func(context.Context, *scripted, int, func() error) error { return lost }, 4,
+			"take the leader's lease: timeout: lost"},
 		"another one was faster": {func(_ context.Context, s *scripted, _ int, do func() error) error {
 			putHolder(t, s.Store, leader.Holder{ID: uuid.New(), Name: "b", Until: time.Now().Add(time.Hour)})
 			return do()
@@ -354,8 +353,8 @@ func TestSwapsThatFail(t *testing.T) {
 			s := newScripted()
 			s.script(nil, func(ctx context.Context, n int, do func() error) error { return c.swap(ctx, s, n, do) })
 			ran := false
-			err := leader.New(s, leader.Options{}).
-				Try(t.Context(), func(context.Context) error { ran = true; return nil })
+			err := leader.New(s, leader.Options{}).Try(t.Context(),
+				func(context.Context) error { ran = true; return nil })
 			require.Equal(t, c.text == "", ran, name)
 			if c.text != "" {
 				require.ErrorContains(t, err, c.text, name)
@@ -369,7 +368,8 @@ func TestSwapsThatFail(t *testing.T) {
 	// A moment that JSON can't tell.
 	s := newScripted()
 	err := leader.New(s, leader.Options{Now: func() time.Time {
-		return time.Date(12_000, 1, 1, 0, 0, 0, 0, time.UTC)
+		return time.Date(12_000, 1, 1, 0, 0, 0, 0,
+			time.UTC)
 	}}).Try(t.Context(), nothing)
 	require.ErrorIs(t, err, store.InvalidArgument)
 	require.ErrorContains(t, err, "the leader's record: ")
@@ -492,10 +492,8 @@ func TestThePaceOfRenewals(t *testing.T) {
 		})
 		_, ended := begin(t, a)
 		first := s.now(t)
-		require.Equal(t, leader.Holder{
-			ID: first.ID, Name: "a", Admin: "http://a", Since: first.Since, Until: first.Since.Add(lease), Lease: lease,
-			Epoch: 1,
-		}, first)
+		require.Equal(t, leader.Holder{ID: first.ID, Name: "a", Admin: "http://a", Since: first.Since,
+			Until: first.Since.Add(lease), Lease: lease, Epoch: 1}, first)
 		require.Equal(t, []time.Duration{0, 20 * time.Second, 40 * time.Second, 60 * time.Second},
 			swapped(61*time.Second, true))
 		h, leading := a.Leading()
@@ -562,7 +560,8 @@ func TestWorkThatEndsWithTheLease(t *testing.T) {
 			a := leader.New(s, leader.Options{})
 			require.ErrorIs(t, a.Try(t.Context(), func(ctx context.Context) error {
 				s.script(nil, func(context.Context, int, func() error) error {
-					return store.Errorf(store.Unavailable, "away")
+					return store.Errorf(store.Unavailable,
+						"away")
 				})
 				<-ctx.Done()
 				require.ErrorIs(t, context.Cause(ctx), leader.ErrLost)
@@ -683,8 +682,8 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	for _, result := range []error{nil, errors.New("cut short")} {
 		ctx, end := context.WithCancel(t.Context())
 		told := 0
-		err := leader.New(memstore.New(), leader.Options{}).
-			Run(ctx, func(context.Context) error { end(); return result }, func(error) { told++ })
+		err := leader.New(memstore.New(), leader.Options{}).Run(ctx,
+			func(context.Context) error { end(); return result }, func(error) { told++ })
 		require.ErrorIs(t, err, store.Timeout)
 		require.Zero(t, told)
 	}
@@ -694,8 +693,8 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	s.script(func(int, store.Record, error) (store.Record, error) {
 		return store.Record{}, store.Errorf(store.Unavailable, "away")
 	}, nil)
-	require.ErrorIs(t, leader.New(s, leader.Options{}).
-		Run(ctx, nothing, func(err error) { t.Errorf("told of %v", err) }), store.Timeout)
+	require.ErrorIs(t, leader.New(s, leader.Options{}).Run(ctx, nothing,
+		func(err error) { t.Errorf("told of %v", err) }), store.Timeout)
 }
 
 // An option that is not given, or makes no sense, is the default.

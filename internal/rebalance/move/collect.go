@@ -21,7 +21,9 @@ type Unnamed struct{ since map[store.NodeID]time.Time }
 // of a root read at Serial after that. A node of a later epoch may belong to a pending
 // swap. No root will ever name any other node that this one does not name, since no swap to
 // its epoch can succeed any more; it stays for a while, for readers of older epochs.
-func (u *Unnamed) Due(epoch uint64, named map[store.NodeID]bool, nodes []Node, now time.Time, after time.Duration) (due []store.NodeID) {
+func (u *Unnamed) Due(
+	epoch uint64, named map[store.NodeID]bool, nodes []Node, now time.Time, after time.Duration,
+) (due []store.NodeID) {
 	since := map[store.NodeID]time.Time{}
 	for _, n := range nodes {
 		if n.Epoch > epoch || named[n.ID] {

@@ -112,7 +112,8 @@ func (g *Goal) check() error {
 	last := g.Start
 	for i, c := range g.Cuts {
 		if bytes.Compare(c, last) <= 0 || len(g.End) > 0 && bytes.Compare(c, g.End) >= 0 {
-			return store.Errorf(store.InvalidArgument, "cut %d, %q, is not above the one before it and below the end %q", i, c, g.End)
+			return store.Errorf(store.InvalidArgument,
+				"cut %d, %q, is not above the one before it and below the end %q", i, c, g.End)
 		}
 		last = c
 	}

@@ -160,8 +160,8 @@ func (w *world) look(s *move.Seen, goals []move.Goal) *move.View {
 
 func (w *world) next(s *move.Seen, goals []move.Goal) []move.Effect {
 	w.look(&move.Seen{}, nil) // as one who knows nothing sees it
-	return move.Next(w.look(s, goals), s,
-		move.Input{Goals: goals, Now: w.now, Fresh: func() store.PartitionID { return w.id() }})
+	return move.Next(w.look(s, goals), s, move.Input{Goals: goals, Now: w.now,
+		Fresh: func() store.PartitionID { return w.id() }})
 }
 
 // do carries out an effect and tells a mover of it.
@@ -351,7 +351,8 @@ func TestWhoFindsAMoveWaitsAnewAndStartsOver(t *testing.T) {
 	require.Equal(t, "wait for epoch 4", text(w.next(&other, nil)))
 	other.Did(move.Task{Batch: 2, Phase: partmap.Copying, Range: partmap.Range{}})
 	other.Waited(4)
-	require.Equal(t, `compare ["", "m")`, text(w.next(&other, nil)), "a late report of the phase before changes nothing")
+	require.Equal(t, `compare ["", "m")`, text(w.next(&other, nil)),
+		"a late report of the phase before changes nothing")
 }
 
 func TestClosingBuckets(t *testing.T) {
@@ -384,8 +385,8 @@ func TestHold(t *testing.T) {
 	for steps := 0; ; steps++ {
 		require.Less(t, steps, 100)
 		v := w.look(&s, others)
-		effects := move.Next(v, &s,
-			move.Input{Goals: others, Hold: true, Now: w.now, Fresh: func() store.PartitionID { return w.id() }})
+		effects := move.Next(v, &s, move.Input{Goals: others, Hold: true, Now: w.now,
+			Fresh: func() store.PartitionID { return w.id() }})
 		if len(effects) == 0 {
 			break
 		}
@@ -575,8 +576,8 @@ func TestLookReadsWhatMovesOnly(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, v, other)
 		found = max(found, finder.read)
-		effects := move.Next(v, &s,
-			move.Input{Goals: goals, Now: w.now, Fresh: func() store.PartitionID { return w.id() }})
+		effects := move.Next(v, &s, move.Input{Goals: goals, Now: w.now,
+			Fresh: func() store.PartitionID { return w.id() }})
 		if len(effects) == 0 {
 			require.Len(t, w.layout(), 30_000)
 			require.Less(t, most, 100)

@@ -130,7 +130,8 @@ func TestEachReadOfTheMapMayFail(t *testing.T) {
 		s.Began(w.root.Batches[0].ID, []partmap.Span{{End: b("c")}}) // where nothing is of interest
 		return s
 	}
-	for name, seen := range map[string]func() *move.Seen{"nothing known": func() *move.Seen { return &move.Seen{} }, "all known": known, "known wrongly": wrong} {
+	for name, seen := range map[string]func() *move.Seen{"nothing known": func() *move.Seen { return &move.Seen{} },
+		"all known": known, "known wrongly": wrong} {
 		whole := &failingMap{theMap: theMap{w: w}, fails: math.MaxInt}
 		v, err := move.Look(w.root, whole, seen(), goals)
 		require.NoError(t, err)
@@ -184,7 +185,8 @@ func TestVerdicts(t *testing.T) {
 		return w
 	}
 	w := build()
-	require.Equal(t, []string{`"" settled sweep false`, `"c" settled sweep false`, `"f" settled sweep false`, `"i" marking sweep false`,
+	require.Equal(t, []string{`"" settled sweep false`, `"c" settled sweep false`, `"f" settled sweep false`,
+		`"i" marking sweep false`,
 		`"l" settled sweep true`, `"n" settled sweep false`, `"p" settled sweep false`, `"s" settled sweep false`}, w.layout())
 	home := w.root.Entries[2].Partition
 	const met, ready, blocked, impossible = move.Met, move.Ready, move.Blocked, move.Impossible
@@ -193,41 +195,61 @@ func TestVerdicts(t *testing.T) {
 		want move.Verdict
 		text string
 	}{
-		"a split":                     {move.Split(nil, b("c"), 0, b("a"), b("b")), ready, "[, c):  stays, a goes, b goes"},
-		"a split, the last stays":     {move.Split(nil, b("c"), 1, b("a")), ready, "[, c):  goes, a stays"},
-		"a split, none stays":         {move.Split(nil, b("c"), -1, b("a")), ready, "[, c):  goes, a goes"},
-		"a split with a pin":          {pinned(move.Split(nil, b("c"), 0, b("a")), 77), ready, "[, c):  stays, a goes pinned 77"},
-		"a split that is met":         {move.Split(b("c"), b("i"), 0, b("f")), met, ""},
-		"a split that is met by half": {move.Split(b("c"), b("i"), 0, b("d"), b("f")), ready, "[c, i): c goes, d goes, f stays"},
-		"a cut at the start":          {move.Split(b("c"), b("f"), 0, b("c")), impossible, `cut 0, "c", is not above the one before it and below the end "f"`},
-		"a cut at the end":            {move.Split(b("c"), b("f"), 0, b("f")), impossible, `cut 0, "f", is not above`},
-		"a cut twice":                 {move.Split(b("c"), b("f"), 0, b("d"), b("d")), impossible, `cut 1, "d", is not above`},
-		"cuts that descend":           {move.Split(b("c"), b("f"), 0, b("e"), b("d")), impossible, `cut 1, "d", is not above`},
-		"an empty cut":                {move.Split(nil, nil, 0, []byte{}), impossible, `cut 0, "", is not above`},
-		"a start that is no cut":      {move.Merge(b("b"), b("f")), impossible, `["b", "f") does not begin and end at cuts of bucket`},
-		"an end that is no cut":       {move.Merge(b("c"), b("g")), impossible, `["c", "g") does not begin and end at cuts of bucket`},
-		"a merge":                     {move.Merge(nil, b("f")), ready, "[, f):  goes"},
-		"no cuts":                     {move.Goal{End: b("f")}, ready, "[, f):  goes"},
-		"a merge across a pin":        {move.Merge(b("c"), b("i")), impossible, `the cut "f" is pinned until 1970-01-12T14:46:40Z: nothing joins across it`},
-		"from a pin on":               {move.Split(b("f"), b("i"), 0, b("g")), ready, "[f, i): f stays, g goes"},
-		"a pin that stays":            {move.Goal{End: b("i"), Cuts: [][]byte{b("f")}, Stay: -1}, ready, "[, i):  goes, f stays"},
-		"a merge that is met":         {move.Merge(nil, b("c")), met, ""},
-		"a range that moves":          {move.Merge(b("i"), b("l")), blocked, ""},
-		"beside one that moves":       {move.Merge(b("f"), b("l")), blocked, ""},
-		"one that is not swept":       {move.Split(b("l"), b("n"), 0, b("m")), blocked, ""},
-		"a merge with one not swept":  {move.Merge(b("l"), b("p")), blocked, ""},
-		"beside one not swept":        {move.Split(b("n"), b("p"), 0, b("o")), ready, "[n, p): n stays, o goes"},
-		"a refresh":                   {move.Goal{Start: b("f"), End: b("i"), Stay: -1, Leave: home}, ready, "[f, i): f goes"},
-		"a refresh that is met":       {move.Goal{Start: b("f"), End: b("i"), Stay: -1, Leave: store.PartitionID{9}}, met, ""},
-		"a refresh that also cuts":    {move.Goal{Start: b("f"), End: b("i"), Stay: 0, Cuts: [][]byte{b("g")}, Leave: home}, ready, "[f, i): f goes, g goes"},
-		"keeping one of two":          {move.Goal{End: b("f"), Cuts: [][]byte{b("b")}, Stay: -1, Keep: []int{0}}, ready, "[, f):  stays, b goes"},
-		"keeping the last of two":     {move.Goal{End: b("f"), Cuts: [][]byte{b("d")}, Stay: -1, Keep: []int{1}}, ready, "[, f):  goes, d stays"},
-		"keeping what fits nowhere":   {move.Goal{End: b("f"), Cuts: [][]byte{b("b")}, Stay: -1, Keep: []int{1}}, ready, "[, f):  goes, b goes"},
-		"keeping as much as there is": {move.Goal{End: b("f"), Cuts: [][]byte{b("a"), b("c")}, Stay: -1, Keep: []int{2}}, ready, "[, f):  goes, a goes, c stays"},
-		"keeping at the end":          {move.Goal{Start: b("p"), Cuts: [][]byte{b("t")}, Stay: -1, Keep: []int{1}}, ready, "[p, ): p goes, t stays"},
-		"keeping all of the end":      {move.Goal{Start: b("p"), Cuts: [][]byte{b("r")}, Stay: -1, Keep: []int{1}}, ready, "[p, ): p goes, r goes"},
-		"the last range":              {move.Roll(b("s"), b("t")), ready, "[s, ): s stays, t goes"},
-		"more ranges than parts":      {move.Goal{End: b("f"), Cuts: [][]byte{b("c"), b("d")}, Stay: -1}, ready, "[, f):  stays, c goes, d goes"},
+		"a split": {move.Split(nil, b("c"), 0, b("a"), b("b")), ready,
+			"[, c):  stays, a goes, b goes"},
+		"a split, the last stays": {move.Split(nil, b("c"), 1, b("a")), ready, "[, c):  goes, a stays"},
+		"a split, none stays":     {move.Split(nil, b("c"), -1, b("a")), ready, "[, c):  goes, a goes"},
+		"a split with a pin": {pinned(move.Split(nil, b("c"), 0, b("a")), 77), ready,
+			"[, c):  stays, a goes pinned 77"},
+		"a split that is met": {move.Split(b("c"), b("i"), 0, b("f")), met, ""},
+		"a split that is met by half": {move.Split(b("c"), b("i"), 0, b("d"), b("f")), ready,
+			"[c, i): c goes, d goes, f stays"},
+		"a cut at the start": {move.Split(b("c"), b("f"), 0, b("c")), impossible,
+			`cut 0, "c", is not above the one before it and below the end "f"`},
+		"a cut at the end": {move.Split(b("c"), b("f"), 0, b("f")), impossible, `cut 0, "f", is not above`},
+		"a cut twice": {move.Split(b("c"), b("f"), 0, b("d"), b("d")), impossible,
+			`cut 1, "d", is not above`},
+		"cuts that descend": {move.Split(b("c"), b("f"), 0, b("e"), b("d")), impossible,
+			`cut 1, "d", is not above`},
+		"an empty cut": {move.Split(nil, nil, 0, []byte{}), impossible, `cut 0, "", is not above`},
+		"a start that is no cut": {move.Merge(b("b"), b("f")), impossible,
+			`["b", "f") does not begin and end at cuts of bucket`},
+		"an end that is no cut": {move.Merge(b("c"), b("g")), impossible,
+			`["c", "g") does not begin and end at cuts of bucket`},
+		"a merge": {move.Merge(nil, b("f")), ready, "[, f):  goes"},
+		"no cuts": {move.Goal{End: b("f")}, ready, "[, f):  goes"},
+		"a merge across a pin": {move.Merge(b("c"), b("i")), impossible,
+			`the cut "f" is pinned until 1970-01-12T14:46:40Z: nothing joins across it`},
+		"from a pin on": {move.Split(b("f"), b("i"), 0, b("g")), ready, "[f, i): f stays, g goes"},
+		"a pin that stays": {move.Goal{End: b("i"), Cuts: [][]byte{b("f")}, Stay: -1}, ready,
+			"[, i):  goes, f stays"},
+		"a merge that is met":        {move.Merge(nil, b("c")), met, ""},
+		"a range that moves":         {move.Merge(b("i"), b("l")), blocked, ""},
+		"beside one that moves":      {move.Merge(b("f"), b("l")), blocked, ""},
+		"one that is not swept":      {move.Split(b("l"), b("n"), 0, b("m")), blocked, ""},
+		"a merge with one not swept": {move.Merge(b("l"), b("p")), blocked, ""},
+		"beside one not swept":       {move.Split(b("n"), b("p"), 0, b("o")), ready, "[n, p): n stays, o goes"},
+		"a refresh": {move.Goal{Start: b("f"), End: b("i"), Stay: -1, Leave: home}, ready,
+			"[f, i): f goes"},
+		"a refresh that is met": {move.Goal{Start: b("f"), End: b("i"), Stay: -1, Leave: store.PartitionID{9}},
+			met, ""},
+		"a refresh that also cuts": {move.Goal{Start: b("f"), End: b("i"), Stay: 0, Cuts: [][]byte{b("g")},
+			Leave: home}, ready, "[f, i): f goes, g goes"},
+		"keeping one of two": {move.Goal{End: b("f"), Cuts: [][]byte{b("b")}, Stay: -1, Keep: []int{0}},
+			ready, "[, f):  stays, b goes"},
+		"keeping the last of two": {move.Goal{End: b("f"), Cuts: [][]byte{b("d")}, Stay: -1, Keep: []int{1}},
+			ready, "[, f):  goes, d stays"},
+		"keeping what fits nowhere": {move.Goal{End: b("f"), Cuts: [][]byte{b("b")}, Stay: -1, Keep: []int{1}},
+			ready, "[, f):  goes, b goes"},
+		"keeping as much as there is": {move.Goal{End: b("f"), Cuts: [][]byte{b("a"), b("c")}, Stay: -1,
+			Keep: []int{2}}, ready, "[, f):  goes, a goes, c stays"},
+		"keeping at the end": {move.Goal{Start: b("p"), Cuts: [][]byte{b("t")}, Stay: -1, Keep: []int{1}},
+			ready, "[p, ): p goes, t stays"},
+		"keeping all of the end": {move.Goal{Start: b("p"), Cuts: [][]byte{b("r")}, Stay: -1, Keep: []int{1}},
+			ready, "[p, ): p goes, r goes"},
+		"the last range": {move.Roll(b("s"), b("t")), ready, "[s, ): s stays, t goes"},
+		"more ranges than parts": {move.Goal{End: b("f"), Cuts: [][]byte{b("c"), b("d")}, Stay: -1}, ready,
+			"[, f):  stays, c goes, d goes"},
 	} {
 		v := w.look(&move.Seen{}, []move.Goal{c.goal})
 		verdict, move, err := c.goal.Judge(v, w.now, func() store.PartitionID { return w.id() })
@@ -252,7 +274,8 @@ func TestVerdicts(t *testing.T) {
 	w = newWorld(t, "i")
 	w.finish([]move.Goal{pinned(move.Split(b("i"), nil, 0, b("l"), b("n")), w.now.Unix())})
 	for ago, want := range map[time.Duration]move.Verdict{0: ready, time.Second: impossible} {
-		verdict, _, _ := g.Judge(w.look(&move.Seen{}, []move.Goal{g}), w.now.Add(-ago), func() store.PartitionID { return w.id() })
+		verdict, _, _ := g.Judge(w.look(&move.Seen{}, []move.Goal{g}), w.now.Add(-ago),
+			func() store.PartitionID { return w.id() })
 		require.Equal(t, want, verdict, ago)
 	}
 }
@@ -262,7 +285,9 @@ func TestSharedPartitionsLeaveTogether(t *testing.T) {
 	w := newWorld(t)
 	edit := partmap.NewEdit(w.root, w.stamp(), w.read)
 	shared := store.PartitionID{77}
-	require.NoError(t, edit.Replace(partmap.Replacement{Entries: []partmap.Entry{{Partition: store.PartitionID{76}}, {Start: b("c"), Partition: shared}, {Start: b("f"), Partition: shared}, {Start: b("i"), Partition: store.PartitionID{78}}}}))
+	require.NoError(t, edit.Replace(partmap.Replacement{Entries: []partmap.Entry{{Partition: store.PartitionID{76}},
+		{Start: b("c"), Partition: shared}, {Start: b("f"), Partition: shared}, {Start: b("i"),
+			Partition: store.PartitionID{78}}}}))
 	c, err := edit.Change()
 	require.NoError(t, err)
 	w.take(c)
@@ -283,7 +308,8 @@ func TestSharedPartitionsLeaveTogether(t *testing.T) {
 	require.Equal(t, move.Blocked, verdict)
 	// Not where only its sweep is pending.
 	w.advance(w.root.Batches[0].ID, partmap.Settled)
-	verdict, _, err = left.Judge(w.look(&move.Seen{}, []move.Goal{left}), w.now, func() store.PartitionID { return w.id() })
+	verdict, _, err = left.Judge(w.look(&move.Seen{}, []move.Goal{left}), w.now,
+		func() store.PartitionID { return w.id() })
 	require.NoError(t, err)
 	require.Equal(t, move.Ready, verdict)
 	// What leaves a partition that has more than what leaves is removed by ranges.
@@ -300,12 +326,16 @@ func TestBeginsWithinLimits(t *testing.T) {
 		in    move.Input
 		want  string
 	}{
-		"all":                          {abc, move.Input{}, "swap: begin 3 moves"},
-		"a merge and a split":          {[]move.Goal{split("a"), move.Merge(b("b"), nil)}, move.Input{}, "swap: begin 2 moves"},
-		"the same twice":               {[]move.Goal{split("a"), split("a"), split("c")}, move.Input{}, "swap: begin 2 moves"},
-		"what is met takes nothing":    {[]move.Goal{move.Merge(b("a"), b("az")), split("b")}, move.Input{}, "swap: begin 1 moves"},
-		"impossible ones take nothing": {[]move.Goal{move.Merge(b("aa"), b("az")), split("b")}, move.Input{}, "swap: begin 1 moves"},
-		"held":                         {abc, move.Input{Hold: true}, ""},
+		"all": {abc, move.Input{}, "swap: begin 3 moves"},
+		"a merge and a split": {[]move.Goal{split("a"), move.Merge(b("b"), nil)}, move.Input{},
+			"swap: begin 2 moves"},
+		"the same twice": {[]move.Goal{split("a"), split("a"), split("c")}, move.Input{},
+			"swap: begin 2 moves"},
+		"what is met takes nothing": {[]move.Goal{move.Merge(b("a"), b("az")), split("b")}, move.Input{},
+			"swap: begin 1 moves"},
+		"impossible ones take nothing": {[]move.Goal{move.Merge(b("aa"), b("az")), split("b")}, move.Input{},
+			"swap: begin 1 moves"},
+		"held": {abc, move.Input{Hold: true}, ""},
 	} {
 		w := newWorld(t, cuts...)
 		c.in.Goals, c.in.Now, c.in.Fresh = c.goals, w.now, func() store.PartitionID { return w.id() }
@@ -389,7 +419,8 @@ func TestEffectsInWords(t *testing.T) {
 	}{
 		{move.Wait{Epoch: 3}, "wait", "wait for epoch 3"},
 		{move.Swap{Reopen: true}, "swap", "swap: reopen"},
-		{move.Swap{Begin: make([]partmap.Move, 2), Advance: []move.Step{{Batch: 4, To: partmap.Copying}}, Settle: []move.Settlement{{Batch: 5}}, Swept: []uint64{6}}, "swap",
+		{move.Swap{Begin: make([]partmap.Move, 2), Advance: []move.Step{{Batch: 4, To: partmap.Copying}},
+			Settle: []move.Settlement{{Batch: 5}}, Swept: []uint64{6}}, "swap",
 			"swap: begin 2 moves; batch 4 to copying; batch 5 settled; batch 6 swept"},
 		{task(partmap.Copying, 0, false), `copy 7 "a"`, `copy ["a", "c")`},
 		{task(partmap.Verifying, 0, false), `compare 7 "a"`, `compare ["a", "c")`},
@@ -406,7 +437,8 @@ func TestEffectsInWords(t *testing.T) {
 // Goals are the same only where all that they want is.
 func TestGoalsAreCompared(t *testing.T) {
 	full := func() move.Goal {
-		return move.Goal{Start: b("a"), End: b("f"), Cuts: [][]byte{b("b"), b("c")}, Stay: 1, Keep: []int{0}, Leave: store.PartitionID{1}, PinUntil: 5}
+		return move.Goal{Start: b("a"), End: b("f"), Cuts: [][]byte{b("b"), b("c")}, Stay: 1, Keep: []int{0},
+			Leave: store.PartitionID{1}, PinUntil: 5}
 	}
 	a, same := full(), full()
 	require.True(t, a.Equal(&same))
@@ -466,7 +498,8 @@ func TestLookPassesOverWhatLiesBetween(t *testing.T) {
 // What the makers of goals make.
 func TestGoals(t *testing.T) {
 	rg := partmap.Range{Entry: partmap.Entry{Start: b("a"), Partition: store.PartitionID{3}}, End: b("c")}
-	require.Equal(t, move.Goal{Start: b("a"), End: b("c"), Cuts: [][]byte{b("b")}, Stay: 2}, move.Split(b("a"), b("c"), 2, b("b")))
+	require.Equal(t, move.Goal{Start: b("a"), End: b("c"), Cuts: [][]byte{b("b")}, Stay: 2},
+		move.Split(b("a"), b("c"), 2, b("b")))
 	require.Equal(t, move.Goal{Start: b("a"), End: b("c"), Stay: -1}, move.Merge(b("a"), b("c")))
 	require.Equal(t, move.Goal{Start: b("a"), End: b("c"), Stay: -1, Leave: store.PartitionID{3}}, move.Refresh(&rg))
 	require.Equal(t, move.Goal{Start: b("a"), Cuts: [][]byte{b("b")}}, move.Roll(b("a"), b("b")))

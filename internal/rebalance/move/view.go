@@ -106,7 +106,8 @@ func look(root *partmap.Root, m Map, spans []partmap.Span, goals []Goal) (*View,
 				}
 			}
 			// Beyond the span only the rest of a run counts.
-			if len(s.End) > 0 && bytes.Compare(rg.Start, s.End) >= 0 && (len(run) == 0 || run[0].Partition != rg.Partition) {
+			if len(s.End) > 0 && bytes.Compare(rg.Start, s.End) >= 0 &&
+				(len(run) == 0 || run[0].Partition != rg.Partition) {
 				break
 			}
 			take(rg)

@@ -86,8 +86,8 @@ func TestSetAndLift(t *testing.T) {
 
 	for i := range 100 {
 		id := store.BucketID(uuid.New())
-		if _, _, err = pause.Set(ctx, s, &id,
-			pause.Pause{By: strings.Repeat("x", 300), Why: strings.Repeat("y", 300), Since: now}, now); err != nil {
+		if _, _, err = pause.Set(ctx, s, &id, pause.Pause{By: strings.Repeat("x", 300), Why: strings.Repeat("y", 300),
+			Since: now}, now); err != nil {
 			require.Equal(t, 80, i)
 			break
 		}

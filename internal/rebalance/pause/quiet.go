@@ -39,7 +39,9 @@ const (
 // Quiet returns when no batch is in flight in a bucket (nil: in any), and none can begin before
 // the pause ends. report, if not nil, gets the progress. It fails with Conflict if there is no
 // pause, or if it ends meanwhile, and with Timeout when ctx ends; the pause stays.
-func Quiet(ctx context.Context, regs store.Registers, m Maps, id *store.BucketID, now func() time.Time, report func(Progress)) error {
+func Quiet(
+	ctx context.Context, regs store.Registers, m Maps, id *store.BucketID, now func() time.Time, report func(Progress),
+) error {
 	q := quiet{regs: regs, maps: m, id: id, now: now, report: report}
 	return store.Wrap("wait until nothing moves", q.wait(ctx))
 }

@@ -183,7 +183,9 @@ func change(ctx context.Context, regs store.Registers, f func(*State) (bool, err
 // Set pauses the moves of a bucket (nil: all moves). A pause that exists stays, and its end is
 // extended to that of p. It returns the pause that holds, and whether it is new. By and Why are
 // cut to 200 bytes. It fails with InvalidArgument if too many buckets have pauses of their own.
-func Set(ctx context.Context, regs store.Registers, id *store.BucketID, p Pause, now time.Time) (holds Pause, fresh bool, err error) {
+func Set(
+	ctx context.Context, regs store.Registers, id *store.BucketID, p Pause, now time.Time,
+) (holds Pause, fresh bool, err error) {
 	p.By, p.Why = clip(p.By), clip(p.Why)
 	err = change(ctx, regs, func(s *State) (bool, error) {
 		s.forget(now)
@@ -208,7 +210,8 @@ func Set(ctx context.Context, regs store.Registers, id *store.BucketID, p Pause,
 		case id == nil:
 			s.All = &holds
 		case fresh && len(s.Buckets) >= maxBuckets:
-			return false, store.Errorf(store.InvalidArgument, "%d buckets are paused one by one, which is the most: pause all", maxBuckets)
+			return false, store.Errorf(store.InvalidArgument,
+				"%d buckets are paused one by one, which is the most: pause all", maxBuckets)
 		default:
 			s.Buckets[*id] = holds
 		}

@@ -199,7 +199,8 @@ const (
 
 // todo is what an operator can do about a partition of this origin.
 func (o origin) todo() string {
-	const all = "--adopt-all copies them to where the map says. If nothing was restored they are deleted rows that came back" +
+	const all = "--adopt-all copies them to where the map says. If nothing was restored they are deleted rows that" +
+		" came back" +
 		" (see \"Repair\" in docs/operations.md): --discard PARTITION removes them"
 	switch o {
 	case madeLater:
@@ -207,7 +208,8 @@ func (o origin) todo() string {
 	case madeBefore:
 		return "if the rows were restored from an older copy than the maps: end all servers, then " + all
 	}
-	return "if the store was restored from a copy: end all servers, then --adopt, which looks for proof that the map is older, or without proof " + all
+	return "if the store was restored from a copy: end all servers, then --adopt, which looks for proof that the" +
+		" map is older, or without proof " + all
 }
 
 // origin finds out whether a partition was made before or after the present map, and why.
@@ -241,7 +243,8 @@ func (c *Checker) origin(ctx context.Context, o *survey) (origin, string, error)
 			break
 		}
 		if rg.Partition == o.p.ID || rg.To == o.p.ID {
-			return madeBefore, fmt.Sprintf("It is the old source of a move: the map named it until epoch %d, which ended at %s",
+			return madeBefore, fmt.Sprintf("It is the old source of a move: the map named it until epoch %d, which"+
+				" ended at %s",
 				old.Epoch, inText(oldest.ChangedAt)), nil
 		}
 		oldest = old
@@ -250,9 +253,11 @@ func (c *Checker) origin(ctx context.Context, o *survey) (origin, string, error)
 		return madeLater, later + "none since the bucket was made names it", nil
 	}
 	if int64(o.newest) > oldest.ChangedAt+c.o.Skew.Microseconds() {
-		return madeLater, fmt.Sprintf("%srows were written to it at %s, though none names it since %s", later, inText(int64(o.newest)), inText(oldest.ChangedAt)), nil
+		return madeLater, fmt.Sprintf("%srows were written to it at %s, though none names it since %s", later,
+			inText(int64(o.newest)), inText(oldest.ChangedAt)), nil
 	}
-	return unproven, fmt.Sprintf("Whether it was made before or after the map can't be told: none names it since %s", inText(oldest.ChangedAt)), nil
+	return unproven, fmt.Sprintf("Whether it was made before or after the map can't be told: none names it since %s",
+		inText(oldest.ChangedAt)), nil
 }
 
 func inText(micros int64) string { return time.UnixMicro(micros).UTC().Format(time.RFC3339) }
@@ -284,7 +289,8 @@ func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []
 			break
 		}
 		if round == mostRounds {
-			err = store.Errorf(store.Unavailable, "its ranges got fresh partitions %d times, and rows are hidden there again: do servers run?", round)
+			err = store.Errorf(store.Unavailable,
+				"its ranges got fresh partitions %d times, and rows are hidden there again: do servers run?", round)
 		}
 	}
 	copied := c.Progress().Adopted - before
@@ -299,7 +305,8 @@ func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []
 				if err == nil {
 					err = c.remove(ctx, o.p)
 				}
-				return fmt.Sprintf("its rows are where the map says, and it is removed (of the whole bucket %d rows were copied)", copied), err
+				return fmt.Sprintf("its rows are where the map says, and it is removed (of the whole bucket %d"+
+					" rows were copied)", copied), err
 			}
 		}
 		if perr := c.problem(ctx, o.finding, mend); perr != nil {
@@ -486,7 +493,9 @@ func (c *Checker) emptied(ctx context.Context, l *lack, key []byte, ts store.Tim
 // renew ends the moves in flight, or gives ranges fresh partitions if there are none.
 func (c *Checker) renew(ctx context.Context, root *partmap.Root, ranges []partmap.Range) error {
 	if c.keeps(root.Bucket)&misplaced != 0 {
-		return store.Errorf(store.InvalidArgument, "the bucket has misplaced rows, which a move of their partition would remove: --adopt-all copies them first")
+		return store.Errorf(store.InvalidArgument,
+			"the bucket has misplaced rows, which a move of their partition would remove: --adopt-all copies them"+
+				" first")
 	}
 	x := executor.New(c.s, c.maps, root.Bucket, executor.Options{Now: c.o.Now})
 	if len(root.Batches) == 0 {

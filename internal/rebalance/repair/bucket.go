@@ -20,7 +20,8 @@ import (
 // mostProblems is the number of problems of one map that are reported.
 const mostProblems = 20
 
-const restoreTodo = "nothing of the bucket moves until it is mended; `rebalancer map history` may have an older root that is whole"
+const restoreTodo = "nothing of the bucket moves until it is mended; `rebalancer map history` may have an older" +
+	" root that is whole"
 
 // bucket checks one bucket: its root, map, nodes and rows.
 func (c *Checker) bucket(ctx context.Context, b bucket) error {
@@ -41,7 +42,8 @@ func (c *Checker) bucket(ctx context.Context, b bucket) error {
 }
 
 func (c *Checker) finding(b bucket, k Kind, format string, args ...any) Finding {
-	return Finding{Severity: Problem, Kind: k, Bucket: keytext.Key(b.name), ID: b.id, Text: fmt.Sprintf(format, args...)}
+	return Finding{Severity: Problem, Kind: k, Bucket: keytext.Key(b.name), ID: b.id,
+		Text: fmt.Sprintf(format, args...)}
 }
 
 // mapOf checks root, map and nodes. A nil root: there is no map to go on with. again: the map
@@ -95,7 +97,9 @@ func (c *Checker) mapOf(ctx context.Context, b bucket) (root *partmap.Root, agai
 
 // validate checks a map, and returns the nodes that it names. A node that can't be reached
 // is an error.
-func (c *Checker) validate(ctx context.Context, root *partmap.Root) (problems []partmap.Problem, named map[store.NodeID]bool, err error) {
+func (c *Checker) validate(
+	ctx context.Context, root *partmap.Root,
+) (problems []partmap.Problem, named map[store.NodeID]bool, err error) {
 	named = map[store.NodeID]bool{}
 	read := c.reader(ctx, root.Bucket)
 	problems = partmap.Validate(root, func(id store.NodeID) (blob []byte, rerr error) {
@@ -118,14 +122,16 @@ func (c *Checker) newer(b bucket, err error) {
 
 // brokenMap reports the problems of a map. Under AdoptAll it takes the map back to the newest
 // valid one; rows that have moved since are adopted then.
-func (c *Checker) brokenMap(ctx context.Context, b bucket, now, root *partmap.Root, problems []partmap.Problem) (back bool, err error) {
+func (c *Checker) brokenMap(ctx context.Context, b bucket, now, root *partmap.Root,
+	problems []partmap.Problem) (back bool, err error) {
 	older, err := c.wholeBefore(ctx, now)
 	if err != nil {
 		return false, err
 	}
 	todo, mend := restoreTodo, func() (string, error) { return "", nil }
 	if older != nil {
-		todo = fmt.Sprintf("the map of epoch %d, of %s, is whole: end all servers, then --adopt-all takes it back, and copies the rows that have moved since",
+		todo = fmt.Sprintf("the map of epoch %d, of %s, is whole: end all servers, then --adopt-all takes it back,"+
+			" and copies the rows that have moved since",
 			older.Epoch, inText(older.ChangedAt))
 		if c.o.Adopt == AdoptAll {
 			err = c.takeBack(ctx, now, older)
@@ -211,7 +217,8 @@ func (c *Checker) state(ctx context.Context, b bucket, root *partmap.Root) error
 			if b.id == listing.ListOfBuckets() {
 				c.suspect(b.id) // it can't be read as a bucket
 			}
-			f.Todo = "the bucket answers \"unavailable\" until the clock is there; restart every client after the clock is restored"
+			f.Todo = "the bucket answers \"unavailable\" until the clock is there; restart every client after the" +
+				" clock is restored"
 			if err := c.problem(ctx, f, nil); err != nil {
 				return err
 			}
@@ -224,7 +231,9 @@ func (c *Checker) state(ctx context.Context, b bucket, root *partmap.Root) error
 		if age < youngFor {
 			f.Severity, f.Kind = Info, Young
 			c.report(f)
-		} else if err := c.problem(ctx, f, func() (string, error) { return "it is open again", c.reopen(ctx, b.id) }); err != nil {
+		} else if err := c.problem(ctx, f, func() (string, error) {
+			return "it is open again", c.reopen(ctx, b.id)
+		}); err != nil {
 			return err
 		}
 	}
@@ -284,7 +293,8 @@ func (c *Checker) deleteNodes(ctx context.Context, id store.BucketID, nodes []st
 }
 
 // unnamed checks the nodes that a valid map does not name.
-func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nodes []store.NodeID, named map[store.NodeID]bool) error {
+func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nodes []store.NodeID,
+	named map[store.NodeID]bool) error {
 	var orphans []store.NodeID
 	var waiting int64
 	ahead := abandoned{bucket: b}
@@ -305,7 +315,8 @@ func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nod
 		}
 		if err != nil {
 			f := c.finding(b, BrokenNode, "no root names it, and it can't be read: %v", err)
-			f.Node, f.Todo = id, "it harms nothing; its epoch can't be read, so it can't be told whether a pending change needs it"
+			f.Node, f.Todo = id, "it harms nothing; its epoch can't be read, so it can't be told whether a pending"+
+				" change needs it"
 			if err := c.problem(ctx, f, nil); err != nil {
 				return err
 			}
@@ -332,7 +343,8 @@ func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nod
 		orphans = nil
 	}
 	if waiting += int64(len(orphans)); waiting > 0 {
-		f := c.finding(b, Uncollected, "%d map nodes that no root names wait for their collection, or for a swap that may still come", waiting)
+		f := c.finding(b, Uncollected, "%d map nodes that no root names wait for their collection, or for a swap"+
+			" that may still come", waiting)
 		f.Severity, f.Count = Info, waiting
 		c.report(f)
 	}
@@ -386,9 +398,12 @@ func (c *Checker) abandon(ctx context.Context, id store.BucketID, a abandoned) e
 		return err
 	}
 	highest := slices.MaxFunc(a.nodes, func(x, y move.Node) int { return cmp.Compare(x.Epoch, y.Epoch) })
-	f := c.finding(a.bucket, RootWentBack, "%d map nodes were written for epochs up to %d, but the root is of epoch %d", len(a.nodes), highest.Epoch, root.Epoch)
+	f := c.finding(a.bucket, RootWentBack,
+		"%d map nodes were written for epochs up to %d, but the root is of epoch %d",
+		len(a.nodes), highest.Epoch, root.Epoch)
 	f.Node, f.Count = highest.ID, int64(len(a.nodes))
-	f.Todo = "was the roots' table restored from an older copy, or its commit log lost? Let no server run; --adopt copies the rows" +
+	f.Todo = "was the roots' table restored from an older copy, or its commit log lost? Let no server run; --adopt" +
+		" copies the rows" +
 		" that have moved since, and then deletes these nodes"
 	var mend func() (string, error)
 	if c.o.Adopt != AdoptNone && c.keeps(id) == 0 && !c.suspected(id) && !c.o.SkipOrphans {

@@ -17,7 +17,8 @@ import (
 // mostNames is the most names that wait for their second check.
 const mostNames = 10_000
 
-const lostTodo = "its map is lost: restore its root from a copy of the roots' table, or, if the maps were restored from an older copy than the rows," +
+const lostTodo = "its map is lost: restore its root from a copy of the roots' table, or, if the maps were restored" +
+	" from an older copy than the rows," +
 	" end all servers, and --adopt-all makes a map for it; delete nothing, its rows are still there"
 
 // eachKey calls f for each key of a table, for several at once.
@@ -165,7 +166,8 @@ func (c *Checker) lookAt(ctx context.Context, name string) (s suspectName, wrong
 		}
 		switch state {
 		case 0:
-			wrong.Kind, wrong.Text, wrong.Todo = NoRoot, "the list of buckets has the name, which is free, with a bucket that has no root", lostTodo
+			wrong.Kind, wrong.Text, wrong.Todo = NoRoot, "the list of buckets has the name, which is free, with a"+
+				" bucket that has no root", lostTodo
 		case partmap.Open, partmap.Closing:
 			wrong.Kind, wrong.Text = NamelessBucket, "the bucket has lost its name; the list of buckets still has it"
 		}
@@ -177,7 +179,8 @@ func (c *Checker) lookAt(ctx context.Context, name string) (s suspectName, wrong
 	case listed.ID == none:
 		wrong.Kind, wrong.Text = Unlisted, "the bucket is not on the list of buckets"
 	case listed.ID != owner.ID:
-		wrong.Kind, wrong.Text = StaleListing, fmt.Sprintf("the list of buckets says that the name leads to bucket %s", listed.ID)
+		wrong.Kind, wrong.Text = StaleListing, fmt.Sprintf("the list of buckets says that the name leads to bucket %s",
+			listed.ID)
 	default:
 		return s, nil, nil
 	}
@@ -306,7 +309,8 @@ func (c *Checker) lookAgain(ctx context.Context, nameless []*partmap.Root) error
 			c.report(f)
 			continue
 		}
-		f.Todo = "--repair deletes it if it has no entries; else its name has to be restored from a copy of the directory"
+		f.Todo = "--repair deletes it if it has no entries; else its name has to be restored from a copy of the" +
+			" directory"
 		if c.keeps(id) != 0 {
 			f.Todo = "it has rows that no range has: these have to be adopted or discarded first"
 			if err := c.problem(ctx, f, nil); err != nil {
@@ -314,7 +318,9 @@ func (c *Checker) lookAgain(ctx context.Context, nameless []*partmap.Root) error
 			}
 			continue
 		}
-		err = c.problem(ctx, f, func() (string, error) { return "it had no entries and is deleted", c.c.Discard(ctx, id) })
+		err = c.problem(ctx, f, func() (string, error) {
+			return "it had no entries and is deleted", c.c.Discard(ctx, id)
+		})
 		if err != nil {
 			return err
 		}

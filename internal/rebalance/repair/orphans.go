@@ -100,7 +100,8 @@ func (c *Checker) revive(ctx context.Context, b bucket, parts []store.PartitionI
 // unnamedOf returns the partitions that a root does not name. Of a large map it first reads
 // only the range of each partition's first row, which clears nearly all of them, and the whole
 // map for the rest.
-func (c *Checker) unnamedOf(ctx context.Context, root *partmap.Root, parts []store.PartitionID) (unnamed []store.PartitionID, err error) {
+func (c *Checker) unnamedOf(ctx context.Context, root *partmap.Root,
+	parts []store.PartitionID) (unnamed []store.PartitionID, err error) {
 	left := map[store.PartitionID]bool{}
 	for _, id := range parts {
 		if root.Height > 0 {
@@ -219,7 +220,8 @@ func (c *Checker) unrangedOne(ctx context.Context, b bucket, p store.Partition) 
 	if err != nil {
 		return err
 	}
-	f := c.finding(b, Orphan, "it has %d rows, and no range; all of them are where the map says, as new or newer", o.rows)
+	f := c.finding(b, Orphan, "it has %d rows, and no range; all of them are where the map says, as new or newer",
+		o.rows)
 	f.Partition, f.Key, f.Count, f.Missing = p.ID, o.first, o.rows, o.missing
 	remove := func() (string, error) { return "removed", c.remove(ctx, p) }
 	if o.missing == 0 {
@@ -230,7 +232,8 @@ func (c *Checker) unrangedOne(ctx context.Context, b bucket, p store.Partition) 
 		return err
 	}
 	f.Key = o.lacks[0].row.Key
-	f.Text = fmt.Sprintf("it has %d rows, and no range; %d of them are not where the map says, or are older there: no listing shows them. %s", o.rows, o.missing, why)
+	f.Text = fmt.Sprintf("it has %d rows, and no range; %d of them are not where the map says, or are older there:"+
+		" no listing shows them. %s", o.rows, o.missing, why)
 	f.Todo = from.todo()
 	adopts := c.o.Adopt == AdoptAll || c.o.Adopt == AdoptNewer && from != madeBefore
 	switch {
@@ -242,7 +245,8 @@ func (c *Checker) unrangedOne(ctx context.Context, b bucket, p store.Partition) 
 		c.mu.Unlock()
 		return nil
 	case adopts:
-		f.Todo = fmt.Sprintf("%d of its rows are neither entries nor markers: only evenkeel may write to the table; --discard PARTITION removes all of them", o.foreign)
+		f.Todo = fmt.Sprintf("%d of its rows are neither entries nor markers: only evenkeel may write to the"+
+			" table; --discard PARTITION removes all of them", o.foreign)
 	}
 	c.keep(b.id, unnamed)
 	return c.problem(ctx, f, nil)

@@ -62,10 +62,12 @@ func (c *Checker) outrun(ctx context.Context, b bucket, root *partmap.Root) (adv
 		if !found {
 			continue
 		}
-		f := c.finding(b, OutrunMove, "batch %d is %s, but what it moves is gone from its source and in its destination: the map is older than the rows",
+		f := c.finding(b, OutrunMove, "batch %d is %s, but what it moves is gone from its source and in its"+
+			" destination: the map is older than the rows",
 			batch.ID, batch.Phase)
 		f.Partition, f.Count = rg.Partition, int64(batch.Ranges)
-		f.Todo = "start no server: its mover would take the rows for deleted; --adopt brings the move to where the rows are"
+		f.Todo = "start no server: its mover would take the rows for deleted; --adopt brings the move to where the" +
+			" rows are"
 		perr := c.problem(ctx, f, func() (string, error) {
 			if !advanced {
 				return "", aerr

@@ -154,7 +154,8 @@ func New(s Store, c *listing.Client, o Options) *Checker {
 		s: s, rows: store.Everywhere(s), lister: lister, c: c, maps: c.Maps(), o: o,
 		pace: wait.NewPacer(o.RowsPerSecond), scans: make(chan struct{}, o.Parallel),
 		distrust: map[store.BucketID]bool{}, hasName: map[store.BucketID]bool{}, left: map[store.BucketID]whose{},
-		orphaned: map[store.BucketID][]orphan{}, marked: map[store.Partition]string{}, ahead: map[store.BucketID]abandoned{},
+		orphaned: map[store.BucketID][]orphan{}, marked: map[store.Partition]string{},
+		ahead: map[store.BucketID]abandoned{},
 	}
 }
 
@@ -339,7 +340,9 @@ func (e errDamaged) Unwrap() error { return e.error }
 func (c *Checker) root(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	const tries = 4 // of reading a torn record
 	for try := 1; ; try++ {
-		rec, err := retried(ctx, c, func() (store.Record, error) { return c.s.Read(ctx, store.Roots, id[:], store.Serial) })
+		rec, err := retried(ctx, c, func() (store.Record, error) {
+			return c.s.Read(ctx, store.Roots, id[:], store.Serial)
+		})
 		if store.KindOf(err) == store.Corrupt && err != nil {
 			return nil, errDamaged{err}
 		}

@@ -39,7 +39,8 @@ var damages = []damage{
 	{name: "a record of the directory is damaged", do: func(f *fixture) {
 		f.swap(store.Directory, []byte("broken"), func(store.Version, []byte) []byte { return []byte("junk") })
 	}, want: []string{is(repair.BrokenName, 0)}},
-	{name: "a name leads to no root", do: func(f *fixture) { f.name("ghost", freshBucket()) }, want: []string{is(repair.NoRoot, 0)}},
+	{name: "a name leads to no root", do: func(f *fixture) { f.name("ghost", freshBucket()) },
+		want: []string{is(repair.NoRoot, 0)}},
 	{name: "two names lead to one bucket", do: func(f *fixture) {
 		f.name("b2", f.b)
 		f.list("b2", line(f.b))
@@ -188,7 +189,8 @@ var damages = []damage{
 	}, want: []string{is(repair.UnknownCell, 2)}},
 	{name: "rows of the future", do: func(f *fixture) {
 		f.put(f.partition(f.b, 0), key(17), store.EntryCell(nil), now()+store.Timestamp(time.Hour/time.Microsecond))
-		f.put(f.partition(f.b, 0), key(18), store.EntryCell(nil), now()+store.Timestamp(10*time.Second/time.Microsecond))
+		f.put(f.partition(f.b, 0), key(18), store.EntryCell(nil),
+			now()+store.Timestamp(10*time.Second/time.Microsecond))
 	}, want: []string{is(repair.FutureRow, 1)}},
 	{name: "a partition without a range", do: func(f *fixture) {
 		for i := range 3 {
@@ -200,7 +202,8 @@ var damages = []damage{
 		}
 		f.put(store.Partition{Bucket: f.large, ID: fresh()}, key(1), store.EntryCell(nil), 100)
 	}, tune: func(o *repair.Options) { o.PageRows = 100 },
-		want: []string{is(repair.Orphan, 1), is(repair.Orphan, 1), is(repair.Orphan, 1), is(repair.Orphan, 1), is(repair.Orphan, rows)}, mends: true},
+		want: []string{is(repair.Orphan, 1), is(repair.Orphan, 1), is(repair.Orphan, 1), is(repair.Orphan, 1),
+			is(repair.Orphan, rows)}, mends: true},
 	{name: "a partition without a range has what is nowhere else", do: func(f *fixture) {
 		f.put(store.Partition{Bucket: f.b, ID: fresh()}, key(1), store.EntryCell([]byte("newer")), now()+1000)
 		p := store.Partition{Bucket: f.large, ID: fresh()}
@@ -249,7 +252,8 @@ func (f *fixture) nodesOf(epoch uint64) []partmap.Node {
 	root := f.root(f.large)
 	root.Epoch = epoch - 1
 	edit := partmap.NewEdit(root, f.c.Maps().Stamp(), f.reader(f.large))
-	require.NoError(f.t, edit.Replace(partmap.Replacement{Start: key(0), End: key(1), Entries: []partmap.Entry{{Start: key(0), Partition: fresh()}}}))
+	require.NoError(f.t, edit.Replace(partmap.Replacement{Start: key(0), End: key(1),
+		Entries: []partmap.Entry{{Start: key(0), Partition: fresh()}}}))
 	change, err := edit.Change()
 	require.NoError(f.t, err)
 	require.Len(f.t, change.Nodes, 1)
@@ -356,7 +360,8 @@ func TestOneBucket(t *testing.T) {
 			_, err = repair.New(f.s, c, o).Bucket(ctx, name)
 			return kinds(found), err
 		}
-		for name, want := range map[string][]string{"b": {is(repair.LeftMarker, 1)}, "large": {is(repair.Orphan, 1)}, "empty": {}} {
+		for name, want := range map[string][]string{"b": {is(repair.LeftMarker, 1)}, "large": {is(repair.Orphan, 1)},
+			"empty": {}} {
 			got, err := check(name)
 			require.NoError(t, err)
 			require.Equal(t, want, got, name)

@@ -58,7 +58,8 @@ func (p *place) find(key []byte) *span {
 
 // each calls f for every partition of a map, for several at once. An older root does as well
 // as the newest: partitions only lose ranges, and what looks wrong is checked under the newest.
-func (c *Checker) each(ctx context.Context, b bucket, root *partmap.Root, f func(context.Context, bucket, *place) error) error {
+func (c *Checker) each(ctx context.Context, b bucket, root *partmap.Root,
+	f func(context.Context, bucket, *place) error) error {
 	g, gctx := c.group(ctx)
 	check := func(p *place) {
 		if p != nil {
@@ -182,7 +183,8 @@ func (c *Checker) partition(ctx context.Context, b bucket, p *place) error {
 }
 
 func (c *Checker) newScan(b bucket, p *place, sweeps bool) *scan {
-	return &scan{c: c, b: b, place: p, p: store.Partition{Bucket: b.id, ID: p.id}, tallys: map[Kind]*tally{}, sweeps: sweeps}
+	return &scan{c: c, b: b, place: p, p: store.Partition{Bucket: b.id, ID: p.id}, tallys: map[Kind]*tally{},
+		sweeps: sweeps}
 }
 
 func (x *scan) run(ctx context.Context) error {
@@ -248,11 +250,14 @@ func (c *Checker) pages(ctx context.Context, p store.Partition, f func(rows []st
 	return c.pagesWithin(ctx, p, store.Bounds{}, f)
 }
 
-func (c *Checker) slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (c *Checker) slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	return retried(ctx, c, func() (store.Page, error) { return c.rows.Slice(ctx, p, b, o) })
 }
 
-func (c *Checker) pagesWithin(ctx context.Context, p store.Partition, b store.Bounds, f func(rows []store.Row) error) error {
+func (c *Checker) pagesWithin(ctx context.Context, p store.Partition, b store.Bounds,
+	f func(rows []store.Row) error) error {
 	for {
 		page, err := c.slice(ctx, p, b, store.SliceOptions{Limit: c.o.PageRows, Timestamps: true})
 		if err != nil {
@@ -439,7 +444,9 @@ func (c *Checker) get(ctx context.Context, p store.Partition, key []byte) (row s
 
 // atHome reports whether the same row or a newer one is where the map says. decided is false if
 // the map has changed meanwhile.
-func (x *scan) atHome(ctx context.Context, root *partmap.Root, rg partmap.Range, row *store.Row) (same, decided bool, err error) {
+func (x *scan) atHome(
+	ctx context.Context, root *partmap.Root, rg partmap.Range, row *store.Row,
+) (same, decided bool, err error) {
 	for _, id := range shown(&rg) {
 		theirs, found, err := x.c.get(ctx, store.Partition{Bucket: x.b.id, ID: id}, row.Key)
 		if err != nil {
@@ -477,29 +484,37 @@ func (x *scan) tell(ctx context.Context) error {
 		done := ""
 		switch k {
 		case Misplaced:
-			f.Text = fmt.Sprintf("%d rows outside of the ranges that the map gives the partition, which are not where the map says, either: no listing shows them", t.n)
-			f.Todo, done = "if the rows were restored from an older copy than the maps: end all servers, then --adopt-all copies them to where the map says."+
-				" If nothing was restored, they are deleted rows that came back (see \"Repair\" in docs/operations.md)", "%d copied to where the map says"
+			f.Text = fmt.Sprintf("%d rows outside of the ranges that the map gives the partition, which are not"+
+				" where the map says, either: no listing shows them", t.n)
+			f.Todo, done = "if the rows were restored from an older copy than the maps: end all servers, then"+
+				" --adopt-all copies them to where the map says."+
+				" If nothing was restored, they are deleted rows that came back (see \"Repair\" in"+
+				" docs/operations.md)", "%d copied to where the map says"
 			if x.c.o.Adopt != AdoptAll {
 				done = ""
 			}
 		case Uncopied:
-			f.Text = fmt.Sprintf("%d rows of ranges that are draining, which are not in their destinations: no listing shows them, and the next step of the move removes them", t.n)
+			f.Text = fmt.Sprintf("%d rows of ranges that are draining, which are not in their destinations: no"+
+				" listing shows them, and the next step of the move removes them", t.n)
 			f.Todo, done = "are the rows older than the map? End all servers, then --repair copies them", "%d copied"
 		case Duplicate:
-			f.Text = fmt.Sprintf("%d rows outside of the ranges that the map gives the partition; their keys are where the map says, too", t.n)
+			f.Text = fmt.Sprintf("%d rows outside of the ranges that the map gives the partition; their keys are"+
+				" where the map says, too", t.n)
 			done = "%d deleted"
 		case LeftMarker:
-			f.Text = fmt.Sprintf("%d markers in ranges that are settled and swept: no listing shows them, but they take place", t.n)
+			f.Text = fmt.Sprintf("%d markers in ranges that are settled and swept: no listing shows them, but they"+
+				" take place", t.n)
 			done = "%d swept"
 			if x.c.keeps(x.b.id) != 0 {
-				done, f.Todo = "", "they may hide rows that no range has: they are swept once those are adopted or removed"
+				done, f.Todo = "", "they may hide rows that no range has: they are swept once those are adopted or"+
+					" removed"
 			}
 		case UnknownCell:
 			f.Text = fmt.Sprintf("%d rows that are neither entries nor markers: reading them fails", t.n)
 			f.Todo = "put or delete the keys; only evenkeel may write to the table"
 		case FutureRow:
-			f.Text = fmt.Sprintf("%d rows written in the future, up to %s", t.n, time.UnixMicro(int64(t.ts)).UTC().Format(time.RFC3339))
+			f.Text = fmt.Sprintf("%d rows written in the future, up to %s", t.n,
+				time.UnixMicro(int64(t.ts)).UTC().Format(time.RFC3339))
 			f.Todo = "nothing replaces or deletes them before that time; look at the clocks of the clients"
 		}
 		var mend func() (string, error)
