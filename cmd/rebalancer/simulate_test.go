@@ -23,7 +23,8 @@ func simulate(args ...string) (code int, out, errs string) {
 
 func TestSimulate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mine.yaml")
-	require.NoError(t, os.WriteFile(file, []byte("name: mine\ndays: 0.1\ntenants: [{kind: random, per_minute: 100}]\n"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("name: mine\ndays: 0.1\ntenants: [{kind: random, per_minute: 100}]\n"),
+		0o600))
 	code, table, errs := simulate(file)
 	require.Zero(t, code, errs)
 	require.Contains(t, table, "mine: 0.1 days in 144 steps")

@@ -19,12 +19,14 @@ func TestNeed(t *testing.T) {
 		return policy.Decision{Kind: k, Why: w, From: i, To: i + 1}
 	}
 	v := []policy.Decision{
-		verdict(0, policy.Split, policy.Load), verdict(1, policy.None, policy.Within), verdict(2, policy.Recount, policy.Suspect),
+		verdict(0, policy.Split, policy.Load), verdict(1, policy.None, policy.Within),
+		verdict(2, policy.Recount, policy.Suspect),
 		verdict(3, policy.None, policy.Cooling), {Kind: policy.Merge, Why: policy.Rows, From: 4, To: 6},
 	}
 	require.Zero(t, need(l, v))
 	for _, x := range []policy.Decision{
-		verdict(0, policy.Split, policy.Rows), verdict(0, policy.Split, policy.Forecast), verdict(0, policy.None, policy.Moving), verdict(0, policy.None, policy.Spent),
+		verdict(0, policy.Split, policy.Rows), verdict(0, policy.Split, policy.Forecast),
+		verdict(0, policy.None, policy.Moving), verdict(0, policy.None, policy.Spent),
 	} {
 		v[0] = x
 		require.InDelta(t, 200, need(l, v), 1e-9, "%v", x)

@@ -85,7 +85,8 @@ func layout(l string) func(*rand.Rand, time.Time) []byte {
 }
 
 var tenants = []tenant{
-	{name: "padded", keys: counter("order-%09d", 120_000, 1), exact: true, how: "zero-padded number after 'order-', step 1.00"},
+	{name: "padded", keys: counter("order-%09d", 120_000, 1), exact: true,
+		how: "zero-padded number after 'order-', step 1.00"},
 	{name: "padded, suffix", keys: counter("a/b/order-%09d.json", 120_000, 1), exact: true},
 	{name: "padded, carry over all", keys: counter("order-%09d", 979_990, 1), exact: true},
 	{name: "padded, carry now", keys: counter("order-%09d", 979_999, 1), exact: true},
@@ -93,7 +94,8 @@ var tenants = []tenant{
 	{name: "steps of 10", keys: counter("order-%09d", 120_000, 10), exact: true, how: "step 10.00"},
 	{name: "steps of 7", keys: counter("order-%09d", 120_000, 7), exact: true},
 	{name: "few keys", keys: counter("order-%09d", 120_000, 3), exact: true, history: 9},
-	{name: "unpadded, long enough", keys: counter("order-%d", 1_200_000, 1), exact: true, how: "number after 'order-', step 1.00"},
+	{name: "unpadded, long enough", keys: counter("order-%d", 1_200_000, 1), exact: true,
+		how: "number after 'order-', step 1.00"},
 	{name: "grouped digits", keys: func(*rand.Rand) func() ([]byte, time.Time) {
 		n := 0
 		return func() ([]byte, time.Time) {
@@ -101,8 +103,10 @@ var tenants = []tenant{
 			return fmt.Appendf(nil, "x/%03d/%03d/%03d", n/1000000, n/1000%1000, n%1000), start
 		}
 	}, exact: true, history: 40_000, dense: 0.6},
-	{name: "hexadecimal", keys: counter("id_%08x", 0x8fff0, 1), exact: true, how: "hexadecimal number after 'id_', step 1.00"},
-	{name: "hexadecimal, upper", keys: counter("ID%012X", 0x8fff0, 16), exact: true, how: "hexadecimal number after 'ID', step 16.00"},
+	{name: "hexadecimal", keys: counter("id_%08x", 0x8fff0, 1), exact: true,
+		how: "hexadecimal number after 'id_', step 1.00"},
+	{name: "hexadecimal, upper", keys: counter("ID%012X", 0x8fff0, 16), exact: true,
+		how: "hexadecimal number after 'ID', step 16.00"},
 	{name: "binary", keys: func(*rand.Rand) func() ([]byte, time.Time) {
 		n := uint64(1<<24 - 40_000)
 		return func() ([]byte, time.Time) {
@@ -157,17 +161,25 @@ var tenants = []tenant{
 		}
 	}, exact: true},
 	{name: "RFC 3339", keys: timed(start, minutely, layout(time.RFC3339)), rate: minutely},
-	{name: "RFC 3339 with fractions", keys: timed(start, minutely, layout("2006-01-02T15:04:05.000000Z07:00")), how: "rows per second"},
-	{name: "RFC 3339 with fractions, told", keys: timed(start, minutely, layout("2006-01-02T15:04:05.000000Z07:00")), rate: minutely},
+	{name: "RFC 3339 with fractions", keys: timed(start, minutely, layout("2006-01-02T15:04:05.000000Z07:00")),
+		how: "rows per second"},
+	{name: "RFC 3339 with fractions, told", keys: timed(start, minutely, layout("2006-01-02T15:04:05.000000Z07:00")),
+		rate: minutely},
 	{name: "RFC 3339, nanoseconds without zeros", keys: timed(start, minutely, layout(time.RFC3339Nano)), rate: minutely},
-	{name: "local time", keys: timed(start.In(time.FixedZone("", 9*3600)), minutely, layout("2006-01-02T15:04")), rate: minutely, within: true},
+	{name: "local time", keys: timed(start.In(time.FixedZone("", 9*3600)), minutely, layout("2006-01-02T15:04")),
+		rate: minutely, within: true},
 	{name: "compact", keys: timed(start, minutely, layout("20060102T150405")), rate: minutely},
 	{name: "compact, milliseconds", keys: timed(start, minutely, layout("20060102150405.000"))},
-	{name: "end of a leap February", keys: timed(time.Date(2028, 2, 28, 23, 59, 40, 0, time.UTC), minutely, layout("2006-01-02T15:04:05")), rate: minutely},
-	{name: "end of a leap day", keys: timed(time.Date(2028, 2, 29, 23, 59, 40, 0, time.UTC), minutely, layout("2006-01-02T15:04:05.000")), rate: minutely},
-	{name: "end of a year", keys: timed(time.Date(2026, 12, 31, 23, 59, 40, 0, time.UTC), minutely, layout("2006/01/02/15/04/05")), rate: minutely},
-	{name: "slow, end of a month", keys: timed(time.Date(2026, 11, 28, 3, 0, 0, 0, time.UTC), 0.5, layout("2006-01-02T15:04:05"))},
-	{name: "slow, by days", keys: timed(time.Date(2024, 1, 28, 3, 0, 0, 0, time.UTC), 0.004, layout("2006-01-02")), how: "time after 'logs/', to the day, about 0.0"},
+	{name: "end of a leap February", keys: timed(time.Date(2028, 2, 28, 23, 59, 40, 0, time.UTC), minutely,
+		layout("2006-01-02T15:04:05")), rate: minutely},
+	{name: "end of a leap day", keys: timed(time.Date(2028, 2, 29, 23, 59, 40, 0, time.UTC), minutely,
+		layout("2006-01-02T15:04:05.000")), rate: minutely},
+	{name: "end of a year", keys: timed(time.Date(2026, 12, 31, 23, 59, 40, 0, time.UTC), minutely,
+		layout("2006/01/02/15/04/05")), rate: minutely},
+	{name: "slow, end of a month", keys: timed(time.Date(2026, 11, 28, 3, 0, 0, 0, time.UTC), 0.5,
+		layout("2006-01-02T15:04:05"))},
+	{name: "slow, by days", keys: timed(time.Date(2024, 1, 28, 3, 0, 0, 0, time.UTC), 0.004, layout("2006-01-02")),
+		how: "time after 'logs/', to the day, about 0.0"},
 	{name: "seconds", keys: timed(start, minutely, func(r *rand.Rand, at time.Time) []byte {
 		return fmt.Appendf(nil, "%d-%08x", at.Unix(), r.Uint32())
 	}), rate: minutely, how: "Unix time in seconds"},
@@ -220,10 +232,11 @@ var tenants = []tenant{
 	{name: "hour, then random", keys: timed(start.Add(40*time.Minute), 300, func(r *rand.Rand, at time.Time) []byte {
 		return fmt.Appendf(nil, "logs/%s/%016x", at.Format("2006/01/02/15"), r.Uint64())
 	}), rate: 300, within: true},
-	{name: "partitions of a data lake, then UUIDs", keys: timed(start.Add(40*time.Minute), 300, func(r *rand.Rand, at time.Time) []byte {
-		return fmt.Appendf(nil, "t/%s/%08x-%04x-4%03x-%04x-%012x", at.Format("year=2006/month=01/day=02/hour=15"),
-			r.Uint32(), r.IntN(1<<16), r.IntN(1<<12), 0x8000+r.IntN(0x4000), r.Int64N(1<<48))
-	}), rate: 300, within: true},
+	{name: "partitions of a data lake, then UUIDs", keys: timed(start.Add(40*time.Minute), 300,
+		func(r *rand.Rand, at time.Time) []byte {
+			return fmt.Appendf(nil, "t/%s/%08x-%04x-4%03x-%04x-%012x", at.Format("year=2006/month=01/day=02/hour=15"),
+				r.Uint32(), r.IntN(1<<16), r.IntN(1<<12), 0x8000+r.IntN(0x4000), r.Int64N(1<<48))
+		}), rate: 300, within: true},
 	{name: "day, then a counter that begins anew", keys: func(r *rand.Rand) func() ([]byte, time.Time) {
 		clock, day, n := arrivals(r, time.Date(2026, 11, 21, 23, 59, 40, 0, time.UTC), minutely), 0, 800_000
 		return func() ([]byte, time.Time) {
@@ -264,7 +277,8 @@ func ulid(r *rand.Rand, at time.Time) []byte {
 
 func uuid7(r *rand.Rand, at time.Time) []byte {
 	ms := at.UnixMilli()
-	return fmt.Appendf(nil, "u/%08x-%04x-7%03x-%04x-%012x", ms>>16, ms&0xffff, r.IntN(1<<12), 0x8000+r.IntN(0x4000), r.Int64N(1<<48))
+	return fmt.Appendf(nil, "u/%08x-%04x-7%03x-%04x-%012x", ms>>16, ms&0xffff, r.IntN(1<<12), 0x8000+r.IntN(0x4000),
+		r.Int64N(1<<48))
 }
 
 func ksuid(r *rand.Rand, at time.Time) []byte {
@@ -398,7 +412,8 @@ func TestWhatCannotBeForeseen(t *testing.T) {
 			refused(t, random(n, func() []byte { return fmt.Appendf(nil, "%010d", r.IntN(1e10)) }), o, "random")
 			refused(t, random(n, func() []byte { return binary.BigEndian.AppendUint64(nil, r.Uint64()) }), o, "random")
 			refused(t, random(n, func() []byte {
-				return fmt.Appendf(nil, "%08x-%04x-4%03x-%04x-%012x", r.Uint32(), r.IntN(1<<16), r.IntN(1<<12), 0x8000+r.IntN(0x4000), r.Int64N(1<<48))
+				return fmt.Appendf(nil, "%08x-%04x-4%03x-%04x-%012x", r.Uint32(), r.IntN(1<<16), r.IntN(1<<12),
+					0x8000+r.IntN(0x4000), r.Int64N(1<<48))
 			}), o, "random")
 			refused(t, random(n, func() []byte {
 				word := make([]byte, 4+r.IntN(9))
@@ -422,7 +437,8 @@ func TestWhatCannotBeForeseen(t *testing.T) {
 	refused(t, counted("order-%04x", 1, 0xf500), forecast.Options{}, "a digit more")
 	refused(t, counted("order-%09d", 1, 8), forecast.Options{}, "7 keys")
 	refused(t, nil, forecast.Options{}, "0 keys")
-	refused(t, counted("order-%09d", 1, 5000), forecast.Options{First: 10, Each: 10, N: 1, End: []byte("order-000005")}, "the end of the range")
+	refused(t, counted("order-%09d", 1, 5000), forecast.Options{First: 10, Each: 10, N: 1, End: []byte("order-000005")},
+		"the end of the range")
 
 	// Numbers by chance that don't fill their digits: only when they were written tells.
 	var keys [][]byte
@@ -467,7 +483,8 @@ func TestBadOptions(t *testing.T) {
 		_, err := forecast.Ahead(keys, o)
 		require.ErrorIs(t, err, store.InvalidArgument)
 	}
-	for _, keys := range [][][]byte{{[]byte("b"), []byte("a")}, {[]byte("a"), []byte("a")}, {nil}, {make([]byte, store.MaxKeyBytes+1)}} {
+	for _, keys := range [][][]byte{{[]byte("b"), []byte("a")}, {[]byte("a"), []byte("a")}, {nil},
+		{make([]byte, store.MaxKeyBytes+1)}} {
 		_, err := forecast.Ahead(keys, good)
 		require.ErrorIs(t, err, store.InvalidArgument)
 	}

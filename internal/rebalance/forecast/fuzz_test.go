@@ -28,7 +28,8 @@ func FuzzAhead(f *testing.F) {
 		f.Add(strings.Join(keys, "\n"), "", 1000.0, 100_000.0, uint16(5), 100.0, start.Unix(), uint64(i))
 	}
 	f.Add("9\n99\n999\na\nb\nc\nd\ne\nf\nff\nfff\nffff", "g", 0.0, 1.0, uint16(300), 0.0, int64(0), uint64(0))
-	f.Add("\xfe\n\xff\n\xff\xff\n\xff\xff\xff\n\xff\xff\xff\xff\n\xff\xff\xff\xff\xff\n0\n1\n2\n3", "", 0.0, 1e-9, uint16(300), 0.0, int64(0), uint64(0))
+	f.Add("\xfe\n\xff\n\xff\xff\n\xff\xff\xff\n\xff\xff\xff\xff\n\xff\xff\xff\xff\xff\n0\n1\n2\n3", "", 0.0, 1e-9,
+		uint16(300), 0.0, int64(0), uint64(0))
 	f.Fuzz(func(t *testing.T, text, end string, first, each float64, n uint16, rate float64, now int64, seed uint64) {
 		var keys [][]byte
 		for k := range strings.SplitSeq(text, "\n") {

@@ -41,7 +41,8 @@ func TestALoadAtRandomKeys(t *testing.T) {
 func TestLoadsAtAnySpeed(t *testing.T) {
 	for _, perMinute := range []float64{100, 300, 1000, 3000} {
 		days := 25_000 / perMinute / 60 / 24
-		r := play(t, fmt.Sprintf("days: %g", 2*days+0.05), "step: 30s", fmt.Sprintf("tenants: [{kind: random, per_minute: %g, to: %g}]", perMinute, days)).Total
+		r := play(t, fmt.Sprintf("days: %g", 2*days+0.05), "step: 30s",
+			fmt.Sprintf("tenants: [{kind: random, per_minute: %g, to: %g}]", perMinute, days)).Total
 		require.LessOrEqual(t, r.MovedPerRow, 0.5, "%g rows per minute", perMinute)
 		require.LessOrEqual(t, r.LongestOver, 30*time.Second, "one step")
 		require.Zero(t, r.SplitsUndone+r.MergesUndone)
@@ -78,7 +79,8 @@ func TestOverwritesSplitNothing(t *testing.T) {
 }
 
 func TestDeletionsAreMerged(t *testing.T) {
-	r := play(t, "days: 4", "step: 5m", "tenants: [{kind: random, per_minute: 10, to: 1, delete_at: [2], delete_keep: 0.05}]").Total
+	r := play(t, "days: 4", "step: 5m",
+		"tenants: [{kind: random, per_minute: 10, to: 1, delete_at: [2], delete_keep: 0.05}]").Total
 	require.Greater(t, r.Splits, 5)
 	require.Less(t, r.Rows, int64(1000))
 	require.LessOrEqual(t, r.Partitions, int64(4))
@@ -104,7 +106,8 @@ func TestLies(t *testing.T) {
 }
 
 func TestAScenarioRepeats(t *testing.T) {
-	text := []string{"days: 0.5", "step: 5m", "tenants: [{kind: random, per_minute: 10, count: 3}, {kind: append, per_minute: 10}, {kind: dates, per_minute: 5}]"}
+	text := []string{"days: 0.5", "step: 5m",
+		"tenants: [{kind: random, per_minute: 10, count: 3}, {kind: append, per_minute: 10}, {kind: dates, per_minute: 5}]"}
 	require.Equal(t, play(t, text...), play(t, text...))
 	require.NotEqual(t, play(t, text...), play(t, append(text, "seed: 2")...))
 }
@@ -119,11 +122,16 @@ func TestPlanners(t *testing.T) {
 
 // Everything that is wrong is said, at once.
 func TestWrongScenarios(t *testing.T) {
-	_, err := Read(strings.NewReader("days: -1\nmax_rows: 3\nplanner: best\ntenants: [{kind: odd}, {kind: overwrite, per_minute: -1}]"))
-	for _, part := range []string{"days is -1", "max_rows is 3", `planner is "best"`, `tenants[0].kind is "odd"`, "tenants[1].keys is 0", "tenants[1].per_minute is -1"} {
+	_, err := Read(strings.NewReader("days: -1\nmax_rows: 3\nplanner: best\n" +
+		"tenants: [{kind: odd}, {kind: overwrite, per_minute: -1}]"))
+	for _, part := range []string{
+		"days is -1", "max_rows is 3", `planner is "best"`, `tenants[0].kind is "odd"`, "tenants[1].keys is 0",
+		"tenants[1].per_minute is -1",
+	} {
 		require.ErrorContains(t, err, part)
 	}
-	for _, text := range []string{"", "days: 1", "days: 1\nnonsense: 2", "days: .nan\ntenants: [{kind: random}]", "[", "days: 1e9\nstep: 1ns\ntenants: [{kind: random}]"} {
+	for _, text := range []string{"", "days: 1", "days: 1\nnonsense: 2", "days: .nan\ntenants: [{kind: random}]", "[",
+		"days: 1e9\nstep: 1ns\ntenants: [{kind: random}]"} {
 		_, err := Read(strings.NewReader(text))
 		require.Error(t, err, text)
 	}
