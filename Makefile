@@ -1,4 +1,4 @@
-# The two commands that matter: `make run` serves, `make test` proves.
+# The commands that matter: `make run` serves, `make check` is the inner loop, `make test` proves.
 GO ?= go
 
 # One set of flags for everything, so that whatever is compiled for one purpose
@@ -12,18 +12,20 @@ TEST = $(GO) test -vet=off
 PROGRAMS = $(CURDIR)/bin/test
 WITH_PROGRAMS = EVENKEEL_TEST_PROGRAMS=$(PROGRAMS)
 
-# Packages whose tests need a Cassandra node share one. They run by themselves, two
-# packages and a few tests at once, as those mostly wait: for nodes to start, leases
-# to run out, moves to end. Those of other packages, which keep all processors busy,
-# would make nodes miss their own time limits.
+# Packages whose tests need a Cassandra node share one. Two packages and a few tests run
+# at once, as they mostly wait: for nodes to start, leases to run out, moves to end. Only
+# tests in virtual time run beside them, niced and on one processor: others would make
+# nodes miss their own time limits.
 WITH_NODE = ./store/cassandrastore ./cmd/rebalancer ./internal/test/e2e/oncassandra ./internal/test/e2e/livemoves ./internal/test/e2e/moverkilled ./internal/test/e2e/growing
-WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /policysim -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves -e /moverkilled -e /growing -e /e2e/attacks)
+WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /evenkeel/partmap$$ -e /policysim -e /rebalance/plan -e /rebalance/move$$ -e /forecast -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves -e /moverkilled -e /growing -e /e2e/attacks)
 # Hostile clients take all processors that there are, and the time of an honest one is
 # measured beside them: they run by themselves.
 ATTACKS = ./internal/test/e2e/attacks
-# What plays days in virtual time is a matter of numbers, not of races: the race detector
-# would take minutes for it. internal/rebalance/policysim has no goroutines at all.
-SIMULATIONS = ./internal/test/sim ./internal/rebalance/policysim ./internal/rebalance/balancer
+# Pure packages have no goroutines: the race detector finds nothing in them, and takes up to ten times as long.
+PURE = ./partmap $(addprefix ./internal/rebalance/,policysim plan... move forecast)
+# Days in virtual time: many seeds find more than the race detector, which runs on fewer.
+SIMULATIONS = ./internal/test/sim ./internal/rebalance/balancer
+BESIDE = nice -n 19 env GOMAXPROCS=1
 WITH_CASSANDRA = $(GO) run ./internal/test/cassandratest/cmd/with-cassandra
 AT_ONCE = -p 2 -parallel 2
 # What only compares is a module of its own, so that users of evenkeel do not get what
@@ -32,7 +34,7 @@ BENCH = $(GO) -C bench
 BENCH_WITH_NODE = ./layouts/cqltables
 BENCH_WITHOUT_NODE = $(shell $(BENCH) list ./... | grep -v /cqltables)
 
-.PHONY: all build programs run run-cassandra test lint unit cassandra tour tools bench bench-embedded bench-cassandra bench-moves bench-limits microbench fuzz sim soak attacks soak-attacks vulncheck model mutants generate clean help
+.PHONY: all build programs run run-cassandra check test lint unit cassandra tour tools bench bench-embedded bench-cassandra bench-moves bench-limits microbench fuzz sim soak attacks soak-attacks vulncheck model mutants generate clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -49,16 +51,21 @@ run-cassandra: build ## a Cassandra node and two listd on 127.0.0.1:9000 and :91
 	@$(GO) build -o bin/ ./internal/test/cassandratest/cmd/run-cassandra
 	@exec bin/run-cassandra
 
+check: ## the inner loop, 90 s: gofmt, vet, staticcheck of what is not committed, short tests (no race detector, programs, attacks, Cassandra)
+	@scripts/check
+
 test: tools ## everything that must hold, on a fresh machine; each part has a time budget
 	@scripts/within 300 lint scripts/lint
 	@scripts/within 240 programs $(MAKE) -s programs
 	@$(WITH_PROGRAMS) scripts/within 660 unit $(TEST) -race -timeout 640s $(WITHOUT_NODE)
 	@$(WITH_PROGRAMS) scripts/within 180 attacks $(TEST) -timeout 170s $(ATTACKS)
 	@scripts/within 240 bench $(BENCH) test -vet=off -race -timeout 230s $(BENCH_WITHOUT_NODE)
-	@scripts/within 240 sim $(TEST) -timeout 230s $(SIMULATIONS)
-	@scripts/within 300 model docs/model/run.sh quick
 	@$(WITH_PROGRAMS) scripts/within 700 cassandra $(WITH_CASSANDRA) sh -c \
-		'$(TEST) -race $(AT_ONCE) -timeout 680s $(WITH_NODE) && $(BENCH) test -vet=off -race -timeout 200s $(BENCH_WITH_NODE)'
+		'$(TEST) -race $(AT_ONCE) -timeout 680s $(WITH_NODE) && $(BENCH) test -vet=off -race -timeout 200s $(BENCH_WITH_NODE)' & \
+	cassandra=$$!; sim=0; \
+	scripts/within 600 sim $(BESIDE) $(TEST) -timeout 590s $(PURE) $(SIMULATIONS) || sim=$$?; \
+	wait $$cassandra && exit $$sim
+	@scripts/within 300 model docs/model/run.sh quick
 	@scripts/within 300 tour $(GO) run ./internal/test/tour README.md docs/backup.md
 
 lint: ## gofmt, vet, staticcheck, go.mod
@@ -66,6 +73,7 @@ lint: ## gofmt, vet, staticcheck, go.mod
 
 unit: programs ## the Go tests that need no Cassandra node, with the race detector
 	$(WITH_PROGRAMS) $(GO) test -race -timeout 640s $(WITHOUT_NODE)
+	$(GO) test $(PURE)
 	$(BENCH) test -race -timeout 230s $(BENCH_WITHOUT_NODE)
 
 cassandra: programs ## the Go tests that need Cassandra nodes
@@ -113,7 +121,7 @@ fuzz: ## fuzz every target for DURATION each (default 30s)
 	@scripts/fuzz $(or $(DURATION),30s)
 
 sim: ## simulate the protocol with thousands of seeds, find each mistake that can be switched on, and play loads and months of the balancer
-	$(GO) test -v -timeout 230s $(SIMULATIONS)
+	$(GO) test -v -timeout 230s $(SIMULATIONS) ./internal/rebalance/policysim
 
 model: ## the searches of docs/model that take up to ten minutes each (PART=quick, rest or huge)
 	docs/model/run.sh $(or $(PART),rest)

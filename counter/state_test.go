@@ -37,7 +37,8 @@ func newWorld(t *testing.T, clients int) *world {
 	w := &world{t: t, r: seed.New(t), now: time.Unix(1_700_000_000, 0), rows: map[string]int{}, book: NewBook()}
 	w.p = store.Partition{Bucket: store.BucketID(uuid.New()), ID: store.PartitionID(uuid.New())}
 	for range clients {
-		w.clients = append(w.clients, NewRecorder(w, RecorderOptions{Every: -1, Now: func() time.Time { return w.now }}))
+		w.clients = append(w.clients,
+			NewRecorder(w, RecorderOptions{Every: -1, Now: func() time.Time { return w.now }}))
 	}
 	return w
 }
@@ -103,7 +104,8 @@ func (w *world) Slice(_ context.Context, _ store.Partition, b store.Bounds, o st
 }
 
 func (w *world) recount() *Count {
-	c, err := NewRecount(w, w.p, store.Bounds{}, RecountOptions{Now: func() time.Time { return w.now }}).Run(context.Background())
+	c, err := NewRecount(w, w.p, store.Bounds{}, RecountOptions{Now: func() time.Time { return w.now }}).
+		Run(context.Background())
 	require.NoError(w.t, err)
 	w.book.State(w.p).Correct(c, w.book.Generation)
 	return c
@@ -216,19 +218,20 @@ func TestARecountUnderWrites(t *testing.T) {
 	}
 	w.flush()
 	pages, fresh := 0, 0
-	r := NewRecount(w, w.p, store.Bounds{}, RecountOptions{PageRows: 400, Now: func() time.Time { return w.now }, Yield: func(context.Context, int) error {
-		for range 400 { // odd keys are new, at both sides of the place
-			w.put(fmt.Sprintf("%05d", w.r.IntN(5_000)*2+1), 10)
-			w.delete(fmt.Sprintf("%05d", w.r.IntN(5_000)*2))
-			w.put(fmt.Sprintf("!%05d", 99_999-fresh), 10) // below the place: not seen
-			fresh++
-		}
-		w.flush()
-		if pages++; pages%3 == 0 {
-			return errors.New("interrupted")
-		}
-		return nil
-	}})
+	r := NewRecount(w, w.p, store.Bounds{},
+		RecountOptions{PageRows: 400, Now: func() time.Time { return w.now }, Yield: func(context.Context, int) error {
+			for range 400 { // odd keys are new, at both sides of the place
+				w.put(fmt.Sprintf("%05d", w.r.IntN(5_000)*2+1), 10)
+				w.delete(fmt.Sprintf("%05d", w.r.IntN(5_000)*2))
+				w.put(fmt.Sprintf("!%05d", 99_999-fresh), 10) // below the place: not seen
+				fresh++
+			}
+			w.flush()
+			if pages++; pages%3 == 0 {
+				return errors.New("interrupted")
+			}
+			return nil
+		}})
 	var c *Count
 	for err := errors.New("not begun"); err != nil; {
 		c, err = r.Run(context.Background())
@@ -409,7 +412,8 @@ func TestSamplesMergeInAnyOrder(t *testing.T) {
 		}
 		var ops []op
 		for i := range 1 + r.IntN(3_000) {
-			ops = append(ops, op{binary.BigEndian.AppendUint32(nil, r.Uint32N(2_000)), store.Timestamp(i + 1), r.IntN(4) > 0})
+			ops = append(ops, op{binary.BigEndian.AppendUint32(nil, r.Uint32N(2_000)), store.Timestamp(i + 1),
+				r.IntN(4) > 0})
 		}
 		write := func(s *Sample, o op) {
 			is := flags(0)
@@ -537,7 +541,8 @@ func TestSpread(t *testing.T) {
 		w.recount()
 		return w.stats().Spread
 	}
-	require.Greater(t, grow(func(w *world, _ int) string { return fmt.Sprintf("%08d", 1_000_000+w.r.IntN(1_000_000)) }), 0.6)
+	require.Greater(t, grow(func(w *world, _ int) string { return fmt.Sprintf("%08d", 1_000_000+w.r.IntN(1_000_000)) }),
+		0.6)
 	require.Less(t, grow(func(_ *world, i int) string { return fmt.Sprintf("%08d", 3_000_000+i) }), 0.5)
 	require.Less(t, grow(func(_ *world, i int) string { return fmt.Sprintf("%08d", 900_000-i) }), 0.5)
 }

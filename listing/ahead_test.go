@@ -25,7 +25,9 @@ type slowReads struct {
 	rowCounts
 }
 
-func (s *slowReads) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (s *slowReads) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	time.Sleep(time.Millisecond)
 	if err := ctx.Err(); err != nil {
 		s.slices.Add(1)
@@ -128,13 +130,20 @@ func TestReadingAhead(t *testing.T) {
 	}{
 		{"counted", folders(n, counted, each(files)), 20, limit, 4, true},
 		{"counted, one range", folders(n, counted, each(files)), 1, limit, 4, true},
-		{"no leading zeros", folders(n, func(i int) string { return fmt.Sprintf("user%d", i) }, each(files)), 7, limit, 3, true},
-		{"hexadecimal", folders(n, func(int) string { return fmt.Sprintf("%016x", r.Uint64()) }, each(files)), 7, limit, 2.5, true},
+		{"no leading zeros", folders(n, func(i int) string { return fmt.Sprintf("user%d", i) }, each(files)), 7, limit,
+			3, true},
+		{"hexadecimal", folders(n, func(int) string { return fmt.Sprintf("%016x", r.Uint64()) }, each(files)), 7, limit,
+			2.5, true},
 		{"words", folders(n, word, each(files)), 7, limit, 1.7, true},
 		{"words, one range", folders(n, word, each(files)), 1, limit, 1.7, true},
-		{"dates", folders(n, func(i int) string { return time.Date(2022, 1, 1+i, 0, 0, 0, 0, time.UTC).Format("2006-01-02") }, each(files)), 7, limit, 1.3, true},
-		{"a long head", folders(n, func(i int) string { return strings.Repeat("h", 300) + counted(i) }, each(files)), 7, limit, 3.5, true},
-		{"long heads that differ", folders(n, func(i int) string { return string(rune('a'+i%3)) + strings.Repeat("h", 300) + counted(i) }, each(files)), 7, limit, 1.3, true},
+		{"dates", folders(n, func(i int) string {
+			return time.Date(2022, 1, 1+i, 0, 0, 0, 0, time.UTC).Format("2006-01-02")
+		}, each(files)), 7, limit, 1.3, true},
+		{"a long head", folders(n, func(i int) string { return strings.Repeat("h", 300) + counted(i) }, each(files)), 7,
+			limit, 3.5, true},
+		{"long heads that differ",
+			folders(n, func(i int) string { return string(rune('a'+i%3)) + strings.Repeat("h", 300) + counted(i) },
+				each(files)), 7, limit, 1.3, true},
 		{"one giant", folders(n, counted, func(i int) int {
 			if i == n/2 {
 				return 10_000
@@ -151,12 +160,14 @@ func TestReadingAhead(t *testing.T) {
 	} {
 		for _, reverse := range []bool{false, true} {
 			q := listing.Query{Delimiter: []byte("/"), Reverse: reverse, Limit: c.limit}
-			costs := costOf(t, c.keys, c.ranges, q, listing.Options{RowsPerRead: 8}, listing.Options{RowsPerRead: 8, ReadAhead: 8})
+			costs := costOf(t, c.keys, c.ranges, q, listing.Options{RowsPerRead: 8},
+				listing.Options{RowsPerRead: 8, ReadAhead: 8})
 			one, many := costs[0], costs[1]
 			require.Equal(t, one.items, many.items, c.name)
 			per := float64(len(many.items))
 			t.Logf("%-22s reverse %-5v %4d items: %4d reads became %4d (%.2f per item), %6d rows %6d (%.1f per item), %4d rounds %4d (%.1f times as fast)",
-				c.name, reverse, len(many.items), one.reads, many.reads, float64(many.reads)/per, one.rows, many.rows, float64(many.rows)/per,
+				c.name, reverse, len(many.items), one.reads, many.reads, float64(many.reads)/per, one.rows, many.rows,
+				float64(many.rows)/per,
 				one.rounds, many.rounds, float64(one.rounds)/float64(many.rounds))
 			assert.LessOrEqual(t, many.reads, one.reads*3/2+4, c.name)
 			assert.LessOrEqual(t, many.rows, one.rows*3/2+64, c.name)

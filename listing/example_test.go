@@ -26,7 +26,8 @@ func photos(ctx context.Context) *listing.Bucket {
 	}
 	b := c.Bucket("photos")
 	var entries []listing.Entry
-	for _, key := range []string{"2023/a.jpg", "2023/b.jpg", "2024/may/c.jpg", "2024/may/d.jpg", "2024/june/e.jpg", "readme"} {
+	for _, key := range []string{"2023/a.jpg", "2023/b.jpg", "2024/may/c.jpg", "2024/may/d.jpg", "2024/june/e.jpg",
+		"readme"} {
 		entries = append(entries, listing.Entry{Key: []byte(key), Value: []byte("its metadata")})
 	}
 	if err := b.PutBatch(ctx, entries); err != nil {

@@ -90,7 +90,8 @@ func TestCostsOfPagesAndSplits(t *testing.T) {
 	}{
 		{"counted", folders(n, counted, each(files)), 12, ""},
 		{"counted, one range", folders(n, counted, each(files)), 1, ""},
-		{"no leading zeros", folders(n, func(i int) string { return fmt.Sprintf("user%d", 3*i) }, each(files)), 5, "user"},
+		{"no leading zeros", folders(n, func(i int) string { return fmt.Sprintf("user%d", 3*i) }, each(files)), 5,
+			"user"},
 		{"hexadecimal", folders(n, func(int) string { return fmt.Sprintf("%016X", r.Uint64()) }, each(files)), 5, ""},
 		{"words", folders(n, word, each(files)), 5, ""},
 		{"dates", folders(n, date, each(files)), 5, ""},
@@ -140,18 +141,20 @@ func TestCostsOfPagesAndSplits(t *testing.T) {
 				answer := do(client.Bucket("b"))
 				took := time.Since(begun)
 				synctest.Wait()
-				fmt.Fprintf(&out, "%s, %s: %s; %d reads, %d rows, %v\n", c.name, what, answer, s.slices.Load(), s.rows.Load(), took)
+				fmt.Fprintf(&out, "%s, %s: %s; %d reads, %d rows, %v\n", c.name, what, answer, s.slices.Load(),
+					s.rows.Load(), took)
 			})
 		}
 		for _, reverse := range []bool{false, true} {
 			for _, readAhead := range []int{1, 8} {
 				o := listing.Options{RowsPerRead: 8, ReadAhead: readAhead}
-				cost(fmt.Sprintf("page, reverse %v, %d at once", reverse, readAhead), o, func(b *listing.Bucket) string {
-					q := listing.Query{Prefix: []byte(c.prefix), Delimiter: []byte("/"), Reverse: reverse, Limit: 250}
-					page, err := b.List(context.Background(), q)
-					require.NoError(t, err)
-					return fmt.Sprintf("%d items", len(page.Items))
-				})
+				cost(fmt.Sprintf("page, reverse %v, %d at once", reverse, readAhead), o,
+					func(b *listing.Bucket) string {
+						q := listing.Query{Prefix: []byte(c.prefix), Delimiter: []byte("/"), Reverse: reverse, Limit: 250}
+						page, err := b.List(context.Background(), q)
+						require.NoError(t, err)
+						return fmt.Sprintf("%d items", len(page.Items))
+					})
 			}
 		}
 		for _, known := range []bool{false, true} {

@@ -88,7 +88,8 @@ func microBucket(b *testing.B, keys int, key func(i int) []byte) *Bucket {
 // BenchmarkMicroSkipScan lists 100 common prefixes of 100 keys each, out of
 // memory: what the client itself does between reads.
 func BenchmarkMicroSkipScan(b *testing.B) {
-	bucket := microBucket(b, 10_000, func(i int) []byte { return fmt.Appendf(nil, "album-%05d/IMG_%08d.jpg", i/100, i) })
+	bucket := microBucket(b, 10_000,
+		func(i int) []byte { return fmt.Appendf(nil, "album-%05d/IMG_%08d.jpg", i/100, i) })
 	b.ReportAllocs()
 	for b.Loop() {
 		page, err := bucket.List(context.Background(), Query{Delimiter: []byte("/")})
@@ -103,7 +104,8 @@ func BenchmarkMicroPage(b *testing.B) {
 	bucket := microBucket(b, 10_000, func(i int) []byte { return fmt.Appendf(nil, "photos/2024/08/IMG_%08d.jpg", i) })
 	b.ReportAllocs()
 	for b.Loop() {
-		page, err := bucket.List(context.Background(), Query{From: []byte("photos/2024/08/IMG_00004000.jpg"), Limit: 1000})
+		page, err := bucket.List(context.Background(),
+			Query{From: []byte("photos/2024/08/IMG_00004000.jpg"), Limit: 1000})
 		if err != nil || len(page.Items) != 1000 {
 			b.Fatal(len(page.Items), err)
 		}

@@ -34,7 +34,9 @@ type rowCounts struct {
 	slices, rows atomic.Int64
 }
 
-func (c *rowCounts) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (c *rowCounts) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	page, err := c.Store.Slice(ctx, p, b, o)
 	c.slices.Add(1)
 	c.rows.Add(int64(len(page.Rows)))
@@ -68,7 +70,8 @@ func TestCommonPrefixesCostNoKeys(t *testing.T) {
 	}
 	for _, reverse := range []bool{false, true} {
 		slices, rows := read(directories*1000, reverse)
-		t.Logf("reverse %v: %d slices, %d rows for %d common prefixes of 1,000 keys each", reverse, slices, rows, directories)
+		t.Logf("reverse %v: %d slices, %d rows for %d common prefixes of 1,000 keys each", reverse, slices, rows,
+			directories)
 		require.LessOrEqual(t, slices, int64(directories+10))
 		require.LessOrEqual(t, rows, int64(8*directories))
 		fewer, fewerRows := read(directories*250, reverse)
@@ -76,7 +79,8 @@ func TestCommonPrefixesCostNoKeys(t *testing.T) {
 		require.LessOrEqual(t, rows, fewerRows+100)
 		// Where a prefix stands for a few keys, reading on is cheaper than a read more.
 		slices, rows = read(directories*10, reverse)
-		t.Logf("reverse %v: %d slices, %d rows for %d common prefixes of 10 keys each", reverse, slices, rows, directories)
+		t.Logf("reverse %v: %d slices, %d rows for %d common prefixes of 10 keys each", reverse, slices, rows,
+			directories)
 		require.LessOrEqual(t, slices, int64(directories/5))
 		require.LessOrEqual(t, rows, int64(11*directories))
 	}
@@ -97,7 +101,8 @@ func loaded(b *testing.B, cuts, keys [][]byte) (*rig, *rowCounts) {
 // seeks from one to the next by one iterator: of 1,000 directories with more and
 // more keys in them, and of a tenth as many directories.
 func BenchmarkCommonPrefixes(b *testing.B) {
-	for _, c := range []struct{ directories, keys int }{{1000, 3_000}, {1000, 10_000}, {1000, 30_000}, {1000, 100_000}, {1000, 1_000_000}, {100, 1_000_000}} {
+	for _, c := range []struct{ directories, keys int }{{1000, 3_000}, {1000, 10_000}, {1000, 30_000}, {1000, 100_000},
+		{1000, 1_000_000}, {100, 1_000_000}} {
 		b.Run(fmt.Sprintf("prefixes=%d/keys=%d", c.directories, c.keys), func(b *testing.B) {
 			keys := albums(c.keys, c.directories)
 			x, counts := loaded(b, [][]byte{keys[c.keys/3], keys[c.keys/2]}, keys)
@@ -193,7 +198,9 @@ func BenchmarkParallelScan(b *testing.B) {
 					}
 					return rows, nil
 				}))
-				bare = append(bare, each(points, func(from, to []byte) (int, error) { return bareScan(x.db, from, to), nil }))
+				bare = append(bare, each(points, func(from, to []byte) (int, error) {
+					return bareScan(x.db, from, to), nil
+				}))
 			}
 			report(b, bare, ours, "scan")
 		})

@@ -74,7 +74,8 @@ func TestSplitPointsAreEven(t *testing.T) {
 					largest = max(largest, to-from)
 					from = to
 				}
-				t.Logf("the largest of %d parts is %.2f times the mean", parts, float64(largest*parts)/float64(len(sorted)))
+				t.Logf("the largest of %d parts is %.2f times the mean", parts,
+					float64(largest*parts)/float64(len(sorted)))
 				require.Less(t, largest*parts, 2*len(sorted))
 			})
 		}

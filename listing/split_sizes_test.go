@@ -115,11 +115,13 @@ func TestSplitPointsBySizes(t *testing.T) {
 	root, ranges := bucketRanges(t, c)
 	for _, rg := range ranges {
 		p := store.Partition{Bucket: root.Bucket, ID: rg.Partition}
-		n, err := counter.NewRecount(s, p, store.Bounds{Start: rg.Start, End: rg.End}, counter.RecountOptions{}).Run(t.Context())
+		n, err := counter.NewRecount(s, p, store.Bounds{Start: rg.Start, End: rg.End}, counter.RecountOptions{}).
+			Run(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, counts.Correct(t.Context(), p, n))
 	}
-	for _, q := range []listing.Query{{}, {From: keys[50], To: keys[29_500]}, {Prefix: keys[10_000][:3]}, {After: keys[19_000]}} {
+	for _, q := range []listing.Query{{}, {From: keys[50], To: keys[29_500]}, {Prefix: keys[10_000][:3]},
+		{After: keys[19_000]}} {
 		var within [][]byte
 		for item, err := range c.Bucket("b").All(t.Context(), q) {
 			require.NoError(t, err)
@@ -152,7 +154,8 @@ func TestSplitPointsOfACutRange(t *testing.T) {
 		return partmap.Part{Start: cut, To: store.PartitionID(uuid.New())}
 	}
 	edit := c.Maps().Edit(t.Context(), root)
-	_, err = edit.Begin(partmap.Move{Parts: []partmap.Part{{}, fresh(keys[1000]), fresh(keys[9000]), fresh(keys[9100])}})
+	_, err = edit.Begin(partmap.Move{Parts: []partmap.Part{{}, fresh(keys[1000]), fresh(keys[9000]),
+		fresh(keys[9100])}})
 	require.NoError(t, err)
 	change, err := edit.Change()
 	require.NoError(t, err)
@@ -245,7 +248,8 @@ func TestStretchesCoverTheSpan(t *testing.T) {
 	id, err := c.BucketID(t.Context(), "b")
 	require.NoError(t, err)
 	for _, most := range []int{2, 6, 64, 998, 1000, 4096} {
-		for _, q := range []listing.Query{{}, {From: []byte("0100x"), To: []byte("0333")}, {Prefix: []byte("07")}, {Prefix: []byte("0777")}} {
+		for _, q := range []listing.Query{{}, {From: []byte("0100x"), To: []byte("0333")}, {Prefix: []byte("07")},
+			{Prefix: []byte("0777")}} {
 			los, his, counts, err := listing.Stretches(t.Context(), c, id, q, most)
 			require.NoError(t, err)
 			from, to := q.From, q.To

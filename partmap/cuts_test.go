@@ -112,7 +112,8 @@ func tiedKeys(rng *rand.Rand) (keys, ask [][]byte) {
 	for _, h := range []uint64{0, base - 1, base, base + 1, base + 1<<32, math.MaxUint64, rng.Uint64()} {
 		ask = append(ask, key(h, ""), key(h, "a"))
 	}
-	return keys, append(ask, first, last, first[:len(first)-1], append(slices.Clip(last), 0), []byte("sam"), []byte("t"))
+	return keys, append(ask, first, last, first[:len(first)-1], append(slices.Clip(last), 0), []byte("sam"),
+		[]byte("t"))
 }
 
 // checkCuts compares lookups of the keys to ask for with a plain search over keys.

@@ -23,7 +23,10 @@ func id16(rng *rand.Rand) (id [16]byte) {
 const testNow = 1_700_000_000
 
 func stampOf(rng *rand.Rand) Stamp {
-	return Stamp{Token: store.Token(id16(rng)), Now: time.Unix(testNow, 0), NewNode: func() store.NodeID { return store.NodeID(id16(rng)) }}
+	return Stamp{
+		Token: store.Token(id16(rng)), Now: time.Unix(testNow, 0),
+		NewNode: func() store.NodeID { return store.NodeID(id16(rng)) },
+	}
 }
 
 // blobs is a store of nodes.
@@ -205,5 +208,7 @@ var testBucket = store.BucketID{1, 2, 3}
 
 // small fills make deep trees of few entries.
 func smallFill(rng *rand.Rand) fill {
-	return fill{entries: 2 + rng.IntN(12), children: 2 + rng.IntN(6), keys: 200 + rng.IntN(800), root: 300 + rng.IntN(600)}
+	return fill{
+		entries: 2 + rng.IntN(12), children: 2 + rng.IntN(6), keys: 200 + rng.IntN(800), root: 300 + rng.IntN(600),
+	}
 }

@@ -17,7 +17,9 @@ func tall() (*Root, blobs) {
 		h := nodeHeader{Bucket: testBucket, ID: store.NodeID{i + 1}, Epoch: 9}
 		var entries []Entry
 		for j := byte(0); j < 3; j++ {
-			entries = append(entries, Entry{Start: fmt.Appendf(nil, "c%d", 3*i+j), Partition: store.PartitionID{100 + 3*i + j}})
+			entries = append(entries, Entry{
+				Start: fmt.Appendf(nil, "c%d", 3*i+j), Partition: store.PartitionID{100 + 3*i + j},
+			})
 		}
 		if i == 0 {
 			entries[0].Start = []byte{}
@@ -42,7 +44,8 @@ func TestProblemsInWords(t *testing.T) {
 			}
 		}
 	}
-	const p1, p3, p8 = "01000000-0000-0000-0000-000000000000", "67000000-0000-0000-0000-000000000000", "6c000000-0000-0000-0000-000000000000"
+	const p1, p3, p8 = "01000000-0000-0000-0000-000000000000", "67000000-0000-0000-0000-000000000000",
+		"6c000000-0000-0000-0000-000000000000"
 	for name, c := range map[string]struct {
 		spoil func(r *Root)
 		want  []string
@@ -57,53 +60,78 @@ func TestProblemsInWords(t *testing.T) {
 			r.Batches[1].Ranges = 2
 			r.Entries[7].To = store.PartitionID{2}
 		}, nil},
-		"a merge":                {func(r *Root) { r.Entries[4].To, r.Entries[4].Batch, r.Batches[1].Ranges = store.PartitionID{1}, 5, 2 }, nil},
+		"a merge": {func(r *Root) {
+			r.Entries[4].To, r.Entries[4].Batch, r.Batches[1].Ranges = store.PartitionID{1}, 5, 2
+		}, nil},
 		"neighbours in one home": {func(r *Root) { r.Entries[8].Partition = r.Entries[9].Partition }, nil},
 		"one batch too many":     {sixty(MaxBatches + 1), []string{`bad batch at "": 65 batches: at most 64`}},
 		"no state":               {func(r *Root) { r.State = 0 }, []string{`bad root at "": its state is 0`}},
 		"a state too high":       {func(r *Root) { r.State = Deleted + 1 }, []string{`bad root at "": its state is 4`}},
 		"too high a root": {func(r *Root) { r.Height, r.Entries = maxHeight+1, nil }, []string{
-			`bad root at "": its height is 33: at most 32`, `miscounted ranges at "": the root says 10 ranges, the map has 0`,
-			`bad batch at "": batch 4 says that it has 1 ranges, the map has 0`, `bad batch at "": batch 5 says that it has 1 ranges, the map has 0`}},
-		"children of an entry": {func(r *Root) { r.Children = []Child{{}} }, []string{`bad root at "": of height 0 it has 10 entries and 1 children`}},
+			`bad root at "": its height is 33: at most 32`,
+			`miscounted ranges at "": the root says 10 ranges, the map has 0`,
+			`bad batch at "": batch 4 says that it has 1 ranges, the map has 0`,
+			`bad batch at "": batch 5 says that it has 1 ranges, the map has 0`}},
+		"children of an entry": {func(r *Root) { r.Children = []Child{{}} },
+			[]string{`bad root at "": of height 0 it has 10 entries and 1 children`}},
 		"batch 0": {func(r *Root) { r.Batches[0].ID = 0 }, []string{
-			`bad batch at "": batch 0 in a root of epoch 9`, `bad batch at "": batch 0 says that it has 1 ranges, the map has 7`}},
+			`bad batch at "": batch 0 in a root of epoch 9`,
+			`bad batch at "": batch 0 says that it has 1 ranges, the map has 7`}},
 		"a batch to come": {func(r *Root) { r.Batches[1].ID = 10 }, []string{
-			`bad batch at "": batch 10 in a root of epoch 9`, `unknown batch at "c3": the range moves in batch 5, which is not in flight`,
+			`bad batch at "": batch 10 in a root of epoch 9`,
+			`unknown batch at "c3": the range moves in batch 5, which is not in flight`,
 			`bad batch at "": batch 10 says that it has 1 ranges, the map has 0`}},
 		"a batch twice": {func(r *Root) { r.Batches[0].ID = 5 }, []string{
-			`bad batch at "": batch 5 comes after batch 5`, `phase mismatch at "c3": the range has a destination, but batch 5 is settled`}},
-		"an unknown phase": {func(r *Root) { r.Batches[1].Phase = phases }, []string{`bad batch at "": batch 5 is in phase 5`}},
-		"first start":      {func(r *Root) { r.Entries[0].Start = []byte("a") }, []string{`untiled at "a": begins at "a" instead of ""`}},
-		"equal starts":     {func(r *Root) { r.Entries[4].Start = r.Entries[5].Start }, []string{`untiled at "c5": begins at "c5", but ends at "c5"`}},
-		"an empty start":   {func(r *Root) { r.Entries[4].Start = nil }, []string{`untiled at "": begins at the lowest key, but is not the first`}},
-		"ranges":           {func(r *Root) { r.Ranges = 11 }, []string{`miscounted ranges at "": the root says 11 ranges, the map has 10`}},
+			`bad batch at "": batch 5 comes after batch 5`,
+			`phase mismatch at "c3": the range has a destination, but batch 5 is settled`}},
+		"an unknown phase": {func(r *Root) { r.Batches[1].Phase = phases },
+			[]string{`bad batch at "": batch 5 is in phase 5`}},
+		"first start": {func(r *Root) { r.Entries[0].Start = []byte("a") },
+			[]string{`untiled at "a": begins at "a" instead of ""`}},
+		"equal starts": {func(r *Root) { r.Entries[4].Start = r.Entries[5].Start },
+			[]string{`untiled at "c5": begins at "c5", but ends at "c5"`}},
+		"an empty start": {func(r *Root) { r.Entries[4].Start = nil },
+			[]string{`untiled at "": begins at the lowest key, but is not the first`}},
+		"ranges": {func(r *Root) { r.Ranges = 11 },
+			[]string{`miscounted ranges at "": the root says 11 ranges, the map has 10`}},
 		"a home in three places": {func(r *Root) {
 			r.Entries[1].Partition = r.Entries[8].Partition
 			r.Entries[5].Partition = r.Entries[8].Partition
 		}, []string{
 			`scattered partition at "c5": partition ` + p8 + ` is the home here and at "c1", which is no neighbour`}},
-		"a destination twice": {func(r *Root) { r.Entries[8].To, r.Entries[8].Batch, r.Batches[1].Ranges = store.PartitionID{1}, 5, 2 }, []string{
-			`scattered partition at "c8": partition ` + p1 + ` is the destination here and at "c3", which is no neighbour`}},
+		"a destination twice": {func(r *Root) {
+			r.Entries[8].To, r.Entries[8].Batch, r.Batches[1].Ranges = store.PartitionID{1}, 5, 2
+		}, []string{
+			`scattered partition at "c8": partition ` + p1 +
+				` is the destination here and at "c3", which is no neighbour`}},
 		"a destination of two batches": {func(r *Root) {
 			r.Batches = append(r.Batches, Batch{ID: 8, Phase: Copying, Ranges: 1})
 			r.Entries[4].To, r.Entries[4].Batch = store.PartitionID{1}, 8
-		}, []string{`stale destination at "c4": partition ` + p1 + ` is the destination of batch 8 here and of batch 5 at "c3"`}},
+		}, []string{`stale destination at "c4": partition ` + p1 +
+			` is the destination of batch 8 here and of batch 5 at "c3"`}},
 		"destinations at home": {func(r *Root) {
-			r.Entries[3].To, r.Entries[1].To, r.Entries[1].Batch, r.Batches[1].Ranges = r.Entries[8].Partition, r.Entries[3].Partition, 5, 2
+			r.Entries[3].To, r.Entries[1].To, r.Entries[1].Batch, r.Batches[1].Ranges = r.Entries[8].Partition,
+				r.Entries[3].Partition, 5, 2
 		}, []string{
-			`stale destination at "c1": partition ` + p3 + ` is the destination here and the home of the range from "c3"`,
-			`stale destination at "c3": partition ` + p8 + ` is the destination here and the home of the range from "c8"`}},
-		"no home": {func(r *Root) { r.Entries[2].Partition = store.PartitionID{} }, []string{`no partition at "c2": the range has no home`}},
+			`stale destination at "c1": partition ` + p3 +
+				` is the destination here and the home of the range from "c3"`,
+			`stale destination at "c3": partition ` + p8 +
+				` is the destination here and the home of the range from "c8"`}},
+		"no home": {func(r *Root) { r.Entries[2].Partition = store.PartitionID{} },
+			[]string{`no partition at "c2": the range has no home`}},
 		"moving in no batch": {func(r *Root) { r.Entries[3].Batch = 0 }, []string{
-			`unknown batch at "c3": the range moves in batch 0, which is not in flight`, `bad batch at "": batch 5 says that it has 1 ranges, the map has 0`}},
-		"an old range in a batch to come": {func(r *Root) { r.Entries[8].Batch = 10 }, []string{`unknown batch at "c8": the range was in batch 10, a later epoch than 9`}},
+			`unknown batch at "c3": the range moves in batch 0, which is not in flight`,
+			`bad batch at "": batch 5 says that it has 1 ranges, the map has 0`}},
+		"an old range in a batch to come": {func(r *Root) { r.Entries[8].Batch = 10 },
+			[]string{`unknown batch at "c8": the range was in batch 10, a later epoch than 9`}},
 		"moving in a settled batch": {func(r *Root) { r.Entries[6].To = store.PartitionID{2} }, []string{
 			`phase mismatch at "c6": the range has a destination, but batch 4 is settled`}},
 		"settled in a moving batch": {func(r *Root) { r.Entries[3].To = store.PartitionID{} }, []string{
 			`phase mismatch at "c3": the range has no destination, but batch 5 is copying`}},
-		"a batch's ranges": {func(r *Root) { r.Batches[1].Ranges = 2 }, []string{`bad batch at "": batch 5 says that it has 2 ranges, the map has 1`}},
-		"no entries":       {func(r *Root) { r.Entries, r.Ranges, r.Batches = nil, 0, nil }, []string{`empty node at "": no entries`}},
+		"a batch's ranges": {func(r *Root) { r.Batches[1].Ranges = 2 },
+			[]string{`bad batch at "": batch 5 says that it has 2 ranges, the map has 1`}},
+		"no entries": {func(r *Root) { r.Entries, r.Ranges, r.Batches = nil, 0, nil },
+			[]string{`empty node at "": no entries`}},
 	} {
 		r := sound()
 		c.spoil(r)
@@ -115,14 +143,20 @@ func TestProblemsInWords(t *testing.T) {
 		spoil func(r *Root, b blobs)
 		want  []string
 	}{
-		"no children": {func(r *Root, _ blobs) { r.Children, r.Ranges = nil, 0 }, []string{`empty node at "": no children`}},
+		"no children": {func(r *Root, _ blobs) { r.Children, r.Ranges = nil, 0 },
+			[]string{`empty node at "": no children`}},
 		"children that are not all": {func(r *Root, _ blobs) { r.Children, r.Ranges = r.Children[1:], 3 }, []string{
 			`untiled at "c3": begins at "c3" instead of ""`}},
-		"children out of order": {func(r *Root, _ blobs) { r.Children[0], r.Children[1] = r.Children[1], r.Children[0] }, []string{
-			`untiled at "c3": begins at "c3" instead of ""`, `untiled at "": begins at the lowest key, but is not the first`}},
-		"entries and children": {func(r *Root, _ blobs) { r.Entries = []Entry{{}} }, []string{`bad root at "": of height 1 it has 1 entries and 2 children`}},
+		"children out of order": {func(r *Root, _ blobs) {
+			r.Children[0], r.Children[1] = r.Children[1], r.Children[0]
+		}, []string{
+			`untiled at "c3": begins at "c3" instead of ""`,
+			`untiled at "": begins at the lowest key, but is not the first`}},
+		"entries and children": {func(r *Root, _ blobs) { r.Entries = []Entry{{}} },
+			[]string{`bad root at "": of height 1 it has 1 entries and 2 children`}},
 		"a node that is gone": {func(_ *Root, b blobs) { delete(b, store.NodeID{2}) }, []string{
-			`unreadable at "c3" in node ` + n2 + `: read segment ` + n2 + ` of bucket 01020300-0000-0000-0000-000000000000: not found: no node ` + n2}},
+			`unreadable at "c3" in node ` + n2 + `: read segment ` + n2 +
+				` of bucket 01020300-0000-0000-0000-000000000000: not found: no node ` + n2}},
 		"an index node too high": {func(r *Root, b blobs) {
 			h := nodeHeader{Bucket: testBucket, ID: store.NodeID{9}, Epoch: 9}
 			b[h.ID] = encodeIndex(h, 2, r.Children).Blob

@@ -36,7 +36,8 @@ func TestNodesAreFilledEvenly(t *testing.T) {
 				})
 				require.Len(t, out, (n+most-1)/most, "%d items, %d in a node, bytes %v: %v", n, most, byBytes, sizes)
 				require.Equal(t, n, sum(sizes))
-				require.LessOrEqual(t, slices.Max(sizes)-slices.Min(sizes), 1, "%d items, %d in a node, bytes %v: %v", n, most, byBytes, sizes)
+				require.LessOrEqual(t, slices.Max(sizes)-slices.Min(sizes), 1, "%d items, %d in a node, bytes %v: %v",
+					n, most, byBytes, sizes)
 			}
 		}
 	}
@@ -55,10 +56,11 @@ func TestNodesAreFilledEvenly(t *testing.T) {
 	}
 	// One that is longer than all that a node should have still gets one of its own.
 	var sizes []int
-	pack([]Child{{Start: []byte("a")}, {Start: make([]byte, 500)}, {Start: []byte("c")}}, 100, 50, childStart, func(run []Child) Child {
-		sizes = append(sizes, len(run))
-		return run[0]
-	})
+	pack([]Child{{Start: []byte("a")}, {Start: make([]byte, 500)}, {Start: []byte("c")}}, 100, 50, childStart,
+		func(run []Child) Child {
+			sizes = append(sizes, len(run))
+			return run[0]
+		})
 	require.Equal(t, 3, sum(sizes))
 }
 
@@ -122,7 +124,9 @@ func TestRangesSinceAnEpoch(t *testing.T) {
 		e := NewEdit(root, counting(), b.read)
 		e.fill = f
 		end := fmt.Appendf(nil, "c%03d", i+1)
-		require.NoError(t, e.Replace(Replacement{Start: []byte(at), End: end, Entries: []Entry{{Start: []byte(at), Partition: store.PartitionID{9}}}}))
+		require.NoError(t, e.Replace(Replacement{
+			Start: []byte(at), End: end, Entries: []Entry{{Start: []byte(at), Partition: store.PartitionID{9}}},
+		}))
 		c, err := e.Change()
 		require.NoError(t, err)
 		root = b.apply(t, c)
@@ -132,7 +136,8 @@ func TestRangesSinceAnEpoch(t *testing.T) {
 	for since := uint64(0); since <= root.Epoch+1; since++ {
 		var got []string
 		last := ""
-		for r, err := range RangesSince(root, func(id store.NodeID) ([]byte, error) { reads[since]++; return b.read(id) }, since) {
+		for r, err := range RangesSince(root,
+			func(id store.NodeID) ([]byte, error) { reads[since]++; return b.read(id) }, since) {
 			require.NoError(t, err)
 			require.True(t, len(got) == 0 || last < string(r.Start))
 			last = string(r.Start)
@@ -189,7 +194,8 @@ func TestNewMapsAreChecked(t *testing.T) {
 	}
 	_, err := New(testBucket, 0, at("", long[:store.MaxKeyBytes]), counting())
 	require.NoError(t, err)
-	require.ErrorContains(t, checkEntries(at("a", "c"), []byte("a"), []byte("c")), `the cut "c" is not below the end "c"`)
+	require.ErrorContains(t, checkEntries(at("a", "c"), []byte("a"), []byte("c")),
+		`the cut "c" is not below the end "c"`)
 	require.NoError(t, checkEntries(at("a", "c"), []byte("a"), []byte("d")))
 	require.Len(t, clip(make([]byte, 64)), 64)
 	require.Equal(t, string(make([]byte, 64))+"…", string(clip(make([]byte, 65))))
@@ -224,7 +230,8 @@ func TestStates(t *testing.T) {
 	want.Epoch, want.ChangedAt = 10, int64(testNow)*1e6
 	require.Equal(t, want, same.Next)
 	require.Empty(t, same.Nodes)
-	require.Equal(t, []string{"unknown state", "open", "closing", "deleted", "unknown state"}, []string{State(0).String(), Open.String(), Closing.String(), Deleted.String(), State(4).String()})
+	require.Equal(t, []string{"unknown state", "open", "closing", "deleted", "unknown state"},
+		[]string{State(0).String(), Open.String(), Closing.String(), Deleted.String(), State(4).String()})
 }
 
 // TestPhaseNames: each has one, and is found by it.
@@ -316,7 +323,9 @@ func TestTreesGetLower(t *testing.T) {
 		f := fill{entries: 100, children: 10, keys: 100_000, root: 1000 + n}
 		var entries []Entry
 		for i := range 99 {
-			entries = append(entries, Entry{Start: fmt.Appendf(nil, "c%02d", i), Partition: store.PartitionID{1, byte(i)}})
+			entries = append(entries, Entry{
+				Start: fmt.Appendf(nil, "c%02d", i), Partition: store.PartitionID{1, byte(i)},
+			})
 		}
 		entries[0].Start = nil
 		c, err := newMap(testBucket, 0, slices.Clone(entries), counting(), f)
@@ -343,7 +352,8 @@ func TestTreesGetLower(t *testing.T) {
 // decoded nodes hold what their parts do.
 func TestMemoryIsCounted(t *testing.T) {
 	for n, want := range map[int]int64{
-		0: 0, 1: 8, 8: 8, 9: 16, 64: 64, 65: 72, 128: 128, 129: 144, 1000: 1024, 1024: 1024, 1025: 1152, 30_000: 30_720, 32 << 10: 32 << 10,
+		0: 0, 1: 8, 8: 8, 9: 16, 64: 64, 65: 72, 128: 128, 129: 144, 1000: 1024, 1024: 1024, 1025: 1152, 30_000: 30_720,
+		32 << 10:   32 << 10,
 		32<<10 + 1: 40 << 10, 40 << 10: 40 << 10, 40<<10 + 1: 48 << 10,
 	} {
 		require.Equal(t, want, allocated(n), "%d bytes", n)

@@ -41,19 +41,24 @@ func TestValidateFindsEachProblem(t *testing.T) {
 		want  ProblemKind
 		spoil func(r *Root)
 	}{
-		"first start":             {Untiled, func(r *Root) { r.Entries[0].Start = []byte("a") }},
-		"equal starts":            {Untiled, func(r *Root) { r.Entries[4].Start = r.Entries[5].Start }},
-		"starts out of order":     {Untiled, func(r *Root) { r.Entries[4].Start = []byte("c8") }},
-		"an empty start inside":   {Untiled, func(r *Root) { r.Entries[4].Start = nil }},
-		"a long cut":              {LongCut, func(r *Root) { r.Entries[9].Start = append([]byte("d"), make([]byte, store.MaxKeyBytes)...) }},
-		"a root too large":        {BadRoot, func(r *Root) { r.Entries[9].Start = append([]byte("d"), make([]byte, MaxRootBytes)...) }},
-		"no entries":              {EmptyNode, func(r *Root) { r.Entries = nil }},
-		"ranges":                  {MiscountedRanges, func(r *Root) { r.Ranges = 11 }},
-		"a home twice":            {Scattered, func(r *Root) { r.Entries[8].Partition = r.Entries[1].Partition }},
-		"a destination twice":     {Scattered, func(r *Root) { r.Entries[8].To, r.Entries[8].Batch, r.Batches[1].Ranges = store.PartitionID{1}, 5, 2 }},
-		"a destination at home":   {StaleDestination, func(r *Root) { r.Entries[3].To = r.Entries[8].Partition }},
-		"its own home":            {StaleDestination, func(r *Root) { r.Entries[3].To = r.Entries[3].Partition }},
-		"sources in two phases":   {StaleDestination, func(r *Root) { r.Entries[4].To, r.Entries[4].Batch = store.PartitionID{1}, 8 }},
+		"first start":           {Untiled, func(r *Root) { r.Entries[0].Start = []byte("a") }},
+		"equal starts":          {Untiled, func(r *Root) { r.Entries[4].Start = r.Entries[5].Start }},
+		"starts out of order":   {Untiled, func(r *Root) { r.Entries[4].Start = []byte("c8") }},
+		"an empty start inside": {Untiled, func(r *Root) { r.Entries[4].Start = nil }},
+		"a long cut": {LongCut, func(r *Root) {
+			r.Entries[9].Start = append([]byte("d"), make([]byte, store.MaxKeyBytes)...)
+		}},
+		"a root too large": {BadRoot,
+			func(r *Root) { r.Entries[9].Start = append([]byte("d"), make([]byte, MaxRootBytes)...) }},
+		"no entries":   {EmptyNode, func(r *Root) { r.Entries = nil }},
+		"ranges":       {MiscountedRanges, func(r *Root) { r.Ranges = 11 }},
+		"a home twice": {Scattered, func(r *Root) { r.Entries[8].Partition = r.Entries[1].Partition }},
+		"a destination twice": {Scattered,
+			func(r *Root) { r.Entries[8].To, r.Entries[8].Batch, r.Batches[1].Ranges = store.PartitionID{1}, 5, 2 }},
+		"a destination at home": {StaleDestination, func(r *Root) { r.Entries[3].To = r.Entries[8].Partition }},
+		"its own home":          {StaleDestination, func(r *Root) { r.Entries[3].To = r.Entries[3].Partition }},
+		"sources in two phases": {StaleDestination,
+			func(r *Root) { r.Entries[4].To, r.Entries[4].Batch = store.PartitionID{1}, 8 }},
 		"no home":                 {NoPartition, func(r *Root) { r.Entries[2].Partition = store.PartitionID{} }},
 		"an unknown batch":        {UnknownBatch, func(r *Root) { r.Entries[3].Batch = 3 }},
 		"no batch":                {UnknownBatch, func(r *Root) { r.Entries[3].Batch = 0 }},
@@ -99,7 +104,8 @@ func TestValidateReportsEverything(t *testing.T) {
 	r.Ranges = 99
 	r.State = 7
 	problems := Validate(r, nil)
-	require.Equal(t, []ProblemKind{MiscountedRanges, Scattered, NoPartition, UnknownBatch, BadBatch, BadRoot}, kindsOf(problems))
+	require.Equal(t, []ProblemKind{MiscountedRanges, Scattered, NoPartition, UnknownBatch, BadBatch, BadRoot},
+		kindsOf(problems))
 	for _, p := range problems {
 		switch p.Kind {
 		case NoPartition:
@@ -142,7 +148,8 @@ func TestValidateReadsNodes(t *testing.T) {
 		}
 		problems := Validate(w.root, w.blobs.read)
 		require.Contains(t, kindsOf(problems), want)
-		require.True(t, slices.ContainsFunc(problems, func(p Problem) bool { return p.Kind == want && p.Node == id }), "%v", problems)
+		require.True(t, slices.ContainsFunc(problems, func(p Problem) bool { return p.Kind == want && p.Node == id }),
+			"%v", problems)
 	}
 	for _, id := range all {
 		spoiled(id, nil, Unreadable)
@@ -171,7 +178,8 @@ func TestValidateReadsNodes(t *testing.T) {
 		}
 		// Its last range begins beyond the next node.
 		beyond := append(slices.Clone(entries), Entry{Start: bytesOf(0xff, 40), Partition: store.PartitionID{7}})
-		if string(entries[len(entries)-1].Start) < string(beyond[len(entries)].Start) && string(w.model[len(w.model)-1].Start) > string(s.At(s.Len()-1)) {
+		if string(entries[len(entries)-1].Start) < string(beyond[len(entries)].Start) &&
+			string(w.model[len(w.model)-1].Start) > string(s.At(s.Len()-1)) {
 			spoiled(id, encodeSegment(s.nodeHeader, beyond).Blob, Untiled)
 		}
 	}

@@ -61,19 +61,22 @@ func TestWithoutAKeyNothingIsServed(t *testing.T) {
 		s.want(403, "AccessDenied", method, uri, "")
 		nobody := *s
 		nobody.sign = func(r *sigv4.Request, body string) {
-			require.NoError(t, sigv4.Sign(r, "NOBODY", "the secret of the nobody", "us-east-1", sigv4.PayloadOf([]byte(body)),
+			require.NoError(t, sigv4.Sign(r, "NOBODY", "the secret of the nobody", "us-east-1",
+				sigv4.PayloadOf([]byte(body)),
 				time.Now()))
 		}
 		nobody.want(403, "InvalidAccessKeyId", method, uri, "")
 		wrong := *s
 		wrong.sign = func(r *sigv4.Request, body string) {
-			require.NoError(t, sigv4.Sign(r, "ADMIN", "the secret of the reader", "us-east-1", sigv4.PayloadOf([]byte(body)),
+			require.NoError(t, sigv4.Sign(r, "ADMIN", "the secret of the reader", "us-east-1",
+				sigv4.PayloadOf([]byte(body)),
 				time.Now()))
 		}
 		wrong.want(403, "SignatureDoesNotMatch", method, uri, "")
 		late := *s
 		late.sign = func(r *sigv4.Request, body string) {
-			require.NoError(t, sigv4.Sign(r, "ADMIN", "the secret of the admin", "us-east-1", sigv4.PayloadOf([]byte(body)),
+			require.NoError(t, sigv4.Sign(r, "ADMIN", "the secret of the admin", "us-east-1",
+				sigv4.PayloadOf([]byte(body)),
 				time.Now().Add(-16*time.Minute)))
 		}
 		late.want(403, "RequestTimeTooSkewed", method, uri, "")
@@ -150,7 +153,8 @@ func TestKeysAreLimited(t *testing.T) {
 		"PHOTOS": "photos", "LOGS": "logs photos"} {
 		body := s.as(id).want(200, "", "GET", "/", "").body
 		for _, b := range []string{"photos", "logs", "other"} {
-			require.Equal(t, strings.Contains(names, b), strings.Contains(body, "<Name>"+b+"</Name>"), "%s: %s", id, body)
+			require.Equal(t, strings.Contains(names, b), strings.Contains(body, "<Name>"+b+"</Name>"), "%s: %s", id,
+				body)
 		}
 	}
 	require.Contains(t, s.as("LOGS").want(200, "", "GET", "/?prefix=ph", "").body, "<Bucket><Name>photos</Name>")
@@ -187,14 +191,16 @@ func TestAlteredBodies(t *testing.T) {
 	s.as("ADMIN").want(200, "", "PUT", "/photos", "")
 	altered := *s
 	altered.sign = func(r *sigv4.Request, body string) {
-		require.NoError(t, sigv4.Sign(r, "ADMIN", "the secret of the admin", "us-east-1", sigv4.PayloadOf([]byte(body+"x")),
+		require.NoError(t, sigv4.Sign(r, "ADMIN", "the secret of the admin", "us-east-1",
+			sigv4.PayloadOf([]byte(body+"x")),
 			time.Now()))
 	}
 	altered.want(400, "XAmzContentSHA256Mismatch", "PUT", "/photos/k", "v")
 	s.as("ADMIN").want(404, "NoSuchKey", "GET", "/photos/k", "")
 	unsigned := *s
 	unsigned.sign = func(r *sigv4.Request, _ string) {
-		require.NoError(t, sigv4.Sign(r, "ADMIN", "the secret of the admin", "us-east-1", sigv4.UnsignedPayload, time.Now()))
+		require.NoError(t, sigv4.Sign(r, "ADMIN", "the secret of the admin", "us-east-1", sigv4.UnsignedPayload,
+			time.Now()))
 	}
 	unsigned.want(200, "", "PUT", "/photos/k", "v")
 	// Without keys the digest is verified all the same: it is one of the body's.
@@ -231,7 +237,8 @@ func TestHeadersInPresignedURLs(t *testing.T) {
 		now := time.Now().UTC()
 		q := fmt.Sprintf("X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=%s&X-Amz-Date=%s&X-Amz-Expires=60&"+
 			"X-Amz-SignedHeaders=host%s",
-			url.QueryEscape("ADMIN/"+now.Format("20060102")+"/us-east-1/s3/aws4_request"), now.Format("20060102T150405Z"),
+			url.QueryEscape("ADMIN/"+now.Format("20060102")+"/us-east-1/s3/aws4_request"),
+			now.Format("20060102T150405Z"),
 			c.extra)
 		r := &sigv4.Request{Method: "PUT", Path: "/photos/k", Query: q, Host: strings.TrimPrefix(s.url, "http://"),
 			Header: http.Header{}}
@@ -239,6 +246,7 @@ func TestHeadersInPresignedURLs(t *testing.T) {
 		require.NoError(t, err)
 		s.want(c.status, "", "PUT", "/photos/k?"+q+"&X-Amz-Signature="+signature, "body")
 		s.want(403, "SignatureDoesNotMatch", "PUT", "/photos/other?"+q+"&X-Amz-Signature="+signature, "body")
-		s.want(403, "AccessDenied", "PUT", "/photos/k?"+q+"&X-Amz-Signature="+signature, "body", "x-amz-meta-added", "1")
+		s.want(403, "AccessDenied", "PUT", "/photos/k?"+q+"&X-Amz-Signature="+signature, "body", "x-amz-meta-added",
+			"1")
 	}
 }

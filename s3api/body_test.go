@@ -74,7 +74,8 @@ func TestChunkedCutShort(t *testing.T) {
 func TestChunkedMalformed(t *testing.T) {
 	for _, body := range []string{
 		"x\r\n", "-1\r\n", "5\r\nhelloX\r\n0\r\n\r\n", "5\r\nhello0\r\n\r\n", "0\r\nno-colon\r\n\r\n", "0\r\n\r\nmore",
-		"ffffffffffffffffff\r\n", strings.Repeat("0", 2000), "0\r\n" + strings.Repeat("a:"+strings.Repeat("b", 900)+"\r\n",
+		"ffffffffffffffffff\r\n", strings.Repeat("0", 2000),
+		"0\r\n" + strings.Repeat("a:"+strings.Repeat("b", 900)+"\r\n",
 			20) + "\r\n",
 	} {
 		_, _, err := s3api.ReadChunked(strings.NewReader(body))
@@ -121,8 +122,9 @@ func TestReadBody(t *testing.T) {
 		{"bad crc32", "hellp", []string{"x-amz-checksum-crc32", good}, "BadDigest"},
 		{"malformed crc32", "hello", []string{"x-amz-checksum-crc32", "abc"}, "InvalidRequest"},
 		{"crc32c", "123456789", []string{"x-amz-checksum-crc32c", b64([]byte{0xe3, 0x06, 0x92, 0x83})}, ""},
-		{"crc64nvme", "123456789", []string{"x-amz-checksum-crc64nvme", b64([]byte{0xae, 0x8b, 0x14, 0x86, 0x0a, 0x79, 0x98,
-			0x88})}, ""},
+		{"crc64nvme", "123456789",
+			[]string{"x-amz-checksum-crc64nvme", b64([]byte{0xae, 0x8b, 0x14, 0x86, 0x0a, 0x79, 0x98,
+				0x88})}, ""},
 		{"sha1", "hello", []string{"x-amz-checksum-sha1", "qvTGHdzF6KLavt4PO0gs2a6pQ00="}, ""},
 		{"sha256", "hello", []string{"x-amz-checksum-sha256", "LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ="}, ""},
 		{"bad sha256", "hellO", []string{"x-amz-checksum-sha256", "LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ="},
@@ -136,9 +138,12 @@ func TestReadBody(t *testing.T) {
 		{"chunked by its encoding", framed(), []string{"Content-Encoding", "gzip, aws-chunked",
 			"x-amz-decoded-content-length", "5"}, ""},
 		{"chunked, no length", framed(), streaming[:2], "MissingContentLength"},
-		{"chunked, bad length", framed(), []string{streaming[0], streaming[1], streaming[2], "five"}, "InvalidArgument"},
-		{"chunked, longer than said", framed(), []string{streaming[0], streaming[1], streaming[2], "4"}, "IncompleteBody"},
-		{"chunked, shorter than said", framed(), []string{streaming[0], streaming[1], streaming[2], "6"}, "IncompleteBody"},
+		{"chunked, bad length", framed(), []string{streaming[0], streaming[1], streaming[2], "five"},
+			"InvalidArgument"},
+		{"chunked, longer than said", framed(), []string{streaming[0], streaming[1], streaming[2], "4"},
+			"IncompleteBody"},
+		{"chunked, shorter than said", framed(), []string{streaming[0], streaming[1], streaming[2], "6"},
+			"IncompleteBody"},
 		{"chunked, too large by its word", framed(), []string{streaming[0], streaming[1], streaming[2], "17"},
 			"EntityTooLarge"},
 		{"chunked, too large in fact", chunked("hello, world, here I am", nil, true),

@@ -99,7 +99,8 @@ func TestRanges(t *testing.T) {
 	s.want(200, "", "PUT", "/abc/k", "hello")
 	s.want(200, "", "PUT", "/abc/empty", "")
 	for value, want := range map[string]string{
-		"bytes=0-1": "he", "bytes=0-": "hello", "bytes=1-3": "ell", "bytes=4-4": "o", "bytes=4-100": "o", "bytes=-2": "lo",
+		"bytes=0-1": "he", "bytes=0-": "hello", "bytes=1-3": "ell", "bytes=4-4": "o", "bytes=4-100": "o",
+		"bytes=-2":   "lo",
 		"bytes=-100": "hello", "Bytes=0-0": "h",
 	} {
 		a := s.want(206, "", "GET", "/abc/k", "", "Range", value)
@@ -111,7 +112,8 @@ func TestRanges(t *testing.T) {
 		a = s.want(206, "", "HEAD", "/abc/k", "", "Range", value)
 		require.Equal(t, strconv.Itoa(len(want)), a.header.Get("Content-Length"))
 	}
-	for _, ignored := range []string{"bytes=", "bytes=-", "bytes=3-1", "bytes=a-b", "bytes", "lines=0-1", "bytes=0-1,3-4",
+	for _, ignored := range []string{"bytes=", "bytes=-", "bytes=3-1", "bytes=a-b", "bytes", "lines=0-1",
+		"bytes=0-1,3-4",
 		"bytes=--1", "bytes=+1-2", "bytes=99999999999999999999-"} {
 		require.Equal(t, "hello", s.want(200, "", "GET", "/abc/k", "", "Range", ignored).body, ignored)
 	}

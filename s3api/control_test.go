@@ -77,7 +77,8 @@ func TestControlCharactersInMetadata(t *testing.T) {
 func TestControlCharactersThatAreStored(t *testing.T) {
 	h := handle(t, s3api.Options{})
 	o := s3api.Object{Modified: time.Now(), ContentType: "text/\x1b", Headers: []s3api.Header{
-		{Name: "cache-control", Value: "\x1b"}, {Name: "x-amz-meta-a", Value: "\x1b"}, {Name: "x-amz-meta-b", Value: "ok"},
+		{Name: "cache-control", Value: "\x1b"}, {Name: "x-amz-meta-a", Value: "\x1b"},
+		{Name: "x-amz-meta-b", Value: "ok"},
 		{Name: "x-amz-meta-c\n", Value: "ok"},
 	}, Body: []byte("v")}
 	require.NoError(t, h.c.Bucket("abc").Put(t.Context(), []byte("k"), o.AppendRecord(nil)))

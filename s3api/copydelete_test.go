@@ -32,7 +32,8 @@ func TestCopyObject(t *testing.T) {
 			a.header.Get("x-amz-meta-a"), a.header.Get("Cache-Control")})
 	}
 	const from = "/abc/a%20b+%C3%BC"
-	s.want(200, "", "PUT", "/abd/k", "", "x-amz-copy-source", from, "x-amz-metadata-directive", "REPLACE", "x-amz-meta-b",
+	s.want(200, "", "PUT", "/abd/k", "", "x-amz-copy-source", from, "x-amz-metadata-directive", "REPLACE",
+		"x-amz-meta-b",
 		"2")
 	a := s.want(200, "", "GET", "/abd/k", "")
 	require.Equal(t, []string{"hello", "binary/octet-stream", "", "2"}, []string{a.body, a.header.Get("Content-Type"),
@@ -48,7 +49,8 @@ func TestCopyObject(t *testing.T) {
 	}
 	s.want(501, "NotImplemented", "PUT", "/abd/bad", "", "x-amz-copy-source",
 		"arn:aws:s3:us-east-1:1:accesspoint/x/object/k")
-	s.want(501, "NotImplemented", "PUT", "/abd/bad", "", "x-amz-copy-source", from, "x-amz-tagging-directive", "REPLACE",
+	s.want(501, "NotImplemented", "PUT", "/abd/bad", "", "x-amz-copy-source", from, "x-amz-tagging-directive",
+		"REPLACE",
 		"x-amz-tagging", "a=b")
 	s.want(400, "InvalidArgument", "PUT", "/abd/bad", "", "x-amz-copy-source", from, "x-amz-metadata-directive", "MOVE")
 	s.want(404, "NoSuchKey", "PUT", "/abd/bad", "", "x-amz-copy-source", "/abc/none")

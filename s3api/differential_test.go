@@ -193,7 +193,8 @@ func (g *requestMaker) request() plainRequest {
 			return g.plain.now.Add(time.Duration(g.rnd.IntN(2000)-1900) * time.Second).Format(http.TimeFormat)
 		}
 		for _, h := range []struct{ name, value string }{
-			{"If-Match", g.etag(r.bucket, r.key)}, {"If-None-Match", g.etag(r.bucket, r.key)}, {"If-Modified-Since", dates()},
+			{"If-Match", g.etag(r.bucket, r.key)}, {"If-None-Match", g.etag(r.bucket, r.key)},
+			{"If-Modified-Since", dates()},
 			{"If-Unmodified-Since", dates()},
 			{"Range", g.oneOf("bytes=0-1", "bytes=1-", "bytes=-2", "bytes=-0", "bytes=3-1", "bytes=9-", "bytes=2-900",
 				"lines=1-2")},

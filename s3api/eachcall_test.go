@@ -55,7 +55,8 @@ func eachRequest() (all []wanted) {
 		for _, query := range []string{
 			"", "?location", "?versioning", "?acl", "?versions&max-keys=2", "?list-type=2", "?list-type=2&max-keys=0",
 			"?list-type=2&max-keys=2&fetch-owner=true",
-			"?list-type=2&delimiter=/", "?delimiter=/&max-keys=1&prefix=e", "?marker=a/1&max-keys=2", "?evenkeel-splits=3",
+			"?list-type=2&delimiter=/", "?delimiter=/&max-keys=1&prefix=e", "?marker=a/1&max-keys=2",
+			"?evenkeel-splits=3",
 		} {
 			add("GET /"+bucket+query, "")
 		}
@@ -79,7 +80,8 @@ func eachRequest() (all []wanted) {
 		add("PUT /full/e/2", "", "x-amz-copy-source", "/full/"+key, "If-Match", "*")
 		add("PUT /none/copy", "", "x-amz-copy-source", "/full/"+key)
 		add("PUT /full/copy", "", "x-amz-copy-source", "/none/"+key)
-		add("PUT /full/"+key, "", "x-amz-copy-source", "/full/"+key, "x-amz-metadata-directive", "REPLACE", "x-amz-meta-a",
+		add("PUT /full/"+key, "", "x-amz-copy-source", "/full/"+key, "x-amz-metadata-directive", "REPLACE",
+			"x-amz-meta-a",
 			"b")
 	}
 	deletes(false)

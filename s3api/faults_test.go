@@ -99,7 +99,8 @@ func TestErrorsOfTheStore(t *testing.T) {
 		{store.Errorf(store.InvalidArgument, "the value is long"), 400, "InvalidArgument", ""},
 	} {
 		s := serve(t, &faulty{err: c.err}, s3api.Options{})
-		for _, call := range []string{"PUT /abc/k", "GET /abc/k", "HEAD /abc/k", "DELETE /abc/k", "GET /abc?list-type=2",
+		for _, call := range []string{"PUT /abc/k", "GET /abc/k", "HEAD /abc/k", "DELETE /abc/k",
+			"GET /abc?list-type=2",
 			"PUT /abc", "DELETE /abc", "HEAD /abc", "GET /abc?location", "GET /abc?evenkeel-splits=2"} {
 			method, uri, _ := strings.Cut(call, " ")
 			a := s.want(c.status, c.code, method, uri, "")
@@ -163,8 +164,9 @@ func TestRequestTimeout(t *testing.T) {
 func TestLogAndMetrics(t *testing.T) {
 	var log bytes.Buffer
 	registry := prometheus.NewRegistry()
-	s := serve(t, &faulty{err: errors.New("disk on fire")}, s3api.Options{Logger: slog.New(slog.NewJSONHandler(&log, nil)),
-		Metrics: registry})
+	s := serve(t, &faulty{err: errors.New("disk on fire")},
+		s3api.Options{Logger: slog.New(slog.NewJSONHandler(&log, nil)),
+			Metrics: registry})
 	a := s.want(500, "InternalError", "GET", "/abc/k?X-Amz-Signature=0123456", "")
 	s.want(501, "NotImplemented", "GET", "/abc?policy", "")
 	s.stop() // a request is logged after its answer

@@ -51,8 +51,9 @@ func newSigner(secret, authorization, stamp string) *signer {
 }
 
 func (s *signer) next(what, sums string) string {
-	s.last = hex.EncodeToString(hmacSum(s.key, strings.Join([]string{"AWS4-HMAC-SHA256-" + what, s.stamp, s.scope, s.last,
-		sums}, "\n")))
+	s.last = hex.EncodeToString(hmacSum(s.key,
+		strings.Join([]string{"AWS4-HMAC-SHA256-" + what, s.stamp, s.scope, s.last,
+			sums}, "\n")))
 	return s.last
 }
 
@@ -158,7 +159,8 @@ func TestForgedChunks(t *testing.T) {
 						require.Equal(t, forgedData, stored, "byte %d %s: %q", at, what, forged)
 					} else {
 						require.Empty(t, stored, "byte %d %s: %q", at, what, forged)
-						require.Contains(t, []string{"SignatureDoesNotMatch", "IncompleteBody", "BadDigest", "MalformedTrailerError",
+						require.Contains(t, []string{"SignatureDoesNotMatch", "IncompleteBody", "BadDigest",
+							"MalformedTrailerError",
 							"InvalidRequest", "NotImplemented", "EntityTooLarge"}, code)
 					}
 				}
@@ -192,7 +194,8 @@ func TestForgedPlaces(t *testing.T) {
 		{"middle chunk's data", sigv4.SignedChunks, "SignatureDoesNotMatch", replace("object", "Object")},
 		{"last chunk's data", sigv4.SignedChunks, "SignatureDoesNotMatch", replace("chunks\r\n", "chinks\r\n")},
 		{"first chunk's signature", sigv4.SignedChunks, "SignatureDoesNotMatch", func(b string) string {
-			return strings.Replace(b, part(b, "chunk-signature=", "\r\n"), "chunk-signature="+strings.Repeat("0", 64), 1)
+			return strings.Replace(b, part(b, "chunk-signature=", "\r\n"), "chunk-signature="+strings.Repeat("0", 64),
+				1)
 		}},
 		{"no signature", sigv4.SignedChunks, "SignatureDoesNotMatch", func(b string) string {
 			return strings.Replace(b,
@@ -215,7 +218,8 @@ func TestForgedPlaces(t *testing.T) {
 		{"trailers that nobody signed", sigv4.SignedChunks, "IncompleteBody",
 			func(b string) string { return strings.TrimSuffix(b, "\r\n") + "x-amz-meta-a:b\r\n\r\n" }},
 		{"trailer", sigv4.SignedChunksTrailer, "SignatureDoesNotMatch", replace(sealed, sealed+" x")},
-		{"another trailer", sigv4.SignedChunksTrailer, "SignatureDoesNotMatch", replace(sealed, "x-amz-meta-a:b\r\n"+sealed)},
+		{"another trailer", sigv4.SignedChunksTrailer, "SignatureDoesNotMatch",
+			replace(sealed, "x-amz-meta-a:b\r\n"+sealed)},
 		{"no trailer", sigv4.SignedChunksTrailer, "SignatureDoesNotMatch", func(b string) string {
 			return strings.Replace(b,
 				part(b, sealed, "\r\n")+"\r\n", "", 1)

@@ -200,7 +200,8 @@ func checkConditions(t *testing.T, s *server, rounds, calls, readers int) (unkno
 				rnd := rand.New(rand.NewPCG(seed, uint64(round*100+client)))
 				seen, etag := "", "none"
 				for i := range calls {
-					in := objectCall{kind: []string{"get", "get", "put", "create", "follow", "follow", "delete", "drop"}[rnd.IntN(8)],
+					in := objectCall{kind: []string{"get", "get", "put", "create", "follow", "follow", "delete",
+						"drop"}[rnd.IntN(8)],
 						seen: seen}
 					if in.kind != "get" && in.kind != "delete" && in.kind != "drop" {
 						in.body = fmt.Sprintf("%d/%d", client, i)
@@ -225,7 +226,8 @@ func checkConditions(t *testing.T, s *server, rounds, calls, readers int) (unkno
 		for _, o := range history {
 			fmt.Fprintln(&told, o.ClientId, o.Call, o.Return, objectModel.DescribeOperation(o.Input, o.Output))
 		}
-		require.Equal(t, porcupine.Ok, porcupine.CheckOperationsTimeout(objectModel, history, time.Minute), "round %d:\n%s",
+		require.Equal(t, porcupine.Ok, porcupine.CheckOperationsTimeout(objectModel, history, time.Minute),
+			"round %d:\n%s",
 			round, told.String())
 	}
 	return unknown

@@ -290,7 +290,8 @@ func TestMarkers(t *testing.T) {
 		key, want string
 		past      bool
 	}{
-		{"abc", "abc", true}, {"abc", "abb\U0010FFFF", false}, {"ab\x00", "ab", false}, {"\uE000", "\uD7FF\U0010FFFF", false},
+		{"abc", "abc", true}, {"abc", "abb\U0010FFFF", false}, {"ab\x00", "ab", false},
+		{"\uE000", "\uD7FF\U0010FFFF", false},
 		{"a\xFF", "a\xFE\xFF", false}, {"", "", false}, {"ü", "û\U0010FFFF", false},
 	} {
 		got := s3api.MarkerBelow([]byte(c.key), c.past)
@@ -302,7 +303,8 @@ func TestMarkers(t *testing.T) {
 // TestReadsEndWhenTheirClientLeaves: a while after it, as it may have ended only its
 // sending side. A write goes on.
 func TestReadsEndWhenTheirClientLeaves(t *testing.T) {
-	for call, ends := range map[string]bool{"GET /abc?list-type=2": true, "GET /abc?versions": true, "HEAD /abc": false} {
+	for call, ends := range map[string]bool{"GET /abc?list-type=2": true, "GET /abc?versions": true,
+		"HEAD /abc": false} {
 		synctest.Test(t, func(t *testing.T) {
 			f := &faulty{wait: make(chan struct{}), began: make(chan struct{}, 1)}
 			h, err := s3api.New(f, s3api.Options{RequestTimeout: time.Hour})
@@ -319,6 +321,39 @@ func TestReadsEndWhenTheirClientLeaves(t *testing.T) {
 			require.Equal(t, ends, took < 2*time.Second, "%s took %v", call, took)
 			require.GreaterOrEqual(t, took, time.Second)
 		})
+	}
+}
+
+// deadlines records the deadlines that are set for a connection.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	read, write time.Time
+}
+
+func (d *deadlines) SetReadDeadline(t time.Time) error  { d.read = t; return nil }
+func (d *deadlines) SetWriteDeadline(t time.Time) error { d.write = t; return nil }
+
+// TestDeadlinesOfLargeTransfers: with a minimum rate, bodies of more than 64 KiB and answers of
+// more than 4 KiB have deadlines of their own.
+func TestDeadlinesOfLargeTransfers(t *testing.T) {
+	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(t.Context(), "abc"))
+	h, err := s3api.New(s3api.Over(c), s3api.Options{MinRate: 1 << 10, MaxBodyBytes: 1 << 20})
+	require.NoError(t, err)
+	do := func(method, body string) *deadlines {
+		d := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		h.ServeHTTP(d, httptest.NewRequest(method, "/abc/k", strings.NewReader(body)))
+		return d
+	}
+	for size, large := range map[int]bool{64 << 10: false, 64<<10 + 1: true} {
+		require.Equal(t, large, !do("PUT", strings.Repeat("v", size)).read.IsZero(), "a body of %d bytes", size)
+	}
+	for size, large := range map[int]bool{4 << 10: false, 4<<10 + 1: true} {
+		require.Zero(t, do("PUT", strings.Repeat("v", size)).write)
+		got := do("GET", "")
+		require.Equal(t, size, got.Body.Len())
+		require.Equal(t, large, !got.write.IsZero(), "an answer of %d bytes", size)
 	}
 }
 

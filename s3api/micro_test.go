@@ -13,8 +13,9 @@ import (
 func BenchmarkMicroListDocument(b *testing.B) {
 	var page listing.Page
 	for i := range 1000 {
-		o := Object{Modified: time.UnixMilli(1_700_000_000_000 + int64(i)*997), ContentType: "image/jpeg", External: true,
-			Size: 1 << 20, ETag: "9e107d9d372bb6826bd81d3542a419d6"}
+		o := Object{Modified: time.UnixMilli(1_700_000_000_000 + int64(i)*997), ContentType: "image/jpeg",
+			External: true,
+			Size:     1 << 20, ETag: "9e107d9d372bb6826bd81d3542a419d6"}
 		page.Items = append(page.Items, listing.Item{Entry: listing.Entry{Key: fmt.Appendf(nil,
 			"photos/2024/holidays/IMG_%08d.jpg", i), Value: o.AppendRecord(nil)}})
 	}

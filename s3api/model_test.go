@@ -106,7 +106,8 @@ func TestListObjectsV2AgainstAModel(t *testing.T) {
 // randomKey is short and made of few parts, so that keys are prefixes of each
 // other, share common prefixes and meet all that needs escapes.
 func randomKey(rnd *rand.Rand, raw bool) string {
-	parts := []string{"a", "b", "/", "/", "//", "+", " ", "%", "%2F", "&", "<", "ü", "世", "..", ".", "\n", "\t", "\r", "'",
+	parts := []string{"a", "b", "/", "/", "//", "+", " ", "%", "%2F", "&", "<", "ü", "世", "..", ".", "\n", "\t", "\r",
+		"'",
 		`"`, "=", "?", "#", "~", "*"}
 	if raw {
 		parts = append(parts, "\x00", "\x01", "\x7f", "\xff", "\xfe", "\ufffe", "\uffff", "\U0010ffff")
@@ -179,7 +180,8 @@ func (s *server) checkListing(rnd *rand.Rand, bucket string, m model, q modelQue
 	encoded := rnd.IntN(2) == 0
 	maxKeys := []int{1, 2, 3, 7, 50, 1000, 5000}[rnd.IntN(7)]
 	v := url.Values{"list-type": {"2"}, "max-keys": {strconv.Itoa(maxKeys)}}
-	for name, value := range map[string]string{"prefix": q.prefix, "delimiter": q.delimiter, "start-after": q.startAfter,
+	for name, value := range map[string]string{"prefix": q.prefix, "delimiter": q.delimiter,
+		"start-after":   q.startAfter,
 		"evenkeel-from": q.from, "evenkeel-to": q.to} {
 		if value != "" || rnd.IntN(2) == 0 { // an empty parameter is an absent one
 			v.Set(name, value)
@@ -219,7 +221,8 @@ func (s *server) checkListing(rnd *rand.Rand, bucket string, m model, q modelQue
 				return s
 			}
 			require.Equal(t, []string{bucket, q.prefix, q.delimiter, q.startAfter, token},
-				[]string{d.Name, plain(d.Prefix), plain(d.Delimiter), plain(d.StartAfter), d.ContinuationToken}, context)
+				[]string{d.Name, plain(d.Prefix), plain(d.Delimiter), plain(d.StartAfter),
+					d.ContinuationToken}, context)
 			for _, c := range d.Contents {
 				o := s3api.Object{Body: []byte(m[plain(c.Key)])}
 				o, err := s3api.ParseRecord(o.AppendRecord(nil))
@@ -233,7 +236,8 @@ func (s *server) checkListing(rnd *rand.Rand, bucket string, m model, q modelQue
 		for i := range want {
 			require.Equal(t, want[i], got[i], context)
 		}
-		require.Contains(t, doc, fmt.Sprintf("<KeyCount>%d</KeyCount><MaxKeys>%d</MaxKeys>", len(want), wantPage), context)
+		require.Contains(t, doc, fmt.Sprintf("<KeyCount>%d</KeyCount><MaxKeys>%d</MaxKeys>", len(want), wantPage),
+			context)
 		rest = rest[len(want):]
 		truncated := strings.Contains(doc, "<IsTruncated>true</IsTruncated>")
 		require.Equal(t, len(rest) > 0, truncated, "%s: IsTruncated\nrest %q", context, rest)
@@ -275,7 +279,8 @@ func TestListParameters(t *testing.T) {
 		s.want(200, "", "PUT", "/abc/"+k, "v")
 	}
 	for _, bad := range []string{
-		"max-keys=-1", "max-keys=x", "max-keys=1.5", "max-keys=2147483648", "max-keys=99999999999999999999", "max-keys=1%201",
+		"max-keys=-1", "max-keys=x", "max-keys=1.5", "max-keys=2147483648", "max-keys=99999999999999999999",
+		"max-keys=1%201",
 		"max-keys=0x10",
 		"encoding-type=base64", "continuation-token=", "continuation-token=garbage", "continuation-token=%00",
 		"fetch-owner=maybe", "evenkeel-reverse=1",
@@ -287,7 +292,8 @@ func TestListParameters(t *testing.T) {
 	zero := s.want(200, "", "GET", "/abc?list-type=2&max-keys=0", "").body
 	require.Contains(t, zero,
 		"<KeyCount>0</KeyCount><MaxKeys>0</MaxKeys><IsTruncated>false</IsTruncated></ListBucketResult>")
-	require.Contains(t, s.want(200, "", "GET", "/abc?list-type=2&max-keys=2147483647", "").body, "<MaxKeys>1000</MaxKeys>")
+	require.Contains(t, s.want(200, "", "GET", "/abc?list-type=2&max-keys=2147483647", "").body,
+		"<MaxKeys>1000</MaxKeys>")
 	require.Contains(t, s.want(200, "", "GET", "/abc?list-type=2&max-keys=", "").body, "<MaxKeys>1000</MaxKeys>")
 	require.Contains(t, s.want(200, "", "GET", "/abc?list-type=2&fetch-owner=true", "").body, "</Size><Owner><ID>")
 	require.NotContains(t, zero+s.want(200, "", "GET", "/abc?list-type=2", "").body, "Owner")

@@ -81,8 +81,9 @@ func TestAValueThatIsNoRecordIsPlainBytes(t *testing.T) {
 // FuzzParseRecord: any bytes are a plain value, Corrupt, or exactly the record
 // that encoding the result gives; and the listing's summary agrees.
 func FuzzParseRecord(f *testing.F) {
-	inline := s3api.Object{Modified: time.UnixMilli(1), ContentType: "t", Headers: []s3api.Header{{Name: "n", Value: "v"}},
-		Body: []byte("b")}
+	inline := s3api.Object{Modified: time.UnixMilli(1), ContentType: "t",
+		Headers: []s3api.Header{{Name: "n", Value: "v"}},
+		Body:    []byte("b")}
 	external := s3api.Object{External: true, Size: 1 << 40, ETag: "e-2"}
 	f.Add(inline.AppendRecord(nil))
 	f.Add(external.AppendRecord(nil))

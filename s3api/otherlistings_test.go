@@ -107,7 +107,8 @@ func (s *server) checkOther(rnd *rand.Rand, bucket string, m model, q modelQuery
 		uri := "/" + bucket + "?" + v.Encode()
 		var d otherListing
 		require.NoError(t, xml.Unmarshal([]byte(s.want(200, "", "GET", uri, "").body), &d), uri)
-		require.Equal(t, []string{bucket, q.prefix, q.delimiter}, []string{d.Name, plain(d.Prefix), plain(d.Delimiter)}, uri)
+		require.Equal(t, []string{bucket, q.prefix, q.delimiter}, []string{d.Name, plain(d.Prefix), plain(d.Delimiter)},
+			uri)
 		require.Nil(t, d.KeyCount)
 		require.Nil(t, d.NextContinuationToken)
 		entries, echo := d.Contents, d.Marker
@@ -134,7 +135,8 @@ func (s *server) checkOther(rnd *rand.Rand, bucket string, m model, q modelQuery
 			o := s3api.Object{Body: []byte(m[key])}
 			o, err := s3api.ParseRecord(o.AppendRecord(nil))
 			require.NoError(t, err)
-			require.Equal(t, []string{`"` + o.ETag + `"`, "STANDARD", "evenkeel"}, []string{c.ETag, c.StorageClass, c.Owner.ID},
+			require.Equal(t, []string{`"` + o.ETag + `"`, "STANDARD", "evenkeel"},
+				[]string{c.ETag, c.StorageClass, c.Owner.ID},
 				uri)
 			if versions {
 				require.Equal(t, "null true", c.VersionId+" "+c.IsLatest)

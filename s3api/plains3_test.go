@@ -64,7 +64,8 @@ func (p *plainS3) fail(status int, code, detail string, header ...string) plainA
 }
 
 func plainText(s string) string {
-	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&apos;", "\n", "&#xA;", "\t",
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&apos;", "\n", "&#xA;",
+		"\t",
 		"&#x9;", "\r", "&#xD;").Replace(s)
 }
 
@@ -205,7 +206,8 @@ func (p *plainS3) get(r plainRequest, objects map[string]plainObject) plainAnswe
 	a := plainAnswer{200, map[string]string{"ETag": `"` + o.etag() + `"`, "Last-Modified": o.at.Format(http.TimeFormat),
 		"Accept-Ranges": "bytes"}, o.body}
 	maps.Copy(a.header, o.header)
-	if h["If-None-Match"] != "" && named(h["If-None-Match"]) || h["If-None-Match"] == "" && h["If-Modified-Since"] != "" &&
+	if h["If-None-Match"] != "" && named(h["If-None-Match"]) || h["If-None-Match"] == "" &&
+		h["If-Modified-Since"] != "" &&
 		!later(h["If-Modified-Since"]) {
 		a.status, a.body = 304, ""
 		return a

@@ -136,7 +136,8 @@ func TestBuckets(t *testing.T) {
 	a := s.want(200, "", "PUT", "/abc", "")
 	require.Equal(t, "/abc", a.header.Get("Location"))
 	s.want(409, "BucketAlreadyOwnedByYou", "PUT", "/abc", "")
-	s.want(200, "", "PUT", "/abd/", `<CreateBucketConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><LocationConstraint>eu-west-1</LocationConstraint></CreateBucketConfiguration>`)
+	s.want(200, "", "PUT", "/abd/",
+		`<CreateBucketConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><LocationConstraint>eu-west-1</LocationConstraint></CreateBucketConfiguration>`)
 	s.want(400, "MalformedXML", "PUT", "/abe", "<Nonsense>")
 	s.want(501, "NotImplemented", "PUT", "/abe",
 		"<CreateBucketConfiguration><Bucket><Type>Directory</Type></Bucket></CreateBucketConfiguration>")
@@ -201,7 +202,8 @@ func TestListBuckets(t *testing.T) {
 		require.Equal(t, pages, sizes)
 	}
 	require.NoError(t, s.buckets.CreateBucket(t.Context(), "B_0")) // by the library's rules, not by S3's
-	require.Equal(t, names[:1], list("?max-buckets=1&continuation-token="+list("?max-buckets=1").ContinuationToken).Names)
+	require.Equal(t, names[:1],
+		list("?max-buckets=1&continuation-token="+list("?max-buckets=1").ContinuationToken).Names)
 	for _, bad := range []string{"max-buckets=0", "max-buckets=x", "max-buckets=10001", "continuation-token=*",
 		"continuation-token=YWJj", "continuation-token=MTo"} {
 		s.want(400, "InvalidArgument", "GET", "/?"+bad, "")
@@ -466,7 +468,8 @@ func TestSplitPointsCoverTheListing(t *testing.T) {
 		require.NoError(t, s.buckets.Bucket("abc").Put(t.Context(), []byte(key), nil))
 	}
 	var points struct{ Key []string }
-	require.NoError(t, xml.Unmarshal([]byte(s.want(200, "", "GET", "/abc?evenkeel-splits=4&encoding-type=url", "").body),
+	require.NoError(t, xml.Unmarshal([]byte(s.want(200, "", "GET", "/abc?evenkeel-splits=4&encoding-type=url", "").
+		body),
 		&points))
 	require.NotEmpty(t, points.Key)
 	var got []string

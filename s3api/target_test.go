@@ -101,7 +101,8 @@ func TestBucketNames(t *testing.T) {
 		strings.Repeat("a", 63)} {
 		require.Empty(t, s3api.BadBucketName(good), good)
 	}
-	for _, bad := range []string{"", "ab", strings.Repeat("a", 64), "Abc", "a_b", "-abc", "abc-", ".abc", "abc.", "a..b",
+	for _, bad := range []string{"", "ab", strings.Repeat("a", 64), "Abc", "a_b", "-abc", "abc-", ".abc", "abc.",
+		"a..b",
 		"192.168.5.4", "1.2.3.4", "xn--abc", "sthree-abc", "amzn-s3-demo-x", "abc-s3alias", "abc--ol-s3", "abc.mrap",
 		"abc--x-s3", "a/b", "a b", "äbc", "abc\x00"} {
 		require.NotEmpty(t, s3api.BadBucketName(bad), bad)

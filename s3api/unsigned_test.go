@@ -53,12 +53,14 @@ func TestUnsignedBodies(t *testing.T) {
 		{name: "loopback, IPv6", from: "[::1]:4711", stands: plain, status: 200},
 		{name: "loopback, mapped", from: "[::ffff:127.0.0.1]:4711", stands: plain, status: 200},
 		{name: "a proxy's word", from: far, stands: plain,
-			added: []string{"x-forwarded-for", "127.0.0.1", "x-forwarded-proto", "https"}, status: 403, code: "AccessDenied"},
+			added: []string{"x-forwarded-for", "127.0.0.1", "x-forwarded-proto", "https"}, status: 403,
+			code: "AccessDenied"},
 		{name: "TLS", from: "tls", stands: plain, status: 200},
 		{name: "allowed", from: far, stands: plain, handler: open, status: 200},
 		{name: "no body", from: far, body: "-", stands: plain, status: 403, code: "AccessDenied"},
 		{name: "MD5", from: far, stands: plain, header: []string{"content-md5", b64(md5sum[:])}, status: 200},
-		{name: "SHA-1", from: far, stands: plain, header: []string{"x-amz-checksum-sha1", b64(sha1sum[:])}, status: 200},
+		{name: "SHA-1", from: far, stands: plain, header: []string{"x-amz-checksum-sha1", b64(sha1sum[:])},
+			status: 200},
 		{name: "MD5, replayed", from: far, body: "w", stands: plain, header: []string{"content-md5", b64(md5sum[:])},
 			status: 400, code: "BadDigest"},
 		{name: "MD5, empty", from: far, stands: plain, header: []string{"content-md5", ""},
@@ -68,21 +70,25 @@ func TestUnsignedBodies(t *testing.T) {
 		{name: "CRC", from: far, stands: plain, header: crc, status: 403, code: "AccessDenied"},
 		{name: "chunks", from: far, body: chunks, stands: sigv4.UnsignedChunksTrailer, header: chunked,
 			status: 403, code: "AccessDenied"},
-		{name: "chunks, loopback", from: "127.0.0.1:1", body: chunks, stands: sigv4.UnsignedChunksTrailer, header: chunked,
+		{name: "chunks, loopback", from: "127.0.0.1:1", body: chunks, stands: sigv4.UnsignedChunksTrailer,
+			header: chunked,
 			status: 200},
 		{name: "chunks, MD5", from: far, body: chunks, stands: sigv4.UnsignedChunksTrailer,
 			header: append([]string{"content-md5", b64(md5sum[:])}, chunked...), status: 200},
 		{name: "no body is read", from: far, method: "GET", body: "-", stands: plain, status: 200},
 		{name: "a bucket", from: far, method: "PUT", target: "/others", body: "-", stands: plain, status: 200},
-		{name: "a bucket with cuts", from: far, method: "PUT", target: "/cuts?evenkeel-cuts", body: "a\nb\n", stands: plain,
+		{name: "a bucket with cuts", from: far, method: "PUT", target: "/cuts?evenkeel-cuts", body: "a\nb\n",
+			stands: plain,
 			status: 403, code: "AccessDenied"},
-		{name: "deletions", from: far, method: "POST", target: "/photos?delete", body: deletion, stands: plain, header: crc,
+		{name: "deletions", from: far, method: "POST", target: "/photos?delete", body: deletion, stands: plain,
+			header: crc,
 			status: 403, code: "AccessDenied"},
 		{name: "deletions, MD5", from: far, method: "POST", target: "/photos?delete", body: deletion, stands: plain,
 			header: []string{"content-md5", b64(deletionMD5[:])}, status: 200},
 	} {
 		c.body = strings.TrimSuffix(cmp.Or(c.body, "v"), "-")
-		r := httptest.NewRequest(cmp.Or(c.method, "PUT"), cmp.Or(c.target, "/photos/k"), bytes.NewReader([]byte(c.body)))
+		r := httptest.NewRequest(cmp.Or(c.method, "PUT"), cmp.Or(c.target, "/photos/k"),
+			bytes.NewReader([]byte(c.body)))
 		r.RemoteAddr = c.from
 		if c.from == "tls" {
 			r.RemoteAddr, r.TLS = far, &tls.ConnectionState{}
@@ -105,6 +111,7 @@ func TestUnsignedBodies(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		require.Equal(t, c.status, w.Code, "%s: %s", c.name, w.Body)
-		require.Equal(t, c.code != "", strings.Contains(w.Body.String(), "<Code>"+c.code+"</Code>"), "%s: %s", c.name, w.Body)
+		require.Equal(t, c.code != "", strings.Contains(w.Body.String(), "<Code>"+c.code+"</Code>"), "%s: %s", c.name,
+			w.Body)
 	}
 }

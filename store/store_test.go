@@ -24,7 +24,8 @@ func TestCells(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, live)
 		require.True(t, bytes.Equal(value, got))
-		require.Positive(t, bytes.Compare(store.MarkerCell(), cell), "at a tie the larger value wins: it must be the marker")
+		require.Positive(t, bytes.Compare(store.MarkerCell(), cell),
+			"at a tie the larger value wins: it must be the marker")
 	}
 	for _, value := range [][]byte{{}, {0}, {1}, []byte("value")} {
 		cell := store.EntryCell(value)
@@ -39,7 +40,8 @@ func TestCells(t *testing.T) {
 		require.Equal(t, store.EntryCell(value), cell, "the original is as it was")
 		require.Equal(t, copied, store.CopiedCell(copied))
 		require.Equal(t, cell, store.OriginalCell(copied))
-		require.Negative(t, bytes.Compare(copied, store.EntryCell(nil)), "at a tie a copy hides nothing that a client wrote")
+		require.Negative(t, bytes.Compare(copied, store.EntryCell(nil)),
+			"at a tie a copy hides nothing that a client wrote")
 	}
 	require.True(t, store.IsMarker(store.CopiedCell(store.MarkerCell())))
 	require.False(t, store.IsCopied(nil))
@@ -97,7 +99,8 @@ func TestNewer(t *testing.T) {
 	for _, c := range []struct {
 		one, other []byte
 		wins       bool // at the same timestamp
-	}{{a, a, false}, {b, a, true}, {a, b, false}, {marker, b, true}, {b, marker, false}, {marker, marker, false}, {a, []byte{}, true}, {[]byte{}, a, false}} {
+	}{{a, a, false}, {b, a, true}, {a, b, false}, {marker, b, true}, {b, marker, false}, {marker, marker, false}, {a,
+		[]byte{}, true}, {[]byte{}, a, false}} {
 		for _, one := range [][]byte{c.one, store.CopiedCell(c.one)} {
 			for _, other := range [][]byte{c.other, store.CopiedCell(c.other)} {
 				newer := func(ts store.Timestamp) bool {
@@ -141,7 +144,8 @@ func TestErrorsAreToldApartByKind(t *testing.T) {
 
 func TestOnlyKindsThatSayNothingWasDoneAreKnownOutcomes(t *testing.T) {
 	unknown := map[store.Kind]bool{
-		store.Other: true, store.Unavailable: true, store.Timeout: true, store.Corrupt: true, store.TooMuchDeadData: true,
+		store.Other: true, store.Unavailable: true, store.Timeout: true, store.Corrupt: true,
+		store.TooMuchDeadData: true,
 		store.InvalidArgument: false, store.Conflict: false, store.NotFound: false,
 	}
 	for kind, want := range unknown {

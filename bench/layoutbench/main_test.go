@@ -53,7 +53,8 @@ func TestLayoutsArePrinted(t *testing.T) {
 // A small run over Pebble, all of it checked as it always is, and what it refuses.
 func TestRun(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "figures.json")
-	code, out, errs := ran(t, "run", "--store", "pebble", "--keys", "2000", "--pages", "2", "--sets", "dates,zipf,feed", "--json", file, "--time", "119s")
+	code, out, errs := ran(t, "run", "--store", "pebble", "--keys", "2000", "--pages", "2", "--sets", "dates,zipf,feed",
+		"--json", file, "--time", "119s")
 	require.Zero(t, code, errs)
 	require.Contains(t, out, "everything that was read was right")
 	require.Contains(t, out, "left out: what growth costs", "it takes two minutes")
@@ -66,10 +67,12 @@ func TestRun(t *testing.T) {
 		require.Positive(t, l.P50)
 		seen[l.Set+" "+l.Layout] = true
 	}
-	for _, want := range []string{"dates evenkeel", "dates wide", "dates hash256", "dates prefix", "zipf evenkeel", "zipf bare", "feed days", "feed daysxN", "feed evenkeel"} {
+	for _, want := range []string{"dates evenkeel", "dates wide", "dates hash256", "dates prefix", "zipf evenkeel",
+		"zipf bare", "feed days", "feed daysxN", "feed evenkeel"} {
 		require.True(t, seen[want], "%s: %v", want, seen)
 	}
-	for _, args := range [][]string{{"--keys", "1"}, {"--layouts", "none"}, {"--sets", "none"}, {"--store", "none"}, {"--time", "-1s"}} {
+	for _, args := range [][]string{{"--keys", "1"}, {"--layouts", "none"}, {"--sets", "none"}, {"--store", "none"},
+		{"--time", "-1s"}} {
 		code, _, errs := ran(t, append([]string{"run"}, args...)...)
 		require.Equal(t, exitUsage, code, errs)
 	}

@@ -42,7 +42,10 @@ Everything but two minutes' worth of starting servers, watching buckets grow and
 
 // Run measures and prints.
 func (c *runCmd) Run(ctx context.Context, out io.Writer, p progress) error {
-	o := bench.Options{Stores: []string{c.Store}, Keys: c.Keys, Sets: c.Sets, Layouts: c.Layouts, Pages: c.Pages, Time: c.Time, Cassandra: c.Cassandra, Progress: p}
+	o := bench.Options{
+		Stores: []string{c.Store}, Keys: c.Keys, Sets: c.Sets, Layouts: c.Layouts, Pages: c.Pages, Time: c.Time,
+		Cassandra: c.Cassandra, Progress: p,
+	}
 	if c.Store == "both" {
 		o.Stores = []string{bench.Pebble, bench.Cassandra}
 	}
@@ -94,5 +97,6 @@ func (c *runCmd) Run(ctx context.Context, out io.Writer, p progress) error {
 
 // runVariables are what the help of run names.
 func runVariables() map[string]string {
-	return map[string]string{"sets": strings.Join(bench.SetNames(), ", "), "cassandra_variable": cassandratest.AddressVariable}
+	return map[string]string{"sets": strings.Join(bench.SetNames(), ", "),
+		"cassandra_variable": cassandratest.AddressVariable}
 }

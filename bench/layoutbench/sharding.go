@@ -33,7 +33,9 @@ assignment takes, and whether neighbouring items stay together, for schemes that
 
 // Run measures and prints.
 func (c *shardingCmd) Run(ctx context.Context, out io.Writer, p progress) error {
-	o := sharding.Options{Items: c.Items, Shards: c.Shards, Seeds: c.Seeds, LongSeeds: c.LongSeeds, Workers: runtime.GOMAXPROCS(0)}
+	o := sharding.Options{
+		Items: c.Items, Shards: c.Shards, Seeds: c.Seeds, LongSeeds: c.LongSeeds, Workers: runtime.GOMAXPROCS(0),
+	}
 	if err := o.Check(); err != nil {
 		return usageError{err}
 	}

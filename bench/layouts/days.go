@@ -143,17 +143,18 @@ func (d *days) List(ctx context.Context, q Query) ([]Item, error) {
 		}
 		b, first = store.Bounds{Start: complement(q.After), StartExclusive: true}, d.day(id)
 	}
-	rows, err := d.walk(ctx, first, store.Bounds{Start: first}, q.limit(), false, func(ctx context.Context, day []byte, limit int) ([]store.Row, error) {
-		within := b
-		if !bytes.Equal(day, first) {
-			within = store.Bounds{}
-		}
-		if d.n == 1 {
-			page, err := d.slice(ctx, d.partition(day, 0), within, limit, false)
-			return page.Rows, err
-		}
-		return d.mergeLazily(ctx, d.partitions(day), within, limit, false, walkOnce)
-	})
+	rows, err := d.walk(ctx, first, store.Bounds{Start: first}, q.limit(), false,
+		func(ctx context.Context, day []byte, limit int) ([]store.Row, error) {
+			within := b
+			if !bytes.Equal(day, first) {
+				within = store.Bounds{}
+			}
+			if d.n == 1 {
+				page, err := d.slice(ctx, d.partition(day, 0), within, limit, false)
+				return page.Rows, err
+			}
+			return d.mergeLazily(ctx, d.partitions(day), within, limit, false, walkOnce)
+		})
 	items := itemsOf(rows)
 	for i := range items {
 		items[i].Key = complement(items[i].Key)

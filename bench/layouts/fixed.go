@@ -127,7 +127,8 @@ func (f *fixed) Load(ctx context.Context, entries []Entry) error {
 	for i := 0; i < len(entries); {
 		p := (seq + uint64(i)) / f.size
 		var rows []store.Row
-		for size := 0; i < len(entries) && len(rows) < batchRows && size < batchBytes && (seq+uint64(i))/f.size == p; i++ {
+		for size := 0; i < len(entries) && len(rows) < batchRows && size < batchBytes &&
+			(seq+uint64(i))/f.size == p; i++ {
 			r := f.row(seq+uint64(i), entries[i], ts+store.Timestamp(i))
 			rows = append(rows, r)
 			size += len(r.Value)
@@ -158,7 +159,8 @@ func (f *fixed) Partition(context.Context, []byte) (string, error) {
 func (f *fixed) Arrivals(ctx context.Context, seq uint64, limit int) (entries []Entry, next uint64, err error) {
 	for len(entries) < limit {
 		n := seq / f.size
-		page, err := f.slice(ctx, numbered(n), store.Bounds{Start: binary.BigEndian.AppendUint64(nil, seq)}, limit-len(entries), false)
+		page, err := f.slice(ctx, numbered(n), store.Bounds{Start: binary.BigEndian.AppendUint64(nil, seq)},
+			limit-len(entries), false)
 		if err != nil {
 			return nil, 0, err
 		}

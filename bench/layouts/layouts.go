@@ -74,7 +74,8 @@ const DefaultLimit = 1000
 
 // String is for messages.
 func (q Query) String() string {
-	return fmt.Sprintf("{prefix %q, delimiter %q, after %q, limit %d, reverse %t}", q.Prefix, q.Delimiter, q.After, q.Limit, q.Reverse)
+	return fmt.Sprintf("{prefix %q, delimiter %q, after %q, limit %d, reverse %t}", q.Prefix, q.Delimiter, q.After,
+		q.Limit, q.Reverse)
 }
 
 func (q *Query) limit() int {
@@ -88,7 +89,8 @@ func (q *Query) limit() int {
 func (q *Query) check() error {
 	switch {
 	case q.Limit < 0 || q.Limit > store.MaxPageRows:
-		return store.Errorf(store.InvalidArgument, "a limit of %d: 1 to %d, or 0 for %d", q.Limit, store.MaxPageRows, DefaultLimit)
+		return store.Errorf(store.InvalidArgument, "a limit of %d: 1 to %d, or 0 for %d", q.Limit, store.MaxPageRows,
+			DefaultLimit)
 	case q.Reverse && len(q.Delimiter) > 0:
 		return cannot("fold common prefixes in reverse")
 	}

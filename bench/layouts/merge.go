@@ -22,7 +22,9 @@ type stream struct {
 // mergeLazily reads one page out of partitions that each are in order and
 // together are not: a little of each at first, at so many at once, and more of
 // those that are used up.
-func (t *table) mergeLazily(ctx context.Context, ids []store.PartitionID, b store.Bounds, limit int, reverse bool, parallel int) ([]store.Row, error) {
+func (t *table) mergeLazily(
+	ctx context.Context, ids []store.PartitionID, b store.Bounds, limit int, reverse bool, parallel int,
+) ([]store.Row, error) {
 	size := chunk(limit, len(ids))
 	streams := make([]stream, len(ids))
 	g, gctx := errgroup.WithContext(ctx)
@@ -96,7 +98,9 @@ func (m *merge) Pop() any {
 
 // mergeAll reads a whole page of every partition, sorts all of it, and keeps the
 // first.
-func (t *table) mergeAll(ctx context.Context, ids []store.PartitionID, b store.Bounds, limit int, reverse bool, parallel int) ([]store.Row, error) {
+func (t *table) mergeAll(
+	ctx context.Context, ids []store.PartitionID, b store.Bounds, limit int, reverse bool, parallel int,
+) ([]store.Row, error) {
 	pages := make([]store.Page, len(ids))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)

@@ -38,7 +38,9 @@ type Metered struct {
 }
 
 // Slice counts and reads.
-func (m *Metered) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (m *Metered) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	page, err := m.Store.Slice(ctx, p, b, o)
 	size := 0
 	for i := range page.Rows {

@@ -55,18 +55,21 @@ func TestLayoutsByKeyAnswerAsTheOracle(t *testing.T) {
 	for i := range 700 {
 		sum := md5.Sum(fmt.Appendf(nil, "%d", i))
 		sets["md5"] = append(sets["md5"], []byte(hex.EncodeToString(sum[:])))
-		sets["dates"] = append(sets["dates"], fmt.Appendf(nil, "logs/2024/%02d/%02d/%06d", 1+r.IntN(12), 1+r.IntN(28), i))
+		sets["dates"] = append(sets["dates"],
+			fmt.Appendf(nil, "logs/2024/%02d/%02d/%06d", 1+r.IntN(12), 1+r.IntN(28), i))
 	}
 	for name, keys := range sets {
 		slices.SortFunc(keys, bytes.Compare)
 		for on, s := range stores(t) {
 			cuts := realkeys.Cuts(keys, 7)
 			for layout, l := range map[string]layouts.Layout{
-				"wide": layouts.NewWide(s, bucketID(), cuts...),
-				"hash": layouts.NewHash(s, bucketID(), layouts.HashOptions{Buckets: 16}), "one bucket": layouts.NewHash(s, bucketID(), layouts.HashOptions{Buckets: 1}),
+				"wide":        layouts.NewWide(s, bucketID(), cuts...),
+				"hash":        layouts.NewHash(s, bucketID(), layouts.HashOptions{Buckets: 16}),
+				"one bucket":  layouts.NewHash(s, bucketID(), layouts.HashOptions{Buckets: 1}),
 				"hash, naive": layouts.NewHash(s, bucketID(), layouts.HashOptions{Buckets: 16, Naive: true}),
-				"prefix 1":    layouts.NewPrefix(s, bucketID(), 1), "prefix 2": layouts.NewPrefix(s, bucketID(), 2), "prefix 12": layouts.NewPrefix(s, bucketID(), 12),
-				"evenkeel": evenkeel(t, s, cuts),
+				"prefix 1":    layouts.NewPrefix(s, bucketID(), 1), "prefix 2": layouts.NewPrefix(s, bucketID(), 2),
+				"prefix 12": layouts.NewPrefix(s, bucketID(), 12),
+				"evenkeel":  evenkeel(t, s, cuts),
 			} {
 				t.Run(name+"/"+on+"/"+layout, func(t *testing.T) {
 					layouttest.ByKey(t, r, l, keys, true)
@@ -159,7 +162,8 @@ func keysOf(entries []layouts.Entry) (keys []string) {
 
 func TestRefusals(t *testing.T) {
 	l := layouts.NewDays(memstore.New(), bucketID())
-	for _, q := range []layouts.Query{{}, {Reverse: true, Prefix: []byte("a")}, {Reverse: true, Delimiter: []byte("/")}} {
+	for _, q := range []layouts.Query{{}, {Reverse: true, Prefix: []byte("a")},
+		{Reverse: true, Delimiter: []byte("/")}} {
 		_, err := l.List(t.Context(), q)
 		require.ErrorIs(t, err, layouts.ErrCannot)
 	}

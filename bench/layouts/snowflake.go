@@ -33,7 +33,8 @@ func (s Snowflake) Key() []byte { return binary.BigEndian.AppendUint64(nil, uint
 // SnowflakeOf is the id of a key.
 func SnowflakeOf(key []byte) (Snowflake, error) {
 	if len(key) != 8 || key[0] >= 1<<7 {
-		return 0, store.Errorf(store.InvalidArgument, "the key %x is no Snowflake id: 8 bytes, big-endian, the first bit 0", key)
+		return 0, store.Errorf(store.InvalidArgument,
+			"the key %x is no Snowflake id: 8 bytes, big-endian, the first bit 0", key)
 	}
 	return Snowflake(binary.BigEndian.Uint64(key)), nil
 }
@@ -50,7 +51,8 @@ type Generator struct {
 // NewGenerator takes a data centre and a machine, 0 to 31 each.
 func NewGenerator(dataCentre, machine int) (*Generator, error) {
 	if dataCentre < 0 || dataCentre > 31 || machine < 0 || machine > 31 {
-		return nil, store.Errorf(store.InvalidArgument, "data centre %d, machine %d: each is from 0 to 31", dataCentre, machine)
+		return nil, store.Errorf(store.InvalidArgument, "data centre %d, machine %d: each is from 0 to 31", dataCentre,
+			machine)
 	}
 	return &Generator{number: int64(dataCentre<<5 | machine), milli: -1}, nil
 }

@@ -88,7 +88,9 @@ func (t *table) load(ctx context.Context, entries []Entry, place func(key []byte
 
 // slice reads up to limit rows of one partition, over as many requests as their
 // bytes need. More says that there may be rows beyond them.
-func (t *table) slice(ctx context.Context, p store.PartitionID, b store.Bounds, limit int, reverse bool) (page store.Page, err error) {
+func (t *table) slice(
+	ctx context.Context, p store.PartitionID, b store.Bounds, limit int, reverse bool,
+) (page store.Page, err error) {
 	for !empty(b) && limit > len(page.Rows) {
 		next, err := t.rows.Slice(ctx, t.at(p), b, store.SliceOptions{Limit: limit - len(page.Rows), Reverse: reverse})
 		if err != nil {

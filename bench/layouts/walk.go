@@ -41,7 +41,9 @@ func (c *catalogue) add(ctx context.Context, names ...[]byte) error {
 }
 
 // names reads up to limit names within bounds.
-func (c *catalogue) names(ctx context.Context, b store.Bounds, limit int, reverse bool) (names [][]byte, more bool, err error) {
+func (c *catalogue) names(
+	ctx context.Context, b store.Bounds, limit int, reverse bool,
+) (names [][]byte, more bool, err error) {
 	page, err := c.slice(ctx, c.id, b, limit, reverse)
 	for _, r := range page.Rows {
 		names = append(names, r.Key)
@@ -172,20 +174,24 @@ func (p *prefixed) List(ctx context.Context, q Query) ([]Item, error) {
 		if !reverse && len(b.Start) >= p.n {
 			first = p.name(b.Start)
 		}
-		return p.walk(ctx, first, names, limit, reverse, func(ctx context.Context, name []byte, limit int) ([]store.Row, error) {
-			page, err := p.slice(ctx, hashID(name), b, limit, reverse)
-			return page.Rows, err
-		})
+		return p.walk(ctx, first, names, limit, reverse,
+			func(ctx context.Context, name []byte, limit int) ([]store.Row, error) {
+				page, err := p.slice(ctx, hashID(name), b, limit, reverse)
+				return page.Rows, err
+			})
 	})
 }
 
 // Scan reads partition by partition.
 func (p *prefixed) Scan(ctx context.Context, readers int, each func([]Entry) error) error {
-	return p.scan(ctx, readers, each, func(name []byte) []store.PartitionID { return []store.PartitionID{hashID(name)} })
+	return p.scan(ctx, readers, each,
+		func(name []byte) []store.PartitionID { return []store.PartitionID{hashID(name)} })
 }
 
 // scan reads the partitions of every name.
-func (c *catalogue) scan(ctx context.Context, readers int, each func([]Entry) error, of func(name []byte) []store.PartitionID) error {
+func (c *catalogue) scan(
+	ctx context.Context, readers int, each func([]Entry) error, of func(name []byte) []store.PartitionID,
+) error {
 	names, err := c.all(ctx)
 	if err != nil {
 		return err

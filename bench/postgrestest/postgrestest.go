@@ -77,7 +77,8 @@ func Start(ctx context.Context, o Options) (s *Server, err error) {
 		return s, err
 	}
 	data := filepath.Join(s.dir, "data")
-	cmd := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "-D", data, "-U", "evenkeel", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "-D", data, "-U", "evenkeel", "--auth=trust",
+		"--encoding=UTF8", "--locale=C", "--no-sync")
 	cmd.Dir, cmd.SysProcAttr = s.dir, attr
 	if out, err := run(cmd); err != nil {
 		return s, fmt.Errorf("initdb: %w\n%s", err, out)

@@ -54,16 +54,18 @@ func lookup(items Items, cuts []int) (Assign, error) {
 		binary.BigEndian.PutUint64(entries[i].Partition[:], uint64(i+1))
 	}
 	nodes := uint64(0)
-	c, err := partmap.New(store.BucketID{1}, 0, entries, partmap.Stamp{Now: time.Unix(0, 0), NewNode: func() (id store.NodeID) {
-		nodes++
-		binary.BigEndian.PutUint64(id[:], nodes)
-		return id
-	}})
+	c, err := partmap.New(store.BucketID{1}, 0, entries,
+		partmap.Stamp{Now: time.Unix(0, 0), NewNode: func() (id store.NodeID) {
+			nodes++
+			binary.BigEndian.PutUint64(id[:], nodes)
+			return id
+		}})
 	if err != nil {
 		return nil, err
 	}
 	if c.Next.Height > 0 {
-		return nil, store.Errorf(store.InvalidArgument, "%d ranges do not fit into one root: compare fewer shards", len(cuts))
+		return nil, store.Errorf(store.InvalidArgument, "%d ranges do not fit into one root: compare fewer shards",
+			len(cuts))
 	}
 	root, starts := c.Next, c.Next.Cuts()
 	return func(item []byte) int {

@@ -205,7 +205,9 @@ func TestFibonacciIsTheGoldenRatio(t *testing.T) {
 	phi.Sqrt(phi).Add(phi, big.NewFloat(1)).Quo(phi, big.NewFloat(2))
 	part, _ := new(big.Float).Quo(new(big.Float).SetPrec(200).SetMantExp(big.NewFloat(1), 64), phi).Uint64()
 	require.Equal(t, uint64(fibonacci), part|1)
-	require.Equal(t, []int{0, 9, 10, 20}, []int{reduce(0, 21), reduce(math.MaxUint64/21*10-1, 21), reduce(math.MaxUint64/2, 21), reduce(math.MaxUint64, 21)})
+	require.Equal(t, []int{0, 9, 10, 20},
+		[]int{reduce(0, 21), reduce(math.MaxUint64/21*10-1, 21), reduce(math.MaxUint64/2, 21),
+			reduce(math.MaxUint64, 21)})
 }
 
 func TestItemsAscend(t *testing.T) {

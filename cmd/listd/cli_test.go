@@ -27,7 +27,8 @@ func TestBadCommandLines(t *testing.T) {
 		"ls b --limit -1", "ls b --parallel 0", "ls b --parallel 1000",
 		"bucket", "bucket create", "load b --concurrency 0", "load b --cuts-file x", "load b /no/such/file --create",
 		"load b /", "bucket create b --cuts-file /no/such/file",
-		"ls b --server nonsense", "ls b --server ftp://h", "ls b --server http://h/path", "serve --request-timeout fast",
+		"ls b --server nonsense", "ls b --server ftp://h", "ls b --server http://h/path",
+		"serve --request-timeout fast",
 		"serve --listen 0.0.0.0:0", "serve --listen :0", "serve --listen x:y:z",
 		"serve --admin 0.0.0.0:0", "--config /no/such/file serve", "serve --max-requests=-1",
 	} {
@@ -50,8 +51,10 @@ func TestConfiguration(t *testing.T) {
 	t.Setenv("EVENKEEL_ADMIN_TOKEN", "secret")
 	out := ok(t, "", "--config", file, "config", "--max-requests", "9")
 	for _, want := range []string{
-		"log-level: WARN # file", "data: /from/file # file", "region: eu-env-1 # EVENKEEL_REGION", "max-requests: 9 # flag",
-		"listen: 127.0.0.1:9000 # default", "admin-token: (set) # EVENKEEL_ADMIN_TOKEN", "request-timeout: 30s # default",
+		"log-level: WARN # file", "data: /from/file # file", "region: eu-env-1 # EVENKEEL_REGION",
+		"max-requests: 9 # flag",
+		"listen: 127.0.0.1:9000 # default", "admin-token: (set) # EVENKEEL_ADMIN_TOKEN",
+		"request-timeout: 30s # default",
 	} {
 		require.Contains(t, out, want)
 	}

@@ -49,7 +49,8 @@ func clientKeys(rnd *rand.Rand) []string {
 	keys := map[string]bool{}
 	dirs := []string{"", "/", "/usr/", "/usr/share/", "dir one/", "a+b/", "ü/", "//", "%2F/", "a&b=<c>/"}
 	for i := range 2500 {
-		keys[fmt.Sprintf("%s%s%04d", dirs[rnd.IntN(len(dirs))], []string{"k", "ü", "+", " ", "%"}[rnd.IntN(5)], i)] = true
+		keys[fmt.Sprintf("%s%s%04d", dirs[rnd.IntN(len(dirs))], []string{"k", "ü", "+", " ", "%"}[rnd.IntN(5)],
+			i)] = true
 	}
 	for _, k := range awkwardKeys(rnd, 300, "\n\x00\r\x01") {
 		if utf8.ValidString(k) {
@@ -84,7 +85,8 @@ func TestOtherClients(t *testing.T) {
 		require.NoError(t, err, "there is no awscli: "+howToInstall)
 		s3api := func(args ...string) string {
 			t.Helper()
-			return client(t, aws, append([]string{"s3api", "--no-sign-request", "--endpoint-url", p.s3, "--output", "json"},
+			return client(t, aws, append([]string{"s3api", "--no-sign-request", "--endpoint-url", p.s3, "--output",
+				"json"},
 				args...)...)
 		}
 		var all struct{ Contents []struct{ Key string } }

@@ -58,7 +58,8 @@ func TestKeysFile(t *testing.T) {
 	waitFor(t, func() bool {
 		return strings.Contains(p.errs.String(), `key=SECOND access=read-only scope="only abc, logs/2024/"`)
 	})
-	for i, broken := range []string{"keys:\n- {id: THIRD, secret: short, access: read-only}\ncomplete: true\n", second} {
+	for i, broken := range []string{"keys:\n- {id: THIRD, secret: short, access: read-only}\ncomplete: true\n",
+		second} {
 		writeKeys(t, file, broken)
 		waitFor(t, func() bool { return strings.Count(p.errs.String(), "stays in force") == i+1 })
 		require.Equal(t, 0, with("SECOND", "the second secret", "ls", "abc").code)
@@ -78,7 +79,8 @@ func TestKeysFilesThatAreRefused(t *testing.T) {
 		key + "}\ncomplete: true": "add everything: true, or only:", key + ", everything: true}": "complete: true",
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		o := listd(t, "", "serve", "--data", dir, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--keys-file", file)
+		o := listd(t, "", "serve", "--data", dir, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--keys-file",
+			file)
 		require.Equal(t, exitUsage, o.code, o.err)
 		require.Contains(t, o.err, says)
 		require.Contains(t, o.err, file)

@@ -62,7 +62,8 @@ func TestLoadAndList(t *testing.T) {
 
 	out := ok(t, "", "load", "abc", file, "-0", "--create", "--cuts-file", cuts, "--server", server)
 	require.Contains(t, out, "loaded 400 keys in ")
-	o := listd(t, strings.Join(shuffled, "\x00")+"\x00", "load", "abc", "-0", "--create", "--cuts-file", cuts, "--server",
+	o := listd(t, strings.Join(shuffled, "\x00")+"\x00", "load", "abc", "-0", "--create", "--cuts-file", cuts,
+		"--server",
 		server)
 	require.Equal(t, 0, o.code, o.err) // again, from stdin
 	require.Contains(t, o.err, "its cuts stay as they are")

@@ -70,7 +70,8 @@ the flags of a command stand in a section of its name:
 	}
 	written, err := os.ReadFile(referenceFile)
 	require.NoError(t, err)
-	require.Equal(t, b.String(), string(written), "docs/flags.md is out of date: go test ./cmd/listd -run Golden -update")
+	require.Equal(t, b.String(), string(written),
+		"docs/flags.md is out of date: go test ./cmd/listd -run Golden -update")
 }
 
 func writeCommand(b *strings.Builder, title string, n *kong.Node) {

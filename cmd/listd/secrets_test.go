@@ -29,7 +29,8 @@ func TestNoSecretIsPrinted(t *testing.T) {
 	t.Setenv("EVENKEEL_COUNTER", url)
 	for _, args := range [][]string{
 		{"config", "--admin-token", token, "--counter", url}, {"--config", file, "config"}, {"config"},
-		{"config", "--counter", "redis://" + password + "@127.0.0.1:1"}, {"config", "--counter", "redis://h/" + password},
+		{"config", "--counter", "redis://" + password + "@127.0.0.1:1"},
+		{"config", "--counter", "redis://h/" + password},
 		{"config", "--counter", "redis://u:x/" + password + "@h/0"},
 		{"config", "--counter", "redis://u:%zz" + password + "@h/0"},
 	} {

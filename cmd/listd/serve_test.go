@@ -78,7 +78,8 @@ func TestAdminAddress(t *testing.T) {
 	p := start(t, t.TempDir(), "--insecure", "--listen", "0.0.0.0:0")
 	ok(t, "a\n", "load", "abc", "--create", "--server", strings.Replace(p.s3, "[::]", "127.0.0.1", 1))
 	for path, want := range map[string]string{
-		"/healthz": "ok", "/readyz": "ok", "/metrics": `evenkeel_s3_requests_total{operation="PutObject",status="200"} 1`,
+		"/healthz": "ok", "/readyz": "ok",
+		"/metrics":      `evenkeel_s3_requests_total{operation="PutObject",status="200"} 1`,
 		"/debug/pprof/": "goroutine", "/debug/pprof/cmdline": "listd",
 	} {
 		status, body := get(t, p.admin+path)

@@ -61,7 +61,8 @@ func TestHTTPS(t *testing.T) {
 		"--host-suffix http://s3.example.test":                     "not the name of a host",
 		"--host-suffix .":                                          "not the name of a host",
 	} {
-		o := listd(t, "", append([]string{"serve", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--admin",
+		o := listd(t, "", append([]string{"serve", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0",
+			"--admin",
 			"127.0.0.1:0"}, strings.Fields(args)...)...)
 		require.Equal(t, exitUsage, o.code, "%s: %s", args, o.err)
 		require.Contains(t, o.err, says)

@@ -29,13 +29,14 @@ func TestDocs(t *testing.T) {
 	for _, field := range []string{"bucket", "planner", "partitions", "moves", "rows_moved", "optimality", "notes"} {
 		require.Equal(t, documented[field], printed[field], field)
 	}
-	_, out, _ = ran(t, time.Millisecond, blocks[0][1], "plan", "--layout", "-", "--format", "json", "--objective", "rows")
+	_, out, _ = ran(t, time.Millisecond, blocks[0][1], "plan", "--layout", "-", "--format", "json", "--objective",
+		"rows")
 	require.NoError(t, json.Unmarshal([]byte(out), &printed))
 	require.Equal(t, documented["objective"], printed["objective"])
 
 	w := plan.DefaultWeights
 	for term, weight := range map[string]float64{"rows_moved": w.RowsMoved, "moves": w.Moves, "spread": w.Spread,
-		"forecast": w.Forecast, "load": w.Load, "placement": w.Placement} {
+		"forecast": w.Forecast, "load": w.Load} {
 		require.Regexp(t, fmt.Sprintf("(?m)^\\| `%s` \\| .* \\| %g \\|$", term, weight), string(text))
 	}
 

@@ -90,13 +90,16 @@ func TestJSON(t *testing.T) {
 			var got map[string]any
 			require.NoError(t, json.Unmarshal([]byte(out), &got))
 			require.Equal(t, "b", got["bucket"])
-			require.Equal(t, map[string]any{"id": "new-1", "start": map[string]any{"b64": "bf8="}, "rows": 75.0}, got["partitions"].([]any)[1])
+			require.Equal(t, map[string]any{"id": "new-1", "start": map[string]any{"b64": "bf8="}, "rows": 75.0},
+				got["partitions"].([]any)[1])
 			require.Equal(t, map[string]any{"from": "p2", "to": "new-1", "start": "o", "end": "", "rows": 5.0,
-				"reason": "merge: p2 has 5 rows, under min_rows 20: joined with its neighbours"}, got["moves"].([]any)[1])
+				"reason": "merge: p2 has 5 rows, under min_rows 20: joined with its neighbours"},
+				got["moves"].([]any)[1])
 			require.Equal(t, 75.0, got["rows_moved"])
 			require.Equal(t, map[string]any{"rows_moved_lower_bound": 75.0, "gap": 0.0}, got["optimality"])
 			require.Equal(t, objective, got["objective"].(map[string]any)["kind"])
-			require.Equal(t, planner == "genetic" || planner == "auto" && objective == "full", got["generations"] != nil)
+			require.Equal(t, planner == "genetic" || planner == "auto" && objective == "full",
+				got["generations"] != nil)
 		}
 	}
 }
@@ -107,7 +110,8 @@ func TestRepeatsWhatItPrints(t *testing.T) {
 	for _, k := range plannertest.Kinds() {
 		l, limits := k.Make(rand.New(rand.NewPCG(5, 5)))
 		path := file(t, l, limits)
-		code, limited, _ := ran(t, 10*time.Millisecond, "", "plan", "--layout", path, "--format", "json", "--seed=-7", "--time-limit", "100ms")
+		code, limited, _ := ran(t, 10*time.Millisecond, "", "plan", "--layout", path, "--format", "json", "--seed=-7",
+			"--time-limit", "100ms")
 		require.Zero(t, code)
 		var printed struct {
 			Seed        int64
@@ -124,7 +128,8 @@ func TestRepeatsWhatItPrints(t *testing.T) {
 }
 
 func TestWrongLayouts(t *testing.T) {
-	code, out, errs := ran(t, 0, `{"limits":{"max_rows":5,"min_rows":6},"partitions":[{"id":"p","start":"","quanta":[{"key":"a","rows":-1}]}],"x":1} y`,
+	code, out, errs := ran(t, 0,
+		`{"limits":{"max_rows":5,"min_rows":6},"partitions":[{"id":"p","start":"","quanta":[{"key":"a","rows":-1}]}],"x":1} y`,
 		"plan", "--layout", "-")
 	require.Equal(t, exitLayout, code)
 	require.Empty(t, out)
@@ -156,11 +161,15 @@ func TestExitCodes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "layout.json")
 	require.NoError(t, os.WriteFile(path, []byte(small), 0o600))
 	for want, lines := range map[int][]string{
-		0:          {"plan --layout " + path, "plan --help", "--help", "", "plan --layout " + path + " --weight spread=2 --weight moves=0"},
+		0: {"plan --layout " + path, "plan --help", "--help", "",
+			"plan --layout " + path + " --weight spread=2 --weight moves=0"},
 		exitFailed: {"plan --layout /nowhere/at-all", "plan --layout " + filepath.Dir(path)},
-		exitUsage: {"plan", "plans", "plan --layout " + path + " --planner best", "plan --layout " + path + " --format xml",
-			"plan --layout " + path + " --weight beauty=2", "plan --layout " + path + " --weight spread=-2", "plan --layout " + path + " --weight spread=NaN",
-			"plan --layout " + path + " --generations -1", "plan --layout " + path + " --time-limit 0s", "plan --layout " + path + " extra"},
+		exitUsage: {"plan", "plans", "plan --layout " + path + " --planner best",
+			"plan --layout " + path + " --format xml",
+			"plan --layout " + path + " --weight beauty=2", "plan --layout " + path + " --weight spread=-2",
+			"plan --layout " + path + " --weight spread=NaN",
+			"plan --layout " + path + " --generations -1", "plan --layout " + path + " --time-limit 0s",
+			"plan --layout " + path + " extra"},
 		exitLayout: {"plan --layout -"},
 	} {
 		for _, line := range lines {
@@ -209,7 +218,8 @@ func BenchmarkLargePlans(b *testing.B) {
 			for _, planner := range []string{"greedy", "exact", "genetic"} {
 				b.Run(c.name+"/"+objective+"/"+planner, func(b *testing.B) {
 					for b.Loop() {
-						cmd := exec.Command(program, "plan", "--layout", path, "--planner", planner, "--objective", objective, "--seed", "1", "--format", "json")
+						cmd := exec.Command(program, "plan", "--layout", path, "--planner", planner, "--objective",
+							objective, "--seed", "1", "--format", "json")
 						cmd.Stderr = os.Stderr
 						out, err := cmd.Output()
 						require.NoError(b, err)

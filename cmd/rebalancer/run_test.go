@@ -133,7 +133,9 @@ func (l *logged) String() string {
 func (k *keyspace) run(name string, maxRows int64) *running {
 	r := &running{view: &deadly{Store: k.s}, done: make(chan error, 1), log: &logged{}}
 	every := 200 * time.Millisecond
-	cmd := &runCmd{Sizes: rebalanceflags.Flags{MaxRows: maxRows, Cool: time.Hour, RebalanceInterval: &every, Counter: "redis://" + k.redis.Addr}}
+	cmd := &runCmd{Sizes: rebalanceflags.Flags{
+		MaxRows: maxRows, Cool: time.Hour, RebalanceInterval: &every, Counter: "redis://" + k.redis.Addr,
+	}}
 	out, in := io.Pipe()
 	log, lines := (&logging.Flags{LogFormat: "text"}).Logger(r.log)
 	d := runner{
@@ -207,7 +209,8 @@ func (k *keyspace) sizes(c *listing.Client) (out []int) {
 		b := store.Bounds{Start: slices.Clone(rg.Start), End: slices.Clone(rg.End)}
 		n := 0
 		for {
-			page, err := k.s.Slice(k.t.Context(), store.Partition{Bucket: id, ID: rg.WriteTo()}, b, store.SliceOptions{Limit: 1000})
+			page, err := k.s.Slice(k.t.Context(), store.Partition{Bucket: id, ID: rg.WriteTo()}, b,
+				store.SliceOptions{Limit: 1000})
 			require.NoError(k.t, err)
 			n += len(page.Rows)
 			if !page.More {
@@ -231,7 +234,8 @@ func TestTwoDaemons(t *testing.T) {
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
 	put := func(from, to int) {
 		for _, i := range rand.New(rand.NewPCG(k.seed, uint64(from))).Perm(to - from) {
-			require.NoError(t, c.Bucket("b").Put(t.Context(), fmt.Appendf(nil, "%06d", (from+i)*7919%1_000_000), []byte("v")))
+			require.NoError(t, c.Bucket("b").
+				Put(t.Context(), fmt.Appendf(nil, "%06d", (from+i)*7919%1_000_000), []byte("v")))
 		}
 	}
 	first := k.run("first", 200)
@@ -262,7 +266,8 @@ func TestTwoDaemons(t *testing.T) {
 	require.NotEmpty(t, second.status(t).Jobs)
 
 	first.view.dead.Store(false)
-	until(t, "the first knows the second", func() bool { l := first.status(t).Leader; return l != nil && l.Name == "second" })
+	until(t, "the first knows the second",
+		func() bool { l := first.status(t).Leader; return l != nil && l.Name == "second" })
 	second.end(t)
 	until(t, "the first leads again", func() bool { return first.status(t).Leading })
 	n := 0
@@ -277,7 +282,8 @@ func TestTwoDaemons(t *testing.T) {
 // when it is back the bucket gets into shape.
 func TestRedisComesAndGoes(t *testing.T) {
 	k := newKeyspace(t)
-	recorder := counter.NewRecorder(k.counts(), counter.RecorderOptions{Every: 100 * time.Millisecond, Timeout: time.Second})
+	recorder := counter.NewRecorder(k.counts(),
+		counter.RecorderOptions{Every: 100 * time.Millisecond, Timeout: time.Second})
 	defer recorder.Close(context.Background())
 	c := k.client(k.s, recorder)
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
@@ -322,9 +328,12 @@ func TestRedisComesAndGoes(t *testing.T) {
 
 	// The metrics say what was done.
 	for _, want := range []string{
-		`(?m)^evenkeel_balance_decisions_total\{kind="split",why="(rows|forecast)"\} [1-9]`, `(?m)^evenkeel_balance_moved_rows_total\{kind="split"\} [1-9]`,
-		`(?m)^evenkeel_recounts_total [1-9]`, `(?m)^evenkeel_recount_rows_total [1-9]`, `(?m)^evenkeel_moves\{state="met"\} [1-9]`,
-		`(?m)^evenkeel_balance_failing 0$`, `(?m)^evenkeel_partition_rows_bucket\{le="200"\}`, `(?m)^evenkeel_moves_rate_rows_per_second 0$`,
+		`(?m)^evenkeel_balance_decisions_total\{kind="split",why="(rows|forecast)"\} [1-9]`,
+		`(?m)^evenkeel_balance_moved_rows_total\{kind="split"\} [1-9]`,
+		`(?m)^evenkeel_recounts_total [1-9]`, `(?m)^evenkeel_recount_rows_total [1-9]`,
+		`(?m)^evenkeel_moves\{state="met"\} [1-9]`,
+		`(?m)^evenkeel_balance_failing 0$`, `(?m)^evenkeel_partition_rows_bucket\{le="200"\}`,
+		`(?m)^evenkeel_moves_rate_rows_per_second 0$`,
 	} {
 		until(t, "the metrics have "+want, func() bool {
 			resp, err := http.Get(d.url + "/metrics")
@@ -361,7 +370,8 @@ func TestDaemonsAdminAddress(t *testing.T) {
 		require.NoError(t, err)
 		return resp.StatusCode, string(body)
 	}
-	for path, want := range map[string]string{"/healthz": "ok", "/readyz": "ok", "/metrics": "evenkeel_balance_leading 1", "/v1/status": `"leading"`, "/debug/pprof/": "goroutine"} {
+	for path, want := range map[string]string{"/healthz": "ok", "/readyz": "ok",
+		"/metrics": "evenkeel_balance_leading 1", "/v1/status": `"leading"`, "/debug/pprof/": "goroutine"} {
 		code, body := get(path)
 		require.Equal(t, 200, code, path)
 		require.Contains(t, body, want)
@@ -389,7 +399,8 @@ func TestDaemonsFlags(t *testing.T) {
 		{"run --cassandra x --counter redis://y", "--local-dc"},
 		{"run --cassandra x --counter nonsense://y", "--counter"},
 		{"run --cassandra x --local-dc dc1 --counter redis://y --schedule sometimes", "--schedule"},
-		{"run --cassandra x --local-dc dc1 --counter redis://y --schedule @daily --rebalance-interval 5s", "--schedule"},
+		{"run --cassandra x --local-dc dc1 --counter redis://y --schedule @daily --rebalance-interval 5s",
+			"--schedule"},
 		{"run --cassandra x --local-dc dc1 --counter redis://y --max-rows 1", "--max-rows"},
 		{"run --cassandra x --local-dc dc1 --counter redis://y --lease 1ms", "--lease"},
 		{"run --cassandra x --local-dc dc1 --counter redis://y --admin-listen 0.0.0.0:0", "--admin-token"},

@@ -44,13 +44,15 @@ func TestSchemaOfALiveCluster(t *testing.T) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		admin, err := cassandrastore.OpenAdmin(ctx, cassandrastore.Options{Hosts: []string{address}, Keyspace: keyspace})
+		admin, err := cassandrastore.OpenAdmin(ctx,
+			cassandrastore.Options{Hosts: []string{address}, Keyspace: keyspace})
 		require.NoError(t, err)
 		defer admin.Close()
 		require.NoError(t, admin.Drop(ctx))
 	})
 	schema := func(args ...string) (code int, out, errs string) {
-		return ran(t, 0, "", append([]string{"schema", args[0], "--cassandra", address, "--keyspace", keyspace}, args[1:]...)...)
+		return ran(t, 0, "", append([]string{"schema", args[0], "--cassandra", address, "--keyspace", keyspace},
+			args[1:]...)...)
 	}
 
 	code, out, errs := schema("check")

@@ -17,7 +17,8 @@ import (
 
 func simulate(args ...string) (code int, out, errs string) {
 	var o, e bytes.Buffer
-	code = run(context.Background(), append([]string{"simulate"}, args...), stdio{strings.NewReader(""), &o, &e, time.Now})
+	code = run(context.Background(), append([]string{"simulate"}, args...),
+		stdio{strings.NewReader(""), &o, &e, time.Now})
 	return code, o.String(), e.String()
 }
 

@@ -92,7 +92,8 @@ func TestCommandsThatLookAtSizes(t *testing.T) {
 		require.Greater(t, len(l.Partitions[0].Quanta), 100)
 		file := filepath.Join(t.TempDir(), "layout.json")
 		require.NoError(t, os.WriteFile(file, []byte(data), 0o600))
-		code, fromFile, errs := ran(t, time.Millisecond, "", "plan", "--layout", file, "--planner", "exact", "--objective", "rows")
+		code, fromFile, errs := ran(t, time.Millisecond, "", "plan", "--layout", file, "--planner", "exact",
+			"--objective", "rows")
 		require.Zero(t, code, errs)
 		require.Contains(t, fromFile, "980 rows; max_rows 1,000")
 		require.Equal(t, fromFile, ok("plan", "b", "--planner", "exact", "--objective", "rows", exact))

@@ -100,8 +100,10 @@ func TestVerifyADataDirectory(t *testing.T) {
 	require.Contains(t, errs, "not a data directory")
 	require.NoDirExists(t, dir)
 	for _, bad := range [][]string{
-		{}, {"--data", dir, "--cassandra", "localhost"}, {"--cassandra", "localhost"}, {"--data", dir, "--local-dc", "dc1"}, {"--data", dir, "--parallel", "0"},
-		{"--adopt"}, {"--adopt-all"}, {"--data", dir, "--adopt", "--skip-orphans"}, {"--data", dir, "--discard", uuid.NewString()},
+		{}, {"--data", dir, "--cassandra", "localhost"}, {"--cassandra", "localhost"},
+		{"--data", dir, "--local-dc", "dc1"}, {"--data", dir, "--parallel", "0"},
+		{"--adopt"}, {"--adopt-all"}, {"--data", dir, "--adopt", "--skip-orphans"},
+		{"--data", dir, "--discard", uuid.NewString()},
 		{"--data", dir, "--repair", "--discard", "nothing"},
 	} {
 		code, _, errs := ran(t, 0, "", append([]string{"verify"}, bad...)...)
@@ -219,7 +221,10 @@ func TestVerifyACluster(t *testing.T) {
 			t.Logf("the keyspace stays until the node ends: %v", err)
 		}
 	}()
-	s, err := cassandrastore.Open(ctx, cassandrastore.Options{Hosts: []string{address}, Keyspace: keyspace, DataCentre: "dc1", AllowSingleReplica: true})
+	s, err := cassandrastore.Open(ctx,
+		cassandrastore.Options{
+			Hosts: []string{address}, Keyspace: keyspace, DataCentre: "dc1", AllowSingleReplica: true,
+		})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
 	require.NoError(t, mapclient.InitClocks(ctx, s, 2))
@@ -229,6 +234,7 @@ func TestVerifyACluster(t *testing.T) {
 	c, err := listing.New(s, maps, listing.Options{})
 	require.NoError(t, err)
 	inStore(t, s, c, "whole")
-	verifies(t, []string{"--cassandra", address, "--local-dc", "dc1", "--keyspace", keyspace, "--lease", "300ms", "--allow-single-replica"},
+	verifies(t, []string{"--cassandra", address, "--local-dc", "dc1", "--keyspace", keyspace, "--lease", "300ms",
+		"--allow-single-replica"},
 		func(what string) { inStore(t, s, c, what) })
 }

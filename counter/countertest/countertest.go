@@ -137,7 +137,8 @@ func (s *suite) stats(p store.Partition) counter.Stats {
 // of which it has seen nothing, found.
 func (s *suite) correct(p store.Partition, rows int64) {
 	s.Helper()
-	c, err := counter.NewRecount(nothing{}, p, store.Bounds{}, counter.RecountOptions{Now: s.clock.Now}).Run(s.Context())
+	c, err := counter.NewRecount(nothing{}, p, store.Bounds{}, counter.RecountOptions{Now: s.clock.Now}).
+		Run(s.Context())
 	require.NoError(s, err)
 	c.Rows, c.Bytes = rows, rows*100
 	require.NoError(s, s.b.Correct(s.Context(), p, c))

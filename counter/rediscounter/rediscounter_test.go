@@ -24,7 +24,7 @@ func TestConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			countertest.Run(t, func(t *testing.T, clock *countertest.Clock) *countertest.Env {
 				n++
-				o := Options{Addr: server.Addr, Prefix: fmt.Sprint("test", n), Now: clock.Now, MergeAt: mergeAt}
+				o := Options{Addr: server.Addr, Prefix: fmt.Sprint("test", n), now: clock.Now, mergeAt: mergeAt}
 				return &countertest.Env{
 					Shared: true,
 					Open: func(t *testing.T) counter.Backend {
@@ -86,7 +86,8 @@ func TestRedisComesAndGoes(t *testing.T) {
 		server.Restart()
 	}
 	record(50 * time.Millisecond)
-	require.Eventually(t, func() bool { return r.Close(context.Background()) == nil }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return r.Close(context.Background()) == nil }, 20*time.Second,
+		10*time.Millisecond)
 	require.Positive(t, r.Counts().Failures)
 	require.Zero(t, r.Counts().Lost)
 	// The client's pool of connections takes a moment to believe it.
@@ -172,7 +173,8 @@ func TestDamage(t *testing.T) {
 		func() { require.NoError(t, b.c.Set(ctx, b.head(), "\x01nonsense", 0).Err()) },
 		func() { require.NoError(t, b.c.Set(ctx, b.summary(p.ID), "\x01nonsense", 0).Err()) },
 		func() {
-			require.NoError(t, b.c.XAdd(ctx, &redis.XAddArgs{Stream: b.stream(), Values: []any{field, "\x01nonsense"}}).Err())
+			require.NoError(t, b.c.XAdd(ctx, &redis.XAddArgs{Stream: b.stream(), Values: []any{field, "\x01nonsense"}}).
+				Err())
 		},
 	} {
 		require.NoError(t, b.Correct(ctx, p, &counter.Count{Started: time.Now()}))
@@ -226,7 +228,7 @@ func TestSeveralMerge(t *testing.T) {
 func TestTheStreamStaysShort(t *testing.T) {
 	server := redistest.Start(t)
 	b, p := open(t, server), partition()
-	b.o.MergeAt = 50
+	b.o.mergeAt = 50
 	ctx := context.Background()
 	r := counter.NewRecorder(b, counter.RecorderOptions{Every: -1})
 	for i := range 500 {

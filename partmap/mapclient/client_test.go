@@ -44,7 +44,8 @@ func TestCreateFindAndRanges(t *testing.T) {
 			for _, at := range [][]byte{r.Start, append(r.Start[:len(r.Start):len(r.Start)], 0)} {
 				got, err := c.Find(ctx, l, at)
 				require.NoError(t, err)
-				if string(got.Start) != string(r.Start) || string(got.End) != string(r.End) || got.Partition != r.Partition {
+				if string(got.Start) != string(r.Start) || string(got.End) != string(r.End) ||
+					got.Partition != r.Partition {
 					t.Fatalf("Find(%q) is %q to %q, want %q to %q", at, got.Start, got.End, r.Start, r.End)
 				}
 			}

@@ -69,7 +69,8 @@ func TestDamagedClocks(t *testing.T) {
 	}
 	_, err := decodeClock(store.Record{Version: record.Next(v), Blob: rec.Blob})
 	require.Equal(t, store.Unavailable, store.KindOf(err), "torn: read it again")
-	for _, payload := range [][]byte{nil, make([]byte, 7), make([]byte, 9), make([]byte, 8+16), make([]byte, 8+16*(ringSize+1))} {
+	for _, payload := range [][]byte{nil, make([]byte, 7), make([]byte, 9), make([]byte, 8+16),
+		make([]byte, 8+16*(ringSize+1))} {
 		_, err := decodeClock(record.Seal(clockForm, v, payload))
 		require.Equal(t, store.Corrupt, store.KindOf(err), "a payload of %d bytes", len(payload))
 	}
@@ -85,7 +86,8 @@ func TestInitClocks(t *testing.T) {
 	require.NoError(t, InitClocks(ctx, s, 3))
 	_, v, err := readClock(ctx, s, 1, store.Local)
 	require.NoError(t, err)
-	require.NoError(t, s.Swap(ctx, store.Clocks, clockKey(1), v, encodeClock(record.Next(v), mapClock{}.bumped(store.BucketID{9}))))
+	require.NoError(t, s.Swap(ctx, store.Clocks, clockKey(1), v,
+		encodeClock(record.Next(v), mapClock{}.bumped(store.BucketID{9}))))
 	require.NoError(t, InitClocks(ctx, s, 5))
 	for number := range uint32(5) {
 		c, _, err := readClock(ctx, s, number, store.Serial)

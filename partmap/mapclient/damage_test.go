@@ -69,7 +69,8 @@ func TestTornRootIsReadAgain(t *testing.T) {
 
 // otherRoot is a root of the same version in another bucket.
 func otherRoot(t *testing.T, v store.Version) []byte {
-	c, err := partmap.New(store.BucketID(uuid.New()), 0, []partmap.Entry{{Partition: store.PartitionID{1}}}, partmap.Stamp{})
+	c, err := partmap.New(store.BucketID(uuid.New()), 0, []partmap.Entry{{Partition: store.PartitionID{1}}},
+		partmap.Stamp{})
 	require.NoError(t, err)
 	c.Next.Epoch, c.Next.Token = v.Epoch, v.Token
 	rec, err := partmap.EncodeRoot(c.Next)
@@ -107,8 +108,13 @@ func TestRootThatGoesBackIsRefused(t *testing.T) {
 // place; ranges of other nodes are found all the same.
 func TestDamagedNodesAreRefusedAndNamed(t *testing.T) {
 	for name, spoil := range map[string]func(w *world, id store.NodeID, blob []byte) ([]byte, error){
-		"damaged": func(_ *world, _ store.NodeID, blob []byte) ([]byte, error) { blob[len(blob)/3] ^= 1; return blob, nil },
-		"missing": func(*world, store.NodeID, []byte) ([]byte, error) { return nil, store.Errorf(store.NotFound, "gone") },
+		"damaged": func(_ *world, _ store.NodeID, blob []byte) ([]byte, error) {
+			blob[len(blob)/3] ^= 1
+			return blob, nil
+		},
+		"missing": func(*world, store.NodeID, []byte) ([]byte, error) {
+			return nil, store.Errorf(store.NotFound, "gone")
+		},
 		"cut off": func(_ *world, _ store.NodeID, blob []byte) ([]byte, error) { return blob[:len(blob)-1], nil },
 		"empty":   func(*world, store.NodeID, []byte) ([]byte, error) { return nil, nil },
 		"another's": func(w *world, id store.NodeID, blob []byte) ([]byte, error) {

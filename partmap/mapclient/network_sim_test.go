@@ -87,7 +87,10 @@ func simulate(t *testing.T, seed uint64, d time.Duration, wrong mistakes) (x *si
 		}
 		const many = 5
 		for i := range many {
-			p := newProcess(x.all, rng, faultstore.Options{Seed: seed + uint64(i), PerOp: map[faultstore.Op]faultstore.Rates{faultstore.Read: {Lose: 0.05}}})
+			p := newProcess(x.all, rng,
+				faultstore.Options{
+					Seed: seed + uint64(i), PerOp: map[faultstore.Op]faultstore.Rates{faultstore.Read: {Lose: 0.05}},
+				})
 			p.rate = 1 + (float64(i)-2)/500 // up to 0.4 % off
 			if wrong.client != nil {
 				wrong.client(p)
@@ -100,9 +103,10 @@ func simulate(t *testing.T, seed uint64, d time.Duration, wrong mistakes) (x *si
 			work.Go(func() { x.act(c, p, i) })
 		}
 		for i := range 2 {
-			p := newProcess(x.all, rng, faultstore.Options{Seed: seed + 100 + uint64(i), PerOp: map[faultstore.Op]faultstore.Rates{
-				faultstore.Swap: {Refuse: 0.05, Lose: 0.15, Late: 0.1}, faultstore.Read: {Lose: 0.03},
-			}})
+			p := newProcess(x.all, rng,
+				faultstore.Options{Seed: seed + 100 + uint64(i), PerOp: map[faultstore.Op]faultstore.Rates{
+					faultstore.Swap: {Refuse: 0.05, Lose: 0.15, Late: 0.1}, faultstore.Read: {Lose: 0.03},
+				}})
 			if wrong.mover != nil {
 				wrong.mover(p)
 			}
@@ -268,7 +272,8 @@ func (x *sim) waited(id store.BucketID, epoch uint64) error {
 		if !named || bump.at.Before(swap) {
 			continue
 		}
-		if seen, ok := firstAt(x.all.seen[clock], bump.rec.Epoch); !ok || time.Since(seen) < mapclient.WaitFor(simLease) {
+		if seen, ok := firstAt(x.all.seen[clock], bump.rec.Epoch); !ok ||
+			time.Since(seen) < mapclient.WaitFor(simLease) {
 			return errors.New("the wait did not begin at an acknowledged bump")
 		}
 		return nil

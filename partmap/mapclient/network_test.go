@@ -37,7 +37,8 @@ func (w *world) another(o mapclient.Options) *mapclient.Client {
 }
 
 func TestNetworkOptions(t *testing.T) {
-	for _, o := range []mapclient.Options{{Lease: -1}, {Lease: mapclient.MinLease - 1}, {Lease: mapclient.MaxLease + 1}, {Clocks: -1}, {Clocks: mapclient.MaxClocks + 1}} {
+	for _, o := range []mapclient.Options{{Lease: -1}, {Lease: mapclient.MinLease - 1}, {Lease: mapclient.MaxLease + 1},
+		{Clocks: -1}, {Clocks: mapclient.MaxClocks + 1}} {
 		_, err := mapclient.NewNetwork(newHooked(), o)
 		require.ErrorIs(t, err, store.InvalidArgument)
 	}
@@ -203,7 +204,8 @@ func TestNetworkClockOfAnotherHistory(t *testing.T) {
 				var c [4]byte
 				now, rerr := w.store.Store.Read(w.ctx, store.Clocks, c[:], store.Local)
 				if rerr == nil && rec.Version == now.Version {
-					return mapclient.SealClock(store.Version{Epoch: now.Epoch - behind, Token: store.NewToken()}, 1), nil
+					return mapclient.SealClock(store.Version{Epoch: now.Epoch - behind, Token: store.NewToken()}, 1),
+						nil
 				}
 				return rec, err
 			})
@@ -288,7 +290,9 @@ func TestNetworkWaitAfterAStepBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		var back atomic.Int64
-		w := newNetwork(t, 1, mapclient.Options{Now: func() time.Time { return time.Now().Add(-time.Duration(back.Load())) }})
+		w := newNetwork(t, 1, mapclient.Options{Now: func() time.Time {
+			return time.Now().Add(-time.Duration(back.Load()))
+		}})
 		ended, result := background(func() error { return w.Wait(w.ctx, w.id) })
 		time.Sleep(time.Second)
 		require.False(t, ended())

@@ -35,7 +35,9 @@ type scripted struct {
 func newScripted() *scripted { return &scripted{Store: memstore.New()} }
 
 // script begins to count anew.
-func (s *scripted) script(t store.Table, read func(int, store.Record, error) (store.Record, error), swap func(context.Context, int, func() error) error) {
+func (s *scripted) script(
+	t store.Table, read func(int, store.Record, error) (store.Record, error), swap func(context.Context, int, func() error) error,
+) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.table, s.read, s.swap, s.reads, s.swaps, s.writes, s.levels = t, read, swap, 0, 0, 0, nil
@@ -171,25 +173,46 @@ func TestSwapsOfARootStepByStep(t *testing.T) {
 		reads, swaps int
 		epoch        uint64 // of the register afterwards
 	}{
-		"it comes through":    {swap: func(_ context.Context, _ *steppingWorld, _ int, do func() error) error { return do() }, swaps: 1, epoch: 2},
-		"a conflict at first": {swap: func(context.Context, *steppingWorld, int, func() error) error { return conflict }, kind: store.Conflict, swaps: 1, epoch: 1, text: "somebody was faster"},
+		"it comes through": {swap: func(_ context.Context, _ *steppingWorld, _ int, do func() error) error {
+			return do()
+		}, swaps: 1, epoch: 2},
+		"a conflict at first": {swap: func(context.Context, *steppingWorld, int, func() error) error {
+			return conflict
+		}, kind: store.Conflict, swaps: 1, epoch: 1, text: "somebody was faster"},
 		"refused for good": {swap: func(context.Context, *steppingWorld, int, func() error) error {
 			return store.Errorf(store.InvalidArgument, "no")
 		}, kind: store.InvalidArgument, swaps: 1, epoch: 1},
-		"the answer was lost":   {swap: func(_ context.Context, _ *steppingWorld, _ int, do func() error) error { _ = do(); return errLost }, swaps: 1, reads: 1, epoch: 2},
-		"it was lost":           {swap: func(_ context.Context, _ *steppingWorld, n int, do func() error) error { return lostUntil(n, 2, do) }, swaps: 2, reads: 1, epoch: 2},
-		"three were lost":       {swap: func(_ context.Context, _ *steppingWorld, n int, do func() error) error { return lostUntil(n, 4, do) }, swaps: 4, reads: 3, epoch: 2},
-		"all were lost":         {swap: func(context.Context, *steppingWorld, int, func() error) error { return errLost }, kind: store.Timeout, swaps: 4, reads: 3, epoch: 1, text: "lost"},
-		"another one meanwhile": {swap: func(_ context.Context, w *steppingWorld, _ int, _ func() error) error { w.land(1); return errLost }, kind: store.Conflict, swaps: 1, reads: 1, epoch: 2, text: "somebody else swapped it to epoch 2"},
-		"two others meanwhile":  {swap: func(_ context.Context, w *steppingWorld, _ int, _ func() error) error { w.land(2); return errLost }, kind: store.Timeout, swaps: 1, reads: 1, epoch: 3, text: "outcome unknown: the root is at epoch 3 already"},
-		"another one, which is found by the second": {swap: func(_ context.Context, w *steppingWorld, n int, do func() error) error {
+		"the answer was lost": {swap: func(_ context.Context, _ *steppingWorld, _ int, do func() error) error {
+			_ = do()
+			return errLost
+		}, swaps: 1, reads: 1, epoch: 2},
+		"it was lost": {swap: func(_ context.Context, _ *steppingWorld, n int, do func() error) error {
+			return lostUntil(n, 2, do)
+		}, swaps: 2, reads: 1, epoch: 2},
+		"three were lost": {swap: func(_ context.Context, _ *steppingWorld, n int, do func() error) error {
+			return lostUntil(n, 4, do)
+		}, swaps: 4, reads: 3, epoch: 2},
+		"all were lost": {swap: func(context.Context, *steppingWorld, int, func() error) error {
+			return errLost
+		}, kind: store.Timeout, swaps: 4, reads: 3, epoch: 1, text: "lost"},
+		"another one meanwhile": {swap: func(_ context.Context, w *steppingWorld, _ int, _ func() error) error {
+			w.land(1)
+			return errLost
+		}, kind: store.Conflict, swaps: 1, reads: 1, epoch: 2, text: "somebody else swapped it to epoch 2"},
+		"two others meanwhile": {swap: func(_ context.Context, w *steppingWorld, _ int, _ func() error) error {
+			w.land(2)
+			return errLost
+		}, kind: store.Timeout, swaps: 1, reads: 1, epoch: 3, text: "outcome unknown: the root is at epoch 3 already"},
+		"another one, which is found by the second": {swap: func(_ context.Context, w *steppingWorld, n int,
+			do func() error) error {
 			if n == 1 {
 				return errLost
 			}
 			w.land(1)
 			return do()
 		}, kind: store.Conflict, swaps: 2, reads: 2, epoch: 2, text: "somebody else swapped it to epoch 2"},
-		"a conflict that can't be looked into": {swap: func(_ context.Context, w *steppingWorld, n int, do func() error) error {
+		"a conflict that can't be looked into": {swap: func(_ context.Context, w *steppingWorld, n int,
+			do func() error) error {
 			if n == 1 {
 				return errLost
 			}
@@ -201,20 +224,27 @@ func TestSwapsOfARootStepByStep(t *testing.T) {
 			}
 			return rec, err
 		}, kind: store.Timeout, swaps: 2, reads: 3, epoch: 2, text: "outcome unknown: "},
-		"it can't be read at first": {swap: func(_ context.Context, _ *steppingWorld, n int, do func() error) error { return lostUntil(n, 2, do) },
+		"it can't be read at first": {swap: func(_ context.Context, _ *steppingWorld, n int, do func() error) error {
+			return lostUntil(n, 2, do)
+		},
 			read: func(n int, rec store.Record, err error) (store.Record, error) {
 				if n == 1 {
 					return store.Record{}, errAway
 				}
 				return rec, err
 			}, swaps: 2, reads: 2, epoch: 2},
-		"it can't be read at all": {swap: func(_ context.Context, _ *steppingWorld, _ int, do func() error) error { _ = do(); return errLost },
-			read: func(int, store.Record, error) (store.Record, error) { return store.Record{}, errAway }, kind: store.Timeout, swaps: 1, reads: 3, epoch: 2, text: "lost"},
+		"it can't be read at all": {swap: func(_ context.Context, _ *steppingWorld, _ int, do func() error) error {
+			_ = do()
+			return errLost
+		},
+			read: func(int, store.Record, error) (store.Record, error) { return store.Record{}, errAway },
+			kind: store.Timeout, swaps: 1, reads: 3, epoch: 2, text: "lost"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newSteppingWorld(t)
 			change := w.change()
-			w.store.script(store.Roots, c.read, func(ctx context.Context, n int, do func() error) error { return c.swap(ctx, w, n, do) })
+			w.store.script(store.Roots, c.read,
+				func(ctx context.Context, n int, do func() error) error { return c.swap(ctx, w, n, do) })
 			bumps := w.Counts().Bumps
 			// The announcement reads the root as well: it is not of interest, and a clock
 			// that can't be read ends it.
@@ -324,9 +354,15 @@ func TestBumpsStepByStep(t *testing.T) {
 			err := do()
 			return lostUntil(n, 2, func() error { return err })
 		}, swaps: 1},
-		"two swaps are lost":  {swap: func(_ context.Context, n int, do func() error) error { return lostUntil(n, 3, do) }, swaps: 3},
-		"all are lost":        {swap: func(context.Context, int, func() error) error { return errLost }, kind: store.Timeout, text: "bump map clock 0: ", swaps: 20},
-		"a conflict for ever": {swap: func(context.Context, int, func() error) error { return store.Errorf(store.Conflict, "another") }, kind: store.Timeout, text: "outcome unknown: ", swaps: 20},
+		"two swaps are lost": {swap: func(_ context.Context, n int, do func() error) error {
+			return lostUntil(n, 3, do)
+		}, swaps: 3},
+		"all are lost": {swap: func(context.Context, int, func() error) error {
+			return errLost
+		}, kind: store.Timeout, text: "bump map clock 0: ", swaps: 20},
+		"a conflict for ever": {swap: func(context.Context, int, func() error) error {
+			return store.Errorf(store.Conflict, "another")
+		}, kind: store.Timeout, text: "outcome unknown: ", swaps: 20},
 		"it is missing": {read: func(int, store.Record, error) (store.Record, error) {
 			return store.Record{}, store.Errorf(store.NotFound, "no row")
 		}, kind: store.Unavailable, text: "were the map clocks initialised?"},
@@ -351,7 +387,9 @@ func TestBumpsStepByStep(t *testing.T) {
 				return rec, err
 			}
 		}(), swaps: 1},
-		"a swap is refused": {swap: func(context.Context, int, func() error) error { return store.Errorf(store.InvalidArgument, "no") }, kind: store.Timeout, text: "bump map clock 0: timeout: outcome unknown: ", swaps: 1},
+		"a swap is refused": {swap: func(context.Context, int, func() error) error {
+			return store.Errorf(store.InvalidArgument, "no")
+		}, kind: store.Timeout, text: "bump map clock 0: timeout: outcome unknown: ", swaps: 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newSteppingWorld(t)
@@ -393,12 +431,14 @@ func TestAnnouncementsThatCantReadTheRoot(t *testing.T) {
 			kind store.Kind
 			text string
 		}{
-			"away": {func(int, store.Record, error) (store.Record, error) { return store.Record{}, errAway }, store.Unavailable, "away"},
+			"away": {func(int, store.Record, error) (store.Record, error) { return store.Record{}, errAway },
+				store.Unavailable, "away"},
 			"damaged": {func(_ int, rec store.Record, err error) (store.Record, error) {
 				rec.Blob = []byte("eki")
 				return rec, err
 			}, store.Corrupt, "root of bucket"},
-			"went back": {func(int, store.Record, error) (store.Record, error) { return old, nil }, store.Corrupt, "went back from epoch 2 to 1"},
+			"went back": {func(int, store.Record, error) (store.Record, error) { return old, nil }, store.Corrupt,
+				"went back from epoch 2 to 1"},
 		} {
 			w.store.script(store.Roots, c.read, nil)
 			err := w.Wait(t.Context(), w.id)
@@ -430,20 +470,26 @@ func TestClocksStepByStep(t *testing.T) {
 	}{
 		"it is there":     {there: true, levels: []store.Level{local}},
 		"it is not there": {levels: []store.Level{local}, swaps: 1},
-		"it can't be read at first": {there: true, levels: []store.Level{local, serial, serial}, read: func(n int, rec store.Record, err error) (store.Record, error) {
-			if n < 3 {
-				return store.Record{}, errAway
-			}
-			return rec, err
-		}},
-		"it can't be read": {levels: []store.Level{local, serial, serial, serial}, text: "initialise map clock 0: unavailable: away",
+		"it can't be read at first": {there: true, levels: []store.Level{local, serial, serial},
+			read: func(n int, rec store.Record, err error) (store.Record, error) {
+				if n < 3 {
+					return store.Record{}, errAway
+				}
+				return rec, err
+			}},
+		"it can't be read": {levels: []store.Level{local, serial, serial, serial},
+			text: "initialise map clock 0: unavailable: away",
 			read: func(int, store.Record, error) (store.Record, error) { return store.Record{}, errAway }},
-		"a replica lags": {there: true, levels: []store.Level{local}, swaps: 1, read: func(int, store.Record, error) (store.Record, error) {
-			return store.Record{}, store.Errorf(store.NotFound, "not yet")
-		}},
-		"the answer is lost": {levels: []store.Level{local, serial}, swaps: 1, swap: func(_ context.Context, _ int, do func() error) error { _ = do(); return errLost }},
-		"the swap is lost":   {levels: []store.Level{local, serial}, swaps: 2, swap: func(_ context.Context, n int, do func() error) error { return lostUntil(n, 2, do) }},
-		"all swaps are lost": {levels: []store.Level{local, serial, serial, serial}, swaps: 4, text: "initialise map clock 0: timeout: lost",
+		"a replica lags": {there: true, levels: []store.Level{local}, swaps: 1,
+			read: func(int, store.Record, error) (store.Record, error) {
+				return store.Record{}, store.Errorf(store.NotFound, "not yet")
+			}},
+		"the answer is lost": {levels: []store.Level{local, serial}, swaps: 1,
+			swap: func(_ context.Context, _ int, do func() error) error { _ = do(); return errLost }},
+		"the swap is lost": {levels: []store.Level{local, serial}, swaps: 2,
+			swap: func(_ context.Context, n int, do func() error) error { return lostUntil(n, 2, do) }},
+		"all swaps are lost": {levels: []store.Level{local, serial, serial, serial}, swaps: 4,
+			text: "initialise map clock 0: timeout: lost",
 			swap: func(context.Context, int, func() error) error { return errLost }},
 	} {
 		s := newScripted()
@@ -607,7 +653,8 @@ func TestBumpsAreGrouped(t *testing.T) {
 			require.NoError(t, err)
 			ids = append(ids, id)
 		}
-		w.store.script(store.Clocks, nil, func(_ context.Context, _ int, do func() error) error { time.Sleep(time.Second); return do() })
+		w.store.script(store.Clocks, nil,
+			func(_ context.Context, _ int, do func() error) error { time.Sleep(time.Second); return do() })
 		var work sync.WaitGroup
 		wait := func(id store.BucketID) { work.Go(func() { require.NoError(t, w.Wait(t.Context(), id)) }) }
 		wait(ids[0])
@@ -675,7 +722,8 @@ func TestRootsThatChangeWithoutASwap(t *testing.T) {
 		// At Local as well, when its clock names the bucket.
 		clock, err := w.store.Store.Read(t.Context(), store.Clocks, make([]byte, 4), store.Serial)
 		require.NoError(t, err)
-		require.NoError(t, w.store.Store.Swap(t.Context(), store.Clocks, make([]byte, 4), clock.Version, mapclient.BumpedClock(clock, w.id)))
+		require.NoError(t, w.store.Store.Swap(t.Context(), store.Clocks, make([]byte, 4), clock.Version,
+			mapclient.BumpedClock(clock, w.id)))
 		time.Sleep(2 * mapclient.DefaultLease)
 		_, err = w.Acquire(t.Context(), w.id)
 		require.Equal(t, store.Corrupt, store.KindOf(err), "%v", err)

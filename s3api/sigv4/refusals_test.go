@@ -51,7 +51,8 @@ func TestCanonicalForms(t *testing.T) {
 		{name: "no cleaning", target: "/a//../b/.", path: "/a//../b/.", query: ""},
 		{name: "blanks in a header", target: "/", path: "/", header: "x-amz-meta-a", value: "a b c",
 			sent: []string{"  a   b  c "}},
-		{name: "two values", target: "/", path: "/", header: "x-amz-meta-a", value: "a,b c", sent: []string{"a ", " b  c"}},
+		{name: "two values", target: "/", path: "/", header: "x-amz-meta-a", value: "a,b c",
+			sent: []string{"a ", " b  c"}},
 		{name: "length that net/http took", target: "/", path: "/", header: "content-length", value: "1234567",
 			length: 1234567},
 		{name: "length zero", target: "/", path: "/", header: "content-length", value: "0"},
@@ -88,7 +89,8 @@ func presigned(change map[string]string) *sigv4.Request {
 	all := map[string]string{
 		"X-Amz-Algorithm": "AWS4-HMAC-SHA256", "X-Amz-Credential": exampleScope, "X-Amz-Date": "20130524T000000Z",
 		"X-Amz-Expires":       "86400",
-		"X-Amz-SignedHeaders": "host", "X-Amz-Signature": "aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404",
+		"X-Amz-SignedHeaders": "host",
+		"X-Amz-Signature":     "aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404",
 	}
 	for name, value := range change {
 		all[name] = value
@@ -143,7 +145,8 @@ func TestRefusals(t *testing.T) {
 		{"query: end", credential("id/20130524/us-east-1/s3/x"), badQuery, `incorrect terminal "x"`},
 		{"query: date", credential("id/20130525/us-east-1/s3/aws4_request"), badQuery,
 			"Error parsing the X-Amz-Credential parameter; invalid credential date"},
-		{"query: no date", query("X-Amz-Date", "now", "X-Amz-Credential", "id/00010101/us-east-1/s3/aws4_request"), badQuery,
+		{"query: no date", query("X-Amz-Date", "now", "X-Amz-Credential", "id/00010101/us-east-1/s3/aws4_request"),
+			badQuery,
 			"ISO8601 Long Format"},
 		{"query: expires, a word", query("X-Amz-Expires", "soon"), badQuery, "should be a number, not negative"},
 		{"query: expires, negative", query("X-Amz-Expires", "-1"), badQuery, "should be a number, not negative"},
@@ -164,7 +167,8 @@ func TestRefusals(t *testing.T) {
 		{"a query that is none", request("GET", "/?a=%zz"), "InvalidURI", "The query can't be parsed"},
 		{"a path that is none", &sigv4.Request{Method: "GET", Path: "/%zz", Query: presigned(nil).Query, Host: "h",
 			Header: http.Header{}}, "InvalidURI", "The URI can't be parsed"},
-		{"version 2", request("GET", "/?AWSAccessKeyId=a&Signature=b"), "InvalidRequest", "Please use AWS4-HMAC-SHA256"},
+		{"version 2", request("GET", "/?AWSAccessKeyId=a&Signature=b"), "InvalidRequest",
+			"Please use AWS4-HMAC-SHA256"},
 		{"two mechanisms", request("GET", "/?Signature=b", "Authorization", "AWS4-HMAC-SHA256 x"), "InvalidArgument",
 			"Only one auth mechanism allowed"},
 	} {

@@ -67,7 +67,8 @@ func TestPublishedSignatures(t *testing.T) {
 			"20130524T000000Z",
 			"Authorization", authorization("host;range;x-amz-content-sha256;x-amz-date",
 				"f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41")),
-		"put": request("PUT", "/test$file.text", "Date", "Fri, 24 May 2013 00:00:00 GMT", "x-amz-date", "20130524T000000Z",
+		"put": request("PUT", "/test$file.text", "Date", "Fri, 24 May 2013 00:00:00 GMT", "x-amz-date",
+			"20130524T000000Z",
 			"x-amz-storage-class", "REDUCED_REDUNDANCY",
 			"x-amz-content-sha256", "44ce7dd67c959e0d3524ffac1771dfbba87d2b6b4b4e99e42034a8b803f8b072",
 			"Authorization", authorization("date;host;x-amz-content-sha256;x-amz-date;x-amz-storage-class",
@@ -76,7 +77,8 @@ func TestPublishedSignatures(t *testing.T) {
 			"20130524T000000Z",
 			"Authorization", authorization("host;x-amz-content-sha256;x-amz-date",
 				"fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543")),
-		"parameters in any order": request("GET", "/?prefix=J&max-keys=2", "x-amz-content-sha256", emptySum, "x-amz-date",
+		"parameters in any order": request("GET", "/?prefix=J&max-keys=2", "x-amz-content-sha256", emptySum,
+			"x-amz-date",
 			"20130524T000000Z",
 			"Authorization", authorization("host;x-amz-content-sha256;x-amz-date",
 				"34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7")),
@@ -126,7 +128,8 @@ func TestPublishedChunkSignatures(t *testing.T) {
 		chain, err := verify(r, exampleSecret, exampleTime)
 		require.NoError(t, err, c.name)
 		for i, data := range []string{first, second, ""} {
-			require.Equal(t, "SignatureDoesNotMatch", code(chain.Chunk(sha256.Sum256([]byte(data+"x")), c.chunks[i])), c.name)
+			require.Equal(t, "SignatureDoesNotMatch", code(chain.Chunk(sha256.Sum256([]byte(data+"x")), c.chunks[i])),
+				c.name)
 			require.NoError(t, chain.Chunk(sha256.Sum256([]byte(data)), c.chunks[i]), c.name)
 		}
 		if c.trailer != "" {
@@ -220,7 +223,8 @@ func TestMalformedClaims(t *testing.T) {
 			"t"},
 		"SignatureDoesNotMatch": {"x-amz-content-sha256", sigv4.UnsignedPayload, "x-amz-date", "20130524T000000Z"},
 	} {
-		_, err := verify(request("GET", "/?lifecycle", append(headers, "Authorization", good)...), exampleSecret, exampleTime)
+		_, err := verify(request("GET", "/?lifecycle", append(headers, "Authorization", good)...), exampleSecret,
+			exampleTime)
 		require.Equal(t, want, code(err), "%q: %v", headers, err)
 	}
 	for _, names := range []string{"host;" + signed, "Host;" + signed, signed + ";", ";" + signed} {
@@ -231,14 +235,16 @@ func TestMalformedClaims(t *testing.T) {
 	}
 	// A header that changes the meaning must be signed.
 	for _, name := range []string{"x-amz-acl", "x-amz-copy-source", "x-evenkeel-size", "X-Amz-Meta-A"} {
-		_, err := verify(request("GET", "/?lifecycle", "x-amz-content-sha256", emptySum, "x-amz-date", "20130524T000000Z",
+		_, err := verify(request("GET", "/?lifecycle", "x-amz-content-sha256", emptySum, "x-amz-date",
+			"20130524T000000Z",
 			"Authorization", good, name, "v"), exampleSecret, exampleTime)
 		require.Equal(t, "AccessDenied", code(err), name)
 	}
 	whole := map[string]string{
 		"X-Amz-Algorithm": "AWS4-HMAC-SHA256", "X-Amz-Credential": exampleScope, "X-Amz-Date": "20130524T000000Z",
 		"X-Amz-Expires":       "86400",
-		"X-Amz-SignedHeaders": "host", "X-Amz-Signature": "aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404",
+		"X-Amz-SignedHeaders": "host",
+		"X-Amz-Signature":     "aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404",
 	}
 	for _, c := range []struct{ name, value, code string }{
 		{"", "", ""},

@@ -54,7 +54,8 @@ func TestCodesOfErrors(t *testing.T) {
 // Both sides of a cut are together what was cut, wherever it begins and ends.
 func TestHalvesOfOpenIntervals(t *testing.T) {
 	for _, c := range []struct{ start, end, cut string }{
-		{"", "", "\x80"}, {"a", "", "\xb0\x80"}, {"ab", "", "b"}, {"a\xffb", "", "b"}, {"\xff\xffb", "", "\xff\xff\xb1\x00"},
+		{"", "", "\x80"}, {"a", "", "\xb0\x80"}, {"ab", "", "b"}, {"a\xffb", "", "b"},
+		{"\xff\xffb", "", "\xff\xff\xb1\x00"},
 		{"a", "b", "a\x80"}, {"", "b", "1\x00"},
 	} {
 		b := store.Bounds{Start: []byte(c.start), End: []byte(c.end)}

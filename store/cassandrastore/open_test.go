@@ -38,14 +38,22 @@ func TestOpenRefusesWhatIsMissing(t *testing.T) {
 		o    cassandrastore.Options
 		says string
 	}{
-		"no host":           {cassandrastore.Options{DataCentre: "dc1", Keyspace: "k"}, "host"},
-		"no data centre":    {cassandrastore.Options{Hosts: []string{"h"}, Keyspace: "k"}, "data centre"},
-		"no keyspace":       {cassandrastore.Options{Hosts: []string{"h"}, DataCentre: "dc1"}, "keyspace"},
-		"strange keyspace":  {cassandrastore.Options{Hosts: []string{"h"}, DataCentre: "dc1", Keyspace: "a; drop"}, "keyspace"},
-		"unknown level":     {cassandrastore.Options{Hosts: []string{"h"}, DataCentre: "dc1", Keyspace: "k", Consistency: cassandrastore.Consistency{ReadRows: "MOST"}}, "MOST"},
-		"no password":       {cassandrastore.Options{Hosts: []string{"h"}, DataCentre: "dc1", Keyspace: "k", User: "u"}, "password"},
-		"no such file":      {cassandrastore.Options{Hosts: []string{"h"}, DataCentre: "dc1", Keyspace: "k", User: "u", PasswordFile: "/no/such"}, "/no/such"},
-		"upper-case letter": {cassandrastore.Options{Hosts: []string{"h"}, DataCentre: "dc1", Keyspace: "Keys"}, "lower-case"},
+		"no host":        {cassandrastore.Options{DataCentre: "dc1", Keyspace: "k"}, "host"},
+		"no data centre": {cassandrastore.Options{Hosts: []string{"h"}, Keyspace: "k"}, "data centre"},
+		"no keyspace":    {cassandrastore.Options{Hosts: []string{"h"}, DataCentre: "dc1"}, "keyspace"},
+		"strange keyspace": {cassandrastore.Options{Hosts: []string{"h"}, DataCentre: "dc1", Keyspace: "a; drop"},
+			"keyspace"},
+		"unknown level": {cassandrastore.Options{
+			Hosts: []string{"h"}, DataCentre: "dc1", Keyspace: "k",
+			Consistency: cassandrastore.Consistency{ReadRows: "MOST"},
+		}, "MOST"},
+		"no password": {cassandrastore.Options{Hosts: []string{"h"}, DataCentre: "dc1", Keyspace: "k", User: "u"},
+			"password"},
+		"no such file": {cassandrastore.Options{
+			Hosts: []string{"h"}, DataCentre: "dc1", Keyspace: "k", User: "u", PasswordFile: "/no/such",
+		}, "/no/such"},
+		"upper-case letter": {cassandrastore.Options{Hosts: []string{"h"}, DataCentre: "dc1", Keyspace: "Keys"},
+			"lower-case"},
 	} {
 		t.Run(name, func(t *testing.T) { refused(t, c.o, store.InvalidArgument, c.says) })
 	}
@@ -57,10 +65,14 @@ func openRefusesAWrongCluster(t *testing.T, o cassandrastore.Options) {
 		change(&changed)
 		return changed
 	}
-	refused(t, with(func(o *cassandrastore.Options) { o.DataCentre = "elsewhere" }), store.InvalidArgument, `"elsewhere"`, "dc1")
-	refused(t, with(func(o *cassandrastore.Options) { o.Keyspace = "nosuchkeyspace" }), store.InvalidArgument, "nosuchkeyspace", "schema apply")
-	refused(t, with(func(o *cassandrastore.Options) { o.AllowSingleReplica = false }), store.InvalidArgument, "one copy")
-	refused(t, with(func(o *cassandrastore.Options) { o.Hosts = []string{"127.0.0.1:1"} }), store.Unavailable, "127.0.0.1:1")
+	refused(t, with(func(o *cassandrastore.Options) { o.DataCentre = "elsewhere" }), store.InvalidArgument,
+		`"elsewhere"`, "dc1")
+	refused(t, with(func(o *cassandrastore.Options) { o.Keyspace = "nosuchkeyspace" }), store.InvalidArgument,
+		"nosuchkeyspace", "schema apply")
+	refused(t, with(func(o *cassandrastore.Options) { o.AllowSingleReplica = false }), store.InvalidArgument,
+		"one copy")
+	refused(t, with(func(o *cassandrastore.Options) { o.Hosts = []string{"127.0.0.1:1"} }), store.Unavailable,
+		"127.0.0.1:1")
 }
 
 func openWarnsOfAPeriodicCommitLog(t *testing.T, o cassandrastore.Options) {
@@ -95,16 +107,26 @@ func schemaCheckExplainsEachDifference(t *testing.T, o cassandrastore.Options) {
 		cql, says, undo string
 		fatal           bool
 	}{
-		{"ALTER TABLE rows WITH default_time_to_live = 3600", "default_time_to_live is 3600", "ALTER TABLE rows WITH default_time_to_live = 0", true},
-		{"ALTER TABLE roots WITH read_repair = 'NONE'", "read_repair is NONE", "ALTER TABLE roots WITH read_repair = 'BLOCKING'", true},
-		{"ALTER TABLE clocks WITH additional_write_policy = 'NEVER'", "additional_write_policy is NEVER", "ALTER TABLE clocks WITH additional_write_policy = '99p'", true},
-		{"ALTER TABLE rows WITH gc_grace_seconds = 60", "gc_grace_seconds is 60", "ALTER TABLE rows WITH gc_grace_seconds = 864000", true},
-		{"ALTER TABLE rows WITH gc_grace_seconds = 86400", "gc_grace_seconds is 86400", "ALTER TABLE rows WITH gc_grace_seconds = 864000", false},
-		{"ALTER TABLE nodes WITH compaction = {'class': 'SizeTieredCompactionStrategy'}", "SizeTieredCompactionStrategy", "ALTER TABLE nodes WITH compaction = {'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'T4'}", false},
+		{"ALTER TABLE rows WITH default_time_to_live = 3600", "default_time_to_live is 3600",
+			"ALTER TABLE rows WITH default_time_to_live = 0", true},
+		{"ALTER TABLE roots WITH read_repair = 'NONE'", "read_repair is NONE",
+			"ALTER TABLE roots WITH read_repair = 'BLOCKING'", true},
+		{"ALTER TABLE clocks WITH additional_write_policy = 'NEVER'", "additional_write_policy is NEVER",
+			"ALTER TABLE clocks WITH additional_write_policy = '99p'", true},
+		{"ALTER TABLE rows WITH gc_grace_seconds = 60", "gc_grace_seconds is 60",
+			"ALTER TABLE rows WITH gc_grace_seconds = 864000", true},
+		{"ALTER TABLE rows WITH gc_grace_seconds = 86400", "gc_grace_seconds is 86400",
+			"ALTER TABLE rows WITH gc_grace_seconds = 864000", false},
+		{"ALTER TABLE nodes WITH compaction = {'class': 'SizeTieredCompactionStrategy'}",
+			"SizeTieredCompactionStrategy",
+			"ALTER TABLE nodes WITH compaction = {'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'T4'}",
+			false},
 		{"ALTER TABLE rows ADD note text", "column note", "ALTER TABLE rows DROP note", true},
-		{"ALTER KEYSPACE " + o.Keyspace + " WITH durable_writes = false", "durable_writes", "ALTER KEYSPACE " + o.Keyspace + " WITH durable_writes = true", true},
+		{"ALTER KEYSPACE " + o.Keyspace + " WITH durable_writes = false", "durable_writes",
+			"ALTER KEYSPACE " + o.Keyspace + " WITH durable_writes = true", true},
 		{"DROP TABLE busy", "busy: the table is missing", "", true},
-		{"ALTER KEYSPACE " + o.Keyspace + " WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}", "SimpleStrategy", "", true},
+		{"ALTER KEYSPACE " + o.Keyspace + " WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+			"SimpleStrategy", "", true},
 	} {
 		require.NoError(t, raw.Query(change.cql).Exec())
 		fatal, all := check()
@@ -127,7 +149,8 @@ func schemaCheckExplainsEachDifference(t *testing.T, o cassandrastore.Options) {
 func TestPrintedSchemaIsTheAppliedOne(t *testing.T) {
 	printed, err := cassandrastore.PrintSchema("listings", cassandrastore.Replication{"b": 3, "a": 2})
 	require.NoError(t, err)
-	require.Contains(t, printed, "CREATE KEYSPACE IF NOT EXISTS listings WITH replication = {'class': 'NetworkTopologyStrategy', 'a': 2, 'b': 3}")
+	require.Contains(t, printed,
+		"CREATE KEYSPACE IF NOT EXISTS listings WITH replication = {'class': 'NetworkTopologyStrategy', 'a': 2, 'b': 3}")
 	for _, table := range cassandrastore.Tables() {
 		require.Contains(t, printed, table.Create("listings"))
 		for _, o := range table.Options {
@@ -152,7 +175,8 @@ func tornRegistersAreUnavailable(t *testing.T, o cassandrastore.Options) {
 			key := uuid.New()
 			first := store.Record{Version: store.Version{Epoch: 1, Token: store.NewToken()}, Blob: []byte("first")}
 			require.NoError(t, s.Swap(t.Context(), table, key[:], store.Version{}, first))
-			require.NoError(t, raw.Query("UPDATE "+table.String()+" SET "+torn.set+" = ? WHERE key = ?", torn.value, key[:]).WithTimestamp(time.Now().Add(time.Hour).UnixMicro()).Exec())
+			require.NoError(t, raw.Query("UPDATE "+table.String()+" SET "+torn.set+" = ? WHERE key = ?", torn.value,
+				key[:]).WithTimestamp(time.Now().Add(time.Hour).UnixMicro()).Exec())
 			for _, level := range []store.Level{store.Local, store.Serial} {
 				_, err := s.Read(t.Context(), table, key[:], level)
 				require.ErrorIs(t, err, store.Unavailable)
@@ -182,7 +206,8 @@ func fakeServer(t *testing.T, version byte, answer func(opcode byte) (byte, stri
 			}
 			opcode, body := answer(header[4])
 			n := len(body)
-			reply := append([]byte{0x80 | version, 0, header[2], header[3], opcode, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}, body...)
+			reply := append([]byte{0x80 | version, 0, header[2], header[3], opcode, byte(n >> 24), byte(n >> 16),
+				byte(n >> 8), byte(n)}, body...)
 			if _, err := c.Write(reply); err != nil {
 				return
 			}
@@ -201,7 +226,8 @@ func fakeServer(t *testing.T, version byte, answer func(opcode byte) (byte, stri
 }
 
 func TestOpenRefusesAForeignProtocol(t *testing.T) {
-	const message = "\x00\x00\x00\x0a\x00\x3fInvalid or unsupported protocol version (4); highest is three..." // code and text
+	// code and text
+	const message = "\x00\x00\x00\x0a\x00\x3fInvalid or unsupported protocol version (4); highest is three..."
 	old := fakeServer(t, 3, func(byte) (byte, string) { return 0x00, message })
 	o := cassandrastore.Options{Hosts: []string{old}, DataCentre: "dc1", Keyspace: "k", ConnectTimeout: time.Second}
 	refused(t, o, store.InvalidArgument, "protocol", "5.0")

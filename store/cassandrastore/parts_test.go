@@ -53,13 +53,15 @@ func (r *replica) read(b store.Bounds, limit int, reverse bool) (partPage, error
 
 func inside(b store.Bounds, key []byte) bool {
 	above := bytes.Compare(key, b.Start)
-	return (above > 0 || above == 0 && !b.StartExclusive || len(b.Start) == 0) && (len(b.End) == 0 || bytes.Compare(key, b.End) < 0)
+	return (above > 0 || above == 0 && !b.StartExclusive || len(b.Start) == 0) &&
+		(len(b.End) == 0 || bytes.Compare(key, b.End) < 0)
 }
 
 // readAll reads page by page through sliceInParts.
 func (r *replica) readAll(known *partitionMemory, b store.Bounds, o store.SliceOptions) (got [][]byte, err error) {
 	for {
-		page, err := sliceInParts(known, b, o, func(b store.Bounds) (partPage, error) { return r.read(b, o.Limit, o.Reverse) })
+		page, err := sliceInParts(known, b, o,
+			func(b store.Bounds) (partPage, error) { return r.read(b, o.Limit, o.Reverse) })
 		if err != nil {
 			return got, err
 		}
@@ -144,14 +146,16 @@ func TestTheWayAroundDeadDataIsShortAndRemembered(t *testing.T) {
 	}
 	for _, o := range []store.SliceOptions{{Limit: 1000}, {Limit: 1000, Reverse: true}} {
 		for name, b := range map[string]store.Bounds{
-			"unbounded": {}, "prefix": {Start: []byte("photos/2024/"), End: []byte("photos/20240")}, "from": {Start: []byte("photos/2024/")},
+			"unbounded": {}, "prefix": {Start: []byte("photos/2024/"), End: []byte("photos/20240")},
+			"from": {Start: []byte("photos/2024/")},
 		} {
 			known := &partitionMemory{}
 			rep.reads, rep.refused = 0, 0
 			got, err := rep.readAll(known, b, o)
 			require.NoError(t, err)
 			require.Len(t, got, 2)
-			t.Logf("%s, reverse %t: %d reads, %d refused, %d cuts", name, o.Reverse, rep.reads, rep.refused, len(known.cuts()))
+			t.Logf("%s, reverse %t: %d reads, %d refused, %d cuts", name, o.Reverse, rep.reads, rep.refused,
+				len(known.cuts()))
 			require.Less(t, rep.refused, 120)
 			rep.refused = 0
 			_, err = rep.readAll(known, b, o)

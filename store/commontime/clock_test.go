@@ -214,7 +214,8 @@ func oneTime(t *testing.T, seed uint64) {
 			continue
 		}
 		given++
-		require.Greater(t, ts, last, "step %d: what was acknowledged has a higher timestamp than what began later", step)
+		require.Greater(t, ts, last, "step %d: what was acknowledged has a higher timestamp than what began later",
+			step)
 		end := ts + store.Timestamp(n) - 1
 		above, err := processes[r.IntN(len(processes))].clock.Above(t.Context())
 		if err == nil {

@@ -41,7 +41,8 @@ func TestLooks(t *testing.T) {
 		width       time.Duration
 	}{
 		{"idle", false, []time.Duration{quick}, true, 21, 45, 4 * quick},
-		{"busy, then idle", false, []time.Duration{late, late, late, late, late, quick}, true, 6, 45, 1100 * time.Microsecond},
+		{"busy, then idle", false, []time.Duration{late, late, late, late, late, quick}, true, 6, 45,
+			1100 * time.Microsecond},
 		{"busy", false, []time.Duration{late}, false, mostQuestions, mostQuestions, 5 * time.Millisecond},
 		{"far", true, []time.Duration{quick}, true, 1, 1, 2 * time.Millisecond},
 	} {

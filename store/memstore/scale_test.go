@@ -17,7 +17,9 @@ func fill(tb testing.TB, s *memstore.Store, p store.Partition, rows int) {
 	tb.Helper()
 	batch := make([]store.Row, 0, 1000)
 	for i := range rows {
-		batch = append(batch, store.Row{Key: fmt.Appendf(nil, "some/path/%08d", i), Value: make([]byte, 64), Timestamp: 1})
+		batch = append(batch, store.Row{
+			Key: fmt.Appendf(nil, "some/path/%08d", i), Value: make([]byte, 64), Timestamp: 1,
+		})
 		if len(batch) == cap(batch) || i == rows-1 {
 			require.NoError(tb, s.Put(tb.Context(), p, batch...))
 			batch = batch[:0]
@@ -34,7 +36,10 @@ func BenchmarkPutBatchOf100(b *testing.B) {
 	rows := make([]store.Row, 100)
 	for n := uint64(0); b.Loop(); n++ {
 		for i := range rows {
-			rows[i] = store.Row{Key: binary.BigEndian.AppendUint64(nil, (n*100+uint64(i))*0x9e3779b97f4a7c15), Value: make([]byte, 64), Timestamp: 1}
+			rows[i] = store.Row{
+				Key: binary.BigEndian.AppendUint64(nil, (n*100+uint64(i))*0x9e3779b97f4a7c15), Value: make([]byte, 64),
+				Timestamp: 1,
+			}
 		}
 		require.NoError(b, s.Put(b.Context(), p, rows...))
 	}
@@ -67,7 +72,8 @@ func BenchmarkMemory(b *testing.B) {
 		fill(b, s, partition(), 1_000_000)
 		rows := heap()
 		for range 100_000 {
-			require.NoError(b, s.Put(b.Context(), partition(), store.Row{Key: []byte("k"), Value: []byte("v"), Timestamp: 1}))
+			require.NoError(b, s.Put(b.Context(), partition(),
+				store.Row{Key: []byte("k"), Value: []byte("v"), Timestamp: 1}))
 		}
 		partitions := heap()
 		b.ReportMetric((rows-before)/1e6, "B/row")

@@ -123,20 +123,27 @@ func crashStep(s *Store, r *rand.Rand, w int, ts store.Timestamp, report func(ev
 			return err
 		}
 		e.TS = store.Timestamp(old.Epoch + 1)
-		next := store.Record{Version: store.Version{Epoch: old.Epoch + 1, Token: store.NewToken()}, Blob: []byte(e.Value)}
+		next := store.Record{
+			Version: store.Version{Epoch: old.Epoch + 1, Token: store.NewToken()}, Blob: []byte(e.Value),
+		}
 		return write(func() error { return s.Swap(ctx, store.Process, []byte(e.Keys[0]), old.Version, next) })
 	case d < 92:
 		k := key()
 		got, found, err := s.Get(ctx, p, []byte(k))
 		if err == nil && found {
-			report(event{Seen: true, Op: "put", Partition: n, Keys: []string{k}, Value: string(got.Value), TS: got.Timestamp})
+			report(event{
+				Seen: true, Op: "put", Partition: n, Keys: []string{k}, Value: string(got.Value), TS: got.Timestamp,
+			})
 		}
 		return err
 	default:
 		page, err := s.Slice(ctx, p, store.Bounds{}, store.SliceOptions{Limit: 100, Timestamps: true})
 		if err == nil {
 			for _, got := range page.Rows {
-				report(event{Seen: true, Op: "put", Partition: n, Keys: []string{string(got.Key)}, Value: string(got.Value), TS: got.Timestamp})
+				report(event{
+					Seen: true, Op: "put", Partition: n, Keys: []string{string(got.Key)}, Value: string(got.Value),
+					TS: got.Timestamp,
+				})
 			}
 		}
 		return err

@@ -151,11 +151,14 @@ func TestPutThenGivesUp(t *testing.T) {
 		rows []store.Row
 		hold func(s *Store, p store.Partition) (release func())
 	}{
-		"by Pebble": {[]store.Row{row("k", "v", 10), row("l", "v", 10)}, func(s *Store, _ store.Partition) func() { return holdUp(s) }},
-		"by another write of its key": {[]store.Row{row("k", "v", 10), row("l", "v", 10)}, func(s *Store, p store.Partition) func() {
-			return s.lockKeys(p, [][]byte{rowKey(p, []byte("l"))}).unlock
-		}},
-		"by a removal": {[]store.Row{row("k", "v", 10)}, func(s *Store, p store.Partition) func() { return s.lockPartition(p).unlock }},
+		"by Pebble": {[]store.Row{row("k", "v", 10), row("l", "v", 10)},
+			func(s *Store, _ store.Partition) func() { return holdUp(s) }},
+		"by another write of its key": {[]store.Row{row("k", "v", 10), row("l", "v", 10)},
+			func(s *Store, p store.Partition) func() {
+				return s.lockKeys(p, [][]byte{rowKey(p, []byte("l"))}).unlock
+			}},
+		"by a removal": {[]store.Row{row("k", "v", 10)},
+			func(s *Store, p store.Partition) func() { return s.lockPartition(p).unlock }},
 		"of many rows": {many, func(s *Store, p store.Partition) func() { return s.lockPartition(p).unlock }},
 		"of an old row": {[]store.Row{row("old", "v", 3)}, func(s *Store, p store.Partition) func() {
 			return s.lockKeys(p, [][]byte{rowKey(p, []byte("old"))}).unlock
@@ -250,7 +253,8 @@ func TestCloseEndsPuts(t *testing.T) {
 		r := row(fmt.Sprint(i), "v", 10)
 		want.puts = append(want.puts, r)
 		g.Go(func() {
-			if err := s.PutThen(counted{ctx, &waiting}, p, func() { ended.Add(1) }, r); store.KindOf(err) != store.Timeout {
+			if err := s.PutThen(counted{ctx, &waiting}, p, func() { ended.Add(1) },
+				r); store.KindOf(err) != store.Timeout {
 				t.Error(err)
 			}
 		})

@@ -86,7 +86,8 @@ func TestFailedSyncEndsCalls(t *testing.T) {
 		})
 	}
 	writes := map[string]error{
-		"Put": s.Put(ctx, p, row("l", "v", 1)), "Delete": s.Delete(ctx, p, []byte("l"), 1), "Remove": s.Remove(ctx, p, store.Bounds{}, 9),
+		"Put": s.Put(ctx, p, row("l", "v", 1)), "Delete": s.Delete(ctx, p, []byte("l"), 1),
+		"Remove":    s.Remove(ctx, p, store.Bounds{}, 9),
 		"WriteNode": s.WriteNode(ctx, p.Bucket, store.NodeID{1}, []byte("n")), "Writable": s.Writable(),
 	}
 	for name, err := range writes {

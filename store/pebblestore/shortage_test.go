@@ -17,7 +17,8 @@ import (
 // writes are refused, with the cause, and afterwards everything goes on.
 func TestShortagesPass(t *testing.T) {
 	for lack, says := range map[syscall.Errno]string{
-		syscall.EMFILE: "ulimit -n", syscall.ENFILE: "fs.file-max", syscall.ENOMEM: "goes on by itself", syscall.EDQUOT: "disk full",
+		syscall.EMFILE: "ulimit -n", syscall.ENFILE: "fs.file-max", syscall.ENOMEM: "goes on by itself",
+		syscall.EDQUOT: "disk full",
 	} {
 		t.Run(lack.Error(), func(t *testing.T) {
 			f := &faults{err: lack, match: func(op errorfs.Op) bool {
@@ -29,7 +30,9 @@ func TestShortagesPass(t *testing.T) {
 			value := make([]byte, 4<<10)
 			put := func() error {
 				// Each is newer than the ones before, so that none has to look at them.
-				err := s.Put(ctx, p, store.Row{Key: fmt.Appendf(nil, "%06d", acked), Value: value, Timestamp: store.Timestamp(acked + 1)})
+				err := s.Put(ctx, p, store.Row{
+					Key: fmt.Appendf(nil, "%06d", acked), Value: value, Timestamp: store.Timestamp(acked + 1),
+				})
 				if err == nil {
 					acked++
 				}
@@ -49,7 +52,8 @@ func TestShortagesPass(t *testing.T) {
 				}
 				require.ErrorContains(t, s.Writable(), says)
 				f.on.Store(false)
-				require.Eventually(t, func() bool { return s.Writable() == nil && put() == nil }, time.Minute, 5*time.Millisecond)
+				require.Eventually(t, func() bool { return s.Writable() == nil && put() == nil }, time.Minute,
+					5*time.Millisecond)
 			}
 			after := mem.CrashClone(vfs.CrashCloneCfg{})
 			require.NoError(t, s.Close())
@@ -77,7 +81,7 @@ func TestShortagesOfSyncsDoNotPass(t *testing.T) {
 
 // TestOpenTables bounds what it may be.
 func TestOpenTables(t *testing.T) {
-	_, err := Open("data", Options{FS: vfs.NewMem(), OpenTables: 63})
+	_, err := Open("data", Options{fs: vfs.NewMem(), OpenTables: 63})
 	require.ErrorIs(t, err, store.InvalidArgument)
 	require.ErrorContains(t, err, "at least 64")
 	s := openMem(t, vfs.NewMem(), Options{OpenTables: 64})

@@ -54,7 +54,7 @@ func TestOverwrites(t *testing.T) {
 func TestGrace(t *testing.T) {
 	clock := newClock()
 	fs := vfs.NewCrashableMem()
-	o := Options{Now: clock.read, TombstoneGrace: time.Hour, CollectEvery: 24 * time.Hour, ceilingStep: 1}
+	o := Options{now: clock.read, TombstoneGrace: time.Hour, collectEvery: 24 * time.Hour, ceilingStep: 1}
 	s := openMem(t, fs, o)
 	ctx, p, q := t.Context(), newPartition(), newPartition()
 	rest := func() (n int) {
@@ -106,7 +106,7 @@ func TestGrace(t *testing.T) {
 // due.
 func TestCollectorSparesNewRows(t *testing.T) {
 	clock := newClock()
-	s := openMem(t, vfs.NewMem(), Options{Now: clock.read, CollectEvery: 24 * time.Hour})
+	s := openMem(t, vfs.NewMem(), Options{now: clock.read, collectEvery: 24 * time.Hour})
 	defer s.Close()
 	ctx, p := t.Context(), newPartition()
 	require.NoError(t, s.Delete(ctx, p, []byte("a"), 1))
@@ -118,7 +118,7 @@ func TestCollectorSparesNewRows(t *testing.T) {
 
 // TestBackgroundCollects waits for the background to do it.
 func TestBackgroundCollects(t *testing.T) {
-	s := openMem(t, vfs.NewMem(), Options{TombstoneGrace: time.Millisecond, CollectEvery: time.Millisecond})
+	s := openMem(t, vfs.NewMem(), Options{TombstoneGrace: time.Millisecond, collectEvery: time.Millisecond})
 	defer s.Close()
 	p := newPartition()
 	require.NoError(t, s.Delete(t.Context(), p, []byte("a"), 1))
@@ -152,7 +152,10 @@ func TestReadsWaitForSync(t *testing.T) {
 			return err == nil && len(page.Rows) == 1
 		},
 		"superseded put": func() bool { return s.Put(ctx, p, row("k", "older", 1)) == nil },
-		"partitions":     func() bool { ps, err := s.Partitions(ctx, store.Partition{}, 1); return err == nil && len(ps) == 1 },
+		"partitions": func() bool {
+			ps, err := s.Partitions(ctx, store.Partition{}, 1)
+			return err == nil && len(ps) == 1
+		},
 	}
 	register := store.Record{Version: store.Version{Epoch: 1, Token: store.NewToken()}}
 	reads["register"] = func() bool { _, err := s.Read(ctx, store.Clocks, key, store.Serial); return err == nil }
@@ -287,7 +290,8 @@ func TestForeignRow(t *testing.T) {
 	s := openMem(t, vfs.NewMem(), Options{})
 	defer s.Close()
 	ctx, p := t.Context(), newPartition()
-	for _, v := range []string{"", "\x01", "\x07\x00\x00\x00\x00\x00\x00\x00\x01", "\x02\x00\x00\x00\x00\x00\x00\x00\x01\x00", "\x01\x00\x00\x00\x00\x00\x00\x00\x00"} {
+	for _, v := range []string{"", "\x01", "\x07\x00\x00\x00\x00\x00\x00\x00\x01",
+		"\x02\x00\x00\x00\x00\x00\x00\x00\x01\x00", "\x01\x00\x00\x00\x00\x00\x00\x00\x00"} {
 		require.NoError(t, s.db.Set(rowKey(p, []byte("k")), []byte(v), nil))
 		_, _, err := s.Get(ctx, p, []byte("k"))
 		require.ErrorIs(t, err, store.Corrupt, "%q", v)

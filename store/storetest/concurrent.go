@@ -25,7 +25,9 @@ func (s *suite) batchAtomic(t *testing.T) {
 			o := operation{ts: ts}
 			if i%removeEach != 0 {
 				for k := range keys {
-					o.rows = append(o.rows, store.Row{Key: fmt.Appendf(nil, "%02d", k), Value: fmt.Append(nil, ts), Timestamp: ts})
+					o.rows = append(o.rows, store.Row{
+						Key: fmt.Appendf(nil, "%02d", k), Value: fmt.Append(nil, ts), Timestamp: ts,
+					})
 				}
 			}
 			if err := o.apply(ctx, s.rows, []store.Partition{p}); err != nil {
@@ -36,7 +38,8 @@ func (s *suite) batchAtomic(t *testing.T) {
 	}
 	read := func(ctx context.Context) error {
 		for i := 0; !done.Load(); i++ {
-			page, err := s.rows.Slice(ctx, p, store.Bounds{}, store.SliceOptions{Limit: keys + 1, Timestamps: true, Reverse: i%2 == 0})
+			page, err := s.rows.Slice(ctx, p, store.Bounds{},
+				store.SliceOptions{Limit: keys + 1, Timestamps: true, Reverse: i%2 == 0})
 			if err != nil {
 				return err
 			}

@@ -64,7 +64,8 @@ func visible(ops []operation, partition int) []store.Row {
 		}
 		for _, r := range o.rows {
 			b, found := best[string(r.Key)]
-			if !found || r.Timestamp > b.Timestamp || r.Timestamp == b.Timestamp && bytes.Compare(r.Value, b.Value) > 0 {
+			if !found || r.Timestamp > b.Timestamp || r.Timestamp == b.Timestamp &&
+				bytes.Compare(r.Value, b.Value) > 0 {
 				best[string(r.Key)] = r
 			}
 		}

@@ -62,9 +62,11 @@ func (s *suite) refusals(t *testing.T) {
 	add("delete the empty key", func(ctx context.Context) error { return s.store.Delete(ctx, p, nil, 9) })
 	add("delete a long key", func(ctx context.Context) error { return s.store.Delete(ctx, p, long, 9) })
 	add("delete at no timestamp", func(ctx context.Context) error { return s.store.Delete(ctx, p, good.Key, 0) })
-	add("delete at a negative timestamp", func(ctx context.Context) error { return s.store.Delete(ctx, p, good.Key, -1) })
+	add("delete at a negative timestamp",
+		func(ctx context.Context) error { return s.store.Delete(ctx, p, good.Key, -1) })
 	add("remove at no timestamp", func(ctx context.Context) error { return s.store.Remove(ctx, p, store.Bounds{}, 0) })
-	add("remove at a negative timestamp", func(ctx context.Context) error { return s.store.Remove(ctx, p, store.Bounds{}, -1) })
+	add("remove at a negative timestamp",
+		func(ctx context.Context) error { return s.store.Remove(ctx, p, store.Bounds{}, -1) })
 	add("get the empty key", func(ctx context.Context) error { _, _, err := s.store.Get(ctx, p, nil); return err })
 	add("get a long key", func(ctx context.Context) error { _, _, err := s.store.Get(ctx, p, long); return err })
 	for name, bad := range map[string]store.Bounds{
@@ -121,22 +123,28 @@ func (s *suite) refusals(t *testing.T) {
 		})
 	}
 	add("scan no table", func(ctx context.Context) error { _, err := s.store.Scan(ctx, 0, nil, 1); return err })
-	add("scan an unknown table", func(ctx context.Context) error { _, err := s.store.Scan(ctx, 99, nil, 1); return err })
+	add("scan an unknown table",
+		func(ctx context.Context) error { _, err := s.store.Scan(ctx, 99, nil, 1); return err })
 	next := nextRecord(root.Version, "v")
 	for name, bad := range map[string]struct {
 		old  store.Version
 		next store.Record
 	}{
-		"the same epoch":        {root.Version, store.Record{Version: store.Version{Epoch: root.Epoch, Token: next.Token}}},
-		"an epoch left out":     {root.Version, store.Record{Version: store.Version{Epoch: root.Epoch + 2, Token: next.Token}}},
-		"a lower epoch":         {root.Version, store.Record{Version: store.Version{Epoch: root.Epoch - 1, Token: next.Token}}},
-		"no token":              {root.Version, store.Record{Version: store.Version{Epoch: root.Epoch + 1}}},
-		"the same token":        {root.Version, store.Record{Version: store.Version{Epoch: root.Epoch + 1, Token: root.Token}}},
-		"a long blob":           {root.Version, store.Record{Version: next.Version, Blob: make([]byte, store.MaxRecordBytes+1)}},
-		"absent with a token":   {store.Version{Token: root.Token}, store.Record{Version: store.Version{Epoch: 1, Token: next.Token}}},
+		"the same epoch": {root.Version, store.Record{Version: store.Version{Epoch: root.Epoch, Token: next.Token}}},
+		"an epoch left out": {root.Version,
+			store.Record{Version: store.Version{Epoch: root.Epoch + 2, Token: next.Token}}},
+		"a lower epoch": {root.Version, store.Record{Version: store.Version{Epoch: root.Epoch - 1, Token: next.Token}}},
+		"no token":      {root.Version, store.Record{Version: store.Version{Epoch: root.Epoch + 1}}},
+		"the same token": {root.Version,
+			store.Record{Version: store.Version{Epoch: root.Epoch + 1, Token: root.Token}}},
+		"a long blob": {root.Version, store.Record{Version: next.Version, Blob: make([]byte, store.MaxRecordBytes+1)}},
+		"absent with a token": {store.Version{Token: root.Token},
+			store.Record{Version: store.Version{Epoch: 1, Token: next.Token}}},
 		"an epoch and no token": {store.Version{Epoch: root.Epoch}, next},
 	} {
-		add("swap with "+name, func(ctx context.Context) error { return s.store.Swap(ctx, store.Roots, root.key, bad.old, bad.next) })
+		add("swap with "+name, func(ctx context.Context) error {
+			return s.store.Swap(ctx, store.Roots, root.key, bad.old, bad.next)
+		})
 	}
 	add("write an empty node", func(ctx context.Context) error { return s.store.WriteNode(ctx, b, newNodeID(), nil) })
 	add("write a large node", func(ctx context.Context) error {
@@ -177,7 +185,8 @@ func (s *suite) justWithin(t *testing.T) {
 		all := []store.Row{{Key: key, Value: bytes.Repeat([]byte{7}, store.MaxValueBytes), Timestamp: 1}}
 		for left := store.MaxBatchBytes - len(all[0].Key) - len(all[0].Value); left > 0; {
 			size := min(left-1, store.MaxValueBytes)
-			all = append([]store.Row{{Key: []byte{byte(0xf0 - len(all))}, Value: make([]byte, size), Timestamp: 1}}, all...)
+			all = append([]store.Row{{Key: []byte{byte(0xf0 - len(all))}, Value: make([]byte, size), Timestamp: 1}},
+				all...)
 			left -= 1 + size
 		}
 		require.NoError(t, s.store.Put(ctx, p, all...))

@@ -41,17 +41,21 @@ func (r *Report) chart(store string) []byte {
 	}
 	var b bytes.Buffer
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
-	p(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`+"\n", chartWidth, height)
+	p(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`+"\n",
+		chartWidth, height)
 	p(`<rect width="100%%" height="100%%" fill="#fff"/>` + "\n")
-	p(`<text x="8" y="18" font-weight="bold">%s: median times, logarithmic</text>`+"\n", html.EscapeString(title(store)))
+	p(`<text x="8" y="18" font-weight="bold">%s: median times, logarithmic</text>`+"\n",
+		html.EscapeString(title(store)))
 	for e := low; e <= high; e++ {
 		x := labelWidth + at(math.Pow(10, e))
-		p(`<path d="M%.0f 26V%d" stroke="#ddd"/><text x="%.0f" y="%d" fill="#888" text-anchor="middle">%s</text>`+"\n", x, height-14, x, height-3, power(e))
+		p(`<path d="M%.0f 26V%d" stroke="#ddd"/><text x="%.0f" y="%d" fill="#888" text-anchor="middle">%s</text>`+"\n",
+			x, height-14, x, height-3, power(e))
 	}
 	y := 30
 	for _, lines := range groups {
 		y += panelMargin
-		p(`<text x="8" y="%d" font-weight="bold">%s: %s</text>`+"\n", y-8, html.EscapeString(lines[0].Set), html.EscapeString(lines[0].Measure))
+		p(`<text x="8" y="%d" font-weight="bold">%s: %s</text>`+"\n", y-8, html.EscapeString(lines[0].Set),
+			html.EscapeString(lines[0].Measure))
 		for _, l := range lines {
 			colour := "#9ab"
 			if l.Layout == layouts.NameEvenkeel {

@@ -84,7 +84,8 @@ func (x *runner) growth(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("growing %s: %w", s.name, err)
 			}
-			balanced[i] = Growth{s.name, layouts.NameEvenkeel, moved, fmt.Sprintf("measured: from nothing to %d rows, at rest after %.0f s, max_rows %d, by its own balancer; the largest partition has %d in the end", rows, time.Since(begun).Seconds(), growthLimit, largest)}
+			balanced[i] = Growth{s.name, layouts.NameEvenkeel, moved,
+				fmt.Sprintf("measured: from nothing to %d rows, at rest after %.0f s, max_rows %d, by its own balancer; the largest partition has %d in the end", rows, time.Since(begun).Seconds(), growthLimit, largest)}
 			return nil
 		})
 	}
@@ -109,7 +110,9 @@ func growthCounted(ctx context.Context, s set, entries []layouts.Entry) (out []G
 	if s.feed {
 		for _, c := range []struct{ name, period, also string }{
 			{layouts.NameDays, "day", ""},
-			{layouts.NameDaysN, "day", fmt.Sprintf(" in each of %d parts (twice as many move half the rows of the days that have them)", daysN)},
+			{layouts.NameDaysN, "day",
+				fmt.Sprintf(" in each of %d parts (twice as many move half the rows of the days that have them)",
+					daysN)},
 			{layouts.NameSlices, "month", ""},
 		} {
 			half, all, err := largestInTime(ctx, c.name, entries)
@@ -120,7 +123,8 @@ func growthCounted(ctx context.Context, s set, entries []layouts.Entry) (out []G
 		}
 	} else {
 		keys := newOracle(entries).keys
-		add(layouts.NameHash, growthOfHashing(keys, 256), "256 buckets become 512, by jump hashing; a reader must know which rows have moved")
+		add(layouts.NameHash, growthOfHashing(keys, 256),
+			"256 buckets become 512, by jump hashing; a reader must know which rows have moved")
 		prefix := growthOfPrefixes(keys, prefixBytes)
 		how := "another byte of prefix: every row moves to another partition"
 		if prefix < 0 {

@@ -143,7 +143,9 @@ func bucketName(set, layout string) string {
 const loadChunk = 20_000
 
 // prepare creates what a layout of a set needs before its first row.
-func (x *runner) prepare(ctx context.Context, s set, name string, entries []layouts.Entry, cuts [][]byte) (layouts.Layout, error) {
+func (x *runner) prepare(
+	ctx context.Context, s set, name string, entries []layouts.Entry, cuts [][]byte,
+) (layouts.Layout, error) {
 	if name == layouts.NameEvenkeel || name == nameMany {
 		c, err := x.w.client(x.w.rows(name))
 		if err != nil {
@@ -198,7 +200,11 @@ func (x *runner) load(ctx context.Context, s set) error {
 		}
 		targets = append(targets, &target{name: name, load: made.Load})
 	}
-	targets = append(targets, &target{name: nameBare, load: func(ctx context.Context, some []layouts.Entry) error { return x.w.bare().load(ctx, s.name, some) }})
+	targets = append(targets, &target{
+		name: nameBare, load: func(ctx context.Context, some []layouts.Entry) error {
+			return x.w.bare().load(ctx, s.name, some)
+		},
+	})
 	for some := range slices.Chunk(entries, loadChunk) {
 		for _, t := range targets {
 			begun := time.Now()
@@ -209,7 +215,8 @@ func (x *runner) load(ctx context.Context, s set) error {
 		}
 	}
 	for _, t := range targets {
-		x.say("loaded %d entries of %s into %s in %v (%.0f/s)", len(entries), s.name, t.name, t.took.Round(time.Millisecond), float64(len(entries))/t.took.Seconds())
+		x.say("loaded %d entries of %s into %s in %v (%.0f/s)", len(entries), s.name, t.name,
+			t.took.Round(time.Millisecond), float64(len(entries))/t.took.Seconds())
 	}
 	return nil
 }
@@ -257,14 +264,17 @@ func (x *runner) overwrite(ctx context.Context, s set) error {
 		}
 	}
 	for _, name := range names {
-		x.say("wrote %d entries of %s over each other in %s in %v (%.0f/s)", len(entries), s.name, name, took[name].Round(time.Millisecond), float64(len(entries))/took[name].Seconds())
+		x.say("wrote %d entries of %s over each other in %s in %v (%.0f/s)", len(entries), s.name, name,
+			took[name].Round(time.Millisecond), float64(len(entries))/took[name].Seconds())
 	}
 	return nil
 }
 
 // inOrderOfKeys puts entries by so many workers; those of one key are one worker's, so
 // that the last one wins.
-func inOrderOfKeys(ctx context.Context, entries []layouts.Entry, workers int, put func(ctx context.Context, key, value []byte) error) error {
+func inOrderOfKeys(
+	ctx context.Context, entries []layouts.Entry, workers int, put func(ctx context.Context, key, value []byte) error,
+) error {
 	by := make([][]layouts.Entry, workers)
 	for _, e := range entries {
 		w := layouts.HashBucket(e.Key, workers)

@@ -130,7 +130,10 @@ func lookups(ctx context.Context, size mapSize) (out []Figure, err error) {
 	err = things[0].do(n)
 	runtime.ReadMemStats(&after)
 	allocations := float64((after.Mallocs - before.Mallocs) / n) // whole ones: what else goes on allocates, too
-	out = append(out, Figure{What: "allocations of a lookup", Value: allocations, Most: atMost(0), Note: fmt.Sprintf("%d in the process in %d lookups", after.Mallocs-before.Mallocs, n)})
+	out = append(out, Figure{
+		What: "allocations of a lookup", Value: allocations, Most: atMost(0),
+		Note: fmt.Sprintf("%d in the process in %d lookups", after.Mallocs-before.Mallocs, n),
+	})
 	return append(out, bounded), err
 }
 
@@ -149,9 +152,11 @@ func boundedMap(ctx context.Context, m *mapbench.Map, bound int64) (Figure, erro
 	grown := float64(mapbench.Heap()-before) / (1 << 20)
 	u := other.Client.Usage()
 	return Figure{
-		What:  fmt.Sprintf("memory of a client that has read all of a map of %d ranges, its cache bounded to %d MiB", len(m.Cuts)+1, bound>>20),
+		What: fmt.Sprintf("memory of a client that has read all of a map of %d ranges, its cache bounded to %d MiB",
+			len(m.Cuts)+1, bound>>20),
 		Value: grown, Unit: "MiB", Most: atMost(float64(bound >> 20)),
-		Note: fmt.Sprintf("growth of the heap; the cache counts %.1f MiB in %d nodes", float64(u.NodeBytes)/(1<<20), u.Nodes),
+		Note: fmt.Sprintf("growth of the heap; the cache counts %.1f MiB in %d nodes", float64(u.NodeBytes)/(1<<20),
+			u.Nodes),
 	}, nil
 }
 
@@ -215,7 +220,9 @@ func swapFigure(store string, ranges int, s *mapbench.Swaps) Figure {
 		}
 	}
 	return Figure{
-		What: fmt.Sprintf("slowest swap of the root of a map of %d ranges, in moves as a split makes them, %s", ranges, title(store)), Value: slices.Max(took), Unit: "ms", Most: atMost(swapTarget),
-		Note: fmt.Sprintf("of %d, %d of them above %d; p50 %.1f, of those that write nodes %.1f", len(took), over, swapTarget, quantile(took, 0.5), quantile(millis(s.Rewriting), 0.5)),
+		What: fmt.Sprintf("slowest swap of the root of a map of %d ranges, in moves as a split makes them, %s", ranges,
+			title(store)), Value: slices.Max(took), Unit: "ms", Most: atMost(swapTarget),
+		Note: fmt.Sprintf("of %d, %d of them above %d; p50 %.1f, of those that write nodes %.1f", len(took), over,
+			swapTarget, quantile(took, 0.5), quantile(millis(s.Rewriting), 0.5)),
 	}
 }

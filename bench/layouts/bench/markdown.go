@@ -120,7 +120,8 @@ func (r *Report) tables() []byte {
 	var b bytes.Buffer
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
 	p("# Layouts side by side: all figures\n\n")
-	p("For whoever wants more than the [targets](../../docs/benchmarks.md). Written by `make bench`.\n\n%s\n", r.measured())
+	p("For whoever wants more than the [targets](../../docs/benchmarks.md). Written by `make bench`.\n\n%s\n",
+		r.measured())
 	p("`x evenkeel` is the median, over the rounds, of a layout's time over evenkeel's in the same round. In brackets\n")
 	p("are the medians of the lowest and the highest tenth of the run (of parts of three rounds where there are fewer\n")
 	p("than 30, of single rounds below 9). Above 1 evenkeel is the faster one. `bare` is the driver, or the engine,\n")
@@ -167,7 +168,8 @@ func (r *Report) tables() []byte {
 		p("\n## Rows per partition\n| set | layout | partitions | min | mean | max |\n|---|---|---|---|---|---|\n")
 		seen := map[string]bool{}
 		for _, s := range r.Sizes {
-			line := fmt.Sprintf("| %s | %s | %d | %d | %.0f | %d |\n", s.Set, s.Layout, s.Partitions, s.Min, s.Mean, s.Max)
+			line := fmt.Sprintf("| %s | %s | %d | %d | %.0f | %d |\n", s.Set, s.Layout, s.Partitions, s.Min, s.Mean,
+				s.Max)
 			if !seen[line] {
 				seen[line] = true // the same in each store
 				p("%s", line)

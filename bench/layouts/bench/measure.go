@@ -74,7 +74,8 @@ func (x *runner) measure(ctx context.Context, l *loaded) error {
 	switch {
 	case l.feed:
 		return errors.Join(
-			x.pages(ctx, l, newestPage, pages, func(*rand.Rand) layouts.Query { return layouts.Query{Reverse: true, Limit: pageRows} }),
+			x.pages(ctx, l, newestPage, pages,
+				func(*rand.Rand) layouts.Query { return layouts.Query{Reverse: true, Limit: pageRows} }),
 			x.pages(ctx, l, newerPage, pages, func(r *rand.Rand) layouts.Query {
 				return layouts.Query{Reverse: true, Limit: pageRows, After: l.oracle.keys[r.IntN(len(l.oracle.keys))]}
 			}),
@@ -90,18 +91,22 @@ func (x *runner) measure(ctx context.Context, l *loaded) error {
 		key := l.oracle.keys[r.IntN(len(l.oracle.keys))]
 		return key[:bytes.LastIndexByte(key, '/')+1]
 	}
-	if err := x.pages(ctx, l, firstPage, pages, func(*rand.Rand) layouts.Query { return layouts.Query{Limit: pageRows} }); err != nil {
+	if err := x.pages(ctx, l, firstPage, pages,
+		func(*rand.Rand) layouts.Query { return layouts.Query{Limit: pageRows} }); err != nil {
 		return err
 	}
 	if err := x.pages(ctx, l, deepPage, pages, x.deep(l)); err != nil {
 		return err
 	}
-	if err := x.pages(ctx, l, prefixPage, pages, func(r *rand.Rand) layouts.Query { return layouts.Query{Prefix: folder(r), Limit: pageRows} }); err != nil {
+	if err := x.pages(ctx, l, prefixPage, pages,
+		func(r *rand.Rand) layouts.Query { return layouts.Query{Prefix: folder(r), Limit: pageRows} }); err != nil {
 		return err
 	}
 	if err := x.pages(ctx, l, foldedPage, max(pages/4, 3), func(r *rand.Rand) layouts.Query {
 		parts := strings.SplitAfter(string(folder(r)), "/")
-		return layouts.Query{Prefix: []byte(strings.Join(parts[:r.IntN(len(parts))], "")), Delimiter: []byte("/"), Limit: pageRows}
+		return layouts.Query{
+			Prefix: []byte(strings.Join(parts[:r.IntN(len(parts))], "")), Delimiter: []byte("/"), Limit: pageRows,
+		}
 	}); err != nil {
 		return err
 	}
@@ -135,7 +140,9 @@ func slow(layout, measure string, rounds int) int {
 }
 
 // pages measures pages of one kind.
-func (x *runner) pages(ctx context.Context, l *loaded, measure string, rounds int, query func(*rand.Rand) layouts.Query) error {
+func (x *runner) pages(
+	ctx context.Context, l *loaded, measure string, rounds int, query func(*rand.Rand) layouts.Query,
+) error {
 	of := func(round int) layouts.Query { return query(rand.New(rand.NewPCG(7, uint64(round)))) }
 	var ways []way
 	add := func(name string, timed, counted layouts.Layout, meter *layouts.Meter) {
@@ -208,7 +215,9 @@ func (x *runner) scans(ctx context.Context, l *loaded) error {
 				return l.timed[name].Scan(ctx, n, each)
 			})
 		}
-		add(nameBare, func(ctx context.Context, each func([]layouts.Entry) error) error { return x.bareScan(ctx, l, n, each) })
+		add(nameBare, func(ctx context.Context, each func([]layouts.Entry) error) error {
+			return x.bareScan(ctx, l, n, each)
+		})
 		if err := x.turns(ctx, l, measure, len(l.oracle.keys), ways, scanRounds, 1); err != nil {
 			return err
 		}

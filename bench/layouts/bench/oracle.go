@@ -77,8 +77,10 @@ func (o *oracle) check(q layouts.Query, got []layouts.Item) error {
 		return fmt.Errorf("%v: %d items, not %d", q, len(got), len(want))
 	}
 	for i := range want {
-		if !bytes.Equal(want[i].Key, got[i].Key) || !bytes.Equal(want[i].Value, got[i].Value) || want[i].CommonPrefix != got[i].CommonPrefix {
-			return fmt.Errorf("%v: item %d is %q = %q, not %q = %q", q, i, got[i].Key, got[i].Value, want[i].Key, want[i].Value)
+		if !bytes.Equal(want[i].Key, got[i].Key) || !bytes.Equal(want[i].Value, got[i].Value) ||
+			want[i].CommonPrefix != got[i].CommonPrefix {
+			return fmt.Errorf("%v: item %d is %q = %q, not %q = %q", q, i, got[i].Key, got[i].Value, want[i].Key,
+				want[i].Value)
 		}
 	}
 	return nil

@@ -55,7 +55,11 @@ func (x *runner) puts(ctx context.Context, l *loaded) (err error) {
 		}
 		targets = append(targets, &putTarget{name: name, key: key, l: made, put: made.Put})
 	}
-	targets = append(targets, &putTarget{name: nameBare, key: key, put: func(ctx context.Context, key, value []byte) error { return x.w.bare().put(ctx, s.name, key, value) }})
+	targets = append(targets, &putTarget{
+		name: nameBare, key: key, put: func(ctx context.Context, key, value []byte) error {
+			return x.w.bare().put(ctx, s.name, key, value)
+		},
+	})
 	var alone, atOnce, batches []way
 	for _, t := range targets {
 		alone = append(alone, way{layout: t.name, do: t.singly(1, 20)})
@@ -80,7 +84,8 @@ func (x *runner) puts(ctx context.Context, l *loaded) (err error) {
 		// A round takes a few ms: with 40 of them runs differed by a fifth.
 		{putsAtOnce, putters * 5, atOnce, 4 * putRounds},
 		{putsBatch, batchPuts, batches, batchRounds},
-		{putsOne, batchPuts, []way{{layout: into.name, do: into.batch(batchPuts)}, {layout: nameSingly, do: into.singly(putters, batchPuts/putters)}}, putRounds},
+		{putsOne, batchPuts, []way{{layout: into.name, do: into.batch(batchPuts)},
+			{layout: nameSingly, do: into.singly(putters, batchPuts/putters)}}, putRounds},
 	} {
 		if err := x.turns(ctx, l, c.measure, c.of, c.ways, c.rounds, max(x.warmRounds()/10, 2)); err != nil {
 			return err

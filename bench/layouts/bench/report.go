@@ -51,7 +51,10 @@ type Size struct {
 }
 
 func newReport(o Options) *Report {
-	r := &Report{Date: time.Now().UTC().Format(time.DateOnly), Keys: o.Keys, Machine: machine(), Versions: map[string]string{"Go": strings.TrimPrefix(runtime.Version(), "go")}}
+	r := &Report{
+		Date: time.Now().UTC().Format(time.DateOnly), Keys: o.Keys, Machine: machine(),
+		Versions: map[string]string{"Go": strings.TrimPrefix(runtime.Version(), "go")},
+	}
 	if slices.Contains(o.Stores, Cassandra) {
 		r.Versions["Cassandra"] = cassandratest.Version
 	}
@@ -90,7 +93,8 @@ func loadAverage() (load float64) {
 
 // load says how busy the machine was.
 func (r *Report) load() string {
-	return fmt.Sprintf("a load average of %.1f before it and %.1f at its end, its own work included", r.LoadBefore, r.LoadAfter)
+	return fmt.Sprintf("a load average of %.1f before it and %.1f at its end, its own work included", r.LoadBefore,
+		r.LoadAfter)
 }
 
 // machine is the processor as the kernel names it.
@@ -146,7 +150,10 @@ func (x *runner) sizes(ctx context.Context, l *loaded) error {
 				rows[p]++
 			}
 		}
-		s := Size{Store: x.store, Set: l.name, Layout: name, Partitions: len(rows), Mean: float64(len(l.oracle.keys)) / float64(len(rows)), Min: len(l.oracle.keys)}
+		s := Size{
+			Store: x.store, Set: l.name, Layout: name, Partitions: len(rows),
+			Mean: float64(len(l.oracle.keys)) / float64(len(rows)), Min: len(l.oracle.keys),
+		}
 		for _, n := range rows {
 			s.Min, s.Max = min(s.Min, n), max(s.Max, n)
 		}
@@ -158,7 +165,8 @@ func (x *runner) sizes(ctx context.Context, l *loaded) error {
 // groups are the lines of each store, set and measure, in the order measured.
 func (r *Report) groups() (out [][]Line) {
 	for _, l := range r.Lines {
-		if n := len(out); n > 0 && out[n-1][0].Store == l.Store && out[n-1][0].Set == l.Set && out[n-1][0].Measure == l.Measure {
+		if n := len(out); n > 0 && out[n-1][0].Store == l.Store && out[n-1][0].Set == l.Set &&
+			out[n-1][0].Measure == l.Measure {
 			out[n-1] = append(out[n-1], l)
 		} else {
 			out = append(out, []Line{l})
@@ -176,13 +184,15 @@ func (r *Report) Print(out io.Writer) error {
 		fmt.Fprintf(w, "\n%s, %s: %s\n", l.Store, l.Set, l.Measure)
 		fmt.Fprintf(w, "layout\tp50\tp95\tx evenkeel (least to most)\tper second\trequests\trows\tKiB\ttimes\n")
 		for _, l := range lines {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", l.Layout, micros(l.P50), micros(l.P95), l.ratio(), l.perSecond(), l.work("\t"), l.N)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", l.Layout, micros(l.P50), micros(l.P95), l.ratio(),
+				l.perSecond(), l.work("\t"), l.N)
 		}
 	}
 	if len(r.Sizes) > 0 {
 		fmt.Fprintf(w, "\nRows per partition\nstore\tset\tlayout\tpartitions\tmin\tmean\tmax\n")
 		for _, s := range r.Sizes {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%.0f\t%d\n", s.Store, s.Set, s.Layout, s.Partitions, s.Min, s.Mean, s.Max)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%.0f\t%d\n", s.Store, s.Set, s.Layout, s.Partitions, s.Min, s.Mean,
+				s.Max)
 		}
 	}
 	if len(r.Growth) > 0 {

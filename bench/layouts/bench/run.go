@@ -102,7 +102,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 // startPostgres starts a server, which end ends. Where there is none to start, the
 // report says so.
 func (x *runner) startPostgres(ctx context.Context) (end func(), err error) {
-	s, err := postgrestest.Start(ctx, postgrestest.Options{Settings: []string{"shared_buffers=256MB", "max_wal_size=4GB", "max_connections=200"}})
+	s, err := postgrestest.Start(ctx,
+		postgrestest.Options{Settings: []string{"shared_buffers=256MB", "max_wal_size=4GB", "max_connections=200"}})
 	if errors.Is(err, postgrestest.ErrMissing) {
 		x.r.leftOut("%s: postgres: %v", x.store, err)
 		return func() {}, nil
@@ -146,7 +147,8 @@ func pool(ctx context.Context, url, synced string) (*pgxpool.Pool, error) {
 
 func (x *runner) say(format string, args ...any) {
 	if x.o.Progress != nil {
-		fmt.Fprintf(x.o.Progress, "%s %s: %s\n", time.Now().Format(time.TimeOnly), x.store, fmt.Sprintf(format, args...))
+		fmt.Fprintf(x.o.Progress, "%s %s: %s\n", time.Now().Format(time.TimeOnly), x.store,
+			fmt.Sprintf(format, args...))
 	}
 }
 

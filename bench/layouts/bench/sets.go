@@ -52,7 +52,8 @@ func paths(r *rand.Rand, n int) [][]byte {
 func sets() []set {
 	begin := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	return []set{
-		{name: setReal, what: "the paths of this machine's files, and names as object stores see them", share: 1, make: func(_ *rand.Rand, n int) [][]byte { return realkeys.Collect(n, 1) }},
+		{name: setReal, what: "the paths of this machine's files, and names as object stores see them", share: 1,
+			make: func(_ *rand.Rand, n int) [][]byte { return realkeys.Collect(n, 1) }},
 		{name: setPaths, what: "customer-NNNN/NN/photo-NNNNNNNN.jpg: 1,000 customers", share: 5, make: paths},
 		{name: setTenth, what: "the same 1,000 customers with a tenth of the keys", share: 0.5, make: paths},
 		{name: setMD5, what: "hexadecimal md5 sums", share: 0.25, make: func(_ *rand.Rand, n int) [][]byte {
@@ -63,13 +64,14 @@ func sets() []set {
 			}
 			return keys
 		}},
-		{name: "alike30", what: "30 bytes that are the same in all keys, then 16 that are random", share: 0.25, make: func(r *rand.Rand, n int) [][]byte {
-			keys := make([][]byte, n)
-			for i := range keys {
-				keys[i] = fmt.Appendf(nil, "%s%016x", strings.Repeat("backup/", 5)[:30], r.Uint64())
-			}
-			return keys
-		}},
+		{name: "alike30", what: "30 bytes that are the same in all keys, then 16 that are random", share: 0.25,
+			make: func(r *rand.Rand, n int) [][]byte {
+				keys := make([][]byte, n)
+				for i := range keys {
+					keys[i] = fmt.Appendf(nil, "%s%016x", strings.Repeat("backup/", 5)[:30], r.Uint64())
+				}
+				return keys
+			}},
 		{name: setAppend, what: "numbers that go up by one", share: 0.25, make: func(_ *rand.Rand, n int) [][]byte {
 			keys := make([][]byte, n)
 			for i := range keys {
@@ -77,14 +79,15 @@ func sets() []set {
 			}
 			return keys
 		}},
-		{name: "dates", what: "yyyy/mm/dd/hh/ of 30 days, then 8 bytes that are random", share: 0.25, make: func(r *rand.Rand, n int) [][]byte {
-			keys := make([][]byte, n)
-			for i := range keys {
-				at := begin.Add(time.Duration(i) * 30 * 24 * time.Hour / time.Duration(n))
-				keys[i] = fmt.Appendf(nil, "%s%08x", at.Format("2006/01/02/15/"), r.Uint32())
-			}
-			return keys
-		}},
+		{name: "dates", what: "yyyy/mm/dd/hh/ of 30 days, then 8 bytes that are random", share: 0.25,
+			make: func(r *rand.Rand, n int) [][]byte {
+				keys := make([][]byte, n)
+				for i := range keys {
+					at := begin.Add(time.Duration(i) * 30 * 24 * time.Hour / time.Duration(n))
+					keys[i] = fmt.Appendf(nil, "%s%08x", at.Format("2006/01/02/15/"), r.Uint32())
+				}
+				return keys
+			}},
 		{name: "zipf", what: "a tenth as many keys as writes, by Zipf's law (s = 1.1): each write is a put of its own, by 64 workers, over what was put before, in three parts that each went to files before the next; on Cassandra nothing is compacted before it is read, in PostgreSQL nothing vacuumed by hand, and Pebble does as it likes", share: 0.25, overwritten: true, make: func(r *rand.Rand, n int) [][]byte {
 			z := rand.NewZipf(r, 1.1, 1, uint64(max(n/10, 1)))
 			keys := make([][]byte, n)
@@ -93,7 +96,8 @@ func sets() []set {
 			}
 			return keys
 		}},
-		{name: setFeed, what: "Snowflake ids of 60 days: a third of the days empty, one with 40 % of all", share: 0.5, feed: true, make: feedKeys},
+		{name: setFeed, what: "Snowflake ids of 60 days: a third of the days empty, one with 40 % of all", share: 0.5,
+			feed: true, make: feedKeys},
 	}
 }
 
@@ -130,7 +134,8 @@ func feedKeys(r *rand.Rand, n int) [][]byte {
 // valueOf is like the record of an object; it tells keys and writes apart.
 func valueOf(key []byte, write int) []byte {
 	sum := crc32.ChecksumIEEE(key)
-	return fmt.Appendf(nil, `{"size":%d,"etag":"9e107d9d372bb6826bd81d35%08x","modified":%d,"type":"image/jpeg"}`, sum%1_000_000, sum, 1_700_000_000+write)
+	return fmt.Appendf(nil, `{"size":%d,"etag":"9e107d9d372bb6826bd81d35%08x","modified":%d,"type":"image/jpeg"}`,
+		sum%1_000_000, sum, 1_700_000_000+write)
 }
 
 // entries are what is written, in its order.

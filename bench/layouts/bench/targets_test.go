@@ -14,7 +14,10 @@ import (
 func TestTargets(t *testing.T) {
 	r := newReport(Options{Keys: fullKeys, Stores: []string{Pebble, Cassandra}})
 	line := func(set, measure, layout string, ratio float64) {
-		r.Lines = append(r.Lines, Line{Store: Cassandra, Set: set, Measure: measure, Layout: layout, N: 9, P50: 1, Ratio: ratio, Least: ratio / 2, Most: ratio * 2, Of: 10})
+		r.Lines = append(r.Lines, Line{
+			Store: Cassandra, Set: set, Measure: measure, Layout: layout, N: 9, P50: 1, Ratio: ratio, Least: ratio / 2,
+			Most: ratio * 2, Of: 10,
+		})
 	}
 	line(setReal, deepPage, nameBare, 0.8)
 	line(setReal, deepPage, nameMany, 1.05)
@@ -25,7 +28,10 @@ func TestTargets(t *testing.T) {
 	line(setReal, putsOne, layouts.NameEvenkeel, 1)
 	line(setReal, putsOne, nameSingly, 6)
 	line(setReal, parallelAll, nameBare, 0.7981)
-	r.Lines = append(r.Lines, Line{Store: Cassandra, Set: setPaths, Measure: folderPage, Layout: layouts.NameEvenkeel, N: 1, Rows: 4100, Requests: 1100})
+	r.Lines = append(r.Lines, Line{
+		Store: Cassandra, Set: setPaths, Measure: folderPage, Layout: layouts.NameEvenkeel, N: 1, Rows: 4100,
+		Requests: 1100,
+	})
 	require.Equal(t, []target{
 		{Cassandra, "page of 1000: time relative to bare", "1.25 (0.62 to 2.50)", "at most 1.1", missed},
 		{Cassandra, "page of 1000, many ranges: time relative to few", "1.05 (0.53 to 2.10)", "at most 1.1", met},
@@ -61,8 +67,13 @@ func TestLookupsAreMeasured(t *testing.T) {
 
 func TestSwapsAreSummedUp(t *testing.T) {
 	ms := time.Millisecond
-	f := swapFigure(Cassandra, 1000, &mapbench.Swaps{Took: []time.Duration{8 * ms, 9 * ms, 60 * ms, 7 * ms, 51 * ms}, Rewriting: []time.Duration{9 * ms, 60 * ms, 51 * ms}})
-	require.Equal(t, "slowest swap of the root of a map of 1000 ranges, in moves as a split makes them, Cassandra", f.What)
+	f := swapFigure(Cassandra, 1000,
+		&mapbench.Swaps{
+			Took:      []time.Duration{8 * ms, 9 * ms, 60 * ms, 7 * ms, 51 * ms},
+			Rewriting: []time.Duration{9 * ms, 60 * ms, 51 * ms},
+		})
+	require.Equal(t, "slowest swap of the root of a map of 1000 ranges, in moves as a split makes them, Cassandra",
+		f.What)
 	require.Equal(t, "60 ms (of 5, 2 of them above 50; p50 9.0, of those that write nodes 51.0)", f.reached())
 	require.InDelta(t, 50, *f.Most, 0)
 }

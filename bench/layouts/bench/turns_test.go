@@ -156,9 +156,12 @@ func TestTheOracleFindsWhatIsWrong(t *testing.T) {
 	one := func(entries ...layouts.Entry) [][]layouts.Entry { return [][]layouts.Entry{entries} }
 	require.Error(t, o.complete(one(entries...)))
 	require.NoError(t, o.complete(one(entries[4], entries[1], entries[2], entries[3])))
-	require.NoError(t, o.complete([][]layouts.Entry{{entries[3]}, {}, {entries[2], entries[4]}, {entries[1]}}), "pages in any order")
-	require.NoError(t, o.complete([][]layouts.Entry{{entries[1], entries[3]}, {entries[2], entries[4]}}), "pages that overlap")
-	require.Error(t, o.complete([][]layouts.Entry{{entries[1], entries[3]}, {entries[2], entries[0]}}), "a value that was overwritten")
+	require.NoError(t, o.complete([][]layouts.Entry{{entries[3]}, {}, {entries[2], entries[4]}, {entries[1]}}),
+		"pages in any order")
+	require.NoError(t, o.complete([][]layouts.Entry{{entries[1], entries[3]}, {entries[2], entries[4]}}),
+		"pages that overlap")
+	require.Error(t, o.complete([][]layouts.Entry{{entries[1], entries[3]}, {entries[2], entries[0]}}),
+		"a value that was overwritten")
 }
 
 func TestSetsAreWhatTheySay(t *testing.T) {
@@ -185,11 +188,15 @@ func TestSetsAreWhatTheySay(t *testing.T) {
 func TestReports(t *testing.T) {
 	r := newReport(Options{Keys: 2000, Stores: []string{Pebble}})
 	for _, name := range []string{layouts.NameEvenkeel, nameBare, "a <strange> & name"} {
-		r.Lines = append(r.Lines, Line{Store: Pebble, Set: setReal, Measure: deepPage, Layout: name, N: 7, P50: 1234, P95: 99_000, Ratio: 0.5, Least: 0.25, Most: 0.8, Requests: 2, Rows: 1000, Bytes: 2048})
+		r.Lines = append(r.Lines, Line{
+			Store: Pebble, Set: setReal, Measure: deepPage, Layout: name, N: 7, P50: 1234, P95: 99_000, Ratio: 0.5,
+			Least: 0.25, Most: 0.8, Requests: 2, Rows: 1000, Bytes: 2048,
+		})
 	}
 	r.Sizes = []Size{{Store: Pebble, Set: setReal, Layout: "wide", Partitions: 1, Min: 4711, Mean: 4711, Max: 4711}}
 	r.leftOut("something else")
-	r.Map = []Figure{{What: "a lookup", Value: 600.4, Unit: "ns", Note: "at noon", Most: atMost(500)}, {What: "a read", Value: 0.25, Unit: "ns"}}
+	r.Map = []Figure{{What: "a lookup", Value: 600.4, Unit: "ns", Note: "at noon", Most: atMost(500)},
+		{What: "a read", Value: 0.25, Unit: "ns"}}
 	require.Equal(t, []target{
 		{Pebble, "page of 1000: time relative to bare", "2.00 (1.25 to 4.00)", "at most 1.5", missed},
 		{aboutMap, "a lookup", "600.4 ns (at noon)", "at most 500 ns", missed},
@@ -207,7 +214,8 @@ func TestReports(t *testing.T) {
 	page, tables := read(pageFile), read(tablesFile)
 	targets := []string{"2.00 (1.25 to 4.00)", "600.4 ns", "missed", "yardstick", "something else"}
 	figures := []string{"1.23 ms", "99.00 ms", "0.50 (0.25 to 0.80)", "4711", "something else"}
-	for text, wanted := range map[string][]string{table.String(): slices.Concat(targets, figures), page: targets, tables: figures} {
+	for text, wanted := range map[string][]string{table.String(): slices.Concat(targets, figures), page: targets,
+		tables: figures} {
 		for _, want := range wanted {
 			require.Contains(t, text, want)
 		}

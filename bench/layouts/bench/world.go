@@ -106,7 +106,8 @@ func (w *embedded) folder(layout string) string { return filepath.Join(w.dir, la
 func (w *embedded) open() (err error) {
 	w.engines = map[string]*pebblestore.Store{}
 	for _, name := range w.layouts {
-		s, err := pebblestore.Open(w.folder(name), pebblestore.Options{NoSync: w.noSync, CacheBytes: cacheBytes, MemTableBytes: memTableBytes})
+		s, err := pebblestore.Open(w.folder(name),
+			pebblestore.Options{NoSync: w.noSync, CacheBytes: cacheBytes, MemTableBytes: memTableBytes})
 		if err != nil {
 			return err
 		}
@@ -232,7 +233,9 @@ func (w *embedded) page(_ context.Context, set string, after, end []byte, limit 
 		k, v := it.Key()[len(prefix):], it.Value()
 		at := len(arena)
 		arena = append(append(arena, k...), v...)
-		rows = append(rows, layouts.Entry{Key: arena[at : at+len(k) : at+len(k)], Value: arena[at+len(k) : len(arena) : len(arena)]})
+		rows = append(rows, layouts.Entry{
+			Key: arena[at : at+len(k) : at+len(k)], Value: arena[at+len(k) : len(arena) : len(arena)],
+		})
 	}
 	if len(rows) == limit {
 		w.pageBytes.Store(int64(len(arena)))
@@ -278,7 +281,8 @@ func openCassandra(ctx context.Context, address string) (w *onCassandra, err err
 		address = w.cluster.Nodes[0].Address
 	}
 	w.o = cassandrastore.Options{
-		Hosts: []string{address}, DataCentre: "dc1", AllowSingleReplica: true, Keyspace: "layouts" + strings.ReplaceAll(uuid.NewString(), "-", ""),
+		Hosts: []string{address}, DataCentre: "dc1", AllowSingleReplica: true,
+		Keyspace:    "layouts" + strings.ReplaceAll(uuid.NewString(), "-", ""),
 		ReadTimeout: patience, WriteTimeout: patience, SwapTimeout: patience, ConnectTimeout: patience,
 	}
 	if w.admin, err = cassandrastore.OpenAdmin(ctx, w.o); err != nil {
@@ -302,7 +306,8 @@ func session(address, keyspace string) (*gocql.Session, error) {
 	c := gocql.NewCluster(address)
 	c.Keyspace, c.ProtoVersion, c.Consistency = keyspace, 4, gocql.LocalQuorum
 	c.WriteCoalesceWaitTime, c.PageSize, c.Timeout, c.ConnectTimeout = 0, 0, 35*time.Second, 35*time.Second
-	c.PoolConfig.HostSelectionPolicy = gocql.TokenAwareHostPolicy(gocql.DCAwareRoundRobinPolicy("dc1"), gocql.ShuffleReplicas())
+	c.PoolConfig.HostSelectionPolicy = gocql.TokenAwareHostPolicy(gocql.DCAwareRoundRobinPolicy("dc1"),
+		gocql.ShuffleReplicas())
 	return c.CreateSession()
 }
 
@@ -367,7 +372,8 @@ func (w *onCassandra) settle(ctx context.Context) error {
 // tables are those that hold rows: of the store, and of layouts with tables of their
 // own.
 func (w *onCassandra) tables(ctx context.Context) (names []string, err error) {
-	iter := w.raw.Query("SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?", w.o.Keyspace).WithContext(ctx).Iter()
+	iter := w.raw.Query("SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?", w.o.Keyspace).
+		WithContext(ctx).Iter()
 	var name string
 	for iter.Scan(&name) {
 		if name == "rows" || cqltables.IsTable(name) {
@@ -415,7 +421,8 @@ func (w *onCassandra) load(ctx context.Context, set string, entries []layouts.En
 	for some := range slices.Chunk(inOrder(entries), bareBatch) {
 		b := w.raw.NewBatch(gocql.UnloggedBatch).WithContext(ctx)
 		for _, e := range some {
-			b.Query("INSERT INTO rows (bucket, partition, key, v) VALUES (?, ?, ?, ?) USING TIMESTAMP ?", bucket, partition, e.Key, e.Value, now)
+			b.Query("INSERT INTO rows (bucket, partition, key, v) VALUES (?, ?, ?, ?) USING TIMESTAMP ?", bucket,
+				partition, e.Key, e.Value, now)
 			now++
 		}
 		if err := w.raw.ExecuteBatch(b); err != nil {
@@ -433,7 +440,8 @@ func (w *onCassandra) put(ctx context.Context, set string, key, value []byte) er
 
 func (w *onCassandra) page(ctx context.Context, set string, after, end []byte, limit int) ([]layouts.Entry, error) {
 	bucket, partition := w.bareIDs(set)
-	statement, args := "SELECT key, v FROM rows WHERE bucket = ? AND partition = ? AND key > ?", []any{bucket, partition, append([]byte{}, after...)}
+	statement, args := "SELECT key, v FROM rows WHERE bucket = ? AND partition = ? AND key > ?",
+		[]any{bucket, partition, append([]byte{}, after...)}
 	if len(end) > 0 {
 		statement, args = statement+" AND key < ?", append(args, end)
 	}

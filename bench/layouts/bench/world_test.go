@@ -32,7 +32,10 @@ func shape(m *pebble.Metrics) (out []string) {
 // Engines are apart, of the same options, and in the same state when they are
 // measured: in one level, with all that was loaded and nothing else.
 func TestEnginesAreTreatedAlike(t *testing.T) {
-	x := &runner{o: Options{Keys: 4000}, r: newReport(Options{}), store: Pebble, deadline: time.Now().Add(time.Hour), loaded: map[string]*loaded{}}
+	x := &runner{
+		o: Options{Keys: 4000}, r: newReport(Options{}), store: Pebble, deadline: time.Now().Add(time.Hour),
+		loaded: map[string]*loaded{},
+	}
 	s := sets()[slices.IndexFunc(sets(), func(s set) bool { return s.name == setMD5 })]
 	w, err := openEmbedded(true, x.embedded(s))
 	require.NoError(t, err)
@@ -54,7 +57,8 @@ func TestEnginesAreTreatedAlike(t *testing.T) {
 	require.NoError(t, w.bare().load(t.Context(), s.name, again))
 	require.NoError(t, w.settle(t.Context()))
 	require.Equal(t, []string{"L6 in 1"}, shape(w.db.Metrics()), nameBare)
-	require.ElementsMatch(t, []string{layouts.NameEvenkeel, layouts.NameWide, layouts.NameHash, layouts.NamePrefix}, w.layouts)
+	require.ElementsMatch(t, []string{layouts.NameEvenkeel, layouts.NameWide, layouts.NameHash, layouts.NamePrefix},
+		w.layouts)
 	require.Len(t, w.engines, len(w.layouts))
 	for name, e := range w.engines {
 		require.Equal(t, []string{"L6 in 1"}, shape(e.Metrics()), name)
@@ -79,7 +83,10 @@ func complete(t *testing.T, x *runner, l *loaded) {
 // A set that is overwritten ends as the last writes leave it, in every layout, with
 // each write done.
 func TestOverwritten(t *testing.T) {
-	x := &runner{o: Options{Keys: 8000}, r: newReport(Options{}), store: Pebble, deadline: time.Now().Add(time.Hour), loaded: map[string]*loaded{}}
+	x := &runner{
+		o: Options{Keys: 8000}, r: newReport(Options{}), store: Pebble, deadline: time.Now().Add(time.Hour),
+		loaded: map[string]*loaded{},
+	}
 	s := sets()[slices.IndexFunc(sets(), func(s set) bool { return s.overwritten })]
 	w, err := openEmbedded(true, x.embedded(s))
 	require.NoError(t, err)

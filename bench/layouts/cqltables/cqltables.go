@@ -55,7 +55,8 @@ func Open(ctx context.Context, session *gocql.Session, keyspace, bucket string, 
 
 // refresh reads which tables there are.
 func (l *Layout) refresh(ctx context.Context) error {
-	iter := l.session.Query("SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?", l.keyspace).WithContext(ctx).Iter()
+	iter := l.session.Query("SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?", l.keyspace).
+		WithContext(ctx).Iter()
 	var names []string
 	var name string
 	for iter.Scan(&name) {
@@ -111,7 +112,8 @@ func (l *Layout) of(key []byte) (string, layouts.Snowflake, error) {
 	}
 	name := table(id.Time())
 	if tables := l.newestFirst(name); len(tables) == 0 || tables[0] != name {
-		return "", 0, store.Errorf(store.NotFound, "there is no table for %s: create it ahead", id.Time().Format("2006-01"))
+		return "", 0, store.Errorf(store.NotFound, "there is no table for %s: create it ahead",
+			id.Time().Format("2006-01"))
 	}
 	return name, id, nil
 }
@@ -155,7 +157,10 @@ func (l *Layout) Load(ctx context.Context, entries []layouts.Entry) error {
 		if err != nil {
 			return err
 		}
-		by[name] = append(by[name], gocql.BatchEntry{Stmt: insert(name), Args: []any{l.bucket, int64(id), notNil(e.Value), int64(first) + int64(i)}})
+		by[name] = append(by[name],
+			gocql.BatchEntry{
+				Stmt: insert(name), Args: []any{l.bucket, int64(id), notNil(e.Value), int64(first) + int64(i)},
+			})
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(batchesOnce)
@@ -180,7 +185,8 @@ func (l *Layout) Get(ctx context.Context, key []byte) (value []byte, found bool,
 	if err != nil {
 		return nil, false, err
 	}
-	err = l.session.Query("SELECT v FROM "+name+" WHERE bucket = ? AND id = ?", l.bucket, int64(id)).WithContext(ctx).Scan(&value)
+	err = l.session.Query("SELECT v FROM "+name+" WHERE bucket = ? AND id = ?", l.bucket, int64(id)).WithContext(ctx).
+		Scan(&value)
 	if errors.Is(err, gocql.ErrNotFound) {
 		return nil, false, nil
 	}
@@ -204,7 +210,8 @@ const newestID = layouts.Snowflake(1<<63 - 1)
 
 // page reads the newest entries of one table that are older than an id.
 func (l *Layout) page(ctx context.Context, table string, before layouts.Snowflake, limit int) ([]layouts.Entry, error) {
-	iter := l.session.Query("SELECT id, v FROM "+table+" WHERE bucket = ? AND id < ? LIMIT ?", l.bucket, int64(before), limit).WithContext(ctx).Iter()
+	iter := l.session.Query("SELECT id, v FROM "+table+" WHERE bucket = ? AND id < ? LIMIT ?", l.bucket, int64(before),
+		limit).WithContext(ctx).Iter()
 	entries := make([]layouts.Entry, 0, iter.NumRows())
 	for {
 		var id int64

@@ -47,7 +47,8 @@ func TestTablesAnswerAsTheOracle(t *testing.T) {
 	all := layouttest.Scanned(t, l, 1)
 	old := map[string]string{}
 	for k, v := range all {
-		if id, err := layouts.SnowflakeOf([]byte(k)); err == nil && id.Time().Format("200601") == first.Time().Format("200601") {
+		if id, err := layouts.SnowflakeOf([]byte(k)); err == nil &&
+			id.Time().Format("200601") == first.Time().Format("200601") {
 			old[k] = v
 			delete(all, k)
 		}
@@ -73,7 +74,8 @@ func TestTablesAnswerAsTheOracle(t *testing.T) {
 	// Another process sees what there is.
 	other, err := cqltables.Open(t.Context(), session, keyspace, "feed", nil)
 	require.NoError(t, err)
-	items, err := other.List(t.Context(), layouts.Query{Reverse: true, Limit: 1, After: layouts.Snowflake(int64(1)<<62 + int64(time.Second)).Key()})
+	items, err := other.List(t.Context(),
+		layouts.Query{Reverse: true, Limit: 1, After: layouts.Snowflake(int64(1)<<62 + int64(time.Second)).Key()})
 	require.NoError(t, err)
 	require.Len(t, items, 1)
 }

@@ -181,7 +181,8 @@ func someQuery(r *rand.Rand, o *oracle, bytewise bool) (q layouts.Query) {
 	case 1:
 		q.After = append(bytes.Clone(q.Prefix), key[len(q.Prefix):]...)[:r.IntN(len(key))+1]
 	case 2:
-		if items := o.list(layouts.Query{Prefix: q.Prefix, Delimiter: q.Delimiter}); len(items) > 0 { // a page's last line
+		// a page's last line
+		if items := o.list(layouts.Query{Prefix: q.Prefix, Delimiter: q.Delimiter}); len(items) > 0 {
 			last := items[r.IntN(len(items))]
 			if p, folded := strings.CutSuffix(last, " ..."); folded {
 				q.After = []byte(p)

@@ -65,7 +65,8 @@ func notNil(b []byte) []byte {
 
 // Put stores one entry.
 func (l *Layout) Put(ctx context.Context, key, value []byte) error {
-	_, err := l.pool.Exec(ctx, "INSERT INTO entries (bucket, key, value) VALUES ($1, $2, $3) ON CONFLICT (bucket, key) DO UPDATE SET value = excluded.value", l.bucket, key, notNil(value))
+	_, err := l.pool.Exec(ctx,
+		"INSERT INTO entries (bucket, key, value) VALUES ($1, $2, $3) ON CONFLICT (bucket, key) DO UPDATE SET value = excluded.value", l.bucket, key, notNil(value))
 	return err
 }
 
@@ -149,7 +150,8 @@ func (l *Layout) page(ctx context.Context, b store.Bounds, limit int, reverse bo
 		order = " DESC"
 	}
 	args = append(args, limit)
-	return l.read(ctx, limit, fmt.Sprintf("SELECT key, value FROM entries WHERE %s ORDER BY key%s LIMIT $%d", where, order, len(args)), args)
+	return l.read(ctx, limit, fmt.Sprintf("SELECT key, value FROM entries WHERE %s ORDER BY key%s LIMIT $%d", where,
+		order, len(args)), args)
 }
 
 // List reads one page by one statement. With a delimiter that is a loose index scan:
@@ -190,7 +192,8 @@ func (l *Layout) fold(ctx context.Context, q *layouts.Query, b store.Bounds, lim
 	}
 	args = append(args, q.Delimiter, next, len(q.Prefix), limit)
 	n := len(args)
-	delimiter, behind, prefix := fmt.Sprintf("$%d::bytea", n-3), fmt.Sprintf("$%d::bytea", n-2), fmt.Sprintf("$%d::int", n-1)
+	delimiter, behind, prefix := fmt.Sprintf("$%d::bytea", n-3), fmt.Sprintf("$%d::bytea", n-2),
+		fmt.Sprintf("$%d::int", n-1)
 	statement := fmt.Sprintf(`WITH RECURSIVE walk AS (
 		(SELECT key, value FROM entries WHERE %[1]s ORDER BY key LIMIT 1)
 		UNION ALL

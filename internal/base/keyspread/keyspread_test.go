@@ -37,11 +37,15 @@ func TestWhatNamesTell(t *testing.T) {
 		want         *want
 	}{
 		{[]string{"img-001", "img-002", "img-003"}, 0, 0, nil}, // too few
-		{[]string{"img-001", "img-002", "img-003", "img-004"}, 0, 0, &want{"img-", []string{digits, digits, digits}, 1}},
-		{[]string{"img-004", "img-003", "img-002", "img-001"}, 0, 0, &want{"img-", []string{digits, digits, digits}, 1}},
-		{[]string{"img-010", "img-020", "img-030", "img-040"}, 4, 0, &want{"img-", []string{digits, digits, digits}, 10}},
+		{[]string{"img-001", "img-002", "img-003", "img-004"}, 0, 0,
+			&want{"img-", []string{digits, digits, digits}, 1}},
+		{[]string{"img-004", "img-003", "img-002", "img-001"}, 0, 0,
+			&want{"img-", []string{digits, digits, digits}, 1}},
+		{[]string{"img-010", "img-020", "img-030", "img-040"}, 4, 0,
+			&want{"img-", []string{digits, digits, digits}, 10}},
 		{[]string{"img-010", "img-020", "img-030", "img-040"}, 5, 0, &want{"img-0", []string{digits, digits}, 10}},
-		{[]string{"img-010", "img-020", "img-030", "img-040"}, 0, 1, &want{"img-", []string{digits, digits, digits}, 10}},
+		{[]string{"img-010", "img-020", "img-030", "img-040"}, 0, 1,
+			&want{"img-", []string{digits, digits, digits}, 10}},
 		// The step is not checked.
 		{[]string{"a/bx", "a/by", "a/bz", "a/bza"}, 0, 0, &want{"a/b", []string{lower, "$" + lower}, 0}},
 		{[]string{"abx0", "abx1", "abx2", "abx3"}, 0, 1, &want{"ab", []string{lower, digits}, 1}},
@@ -49,9 +53,11 @@ func TestWhatNamesTell(t *testing.T) {
 		{[]string{"abx0", "abx1", "abx2", "abx3"}, 1, 3, &want{"a", []string{lower, lower, digits}, 1}},
 		// No digit seen: letters. Else hexadecimal.
 		{[]string{"0a", "0b", "0e", "0f"}, 1, 0, &want{"0", []string{lower}, 5.0 / 3}},
-		{[]string{"x0a", "x1b", "x2e", "x3f"}, 0, 0, &want{"x", []string{digits + "abcdef", digits + "abcdef"}, 53.0 / 3}},
+		{[]string{"x0a", "x1b", "x2e", "x3f"}, 0, 0,
+			&want{"x", []string{digits + "abcdef", digits + "abcdef"}, 53.0 / 3}},
 		{[]string{"x0a", "x1b", "x2e", "x3g"}, 0, 0, &want{"x", []string{digits, lower}, 84.0 / 3}},
-		{[]string{"x0A", "x1B", "x2E", "x3F"}, 0, 0, &want{"x", []string{digits + "ABCDEF", digits + "ABCDEF"}, 53.0 / 3}},
+		{[]string{"x0A", "x1B", "x2E", "x3F"}, 0, 0,
+			&want{"x", []string{digits + "ABCDEF", digits + "ABCDEF"}, 53.0 / 3}},
 		{[]string{"x0A", "x1B", "x2E", "x3G"}, 0, 0, &want{"x", []string{digits, upper}, 84.0 / 3}},
 		{[]string{"n-", "n-1", "n-2", "n-3"}, 0, 0, &want{"n-", []string{"$" + digits}, 4.0 / 3}},
 		{[]string{"a.b", "a.c", "a_b", "a_c"}, 0, 0, &want{"a", []string{"._", lower}, 27.0 / 3}},
@@ -291,7 +297,8 @@ func TestPredict(t *testing.T) {
 		reverse bool
 		want    string
 	}{
-		{0, false, "kx9"}, {1, false, "ky0"}, {11, false, "kz0"}, {9, true, "kx0"}, {239, true, "ka0"}, {170, false, "lo9"},
+		{0, false, "kx9"}, {1, false, "ky0"}, {11, false, "kz0"}, {9, true, "kx0"}, {239, true, "ka0"},
+		{170, false, "lo9"},
 		{26 * 26 * 10, false, ""},
 	} {
 		require.Equal(t, c.want, string(Predict(names, 0, []byte("kx9"), c.n, c.reverse)), "%+v", c)

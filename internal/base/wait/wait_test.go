@@ -119,7 +119,9 @@ func TestInstants(t *testing.T) {
 		}{
 			"suspended": {1, 9, 1, 9}, "set back": {9, 1, 1, 9}, "set back before the beginning": {9, -9, -9, 9},
 		} {
-			least, most := wait.Instant{Mono: c.mono, Wall: time.Unix(5, c.wall)}.Since(wait.Instant{Wall: time.Unix(5, 0)})
+			least, most := wait.Instant{
+				Mono: c.mono, Wall: time.Unix(5, c.wall),
+			}.Since(wait.Instant{Wall: time.Unix(5, 0)})
 			require.Equal(t, []time.Duration{c.least, c.most}, []time.Duration{least, most}, name)
 		}
 	})

@@ -19,13 +19,16 @@ func TestHosts(t *testing.T) {
 	open, err := webguard.New([]string{"*"}, nil)
 	require.NoError(t, err)
 	for host, taken := range map[string][2]bool{ // by plain, by named
-		"localhost": {true, true}, "LOCALHOST:9000": {true, true}, "localhost.": {true, true}, "127.0.0.1:1": {true, true},
-		"127.255.3.4": {true, true}, "[::1]:9000": {true, true}, "[::1]": {true, true}, "[::ffff:127.0.0.1]:80": {true, true},
-		"s3.internal": {false, true}, "s3.INTERNAL.:9000": {false, true}, "10.0.0.5:9000": {false, true},
+		"localhost": {true, true}, "LOCALHOST:9000": {true, true}, "localhost.": {true, true},
+		"127.0.0.1:1": {true, true},
+		"127.255.3.4": {true, true}, "[::1]:9000": {true, true}, "[::1]": {true, true},
+		"[::ffff:127.0.0.1]:80": {true, true},
+		"s3.internal":           {false, true}, "s3.INTERNAL.:9000": {false, true}, "10.0.0.5:9000": {false, true},
 		"[fd00::5]:9000":           {false, true},
 		"abc.s3.example.test:9000": {false, true}, "s3.example.test": {false, true},
-		"": {}, ":9000": {}, "evil.test": {}, "localhost.evil.test": {}, "127.0.0.1.evil.test": {}, "evils3.example.test": {},
-		"128.0.0.1": {}, "0.0.0.0:9000": {}, "[::]:9000": {}, "127.1": {}, "0x7f000001": {}, "2130706433": {},
+		"": {}, ":9000": {}, "evil.test": {}, "localhost.evil.test": {}, "127.0.0.1.evil.test": {},
+		"evils3.example.test": {},
+		"128.0.0.1":           {}, "0.0.0.0:9000": {}, "[::]:9000": {}, "127.1": {}, "0x7f000001": {}, "2130706433": {},
 		"localhost@evil.test":      {},
 		"localhost:9000.evil.test": {}, "x.s3.internal": {}, "[::1].evil.test": {}, "[::1": {}, "a:b:c": {},
 	} {
@@ -60,7 +63,8 @@ func TestOrigins(t *testing.T) {
 		{[]string{"Origin", "http://127.0.0.1:3000"}, true},
 		{[]string{"Origin", "null"}, true},
 	} {
-		for method, changes := range map[string]bool{"GET": false, "HEAD": false, "POST": true, "PUT": true, "DELETE": true} {
+		for method, changes := range map[string]bool{"GET": false, "HEAD": false, "POST": true, "PUT": true,
+			"DELETE": true} {
 			r := httptest.NewRequest(method, "http://127.0.0.1:9001/", nil)
 			for i := 0; i < len(c.headers); i += 2 {
 				r.Header.Set(c.headers[i], c.headers[i+1])
@@ -73,8 +77,9 @@ func TestOrigins(t *testing.T) {
 
 func TestClient(t *testing.T) {
 	for remote, want := range map[string]string{
-		"10.1.2.3:80": "10.1.2.3/32", "[::ffff:10.1.2.3]:80": "10.1.2.3/32", "[2001:db8:1:2:3::4]:80": "2001:db8:1:2::/64",
-		"[fe80::1%eth0]:80": "fe80::/64", "pipe": "invalid Prefix", "": "invalid Prefix",
+		"10.1.2.3:80": "10.1.2.3/32", "[::ffff:10.1.2.3]:80": "10.1.2.3/32",
+		"[2001:db8:1:2:3::4]:80": "2001:db8:1:2::/64",
+		"[fe80::1%eth0]:80":      "fe80::/64", "pipe": "invalid Prefix", "": "invalid Prefix",
 	} {
 		require.Equal(t, want, webguard.Client(remote).String(), remote)
 	}

@@ -21,7 +21,10 @@ func (c *Client) Explain(ctx context.Context, bucket string) (e Explanation, err
 }
 
 func (h *handler) explain(r *http.Request) (any, error) {
-	if h.Balancer == nil {
+	if err := h.Leads(r.Context()); err != nil {
+		return nil, err
+	}
+	if h.Balancer() == nil {
 		return nil, errNoBalancer
 	}
 	bucket := r.URL.Query().Get("bucket")
@@ -29,7 +32,7 @@ func (h *handler) explain(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	looks := h.Balancer.Explain(id)
+	looks := h.Balancer().Explain(id)
 	if len(looks) == 0 {
 		return nil, store.Errorf(store.NotFound, "nothing was decided about the bucket %q lately", bucket)
 	}

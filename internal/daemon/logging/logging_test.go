@@ -42,7 +42,8 @@ func (l loud) LogValue() slog.Value { return slog.StringValue(l.text) }
 // TestFieldsAreCut whatever they are made of and however they come in.
 func TestFieldsAreCut(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
-		for _, piece := range []string{"a", " ", "\x00", "\x1b", "\"", "\\", "ü", "\xff", "\u2028", "\U000e0001", "<", "&"} {
+		for _, piece := range []string{"a", " ", "\x00", "\x1b", "\"", "\\", "ü", "\xff", "\u2028", "\U000e0001", "<",
+			"&"} {
 			long := strings.Repeat(piece, 100_000)
 			var w written
 			f := logging.Flags{LogFormat: format}
@@ -108,9 +109,9 @@ func TestLinesAreLimited(t *testing.T) {
 			log.Info(fmt.Sprint("made up ", i))
 		}
 		require.Less(t, strings.Count(w.String(), "\n"), 300)
-		limit.Tell()
+		limit.Report()
 		require.Contains(t, w.String(), `kind=""`)
-		limit.Tell()
+		limit.Report()
 
 		// What operators cause is cut only.
 		w.b.Reset()

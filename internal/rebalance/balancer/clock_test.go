@@ -30,7 +30,8 @@ func TestAClockThatJumps(t *testing.T) {
 			}, func(f *fixture) {
 				seed := seed.Number(f)
 				n := 0
-				for _, step := range []time.Duration{0, 5 * time.Hour, -9 * time.Hour, 24 * time.Hour, -24 * time.Hour} {
+				for _, step := range []time.Duration{0, 5 * time.Hour, -9 * time.Hour, 24 * time.Hour,
+					-24 * time.Hour} {
 					ahead.Add(int64(step))
 					for _, k := range rand.New(rand.NewPCG(seed, uint64(n))).Perm(1500) {
 						f.put(fmt.Appendf(nil, "%d-%06d", n%7, n+10_000*k))

@@ -27,7 +27,7 @@ func TestPausedMovesEndAndNoneBegins(t *testing.T) {
 	gate := pause.NewGate(f.s, f.c.Maps(), 0, time.Now)
 	now := time.Now()
 	var x *executor.Executor
-	x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{Gate: gate, MaxRanges: 1, MaxBatches: 1,
+	x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{Gate: gate,
 		Failpoint: func(ctx context.Context, point, _ string) error {
 			if point == "after swap copying" {
 				_, _, err := pause.Set(ctx, f.s, nil, pause.Pause{Since: now, Why: "a test"}, now)
@@ -60,7 +60,7 @@ func TestAbortDropsWhatHasNotBegun(t *testing.T) {
 	const rows = 500
 	f := newFixture(t, memstore.New(), rows)
 	var x *executor.Executor
-	x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{MaxRanges: 1, MaxBatches: 1,
+	x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{
 		Failpoint: func(_ context.Context, point, _ string) error {
 			if point == "after swap copying" {
 				x.Add(move.Split(key(100), nil, 0, key(200)))
@@ -221,7 +221,8 @@ func TestAClosingBucketIsOpenedAgain(t *testing.T) {
 	err = x.Run(ctx)
 	require.ErrorIs(t, err, store.Unavailable, "somebody may be deleting it at this moment")
 
-	later := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Now: func() time.Time { return time.Now().Add(2 * time.Minute) }})
+	later := executor.New(f.s, f.c.Maps(), f.id,
+		executor.Options{Now: func() time.Time { return time.Now().Add(2 * time.Minute) }})
 	later.Add(move.Split(nil, nil, 0, key(5)))
 	require.NoError(t, later.Run(ctx))
 	require.Len(t, f.ranges(t), 2)
@@ -256,8 +257,12 @@ func TestCollect(t *testing.T) {
 	root, err := f.c.Maps().Load(ctx, f.id)
 	require.NoError(t, err)
 	rs := f.ranges(t)
-	edit := partmap.NewEdit(root, f.c.Maps().Stamp(), func(id store.NodeID) ([]byte, error) { return f.s.Node(ctx, f.id, id) })
-	_, err = edit.Begin(partmap.Move{Start: rs[7].Start, End: rs[7].End, Parts: []partmap.Part{{Start: rs[7].Start, To: store.PartitionID(store.NewToken())}}})
+	edit := partmap.NewEdit(root, f.c.Maps().Stamp(),
+		func(id store.NodeID) ([]byte, error) { return f.s.Node(ctx, f.id, id) })
+	_, err = edit.Begin(partmap.Move{
+		Start: rs[7].Start, End: rs[7].End,
+		Parts: []partmap.Part{{Start: rs[7].Start, To: store.PartitionID(store.NewToken())}},
+	})
 	require.NoError(t, err)
 	pending, err := edit.Change()
 	require.NoError(t, err)
@@ -282,12 +287,13 @@ func TestCollect(t *testing.T) {
 func TestFailpointErrorsEndARun(t *testing.T) {
 	f := newFixture(t, memstore.New(), 10)
 	errHere := errors.New("here")
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
-		if point == "before copy" {
-			return errHere
-		}
-		return nil
-	}})
+	x := executor.New(f.s, f.c.Maps(), f.id,
+		executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+			if point == "before copy" {
+				return errHere
+			}
+			return nil
+		}})
 	x.Add(move.Split(nil, nil, 0, key(5)))
 	require.ErrorIs(t, x.Run(t.Context()), errHere)
 	y := executor.New(f.s, f.c.Maps(), f.id, executor.Options{})
@@ -316,7 +322,7 @@ func TestASleepingSweeperLooksAtTheMap(t *testing.T) {
 			return nil
 		},
 		Observe: func(e executor.Event) {
-			if _, sweeps := e.Effect.(move.Sweep); sweeps && e.Err != nil {
+			if task, sweeps := e.Effect.(move.Task); sweeps && task.Phase == partmap.Settled && e.Err != nil {
 				conflict = e.Err
 			}
 		},
@@ -334,19 +340,22 @@ func TestASleepingSweeperLooksAtTheMap(t *testing.T) {
 func TestASweepLeavesWhatIsNewer(t *testing.T) {
 	ctx := t.Context()
 	f := newFixture(t, memstore.New(), 20)
-	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
-		switch point {
-		case "after swap copying":
-			return f.b.Delete(ctx, key(15))
-		case "sweep markers read":
-			home := store.Partition{Bucket: f.id, ID: f.ranges(t)[1].Partition}
-			marker, _, err := f.s.Get(ctx, home, key(15))
-			require.NoError(t, err)
-			require.True(t, store.IsMarker(marker.Value))
-			return f.s.Put(ctx, home, store.Row{Key: key(15), Value: store.EntryCell([]byte("newer")), Timestamp: marker.Timestamp + 1})
-		}
-		return nil
-	}})
+	x := executor.New(f.s, f.c.Maps(), f.id,
+		executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+			switch point {
+			case "after swap copying":
+				return f.b.Delete(ctx, key(15))
+			case "sweep markers read":
+				home := store.Partition{Bucket: f.id, ID: f.ranges(t)[1].Partition}
+				marker, _, err := f.s.Get(ctx, home, key(15))
+				require.NoError(t, err)
+				require.True(t, store.IsMarker(marker.Value))
+				return f.s.Put(ctx, home, store.Row{
+					Key: key(15), Value: store.EntryCell([]byte("newer")), Timestamp: marker.Timestamp + 1,
+				})
+			}
+			return nil
+		}})
 	x.Add(move.Split(nil, nil, 0, key(10)))
 	require.NoError(t, x.Run(ctx))
 	e, err := f.b.Get(ctx, key(15))

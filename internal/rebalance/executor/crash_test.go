@@ -91,7 +91,8 @@ func crashChild(dir, point string) error {
 	go func() { stopped <- crashWriter(ctx, c.Bucket("b"), crashtest.Notes(dir), stop) }()
 	m := crashtest.Mover{
 		Store: s, Maps: c.Maps(), Loss: &s.loss, Bucket: bucket, Rounds: crashGoals(), Left: left, Keys: crashKeys(),
-		Notes: crashtest.Notes(dir), Point: point, Options: executor.Options{PageRows: 40, BatchRows: 20, Writers: 1, Parallel: 1},
+		Notes: crashtest.Notes(dir), Point: point,
+		Options: executor.Options{PageRows: 40, BatchRows: 20, Writers: 1, Parallel: 1},
 	}
 	if err := m.Run(ctx); err != nil {
 		return err
@@ -258,7 +259,9 @@ func crashCheck(t *testing.T, dir, point string) {
 	require.Equal(t, "left", string(e.Value), point)
 	// What was left behind is open, and has no nodes but those that it names, or
 	// this would report it.
-	_, err = repair.New(s, c, repair.Options{Report: func(x repair.Finding) { t.Errorf("killed at %s: %s", point, x) }}).All(ctx)
+	_, err = repair.New(s, c, repair.Options{Report: func(x repair.Finding) {
+		t.Errorf("killed at %s: %s", point, x)
+	}}).All(ctx)
 	require.NoError(t, err)
 }
 

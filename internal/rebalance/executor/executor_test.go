@@ -78,7 +78,8 @@ func (f *fixture) ranges(t testing.TB) (out []partmap.Range) {
 func (f *fixture) rowsOf(t testing.TB, id store.PartitionID) (n int) {
 	b := store.Bounds{}
 	for {
-		page, err := f.s.Slice(context.Background(), store.Partition{Bucket: f.id, ID: id}, b, store.SliceOptions{Limit: 5000})
+		page, err := f.s.Slice(context.Background(), store.Partition{Bucket: f.id, ID: id}, b,
+			store.SliceOptions{Limit: 5000})
 		require.NoError(t, err)
 		n += len(page.Rows)
 		if !page.More {
@@ -248,5 +249,6 @@ func TestLargeSplitUnderLoad(t *testing.T) {
 	}
 	require.Equal(t, rows, total)
 	require.Zero(t, x.Progress().Mended, "nothing comes late here, so the copies were complete")
-	require.LessOrEqual(t, x.Progress().Copied, int64(rows)+writes, "only what was there, and what was written meanwhile")
+	require.LessOrEqual(t, x.Progress().Copied, int64(rows)+writes,
+		"only what was there, and what was written meanwhile")
 }

@@ -109,7 +109,8 @@ func courses() []course {
 			return f
 		},
 		rounds: []func(*fixture, *testing.T) []move.Goal{fixed(move.Merge(longCuts()[3], longCuts()[5]))},
-		calls:  []faultstore.Op{faultstore.Read, faultstore.Swap, faultstore.Node, faultstore.WriteNode, faultstore.ScanNodes, faultstore.DeleteNode},
+		calls: []faultstore.Op{faultstore.Read, faultstore.Swap, faultstore.Node, faultstore.WriteNode,
+			faultstore.ScanNodes, faultstore.DeleteNode},
 	}
 	for i, cut := range longCuts() {
 		if i != 4 {
@@ -271,7 +272,10 @@ func (x *run) disturb(ctx context.Context, round int, point string) {
 					continue
 				}
 				k := fmt.Sprintf("%s!late-%d", rg.Start, round)
-				late := store.Row{Key: []byte(k), Value: store.EntryCell([]byte("late")), Timestamp: store.Timestamp(time.Now().UnixMicro())}
+				late := store.Row{
+					Key: []byte(k), Value: store.EntryCell([]byte("late")),
+					Timestamp: store.Timestamp(time.Now().UnixMicro()),
+				}
 				source := store.Partition{Bucket: x.f.id, ID: rg.Partition}
 				within := store.Bounds{Start: rg.Start, End: rg.End}
 				page, err := x.f.s.Slice(ctx, source, within, store.SliceOptions{Limit: 10, Timestamps: true})

@@ -82,11 +82,14 @@ func TestHowMuchGoesOnAtOnce(t *testing.T) {
 		remove, inPage int
 	}{
 		{name: "one range", ranges: 1, put: 2, delete: 4, remove: 1, inPage: 1000},
-		{name: "one range with a throttle", o: executor.Options{Pace: wait.NewPacer(1 << 40)}, ranges: 1, put: 4, delete: 4, remove: 1, inPage: 1000},
+		{name: "one range with a throttle", o: executor.Options{Pace: wait.NewPacer(1 << 40)}, ranges: 1, put: 4,
+			delete: 4, remove: 1, inPage: 1000},
 		{name: "many ranges", ranges: 12, put: 8, delete: 16, remove: 4, inPage: 1000},
 		{name: "two of many", o: executor.Options{Parallel: 2}, ranges: 12, put: 4, delete: 8, remove: 2, inPage: 1000},
-		{name: "writers", o: executor.Options{Writers: 3, PageRows: 50}, ranges: 1, put: 3, delete: 3, remove: 1, inPage: 50},
-		{name: "pages too large", o: executor.Options{PageRows: 20_000}, ranges: 1, put: 2, delete: 4, remove: 1, inPage: store.MaxPageRows},
+		{name: "writers", o: executor.Options{Writers: 3, PageRows: 50}, ranges: 1, put: 3, delete: 3, remove: 1,
+			inPage: 50},
+		{name: "pages too large", o: executor.Options{PageRows: 20_000}, ranges: 1, put: 2, delete: 4, remove: 1,
+			inPage: store.MaxPageRows},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -253,7 +256,9 @@ func TestBatchesAtTheirLimit(t *testing.T) {
 		f := newFixture(t, s, 0)
 		home := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
 		for i, size := range []int{c.first, c.second} {
-			row := store.Row{Key: key(i), Value: bytes.Repeat([]byte{store.EntryCell(nil)[0]}, size-len(key(i))), Timestamp: 1}
+			row := store.Row{
+				Key: key(i), Value: bytes.Repeat([]byte{store.EntryCell(nil)[0]}, size-len(key(i))), Timestamp: 1,
+			}
 			require.NoError(t, f.s.Put(t.Context(), home, row))
 		}
 		s.fail = func() error { return nil }
@@ -347,7 +352,8 @@ func TestTimestampsOfRemovals(t *testing.T) {
 			f := newFixture(t, s, 0)
 			source := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
 			for i, ts := range []store.Timestamp{3, newest, 4} {
-				require.NoError(t, s.Put(t.Context(), source, store.Row{Key: key(i), Value: store.EntryCell(nil), Timestamp: ts}))
+				require.NoError(t, s.Put(t.Context(), source,
+					store.Row{Key: key(i), Value: store.EntryCell(nil), Timestamp: ts}))
 			}
 			m := &above{Maps: f.c.Maps(), ts: now, err: store.Errorf(store.Corrupt, "the time is not known")}
 			stop := context.Canceled
@@ -386,16 +392,17 @@ func TestTheLongestKeyMoves(t *testing.T) {
 	for _, gone := range [][]byte{below, longest} {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(ctx context.Context, point, _ string) error {
-			if point != "after swap copying" {
-				return nil
-			}
-			if len(gone) == len(longest) { // and above it something is put
-				behind++
-				require.NoError(t, f.b.Put(ctx, []byte{'z' + 1}, nil))
-			}
-			return f.b.Delete(ctx, gone)
-		}})
+		x := executor.New(f.s, f.c.Maps(), f.id,
+			executor.Options{Failpoint: func(ctx context.Context, point, _ string) error {
+				if point != "after swap copying" {
+					return nil
+				}
+				if len(gone) == len(longest) { // and above it something is put
+					behind++
+					require.NoError(t, f.b.Put(ctx, []byte{'z' + 1}, nil))
+				}
+				return f.b.Delete(ctx, gone)
+			}})
 		rg := f.ranges(t)[0]
 		x.Add(move.Refresh(&rg))
 		require.NoError(t, x.Run(ctx))

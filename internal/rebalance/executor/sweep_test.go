@@ -21,7 +21,9 @@ type appending struct {
 	appended func() // appends a page of rows
 }
 
-func (a *appending) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (a *appending) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	page, err := a.Store.Slice(ctx, p, b, o)
 	if a.sweeping.Load() && o.Timestamps && len(page.Rows) > 0 {
 		a.appended()

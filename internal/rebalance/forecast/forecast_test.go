@@ -165,19 +165,22 @@ var tenants = []tenant{
 		how: "rows per second"},
 	{name: "RFC 3339 with fractions, told", keys: timed(start, minutely, layout("2006-01-02T15:04:05.000000Z07:00")),
 		rate: minutely},
-	{name: "RFC 3339, nanoseconds without zeros", keys: timed(start, minutely, layout(time.RFC3339Nano)), rate: minutely},
+	{name: "RFC 3339, nanoseconds without zeros", keys: timed(start, minutely, layout(time.RFC3339Nano)),
+		rate: minutely},
 	{name: "local time", keys: timed(start.In(time.FixedZone("", 9*3600)), minutely, layout("2006-01-02T15:04")),
 		rate: minutely, within: true},
 	{name: "compact", keys: timed(start, minutely, layout("20060102T150405")), rate: minutely},
 	{name: "compact, milliseconds", keys: timed(start, minutely, layout("20060102150405.000"))},
-	{name: "end of a leap February", keys: timed(time.Date(2028, 2, 28, 23, 59, 40, 0, time.UTC), minutely,
-		layout("2006-01-02T15:04:05")), rate: minutely},
-	{name: "end of a leap day", keys: timed(time.Date(2028, 2, 29, 23, 59, 40, 0, time.UTC), minutely,
-		layout("2006-01-02T15:04:05.000")), rate: minutely},
+	{name: "end of a leap February",
+		keys: timed(time.Date(2028, 2, 28, 23, 59, 40, 0, time.UTC), minutely, layout("2006-01-02T15:04:05")),
+		rate: minutely},
+	{name: "end of a leap day",
+		keys: timed(time.Date(2028, 2, 29, 23, 59, 40, 0, time.UTC), minutely, layout("2006-01-02T15:04:05.000")),
+		rate: minutely},
 	{name: "end of a year", keys: timed(time.Date(2026, 12, 31, 23, 59, 40, 0, time.UTC), minutely,
 		layout("2006/01/02/15/04/05")), rate: minutely},
-	{name: "slow, end of a month", keys: timed(time.Date(2026, 11, 28, 3, 0, 0, 0, time.UTC), 0.5,
-		layout("2006-01-02T15:04:05"))},
+	{name: "slow, end of a month",
+		keys: timed(time.Date(2026, 11, 28, 3, 0, 0, 0, time.UTC), 0.5, layout("2006-01-02T15:04:05"))},
 	{name: "slow, by days", keys: timed(time.Date(2024, 1, 28, 3, 0, 0, 0, time.UTC), 0.004, layout("2006-01-02")),
 		how: "time after 'logs/', to the day, about 0.0"},
 	{name: "seconds", keys: timed(start, minutely, func(r *rand.Rand, at time.Time) []byte {
@@ -232,8 +235,8 @@ var tenants = []tenant{
 	{name: "hour, then random", keys: timed(start.Add(40*time.Minute), 300, func(r *rand.Rand, at time.Time) []byte {
 		return fmt.Appendf(nil, "logs/%s/%016x", at.Format("2006/01/02/15"), r.Uint64())
 	}), rate: 300, within: true},
-	{name: "partitions of a data lake, then UUIDs", keys: timed(start.Add(40*time.Minute), 300,
-		func(r *rand.Rand, at time.Time) []byte {
+	{name: "partitions of a data lake, then UUIDs",
+		keys: timed(start.Add(40*time.Minute), 300, func(r *rand.Rand, at time.Time) []byte {
 			return fmt.Appendf(nil, "t/%s/%08x-%04x-4%03x-%04x-%012x", at.Format("year=2006/month=01/day=02/hour=15"),
 				r.Uint32(), r.IntN(1<<16), r.IntN(1<<12), 0x8000+r.IntN(0x4000), r.Int64N(1<<48))
 		}), rate: 300, within: true},
@@ -406,7 +409,8 @@ func TestWhatCannotBeForeseen(t *testing.T) {
 	now := forecast.Options{First: 1000, Each: 100_000, N: 5, Now: start, RowsPerSecond: 1000}
 	for _, n := range []int{1000, 50_000} {
 		for _, o := range []forecast.Options{{}, now} {
-			refused(t, random(n, func() []byte { return fmt.Appendf(nil, "%016x%016x", r.Uint64(), r.Uint64()) }), o, "random")
+			refused(t, random(n, func() []byte { return fmt.Appendf(nil, "%016x%016x", r.Uint64(), r.Uint64()) }), o,
+				"random")
 			refused(t, random(n, func() []byte { return fmt.Appendf(nil, "blob%016x", r.Uint64()) }), o, "random")
 			refused(t, random(n, func() []byte { return fmt.Appendf(nil, "a/%016X.jpg", r.Uint64()) }), o, "random")
 			refused(t, random(n, func() []byte { return fmt.Appendf(nil, "%010d", r.IntN(1e10)) }), o, "random")

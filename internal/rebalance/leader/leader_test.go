@@ -57,7 +57,8 @@ func TestASecondOneIsToldWhoLeads(t *testing.T) {
 		_, err = leader.Current(t.Context(), s)
 		require.ErrorIs(t, err, store.NotFound, "it has given up the lease")
 		ran := false
-		require.NoError(t, b.Try(t.Context(), func(context.Context) error { ran = true; return nil }), "nobody has to wait")
+		require.NoError(t, b.Try(t.Context(), func(context.Context) error { ran = true; return nil }),
+			"nobody has to wait")
 		require.True(t, ran)
 	})
 }
@@ -148,7 +149,8 @@ func TestWorkThatFailsIsReturned(t *testing.T) {
 
 func TestADamagedRecordIsReported(t *testing.T) {
 	s := memstore.New()
-	require.NoError(t, s.Swap(t.Context(), store.Process, []byte("leader"), store.Version{}, store.Record{Version: store.Version{Epoch: 1, Token: store.NewToken()}, Blob: []byte("rubbish")}))
+	require.NoError(t, s.Swap(t.Context(), store.Process, []byte("leader"), store.Version{},
+		store.Record{Version: store.Version{Epoch: 1, Token: store.NewToken()}, Blob: []byte("rubbish")}))
 	require.ErrorIs(t, leader.New(s, leader.Options{}).Try(t.Context(), untilEnd), store.Corrupt)
 }
 
@@ -164,13 +166,19 @@ func TestNoTwoLeadAtOnce(t *testing.T) {
 			var w watch
 			ctx, stop := context.WithCancel(t.Context())
 			var wg sync.WaitGroup
-			faulty, faults := faultstore.New(mem, faultstore.Options{Seed: seed + round, Rates: faultstore.Rates{Refuse: 0.1, Lose: 0.2, Late: 0.1, Repeat: 0.1}, MaxLate: 5})
+			faulty, faults := faultstore.New(mem,
+				faultstore.Options{
+					Seed: seed + round, Rates: faultstore.Rates{Refuse: 0.1, Lose: 0.2, Late: 0.1, Repeat: 0.1},
+					MaxLate: 5,
+				})
 			var cuts []*cutOff
 			for i := range 3 {
 				off := time.Duration(r.IntN(1000)-500) * time.Millisecond
 				cut := &cutOff{Store: faulty}
 				cuts = append(cuts, cut)
-				c := leader.New(cut, leader.Options{Name: fmt.Sprint(i), Now: func() time.Time { return time.Now().Add(off) }})
+				c := leader.New(cut, leader.Options{
+					Name: fmt.Sprint(i), Now: func() time.Time { return time.Now().Add(off) },
+				})
 				wg.Go(func() {
 					for ctx.Err() == nil {
 						err := c.Run(ctx, func(ctx context.Context) error {

@@ -56,7 +56,9 @@ func (s *scripted) Swap(ctx context.Context, t store.Table, key []byte, old stor
 }
 
 // script begins anew with other answers.
-func (s *scripted) script(read func(int, store.Record, error) (store.Record, error), swap func(context.Context, int, func() error) error) {
+func (s *scripted) script(
+	read func(int, store.Record, error) (store.Record, error), swap func(context.Context, int, func() error) error,
+) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reads, s.swaps, s.read, s.swap = 0, 0, read, swap
@@ -178,19 +180,31 @@ func TestResigning(t *testing.T) {
 		reads, swaps int    // of resigning
 	}{
 		"all is well": {swaps: 1},
-		"another leads already": {meanwhile: func(t *testing.T, s *scripted) { putHolder(t, s.Store, leader.Holder{ID: uuid.New(), Name: "b"}) },
+		"another leads already": {meanwhile: func(t *testing.T, s *scripted) {
+			putHolder(t, s.Store, leader.Holder{ID: uuid.New(), Name: "b"})
+		},
 			leads: "b", swaps: 1, reads: 1},
-		"another has led and is gone": {meanwhile: func(t *testing.T, s *scripted) { putHolder(t, s.Store, leader.Holder{}) }, swaps: 1, reads: 1},
-		"an own renewal came late":    {meanwhile: func(t *testing.T, s *scripted) { putHolder(t, s.Store, s.now(t)) }, swaps: 2, reads: 1},
-		"the answer is lost":          {swap: func(_ context.Context, _ int, do func() error) error { _ = do(); return lost }, swaps: 1, reads: 1},
-		"no swap comes through":       {swap: func(context.Context, int, func() error) error { return lost }, leads: "a", swaps: 3, reads: 3},
+		"another has led and is gone": {meanwhile: func(t *testing.T, s *scripted) {
+			putHolder(t, s.Store, leader.Holder{})
+		}, swaps: 1, reads: 1},
+		"an own renewal came late": {meanwhile: func(t *testing.T, s *scripted) { putHolder(t, s.Store, s.now(t)) },
+			swaps: 2, reads: 1},
+		"the answer is lost": {swap: func(_ context.Context, _ int, do func() error) error {
+			_ = do()
+			return lost
+		}, swaps: 1, reads: 1},
+		"no swap comes through": {swap: func(context.Context, int, func() error) error {
+			return lost
+		}, leads: "a", swaps: 3, reads: 3},
 		"the third comes through": {swap: func(_ context.Context, n int, do func() error) error {
 			if n < 3 {
 				return lost
 			}
 			return do()
 		}, swaps: 3, reads: 2},
-		"nothing can be read": {swap: func(context.Context, int, func() error) error { return lost }, read: refuse, leads: "a", swaps: 1, reads: 1},
+		"nothing can be read": {swap: func(context.Context, int, func() error) error {
+			return lost
+		}, read: refuse, leads: "a", swaps: 1, reads: 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newScripted()
@@ -215,7 +229,9 @@ func TestResigning(t *testing.T) {
 			require.NoError(t, json.Unmarshal(payload, &h))
 			require.Equal(t, c.leads, h.Name, name)
 			if c.leads == "" && c.meanwhile == nil {
-				require.Equal(t, leader.Holder{Since: was.Since, Until: was.Since.Add(time.Second), Lease: leader.DefaultLease}, h, name)
+				require.Equal(t, leader.Holder{
+					Since: was.Since, Until: was.Since.Add(time.Second), Lease: leader.DefaultLease,
+				}, h, name)
 			}
 		})
 	}
@@ -227,7 +243,10 @@ func TestResigningTakesItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScripted()
 		stop, _ := begin(t, leader.New(s, leader.Options{Lease: 30 * time.Second}))
-		s.script(nil, func(ctx context.Context, _ int, _ func() error) error { <-ctx.Done(); return context.Cause(ctx) })
+		s.script(nil, func(ctx context.Context, _ int, _ func() error) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
 		before := time.Now()
 		require.ErrorIs(t, stop(), context.Canceled)
 		require.Equal(t, 10*time.Second, time.Since(before))
@@ -260,7 +279,8 @@ func TestReadsThatFail(t *testing.T) {
 		"torn twice": {func(n int, rec store.Record, err error) (store.Record, error) {
 			return map[bool]store.Record{true: torn(rec), false: rec}[n <= 2], err
 		}, 3, store.Other, ""},
-		"always torn": {func(_ int, rec store.Record, err error) (store.Record, error) { return torn(rec), err }, 3, store.Unavailable, "a torn record"},
+		"always torn": {func(_ int, rec store.Record, err error) (store.Record, error) { return torn(rec), err }, 3,
+			store.Unavailable, "a torn record"},
 		"away once": {func(n int, rec store.Record, err error) (store.Record, error) {
 			if n == 1 {
 				err = store.Errorf(store.Unavailable, "away")
@@ -322,7 +342,9 @@ func TestSwapsThatFail(t *testing.T) {
 			}
 			return err
 		}, 5, ""},
-		"all are lost": {func(context.Context, *scripted, int, func() error) error { return lost }, 4, "take the leader's lease: timeout: lost"},
+		"all are lost": {func(context.Context, *scripted, int, func() error) error {
+			return lost
+		}, 4, "take the leader's lease: timeout: lost"},
 		"another one was faster": {func(_ context.Context, s *scripted, _ int, do func() error) error {
 			putHolder(t, s.Store, leader.Holder{ID: uuid.New(), Name: "b", Until: time.Now().Add(time.Hour)})
 			return do()
@@ -332,7 +354,8 @@ func TestSwapsThatFail(t *testing.T) {
 			s := newScripted()
 			s.script(nil, func(ctx context.Context, n int, do func() error) error { return c.swap(ctx, s, n, do) })
 			ran := false
-			err := leader.New(s, leader.Options{}).Try(t.Context(), func(context.Context) error { ran = true; return nil })
+			err := leader.New(s, leader.Options{}).
+				Try(t.Context(), func(context.Context) error { ran = true; return nil })
 			require.Equal(t, c.text == "", ran, name)
 			if c.text != "" {
 				require.ErrorContains(t, err, c.text, name)
@@ -345,7 +368,9 @@ func TestSwapsThatFail(t *testing.T) {
 	}
 	// A moment that JSON can't tell.
 	s := newScripted()
-	err := leader.New(s, leader.Options{Now: func() time.Time { return time.Date(12_000, 1, 1, 0, 0, 0, 0, time.UTC) }}).Try(t.Context(), nothing)
+	err := leader.New(s, leader.Options{Now: func() time.Time {
+		return time.Date(12_000, 1, 1, 0, 0, 0, 0, time.UTC)
+	}}).Try(t.Context(), nothing)
 	require.ErrorIs(t, err, store.InvalidArgument)
 	require.ErrorContains(t, err, "the leader's record: ")
 	_, err = leader.Current(t.Context(), s)
@@ -407,7 +432,8 @@ func TestTheEndOfAnOwnLease(t *testing.T) {
 	for _, c := range []struct {
 		mono, wall time.Duration
 		over       bool
-	}{{time.Minute - 1, time.Minute - 1, false}, {time.Minute, 0, true}, {0, time.Minute, true}, {time.Minute - 1, -time.Hour, false}, {time.Hour, time.Hour, true}} {
+	}{{time.Minute - 1, time.Minute - 1, false}, {time.Minute, 0, true}, {0, time.Minute, true}, {time.Minute - 1,
+		-time.Hour, false}, {time.Hour, time.Hour, true}} {
 		s := memstore.New()
 		k := &clocks{wall: time.Unix(1_000_000, 0), mono: time.Hour}
 		a := leader.New(s, k.options(leader.Options{Name: "a", Lease: time.Minute}))
@@ -466,8 +492,12 @@ func TestThePaceOfRenewals(t *testing.T) {
 		})
 		_, ended := begin(t, a)
 		first := s.now(t)
-		require.Equal(t, leader.Holder{ID: first.ID, Name: "a", Admin: "http://a", Since: first.Since, Until: first.Since.Add(lease), Lease: lease, Epoch: 1}, first)
-		require.Equal(t, []time.Duration{0, 20 * time.Second, 40 * time.Second, 60 * time.Second}, swapped(61*time.Second, true))
+		require.Equal(t, leader.Holder{
+			ID: first.ID, Name: "a", Admin: "http://a", Since: first.Since, Until: first.Since.Add(lease), Lease: lease,
+			Epoch: 1,
+		}, first)
+		require.Equal(t, []time.Duration{0, 20 * time.Second, 40 * time.Second, 60 * time.Second},
+			swapped(61*time.Second, true))
 		h, leading := a.Leading()
 		require.True(t, leading)
 		require.Equal(t, s.now(t), toUTC(h, s.now(t)), "what it says of itself is what it wrote")
@@ -475,7 +505,8 @@ func TestThePaceOfRenewals(t *testing.T) {
 		require.True(t, h.Since.Equal(first.Since))
 		require.EqualValues(t, 4, h.Epoch)
 
-		require.Equal(t, []time.Duration{80 * time.Second, 83 * time.Second, 86 * time.Second, 89 * time.Second}, swapped(90*time.Second, false))
+		require.Equal(t, []time.Duration{80 * time.Second, 83 * time.Second, 86 * time.Second, 89 * time.Second},
+			swapped(90*time.Second, false))
 		require.Equal(t, []time.Duration{92 * time.Second, 112 * time.Second}, swapped(2*time.Minute, true))
 		require.ErrorIs(t, <-ended, leader.ErrLost)
 		require.Equal(t, 172*time.Second, time.Since(start))
@@ -530,7 +561,9 @@ func TestWorkThatEndsWithTheLease(t *testing.T) {
 			s := newScripted()
 			a := leader.New(s, leader.Options{})
 			require.ErrorIs(t, a.Try(t.Context(), func(ctx context.Context) error {
-				s.script(nil, func(context.Context, int, func() error) error { return store.Errorf(store.Unavailable, "away") })
+				s.script(nil, func(context.Context, int, func() error) error {
+					return store.Errorf(store.Unavailable, "away")
+				})
 				<-ctx.Done()
 				require.ErrorIs(t, context.Cause(ctx), leader.ErrLost)
 				return result
@@ -650,7 +683,8 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	for _, result := range []error{nil, errors.New("cut short")} {
 		ctx, end := context.WithCancel(t.Context())
 		told := 0
-		err := leader.New(memstore.New(), leader.Options{}).Run(ctx, func(context.Context) error { end(); return result }, func(error) { told++ })
+		err := leader.New(memstore.New(), leader.Options{}).
+			Run(ctx, func(context.Context) error { end(); return result }, func(error) { told++ })
 		require.ErrorIs(t, err, store.Timeout)
 		require.Zero(t, told)
 	}
@@ -660,7 +694,8 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	s.script(func(int, store.Record, error) (store.Record, error) {
 		return store.Record{}, store.Errorf(store.Unavailable, "away")
 	}, nil)
-	require.ErrorIs(t, leader.New(s, leader.Options{}).Run(ctx, nothing, func(err error) { t.Errorf("told of %v", err) }), store.Timeout)
+	require.ErrorIs(t, leader.New(s, leader.Options{}).
+		Run(ctx, nothing, func(err error) { t.Errorf("told of %v", err) }), store.Timeout)
 }
 
 // An option that is not given, or makes no sense, is the default.
@@ -703,16 +738,19 @@ func TestTheFormOfTheRecord(t *testing.T) {
 	require.NoError(t, err)
 	v := store.Version{Epoch: 3, Token: store.Token(body[9:25])}
 	s := newScripted()
-	s.script(func(int, store.Record, error) (store.Record, error) { return record.Seal(body[0], v, body[25:]), nil }, nil)
+	s.script(func(int, store.Record, error) (store.Record, error) { return record.Seal(body[0], v, body[25:]), nil },
+		nil)
 	h, err := leader.Current(t.Context(), s)
 	require.NoError(t, err)
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	require.Equal(t, leader.Holder{ID: uuid.MustParse("c09ffeee-0000-4000-8000-000000000001"), Name: "host-a:17", Admin: "http://10.0.0.1:9001",
+	require.Equal(t, leader.Holder{ID: uuid.MustParse("c09ffeee-0000-4000-8000-000000000001"), Name: "host-a:17",
+		Admin: "http://10.0.0.1:9001",
 		Since: since, Until: since.Add(15 * time.Second), Lease: 15 * time.Second, Epoch: 3}, h)
 	require.Equal(t, "host-a:17 (c09ffeee-0000-4000-8000-000000000001)", h.String())
 	h.Name = ""
 	require.Equal(t, "c09ffeee-0000-4000-8000-000000000001", h.String())
 	h.Admin = ""
-	require.EqualError(t, &leader.HeldError{Holder: h}, "another rebalancer leads already: c09ffeee-0000-4000-8000-000000000001, "+
-		"until 2026-01-02T03:04:20Z unless it renews: it takes no commands; wait until it has ended")
+	require.EqualError(t, &leader.HeldError{Holder: h},
+		"another rebalancer leads already: c09ffeee-0000-4000-8000-000000000001, "+
+			"until 2026-01-02T03:04:20Z unless it renews: it takes no commands; wait until it has ended")
 }

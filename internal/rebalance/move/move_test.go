@@ -140,7 +140,8 @@ func (w *world) look(s *move.Seen, goals []move.Goal) *move.View {
 		require.NoError(w.t, err)
 		all = append(all, rg)
 		wanted := slices.ContainsFunc(goals, func(g move.Goal) bool {
-			return (len(g.End) == 0 || string(rg.Start) < string(g.End)) && (len(rg.End) == 0 || string(g.Start) < string(rg.End))
+			return (len(g.End) == 0 || string(rg.Start) < string(g.End)) &&
+				(len(rg.End) == 0 || string(g.Start) < string(rg.End))
 		})
 		concerned[rg.Partition] = concerned[rg.Partition] || wanted || !rg.To.IsZero() || rg.SweepPending
 	}
@@ -151,14 +152,16 @@ func (w *world) look(s *move.Seen, goals []move.Goal) *move.View {
 	}
 	require.Equal(w.t, len(want), len(v.Ranges))
 	for i := range want {
-		require.True(w.t, string(want[i].Start) == string(v.Ranges[i].Start) && want[i].Partition == v.Ranges[i].Partition, "range %d", i)
+		require.True(w.t, string(want[i].Start) == string(v.Ranges[i].Start) &&
+			want[i].Partition == v.Ranges[i].Partition, "range %d", i)
 	}
 	return v
 }
 
 func (w *world) next(s *move.Seen, goals []move.Goal) []move.Effect {
 	w.look(&move.Seen{}, nil) // as one who knows nothing sees it
-	return move.Next(w.look(s, goals), s, move.Input{Goals: goals, Now: w.now, Fresh: func() store.PartitionID { return w.id() }})
+	return move.Next(w.look(s, goals), s,
+		move.Input{Goals: goals, Now: w.now, Fresh: func() store.PartitionID { return w.id() }})
 }
 
 // do carries out an effect and tells a mover of it.
@@ -171,14 +174,8 @@ func (w *world) do(s *move.Seen, e move.Effect) {
 		}
 	case move.Wait:
 		s.Waited(e.Epoch)
-	case move.Copy:
-		s.Did(e.Task)
-	case move.Verify:
-		s.Did(e.Task)
-	case move.Remove:
-		s.Did(e.Task)
-	case move.Sweep:
-		s.Did(e.Task)
+	case move.Task:
+		s.Did(e)
 	}
 }
 
@@ -194,7 +191,7 @@ func text(effects []move.Effect) string {
 	var lines []string
 	for _, e := range effects {
 		s := e.String()
-		if r, ok := e.(move.Remove); ok && r.Whole {
+		if r, ok := e.(move.Task); ok && r.Whole {
 			s = fmt.Sprintf("remove the partition of [%q, %q)", r.Range.Start, r.Range.End)
 		}
 		lines = append(lines, s)
@@ -224,7 +221,7 @@ func TestScenarios(t *testing.T) {
 			copy ["m", "")
 			swap: batch 2 to verifying
 			wait for epoch 4
-			verify ["m", "")
+			compare ["m", "")
 			swap: batch 2 to draining
 			wait for epoch 5
 			remove 1 ranges from ["m", "") on
@@ -247,7 +244,7 @@ func TestScenarios(t *testing.T) {
 			copy ["", "g") + copy ["g", "t")
 			swap: batch 2 to verifying
 			wait for epoch 4
-			verify ["", "g") + verify ["g", "t")
+			compare ["", "g") + compare ["g", "t")
 			swap: batch 2 to draining
 			wait for epoch 5
 			remove the partition of ["", "g") + remove the partition of ["g", "t")
@@ -271,7 +268,7 @@ func TestScenarios(t *testing.T) {
 			copy ["c", "g") + copy ["g", "t") + copy ["x", "")
 			swap: batch 2 to verifying
 			wait for epoch 4
-			verify ["c", "g") + verify ["g", "t") + verify ["x", "")
+			compare ["c", "g") + compare ["g", "t") + compare ["x", "")
 			swap: batch 2 to draining
 			wait for epoch 5
 			remove 1 ranges from ["c", "g") on + remove the partition of ["g", "t") + remove 1 ranges from ["x", "") on
@@ -354,7 +351,7 @@ func TestWhoFindsAMoveWaitsAnewAndStartsOver(t *testing.T) {
 	require.Equal(t, "wait for epoch 4", text(w.next(&other, nil)))
 	other.Did(move.Task{Batch: 2, Phase: partmap.Copying, Range: partmap.Range{}})
 	other.Waited(4)
-	require.Equal(t, `verify ["", "m")`, text(w.next(&other, nil)), "a late report of the phase before changes nothing")
+	require.Equal(t, `compare ["", "m")`, text(w.next(&other, nil)), "a late report of the phase before changes nothing")
 }
 
 func TestClosingBuckets(t *testing.T) {
@@ -387,7 +384,8 @@ func TestHold(t *testing.T) {
 	for steps := 0; ; steps++ {
 		require.Less(t, steps, 100)
 		v := w.look(&s, others)
-		effects := move.Next(v, &s, move.Input{Goals: others, Hold: true, Now: w.now, Fresh: func() store.PartitionID { return w.id() }})
+		effects := move.Next(v, &s,
+			move.Input{Goals: others, Hold: true, Now: w.now, Fresh: func() store.PartitionID { return w.id() }})
 		if len(effects) == 0 {
 			break
 		}
@@ -488,13 +486,7 @@ func TestForgettingChangesNothing(t *testing.T) {
 			switch e := e.(type) {
 			case move.Wait:
 				m.waited = max(m.waited, e.Epoch)
-			case move.Copy:
-				held(e.Batch)
-			case move.Verify:
-				held(e.Batch)
-			case move.Remove:
-				held(e.Batch)
-			case move.Sweep:
+			case move.Task:
 				held(e.Batch)
 			case move.Swap:
 				for _, s := range e.Advance {
@@ -554,8 +546,10 @@ func TestCollectorsWaitForPendingSwapsAndReaders(t *testing.T) {
 	require.Empty(t, u.Due(5, named, nodes, now.Add(59*time.Minute), time.Hour))
 	due := u.Due(5, named, nodes, now.Add(time.Hour), time.Hour)
 	slices.SortFunc(due, func(a, b store.NodeID) int { return int(a[0]) - int(b[0]) })
-	require.Equal(t, []store.NodeID{id(2), id(4)}, due, "not what is named, nor what a pending swap to epoch 6 may name")
-	require.Empty(t, u.Due(6, map[store.NodeID]bool{id(1): true, id(3): true}, nodes[:3], now.Add(time.Hour), 2*time.Hour))
+	require.Equal(t, []store.NodeID{id(2), id(4)}, due,
+		"not what is named, nor what a pending swap to epoch 6 may name")
+	require.Empty(t, u.Due(6, map[store.NodeID]bool{id(1): true, id(3): true}, nodes[:3], now.Add(time.Hour),
+		2*time.Hour))
 	var restarted move.Unnamed
 	require.Empty(t, restarted.Due(9, nil, nodes, now.Add(9*time.Hour), time.Hour), "a restart begins to count anew")
 }
@@ -581,7 +575,8 @@ func TestLookReadsWhatMovesOnly(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, v, other)
 		found = max(found, finder.read)
-		effects := move.Next(v, &s, move.Input{Goals: goals, Now: w.now, Fresh: func() store.PartitionID { return w.id() }})
+		effects := move.Next(v, &s,
+			move.Input{Goals: goals, Now: w.now, Fresh: func() store.PartitionID { return w.id() }})
 		if len(effects) == 0 {
 			require.Len(t, w.layout(), 30_000)
 			require.Less(t, most, 100)

@@ -86,7 +86,8 @@ func TestSetAndLift(t *testing.T) {
 
 	for i := range 100 {
 		id := store.BucketID(uuid.New())
-		if _, _, err = pause.Set(ctx, s, &id, pause.Pause{By: strings.Repeat("x", 300), Why: strings.Repeat("y", 300), Since: now}, now); err != nil {
+		if _, _, err = pause.Set(ctx, s, &id,
+			pause.Pause{By: strings.Repeat("x", 300), Why: strings.Repeat("y", 300), Since: now}, now); err != nil {
 			require.Equal(t, 80, i)
 			break
 		}
@@ -256,7 +257,8 @@ func TestDamage(t *testing.T) {
 	s := memstore.New()
 	ctx := t.Context()
 	v := store.Version{Epoch: 1, Token: store.NewToken()}
-	require.NoError(t, s.Swap(ctx, store.Process, []byte("pause"), store.Version{}, store.Record{Version: v, Blob: []byte("what is this")}))
+	require.NoError(t, s.Swap(ctx, store.Process, []byte("pause"), store.Version{},
+		store.Record{Version: v, Blob: []byte("what is this")}))
 	gate := pause.NewGate(s, nil, 0, time.Now)
 	require.ErrorIs(t, gate.Begin(ctx, here, 1), store.Corrupt)
 	_, _, err := pause.Set(ctx, s, nil, pause.Pause{Since: noon}, noon)

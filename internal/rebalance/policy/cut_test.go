@@ -183,8 +183,8 @@ func TestSplitsKeepTheRules(t *testing.T) {
 		}
 		view := move.View{Ranges: []partmap.Range{{Entry: partmap.Entry{Partition: store.PartitionID{1}}}}}
 		n := 100
-		verdict, made, err := (&move.Goal{Cuts: d.Cuts, Stay: d.Stay}).Judge(&view, time.Unix(0, 0),
-			func() store.PartitionID {
+		verdict, made, err := (&move.Goal{Cuts: d.Cuts, Stay: d.Stay}).
+			Judge(&view, time.Unix(0, 0), func() store.PartitionID {
 				n++
 				return store.PartitionID{byte(n), byte(n >> 8), 1}
 			})

@@ -67,8 +67,10 @@ func TestAppends(t *testing.T) {
 		require.LessOrEqual(t, r.MovedPerRow, 0.01)
 		require.LessOrEqual(t, r.Worst, 1.2)
 	}
-	without := play(t, "days: 2", "step: 1m", "policy: {roll: false}", "tenants: [{kind: append, per_minute: 20}]").Total
-	require.Greater(t, without.MovedPerRow, 0.1, "it is rolling that spares the moves, more than a cut near the end does")
+	without := play(t, "days: 2", "step: 1m", "policy: {roll: false}", "tenants: [{kind: append, per_minute: 20}]").
+		Total
+	require.Greater(t, without.MovedPerRow, 0.1,
+		"it is rolling that spares the moves, more than a cut near the end does")
 }
 
 func TestOverwritesSplitNothing(t *testing.T) {
@@ -122,12 +124,9 @@ func TestPlanners(t *testing.T) {
 
 // Everything that is wrong is said, at once.
 func TestWrongScenarios(t *testing.T) {
-	_, err := Read(strings.NewReader("days: -1\nmax_rows: 3\nplanner: best\n" +
-		"tenants: [{kind: odd}, {kind: overwrite, per_minute: -1}]"))
-	for _, part := range []string{
-		"days is -1", "max_rows is 3", `planner is "best"`, `tenants[0].kind is "odd"`, "tenants[1].keys is 0",
-		"tenants[1].per_minute is -1",
-	} {
+	_, err := Read(strings.NewReader("days: -1\nmax_rows: 3\nplanner: best\ntenants: [{kind: odd}, {kind: overwrite, per_minute: -1}]"))
+	for _, part := range []string{"days is -1", "max_rows is 3", `planner is "best"`, `tenants[0].kind is "odd"`,
+		"tenants[1].keys is 0", "tenants[1].per_minute is -1"} {
 		require.ErrorContains(t, err, part)
 	}
 	for _, text := range []string{"", "days: 1", "days: 1\nnonsense: 2", "days: .nan\ntenants: [{kind: random}]", "[",

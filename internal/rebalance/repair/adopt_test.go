@@ -271,7 +271,8 @@ func TestABucketIsRevived(t *testing.T) {
 		}
 		f.list("new", line(id))
 		found, sum := f.check(mend)
-		require.Equal(t, []string{is(repair.LostBucket, 1), is(repair.LostBucket, 1), is(repair.LostBucket, 1), is(repair.NoRoot, 0)}, kinds(found))
+		require.Equal(t, []string{is(repair.LostBucket, 1), is(repair.LostBucket, 1), is(repair.LostBucket, 1),
+			is(repair.NoRoot, 0)}, kinds(found))
 		require.EqualValues(t, 4, sum.Problems)
 		found, sum = f.check(adopt(repair.AdoptAll))
 		require.Zero(t, sum.Problems, "%v", found)
@@ -296,12 +297,13 @@ func TestAdoptedInTheMiddleOfAMove(t *testing.T) {
 	b := f.c.Bucket("b")
 	f.move(move.Merge(nil, nil))
 	refresh := func(stop string) error {
-		x := executor.New(f.s, f.c.Maps(), f.b, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
-			if point == stop {
-				return errKilled
-			}
-			return nil
-		}})
+		x := executor.New(f.s, f.c.Maps(), f.b,
+			executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+				if point == stop {
+					return errKilled
+				}
+				return nil
+			}})
 		if root := f.root(f.b); len(root.Batches) == 0 {
 			rg := root.Range(root.Entries[0], nil)
 			x.Add(move.Refresh(&rg))
@@ -331,12 +333,13 @@ func TestAMoveThatTheRowsAreAheadOf(t *testing.T) {
 		t.Run(point, func(t *testing.T) {
 			f := newFixture(t, memstore.New())
 			f.o.Skew = tick
-			x := executor.New(f.s, f.c.Maps(), f.b, executor.Options{Failpoint: func(_ context.Context, at, _ string) error {
-				if at == point {
-					return errKilled
-				}
-				return nil
-			}})
+			x := executor.New(f.s, f.c.Maps(), f.b,
+				executor.Options{Failpoint: func(_ context.Context, at, _ string) error {
+					if at == point {
+						return errKilled
+					}
+					return nil
+				}})
 			x.Add(move.Merge(nil, key(200)), move.Split(key(300), key(400), -1, key(350)))
 			require.ErrorIs(t, x.Run(ctx), errKilled)
 			found, sum := f.check(nil)

@@ -21,7 +21,9 @@ type failing struct {
 	err       error
 }
 
-func (s *failing) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (s *failing) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	if p.ID == s.partition {
 		return store.Page{}, s.err
 	}

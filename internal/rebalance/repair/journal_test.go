@@ -100,7 +100,9 @@ func (j *journal) Remove(ctx context.Context, p store.Partition, b store.Bounds,
 func (j *journal) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
 	key = bytes.Clone(key)
 	next.Blob = bytes.Clone(next.Blob)
-	o := op{kind: ofRegister, do: func(ctx context.Context, s store.Store) error { return s.Swap(ctx, t, key, old, next) }}
+	o := op{kind: ofRegister, do: func(ctx context.Context, s store.Store) error {
+		return s.Swap(ctx, t, key, old, next)
+	}}
 	if t == store.Roots {
 		o.root = store.BucketID(key)
 		if root, err := partmap.DecodeRoot(o.root, next); err == nil {
@@ -114,11 +116,15 @@ func (j *journal) Swap(ctx context.Context, t store.Table, key []byte, old store
 
 func (j *journal) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
 	blob = bytes.Clone(blob)
-	return j.note(ctx, op{kind: ofNode, do: func(ctx context.Context, s store.Store) error { return s.WriteNode(ctx, b, id, blob) }})
+	return j.note(ctx, op{
+		kind: ofNode, do: func(ctx context.Context, s store.Store) error { return s.WriteNode(ctx, b, id, blob) },
+	})
 }
 
 func (j *journal) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
-	return j.note(ctx, op{kind: ofNode, do: func(ctx context.Context, s store.Store) error { return s.DeleteNode(ctx, b, id) }})
+	return j.note(ctx, op{
+		kind: ofNode, do: func(ctx context.Context, s store.Store) error { return s.DeleteNode(ctx, b, id) },
+	})
 }
 
 func (j *journal) Partitions(ctx context.Context, after store.Partition, limit int) ([]store.Partition, error) {

@@ -150,7 +150,8 @@ func moving(t *testing.T, s store.Store, mend bool) {
 		require.NoError(t, executor.New(f.s, f.c.Maps(), id, executor.Options{}).Run(ctx))
 	}
 	require.NoError(t, check())
-	t.Logf("%d writes, %d batches, %d nodes collected, %d checks, infos %v", writes.Load(), batches.Load(), collected.Load(), checks, kinds)
+	t.Logf("%d writes, %d batches, %d nodes collected, %d checks, infos %v", writes.Load(), batches.Load(),
+		collected.Load(), checks, kinds)
 	require.Positive(t, kinds[repair.Moving], "a check saw a move")
 	there := map[string]bool{}
 	for e, err := range f.c.Bucket("b").All(ctx, listing.Query{}) {

@@ -54,7 +54,8 @@ func TestNothingIsWrongAcrossWholeMoves(t *testing.T) {
 		cuts, gap int
 		stop      string
 	}{
-		{0, 0, "before swap copying"}, {0, 1, "before swap copying"}, {0, 2, "before swap copying"}, {0, 3, "before swap verifying"},
+		{0, 0, "before swap copying"}, {0, 1, "before swap copying"}, {0, 2, "before swap copying"},
+		{0, 3, "before swap verifying"},
 		{300, 0, "before swap copying"}, {300, 1, "before swap verifying"}, // a map with segments
 	} {
 		calls := 1
@@ -78,12 +79,13 @@ func crossing(t *testing.T, cuts, from, to int, stop string) (calls int) {
 	f := &fixture{t: t}
 	g := &gate{open: true}
 	half := func(stop string, goals ...move.Goal) {
-		x := executor.New(f.s, f.c.Maps(), f.b, executor.Options{CollectAfter: time.Nanosecond, Failpoint: func(_ context.Context, point, _ string) error {
-			if point == stop {
-				return errKilled
-			}
-			return nil
-		}})
+		x := executor.New(f.s, f.c.Maps(), f.b,
+			executor.Options{CollectAfter: time.Nanosecond, Failpoint: func(_ context.Context, point, _ string) error {
+				if point == stop {
+					return errKilled
+				}
+				return nil
+			}})
 		x.Add(goals...)
 		if err := x.Run(ctx); stop == "" {
 			require.NoError(t, err)
@@ -333,7 +335,9 @@ func (s *gated) Get(ctx context.Context, p store.Partition, k []byte) (store.Row
 	return s.Store.Get(ctx, p, k)
 }
 
-func (s *gated) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (s *gated) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	s.g.before(ctx)
 	return s.Store.Slice(ctx, p, b, o)
 }
@@ -378,7 +382,9 @@ func (s *gated) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeI
 	return s.Store.DeleteNode(ctx, b, id)
 }
 
-func (s *gated) ScanNodes(ctx context.Context, b store.BucketID, after store.NodeID, limit int) ([]store.NodeID, error) {
+func (s *gated) ScanNodes(
+	ctx context.Context, b store.BucketID, after store.NodeID, limit int,
+) ([]store.NodeID, error) {
 	s.g.before(ctx)
 	return s.Store.ScanNodes(ctx, b, after, limit)
 }

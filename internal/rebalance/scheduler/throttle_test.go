@@ -21,14 +21,15 @@ func TestThrottle(t *testing.T) {
 		pace := wait.NewPacer(most)
 		var perRow, fixed, moving, need atomic.Int64
 		fixed.Store(int64(time.Millisecond))
-		th := throttle{pace: pace, most: most, need: func() int { return int(need.Load()) }, probe: func(ctx context.Context) error {
-			d := time.Duration(fixed.Load())
-			if moving.Load() > 0 {
-				d += time.Duration(perRow.Load() * int64(pace.Rate()))
-			}
-			time.Sleep(d)
-			return nil
-		}}
+		th := throttle{pace: pace, most: most, need: func() int { return int(need.Load()) },
+			probe: func(ctx context.Context) error {
+				d := time.Duration(fixed.Load())
+				if moving.Load() > 0 {
+					d += time.Duration(perRow.Load() * int64(pace.Rate()))
+				}
+				time.Sleep(d)
+				return nil
+			}}
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		th.begin(ctx)

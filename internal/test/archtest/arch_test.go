@@ -30,11 +30,10 @@ const (
 // packages of lower lines.
 var layers = [][]string{
 	{"cmd/listd", "cmd/rebalancer"},
-	{"internal/daemon/adminserver", "internal/daemon/cassandraflags", "internal/daemon/rebalanceflags"},
+	{"internal/daemon/adminapi", "internal/daemon/adminserver", "internal/daemon/cassandraflags", "internal/daemon/rebalanceflags"},
 	{"evenkeel", "s3api"},
-	{"s3api/sigv4"},
+	{"internal/assembly", "s3api/sigv4"},
 	{"rebalance"},
-	{"internal/daemon/adminapi"},
 	{"internal/daemon", "internal/daemon/logging", "internal/daemon/reload", "internal/daemon/secrecy"},
 	{"internal/rebalance/repair"},
 	{"listing"},
@@ -44,7 +43,6 @@ var layers = [][]string{
 	{"internal/rebalance/planner"},
 	{"internal/rebalance/planner/genetic"},
 	{"internal/rebalance/planner/exact", "internal/rebalance/planner/greedy"},
-	{"internal/rebalance/apply"},
 	{"internal/rebalance/scheduler"},
 	{"internal/rebalance/plan"},
 	{"internal/rebalance/executor", "internal/rebalance/forecast"},
@@ -59,7 +57,7 @@ var layers = [][]string{
 	{"store/cassandrastore", "store/memstore", "store/pebblestore"},
 	{"store/commontime"},
 	{"store"},
-	{"internal/base/keytext", "internal/base/wait", "internal/base/webguard", "internal/rebalance/plannermath"},
+	{"internal/base/keytext", "internal/base/wait", "internal/base/webguard"},
 }
 
 // testOnly names the trees that only tests and measurements use.
@@ -77,7 +75,7 @@ var pure = []string{
 	"partmap", "internal/base/keyspread",
 	"internal/rebalance/plan", "internal/rebalance/planner", "internal/rebalance/planner/exact",
 	"internal/rebalance/planner/genetic", "internal/rebalance/planner/greedy",
-	"internal/rebalance/apply", "internal/rebalance/forecast", "internal/rebalance/move",
+	"internal/rebalance/forecast", "internal/rebalance/move",
 	"internal/rebalance/policy", "internal/rebalance/policysim",
 	"internal/test/history",
 }
@@ -85,7 +83,8 @@ var pure = []string{
 // impure are imports that give a package I/O; impureCalls are functions of
 // otherwise harmless packages that ask for the time or for global chance.
 var (
-	impure      = []string{"os", "os/exec", "os/signal", "net", "net/http", "io/ioutil", "syscall", "log", "log/slog", "crypto/rand", "database/sql"}
+	impure = []string{"os", "os/exec", "os/signal", "net", "net/http", "io/ioutil", "syscall", "log", "log/slog",
+		"crypto/rand", "database/sql"}
 	impureCalls = map[string][]string{
 		"time":         {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"},
 		"math/rand":    {"*"},
@@ -100,7 +99,8 @@ type listed struct {
 
 func list(t *testing.T) map[string]listed {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,Imports,GoFiles", module+"...").Output() // and the root
+	// and the root
+	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,Imports,GoFiles", module+"...").Output()
 	require.NoError(t, err)
 	all := map[string]listed{}
 	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
@@ -226,7 +226,8 @@ func impurities(t *testing.T, path string) (complaints []string) {
 		if pkg, ok := sel.X.(*ast.Ident); ok && pkg.Obj == nil {
 			for _, bad := range calls[pkg.Name] {
 				if bad == sel.Sel.Name || (bad == "*" && sel.Sel.IsExported() && !allowedRand(sel.Sel.Name)) {
-					complaints = append(complaints, fmt.Sprintf("%s uses %s.%s", fset.Position(sel.Pos()), pkg.Name, sel.Sel.Name))
+					complaints = append(complaints,
+						fmt.Sprintf("%s uses %s.%s", fset.Position(sel.Pos()), pkg.Name, sel.Sel.Name))
 				}
 			}
 		}

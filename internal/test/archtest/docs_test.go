@@ -109,6 +109,39 @@ func TestPagesSayForWhomTheyAre(t *testing.T) {
 	}
 }
 
+// TestArchitectureNamesThePackages: docs/architecture.md has every package of the product,
+// alone or below a path that ends in "...", and no others below internal/rebalance.
+func TestArchitectureNamesThePackages(t *testing.T) {
+	text := documents(t)["docs/architecture.md"]
+	names := map[string]bool{}
+	for _, m := range regexp.MustCompile("`([^`\n]+)`").FindAllStringSubmatch(text, -1) {
+		names[m[1]] = true
+	}
+	parts := map[string]bool{}
+	for _, line := range layers {
+		for _, name := range line {
+			rest, part := strings.CutPrefix(name, "internal/rebalance/")
+			if part {
+				parts[path.Base(rest)] = true
+			}
+			covered := names[name] || part && names[path.Base(rest)]
+			for at := name; !covered && at != "."; at = path.Dir(at) {
+				covered = names[at+"/..."]
+			}
+			if !covered {
+				t.Errorf("docs/architecture.md lacks the package %s", name)
+			}
+		}
+	}
+	for _, line := range regexp.MustCompile("(?m)^  - `.*").FindAllString(text, -1) {
+		for _, m := range regexp.MustCompile("`([a-z]+)`").FindAllStringSubmatch(line, -1) {
+			if !parts[m[1]] {
+				t.Errorf("docs/architecture.md has %s, which is not in internal/rebalance", m[1])
+			}
+		}
+	}
+}
+
 // messages are texts of the programs that documents quote.
 var messages = map[string][]string{
 	"docs/operations.md": {
@@ -145,6 +178,20 @@ func TestMessagesInDocumentsAreThoseOfThePrograms(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestMetricsInDocumentsExist: flags.md, which is generated, has them all.
+func TestMetricsInDocumentsExist(t *testing.T) {
+	all, found := documents(t), 0
+	for document, text := range all {
+		for _, name := range regexp.MustCompile(`\bevenkeel_[a-z0-9_]+`).FindAllString(text, -1) {
+			found++
+			if !strings.Contains(all["docs/flags.md"], "`"+strings.TrimSuffix(name, "_bucket")+"`") {
+				t.Errorf("%s names the metric %s: there is none", document, name)
+			}
+		}
+	}
+	require.Greater(t, found, 50)
 }
 
 // TestLinksOfDocumentsLead checks links within the repository, headings included.

@@ -192,7 +192,8 @@ func (r *Report) write(out io.Writer, file string) error {
 func checkOut(ctx context.Context, commit, dir string) (string, error) {
 	name, err := output(ctx, "", "git", "rev-parse", "--verify", "--quiet", commit+"^{commit}")
 	if err != nil {
-		return "", fmt.Errorf("there is no commit %s here (a shallow clone lacks older ones: git fetch --unshallow)", commit)
+		return "", fmt.Errorf("there is no commit %s here (a shallow clone lacks older ones: git fetch --unshallow)",
+			commit)
 	}
 	_, err = output(ctx, "", "git", "worktree", "add", "--detach", dir, name)
 	return name, err
@@ -223,7 +224,8 @@ type server struct {
 // serve starts a program with default flags but for the addresses.
 func serve(ctx context.Context, program, data string) (*server, error) {
 	s := &server{client: &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
-	s.cmd = exec.CommandContext(ctx, program, "serve", "--data", data, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	s.cmd = exec.CommandContext(ctx, program, "serve", "--data", data, "--listen", "127.0.0.1:0", "--admin",
+		"127.0.0.1:0")
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -310,7 +312,8 @@ func (s *server) puts(ctx context.Context, workers, n int) error {
 	for w := range workers {
 		g.Go(func() error {
 			for i := w; i < n; i += workers {
-				if _, err := s.ask(ctx, http.MethodPut, fmt.Sprintf("/puts/2026/photos/%08d.jpg", s.n+i), "a value"); err != nil {
+				if _, err := s.ask(ctx, http.MethodPut, fmt.Sprintf("/puts/2026/photos/%08d.jpg", s.n+i),
+					"a value"); err != nil {
 					return err
 				}
 			}
@@ -328,7 +331,8 @@ var errShort = errors.New("a page is not full")
 func (s *server) pages(ctx context.Context) error {
 	for i := range pages {
 		after := i * 7919 % (benchKeys - pageRows - 1)
-		n, err := s.ask(ctx, http.MethodGet, fmt.Sprintf("/pages?list-type=2&start-after=2026/photos/%08d.jpg", after), "")
+		n, err := s.ask(ctx, http.MethodGet, fmt.Sprintf("/pages?list-type=2&start-after=2026/photos/%08d.jpg", after),
+			"")
 		if err == nil && n < 200*pageRows {
 			err = errShort
 		}

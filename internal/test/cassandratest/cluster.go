@@ -115,7 +115,8 @@ func (c *Cluster) AwaitUp(ctx context.Context) error {
 				}
 				select {
 				case <-ctx.Done():
-					return fmt.Errorf("the node %s does not see %s: %w\n%s", n.Address, other.Address, ctx.Err(), n.Log(15))
+					return fmt.Errorf("the node %s does not see %s: %w\n%s", n.Address, other.Address, ctx.Err(),
+						n.Log(15))
 				case <-time.After(50 * time.Millisecond):
 				}
 			}

@@ -55,7 +55,8 @@ func (n *Node) writeConfig(seed string) error {
 	for name, text := range map[string]string{
 		"cassandra.yaml":              n.yaml(seed),
 		"cassandra-rackdc.properties": "dc=" + n.DataCentre + "\nrack=r1\n",
-		"logback.xml": `<configuration><appender name="F" class="ch.qos.logback.core.FileAppender"><file>` + n.logFile() +
+		"logback.xml": `<configuration><appender name="F" class="ch.qos.logback.core.FileAppender"><file>` +
+			n.logFile() +
 			`</file><encoder><pattern>%-5level [%thread] %date{ISO8601} %F:%L - %msg%n</pattern></encoder></appender>` +
 			`<root level="INFO"><appender-ref ref="F"/></root></configuration>`,
 	} {
@@ -115,7 +116,8 @@ func (n *Node) yaml(seed string) string {
 		lines = append(lines, "authorizer: CassandraAuthorizer", "role_manager: CassandraRoleManager")
 	}
 	if n.options.Patient {
-		for _, name := range []string{"request", "read_request", "range_request", "write_request", "truncate_request", "cas_contention"} {
+		for _, name := range []string{"request", "read_request", "range_request", "write_request", "truncate_request",
+			"cas_contention"} {
 			lines = append(lines, name+"_timeout: 30s")
 		}
 	}
@@ -153,7 +155,8 @@ func (n *Node) javaArguments(lib string) []string {
 	} else {
 		// A node of a test lives for a minute, on a machine of few processors: what
 		// counts is what it costs until it is up. These take a quarter off that.
-		args = append(args, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
+		args = append(args, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:+UnlockDiagnosticVMOptions",
+			"-XX:-BytecodeVerificationRemote")
 	}
 	args = append(args, moduleArguments()...)
 	return append(args, "-cp", filepath.Join(lib, "*"), "org.apache.cassandra.service.CassandraDaemon")
@@ -162,7 +165,8 @@ func (n *Node) javaArguments(lib string) []string {
 // moduleArguments open the parts of Java's modules that Cassandra reaches into.
 func moduleArguments() (args []string) {
 	for _, export := range []string{
-		"java.base/jdk.internal.misc", "java.base/java.lang.ref", "java.rmi/sun.rmi.registry", "java.rmi/sun.rmi.server",
+		"java.base/jdk.internal.misc", "java.base/java.lang.ref", "java.rmi/sun.rmi.registry",
+		"java.rmi/sun.rmi.server",
 		"java.management.rmi/com.sun.jmx.remote.internal.rmi", "java.sql/java.sql", "jdk.unsupported/sun.misc",
 		"jdk.compiler/com.sun.tools.javac.file", "jdk.attach/sun.tools.attach",
 	} {
@@ -173,7 +177,8 @@ func moduleArguments() (args []string) {
 		"java.base/jdk.internal.reflect", "java.base/jdk.internal.math", "java.base/jdk.internal.module",
 		"java.base/jdk.internal.util.jar", "java.base/sun.nio.ch", "java.base/java.io", "java.base/java.lang.reflect",
 		"java.base/java.lang", "java.base/java.util", "java.base/java.nio", "java.base/java.util.concurrent",
-		"java.base/java.util.concurrent.atomic", "jdk.management/com.sun.management.internal", "jdk.compiler/com.sun.tools.javac",
+		"java.base/java.util.concurrent.atomic", "jdk.management/com.sun.management.internal",
+		"jdk.compiler/com.sun.tools.javac",
 	} {
 		args = append(args, "--add-opens", open+"=ALL-UNNAMED")
 	}

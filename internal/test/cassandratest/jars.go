@@ -99,7 +99,8 @@ func java(ctx context.Context) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("no Java 17 in JAVA_HOME, on the path or in /usr/lib/jvm, and Cassandra %s needs it: %s", Version, installHint)
+	return "", fmt.Errorf("no Java 17 in JAVA_HOME, on the path or in /usr/lib/jvm, and Cassandra %s needs it: %s",
+		Version, installHint)
 }
 
 // tail returns the last n lines of a text.

@@ -70,11 +70,13 @@ func newNetworks(ctx context.Context, nodes []int) (made []*network, err error) 
 			}
 		}
 	}
-	if err := ip(ctx, made[0], fmt.Sprintf("link add %s type veth peer name %s netns %d", link, link, made[1].holder.Pid)); err != nil {
+	if err := ip(ctx, made[0],
+		fmt.Sprintf("link add %s type veth peer name %s netns %d", link, link, made[1].holder.Pid)); err != nil {
 		return made, err
 	}
 	for _, n := range made {
-		for _, args := range []string{fmt.Sprintf("addr add %s/25 dev %s", n.between, link), "link set " + link + " up"} {
+		for _, args := range []string{fmt.Sprintf("addr add %s/25 dev %s", n.between, link),
+			"link set " + link + " up"} {
 			if err := ip(ctx, n, args); err != nil {
 				return made, err
 			}
@@ -110,7 +112,8 @@ func (n *network) command(ctx context.Context, name string, args ...string) *exe
 	if n == nil {
 		return exec.CommandContext(ctx, name, args...)
 	}
-	return exec.CommandContext(ctx, "nsenter", append([]string{fmt.Sprintf("--net=/proc/%d/ns/net", n.holder.Pid), name}, args...)...)
+	return exec.CommandContext(ctx, "nsenter",
+		append([]string{fmt.Sprintf("--net=/proc/%d/ns/net", n.holder.Pid), name}, args...)...)
 }
 
 // ip runs iproute2's ip within a network, or the machine's.

@@ -114,7 +114,8 @@ func (n *Node) sees(ctx context.Context, other *Node) (bool, error) {
 	}
 	defer s.Close()
 	var tokens []string
-	err = s.Query("SELECT tokens FROM system.peers_v2 WHERE peer = ? AND peer_port = 7000", other.listen).WithContext(ctx).Scan(&tokens)
+	err = s.Query("SELECT tokens FROM system.peers_v2 WHERE peer = ? AND peer_port = 7000", other.listen).
+		WithContext(ctx).Scan(&tokens)
 	if errors.Is(err, gocql.ErrNotFound) {
 		err = nil
 	}

@@ -33,7 +33,9 @@ func (l *Loss) End() {
 }
 
 // Swap is s.Swap while nothing is lost.
-func (l *Loss) Swap(ctx context.Context, s store.Registers, t store.Table, key []byte, old store.Version, next store.Record) error {
+func (l *Loss) Swap(
+	ctx context.Context, s store.Registers, t store.Table, key []byte, old store.Version, next store.Record,
+) error {
 	l.mu.Lock()
 	lost := l.on && t == store.Roots && store.BucketID(key) == l.bucket
 	through := !lost || l.applied && !l.swapped
@@ -48,7 +50,9 @@ func (l *Loss) Swap(ctx context.Context, s store.Registers, t store.Table, key [
 }
 
 // Read is s.Read while nothing is lost. The answers that would tell are lost too.
-func (l *Loss) Read(ctx context.Context, s store.Registers, t store.Table, key []byte, level store.Level) (store.Record, error) {
+func (l *Loss) Read(
+	ctx context.Context, s store.Registers, t store.Table, key []byte, level store.Level,
+) (store.Record, error) {
 	l.mu.Lock()
 	lost := l.on && l.swapped && level == store.Serial && t == store.Roots && store.BucketID(key) == l.bucket
 	l.mu.Unlock()

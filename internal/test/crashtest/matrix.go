@@ -28,7 +28,8 @@ func Points() (all []string) {
 func Again() (all []string) {
 	for _, p := range executor.Failpoints() {
 		switch {
-		case strings.HasPrefix(p, "after ") && p != "after collect", strings.HasSuffix(p, " batch"), p == "collect node":
+		case strings.HasPrefix(p, "after ") &&
+			p != "after collect", strings.HasSuffix(p, " batch"), p == "collect node":
 			all = append(all, p+"#2")
 		}
 	}

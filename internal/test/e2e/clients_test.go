@@ -18,7 +18,8 @@ import (
 func TestClientsWhileRangesMove(t *testing.T) {
 	t.Parallel()
 	p := harness.Build(t)
-	m := startMoving(p, "--data", filepath.Join(p.Dir, "data"), "--rebalance-interval", "0", "--move-rate", "1000", "--keys-file", s3tour.KeysFile(t, p.Dir))
+	m := startMoving(p, "--data", filepath.Join(p.Dir, "data"), "--rebalance-interval", "0", "--move-rate", "1000",
+		"--keys-file", s3tour.KeysFile(t, p.Dir))
 	files := map[string]int{"aws-sdk-go": 300, "minio-go": 300, "awscli": 30, "boto3": 30, "rclone": 100, "s3cmd": 60}
 	t.Run("clients", func(t *testing.T) {
 		for name, client := range s3tour.Clients(t, s3tour.At(m.S3)) {
@@ -27,7 +28,9 @@ func TestClientsWhileRangesMove(t *testing.T) {
 				s3tour.Tour{
 					Client: client, Bucket: name, Files: harness.Setting(t, s3tour.FilesVariable, files[name]),
 					Short: name == "awscli" || name == "boto3", // each command takes a second to begin
-					Moves: func(bucket string, keys []string) *s3tour.Mover { return s3tour.Move(t, m.Admin, bucket, keys, false) },
+					Moves: func(bucket string, keys []string) *s3tour.Mover {
+						return s3tour.Move(t, m.Admin, bucket, keys, false)
+					},
 				}.Do(t)
 			})
 		}

@@ -57,7 +57,9 @@ func TestADamagedMapIsRefusedByName(t *testing.T) {
 	require.NoError(t, err)
 	for at := 0; at < len(record.Blob); at += 7 {
 		record.Blob[at] ^= 0x10
-		next := store.Record{Version: store.Version{Epoch: record.Epoch + 1, Token: store.NewToken()}, Blob: record.Blob}
+		next := store.Record{
+			Version: store.Version{Epoch: record.Epoch + 1, Token: store.NewToken()}, Blob: record.Blob,
+		}
 		require.NoError(t, s.Swap(ctx, store.Roots, small.ID[:], record.Version, next))
 		record.Version = next.Version
 		refused("small", small.ID.String())

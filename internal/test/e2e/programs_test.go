@@ -98,7 +98,8 @@ print(n, sum.hexdigest())
 		require.NoError(t, os.WriteFile(file, append(bytes.Join(awkward, []byte{0}), 0), 0o600))
 		run("load", "awkward", file, "-0", "--create", "--progress", "none")
 		for _, limit := range []int{1, 7, 1000} {
-			require.Equal(t, harness.Sum(awkward), harness.Sum(harness.OverHTTP(t, server, "awkward", limit, false)), "pages of %d", limit)
+			require.Equal(t, harness.Sum(awkward), harness.Sum(harness.OverHTTP(t, server, "awkward", limit, false)),
+				"pages of %d", limit)
 		}
 	})
 }
@@ -118,6 +119,7 @@ func python(t *testing.T) string {
 // foreign runs a client that is not ours, away from anyone's configuration.
 func foreign(name string, args ...string) ([]byte, error) {
 	cmd := exec.Command(name, args...)
-	cmd.Env = append(os.Environ(), "AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/dev/null", "AWS_SHARED_CREDENTIALS_FILE=/dev/null", "AWS_PAGER=", "NO_PROXY=127.0.0.1")
+	cmd.Env = append(os.Environ(), "AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/dev/null",
+		"AWS_SHARED_CREDENTIALS_FILE=/dev/null", "AWS_PAGER=", "NO_PROXY=127.0.0.1")
 	return cmd.CombinedOutput()
 }

@@ -59,8 +59,10 @@ func TestRealKeysThroughTheLibrary(t *testing.T) {
 	backwards := slices.Clone(sorted)
 	slices.Reverse(backwards)
 	for _, limit := range []int{1000, 333} {
-		require.Equal(t, harness.Sum(sorted), harness.Sum(chained(t, b, listing.Query{Limit: limit})), "pages of %d", limit)
-		require.Equal(t, harness.Sum(backwards), harness.Sum(chained(t, b, listing.Query{Limit: limit, Reverse: true})), "pages of %d, reverse", limit)
+		require.Equal(t, harness.Sum(sorted), harness.Sum(chained(t, b, listing.Query{Limit: limit})), "pages of %d",
+			limit)
+		require.Equal(t, harness.Sum(backwards), harness.Sum(chained(t, b, listing.Query{Limit: limit, Reverse: true})),
+			"pages of %d, reverse", limit)
 	}
 	for range 60 {
 		q := listing.Query{Limit: 1 + r.IntN(1000), Reverse: r.IntN(2) == 0, KeysOnly: r.IntN(2) == 0}
@@ -69,7 +71,8 @@ func TestRealKeysThroughTheLibrary(t *testing.T) {
 		if r.IntN(3) > 0 {
 			q.Delimiter = [][]byte{[]byte("/"), []byte("-"), []byte("//"), []byte("a"), []byte(".")}[r.IntN(5)]
 		}
-		require.Equal(t, harness.Sum(naive(sorted, q)), harness.Sum(chained(t, b, q)), "prefix %q delimiter %q reverse %v", q.Prefix, q.Delimiter, q.Reverse)
+		require.Equal(t, harness.Sum(naive(sorted, q)), harness.Sum(chained(t, b, q)),
+			"prefix %q delimiter %q reverse %v", q.Prefix, q.Delimiter, q.Reverse)
 	}
 	for range 100 {
 		k := sorted[r.IntN(len(sorted))]

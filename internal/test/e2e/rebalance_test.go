@@ -86,7 +86,8 @@ func (m *moving) rest(bucket string, sorted [][]byte, most int) []int {
 		var st adminapi.Status
 		require.NoError(m.T, json.Unmarshal([]byte(m.Run("rebalancer", "status", "--format", "json")), &st))
 		var mp adminapi.Map
-		require.NoError(m.T, json.Unmarshal([]byte(m.Run("rebalancer", "map", "show", bucket, "--format", "json")), &mp))
+		require.NoError(m.T, json.Unmarshal([]byte(m.Run("rebalancer", "map", "show", bucket, "--format", "json")),
+			&mp))
 		var sizes []int
 		settled := true
 		for _, p := range mp.Partitions {
@@ -132,12 +133,14 @@ func TestLoadedWhileItSplits(t *testing.T) {
 	first, second := filepath.Join(p.Dir, "first"), filepath.Join(p.Dir, "second")
 	require.NoError(t, os.WriteFile(first, append(bytes.Join(keys[:half], []byte{0}), 0), 0o600))
 	require.NoError(t, os.WriteFile(second, append(bytes.Join(keys[half:], []byte{0}), 0), 0o600))
-	flags := []string{"--data", filepath.Join(p.Dir, "data"), "--max-rows", fmt.Sprint(most), "--rebalance-interval", "500ms"}
+	flags := []string{"--data", filepath.Join(p.Dir, "data"), "--max-rows", fmt.Sprint(most), "--rebalance-interval",
+		"500ms"}
 	load := func(m *moving, file string) {
 		m.Run("listd", "load", "files", file, "-0", "--create", "--progress", "none")
 	}
 	listed := func(m *moving) [][]byte {
-		return bytes.Split(bytes.TrimSuffix([]byte(m.Run("listd", "ls", "files", "--format", "null")), []byte{0}), []byte{0})
+		return bytes.Split(bytes.TrimSuffix([]byte(m.Run("listd", "ls", "files", "--format", "null")), []byte{0}),
+			[]byte{0})
 	}
 
 	m := startMoving(p, flags...)
@@ -152,7 +155,8 @@ func TestLoadedWhileItSplits(t *testing.T) {
 	var wg sync.WaitGroup
 	lists := 0
 	wg.Go(func() { lists = m.lister(ctx, ctx, "files", loaded) })
-	cut := p.Command(t.Context(), "listd", "load", "files", second, "-0", "--progress", "none", "--server", m.S3, "--patience", "1s", "--concurrency", "2")
+	cut := p.Command(t.Context(), "listd", "load", "files", second, "-0", "--progress", "none", "--server", m.S3,
+		"--patience", "1s", "--concurrency", "2")
 	require.NoError(t, cut.Start())
 	splits := func() int {
 		var st adminapi.Status
@@ -180,7 +184,8 @@ func TestLoadedWhileItSplits(t *testing.T) {
 	sizes = m.rest("files", all, most)
 	stop()
 	wg.Wait()
-	t.Logf("%d keys in %d ranges, the largest of %d; %d whole listings meanwhile", len(keys), len(sizes), slices.Max(sizes), lists)
+	t.Logf("%d keys in %d ranges, the largest of %d; %d whole listings meanwhile", len(keys), len(sizes),
+		slices.Max(sizes), lists)
 	require.Equal(t, harness.Sum(all), harness.Sum(listed(m)))
 	require.Empty(t, m.failedRequests())
 	require.Positive(t, lists)

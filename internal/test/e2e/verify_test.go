@@ -45,7 +45,8 @@ func TestVerifyThePrograms(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(file, text.Bytes(), 0o600))
 	listd := serve()
-	load := p.Command(t.Context(), "listd", "load", "photos", file, "--create", "--progress", "none", "--server", listd.S3)
+	load := p.Command(t.Context(), "listd", "load", "photos", file, "--create", "--progress", "none", "--server",
+		listd.S3)
 	var complaints bytes.Buffer
 	load.Stderr = &complaints
 	require.NoError(t, load.Start())

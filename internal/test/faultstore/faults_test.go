@@ -76,7 +76,8 @@ func TestLostAnswersAreOfWritesDone(t *testing.T) {
 	inner, p := newCounting(), partition()
 	s, f := faultstore.New(inner, faultstore.Options{Rates: faultstore.Rates{Lose: 1}})
 	for i := range 20 {
-		requireInjected(t, s.Put(t.Context(), p, row("k", fmt.Sprint(i), store.Timestamp(i+1))), store.Timeout, store.Unavailable)
+		requireInjected(t, s.Put(t.Context(), p, row("k", fmt.Sprint(i), store.Timestamp(i+1))), store.Timeout,
+			store.Unavailable)
 		requireValue(t, inner, p, "k", fmt.Sprint(i))
 	}
 	_, err := s.Slice(t.Context(), p, store.Bounds{}, store.SliceOptions{Limit: 1})

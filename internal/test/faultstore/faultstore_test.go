@@ -112,7 +112,8 @@ func (s *lagging) Acknowledge(ctx context.Context, t store.Table, key []byte) (s
 
 func TestAcknowledgeIsTheInnerStores(t *testing.T) {
 	inner := &lagging{Store: memstore.New()}
-	s, f := faultstore.New(inner, faultstore.Options{PerOp: map[faultstore.Op]faultstore.Rates{faultstore.Acknowledge: {Lose: 1}}})
+	s, f := faultstore.New(inner,
+		faultstore.Options{PerOp: map[faultstore.Op]faultstore.Rates{faultstore.Acknowledge: {Lose: 1}}})
 	key := []byte("clock")
 	next := store.Record{Version: store.Version{Epoch: 1, Token: store.NewToken()}}
 	require.NoError(t, s.Swap(t.Context(), store.Clocks, key, store.Version{}, next))

@@ -19,7 +19,8 @@ type lister struct {
 }
 
 func (l lister) Partitions(ctx context.Context, after store.Partition, limit int) ([]store.Partition, error) {
-	return page(ctx, l.f, Partitions, func(ctx context.Context) ([]store.Partition, error) { return l.inner.Partitions(ctx, after, limit) })
+	return page(ctx, l.f, Partitions,
+		func(ctx context.Context) ([]store.Partition, error) { return l.inner.Partitions(ctx, after, limit) })
 }
 
 // withPowers gives s the optional interfaces of its inner store and no other, so

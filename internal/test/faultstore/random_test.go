@@ -73,7 +73,8 @@ func TestInTheEndEveryWriteButTheRefusedIsDone(t *testing.T) {
 		s, f := faultstore.New(inner, faultstore.Options{Seed: n + round, Rates: everything})
 		for range 40 {
 			key, ts := fmt.Append(nil, r.IntN(5)), store.Timestamp(1+r.IntN(20))
-			rows := []store.Row{row(fmt.Sprint(r.IntN(5)), fmt.Sprint(r.IntN(3)), ts), row(fmt.Sprint(r.IntN(5)), "x", ts)}
+			rows := []store.Row{row(fmt.Sprint(r.IntN(5)), fmt.Sprint(r.IntN(3)), ts),
+				row(fmt.Sprint(r.IntN(5)), "x", ts)}
 			how := r.IntN(6)
 			write := func(s store.Store) error {
 				switch how {
@@ -125,7 +126,9 @@ func TestSwappersAgreeUnderFaults(t *testing.T) {
 			if old.Epoch >= epochs {
 				return nil
 			}
-			next := store.Record{Version: store.Version{Epoch: old.Epoch + 1, Token: store.NewToken()}, Blob: []byte("b")}
+			next := store.Record{
+				Version: store.Version{Epoch: old.Epoch + 1, Token: store.NewToken()}, Blob: []byte("b"),
+			}
 			err = s.Swap(ctx, store.Roots, id[:], old.Version, next)
 			mu.Lock()
 			acknowledged[next.Version] = err == nil

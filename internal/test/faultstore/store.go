@@ -96,7 +96,8 @@ func (s *faulty) Swap(ctx context.Context, t store.Table, key []byte, old store.
 }
 
 func (s *faulty) Scan(ctx context.Context, t store.Table, after []byte, limit int) ([][]byte, error) {
-	return page(ctx, s.f, Scan, func(ctx context.Context) ([][]byte, error) { return s.inner.Scan(ctx, t, after, limit) })
+	return page(ctx, s.f, Scan,
+		func(ctx context.Context) ([][]byte, error) { return s.inner.Scan(ctx, t, after, limit) })
 }
 
 func (s *faulty) History(ctx context.Context, id store.BucketID, before uint64, limit int) ([]store.Record, error) {
@@ -118,7 +119,8 @@ func (s *faulty) Forget(ctx context.Context, id store.BucketID, before uint64) e
 
 func (s *faulty) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
 	blob = bytes.Clone(blob)
-	_, err := s.f.call(ctx, WriteNode, nodeName(b, id), func(ctx context.Context) error { return s.inner.WriteNode(ctx, b, id, blob) })
+	_, err := s.f.call(ctx, WriteNode, nodeName(b, id),
+		func(ctx context.Context) error { return s.inner.WriteNode(ctx, b, id, blob) })
 	return err
 }
 
@@ -135,12 +137,16 @@ func (s *faulty) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([
 }
 
 func (s *faulty) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
-	_, err := s.f.call(ctx, DeleteNode, nodeName(b, id), func(ctx context.Context) error { return s.inner.DeleteNode(ctx, b, id) })
+	_, err := s.f.call(ctx, DeleteNode, nodeName(b, id),
+		func(ctx context.Context) error { return s.inner.DeleteNode(ctx, b, id) })
 	return err
 }
 
-func (s *faulty) ScanNodes(ctx context.Context, b store.BucketID, after store.NodeID, limit int) ([]store.NodeID, error) {
-	return page(ctx, s.f, ScanNodes, func(ctx context.Context) ([]store.NodeID, error) { return s.inner.ScanNodes(ctx, b, after, limit) })
+func (s *faulty) ScanNodes(
+	ctx context.Context, b store.BucketID, after store.NodeID, limit int,
+) ([]store.NodeID, error) {
+	return page(ctx, s.f, ScanNodes,
+		func(ctx context.Context) ([]store.NodeID, error) { return s.inner.ScanNodes(ctx, b, after, limit) })
 }
 
 // Close drops what is pending: a write may always never land.

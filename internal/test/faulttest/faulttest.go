@@ -60,12 +60,13 @@ func (c Case) String() string { return fmt.Sprintf("%s %d %s", c.Op, c.Nth, c.Wa
 
 // Store wraps a store so that the calls of the case fail. Its faults are off.
 func (c Case) Store(inner store.Store) (store.Store, *faultstore.Faults) {
-	s, f := faultstore.New(inner, faultstore.Options{MaxLate: 15, Choose: func(op faultstore.Op, nth int) faultstore.Fault {
-		if c.Way != nil && op == c.Op && nth >= c.Nth && nth < c.Nth+c.Way.Times {
-			return c.Way.Fault
-		}
-		return faultstore.Fault{}
-	}})
+	s, f := faultstore.New(inner,
+		faultstore.Options{MaxLate: 15, Choose: func(op faultstore.Op, nth int) faultstore.Fault {
+			if c.Way != nil && op == c.Op && nth >= c.Nth && nth < c.Nth+c.Way.Times {
+				return c.Way.Fault
+			}
+			return faultstore.Fault{}
+		}})
 	f.Enable(false)
 	return s, f
 }

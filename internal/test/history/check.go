@@ -298,7 +298,8 @@ func (c *checker) judge(key string, k *register, o *observation) floor {
 		case w.Begin >= o.end:
 			c.violation(Invented, key, "%s was shown at %s, before it was begun", describe(w), o)
 		default:
-			c.violation(o.floor.rule(), key, "%s was shown at %s, but before that %s was acknowledged or shown", describe(w), o, describe(o.floor.by))
+			c.violation(o.floor.rule(), key, "%s was shown at %s, but before that %s was acknowledged or shown",
+				describe(w), o, describe(o.floor.by))
 		}
 		return floor{}
 	}
@@ -321,7 +322,8 @@ func (c *checker) judge(key string, k *register, o *observation) floor {
 			c.violation(Invented, key, "%s at %s, and nobody had put it", what, o)
 			return floor{}
 		}
-		c.violation(o.floor.rule(), key, "%s at %s, but before that %s was acknowledged or shown, and nothing newer explains it", what, o, describe(o.floor.by))
+		c.violation(o.floor.rule(), key,
+			"%s at %s, but before that %s was acknowledged or shown, and nothing newer explains it", what, o, describe(o.floor.by))
 	}
 	return oldest
 }

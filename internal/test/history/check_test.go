@@ -16,7 +16,10 @@ import (
 // put, del, get and page make histories by hand. Timestamps are exact and, but
 // for the tests of clocks, those of the beginning.
 func put(key, value string, begin, end history.Instant) history.Write {
-	return history.Write{Key: key, Value: value, Begin: begin, End: end, Outcome: history.Acknowledged, Low: int64(begin), High: int64(begin)}
+	return history.Write{
+		Key: key, Value: value, Begin: begin, End: end, Outcome: history.Acknowledged, Low: int64(begin),
+		High: int64(begin),
+	}
 }
 
 func del(key string, begin, end history.Instant) history.Write {
@@ -84,49 +87,93 @@ func TestHistories(t *testing.T) {
 		b    build
 		want []history.Rule
 	}{
-		"nothing happened":                        {begin(), nil},
-		"an acknowledged put is read":             {begin().write(put("k", "v", 1, 2)).get("k", "v", 3, 4), nil},
-		"an acknowledged put is lost":             {begin().write(put("k", "v", 1, 2)).get("k", "", 3, 4), []history.Rule{history.Lost}},
-		"a put under way is seen or not":          {begin().write(put("k", "v", 1, 9)).get("k", "", 2, 3).get("k", "v", 4, 5), nil},
-		"what was shown vanishes":                 {begin().write(put("k", "v", 1, 9)).get("k", "v", 2, 3).get("k", "", 4, 5), []history.Rule{history.Lost}},
-		"a value before it was put":               {begin().write(put("k", "v", 5, 9)).get("k", "v", 2, 3), []history.Rule{history.Invented}},
-		"a value that nobody put":                 {begin().write(put("k", "v", 1, 2)).get("k", "w", 3, 4), []history.Rule{history.Invented}},
-		"a key that nobody put":                   {begin().get("k", "w", 3, 4), []history.Rule{history.Invented}},
-		"a refused value":                         {begin().write(put("k", "v", 1, 2)).outcome(history.Refused).get("k", "v", 3, 4), []history.Rule{history.Invented}},
-		"a refused deletion deletes nothing":      {begin().write(put("k", "v", 1, 2)).write(del("k", 3, 4)).outcome(history.Refused).get("k", "", 5, 6), []history.Rule{history.Lost}},
-		"a deletion of unknown outcome, applied":  {begin().write(put("k", "v", 1, 2)).write(del("k", 3, 4)).outcome(history.Unknown).get("k", "", 5, 6), nil},
-		"a deletion of unknown outcome, late":     {begin().write(put("k", "v", 1, 2)).write(del("k", 3, 4)).outcome(history.Unknown).get("k", "v", 5, 6).get("k", "", 7, 8), nil},
-		"a deletion that was shown is undone":     {begin().write(put("k", "v", 1, 2)).write(del("k", 3, 4)).outcome(history.Unknown).get("k", "", 5, 6).get("k", "v", 7, 8), []history.Rule{history.Undeleted}},
-		"an acknowledged deletion is undone":      {begin().write(put("k", "v", 1, 2)).write(del("k", 3, 4)).get("k", "v", 5, 6), []history.Rule{history.Undeleted}},
-		"an old value comes back":                 {begin().write(put("k", "v", 1, 2)).write(put("k", "w", 3, 4)).get("k", "v", 5, 6), []history.Rule{history.Lost}},
-		"a late put loses against a deletion":     {begin().write(put("k", "v", 1, 2)).outcome(history.Unknown).write(del("k", 3, 4)).get("k", "", 5, 6), nil},
-		"a late put undoes a deletion":            {begin().write(put("k", "v", 1, 2)).outcome(history.Unknown).write(del("k", 3, 4)).get("k", "v", 5, 6), []history.Rule{history.Undeleted}},
-		"a slow clock's put is invisible":         {begin().write(put("k", "v", 1, 2)).at(50, 50).write(put("k", "w", 3, 4)).at(40, 40).get("k", "v", 5, 6), nil},
-		"a slow clock's put wins":                 {begin().write(put("k", "v", 1, 2)).at(50, 50).write(put("k", "w", 3, 4)).at(40, 40).get("k", "w", 5, 6), []history.Rule{history.Lost}},
-		"of writes at once either may win":        {begin().write(put("k", "v", 1, 5)).at(1, 5).write(put("k", "w", 2, 4)).at(2, 4).get("k", "v", 6, 7), nil},
-		"but not first one and then the other":    {begin().write(put("k", "v", 1, 2)).write(put("k", "w", 3, 4)).get("k", "w", 6, 7).get("k", "v", 8, 9), []history.Rule{history.Lost}},
-		"another site sees it later":              {begin().write(put("k", "v", 1, 2)).in("here").get("k", "", 3, 4).in("there"), nil},
-		"a whole listing":                         {abc().list(all(page(7, 8, true, "a", "1", "b", "2", "c", "3"))), nil},
-		"a listing in pages":                      {abc().list(all(page(7, 8, false, "a", "1"), page(9, 10, false), page(11, 12, true, "b", "2", "c", "3"))), nil},
-		"a listing that was broken off":           {abc().list(all(page(7, 8, false, "a", "1"))), nil},
-		"a hole":                                  {abc().list(all(page(7, 8, true, "a", "1", "c", "3"))), []history.Rule{history.Lost}},
-		"a hole between two pages":                {abc().list(all(page(7, 8, false, "a", "1"), page(9, 10, true, "c", "3"))), []history.Rule{history.Lost}},
-		"a hole at the end":                       {abc().list(all(page(7, 8, false, "a", "1", "b", "2"), page(9, 10, true))), []history.Rule{history.Lost}},
-		"a hole at the beginning, in reverse":     {abc().list(history.Listing{Reverse: true, Pages: []history.Page{page(7, 8, true, "b", "2", "a", "1")}}), []history.Rule{history.Lost}},
-		"a reverse listing":                       {abc().list(history.Listing{Reverse: true, Pages: []history.Page{page(7, 8, true, "c", "3", "b", "2", "a", "1")}}), nil},
-		"a repeat":                                {abc().list(all(page(7, 8, false, "a", "1", "b", "2"), page(9, 10, true, "b", "2", "c", "3"))), []history.Rule{history.Disordered}},
-		"disorder":                                {abc().list(all(page(7, 8, true, "b", "2", "a", "1", "c", "3"))), []history.Rule{history.Lost, history.Disordered}},
-		"within bounds":                           {abc().list(history.Listing{From: "b", To: "c", Pages: []history.Page{page(7, 8, true, "b", "2")}}), nil},
-		"beyond a bound":                          {abc().list(history.Listing{From: "b", To: "c", Pages: []history.Page{page(7, 8, true, "b", "2", "c", "3")}}), []history.Rule{history.Disordered}},
-		"a deleted entry is listed":               {abc().write(del("b", 7, 8)).list(all(page(9, 10, true, "a", "1", "b", "2", "c", "3"))), []history.Rule{history.Undeleted}},
-		"keys alone":                              {abc().list(history.Listing{KeysOnly: true, Pages: []history.Page{page(7, 8, true, "a", "", "b", "", "c", "")}}), nil},
-		"a deleted key is listed":                 {abc().write(del("b", 7, 8)).list(history.Listing{KeysOnly: true, Pages: []history.Page{page(9, 10, true, "a", "", "b", "", "c", "")}}), []history.Rule{history.Undeleted}},
-		"a key is listed that nobody has put yet": {begin().write(put("k", "v", 5, 6)).list(history.Listing{KeysOnly: true, Pages: []history.Page{page(1, 2, true, "k", "")}}), []history.Rule{history.Invented}},
+		"nothing happened":            {begin(), nil},
+		"an acknowledged put is read": {begin().write(put("k", "v", 1, 2)).get("k", "v", 3, 4), nil},
+		"an acknowledged put is lost": {begin().write(put("k", "v", 1, 2)).get("k", "", 3, 4),
+			[]history.Rule{history.Lost}},
+		"a put under way is seen or not": {begin().write(put("k", "v", 1, 9)).get("k", "", 2, 3).get("k", "v", 4, 5),
+			nil},
+		"what was shown vanishes": {begin().write(put("k", "v", 1, 9)).get("k", "v", 2, 3).get("k", "", 4, 5),
+			[]history.Rule{history.Lost}},
+		"a value before it was put": {begin().write(put("k", "v", 5, 9)).get("k", "v", 2, 3),
+			[]history.Rule{history.Invented}},
+		"a value that nobody put": {begin().write(put("k", "v", 1, 2)).get("k", "w", 3, 4),
+			[]history.Rule{history.Invented}},
+		"a key that nobody put": {begin().get("k", "w", 3, 4), []history.Rule{history.Invented}},
+		"a refused value": {begin().write(put("k", "v", 1, 2)).outcome(history.Refused).get("k", "v", 3, 4),
+			[]history.Rule{history.Invented}},
+		"a refused deletion deletes nothing": {begin().write(put("k", "v", 1, 2)).write(del("k", 3, 4)).
+			outcome(history.Refused).get("k", "", 5, 6), []history.Rule{history.Lost}},
+		"a deletion of unknown outcome, applied": {begin().write(put("k", "v", 1, 2)).write(del("k", 3, 4)).
+			outcome(history.Unknown).get("k", "", 5, 6), nil},
+		"a deletion of unknown outcome, late": {begin().write(put("k", "v", 1, 2)).write(del("k", 3, 4)).
+			outcome(history.Unknown).get("k", "v", 5, 6).get("k", "", 7, 8), nil},
+		"a deletion that was shown is undone": {begin().write(put("k", "v", 1, 2)).write(del("k", 3, 4)).
+			outcome(history.Unknown).get("k", "", 5, 6).get("k", "v", 7, 8), []history.Rule{history.Undeleted}},
+		"an acknowledged deletion is undone": {begin().write(put("k", "v", 1, 2)).write(del("k", 3, 4)).
+			get("k", "v", 5, 6), []history.Rule{history.Undeleted}},
+		"an old value comes back": {begin().write(put("k", "v", 1, 2)).write(put("k", "w", 3, 4)).get("k", "v", 5, 6),
+			[]history.Rule{history.Lost}},
+		"a late put loses against a deletion": {begin().write(put("k", "v", 1, 2)).outcome(history.Unknown).
+			write(del("k", 3, 4)).get("k", "", 5, 6), nil},
+		"a late put undoes a deletion": {begin().write(put("k", "v", 1, 2)).outcome(history.Unknown).
+			write(del("k", 3, 4)).get("k", "v", 5, 6), []history.Rule{history.Undeleted}},
+		"a slow clock's put is invisible": {begin().write(put("k", "v", 1, 2)).at(50, 50).write(put("k", "w", 3, 4)).
+			at(40, 40).get("k", "v", 5, 6), nil},
+		"a slow clock's put wins": {begin().write(put("k", "v", 1, 2)).at(50, 50).write(put("k", "w", 3, 4)).at(40, 40).
+			get("k", "w", 5, 6), []history.Rule{history.Lost}},
+		"of writes at once either may win": {begin().write(put("k", "v", 1, 5)).at(1, 5).write(put("k", "w", 2, 4)).
+			at(2, 4).get("k", "v", 6, 7), nil},
+		"but not first one and then the other": {begin().write(put("k", "v", 1, 2)).write(put("k", "w", 3, 4)).
+			get("k", "w", 6, 7).get("k", "v", 8, 9), []history.Rule{history.Lost}},
+		"another site sees it later": {begin().write(put("k", "v", 1, 2)).in("here").get("k", "", 3, 4).in("there"),
+			nil},
+		"a whole listing": {abc().list(all(page(7, 8, true, "a", "1", "b", "2", "c", "3"))), nil},
+		"a listing in pages": {abc().
+			list(all(page(7, 8, false, "a", "1"), page(9, 10, false), page(11, 12, true, "b", "2", "c", "3"))), nil},
+		"a listing that was broken off": {abc().list(all(page(7, 8, false, "a", "1"))), nil},
+		"a hole":                        {abc().list(all(page(7, 8, true, "a", "1", "c", "3"))), []history.Rule{history.Lost}},
+		"a hole between two pages": {abc().list(all(page(7, 8, false, "a", "1"), page(9, 10, true, "c", "3"))),
+			[]history.Rule{history.Lost}},
+		"a hole at the end": {abc().list(all(page(7, 8, false, "a", "1", "b", "2"), page(9, 10, true))),
+			[]history.Rule{history.Lost}},
+		"a hole at the beginning, in reverse": {abc().
+			list(history.Listing{Reverse: true, Pages: []history.Page{page(7, 8, true, "b", "2", "a", "1")}}),
+			[]history.Rule{history.Lost}},
+		"a reverse listing": {abc().
+			list(history.Listing{Reverse: true, Pages: []history.Page{page(7, 8, true, "c", "3", "b", "2", "a", "1")}}),
+			nil},
+		"a repeat": {abc().list(all(page(7, 8, false, "a", "1", "b", "2"), page(9, 10, true, "b", "2", "c", "3"))),
+			[]history.Rule{history.Disordered}},
+		"disorder": {abc().list(all(page(7, 8, true, "b", "2", "a", "1", "c", "3"))),
+			[]history.Rule{history.Lost, history.Disordered}},
+		"within bounds": {abc().list(history.Listing{
+			From: "b", To: "c", Pages: []history.Page{page(7, 8, true, "b", "2")},
+		}), nil},
+		"beyond a bound": {abc().list(history.Listing{
+			From: "b", To: "c", Pages: []history.Page{page(7, 8, true, "b", "2", "c", "3")},
+		}), []history.Rule{history.Disordered}},
+		"a deleted entry is listed": {abc().write(del("b", 7, 8)).
+			list(all(page(9, 10, true, "a", "1", "b", "2", "c", "3"))), []history.Rule{history.Undeleted}},
+		"keys alone": {abc().list(history.Listing{
+			KeysOnly: true, Pages: []history.Page{page(7, 8, true, "a", "", "b", "", "c", "")},
+		}), nil},
+		"a deleted key is listed": {abc().write(del("b", 7, 8)).
+			list(history.Listing{KeysOnly: true, Pages: []history.Page{page(9, 10, true, "a", "", "b", "", "c", "")}}),
+			[]history.Rule{history.Undeleted}},
+		"a key is listed that nobody has put yet": {begin().write(put("k", "v", 5, 6)).
+			list(history.Listing{KeysOnly: true, Pages: []history.Page{page(1, 2, true, "k", "")}}),
+			[]history.Rule{history.Invented}},
 		// Page one ended beyond b, before b was put: page two does not look there again.
-		"a put behind the listing's back":     {begin().write(put("a", "1", 1, 2)).write(put("b", "2", 9, 10)).list(all(page(7, 8, false, "a", "1"), page(11, 12, true))), nil},
-		"a put in front of its second page":   {begin().write(put("a", "1", 1, 2)).write(put("c", "3", 3, 4)).write(put("d", "4", 9, 10)).list(all(page(7, 8, false, "a", "1"), page(11, 12, true, "c", "3"))), []history.Rule{history.Lost}},
-		"a put while a page was under way":    {begin().write(put("a", "1", 1, 2)).write(put("b", "2", 8, 9)).list(all(page(7, 10, true, "a", "1"))), nil},
-		"a put before a failed page was read": {begin().write(put("a", "1", 1, 2)).write(put("b", "2", 3, 4)).list(all(page(9, 10, true, "a", "1"))), []history.Rule{history.Lost}},
+		"a put behind the listing's back": {begin().write(put("a", "1", 1, 2)).write(put("b", "2", 9, 10)).
+			list(all(page(7, 8, false, "a", "1"), page(11, 12, true))), nil},
+		"a put in front of its second page": {begin().write(put("a", "1", 1, 2)).write(put("c", "3", 3, 4)).
+			write(put("d", "4", 9, 10)).list(all(page(7, 8, false, "a", "1"), page(11, 12, true, "c", "3"))),
+			[]history.Rule{history.Lost}},
+		"a put while a page was under way": {begin().write(put("a", "1", 1, 2)).write(put("b", "2", 8, 9)).
+			list(all(page(7, 10, true, "a", "1"))), nil},
+		"a put before a failed page was read": {begin().write(put("a", "1", 1, 2)).write(put("b", "2", 3, 4)).
+			list(all(page(9, 10, true, "a", "1"))), []history.Rule{history.Lost}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []history.Rule
@@ -299,7 +346,8 @@ var spoilers = map[string]func(r *rand.Rand, h *history.History) bool{
 	"an item left out": func(r *rand.Rand, h *history.History) bool {
 		// One of a key that was put once, acknowledged before, and never deleted.
 		for _, w := range h.Writes {
-			if w.Delete || w.Outcome != history.Acknowledged || slices.ContainsFunc(h.Writes, func(o history.Write) bool { return o.Key == w.Key && o.Delete }) {
+			if w.Delete || w.Outcome != history.Acknowledged ||
+				slices.ContainsFunc(h.Writes, func(o history.Write) bool { return o.Key == w.Key && o.Delete }) {
 				continue
 			}
 			for i, l := range h.Listings {
@@ -342,7 +390,9 @@ var spoilers = map[string]func(r *rand.Rand, h *history.History) bool{
 		for i, old := range h.Writes {
 			for _, w := range h.Writes[i+1:] {
 				if !old.Delete && old.Key == w.Key && old.High < w.Low && w.Outcome == history.Acknowledged {
-					h.Reads = append(h.Reads, history.Read{Key: w.Key, Found: true, Value: old.Value, Begin: w.End + 1, End: w.End + 2})
+					h.Reads = append(h.Reads, history.Read{
+						Key: w.Key, Found: true, Value: old.Value, Begin: w.End + 1, End: w.End + 2,
+					})
 					return true
 				}
 			}
@@ -361,14 +411,15 @@ func TestOvertaken(t *testing.T) {
 		writes []history.Write
 		found  int
 	}{
-		"in order":              {[]history.Write{of("k", 1, 2, 10, a), of("l", 3, 4, 11, a)}, 0},
-		"out of order":          {[]history.Write{of("l", 3, 4, 9, a), of("k", 1, 2, 10, a)}, 1},
-		"the same":              {[]history.Write{of("k", 1, 2, 10, a), of("l", 3, 4, 10, a)}, 1},
-		"at the same time":      {[]history.Write{of("k", 1, 3, 10, a), of("l", 2, 4, 9, a)}, 0},
-		"the first unknown":     {[]history.Write{of("k", 1, 2, 10, u), of("l", 3, 4, 9, a)}, 0},
-		"the second unknown":    {[]history.Write{of("k", 1, 2, 10, a), of("l", 3, 4, 9, u)}, 1},
-		"the second refused":    {[]history.Write{of("k", 1, 2, 10, a), of("l", 3, 4, 9, r)}, 0},
-		"the highest of before": {[]history.Write{of("k", 1, 2, 10, a), of("k", 3, 4, 12, a), of("m", 3, 9, 11, a), of("l", 5, 6, 11, a)}, 1},
+		"in order":           {[]history.Write{of("k", 1, 2, 10, a), of("l", 3, 4, 11, a)}, 0},
+		"out of order":       {[]history.Write{of("l", 3, 4, 9, a), of("k", 1, 2, 10, a)}, 1},
+		"the same":           {[]history.Write{of("k", 1, 2, 10, a), of("l", 3, 4, 10, a)}, 1},
+		"at the same time":   {[]history.Write{of("k", 1, 3, 10, a), of("l", 2, 4, 9, a)}, 0},
+		"the first unknown":  {[]history.Write{of("k", 1, 2, 10, u), of("l", 3, 4, 9, a)}, 0},
+		"the second unknown": {[]history.Write{of("k", 1, 2, 10, a), of("l", 3, 4, 9, u)}, 1},
+		"the second refused": {[]history.Write{of("k", 1, 2, 10, a), of("l", 3, 4, 9, r)}, 0},
+		"the highest of before": {[]history.Write{of("k", 1, 2, 10, a), of("k", 3, 4, 12, a), of("m", 3, 9, 11, a),
+			of("l", 5, 6, 11, a)}, 1},
 	} {
 		h := history.History{Writes: c.writes}
 		require.Len(t, h.Overtaken(), c.found, name)

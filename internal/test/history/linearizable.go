@@ -72,7 +72,9 @@ func (k *register) calls() (calls []porcupine.Operation) {
 	seen := map[*Write]bool{}
 	for _, o := range k.seen {
 		seen[o.shown] = true
-		calls = append(calls, porcupine.Operation{Call: int64(o.begin), Return: int64(o.end), Output: answer{o.live, o.shown}})
+		calls = append(calls, porcupine.Operation{
+			Call: int64(o.begin), Return: int64(o.end), Output: answer{o.live, o.shown},
+		})
 	}
 	keysOnly := slices.ContainsFunc(k.seen, func(o observation) bool { return o.live && o.shown == nil })
 	for _, w := range k.writes {

@@ -17,33 +17,54 @@ func TestLinearizableHistories(t *testing.T) {
 		kind history.Register
 		want bool
 	}{
-		"nothing happened":                   {begin(), last, true},
-		"an acknowledged put is read":        {begin().write(put("k", "v", 1, 2)).get("k", "v", 3, 4), last, true},
-		"an acknowledged put is lost":        {begin().write(put("k", "v", 1, 2)).get("k", "", 3, 4), last, false},
-		"a put under way is seen, then not":  {begin().write(put("k", "v", 1, 9)).get("k", "v", 2, 3).get("k", "", 4, 5), last, false},
-		"two puts at once, in one order":     {begin().write(put("k", "v", 1, 9)).write(put("k", "w", 2, 9)).get("k", "w", 3, 4).get("k", "v", 5, 6), last, true},
-		"two puts at once, in both orders":   {begin().write(put("k", "v", 1, 20)).write(put("k", "w", 2, 20)).get("k", "w", 3, 4).get("k", "v", 5, 6).get("k", "w", 7, 8), last, false},
-		"the older timestamp wins":           {begin().write(put("k", "v", 1, 9)).write(put("k", "w", 2, 9)).get("k", "w", 3, 4).get("k", "v", 5, 6), highest, false},
-		"a slow clock's put is invisible":    {begin().write(put("k", "v", 1, 2)).at(50, 50).write(put("k", "w", 3, 4)).at(40, 40).get("k", "v", 5, 6), highest, true},
-		"that is no plain register":          {begin().write(put("k", "v", 1, 2)).at(50, 50).write(put("k", "w", 3, 4)).at(40, 40).get("k", "v", 5, 6), last, false},
-		"a slow clock's put wins":            {begin().write(put("k", "v", 1, 2)).at(50, 50).write(put("k", "w", 3, 4)).at(40, 40).get("k", "w", 5, 6), highest, false},
-		"an unknown put is never there":      {begin().write(put("k", "v", 1, 2)).outcome(history.Unknown).get("k", "", 3, 4), last, true},
-		"an unknown put is there much later": {begin().write(put("k", "v", 1, 2)).outcome(history.Unknown).get("k", "", 3, 4).get("k", "v", 50, 60), last, true},
-		"an unknown put is there and goes":   {begin().write(put("k", "v", 1, 2)).outcome(history.Unknown).get("k", "v", 3, 4).get("k", "", 50, 60), last, false},
-		"an unknown put comes after a newer": {begin().write(put("k", "v", 1, 2)).outcome(history.Unknown).write(put("k", "w", 3, 4)).get("k", "w", 5, 6).get("k", "v", 7, 8), highest, false},
-		"of a plain register that is right":  {begin().write(put("k", "v", 1, 2)).outcome(history.Unknown).write(put("k", "w", 3, 4)).get("k", "w", 5, 6).get("k", "v", 7, 8), last, true},
-		"an unknown deletion":                {begin().write(put("k", "v", 1, 2)).write(del("k", 3, 4)).outcome(history.Unknown).get("k", "v", 5, 6).get("k", "", 7, 8), last, true},
-		"one unknown deletion deletes only once": {begin().write(put("k", "v", 1, 2)).write(del("k", 3, 4)).outcome(history.Unknown).get("k", "", 5, 6).
+		"nothing happened":            {begin(), last, true},
+		"an acknowledged put is read": {begin().write(put("k", "v", 1, 2)).get("k", "v", 3, 4), last, true},
+		"an acknowledged put is lost": {begin().write(put("k", "v", 1, 2)).get("k", "", 3, 4), last, false},
+		"a put under way is seen, then not": {begin().write(put("k", "v", 1, 9)).get("k", "v", 2, 3).get("k", "", 4, 5),
+			last, false},
+		"two puts at once, in one order": {begin().write(put("k", "v", 1, 9)).write(put("k", "w", 2, 9)).
+			get("k", "w", 3, 4).get("k", "v", 5, 6), last, true},
+		"two puts at once, in both orders": {begin().write(put("k", "v", 1, 20)).write(put("k", "w", 2, 20)).
+			get("k", "w", 3, 4).get("k", "v", 5, 6).get("k", "w", 7, 8), last, false},
+		"the older timestamp wins": {begin().write(put("k", "v", 1, 9)).write(put("k", "w", 2, 9)).get("k", "w", 3, 4).
+			get("k", "v", 5, 6), highest, false},
+		"a slow clock's put is invisible": {begin().write(put("k", "v", 1, 2)).at(50, 50).write(put("k", "w", 3, 4)).
+			at(40, 40).get("k", "v", 5, 6), highest, true},
+		"that is no plain register": {begin().write(put("k", "v", 1, 2)).at(50, 50).write(put("k", "w", 3, 4)).
+			at(40, 40).get("k", "v", 5, 6), last, false},
+		"a slow clock's put wins": {begin().write(put("k", "v", 1, 2)).at(50, 50).write(put("k", "w", 3, 4)).at(40, 40).
+			get("k", "w", 5, 6), highest, false},
+		"an unknown put is never there": {begin().write(put("k", "v", 1, 2)).outcome(history.Unknown).
+			get("k", "", 3, 4), last, true},
+		"an unknown put is there much later": {begin().write(put("k", "v", 1, 2)).outcome(history.Unknown).
+			get("k", "", 3, 4).get("k", "v", 50, 60), last, true},
+		"an unknown put is there and goes": {begin().write(put("k", "v", 1, 2)).outcome(history.Unknown).
+			get("k", "v", 3, 4).get("k", "", 50, 60), last, false},
+		"an unknown put comes after a newer": {begin().write(put("k", "v", 1, 2)).outcome(history.Unknown).
+			write(put("k", "w", 3, 4)).get("k", "w", 5, 6).get("k", "v", 7, 8), highest, false},
+		"of a plain register that is right": {begin().write(put("k", "v", 1, 2)).outcome(history.Unknown).
+			write(put("k", "w", 3, 4)).get("k", "w", 5, 6).get("k", "v", 7, 8), last, true},
+		"an unknown deletion": {begin().write(put("k", "v", 1, 2)).write(del("k", 3, 4)).outcome(history.Unknown).
+			get("k", "v", 5, 6).get("k", "", 7, 8), last, true},
+		"one unknown deletion deletes only once": {begin().write(put("k", "v", 1, 2)).write(del("k", 3, 4)).
+			outcome(history.Unknown).get("k", "", 5, 6).
 			write(put("k", "w", 7, 8)).get("k", "", 9, 10), last, false},
-		"a refused put is read":           {begin().write(put("k", "v", 1, 2)).outcome(history.Refused).get("k", "v", 3, 4), last, false},
-		"a listing is a read of each key": {begin().write(put("a", "1", 1, 2)).write(put("b", "2", 3, 4)).list(all(page(5, 6, true, "a", "1"))), last, false},
-		"keys alone":                      {begin().write(put("a", "1", 1, 2)).list(history.Listing{KeysOnly: true, Pages: []history.Page{page(5, 6, true, "a", "")}}), last, true},
-		"keys alone, of an unknown put":   {begin().write(put("a", "1", 1, 2)).outcome(history.Unknown).list(history.Listing{KeysOnly: true, Pages: []history.Page{page(5, 6, true, "a", "")}}), last, true},
-		"keys alone, of what was deleted": {begin().write(put("a", "1", 1, 2)).write(del("a", 3, 4)).list(history.Listing{KeysOnly: true, Pages: []history.Page{page(5, 6, true, "a", "")}}), last, false},
-		"a value that nobody wrote":       {begin().write(put("k", "v", 1, 2)).get("k", "w", 3, 4), last, false},
-		"two sites":                       {begin().write(put("k", "v", 1, 2)).in("here").get("k", "v", 3, 4).in("there"), last, false},
-		"answers that do not go together": {begin().write(put("k", "v", 1, 2)).write(put("k", "w", 3, 20)).write(del("k", 4, 20)).get("k", "w", 5, 6).get("k", "", 7, 8).get("k", "v", 9, 10), last, false},
-		"right one by one and wrong together": {begin().write(put("k", "v", 1, 30)).at(1, 30).write(put("k", "w", 2, 30)).at(1, 30).
+		"a refused put is read": {begin().write(put("k", "v", 1, 2)).outcome(history.Refused).get("k", "v", 3, 4), last,
+			false},
+		"a listing is a read of each key": {begin().write(put("a", "1", 1, 2)).write(put("b", "2", 3, 4)).
+			list(all(page(5, 6, true, "a", "1"))), last, false},
+		"keys alone": {begin().write(put("a", "1", 1, 2)).
+			list(history.Listing{KeysOnly: true, Pages: []history.Page{page(5, 6, true, "a", "")}}), last, true},
+		"keys alone, of an unknown put": {begin().write(put("a", "1", 1, 2)).outcome(history.Unknown).
+			list(history.Listing{KeysOnly: true, Pages: []history.Page{page(5, 6, true, "a", "")}}), last, true},
+		"keys alone, of what was deleted": {begin().write(put("a", "1", 1, 2)).write(del("a", 3, 4)).
+			list(history.Listing{KeysOnly: true, Pages: []history.Page{page(5, 6, true, "a", "")}}), last, false},
+		"a value that nobody wrote": {begin().write(put("k", "v", 1, 2)).get("k", "w", 3, 4), last, false},
+		"two sites":                 {begin().write(put("k", "v", 1, 2)).in("here").get("k", "v", 3, 4).in("there"), last, false},
+		"answers that do not go together": {begin().write(put("k", "v", 1, 2)).write(put("k", "w", 3, 20)).
+			write(del("k", 4, 20)).get("k", "w", 5, 6).get("k", "", 7, 8).get("k", "v", 9, 10), last, false},
+		"right one by one and wrong together": {begin().write(put("k", "v", 1, 30)).at(1, 30).
+			write(put("k", "w", 2, 30)).at(1, 30).
 			get("k", "v", 3, 4).get("k", "w", 5, 6).get("k", "v", 7, 8), last, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -35,9 +35,15 @@ func TestRecorderTakesDownWhatHappens(t *testing.T) {
 		return err
 	}
 	require.NoError(t, r.Put(ctx, "here", "k", put))
-	require.NoError(t, r.Delete(ctx, "here", "l", func(ctx context.Context) error { _, err := s.Next(ctx, 1); return err }))
+	require.NoError(t, r.Delete(ctx, "here", "l", func(ctx context.Context) error {
+		_, err := s.Next(ctx, 1)
+		return err
+	}))
 	lost := store.Errorf(store.Timeout, "no answer")
-	require.ErrorIs(t, r.Delete(ctx, "here", "k", func(ctx context.Context) error { _, _ = s.Next(ctx, 1); return lost }), store.Timeout)
+	require.ErrorIs(t, r.Delete(ctx, "here", "k", func(ctx context.Context) error {
+		_, _ = s.Next(ctx, 1)
+		return lost
+	}), store.Timeout)
 	require.ErrorIs(t, r.Delete(ctx, "here", "k", func(context.Context) error { return lost }), store.Timeout)
 	require.ErrorIs(t, r.Put(ctx, "here", "k", func(ctx context.Context, _ []byte) error {
 		_, _ = s.Next(ctx, 1)
@@ -59,7 +65,8 @@ func TestRecorderTakesDownWhatHappens(t *testing.T) {
 	h := r.History()
 	require.Empty(t, h.Check())
 	require.Len(t, h.Writes, 5)
-	outcomes := []history.Outcome{history.Acknowledged, history.Acknowledged, history.Unknown, history.Refused, history.Refused}
+	outcomes := []history.Outcome{history.Acknowledged, history.Acknowledged, history.Unknown, history.Refused,
+		history.Refused}
 	for i, w := range h.Writes {
 		require.Equal(t, outcomes[i], w.Outcome)
 		require.Less(t, w.Begin, w.End)

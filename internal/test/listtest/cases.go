@@ -65,7 +65,8 @@ func awkwardKeys(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	for _, limit := range []int{1, 7, 1000} {
 		for _, q := range []listing.Query{
 			{}, {Reverse: true}, {Delimiter: []byte("/")}, {Delimiter: []byte("/"), Reverse: true},
-			{Prefix: []byte("a/"), Delimiter: []byte("/")}, {Delimiter: []byte{0xff}, Reverse: true}, {Delimiter: []byte{0}},
+			{Prefix: []byte("a/"), Delimiter: []byte("/")}, {Delimiter: []byte{0xff}, Reverse: true},
+			{Delimiter: []byte{0}},
 		} {
 			if limit == 1 && len(q.Delimiter) == 0 && q.Reverse {
 				continue // 5,000 pages once are enough
@@ -130,7 +131,8 @@ func tokens(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	one, two := e.Client.Bucket("one"), e.Client.Bucket("two")
 	shapes := []listing.Query{
 		{}, {Reverse: true}, {Delimiter: []byte("/")}, {Delimiter: []byte("/"), Reverse: true}, {Prefix: []byte("b")},
-		{Prefix: []byte("b"), Delimiter: []byte("/5")}, {To: []byte("c/7")}, {From: []byte("a/2"), Reverse: true}, {Prefix: []byte("b/")},
+		{Prefix: []byte("b"), Delimiter: []byte("/5")}, {To: []byte("c/7")}, {From: []byte("a/2"), Reverse: true},
+		{Prefix: []byte("b/")},
 	}
 	for i, q := range shapes {
 		q.Limit = 1
@@ -209,7 +211,8 @@ func limits(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	require.ErrorIs(t, err, store.NotFound)
 	_, err = b.List(ctx, listing.Query{Limit: -1})
 	require.ErrorIs(t, err, store.InvalidArgument)
-	for _, q := range []listing.Query{{Prefix: append(key, 'k')}, {From: append(key, 'k')}, {To: append(key, 'k')}, {After: append(key, 'k')}, {Delimiter: append(key, 'k')}} {
+	for _, q := range []listing.Query{{Prefix: append(key, 'k')}, {From: append(key, 'k')}, {To: append(key, 'k')},
+		{After: append(key, 'k')}, {Delimiter: append(key, 'k')}} {
 		_, err = b.List(ctx, q)
 		require.ErrorIs(t, err, store.InvalidArgument)
 	}
@@ -379,7 +382,8 @@ func splitPoints(t *testing.T, e *Env, r *rand.Rand, o Options) {
 				got = append(got, lines...)
 			}
 			equal(t, expected, got, q)
-			require.False(t, len(expected) > 50*n && len(points) < n-1, "%s: %d points for %d parts of %d keys", show(q), len(points), n, len(expected))
+			require.False(t, len(expected) > 50*n && len(points) < n-1, "%s: %d points for %d parts of %d keys",
+				show(q), len(points), n, len(expected))
 		}
 	}
 }
@@ -465,7 +469,8 @@ func interruptedBuckets(t *testing.T, e *Env, r *rand.Rand, o Options) {
 				err = e.Client.DeleteBucket(ctx, name)
 			}
 			switch {
-			case err == nil, errors.Is(err, listing.ErrBucketExists), errors.Is(err, listing.ErrNoSuchBucket), errors.Is(err, listing.ErrNotEmpty):
+			case err == nil, errors.Is(err, listing.ErrBucketExists), errors.Is(err, listing.ErrNoSuchBucket),
+				errors.Is(err, listing.ErrNotEmpty):
 			default:
 				require.Contains(t, []store.Kind{store.Unavailable, store.Timeout}, store.KindOf(err), "%v", err)
 				failed++

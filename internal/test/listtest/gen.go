@@ -14,7 +14,8 @@ type universe struct {
 	keys [][]byte
 }
 
-var pieces = []string{"a", "b", "/", "//", "a/", "ab", "\x00", "\xff", "\xff\xff", "é", "z", "aa/b/", "\x00/", "/\xff", "%", " "}
+var pieces = []string{"a", "b", "/", "//", "a/", "ab", "\x00", "\xff", "\xff\xff", "é", "z", "aa/b/", "\x00/", "/\xff",
+	"%", " "}
 
 func newUniverse(r *rand.Rand, n, longest int) *universe {
 	u := &universe{r: r}

@@ -43,7 +43,9 @@ func (h *Hooked) Get(ctx context.Context, p store.Partition, key []byte) (store.
 }
 
 // Slice implements store.Rows.
-func (h *Hooked) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (h *Hooked) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	h.call()
 	defer h.call()
 	return h.Store.Slice(ctx, p, b, o)
@@ -75,7 +77,9 @@ type Morsels struct {
 }
 
 // Slice implements store.Rows.
-func (m *Morsels) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (m *Morsels) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	o.Limit = min(o.Limit, m.Rows)
 	return m.Store.Slice(ctx, p, b, o)
 }

@@ -34,7 +34,8 @@ func RunLeases(t *testing.T, e *Env, hooked *Hooked, end func(), o Options) {
 		x.key = string(u.key())
 		switch p := r.IntN(100); {
 		case p < 30:
-			x.write(state{live: true, value: fmtValue(r)}, func(s state) error { return x.b.Put(ctx, []byte(x.key), []byte(s.value)) })
+			x.write(state{live: true, value: fmtValue(r)},
+				func(s state) error { return x.b.Put(ctx, []byte(x.key), []byte(s.value)) })
 		case p < 50:
 			x.write(state{}, func(state) error { return x.b.Delete(ctx, []byte(x.key)) })
 		case p < 70:

@@ -98,7 +98,8 @@ func (x *modelTest) run(steps int) {
 	require.NoError(x.t, x.m.finish(x.ctx))
 	x.list(listing.Query{})
 	x.list(listing.Query{Reverse: true})
-	x.t.Logf("%d puts and deletes, %d gets, %d lists, %d failed, %d late writes; steps by phase: %v", x.puts, x.gets, x.lists, x.failed, x.arrived, x.m.reached)
+	x.t.Logf("%d puts and deletes, %d gets, %d lists, %d failed, %d late writes; steps by phase: %v", x.puts, x.gets,
+		x.lists, x.failed, x.arrived, x.m.reached)
 }
 
 func (x *modelTest) faults(on bool) {
@@ -152,7 +153,8 @@ func (x *modelTest) write(key string, next state, do func() error) {
 		x.faults(false)
 		got, old := x.read(key), x.o.keys[key]
 		if !same(got, old) && !(errors.Is(err, listing.ErrOutcomeUnknown) && same(got, next)) {
-			x.t.Fatalf("%q is %v after a write that failed (%v); it was %v and would have become %v", key, got, err, old, next)
+			x.t.Fatalf("%q is %v after a write that failed (%v); it was %v and would have become %v", key, got, err,
+				old, next)
 		}
 		require.NoError(x.t, do())
 	}
@@ -255,7 +257,8 @@ func (x *modelTest) list(q listing.Query) {
 }
 
 func show(q listing.Query) string {
-	return fmt.Sprintf("prefix %.40q delimiter %q from %.40q to %.40q after %.40q limit %d reverse %v", q.Prefix, q.Delimiter, q.From, q.To, q.After, q.Limit, q.Reverse)
+	return fmt.Sprintf("prefix %.40q delimiter %q from %.40q to %.40q after %.40q limit %d reverse %v", q.Prefix,
+		q.Delimiter, q.From, q.To, q.After, q.Limit, q.Reverse)
 }
 
 func clip(l line) string { return fmt.Sprintf("%.60q=%.20q (prefix %v)", l.key, l.value, l.prefix) }
@@ -303,7 +306,10 @@ func (x *modelTest) sendLate() {
 	if rg.Phase != partmap.Marking {
 		return
 	}
-	row := store.Row{Key: []byte(key), Value: store.EntryCell([]byte("late " + fmt.Sprint(x.r.Uint32()))), Timestamp: x.e.Clock.Draw()}
+	row := store.Row{
+		Key: []byte(key), Value: store.EntryCell([]byte("late " + fmt.Sprint(x.r.Uint32()))),
+		Timestamp: x.e.Clock.Draw(),
+	}
 	if x.r.IntN(3) == 0 {
 		row.Value = store.MarkerCell()
 	}
@@ -381,7 +387,9 @@ func shownStays(t *testing.T, e *Env, r *rand.Rand, o Options) {
 		"list": func(key string) bool {
 			return len(first(t, b, listing.Query{From: []byte(key), Prefix: []byte(key)})) > 0
 		},
-		"reverse": func(key string) bool { return len(first(t, b, listing.Query{Prefix: []byte(key), Reverse: true})) > 0 },
+		"reverse": func(key string) bool {
+			return len(first(t, b, listing.Query{Prefix: []byte(key), Reverse: true})) > 0
+		},
 		"prefix": func(key string) bool {
 			return len(first(t, b, listing.Query{Prefix: []byte(key), Delimiter: []byte("/")})) > 0
 		},

@@ -156,12 +156,14 @@ func (m *mover) plan(x *move) []func(context.Context) (bool, error) {
 		}
 		return m.onDraining(ctx, x.ranges)
 	})
-	steps := []func(context.Context) (bool, error){wait, advance, wait, m.copy(x), advance, wait, m.copy(x), m.rest(), draining, wait}
+	steps := []func(context.Context) (bool, error){wait, advance, wait, m.copy(x), advance, wait, m.copy(x), m.rest(),
+		draining, wait}
 	steps = append(steps,
 		once(func(ctx context.Context) error {
 			for i := range x.ranges {
 				rg := &x.ranges[i]
-				if err := m.s.Remove(ctx, m.partition(rg.Partition), store.Bounds{Start: rg.Start, End: rg.End}, m.clock.Draw()); err != nil {
+				if err := m.s.Remove(ctx, m.partition(rg.Partition), store.Bounds{Start: rg.Start, End: rg.End},
+					m.clock.Draw()); err != nil {
 					return err
 				}
 			}
@@ -195,7 +197,9 @@ func (m *mover) rest() func(context.Context) (bool, error) {
 }
 
 // each reads all rows of one side of a move, a page per step, and hands them on.
-func (m *mover) each(x *move, side func(*partmap.Range) store.PartitionID, f func(ctx context.Context, rg *partmap.Range, rows []store.Row) error) func(context.Context) (bool, error) {
+func (m *mover) each(
+	x *move, side func(*partmap.Range) store.PartitionID, f func(ctx context.Context, rg *partmap.Range, rows []store.Row) error,
+) func(context.Context) (bool, error) {
 	i, after := 0, []byte(nil)
 	return func(ctx context.Context) (bool, error) {
 		if i == len(x.ranges) {

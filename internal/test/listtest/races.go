@@ -40,8 +40,10 @@ func bucketRaces(t *testing.T, e *Env, r *rand.Rand, o Options) {
 			tooLate   error
 			afterward bool
 		}{
-			{func(ctx context.Context) error { return e.Client.CreateBucket(ctx, name) }, listing.ErrBucketExists, true},
-			{func(ctx context.Context) error { return e.Client.DeleteBucket(ctx, name) }, listing.ErrNoSuchBucket, false},
+			{func(ctx context.Context) error { return e.Client.CreateBucket(ctx, name) }, listing.ErrBucketExists,
+				true},
+			{func(ctx context.Context) error { return e.Client.DeleteBucket(ctx, name) }, listing.ErrNoSuchBucket,
+				false},
 		} {
 			var won atomic.Int32
 			together(r, many, func(int, *rand.Rand) {
@@ -113,7 +115,8 @@ func bucketRaces(t *testing.T, e *Env, r *rand.Rand, o Options) {
 			}
 		}
 	})
-	t.Logf("created %d, deleted %d, not empty %d, no bucket %d, put and deleted %d", done[0].Load(), done[1].Load(), done[2].Load(), done[3].Load(), done[4].Load())
+	t.Logf("created %d, deleted %d, not empty %d, no bucket %d, put and deleted %d", done[0].Load(), done[1].Load(),
+		done[2].Load(), done[3].Load(), done[4].Load())
 	for _, name := range names {
 		_, err := e.Client.Bucket(name).List(ctx, listing.Query{})
 		if err != nil {
@@ -318,7 +321,8 @@ func (h *history) read(t *testing.T, u *universe) {
 				absent[at].check(t, show(q), false, "")
 				at++
 			}
-			if !assert.Less(t, at, len(covered), "%s: %q comes out of order, or does not belong here", show(q), item.Key) {
+			if !assert.Less(t, at, len(covered), "%s: %q comes out of order, or does not belong here", show(q),
+				item.Key) {
 				return
 			}
 			views[at].check(t, show(q), true, string(item.Value))

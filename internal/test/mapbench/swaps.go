@@ -26,7 +26,8 @@ type Swaps struct {
 func (s *Swaps) Move(ctx context.Context, start, end []byte) error {
 	mv := partmap.Move{Start: start, End: end, Parts: []partmap.Part{{Start: start, To: store.PartitionID(uuid.New())}}}
 	var batch uint64
-	if err := s.swap(ctx, true, func(e *partmap.Edit) (err error) { batch, err = e.Begin(mv); return err }); err != nil {
+	if err := s.swap(ctx, true,
+		func(e *partmap.Edit) (err error) { batch, err = e.Begin(mv); return err }); err != nil {
 		return err
 	}
 	for range 3 {
@@ -34,7 +35,8 @@ func (s *Swaps) Move(ctx context.Context, start, end []byte) error {
 			return err
 		}
 	}
-	if err := s.swap(ctx, true, func(e *partmap.Edit) error { return e.Settle(batch, partmap.Span{Start: start, End: end}) }); err != nil {
+	if err := s.swap(ctx, true,
+		func(e *partmap.Edit) error { return e.Settle(batch, partmap.Span{Start: start, End: end}) }); err != nil {
 		return err
 	}
 	return s.swap(ctx, true, func(e *partmap.Edit) error { return e.Swept(batch) })

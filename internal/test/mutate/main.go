@@ -80,7 +80,8 @@ type options struct {
 func main() {
 	n := flag.Int("n", 60, "mutants per package; 0: every one")
 	seed := flag.Uint64("seed", 0, "draws the mutants; 0: a fresh one")
-	also := flag.String("also", "", `packages whose tests judge as well, "./listing ./internal/test/sim", instead of the list in holders.go; "none" for none`)
+	also := flag.String("also", "",
+		`packages whose tests judge as well, "./listing ./internal/test/sim", instead of the list in holders.go; "none" for none`)
 	at := flag.String("at", "", `mutants of this place only, "partmap/codec.go:102", or of this file, and no sample`)
 	allow := flag.Float64("allow", 3, "percentage of a package's mutants that may survive")
 	asJSON := flag.Bool("json", false, "print a report as JSON; progress goes to the standard error")
@@ -93,7 +94,10 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	o := options{dir: ".", n: *n, seed: *seed, at: *at, holders: holders, equivalent: equivalents(), grace: 20 * time.Second, log: os.Stdout}
+	o := options{
+		dir: ".", n: *n, seed: *seed, at: *at, holders: holders, equivalent: equivalents(), grace: 20 * time.Second,
+		log: os.Stdout,
+	}
 	if *asJSON {
 		o.log = os.Stderr
 	}
@@ -172,7 +176,8 @@ func one(ctx context.Context, o options, p pkg, temp string, report *Report) err
 	sample, most := draw(sites, o.seed, p.ImportPath), o.n
 	if o.at != "" {
 		most = 0
-		sample = slices.DeleteFunc(sites, func(m *Mutant) bool { return o.at != m.File && o.at != fmt.Sprintf("%s:%d", m.File, m.Line) })
+		sample = slices.DeleteFunc(sites,
+			func(m *Mutant) bool { return o.at != m.File && o.at != fmt.Sprintf("%s:%d", m.File, m.Line) })
 	}
 	if len(sample) == 0 {
 		return errors.New("there is nothing to mutate")
@@ -191,11 +196,15 @@ func one(ctx context.Context, o options, p pkg, temp string, report *Report) err
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.Name(), err)
 		}
-		r := Result{Mutant: m, Package: p.ImportPath, Outcome: outcome, By: strings.TrimPrefix(by, p.Module.Path+"/"), Diff: m.Diff()}
+		r := Result{
+			Mutant: m, Package: p.ImportPath, Outcome: outcome, By: strings.TrimPrefix(by, p.Module.Path+"/"),
+			Diff: m.Diff(),
+		}
 		r.Equivalent = outcome.alive() && slices.Contains(o.equivalent, m.Name())
 		score.count(&r)
 		report.Results = append(report.Results, r)
-		fmt.Fprintf(o.log, "%3d %-13s %s:%d %s [%s] %s (%.1f s)\n", score.Sample, outcome, m.File, m.Line, m.Func, m.Kind, r.By, time.Since(begin).Seconds())
+		fmt.Fprintf(o.log, "%3d %-13s %s:%d %s [%s] %s (%.1f s)\n", score.Sample, outcome, m.File, m.Line, m.Func,
+			m.Kind, r.By, time.Since(begin).Seconds())
 		if outcome.alive() {
 			fmt.Fprintf(o.log, "%s\n", strings.TrimRight(m.Name()+"\n"+r.Diff, "\n"))
 		}
@@ -224,7 +233,8 @@ func draw(sites []*Mutant, seed uint64, path string) []*Mutant {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, path)
 	sample := slices.Clone(sites)
-	mathrand.New(mathrand.NewPCG(seed, h.Sum64())).Shuffle(len(sample), func(i, j int) { sample[i], sample[j] = sample[j], sample[i] })
+	mathrand.New(mathrand.NewPCG(seed, h.Sum64())).
+		Shuffle(len(sample), func(i, j int) { sample[i], sample[j] = sample[j], sample[i] })
 	return sample
 }
 
@@ -287,7 +297,8 @@ func (r *Report) print(w io.Writer) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "\npackage\tsites\tsample\tkilled\tsurvived\tequivalent\tnot compiling\n")
 	for _, s := range r.Scores {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%d\n", s.Package, s.Sites, s.Sample, s.Killed, s.Survived, s.Equivalent, s.NotCompiling)
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%d\n", s.Package, s.Sites, s.Sample, s.Killed, s.Survived, s.Equivalent,
+			s.NotCompiling)
 	}
 	_ = t.Flush()
 	fmt.Fprintf(w, "seed %d\n", r.Seed)

@@ -145,9 +145,11 @@ func TestOutcomes(t *testing.T) {
 	o.log = &log
 	report, err = mutate(t.Context(), o, "./double")
 	require.NoError(t, err)
-	require.Equal(t, Score{Package: "toy/double", Sites: s.Sites, Sample: 2, Killed: 1, Equivalent: 1}, report.Scores[0])
+	require.Equal(t, Score{Package: "toy/double", Sites: s.Sites, Sample: 2, Killed: 1, Equivalent: 1},
+		report.Scores[0])
 	require.Contains(t, log.String(), "-	if n > Limit {\n+	if ((n) >= (Limit)) {\n")
-	o.equivalent = append(o.equivalent, "double/double.go Double [bound] gone => gone", "double/more/other.go is [another] package's")
+	o.equivalent = append(o.equivalent, "double/double.go Double [bound] gone => gone",
+		"double/more/other.go is [another] package's")
 	_, err = mutate(t.Context(), o, "./double")
 	require.ErrorContains(t, err, "gone => gone")
 }
@@ -155,7 +157,8 @@ func TestOutcomes(t *testing.T) {
 // Tests that fail without a mutant prove nothing.
 func TestTestsMustPassFirst(t *testing.T) {
 	dir := writeToy(t)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "double/bad_test.go"), []byte("package double\n\nimport \"testing\"\n\nfunc TestBad(t *testing.T) { t.Fatal(\"bad\") }\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "double/bad_test.go"),
+		[]byte("package double\n\nimport \"testing\"\n\nfunc TestBad(t *testing.T) { t.Fatal(\"bad\") }\n"), 0o600))
 	_, err := mutate(t.Context(), options{dir: dir, log: io.Discard}, "./double")
 	require.ErrorContains(t, err, "the tests of toy/double fail without a mutant")
 }
@@ -207,15 +210,19 @@ func TestSites(t *testing.T) {
 		require.NoError(t, err, m.Name())
 	}
 	require.ElementsMatch(t, []string{
-		"f [errguard] err != nil => false", "f [eq] err != nil => err == nil", "f [retnil] return 0, err => return 0, nil",
-		"f [guard] ok && a <= b || !ok => false", "f [logic] ok && a <= b || !ok => ok && a <= b && !ok", "f [logic] ok && a <= b => ok || a <= b",
+		"f [errguard] err != nil => false", "f [eq] err != nil => err == nil",
+		"f [retnil] return 0, err => return 0, nil",
+		"f [guard] ok && a <= b || !ok => false", "f [logic] ok && a <= b || !ok => ok && a <= b && !ok",
+		"f [logic] ok && a <= b => ok || a <= b",
 		"f [bound] a <= b => a < b", "f [negif] !ok => ok", "f [call] l.note() => (removed)",
 		"f [guard] ok => false", "f [negif] ok => !(ok)", "f [defer] defer l.note() => (removed)",
 		"f [case] case 1, 2: a -= 7 => (case removed)", "f [case] case 3: => (case removed)",
-		"f [int] 1 (column 6) in: case 1, 2: => 1-1", "f [int] 2 (column 9) in: case 1, 2: => 2+1", "f [int] 3 (column 6) in: case 3: => 3+1",
+		"f [int] 1 (column 6) in: case 1, 2: => 1-1", "f [int] 2 (column 9) in: case 1, 2: => 2+1",
+		"f [int] 3 (column 6) in: case 3: => 3+1",
 		"f [assign] a -= 7 => (removed)", "f [int] 7 (column 6) in: a -= 7 => 7+1",
 		"f [int] 0 (column 10) in: for i := 0; i < b; i++ { => 0+1", "f [bound] i < b => i <= b",
-		"f [guard] i == a*2 => false", "f [eq] i == a*2 => i != a*2", "f [arith] a*2 => a / 2", "f [int] 2 (column 11) in: if i == a*2 { => 2+1",
+		"f [guard] i == a*2 => false", "f [eq] i == a*2 => i != a*2", "f [arith] a*2 => a / 2",
+		"f [int] 2 (column 11) in: if i == a*2 { => 2+1",
 		"f [branch] continue => (removed)", "f [branch] break => (removed)",
 		`f [assign] l.err = func() error { return errors.New("x") }() => (removed)`, `f [retnil] return errors.New("x") => return nil`,
 		"f [arith] a + b => a - b", "check [retnil] return l.err => return nil",

@@ -24,7 +24,8 @@ type pkg struct {
 }
 
 func list(ctx context.Context, dir string, patterns ...string) ([]pkg, error) {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-json=ImportPath,Dir,GoFiles,Module"}, patterns...)...)
+	cmd := exec.CommandContext(ctx, "go",
+		append([]string{"list", "-json=ImportPath,Dir,GoFiles,Module"}, patterns...)...)
 	cmd.Dir = dir
 	var complaint bytes.Buffer
 	cmd.Stderr = &complaint
@@ -55,7 +56,8 @@ type judge struct {
 func examine(ctx context.Context, root, path, mutated, temp string) (judge, error) {
 	profile := filepath.Join(temp, "cover")
 	begin := time.Now()
-	out, err := run(ctx, root, 20*time.Minute, "go", "test", "-vet=off", "-count=1", "-coverpkg="+mutated, "-coverprofile="+profile, path)
+	out, err := run(ctx, root, 20*time.Minute, "go", "test", "-vet=off", "-count=1", "-coverpkg="+mutated,
+		"-coverprofile="+profile, path)
 	if err != nil {
 		return judge{}, fmt.Errorf("the tests of %s fail without a mutant: %w\n%s", path, err, out)
 	}
@@ -89,7 +91,8 @@ func parseCoverage(text []byte) (coverage, error) {
 		}
 		var b block
 		var statements, count int
-		if _, err := fmt.Sscanf(lines.Text()[at+1:], "%d.%d,%d.%d %d %d", &b.fromLine, &b.fromColumn, &b.toLine, &b.toColumn, &statements, &count); err != nil {
+		if _, err := fmt.Sscanf(lines.Text()[at+1:], "%d.%d,%d.%d %d %d", &b.fromLine, &b.fromColumn, &b.toLine,
+			&b.toColumn, &statements, &count); err != nil {
 			return nil, fmt.Errorf("coverage has the line %q: %w", lines.Text(), err)
 		}
 		b.ran = count > 0
@@ -133,7 +136,9 @@ func (o Outcome) alive() bool { return o == Survived || o == Unreached }
 // try runs the judges over one mutant, one after the other, until one of them fails.
 // The tree stays as it is: the compiler is told to read another file for the
 // mutated one.
-func try(ctx context.Context, o options, root, path string, m *Mutant, judges []judge, temp string) (Outcome, string, error) {
+func try(
+	ctx context.Context, o options, root, path string, m *Mutant, judges []judge, temp string,
+) (Outcome, string, error) {
 	mutated := filepath.Join(temp, "mutated.go")
 	if err := os.WriteFile(mutated, m.Mutated(), 0o600); err != nil {
 		return "", "", err
@@ -149,7 +154,8 @@ func try(ctx context.Context, o options, root, path string, m *Mutant, judges []
 	const compiling = 5 * time.Minute
 	fails := func(j judge, more ...string) (Outcome, error) {
 		patience := 3*j.took + o.grace
-		args := append([]string{"test", "-overlay", overlay, "-vet=off", "-count=1", "-failfast", "-exec", limited, "-timeout", patience.String()}, more...)
+		args := append([]string{"test", "-overlay", overlay, "-vet=off", "-count=1", "-failfast", "-exec", limited,
+			"-timeout", patience.String()}, more...)
 		out, err := run(ctx, root, compiling+2*patience, "go", append(args, j.path)...)
 		switch {
 		case ctx.Err() != nil:

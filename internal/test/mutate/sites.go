@@ -335,7 +335,8 @@ func (s *seeker) number(l *ast.BasicLit) {
 	// The line tells which number it is.
 	begin := bytes.LastIndexByte(s.src[:m.from], '\n') + 1
 	end := m.to + bytes.IndexByte(append(s.src[m.to:len(s.src):len(s.src)], '\n'), '\n')
-	m.From = fmt.Sprintf("%s (column %d) in: %s", l.Value, m.from-begin-indent(s.src[begin:])+1, strings.TrimSpace(string(s.src[begin:end])))
+	m.From = fmt.Sprintf("%s (column %d) in: %s", l.Value, m.from-begin-indent(s.src[begin:])+1,
+		strings.TrimSpace(string(s.src[begin:end])))
 }
 
 func indent(line []byte) int { return len(line) - len(bytes.TrimLeft(line, "\t ")) }

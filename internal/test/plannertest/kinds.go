@@ -12,8 +12,7 @@ type Kind struct {
 	Name string
 	// Why says what is hard about it.
 	Why string
-	// Uneven says that load or placement matter: the rows objective misses what
-	// is wrong.
+	// Uneven says that load matters: the rows objective misses what is wrong.
 	Uneven bool
 	Make   func(r *rand.Rand) (*plan.Layout, plan.Limits)
 }
@@ -23,7 +22,9 @@ var defaults = plan.Limits{MaxRows: 100000, MinRows: 25000, TargetRows: 60000, H
 
 // maker makes layouts of n partitions: sizes of partition i and how many quanta
 // it has; then edit may change the partition.
-func maker(n int, rows func(r *rand.Rand, i int) (rows int64, quanta int), edit func(r *rand.Rand, i int, p *plan.Partition)) *builder {
+func maker(
+	n int, rows func(r *rand.Rand, i int) (rows int64, quanta int), edit func(r *rand.Rand, i int, p *plan.Partition),
+) *builder {
 	return &builder{n: n, rows: rows, edit: edit}
 }
 
@@ -70,20 +71,11 @@ func Spread(r *rand.Rand, prefix string, rows int64, n int) []plan.Quantum {
 
 func between(r *rand.Rand, low, high int64) int64 { return low + r.Int64N(high-low+1) }
 
-// nodes adds n nodes and puts each partition on one of them by pick.
-func nodes(r *rand.Rand, l *plan.Layout, n int, pick func(i int) int) {
-	for i := range n {
-		l.Nodes = append(l.Nodes, plan.Node{Name: fmt.Sprintf("n%d", i), WritesPerS: float64(r.IntN(50))})
-	}
-	for i := range l.Partitions {
-		l.Partitions[i].Node = l.Nodes[pick(i)].Name
-	}
-}
-
 // Thousand returns n partitions of so many quanta each, of every size between
 // nothing and three times the maximum: all of it needs work.
 func Thousand(r *rand.Rand, n, quanta int) (*plan.Layout, plan.Limits) {
-	return maker(n, func(r *rand.Rand, _ int) (int64, int) { return between(r, 1000, 300000), quanta }, nil).make(r), defaults
+	return maker(n, func(r *rand.Rand, _ int) (int64, int) { return between(r, 1000, 300000), quanta }, nil).make(r),
+		defaults
 }
 
 // Huge returns n partitions of one quantum, except for one in a hundred, which
@@ -104,66 +96,69 @@ func Huge(r *rand.Rand, n int) (*plan.Layout, plan.Limits) {
 // Kinds returns the kinds of layouts that planners are judged by.
 func Kinds() []Kind {
 	plain := func(name, why string, b *builder) Kind {
-		return Kind{Name: name, Why: why, Make: func(r *rand.Rand) (*plan.Layout, plan.Limits) { return b.make(r), defaults }}
+		return Kind{
+			Name: name, Why: why, Make: func(r *rand.Rand) (*plan.Layout, plan.Limits) { return b.make(r), defaults },
+		}
 	}
 	fine := func(r *rand.Rand, _ int) (int64, int) { return between(r, 30000, 90000), 40 }
 	hot := defaults
 	hot.MaxWritesPerS = 500
 	return []Kind{
 		plain("even", "nothing to do", maker(60, fine, nil)),
-		plain("one giant", "a bucket that was loaded before anyone looked", maker(1, func(r *rand.Rand, _ int) (int64, int) { return 3000000, 1000 }, nil)),
+		plain("one giant", "a bucket that was loaded before anyone looked",
+			maker(1, func(r *rand.Rand, _ int) (int64, int) { return 3000000, 1000 }, nil)),
 		plain("some over", "one partition in five over the maximum", maker(60, func(r *rand.Rand, i int) (int64, int) {
 			if i%5 == 2 {
 				return between(r, 105000, 260000), 60
 			}
 			return fine(r, i)
 		}, nil)),
-		plain("crumbs", "many small partitions after a wave of deletions", maker(150, func(r *rand.Rand, _ int) (int64, int) { return between(r, 500, 30000), 10 }, nil)),
+		plain("crumbs", "many small partitions after a wave of deletions",
+			maker(150, func(r *rand.Rand, _ int) (int64, int) { return between(r, 500, 30000), 10 }, nil)),
 		plain("mixed", "crumbs and giants side by side", maker(60, func(r *rand.Rand, _ int) (int64, int) {
 			if r.IntN(2) == 0 {
 				return between(r, 1000, 24000), 20
 			}
 			return between(r, 90000, 250000), 80
 		}, nil)),
-		plain("coarse", "few quanta, some over the maximum by themselves", maker(50, func(r *rand.Rand, _ int) (int64, int) { return between(r, 5000, 350000), 1 + r.IntN(4) }, nil)),
-		plain("pinned", "a presplit, empty and pinned, between full partitions", maker(80, func(r *rand.Rand, i int) (int64, int) {
-			if i%4 != 0 {
-				return 0, 0
-			}
-			return between(r, 60000, 240000), 50
-		}, func(_ *rand.Rand, i int, p *plan.Partition) { p.Pinned = i%4 != 0 && i%8 < 4 })),
-		plain("lumpy", "a few keys hold nearly all rows", maker(40, func(r *rand.Rand, _ int) (int64, int) { return between(r, 20000, 200000), 30 },
-			func(r *rand.Rand, _ int, p *plan.Partition) {
-				at := r.IntN(len(p.Quanta))
-				for j := range p.Quanta {
-					if j != at {
-						p.Quanta[at].Rows += p.Quanta[j].Rows * 3 / 4
-						p.Quanta[j].Rows -= p.Quanta[j].Rows * 3 / 4
+		plain("coarse", "few quanta, some over the maximum by themselves",
+			maker(50, func(r *rand.Rand, _ int) (int64, int) { return between(r, 5000, 350000), 1 + r.IntN(4) }, nil)),
+		plain("pinned", "a presplit, empty and pinned, between full partitions",
+			maker(80, func(r *rand.Rand, i int) (int64, int) {
+				if i%4 != 0 {
+					return 0, 0
+				}
+				return between(r, 60000, 240000), 50
+			}, func(_ *rand.Rand, i int, p *plan.Partition) { p.Pinned = i%4 != 0 && i%8 < 4 })),
+		plain("lumpy", "a few keys hold nearly all rows",
+			maker(40, func(r *rand.Rand, _ int) (int64, int) { return between(r, 20000, 200000), 30 },
+				func(r *rand.Rand, _ int, p *plan.Partition) {
+					at := r.IntN(len(p.Quanta))
+					for j := range p.Quanta {
+						if j != at {
+							p.Quanta[at].Rows += p.Quanta[j].Rows * 3 / 4
+							p.Quanta[j].Rows -= p.Quanta[j].Rows * 3 / 4
+						}
 					}
+				})),
+		plain("appends", "the tail grows by a partition every few minutes",
+			maker(50, fine, func(r *rand.Rand, i int, p *plan.Partition) {
+				if i >= 45 {
+					p.GrowthRowsPerS = float64(1 + r.IntN(3))
 				}
 			})),
-		plain("appends", "the tail grows by a partition every few minutes", maker(50, fine, func(r *rand.Rand, i int, p *plan.Partition) {
-			if i >= 45 {
-				p.GrowthRowsPerS = float64(1 + r.IntN(3))
-			}
-		})),
 		{Name: "hotspot", Why: "few partitions take most writes, all within the limits of rows", Uneven: true,
 			Make: func(r *rand.Rand) (*plan.Layout, plan.Limits) {
-				l := maker(60, func(r *rand.Rand, _ int) (int64, int) { return between(r, 55000, 95000), 40 }, func(r *rand.Rand, i int, p *plan.Partition) {
-					p.WritesPerS = float64(r.IntN(100))
-					if i%10 == 3 {
-						p.WritesPerS = 900 + float64(r.IntN(500))
-					}
-				}).make(r)
+				l := maker(60, func(r *rand.Rand, _ int) (int64, int) { return between(r, 55000, 95000), 40 },
+					func(r *rand.Rand, i int, p *plan.Partition) {
+						p.WritesPerS = float64(r.IntN(100))
+						if i%10 == 3 {
+							p.WritesPerS = 900 + float64(r.IntN(500))
+						}
+					}).make(r)
 				return l, hot
 			}},
-		{Name: "node overloaded", Why: "a third of the partitions fell onto one node of six", Uneven: true,
-			Make: func(r *rand.Rand) (*plan.Layout, plan.Limits) {
-				l := maker(60, fine, func(r *rand.Rand, _ int, p *plan.Partition) { p.WritesPerS = 20 + float64(r.IntN(100)) }).make(r)
-				nodes(r, l, 6, func(i int) int { return max(0, i%9-3) })
-				return l, defaults
-			}},
-		{Name: "node hot, over", Why: "partitions to split, and heavy ones all on one node", Uneven: true,
+		{Name: "hot, over", Why: "partitions to split, which are heavy, too", Uneven: true,
 			Make: func(r *rand.Rand) (*plan.Layout, plan.Limits) {
 				l := maker(60, func(r *rand.Rand, i int) (int64, int) {
 					if i%4 == 1 {
@@ -173,15 +168,9 @@ func Kinds() []Kind {
 				}, func(r *rand.Rand, i int, p *plan.Partition) {
 					p.WritesPerS = 10 + float64(r.IntN(50))
 					if i%4 == 1 {
-						p.WritesPerS = 200 + float64(r.IntN(500))
+						p.WritesPerS = 600 + float64(r.IntN(900))
 					}
 				}).make(r)
-				nodes(r, l, 6, func(i int) int {
-					if i%4 == 1 {
-						return 0
-					}
-					return i % 6
-				})
 				return l, hot
 			}},
 	}

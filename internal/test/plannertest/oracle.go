@@ -29,8 +29,10 @@ func (v *Verdict) Square(n int64) {
 
 // Less says whether v is better than w.
 func (v Verdict) Less(w Verdict) bool {
-	a, b := [...]uint64{uint64(v.OverMax), uint64(v.UnderMin), uint64(v.RowsMoved), uint64(v.Ranges), v.Squares[0], v.Squares[1]},
-		[...]uint64{uint64(w.OverMax), uint64(w.UnderMin), uint64(w.RowsMoved), uint64(w.Ranges), w.Squares[0], w.Squares[1]}
+	a, b := [...]uint64{uint64(v.OverMax), uint64(v.UnderMin), uint64(v.RowsMoved), uint64(v.Ranges), v.Squares[0],
+		v.Squares[1]},
+		[...]uint64{uint64(w.OverMax), uint64(w.UnderMin), uint64(w.RowsMoved), uint64(w.Ranges), w.Squares[0],
+			w.Squares[1]}
 	for i := range a {
 		if a[i] != b[i] {
 			return a[i] < b[i]

@@ -64,20 +64,23 @@ func roots() []string {
 // and with letters beyond ASCII. Names may repeat.
 func Names(seed uint64) func() string {
 	r := rand.New(rand.NewPCG(seed, 0x6e616d6573))
-	words := []string{"alpha", "backup", "café", "data", "événement", "foto", "Größe", "invoice", "log", "mañana", "report 2024", "данные", "日本"}
+	words := []string{"alpha", "backup", "café", "data", "événement", "foto", "Größe", "invoice", "log", "mañana",
+		"report 2024", "данные", "日本"}
 	ext := []string{".parquet", ".json.gz", ".jpg", ".pdf", "", ".tar.zst"}
 	return func() string {
 		word, end := words[r.IntN(len(words))], ext[r.IntN(len(ext))]
 		switch r.IntN(5) {
 		case 0:
-			return fmt.Sprintf("logs/%04d/%02d/%02d/%02d/%s-%06d%s", 2019+r.IntN(6), 1+r.IntN(12), 1+r.IntN(28), r.IntN(24), word, r.IntN(1e6), end)
+			return fmt.Sprintf("logs/%04d/%02d/%02d/%02d/%s-%06d%s", 2019+r.IntN(6), 1+r.IntN(12), 1+r.IntN(28),
+				r.IntN(24), word, r.IntN(1e6), end)
 		case 1:
 			sum := md5.Sum(fmt.Appendf(nil, "%d", r.Uint64()))
 			return hex.EncodeToString(sum[:]) + end
 		case 2:
 			return fmt.Sprintf("user=%d/%s/%s %d%s", r.IntN(5000), word, word, r.IntN(1000), end)
 		case 3:
-			return fmt.Sprintf("tenant-%03d/uploads/%s/part-%05d-of-%05d%s", r.IntN(200), word, r.IntN(1e5), 100000, end)
+			return fmt.Sprintf("tenant-%03d/uploads/%s/part-%05d-of-%05d%s", r.IntN(200), word, r.IntN(1e5), 100000,
+				end)
 		default:
 			return fmt.Sprintf("%s//%s/%x+%d&x=%%%d%s", word, word, r.Uint32(), r.IntN(100), r.IntN(100), end)
 		}
@@ -90,7 +93,8 @@ func Names(seed uint64) func() string {
 // With binary, bytes that are not UTF-8, 0x00 and 0xFF among them, as well.
 func Awkward(n int, seed uint64, binary bool) [][]byte {
 	r := rand.New(rand.NewPCG(seed, 0x61776b))
-	atoms := []string{" ", "  ", "\n", "\r\n", "\t", "%", "%2F", "%00", "+", "/", "//", ".", "..", "/../", "a", "aa", "A", "é", "e\u0301", "日本", "\U0001F980", "&", "?", "#", ";", "=", "<", ">", "\"", "'", "\\", "\\x41", "*", "~", "\u007f", "\u0080", "\uffff"}
+	atoms := []string{" ", "  ", "\n", "\r\n", "\t", "%", "%2F", "%00", "+", "/", "//", ".", "..", "/../", "a", "aa",
+		"A", "é", "e\u0301", "日本", "\U0001F980", "&", "?", "#", ";", "=", "<", ">", "\"", "'", "\\", "\\x41", "*", "~", "\u007f", "\u0080", "\uffff"}
 	if binary {
 		atoms = append(atoms, "\x00", "\x00\x00", "\xff", "\xff\xff", "\xfe", "\x80", "\xc3", "\x01")
 	}

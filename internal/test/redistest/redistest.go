@@ -97,7 +97,8 @@ func (s *Server) Wipe() {
 // MaxMemory makes the server refuse writes beyond so many bytes; 0 for no bound.
 func (s *Server) MaxMemory(n int) {
 	s.t.Helper()
-	out, err := exec.Command("redis-cli", "-p", strconv.Itoa(s.port), "config", "set", "maxmemory", strconv.Itoa(n)).CombinedOutput()
+	out, err := exec.Command("redis-cli", "-p", strconv.Itoa(s.port), "config", "set", "maxmemory", strconv.Itoa(n)).
+		CombinedOutput()
 	if err != nil || !bytes.HasPrefix(out, []byte("OK")) {
 		s.t.Fatalf("redis-cli: %v: %s", err, out)
 	}

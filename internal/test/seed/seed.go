@@ -121,5 +121,6 @@ func repeat(test string, seed uint64) string {
 		names = append(names, "^"+regexp.QuoteMeta(name)+"$")
 	}
 	run := strings.ReplaceAll(strings.Join(names, "/"), "'", ".") // in quotes of the shell
-	return fmt.Sprintf("repeat with: %s=%d %s -run '%s' .%s", variable, seed, command, run, strings.TrimPrefix(pkg, module))
+	return fmt.Sprintf("repeat with: %s=%d %s -run '%s' .%s", variable, seed, command, run,
+		strings.TrimPrefix(pkg, module))
 }

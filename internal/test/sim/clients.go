@@ -15,13 +15,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// op is a client's operation under way.
+// op is a client's running operation.
 type op struct {
 	write *write // nil for a read
-	// lease is one that was taken just before; network form only.
+	// lease was acquired just before; network form only.
 	lease *mapclient.Lease
-	// unleased: a look whether the bucket is empty, which has no lease. The swap to
-	// deleted fails if the map has moved on meanwhile.
+	// unleased: the check that the bucket is empty has no lease. The swap to deleted
+	// fails if the map has changed.
 	unleased bool
 }
 
@@ -34,13 +34,13 @@ func opOf(ctx context.Context) op {
 	return o
 }
 
-// stamps hands out timestamps by counting, and waits its turn: a client may stall
-// between its lease and its write.
+// stamps draws timestamps from a counter, or from own. It waits for its turn first: a
+// client may pause between its lease and its write.
 type stamps struct {
 	s    *scheduler
 	h    *proof
 	last *atomic.Int64
-	own  *process // where timestamps are of the servers' common time
+	own  *process // draws from the servers' common time; nil: from last
 }
 
 func (c *stamps) Next(ctx context.Context, n int) (store.Timestamp, error) {
@@ -82,7 +82,7 @@ func (c *stamps) Seen(ts store.Timestamp) {
 	}
 }
 
-// client does random operations and holds every answer to the history.
+// client runs random operations and checks every answer against the proof.
 type client struct {
 	s      *scheduler
 	h      *proof
@@ -92,7 +92,7 @@ type client struct {
 	b      *listing.Bucket
 	keys   []string
 	writes int  // percent
-	faults bool // errors are to be expected
+	faults bool // errors are expected
 	id     store.BucketID
 	epoch  uint64
 	n      int
@@ -101,12 +101,12 @@ type client struct {
 	watch   *watch
 	m       Mistakes
 	leased  *mapclient.Lease // of the operation under way
-	deleter bool             // tries to delete the bucket now and then
+	deleter bool             // sometimes tries to delete the bucket
 	folds   *rand.Rand       // nil: listings have no delimiter
-	closes  bool             // somebody does
+	closes  bool             // some client is a deleter
 }
 
-// run does at least so many operations, and goes on as long as there are moves.
+// run runs at least ops operations, and more while moves run.
 func (c *client) run(ctx context.Context, ops int, moving func() bool) {
 	for i := 0; i < ops || moving(); i++ {
 		if c.s.failed() || ctx.Err() != nil || c.h.over() {
@@ -126,7 +126,7 @@ func (c *client) run(ctx context.Context, ops int, moving func() bool) {
 	}
 }
 
-// lease looks at the order of the epochs that this client acts on (I9).
+// lease checks that the epochs of this client do not decrease (I9).
 func (c *client) lease(ctx context.Context) {
 	c.leased = nil
 	l, err := c.c.Maps().Acquire(ctx, c.id)
@@ -147,8 +147,8 @@ func (c *client) lease(ctx context.Context) {
 	}
 }
 
-// tolerate fails the run unless an error is one that the store caused, or that
-// somebody who deletes the bucket did. It waits a turn after one.
+// tolerate fails the run unless faults of the store, or the deletion of the bucket,
+// explain an error. After an error it waits for a turn.
 func (c *client) tolerate(what string, err error) {
 	if err == nil {
 		return
@@ -158,16 +158,17 @@ func (c *client) tolerate(what string, err error) {
 	case errors.Is(err, errStopped):
 	case (c.faults || c.p != nil) && (k == store.Timeout || k == store.Unavailable):
 	case c.closes && (errors.Is(err, listing.ErrBucketClosing) || errors.Is(err, listing.ErrNotEmpty)):
-	case c.closes && (errors.Is(err, mapclient.ErrClosing) || errors.Is(err, mapclient.ErrDeleted) || errors.Is(err, listing.ErrNoSuchBucket)):
+	case c.closes && (errors.Is(err, mapclient.ErrClosing) || errors.Is(err, mapclient.ErrDeleted) ||
+		errors.Is(err, listing.ErrNoSuchBucket)):
 	default:
 		c.s.fail("I8: %s: %s: %v", c.a.name, what, err)
 	}
-	c.s.gate(withActor(context.Background(), c.a), "try something else")
+	c.s.gate(withActor(context.Background(), c.a), "after an error")
 }
 
 func (c *client) key() string { return c.keys[c.r.IntN(len(c.keys))] }
 
-// patience sometimes ends an operation before its time.
+// patience sometimes gives an operation a short deadline.
 func (c *client) patience(ctx context.Context) (context.Context, context.CancelFunc) {
 	most := 30
 	if c.p != nil {
@@ -224,9 +225,9 @@ func (c *client) get(ctx context.Context) {
 	}
 }
 
-// list reads a chain of pages. A key that a page does not show is absent for that
-// page if it lies between its items; what lies before its first item may belong
-// to the page before.
+// list reads all pages of a listing. A key that lies between two items of a page was
+// absent while that page was read; one before the first item, while that page or the one
+// before it was read.
 func (c *client) list(ctx context.Context) {
 	q := listing.Query{Limit: 1 + c.r.IntN(5), Reverse: c.r.IntN(3) == 0}
 	if c.r.IntN(4) == 0 {
@@ -259,7 +260,7 @@ func (c *client) list(ctx context.Context) {
 			if errors.Is(err, errStopped) || ctx.Err() != nil || c.r.IntN(2) == 0 {
 				return
 			}
-			continue // the same page again
+			continue // retry the page
 		}
 		if string(q.Delimiter) != "1" {
 			c.h.page(&told, begun, page)
@@ -280,7 +281,7 @@ func (c *client) list(ctx context.Context) {
 				at++
 			}
 			if at == len(order) {
-				c.s.fail("I8: %s: list shows %q out of order, twice, or out of nowhere", c.a.name, key)
+				c.s.fail("I8: %s: list shows %q out of order, twice, or though it was never written", c.a.name, key)
 				return
 			}
 			if !item.CommonPrefix {
@@ -293,7 +294,8 @@ func (c *client) list(ctx context.Context) {
 				one = one || c.h.mayBe(before, order[at])
 			}
 			if !one {
-				c.s.fail("I2: %s: list shows %q, and no key that begins so may be there", c.a.name, key)
+				c.s.fail("I2: %s: list shows the common prefix %q, but every key with it is deleted or unwritten",
+					c.a.name, key)
 			}
 		}
 		if page.Next == "" {

@@ -9,14 +9,14 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// gated is a store whose calls wait for their turn before they are done, and
-// often afterwards.
+// gated is a store whose calls wait for their turn before they are executed, and often
+// before they return.
 type gated struct {
 	s        *scheduler
 	inner    store.Store
 	watch    *watch
 	replicas *replicas
-	cut      float64 // probability that a data centre is away for an acknowledgement
+	cut      float64 // probability that a data centre does not answer an acknowledgement
 
 	mu sync.Mutex
 	r  *rand.Rand
@@ -24,8 +24,8 @@ type gated struct {
 
 var _ store.Store = (*gated)(nil)
 
-// turn waits, does f, and waits again. A dead actor's call may be done though
-// nobody hears of it.
+// turn waits, calls f, and sometimes waits again. A dead actor's call may be executed
+// without a return.
 func (g *gated) turn(ctx context.Context, what string, f func(ctx context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return store.Wrap(what, err)
@@ -81,7 +81,9 @@ func (g *gated) Get(ctx context.Context, p store.Partition, key []byte) (row sto
 	return row, found && err == nil, err
 }
 
-func (g *gated) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (page store.Page, err error) {
+func (g *gated) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (page store.Page, err error) {
 	err = g.turn(ctx, fmt.Sprintf("slice %s %q %q", name(p.ID), b.Start, b.End), func(ctx context.Context) (err error) {
 		g.watch.client(ctx, p, b, false)
 		page, err = g.inner.Slice(ctx, p, b, o)
@@ -116,11 +118,11 @@ func (g *gated) Swap(ctx context.Context, t store.Table, key []byte, old store.V
 	})
 }
 
-// Acknowledge is the optional power that map clients look for.
+// Acknowledge implements store.Acknowledger.
 func (g *gated) Acknowledge(ctx context.Context, t store.Table, key []byte) (rec store.Record, err error) {
 	err = g.turn(ctx, "acknowledge "+t.String(), func(ctx context.Context) (err error) {
 		if g.chance(g.cut) {
-			return store.Errorf(store.Unavailable, "a data centre is away")
+			return store.Errorf(store.Unavailable, "a data centre does not answer")
 		}
 		rec, err = g.replicas.Acknowledge(ctx, t, key)
 		return err
@@ -163,7 +165,9 @@ func (g *gated) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeI
 	return g.turn(ctx, "delete node", func(ctx context.Context) error { return g.inner.DeleteNode(ctx, b, id) })
 }
 
-func (g *gated) ScanNodes(ctx context.Context, b store.BucketID, after store.NodeID, limit int) (ids []store.NodeID, err error) {
+func (g *gated) ScanNodes(
+	ctx context.Context, b store.BucketID, after store.NodeID, limit int,
+) (ids []store.NodeID, err error) {
 	err = g.turn(ctx, "scan nodes", func(ctx context.Context) (err error) {
 		ids, err = g.inner.ScanNodes(ctx, b, after, limit)
 		return err
@@ -173,7 +177,7 @@ func (g *gated) ScanNodes(ctx context.Context, b store.BucketID, after store.Nod
 
 func (g *gated) Close() error { return g.inner.Close() }
 
-// name is a partition's in traces; enough of it to tell a few apart.
+// name abbreviates a partition's id for traces.
 func name(id store.PartitionID) string { return id.String()[:4] }
 
 // next is the key after a key.

@@ -13,9 +13,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Mistakes are ways to get the protocol wrong; the zero value is right. The first
-// groups are the protocol's own lists. Each is made by wrapping what clients or
-// movers use, or by their clocks, so that the code under test is the real one.
+// Mistakes are violations of the protocol; the zero value makes none. The first groups
+// are the lists in docs/protocol.md. Wrappers of stores, of map clients and of clocks
+// make them, so the code under test is the product's.
 type Mistakes struct {
 	// PlainDeletes: deletes write tombstones during a move.
 	PlainDeletes bool
@@ -23,7 +23,7 @@ type Mistakes struct {
 	DeleteBoth bool
 	// NoWait between phases.
 	NoWait bool
-	// NoRewait: a mover waits only after a swap of its own.
+	// NoRewait: a mover waits only after its own swaps.
 	NoRewait bool
 	// SkipMarking: moves begin in copying.
 	SkipMarking bool
@@ -33,50 +33,51 @@ type Mistakes struct {
 	LoseMarkers bool
 	// SkipDraining: the source is removed while reads still look at it.
 	SkipDraining bool
-	// RedoElsewhere: a write of unknown outcome is done again later, wherever the
-	// key's range is then, and acknowledged.
+	// RedoElsewhere: a write of unknown outcome is repeated later, in the partition that
+	// the range has then, and acknowledged.
 	RedoElsewhere bool
 	// LateSweep: markers are swept when the next move copies.
 	LateSweep bool
-	// SweepUnchecked: a sweep does not look at the root.
+	// SweepUnchecked: a sweep does not check the root.
 	SweepUnchecked bool
-	// NoWriteThrough: what only the source has is shown in verifying and not
-	// written to the destination.
+	// NoWriteThrough: readers in verifying show rows that only the source has, and do not
+	// write them to the destination.
 	NoWriteThrough bool
-	// PlainCopies: copies do not say that they are copies.
+	// PlainCopies: copies are written as entries, not as copies.
 	PlainCopies bool
-	// NoUncopy: comparing leaves copies of rows that the source has lost.
+	// NoUncopy: verifying keeps copies of rows that the source has lost.
 	NoUncopy bool
 	// NoDeleteThrough: readers in verifying do not delete such copies.
 	NoDeleteThrough bool
-	// DeleteThroughAtOnce: readers delete a copy without a second look at the source.
+	// DeleteThroughAtOnce: readers delete a copy without reading the source again.
 	DeleteThroughAtOnce bool
-	// UncopyUnchecked: nor does who compares look at the root before.
+	// UncopyUnchecked: verifying deletes copies without checking the root.
 	UncopyUnchecked bool
 	// MixedMerge: the sources of a merge are in different phases.
 	MixedMerge bool
 
-	// Of the network form, where leases hold for a time.
+	// Network form, where leases hold for a time.
 
 	// BumpFirst: the clock is bumped before the root is swapped.
 	BumpFirst bool
 	// RootBeforeClock: clients read the root before the clock.
 	RootBeforeClock bool
-	// NoLookAfterWrite, NoLookAfterRead: the lease is not looked at after the I/O.
+	// NoLookAfterWrite, NoLookAfterRead: the lease is not checked after the I/O.
 	NoLookAfterWrite, NoLookAfterRead bool
-	// ActWhileClosing: clients take a closing bucket for an open one.
+	// ActWhileClosing: clients treat a closing bucket as open.
 	ActWhileClosing bool
-	// WaitByFirstClock: a wait is over with the first of both clocks, which may be
-	// one that was set.
+	// WaitByFirstClock: a wait ends when the first of the two clocks says so; the wall
+	// clock may have been set.
 	WaitByFirstClock bool
-	// OthersBump: a bump that somebody else made counts, though it came before one's
-	// swap was acknowledged.
+	// OthersBump: a bump by another process counts, though it came before the
+	// acknowledgement of the own swap.
 	OthersBump bool
 	// CollectByAge: map nodes are collected once they are old, though a swap that
 	// names them may be pending.
 	CollectByAge bool
-	// TornRoot: clients take the content of a torn root for that of its version.
+	// TornRoot: clients believe the content of a torn root.
 	TornRoot bool
+
 	// Others.
 
 	// LeaseByMonotonic: leases are held by the monotonic clock alone, which stops
@@ -87,34 +88,33 @@ type Mistakes struct {
 	RootUnacknowledged, BumpUnacknowledged bool
 	// ShortLease: movers believe in a shorter lease than clients.
 	ShortLease bool
-	// EmptyAtHome: whoever deletes a bucket looks at the homes of its ranges and not
-	// at where they move.
+	// EmptyAtHome: the deleter of a bucket checks the homes of ranges and not their
+	// destinations.
 	EmptyAtHome bool
-	// OwnClock: timestamps are those of the writers' own clocks, half a second off.
+	// OwnClock: timestamps come from the writers' own clocks, up to half a second off.
 	OwnClock bool
 	// NoPassing: writes are acknowledged before their timestamps have passed.
 	NoPassing bool
 
-	// NoVerify: verifying copies nothing that is missing.
+	// NoVerify: verifying does not copy missing rows.
 	NoVerify bool
-	// RemoveWhole: the whole partition goes, though a part of it stayed.
+	// RemoveWhole: the whole partition is removed, though a part of it stays.
 	RemoveWhole bool
-	// RemoveOld: removals are below the timestamps of rows.
+	// RemoveOld: removals have lower timestamps than the rows.
 	RemoveOld bool
-	// UsedDestination: moves go to a partition that was used before.
+	// UsedDestination: a destination was used before.
 	UsedDestination bool
-	// SkipSweep: sweeps are said to be done and are not.
+	// SkipSweep: sweeps are reported as done and are not.
 	SkipSweep bool
-	// TornPage: rows are lost from a page of a source, and the scan goes on behind
-	// it.
+	// TornPage: rows are lost from a page of a source, and the scan continues after it.
 	TornPage bool
 
-	// Unwatched leaves out the invariants that look inside, so that only what
-	// clients see can give a mistake away.
+	// Unwatched turns off the invariants of the inside: only answers to clients can
+	// reveal a mistake.
 	Unwatched bool
 }
 
-// clientStore is what one client reads and writes, with its mistakes.
+// clientStore is the store of one client, with its mistakes.
 type clientStore struct {
 	store.Store
 	m     Mistakes
@@ -123,10 +123,12 @@ type clientStore struct {
 	late  int
 }
 
-// Slice is for whoever deletes the bucket, to look whether it is empty; and for those
-// who read ahead, to have something to read.
-func (c *clientStore) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
-	if rg, found := c.world.watch.rangeOf(p.ID, b.Start); c.m.EmptyAtHome && found && rg.To == p.ID && c.world.watch.closing() {
+// Slice makes the mistake EmptyAtHome, and short pages for clients that read ahead.
+func (c *clientStore) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
+	if rg, found := c.world.watch.rangeOf(p.ID, b.Start); c.m.EmptyAtHome && found && rg.To == p.ID &&
+		c.world.watch.closing() {
 		return store.Page{}, nil
 	}
 	if c.world.c.Ahead {
@@ -136,7 +138,7 @@ func (c *clientStore) Slice(ctx context.Context, p store.Partition, b store.Boun
 }
 
 // hasty is the store of a client that makes the mistake DeleteThroughAtOnce: its second
-// look, which is one everywhere, finds nothing.
+// read of the source, at each quorum, finds nothing.
 type hasty struct{ *clientStore }
 
 func (c hasty) EachQuorum() store.Rows { return blind{c} }
@@ -168,7 +170,8 @@ func (c *clientStore) Put(ctx context.Context, p store.Partition, rows ...store.
 			ids = []store.PartitionID{src, dst}
 		}
 		for _, id := range ids {
-			if err := c.Store.Delete(ctx, store.Partition{Bucket: p.Bucket, ID: id}, rows[0].Key, rows[0].Timestamp); err != nil {
+			if err := c.Store.Delete(ctx, store.Partition{Bucket: p.Bucket, ID: id}, rows[0].Key,
+				rows[0].Timestamp); err != nil {
 				return err
 			}
 		}
@@ -307,7 +310,9 @@ func originals(rows []store.Row) []store.Row {
 	return rows
 }
 
-func (m *moverStore) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (m *moverStore) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	rg, found := m.w.rangeOf(p.ID, b.Start)
 	sweeping := found && rg.Partition == p.ID && rg.SweepPending
 	copying := found && rg.Partition == p.ID && rg.Phase == partmap.Copying
@@ -321,7 +326,8 @@ func (m *moverStore) Slice(ctx context.Context, p store.Partition, b store.Bound
 		return store.Page{}, nil
 	}
 	if late {
-		page, err := m.Store.Slice(ctx, p, store.Bounds{Start: b.Start, End: b.End}, store.SliceOptions{Limit: 1000, Timestamps: true})
+		page, err := m.Store.Slice(ctx, p, store.Bounds{Start: b.Start, End: b.End},
+			store.SliceOptions{Limit: 1000, Timestamps: true})
 		if err != nil {
 			return page, err
 		}

@@ -19,8 +19,8 @@ import (
 
 var errKilled = errors.New("killed")
 
-// mover is a process that moves ranges: killed now and then, and started again
-// with nothing but the goals.
+// mover is a process that moves ranges. It is killed at random, and restarted with its
+// goals only.
 type mover struct {
 	w     *world
 	name  string
@@ -31,7 +31,7 @@ type mover struct {
 	r  *rand.Rand
 }
 
-// run lives as often as it takes to reach the goals.
+// run restarts the mover until it has reached the goals.
 func (m *mover) run(ctx context.Context, goals []move.Goal) {
 	for ctx.Err() == nil && !m.w.s.failed() {
 		if !m.live(ctx, goals) {
@@ -40,7 +40,7 @@ func (m *mover) run(ctx context.Context, goals []move.Goal) {
 	}
 }
 
-// live is one life. It reports whether it was cut short.
+// live runs the mover until it ends or is killed. It reports whether to restart it.
 func (m *mover) live(ctx context.Context, goals []move.Goal) (again bool) {
 	m.lives++
 	a := &actor{name: fmt.Sprintf("%s.%d", m.name, m.lives)}
@@ -71,12 +71,12 @@ func (m *mover) live(ctx context.Context, goals []move.Goal) (again bool) {
 			if ctx.Err() != nil || !m.w.s.gate(ctx, point+" "+detail) {
 				return errKilled
 			}
-			if maps.m.SweepUnchecked && point == "sweep markers read" || maps.m.UncopyUnchecked && point == "verify lost" {
+			if maps.m.SweepUnchecked && point == "sweep markers read" || maps.m.UncopyUnchecked && point == "compare lost" {
 				maps.mu.Lock()
 				maps.sweeps++
 				maps.mu.Unlock()
 			}
-			if m.w.strikes(m, point) {
+			if m.w.dies(m, point) {
 				die()
 				return errKilled
 			}
@@ -103,22 +103,22 @@ func (m *mover) live(ctx context.Context, goals []move.Goal) (again bool) {
 		case err == nil, m.w.h.over():
 			return false
 		case m.w.c.Deletes && store.KindOf(err) == store.Unavailable:
-			// The bucket is closing. Whoever did that goes on, or is found to be gone.
+			// The bucket is closing. Its deleter continues, or its death is noticed.
 			m.w.s.hurried(1)
 			defer m.w.s.hurried(-1)
 			time.Sleep(10 * time.Second)
 			m.lives--
 			return true
 		}
-		m.w.s.fail("I11: %s gave up: %v", a.name, err)
+		m.w.s.fail("I11: %s stopped with an error: %v", a.name, err)
 		return false
 	}
 }
 
-// collectAfter is how long map nodes stay for readers of older epochs.
+// collectAfter is for how long map nodes are kept for readers of older epochs.
 func collectAfter(n *Net) time.Duration { return 2 * n.Lease }
 
-// collect is a process that collects map nodes, as long as there are moves.
+// collect runs a process that collects map nodes while moves run.
 func (m *mover) collect(ctx context.Context, moving func() bool) {
 	a := &actor{name: m.name}
 	p, err := m.w.newProcess(a, m.seed)
@@ -129,7 +129,8 @@ func (m *mover) collect(ctx context.Context, moving func() bool) {
 	defer p.end()
 	ctx = withActor(ctx, a)
 	maps := &collectorMaps{p.maps, m.w.c.Mistakes}
-	x := executor.New(m.w.gated, maps, m.w.bucket, executor.Options{Now: time.Now, CollectAfter: collectAfter(m.w.c.Net)})
+	x := executor.New(m.w.gated, maps, m.w.bucket,
+		executor.Options{Now: time.Now, CollectAfter: collectAfter(m.w.c.Net)})
 	for ctx.Err() == nil && !m.w.s.failed() && moving() {
 		n, _, err := x.Collect(ctx)
 		if k := store.KindOf(err); err != nil && k != store.Unavailable && k != store.Timeout && k != store.NotFound {
@@ -140,13 +141,13 @@ func (m *mover) collect(ctx context.Context, moving func() bool) {
 	}
 }
 
-// collectorMaps is a collector's map client, with its mistake.
+// collectorMaps is a collector's map client, with the mistake CollectByAge.
 type collectorMaps struct {
 	*mapclient.Client
 	m Mistakes
 }
 
-// Load makes all epochs older than they are.
+// Load pretends that all epochs are older than they are.
 func (c *collectorMaps) Load(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	root, err := c.Client.Load(ctx, id)
 	if err == nil && c.m.CollectByAge {

@@ -15,33 +15,33 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Net says how processes differ from each other in the network form, in which each
-// client and each mover has a map client, and leases hold for a time.
+// Net configures the network form, in which each client and each mover is a process with
+// clocks and a map client of its own, and leases hold for a time.
 type Net struct {
 	Lease time.Duration
-	// Lag is how far reads at Local may be behind what was swapped in; a root may
-	// then be read torn with probability Torn.
+	// Lag is for how long reads at Local may return an older record; a root is then read
+	// torn with probability Torn.
 	Lag  time.Duration
 	Torn float64
-	// Cut is the probability that a data centre is away for an acknowledgement.
+	// Cut is the probability that a data centre does not answer an acknowledgement.
 	Cut float64
 	// Drift is how much faster or slower than others a process's clocks may run.
 	Drift float64
-	// Weather is the probability, at each step, that something befalls a process:
-	// it is paused, its machine is suspended, its wall clock is set, or it dies.
+	// Weather is the probability of a disturbance at each step: a process is paused, its
+	// machine is suspended, its wall clock is set, or it dies.
 	Weather float64
-	// Stall is the probability that a process is paused when it has written a map
-	// node and not yet swapped in what names it.
+	// Stall is the probability that a process is paused after it has written a map node,
+	// before it swaps in the root that names it.
 	Stall float64
-	// Servers is how many servers tell the time, from clocks that differ by Apart at
-	// most; then timestamps are of their common time, and no process's clock drifts by
-	// more than that allows. 0: all timestamps come from one source.
+	// Servers is the number of servers whose clocks, at most Apart from each other, make
+	// the common time of timestamps; clocks of processes then drift within its bound. 0:
+	// all timestamps come from one source.
 	Servers int
 	Apart   time.Duration
 }
 
-// process is one machine: its clocks, its map client, and what befalls it. Its wall
-// clock may be set at will: neither leases nor timestamps may depend on it.
+// process is one machine: its clocks, its map client and its disturbances. Its wall clock
+// may be set to any time: neither leases nor timestamps may depend on it.
 type process struct {
 	w       *world
 	a       *actor
@@ -49,9 +49,9 @@ type process struct {
 	maps    *mapclient.Client
 	started time.Time
 	rate    float64
-	way     time.Duration   // to a server and back, at most
+	way     time.Duration   // to a server and back at most
 	index   store.Timestamp // no two clients have the same
-	stepped bool            // suffers steps of its wall clock, else suspensions
+	stepped bool            // disturbed by steps of its wall clock, else by suspensions
 	die     func()
 	last    store.Timestamp // of the mistake OwnClock; guarded by mu
 
@@ -67,7 +67,7 @@ type process struct {
 
 type span struct{ from, to time.Time }
 
-// newProcess starts a process for an actor. With equal seeds it is the same.
+// newProcess starts a process for an actor. Equal seeds give equal processes.
 func (w *world) newProcess(a *actor, seed uint64) (*process, error) {
 	r := rand.New(rand.NewPCG(w.c.Seed, seed))
 	n := w.c.Net
@@ -101,12 +101,13 @@ func (w *world) newProcess(a *actor, seed uint64) (*process, error) {
 	p.maps = maps
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
-	at, _ := slices.BinarySearchFunc(w.processes, a.name, func(p *process, name string) int { return strings.Compare(p.a.name, name) })
+	at, _ := slices.BinarySearchFunc(w.processes, a.name,
+		func(p *process, name string) int { return strings.Compare(p.a.name, name) })
 	w.processes = slices.Insert(w.processes, at, p)
 	return p, nil
 }
 
-// end closes the map client, when the calls of the process have ended.
+// end closes the map client after the calls of the process have ended.
 func (p *process) end() {
 	p.w.s.mu.Lock()
 	p.a.gone = true
@@ -114,7 +115,7 @@ func (p *process) end() {
 	p.w.actors.Go(p.maps.Close)
 }
 
-// elapsed is what the two clocks have run since the process started.
+// elapsed returns the time of the two clocks since the process started.
 func (p *process) elapsed() (mono, wall time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,7 +144,7 @@ func (p *process) elapsed() (mono, wall time.Duration) {
 func (p *process) monotonic() time.Duration { mono, _ := p.elapsed(); return mono }
 func (p *process) now() time.Time           { _, wall := p.elapsed(); return p.started.Add(wall) }
 
-// stampsEach is how many timestamps are drawn to have one that no other process has.
+// stampsEach timestamps are drawn to have one that no other process has.
 const stampsEach = 256
 
 // stamp draws a timestamp that no other process has.
@@ -155,7 +156,7 @@ func (p *process) stamp(ctx context.Context) (store.Timestamp, error) {
 	return first + (p.index-first%stampsEach+stampsEach)%stampsEach, err
 }
 
-// ownStamp is one of this process's wall clock.
+// ownStamp draws a timestamp from the process's wall clock.
 func (p *process) ownStamp() store.Timestamp {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,7 +166,7 @@ func (p *process) ownStamp() store.Timestamp {
 	return p.last
 }
 
-// timedWire is the wire to a store whose servers tell the time.
+// timedWire is a wire to servers with clocks.
 type timedWire struct{ *wire }
 
 // serverClock is that of one server.
@@ -196,8 +197,7 @@ func (x *timedWire) Time(_ context.Context, server string) (time.Time, error) {
 	return t.Truncate(store.TimeResolution), nil
 }
 
-// freeze makes a mistake: between its beginning and its end an operation does not
-// look at the clocks.
+// freeze makes a mistake: until thaw the clocks of the process stand still.
 func (p *process) freeze() (thaw func()) {
 	if p == nil {
 		return func() {}
@@ -215,7 +215,7 @@ func (p *process) freeze() (thaw func()) {
 	}
 }
 
-// weather lets something befall a process now and then.
+// weather sometimes disturbs a process.
 func (w *world) weather(r *rand.Rand) {
 	n := w.c.Net
 	if n == nil || r.Float64() >= n.Weather {
@@ -255,13 +255,13 @@ func (w *world) trace(format string, args ...any) {
 	}
 }
 
-// wire is a process's way to the map's registers and nodes, with its mistakes.
+// wire is the store of a process's map client, with its mistakes.
 type wire struct {
 	*gated
 	p *process
 }
 
-// own gives the calls that a map client makes by itself to its process.
+// own assigns background calls of a map client to the actor of its process.
 func (x *wire) own(ctx context.Context) context.Context {
 	if a, _ := ctx.Value(actorKey{}).(*actor); a == nil {
 		return withActor(ctx, x.p.a)
@@ -287,7 +287,8 @@ func (x *wire) Read(ctx context.Context, t store.Table, key []byte, l store.Leve
 	rec, err := x.gated.Read(ctx, t, key, l)
 	if err == nil && deceived && x.ours(t, key) {
 		if p.m.TornRoot {
-			rec = retold(p.w.bucket, p.w.replicas.mend(t, key, rec), func(r *partmap.Root) { r.Epoch, r.Token = rec.Epoch, rec.Token })
+			rec = retold(p.w.bucket, p.w.replicas.mend(t, key, rec),
+				func(r *partmap.Root) { r.Epoch, r.Token = rec.Epoch, rec.Token })
 		}
 		if p.m.ActWhileClosing {
 			rec = retold(p.w.bucket, rec, func(r *partmap.Root) {
@@ -300,7 +301,7 @@ func (x *wire) Read(ctx context.Context, t store.Table, key []byte, l store.Leve
 	return rec, err
 }
 
-// retold is a root's record as a reader takes it who makes a mistake.
+// retold returns a root's record with a change, as a mistaken reader would see it.
 func retold(id store.BucketID, rec store.Record, change func(r *partmap.Root)) store.Record {
 	r, err := partmap.DecodeRoot(id, rec)
 	if err != nil {
@@ -359,7 +360,7 @@ func (x *wire) Swap(ctx context.Context, t store.Table, key []byte, old store.Ve
 	return x.gated.Swap(ctx, t, key, old, next)
 }
 
-// clock reads the map clock as it is.
+// clock reads the present map clock.
 func (x *wire) clock() mapClock {
 	rec, err := x.p.w.mem.Read(context.Background(), store.Clocks, clockKey, store.Serial)
 	if err != nil {
@@ -368,7 +369,7 @@ func (x *wire) clock() mapClock {
 	return openClock(rec)
 }
 
-// bump bumps the clock, acknowledged and all, before its time.
+// bump bumps and acknowledges the clock too early.
 func (x *wire) bump(ctx context.Context) {
 	for range 5 {
 		rec, err := x.gated.Read(ctx, store.Clocks, clockKey, store.Serial)

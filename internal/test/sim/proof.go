@@ -10,20 +10,19 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// proof knows every write that was begun and what every answer has proven. Each
-// key is a register that keeps the highest timestamp. A write of unknown outcome
-// may apply at any time or never; once it was seen it stays, until something
-// newer.
+// proof records every write, and what every answer has proven. Each key is a register
+// that keeps the highest timestamp. A write of unknown outcome may apply at any time or
+// never; once an answer has shown it, it stays until a newer write.
 type proof struct {
 	mu     sync.Mutex
 	writes map[store.Timestamp]*write
 	keys   map[string]*cell
-	// deleted: the bucket is, and nothing may be acknowledged any more.
+	// deleted: the bucket was deleted; no later write may be acknowledged.
 	deleted bool
-	// told is the same for the searches of package history, once the run is over.
-	now  history.Instant
-	told history.History
-	// What the run did, so that a test can see that it tested something.
+	// calls is the same for package history, which checks it after the run.
+	now   history.Instant
+	calls history.History
+	// What the run did: tests assert that it was enough.
 	acked, unknown, shown, absent, pages int
 }
 
@@ -35,7 +34,7 @@ type write struct {
 }
 
 type cell struct {
-	// least: whatever is newest now has this timestamp or a higher one.
+	// least: the newest write of the key has this timestamp or a higher one.
 	least   store.Timestamp
 	byValue map[string]*write
 	deletes []*write
@@ -49,7 +48,7 @@ func newProof(keys []string) *proof {
 	return h
 }
 
-// begin notes a write, when its timestamp is drawn.
+// begin records a write, when its timestamp is drawn.
 func (h *proof) begin(w *write) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -62,52 +61,56 @@ func (h *proof) begin(w *write) {
 	}
 }
 
-// faithful says how a row differs from what was written under its timestamp.
+// faithful returns how a row differs from the write with its timestamp.
 func (h *proof) faithful(row store.Row) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := h.writes[row.Timestamp]
 	if w == nil {
-		return fmt.Errorf("nobody wrote %q at %d", row.Key, row.Timestamp)
+		return fmt.Errorf("no client wrote %q with timestamp %d", row.Key, row.Timestamp)
 	}
 	value, live, err := store.EntryValue(row.Value)
 	if err != nil || string(row.Key) != w.key || live == w.deletes || string(value) != w.value {
-		return fmt.Errorf("%q at %d (live: %v, %q) is not what was written: %+v", row.Key, row.Timestamp, live, value, *w)
+		return fmt.Errorf("%q with timestamp %d (live: %v, %q) differs from the write: %+v", row.Key, row.Timestamp,
+			live, value,
+			*w)
 	}
 	return nil
 }
 
-// acknowledge notes that a write is there, for all operations that begin later.
+// acknowledge records that operations that begin from now on must see a write.
 func (h *proof) acknowledge(w *write) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.acked++
-	h.tell(w, history.Acknowledged)
+	h.record(w, history.Acknowledged)
 	h.keys[w.key].least = max(h.keys[w.key].least, w.ts)
 	if h.deleted {
-		return fmt.Errorf("I2: a write of %q at %d was acknowledged, and the bucket is deleted", w.key, w.ts)
+		return fmt.Errorf("I2: a write of %q with timestamp %d was acknowledged after the bucket was deleted", w.key,
+			w.ts)
 	}
 	return nil
 }
 
-// doubt notes that a write has ended without an acknowledgement.
+// doubt records that a write ended without an acknowledgement.
 func (h *proof) doubt(w *write) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.unknown++
 	if w.ts > 0 {
-		h.tell(w, history.Unknown)
+		h.record(w, history.Unknown)
 	}
 }
 
-func (h *proof) tell(w *write, o history.Outcome) {
+func (h *proof) record(w *write, o history.Outcome) {
 	h.now++
-	h.told.Writes = append(h.told.Writes, history.Write{
-		Key: w.key, Value: w.value, Delete: w.deletes, Begin: w.begun, End: h.now, Outcome: o, Low: int64(w.ts), High: int64(w.ts),
+	h.calls.Writes = append(h.calls.Writes, history.Write{
+		Key: w.key, Value: w.value, Delete: w.deletes, Begin: w.begun, End: h.now, Outcome: o, Low: int64(w.ts),
+		High: int64(w.ts),
 	})
 }
 
-// tick is a moment of the history.
+// tick returns the next instant of the history.
 func (h *proof) tick() history.Instant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -115,15 +118,15 @@ func (h *proof) tick() history.Instant {
 	return h.now
 }
 
-// get notes an answered read.
+// get records an answered read.
 func (h *proof) get(key string, begun history.Instant, found bool, value string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.now++
-	h.told.Reads = append(h.told.Reads, history.Read{Key: key, Value: value, Found: found, Begin: begun, End: h.now})
+	h.calls.Reads = append(h.calls.Reads, history.Read{Key: key, Value: value, Found: found, Begin: begun, End: h.now})
 }
 
-// page notes an answered page.
+// page records an answered page.
 func (h *proof) page(l *history.Listing, begun history.Instant, page listing.Page) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -136,21 +139,21 @@ func (h *proof) page(l *history.Listing, begun history.Instant, page listing.Pag
 	l.Pages = append(l.Pages, p)
 }
 
-// over reports whether the bucket is deleted.
+// over reports whether the bucket was deleted.
 func (h *proof) over() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.deleted
 }
 
-// list notes a listing, as far as it came.
+// list records a listing, complete or not.
 func (h *proof) list(l *history.Listing) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.told.Listings = append(h.told.Listings, *l)
+	h.calls.Listings = append(h.calls.Listings, *l)
 }
 
-// gone holds the deletion of the bucket to what was proven: it is empty.
+// gone records that the bucket was deleted. It returns an error if a key cannot be absent.
 func (h *proof) gone() (err error) {
 	now := h.view()
 	for key := range now {
@@ -164,29 +167,29 @@ func (h *proof) gone() (err error) {
 	return err
 }
 
-// deletes reports whether somebody has begun to delete a key at a timestamp, or above.
+// deletes reports whether a delete of the key with this timestamp or a higher one has
+// begun.
 func (h *proof) deletes(key string, ts store.Timestamp) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.ContainsFunc(h.keys[key].deletes, func(d *write) bool { return d.ts >= ts })
 }
 
-// undone reports whether a row is older than what was acknowledged or seen of its key.
+// undone reports whether a newer write of the row's key was acknowledged or shown.
 func (h *proof) undone(row store.Row) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return row.Timestamp < h.keys[string(row.Key)].least
 }
 
-// proven reports whether a row, or something newer of its key, was acknowledged or
-// seen.
+// proven reports whether a row, or a newer write of its key, was acknowledged or shown.
 func (h *proof) proven(row store.Row) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return row.Timestamp <= h.keys[string(row.Key)].least
 }
 
-// view is what was proven when an operation began.
+// view is, by key, the least timestamp that was proven when an operation began.
 type view map[string]store.Timestamp
 
 func (h *proof) view() view {
@@ -199,8 +202,7 @@ func (h *proof) view() view {
 	return v
 }
 
-// mayBe reports whether a key may be there, for an operation that began when so much
-// was proven.
+// mayBe reports whether an operation that began at before may find the key.
 func (h *proof) mayBe(before view, key string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -212,7 +214,7 @@ func (h *proof) mayBe(before view, key string) bool {
 	return false
 }
 
-// read holds one key of an answer to what was proven when its operation began.
+// read checks one key of an answer against what was proven when its operation began.
 func (h *proof) read(before view, key string, shown bool, value string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -225,9 +227,11 @@ func (h *proof) read(before view, key string, shown bool, value string) error {
 		w := r.byValue[value]
 		switch {
 		case w == nil:
-			return fmt.Errorf("I2: key %q shows %q, which nobody has written", key, value)
+			return fmt.Errorf("I2: key %q shows %q, which no client wrote", key, value)
 		case w.ts < least:
-			return fmt.Errorf("I2: key %q shows %q of %d, but %d was acknowledged or seen before", key, value, w.ts, least)
+			return fmt.Errorf("I2: key %q shows %q of timestamp %d, but timestamp %d was acknowledged or shown before",
+				key, value, w.ts,
+				least)
 		}
 		r.least = max(r.least, w.ts)
 		return nil
@@ -243,7 +247,8 @@ func (h *proof) read(before view, key string, shown bool, value string) error {
 		}
 	}
 	if oldest == 0 {
-		return fmt.Errorf("I2: key %q is absent, but %d was acknowledged or seen before, and nothing deletes it", key, least)
+		return fmt.Errorf("I2: key %q is absent, but timestamp %d was acknowledged or shown, and no delete is newer",
+			key, least)
 	}
 	r.least = max(r.least, oldest)
 	return nil

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// errStopped ends what is under way when a run is over.
+// errStopped ends the calls that are under way when a run ends.
 var errStopped = errors.New("the simulation is over")
 
 // actor is one client or one life of a mover. All of its goroutines carry it in
@@ -20,14 +20,14 @@ var errStopped = errors.New("the simulation is over")
 type actor struct {
 	name   string
 	client bool
-	// slow actors take their time until ripe says that now is a good moment.
+	// slow actors are rarely chosen until ripe returns true.
 	slow bool
 	ripe func() bool
-	lazy bool // it takes more time than others
+	lazy bool // chosen less often than others
 	// Guarded by scheduler.mu.
 	dead   bool
 	gone   bool      // its process has ended
-	paused time.Time // until then
+	paused time.Time // not chosen before
 }
 
 type actorKey struct{}
@@ -49,16 +49,16 @@ type parked struct {
 	actor *actor
 	what  string
 	seq   int
-	gone  chan bool // false: the call is lost with its actor
+	turn  chan bool // false: the call is lost with its actor
 }
 
-// scheduler lets one parked goroutine go on at a time, chosen by chance from a
-// seed. Between two steps everything else stands still.
+// scheduler runs one parked goroutine at a time, chosen at random with a seed. Between two
+// steps all others are blocked.
 type scheduler struct {
 	r     *rand.Rand
 	trace func(string)
-	// Before each step: with probability nap time goes on by up to longest; weather
-	// may change; whatever holds at every moment is held to it.
+	// Before each step virtual time advances by up to longest, with probability nap;
+	// weather may disturb a process; always checks the invariants of every moment.
 	nap     float64
 	longest time.Duration
 	weather func()
@@ -69,14 +69,14 @@ type scheduler struct {
 	seq      int
 	steps    int
 	weights  map[string]float64
-	hurry    int // how many wait for something that takes a minute
+	hurry    int // number of goroutines that wait for a minute or so
 	over     bool
 	failures []error
 }
 
-// gate waits for the caller's turn; false: its actor died before.
+// gate waits for the caller's turn. It returns false if its actor died before.
 func (s *scheduler) gate(ctx context.Context, what string) bool {
-	p := &parked{actor: actorOf(ctx), what: what, gone: make(chan bool, 1)}
+	p := &parked{actor: actorOf(ctx), what: what, turn: make(chan bool, 1)}
 	s.mu.Lock()
 	if s.over {
 		s.mu.Unlock()
@@ -86,15 +86,15 @@ func (s *scheduler) gate(ctx context.Context, what string) bool {
 	p.seq = s.seq
 	s.parked = append(s.parked, p)
 	s.mu.Unlock()
-	return <-p.gone
+	return <-p.turn
 }
 
-// fail notes a violation and ends the run.
+// fail records a violation and ends the run.
 func (s *scheduler) fail(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over && len(s.failures) > 0 {
-		return // what the end of the run does to those who were under way
+		return // calls that the end of the run interrupts
 	}
 	text := fmt.Errorf("step %d: "+format, append([]any{s.steps}, args...)...).Error()
 	s.failures = append(s.failures, errors.New(strings.ReplaceAll(text, padding, "...")))
@@ -106,7 +106,7 @@ func (s *scheduler) failed() bool {
 	return len(s.failures) > 0
 }
 
-// run schedules until done, a violation, or too many steps.
+// run schedules until done returns true, a violation, or maxSteps.
 func (s *scheduler) run(done func() bool, maxSteps int) {
 	idle := 0
 	s.weights = map[string]float64{}
@@ -121,12 +121,12 @@ func (s *scheduler) run(done func() bool, maxSteps int) {
 			return
 		case ready == 0:
 			if idle++; idle > 20_000 {
-				s.fail("everybody waits for something that does not come")
+				s.fail("deadlock: no goroutine can continue")
 				return
 			}
 			time.Sleep(time.Millisecond + time.Duration(idle)*100*time.Microsecond)
 		case s.steps >= maxSteps:
-			s.fail("no end after %d steps", maxSteps)
+			s.fail("still running after %d steps", maxSteps)
 			return
 		case hurry:
 			time.Sleep(time.Duration(s.r.Int64N(int64(5 * time.Second))))
@@ -141,8 +141,8 @@ func (s *scheduler) run(done func() bool, maxSteps int) {
 	}
 }
 
-// ready puts those who wait in an order that does not depend on how they came
-// here, and counts those who could go on.
+// ready sorts the parked goroutines, so that their order does not depend on the Go
+// scheduler, and counts those that can continue.
 func (s *scheduler) ready() (n int) {
 	slices.SortFunc(s.parked, func(a, b *parked) int {
 		if c := strings.Compare(a.actor.name, b.actor.name); c != 0 {
@@ -161,7 +161,7 @@ func (s *scheduler) ready() (n int) {
 	return n
 }
 
-// pause keeps an actor from going on for a while.
+// pause blocks an actor for a time.
 func (s *scheduler) pause(a *actor, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,15 +170,16 @@ func (s *scheduler) pause(a *actor, d time.Duration) {
 	}
 }
 
-// hurried counts those who wait for something that takes a minute.
+// hurried adds to the number of goroutines that wait for a minute or so, for which
+// time advances faster.
 func (s *scheduler) hurried(by int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hurry += by
 }
 
-// step lets one go on. Weights make some actors slow for a while, so that runs
-// differ in kind and not only in detail.
+// step runs one parked goroutine. Random weights make some actors slow for a time, so
+// that also rare interleavings occur.
 func (s *scheduler) step() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,11 +206,12 @@ func (s *scheduler) step() {
 	p := s.parked[i]
 	s.parked = slices.Delete(s.parked, i, i+1)
 	s.steps++
-	does := !p.actor.dead || s.r.IntN(2) == 0
+	executed := !p.actor.dead || s.r.IntN(2) == 0
 	if s.trace != nil {
-		s.trace(fmt.Sprintf("%5d %s: %s%s", s.steps, p.actor.name, p.what, map[bool]string{true: "", false: " (lost)"}[does]))
+		s.trace(fmt.Sprintf("%5d %s: %s%s", s.steps, p.actor.name, p.what,
+			map[bool]string{true: "", false: " (lost)"}[executed]))
 	}
-	p.gone <- does
+	p.turn <- executed
 }
 
 func (s *scheduler) weight(a *actor) float64 {
@@ -233,20 +235,20 @@ func (s *scheduler) weight(a *actor) float64 {
 	return w
 }
 
-// kill makes an actor's calls that are still parked happen or not, by chance.
+// kill marks an actor as dead: each of its parked calls is executed or lost, at random.
 func (s *scheduler) kill(a *actor) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a.dead = true
 }
 
-// stop lets everybody go, with nothing done.
+// stop releases all parked goroutines; their calls are not executed.
 func (s *scheduler) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over = true
 	for _, p := range s.parked {
-		p.gone <- false
+		p.turn <- false
 	}
 	s.parked = nil
 }

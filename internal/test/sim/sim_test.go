@@ -14,13 +14,13 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/sim"
 )
 
-// run runs one simulation in a bubble of its own, and judges its history.
+// run runs one simulation in a bubble and checks its history.
 func run(t *testing.T, c sim.Config) (r sim.Report) {
 	synctest.Test(t, func(*testing.T) { r = sim.Run(c) })
 	if r.Err != nil {
 		return r
 	}
-	// The search goes by the time of day: outside of the bubble.
+	// Outside of the bubble: the search is limited by real time.
 	found := append(r.History.Check(), r.History.Linearizable(c.Register(), time.Minute)...)
 	if c.Net != nil && c.Net.Servers > 0 {
 		found = append(found, r.History.Overtaken()...)
@@ -31,10 +31,10 @@ func run(t *testing.T, c sim.Config) (r sim.Report) {
 	return r
 }
 
-// many is a number of seeds: with the race detector on, which makes a run several
-// times slower, as many as that allows; else more.
+// many is n seeds, or more in a full run without the race detector, which makes each
+// several times slower.
 func many(n int) int {
-	if raceDetector {
+	if raceDetector || testing.Short() {
 		return n
 	}
 	return 5 * n
@@ -58,8 +58,7 @@ func TestProtocolHolds(t *testing.T) {
 	t.Logf("%+v", sum)
 }
 
-// The same where each client and each mover is a process of its own, with clocks
-// of its own, and leases hold for a time.
+// Each client and each mover is a process with its own clocks, and leases hold for a time.
 func TestProtocolHoldsOverTheNetwork(t *testing.T) {
 	var sum sim.Report
 	deleted := 0
@@ -85,13 +84,14 @@ func TestProtocolHoldsOverTheNetwork(t *testing.T) {
 	t.Logf("%d buckets deleted, %+v", deleted, sum)
 }
 
-// The runs that give mistakes away find none where there is none.
+// The configurations that reveal mistakes pass without mistakes.
 func TestProtocolHoldsWhereItIsHard(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		tune  func(c *sim.Config)
 		seeds int
-	}{{"deadly", deadly, 4}, {"writing", writing, 4}, {"crossing", crossing, 30}, {"crossingTwice", crossingTwice, 20}, {"late", late, 80}, {"overtaken", overtaken, 80}, {"loose", loose, 2}} {
+	}{{"deadly", deadly, 4}, {"writing", writing, 4}, {"crossing", crossing, 30}, {"crossingTwice", crossingTwice,
+		20}, {"late", late, 80}, {"overtaken", overtaken, 80}, {"loose", loose, 2}} {
 		t.Run(c.name, func(t *testing.T) {
 			seed.Each(t, many(c.seeds), func(seed uint64) bool {
 				config := sim.Random(seed)
@@ -103,16 +103,15 @@ func TestProtocolHoldsWhereItIsHard(t *testing.T) {
 	}
 }
 
-// mistakes are all that can be switched on, each with the runs that give it away.
+// mistakes are all of them, each with the configuration that reveals it.
 var mistakes = []struct {
 	name string
 	on   func(m *sim.Mistakes)
-	// tune makes the runs in which it shows less rare.
+	// tune makes runs that reveal it more frequent.
 	tune func(c *sim.Config)
-	// seeds within which it has to be found: ten times what it takes on average,
-	// and more.
+	// seeds is the number within which it must be found: at least ten times the mean.
 	seeds int
-	// watched: only the invariants that look inside find it in this time.
+	// watched: only the invariants of the inside find it within these seeds.
 	watched bool
 	// net: in the network form.
 	net bool
@@ -127,13 +126,16 @@ var mistakes = []struct {
 	{name: "SkipDraining", on: func(m *sim.Mistakes) { m.SkipDraining = true }, seeds: 3000},
 	{name: "RedoElsewhere", net: true, on: func(m *sim.Mistakes) { m.RedoElsewhere = true }, tune: redone, seeds: 3000},
 	{name: "LateSweep", on: func(m *sim.Mistakes) { m.LateSweep = true }, tune: crossingTwice, seeds: 10000},
-	{name: "SweepUnchecked", on: func(m *sim.Mistakes) { m.SweepUnchecked = true }, tune: loose, seeds: 300, watched: true},
+	{name: "SweepUnchecked", on: func(m *sim.Mistakes) { m.SweepUnchecked = true }, tune: loose, seeds: 300,
+		watched: true},
 	{name: "NoWriteThrough", on: func(m *sim.Mistakes) { m.NoWriteThrough = true }, tune: late, seeds: 15000},
 	{name: "PlainCopies", on: func(m *sim.Mistakes) { m.PlainCopies = true }, tune: overtaken, seeds: 15000},
 	{name: "NoUncopy", on: func(m *sim.Mistakes) { m.NoUncopy = true }, tune: overtaken, seeds: 15000},
 	{name: "NoDeleteThrough", on: func(m *sim.Mistakes) { m.NoDeleteThrough = true }, tune: overtaken, seeds: 15000},
-	{name: "DeleteThroughAtOnce", on: func(m *sim.Mistakes) { m.DeleteThroughAtOnce = true }, tune: overtaken, seeds: 15000},
-	{name: "UncopyUnchecked", on: func(m *sim.Mistakes) { m.UncopyUnchecked = true }, tune: overtakenByTwo, seeds: 15000},
+	{name: "DeleteThroughAtOnce", on: func(m *sim.Mistakes) { m.DeleteThroughAtOnce = true }, tune: overtaken,
+		seeds: 15000},
+	{name: "UncopyUnchecked", on: func(m *sim.Mistakes) { m.UncopyUnchecked = true }, tune: overtakenByTwo,
+		seeds: 15000},
 	{name: "MixedMerge", on: func(m *sim.Mistakes) { m.MixedMerge = true }, seeds: 3000},
 	{name: "NoVerify", on: func(m *sim.Mistakes) { m.NoVerify = true }, tune: late, seeds: 15000},
 	{name: "RemoveWhole", on: func(m *sim.Mistakes) { m.RemoveWhole = true }, seeds: 3000},
@@ -144,33 +146,41 @@ var mistakes = []struct {
 
 	{name: "BumpFirst", net: true, on: func(m *sim.Mistakes) { m.BumpFirst = true }, seeds: 3000},
 	{name: "RootBeforeClock", net: true, on: func(m *sim.Mistakes) { m.RootBeforeClock = true }, seeds: 3000},
-	{name: "NoLookAfterWrite", net: true, on: func(m *sim.Mistakes) { m.NoLookAfterWrite = true }, tune: stormy, seeds: 3000},
-	{name: "NoLookAfterRead", net: true, on: func(m *sim.Mistakes) { m.NoLookAfterRead = true }, tune: stormy, seeds: 3000},
-	{name: "ActWhileClosing", net: true, on: func(m *sim.Mistakes) { m.ActWhileClosing = true }, tune: deleting, seeds: 3000},
-	{name: "WaitByFirstClock", net: true, on: func(m *sim.Mistakes) { m.WaitByFirstClock = true }, tune: stepping, seeds: 3000},
+	{name: "NoLookAfterWrite", net: true, on: func(m *sim.Mistakes) { m.NoLookAfterWrite = true }, tune: stormy,
+		seeds: 3000},
+	{name: "NoLookAfterRead", net: true, on: func(m *sim.Mistakes) { m.NoLookAfterRead = true }, tune: stormy,
+		seeds: 3000},
+	{name: "ActWhileClosing", net: true, on: func(m *sim.Mistakes) { m.ActWhileClosing = true }, tune: deleting,
+		seeds: 3000},
+	{name: "WaitByFirstClock", net: true, on: func(m *sim.Mistakes) { m.WaitByFirstClock = true }, tune: stepping,
+		seeds: 3000},
 	{name: "OthersBump", net: true, on: func(m *sim.Mistakes) { m.OthersBump = true }, tune: lagging, seeds: 3000},
 	{name: "CollectByAge", net: true, on: func(m *sim.Mistakes) { m.CollectByAge = true }, tune: long, seeds: 3000},
 	{name: "TornRoot", net: true, on: func(m *sim.Mistakes) { m.TornRoot = true }, tune: torn, seeds: 3000},
-	{name: "NoRewaitOverTheNetwork", net: true, on: func(m *sim.Mistakes) { m.NoRewait = true }, tune: deadly, seeds: 3000},
-	{name: "LeaseByMonotonic", net: true, on: func(m *sim.Mistakes) { m.LeaseByMonotonic = true }, tune: stormy, seeds: 3000},
-	{name: "RootUnacknowledged", net: true, on: func(m *sim.Mistakes) { m.RootUnacknowledged = true }, tune: lagging, seeds: 3000},
-	{name: "BumpUnacknowledged", net: true, on: func(m *sim.Mistakes) { m.BumpUnacknowledged = true }, tune: lagging, seeds: 3000},
+	{name: "NoRewaitOverTheNetwork", net: true, on: func(m *sim.Mistakes) { m.NoRewait = true }, tune: deadly,
+		seeds: 3000},
+	{name: "LeaseByMonotonic", net: true, on: func(m *sim.Mistakes) { m.LeaseByMonotonic = true }, tune: stormy,
+		seeds: 3000},
+	{name: "RootUnacknowledged", net: true, on: func(m *sim.Mistakes) { m.RootUnacknowledged = true }, tune: lagging,
+		seeds: 3000},
+	{name: "BumpUnacknowledged", net: true, on: func(m *sim.Mistakes) { m.BumpUnacknowledged = true }, tune: lagging,
+		seeds: 3000},
 	{name: "ShortLease", net: true, on: func(m *sim.Mistakes) { m.ShortLease = true }, seeds: 3000},
 	{name: "EmptyAtHome", net: true, on: func(m *sim.Mistakes) { m.EmptyAtHome = true }, tune: deleting, seeds: 5000},
 	{name: "OwnClock", net: true, on: func(m *sim.Mistakes) { m.OwnClock = true }, tune: timed, seeds: 3000},
 	{name: "NoPassing", net: true, on: func(m *sim.Mistakes) { m.NoPassing = true }, tune: timed, seeds: 3000},
 }
 
-// stormy: much befalls the processes.
+// stormy: processes are disturbed often.
 func stormy(c *sim.Config) { c.Net.Weather = 0.02 }
 
-// stepping: and clients are not what it is about.
+// stepping: the same, with few clients.
 func stepping(c *sim.Config) { c.Net.Weather, c.Clients, c.LongKeys, c.Keys = 0.03, 2, false, 4 }
 
-// lagging: replicas are behind for longer than a lease.
+// lagging: replicas lag for longer than a lease.
 func lagging(c *sim.Config) { c.Net.Lag, c.Net.Torn, c.Movers = time.Second, 0.5, 2 }
 
-// deleting: the bucket is often empty, and somebody tries to delete it.
+// deleting: the bucket is often empty, and a client tries to delete it.
 func deleting(c *sim.Config) {
 	c.Deletes, c.Keys, c.Writes, c.Clients, c.LongKeys = true, 1, 70, 4, false
 }
@@ -180,37 +190,38 @@ func long(c *sim.Config) {
 	c.LongKeys, c.Keys, c.Net.Stall, c.Movers, c.Rounds, c.Deletes, c.Loose = true, 12, 0.3, 1, 4, false, false
 }
 
-// torn: many clients come to know the map while replicas are behind.
+// torn: many clients load the map while replicas lag.
 func torn(c *sim.Config) {
 	c.Net.Lag, c.Net.Torn, c.Net.Weather, c.Net.Cut, c.Clients, c.Keys = time.Second, 1, 0.03, 0.5, 4, 6
 }
 
-// timed: timestamps are of the servers' common time, and clients meet on few keys.
+// timed: timestamps are of the servers' common time; clients share few keys.
 func timed(c *sim.Config) {
-	c.Net.Servers, c.Net.Apart, c.Net.Weather, c.Keys, c.Writes, c.Clients, c.LongKeys = 3, 30*time.Millisecond, 0, 4, 70, 4, false
-	c.Sparse, c.Ops, c.Movers, c.Loose, c.Kill, c.Late, c.Faults, c.Deletes = false, 15, 1, false, 0, 0, faultstore.Rates{}, false
+	c.Net.Servers, c.Net.Apart, c.Net.Weather, c.Keys, c.Writes, c.Clients, c.LongKeys = 3, 30*time.Millisecond, 0, 4,
+		70, 4, false
+	c.Sparse, c.Ops, c.Movers, c.Loose, c.Kill, c.Late, c.Faults, c.Deletes = false, 15, 1, false, 0, 0,
+		faultstore.Rates{}, false
 }
 
 // deadly: movers die often.
 func deadly(c *sim.Config) { c.Kill = 0.15 }
 
-// writing: what is lost is not mended by readers.
+// writing: readers rarely repair what is lost.
 func writing(c *sim.Config) { c.Clients, c.Keys, c.Writes, c.Late = 4, 12, 90, 0 }
 
-// crossing: few writes under neighbouring leases meet on few keys, and nothing
-// comes after them.
+// crossing: few writes under neighbouring leases to the same key, without later writes.
 func crossing(c *sim.Config) {
 	c.Clients, c.Keys, c.Writes, c.Late, c.Kill = 4, 1, 90, 0, 0
 	c.Sparse, c.Ops, c.Rounds, c.Movers, c.Loose = true, 6, 1, 1, false
 }
 
-// crossingTwice: and the next move follows.
+// crossingTwice: the same, and the next move follows.
 func crossingTwice(c *sim.Config) {
 	crossing(c)
 	c.Rounds, c.Ops = 3, 12
 }
 
-// late: many puts land late, and little else happens to their keys.
+// late: many puts land late, and their keys have few other writes.
 func late(c *sim.Config) {
 	c.Late, c.Writes, c.Kill, c.Faults, c.Clients, c.Keys = 0.5, 40, 0, faultstore.Rates{}, 3, 2
 	c.Sparse, c.Ops, c.Rounds, c.Movers, c.Loose = true, 10, 2, 1, false
@@ -222,7 +233,7 @@ func overtaken(c *sim.Config) {
 	c.Late, c.Writes, c.Clients, c.Keys, c.Ops = 0.5, 50, 4, 2, 12
 }
 
-// overtakenByTwo: and two movers compare.
+// overtakenByTwo: the same with two movers that verify.
 func overtakenByTwo(c *sim.Config) {
 	overtaken(c)
 	c.Movers, c.Rounds = 2, 1
@@ -239,13 +250,14 @@ func loose(c *sim.Config) {
 	c.Loose, c.Movers, c.Rounds, c.Kill, c.Writes, c.Clients = true, 3, 6, 0, 70, 4
 }
 
-// The runs that give mistakes of the network form away find none either.
+// The configurations that reveal mistakes of the network form pass without mistakes.
 func TestProtocolHoldsWhereItIsHardOverTheNetwork(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		tune  func(c *sim.Config)
 		seeds int
-	}{{"deadly", deadly, 2}, {"stormy", stormy, 2}, {"lagging", lagging, 2}, {"deleting", deleting, 12}, {"long", long, 2}, {"torn", torn, 1}, {"timed", timed, 4}, {"redone", redone, 8}} {
+	}{{"deadly", deadly, 2}, {"stormy", stormy, 2}, {"lagging", lagging, 2}, {"deleting", deleting, 12}, {"long", long,
+		2}, {"torn", torn, 1}, {"timed", timed, 4}, {"redone", redone, 8}} {
 		t.Run(c.name, func(t *testing.T) {
 			seed.Each(t, many(c.seeds), func(seed uint64) bool {
 				config := sim.RandomNet(seed)
@@ -258,15 +270,15 @@ func TestProtocolHoldsWhereItIsHardOverTheNetwork(t *testing.T) {
 }
 
 func TestMistakesAreFound(t *testing.T) {
-	if raceDetector {
-		t.Skip("a matter of many seeds, not of races: make sim")
+	if raceDetector || testing.Short() {
+		t.Skip("needs many seeds: make sim")
 	}
 	for _, m := range mistakes {
 		for _, unwatched := range []bool{false, true} {
 			name := m.name
 			if unwatched {
 				if m.watched || os.Getenv("EVENKEEL_SIM_TIME") == "" {
-					continue // for that it takes more seeds: a matter for the soak
+					continue // needs more seeds: make soak
 				}
 				name += "/ByClientsAlone"
 			}
@@ -286,11 +298,11 @@ func TestMistakesAreFound(t *testing.T) {
 					c.Mistakes.Unwatched = unwatched
 					r := run(t, c)
 					if found = r.Err != nil; found {
-						t.Logf("seed %d, number %d: %v", seed, n, r.Err)
+						t.Logf("found with seed %d, the %dth: %v", seed, n, r.Err)
 					}
 					return !found
 				})
-				require.True(t, found, "not found with %d seeds", n)
+				require.True(t, found, "no invariant was violated with %d seeds", n)
 			})
 		}
 	}
@@ -315,8 +327,8 @@ func TestSameSeedSameRun(t *testing.T) {
 	})
 }
 
-// A mover dies after every single effect there is, one per run, and another life
-// goes on: the same layout, and nothing lost or left behind (I10).
+// A mover dies at every failpoint, one per run, and its next life continues: the cuts are
+// those of a run without deaths, and nothing is lost or left behind (I10).
 func TestKilledAtEveryPoint(t *testing.T) {
 	seed.Each(t, 1, func(seed uint64) bool {
 		c := sim.Random(seed)

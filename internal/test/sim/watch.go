@@ -13,14 +13,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// watch sees what really happens to the store, below all faults, and holds it to
-// the invariants.
+// watch sees all calls of the store, below the faults, and checks the invariants.
 type watch struct {
 	store.Store // the one in memory
 	s           *scheduler
 	h           *proof
 	bucket      store.BucketID
-	off         bool // look, but say nothing
+	off         bool // violations are not reported
 	network     bool
 
 	mu      sync.Mutex
@@ -29,26 +28,26 @@ type watch struct {
 	touched map[store.PartitionID]bool
 	named   map[store.PartitionID]bool // ever, as home or destination
 	removed []removal
-	// looked is the phase in which a mover has last read of a source.
+	// looked is the phase in which a mover last read from a source.
 	looked  map[store.PartitionID]partmap.Phase
 	markers map[marker]uint64 // the epoch at which each was first written
 	swaps   int
 	phases  map[partmap.Phase]int
-	// How often the map has changed for each key, now and at each epoch: what one
-	// change does to a key is one phase.
+	// stages counts, at each epoch, how often the map has changed for each key: one
+	// change is one phase.
 	keys   []string
 	stages map[uint64]*epoch
 	held   []held
-	leases int // looked at
+	leases int // checked
 }
 
-// epoch is what was the map once.
+// epoch is the map at one epoch.
 type epoch struct {
 	ranges []partmap.Range
 	stage  []int // by key
 }
 
-// held is a lease that a client has taken.
+// held is a lease that a client has acquired.
 type held struct {
 	p     *process
 	lease *mapclient.Lease
@@ -70,14 +69,14 @@ func (w *watch) reader(id store.NodeID) ([]byte, error) {
 	return w.Node(context.Background(), w.bucket, id)
 }
 
-// adopt takes the present root as given.
+// adopt reads the first root.
 func (w *watch) adopt() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.took()
 }
 
-// took reads the root that is in the store now and checks it against the last.
+// took reads the present root and checks it against the one before.
 func (w *watch) took() {
 	rec, err := w.Read(context.Background(), store.Roots, w.bucket[:], store.Serial)
 	if err != nil {
@@ -110,7 +109,7 @@ func (w *watch) took() {
 		w.phases[rg.Phase]++
 		if !rg.To.IsZero() && !w.named[rg.To] {
 			if w.touched[rg.To] {
-				w.violated("I4: the destination %s has been written to before its move began", name(rg.To))
+				w.violated("I4: the destination %s was written to before its move began", name(rg.To))
 			}
 			w.named[rg.To] = true
 		}
@@ -120,7 +119,7 @@ func (w *watch) took() {
 	}
 }
 
-// enter remembers the epoch that has just begun.
+// enter records the epoch that has just begun.
 func (w *watch) enter(before []partmap.Range) {
 	e := &epoch{ranges: w.ranges, stage: make([]int, len(w.keys))}
 	was := w.stages[w.root.Epoch-1]
@@ -146,7 +145,7 @@ func find(ranges []partmap.Range, key string) (partmap.Range, bool) {
 	return partmap.Range{}, false
 }
 
-// leased notes a lease that a client has taken and will act on.
+// leased records a lease that a client will act on.
 func (w *watch) leased(p *process, l *mapclient.Lease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,8 +158,8 @@ func (w *watch) leased(p *process, l *mapclient.Lease) {
 	w.held = append(w.held, now)
 }
 
-// always is I3, at every moment: all leases that are still good are on the phase
-// that a key's range is in, or on the one before.
+// always checks I3, before every step: for each key all valid leases are on the present
+// phase of its range or on the one before.
 func (w *watch) always() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -171,7 +170,7 @@ func (w *watch) always() {
 	kept := w.held[:0]
 	for _, h := range w.held {
 		if !h.lease.Valid() {
-			// A clock that is set back may make it good again.
+			// It may become valid again, by a clock that is set back.
 			if time.Since(h.taken) < 4*h.p.w.c.Net.Lease {
 				kept = append(kept, h)
 			}
@@ -181,26 +180,26 @@ func (w *watch) always() {
 		w.leases++
 		then := w.stages[h.lease.Root().Epoch]
 		if then == nil {
-			w.violated("I9: %s has a lease on epoch %d, which never was", h.p.a.name, h.lease.Root().Epoch)
+			w.violated("I9: %s has a lease on epoch %d, which never existed", h.p.a.name, h.lease.Root().Epoch)
 			continue
 		}
 		for i := range w.keys {
 			if now.stage[i]-then.stage[i] > 1 {
-				w.violated("I3: %s has a lease on epoch %d, and the map is at %d: the range of %q has gone on by %d phases",
+				w.violated("I3: %s has a lease on epoch %d, the map is at %d: the range of %q is %d phases ahead",
 					h.p.a.name, h.lease.Root().Epoch, w.root.Epoch, w.keys[i], now.stage[i]-then.stage[i])
 				break
 			}
 		}
 		if w.root.State == partmap.Deleted {
-			w.violated("I3: %s has a lease on epoch %d, and the bucket is deleted", h.p.a.name, h.lease.Root().Epoch)
+			w.violated("I3: %s has a lease on epoch %d, but the bucket is deleted", h.p.a.name, h.lease.Root().Epoch)
 		}
 	}
 	clear(w.held[len(kept):])
 	w.held = kept
 }
 
-// reading tells which lease that is still good lets reads look at a partition
-// within bounds; empty: none. The caller holds the lock.
+// reading returns a valid lease that allows reads of a partition within bounds, or "".
+// The caller holds the lock.
 func (w *watch) reading(id store.PartitionID, b store.Bounds) string {
 	for _, h := range w.held {
 		then := w.stages[h.lease.Root().Epoch]
@@ -209,7 +208,8 @@ func (w *watch) reading(id store.PartitionID, b store.Bounds) string {
 		}
 		for _, rg := range then.ranges {
 			rules := rg.Phase.Rules()
-			if overlap(b.Start, b.End, rg.Start, rg.End) && (rules.ReadSource && rg.Partition == id || rules.ReadDestination && rg.To == id) {
+			if overlap(b.Start, b.End, rg.Start, rg.End) &&
+				(rules.ReadSource && rg.Partition == id || rules.ReadDestination && rg.To == id) {
 				return fmt.Sprintf("%s, on epoch %d", h.p.a.name, h.lease.Root().Epoch)
 			}
 		}
@@ -217,7 +217,7 @@ func (w *watch) reading(id store.PartitionID, b store.Bounds) string {
 	return ""
 }
 
-// neighbours: each batch goes on by one phase at a time.
+// neighbours checks that each batch advances by one phase at a time.
 func (w *watch) neighbours(next *partmap.Root) {
 	if w.root == nil {
 		return
@@ -231,15 +231,17 @@ func (w *watch) neighbours(next *partmap.Root) {
 	}
 }
 
-// complete: when reads stop looking at a source, its destination has everything
-// that was acknowledged or seen.
+// complete checks that the destination has all rows that were acknowledged or shown, when
+// reads of the source end.
 func (w *watch) complete(next *partmap.Root) {
 	for _, rg := range w.ranges {
-		if phase, _ := next.BatchOf(rg.Batch); !moving(&rg) || rg.Phase != partmap.Verifying || phase != partmap.Draining {
+		if phase, _ := next.BatchOf(rg.Batch); !moving(&rg) || rg.Phase != partmap.Verifying ||
+			phase != partmap.Draining {
 			continue
 		}
 		src, dst := store.Partition{Bucket: w.bucket, ID: rg.Partition}, store.Partition{Bucket: w.bucket, ID: rg.To}
-		page, err := w.Slice(context.Background(), src, store.Bounds{Start: rg.Start, End: rg.End}, store.SliceOptions{Limit: 10_000, Timestamps: true})
+		page, err := w.Slice(context.Background(), src, store.Bounds{Start: rg.Start, End: rg.End},
+			store.SliceOptions{Limit: 10_000, Timestamps: true})
 		if err != nil {
 			w.violated("I5: %v", err)
 		}
@@ -249,10 +251,11 @@ func (w *watch) complete(next *partmap.Root) {
 				w.violated("I5: %v", err)
 			}
 			if w.h.proven(row) && (!found || theirs.Timestamp < row.Timestamp) {
-				w.violated("I5: %q at %d stays behind in %s", row.Key, row.Timestamp, name(rg.Partition))
+				w.violated("I5: row %q with timestamp %d is left behind in the source %s", row.Key, row.Timestamp, name(rg.Partition))
 			}
 		}
-		page, err = w.Slice(context.Background(), dst, store.Bounds{Start: rg.Start, End: rg.End}, store.SliceOptions{Limit: 10_000, Timestamps: true})
+		page, err = w.Slice(context.Background(), dst, store.Bounds{Start: rg.Start, End: rg.End},
+			store.SliceOptions{Limit: 10_000, Timestamps: true})
 		if err != nil {
 			w.violated("I5: %v", err)
 		}
@@ -262,13 +265,13 @@ func (w *watch) complete(next *partmap.Root) {
 				w.violated("I5: %v", err)
 			}
 			if store.IsCopied(row.Value) && w.h.undone(row) && (!found || ours.Timestamp < row.Timestamp) {
-				w.violated("I5: a copy of %q at %d comes back in %s", row.Key, row.Timestamp, name(dst.ID))
+				w.violated("I5: a copy of %q with timestamp %d, deleted since, is in the destination %s", row.Key, row.Timestamp, name(dst.ID))
 			}
 		}
 	}
 }
 
-// Swap looks at what became of the root.
+// Swap checks the root after each change.
 func (w *watch) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -280,7 +283,7 @@ func (w *watch) Swap(ctx context.Context, t store.Table, key []byte, old store.V
 	return err
 }
 
-// Put holds every row to what its writer wrote.
+// Put checks every row against its writer's.
 func (w *watch) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
 	if p.Bucket == w.bucket {
 		w.mu.Lock()
@@ -306,12 +309,15 @@ func (w *watch) Delete(ctx context.Context, p store.Partition, key []byte, ts st
 		w.mu.Lock()
 		w.touched[p.ID] = true
 		if !w.h.deletes(string(key), ts) {
-			w.violated("I5: %s deletes %q at %d in %s, and nobody deletes the key", actorOf(ctx).name, key, ts, name(p.ID))
+			w.violated("I5: %s deletes %q at %d in %s, and nobody deletes the key", actorOf(ctx).name, key, ts,
+				name(p.ID))
 		}
 		written, known := w.markers[marker{p.ID, string(key), ts}]
 		for _, rg := range w.ranges {
-			if known && !actorOf(ctx).client && moving(&rg) && rg.Partition == p.ID && rg.Contains(key) && written >= rg.Batch {
-				w.violated("I11: %s sweeps the marker of %q at %d in %s, which belongs to the move under way", actorOf(ctx).name, key, ts, name(p.ID))
+			if known && !actorOf(ctx).client && moving(&rg) && rg.Partition == p.ID && rg.Contains(key) &&
+				written >= rg.Batch {
+				w.violated("I11: %s sweeps the marker of %q at %d in %s, which belongs to the move under way",
+					actorOf(ctx).name, key, ts, name(p.ID))
 			}
 		}
 		w.mu.Unlock()
@@ -329,11 +335,13 @@ func (w *watch) Remove(ctx context.Context, p store.Partition, b store.Bounds, t
 				continue
 			}
 			if rg.To == p.ID || rg.Partition == p.ID && rg.Phase != partmap.Draining {
-				w.violated("I7: %s removes [%q, %q) of %s, where the range from %q is %s", actorOf(ctx).name, b.Start, b.End, name(p.ID), rg.Start, rg.Phase)
+				w.violated("I7: %s removes [%q, %q) of %s, where the range from %q is %s", actorOf(ctx).name, b.Start,
+					b.End, name(p.ID), rg.Start, rg.Phase)
 			}
 		}
 		if who := w.reading(p.ID, b); who != "" {
-			w.violated("I7: %s removes [%q, %q) of %s, which %s may read", actorOf(ctx).name, b.Start, b.End, name(p.ID), who)
+			w.violated("I7: %s removes [%q, %q) of %s, which %s may read", actorOf(ctx).name, b.Start, b.End,
+				name(p.ID), who)
 		}
 		w.removed = append(w.removed, removal{p.ID, b})
 		w.mu.Unlock()

@@ -42,8 +42,10 @@ func TestEqualsBruteForce(t *testing.T) {
 func TestLeavesEmptyRangesAlone(t *testing.T) {
 	quanta := func(k plan.Key) []plan.Quantum { return []plan.Quantum{{Key: k, Rows: 90}} }
 	l := &plan.Layout{Partitions: []plan.Partition{
-		{ID: "a"}, {ID: "b", Start: "b", Quanta: quanta("c")}, {ID: "d", Start: "d", Quanta: []plan.Quantum{{Key: "e"}}},
-		{ID: "f", Start: "f", Quanta: quanta("g")}, {ID: "h", Start: "h", Pinned: true}, {ID: "i", Start: "i", Pinned: true},
+		{ID: "a"}, {ID: "b", Start: "b", Quanta: quanta("c")},
+		{ID: "d", Start: "d", Quanta: []plan.Quantum{{Key: "e"}}},
+		{ID: "f", Start: "f", Quanta: quanta("g")}, {ID: "h", Start: "h", Pinned: true},
+		{ID: "i", Start: "i", Pinned: true},
 	}}
 	p, err := exact.Planner{}.Plan(context.Background(), l, plan.Limits{MaxRows: 100, TargetRows: 60}, rowsOnly)
 	require.NoError(t, err)
@@ -62,7 +64,8 @@ func TestEndsWithItsContext(t *testing.T) {
 func TestHugeNumbers(t *testing.T) {
 	l := &plan.Layout{Partitions: []plan.Partition{{ID: "a"}}}
 	for i := range 64 {
-		l.Partitions[0].Quanta = append(l.Partitions[0].Quanta, plan.Quantum{Key: plan.Key([]byte{byte(i)}), Rows: plan.MaxCount / 64})
+		l.Partitions[0].Quanta = append(l.Partitions[0].Quanta,
+			plan.Quantum{Key: plan.Key([]byte{byte(i)}), Rows: plan.MaxCount / 64})
 	}
 	for _, limits := range []plan.Limits{
 		{MaxRows: plan.MaxCount / 8, MinRows: plan.MaxCount / 16, TargetRows: plan.MaxCount / 10},

@@ -107,7 +107,8 @@ func dense(r *rand.Rand) (*plan.Layout, plan.Limits) {
 	for i := range 1 + r.IntN(2) {
 		p := plan.Partition{ID: fmt.Sprintf("p%d", i)}
 		for j := range 40 + r.IntN(80) {
-			p.Quanta = append(p.Quanta, plan.Quantum{Key: plan.Key(fmt.Sprintf("%d%04d", i, j)), Rows: 1 + r.Int64N(most)})
+			p.Quanta = append(p.Quanta,
+				plan.Quantum{Key: plan.Key(fmt.Sprintf("%d%04d", i, j)), Rows: 1 + r.Int64N(most)})
 		}
 		if i > 0 {
 			p.Start = p.Quanta[0].Key
@@ -175,6 +176,7 @@ func TestEqualsNaiveRecursion(t *testing.T) {
 		p, err := exact.Planner{}.Plan(context.Background(), l, limits, rowsOnly)
 		require.NoError(t, err)
 		require.Empty(t, plan.Check(l, limits, p), "seed %d", seed)
-		require.Equal(t, naive(l, limits), plannertest.NewOracle(l, limits).Judge(p), "seed %d: best, and the plan's", seed)
+		require.Equal(t, naive(l, limits), plannertest.NewOracle(l, limits).Judge(p), "seed %d: best, and the plan's",
+			seed)
 	}
 }

@@ -32,7 +32,7 @@ func planned(t testing.TB, p plan.Planner, l *plan.Layout, limits plan.Limits, o
 func planner(o genetic.Options) *genetic.Planner { return &genetic.Planner{Options: o} }
 
 // Never worse than exact, greedy or today's layout, and better than each of them
-// where load or placement matter.
+// where load matters.
 func TestBeatsItsSeeds(t *testing.T) {
 	for _, k := range plannertest.Kinds() {
 		for seed := range uint64(2) {
@@ -45,7 +45,8 @@ func TestBeatsItsSeeds(t *testing.T) {
 				"greedy": planned(t, greedy.Planner{}, l, limits, full).Score,
 				"exact":  planned(t, exact.Planner{}, l, limits, full).Score,
 			} {
-				require.False(t, other.Better(&got.Score), "%s, seed %d: %s is better: %v than %v", k.Name, seed, name, other, got.Score)
+				require.False(t, other.Better(&got.Score), "%s, seed %d: %s is better: %v than %v", k.Name, seed, name,
+					other, got.Score)
 				if k.Uneven {
 					require.True(t, got.Score.Better(&other), "%s, seed %d: no better than %s", k.Name, seed, name)
 				}
@@ -75,10 +76,11 @@ func TestKeepsTheRules(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		l, limits := plannertest.Small(r, 20)
 		if r.IntN(3) > 0 {
-			plannertest.Nodes(r, l, 1+r.IntN(4))
+			plannertest.Load(r, l)
 			limits.MaxWritesPerS = 15
 		}
-		got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 25, WithoutExact: r.IntN(2) == 0}), l, limits, full)
+		got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 25, WithoutExact: r.IntN(2) == 0}), l,
+			limits, full)
 		for _, n := range got.Notes {
 			require.NotContains(t, n, "failed", "seed %d", seed)
 		}
@@ -92,7 +94,9 @@ func TestRepeats(t *testing.T) {
 	for _, k := range plannertest.Kinds() {
 		l, limits := k.Make(rand.New(rand.NewPCG(7, 1)))
 		asked := 0
-		stopped := planned(t, planner(genetic.Options{Seed: 42, Generations: 1 << 30, Stop: func() bool { asked++; return asked > 7 }}), l, limits, full)
+		stopped := planned(t, planner(genetic.Options{
+			Seed: 42, Generations: 1 << 30, Stop: func() bool { asked++; return asked > 7 },
+		}), l, limits, full)
 		require.Equal(t, int64(42), *stopped.Seed)
 		require.LessOrEqual(t, *stopped.Generations, 7)
 		again := planned(t, planner(genetic.Options{Seed: 42, Generations: *stopped.Generations}), l, limits, full)
@@ -133,7 +137,7 @@ func TestEndsWithItsContext(t *testing.T) {
 	require.Less(t, asked, 10)
 }
 
-// On layouts that brute force can plan, nodes and all, the search nearly always
+// On layouts that brute force can plan, the search nearly always
 // finds the very optimum, and never anything better.
 func TestNearBruteForce(t *testing.T) {
 	const cases = 50
@@ -141,11 +145,12 @@ func TestNearBruteForce(t *testing.T) {
 	for seed := range uint64(cases) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		l, limits := plannertest.Small(r, 7)
-		plannertest.Nodes(r, l, 2)
+		plannertest.Load(r, l)
 		limits.MaxWritesPerS = 25
 		best := plannertest.BestFull(l, limits, full)
 		got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 40}), l, limits, full)
-		require.False(t, got.Score.Better(&best) && got.Score.Cost < best.Cost*(1-1e-9), "seed %d: %v is better than the best, %v", seed, got.Score, best)
+		require.False(t, got.Score.Better(&best) && got.Score.Cost < best.Cost*(1-1e-9),
+			"seed %d: %v is better than the best, %v", seed, got.Score, best)
 		require.Equal(t, best.UnderMin, got.Score.UnderMin, "seed %d", seed)
 		if got.Score.Cost <= best.Cost*(1+1e-9) {
 			found++

@@ -49,7 +49,8 @@ var attacks = []*attack{
 		cuts := cutLines(1_000_000)
 		g.Crowd(ctx, 4, func(ctx context.Context, c *siege.Conn, i int) error {
 			bucket := fmt.Sprintf("/attacked-%d", 4+i)
-			return c.Each(g.Text(g.key, "PUT", bucket+"?evenkeel-cuts", cuts), g.Text(g.key, "GET", bucket+"?list-type=2", nil),
+			return c.Each(g.Text(g.key, "PUT", bucket+"?evenkeel-cuts", cuts),
+				g.Text(g.key, "GET", bucket+"?list-type=2", nil),
 				g.Text(g.key, "DELETE", bucket, nil))
 		})
 	}, check: func(t *testing.T, g *ground, s *score) {

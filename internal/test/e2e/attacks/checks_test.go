@@ -27,7 +27,8 @@ import (
 func refused(t *testing.T, p *harness.Programs, args ...string) string {
 	t.Helper()
 	p.Patience = 5 * time.Second
-	first := []string{"serve", "--data", filepath.Join(p.Dir, "none"), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}
+	first := []string{"serve", "--data", filepath.Join(p.Dir, "none"), "--listen", "127.0.0.1:0", "--admin",
+		"127.0.0.1:0"}
 	code, out, errs := p.Try("listd", append(first, args...)...)
 	require.Equal(t, 2, code, "%s%s", out, errs)
 	return errs
@@ -226,7 +227,8 @@ func TestAnswersHaveNoControlBytes(t *testing.T) {
 				require.NoError(t, err)
 				require.NotContains(t, strings.ToLower(line), "evil: 1\r\n", "%s", text)
 				control := func(r rune) bool { return r < ' ' || r == 0x7f }
-				require.False(t, strings.ContainsFunc(strings.TrimSuffix(line, "\r\n"), control), "%q to %q", line, text)
+				require.False(t, strings.ContainsFunc(strings.TrimSuffix(line, "\r\n"), control), "%q to %q", line,
+					text)
 			}
 			_ = c.Close()
 		}

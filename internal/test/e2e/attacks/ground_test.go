@@ -105,7 +105,8 @@ func writeCertificate(t *testing.T, dir string) (certFile, keyFile string) {
 	require.NoError(t, err)
 	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	require.NoError(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o600))
-	require.NoError(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
+	require.NoError(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
+		0o600))
 	return certFile, keyFile
 }
 
@@ -184,7 +185,8 @@ func (o *outcome) String() string {
 	const form = "memory %d MiB, at most %d, then %d; heap %d MiB, then %d; %d KiB logged; recovered in %v; " +
 		"this process was late by %v"
 	return fmt.Sprintf(form,
-		o.idle.Memory/siege.MiB, o.peak/siege.MiB, o.after.Memory/siege.MiB, o.idle.Heap/siege.MiB, o.after.Heap/siege.MiB,
+		o.idle.Memory/siege.MiB, o.peak/siege.MiB, o.after.Memory/siege.MiB, o.idle.Heap/siege.MiB,
+		o.after.Heap/siege.MiB,
 		o.logged>>10, o.recovered.Round(time.Millisecond), o.late.Round(time.Millisecond))
 }
 

@@ -113,7 +113,10 @@ func onCassandra(t testing.TB, o settings) *world {
 }
 
 // begin makes the bucket, and has it looked after as listd does.
-func begin(t testing.TB, o settings, c *listing.Client, st store.Store, maps *mapclient.Client, counts counter.Backend, wait time.Duration) *world {
+func begin(
+	t testing.TB, o settings, c *listing.Client, st store.Store, maps *mapclient.Client, counts counter.Backend,
+	wait time.Duration,
+) *world {
 	require.NoError(t, c.CreateBucket(t.Context(), bucketName))
 	w := &world{TB: t, bucket: c.Bucket(bucketName), maps: c.Maps(), store: st, cycle: o.every + 5*wait}
 	var err error

@@ -76,8 +76,10 @@ func TestLoad(t *testing.T) {
 			t.Parallel()
 			n := setting(t, "ROWS", c.rows)
 			o := settings{
-				maxRows: int64(setting(t, "MAX_ROWS", n/30)), every: time.Duration(setting(t, "EVERY_MS", 1000)) * time.Millisecond,
-				lease: time.Duration(setting(t, "LEASE_MS", 1000)) * time.Millisecond, rate: setting(t, "MOVE_RATE", 20_000),
+				maxRows: int64(setting(t, "MAX_ROWS", n/30)),
+				every:   time.Duration(setting(t, "EVERY_MS", 1000)) * time.Millisecond,
+				lease:   time.Duration(setting(t, "LEASE_MS", 1000)) * time.Millisecond,
+				rate:    setting(t, "MOVE_RATE", 20_000),
 			}
 			order := c.keys(seed.New(t), n)
 			load(t, c.world(t, o), o, order, setting(t, "WORKERS", 32), setting(t, "REST_S", 180))
@@ -139,7 +141,8 @@ func load(t *testing.T, w *world, o settings, order [][]byte, workers, rest int)
 	sizes := x.sizes()
 	rows := int64(len(x.o.keys))
 	t.Logf("%d rows in %v (%.0f/s), at rest after %v: %d partitions of %d to %d rows; moved %.3f per row (%v); over 1.2 x for %v at most; recounts read %.2f per row; %d looks",
-		rows, took.Round(time.Second), float64(rows)/took.Seconds(), calm.Round(time.Second), len(sizes), slices.Min(sizes), slices.Max(sizes),
+		rows, took.Round(time.Second), float64(rows)/took.Seconds(), calm.Round(time.Second), len(sizes),
+		slices.Min(sizes), slices.Max(sizes),
 		float64(moved)/float64(rows), st.Moved, x.longest.Round(time.Second), float64(st.Read)/float64(rows), x.looks)
 	t.Logf("decided %v", st.Decided)
 	require.LessOrEqual(t, slices.Max(sizes), o.maxRows, "%v", sizes)
@@ -166,11 +169,14 @@ func TestAppends(t *testing.T) {
 		t.Run(on.name, func(t *testing.T) {
 			t.Parallel()
 			o := settings{
-				maxRows: int64(setting(t, "MAX_ROWS", on.maxRows)), every: time.Duration(setting(t, "EVERY_MS", 1000)) * time.Millisecond,
-				lease: time.Duration(setting(t, "LEASE_MS", 1000)) * time.Millisecond, rate: setting(t, "MOVE_RATE", 20_000),
+				maxRows: int64(setting(t, "MAX_ROWS", on.maxRows)),
+				every:   time.Duration(setting(t, "EVERY_MS", 1000)) * time.Millisecond,
+				lease:   time.Duration(setting(t, "LEASE_MS", 1000)) * time.Millisecond,
+				rate:    setting(t, "MOVE_RATE", 20_000),
 			}
 			perMinute, seconds := setting(t, "RATE", on.rate), setting(t, "SECONDS", 20)
-			appends(t, on.world(t, o), o, perMinute, seconds, setting(t, "SETTLE_S", 8), setting(t, "BATCH", 50), setting(t, "WORKERS", 8), false)
+			appends(t, on.world(t, o), o, perMinute, seconds, setting(t, "SETTLE_S", 8), setting(t, "BATCH", 50),
+				setting(t, "WORKERS", 8), false)
 		})
 	}
 }
@@ -178,16 +184,20 @@ func TestAppends(t *testing.T) {
 // Appends that somebody told of before: no row moves at all.
 func TestAppendsAfterPresplit(t *testing.T) {
 	t.Parallel()
-	o := settings{maxRows: int64(setting(t, "MAX_ROWS", 2000)), every: time.Duration(setting(t, "EVERY_MS", 1000)) * time.Millisecond, rate: setting(t, "MOVE_RATE", 20_000)}
-	appends(t, embedded(t, o), o, setting(t, "RATE", 100_000), setting(t, "SECONDS", 10), 0, setting(t, "BATCH", 50), setting(t, "WORKERS", 8), true)
+	o := settings{
+		maxRows: int64(setting(t, "MAX_ROWS", 2000)),
+		every:   time.Duration(setting(t, "EVERY_MS", 1000)) * time.Millisecond, rate: setting(t, "MOVE_RATE", 20_000),
+	}
+	appends(t, embedded(t, o), o, setting(t, "RATE", 100_000), setting(t, "SECONDS", 10), 0, setting(t, "BATCH", 50),
+		setting(t, "WORKERS", 8), true)
 }
 
 // presplit prepares for appends at a rate, as an operator does: told the rate, and
 // keys like those to come.
 func (w *world) presplit(o settings, perMinute, seconds int, like [][]byte) {
 	p, err := w.m.Plan(w.Context(), w.id, scheduler.Ask{
-		Kind: scheduler.Presplit, PinUntil: time.Now().Unix() + 3600,
-		Append: &scheduler.Append{RowsPerSecond: float64(perMinute) / 60, For: time.Duration(seconds) * time.Second, MaxRows: o.maxRows, Like: like},
+		Kind: scheduler.Presplit, PinUntil: time.Now().Add(time.Hour),
+		Append: &scheduler.Append{RowsPerSecond: float64(perMinute) / 60, ForS: float64(seconds), MaxRows: o.maxRows, Like: like},
 	})
 	require.NoError(w, err)
 	w.m.Submit(w.id, "presplit", p)
@@ -267,7 +277,8 @@ func appends(t *testing.T, w *world, o settings, perMinute, seconds, settle, bat
 		require.LessOrEqual(t, x.largest*10, o.maxRows*12, "over 1.2 x max_rows")
 		require.LessOrEqual(t, moved, int64(n/100), "at most 1 %% may move")
 	}
-	require.Eventually(t, func() bool { return slices.Max(x.sizes()) <= o.maxRows && !w.busy() }, 2*time.Minute, time.Second, "at rest")
+	require.Eventually(t, func() bool { return slices.Max(x.sizes()) <= o.maxRows && !w.busy() }, 2*time.Minute,
+		time.Second, "at rest")
 	if told {
 		require.Zero(t, moved+first)
 	}

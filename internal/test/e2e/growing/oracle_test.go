@@ -84,7 +84,9 @@ type watch struct {
 func newWatch(w *world, o *oracle, maxRows int64) *watch {
 	ranges, err := w.ranges()
 	require.NoError(w, err)
-	return &watch{w: w, o: o, maxRows: maxRows, over: map[string]time.Time{}, first: ranges[0].Partition, from: time.Now()}
+	return &watch{
+		w: w, o: o, maxRows: maxRows, over: map[string]time.Time{}, first: ranges[0].Partition, from: time.Now(),
+	}
 }
 
 // run looks at all ranges each half second until done is closed.

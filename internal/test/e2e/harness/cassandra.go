@@ -33,7 +33,9 @@ func KeyspaceName() string { return "t" + strings.ReplaceAll(uuid.NewString(), "
 // returns the options to open it through a node of dc1.
 func Keyspace(t testing.TB, host string, r cassandrastore.Replication) cassandrastore.Options {
 	t.Helper()
-	o := cassandrastore.Options{Hosts: []string{host}, DataCentre: "dc1", AllowSingleReplica: true, Keyspace: KeyspaceName()}
+	o := cassandrastore.Options{
+		Hosts: []string{host}, DataCentre: "dc1", AllowSingleReplica: true, Keyspace: KeyspaceName(),
+	}
 	// On a busy machine a node may take longer for a dozen schema changes than the
 	// usual client waits.
 	admin, err := cassandrastore.OpenAdmin(t.Context(), Patient(o))
@@ -115,7 +117,8 @@ func Session(t testing.TB, host, keyspace string) *gocql.Session {
 func DeadRowLimit(t testing.TB, s *gocql.Session) (n int) {
 	t.Helper()
 	var text string
-	require.NoError(t, s.Query("SELECT value FROM system_views.settings WHERE name = 'tombstone_failure_threshold'").Scan(&text))
+	require.NoError(t, s.Query("SELECT value FROM system_views.settings WHERE name = 'tombstone_failure_threshold'").
+		Scan(&text))
 	n, err := strconv.Atoi(text)
 	require.NoError(t, err)
 	return n
@@ -133,7 +136,8 @@ func DeleteMany(t testing.TB, s *gocql.Session, p store.Partition, n int, ts int
 		g.Go(func() error {
 			b := s.NewBatch(gocql.UnloggedBatch)
 			for i := at; i < min(at+step, n); i++ {
-				b.Query("DELETE FROM rows USING TIMESTAMP ? WHERE bucket = ? AND partition = ? AND key = ?", ts, gocql.UUID(p.Bucket), gocql.UUID(p.ID), key(i))
+				b.Query("DELETE FROM rows USING TIMESTAMP ? WHERE bucket = ? AND partition = ? AND key = ?", ts,
+					gocql.UUID(p.Bucket), gocql.UUID(p.ID), key(i))
 			}
 			return s.ExecuteBatch(b)
 		})

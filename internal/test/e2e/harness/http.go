@@ -86,7 +86,8 @@ func GetPage(ctx context.Context, server, bucket, token string, limit int, rever
 	if err := xml.Unmarshal([]byte(got.Body), &page); err != nil {
 		return p, err
 	}
-	if len(page.Contents) != page.KeyCount || page.KeyCount > limit || page.IsTruncated != (page.NextContinuationToken != "") {
+	if len(page.Contents) != page.KeyCount || page.KeyCount > limit ||
+		page.IsTruncated != (page.NextContinuationToken != "") {
 		return p, fmt.Errorf("the page does not hold together: %s", got.Body)
 	}
 	for _, entry := range page.Contents {

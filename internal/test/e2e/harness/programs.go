@@ -64,7 +64,8 @@ func Build(t testing.TB) *Programs {
 		}
 		b.made = true
 		const module = "github.com/evenkeel/evenkeel/"
-		out, err := exec.Command("go", "build", "-o", b.dir+"/", module+"cmd/...", module+"internal/test/cassandratest/cmd/run-cassandra").CombinedOutput()
+		out, err := exec.Command("go", "build", "-o", b.dir+"/", module+"cmd/...",
+			module+"internal/test/cassandratest/cmd/run-cassandra").CombinedOutput()
 		if err != nil {
 			b.err = fmt.Errorf("%w: %s", err, out)
 		}
@@ -134,14 +135,16 @@ type Server struct {
 // test, which shows its log if it failed.
 func (p *Programs) Serve(args ...string) *Server {
 	p.T.Helper()
-	return p.serve("listd", append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...), true)
+	return p.serve("listd", append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...),
+		true)
 }
 
 // Rebalance starts the daemon that keeps a site's buckets in shape, on a free port, and
 // waits until it stands by.
 func (p *Programs) Rebalance(s Site, args ...string) *Server {
 	p.T.Helper()
-	return p.serve("rebalancer", append(s.Flags("run", "--local-dc", "dc1", "--admin-listen", "127.0.0.1:0"), args...), false)
+	return p.serve("rebalancer", append(s.Flags("run", "--local-dc", "dc1", "--admin-listen", "127.0.0.1:0"), args...),
+		false)
 }
 
 func (p *Programs) serve(program string, args []string, s3 bool) *Server {
@@ -211,7 +214,8 @@ func NewSite(t testing.TB, host string) Site {
 	s := Site{Host: host, Name: KeyspaceName()}
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		admin, err := cassandrastore.OpenAdmin(ctx, Patient(cassandrastore.Options{Hosts: []string{s.Host}, Keyspace: s.Name}))
+		admin, err := cassandrastore.OpenAdmin(ctx,
+			Patient(cassandrastore.Options{Hosts: []string{s.Host}, Keyspace: s.Name}))
 		if err != nil {
 			return // the node was ended
 		}
@@ -246,7 +250,9 @@ func (s Site) Flags(command ...string) []string {
 
 // Options are those of the library for the same keyspace, through a node of dc1.
 func (s Site) Options() cassandrastore.Options {
-	return cassandrastore.Options{Hosts: []string{s.Host}, DataCentre: "dc1", Keyspace: s.Name, AllowSingleReplica: !s.Copies}
+	return cassandrastore.Options{
+		Hosts: []string{s.Host}, DataCentre: "dc1", Keyspace: s.Name, AllowSingleReplica: !s.Copies,
+	}
 }
 
 // ServeSite starts a listd of dc1 over a keyspace.

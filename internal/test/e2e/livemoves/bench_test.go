@@ -54,23 +54,25 @@ func BenchmarkCopy(b *testing.B) {
 		took := map[string]time.Duration{"bare": batches(b, p, rows)}
 		began := map[string]time.Time{}
 		var mu sync.Mutex
-		x := executor.New(mover.store, mover.maps, p.id(b), executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
-			mu.Lock()
-			defer mu.Unlock()
-			if name, ok := strings.CutPrefix(point, "before "); ok {
-				began[name] = time.Now()
-			} else if name, ok := strings.CutPrefix(point, "after "); ok {
-				took[name] += time.Since(began[name])
-			}
-			return nil
-		}})
+		x := executor.New(mover.store, mover.maps, p.id(b),
+			executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if name, ok := strings.CutPrefix(point, "before "); ok {
+					began[name] = time.Now()
+				} else if name, ok := strings.CutPrefix(point, "after "); ok {
+					took[name] += time.Since(began[name])
+				}
+				return nil
+			}})
 		rg := p.ranges(b)[0]
 		x.Add(move.Refresh(&rg))
 		require.NoError(b, x.Run(b.Context()))
 		require.Equal(b, int64(rows), x.Progress().Copied)
 		took["both"] = took["copy"] + took["verify"]
 		rate := func(what string) float64 { return float64(rows) / took[what].Seconds() }
-		b.Logf("round %d: copied %.0f, verified %.0f, both %.0f, swept over %.0f, bare batches %.0f rows/s", n+1, rate("copy"), rate("verify"), rate("both"), rate("sweep"), rate("bare"))
+		b.Logf("round %d: copied %.0f, verified %.0f, both %.0f, swept over %.0f, bare batches %.0f rows/s", n+1,
+			rate("copy"), rate("verify"), rate("both"), rate("sweep"), rate("bare"))
 		if n == 0 {
 			b.ReportMetric(rate("both"), "cold-rows/s")
 			b.ReportMetric(rate("bare"), "cold-bare-batch-rows/s")

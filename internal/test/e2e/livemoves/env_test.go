@@ -54,7 +54,9 @@ func (k *keyspace) process(t testing.TB, o listing.Options) *process {
 }
 
 // processAt is a process whose wall clock is ahead, and whose timestamps are recorded.
-func (k *keyspace) processAt(t testing.TB, ahead time.Duration, record func(history.Timestamps) history.Timestamps) *process {
+func (k *keyspace) processAt(
+	t testing.TB, ahead time.Duration, record func(history.Timestamps) history.Timestamps,
+) *process {
 	s := harness.Open(t, k.options)
 	m := harness.MapsAt(t, s, k.lease, ahead)
 	c := harness.Client(t, s, m, listing.Options{Timestamps: record(m.Time())})

@@ -69,7 +69,8 @@ func TestMovesUnderLoad(t *testing.T) {
 		require.NoError(t, x.Run(t.Context()))
 		copied := int(x.Progress().Copied - before.Copied)
 		meanwhile := int(w.writes.Load() - writes)
-		t.Logf("%s: %d rows copied, %d planned, %d writes meanwhile, in %v", what, copied, planned, meanwhile, time.Since(begin).Round(10*time.Millisecond))
+		t.Logf("%s: %d rows copied, %d planned, %d writes meanwhile, in %v", what, copied, planned, meanwhile,
+			time.Since(begin).Round(10*time.Millisecond))
 		require.InDelta(t, planned, copied, float64(meanwhile+len(w.hot)), "%s: rows copied", what)
 	}
 	stop := w.start(t)
@@ -79,7 +80,8 @@ func TestMovesUnderLoad(t *testing.T) {
 	}
 	moved("split", rows-below(cuts[0]), move.Split(nil, nil, 0, cuts...))
 	require.Len(t, mover.ranges(t), parts)
-	moved("merge", below(cuts[3])-below(cuts[1])+below(cuts[7])-below(cuts[5]), move.Merge(cuts[1], cuts[3]), move.Merge(cuts[5], cuts[7]))
+	moved("merge", below(cuts[3])-below(cuts[1])+below(cuts[7])-below(cuts[5]), move.Merge(cuts[1], cuts[3]),
+		move.Merge(cuts[5], cuts[7]))
 	ranges := mover.ranges(t)
 	require.Len(t, ranges, parts-2)
 	moved("refresh", below(ranges[5].End)-below(ranges[5].Start), move.Refresh(&ranges[5]))
@@ -87,7 +89,8 @@ func TestMovesUnderLoad(t *testing.T) {
 	stop()
 
 	require.NotZero(t, w.lists.Load())
-	t.Logf("%d writes, %d gets, %d listings of %d pages", w.writes.Load(), w.gets.Load(), w.lists.Load(), w.pages.Load())
+	t.Logf("%d writes, %d gets, %d listings of %d pages", w.writes.Load(), w.gets.Load(), w.lists.Load(),
+		w.pages.Load())
 	h := w.rec.History()
 	require.Empty(t, h.Check())
 	require.Empty(t, h.Overtaken())
@@ -145,7 +148,8 @@ func (w *world) write(ctx context.Context, r *rand.Rand, p *process) error {
 	if r.IntN(3) == 0 {
 		return w.rec.Delete(ctx, "", key, func(ctx context.Context) error { return p.bucket.Delete(ctx, []byte(key)) })
 	}
-	return w.rec.Put(ctx, "", key, func(ctx context.Context, value []byte) error { return p.bucket.Put(ctx, []byte(key), value) })
+	return w.rec.Put(ctx, "", key,
+		func(ctx context.Context, value []byte) error { return p.bucket.Put(ctx, []byte(key), value) })
 }
 
 func (w *world) get(_ context.Context, r *rand.Rand, p *process) error {
@@ -174,7 +178,10 @@ func (w *world) list(ctx context.Context, r *rand.Rand, p *process) error {
 	span := min(len(w.keys), 200+r.IntN(8000))
 	from := r.IntN(len(w.keys) - span + 1)
 	static := slices.Clone(w.keys[from : from+span])
-	q := listing.Query{From: static[0], To: slices.Concat(static[span-1], []byte{0}), Limit: 100 + r.IntN(900), Reverse: r.IntN(3) == 0}
+	q := listing.Query{
+		From: static[0], To: slices.Concat(static[span-1], []byte{0}), Limit: 100 + r.IntN(900),
+		Reverse: r.IntN(3) == 0,
+	}
 	if q.Reverse {
 		slices.Reverse(static)
 	}
@@ -192,8 +199,10 @@ func (w *world) list(ctx context.Context, r *rand.Rand, p *process) error {
 				hot = append(hot, history.Item{Key: key, Value: string(item.Value)})
 				continue
 			}
-			if len(static) == 0 || !bytes.Equal(item.Key, static[0]) || !bytes.Equal(item.Value, staticValue(item.Key)) {
-				return nil, false, fmt.Errorf("listed %q as %.80q; next is %q", item.Key, item.Value, static[:min(1, len(static))])
+			if len(static) == 0 || !bytes.Equal(item.Key, static[0]) ||
+				!bytes.Equal(item.Value, staticValue(item.Key)) {
+				return nil, false, fmt.Errorf("listed %q as %.80q; next is %q", item.Key, item.Value,
+					static[:min(1, len(static))])
 			}
 			static = static[1:]
 		}
@@ -234,7 +243,8 @@ func (w *world) lastly(t *testing.T, p *process) {
 		require.True(t, rg.To.IsZero(), "still moving")
 		b := store.Bounds{}
 		for {
-			page, err := p.store.Slice(ctx, store.Partition{Bucket: id, ID: rg.Partition}, b, store.SliceOptions{Limit: 5000})
+			page, err := p.store.Slice(ctx, store.Partition{Bucket: id, ID: rg.Partition}, b,
+				store.SliceOptions{Limit: 5000})
 			require.NoError(t, err)
 			for _, row := range page.Rows {
 				require.True(t, rg.Contains(row.Key), "%q is in a partition of another range", row.Key)

@@ -37,7 +37,8 @@ func openPage(t *testing.T, p *harness.Programs, node *cassandratest.Node) *page
 	text, err := os.ReadFile("../../../../docs/backup.md")
 	require.NoError(t, err)
 	blocks := map[string]string{}
-	for _, m := range regexp.MustCompile("(?s)<!-- run: ([^>]*) -->\n```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile("(?s)<!-- run: ([^>]*) -->\n```sh\n(.*?)```").
+		FindAllStringSubmatch(string(text), -1) {
 		blocks[m[1]] = m[2]
 	}
 	require.Equal(t, strings.Count(string(text), "```sh"), len(blocks), "each block of commands has a name, and is run")

@@ -62,7 +62,8 @@ func newHTTPPages(b *testing.B, c *listing.Client, name string, body int) *httpP
 	require.NoError(b, c.CreateBucket(b.Context(), name, keys[httpRows/2]))
 	bucket := c.Bucket(name)
 	o := s3api.Object{
-		Modified: time.Now(), ContentType: "image/jpeg", External: true, Size: 123_456, ETag: "9e107d9d372bb6826bd81d3542a419d6",
+		Modified: time.Now(), ContentType: "image/jpeg", External: true, Size: 123_456,
+		ETag:    "9e107d9d372bb6826bd81d3542a419d6",
 		Headers: []s3api.Header{{Name: "x-amz-meta-mtime", Value: "1700000000.123456789"}},
 	}
 	if body > 0 {

@@ -52,7 +52,8 @@ func newRig(b *testing.B, cuts ...[]byte) *rig {
 	c := gocql.NewCluster(o.Hosts...)
 	c.Keyspace, c.ProtoVersion, c.Consistency = o.Keyspace, 4, gocql.LocalQuorum
 	c.WriteCoalesceWaitTime, c.PageSize, c.Timeout = 0, 0, 5*time.Second
-	c.PoolConfig.HostSelectionPolicy = gocql.TokenAwareHostPolicy(gocql.DCAwareRoundRobinPolicy(o.DataCentre), gocql.ShuffleReplicas())
+	c.PoolConfig.HostSelectionPolicy = gocql.TokenAwareHostPolicy(gocql.DCAwareRoundRobinPolicy(o.DataCentre),
+		gocql.ShuffleReplicas())
 	var err error
 	x.raw, err = c.CreateSession()
 	require.NoError(b, err)
@@ -229,7 +230,8 @@ func (x *rig) putters(b *testing.B) (ours, bare func(i int64) error) {
 	bare = func(i int64) error {
 		k := key(i)
 		return x.raw.Query("INSERT INTO rows (bucket, partition, key, v) VALUES (?, ?, ?, ?) USING TIMESTAMP ?",
-			gocql.UUID(x.id), gocql.UUID(partitions[string(k[:14])]), k, cell, time.Now().UnixMicro()).WithContext(b.Context()).Exec()
+			gocql.UUID(x.id), gocql.UUID(partitions[string(k[:14])]), k, cell, time.Now().UnixMicro()).
+			WithContext(b.Context()).Exec()
 	}
 	return ours, bare
 }
@@ -264,7 +266,9 @@ func BenchmarkPutBatch(b *testing.B) {
 		var entries []listing.Entry
 		for range workers * each {
 			i := nextEntry.Add(1)
-			entries = append(entries, listing.Entry{Key: fmt.Appendf(nil, "photos/2024/%02d/IMG_%08d.jpg", i%12+1, i), Value: benchValue})
+			entries = append(entries, listing.Entry{
+				Key: fmt.Appendf(nil, "photos/2024/%02d/IMG_%08d.jpg", i%12+1, i), Value: benchValue,
+			})
 		}
 		return x.bucket.PutBatch(b.Context(), entries)
 	}
@@ -313,7 +317,8 @@ func BenchmarkSwap(b *testing.B) {
 	cold := &mapReads{Store: x.store}
 	m := harness.Maps(b, cold, 0)
 	require.NoError(b, func() error {
-		_, err := harness.Client(b, cold, m, listing.Options{}).Bucket("bench").List(context.Background(), listing.Query{From: cuts[ranges/2], To: cuts[ranges/2+1]})
+		_, err := harness.Client(b, cold, m, listing.Options{}).Bucket("bench").
+			List(context.Background(), listing.Query{From: cuts[ranges/2], To: cuts[ranges/2+1]})
 		return err
 	}())
 	b.ReportMetric(float64(cold.roots.Load()+cold.nodes.Load()), "map-reads-of-a-cold-page")

@@ -20,7 +20,8 @@ func TestClientsWhileRangesMove(t *testing.T) {
 	a, b := p.ServeSite(s, flags...), p.ServeSite(s, flags...)
 	files := map[string]int{"aws-sdk-go": 150, "minio-go": 150, "awscli": 10, "boto3": 20, "rclone": 20, "s3cmd": 20}
 	// Half of them ask the server that leads the moves, half the other one.
-	server := map[string]*harness.Server{"aws-sdk-go": a, "minio-go": b, "awscli": a, "boto3": b, "rclone": a, "s3cmd": b}
+	server := map[string]*harness.Server{"aws-sdk-go": a, "minio-go": b, "awscli": a, "boto3": b, "rclone": a,
+		"s3cmd": b}
 	var all sync.WaitGroup // at once: they mostly wait for moves, which wait for leases
 	for name, n := range files {
 		all.Go(func() {
@@ -28,7 +29,8 @@ func TestClientsWhileRangesMove(t *testing.T) {
 				at := s3tour.At(server[name].S3)
 				at.Patient = true // the node is slow at times
 				s3tour.Tour{
-					Client: s3tour.Clients(t, at)[name], Bucket: name, Files: harness.Setting(t, s3tour.FilesVariable, n), Short: n < 100,
+					Client: s3tour.Clients(t, at)[name], Bucket: name,
+					Files: harness.Setting(t, s3tour.FilesVariable, n), Short: n < 100,
 					Moves: func(bucket string, keys []string) *s3tour.Mover {
 						return s3tour.Move(t, server[name].Admin, bucket, keys, true)
 					},

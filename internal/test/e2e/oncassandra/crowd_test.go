@@ -77,7 +77,9 @@ const (
 const pause = 10 * time.Millisecond
 
 func newCrowd(t *testing.T, bucket string, keys int) *crowd {
-	l := &crowd{t: t, record: &history.Recorder{}, bucket: bucket, stop: make(chan struct{}), failures: map[string]*failures{}}
+	l := &crowd{
+		t: t, record: &history.Recorder{}, bucket: bucket, stop: make(chan struct{}), failures: map[string]*failures{},
+	}
 	for i := range keys {
 		l.keys = append(l.keys, fmt.Sprintf("key/%04d", i))
 	}
@@ -241,7 +243,8 @@ func (l *crowd) progress(calls int64, d time.Duration, sites ...string) {
 	for _, site := range sites {
 		for from := answered(site); answered(site) < from+calls; {
 			if time.Since(begun) > time.Minute {
-				l.t.Fatalf("clients of %q: %d calls of %d were answered in a minute; %s", site, answered(site)-from, calls, l.told())
+				l.t.Fatalf("clients of %q: %d calls of %d were answered in a minute; %s", site, answered(site)-from,
+					calls, l.told())
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
@@ -290,7 +293,8 @@ func (l *crowd) end(clients map[string]*listing.Client) {
 			unknown++
 		}
 	}
-	l.t.Logf("%d writes acknowledged, %d of unknown outcome, %d gets, %d listings; %s", acknowledged, unknown, len(h.Reads), l.lists.Load(), l.told())
+	l.t.Logf("%d writes acknowledged, %d of unknown outcome, %d gets, %d listings; %s", acknowledged, unknown,
+		len(h.Reads), l.lists.Load(), l.told())
 	require.Positive(l.t, l.lists.Load())
 	violations := append(h.Check(), h.Overtaken()...)
 	for i, v := range violations[:min(len(violations), 10)] {

@@ -42,7 +42,8 @@ func TestAPartitionFullOfDeadRows(t *testing.T) {
 	partition := partitionOf(t, c, "dead")
 	// What Delete does in a settled range, by the batch: quicker.
 	harness.DeleteMany(t, raw, partition, 150*each, time.Now().UnixMicro(), key)
-	err := raw.Query("SELECT key FROM rows WHERE bucket = ? AND partition = ?", gocql.UUID(partition.Bucket), gocql.UUID(partition.ID)).Exec()
+	err := raw.Query("SELECT key FROM rows WHERE bucket = ? AND partition = ?", gocql.UUID(partition.Bucket),
+		gocql.UUID(partition.ID)).Exec()
 	var failure *gocql.RequestErrReadFailure
 	require.ErrorAs(t, err, &failure, "the premise")
 
@@ -53,13 +54,14 @@ func TestAPartitionFullOfDeadRows(t *testing.T) {
 		q    listing.Query
 		want []string
 	}{
-		"from the start":       {listing.Query{}, live},
-		"from the middle":      {listing.Query{After: key(50 * each)}, live[2:]},
-		"in reverse":           {listing.Query{Reverse: true}, backwards},
-		"delimiter":            {listing.Query{Delimiter: []byte("/")}, []string{"a", "dir/", "z"}},
-		"prefix and delimiter": {listing.Query{Prefix: []byte("dir/"), Delimiter: []byte("/")}, []string{"dir/000/", "dir/099/", "dir/120/"}},
-		"an empty prefix":      {listing.Query{Prefix: []byte("dir/050/")}, nil},
-		"count":                {listing.Query{KeysOnly: true}, live},
+		"from the start":  {listing.Query{}, live},
+		"from the middle": {listing.Query{After: key(50 * each)}, live[2:]},
+		"in reverse":      {listing.Query{Reverse: true}, backwards},
+		"delimiter":       {listing.Query{Delimiter: []byte("/")}, []string{"a", "dir/", "z"}},
+		"prefix and delimiter": {listing.Query{Prefix: []byte("dir/"), Delimiter: []byte("/")},
+			[]string{"dir/000/", "dir/099/", "dir/120/"}},
+		"an empty prefix": {listing.Query{Prefix: []byte("dir/050/")}, nil},
+		"count":           {listing.Query{KeysOnly: true}, live},
 	} {
 		b := learned
 		if name == "from the start" || name == "in reverse" {

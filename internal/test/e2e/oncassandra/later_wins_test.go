@@ -276,6 +276,7 @@ func pairsOverCassandra(t *testing.T, pairs int, own bool) (done, lost, moves in
 	work.Wait()
 	stop()
 	moving.Wait()
-	t.Logf("%d pairs, %d lost, %d with an unknown outcome, %d moves", count.Load(), wrong.Load(), unknown.Load(), ended.Load())
+	t.Logf("%d pairs, %d lost, %d with an unknown outcome, %d moves", count.Load(), wrong.Load(), unknown.Load(),
+		ended.Load())
 	return int(count.Load()), int(wrong.Load()), int(ended.Load())
 }

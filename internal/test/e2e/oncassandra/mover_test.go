@@ -132,11 +132,12 @@ func (m *restless) end(o cassandrastore.Options, lease time.Duration) {
 	defer cancel()
 	require.NoError(m.t, executor.New(s, other, m.bucket, executor.Options{}).Run(ctx))
 	var open []string
-	summary, err := repair.New(s, harness.Client(m.t, s, other, listing.Options{}), repair.Options{Report: func(f repair.Finding) {
-		if f.Open() {
-			open = append(open, f.String())
-		}
-	}}).All(ctx)
+	summary, err := repair.New(s, harness.Client(m.t, s, other, listing.Options{}),
+		repair.Options{Report: func(f repair.Finding) {
+			if f.Open() {
+				open = append(open, f.String())
+			}
+		}}).All(ctx)
 	require.NoError(m.t, err)
 	require.Empty(m.t, open)
 	m.t.Logf("%d moves; checked: %+v", m.moves.Load(), summary)

@@ -39,7 +39,9 @@ func TestOverCassandra(t *testing.T) {
 		s := harness.Open(t, o)
 		m := harness.Maps(t, s, shortLease)
 		require.NoError(t, mapclient.InitClocks(t.Context(), s, harness.Clocks))
-		e := &listtest.Env{Store: s, Client: harness.Client(t, s, m, listing.Options{Timestamps: clock}), Maps: m, Clock: clock}
+		e := &listtest.Env{
+			Store: s, Client: harness.Client(t, s, m, listing.Options{Timestamps: clock}), Maps: m, Clock: clock,
+		}
 		if strings.HasSuffix(t.Name(), "/MovesUnderLoad") {
 			other := harness.Open(t, o)
 			e.Store, e.Maps = other, harness.Maps(t, other, shortLease)
@@ -70,10 +72,14 @@ func TestOverFaultyCassandra(t *testing.T) {
 		t.Cleanup(func() {
 			c := faults.Counts()
 			t.Logf("faults: %+v", c)
-			for what, n := range map[string]int{"refused": c.Refused, "lost": c.Lost, "landed late or again": c.Landed} {
+			for what, n := range map[string]int{"refused": c.Refused, "lost": c.Lost,
+				"landed late or again": c.Landed} {
 				require.NotZero(t, n, "no call was %s", what)
 			}
 		})
-		return &listtest.Env{Store: plain, Client: harness.Client(t, s, m, listing.Options{Timestamps: clock}), Maps: m, Clock: clock, Faults: faults.Enable}
+		return &listtest.Env{
+			Store: plain, Client: harness.Client(t, s, m, listing.Options{Timestamps: clock}), Maps: m, Clock: clock,
+			Faults: faults.Enable,
+		}
 	}, listtest.Options{Steps: 400, Keys: 60})
 }

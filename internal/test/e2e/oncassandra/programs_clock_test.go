@@ -45,6 +45,7 @@ func TestCommonTimeOfARealNode(t *testing.T) {
 		require.Len(t, status.Servers, 1)
 		require.Contains(t, status.Servers[0].Address, o.Hosts[0])
 		require.True(t, status.Servers[0].Near)
-		require.LessOrEqual(t, (status.Servers[0].Ahead + d).Abs(), status.Servers[0].Bound+time.Millisecond, "%+v", status)
+		require.LessOrEqual(t, (status.Servers[0].Ahead + d).Abs(), status.Servers[0].Bound+time.Millisecond, "%+v",
+			status)
 	}
 }

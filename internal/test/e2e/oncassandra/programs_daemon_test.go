@@ -34,7 +34,8 @@ func TestProgramsKeepInShape(t *testing.T) {
 	a, b := keep(), keep()
 	leading := func(srv *harness.Server) bool {
 		var st struct{ Leading bool }
-		require.NoError(t, json.Unmarshal([]byte(p.Run("rebalancer", "status", "--format", "json", "--admin", srv.Admin)), &st))
+		require.NoError(t, json.Unmarshal([]byte(p.Run("rebalancer", "status", "--format", "json", "--admin",
+			srv.Admin)), &st))
 		return st.Leading
 	}
 	p.Run("listd", "bucket", "create", "abc", "--server", server.S3)
@@ -58,7 +59,8 @@ func TestProgramsKeepInShape(t *testing.T) {
 			var m struct {
 				Partitions []struct{ Start, End, Phase string }
 			}
-			require.NoError(t, json.Unmarshal([]byte(p.Run("rebalancer", "map", "show", "abc", "--format", "json", "--admin", srv.Admin)), &m))
+			require.NoError(t, json.Unmarshal([]byte(p.Run("rebalancer", "map", "show", "abc", "--format", "json",
+				"--admin", srv.Admin)), &m))
 			for _, x := range m.Partitions {
 				end := len(all)
 				if x.End != "" {
@@ -88,12 +90,15 @@ func TestProgramsKeepInShape(t *testing.T) {
 	require.Contains(t, p.Run("rebalancer", "verify", "abc", "--admin", second.Admin), "; 0 problems")
 
 	// It says what is wrong with its flags, and ends when it is told to.
-	code, _, errs := p.Try("rebalancer", append(s.Flags("run", "--local-dc", "dc1", "--admin-listen", strings.TrimPrefix(second.Admin, "http://")), counter...)...)
+	code, _, errs := p.Try("rebalancer",
+		append(s.Flags("run", "--local-dc", "dc1", "--admin-listen", strings.TrimPrefix(second.Admin, "http://")),
+			counter...)...)
 	require.Equal(t, 1, code)
 	require.Contains(t, errs, "--admin-listen")
 	nowhere := s
 	nowhere.Name = "nowhere"
-	code, _, errs = p.Try("rebalancer", append(nowhere.Flags("run", "--local-dc", "dc1", "--admin-listen", "127.0.0.1:0"), counter...)...)
+	code, _, errs = p.Try("rebalancer",
+		append(nowhere.Flags("run", "--local-dc", "dc1", "--admin-listen", "127.0.0.1:0"), counter...)...)
 	require.Equal(t, 1, code)
 	require.Contains(t, errs, "nowhere")
 	code, _, errs = p.Try("rebalancer", s.Flags("run", "--local-dc", "dc1")...)

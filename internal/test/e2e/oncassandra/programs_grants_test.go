@@ -38,7 +38,8 @@ func TestProgramsNeedFewGrants(t *testing.T) {
 	})
 	session := func(user string) *gocql.Session {
 		c := gocql.NewCluster(node.Address)
-		c.ProtoVersion, c.Timeout, c.ConnectTimeout, c.DisableInitialHostLookup = 4, 10*time.Second, 10*time.Second, true
+		c.ProtoVersion, c.Timeout, c.ConnectTimeout, c.DisableInitialHostLookup = 4, 10*time.Second, 10*time.Second,
+			true
 		c.Authenticator = gocql.PasswordAuthenticator{Username: user, Password: user}
 		session, err := c.CreateSession()
 		require.NoError(t, err)

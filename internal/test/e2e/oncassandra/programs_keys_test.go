@@ -84,7 +84,8 @@ func TestProgramsAwkwardKeys(t *testing.T) {
 		for i, k := range keys {
 			srv := []*harness.Server{a, b}[i%2]
 			puts.Go(func() error {
-				got, err := harness.RequestOf(t.Context(), "PUT", srv.S3+"/awkward/"+url.PathEscape(string(k)), "", "x-evenkeel-key-bytes", "any")
+				got, err := harness.RequestOf(t.Context(), "PUT", srv.S3+"/awkward/"+url.PathEscape(string(k)), "",
+					"x-evenkeel-key-bytes", "any")
 				if err == nil && got.Status != 200 {
 					err = fmt.Errorf("PUT %q: %d %s", k, got.Status, got.Body)
 				}
@@ -96,8 +97,11 @@ func TestProgramsAwkwardKeys(t *testing.T) {
 		slices.Reverse(backwards)
 		for i, srv := range []*harness.Server{a, b} {
 			for _, limit := range []int{1000, 333} {
-				require.Equal(t, harness.Sum(keys), harness.Sum(harness.OverHTTP(t, srv.S3, "awkward", limit, false)), "server %d, pages of %d", i, limit)
-				require.Equal(t, harness.Sum(backwards), harness.Sum(harness.OverHTTP(t, srv.S3, "awkward", limit, true)), "server %d, pages of %d, reverse", i, limit)
+				require.Equal(t, harness.Sum(keys), harness.Sum(harness.OverHTTP(t, srv.S3, "awkward", limit, false)),
+					"server %d, pages of %d", i, limit)
+				require.Equal(t, harness.Sum(backwards),
+					harness.Sum(harness.OverHTTP(t, srv.S3, "awkward", limit,
+						true)), "server %d, pages of %d, reverse", i, limit)
 			}
 		}
 	})
@@ -131,7 +135,8 @@ func TestProgramsAwkwardKeys(t *testing.T) {
 		backwards := slices.Clone(keys)
 		slices.Reverse(backwards)
 		for _, c := range clients {
-			for _, q := range []listing.Query{{Limit: 1000}, {Limit: 333}, {Limit: 1000, Reverse: true}, {Limit: 333, Reverse: true}} {
+			for _, q := range []listing.Query{{Limit: 1000}, {Limit: 333}, {Limit: 1000, Reverse: true},
+				{Limit: 333, Reverse: true}} {
 				var found [][]byte
 				for {
 					page, err := c.Bucket("awkward").List(ctx, q)
@@ -196,8 +201,10 @@ func lists(p *harness.Programs, bucket string, sorted [][]byte, limits []int, se
 		require.Equal(p.T, harness.Sum(backwards), harness.Sum(ls("--reverse")), "server %d, reverse", i)
 		require.Equal(p.T, harness.Sum(sorted), harness.Sum(ls("--parallel", "4")), "server %d, four readers", i)
 		for _, limit := range limits {
-			require.Equal(p.T, harness.Sum(sorted), harness.Sum(harness.OverHTTP(p.T, srv.S3, bucket, limit, false)), "server %d, pages of %d", i, limit)
-			require.Equal(p.T, harness.Sum(backwards), harness.Sum(harness.OverHTTP(p.T, srv.S3, bucket, limit, true)), "server %d, pages of %d, reverse", i, limit)
+			require.Equal(p.T, harness.Sum(sorted), harness.Sum(harness.OverHTTP(p.T, srv.S3, bucket, limit, false)),
+				"server %d, pages of %d", i, limit)
+			require.Equal(p.T, harness.Sum(backwards), harness.Sum(harness.OverHTTP(p.T, srv.S3, bucket, limit, true)),
+				"server %d, pages of %d, reverse", i, limit)
 		}
 	}
 }

@@ -68,17 +68,20 @@ func TestProgramsLogIn(t *testing.T) {
 		flags []string
 		says  string
 	}{
-		"no user":                     {nil, "wants a login"},
-		"wrong password":              {[]string{"--user", "cassandra", "--password-file", guess}, "refuses the user"},
-		"unknown user":                {[]string{"--user", "nobody", "--password-file", password}, "refuses the user"},
-		"no password file":            {[]string{"--user", "cassandra", "--password-file", "/no/such"}, "/no/such"},
-		"unknown authority":           {append(append([]string{"--tls", "--tls-server-name", "node.test", "--tls-ca-file", certFile}, certificate...), login...), "certificate"},
-		"certificate of another node": {append(append([]string{"--tls", "--tls-server-name", "other.test", "--tls-ca-file", nodeCert}, certificate...), login...), "node.test"},
-		"no certificate":              {append(append([]string{}, encrypted...), login...), "certificate"},
+		"no user":          {nil, "wants a login"},
+		"wrong password":   {[]string{"--user", "cassandra", "--password-file", guess}, "refuses the user"},
+		"unknown user":     {[]string{"--user", "nobody", "--password-file", password}, "refuses the user"},
+		"no password file": {[]string{"--user", "cassandra", "--password-file", "/no/such"}, "/no/such"},
+		"unknown authority": {append(append([]string{"--tls", "--tls-server-name", "node.test", "--tls-ca-file",
+			certFile}, certificate...), login...), "certificate"},
+		"certificate of another node": {append(append([]string{"--tls", "--tls-server-name", "other.test",
+			"--tls-ca-file", nodeCert}, certificate...), login...), "node.test"},
+		"no certificate": {append(append([]string{}, encrypted...), login...), "certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.More = c.flags
-			code, out, errs := p.Try("listd", s.Flags("serve", "--local-dc", "dc1", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")...)
+			code, out, errs := p.Try("listd",
+				s.Flags("serve", "--local-dc", "dc1", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")...)
 			require.Equal(t, 3, code, errs)
 			require.Empty(t, out)
 			require.Contains(t, errs, c.says)
@@ -92,14 +95,17 @@ func clientCertificate(t *testing.T) (cert, key string) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "listd"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, BasicConstraintsValid: true, IsCA: true,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "listd"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(24 * time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		BasicConstraintsValid: true, IsCA: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	require.NoError(t, err)
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
 	require.NoError(t, err)
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}))
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}))
 }
 
 // keystores makes the node's key and the store of whom it trusts, and returns the
@@ -119,7 +125,8 @@ func keystores(t *testing.T, dir, trusted string) string {
 		return string(out)
 	}
 	node := filepath.Join(dir, "node.jks")
-	keytool("-genkeypair", "-keystore", node, "-alias", "node", "-keyalg", "EC", "-dname", "CN=node.test", "-ext", "san=dns:node.test", "-validity", "2")
+	keytool("-genkeypair", "-keystore", node, "-alias", "node", "-keyalg", "EC", "-dname", "CN=node.test", "-ext",
+		"san=dns:node.test", "-validity", "2")
 	keytool("-importcert", "-keystore", filepath.Join(dir, "trust.jks"), "-alias", "listd", "-file", trusted)
 	return keytool("-exportcert", "-rfc", "-keystore", node, "-alias", "node")
 }

@@ -29,14 +29,16 @@ func TestProgramsMoveRanges(t *testing.T) {
 	p.Run("listd", "bucket", "create", "abc", "--server", a.S3)
 	want := ""
 	for i := range 60 {
-		require.Equal(t, 200, harness.Request(t, "PUT", fmt.Sprintf("%s/abc/k%02d", []*harness.Server{a, b}[i%2].S3, i), "v").Status)
+		require.Equal(t, 200, harness.Request(t, "PUT", fmt.Sprintf("%s/abc/k%02d", []*harness.Server{a, b}[i%2].S3, i),
+			"v").Status)
 		want += fmt.Sprintf("k%02d\n", i)
 	}
 	status := func(srv *harness.Server) (st struct {
 		Leading bool
 		Leader  struct{ Name, Admin string }
 	}) {
-		require.NoError(t, json.Unmarshal([]byte(p.Run("rebalancer", "status", "--format", "json", "--admin", srv.Admin)), &st))
+		require.NoError(t, json.Unmarshal([]byte(p.Run("rebalancer", "status", "--format", "json", "--admin",
+			srv.Admin)), &st))
 		return st
 	}
 	var leads, follows *harness.Server
@@ -57,7 +59,8 @@ func TestProgramsMoveRanges(t *testing.T) {
 			Epoch      uint64
 			Partitions []struct{ Start, End, Phase string }
 		}
-		require.NoError(t, json.Unmarshal([]byte(p.Run("rebalancer", append([]string{"map", "show", "abc", "--format", "json"}, args...)...)), &m))
+		require.NoError(t, json.Unmarshal([]byte(p.Run("rebalancer",
+			append([]string{"map", "show", "abc", "--format", "json"}, args...)...)), &m))
 		for _, x := range m.Partitions[1:] {
 			cuts = append(cuts, x.Start)
 		}
@@ -74,9 +77,11 @@ func TestProgramsMoveRanges(t *testing.T) {
 		}
 	}
 
-	require.Contains(t, p.Run("rebalancer", "split", "abc", "--at", "k20", "--admin", leads.Admin), "done: 20 rows copied")
+	require.Contains(t, p.Run("rebalancer", "split", "abc", "--at", "k20", "--admin", leads.Admin),
+		"done: 20 rows copied")
 	same()
-	require.Contains(t, p.Run("rebalancer", "split", "abc", "--at", "k40", "--admin", follows.Admin), "done: 20 rows copied")
+	require.Contains(t, p.Run("rebalancer", "split", "abc", "--at", "k40", "--admin", follows.Admin),
+		"done: 20 rows copied")
 	same()
 	require.Equal(t, []string{"k2", "k4"}, cuts("--admin", follows.Admin))
 
@@ -108,19 +113,21 @@ func TestProgramsMoveRanges(t *testing.T) {
 	require.Equal(t, []string{"k1", "k4"}, cuts(direct()...))
 
 	// A lease that is not the servers' would break what moves rest on.
-	code, _, errs = p.Try("rebalancer", s.Flags("split", "abc", "--at", "k50", "--local-dc", "dc1", "--lease", "100ms")...)
+	code, _, errs = p.Try("rebalancer",
+		s.Flags("split", "abc", "--at", "k50", "--local-dc", "dc1", "--lease", "100ms")...)
 	require.Equal(t, 4, code)
 	require.Contains(t, errs, "a lease of "+lease)
 
 	// Somebody leads who takes no commands.
 	st := harness.Open(t, harness.Patient(s.Options()))
-	require.NoError(t, leader.New(st, leader.Options{Name: "somebody else"}).Try(t.Context(), func(context.Context) error {
-		code, _, errs := p.Try("rebalancer", direct("split", "abc", "--at", "k50")...)
-		require.Equal(t, 4, code)
-		require.Contains(t, errs, "somebody else")
-		require.Contains(t, errs, "takes no commands")
-		return nil
-	}))
+	require.NoError(t, leader.New(st, leader.Options{Name: "somebody else"}).
+		Try(t.Context(), func(context.Context) error {
+			code, _, errs := p.Try("rebalancer", direct("split", "abc", "--at", "k50")...)
+			require.Equal(t, 4, code)
+			require.Contains(t, errs, "somebody else")
+			require.Contains(t, errs, "takes no commands")
+			return nil
+		}))
 	require.Equal(t, []string{"k1", "k4"}, cuts(direct()...))
 	c := p.ServeSite(s, "--lease", lease)
 	require.Equal(t, want, p.Run("listd", "ls", "abc", "--server", c.S3))

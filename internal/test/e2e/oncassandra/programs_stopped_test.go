@@ -96,7 +96,8 @@ func TestServersStoppedPastTheirLease(t *testing.T) {
 			unknown++
 		}
 	}
-	t.Logf("%d writes, %d of unknown outcome, %d gets, %d listings", len(h.Writes), unknown, len(h.Reads), len(h.Listings))
+	t.Logf("%d writes, %d of unknown outcome, %d gets, %d listings", len(h.Writes), unknown, len(h.Reads),
+		len(h.Listings))
 	require.Empty(t, h.Check())
 	m.end(o, lease)
 }
@@ -110,7 +111,8 @@ func overDialect(l *crowd, base string, r *rand.Rand) error {
 			return told(l, "PUT", base+"/"+url.PathEscape(key), string(value), 200)
 		})
 	case n < 7:
-		return l.record.Delete(l.t.Context(), "", key, func(context.Context) error { return told(l, "DELETE", base+"/"+url.PathEscape(key), "", 204) })
+		return l.record.Delete(l.t.Context(), "", key,
+			func(context.Context) error { return told(l, "DELETE", base+"/"+url.PathEscape(key), "", 204) })
 	case n < 9:
 		return getOver(l, base, key)
 	}

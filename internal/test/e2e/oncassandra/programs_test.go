@@ -46,8 +46,10 @@ func TestProgramsShareAKeyspace(t *testing.T) {
 	}
 	metrics := harness.Request(t, "GET", a.Admin+"/metrics", "").Body
 	for name, above := range map[string]float64{
-		"evenkeel_map_clock_polls_total": 1, "evenkeel_lease_root_reads_total": 1, "evenkeel_wall_clock_answers_total": 1, "evenkeel_map_cache_buckets": 1,
-		"evenkeel_common_time_width_seconds": 0, "evenkeel_wall_clock_refusals_total": 0, `evenkeel_wall_clock_ahead_of_server_seconds{server="` + s.Host + `:9042"}`: -0.5,
+		"evenkeel_map_clock_polls_total": 1, "evenkeel_lease_root_reads_total": 1,
+		"evenkeel_wall_clock_answers_total": 1, "evenkeel_map_cache_buckets": 1,
+		"evenkeel_common_time_width_seconds": 0, "evenkeel_wall_clock_refusals_total": 0,
+		`evenkeel_wall_clock_ahead_of_server_seconds{server="` + s.Host + `:9042"}`: -0.5,
 	} {
 		at := strings.Index(metrics, "\n"+name+" ")
 		require.Positive(t, at, "%s in %s", name, metrics)
@@ -110,7 +112,8 @@ func TestProgramsRefuseToStart(t *testing.T) {
 		{"ALTER TABLE rows WITH default_time_to_live = 0", ""},
 		{"DROP TABLE busy", "the table is missing"},
 		{"CREATE TABLE busy (key text PRIMARY KEY)", "use a fresh keyspace"},
-		{"ALTER KEYSPACE " + s.Name + " WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}", "SimpleStrategy"},
+		{"ALTER KEYSPACE " + s.Name + " WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+			"SimpleStrategy"},
 	} {
 		require.NoError(t, raw.Query(c.cql).Exec())
 		if c.says == "" {

@@ -121,7 +121,9 @@ func BenchmarkCommonPrefixes(b *testing.B) {
 			x := newRig(b)
 			var entries []listing.Entry
 			for i := range prefixes * each {
-				entries = append(entries, listing.Entry{Key: fmt.Appendf(nil, "album-%05d/IMG_%08d.jpg", i/each, i), Value: benchValue})
+				entries = append(entries, listing.Entry{
+					Key: fmt.Appendf(nil, "album-%05d/IMG_%08d.jpg", i/each, i), Value: benchValue,
+				})
 			}
 			require.NoError(b, x.bucket.PutBatch(b.Context(), entries))
 			p := x.partition(b, entries[0].Key)

@@ -28,7 +28,8 @@ type commands struct {
 
 func (c commands) run(ctx context.Context, command, bucket, prefix, dir string) (string, error) {
 	_, host, _ := strings.Cut(c.p.URL, "://")
-	replace := strings.NewReplacer("BUCKET", bucket, "PREFIX", prefix, "DIR", dir, "URL", c.p.URL, "HOST", host, "PAGE", strconv.Itoa(page))
+	replace := strings.NewReplacer("BUCKET", bucket, "PREFIX", prefix, "DIR", dir, "URL", c.p.URL, "HOST", host, "PAGE",
+		strconv.Itoa(page))
 	words := slices.Clone(c.first)
 	for _, w := range append(strings.Fields(command), c.more...) {
 		words = append(words, replace.Replace(w))
@@ -38,9 +39,11 @@ func (c commands) run(ctx context.Context, command, bucket, prefix, dir string) 
 		return "", fmt.Errorf("%w: %s", err, howToInstall)
 	}
 	cmd := exec.CommandContext(ctx, program, words[1:]...)
-	cmd.Env = append(os.Environ(), "AWS_ACCESS_KEY_ID="+c.p.KeyID, "AWS_SECRET_ACCESS_KEY="+c.p.Secret, "AWS_DEFAULT_REGION=us-east-1",
+	cmd.Env = append(os.Environ(), "AWS_ACCESS_KEY_ID="+c.p.KeyID, "AWS_SECRET_ACCESS_KEY="+c.p.Secret,
+		"AWS_DEFAULT_REGION=us-east-1",
 		"AWS_RETRY_MODE=standard", "AWS_MAX_ATTEMPTS="+strconv.Itoa(c.p.attempts()),
-		"AWS_CA_BUNDLE=", "AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/dev/null", "AWS_SHARED_CREDENTIALS_FILE=/dev/null", "AWS_PAGER=",
+		"AWS_CA_BUNDLE=", "AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/dev/null",
+		"AWS_SHARED_CREDENTIALS_FILE=/dev/null", "AWS_PAGER=",
 		"NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1", "LC_ALL=C.UTF-8")
 	for _, e := range c.env {
 		cmd.Env = append(cmd.Env, replace.Replace(e))
@@ -105,7 +108,8 @@ func AWSCLI(p Place) Client {
 		p: p, create: s3 + "mb s3://BUCKET", up: s3 + "sync --only-show-errors --delete DIR s3://BUCKET/PREFIX",
 		keys: s3 + "ls --recursive --page-size PAGE s3://BUCKET", key: regexp.MustCompile(`^\S+ \S+ +\d+ (.*)$`),
 		folders: s3 + "ls s3://BUCKET/PREFIX", folder: regexp.MustCompile(`^ +PRE (.*)$`),
-		down: s3 + "sync --only-show-errors s3://BUCKET/PREFIX DIR", empty: s3 + "rm --recursive --only-show-errors s3://BUCKET", end: s3 + "rb s3://BUCKET",
+		down:  s3 + "sync --only-show-errors s3://BUCKET/PREFIX DIR",
+		empty: s3 + "rm --recursive --only-show-errors s3://BUCKET", end: s3 + "rb s3://BUCKET",
 	}
 }
 
@@ -117,11 +121,14 @@ func Rclone(p Place) Client {
 	}
 	return commands{
 		p: p, env: []string{
-			"RCLONE_CONFIG=/dev/null", "RCLONE_CONFIG_S_TYPE=s3", "RCLONE_CONFIG_S_PROVIDER=Other", "RCLONE_CONFIG_S_ENDPOINT=URL",
-			"RCLONE_CONFIG_S_ACCESS_KEY_ID=" + p.KeyID, "RCLONE_CONFIG_S_SECRET_ACCESS_KEY=" + p.Secret, "RCLONE_CONFIG_S_REGION=us-east-1",
+			"RCLONE_CONFIG=/dev/null", "RCLONE_CONFIG_S_TYPE=s3", "RCLONE_CONFIG_S_PROVIDER=Other",
+			"RCLONE_CONFIG_S_ENDPOINT=URL",
+			"RCLONE_CONFIG_S_ACCESS_KEY_ID=" + p.KeyID, "RCLONE_CONFIG_S_SECRET_ACCESS_KEY=" + p.Secret,
+			"RCLONE_CONFIG_S_REGION=us-east-1",
 			"RCLONE_RETRIES=" + retries, "RCLONE_LOW_LEVEL_RETRIES=" + retries, "RCLONE_S3_LIST_CHUNK=PAGE",
 		},
-		create: "rclone mkdir s:BUCKET", up: "rclone sync DIR s:BUCKET/PREFIX", keys: "rclone lsf -R --files-only s:BUCKET/PREFIX", key: regexp.MustCompile(`^(.+)$`),
+		create: "rclone mkdir s:BUCKET", up: "rclone sync DIR s:BUCKET/PREFIX",
+		keys: "rclone lsf -R --files-only s:BUCKET/PREFIX", key: regexp.MustCompile(`^(.+)$`),
 		folders: "rclone lsf --dirs-only s:BUCKET/PREFIX", folder: regexp.MustCompile(`^(.+)$`),
 		down: "rclone sync s:BUCKET/PREFIX DIR", empty: "rclone delete s:BUCKET", end: "rclone rmdir s:BUCKET",
 	}
@@ -130,10 +137,13 @@ func Rclone(p Place) Client {
 // S3cmd is s3cmd.
 func S3cmd(p Place) Client {
 	return commands{
-		p: p, more: []string{"--access_key=" + p.KeyID, "--secret_key=" + p.Secret, "--host=HOST", "--host-bucket=HOST", "--no-ssl", "--config=/dev/null", "--no-progress"},
-		create: "s3cmd mb s3://BUCKET", up: "s3cmd sync --delete-removed DIR/ s3://BUCKET/PREFIX", keys: "s3cmd ls -r s3://BUCKET/PREFIX", key: regexp.MustCompile(`s3://[^/]*/(.*)$`),
+		p: p, more: []string{"--access_key=" + p.KeyID, "--secret_key=" + p.Secret, "--host=HOST", "--host-bucket=HOST",
+			"--no-ssl", "--config=/dev/null", "--no-progress"},
+		create: "s3cmd mb s3://BUCKET", up: "s3cmd sync --delete-removed DIR/ s3://BUCKET/PREFIX",
+		keys: "s3cmd ls -r s3://BUCKET/PREFIX", key: regexp.MustCompile(`s3://[^/]*/(.*)$`),
 		folders: "s3cmd ls s3://BUCKET/PREFIX", folder: regexp.MustCompile(`DIR +s3://[^/]*/(.*)$`),
-		down: "s3cmd sync s3://BUCKET/PREFIX DIR/", empty: "s3cmd del --recursive --force s3://BUCKET", end: "s3cmd rb s3://BUCKET",
+		down: "s3cmd sync s3://BUCKET/PREFIX DIR/", empty: "s3cmd del --recursive --force s3://BUCKET",
+		end: "s3cmd rb s3://BUCKET",
 	}
 }
 
@@ -149,7 +159,8 @@ func Boto(p Place) (Client, error) {
 		all := regexp.MustCompile(`^(.+)$`)
 		return commands{
 			p: p, first: []string{python, "-c", botoScript, p.URL, strconv.Itoa(page)},
-			create: "create BUCKET", up: "up BUCKET PREFIX DIR", keys: "keys BUCKET PREFIX", key: all, folders: "folders BUCKET PREFIX", folder: all,
+			create: "create BUCKET", up: "up BUCKET PREFIX DIR", keys: "keys BUCKET PREFIX", key: all,
+			folders: "folders BUCKET PREFIX", folder: all,
 			down: "down BUCKET PREFIX DIR", empty: "empty BUCKET", end: "remove BUCKET",
 		}, nil
 	}

@@ -97,7 +97,8 @@ func (p program) Down(ctx context.Context, bucket, prefix, dir string) error {
 }
 
 func (p program) Keys(ctx context.Context, bucket, prefix string) (keys []string, err error) {
-	err = p.list(ctx, bucket, prefix, "", func(key string, _ bool) { keys = append(keys, strings.TrimPrefix(key, prefix)) })
+	err = p.list(ctx, bucket, prefix, "",
+		func(key string, _ bool) { keys = append(keys, strings.TrimPrefix(key, prefix)) })
 	return keys, err
 }
 
@@ -250,7 +251,8 @@ func (m minioSDK) get(ctx context.Context, bucket, key string) ([]byte, error) {
 func (m minioSDK) list(ctx context.Context, bucket, prefix, delimiter string, f func(string, bool)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for o := range m.c.ListObjects(ctx, bucket, minio.ListObjectsOptions{Prefix: prefix, Recursive: delimiter == "", MaxKeys: page}) {
+	for o := range m.c.ListObjects(ctx, bucket,
+		minio.ListObjectsOptions{Prefix: prefix, Recursive: delimiter == "", MaxKeys: page}) {
 		if o.Err != nil {
 			return o.Err
 		}

@@ -84,8 +84,9 @@ func forms(t *testing.T, f func(t *testing.T, s *server, client *http.Client)) {
 
 func awsClient(s *server, client *http.Client, id, secret string, options ...func(*s3.Options)) *s3.Client {
 	return s3.New(s3.Options{
-		BaseEndpoint: aws.String(s.url), Region: "us-east-1", UsePathStyle: true, HTTPClient: client, RetryMaxAttempts: 1,
-		Credentials: awscredentials.NewStaticCredentialsProvider(id, secret, ""),
+		BaseEndpoint: aws.String(s.url), Region: "us-east-1", UsePathStyle: true, HTTPClient: client,
+		RetryMaxAttempts: 1,
+		Credentials:      awscredentials.NewStaticCredentialsProvider(id, secret, ""),
 	}, options...)
 }
 

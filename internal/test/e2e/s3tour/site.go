@@ -38,5 +38,6 @@ func Clients(t testing.TB, p Place) map[string]Client {
 	require.NoError(t, err)
 	boto, err := Boto(p)
 	require.NoError(t, err)
-	return map[string]Client{"aws-sdk-go": AWSSDK(p), "minio-go": minio, "awscli": AWSCLI(p), "boto3": boto, "rclone": Rclone(p), "s3cmd": S3cmd(p)}
+	return map[string]Client{"aws-sdk-go": AWSSDK(p), "minio-go": minio, "awscli": AWSCLI(p), "boto3": boto,
+		"rclone": Rclone(p), "s3cmd": S3cmd(p)}
 }

@@ -62,7 +62,8 @@ func (r *Report) Percentile(p float64) time.Duration {
 func (r *Report) String() string {
 	const unit = 100 * time.Microsecond
 	return fmt.Sprintf("%d operations, median %v, p99 %v, longest %v; sent again: %v; wrong: %d", len(r.Took),
-		r.Percentile(0.5).Round(unit), r.Percentile(0.99).Round(unit), r.Percentile(1).Round(unit), r.Again, len(r.Wrong))
+		r.Percentile(0.5).Round(unit), r.Percentile(0.99).Round(unit), r.Percentile(1).
+			Round(unit), r.Again, len(r.Wrong))
 }
 
 // actor owns the keys below a prefix, and knows their values.

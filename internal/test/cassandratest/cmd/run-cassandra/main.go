@@ -32,7 +32,8 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	first := flag.Int("first", 9000, "port of the first listd on 127.0.0.1, its admin address is on the next; 0 takes free ones")
+	first := flag.Int("first", 9000,
+		"port of the first listd on 127.0.0.1, its admin address is on the next; 0 takes free ones")
 	second := flag.Int("second", 9100, "the same for the second")
 	flag.Parse()
 	if err := run(ctx, *first, *second); err != nil && ctx.Err() == nil {
@@ -60,11 +61,13 @@ func run(ctx context.Context, ports ...int) (err error) {
 	host := cluster.Nodes[0].Address
 	reach := []string{"--cassandra", host, "--local-dc", cluster.Nodes[0].DataCentre, "--allow-single-replica"}
 
-	out, err := exec.CommandContext(ctx, filepath.Join(bin, "rebalancer"), append([]string{"schema", "apply", "--replication", "dc1=1"}, reach...)...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, filepath.Join(bin, "rebalancer"),
+		append([]string{"schema", "apply", "--replication", "dc1=1"}, reach...)...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("laying out the schema: %w\n%s", err, out)
 	}
-	fmt.Printf("Cassandra on %s:%d, keyspace evenkeel, data in a temporary folder that goes when this ends\n", host, cassandratest.Port)
+	fmt.Printf("Cassandra on %s:%d, keyspace evenkeel, data in a temporary folder that goes when this ends\n", host,
+		cassandratest.Port)
 
 	ended := make(chan error, len(ports))
 	var servers []*server

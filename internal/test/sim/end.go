@@ -1,0 +1,128 @@
+package sim
+
+import (
+	"context"
+	"slices"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// settled checks the map and the store after a round of moves (I10): the wanted cuts,
+// and nothing left behind.
+func (w *world) settled(want []string) {
+	if w.c.Mistakes.Unwatched || w.h.over() {
+		return
+	}
+	w.watch.mu.Lock()
+	defer w.watch.mu.Unlock()
+	homes := map[store.PartitionID]bool{}
+	var cuts []string
+	for i, rg := range w.watch.ranges {
+		homes[rg.Partition] = true
+		if rg.Phase != partmap.Settled || rg.SweepPending {
+			w.s.fail("I10: all moves are done, but the range from %q is in phase %s (sweep pending: %v)", rg.Start,
+				rg.Phase,
+				rg.SweepPending)
+		}
+		if i > 0 {
+			cuts = append(cuts, string(rg.Start))
+		}
+	}
+	if !w.c.Loose && !slices.Equal(cuts, want) {
+		w.s.fail("I10: the cuts are %q, want %q", cuts, want)
+	}
+	ctx := context.Background()
+	parts, err := w.mem.Partitions(ctx, store.Partition{}, 10_000)
+	if err != nil {
+		w.s.fail("I10: %v", err)
+	}
+	for _, p := range parts {
+		if p.Bucket == w.bucket && !homes[p.ID] {
+			w.s.fail("I10: partition %s has rows, but no range lies in it", name(p.ID))
+		}
+	}
+	for _, rg := range w.watch.ranges {
+		page, err := w.mem.Slice(ctx, store.Partition{Bucket: w.bucket, ID: rg.Partition}, store.Bounds{},
+			store.SliceOptions{Limit: 10_000})
+		if err != nil {
+			w.s.fail("I10: %v", err)
+		}
+		for _, row := range page.Rows {
+			if !slices.ContainsFunc(w.watch.ranges,
+				func(o partmap.Range) bool { return o.Partition == rg.Partition && o.Contains(row.Key) }) {
+				w.s.fail("I10: %s has the row %q, outside of the ranges of this partition", name(rg.Partition), row.Key)
+			}
+			if store.IsMarker(row.Value) && !w.c.faulty() && w.c.Net == nil {
+				w.s.fail("I10: %s still has a marker of %q", name(rg.Partition), row.Key)
+			}
+		}
+	}
+}
+
+// lastListing compares a listing with the proof, after all late writes have landed.
+func (w *world) lastListing() {
+	w.faults.Enable(false)
+	if err := w.faults.Flush(context.Background()); err != nil {
+		w.s.fail("flush: %v", err)
+	}
+	if w.h.over() {
+		if err := w.h.gone(); err != nil {
+			w.s.fail("last listing: %v", err)
+		}
+		return
+	}
+	if w.watch.closing() {
+		return // the deleter died, and no call was late enough to notice
+	}
+	c, err := listing.New(w.mem, mapclient.NewEmbedded(w.mem, mapclient.Options{}), listing.Options{})
+	if err != nil {
+		w.s.fail("last listing: %v", err)
+		return
+	}
+	before, found := w.h.view(), map[string]string{}
+	for e, err := range c.Bucket("b").All(context.Background(), listing.Query{}) {
+		if err != nil {
+			w.s.fail("last listing: %v", err)
+		}
+		found[string(e.Key)] = string(e.Value)
+	}
+	for _, k := range w.keys {
+		v, shown := found[k]
+		if err := w.h.read(before, k, shown, v); err != nil {
+			w.s.fail("last listing: %v", err)
+		}
+	}
+	w.verify(c)
+}
+
+// verify checks the whole store as rebalancer verify does. A write that is late, or of a
+// process that paused past its lease, may leave a marker after the sweep of its range;
+// a repair must remove it.
+func (w *world) verify(c *listing.Client) {
+	if w.c.Mistakes != (Mistakes{}) {
+		return // the invariants must find them
+	}
+	late := w.c.faulty() || w.c.Net != nil
+	left := false
+	check := func(fix bool) {
+		_, err := repair.New(w.mem, c, repair.Options{Repair: fix, Report: func(x repair.Finding) {
+			switch {
+			case x.Kind == repair.LeftMarker && fix:
+				left = true
+			case x.Severity != repair.Info:
+				w.s.fail("verify: %s", x)
+			}
+		}}).All(context.Background())
+		if err != nil {
+			w.s.fail("verify: %v", err)
+		}
+	}
+	check(late)
+	if left {
+		check(false)
+	}
+}
