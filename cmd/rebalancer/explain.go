@@ -19,9 +19,10 @@ type explainCmd struct {
 }
 
 func (explainCmd) Help() string {
-	return `Prints what was decided last about the ranges of a bucket, and from what; and if nothing moves by that, the last
-decisions that moved something as well. Ranges within the limits are only counted. With --format json it prints all
-that the decisions depend on, as it can be stored and replayed; keys are base64.
+	return `Prints what was decided last about the ranges of a bucket, and from what; and if nothing moves by
+that, the last decisions that moved something as well. Ranges within the limits are only counted.
+With --format json it prints all that the decisions depend on, as it can be stored and replayed;
+keys are base64.
 
 Examples:
 

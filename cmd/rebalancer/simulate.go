@@ -14,13 +14,16 @@ import (
 type simulateCmd struct {
 	Scenario string  `arg:"" help:"A scenario: one of ${scenarios}, or a file (YAML or JSON)."`
 	Seed     *uint64 `help:"Play it with another seed than its own. The same seed gives the same result."`
-	Planner  string  `enum:",${cutters}" default:"" help:"Cut what is split and merged with another planner than its own: one of ${cutters}."`
+	Planner  string  `enum:",${cutters}" default:"" help:"Cut what is split with another planner than its own: one of ${cutters}."`
 	Format   string  `default:"table" enum:"table,json" help:"How to print the report: table or json."`
 }
 
 // Help is shown by simulate --help.
 func (simulateCmd) Help() string {
-	return `Plays days or months of many buckets in memory, with the real counters, policy and planners, and reports what it cost: rows moved per row written, how many partitions were over max_rows and for how long, merges and splits undone (as merges+splits), and reads per listed page. docs/policy.md explains scenarios and shows results. It touches nothing.`
+	return `Plays days or months of many buckets in memory, with the real balancer, counters, forecasts and
+planners, and reports what it cost: rows moved per row written, how many partitions were over
+max_rows and for how long, merges and splits undone (as merges+splits), and reads per listed page.
+docs/policy.md explains scenarios and shows results. It touches nothing.`
 }
 
 // Run plays a scenario and prints the report.
@@ -29,7 +32,8 @@ func (c *simulateCmd) Run(ctx context.Context, std stdio) error {
 	if !known {
 		f, oerr := os.Open(c.Scenario)
 		if oerr != nil {
-			return usageError("%q is neither a file nor one of the scenarios %s: %w", c.Scenario, strings.Join(policysim.Names(), ", "), oerr)
+			return usageError("%q is neither a file nor one of the scenarios %s: %w",
+				c.Scenario, strings.Join(policysim.Names(), ", "), oerr)
 		}
 		defer f.Close()
 		s, err = policysim.Read(f)
@@ -45,7 +49,7 @@ func (c *simulateCmd) Run(ctx context.Context, std stdio) error {
 	}
 	r, err := policysim.Run(ctx, s)
 	if err != nil {
-		return fmt.Errorf("interrupted: %w", err)
+		return fmt.Errorf("the scenario did not end: %w", err)
 	}
 	if c.Format == "json" {
 		e := json.NewEncoder(std.out)

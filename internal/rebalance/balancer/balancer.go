@@ -187,7 +187,8 @@ func New(s Store, m Maps, mover Mover, counts counter.Backend, o Options) *Balan
 		store: s, maps: m, mover: mover, counts: counts, o: o.withDefaults(),
 		counted:   newLRU[store.PartitionID, *counter.Count](countsKept),
 		explained: newLRU[store.BucketID, []Explained](explainedKept),
-		seen:      newLRU[store.BucketID, struct{}](bucketsKept), trail: newTrail(trails), r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+		seen:      newLRU[store.BucketID, struct{}](bucketsKept), trail: newTrail(trails),
+		r:     rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 		watch: map[store.BucketID]*watched{}, jobs: map[string]*job{},
 	}
 	b.queue.init()

@@ -55,7 +55,9 @@ func (r *reads) Read(ctx context.Context, t store.Table, key []byte, l store.Lev
 	return r.Store.Read(ctx, t, key, l)
 }
 
-func (r *reads) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (r *reads) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	page, err := r.Store.Slice(ctx, p, b, o)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -213,7 +215,8 @@ func (f *fixture) sizes() (out []int) {
 		b := store.Bounds{Start: rg.Start, End: rg.End}
 		n := 0
 		for {
-			page, err := f.s.Store.Slice(f.Context(), store.Partition{Bucket: f.id(), ID: rg.WriteTo()}, b, store.SliceOptions{Limit: store.MaxPageRows})
+			page, err := f.s.Store.Slice(f.Context(), store.Partition{Bucket: f.id(), ID: rg.WriteTo()}, b,
+				store.SliceOptions{Limit: store.MaxPageRows})
 			require.NoError(f, err)
 			n += len(page.Rows)
 			if !page.More {

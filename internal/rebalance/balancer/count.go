@@ -153,7 +153,8 @@ func (b *Balancer) unchanged(ctx context.Context, x recount) (bool, error) {
 		return false, err
 	}
 	for rg, err := range b.maps.Ranges(ctx, root, x.bounds.Start) {
-		return err == nil && rg.Partition == x.partition.ID && bytes.Equal(rg.Start, x.bounds.Start) && bytes.Equal(rg.End, x.bounds.End) && !moves(&rg), err
+		return err == nil && rg.Partition == x.partition.ID && bytes.Equal(rg.Start, x.bounds.Start) &&
+			bytes.Equal(rg.End, x.bounds.End) && !moves(&rg), err
 	}
 	return false, nil
 }
@@ -181,7 +182,9 @@ const small = 200
 
 // countSmall counts unknown ranges that are nearly empty by estimate, and reports whether it counted any. Ranges that
 // were cut ahead of appends are among them: whether more is cut depends on their size.
-func (b *Balancer) countSmall(ctx context.Context, id store.BucketID, run []partmap.Range, in *policy.Input) (counted bool, err error) {
+func (b *Balancer) countSmall(
+	ctx context.Context, id store.BucketID, run []partmap.Range, in *policy.Input,
+) (counted bool, err error) {
 	tries := 0
 	for i := range run {
 		r := &in.Ranges[i]

@@ -90,7 +90,9 @@ func (b *Balancer) ranges(ctx context.Context, r *Round, root *partmap.Root, run
 }
 
 // decide has the policy decide about neighbouring ranges, and reads what it needs for that. For Run only.
-func (b *Balancer) decide(ctx context.Context, id store.BucketID, run []partmap.Range) (*policy.Input, []policy.Decision, error) {
+func (b *Balancer) decide(
+	ctx context.Context, id store.BucketID, run []partmap.Range,
+) (*policy.Input, []policy.Decision, error) {
 	var in *policy.Input
 	for pass := range 2 {
 		var err error
@@ -181,7 +183,8 @@ func (b *Balancer) input(ctx context.Context, id store.BucketID, run []partmap.R
 		if in.Now.Sub(s.Recounted) > b.o.Policy.Fresh || !s.Known {
 			continue // nothing is cut by it
 		}
-		if c, ok := b.counted.Get(rg.Partition); ok && bytes.Equal(c.Start, rg.Start) && bytes.Equal(c.End, rg.End) && c.Started.Equal(s.Recounted) {
+		if c, ok := b.counted.Get(rg.Partition); ok && bytes.Equal(c.Start, rg.Start) && bytes.Equal(c.End, rg.End) &&
+			c.Started.Equal(s.Recounted) {
 			r.Quanta = c.Quanta
 		}
 	}
@@ -189,7 +192,9 @@ func (b *Balancer) input(ctx context.Context, id store.BucketID, run []partmap.R
 }
 
 // act carries decisions out.
-func (b *Balancer) act(r *Round, root *partmap.Root, run []partmap.Range, in *policy.Input, decisions []policy.Decision) {
+func (b *Balancer) act(
+	r *Round, root *partmap.Root, run []partmap.Range, in *policy.Input, decisions []policy.Decision,
+) {
 	id := root.Bucket
 	plan := &scheduler.Plan{Bucket: id, Epoch: root.Epoch}
 	x := &job{bucket: id}
@@ -206,7 +211,8 @@ func (b *Balancer) act(r *Round, root *partmap.Root, run []partmap.Range, in *po
 			if d.Why != policy.Within {
 				again = again || d.Why != policy.OneKey
 				if len(reasons) < reasonsKept {
-					reasons = append(reasons, Reason{Bucket: id, Start: bytes.Clone(run[d.From].Start), End: bytes.Clone(run[d.To-1].End), Verdict: *d})
+					reasons = append(reasons, Reason{Bucket: id, Start: bytes.Clone(run[d.From].Start),
+						End: bytes.Clone(run[d.To-1].End), Verdict: *d})
 				}
 			}
 		case policy.Recount:
@@ -227,7 +233,8 @@ func (b *Balancer) act(r *Round, root *partmap.Root, run []partmap.Range, in *po
 			}
 			plan.Moves = append(plan.Moves, m)
 			x.moves = append(x.moves, a)
-			b.o.Logger.Info("balancing", "bucket", id.String(), "kind", string(d.Kind), "start", string(m.Start), "cuts", len(d.Cuts), "copies", d.Copies, "why", d.Text)
+			b.o.Logger.Info("balancing", "bucket", id.String(), "kind", string(d.Kind), "start", string(m.Start),
+				"cuts", len(d.Cuts), "copies", d.Copies, "why", d.Text)
 		}
 	}
 	if hurry := b.o.Next == nil && b.hurry(in); again || hurry {
@@ -284,7 +291,8 @@ func (b *Balancer) newest(ctx context.Context, id store.BucketID, run []partmap.
 	n := &policy.Newest{}
 	for k := len(run) - 1; k >= 0 && len(n.Keys) < policy.EnoughKeys; k-- {
 		rg := &run[k]
-		page, err := b.store.Slice(ctx, store.Partition{Bucket: id, ID: rg.Partition}, store.Bounds{Start: rg.Start, End: rg.End},
+		page, err := b.store.Slice(ctx, store.Partition{Bucket: id, ID: rg.Partition},
+			store.Bounds{Start: rg.Start, End: rg.End},
 			store.SliceOptions{Limit: policy.NewestKeys - len(n.Keys), Reverse: true, Timestamps: true})
 		if err != nil {
 			return nil, err

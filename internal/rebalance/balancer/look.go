@@ -20,7 +20,9 @@ type Seen struct {
 }
 
 // each calls f for runs of neighbouring ranges of a bucket, and returns the epoch of its map. f may keep the ranges.
-func (b *Balancer) each(ctx context.Context, id store.BucketID, f func(run []partmap.Range) error) (epoch uint64, err error) {
+func (b *Balancer) each(
+	ctx context.Context, id store.BucketID, f func(run []partmap.Range) error,
+) (epoch uint64, err error) {
 	root, err := b.maps.Load(ctx, id)
 	if err != nil {
 		return 0, err
@@ -78,7 +80,9 @@ type Recounted struct {
 
 // Recount counts the ranges of a bucket that have keys in a span, at the pace of moves, corrects the counters, and
 // calls f for each.
-func (b *Balancer) Recount(ctx context.Context, id store.BucketID, s partmap.Span, f func(Recounted) error) (epoch uint64, err error) {
+func (b *Balancer) Recount(
+	ctx context.Context, id store.BucketID, s partmap.Span, f func(Recounted) error,
+) (epoch uint64, err error) {
 	return b.each(ctx, id, func(run []partmap.Range) error {
 		for i := range run {
 			rg := &run[i]
@@ -111,7 +115,9 @@ func (b *Balancer) Limits() plan.Limits {
 
 // Layout calls f for the partitions of a bucket as planners take them: exact, by recounts, or by the counters; unknown
 // ones are counted. It fails with Conflict if a range moves.
-func (b *Balancer) Layout(ctx context.Context, id store.BucketID, exact bool, f func(plan.Partition) error) (epoch uint64, err error) {
+func (b *Balancer) Layout(
+	ctx context.Context, id store.BucketID, exact bool, f func(plan.Partition) error,
+) (epoch uint64, err error) {
 	return b.each(ctx, id, func(run []partmap.Range) error {
 		l, err := b.input(ctx, id, run)
 		if err != nil {
@@ -119,7 +125,8 @@ func (b *Balancer) Layout(ctx context.Context, id store.BucketID, exact bool, f 
 		}
 		for i := range run {
 			rg, s := &run[i], &l.Ranges[i].Stats
-			moving := store.Errorf(store.Conflict, "the range [%s, %s) moves at present: wait until it has ended", keytext.Format(rg.Start), keytext.Format(rg.End))
+			moving := store.Errorf(store.Conflict, "the range [%s, %s) moves at present: wait until it has ended",
+				keytext.Format(rg.Start), keytext.Format(rg.End))
 			if moves(rg) {
 				return moving
 			}
@@ -139,7 +146,8 @@ func (b *Balancer) Layout(ctx context.Context, id store.BucketID, exact bool, f 
 			}
 			out := plan.Partition{
 				ID: rg.Partition.String(), Start: plan.Key(rg.Start), Quanta: within(quanta, rg),
-				Pinned: l.Ranges[i].PinUntil.After(b.o.Now()), WritesPerS: s.PutsPerS + s.DeletesPerS, GrowthRowsPerS: s.GrowthRowsPerS,
+				Pinned: l.Ranges[i].PinUntil.After(b.o.Now()), WritesPerS: s.PutsPerS + s.DeletesPerS,
+				GrowthRowsPerS: s.GrowthRowsPerS,
 			}
 			if err := f(out); err != nil {
 				return err

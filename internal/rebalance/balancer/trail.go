@@ -38,7 +38,8 @@ func newTrail(most int) *trail {
 // last call; no quanta are skipped.
 func (t *trail) note(id store.PartitionID, rows int64, quanta func() []counter.Quantum) {
 	x := t.of[id]
-	if rows < leastNoted || x != nil && float64(rows) < step*float64(x[0].rows) && float64(rows)*step*step > float64(x[0].rows) {
+	if rows < leastNoted || x != nil && float64(rows) < step*float64(x[0].rows) &&
+		float64(rows)*step*step > float64(x[0].rows) {
 		return
 	}
 	q := quanta()

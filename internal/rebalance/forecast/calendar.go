@@ -149,12 +149,14 @@ func (c *calendar) time(key []byte) (ns int64, ok bool) {
 		parts[p.unit] = v
 		at = p.at + p.n
 	}
-	if parts[year] < 1990 || parts[year] > 2150 || parts[month] < 1 || parts[month] > 12 || parts[hour] > 23 || parts[minute] > 59 || parts[second] > 60 ||
+	if parts[year] < 1990 || parts[year] > 2150 || parts[month] < 1 || parts[month] > 12 || parts[hour] > 23 ||
+		parts[minute] > 59 || parts[second] > 60 ||
 		parts[dayOfMonth] < 1 || parts[dayOfMonth] > daysIn(parts[year], parts[month]) {
 		return 0, false
 	}
 	days := daysSince1970(parts[year], parts[month], parts[dayOfMonth])
-	return ((int64(days)*24+int64(parts[hour]))*60+int64(parts[minute]))*60e9 + int64(parts[second])*1e9 + int64(parts[fraction]), true
+	minutes := (int64(days)*24+int64(parts[hour]))*60 + int64(parts[minute])
+	return minutes*60e9 + int64(parts[second])*1e9 + int64(parts[fraction]), true
 }
 
 func daysIn(y, m int) int {

@@ -113,7 +113,9 @@ func Ahead(recent [][]byte, o Options) (*Foresight, error) {
 		}
 	}
 	if errors.Is(first, errUnpadded) {
-		return nil, cannot("they have numbers without leading zeros (such as in %s), which are not in the order of their values", text(recent[len(recent)-1]))
+		return nil, cannot("they have numbers without leading zeros (such as in %s), "+
+			"which are not in the order of their values",
+			text(recent[len(recent)-1]))
 	}
 	return nil, cannot("nothing in them grows evenly up to the highest, %s", text(recent[len(recent)-1]))
 }

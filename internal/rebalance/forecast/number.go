@@ -423,7 +423,8 @@ func byNumber(t *tail, joined bool) (f *Foresight, coarse bool, err error) {
 		return nil, false, errUnlike
 	}
 	if n.full(&l) {
-		return nil, false, cannot("they are spread over all that there is room for, like random ones (the highest is %s)", text(t.top()))
+		return nil, false, cannot("they are spread over all that there is room for, like random ones (the highest is %s)",
+			text(t.top()))
 	}
 	if err := t.inOrder(); err != nil {
 		return nil, false, err
@@ -434,7 +435,8 @@ func byNumber(t *tail, joined bool) (f *Foresight, coarse bool, err error) {
 }
 
 // ahead cuts: from is where the next rows come, in units above the first key's.
-func (n *number) ahead(t *tail, f *Foresight, first uint64, from, per, missing float64) (_ *Foresight, coarse bool, err error) {
+func (n *number) ahead(t *tail, f *Foresight, first uint64, from, per, missing float64) (_ *Foresight, coarse bool,
+	err error) {
 	each := t.o.Each * per
 	g := n.grid(each / 200)
 	out := &cuts{t: t}
@@ -470,7 +472,8 @@ func (n *number) short(t *tail) error {
 	if n.alphabet != decimal {
 		kind = "the " + n.alphabet.name + " number"
 	}
-	return cannot("%s %s in %s has no room for so many more: it would get a digit more, and sort below", kind, quoted(n.prefix()), text(t.top()))
+	return cannot("%s %s in %s has no room for so many more: it would get a digit more, and sort below", kind,
+		quoted(n.prefix()), text(t.top()))
 }
 
 // inOrder fails if keys were not written in about their order.
@@ -489,7 +492,8 @@ func (t *tail) inOrder() error {
 		}
 	}
 	if float64(up) < 0.75*float64(up+down) {
-		return cannot("they are not appended: of the highest keys %.0f %% were written later than lower ones", 100*float64(up)/math.Max(1, float64(up+down)))
+		return cannot("they are not appended: of the highest keys %.0f %% were written later than lower ones",
+			100*float64(up)/math.Max(1, float64(up+down)))
 	}
 	return nil
 }

@@ -86,7 +86,8 @@ func (c *timeline) ahead(t *tail) (*Foresight, error) {
 	}
 	if rate == 0 {
 		if rate = c.rate(t, in, ticks); rate == 0 {
-			return nil, cannot("the highest keys have the same %s (%s), which does not tell how many rows come in a second: that has to be given", c.finest, text(c.top[:c.end]))
+			return nil, cannot("the highest keys have the same %s (%s), "+
+				"which does not tell how many rows come in a second: that has to be given", c.finest, text(c.top[:c.end]))
 		}
 		learned = fmt.Sprintf(", about %s rows per second", perSecond(rate))
 	}
@@ -293,7 +294,8 @@ func (c *timeline) cuts(t *tail, f *Foresight, in *inner, now, rate, missing flo
 		rows := float64(ns-begin) / 1e9 * rate
 		tick := float64(to-from) / 1e9 * rate
 		if err := out.add(key, rows+missing); err != nil || in == nil && tick > o.Each*over {
-			return nil, cannot("more rows than a partition is to have come in one %s (%.3g), and what follows it can't be foreseen", c.finest, tick)
+			return nil, cannot("more rows than a partition is to have come in one %s (%.3g), "+
+				"and what follows it can't be foreseen", c.finest, tick)
 		}
 		if out.full {
 			break
@@ -343,7 +345,8 @@ func (c *timeline) inner(t *tail, tick int64, rows float64) (*inner, error) {
 		if rows <= t.o.Each*over {
 			return nil, nil // a partition for each tick
 		}
-		return nil, cannot("in a %s more rows come (about %.3g) than a partition is to have, and what follows it in %s is not understood", c.finest, rows, text(c.top))
+		return nil, cannot("in a %s more rows come (about %.3g) than a partition is to have, "+
+			"and what follows it in %s is not understood", c.finest, rows, text(c.top))
 	}
 	if len(x.keys) < Fewest || x.differ() < c.end {
 		return hopeless()

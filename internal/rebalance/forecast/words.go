@@ -40,7 +40,8 @@ var forms = []form{
 	{name: "Snowflake", alphabet: "decimal", length: 18, digits: 18, shift: 22, tick: 1e6, epoch: discord},
 	{name: "Unix time in seconds", alphabet: "hexadecimal", length: 8, digits: 8, tick: 1e9},
 	{name: "ObjectId", alphabet: "hexadecimal", length: 24, digits: 8, tick: 1e9},
-	{name: "UUIDv7", strong: true, alphabet: "hexadecimal", length: 32, digits: 12, tick: 1e6, fits: func(w []byte) bool { return w[12] == '7' }},
+	{name: "UUIDv7", strong: true, alphabet: "hexadecimal", length: 32, digits: 12, tick: 1e6,
+		fits: func(w []byte) bool { return w[12] == '7' }},
 	{name: "ULID", strong: true, alphabet: "base 32", length: 26, digits: 10, tick: 1e6},
 	{name: "KSUID", alphabet: "base 62", length: 27, digits: 27, shift: 128, tick: 1e9, epoch: 1400000000000},
 	{name: "xid", alphabet: "base 32", length: 20, digits: 20, shift: 68, tick: 1e9},
@@ -48,7 +49,8 @@ var forms = []form{
 	{name: "Unix time in milliseconds", alphabet: "binary", length: 8, digits: 8, tick: 1e6},
 	{name: "Unix time in microseconds", alphabet: "binary", length: 8, digits: 8, tick: 1e3},
 	{name: "Unix time in nanoseconds", alphabet: "binary", length: 8, digits: 8, tick: 1},
-	{name: "UUIDv7", strong: true, alphabet: "binary", length: 16, digits: 6, tick: 1e6, fits: func(w []byte) bool { return w[6]>>4 == 7 }},
+	{name: "UUIDv7", strong: true, alphabet: "binary", length: 16, digits: 6, tick: 1e6,
+		fits: func(w []byte) bool { return w[6]>>4 == 7 }},
 	{name: "ULID", alphabet: "binary", length: 16, digits: 6, tick: 1e6},
 }
 

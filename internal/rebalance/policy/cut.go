@@ -36,7 +36,8 @@ func (p *Policy) planner() (plan.Planner, error) {
 func (p *Policy) split(r *Range, d *Decision) {
 	if len(r.Quanta) == 0 {
 		// Its last count was made by another process, or was forgotten.
-		*d = Decision{Kind: Recount, From: d.From, To: d.To, Rows: d.Rows, Why: Suspect, Text: d.Text + "; where its rows lie is not known"}
+		*d = Decision{Kind: Recount, From: d.From, To: d.To, Rows: d.Rows, Why: Suspect,
+			Text: d.Text + "; where its rows lie is not known"}
 		return
 	}
 	d.Rows = rows(r.Quanta)

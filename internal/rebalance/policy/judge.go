@@ -13,7 +13,8 @@ import (
 
 // Judge decides what should be done about each range, without the cuts; see Decide.
 func Judge(in *Input) []Decision {
-	j := judge{Policy: &in.Policy, Input: in, of: make([]*Decision, len(in.Ranges)), made: make([]Decision, 0, len(in.Ranges))}
+	j := judge{Policy: &in.Policy, Input: in, of: make([]*Decision, len(in.Ranges)),
+		made: make([]Decision, 0, len(in.Ranges))}
 	for i := range in.Ranges {
 		s := &in.Ranges[i].Stats
 		j.traffic += s.PutsPerS + s.DeletesPerS + s.ReadsPerS
@@ -61,7 +62,8 @@ func (j *judge) set(d Decision) {
 }
 
 func (j *judge) decision(k Kind, i int, why Why, format string, args ...any) Decision {
-	return Decision{Kind: k, From: i, To: i + 1, Rows: j.Ranges[i].Stats.Rows, Why: why, Text: fmt.Sprintf(format, args...)}
+	return Decision{Kind: k, From: i, To: i + 1, Rows: j.Ranges[i].Stats.Rows, Why: why,
+		Text: fmt.Sprintf(format, args...)}
 }
 
 func (j *judge) none(i int, why Why, format string, args ...any) Decision {
@@ -143,7 +145,8 @@ func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string) {
 	case s.Rows > j.MaxRows:
 		return max(n, 2), grown, Rows, fmt.Sprintf("%d rows, more than max_rows (%d)", s.Rows, j.MaxRows)
 	case soon > j.MaxRows && s.Rows >= j.EarlyRows:
-		return max(n, 2), grown, Forecast, fmt.Sprintf("%d rows and %.1f more per second: %d within %v", s.Rows, s.GrowthRowsPerS, soon, lead.Round(100*time.Millisecond))
+		return max(n, 2), grown, Forecast, fmt.Sprintf("%d rows and %.1f more per second: %d within %v", s.Rows,
+			s.GrowthRowsPerS, soon, lead.Round(100*time.Millisecond))
 	}
 	return 1, grown, "", ""
 }
@@ -343,8 +346,10 @@ func (j *judge) recount(i int, why Why, format string, args ...any) Decision {
 		pause = j.MaxRecount
 	}
 	wait := !changed(s) || s.Fruitless >= maxFruitless
-	if next := s.Recounted.Add(pause); why == Suspect && wait && !s.Recounted.IsZero() && next.After(j.Now) && !j.Now.Before(s.Recounted) {
-		return j.none(i, Backing, "%s; the last recount found %d rows, the next one is due in %v", fmt.Sprintf(format, args...), s.RecountedRows, next.Sub(j.Now).Round(time.Second))
+	if next := s.Recounted.Add(pause); why == Suspect && wait && !s.Recounted.IsZero() && next.After(j.Now) &&
+		!j.Now.Before(s.Recounted) {
+		return j.none(i, Backing, "%s; the last recount found %d rows, the next one is due in %v",
+			fmt.Sprintf(format, args...), s.RecountedRows, next.Sub(j.Now).Round(time.Second))
 	}
 	return j.decision(Recount, i, why, format, args...)
 }
@@ -511,7 +516,8 @@ func (j *judge) refuse(v *Decision, why Why, text string) {
 
 // refuse makes a decision a None that says what it would have been.
 func (d *Decision) refuse(why Why, text string) {
-	*d = Decision{From: d.From, To: d.To, Kind: None, Rows: d.Rows, Why: why, Text: fmt.Sprintf("%s (%s), but %s", d.Kind, d.Text, text)}
+	*d = Decision{From: d.From, To: d.To, Kind: None, Rows: d.Rows, Why: why,
+		Text: fmt.Sprintf("%s (%s), but %s", d.Kind, d.Text, text)}
 }
 
 // urgency orders decisions: splits of ranges that are too large, refreshes, other splits, merges.

@@ -22,7 +22,8 @@ func old(rows int64, change ...func(*policy.Range)) policy.Range {
 	r := policy.Range{
 		Created: now.Add(-24 * time.Hour),
 		Stats: counter.Stats{
-			Known: true, Rows: rows, Bytes: rows * 100, Recounted: now.Add(-time.Second), RecountedRows: rows, Top: []byte("x"), Spread: 1,
+			Known: true, Rows: rows, Bytes: rows * 100, Recounted: now.Add(-time.Second), RecountedRows: rows,
+			Top: []byte("x"), Spread: 1,
 		},
 	}
 	for _, f := range change {
@@ -35,7 +36,8 @@ func stale(r *policy.Range) { r.Stats.Recounted = now.Add(-2 * time.Hour) }
 func young(r *policy.Range) { r.Created = now.Add(-time.Minute) }
 func appends(perS float64) func(*policy.Range) {
 	return func(r *policy.Range) {
-		r.Stats.PutsPerS, r.Stats.AppendsPerS, r.Stats.AppendShare, r.Stats.GrowthRowsPerS, r.Stats.Spread = perS, perS, 1, perS, 0.1
+		r.Stats.PutsPerS, r.Stats.AppendsPerS, r.Stats.AppendShare, r.Stats.GrowthRowsPerS, r.Stats.Spread = perS, perS, 1,
+			perS, 0.1
 	}
 }
 
@@ -96,32 +98,44 @@ func TestJudge(t *testing.T) {
 		{"its recounts are in vain", nil, layout(old(1001, stale, func(r *policy.Range) {
 			r.Stats.Recounted, r.Stats.Fruitless = now.Add(-10*time.Minute), 5
 		})), []string{"0-1 none: waiting for a recount"}},
-		{"but not for ever", nil, layout(old(1001, stale, func(r *policy.Range) { r.Stats.Fruitless = 50 })), []string{"0-1 recount: suspect"}},
+		{"but not for ever", nil, layout(old(1001, stale, func(r *policy.Range) { r.Stats.Fruitless = 50 })),
+			[]string{"0-1 recount: suspect"}},
 		{"a recount of the future", nil, layout(old(1001, func(r *policy.Range) {
 			r.Stats.Recounted, r.Stats.Fruitless = now.Add(time.Hour), 9
 		})), []string{"0-1 split: rows in 2"}},
-		{"may be too many", nil, layout(old(850, stale, func(r *policy.Range) { r.Stats.AtMost = 1001 })), []string{"0-1 recount: suspect"}},
-		{"may be too many, and was counted", nil, layout(old(850, func(r *policy.Range) { r.Stats.AtMost = 1001 })), []string{"0-1 none: within limits"}},
-		{"far from too many", nil, layout(old(750, stale, func(r *policy.Range) { r.Stats.AtMost = 5001 })), []string{"0-1 none: within limits"}},
+		{"may be too many", nil, layout(old(850, stale, func(r *policy.Range) { r.Stats.AtMost = 1001 })),
+			[]string{"0-1 recount: suspect"}},
+		{"may be too many, and was counted", nil, layout(old(850, func(r *policy.Range) { r.Stats.AtMost = 1001 })),
+			[]string{"0-1 none: within limits"}},
+		{"far from too many", nil, layout(old(750, stale, func(r *policy.Range) { r.Stats.AtMost = 5001 })),
+			[]string{"0-1 none: within limits"}},
 		{"not known", nil, layout(old(1, func(r *policy.Range) { r.Stats.Known = false }), old(5000, stale)),
 			[]string{"0-1 recount: unknown", "1-2 recount: suspect"}},
-		{"will have too many, but not before the next judgement", nil, layout(old(900, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 2, 3 })),
+		{"will have too many, but not before the next judgement", nil,
+			layout(old(900, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 2, 3 })),
 			[]string{"0-1 none: within limits"}},
-		{"will have too many before the next judgement", nil, layout(old(950, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 2, 3 })),
+		{"will have too many before the next judgement", nil,
+			layout(old(950, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 2, 3 })),
 			[]string{"0-1 split: forecast in 3"}},
 		{"grows fast while small", nil, layout(old(60, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 100 })),
 			[]string{"0-1 none: within limits"}},
-		{"grows fast, and is not so small", func(p *policy.Policy) { p.GrowBy = 8 }, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 24, 24 })),
+		{"grows fast, and is not so small", func(p *policy.Policy) { p.GrowBy = 8 },
+			layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 24, 24 })),
 			[]string{"0-1 split: forecast in 3"}},
-		{"grows fast, nobody knows where, and is too large", nil, layout(old(1500, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.Spread = 24, 24, 0 })),
+		{"grows fast, nobody knows where, and is too large", nil,
+			layout(old(1500, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.Spread = 24, 24, 0 })),
 			[]string{"0-1 split: rows in 8"}},
-		{"grows faster than anything could be moved", nil, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 100, 100 })),
+		{"grows faster than anything could be moved", nil,
+			layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 100, 100 })),
 			[]string{"0-1 split: forecast in 31"}},
-		{"grows as fast, by what is put in one place", nil, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.Spread = 100, 100, 0.5 })),
+		{"grows as fast, by what is put in one place", nil,
+			layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.Spread = 100, 100, 0.5 })),
 			[]string{"0-1 none: within limits"}},
-		{"grows before it can be moved", func(p *policy.Policy) { p.MovedPerS = 10 }, layout(old(700, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 3, 3 })),
+		{"grows before it can be moved", func(p *policy.Policy) { p.MovedPerS = 10 },
+			layout(old(700, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 3, 3 })),
 			[]string{"0-1 split: forecast in 3"}},
-		{"grows, but is moved before", func(p *policy.Policy) { p.MovedPerS = 100 }, layout(old(700, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 3, 3 })),
+		{"grows, but is moved before", func(p *policy.Policy) { p.MovedPerS = 100 },
+			layout(old(700, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 3, 3 })),
 			[]string{"0-1 none: within limits"}},
 		{"was counted when there was less, and grows all over", nil, layout(old(1500, func(r *policy.Range) {
 			r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.RecountedRows = 10, 10, 700
@@ -136,38 +150,51 @@ func TestJudge(t *testing.T) {
 			[]string{"0-1 none: within limits", "1-2 none: within limits"}},
 		{"has grown fast, until now", nil, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 100 })),
 			[]string{"0-1 none: within limits"}},
-		{"shrinks", nil, layout(old(999, func(r *policy.Range) { r.Stats.GrowthRowsPerS = -100 })), []string{"0-1 none: within limits"}},
+		{"shrinks", nil, layout(old(999, func(r *policy.Range) { r.Stats.GrowthRowsPerS = -100 })),
+			[]string{"0-1 none: within limits"}},
 		{"moves", nil, layout(old(5000, func(r *policy.Range) { r.Moves = true }), old(10)),
 			[]string{"0-1 none: moving", "1-2 none: moving"}},
 
 		{"small ones", nil, layout(old(100), old(100), old(300)), []string{"0-3 merge: rows"}},
 		{"as many as are needed", nil, layout(old(50), old(50), old(50), old(50), old(50), old(50), old(50)),
 			[]string{"0-5 merge: rows", "5-7 merge: rows"}},
-		{"with the smaller neighbour", nil, layout(old(400), old(10), old(300)), []string{"0-1 none: within limits", "1-3 merge: rows"}},
+		{"with the smaller neighbour", nil, layout(old(400), old(10), old(300)),
+			[]string{"0-1 none: within limits", "1-3 merge: rows"}},
 		{"with none that would be too large", nil, layout(old(595), old(10), old(700)),
 			[]string{"0-1 none: within limits", "1-2 none: no neighbour fits", "2-3 none: within limits"}},
 		{"with none that grows", nil, layout(old(300, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 1 }), old(10)),
 			[]string{"0-1 none: within limits", "1-2 none: no neighbour fits"}},
-		{"not while it cools down", nil, layout(old(10, young), old(300)), []string{"0-1 none: cooling down", "1-2 none: within limits"}},
-		{"nor its neighbour", nil, layout(old(10), old(300, young)), []string{"0-1 none: cooling down", "1-2 none: within limits"}},
+		{"not while it cools down", nil, layout(old(10, young), old(300)),
+			[]string{"0-1 none: cooling down", "1-2 none: within limits"}},
+		{"nor its neighbour", nil, layout(old(10), old(300, young)),
+			[]string{"0-1 none: cooling down", "1-2 none: within limits"}},
 		{"not over a pin", nil, layout(old(10), old(300, func(r *policy.Range) { r.PinUntil = now.Add(time.Hour) })),
 			[]string{"0-1 none: pinned", "1-2 none: within limits"}},
-		{"over a pin that is over", nil, layout(old(10), old(300, func(r *policy.Range) { r.PinUntil = now })), []string{"0-2 merge: rows"}},
-		{"its own pin matters as well", nil, layout(old(300), old(10, func(r *policy.Range) { r.PinUntil = now.Add(time.Hour) })),
+		{"over a pin that is over", nil, layout(old(10), old(300, func(r *policy.Range) { r.PinUntil = now })),
+			[]string{"0-2 merge: rows"}},
+		{"its own pin matters as well", nil, layout(old(300),
+			old(10, func(r *policy.Range) { r.PinUntil = now.Add(time.Hour) })),
 			[]string{"0-1 none: within limits", "1-2 none: pinned"}},
-		{"counted before, all of them", nil, layout(old(10, stale), old(300)), []string{"0-1 recount: suspect", "1-2 none: waiting for a recount"}},
+		{"counted before, all of them", nil, layout(old(10, stale), old(300)),
+			[]string{"0-1 recount: suspect", "1-2 none: waiting for a recount"}},
 		{"not with a tail that is appended to", nil, layout(old(10), old(20, appends(1))),
 			[]string{"0-1 none: appends", "1-2 none: appends"}},
 		{"nor what was cut ahead of it", nil, layout(old(400, appends(1)), old(0), old(0)),
 			[]string{"0-1 none: within limits", "1-2 none: cut ahead already", "2-3 none: cut ahead already"}},
 		{"until the appends stop", nil, layout(old(400), old(0), old(0)), []string{"0-3 merge: rows"}},
-		{"growth at one end", nil, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.Spread = 100, 100, 0.3 })),
+		{"growth at one end", nil, layout(old(200, func(r *policy.Range) {
+			r.Stats.GrowthRowsPerS, r.Stats.PutsPerS,
+				r.Stats.Spread = 100, 100, 0.3
+		})),
 			[]string{"0-1 none: within limits"}},
-		{"appends that have room already", nil, layout(old(900, appends(5)), old(0)), []string{"0-1 none: cut ahead already", "1-2 none: cut ahead already"}},
+		{"appends that have room already", nil, layout(old(900, appends(5)), old(0)),
+			[]string{"0-1 none: cut ahead already", "1-2 none: cut ahead already"}},
 		{"appends that fill what is cut ahead too soon", nil, layout(old(900, appends(50)), old(0), old(0)),
 			[]string{"0-1 none: cut ahead already", "1-2 none: cut ahead already", "2-3 roll: appends ahead 3"}},
-		{"appends that went on to a next range", nil, layout(old(300), old(900, appends(60), ago(40)), old(900, appends(30), ago(10)), old(400, appends(100), ago(0)), old(0)),
-			[]string{"0-1 none: within limits", "1-2 none: within limits", "2-3 none: within limits", "3-4 none: cut ahead already", "4-5 roll: appends ahead 4"}},
+		{"appends that went on to a next range", nil, layout(old(300), old(900, appends(60), ago(40)),
+			old(900, appends(30), ago(10)), old(400, appends(100), ago(0)), old(0)),
+			[]string{"0-1 none: within limits", "1-2 none: within limits", "2-3 none: within limits",
+				"3-4 none: cut ahead already", "4-5 roll: appends ahead 4"}},
 		{"two streams side by side", nil, layout(old(690, appends(5), ago(1)), old(700, appends(5), ago(0))),
 			[]string{"0-1 roll: appends ahead 2", "1-2 roll: appends ahead 2"}},
 		{"what is cut ahead is moving", nil, layout(old(900, appends(50)), old(0, func(r *policy.Range) { r.Moves = true })),
@@ -177,39 +204,56 @@ func TestJudge(t *testing.T) {
 		{"appends, nearly full", nil, layout(old(700, appends(5))), []string{"0-1 roll: appends ahead 2"}},
 		{"appends, stale is good enough", nil, layout(old(700, appends(5), stale)), []string{"0-1 roll: appends ahead 2"}},
 		{"fast appends", nil, layout(old(300, appends(100))), []string{"0-1 roll: appends ahead 9"}},
-		{"appends in the middle", nil, layout(old(700, appends(5)), old(300)), []string{"0-1 roll: appends ahead 2", "1-2 none: within limits"}},
+		{"appends in the middle", nil, layout(old(700, appends(5)), old(300)),
+			[]string{"0-1 roll: appends ahead 2", "1-2 none: within limits"}},
 		{"appends that came too late", nil, layout(old(5000, appends(5))), []string{"0-1 split: rows in 9"}},
 		{"a trickle of appends", nil, layout(old(999, appends(0.0001))), []string{"0-1 none: within limits"}},
 
 		{"tombstones", nil, layout(old(500, func(r *policy.Range) { r.Stats.Dead = 60_000 })), []string{"0-1 refresh: dead"}},
-		{"tombstones of a small bucket", nil, layout(old(5, func(r *policy.Range) { r.Stats.Dead = 60_000 })), []string{"0-1 refresh: dead"}},
-		{"tombstones go with a merge", nil, layout(old(5, func(r *policy.Range) { r.Stats.Dead = 60_000 }), old(300)), []string{"0-2 merge: rows"}},
-		{"tombstones of a young one", nil, layout(old(500, young, func(r *policy.Range) { r.Stats.Dead = 60_000 })), []string{"0-1 none: cooling down"}},
+		{"tombstones of a small bucket", nil, layout(old(5, func(r *policy.Range) { r.Stats.Dead = 60_000 })),
+			[]string{"0-1 refresh: dead"}},
+		{"tombstones go with a merge", nil, layout(old(5, func(r *policy.Range) { r.Stats.Dead = 60_000 }), old(300)),
+			[]string{"0-2 merge: rows"}},
+		{"tombstones of a young one", nil, layout(old(500, young, func(r *policy.Range) { r.Stats.Dead = 60_000 })),
+			[]string{"0-1 none: cooling down"}},
 
 		{"load", nil, layout(old(900, func(r *policy.Range) { r.Stats.ReadsPerS = 5000 }), old(900)),
 			[]string{"0-1 split: load in 2", "1-2 none: within limits"}},
-		{"load that all share", nil, layout(old(900, func(r *policy.Range) { r.Stats.ReadsPerS = 2100 }), old(900, func(r *policy.Range) { r.Stats.ReadsPerS = 2200 }),
+		{"load that all share", nil, layout(old(900, func(r *policy.Range) { r.Stats.ReadsPerS = 2100 }),
+			old(900, func(r *policy.Range) { r.Stats.ReadsPerS = 2200 }),
 			old(900, func(r *policy.Range) { r.Stats.ReadsPerS = 2200 })),
 			[]string{"0-1 none: within limits", "1-2 none: within limits", "2-3 none: within limits"}},
-		{"load of one key", nil, layout(old(1, func(r *policy.Range) { r.Stats.ReadsPerS = 5000 })), []string{"0-1 none: one key only"}},
-		{"load of a small one", nil, layout(old(400, func(r *policy.Range) { r.Stats.ReadsPerS = 5000 })), []string{"0-1 none: within limits"}},
-		{"load of a young one", nil, layout(old(900, young, func(r *policy.Range) { r.Stats.ReadsPerS = 5000 })), []string{"0-1 none: cooling down"}},
-		{"load by appends", func(p *policy.Policy) { p.MaxRows, p.TargetRows = 1e9, 1e9 }, layout(old(900, appends(5000))), []string{"0-1 none: loaded by appends"}},
+		{"load of one key", nil, layout(old(1, func(r *policy.Range) { r.Stats.ReadsPerS = 5000 })),
+			[]string{"0-1 none: one key only"}},
+		{"load of a small one", nil, layout(old(400, func(r *policy.Range) { r.Stats.ReadsPerS = 5000 })),
+			[]string{"0-1 none: within limits"}},
+		{"load of a young one", nil, layout(old(900, young, func(r *policy.Range) { r.Stats.ReadsPerS = 5000 })),
+			[]string{"0-1 none: cooling down"}},
+		{"load by appends", func(p *policy.Policy) { p.MaxRows, p.TargetRows = 1e9, 1e9 }, layout(old(900, appends(5000))),
+			[]string{"0-1 none: loaded by appends"}},
 
 		{"the budget, largest first", func(p *policy.Policy) { p.Budget = policy.Budget{Moves: 4} },
 			layout(old(1100), old(2000), old(1200)),
 			[]string{"0-1 none: budget spent", "1-2 split: rows in 4", "2-3 none: budget spent"}},
 		{"the budget is for all", func(p *policy.Policy) { p.Budget = policy.Budget{Rows: 1000} },
 			&policy.Input{Rows: 900, Ranges: layout(old(1100)).Ranges}, []string{"0-1 none: budget spent"}},
-		{"more than the whole budget, when nothing else is in flight", func(p *policy.Policy) { p.Budget = policy.Budget{Rows: 10, Moves: 1} },
+		{"more than the whole budget, when nothing else is in flight",
+			func(p *policy.Policy) { p.Budget = policy.Budget{Rows: 10, Moves: 1} },
 			layout(old(9000), old(1100)), []string{"0-1 split: rows in 15", "1-2 none: budget spent"}},
 		{"rolls are free", func(p *policy.Policy) { p.Budget = policy.Budget{Moves: 1} },
 			&policy.Input{Moves: 1, Ranges: layout(old(1100), old(700, appends(5))).Ranges},
 			[]string{"0-1 none: budget spent", "1-2 roll: appends ahead 2"}},
-		{"at other hours", func(p *policy.Policy) { p.Budget.Hours = []policy.Hours{{From: 22 * time.Hour, To: 5 * time.Hour}} },
+		{"at other hours", func(p *policy.Policy) {
+			p.Budget.Hours = []policy.Hours{{From: 22 * time.Hour,
+				To: 5 * time.Hour}}
+		},
 			layout(old(1100), old(1300), old(10), old(260)),
-			[]string{"0-1 none: outside the hours", "1-2 split: rows in 3", "2-3 none: outside the hours", "3-4 none: outside the hours"}},
-		{"at these hours", func(p *policy.Policy) { p.Budget.Hours = []policy.Hours{{From: 22 * time.Hour, To: 6 * time.Hour}} },
+			[]string{"0-1 none: outside the hours", "1-2 split: rows in 3", "2-3 none: outside the hours",
+				"3-4 none: outside the hours"}},
+		{"at these hours", func(p *policy.Policy) {
+			p.Budget.Hours = []policy.Hours{{From: 22 * time.Hour,
+				To: 6 * time.Hour}}
+		},
 			layout(old(1100)), []string{"0-1 split: rows in 2"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -226,9 +270,11 @@ func TestJudge(t *testing.T) {
 func drawn(t *rapid.T) (policy.Policy, *policy.Input) {
 	p := small()
 	p.GrowBy = rapid.SampledFrom([]float64{0, 1, 8}).Draw(t, "grow by")
-	p.Budget = policy.Budget{Moves: rapid.IntRange(0, 10).Draw(t, "moves"), Rows: rapid.Int64Range(0, 3000).Draw(t, "rows")}
+	p.Budget = policy.Budget{Moves: rapid.IntRange(0, 10).Draw(t, "moves"),
+		Rows: rapid.Int64Range(0, 3000).Draw(t, "rows")}
 	if rapid.Bool().Draw(t, "hours") {
-		p.Budget.Hours = []policy.Hours{{From: time.Duration(rapid.IntRange(0, 23).Draw(t, "from")) * time.Hour, To: time.Duration(rapid.IntRange(0, 23).Draw(t, "to")) * time.Hour}}
+		p.Budget.Hours = []policy.Hours{{From: time.Duration(rapid.IntRange(0, 23).Draw(t, "from")) * time.Hour,
+			To: time.Duration(rapid.IntRange(0, 23).Draw(t, "to")) * time.Hour}}
 	}
 	ages := rapid.SampledFrom([]time.Duration{-time.Hour, 0, time.Minute, 10 * time.Minute, time.Hour, 100 * time.Hour})
 	rates := rapid.SampledFrom([]float64{0, 0, 0, 0.01, 1, 30, 5000})

@@ -215,7 +215,8 @@ func requireReplay(t *testing.T, in *policy.Input, ds []policy.Decision) {
 
 // Every input of a run, stored and read back, gives the same decisions.
 func TestInputsOfARunCanBeReplayed(t *testing.T) {
-	s, err := Read(strings.NewReader("days: 0.2\nstep: 1m\ntenants: [{kind: random, per_minute: 50}, {kind: append, per_minute: 50}, " +
+	s, err := Read(strings.NewReader("days: 0.2\nstep: 1m\n" +
+		"tenants: [{kind: random, per_minute: 50}, {kind: append, per_minute: 50}, " +
 		"{kind: reversed, per_minute: 50}, {kind: random, per_minute: 30, to: 0.1, delete_at: [0.12], delete_keep: 0.05}]"))
 	require.NoError(t, err)
 	kinds := map[policy.Kind]int{}

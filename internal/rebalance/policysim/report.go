@@ -101,12 +101,16 @@ func (r *Result) finish() {
 
 // Print writes a report as a table.
 func (r *Report) Print(w io.Writer) error {
-	fmt.Fprintf(w, "%s: %g days in %d steps; %d recounts read %.2f rows per row written\n", r.Scenario, r.Days, r.Steps, r.Recounts, r.ScannedPerRow)
+	fmt.Fprintf(w, "%s: %g days in %d steps; %d recounts read %.2f rows per row written\n", r.Scenario, r.Days, r.Steps,
+		r.Recounts, r.ScannedPerRow)
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "tenant\tbuckets\twritten\trows\tpartitions\tmoved/row\tover\tworst\tlongest\tsplits\tmerges\trolls\trefreshes\tundone\tlisting\t")
+	fmt.Fprintln(t, "tenant\tbuckets\twritten\trows\tpartitions\tmoved/row\tover\tworst\tlongest\t"+
+		"splits\tmerges\trolls\trefreshes\tundone\tlisting\t")
 	for _, g := range append(r.Groups[:len(r.Groups):len(r.Groups)], r.Total) {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%.3f\t%.3f%%\t%.2f\t%v\t%d\t%d\t%d\t%d\t%d+%d\t%.2f\t\n", g.Name, g.Buckets, g.Written, g.Rows, g.Partitions,
-			g.MovedPerRow, 100*g.OverShare, g.Worst, g.LongestOver, g.Splits, g.Merges, g.Rolls, g.Refreshes, g.MergesUndone, g.SplitsUndone, g.ListingCost)
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%.3f\t%.3f%%\t%.2f\t%v\t%d\t%d\t%d\t%d\t%d+%d\t%.2f\t\n", g.Name, g.Buckets,
+			g.Written, g.Rows, g.Partitions,
+			g.MovedPerRow, 100*g.OverShare, g.Worst, g.LongestOver, g.Splits, g.Merges, g.Rolls, g.Refreshes, g.MergesUndone,
+			g.SplitsUndone, g.ListingCost)
 	}
 	return t.Flush()
 }

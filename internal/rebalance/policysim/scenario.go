@@ -1,8 +1,8 @@
-// Package policysim plays months of many tenants in seconds: the real recorder, counts, recounts, policy and planners,
-// over buckets that exist as numbers only. It shows what a policy costs and what it lets happen, before a real bucket
-// does.
+// Package policysim plays months of many tenants in seconds: the balancer, with the real recorder, counters, recounts,
+// forecasts and planners, over buckets that exist as numbers only. It decides nothing itself. It shows what a policy
+// costs and what it lets happen, before a real bucket does.
 //
-// It is pure: time is simulated, and chance comes from the scenario's seed.
+// Time is simulated, and random numbers come from the scenario's seed: a scenario gives the same result each time.
 package policysim
 
 import (
@@ -104,7 +104,8 @@ func Read(r io.Reader) (*Scenario, error) {
 	}
 	p := policy.Default(0)
 	s := Scenario{Step: time.Minute, MaxRows: 1000, Planner: policy.DefaultPlanner, Seed: 1, Policy: Change{
-		Horizon: p.Horizon, GrowBy: p.GrowBy, RushBy: p.RushBy, Spread: p.Spread, Cool: p.Cool, Roll: true, MaxDead: p.MaxDead,
+		Horizon: p.Horizon, GrowBy: p.GrowBy, RushBy: p.RushBy, Spread: p.Spread, Cool: p.Cool, Roll: true,
+		MaxDead: p.MaxDead,
 	}}
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
