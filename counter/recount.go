@@ -39,9 +39,6 @@ type Slicer interface {
 type RecountOptions struct {
 	// PageRows is how many rows one read asks for, default 1,000.
 	PageRows int
-	// Quanta is the fewest quanta that a range of many rows is divided into,
-	// default 128; twice as many at most.
-	Quanta int
 	// Yield is called before each read, with the most rows that it will read, and
 	// returns when it may go on: that is where a recount is throttled. An error
 	// of it ends Run.
@@ -49,6 +46,10 @@ type RecountOptions struct {
 	// Now is the wall clock, default time.Now.
 	Now func() time.Time
 }
+
+// fewestQuanta is the fewest quanta that a range of many rows is divided into; it has
+// twice as many at most.
+const fewestQuanta = 128
 
 // Recount counts one range of a partition exactly, page by page. It is not safe
 // for concurrent use. One that was interrupted goes on where it was, in the same
@@ -73,9 +74,6 @@ func NewRecount(rows Slicer, p store.Partition, bounds store.Bounds, o RecountOp
 		o.PageRows = 1000
 	}
 	o.PageRows = min(o.PageRows, store.MaxPageRows)
-	if o.Quanta <= 0 {
-		o.Quanta = 128
-	}
 	if o.Yield == nil {
 		o.Yield = func(ctx context.Context, _ int) error { return ctx.Err() }
 	}
@@ -147,11 +145,11 @@ func (r *Recount) quantum(key []byte) {
 		q[n-1].Rows++
 		return
 	}
-	if len(q) == 2*r.o.Quanta {
-		for i := range r.o.Quanta {
+	if len(q) == 2*fewestQuanta {
+		for i := range fewestQuanta {
 			q[i] = Quantum{Key: q[2*i].Key, Rows: q[2*i].Rows + q[2*i+1].Rows}
 		}
-		q = q[:r.o.Quanta]
+		q = q[:fewestQuanta]
 		r.each *= 2
 	}
 	var cut []byte // of the first: the range's start

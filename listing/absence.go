@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// absentFor is how long a serial read that found no bucket is remembered.
+	// absentFor is how long the result of a serial read that found no bucket is cached.
 	absentFor = time.Second
-	// absenceReads is how many such reads a client makes at once.
+	// absenceReads bounds the concurrent serial reads of a client.
 	absenceReads = 4
 )
 
-// absences remembers names without a bucket. A serial read is dear, to all who use
-// the store, and anybody can ask for a bucket that is not there: so for one name it
-// is made once by many and once in absentFor, and for all names so many at once.
+// absences caches names without a bucket. Serial reads are expensive for all users of the
+// store, and any request may name a bucket that does not exist. So callers share the read
+// of a name, its result is cached for absentFor, and concurrent reads are bounded.
 //
-// That alone could miss a bucket that was just created elsewhere. So every
-// operation reads at Local first, and whoever creates a bucket waits until all such
-// reads find it (see settle).
+// The cache alone could miss a bucket that another process has just created. So every
+// operation reads at Local first, and CreateBucket waits until all such reads find the
+// bucket (see settle).
 type absences struct {
 	known *lru.Cache[string, time.Time] // when a serial read began that found none
 	reads singleflight.Group
@@ -33,12 +33,12 @@ type absences struct {
 	now   func() time.Time
 }
 
-func newAbsences(names int, now func() time.Time) *absences {
-	known, _ := lru.New[string, time.Time](names) // fails only for a size that is not positive
+func newAbsences(now func() time.Time) *absences {
+	known, _ := lru.New[string, time.Time](cachedNames) // fails only for a size that is not positive
 	return &absences{known: known, slots: semaphore.NewWeighted(absenceReads), now: now}
 }
 
-// check returns what read says, or ErrNoSuchBucket if it said so a moment ago.
+// check returns the result of read, or a cached ErrNoSuchBucket.
 func (a *absences) check(
 	ctx context.Context, name string, read func(context.Context) (store.BucketID, error),
 ) (store.BucketID, error) {
@@ -62,7 +62,7 @@ func (a *absences) check(
 			}
 			return id, err
 		})
-		// Somebody else's read may have failed for reasons of theirs.
+		// The shared read of another caller may have failed for reasons of its own.
 		if err == nil || mine || errors.Is(err, ErrNoSuchBucket) {
 			return id.(store.BucketID), err
 		}
@@ -72,11 +72,11 @@ func (a *absences) check(
 	}
 }
 
-// settle returns once every client finds the bucket that a name was just given to: at
-// Local, or where that can't be made sure of, because nobody remembers any more that
-// there was none. It says whether the name has been given away or freed since then.
+// settle returns once every client finds the bucket that was just given a name: because
+// reads at Local find it or, where that can't be ensured, because all cached absences have
+// expired. It reports whether the bucket has lost the name since.
 func (c *Client) settle(ctx context.Context, name string, id store.BucketID) (gone bool, err error) {
-	const forgotten = absentFor + absentFor/4 // by clocks that are not quite the same
+	const forgotten = absentFor + absentFor/4 // clocks run at different speeds
 	wait := time.NewTimer(forgotten)
 	defer wait.Stop()
 	asking, cancel := context.WithTimeout(ctx, forgotten)

@@ -1,6 +1,7 @@
 package listing_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,19 +29,17 @@ func TestAcknowledgement(t *testing.T) {
 		{name: "the other half moves", key: "a", moves: []partmap.Part{{}, {Start: []byte("m"), To: store.PartitionID{1}}}, counts: true},
 		{name: "the bucket is being deleted", key: "x", closing: true},
 	} {
-		for op, write := range map[string]func(b *listing.Bucket) error{
-			"Put":    func(b *listing.Bucket) error { return b.Put(t.Context(), []byte(test.key), nil) },
-			"Delete": func(b *listing.Bucket) error { return b.Delete(t.Context(), []byte(test.key)) },
-			"PutBatch": func(b *listing.Bucket) error {
-				return b.PutBatch(t.Context(), []listing.Entry{{Key: []byte(test.key)}})
+		for op, write := range map[string]func(ctx context.Context, b *listing.Bucket) error{
+			"Put":    func(ctx context.Context, b *listing.Bucket) error { return b.Put(ctx, []byte(test.key), nil) },
+			"Delete": func(ctx context.Context, b *listing.Bucket) error { return b.Delete(ctx, []byte(test.key)) },
+			"PutBatch": func(ctx context.Context, b *listing.Bucket) error {
+				return b.PutBatch(ctx, []listing.Entry{{Key: []byte(test.key)}})
 			},
 		} {
-			t.Run(test.name+"/"+op, func(t *testing.T) {
+			inBubble(t, test.name+"/"+op, func(t *testing.T) {
 				ctx := t.Context()
 				hooked := &listtest.Hooked{Store: memstore.New()}
-				c, err := listing.NewEmbedded(hooked, listing.Options{})
-				require.NoError(t, err)
-				end := listing.Fleeting(c)
+				c := leased(t, hooked, hooked.Store, listing.Options{})
 				require.NoError(t, c.CreateBucket(ctx, "b"))
 				b := c.Bucket("b")
 				var id store.BucketID
@@ -69,9 +68,9 @@ func TestAcknowledgement(t *testing.T) {
 					if change.Next != nil {
 						require.NoError(t, c.Maps().Swap(ctx, change))
 					}
-					end()
+					expire()
 				}
-				err = write(b)
+				err := write(ctx, b)
 				hooked.Hook = nil
 				if test.counts {
 					require.NoError(t, err)

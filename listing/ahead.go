@@ -10,48 +10,44 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A listing with a delimiter jumps from one common prefix to the next, and each
-// jump waits for the read before. Where reads take long, and a page turns out to
-// need many, what is left is cut into parts that are walked at the same time, each
-// as a listing of its own. Their items count in order only, once all before them
-// is complete; what the page does not need is thrown away. Nothing of this shows
-// in a page but the time that it took.
+// A listing with a delimiter jumps from one common prefix to the next, and each jump waits
+// for the previous read. Where reads take long and a page needs many, the rest of the page
+// is divided into walks that are listed concurrently. Their items join the page in order;
+// what the page does not need is dropped. Only the page's latency changes.
 //
-// What may be thrown away is bounded: a part beyond the first reads on only while
-// all such parts together have cost no more than half of what was of use so far,
-// and while those before it are not expected to fill the page. There are more of
-// them as more reads were of use, and longer ones.
+// The waste is bounded: a walk beyond the first reads on only while all such walks together
+// have cost at most half of the useful reads so far, and while the walks before it are not
+// expected to fill the page. With the number of useful reads the walks get more and longer.
 const (
-	// readsPerWalk: for so many reads of use one more part is walked at once.
+	// readsPerWalk is the number of useful reads for each concurrent walk.
 	readsPerWalk = 8
-	// walkShare, maxWalk: a part is made for one in so many of the reads of use, and
-	// at most so many.
+	// A walk is made for one in walkShare of the useful reads, and for maxWalk at most.
 	walkShare, maxWalk = 16, 32
 )
 
-// walk is one of the parts into which what is left of a page was cut.
+// walk is one of the parts of the rest of a page.
 type walk struct {
 	pager         // lists the part; its items are those not yet on the page
 	begin []byte  // near end of the part
-	guess float64 // so many items were expected of it
-	found int     // so many it had, since it was cut
-	any   bool    // it had some
-	last  bool    // the part that ends where the query does
-	busy  bool    // a read is on its way, and nobody else may touch the walk
+	guess float64 // items expected of it
+	found int     // items found in it, since it was cut
+	any   bool    // it had items
+	last  bool    // it ends where the query does
+	busy  bool    // a read is under way, which owns the walk
 	wave  []read  // the latest read
 	room  [1]read // of wave
 	err   error   // of the latest read
-	again bool    // that failed; it is done again if the page comes to need it
-	bad   error   // what was read makes no sense
+	again bool    // the latest read failed; it is repeated if the page needs it
+	bad   error   // the latest read returned damaged rows
 }
 
-// ahead is the reading ahead of one page.
+// ahead reads ahead for one page.
 type ahead struct {
 	p     *pager
 	walks []*walk // in listing order, and without gaps
 	done  chan *walk
 	busy  int
-	names [][]byte // found before the latest cut
+	names [][]byte // the names before the latest cut
 }
 
 // worthReadingAhead reports whether a page should try to read ahead: it has made some
@@ -62,11 +58,11 @@ func (p *pager) worthReadingAhead() bool {
 		p.pace > 0 && float64(p.limit-len(p.items)) > p.pace*float64(2*o.ReadAheadAfter)
 }
 
-// leastWalk is for how many reads a part is made at least.
+// leastWalk returns the least number of reads for which a walk is made.
 func leastWalk(o *Options) int { return max(o.ReadAheadAfter/2, 1) }
 
-// readAhead goes on with the page by several walks, as long as there is something
-// to cut. It returns false if nothing was done.
+// readAhead continues the page by several walks, as long as there is something to divide.
+// It returns false if it did nothing.
 func (p *pager) readAhead(ctx context.Context) (bool, error) {
 	first := &walk{pager: *p, guess: math.Inf(1), last: true}
 	first.items, first.bytes, first.limit, first.idle, first.reads, first.ranges = nil, 0, p.limit-len(p.items), 0, 0, 0
@@ -87,7 +83,7 @@ func (p *pager) readAhead(ctx context.Context) (bool, error) {
 		w, err := a.next(ctx)
 		switch {
 		case leaseOver(err) || err == nil && !p.h.Valid():
-			// Whatever is on its way is done again under another lease.
+			// Reads under way are repeated under another lease.
 			a.drain()
 			if p.h, err = p.c.renew(ctx, p.h); err != nil {
 				return true, err
@@ -111,7 +107,7 @@ func (p *pager) readAhead(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// drain waits for what is on its way, and leaves it at that.
+// drain waits for the reads under way and ignores their results.
 func (a *ahead) drain() {
 	for ; a.busy > 0; a.busy-- {
 		w := <-a.done
@@ -119,8 +115,8 @@ func (a *ahead) drain() {
 	}
 }
 
-// next begins the next read of each walk that may read on, and waits for one of
-// them; it returns its error, or that of a read that could not begin.
+// next starts the next read of each walk that may read on, and waits for one of them. It
+// returns the error of that read, or of one that could not start.
 func (a *ahead) next(ctx context.Context) (*walk, error) {
 	most := a.most()
 	risk, size, expected := 0, 0, float64(len(a.p.items))
@@ -158,15 +154,15 @@ func (a *ahead) next(ctx context.Context) (*walk, error) {
 	return w, w.err
 }
 
-// most is how many reads may go on at once.
+// most returns the number of reads that may be under way.
 func (a *ahead) most() int {
 	return min(max(a.p.reads/readsPerWalk, 2), a.p.c.o.ReadAhead)
 }
 
-// finished: nothing is left of the part, or the page needs no more than it has.
+// finished reports whether nothing is left of the part, or the page needs no more of it.
 func (w *walk) finished() bool { return w.left.done || w.more || len(w.items) >= w.limit }
 
-// expected is how many items a walk will have for the page.
+// expected estimates the items that a walk will have for the page.
 func (w *walk) expected() float64 {
 	if w.last || w.finished() {
 		return float64(len(w.items))
@@ -174,7 +170,7 @@ func (w *walk) expected() float64 {
 	return float64(len(w.items)) + max(w.guess-float64(w.found), 0)
 }
 
-// join puts on the page what the walks have found, as far as there is no gap.
+// join puts the items of the walks on the page, up to the first gap.
 func (a *ahead) join() {
 	p := a.p
 	for len(a.walks) > 0 && !a.walks[0].busy {
@@ -217,8 +213,8 @@ func (a *ahead) join() {
 	}
 }
 
-// cutAll makes as many parts as are to be walked at once: of the last one, as names
-// are expected to go on, and of any that has more than was expected of it.
+// cutAll divides walks until there are as many as reads allowed: the last one, where names
+// are expected to go on, and any that has more items than expected.
 func (a *ahead) cutAll() {
 	active, expected, on := 0, float64(len(a.p.items)), true
 	for _, w := range a.walks {
@@ -226,7 +222,7 @@ func (a *ahead) cutAll() {
 			active++
 		}
 		if w.again || w.bad != nil || w.left.done && !w.any {
-			on = false // it seems that there is nothing more, or no reading ahead of it
+			on = false // there seems to be nothing more, or it can't be read
 		}
 	}
 	most := a.most()
@@ -240,8 +236,8 @@ func (a *ahead) cutAll() {
 	}
 }
 
-// cut leaves the near part of what is left to a walk, and gives the far one to
-// another, which follows it.
+// cut divides what is left of walk i: the walk keeps the near part, a new one after it gets
+// the far part.
 func (a *ahead) cut(i int) bool {
 	w := a.walks[i]
 	lack, o := float64(a.p.limit-len(a.p.items)), &a.p.c.o
@@ -275,8 +271,7 @@ func (a *ahead) cut(i int) bool {
 	return true
 }
 
-// guess says where so many items of a walk are likely to end, by the names that
-// came last.
+// guess predicts the key at which that many items of walk i end, from the latest names.
 func (a *ahead) guess(i int, items float64) []byte {
 	w, seen := a.walks[i], a.walks[i].items
 	if i == 0 {
@@ -298,8 +293,8 @@ func (a *ahead) guess(i int, items float64) []byte {
 	return nil
 }
 
-// edge is where the range ends that was read last, and how many items are expected
-// before it: as many as a range had so far.
+// edge returns the end of the range that was read last, and the items expected before it:
+// the mean of the ranges so far.
 func (a *ahead) edge(w *walk) (at []byte, items float64) {
 	if a.p.ranges == 0 || w.left.passedRange(&w.rg) {
 		return nil, 0
@@ -311,8 +306,8 @@ func (a *ahead) edge(w *walk) (at []byte, items float64) {
 	return a.outside(at), max(float64(len(a.p.items))/float64(a.p.ranges), 1)
 }
 
-// outside moves a cut out of the middle of a common prefix, to its far end, or two
-// walks would find it. The one that finds it jumps there, without another read.
+// outside moves a cut within a common prefix to the far end of the prefix, or both walks
+// would list it. The walk that finds the prefix jumps there, without another read.
 func (a *ahead) outside(at []byte) []byte {
 	if !bytes.HasPrefix(at, a.p.q.Prefix) {
 		return at

@@ -8,10 +8,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// All iterates everything that the query lists. While the consumer works on one
-// page the next one is read; no lease is held in between. It ends with the
-// first error, which is like one of List's. It stops at once, with no read left
-// behind, when the consumer does.
+// All iterates over everything that the query lists. It reads the next page while the
+// consumer works on the present one, and holds no lease in between. It ends with the first
+// error, which is like one of List. When the loop ends, no read is left running.
 func (b *Bucket) All(ctx context.Context, q Query) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		if err := b.all(ctx, q, yield); err != nil {
@@ -20,7 +19,7 @@ func (b *Bucket) All(ctx context.Context, q Query) iter.Seq2[Item, error] {
 	}
 }
 
-// loaded is what came of reading one page in advance.
+// loaded is the result of reading one page.
 type loaded struct {
 	items []Item
 	left  span
@@ -64,7 +63,7 @@ func (b *Bucket) all(ctx context.Context, q Query, yield func(Item, error) bool)
 		}
 		return defaultLimit
 	}
-	var spare []Item // of the page before, whose items the consumer has copies of
+	var spare []Item // memory of the previous page; the consumer has copies of its items
 	for now := b.c.load(ctx, id, &q, left, pageSize(), nil); ; {
 		if now.err != nil {
 			return now.err
@@ -91,8 +90,7 @@ func (b *Bucket) all(ctx context.Context, q Query, yield func(Item, error) bool)
 	}
 }
 
-// load reads one page of a bucket that is known by its id; its items are written
-// over into, which has none.
+// load reads one page of a bucket into the memory of into.
 func (c *Client) load(ctx context.Context, id store.BucketID, q *Query, left span, limit int, into []Item) loaded {
 	h, err := c.acquire(ctx, id)
 	if err != nil {

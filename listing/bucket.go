@@ -10,13 +10,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Bucket is one sorted namespace of keys. It is only a name with its client:
-// cheap to make and to drop, and safe for concurrent use.
+// Bucket is a handle of one sorted namespace of keys: a name with its client. It is cheap
+// to make and safe for concurrent use.
 type Bucket struct {
 	c    *Client
 	name string
-	// id is set for buckets that have no name in the directory: the list of
-	// buckets.
+	// id is set for the list of buckets only, which has no name in the directory.
 	id store.BucketID
 }
 
@@ -28,9 +27,9 @@ type Entry struct {
 	Key, Value []byte
 }
 
-// acquire takes a lease on the bucket's present map. What is remembered of a
-// name, and what a local read says, may be older than the truth: it may name a
-// deleted bucket, or none. So only a serial read says that there is no bucket.
+// acquire takes a lease on the bucket's present map. Cached names and local reads may be
+// stale, and name a deleted bucket or none. So only a serial read decides that there is no
+// bucket.
 func (b *Bucket) acquire(ctx context.Context) (*hold, error) {
 	if b.id != (store.BucketID{}) {
 		return b.c.acquire(ctx, b.id)
@@ -59,7 +58,7 @@ func (b *Bucket) acquire(ctx context.Context) (*hold, error) {
 	if errors.Is(err, ErrNoSuchBucket) {
 		id, err = b.c.absent.check(ctx, b.name, find(store.Serial))
 	}
-	if err == nil && h == nil { // somebody else has found it
+	if err == nil && h == nil { // the read of another caller has found it
 		h, err = b.c.acquire(ctx, id)
 	}
 	if err == nil {
@@ -79,14 +78,14 @@ func (c *Client) acquire(ctx context.Context, id store.BucketID) (*hold, error) 
 	case errors.Is(err, mapclient.ErrClosing):
 		return nil, ErrBucketClosing
 	case errors.Is(err, store.NotFound) && !errors.Is(err, mapclient.ErrNoClock):
-		// Roots are never removed: a missing one is a replica's, not the truth.
+		// Roots are never removed: the replica that answered is stale.
 		return nil, fmt.Errorf("%w: bucket %s: %v", errNoMap, id, err)
 	}
 	return nil, err
 }
 
-// errNoMap: the id has no root. Of the list of buckets this means that it was
-// not made yet.
+// errNoMap means that a bucket id has no root. The list of buckets has none until the
+// first CreateBucket.
 var errNoMap = store.Errorf(store.Unavailable, "the bucket's map is missing")
 
 // locate takes a lease and finds the range of key under it.
@@ -96,7 +95,7 @@ func (b *Bucket) locate(ctx context.Context, key []byte) (*hold, partmap.Range, 
 		if err != nil {
 			return nil, partmap.Range{}, err
 		}
-		rg, err := b.c.maps.Find(ctx, h.lease, key)
+		rg, err := b.c.maps.Find(ctx, h.Lease, key)
 		if err == nil {
 			return h, rg, nil
 		}
@@ -107,9 +106,9 @@ func (b *Bucket) locate(ctx context.Context, key []byte) (*hold, partmap.Range, 
 	}
 }
 
-// checkKey refuses keys that Options do. The list of buckets takes every name.
+// checkKey refuses keys of a wrong length.
 func (b *Bucket) checkKey(key []byte) error {
-	most := b.c.o.MaxKeyBytes
+	most := store.MaxKeyBytes
 	if b.id != (store.BucketID{}) {
 		most = MaxNameBytes
 	}

@@ -10,10 +10,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// The list of buckets is a bucket itself: one entry per name, in order. It has
-// no name, so no client meets it by accident, and an id that every client knows.
-// It follows the directory, which decides: CreateBucket mends it, fsck rebuilds
-// it.
+// listID is the id of the list of buckets, a bucket itself: one entry per name, in order.
+// It has no name, so that no client opens it by accident. The directory is authoritative;
+// CreateBucket and verification bring the list in line with it.
 var listID = store.BucketID{'e', 'v', 'e', 'n', 'k', 'e', 'e', 'l', ' ', 'b', 'u', 'c', 'k', 'e', 't', 's'}
 
 // BucketInfo is one line of the list of buckets.
@@ -43,8 +42,8 @@ func decodeInfo(value []byte) (id store.BucketID, created int64, err error) {
 
 func (c *Client) list() *Bucket { return &Bucket{c: c, name: "list of buckets", id: listID} }
 
-// Buckets iterates the buckets whose names begin with prefix and come after the
-// name after (empty: from the first), in order of their names.
+// Buckets iterates over the buckets whose names begin with prefix and sort above after,
+// in order of their names. It ends with the first error, which is like one of List.
 func (c *Client) Buckets(ctx context.Context, prefix, after string) iter.Seq2[BucketInfo, error] {
 	return func(yield func(BucketInfo, error) bool) {
 		for item, err := range c.list().All(ctx, Query{Prefix: []byte(prefix), After: []byte(after)}) {
@@ -65,7 +64,7 @@ func (c *Client) Buckets(ctx context.Context, prefix, after string) iter.Seq2[Bu
 	}
 }
 
-// enlist puts a bucket on the list, making the list on first use.
+// enlist puts a bucket on the list and creates the list on first use.
 func (c *Client) enlist(ctx context.Context, name string, id store.BucketID, created int64) error {
 	err := c.list().Put(ctx, []byte(name), encodeInfo(id, created))
 	if !errors.Is(err, errNoMap) {
@@ -78,7 +77,7 @@ func (c *Client) enlist(ctx context.Context, name string, id store.BucketID, cre
 	return c.list().Put(ctx, []byte(name), encodeInfo(id, created))
 }
 
-// mend puts a bucket on the list if it is not there.
+// mend puts a bucket on the list if it is missing.
 func (c *Client) mend(ctx context.Context, name string, id store.BucketID, created int64) error {
 	if e, err := c.list().Get(ctx, []byte(name)); err == nil {
 		if listed, _, err := decodeInfo(e.Value); err == nil && listed == id {
@@ -88,9 +87,9 @@ func (c *Client) mend(ctx context.Context, name string, id store.BucketID, creat
 	return c.enlist(ctx, name, id, created)
 }
 
-// delist takes a bucket off the list, if it is this bucket that is there under
-// the name. It deletes at the entry's own timestamp, so that it can never hide
-// the entry of a later bucket, however late it is applied.
+// delist takes a bucket off the list, unless another bucket is listed under the name. It
+// deletes at the timestamp of the entry, so that it can't hide the entry of a later
+// bucket, even if it is applied late.
 func (c *Client) delist(ctx context.Context, name string, id store.BucketID) error {
 	row, err := c.list().getRow(ctx, []byte(name))
 	if errors.Is(err, ErrNotFound) || errors.Is(err, errNoMap) {
@@ -109,8 +108,8 @@ func (c *Client) delist(ctx context.Context, name string, id store.BucketID) err
 	return c.list().deleteAt(ctx, []byte(name), row.Timestamp)
 }
 
-// BucketID returns the id of the bucket that has a name at present. It fails with
-// ErrNoSuchBucket, InvalidArgument, Unavailable, Timeout or Corrupt.
+// BucketID returns the id of the bucket with this name. It fails with ErrNoSuchBucket,
+// InvalidArgument, Unavailable, Timeout or Corrupt.
 func (c *Client) BucketID(ctx context.Context, name string) (store.BucketID, error) {
 	err := checkName(name)
 	var id store.BucketID

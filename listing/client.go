@@ -14,104 +14,93 @@ import (
 	"github.com/evenkeel/evenkeel/store/commontime"
 )
 
-// Client serves all buckets of one store. It is safe for concurrent use; a
-// process needs one.
+// Client works on all buckets of one store. It is safe for concurrent use; a process
+// needs one.
 type Client struct {
 	rows   store.Rows
 	regs   store.Registers
-	maps   maps
+	maps   *mapclient.Client
 	stamps Timestamps
 	names  *lru.Cache[string, store.BucketID]
 	absent *absences
-	m      *mapclient.Client
 	o      Options
-	// emptied is how far the deletions of buckets have come that were given up.
+	// emptied is the progress of bucket deletions that were interrupted.
 	emptied *lru.Cache[store.BucketID, emptied]
 }
 
-// Store is what a Client needs of a store beside the map.
+// Store is what a Client needs of a store, in addition to the map client.
 type Store interface {
 	store.Rows
 	store.Registers
 }
 
-// Timestamps is where the timestamps of writes come from. commontime.Clock is one
-// that any number of processes share; timestamps.Source is one that a process has alone.
+// Timestamps is the source of the timestamps of writes. commontime.Clock is a source that
+// any number of processes share.
 type Timestamps interface {
-	// Next returns the first of n consecutive timestamps, all above every one that it
-	// has given out, and above every one that anybody had acknowledged (Passed) before
-	// the call. With an error none is given out.
+	// Next returns the first of n consecutive timestamps. They are above all that this
+	// source has returned, and above all that were acknowledged (Passed), by any source,
+	// before the call.
 	Next(ctx context.Context, n int) (store.Timestamp, error)
-	// Passed returns when a write at ts may be acknowledged: when every timestamp that
-	// anybody is given from now on is above ts.
+	// Passed returns once a write at ts may be acknowledged: when every later Next, of any
+	// source, returns more than ts.
 	Passed(ctx context.Context, ts store.Timestamp) error
-	// Seen tells of a timestamp that a read returned: later ones are above it.
+	// Seen reports a timestamp that a read returned. Later timestamps are above it.
 	Seen(ts store.Timestamp)
 }
 
-// Options bound what a Client does. The zero Options has the defaults.
+// Options of a Client. The zero value has the defaults.
 type Options struct {
-	// MaxKeyBytes is the longest key, at most (and by default)
-	// store.MaxKeyBytes.
-	MaxKeyBytes int
-	// MaxValueBytes is the longest value, default 64 KiB, at most
-	// store.MaxValueBytes less the kind byte.
+	// MaxValueBytes is the longest value: default 64 KiB, at most store.MaxValueBytes - 1.
 	MaxValueBytes int
-	// MaxIdleReads is how many reads of a partition one page may spend that
-	// find nothing for it, default 256. Then the page ends early, with a token.
+	// MaxIdleReads bounds the reads of one page that find nothing for it, default 256.
+	// After them the page ends early, with a token.
 	MaxIdleReads int
-	// MaxParallel is how many partitions one operation reads or writes at once,
+	// MaxParallel bounds the partitions that one operation reads or writes at a time,
 	// default 8.
 	MaxParallel int
-	// RowsPerRead is how many rows the store reads in the time that one more read
-	// takes: a listing with a delimiter reads on over fewer, and jumps over more.
-	// By default 16 with NewEmbedded and 128 with New, about as measured over
-	// Pebble and Cassandra.
+	// RowsPerRead is how many rows the store reads in the time that one more read takes:
+	// a listing with a delimiter reads through fewer rows, and jumps over more. Default
+	// 16 with NewEmbedded and 128 with New, about as measured on Pebble and Cassandra.
 	RowsPerRead int
-	// ReadAhead is how many reads of a listing with a delimiter may go on at once; 1:
-	// each waits for the one before. By default 1 with NewEmbedded, where a read takes
-	// no longer than to begin another one, and twice MaxParallel with New, as such reads
-	// are small.
+	// ReadAhead bounds the concurrent reads of one page of a listing with a delimiter; 1
+	// disables reading ahead. Default 1 with NewEmbedded, where a read takes no longer
+	// than starting another one, and twice MaxParallel with New, as such reads are small.
 	ReadAhead int
-	// ReadAheadAfter is how many reads a page makes one after the other before it
-	// reads ahead, default 8.
+	// ReadAheadAfter is how many reads a page makes in sequence before it reads ahead,
+	// default 8.
 	ReadAheadAfter int
-	// WriteAttempts is how often a write whose outcome is unknown is tried, with
-	// the same timestamp, default 3.
+	// WriteAttempts bounds the attempts of a write whose outcome is unknown, all with the
+	// same timestamp, default 3.
 	WriteAttempts int
-	// CachedNames is how many ids of bucket names are remembered, default
-	// 10,000.
-	CachedNames int
-	// Timestamps is the source of timestamps; one per process. By default New takes
-	// the common time of the store's servers, or where they have no clocks the wall
-	// clock's, and NewEmbedded one that is kept in the store.
+	// Timestamps is the source of timestamps, one per process. The default of New is the
+	// common time of the store's servers, or the wall clock where they have no clocks; of
+	// NewEmbedded, a source that is kept in the store.
 	Timestamps Timestamps
-	// CacheBytes bounds the map cache that NewEmbedded makes; see
-	// mapclient.Options.
+	// CacheBytes bounds the map cache of NewEmbedded; see mapclient.Options.
 	CacheBytes int64
 	// Now is the wall clock, default time.Now.
 	Now func() time.Time
-	// Recorder is told what was written and read; nil for nobody. See
-	// counter.Recorder.
+	// Recorder receives what was written and read, for example a counter.Recorder; nil
+	// for none.
 	Recorder Recorder
-	// Sizes tells how many rows partitions have, and where in them, so that
-	// SplitPoints makes even parts with few reads; nil: nobody knows.
+	// Sizes returns how many rows partitions have, and where, so that SplitPoints makes
+	// even parts with few reads; nil where sizes are not known.
 	Sizes counter.Source
 }
 
-// Recorder learns what becomes of partitions: of each acknowledged write, at the
-// write's timestamp, and of each read. It is called on the way of every operation,
-// from many goroutines: it must return at once, and keep no key.
+// Recorder receives each acknowledged write, with its timestamp, and each read of a
+// partition. Operations call it directly, from many goroutines: it must return at once
+// and must not keep the key.
 type Recorder interface {
-	// Put: an entry, of so many bytes of key and value, is in a partition.
+	// Put records an entry with size bytes of key and value.
 	Put(p store.Partition, key []byte, size int, at store.Timestamp)
-	// Delete: a key was deleted; by a marker, if its range moves.
+	// Delete records the deletion of a key, by a marker if its range moves.
 	Delete(p store.Partition, key []byte, at store.Timestamp, marker bool)
-	// Read: a partition was read once, a page or an entry.
+	// Read records one read of a partition, a page or an entry.
 	Read(p store.Partition)
 }
 
-// noRecorder is in the place of the recorder that nobody gave.
+// noRecorder takes the place of a nil Recorder.
 type noRecorder struct{}
 
 func (noRecorder) Put(store.Partition, []byte, int, store.Timestamp)     {}
@@ -126,28 +115,29 @@ const (
 	embeddedRowsPerRead  = 16
 	defaultReadAfter     = 8
 	defaultAttempts      = 3
-	defaultNames         = 10_000
+	// cachedNames is for how many bucket names ids, or their absence, are remembered.
+	cachedNames = 10_000
 )
 
-// New makes a client over a store and a client of its maps. Nothing is read or
-// written yet. It fails with InvalidArgument where o is out of bounds.
+// New makes a client over a store and its map client. It does no I/O. It fails with
+// InvalidArgument where an option is out of bounds.
 func New(s Store, m *mapclient.Client, o Options) (*Client, error) {
 	o, err := o.withDefaults(m.Time())
 	if err != nil {
 		return nil, err
 	}
 	// They fail only for a size that is not positive.
-	names, _ := lru.New[string, store.BucketID](o.CachedNames)
+	names, _ := lru.New[string, store.BucketID](cachedNames)
 	looks, _ := lru.New[store.BucketID, emptied](rememberedLooks)
 	return &Client{
-		rows: s, regs: s, maps: mapsOf{m}, stamps: o.Timestamps, names: names, absent: newAbsences(o.CachedNames, o.Now),
-		m: m, o: o, emptied: looks,
+		rows: s, regs: s, maps: m, stamps: o.Timestamps, names: names, absent: newAbsences(o.Now),
+		o: o, emptied: looks,
 	}, nil
 }
 
-// NewEmbedded makes a client for a store that this process has for itself:
-// with a map client whose leases need no clocks, and timestamps that do not
-// repeat after a restart.
+// NewEmbedded makes a client for a store that only this process uses. Its map client has
+// leases without clocks, and its timestamps never repeat after a restart. It fails like
+// New.
 func NewEmbedded(s store.Store, o Options) (*Client, error) {
 	if o.Timestamps == nil {
 		o.Timestamps = timestamps.Kept(s, o.Now)
@@ -161,12 +151,12 @@ func NewEmbedded(s store.Store, o Options) (*Client, error) {
 	return New(s, mapclient.NewEmbedded(s, mapclient.Options{CacheBytes: o.CacheBytes, Now: o.Now}), o)
 }
 
-// Maps is the map client that c uses. In the embedded form movers of the same
-// process must use it too, or they do not see the leases of c.
-func (c *Client) Maps() *mapclient.Client { return c.m }
+// Maps returns the map client of c. In the embedded form movers must use the same one, or
+// they do not see the leases of c.
+func (c *Client) Maps() *mapclient.Client { return c.maps }
 
-// Bucket names a bucket to work with. It does no I/O: whether the bucket exists
-// shows in each operation.
+// Bucket returns a handle of a bucket. It does no I/O: operations on a bucket that does
+// not exist fail with ErrNoSuchBucket.
 func (c *Client) Bucket(name string) *Bucket { return &Bucket{c: c, name: name} }
 
 func (o Options) withDefaults(common *commontime.Clock) (Options, error) {
@@ -175,7 +165,6 @@ func (o Options) withDefaults(common *commontime.Clock) (Options, error) {
 		value        *int
 		preset, most int
 	}{
-		{"MaxKeyBytes", &o.MaxKeyBytes, store.MaxKeyBytes, store.MaxKeyBytes},
 		{"MaxValueBytes", &o.MaxValueBytes, defaultMaxValueBytes, store.MaxValueBytes - 1},
 		{"MaxIdleReads", &o.MaxIdleReads, defaultIdleReads, 1 << 30},
 		{"MaxParallel", &o.MaxParallel, defaultParallel, 1 << 10},
@@ -183,7 +172,6 @@ func (o Options) withDefaults(common *commontime.Clock) (Options, error) {
 		{"ReadAhead", &o.ReadAhead, 2 * cmp.Or(o.MaxParallel, defaultParallel), 1 << 11},
 		{"ReadAheadAfter", &o.ReadAheadAfter, defaultReadAfter, 1 << 30},
 		{"WriteAttempts", &o.WriteAttempts, defaultAttempts, 1 << 10},
-		{"CachedNames", &o.CachedNames, defaultNames, 1 << 30},
 	} {
 		if *d.value == 0 {
 			*d.value = d.preset

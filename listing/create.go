@@ -13,14 +13,14 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// casAttempts is how often a swap of unknown outcome is tried and read back
-// before the outcome stays unknown.
+// casAttempts bounds the attempts of a swap whose outcome is unknown, each followed by a
+// read.
 const casAttempts = 4
 
-// CreateBucket makes a bucket. Cuts, in any order, are the keys at which its
-// first ranges begin and end; with none it has one range. It fails with
-// InvalidArgument, ErrBucketExists, ErrBucketClosing, ErrTimeUnknown,
-// ErrOutcomeUnknown, Unavailable, Timeout or Corrupt. Of several creators at once exactly one wins.
+// CreateBucket creates a bucket. Its first ranges begin and end at the given cuts, in any
+// order; without cuts it has one range. Of several concurrent calls one succeeds. It fails
+// with InvalidArgument, ErrBucketExists, ErrBucketClosing, ErrTimeUnknown,
+// ErrOutcomeUnknown, Unavailable, Timeout or Corrupt.
 func (c *Client) CreateBucket(ctx context.Context, name string, cuts ...[]byte) error {
 	return wrap("create bucket", name, c.create(ctx, name, cuts))
 }
@@ -33,8 +33,8 @@ func (c *Client) create(ctx context.Context, name string, cuts [][]byte) error {
 	slices.SortFunc(cuts, bytes.Compare)
 	cuts = slices.CompactFunc(cuts, bytes.Equal)
 	for _, cut := range cuts {
-		if len(cut) == 0 || len(cut) > c.o.MaxKeyBytes {
-			return invalid("a cut has 1 to %d bytes, not %d", c.o.MaxKeyBytes, len(cut))
+		if len(cut) == 0 || len(cut) > store.MaxKeyBytes {
+			return invalid("a cut has 1 to %d bytes, not %d", store.MaxKeyBytes, len(cut))
 		}
 	}
 	old, err := c.readName(ctx, name, store.Serial)
@@ -44,11 +44,11 @@ func (c *Client) create(ctx context.Context, name string, cuts [][]byte) error {
 	if err := c.vacant(ctx, name, old); err != nil {
 		return err
 	}
-	// Not at the end, when the bucket is put on the list and half of it is done.
+	// Fails now if the time is unknown, not after half of the work is done.
 	if _, err := c.stamps.Next(ctx, 1); err != nil {
 		return err
 	}
-	// The map first: a name never leads nowhere.
+	// The map first: a name always has a map.
 	id := store.BucketID(uuid.New())
 	root, err := c.maps.Create(ctx, id, cuts)
 	if err != nil {
@@ -66,14 +66,14 @@ func (c *Client) create(ctx context.Context, name string, cuts [][]byte) error {
 	}
 	gone, err := c.settle(ctx, name, id)
 	if err == nil && gone {
-		// Somebody has deleted the bucket, perhaps before it was on the list.
+		// It was deleted meanwhile, perhaps before it was on the list.
 		err = c.delist(ctx, name, id)
 	}
 	return err
 }
 
-// vacant fails unless a bucket may be created under a name. A name whose bucket
-// is deleted counts as free: its deleter did not come to the end.
+// vacant fails unless a bucket may be created under a name. A name whose bucket is deleted
+// counts as free: its deletion was interrupted.
 func (c *Client) vacant(ctx context.Context, name string, n nameRecord) error {
 	if n.free() {
 		return nil
@@ -88,15 +88,15 @@ func (c *Client) vacant(ctx context.Context, name string, n nameRecord) error {
 	case partmap.Closing:
 		return ErrBucketClosing
 	}
-	// Its creator may have died before it put the bucket on the list.
+	// Its creation may have been interrupted before the bucket was on the list.
 	if err := c.mend(ctx, name, n.id, n.created); err != nil {
 		return fmt.Errorf("%w; the list of buckets may lack it: %w", ErrBucketExists, err)
 	}
 	return ErrBucketExists
 }
 
-// claim gives a name that was free at old to a bucket. An outcome that is not
-// known is found out by reading who has the name now.
+// claim gives a name that was free at version old to a bucket. Where the outcome is
+// unknown it reads which bucket has the name.
 func (c *Client) claim(ctx context.Context, name string, old nameRecord, id store.BucketID, created int64) error {
 	err := c.swapName(ctx, name, old, id, created)
 	for i := 1; err != nil && i < casAttempts; i++ {
@@ -121,7 +121,7 @@ func (c *Client) claim(ctx context.Context, name string, old nameRecord, id stor
 	return nil
 }
 
-// lost says what a creator finds who came too late.
+// lost returns the error of a call that another one has overtaken.
 func (c *Client) lost(ctx context.Context, name string, now nameRecord) error {
 	err := c.vacant(ctx, name, now)
 	if err == nil {
@@ -130,8 +130,8 @@ func (c *Client) lost(ctx context.Context, name string, now nameRecord) error {
 	return err
 }
 
-// discard marks the map of a bucket that did not get its name as deleted. If
-// that fails, fsck finds it.
+// discard marks the map of a bucket that did not get its name as deleted. If that fails,
+// verification finds it.
 func (c *Client) discard(ctx context.Context, root *partmap.Root) {
 	for _, state := range []partmap.State{partmap.Closing, partmap.Deleted} {
 		change, err := partmap.WithState(root, state, c.maps.Stamp())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -91,6 +92,14 @@ func newWild(t *testing.T, o listing.Options, cuts ...[]byte) (*wild, *world) {
 	return s, w
 }
 
+// newLeasedWild is newWild with a client whose leases end by time, in a bubble.
+func newLeasedWild(t *testing.T, s *wild, o listing.Options) *world {
+	s.Store = memstore.New()
+	w := &world{t: t, ctx: t.Context(), s: s, c: leased(t, s, s, o)}
+	w.fill()
+	return w
+}
+
 // TestDamagedRows: whoever comes to one says so, and nobody else; a page that reads ahead
 // comes to no more than one that does not.
 func TestDamagedRows(t *testing.T) {
@@ -159,81 +168,98 @@ func TestAnEmptyQuery(t *testing.T) {
 // TestLeasesThatEndForGood: whatever read is under way when the lease ends fails if there
 // is no other one to be had.
 func TestLeasesThatEndForGood(t *testing.T) {
-	s, w := newWild(t, listing.Options{RowsPerRead: 8, ReadAhead: 8, ReadAheadAfter: 2})
-	var entries []listing.Entry
-	for _, k := range folders(50, counted, each(20)) {
-		entries = append(entries, listing.Entry{Key: []byte(k)})
-	}
-	b := w.c.Bucket("b")
-	require.NoError(t, b.PutBatch(w.ctx, entries))
-	end := listing.Fleeting(w.c)
-	calls, last, unneeded := atomic.Int64{}, int64(0), 0
-	for name, do := range map[string]func(ctx context.Context) error{
-		"page": func(ctx context.Context) error {
-			page, err := b.List(ctx, listing.Query{Delimiter: []byte("/"), Limit: 45})
-			if err == nil && last > 0 { // it had no need of that read, or did not come to it
-				unneeded++
-				require.Len(t, page.Items, 45)
-				return store.Errorf(store.Timeout, "unneeded")
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		s := &wild{read: func(t store.Table, rec store.Record, err error) (store.Record, error) {
+			if t == store.Clocks && away.Load() {
+				return store.Record{}, store.Errorf(store.Unavailable, "away")
 			}
-			return err
-		},
-		"get":    func(ctx context.Context) error { _, err := b.Get(ctx, entries[7].Key); return err },
-		"points": func(ctx context.Context) error { _, err := b.SplitPoints(ctx, listing.Query{}, 3); return err },
-	} {
-		ctx, cancel := context.WithCancel(w.ctx)
-		calls.Store(0)
+			return rec, err
+		}}
+		w := newLeasedWild(t, s, listing.Options{RowsPerRead: 8, ReadAhead: 8, ReadAheadAfter: 2})
+		var entries []listing.Entry
+		for _, k := range folders(50, counted, each(20)) {
+			entries = append(entries, listing.Entry{Key: []byte(k)})
+		}
+		b := w.c.Bucket("b")
+		require.NoError(t, b.PutBatch(w.ctx, entries))
+		calls, last, unneeded := atomic.Int64{}, int64(0), 0
 		s.before = func() {
 			if calls.Add(1) == last {
-				end()
-				cancel()
+				away.Store(true)
+				expire()
 			}
 		}
-		s.on.Store(true)
-		last = 0
-		require.NoError(t, do(ctx), name)
-		for most := calls.Load(); last < most; {
-			ctx, cancel = context.WithCancel(w.ctx)
+		for name, do := range map[string]func(ctx context.Context) error{
+			"page": func(ctx context.Context) error {
+				page, err := b.List(ctx, listing.Query{Delimiter: []byte("/"), Limit: 45})
+				if err == nil && last > 0 { // it had no need of that read, or did not come to it
+					unneeded++
+					require.Len(t, page.Items, 45)
+					return store.Errorf(store.Unavailable, "unneeded")
+				}
+				return err
+			},
+			"get":    func(ctx context.Context) error { _, err := b.Get(ctx, entries[7].Key); return err },
+			"points": func(ctx context.Context) error { _, err := b.SplitPoints(ctx, listing.Query{}, 3); return err },
+		} {
 			calls.Store(0)
-			last++
-			require.ErrorIs(t, do(ctx), store.Timeout, "%s, call %d of %d", name, last, most)
+			s.on.Store(true)
+			last = 0
+			require.NoError(t, do(w.ctx), name)
+			for most := calls.Load(); last < most; {
+				calls.Store(0)
+				last++
+				require.ErrorIs(t, do(w.ctx), store.Unavailable, "%s, call %d of %d", name, last, most)
+				away.Store(false)
+			}
+			s.on.Store(false)
 		}
-		s.on.Store(false)
-		cancel()
-	}
-	require.Less(t, unneeded, 30)
+		require.Less(t, unneeded, 30)
+	})
 }
 
 // TestLeasesThatEndOnANewMap: a get goes on under the next lease, in the range that its
-// map names; where that can't be found out it fails.
+// map names; a put whose range is another one by then has an unknown outcome. Where the
+// range can't be found both fail.
 func TestLeasesThatEndOnANewMap(t *testing.T) {
 	for _, away := range []bool{false, true} {
-		s, w := newWild(t, listing.Options{})
-		w.put("k03/2", "")
-		end := listing.Fleeting(w.c)
-		s.before = func() {
-			s.on.Store(false)
-			var entries []partmap.Entry
-			for i := range 12 { // a map with nodes
-				entries = append(entries, partmap.Entry{Partition: store.PartitionID(uuid.New())})
-				if i > 0 {
-					entries[i].Start = fmt.Appendf(nil, "k%02d%0400d", i, i)
+		for _, op := range []string{"get", "put"} {
+			inBubble(t, fmt.Sprintf("%s/away=%v", op, away), func(t *testing.T) {
+				s := &wild{}
+				w := newLeasedWild(t, s, listing.Options{})
+				w.put("k03/2", "")
+				s.before = func() {
+					s.on.Store(false)
+					var entries []partmap.Entry
+					for i := range 12 { // a map with nodes
+						entries = append(entries, partmap.Entry{Partition: store.PartitionID(uuid.New())})
+						if i > 0 {
+							entries[i].Start = fmt.Appendf(nil, "k%02d%0400d", i, i)
+						}
+					}
+					w.edit(func(e *partmap.Edit) { require.NoError(t, e.Replace(partmap.Replacement{Entries: entries})) })
+					expire()
+					if away {
+						s.node = store.Errorf(store.Unavailable, "away")
+					}
 				}
-			}
-			w.edit(func(e *partmap.Edit) { require.NoError(t, e.Replace(partmap.Replacement{Entries: entries})) })
-			end()
-			if away {
-				s.node = store.Errorf(store.Unavailable, "away")
-			}
-		}
-		_, err := w.c.Bucket("b").Get(w.ctx, []byte("k03/2"))
-		require.NoError(t, err)
-		s.on.Store(true)
-		_, err = w.c.Bucket("b").Get(w.ctx, []byte("k03/2"))
-		if away {
-			require.ErrorIs(t, err, store.Unavailable)
-		} else {
-			require.ErrorIs(t, err, listing.ErrNotFound, "its range is another one")
+				_, err := w.c.Bucket("b").Get(w.ctx, []byte("k03/2"))
+				require.NoError(t, err)
+				s.on.Store(true)
+				if op == "put" {
+					err = w.c.Bucket("b").Put(w.ctx, []byte("k03/2"), nil)
+					require.ErrorIs(t, err, listing.ErrOutcomeUnknown)
+				} else {
+					_, err = w.c.Bucket("b").Get(w.ctx, []byte("k03/2"))
+				}
+				if away {
+					require.ErrorIs(t, err, store.Unavailable)
+					require.ErrorContains(t, err, "away")
+				} else if op == "get" {
+					require.ErrorIs(t, err, listing.ErrNotFound, "its range is another one")
+				}
+			})
 		}
 	}
 }
@@ -256,43 +282,45 @@ func TestWritesAcrossACut(t *testing.T) {
 		"behind the last":      {cuts: map[string]store.PartitionID{"e\x00": other}},
 		"it is closed":         {close: true, kind: store.Timeout},
 	} {
-		s, w := newWild(t, listing.Options{})
-		end := listing.Fleeting(w.c)
-		s.before = func() {
-			s.on.Store(false)
-			w.edit(func(e *partmap.Edit) {
-				old := w.ranges()[0].Entry
-				r := partmap.Replacement{Entries: []partmap.Entry{old}}
-				for _, cut := range []string{"b", "d", "e", "e\x00"} {
-					if to, ok := c.cuts[cut]; ok {
-						part := old
-						if part.Start = []byte(cut); to != (store.PartitionID{}) {
-							part.Partition = to
+		inBubble(t, name, func(t *testing.T) {
+			s := &wild{}
+			w := newLeasedWild(t, s, listing.Options{})
+			s.before = func() {
+				s.on.Store(false)
+				w.edit(func(e *partmap.Edit) {
+					old := w.ranges()[0].Entry
+					r := partmap.Replacement{Entries: []partmap.Entry{old}}
+					for _, cut := range []string{"b", "d", "e", "e\x00"} {
+						if to, ok := c.cuts[cut]; ok {
+							part := old
+							if part.Start = []byte(cut); to != (store.PartitionID{}) {
+								part.Partition = to
+							}
+							r.Entries = append(r.Entries, part)
 						}
-						r.Entries = append(r.Entries, part)
 					}
+					require.NoError(t, e.Replace(r))
+				})
+				if c.close {
+					w.state(w.id, partmap.Closing)
 				}
-				require.NoError(t, e.Replace(r))
-			})
-			if c.close {
-				w.state(w.id, partmap.Closing)
+				expire()
 			}
-			end()
-		}
-		s.on.Store(true)
-		var entries []listing.Entry
-		for _, k := range []string{"a", "b", "c", "d", "e"} {
-			entries = append(entries, listing.Entry{Key: []byte(k)})
-		}
-		err := w.c.Bucket("b").PutBatch(w.ctx, entries)
-		require.False(t, s.on.Load(), name)
-		require.Equal(t, c.kind != store.Other, err != nil, "%s: %v", name, err)
-		var batch *listing.BatchError
-		if errors.As(err, &batch) {
-			for _, outcome := range batch.Outcomes {
-				require.ErrorIs(t, outcome, listing.ErrOutcomeUnknown, name)
+			s.on.Store(true)
+			var entries []listing.Entry
+			for _, k := range []string{"a", "b", "c", "d", "e"} {
+				entries = append(entries, listing.Entry{Key: []byte(k)})
 			}
-		}
+			err := w.c.Bucket("b").PutBatch(w.ctx, entries)
+			require.False(t, s.on.Load(), name)
+			require.Equal(t, c.kind != store.Other, err != nil, "%s: %v", name, err)
+			var batch *listing.BatchError
+			if errors.As(err, &batch) {
+				for _, outcome := range batch.Outcomes {
+					require.ErrorIs(t, outcome, listing.ErrOutcomeUnknown, name)
+				}
+			}
+		})
 	}
 }
 

@@ -12,12 +12,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// DeleteBucket deletes an empty bucket. It fails with ErrNoSuchBucket,
-// ErrNotEmpty, InvalidArgument, Unavailable, Timeout, Corrupt, or
-// ErrOutcomeUnknown; after the latter ones the bucket may be closed for a while.
-// It may be interrupted at any step and called again, by anybody. Where ctx ends while a
-// bucket of very many ranges is looked through, the bucket stays closed, and the next call
-// of this Client goes on from there.
+// DeleteBucket deletes an empty bucket. It fails with ErrNoSuchBucket, ErrNotEmpty,
+// InvalidArgument, Unavailable, Timeout, Corrupt or ErrOutcomeUnknown; after the last four
+// the bucket may stay closed for a while. The call may be interrupted and repeated, by any
+// process. If ctx ends while it looks through very many ranges, the bucket stays closed, and
+// the next call of this Client continues there.
 func (c *Client) DeleteBucket(ctx context.Context, name string) error {
 	return wrap("delete bucket", name, c.delete(ctx, name))
 }
@@ -37,15 +36,14 @@ func (c *Client) delete(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if root.State == partmap.Deleted { // by somebody who did not come to the end
+	if root.State == partmap.Deleted { // by a call that was interrupted
 		if err := c.forget(ctx, name, n); err != nil {
 			return err
 		}
 		return ErrNoSuchBucket
 	}
 	if root.State == partmap.Open {
-		// A cheap look first: most buckets that are not empty show it at once,
-		// and stay open.
+		// Most buckets with entries show it at once, and need not be closed.
 		if empty, err := c.looksEmpty(ctx, n.id); err != nil || !empty {
 			return orNotEmpty(err)
 		}
@@ -71,7 +69,7 @@ func (c *Client) looksEmpty(ctx context.Context, id store.BucketID) (bool, error
 	for {
 		page := c.load(ctx, id, &Query{KeysOnly: true}, left, 1, nil)
 		switch {
-		case errors.Is(page.err, ErrBucketClosing): // somebody else looks at this moment
+		case errors.Is(page.err, ErrBucketClosing): // another call is looking
 			return true, nil
 		case page.err != nil && ctx.Err() != nil && len(page.left.lo) > 0:
 			c.emptied.Add(id, emptied{next: page.left.lo})
@@ -87,36 +85,37 @@ func (c *Client) looksEmpty(ctx context.Context, id store.BucketID) (bool, error
 	}
 }
 
-// emptied is how far a bucket was looked through and found empty.
+// emptied is the progress of a look through a bucket: all below next is empty.
 type emptied struct {
-	// version is that of the root, closing, under which it was; while it is the present
-	// one, nobody can have written. Zero: the bucket was open, so it is a guess.
+	// version is that of the closing root under which the bucket was looked through. While
+	// it is the present one nothing can have been written. Zero: the bucket was open, so
+	// next is only a hint.
 	version store.Version
 	next    []byte
 }
 
 const (
-	// rememberedLooks is for how many buckets that is remembered.
+	// rememberedLooks bounds the buckets whose progress is kept.
 	rememberedLooks = 1000
-	// lookTime is after how long a closing bucket is written down as closing once more:
-	// one that has been so for a minute counts as left behind.
+	// lookTime is how often the root of a closing bucket is swapped to the same map: one
+	// that has been closing for a minute counts as abandoned.
 	lookTime = 15 * time.Second
-	// lookRanges are looked at between two notes of how far it is.
+	// lookRanges is the number of ranges between two updates of the progress.
 	lookRanges = 256
 )
 
-// errLookTime: a look has come as far as it may before it is written down.
+// errLookTime means that lookTime is over.
 var errLookTime = errors.New("the bucket is looked through in parts")
 
 func goesOn(why error) error {
 	return store.Wrap("the bucket has very many ranges; delete it again to go on where this stopped", why)
 }
 
-// closeAndDelete takes a bucket from open or closing to deleted if it has no
-// entries, else back to open. Whatever happens meanwhile, each decision holds
-// for the root on which it was made, or its swap fails and it is made anew.
+// closeAndDelete takes a bucket from open or closing to deleted if it has no entries, else
+// back to open. Each decision is for one version of the root: if that has changed, its swap
+// fails and the decision is repeated.
 func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root) error {
-	// Each move under way may come in between once per phase.
+	// Each move in flight may change the root once per phase.
 	const decisions = 10 * casAttempts
 	for left := decisions; left > 0; left-- {
 		seen, goOn := c.emptied.Get(root.Bucket)
@@ -132,7 +131,7 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root) error {
 		var err error
 		switch root.State {
 		case partmap.Deleted:
-			return ErrNoSuchBucket // somebody else was first
+			return ErrNoSuchBucket // another call was first
 		case partmap.Open:
 			if root, _, err = c.setState(ctx, root, partmap.Closing); err != nil {
 				return err
@@ -141,8 +140,7 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root) error {
 		}
 		empty := false
 		if goOn {
-			// From the one version right to the next: nobody was between. And there is no
-			// lease left to wait for.
+			// No version lies between the two, and no lease is left to wait for.
 			var mine bool
 			old := root
 			root, mine, err = c.swapState(ctx, old, func() (partmap.Change, error) {
@@ -156,7 +154,7 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root) error {
 			}
 			c.emptied.Add(root.Bucket, emptied{root.Version(), seen.next})
 		} else {
-			// Somebody else's closing may be older than the last lease: wait anew.
+			// Another call may have closed it, and its wait may not be over.
 			err = c.maps.Wait(ctx, root.Bucket)
 		}
 		if err == nil {
@@ -185,9 +183,8 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root) error {
 	return c.reopen(ctx, root, store.Errorf(store.Unavailable, "others change the bucket at the same time: try again"))
 }
 
-// reopen brings a closing bucket back and returns why. If it can't, the
-// bucket stays closing until DeleteBucket is called again or the rebalancer
-// finds it.
+// reopen opens a closing bucket again and returns why. If that fails, the bucket stays
+// closing until DeleteBucket is called again or the rebalancer finds it.
 func (c *Client) reopen(ctx context.Context, root *partmap.Root, why error) error {
 	c.emptied.Remove(root.Bucket)
 	if root.State != partmap.Closing {
@@ -211,9 +208,8 @@ func (c *Client) setState(
 	})
 }
 
-// swapState swaps the root of a bucket and finds out what became of it: the
-// present root, and whether it is this call's. Where it fails the outcome is
-// unknown.
+// swapState swaps the root of a bucket. It returns the present root and whether this call
+// has written it. With an error the outcome is unknown.
 func (c *Client) swapState(
 	ctx context.Context, root *partmap.Root, make func() (partmap.Change, error),
 ) (now *partmap.Root, mine bool, err error) {
@@ -245,12 +241,11 @@ func (c *Client) swapState(
 	return nil, false, unknown(err)
 }
 
-// empty looks at every range of a closed bucket from a key on, wherever its phase says
-// that entries may be, as widely as the store can. Nobody acts on the bucket but
-// movers, and they change the root, which the swap to deleted notices. The ranges are
-// read as a page reads them, both sides merged: during a move a partition may hold rows
-// though the bucket lists none, in draining what was copied, in copying what a marker
-// hides. With an error, all below next is empty.
+// empty reports whether a closed bucket has no entry from a key on. It reads at the widest
+// consistency of the store. Only movers act on the bucket meanwhile, and they change the
+// root, so that the swap to deleted fails. Ranges are read like pages, both sides merged:
+// during a move a partition may hold rows of which the bucket lists none. With an error,
+// all below next is empty.
 func (c *Client) empty(ctx context.Context, root *partmap.Root, from []byte) (empty bool, next []byte, err error) {
 	errFound := errors.New("an entry")
 	rows := store.Everywhere(c.rows)
@@ -293,7 +288,7 @@ func (c *Client) empty(ctx context.Context, root *partmap.Root, from []byte) (em
 	return err == nil, next, err
 }
 
-// hasEntry looks for a live entry in a range, as its phase says.
+// hasEntry looks for a live entry in a range, on the sides that its phase reads.
 func hasEntry(ctx context.Context, rows store.Rows, id store.BucketID, rg *partmap.Range) (bool, error) {
 	rest := span{}
 	rest.raise(rg.Start, false)
@@ -329,14 +324,14 @@ func hasEntry(ctx context.Context, rows store.Rows, id store.BucketID, rg *partm
 	}
 }
 
-// forget takes a deleted bucket off the list and frees its name. The name goes
-// last: as long as it is there, another DeleteBucket finds what is left to do.
+// forget takes a deleted bucket off the list and then frees its name: as long as the name
+// is taken, another DeleteBucket finds what is left to do.
 func (c *Client) forget(ctx context.Context, name string, n nameRecord) error {
 	c.names.Remove(name)
 	err := c.delist(ctx, name, n.id)
 	if err == nil {
 		err = c.swapName(ctx, name, n, store.BucketID{}, 0)
-		if errors.Is(err, store.Conflict) { // freed, or in use again
+		if errors.Is(err, store.Conflict) { // freed already, or reused
 			err = nil
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// MaxNameBytes is the longest name of a bucket. Names are any bytes; the S3
-// dialect has stricter rules of its own.
+// MaxNameBytes is the length of the longest bucket name. Names are any bytes; S3 has
+// stricter rules.
 const MaxNameBytes = 255
 
 func checkName(name string) error {
@@ -20,13 +20,13 @@ func checkName(name string) error {
 	return nil
 }
 
-// nameRecord is what the directory says about a bucket's name. The zero
-// nameRecord is that of a name never used.
+// nameRecord is the directory's record of a bucket name. The zero nameRecord is that of a
+// name that was never used.
 type nameRecord struct {
 	version store.Version
 	// id is the bucket that has the name; zero: the name is free.
 	id store.BucketID
-	// created (Unix microseconds) is when the bucket got it.
+	// created (Unix microseconds) is when the bucket got the name.
 	created int64
 }
 
@@ -36,7 +36,7 @@ const nameForm = 1
 
 func (n nameRecord) free() bool { return n.id == store.BucketID{} }
 
-// readName reads a name's record; NotFound is a free one.
+// readName reads the record of a name. Without a record the name is free.
 func (c *Client) readName(ctx context.Context, name string, l store.Level) (nameRecord, error) {
 	return c.readNameBy(func() (store.Record, error) { return c.regs.Read(ctx, store.Directory, []byte(name), l) })
 }
@@ -64,15 +64,14 @@ func (c *Client) readNameBy(read func() (store.Record, error)) (nameRecord, erro
 	}
 }
 
-// swapName replaces a name's record by one that says id (zero: free).
+// swapName gives a name to a bucket, or frees it (zero id).
 func (c *Client) swapName(ctx context.Context, name string, old nameRecord, id store.BucketID, created int64) error {
 	payload := binary.BigEndian.AppendUint64(append([]byte(nil), id[:]...), uint64(created))
 	next := record.Seal(nameForm, record.Next(old.version), payload)
 	return c.regs.Swap(ctx, store.Directory, []byte(name), old.version, next)
 }
 
-// lookup finds the bucket that has a name, or had it when level was last in
-// step.
+// lookup returns the bucket with a name, as of the read level.
 func (c *Client) lookup(ctx context.Context, name string, l store.Level) (store.BucketID, error) {
 	n, err := c.readName(ctx, name, l)
 	if err == nil && n.free() {

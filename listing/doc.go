@@ -1,5 +1,4 @@
-// Package listing is the client of evenkeel: buckets of sorted keys of any
-// size, over ranges that may be moving at any moment.
+// Package listing is the client of evenkeel: buckets of sorted keys of any size.
 //
 //	c, err := listing.NewEmbedded(s, listing.Options{})
 //	err = c.CreateBucket(ctx, "photos")
@@ -8,14 +7,13 @@
 //	page, err := b.List(ctx, listing.Query{Prefix: []byte("2024/"), Delimiter: []byte("/")})
 //	for item, err := range b.All(ctx, listing.Query{}) { … }
 //
-// Every operation takes a lease on the bucket's map, finds the range of its
-// keys, does what the range's phase says, and looks at its lease again before
-// it answers (docs/protocol.md). So an answer is right or an error, also in the
-// middle of a move: a page never has a hole, and a write that may or may not
-// have happened is said to be so (ErrOutcomeUnknown).
+// Every operation takes a lease on the bucket's map, finds the range of its keys, acts as
+// the phase of that range says, and checks its lease again before it answers
+// (docs/protocol.md). So the answer is right or an error, also while ranges move: a page
+// never has a hole, and a write whose outcome is unknown fails with ErrOutcomeUnknown.
 //
-// Keys are bytes, ordered bytewise. Keys and values that an operation returns
-// are read-only and belong to the page or entry that they came with: they share
-// its memory and stay valid as long as they are referred to. Keys and values
-// handed to an operation may be used again once it has returned.
+// Keys are bytes, ordered bytewise. Keys and values that an operation returns are
+// read-only. They share memory with the page or entry that they came with and stay valid
+// as long as they are referenced. Keys and values passed to an operation may be reused
+// once it has returned.
 package listing

@@ -8,34 +8,34 @@ import (
 	"github.com/evenkeel/evenkeel/store/commontime"
 )
 
-// The errors of this package's own. Each has a kind of the store's closed set,
-// so that errors.Is works with the error itself and with the kind.
+// The errors of this package. Each has a store.Kind: errors.Is works with the error and
+// with its kind.
 var (
-	// ErrNoSuchBucket: the name has no bucket, or it was deleted meanwhile.
+	// ErrNoSuchBucket: no bucket has the name, or it was deleted meanwhile.
 	ErrNoSuchBucket = store.Errorf(store.NotFound, "there is no such bucket")
-	// ErrBucketExists: the name is taken already.
+	// ErrBucketExists: the name is taken.
 	ErrBucketExists = store.Errorf(store.Conflict, "the bucket exists already")
-	// ErrBucketClosing: somebody deletes the bucket and looks whether it is
-	// empty. In a moment it is gone, or back.
+	// ErrBucketClosing: DeleteBucket is checking whether the bucket is empty. Soon it is
+	// deleted, or open again.
 	ErrBucketClosing = store.Errorf(store.Unavailable, "the bucket is being deleted: in a moment it is gone, or back if it is not empty; try again")
-	// ErrNotEmpty: only empty buckets are deleted.
+	// ErrNotEmpty: only empty buckets can be deleted.
 	ErrNotEmpty = store.Errorf(store.Conflict, "the bucket is not empty: delete its entries first")
-	// ErrNotFound: the bucket has no entry of that key.
+	// ErrNotFound: the bucket has no entry with the key.
 	ErrNotFound = store.Errorf(store.NotFound, "there is no entry of that key")
-	// ErrOutcomeUnknown: a write may have happened, may happen yet, or never.
-	// Reading the key tells what is so now; writing it again settles it. UnderWay
-	// tells whether it may happen yet.
+	// ErrOutcomeUnknown: the write may have been applied, or may be later. Read the key to
+	// see its present state, or write it again. UnderWay says whether the write may still
+	// be applied.
 	ErrOutcomeUnknown = store.Errorf(store.Timeout, "outcome unknown: it may have happened, or may yet; do it again to be sure")
-	// ErrBadToken: the token was altered, or belongs to another bucket or query.
+	// ErrBadToken: the token is altered, or of another bucket or query.
 	ErrBadToken = store.Errorf(store.InvalidArgument, "the token is not one of this bucket and query, or it was altered; start without one")
 )
 
-// ErrTimeUnknown: this process does not know the time of the store's servers well
-// enough to write. Nothing was written; reads go on. What is returned is Unavailable
-// and names the cause.
+// ErrTimeUnknown means that this process does not know the time of the store's servers well
+// enough to write. Nothing was written; reads work. Its kind is Unavailable, and the
+// returned error names the cause.
 var ErrTimeUnknown = commontime.ErrUnknown
 
-// Error says which operation failed, on which bucket.
+// Error is the failure of an operation on a bucket.
 type Error struct {
 	Op, Bucket string
 	Err        error
@@ -45,7 +45,7 @@ func (e *Error) Error() string { return fmt.Sprintf("%s %q: %v", e.Op, e.Bucket,
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is makes errors.Is(err, kind) true, also for an ended context, a Timeout.
+// Is makes errors.Is(err, kind) true. An ended context is a Timeout.
 func (e *Error) Is(target error) bool {
 	k, ok := target.(store.Kind)
 	return ok && k == store.KindOf(e.Err)
@@ -58,7 +58,7 @@ func wrap(op, bucket string, err error) error {
 	return &Error{Op: op, Bucket: bucket, Err: err}
 }
 
-// unknown marks a write's failure as one of unknown outcome.
+// unknown marks the failure of a write as ErrOutcomeUnknown.
 func unknown(cause error) error {
 	if cause == nil {
 		return ErrOutcomeUnknown
@@ -66,11 +66,10 @@ func unknown(cause error) error {
 	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, cause)
 }
 
-// UnderWay looks into the failure of a write that its caller gave up, and returns a
-// channel that is closed once nothing of the write can happen any more: by then all
-// that begins later comes after it. It is nil where that is so already, and where it
-// can't be told because leases end by time, as on Cassandra. Of a *BatchError it
-// looks at the first such outcome only: ask for each one.
+// UnderWay takes the error of a write whose context ended, and returns a channel that is
+// closed once the write can't be applied any more. It returns nil where that is so already,
+// and where it can't be known because leases end by time, as on Cassandra. Of a *BatchError
+// it looks at the first such outcome only: call it for each outcome.
 func UnderWay(err error) <-chan struct{} {
 	var u *underWay
 	if errors.As(err, &u) {
@@ -79,7 +78,7 @@ func UnderWay(err error) <-chan struct{} {
 	return nil
 }
 
-// underWay is the failure of an operation that has left writes on their way.
+// underWay is the error of an operation that has left writes running.
 type underWay struct {
 	error
 	ended <-chan struct{}
@@ -87,10 +86,10 @@ type underWay struct {
 
 func (u *underWay) Unwrap() error { return u.error }
 
-// BatchError tells, entry by entry, what became of a PutBatch that did not
-// succeed as a whole. errors.Is looks at all of them.
+// BatchError has the outcomes of a PutBatch of which some entries failed. errors.Is looks at
+// all of them.
 type BatchError struct {
-	// Outcomes has one element per entry, in their order; nil: it is stored.
+	// Outcomes has one element per entry, in order; nil for those that are stored.
 	Outcomes []error
 }
 

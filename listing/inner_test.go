@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -199,81 +199,85 @@ func TestWhereStretchesAreCounted(t *testing.T) {
 	require.ErrorIs(t, err, store.Unavailable)
 }
 
-// failingMaps is a map client that does not find a range once.
-type failingMaps struct {
-	maps
-	finds, fails atomic.Int64
+// failingNodes is a store that fails to read a node of a map once.
+type failingNodes struct {
+	store.Store
+	reads, fails atomic.Int64
 }
 
-func (m *failingMaps) Find(ctx context.Context, l lease, key []byte) (partmap.Range, error) {
-	if m.finds.Add(1) == m.fails.Load() {
-		return partmap.Range{}, store.Errorf(store.Unavailable, "away")
+func (s *failingNodes) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
+	if s.reads.Add(1) == s.fails.Load() {
+		return nil, store.Errorf(store.Unavailable, "away")
 	}
-	return m.maps.Find(ctx, l, key)
+	return s.Store.Node(ctx, b, id)
 }
 
-func (m *failingMaps) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error] {
-	return func(yield func(partmap.Range, error) bool) {
-		n := int64(0)
-		for rg, err := range m.maps.Ranges(ctx, r, from) {
-			if n++; n == m.fails.Load() {
-				yield(partmap.Range{}, store.Errorf(store.Unavailable, "away"))
-				return
-			}
-			if !yield(rg, err) {
-				return
-			}
-		}
+// overNodes makes a client that keeps one node of its maps in memory, and a bucket b with
+// these cuts, which are made so long that its map has nodes of at most three of them.
+func overNodes(t *testing.T, o Options, cuts ...string) (*failingNodes, *Client) {
+	s := &failingNodes{Store: memstore.New()}
+	o.CacheBytes = 1
+	c, err := NewEmbedded(s, o)
+	require.NoError(t, err)
+	var long [][]byte
+	for _, cut := range cuts {
+		long = append(long, append([]byte(cut), make([]byte, 65_000)...))
 	}
+	require.NoError(t, c.CreateBucket(t.Context(), "b", long...))
+	return s, c
 }
 
 // TestRangesThatCantBeListed: without them there are no split points, and no bucket is empty.
 func TestRangesThatCantBeListed(t *testing.T) {
-	c, err := NewEmbedded(memstore.New(), Options{})
-	require.NoError(t, err)
-	require.NoError(t, c.CreateBucket(t.Context(), "b", []byte("g"), []byte("p")))
-	m := &failingMaps{maps: c.maps}
-	c.maps = m
-	for nth := int64(1); nth <= 3; nth++ {
-		m.fails.Store(nth)
+	s, c := overNodes(t, Options{}, "b", "c", "d", "e", "f", "g", "h", "i", "j")
+	for nth := int64(1); ; nth++ {
+		s.reads.Store(0)
+		s.fails.Store(nth)
 		_, err := c.Bucket("b").SplitPoints(t.Context(), Query{}, 3)
+		if s.reads.Load() < nth {
+			require.NoError(t, err)
+			require.Greater(t, nth, int64(3))
+			break
+		}
 		require.ErrorIs(t, err, store.Unavailable)
-		m.finds.Store(10)
-		require.ErrorIs(t, c.DeleteBucket(t.Context(), "b"), store.Unavailable)
 	}
-	m.fails.Store(0)
-	_, err = c.Bucket("b").SplitPoints(t.Context(), Query{}, 3)
-	require.NoError(t, err)
-	require.NoError(t, c.DeleteBucket(t.Context(), "b"))
+	for nth := int64(1); ; nth++ {
+		s.reads.Store(0)
+		s.fails.Store(nth)
+		err := c.DeleteBucket(t.Context(), "b")
+		if s.reads.Load() < nth {
+			require.NoError(t, err)
+			require.Greater(t, nth, int64(6), "it was looked through when open, and when closed")
+			break
+		}
+		require.ErrorIs(t, err, store.Unavailable)
+		require.NotErrorIs(t, err, ErrNoSuchBucket)
+	}
 }
 
 // TestRangesThatAreNotFound: a page that needs one fails, and one that was only read ahead
 // it can do without.
 func TestRangesThatAreNotFound(t *testing.T) {
-	c, err := NewEmbedded(memstore.New(), Options{RowsPerRead: 8, ReadAhead: 8, ReadAheadAfter: 2})
-	require.NoError(t, err)
-	var cuts [][]byte
+	var cuts []string
 	var entries []Entry
 	for i := range 100 {
-		if i%7 == 3 {
-			cuts = append(cuts, fmt.Appendf(nil, "k%03d", i))
+		if i%3 == 1 {
+			cuts = append(cuts, fmt.Sprintf("k%03d", i))
 		}
 		for j := range 9 {
 			entries = append(entries, Entry{Key: fmt.Appendf(nil, "k%03d/%d", i, j)})
 		}
 	}
-	require.NoError(t, c.CreateBucket(t.Context(), "b", cuts...))
+	s, c := overNodes(t, Options{RowsPerRead: 8, ReadAhead: 8, ReadAheadAfter: 2}, cuts...)
 	b := c.Bucket("b")
 	require.NoError(t, b.PutBatch(t.Context(), entries))
-	m := &failingMaps{maps: c.maps}
-	c.maps = m
 	failed, most := 0, int64(0)
 	for nth := int64(0); nth <= most; nth++ {
-		m.finds.Store(0)
-		m.fails.Store(nth)
+		s.reads.Store(0)
+		s.fails.Store(nth)
 		page, err := b.List(t.Context(), Query{Delimiter: []byte("/"), Limit: 90})
 		if nth == 0 {
-			most = m.finds.Load()
+			most = s.reads.Load()
 		}
 		if err != nil {
 			failed++
@@ -334,48 +338,29 @@ func TestNamesAreForgotten(t *testing.T) {
 	require.False(t, c.names.Contains("b"))
 }
 
-// TestRangesThatAreNotFoundByWrites: a bucket whose line in the list of buckets can't be
-// found is not said to be deleted, and a write whose lease ended not to have counted.
-func TestRangesThatAreNotFoundByWrites(t *testing.T) {
-	s := &lastPuts{Rows: memstore.New()}
-	inner, _ := s.Rows.(store.Store)
-	c, err := NewEmbedded(inner, Options{})
+// TestRangesOfTheListThatAreNotFound: a bucket whose line in the list of buckets can't be
+// found is not said to be deleted.
+func TestRangesOfTheListThatAreNotFound(t *testing.T) {
+	s, c := overNodes(t, Options{})
+	root, err := c.maps.Load(t.Context(), listID)
 	require.NoError(t, err)
-	m := &failingMaps{maps: c.maps}
-	c.maps = m
-	require.NoError(t, c.CreateBucket(t.Context(), "b"))
-	for _, nth := range []int64{1, 2, 2} { // a look into the bucket, one at the list, the deletion there
-		m.finds.Store(0)
-		m.fails.Store(nth)
-		require.ErrorIs(t, c.DeleteBucket(t.Context(), "b"), store.Unavailable, nth)
+	e := c.maps.Edit(t.Context(), root)
+	entries := slices.Clone(root.Entries)
+	for _, cut := range []string{"c", "d", "e"} {
+		part := entries[0]
+		part.Start = append([]byte(cut), make([]byte, 65_000)...)
+		entries = append(entries, part)
 	}
-	m.fails.Store(0)
-	_ = c.DeleteBucket(t.Context(), "b")
-	require.NoError(t, c.CreateBucket(t.Context(), "b"))
-
-	end := Fleeting(c)
-	s.put = end
-	c.rows = s
-	for _, fails := range []int64{0, 2} {
-		m.finds.Store(0)
-		m.fails.Store(fails)
-		err := c.Bucket("b").Put(t.Context(), []byte("k"), nil)
-		if fails == 0 {
-			require.NoError(t, err)
-			continue
-		}
-		require.ErrorIs(t, err, ErrOutcomeUnknown)
-		require.ErrorContains(t, err, "away")
-	}
-}
-
-// lastPuts is a store that tells of puts when they are done.
-type lastPuts struct {
-	store.Rows
-	put func()
-}
-
-func (s *lastPuts) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
-	defer s.put()
-	return s.Rows.Put(ctx, p, rows...)
+	require.NoError(t, e.Replace(partmap.Replacement{Entries: entries}))
+	change, err := e.Change()
+	require.NoError(t, err)
+	require.NoError(t, c.maps.Swap(t.Context(), change))
+	require.NoError(t, c.maps.Wait(t.Context(), listID))
+	s.fails.Store(1)
+	require.ErrorIs(t, c.DeleteBucket(t.Context(), "b"), store.Unavailable)
+	_, err = c.BucketID(t.Context(), "b")
+	require.NoError(t, err, "its name is not free before it is off the list")
+	require.ErrorIs(t, c.DeleteBucket(t.Context(), "b"), ErrNoSuchBucket)
+	_, err = c.BucketID(t.Context(), "b")
+	require.ErrorIs(t, err, ErrNoSuchBucket)
 }

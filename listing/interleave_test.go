@@ -1,8 +1,11 @@
 package listing_test
 
 import (
+	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -16,9 +19,10 @@ import (
 // step of another one. Afterwards the list of buckets, the directory and the
 // bucket agree, and what succeeded last is so.
 func TestBucketStepsInterleaved(t *testing.T) {
-	create := func(c *listing.Client) error { return c.CreateBucket(t.Context(), "b") }
-	remove := func(c *listing.Client) error { return c.DeleteBucket(t.Context(), "b") }
-	put := func(c *listing.Client) error { return c.Bucket("b").Put(t.Context(), []byte("k"), nil) }
+	ctx := context.Background() // not of this test: it runs in bubbles
+	create := func(c *listing.Client) error { return c.CreateBucket(ctx, "b") }
+	remove := func(c *listing.Client) error { return c.DeleteBucket(ctx, "b") }
+	put := func(c *listing.Client) error { return c.Bucket("b").Put(ctx, []byte("k"), nil) }
 	for name, test := range map[string]struct {
 		exists       bool
 		outer, inner func(*listing.Client) error
@@ -31,28 +35,30 @@ func TestBucketStepsInterleaved(t *testing.T) {
 		"put while creating":      {false, create, put},
 		"recreate while deleting": {true, remove, func(c *listing.Client) error { return errors.Join(remove(c), create(c)) }},
 	} {
-		t.Run(name, func(t *testing.T) {
-			for step := 1; ; step++ {
+		inBubble(t, name, func(t *testing.T) {
+			for step := int64(1); ; step++ {
 				hooked := &listtest.Hooked{Store: memstore.New(), Registers: true}
 				c, err := listing.NewEmbedded(hooked, listing.Options{})
 				require.NoError(t, err)
-				listing.Fleeting(c)                                        // or the inner one waits for the outer one's leases
-				require.NoError(t, c.CreateBucket(t.Context(), "another")) // the list is there
+				require.NoError(t, c.CreateBucket(ctx, "another")) // the list is there
 				if test.exists {
 					require.NoError(t, create(c))
 				}
-				calls, innerErr := 0, error(nil)
+				var calls atomic.Int64
+				inner := make(chan error, 1)
 				hooked.Hook = func() {
-					if calls++; calls == step {
-						innerErr = test.inner(c)
+					if calls.Add(1) == step {
+						go func() { inner <- test.inner(c) }()
+						synctest.Wait() // it is done, or waits for the leases of the outer one
 					}
 				}
 				outerErr := test.outer(c)
-				hooked.Hook = nil
-				if calls < step {
-					require.Greater(t, step, 5)
+				if calls.Load() < step {
+					require.Greater(t, step, int64(5))
 					return
 				}
+				innerErr := <-inner
+				hooked.Hook = nil
 				for _, err := range []error{outerErr, innerErr} {
 					switch {
 					case err == nil, errors.Is(err, listing.ErrBucketExists), errors.Is(err, listing.ErrNoSuchBucket),
@@ -61,10 +67,10 @@ func TestBucketStepsInterleaved(t *testing.T) {
 						require.NoError(t, err, "step %d", step)
 					}
 				}
-				_, getErr := c.Bucket("b").Get(t.Context(), []byte("k"))
+				_, getErr := c.Bucket("b").Get(ctx, []byte("k"))
 				exists := !errors.Is(getErr, listing.ErrNoSuchBucket)
 				listed := false
-				for info, err := range c.Buckets(t.Context(), "b", "") {
+				for info, err := range c.Buckets(ctx, "b", "") {
 					require.NoError(t, err)
 					listed = listed || info.Name == "b"
 				}

@@ -12,9 +12,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// List reads one page. It fails with InvalidArgument, ErrBadToken,
-// ErrNoSuchBucket, ErrBucketClosing, Unavailable, Timeout or Corrupt; then it
-// may be tried again, with the same token.
+// List reads one page. It fails with InvalidArgument, ErrBadToken, ErrNoSuchBucket,
+// ErrBucketClosing, Unavailable, Timeout or Corrupt, and may be repeated with the same
+// token.
 func (b *Bucket) List(ctx context.Context, q Query) (Page, error) {
 	page, err := b.list(ctx, q)
 	return page, wrap("list", b.name, err)
@@ -47,16 +47,14 @@ func (b *Bucket) list(ctx context.Context, q Query) (Page, error) {
 }
 
 const (
-	// maxPageBytes ends a page early, so that large values do not pile up.
+	// maxPageBytes bounds the memory of a page with large values.
 	maxPageBytes = 8 << 20
-	// leastReadBytes is what a read of a page may bring at least, however little the
-	// page lacks.
+	// leastReadBytes is the least byte limit of a read, however little the page lacks.
 	leastReadBytes = 16 << 10
-	// maxPeeks is how many reads a full page spends to find out whether it was
-	// the last one.
+	// maxPeeks bounds the reads of a full page that find out whether it is the last one.
 	maxPeeks = 8
-	// minSlice and maxSlice bound the slice limits of the skip-scan; it begins with
-	// firstSlice at least.
+	// minSlice and maxSlice bound the row limit of reads of a listing with a delimiter; it
+	// begins with firstSlice at least.
 	minSlice, firstSlice, maxSlice = 4, 64, 1000
 )
 
@@ -65,27 +63,27 @@ type pager struct {
 	c     *Client
 	q     *Query
 	limit int
-	h     *hold // the lease of the moment
+	h     *hold // the present lease
 
-	left  span // what is proven to lie before the page's end is not in it
+	left  span // what is still to be listed
 	items []Item
 	bytes int
 	more  bool // the page is full and there is at least one more item
 
-	slice int // present slice limit of a listing with a delimiter
-	rows  int // so many rows made one of its items, lately
-	floor int // smallest slice limit: it grows where reads find only markers
-	short int // waves in a row whose ranges all came to their end
+	slice int // present row limit of a listing with a delimiter
+	rows  int // recent rows per item
+	floor int // smallest row limit: it grows where reads find only markers
+	short int // consecutive waves that read all of their ranges to the end
 	idle  int // reads that found nothing
 	peeks int // reads since the page was full
 
-	reads  int           // so many
-	pace   float64       // items per read, lately
-	ranges int           // so many are behind
+	reads  int           // all reads
+	pace   float64       // recent items per read
+	ranges int           // ranges listed to their end
 	rg     partmap.Range // of the latest read
 }
 
-// read is one slice of one range: what is asked and what came.
+// read is one slice of one range: the request and its result.
 type read struct {
 	rg     partmap.Range
 	bounds store.Bounds
@@ -93,28 +91,28 @@ type read struct {
 	into   *[]store.Row // memory for the rows of got, until they are taken
 }
 
-// rowsOfPages is that memory: the rows of a page are read, made items, and forgotten.
-// Without it they are a quarter of what a page allocates, and full of pointers.
+// rowsOfPages pools that memory: rows are dropped once they are items. Without the pool
+// they are a quarter of what a page allocates, and full of pointers.
 var rowsOfPages = sync.Pool{New: func() any {
 	rows := make([]store.Row, 0, defaultLimit+1)
 	return &rows
 }}
 
-// free gives the memory back, when nobody needs the rows any more.
+// free gives the memory of the rows back.
 func (r *read) free() {
 	if rows := r.got.rows; cap(rows) > 0 && &rows[:1][0] == &(*r.into)[:1][0] {
-		clear(rows) // or it would keep what it points to
+		clear(rows) // or the pool would keep keys and values alive
 	}
 	rowsOfPages.Put(r.into)
 	r.into, r.got = nil, piece{}
 }
 
-// run reads ranges in waves until the page is full, the listing is at its end,
-// or the page has cost enough.
+// run reads ranges in waves until the page is full, the listing is at its end, or the page
+// has used up its reads.
 func (p *pager) run(ctx context.Context) error {
 	var first [1]read // the most common wave costs no allocation
 	for !p.left.done && !p.enough() {
-		// What is in memory answers without a look at ctx: millions of empty ranges, too.
+		// A store in memory does not check ctx, and there may be millions of empty ranges.
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -130,7 +128,7 @@ func (p *pager) run(ctx context.Context) error {
 			err = p.fetch(ctx, wave)
 		}
 		if leaseOver(err) || err == nil && !p.h.Valid() {
-			// Done again under another lease, from the last proven key.
+			// Repeat under another lease, from the last proven key.
 			if p.h, err = p.c.renew(ctx, p.h); err != nil {
 				return err
 			}
@@ -151,9 +149,9 @@ func (p *pager) enough() bool {
 		len(p.items) == p.limit && p.peeks >= maxPeeks
 }
 
-// plan says what to read next: the rest of the present range, or where ranges
-// have come to their end before the page was full, several following ones at
-// once, in growing steps; so many small ranges cost little.
+// plan returns the next reads: the rest of the present range, or, where ranges ended
+// before the page was full, a growing number of ranges at once. So small ranges cost
+// little.
 func (p *pager) plan(ctx context.Context, wave []read) ([]read, error) {
 	n := 1
 	if p.short > 1 {
@@ -163,9 +161,9 @@ func (p *pager) plan(ctx context.Context, wave []read) ([]read, error) {
 		var rg partmap.Range
 		var err error
 		if s.reverse {
-			rg, err = p.c.maps.FindBefore(ctx, p.h.lease, s.hi)
+			rg, err = p.c.maps.FindBefore(ctx, p.h.Lease, s.hi)
 		} else {
-			rg, err = p.c.maps.Find(ctx, p.h.lease, s.lo)
+			rg, err = p.c.maps.Find(ctx, p.h.Lease, s.lo)
 		}
 		if err != nil {
 			return nil, err
@@ -176,9 +174,9 @@ func (p *pager) plan(ctx context.Context, wave []read) ([]read, error) {
 	return wave, nil
 }
 
-// sliceLimit is how many rows to ask of each range: what the page lacks and one
-// more, which tells whether it is the last. With a delimiter many rows may make
-// one item, and few rows of a slice be of use: adapt says how many to ask for.
+// sliceLimit returns the row limit of each read: what the page lacks, and one more, which
+// shows whether the page is the last. With a delimiter many rows may make one item, and
+// few rows of a slice may be useful; then adapt sets the limit.
 func (p *pager) sliceLimit() int {
 	n := p.limit + 1 - len(p.items)
 	if len(p.q.Delimiter) > 0 {
@@ -190,7 +188,7 @@ func (p *pager) sliceLimit() int {
 	return min(max(n, minSlice, p.floor), store.MaxPageRows)
 }
 
-// fetch does the reads of a wave at once.
+// fetch does the reads of a wave concurrently.
 func (p *pager) fetch(ctx context.Context, wave []read) error {
 	o := store.SliceOptions{Limit: p.sliceLimit(), Reverse: p.q.Reverse}
 	if p.q.Bytes > 0 {
@@ -214,7 +212,7 @@ func (p *pager) fetch(ctx context.Context, wave []read) error {
 	return g.Wait()
 }
 
-// consume takes what a wave found, in order, as far as there is no gap.
+// consume takes the results of a wave, in order, up to the first gap.
 func (p *pager) consume(wave []read) error {
 	full := len(p.items) == p.limit
 	for i := range wave {
@@ -242,24 +240,23 @@ func (p *pager) consume(wave []read) error {
 		}
 		if more && !p.left.passedRange(&r.rg) {
 			p.short = 0
-			return nil // the reads behind the gap are of no use
+			return nil // the reads behind the gap are useless
 		}
 	}
 	p.short++
 	return nil
 }
 
-// take puts the items of one read on the page and moves the near end of what
-// is left.
+// take puts the items of one read on the page and advances the near end of left.
 func (p *pager) take(r *read) error {
 	rows := r.got.rows
-	if len(rows) > 0 && p.left.passed(rows[0].Key) { // a skip has passed some
+	if len(rows) > 0 && p.left.passed(rows[0].Key) { // a common prefix has passed some
 		rows = rows[sort.Search(len(rows), func(i int) bool { return !p.left.passed(rows[i].Key) }):]
 	}
 	if p.items == nil {
 		p.items = make([]Item, 0, min(len(rows), p.limit))
 	}
-	var keys []byte // with KeysOnly: a home for the keys without the values
+	var keys []byte // with KeysOnly: memory of the keys, so that values are freed
 	if p.q.KeysOnly {
 		size := 0
 		for i := range rows {
@@ -316,10 +313,10 @@ func (p *pager) take(r *read) error {
 	return nil
 }
 
-// adapt sets the skip-scan's next slice limit. Where a slice ended under a common
-// prefix that is listed already, another read jumps over the rest of its keys; that
-// pays where keys are many, and where prefixes have a few keys each it is cheaper
-// to read on, by more and more.
+// adapt sets the next row limit of a listing with a delimiter. Where a slice ended under a
+// common prefix that is listed already, the next read jumps over the rest of its keys.
+// That pays where a prefix has many keys; where it has few, reading on is cheaper, with a
+// growing limit.
 func (p *pager) adapt(r *read, found int) {
 	if r.got.more && found == 0 {
 		p.floor = 2 * max(p.floor, minSlice)
@@ -331,7 +328,7 @@ func (p *pager) adapt(r *read, found int) {
 	switch {
 	case p.slice == 0 || !r.got.more:
 	case p.left.passed(r.got.last) && found < rows && (found < 2 || 2*rows > p.c.o.RowsPerRead*(2*found-1)):
-		// Of the last prefix half is in the slice, as a guess.
+		// The estimate: half of the last prefix is in the slice.
 		p.slice = max(p.slice/2, minSlice)
 	default:
 		p.slice = min(2*p.slice, maxSlice)

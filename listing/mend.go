@@ -9,13 +9,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// ListOfBuckets is the id of the bucket that holds the list of buckets. It has
-// a root from the first CreateBucket on, and no name.
+// ListOfBuckets returns the id of the bucket that holds the list of buckets. It has no name,
+// and no root before the first CreateBucket.
 func ListOfBuckets() store.BucketID { return listID }
 
-// Owner returns the bucket that has a name, by the directory, which decides. A
-// zero ID: the name is free. It fails with Corrupt where the name's record is
-// damaged.
+// Owner returns the bucket with a name, as the directory says, which is authoritative. The
+// ID is zero if the name is free. It fails with Corrupt where the record is damaged.
 func (c *Client) Owner(ctx context.Context, name string) (BucketInfo, error) {
 	n, err := c.readName(ctx, name, store.Serial)
 	if err != nil || n.free() {
@@ -24,8 +23,8 @@ func (c *Client) Owner(ctx context.Context, name string) (BucketInfo, error) {
 	return BucketInfo{Name: name, ID: n.id, Created: time.UnixMicro(n.created)}, nil
 }
 
-// Listed returns what the list of buckets says of a name. A zero ID: it is not
-// on the list. It fails with Corrupt where the list is damaged.
+// Listed returns the entry of a name in the list of buckets. The ID is zero if there is
+// none. It fails with Corrupt where the list is damaged.
 func (c *Client) Listed(ctx context.Context, name string) (BucketInfo, error) {
 	e, err := c.list().Get(ctx, []byte(name))
 	if errors.Is(err, ErrNotFound) || errors.Is(err, errNoMap) {
@@ -38,9 +37,9 @@ func (c *Client) Listed(ctx context.Context, name string) (BucketInfo, error) {
 	return BucketInfo{Name: name, ID: id, Created: time.UnixMicro(created)}, wrap("look up", name, err)
 }
 
-// Mend brings the list of buckets in line with the directory for one name, and
-// frees the name of a bucket whose deleter did not come to the end. It changes
-// nothing where they agree. It may be interrupted and done again, by anybody.
+// Mend brings the list of buckets in line with the directory for one name, and completes an
+// interrupted DeleteBucket. It changes nothing where they agree. It may be interrupted and
+// repeated, by any process.
 func (c *Client) Mend(ctx context.Context, name string) error {
 	return wrap("mend", name, c.mendName(ctx, name))
 }
@@ -50,8 +49,8 @@ func (c *Client) mendName(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	// The list before the directory: an id that has lost its name never gets it
-	// back, so what the directory does not confirm now is stale for good.
+	// The list is read before the directory: an id that has lost its name never gets it
+	// back, so an entry that the directory does not confirm is stale for good.
 	n, err := c.readName(ctx, name, store.Serial)
 	if err != nil {
 		return err
@@ -74,20 +73,19 @@ func (c *Client) mendName(ctx context.Context, name string) error {
 	if err := c.mend(ctx, name, n.id, n.created); err != nil {
 		return err
 	}
-	// Somebody may have deleted the bucket meanwhile.
+	// The bucket may have been deleted meanwhile.
 	if now, err := c.readName(ctx, name, store.Serial); err == nil && now.id != n.id {
 		return c.delist(ctx, name, n.id)
 	}
 	return nil
 }
 
-// Restore gives a bucket that the list of buckets knows, but the directory does
-// not, its name back. It fails with ErrBucketExists where the name is taken, and
-// with ErrNoSuchBucket where the list does not know it or the bucket is deleted.
+// Restore gives a bucket its name back that is on the list of buckets, but not in the
+// directory. It fails with ErrBucketExists where the name is taken, and with
+// ErrNoSuchBucket where the name is not listed or the bucket is deleted.
 //
-// No bucket comes to that by itself: a bucket is on the list only after it had
-// its name, and loses it only when it is deleted. So this is for a directory that
-// has lost records.
+// It is for a directory that has lost records: a bucket is listed only after it got its
+// name, and loses the name only when it is deleted.
 func (c *Client) Restore(ctx context.Context, name string) error {
 	return wrap("give back the name", name, c.restore(ctx, name))
 }
@@ -123,9 +121,8 @@ func (c *Client) restore(ctx context.Context, name string) error {
 	return err
 }
 
-// Discard deletes a bucket that has no name, if it has no entries: what a
-// CreateBucket leaves that did not come to the end. It fails with ErrNotEmpty, or
-// like DeleteBucket.
+// Discard deletes a bucket without a name, if it has no entries: what an interrupted
+// CreateBucket leaves. It fails with ErrNotEmpty, or like DeleteBucket.
 func (c *Client) Discard(ctx context.Context, id store.BucketID) error {
 	root, err := c.maps.Load(ctx, id)
 	if err == nil && root.State != partmap.Deleted {

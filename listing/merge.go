@@ -7,30 +7,29 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// piece is what one read of one range found: the truth about its keys from the
-// near bound up to last, or to the range's far bound where more is false.
+// piece is the result of one read of one range. It covers the keys from the near bound up
+// to last, or to the range's far bound where more is false.
 type piece struct {
 	// rows are in listing order and may include markers, which are not shown.
 	rows []store.Row
 	more bool
-	last []byte // of more: how far the rows are complete, itself included
-	// through are rows of the source that beat the destination's, within what
-	// the piece covers.
+	last []byte // with more: the last key covered
+	// through are the covered rows of the source that beat those of the destination.
 	through []late
-	// orphans are copies in the destination, in listing order, that the source does
-	// not have, nor anything newer: rows is as if they were not there.
+	// orphans are copies in the destination, in listing order, for which the source has
+	// neither the row nor a newer one. They are not in rows.
 	orphans []store.Row
 }
 
-// late is a row that the destination of a move does not have yet.
+// late is a row that the destination of a move lacks.
 type late struct {
 	store.Row
-	// tied: it has another one of the same timestamp, which a client wrote there.
+	// tied: a client wrote another row with the same timestamp to the destination.
 	tied bool
 }
 
-// cell is how the row is written to the destination: as a copy, but where that would
-// lose against what it beats.
+// cell returns the cell to write to the destination: a copy, unless that would lose
+// against the row there.
 func (l *late) cell() []byte {
 	if l.tied {
 		return store.OriginalCell(l.Value)
@@ -38,7 +37,7 @@ func (l *late) cell() []byte {
 	return store.CopiedCell(l.Value)
 }
 
-// single is the piece that one partition's page makes.
+// single returns the piece of a page of one partition.
 func single(p store.Page) piece {
 	c := piece{rows: p.Rows, more: p.More}
 	if p.More {
@@ -47,7 +46,7 @@ func single(p store.Page) piece {
 	return c
 }
 
-// highest is the highest timestamp of the rows; 0 where they were read without.
+// highest returns the highest timestamp of the rows; 0 if they were read without.
 func (c *piece) highest() (highest store.Timestamp) {
 	for i := range c.rows {
 		highest = max(highest, c.rows[i].Timestamp)
@@ -55,7 +54,7 @@ func (c *piece) highest() (highest store.Timestamp) {
 	return highest
 }
 
-// insert gives a row its place among the rows, in that of an older one of its key.
+// insert inserts a row in order, in place of an older one of its key.
 func (c *piece) insert(row store.Row, reverse bool) {
 	i := sort.Search(len(c.rows), func(i int) bool {
 		order := bytes.Compare(c.rows[i].Key, row.Key)
@@ -70,13 +69,13 @@ func (c *piece) insert(row store.Row, reverse bool) {
 	c.rows[i] = row
 }
 
-// merge joins the pages of a range's source and destination, read with
-// timestamps, within the same bounds. Where a page ended at a limit, nothing is
-// known beyond its last key; so the piece ends at the nearer of such keys.
+// merge merges the pages of the source and destination of a range, read with timestamps
+// within the same bounds. A page that ended at a limit says nothing beyond its last key; so
+// the piece ends at the nearer of such keys.
 //
-// A copy in the destination counts only while the source has the row, or a newer one:
-// a plain delete from before the move may have come late and hidden it there, and no
-// copy carries that over.
+// A copy in the destination counts only while the source has the row or a newer one: a
+// late plain delete from before the move may have removed it there, and deletes are not
+// copied.
 func merge(src, dst store.Page, reverse bool) piece {
 	beyond := func(a, b []byte) bool { // a comes after b in listing order
 		if reverse {

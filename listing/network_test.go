@@ -3,7 +3,6 @@ package listing_test
 import (
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -23,6 +22,10 @@ import (
 // is another process, with a map client of its own: the listing client learns of
 // its swaps from the map clocks alone.
 func networked(t *testing.T, s, plain store.Store, clock *listtest.Clock, another bool) *listtest.Env {
+	return networkedWith(t, s, plain, listing.Options{Timestamps: clock}, another)
+}
+
+func networkedWith(t *testing.T, s, plain store.Store, o listing.Options, another bool) *listtest.Env {
 	require.NoError(t, mapclient.InitClocks(t.Context(), plain, 4))
 	open := func(s store.Store) *mapclient.Client {
 		m, err := mapclient.NewNetwork(s, mapclient.Options{Clocks: 4})
@@ -31,9 +34,9 @@ func networked(t *testing.T, s, plain store.Store, clock *listtest.Clock, anothe
 		return m
 	}
 	m := open(s)
-	c, err := listing.New(s, m, listing.Options{Timestamps: clock})
+	c, err := listing.New(s, m, o)
 	require.NoError(t, err)
-	e := &listtest.Env{Store: plain, Client: c, Maps: m, Clock: clock}
+	e := &listtest.Env{Store: plain, Client: c, Maps: m, Clock: o.Timestamps.(*listtest.Clock)}
 	if another {
 		e.Maps = open(plain)
 	}
@@ -78,10 +81,24 @@ func TestOverNetworkLeasesAndFaults(t *testing.T) {
 // TestNetworkLeasesThatEnd lets leases run out while calls are on their way and
 // another process moves ranges.
 func TestNetworkLeasesThatEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		clock, hooked := &listtest.Clock{}, &listtest.Hooked{Store: memstore.New()}
-		e := networked(t, hooked, hooked.Store, clock, true)
-		over := func() { time.Sleep(mapclient.DefaultLease + time.Second) }
-		listtest.RunLeases(t, e, hooked, over, listtest.Options{Steps: 400})
-	})
+	over := func() { time.Sleep(mapclient.DefaultLease + time.Second) }
+	for name, test := range map[string]struct {
+		rows    int // of each read
+		options func(*listtest.Clock) listing.Options
+		steps   int
+	}{
+		"Whole":    {0, func(clock *listtest.Clock) listing.Options { return listing.Options{Timestamps: clock} }, 400},
+		"OneByOne": {3, func(clock *listtest.Clock) listing.Options { return listing.Options{Timestamps: clock, ReadAhead: 1} }, 800},
+		"Ahead":    {3, eager, 800},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			var s store.Store = memstore.New()
+			if test.rows > 0 {
+				s = &listtest.Morsels{Store: s, Rows: test.rows}
+			}
+			hooked := &listtest.Hooked{Store: s}
+			e := networkedWith(t, hooked, hooked.Store, test.options(&listtest.Clock{}), true)
+			listtest.RunLeases(t, e, hooked, over, listtest.Options{Steps: test.steps})
+		})
+	}
 }

@@ -78,12 +78,11 @@ type halfway struct {
 	src, dst store.Partition
 }
 
-func inPhase(t *testing.T, phase partmap.Phase) *halfway {
+func inPhase(t *testing.T, phase partmap.Phase, client func(s store.Store) *listing.Client) *halfway {
 	ctx := t.Context()
 	s := &centres{Store: memstore.New(), lacks: map[string]bool{}}
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	c, err := listing.NewEmbedded(s, listing.Options{})
-	require.NoError(t, err)
+	c := client(s)
 	require.NoError(t, c.CreateBucket(ctx, "b"))
 	owner, err := c.Owner(ctx, "b")
 	require.NoError(t, err)
@@ -168,10 +167,20 @@ func (x *halfway) destination(key string) (value string, isCopy bool) {
 
 // both runs f in both phases in which there are copies, for each way to read.
 func both(t *testing.T, f func(x *halfway, verifying bool, how string)) {
+	bothBy(t, func(t *testing.T, s store.Store) *listing.Client {
+		c, err := listing.NewEmbedded(s, listing.Options{})
+		require.NoError(t, err)
+		return c
+	}, f)
+}
+
+func bothBy(
+	t *testing.T, client func(*testing.T, store.Store) *listing.Client, f func(x *halfway, verifying bool, how string),
+) {
 	for _, phase := range []partmap.Phase{partmap.Copying, partmap.Verifying} {
 		for _, how := range []string{"get", "list", "reverse"} {
-			t.Run(phase.String()+"/"+how, func(t *testing.T) {
-				x := inPhase(t, phase)
+			inBubble(t, phase.String()+"/"+how, func(t *testing.T) {
+				x := inPhase(t, phase, func(s store.Store) *listing.Client { return client(t, s) })
 				x.put(x.src, entry("a", "first", 3), entry("z", "last", 3))
 				x.put(x.dst, copied(entry("a", "first", 3)), copied(entry("z", "last", 3)))
 				f(x, phase == partmap.Verifying, how)
@@ -246,15 +255,15 @@ func TestCopyCountsWhileADataCentreIsAway(t *testing.T) {
 // The lease ends while a reader looks at the source again, which others empty then: it
 // deletes nothing, and reads again.
 func TestNothingIsDeletedWithoutALease(t *testing.T) {
-	both(t, func(x *halfway, verifying bool, how string) {
+	client := func(t *testing.T, s store.Store) *listing.Client { return leased(t, s, s, listing.Options{}) }
+	bothBy(t, client, func(x *halfway, verifying bool, how string) {
 		if !verifying {
 			return
 		}
-		end := listing.Fleeting(x.c)
 		x.put(x.dst, copied(entry("k", "kept", 5)))
 		x.s.look = func() {
 			x.s.look = func() { x.put(x.src, entry("k", "kept", 5)) }
-			end()
+			expire()
 		}
 		x.shows(how, "k", "kept")
 		value, _ := x.destination("k")

@@ -7,51 +7,50 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Query says what to list. The zero Query is every entry, in order.
+// Query selects what to list. The zero Query selects every entry, in order.
 type Query struct {
-	// Prefix: only keys that begin with it.
+	// Prefix selects keys that begin with it.
 	Prefix []byte
-	// Delimiter: keys that have it somewhere after the prefix are not listed;
-	// what they begin with, up to and including the delimiter's first occurrence
-	// after the prefix, is listed once for all of them, as a common prefix.
+	// Delimiter groups keys: those that contain it after the prefix are not listed. What
+	// they begin with, up to and including the first delimiter after the prefix, is
+	// listed once, as a common prefix.
 	Delimiter []byte
-	// From and To: only keys with From <= key < To, whichever the direction.
-	// Empty is no bound.
-	From, To []byte
-	// After: only keys beyond this one in listing order: above it, or in reverse
-	// below it. A common prefix is listed if one of its keys is. Empty is no
+	// From and To select keys with From <= key < To, in either direction. Empty is no
 	// bound.
+	From, To []byte
+	// After selects keys beyond this one in listing order: above it, or below it in
+	// reverse. A common prefix is listed if one of its keys is. Empty is no bound.
 	After []byte
-	// Limit is the most items of a page (default 1,000, at most 10,000), and of
-	// All the most items altogether (default: no limit).
+	// Limit bounds the items of a page (default 1,000, at most 10,000). For All it bounds
+	// all items (default: no limit).
 	Limit int
-	// Bytes ends a page once its keys and values have so many, and bounds what is read
-	// for it at once to about as many; 0: 8 MiB, which is the most.
+	// Bytes ends a page once its keys and values have so many bytes. It also bounds, about,
+	// what is read for the page at a time. The default, and the most, is 8 MiB.
 	Bytes int
 	// Reverse lists the highest keys first.
 	Reverse bool
-	// KeysOnly leaves the values out; their memory is not held.
+	// KeysOnly leaves the values out and frees their memory.
 	KeysOnly bool
-	// Token goes on where a page ended. The rest of the query must be the same,
-	// but for Limit, KeysOnly and the bounds that the pages before have passed.
+	// Token continues where a page ended. The rest of the query must be the same, except
+	// for Limit, KeysOnly and bounds that earlier pages have passed.
 	Token Token
 }
 
-// Item is one line of a listing.
+// Item is one line of a listing: an entry or a common prefix.
 type Item struct {
 	// Entry of a common prefix has the prefix as Key and no Value.
 	Entry
-	// CommonPrefix: the item stands for all keys that begin with Key.
+	// CommonPrefix means that the item stands for all keys that begin with Key.
 	CommonPrefix bool
 }
 
-// Page is a part of a listing. It is complete between its first and last item:
-// no entry that was there all the time is missing, none is there twice.
+// Page is a part of a listing. It is complete between its first and last item: it has every
+// entry that existed throughout the call, and none twice.
 type Page struct {
-	// Items are keys and common prefixes in one order, the query's.
+	// Items are keys and common prefixes together, in the order of the query.
 	Items []Item
-	// Next is the token of the page that follows; empty after the last one. A
-	// page with a token may be short or empty.
+	// Next is the token of the next page; empty after the last one. A page with a token may
+	// be short or empty.
 	Next Token
 
 	id   store.BucketID
@@ -59,7 +58,7 @@ type Page struct {
 	left span
 }
 
-// After is the token of the page that would follow if this one ended with its item i;
+// After returns the token of the page that would follow if this one ended with item i;
 // empty if nothing can follow.
 func (p *Page) After(i int) Token {
 	s := p.q.span()
@@ -74,8 +73,8 @@ func (p *Page) After(i int) Token {
 	return s.token(p.id, p.q)
 }
 
-// Reached is how far a page with a token has come that goes upwards: all keys below the
-// one returned were looked at, and with past this one, too.
+// Reached returns the progress of an ascending page with a token: all keys below key were
+// looked at, and with past, key itself too.
 func (p *Page) Reached() (key []byte, past bool) { return p.left.lo, p.left.exclusive }
 
 const (
@@ -83,7 +82,7 @@ const (
 	maxLimit     = store.MaxPageRows
 )
 
-// limit is the page size that the query asks for.
+// limit returns the page size in items.
 func (q *Query) limit() int {
 	if q.Limit == 0 {
 		return defaultLimit
@@ -91,7 +90,7 @@ func (q *Query) limit() int {
 	return min(q.Limit, maxLimit)
 }
 
-// bytes is how large a page may become.
+// bytes returns the page size in bytes.
 func (q *Query) bytes() int {
 	if q.Bytes == 0 {
 		return maxPageBytes
@@ -114,14 +113,14 @@ func (q *Query) check() error {
 	return nil
 }
 
-// span is the interval of keys that a listing has still to cover. It shrinks
-// from the near end, which is lo, or hi in reverse.
+// span is the interval of keys that is still to be listed. It shrinks from the near end,
+// which is lo, or hi in reverse.
 type span struct {
 	lo        []byte // empty: no bound
 	exclusive bool   // of lo itself
 	hi        []byte // exclusive; empty: no bound
 	reverse   bool
-	done      bool // nothing is left
+	done      bool // the span is empty
 }
 
 // span returns what the query covers before any token.
@@ -177,7 +176,7 @@ func (s *span) lower(key []byte) {
 	}
 }
 
-// passKey leaves out all up to and including key.
+// passKey removes all up to and including key.
 func (s *span) passKey(key []byte) {
 	if s.reverse {
 		s.lower(key)
@@ -187,7 +186,7 @@ func (s *span) passKey(key []byte) {
 	s.settle()
 }
 
-// passPrefix leaves out all up to and including the keys that begin with p.
+// passPrefix removes all up to and including the keys that begin with p.
 func (s *span) passPrefix(p []byte) {
 	if s.reverse {
 		s.lower(p)
@@ -199,7 +198,7 @@ func (s *span) passPrefix(p []byte) {
 	s.settle()
 }
 
-// passNear leaves out all that lies before the near end of another span.
+// passNear removes all before the near end of another span.
 func (s *span) passNear(other *span) {
 	if s.reverse {
 		if len(other.hi) > 0 {
@@ -211,7 +210,7 @@ func (s *span) passNear(other *span) {
 	s.settle()
 }
 
-// passRange leaves out all up to the far end of a range.
+// passRange removes all up to the far end of a range.
 func (s *span) passRange(rg *partmap.Range) {
 	switch {
 	case s.reverse && len(rg.Start) == 0, !s.reverse && len(rg.End) == 0:
@@ -224,8 +223,8 @@ func (s *span) passRange(rg *partmap.Range) {
 	s.settle()
 }
 
-// within returns the part of the span in a range. Both ends are given wherever
-// they exist: a slice must never run through what a range has lost.
+// within returns the part of the span in a range. It gives both ends wherever they exist:
+// a partition may hold rows that its range has lost, and a slice must not reach them.
 func (s *span) within(rg *partmap.Range) store.Bounds {
 	b := s.bounds()
 	if bytes.Compare(rg.Start, b.Start) > 0 {
@@ -237,7 +236,7 @@ func (s *span) within(rg *partmap.Range) store.Bounds {
 	return b
 }
 
-// passed reports whether a key lies before the span's near end: it was passed.
+// passed reports whether a key lies before the near end.
 func (s *span) passed(key []byte) bool {
 	if s.done {
 		return true
@@ -249,8 +248,8 @@ func (s *span) passed(key []byte) bool {
 	return d < 0 || d == 0 && s.exclusive
 }
 
-// commonPrefix returns the common prefix that stands for key; false where key
-// is listed itself. It shares the memory of key.
+// commonPrefix returns the common prefix of key, sharing its memory; false where key is
+// listed itself.
 func (q *Query) commonPrefix(key []byte) ([]byte, bool) {
 	if len(q.Delimiter) == 0 {
 		return nil, false

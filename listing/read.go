@@ -13,9 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Get reads one entry. It fails with ErrNotFound where there is none,
-// InvalidArgument, ErrNoSuchBucket, ErrBucketClosing, Unavailable, Timeout or
-// Corrupt.
+// Get reads one entry. It fails with ErrNotFound, InvalidArgument, ErrNoSuchBucket,
+// ErrBucketClosing, Unavailable, Timeout or Corrupt.
 func (b *Bucket) Get(ctx context.Context, key []byte) (Entry, error) {
 	row, err := b.getRow(ctx, key)
 	if err != nil {
@@ -28,8 +27,7 @@ func (b *Bucket) Get(ctx context.Context, key []byte) (Entry, error) {
 	return Entry{Key: row.Key, Value: value}, wrap("get", b.name, err)
 }
 
-// getRow reads the row of a key; where there is none, it fails with ErrNotFound
-// or returns a marker.
+// getRow reads the row of a key, which may be a marker, or fails with ErrNotFound.
 func (b *Bucket) getRow(ctx context.Context, key []byte) (store.Row, error) {
 	if err := b.checkKey(key); err != nil {
 		return store.Row{}, err
@@ -54,13 +52,13 @@ func (b *Bucket) getRow(ctx context.Context, key []byte) (store.Row, error) {
 		if h, err = b.c.renew(ctx, h); err != nil {
 			return store.Row{}, err
 		}
-		if rg, err = b.c.maps.Find(ctx, h.lease, key); err != nil {
+		if rg, err = b.c.maps.Find(ctx, h.Lease, key); err != nil {
 			return store.Row{}, err
 		}
 	}
 }
 
-// getIn reads a key as the phase of its range says.
+// getIn reads a key on the sides that the phase of its range reads.
 func (c *Client) getIn(ctx context.Context, h *hold, rg partmap.Range, key []byte) (store.Row, bool, error) {
 	c.recordRead(h, &rg)
 	rules := rg.Phase.Rules()
@@ -75,7 +73,7 @@ func (c *Client) getIn(ctx context.Context, h *hold, rg partmap.Range, key []byt
 	return c.getBoth(ctx, h, &rg, src, dst, key)
 }
 
-// getBoth reads a key in both ends of a move.
+// getBoth reads a key on both sides of a move.
 func (c *Client) getBoth(ctx context.Context, h *hold, rg *partmap.Range, src, dst store.Partition, key []byte) (store.Row, bool, error) {
 	got, err := c.lasting(ctx, h, rg, false, func() (piece, error) {
 		var from, to store.Page
@@ -100,7 +98,7 @@ func (c *Client) getBoth(ctx context.Context, h *hold, rg *partmap.Range, src, d
 	return got.rows[0], true, nil
 }
 
-// recordRead records a read of the partitions that a range's phase says.
+// recordRead records a read of the partitions that the phase of a range reads.
 func (c *Client) recordRead(h *hold, rg *partmap.Range) {
 	rules, p := rg.Phase.Rules(), store.Partition{Bucket: h.Root().Bucket, ID: rg.Partition}
 	if rules.ReadSource {
@@ -112,17 +110,16 @@ func (c *Client) recordRead(h *hold, rg *partmap.Range) {
 	}
 }
 
-// errLeaseOver: the lease ran out between two steps of a read; it begins anew
-// under another one.
+// errLeaseOver means that the lease ended between two steps of a read.
 var errLeaseOver = errors.New("the lease is over")
 
-// leaseOver reports whether a read has to begin anew under another lease.
+// leaseOver reports whether a read has to be repeated under another lease.
 func leaseOver(err error) bool {
 	return errors.Is(err, errLeaseOver) || errors.Is(err, mapclient.ErrStale)
 }
 
-// renew exchanges h for another lease on the same bucket. With an error it
-// returns h itself, not released.
+// renew exchanges h for a new lease on the same bucket. With an error it returns h, not
+// released.
 func (c *Client) renew(ctx context.Context, h *hold) (*hold, error) {
 	if err := ctx.Err(); err != nil {
 		return h, err
@@ -135,10 +132,10 @@ func (c *Client) renew(ctx context.Context, h *hold) (*hold, error) {
 	return n, nil
 }
 
-// readRange reads one piece of a range as its phase says.
+// readRange reads one piece of a range, on the sides that its phase reads.
 func (c *Client) readRange(ctx context.Context, h *hold, rg *partmap.Range, b store.Bounds, o store.SliceOptions) (piece, error) {
 	c.recordRead(h, rg)
-	o.Timestamps = h.Timed() // in the embedded form nobody else gives out timestamps
+	o.Timestamps = h.Timed() // embedded, this process draws all timestamps
 	read := func() (piece, error) { return readPhase(ctx, c.rows, h.Root().Bucket, rg, b, o) }
 	var got piece
 	var err error
@@ -153,10 +150,9 @@ func (c *Client) readRange(ctx context.Context, h *hold, rg *partmap.Range, b st
 	return got, err
 }
 
-// lasting reads a piece of a range that moves, from both ends, and settles what they
-// leave open. In the verifying phase it also makes sure, before it returns, that what
-// the piece shows, and what it does not show, is what a reader of the destination alone
-// will find.
+// lasting reads a piece of a moving range from both sides and resolves orphans. In the
+// verifying phase it also ensures, before it returns, that a reader of the destination
+// alone will see exactly what the piece shows.
 func (c *Client) lasting(ctx context.Context, h *hold, rg *partmap.Range, reverse bool, read func() (piece, error)) (piece, error) {
 	var before []late
 	for {
@@ -164,9 +160,9 @@ func (c *Client) lasting(ctx context.Context, h *hold, rg *partmap.Range, revers
 		if err == nil && len(got.orphans) > 0 {
 			err = c.lookAgain(ctx, h, rg, &got, reverse)
 		}
-		// A row may be deleted in the source while its copy is on its way, when nobody
-		// finds the copy yet: so the source is read again when it has arrived. What is
-		// missing again is hidden in the destination, and written no more.
+		// A row may be deleted in the source while its copy is being written and can't be
+		// found yet: so read the source again after the write. A copy without its row is
+		// an orphan then and gets deleted.
 		if err != nil || !rg.Phase.Rules().WriteThrough || len(got.through) == 0 || slices.EqualFunc(got.through, before, sameVersion) {
 			return got, err
 		}
@@ -182,15 +178,14 @@ func sameVersion(a, b late) bool {
 	return a.Timestamp == b.Timestamp && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value)
 }
 
-// lookAgain finds out what became of a piece's orphans. The source is read once more,
-// after the destination, since a row may have come to it and been copied between the
-// two reads, and the copy may hide what clients wrote. It is read everywhere: what is
-// missing in this data centre may be on its way from another one. If it can't be, the
-// copy counts.
+// lookAgain resolves the orphans of a piece. It reads the source once more, after the
+// destination: between the two reads a row may have been written and copied. It reads
+// every data centre: a row that is missing here may be on its way from another one. Where
+// a data centre can't be read the copy counts.
 //
-// In the verifying phase what the source has really lost is deleted in the destination
-// before its absence is shown, at its own timestamp: whatever is newer stays, and a copy
-// that is written again stays hidden. What it hid was older than what deleted it.
+// In the verifying phase a copy whose row the source has lost is deleted in the
+// destination before its absence is shown, at its own timestamp. So newer rows stay, and
+// a repeated copy stays hidden. Rows that the copy hid are older than the deletion.
 func (c *Client) lookAgain(ctx context.Context, h *hold, rg *partmap.Range, got *piece, reverse bool) error {
 	src := store.Partition{Bucket: h.Root().Bucket, ID: rg.Partition}
 	dst := store.Partition{Bucket: h.Root().Bucket, ID: rg.To}
@@ -224,7 +219,7 @@ func (c *Client) lookAgain(ctx context.Context, h *hold, rg *partmap.Range, got 
 			got.insert(*orphan, reverse)
 		case !rg.Phase.Rules().WriteThrough:
 		case !h.Valid():
-			return errLeaseOver // the source may have been removed before it was read
+			return errLeaseOver // the source may have been removed before the read
 		default:
 			err := h.finish(ctx, func(ctx context.Context) error { return c.rows.Delete(ctx, dst, orphan.Key, orphan.Timestamp) })
 			if err != nil {
@@ -235,7 +230,7 @@ func (c *Client) lookAgain(ctx context.Context, h *hold, rg *partmap.Range, got 
 	return nil
 }
 
-// readPhase reads the sides of a range that its phase says, and merges them.
+// readPhase reads the sides that the phase of a range reads, and merges them.
 func readPhase(ctx context.Context, rows store.Rows, id store.BucketID, rg *partmap.Range, b store.Bounds, o store.SliceOptions) (piece, error) {
 	rules := rg.Phase.Rules()
 	src, dst := store.Partition{Bucket: id, ID: rg.Partition}, store.Partition{Bucket: id, ID: rg.To}
@@ -260,9 +255,9 @@ func readPhase(ctx context.Context, rows store.Rows, id store.BucketID, rg *part
 	return merge(from, to, o.Reverse), nil
 }
 
-// writeThrough writes what only a range's source has to its destination, as copies with
-// their own timestamps, markers included, before a reader shows it: so what was shown
-// stays when nobody looks at the source any more.
+// writeThrough copies rows, markers included, that only the source of a range has to its
+// destination, with their timestamps, before a reader shows them. So what was shown stays
+// when the source is not read any more.
 func (c *Client) writeThrough(ctx context.Context, h *hold, dst store.Partition, rows []late) error {
 	for len(rows) > 0 {
 		n, size := 0, 0

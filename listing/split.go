@@ -12,27 +12,25 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// What SplitPoints reads at most within ranges: for each part so many times, and
-// altogether no more than maxProbes times, a run of so many keys, and the one key
-// before it.
+// Bounds of what SplitPoints reads within ranges: partProbes probes for each part, maxProbes
+// in all. A probe reads a run of probeRows keys and the key before it.
 const (
 	partProbes = 16
 	maxProbes  = 128
 	probeRows  = 128
 )
 
-// SplitPoints returns at most n-1 keys that cut what the query lists into parts
-// of about equal work, so that they can be listed in parallel: part i is the
-// query with From = point i-1 (in place of After, too) and To = point i. The
-// points ascend and lie strictly within the query. There are fewer where there
-// are too few keys; the limit, direction, delimiter and token do not matter.
+// SplitPoints returns at most n-1 keys that divide what the query lists into parts of about
+// equal size, to be listed in parallel: part i is the query with From = point i-1 (also in
+// place of After) and To = point i. The points ascend and lie strictly within the query.
+// There are fewer where there are too few keys. Limit, direction, delimiter and token of the
+// query are ignored.
 //
-// With Options.Sizes the largest part is some 1.2 times the mean. Without, the first keys of
-// each range are read, to leave out what is empty, and others count the same; what a
-// range has to be cut into is estimated by reading some runs of its keys. Ask for
-// some times as many parts as there are readers, and let each take the next one,
-// where parts have to be read in about the same time. It fails like List; that sizes
-// can't be had is no failure.
+// With Options.Sizes the largest part has some 1.2 times the mean. Without, empty ranges are
+// found by reading their first keys, all other ranges count the same, and runs of keys are
+// read to estimate how keys lie within a range. Where the readers should end at about the
+// same time, ask for several parts per reader. It fails like List; it works without sizes if
+// they can't be read.
 func (b *Bucket) SplitPoints(ctx context.Context, q Query, n int) ([][]byte, error) {
 	points, err := b.splitPoints(ctx, q, n)
 	return points, wrap("split points", b.name, err)
@@ -73,9 +71,9 @@ func (b *Bucket) splitPoints(ctx context.Context, q Query, n int) ([][]byte, err
 	}), nil
 }
 
-// sampler estimates how keys are spread over a span: what the map and the counters
-// of sizes tell of ranges, and within a range, where nobody knows, by short runs of
-// keys, each read in the middle of the gap between runs that seems to hold most.
+// sampler estimates how keys are spread over a span: from the map, from the counters of
+// sizes and, within a range of unknown spread, from short runs of keys, each read in the
+// middle of the gap that seems to hold most.
 type sampler struct {
 	c  *Client
 	id store.BucketID
@@ -89,7 +87,7 @@ func (s *sampler) read(ctx context.Context, from span, limit int) (keys [][]byte
 	return keys, !page.left.done, page.err
 }
 
-// tighten ends a gap right behind its last key; false: it has none.
+// tighten ends a gap right behind its last key; false if it has none.
 func (s *sampler) tighten(ctx context.Context, gap *span) (bool, error) {
 	back := *gap
 	back.reverse = true
@@ -110,7 +108,7 @@ func (s *sampler) tighten(ctx context.Context, gap *span) (bool, error) {
 	return false, nil
 }
 
-// sample reads so many runs of keys of a span.
+// sample reads runs of keys of a span.
 func (s *sampler) sample(ctx context.Context, whole span, probes int) ([]keyspread.Part, error) {
 	found, err := s.tighten(ctx, &whole)
 	if err != nil || !found {
@@ -138,7 +136,7 @@ func (s *sampler) sample(ctx context.Context, whole span, probes int) ([]keyspre
 		if err := g.Wait(); err != nil {
 			return nil, err
 		}
-		for i := len(gaps) - 1; i >= 0; i-- { // from the back, so that places hold
+		for i := len(gaps) - 1; i >= 0; i-- { // from the back, so that indexes stay valid
 			parts = slices.Replace(parts, gaps[i], gaps[i]+1, found[i]...)
 		}
 		left -= len(gaps)

@@ -18,23 +18,23 @@ import (
 )
 
 const (
-	// minStretches is from how many ranges on neighbours are taken together.
+	// minStretches is the number of ranges above which neighbours are combined.
 	minStretches = 4096
-	// maxQuanta is of how many partitions SplitPoints asks where their rows lie.
+	// maxQuanta bounds the partitions whose quanta SplitPoints reads.
 	maxQuanta = 256
-	// sizesTimeout is how long SplitPoints waits for an answer about sizes.
+	// sizesTimeout bounds a read of sizes.
 	sizesTimeout = time.Second
 )
 
-// A stretch is what a span has of some neighbouring ranges of the map.
+// A stretch is the part of a span in one range, or in several neighbouring ones.
 type stretch struct {
 	span   span
-	ranges int // 1, but in maps of thousands
-	// rg is the first of them. Where there are several they are taken to be like it.
+	ranges int // 1, except in maps of thousands
+	// rg is the first of them; the others are assumed to be like it.
 	rg partmap.Range
-	// weight is about how many rows lie in the stretch; below 0: unknown.
+	// weight is the estimated number of rows; below 0: unknown.
 	weight float64
-	keys   [][]byte          // all keys of it, if they are few
+	keys   [][]byte          // all its keys, if they are few
 	quanta []counter.Quantum // those of rg within the span; the first begins at its start
 }
 
@@ -43,7 +43,7 @@ func (x *stretch) alone() bool {
 	return x.ranges == 1 && bytes.Equal(x.span.lo, x.rg.Start) && !x.span.exclusive && bytes.Equal(x.span.hi, x.rg.End)
 }
 
-// home is the partition that most rows of the first range are counted in.
+// home returns the partition in which most rows of the first range are counted.
 func (x *stretch) home(id store.BucketID) store.Partition {
 	if x.rg.Phase.Rules().ReadSource {
 		return store.Partition{Bucket: id, ID: x.rg.Partition}
@@ -51,9 +51,9 @@ func (x *stretch) home(id store.BucketID) store.Partition {
 	return store.Partition{Bucket: id, ID: x.rg.To}
 }
 
-// stretches walks the map through a span. At most so many come of it, and at least
-// half as many where there are as many ranges. The map is that of a lease, as for a
-// page: the newest one would need an answer from all data centres.
+// stretches returns at most that many stretches of a span, and at least half as many where
+// there are enough ranges. The map is that of a lease, as for a page: reading the newest one
+// would need an answer from all data centres.
 func (s *sampler) stretches(ctx context.Context, whole span, most int) ([]stretch, error) {
 	for {
 		h, err := s.c.acquire(ctx, s.id)
@@ -93,8 +93,8 @@ func (s *sampler) stretchesOf(ctx context.Context, root *partmap.Root, whole spa
 	return all, nil
 }
 
-// count asks those who count sizes. Without an answer weights stay unknown: they
-// only tell how even the parts are.
+// count sets weights from the counters of sizes. If those fail weights stay unknown, and
+// parts are less even.
 func (s *sampler) count(ctx context.Context, all []stretch) {
 	if s.c.o.Sizes == nil {
 		return
@@ -118,7 +118,7 @@ func (s *sampler) count(ctx context.Context, all []stretch) {
 			x.weight = 0
 		case x.ranges > 1 || x.alone() && stats[i].Covers(x.rg.Start, x.rg.End):
 			x.weight = float64(stats[i].Rows) * float64(x.ranges)
-		case len(ask) < maxQuanta: // some of what is counted there may lie elsewhere
+		case len(ask) < maxQuanta: // the count may include rows of other ranges
 			ask[partitions[i]] = append(ask[partitions[i]], x)
 		}
 	}
@@ -138,7 +138,7 @@ func (s *sampler) count(ctx context.Context, all []stretch) {
 	_ = g.Wait()
 }
 
-// takeQuanta keeps of a partition's quanta those within the stretch's span.
+// takeQuanta keeps the quanta of a partition that lie within the span.
 func (x *stretch) takeQuanta(quanta []counter.Quantum) {
 	x.weight, x.quanta = 0, nil
 	for i, q := range quanta {
@@ -153,9 +153,9 @@ func (x *stretch) takeQuanta(quanta []counter.Quantum) {
 	}
 }
 
-// probe reads the first keys of stretches of which nothing is known. Those that
-// have no more are known then, and the others are taken to be of the average size:
-// that is what a rebalancer keeps them at.
+// probe reads the first keys of stretches of unknown weight. Those without more keys are
+// known then; the others are assumed to have the average size, since a rebalancer keeps
+// ranges at about one size.
 func (s *sampler) probe(ctx context.Context, all []stretch) error {
 	const least = 2
 	var ask []*stretch
@@ -206,9 +206,9 @@ func (s *sampler) probe(ctx context.Context, all []stretch) error {
 	return nil
 }
 
-// points returns at most n-1 keys that cut the stretches into n parts of about the
-// same weight. A point goes to the beginning of a range where that makes a part no
-// more than an eighth larger or smaller, and else into it.
+// points returns at most n-1 keys that divide the stretches into n parts of about the same
+// weight. A point lies at the beginning of a range where that changes a part by an eighth at
+// most, otherwise within the range.
 func (s *sampler) points(ctx context.Context, all []stretch, n int) ([][]byte, error) {
 	total := 0.0
 	for i := range all {
@@ -257,7 +257,7 @@ func (s *sampler) points(ctx context.Context, all []stretch, n int) ([][]byte, e
 		if len(c.at) == 0 {
 			continue
 		}
-		// The more of a part it is, the better its inside has to be known.
+		// The more parts a stretch has, the better its keys have to be known.
 		probes := min(partProbes*c.of.weight/part, maxProbes*c.of.weight/inner)
 		g.Go(func() error {
 			within, err := s.within(gctx, c.of, c.at, max(int(probes), 1))
@@ -276,7 +276,7 @@ func (s *sampler) points(ctx context.Context, all []stretch, n int) ([][]byte, e
 	return points, nil
 }
 
-// within returns keys at shares of a stretch's weight.
+// within returns the keys at shares of a stretch's weight.
 func (s *sampler) within(ctx context.Context, x *stretch, at []float64, probes int) (points [][]byte, err error) {
 	if x.keys != nil {
 		for _, share := range at {
@@ -302,7 +302,7 @@ func (s *sampler) within(ctx context.Context, x *stretch, at []float64, probes i
 	return keyspread.CutParts(parts, at), nil
 }
 
-// quantiles returns the keys that come next to shares of the quanta's rows.
+// quantiles returns the keys nearest to shares of the rows of quanta.
 func quantiles(quanta []counter.Quantum, rows float64, at []float64) (points [][]byte) {
 	sum, i := 0.0, 0
 	for _, share := range at {

@@ -76,20 +76,6 @@ func switchOf(t *testing.T, faults *faultstore.Faults) func(on bool) {
 	}
 }
 
-func TestLeasesThatEnd(t *testing.T) {
-	for name, options := range map[string]func(*listtest.Clock) listing.Options{
-		"OneByOne": func(clock *listtest.Clock) listing.Options { return listing.Options{Timestamps: clock} },
-		"Ahead":    eager,
-	} {
-		t.Run(name, func(t *testing.T) {
-			hooked := &listtest.Hooked{Store: &listtest.Morsels{Store: memstore.New(), Rows: 3}}
-			e := embeddedWith(t, hooked, options(&listtest.Clock{}))
-			e.Store = hooked.Store // the mover's calls are not hooked
-			listtest.RunLeases(t, e, hooked, listing.Fleeting(e.Client), listtest.Options{Steps: 800})
-		})
-	}
-}
-
 // TestOverMemoryAhead runs the suite with pages of many reads, several at a time.
 func TestOverMemoryAhead(t *testing.T) {
 	listtest.Run(t, func(t *testing.T, clock *listtest.Clock) *listtest.Env {

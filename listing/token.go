@@ -9,10 +9,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Token says where a listing goes on: text that is safe in URLs, opaque, at
-// most 87,400 bytes long. It stays good across restarts and changes of layout,
-// for the bucket (not for another of the same name) and the query that it came
-// from; with any other it is refused with ErrBadToken.
+// Token is the place where a listing continues: opaque text, safe in URLs, at most 87,400
+// bytes long. It stays valid across restarts and moves of ranges, for the bucket and query
+// that it came from. With another query or bucket, also a later one of the same name, it is
+// refused with ErrBadToken.
 type Token string
 
 // A token's bytes, before base64url: form (1), flags (1), the bound, xxhash64 (8)
@@ -25,7 +25,7 @@ const (
 	maxTokenLength = 4 * (tokenHead + store.MaxKeyBytes + tokenSum + 2) / 3
 )
 
-// token writes down the near end of what is left.
+// token encodes the near end of the span.
 func (s *span) token(id store.BucketID, q *Query) Token {
 	b := []byte{tokenForm, 0}
 	if s.reverse {
@@ -40,7 +40,7 @@ func (s *span) token(id store.BucketID, q *Query) Token {
 	return Token(base64.RawURLEncoding.EncodeToString(b))
 }
 
-// resume moves the near end to where a token says.
+// resume moves the near end of the span to the place of a token.
 func (s *span) resume(t Token, id store.BucketID, q *Query) error {
 	if len(t) > maxTokenLength {
 		return ErrBadToken
@@ -66,9 +66,8 @@ func (s *span) resume(t Token, id store.BucketID, q *Query) error {
 	return nil
 }
 
-// tokenCheck binds a token to its bucket and to the query's shape: what must
-// stay the same from page to page. The near bounds are not part of it, because
-// the token has passed them.
+// tokenCheck binds a token to its bucket and to the parts of the query that must stay the
+// same from page to page. Near bounds are not among them: the token has passed them.
 func tokenCheck(id store.BucketID, q *Query, body []byte) uint64 {
 	far, direction := q.To, byte('>')
 	if q.Reverse {

@@ -13,10 +13,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Put stores an entry, over whatever the key had before. It fails with
-// InvalidArgument for keys and values beyond Options, ErrNoSuchBucket,
-// ErrBucketClosing, ErrTimeUnknown, or ErrOutcomeUnknown; other failures (Unavailable, Timeout,
-// Corrupt) happened before anything was written.
+// Put stores an entry, in place of an earlier one of the key. It fails with
+// InvalidArgument, ErrNoSuchBucket, ErrBucketClosing, ErrTimeUnknown or ErrOutcomeUnknown.
+// After any other error (Unavailable, Timeout, Corrupt) nothing was written.
 func (b *Bucket) Put(ctx context.Context, key, value []byte) error {
 	err := b.checkKey(key)
 	if err == nil {
@@ -28,8 +27,7 @@ func (b *Bucket) Put(ctx context.Context, key, value []byte) error {
 	return wrap("put", b.name, err)
 }
 
-// Delete removes an entry; removing one that is not there is no error. It
-// fails like Put.
+// Delete removes an entry; it succeeds if there is none. It fails like Put.
 func (b *Bucket) Delete(ctx context.Context, key []byte) error {
 	err := b.checkKey(key)
 	if err == nil {
@@ -38,7 +36,7 @@ func (b *Bucket) Delete(ctx context.Context, key []byte) error {
 	return wrap("delete", b.name, err)
 }
 
-// change writes one row: an entry, or for op "delete" its deletion.
+// change writes an entry, or with op "delete" its deletion.
 func (b *Bucket) change(ctx context.Context, op string, key, value []byte) (err error) {
 	h, rg, ts, err := b.stamped(ctx, key)
 	if err != nil {
@@ -58,16 +56,15 @@ func (b *Bucket) change(ctx context.Context, op string, key, value []byte) (err 
 	return err
 }
 
-// takesWrites is the partition that takes the writes of a range.
+// takesWrites returns the partition that takes the writes of a range.
 func takesWrites(h *hold, rg *partmap.Range) store.Partition {
 	return store.Partition{Bucket: h.Root().Bucket, ID: rg.WriteTo()}
 }
 
-// stamped takes a lease, finds the range of key and draws a timestamp. It is drawn
-// under the lease: else an older write could come to a partition that has never seen
-// the tombstone of a newer deletion. And the lease still holds when it is drawn: else,
-// after a long stall, it could be above the removal of a partition that everybody
-// has left, and the row would stay there.
+// stamped takes a lease, finds the range of key and draws a timestamp, under the lease:
+// otherwise an older write could reach a partition that never saw the tombstone of a newer
+// deletion. The lease is still valid after the draw: otherwise, after a long stall, the
+// timestamp could be above the removal of an abandoned partition, and the row would stay.
 func (b *Bucket) stamped(ctx context.Context, key []byte) (*hold, partmap.Range, store.Timestamp, error) {
 	for {
 		h, rg, err := b.locate(ctx, key)
@@ -88,10 +85,10 @@ func (b *Bucket) stamped(ctx context.Context, key []byte) (*hold, partmap.Range,
 	}
 }
 
-// remove deletes a key as its range's phase says: by a marker while it moves.
+// remove deletes a key, by a marker while its range moves.
 func (c *Client) remove(ctx context.Context, h *hold, rg *partmap.Range, key []byte, ts store.Timestamp) error {
 	marker := rg.Phase.Rules().Markers
-	key = bytes.Clone(key) // finish may go on when the caller has its key back
+	key = bytes.Clone(key) // finish may outlive the call
 	err := c.write(ctx, h, rg, key, key, ts, func(ctx context.Context, p store.Partition) error {
 		return h.finish(ctx, func(ctx context.Context) error {
 			if marker {
@@ -116,14 +113,13 @@ func (b *Bucket) deleteAt(ctx context.Context, key []byte, ts store.Timestamp) e
 	return b.c.remove(ctx, h, &rg, key, ts)
 }
 
-// write does one write of keys from first to last, all in rg, into the partition
-// that takes the writes of rg, and decides whether it counts (the protocol's rule of
-// acknowledgement). f tries it once, by hold.finish or like it. A write of unknown
-// outcome is tried again, the same with the same timestamp, as long as the lease
-// lasts; never in another partition, where it could undo a deletion that was
-// acknowledged in between. ts is the highest timestamp of the write: whoever writes
-// after the acknowledgement gets a higher one. The wait for that mostly overlaps the
-// write itself; the lease is looked at after it.
+// write writes keys from first to last, all in rg, to the partition that takes the writes
+// of rg, and decides whether the write counts (the protocol's rule of acknowledgement). f
+// makes one attempt, by hold.finish or like it. A write of unknown outcome is repeated with
+// the same timestamp as long as the lease lasts; never in another partition, where it could
+// undo a deletion that was acknowledged meanwhile. ts is the highest timestamp of the write:
+// every write after the acknowledgement gets a higher one. The wait for that mostly overlaps
+// the write; the lease is checked after it.
 func (c *Client) write(ctx context.Context, h *hold, rg *partmap.Range, first, last []byte, ts store.Timestamp, f func(context.Context, store.Partition) error) error {
 	p := takesWrites(h, rg)
 	if err := ctx.Err(); err != nil {
@@ -133,7 +129,7 @@ func (c *Client) write(ctx context.Context, h *hold, rg *partmap.Range, first, l
 	for i := 1; retryable(err) && i < c.o.WriteAttempts && pauses.Sleep(ctx, i) == nil && h.Valid(); i++ {
 		err = f(ctx, p)
 		if err != nil && !store.OutcomeUnknown(err) {
-			// The refusal of a repetition says nothing about the first try.
+			// A refused repetition says nothing about the first attempt.
 			err = unknown(err)
 			break
 		}
@@ -165,9 +161,9 @@ func retryable(err error) bool {
 // pauses are those before another attempt of a write.
 var pauses = wait.Backoff{First: 4 * time.Millisecond, Most: 2048 * time.Millisecond}
 
-// stillCounts decides about a write whose lease ran out under it: it counts
-// only if the present map of the same bucket, open, has all keys from first to
-// last in the same partition and phase. Their range may have been cut since.
+// stillCounts decides whether a write counts whose lease ended meanwhile: it does if the
+// bucket is open and its present map has all keys from first to last in the same partition
+// and phase. Their range may have been split since.
 func (c *Client) stillCounts(ctx context.Context, h *hold, was *partmap.Range, first, last []byte) error {
 	now, err := c.acquire(ctx, h.Root().Bucket)
 	if err != nil {
@@ -175,7 +171,7 @@ func (c *Client) stillCounts(ctx context.Context, h *hold, was *partmap.Range, f
 	}
 	defer now.release()
 	for key := first; ; {
-		rg, err := c.maps.Find(ctx, now.lease, key)
+		rg, err := c.maps.Find(ctx, now.Lease, key)
 		if err != nil {
 			return unknown(err)
 		}
@@ -189,16 +185,15 @@ func (c *Client) stillCounts(ctx context.Context, h *hold, was *partmap.Range, f
 	}
 }
 
-// One batch of PutBatch: within what Cassandra takes fast.
+// Limits of one batch of PutBatch, below which Cassandra is fast.
 const (
 	batchRows  = 200
 	batchBytes = 1 << 20
 )
 
-// PutBatch stores entries, grouped by partition; each group is a batch of its
-// own, so the whole is neither atomic nor isolated. Of several entries with one
-// key the last wins. It returns nil if all are stored, else a *BatchError with
-// one outcome per entry, each like an error of Put.
+// PutBatch stores entries, in one batch or several per partition; it is neither atomic nor
+// isolated. Of several entries with one key the last wins. It returns nil if all are
+// stored, else a *BatchError with one outcome per entry, each like an error of Put.
 func (b *Bucket) PutBatch(ctx context.Context, entries []Entry) error {
 	outcomes := make([]error, len(entries))
 	order := make([]int, 0, len(entries))
@@ -236,9 +231,9 @@ func (b *Bucket) PutBatch(ctx context.Context, entries []Entry) error {
 	return nil
 }
 
-// putFirst begins to write as many of the first entries in order as make one
-// batch in one partition, under a lease of its own, and returns those that are
-// left. With an error nothing was begun.
+// putFirst starts to write as many of the first entries in order as fit in one batch for
+// one partition, under a lease of its own, and returns the rest. With an error nothing was
+// started.
 func (b *Bucket) putFirst(ctx context.Context, g *errgroup.Group, entries []Entry, order []int, outcomes []error) (rest []int, err error) {
 	h, rg, err := b.locate(ctx, entries[order[0]].Key)
 	if err != nil {
@@ -258,7 +253,7 @@ func (b *Bucket) putFirst(ctx context.Context, g *errgroup.Group, entries []Entr
 		h.release()
 		return order, err
 	}
-	if !h.Valid() { // begin anew, as in stamped
+	if !h.Valid() { // repeat, as in stamped
 		h.release()
 		return order, ctx.Err()
 	}

@@ -6,21 +6,19 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Change is a step from one map to the next, as data: the nodes to write, then
-// the root to swap in.
+// Change is a step from one map to the next: the nodes to write, then the root to swap in.
 type Change struct {
 	// Old is the version to replace; zero for a bucket's first root.
 	Old store.Version
 	// Next is the new root, one epoch later.
 	Next *Root
-	// Nodes are new and named by Next: written before it.
+	// Nodes are the new nodes of Next, to be written before it.
 	Nodes []Node
-	// Replaced are the nodes of the old map that Next does not name any more.
+	// Replaced are the nodes of the old map that are not in Next.
 	Replaced []store.NodeID
 }
 
-// Stamp is what a change takes from outside, so that this package needs neither
-// time nor chance.
+// Stamp has the inputs of a change that are not pure: the time and random ids.
 type Stamp struct {
 	Token store.Token
 	Now   time.Time
@@ -28,8 +26,8 @@ type Stamp struct {
 	NewNode func() store.NodeID
 }
 
-// WithState changes only the state of a bucket: open to closing and back,
-// closing to deleted. Anything else is an InvalidArgument.
+// WithState changes the state of a bucket only: open to closing, and closing to open or
+// deleted. Anything else is an InvalidArgument.
 func WithState(old *Root, to State, s Stamp) (Change, error) {
 	legal := old.State == Open && to == Closing || old.State == Closing && (to == Open || to == Deleted)
 	if !legal {
@@ -40,13 +38,13 @@ func WithState(old *Root, to State, s Stamp) (Change, error) {
 	return Change{Old: old.Version(), Next: next}, nil
 }
 
-// Again is the same map at the next epoch. Every swap that was to replace the present one
-// meets a Conflict then.
+// Again returns a change to the same map at the next epoch. After it every other swap of the
+// present root is a Conflict.
 func Again(old *Root, s Stamp) Change {
 	return Change{Old: old.Version(), Next: old.following(s)}
 }
 
-// following is a copy of the root, one epoch later.
+// following returns a copy of the root, one epoch later.
 func (r *Root) following(s Stamp) *Root {
 	next := *r
 	next.Epoch++
@@ -56,8 +54,8 @@ func (r *Root) following(s Stamp) *Root {
 	return &next
 }
 
-// New makes the first map of a bucket: epoch 1, open. The entries become its
-// ranges; they have to ascend from the empty start.
+// New returns the change to the first map of a bucket: epoch 1, open. The entries become its
+// ranges; their starts must ascend, from the empty one.
 func New(b store.BucketID, clock uint32, entries []Entry, s Stamp) (Change, error) {
 	return newMap(b, clock, entries, s, standard)
 }
@@ -92,7 +90,7 @@ func checkEntries(entries []Entry, start, end []byte) error {
 	return nil
 }
 
-// clip keeps messages short whatever a key's length.
+// clip shortens a key for an error message.
 func clip(key []byte) []byte {
 	const most = 64
 	if len(key) > most {

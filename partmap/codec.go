@@ -16,10 +16,9 @@ import (
 //
 //	"ek", a byte for what it is, a byte for the version, the body, xxhash64
 //
-// The checksum is xxhash64, little-endian, of all that comes before it. A map
-// that is wrong unnoticed sends writes of a whole bucket astray, so 32 bits
-// (CRC-32C lets one damaged blob in four billion pass) are not enough; xxhash64
-// is as fast as reading memory on every platform and a dependency already.
+// The checksum is xxhash64, little-endian, of all before it. Undetected damage of a map
+// misroutes the writes of a whole bucket, so 32 bits are not enough (CRC-32C misses one
+// damaged blob in four billion).
 //
 // Numbers are varints, ids 16 bytes, keys front-coded: how many bytes a key
 // shares with the one before it, how many follow, and those. The bodies:
@@ -37,25 +36,23 @@ const (
 	kindIndex   = 'i'
 	kindSegment = 's'
 
-	// version is what this code writes and the highest that it reads. A later
-	// one may let an entry name several partitions (a striped hot tail): a reader
-	// that does not know it must not guess.
+	// version is the version that this code writes, and the highest that it reads.
 	version = 1
 
 	headerBytes   = 4
 	checksumBytes = 8
 )
 
-// Limits of what a decoder believes, well above what Edit makes, so that no blob
-// makes it allocate more than a few megabytes.
+// Limits of the decoder, well above what Edit makes, so that no blob makes it allocate more
+// than a few megabytes.
 const (
 	maxNodeEntries  = 4096
 	maxNodeKeyBytes = 2 << 20
 	maxHeight       = 32
 )
 
-// ErrNewerVersion says that a map was written by a later evenkeel than this one.
-// Nothing is damaged, so its kind is Unavailable: upgrade, and it can be read.
+// ErrNewerVersion means that a map was written by a newer version of evenkeel. Nothing is
+// damaged; its kind is Unavailable.
 var ErrNewerVersion = errors.New("written by a newer evenkeel in a format that this one does not know: upgrade this program")
 
 func newBlob(kind byte) []byte { return []byte{'e', 'k', kind, version} }
@@ -82,8 +79,8 @@ func unseal(kind byte, blob []byte) (reader, error) {
 	return reader{b: blob[headerBytes:n]}, nil
 }
 
-// reader takes a body apart. The first mistake is kept, and everything read
-// after it is zero, so that callers look at err once per item.
+// reader decodes a body. It keeps the first error and returns zeros after it, so that callers
+// check err once per item.
 type reader struct {
 	b   []byte
 	err error
@@ -138,7 +135,7 @@ func (r *reader) varint() int64 {
 	return x
 }
 
-// count reads how many items follow, each of which takes at least size bytes.
+// count reads the number of items that follow, each of at least size bytes.
 func (r *reader) count(size int) int {
 	n := r.uvarint()
 	if n > maxNodeEntries || n > uint64(len(r.b)/size) {
@@ -155,8 +152,7 @@ func (r *reader) done() error {
 	return r.err
 }
 
-// keysOf prepares to read n keys; their total length comes first, so that they
-// go to memory of the right size.
+// keysOf reads the total length of n keys and allocates their memory.
 func (r *reader) keysOf(n int) Cuts {
 	total := r.uvarint()
 	if total > maxNodeKeyBytes {
@@ -221,7 +217,7 @@ const (
 	entryFlags = 1<<iota - 1
 )
 
-// minEntryBytes and minChildBytes are the least that one takes in the encoding.
+// minEntryBytes and minChildBytes are the least sizes in the encoding.
 const (
 	minEntryBytes = 1 + 1 + 1 + 16
 	minChildBytes = 1 + 1 + 16
@@ -258,8 +254,8 @@ func appendEntry(b, before []byte, e *Entry) []byte {
 	return b
 }
 
-// wheres are entries without their starts. What most entries do not have is kept
-// apart, so that an entry takes 32 bytes, which are one cache line's.
+// wheres are entries without their starts. Fields that most entries lack are stored apart,
+// so that an entry takes 32 bytes, half a cache line.
 type wheres struct {
 	common []commonWhere
 	moved  []movedWhere
@@ -268,7 +264,7 @@ type wheres struct {
 type commonWhere struct {
 	partition store.PartitionID
 	created   int64
-	moved     int32 // place in wheres.moved, from 1 on; 0: none
+	moved     int32 // index in wheres.moved plus 1; 0: none
 }
 
 type movedWhere struct {
@@ -277,7 +273,7 @@ type movedWhere struct {
 	pinUntil int64
 }
 
-// where reads the next entry's.
+// where reads the next entry without its start.
 func (r *reader) where(w *wheres) {
 	var c commonWhere
 	var m movedWhere
@@ -305,7 +301,7 @@ func (r *reader) where(w *wheres) {
 	w.common = append(w.common, c)
 }
 
-// entry puts the i-th entry together, with its start.
+// entry sets e to the i-th entry, with its start.
 func (w *wheres) entry(i int, start []byte, e *Entry) {
 	c := &w.common[i]
 	e.Start, e.Partition, e.Created = start, c.partition, c.created

@@ -8,20 +8,19 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Replacement puts Entries in place of all entries that begin within
-// [Start, End). Both ends have to be cuts of the map already (an empty End is
-// plus infinity), and the first new entry begins at Start, so whatever a
-// replacement does, the map still tiles all keys.
+// Replacement replaces all entries that begin within [Start, End) by Entries. Both ends must
+// be cuts of the map (an empty End is plus infinity), and the first new entry begins at
+// Start. So the map always tiles all keys.
 type Replacement struct {
 	Start, End []byte
 	Entries    []Entry
 }
 
-// Edit gathers what one swap changes: replacements of entries, the beginnings,
-// phases and ends of batches of moves, the bucket's state. Change then makes the
-// next map, with new nodes only along the paths to what changed.
+// Edit collects the changes of one swap: replacements of entries, and starts, phases and
+// ends of batches of moves. Change then makes the next map, with new nodes only along the
+// paths to the changes.
 //
-// An Edit is for one goroutine. It reads nodes as the old root names them.
+// An Edit is not safe for concurrent use. It reads nodes of the old root.
 type Edit struct {
 	fill  fill
 	old   *Root
@@ -32,7 +31,7 @@ type Edit struct {
 	err   error
 }
 
-// NewEdit begins a change of old. A deleted bucket changes no more.
+// NewEdit starts a change of old. The methods of an Edit of a deleted bucket fail.
 func NewEdit(old *Root, s Stamp, read Reader) *Edit {
 	e := &Edit{fill: standard, old: old, next: old.following(s), stamp: s, read: read}
 	if old.State == Deleted {
@@ -41,7 +40,7 @@ func NewEdit(old *Root, s Stamp, read Reader) *Edit {
 	return e
 }
 
-// Replace adds a replacement. Those of one Edit must not overlap.
+// Replace adds a replacement. The replacements of one Edit must not overlap.
 func (e *Edit) Replace(r Replacement) error {
 	if e.err == nil {
 		e.err = checkEntries(r.Entries, r.Start, r.End)
@@ -52,8 +51,7 @@ func (e *Edit) Replace(r Replacement) error {
 	return e.err
 }
 
-// Change makes the change; an Edit makes one only, and none if one of its methods
-// failed.
+// Change returns the change, once. It fails with the first error of the Edit's methods.
 func (e *Edit) Change() (Change, error) {
 	if e.err != nil {
 		return Change{}, e.err
@@ -98,7 +96,7 @@ type tree struct {
 	root *Root
 	read Reader
 	w    writer
-	// gone are old nodes that the next map does not name.
+	// gone are old nodes that are not in the next map.
 	gone map[store.NodeID]bool
 }
 
@@ -116,8 +114,8 @@ func (t *tree) replace(reps []Replacement) (err error) {
 	return nil
 }
 
-// rewrite returns the children that take the place of these, which are nodes of
-// one height and together end at end.
+// rewrite returns the replacements of children, nodes of one height that together end at
+// end.
 func (t *tree) rewrite(children []Child, height uint8, end []byte, reps []Replacement) ([]Child, error) {
 	if height == 0 {
 		return rewrite(t, children, end, reps, level[Entry]{
@@ -143,8 +141,8 @@ func (t *tree) rewrite(children []Child, height uint8, end []byte, reps []Replac
 	})
 }
 
-// level is what differs between segments, made of entries, and index nodes, made
-// of children.
+// level is what differs between segments, which have entries, and index nodes, which have
+// children.
 type level[T any] struct {
 	load   func(Child) ([]T, error)
 	splice func(items []T, start, end []byte, reps []Replacement) ([]T, error)
@@ -152,9 +150,8 @@ type level[T any] struct {
 	write  func([]T) []Child
 }
 
-// rewrite goes through sibling nodes: those that no replacement touches are kept
-// as they are; runs of the others are loaded, changed and written anew. A run
-// that comes out sparse takes in a neighbour.
+// rewrite keeps the sibling nodes that no replacement touches; it loads, changes and writes
+// runs of the others. A run that becomes sparse is joined with a neighbour.
 func rewrite[T any](t *tree, children []Child, end []byte, reps []Replacement, lv level[T]) ([]Child, error) {
 	var (
 		out  []Child
@@ -213,8 +210,8 @@ func within(reps []Replacement, start, end []byte) []Replacement {
 	return reps[lo:max(lo, hi)]
 }
 
-// splice applies replacements to the entries of [start, end). A replacement's
-// entries go where its Start lies; elsewhere it only removes.
+// splice applies replacements to the entries of [start, end). The entries of a replacement
+// are inserted where its Start lies; elsewhere it only removes entries.
 func (t *tree) splice(entries []Entry, start, end []byte, reps []Replacement) ([]Entry, error) {
 	at := func(key []byte) (int, bool) {
 		return sort.Find(len(entries), func(i int) int { return bytes.Compare(key, entries[i].Start) })
@@ -247,9 +244,9 @@ func (t *tree) splice(entries []Entry, start, end []byte, reps []Replacement) ([
 	return append(out, entries[done:]...), nil
 }
 
-// pullUp makes the tree lower while its only node below the root fits into the
-// root, at half of its size, so that a map at the edge does not go up and down
-// with each change. Every replacement has entries, so this change wrote that node.
+// pullUp removes a level while the only node below the root fits in half of the root: half,
+// so that the height of a map at the limit does not change with each edit. Every replacement
+// has entries, so that node is new.
 func (t *tree) pullUp() {
 	r := t.root
 	for r.Height > 0 && len(r.Children) == 1 {

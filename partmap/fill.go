@@ -2,16 +2,16 @@ package partmap
 
 import "github.com/evenkeel/evenkeel/store"
 
-// fill says how full nodes get. A node above a maximum is split evenly; one below
-// a quarter of both is joined with a neighbour when a change touches it.
+// fill has the maximum sizes of nodes. A node above a maximum is split evenly; one below a
+// quarter of both maxima is joined with a neighbour when a change touches it.
 type fill struct {
 	entries  int // of a segment
 	children int // of an index node
 	keys     int // bytes of the cuts of one node together; three of the longest fit
-	root     int // bytes of the encoded root, its overlay apart
+	root     int // bytes of the encoded root, without its overlay
 }
 
-// standard is what all maps are filled to; tests use smaller nodes.
+// standard is the fill of all maps; tests use smaller nodes.
 var standard = fill{entries: 1000, children: 256, keys: 256 << 10, root: MaxRootBytes}
 
 const sparseDivisor = 4
@@ -22,17 +22,17 @@ type writer struct {
 	header  nodeHeader
 	newNode func() store.NodeID
 	nodes   []Node
-	// contents are the nodes once more, not encoded.
+	// contents are the nodes before encoding.
 	contents map[store.NodeID]content
 }
 
-// content is what a node has: entries or children.
+// content is the entries or children of a node.
 type content struct {
 	entries  []Entry
 	children []Child
 }
 
-// wrote takes a node in.
+// wrote adds a node.
 func (w *writer) wrote(n Node, c content) {
 	if w.contents == nil {
 		w.contents = map[store.NodeID]content{}
@@ -65,9 +65,9 @@ func (w *writer) indexes(height uint8, children []Child) []Child {
 func entryStart(e *Entry) []byte { return e.Start }
 func childStart(c *Child) []byte { return c.Start }
 
-// fit pushes levels of the root down until it is small enough. It ends, because
-// a node holds at least three of the longest cuts, and one child always fits:
-// its start is empty.
+// fit moves the content of the root to new nodes below it until the root is small enough. It
+// terminates: a node holds at least three of the longest cuts, and a single child always
+// fits, since its start is empty.
 func (w *writer) fit(r *Root) {
 	for !r.fits(w.root) {
 		if r.Height == 0 {
@@ -79,13 +79,12 @@ func (w *writer) fit(r *Root) {
 	}
 }
 
-// fits reports whether the encoded root, its overlay apart, takes at most so many
-// bytes.
+// fits reports whether the encoded root, without its overlay, has at most that many bytes.
 func (r *Root) fits(most int) bool {
 	return len(r.Entries) <= most/minEntryBytes && len(encodeRoot(r, nil)) <= most
 }
 
-// keyBytes is the length of all starts together.
+// keyBytes returns the length of all starts together.
 func keyBytes[T any](items []T, start func(*T) []byte) (n int) {
 	for i := range items {
 		n += len(start(&items[i]))

@@ -7,9 +7,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Move takes the ranges that tile [Start, End) apart or together: Parts are the
-// ranges that tile it once the move is done. A split, a merge, a whole range to
-// a fresh partition and any mix of them are all moves.
+// Move replaces the ranges that tile [Start, End) by Parts, which tile it once the move is
+// done. A split, a merge, a move of a whole range to a fresh partition and any combination
+// are moves.
 type Move struct {
 	// Start and End are cuts of the map (an empty End is plus infinity).
 	Start, End []byte
@@ -17,22 +17,21 @@ type Move struct {
 	Parts []Part
 }
 
-// Part is a range as a move leaves it.
+// Part is a range after a move.
 type Part struct {
 	Start []byte
-	// To is the fresh partition that takes the part; zero leaves it where it is.
+	// To is the fresh partition of the part; zero if it stays where it is.
 	To store.PartitionID
-	// PinUntil pins the cut at Start (Unix seconds); 0 leaves an old cut's pin.
+	// PinUntil pins the cut at Start (Unix seconds); 0 keeps the pin of an old cut.
 	PinUntil int64
 }
 
-// Begin starts a batch of moves, in phase marking. The batch's id is the epoch
-// of the change. It is an InvalidArgument to begin two batches in one change or
-// more than MaxBatches in a map, to move a range whose last move is not swept
-// yet or whose partition another batch takes ranges from, to use a destination
-// twice (other than for neighbouring parts) or one that is a home, to leave one
-// partition in two places, or to join across a pinned cut. That a destination is
-// fresh in the whole map is Validate's to see.
+// Begin starts a batch of moves, in phase marking, and returns its id: the epoch of the
+// change. It fails with InvalidArgument for two batches in one change, more than MaxBatches
+// in a map, a range whose last move is not swept yet or whose partition is part of another
+// batch, a destination that is used twice (other than for neighbouring parts) or is a home,
+// a partition that would be in two places, or a merge across a pinned cut. It does not check
+// that a destination is fresh in the whole map; Validate does.
 func (e *Edit) Begin(moves ...Move) (batch uint64, err error) {
 	if e.err == nil {
 		e.err = e.begin(moves)
@@ -68,7 +67,7 @@ func (e *Edit) begin(moves []Move) error {
 				batch.Ranges++
 			}
 		}
-		// Old entries and checked parts, in order: nothing is left to refuse.
+		// Old entries and checked parts, in order: nothing is left to check.
 		e.reps = append(e.reps, Replacement{Start: moves[i].Start, End: moves[i].End, Entries: entries})
 	}
 	if batch.Ranges == 0 {
@@ -78,9 +77,8 @@ func (e *Edit) begin(moves []Move) error {
 	return nil
 }
 
-// beginMove refines the old entries by the cuts of the parts and gives them their
-// destinations. Until a move ends, what is going to be one range is as many as
-// it has sources.
+// beginMove divides the old entries at the cuts of the parts and sets their destinations.
+// Until a move ends, a merged range has one entry per source.
 func (e *Edit) beginMove(m *Move, batch uint64) ([]Entry, error) {
 	old, err := e.entries(m.Start, m.End)
 	if err != nil {
@@ -129,9 +127,9 @@ func (e *Edit) beginMove(m *Move, batch uint64) ([]Entry, error) {
 	return out, nil
 }
 
-// sharing returns the entries beside a move that are in the same partitions as
-// its own: what a split leaves behind may have become a range of its own. While
-// one of them moves, the partition is not for another batch.
+// sharing returns the entries beside a move that share its first or last partition: what a
+// split leaves behind may have become a range of its own. It refuses a partition that is
+// part of another batch.
 func (e *Edit) sharing(m *Move, entries []Entry) (left, right []Entry, err error) {
 	for x := entries[0]; ; left = slices.Insert(left, 0, x) {
 		beside, found, err := before(e.old, e.read, x.Start)
@@ -162,9 +160,8 @@ func (e *Edit) sharing(m *Move, entries []Entry) (left, right []Entry, err error
 	return left, right, nil
 }
 
-// placedOnce refuses entries of one move that, once it is done, name a partition
-// in two places, or have a destination that is a home of the move or already used
-// by another part or move.
+// placedOnce refuses entries of a move after which a partition would be in two places, or
+// whose destination is a home of the move or used by another part or move.
 func placedOnce(entries []Entry, used map[store.PartitionID]bool) error {
 	homes, seen := map[store.PartitionID]bool{}, map[store.PartitionID]bool{}
 	for i := range entries {
@@ -211,10 +208,9 @@ func (e *Edit) Advance(batches ...uint64) error {
 	return nil
 }
 
-// Settle ends a draining batch: destinations become homes, neighbouring ranges
-// with one destination become one, and the sweep of its markers is pending.
-// Spans are where its ranges are, each between two cuts of the map; a batch has
-// to be found whole, or it is an InvalidArgument.
+// Settle ends a draining batch: destinations become homes, neighbouring ranges with the same
+// destination are joined, and the sweep of its markers is pending. Spans contain all ranges
+// of the batch, or Settle fails with InvalidArgument; each lies between two cuts of the map.
 func (e *Edit) Settle(batch uint64, spans ...Span) error {
 	b, err := e.batch(batch)
 	if err != nil {
@@ -257,8 +253,8 @@ type Span struct {
 	End   keytext.Key `json:"end"`
 }
 
-// Swept drops settled batches whose markers have all been swept. It rewrites the
-// root only: their entries keep the batch's id, which nobody looks up any more.
+// Swept removes settled batches whose markers have been swept. It rewrites the root only:
+// entries keep the id of their batch, which then means that it is over.
 func (e *Edit) Swept(batches ...uint64) error {
 	for _, id := range batches {
 		b, err := e.batch(id)
@@ -280,8 +276,7 @@ func (e *Edit) refuse(format string, args ...any) error {
 	return e.err
 }
 
-// batch finds a batch of the next root, to be changed; once per change, so that
-// no batch skips a phase.
+// batch returns a batch of the next root, to be changed once, so that none skips a phase.
 func (e *Edit) batch(id uint64) (*Batch, error) {
 	if e.err != nil {
 		return nil, e.err

@@ -13,9 +13,9 @@ type Node struct {
 	Blob []byte
 }
 
-// nodeHeader begins every node. The bucket and the node's own id are in it so
-// that a blob in the wrong place is refused; the epoch that it was written for
-// lets a collector judge whether a pending swap may still name it.
+// nodeHeader begins every node. With bucket and id a blob in the wrong place is detected. By
+// the epoch that the node was written for a collector decides whether a pending swap may
+// still name it.
 type nodeHeader struct {
 	Bucket store.BucketID
 	ID     store.NodeID
@@ -38,8 +38,7 @@ func (r *reader) nodeHeader(b store.BucketID, id store.NodeID) nodeHeader {
 	return h
 }
 
-// NodeEpoch returns the epoch that a node was written for, whatever its kind; a
-// collector needs no more of it.
+// NodeEpoch returns the epoch that a node of any kind was written for.
 func NodeEpoch(b store.BucketID, n Node) (uint64, error) {
 	kind := byte(kindSegment)
 	if len(n.Blob) > 2 && n.Blob[2] == kindIndex {
@@ -53,8 +52,8 @@ func NodeEpoch(b store.BucketID, n Node) (uint64, error) {
 	return h.Epoch, store.Wrap(nodeOp("node", b, n.ID), r.err)
 }
 
-// Segment is an immutable run of consecutive entries, decoded for lookup.
-// Its Cuts are the starts of its ranges.
+// Segment is an immutable run of consecutive entries, decoded for lookups. Its Cuts are the
+// starts of its ranges.
 type Segment struct {
 	Cuts
 	wheres
@@ -67,16 +66,15 @@ func (s *Segment) Entry(i int) (e Entry) {
 	return e
 }
 
-// Range sets into, which has to be zero, to the i-th range, seen in a map that names
-// the segment, whose own end is end. It is there for speed: a Range is too large to be
-// copied often.
+// Range sets into, which must be zero, to the i-th range in a map with root r, where the
+// segment ends at end. It saves copies, since a Range is large.
 func (s *Segment) Range(r *Root, i int, end []byte, into *Range) {
 	s.entry(i, s.At(i), &into.Entry)
 	into.End = s.End(i, end)
 	into.Phase, into.SweepPending = r.BatchOf(into.Batch)
 }
 
-// Bytes is the memory that the segment holds.
+// Bytes returns the memory of the segment.
 func (s *Segment) Bytes() int64 {
 	return s.Cuts.Bytes() + s.wheres.bytes() + segmentBytes
 }
@@ -101,8 +99,8 @@ func encodeSegment(h nodeHeader, entries []Entry) Node {
 	return Node{ID: h.ID, Blob: seal(b)}
 }
 
-// DecodeSegment decodes what a store returned for a segment of a bucket. It
-// fails with Corrupt, naming both, or with ErrNewerVersion.
+// DecodeSegment decodes a segment of a bucket. It fails with Corrupt, naming both, or with
+// ErrNewerVersion.
 func DecodeSegment(b store.BucketID, n Node) (*Segment, error) {
 	s, err := decodeSegment(b, n)
 	if err != nil {
@@ -144,8 +142,8 @@ func (r *reader) entries() (Cuts, wheres) {
 	return cuts, w
 }
 
-// Index is an immutable index node, decoded for lookup: its Cuts are the starts
-// of the nodes below.
+// Index is an immutable index node, decoded for lookups. Its Cuts are the starts of the nodes
+// below.
 type Index struct {
 	Cuts
 	nodeHeader
@@ -160,7 +158,7 @@ func (x *Index) Child(i int) Child { return Child{Start: x.At(i), Node: x.nodes[
 // Node returns the id of the i-th child.
 func (x *Index) Node(i int) store.NodeID { return x.nodes[i] }
 
-// Bytes is the memory that the index node holds.
+// Bytes returns the memory of the index node.
 func (x *Index) Bytes() int64 { return x.Cuts.Bytes() + allocated(cap(x.nodes)*16) + indexBytes }
 
 func encodeIndex(h nodeHeader, height uint8, children []Child) Node {
@@ -168,8 +166,8 @@ func encodeIndex(h nodeHeader, height uint8, children []Child) Node {
 	return Node{ID: h.ID, Blob: seal(appendChildren(b, children))}
 }
 
-// DecodeIndex decodes what a store returned for an index node of a bucket. It
-// fails with Corrupt, naming both, or with ErrNewerVersion.
+// DecodeIndex decodes an index node of a bucket. It fails with Corrupt, naming both, or with
+// ErrNewerVersion.
 func DecodeIndex(b store.BucketID, n Node) (*Index, error) {
 	x, err := decodeIndex(b, n)
 	if err != nil {

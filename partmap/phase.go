@@ -2,23 +2,23 @@ package partmap
 
 import "fmt"
 
-// Phase is how far a range's move from its source partition to its fresh
-// destination has come. All unexpired leases of a range are on one phase or on
-// two neighbouring ones (invariant I3): between two phases the mover waits.
+// Phase is a step of the move of a range from its source partition to a fresh destination.
+// All unexpired leases of a range are on one phase or on two neighbouring ones (invariant
+// I3): the mover waits between two phases.
 type Phase uint8
 
 const (
 	// Settled: the range lives in one partition.
 	Settled Phase = iota
-	// Marking: as settled, but deletes leave markers that a copy can carry over,
-	// and readers look at the destination already.
+	// Marking: as Settled, but deletes write markers, which can be copied, and reads include
+	// the destination.
 	Marking
 	// Copying: writes go to the destination; the mover copies the source there.
 	Copying
-	// Verifying: the mover compares; readers write what only the source has to
-	// the destination before they show it, so that a value once shown stays.
+	// Verifying: the mover compares both sides; readers copy rows that only the source has
+	// to the destination before they show them, so that they stay.
 	Verifying
-	// Draining: nobody reads the source any more; the mover removes it.
+	// Draining: the source is not read any more; the mover removes it.
 	Draining
 
 	phases = iota
@@ -43,16 +43,16 @@ func ParsePhase(s string) (Phase, error) {
 	return 0, fmt.Errorf("there is no phase %q", s)
 }
 
-// Rules say what clients do with a range in one phase.
+// Rules are the rules for clients in one phase.
 type Rules struct {
-	// WriteTo is the side that puts and deletes go to.
+	// WriteTo is the side of puts and deletes.
 	WriteTo Side
-	// Markers: a delete writes a marker instead of a tombstone.
+	// Markers: deletes write markers instead of tombstones.
 	Markers bool
-	// ReadSource and ReadDestination are the sides that a read looks at.
+	// ReadSource and ReadDestination are the sides of reads.
 	ReadSource, ReadDestination bool
-	// WriteThrough: what the source has newer than the destination is written
-	// to the destination, with its own timestamp, before it is shown.
+	// WriteThrough: rows that are newer in the source are written to the destination, with
+	// their timestamps, before they are shown.
 	WriteThrough bool
 }
 
@@ -64,9 +64,8 @@ const (
 	Destination
 )
 
-// transitions is the phase table of the protocol; code, tests and documents
-// share it. After Draining the destination becomes the range's home and the
-// range is Settled, with its sweep pending.
+// transitions is the phase table of the protocol. After Draining the destination becomes the
+// home, and the range is Settled with its sweep pending.
 var transitions = [phases]struct {
 	rules Rules
 	next  Phase
@@ -78,8 +77,8 @@ var transitions = [phases]struct {
 	Draining:  {Rules{WriteTo: Destination, Markers: true, ReadDestination: true}, Settled},
 }
 
-// Rules returns what clients do in phase p. An unknown phase (a map of a newer
-// version is refused long before) has the zero Rules: it reads nothing.
+// Rules returns the rules of phase p. Those of an unknown phase are zero: it reads nothing.
+// (Maps of newer versions are refused when they are decoded.)
 func (p Phase) Rules() Rules {
 	if int(p) >= phases {
 		return Rules{}

@@ -7,8 +7,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// EncodeRoot encodes a root for its register. It fails with InvalidArgument
-// where the root breaks a limit of the encoding.
+// EncodeRoot encodes a root for its register. It fails with InvalidArgument where the root is
+// too large.
 func EncodeRoot(r *Root) (store.Record, error) {
 	if len(r.Batches) > MaxBatches {
 		return store.Record{}, store.Errorf(store.InvalidArgument, "a root with %d batches in flight: at most %d", len(r.Batches), MaxBatches)
@@ -113,7 +113,7 @@ func decodeRoot(blob []byte) (*Root, error) {
 	return root, nil
 }
 
-// starting is where the root's first range begins.
+// starting returns the start of the first range.
 func (r *Root) starting() []byte {
 	if r.Height == 0 {
 		return r.Entries[0].Start

@@ -6,12 +6,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/base/keyspread"
 )
 
-// Separator returns the shortest key s with a < s <= b, in new memory: the
-// prefix of b that is one byte longer than what it shares with a. Cuts are
-// separators, so that maps stay small where keys are long. It needs a < b and
-// returns nil otherwise.
-//
-// The idea is that of prefix B-trees (Bayer and Unterauer, 1977).
+// Separator returns the shortest key s with a < s <= b, in new memory: the prefix of b that
+// is one byte longer than what it shares with a; nil unless a < b. Cuts are separators, so
+// that maps stay small where keys are long, as in prefix B-trees (Bayer and Unterauer, 1977).
 func Separator(a, b []byte) []byte {
 	if bytes.Compare(a, b) >= 0 {
 		return nil

@@ -8,39 +8,37 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// ProblemKind sorts what can be wrong with a map.
+// ProblemKind is the kind of a problem of a map.
 type ProblemKind uint8
 
 const (
 	// Unreadable: a node is missing or damaged, or is not what its parent says.
 	Unreadable ProblemKind = iota + 1
-	// Untiled: the first range does not begin at the lowest key, or ranges do not
-	// ascend, so some key has no range, or two (invariant I1).
+	// Untiled: the first range does not begin at the lowest key, or ranges do not ascend,
+	// so some key has no range or two (invariant I1).
 	Untiled
 	// LongCut: a cut has more than store.MaxKeyBytes.
 	LongCut
 	// EmptyNode: a root or node without an entry or child.
 	EmptyNode
-	// MiscountedRanges: the root's number of ranges is not the map's.
+	// MiscountedRanges: the root has a wrong number of ranges.
 	MiscountedRanges
-	// Scattered: one partition is the home, or the destination, of ranges that
-	// are not neighbours.
+	// Scattered: one partition is the home, or the destination, of ranges that are not
+	// neighbours.
 	Scattered
-	// StaleDestination: a destination is a home too, or of two batches: it is not
+	// StaleDestination: a destination is also a home, or that of two batches: it is not
 	// fresh (invariant I4).
 	StaleDestination
-	// NoPartition: an entry names no home.
+	// NoPartition: an entry has no home.
 	NoPartition
-	// UnknownBatch: a range moves in a batch that the root does not name.
+	// UnknownBatch: a range moves in a batch that is not in the root.
 	UnknownBatch
-	// PhaseMismatch: a range has a destination in a batch that is settled, or none
-	// in one that moves.
+	// PhaseMismatch: a range has a destination in a settled batch, or none in another.
 	PhaseMismatch
-	// BadBatch: the overlay is out of order or too long, a batch is of a later
-	// epoch than the root, in no known phase, or has another number of ranges than
-	// it says.
+	// BadBatch: the overlay is out of order or too long, or a batch is of a later epoch than
+	// the root, in an unknown phase, or has a wrong number of ranges.
 	BadBatch
-	// BadRoot: state, height or size of the root are impossible.
+	// BadRoot: state, height or size of the root is impossible.
 	BadRoot
 
 	problemKinds = iota + 1
@@ -56,11 +54,11 @@ func (k ProblemKind) String() string {
 	return fmt.Sprintf("problem %d", uint8(k))
 }
 
-// Problem is one thing that is wrong with a map.
+// Problem is one problem of a map.
 type Problem struct {
 	Kind ProblemKind
-	// At is the cut where the trouble is; the empty one is the lowest key, and
-	// what concerns the whole map is there too.
+	// At is the cut of the problem. It is empty at the lowest key, and for problems of the
+	// whole map.
 	At []byte
 	// Node is the index node or segment concerned; zero for the root.
 	Node store.NodeID
@@ -75,9 +73,8 @@ func (p Problem) String() string {
 	return at + ": " + p.Text
 }
 
-// Validate reads the whole map of a root and reports every problem of it, none
-// for a map that is in order. It goes on behind nodes that it can't read, whose
-// ranges then count as missing only.
+// Validate reads the whole map of a root and returns all its problems. It continues after
+// nodes that it can't read.
 func Validate(r *Root, read Reader) []Problem {
 	v := validator{root: r, read: read, homes: map[store.PartitionID]*place{}, destinations: map[store.PartitionID]*place{}, perBatch: map[uint64]uint64{}}
 	v.rootItself()
@@ -90,14 +87,13 @@ func Validate(r *Root, read Reader) []Problem {
 	return v.problems
 }
 
-// ValidateSpans is Validate for some spans of a map only, which ascend and begin
-// and end at cuts: it reads no node beside them, and what only the whole map shows
-// it does not see.
+// ValidateSpans is Validate for spans of a map, which ascend and begin and end at cuts. It
+// reads no other nodes, and does not find problems that only the whole map shows.
 func ValidateSpans(r *Root, read Reader, spans ...Span) []Problem {
 	v := validator{root: r, read: read, destinations: map[store.PartitionID]*place{}, perBatch: map[uint64]uint64{}}
 	v.rootItself()
 	for _, s := range spans {
-		v.homes = map[store.PartitionID]*place{} // what lies between spans is not known
+		v.homes = map[store.PartitionID]*place{} // the ranges between spans are not known
 		want := s.Start
 		for rg, err := range Ranges(r, read, s.Start, s.End) {
 			if err != nil {
@@ -112,12 +108,12 @@ func ValidateSpans(r *Root, read Reader, spans ...Span) []Problem {
 	return v.problems
 }
 
-// place is where a partition was met.
+// place is where a partition is used.
 type place struct {
-	first []byte
-	last  uint64 // number of the last range
-	batch uint64
-	told  bool
+	first    []byte
+	last     uint64 // number of the last range
+	batch    uint64
+	reported bool
 }
 
 type validator struct {
@@ -125,7 +121,7 @@ type validator struct {
 	read     Reader
 	problems []Problem
 
-	ranges       uint64 // met so far
+	ranges       uint64 // read so far
 	unread       bool   // a node could not be read
 	homes        map[store.PartitionID]*place
 	destinations map[store.PartitionID]*place
@@ -166,8 +162,8 @@ func (v *validator) rootItself() {
 	}
 }
 
-// children looks at nodes of one height below one parent. start is where their
-// parent says that the first begins.
+// children checks the nodes of one height below one parent. start is where the first begins
+// according to the parent.
 func (v *validator) children(children []Child, height uint8, start, end []byte, parent store.NodeID) {
 	if len(children) == 0 {
 		v.report(EmptyNode, start, parent, "no children")
@@ -219,7 +215,7 @@ func (v *validator) unreadable(c Child, err error) {
 	v.report(Unreadable, c.Start, c.Node, "%v", err)
 }
 
-// cut looks at the i-th start within a node.
+// cut checks the i-th start within a node.
 func (v *validator) cut(key []byte, i int, start, end []byte, n store.NodeID) {
 	if len(key) > store.MaxKeyBytes {
 		v.report(LongCut, key, n, "%d bytes: at most %d", len(key), store.MaxKeyBytes)
@@ -277,16 +273,16 @@ func (v *validator) entry(e *Entry, n store.NodeID) {
 	v.perBatch[e.Batch]++
 }
 
-// place notes that a partition is the home or destination of a range. Ranges with
-// the same one have to be neighbours; with the same destination, of one batch.
+// place records that a partition is the home or destination of a range. Ranges with the same
+// one must be neighbours; with the same destination, of one batch.
 func (v *validator) place(in map[store.PartitionID]*place, id store.PartitionID, e *Entry, number uint64, n store.NodeID, as string) {
 	p, met := in[id]
 	if !met {
 		in[id] = &place{first: e.Start, last: number, batch: e.Batch}
 		return
 	}
-	if p.last+1 != number && !p.told {
-		p.told = true
+	if p.last+1 != number && !p.reported {
+		p.reported = true
 		v.report(Scattered, e.Start, n, "partition %s is the %s here and at %q, which is no neighbour", id, as, clip(p.first))
 	}
 	if as == "destination" && p.batch != e.Batch {
@@ -295,7 +291,7 @@ func (v *validator) place(in map[store.PartitionID]*place, id store.PartitionID,
 	p.last = number
 }
 
-// whole looks at what only the whole map shows.
+// whole finds problems that only the whole map shows.
 func (v *validator) whole() {
 	none := store.NodeID{}
 	var stale []Problem

@@ -7,11 +7,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Reader returns what a store holds for a node, undecoded.
+// Reader returns the blob of a node.
 type Reader func(store.NodeID) ([]byte, error)
 
-// children returns the children of an index node, checked against what its parent
-// says of it, and the epoch that it was written for.
+// children returns the children of an index node, checked against its parent, and the epoch
+// that it was written for.
 func (read Reader) children(r *Root, c Child, height uint8) ([]Child, uint64, error) {
 	x, err := read.index(r.Bucket, c.Node)
 	if err != nil {
@@ -27,8 +27,8 @@ func (read Reader) children(r *Root, c Child, height uint8) ([]Child, uint64, er
 	return out, x.Epoch, nil
 }
 
-// entries returns the entries of a segment, checked against what its parent says
-// of it, and the epoch that it was written for.
+// entries returns the entries of a segment, checked against its parent, and the epoch that it
+// was written for.
 func (read Reader) entries(r *Root, c Child) ([]Entry, uint64, error) {
 	s, err := read.segment(r.Bucket, c.Node)
 	if err != nil {
@@ -60,7 +60,7 @@ func (read Reader) segment(b store.BucketID, id store.NodeID) (*Segment, error) 
 	return DecodeSegment(b, Node{ID: id, Blob: blob})
 }
 
-// misplaced says what a node's parent and the node do not agree on.
+// misplaced returns an error if a node contradicts its parent.
 func misplaced(r *Root, c Child, h nodeHeader, start []byte, wantHeight, height uint8) error {
 	switch {
 	case string(start) != string(c.Start):
@@ -73,18 +73,18 @@ func misplaced(r *Root, c Child, h nodeHeader, start []byte, wantHeight, height 
 	return nil
 }
 
-// CheckSegment refuses a decoded segment that is not what its parent says of it.
+// CheckSegment returns a Corrupt error if a segment contradicts its parent.
 func CheckSegment(r *Root, c Child, s *Segment) error {
 	return misplaced(r, c, s.nodeHeader, s.At(0), 0, 0)
 }
 
-// CheckIndex refuses a decoded index node that is not what its parent says of it.
+// CheckIndex returns a Corrupt error if an index node contradicts its parent.
 func CheckIndex(r *Root, c Child, height uint8, x *Index) error {
 	return misplaced(r, c, x.nodeHeader, x.At(0), height, x.Height)
 }
 
-// Ranges iterates over the ranges of a map that overlap [from, to), in order; an
-// empty to is plus infinity. It ends with the first error.
+// Ranges iterates over the ranges of a map that overlap [from, to), in order; an empty to is
+// plus infinity. It ends with the first error.
 func Ranges(r *Root, read Reader, from, to []byte) iter.Seq2[Range, error] {
 	return func(yield func(Range, error) bool) {
 		w := walker{root: r, read: read, from: from, to: to, yield: yield}
@@ -92,10 +92,9 @@ func Ranges(r *Root, read Reader, from, to []byte) iter.Seq2[Range, error] {
 	}
 }
 
-// RangesSince iterates in order over ranges that include all those that changed
-// at an epoch or later: whatever a change touches is in nodes that it has written,
-// up to the root. It reads no node below one that is older. It ends with the first
-// error.
+// RangesSince iterates in order over ranges that include all that changed at an epoch or
+// later. It skips older nodes and all below them: a change writes the nodes of all that it
+// touches, up to the root. It ends with the first error.
 func RangesSince(r *Root, read Reader, epoch uint64) iter.Seq2[Range, error] {
 	return func(yield func(Range, error) bool) {
 		w := walker{root: r, read: read, since: epoch, yield: yield}
@@ -103,8 +102,8 @@ func RangesSince(r *Root, read Reader, epoch uint64) iter.Seq2[Range, error] {
 	}
 }
 
-// RangeBefore returns the range that ends at key, which has to be a cut; false if
-// key is the lowest.
+// RangeBefore returns the range that ends at key, which must be a cut; false if key is the
+// lowest.
 func RangeBefore(r *Root, read Reader, key []byte) (Range, bool, error) {
 	e, found, err := before(r, read, key)
 	if err != nil || !found {
@@ -113,8 +112,7 @@ func RangeBefore(r *Root, read Reader, key []byte) (Range, bool, error) {
 	return r.Range(e, key), true, nil
 }
 
-// before returns the entry of the range that ends at key; false if key is the
-// lowest.
+// before returns the entry of the range that ends at key; false if key is the lowest.
 func before(r *Root, read Reader, key []byte) (Entry, bool, error) {
 	if len(key) == 0 {
 		return Entry{}, false, nil

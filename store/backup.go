@@ -8,12 +8,12 @@ type Size struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// Backupper is the optional power of a store that lies in a directory of the machine.
-// Backup copies it, as it is at one moment, into a new directory, while calls go on:
-// everything that was acknowledged before the call began is in it. progress, unless nil,
-// is told now and then how much there is so far, and must not block. It fails with
-// InvalidArgument if there can be no such directory, with Conflict while another backup
-// is under way, with Unavailable where the store can't be read or dir not be written.
+// Backupper is implemented by stores in a local directory. Backup copies the store, as of
+// one moment, into a new directory, while calls go on. The copy has everything that was
+// acknowledged before the call. progress, unless nil, is called now and then with the size
+// so far, and must not block. Backup fails with InvalidArgument if dir can't be created,
+// with Conflict while another backup is under way, with Unavailable where the store can't
+// be read or dir can't be written.
 type Backupper interface {
 	Backup(ctx context.Context, dir string, progress func(Size)) (Size, error)
 }

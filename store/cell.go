@@ -2,22 +2,21 @@ package store
 
 import "slices"
 
-// A cell is what evenkeel stores as a row's value: a kind byte, then the
-// entry's value. One column holds both, so that one timestamp is the row's.
-// The marker's kind is the larger byte: where a put and a marker have the same
-// timestamp, Cassandra's own tie rule (the larger value wins) picks the marker.
+// A cell is the value of a row: a kind byte, then the value of the entry. One column holds
+// both, so that a row has one timestamp. The kind of markers is the largest byte: where a
+// put and a marker have the same timestamp, Cassandra's tie rule (the larger value wins)
+// picks the marker.
 //
-// A copied entry is an entry to everybody but those who compare the two ends of a
-// move: it came from the source, so it is worth nothing once the source has lost it.
-// Its kind is the smallest byte: at the same timestamp it can't hide what a client
-// wrote to the destination.
+// A copied entry was copied from the source of a move. It is read like an entry, but it
+// does not count once the source has lost it. Its kind is the smallest byte: at the same
+// timestamp it can't hide what a client wrote to the destination.
 const (
 	kindCopied = 0x00
 	kindEntry  = 0x01
 	kindMarker = 0x02
 )
 
-// EntryCell builds the cell of an entry in new memory.
+// EntryCell returns the cell of an entry, in new memory.
 func EntryCell(value []byte) []byte {
 	c := make([]byte, 1+len(value))
 	c[0] = kindEntry
@@ -30,8 +29,8 @@ func AppendEntryCell(dst, value []byte) []byte {
 	return append(append(dst, kindEntry), value...)
 }
 
-// CopiedCell returns the cell of a copy, in new memory where it differs from the
-// original's: the copy of an entry is a copied entry.
+// CopiedCell returns the cell of a copy. It is in new memory where it differs from the
+// original: the copy of an entry is a copied entry.
 func CopiedCell(cell []byte) []byte { return withKind(cell, kindEntry, kindCopied) }
 
 // OriginalCell is the inverse of CopiedCell.
@@ -49,8 +48,8 @@ func withKind(cell []byte, from, to byte) []byte {
 // IsCopied reports whether a cell is a copied entry.
 func IsCopied(cell []byte) bool { return len(cell) > 0 && cell[0] == kindCopied }
 
-// MarkerCell builds the cell of a marker: a visible deletion marker, written
-// instead of a plain delete while a range moves.
+// MarkerCell returns the cell of a marker: a visible deletion, written instead of a plain
+// delete while a range moves.
 func MarkerCell() []byte { return []byte{kindMarker} }
 
 // IsMarker reports whether a cell is a marker.
@@ -66,8 +65,8 @@ func Newer(a, b *Row) bool {
 	return Beats(a.Timestamp, x, b.Timestamp, y)
 }
 
-// EntryValue returns the entry's value within a cell, copied or not, sharing its memory.
-// A marker and an empty or foreign cell have none; the latter is Corrupt.
+// EntryValue returns the value in the cell of an entry, copied or not, sharing its memory.
+// live is false for a marker. Any other cell is Corrupt.
 func EntryValue(cell []byte) (value []byte, live bool, err error) {
 	switch {
 	case len(cell) > 0 && cell[0] <= kindEntry:

@@ -1,11 +1,10 @@
-// Package store is the contract that every store of evenkeel keeps: rows under
-// last-write-wins in partitions, immutable map nodes, and small registers that
-// change only by compare-and-swap.
+// Package store is the contract of evenkeel's stores: rows in partitions under
+// last-write-wins, immutable map nodes, and small registers that change only by
+// compare-and-swap.
 //
-// The contract is shaped on what Apache Cassandra guarantees, not on what an
-// embedded engine could do. It promises no transaction across partitions, no
-// snapshot across calls, and no sight of tombstones: a deleted row is simply
-// not there. Package storetest holds every implementation to it, to the letter.
+// The contract is what Apache Cassandra guarantees, not what an embedded engine could do.
+// It has no transactions across partitions and no snapshots across calls, and tombstones
+// are invisible: a deleted row is not there. Package storetest tests implementations.
 //
-// The package itself is pure: it declares types, interfaces and errors.
+// The package declares types, interfaces and errors, and does no I/O.
 package store

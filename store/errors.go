@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// Kind sorts errors into the small closed set by which callers decide what to
-// do. They never look at the text.
+// Kind is the class of an error, by which callers decide what to do.
 type Kind uint8
 
 const (
@@ -26,11 +25,11 @@ const (
 	Conflict
 	// NotFound: there is no such record or node. Nothing was done.
 	NotFound
-	// Corrupt: what was read contradicts its checksum or its place. It names
-	// what is damaged; nothing is guessed.
+	// Corrupt: what was read contradicts its checksum or its place. The error names what
+	// is damaged.
 	Corrupt
-	// TooMuchDeadData: so many tombstones lie where one would have to read that
-	// the store gives up, even in the smallest steps.
+	// TooMuchDeadData: the store can't read past the tombstones, even in the smallest
+	// steps.
 	TooMuchDeadData
 )
 
@@ -46,7 +45,7 @@ func (k Kind) String() string {
 // Error makes a Kind usable as a target: errors.Is(err, store.NotFound).
 func (k Kind) Error() string { return k.String() }
 
-// Error is an operation's failure: what was done, to what, its kind and cause.
+// Error is the failure of an operation.
 type Error struct {
 	Kind Kind
 	// Op is the operation and its subject, such as "slice 1f…/2a…"; may be empty.
@@ -55,7 +54,7 @@ type Error struct {
 	Err error
 }
 
-// Error says the kind once, however often the error was wrapped.
+// Error has the kind once, however often the error was wrapped.
 func (e *Error) Error() string {
 	var parts []string
 	if e.Op != "" {
@@ -83,8 +82,8 @@ func Errorf(k Kind, format string, args ...any) error {
 	return &Error{Kind: k, Err: fmt.Errorf(format, args...)}
 }
 
-// Wrap says what was being done when err happened. The kind is err's own; an
-// ended context without one is a Timeout. Wrap(nil) is nil.
+// Wrap adds the operation that failed with err. It keeps the kind of err (see KindOf).
+// Wrap(nil) is nil.
 func Wrap(op string, err error) error {
 	if err == nil {
 		return nil
@@ -92,8 +91,8 @@ func Wrap(op string, err error) error {
 	return &Error{Kind: KindOf(err), Op: op, Err: err}
 }
 
-// KindOf finds the kind of an error: that of the outermost Error, Timeout for
-// an ended context, else Other.
+// KindOf returns the kind of an error: that of the outermost Error, Timeout for an ended
+// context, else Other.
 func KindOf(err error) Kind {
 	var e *Error
 	var k Kind
@@ -110,8 +109,8 @@ func KindOf(err error) Kind {
 	return Other
 }
 
-// OutcomeUnknown reports whether a write that failed so may yet have been
-// applied, or may be later. An error of no known kind counts as unknown too.
+// OutcomeUnknown reports whether a write that failed with err may have been applied, or may
+// be later. An error of kind Other counts as unknown.
 func OutcomeUnknown(err error) bool {
 	if err == nil {
 		return false

@@ -7,23 +7,22 @@ import (
 	"github.com/google/uuid"
 )
 
-// Table is a family of registers. Each is a table of its own in Cassandra.
+// Table is a family of registers, a table of its own in Cassandra.
 type Table uint8
 
 const (
-	// Roots: one record per bucket, by the 16 bytes of its BucketID; never
-	// removed. A swap in this table keeps the record that it replaces (see
-	// Registers.History).
+	// Roots has one record per bucket, by the 16 bytes of its BucketID. Records are never
+	// removed. A swap keeps the record that it replaces (see Registers.History).
 	Roots Table = iota + 1
-	// Directory: one record per bucket name; never removed, a free name has a
-	// record that says so (its epoch goes on growing).
+	// Directory has one record per bucket name. Records are never removed: that of a free
+	// name says so, and its epoch goes on growing.
 	Directory
-	// Clocks: the map clocks, by number.
+	// Clocks has the map clocks, by number.
 	Clocks
-	// Busy: a hint, which buckets may have a move in flight.
+	// Busy is a hint: the buckets that may have a move in flight.
 	Busy
-	// Process: what a process must remember across restarts: the leader record,
-	// the ceiling of an embedded timestamp source.
+	// Process has what processes keep across restarts: the leader record, the ceiling of
+	// an embedded timestamp source.
 	Process
 )
 
@@ -39,71 +38,70 @@ func (t Table) String() string {
 	return "unknown table"
 }
 
-// Level is how current a read of a register has to be.
+// Level is the consistency of a read of a register.
 type Level uint8
 
 const (
-	// Local reads through a quorum of the local data centre. It never goes
-	// behind what this level has returned before (BLOCKING read repair), but a
-	// swap may not be visible yet to it in another data centre.
+	// Local reads through a quorum of the local data centre. It never returns less than an
+	// earlier read at this level (BLOCKING read repair), but it may miss a recent swap of
+	// another data centre.
 	Local Level = iota
 	// Serial reads the newest decided value and finishes a pending swap.
 	Serial
 )
 
-// Token is a random mark by which a swapper recognises its own swap.
+// Token is a random value by which a caller recognises its own swap.
 type Token uuid.UUID
 
 // NewToken draws a fresh token.
 func NewToken() Token { return Token(uuid.New()) }
 
-// Version identifies one state of a register. The zero Version is "absent".
+// Version identifies one state of a register. The zero Version means absent.
 type Version struct {
 	// Epoch grows by one with each swap; the first is 1.
 	Epoch uint64
 	Token Token
 }
 
-// Record is a register's state. Blob is opaque to the store; what matters in it
-// repeats the epoch and token, so that a torn read is noticed by its reader. The
-// blob of a record handed out is the caller's; one handed in is not kept.
+// Record is the state of a register. Blob is opaque to the store; its encoding repeats the
+// epoch and token, so that its reader detects a torn read. The caller owns the blob of a
+// returned record; a blob that is passed in is not kept.
 type Record struct {
 	Version
 	Blob []byte
 }
 
-// Registers are small records that only ever change by compare-and-swap.
+// Registers are small records that change only by compare-and-swap.
 // All methods are safe for concurrent use.
 type Registers interface {
 	// Read returns a record, or fails with NotFound.
 	Read(ctx context.Context, t Table, key []byte, l Level) (Record, error)
 	// Swap replaces a record if it is still at version old (zero: absent).
 	// next.Epoch must be old.Epoch+1, with a fresh token, or it is an
-	// InvalidArgument. Conflict means that the register was at another version,
-	// so that this swap will never apply. Any other error, Unavailable
-	// included, means that the swap may have been applied, or may be later:
-	// only a later version seen at Serial proves that it will not.
+	// InvalidArgument. Conflict means that the register was at another version, so
+	// that this swap will never apply. After any other error, Unavailable included,
+	// the swap may have been applied, or may be later: only a later version read at
+	// Serial proves that it will not.
 	Swap(ctx context.Context, t Table, key []byte, old Version, next Record) error
-	// Scan enumerates a table's keys in the store's own order; after is the
-	// last key of the page before (nil for the first), and an empty page ends
-	// it, not a short one. A record created during the enumeration may be missing.
+	// Scan returns a page of the keys of a table, in the order of the store. after is the
+	// last key of the previous page (nil for the first). The end is an empty page, not a
+	// short one. A record created during the enumeration may be missing.
 	Scan(ctx context.Context, t Table, after []byte, limit int) ([][]byte, error)
 	// History returns up to limit replaced records of a root, those with an
 	// epoch below before (0: all), newest first.
 	History(ctx context.Context, id BucketID, before uint64, limit int) ([]Record, error)
-	// Forget drops the replaced records of a root with an epoch below before.
+	// Forget deletes the replaced records of a root with an epoch below before.
 	Forget(ctx context.Context, id BucketID, before uint64) error
 }
 
-// Acknowledger is the optional power of a store with many replicas: Acknowledge
-// returns the newest decided record of a register once every later Read at Local,
-// wherever, finds it or a later one. It fails like Read. In a store without it a
-// Read at Serial says as much.
+// Acknowledger is implemented by stores with several replicas. Acknowledge returns the
+// newest decided record of a register once every later Read at Local, in any data centre,
+// finds it or a later one. It fails like Read. Without it a Read at Serial is enough.
 type Acknowledger interface {
 	Acknowledge(ctx context.Context, t Table, key []byte) (Record, error)
 }
 
-// Acknowledge is s.Acknowledge, or what says as much in a store without it.
+// Acknowledge calls s.Acknowledge, or reads at Serial where s is no Acknowledger.
 func Acknowledge(ctx context.Context, s Registers, t Table, key []byte) (Record, error) {
 	if a, ok := s.(Acknowledger); ok {
 		return a.Acknowledge(ctx, t, key)
@@ -111,12 +109,18 @@ func Acknowledge(ctx context.Context, s Registers, t Table, key []byte) (Record,
 	return s.Read(ctx, t, key, Serial)
 }
 
-// NodeID names an immutable node of a map (an index node or a segment). It is a
-// fresh random UUID.
+// NodeID identifies an immutable node of a map (an index node or a segment): a fresh random
+// UUID.
 type NodeID uuid.UUID
 
 // String is the canonical UUID form.
 func (id NodeID) String() string { return uuid.UUID(id).String() }
+
+// MarshalText implements encoding.TextMarshaler by String.
+func (id NodeID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (id *NodeID) UnmarshalText(text []byte) error { return (*uuid.UUID)(id).UnmarshalText(text) }
 
 // Nodes are the immutable parts of maps, by bucket. A node is written once,
 // before the root that names it, and is readable wherever that root is.
@@ -132,8 +136,8 @@ type Nodes interface {
 	ScanNodes(ctx context.Context, b BucketID, after NodeID, limit int) ([]NodeID, error)
 }
 
-// Store is everything that one backend offers. Users declare the smaller
-// interface that they need.
+// Store has everything that a backend offers. Its users declare the smaller interface that
+// they need.
 type Store interface {
 	Rows
 	Registers
@@ -143,7 +147,7 @@ type Store interface {
 	Close() error
 }
 
-// CheckRecord refuses tables, keys and records that no store takes.
+// CheckRecord refuses invalid tables, keys and records.
 func CheckRecord(t Table, key []byte, old Version, next Record) error {
 	if err := CheckRegister(t, key); err != nil {
 		return err
@@ -163,7 +167,7 @@ func CheckRecord(t Table, key []byte, old Version, next Record) error {
 	return nil
 }
 
-// CheckRegister refuses tables and keys that no store takes.
+// CheckRegister refuses invalid tables and keys.
 func CheckRegister(t Table, key []byte) error {
 	if err := CheckTable(t); err != nil {
 		return err
@@ -174,7 +178,7 @@ func CheckRegister(t Table, key []byte) error {
 	return CheckKey(key)
 }
 
-// CheckTable refuses tables that there are not.
+// CheckTable refuses unknown tables.
 func CheckTable(t Table) error {
 	if t < Roots || t > Process {
 		return Errorf(InvalidArgument, "there is no register table %d", t)
@@ -182,7 +186,7 @@ func CheckTable(t Table) error {
 	return nil
 }
 
-// CheckNode refuses nodes that no store takes.
+// CheckNode refuses invalid nodes.
 func CheckNode(blob []byte) error {
 	if len(blob) == 0 || len(blob) > MaxNodeBytes {
 		return Errorf(InvalidArgument, "a node of %d bytes: 1 to %d", len(blob), MaxNodeBytes)

@@ -8,25 +8,36 @@ import (
 	"github.com/google/uuid"
 )
 
-// BucketID names a bucket for ever; the bucket's name may be freed and used
-// again, its id never is.
+// BucketID identifies a bucket. The name of a bucket may be reused, its id never is.
 type BucketID uuid.UUID
 
 // String is the canonical UUID form.
 func (id BucketID) String() string { return uuid.UUID(id).String() }
 
-// PartitionID names the rows stored under one store partition key. It is a
-// fresh random UUID and is never used again, so a partition has no past.
+// MarshalText implements encoding.TextMarshaler by String.
+func (id BucketID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (id *BucketID) UnmarshalText(text []byte) error { return (*uuid.UUID)(id).UnmarshalText(text) }
+
+// PartitionID identifies the rows under one partition key of the store: a fresh random UUID
+// that is never reused.
 type PartitionID uuid.UUID
 
 // String is the canonical UUID form.
 func (id PartitionID) String() string { return uuid.UUID(id).String() }
 
-// IsZero reports whether the id names no partition.
+// MarshalText implements encoding.TextMarshaler by String.
+func (id PartitionID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (id *PartitionID) UnmarshalText(text []byte) error { return (*uuid.UUID)(id).UnmarshalText(text) }
+
+// IsZero reports whether the id is zero: no partition.
 func (id PartitionID) IsZero() bool { return id == PartitionID{} }
 
-// Partition addresses one partition. The bucket is part of the address (and of
-// the partition key in Cassandra), so that a stray partition tells whose it was.
+// Partition addresses one partition. The bucket is part of the address (and of the partition
+// key in Cassandra), so that the owner of an orphaned partition is known.
 type Partition struct {
 	Bucket BucketID
 	ID     PartitionID
@@ -35,17 +46,16 @@ type Partition struct {
 // String is "bucket/partition".
 func (p Partition) String() string { return p.Bucket.String() + "/" + p.ID.String() }
 
-// Timestamp is a write's time in microseconds since 1970 (UTC), as given by its
-// writer; rows are ordered by it, never by arrival. Valid ones are positive.
+// Timestamp is the time of a write in microseconds since 1970 (UTC), as given by its writer.
+// Rows are ordered by it, never by arrival. It must be positive.
 type Timestamp int64
 
-// Limits of the contract. They are Cassandra's, with the value limit chosen
-// well under its mutation limit.
+// Limits of the contract: those of Cassandra. The value limit is well below its limit of a
+// mutation.
 const (
 	// MaxKeyBytes is the longest key of a row (Cassandra's clustering limit).
 	MaxKeyBytes = 65_535
-	// MaxValueBytes is the longest stored value of a row (1 MiB). Clients set
-	// tighter limits of their own.
+	// MaxValueBytes is the longest value of a row (1 MiB). Clients set lower limits.
 	MaxValueBytes = 1 << 20
 	// MaxBatchRows and MaxBatchBytes (keys and values together) bound one Put.
 	MaxBatchRows  = 10_000
@@ -62,10 +72,10 @@ const (
 
 // Row is one key with its value and the timestamp of the write that put it.
 //
-// Value is opaque to a store and never nil in a stored row; its first byte is
-// the kind (see Cell). Rows handed out by a store are read-only, and those of
-// one page may share memory: clone what must outlive the page. Rows handed to a
-// store are not kept after the call returns, nor changed.
+// Value is opaque to a store and never nil in a stored row; its first byte is the kind (see
+// EntryCell). Rows returned by a store are read-only, and those of one page may share
+// memory: clone what must outlive the page. A store does not keep or change rows that are
+// passed to it.
 type Row struct {
 	Key, Value []byte
 	// Timestamp is always set by Get; by Slice only when asked for, else zero.
@@ -83,7 +93,7 @@ type Bounds struct {
 	End []byte
 }
 
-// SliceOptions says what one Slice reads.
+// SliceOptions are the options of one Slice.
 type SliceOptions struct {
 	// Limit is the most rows to return, 1 to MaxPageRows.
 	Limit int
@@ -94,9 +104,9 @@ type SliceOptions struct {
 	Reverse bool
 	// Timestamps asks for Row.Timestamp, which costs Cassandra up to 15 %.
 	Timestamps bool
-	// Into is memory of the caller's that Page.Rows may lie in, from its beginning,
-	// whatever it held; nil is fine. It is for those who read page after page and keep
-	// keys and values only: these never lie in it.
+	// Into is memory that Page.Rows may reuse from its beginning; its content is
+	// overwritten. It may be nil. Keys and values never lie in it, so a caller that reads
+	// page after page may reuse it and keep them.
 	Into []Row
 }
 
@@ -108,19 +118,18 @@ func (o *SliceOptions) PageBytes() int {
 	return min(o.Bytes, MaxPageBytes)
 }
 
-// Page is what one Slice read, in the order asked for.
+// Page is the result of one Slice, in the requested order.
 type Page struct {
 	Rows []Row
-	// More says that the slice ended at a limit: there may be rows beyond the
-	// last one. It is never set on an empty page. When it is false the bounds
-	// were read to their end. It alone says so, not the number of rows: a page
-	// of exactly the limit may be the last, and a store may end one earlier
-	// where reading on would cost too much.
+	// More means that the slice ended at a limit, and there may be rows beyond the last
+	// one. It is never set on an empty page. Without it the bounds were read to their end.
+	// The number of rows says nothing: a page of exactly the limit may be the last, and a
+	// store may end a page early where reading on would cost too much.
 	More bool
 }
 
-// Rows is the data of partitions. A partition exists as soon as it holds a row;
-// reading one that holds none finds nothing and is no error.
+// Rows are the data of partitions. Partitions need not be created: reading one without rows
+// finds nothing.
 //
 // Of all writes to one key the one with the highest timestamp wins, whatever
 // the order of arrival. At equal timestamps a delete beats a put, and of two
@@ -129,9 +138,8 @@ type Page struct {
 //
 // A method that fails with Timeout or Unavailable may have been applied, in
 // whole or not at all, or may be applied later (OutcomeUnknown); any other
-// error means that nothing was done. All methods are safe for concurrent use.
-// A method may return before ctx's end with its work still under way only if
-// it says so by such an error.
+// error means that nothing was done. So an error is Timeout or Unavailable if work may
+// still be under way when the method returns. All methods are safe for concurrent use.
 type Rows interface {
 	// Put writes rows into one partition as one batch, each under its own
 	// timestamp: no Slice shows some of them and not yet the others. Of several
@@ -151,8 +159,8 @@ type Rows interface {
 	Remove(ctx context.Context, p Partition, b Bounds, ts Timestamp) error
 }
 
-// EachQuorum is the optional power of a store that has replicas in several data
-// centres: rows read and written through a quorum of each one. Movers use it.
+// EachQuorum is implemented by stores with replicas in several data centres. It returns rows
+// that are read and written through a quorum of each data centre. Movers use it.
 type EachQuorum interface {
 	EachQuorum() Rows
 }
@@ -165,17 +173,17 @@ func Everywhere(s Rows) Rows {
 	return s
 }
 
-// PartitionLister is the optional power to enumerate partitions (fsck needs it
-// to find orphans). Pages are in the store's own order; after is the last
-// partition of the page before (zero for the first), and an empty page ends it.
-// A partition written during the enumeration may be missing; one whose rows are
-// all hidden may be listed.
+// PartitionLister is implemented by stores that can enumerate partitions, by which
+// verification finds orphans. Pages are in the order of the store; after is the last
+// partition of the previous page (zero for the first). The end is an empty page. A partition
+// written during the enumeration may be missing; one whose rows are all hidden may be
+// listed.
 type PartitionLister interface {
 	Partitions(ctx context.Context, after Partition, limit int) ([]Partition, error)
 }
 
-// Writable is the optional power of a store that knows without trying whether it
-// takes puts at present: nil, or why it refuses them.
+// Writable is implemented by stores that know whether they accept puts at present: it
+// returns nil, or the reason why not.
 type Writable interface {
 	Writable() error
 }
@@ -194,7 +202,7 @@ func Beats(ts Timestamp, value []byte, oldTS Timestamp, old []byte) bool {
 	return bytes.Compare(value, old) > 0
 }
 
-// CheckRows reports the first reason why rows may not be put in one batch.
+// CheckRows refuses rows that can't be put in one batch.
 func CheckRows(rows []Row) error {
 	if len(rows) > MaxBatchRows {
 		return Errorf(InvalidArgument, "a batch of %d rows: at most %d", len(rows), MaxBatchRows)
@@ -222,8 +230,8 @@ func CheckRows(rows []Row) error {
 	return nil
 }
 
-// CheckKey refuses keys that no store takes: the empty one (a range's unbounded
-// end is written so) and those above MaxKeyBytes.
+// CheckKey refuses the empty key, which stands for an unbounded end of a range, and keys
+// above MaxKeyBytes.
 func CheckKey(key []byte) error {
 	if len(key) == 0 {
 		return Errorf(InvalidArgument, "the key is empty")
@@ -242,8 +250,7 @@ func CheckTimestamp(ts Timestamp) error {
 	return nil
 }
 
-// CheckSlice refuses options out of range and bounds whose start is above
-// their end.
+// CheckSlice refuses invalid options and bounds.
 func CheckSlice(b Bounds, o SliceOptions) error {
 	if err := CheckLimit(o.Limit); err != nil {
 		return err
@@ -251,7 +258,7 @@ func CheckSlice(b Bounds, o SliceOptions) error {
 	return CheckBounds(b)
 }
 
-// CheckLimit refuses limits out of range, of slices and enumerations alike.
+// CheckLimit refuses limits, of slices and enumerations, that are out of range.
 func CheckLimit(limit int) error {
 	if limit < 1 || limit > MaxPageRows {
 		return Errorf(InvalidArgument, "a limit of %d: 1 to %d", limit, MaxPageRows)
@@ -270,7 +277,7 @@ func CheckBounds(b Bounds) error {
 	return nil
 }
 
-// clip keeps error messages short whatever the key's length.
+// clip shortens a key for an error message.
 func clip(key []byte) string {
 	const most = 64
 	if len(key) <= most {

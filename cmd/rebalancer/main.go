@@ -49,6 +49,7 @@ type cli struct {
 	Status   statusCmd   `cmd:"" help:"Print what moves, how far it is, what waits and why."`
 	Map      mapCmd      `cmd:"" help:"Print the map of a bucket: its ranges and where they are."`
 	Recount  recountCmd  `cmd:"" help:"Count the rows of a bucket, correct the counters, and print by how much they were off."`
+	Explain  explainCmd  `cmd:"" help:"Print what was decided last about a bucket, and from what."`
 	Layout   layoutCmd   `cmd:"" help:"Print the layout of a bucket for planners."`
 	Pause    pauseCmd    `cmd:"" help:"Let no move begin, and wait until nothing moves; for snapshots."`
 	Resume   resumeCmd   `cmd:"" help:"End a pause."`

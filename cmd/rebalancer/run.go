@@ -77,7 +77,7 @@ const openTimeout = time.Minute
 // Run stands by, and leads when it can, until a signal comes.
 func (c *runCmd) Run(ctx context.Context, std stdio) error {
 	log, lines := c.Log.Logger(std.err)
-	defer lines.Tell()
+	defer lines.Report()
 	who, err := c.AdminAccess.Open(log)
 	if err != nil {
 		return usageError("%w", err)

@@ -28,19 +28,19 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options; the zero value is good.
+// Options of a Backend. The zero value has the defaults.
 type Options struct {
-	// NoSync leaves it to the operating system when what was flushed reaches the
-	// disk. For tests.
-	NoSync bool
-	// CompactBytes is how much must have been appended, and as much as was there,
-	// before the file is written anew. Default 4 MiB.
-	CompactBytes int64
-	// Logger gets what an operator should know. Default: nothing is logged.
+	// Logger receives messages for operators; nil discards them.
 	Logger *slog.Logger
-	// Now is the wall clock, default time.Now.
-	Now func() time.Time
+
+	// For tests.
+	noSync       bool
+	compactBytes int64 // default compactBytes
+	now          func() time.Time
 }
+
+// compactBytes is the least that is appended before the file is written anew.
+const compactBytes = 4 << 20
 
 // Backend is a counter.Backend in a directory.
 type Backend struct {
@@ -87,14 +87,14 @@ const (
 // with InvalidArgument if a newer program wrote it. Damage is no failure: what
 // can be read is taken, and the rest will be recounted.
 func Open(dir string, o Options) (*Backend, error) {
-	if o.CompactBytes <= 0 {
-		o.CompactBytes = 4 << 20
+	if o.compactBytes <= 0 {
+		o.compactBytes = compactBytes
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Now == nil {
-		o.Now = time.Now
+	if o.now == nil {
+		o.now = time.Now
 	}
 	b := &Backend{dir: dir, o: o, book: counter.NewBook(), buckets: map[store.PartitionID]store.BucketID{}, written: map[store.PartitionID]uint64{}}
 	if err := b.open(); err != nil {
@@ -272,7 +272,7 @@ func (b *Backend) Stats(ctx context.Context, partitions []store.Partition) ([]co
 	if err := b.ready(ctx); err != nil {
 		return nil, err
 	}
-	return b.book.Stats(partitions, b.o.Now()), nil
+	return b.book.Stats(partitions, b.o.now()), nil
 }
 
 // Quanta implements counter.Source.
@@ -347,13 +347,13 @@ func (b *Backend) ready(ctx context.Context) error {
 // and if that fails as well, the file is written anew at the next call.
 func (b *Backend) append(body []byte) error {
 	b.scratch = body[:0]
-	if b.file == nil || b.size-b.fresh > max(b.o.CompactBytes, b.fresh) {
+	if b.file == nil || b.size-b.fresh > max(b.o.compactBytes, b.fresh) {
 		if err := b.compact(); err != nil && b.file == nil {
 			return store.Wrap("write the counts anew", store.Errorf(store.Unavailable, "%w", err))
 		}
 	}
 	err := writeFrame(b.file, body)
-	if err == nil && !b.o.NoSync {
+	if err == nil && !b.o.noSync {
 		err = b.file.Sync()
 	}
 	if err == nil {
@@ -408,7 +408,7 @@ func (b *Backend) compact() (err error) {
 	if err == nil {
 		err = w.Flush()
 	}
-	if err == nil && !b.o.NoSync {
+	if err == nil && !b.o.noSync {
 		err = f.Sync()
 	}
 	if err != nil {
@@ -425,7 +425,7 @@ func (b *Backend) compact() (err error) {
 		_ = b.file.Close()
 	}
 	b.file, b.size, b.fresh = f, size, size
-	if b.o.NoSync {
+	if b.o.noSync {
 		return nil
 	}
 	// The rename itself must last, or later frames would be lost with it.

@@ -27,7 +27,7 @@ func TestConformance(t *testing.T) {
 							require.NoError(t, last.Close())
 						}
 						var err error
-						last, err = Open(dir, Options{Now: clock.Now, CompactBytes: compact, NoSync: true})
+						last, err = Open(dir, Options{now: clock.Now, compactBytes: compact, noSync: true})
 						require.NoError(t, err)
 						return last
 					},
@@ -116,7 +116,7 @@ func TestOneProcessAtATime(t *testing.T) {
 // The file does not grow for ever.
 func TestTheFileIsWrittenAnew(t *testing.T) {
 	dir := t.TempDir()
-	b, err := Open(dir, Options{CompactBytes: 64 << 10, NoSync: true})
+	b, err := Open(dir, Options{compactBytes: 64 << 10, noSync: true})
 	require.NoError(t, err)
 	defer b.Close()
 	p := store.Partition{Bucket: store.BucketID{1}, ID: store.PartitionID(uuid.New())}

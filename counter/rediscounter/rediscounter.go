@@ -45,11 +45,10 @@ type Options struct {
 	Prefix string
 	// Timeout bounds connecting, and each read and write, default 2 s.
 	Timeout time.Duration
-	// MergeAt is how long the stream gets before clients merge it, default 1,000
-	// batches; at ten times that they append no more.
-	MergeAt int64
-	// Now is the wall clock, default time.Now.
-	Now func() time.Time
+
+	// For tests.
+	mergeAt int64 // default mergeAt
+	now     func() time.Time
 }
 
 // ParseURL reads options from redis://user:password@host:port/db, or rediss:// for
@@ -101,6 +100,9 @@ const (
 	attempts = 20
 	// perRead is how many states one command reads.
 	perRead = 1000
+	// mergeAt is the length of the stream, in batches, at which clients merge it; at ten
+	// times that they append no more.
+	mergeAt = 1000
 )
 
 // Open prepares a backend. Nothing is sent yet: a Redis that is away does not keep
@@ -115,11 +117,11 @@ func Open(o Options) (*Backend, error) {
 	if o.Timeout <= 0 {
 		o.Timeout = 2 * time.Second
 	}
-	if o.MergeAt <= 0 {
-		o.MergeAt = 1000
+	if o.mergeAt <= 0 {
+		o.mergeAt = mergeAt
 	}
-	if o.Now == nil {
-		o.Now = time.Now
+	if o.now == nil {
+		o.now = time.Now
 	}
 	c := redis.NewClient(&redis.Options{
 		Addr: o.Addr, Username: o.Username, Password: o.Password, DB: o.DB, TLSConfig: o.TLS,
@@ -148,12 +150,12 @@ func (b *Backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hi
 	if err := b.ready(); err != nil {
 		return nil, err
 	}
-	if b.length.Load() > 10*b.o.MergeAt {
+	if b.length.Load() > 10*b.o.mergeAt {
 		n, err := b.c.XLen(ctx, b.stream()).Result()
 		if err != nil {
 			return nil, wrap("flush", err)
 		}
-		if b.length.Store(n); n > 10*b.o.MergeAt {
+		if b.length.Store(n); n > 10*b.o.mergeAt {
 			b.mergeForAll(ctx)
 			return nil, store.Errorf(store.Unavailable, "%d batches of counts wait in Redis and can't be merged", n)
 		}
@@ -176,7 +178,7 @@ func (b *Backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hi
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, wrap("flush", err)
 	}
-	if b.length.Store(length.Val()); length.Val() > b.o.MergeAt {
+	if b.length.Store(length.Val()); length.Val() > b.o.mergeAt {
 		b.mergeForAll(ctx)
 	}
 	if known == nil {
@@ -390,7 +392,7 @@ func (b *Backend) Stats(ctx context.Context, partitions []store.Partition) ([]co
 	if err := b.merge(ctx); err != nil {
 		return nil, err
 	}
-	now := b.o.Now()
+	now := b.o.now()
 	all := make([]counter.Stats, 0, len(partitions))
 	for len(all) < len(partitions) {
 		part := partitions[len(all):min(len(all)+perRead, len(partitions))]

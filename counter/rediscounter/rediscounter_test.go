@@ -24,7 +24,7 @@ func TestConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			countertest.Run(t, func(t *testing.T, clock *countertest.Clock) *countertest.Env {
 				n++
-				o := Options{Addr: server.Addr, Prefix: fmt.Sprint("test", n), Now: clock.Now, MergeAt: mergeAt}
+				o := Options{Addr: server.Addr, Prefix: fmt.Sprint("test", n), now: clock.Now, mergeAt: mergeAt}
 				return &countertest.Env{
 					Shared: true,
 					Open: func(t *testing.T) counter.Backend {
@@ -226,7 +226,7 @@ func TestSeveralMerge(t *testing.T) {
 func TestTheStreamStaysShort(t *testing.T) {
 	server := redistest.Start(t)
 	b, p := open(t, server), partition()
-	b.o.MergeAt = 50
+	b.o.mergeAt = 50
 	ctx := context.Background()
 	r := counter.NewRecorder(b, counter.RecorderOptions{Every: -1})
 	for i := range 500 {

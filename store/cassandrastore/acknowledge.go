@@ -96,10 +96,12 @@ func (s *Store) sessionIn(ctx context.Context, dataCentre string) (*gocql.Sessio
 		return nil, err
 	}
 	o := s.o
-	o.Hosts, o.Connections = hosts, 1
+	o.Hosts = hosts
 	connecting, cancel := context.WithTimeout(ctx, 2*o.ConnectTimeout)
 	defer cancel()
-	session, err := connect(connecting, local(o.cluster(s.auth), dataCentre, o.Keyspace))
+	c := local(o.cluster(s.auth), dataCentre, o.Keyspace)
+	c.NumConns = 1
+	session, err := connect(connecting, c)
 	if err != nil {
 		// Not being able to reach it is no fault of the caller's arguments.
 		return nil, store.Errorf(store.Unavailable, "%w", err)

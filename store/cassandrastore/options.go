@@ -37,11 +37,6 @@ type Options struct {
 	ReadTimeout, WriteTimeout, SwapTimeout time.Duration
 	// ConnectTimeout bounds each step of connecting; zero means 5 s.
 	ConnectTimeout time.Duration
-	// Attempts is how often a read, or a write under its one timestamp, is tried
-	// while its context lasts; zero means 3. Swaps are tried once, always.
-	Attempts int
-	// Connections per host; zero means 2.
-	Connections int
 	// AllowSingleReplica takes a keyspace that keeps one copy: for trials.
 	AllowSingleReplica bool
 	// Log takes warnings; nil discards them.
@@ -128,12 +123,6 @@ func (o Options) withDefaults() (Options, error) {
 		if *d.value == 0 {
 			*d.value = d.zero
 		}
-	}
-	if o.Attempts == 0 {
-		o.Attempts = 3
-	}
-	if o.Connections == 0 {
-		o.Connections = 2
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

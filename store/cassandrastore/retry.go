@@ -7,20 +7,23 @@ import (
 	"github.com/evenkeel/evenkeel/internal/base/wait"
 )
 
+// attempts bounds the attempts of a read, and of a write with its one timestamp.
+const attempts = 3
+
 // pauses are those before another attempt: 10 ms on average at first.
 var pauses = wait.Backoff{First: 15 * time.Millisecond, Most: 15 * time.Second, Jitter: 2. / 3}
 
-// retry runs an attempt, each under its own time limit, until it succeeds, the
-// context ends, or there is no point in going on. Only for what is harmless to
-// repeat: reads, and writes that reuse their timestamp. The driver's retry
-// policies are not used, since they do not know which those are.
+// retry runs an attempt, each under its own time limit, until it succeeds, fails for
+// good, or the context ends. It is only for what is harmless to repeat: reads, and
+// writes that reuse their timestamp. The driver's retry policies can't tell which
+// those are.
 func (s *Store) retry(ctx context.Context, limit time.Duration, attempt func(ctx context.Context) error) error {
 	for n := 1; ; n++ {
 		if err := s.usable(ctx); err != nil {
 			return err
 		}
 		err := s.within(ctx, limit, attempt)
-		if err == nil || n >= s.o.Attempts || ctx.Err() != nil || !worthRetrying(err) {
+		if err == nil || n >= attempts || ctx.Err() != nil || !worthRetrying(err) {
 			return err
 		}
 		if pauses.Sleep(ctx, n) != nil {

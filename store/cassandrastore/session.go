@@ -20,7 +20,7 @@ func (o Options) cluster(auth gocql.Authenticator) *gocql.ClusterConfig {
 	c.Timeout = o.longest()
 	c.ConnectTimeout = o.ConnectTimeout
 	c.WriteTimeout = c.Timeout
-	c.NumConns = o.Connections
+	c.NumConns = 2
 	// The default of 200 µs costs a millisecond per request and gains nothing.
 	c.WriteCoalesceWaitTime = 0
 	c.RetryPolicy = nil

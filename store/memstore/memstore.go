@@ -1,10 +1,9 @@
-// Package memstore keeps a store in memory: the reference of the contract, and
-// the store of simulations.
+// Package memstore is a store in memory: the reference implementation of the contract, for
+// tests and simulations.
 //
-// It is written to be obviously right rather than fast: one lock, ordered trees,
-// and Cassandra's rules spelled out. Tombstones and removals are kept for ever
-// and are invisible to readers. It has no goroutines and asks neither for the
-// time nor for chance, so that a run over it can be repeated exactly.
+// It is simple rather than fast: one lock, ordered trees, Cassandra's rules. Tombstones and
+// removals are kept for ever and are invisible to readers. It has no goroutines and uses
+// neither the time nor randomness, so that runs over it can be repeated exactly.
 package memstore
 
 import (
@@ -46,8 +45,7 @@ func New() *Store {
 	return s
 }
 
-// Close makes every later call fail with Unavailable. It waits for calls under
-// way, which are short.
+// Close makes every later call fail with Unavailable. It waits for calls under way.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,8 +53,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// read runs f under the read lock, unless the context has ended, the arguments
-// are refused (invalid) or the store is closed.
+// read runs f under the read lock, unless the arguments are invalid, the context has ended
+// or the store is closed.
 func (s *Store) read(ctx context.Context, op string, invalid error, f func() error) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -84,7 +82,7 @@ func (s *Store) guarded(ctx context.Context, op string, invalid error, f func() 
 	return store.Wrap(op, err)
 }
 
-// scan collects up to limit keys above after, which is no key's place itself.
+// scan visits keys above after, until keep has returned true limit times.
 func scan[V any](m *btree.Map[string, V], after string, limit int, keep func(key string, v V) bool) {
 	m.Ascend(after, func(key string, v V) bool {
 		if key == after {

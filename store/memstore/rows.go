@@ -84,8 +84,8 @@ func (s *Store) Slice(ctx context.Context, p store.Partition, b store.Bounds, o 
 	return page, err
 }
 
-// Partitions implements store.PartitionLister. It leaves out partitions that
-// have no visible row, like Cassandra.
+// Partitions implements store.PartitionLister. Like Cassandra it omits partitions without a
+// visible row.
 func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int) (found []store.Partition, err error) {
 	err = s.read(ctx, "partitions", store.CheckLimit(limit), func() error {
 		scan(&s.partitions, address(after), limit, func(key string, part *partition) bool {
@@ -111,7 +111,7 @@ func (p *partition) put(rows ...store.Row) {
 	}
 }
 
-// partition returns a partition for writing.
+// partition returns a partition, creating it if necessary.
 func (s *Store) partition(p store.Partition) *partition {
 	part, ok := s.partitions.Get(address(p))
 	if !ok {

@@ -49,7 +49,7 @@ func (s *Store) backup(ctx context.Context, dir string, progress func(store.Size
 		return store.Size{}, err
 	}
 	t := &target{ctx: ctx, quit: s.quit, dir: dir + partialSuffix, progress: progress}
-	err := t.prepare(s.o.FS, dir)
+	err := t.prepare(s.o.fs, dir)
 	if err == nil && liesIn(s.dir, dir) {
 		err = store.Errorf(store.InvalidArgument, "the target lies within the data directory: choose one outside")
 	}
@@ -67,10 +67,10 @@ func (s *Store) backup(ctx context.Context, dir string, progress func(store.Size
 	go func() {
 		err := guardPanic(func() error { return s.db.Checkpoint(t.dir) })
 		if err == nil {
-			err = t.finish(s.o.FS, dir)
+			err = t.finish(s.o.fs, dir)
 		}
 		if err != nil {
-			_ = s.o.FS.RemoveAll(t.dir)
+			_ = s.o.fs.RemoveAll(t.dir)
 		}
 		s.leave()
 		end()

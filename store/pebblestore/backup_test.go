@@ -26,7 +26,7 @@ import (
 func TestBackupUnderLoad(t *testing.T) {
 	r := seed.New(t)
 	// Small memtables: logs are rotated, and made of old ones, all the time.
-	o := Options{MemTableBytes: 256 << 10, CacheBytes: 1 << 20, FS: vfs.NewMem()}
+	o := Options{MemTableBytes: 256 << 10, CacheBytes: 1 << 20, fs: vfs.NewMem()}
 	s, err := Open("data", o)
 	require.NoError(t, err)
 	const writers = 8
@@ -140,7 +140,7 @@ func TestBackupOfALogThatGrows(t *testing.T) {
 	require.Greater(t, n, acknowledged, "the log was read at once: the test is of no use")
 	require.NoError(t, s.Close())
 
-	o.FS = mem
+	o.fs = mem
 	_, err = Restore(ctx, "backup", "restored", o, nil)
 	require.NoError(t, err)
 	s, err = Open("restored", o)
@@ -163,10 +163,10 @@ func TestBackupIsDurable(t *testing.T) {
 	require.Equal(t, size, told)
 	after := mem.CrashClone(vfs.CrashCloneCfg{})
 	require.NoError(t, s.Close())
-	_, err = Restore(ctx, "backup", "restored", Options{FS: after}, nil)
+	_, err = Restore(ctx, "backup", "restored", Options{fs: after}, nil)
 	require.NoError(t, err)
 	again := after.CrashClone(vfs.CrashCloneCfg{})
-	s, err = Open("restored", Options{FS: again})
+	s, err = Open("restored", Options{fs: again})
 	require.NoError(t, err)
 	require.Len(t, content(t, s, p), 100)
 	require.NoError(t, s.Close())

@@ -17,7 +17,7 @@ const collectAtMost = 10_000
 // costs one seek.
 func (s *Store) collectLoop() {
 	defer s.background.Done()
-	tick := time.NewTicker(s.o.CollectEvery)
+	tick := time.NewTicker(s.o.collectEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -37,7 +37,7 @@ func (s *Store) collect(limit int) (err error) {
 	if err := s.disk.admit(true, 0); err != nil {
 		return err
 	}
-	due := s.o.Now().Add(-s.o.TombstoneGrace).UnixMicro()
+	due := s.o.now().Add(-s.o.TombstoneGrace).UnixMicro()
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{tableQueue}, UpperBound: []byte{tableQueue + 1}})
 	if err != nil {
 		return err

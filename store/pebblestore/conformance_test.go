@@ -37,7 +37,7 @@ func TestConformanceAcrossPowerLoss(t *testing.T) {
 		Slow: true,
 		Reopen: func(t *testing.T, old store.Store) store.Store {
 			s := old.(*Store)
-			after := s.o.FS.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rand.New(rand.NewPCG(1, 1))})
+			after := s.o.fs.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rand.New(rand.NewPCG(1, 1))})
 			require.NoError(t, s.Close())
 			return openMem(t, after, Options{})
 		},

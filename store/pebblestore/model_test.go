@@ -26,7 +26,7 @@ func row(key, value string, ts store.Timestamp) store.Row {
 }
 
 func openMem(t testing.TB, fs vfs.FS, o Options) *Store {
-	o.FS = fs
+	o.fs = fs
 	if o.MemTableBytes == 0 {
 		o.MemTableBytes = 1 << 20
 	}
@@ -105,7 +105,7 @@ func TestModel(t *testing.T) {
 	clock := newClock()
 	for range 30 {
 		fs := vfs.NewCrashableMem()
-		s := openMem(t, fs, Options{Now: clock.read, ceilingStep: 1})
+		s := openMem(t, fs, Options{now: clock.read, ceilingStep: 1})
 		ps := []store.Partition{newPartition(), newPartition()}
 		want := make([]oracle, len(ps))
 		key := func() []byte { return fmt.Appendf(nil, "k%02d", r.IntN(12)) }
@@ -155,11 +155,11 @@ func TestModel(t *testing.T) {
 				history = append(history, "crash")
 				fs = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: r.IntN(101), RNG: rand.New(rand.NewPCG(r.Uint64(), 1))})
 				require.NoError(t, s.Close())
-				s = openMem(t, fs, Options{Now: clock.read, ceilingStep: 1})
+				s = openMem(t, fs, Options{now: clock.read, ceilingStep: 1})
 			case d < 86:
 				history = append(history, "reopen")
 				require.NoError(t, s.Close())
-				s = openMem(t, fs, Options{Now: clock.read, ceilingStep: 1})
+				s = openMem(t, fs, Options{now: clock.read, ceilingStep: 1})
 			case d < 90:
 				history = append(history, "flush")
 				require.NoError(t, s.db.Flush())

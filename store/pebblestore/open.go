@@ -46,15 +46,11 @@ type Options struct {
 	// NoSync acknowledges writes before they are synced: a crash loses the last
 	// ones. For tests and for bulk loads that can be repeated.
 	NoSync bool
-	// FS replaces the file system, for tests.
-	FS vfs.FS
-	// Now replaces time.Now, for tests.
-	Now func() time.Time
-	// CollectEvery is the pause between two looks for what can be collected.
-	// Default a minute, or a tenth of a shorter grace.
-	CollectEvery time.Duration
-
-	ceilingStep store.Timestamp // replaces the constant, for tests
+	// For tests.
+	fs           vfs.FS
+	now          func() time.Time
+	collectEvery time.Duration // default a minute, or a tenth of a shorter grace
+	ceilingStep  store.Timestamp
 }
 
 const (
@@ -63,10 +59,10 @@ const (
 )
 
 func (o Options) withDefaults() (Options, error) {
-	if o.TombstoneGrace < 0 || o.CacheBytes < 0 || o.MemTableBytes < 0 || o.CollectEvery < 0 {
+	if o.TombstoneGrace < 0 || o.CacheBytes < 0 || o.MemTableBytes < 0 {
 		return o, store.Errorf(store.InvalidArgument, "a negative option")
 	}
-	o.FS = diskFS(o)
+	o.fs = diskFS(o)
 	if o.TombstoneGrace == 0 {
 		o.TombstoneGrace = time.Hour
 	}
@@ -85,11 +81,11 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Now == nil {
-		o.Now = time.Now
+	if o.now == nil {
+		o.now = time.Now
 	}
-	if o.CollectEvery == 0 {
-		o.CollectEvery = max(min(time.Minute, o.TombstoneGrace/10), time.Millisecond)
+	if o.collectEvery == 0 {
+		o.collectEvery = max(min(time.Minute, o.TombstoneGrace/10), time.Millisecond)
 	}
 	return o, nil
 }
@@ -114,10 +110,10 @@ func open(dir string, o Options) (_ *Store, err error) {
 	if o, err = o.withDefaults(); err != nil {
 		return nil, err
 	}
-	if err := o.FS.MkdirAll(dir, 0o700); err != nil {
+	if err := o.fs.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	lock, err := lockDir(o.FS, dir)
+	lock, err := lockDir(o.fs, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -126,16 +122,16 @@ func open(dir string, o Options) (_ *Store, err error) {
 			_ = lock.Close()
 		}
 	}()
-	if err := checkFormat(o.FS, dir); err != nil {
+	if err := checkFormat(o.fs, dir); err != nil {
 		return nil, err
 	}
 
 	s := &Store{dir: dir, o: o, lock: lock, quit: make(chan struct{})}
 	s.locks.seed = maphash.MakeSeed()
-	s.disk = newDisk(o.FS, dir, o.ReserveBytes, o.Logger)
-	s.opening = newOpeningFS(o.FS, dir)
+	s.disk = newDisk(o.fs, dir, o.ReserveBytes, o.Logger)
+	s.opening = newOpeningFS(o.fs, dir)
 	s.fs = &guardFS{FS: s.opening, disk: s.disk}
-	s.copies = newBackupFS(s.fs, o.FS)
+	s.copies = newBackupFS(s.fs, o.fs)
 	s.cache = pebble.NewCache(o.CacheBytes)
 	defer func() {
 		if err != nil {
@@ -175,7 +171,7 @@ func (s *Store) openPebble() error {
 		return err
 	}
 	s.opening.undo()
-	return fullToOpen(s.o.FS, s.dir, s.opening.needs, full)
+	return fullToOpen(s.o.fs, s.dir, s.opening.needs, full)
 }
 
 // pebbleOptions are chosen for short slices and point reads of small rows.

@@ -77,7 +77,7 @@ func TestOpenOnFullDisk(t *testing.T) {
 		changes.Store(0)
 		before := runtime.NumGoroutine()
 		var log bytes.Buffer
-		o.FS, o.Logger = errorfs.Wrap(fs, f), slog.New(slog.NewTextHandler(&log, nil))
+		o.fs, o.Logger = errorfs.Wrap(fs, f), slog.New(slog.NewTextHandler(&log, nil))
 		s, err := Open("data", o)
 		if err == nil {
 			f.on.Store(false)

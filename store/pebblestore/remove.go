@@ -79,7 +79,7 @@ func (s *Store) remove(ctx context.Context, p store.Partition, b store.Bounds, t
 	v := removal{
 		bounds: store.Bounds{Start: slices.Clone(b.Start), StartExclusive: b.StartExclusive, End: slices.Clone(b.End)},
 		ts:     ts,
-		at:     s.o.Now().UnixMicro(),
+		at:     s.o.now().UnixMicro(),
 	}
 	list := s.removals.of(p)
 	for slices.ContainsFunc(list, func(o removal) bool { return o.at == v.at }) {

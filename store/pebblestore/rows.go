@@ -272,7 +272,7 @@ func (s *Store) addTombstone(b *pebble.Batch, p store.Partition, phys []byte, ha
 		return err
 	}
 	s.newest.raise(hash, ts)
-	at := s.o.Now().UnixMicro()
+	at := s.o.now().UnixMicro()
 	_ = b.Set(phys, tombstoneValue(ts, at), nil)
 	_ = b.Set(queueKey(at, phys), nil, nil)
 	return nil

@@ -191,8 +191,8 @@ func (s *Store) read(phys []byte) ([]byte, error) {
 }
 
 func diskFS(o Options) vfs.FS {
-	if o.FS != nil {
-		return o.FS
+	if o.fs != nil {
+		return o.fs
 	}
 	return vfs.Default
 }

@@ -54,7 +54,7 @@ func TestOverwrites(t *testing.T) {
 func TestGrace(t *testing.T) {
 	clock := newClock()
 	fs := vfs.NewCrashableMem()
-	o := Options{Now: clock.read, TombstoneGrace: time.Hour, CollectEvery: 24 * time.Hour, ceilingStep: 1}
+	o := Options{now: clock.read, TombstoneGrace: time.Hour, collectEvery: 24 * time.Hour, ceilingStep: 1}
 	s := openMem(t, fs, o)
 	ctx, p, q := t.Context(), newPartition(), newPartition()
 	rest := func() (n int) {
@@ -106,7 +106,7 @@ func TestGrace(t *testing.T) {
 // due.
 func TestCollectorSparesNewRows(t *testing.T) {
 	clock := newClock()
-	s := openMem(t, vfs.NewMem(), Options{Now: clock.read, CollectEvery: 24 * time.Hour})
+	s := openMem(t, vfs.NewMem(), Options{now: clock.read, collectEvery: 24 * time.Hour})
 	defer s.Close()
 	ctx, p := t.Context(), newPartition()
 	require.NoError(t, s.Delete(ctx, p, []byte("a"), 1))
@@ -118,7 +118,7 @@ func TestCollectorSparesNewRows(t *testing.T) {
 
 // TestBackgroundCollects waits for the background to do it.
 func TestBackgroundCollects(t *testing.T) {
-	s := openMem(t, vfs.NewMem(), Options{TombstoneGrace: time.Millisecond, CollectEvery: time.Millisecond})
+	s := openMem(t, vfs.NewMem(), Options{TombstoneGrace: time.Millisecond, collectEvery: time.Millisecond})
 	defer s.Close()
 	p := newPartition()
 	require.NoError(t, s.Delete(t.Context(), p, []byte("a"), 1))

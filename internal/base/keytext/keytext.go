@@ -1,5 +1,5 @@
-// Package keytext is the one way in which evenkeel writes keys for people and
-// reads them back. Keys are bytes; flags, files, logs and reports are text.
+// Package keytext formats keys, which are bytes, as text for flags, files, logs and reports,
+// and parses them.
 //
 // The text form is UTF-8 with escapes: every byte that is not part of a
 // printable character is \xNN (two hexadecimal digits), and a backslash is \\.
@@ -41,8 +41,8 @@ func Append(dst, key []byte) []byte {
 // Format returns the text form of key.
 func Format(key []byte) string { return string(Append(make([]byte, 0, len(key)+8), key)) }
 
-// Parse reads the text form. Text is taken as it is, printable or not; only
-// the backslash is special, and one that begins no escape is an error.
+// Parse parses the text form. Only the backslash is special, and one that begins no escape
+// is an error; other text need not be printable.
 func Parse(text string) ([]byte, error) {
 	key := make([]byte, 0, len(text))
 	for i := 0; i < len(text); {
@@ -77,8 +77,7 @@ func unhex(c byte) byte {
 	return c - 'a' + 10
 }
 
-// Key is a key in flags, configuration and JSON: it reads and writes the text
-// form as text, and the JSON form in JSON.
+// Key is a key in flags, configuration and JSON.
 type Key []byte
 
 // String is the text form.

@@ -1,6 +1,6 @@
-// Package record seals what a register holds: a version of the payload's form,
-// the register's own epoch and token, and a checksum around the payload. A
-// record torn by a partial read, or damaged, is noticed by whoever opens it.
+// Package record encodes the blobs of registers: the version of the payload's form, the
+// epoch and token of the register, the payload, and a checksum. Opening a blob detects
+// damage and torn reads.
 package record
 
 import (
@@ -18,8 +18,8 @@ const (
 	tail = 8
 )
 
-// Seal builds the record of a register at version v. form (1 to 255) is the
-// version of the payload's encoding.
+// Seal returns the record of a register at version v. form (1 to 255) is the version of the
+// payload's encoding.
 func Seal(form byte, v store.Version, payload []byte) store.Record {
 	b := make([]byte, 0, head+len(payload)+tail)
 	b = append(b, form)
@@ -30,14 +30,14 @@ func Seal(form byte, v store.Version, payload []byte) store.Record {
 	return store.Record{Version: v, Blob: b}
 }
 
-// Next draws the version that follows old.
+// Next returns the version after old, with a fresh token.
 func Next(old store.Version) store.Version {
 	return store.Version{Epoch: old.Epoch + 1, Token: store.NewToken()}
 }
 
-// Open returns the payload of a record, sharing its memory. A damaged or
-// unknown form is Corrupt; a blob that belongs to another version than the
-// columns beside it is Unavailable: it was torn, and may be read again.
+// Open returns the payload of a record, sharing its memory. It fails with Corrupt where the
+// record is damaged or of another form, and with Unavailable where blob and version do not
+// match: the read was torn, and may be repeated.
 func Open(form byte, r store.Record) ([]byte, error) {
 	b := r.Blob
 	if len(b) < head+tail {

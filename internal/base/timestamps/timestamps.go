@@ -1,6 +1,5 @@
-// Package timestamps hands out the timestamps of writes: microseconds since 1970,
-// strictly increasing within a process and, where they are kept in a store,
-// also across its restarts. Last-write-wins is only as right as they are.
+// Package timestamps draws the timestamps of writes: microseconds since 1970, strictly
+// increasing within a process and, where they are kept in a store, across its restarts.
 package timestamps
 
 import (
@@ -15,8 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Alone is what listing.Timestamps asks beside Next of a source that no other source
-// runs beside: what it gives out next is above all that was acknowledged or read.
+// Alone implements the methods of listing.Timestamps but Next for a source that is the only
+// one of its store: its next timestamp is above all that were acknowledged or read.
 type Alone struct{}
 
 // Passed implements listing.Timestamps.
@@ -25,25 +24,23 @@ func (Alone) Passed(context.Context, store.Timestamp) error { return nil }
 // Seen implements listing.Timestamps.
 func (Alone) Seen(store.Timestamp) {}
 
-// Source gives every caller timestamps of its own. It follows the wall clock
-// and never goes back: where the clock steps back, it counts on by one. All
-// methods are safe for concurrent use.
+// Source draws unique timestamps. It follows the wall clock and never goes back: where the
+// clock steps back it increments by one. All methods are safe for concurrent use.
 type Source struct {
 	Alone
 	now func() time.Time
 
 	mu   sync.Mutex
-	last store.Timestamp // the highest one given out
-	// Of a kept source only: timestamps up to ceiling are reserved in the store.
+	last store.Timestamp // the highest one drawn
+	// Of a kept source: timestamps up to ceiling are reserved in the store.
 	ceiling store.Timestamp
 	regs    store.Registers
 	ahead   store.Timestamp
 	version store.Version // of the register at which ceiling was written
 }
 
-// New makes a source that remembers nothing across restarts, for processes
-// whose clock is kept in step with the others' by other means. A nil now is
-// time.Now.
+// New makes a source that keeps nothing across restarts, for processes whose clocks are
+// synchronised by other means. A nil now is time.Now.
 func New(now func() time.Time) *Source {
 	if now == nil {
 		now = time.Now
@@ -51,8 +48,8 @@ func New(now func() time.Time) *Source {
 	return &Source{now: now}
 }
 
-// Ahead is how far ahead of its use a kept source reserves timestamps: the
-// price is one swap per that time, and a jump of as much after a restart.
+// Ahead is how far ahead a kept source reserves timestamps. It costs one swap per Ahead, and
+// a jump of Ahead after a restart.
 const Ahead = 10 * time.Second
 
 // registerKey is where a kept source writes its ceiling, in store.Process.
@@ -61,19 +58,18 @@ const registerKey = "timestamps"
 // form of the payload: the ceiling, 8 bytes big-endian.
 const form = 1
 
-// Kept makes a source whose timestamps never repeat, also after a restart
-// with a clock set back: before it gives out a timestamp it has reserved it,
-// by a compare-and-swap of a ceiling in store.Process. Two sources over one
-// store never give out the same one either. A nil now is time.Now.
+// Kept makes a source whose timestamps never repeat, also after a restart with a clock that
+// was set back: it reserves timestamps before it returns them, by a compare-and-swap of a
+// ceiling in store.Process. Two sources over one store never draw the same timestamp. A nil
+// now is time.Now.
 func Kept(regs store.Registers, now func() time.Time) *Source {
 	s := New(now)
 	s.regs, s.ahead = regs, store.Timestamp(Ahead.Microseconds())
 	return s
 }
 
-// Next returns the first of n consecutive timestamps (n >= 1), all above every
-// one given out before. It fails only where a reservation fails: Unavailable
-// or Timeout; then nothing was given out.
+// Next returns the first of n consecutive timestamps (n >= 1), all above every earlier one.
+// It fails with Unavailable or Timeout where a reservation fails.
 func (s *Source) Next(ctx context.Context, n int) (store.Timestamp, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,9 +85,8 @@ func (s *Source) Next(ctx context.Context, n int) (store.Timestamp, error) {
 	return first, nil
 }
 
-// reserve raises the stored ceiling to want. Where somebody else (an earlier
-// run, another source) has reserved since, what they may have used is returned
-// as taken: the caller must go above it.
+// reserve raises the stored ceiling to want. Where another source, or an earlier run, has
+// reserved since, it returns the highest timestamp that may be taken.
 func (s *Source) reserve(ctx context.Context, want store.Timestamp) (taken store.Timestamp, err error) {
 	const attempts = 5
 	var mine []store.Token // swaps whose outcome is unknown, or not known yet
@@ -122,7 +117,7 @@ func (s *Source) reserve(ctx context.Context, want store.Timestamp) (taken store
 			break
 		}
 	}
-	// Whatever became of the swaps: the next call reads before it reserves.
+	// The outcome of the swaps is unknown: the next call reads before it reserves.
 	s.version, s.ceiling = store.Version{}, 0
 	if store.KindOf(err) == store.Conflict {
 		err = store.Errorf(store.Unavailable, "others reserve at the same time: %w", err)

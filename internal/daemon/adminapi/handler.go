@@ -29,6 +29,7 @@ func New(r *rebalance.Rebalancer) http.Handler {
 	mux.HandleFunc("POST /v1/verify", h.verify)
 	mux.HandleFunc("POST /v1/backup", h.backup)
 	mux.HandleFunc("POST /v1/sizes", h.sizes)
+	mux.HandleFunc("GET /v1/explain", h.serve(h.explain))
 	mux.HandleFunc("POST /v1/recount", h.recount)
 	mux.HandleFunc("POST /v1/layout", h.layout)
 	mux.HandleFunc("GET /v1/jobs/{id}", h.serve(h.job))

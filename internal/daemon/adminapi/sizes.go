@@ -72,6 +72,9 @@ type End struct {
 	plan.Limits
 }
 
+var errNoBalancer = store.Errorf(store.NotFound,
+	"nobody looks after sizes here: the process was started with neither --counter nor --rebalance-interval")
+
 // looks answers lines about a bucket, if this process watches sizes.
 func (h *handler) looks(
 	w http.ResponseWriter, r *http.Request, bucket string, f func(id store.BucketID, line func(Line) error) (uint64, error),
@@ -79,8 +82,7 @@ func (h *handler) looks(
 	var id store.BucketID
 	err := h.Leads(r.Context())
 	if err == nil && h.Balancer() == nil {
-		err = store.Errorf(store.NotFound, "nobody looks after sizes here: "+
-			"the process was started with neither --counter nor --rebalance-interval")
+		err = errNoBalancer
 	}
 	if err == nil {
 		id, err = h.bucket(r.Context(), bucket)

@@ -48,7 +48,7 @@ func (h *handler) status(r *http.Request) (any, error) {
 			p := batch.Progress
 			x.Batches = append(x.Batches, Batch{
 				ID: batch.ID, Phase: batch.Phase.String(), Ranges: batch.Ranges,
-				Copied: p.Copied, Verified: p.Verified, Mended: p.Mended, Searched: p.Searched, Swept: p.Swept,
+				Copied: p.Copied, Verified: p.Compared, Mended: p.Mended, Searched: p.Searched, Swept: p.Swept,
 			})
 		}
 		out.Buckets = append(out.Buckets, x)

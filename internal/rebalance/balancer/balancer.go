@@ -26,27 +26,26 @@ type Store interface {
 	Scan(ctx context.Context, t store.Table, after []byte, limit int) ([][]byte, error)
 }
 
-// Maps is what a balancer needs of a map client.
+// Maps is what a balancer reads of maps.
 type Maps interface {
 	Load(ctx context.Context, id store.BucketID) (*partmap.Root, error)
 	Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error]
 }
 
-// Mover does what a balancer decides; scheduler.Scheduler does.
+// Mover carries out what a balancer decides, like scheduler.Scheduler.
 type Mover interface {
-	// Submit asks for moves.
+	// Submit requests moves.
 	Submit(id store.BucketID, what string, p *scheduler.Plan) scheduler.Job
-	// Job tells what becomes of them; false: nobody knows any more.
+	// Job returns their state; false: it is no longer known.
 	Job(id string) (scheduler.Job, bool)
-	// Held reports whether a bucket is not to be judged now.
+	// Held reports whether nothing must be decided about a bucket now.
 	Held(id store.BucketID) bool
-	// InFlight are the partitions that take part in moves and the rows that are still
-	// to be copied, in all buckets.
+	// InFlight returns how many partitions take part in moves, and how many rows are still to be copied, in all
+	// buckets.
 	InFlight() (moves int, rows int64)
-	// KeepUp says how many rows per second the moves of a bucket need: they are not
-	// slowed down below that.
+	// KeepUp sets how many rows per second the moves of a bucket need: they are not slowed down below that.
 	KeepUp(id store.BucketID, rowsPerSecond int)
-	// Pace returns when so many rows may be counted.
+	// Pace waits until so many rows may be counted.
 	Pace(ctx context.Context, rows int) error
 }
 
@@ -56,11 +55,10 @@ type Options struct {
 	Policy policy.Policy
 	// Every is the pause between two looks at what was written to, default 30 s.
 	Every time.Duration
-	// Next is when to look again after a look at a time, by the wall clock; nil: Every
-	// later, and at once when Run begins.
+	// Next is when to look again after a look at a time, by the wall clock; nil: Every later, and at once when Run
+	// begins.
 	Next func(time.Time) time.Time
-	// Exact says that nobody tells the counters what is written: everything is counted
-	// at each look.
+	// Exact: writes are not recorded, so everything is counted at each look.
 	Exact bool
 	// Sleep waits; wait.Sleep if nil. For tests in virtual time.
 	Sleep func(ctx context.Context, d time.Duration) error
@@ -69,25 +67,22 @@ type Options struct {
 	// Decided is called with each input and what was decided from it, before that is carried out; nil: nothing is. It
 	// must not change or keep them.
 	Decided func(store.BucketID, *policy.Input, []policy.Decision)
-	// Logger is told what is decided; none if nil.
+	// Logger logs what is decided; nil: nothing is logged.
 	Logger *slog.Logger
 }
 
-// For returns the options that fit a store: partitions of at most maxRows, of which
-// moveRate rows per second are copied and compared (0: as many as possible), a look
-// every so often, and waits of a move of at most wait each.
+// For returns options for partitions of at most maxRows rows, where moveRate rows per second are copied and compared
+// (0: no limit), with a look at each interval every, and moves whose waits take at most wait each.
 func For(maxRows int64, moveRate int, every, wait time.Duration) Options {
 	p := policy.Default(maxRows)
-	// A count is a second old, or two; and the first of the waits is one for clocks, too.
+	// Counts are a second or two old, and the first wait includes one for clocks.
 	p.Effect = 2*wait + 3*time.Second
-	// With looks that are further apart than that it is too late now and then: what is
-	// cut ahead is guessed, and a day of it is a lot.
+	// With longer intervals some cuts come too late: a forecast for a whole day would be worse.
 	p.Lead = min(every, time.Hour) + p.Effect
 	p.Budget.Rows = 20 * maxRows
 	if moveRate > 0 {
 		p.MovedPerS = float64(moveRate) / 2 // each is copied and compared
-		// What has not begun can still be judged by what comes meanwhile, and what began
-		// first is over first.
+		// Moves that have not begun can still be decided anew.
 		p.Budget.Rows = min(p.Budget.Rows, int64(p.MovedPerS*inFlight.Seconds()))
 	}
 	return Options{Policy: p, Every: every}
@@ -112,7 +107,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// due says whether to look again, given when that was done last.
+// due reports whether to look again after the last look.
 func (o *Options) due(last, now time.Time) bool {
 	if o.Next != nil {
 		return !now.Before(o.Next(last))
@@ -120,8 +115,8 @@ func (o *Options) due(last, now time.Time) bool {
 	return last.IsZero() || now.Sub(last) >= o.Every
 }
 
-// Balancer keeps the buckets of a store in shape. Its methods are safe for
-// concurrent use; Run is for one goroutine at a time.
+// Balancer keeps the buckets of a store in shape. Its methods are safe for concurrent use; Run is for one goroutine at
+// a time.
 type Balancer struct {
 	store  Store
 	maps   Maps
@@ -129,14 +124,16 @@ type Balancer struct {
 	counts counter.Backend
 	o      Options
 
-	// counted are recounts: their quanta are where a range can be cut.
+	// counted are recounts, whose quanta are the places where a range can be cut.
 	counted *lru.Cache[store.PartitionID, *counter.Count]
+	// explained are the last decisions about buckets.
+	explained *lru.Cache[store.BucketID, []Explained]
 	// seen are buckets that were looked at.
 	seen  *lru.Cache[store.BucketID, struct{}]
 	queue queue
 	// trail remembers where partitions grow. Of Run only.
 	trail *trail
-	// Of Run only: when it looked last at an interval and at everything (zero: never), and chance.
+	// Of Run only: when it looked last at the interval, and at everything (zero: never); and random numbers.
 	tick, full time.Time
 	r          *rand.Rand
 
@@ -145,34 +142,36 @@ type Balancer struct {
 	jobs  map[string]*job
 	state Status
 	mark  uint64
+	gone  []store.Partition // to be forgotten by the counters
 }
 
-// watched is a bucket that is to be looked at.
+// watched is a bucket that must be looked at.
 type watched struct {
-	// touched are its partitions that were written to since the last look; again: look
-	// at all of them, at the next interval at the latest; soon: at once.
+	// touched are its partitions that were written to since the last look. again: look at all of them, at the next
+	// interval at the latest; soon: at once.
 	touched     map[store.PartitionID]bool
 	again, soon bool
 }
 
-// job is what was asked of the mover.
+// job is what was submitted to the mover.
 type job struct {
 	bucket store.BucketID
-	moves  []asked
+	moves  []submitted
 }
 
-// asked is one move of a job.
-type asked struct {
+// submitted is one move of a job.
+type submitted struct {
 	kind    policy.Kind
 	rows    int64             // that it copies
-	leaving []store.Partition // have nothing left when it has ended
+	leaving []store.Partition // empty when it has ended
 }
 
 const (
 	countsKept  = 4096
 	bucketsKept = 100_000
-	// trails are partitions that are remembered for where they grow, of some tens of KB
-	// each.
+	// explainedKept bounds the inputs that are kept to explain decisions, of some 400 bytes per range.
+	explainedKept = 64
+	// trails is of how many partitions it is remembered where they grow, in some tens of KB each.
 	trails = 4096
 	// soonest is the least pause between two looks.
 	soonest = time.Second
@@ -184,22 +183,24 @@ const (
 
 // New makes a balancer. Nothing is read until Run.
 func New(s Store, m Maps, mover Mover, counts counter.Backend, o Options) *Balancer {
-	counted, err := lru.New[store.PartitionID, *counter.Count](countsKept)
-	if err != nil {
-		panic(err) // its size is positive
-	}
-	seen, err := lru.New[store.BucketID, struct{}](bucketsKept)
-	if err != nil {
-		panic(err) // its size is positive
-	}
 	b := &Balancer{
 		store: s, maps: m, mover: mover, counts: counts, o: o.withDefaults(),
-		counted: counted, seen: seen, trail: newTrail(trails), r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+		counted:   newLRU[store.PartitionID, *counter.Count](countsKept),
+		explained: newLRU[store.BucketID, []Explained](explainedKept),
+		seen:      newLRU[store.BucketID, struct{}](bucketsKept), trail: newTrail(trails), r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 		watch: map[store.BucketID]*watched{}, jobs: map[string]*job{},
 	}
 	b.queue.init()
 	b.state.Decided, b.state.Moved = map[Decision]int64{}, map[policy.Kind]int64{}
 	return b
+}
+
+func newLRU[K comparable, V any](size int) *lru.Cache[K, V] {
+	c, err := lru.New[K, V](size)
+	if err != nil {
+		panic(err) // the size is positive
+	}
+	return c
 }
 
 // Run works until ctx ends, and returns when all that it did has ended.
@@ -262,7 +263,7 @@ func (b *Balancer) set(change func(*Status)) {
 	change(&b.state)
 }
 
-// watched finds or makes a bucket's. Balancer.mu is held.
+// watched finds or makes a bucket's entry. Balancer.mu is held.
 func (b *Balancer) watched(id store.BucketID) *watched {
 	w := b.watch[id]
 	if w == nil {
@@ -272,7 +273,7 @@ func (b *Balancer) watched(id store.BucketID) *watched {
 	return w
 }
 
-// again has a bucket looked at: at once or at the next interval.
+// again marks a bucket to be looked at, at once or at the next interval.
 func (b *Balancer) again(id store.BucketID, soon bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -280,7 +281,7 @@ func (b *Balancer) again(id store.BucketID, soon bool) {
 	w.again, w.soon = true, w.soon || soon
 }
 
-// finish takes in which jobs have ended.
+// finish notes which jobs have ended.
 func (b *Balancer) finish() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -300,18 +301,17 @@ func (b *Balancer) finish() {
 			gone = append(gone, m.leaving...)
 			b.state.Moved[m.kind] += m.rows
 		}
-		b.state.gone = append(b.state.gone, gone...)
+		b.gone = append(b.gone, gone...)
 	}
 }
 
-// look looks at buckets: at those with something new at once, at an interval also at
-// those that were written to, and at everything if asked to. It fails with the errors
-// that it met, and has gone on with the other buckets.
+// look looks at the buckets that are marked soon; at an interval at all that are marked or were written to, or at
+// everything. An error of one bucket does not stop the others; all errors are joined.
 func (b *Balancer) look(ctx context.Context, interval, everything bool) error {
 	r := Round{Began: b.o.Now(), Everything: everything}
 	err := b.take(ctx)
 	if err != nil && !interval {
-		return err // it is tried again at the interval, and told then
+		return err // it is tried again at the interval, and logged then
 	}
 	switch {
 	case err != nil:
@@ -345,11 +345,10 @@ func (b *Balancer) look(ctx context.Context, interval, everything bool) error {
 	return err
 }
 
-// take learns what was written, and forgets what is known of partitions that are no
-// more.
+// take reads what was written, and has the counters forget partitions that are gone.
 func (b *Balancer) take(ctx context.Context) error {
 	b.mu.Lock()
-	gone, mark := b.state.gone, b.mark
+	gone, mark := b.gone, b.mark
 	b.mu.Unlock()
 	written, next, err := b.counts.Written(ctx, mark)
 	if err != nil {
@@ -362,17 +361,17 @@ func (b *Balancer) take(ctx context.Context) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.mark, b.state.gone = next, b.state.gone[len(gone):]
+	b.mark, b.gone = next, b.gone[len(gone):]
 	for _, p := range written {
 		w := b.watched(p.Bucket)
 		w.touched[p.ID] = true
-		// One that is new here may grow fast.
+		// A new bucket may grow fast.
 		w.soon = w.soon || b.o.Next == nil && !b.seen.Contains(p.Bucket)
 	}
 	return nil
 }
 
-// due are the buckets to look at, in no order.
+// due returns the buckets to look at, shuffled.
 func (b *Balancer) due(interval bool) (ids []store.BucketID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -406,7 +405,7 @@ func (b *Balancer) everywhere(ctx context.Context, r *Round) error {
 	return failed
 }
 
-// bucket looks at one bucket. If that fails it is looked at again.
+// bucket looks at one bucket. If that fails, it stays marked.
 func (b *Balancer) bucket(ctx context.Context, r *Round, id store.BucketID) error {
 	b.mu.Lock()
 	w := b.watch[id]
@@ -428,11 +427,11 @@ func (b *Balancer) bucket(ctx context.Context, r *Round, id store.BucketID) erro
 		back()
 		return nil
 	}
-	err := b.judge(ctx, r, id, w)
+	err := b.lookAt(ctx, r, id, w)
 	if err != nil {
 		back()
 		if store.KindOf(err) == store.NotFound {
-			return nil // it was deleted; the scan of everything comes by again
+			return nil // it was deleted
 		}
 		return store.Wrap("look at bucket "+id.String(), err)
 	}
@@ -441,30 +440,27 @@ func (b *Balancer) bucket(ctx context.Context, r *Round, id store.BucketID) erro
 
 // Status of a balancer.
 type Status struct {
-	// Running: this process looks after the buckets at present.
+	// Running: this process looks after the buckets now.
 	Running bool
 	// Round is the last look at what was written to.
 	Round Round
 	// Sizes are those of the last look at everything.
 	Sizes Sizes
-	// Waiting are the recounts that are still to be made.
+	// Waiting is how many recounts are still to be made.
 	Waiting int
-	// Recounts made, the rows that they read, and how many rows the estimates before
-	// them were off by, altogether.
+	// Recounts made, the rows that they read, and by how many rows the estimates before them were off, in total.
 	Recounts, Read, Drift int64
-	// Decided is how often what was decided, Moved the rows that moves copied.
+	// Decided counts decisions, Moved the rows that moves copied.
 	Decided map[Decision]int64
 	Moved   map[policy.Kind]int64
 
-	// Plans made of splits and merges, and how far the last one's rows moved are above
-	// the fewest possible: 0.01 is one percent.
+	// Plans made of splits, and how far the moved rows of the last one are above the fewest possible: 0.01 is one
+	// percent.
 	Plans int64
 	Gap   float64
-
-	gone []store.Partition // to be forgotten
 }
 
-// Decision is a verdict without its ranges.
+// Decision is a decision without its ranges.
 type Decision struct {
 	Kind policy.Kind
 	Why  policy.Why
@@ -476,7 +472,7 @@ type Round struct {
 	Everything   bool
 	// Buckets and Ranges that were looked at.
 	Buckets, Ranges int
-	// Why are ranges outside the limits for which nothing is done, at most 100.
+	// Why are ranges outside the limits about which nothing is done, at most 100.
 	Why []Reason
 	Err error
 
@@ -484,19 +480,18 @@ type Round struct {
 	need  float64 // rows per second, of the bucket that is looked at
 }
 
-// Reason is why nothing is done about a range.
+// Reason says why nothing is done about a range.
 type Reason struct {
 	Bucket     store.BucketID
 	Start, End []byte
 	Verdict    policy.Decision
 }
 
-// Status tells what was done so far.
+// Status returns what was done so far.
 func (b *Balancer) Status() Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.state
-	s.gone = nil
 	s.Round.Why = slices.Clone(s.Round.Why)
 	s.Decided, s.Moved = map[Decision]int64{}, map[policy.Kind]int64{}
 	for d, n := range b.state.Decided {

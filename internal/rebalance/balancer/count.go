@@ -13,7 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// recount is one that is to be made.
+// recount is a recount to be made.
 type recount struct {
 	partition store.Partition
 	bounds    store.Bounds
@@ -21,8 +21,7 @@ type recount struct {
 	estimate  counter.Stats
 }
 
-// queue are the recounts that wait. What is suspected to be outside the limits comes
-// before what is only not known.
+// queue has the recounts that wait: first the suspected ones, then the unknown ones.
 type queue struct {
 	mu      sync.Mutex
 	ready   chan struct{} // has an element when there may be something
@@ -40,14 +39,14 @@ func (q *queue) len() int {
 	return len(q.in)
 }
 
-func (q *queue) tell() {
+func (q *queue) signal() {
 	select {
 	case q.ready <- struct{}{}:
 	default:
 	}
 }
 
-// maxWaiting bounds the queue: what does not fit is found again by a later look.
+// maxWaiting bounds the queue; a later look finds what did not fit.
 const maxWaiting = 100_000
 
 func (q *queue) add(x recount) {
@@ -62,7 +61,7 @@ func (q *queue) add(x recount) {
 		class = 0
 	}
 	q.waiting[class] = append(q.waiting[class], x)
-	q.tell()
+	q.signal()
 }
 
 // next takes a recount, and waits for one if asked to.
@@ -75,7 +74,7 @@ func (q *queue) next(ctx context.Context, wait bool) (recount, bool) {
 				if q.waiting[class] = w[1:]; len(w) == 1 {
 					q.waiting[class] = nil
 				}
-				q.tell() // others may have more to do
+				q.signal() // others may have more to do
 				q.mu.Unlock()
 				return x, true
 			}
@@ -98,8 +97,8 @@ func (q *queue) done(x recount) {
 	delete(q.in, x.partition.ID)
 }
 
-// Count makes one of the recounts that wait; if there is none, it waits for one or returns false. It returns false
-// also when ctx ends. It is safe for concurrent use.
+// Count makes one of the recounts that wait; if there is none, it waits for one or returns false. It returns false also
+// when ctx ends. It is safe for concurrent use.
 func (b *Balancer) Count(ctx context.Context, wait bool) bool {
 	x, ok := b.queue.next(ctx, wait)
 	if !ok {
@@ -117,8 +116,7 @@ func (b *Balancer) Count(ctx context.Context, wait bool) bool {
 	return true
 }
 
-// recount counts a range and tells the counters, unless the range has changed
-// meanwhile: then it returns nil.
+// recount counts a range and corrects the counters. If the range has changed meanwhile it returns nil.
 func (b *Balancer) recount(ctx context.Context, x recount) (*counter.Count, error) {
 	const tries = 5
 	r := counter.NewRecount(b.store, x.partition, x.bounds, counter.RecountOptions{
@@ -148,7 +146,7 @@ func (b *Balancer) recount(ctx context.Context, x recount) (*counter.Count, erro
 	return c, b.correct(ctx, x, c)
 }
 
-// unchanged reports whether a partition still has just this range, and does not move.
+// unchanged reports whether a partition still has exactly this range, and does not move.
 func (b *Balancer) unchanged(ctx context.Context, x recount) (bool, error) {
 	root, err := b.maps.Load(ctx, x.partition.Bucket)
 	if err != nil {
@@ -160,7 +158,7 @@ func (b *Balancer) unchanged(ctx context.Context, x recount) (bool, error) {
 	return false, nil
 }
 
-// correct tells the counters what a recount found.
+// correct corrects the counters by a recount.
 func (b *Balancer) correct(ctx context.Context, x recount, c *counter.Count) error {
 	p := &b.o.Policy
 	c.Fine = x.why == policy.Suspect && c.Rows <= p.MaxRows && c.Rows >= p.MinRows
@@ -178,18 +176,36 @@ func (b *Balancer) correct(ctx context.Context, x recount, c *counter.Count) err
 	return nil
 }
 
-// small is how many rows a partition may have to be counted at once, in a look.
+// small is up to how many rows a partition is counted within a look.
 const small = 200
 
-// countSmall counts a range that is presumably empty, or nearly so. False: it is not,
-// or has changed.
-func (b *Balancer) countSmall(ctx context.Context, x recount) (bool, error) {
-	page, err := b.store.Slice(ctx, x.partition, x.bounds, store.SliceOptions{Limit: small})
-	if err != nil || page.More {
-		return false, err
+// countSmall counts unknown ranges that are nearly empty by estimate, and reports whether it counted any. Ranges that
+// were cut ahead of appends are among them: whether more is cut depends on their size.
+func (b *Balancer) countSmall(ctx context.Context, id store.BucketID, run []partmap.Range, in *policy.Input) (counted bool, err error) {
+	tries := 0
+	for i := range run {
+		r := &in.Ranges[i]
+		if r.Stats.Known || r.Moves || r.Stats.Rows > small {
+			continue
+		}
+		if tries++; tries > smallAtOnce {
+			break
+		}
+		x := recountOf(id, &run[i], policy.Unknown, &r.Stats)
+		page, err := b.store.Slice(ctx, x.partition, x.bounds, store.SliceOptions{Limit: small})
+		if err != nil {
+			return false, err
+		}
+		if page.More {
+			continue
+		}
+		c, err := b.recount(ctx, x)
+		if err != nil {
+			return false, err
+		}
+		counted = counted || c != nil
 	}
-	_, err = b.recount(ctx, x)
-	return err == nil, err
+	return counted, nil
 }
 
 func moves(rg *partmap.Range) bool { return rg.Phase != partmap.Settled || rg.SweepPending }

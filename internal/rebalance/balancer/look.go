@@ -19,8 +19,7 @@ type Seen struct {
 	Verdict   policy.Decision
 }
 
-// each calls f for runs of neighbouring ranges of a bucket, and returns its epoch. What
-// f is given is its own.
+// each calls f for runs of neighbouring ranges of a bucket, and returns the epoch of its map. f may keep the ranges.
 func (b *Balancer) each(ctx context.Context, id store.BucketID, f func(run []partmap.Range) error) (epoch uint64, err error) {
 	root, err := b.maps.Load(ctx, id)
 	if err != nil {
@@ -48,8 +47,8 @@ func (b *Balancer) each(ctx context.Context, id store.BucketID, f func(run []par
 	return root.Epoch, err
 }
 
-// Look judges each range of a bucket as Run would now, and does nothing about it. It
-// returns the epoch of the map that it has read, or the error of f.
+// Look calls f for each range of a bucket with what Run would decide now, without cuts. It changes nothing. It returns
+// the epoch of the map, or the error of f.
 func (b *Balancer) Look(ctx context.Context, id store.BucketID, f func(Seen) error) (epoch uint64, err error) {
 	return b.each(ctx, id, func(run []partmap.Range) error {
 		l, err := b.input(ctx, id, run)
@@ -67,18 +66,18 @@ func (b *Balancer) Look(ctx context.Context, id store.BucketID, f func(Seen) err
 	})
 }
 
-// Recounted is what a recount that was asked for has found.
+// Recounted is what a requested recount found.
 type Recounted struct {
 	Start, End []byte
 	Partition  store.PartitionID
 	// Before is what the counters said.
 	Before counter.Stats
-	// Count is nil where the range moves: then it is not counted.
+	// Count is nil if the range moves: then it is not counted.
 	Count *counter.Count
 }
 
-// Recount counts the ranges of a bucket that have keys in a span, at the pace of
-// moves, corrects the counters, and tells f of each.
+// Recount counts the ranges of a bucket that have keys in a span, at the pace of moves, corrects the counters, and
+// calls f for each.
 func (b *Balancer) Recount(ctx context.Context, id store.BucketID, s partmap.Span, f func(Recounted) error) (epoch uint64, err error) {
 	return b.each(ctx, id, func(run []partmap.Range) error {
 		for i := range run {
@@ -104,15 +103,14 @@ func (b *Balancer) Recount(ctx context.Context, id store.BucketID, s partmap.Spa
 	})
 }
 
-// Limits are those that it keeps partitions at, as planners have them.
+// Limits returns the limits of partitions, as planners take them.
 func (b *Balancer) Limits() plan.Limits {
 	p := &b.o.Policy
 	return plan.Limits{MaxRows: p.MaxRows, MinRows: p.MinRows, TargetRows: p.TargetRows, HorizonS: plan.DefaultHorizonS}
 }
 
-// Layout gives f the partitions of a bucket as planners see them: exactly, as recounts
-// find them, or as counters say; what they do not know is counted. It fails with
-// Conflict where a range moves.
+// Layout calls f for the partitions of a bucket as planners take them: exact, by recounts, or by the counters; unknown
+// ones are counted. It fails with Conflict if a range moves.
 func (b *Balancer) Layout(ctx context.Context, id store.BucketID, exact bool, f func(plan.Partition) error) (epoch uint64, err error) {
 	return b.each(ctx, id, func(run []partmap.Range) error {
 		l, err := b.input(ctx, id, run)
@@ -151,9 +149,8 @@ func (b *Balancer) Layout(ctx context.Context, id store.BucketID, exact bool, f 
 	})
 }
 
-// within are quanta as layouts have them: the first begins at the range's start. A
-// sample may know keys beyond the range's bounds, of which it was rid: their rows are
-// estimated to be in it.
+// within returns quanta as layouts have them: the first begins at the range's start. A sample may have keys outside the
+// range, from before it was cut: their rows are taken to lie in it.
 func within(quanta []counter.Quantum, rg *partmap.Range) (out []plan.Quantum) {
 	for _, q := range quanta {
 		inside := bytes.Compare(q.Key, rg.Start) > 0 && (len(rg.End) == 0 || bytes.Compare(q.Key, rg.End) < 0)

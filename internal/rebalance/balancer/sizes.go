@@ -2,15 +2,13 @@ package balancer
 
 import "github.com/evenkeel/evenkeel/internal/rebalance/policy"
 
-// SizeSteps are the upper bounds of Sizes.Partitions, in parts of the maximum; the last
-// of those has none.
+// SizeSteps are the upper bounds of Sizes.Partitions, as shares of the maximum; the last one has none.
 var SizeSteps = [...]float64{0, 0.25, 0.5, 0.75, 1, 1.2, 2}
 
-// Sizes are those of all partitions whose size is known, as one look at everything saw
-// them.
+// Sizes are those of all partitions whose size is known, by one look at everything.
 type Sizes struct {
 	Partitions [len(SizeSteps) + 1]int64
-	// Rows that they have together; Unknown are the partitions besides.
+	// Rows is their sum; Unknown counts the other partitions.
 	Rows, Unknown int64
 }
 

@@ -34,8 +34,8 @@ func newTrail(most int) *trail {
 	return &trail{most: most, of: map[store.PartitionID]*trace{}}
 }
 
-// note takes in that a partition has so many rows. It calls quanta only if the partition has grown by a tenth since
-// the last call; no quanta are skipped.
+// note takes in that a partition has so many rows. It calls quanta only if the partition has grown by a tenth since the
+// last call; no quanta are skipped.
 func (t *trail) note(id store.PartitionID, rows int64, quanta func() []counter.Quantum) {
 	x := t.of[id]
 	if rows < leastNoted || x != nil && float64(rows) < step*float64(x[0].rows) && float64(rows)*step*step > float64(x[0].rows) {
@@ -61,8 +61,8 @@ func (t *trail) note(id store.PartitionID, rows int64, quanta func() []counter.Q
 	x[0] = point{rows, q}
 }
 
-// earlier returns the quanta of a partition when it had about a tenth less than so many rows, or somewhat less; nil
-// if unknown.
+// earlier returns the quanta of a partition when it had about a tenth less than so many rows, or somewhat less; nil if
+// unknown.
 func (t *trail) earlier(id store.PartitionID, rows int64) []counter.Quantum {
 	if x := t.of[id]; x != nil {
 		for i := range x {

@@ -31,9 +31,8 @@ type place struct {
 	at, n int
 }
 
-// calendar is a date in each key at the same place, in the usual order from the year
-// on, with digits of constant number and constant bytes between them: 2026-11-21,
-// 2026/11/21/17, 20261121T171500, year=2026/month=11.
+// calendar is a date in each key at the same place, in the usual order from the year on, with digits of constant number
+// and constant bytes between them: 2026-11-21, 2026/11/21/17, 20261121T171500, year=2026/month=11.
 type calendar struct {
 	top    []byte
 	places []place
@@ -42,8 +41,7 @@ type calendar struct {
 	times []int64
 }
 
-// findCalendar finds a date in the keys; nil: there is none, or it has nothing to do
-// with what grows.
+// findCalendar finds a date in the keys; nil: there is none, or it has nothing to do with what grows.
 func findCalendar(t *tail) *calendar {
 	top := t.top()
 	p := t.differ()
@@ -54,7 +52,7 @@ func findCalendar(t *tail) *calendar {
 		c := &calendar{top: bytes.Clone(top)}
 		c.read(i)
 		for len(c.places) >= 2 {
-			if c.parse(t.keys) {
+			if c.times = timesOf(t.keys, c.time); c.times != nil {
 				return c
 			}
 			c.shorten()
@@ -107,9 +105,8 @@ func (c *calendar) read(at int) {
 	}
 }
 
-// shorten leaves out the last parts: what looked like hours, say, is none. Digits that
-// hang together are either all of them parts or none, but a day may be followed by
-// anything.
+// shorten leaves out the last parts: what looked like hours, say, is none. Digits that hang together are either all of
+// them parts or none, but a day may be followed by anything.
 func (c *calendar) shorten() {
 	n := len(c.places) - 1
 	for n > 0 && n != 3 && c.places[n-1].at+c.places[n-1].n == c.places[n].at {
@@ -118,19 +115,6 @@ func (c *calendar) shorten() {
 	if c.places = c.places[:n]; n > 0 {
 		c.end = c.places[n-1].at + c.places[n-1].n
 	}
-}
-
-// parse reads the dates of all keys; false: some key has none there.
-func (c *calendar) parse(keys [][]byte) bool {
-	c.times = make([]int64, len(keys))
-	for i, k := range keys {
-		ns, ok := c.time(k)
-		if !ok || i > 0 && ns < c.times[i-1] {
-			return false
-		}
-		c.times[i] = ns
-	}
-	return true
 }
 
 // time is a key's date.

@@ -1,23 +1,18 @@
-// Package forecast finds out from the highest keys of a range where the next ones
-// will fall, so that partitions can be cut ahead of appends and no row ever moves.
+// Package forecast finds out from the highest keys of a range where the next ones will fall, so that partitions can be
+// cut ahead of appends and no row moves.
 //
-// Keys that are appended have something in them that grows: a number, a time, or
-// both. The package looks for it in three ways, the most particular first:
+// Appended keys contain a number, a time, or both, that grows. The package looks for it in three ways, the most specific
+// first:
 //
-//   - dates and times in the usual spellings, in local time or not, with whatever
-//     follows them: a counter that begins anew each day, or random keys within the
-//     day or hour;
-//   - numbers that stand for a time (Unix time, UUIDv7, ULID, KSUID, Snowflake and the
-//     like), where it is said how many rows come per second;
-//   - any number of constant width, in whatever alphabet: decimal, hexadecimal,
-//     base 32, 36, 58, 62 or 64, or bytes.
+//   - dates and times in the usual formats, in local time or not, with whatever follows them: a counter that restarts
+//     each day, or random keys within the day or hour;
+//   - numbers that stand for a time (Unix time, UUIDv7, ULID, KSUID, Snowflake and the like), if the rows per second are
+//     given;
+//   - any number of constant width: decimal, hexadecimal, base 32, 36, 58, 62 or 64, or bytes.
 //
-// A line of value against rank is fitted to the keys; keys that don't lie near one
-// are not foreseen. Nor are keys that are not appended at all, numbers that are
-// about to get a digit more, which then sort below, and the keys within a day or an
-// hour if nobody knows how many come per second. Who gets such an answer has to cut
-// right above the highest key, late, or has to be told the cuts.
+// It fits a line of value against rank to the keys. It does not forecast keys far from a line, keys that are not
+// appended, numbers that are about to get another digit, which then sort below, and keys within a day or an hour if the
+// rows per second are unknown. Then the caller cuts right above the highest key, late, or needs the cuts from outside.
 //
-// The package is pure: it does no I/O, and neither asks for the time nor for chance.
-// Its functions may be used from several goroutines at once.
+// The package is pure: it does no I/O, and uses no clock and no random numbers. Its functions are safe for concurrent use.
 package forecast

@@ -9,25 +9,22 @@ import (
 type line struct {
 	// perRow is by how much the value grows from row to row.
 	perRow float64
-	// missing is how many rows are still to come below the highest: where several
-	// append, or some come late, the last part of the keys is thinner than the rest.
+	// missing is how many rows are still to come below the highest: where several append, or some come late, the last
+	// part of the keys is thinner than the rest.
 	missing float64
-	// off is the largest distance between the shares of keys and of values below a
-	// point (the Kolmogorov-Smirnov distance): 0 to 1.
+	// off is the largest distance between the shares of keys and of values below a point (the Kolmogorov-Smirnov
+	// distance): 0 to 1.
 	off float64
-	// uneven is the coefficient of variation of the gaps: 0 for a counter, about 1 for
-	// values by chance.
+	// uneven is the coefficient of variation of the gaps: 0 for a counter, about 1 for values by chance.
 	uneven float64
 }
 
-// blocks is into how many parts the keys are divided, to see whether some of them
-// are unlike the rest.
+// blocks is into how many parts the keys are divided, to see whether some of them are unlike the rest.
 const blocks = 8
 
-// fit fits a line to values that ascend, equal ones among them; at least Fewest, the
-// last above the first. Where parts differ by more than chance it takes the denser:
-// cuts that are too close cost some half-filled partitions, ones too far apart make
-// partitions too large.
+// fit fits a line to values that ascend, equal ones among them; at least Fewest, the last above the first. Where parts
+// differ by more than chance it takes the denser: cuts that are too close cost some half-filled partitions, ones too
+// far apart make partitions too large.
 func fit(xs []float64) line {
 	n := len(xs) - 1 // gaps
 	whole := (xs[n] - xs[0]) / float64(n)
@@ -62,13 +59,11 @@ func fit(xs []float64) line {
 	return l
 }
 
-// least is how much denser than the whole a part may be, in units per row: what is
-// denser still is a burst.
+// least is how much denser than the whole a part may be, in units per row: what is denser still is a burst.
 const least = 0.3
 
-// thinner takes into account the keys below those that the line was fitted to, of
-// values that ascend too: the last part of all may be thin because rows are still to
-// come.
+// thinner takes into account the keys below those that the line was fitted to, of values that ascend too: the last part
+// of all may be thin because rows are still to come.
 func (l *line) thinner(below []float64) {
 	if len(below) < Fewest {
 		return

@@ -20,25 +20,22 @@ const Fill = 0.9
 
 // Options of Ahead.
 type Options struct {
-	// First is how many more rows are wanted below the first cut, Each how many
-	// between two cuts.
+	// First is how many more rows are wanted below the first cut, Each how many between two cuts.
 	First, Each float64
 	// N is how many cuts are wanted, 1 to MostCuts.
 	N int
 	// End bounds the cuts, which lie below it; empty: nothing does.
 	End []byte
-	// RowsPerSecond that are to come; 0: as many as the keys themselves tell of.
-	// Numbers grow with the rows; only where keys have a time in them it matters.
+	// RowsPerSecond that will come; 0: learn it from the keys. It matters only for keys with a time in them.
 	RowsPerSecond float64
-	// Now is the wall clock; zero: unknown. Without it a time in the keys is taken for
-	// the present.
+	// Now is the wall clock; zero: unknown. Without it a time in the keys is taken for the present.
 	Now time.Time
-	// Written says when each of the recent keys was written (Unix microseconds); nil:
-	// unknown. What was written in no order is not appended.
+	// Written says when each of the recent keys was written (Unix microseconds); nil: unknown. What was written in no
+	// order is not appended.
 	Written []int64
 }
 
-// Method is what is foreseen.
+// Method is the kind of forecast.
 type Method string
 
 // The methods.
@@ -51,25 +48,24 @@ const (
 	Calendar Method = "calendar"
 )
 
-// Foresight is where keys to come fall.
+// Foresight is a forecast of where the next keys fall.
 type Foresight struct {
-	// Cuts ascend strictly, lie above the highest key and below Options.End, and are
-	// as short as may be. There are fewer than Options.N where the others would not
-	// lie below Options.End.
+	// Cuts ascend strictly, lie above the highest key and below Options.End, and are as short as may be. There are
+	// fewer than Options.N where the others would not lie below Options.End.
 	Cuts [][]byte
 	// Rows are how many rows are expected to come below each cut, from now on.
 	Rows []float64
-	// Late is how many rows the first cut comes too late: what is expected below it in
-	// excess of First, because keys within the present hour or day come in no order.
+	// Late is how many rows the first cut comes too late: what is expected below it in excess of First, because keys
+	// within the present hour or day come in no order.
 	Late   float64
 	Method Method
-	// How says what was learned, for people.
+	// How describes what was learned.
 	How string
-	// Sure is from 0 to 1: how well the keys lie on a line.
+	// Sure is how well the keys lie on a line, 0 to 1.
 	Sure float64
 }
 
-// Unforeseeable is the error that says why keys can't be foreseen.
+// Unforeseeable is the error that says why keys can't be forecast.
 type Unforeseeable struct{ Reason string }
 
 // Error is the reason.
@@ -82,13 +78,12 @@ func cannot(format string, args ...any) error {
 // errUnlike says that a way of reading the keys does not fit them.
 var errUnlike = errors.New("foresee: keys are not like that")
 
-// Fewest is how many keys something can be learned from; a thousand are better.
+// Fewest is the least number of keys for a forecast; a thousand are better.
 const Fewest = 8
 
-// Ahead cuts ahead of the highest of recent: the highest keys of a range, all of
-// them, in ascending order. It fails with *Unforeseeable, or with InvalidArgument if
-// something is wrong with what it is given. Nothing that it returns shares memory
-// with what it is given.
+// Ahead cuts ahead of the highest of recent: the highest keys of a range, all of them, in ascending order. It fails
+// with *Unforeseeable, or with InvalidArgument if something is wrong with what it is given. Nothing that it returns
+// shares memory with what it is given.
 func Ahead(recent [][]byte, o Options) (*Foresight, error) {
 	if err := check(recent, &o); err != nil {
 		return nil, err

@@ -75,8 +75,8 @@ func allBytes() string {
 var (
 	decimal = newAlphabet("decimal", numerals)
 	binary  = newAlphabet("binary", allBytes())
-	// alphabets of text, those with fewer digits first. Only those whose digits are in
-	// the order of their bytes can be in keys in order.
+	// alphabets of text, those with fewer digits first. Only those whose digits are in the order of their bytes can be
+	// in keys in order.
 	alphabets = []*alphabet{
 		decimal,
 		newAlphabet("hexadecimal", numerals+"abcdef"),
@@ -99,10 +99,9 @@ var (
 // errUnpadded says that numbers have no leading zeros.
 var errUnpadded = fmt.Errorf("%w: numbers without leading zeros", errUnlike)
 
-// number is a part of each key that is read as a number: a prefix that they share,
-// then digits of one alphabet at the same places, with constant bytes between them
-// perhaps. Only some digits are looked at, the window: those to the left of it are
-// the same in all keys, those to the right too fine.
+// number is a part of each key that is read as a number: a prefix that they share, then digits of one alphabet at the
+// same places, with constant bytes between them perhaps. Only some digits are looked at, the window: those to the left
+// of it are the same in all keys, those to the right too fine.
 type number struct {
 	alphabet *alphabet
 	top      []byte // the highest key
@@ -124,8 +123,8 @@ const (
 	farthest = 48
 )
 
-// findNumber finds what grows, in the keys from position from on. With joined it reads
-// on over constant bytes between digits.
+// findNumber finds what grows, in the keys from position from on. With joined it reads on over constant bytes between
+// digits.
 func findNumber(t *tail, from int, joined bool) (*number, error) {
 	top := t.top()
 	p := max(t.differ(), from)
@@ -197,9 +196,8 @@ func findNumber(t *tail, from int, joined bool) (*number, error) {
 
 func numeral(b byte) bool { return '0' <= b && b <= '9' }
 
-// findAlphabet finds the alphabet of the number whose first difference is at p. In it
-// few digits may have been seen yet; the position that differs next, if it belongs to
-// the same number, has gone through them all.
+// findAlphabet finds the alphabet of the number whose first difference is at p. In it few digits may have been seen
+// yet; the position that differs next, if it belongs to the same number, has gone through them all.
 func findAlphabet(top []byte, p int, seen []set) *alphabet {
 	union := seen[0]
 	for i := 1; i < len(seen); i++ {
@@ -344,8 +342,7 @@ func (n *number) values(keys [][]byte) (xs []float64, first uint64, ok bool) {
 	return xs, first, xs[len(xs)-1] > 0
 }
 
-// like are the last of keys that have the same bytes before the window, and are as
-// long.
+// like are the last of keys that have the same bytes before the window, and are as long.
 func (n *number) like(keys [][]byte) [][]byte {
 	from, to := n.pos[0], n.pos[len(n.pos)-1]
 	i := len(keys)
@@ -355,15 +352,15 @@ func (n *number) like(keys [][]byte) [][]byte {
 	return keys[i:]
 }
 
-// full says whether the keys fill all that a number of such length can be, by chance:
-// the highest of random keys are near to the end of all.
+// full says whether the keys fill all that a number of such length can be, by chance: the highest of random keys are
+// near to the end of all.
 func (n *number) full(l *line) bool {
 	if l.uneven < 0.5 {
 		return false
 	}
 	base := uint64(len(n.alphabet.digits))
-	// Digits before it that are not the last of the alphabet speak for a number, unless
-	// they are few: the end of a name perhaps.
+	// Digits before it that are not the last of the alphabet speak for a number, unless they are few: the end of a name
+	// perhaps.
 	const few = 2
 	before := 0
 	for _, i := range n.all {
@@ -385,8 +382,7 @@ func (n *number) full(l *line) bool {
 	return float64(space-n.of(n.top)%space) <= gaps*l.perRow
 }
 
-// precise is how many units of the value a partition has to have, so that nothing is
-// needed of what follows the number.
+// precise is how many units of the value a partition has to have, so that nothing is needed of what follows the number.
 const precise = 50
 
 // aheadByNumber foresees a number.
@@ -408,8 +404,8 @@ func aheadByNumber(t *tail) (*Foresight, error) {
 	return f, nil
 }
 
-// byNumber foresees a number; coarse: it hardly tells the rows of one partition
-// apart, or (without a foresight) does not.
+// byNumber foresees a number; coarse: it hardly tells the rows of one partition apart, or (without a foresight) does
+// not.
 func byNumber(t *tail, joined bool) (f *Foresight, coarse bool, err error) {
 	n, err := findNumber(t, 0, joined)
 	if err != nil {

@@ -5,8 +5,7 @@ import (
 	"math"
 )
 
-// timeline is a time in each key at the same place, by which the keys are ordered, and
-// what follows it.
+// timeline is a time in each key at the same place, by which the keys are ordered, and what follows it.
 type timeline struct {
 	name       string // what it is, for people
 	finest     string // how finely it tells the time: the name of a tick
@@ -19,8 +18,7 @@ type timeline struct {
 	time  func(key []byte) (ns int64, ok bool)
 	// tick returns when the time begins and ends that looks the same in keys.
 	tick func(ns int64) (from, to int64)
-	// key is the prefix that all keys of the tick have which begins then, or the lowest
-	// of them.
+	// key is the prefix that all keys of the tick have which begins then, or the lowest of them.
 	key func(ns int64) []byte
 	// cut is a short key between those of the tick that begins then and those before.
 	cut func(ns int64) []byte
@@ -67,14 +65,9 @@ func (c *timeline) ahead(t *tail) (*Foresight, error) {
 	}
 	rate, missing, learned := o.RowsPerSecond, 0.0, ""
 	if ticks >= many {
-		xs := make([]float64, len(c.times))
-		for i, x := range c.times {
-			xs[i] = float64(x-c.times[0]) / 1e9
-		}
+		xs := seconds(c.times, c.times[0])
 		l := fit(xs)
-		if below := c.below(t.below); below != nil {
-			l.thinner(below)
-		}
+		l.thinner(seconds(timesOf(t.below, c.time), c.times[0]))
 		if !l.even(len(xs)) {
 			return nil, errUnlike
 		}
@@ -116,14 +109,24 @@ func (c *timeline) ahead(t *tail) (*Foresight, error) {
 	return c.cuts(t, f, in, now, rate, missing)
 }
 
-// below are the times of keys below the others, in seconds; nil: they have none.
-func (c *timeline) below(keys [][]byte) (xs []float64) {
+// timesOf reads the times of keys, in nanoseconds since 1970; nil: some key has none, or they do not ascend.
+func timesOf(keys [][]byte, time func(key []byte) (ns int64, ok bool)) []int64 {
+	times := make([]int64, len(keys))
 	for i, k := range keys {
-		ns, ok := c.time(k)
-		if !ok || i > 0 && float64(ns)/1e9 < xs[i-1] {
+		ns, ok := time(k)
+		if !ok || i > 0 && ns < times[i-1] {
 			return nil
 		}
-		xs = append(xs, float64(ns)/1e9)
+		times[i] = ns
+	}
+	return times
+}
+
+// seconds are times since a moment.
+func seconds(times []int64, since int64) []float64 {
+	xs := make([]float64, len(times))
+	for i, x := range times {
+		xs[i] = float64(x-since) / 1e9
 	}
 	return xs
 }
@@ -137,8 +140,8 @@ const (
 	usual = 300
 )
 
-// plausible says whether the time in the highest key may be that of its writing. One
-// that does not move on is a name like any other, unless it is the present.
+// plausible says whether the time in the highest key may be that of its writing. One that does not move on is a name
+// like any other, unless it is the present.
 func (c *timeline) plausible(t *tail, ticks int, top, length float64) bool {
 	near, past := 1.5*day, 1.5*day
 	if !c.zones {
@@ -160,9 +163,8 @@ func (c *timeline) plausible(t *tail, ticks int, top, length float64) bool {
 	return now >= top-near && now <= top+length+past
 }
 
-// present is the time that the next keys have, in Unix seconds: where they always lie
-// behind the clock, or have local time, that is not now. top is the beginning of the
-// highest's tick.
+// present is the time that the next keys have, in Unix seconds: where they always lie behind the clock, or have local
+// time, that is not now. top is the beginning of the highest's tick.
 func (c *timeline) present(t *tail, top, length float64) float64 {
 	if t.o.Now.IsZero() {
 		return top
@@ -277,8 +279,7 @@ func (c *timeline) cuts(t *tail, f *Foresight, in *inner, now, rate, missing flo
 			}
 			key = c.cut(ns)
 		case in.random && from <= topFrom:
-			// Rows of the present tick fall anywhere in it: the first that can be foreseen
-			// are those of the next.
+			// Rows of the present tick fall anywhere in it: the first that can be foreseen are those of the next.
 			ns = topTo
 			key = c.cut(ns)
 		default:
@@ -323,8 +324,8 @@ func nice(seconds float64) int64 {
 	return 1
 }
 
-// inner finds out about what follows the time, if a tick has too many rows for cuts
-// between ticks alone; rows is how many it has, 0: unknown.
+// inner finds out about what follows the time, if a tick has too many rows for cuts between ticks alone; rows is how
+// many it has, 0: unknown.
 func (c *timeline) inner(t *tail, tick int64, rows float64) (*inner, error) {
 	if rows > 0 && rows <= t.o.Each/4 {
 		return nil, nil
@@ -380,8 +381,7 @@ func (in *inner) share() float64 {
 	return float64(n.cap) / max(1, float64(n.cap-in.first))
 }
 
-// cut is a key with the tick's number at some rows into the tick, of tickRows that it
-// will have, or rows from now on.
+// cut is a key with the tick's number at some rows into the tick, of tickRows that it will have, or rows from now on.
 func (in *inner) cut(present bool, into, tickRows, rows, each float64) ([]byte, bool) {
 	n := in.n
 	var v, unit float64

@@ -17,22 +17,19 @@ type form struct {
 	shift    uint   // which shifted right by so many bits is the time,
 	tick     int64  // in units of so many nanoseconds,
 	epoch    int64  // from then on, in Unix milliseconds.
-	// strong: by itself it does not look like a time by chance. Others are believed
-	// where it is known what the time is.
+	// strong: by itself it does not look like a time by chance. Others are believed where it is known what the time is.
 	strong bool
 	// fits looks at the word's digits; nil: any will do.
 	fits func(word []byte) bool
 }
 
-// The epochs of Snowflakes, of those who made them first and of those who use them
-// most, in Unix milliseconds.
+// The epochs of Snowflakes, of those who made them first and of those who use them most, in Unix milliseconds.
 const (
 	twitter = 1288834974657
 	discord = 1420070400000
 )
 
-// forms are the times in words that are known. A binary one is all that is left of the
-// key.
+// forms are the times in words that are known. A binary one is all that is left of the key.
 var forms = []form{
 	{name: "Unix time in seconds", strong: true, alphabet: "decimal", length: 10, digits: 10, tick: 1e9},
 	{name: "Unix time in milliseconds", strong: true, alphabet: "decimal", length: 13, digits: 13, tick: 1e6},
@@ -65,8 +62,7 @@ type word struct {
 	scale    float64
 }
 
-// findWords finds the words in the keys that are times near to the present, and where
-// something grows in or after.
+// findWords finds the words in the keys that are times near to the present, and where something grows in or after.
 func findWords(t *tail) (found []*timeline) {
 	top := t.top()
 	p := t.differ()
@@ -171,8 +167,8 @@ func (w *word) time(key []byte) (ns int64, ok bool) {
 	return int64(v)*w.tick + w.epoch*1e6, true
 }
 
-// digitsOf is the number of a time, and what its digits but the last drop are; up:
-// the next number where some are dropped.
+// digitsOf is the number of a time, and what its digits but the last drop are; up: the next number where some are
+// dropped.
 func (w *word) key(ns int64) []byte {
 	return w.write(w.value(ns), len(w.pos))
 }
@@ -198,8 +194,7 @@ func (w *word) write(v *big.Int, digits int) []byte {
 func (w *word) cutAt(ns int64) []byte {
 	v, digits, one := w.value(ns), len(w.pos), big.NewInt(1)
 	if w.shift > 0 {
-		// Its digits don't end where the time does. An eighth of a tick more or less does
-		// not matter.
+		// Its digits don't end where the time does. An eighth of a tick more or less does not matter.
 		base, room := big.NewInt(int64(len(w.alphabet.digits))), new(big.Int).Lsh(one, w.shift-3)
 		by := big.NewInt(1)
 		for next := new(big.Int).Mul(by, base); next.Cmp(room) <= 0 && digits > 1; next = new(big.Int).Mul(by, base) {
@@ -216,16 +211,12 @@ func (w *word) cutAt(ns int64) []byte {
 func (w *word) timeline(t *tail) *timeline {
 	l := &timeline{
 		name: w.name, finest: tickName(w.form.tick), top: w.top, start: w.pos[0], end: w.pos[len(w.pos)-1] + 1,
-		times: make([]int64, len(t.keys)), time: w.time,
+		times: timesOf(t.keys, w.time), time: w.time,
 		tick: func(ns int64) (from, to int64) { return floor(ns, w.form.tick) },
 		key:  w.key, cut: w.cutAt,
 	}
-	for i, k := range t.keys {
-		ns, ok := w.time(k)
-		if !ok || i > 0 && ns < l.times[i-1] {
-			return nil
-		}
-		l.times[i] = ns
+	if l.times == nil {
+		return nil
 	}
 	return l
 }

@@ -17,8 +17,8 @@ const Even = "even"
 // Planners lists the values of Policy.Planner.
 func Planners() []string { return append([]string{Even}, planner.Names...) }
 
-// The genetic search for the cuts of one range is bounded by a count, not by a clock: it takes some milliseconds,
-// and the same range gets the same cuts.
+// The genetic search for the cuts of one range is bounded by a count, not by a clock: it takes some milliseconds, and
+// the same range gets the same cuts.
 const (
 	generations = 40
 	patience    = 12
@@ -43,7 +43,7 @@ func (p *Policy) split(r *Range, d *Decision) {
 	switch pl, err := p.planner(); {
 	case p.edge(r, d):
 	case err == nil && pl != nil && p.planned(pl, r, d):
-	default: // also where a planner finds nothing wrong, because it does not see bytes or load
+	default: // also where a planner finds nothing wrong, because it does not see load
 		d.cut(r.Quanta, even(r.Quanta, int64(d.Parts)))
 	}
 	if len(d.Cuts) == 0 {
@@ -104,8 +104,8 @@ func even(q []counter.Quantum, n int64) (at []int) {
 
 // Weights are those of the full objective for ranges of at most maxRows rows. They differ from plan.DefaultWeights in
 // two points. A move costs a hundredth of the maximum. And evenness counts for little: in a range that grows
-// everywhere, each later split costs what it moves, and the cut that moves the fewest rows over a whole load is the
-// one that leaves a quarter (docs/policy.md).
+// everywhere, each later split costs what it moves, and the cut that moves the fewest rows over a whole load is the one
+// that leaves a quarter (docs/policy.md).
 func Weights(maxRows int64) plan.Weights {
 	w := plan.DefaultWeights
 	w.Moves = overhead * float64(maxRows)
@@ -151,14 +151,11 @@ func (d *Decision) growth(r *Range) float64 {
 // spare is the share of the minimum that parts have in addition, or a few deletes would have them merged.
 const spare = 25
 
-// partLimits are the limits of the parts of a split, such that the parts keep the policy's limits at the horizon.
-// Rows are taken to come where rows are (edge handles the other case), so planners get smaller limits today.
+// partLimits are the limits of the parts of a split, such that the parts keep the policy's limits at the horizon. Rows
+// are taken to come where rows are (edge handles the other case), so planners get smaller limits today.
 func (p *Policy) partLimits(r *Range, d *Decision) plan.Limits {
 	rows := max(1, rows(r.Quanta))
 	most, grown := float64(p.MaxRows), d.growth(r)
-	if p.MaxBytes > 0 && r.Stats.Bytes > 0 {
-		most = min(most, float64(p.MaxBytes)*float64(rows)/float64(r.Stats.Bytes))
-	}
 	l := plan.Limits{
 		MaxRows: int64(most / grown), MinRows: p.MinRows + p.MinRows/spare, TargetRows: int64(float64(p.TargetRows) / grown),
 	}

@@ -73,7 +73,6 @@ func TestLimitsOfASplit(t *testing.T) {
 	for _, c := range []struct {
 		rows, grown  int64
 		why          Why
-		bytes, most  int64 // of the range, of the policy
 		max, min, at int64
 	}{
 		{rows: 2000, max: 1000, min: 104, at: 600},
@@ -86,11 +85,8 @@ func TestLimitsOfASplit(t *testing.T) {
 		{rows: 2000, grown: 4000, max: 500, min: 104, at: 300},
 		{rows: 2000, grown: 1000, max: 1000, min: 104, at: 600},
 		{rows: 1001, why: Load, max: 501, min: 104, at: 501},
-		{rows: 2000, bytes: 4000, most: 1000, max: 500, min: 104, at: 500},
-		{rows: 2000, bytes: 0, most: 1000, max: 1000, min: 104, at: 600},
 	} {
-		p.MaxBytes = c.most
-		r := &Range{Quanta: quanta(c.rows), Stats: counter.Stats{Rows: c.rows, Bytes: c.bytes}}
+		r := &Range{Quanta: quanta(c.rows), Stats: counter.Stats{Rows: c.rows}}
 		l := p.partLimits(r, &Decision{Rows: c.rows, Grown: c.grown, Why: c.why})
 		require.Equal(t, [3]int64{c.max, c.min, c.at}, [3]int64{l.MaxRows, l.MinRows, l.TargetRows}, "%+v", c)
 	}

@@ -150,10 +150,8 @@ func TestGrowthAtOneEnd(t *testing.T) {
 func TestSplitsKeepTheRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := planned(rapid.SampledFrom(Planners()).Draw(t, "planner"))
-		p.MaxBytes = rapid.SampledFrom([]int64{0, 50_000}).Draw(t, "max bytes")
 		r := counted(rapid.SampledFrom([]int{1, 7, 60, 249, 300, 700, 1001, 1500, 6000}).Draw(t, "rows"))
 		s := &r.Stats
-		s.Bytes = s.Rows * 100
 		s.GrowthRowsPerS = rapid.SampledFrom([]float64{-1, 0, 0.1, 5}).Draw(t, "growth")
 		if n := len(r.Quanta); rapid.Bool().Draw(t, "earlier") {
 			from := rapid.IntRange(0, n-1).Draw(t, "from")
@@ -161,7 +159,7 @@ func TestSplitsKeepTheRules(t *testing.T) {
 		}
 		d := toSplit(s.Rows, rapid.IntRange(2, 40).Draw(t, "parts"))
 		d.Grown *= rapid.SampledFrom([]int64{1, 1, 3, 20}).Draw(t, "grown")
-		d.Why = rapid.SampledFrom([]Why{Rows, Forecast, Bytes, Load}).Draw(t, "why")
+		d.Why = rapid.SampledFrom([]Why{Rows, Forecast, Load}).Draw(t, "why")
 		again := d
 		p.split(r, &d)
 		p.split(r, &again)

@@ -38,11 +38,11 @@ func (p *Policy) edge(r *Range, d *Decision) bool {
 	return true
 }
 
-// edge returns before which quantum to cut where growth is local: of all cuts in two the one that gains the most
-// room for growth per row moved.
+// edge returns before which quantum to cut where growth is local: of all cuts in two the one that gains the most room
+// for growth per row moved.
 //
-// Room is -ln(rows/max) of each part, weighted by its share of the growth: about how many times it can double. For
-// even growth that is the entropy of the shares, which determines the number of splits of a load.
+// Room is -ln(rows/max) of each part, weighted by its share of the growth: about how many times it can double. For even
+// growth that is the entropy of the shares, which determines the number of splits of a load.
 func edge(now, earlier []counter.Quantum, minRows, maxRows int64) (at int, yes bool) {
 	share, ok := growth(now, earlier)
 	if !ok {

@@ -9,13 +9,13 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 )
 
-// What is too large comes first, then what is to be refreshed, then other splits.
+// Splits of ranges that are too large come first, then refreshes, then other splits.
 func TestUrgency(t *testing.T) {
 	for want, all := range [][]Decision{
-		{{Kind: Split, Why: Rows}, {Kind: Split, Why: Bytes}},
-		{{Kind: Refresh, Why: Rows}, {Kind: Refresh, Why: Bytes}, {Kind: Refresh}},
+		{{Kind: Split, Why: Rows}},
+		{{Kind: Refresh, Why: Rows}, {Kind: Refresh}},
 		{{Kind: Split, Why: Load}, {Kind: Split, Why: Forecast}},
-		{{Kind: Merge, Why: Rows}, {Kind: Merge, Why: Bytes}},
+		{{Kind: Merge, Why: Rows}},
 	} {
 		for i := range all {
 			require.Equal(t, want, urgency(&all[i]), "%+v", all[i])

@@ -13,7 +13,7 @@ import (
 
 // Judge decides what should be done about each range, without the cuts; see Decide.
 func Judge(in *Input) []Decision {
-	j := judge{Policy: &in.Policy, Input: in, of: make([]*Decision, len(in.Ranges))}
+	j := judge{Policy: &in.Policy, Input: in, of: make([]*Decision, len(in.Ranges)), made: make([]Decision, 0, len(in.Ranges))}
 	for i := range in.Ranges {
 		s := &in.Ranges[i].Stats
 		j.traffic += s.PutsPerS + s.DeletesPerS + s.ReadsPerS
@@ -34,7 +34,11 @@ func Judge(in *Input) []Decision {
 		}
 	}
 	j.spend()
-	var out []Decision
+	n := 0
+	for i := 0; i < len(j.of); i = j.of[i].To {
+		n++
+	}
+	out := make([]Decision, 0, n)
 	for i := 0; i < len(j.of); i = j.of[i].To {
 		out = append(out, *j.of[i])
 	}
@@ -46,11 +50,13 @@ type judge struct {
 	*Input
 	traffic float64     // of the bucket, per second
 	of      []*Decision // of each range
+	made    []Decision  // what of points to
 }
 
-func (j *judge) set(v Decision) {
-	for i := v.From; i < v.To; i++ {
-		j.of[i] = &v
+func (j *judge) set(d Decision) {
+	j.made = append(j.made, d) // the memory of former ones stays where it is
+	for i := d.From; i < d.To; i++ {
+		j.of[i] = &j.made[len(j.made)-1]
 	}
 }
 
@@ -62,8 +68,7 @@ func (j *judge) none(i int, why Why, format string, args ...any) Decision {
 	return j.decision(None, i, why, format, args...)
 }
 
-// one judges a range by itself; false: nothing is to be said of it, but it may be
-// merged.
+// one decides about a range alone; false: nothing is decided, and it may be merged.
 func (j *judge) one(i int) (Decision, bool) {
 	r := &j.Ranges[i]
 	s := &r.Stats
@@ -74,7 +79,7 @@ func (j *judge) one(i int) (Decision, bool) {
 		return j.recount(i, Unknown, "its size is not known"), true
 	}
 	want, grown, why, text := j.parts(s)
-	if want > 1 && (why == Rows || why == Bytes || why == Forecast) {
+	if want > 1 {
 		switch {
 		case s.Rows <= 1:
 			return j.none(i, OneKey, "%s, but it is one key only", text), true
@@ -86,8 +91,7 @@ func (j *judge) one(i int) (Decision, bool) {
 		v.Copies, v.Grown = s.Rows-s.Rows/int64(v.Parts), grown
 		return v, true
 	}
-	// An estimate errs by some percent: what may be too large, and is nearly so by
-	// estimate, is counted.
+	// An estimate errs by some percent: a range that may be too large, and nearly is by estimate, is counted.
 	if s.AtMost > j.MaxRows && s.Rows > j.MaxRows/10*8 && !j.fresh(s) {
 		return j.recount(i, Suspect, "%d rows, as it is counted, but there may be %d", s.Rows, s.AtMost), true
 	}
@@ -115,21 +119,19 @@ func (j *judge) refresh(i int) (Decision, bool) {
 	return v, true
 }
 
-// parts says into how many ranges one is to be cut, how many rows it will have at the
-// horizon, and why; 1: it stays.
+// parts returns into how many ranges one should be cut (1: it stays), how many rows it will have at the horizon, and
+// why.
 func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string) {
 	grown = s.Rows
-	soon := s.Rows // when what is decided next takes effect
+	soon := s.Rows // when the next decision takes effect
 	lead := j.lead(s.Rows)
-	// What is too large already is cut in any case: then growth of which it is not known
-	// yet where it goes is taken to go everywhere.
+	// A range that is too large is cut in any case: growth is then taken to be everywhere unless it is known where.
 	over := s.Rows > j.MaxRows && s.Spread == 0 && s.AppendShare < j.AppendShare
-	// The slow rate says what lasts, the fast one that it has not ended.
+	// The slow rate shows growth that lasts, the fast one that it has not ended.
 	if g := min(s.GrowthRowsPerS, s.PutsPerS); g > 0 && (s.Spread >= j.Spread || over) {
 		most := j.GrowBy * float64(s.Rows)
 		if j.GrowBy > 0 && g*j.lead(j.MaxRows).Seconds() > float64(j.MaxRows) {
-			// Nothing could be moved as fast as that, once there is much of it: it is cut
-			// for what will be there while it is small.
+			// Moves could not keep up with this growth later: the range is cut now, while it is small.
 			most = max(most, j.RushBy*float64(j.MaxRows))
 		}
 		grown += int64(min(g*j.Horizon.Seconds(), most))
@@ -140,15 +142,13 @@ func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string) {
 	switch {
 	case s.Rows > j.MaxRows:
 		return max(n, 2), grown, Rows, fmt.Sprintf("%d rows, more than max_rows (%d)", s.Rows, j.MaxRows)
-	case j.MaxBytes > 0 && s.Bytes > j.MaxBytes:
-		return max(n, 2, ceil(s.Bytes, j.MaxBytes*6/10)), grown, Bytes, fmt.Sprintf("%d bytes, more than max_bytes (%d)", s.Bytes, j.MaxBytes)
 	case soon > j.MaxRows && s.Rows >= j.EarlyRows:
 		return max(n, 2), grown, Forecast, fmt.Sprintf("%d rows and %.1f more per second: %d within %v", s.Rows, s.GrowthRowsPerS, soon, lead.Round(100*time.Millisecond))
 	}
 	return 1, grown, "", ""
 }
 
-// lead is Lead and the time that it takes to move so many rows.
+// lead is Lead plus the time to move so many rows.
 func (j *judge) lead(rows int64) time.Duration {
 	if j.MovedPerS <= 0 {
 		return j.Lead
@@ -159,15 +159,14 @@ func (j *judge) lead(rows int64) time.Duration {
 // ceil is a/b rounded up.
 func ceil(a, b int64) int64 { return (a + b - 1) / max(b, 1) }
 
-// appended says whether puts go above the highest key.
+// appended reports whether puts go above the highest key.
 func (j *judge) appended(s *counter.Stats) bool {
 	return s.AppendShare >= j.AppendShare && s.AppendsPerS >= j.AppendsPerS && len(s.Top) > 0
 }
 
-// rolls judges the ranges that are appended to. Appends that have just gone on to a
-// next range leave others behind that look the same: neighbours that were appended to
-// are one stream. Only the last of them is rolled, and others that take puts still,
-// though they are not full: those are streams of their own.
+// rolls decides about the ranges that are appended to. Neighbours that were appended to are one stream: appends that
+// have just gone on to a next range leave ranges behind that look the same. Only the last one is rolled, and others
+// that still take puts: those are streams of their own.
 func (j *judge) rolls() {
 	var stream []int // its ranges
 	end := func() {
@@ -187,7 +186,7 @@ func (j *judge) rolls() {
 		switch s := &j.Ranges[i].Stats; {
 		case j.appended(s):
 			stream = append(stream, i)
-		case s.Rows > 0 || s.Puts > 0: // else nothing has come there yet, or ever will
+		case s.Rows > 0 || s.Puts > 0: // an empty range does not end a stream
 			end()
 		}
 	}
@@ -195,26 +194,23 @@ func (j *judge) rolls() {
 }
 
 const (
-	// told is how often counts come.
-	told = time.Second
-	// left is how full a range is, in shares of the maximum, that appends have left.
+	// countDelay is how often counts come.
+	countDelay = time.Second
+	// left is how full a range is, as a share of the maximum, when appends have left it.
 	left = 0.7
 )
 
-// own reports whether a range still takes appends of its own, though a next one is
-// appended to as well: if they had gone on there, all that came there would have come
-// after the last put here.
+// own reports whether a range still takes appends of its own although a later one is appended to as well. If the
+// appends had gone on there, all puts there would be later than the last one here.
 func (j *judge) own(s, next, last *counter.Stats) bool {
-	if last.LastPut.Sub(s.LastPut) > 2*told {
+	if last.LastPut.Sub(s.LastPut) > 2*countDelay {
 		return false
 	}
-	return float64(s.Rows) < left*float64(j.MaxRows) || float64(next.Puts) > 4*told.Seconds()*next.PutsPerS
+	return float64(s.Rows) < left*float64(j.MaxRows) || float64(next.Puts) > 4*countDelay.Seconds()*next.PutsPerS
 }
 
-// rate is how many rows a stream appends per second that has gone through ranges: all
-// that came to later ranges came after the last put to an
-// earlier one. Rates of the ranges themselves would tell too much or too little, of
-// those that it has only touched.
+// rate is how many rows per second a stream appends that has gone through ranges: all puts to later ranges came after
+// the last put to an earlier one. The rates of the ranges are too high or too low where it has only begun or ended.
 func (j *judge) rate(stream []int) float64 {
 	const enough = 10 * time.Second
 	at := func(k int) *counter.Stats { return &j.Ranges[stream[k]].Stats }
@@ -222,7 +218,7 @@ func (j *judge) rate(stream []int) float64 {
 	puts, rate := int64(0), at(last).AppendsPerS
 	for k := last; k > 0; k-- {
 		puts += at(k).Puts
-		if took := at(last).LastPut.Sub(at(k - 1).LastPut); took >= 3*told {
+		if took := at(last).LastPut.Sub(at(k - 1).LastPut); took >= 3*countDelay {
 			rate = float64(puts) / took.Seconds()
 			if took >= enough {
 				break
@@ -232,9 +228,8 @@ func (j *judge) rate(stream []int) float64 {
 	return rate
 }
 
-// roll cuts ahead of a range that is appended to, where it and the empty ranges above
-// it will be full before the next but one judgement takes effect. It moves nothing,
-// so an estimate is good enough.
+// roll cuts ahead of a range that is appended to, if it and the empty ranges above it will be full before the next
+// decision but one takes effect. It moves nothing, so an estimate is good enough.
 func (j *judge) roll(i int, rate float64) {
 	s := &j.Ranges[i].Stats
 	if j.Ranges[i].Moves || rate < j.AppendsPerS {
@@ -248,7 +243,7 @@ func (j *judge) roll(i int, rate float64) {
 		return // count it first: there is time
 	}
 	if s.Rows > j.MaxRows+int64(gain/2) {
-		return // the roll came late, or its keys went elsewhere: split it
+		return // the roll came too late, or its keys went elsewhere: split it
 	}
 	last := i
 	for last+1 < len(j.Ranges) && j.empty(last+1) {
@@ -276,14 +271,13 @@ func (j *judge) roll(i int, rate float64) {
 	j.set(v)
 }
 
-// empty reports whether nothing is in a range, and nothing comes to it yet. One that
-// moves is taken for one that was just cut ahead.
+// empty reports whether a range has no rows and no puts. One that moves was presumably just cut ahead.
 func (j *judge) empty(i int) bool {
 	r := &j.Ranges[i]
 	return (r.Stats.Known || r.Moves) && r.Stats.Rows == 0 && r.Stats.PutsPerS == 0
 }
 
-// ahead says whether an empty range lies above one that is appended to.
+// ahead reports whether an empty range lies above one that is appended to.
 func (j *judge) ahead(i int) bool {
 	for ; i > 0 && j.Ranges[i].Stats.Rows == 0; i-- {
 		if j.appended(&j.Ranges[i-1].Stats) {
@@ -319,9 +313,8 @@ func (j *judge) load(i int) (Decision, bool) {
 	return v, true
 }
 
-// fresh says whether a recount decides: it is young enough, and not much has changed
-// since. Growth that is spread over the range leaves cuts where they are: a load that
-// is faster than any count must not have to be counted for ever.
+// fresh reports whether the last recount is good enough to cut by: it is young, and little has changed since, or all
+// growth is spread, which leaves cuts where they are. So a load that is faster than recounts is cut all the same.
 func (j *judge) fresh(s *counter.Stats) bool {
 	if s.Recounted.IsZero() || j.Now.Sub(s.Recounted) > j.Fresh {
 		return false
@@ -330,27 +323,26 @@ func (j *judge) fresh(s *counter.Stats) bool {
 	return !changed(s) || grew && s.Spread >= j.Spread && s.GrowthRowsPerS > 0
 }
 
-// changed says whether the rows are a fifth more or less than they were when they were
-// counted.
+// changed reports whether the rows differ by more than a fifth from the last recount.
 func changed(s *counter.Stats) bool {
 	return max(s.Rows-s.RecountedRows, s.RecountedRows-s.Rows) > s.Rows/5
 }
 
-// lies is after how many recounts in a row that found nothing to do an estimate is
-// taken for a lie, though it says that much has changed since the last one.
-const lies = 3
+// maxFruitless is how many recounts in a row may find nothing to do before an estimate is taken to be wrong, although
+// much has changed by it.
+const maxFruitless = 3
 
-// cooling returns how long a range has to wait for what is not urgent.
+// cooling returns how long a range must wait for decisions that are not urgent.
 func (j *judge) cooling(r *Range) time.Duration { return r.Created.Add(j.Cool).Sub(j.Now) }
 
-// recount asks for one, unless the last ones were in vain too lately.
+// recount decides on a recount, unless the last fruitless one is too recent.
 func (j *judge) recount(i int, why Why, format string, args ...any) Decision {
 	s := &j.Ranges[i].Stats
 	pause := j.Recount << min(max(s.Fruitless, 0), 30)
 	if pause <= 0 || pause > j.MaxRecount {
 		pause = j.MaxRecount
 	}
-	wait := !changed(s) || s.Fruitless >= lies
+	wait := !changed(s) || s.Fruitless >= maxFruitless
 	if next := s.Recounted.Add(pause); why == Suspect && wait && !s.Recounted.IsZero() && next.After(j.Now) && !j.Now.Before(s.Recounted) {
 		return j.none(i, Backing, "%s; the last recount found %d rows, the next one is due in %v", fmt.Sprintf(format, args...), s.RecountedRows, next.Sub(j.Now).Round(time.Second))
 	}
@@ -365,7 +357,7 @@ func (j *judge) merges() {
 	var small []int
 	for i := range j.Ranges {
 		s := &j.Ranges[i].Stats
-		// What will have the minimum is left to grow; of appends more is to be said.
+		// A range that will reach the minimum is left to grow; merge handles appends.
 		if j.of[i] == nil && s.Rows < j.MinRows && (s.Rows+int64(j.grown(i)) < j.MinRows || j.appended(s)) {
 			small = append(small, i)
 		}
@@ -393,7 +385,7 @@ func (j *judge) merge(i int) {
 		j.set(j.none(i, Rolled, "it is empty, cut ahead of keys that are appended"))
 		return
 	}
-	// joins says whether range k may join over the cut that begins range cut.
+	// joins reports whether range k may join across the start of range cut.
 	joins := func(k, cut int) bool {
 		switch r := &j.Ranges[k]; {
 		case j.of[k] != nil && j.of[k].Kind == None && j.of[k].Why == Moving:
@@ -450,8 +442,8 @@ func (j *judge) merge(i int) {
 	})
 }
 
-// countFirst asks for recounts of the ranges that are to be merged, as far as they are
-// not fresh: of all, or of none where one has to wait. False: all are fresh.
+// countFirst decides on recounts of the ranges to be merged that are not fresh: of all, or of none if one must wait.
+// False: all are fresh.
 func (j *judge) countFirst(from, to int) bool {
 	var counts []Decision
 	fresh, wait := true, false
@@ -475,10 +467,12 @@ func (j *judge) countFirst(from, to int) bool {
 	return true
 }
 
-// grown is what a range gains while a merge is to last.
-func (j *judge) grown(i int) float64 { return j.Gain(&j.Ranges[i].Stats) }
+// grown is how many rows a range gains while a merge should last.
+func (j *judge) grown(i int) float64 {
+	return max(0, j.Ranges[i].Stats.GrowthRowsPerS) * max(j.Cool, j.Horizon).Seconds()
+}
 
-// spend takes back what the budget has no room for: the least urgent first.
+// spend refuses what exceeds the budget, the least urgent decisions first.
 func (j *judge) spend() {
 	var want []*Decision
 	for i := 0; i < len(j.of); i = j.of[i].To {
@@ -506,7 +500,7 @@ func (j *judge) spend() {
 	}
 }
 
-// refuse makes a verdict a None, with what it would have been.
+// refuse refuses a decision about each of its ranges.
 func (j *judge) refuse(v *Decision, why Why, text string) {
 	for i := v.From; i < v.To; i++ {
 		no := j.decision(v.Kind, i, why, "%s", v.Text)
@@ -520,11 +514,10 @@ func (d *Decision) refuse(why Why, text string) {
 	*d = Decision{From: d.From, To: d.To, Kind: None, Rows: d.Rows, Why: why, Text: fmt.Sprintf("%s (%s), but %s", d.Kind, d.Text, text)}
 }
 
-// urgency orders verdicts: splits of what is too large, refreshes, other splits,
-// merges.
+// urgency orders decisions: splits of ranges that are too large, refreshes, other splits, merges.
 func urgency(v *Decision) int {
 	switch {
-	case v.Kind == Split && (v.Why == Rows || v.Why == Bytes):
+	case v.Kind == Split && v.Why == Rows:
 		return 0
 	case v.Kind == Refresh:
 		return 1
@@ -534,7 +527,7 @@ func urgency(v *Decision) int {
 	return 3
 }
 
-// moves is how many partitions take part, at both ends.
+// moves is how many partitions take part, sources and destinations.
 func (v *Decision) moves() int {
 	switch v.Kind {
 	case Split:
@@ -547,7 +540,7 @@ func (v *Decision) moves() int {
 	return 0
 }
 
-// open says whether it is an hour at which rows may be moved.
+// open reports whether rows may be moved at this hour.
 func (j *judge) open() bool {
 	if len(j.Budget.Hours) == 0 {
 		return true

@@ -8,59 +8,52 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/evenkeel/evenkeel/counter"
 )
 
-// Policy is when to act. The zero value acts on nothing; begin with Default.
+// Policy has the limits and parameters of decisions. Begin with Default.
 type Policy struct {
-	// MaxRows is the most rows of a range: what has more is split.
+	// MaxRows is the most rows of a range: one with more is split.
 	MaxRows int64
-	// MinRows is the fewest: what has fewer is merged with a neighbour. 0: never.
+	// MinRows is the fewest: a range with fewer is merged with a neighbour. 0: never.
 	MinRows int64
-	// TargetRows is what parts of a split are near to, and the most that a merge may
-	// come to.
+	// TargetRows is the aim for parts of a split, and the most for the result of a merge.
 	TargetRows int64
-	// MaxBytes is the most bytes of a range; 0 is any.
-	MaxBytes int64
-	// MaxDead is how many tombstones a partition may hold before it is refreshed; 0 is
-	// any. Cassandra warns at 1,000 in one read and fails at 100,000.
+	// MaxDead is how many tombstones a partition may hold before it is refreshed; 0 is any. Cassandra warns at 1,000 in
+	// one read and fails at 100,000.
 	MaxDead int64
-	// LoadShare is how much of its bucket's writes and reads one range may take, 0 to
-	// 1, if that is more than LoadPerS; LoadPerS 0: load splits nothing.
+	// LoadShare (0 to 1) of its bucket's writes and reads, if at least LoadPerS per second, makes a range one that is
+	// split by load; LoadPerS 0: none is.
 	LoadShare, LoadPerS float64
 
-	// Horizon is how far growth is looked ahead when a range is split: its parts are to
-	// keep the limits until then. It is split when it has more than MaxRows, or will have
-	// before the next judgement takes effect (within Lead, and the time that its rows take
-	// to be moved) and has EarlyRows at least. No more is foreseen than GrowBy times the
-	// rows that there are, with 0 nothing; in a rush, which is growth by more than MaxRows
-	// in the time that it takes to move as many, RushBy times MaxRows.
-	// Only growth that is spread over the range counts (Spread, see counter.Stats): what
-	// grows at one end is not helped by cuts all over.
+	// Horizon is how far ahead the parts of a split should keep the limits. A range is split when it has more than
+	// MaxRows, or has EarlyRows and will have more before the next decision takes effect (within Lead plus the time to
+	// move its rows). Growth is forecast up to GrowBy times the present rows (0: not at all); in a rush, which is
+	// growth by more than MaxRows in the time to move as many, up to RushBy times MaxRows. Only growth that is spread
+	// over the range counts (Spread, see counter.Stats): cuts everywhere do not help growth at one end.
 	Horizon   time.Duration
 	GrowBy    float64
 	RushBy    float64
 	EarlyRows int64
 	Spread    float64
 
-	// AppendShare of puts above the highest key makes a range one that is appended
-	// to, if there are AppendsPerS of them. It is rolled.
+	// A range is appended to, and rolled, if AppendShare of its puts go above the highest key, at least AppendsPerS per
+	// second.
 	AppendShare, AppendsPerS float64
-	// Lead is how long it takes from one judgement until what the next one decides
-	// takes puts: an interval, and two waits. MovedPerS is how many rows can be moved per
-	// second meanwhile; 0: any number.
+	// Lead is the time from one decision until ranges of the next one take puts: an interval and two waits. MovedPerS
+	// is how many rows can be moved per second; 0: no limit.
 	Lead      time.Duration
 	MovedPerS float64
 
-	// Cool is how old partitions must be before they are merged, refreshed or split
-	// by load; and for how long a merge is to last, growing as now.
+	// Cool is how old partitions must be before they are merged, refreshed or split by load; and how long a merge
+	// should last at the present growth.
 	Cool time.Duration
-	// Fresh is how old a recount may be to decide.
+	// Fresh is how old a recount may be to cut by.
 	Fresh time.Duration
-	// Recount is the least time between two recounts of a partition; each one that
-	// finds nothing to do doubles it, up to MaxRecount.
+	// Recount is the least time between two recounts of a partition; each fruitless one doubles it, up to MaxRecount.
 	Recount, MaxRecount time.Duration
 
 	Budget Budget
@@ -72,29 +65,26 @@ type Policy struct {
 	Seed    int64
 }
 
-// Budget limits what is under way at once. Rolls move nothing and are free.
+// Budget limits moves in flight. Rolls move nothing and are free.
 type Budget struct {
-	// Moves and Rows in flight; 0 is any. A move that is larger than all of it may
-	// begin when nothing else is in flight.
+	// Moves and Rows in flight; 0 is any. A move larger than the budget may begin when nothing else is in flight.
 	Moves int
 	Rows  int64
-	// Hours of the day (UTC) at which rows may be moved; none: at any. Ranges over
-	// Urgent times MaxRows are split at any hour.
+	// Hours of the day (UTC) at which rows may be moved; none: at any. Ranges over Urgent times MaxRows are split at
+	// any hour.
 	Hours []Hours
 }
 
-// Hours are a part of each day, from From up to To since midnight. Where To is not
-// after From, it goes on to the next day.
+// Hours are a part of each day, from From up to To since midnight; into the next day if To is not after From.
 type Hours struct{ From, To time.Duration }
 
-// Urgent is at how many times the maximum a split waits for no hour.
+// Urgent is the multiple of MaxRows from which a split does not wait for Hours.
 const Urgent = 1.2
 
 // DefaultPlanner moved the fewest rows in simulation (docs/policy.md).
 const DefaultPlanner = "genetic"
 
-// Default returns the policy for a maximum of rows: the one that did best in
-// simulation (docs/policy.md).
+// Default returns the policy for a maximum of rows that did best in simulation (docs/policy.md).
 func Default(maxRows int64) Policy {
 	return Policy{
 		MaxRows: maxRows, MinRows: maxRows / 4, TargetRows: max(1, maxRows/10*6+maxRows%10*6/10),
@@ -107,12 +97,6 @@ func Default(maxRows int64) Policy {
 		Budget: Budget{Moves: 256, Rows: 20 * maxRows},
 		Effect: 8 * time.Second, Planner: DefaultPlanner, Seed: 1,
 	}
-}
-
-// Gain is how many rows a range is expected to have more when its next turn to be
-// merged comes.
-func (p *Policy) Gain(s *counter.Stats) float64 {
-	return max(0, s.GrowthRowsPerS) * max(p.Cool, p.Horizon).Seconds()
 }
 
 // Input is all that a decision depends on. In JSON, and back, it gives the same decisions.
@@ -168,22 +152,21 @@ const (
 	Refresh Kind = "refresh"
 )
 
-// Why is the reason of a verdict in one word.
+// Why is the reason of a decision in one word.
 type Why string
 
-// The reasons of what is done.
+// The reasons to act.
 const (
 	Rows     Why = "rows"     // more than the maximum, or fewer than the minimum
-	Bytes    Why = "bytes"    // more than the maximum
 	Forecast Why = "forecast" // will have more than the maximum
 	Load     Why = "load"     // takes too much of the bucket's traffic
 	Appends  Why = "appends"  // is about to be full
 	Dead     Why = "dead"     // too many tombstones
 	Unknown  Why = "unknown"  // its size is not known
-	Suspect  Why = "suspect"  // its size is counted as outside the limits
+	Suspect  Why = "suspect"  // it is outside the limits by estimate
 )
 
-// The reasons of what is not done.
+// The reasons not to act.
 const (
 	Within   Why = "within limits"
 	Moving   Why = "moving"
@@ -233,17 +216,24 @@ type Decision struct {
 // String is the kind with its reason.
 func (d Decision) String() string { return fmt.Sprintf("%s: %s: %s", d.Kind, d.Why, d.Text) }
 
-// Decide decides about all ranges of an input. Each range is in exactly one decision; decisions are in the order of
-// the ranges. It is pure. The caller carries out Split, Merge, Roll and Refresh, counts the ranges of a Recount, and
-// for each Need sets Range.Newest of Input.Ranges[Appended] and calls Decide again.
+// Decide decides about all ranges of an input. Each range is in exactly one decision; decisions are in the order of the
+// ranges. It is pure. The caller carries out Split, Merge, Roll and Refresh, and counts the ranges of a Recount. If
+// there is a Need, nothing must be carried out yet: for each Need the caller sets Range.Newest of
+// Input.Ranges[Appended], and calls Decide again.
 func Decide(in Input) []Decision {
 	ds := Judge(&in)
+	for i := range ds {
+		if d := &ds[i]; d.Kind == Roll {
+			in.roll(d)
+		}
+	}
+	if slices.ContainsFunc(ds, func(d Decision) bool { return d.Kind == Need }) {
+		return ds
+	}
 	for i := range ds {
 		switch d := &ds[i]; d.Kind {
 		case Split:
 			in.Policy.split(&in.Ranges[d.From], d)
-		case Roll:
-			in.roll(d)
 		case Merge, Refresh:
 			d.Stay = -1
 		}

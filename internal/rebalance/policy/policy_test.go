@@ -105,9 +105,6 @@ func TestJudge(t *testing.T) {
 		{"far from too many", nil, layout(old(750, stale, func(r *policy.Range) { r.Stats.AtMost = 5001 })), []string{"0-1 none: within limits"}},
 		{"not known", nil, layout(old(1, func(r *policy.Range) { r.Stats.Known = false }), old(5000, stale)),
 			[]string{"0-1 recount: unknown", "1-2 recount: suspect"}},
-		{"too many bytes", func(p *policy.Policy) { p.MaxBytes = 50_000 }, layout(old(600)), []string{"0-1 split: bytes in 2"}},
-		{"one row of too many bytes", func(p *policy.Policy) { p.MaxBytes = 50_000 },
-			layout(old(1, func(r *policy.Range) { r.Stats.Bytes = 90_000 })), []string{"0-1 none: one key only"}},
 		{"will have too many, but not before the next judgement", nil, layout(old(900, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 2, 3 })),
 			[]string{"0-1 none: within limits"}},
 		{"will have too many before the next judgement", nil, layout(old(950, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 2, 3 })),
@@ -229,7 +226,6 @@ func TestJudge(t *testing.T) {
 func drawn(t *rapid.T) (policy.Policy, *policy.Input) {
 	p := small()
 	p.GrowBy = rapid.SampledFrom([]float64{0, 1, 8}).Draw(t, "grow by")
-	p.MaxBytes = rapid.SampledFrom([]int64{0, 0, 90_000}).Draw(t, "max bytes")
 	p.Budget = policy.Budget{Moves: rapid.IntRange(0, 10).Draw(t, "moves"), Rows: rapid.Int64Range(0, 3000).Draw(t, "rows")}
 	if rapid.Bool().Draw(t, "hours") {
 		p.Budget.Hours = []policy.Hours{{From: time.Duration(rapid.IntRange(0, 23).Draw(t, "from")) * time.Hour, To: time.Duration(rapid.IntRange(0, 23).Draw(t, "to")) * time.Hour}}
@@ -345,7 +341,6 @@ func TestNothingGoesBackAndForth(t *testing.T) {
 		p.Budget, p.LoadPerS = policy.Budget{}, 0
 		for i := range l.Ranges {
 			l.Ranges[i].Stats.AppendShare, l.Ranges[i].Stats.AppendsPerS = 0, 0
-			l.Ranges[i].Stats.Bytes = 0
 		}
 		for _, v := range judge(p, l, now) {
 			later := now.Add(time.Duration(rapid.IntRange(0, 600).Draw(t, "seconds")) * time.Second)

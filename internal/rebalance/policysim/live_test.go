@@ -110,7 +110,7 @@ func shortened(s *Scenario) float64 {
 	if raceDetector {
 		return 60 * s.Step.Hours() / 24
 	}
-	return 200 * s.Step.Hours() / 24
+	return 120 * s.Step.Hours() / 24
 }
 
 // real plays a scenario on a real store, with real maps, counters, moves and recounts, in virtual time. It returns

@@ -35,8 +35,8 @@ type Result struct {
 	Moved       int64                `json:"moved"`
 	MovedPerRow float64              `json:"moved_per_row_written"`
 	ByCause     map[policy.Why]int64 `json:"moved_by_cause,omitempty"`
-	// OverShare of partitions, averaged over time, were over max_rows; the worst by
-	// how many times, and for how long at most.
+	// OverShare of partitions, averaged over time, were over max_rows; the worst by how many times, and for how long at
+	// most.
 	OverShare   float64       `json:"over_share"`
 	Worst       float64       `json:"worst"`
 	LongestOver time.Duration `json:"longest_over_ns"`
@@ -45,12 +45,11 @@ type Result struct {
 	Merges    int `json:"merges"`
 	Rolls     int `json:"rolls"`
 	Refreshes int `json:"refreshes"`
-	// MergesUndone were split again within a day; SplitsUndone are ranges that were
-	// merged within a day of the split that made them.
+	// MergesUndone were split again within a day; SplitsUndone are ranges that were merged within a day of the split
+	// that made them.
 	MergesUndone int `json:"merges_undone"`
 	SplitsUndone int `json:"splits_undone"`
-	// ListingCost is how many reads of a partition it takes to list everything at the
-	// end, per full page.
+	// ListingCost is how many reads of a partition it takes to list everything at the end, per full page.
 	ListingCost float64 `json:"listing_cost"`
 
 	partSteps, overSteps, reads int64

@@ -1,6 +1,6 @@
-// Package policysim plays months of many tenants in seconds: the real recorder, counts,
-// recounts, policy and planners, over buckets that exist as numbers only. It shows
-// what a policy costs and what it lets happen, before a real bucket does.
+// Package policysim plays months of many tenants in seconds: the real recorder, counts, recounts, policy and planners,
+// over buckets that exist as numbers only. It shows what a policy costs and what it lets happen, before a real bucket
+// does.
 //
 // It is pure: time is simulated, and chance comes from the scenario's seed.
 package policysim
@@ -19,14 +19,14 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 )
 
-// Scenario is what is played. One of its rows may stand for many real ones: all
-// that matters is how rows and rates relate to max_rows.
+// Scenario is what is played. One of its rows may stand for many real ones: all that matters is how rows and rates
+// relate to max_rows.
 type Scenario struct {
 	Name string `yaml:"name"`
 	// Text says what it is about.
 	Text string `yaml:"text"`
 	Seed uint64 `yaml:"seed"`
-	// Days are played in steps; each step all that has changed is judged.
+	// Days are played in steps; in each step it is decided about all that changed.
 	Days float64       `yaml:"days"`
 	Step time.Duration `yaml:"step"`
 	// MaxRows of a range; default 1,000.
@@ -37,8 +37,7 @@ type Scenario struct {
 	Policy Change `yaml:"policy"`
 	// Counter makes counts wrong.
 	Counter struct {
-		// Times is how many times too high puts are counted, with keys that do not
-		// exist; 0 or 1: right.
+		// Times is how many times too high puts are counted, with keys that do not exist; 0 or 1: right.
 		Times int `yaml:"times"`
 		// Lost is the share of batches that are lost.
 		Lost float64 `yaml:"lost"`
@@ -48,16 +47,17 @@ type Scenario struct {
 
 // Change is what differs from policy.Default.
 type Change struct {
-	Horizon     *time.Duration `yaml:"horizon"`
-	GrowBy      *float64       `yaml:"grow_by"`
-	RushBy      *float64       `yaml:"rush_by"`
-	EarlyShare  *float64       `yaml:"early_share"`
-	Spread      *float64       `yaml:"spread"`
-	MinShare    *float64       `yaml:"min_share"`
-	TargetShare *float64       `yaml:"target_share"`
-	Cool        *time.Duration `yaml:"cool"`
-	Roll        *bool          `yaml:"roll"`
-	MaxDead     *int64         `yaml:"max_dead"`
+	Horizon time.Duration `yaml:"horizon"`
+	GrowBy  float64       `yaml:"grow_by"`
+	RushBy  float64       `yaml:"rush_by"`
+	Spread  float64       `yaml:"spread"`
+	Cool    time.Duration `yaml:"cool"`
+	Roll    bool          `yaml:"roll"`
+	MaxDead int64         `yaml:"max_dead"`
+	// Shares of max_rows.
+	EarlyShare  *float64 `yaml:"early_share"`
+	MinShare    *float64 `yaml:"min_share"`
+	TargetShare *float64 `yaml:"target_share"`
 }
 
 // Tenant is so many buckets that behave alike.
@@ -75,7 +75,7 @@ type Tenant struct {
 	// DeleteAt are the days at which all but DeleteKeep of the rows are deleted.
 	DeleteAt   []float64 `yaml:"delete_at"`
 	DeleteKeep float64   `yaml:"delete_keep"`
-	// Opaque keys can't be extrapolated.
+	// Opaque keys can't be forecast.
 	Opaque bool `yaml:"opaque"`
 }
 
@@ -96,14 +96,16 @@ const (
 // Kinds lists them.
 func Kinds() []Kind { return []Kind{Random, Append, Reversed, Dates, Hotspot, Overwrite, Queue} }
 
-// Read reads a scenario: YAML, or JSON, without unknown fields. Everything that is
-// wrong with it is in the error.
+// Read reads a scenario: YAML, or JSON, without unknown fields. Everything that is wrong with it is in the error.
 func Read(r io.Reader) (*Scenario, error) {
 	data, err := io.ReadAll(io.LimitReader(r, 1<<20))
 	if err != nil {
 		return nil, err
 	}
-	s := Scenario{Step: time.Minute, MaxRows: 1000, Planner: policy.DefaultPlanner, Seed: 1}
+	p := policy.Default(0)
+	s := Scenario{Step: time.Minute, MaxRows: 1000, Planner: policy.DefaultPlanner, Seed: 1, Policy: Change{
+		Horizon: p.Horizon, GrowBy: p.GrowBy, RushBy: p.RushBy, Spread: p.Spread, Cool: p.Cool, Roll: true, MaxDead: p.MaxDead,
+	}}
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
 	if err := d.Decode(&s); err != nil {
@@ -112,7 +114,7 @@ func Read(r io.Reader) (*Scenario, error) {
 	return &s, s.check()
 }
 
-// maxSteps and maxTenants keep a slip of the pen from taking for ever.
+// maxSteps and maxTenants bound the work.
 const (
 	maxSteps   = 10_000_000
 	maxTenants = 1_000_000
@@ -152,11 +154,7 @@ func (s *Scenario) check() error {
 		if t.To == 0 {
 			t.To = s.Days
 		}
-		known := false
-		for _, k := range Kinds() {
-			known = known || k == t.Kind
-		}
-		if !known {
+		if !slices.Contains(Kinds(), t.Kind) {
 			no("%s.kind is %q: one of %v", at, t.Kind, Kinds())
 		}
 		if t.Count < 1 || t.Count > maxTenants {
@@ -200,26 +198,9 @@ func (s *Scenario) policy() policy.Policy {
 	share(&p.EarlyRows, c.EarlyShare)
 	share(&p.MinRows, c.MinShare)
 	share(&p.TargetRows, c.TargetShare)
-	if c.Horizon != nil {
-		p.Horizon = *c.Horizon
-	}
-	if c.GrowBy != nil {
-		p.GrowBy = *c.GrowBy
-	}
-	if c.RushBy != nil {
-		p.RushBy = *c.RushBy
-	}
-	if c.Spread != nil {
-		p.Spread = *c.Spread
-	}
-	if c.Cool != nil {
-		p.Cool = *c.Cool
-	}
-	if c.Roll != nil && !*c.Roll {
+	p.Horizon, p.GrowBy, p.RushBy, p.Spread, p.Cool, p.MaxDead = c.Horizon, c.GrowBy, c.RushBy, c.Spread, c.Cool, c.MaxDead
+	if !c.Roll {
 		p.AppendShare = 2
-	}
-	if c.MaxDead != nil {
-		p.MaxDead = *c.MaxDead
 	}
 	return p
 }

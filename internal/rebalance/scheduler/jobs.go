@@ -183,7 +183,7 @@ func (j *Job) follow(s executor.Status) {
 		}
 		b := &s.Batches[at]
 		j.Copied += b.Progress.Copied
-		j.Verified += b.Progress.Verified
+		j.Verified += b.Progress.Compared
 		j.Searched += b.Progress.Searched
 		if phase := b.Phase; first == nil || order(phase) < order(*first) {
 			first = &phase

@@ -217,7 +217,7 @@ func TestPauseResumeAbort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rows = 200
 		f := newFixture(t, memstore.New(), 3, rows)
-		o := scheduler.Options{Buckets: 1, Executor: executor.Options{MaxBatches: 1, Failpoint: func(ctx context.Context, point, _ string) error {
+		o := scheduler.Options{Buckets: 1, Executor: executor.Options{Failpoint: func(ctx context.Context, point, _ string) error {
 			if point == "after wait" {
 				time.Sleep(time.Second) // of virtual time
 			}
@@ -522,7 +522,7 @@ func TestAJobTellsItsPhase(t *testing.T) {
 		var told []string
 		g = scheduler.New(f.s, f.c.Maps(), scheduler.Options{Executor: executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
 			switch point {
-			case "after swap marking", "before copy", "before verify", "before remove", "before sweep", "after sweep":
+			case "after swap marking", "before copy", "before compare", "before remove", "before sweep", "after sweep":
 				time.Sleep(time.Second) // the manager has heard of what came before
 				j, _ := g.Job(id)
 				told = append(told, fmt.Sprintf("%s: %s, %d copied, %d compared, %d swept over", point, j.Phase, j.Copied, j.Verified, j.Searched))
@@ -538,7 +538,7 @@ func TestAJobTellsItsPhase(t *testing.T) {
 		require.Equal(t, []string{
 			"after swap marking: , 0 copied, 0 compared, 0 swept over",
 			"before copy: copying, 0 copied, 0 compared, 0 swept over",
-			"before verify: verifying, 300 copied, 0 compared, 0 swept over",
+			"before compare: verifying, 300 copied, 0 compared, 0 swept over",
 			"before remove: draining, 300 copied, 300 compared, 0 swept over",
 			"before sweep: sweeping, 300 copied, 300 compared, 0 swept over",
 			"after sweep: sweeping, 300 copied, 300 compared, 300 swept over",

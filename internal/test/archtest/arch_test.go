@@ -32,7 +32,7 @@ var layers = [][]string{
 	{"cmd/listd", "cmd/rebalancer"},
 	{"internal/daemon/adminapi", "internal/daemon/adminserver", "internal/daemon/cassandraflags", "internal/daemon/rebalanceflags"},
 	{"evenkeel", "s3api"},
-	{"s3api/sigv4"},
+	{"internal/assembly", "s3api/sigv4"},
 	{"rebalance"},
 	{"internal/daemon", "internal/daemon/logging", "internal/daemon/reload", "internal/daemon/secrecy"},
 	{"internal/rebalance/repair"},

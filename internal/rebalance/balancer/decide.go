@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	// Maps of up to so many ranges are judged whole; of larger ones what was written
-	// to, with so many neighbours at either side.
+	// Maps of up to wholeUpTo ranges are decided about as a whole; of larger ones the ranges that were written to, with
+	// margin neighbours at either side.
 	wholeUpTo = 8192
 	margin    = 512
 	// reasonsKept bounds the reasons of a round.
 	reasonsKept = 100
-	// In a look at most so many presumably empty partitions are counted at once.
+	// smallAtOnce bounds the nearly empty partitions that one look counts.
 	smallAtOnce = 512
 )
 
-// judge looks at the ranges of a bucket.
-func (b *Balancer) judge(ctx context.Context, r *Round, id store.BucketID, w *watched) error {
+// lookAt looks at the ranges of a bucket.
+func (b *Balancer) lookAt(ctx context.Context, r *Round, id store.BucketID, w *watched) error {
 	root, err := b.maps.Load(ctx, id)
 	if err != nil || root.State != partmap.Open {
 		return err
@@ -35,7 +35,7 @@ func (b *Balancer) judge(ctx context.Context, r *Round, id store.BucketID, w *wa
 	b.seen.Add(id, struct{}{})
 	whole := w.again || root.Ranges <= wholeUpTo
 	var run []partmap.Range
-	lacks := 0 // neighbours that the run still wants
+	lacks := 0 // neighbours that are still to be added
 	hit := false
 	r.need = 0
 	defer func() { b.mover.KeepUp(id, int(r.need)) }()
@@ -80,25 +80,7 @@ func (b *Balancer) ranges(ctx context.Context, r *Round, root *partmap.Root, run
 	if err != nil {
 		return err
 	}
-	// Ranges that were cut ahead of appends are empty: they are counted at once, since whether more is cut depends on
-	// it.
-	again := false
-	for n := 0; n < min(len(decisions), smallAtOnce); n++ {
-		d := &decisions[n]
-		if d.Kind != policy.Recount || d.Why != policy.Unknown || in.Ranges[d.From].Stats.Rows > small {
-			continue
-		}
-		done, err := b.countSmall(ctx, recountOf(id, &run[d.From], d.Why, &in.Ranges[d.From].Stats))
-		if err != nil {
-			return err
-		}
-		again = again || done
-	}
-	if again {
-		if in, decisions, err = b.decide(ctx, id, run); err != nil {
-			return err
-		}
-	}
+	b.explain(id, Explained{in, decisions})
 	if b.o.Decided != nil {
 		b.o.Decided(id, in, decisions)
 	}
@@ -107,18 +89,30 @@ func (b *Balancer) ranges(ctx context.Context, r *Round, root *partmap.Root, run
 	return nil
 }
 
-// decide has the policy decide about neighbouring ranges, and reads the keys that it needs for that. For Run only.
+// decide has the policy decide about neighbouring ranges, and reads what it needs for that. For Run only.
 func (b *Balancer) decide(ctx context.Context, id store.BucketID, run []partmap.Range) (*policy.Input, []policy.Decision, error) {
-	in, err := b.input(ctx, id, run)
-	if err != nil {
-		return nil, nil, err
+	var in *policy.Input
+	for pass := range 2 {
+		var err error
+		if in, err = b.input(ctx, id, run); err != nil {
+			return nil, nil, err
+		}
+		for i := range in.Ranges {
+			if s := &in.Ranges[i].Stats; b.o.Exact && s.Recounted.Before(b.tick) {
+				s.Known = false
+			}
+		}
+		if pass == 0 {
+			if counted, err := b.countSmall(ctx, id, run, in); err != nil {
+				return nil, nil, err
+			} else if !counted {
+				break
+			}
+		}
 	}
 	for i := range run {
 		r := &in.Ranges[i]
 		s := &r.Stats
-		if b.o.Exact && s.Recounted.Before(b.tick) {
-			s.Known = false
-		}
 		if s.Known && !b.o.Exact {
 			b.trail.note(run[i].Partition, s.Rows, func() []counter.Quantum {
 				q, _ := b.counts.Quanta(ctx, store.Partition{Bucket: id, ID: run[i].WriteTo()}) // a hint: it may fail
@@ -133,10 +127,11 @@ func (b *Balancer) decide(ctx context.Context, id store.BucketID, run []partmap.
 	again := false
 	for i := range decisions {
 		if d := &decisions[i]; d.Kind == policy.Need {
-			if in.Ranges[d.Appended].Newest, err = b.newest(ctx, id, run[d.Oldest:d.Appended+1]); err != nil {
+			newest, err := b.newest(ctx, id, run[d.Oldest:d.Appended+1])
+			if err != nil {
 				return nil, nil, err
 			}
-			again = true
+			in.Ranges[d.Appended].Newest, again = newest, true
 		}
 	}
 	if again {
@@ -224,7 +219,7 @@ func (b *Balancer) act(r *Round, root *partmap.Root, run []partmap.Range, in *po
 			if d.Kind == policy.Refresh {
 				m.Leave = run[d.From].Partition
 			}
-			a := asked{kind: d.Kind, rows: d.Copies}
+			a := submitted{kind: d.Kind, rows: d.Copies}
 			if d.Stay < 0 {
 				for k := d.From; k < d.To; k++ {
 					a.leaving = append(a.leaving, store.Partition{Bucket: id, ID: run[k].Partition})
@@ -257,9 +252,8 @@ func (b *Balancer) act(r *Round, root *partmap.Root, run []partmap.Range, in *po
 	}
 }
 
-// need is how many rows per second have to be copied and compared for moves to keep up
-// with what is written: so many that a full range grows by a tenth, not more, while it
-// is moved. Each of its rows is copied and compared.
+// need is how many rows per second must be copied and compared for moves to keep up with writes: a full range may grow
+// by a tenth while it is moved.
 func need(l *policy.Input, decisions []policy.Decision) (rows float64) {
 	for i := range decisions {
 		v := &decisions[i]
@@ -273,7 +267,7 @@ func need(l *policy.Input, decisions []policy.Decision) (rows float64) {
 	return rows
 }
 
-// hurry says whether a range will be too large before the next look at an interval.
+// hurry reports whether a range will be too large before the next interval ends.
 func (b *Balancer) hurry(l *policy.Input) bool {
 	for i := range l.Ranges {
 		s := &l.Ranges[i].Stats

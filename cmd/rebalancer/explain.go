@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/base/keytext"
+	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
+)
+
+type explainCmd struct {
+	Bucket string `arg:"" help:"Name of the bucket."`
+	adminFlags
+}
+
+func (explainCmd) Help() string {
+	return `Prints what was decided last about the ranges of a bucket, and from what; and if nothing moves by that, the last
+decisions that moved something as well. Ranges within the limits are only counted. With --format json it prints all
+that the decisions depend on, as it can be stored and replayed; keys are base64.
+
+Examples:
+
+    rebalancer explain photos
+    rebalancer explain photos --format json`
+}
+
+// Run prints the last decisions.
+func (c *explainCmd) Run(ctx context.Context, std stdio) error {
+	return c.asksLeader(ctx, std, func(ctx context.Context, in wayIn) error {
+		e, err := in.Explain(ctx, c.Bucket)
+		if err != nil {
+			return err
+		}
+		if c.Format == "json" {
+			j := json.NewEncoder(std.out)
+			j.SetIndent("", "  ")
+			return j.Encode(e)
+		}
+		w := &failing{w: std.out}
+		for i := range e.Looks {
+			explainLook(w, std.now(), &e.Looks[i])
+		}
+		return w.err
+	})
+}
+
+// explainLook writes one look in words.
+func explainLook(w *failing, now time.Time, l *balancer.Explained) {
+	in, p := l.Input, &l.Input.Policy
+	w.printf("%s: %d ranges; max_rows %s, min_rows %s; %d moves of %s rows in flight\n",
+		ago(now, in.Now), len(in.Ranges), commas(p.MaxRows), commas(p.MinRows), in.Moves, commas(in.Rows))
+	within := 0
+	for _, d := range l.Decisions {
+		if d.Why == policy.Within {
+			within += d.To - d.From
+			continue
+		}
+		start, end := in.Ranges[d.From].Start, in.Ranges[d.To-1].End
+		w.printf("  [%s, %s): %s\n", startText(adminapi.Key(start)), endText(adminapi.Key(end)), d)
+		if len(d.Cuts) > 0 {
+			cuts := make([]string, len(d.Cuts))
+			for i, c := range d.Cuts {
+				cuts[i] = keytext.Format(c)
+			}
+			w.printf("    cut at %s; %s of %s rows are copied\n", strings.Join(cuts, ", "), commas(d.Copies), commas(d.Rows))
+		}
+		for i := d.From; i < d.To; i++ {
+			w.printf("    %s\n", knownOf(in.Now, &in.Ranges[i]))
+		}
+	}
+	w.printf("  %d ranges: within limits\n", within)
+}
+
+// knownOf says what was known of a range.
+func knownOf(now time.Time, r *policy.Range) string {
+	s := &r.Stats
+	rows := "size unknown"
+	if s.Known {
+		rows = "about " + commas(s.Rows) + " rows"
+	}
+	if !s.Recounted.IsZero() {
+		rows += fmt.Sprintf(", %s by a recount %s", commas(s.RecountedRows), ago(now, s.Recounted))
+	}
+	return fmt.Sprintf("%s; %.1f puts/s, %+.1f rows/s, appends %.0f %%, spread %.2f, %s tombstones",
+		rows, s.PutsPerS, s.GrowthRowsPerS, 100*s.AppendShare, s.Spread, commas(s.Dead))
+}
