@@ -144,7 +144,7 @@ mutants: ## mutation test of PKG="./partmap ./internal/rebalance/leader", N=60 e
 	@bin/mutate $(if $(N),-n $(N)) $(if $(SEED),-seed $(SEED)) $(ARGS) $(PKG)
 
 generate: ## rewrite the generated reference documents
-	$(GO) test ./cmd/listd -run Golden -update
+	$(GO) test ./cmd/listd ./cmd/rebalancer -run Golden -update
 
 clean: ## binaries; not the data
 	rm -rf bin

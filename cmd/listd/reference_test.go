@@ -9,11 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/alecthomas/kong"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/daemon/logging"
+	"github.com/evenkeel/evenkeel/internal/test/flagdocs"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/s3api"
 )
@@ -38,32 +38,16 @@ the flags of a command stand in a section of its name:
 
 ` + "`listd config`" + ` prints the effective settings of serve and where each came from.
 `)
-	writeCommand(&b, "Every command", parser.Model.Node)
-	var visit func(n *kong.Node, path string)
-	visit = func(n *kong.Node, path string) {
-		for _, child := range n.Children {
-			full := path + " " + child.Name
-			if len(child.Children) == 0 {
-				writeCommand(&b, full, child)
-			}
-			visit(child, full)
-		}
-	}
-	visit(parser.Model.Node, "listd")
-	fmt.Fprintf(&b, "\n## Exit codes\n\n| code | meaning |\n|---|---|\n")
-	for _, row := range []struct {
-		code    int
-		meaning string
-	}{
-		{0, "done; serve: ended by a signal"},
-		{exitFailed, "failed: the message says why; serve: an address is taken, or requests had to be cut off at the end"},
-		{exitUsage, "bad flags, arguments or configuration; nothing was done"},
-		{exitStore, "the data directory can't be used (held by another process, foreign, damaged, no access), or the " +
+	flagdocs.Command(&b, "Every command", parser.Model.Node, nil)
+	flagdocs.Commands(&b, parser.Model.Node, "listd", nil)
+	flagdocs.ExitCodes(&b,
+		flagdocs.ExitCode{Code: 0, Meaning: "done; serve: ended by a signal"},
+		flagdocs.ExitCode{Code: exitFailed, Meaning: "failed: the message says why; serve: an address is taken, or requests had to be cut off at the end"},
+		flagdocs.ExitCode{Code: exitUsage, Meaning: "bad flags, arguments or configuration; nothing was done"},
+		flagdocs.ExitCode{Code: exitStore, Meaning: "the data directory can't be used (held by another process, foreign, damaged, no access), or the " +
 			"Cassandra keyspace (no node answers, login refused, schema missing or not as it has to be)"},
-		{exitPartial, "load: some lines were bad or refused, all others are loaded"},
-	} {
-		fmt.Fprintf(&b, "| %d | %s |\n", row.code, row.meaning)
-	}
+		flagdocs.ExitCode{Code: exitPartial, Meaning: "load: some lines were bad or refused, all others are loaded"},
+	)
 	writeMetrics(t, &b)
 	if *update {
 		require.NoError(t, os.WriteFile(referenceFile, []byte(b.String()), 0o644))
@@ -73,43 +57,6 @@ the flags of a command stand in a section of its name:
 	require.Equal(t, b.String(), string(written),
 		"docs/flags.md is out of date: go test ./cmd/listd -run Golden -update")
 }
-
-func writeCommand(b *strings.Builder, title string, n *kong.Node) {
-	fmt.Fprintf(b, "\n## %s\n\n", title)
-	if n.Help != "" && n.Type == kong.CommandNode {
-		fmt.Fprintf(b, "%s\n\n", n.Help)
-	}
-	if len(n.Positional) > 0 {
-		fmt.Fprintf(b, "| argument | meaning |\n|---|---|\n")
-		for _, p := range n.Positional {
-			fmt.Fprintf(b, "| `%s` | %s |\n", p.Summary(), cell(p.OrigHelp))
-		}
-		b.WriteString("\n")
-	}
-	if len(n.Flags) == 0 {
-		return
-	}
-	fmt.Fprintf(b, "| flag | environment | default | meaning |\n|---|---|---|---|\n")
-	for _, f := range n.Flags {
-		if f.Name == "help" {
-			continue
-		}
-		name := "`--" + f.Name + "`"
-		if f.Short != 0 {
-			name += fmt.Sprintf(", `-%c`", f.Short)
-		}
-		env, preset := "", ""
-		if len(f.Envs) > 0 {
-			env = "`" + f.Envs[0] + "`"
-		}
-		if f.Default != "" {
-			preset = "`" + f.Default + "`"
-		}
-		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", name, env, preset, cell(f.OrigHelp))
-	}
-}
-
-func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
 
 var metricDesc = regexp.MustCompile(`fqName: "([^"]*)", help: "([^"]*)", (?:unit: "[^"]*", )?constLabels: \{\}, variableLabels: \{([^}]*)\}`)
 
@@ -127,7 +74,7 @@ func writeMetrics(t *testing.T, b *strings.Builder) {
 	for d := range descs {
 		m := metricDesc.FindStringSubmatch(d.String())
 		require.NotNil(t, m, "%s", d)
-		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s |\n", m[1], strings.ReplaceAll(m[3], ",", ", "), cell(m[2])))
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s |\n", m[1], strings.ReplaceAll(m[3], ",", ", "), flagdocs.Cell(m[2])))
 	}
 	sort.Strings(rows)
 	fmt.Fprintf(b, "\n## Metrics\n\nAt `/metrics` of the admin address, beside those of Go's runtime and of the "+

@@ -91,14 +91,18 @@ there, and nothing was changed; 5 (pause) something still moves. verify and run 
 
 func usageError(format string, args ...any) error { return daemon.UsageError(format, args...) }
 
-// run is the whole program; it returns its exit code.
-func run(ctx context.Context, args []string, std stdio) int {
-	p := daemon.Program{
+// program is the frame of the command line.
+func program(std stdio) *daemon.Program {
+	return &daemon.Program{
 		Name: "rebalancer", Description: description, Out: std.out, Err: std.err,
 		Options: []kong.Option{kong.Vars{
 			"moves_shown": strconv.Itoa(movesShown), "scenarios": strings.Join(policysim.Names(), ", "),
 			"cutters": strings.Join(policy.Planners(), ","),
 		}},
 	}
-	return p.Run(ctx, &cli{}, args, std)
+}
+
+// run is the whole program; it returns its exit code.
+func run(ctx context.Context, args []string, std stdio) int {
+	return program(std).Run(ctx, &cli{}, args, std)
 }

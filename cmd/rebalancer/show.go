@@ -223,34 +223,34 @@ func (mapShowCmd) Help() string {
 An empty end is the end of the bucket. Keys that are not UTF-8 are {"b64":"…"}.`
 }
 
-// Run prints the map, as it is read.
+// Run prints the map.
 func (c *mapShowCmd) Run(ctx context.Context, std stdio) error {
 	return c.reads(ctx, std, func(ctx context.Context, in wayIn) error {
-		body, err := in.Map(ctx, c.Bucket, c.Epoch)
+		if c.Format == "json" {
+			body, err := in.Map(ctx, c.Bucket, c.Epoch)
+			if err != nil {
+				return err
+			}
+			defer body.Close()
+			_, err = io.Copy(std.out, body)
+			return err
+		}
+		m, err := wholeMap(ctx, in, c.Bucket, c.Epoch)
 		if err != nil {
 			return err
 		}
-		defer body.Close()
-		if c.Format == "json" {
-			_, err := io.Copy(std.out, body)
-			return err
-		}
 		t := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
-		epoch, err := readMap(body, func(i int, p *adminapi.Partition) {
-			if i == 0 {
-				fmt.Fprintf(t, "start\tend\tpartition\tphase\tto\n")
-			}
+		fmt.Fprintf(t, "start\tend\tpartition\tphase\tto\n")
+		for i := range m.Partitions {
+			p := &m.Partitions[i]
 			phase := phaseText(p)
 			if p.PinnedUntil.After(std.now()) {
 				phase += ", pinned until " + p.PinnedUntil.Format(time.RFC3339)
 			}
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", startText(p.Start), endText(p.End), p.ID, phase, p.To)
-		})
-		if err != nil {
-			return err
 		}
 		t.Flush()
-		_, err = fmt.Fprintf(std.out, "epoch %d of %s\n", epoch, text(c.Bucket))
+		_, err = fmt.Fprintf(std.out, "epoch %d of %s\n", m.Epoch, text(c.Bucket))
 		return err
 	})
 }
@@ -260,50 +260,6 @@ func phaseText(p *adminapi.Partition) string {
 		return "sweeping"
 	}
 	return p.Phase
-}
-
-// readMap reads a map as it comes.
-func readMap(in io.Reader, f func(i int, p *adminapi.Partition)) (epoch uint64, err error) {
-	d := json.NewDecoder(in)
-	fields := func() error {
-		for d.More() {
-			t, err := d.Token()
-			if err != nil {
-				return err
-			}
-			switch t {
-			case "epoch":
-				err = d.Decode(&epoch)
-			case "partitions":
-				if _, err = d.Token(); err != nil {
-					return err
-				}
-				for i := 0; d.More(); i++ {
-					var p adminapi.Partition
-					if err := d.Decode(&p); err != nil {
-						return err
-					}
-					f(i, &p)
-				}
-				_, err = d.Token()
-			default:
-				var skipped json.RawMessage
-				err = d.Decode(&skipped)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		_, err := d.Token() // its end: without it the answer was cut off
-		return err
-	}
-	if _, err = d.Token(); err == nil {
-		err = fields()
-	}
-	if err != nil {
-		return 0, fmt.Errorf("the map was cut off: %w", err)
-	}
-	return epoch, nil
 }
 
 type mapHistoryCmd struct {
@@ -358,23 +314,26 @@ kept.`
 // Run prints the difference.
 func (c *mapDiffCmd) Run(ctx context.Context, std stdio) error {
 	return c.reads(ctx, std, func(ctx context.Context, in wayIn) error {
-		to, newer, err := wholeMap(ctx, in, c.Bucket, c.To)
+		newer, err := wholeMap(ctx, in, c.Bucket, c.To)
 		if err != nil {
 			return err
 		}
-		if c.From == 0 && to == 1 {
+		if c.From == 0 && newer.Epoch == 1 {
 			return refused("epoch 1 is the first: there is none before it")
 		}
-		from, older, err := wholeMap(ctx, in, c.Bucket, cmp.Or(c.From, to-1))
+		older, err := wholeMap(ctx, in, c.Bucket, cmp.Or(c.From, newer.Epoch-1))
 		if err != nil {
 			return err
 		}
-		gone, come := without(older, newer), without(newer, older)
+		gone, come := without(older.Partitions, newer.Partitions), without(newer.Partitions, older.Partitions)
 		if c.Format == "json" {
-			return printJSON(std.out, map[string]any{"bucket": c.Bucket, "from": from, "to": to, "gone": gone, "come": come})
+			return printJSON(std.out, map[string]any{
+				"bucket": c.Bucket, "from": older.Epoch, "to": newer.Epoch, "gone": gone, "come": come,
+			})
 		}
 		w := &failing{w: std.out}
-		w.printf("epoch %d to %d of %s: %d ranges to %d\n", from, to, text(c.Bucket), len(older), len(newer))
+		w.printf("epoch %d to %d of %s: %d ranges to %d\n",
+			older.Epoch, newer.Epoch, text(c.Bucket), len(older.Partitions), len(newer.Partitions))
 		type line struct {
 			sign string
 			p    adminapi.Partition
@@ -396,15 +355,16 @@ func (c *mapDiffCmd) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-func wholeMap(ctx context.Context, in wayIn, bucket string, epoch uint64) (uint64, []adminapi.Partition, error) {
+func wholeMap(ctx context.Context, in wayIn, bucket string, epoch uint64) (m adminapi.Map, err error) {
 	body, err := in.Map(ctx, bucket, epoch)
 	if err != nil {
-		return 0, nil, err
+		return m, err
 	}
 	defer body.Close()
-	var all []adminapi.Partition
-	at, err := readMap(body, func(_ int, p *adminapi.Partition) { all = append(all, *p) })
-	return at, all, err
+	if err := json.NewDecoder(body).Decode(&m); err != nil {
+		return m, fmt.Errorf("the map was cut off: %w", err)
+	}
+	return m, nil
 }
 
 // without returns those of a that b has not.

@@ -15,6 +15,7 @@
 //	POST /v1/sizes?bucket=B               -> lines of Line, each with a Size
 //	POST /v1/recount         Recount      -> lines of Line, each with a Recounted
 //	POST /v1/layout?bucket=B[&exact=1]    -> lines of Line, each with a plan.Partition
+//	GET  /v1/explain?bucket=B                Explanation
 //
 // An error is answered by a Problem. A process that does not lead answers requests for moves
 // with 421 and the leader's address.

@@ -1,7 +1,5 @@
 package plan
 
-import "sort"
-
 // A Grid is a layout cut into its smallest parts, which is what planners
 // compute on. Positions 0 to N-1 are the keys at which a cut may lie, in order;
 // position N is plus infinity. The atom i lies between the positions i and i+1.
@@ -101,12 +99,6 @@ func (g *Grid) Divisible(start, end int32) bool { return g.filled[end]-g.filled[
 
 // Pinned says whether a partition's start must stay a cut.
 func (g *Grid) Pinned(partition int32) bool { return g.Layout.Partitions[partition].Pinned }
-
-// Position returns the position of a key at which a cut may lie.
-func (g *Grid) Position(k Key) (int32, bool) {
-	i := sort.Search(g.N, func(i int) bool { return g.Keys[i] >= k })
-	return int32(i), i < g.N && g.Keys[i] == k
-}
 
 // A Draft is a plan in the coordinates of a grid: its ranges in order, the first
 // of which starts at position 0.

@@ -82,7 +82,7 @@ func (p *planner) appends(a *Append) error {
 	each := forecast.Fill * float64(a.MaxRows)
 	want := forecast.Options{
 		First: each, Each: each, N: max(1, int(math.Ceil(a.rows()/each))),
-		RowsPerSecond: a.RowsPerSecond, Now: p.g.o.Now(),
+		RowsPerSecond: a.RowsPerSecond, Now: time.Now(),
 	}
 	if len(a.Like) > 0 {
 		f, err := forecast.Ahead(a.Like, want)
@@ -166,7 +166,13 @@ func (p *planner) recent(o *forecast.Options) (keys [][]byte, ranges []partmap.R
 			return nil, nil, err
 		}
 		none := len(keys) == 0
-		if keys, o.Written, err = p.highest(&rg, keys, o.Written); err != nil {
+		newest := store.SliceOptions{Reverse: true, Timestamps: true}
+		err = p.g.rows(p.ctx, p.root.Bucket, &rg, newest, func(r *store.Row) bool {
+			keys = append(keys, bytes.Clone(r.Key))
+			o.Written = append(o.Written, int64(r.Timestamp))
+			return len(keys) < learnFrom
+		})
+		if err != nil {
 			return nil, nil, err
 		}
 		if none {
@@ -177,41 +183,6 @@ func (p *planner) recent(o *forecast.Options) (keys [][]byte, ranges []partmap.R
 	slices.Reverse(o.Written)
 	slices.Reverse(ranges)
 	return keys, ranges, err
-}
-
-// highest appends the highest keys of a range to keys, downwards.
-func (p *planner) highest(rg *partmap.Range, keys [][]byte, written []int64) ([][]byte, []int64, error) {
-	const page, tries = 1000, 4
-	part := store.Partition{Bucket: p.root.Bucket, ID: rg.Partition}
-	b := store.Bounds{Start: rg.Start, End: rg.End}
-	for len(keys) < learnFrom {
-		if err := p.g.pace.Take(p.ctx, page); err != nil {
-			return nil, nil, store.Wrap("read the highest keys", err)
-		}
-		var got store.Page
-		var err error
-		for range tries {
-			got, err = p.g.store.Slice(p.ctx, part, b, store.SliceOptions{Limit: page, Reverse: true, Timestamps: true})
-			if k := store.KindOf(err); err == nil || k != store.Timeout && k != store.Unavailable || p.ctx.Err() != nil {
-				break
-			}
-		}
-		p.g.pace.Return(page - len(got.Rows))
-		if err != nil {
-			return nil, nil, store.Wrap("read the highest keys of "+span(rg.Start, rg.End), err)
-		}
-		for i := range got.Rows {
-			if r := &got.Rows[i]; !store.IsMarker(r.Value) && len(keys) < learnFrom {
-				keys = append(keys, bytes.Clone(r.Key))
-				written = append(written, int64(r.Timestamp))
-			}
-		}
-		if !got.More {
-			break
-		}
-		b.End = bytes.Clone(got.Rows[len(got.Rows)-1].Key)
-	}
-	return keys, written, nil
 }
 
 // between finds the cuts that are wanted between those that lie ahead already, which

@@ -73,7 +73,7 @@ func (g *Scheduler) Plan(ctx context.Context, id store.BucketID, a Ask) (*Plan, 
 	case partmap.Deleted:
 		return nil, store.Errorf(store.NotFound, "the bucket is deleted")
 	}
-	if !a.PinUntil.IsZero() && !a.PinUntil.After(g.o.Now()) {
+	if !a.PinUntil.IsZero() && !a.PinUntil.After(time.Now()) {
 		return nil, invalid("a pin until %s is over already", a.PinUntil.UTC().Format(time.RFC3339))
 	}
 	p := &planner{g: g, ctx: ctx, root: root, plan: &Plan{Bucket: id, Epoch: root.Epoch, Moves: []move.Goal{}, Notes: []string{}}}
@@ -379,7 +379,7 @@ func (p *planner) merge(a *Ask) error {
 	}
 	rows := int64(0)
 	for i := range ranges {
-		if i > 0 && ranges[i].PinUntil > p.g.o.Now().Unix() {
+		if i > 0 && ranges[i].PinUntil > time.Now().Unix() {
 			return invalid("the cut %s is pinned until %s: nothing joins across it", keytext.Format(ranges[i].Start), time.Unix(ranges[i].PinUntil, 0).UTC().Format(time.RFC3339))
 		}
 		c, err := p.g.count(p.ctx, p.root.Bucket, &ranges[i], nil)
@@ -436,7 +436,8 @@ func (g *Scheduler) count(ctx context.Context, id store.BucketID, rg *partmap.Ra
 	c := &content{below: make([]int64, len(keys)+1), before: make([][]byte, len(keys))}
 	at := 0
 	var last []byte
-	err := g.rows(ctx, id, rg, func(key []byte) error {
+	err := g.rows(ctx, id, rg, store.SliceOptions{}, func(r *store.Row) bool {
+		key := r.Key
 		for at < len(keys) && bytes.Compare(key, keys[at]) >= 0 {
 			c.before[at] = bytes.Clone(last)
 			at++
@@ -444,7 +445,7 @@ func (g *Scheduler) count(ctx context.Context, id store.BucketID, rg *partmap.Ra
 		c.rows++
 		c.below[at]++
 		last = key
-		return nil
+		return true
 	})
 	for ; at < len(keys); at++ {
 		c.before[at] = bytes.Clone(last)
@@ -452,38 +453,44 @@ func (g *Scheduler) count(ctx context.Context, id store.BucketID, rg *partmap.Ra
 	return c, err
 }
 
-// rows calls f for each entry of a settled range, at the pace of moves.
-func (g *Scheduler) rows(ctx context.Context, id store.BucketID, rg *partmap.Range, f func(key []byte) error) error {
+// rows calls f for each entry of a settled range until it returns false, at the pace of moves.
+// With o.Reverse it begins at the highest key.
+func (g *Scheduler) rows(
+	ctx context.Context, id store.BucketID, rg *partmap.Range, o store.SliceOptions, f func(r *store.Row) (more bool),
+) error {
 	const page, tries = 1000, 4
+	o.Limit = page
 	p := store.Partition{Bucket: id, ID: rg.Partition}
 	b := store.Bounds{Start: rg.Start, End: rg.End}
 	for {
 		if err := g.pace.Take(ctx, page); err != nil {
-			return store.Wrap("count rows", err)
+			return store.Wrap("read rows", err)
 		}
 		var got store.Page
 		var err error
 		for range tries {
-			got, err = g.store.Slice(ctx, p, b, store.SliceOptions{Limit: page})
+			got, err = g.store.Slice(ctx, p, b, o)
 			if k := store.KindOf(err); err == nil || k != store.Timeout && k != store.Unavailable || ctx.Err() != nil {
 				break
 			}
 		}
 		g.pace.Return(page - len(got.Rows))
 		if err != nil {
-			return store.Wrap("count the rows of "+span(rg.Start, rg.End), err)
+			return store.Wrap("read the rows of "+span(rg.Start, rg.End), err)
 		}
 		for i := range got.Rows {
-			if store.IsMarker(got.Rows[i].Value) {
-				continue
-			}
-			if err := f(got.Rows[i].Key); err != nil {
-				return err
+			if r := &got.Rows[i]; !store.IsMarker(r.Value) && !f(r) {
+				return nil
 			}
 		}
 		if !got.More {
 			return nil
 		}
-		b.Start, b.StartExclusive = got.Rows[len(got.Rows)-1].Key, true
+		last := bytes.Clone(got.Rows[len(got.Rows)-1].Key)
+		if o.Reverse {
+			b.End = last
+		} else {
+			b.Start, b.StartExclusive = last, true
+		}
 	}
 }

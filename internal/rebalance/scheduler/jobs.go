@@ -91,13 +91,13 @@ func (g *Scheduler) Submit(id store.BucketID, what string, p *Plan) Job {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.lastJob++
-	j := &Job{ID: strconv.FormatUint(g.lastJob, 10), Bucket: id, What: what, Asked: g.o.Now(), Goals: []GoalState{}}
+	j := &Job{ID: strconv.FormatUint(g.lastJob, 10), Bucket: id, What: what, Asked: time.Now(), Goals: []GoalState{}}
 	for _, m := range p.Moves {
 		j.Goals = append(j.Goals, GoalState{Goal: m, Stage: Waiting})
 		j.Rows += m.Copies
 	}
 	if len(p.Moves) == 0 {
-		j.Ended = g.o.Now()
+		j.Ended = time.Now()
 	}
 	g.jobs = append(g.jobs, j)
 	g.forgetJobs()
@@ -120,7 +120,7 @@ func (g *Scheduler) forgetJobs() {
 		}
 	}
 	g.jobs = slices.DeleteFunc(g.jobs, func(j *Job) bool {
-		if ended <= g.o.KeepJobs || j.Ended.IsZero() {
+		if ended <= keepJobs || j.Ended.IsZero() {
 			return false
 		}
 		ended--
@@ -227,7 +227,7 @@ func (g *Scheduler) goal(id store.BucketID, goal *move.Goal, change func(*GoalSt
 			over = over && s.Stage.ended()
 		}
 		if over {
-			j.Ended = g.o.Now()
+			j.Ended = time.Now()
 			if j.Err() == nil {
 				j.Copied, j.Verified, j.Searched = j.Rows, j.Rows, j.Rows
 			}

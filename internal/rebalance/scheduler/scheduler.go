@@ -36,19 +36,13 @@ type Options struct {
 	// second, in all buckets together; 0: as many as possible, without regard to
 	// others. Below it the rate follows the store's latency.
 	RowsPerSecond int
-	// ScanEvery is the pause between two scans of all roots, default 10 minutes;
-	// RootsPerSecond is the pace of one, default 200.
-	ScanEvery      time.Duration
-	RootsPerSecond int
+	// ScanEvery is the pause between two scans of all roots, default 10 minutes.
+	ScanEvery time.Duration
 	// KeepEpochs is how many replaced roots of each bucket are kept, default 100.
 	KeepEpochs uint64
-	// KeepJobs is how many jobs that have ended are remembered, default 100.
-	KeepJobs int
 	// Executor are the options of each executor; its Pace and Observe are the
 	// manager's.
 	Executor executor.Options
-	// Now is the wall clock, time.Now if nil.
-	Now func() time.Time
 	// Logger is told what begins and ends, and what fails; none if nil.
 	Logger *slog.Logger
 }
@@ -60,20 +54,8 @@ func (o Options) withDefaults() Options {
 	if o.ScanEvery <= 0 {
 		o.ScanEvery = 10 * time.Minute
 	}
-	if o.RootsPerSecond <= 0 {
-		o.RootsPerSecond = 200
-	}
 	if o.KeepEpochs == 0 {
 		o.KeepEpochs = 100
-	}
-	if o.KeepJobs <= 0 {
-		o.KeepJobs = 100
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.Executor.Now == nil {
-		o.Executor.Now = o.Now
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -132,6 +114,13 @@ type bucket struct {
 	release func()      // gives back the slot
 }
 
+const (
+	// rootsPerSecond is the pace of a scan.
+	rootsPerSecond = 200
+	// keepJobs is how many jobs that have ended are kept.
+	keepJobs = 100
+)
+
 // clocksApart is how far the wall clocks of movers and of who paused them may differ: a
 // pause that ends by itself ends so much later for a mover.
 const clocksApart = time.Second
@@ -150,7 +139,7 @@ func New(s Store, m Maps, o Options) *Scheduler {
 		events:   make(chan struct{}, 1),
 		buckets:  map[store.BucketID]*bucket{},
 	}
-	g.gate = pause.NewGate(s, m, clocksApart, o.Now)
+	g.gate = pause.NewGate(s, m, clocksApart, time.Now)
 	g.throttle = throttle{pace: g.pace, most: o.RowsPerSecond, probe: g.probe, need: g.need}
 	return g
 }
@@ -255,7 +244,7 @@ const idle = time.Minute
 func (g *Scheduler) start(r *run) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now := g.o.Now()
+	now := time.Now()
 	next := idle
 	var ready []*bucket
 	for id, b := range g.buckets {
@@ -333,7 +322,7 @@ func (g *Scheduler) work(ctx context.Context, b *bucket) {
 		const first, most = 50 * time.Millisecond, 10 * time.Second
 		g.o.Logger.Warn("a bucket's moves have to wait", "bucket", b.id.String(), "error", err)
 		b.failed["move"] = g.failure(err)
-		b.again = g.o.Now().Add(min(first<<min(b.failures, 10), most))
+		b.again = time.Now().Add(min(first<<min(b.failures, 10), most))
 		b.failures++
 		b.wanted = true
 	}
@@ -489,7 +478,7 @@ type Failure struct {
 	Error string    `json:"error"`
 }
 
-func (g *Scheduler) failure(err error) Failure { return Failure{At: g.o.Now(), Error: err.Error()} }
+func (g *Scheduler) failure(err error) Failure { return Failure{At: time.Now(), Error: err.Error()} }
 
 // Status of a manager.
 type Status struct {

@@ -25,7 +25,7 @@ func (g *Scheduler) tidy(ctx context.Context, b *bucket) (again time.Time) {
 		g.o.Logger.Warn("what a map does not name any more can't be collected", "bucket", b.id.String(), "error", err)
 	}
 	if err == nil && waiting > 0 {
-		return g.o.Now().Add(g.collectAfter())
+		return time.Now().Add(g.collectAfter())
 	}
 	return time.Time{}
 }
@@ -76,7 +76,7 @@ func (g *Scheduler) scanAll(ctx context.Context) {
 // scan finds the buckets that moves or a deletion left in the middle, and those with
 // something to collect.
 func (g *Scheduler) scan(ctx context.Context) {
-	s := Scan{Began: g.o.Now().UTC()}
+	s := Scan{Began: time.Now().UTC()}
 	note := func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -105,12 +105,12 @@ func (g *Scheduler) scan(ctx context.Context) {
 				s.Found++
 			}
 			note()
-			if wait.Sleep(ctx, time.Second/time.Duration(g.o.RootsPerSecond)) != nil {
+			if wait.Sleep(ctx, time.Second/rootsPerSecond) != nil {
 				return
 			}
 		}
 	}
-	s.Ended = g.o.Now().UTC()
+	s.Ended = time.Now().UTC()
 	note()
 }
 
@@ -120,7 +120,7 @@ func (g *Scheduler) inspect(ctx context.Context, id store.BucketID) (bool, error
 	if err != nil {
 		return false, err
 	}
-	left := root.State == partmap.Closing && g.o.Now().Sub(time.UnixMicro(root.ChangedAt)) > move.ReopenAfter
+	left := root.State == partmap.Closing && time.Now().Sub(time.UnixMicro(root.ChangedAt)) > move.ReopenAfter
 	if len(root.Batches) > 0 && root.State != partmap.Deleted || left {
 		g.want(id)
 		return true, nil
