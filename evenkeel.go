@@ -10,17 +10,14 @@ package evenkeel
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/localcounter"
 	"github.com/evenkeel/evenkeel/counter/rediscounter"
-	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
-	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
+	"github.com/evenkeel/evenkeel/internal/assembly"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance"
@@ -33,14 +30,7 @@ import (
 // for concurrent use.
 type DB struct {
 	*listing.Client
-
-	store    store.Store
-	counts   counter.Backend   // nil: nobody counts
-	recorder *counter.Recorder // nil as counts is
-	stop     context.CancelFunc
-	work     sync.WaitGroup
-	closing  sync.Once
-	closed   error
+	all *assembly.DB
 }
 
 // Options of a DB; the zero value is good.
@@ -55,14 +45,8 @@ type Options struct {
 }
 
 const (
-	defaultMaxRows = 100_000
 	// moveRate is how many rows are copied and compared per second.
 	moveRate = 20_000
-	// lookEvery is the pause between two looks at sizes.
-	lookEvery = 10 * time.Second
-	// lastCounts is how long Close waits for the last counts to be taken. They are
-	// estimates: recounts make up for what is lost.
-	lastCounts = 3 * time.Second
 )
 
 // Open opens the store in a directory, which is made if there is none. It belongs to one
@@ -73,19 +57,13 @@ func Open(dir string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{store: st}
+	a := assembly.Options{Log: o.Log}
 	if !o.Unbalanced {
-		counts, err := localcounter.Open(filepath.Join(dir, "counters"), localcounter.Options{Logger: o.Log})
-		if err != nil {
-			return nil, errors.Join(err, db.Close())
+		a.OpenCounter = func() (counter.Backend, error) {
+			return localcounter.Open(filepath.Join(dir, "counters"), localcounter.Options{Logger: o.Log})
 		}
-		db.count(counts, o.Log)
 	}
-	if db.Client, err = listing.NewEmbedded(st, db.listing()); err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	db.balance(&o, rebalance.EmbeddedWait, nil)
-	return db, nil
+	return open(context.Background(), st, a, &o, rebalance.EmbeddedWait, nil)
 }
 
 // Cassandra says which keyspace to use and how. Hosts and DataCentre are required, and
@@ -122,83 +100,37 @@ func OpenCassandra(ctx context.Context, c Cassandra) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{store: st}
 	lease := cmp.Or(c.Lease, mapclient.DefaultLease)
-	maps, err := mapclient.Join(ctx, st, mapclient.Options{Lease: lease}, false)
+	a := assembly.Options{Shared: &mapclient.Options{Lease: lease}, Log: c.Log}
+	if !c.Unbalanced {
+		a.OpenCounter = func() (counter.Backend, error) {
+			redis, err := rediscounter.ParseURL(c.Counter)
+			if err != nil {
+				return nil, store.Errorf(store.InvalidArgument, "Counter: %w", err)
+			}
+			return rediscounter.Open(redis)
+		}
+	}
+	return open(ctx, st, a, &c.Options, rebalance.Wait(lease), &rebalance.Candidate{Name: rebalance.Name("evenkeel")})
+}
+
+// open makes a DB over a store, and keeps its buckets in shape unless o.Unbalanced is set. wait
+// is the longest wait of a move; elect: processes elect the one that moves ranges.
+func open(
+	ctx context.Context, st store.Store, a assembly.Options, o *Options, wait time.Duration, elect *rebalance.Candidate,
+) (*DB, error) {
+	all, err := assembly.Open(ctx, st, a)
 	if err != nil {
-		return nil, errors.Join(err, db.Close())
+		return nil, err
 	}
-	if c.Counter != "" && !c.Unbalanced {
-		if err := db.countInRedis(c.Counter, c.Log); err != nil {
-			maps.Close()
-			return nil, errors.Join(err, db.Close())
-		}
+	if !o.Unbalanced {
+		all.Balance(context.Background(), rebalance.Options{
+			MaxRows: o.MaxRows, MoveRate: moveRate, Wait: wait, Leader: elect, Log: o.Log,
+		})
 	}
-	if db.Client, err = listing.New(st, maps, db.listing()); err != nil {
-		maps.Close()
-		return nil, errors.Join(err, db.Close())
-	}
-	db.balance(&c.Options, rebalance.Wait(lease), &leader.Options{Name: rebalance.Name("evenkeel")})
-	return db, nil
+	return &DB{all.Client, all}, nil
 }
 
-func (db *DB) countInRedis(url string, log *slog.Logger) error {
-	o, err := rediscounter.ParseURL(url)
-	if err != nil {
-		return store.Errorf(store.InvalidArgument, "Counter: %w", err)
-	}
-	counts, err := rediscounter.Open(o)
-	if err == nil {
-		db.count(counts, log)
-	}
-	return err
-}
-
-func (db *DB) count(counts counter.Backend, log *slog.Logger) {
-	db.counts = counts
-	db.recorder = counter.NewRecorder(counts, counter.RecorderOptions{Logger: log})
-}
-
-// listing are the client's options: it tells the counters what it writes.
-func (db *DB) listing() (o listing.Options) {
-	if db.counts != nil { // else interfaces that hold nil
-		o.Recorder, o.Sizes = db.recorder, db.counts
-	}
-	return o
-}
-
-// balance keeps the buckets in shape from now on; elect: while this process leads.
-func (db *DB) balance(o *Options, wait time.Duration, elect *leader.Options) {
-	if o.Unbalanced {
-		return
-	}
-	k := rebalance.New(rebalance.Options{
-		Store: db.store, Buckets: db.Client, Counts: db.counts, MoveRate: moveRate, Leader: elect, Log: o.Log,
-		Balance: balancer.For(cmp.Or(o.MaxRows, defaultMaxRows), moveRate, lookEvery, wait),
-	})
-	ctx, stop := context.WithCancel(context.Background())
-	db.stop = stop
-	db.work.Go(func() { _ = k.Run(ctx) }) // it is logged
-}
-
-// Close ends what runs and closes the store. No other method may be called after it, nor
-// be under way. Moves in flight go on at the next Open, or in another process.
-func (db *DB) Close() error {
-	db.closing.Do(func() {
-		if db.stop != nil {
-			db.stop()
-		}
-		db.work.Wait()
-		if db.Client != nil {
-			db.Maps().Close()
-		}
-		if db.recorder != nil {
-			ctx, cancel := context.WithTimeout(context.Background(), lastCounts)
-			defer cancel()
-			_ = db.recorder.Close(ctx)
-			db.closed = db.counts.Close()
-		}
-		db.closed = errors.Join(db.closed, db.store.Close())
-	})
-	return db.closed
-}
+// Close ends balancing and closes the store. No other method may be called after it, nor be
+// under way. Moves in flight go on at the next Open, or in another process.
+func (db *DB) Close() error { return db.all.Close() }

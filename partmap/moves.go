@@ -3,6 +3,7 @@ package partmap
 import (
 	"slices"
 
+	"github.com/evenkeel/evenkeel/internal/base/keytext"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -247,7 +248,10 @@ func (e *Edit) Settle(batch uint64, spans ...Span) error {
 }
 
 // Span is an interval of keys; an empty End is plus infinity.
-type Span struct{ Start, End []byte }
+type Span struct {
+	Start keytext.Key `json:"start"`
+	End   keytext.Key `json:"end"`
+}
 
 // Swept removes settled batches whose markers have been swept. It rewrites the root only:
 // entries keep the id of their batch, which then means that it is over.

@@ -8,11 +8,11 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 )
 
-// Metrics shows what a keeper does and what a recorder tells it. The zero value knows
-// the names only.
+// Metrics are those of a Rebalancer and of a recorder. The zero value can only be
+// described.
 type Metrics struct {
-	Keeper   *Keeper
-	Recorder *counter.Recorder // nil: this process records nothing
+	Rebalancer *Rebalancer
+	Recorder   *counter.Recorder // nil: this process records nothing
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -65,10 +65,10 @@ func (m Metrics) Collect(to chan<- prometheus.Metric) {
 		return 0
 	}
 	const sum, now = prometheus.CounterValue, prometheus.GaugeValue
-	send(leadingDesc, now, yes(m.Keeper.Leading()))
+	send(leadingDesc, now, yes(m.Rebalancer.Leading()))
 	m.moves(func(d *prometheus.Desc, n float64, labels ...string) { send(d, now, n, labels...) })
-	if m.Keeper.sizes != nil {
-		s := m.Keeper.sizes.Status()
+	if m.Rebalancer.balancer != nil {
+		s := m.Rebalancer.balancer.Status()
 		for d, n := range s.Decided {
 			send(decidedDesc, sum, float64(n), string(d.Kind), string(d.Why))
 		}
@@ -83,7 +83,7 @@ func (m Metrics) Collect(to chan<- prometheus.Metric) {
 		send(gapDesc, now, s.Gap)
 		send(failingDesc, now, yes(s.Round.Err != nil))
 		send(unknownDesc, now, float64(s.Sizes.Unknown))
-		to <- histogram(&s.Sizes, m.Keeper.sizes.Limits().MaxRows)
+		to <- histogram(&s.Sizes, m.Rebalancer.balancer.Limits().MaxRows)
 	}
 	if m.Recorder != nil {
 		c := m.Recorder.Counts()
@@ -95,9 +95,9 @@ func (m Metrics) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// moves shows those of the manager.
+// moves sends the metrics of the scheduler.
 func (m Metrics) moves(send func(d *prometheus.Desc, n float64, labels ...string)) {
-	s := m.Keeper.m.Status()
+	s := m.Rebalancer.scheduler.Status()
 	stages := map[scheduler.Stage]int{scheduler.Waiting: 0, scheduler.Begun: 0, scheduler.Met: 0, scheduler.Refused: 0, scheduler.Dropped: 0}
 	for i := range s.Jobs {
 		for k := range s.Jobs[i].Goals {
@@ -128,7 +128,7 @@ func (m Metrics) moves(send func(d *prometheus.Desc, n float64, labels ...string
 	send(rateDesc, float64(s.Rate))
 }
 
-// histogram is that of sizes, for a maximum of rows.
+// histogram returns the sizes as a histogram with bounds that follow from maxRows.
 func histogram(s *balancer.Sizes, maxRows int64) prometheus.Metric {
 	below := map[float64]uint64{}
 	n := uint64(0)

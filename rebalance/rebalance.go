@@ -1,152 +1,296 @@
-// Package rebalance is what a process runs that keeps the buckets of a store in shape:
-// it stands by to lead, moves ranges and looks after sizes while it does, and takes
-// commands. It is the same in listd and in rebalancer run.
+// Package rebalance keeps the buckets of a store in shape: it watches how large their
+// ranges are, splits what is too large, merges what is too small, cuts ahead of appended
+// keys, and moves the rows while clients read and write.
+//
+// A process makes a [Rebalancer] with [New] over its store and its client, and lets
+// [Rebalancer.Run] work until the process ends. If several processes share a store
+// (Cassandra), each of them runs one with Options.Leader set; they elect one that does the
+// work, and another one takes over when it ends or dies. Whatever a process leaves
+// unfinished, the next one completes: the state of every move is in the store.
+//
+// Most programs need only that, and get it from package evenkeel. The other methods are
+// what operators do by hand, which the programs listd and rebalancer offer as commands:
+//
+//   - [Rebalancer.Status] reports which buckets move, how far their jobs are, and what failed.
+//   - [Rebalancer.Plan] works out a request (split here, merge this, prepare for so many
+//     appended rows) as a [Plan] of moves with their costs; nothing changes.
+//   - [Rebalancer.Apply] submits the moves of a plan as a [Job]; [Rebalancer.Job] reports how
+//     far it is.
+//
+// Sizes come from a counter.Backend, to which clients report what they write. Without one
+// each look counts every row.
 package rebalance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/evenkeel/evenkeel/counter"
-	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
+	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options of a keeper. Store, Buckets and the policy of Balance are required.
+// The types of plans and their moves.
+type (
+	// Request is what an operator wants of one bucket.
+	Request = scheduler.Ask
+	// Append is a future load by appends, for a Request.
+	Append = scheduler.Append
+	// Plan is the moves of one bucket, on the map of one epoch.
+	Plan = scheduler.Plan
+	// Job is the moves of one bucket that were submitted together.
+	Job = scheduler.Job
+	// Status is what goes on.
+	Status = scheduler.Status
+	// Candidate is a process that may lead: its name, and where it takes commands.
+	Candidate = leader.Options
+	// Holder is the process that leads.
+	Holder = leader.Holder
+)
+
+// The kinds of requests.
+const (
+	Split    = scheduler.Split    // cuts ranges in front of keys
+	Merge    = scheduler.Merge    // joins neighbouring ranges
+	Refresh  = scheduler.Refresh  // rewrites ranges, without their tombstones
+	Presplit = scheduler.Presplit // cuts exactly at keys, and may pin the cuts
+)
+
+// Options of a Rebalancer. Store and Buckets are required.
 type Options struct {
-	Store   store.Store
+	Store store.Store
+	// Buckets is the client of this process. With an embedded store all of the process's
+	// operations must go through it.
 	Buckets *listing.Client
-	// Balance is how sizes are looked after; with Every 0 they are not.
-	Balance balancer.Options
-	// Counts is where sizes are counted; nil: nowhere, and each look counts every row.
-	Counts counter.Backend
+	// MaxRows is the most rows of a partition, default 100,000.
+	MaxRows int64
 	// MoveRate is the most rows copied and compared per second; 0: no limit.
 	MoveRate int
-	// Leader has the processes of a shared store elect one that does the work; nil:
-	// this process has its store for itself.
-	Leader *leader.Options
-	// Aside: never lead, and leave the work to others.
+	// Wait is the longest that one wait of a move takes, default EmbeddedWait.
+	Wait time.Duration
+	// Balance replaces the policy that follows from MaxRows, MoveRate and Wait. If its
+	// Every is 0, sizes are not watched: only requested moves are done.
+	Balance *balancer.Options
+	// Counts is where sizes are counted; nil: each look counts every row.
+	Counts counter.Backend
+	// Leader lets the processes of a shared store elect one that does the work; nil: this
+	// process has its store for itself.
+	Leader *Candidate
+	// Aside: never lead.
 	Aside bool
-	// Log is told what begins, ends and fails; nothing if nil.
+	// Log receives what begins, ends and fails; nil: nothing is logged.
 	Log *slog.Logger
-	// Now is the wall clock, time.Now if nil.
-	Now func() time.Time
 }
 
-// EmbeddedWait is what a wait of a move takes at most where one process has the store
-// for itself: for writes under way.
-const EmbeddedWait = time.Second
+const (
+	// EmbeddedWait is the longest wait of a move if one process has the store for itself:
+	// for writes in flight.
+	EmbeddedWait = time.Second
 
-// Wait is what a wait of a move takes at most with a lease.
+	defaultMaxRows = 100_000
+	// lookEvery is the default pause between two looks at sizes.
+	lookEvery = 10 * time.Second
+)
+
+// Wait returns the longest wait of a move with a lease.
 func Wait(lease time.Duration) time.Duration { return lease + lease/10 }
 
-// Keeper is all of it. Its methods are safe for concurrent use; Run is for one
-// goroutine at a time.
-type Keeper struct {
-	m         *scheduler.Scheduler
-	sizes     *balancer.Balancer // nil: nobody looks after them
+// Rebalancer keeps buckets in shape. Its methods are safe for concurrent use; Run and Lead
+// are for one goroutine at a time.
+type Rebalancer struct {
+	o         Options
+	scheduler *scheduler.Scheduler
+	balancer  *balancer.Balancer // nil: sizes are not watched
 	candidate *leader.Candidate  // nil: this process has its store for itself
-	aside     bool
-	api       http.Handler
-	log       *slog.Logger
 }
 
-// New makes a keeper. Nothing is read or written until Run.
-func New(o Options) *Keeper {
+// New makes a Rebalancer. Nothing is read or written until Run.
+func New(o Options) *Rebalancer {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Balance == nil {
+		b := balancer.For(cmp.Or(o.MaxRows, defaultMaxRows), o.MoveRate, lookEvery, cmp.Or(o.Wait, EmbeddedWait))
+		o.Balance = &b
+	}
 	maps := o.Buckets.Maps()
-	m := scheduler.New(o.Store, maps, scheduler.Options{
-		RowsPerSecond: o.MoveRate, Logger: o.Log, Now: o.Now,
-	})
-	k := &Keeper{m: m, aside: o.Aside, log: o.Log}
+	r := &Rebalancer{o: o}
+	r.scheduler = scheduler.New(o.Store, maps, scheduler.Options{RowsPerSecond: o.MoveRate, Logger: o.Log})
 	if o.Balance.Every > 0 && !o.Aside {
-		b, counts := o.Balance, o.Counts
-		b.Now, b.Logger = o.Now, o.Log
+		b, counts := *o.Balance, o.Counts
+		b.Logger = o.Log
 		if b.Exact = counts == nil; b.Exact {
 			counts = counter.NewMemory(nil)
 		}
-		k.sizes = balancer.New(o.Store, maps, k.m, counts, b)
-	}
-	a := adminapi.Options{
-		Manager: k.m, Balancer: k.sizes, Store: o.Store, Maps: maps, Names: o.Buckets, Buckets: o.Buckets, Rows: o.Store,
-		MaxRows: o.Balance.Policy.MaxRows, Every: o.Balance.Every, Now: o.Now,
+		r.balancer = balancer.New(o.Store, maps, r.scheduler, counts, b)
 	}
 	if o.Leader != nil {
-		k.candidate = leader.New(o.Store, *o.Leader)
-		a.Leader = k.candidate.Leader
+		r.candidate = leader.New(o.Store, *o.Leader)
 	}
-	k.api = adminapi.New(a)
-	return k
+	return r
 }
 
-// API is the handler of everything below /v1/; see adminapi.
-func (k *Keeper) API() http.Handler { return k.api }
+// Options returns what the Rebalancer was made of, with Balance and Log set.
+func (r *Rebalancer) Options() Options { return r.o }
+
+// Scheduler and Balancer are the parts; Balancer is nil if sizes are not watched.
+func (r *Rebalancer) Scheduler() *scheduler.Scheduler { return r.scheduler }
+func (r *Rebalancer) Balancer() *balancer.Balancer    { return r.balancer }
 
 // Leading reports whether this process does the work at present.
-func (k *Keeper) Leading() bool {
-	if k.candidate == nil {
+func (r *Rebalancer) Leading() bool {
+	if r.candidate == nil {
 		return true
 	}
-	_, mine := k.candidate.Leading()
+	_, mine := r.candidate.Leading()
 	return mine
 }
 
-// lead does the work until ctx ends.
-func (k *Keeper) lead(ctx context.Context) error {
+// Leader returns the process that leads, if it is known, and whether it is this one.
+// Without Options.Leader it is always this one, of which nothing is known.
+func (r *Rebalancer) Leader(ctx context.Context) (h Holder, known, mine bool) {
+	if r.candidate == nil {
+		return h, false, true
+	}
+	return r.candidate.Leader(ctx)
+}
+
+// work does the work until ctx ends.
+func (r *Rebalancer) work(ctx context.Context) error {
 	var sizes sync.WaitGroup
-	if k.sizes != nil {
-		sizes.Go(func() { _ = k.sizes.Run(ctx) }) // it ends with ctx
+	if r.balancer != nil {
+		sizes.Go(func() { _ = r.balancer.Run(ctx) }) // it ends with ctx
 	}
 	defer sizes.Wait()
-	return k.m.Run(ctx)
+	return r.scheduler.Run(ctx)
 }
 
 // Run does the work until ctx ends, while this process leads. It returns when nothing
-// moves any more and the lease is given up: with an error only where this process
-// never can lead, since the record of who leads is damaged or of a later version.
-func (k *Keeper) Run(ctx context.Context) error {
+// moves and the lease is given up. The error is not nil only if this process can never
+// lead, because the record of the leader is damaged or of a later version.
+func (r *Rebalancer) Run(ctx context.Context) error {
+	log := r.o.Log
 	switch {
-	case k.aside:
-		k.log.Info("moves are left to other processes")
+	case r.o.Aside:
+		log.Info("moves are left to other processes")
 		<-ctx.Done()
 		return nil
-	case k.candidate == nil:
-		_ = k.lead(ctx)
+	case r.candidate == nil:
+		_ = r.work(ctx)
 		return nil
 	}
 	for ctx.Err() == nil {
-		err := k.candidate.Run(ctx, func(ctx context.Context) error {
-			k.log.Info("this process leads the moves now")
-			return k.lead(ctx)
+		err := r.candidate.Run(ctx, func(ctx context.Context) error {
+			log.Info("this process leads the moves now")
+			return r.work(ctx)
 		}, func(err error) {
 			var held *leader.HeldError
 			if errors.As(err, &held) {
-				k.log.Info("another process leads the moves", "leader", held.Holder.String(), "admin", held.Holder.Admin)
+				log.Info("another process leads the moves", "leader", held.Holder.String(), "admin", held.Holder.Admin)
 				return
 			}
-			k.log.Warn("this process does not lead the moves", "error", err)
+			log.Warn("this process does not lead the moves", "error", err)
 		})
 		if ctx.Err() == nil && store.KindOf(err) == store.Corrupt {
-			k.log.Error("nothing is moved by this process", "error", err)
+			log.Error("nothing is moved by this process", "error", err)
 			return err
 		}
 	}
 	return nil
 }
 
-// Name is what people know a process of a program by.
+// Lead does the work while f runs. It fails with *leader.HeldError if another process
+// leads, else with f's error. Options.Leader must be set.
+func (r *Rebalancer) Lead(ctx context.Context, f func(ctx context.Context) error) error {
+	return r.candidate.Try(ctx, func(ctx context.Context) error {
+		ctx, stop := context.WithCancel(ctx)
+		var work sync.WaitGroup
+		work.Go(func() { _ = r.work(ctx) }) // it ends with ctx
+		defer work.Wait()
+		defer stop()
+		return f(ctx)
+	})
+}
+
+// Status reports what goes on.
+func (r *Rebalancer) Status() Status { return r.scheduler.Status() }
+
+// Plan works out a request. It only reads; rows are counted at the pace of moves. The error
+// is NotFound if there is no such bucket, InvalidArgument if the request does not fit its
+// map or its rows, Conflict if ranges concerned move already, and Unavailable while the
+// bucket is being deleted.
+func (r *Rebalancer) Plan(ctx context.Context, id store.BucketID, q Request) (*Plan, error) {
+	most := r.o.Balance.Policy.MaxRows
+	q.MaxRows = most
+	if q.Append != nil && q.Append.MaxRows == 0 {
+		a := *q.Append
+		a.MaxRows = cmp.Or(most, defaultMaxRows)
+		q.Append = &a
+	}
+	return r.scheduler.Plan(ctx, id, q)
+}
+
+// Ready fails unless moves of a bucket can begin: with *NotLeading if another process
+// leads, with Unavailable if none does, and with Conflict if moves are paused.
+func (r *Rebalancer) Ready(ctx context.Context, id store.BucketID) error {
+	if err := r.Leads(ctx); err != nil {
+		return err
+	}
+	s, err := pause.Read(ctx, r.o.Store, store.Local)
+	if err != nil {
+		return err
+	}
+	if p, paused := s.Of(id, time.Now()); paused {
+		return &pause.Error{Pause: p}
+	}
+	return nil
+}
+
+// Leads fails unless this process leads.
+func (r *Rebalancer) Leads(ctx context.Context) error {
+	switch holder, known, mine := r.Leader(ctx); {
+	case mine:
+		return nil
+	case known:
+		return &NotLeading{holder}
+	}
+	return store.Errorf(store.Unavailable, "no process leads at present: one will in a moment, if one is left; try again")
+}
+
+// NotLeading is the error of a request that only the leader can do.
+type NotLeading struct{ Leader Holder }
+
+func (e *NotLeading) Error() string {
+	if e.Leader.Admin == "" {
+		return fmt.Sprintf("this process does not lead: %s does, which takes no commands; wait until it has ended", &e.Leader)
+	}
+	return fmt.Sprintf("this process does not lead: %s does, at %s", &e.Leader, e.Leader.Admin)
+}
+
+// Apply submits the moves of a plan; what names them in the status, like "split". It fails
+// like Ready. If the bucket changes before a move begins, that move is refused.
+func (r *Rebalancer) Apply(ctx context.Context, what string, p *Plan) (Job, error) {
+	if err := r.Ready(ctx, p.Bucket); err != nil {
+		return Job{}, err
+	}
+	return r.scheduler.Submit(p.Bucket, what, p), nil
+}
+
+// Job returns a job by its id. Jobs are kept in memory: those of other processes and old
+// ones are not known.
+func (r *Rebalancer) Job(id string) (Job, bool) { return r.scheduler.Job(id) }
+
+// Name is a name for this process of a program, for people.
 func Name(program string) string {
 	host, err := os.Hostname()
 	if err != nil {

@@ -1,6 +1,7 @@
 package s3api
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"net/netip"
@@ -11,15 +12,16 @@ import (
 	"github.com/evenkeel/evenkeel/s3api/sigv4"
 )
 
-// authenticate finds out who asks and verifies the signature. Without keys
-// nobody is authenticated: whatever signature there is, is not looked at.
+// authenticate finds the request's access key and verifies its signature. Without keys
+// signatures are ignored.
 func (h *Handler) authenticate(x *exchange) *Error {
 	x.who = allKeys
 	if h.o.Keys == nil {
 		return h.refusePages(x)
 	}
 	path, query := splitTarget(x.r)
-	signed := &sigv4.Request{Method: x.r.Method, Path: path, Query: query, Host: x.r.Host, Header: x.r.Header, Length: x.r.ContentLength}
+	signed := &sigv4.Request{Method: x.r.Method, Path: path, Query: query, Host: x.r.Host, Header: x.r.Header,
+		Length: x.r.ContentLength}
 	claim, err := sigv4.Parse(signed)
 	if err != nil {
 		return h.refuseSignature(err)
@@ -30,16 +32,19 @@ func (h *Handler) authenticate(x *exchange) *Error {
 	x.keyID = claim.KeyID
 	if claim.Scope.Region != h.o.Region && x.op.name != getBucketLocation {
 		// GetBucketLocation is how clients learn of the region.
-		e := refuse(http.StatusBadRequest, "AuthorizationHeaderMalformed", "The authorization header is malformed; the region '%s' is wrong; expecting '%s'", claim.Scope.Region, h.o.Region)
+		code, what := "AuthorizationHeaderMalformed", "The authorization header is malformed"
 		if claim.Presigned {
-			e.Code, e.Message = "AuthorizationQueryParametersError", "Error parsing the X-Amz-Credential parameter; the region '"+claim.Scope.Region+"' is wrong; expecting '"+h.o.Region+"'"
+			code, what = "AuthorizationQueryParametersError", "Error parsing the X-Amz-Credential parameter"
 		}
+		e := refuse(http.StatusBadRequest, code, "%s; the region '%s' is wrong; expecting '%s'",
+			what, claim.Scope.Region, h.o.Region)
 		e.Detail = Header{"Region", h.o.Region}
 		return e
 	}
 	key := h.o.Keys.Key(claim.KeyID)
 	if key == nil {
-		return refuse(http.StatusForbidden, "InvalidAccessKeyId", "The AWS Access Key Id you provided does not exist in our records.")
+		return refuse(http.StatusForbidden, "InvalidAccessKeyId",
+			"The AWS Access Key Id you provided does not exist in our records.")
 	}
 	if err := claim.CheckTime(h.o.Now()); err != nil {
 		return h.refuseSignature(err)
@@ -54,8 +59,7 @@ func (h *Handler) authenticate(x *exchange) *Error {
 	return nil
 }
 
-// refusePages refuses what a page in somebody's browser may have sent: where keys are asked
-// for it has none.
+// refusePages refuses requests of web pages, where no key protects against them.
 func (h *Handler) refusePages(x *exchange) *Error {
 	if h.o.Guard == nil {
 		return nil
@@ -69,19 +73,19 @@ func (h *Handler) refusePages(x *exchange) *Error {
 	return nil
 }
 
-// fromLoopback reports whether a request came over a connection that doesn't leave
-// the machine. Headers of proxies don't count: anybody can send them.
+// fromLoopback reports whether the client is on this machine. Headers of proxies don't count:
+// anybody can send them.
 func fromLoopback(r *http.Request) bool {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && from.Addr().IsLoopback()
 }
 
-// strongDigests are headers by which nobody can find another body. (That two bodies
-// can be made for one MD5 or SHA-1 is no help to whoever has seen one of them.)
+// strongDigests are headers that determine the body: an attacker would need a second
+// preimage, which MD5 and SHA-1 still resist.
 var strongDigests = []string{"content-md5", "x-amz-checksum-sha1", "x-amz-checksum-sha256"}
 
-// coversBody reports whether the request is good for one body only: the signature
-// covers the body, its chunks, or a header with its digest.
+// coversBody reports whether the signature covers the body, its chunks, or a header with its
+// digest.
 func coversBody(claim *sigv4.Claim, header http.Header) bool {
 	if claim.Payload != sigv4.UnsignedPayload && claim.Payload != sigv4.UnsignedChunksTrailer {
 		return true
@@ -91,10 +95,11 @@ func coversBody(claim *sigv4.Claim, header http.Header) bool {
 	})
 }
 
-// statusOf the codes of package sigv4; the others are 400.
+// statusOf has the statuses of sigv4's codes other than 400.
 var statusOf = map[string]int{
-	"AccessDenied": http.StatusForbidden, "SignatureDoesNotMatch": http.StatusForbidden, "RequestTimeTooSkewed": http.StatusForbidden,
-	"NotImplemented": http.StatusNotImplemented,
+	"AccessDenied": http.StatusForbidden, "SignatureDoesNotMatch": http.StatusForbidden,
+	"RequestTimeTooSkewed": http.StatusForbidden,
+	"NotImplemented":       http.StatusNotImplemented,
 }
 
 func (h *Handler) refuseSignature(err error) *Error {
@@ -102,28 +107,26 @@ func (h *Handler) refuseSignature(err error) *Error {
 	if !errors.As(err, &e) {
 		return fromStore(err, false)
 	}
-	status := statusOf[e.Code]
-	setDefault(&status, http.StatusBadRequest)
-	return refuse(status, e.Code, "%s", e.Message)
+	return refuse(cmp.Or(statusOf[e.Code], http.StatusBadRequest), e.Code, "%s", e.Message)
 }
 
 func accessDenied(format string, args ...any) *Error {
 	return refuse(http.StatusForbidden, "AccessDenied", "Access Denied. "+format, args...)
 }
 
-// scope is what an operation touches.
+// scope is the part of the store that an operation needs.
 type scope int
 
 const (
-	onService scope = iota // the operation shows what the key may see
-	inBucket               // the bucket itself, for whoever may do anything in it
+	onService scope = iota // nothing: the operation shows what the key may see
+	inBucket               // any part of the bucket
 	onBucket               // all of the bucket
 	onListing              // the keys with the query's prefix
 	onKey                  // the key
-	inBody                 // the operation looks at every key that it is given
+	inBody                 // any part of the bucket: the operation checks the keys in its body
 )
 
-// authorize says whether the key is good for what is asked.
+// authorize checks whether the access key allows the operation.
 func (x *exchange) authorize() *Error {
 	k := x.who
 	if x.op.write && !k.Write {
@@ -146,8 +149,7 @@ func (x *exchange) authorize() *Error {
 	return nil
 }
 
-// lowerHoisted makes headers of what a presigned URL has as parameters in their
-// place.
+// lowerHoisted makes headers of the parameters of a presigned URL that stand for headers.
 func lowerHoisted(r *http.Request, query url.Values) {
 	for name, values := range query {
 		canonical := http.CanonicalHeaderKey(name)
@@ -160,6 +162,7 @@ func lowerHoisted(r *http.Request, query url.Values) {
 
 // signatureParams are the parameters of the signature itself.
 var signatureParams = map[string]bool{
-	"X-Amz-Algorithm": true, "X-Amz-Credential": true, "X-Amz-Date": true, "X-Amz-Expires": true, "X-Amz-Signedheaders": true,
-	"X-Amz-Signature": true, "X-Amz-Security-Token": true,
+	"X-Amz-Algorithm": true, "X-Amz-Credential": true, "X-Amz-Date": true, "X-Amz-Expires": true,
+	"X-Amz-Signedheaders": true,
+	"X-Amz-Signature":     true, "X-Amz-Security-Token": true,
 }

@@ -2,6 +2,7 @@ package s3api
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/md5"
 	"crypto/sha1"
 	"crypto/sha256"
@@ -20,19 +21,18 @@ import (
 	"github.com/evenkeel/evenkeel/s3api/sigv4"
 )
 
-// payload is what a signature says about a body.
+// payload is what a request's signature covers of its body.
 type payload struct {
-	// stands for the body, as in package sigv4; empty: the header does.
+	// stands for the body in the signature, see package sigv4; empty: the header does.
 	stands string
-	// chain verifies chunks; nil if nobody is authenticated.
+	// chain verifies chunks; nil without authentication.
 	chain *sigv4.Chain
-	// open: whoever saw the request on its way could send it with another body.
+	// open: an eavesdropper could send the request with another body.
 	open bool
 }
 
-// readBody reads the whole decoded body of a request, at most limit bytes, and
-// verifies its length, the digests that came with it and what is signed of it.
-// Nothing short, long, cut or altered gets past it.
+// readBody reads and decodes the body of a request, at most limit bytes, and verifies its
+// length, its digests and the signatures of its chunks.
 func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 	if p.open {
 		return nil, accessDenied("The signature does not cover the body (x-amz-content-sha256: %s), "+
@@ -41,7 +41,7 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 			"Behind a proxy that ends TLS the server takes --allow-unsigned-payload.", p.stands)
 	}
 	length := r.ContentLength // -1: not said
-	setDefault(&p.stands, r.Header.Get("X-Amz-Content-Sha256"))
+	p.stands = cmp.Or(p.stands, r.Header.Get("X-Amz-Content-Sha256"))
 	var body io.Reader = r.Body
 	digest := sha256.New()
 	if sigv4.IsDigest(p.stands) {
@@ -53,7 +53,8 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 		n, err := strconv.ParseInt(said, 10, 64)
 		switch {
 		case said == "":
-			return nil, refuse(http.StatusLengthRequired, "MissingContentLength", "An aws-chunked body needs the header x-amz-decoded-content-length.")
+			return nil, refuse(http.StatusLengthRequired, "MissingContentLength",
+				"An aws-chunked body needs the header x-amz-decoded-content-length.")
 		case err != nil || n < 0:
 			return nil, invalidArgument("x-amz-decoded-content-length is not a length: %q.", said)
 		}
@@ -90,7 +91,8 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 	case length >= 0 && int64(len(data)) != length:
 		return nil, incomplete()
 	case sigv4.IsDigest(p.stands) && hex.EncodeToString(digest.Sum(nil)) != p.stands:
-		return nil, refuse(http.StatusBadRequest, "XAmzContentSHA256Mismatch", "The provided 'x-amz-content-sha256' header does not match what was computed.")
+		return nil, refuse(http.StatusBadRequest, "XAmzContentSHA256Mismatch",
+			"The provided 'x-amz-content-sha256' header does not match what was computed.")
 	}
 	if e := verifyDigests(data, r.Header); e != nil {
 		return nil, e
@@ -98,7 +100,8 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 	if chunks != nil {
 		for name := range strings.SplitSeq(r.Header.Get("X-Amz-Trailer"), ",") {
 			if name = strings.TrimSpace(name); name != "" && chunks.Trailer.Get(name) == "" {
-				return nil, refuse(http.StatusBadRequest, "MalformedTrailerError", "The trailer %s was announced and did not come.", name)
+				return nil, refuse(http.StatusBadRequest, "MalformedTrailerError", "The trailer %s was announced and did not come.",
+					name)
 			}
 		}
 		if e := verifyDigests(data, chunks.Trailer); e != nil {
@@ -108,7 +111,7 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 	return data, nil
 }
 
-// readAll reads up to one byte more than limit, into memory for the length that was said.
+// readAll reads up to one byte more than limit, into a buffer for the announced length.
 func readAll(r io.Reader, length, limit int64) ([]byte, error) {
 	if length < 0 {
 		length = min(limit, 512)
@@ -128,7 +131,7 @@ func readAll(r io.Reader, length, limit int64) ([]byte, error) {
 	}
 }
 
-// isChunked reports whether a body is said to be aws-chunked.
+// isChunked reports whether the headers announce an aws-chunked body.
 func isChunked(h http.Header) bool {
 	for enc := range strings.SplitSeq(h.Get("Content-Encoding"), ",") {
 		if strings.TrimSpace(enc) == "aws-chunked" {
@@ -139,7 +142,9 @@ func isChunked(h http.Header) bool {
 }
 
 func tooLarge(limit int64) *Error {
-	return refuse(http.StatusBadRequest, "EntityTooLarge", "Your body is larger than %d bytes. Values are metadata here: keep the object's bytes elsewhere, and send its size and ETag in %s and %s with an empty body.", limit, headerSize, headerETag)
+	return refuse(http.StatusBadRequest, "EntityTooLarge",
+		"Your body is larger than %d bytes. Values are metadata here: keep the object's bytes elsewhere, and send its "+
+			"size and ETag in %s and %s with an empty body.", limit, headerSize, headerETag)
 }
 
 func incomplete() *Error {
@@ -149,7 +154,7 @@ func incomplete() *Error {
 // crc64NVME is the table of CRC-64/NVME (its polynomial, reflected).
 var crc64NVME = crc64.MakeTable(0x9a6c9329ac4bc9b5)
 
-// digests are the headers and trailers that carry a digest of the body.
+// digests are the headers and trailers with a digest of the body.
 var digests = map[string]func() hash.Hash{
 	"Content-Md5":              md5.New,
 	"X-Amz-Checksum-Crc32":     func() hash.Hash { return crc32.NewIEEE() },
@@ -164,7 +169,8 @@ func verifyDigests(body []byte, h http.Header) *Error {
 	for name := range h {
 		newHash := digests[name]
 		if newHash == nil {
-			if strings.HasPrefix(name, "X-Amz-Checksum-") && name != "X-Amz-Checksum-Algorithm" && name != "X-Amz-Checksum-Type" {
+			if strings.HasPrefix(name, "X-Amz-Checksum-") && name != "X-Amz-Checksum-Algorithm" &&
+				name != "X-Amz-Checksum-Type" {
 				return notImplemented(name)
 			}
 			continue

@@ -7,7 +7,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"math"
 	"net/http"
@@ -20,7 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/listing"
 )
 
-// Buckets is what the dialect needs of a listing client.
+// Buckets are the methods of a listing client that a Handler uses.
 type Buckets interface {
 	CreateBucket(ctx context.Context, name string, cuts ...[]byte) error
 	DeleteBucket(ctx context.Context, name string) error
@@ -28,7 +27,7 @@ type Buckets interface {
 	Bucket(name string) Bucket
 }
 
-// Bucket is what the dialect needs of one bucket.
+// Bucket are the methods of a bucket that a Handler uses.
 type Bucket interface {
 	Put(ctx context.Context, key, value []byte) error
 	Get(ctx context.Context, key []byte) (listing.Entry, error)
@@ -37,22 +36,25 @@ type Bucket interface {
 	SplitPoints(ctx context.Context, q listing.Query, n int) ([][]byte, error)
 }
 
-// Over makes a listing client serve the dialect.
+// Over adapts a listing client.
 func Over(c *listing.Client) Buckets { return client{c} }
 
 type client struct{ *listing.Client }
 
 func (c client) Bucket(name string) Bucket { return c.Client.Bucket(name) }
 
-// maxConfigurationBytes bounds CreateBucketConfiguration.
-const maxConfigurationBytes = 64 << 10
+const (
+	// maxConfigurationBytes bounds CreateBucketConfiguration.
+	maxConfigurationBytes = 64 << 10
+	// maxCutsBytes bounds the list of cuts of a CreateBucket.
+	maxCutsBytes = 4 << 20
+)
 
-// createBucket. There is one location, so a LocationConstraint is accepted and
-// means nothing.
+// createBucket ignores a LocationConstraint: there is one location.
 func (h *Handler) createBucket(x *exchange) error {
 	var cuts [][]byte
 	if x.query.Has(paramCuts) {
-		body, refusal := h.receive(x, h.o.MaxCutsBytes, forCuts)
+		body, refusal := h.receive(x, maxCutsBytes, forCuts)
 		if refusal != nil {
 			return refusal
 		}
@@ -66,8 +68,7 @@ func (h *Handler) createBucket(x *exchange) error {
 			return refusal
 		}
 	} else {
-		// Without cuts there is nothing that the body could change, and minio-go
-		// doesn't sign it.
+		// Without cuts the body changes nothing, and minio-go doesn't sign it.
 		x.payload.open = false
 		body, refusal := h.receive(x, maxConfigurationBytes, asDocument)
 		if refusal != nil {
@@ -85,7 +86,7 @@ func (h *Handler) createBucket(x *exchange) error {
 	return nil
 }
 
-// checkConfiguration accepts what means nothing here and refuses the rest.
+// checkConfiguration accepts a document that has no effect, and refuses others.
 func checkConfiguration(body []byte) *Error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil
@@ -96,7 +97,8 @@ func checkConfiguration(body []byte) *Error {
 		Others             []struct{ XMLName xml.Name } `xml:",any"`
 	}
 	if err := xml.Unmarshal(body, &c); err != nil {
-		return refuse(http.StatusBadRequest, "MalformedXML", "The XML you provided is not a CreateBucketConfiguration: %v.", err)
+		return refuse(http.StatusBadRequest, "MalformedXML", "The XML you provided is not a CreateBucketConfiguration: %v.",
+			err)
 	}
 	if len(c.Others) > 0 {
 		return notImplemented("CreateBucket with " + c.Others[0].XMLName.Local)
@@ -104,19 +106,13 @@ func checkConfiguration(body []byte) *Error {
 	return nil
 }
 
-// ParseCuts reads a list of cuts: one per line, as text with \xNN escapes (see
-// package keytext), in ascending order.
-func ParseCuts(r io.Reader) ([][]byte, error) {
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return nil, err
-	}
-	return parseCuts(data, math.MaxInt)
-}
+// ParseCuts reads a list of cuts: keys in ascending order, one per line, in UTF-8 with \xNN
+// for any other byte and \\ for a backslash.
+func ParseCuts(data []byte) ([][]byte, error) { return parseCuts(data, math.MaxInt) }
 
 var errTooManyCuts = errors.New("too many cuts")
 
-// forCuts: the cuts themselves, and the map that is made of them.
+// forCuts is the memory for a list of n bytes, with the map that is made of it.
 func forCuts(n int64) int64 { return 4*n + 1<<20 }
 
 func parseCuts(data []byte, most int) ([][]byte, error) {
@@ -148,7 +144,7 @@ func (h *Handler) deleteBucket(x *exchange) error {
 	return nil
 }
 
-// exists fails if there is no such bucket.
+// exists fails if the bucket does not exist.
 func (h *Handler) exists(x *exchange) error {
 	_, err := h.buckets.Bucket(x.bucket).List(x.ctx(), listing.Query{Limit: 1, Bytes: smallBytes, KeysOnly: true})
 	return err
@@ -177,7 +173,7 @@ func (h *Handler) getBucketLocation(x *exchange) error {
 	return x.writeXML(http.StatusOK, b)
 }
 
-// getBucketVersioning: an empty configuration says that it was never on.
+// getBucketVersioning answers an empty configuration: versioning was never on.
 func (h *Handler) getBucketVersioning(x *exchange) error {
 	if err := h.exists(x); err != nil {
 		return err
@@ -189,7 +185,7 @@ func (h *Handler) getBucketVersioning(x *exchange) error {
 	return x.writeXML(http.StatusOK, b)
 }
 
-// putBucketAcl accepts what is so anyway: private.
+// putBucketAcl accepts private only, which all buckets are.
 func (h *Handler) putBucketAcl(x *exchange) error {
 	if refusal := x.privateOnly(); refusal != nil {
 		return refusal
@@ -216,8 +212,8 @@ func (h *Handler) putObjectAcl(x *exchange) error {
 	return nil
 }
 
-// getBucketAcl answers what private means: the owner may do everything, and nobody
-// else anything. (What a key may do is another matter.)
+// getBucketAcl answers the list that private stands for: the owner has full control, and
+// nobody else any.
 func (h *Handler) getBucketAcl(x *exchange) error {
 	if err := h.exists(x); err != nil {
 		return err
@@ -241,14 +237,15 @@ func (x *exchange) writePrivate() error {
 	defer b.free()
 	b.root("AccessControlPolicy")
 	b.raw(ownerXML)
-	b.raw(`<AccessControlList><Grant><Grantee xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="CanonicalUser">` + ownerParts +
+	b.raw(`<AccessControlList><Grant><Grantee xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" ` +
+		`xsi:type="CanonicalUser">` + ownerParts +
 		"</Grantee><Permission>FULL_CONTROL</Permission></Grant></AccessControlList>")
 	b.close("AccessControlPolicy")
 	return x.writeXML(http.StatusOK, b)
 }
 
-// privateOnly reads what is asked for, by a header or a document, and refuses all
-// but private.
+// privateOnly reads the access control list of a request, from a header or a document, and
+// refuses others than private.
 func (x *exchange) privateOnly() *Error {
 	body, refusal := x.h.receive(x, maxConfigurationBytes, asDocument)
 	if refusal != nil {
@@ -262,13 +259,14 @@ func (x *exchange) privateOnly() *Error {
 		}
 	}
 	if !private {
-		return notImplemented(x.op.name + " with other than private: x-amz-acl: private, or FULL_CONTROL for the owner and nothing else")
+		return notImplemented(x.op.name +
+			" with other than private: x-amz-acl: private, or FULL_CONTROL for the owner and nothing else")
 	}
 	return nil
 }
 
-// isPrivate says whether a document is the list that writePrivate answers: clients
-// that copy an object's list read it and put it again.
+// isPrivate reports whether a document is the list that writePrivate writes: clients copy the
+// list of an object.
 func isPrivate(body []byte) (bool, *Error) {
 	type others []struct{ XMLName xml.Name }
 	var p struct {
@@ -289,13 +287,15 @@ func isPrivate(body []byte) (bool, *Error) {
 		Others others `xml:",any"`
 	}
 	if err := xml.Unmarshal(body, &p); err != nil {
-		return false, refuse(http.StatusBadRequest, "MalformedACLError", "The XML you provided was not well-formed or did not validate against our published schema: %v.", err)
+		return false, refuse(http.StatusBadRequest, "MalformedACLError",
+			"The XML you provided was not well-formed or did not validate against our published schema: %v.", err)
 	}
 	if len(p.List.Grant) != 1 || len(p.Others)+len(p.List.Others) > 0 {
 		return false, nil
 	}
 	g := &p.List.Grant[0]
-	return p.Owner.ID == ownerID && g.Grantee.ID == ownerID && g.Permission == "FULL_CONTROL" && len(g.Others)+len(g.Grantee.Others) == 0, nil
+	return p.Owner.ID == ownerID && g.Grantee.ID == ownerID && g.Permission == "FULL_CONTROL" &&
+		len(g.Others)+len(g.Grantee.Others) == 0, nil
 }
 
 const (
@@ -304,18 +304,18 @@ const (
 	ownerXML   = "<Owner>" + ownerParts + "</Owner>"
 	// maxBucketsPage is S3's largest max-buckets.
 	maxBucketsPage = 10_000
-	// bucketsChunk is how much of a list of all buckets is sent at once.
+	// bucketsChunk is the size of the parts in which a list of all buckets is sent.
 	bucketsChunk = 256 << 10
 	// bucketsToken begins a token of ListBuckets; the last name follows.
 	bucketsToken = "1:"
-	// writeTime is how long a client may take for one such chunk.
+	// writeTime is how long a client may take to read such a part.
 	writeTime = 30 * time.Second
-	// listBucketsMemory is that chunk, and the pages that are read ahead of it.
+	// listBucketsMemory is for such a part and the pages that are read ahead.
 	listBucketsMemory = 1 << 20
 )
 
-// listBuckets answers all buckets, or with max-buckets a page of them. There
-// may be a million, so the document is sent as it grows.
+// listBuckets answers all buckets, or with max-buckets a page of them. As there may be a
+// million, the document is sent in parts.
 func (h *Handler) listBuckets(x *exchange) error {
 	limit, after, refusal := bucketsPage(x)
 	if refusal != nil {
@@ -372,7 +372,7 @@ func (h *Handler) listBuckets(x *exchange) error {
 	return x.writeXML(http.StatusOK, b)
 }
 
-// visible lists the buckets that the key is good for.
+// visible lists the buckets that the access key may see.
 func (h *Handler) visible(x *exchange, prefix, after string) iter.Seq2[listing.BucketInfo, error] {
 	if x.who.Everything {
 		return h.buckets.Buckets(x.ctx(), prefix, after)
@@ -390,7 +390,7 @@ func (h *Handler) visible(x *exchange, prefix, after string) iter.Seq2[listing.B
 				if (err != nil || info.Name == name) && !yield(info, err) {
 					return
 				}
-				break // those after it only begin with the name
+				break // the names after it only begin with this one
 			}
 		}
 	}
@@ -416,8 +416,8 @@ func bucketsPage(x *exchange) (limit int, after string, refusal *Error) {
 	return limit, after, nil
 }
 
-// writePart sends what b holds as a part of an answer of unknown length, and
-// empties b. Each part has its own time.
+// writePart sends b as a part of an answer of unknown length, and empties it. Each part has
+// a deadline of its own.
 func (x *exchange) writePart(b *xmlBuffer) error {
 	if x.status == 0 {
 		x.w.Header().Set("Content-Type", "application/xml")

@@ -20,15 +20,15 @@ const (
 	maxTrailerBytes = 8 << 10
 )
 
-// trailerSignature is the trailer that signs the others.
+// trailerSignature is the trailer with the signature of the others.
 const trailerSignature = "x-amz-trailer-signature"
 
 var errFraming = errors.New("the body is not in aws-chunked framing")
 
 // chunkedReader decodes an aws-chunked body: chunks of "hex-size[;extensions]"
 // CRLF, data, CRLF, the last of size 0, then trailers, each a line, and an
-// empty line. Signatures of chunks and trailers are verified by the chain, and
-// without one read over. What Read returns is proven only at io.EOF.
+// empty line. The chain verifies the signatures of chunks and trailers; without it they are
+// ignored. Data from Read is verified only at io.EOF.
 // https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-streaming.html
 //
 // Read fails with io.ErrUnexpectedEOF if the body ends early, with errFraming if
@@ -38,8 +38,8 @@ type chunkedReader struct {
 	r *bufio.Reader
 	// Trailer has canonical names.
 	Trailer http.Header
-	// chain, if it isn't nil, verifies each chunk, and trailers if they are to be
-	// signed; else there may be none.
+	// chain, if not nil, verifies each chunk, and trailers if they must be signed; else
+	// there may be none.
 	chain     *sigv4.Chain
 	trailers  bool
 	sum       hash.Hash // of the present chunk
@@ -110,7 +110,7 @@ func (c *chunkedReader) nextChunk() error {
 	return c.end()
 }
 
-// verify compares the signature of the chunk that has been read.
+// verify checks the signature of the chunk that has been read.
 func (c *chunkedReader) verify() error {
 	if c.chain == nil {
 		return nil
@@ -171,8 +171,8 @@ func (c *chunkedReader) end() error {
 	}
 }
 
-// swallowCRLF reads over the CRLF that some clients (minio-go) send after a
-// trailer that they have ended with a lone LF, and says whether there was one.
+// swallowCRLF skips the CRLF that some clients (minio-go) send after a trailer that ends with
+// a lone LF, and reports whether there was one.
 func (c *chunkedReader) swallowCRLF() (bool, error) {
 	if !c.bare {
 		return false, nil
@@ -183,7 +183,7 @@ func (c *chunkedReader) swallowCRLF() (bool, error) {
 		return true, err
 	}
 	if err == io.EOF {
-		err = nil // whoever reads the next line will see
+		err = nil // the next line will fail
 	}
 	return false, err
 }

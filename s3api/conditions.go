@@ -14,7 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/listing"
 )
 
-// The verdict on the conditions of a read.
+// verdict is the outcome of the conditions of a read.
 type verdict int
 
 const (
@@ -23,12 +23,10 @@ const (
 	failed
 )
 
-// judge evaluates If-Match, If-None-Match, If-Modified-Since and
-// If-Unmodified-Since (RFC 9110, section 13.2.2), whose names begin with prefix.
-// Where a header with ETags is there, the one with the date beside it doesn't
-// count; a date that can't be read counts as absent. The name is that of the
-// header that decided.
-func judge(h http.Header, prefix string, o *Object) (verdict, string) {
+// evaluate evaluates If-Match, If-None-Match, If-Modified-Since and If-Unmodified-Since (RFC
+// 9110, section 13.2.2), whose names begin with prefix. A header with ETags overrides the one
+// with a date; a malformed date is ignored. The name is that of the header that decided.
+func evaluate(h http.Header, prefix string, o *Object) (verdict, string) {
 	if v := h.Get(prefix + "If-Match"); v != "" {
 		if !matchesETag(v, o.ETag) {
 			return failed, "If-Match"
@@ -46,13 +44,13 @@ func judge(h http.Header, prefix string, o *Object) (verdict, string) {
 	return goAhead, ""
 }
 
-// seconds is a time as Last-Modified shows it.
+// seconds truncates a time like Last-Modified.
 func seconds(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
 
-// matchesETag looks for an ETag in a list as clients send it: with quotes or
-// without, weak or not, or *.
+// matchesETag looks for an ETag in a list as clients send it: * or ETags, with or without
+// quotes, weak or not.
 func matchesETag(list, etag string) bool {
-	if same(list, etag) { // an ETag of evenkeel's own may have commas
+	if same(list, etag) { // the ETag of an external object may have commas
 		return true
 	}
 	for part := range strings.SplitSeq(list, ",") {
@@ -72,13 +70,14 @@ func same(given, etag string) bool {
 }
 
 func preconditionFailed(condition string) *Error {
-	e := refuse(http.StatusPreconditionFailed, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold.")
+	e := refuse(http.StatusPreconditionFailed, "PreconditionFailed",
+		"At least one of the pre-conditions you specified did not hold.")
 	e.Detail = Header{"Condition", condition}
 	return e
 }
 
-// parseRange reads a Range header against a size. S3 knows one range; what is
-// malformed, or several of them, is not there (partial is false).
+// parseRange reads a Range header for an object of a size. As in S3, a malformed header or
+// several ranges are ignored: partial is false.
 func parseRange(value string, size int64) (start, length int64, partial bool, refusal *Error) {
 	unit, spec, found := strings.Cut(value, "=")
 	first, last, dash := strings.Cut(strings.TrimSpace(spec), "-")
@@ -92,7 +91,7 @@ func parseRange(value string, size int64) (start, length int64, partial bool, re
 	from, okFrom := number(first)
 	to, okTo := number(last)
 	switch {
-	case first == "" && okTo: // the last so many
+	case first == "" && okTo: // the last to bytes
 		from, to = max(size-to, 0), size-1
 	case okFrom && last == "":
 		to = size - 1
@@ -102,16 +101,17 @@ func parseRange(value string, size int64) (start, length int64, partial bool, re
 		return 0, size, false, nil
 	}
 	if from >= size {
-		return 0, 0, false, refuse(http.StatusRequestedRangeNotSatisfiable, "InvalidRange", "The requested range is not satisfiable: the object has %d bytes.", size)
+		return 0, 0, false, refuse(http.StatusRequestedRangeNotSatisfiable, "InvalidRange",
+			"The requested range is not satisfiable: the object has %d bytes.", size)
 	}
 	return from, to - from + 1, true, nil
 }
 
-// writeCondition is what a write asks of the present object.
+// writeCondition is the condition of a write on the present object.
 type writeCondition struct {
 	match   string // If-Match; empty: nothing
 	absent  bool   // If-None-Match: *
-	present bool   // there is a condition at all
+	present bool   // there is a condition
 }
 
 // readWriteCondition reads the conditions of a write.
@@ -128,7 +128,7 @@ func readWriteCondition(h http.Header) (c writeCondition, refusal *Error) {
 	return c, nil
 }
 
-// check judges by the object that is there; nil: none is.
+// check evaluates the condition for the present object; nil: there is none.
 func (c writeCondition) check(o *Object) *Error {
 	switch {
 	case o == nil && c.match != "":
@@ -141,8 +141,8 @@ func (c writeCondition) check(o *Object) *Error {
 	return nil
 }
 
-// keyLocks order writes with conditions against all other writes of a key: each key
-// that is written to has a lock as long as somebody holds it or waits for it.
+// keyLocks order writes with conditions and all other writes of a key. A key has a lock while
+// a write holds it or waits for it.
 type keyLocks struct {
 	mu    sync.Mutex
 	locks map[keyName]*keyLock
@@ -151,7 +151,7 @@ type keyLocks struct {
 type keyName struct{ bucket, key string }
 
 type keyLock struct {
-	// A writer with a condition holds all of it, another one a share.
+	// A write with a condition holds all of it, another one a share.
 	*semaphore.Weighted
 	users int // under keyLocks.mu
 }
@@ -162,8 +162,7 @@ const (
 	lockWhole = int64(1) << 40
 )
 
-// acquire waits for a part of a key's lock, until ctx ends at most. Whoever came
-// first is served first.
+// acquire waits for a part of a key's lock until ctx ends, first come, first served.
 func (l *keyLocks) acquire(ctx context.Context, name keyName, part int64) (*heldLock, error) {
 	l.mu.Lock()
 	k := l.locks[name]
@@ -174,14 +173,14 @@ func (l *keyLocks) acquire(ctx context.Context, name keyName, part int64) (*held
 	k.users++
 	l.mu.Unlock()
 	if err := k.Acquire(ctx, part); err != nil {
-		l.less(name, k)
+		l.leave(name, k)
 		return nil, err
 	}
 	return &heldLock{l, name, k, part}, nil
 }
 
-// less says that a lock has a user less.
-func (l *keyLocks) less(name keyName, k *keyLock) {
+// leave forgets a user of a lock.
+func (l *keyLocks) leave(name keyName, k *keyLock) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if k.users--; k.users == 0 {
@@ -197,7 +196,7 @@ type heldLock struct {
 	part int64
 }
 
-// share gives all but a share back.
+// share releases all but a share.
 func (h *heldLock) share() {
 	h.lock.Release(h.part - lockShare)
 	h.part = lockShare
@@ -205,12 +204,12 @@ func (h *heldLock) share() {
 
 func (h *heldLock) release() {
 	h.lock.Release(h.part)
-	h.of.less(h.name, h.lock)
+	h.of.leave(h.name, h.lock)
 }
 
-// change does a write of one key. A condition is judged by what is there right
-// before it, and no other write of this server comes between; where others write
-// too, conditions are refused.
+// change writes one key. A condition is checked against the object right before the write,
+// and no other write of this server comes between; where other servers write, conditions are
+// refused.
 func (h *Handler) change(x *exchange, key string, c writeCondition, write func(Bucket) error) error {
 	bucket := h.buckets.Bucket(x.bucket)
 	if !h.o.SoleWriter {
@@ -220,10 +219,8 @@ func (h *Handler) change(x *exchange, key string, c writeCondition, write func(B
 		return write(bucket)
 	}
 	if h.late.Load() >= int64(h.o.MaxRequests) {
-		return &Error{
-			Code: "SlowDown", Status: http.StatusServiceUnavailable, RetryAfter: retryAfter,
-			Message: "Too many earlier writes, whose requests have ended, are still under way in the store. Nothing was written. Please try again.",
-		}
+		return slowDown(nil, "Too many earlier writes, whose requests have ended, are still under way in the store. "+
+			"Nothing was written. Please try again.")
 	}
 	part := lockShare
 	if c.present {
@@ -239,8 +236,8 @@ func (h *Handler) change(x *exchange, key string, c writeCondition, write func(B
 			lock.release()
 			return
 		}
-		// The write may happen yet. Its timestamp is drawn, so every later write wins
-		// over it, whichever happens first; but no condition may be judged between.
+		// The write may still take effect. As its timestamp is drawn, every later write wins
+		// over it; but until it has ended no condition can be checked.
 		lock.share()
 		h.late.Add(1)
 		go func() {
@@ -263,12 +260,12 @@ func (h *Handler) change(x *exchange, key string, c writeCondition, write func(B
 	return err
 }
 
-// lockedOut is the answer to a write that waited for its key's lock for as long as
-// the request may take.
+// lockedOut is the answer to a write that did not get its key's lock in time.
 func lockedOut(conditional bool, cause error) *Error {
 	if conditional {
 		e := refuse(http.StatusConflict, "ConditionalRequestConflict",
-			"The conditional request cannot succeed: an earlier write of the key is still under way. Nothing was written. Please try again.")
+			"The conditional request cannot succeed: an earlier write of the key is still under way. Nothing was written. "+
+				"Please try again.")
 		e.Cause = cause
 		return e
 	}

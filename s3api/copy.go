@@ -11,8 +11,8 @@ import (
 
 const headerCopySource = "X-Amz-Copy-Source"
 
-// copyObject reads one object and writes another. The two are not one step: what
-// is copied is the source as it was when it was read.
+// copyObject reads one object and writes another, in two steps: the source may change in
+// between.
 func (h *Handler) copyObject(x *exchange) error {
 	fromBucket, fromKey, refusal := copySource(x.r.Header.Get(headerCopySource))
 	if refusal != nil {
@@ -38,7 +38,9 @@ func (h *Handler) copyObject(x *exchange) error {
 	}
 	itself := fromBucket == x.bucket && fromKey == x.key
 	if itself && !replace {
-		return refuse(http.StatusBadRequest, "InvalidRequest", "This copy request is illegal because it is trying to copy an object to itself without changing the object's metadata.")
+		return refuse(http.StatusBadRequest, "InvalidRequest",
+			"This copy request is illegal because it is trying to copy an object to itself without changing the object's "+
+				"metadata.")
 	}
 	o, err := h.load(x, fromBucket, fromKey)
 	switch {
@@ -47,11 +49,13 @@ func (h *Handler) copyObject(x *exchange) error {
 	case err != nil:
 		return err
 	}
-	if v, name := judge(x.r.Header, headerCopySource+"-", o); v != goAhead {
+	if v, name := evaluate(x.r.Header, headerCopySource+"-", o); v != goAhead {
 		return preconditionFailed("x-amz-copy-source-" + name)
 	}
 	if o.External && !itself {
-		return refuse(http.StatusConflict, "ObjectBodyElsewhere", "The bytes of this object live elsewhere, so they can't be copied here: copy them there, and put the new object's size and ETag.")
+		return refuse(http.StatusConflict, "ObjectBodyElsewhere",
+			"The bytes of this object live elsewhere, so they can't be copied here: copy them there, and put the new "+
+				"object's size and ETag.")
 	}
 	if replace {
 		described, refusal := h.describeNew(x.r)
@@ -78,7 +82,7 @@ func (h *Handler) copyObject(x *exchange) error {
 	return x.writeXML(http.StatusOK, b)
 }
 
-// copySource reads the header that names the source: /BUCKET/KEY or BUCKET/KEY,
+// copySource parses the header that names the source: /BUCKET/KEY or BUCKET/KEY,
 // percent-encoded, perhaps with ?versionId=null.
 func copySource(value string) (bucket, key string, refusal *Error) {
 	bad := func() (string, string, *Error) {
@@ -105,8 +109,7 @@ func copySource(value string) (bucket, key string, refusal *Error) {
 	return bucket, key, nil
 }
 
-// checkVersion accepts null wherever a version may be named: it is the only one
-// that an object has.
+// checkVersion accepts no version but null, the only one of an object.
 func checkVersion(q url.Values) *Error {
 	switch v := q.Get("versionId"); {
 	case !q.Has("versionId") || v == nullVersion:

@@ -8,20 +8,20 @@ import (
 )
 
 const (
-	// cutsHours: within an hour an asker may make so many times the cuts of one request.
+	// cutsHours is how many times the cuts of one request an asker may make in an hour.
 	cutsHours = 10
-	// mostCounts bounds the counts that are kept.
+	// mostCounts bounds the askers that are counted.
 	mostCounts = 10_000
 )
 
-// cutCounts counts the cuts that each asker has made in the last hour: ranges are work
-// for whoever lists or deletes a bucket. The zero cutCounts is ready.
+// cutCounts counts the cuts that each asker has made in the last hour: each range costs time
+// when the bucket is listed or deleted. The zero value is ready for use.
 type cutCounts struct {
 	mu sync.Mutex
 	by map[asker]cutCount
 }
 
-// cutCount shrinks by the allowance of an hour in an hour.
+// cutCount is a leaky bucket: in an hour it shrinks by an hour's allowance.
 type cutCount struct {
 	n  float64
 	at time.Time
@@ -31,14 +31,14 @@ func (c cutCount) left(now time.Time, allowance float64) float64 {
 	return max(c.n-allowance*now.Sub(c.at).Hours(), 0)
 }
 
-// take counts n more cuts, if that is not too many.
+// take counts n more cuts, or refuses them.
 func (c *cutCounts) take(a asker, n int, allowance float64, now time.Time) *Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	sum := c.by[a].left(now, allowance) + float64(n)
 	if sum > allowance {
 		wait := time.Duration((sum - allowance) / allowance * float64(time.Hour))
-		e := slowDown(fmt.Sprintf("Buckets with more than %.0f cuts in an hour were asked for. "+
+		e := slowDown(nil, fmt.Sprintf("Buckets with more than %.0f cuts in an hour were asked for. "+
 			"Create the bucket with fewer cuts, or later.", allowance))
 		e.RetryAfter = int(wait.Seconds()) + 1
 		return e
@@ -53,7 +53,8 @@ func (c *cutCounts) take(a asker, n int, allowance float64, now time.Time) *Erro
 		c.by = kept
 	}
 	if _, known := c.by[a]; !known && len(c.by) >= mostCounts {
-		return slowDown("Too many clients create buckets with cuts. Please create the bucket without cuts, or later.")
+		return slowDown(nil, "Too many clients create buckets with cuts. "+
+			"Please create the bucket without cuts, or later.")
 	}
 	c.by[a] = cutCount{sum, now}
 	return nil

@@ -13,14 +13,14 @@ import (
 const (
 	// maxDeletes is S3's limit for one DeleteObjects.
 	maxDeletes = 1000
-	// maxDeleteBytes bounds its document: so many of the longest keys, each
-	// character written as a reference.
+	// maxDeleteBytes bounds its document: the longest keys, each character written as a
+	// reference.
 	maxDeleteBytes = maxDeletes * 8 * maxKeyBytes
-	// deletesAtOnce bounds what one request does at the same time.
+	// deletesAtOnce bounds the concurrent deletes of one request.
 	deletesAtOnce = 64
 )
 
-// deleteDocument is what DeleteObjects is sent.
+// deleteDocument is the body of DeleteObjects.
 type deleteDocument struct {
 	Quiet  bool
 	Object []deleteEntry
@@ -31,15 +31,16 @@ type deleteEntry struct {
 	VersionId *string
 }
 
-// forDeletes is what a document of n bytes takes, with its keys and their answer, in
-// which each byte of a key may be a reference.
+// forDeletes is the memory for a document of n bytes, its keys and the answer, in which each
+// byte of a key may be a reference.
 func forDeletes(n int64) int64 { return n + min(7*n, 7*maxDeletes*maxKeyBytes) + maxDeletes<<8 }
 
-// deleteObjects removes up to 1,000 objects, each for itself. If the store fails
-// for any of them the whole request is answered 503: it can be sent again.
+// deleteObjects removes up to 1,000 objects, each on its own. If the store fails for any of
+// them the request is answered 503 and can be repeated.
 func (h *Handler) deleteObjects(x *exchange) error {
 	if !hasDigest(x.r.Header) {
-		return refuse(http.StatusBadRequest, "InvalidRequest", "Missing required header for this request: Content-MD5, or x-amz-checksum-")
+		return refuse(http.StatusBadRequest, "InvalidRequest",
+			"Missing required header for this request: Content-MD5, or x-amz-checksum-")
 	}
 	body, refusal := h.receive(x, maxDeleteBytes, forDeletes)
 	if refusal != nil {
@@ -95,8 +96,8 @@ func (e *deleteEntry) write(b *xmlBuffer) {
 	}
 }
 
-// parseDelete reads the document of DeleteObjects, as far as it is one: it stops at the
-// first element that has no place in it, and at one object too many.
+// parseDelete reads the document of DeleteObjects. It stops at the first unknown element, and
+// at one object too many.
 func parseDelete(body []byte) (*deleteDocument, *Error) {
 	d := newXMLReader(body)
 	if name, err := d.root(); err != nil || name != "Delete" {
@@ -122,8 +123,8 @@ func parseDelete(body []byte) (*deleteDocument, *Error) {
 					id, err = d.text()
 					e.VersionId = &id
 				default:
-					// ETag, Size, LastModifiedTime: conditions. To ignore them would
-					// delete what should stay.
+					// ETag, Size and LastModifiedTime are conditions, which must not be
+					// ignored.
 					err = notImplemented("DeleteObjects with " + name)
 				}
 				return err
@@ -158,18 +159,20 @@ func malformedDelete(err error) *Error {
 func (h *Handler) deleteOne(x *exchange, e *deleteEntry) error {
 	switch {
 	case e.Key == "":
-		return refuse(http.StatusBadRequest, "UserKeyMustBeSpecified", "The bucket POST must contain the specified field name. If it is specified, check the order of the fields.")
+		return refuse(http.StatusBadRequest, "UserKeyMustBeSpecified",
+			"The bucket POST must contain the specified field name. If it is specified, check the order of the fields.")
 	case len(e.Key) > maxKeyBytes:
 		return refuse(http.StatusBadRequest, "KeyTooLongError", "Your key has %d bytes: at most %d.", len(e.Key), maxKeyBytes)
 	case e.VersionId != nil && *e.VersionId != nullVersion && *e.VersionId != "":
-		return refuse(http.StatusNotFound, "NoSuchVersion", "The specified version does not exist: buckets have no versions here, only %q.", nullVersion)
+		return refuse(http.StatusNotFound, "NoSuchVersion",
+			"The specified version does not exist: buckets have no versions here, only %q.", nullVersion)
 	case !x.who.mayKeys(x.bucket, e.Key):
 		return accessDenied("The access key is limited to other buckets or prefixes.")
 	}
 	return h.change(x, e.Key, writeCondition{}, func(b Bucket) error { return b.Delete(x.ctx(), []byte(e.Key)) })
 }
 
-// hasDigest says whether a digest of the body comes with it, or after it.
+// hasDigest reports whether headers or announced trailers have a digest of the body.
 func hasDigest(h http.Header) bool {
 	for name := range h {
 		if digests[name] != nil {

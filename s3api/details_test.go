@@ -145,7 +145,7 @@ func (h *handler) want(status int, code, method, target, body string, headers ..
 // Each limit, and one beyond it.
 func TestLimits(t *testing.T) {
 	x := func(n int) string { return strings.Repeat("x", n) }
-	h := handle(t, s3api.Options{MaxCutsBytes: 20})
+	h := handle(t, s3api.Options{})
 	for _, method := range []string{"GET", "HEAD", "DELETE"} {
 		status := map[string]int{"DELETE": 204}[method]
 		if status == 0 {
@@ -242,8 +242,12 @@ func TestLimits(t *testing.T) {
 		"<Code>KeyTooLongError</Code>"))
 	h.want(404, "NoSuchKey", "GET", "/abc/"+x(1024), "")
 
-	h.want(200, "", "PUT", "/cuts1?evenkeel-cuts", "012345678\n012345678a")
-	h.want(400, "EntityTooLarge", "PUT", "/cuts2?evenkeel-cuts", "012345678\n012345678aa")
+	var cuts strings.Builder
+	for i := range 4096 { // 4 MiB in all
+		fmt.Fprintf(&cuts, "%01023d\n", i)
+	}
+	h.want(200, "", "PUT", "/cuts1?evenkeel-cuts", cuts.String())
+	h.want(400, "EntityTooLarge", "PUT", "/cuts2?evenkeel-cuts", cuts.String()+"a")
 	configuration := func(n int) string {
 		const open, end = "<CreateBucketConfiguration><LocationConstraint>",
 			"</LocationConstraint></CreateBucketConfiguration>"
@@ -251,7 +255,7 @@ func TestLimits(t *testing.T) {
 	}
 	h.want(200, "", "PUT", "/config1", configuration(64<<10))
 	h.want(400, "EntityTooLarge", "PUT", "/config2", configuration(64<<10+1))
-	for _, o := range []s3api.Options{{MaxBodyBytes: -1}, {MaxCutsBytes: -1}, {MaxRequests: -1}, {RequestTimeout: -1}} {
+	for _, o := range []s3api.Options{{MaxBodyBytes: -1}, {MaxRequests: -1}, {RequestTimeout: -1}} {
 		_, err := s3api.New(s3api.Over(h.c), o)
 		require.Error(t, err)
 	}

@@ -9,16 +9,16 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Error is an answer of S3's error shape. Clients decide by Code.
+// Error is S3's error answer. Clients decide by Code.
 type Error struct {
 	Code    string
 	Message string
 	Status  int
-	// Detail is a further element of the answer, where it has a name.
+	// Detail is another element of the answer, if it has a name.
 	Detail Header
-	// RetryAfter, in seconds, is sent where it is positive.
+	// RetryAfter, in seconds, is sent if positive.
 	RetryAfter int
-	// Cause goes to the log, never to the client.
+	// Cause is logged and not sent.
 	Cause error
 }
 
@@ -52,12 +52,12 @@ func noSuchKey() *Error {
 	return refuse(http.StatusNotFound, "NoSuchKey", "The specified key does not exist.")
 }
 
-// retryAfter is what a client is told to wait, in seconds, when the store is
-// away or a write's outcome is unknown: long enough for a lease to be renewed.
+// retryAfter is how many seconds a client should wait if the store is unavailable or a
+// write's outcome is unknown: long enough for a lease to be renewed.
 const retryAfter = 1
 
-// fromStore turns an error of the layers below into an answer, by its kind.
-// write says that the request may have changed something.
+// fromStore is the answer to an error of the packages below, by its kind. write: the request
+// may have changed something.
 func fromStore(err error, write bool) *Error {
 	e := &Error{Cause: err}
 	switch kind := store.KindOf(err); kind {
@@ -68,7 +68,8 @@ func fromStore(err error, write bool) *Error {
 		e.Message = "The store can't be reached in time. Please try again."
 		switch {
 		case errors.Is(err, listing.ErrTimeUnknown):
-			e.Message = "This server does not know the time of its store well enough to write at present. Nothing was written. Please try again, or another server."
+			e.Message = "This server does not know the time of its store well enough to write at present. Nothing was " +
+				"written. Please try again, or another server."
 		case write:
 			e.Message = "It is unknown whether the write took effect. Please send it again, or look."
 		}
@@ -76,9 +77,11 @@ func fromStore(err error, write bool) *Error {
 		e.Status, e.Code, e.RetryAfter = http.StatusServiceUnavailable, "SlowDown", 60
 		e.Message = "Too much deleted data lies where this request has to read. Please try again later."
 	case store.Conflict:
-		e.Status, e.Code, e.Message = http.StatusConflict, "OperationAborted", "A conflicting operation is in progress. Please try again."
+		e.Status, e.Code, e.Message = http.StatusConflict, "OperationAborted",
+			"A conflicting operation is in progress. Please try again."
 	default:
-		e.Status, e.Code, e.Message = http.StatusInternalServerError, "InternalError", "An internal error happened; the server's log has it under this request's id."
+		e.Status, e.Code = http.StatusInternalServerError, "InternalError"
+		e.Message = "An internal error happened; the server's log has it under this request's id."
 		if kind == store.Corrupt {
 			e.Message = "What is stored is damaged: " + err.Error()
 		}

@@ -1,6 +1,7 @@
 package s3api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,67 +22,61 @@ import (
 
 // Options of a Handler. The zero Options has the defaults.
 type Options struct {
-	// Region is what GetBucketLocation answers, and what signatures have to be
-	// made for; default us-east-1.
+	// Region is the answer of GetBucketLocation, and the region of signatures; default
+	// us-east-1.
 	Region string
-	// HostSuffixes are names of hosts, in lower case, before which a bucket's name
-	// may stand: BUCKET.SUFFIX (virtual-host style). Other hosts are path style.
+	// HostSuffixes are host names, in lower case, that a bucket's name may precede:
+	// BUCKET.SUFFIX (virtual-host style). Other hosts are path style.
 	HostSuffixes []string
-	// Keys are the access keys; nil: nobody is authenticated, and signatures are
-	// not looked at.
+	// Keys are the access keys; nil: there is no authentication, and signatures are
+	// ignored.
 	Keys Keys
-	// Guard refuses requests that a web page may have sent, for where Keys is nil; nil:
-	// none is refused.
+	// Guard refuses requests of web pages where Keys is nil; nil: none is refused.
 	Guard Guard
-	// AllowUnsignedPayload takes bodies that no signature covers also over
-	// connections that are neither encrypted nor of the machine's own. Only a proxy
-	// that ends TLS makes that safe.
+	// AllowUnsignedPayload accepts bodies that no signature covers also over unencrypted
+	// connections from other machines. Only a proxy that ends TLS makes that safe.
 	AllowUnsignedPayload bool
 	// MaxBodyBytes is the largest inline body, default 4 KiB.
 	MaxBodyBytes int64
-	// MaxCutsBytes is the largest list of cuts of one CreateBucket, default 4 MiB.
-	MaxCutsBytes int64
-	// MaxCuts is how many cuts one CreateBucket may have, default 10,000; ten times as
-	// many are those of one access key, or address, within an hour.
+	// MaxCuts is the most cuts of one CreateBucket, default 10,000. One access key, or
+	// address, may make ten times as many in an hour.
 	MaxCuts int
-	// MemoryBytes is what all requests together may hold at a time: bodies, documents,
-	// and pages until they are sent. Default 128 MiB, at least 16. A request that gets
-	// none within a second is answered 503 SlowDown.
+	// MemoryBytes is the most that all requests together may hold: bodies, documents, and
+	// pages until they are sent. Default 128 MiB, at least 16. A request that gets no memory
+	// within a second is answered 503 SlowDown.
 	MemoryBytes int64
-	// SoleWriter says that nobody writes to the buckets but through this Handler:
-	// then it takes writes with conditions, and they are exact. Else it refuses
-	// them.
+	// SoleWriter: all writes to the buckets go through this Handler. Then it accepts writes
+	// with conditions, and they are exact. Else it refuses them.
 	SoleWriter bool
-	// MaxRequests is how many requests are worked for at once, default 1024; more
-	// are answered 503 SlowDown, and so is who has three times as many as are free.
-	// A request whose body is on its way, or whose answer, does not count. With SoleWriter
-	// it also bounds the writes that are under way although their requests have ended:
-	// beyond it writes are 503 SlowDown.
+	// MaxRequests is the most requests that are worked on at once, default 1024. Beyond it,
+	// or for an access key or address that has three times as many as are free, the answer is
+	// 503 SlowDown. Requests whose body or answer is being sent do not count. With SoleWriter
+	// it also bounds the writes that are under way although their requests have ended.
 	MaxRequests int
 	// RequestTimeout bounds the work for one request, default 30 s.
 	RequestTimeout time.Duration
-	// MinRate is how many bytes a second a client has to send of a body of more than
-	// 64 KiB, or to read of an answer of more than 4 KiB, beyond some seconds; 0: any. It
-	// needs an http.Server with a ReadTimeout and a WriteTimeout, which are for the others.
+	// MinRate is the least bytes per second that a client must send of a body of more than
+	// 64 KiB, or read of an answer of more than 4 KiB, after some seconds; 0: any. It needs an
+	// http.Server with a ReadTimeout and a WriteTimeout, which hold for smaller ones.
 	MinRate int64
-	// BodyTimeout is the longest that a body may take with MinRate, default a minute, and
-	// AnswerTimeout the longest that sending an answer may, default two.
+	// BodyTimeout is the longest time for a body with MinRate, default a minute, and
+	// AnswerTimeout that for sending an answer, default two.
 	BodyTimeout, AnswerTimeout time.Duration
-	// Busy, if it isn't nil, is told when the work for a request begins, after its body
-	// has come, and when the answer is ready to be sent: at other times it is the client
-	// that is waited for. ctx is the request's.
+	// Busy, if not nil, is called when the work for a request begins, after its body has
+	// arrived, and when the answer is ready to be sent: at other times the client is waited
+	// for. ctx is the request's.
 	Busy func(ctx context.Context, busy bool)
-	// Logger gets requests and failures. Default: nothing is logged.
+	// Logger logs requests and failures; nil: nothing is logged.
 	Logger *slog.Logger
 	// LogEvery logs every request, not only those answered 400 and above.
 	LogEvery bool
-	// Metrics is where the handler's metrics are registered; nil: nowhere.
+	// Metrics registers the handler's metrics; nil: nothing does.
 	Metrics prometheus.Registerer
-	// Now is the clock of Last-Modified and of signatures, default time.Now.
+	// Now is the clock for Last-Modified and signatures, default time.Now.
 	Now func() time.Time
 }
 
-// Guard knows the names of the server, and the origins of requests. *webguard.Guard is one.
+// Guard checks the server's name in a request, and the request's origin.
 type Guard interface {
 	CheckHost(r *http.Request) error
 	CheckOrigin(r *http.Request) error
@@ -89,7 +84,7 @@ type Guard interface {
 
 // Handler is the S3 dialect over listing. It is safe for concurrent use.
 //
-// It must see the raw request: no http.ServeMux may clean its paths.
+// It needs the raw request: no http.ServeMux may clean its paths.
 type Handler struct {
 	buckets  Buckets
 	o        Options
@@ -97,22 +92,21 @@ type Handler struct {
 	cuts     cutCounts
 	metrics  *metrics
 	locks    keyLocks
-	late     atomic.Int64 // writes that are under way although their requests have ended
+	late     atomic.Int64 // writes under way although their requests have ended
 	hostID   string
 }
 
 // New makes a Handler over the buckets of a listing client (see Over).
 func New(b Buckets, o Options) (*Handler, error) {
-	setDefault(&o.Region, "us-east-1")
-	setDefault(&o.MaxBodyBytes, 4<<10)
-	setDefault(&o.MaxCutsBytes, 4<<20)
-	setDefault(&o.MaxCuts, 10_000)
-	setDefault(&o.MemoryBytes, 128<<20)
-	setDefault(&o.MaxRequests, 1024)
-	setDefault(&o.RequestTimeout, 30*time.Second)
-	setDefault(&o.BodyTimeout, time.Minute)
-	setDefault(&o.AnswerTimeout, 2*time.Minute)
-	if min(o.MaxBodyBytes, o.MaxCutsBytes, int64(o.MaxCuts), int64(o.MaxRequests), o.MinRate) < 0 ||
+	o.Region = cmp.Or(o.Region, "us-east-1")
+	o.MaxBodyBytes = cmp.Or(o.MaxBodyBytes, 4<<10)
+	o.MaxCuts = cmp.Or(o.MaxCuts, 10_000)
+	o.MemoryBytes = cmp.Or(o.MemoryBytes, 128<<20)
+	o.MaxRequests = cmp.Or(o.MaxRequests, 1024)
+	o.RequestTimeout = cmp.Or(o.RequestTimeout, 30*time.Second)
+	o.BodyTimeout = cmp.Or(o.BodyTimeout, time.Minute)
+	o.AnswerTimeout = cmp.Or(o.AnswerTimeout, 2*time.Minute)
+	if min(o.MaxBodyBytes, int64(o.MaxCuts), int64(o.MaxRequests), o.MinRate) < 0 ||
 		min(o.RequestTimeout, o.BodyTimeout, o.AnswerTimeout) < 0 {
 		return nil, errors.New("s3api: a negative option")
 	}
@@ -137,8 +131,8 @@ func New(b Buckets, o Options) (*Handler, error) {
 	return h, nil
 }
 
-// turns is how many pages and documents are worked for at once: embedded that is work for
-// the processors alone, else it is mostly a wait for other machines.
+// turns is how many pages and documents are worked on at once: embedded they only use the
+// processors, else they mostly wait for other machines.
 func (o *Options) turns() int64 {
 	each := 16
 	if o.SoleWriter {
@@ -147,17 +141,10 @@ func (o *Options) turns() int64 {
 	return int64(each * runtime.GOMAXPROCS(0))
 }
 
-func setDefault[T comparable](v *T, preset T) {
-	var zero T
-	if *v == zero {
-		*v = preset
-	}
-}
-
-// newID makes an id that tells requests apart; it need not be unguessable.
+// newID makes a request's id; it need not be unguessable.
 func newID() string { return fmt.Sprintf("%016X", rand.Uint64()) }
 
-// exchange is one request on its way to its answer.
+// exchange is a request and its answer.
 type exchange struct {
 	target
 	h  *Handler
@@ -166,11 +153,10 @@ type exchange struct {
 	op operation
 	id string
 	held
-	end func() // of the work; nil: not begun
-	// who asks, once the request is authenticated; keyID is who it says it is.
-	who   *Key
-	keyID string
-	// payload is what the signature says about the body.
+	end func() // ends the time for the work; nil: not begun
+	// who is set once the request is authenticated; keyID is the id that it names.
+	who     *Key
+	keyID   string
 	payload payload
 	// status and bytes of the answer; status is 0 until the header is written.
 	status int
@@ -192,8 +178,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		answer = h.translate(x, err)
 		if x.status != 0 {
-			// The answer had begun: only breaking the connection shows that it
-			// is not complete.
+			// The answer has begun: only a broken connection shows that it is incomplete.
 			h.finish(x, started, answer)
 			panic(http.ErrAbortHandler)
 		}
@@ -202,7 +187,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.finish(x, started, answer)
 }
 
-// dispatch finds out what is asked and does it.
+// dispatch finds a request's operation, checks who may do it, and does it.
 func (h *Handler) dispatch(x *exchange) (err error) {
 	x.op.name = "unknown"
 	h.metrics.inFlight.Inc()
@@ -254,7 +239,7 @@ func (h *Handler) dispatch(x *exchange) (err error) {
 	return x.op.serve(h, x)
 }
 
-// translate finds the answer to an error.
+// translate returns the answer to an error.
 func (h *Handler) translate(x *exchange, err error) *Error {
 	var e *Error
 	switch {
@@ -311,7 +296,7 @@ func (x *exchange) writeHeader(status int) {
 	x.w.WriteHeader(status)
 }
 
-// writeXML answers with a document. An error is the client's connection's.
+// writeXML answers with a document. It fails if the client's connection does.
 func (x *exchange) writeXML(status int, parts ...*xmlBuffer) error {
 	n := 0
 	for _, b := range parts {
@@ -372,8 +357,7 @@ func (h *Handler) finish(x *exchange, started time.Time, failure *Error) {
 	h.o.Logger.LogAttrs(context.WithoutCancel(x.ctx()), level, "request", attrs...)
 }
 
-// loggedURI is the request line's URI without what would let a reader of the log
-// use a presigned URL.
+// loggedURI is the request line's URI. A reader of the log can't use it as a presigned URL.
 func loggedURI(r *http.Request) string {
 	path, query := splitTarget(r)
 	switch {

@@ -12,28 +12,28 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Keys finds access keys. It is asked once per request, by many goroutines.
+// Keys finds access keys, once per request. It must be safe for concurrent use.
 type Keys interface {
 	// Key returns nil if there is no such key.
 	Key(id string) *Key
 }
 
-// Key is an access key: what signs requests, and what they may do then. It is
-// never changed.
+// Key is an access key: the secret that signs requests, and what these may do. It is
+// immutable.
 type Key struct {
 	ID, Secret string
-	// Write allows changes too, not only reads.
+	// Write allows changes; else the key is read-only.
 	Write bool
-	// AnyBytes allows new keys of objects that are not UTF-8. They make listings
-	// fail for clients that don't ask for encoded keys.
+	// AnyBytes allows storing object keys that are not UTF-8. Listings that have one fail
+	// for clients that don't request encoded keys.
 	AnyBytes bool
-	// Everything: the key is good for all buckets. Else Only are the parts that it
-	// is good for; without either it is good for nothing.
+	// Everything allows access to all buckets; else Only has the parts that the key may
+	// access.
 	Everything bool
 	Only       []Area
 }
 
-// Scope says in words what the key is good for.
+// Scope describes what the key may access.
 func (k *Key) Scope() string {
 	if k.Everything {
 		return "everything"
@@ -50,21 +50,20 @@ func (k *Key) Scope() string {
 // Area is a bucket, or the keys of a bucket that begin with Prefix.
 type Area struct{ Bucket, Prefix string }
 
-// allKeys is who asks while nobody is authenticated.
+// allKeys is the key of all requests where there is no authentication.
 var allKeys = &Key{Write: true, AnyBytes: true, Everything: true}
 
-// mayEnter says whether the key is good for anything in a bucket.
+// mayEnter reports whether the key may access any part of a bucket.
 func (k *Key) mayEnter(bucket string) bool {
 	return k.may(bucket, func(Area) bool { return true })
 }
 
-// mayBucket says whether it is good for all of a bucket.
+// mayBucket reports whether the key may access all of a bucket.
 func (k *Key) mayBucket(bucket string) bool {
 	return k.may(bucket, func(a Area) bool { return a.Prefix == "" })
 }
 
-// mayKeys says whether it is good for all keys of a bucket with a prefix, and so
-// for the key that the prefix is.
+// mayKeys reports whether the key may access all keys of a bucket that begin with prefix.
 func (k *Key) mayKeys(bucket, prefix string) bool {
 	return k.may(bucket, func(a Area) bool { return strings.HasPrefix(prefix, a.Prefix) })
 }
@@ -81,23 +80,23 @@ func (k *Key) may(bucket string, fits func(Area) bool) bool {
 	return false
 }
 
-// KeySet is a file of keys, read.
+// KeySet has the keys of a file by their id.
 type KeySet map[string]*Key
 
 // Key implements Keys.
 func (s KeySet) Key(id string) *Key { return s[id] }
 
 const (
-	// minSecret and maxSecret bound a secret's bytes; those of AWS have 40.
+	// minSecret and maxSecret bound a secret's length in bytes; AWS's have 40.
 	minSecret, maxSecret = 16, 256
 	maxKeyID             = 128
 )
 
-// keysDocument is the form of a file of keys.
+// keysDocument is the YAML form of a file of keys.
 type keysDocument struct {
 	Keys     []keyEntry
 	Complete bool
-	// completeLast: nothing comes behind complete, so that nothing is missing.
+	// completeLast: complete is the last name, so nothing was cut off.
 	completeLast bool
 }
 
@@ -105,9 +104,9 @@ type keyEntry struct {
 	ID     string
 	Secret string
 	Access string
-	// KeyBytes is any, or left out.
+	// KeyBytes is any or empty.
 	KeyBytes string `yaml:"key-bytes"`
-	// Nodes tell what is empty from what isn't there.
+	// Nodes tell empty from absent.
 	Only, Everything yaml.Node
 
 	only       []string
@@ -127,8 +126,8 @@ func (k *keyEntry) decodeScope() error {
 	return k.Everything.Decode(&k.everything)
 }
 
-// badScope says why it is not clear what a key is good for, or "". What is empty or
-// left out never means everything: it may have been cut off.
+// badScope says what is wrong with a key's scope, or "". An empty or absent one does not mean
+// everything: it may have been cut off.
 func (k *keyEntry) badScope() string {
 	only, everything := !k.Only.IsZero(), !k.Everything.IsZero()
 	switch {
@@ -158,9 +157,9 @@ func (k *keyEntry) badScope() string {
 //	    only: [photos, logs/2024/]
 //	complete: true
 //
-// The error says everything that is wrong, and no secret. A file without any key
-// is wrong: it would be taken for one that lets everybody in. So is one that does
-// not end with complete: cut off, it could give more than the whole of it.
+// The error lists all problems, without secrets. A file without keys is an error, as it would
+// look like one that lets everybody in. So is one that does not end with complete: cut off, it
+// could allow more than the whole file.
 func ParseKeys(data []byte) (KeySet, error) {
 	doc, err := decodeKeys(data)
 	if err != nil {
@@ -173,7 +172,8 @@ func ParseKeys(data []byte) (KeySet, error) {
 	set := KeySet{}
 	for i, k := range doc.Keys {
 		key := &Key{ID: k.ID, Secret: k.Secret, Write: k.Access == "read-write", Everything: k.everything}
-		if k.ID == "" || len(k.ID) > maxKeyID || strings.ContainsFunc(k.ID, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`,/="`, r) }) {
+		bad := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`,/="`, r) }
+		if k.ID == "" || len(k.ID) > maxKeyID || strings.ContainsFunc(k.ID, bad) {
 			complain(i, "id is 1 to %d printable characters, none of them a blank, comma, slash, equals sign or quote", maxKeyID)
 		}
 		if set[k.ID] != nil {
@@ -214,8 +214,8 @@ func ParseKeys(data []byte) (KeySet, error) {
 	return set, nil
 }
 
-// decodeKeys reads the one YAML document. The parser panics at some malformed ones,
-// and a file that is read again must not end a server.
+// decodeKeys decodes the YAML document. The parser panics at some malformed ones, which must
+// not end the server.
 func decodeKeys(data []byte) (doc keysDocument, err error) {
 	defer func() {
 		if recover() != nil {
@@ -248,8 +248,7 @@ func decodeKeys(data []byte) (doc keysDocument, err error) {
 
 var yamlLine = regexp.MustCompile(`line [0-9]+`)
 
-// hideValues keeps of a YAML error what tells the place: the text may quote a
-// secret.
+// hideValues keeps only the place of a YAML error: the text may quote a secret.
 func hideValues(err error) error {
 	var typed *yaml.TypeError
 	if !errors.As(err, &typed) {

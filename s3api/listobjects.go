@@ -14,14 +14,12 @@ import (
 
 // Query parameters of evenkeel's own.
 const (
-	// paramReverse=true lists the highest keys first; start-after is then an
-	// upper bound.
+	// paramReverse=true lists the highest keys first; start-after is then an upper bound.
 	paramReverse = "evenkeel-reverse"
 	// paramFrom and paramTo bound a listing to from <= key < to.
 	paramFrom = "evenkeel-from"
 	paramTo   = "evenkeel-to"
-	// paramSplits=N asks for up to N-1 keys that cut a listing into pieces of
-	// about the same size.
+	// paramSplits=N requests up to N-1 keys that cut a listing into pieces of similar size.
 	paramSplits = "evenkeel-splits"
 	// paramCuts: CreateBucket's body is a list of cuts.
 	paramCuts = "evenkeel-cuts"
@@ -32,20 +30,20 @@ const (
 	maxPageKeys = 1000
 	// maxSplits bounds the answer of evenkeel-splits.
 	maxSplits = 10_000
-	// splitMemory, and splitMemoryEach for each piece, are what finding the cuts takes.
+	// splitMemory, and splitMemoryEach for each piece, are the memory for finding the cuts.
 	splitMemory, splitMemoryEach = 2 << 20, 3 << 10
-	// fillTime is how long a page may go on reading past empty partitions to
-	// become full. Then it is sent short, with a token.
+	// fillTime is how long a page may read past empty partitions to become full. Then it is
+	// sent short, with a token.
 	fillTime = 2 * time.Second
-	// maxIdle is past how many runs of empty partitions it goes on, of some hundreds each.
+	// maxIdle is the most runs of empty partitions, of some hundreds each, that a page reads.
 	maxIdle = 32
-	// maxPageXML ends a page by the size of its document.
+	// maxPageXML bounds a page's document.
 	maxPageXML = 1 << 20
-	// readBytes is how much is read for a page at once.
+	// readBytes bounds one read for a page.
 	readBytes = 512 << 10
 )
 
-// listForm is which of S3's listings is asked for.
+// listForm is a form of S3's listings.
 type listForm int
 
 const (
@@ -61,11 +59,12 @@ type listQuery struct {
 	maxKeys    int
 	urlEncoded bool
 	fetchOwner bool
-	// startAfter, or the marker, is echoed; a continuation token overrides it.
+	// startAfter is start-after or the marker. The answer repeats it; a continuation token
+	// overrides it.
 	startAfter string
-	// versionMarker is echoed.
+	// versionMarker is repeated in the answer.
 	versionMarker string
-	// nothing: no key can be beyond the marker.
+	// nothing: no key can follow the marker.
 	nothing bool
 }
 
@@ -125,8 +124,8 @@ func parseListQuery(q url.Values, form listForm) (listQuery, *Error) {
 	return l, nil
 }
 
-// goBeyond begins a listing without tokens beyond a marker. A marker that is a
-// common prefix stands for all keys under it: the page before has listed it.
+// goBeyond starts a listing without tokens after a marker. A marker that is a common prefix
+// stands for all keys with it: the page before has listed it.
 func (l *listQuery) goBeyond(marker string) {
 	l.startAfter = marker
 	rest, under := bytes.CutPrefix([]byte(marker), l.Prefix)
@@ -149,7 +148,7 @@ func boolParam(q url.Values, name string) (bool, *Error) {
 	}
 }
 
-// listIn makes an operation of a listing.
+// listIn returns the operation of a form of listings.
 func listIn(form listForm) func(*Handler, *exchange) error {
 	return func(h *Handler, x *exchange) error { return h.listObjects(x, form) }
 }
@@ -180,15 +179,15 @@ func (h *Handler) listObjects(x *exchange, form listForm) error {
 	return x.writeXML(http.StatusOK, head, page.contents, page.prefixes)
 }
 
-// pageMemory is what a page of so many keys may take: what is read for it at once, and
-// its document, which grows by copying. It never counts as small: one read may bring
-// readBytes, however few keys are asked for.
+// pageMemory is the memory for a page of so many keys: one read, and the document, which
+// grows by copying. It never counts as small: one read may return readBytes, however few the
+// keys are.
 func pageMemory(keys int) int64 {
 	return max(min(int64(keys+1)*(16<<10), 2*readBytes+2*maxPageXML+maxPageXML/2), readBytes)
 }
 
-// listPage is a page on its way into a document. Values, which may be large, are given
-// up as soon as it shows what they tell.
+// listPage is a page whose document is being built. It does not keep values, which may be
+// large.
 type listPage struct {
 	l                  *listQuery
 	contents, prefixes *xmlBuffer
@@ -196,7 +195,7 @@ type listPage struct {
 	last               listing.Item // without its value
 	truncated          bool
 	next               listing.Token // of form V2
-	// reached is the marker of a page that has no items, but not come to the end; see
+	// reached is the next marker of a truncated page without items, see
 	// listing.Page.Reached.
 	reached []byte
 }
@@ -212,8 +211,7 @@ func (p *listPage) free() {
 	p.prefixes.free()
 }
 
-// add puts what was read on the page, as far as its document has room, and says whether
-// it had.
+// add adds items to the page, and reports whether its document had room for all of them.
 func (p *listPage) add(page *listing.Page) (bool, error) {
 	p.next, p.truncated = page.Next, page.Next != ""
 	for i := range page.Items {
@@ -247,16 +245,15 @@ func (p *listPage) goOnAfter(item *listing.Item) {
 	p.last = listing.Item{Entry: listing.Entry{Key: bytes.Clone(item.Key)}, CommonPrefix: item.CommonPrefix}
 }
 
-// fillPage reads up to max-keys items. Listing may end a page early, even an
-// empty one, with a token; S3's clients are used to full pages, so it goes on,
-// but not for ever.
+// fillPage reads up to max-keys items. Package listing may return a short or empty page with
+// a token. S3's clients expect full pages, so fillPage reads on, within limits.
 func (h *Handler) fillPage(x *exchange, p *listPage) error {
 	bucket := h.buckets.Bucket(x.bucket)
 	q := p.l.Query
 	q.Bytes = readBytes
 	if p.l.maxKeys == 0 || p.l.nothing {
-		// S3 answers an empty page that is not truncated; the bucket must exist
-		// and the token must be right all the same.
+		// S3 answers an empty page that is not truncated. Still the bucket must exist and
+		// the token must be valid.
 		q.Limit = 1
 		_, err := bucket.List(x.ctx(), q)
 		return err
@@ -281,8 +278,8 @@ func (h *Handler) fillPage(x *exchange, p *listPage) error {
 	}
 }
 
-// endsHere says whether the next page can go on from here. Without tokens it goes on from
-// the last item, and where there is none from a marker that stands for no key.
+// endsHere reports whether the next page can continue from here. Without tokens it continues
+// from the last item, or if there is none from a marker that is no key.
 func (p *listPage) endsHere(page *listing.Page) bool {
 	if p.l.form == formV2 || p.n > 0 {
 		return true
@@ -296,9 +293,8 @@ func (p *listPage) endsHere(page *listing.Page) bool {
 	return true
 }
 
-// markerBelow returns a marker with which a listing goes on at a key, or with past behind
-// it: one that is below the key, and hardly any other is between. What is between was
-// looked at, and is looked at again.
+// markerBelow returns a marker with which a listing continues at a key, or with past after
+// it. The marker is just below the key: keys in between, if any, are read again.
 func markerBelow(key []byte, past bool) []byte {
 	if past || len(key) == 0 {
 		return key
@@ -306,20 +302,20 @@ func markerBelow(key []byte, past bool) []byte {
 	last, n := utf8.DecodeLastRune(key)
 	rest := key[: len(key)-n : len(key)-n]
 	switch {
-	case last == utf8.RuneError && n == 1: // no UTF-8: byte by byte
+	case last == utf8.RuneError && n == 1: // not UTF-8
 		last = rune(key[len(key)-1])
 		return append(rest, byte(last-1), 0xFF)
 	case last == 0:
 		return rest
 	}
-	if last--; last >= 0xD800 && last < 0xE000 { // no characters
+	if last--; last >= 0xD800 && last < 0xE000 { // surrogates are not characters
 		last = 0xD7FF
 	}
 	return utf8.AppendRune(utf8.AppendRune(rest, last), utf8.MaxRune)
 }
 
-// listHead writes all of a page's document but its items, in S3's order of elements; the
-// end goes behind the items.
+// listHead writes a page's document without its items, in S3's order of elements; the end is
+// appended to the items.
 func (b *xmlBuffer) listHead(bucket string, p *listPage) error {
 	l, root := p.l, "ListBucketResult"
 	if l.form == formVersions {
@@ -347,7 +343,7 @@ func (b *xmlBuffer) listHead(bucket string, p *listPage) error {
 	return nil
 }
 
-// position writes where the page begins and where the next one goes on.
+// position writes where the page and the next one begin.
 func (b *xmlBuffer) position(p *listPage) error {
 	l := p.l
 	if l.form == formV2 {
@@ -400,8 +396,8 @@ func (b *xmlBuffer) contents(item *listing.Item, l *listQuery) error {
 		e.Message += " (key " + strconv.Quote(string(item.Key)) + ")"
 		return e
 	}
-	// The buffer is stored once per object, not once per element: each store is a
-	// write barrier while garbage is collected.
+	// b.b is assigned once per object, not once per element: each assignment is a write
+	// barrier during garbage collection.
 	dst := b.b
 	if l.form == formVersions {
 		dst = append(dst, "<Version>"...)
@@ -438,7 +434,7 @@ func (b *xmlBuffer) contents(item *listing.Item, l *listQuery) error {
 	return nil
 }
 
-// key writes an element that holds a key, or a part of one.
+// key writes an element with a key or a part of one.
 func (b *xmlBuffer) key(name string, key []byte, l *listQuery) error {
 	dst, err := appendKey(b.b, name, key, l)
 	if err == nil {
@@ -447,22 +443,23 @@ func (b *xmlBuffer) key(name string, key []byte, l *listQuery) error {
 	return err
 }
 
-// appendKey appends such an element.
+// appendKey appends an element with a key or a part of one.
 func appendKey(dst []byte, name string, key []byte, l *listQuery) ([]byte, error) {
 	dst = append(append(append(dst, '<'), name...), '>')
 	if l.urlEncoded {
 		dst = appendURLText(dst, key)
 	} else {
 		if !utf8.Valid(key) {
-			return nil, invalidArgument("The %s %q is not UTF-8, which XML can't carry: please ask with encoding-type=url.", name, key)
+			return nil, invalidArgument("The %s %q is not UTF-8, which XML can't carry: please ask with encoding-type=url.",
+				name, key)
 		}
 		dst = appendXMLText(dst, key)
 	}
 	return append(append(append(dst, '<', '/'), name...), '>'), nil
 }
 
-// splitPoints answers keys that cut a listing into pieces of about the same
-// size, for clients that list in parallel.
+// splitPoints answers keys that cut a listing into pieces of similar size, for clients that
+// list in parallel.
 func (h *Handler) splitPoints(x *exchange) error {
 	l, refusal := parseListQuery(x.query, formV2)
 	if refusal != nil {

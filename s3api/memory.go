@@ -12,28 +12,28 @@ import (
 	"github.com/evenkeel/evenkeel/internal/base/webguard"
 )
 
-// All requests share one budget of bytes. What a request may hold is taken of it before
-// it is allocated, at once or not at all, and given back when the last byte of the answer
-// has been sent: so memory is bounded whatever clients ask for and however slowly they
-// read. A request never waits for bytes while it has a slot, or has other bytes.
+// All requests share one budget of bytes. A request takes its bytes before it allocates
+// them, all at once, and returns them when the last byte of its answer has been sent: so
+// memory is bounded whatever clients request and however slowly they read. A request that
+// has a slot, or bytes, never waits for bytes.
 //
-// A quarter is for what is small: so puts and gets find room while pages and documents
-// have all the rest.
+// A quarter is for small requests, so that puts and gets find room while pages and documents
+// use up the rest.
 const (
 	// smallBytes is the most that counts as small.
 	smallBytes = 64 << 10
 	// memoryWait is how long a request waits for bytes.
 	memoryWait = time.Second
-	// minMemory is the least budget: less has no room for a page.
+	// minMemory is the least budget that has room for a page.
 	minMemory = 16 << 20
-	// freeBytes are not counted: as many are in the buffers of every connection.
+	// freeBytes are not counted: the buffers of every connection have as many.
 	freeBytes = 4 << 10
-	// shareOf and shareIn: an asker has at most so many parts in so many of the budget
-	// for what is large.
+	// shareOf and shareIn: one asker gets at most three quarters of the bytes for large
+	// requests, and of the turns.
 	shareOf, shareIn = 3, 4
 )
 
-// requests counts what requests hold: slots and bytes, in all and by who asks.
+// requests counts the slots and bytes that requests hold, in all and by asker.
 type requests struct {
 	most         int // slots
 	small, large int64
@@ -44,14 +44,14 @@ type requests struct {
 	used int // slots
 	by   map[asker]*holding
 
-	// turns are those of pages and documents, which keep a processor busy for long: with
-	// more of them at work at once all others would wait for theirs.
+	// turns limit the pages and documents that are worked on at once: each keeps a
+	// processor busy for long, and other requests would wait.
 	turns    *semaphore.Weighted
 	ownTurns int64 // of one asker
 }
 
-// asker is who asks: the id of an access key, or where nobody is authenticated the
-// address of the client.
+// asker is who sends requests: an access key's id, or without authentication a client's
+// address.
 type asker struct {
 	key  string
 	addr netip.Prefix
@@ -61,8 +61,8 @@ type asker struct {
 type holding struct {
 	requests int
 	slots    int
-	larges   *semaphore.Weighted // nil: nothing large was asked for
-	turns    *semaphore.Weighted // nil: it had none
+	larges   *semaphore.Weighted // nil: not used yet
+	turns    *semaphore.Weighted // nil: not used yet
 }
 
 func newRequests(slots int, memory, turns int64) *requests {
@@ -93,7 +93,7 @@ func (r *requests) leave(a asker, h *holding) {
 	}
 }
 
-// takeSlot gives an asker a slot, if there is one, and if it has not too many.
+// takeSlot takes a slot if there is one and the asker does not have too many.
 func (r *requests) takeSlot(h *holding) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,42 +112,31 @@ func (r *requests) freeSlot(h *holding) {
 	r.used--
 }
 
-// largesOf is the share of an asker of what is large.
-func (r *requests) largesOf(h *holding) *semaphore.Weighted {
+// share returns an asker's semaphore, of size n, which is made when it is first used.
+func (r *requests) share(own **semaphore.Weighted, n int64) *semaphore.Weighted {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if h.larges == nil {
-		h.larges = semaphore.NewWeighted(r.large * shareOf / shareIn)
+	if *own == nil {
+		*own = semaphore.NewWeighted(n)
 	}
-	return h.larges
+	return *own
 }
 
-// turnsOf is the share of an asker of the turns.
-func (r *requests) turnsOf(h *holding) *semaphore.Weighted {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if h.turns == nil {
-		h.turns = semaphore.NewWeighted(r.ownTurns)
-	}
-	return h.turns
-}
-
-// held is what a request has of the budget.
+// held is what a request holds.
 type held struct {
-	of     *requests
-	asker  asker
-	mine   *holding // nil: not begun
-	small  int64
-	large  int64
-	larges *semaphore.Weighted // the asker's share
-	slot   bool
-	turn   *semaphore.Weighted // the asker's; nil: no turn was taken
+	of    *requests
+	asker asker
+	mine  *holding // nil: not begun
+	small int64
+	large int64
+	slot  bool
+	turn  bool
 }
 
-// takeTurn waits for a turn, behind those of the same asker and then behind the few of
-// each other asker that may wait with it: so all askers come in turns.
+// takeTurn waits for a turn: first behind requests of the same asker, then behind the few of
+// each other asker that have come this far. So all askers take turns.
 func (m *held) takeTurn(ctx context.Context) error {
-	own := m.of.turnsOf(m.mine)
+	own := m.of.share(&m.mine.turns, m.of.ownTurns)
 	if err := own.Acquire(ctx, 1); err != nil {
 		return err
 	}
@@ -155,19 +144,20 @@ func (m *held) takeTurn(ctx context.Context) error {
 		own.Release(1)
 		return err
 	}
-	m.turn = own
+	m.turn = true
 	return nil
 }
 
 func (m *held) endTurn() {
-	if m.turn != nil {
+	if m.turn {
 		m.of.turns.Release(1)
-		m.turn.Release(1)
-		m.turn = nil
+		m.mine.turns.Release(1)
+		m.turn = false
 	}
 }
 
-// take gets n bytes, waiting for a short time; a request takes what it may need at once.
+// take takes n bytes and waits for them for memoryWait at most. A request calls it once,
+// with all that it may need.
 func (m *held) take(ctx context.Context, n int64) *Error {
 	if n <= smallBytes {
 		if err := acquire(ctx, m.of.smalls, n); err != nil {
@@ -176,12 +166,13 @@ func (m *held) take(ctx context.Context, n int64) *Error {
 		m.small += n
 		return nil
 	}
-	n = min(n, m.of.large*shareOf/shareIn)
-	m.larges = m.of.largesOf(m.mine)
-	err := acquire(ctx, m.larges, n)
+	most := m.of.large * shareOf / shareIn
+	n = min(n, most)
+	own := m.of.share(&m.mine.larges, most)
+	err := acquire(ctx, own, n)
 	if err == nil {
 		if err = acquire(ctx, m.of.larges, n); err != nil {
-			m.larges.Release(n)
+			own.Release(n)
 		}
 	}
 	if err != nil {
@@ -191,12 +182,12 @@ func (m *held) take(ctx context.Context, n int64) *Error {
 	return nil
 }
 
-// shrink gives back all that is large beyond n bytes.
+// shrink returns all large bytes beyond n.
 func (m *held) shrink(n int64) {
 	if rest := m.large - n; rest > 0 {
 		m.large -= rest
 		m.of.larges.Release(rest)
-		m.larges.Release(rest)
+		m.mine.larges.Release(rest)
 	}
 }
 
@@ -207,9 +198,7 @@ func (m *held) release() {
 	m.endTurn()
 	m.freeSlot()
 	m.shrink(0)
-	if m.small > 0 {
-		m.of.smalls.Release(m.small)
-	}
+	m.of.smalls.Release(m.small)
 	m.of.leave(m.asker, m.mine)
 	m.mine = nil
 }
@@ -230,18 +219,17 @@ func acquire(ctx context.Context, s *semaphore.Weighted, n int64) error {
 	return s.Acquire(ctx, n)
 }
 
-func slowDown(message string) *Error {
-	return &Error{Code: "SlowDown", Status: http.StatusServiceUnavailable, RetryAfter: retryAfter, Message: message}
+func slowDown(cause error, message string) *Error {
+	return &Error{
+		Code: "SlowDown", Status: http.StatusServiceUnavailable, RetryAfter: retryAfter, Message: message, Cause: cause,
+	}
 }
 
 func outOfMemory(cause error) *Error {
-	e := slowDown("The requests under way have all the memory that there is for requests. " +
+	return slowDown(cause, "The requests under way have all the memory that there is for requests. "+
 		"Please reduce your request rate, and read answers faster.")
-	e.Cause = cause
-	return e
 }
 
-// askerOf tells who asks.
 func (x *exchange) askerOf() asker {
 	if x.who != allKeys {
 		return asker{key: x.who.ID}
@@ -249,24 +237,25 @@ func (x *exchange) askerOf() asker {
 	return asker{addr: webguard.Client(x.r.RemoteAddr)}
 }
 
-// begin ends the wait for the client: the work for the request begins, within its time.
+// begin begins the work for a request, and its time: the client has sent all that the work
+// needs.
 func (h *Handler) begin(x *exchange) *Error {
 	if x.slot {
 		return nil
 	}
 	if !h.requests.takeSlot(x.mine) {
-		return slowDown("Too many requests are being served, or too many of yours. Please reduce your request rate.")
+		return slowDown(nil, "Too many requests are being served, or too many of yours. Please reduce your request rate.")
 	}
 	x.slot = true
-	// A client that has ended its sending side still waits for its answer, but net/http
-	// cancels the request: so the time is the limit, and for what may take long a while
-	// after that.
+	// net/http cancels a request when its client has ended its sending side, although such a
+	// client still waits for the answer. So only the timeout ends the work, and for what may
+	// take long leftTime after the client has left.
 	came := x.r.Context()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(came), h.o.RequestTimeout)
 	x.end = cancel
 	if x.op.long {
 		if h.o.MinRate > 0 {
-			// The deadline of the body would look like the client's leaving.
+			// The deadline of the body would look as if the client had left.
 			_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{})
 		}
 		stop := context.AfterFunc(came, func() { time.AfterFunc(leftTime, cancel) })
@@ -281,9 +270,7 @@ func (h *Handler) begin(x *exchange) *Error {
 	}
 	if x.op.turns {
 		if err := x.takeTurn(ctx); err != nil {
-			e := slowDown("Too many listings and documents are being worked for. Please reduce your request rate.")
-			e.Cause = err
-			return e
+			return slowDown(err, "Too many listings and documents are being worked for. Please reduce your request rate.")
 		}
 	}
 	return nil
@@ -293,8 +280,8 @@ func (h *Handler) begin(x *exchange) *Error {
 // sending side.
 const leftTime = time.Second
 
-// worked ends the work for a request: what is left is to send the answer, n bytes. So
-// one that is read slowly takes bytes, but no slot.
+// worked ends the work for a request: it remains to send the answer of n bytes. So an answer
+// that is read slowly takes bytes, but no slot.
 func (h *Handler) worked(x *exchange, n int) {
 	if !x.slot {
 		return
@@ -304,26 +291,23 @@ func (h *Handler) worked(x *exchange, n int) {
 	if h.o.Busy != nil {
 		h.o.Busy(x.r.Context(), false)
 	}
-	h.allowSending(x, n)
-}
-
-// allowSending gives a client the time to read n bytes.
-func (h *Handler) allowSending(x *exchange, n int) {
 	if h.o.MinRate > 0 && n > freeBytes {
-		_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(min(h.timeFor(int64(n)), h.o.AnswerTimeout)))
+		// net/http has set a deadline for small answers.
+		until := time.Now().Add(min(h.timeFor(int64(n)), h.o.AnswerTimeout))
+		_ = http.NewResponseController(x.w).SetWriteDeadline(until)
 	}
 }
 
-// slackTime is what a transfer may take beyond what its bytes take.
+// slackTime is how long a transfer may take beyond the time for its bytes.
 const slackTime = 10 * time.Second
 
 func (h *Handler) timeFor(n int64) time.Duration {
 	return slackTime + time.Duration(float64(n)/float64(h.o.MinRate)*float64(time.Second))
 }
 
-// receive reads a body of at most limit bytes, and then begins the work: while a client
-// sends, its request takes no slot. need is how much memory a body of n bytes takes, with
-// what is made of it.
+// receive reads a body of at most limit bytes, and then begins the work: a request takes no
+// slot while its body arrives. need returns the memory for a body of n bytes and what is
+// made of it.
 func (h *Handler) receive(x *exchange, limit int64, need func(n int64) int64) ([]byte, *Error) {
 	n := limit
 	if x.r.ContentLength >= 0 {
@@ -335,7 +319,7 @@ func (h *Handler) receive(x *exchange, limit int64, need func(n int64) int64) ([
 		}
 	}
 	if h.o.MinRate > 0 && n > smallBytes {
-		// net/http has set a deadline for small ones.
+		// net/http has set a deadline for small bodies.
 		until := time.Now().Add(min(h.timeFor(n), h.o.BodyTimeout))
 		_ = http.NewResponseController(x.w).SetReadDeadline(until)
 	}
@@ -346,8 +330,6 @@ func (h *Handler) receive(x *exchange, limit int64, need func(n int64) int64) ([
 	return body, refusal
 }
 
-// itself: a body that is kept as it came.
-func itself(n int64) int64 { return n }
-
-// asDocument: a small document, decoded as a whole.
+// The memory that a body of n bytes needs: as it is, and decoded as a small document.
+func itself(n int64) int64     { return n }
 func asDocument(n int64) int64 { return 24 * n }

@@ -322,6 +322,39 @@ func TestReadsEndWhenTheirClientLeaves(t *testing.T) {
 	}
 }
 
+// deadlines records the deadlines that are set for a connection.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	read, write time.Time
+}
+
+func (d *deadlines) SetReadDeadline(t time.Time) error  { d.read = t; return nil }
+func (d *deadlines) SetWriteDeadline(t time.Time) error { d.write = t; return nil }
+
+// TestDeadlinesOfLargeTransfers: with a minimum rate, bodies of more than 64 KiB and answers of
+// more than 4 KiB have deadlines of their own.
+func TestDeadlinesOfLargeTransfers(t *testing.T) {
+	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(t.Context(), "abc"))
+	h, err := s3api.New(s3api.Over(c), s3api.Options{MinRate: 1 << 10, MaxBodyBytes: 1 << 20})
+	require.NoError(t, err)
+	do := func(method, body string) *deadlines {
+		d := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		h.ServeHTTP(d, httptest.NewRequest(method, "/abc/k", strings.NewReader(body)))
+		return d
+	}
+	for size, large := range map[int]bool{64 << 10: false, 64<<10 + 1: true} {
+		require.Equal(t, large, !do("PUT", strings.Repeat("v", size)).read.IsZero(), "a body of %d bytes", size)
+	}
+	for size, large := range map[int]bool{4 << 10: false, 4<<10 + 1: true} {
+		require.Zero(t, do("PUT", strings.Repeat("v", size)).write)
+		got := do("GET", "")
+		require.Equal(t, size, got.Body.Len())
+		require.Equal(t, large, !got.write.IsZero(), "an answer of %d bytes", size)
+	}
+}
+
 // TestSlowBodiesAreEnded: with a minimum rate, at the time that it asks for.
 func TestSlowBodiesAreEnded(t *testing.T) {
 	s := limited(t, 0, s3api.Options{MinRate: 1 << 20, BodyTimeout: 50 * time.Millisecond})

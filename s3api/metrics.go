@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics of the S3 address. The labels are bounded: operations that are not
-// implemented share one name.
+// metrics of the S3 address. Operations that are not implemented share one label, so that
+// labels are bounded.
 type metrics struct {
 	requests *prometheus.CounterVec
 	errors   *prometheus.CounterVec

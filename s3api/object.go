@@ -9,24 +9,24 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Object is what s3api keeps as an entry's value: an object's metadata and,
-// where it is small, its body. Programs that write entries through package
-// listing use it to make them look like objects over HTTP.
+// Object is the value of an entry as s3api stores it: an object's metadata and, if small, its
+// body. Programs that write entries through package listing use it to make them look like
+// objects over HTTP.
 type Object struct {
-	// Modified is kept in milliseconds.
+	// Modified is stored in milliseconds.
 	Modified time.Time
-	// Size in bytes. For an inline object it is len(Body), whatever is set here.
+	// Size in bytes. That of an inline object is len(Body), whatever is set here.
 	Size int64
-	// ETag without its quotes. For an inline object it is the body's MD5 in
-	// hexadecimal digits, whatever is set here.
+	// ETag without its quotes. That of an inline object is the body's MD5 in hexadecimal
+	// digits, whatever is set here.
 	ETag string
-	// External says that the bytes live elsewhere: Size and ETag are the
-	// client's word, and Body is empty.
+	// External: the bytes are stored elsewhere. Size and ETag are as the client sent them,
+	// and Body is empty.
 	External bool
 	// ContentType may be empty.
 	ContentType string
-	// Headers are further headers to be answered as they were given: user
-	// metadata (x-amz-meta-…) and the like; lower-case names, ascending.
+	// Headers are other headers, which are returned as they were sent, like user metadata
+	// (x-amz-meta-…); names are in lower case and ascending order.
 	Headers []Header
 	Body    []byte
 }
@@ -38,10 +38,10 @@ type Header struct{ Name, Value string }
 // 1970), ETag, ContentType, headers (count, then name and value of each), body.
 // An external object has its size (uvarint) before its ETag, which is a string;
 // an inline one has the 16 bytes of the MD5. Strings are a uvarint length and
-// bytes. What a listing needs comes first.
+// bytes. The part that a listing needs comes first.
 const (
-	// recordMark occurs in no UTF-8 text, so that a plain value, written through
-	// the library, is not taken for a record.
+	// recordMark occurs in no UTF-8 text, so that a plain value, written through the
+	// library, does not look like a record.
 	recordMark    = 0xFE
 	recordVersion = 1
 	flagExternal  = 1
@@ -50,7 +50,7 @@ const (
 // MaxETagBytes bounds the ETag of an external object.
 const MaxETagBytes = 256
 
-// seal sets what follows from an inline object's body.
+// seal sets Size and ETag of an inline object.
 func (o *Object) seal() {
 	sum := md5.Sum(o.Body)
 	o.Size, o.ETag = int64(len(o.Body)), hex.EncodeToString(sum[:])
@@ -86,9 +86,9 @@ func appendString(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// ParseRecord reads an entry's value. Body shares the value's memory. A value
-// that is no record at all is an object of plain bytes, last modified at the
-// start of 1970; a record that is damaged or of a newer version is Corrupt.
+// ParseRecord reads an entry's value. Body shares the value's memory. A value that is not a
+// record is an object of plain bytes, last modified at the start of 1970. The error of a
+// damaged record, or of a newer version's, is Corrupt.
 func ParseRecord(value []byte) (Object, error) {
 	if len(value) == 0 || value[0] != recordMark {
 		return plain(value), nil
@@ -121,15 +121,16 @@ func ParseRecord(value []byte) (Object, error) {
 }
 
 func plain(value []byte) Object {
-	sum := md5.Sum(value)
-	return Object{Modified: time.UnixMilli(0).UTC(), Size: int64(len(value)), ETag: hex.EncodeToString(sum[:]), Body: value}
+	o := Object{Modified: time.UnixMilli(0).UTC(), Body: value}
+	o.seal()
+	return o
 }
 
 func damaged(value []byte) error {
 	return store.Errorf(store.Corrupt, "the value of %d bytes begins like an object's record but isn't one", len(value))
 }
 
-// summary is what a listing shows of an object.
+// summary is the part of an object that a listing shows.
 type summary struct {
 	modified int64 // milliseconds since 1970
 	size     int64
@@ -138,7 +139,7 @@ type summary struct {
 	md5      [md5.Size]byte
 }
 
-// parseSummary reads no more of a value than a listing shows.
+// parseSummary reads the part of a value that a listing shows.
 func parseSummary(value []byte) (summary, error) {
 	if len(value) == 0 || value[0] != recordMark {
 		return summary{size: int64(len(value)), md5: md5.Sum(value)}, nil
@@ -147,7 +148,7 @@ func parseSummary(value []byte) (summary, error) {
 	if err != nil || s.external {
 		return s, err
 	}
-	// The body is what is left after the headers.
+	// The body follows the headers.
 	d.skip()
 	n := d.uvarint()
 	for ; n > 0 && !d.bad; n-- {
@@ -167,7 +168,8 @@ func openRecord(value []byte) (decoder, summary, error) {
 		return decoder{}, summary{}, damaged(value)
 	}
 	if value[1] != recordVersion {
-		return decoder{}, summary{}, store.Errorf(store.Corrupt, "an object's record of version %d: this program reads version %d", value[1], recordVersion)
+		return decoder{}, summary{}, store.Errorf(store.Corrupt,
+			"an object's record of version %d: this program reads version %d", value[1], recordVersion)
 	}
 	d := decoder{rest: value[3:]}
 	s := summary{external: value[2]&flagExternal != 0, modified: int64(d.uvarint())}
@@ -193,7 +195,7 @@ func (s *summary) appendETag(dst []byte) []byte {
 	return hex.AppendEncode(dst, s.md5[:])
 }
 
-// decoder reads the parts of a record; bad is set once one doesn't fit.
+// decoder reads the parts of a record; bad is set if one is malformed.
 type decoder struct {
 	rest []byte
 	bad  bool

@@ -1,6 +1,7 @@
 package s3api
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -12,11 +13,11 @@ import (
 
 // Headers of evenkeel's own.
 const (
-	// headerSize and headerETag record an object whose bytes live elsewhere.
+	// headerSize and headerETag describe an object whose bytes are stored elsewhere.
 	headerSize = "X-Evenkeel-Size"
 	headerETag = "X-Evenkeel-Etag"
-	// headerKeyBytes: any lets PutObject and CopyObject take keys that are not UTF-8,
-	// where the access key has the right.
+	// headerKeyBytes: any lets PutObject and CopyObject accept keys that are not UTF-8, if
+	// the access key may store such keys.
 	headerKeyBytes = "X-Evenkeel-Key-Bytes"
 )
 
@@ -24,13 +25,13 @@ const (
 	metaPrefix = "X-Amz-Meta-"
 	// maxMetaBytes is S3's limit for user metadata, names and values together.
 	maxMetaBytes = 2 << 10
-	// maxHeaderValue bounds each of the other headers that are kept.
+	// maxHeaderValue bounds each of the other headers that are stored.
 	maxHeaderValue = 1 << 10
-	// defaultType is S3's for objects that came without one.
+	// defaultType is S3's Content-Type for objects without one.
 	defaultType = "binary/octet-stream"
 )
 
-// keptHeaders are answered as they were given, beside user metadata.
+// keptHeaders are stored and returned as they are, beside user metadata.
 var keptHeaders = []string{"Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Expires"}
 
 func (h *Handler) putObject(x *exchange) error {
@@ -59,7 +60,7 @@ func (h *Handler) putObject(x *exchange) error {
 	return nil
 }
 
-// readObject makes an object of a request's headers and body.
+// readObject reads an object from a request's headers and body.
 func (h *Handler) readObject(x *exchange) (*Object, *Error) {
 	o, refusal := h.describeNew(x.r)
 	if refusal != nil {
@@ -83,7 +84,7 @@ func (h *Handler) readObject(x *exchange) (*Object, *Error) {
 	return o, nil
 }
 
-// describeNew makes an object of what the headers tell of it.
+// describeNew reads a new object's metadata from the headers.
 func (h *Handler) describeNew(r *http.Request) (*Object, *Error) {
 	o := &Object{Modified: h.o.Now(), ContentType: r.Header.Get("Content-Type")}
 	if len(o.ContentType) > maxHeaderValue {
@@ -112,7 +113,8 @@ func (h *Handler) describeNew(r *http.Request) (*Object, *Error) {
 					"or a name that no header can have.", name)
 			}
 			if total += len(meta) + len(value); total > maxMetaBytes {
-				return nil, refuse(http.StatusBadRequest, "MetadataTooLarge", "Your metadata headers exceed %d bytes.", maxMetaBytes)
+				return nil, refuse(http.StatusBadRequest, "MetadataTooLarge", "Your metadata headers exceed %d bytes.",
+					maxMetaBytes)
 			}
 			o.Headers = append(o.Headers, Header{strings.ToLower(name), value})
 		}
@@ -121,7 +123,7 @@ func (h *Handler) describeNew(r *http.Request) (*Object, *Error) {
 	return o, nil
 }
 
-// readExternal reads the headers of an object whose bytes live elsewhere.
+// readExternal reads the headers of an object whose bytes are stored elsewhere.
 func readExternal(o *Object, header http.Header) *Error {
 	size, etag := header.Get(headerSize), header.Get(headerETag)
 	if size == "" && etag == "" {
@@ -129,20 +131,22 @@ func readExternal(o *Object, header http.Header) *Error {
 	}
 	n, err := strconv.ParseInt(size, 10, 64)
 	if err != nil || n < 0 {
-		return invalidArgument("%s is not a size in bytes: %q (%s and %s go together).", headerSize, size, headerSize, headerETag)
+		return invalidArgument("%s is not a size in bytes: %q (%s and %s go together).", headerSize, size, headerSize,
+			headerETag)
 	}
 	if unquoted, ok := strings.CutPrefix(etag, `"`); ok {
 		etag = strings.TrimSuffix(unquoted, `"`)
 	}
 	bad := func(r rune) bool { return r <= ' ' || r > '~' || r == '"' }
 	if etag == "" || len(etag) > MaxETagBytes || strings.ContainsFunc(etag, bad) {
-		return invalidArgument("%s is not an ETag of 1 to %d printable characters (%s and %s go together).", headerETag, MaxETagBytes, headerSize, headerETag)
+		return invalidArgument("%s is not an ETag of 1 to %d printable characters (%s and %s go together).", headerETag,
+			MaxETagBytes, headerSize, headerETag)
 	}
 	o.External, o.Size, o.ETag = true, n, etag
 	return nil
 }
 
-// withoutChunked drops the transfer's own coding from a Content-Encoding.
+// withoutChunked drops aws-chunked, the coding of the transfer, from a Content-Encoding.
 func withoutChunked(value string) string {
 	var kept []string
 	for _, enc := range strings.Split(value, ",") {
@@ -169,7 +173,7 @@ func (h *Handler) readOut(x *exchange, withBody bool) error {
 	if err != nil {
 		return err
 	}
-	switch v, name := judge(x.r.Header, "", o); v {
+	switch v, name := evaluate(x.r.Header, "", o); v {
 	case failed:
 		return preconditionFailed(name)
 	case notModified:
@@ -180,7 +184,8 @@ func (h *Handler) readOut(x *exchange, withBody bool) error {
 		return nil
 	}
 	if o.External && withBody {
-		return refuse(http.StatusConflict, "ObjectBodyElsewhere", "The bytes of this object live elsewhere: this server has its metadata only (HEAD shows it).")
+		return refuse(http.StatusConflict, "ObjectBodyElsewhere",
+			"The bytes of this object live elsewhere: this server has its metadata only (HEAD shows it).")
 	}
 	start, length, partial := int64(0), o.Size, false
 	if v := x.r.Header.Get("Range"); v != "" && rangeCounts(x.r.Header.Get("If-Range"), o) {
@@ -211,7 +216,7 @@ func (h *Handler) readOut(x *exchange, withBody bool) error {
 	return x.write(o.Body[start : start+length])
 }
 
-// rangeCounts: If-Range names the object that the range is wanted of.
+// rangeCounts reports whether If-Range allows a range of the object.
 func rangeCounts(ifRange string, o *Object) bool {
 	if t, err := http.ParseTime(ifRange); err == nil {
 		return seconds(o.Modified).Equal(t)
@@ -219,13 +224,15 @@ func rangeCounts(ifRange string, o *Object) bool {
 	return ifRange == "" || same(ifRange, o.ETag)
 }
 
-// overrides are parameters of reads that stand for headers of the answer.
+// overrides are the parameters of reads that set headers of the answer.
 var overrides = map[string]string{
-	"response-cache-control": "Cache-Control", "response-content-disposition": "Content-Disposition", "response-content-encoding": "Content-Encoding",
-	"response-content-language": "Content-Language", "response-content-type": "Content-Type", "response-expires": "Expires",
+	"response-cache-control": "Cache-Control", "response-content-disposition": "Content-Disposition",
+	"response-content-encoding": "Content-Encoding",
+	"response-content-language": "Content-Language", "response-content-type": "Content-Type",
+	"response-expires": "Expires",
 }
 
-// checkOverrides refuses what no header may have.
+// checkOverrides refuses values that no header may have.
 func checkOverrides(query url.Values) *Error {
 	for param := range overrides {
 		if hasControl(query.Get(param)) {
@@ -235,11 +242,10 @@ func checkOverrides(query url.Values) *Error {
 	return nil
 }
 
-// hasControl reports whether a header's value has characters that do something
-// instead of being shown.
+// hasControl reports whether a header's value has control characters.
 func hasControl(value string) bool { return strings.ContainsFunc(value, unicode.IsControl) }
 
-// isToken reports whether a header's name may end so (RFC 9110, section 5.6.2).
+// isToken reports whether a text may be part of a header's name (RFC 9110, section 5.6.2).
 func isToken(name string) bool {
 	return !strings.ContainsFunc(name, func(r rune) bool {
 		return r <= ' ' || r > '~' || strings.ContainsRune("\"(),/:;<=>?@[\\]{}", r)
@@ -250,7 +256,7 @@ func (x *exchange) override() {
 	header := x.w.Header()
 	for param, name := range overrides {
 		if v := x.query.Get(param); v != "" {
-			delete(header, strings.ToLower(name)) // as describe has set it
+			delete(header, strings.ToLower(name)) // describe sets it in lower case
 			header.Set(name, v)
 		}
 	}
@@ -265,27 +271,26 @@ func (h *Handler) load(x *exchange, bucket, key string) (*Object, error) {
 	return &o, err
 }
 
-// describe sets the headers that tell what an object is.
+// describe sets the headers with an object's metadata.
 func (x *exchange) describe(o *Object) {
 	header := x.w.Header()
 	missing := 0
 	for _, kept := range o.Headers {
 		if !isToken(kept.Name) || hasControl(kept.Value) {
-			missing++ // older versions took it, and the library does
+			missing++ // older versions stored such headers, and the library may
 			continue
 		}
-		// Not header.Set: clients take the names of user metadata as they are
-		// written, and S3 writes them in lower case.
+		// Not header.Set: S3 writes names of user metadata in lower case, and clients use
+		// them as written.
 		header[kept.Name] = []string{kept.Value}
 	}
 	if missing > 0 {
 		header.Set("X-Amz-Missing-Meta", strconv.Itoa(missing))
 	}
-	contentType := o.ContentType
+	contentType := cmp.Or(o.ContentType, defaultType)
 	if hasControl(contentType) {
-		contentType = ""
+		contentType = defaultType
 	}
-	setDefault(&contentType, defaultType)
 	header.Set("Content-Type", contentType)
 	header.Set("Content-Length", strconv.FormatInt(o.Size, 10))
 	header.Set("Accept-Ranges", "bytes")

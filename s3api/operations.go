@@ -90,18 +90,25 @@ func listOf(name string, serve func(*Handler, *exchange) error) operation {
 var (
 	bucketResources = map[string]string{
 		"accelerate": "BucketAccelerateConfiguration", "acl": "BucketAcl", "analytics": "BucketAnalyticsConfiguration",
-		"cors": "BucketCors", "encryption": "BucketEncryption", "intelligent-tiering": "BucketIntelligentTieringConfiguration",
-		"inventory": "BucketInventoryConfiguration", "lifecycle": "BucketLifecycleConfiguration", "location": "BucketLocation",
-		"logging": "BucketLogging", "metadataConfiguration": "BucketMetadataConfiguration", "metadataTable": "BucketMetadataTableConfiguration",
-		"metrics": "BucketMetricsConfiguration", "notification": "BucketNotificationConfiguration", "object-lock": "ObjectLockConfiguration",
+		"cors": "BucketCors", "encryption": "BucketEncryption",
+		"intelligent-tiering": "BucketIntelligentTieringConfiguration",
+		"inventory":           "BucketInventoryConfiguration", "lifecycle": "BucketLifecycleConfiguration",
+		"location": "BucketLocation",
+		"logging":  "BucketLogging", "metadataConfiguration": "BucketMetadataConfiguration",
+		"metadataTable": "BucketMetadataTableConfiguration",
+		"metrics":       "BucketMetricsConfiguration", "notification": "BucketNotificationConfiguration",
+		"object-lock":       "ObjectLockConfiguration",
 		"ownershipControls": "BucketOwnershipControls", "policy": "BucketPolicy", "policyStatus": "BucketPolicyStatus",
-		"publicAccessBlock": "PublicAccessBlock", "replication": "BucketReplication", "requestPayment": "BucketRequestPayment",
-		"session": "Session", "tagging": "BucketTagging", "uploads": "MultipartUploads", "versioning": "BucketVersioning",
-		"versions": "ObjectVersions", "website": "BucketWebsite", "delete": "Objects", "events": "BucketNotification",
+		"publicAccessBlock": "PublicAccessBlock", "replication": "BucketReplication",
+		"requestPayment": "BucketRequestPayment",
+		"session":        "Session", "tagging": "BucketTagging", "uploads": "MultipartUploads",
+		"versioning": "BucketVersioning",
+		"versions":   "ObjectVersions", "website": "BucketWebsite", "delete": "Objects", "events": "BucketNotification",
 	}
 	objectResources = map[string]string{
-		"acl": "ObjectAcl", "attributes": "ObjectAttributes", "legal-hold": "ObjectLegalHold", "partNumber": "ObjectPart", // of a read
-		"renameObject": "RenameObject", "restore": "RestoreObject", "retention": "ObjectRetention", "select": "SelectObjectContent",
+		"acl": "ObjectAcl", "attributes": "ObjectAttributes", "legal-hold": "ObjectLegalHold", "partNumber": "ObjectPart",
+		"renameObject": "RenameObject", "restore": "RestoreObject", "retention": "ObjectRetention",
+		"select":  "SelectObjectContent",
 		"tagging": "ObjectTagging", "torrent": "ObjectTorrent", "uploadId": "MultipartUpload", "uploads": "MultipartUpload",
 		"append": "AppendObject",
 	}

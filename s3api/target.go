@@ -13,22 +13,21 @@ import (
 // maxKeyBytes is S3's limit for keys.
 const maxKeyBytes = 1024
 
-// maxParams is how many parameters a query may have, as each takes a hundred times its
-// bytes while the request is under way: as many as headers that may be signed, for which
-// those of presigned URLs stand.
+// maxParams is the most parameters of a query, as a short one takes a hundred times its bytes
+// in memory. Presigned URLs may have a parameter for each signed header.
 const maxParams = sigv4.MaxSignedHeaders
 
-// target is what a request is about. An empty bucket is the service itself, an
-// empty key the bucket.
+// target is the bucket, key and parameters of a request. Without a bucket it is for the
+// service itself, without a key for the bucket.
 type target struct {
 	bucket string
 	key    string
 	query  url.Values
 }
 
-// parseTarget reads the raw request target. Nothing is ever cleaned: "//", "."
-// and ".." are parts of keys, and so is an escaped slash. Where the host is a
-// bucket's (see bucketOfHost), all of the path is the key.
+// parseTarget parses the raw request target. Paths are not cleaned: "//", ".", ".." and
+// escaped slashes are parts of keys. If the host names a bucket (see bucketOfHost), all of the
+// path is the key.
 func parseTarget(r *http.Request, suffixes []string) (target, *Error) {
 	path, rawQuery := splitTarget(r)
 	if strings.Count(rawQuery, "&") >= maxParams {
@@ -61,13 +60,14 @@ func parseTarget(r *http.Request, suffixes []string) (target, *Error) {
 		}
 	}
 	if len(key) > maxKeyBytes {
-		return t, refuse(http.StatusBadRequest, "KeyTooLongError", "Your key has %d bytes: at most %d.", len(key), maxKeyBytes)
+		return t, refuse(http.StatusBadRequest, "KeyTooLongError", "Your key has %d bytes: at most %d.", len(key),
+			maxKeyBytes)
 	}
 	return t, nil
 }
 
-// bucketOfHost is what stands before one of the suffixes in a host's name, or ""
-// (virtual-host style). Of several suffixes the longest counts.
+// bucketOfHost returns the part of a host's name before one of the suffixes, the longest that
+// matches, or "" (virtual-host style).
 func bucketOfHost(host string, suffixes []string) string {
 	host = strings.ToLower(host)
 	if name, _, err := net.SplitHostPort(host); err == nil {
@@ -88,8 +88,8 @@ func bucketOfHost(host string, suffixes []string) string {
 	return bucket
 }
 
-// splitTarget takes path and query from the request line, before anyone parsed
-// them; behind a proxy the request line may hold an absolute URI.
+// splitTarget returns path and query of the request line, unparsed; behind a proxy the line
+// may have an absolute URI.
 func splitTarget(r *http.Request) (path, query string) {
 	raw := r.RequestURI
 	if raw == "" {
@@ -108,10 +108,9 @@ func splitTarget(r *http.Request) (path, query string) {
 	return path, query
 }
 
-// checkNewKey refuses keys that S3 refuses to store: those that are not UTF-8. Who
-// wants one has to say so and, since it makes plain listings fail for everybody
-// who meets it, to have the right. Reading and deleting take any bytes, because
-// the library stores any.
+// checkNewKey refuses to store keys that are not UTF-8, as S3 does, since plain listings fail
+// for everybody when they reach one. A client must request it by a header and have the right.
+// Reads and deletes accept any bytes, because the library stores any.
 func (x *exchange) checkNewKey() *Error {
 	switch {
 	case utf8.ValidString(x.key):
@@ -126,7 +125,7 @@ func (x *exchange) checkNewKey() *Error {
 	return nil
 }
 
-// badBucketName says why a name breaks S3's rules, or "".
+// badBucketName says which of S3's rules a name breaks, or "".
 // https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
 func badBucketName(name string) string {
 	if len(name) < 3 || len(name) > 63 {

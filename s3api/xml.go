@@ -13,13 +13,13 @@ const (
 	xmlNamespace = "http://s3.amazonaws.com/doc/2006-03-01/"
 )
 
-// xmlBuffer builds a document by appending. A page of a listing has thousands
-// of small elements; reflection would cost more than reading them.
+// xmlBuffer builds a document by appending. A page of a listing has thousands of small
+// elements; encoding/xml would cost more than reading them from the store.
 type xmlBuffer struct{ b []byte }
 
 var xmlBuffers = sync.Pool{New: func() any { return &xmlBuffer{b: make([]byte, 0, 64<<10)} }}
 
-// keepBuffer bounds what the pool holds on to.
+// keepBuffer bounds the buffers in the pool.
 const keepBuffer = 2 << 20
 
 func newXML() *xmlBuffer {
@@ -28,21 +28,17 @@ func newXML() *xmlBuffer {
 	return x
 }
 
-// free gives the buffer back; x and its bytes are not used after.
+// free returns the buffer to the pool; x and its bytes must not be used afterwards.
 func (x *xmlBuffer) free() {
 	if cap(x.b) <= keepBuffer {
 		xmlBuffers.Put(x)
 	}
 }
 
-// raw appends text that is XML already.
+// raw appends XML.
 func (x *xmlBuffer) raw(s string) { x.b = append(x.b, s...) }
 
-// open and close append tags.
-func (x *xmlBuffer) open(name string) {
-	x.b = append(append(append(x.b, '<'), name...), '>')
-}
-
+// close appends an end tag.
 func (x *xmlBuffer) close(name string) {
 	x.b = append(append(append(x.b, '<', '/'), name...), '>')
 }
@@ -52,19 +48,18 @@ func (x *xmlBuffer) root(name string) {
 	x.b = append(append(append(x.b, '<'), name...), ` xmlns="`+xmlNamespace+`">`...)
 }
 
-// text appends an element that holds text.
+// text appends an element with text.
 func (x *xmlBuffer) text(name, text string) {
-	x.open(name)
+	x.b = append(append(append(x.b, '<'), name...), '>')
 	x.b = appendXMLText(x.b, text)
 	x.close(name)
 }
 
-// appendXMLText appends text with XML's escapes. Characters that XML 1.0 can't
-// hold become character references, as S3 writes them (lenient parsers read
-// them; encoding-type=url is the way around); bytes that are not UTF-8 become
-// U+FFFD, so callers look for those before (representable).
+// appendXMLText appends text with XML's escapes. Characters that XML 1.0 does not allow become
+// character references, as in S3: lenient parsers read them, and clients can request
+// encoding-type=url. Bytes that are not UTF-8 become U+FFFD, so callers check for them.
 func appendXMLText[T string | []byte](dst []byte, text T) []byte {
-	plain, i := 0, 0 // where the run of text that needs no escape began, and how far it is
+	plain, i := 0, 0 // text[plain:i] needs no escapes
 	for i < len(text) && xmlPlain[text[i]] {
 		i++
 	}
@@ -90,7 +85,7 @@ func appendXMLText[T string | []byte](dst []byte, text T) []byte {
 	return append(dst, text[plain:]...)
 }
 
-// appendXMLEscape appends a character that can't stand for itself.
+// appendXMLEscape appends a character's escape.
 func appendXMLEscape(dst []byte, r rune) []byte {
 	switch r {
 	case '&':
@@ -109,7 +104,7 @@ func appendXMLEscape(dst []byte, r rune) []byte {
 	return fmt.Appendf(dst, "&#x%X;", r)
 }
 
-// xmlPlain are the bytes of one character each that need no escape in XML.
+// xmlPlain are the ASCII characters that need no escape in XML.
 var xmlPlain = func() (plain [256]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
 		plain[c] = !strings.ContainsRune(`&<>"'`, c)
@@ -117,9 +112,9 @@ var xmlPlain = func() (plain [256]bool) {
 	return plain
 }()
 
-// appendURLText appends text as encoding-type=url wants it: everything but
-// letters, digits, - _ . / and * is percent-encoded, byte by byte; so a space is
-// %20 and + is %2B. The result needs no escapes in XML.
+// appendURLText appends text as for encoding-type=url: all bytes but letters, digits,
+// - _ . / and * are percent-encoded; so a space is %20 and + is %2B. The result needs no
+// escapes in XML.
 func appendURLText[T string | []byte](dst []byte, text T) []byte {
 	const hex = "0123456789ABCDEF"
 	plain := 0
@@ -140,9 +135,8 @@ var urlPlain = func() (plain [256]bool) {
 	return plain
 }()
 
-// appendXMLTime appends S3's form of a time in documents. Like S3 it shows
-// whole seconds, so that a listing agrees with Last-Modified. (A page has a
-// thousand of them: time.AppendFormat would be a tenth of its cost.)
+// appendXMLTime appends a time in the form of S3's documents, in whole seconds like
+// Last-Modified. (A page has a thousand: time.AppendFormat would be a tenth of its cost.)
 func appendXMLTime(dst []byte, t time.Time) []byte {
 	t = t.UTC()
 	year, month, day := t.Date()

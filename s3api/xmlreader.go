@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// maxXMLToken bounds a tag, or a piece of text, of a document that is read.
+// maxXMLToken bounds a tag, or a text, of a request's document.
 const maxXMLToken = 64 << 10
 
-// xmlReader reads a document token by token, so that whoever reads it stops where it is
-// no longer what it should be: nothing is kept of what nobody asked for.
+// xmlReader reads a document token by token, so that the caller can stop at the first
+// unexpected one, and unknown parts take no memory.
 type xmlReader struct {
 	d *xml.Decoder
-	// rest is read byte by byte; left is what the present token may still take.
+	// rest is read byte by byte; left is how many the present token may still have.
 	rest *bytes.Reader
 	left int
 }
@@ -29,7 +29,7 @@ func newXMLReader(doc []byte) *xmlReader {
 
 var errLongToken = errors.New("a tag or a text in it is too long")
 
-// ReadByte gives the decoder the next byte of a token.
+// ReadByte implements io.ByteReader for the decoder.
 func (x *xmlReader) ReadByte() (byte, error) {
 	if x.left--; x.left < 0 {
 		return 0, errLongToken
@@ -37,7 +37,7 @@ func (x *xmlReader) ReadByte() (byte, error) {
 	return x.rest.ReadByte()
 }
 
-// Read is not called: the decoder takes ReadByte where there is one.
+// Read is not called: the decoder prefers ReadByte.
 func (x *xmlReader) Read([]byte) (int, error) { return 0, io.ErrNoProgress }
 
 func (x *xmlReader) token() (xml.Token, error) {
@@ -62,8 +62,8 @@ func (x *xmlReader) root() (string, error) {
 	}
 }
 
-// children calls f for each child of an element whose tag has been read; f reads it to
-// its end.
+// children calls f, which reads the child to its end, for each child of an element whose tag
+// has been read.
 func (x *xmlReader) children(f func(name string) error) error {
 	for {
 		t, err := x.token()
@@ -81,7 +81,7 @@ func (x *xmlReader) children(f func(name string) error) error {
 	}
 }
 
-// text reads an element that has text and nothing else, to its end.
+// text reads an element that has only text, to its end.
 func (x *xmlReader) text() (string, error) {
 	var text []byte
 	for {

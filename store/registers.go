@@ -116,6 +116,12 @@ type NodeID uuid.UUID
 // String is the canonical UUID form.
 func (id NodeID) String() string { return uuid.UUID(id).String() }
 
+// MarshalText implements encoding.TextMarshaler by String.
+func (id NodeID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (id *NodeID) UnmarshalText(text []byte) error { return (*uuid.UUID)(id).UnmarshalText(text) }
+
 // Nodes are the immutable parts of maps, by bucket. A node is written once,
 // before the root that names it, and is readable wherever that root is.
 // All methods are safe for concurrent use.

@@ -14,12 +14,24 @@ type BucketID uuid.UUID
 // String is the canonical UUID form.
 func (id BucketID) String() string { return uuid.UUID(id).String() }
 
+// MarshalText implements encoding.TextMarshaler by String.
+func (id BucketID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (id *BucketID) UnmarshalText(text []byte) error { return (*uuid.UUID)(id).UnmarshalText(text) }
+
 // PartitionID identifies the rows under one partition key of the store: a fresh random UUID
 // that is never reused.
 type PartitionID uuid.UUID
 
 // String is the canonical UUID form.
 func (id PartitionID) String() string { return uuid.UUID(id).String() }
+
+// MarshalText implements encoding.TextMarshaler by String.
+func (id PartitionID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (id *PartitionID) UnmarshalText(text []byte) error { return (*uuid.UUID)(id).UnmarshalText(text) }
 
 // IsZero reports whether the id is zero: no partition.
 func (id PartitionID) IsZero() bool { return id == PartitionID{} }

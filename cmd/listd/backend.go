@@ -10,9 +10,10 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/assembly"
 	"github.com/evenkeel/evenkeel/internal/daemon"
+	"github.com/evenkeel/evenkeel/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/internal/daemon/secrecy"
-	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
@@ -20,168 +21,82 @@ import (
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
-// backend is what a server serves: an open store, and the client over it.
-type backend struct {
-	store   store.Store
-	buckets *listing.Client
-	// counts is where sizes are counted, recorder tells it what is written; nil: nobody
-	// counts.
-	counts   counter.Backend
-	recorder *counter.Recorder
-	where    []any // of the log line that says what is served
+// storeFlags are those of the embedded store.
+type storeFlags struct {
+	Data           string        `default:"./evenkeel-data" help:"Directory of the embedded store; it is created if it does not exist."`
+	CacheMiB       int64         `name:"cache-mib" default:"128" help:"Memory for blocks of the embedded store."`
+	TombstoneGrace time.Duration `default:"1h" help:"How long the embedded store remembers deletions, against delayed writes."`
 }
 
-// close ends the leases and what counts, then the store.
-func (b *backend) close() error {
-	if b.buckets != nil {
-		b.buckets.Maps().Close()
-	}
-	var err error
-	if b.recorder != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), lastCounts)
-		defer cancel()
-		_ = b.recorder.Close(ctx) // they are estimates: recounts make up for what is lost
-		err = b.counts.Close()
-	}
-	return errors.Join(err, b.store.Close())
+// clusterFlags are those of a shared store.
+type clusterFlags struct {
+	cassandraflags.Flags
+	Lease        time.Duration `default:"3s" help:"On Cassandra: how long a server may use a map before it checks it again. All servers and rebalancers of a keyspace need the same lease: the first one stores it, and processes with another one are refused."`
+	ChangeLease  bool          `help:"On Cassandra: store --lease and --max-clock-skew as those of the keyspace. Only while no other server and no rebalancer uses it."`
+	Clocks       int           `default:"16" help:"On Cassandra: number of map clocks among which new buckets are spread."`
+	MaxClockSkew time.Duration `default:"500ms" help:"On Cassandra: largest uncertainty of the common time of the nodes for a write. Each write takes at least as long as the uncertainty, and beyond this limit writes are refused while reads continue. Also the assumed difference between clocks of data centres that can't be compared. All servers of a keyspace need the same, like --lease."`
 }
 
-// lastCounts is how long the end waits for the last counts to be taken.
-const lastCounts = 3 * time.Second
-
-// count opens what counts sizes, in dir unless flags say otherwise.
-func (s *serveCmd) count(b *backend, dir string, log *slog.Logger) error {
-	if s.RebalanceInterval != nil && *s.RebalanceInterval == 0 {
-		return nil
-	}
-	counts, err := s.OpenCounter(dir, log)
-	if err != nil || counts == nil {
-		return err
-	}
-	b.counts = counts
-	b.recorder = counter.NewRecorder(counts, counter.RecorderOptions{Logger: log})
-	return nil
-}
-
-// recorded is what a client tells of its writes.
-func (b *backend) recorded() listing.Recorder {
-	if b.recorder == nil {
-		return nil
-	}
-	return b.recorder
-}
-
-// sizes is who tells a client how large partitions are.
-func (b *backend) sizes() counter.Source {
-	if b.counts == nil {
-		return nil
-	}
-	return b.counts
-}
-
-// open opens the store that the flags choose; an embedded one keeps so many tables
-// open.
-func (s *serveCmd) open(ctx context.Context, tables int, log *slog.Logger) (*backend, error) {
-	if len(s.Cassandra) > 0 {
-		return s.openCassandra(ctx, log)
-	}
-	secrecy.WarnOfDirectory(log, "--data", s.Data)
-	st, err := pebblestore.Open(s.Data, pebblestore.Options{
-		CacheBytes: s.CacheMiB << 20, TombstoneGrace: s.TombstoneGrace, OpenTables: tables, Logger: log,
-	})
-	if err != nil {
-		return nil, daemon.Exit(exitStore, err)
-	}
-	b := &backend{store: st, where: []any{"data", s.Data}}
-	if err := s.count(b, filepath.Join(s.Data, "counters"), log); err != nil {
-		return nil, daemon.Exit(exitStore, errors.Join(err, b.close()))
-	}
-	o := listing.Options{CacheBytes: s.MapCacheMiB << 20, Recorder: b.recorded(), Sizes: b.sizes()}
-	if b.buckets, err = listing.NewEmbedded(st, o); err != nil {
-		return nil, errors.Join(err, b.close())
-	}
-	return b, nil
-}
-
-// openTimeout bounds the start on Cassandra: the schema is looked at, and the map
-// clocks are made where there are none.
+// openTimeout bounds the start on Cassandra: the check of the schema, and the making of map
+// clocks where there are none.
 const openTimeout = time.Minute
 
-func (s *serveCmd) openCassandra(ctx context.Context, log *slog.Logger) (*backend, error) {
-	o, err := s.Flags.Options(log)
-	if err != nil {
-		return nil, daemon.Exit(exitUsage, err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
-	st, err := cassandrastore.Open(ctx, o)
-	if err != nil {
-		return nil, daemon.Exit(exitStore, err)
-	}
-	b := &backend{store: st, where: []any{"cassandra", strings.Join(s.Cassandra, ","), "keyspace", s.Keyspace}}
-	maps, err := mapclient.Join(ctx, st, mapclient.Options{
-		CacheBytes: s.MapCacheMiB << 20, Lease: s.Lease, Clocks: s.Clocks, MaxClockSkew: s.MaxClockSkew,
-	}, s.ChangeLease)
-	if err != nil {
-		if errors.Is(err, store.InvalidArgument) {
-			err = fmt.Errorf("%w (--lease, --max-clock-skew; --change-lease)", err)
+// open opens the store that the flags choose; an embedded one keeps so many tables open.
+// where are the attributes of the log line that names the store.
+func (s *serveCmd) open(ctx context.Context, tables int, log *slog.Logger) (db *assembly.DB, where []any, err error) {
+	o := assembly.Options{MapCacheBytes: s.MapCacheMiB << 20, Log: log}
+	counters := ""
+	var st store.Store
+	if len(s.Cassandra) > 0 {
+		c, err := s.clusterFlags.Options(log)
+		if err != nil {
+			return nil, nil, daemon.Exit(exitUsage, err)
 		}
-		return nil, daemon.Exit(exitStore, errors.Join(err, b.close()))
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, openTimeout)
+		defer cancel()
+		if st, err = cassandrastore.Open(ctx, c); err != nil {
+			return nil, nil, daemon.Exit(exitStore, err)
+		}
+		o.ChangeTerms, o.Shared = s.ChangeLease, &mapclient.Options{
+			CacheBytes: o.MapCacheBytes, Lease: s.Lease, Clocks: s.Clocks, MaxClockSkew: s.MaxClockSkew,
+		}
+		where = []any{"cassandra", strings.Join(s.Cassandra, ","), "keyspace", s.Keyspace}
+	} else {
+		secrecy.WarnOfDirectory(log, "--data", s.Data)
+		st, err = pebblestore.Open(s.Data, pebblestore.Options{
+			CacheBytes: s.CacheMiB << 20, TombstoneGrace: s.TombstoneGrace, OpenTables: tables, Logger: log,
+		})
+		if err != nil {
+			return nil, nil, daemon.Exit(exitStore, err)
+		}
+		counters, where = filepath.Join(s.Data, "counters"), []any{"data", s.Data}
 	}
-	if err := s.count(b, "", log); err != nil {
-		maps.Close()
-		return nil, daemon.Exit(exitStore, errors.Join(err, b.close()))
+	if s.RebalanceInterval == nil || *s.RebalanceInterval != 0 {
+		o.OpenCounter = func() (counter.Backend, error) { return s.OpenCounter(counters, log) }
 	}
-	if b.buckets, err = listing.New(st, maps, listing.Options{Recorder: b.recorded(), Sizes: b.sizes()}); err != nil {
-		maps.Close()
-		return nil, errors.Join(err, b.close())
+	db, err = assembly.Open(ctx, st, o)
+	if errors.Is(err, store.InvalidArgument) && o.Shared != nil {
+		err = fmt.Errorf("%w (--lease, --max-clock-skew; --change-lease)", err)
 	}
-	return b, nil
+	if err != nil {
+		return nil, nil, daemon.Exit(exitStore, err)
+	}
+	return db, where, nil
 }
 
-// The flags of one form of the store and their presets, which have to be those
-// of serveCmd's tags: what was changed from them and has no effect is refused.
-const (
-	presetData           = "./evenkeel-data"
-	presetCacheMiB       = 128
-	presetTombstoneGrace = time.Hour
-)
-
-// validateStore refuses flags of the embedded store beside --cassandra and the
-// other way round: whoever gives them expects something that will not be.
+// validateStore refuses flags of one form of the store where the other one is used.
 func (s *serveCmd) validateStore() error {
-	var idle []string
 	if len(s.Cassandra) == 0 {
-		idle = s.Changed()
-		if s.Lease != mapclient.DefaultLease {
-			idle = append(idle, "--lease")
-		}
-		if s.ChangeLease {
-			idle = append(idle, "--change-lease")
-		}
-		if s.Clocks != mapclient.DefaultClocks {
-			idle = append(idle, "--clocks")
-		}
-		if s.MaxClockSkew != commontime.DefaultLimit {
-			idle = append(idle, "--max-clock-skew")
-		}
-		if len(idle) > 0 {
-			return fmt.Errorf("%s: only with --cassandra, which is not given", strings.Join(idle, ", "))
+		if unused := daemon.Changed(&s.clusterFlags); len(unused) > 0 {
+			return fmt.Errorf("%s: only with --cassandra, which is not given", strings.Join(unused, ", "))
 		}
 		return nil
 	}
-	if s.Data != presetData {
-		idle = append(idle, "--data")
-	}
-	if s.CacheMiB != presetCacheMiB {
-		idle = append(idle, "--cache-mib")
-	}
-	if s.TombstoneGrace != presetTombstoneGrace {
-		idle = append(idle, "--tombstone-grace")
-	}
+	unused := daemon.Changed(&s.storeFlags)
 	switch {
-	case len(idle) > 0:
-		return fmt.Errorf("%s: only for the embedded store, not with --cassandra", strings.Join(idle, ", "))
+	case len(unused) > 0:
+		return fmt.Errorf("%s: only for the embedded store, not with --cassandra", strings.Join(unused, ", "))
 	case s.LocalDC == "":
 		return errors.New("--local-dc is missing: the data centre of this server, by the name that nodetool status shows")
 	case s.Lease < mapclient.MinLease || s.Lease > mapclient.MaxLease:

@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/term"
 
 	"github.com/evenkeel/evenkeel/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
@@ -27,13 +24,13 @@ type backupCmd struct {
 }
 
 func (*backupCmd) Help() string {
-	return `Copies what a running server keeps in its data directory, as it is at one moment, while the
-server goes on. Everything that was acknowledged before is in it. The directory gets its
-name when the backup is complete and synced; until then it is called DIR.partial.
+	return `Copies the data directory of a running server, as it is at one moment. The backup has
+everything that was acknowledged before. The directory is called DIR.partial until the backup
+is complete and synced.
 
 On the file system of the data directory a backup takes little space and time: tables, which
 never change, are hard links. Such a backup is lost together with the disk: copy it elsewhere.
-What is in Cassandra is backed up otherwise: see docs/backup.md.
+For backups of Cassandra see docs/backup.md.
 
 Examples:
 
@@ -41,7 +38,7 @@ Examples:
   listd backup /mnt/other-disk/monday --admin http://127.0.0.1:9001`
 }
 
-// Run has the server make a backup.
+// Run makes the server make a backup.
 func (b *backupCmd) Run(ctx context.Context, std stdio) error {
 	dir, err := filepath.Abs(b.Dir)
 	if err != nil {
@@ -54,9 +51,9 @@ func (b *backupCmd) Run(ctx context.Context, std stdio) error {
 	ctx, release := daemon.Signals(ctx)
 	defer release()
 	begun := time.Now()
-	show := showSizes(b.Progress, std.err, "backed up")
-	size, err := c.Backup(ctx, dir, show.now)
-	show.end()
+	now, end := showSizes(b.Progress, std.err, "backed up")
+	size, err := c.Backup(ctx, dir, now)
+	end()
 	if ctx.Err() != nil {
 		return errors.New("interrupted: nothing is left of the backup")
 	}
@@ -70,13 +67,13 @@ func (b *backupCmd) Run(ctx context.Context, std stdio) error {
 
 type restoreCmd struct {
 	Dir      string `arg:"" help:"The backup: a directory that listd backup has made, or a copy of one. It is only read."`
-	Data     string `required:"" placeholder:"NEW" help:"New or empty directory to restore into: the data directory of a server to be."`
+	Data     string `required:"" placeholder:"NEW" help:"New or empty directory to restore into, for a server to use."`
 	Progress string `default:"auto" enum:"auto,plain,none" help:"How to show progress, on standard error: plain lines, none, or auto: lines on a terminal only."`
 }
 
 func (*restoreCmd) Help() string {
-	return `Copies a backup into a new data directory, and opens it there as a check. The backup is only
-read; it may be restored again and again.
+	return `Copies a backup into a new data directory, and opens that as a check. The backup is only read,
+and can be restored any number of times.
 
 Example:
 
@@ -93,20 +90,21 @@ func (r *restoreCmd) Run(ctx context.Context, std stdio) error {
 	ctx, release := daemon.Signals(ctx)
 	defer release()
 	secrecy.Umask()
-	// What is dead is collected by the server to be, by its own flag.
+	// Only the server that will use the directory collects tombstones, by its own flag.
 	const never = 100 * 365 * 24 * time.Hour
 	o := pebblestore.Options{TombstoneGrace: never}
 	begun := time.Now()
-	show := showSizes(r.Progress, std.err, "restored")
-	size, err := pebblestore.Restore(ctx, r.Dir, r.Data, o, show.now)
-	show.end()
+	now, end := showSizes(r.Progress, std.err, "restored")
+	size, err := pebblestore.Restore(ctx, r.Dir, r.Data, o, now)
+	end()
 	if err != nil {
 		return daemon.Exit(exitStore, err)
 	}
 	buckets, err := countBuckets(ctx, r.Data, o)
 	if err != nil {
 		return daemon.Exit(exitStore, fmt.Errorf(
-			"%s is restored, but its buckets can't be read; rebalancer verify --data %s says what is wrong: %w", r.Data, r.Data, err))
+			"%s is restored, but its buckets can't be read; rebalancer verify --data %s says what is wrong: %w", r.Data, r.Data,
+			err))
 	}
 	_, err = fmt.Fprintf(std.out, `restored %s into %s in %v: %d buckets
 check it:  rebalancer verify --data %s
@@ -144,33 +142,16 @@ func sizeText(s store.Size) string {
 	return fmt.Sprintf("%d files, %d MiB", s.Files, s.Bytes/mib)
 }
 
-// sizes shows how far a copy is.
-type sizes struct {
-	now func(store.Size)
-	end func()
-}
-
-// showSizes makes what --progress asks for.
-func showSizes(kind string, w io.Writer, what string) sizes {
-	if f, ok := w.(*os.File); kind == "none" || kind == "auto" && !(ok && term.IsTerminal(int(f.Fd()))) {
-		return sizes{func(store.Size) {}, func() {}}
+// showSizes shows the progress of a copy, as --progress says.
+func showSizes(kind string, w io.Writer, what string) (now func(store.Size), end func()) {
+	if kind == "none" || kind == "auto" && !isTerminal(w) {
+		return func(store.Size) {}, func() {}
 	}
 	var last atomic.Pointer[store.Size]
-	quit, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(lineEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				if s := last.Load(); s != nil {
-					fmt.Fprintf(w, "%s %s\n", what, sizeText(*s))
-				}
-			case <-quit:
-				return
-			}
+	return func(s store.Size) { last.Store(&s) }, printEvery(lineEvery, w, func() string {
+		if s := last.Load(); s != nil {
+			return what + " " + sizeText(*s)
 		}
-	}()
-	return sizes{func(s store.Size) { last.Store(&s) }, func() { close(quit); <-done }}
+		return ""
+	})
 }

@@ -15,11 +15,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/base/keytext"
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
+	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
@@ -85,15 +86,15 @@ func TestBackupAndRestore(t *testing.T) {
 			}
 		})
 	}
-	cut := keytext.Key("k0500")
-	began := func(m adminapi.Moves) {
+	cut := []byte("k0500")
+	began := func(ask scheduler.Ask) {
 		t.Helper()
-		a, err := moves.Moves(t.Context(), m)
+		a, err := moves.Moves(t.Context(), adminapi.Moves{Bucket: "abc", Ask: ask})
 		require.NoError(t, err)
 		waitFor(t, func() bool {
 			j, err := moves.Job(t.Context(), a.Job.ID)
 			require.NoError(t, err)
-			return j.Phase == "copying" || j.Phase == "verifying" || j.Ended != nil
+			return j.Phase == "copying" || j.Phase == "verifying" || !j.Ended.IsZero()
 		})
 	}
 	settle := func() {
@@ -108,8 +109,8 @@ func TestBackupAndRestore(t *testing.T) {
 		do   func()
 	}{
 		{"quiet", func() {}},
-		{"split", func() { began(adminapi.Moves{Bucket: "abc", Kind: "split", Keys: []keytext.Key{cut}}) }},
-		{"merge", func() { began(adminapi.Moves{Bucket: "abc", Kind: "merge", Spans: []adminapi.Span{{}}, Force: true}) }},
+		{"split", func() { began(scheduler.Ask{Kind: scheduler.Split, Keys: [][]byte{cut}}) }},
+		{"merge", func() { began(scheduler.Ask{Kind: scheduler.Merge, Spans: []partmap.Span{{}}, Force: true}) }},
 	} {
 		x.do()
 		type known struct {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/xml"
 	"errors"
@@ -27,8 +26,8 @@ type bucketCreateCmd struct {
 }
 
 func (*bucketCreateCmd) Help() string {
-	return `Creates a bucket. Cuts say at which keys its first ranges begin; without any, all keys
-begin in one range.
+	return `Creates a bucket. Cuts are the keys at which its ranges begin; without cuts it has one
+range.
 
 Examples:
 
@@ -57,7 +56,7 @@ func readCuts(file string) ([]byte, error) {
 	if err != nil {
 		return nil, daemon.UsageError("--cuts-file: %w", err)
 	}
-	if _, err := s3api.ParseCuts(bytes.NewReader(cuts)); err != nil {
+	if _, err := s3api.ParseCuts(cuts); err != nil {
 		return nil, daemon.UsageError("--cuts-file %s: %w", file, err)
 	}
 	return cuts, nil

@@ -41,14 +41,13 @@ Begin like this:
   listd ls files --prefix /usr/share/ --delimiter /
   aws s3api list-objects-v2 --no-sign-request --endpoint-url http://127.0.0.1:9000 --bucket files
 
-A setting is looked for in the flags, then in the environment (EVENKEEL_ and the
-flag's name), then in the file that --config names. Keys in flags and in files of
+A setting is taken from the flags, else from the environment (EVENKEEL_ and the
+flag's name), else from the file that --config names. Keys in flags and in files of
 cuts are UTF-8 with \xNN for any other byte and \\ for a backslash.
 
 Exit codes: 0 done; 1 failed; 2 bad flags or configuration; 3 the data directory
 can't be used (held by another process, foreign, damaged, no access) or the Cassandra
-keyspace can't (no node answers, login refused, schema missing or not as it has to
-be); 4 done, but some lines were bad or refused.`
+keyspace can't (no node answers, login refused, schema missing or wrong); 4 done, but some lines were bad or refused.`
 
 // program is listd's frame.
 func program(std stdio) *daemon.Program {
@@ -62,8 +61,8 @@ func program(std stdio) *daemon.Program {
 	}
 }
 
-// settings is a configuration file: kong-yaml's resolver, put behind the
-// environment, and strict about names.
+// settings is a configuration file: kong-yaml's resolver, but the environment has priority,
+// and unknown names are errors.
 type settings struct {
 	kong.Resolver
 	names map[string]any
@@ -86,7 +85,7 @@ func loadSettings(r io.Reader) (kong.Resolver, error) {
 	return s, nil
 }
 
-// Resolve gives way to the environment; kong itself would not.
+// Resolve leaves flags that the environment sets to kong.
 func (s settings) Resolve(k *kong.Context, parent *kong.Path, flag *kong.Flag) (any, error) {
 	for _, env := range flag.Envs {
 		if _, set := os.LookupEnv(env); set {
@@ -96,7 +95,7 @@ func (s settings) Resolve(k *kong.Context, parent *kong.Path, flag *kong.Flag) (
 	return s.Resolver.Resolve(k, parent, flag)
 }
 
-// Validate refuses settings that don't exist: they are mistyped.
+// Validate refuses unknown settings.
 func (s settings) Validate(app *kong.Application) error {
 	known := map[string]bool{}
 	var visit func(n *kong.Node, path string)

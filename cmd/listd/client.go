@@ -20,36 +20,36 @@ import (
 	"github.com/evenkeel/evenkeel/s3api/sigv4"
 )
 
-// remote is a server that speaks the S3 dialect with evenkeel's extensions. It
-// is safe for concurrent use.
+// remote is a client of a listd. It is safe for concurrent use.
 type remote struct {
 	base *url.URL
 	http *http.Client
-	// patience bounds how long one request is tried again while the server is
-	// away or asks to wait.
+	// patience bounds how long a request is retried while the server is unavailable.
 	patience time.Duration
-	// keyID and secret sign requests; empty: they go unsigned.
+	// keyID and secret sign requests; empty: they are not signed.
 	keyID, secret, region string
 }
 
-// serverFlags are common to the commands that talk to a server.
+// serverFlags are those of the commands that use a server.
 type serverFlags struct {
 	Server       string        `default:"http://127.0.0.1:9000" help:"S3 address of the server, http or https."`
-	ServerCAFile string        `name:"server-ca-file" placeholder:"FILE" help:"Certificates (PEM) of the authorities to trust at an https:// server; without it those of the system, or of the environment variable SSL_CERT_FILE."`
-	Patience     time.Duration `default:"1m" help:"How long to go on trying while the server is away or asks to wait."`
-	AccessKey    string        `env:"EVENKEEL_ACCESS_KEY,AWS_ACCESS_KEY_ID" placeholder:"ID" help:"Access key to sign requests with; without one they go unsigned."`
-	SecretKey    string        `env:"EVENKEEL_SECRET_KEY,AWS_SECRET_ACCESS_KEY" placeholder:"SECRET" help:"Secret of --access-key. Better given in the environment, where ps doesn't show it."`
+	ServerCAFile string        `name:"server-ca-file" placeholder:"FILE" help:"Certificates (PEM) of the authorities to trust at an https:// server; by default the system's, or those of the environment variable SSL_CERT_FILE."`
+	Patience     time.Duration `default:"1m" help:"How long to retry while the server is unavailable or overloaded."`
+	AccessKey    string        `env:"EVENKEEL_ACCESS_KEY,AWS_ACCESS_KEY_ID" placeholder:"ID" help:"Access key that signs requests; without one they are not signed."`
+	SecretKey    string        `env:"EVENKEEL_SECRET_KEY,AWS_SECRET_ACCESS_KEY" placeholder:"SECRET" help:"Secret of --access-key. Better set in the environment, where ps doesn't show it."`
 	SignRegion   string        `default:"us-east-1" help:"Region of the server, for the signature."`
 }
 
-// connect prepares for so many requests at once. It does no I/O.
+// connect makes a client for so many concurrent requests. It does no I/O.
 func (f *serverFlags) connect(concurrency int) (*remote, error) {
 	base, err := url.Parse(f.Server)
-	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" || strings.Trim(base.Path, "/") != "" {
+	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" ||
+		strings.Trim(base.Path, "/") != "" {
 		return nil, daemon.UsageError("--server %q is not an address like http://127.0.0.1:9000", f.Server)
 	}
 	if (f.AccessKey == "") != (f.SecretKey == "") {
-		return nil, daemon.UsageError("--access-key and --secret-key need each other (EVENKEEL_ACCESS_KEY, EVENKEEL_SECRET_KEY)")
+		return nil, daemon.UsageError("--access-key and --secret-key need each other (EVENKEEL_ACCESS_KEY, " +
+			"EVENKEEL_SECRET_KEY)")
 	}
 	trust, err := reload.ClientTLS("--server-ca-file", f.ServerCAFile)
 	if err != nil {
@@ -64,9 +64,11 @@ func (f *serverFlags) connect(concurrency int) (*remote, error) {
 	}
 	return &remote{
 		base: base, patience: f.Patience, keyID: f.AccessKey, secret: f.SecretKey, region: f.SignRegion,
-		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		http: &http.Client{Transport: transport, CheckRedirect: noRedirects},
 	}, nil
 }
+
+func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // serverError is S3's error document.
 type serverError struct {
@@ -94,7 +96,7 @@ func code(err error) string {
 	return ""
 }
 
-// call is one request; its body can be sent again.
+// call is one request, which can be repeated.
 type call struct {
 	method, bucket string
 	key            []byte
@@ -103,7 +105,7 @@ type call struct {
 	body           []byte
 }
 
-// url keeps the key's bytes as they are: nothing is cleaned.
+// url does not clean the key, so that no byte changes.
 func (r *remote) url(c *call) *url.URL {
 	u := *r.base
 	u.Path, u.RawPath = "/", "/"
@@ -119,12 +121,13 @@ func (r *remote) url(c *call) *url.URL {
 	return &u
 }
 
-// escapePath escapes all but the plainest bytes and slashes.
+// escapePath escapes all bytes but letters, digits, slashes and - _ .
 func escapePath(key []byte) string {
 	const hex = "0123456789ABCDEF"
 	b := make([]byte, 0, len(key)+16)
 	for _, c := range key {
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '/' || c == '-' || c == '_' || c == '.' {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '/' || c == '-' || c == '_' ||
+			c == '.' {
 			b = append(b, c)
 		} else {
 			b = append(b, '%', hex[c>>4], hex[c&15])
@@ -134,16 +137,15 @@ func escapePath(key []byte) string {
 }
 
 const (
-	// maxAnswer bounds an answer held in memory: a page of a thousand entries
-	// is far below.
+	// maxAnswer bounds an answer in memory: a page of a thousand entries is far smaller.
 	maxAnswer = 64 << 20
-	// firstPause and maxPause bound the waits between two tries.
+	// firstPause and maxPause bound the waits between two attempts.
 	firstPause = 100 * time.Millisecond
 	maxPause   = 30 * time.Second
 )
 
-// do sends a request until it is answered with other than "try again", for as
-// long as patience lasts. Every request of this program may be sent twice.
+// do sends a request and returns the answer. It retries failures of the server until patience
+// ends: all requests of this program can be repeated.
 func (r *remote) do(ctx context.Context, c *call) ([]byte, error) {
 	answer, err := r.body(ctx, c)
 	if err != nil {
@@ -157,7 +159,7 @@ func (r *remote) do(ctx context.Context, c *call) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// body is do, with the answer still to be read.
+// body is do, but does not read the answer.
 func (r *remote) body(ctx context.Context, c *call) (io.ReadCloser, error) {
 	u := r.url(c)
 	until := time.Now().Add(r.patience)
@@ -196,7 +198,8 @@ func (r *remote) once(ctx context.Context, u *url.URL, c *call) (io.ReadCloser, 
 		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(c.body)), int64(len(c.body))
 	}
 	if r.keyID != "" {
-		signed := &sigv4.Request{Method: c.method, Path: u.EscapedPath(), Query: u.RawQuery, Host: u.Host, Header: req.Header.Clone(), Length: int64(len(c.body))}
+		signed := &sigv4.Request{Method: c.method, Path: u.EscapedPath(), Query: u.RawQuery, Host: u.Host,
+			Header: req.Header.Clone(), Length: int64(len(c.body))}
 		if err := sigv4.Sign(signed, r.keyID, r.secret, r.region, sigv4.PayloadOf(c.body), time.Now()); err != nil {
 			return nil, fmt.Errorf("sign the request: %w", err)
 		}
@@ -216,7 +219,7 @@ func (r *remote) once(ctx context.Context, u *url.URL, c *call) (io.ReadCloser, 
 	defer answer.Body.Close()
 	e := &serverError{status: answer.StatusCode}
 	document, _ := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
-	_ = xml.Unmarshal(document, e) // a proxy's page is no document: the status tells
+	_ = xml.Unmarshal(document, e) // a proxy may answer otherwise: the status is enough
 	if s, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil && s > 0 {
 		e.wait = time.Duration(min(s, 3600)) * time.Second
 	}

@@ -18,8 +18,8 @@ type configCmd struct {
 }
 
 func (*configCmd) Help() string {
-	return `Prints the settings that serve would run with, and where each came from, as a file
-that --config reads.
+	return `Prints the settings that serve would use, and the origin of each, as a file for
+--config.
 
 Examples:
 
@@ -44,7 +44,7 @@ func (c *configCmd) Run(outer *cli, std stdio) error {
 	return printSettings(std, parsed)
 }
 
-// origins tells where each flag's value came from.
+// origins finds the flags that were set, and whether in the command line or the file.
 func origins(k *kong.Context) map[*kong.Flag]string {
 	from := map[*kong.Flag]string{}
 	for _, p := range k.Path {
@@ -101,8 +101,7 @@ func scalar(s string) *yaml.Node {
 	return n
 }
 
-// settingValue is a flag's value as the configuration file would hold it.
-// Secrets are not shown.
+// settingValue is a flag's value as in the configuration file, without secrets.
 func settingValue(f *kong.Flag) (*yaml.Node, error) {
 	if hide := secretFlags[f.Name]; hide != nil && f.Target.String() != "" {
 		return scalar(hide(f.Target.String())), nil
@@ -119,14 +118,13 @@ func settingValue(f *kong.Flag) (*yaml.Node, error) {
 	return n, n.Encode(v)
 }
 
-// secretFlags are never printed as they are, but as these say.
+// secretFlags are the flags whose values are not printed, and what is printed instead.
 var secretFlags = map[string]func(string) string{
 	"admin-token": func(string) string { return secrecy.Hidden },
 	"counter":     secrecy.URL,
 }
 
-// holdsSecrets reports whether a configuration file, if there is one, has such flags. It was
-// read before.
+// holdsSecrets reports whether there is a configuration file with secrets.
 func holdsSecrets(file string) bool {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -9,25 +9,24 @@ import (
 	"sync/atomic"
 )
 
-// The header of a request, once parsed, takes many times its bytes where its lines are
-// short, and it stays until the answer is sent. So all headers together have a budget:
-// what a header takes beyond a common one is counted while it comes, and the connection
-// is closed where there is no more.
+// A parsed header with short lines takes many times its bytes, until the answer is sent. So
+// all headers together have a budget: the memory of a header beyond that of a common one is
+// counted while it arrives, and its connection is closed when the budget is used up.
 const (
-	// byteCost and lineCost are what a byte and a line take, parsed.
+	// byteCost and lineCost are the memory of a parsed byte and line.
 	byteCost, lineCost = 2, 160
-	// freeCost is not counted: requests of S3's clients take less.
+	// freeCost is not counted: headers of S3's clients take less.
 	freeCost = 12 << 10
-	// sealedCost is what a byte takes of which one can't tell what it is, and sealedFree
-	// is what is not counted of those: a handshake, and a common header.
+	// sealedCost is the most memory of an encrypted byte, and sealedFree is not counted: that
+	// of a handshake and a common header.
 	sealedCost, sealedFree = 16, 96 << 10
 )
 
-// headerLimit is a listener whose connections count the headers that they bring. It is
-// below TLS: net/http has to see that a connection has it.
+// headerLimit is a listener whose connections count their headers. It is below TLS, since
+// net/http must see tls.Conn.
 type headerLimit struct {
 	net.Listener
-	sealed bool // the connections will speak TLS
+	sealed bool // the connections use TLS
 	most   int64
 	used   atomic.Int64
 }
@@ -41,11 +40,11 @@ func (l *headerLimit) Accept() (net.Conn, error) {
 	return &headerConn{Conn: c, limit: l}, nil
 }
 
-// headerConn is a connection that counts what it brings while no request is under way.
+// headerConn counts the bytes that arrive while no request is being served.
 type headerConn struct {
 	net.Conn
 	limit   *headerLimit
-	serving atomic.Bool  // a header has come, so this is a body
+	serving atomic.Bool  // the header is complete: a body follows
 	cost    atomic.Int64 // of the present header
 }
 
@@ -60,7 +59,7 @@ func (c *headerConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// count adds a part of a header, if there is room for it.
+// count counts a part of a header, if the budget allows it.
 func (c *headerConn) count(part []byte) bool {
 	cost, free := int64(len(part)*byteCost+bytes.Count(part, []byte{'\n'})*lineCost), int64(freeCost)
 	if c.limit.sealed {
@@ -76,7 +75,7 @@ func (c *headerConn) count(part []byte) bool {
 	return false
 }
 
-// done gives back what a header took.
+// done returns the memory of a header to the budget.
 func (c *headerConn) done() {
 	free := int64(freeCost)
 	if c.limit.sealed {
@@ -87,7 +86,7 @@ func (c *headerConn) done() {
 	}
 }
 
-// countHeader is told of a connection's state; see http.Server.ConnState.
+// countHeader handles a change of a connection's state, see http.Server.ConnState.
 func countHeader(c net.Conn, s http.ConnState) {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()

@@ -20,20 +20,19 @@ type loadCmd struct {
 	serverFlags
 	TSV         bool   `name:"tsv" help:"Lines are key TAB value."`
 	Null        bool   `short:"0" help:"Lines end with NUL instead of a line feed."`
-	Create      bool   `help:"Create the bucket if it isn't there."`
+	Create      bool   `help:"Create the bucket if it does not exist."`
 	CutsFile    string `placeholder:"FILE" help:"With --create: begin with these cuts, one key per line, ascending, UTF-8 with \\xNN escapes."`
-	Concurrency int    `default:"128" help:"Keys on their way at once. The server syncs writes in groups, so more is faster."`
+	Concurrency int    `default:"128" help:"Concurrent requests. The server syncs writes in groups, so more is faster."`
 	Progress    string `default:"auto" enum:"auto,bar,plain,none" help:"auto, bar, plain (a line now and then) or none. auto is bar on a terminal."`
 	Bucket      string `arg:"" help:"Name of the bucket."`
 	File        string `arg:"" optional:"" default:"-" help:"File to read, default stdin (-)."`
 }
 
 func (*loadCmd) Help() string {
-	return `Puts keys into a bucket, one per line. The whole line is the key, byte for byte: no
-escapes, nothing trimmed. Loading the same file again is harmless; of several lines with
-one key any may be the last. Bad lines (an empty
-key, one of more than 1024 bytes) and refused ones are reported with their number;
-all others are loaded, and the exit code is 4.
+	return `Puts keys into a bucket, one per line. The whole line is the key, byte for byte, without
+escapes. A file can be loaded again; of several lines with one key any may be the last. Bad
+lines (an empty key, or one of more than 1024 bytes) and refused ones are reported with their
+number; all others are loaded, and the exit code is 4.
 
 Examples:
 
@@ -77,7 +76,8 @@ func (l *loadCmd) Run(ctx context.Context, std stdio) error {
 	err = l.load(ctx, r, newRecords(in, l.Null, l.TSV), t)
 	t.progress.end()
 	took := time.Since(started)
-	fmt.Fprintf(std.out, "loaded %d keys in %v (%.0f keys/s)", t.good, took.Round(time.Millisecond), float64(t.good)/max(took.Seconds(), 1e-3))
+	fmt.Fprintf(std.out, "loaded %d keys in %v (%.0f keys/s)", t.good, took.Round(time.Millisecond),
+		float64(t.good)/max(took.Seconds(), 1e-3))
 	if t.bad > 0 {
 		fmt.Fprintf(std.out, ", %d lines not loaded", t.bad)
 	}
@@ -91,7 +91,7 @@ func (l *loadCmd) Run(ctx context.Context, std stdio) error {
 	return nil
 }
 
-// open opens the input and counts its lines where it can be read twice.
+// open opens the input, and counts its lines if it can be read twice.
 func (l *loadCmd) open(std stdio) (io.ReadCloser, int, error) {
 	if l.File == "-" {
 		return io.NopCloser(std.in), 0, nil
@@ -117,10 +117,10 @@ func (l *loadCmd) open(std stdio) (io.ReadCloser, int, error) {
 	return f, total, nil
 }
 
-// prepare makes sure that the bucket is there before a line is read.
+// prepare checks that the bucket exists, or creates it, before a line is read.
 func (l *loadCmd) prepare(ctx context.Context, r *remote, cuts []byte, w io.Writer) error {
 	patient := r.patience
-	r.patience = 0 // a wrong address should show at once
+	r.patience = 0 // report a wrong address at once
 	defer func() { r.patience = patient }()
 	if l.Create {
 		err := r.createBucket(ctx, l.Bucket, cuts)
@@ -140,8 +140,8 @@ func (l *loadCmd) prepare(ctx context.Context, r *remote, cuts []byte, w io.Writ
 	return err
 }
 
-// load puts all records, so many at once. It ends early only if the server is
-// lost or refuses the bucket.
+// load puts all records. It ends early only if the server is unavailable or refuses the
+// bucket.
 func (l *loadCmd) load(ctx context.Context, r *remote, rs *records, t *tally) error {
 	g, ctx := errgroup.WithContext(ctx)
 	queue := make(chan record, 2*l.Concurrency)
@@ -180,15 +180,16 @@ func (l *loadCmd) load(ctx context.Context, r *remote, rs *records, t *tally) er
 	return g.Wait()
 }
 
-// anyKeyBytes asks the server to take keys that are not UTF-8.
+// anyKeyBytes makes the server accept keys that are not UTF-8.
 var anyKeyBytes = http.Header{"X-Evenkeel-Key-Bytes": {"any"}}
 
 func (l *loadCmd) put(ctx context.Context, r *remote, rec record) error {
-	_, err := r.do(ctx, &call{method: http.MethodPut, bucket: l.Bucket, key: rec.key, body: rec.value, header: anyKeyBytes})
+	_, err := r.do(ctx, &call{method: http.MethodPut, bucket: l.Bucket, key: rec.key, body: rec.value,
+		header: anyKeyBytes})
 	return err
 }
 
-// refusedOne reports whether the server refused one key, rather than all.
+// refusedOne reports whether the server refused this key only.
 func refusedOne(err error) bool {
 	var e *serverError
 	return errors.As(err, &e) && e.status >= 400 && e.status < 500 &&

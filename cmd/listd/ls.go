@@ -21,17 +21,17 @@ import (
 type lsCmd struct {
 	serverFlags
 	Prefix    keytext.Key `help:"Only keys that begin with this."`
-	Delimiter keytext.Key `help:"List what keys begin with, up to this after the prefix, once for all of them."`
+	Delimiter keytext.Key `help:"List keys that have this after the prefix once for all keys with the same part up to it."`
 	After     keytext.Key `placeholder:"KEY" help:"Only keys after this one (before it, in reverse)."`
 	Reverse   bool        `help:"Highest keys first."`
-	Limit     int         `placeholder:"N" help:"Print so many lines at most; 0 is no limit."`
+	Limit     int         `placeholder:"N" help:"Print at most so many lines; 0: no limit."`
 	Parallel  int         `default:"1" help:"Read N pieces of the bucket at once; the output stays in order."`
 	Format    string      `default:"text" enum:"text,json,null" help:"text: keys with escapes; json: an object per line; null: raw keys, each ended by a NUL."`
 	Bucket    string      `arg:"" help:"Name of the bucket."`
 }
 
 func (*lsCmd) Help() string {
-	return `Lists the keys of a bucket in bytewise order, as they come. Keys in flags and in text
+	return `Lists the keys of a bucket in bytewise order. Keys in flags and in text
 output are UTF-8 with \xNN for any other byte and \\ for a backslash; --format null
 prints them raw, --format json as a string or {"b64":"…"} where they are not UTF-8.
 
@@ -43,8 +43,8 @@ Examples:
   listd ls files --parallel 8 --format null | tr '\0' '\n' | wc -l`
 }
 
-// Bounds of --parallel: how many pieces each reader gets, how many pages of a
-// piece wait for those before it.
+// Bounds of --parallel, of the pieces per reader, and of the pages of a piece that are read
+// ahead.
 const (
 	maxParallel     = 256
 	piecesPerReader = 8
@@ -73,10 +73,10 @@ func (l *lsCmd) Run(ctx context.Context, std stdio) error {
 	return out.Flush()
 }
 
-// errEnough: the limit is reached.
+// errEnough says that --limit is reached.
 var errEnough = errors.New("enough")
 
-// query is the part of a request that is the same for all pages.
+// query has the parameters that all pages share.
 func (l *lsCmd) query() url.Values {
 	q := url.Values{"list-type": {"2"}, "encoding-type": {"url"}}
 	for name, key := range map[string]keytext.Key{"prefix": l.Prefix, "delimiter": l.Delimiter, "start-after": l.After} {
@@ -90,7 +90,7 @@ func (l *lsCmd) query() url.Values {
 	return q
 }
 
-// pieces cuts the listing for parallel readers; they are in listing order.
+// pieces cuts the listing for parallel readers, in listing order.
 func (l *lsCmd) pieces(ctx context.Context, r *remote) ([]url.Values, error) {
 	if l.Parallel == 1 {
 		return []url.Values{l.query()}, nil
@@ -127,7 +127,7 @@ func (l *lsCmd) pieces(ctx context.Context, r *remote) ([]url.Values, error) {
 	return pieces, nil
 }
 
-// urlText is text of an answer with encoding-type=url.
+// urlText is a text with encoding-type=url.
 type urlText string
 
 func (u *urlText) UnmarshalText(text []byte) error {
@@ -149,14 +149,13 @@ type listed struct {
 	NextContinuationToken string
 }
 
-// result is a page or why there is none.
+// result is a page or an error.
 type result struct {
 	page *listed
 	err  error
 }
 
-// read starts as many readers as there may be, and returns the pages of every
-// piece. They end with ctx.
+// read starts readers, which end with ctx, and returns the pages of each piece.
 func (l *lsCmd) read(ctx context.Context, r *remote, pieces []url.Values) []chan result {
 	slots := make(chan struct{}, l.Parallel)
 	pages := make([]chan result, len(pieces))
@@ -215,8 +214,7 @@ type line struct {
 	at     time.Time
 }
 
-// lines merges the keys and common prefixes of a page, which come apart, into
-// their one order.
+// lines merges the keys and common prefixes of a page in listing order.
 func (p *listed) lines(reverse bool, yield func(line) error) error {
 	i, j := 0, 0
 	for i < len(p.Contents) || j < len(p.CommonPrefixes) {
@@ -251,7 +249,7 @@ func (l *lsCmd) print(pages []chan result, out *bufio.Writer) error {
 				return res.err
 			}
 			err := res.page.lines(l.Reverse, func(at line) error {
-				// A common prefix may lie in two pieces.
+				// A common prefix may be in two pieces.
 				if at.prefix && last.prefix && at.key == last.key {
 					return nil
 				}
@@ -275,7 +273,7 @@ func (l *lsCmd) print(pages []chan result, out *bufio.Writer) error {
 	return nil
 }
 
-// writer returns what writes one line in the format asked for.
+// writer returns a function that writes a line in the format of --format.
 func (l *lsCmd) writer(out *bufio.Writer) func(line) error {
 	switch l.Format {
 	case "null":

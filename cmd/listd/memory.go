@@ -13,7 +13,7 @@ const (
 	mib = 1 << 20
 	// leastRequests and mostRequests bound the default of --request-memory-mib.
 	leastRequests, mostRequests = 32, 128
-	// otherMiB is for connections, for the store's own and for Go's.
+	// otherMiB is for connections, the store and Go's runtime.
 	otherMiB = 192
 )
 
@@ -25,16 +25,16 @@ func (s *serveCmd) requestMemory(machine int64) int64 {
 	return min(max(machine/8, leastRequests*mib), mostRequests*mib)
 }
 
-// limitMemory makes Go collect garbage before it takes twice as much as what lives, unless
-// the environment has said when.
+// limitMemory sets Go's memory limit, unless the environment has: without it the heap may grow
+// to twice the live memory.
 func (s *serveCmd) limitMemory(requests int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit((s.CacheMiB+s.MapCacheMiB+otherMiB)*mib + requests)
 	}
 }
 
-// machineMemory is how many bytes the process may have: those of the machine, or fewer if
-// its control group says so. Where that is unknown it is very many.
+// machineMemory is the memory of the machine or of the process's control group, in bytes, or a
+// very large number if unknown.
 func machineMemory(root string) int64 {
 	most := int64(1) << 50
 	if f, err := os.Open(path.Join(root, "proc/meminfo")); err == nil {

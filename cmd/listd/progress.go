@@ -11,19 +11,18 @@ import (
 	"golang.org/x/term"
 )
 
-// progress shows how far a load has come. total is 0 where it isn't known.
+// progress shows how many keys are loaded.
 type progress interface {
 	// add is safe for concurrent use.
 	add(keys int)
 	end()
 }
 
-// newProgress makes the progress that --progress asks for. "auto" is a bar on a
-// terminal, else lines.
+// newProgress makes the progress of --progress, for so many keys; 0: unknown.
 func newProgress(kind string, w io.Writer, total int) progress {
 	if kind == "auto" {
 		kind = "plain"
-		if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		if isTerminal(w) {
 			kind = "bar"
 		}
 	}
@@ -40,8 +39,10 @@ func newProgress(kind string, w io.Writer, total int) progress {
 			progressbar.OptionFullWidth(),
 		), w}
 	case "plain":
-		p := &lineProgress{w: w, total: total, started: time.Now(), quit: make(chan struct{}), done: make(chan struct{})}
-		go p.run(lineEvery)
+		p, started := &lineProgress{}, time.Now()
+		p.stop = printEvery(lineEvery, w, func() string {
+			return progressLine(int(p.n.Load()), total, time.Since(started))
+		})
 		return p
 	}
 	return noProgress{}
@@ -60,39 +61,44 @@ type barProgress struct {
 func (b barProgress) add(keys int) { _ = b.bar.Add(keys) }
 func (b barProgress) end()         { _ = b.bar.Exit(); fmt.Fprintln(b.w) }
 
-// lineEvery is the pause between two lines of a progress that goes to a file.
-const lineEvery = 5 * time.Second
-
 type lineProgress struct {
-	w          io.Writer
-	total      int
-	n          atomic.Int64
-	started    time.Time
-	quit, done chan struct{}
+	n    atomic.Int64
+	stop func()
 }
 
 func (p *lineProgress) add(keys int) { p.n.Add(int64(keys)) }
+func (p *lineProgress) end()         { p.stop() }
 
-func (p *lineProgress) end() {
-	close(p.quit)
-	<-p.done
-}
+// lineEvery is the pause between two lines of progress.
+const lineEvery = 5 * time.Second
 
-func (p *lineProgress) run(every time.Duration) {
-	defer close(p.done)
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			fmt.Fprintln(p.w, progressLine(int(p.n.Load()), p.total, time.Since(p.started)))
-		case <-p.quit:
-			return
+// printEvery prints a line, unless it is empty, at an interval until stop.
+func printEvery(every time.Duration, w io.Writer, line func() string) (stop func()) {
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				if text := line(); text != "" {
+					fmt.Fprintln(w, text)
+				}
+			case <-quit:
+				return
+			}
 		}
-	}
+	}()
+	return func() { close(quit); <-done }
 }
 
-// progressLine says how far one has come, how fast, and how much is left.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// progressLine shows the keys loaded, the rate, and the time left.
 func progressLine(n, total int, took time.Duration) string {
 	rate := float64(n) / max(took.Seconds(), 1e-3)
 	if total <= 0 {

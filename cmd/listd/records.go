@@ -7,16 +7,16 @@ import (
 	"io"
 )
 
-// record is one line of what is to be loaded.
+// record is one line of the input.
 type record struct {
 	line       int // counted from 1
 	key, value []byte
-	// bad says why the line can't be loaded, or is nil.
+	// bad is the error of a line that can't be loaded.
 	bad error
 }
 
-// Limits of a line: S3's for keys, and for values room for what a server may be
-// told to accept. The server has the last word.
+// Limits of a line: S3's for keys, and for values the most that a server can be configured to
+// accept.
 const (
 	maxKeyBytes   = 1024
 	maxValueBytes = 64 << 10
@@ -29,8 +29,7 @@ var (
 	errNoTab    = errors.New("there is no TAB between key and value")
 )
 
-// records reads lines. The whole line is the key, whatever bytes it holds: there
-// are no escapes and nothing is trimmed.
+// records reads lines. The whole line is the key, without escapes.
 type records struct {
 	r    *bufio.Reader
 	end  byte // '\n' or 0
@@ -46,7 +45,7 @@ func newRecords(r io.Reader, nul, tsv bool) *records {
 	return rs
 }
 
-// next returns the next line; io.EOF after the last, which need not be ended.
+// next returns the next line, or io.EOF. The last line need not have an end.
 func (rs *records) next() (record, error) {
 	data, err := rs.r.ReadSlice(rs.end)
 	long := errors.Is(err, bufio.ErrBufferFull)

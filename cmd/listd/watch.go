@@ -30,8 +30,7 @@ func openKeys(file string) (*keysFile, error) {
 	return k, k.Load()
 }
 
-// logScopes shows whoever has changed the file what it gives to each key, and no
-// secret.
+// logScopes logs what each key allows, without secrets.
 func (k *keysFile) logScopes(log *slog.Logger) {
 	set := *k.set.Load()
 	log = logging.Unlimited(log)

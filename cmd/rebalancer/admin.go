@@ -11,8 +11,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
 	"github.com/evenkeel/evenkeel/internal/daemon/cassandraflags"
+	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
-	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance"
@@ -100,27 +100,16 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 	defer func() { _ = st.Close() }()
 	maps := names.Maps()
 	defer maps.Close()
-	m := scheduler.New(st, maps, scheduler.Options{
-		RowsPerSecond: f.MoveRate, Logger: log,
+	r := rebalance.New(rebalance.Options{
+		Store: st, Buckets: names, MoveRate: f.MoveRate, Log: log, Balance: &balancer.Options{},
+		Leader: &rebalance.Candidate{Name: rebalance.Name("rebalancer")},
 	})
-	candidate := leader.New(st, leader.Options{Name: rebalance.Name("rebalancer")})
-	c, end := adminapi.Within(adminapi.New(adminapi.Options{
-		Manager: m, Store: st, Maps: maps, Names: names,
-		Leader: candidate.Leader,
-	}))
+	c, end := adminapi.Within(adminapi.New(r))
 	defer end()
 	if !leads {
 		return command(ctx, wayIn{Client: c})
 	}
-	err = candidate.Try(ctx, func(ctx context.Context) error {
-		ctx, stop := context.WithCancel(ctx)
-		moved := make(chan error, 1)
-		go func() { moved <- m.Run(ctx) }()
-		err := command(ctx, wayIn{Client: c, direct: true})
-		stop()
-		<-moved
-		return err
-	})
+	err = r.Lead(ctx, func(ctx context.Context) error { return command(ctx, wayIn{Client: c, direct: true}) })
 	var held *leader.HeldError
 	if errors.As(err, &held) && held.Holder.Admin != "" {
 		// It goes where it can be done.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/listing"
 )
 
@@ -43,7 +44,7 @@ func TestPresplitByRate(t *testing.T) {
 	require.Zero(t, code, errs)
 	var a adminapi.Answer
 	require.NoError(t, json.Unmarshal([]byte(out), &a))
-	require.Equal(t, adminapi.Learned{Method: "number", How: "zero-padded number after 'order-', step 1.00", Sure: 1, FromKeys: 60, RowsEach: 90}, *a.Learned)
+	require.Equal(t, scheduler.Learned{Method: "number", How: "zero-padded number after 'order-', step 1.00", Sure: 1, Keys: 60, Each: 90}, *a.Learned)
 	require.Len(t, a.Moves, 1)
 	require.Len(t, a.Moves[0].Cuts, 134)
 	require.Zero(t, a.Job.Rows, "no row moves")
@@ -53,7 +54,7 @@ func TestPresplitByRate(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(s.ok("map", "show", "orders", "--format", "json")), &m))
 	require.Len(t, m.Partitions, 135)
 	for _, p := range m.Partitions[1:] {
-		require.WithinDuration(t, time.Now().Add(time.Hour+2*time.Minute), *p.PinnedUntil, time.Minute, "an hour longer than the load")
+		require.WithinDuration(t, time.Now().Add(time.Hour+2*time.Minute), p.PinnedUntil, time.Minute, "an hour longer than the load")
 	}
 	s.puts("orders", counted("order-%08d", 61, 12_061)...)
 	starts := map[string]bool{}

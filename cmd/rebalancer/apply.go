@@ -13,7 +13,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
-	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
 type applyCmd struct {
@@ -116,19 +115,7 @@ func (c *applyCmd) plan(ctx context.Context, std stdio) (*adminapi.Apply, error)
 		}
 		fmt.Fprintln(std.out)
 	}
-	return applyOf(plan), nil
-}
-
-// applyOf is what is asked for by a plan.
-func applyOf(p *plan.Plan) *adminapi.Apply {
-	a := &adminapi.Apply{Bucket: p.Bucket}
-	for _, r := range p.Ranges {
-		a.Partitions = append(a.Partitions, adminapi.PlanPartition{ID: r.ID, Start: adminapi.Key(r.Start), Rows: r.Rows, Node: r.Node})
-	}
-	for _, m := range p.Moves {
-		a.Moves = append(a.Moves, adminapi.PlanMove{From: m.From, To: m.To, Start: adminapi.Key(m.Start), End: adminapi.Key(m.End), Rows: m.Rows})
-	}
-	return a
+	return &adminapi.Apply{Bucket: plan.Bucket, Partitions: plan.Ranges, Moves: plan.Moves}, nil
 }
 
 // readPlan reads what matters of a plan.

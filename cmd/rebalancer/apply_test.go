@@ -17,14 +17,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
-	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
@@ -39,15 +40,15 @@ func TestAppliedPlansAreWhatWasPlanned(t *testing.T) {
 	c, err := listing.NewEmbedded(s, listing.Options{})
 	require.NoError(t, err)
 	defer c.Maps().Close()
-	m := scheduler.New(s, c.Maps(), scheduler.Options{})
+	b := rebalance.New(rebalance.Options{Store: s, Buckets: c, Balance: &balancer.Options{}})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = m.Run(ctx)
+		_ = b.Run(ctx)
 	}()
 	defer func() { stop(); <-done }()
-	h := httptest.NewServer(adminapi.New(adminapi.Options{Manager: m, Store: s, Maps: c.Maps(), Names: c}))
+	h := httptest.NewServer(adminapi.New(b))
 	defer h.Close()
 	dir := t.TempDir()
 	several := 0 // spans of several ranges that are cut anew and keep some
@@ -80,7 +81,7 @@ func TestAppliedPlansAreWhatWasPlanned(t *testing.T) {
 		most := int64(5 + r.IntN(60))
 		limits := plan.Limits{MaxRows: most, MinRows: most / 3, TargetRows: most * 6 / 10}
 		kind := []plan.Kind{plan.Rows, plan.Full}[r.IntN(2)]
-		planner, err := planner.New([]string{"exact", "greedy", "genetic"}[r.IntN(3)], genetic.Options{Seed: int64(round), Generations: 5})
+		planner, err := planner.New([]string{"exact", "greedy", "genetic"}[r.IntN(3)], kind, genetic.Options{Seed: int64(round), Generations: 5})
 		require.NoError(t, err)
 		p, err := planner.Plan(t.Context(), &l, limits, plan.Objective{Kind: kind, Weights: plan.DefaultWeights})
 		require.NoError(t, err)

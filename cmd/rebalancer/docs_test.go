@@ -35,7 +35,7 @@ func TestDocs(t *testing.T) {
 
 	w := plan.DefaultWeights
 	for term, weight := range map[string]float64{"rows_moved": w.RowsMoved, "moves": w.Moves, "spread": w.Spread,
-		"forecast": w.Forecast, "load": w.Load, "placement": w.Placement} {
+		"forecast": w.Forecast, "load": w.Load} {
 		require.Regexp(t, fmt.Sprintf("(?m)^\\| `%s` \\| .* \\| %g \\|$", term, weight), string(text))
 	}
 

@@ -18,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/base/keytext"
 	"github.com/evenkeel/evenkeel/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -52,7 +53,7 @@ Examples:
 
 // Run asks for the split.
 func (c *splitCmd) Run(ctx context.Context, std stdio) error {
-	return c.move(ctx, std, adminapi.Moves{Bucket: c.Bucket, Kind: "split", Keys: keysOf(c.At)})
+	return c.move(ctx, std, c.Bucket, scheduler.Ask{Kind: scheduler.Split, Keys: keysOf(c.At)})
 }
 
 type mergeCmd struct {
@@ -83,7 +84,7 @@ func (c *mergeCmd) Run(ctx context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
-	return c.move(ctx, std, adminapi.Moves{Bucket: c.Bucket, Kind: "merge", Spans: spans, Force: c.Force})
+	return c.move(ctx, std, c.Bucket, scheduler.Ask{Kind: scheduler.Merge, Spans: spans, Force: c.Force})
 }
 
 type refreshCmd struct {
@@ -109,7 +110,7 @@ func (c *refreshCmd) Run(ctx context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
-	return c.move(ctx, std, adminapi.Moves{Bucket: c.Bucket, Kind: "refresh", Spans: spans})
+	return c.move(ctx, std, c.Bucket, scheduler.Ask{Kind: scheduler.Refresh, Spans: spans})
 }
 
 type presplitCmd struct {
@@ -151,14 +152,14 @@ const (
 
 // Run asks for the cuts.
 func (c *presplitCmd) Run(ctx context.Context, std stdio) error {
-	m := adminapi.Moves{Bucket: c.Bucket, Kind: "presplit"}
+	ask := scheduler.Ask{Kind: scheduler.Presplit}
 	pin := pinned
 	var err error
 	if c.Append {
 		pin = c.For + pinnedAfter
-		m.Append, err = c.appends(std)
+		ask.Append, err = c.appends(std)
 	} else {
-		m.Keys, err = c.cuts(std)
+		ask.Keys, err = c.cuts(std)
 	}
 	if err != nil {
 		return err
@@ -170,10 +171,9 @@ func (c *presplitCmd) Run(ctx context.Context, std stdio) error {
 		return usageError("--pin-for is a duration from now on, not %v", pin)
 	}
 	if pin > 0 {
-		until := std.now().Add(pin).UTC()
-		m.PinUntil = &until
+		ask.PinUntil = std.now().Add(pin).UTC()
 	}
-	return c.move(ctx, std, m)
+	return c.move(ctx, std, c.Bucket, ask)
 }
 
 // rate is rows per second, written with a unit.
@@ -206,7 +206,7 @@ func (r *rate) UnmarshalText(text []byte) error {
 }
 
 // appends is what is going to be appended.
-func (c *presplitCmd) appends(std stdio) (*adminapi.Append, error) {
+func (c *presplitCmd) appends(std stdio) (*scheduler.Append, error) {
 	switch {
 	case c.Rate == 0:
 		return nil, usageError("--append needs --rate: how many rows come, as in 100000/min")
@@ -215,7 +215,7 @@ func (c *presplitCmd) appends(std stdio) (*adminapi.Append, error) {
 	case c.MaxRows < 0:
 		return nil, usageError("--max-rows is a number of rows, not %d", c.MaxRows)
 	}
-	a := &adminapi.Append{RowsPerSecond: float64(c.Rate), ForS: c.For.Seconds(), MaxRows: c.MaxRows}
+	a := &scheduler.Append{RowsPerSecond: float64(c.Rate), ForS: c.For.Seconds(), MaxRows: c.MaxRows}
 	if c.Like == "" {
 		return a, nil
 	}
@@ -232,14 +232,14 @@ func (c *presplitCmd) appends(std stdio) (*adminapi.Append, error) {
 }
 
 // samples reads the keys of --like, in order and each once.
-func (c *presplitCmd) samples(std stdio) ([]adminapi.Key, error) {
+func (c *presplitCmd) samples(std stdio) (keytext.Keys, error) {
 	keys, err := readKeys(c.Like, std.in)
-	slices.SortFunc(keys, func(a, b adminapi.Key) int { return bytes.Compare(a, b) })
-	return slices.CompactFunc(keys, func(a, b adminapi.Key) bool { return bytes.Equal(a, b) }), err
+	slices.SortFunc(keys, bytes.Compare)
+	return slices.CompactFunc(keys, bytes.Equal), err
 }
 
 // cuts reads the cuts, or makes them from samples.
-func (c *presplitCmd) cuts(std stdio) ([]adminapi.Key, error) {
+func (c *presplitCmd) cuts(std stdio) (keytext.Keys, error) {
 	switch {
 	case c.Rate != 0 || c.For != 0 || c.MaxRows != 0:
 		return nil, usageError("--rate, --for and --max-rows go with --append")
@@ -254,9 +254,10 @@ func (c *presplitCmd) cuts(std stdio) ([]adminapi.Key, error) {
 			switch {
 			case i == 0:
 			case bytes.Equal(k, keys[i-1]):
-				return nil, refused("%s, line %d: the cut %s repeats the one before it", c.AtFile, i+1, k)
+				return nil, refused("%s, line %d: the cut %s repeats the one before it", c.AtFile, i+1, keytext.Key(k))
 			case bytes.Compare(k, keys[i-1]) < 0:
-				return nil, refused("%s, line %d: the cut %s is below the one before it, %s: cuts ascend", c.AtFile, i+1, k, keys[i-1])
+				return nil, refused("%s, line %d: the cut %s is below the one before it, %s: cuts ascend",
+					c.AtFile, i+1, keytext.Key(k), keytext.Key(keys[i-1]))
 			}
 		}
 		if len(keys) == 0 {
@@ -277,7 +278,7 @@ func (c *presplitCmd) cuts(std stdio) ([]adminapi.Key, error) {
 	if len(keys) < c.Count {
 		return nil, refused("%s has %d different keys: too few for %d ranges", c.Like, len(keys), c.Count)
 	}
-	var cuts []adminapi.Key
+	var cuts keytext.Keys
 	for i := 1; i < c.Count; i++ {
 		at := i * len(keys) / c.Count
 		cuts = append(cuts, partmap.Separator(keys[at-1], keys[at]))
@@ -290,7 +291,7 @@ func refused(format string, args ...any) error {
 }
 
 // readKeys reads keys, one per line.
-func readKeys(path string, stdin io.Reader) (keys []adminapi.Key, err error) {
+func readKeys(path string, stdin io.Reader) (keys keytext.Keys, err error) {
 	in, name := stdin, "standard input"
 	if path != "-" {
 		f, err := os.Open(path)
@@ -319,8 +320,11 @@ func readKeys(path string, stdin io.Reader) (keys []adminapi.Key, err error) {
 	return keys, nil
 }
 
-func keysOf(keys []keytext.Key) (out []adminapi.Key) {
-	return append(out, keys...)
+func keysOf(keys []keytext.Key) (out keytext.Keys) {
+	for _, k := range keys {
+		out = append(out, k)
+	}
+	return out
 }
 
 // parseSpans reads START..END.
@@ -345,9 +349,8 @@ func parseSpans(texts []string) (spans []adminapi.Span, err error) {
 	return spans, nil
 }
 
-// move asks for moves, and waits for their end.
-func (f *moveFlags) move(ctx context.Context, std stdio, m adminapi.Moves) error {
-	m.DryRun = f.DryRun
+// move requests moves, and waits for their end.
+func (f *moveFlags) move(ctx context.Context, std stdio, bucket string, request scheduler.Ask) error {
 	if f.NoWait && len(f.Cassandra) > 0 {
 		return usageError("--no-wait leaves the work to another process: not with --cassandra")
 	}
@@ -356,7 +359,7 @@ func (f *moveFlags) move(ctx context.Context, std stdio, m adminapi.Moves) error
 		ask = f.reads
 	}
 	return ask(ctx, std, func(ctx context.Context, in wayIn) error {
-		a, err := in.Moves(ctx, m)
+		a, err := in.Moves(ctx, adminapi.Moves{Bucket: bucket, Ask: request, DryRun: f.DryRun})
 		if err != nil {
 			return err
 		}
@@ -385,11 +388,11 @@ func (f *moveFlags) end(std stdio, a *adminapi.Answer) error {
 	switch {
 	case j == nil:
 		return nil
-	case j.State == "failed":
-		return refused("job %s of %s: %s", j.ID, j.Bucket, j.Error)
+	case j.State == scheduler.JobFailed:
+		return refused("job %s of %s: %s", j.ID, j.Name, j.Error)
 	case f.Format == "json" || len(j.Goals) == 0:
 		return nil
-	case j.State != "done":
+	case j.State != scheduler.JobDone:
 		_, err := fmt.Fprintf(std.out, "job %s is under way: rebalancer status shows how far it is\n", j.ID)
 		return err
 	}
@@ -401,14 +404,14 @@ func (f *moveFlags) end(std stdio, a *adminapi.Answer) error {
 const followEvery = 200 * time.Millisecond
 
 // follow waits for the end of a job.
-func (f *moveFlags) follow(ctx context.Context, std stdio, c *adminapi.Client, j adminapi.Job) (adminapi.Job, error) {
-	if j.Ended != nil {
+func (f *moveFlags) follow(ctx context.Context, std stdio, c *adminapi.Client, j scheduler.Job) (scheduler.Job, error) {
+	if !j.Ended.IsZero() {
 		return j, nil
 	}
-	show := newProgress(f.Progress, std.err, j.What+" "+j.Bucket)
+	show := newProgress(f.Progress, std.err, j.What+" "+j.Name)
 	defer show.end()
 	failures := 0
-	for j.Ended == nil {
+	for j.Ended.IsZero() {
 		show.at(&j)
 		select {
 		case <-time.After(followEvery):
@@ -460,7 +463,7 @@ func printMoves(out io.Writer, a *adminapi.Answer, dry bool) {
 		for _, m := range a.Moves {
 			for _, c := range m.Cuts {
 				if n++; n <= movesShown {
-					fmt.Fprintln(out, " ", c)
+					fmt.Fprintln(out, " ", keytext.Format(c))
 				}
 			}
 		}
@@ -487,7 +490,7 @@ func endText(k adminapi.Key) string {
 	return k.String()
 }
 
-func cutsText(cuts []adminapi.Key) string {
+func cutsText(cuts keytext.Keys) string {
 	const shown = 8
 	var parts []string
 	for i, c := range cuts {
@@ -495,7 +498,7 @@ func cutsText(cuts []adminapi.Key) string {
 			parts = append(parts, fmt.Sprintf("and %d more", len(cuts)-shown))
 			break
 		}
-		parts = append(parts, c.String())
+		parts = append(parts, keytext.Format(c))
 	}
 	if len(parts) == 0 {
 		return "(none: one range)"

@@ -15,8 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
@@ -35,14 +38,16 @@ func serveMoves(t *testing.T) *server {
 	for i := range 200 {
 		require.NoError(t, c.Bucket("b").Put(t.Context(), fmt.Appendf(nil, "k%03d", i), []byte("v")))
 	}
-	m := scheduler.New(s, c.Maps(), scheduler.Options{})
+	r := rebalance.New(rebalance.Options{
+		Store: s, Buckets: c, Balance: &balancer.Options{Policy: policy.Policy{MaxRows: 100}},
+	})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = m.Run(ctx)
+		_ = r.Run(ctx)
 	}()
-	h := httptest.NewServer(adminapi.New(adminapi.Options{Manager: m, Store: s, Maps: c.Maps(), Names: c, MaxRows: 100}))
+	h := httptest.NewServer(adminapi.New(r))
 	t.Cleanup(func() { h.Close(); stop(); <-done })
 	return &server{t, h.URL, c}
 }
@@ -95,7 +100,7 @@ func TestCommandsThatMove(t *testing.T) {
 
 	var a adminapi.Answer
 	require.NoError(t, json.Unmarshal([]byte(s.ok("refresh", "b", "--format", "json")), &a))
-	require.Equal(t, "done", a.Job.State)
+	require.Equal(t, scheduler.JobDone, a.Job.State)
 	require.EqualValues(t, 200, a.Job.Rows)
 
 	file := filepath.Join(t.TempDir(), "cuts")
@@ -225,11 +230,11 @@ func write(t *testing.T, text string) string {
 }
 
 func TestProgressLine(t *testing.T) {
-	j := &adminapi.Job{Phase: "verifying", Rows: 1000, Copied: 1000, Verified: 500}
+	j := &scheduler.Job{Phase: "verifying", Rows: 1000, Copied: 1000, Verified: 500}
 	require.Equal(t, "split b, verifying: of 1,000 rows 1,000 copied, 500 compared, 0 swept over (50 %), 150 rows/s, 10s left", progressLine("split b", j, 10*time.Second))
 	// More was written meanwhile than was counted before.
-	j = &adminapi.Job{Phase: "sweeping", Rows: 1000, Copied: 1100, Verified: 1200, Searched: 700}
+	j = &scheduler.Job{Phase: "sweeping", Rows: 1000, Copied: 1100, Verified: 1200, Searched: 700}
 	require.Equal(t, "split b, sweeping: of 1,000 rows 1,000 copied, 1,000 compared, 700 swept over (90 %), 270 rows/s, 1s left", progressLine("split b", j, 10*time.Second))
-	require.Equal(t, "split b: of 1,000 rows 0 copied, 0 compared, 0 swept over", progressLine("split b", &adminapi.Job{Rows: 1000}, time.Second))
-	require.Equal(t, "x: of 0 rows 0 copied, 0 compared, 0 swept over", progressLine("x", &adminapi.Job{}, time.Second))
+	require.Equal(t, "split b: of 1,000 rows 0 copied, 0 compared, 0 swept over", progressLine("split b", &scheduler.Job{Rows: 1000}, time.Second))
+	require.Equal(t, "x: of 0 rows 0 copied, 0 compared, 0 swept over", progressLine("x", &scheduler.Job{}, time.Second))
 }

@@ -93,7 +93,7 @@ func (c *pauseCmd) tell(std stdio, p adminapi.Paused, q *adminapi.Quiet) error {
 		w.printf("%s can be paused; nothing was done: that was a dry run\n", of)
 		return w.err
 	case p.Already:
-		w.printf("%s: paused already, %s\n", of, p.Pause())
+		w.printf("%s: paused already, %s\n", of, p.Pause)
 	default:
 		w.printf("%s paused\n", of)
 	}
@@ -193,13 +193,13 @@ func (c *resumeCmd) Run(ctx context.Context, std stdio) error {
 func printPauses(out io.Writer, pauses []adminapi.Paused, now time.Time) {
 	for _, p := range pauses {
 		over := ""
-		if p.Until != nil && now.After(*p.Until) {
+		if !p.Until.IsZero() && now.After(p.Until) {
 			over = " (over)"
 		}
 		of := "All moves are paused"
 		if p.Bucket != "" {
 			of = "The moves of " + text(p.Bucket) + " are paused"
 		}
-		fmt.Fprintf(out, "%s %s%s\n", of, p.Pause(), over)
+		fmt.Fprintf(out, "%s %s%s\n", of, p.Pause, over)
 	}
 }

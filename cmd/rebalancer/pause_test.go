@@ -9,9 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
-	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
+	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
@@ -23,8 +24,8 @@ func TestPauseWhileSomethingMoves(t *testing.T) {
 	c, err := listing.NewEmbedded(st, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
-	m := scheduler.New(st, c.Maps(), scheduler.Options{})
-	h := httptest.NewServer(adminapi.New(adminapi.Options{Manager: m, Store: st, Maps: c.Maps(), Names: c}))
+	r := rebalance.New(rebalance.Options{Store: st, Buckets: c, Balance: &balancer.Options{}})
+	h := httptest.NewServer(adminapi.New(r))
 	t.Cleanup(h.Close)
 	s := &server{t, h.URL, c}
 	id, err := s.c.BucketID(t.Context(), "b")
@@ -49,7 +50,7 @@ func TestPauseWhileSomethingMoves(t *testing.T) {
 	// Somebody leads: it comes to its end, under the pause.
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- m.Run(ctx) }()
+	go func() { done <- r.Run(ctx) }()
 	require.Contains(t, s.ok("pause", "--wait", "--format", "json"), `"moving": []`)
 	stop()
 	<-done

@@ -23,7 +23,7 @@ type planCmd struct {
 	Layout      string             `placeholder:"FILE" help:"The layout to improve, as JSON, instead of that of a bucket; - is standard input."`
 	Exact       bool               `help:"With a bucket: count every row first, instead of believing the counters."`
 	Planner     string             `default:"auto" enum:"exact,greedy,genetic,auto" help:"Who plans: exact (fewest rows moved, proven), greedy (one pass, for comparison), genetic (everything in the objective), or auto: exact for --objective rows, else genetic."`
-	Objective   string             `default:"full" enum:"rows,full" help:"What a good plan is. rows: limits, then fewest rows moved, then fewest and most even partitions. full: limits, then one weighted sum of rows moved, moves, spread, forecast, load and placement."`
+	Objective   string             `default:"full" enum:"rows,full" help:"What a good plan is. rows: limits, then fewest rows moved, then fewest and most even partitions. full: limits, then one weighted sum of rows moved, moves, spread, forecast and load."`
 	Weight      map[string]float64 `placeholder:"TERM=W" mapsep:"," help:"Change the weight of a term of the full objective, like spread=2; may be repeated."`
 	Seed        int64              `default:"1" help:"Seed of the genetic planner. The same seed and generations make the same plan."`
 	Generations *int               `placeholder:"N" help:"Let the genetic planner evolve at most N generations, however long that takes."`
@@ -42,7 +42,7 @@ func (planCmd) Help() string {
      {"id": "p1", "start": "",  "quanta": [{"key": "a", "rows": 70000}, {"key": "f", "rows": 50000}]},
      {"id": "p2", "start": "m", "quanta": [{"key": "m", "rows": 9000}], "pinned": true}]}
 
-A quantum's rows lie from its key up to the next one; cuts lie at keys of quanta and at starts, nowhere else. A pinned start stays a cut. Partitions may also have writes_per_s, growth_rows_per_s and node, the limits max_writes_per_s and horizon_s, and the layout nodes: the full objective looks at them. A key that is not UTF-8 is written {"b64": "..."}. docs/planners.md has all of it.
+A quantum's rows lie from its key up to the next one; cuts lie at keys of quanta and at starts, nowhere else. A pinned start stays a cut. Partitions may also have writes_per_s and growth_rows_per_s, and the limits max_writes_per_s and horizon_s: the full objective looks at them. A key that is not UTF-8 is written {"b64": "..."}. docs/planners.md has all of it.
 
 Or name a bucket: its layout is asked for at --admin, from the process that keeps it in shape.
 
@@ -114,7 +114,7 @@ func (c *planCmd) make(ctx context.Context, std stdio) (*plan.Layout, plan.Limit
 		}
 		options.Stop = (&timer{now: std.now, began: began, limit: limit}).over
 	}
-	planner, err := planner.New(c.Planner, options)
+	planner, err := planner.New(c.Planner, objective.Kind, options)
 	if err != nil {
 		return bad(usageError("--planner: %w", err))
 	}

@@ -9,13 +9,13 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
-	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 )
 
 // progress shows how far a job is. Each row is copied, then compared, and then looked
 // at by the sweep, so it counts three times.
 type progress interface {
-	at(j *adminapi.Job)
+	at(j *scheduler.Job)
 	end()
 }
 
@@ -41,8 +41,8 @@ func newProgress(kind string, w io.Writer, what string) progress {
 
 type noProgress struct{}
 
-func (noProgress) at(*adminapi.Job) {}
-func (noProgress) end()             {}
+func (noProgress) at(*scheduler.Job) {}
+func (noProgress) end()              {}
 
 type barProgress struct {
 	w    io.Writer
@@ -50,7 +50,7 @@ type barProgress struct {
 	bar  *progressbar.ProgressBar
 }
 
-func (b *barProgress) at(j *adminapi.Job) {
+func (b *barProgress) at(j *scheduler.Job) {
 	if j.Rows > 0 {
 		b.bar.ChangeMax64(passes * j.Rows)
 	}
@@ -68,12 +68,12 @@ const passes = 3
 
 // done are the rows copied, compared and swept over. What was written since the rows
 // were counted, or has to be copied again, may come to more.
-func done(j *adminapi.Job) int64 {
+func done(j *scheduler.Job) int64 {
 	return min(j.Copied, j.Rows) + min(j.Verified, j.Rows) + min(j.Searched, j.Rows)
 }
 
 // withPhase names a job and what it does at present.
-func withPhase(what string, j *adminapi.Job) string {
+func withPhase(what string, j *scheduler.Job) string {
 	if j.Phase == "" {
 		return what
 	}
@@ -89,7 +89,7 @@ type lineProgress struct {
 	began, last time.Time
 }
 
-func (p *lineProgress) at(j *adminapi.Job) {
+func (p *lineProgress) at(j *scheduler.Job) {
 	now := time.Now()
 	if p.last.IsZero() {
 		p.last = now
@@ -104,7 +104,7 @@ func (p *lineProgress) at(j *adminapi.Job) {
 func (p *lineProgress) end() {}
 
 // progressLine says how far a job is, how fast it goes, and how long it takes.
-func progressLine(what string, j *adminapi.Job, took time.Duration) string {
+func progressLine(what string, j *scheduler.Job, took time.Duration) string {
 	n := done(j)
 	s := fmt.Sprintf("%s: of %s rows %s copied, %s compared, %s swept over", withPhase(what, j), commas(j.Rows),
 		commas(min(j.Copied, j.Rows)), commas(min(j.Verified, j.Rows)), commas(min(j.Searched, j.Rows)))

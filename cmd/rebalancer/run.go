@@ -18,7 +18,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/internal/daemon/rebalanceflags"
-	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store"
@@ -78,7 +77,7 @@ const openTimeout = time.Minute
 // Run stands by, and leads when it can, until a signal comes.
 func (c *runCmd) Run(ctx context.Context, std stdio) error {
 	log, lines := c.Log.Logger(std.err)
-	defer lines.Tell()
+	defer lines.Report()
 	who, err := c.AdminAccess.Open(log)
 	if err != nil {
 		return usageError("%w", err)
@@ -118,7 +117,7 @@ type runner struct {
 	names  *listing.Client
 	counts counter.Backend // nil: nobody counts
 	wait   time.Duration   // what a wait takes at most
-	leader leader.Options
+	leader rebalance.Candidate
 	who    *adminserver.Access
 	log    *slog.Logger
 	lines  *logging.Limit
@@ -140,20 +139,21 @@ func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	defer admin.Close()
 	d.leader.Name = cmp.Or(d.leader.Name, rebalance.Name("rebalancer"))
 	d.leader.Admin = cmp.Or(c.AdminURL, admin.URL())
+	balance := c.Sizes.Options(d.counts != nil, d.wait)
 	k := rebalance.New(rebalance.Options{
-		Store: d.store, Buckets: d.names, Balance: c.Sizes.Options(d.counts != nil, d.wait), Counts: d.counts,
+		Store: d.store, Buckets: d.names, Balance: &balance, Counts: d.counts,
 		MoveRate: c.Sizes.MoveRate, Leader: &d.leader, Log: d.log,
 	})
 	if err := registry.Register(d.lines.Metric()); err != nil {
 		return err
 	}
-	if err := registry.Register(rebalance.Metrics{Keeper: k}); err != nil {
+	if err := registry.Register(rebalance.Metrics{Rebalancer: k}); err != nil {
 		return err
 	}
 	failed := make(chan error, 2)
 	working, stop := context.WithCancel(ctx)
 	var work sync.WaitGroup
-	work.Go(func() { failed <- admin.Serve(k.API()) })
+	work.Go(func() { failed <- admin.Serve(adminapi.New(k)) })
 	work.Go(func() {
 		if err := k.Run(working); err != nil {
 			failed <- err

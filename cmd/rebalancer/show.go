@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 )
 
 type statusCmd struct {
@@ -106,24 +107,24 @@ func printStatus(out io.Writer, s *adminapi.Status, now time.Time) error {
 		jobs := s.Jobs[max(0, len(s.Jobs)-shown):]
 		for i := range jobs {
 			j := &jobs[i]
-			state := j.State
+			state := string(j.State)
 			if j.Phase != "" {
 				state += ", " + j.Phase
 			}
 			if j.Error != "" {
 				state += ": " + j.Error
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", j.ID, text(j.Bucket), j.What, ago(now, j.Asked), state, commas(j.Rows), commas(j.Copied), commas(j.Verified), commas(j.Searched))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", j.ID, text(j.Name), j.What, ago(now, j.Asked), state, commas(j.Rows), commas(j.Copied), commas(j.Verified), commas(j.Searched))
 		}
 		t.Flush()
 	}
 	w.printf("\n")
-	if b := s.Round; b.Began != nil {
+	if b := s.Round; !b.Began.IsZero() {
 		what := "what was written to"
 		if b.Everything {
 			what = "everything"
 		}
-		w.printf("Looked at the sizes of %s %s: %d buckets, %d ranges\n", what, ago(now, *b.Began), b.Buckets, b.Ranges)
+		w.printf("Looked at the sizes of %s %s: %d buckets, %d ranges\n", what, ago(now, b.Began), b.Buckets, b.Ranges)
 		w.printf("  so far %s recounts of %s rows (%d wait)%s%s\n", commas(b.Counted), commas(b.Rows), b.Waiting, tally("; decided ", b.Decided), tally("; rows moved by ", b.Moved))
 		if b.Error != "" {
 			w.printf("  failed: %s\n", b.Error)
@@ -137,10 +138,10 @@ func printStatus(out io.Writer, s *adminapi.Status, now time.Time) error {
 			w.printf("  %s [%s, %s): %s\n", text(cmp.Or(r.Bucket, r.ID)), startText(r.Start), endText(r.End), r.Text)
 		}
 	}
-	if c := s.Scan; c.Began != nil {
+	if c := s.Scan; !c.Began.IsZero() {
 		state := "under way"
-		if c.Ended != nil {
-			state = "ended " + ago(now, *c.Ended)
+		if !c.Ended.IsZero() {
+			state = "ended " + ago(now, c.Ended)
 		}
 		w.printf("Scan for what was left unfinished: %s; %d roots, %d with something to do\n", state, c.Roots, c.Found)
 		if c.Error != "" {
@@ -150,7 +151,7 @@ func printStatus(out io.Writer, s *adminapi.Status, now time.Time) error {
 	return w.err
 }
 
-func printBucket(w *failing, b *adminapi.Bucket, jobs []adminapi.Job, now time.Time) {
+func printBucket(w *failing, b *adminapi.Bucket, jobs []scheduler.Job, now time.Time) {
 	state := "waits"
 	switch {
 	case b.Paused:
@@ -167,7 +168,7 @@ func printBucket(w *failing, b *adminapi.Bucket, jobs []adminapi.Job, now time.T
 		rows := int64(0)
 		for i := range jobs {
 			for _, g := range jobs[i].Goals {
-				if g.Batch == batch.ID && (jobs[i].Bucket == b.Name || jobs[i].Bucket == b.ID) {
+				if g.Batch == batch.ID && (jobs[i].Name == b.Name || jobs[i].Name == b.ID) {
 					rows += g.Copies
 				}
 			}
@@ -240,7 +241,7 @@ func (c *mapShowCmd) Run(ctx context.Context, std stdio) error {
 				fmt.Fprintf(t, "start\tend\tpartition\tphase\tto\n")
 			}
 			phase := phaseText(p)
-			if p.PinnedUntil != nil && p.PinnedUntil.After(std.now()) {
+			if p.PinnedUntil.After(std.now()) {
 				phase += ", pinned until " + p.PinnedUntil.Format(time.RFC3339)
 			}
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", startText(p.Start), endText(p.End), p.ID, phase, p.To)

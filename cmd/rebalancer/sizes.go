@@ -28,21 +28,21 @@ func printSizes(ctx context.Context, std stdio, in wayIn, bucket, format string)
 		ranges++
 		rows += s.Rows
 		size, counted := "about "+commas(s.Rows), "never"
-		if s.Recounted != nil {
-			counted = fmt.Sprintf("%s, %s", commas(s.Counted), ago(now, *s.Recounted))
+		if !s.Recounted.IsZero() {
+			counted = fmt.Sprintf("%s, %s", commas(s.Counted), ago(now, s.Recounted))
 		}
 		switch {
 		case !s.Known:
 			size = "unknown"
 			unknown++
-		case s.Recounted != nil && s.Rows == s.Counted:
+		case !s.Recounted.IsZero() && s.Rows == s.Counted:
 			size = commas(s.Rows)
 		}
 		why := s.Why
 		if s.Text != "" {
 			why += ": " + s.Text
 		}
-		if s.Pinned != nil {
+		if !s.Pinned.IsZero() {
 			why += "; pinned until " + s.Pinned.Format(time.RFC3339)
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.1f\t%+.1f\t%s\t%s\n", startText(s.Start), endText(s.End), size, counted, s.Puts, s.Growth, s.Verdict, why)
@@ -202,15 +202,11 @@ func (c *layoutExportCmd) Run(ctx context.Context, std stdio) error {
 // fetchLayout asks for a bucket's layout.
 func fetchLayout(ctx context.Context, in wayIn, bucket string, exact bool) (l plan.Layout, limits plan.Limits, err error) {
 	l.Bucket = bucket
-	end, err := in.Layout(ctx, bucket, exact, func(p adminapi.LayoutPartition) error {
-		out := plan.Partition{ID: p.ID, Start: plan.Key(p.Start), Pinned: p.Pinned, WritesPerS: p.Writes, GrowthRowsPerS: p.Growth}
-		for _, q := range p.Quanta {
-			out.Quanta = append(out.Quanta, plan.Quantum{Key: plan.Key(q.Key), Rows: q.Rows})
-		}
-		l.Partitions = append(l.Partitions, out)
+	end, err := in.Layout(ctx, bucket, exact, func(p plan.Partition) error {
+		l.Partitions = append(l.Partitions, p)
 		return nil
 	})
-	limits = plan.Limits{MaxRows: end.MaxRows, MinRows: end.MinRows, TargetRows: end.TargetRows, HorizonS: end.HorizonS}
+	limits = end.Limits
 	if err == nil {
 		if problems := plan.Validate(&l, limits); len(problems) > 0 {
 			err = fmt.Errorf("the map of %s is no layout: rebalancer verify %s says more: %w", text(bucket), text(bucket), problems)

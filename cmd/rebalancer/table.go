@@ -92,12 +92,6 @@ func moves(w *failing, p *plan.Plan, shown int) {
 		w.printf("\nNothing moves.\n")
 		return
 	}
-	nodes := make(map[string]string, len(p.Ranges))
-	for _, r := range p.Ranges {
-		if r.Node != "" {
-			nodes[r.ID] = " on " + text(r.Node)
-		}
-	}
 	w.printf("\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "From\tto\tstart\tend\trows\twhy\n")
@@ -112,7 +106,7 @@ func moves(w *failing, p *plan.Plan, shown int) {
 		if m.End == "" {
 			end = "(no end)"
 		}
-		fmt.Fprintf(t, "%s\t%s%s\t%s\t%s\t%s\t%s\n", text(m.From), text(m.To), nodes[m.To], start, end, commas(m.Rows), m.Reason)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", text(m.From), text(m.To), start, end, commas(m.Rows), m.Reason)
 	}
 	t.Flush()
 	if rest := len(p.Moves) - shown; rest > 0 {

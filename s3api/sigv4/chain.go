@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Chain verifies the chunks of a body: each signature covers the one before,
-// the first one that of the request. It is used by one goroutine.
+// Chain verifies the chunks of a body: each signature covers the one before, the first one
+// that of the request. It is not safe for concurrent use.
 // https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-streaming.html
 type Chain struct {
 	key   []byte
@@ -17,8 +17,8 @@ type Chain struct {
 	last  string
 }
 
-// Chunk verifies the signature of the next chunk by the SHA-256 of its data. An
-// error is of type *Error.
+// Chunk verifies the signature of the next chunk, given the SHA-256 of its data. An error is
+// an *Error.
 func (c *Chain) Chunk(sum [sha256.Size]byte, signature string) error {
 	return c.next(signature, Algorithm+"-PAYLOAD", hexSum("")+"\n"+hex.EncodeToString(sum[:]))
 }

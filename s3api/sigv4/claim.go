@@ -24,7 +24,7 @@ const (
 	headerPayload = "X-Amz-Content-Sha256"
 )
 
-// Error says why a signature is not accepted, with S3's code.
+// Error is the reason why a signature is refused, with S3's code.
 type Error struct{ Code, Message string }
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
@@ -33,27 +33,26 @@ func refuse(code, format string, args ...any) *Error {
 	return &Error{code, fmt.Sprintf(format, args...)}
 }
 
-// Claim is what a request says about its signature, before anything of it is
-// believed.
+// Claim has a request's parameters of its signature, which is not yet verified.
 type Claim struct {
 	KeyID string
 	Scope Scope
 	// Time is when the request was signed.
 	Time time.Time
-	// Presigned: by parameters of the URL, which is good for Expires after Time.
+	// Presigned: the claim is in the URL's parameters. It is valid for Expires from Time on.
 	Presigned bool
 	Expires   time.Duration
-	// Payload stands for the body: one of the constants, or 64 lower-case
-	// hexadecimal digits.
+	// Payload stands for the body: one of the constants, or its SHA-256 in hexadecimal
+	// digits.
 	Payload string
 
 	signed    string // names of headers, separated by semicolons
 	signature string
-	malformed string // the code for what is wrong with the claim itself
+	malformed string // the error code of a malformed claim
 }
 
-// Parse reads the claim of a request; nil without an error if it has none. Its
-// errors are of type *Error.
+// Parse reads the claim of a request; nil without an error if it has none. An error is an
+// *Error.
 func Parse(r *Request) (*Claim, error) {
 	query, err := url.ParseQuery(r.Query)
 	if err != nil {
@@ -63,13 +62,17 @@ func Parse(r *Request) (*Claim, error) {
 	inQuery := query.Has(paramAlgorithm) || query.Has(paramCredential) || query.Has(paramSignature)
 	switch {
 	case header != "" && (inQuery || query.Has("Signature")):
-		return nil, refuse("InvalidArgument", "Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, Signature query string parameter or the Authorization header should be specified.")
+		return nil, refuse("InvalidArgument",
+			"Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, Signature query string parameter or "+
+				"the Authorization header should be specified.")
 	case query.Has("AWSAccessKeyId") && query.Has("Signature"), strings.HasPrefix(header, "AWS "):
-		return nil, refuse("InvalidRequest", "The authorization mechanism you have provided is not supported. Please use %s.", Algorithm)
+		return nil, refuse("InvalidRequest", "The authorization mechanism you have provided is not supported. Please use %s.",
+			Algorithm)
 	case header == "" && !inQuery:
 		return nil, nil
 	case query.Has(paramToken) || r.Header.Get(paramToken) != "":
-		return nil, refuse("InvalidToken", "The provided token is malformed or otherwise invalid: there are no session tokens here.")
+		return nil, refuse("InvalidToken",
+			"The provided token is malformed or otherwise invalid: there are no session tokens here.")
 	case inQuery:
 		return parseQuery(r, query)
 	}
@@ -123,7 +126,9 @@ func parseQuery(r *Request, query url.Values) (*Claim, error) {
 	c := &Claim{Presigned: true, malformed: "AuthorizationQueryParametersError"}
 	for _, name := range []string{paramAlgorithm, paramCredential, paramDate, paramExpires, paramSigned, paramSignature} {
 		if query.Get(name) == "" {
-			return nil, refuse(c.malformed, "Query-string authentication version 4 requires the %s parameter, with X-Amz-Algorithm, X-Amz-Credential, X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders and X-Amz-Expires.", name)
+			return nil, refuse(c.malformed,
+				"Query-string authentication version 4 requires the %s parameter, with X-Amz-Algorithm, X-Amz-Credential, "+
+					"X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders and X-Amz-Expires.", name)
 		}
 	}
 	switch algorithm := query.Get(paramAlgorithm); {
@@ -145,7 +150,9 @@ func parseQuery(r *Request, query url.Values) (*Claim, error) {
 		return nil, refuse(c.malformed, "X-Amz-Expires should be a number, not negative")
 	}
 	if c.Expires = time.Duration(seconds) * time.Second; c.Expires > MaxExpires {
-		return nil, refuse(c.malformed, "X-Amz-Expires must be less than a week (in seconds); that is, the given X-Amz-Expires must be less than %d seconds", MaxExpires/time.Second)
+		return nil, refuse(c.malformed,
+			"X-Amz-Expires must be less than a week (in seconds); that is, the given X-Amz-Expires must be less than %d seconds",
+			MaxExpires/time.Second)
 	}
 	c.Payload = UnsignedPayload
 	if p := query.Get(paramPayload); p != "" {
@@ -156,7 +163,7 @@ func parseQuery(r *Request, query url.Values) (*Claim, error) {
 	return c, c.finish(r, query.Get(paramSigned), query.Get(paramSignature))
 }
 
-// bad says what is wrong with the claim itself.
+// bad is the error of a malformed claim.
 func (c *Claim) bad(format string, args ...any) *Error {
 	if c.Presigned {
 		return refuse(c.malformed, "Error parsing the X-Amz-Credential parameter; "+format, args...)
@@ -164,7 +171,7 @@ func (c *Claim) bad(format string, args ...any) *Error {
 	return refuse(c.malformed, "The authorization header is malformed; "+format, args...)
 }
 
-// credential reads KEY-ID/DATE/REGION/s3/aws4_request. An id may have slashes.
+// credential parses KEY-ID/DATE/REGION/s3/aws4_request. The id may have slashes.
 func (c *Claim) credential(value string) error {
 	var parts [4]string // the last ones
 	for i := len(parts) - 1; i >= 0; i-- {
@@ -187,20 +194,22 @@ func (c *Claim) credential(value string) error {
 	return nil
 }
 
-// finish checks what both forms have in common.
+// finish checks the parts that claims in headers and in URLs have in common.
 func (c *Claim) finish(r *Request, signed, signature string) error {
 	c.signature, c.signed = signature, signed
 	if what := badNames(signed); what != "" {
 		return refuse(c.malformed, "SignedHeaders has %s.", what)
 	}
 	if c.Time.UTC().Format(dateFormat) != c.Scope.Date {
-		return c.bad("invalid credential date %q. This date is not the same as X-Amz-Date: %q", c.Scope.Date, c.Time.UTC().Format(dateFormat))
+		return c.bad("invalid credential date %q. This date is not the same as X-Amz-Date: %q", c.Scope.Date,
+			c.Time.UTC().Format(dateFormat))
 	}
 	if !validPayload(c.Payload) {
 		if strings.HasPrefix(c.Payload, "STREAMING-") {
 			return refuse("NotImplemented", "This server does not implement x-amz-content-sha256: %s.", c.Payload)
 		}
-		return refuse("InvalidArgument", "x-amz-content-sha256 must be %s, %s, %s, %s, or a valid sha256 value.", UnsignedPayload, UnsignedChunksTrailer, SignedChunks, SignedChunksTrailer)
+		return refuse("InvalidArgument", "x-amz-content-sha256 must be %s, %s, %s, %s, or a valid sha256 value.",
+			UnsignedPayload, UnsignedChunksTrailer, SignedChunks, SignedChunksTrailer)
 	}
 	covered := map[string]bool{}
 	for name := range strings.SplitSeq(signed, ";") {
@@ -218,8 +227,8 @@ func (c *Claim) finish(r *Request, signed, signature string) error {
 	return nil
 }
 
-// badNames says what is wrong with a list of signed headers, or "". A name that
-// is there twice would have its header hashed twice, whatever its size.
+// badNames says what is wrong with a list of signed headers, or "". It refuses repeated names,
+// for which a header would be hashed repeatedly, whatever its size.
 func badNames(signed string) string {
 	if strings.Count(signed, ";") >= MaxSignedHeaders {
 		return fmt.Sprintf("more than %d names", MaxSignedHeaders)
@@ -244,8 +253,8 @@ func (c *Claim) Signs(name string) bool {
 	return false
 }
 
-// mustBeSigned: a header that changes what a request means must not be added to
-// it by others. The digest of the body is part of what is signed in any case.
+// mustBeSigned reports whether a header changes the meaning of a request, so that others must
+// not be able to add it. The digest of the body is signed in any case.
 func mustBeSigned(name string) bool {
 	return (strings.HasPrefix(name, "x-amz-") || strings.HasPrefix(name, "x-evenkeel-")) && name != "x-amz-content-sha256"
 }
@@ -272,24 +281,27 @@ func IsDigest(p string) bool {
 	return true
 }
 
-// CheckTime says whether the request is of now, or the presigned URL still
-// good. Its errors are of type *Error.
+// CheckTime checks the request's time, or whether the presigned URL is valid at now. An error
+// is an *Error.
 func (c *Claim) CheckTime(now time.Time) error {
 	ahead := c.Time.Sub(now)
 	switch {
 	case !c.Presigned && (ahead > MaxSkew || ahead < -MaxSkew):
-		return refuse("RequestTimeTooSkewed", "The difference between the request time and the server's time is too large: the request says %s, the server %s.", c.Time.UTC().Format(timeFormat), now.UTC().Format(timeFormat))
+		return refuse("RequestTimeTooSkewed",
+			"The difference between the request time and the server's time is too large: the request says %s, the server %s.",
+			c.Time.UTC().Format(timeFormat), now.UTC().Format(timeFormat))
 	case c.Presigned && ahead > MaxSkew:
-		return refuse("AccessDenied", "Request is not valid yet: it says %s, the server %s.", c.Time.UTC().Format(timeFormat), now.UTC().Format(timeFormat))
+		return refuse("AccessDenied", "Request is not valid yet: it says %s, the server %s.", c.Time.UTC().Format(timeFormat),
+			now.UTC().Format(timeFormat))
 	case c.Presigned && now.After(c.Time.Add(c.Expires)):
-		return refuse("AccessDenied", "Request has expired: it was good for %d seconds from %s on, the server says %s.", c.Expires/time.Second, c.Time.UTC().Format(timeFormat), now.UTC().Format(timeFormat))
+		return refuse("AccessDenied", "Request has expired: it was good for %d seconds from %s on, the server says %s.",
+			c.Expires/time.Second, c.Time.UTC().Format(timeFormat), now.UTC().Format(timeFormat))
 	}
 	return nil
 }
 
-// Verify compares the claim's signature with the one that the secret gives, in
-// a time that tells nothing about either. The chain verifies the body's chunks,
-// where they are signed. Its errors are of type *Error.
+// Verify compares the claim's signature with that by the secret, in constant time. The chain
+// verifies the body's chunks, if they are signed. An error is an *Error.
 func (c *Claim) Verify(r *Request, secret string) (*Chain, error) {
 	canonical, err := r.canonicalSum(c.signed, c.Payload)
 	if err != nil {
@@ -304,5 +316,6 @@ func (c *Claim) Verify(r *Request, secret string) (*Chain, error) {
 }
 
 func mismatch() *Error {
-	return refuse("SignatureDoesNotMatch", "The request signature we calculated does not match the signature you provided. Check your key and signing method.")
+	return refuse("SignatureDoesNotMatch",
+		"The request signature we calculated does not match the signature you provided. Check your key and signing method.")
 }

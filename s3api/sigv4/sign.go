@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Sign signs a request by its Authorization header, which is set in r.Header
-// beside X-Amz-Date and X-Amz-Content-Sha256. payload stands for the body. All
-// headers that r.Header has by then are signed.
+// Sign signs a request: it sets Authorization, X-Amz-Date and X-Amz-Content-Sha256 in
+// r.Header. payload stands for the body. All headers of r.Header are signed.
 func Sign(r *Request, keyID, secret, region, payload string, now time.Time) error {
 	now = now.UTC()
 	r.Header.Set("X-Amz-Date", now.Format(timeFormat))
@@ -32,8 +31,8 @@ func Sign(r *Request, keyID, secret, region, payload string, now time.Time) erro
 	return nil
 }
 
-// Presign returns the signature of a presigned URL, whose parameters but for the
-// signature are in r.Query already; the host is the only header that is signed.
+// Presign returns the signature of a presigned URL. r.Query has its other parameters; only the
+// host header is signed.
 func Presign(r *Request, secret, region string, now time.Time) (string, error) {
 	canonical, err := r.canonicalSum("host", UnsignedPayload)
 	if err != nil {
@@ -43,5 +42,5 @@ func Presign(r *Request, secret, region string, now time.Time) (string, error) {
 	return sign(signingKey(secret, scope), now, scope, canonical), nil
 }
 
-// PayloadOf is what stands for a body that is at hand.
+// PayloadOf returns the digest that stands for a body.
 func PayloadOf(body []byte) string { return hexSum(string(body)) }

@@ -1,13 +1,14 @@
-// Package sigv4 signs and verifies requests by AWS Signature Version 4, as S3
-// has it: paths are encoded once and never cleaned; a body is covered by its
-// digest, chunk by chunk, or not at all.
+// Package sigv4 signs and verifies requests by AWS Signature Version 4, in S3's variant: paths
+// are encoded once and not cleaned; a signature covers a body's digest, its chunks, or nothing
+// of it.
 // https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-authenticating-requests.html
 //
-// It does no I/O and never asks for the time.
+// It does no I/O, and callers pass the time.
 package sigv4
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -22,12 +23,12 @@ import (
 const (
 	// Algorithm is the only one that is supported.
 	Algorithm = "AWS4-HMAC-SHA256"
-	// MaxSkew is how far a request's time may be from the server's.
+	// MaxSkew is the largest difference between a request's time and the server's.
 	MaxSkew = 15 * time.Minute
-	// MaxExpires is how long a presigned URL may be good for.
+	// MaxExpires is the longest validity of a presigned URL.
 	MaxExpires = 7 * 24 * time.Hour
-	// MaxSignedHeaders is how many headers a signature may cover. Headers of 8 KiB,
-	// the most that AWS takes, have fewer.
+	// MaxSignedHeaders is the most headers that a signature may cover. Headers of 8 KiB, the
+	// most that AWS accepts, have fewer.
 	MaxSignedHeaders = 512
 
 	service    = "s3"
@@ -36,13 +37,13 @@ const (
 	dateFormat = "20060102"
 )
 
-// What stands for the body, beside the hexadecimal SHA-256 of all of it.
+// Values that stand for the body, beside its SHA-256 in hexadecimal digits.
 const (
 	// UnsignedPayload: the signature does not cover the body.
 	UnsignedPayload = "UNSIGNED-PAYLOAD"
 	// SignedChunks: the body is aws-chunked, and each chunk is signed.
 	SignedChunks = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
-	// SignedChunksTrailer: so are the trailers.
+	// SignedChunksTrailer: the trailers are signed, too.
 	SignedChunksTrailer = SignedChunks + "-TRAILER"
 	// UnsignedChunksTrailer: aws-chunked with trailers, not signed.
 	UnsignedChunksTrailer = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
@@ -51,16 +52,16 @@ const (
 // Request is the part of a request that a signature covers.
 type Request struct {
 	Method string
-	// Path and Query are as they were sent, with their percent-encoding: Path
-	// from its slash on, Query without the question mark.
+	// Path and Query are percent-encoded, as sent: Path begins with a slash, Query is without
+	// the question mark.
 	Path, Query string
 	Host        string
 	Header      http.Header
-	// Length is that of the body; -1: not said.
+	// Length is that of the body; -1: unknown.
 	Length int64
 }
 
-// Scope is what a signing key is good for.
+// Scope is the date and region that a signing key is valid for.
 type Scope struct {
 	Date   string // YYYYMMDD
 	Region string
@@ -96,10 +97,10 @@ func sign(key []byte, at time.Time, s Scope, canonical string) string {
 	return hex.EncodeToString(mac(key, text))
 }
 
-// canonicalSum is the digest of the form of r that is signed. signed are the
-// names of the signed headers, separated by semicolons; none is there twice (see
-// badNames). The form is hashed as it is made: anybody can have it made, before
-// the signature is compared, so it costs no more than the request has bytes.
+// canonicalSum is the digest of the canonical form of r. signed has the names of the signed
+// headers, separated by semicolons, without repetitions (see badNames). As clients need no key
+// to have it computed, the form is hashed piece by piece, at a cost in proportion to the
+// request's bytes.
 func (r *Request) canonicalSum(signed, payload string) (string, error) {
 	path, err := url.PathUnescape(r.Path)
 	if err != nil {
@@ -136,8 +137,7 @@ func (r *Request) canonicalSum(signed, payload string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// writeHeader writes the canonical value of a header; net/http takes some out of
-// http.Header.
+// writeHeader writes the canonical value of a header. net/http removes some from http.Header.
 func (r *Request) writeHeader(w *bufio.Writer, name string) {
 	switch name {
 	case "host":
@@ -157,11 +157,10 @@ func (r *Request) writeHeader(w *bufio.Writer, name string) {
 	}
 }
 
-// param is a parameter of a query, encoded anew.
+// param is a parameter of a query in canonical encoding.
 type param struct{ name, value string }
 
-// parseParams sorts the parameters of a query and encodes them anew; the
-// signature itself is left out.
+// parseParams sorts and encodes the parameters of a query, without the signature.
 func parseParams(raw string) ([]param, error) {
 	var params []param
 	for part := range strings.SplitSeq(raw, "&") {
@@ -181,16 +180,12 @@ func parseParams(raw string) ([]param, error) {
 		}
 	}
 	slices.SortFunc(params, func(a, b param) int {
-		if c := strings.Compare(a.name, b.name); c != 0 {
-			return c
-		}
-		return strings.Compare(a.value, b.value)
+		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.value, b.value))
 	})
 	return params, nil
 }
 
-// escape percent-encodes all bytes but the unreserved ones, and slashes if they
-// are to be kept.
+// escape percent-encodes all bytes but the unreserved ones and, with slashes, slashes.
 func escape(s string, slashes bool) string {
 	const digits = "0123456789ABCDEF"
 	plain := func(c rune) bool { return unreserved(c) || slashes && c == '/' }
@@ -213,7 +208,7 @@ func unreserved(c rune) bool {
 		c == '-' || c == '_' || c == '.' || c == '~'
 }
 
-// squeeze drops spaces around a value and makes one of several inside.
+// squeeze trims spaces around a value, and replaces runs of spaces inside by one.
 func squeeze(w *bufio.Writer, v string) {
 	v = strings.Trim(v, " ")
 	for {

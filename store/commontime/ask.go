@@ -3,37 +3,19 @@ package commontime
 import (
 	"context"
 	"math"
-	"sync"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// round is a call that those who need it at the same time share. Whoever comes while
-// one is under way waits for that one: its answers are newer than the call.
-type round struct {
-	mu   sync.Mutex
-	done chan struct{} // of the one under way
-}
-
-// join begins a round, unless one is under way, and waits for its end. f ends by
-// itself in bounded time.
-func (r *round) join(ctx context.Context, f func()) error {
-	r.mu.Lock()
-	done := r.done
-	if done == nil {
-		done = make(chan struct{})
-		r.done = done
-		go func() {
-			f()
-			r.mu.Lock()
-			r.done = nil
-			r.mu.Unlock()
-			close(done)
-		}()
-	}
-	r.mu.Unlock()
+// askAll asks all servers, or waits for the answers if that is under way: these are newer than
+// the call.
+func (c *Clock) askAll(ctx context.Context) error {
+	done := c.rounds.DoChan("", func() (any, error) {
+		c.round()
+		return nil, nil
+	})
 	select {
 	case <-done:
 		return nil
@@ -42,7 +24,7 @@ func (r *round) join(ctx context.Context, f func()) error {
 	}
 }
 
-// wake keeps the servers being asked for a while.
+// wake starts asking the servers in the background, for restAfter.
 func (c *Clock) wake(now wait.Instant) {
 	c.used.Store(int64(now.Mono))
 	c.mu.Lock()
@@ -56,7 +38,7 @@ func (c *Clock) wake(now wait.Instant) {
 	}
 }
 
-// rests reports whether no timestamp was asked for of late.
+// rests reports whether no timestamp was needed for restAfter.
 func (c *Clock) rests() bool {
 	return c.now().Mono-time.Duration(c.used.Load()) >= restAfter
 }
@@ -78,8 +60,8 @@ func (c *Clock) keepListing() {
 	}
 }
 
-// follow asks a server again and again, in the background, until the clock rests or
-// the server is no longer one; under mu.
+// follow asks a server repeatedly in the background, until the clock rests or the server has
+// left. mu is held.
 func (c *Clock) follow(s *store.Server) {
 	a := c.answers[s.Name]
 	if a == nil {
@@ -99,7 +81,7 @@ func (c *Clock) keepAsking(s store.Server, a *answer) {
 		c.mu.Lock()
 		a.followed = c.awake && c.answers[s.Name] == a
 		followed := a.followed
-		pause := slowest // the way to another data centre tells more than a newer answer would
+		pause := slowest // of another data centre: its distance matters more than newer answers
 		if s.Near {
 			pause = pace.next(c.counts.passed.Load(), c.counts.waits.Load(), better, len(c.servers))
 		}
@@ -111,15 +93,15 @@ func (c *Clock) keepAsking(s store.Server, a *answer) {
 	}
 }
 
-// pace is how often a server is looked at: seldom as long as the time is known well
-// enough that no write waits for it, and often while writes wait and looks help.
+// pace adapts the pause between two looks at a server: long while no write has to wait, short
+// while writes wait and looks help.
 type pace struct {
 	pause         time.Duration
-	writes, waits int64 // until the last look
+	writes, waits int64 // counts at the last look
 }
 
-// next is the pause before the next look, of so many servers that are looked at; better
-// tells whether the last look has narrowed what is known.
+// next is the pause before the next look at one of so many servers. better: the last look has
+// narrowed the server's interval.
 func (p *pace) next(writes, waits int64, better bool, servers int) time.Duration {
 	least := max(quickest, time.Duration(servers)*perServer)
 	switch waited := waits - p.waits; {
@@ -136,11 +118,11 @@ func (p *pace) next(writes, waits int64, better bool, servers int) time.Duration
 	return p.pause
 }
 
-// look asks a server again and again, and tells whether its clock is known better
-// afterwards. Answers are truncated to the resolution: the two between which the clock
-// goes on to the next unit, a tick, tell the most, and the more the quicker they come.
-// A look ends when the clock has ticked ticks times and is known better. It goes on
-// where the server is busy: one quick answer among many slow ones is enough.
+// look asks a server several times, and reports whether its interval is narrower afterwards.
+// Answers are truncated to the resolution, so the two answers around a tick of the clock narrow
+// it the most, and the more the quicker they come. A look ends when the clock has ticked ticks
+// times and the interval is narrower. It goes on while the server is busy: one quick answer
+// among many slow ones is enough.
 func (c *Clock) look(s *store.Server, a *answer) (better bool) {
 	width := func() time.Duration {
 		c.mu.Lock()
@@ -168,8 +150,8 @@ func (c *Clock) look(s *store.Server, a *answer) (better bool) {
 	return width() < before
 }
 
-// askAll asks all servers at once. It ends when enough have answered, or all that will.
-func (c *Clock) askAll() {
+// round asks all servers at once. It ends when enough have answered, or no more answers come.
+func (c *Clock) round() {
 	c.list(c.now())
 	c.mu.Lock()
 	for i := range c.servers {
@@ -198,13 +180,13 @@ func (c *Clock) askAll() {
 	}
 }
 
-// tell wakes askAll; under mu.
+// tell wakes round. mu is held.
 func (c *Clock) tell() {
 	close(c.news)
 	c.news = make(chan struct{})
 }
 
-// list reads the list of servers, where what is known is old, and follows new ones.
+// list reads the list of servers if the known one is old, and follows new servers.
 func (c *Clock) list(now wait.Instant) {
 	c.mu.Lock()
 	_, most := now.Since(c.listed)
@@ -235,7 +217,7 @@ func (c *Clock) list(now wait.Instant) {
 	}
 }
 
-// ask asks one server and learns from its answer.
+// ask asks one server and applies its answer.
 func (c *Clock) ask(s *store.Server, a *answer) (t time.Time, ok bool) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.limit)
 	defer cancel()
@@ -254,19 +236,19 @@ func (c *Clock) ask(s *store.Server, a *answer) (t time.Time, ok bool) {
 	return t, true
 }
 
-// learn takes in what a server's clock is known to be at an instant, and finds the
-// common time anew; under mu.
+// learn applies an interval of a server's clock at an instant, and computes the common time. mu
+// is held.
 func (c *Clock) learn(a *answer, v interval, now wait.Instant) {
 	if a.known {
 		if now.Mono < a.at.Mono {
-			return // another answer came at the same time
+			return // a later answer came first
 		}
 		both, agree := a.later(a.at, now).and(v)
 		if agree {
 			v = both
 		} else {
-			// The server's clock was set, or this machine's were: what was known before
-			// says nothing any more.
+			// The server's clock was set, or one of this machine's: the old interval is
+			// void.
 			c.counts.contradictions.Add(1)
 		}
 	}
@@ -277,7 +259,7 @@ func (c *Clock) learn(a *answer, v interval, now wait.Instant) {
 	}
 }
 
-// sites is what is known of all data centres at an instant; under mu.
+// sites returns the known clocks of all data centres at an instant. mu is held.
 func (c *Clock) sites(now wait.Instant) (near site, far []site) {
 	others := map[string]int{}
 	for _, s := range c.servers {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"golang.org/x/sync/singleflight"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -13,30 +14,29 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options of a Clock; the zero value is good.
+// Options of a Clock. Zero values are the defaults.
 type Options struct {
-	// Limit is the widest interval between the earliest and the latest common time
-	// with which Next still gives out timestamps, and how far the clocks of data
-	// centres that can't be compared are assumed to be apart; DefaultLimit if zero.
+	// Limit is the most by which earliest and latest may differ for Next to work, and the
+	// assumed bound on the difference of data centres' clocks that can't be compared.
+	// DefaultLimit if zero.
 	Limit time.Duration
-	// Wall and Monotonic are this machine's two clocks, which measure how much time
-	// has passed since an answer; the real ones if nil.
+	// Wall and Monotonic are the two clocks of this machine; the real ones if nil.
 	Wall      func() time.Time
 	Monotonic func() time.Duration
 }
 
-// DefaultLimit is Options.Limit by default.
+// DefaultLimit is the default of Options.Limit.
 const DefaultLimit = 500 * time.Millisecond
 
-// ErrUnknown says that the common time is not known well enough to write. Its text
-// names the cause.
+// ErrUnknown: the common time is not known well enough to write. The error's text names the
+// cause.
 var ErrUnknown = errors.New("the time of the store's servers is not known well enough to write")
 
 const (
-	// A server's clock is looked at after pauses from quickest to slowest; with many
-	// servers the quickest is perServer for each. While some writes have to wait it is
-	// quick at most, and while more than one in oftenWaits has to, quickest. A look ends
-	// after ticks ticks of the clock, and takes mostQuestions questions at most.
+	// The pauses between looks at a server are from quickest to slowest, and with many
+	// servers at least perServer for each. While some writes have to wait they are quick at
+	// most, and while more than one in oftenWaits has to, quickest. A look ends after ticks
+	// ticks of the clock, or mostQuestions questions.
 	quickest      = 25 * time.Millisecond
 	quick         = 60 * time.Millisecond
 	slowest       = time.Second
@@ -44,26 +44,25 @@ const (
 	perServer     = 10 * time.Millisecond
 	ticks         = 2
 	mostQuestions = 48
-	// restAfter is how long after the last timestamp the questions end.
+	// restAfter is how long after the last timestamp the servers are still asked.
 	restAfter = 10 * time.Second
-	// coarse is the width above which Next asks all servers before it gives out a
-	// timestamp: to ask takes less time than to wait for the stamp to pass.
+	// coarse is the width above which Next asks all servers first: that takes less time than
+	// to wait until the timestamp has passed.
 	coarse = 5 * time.Millisecond
-	// listEvery is how often the list of servers is read again.
+	// listEvery is the time between reads of the list of servers.
 	listEvery = 10 * time.Second
-	// forget is after how long an answer says nothing any more.
+	// forget is how long an answer counts.
 	forget = time.Minute
-	// spin is the longest wait that is not worth a timer: those take a millisecond more
-	// in a process that has nothing else to do. Time that stands still, as in a test,
-	// needs one.
+	// spin is the longest wait without a timer: in an idle process a timer takes a
+	// millisecond more. After mostStill looks at a clock that stands still, as in a test, a
+	// timer is used all the same.
 	spin      = 200 * time.Microsecond
 	mostStill = 100
 	// tries is how often Next asks all servers before it gives up.
 	tries = 3
 )
 
-// Clock knows the common time. It is safe for concurrent use; a process needs one
-// per store.
+// Clock knows the common time. It is safe for concurrent use; a process needs one per store.
 type Clock struct {
 	store store.WallClock
 	limit time.Duration
@@ -74,7 +73,7 @@ type Clock struct {
 
 	state  atomic.Pointer[state]
 	used   atomic.Int64 // Mono of the last timestamp
-	rounds round        // of questions to all servers
+	rounds singleflight.Group
 	counts counts
 
 	mu      sync.Mutex // guards what follows
@@ -84,22 +83,22 @@ type Clock struct {
 	servers []store.Server
 	listed  wait.Instant
 	answers map[string]*answer // of each server
-	open    int                // questions of askAll that are under way
-	news    chan struct{}      // closed when something was learnt
+	open    int                // pending questions of round
+	news    chan struct{}      // closed after each answer
 	failed  error              // of the last list of servers
 
 	stamps sync.Mutex
 	last   store.Timestamp // the highest one given out
 	seen   atomic.Int64    // the highest one that a read returned
-	early  atomic.Int64    // the same, of reads before the time was known
+	early  atomic.Int64    // the same, for reads before the time was known
 }
 
-// answer is what is known of one server's clock.
+// answer is what is known about one server's clock.
 type answer struct {
 	interval
 	at       wait.Instant
 	known    bool
-	followed bool  // somebody asks in the background
+	followed bool  // it is asked in the background
 	failed   error // of the last question
 }
 
@@ -109,8 +108,8 @@ type state struct {
 	at wait.Instant
 }
 
-// New makes a clock. It asks nothing before it is used. It fails with
-// InvalidArgument where an option is out of bounds.
+// New makes a clock. It asks no server before it is used. It fails with InvalidArgument where
+// an option is out of bounds.
 func New(s store.WallClock, o Options) (*Clock, error) {
 	if o.Limit == 0 {
 		o.Limit = DefaultLimit
@@ -126,11 +125,10 @@ func New(s store.WallClock, o Options) (*Clock, error) {
 	return c, nil
 }
 
-// MinLimit is the least Options.Limit: twice what the resolution of answers and a
-// round trip take.
+// MinLimit is the least Options.Limit: twice the resolution of answers and a round trip.
 const MinLimit = 10 * time.Millisecond
 
-// Close ends the questions. Next fails afterwards, when what is known is too old.
+// Close stops asking. Next fails once the last answers are too old.
 func (c *Clock) Close() {
 	c.mu.Lock()
 	c.closed = true
@@ -139,10 +137,9 @@ func (c *Clock) Close() {
 	c.work.Wait()
 }
 
-// Next returns the first of n consecutive timestamps (n >= 1), all above every one
-// given out before, above every one that any process had acknowledged (Passed) before
-// the call, and above every one of which Seen told. It fails with ErrUnknown
-// (Unavailable), or when ctx ends (Timeout); then no timestamp was given out.
+// Next returns the first of n consecutive timestamps (n >= 1). They are above all timestamps
+// that it returned before, that any process had acknowledged (Passed) before the call, and that
+// were given to Seen. It fails with ErrUnknown (Unavailable), or Timeout when ctx ends.
 func (c *Clock) Next(ctx context.Context, n int) (store.Timestamp, error) {
 	v, err := c.narrow(ctx)
 	if err != nil {
@@ -159,9 +156,9 @@ func (c *Clock) Next(ctx context.Context, n int) (store.Timestamp, error) {
 	return first, nil
 }
 
-// Passed returns when every process's later timestamps are above ts: when the
-// earliest common time has passed it. Only then a write at ts may be acknowledged. It
-// fails with Timeout when ctx ends before.
+// Passed returns when the earliest common time has passed ts: later timestamps of every process
+// are above it. Only then a write at ts may be acknowledged. It fails with Timeout when ctx
+// ends first.
 func (c *Clock) Passed(ctx context.Context, ts store.Timestamp) error {
 	c.counts.passed.Add(1)
 	var begun time.Duration
@@ -192,8 +189,8 @@ func (c *Clock) Passed(ctx context.Context, ts store.Timestamp) error {
 			runtime.Gosched()
 			continue
 		}
-		if !known { // of a write whose timestamp somebody else gave out
-			if err := c.rounds.join(ctx, c.askAll); err != nil {
+		if !known { // the timestamp is another process's
+			if err := c.askAll(ctx); err != nil {
 				return err
 			}
 			left = quickest
@@ -205,10 +202,9 @@ func (c *Clock) Passed(ctx context.Context, ts store.Timestamp) error {
 	}
 }
 
-// Seen tells of a timestamp that a read returned: what is given out later is above
-// it, though its writer may be waiting for it to pass. One that is above every
-// possible timestamp is not believed: a client without a bound has written it, and it
-// would take all later ones with it.
+// Seen records a timestamp that a read returned: later timestamps are above it, though its
+// writer may still wait in Passed. One above every possible timestamp is ignored: a client
+// without a bound wrote it, and all later timestamps would have to exceed it.
 func (c *Clock) Seen(ts store.Timestamp) {
 	if int64(ts) <= c.seen.Load() {
 		return
@@ -225,22 +221,21 @@ func (c *Clock) Seen(ts store.Timestamp) {
 	}
 }
 
-// highest is the highest timestamp that any process may have given out until now. The
-// other's latest is above the clock of a server of its own data centre by the limit,
-// and by as much again for the other data centres; that server's clock is above those
-// here by the limit; and the other may have seen a timestamp that was as far above.
+// highest is the highest timestamp that any process may have given out so far. That process's
+// latest is at most the limit above the clock of a server of its data centre, and as much again
+// for the other data centres; that server's clock is at most the limit above those here; and
+// the process may have seen a timestamp that was as far above.
 func (c *Clock) highest(v bounds) store.Timestamp { return micros(v.latest() + 4*c.limit) }
 
-// raise raises a to ts, unless it is higher.
+// raise sets a to ts if that is higher.
 func raise(a *atomic.Int64, ts store.Timestamp) {
 	for was := a.Load(); was < int64(ts) && !a.CompareAndSwap(was, int64(ts)); {
 		was = a.Load()
 	}
 }
 
-// Above returns a timestamp above every one that any process of the store has given
-// out until now: of removals that have to hide writes which arrive late. It fails
-// like Next.
+// Above returns a timestamp above all that any process of the store has given out so far, for
+// removals that must hide writes which arrive late. It fails like Next.
 func (c *Clock) Above(ctx context.Context) (store.Timestamp, error) {
 	v, err := c.narrow(ctx)
 	if err != nil {
@@ -249,10 +244,10 @@ func (c *Clock) Above(ctx context.Context) (store.Timestamp, error) {
 	return c.highest(v) + 1, nil
 }
 
-// micros is a time as a timestamp.
+// micros converts a time to a timestamp.
 func micros(t time.Duration) store.Timestamp { return store.Timestamp(t / time.Microsecond) }
 
-// at is the common time at an instant, if it is known.
+// at returns the common time at an instant, if it is known.
 func (c *Clock) at(now wait.Instant) (bounds, bool) {
 	s := c.state.Load()
 	if s == nil {
@@ -261,8 +256,8 @@ func (c *Clock) at(now wait.Instant) (bounds, bool) {
 	return s.later(s.at, now), true
 }
 
-// narrow returns the common time, known well enough to write. Where it is not, it
-// asks all servers, a few times.
+// narrow returns the common time, narrow enough to write. If it is not, narrow asks all servers,
+// a few times.
 func (c *Clock) narrow(ctx context.Context) (bounds, error) {
 	now := c.now()
 	c.wake(now)
@@ -275,21 +270,20 @@ func (c *Clock) narrow(ctx context.Context) (bounds, error) {
 		case try == tries || c.ctx.Err() != nil:
 			return v, c.refusal(v, known)
 		}
-		if err := c.rounds.join(ctx, c.askAll); err != nil {
+		if err := c.askAll(ctx); err != nil {
 			return v, err
 		}
 		now = c.now()
 	}
 }
 
-// fresh reports whether a server has answered so lately that another question is not
-// worth waiting for.
+// fresh reports whether a server has just answered, so that another question would not help.
 func (c *Clock) fresh(now wait.Instant) bool {
 	_, most := now.Since(c.state.Load().at)
 	return most < coarse
 }
 
-// refusal is why no timestamp is given out.
+// refusal is the error of a Clock that gives out no timestamp.
 func (c *Clock) refusal(v bounds, known bool) error {
 	c.mu.Lock()
 	cause := c.failed
@@ -312,7 +306,8 @@ func (c *Clock) refusal(v bounds, known bool) error {
 	case c.ctx.Err() != nil:
 		why = "the client is closed"
 	case known:
-		why = fmt.Sprintf("a majority of their clocks is known to within %v only, more than %v allows: they are apart, or answer late (check NTP or chrony on the servers, and their load)", v.width().Round(time.Millisecond), c.limit)
+		why = fmt.Sprintf("a majority of their clocks is known to within %v only, more than %v allows: they are apart, or answer late"+
+			" (check NTP or chrony on the servers, and their load)", v.width().Round(time.Millisecond), c.limit)
 	default:
 		why = fmt.Sprintf("%d of %d servers of this data centre have told theirs, a majority is needed", answering, near)
 	}

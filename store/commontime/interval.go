@@ -8,8 +8,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/base/wait"
 )
 
-// drift is how far a server's clock may run from this machine's: by one part in so
-// many, 200 µs in a second, as TrueTime assumes of its machines.
+// drift bounds the difference in speed between a server's clock and this machine's: one part in
+// so many, 200 µs per second, as TrueTime assumes.
 const drift = 5000
 
 // interval holds a clock's time, since 1970, at some instant.
@@ -17,30 +17,30 @@ type interval struct{ low, high time.Duration }
 
 func (v interval) width() time.Duration { return v.high - v.low }
 
-// later is what an interval known at one instant has become at another.
+// later is the interval at a later instant.
 func (v interval) later(then, now wait.Instant) interval {
 	least, most := now.Since(then)
 	return interval{v.low + least - least.Abs()/drift, v.high + most + most.Abs()/drift}
 }
 
-// answered is the interval, at the instant after, of a clock that was read between
-// two instants and is truncated to the resolution.
+// answered is the interval, at the instant after, of a clock that was read between two instants
+// and truncated to the resolution.
 func answered(t, resolution time.Duration, before, after wait.Instant) interval {
 	v := interval{t, t + resolution}.later(before, after)
 	v.low = t
 	return v
 }
 
-// and returns what two intervals have in common; false if that is nothing.
+// and returns the intersection of two intervals; false if it is empty.
 func (v interval) and(other interval) (interval, bool) {
 	v.low, v.high = max(v.low, other.low), min(v.high, other.high)
 	return v, v.low <= v.high
 }
 
-// site is what is known of the clocks of one data centre at one instant.
+// site is the known clocks of one data centre at one instant.
 type site struct {
 	clocks  []interval
-	servers int // that there are
+	servers int // also those without an answer
 }
 
 func (s *site) majority() int { return s.servers/2 + 1 }
@@ -52,8 +52,8 @@ func (s *site) narrowest() (best interval, ok bool) {
 	if len(s.clocks) < k {
 		return best, false
 	}
-	// From the highest low end downwards: the clocks seen so far begin at or after
-	// it, and of those the ones that end first make the majority.
+	// From the highest low end downwards: all intervals visited begin at or above it, and
+	// those of them that end first make the majority.
 	byLow := slices.SortedFunc(slices.Values(s.clocks), func(a, b interval) int { return cmp.Compare(b.low, a.low) })
 	highs := make([]time.Duration, 0, len(byLow))
 	for _, v := range byLow {
@@ -83,7 +83,7 @@ func (s *site) latest() (time.Duration, bool) {
 type bounds struct {
 	// interval holds the clocks of a majority of the near servers.
 	interval
-	// beyond is by how much the clocks of the other data centres may be later.
+	// beyond bounds how far the clocks of the other data centres are ahead.
 	beyond time.Duration
 }
 
@@ -95,9 +95,9 @@ func (b bounds) later(then, now wait.Instant) bounds {
 // latest bounds the clocks of a majority of each data centre's servers.
 func (b bounds) latest() time.Duration { return b.high + b.beyond }
 
-// common bounds the common time by the clocks of the near data centre, and of the
-// others as far as they are known: those may be apart from the near one. false: too
-// few of the near servers have answered.
+// common bounds the common time by the clocks of the near data centre and the known ones of the
+// others; unknown ones differ from the near ones by apart at most. false: too few of the near
+// servers have answered.
 func common(near site, far []site, apart time.Duration) (b bounds, ok bool) {
 	if b.interval, ok = near.narrowest(); !ok {
 		return b, false

@@ -11,24 +11,24 @@ type counts struct {
 	answers, failures, contradictions, refusals, unbelieved, passed, waits, waited atomic.Int64
 }
 
-// Counts is what a clock has done so far.
+// Counts are counters of a Clock.
 type Counts struct {
-	// Answers of servers to which time it is; Failures are the questions without one.
+	// Answers of servers, and questions that failed.
 	Answers, Failures int64
-	// Contradictions are answers that can't be true together with the ones before:
-	// a server's clock was set, or this machine's were.
+	// Contradictions are answers that contradict earlier ones: a server's clock was set, or
+	// one of this machine's.
 	Contradictions int64
-	// Refusals is how often Next failed.
+	// Refusals are failures of Next.
 	Refusals int64
-	// Unbelieved is how often a read returned a timestamp that no process of the
-	// store can have given out.
+	// Unbelieved are timestamps given to Seen that no process of the store can have given
+	// out.
 	Unbelieved int64
-	// Waits is how often Passed had to wait, and Waited how long, together.
+	// Waits are the calls of Passed that had to wait, and Waited their total time.
 	Waits  int64
 	Waited time.Duration
 }
 
-// Counts tells what the clock has done so far.
+// Counts returns the counters.
 func (c *Clock) Counts() Counts {
 	n := &c.counts
 	return Counts{
@@ -38,31 +38,31 @@ func (c *Clock) Counts() Counts {
 	}
 }
 
-// Status is what a clock knows at one moment.
+// Status is the state of a Clock.
 type Status struct {
-	// Known: the common time is known. Width is how well: latest less earliest.
+	// Known: the common time is known. Width is latest less earliest.
 	Known bool
 	Width time.Duration
-	// Ahead is by how much this machine's wall clock is ahead of the common time
-	// (negative: behind). Nothing depends on it.
+	// Ahead is how far this machine's wall clock is ahead of the common time (negative:
+	// behind). Nothing depends on it.
 	Ahead time.Duration
-	// Servers are those that have answered lately, by name.
+	// Servers are those that have answered recently, by name.
 	Servers []ServerClock
-	// Silent is how many servers have not.
+	// Silent is the number of the other servers.
 	Silent int
-	// Apart is by how much two servers' clocks are known to differ, at least.
+	// Apart is the least by which two servers' clocks must differ.
 	Apart time.Duration
 }
 
-// ServerClock is by how much one server's clock is ahead of this machine's wall
-// clock (negative: behind). The truth is within Bound of it.
+// ServerClock is one server's clock: Ahead of this machine's wall clock (negative: behind), give
+// or take Bound.
 type ServerClock struct {
 	Name, Address, DataCentre string
 	Near                      bool
 	Ahead, Bound              time.Duration
 }
 
-// Status tells what is known at this moment. It asks nobody.
+// Status returns the state. It asks no server.
 func (c *Clock) Status() Status {
 	now := c.now()
 	v, known := c.at(now)

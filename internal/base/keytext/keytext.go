@@ -93,6 +93,36 @@ func (k *Key) UnmarshalText(text []byte) error {
 	return err
 }
 
+// Keys is a list of keys that JSON writes like Key, and never as null.
+type Keys [][]byte
+
+// MarshalJSON writes a list.
+func (k Keys) MarshalJSON() ([]byte, error) {
+	b := []byte{'['}
+	for i, key := range k {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		text, err := Key(key).MarshalJSON()
+		if err != nil {
+			return nil, err
+		}
+		b = append(b, text...)
+	}
+	return append(b, ']'), nil
+}
+
+// UnmarshalJSON reads a list.
+func (k *Keys) UnmarshalJSON(data []byte) error {
+	var list []Key
+	err := json.Unmarshal(data, &list)
+	*k = make(Keys, len(list))
+	for i := range list {
+		(*k)[i] = list[i]
+	}
+	return err
+}
+
 type encoded struct {
 	B64 *[]byte `json:"b64"`
 }

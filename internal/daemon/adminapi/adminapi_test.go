@@ -15,9 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
-	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
+	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
@@ -25,9 +27,8 @@ import (
 // process is one that may move ranges, with a bucket "b" of 100 keys.
 type process struct {
 	c      *listing.Client
-	m      *scheduler.Scheduler
+	r      *rebalance.Rebalancer
 	server *httptest.Server
-	lead   *leader.Candidate
 }
 
 func start(t *testing.T, s store.Store, name string) *process {
@@ -41,19 +42,12 @@ func start(t *testing.T, s store.Store, name string) *process {
 			require.NoError(t, p.c.Bucket("b").Put(t.Context(), fmt.Appendf(nil, "k%02d", i), []byte("v")))
 		}
 	}
-	p.m = scheduler.New(s, p.c.Maps(), scheduler.Options{})
 	p.server = httptest.NewUnstartedServer(nil)
-	p.lead = leader.New(s, leader.Options{Name: name, Admin: "http://" + p.server.Listener.Addr().String()})
-	p.server.Config.Handler = adminapi.New(adminapi.Options{
-		Manager: p.m, Store: s, Maps: p.c.Maps(), Names: p.c, MaxRows: 50, Every: time.Second,
-		Leader: func(ctx context.Context) (leader.Holder, bool, bool) {
-			if h, mine := p.lead.Leading(); mine {
-				return h, true, true
-			}
-			h, err := leader.Current(ctx, s)
-			return h, err == nil, false
-		},
+	p.r = rebalance.New(rebalance.Options{
+		Store: s, Buckets: p.c, Balance: &balancer.Options{Policy: policy.Policy{MaxRows: 50}},
+		Leader: &rebalance.Candidate{Name: name, Admin: "http://" + p.server.Listener.Addr().String()},
 	})
+	p.server.Config.Handler = adminapi.New(p.r)
 	p.server.Start()
 	t.Cleanup(p.server.Close)
 	return p
@@ -65,13 +59,10 @@ func (p *process) leads(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = p.lead.Run(ctx, p.m.Run, nil)
+		_ = p.r.Run(ctx)
 	}()
 	t.Cleanup(func() { stop(); <-done })
-	for {
-		if _, yes := p.lead.Leading(); yes {
-			return
-		}
+	for !p.r.Leading() {
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -82,11 +73,13 @@ func (p *process) client(t *testing.T) *adminapi.Client {
 	return c
 }
 
-func finished(t *testing.T, c *adminapi.Client, id string) adminapi.Job {
+var refresh = scheduler.Ask{Kind: scheduler.Refresh}
+
+func finished(t *testing.T, c *adminapi.Client, id string) scheduler.Job {
 	for {
 		j, err := c.Job(t.Context(), id)
 		require.NoError(t, err)
-		if j.Ended != nil {
+		if !j.Ended.IsZero() {
 			return j
 		}
 		time.Sleep(time.Millisecond)
@@ -106,17 +99,18 @@ func TestMovesMapsAndHistory(t *testing.T) {
 	p := start(t, s, "first")
 	p.leads(t)
 	c := p.client(t)
-	a, err := c.Moves(t.Context(), adminapi.Moves{Bucket: "b", Kind: "split", Keys: []adminapi.Key{adminapi.Key("k50"), adminapi.Key("k50\xff")}, DryRun: true})
+	split := scheduler.Ask{Kind: scheduler.Split, Keys: [][]byte{[]byte("k50"), []byte("k50\xff")}}
+	a, err := c.Moves(t.Context(), adminapi.Moves{Bucket: "b", Ask: split, DryRun: true})
 	require.NoError(t, err)
 	require.Nil(t, a.Job)
 	require.Len(t, a.Moves, 1)
 	require.EqualValues(t, 100, a.Moves[0].Rows)
 	require.Len(t, theMap(t, c, "b", 0).Partitions, 1, "a dry run changes nothing")
 
-	a, err = c.Moves(t.Context(), adminapi.Moves{Bucket: "b", Kind: "split", Keys: []adminapi.Key{adminapi.Key("k50"), adminapi.Key("k50\xff")}})
+	a, err = c.Moves(t.Context(), adminapi.Moves{Bucket: "b", Ask: split})
 	require.NoError(t, err)
 	j := finished(t, c, a.Job.ID)
-	require.Equal(t, "done", j.State)
+	require.Equal(t, scheduler.JobDone, j.State)
 	require.Equal(t, j.Rows, j.Copied)
 	m := theMap(t, c, "b", 0)
 	require.Len(t, m.Partitions, 3)
@@ -143,7 +137,7 @@ func TestMovesMapsAndHistory(t *testing.T) {
 	require.True(t, st.Leading)
 	require.Equal(t, "first", st.Leader.Name)
 	require.Len(t, st.Jobs, 1)
-	require.Equal(t, "b", st.Jobs[0].Bucket)
+	require.Equal(t, "b", st.Jobs[0].Name)
 }
 
 // The raw form that other programs read.
@@ -163,12 +157,12 @@ func TestWhoDoesNotLeadSendsOn(t *testing.T) {
 	p := start(t, s, "first")
 	other := start(t, s, "second")
 	c := other.client(t)
-	_, err := c.Moves(t.Context(), adminapi.Moves{Bucket: "b", Kind: "refresh"})
+	_, err := c.Moves(t.Context(), adminapi.Moves{Bucket: "b", Ask: refresh})
 	require.ErrorIs(t, err, store.Unavailable)
 	require.ErrorContains(t, err, "no process leads")
 
 	p.leads(t)
-	body, err := json.Marshal(adminapi.Moves{Bucket: "b", Kind: "refresh"})
+	body, err := json.Marshal(adminapi.Moves{Bucket: "b", Ask: refresh})
 	require.NoError(t, err)
 	resp, err := http.Post(other.server.URL+"/v1/moves", "application/json", strings.NewReader(string(body)))
 	require.NoError(t, err)
@@ -179,11 +173,11 @@ func TestWhoDoesNotLeadSendsOn(t *testing.T) {
 	require.Equal(t, p.server.URL, problem.Leader.Admin)
 	require.Contains(t, problem.Error, "first")
 
-	a, err := c.Moves(t.Context(), adminapi.Moves{Bucket: "b", Kind: "refresh"})
+	a, err := c.Moves(t.Context(), adminapi.Moves{Bucket: "b", Ask: refresh})
 	require.NoError(t, err)
-	require.Equal(t, "done", finished(t, c, a.Job.ID).State)
-	require.Len(t, p.m.Status().Jobs, 1)
-	require.Empty(t, other.m.Status().Jobs)
+	require.Equal(t, scheduler.JobDone, finished(t, c, a.Job.ID).State)
+	require.Len(t, p.r.Status().Jobs, 1)
+	require.Empty(t, other.r.Status().Jobs)
 }
 
 func TestBadRequests(t *testing.T) {
@@ -191,15 +185,16 @@ func TestBadRequests(t *testing.T) {
 	p := start(t, s, "first")
 	p.leads(t)
 	c := p.client(t)
+	pinned := scheduler.Ask{Kind: scheduler.Presplit, Keys: [][]byte{[]byte("x")}, PinUntil: time.Unix(1, 0)}
 	for _, x := range []struct {
 		moves adminapi.Moves
 		kind  store.Kind
 		says  string
 	}{
-		{adminapi.Moves{Kind: "refresh"}, store.InvalidArgument, "name a bucket"},
-		{adminapi.Moves{Bucket: "none", Kind: "refresh"}, store.NotFound, `no bucket "none"`},
-		{adminapi.Moves{Bucket: "b", Kind: "dance"}, store.InvalidArgument, "dance"},
-		{adminapi.Moves{Bucket: "b", Kind: "presplit", Keys: []adminapi.Key{adminapi.Key("x")}, PinUntil: new(time.Unix(1, 0))}, store.InvalidArgument, "is over already"},
+		{adminapi.Moves{Ask: refresh}, store.InvalidArgument, "name a bucket"},
+		{adminapi.Moves{Bucket: "none", Ask: refresh}, store.NotFound, `no bucket "none"`},
+		{adminapi.Moves{Bucket: "b", Ask: scheduler.Ask{Kind: "dance"}}, store.InvalidArgument, "dance"},
+		{adminapi.Moves{Bucket: "b", Ask: pinned}, store.InvalidArgument, "is over already"},
 	} {
 		_, err := c.Moves(t.Context(), x.moves)
 		require.ErrorIs(t, err, x.kind)
@@ -269,7 +264,7 @@ func TestWithin(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, q.Scanned)
 	require.Empty(t, q.Moving)
-	_, err = c.Moves(t.Context(), adminapi.Moves{Bucket: "b", Kind: "refresh"})
+	_, err = c.Moves(t.Context(), adminapi.Moves{Bucket: "b", Ask: refresh})
 	require.ErrorIs(t, err, store.Conflict)
 	require.ErrorContains(t, err, "by me (to see), until ")
 	again, err := c.Resume(t.Context(), adminapi.Which{})

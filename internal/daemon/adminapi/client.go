@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -149,13 +150,18 @@ func (c *Client) History(ctx context.Context, bucket string, limit int) (h Histo
 	return h, c.do(ctx, http.MethodGet, "/v1/history?"+q.Encode(), nil, &h)
 }
 
-// Moves asks for moves.
+// Moves requests moves.
 func (c *Client) Moves(ctx context.Context, m Moves) (a Answer, err error) {
 	return a, c.do(ctx, http.MethodPost, "/v1/moves", m, &a)
 }
 
+// Apply requests the moves of a plan.
+func (c *Client) Apply(ctx context.Context, p Apply) (a Answer, err error) {
+	return a, c.do(ctx, http.MethodPost, "/v1/apply", p, &a)
+}
+
 // Job asks how far a job is.
-func (c *Client) Job(ctx context.Context, id string) (j Job, err error) {
+func (c *Client) Job(ctx context.Context, id string) (j scheduler.Job, err error) {
 	return j, c.do(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(id), nil, &j)
 }
 
@@ -235,7 +241,7 @@ func problem(resp *http.Response) (*Problem, error) {
 	}
 	var p Problem
 	if json.Unmarshal(body, &p) == nil && p.Error != "" {
-		return &p, &remoteError{kindOf(p.Kind), p.Error}
+		return &p, p.err()
 	}
 	switch resp.StatusCode {
 	case http.StatusUnauthorized:
@@ -247,6 +253,9 @@ func problem(resp *http.Response) (*Problem, error) {
 	}
 	return nil, store.Errorf(store.Unavailable, "the answer is %s: %s", resp.Status, strings.TrimSpace(string(body)))
 }
+
+// err is the problem as an error of the client.
+func (p *Problem) err() error { return &remoteError{kindOf(p.Kind), p.Error} }
 
 // remoteError is an error of the other process, in its words.
 type remoteError struct {

@@ -18,8 +18,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
-	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/rebalance"
@@ -150,7 +150,7 @@ func presplit(t *testing.T, st store.Store, c *listing.Client, id store.BucketID
 	done := make(chan struct{})
 	go func() { defer close(done); _ = m.Run(ctx) }()
 	p, err := m.Plan(ctx, id, scheduler.Ask{
-		Kind: scheduler.Presplit, Keys: [][]byte{[]byte("3")}, PinUntil: time.Now().Add(time.Hour).Unix(),
+		Kind: scheduler.Presplit, Keys: [][]byte{[]byte("3")}, PinUntil: time.Now().Add(time.Hour),
 	})
 	require.NoError(t, err)
 	j := m.Submit(id, "presplit", p)
@@ -184,11 +184,12 @@ func TestGoldenAnswers(t *testing.T) {
 
 	server := httptest.NewUnstartedServer(nil)
 	address := "http://" + server.Listener.Addr().String()
+	balance := balancer.For(60, 0, time.Hour, time.Second)
 	k := rebalance.New(rebalance.Options{
-		Store: st, Buckets: c, Leader: &leader.Options{Name: "one", Admin: address},
-		Balance: balancer.For(60, 0, time.Hour, time.Second),
+		Store: st, Buckets: c, Leader: &rebalance.Candidate{Name: "one", Admin: address},
+		Balance: &balance,
 	})
-	server.Config.Handler = k.API()
+	server.Config.Handler = adminapi.New(k)
 	server.Start()
 	t.Cleanup(server.Close)
 	g := &golden{t: t, base: address, ids: map[string]string{}}

@@ -1,67 +1,27 @@
 package adminapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"iter"
 	"net/http"
 	"strconv"
 	"sync"
-	"time"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
-	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
-	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
-	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
-	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store"
 )
-
-// Names knows the buckets' names; listing.Client does.
-type Names interface {
-	BucketID(ctx context.Context, name string) (store.BucketID, error)
-	Buckets(ctx context.Context, prefix, after string) iter.Seq2[listing.BucketInfo, error]
-}
-
-// Store is what a handler reads beside the manager.
-type Store interface {
-	store.Registers
-	store.Nodes
-}
-
-// Options of a handler.
-type Options struct {
-	Manager *scheduler.Scheduler
-	Store   Store
-	Maps    scheduler.Maps
-	Names   Names
-	// Buckets and Rows are what is checked when somebody asks for it; nil: nothing.
-	Buckets *listing.Client
-	Rows    repair.Store
-	// Leader says who leads, and whether it is this process; nil: it always is.
-	Leader func(ctx context.Context) (h leader.Holder, known, mine bool)
-	// MaxRows is the most rows that a merge may come to unless it is forced; 0: any.
-	MaxRows int64
-	// Balancer looks after sizes; nil: nobody does.
-	Balancer *balancer.Balancer
-	// Every is the pause between its looks, for the status.
-	Every time.Duration
-	// Now is the wall clock, time.Now if nil.
-	Now func() time.Time
-}
 
 // maxBody bounds a request: a million cuts of 64 bytes.
 const maxBody = 64 << 20
 
 // New makes the handler of everything below /v1/.
-func New(o Options) http.Handler {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	h := &handler{Options: o, names: map[store.BucketID]string{}}
+func New(r *rebalance.Rebalancer) http.Handler {
+	o := r.Options()
+	h := &handler{Rebalancer: r, o: o, maps: o.Buckets.Maps(), names: map[store.BucketID]string{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", h.serve(h.status))
 	mux.HandleFunc("GET /v1/map", h.showMap)
@@ -77,35 +37,25 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("POST /v1/pause", h.serve(h.pause))
 	mux.HandleFunc("POST /v1/quiet", h.quiet)
 	mux.HandleFunc("POST /v1/resume", h.serve(h.resume))
-	mux.HandleFunc("POST /v1/abort", h.serve(h.leading(h.which(func(id *store.BucketID) Done {
-		return Done{Dropped: o.Manager.Abort(id)}
-	}))))
+	mux.HandleFunc("POST /v1/abort", h.serve(h.abort))
 	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
 		fail(w, store.Errorf(store.NotFound, "there is no %s %s here", r.Method, r.URL.Path))
 	})
-	// A page in somebody's browser must not move anything.
+	// A page in a browser must not move anything.
 	return http.NewCrossOriginProtection().Handler(mux)
 }
 
 type handler struct {
-	Options
+	*rebalance.Rebalancer
+	o     rebalance.Options
+	maps  *mapclient.Client
 	mu    sync.Mutex
-	names map[store.BucketID]string // as far as they were met
-}
-
-// elsewhere says that another process leads.
-type elsewhere struct{ holder leader.Holder }
-
-func (e *elsewhere) Error() string {
-	if e.holder.Admin == "" {
-		return fmt.Sprintf("this process does not lead: %s does, which takes no commands; wait until it has ended", &e.holder)
-	}
-	return fmt.Sprintf("this process does not lead: %s does, at %s", &e.holder, e.holder.Admin)
+	names map[store.BucketID]string // those that were met so far
 }
 
 // fail answers an error.
 func fail(w http.ResponseWriter, err error) {
-	p := Problem{Error: err.Error(), Kind: store.KindOf(err).String()}
+	p := problemOf(err)
 	code := http.StatusInternalServerError
 	switch store.KindOf(err) {
 	case store.InvalidArgument:
@@ -117,12 +67,16 @@ func fail(w http.ResponseWriter, err error) {
 	case store.Unavailable, store.Timeout:
 		code = http.StatusServiceUnavailable
 	}
-	var e *elsewhere
+	var e *rebalance.NotLeading
 	if errors.As(err, &e) {
 		code = http.StatusMisdirectedRequest
-		p.Leader = leaderOf(e.holder)
+		p.Leader = leaderOf(e.Leader)
 	}
 	answer(w, code, p)
+}
+
+func problemOf(err error) *Problem {
+	return &Problem{Error: err.Error(), Kind: store.KindOf(err).String()}
 }
 
 func answer(w http.ResponseWriter, code int, v any) {
@@ -144,37 +98,13 @@ func (h *handler) serve(f func(r *http.Request) (any, error)) http.HandlerFunc {
 	}
 }
 
-// leads fails unless this process leads.
-func (h *handler) leads(ctx context.Context) error {
-	if h.Leader == nil {
-		return nil
-	}
-	switch holder, known, mine := h.Leader(ctx); {
-	case mine:
-		return nil
-	case known:
-		return &elsewhere{holder}
-	}
-	return store.Errorf(store.Unavailable, "no process leads at present: one will in a moment, if one is left; try again")
-}
-
-// leading lets a request through if this process leads.
-func (h *handler) leading(f func(r *http.Request) (any, error)) func(r *http.Request) (any, error) {
-	return func(r *http.Request) (any, error) {
-		if err := h.leads(r.Context()); err != nil {
-			return nil, err
-		}
-		return f(r)
-	}
-}
-
 // decode reads a request's body.
 func decode(r *http.Request, v any) error {
 	d := json.NewDecoder(io.LimitReader(r.Body, maxBody))
 	d.DisallowUnknownFields()
 	err := d.Decode(v)
 	if err == io.EOF {
-		return nil // nothing is asked for in particular
+		return nil // the zero request
 	}
 	if err != nil {
 		return store.Errorf(store.InvalidArgument, "the request is not understood: %w", err)
@@ -187,7 +117,7 @@ func (h *handler) bucket(ctx context.Context, name string) (store.BucketID, erro
 	if name == "" {
 		return store.BucketID{}, store.Errorf(store.InvalidArgument, "name a bucket")
 	}
-	id, err := h.Names.BucketID(ctx, name)
+	id, err := h.o.Buckets.BucketID(ctx, name)
 	if err == nil {
 		h.remember(id, name)
 	}
@@ -210,14 +140,17 @@ func (h *handler) remember(id store.BucketID, name string) {
 	h.names[id] = name
 }
 
-// name is a bucket's name, as far as it is known; empty: it is not.
+// nameOf is a bucket's name, or its id if that is not known.
+func (h *handler) nameOf(id store.BucketID) string { return cmp.Or(h.name(id), id.String()) }
+
+// name is a bucket's name; empty if it is not known.
 func (h *handler) name(id store.BucketID) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.names[id]
 }
 
-// learn looks for names of buckets among the first of all.
+// learn looks the names of buckets up, among the first ten thousand.
 func (h *handler) learn(ctx context.Context, ids []store.BucketID) {
 	missing := map[store.BucketID]bool{}
 	for _, id := range ids {
@@ -230,7 +163,7 @@ func (h *handler) learn(ctx context.Context, ids []store.BucketID) {
 	if len(missing) == 0 {
 		return
 	}
-	for info, err := range h.Names.Buckets(ctx, "", "") {
+	for info, err := range h.o.Buckets.Buckets(ctx, "", "") {
 		if err != nil || n == most {
 			return
 		}
@@ -243,9 +176,6 @@ func (h *handler) learn(ctx context.Context, ids []store.BucketID) {
 		}
 	}
 }
-
-// defaultMaxRows is how many rows a partition may have where nobody says.
-const defaultMaxRows = 100_000
 
 func number(r *http.Request, name string) (uint64, error) {
 	s := r.URL.Query().Get(name)

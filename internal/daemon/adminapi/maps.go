@@ -13,14 +13,14 @@ import (
 
 // rootAt finds the root of an epoch; 0: the newest.
 func (h *handler) rootAt(ctx context.Context, id store.BucketID, epoch uint64) (*partmap.Root, error) {
-	root, err := h.Maps.Load(ctx, id)
+	root, err := h.maps.Load(ctx, id)
 	if err != nil || epoch == 0 || root.Epoch == epoch {
 		return root, err
 	}
 	if epoch > root.Epoch {
 		return nil, store.Errorf(store.NotFound, "the newest epoch is %d", root.Epoch)
 	}
-	old, err := h.Store.History(ctx, id, epoch+1, 1)
+	old, err := h.o.Store.History(ctx, id, epoch+1, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func (h *handler) rootAt(ctx context.Context, id store.BucketID, epoch uint64) (
 	return partmap.DecodeRoot(id, old[0])
 }
 
-// showMap answers a map as it is read, so that its size does not matter.
+// showMap writes a map while it reads it, so that a map of any size takes little memory.
 func (h *handler) showMap(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("bucket")
 	epoch, err := number(r, "epoch")
@@ -50,7 +50,7 @@ func (h *handler) showMap(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	read := func(n store.NodeID) ([]byte, error) { return h.Store.Node(r.Context(), id, n) }
+	read := func(n store.NodeID) ([]byte, error) { return h.o.Store.Node(r.Context(), id, n) }
 	out := bufio.NewWriter(w)
 	begun := false
 	for rg, err := range partmap.Ranges(root, read, nil, nil) {
@@ -62,16 +62,18 @@ func (h *handler) showMap(w http.ResponseWriter, r *http.Request) {
 				fail(w, err)
 				return
 			}
-			// Too late for an answer of its own: cut off, it is no JSON.
+			// It is too late for a status; an answer that breaks off is not JSON.
 			panic(http.ErrAbortHandler)
 		}
-		p := Partition{ID: rg.Partition.String(), Start: rg.Start, End: rg.End, Phase: rg.Phase.String(), SweepPending: rg.SweepPending}
+		p := Partition{
+			ID: rg.Partition.String(), Span: Span{Start: rg.Start, End: rg.End},
+			Phase: rg.Phase.String(), SweepPending: rg.SweepPending,
+		}
 		if !rg.To.IsZero() {
 			p.To = rg.To.String()
 		}
 		if rg.PinUntil > 0 {
-			until := time.Unix(rg.PinUntil, 0).UTC()
-			p.PinnedUntil = &until
+			p.PinnedUntil = time.Unix(rg.PinUntil, 0).UTC()
 		}
 		line, err := marshal(p)
 		if err != nil {
@@ -105,7 +107,7 @@ func (h *handler) history(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	root, err := h.Maps.Load(r.Context(), id)
+	root, err := h.maps.Load(r.Context(), id)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +115,7 @@ func (h *handler) history(r *http.Request) (any, error) {
 	if limit == 1 {
 		return out, nil
 	}
-	old, err := h.Store.History(r.Context(), id, root.Epoch, int(limit)-1)
+	old, err := h.o.Store.History(r.Context(), id, root.Epoch, int(limit)-1)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +130,10 @@ func (h *handler) history(r *http.Request) (any, error) {
 }
 
 func epochOf(r *partmap.Root) Epoch {
-	e := Epoch{Epoch: r.Epoch, Changed: time.UnixMicro(r.ChangedAt).UTC(), State: r.State.String(), Ranges: r.Ranges, Batches: []Batch{}}
+	e := Epoch{
+		Epoch: r.Epoch, Changed: time.UnixMicro(r.ChangedAt).UTC(), State: r.State.String(),
+		Ranges: r.Ranges, Batches: []Batch{},
+	}
 	for _, b := range r.Batches {
 		e.Batches = append(e.Batches, Batch{ID: b.ID, Phase: b.Phase.String(), Ranges: b.Ranges})
 	}

@@ -1,9 +1,10 @@
 package adminapi
 
 import (
+	"bytes"
 	"net/http"
-	"time"
 
+	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -14,127 +15,99 @@ func (h *handler) moves(r *http.Request) (any, error) {
 	if err := decode(r, &m); err != nil {
 		return nil, err
 	}
-	if !m.DryRun { // that anybody can do
-		if err := h.leads(r.Context()); err != nil {
-			return nil, err
-		}
-	}
-	id, err := h.bucket(r.Context(), m.Bucket)
+	id, err := h.ready(r, m.Bucket, m.DryRun)
 	if err != nil {
 		return nil, err
 	}
-	a := scheduler.Ask{Kind: scheduler.Kind(m.Kind), Force: m.Force, MaxRows: h.MaxRows}
-	for _, k := range m.Keys {
-		a.Keys = append(a.Keys, k)
-	}
-	for _, s := range m.Spans {
-		a.Spans = append(a.Spans, partmap.Span{Start: s.Start, End: s.End})
-	}
-	if x := m.Append; x != nil {
-		a.Append = h.appends(x)
-	}
-	if m.PinUntil != nil {
-		if !m.PinUntil.After(h.Now()) {
-			return nil, store.Errorf(store.InvalidArgument, "a pin until %s is over already", m.PinUntil.UTC().Format(time.RFC3339))
-		}
-		a.PinUntil = m.PinUntil.Unix()
-	}
-	if !m.DryRun {
-		if err := h.mayBegin(r.Context(), id); err != nil {
-			return nil, err
-		}
-	}
-	p, err := h.Manager.Plan(r.Context(), id, a)
+	p, err := h.Plan(r.Context(), id, m.Ask)
 	if err != nil {
 		return nil, err
 	}
-	out := Answer{Bucket: m.Bucket, Epoch: p.Epoch, Moves: []Move{}, Notes: p.Notes}
-	if out.Notes == nil {
-		out.Notes = []string{}
+	return h.answer(r, m.Bucket, string(m.Kind), p, m.DryRun)
+}
+
+// apply does a plan's moves if the plan fits the map.
+func (h *handler) apply(r *http.Request) (any, error) {
+	var a Apply
+	if err := decode(r, &a); err != nil {
+		return nil, err
 	}
-	for _, x := range p.Moves {
-		out.Moves = append(out.Moves, move(x.Goal.Start, x.Goal.End, x.Goal.Cuts, x.Rows, x.Copies))
+	id, err := h.ready(r, a.Bucket, a.DryRun)
+	if err != nil {
+		return nil, err
 	}
-	if x := p.Learned; x != nil {
-		out.Learned = &Learned{Method: string(x.Method), How: x.How, Sure: x.Sure, FromKeys: x.Keys, RowsEach: x.Each, LateRows: int64(x.Late)}
+	root, err := h.maps.Load(r.Context(), id)
+	if err != nil {
+		return nil, err
 	}
-	if !m.DryRun {
-		j := h.jobOf(h.Manager.Submit(id, m.Kind, p))
+	if root.State != partmap.Open {
+		return nil, store.Errorf(store.NotFound, "the bucket is deleted, or about to be")
+	}
+	var today []partmap.Range
+	for rg, err := range h.maps.Ranges(r.Context(), root, nil) {
+		if err != nil {
+			return nil, err
+		}
+		if rg.Phase != partmap.Settled || rg.SweepPending {
+			return nil, store.Errorf(store.Conflict,
+				"the range from %q moves at present: wait until it has ended, and plan again", Key(rg.Start).String())
+		}
+		rg.Start, rg.End = bytes.Clone(rg.Start), bytes.Clone(rg.End)
+		today = append(today, rg)
+	}
+	p := &scheduler.Plan{Bucket: id, Epoch: root.Epoch, Notes: []string{}}
+	whole := plan.Plan{Bucket: a.Bucket, Ranges: a.Partitions, Moves: a.Moves}
+	if p.Moves, err = whole.Goals(today); err != nil {
+		return nil, err
+	}
+	return h.answer(r, a.Bucket, "apply", p, a.DryRun)
+}
+
+// ready finds a bucket whose moves can begin; any process can do a dry run.
+func (h *handler) ready(r *http.Request, bucket string, dry bool) (id store.BucketID, err error) {
+	if !dry {
+		if err := h.Leads(r.Context()); err != nil {
+			return id, err
+		}
+	}
+	if id, err = h.bucket(r.Context(), bucket); err != nil || dry {
+		return id, err
+	}
+	return id, h.Ready(r.Context(), id)
+}
+
+// answer submits a plan, except in a dry run.
+func (h *handler) answer(r *http.Request, bucket, what string, p *scheduler.Plan, dry bool) (any, error) {
+	out := Answer{Bucket: bucket, Plan: *p}
+	if !dry {
+		j, err := h.Apply(r.Context(), what, p)
+		if err != nil {
+			return nil, err
+		}
+		j.Name = h.nameOf(j.Bucket)
 		out.Job = &j
 	}
 	return out, nil
 }
 
-func (h *handler) appends(x *Append) *scheduler.Append {
-	a := &scheduler.Append{RowsPerSecond: x.RowsPerSecond, For: time.Duration(min(x.ForS, 1e9) * float64(time.Second)), MaxRows: x.MaxRows}
-	if a.MaxRows == 0 {
-		a.MaxRows = h.MaxRows
-	}
-	if a.MaxRows == 0 {
-		a.MaxRows = defaultMaxRows
-	}
-	for _, k := range x.Like {
-		a.Like = append(a.Like, k)
-	}
-	return a
-}
-
 func (h *handler) job(r *http.Request) (any, error) {
-	j, ok := h.Manager.Job(r.PathValue("id"))
+	j, ok := h.Job(r.PathValue("id"))
 	if !ok {
-		return nil, store.Errorf(store.NotFound, "this process knows no job %s: it was started again, or another one leads now. What had begun goes on; status shows it", r.PathValue("id"))
+		return nil, store.Errorf(store.NotFound, "this process knows no job %s: it was started again, "+
+			"or another one leads now. What had begun goes on; status shows it", r.PathValue("id"))
 	}
-	return h.jobOf(j), nil
+	j.Name = h.nameOf(j.Bucket)
+	return j, nil
 }
 
-func (h *handler) which(f func(*store.BucketID) Done) func(r *http.Request) (any, error) {
-	return func(r *http.Request) (any, error) {
-		var which Which
-		if err := decode(r, &which); err != nil {
-			return nil, err
-		}
-		var id *store.BucketID
-		if which.Bucket != "" {
-			found, err := h.bucket(r.Context(), which.Bucket)
-			if err != nil {
-				return nil, err
-			}
-			id = &found
-		}
-		if which.DryRun {
-			return Done{}, nil
-		}
-		return f(id), nil
+// abort drops goals that have not begun.
+func (h *handler) abort(r *http.Request) (any, error) {
+	if err := h.Leads(r.Context()); err != nil {
+		return nil, err
 	}
-}
-
-func move(start, end []byte, cuts [][]byte, rows, copies int64) Move {
-	m := Move{Start: start, End: end, Cuts: []Key{}, Rows: rows, Copies: copies}
-	for _, c := range cuts {
-		m.Cuts = append(m.Cuts, c)
+	which, id, err := h.which(r)
+	if err != nil || which.DryRun {
+		return Done{}, err
 	}
-	return m
-}
-
-// jobOf is a job for JSON.
-func (h *handler) jobOf(j scheduler.Job) Job {
-	out := Job{ID: j.ID, Bucket: h.name(j.Bucket), What: j.What, State: "waiting", Asked: j.Asked, Ended: moment(j.Ended),
-		Phase: j.Phase, Rows: j.Rows, Copied: j.Copied, Verified: j.Verified, Searched: j.Searched, Goals: []Goal{}, Error: text(j.Err())}
-	if out.Bucket == "" {
-		out.Bucket = j.Bucket.String()
-	}
-	for i := range j.Goals {
-		g := &j.Goals[i]
-		if g.Stage != scheduler.Waiting {
-			out.State = "running"
-		}
-		out.Goals = append(out.Goals, Goal{Move: move(g.Goal.Start, g.Goal.End, g.Goal.Cuts, g.Within, g.Rows), Stage: string(g.Stage), Batch: g.Batch, Error: text(g.Err)})
-	}
-	if out.Ended != nil {
-		out.State = "done"
-		if out.Error != "" {
-			out.State = "failed"
-		}
-	}
-	return out
+	return Done{Dropped: h.Scheduler().Abort(id)}, nil
 }

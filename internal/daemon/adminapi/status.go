@@ -6,18 +6,20 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
-	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
+	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store"
 )
 
 func (h *handler) status(r *http.Request) (any, error) {
-	s := h.Manager.Status()
+	s := h.Rebalancer.Status()
 	pauses, perr := h.pauses(r.Context())
-	out := Status{Leading: s.Running, Pauses: pauses, PausesError: text(perr), Rate: s.Rate, MostRate: s.MostRate, Buckets: []Bucket{}, Jobs: []Job{}}
-	if h.Leader != nil {
-		if holder, known, _ := h.Leader(r.Context()); known {
-			out.Leader = leaderOf(holder)
-		}
+	out := Status{
+		Leading: s.Running, Pauses: pauses, PausesError: text(perr), Rate: s.Rate, MostRate: s.MostRate,
+		Buckets: []Bucket{}, Jobs: append([]scheduler.Job{}, s.Jobs...), Scan: s.Scan,
+	}
+	if holder, known, _ := h.Leader(r.Context()); known {
+		out.Leader = leaderOf(holder)
 	}
 	var ids []store.BucketID
 	for _, b := range s.Buckets {
@@ -27,32 +29,33 @@ func (h *handler) status(r *http.Request) (any, error) {
 		ids = append(ids, j.Bucket)
 	}
 	var sizes balancer.Status
-	if h.Balancer != nil {
-		sizes = h.Balancer.Status()
+	if b := h.Balancer(); b != nil {
+		sizes = b.Status()
 	}
 	for _, w := range sizes.Round.Why {
 		ids = append(ids, w.Bucket)
 	}
 	h.learn(r.Context(), ids)
 	for _, b := range s.Buckets {
-		x := Bucket{Name: h.name(b.ID), ID: b.ID.String(), Epoch: b.Epoch, State: b.State.String(), Ranges: b.Ranges, Batches: []Batch{},
-			Goals: b.Goals, Running: b.Running, Paused: b.Paused, Failures: []Failure{}}
+		x := Bucket{
+			Name: h.name(b.ID), ID: b.ID.String(), Epoch: b.Epoch, State: b.State.String(), Ranges: b.Ranges, Batches: []Batch{},
+			Goals: b.Goals, Running: b.Running, Paused: b.Paused, Failures: append([]scheduler.Failure{}, b.Failures...),
+		}
 		if b.Epoch == 0 {
 			x.State = "" // not looked at yet
 		}
 		for _, batch := range b.Batches {
 			p := batch.Progress
-			x.Batches = append(x.Batches, Batch{ID: batch.ID, Phase: batch.Phase.String(), Ranges: batch.Ranges, Copied: p.Copied, Verified: p.Verified, Mended: p.Mended, Searched: p.Searched, Swept: p.Swept})
-		}
-		for _, f := range b.Failures {
-			x.Failures = append(x.Failures, Failure{At: f.At, Error: f.Err.Error()})
+			x.Batches = append(x.Batches, Batch{
+				ID: batch.ID, Phase: batch.Phase.String(), Ranges: batch.Ranges,
+				Copied: p.Copied, Verified: p.Compared, Mended: p.Mended, Searched: p.Searched, Swept: p.Swept,
+			})
 		}
 		out.Buckets = append(out.Buckets, x)
 	}
-	for _, j := range s.Jobs {
-		out.Jobs = append(out.Jobs, h.jobOf(j))
+	for i := range out.Jobs {
+		out.Jobs[i].Name = h.nameOf(out.Jobs[i].Bucket)
 	}
-	out.Scan = Scan{Roots: s.Scan.Roots, Found: s.Scan.Found, Began: moment(s.Scan.Began), Ended: moment(s.Scan.Ended), Error: text(s.Scan.Err)}
 	out.Round = h.round(&sizes)
 	return out, nil
 }
@@ -61,7 +64,8 @@ func (h *handler) status(r *http.Request) (any, error) {
 func (h *handler) round(s *balancer.Status) Round {
 	r := &s.Round
 	out := Round{
-		Every: h.Every.String(), Began: moment(r.Began), Ended: moment(r.Ended), Everything: r.Everything, Buckets: r.Buckets, Ranges: r.Ranges,
+		Every: h.o.Balance.Every.String(), Began: utc(r.Began), Ended: utc(r.Ended), Everything: r.Everything,
+		Buckets: r.Buckets, Ranges: r.Ranges,
 		Waiting: s.Waiting, Counted: s.Recounts, Rows: s.Read,
 		Decided: map[string]int64{}, Moved: map[string]int64{}, Why: []Reason{}, Error: text(r.Err),
 	}
@@ -76,21 +80,23 @@ func (h *handler) round(s *balancer.Status) Round {
 		if w.Verdict.Text != "" {
 			why += ": " + w.Verdict.Text
 		}
-		out.Why = append(out.Why, Reason{Bucket: h.name(w.Bucket), ID: w.Bucket.String(), Span: Span{Start: w.Start, End: w.End}, Text: why})
+		out.Why = append(out.Why, Reason{
+			Bucket: h.name(w.Bucket), ID: w.Bucket.String(), Span: Span{Start: w.Start, End: w.End}, Text: why,
+		})
 	}
 	return out
 }
 
-func leaderOf(h leader.Holder) *Leader {
+func leaderOf(h rebalance.Holder) *Leader {
 	return &Leader{ID: h.ID.String(), Name: h.Name, Admin: h.Admin, Since: h.Since, Until: h.Until}
 }
 
-func moment(t time.Time) *time.Time {
+// utc returns a time in UTC; the zero time stays zero.
+func utc(t time.Time) time.Time {
 	if t.IsZero() {
-		return nil
+		return time.Time{}
 	}
-	t = t.UTC()
-	return &t
+	return t.UTC()
 }
 
 func text(err error) string {

@@ -2,11 +2,7 @@ package adminapi
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -37,10 +33,7 @@ type VerifyLine struct {
 	Problem  *Problem        `json:"problem,omitempty"`
 }
 
-// verifyEvery is the pause between two lines about the progress.
-const verifyEvery = time.Second
-
-// verify checks for as long as somebody reads the answer.
+// verify checks the store while the client reads the answer.
 func (h *handler) verify(w http.ResponseWriter, r *http.Request) {
 	var v Verify
 	err := decode(r, &v)
@@ -55,43 +48,19 @@ func (h *handler) verify(w http.ResponseWriter, r *http.Request) {
 		}
 		discard[i] = store.PartitionID(id)
 	}
-	if err == nil && h.Buckets == nil {
-		err = store.Errorf(store.NotFound, "this process checks nothing")
-	}
 	if err != nil {
 		fail(w, err)
 		return
 	}
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	var mu sync.Mutex
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	flush := http.NewResponseController(w)
-	line := func(l VerifyLine) {
-		mu.Lock()
-		defer mu.Unlock()
-		_ = e.Encode(l) // the client has gone, and the request's context ends
-		_ = flush.Flush()
-	}
-	check := repair.New(h.Rows, h.Buckets, repair.Options{
+	line := lines[VerifyLine](w)
+	check := repair.New(h.o.Store, h.o.Buckets, repair.Options{
 		Repair: v.Repair, Discard: discard, SkipOrphans: v.SkipOrphans, RowsPerSecond: v.RowsPerSecond, Parallel: v.Parallel,
 		StuckAfter: time.Duration(v.StuckAfterMs) * time.Millisecond,
-		Report:     func(f repair.Finding) { line(VerifyLine{Finding: &f}) },
+		Report:     func(f repair.Finding) { _ = line(VerifyLine{Finding: &f}) },
 	})
-	quit := make(chan struct{})
-	var told sync.WaitGroup
-	told.Go(func() {
-		tick := time.NewTicker(verifyEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				s := check.Progress()
-				line(VerifyLine{Progress: &s})
-			case <-quit:
-				return
-			}
-		}
+	stop := every(progressEvery, func() {
+		now := check.Progress()
+		_ = line(VerifyLine{Progress: &now})
 	})
 	var s repair.Summary
 	if v.Bucket == "" {
@@ -99,31 +68,20 @@ func (h *handler) verify(w http.ResponseWriter, r *http.Request) {
 	} else {
 		s, err = check.Bucket(r.Context(), v.Bucket)
 	}
-	close(quit)
-	told.Wait()
+	stop()
 	last := VerifyLine{Summary: &s}
 	if err != nil {
-		last.Problem = &Problem{Error: err.Error(), Kind: store.KindOf(err).String()}
+		last.Problem = problemOf(err)
 	}
-	line(last)
+	_ = line(last)
 }
 
-// Verify asks for a check and hands on what is found, and now and then how far the
-// check is. It ends when ctx does.
-func (c *Client) Verify(ctx context.Context, v Verify, finding func(repair.Finding), progress func(repair.Summary)) (s repair.Summary, err error) {
-	body, err := c.open(ctx, http.MethodPost, "/v1/verify", v)
-	if err != nil {
-		return s, err
-	}
-	defer body.Close()
-	for d := json.NewDecoder(body); ; {
-		var l VerifyLine
-		if err := d.Decode(&l); err != nil {
-			if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			return s, store.Errorf(store.Unavailable, "the answer broke off: %w", err)
-		}
+// Verify checks the store. It calls finding with what is found, and progress now and then. It
+// ends when ctx does.
+func (c *Client) Verify(
+	ctx context.Context, v Verify, finding func(repair.Finding), progress func(repair.Summary),
+) (s repair.Summary, err error) {
+	return s, eachLine(ctx, c, "/v1/verify", v, func(l *VerifyLine) (last bool, err error) {
 		switch {
 		case l.Finding != nil:
 			finding(*l.Finding)
@@ -131,10 +89,12 @@ func (c *Client) Verify(ctx context.Context, v Verify, finding func(repair.Findi
 			s = *l.Progress
 			progress(s)
 		case l.Summary != nil:
+			s = *l.Summary
 			if l.Problem != nil {
-				err = &remoteError{kindOf(l.Problem.Kind), l.Problem.Error}
+				err = l.Problem.err()
 			}
-			return *l.Summary, err
+			return true, err
 		}
-	}
+		return false, nil
+	})
 }

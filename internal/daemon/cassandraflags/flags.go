@@ -1,93 +1,66 @@
-// Package cassandraflags holds the command-line flags that say how to reach
-// evenkeel's keyspace in Cassandra: one struct for every program that has them.
+// Package cassandraflags has the command-line flags for reaching evenkeel's keyspace in
+// Cassandra.
 package cassandraflags
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/internal/base/webguard"
+	"github.com/evenkeel/evenkeel/internal/daemon"
+	"github.com/evenkeel/evenkeel/internal/daemon/reload"
 	"github.com/evenkeel/evenkeel/internal/daemon/secrecy"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
-// KeyspaceFlag stands alone in commands that need no cluster.
+// KeyspaceFlag is separate for commands that need no cluster.
 type KeyspaceFlag struct {
 	Keyspace string `default:"evenkeel" help:"Keyspace that holds evenkeel's tables."`
 }
 
-const defaultKeyspace = "evenkeel"
-
-// Flags are the flags, for kong. Embed the struct in that of a command.
+// Flags are the flags, for kong.
 type Flags struct {
-	Cassandra []string `placeholder:"HOST" sep:"," help:"Use this Cassandra cluster: nodes to begin with, host or host:port, separated by commas. The others are found by themselves."`
+	Cassandra []string `placeholder:"HOST" sep:"," help:"Use this Cassandra cluster: contact points, host or host:port, separated by commas. The other nodes are found automatically."`
 	KeyspaceFlag
-	LocalDC            string      `name:"local-dc" placeholder:"NAME" help:"Data centre whose nodes are asked, by the name that nodetool status shows. No read or write of a key leaves it."`
+	LocalDC            string      `name:"local-dc" placeholder:"NAME" help:"Data centre whose nodes are used, by the name that nodetool status shows. Reads and writes of keys stay within it."`
 	User               string      `placeholder:"NAME" help:"User to log in to Cassandra as."`
 	PasswordFile       string      `placeholder:"FILE" help:"File whose first line is the user's password."`
 	TLS                bool        `name:"tls" help:"Encrypt connections to Cassandra and verify its certificates."`
-	TLSCAFile          string      `name:"tls-ca-file" placeholder:"FILE" help:"Certificates (PEM) of the authorities to trust; those of the system without it."`
-	TLSCertFile        string      `name:"tls-cert-file" placeholder:"FILE" help:"Certificate (PEM) to show to Cassandra, where it asks for one."`
+	TLSCAFile          string      `name:"tls-ca-file" placeholder:"FILE" help:"Certificates (PEM) of the authorities to trust, by default the system's."`
+	TLSCertFile        string      `name:"tls-cert-file" placeholder:"FILE" help:"Client certificate (PEM), if Cassandra requires one."`
 	TLSKeyFile         string      `name:"tls-key-file" placeholder:"FILE" help:"Private key (PEM) of --tls-cert-file."`
-	TLSServerName      string      `name:"tls-server-name" placeholder:"NAME" help:"Name that every node's certificate has to be for; the node's own address without it."`
+	TLSServerName      string      `name:"tls-server-name" placeholder:"NAME" help:"Name that every node's certificate must have, by default the node's address."`
 	Consistency        Consistency `embed:"" prefix:"consistency-"`
-	AllowSingleReplica bool        `negatable:"" help:"Take a keyspace that keeps one copy of everything: for trials."`
+	AllowSingleReplica bool        `negatable:"" help:"Accept a keyspace with one replica: for trials."`
 }
 
 // Consistency is the level of each kind of operation.
 type Consistency struct {
-	ReadRows  string `default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM,LOCAL_ONE" help:"Consistency of gets and listings. LOCAL_ONE, here or below, is for measurements: what was acknowledged may not be seen."`
+	ReadRows  string `default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM,LOCAL_ONE" help:"Consistency of gets and listings. LOCAL_ONE, here or below, is for measurements: acknowledged writes may not be seen."`
 	WriteRows string `default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM,LOCAL_ONE" help:"Consistency of puts and deletes."`
 	ReadRoots string `default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM" help:"Consistency of reading roots, map clocks and names of buckets."`
 	ReadNodes string `default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM" help:"Consistency of reading the rest of a map."`
-	Swaps     string `default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM" help:"Consistency at which a change of a map is applied before it counts; it is decided at SERIAL."`
+	Swaps     string `default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM" help:"Consistency at which a change of a map is applied; the swap itself is at SERIAL."`
 }
 
-func (c Consistency) levels() map[string]string {
-	return map[string]string{
-		"read-rows": c.ReadRows, "write-rows": c.WriteRows, "read-roots": c.ReadRoots, "read-nodes": c.ReadNodes, "swaps": c.Swaps,
-	}
-}
+// Changed names the flags that do not have their default: without a cluster they have no
+// effect.
+func (f *Flags) Changed() []string { return daemon.Changed(f) }
 
-// Changed names the flags, other than --cassandra itself, that do not have
-// their default: without a cluster they have no effect.
-func (f *Flags) Changed() (names []string) {
-	for _, flag := range []struct {
-		name    string
-		changed bool
-	}{
-		{"keyspace", f.Keyspace != defaultKeyspace}, {"local-dc", f.LocalDC != ""}, {"user", f.User != ""}, {"password-file", f.PasswordFile != ""},
-		{"tls", f.TLS}, {"tls-ca-file", f.TLSCAFile != ""}, {"tls-cert-file", f.TLSCertFile != ""}, {"tls-key-file", f.TLSKeyFile != ""},
-		{"tls-server-name", f.TLSServerName != ""}, {"allow-single-replica", f.AllowSingleReplica},
-	} {
-		if flag.changed {
-			names = append(names, "--"+flag.name)
-		}
-	}
-	for _, kind := range []string{"read-rows", "write-rows", "read-roots", "read-nodes", "swaps"} {
-		if f.Consistency.levels()[kind] != string(cassandrastore.LocalQuorum) {
-			names = append(names, "--consistency-"+kind)
-		}
-	}
-	return names
-}
-
-// Options are what the flags ask for. It reads the files of TLS, and fails where
-// the flags are incomplete or contradict each other, with what to do. log takes
-// the store's warnings; nil discards them.
+// Options checks the flags and reads the TLS files. Its errors say what to do. log takes the
+// store's warnings; nil discards them.
 func (f *Flags) Options(log *slog.Logger) (cassandrastore.Options, error) {
 	if len(f.Cassandra) == 0 {
 		return cassandrastore.Options{}, errors.New("--cassandra is missing: name one or more nodes of the cluster")
 	}
 	for _, host := range f.Cassandra {
 		if strings.TrimSpace(host) == "" {
-			return cassandrastore.Options{}, errors.New("--cassandra names a node without a name: HOST or HOST:PORT, separated by commas")
+			return cassandrastore.Options{},
+				errors.New("--cassandra names a node without a name: HOST or HOST:PORT, separated by commas")
 		}
 	}
 	if f.User == "" && f.PasswordFile != "" {
@@ -110,13 +83,15 @@ func (f *Flags) Options(log *slog.Logger) (cassandrastore.Options, error) {
 	secrecy.WarnOfFile(log, "--tls-key-file", f.TLSKeyFile)
 	c := f.Consistency
 	if one := string(cassandrastore.LocalOne); log != nil && (c.ReadRows == one || c.WriteRows == one) {
-		log.Warn("consistency LOCAL_ONE: what was acknowledged may not be seen, and a node that is lost may take it along")
+		log.Warn("consistency LOCAL_ONE: acknowledged writes may not be seen, and may be lost with a node")
 	}
 	return cassandrastore.Options{
-		Hosts: f.Cassandra, DataCentre: f.LocalDC, Keyspace: f.Keyspace, User: f.User, PasswordFile: f.PasswordFile, TLS: encryption,
+		Hosts: f.Cassandra, DataCentre: f.LocalDC, Keyspace: f.Keyspace, User: f.User, PasswordFile: f.PasswordFile,
+		TLS: encryption,
 		Consistency: cassandrastore.Consistency{
 			ReadRows: cassandrastore.Level(c.ReadRows), WriteRows: cassandrastore.Level(c.WriteRows),
-			ReadRegisters: cassandrastore.Level(c.ReadRoots), ReadNodes: cassandrastore.Level(c.ReadNodes), CommitSwaps: cassandrastore.Level(c.Swaps),
+			ReadRegisters: cassandrastore.Level(c.ReadRoots), ReadNodes: cassandrastore.Level(c.ReadNodes),
+			CommitSwaps: cassandrastore.Level(c.Swaps),
 		},
 		AllowSingleReplica: f.AllowSingleReplica, Log: log,
 	}, nil
@@ -125,7 +100,8 @@ func (f *Flags) Options(log *slog.Logger) (cassandrastore.Options, error) {
 func (f *Flags) tls() (*tls.Config, error) {
 	if !f.TLS {
 		for _, flag := range []struct{ name, value string }{
-			{"tls-ca-file", f.TLSCAFile}, {"tls-cert-file", f.TLSCertFile}, {"tls-key-file", f.TLSKeyFile}, {"tls-server-name", f.TLSServerName},
+			{"tls-ca-file", f.TLSCAFile}, {"tls-cert-file", f.TLSCertFile}, {"tls-key-file", f.TLSKeyFile},
+			{"tls-server-name", f.TLSServerName},
 		} {
 			if flag.value != "" {
 				return nil, fmt.Errorf("--%s needs --tls", flag.name)
@@ -133,16 +109,11 @@ func (f *Flags) tls() (*tls.Config, error) {
 		}
 		return nil, nil
 	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.TLSServerName}
-	if f.TLSCAFile != "" {
-		pem, err := os.ReadFile(f.TLSCAFile)
-		if err != nil {
-			return nil, fmt.Errorf("--tls-ca-file: %w", err)
-		}
-		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--tls-ca-file: %s holds no certificate in PEM form", f.TLSCAFile)
-		}
+	c, err := reload.ClientTLS("--tls-ca-file", f.TLSCAFile)
+	if err != nil {
+		return nil, err
 	}
+	c.ServerName = f.TLSServerName
 	if (f.TLSCertFile == "") != (f.TLSKeyFile == "") {
 		return nil, errors.New("--tls-cert-file and --tls-key-file need each other")
 	}

@@ -1,5 +1,5 @@
-// Package logging is the log of a program that clients can make write: fields are cut, and
-// lines are limited and counted.
+// Package logging protects a program's log from clients: long fields are cut, and lines of one
+// kind are limited in number, and counted.
 package logging
 
 import (
@@ -17,14 +17,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Flags say what is logged, for kong. Embed the struct in that of a command.
+// Flags are the command-line flags of the log, for kong.
 type Flags struct {
 	LogLevel  slog.Level `default:"info" help:"Least important log lines to print: debug, info, warn or error."`
 	LogFormat string     `default:"text" enum:"text,json" help:"Form of log lines: text or json."`
-	LogRate   int        `default:"100" placeholder:"N" help:"Most log lines per second of each kind, that is with the same message; further ones are counted. 0: no limit, so that clients can fill the disk."`
+	LogRate   int        `default:"100" placeholder:"N" help:"Most log lines per second with the same message; more are counted only. 0: no limit, so clients can fill the disk."`
 }
 
-// Validate refuses limits that make no sense.
+// Validate checks the flags.
 func (f *Flags) Validate() error {
 	if f.LogRate < 0 {
 		return fmt.Errorf("--log-rate is a number of lines, or 0 for no limit, not %d", f.LogRate)
@@ -43,8 +43,7 @@ func (f *Flags) Logger(w io.Writer) (*slog.Logger, *Limit) {
 	return slog.New(&handler{h, l}), l
 }
 
-// Unlimited is a log whose lines are not limited in number: for what operators cause, however
-// long it is.
+// Unlimited returns a log without the limit of lines, for lines that operators cause.
 func Unlimited(log *slog.Logger) *slog.Logger {
 	if h, ok := log.Handler().(*handler); ok {
 		return slog.New(&handler{h.Handler, nil})
@@ -55,12 +54,12 @@ func Unlimited(log *slog.Logger) *slog.Logger {
 const (
 	// maxField bounds a field as it is printed.
 	maxField = 1 << 10
-	// maxKinds bounds the messages that are told apart. Programs have fewer; but
-	// libraries have messages made of what they met.
+	// maxKinds bounds the messages that are counted apart: libraries make messages from
+	// data.
 	maxKinds = 256
 )
 
-// Limit counts lines.
+// Limit limits and counts lines.
 type Limit struct {
 	perSecond int // 0: any number
 	to        slog.Handler
@@ -68,14 +67,14 @@ type Limit struct {
 	mu      sync.Mutex
 	kinds   map[string]*kind // by message; "" has those beyond maxKinds
 	dropped uint64
-	report  *time.Timer // nil: nothing is to be told
+	report  *time.Timer // nil: none is due
 }
 
 // kind is the lines with one message.
 type kind struct {
 	second  int64 // of the lines counted
 	lines   int
-	dropped int // since this was told
+	dropped int // since the last report
 }
 
 // take reports whether a line may be printed.
@@ -106,27 +105,27 @@ func (l *Limit) take(message string) bool {
 	k.dropped++
 	l.dropped++
 	if l.report == nil {
-		l.report = time.AfterFunc(time.Second, l.Tell)
+		l.report = time.AfterFunc(time.Second, l.Report)
 	}
 	return false
 }
 
-// Tell logs how many lines were dropped since it was told last. That happens by itself
+// Report logs how many lines were dropped since the last report. It is called automatically
 // within a second; a program calls it at its end.
-func (l *Limit) Tell() {
+func (l *Limit) Report() {
 	l.mu.Lock()
 	if l.report != nil {
 		l.report.Stop()
 		l.report = nil
 	}
-	told := map[string]int{}
+	counts := map[string]int{}
 	for message, k := range l.kinds {
 		if k.dropped > 0 {
-			told[message], k.dropped = k.dropped, 0
+			counts[message], k.dropped = k.dropped, 0
 		}
 	}
 	l.mu.Unlock()
-	for message, lines := range told {
+	for message, lines := range counts {
 		const what = "log lines were dropped: there were more than --log-rate of their kind in a second"
 		r := slog.NewRecord(time.Now(), slog.LevelWarn, what, 0)
 		r.AddAttrs(slog.Int("lines", lines), slog.String("kind", message))
@@ -141,14 +140,14 @@ func (l *Limit) Dropped() uint64 {
 	return l.dropped
 }
 
-// Metric counts what is dropped.
+// Metric counts dropped lines.
 func (l *Limit) Metric() prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "evenkeel_log_lines_dropped_total", Help: "Log lines beyond --log-rate, which were not printed.",
 	}, func() float64 { return float64(l.Dropped()) })
 }
 
-// handler cuts and limits what goes to another one.
+// handler cuts and limits the lines of another handler.
 type handler struct {
 	slog.Handler
 	limit *Limit // nil: there is none
@@ -204,7 +203,7 @@ func cutAttr(a slog.Attr) slog.Attr {
 	return a
 }
 
-// Cut shortens a text that is long when it is printed, with its escapes.
+// Cut shortens a text that is long when printed with escapes.
 func Cut(text string) string {
 	if len(text) <= maxField/longestEscape {
 		return text
@@ -225,10 +224,10 @@ func cost(text string) (size int) {
 	return size
 }
 
-// longestEscape is a rune's in a quoted text, \U0010ffff.
+// longestEscape is the length of \U0010ffff.
 const longestEscape = 10
 
-// width is at least what a rune takes in a quoted text.
+// width is an upper bound of a rune's length in a quoted text.
 func width(r rune, text string) int {
 	if r == '"' || r == '\\' || r == utf8.RuneError || r == '<' || r == '>' || r == '&' || !strconv.IsPrint(r) {
 		return longestEscape
@@ -237,8 +236,8 @@ func width(r rune, text string) int {
 	return n
 }
 
-// ErrorLog is what an http.Server complains to, with lines of one kind: what it says holds
-// what clients sent.
+// ErrorLog is an http.Server's log, whose lines have one message: their text has parts of
+// clients' requests.
 func ErrorLog(to *slog.Logger) *log.Logger { return log.New(lines{to}, "", 0) }
 
 type lines struct{ to *slog.Logger }

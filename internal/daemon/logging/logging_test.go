@@ -108,9 +108,9 @@ func TestLinesAreLimited(t *testing.T) {
 			log.Info(fmt.Sprint("made up ", i))
 		}
 		require.Less(t, strings.Count(w.String(), "\n"), 300)
-		limit.Tell()
+		limit.Report()
 		require.Contains(t, w.String(), `kind=""`)
-		limit.Tell()
+		limit.Report()
 
 		// What operators cause is cut only.
 		w.b.Reset()

@@ -1,6 +1,5 @@
-// Package rebalanceflags holds the command-line flags that say what sizes partitions
-// are kept at, when, and where they are counted: one struct for every program that
-// keeps buckets in shape.
+// Package rebalanceflags has the command-line flags of balancing: how large partitions may be,
+// when they are checked, and where sizes are counted.
 package rebalanceflags
 
 import (
@@ -20,24 +19,24 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 )
 
-// Flags are the flags, for kong. Embed the struct in that of a command.
+// Flags are the flags, for kong.
 type Flags struct {
-	MaxRows           int64          `default:"100000" help:"Most rows of a partition: what has more is split."`
-	MinRows           *int64         `placeholder:"N" help:"Fewest rows of a partition: what has fewer is merged with its neighbours, unless its cut is pinned. A quarter of --max-rows unless given; 0: nothing is merged."`
-	RebalanceInterval *time.Duration `placeholder:"10s" help:"Pause between two looks at the sizes of partitions, but for those that grow fast; 0: none are made. 10s, but on Cassandra without --counter 0: each look would count every row there is."`
-	Schedule          string         `placeholder:"CRON" help:"Look at the sizes of partitions at these times (UTC) instead of each --rebalance-interval: minute, hour, day, month and weekday, like '*/10 * * * *' or '0 22-23,0-5 * * *'. What a look begins is brought to its end."`
-	Counter           string         `placeholder:"URL" env:"EVENKEEL_COUNTER" help:"Where the sizes of partitions are counted: redis://host:6379/0 (rediss:// for TLS), the same for all processes of a keyspace. The embedded store counts in its data directory."`
-	Planner           string         `default:"genetic" enum:"even,exact,greedy,genetic,auto" help:"What finds the cuts of ranges that are split and merged: even, exact, greedy, genetic or auto. docs/policy.md compares them."`
-	Cool              time.Duration  `default:"30m" help:"How old partitions have to be before they are merged or refreshed."`
-	MoveRate          int            `default:"20000" help:"Most rows copied and compared per second, fewer while the store is slow; three times as many are counted and swept over. 0: as many as possible, whoever waits."`
-	MoveRows          int64          `placeholder:"N" help:"Most rows in moves that have begun by themselves, in all buckets. What --move-rate does in a minute unless given, and at most 20 times --max-rows."`
-	MoveHours         []string       `placeholder:"22:00-06:00" help:"Hours of the day (UTC) at which rows are moved by themselves; at any unless given. What has more than 1.2 x --max-rows is split at any hour."`
+	MaxRows           int64          `default:"100000" help:"Most rows of a partition: larger ones are split."`
+	MinRows           *int64         `placeholder:"N" help:"Fewest rows of a partition: smaller ones are merged with their neighbours, unless the cut is pinned. By default a quarter of --max-rows; 0: nothing is merged."`
+	RebalanceInterval *time.Duration `placeholder:"10s" help:"Pause between two checks of the sizes of partitions; fast growing ones are checked more often. 0: no checks. By default 10s, but on Cassandra without --counter 0, since each check would count every row."`
+	Schedule          string         `placeholder:"CRON" help:"Check the sizes of partitions at these times (UTC) instead of at --rebalance-interval: minute, hour, day, month and weekday, like '*/10 * * * *' or '0 22-23,0-5 * * *'. Moves that have begun are completed."`
+	Counter           string         `placeholder:"URL" env:"EVENKEEL_COUNTER" help:"Redis in which the sizes of partitions are counted: redis://host:6379/0 (rediss:// for TLS), the same for all processes of a keyspace. The embedded store counts in its data directory."`
+	Planner           string         `default:"genetic" enum:"even,exact,greedy,genetic,auto" help:"Algorithm that finds the cuts of ranges that are split and merged: even, exact, greedy, genetic or auto. docs/policy.md compares them."`
+	Cool              time.Duration  `default:"30m" help:"Least age of partitions that are merged or refreshed."`
+	MoveRate          int            `default:"20000" help:"Most rows copied and compared per second, fewer while the store is slow; three times as many are counted and swept. 0: no limit, at the expense of clients."`
+	MoveRows          int64          `placeholder:"N" help:"Most rows in automatic moves at once, in all buckets. By default those of a minute at --move-rate, and at most 20 times --max-rows."`
+	MoveHours         []string       `placeholder:"22:00-06:00" help:"Hours of the day (UTC) of automatic moves, by default all. Partitions of more than 1.2 x --max-rows are split at any hour."`
 }
 
-// preset is the pause between two looks where sizes are counted.
-const preset = 10 * time.Second
+// defaultInterval is the pause between two checks where sizes are counted.
+const defaultInterval = 10 * time.Second
 
-// Validate refuses limits that make no sense.
+// Validate checks the flags.
 func (f *Flags) Validate() error {
 	switch {
 	case f.MaxRows < 2:
@@ -45,9 +44,10 @@ func (f *Flags) Validate() error {
 	case f.MinRows != nil && *f.MinRows < 0:
 		return fmt.Errorf("--min-rows is at least 0, not %d", *f.MinRows)
 	case f.MinRows != nil && *f.MinRows > f.MaxRows/2:
-		return fmt.Errorf("--min-rows is at most half of --max-rows, %d, not %d: else what was just split would be merged again", f.MaxRows/2, *f.MinRows)
+		return fmt.Errorf("--min-rows is at most half of --max-rows, %d, not %d: else ranges that were just split would "+
+			"be merged again", f.MaxRows/2, *f.MinRows)
 	case f.RebalanceInterval != nil && *f.RebalanceInterval < 0:
-		return errors.New("--rebalance-interval is a pause, or 0 for no looks at all")
+		return errors.New("--rebalance-interval is a pause, or 0 for no checks")
 	case f.Cool < 0:
 		return errors.New("--cool is a time, or 0 for none")
 	case f.MoveRate < 0:
@@ -67,20 +67,21 @@ func (f *Flags) Validate() error {
 	return err
 }
 
-// schedule reads --schedule; nil: there is none.
+// schedule parses --schedule; nil: there is none.
 func (f *Flags) schedule() (cron.Schedule, error) {
 	if f.Schedule == "" {
 		return nil, nil
 	}
 	if f.RebalanceInterval != nil {
-		return nil, errors.New("--schedule says when to look, and so does --rebalance-interval: give one of them")
+		return nil, errors.New("--schedule and --rebalance-interval both say when to check sizes: give one of them")
 	}
 	if strings.Contains(f.Schedule, "TZ=") && !strings.Contains(f.Schedule, " ") {
 		return nil, fmt.Errorf("--schedule %q names a zone and no time", f.Schedule) // the parser would panic
 	}
 	s, err := cron.ParseStandard(f.Schedule)
 	if err != nil {
-		return nil, fmt.Errorf("--schedule %q is not minute, hour, day, month and weekday, like '*/10 * * * *': %w", f.Schedule, err)
+		return nil, fmt.Errorf("--schedule %q is not minute, hour, day, month and weekday, like '*/10 * * * *': %w",
+			f.Schedule, err)
 	}
 	if s.Next(scheduleFrom).IsZero() {
 		return nil, fmt.Errorf("--schedule %q: there is no such time", f.Schedule)
@@ -88,7 +89,7 @@ func (f *Flags) schedule() (cron.Schedule, error) {
 	return s, nil
 }
 
-// scheduleFrom is any time in UTC, which is the zone of schedules that name none.
+// scheduleFrom is a time in UTC, the zone of schedules that name none.
 var scheduleFrom = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // longestGap is the longest pause of a schedule, as far as a year shows it.
@@ -105,8 +106,8 @@ func longestGap(s cron.Schedule) (gap time.Duration) {
 	return gap
 }
 
-// Interval is the pause between two looks at sizes, given whether they are counted;
-// of a schedule the longest one. 0: there are none.
+// Interval is the pause between two checks of sizes, given whether they are counted; the
+// longest one of a schedule. 0: there are no checks.
 func (f *Flags) Interval(counted bool) time.Duration {
 	s, _ := f.schedule() // it was validated
 	switch {
@@ -115,13 +116,12 @@ func (f *Flags) Interval(counted bool) time.Duration {
 	case f.RebalanceInterval != nil:
 		return *f.RebalanceInterval
 	case counted:
-		return preset
+		return defaultInterval
 	}
 	return 0
 }
 
-// OpenCounter opens what counts sizes: dir, where it is not empty and no Redis is
-// given; nil where neither is.
+// OpenCounter opens the counters: the Redis if given, else those in dir; nil if dir is empty.
 func (f *Flags) OpenCounter(dir string, log *slog.Logger) (counter.Backend, error) {
 	if f.Counter == "" && dir == "" {
 		return nil, nil
@@ -139,8 +139,8 @@ func (f *Flags) OpenCounter(dir string, log *slog.Logger) (counter.Backend, erro
 	return rediscounter.Open(o)
 }
 
-// Options are those of a balancer, given whether sizes are counted, where new ranges
-// take puts after two waits of at most wait each.
+// Options are those of a balancer, given whether sizes are counted, and the longest wait of a
+// move: a new range takes writes after two waits.
 func (f *Flags) Options(counted bool, wait time.Duration) balancer.Options {
 	o := balancer.For(f.MaxRows, f.MoveRate, f.Interval(counted), wait)
 	if f.MinRows != nil {
@@ -158,7 +158,7 @@ func (f *Flags) Options(counted bool, wait time.Duration) balancer.Options {
 	return o
 }
 
-// hours reads --move-hours.
+// hours parses --move-hours.
 func (f *Flags) hours() (out []policy.Hours, err error) {
 	for _, s := range f.MoveHours {
 		from, to, ok := strings.Cut(s, "-")

@@ -9,16 +9,16 @@ import (
 	"sync/atomic"
 )
 
-// Certificate is a server's TLS certificate with its key, read again when they change,
-// and with the authorities of its clients' certificates, if it asks for these.
+// Certificate is a server's TLS certificate and key, and the authorities of its clients'
+// certificates, if it requests these. The files are reread when they change.
 type Certificate struct {
 	Files
 	now atomic.Pointer[tls.Config]
 }
 
-// OpenCertificate reads a certificate and its key, and the authorities that certificates
-// of clients have to be from; an empty name: clients show none. While a change of several
-// files is half done they don't fit, and the old ones stay.
+// OpenCertificate reads a certificate, its key, and the authorities of clients' certificates;
+// with an empty name these are not requested. Files that do not match, since only some of them
+// have been replaced yet, are ignored.
 func OpenCertificate(certFile, keyFile, clientCAFile string) (*Certificate, error) {
 	c := &Certificate{}
 	c.What, c.Names = "the certificate and its key", []string{certFile, keyFile}
@@ -27,8 +27,7 @@ func OpenCertificate(certFile, keyFile, clientCAFile string) (*Certificate, erro
 		if err != nil {
 			return err
 		}
-		// S3 speaks HTTP/1.1 only, and so does every server here: one set of limits for
-		// slow clients is enough.
+		// Limits for slow clients hold for HTTP/1.1 only.
 		now := &tls.Config{
 			MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, Certificates: []tls.Certificate{pair},
 		}
@@ -36,8 +35,8 @@ func OpenCertificate(certFile, keyFile, clientCAFile string) (*Certificate, erro
 			if now.ClientCAs, err = Pool(contents[2]); err != nil {
 				return fmt.Errorf("%s: %w", clientCAFile, err)
 			}
-			// Who shows none still reaches the probes. Without tickets each connection is
-			// checked against the authorities of now.
+			// Clients without one may still use the probes. Without tickets each connection
+			// is checked against the present authorities.
 			now.ClientAuth, now.SessionTicketsDisabled = tls.VerifyClientCertIfGiven, true
 		}
 		c.now.Store(now)
@@ -49,7 +48,7 @@ func OpenCertificate(certFile, keyFile, clientCAFile string) (*Certificate, erro
 	return c, c.Load()
 }
 
-// Pool reads authorities from PEM.
+// Pool parses authorities in PEM.
 func Pool(pem []byte) (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
@@ -58,13 +57,13 @@ func Pool(pem []byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Config serves what is in force.
+// Config returns a configuration that uses the present certificate.
 func (c *Certificate) Config() *tls.Config {
 	return &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.now.Load(), nil }}
 }
 
-// ClientTLS is how a client trusts: authorities in a file, whose flag errors name, or those
-// of the system if its name is empty.
+// ClientTLS is a client's configuration that trusts the authorities in a file, or the system's
+// if its name is empty. Errors name the flag.
 func ClientTLS(flag, caFile string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if caFile == "" {

@@ -1,5 +1,4 @@
-// Package reload keeps what files say in force while the files change: certificates, and
-// whatever else a server reads at its start and need not be started anew for.
+// Package reload rereads files that change while a server runs, such as certificates.
 package reload
 
 import (
@@ -13,25 +12,24 @@ import (
 )
 
 const (
-	// lookEvery is the pause between two looks at files that may change. They are
-	// read each time: a date or a size would miss changes.
+	// lookEvery is the pause between two reads of the files, which compare contents:
+	// comparing dates and sizes would miss changes.
 	lookEvery = time.Second
-	// maxWatchedBytes bounds a file that is watched.
+	// maxWatchedBytes bounds a file.
 	maxWatchedBytes = 16 << 20
 )
 
-// Files are files that are read again when they change. What they said is
-// kept for as long as they say nothing that can be used.
+// Files are reread when they change. While they are invalid, the contents before stay in force.
 type Files struct {
 	What  string // for the log
 	Names []string
-	// Take uses the files' new content, or says why it can't.
+	// Take uses the new contents, or returns why they are invalid.
 	Take func(contents [][]byte) error
-	// Tell logs what is in force now; nil: there is no more to say.
+	// Tell logs the contents in force; may be nil.
 	Tell func(*slog.Logger)
 
 	seen     [sha256.Size]byte
-	complain string // the last complaint, so that it is logged once
+	complain string // the last error, which is logged once
 }
 
 // Load reads the files for the first time.
@@ -40,7 +38,7 @@ func (w *Files) Load() error {
 	return err
 }
 
-// look reads the files and takes them if they are others than before.
+// look reads the files and takes them if they have changed.
 func (w *Files) look() (changed bool, err error) {
 	contents := make([][]byte, len(w.Names))
 	sum := sha256.New()
@@ -75,7 +73,7 @@ func readBounded(name string) ([]byte, error) {
 	return data, err
 }
 
-// Run looks at the files until ctx ends.
+// Run reads the files every second until ctx ends.
 func (w *Files) Run(ctx context.Context, log *slog.Logger) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -90,7 +88,7 @@ func (w *Files) Run(ctx context.Context, log *slog.Logger) {
 		switch {
 		case err != nil && err.Error() != w.complain:
 			w.complain = err.Error()
-			log.Error(w.What+" can't be used: what was read before stays in force", "files", w.Names, "error", err)
+			log.Error(w.What+" can't be used: those read before stay in force", "files", w.Names, "error", err)
 		case err == nil && (changed || w.complain != ""):
 			w.complain = ""
 			log.Info(w.What+" were read again", "files", w.Names)

@@ -1,5 +1,4 @@
-// Package secrecy keeps what a process writes, reads and prints from those whom it is not
-// meant for.
+// Package secrecy protects the files that a process writes and the secrets that it reads.
 package secrecy
 
 import (
@@ -11,12 +10,11 @@ import (
 	"syscall"
 )
 
-// Umask has all files and directories that this process makes from now on be its user's
-// alone, those that libraries make, too.
+// Umask makes all new files and directories of this process, also those of libraries,
+// accessible for its user only.
 func Umask() { syscall.Umask(0o077) }
 
-// WarnOfFile warns where a file that holds a secret can be read by everybody; flag says what
-// it is for. A file that is not there is somebody else's to complain about.
+// WarnOfFile warns if a file with a secret can be read by everybody. It ignores missing files.
 func WarnOfFile(log *slog.Logger, flag, name string) {
 	if name == "" || log == nil {
 		return
@@ -27,8 +25,7 @@ func WarnOfFile(log *slog.Logger, flag, name string) {
 	}
 }
 
-// WarnOfDirectory warns where a data directory, which is there already, can be entered by
-// others.
+// WarnOfDirectory warns if an existing data directory can be entered by others.
 func WarnOfDirectory(log *slog.Logger, flag, name string) {
 	if info, err := os.Stat(name); err == nil && info.IsDir() && info.Mode().Perm()&0o077 != 0 {
 		log.Warn("the data directory is open to others on this host: chmod 700",
@@ -38,11 +35,11 @@ func WarnOfDirectory(log *slog.Logger, flag, name string) {
 
 func mode(info fs.FileInfo) string { return fmt.Sprintf("%04o", info.Mode().Perm()) }
 
-// Hidden stands for a secret that is set.
+// Hidden replaces a secret.
 const Hidden = "(set)"
 
-// URL is a URL as it may be printed: without whom it logs in as. What is not understood is
-// not printed at all.
+// URL returns a URL without its user and password, for printing. One that can't be parsed is
+// hidden.
 func URL(text string) string {
 	if text == "" {
 		return ""

@@ -511,7 +511,7 @@ func TestOverwritesAllDay(t *testing.T) {
 func TestKeepsPinsAndSaysWhy(t *testing.T) {
 	lookedAfter(t, 1000, nil, func(f *fixture) {
 		f.put([]byte("a"))
-		p, err := f.m.Plan(f.Context(), f.id(), scheduler.Ask{Kind: scheduler.Presplit, Keys: [][]byte{[]byte("m")}, PinUntil: time.Now().Unix() + 3600})
+		p, err := f.m.Plan(f.Context(), f.id(), scheduler.Ask{Kind: scheduler.Presplit, Keys: [][]byte{[]byte("m")}, PinUntil: time.Now().Add(time.Hour)})
 		require.NoError(f, err)
 		f.m.Submit(f.id(), "presplit", p)
 		time.Sleep(5 * time.Minute)

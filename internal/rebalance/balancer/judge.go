@@ -217,12 +217,12 @@ func (b *Balancer) act(r *Round, root *partmap.Root, run []partmap.Range, in *po
 		case policy.Recount:
 			b.queue.add(recountOf(id, &run[d.From], d.Why, &in.Ranges[d.From].Stats))
 		default:
-			m := scheduler.Planned{
-				Goal: move.Goal{Start: bytes.Clone(run[d.From].Start), End: bytes.Clone(run[d.To-1].End), Cuts: d.Cuts, Stay: d.Stay},
-				Rows: d.Rows, Copies: d.Copies,
+			m := move.Goal{
+				Start: bytes.Clone(run[d.From].Start), End: bytes.Clone(run[d.To-1].End), Cuts: d.Cuts, Stay: d.Stay,
+				Rows: d.Rows, Copies: d.Copies, Why: d.Text,
 			}
 			if d.Kind == policy.Refresh {
-				m.Goal.Leave = run[d.From].Partition
+				m.Leave = run[d.From].Partition
 			}
 			a := asked{kind: d.Kind, rows: d.Copies}
 			if d.Stay < 0 {
@@ -232,7 +232,7 @@ func (b *Balancer) act(r *Round, root *partmap.Root, run []partmap.Range, in *po
 			}
 			plan.Moves = append(plan.Moves, m)
 			x.moves = append(x.moves, a)
-			b.o.Logger.Info("balancing", "bucket", id.String(), "kind", string(d.Kind), "start", string(m.Goal.Start), "cuts", len(d.Cuts), "copies", d.Copies, "why", d.Text)
+			b.o.Logger.Info("balancing", "bucket", id.String(), "kind", string(d.Kind), "start", string(m.Start), "cuts", len(d.Cuts), "copies", d.Copies, "why", d.Text)
 		}
 	}
 	if hurry := b.o.Next == nil && b.hurry(in); again || hurry {

@@ -8,14 +8,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Collect deletes the bucket's map nodes that no map names or can name any more,
-// and returns how many, and how many more it found that are not due yet. It has to
-// be called now and then: a node goes only when it was found unnamed for
-// Options.CollectAfter, which the executor remembers in memory only. So a restart
-// delays it and never hastens it.
+// Collect deletes the bucket's map nodes that no map names or can name any more. It returns
+// how many, and how many more are not due yet. It must be called now and then: a node goes
+// once it was found unnamed for Options.CollectAfter. That is remembered in memory only, so a
+// restart delays it.
 func (x *Executor) Collect(ctx context.Context) (gone, waiting int, err error) {
-	// The nodes first, the root after them: a node that is not in the root then
-	// was never named, or is not any more.
+	// First the nodes, then the root: a node that the root does not name was never named,
+	// or is not named any more.
 	nodes, err := x.nodes(ctx)
 	if err != nil {
 		return 0, 0, store.Wrap("list the map nodes of bucket "+x.bucket.String(), err)
@@ -82,7 +81,7 @@ func (x *Executor) collect(ctx context.Context, nodes []store.NodeID) error {
 	return nil
 }
 
-// named returns the nodes that a root names, at whatever height.
+// named returns the nodes that a root names, at all heights.
 func named(root *partmap.Root, read partmap.Reader) (map[store.NodeID]bool, error) {
 	all := map[store.NodeID]bool{}
 	level := root.Children

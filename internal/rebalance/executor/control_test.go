@@ -27,7 +27,7 @@ func TestPausedMovesEndAndNoneBegins(t *testing.T) {
 	gate := pause.NewGate(f.s, f.c.Maps(), 0, time.Now)
 	now := time.Now()
 	var x *executor.Executor
-	x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{Gate: gate, MaxRanges: 1, MaxBatches: 1,
+	x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{Gate: gate,
 		Failpoint: func(ctx context.Context, point, _ string) error {
 			if point == "after swap copying" {
 				_, _, err := pause.Set(ctx, f.s, nil, pause.Pause{Since: now, Why: "a test"}, now)
@@ -60,7 +60,7 @@ func TestAbortDropsWhatHasNotBegun(t *testing.T) {
 	const rows = 500
 	f := newFixture(t, memstore.New(), rows)
 	var x *executor.Executor
-	x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{MaxRanges: 1, MaxBatches: 1,
+	x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{
 		Failpoint: func(_ context.Context, point, _ string) error {
 			if point == "after swap copying" {
 				x.Add(move.Split(key(100), nil, 0, key(200)))
@@ -316,7 +316,7 @@ func TestASleepingSweeperLooksAtTheMap(t *testing.T) {
 			return nil
 		},
 		Observe: func(e executor.Event) {
-			if _, sweeps := e.Effect.(move.Sweep); sweeps && e.Err != nil {
+			if task, sweeps := e.Effect.(move.Task); sweeps && task.Phase == partmap.Settled && e.Err != nil {
 				conflict = e.Err
 			}
 		},

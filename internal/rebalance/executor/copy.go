@@ -11,10 +11,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// One write takes at most so much: more is hardly faster on Cassandra, and the bytes
-// stay well below half of a commit-log segment. Large batches cost a node the least
-// time per row, but others wait longer behind each: they are for when there is no
-// throttle, and then fewer are under way.
+// The limits of one write: larger ones are hardly faster on Cassandra, and the bytes must
+// stay well below half of a commit-log segment. Large batches cost a node the least time per
+// row, but other requests wait longer behind each. So they are used without a throttle only,
+// with fewer writers.
 const (
 	batchRows     = 200
 	maxBatchRows  = 500
@@ -27,12 +27,12 @@ const (
 type batch struct {
 	rows []store.Row
 	read time.Time // before their read began
-	// tied: the other one has rows of the same timestamps that clients wrote there, to
-	// which copies would lose. So these go as what they are.
+	// tied: the destination has rows of clients with the same timestamps, and copies would
+	// lose against them. So these are written as entries.
 	tied bool
 }
 
-// cells are the rows as they are written: as copies, with their own timestamps.
+// cells returns the rows as they are written: as copies, with their own timestamps.
 func (b *batch) cells() []store.Row {
 	out := make([]store.Row, len(b.rows))
 	for i, row := range b.rows {
@@ -45,15 +45,15 @@ func (b *batch) cells() []store.Row {
 	return out
 }
 
-// copy writes all rows of a range's source to its destination, as copies with their
-// own timestamps, markers included. One reader keeps ahead of several writers.
+// copy writes all rows of a range's source to its destination, as copies with their own
+// timestamps, markers included. One reader runs ahead of several writers.
 func (x *Executor) copy(ctx context.Context, t *move.Task) error {
 	src, dst := x.partition(t.Range.Partition), x.partition(t.Range.To)
 	g, gctx := errgroup.WithContext(ctx)
 	batches := make(chan batch, 1)
 	g.Go(func() error {
 		defer close(batches)
-		return x.scan(gctx, src, bounds(t), func(read time.Time, rows []store.Row) error {
+		return x.scan(gctx, x.o.Pace, src, bounds(t), func(read time.Time, rows []store.Row) error {
 			for len(rows) > 0 {
 				n := x.fits(rows)
 				if err := send(gctx, batches, batch{rows: rows[:n], read: read}); err != nil {
@@ -84,7 +84,7 @@ func (x *Executor) copy(ctx context.Context, t *move.Task) error {
 // hasty reports whether there is no throttle.
 func (x *Executor) hasty() bool { return x.o.Pace.Rate() <= 0 }
 
-// writers is how many batches of one range are written at once.
+// writers is the number of batches of one range written at once.
 func (x *Executor) writers() int {
 	switch {
 	case x.o.Writers > 0:
@@ -95,7 +95,7 @@ func (x *Executor) writers() int {
 	return writers
 }
 
-// send hands something over, unless ctx ends before.
+// send sends b, unless ctx ends first.
 func send[T any](ctx context.Context, to chan<- T, b T) error {
 	select {
 	case to <- b:
@@ -105,7 +105,7 @@ func send[T any](ctx context.Context, to chan<- T, b T) error {
 	}
 }
 
-// fits returns how many of the first rows make one batch.
+// fits returns the number of rows that make the first batch.
 func (x *Executor) fits(rows []store.Row) int {
 	most := x.o.BatchRows
 	if most <= 0 {
@@ -124,8 +124,8 @@ func (x *Executor) fits(rows []store.Row) int {
 	return n
 }
 
-// write puts a batch. A row that was read too long ago may meanwhile have been
-// deleted, and its tombstone collected: so it is read again.
+// write puts a batch. A row read too long ago may have been deleted since, and its tombstone
+// collected: such rows are read again.
 func (x *Executor) write(ctx context.Context, t *move.Task, src, dst store.Partition, b batch) error {
 	return x.retry(ctx, func() error {
 		if x.o.Now().Sub(b.read) > x.o.WriteTimeout {
@@ -142,8 +142,8 @@ func (x *Executor) write(ctx context.Context, t *move.Task, src, dst store.Parti
 	})
 }
 
-// sent notes copies whose outcome is unknown, until it is known. One that arrives when
-// the range was compared would bring back a row that the source has lost meanwhile.
+// sent records copies of unknown outcome, until it is known: a copy that arrives after the
+// range was compared would bring back a row that the source has lost.
 func (x *Executor) sent(t *move.Task, rows []store.Row, err error) {
 	unknown := store.OutcomeUnknown(err)
 	x.mu.Lock()
@@ -165,7 +165,7 @@ func (x *Executor) sent(t *move.Task, rows []store.Row, err error) {
 	}
 }
 
-// again reads rows anew, as far as they are still there.
+// again reads rows again, and returns those that still exist.
 func (x *Executor) again(ctx context.Context, src store.Partition, old []store.Row) ([]store.Row, error) {
 	var rows []store.Row
 	for i := range old {
@@ -180,14 +180,11 @@ func (x *Executor) again(ctx context.Context, src store.Partition, old []store.R
 	return rows, nil
 }
 
-// scan reads all rows of a partition within bounds, with their timestamps, page by
-// page, at the pace of the throttle. f gets when each page's read began.
-func (x *Executor) scan(ctx context.Context, p store.Partition, b store.Bounds, f func(read time.Time, rows []store.Row) error) error {
-	return x.scanAt(ctx, x.o.Pace, p, b, f)
-}
-
-// scanAt is scan at some pace.
-func (x *Executor) scanAt(ctx context.Context, pace *wait.Pacer, p store.Partition, b store.Bounds, f func(read time.Time, rows []store.Row) error) error {
+// scan reads the rows of a partition within bounds, with timestamps, page by page at a pace.
+// f gets each page and the time before its read.
+func (x *Executor) scan(
+	ctx context.Context, pace *wait.Pacer, p store.Partition, b store.Bounds, f func(read time.Time, rows []store.Row) error,
+) error {
 	for {
 		if err := pace.Take(ctx, x.o.PageRows); err != nil {
 			return err
@@ -215,17 +212,16 @@ func (x *Executor) scanAt(ctx context.Context, pace *wait.Pacer, p store.Partiti
 	}
 }
 
-// retry repeats a store call that may be repeated, as often as it is likely to
-// help: one lost answer must not make a copy of a million rows start over.
+// retry repeats an idempotent store call a few times: one lost answer must not make a copy of
+// a million rows start over.
 func (x *Executor) retry(ctx context.Context, f func() error) error {
 	const tries = 4
-	failures := map[string]int{}
-	for {
+	for failures := 1; ; failures++ {
 		err := f()
 		if k := store.KindOf(err); err == nil || k != store.Timeout && k != store.Unavailable {
 			return err
 		}
-		if failures[""] == tries-1 || x.pauseAfter(ctx, failures, "") != nil {
+		if failures == tries || pauses.Sleep(ctx, failures) != nil {
 			return err
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// do carries out one effect, between two failpoints.
+// do runs one effect, between two failpoints.
 func (x *Executor) do(ctx context.Context, v *move.View, e move.Effect) error {
 	name := pointOf(e)
 	if err := x.failpoint(ctx, "before "+name, e.Key()); err != nil {
@@ -29,34 +29,37 @@ func (x *Executor) effect(ctx context.Context, v *move.View, e move.Effect) erro
 		return x.maps.Wait(ctx, x.bucket)
 	case move.Swap:
 		return x.swap(ctx, v, &e)
-	case move.Copy:
-		return x.slot(ctx, x.slots, func() error { return x.copy(ctx, &e.Task) })
-	case move.Verify:
-		return x.slot(ctx, x.slots, func() error { return x.verify(ctx, &e.Task) })
-	case move.Remove:
-		return x.slot(ctx, x.slots, func() error { return x.remove(ctx, &e) })
-	case move.Sweep:
-		return x.slot(ctx, x.sweeps, func() error { return x.sweep(ctx, &e.Task) })
+	case move.Task:
+		return x.task(ctx, &e)
 	case move.Collect:
 		return x.collect(ctx, e.Nodes)
 	}
 	return store.Errorf(store.InvalidArgument, "unknown effect %T", e)
 }
 
-// slot runs f when one of slots is free.
-func (x *Executor) slot(ctx context.Context, slots chan struct{}, f func() error) error {
+// task runs a task as soon as a slot is free.
+func (x *Executor) task(ctx context.Context, t *move.Task) error {
+	slots, work := x.slots, x.copy
+	switch t.Phase {
+	case partmap.Verifying:
+		work = x.compare
+	case partmap.Draining:
+		work = x.remove
+	case partmap.Settled:
+		slots, work = x.sweeps, x.sweep
+	}
 	select {
 	case slots <- struct{}{}:
 		defer func() { <-slots }()
-		return f()
+		return work(ctx, t)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// swap makes the change and swaps it in. An unknown outcome is looked up: if the
-// newest root is this swap's, it was applied. If it is not, the swap may be
-// applied yet, which is of no consequence: then the next one meets a Conflict.
+// swap makes the change and swaps it in. After an unknown outcome it reads the root: if it
+// is this swap's, the swap was applied. If not, the swap may still be applied; then the next
+// one meets a Conflict.
 func (x *Executor) swap(ctx context.Context, v *move.View, e *move.Swap) error {
 	change, err := x.change(ctx, v, e)
 	if err != nil {
@@ -95,7 +98,7 @@ func (x *Executor) change(ctx context.Context, v *move.View, e *move.Swap) (part
 		return partmap.WithState(old, partmap.Open, x.maps.Stamp())
 	}
 	edit := partmap.NewEdit(old, x.maps.Stamp(), x.reader(ctx))
-	// Change tells of the first of these that failed.
+	// Change returns the first error of these.
 	for _, s := range e.Advance {
 		_ = edit.Advance(s.Batch)
 	}
@@ -104,7 +107,7 @@ func (x *Executor) change(ctx context.Context, v *move.View, e *move.Swap) (part
 	}
 	_ = edit.Swept(e.Swept...)
 	if len(e.Begin) > 0 {
-		// Nothing is planned on a map that does not hold together.
+		// No move begins on a broken map.
 		if err := x.validate(ctx, v); err != nil {
 			return partmap.Change{}, err
 		}
@@ -124,19 +127,13 @@ func (x *Executor) failpoint(ctx context.Context, point, detail string) error {
 	return nil
 }
 
-// pointOf names an effect for failpoints: a swap by the phase that it leads to.
+// pointOf names an effect for failpoints: a swap by the next phase.
 func pointOf(e move.Effect) string {
 	switch e := e.(type) {
 	case move.Wait:
 		return "wait"
-	case move.Copy:
-		return "copy"
-	case move.Verify:
-		return "verify"
-	case move.Remove:
-		return "remove"
-	case move.Sweep:
-		return "sweep"
+	case move.Task:
+		return e.Name()
 	case move.Collect:
 		return "collect"
 	case move.Swap:
@@ -155,14 +152,15 @@ func pointOf(e move.Effect) string {
 	return "unknown"
 }
 
-// Failpoints lists the names of all points at which Options.Failpoint is called.
+// Failpoints are the names of all points at which Options.Failpoint is called.
 func Failpoints() []string {
 	var all []string
 	for _, e := range []string{
-		"swap marking", "wait", "swap copying", "copy", "swap verifying", "verify", "swap draining", "remove",
+		"swap marking", "wait", "swap copying", "copy", "swap verifying", "compare", "swap draining", "remove",
 		"swap settled", "sweep", "swap swept", "swap reopen", "collect",
 	} {
 		all = append(all, "before "+e, "after "+e)
 	}
-	return append(all, "swap unknown", "copy batch", "verify batch", "verify lost", "sweep markers read", "sweep checked", "collect node")
+	return append(all, "swap unknown", "copy batch", "compare batch", "compare lost", "sweep markers read",
+		"sweep checked", "collect node")
 }

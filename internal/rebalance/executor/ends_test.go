@@ -111,8 +111,8 @@ func TestAnExecutorEndsWithItsContext(t *testing.T) {
 								return
 							}
 							// Also what waited for its turn all the time is not done.
-							_, copies := e.Effect.(move.Copy)
-							_, removes := e.Effect.(move.Remove)
+							task, _ := e.Effect.(move.Task)
+							copies, removes := task.Phase == partmap.Copying, task.Phase == partmap.Draining
 							if copies && (op == faultstore.Slice || op == faultstore.Put || op == faultstore.Get) || removes && op == faultstore.Remove {
 								t.Errorf("%s is said to be done", e.Effect)
 							}
@@ -232,7 +232,7 @@ func TestStatusWhileRangesMove(t *testing.T) {
 	f := newFixture(t, memstore.New(), 100)
 	var x *executor.Executor
 	seen := map[string]executor.Status{}
-	x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{MaxBatches: 1, Failpoint: func(ctx context.Context, point, _ string) error {
+	x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(ctx context.Context, point, _ string) error {
 		seen[point] = x.Status()
 		if point == "after swap copying" {
 			return f.b.Delete(ctx, key(75))
@@ -254,9 +254,9 @@ func TestStatusWhileRangesMove(t *testing.T) {
 	}
 	require.Equal(t, executor.Progress{}, progress("before copy"))
 	require.Equal(t, executor.Progress{Copied: 30}, progress("before swap verifying"))
-	require.Equal(t, executor.Progress{Copied: 30, Verified: 30}, progress("before swap draining"))
-	require.Equal(t, executor.Progress{Copied: 30, Verified: 30, Searched: 30, Swept: 1}, progress("before swap swept"))
-	require.Equal(t, executor.Progress{Copied: 30, Verified: 30, Searched: 30, Swept: 1}, x.Progress())
+	require.Equal(t, executor.Progress{Copied: 30, Compared: 30}, progress("before swap draining"))
+	require.Equal(t, executor.Progress{Copied: 30, Compared: 30, Searched: 30, Swept: 1}, progress("before swap swept"))
+	require.Equal(t, executor.Progress{Copied: 30, Compared: 30, Searched: 30, Swept: 1}, x.Progress())
 	end := x.Status()
 	require.Empty(t, end.Batches)
 	require.Zero(t, end.Goals)

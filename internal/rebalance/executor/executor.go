@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"slices"
@@ -16,8 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Maps is what an executor needs of a map client. In the embedded form it has to
-// be the one that the process's clients use, or their leases are not waited for.
+// Maps is what an executor needs of a map client. In the embedded form it must be the
+// client that all of the process uses: the executor waits for the leases of that one only.
 type Maps interface {
 	Load(ctx context.Context, id store.BucketID) (*partmap.Root, error)
 	Swap(ctx context.Context, change partmap.Change) error
@@ -28,79 +29,61 @@ type Maps interface {
 	Above(ctx context.Context) (store.Timestamp, error)
 }
 
-// Store is what an executor needs of a store beside the map. Rows are read and
-// written everywhere (see store.Everywhere).
+// Store is what else an executor needs of a store. It reads and writes rows everywhere (see
+// store.Everywhere).
 type Store interface {
 	store.Rows
 	store.Nodes
 }
 
-// Options of an executor; the zero value is good.
+// Options of an executor. Zero values are the defaults.
 type Options struct {
-	// Pace holds the rows that are copied and compared to a number per second, SweepPace
-	// those that are swept over; executors may share them. nil: as many as possible, and
-	// for sweeps the same Pace.
+	// Pace limits the rows copied and compared, SweepPace the rows that sweeps read.
+	// Executors may share them. nil: no limit, and for SweepPace the same as Pace.
 	Pace, SweepPace *wait.Pacer
-	// Parallel is how many ranges are worked on at once, default 4.
+	// Parallel is the number of ranges worked on at once, default 4.
 	Parallel int
-	// Writers is how many batches of one range are written at once; default 4, and 2
-	// while Pace takes any number of rows.
+	// Writers is the number of batches of one range written at once; default 4, and 2
+	// while Pace has no limit.
 	Writers int
-	// PageRows is how many rows one read asks for, default 1,000.
+	// PageRows is the number of rows of one read, default 1,000.
 	PageRows int
-	// BatchRows is how many rows one write takes, at most 500; default 200, and 500
-	// while Pace takes any number of rows.
+	// BatchRows is the number of rows of one write, at most 500; default 200, and 500 while
+	// Pace has no limit.
 	BatchRows int
-	// WriteTimeout is how long after it was read a row may be written; later it
-	// is read again. Default 10 s.
+	// WriteTimeout is how long after its read a row may be written; later it is read
+	// again. Default 10 s.
 	WriteTimeout time.Duration
-	// CollectAfter is how long map nodes stay for readers once no root names
-	// them, default 1 h.
+	// CollectAfter is how long map nodes stay once no root names them, for readers of
+	// older maps. Default 1 h.
 	CollectAfter time.Duration
-	// MaxBatches and MaxRanges are move.Input's.
-	MaxBatches, MaxRanges int
 	// Now is the wall clock, time.Now if nil.
 	Now func() time.Time
-	// Gate is what moves begin through; nil: they are never paused.
+	// Gate is asked before moves begin; nil: they are never paused.
 	Gate *pause.Gate
 	// NewID draws partition ids; uuid.New if nil.
 	NewID func() uuid.UUID
-	// Observe is told of each event, from several goroutines; it must not block.
+	// Observe gets each event, from several goroutines; it must not block.
 	Observe func(Event)
-	// Failpoint is called at each named point (see Failpoints). An error ends the
-	// executor as if it had been killed there: Run returns it, and what was under
-	// way is left as it is. detail tells apart what may run at the same time. For
-	// tests.
+	// Failpoint is for tests. It is called at each named point (see Failpoints); detail
+	// distinguishes effects that run at the same time. An error ends the executor as if it
+	// had been killed there: Run returns it and leaves everything as it is.
 	Failpoint func(ctx context.Context, point, detail string) error
 }
 
 func (o Options) withDefaults() Options {
-	preset := func(n *int, d int) {
-		if *n <= 0 {
-			*n = d
-		}
-	}
-	preset(&o.Parallel, 4)
-	preset(&o.PageRows, 1000)
-	o.PageRows = min(o.PageRows, store.MaxPageRows)
+	o.Parallel = cmp.Or(o.Parallel, 4)
+	o.PageRows = min(cmp.Or(o.PageRows, 1000), store.MaxPageRows)
 	o.BatchRows = min(o.BatchRows, maxBatchRows)
-	if o.WriteTimeout <= 0 {
-		o.WriteTimeout = 10 * time.Second
-	}
-	if o.CollectAfter <= 0 {
-		o.CollectAfter = time.Hour
-	}
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, 10*time.Second)
+	o.CollectAfter = cmp.Or(o.CollectAfter, time.Hour)
+	o.Pace = cmp.Or(o.Pace, wait.NewPacer(0))
+	o.SweepPace = cmp.Or(o.SweepPace, o.Pace)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	if o.NewID == nil {
 		o.NewID = uuid.New
-	}
-	if o.Pace == nil {
-		o.Pace = wait.NewPacer(0)
-	}
-	if o.SweepPace == nil {
-		o.SweepPace = o.Pace
 	}
 	if o.Observe == nil {
 		o.Observe = func(Event) {}
@@ -111,8 +94,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Executor moves the ranges of one bucket. Its methods are safe for concurrent
-// use; Run is for one goroutine at a time.
+// Executor moves the ranges of one bucket. Its methods are safe for concurrent use; Run is
+// for one goroutine at a time.
 type Executor struct {
 	store  Store
 	rows   store.Rows // everywhere
@@ -121,21 +104,21 @@ type Executor struct {
 	o      Options
 
 	slots   chan struct{} // one per range worked on
-	sweeps  chan struct{} // one per range that is swept: those don't wait behind long copies
+	sweeps  chan struct{} // one per range swept: sweeps don't wait for long copies
 	unnamed move.Unnamed
 
 	mu      sync.Mutex
 	goals   []move.Goal
-	held    *pause.Pause  // under which nothing may begin; nil: there is none
-	news    chan struct{} // has an element when goals or held have changed
-	seen    map[string]store.Timestamp
+	held    *pause.Pause                          // nothing may begin under it; nil for none
+	news    chan struct{}                         // has an element when goals or held changed
+	seen    map[string]store.Timestamp            // highest rows of ranges that were compared
 	unsure  map[string]map[string]store.Timestamp // copies of unknown outcome: by range, then by key
-	status  Status                                // but for what is counted elsewhere
-	batches map[uint64]*progress                  // of those in flight
+	status  Status                                // without the counts
+	batches map[uint64]*progress                  // of batches in flight
 	total   progress
 }
 
-// New makes an executor for a bucket. It does nothing until Run.
+// New makes an executor for a bucket. It does nothing before Run.
 func New(s Store, m Maps, bucket store.BucketID, o Options) *Executor {
 	o = o.withDefaults()
 	return &Executor{
@@ -154,17 +137,16 @@ func New(s Store, m Maps, bucket store.BucketID, o Options) *Executor {
 	}
 }
 
-// Add asks for goals. Those that are met already, or that the map makes
-// impossible, end with an event only.
+// Add adds goals. Those that are met already, or impossible on the map, only end with an
+// event.
 func (x *Executor) Add(goals ...move.Goal) {
 	x.mu.Lock()
 	x.goals = append(x.goals, goals...)
 	x.mu.Unlock()
-	x.tell()
+	x.wake()
 }
 
-// Abort drops all goals whose moves have not begun, and returns them. What has
-// begun only goes forward.
+// Abort drops all goals whose moves have not begun, and returns them. Moves in flight go on.
 func (x *Executor) Abort() []move.Goal {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -173,33 +155,32 @@ func (x *Executor) Abort() []move.Goal {
 	return dropped
 }
 
-// Hold says under which pause moves are, nil for none: nothing begins then, and what has
-// begun goes on to its end.
+// Hold sets the pause, nil for none. Under a pause no move begins; moves in flight go on.
 func (x *Executor) Hold(p *pause.Pause) {
 	x.mu.Lock()
 	changed := (x.held == nil) != (p == nil)
 	x.held = p
 	x.mu.Unlock()
 	if changed {
-		x.tell()
+		x.wake()
 	}
 }
 
-func (x *Executor) tell() {
+func (x *Executor) wake() {
 	select {
 	case x.news <- struct{}{}:
 	default:
 	}
 }
 
-// wanted returns the goals, and the pause under which nothing may begin.
+// wanted returns the goals and the pause.
 func (x *Executor) wanted() ([]move.Goal, *pause.Pause) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return slices.Clone(x.goals), x.held
 }
 
-// drop forgets goals that have come to an end, one way or the other.
+// drop forgets goals that have ended.
 func (x *Executor) drop(ended func(g *move.Goal) bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
@@ -53,7 +54,7 @@ func TestLateDeletesStayOnceSeen(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				switch point {
-				case "before copy", "copy batch", "after copy", "before verify", "verify lost", "after verify":
+				case "before copy", "copy batch", "after copy", "before compare", "compare lost", "after compare":
 				default:
 					return nil
 				}
@@ -126,7 +127,7 @@ func TestComparingLeavesWhatCameInBetween(t *testing.T) {
 	source := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].Partition}
 	between := append(key(0), '+')
 	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Writers: 1, Failpoint: func(_ context.Context, point, _ string) error {
-		if point != "before verify" {
+		if point != "before compare" {
 			return nil
 		}
 		s.before = func(ctx context.Context, p store.Partition) {
@@ -162,7 +163,7 @@ func TestComparingTooLateDeletesNothing(t *testing.T) {
 	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
 		Writers: 1,
 		Failpoint: func(_ context.Context, point, _ string) error {
-			if point != "before verify" {
+			if point != "before compare" {
 				return nil
 			}
 			s.before = func(ctx context.Context, p store.Partition) {
@@ -180,7 +181,7 @@ func TestComparingTooLateDeletesNothing(t *testing.T) {
 			return nil
 		},
 		Observe: func(e executor.Event) {
-			if _, ok := e.Effect.(move.Verify); ok {
+			if task, _ := e.Effect.(move.Task); task.Phase == partmap.Verifying {
 				overtaken = e.Err
 			}
 		},
@@ -203,7 +204,7 @@ func TestMendedRowIsDeletedOnItsWay(t *testing.T) {
 	late := store.Row{Key: append(key(0), '+'), Value: store.EntryCell([]byte("late")), Timestamp: 5}
 	var once sync.Once
 	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(ctx context.Context, point, _ string) error {
-		if point == "before verify" {
+		if point == "before compare" {
 			assert.NoError(t, s.Store.Put(ctx, source, late))
 			s.put = func(ctx context.Context, p store.Partition, rows []store.Row) error {
 				once.Do(func() {
@@ -236,7 +237,7 @@ func TestPutAfterALateDelete(t *testing.T) {
 			case "after copy":
 				assert.NoError(t, s.Store.Delete(ctx, source, key(1), row.Timestamp+1))
 				f.absent(t, key(1), point)
-			case "before verify":
+			case "before compare":
 				s.before = func(ctx context.Context, p store.Partition) {
 					if p == source {
 						s.on.Store(true)
@@ -275,7 +276,7 @@ func TestCopiesThatAreNewerThanTheirSource(t *testing.T) {
 	f := newFixture(t, memstore.New(), 3)
 	rg := f.ranges(t)[0]
 	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(ctx context.Context, point, _ string) error {
-		if point != "before verify" {
+		if point != "before compare" {
 			return nil
 		}
 		to := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].To}
@@ -320,10 +321,10 @@ func TestCopyOfUnknownOutcomeArrivesTooLate(t *testing.T) {
 	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
 		WriteTimeout: 1, // all rows are read again
 		Failpoint: func(_ context.Context, point, _ string) error {
-			if point == "before verify" {
+			if point == "before compare" {
 				f.absent(t, key(1), point)
 			}
-			if point == "after verify" {
+			if point == "after compare" {
 				assert.NoError(t, s.Store.Put(ctx, to, lost...))
 			}
 			return nil
@@ -353,7 +354,7 @@ func TestCopyAndPutOfTheSameTimestamp(t *testing.T) {
 		require.NoError(t, err)
 		want := max(late, "value 1")
 		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
-			if point == "before copy" || point == "before verify" {
+			if point == "before copy" || point == "before compare" {
 				to := store.Partition{Bucket: f.id, ID: f.ranges(t)[0].To}
 				tied := store.Row{Key: key(1), Value: store.EntryCell([]byte(late)), Timestamp: row.Timestamp}
 				assert.NoError(t, f.s.Put(ctx, to, tied))
@@ -362,7 +363,7 @@ func TestCopyAndPutOfTheSameTimestamp(t *testing.T) {
 				return nil
 			}
 			e, err := f.b.Get(ctx, key(1))
-			if point == "after copy" || point == "after verify" || point == "after remove" {
+			if point == "after copy" || point == "after compare" || point == "after remove" {
 				assert.NoError(t, err)
 				assert.Equal(t, want, string(e.Value), point)
 			}

@@ -8,20 +8,20 @@ import (
 	"github.com/evenkeel/evenkeel/partmap"
 )
 
-// EventKind says what an Event is about.
+// EventKind is the kind of an Event.
 type EventKind uint8
 
 const (
-	// Did: an effect ended, well or with Err.
+	// Did: an effect ended, with Err if it failed.
 	Did EventKind = iota
 	// GoalBegun: the move of a goal is in the map, in Batch.
 	GoalBegun
-	// GoalMet: the map is as a goal wants it.
+	// GoalMet: the map is as the goal wants it.
 	GoalMet
 	// GoalRefused: a goal does not fit the map; Err says why.
 	GoalRefused
-	// Looked: the map could not be read, and everything has to wait; Err says why.
-	// Without Err: it can be read again.
+	// Looked: the map could not be read, so nothing goes on; Err says why. Without Err: it
+	// can be read again.
 	Looked
 )
 
@@ -34,26 +34,24 @@ type Event struct {
 	Err    error
 }
 
-// Progress counts rows. How many are still to go is for those to say who know the
-// sizes of ranges; a rate is the difference of two. What is done again after a
-// failure counts again.
+// Progress counts rows. Rows that are done again after a failure count again.
 type Progress struct {
-	// Copied and Verified rows of sources; Mended are those that verifying found
-	// missing; Searched are the rows in which the sweep has looked for markers, and
-	// Swept those that were some.
-	Copied, Verified, Mended, Searched, Swept int64
+	// Copied and Compared are rows of sources; Mended are those that comparing found
+	// missing; Searched are rows that sweeps read, Swept the markers among them.
+	Copied, Compared, Mended, Searched, Swept int64
 }
 
-type progress struct{ copied, verified, mended, searched, swept atomic.Int64 }
+type progress struct{ copied, compared, mended, searched, swept atomic.Int64 }
 
 func (p *progress) read() Progress {
-	return Progress{Copied: p.copied.Load(), Verified: p.verified.Load(), Mended: p.mended.Load(), Searched: p.searched.Load(), Swept: p.swept.Load()}
+	return Progress{Copied: p.copied.Load(), Compared: p.compared.Load(), Mended: p.mended.Load(),
+		Searched: p.searched.Load(), Swept: p.swept.Load()}
 }
 
 // Progress returns the counts since the executor was made.
 func (x *Executor) Progress() Progress { return x.total.read() }
 
-// count counts for a batch and for all.
+// count adds to the counts of a batch and to the total.
 func (x *Executor) count(batch uint64, f func(*progress)) {
 	x.mu.Lock()
 	p := x.batches[batch]
@@ -64,17 +62,16 @@ func (x *Executor) count(batch uint64, f func(*progress)) {
 	f(&x.total)
 }
 
-// Status is what an executor knows of its bucket. It is as old as its last look at
-// the map.
+// Status is the state of a bucket, as of the executor's last look at the map.
 type Status struct {
 	// Epoch is zero before the first look.
 	Epoch   uint64
 	State   partmap.State
 	Ranges  uint64
 	Batches []BatchStatus
-	// Goals whose end has not come.
+	// Goals is the number of goals that have not ended.
 	Goals int
-	// Held: nothing may begin.
+	// Held: no move may begin.
 	Held bool
 }
 
@@ -85,7 +82,7 @@ type BatchStatus struct {
 	Progress Progress
 }
 
-// Status returns what is known at the moment.
+// Status returns the present state.
 func (x *Executor) Status() Status {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -100,7 +97,7 @@ func (x *Executor) Status() Status {
 	return s
 }
 
-// note remembers what a root says.
+// note records the state of a root.
 func (x *Executor) note(root *partmap.Root) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
+	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/partmap"
 )
 
@@ -100,6 +101,10 @@ func effectsNamed(t *testing.T) (names []string) {
 				for p := partmap.Marking; p < partmap.Draining; p++ {
 					to, _ := partmap.Next(p)
 					names = append(names, "swap "+to.String())
+				}
+			case *ast.CallExpr: // the name of a task
+				for _, p := range []partmap.Phase{partmap.Copying, partmap.Verifying, partmap.Draining, partmap.Settled} {
+					names = append(names, move.Task{Phase: p}.Name())
 				}
 			default:
 				t.Errorf("pointOf returns something that this test does not know: %T", e)

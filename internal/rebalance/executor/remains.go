@@ -10,37 +10,15 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// carry writes to a destination what it lacks of rows that were read in the source of
-// a draining range. Deletes still leave markers there, so whatever is missing was never
-// deleted. It fails with Timeout, to be done again, if that took too long: the rows may
-// have changed.
+// carry writes rows of a draining range's source that the destination lacks. Deletes still
+// leave markers there, so what is missing was never deleted. It fails with Timeout if it took
+// too long since the read: the rows may have changed, and the task is due again.
 func (x *Executor) carry(ctx context.Context, dst store.Partition, read time.Time, rows []store.Row) error {
-	theirs := map[string]store.Row{}
-	b := store.Bounds{Start: rows[0].Key}
-	last := rows[len(rows)-1].Key
-	for more := true; more; {
-		var page store.Page
-		err := x.retry(ctx, func() (err error) {
-			page, err = x.rows.Slice(ctx, dst, b, store.SliceOptions{Limit: x.o.PageRows, Timestamps: true})
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		more = page.More
-		for _, row := range page.Rows {
-			if more = more && string(row.Key) <= string(last); string(row.Key) <= string(last) {
-				theirs[string(row.Key)] = row
-			}
-			b.Start, b.StartExclusive = row.Key, true
-		}
+	d, err := x.differ(ctx, dst, page{rows: rows, bounds: upTo(store.Bounds{Start: rows[0].Key}, rows[len(rows)-1].Key)})
+	if err != nil {
+		return err
 	}
-	var left []store.Row
-	for _, row := range rows {
-		if there, found := theirs[string(row.Key)]; !found || store.Newer(&row, &there) {
-			left = append(left, row)
-		}
-	}
+	left := append(d.missing, d.tied...)
 	for len(left) > 0 {
 		n := x.fits(left)
 		err := x.retry(ctx, func() error {
@@ -57,12 +35,12 @@ func (x *Executor) carry(ctx context.Context, dst store.Partition, read time.Tim
 	return nil
 }
 
-// Emptied reports whether what a partition has next to a key, within bounds, is covered
-// by a removal at a timestamp or a later one. Where the map says that the partition has
-// these keys that can't be, unless the map was restored from an older copy than the
-// rows, and a move that it does not know has emptied it. No plain delete can be taken
-// for it: it tries a key that nobody ever used, with a marker, which no listing shows.
-// It fails with InvalidArgument where there is no such key.
+// Emptied reports whether a removal at ts or later covers the keys next to key, within
+// bounds. Where the map gives the partition these keys, that happens only if the map was
+// restored from an older copy than the rows: then a move that it does not know has emptied
+// the partition. It writes a marker, which no listing shows, to a random key that was never
+// used, so that a delete can't be mistaken for a removal. It fails with InvalidArgument where
+// there is no such key.
 func Emptied(ctx context.Context, rows store.Rows, p store.Partition, within store.Bounds, key []byte, ts store.Timestamp) (bool, error) {
 	chance := uuid.New()
 	next := append(append(bytes.Clone(key), 0), chance[:]...)

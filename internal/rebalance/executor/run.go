@@ -3,7 +3,6 @@ package executor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"time"
 
@@ -14,7 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// ErrBrokenMap says that nothing is moved on a map that does not hold together.
+// ErrBrokenMap is returned for a broken map: nothing moves on it.
 var ErrBrokenMap = errors.New("the map is broken: repair it before anything is moved")
 
 // killed is the error of a failpoint.
@@ -22,23 +21,23 @@ type killed struct{ error }
 
 func (k killed) Unwrap() error { return k.error }
 
-// result is what came of an effect.
+// result is the result of an effect.
 type result struct {
 	effect move.Effect
 	err    error
 }
 
-// Run brings all moves in flight and all goals to their end and returns nil. It
-// goes on after failures of the store, for as long as ctx lasts. It fails with
-// Timeout when ctx ends, with Corrupt where the map is broken (ErrBrokenMap) or
-// rows are damaged, with Unavailable while goals have to wait for a bucket that is
-// being deleted, and with a *pause.Error while they have to wait since moves are paused
-// and nothing is in flight.
+// Run completes all moves in flight and all goals, and returns nil. It retries after
+// failures of the store until ctx ends. It fails with Timeout when ctx ends; with Corrupt if
+// the map is broken (ErrBrokenMap) or rows are damaged; with Unavailable if goals have to
+// wait because the bucket is being deleted; and with a *pause.Error if nothing is in flight
+// and goals have to wait because moves are paused.
 //
-// It is a loop with no decisions in it: what to do is up to move.Next.
+// It decides nothing: move.Next does.
 func (x *Executor) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	loop := &loop{x: x, results: make(chan result), running: map[string]bool{}, tasks: map[uint64]int{}, failures: map[string]int{}}
+	loop := &loop{x: x, results: make(chan result), running: map[string]bool{}, tasks: map[uint64]int{},
+		failures: map[string]int{}}
 	defer func() {
 		cancel()
 		for len(loop.running) > 0 {
@@ -52,10 +51,10 @@ func (x *Executor) Run(ctx context.Context) error {
 type loop struct {
 	x        *Executor
 	seen     move.Seen
-	checked  bool // the map was validated since this executor last planned
+	checked  bool // the map was validated
 	results  chan result
 	running  map[string]bool
-	tasks    map[uint64]int // how many of a batch's are running
+	tasks    map[uint64]int // running tasks, by batch
 	failures map[string]int // in a row, by effect
 }
 
@@ -64,15 +63,15 @@ func (l *loop) run(ctx context.Context) error {
 		if over, err := l.step(ctx); over || err != nil {
 			return err
 		}
-		// A task that went well while others of its batch go on makes nothing due.
+		// The success of a task makes nothing due while other tasks of its batch run.
 		for waiting := true; waiting; {
 			select {
 			case r := <-l.results:
 				if err := l.took(ctx, r); err != nil {
 					return err
 				}
-				t := taskOf(r.effect)
-				waiting = r.err == nil && t != nil && l.tasks[t.Batch] > 0
+				t, ok := r.effect.(move.Task)
+				waiting = r.err == nil && ok && l.tasks[t.Batch] > 0
 			case <-l.x.news:
 				waiting = false
 			case <-ctx.Done():
@@ -82,8 +81,7 @@ func (l *loop) run(ctx context.Context) error {
 	}
 }
 
-// step looks at the map and starts what is due. It reports whether nothing is, and
-// nothing runs.
+// step reads the map and starts what is due. over: nothing is due, and nothing runs.
 func (l *loop) step(ctx context.Context) (over bool, err error) {
 	for {
 		goals, hold := l.x.wanted()
@@ -110,7 +108,7 @@ func (l *loop) step(ctx context.Context) (over bool, err error) {
 		l.x.note(view.Root)
 		goals = l.x.judge(view, goals)
 		effects := move.Next(view, &l.seen, move.Input{
-			Goals: goals, Hold: hold != nil, Now: l.x.o.Now(), MaxBatches: l.x.o.MaxBatches, MaxRanges: l.x.o.MaxRanges,
+			Goals: goals, Hold: hold != nil, Now: l.x.o.Now(),
 			Fresh: func() store.PartitionID { return store.PartitionID(l.x.o.NewID()) },
 		})
 		for _, e := range effects {
@@ -129,30 +127,15 @@ func (l *loop) step(ctx context.Context) (over bool, err error) {
 	}
 }
 
-// taskOf returns the task of an effect that is one, else nil.
-func taskOf(e move.Effect) *move.Task {
-	switch e := e.(type) {
-	case move.Copy:
-		return &e.Task
-	case move.Verify:
-		return &e.Task
-	case move.Remove:
-		return &e.Task
-	case move.Sweep:
-		return &e.Task
-	}
-	return nil
-}
-
-// start runs an effect unless it runs already. A failed one reports only after
-// some time, which is when it may be tried again.
+// start runs an effect unless it runs already. After a failure the result comes with a
+// delay, since the effect may be tried again then.
 func (l *loop) start(ctx context.Context, v *move.View, e move.Effect) {
 	key := e.Key()
 	if l.running[key] {
 		return
 	}
 	l.running[key] = true
-	if t := taskOf(e); t != nil {
+	if t, ok := e.(move.Task); ok {
 		l.tasks[t.Batch]++
 	}
 	tries := map[string]int{key: l.failures[key]}
@@ -165,11 +148,11 @@ func (l *loop) start(ctx context.Context, v *move.View, e move.Effect) {
 	}()
 }
 
-// took takes in what came of an effect.
+// took processes the result of an effect.
 func (l *loop) took(ctx context.Context, r result) error {
 	key := r.effect.Key()
 	delete(l.running, key)
-	if t := taskOf(r.effect); t != nil {
+	if t, ok := r.effect.(move.Task); ok {
 		l.tasks[t.Batch]--
 	}
 	var paused *pause.Error
@@ -186,17 +169,16 @@ func (l *loop) took(ctx context.Context, r result) error {
 			if len(swap.Goals) == 0 {
 				return r.err
 			}
-			// The map has a reason against these moves that migrate does not know:
-			// they are refused, and the rest of the swap is due again.
+			// partmap refuses moves that package move allows: the goals end, and the rest
+			// of the swap is due again.
 			l.x.refuse(swap.Goals, r.err)
 		}
 		return nil
 	}
 	delete(l.failures, key)
-	if t := taskOf(r.effect); t != nil {
-		l.seen.Did(*t)
-	}
 	switch e := r.effect.(type) {
+	case move.Task:
+		l.seen.Did(e)
 	case move.Wait:
 		l.seen.Waited(e.Epoch)
 	case move.Swap:
@@ -210,17 +192,17 @@ func (l *loop) took(ctx context.Context, r result) error {
 	return nil
 }
 
-// final reports whether an error ends an executor: it was killed, its context
-// ended, or what is damaged, or not known to this program, does not mend by itself.
+// final reports whether an error ends the executor: it was killed, its context ended, or a
+// retry can't help.
 func final(ctx context.Context, err error) bool {
 	var k killed
 	return errors.As(err, &k) || ctx.Err() != nil || store.KindOf(err) == store.Corrupt || errors.Is(err, partmap.ErrNewerVersion)
 }
 
-// pauses are those before something that failed is tried again.
+// pauses are those after failures.
 var pauses = wait.Backoff{First: 5 * time.Millisecond, Most: 5 * time.Second}
 
-// pauseAfter waits before something is tried again.
+// pauseAfter counts a failure and waits before the next try.
 func (x *Executor) pauseAfter(ctx context.Context, failures map[string]int, key string) error {
 	failures[key]++
 	return pauses.Sleep(ctx, failures[key])
@@ -257,13 +239,12 @@ func (x *Executor) reader(ctx context.Context) partmap.Reader {
 	return func(id store.NodeID) ([]byte, error) { return x.store.Node(ctx, x.bucket, id) }
 }
 
-// A map of more ranges is not validated as a whole each time that something
-// begins to move, which would read all of it; fsck does that.
+// validatedWhole is the most ranges of a map that is validated as a whole each time that
+// moves begin; that reads all of the map. `rebalancer verify` validates larger ones.
 const validatedWhole = 10_000
 
-// validate refuses a map that does not hold together, as far as it is looked at:
-// altogether where it is small, else where something moves or is going to. Nodes
-// that could not be read just now are no reason to call it broken.
+// validate refuses a broken map. It checks all of a small map, and of a large one the parts
+// that move or are going to. A node that can't be reached is not a broken one.
 func (x *Executor) validate(ctx context.Context, v *move.View) error {
 	root := v.Root
 	var unreachable error
@@ -284,12 +265,12 @@ func (x *Executor) validate(ctx context.Context, v *move.View) error {
 		return unreachable
 	}
 	if len(problems) > 0 {
-		return &store.Error{Kind: store.Corrupt, Err: fmt.Errorf("%w; the first of %d problems: %s", ErrBrokenMap, len(problems), problems[0])}
+		return store.Errorf(store.Corrupt, "%w; the first of %d problems: %s", ErrBrokenMap, len(problems), problems[0])
 	}
 	return nil
 }
 
-// judge drops the goals that are at their end and returns the others.
+// judge ends the goals that are met or impossible and returns the others.
 func (x *Executor) judge(v *move.View, goals []move.Goal) (open []move.Goal) {
 	none := func() store.PartitionID { return store.PartitionID{} }
 	for _, g := range goals {

@@ -10,22 +10,20 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// sweep deletes the markers that a move left in its destination, which is the
-// range's home now. The order is what makes it safe: it reads markers, then looks
-// whether the map still says that this sweep is pending. If so no other move has
-// begun meanwhile, so these are the markers of this one. It deletes exactly them,
-// each at its own timestamp; whatever is newer stays.
+// sweep deletes the markers that a move left in its destination, now the range's home. The
+// order makes it safe: it reads markers, then checks that the map still says that this sweep
+// is pending. If so no other move has begun, and these are the markers of this one. It
+// deletes exactly those, each at its own timestamp; newer rows stay.
 //
-// No marker comes any more when it begins. So it reads no further than what is the
-// highest row then: else, where rows are appended as fast as it reads, it would not
-// end, and the range could not be cut again.
+// No markers arrive any more when it begins. So it reads up to the highest row at that time:
+// where rows are appended as fast as it reads it would never end.
 func (x *Executor) sweep(ctx context.Context, t *move.Task) error {
 	home := x.partition(t.Range.Partition)
 	within, any, err := x.filled(ctx, home, bounds(t))
 	if err != nil || !any {
 		return err
 	}
-	return x.scanAt(ctx, x.o.SweepPace, home, within, func(_ time.Time, rows []store.Row) error {
+	return x.scan(ctx, x.o.SweepPace, home, within, func(_ time.Time, rows []store.Row) error {
 		var markers []store.Row
 		for _, row := range rows {
 			if store.IsMarker(row.Value) {
@@ -59,8 +57,8 @@ func (x *Executor) sweep(ctx context.Context, t *move.Task) error {
 	})
 }
 
-// filled returns bounds that end at the highest row that a partition has within b now;
-// false: it has none.
+// filled returns bounds that end at the present highest row of a partition within b; false:
+// it has no row there.
 func (x *Executor) filled(ctx context.Context, p store.Partition, b store.Bounds) (store.Bounds, bool, error) {
 	var top store.Page
 	err := x.retry(ctx, func() (err error) {
@@ -70,8 +68,13 @@ func (x *Executor) filled(ctx context.Context, p store.Partition, b store.Bounds
 	if err != nil || len(top.Rows) == 0 {
 		return b, false, err
 	}
-	if key := top.Rows[0].Key; len(key) < store.MaxKeyBytes {
-		b.End = append(bytes.Clone(key), 0)
+	return upTo(b, top.Rows[0].Key), true, nil
+}
+
+// upTo returns bounds that end with a key, as far as keys can be that long.
+func upTo(b store.Bounds, last []byte) store.Bounds {
+	if len(last) < store.MaxKeyBytes {
+		b.End = append(bytes.Clone(last), 0) // its successor
 	}
-	return b, true, nil
+	return b
 }

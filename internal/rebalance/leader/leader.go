@@ -13,49 +13,48 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// DefaultLease is how long a leader leads without renewing.
+// DefaultLease is the default of Options.Lease.
 const DefaultLease = 15 * time.Second
 
-// ErrLost is the cause with which the context of a leader's work ends when its
-// lease is over.
+// ErrLost is the cause of the end of a work's context when the lease is lost.
 var ErrLost = store.Errorf(store.Conflict, "the lease of the leader is over: another rebalancer may lead now")
 
-// Options of a candidate; the zero value is good.
+// Options of a candidate. Zero values are the defaults.
 type Options struct {
-	// Name is for people; Admin is the URL at which this process takes commands.
+	// Name is for people. Admin is the URL of this process's admin API.
 	Name, Admin string
-	// Lease is how long it leads without renewing, DefaultLease if zero. It renews
+	// Lease is how long a leader leads without renewing, DefaultLease if zero. It renews
 	// each third of it.
 	Lease time.Duration
-	// Skew is the bound within which the wall clocks of candidates agree, 1 s if
-	// zero. Where they do not, two may lead for a while.
+	// Skew is the bound on the differences of candidates' wall clocks, 1 s if zero. Beyond
+	// it two may lead for a while.
 	Skew time.Duration
 	// Now and Monotonic are the two clocks of this machine; the real ones if nil.
 	Now       func() time.Time
 	Monotonic func() time.Duration
 }
 
-// Candidate is one process that may lead. Run and Try are for one goroutine, the
-// rest is safe for concurrent use.
+// Candidate is a process that may lead. Run and Try are for one goroutine; the other methods
+// are safe for concurrent use.
 type Candidate struct {
 	regs store.Registers
 	o    Options
 	now  func() wait.Instant
 	id   uuid.UUID
 
-	// Of the lease, while it is held.
+	// The lease, while it is held.
 	mu      sync.Mutex
 	leading bool
 	holder  Holder
 	version store.Version
 	since   wait.Instant // the lease counts from it
 
-	// What was seen of somebody else's lease: this version, unchanged since then.
+	// Another holder's record: its version, and since when it is unchanged.
 	seen      store.Version
 	seenSince wait.Instant
 }
 
-// New makes a candidate. Nothing is read or written yet.
+// New makes a candidate. It does no I/O.
 func New(regs store.Registers, o Options) *Candidate {
 	if o.Lease <= 0 {
 		o.Lease = DefaultLease
@@ -73,7 +72,7 @@ func (c *Candidate) Leading() (Holder, bool) {
 	return c.holder, c.leading && !c.over(c.now())
 }
 
-// left is what is left of the lease: it is over with the first of both clocks.
+// left is the rest of the lease, by the faster of both clocks.
 func (c *Candidate) left(now wait.Instant) time.Duration {
 	_, most := now.Since(c.since)
 	return c.o.Lease - most
@@ -81,20 +80,20 @@ func (c *Candidate) left(now wait.Instant) time.Duration {
 
 func (c *Candidate) over(now wait.Instant) bool { return c.left(now) <= 0 }
 
-// Run waits until this candidate leads and then runs work, again each time that
-// it comes to lead, until work returns by itself or ctx ends. The context of work
-// ends with ErrLost when the lease is over; work has to return then. Run returns
-// what work returned, or Timeout when ctx ended; the lease is given up before.
-// observe, if not nil, is told of each change: of who else leads, or what failed.
+// Run waits until this candidate leads and then runs work, each time that it leads again, until
+// work returns while the lease holds, or ctx ends. The context of work ends with ErrLost when
+// the lease is lost; work must return then. Run resigns and returns the result of work, or
+// Timeout when ctx ended. observe, if not nil, gets each new error: a HeldError for each other
+// leader, or a failure.
 func (c *Candidate) Run(ctx context.Context, work func(ctx context.Context) error, observe func(error)) error {
 	if observe == nil {
 		observe = func(error) {}
 	}
-	var told string
+	var observed string
 	for {
 		err := c.take(ctx)
 		if err == nil {
-			told = ""
+			observed = ""
 			if err = c.lead(ctx, work); !errors.Is(err, ErrLost) && ctx.Err() == nil {
 				return err
 			}
@@ -102,14 +101,14 @@ func (c *Candidate) Run(ctx context.Context, work func(ctx context.Context) erro
 		if ctx.Err() != nil {
 			return store.Wrap("wait to lead the rebalancing", context.Cause(ctx))
 		}
-		// Of one holder once, not at each renewal.
+		// Once for each holder, not for each of its renewals.
 		is := err.Error()
 		var other *HeldError
 		if errors.As(err, &other) {
 			is = other.Holder.ID.String()
 		}
-		if is != told {
-			told = is
+		if is != observed {
+			observed = is
 			observe(err)
 		}
 		if wait.Sleep(ctx, c.o.Lease/3) != nil {
@@ -118,8 +117,8 @@ func (c *Candidate) Run(ctx context.Context, work func(ctx context.Context) erro
 	}
 }
 
-// Try runs work if nobody else leads; else it fails with Conflict, a *HeldError
-// that says who does. When the lease is lost it returns ErrLost.
+// Try runs work if nobody else leads. Otherwise it fails with a *HeldError (Conflict). When the
+// lease is lost it returns ErrLost.
 func (c *Candidate) Try(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := c.take(ctx); err != nil {
 		return err
@@ -137,8 +136,8 @@ func (c *Candidate) take(ctx context.Context) error {
 		if h, v, err = read(ctx, c.regs); err != nil {
 			return err
 		}
-		// Its own record is of a swap whose outcome was not known: once more, as
-		// from when that one holds is not known either.
+		// Its own record is that of a swap of unknown outcome. It swaps again, since it
+		// does not know from when that lease counts.
 		if !h.free() && h.ID != c.id && !c.ended(h, v) {
 			return held(h)
 		}
@@ -151,9 +150,8 @@ func (c *Candidate) take(ctx context.Context) error {
 	return store.Wrap("take the leader's lease", err)
 }
 
-// ended reports whether somebody else's lease is over: by its own word, or because
-// its record has not changed for as long as it should hold. The second does not
-// need that wall clocks agree.
+// ended reports whether another holder's lease is over: by its own end, or because its record
+// has not changed for longer than the lease. The second does not need wall clocks that agree.
 func (c *Candidate) ended(h Holder, v store.Version) bool {
 	now := c.now()
 	if now.Wall.After(h.Until.Add(c.o.Skew)) {
@@ -168,8 +166,7 @@ func (c *Candidate) ended(h Holder, v store.Version) bool {
 	return least > patience
 }
 
-// write swaps the record and, if that is known to have happened, holds the lease
-// from sent on.
+// write swaps the record. If that succeeds the lease counts from sent.
 func (c *Candidate) write(ctx context.Context, old store.Version, h Holder, sent wait.Instant) error {
 	h.Until = sent.Wall.Add(c.o.Lease)
 	next := record.Next(old)
@@ -208,7 +205,7 @@ func (c *Candidate) lead(ctx context.Context, work func(ctx context.Context) err
 	return err
 }
 
-// watch ends the work when the lease is over on the first of both clocks.
+// watch ends the work when the lease is over on one of both clocks.
 func (c *Candidate) watch(ctx context.Context, stop context.CancelCauseFunc) {
 	const looks = 20 // per lease: a machine that was suspended finds out soon
 	for {
@@ -225,8 +222,8 @@ func (c *Candidate) watch(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// keep renews the lease each third of it, and more often after a failure. It ends
-// the work at once when somebody else holds the lease.
+// keep renews the lease each third of it, more often after a failure. It ends the work when
+// somebody else holds the lease.
 func (c *Candidate) keep(ctx context.Context, stop context.CancelCauseFunc) {
 	pause := c.o.Lease / 3
 	for wait.Sleep(ctx, pause) == nil {
@@ -250,7 +247,7 @@ func (c *Candidate) renew(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	// Whatever it was: what does the record say?
+	// Whatever the error, the record decides.
 	now, v, rerr := read(ctx, c.regs)
 	switch {
 	case rerr != nil:
@@ -258,16 +255,15 @@ func (c *Candidate) renew(ctx context.Context) error {
 	case now.ID != c.id:
 		return ErrLost
 	}
-	// This renewal came through, or an earlier one has come late: the next one
-	// begins from there. It may be older than sent, so the lease is not longer.
+	// This renewal was applied, or an earlier one late. The next one swaps that version.
+	// The record may be older than sent, so the lease is not extended.
 	c.mu.Lock()
 	c.version = v
 	c.mu.Unlock()
 	return err
 }
 
-// resign gives the lease up if it is still held, so that nobody has to wait for
-// its end.
+// resign gives up the lease if it still holds, so that nobody has to wait for its end.
 func (c *Candidate) resign(ctx context.Context) {
 	c.mu.Lock()
 	h, v, over := c.holder, c.version, c.over(c.now())
@@ -285,15 +281,14 @@ func (c *Candidate) resign(ctx context.Context) {
 		if err != nil || c.regs.Swap(ctx, store.Process, []byte(registerKey), v, rec) == nil {
 			return
 		}
-		// A renewal that was cut off may have come through.
+		// An interrupted renewal may have been applied.
 		if h, v, err = read(ctx, c.regs); err != nil || h.ID != c.id {
 			return
 		}
 	}
 }
 
-// Leader says who leads, as far as that can be found out, and whether it is this
-// candidate.
+// Leader returns the leader, if it is known, and whether it is this candidate.
 func (c *Candidate) Leader(ctx context.Context) (h Holder, known, mine bool) {
 	if h, mine := c.Leading(); mine {
 		return h, true, true

@@ -13,22 +13,22 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Holder is who leads, as the record says.
+// Holder is the content of the leader's record.
 type Holder struct {
-	// ID is drawn anew by each candidate; zero: nobody leads.
+	// ID is a random id of the candidate; zero: nobody leads.
 	ID uuid.UUID `json:"id"`
 	// Name is for people: a host and a process.
 	Name string `json:"name,omitempty"`
-	// Admin is the URL at which the leader takes commands; empty for none.
+	// Admin is the URL of the leader's admin API; empty for none.
 	Admin string `json:"admin,omitempty"`
-	// Since is when it began to lead, Until is when its lease ends unless it is
-	// renewed; both by the holder's wall clock.
+	// Since is when it began to lead, and Until the end of its lease unless it renews,
+	// both by the holder's wall clock.
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
 	// Lease is the length of the lease.
 	Lease time.Duration `json:"lease_ns"`
-	// Epoch is the register's at which the record was read or written. It grows with
-	// each change of the record, so a later leader has a higher one.
+	// Epoch is the register's. It grows with each change, so a later leader has a higher
+	// one.
 	Epoch uint64 `json:"-"`
 }
 
@@ -42,7 +42,7 @@ func (h *Holder) String() string {
 	return fmt.Sprintf("%s (%s)", h.Name, h.ID)
 }
 
-// HeldError says that somebody else leads.
+// HeldError is returned while another process leads.
 type HeldError struct{ Holder Holder }
 
 func (e *HeldError) Error() string {
@@ -50,14 +50,15 @@ func (e *HeldError) Error() string {
 	if e.Holder.Admin != "" {
 		how = "give commands to it, with --admin " + e.Holder.Admin
 	}
-	return fmt.Sprintf("another rebalancer leads already: %s, until %s unless it renews: %s", &e.Holder, e.Holder.Until.UTC().Format(time.RFC3339), how)
+	until := e.Holder.Until.UTC().Format(time.RFC3339)
+	return fmt.Sprintf("another rebalancer leads already: %s, until %s unless it renews: %s", &e.Holder, until, how)
 }
 
 func held(h Holder) error {
 	return &store.Error{Kind: store.Conflict, Op: "lead the rebalancing", Err: &HeldError{h}}
 }
 
-// registerKey is where the record is, in store.Process.
+// registerKey is the key of the record, in store.Process.
 const registerKey = "leader"
 
 // form of the record: a Holder as JSON.
@@ -71,8 +72,7 @@ func seal(v store.Version, h *Holder) (store.Record, error) {
 	return record.Seal(form, v, payload), nil
 }
 
-// read returns the newest record; a zero Holder at the zero version is one that
-// was never written.
+// read returns the newest record, or a zero Holder at the zero version if there is none.
 func read(ctx context.Context, regs store.Registers) (Holder, store.Version, error) {
 	const tries = 3 // of reading a torn record
 	for try := 1; ; try++ {
@@ -100,8 +100,7 @@ func read(ctx context.Context, regs store.Registers) (Holder, store.Version, err
 	}
 }
 
-// Current returns who leads, or led last: the record may be one of a process that
-// died. NotFound: nobody does.
+// Current returns the leader, by its record: it may have died since. NotFound: nobody leads.
 func Current(ctx context.Context, regs store.Registers) (Holder, error) {
 	h, _, err := read(ctx, regs)
 	if err == nil && h.free() {

@@ -7,25 +7,23 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Effect is one thing for an executor to do. Effects returned together may be
-// done in any order and at once. One that fails, or whose outcome is unknown, is
-// simply due again.
+// Effect is one thing for an executor to do: a Wait, a Swap, a Task or a Collect. Effects
+// that Next returns together may run in any order and at the same time. One that fails, or
+// whose outcome is unknown, is due again.
 type Effect interface {
-	// Key is the same for effects of which one at a time is enough.
+	// Key identifies the effect: of those with the same key only one may run at a time.
 	Key() string
-	// String says in a few words what is done.
+	// String describes the effect in a few words.
 	String() string
 }
 
-// Wait until nobody acts on an epoch below Epoch any more. Then tell
-// Seen.Waited.
+// Wait until nobody acts on an epoch below Epoch. Then call Seen.Waited.
 type Wait struct{ Epoch uint64 }
 
 // Swap takes the map from the view's root to the next epoch. All its parts go
 // into one change.
 type Swap struct {
-	// Epoch is the one that it leads to, and so the number of the batch that begins
-	// with it.
+	// Epoch is the next epoch, and the id of the batch that begins with it.
 	Epoch uint64
 	// Advance are batches for their next phase.
 	Advance []Step
@@ -33,14 +31,14 @@ type Swap struct {
 	Settle []Settlement
 	// Swept are batches whose markers are all swept.
 	Swept []uint64
-	// Begin are moves for one new batch; Goals are what they are for.
+	// Begin are the moves of a new batch, Goals their goals.
 	Begin []partmap.Move
 	Goals []Goal
-	// Reopen brings a bucket back that was left closing.
+	// Reopen opens a bucket that was left closing.
 	Reopen bool
 }
 
-// Spans are where the batch that begins with this swap is.
+// Spans are the spans of the batch that begins with this swap.
 func (e *Swap) Spans() (out []partmap.Span) {
 	for _, m := range e.Begin {
 		out = append(out, partmap.Span{Start: m.Start, End: m.End})
@@ -48,61 +46,67 @@ func (e *Swap) Spans() (out []partmap.Span) {
 	return out
 }
 
-// Step is a batch's way to its next phase.
+// Step takes a batch to its next phase.
 type Step struct {
 	Batch uint64
 	To    partmap.Phase
 }
 
-// Settlement is a batch with the spans that its ranges fill.
+// Settlement ends the move of a batch, whose ranges fill the spans.
 type Settlement struct {
 	Batch uint64
 	Spans []partmap.Span
 }
 
-// Task is work on one range, within one phase of its batch. When it is done,
-// tell Seen.Did.
+// Task is work on one range. When it is done, call Seen.Did. The phase of the range says
+// what the work is:
+//
+//   - Copying: copy all rows of the source to the destination, with their timestamps,
+//     markers included.
+//   - Verifying: compare the two. Copy what the destination lacks, and delete copies that
+//     the source lacks.
+//   - Draining: remove Ranges from their common source, above the timestamps of all of
+//     their rows.
+//   - Settled: sweep the range's partition: read its markers, check that the map still says
+//     that this sweep is pending, and delete exactly those markers.
 type Task struct {
 	Batch uint64
 	Phase partmap.Phase
+	// Range is the range; of a removal, the first of Ranges.
 	Range partmap.Range
-}
-
-// Copy all rows of the source to the destination, with their timestamps, markers
-// included.
-type Copy struct{ Task }
-
-// Verify that the destination has each row of the source or a newer one; copy
-// what it lacks.
-type Verify struct{ Task }
-
-// Remove the ranges of a batch that have left one source from it, above the
-// timestamps of all of their rows. The task's range is the first of them.
-type Remove struct {
-	Task
+	// Ranges are what a removal removes. Whole: the source has nothing else, so all of the
+	// partition is removed.
 	Ranges []partmap.Range
-	// Whole: the source has nothing else and goes altogether.
-	Whole bool
+	Whole  bool
 }
-
-// Sweep the markers in the range's partition: read them, then look whether the
-// map still says that this sweep is pending, then delete exactly those.
-type Sweep struct{ Task }
 
 // Collect deletes map nodes that no map names or can name any more.
 type Collect struct{ Nodes []store.NodeID }
 
-func (e Wait) Key() string    { return "wait" }
-func (e Swap) Key() string    { return "swap" }
-func (e Copy) Key() string    { return e.key("copy") }
-func (e Verify) Key() string  { return e.key("verify") }
-func (e Remove) Key() string  { return e.key("remove") }
-func (e Sweep) Key() string   { return e.key("sweep") }
+// Name is what is done: "copy", "compare", "remove" or "sweep".
+func (e Task) Name() string {
+	switch e.Phase {
+	case partmap.Copying:
+		return "copy"
+	case partmap.Verifying:
+		return "compare"
+	case partmap.Draining:
+		return "remove"
+	}
+	return "sweep"
+}
+
+// Key implements Effect.
+func (e Wait) Key() string { return "wait" }
+
+// Key implements Effect.
+func (e Swap) Key() string { return "swap" }
+
+// Key implements Effect.
+func (e Task) Key() string { return fmt.Sprintf("%s %d %q", e.Name(), e.Batch, e.Range.Start) }
+
+// Key implements Effect.
 func (e Collect) Key() string { return "collect" }
-
-func (t *Task) key(what string) string { return fmt.Sprintf("%s %d %q", what, t.Batch, t.Range.Start) }
-
-func (t *Task) span() string { return fmt.Sprintf("[%q, %q)", t.Range.Start, t.Range.End) }
 
 func (e Wait) String() string { return fmt.Sprintf("wait for epoch %d", e.Epoch) }
 
@@ -126,13 +130,15 @@ func (e Swap) String() string {
 	return s[:len(s)-1]
 }
 
-func (e Copy) String() string   { return "copy " + e.span() }
-func (e Verify) String() string { return "verify " + e.span() }
-func (e Remove) String() string {
-	if e.Whole {
+func (e Task) String() string {
+	span := fmt.Sprintf("[%q, %q)", e.Range.Start, e.Range.End)
+	switch {
+	case e.Whole:
 		return "remove partition " + e.Range.Partition.String()
+	case e.Phase == partmap.Draining:
+		return fmt.Sprintf("remove %d ranges from %s on", len(e.Ranges), span)
 	}
-	return fmt.Sprintf("remove %d ranges from %s on", len(e.Ranges), e.span())
+	return e.Name() + " " + span
 }
-func (e Sweep) String() string   { return "sweep " + e.span() }
+
 func (e Collect) String() string { return fmt.Sprintf("collect %d nodes", len(e.Nodes)) }

@@ -5,80 +5,82 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/base/keytext"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Goal is a layout that is wanted for one span of keys. It describes an end and
-// not steps, so that it can be given again after a crash: a goal that is met
-// already asks for nothing.
+// Goal is the wanted layout of one span of keys. It describes the end and not the steps, so
+// it can be given again after a crash: a goal that is met needs nothing.
 type Goal struct {
 	// Start and End are cuts of the map (an empty End is plus infinity).
-	Start, End []byte
-	// Cuts are all the cuts that the span is to have in between, ascending; none
-	// makes it one range. A split is met where there are more: what it began may have
-	// been cut further, by another goal, before anybody looks whether it is met.
-	Cuts [][]byte
-	// Stay is which part of a single range that is split stays in its partition,
-	// counted from 0; it does not move. Negative: none does. Parts that are
-	// ranges already stay in any case.
-	Stay int
+	Start keytext.Key `json:"start"`
+	End   keytext.Key `json:"end"`
+	// Cuts are all cuts wanted inside the span, ascending; none makes it one range. A split
+	// is also met where there are more cuts: another goal may have cut the span further
+	// before the split is judged.
+	Cuts keytext.Keys `json:"cuts"`
+	// Stay is the part, counted from 0, that stays in its partition where a single range is
+	// split. Negative: none does. Parts that are ranges already always stay.
+	Stay int `json:"-"`
 	// Keep are the parts, counted from 0, that stay in their partitions where several
-	// ranges are cut anew together: each within one range, another one for each.
-	Keep []int
-	// Leave is a partition that the span must not be in afterwards, though it is
-	// cut as wanted; zero for none.
-	Leave store.PartitionID
+	// ranges are recut together: each part within one range, no two in the same one.
+	Keep []int `json:"-"`
+	// Leave is a partition that the span must leave, even if it is cut as wanted; zero for
+	// none.
+	Leave store.PartitionID `json:"-"`
 	// PinUntil pins the cuts (Unix seconds); 0 for no pin.
-	PinUntil int64
+	PinUntil int64 `json:"-"`
 
 	// Rows is about how many rows the span has, Copies how many of them the move copies,
 	// and Why the reason, for people. They are reported only: Equal and Judge ignore them.
-	Rows, Copies int64
-	Why          string
+	Rows   int64  `json:"rows"`
+	Copies int64  `json:"rows_copied"`
+	Why    string `json:"-"`
 }
 
-// Split cuts one range at cuts; the stay-th part does not move.
+// Split cuts one range at cuts; part number stay does not move.
 func Split(start, end []byte, stay int, cuts ...[]byte) Goal {
 	return Goal{Start: start, End: end, Cuts: cuts, Stay: stay}
 }
 
-// Merge makes the ranges of a span one, in a fresh partition.
+// Merge joins the ranges of a span, in a fresh partition.
 func Merge(start, end []byte) Goal { return Goal{Start: start, End: end, Stay: -1} }
 
-// Refresh rewrites a range into a fresh partition, without the tombstones of
-// the one where it is.
+// Refresh rewrites a range into a fresh partition, without the tombstones of its present
+// one.
 func Refresh(rg *partmap.Range) Goal {
 	return Goal{Start: rg.Start, End: rg.End, Stay: -1, Leave: rg.Partition}
 }
 
-// Roll gives what lies from the cuts on, in the last range of a bucket, to fresh
-// partitions. Where no row lies there yet, none is copied.
+// Roll moves what is above the cuts, in the last range of a bucket, to fresh partitions.
+// Where there are no rows yet, none is copied.
 func Roll(start []byte, cuts ...[]byte) Goal { return Split(start, nil, 0, cuts...) }
 
-// Verdict is what a goal needs at present.
+// Verdict is the state of a goal.
 type Verdict uint8
 
 const (
-	// Met: nothing.
+	// Met: the map is as wanted.
 	Met Verdict = iota
 	// Ready: its move can begin.
 	Ready
-	// Blocked: moves in flight have to end first, perhaps its own.
+	// Blocked: moves in flight have to end first, possibly its own.
 	Blocked
 	// Impossible: it does not fit the map.
 	Impossible
 )
 
-// Judge says what a goal needs, the move that begins it if it is Ready, and why
-// if it is Impossible. fresh draws partition ids.
+// Judge returns the state of a goal; if it is Ready, the move that begins it; if it is
+// Impossible, the reason. fresh draws partition ids.
 func (g *Goal) Judge(v *View, now time.Time, fresh func() store.PartitionID) (Verdict, partmap.Move, error) {
 	if err := g.check(); err != nil {
 		return Impossible, partmap.Move{}, err
 	}
 	ranges, tiled := v.within(g.Start, g.End)
 	if !tiled {
-		return Impossible, partmap.Move{}, store.Errorf(store.InvalidArgument, "[%q, %q) does not begin and end at cuts of bucket %s", g.Start, g.End, v.Root.Bucket)
+		return Impossible, partmap.Move{}, store.Errorf(store.InvalidArgument,
+			"[%q, %q) does not begin and end at cuts of bucket %s", g.Start, g.End, v.Root.Bucket)
 	}
 	mine := map[store.PartitionID]bool{}
 	for i := range ranges {
@@ -95,14 +97,17 @@ func (g *Goal) Judge(v *View, now time.Time, fresh func() store.PartitionID) (Ve
 	}
 	for i := range ranges[1:] {
 		rg := &ranges[i+1]
-		if rg.PinUntil > now.Unix() && !slices.ContainsFunc(g.Cuts, func(c []byte) bool { return string(c) == string(rg.Start) }) {
-			return Impossible, partmap.Move{}, store.Errorf(store.InvalidArgument, "the cut %q is pinned until %s: nothing joins across it", rg.Start, time.Unix(rg.PinUntil, 0).UTC().Format(time.RFC3339))
+		kept := slices.ContainsFunc(g.Cuts, func(c []byte) bool { return string(c) == string(rg.Start) })
+		if rg.PinUntil > now.Unix() && !kept {
+			return Impossible, partmap.Move{}, store.Errorf(store.InvalidArgument,
+				"the cut %q is pinned until %s: nothing joins across it", rg.Start,
+				time.Unix(rg.PinUntil, 0).UTC().Format(time.RFC3339))
 		}
 	}
 	return Ready, g.move(ranges, fresh), nil
 }
 
-// check refuses what no map fits.
+// check refuses goals that fit no map.
 func (g *Goal) check() error {
 	last := g.Start
 	for i, c := range g.Cuts {
@@ -139,7 +144,7 @@ func (g *Goal) met(ranges []partmap.Range) bool {
 	return true
 }
 
-// split reports whether the goal cuts, and joins nothing.
+// split reports whether the goal only cuts.
 func (g *Goal) split() bool {
 	return g.Stay >= 0 && len(g.Cuts) > 0 && len(g.Keep) == 0 && g.Leave.IsZero()
 }
@@ -164,9 +169,8 @@ func (g *Goal) move(ranges []partmap.Range, fresh func() store.PartitionID) part
 	return m
 }
 
-// stays reports whether the i-th part needs no move. One partition is in one
-// place only: of the ranges that share one, at most one may stay where others
-// leave, which is so for ranges that stay as they are.
+// stays reports whether the i-th part needs no move. Of several ranges that share a
+// partition, none may stay in it while others leave.
 func (g *Goal) stays(ranges []partmap.Range, i int, start, end []byte) bool {
 	if !g.Leave.IsZero() {
 		return false
@@ -185,7 +189,7 @@ func (g *Goal) stays(ranges []partmap.Range, i int, start, end []byte) bool {
 	})
 }
 
-// alone reports whether one range only is in a partition.
+// alone reports whether a partition has one range only.
 func alone(ranges []partmap.Range, id store.PartitionID) bool {
 	n := 0
 	for i := range ranges {
@@ -198,6 +202,7 @@ func alone(ranges []partmap.Range, id store.PartitionID) bool {
 
 // Equal reports whether two goals want the same layout of the same span.
 func (g *Goal) Equal(o *Goal) bool {
-	return string(g.Start) == string(o.Start) && string(g.End) == string(o.End) && g.Stay == o.Stay && slices.Equal(g.Keep, o.Keep) && g.Leave == o.Leave &&
+	return string(g.Start) == string(o.Start) && string(g.End) == string(o.End) &&
+		g.Stay == o.Stay && slices.Equal(g.Keep, o.Keep) && g.Leave == o.Leave &&
 		g.PinUntil == o.PinUntil && slices.EqualFunc(g.Cuts, o.Cuts, bytes.Equal)
 }

@@ -171,14 +171,8 @@ func (w *world) do(s *move.Seen, e move.Effect) {
 		}
 	case move.Wait:
 		s.Waited(e.Epoch)
-	case move.Copy:
-		s.Did(e.Task)
-	case move.Verify:
-		s.Did(e.Task)
-	case move.Remove:
-		s.Did(e.Task)
-	case move.Sweep:
-		s.Did(e.Task)
+	case move.Task:
+		s.Did(e)
 	}
 }
 
@@ -194,7 +188,7 @@ func text(effects []move.Effect) string {
 	var lines []string
 	for _, e := range effects {
 		s := e.String()
-		if r, ok := e.(move.Remove); ok && r.Whole {
+		if r, ok := e.(move.Task); ok && r.Whole {
 			s = fmt.Sprintf("remove the partition of [%q, %q)", r.Range.Start, r.Range.End)
 		}
 		lines = append(lines, s)
@@ -224,7 +218,7 @@ func TestScenarios(t *testing.T) {
 			copy ["m", "")
 			swap: batch 2 to verifying
 			wait for epoch 4
-			verify ["m", "")
+			compare ["m", "")
 			swap: batch 2 to draining
 			wait for epoch 5
 			remove 1 ranges from ["m", "") on
@@ -247,7 +241,7 @@ func TestScenarios(t *testing.T) {
 			copy ["", "g") + copy ["g", "t")
 			swap: batch 2 to verifying
 			wait for epoch 4
-			verify ["", "g") + verify ["g", "t")
+			compare ["", "g") + compare ["g", "t")
 			swap: batch 2 to draining
 			wait for epoch 5
 			remove the partition of ["", "g") + remove the partition of ["g", "t")
@@ -271,7 +265,7 @@ func TestScenarios(t *testing.T) {
 			copy ["c", "g") + copy ["g", "t") + copy ["x", "")
 			swap: batch 2 to verifying
 			wait for epoch 4
-			verify ["c", "g") + verify ["g", "t") + verify ["x", "")
+			compare ["c", "g") + compare ["g", "t") + compare ["x", "")
 			swap: batch 2 to draining
 			wait for epoch 5
 			remove 1 ranges from ["c", "g") on + remove the partition of ["g", "t") + remove 1 ranges from ["x", "") on
@@ -354,7 +348,7 @@ func TestWhoFindsAMoveWaitsAnewAndStartsOver(t *testing.T) {
 	require.Equal(t, "wait for epoch 4", text(w.next(&other, nil)))
 	other.Did(move.Task{Batch: 2, Phase: partmap.Copying, Range: partmap.Range{}})
 	other.Waited(4)
-	require.Equal(t, `verify ["", "m")`, text(w.next(&other, nil)), "a late report of the phase before changes nothing")
+	require.Equal(t, `compare ["", "m")`, text(w.next(&other, nil)), "a late report of the phase before changes nothing")
 }
 
 func TestClosingBuckets(t *testing.T) {
@@ -488,13 +482,7 @@ func TestForgettingChangesNothing(t *testing.T) {
 			switch e := e.(type) {
 			case move.Wait:
 				m.waited = max(m.waited, e.Epoch)
-			case move.Copy:
-				held(e.Batch)
-			case move.Verify:
-				held(e.Batch)
-			case move.Remove:
-				held(e.Batch)
-			case move.Sweep:
+			case move.Task:
 				held(e.Batch)
 			case move.Swap:
 				for _, s := range e.Advance {

@@ -301,13 +301,9 @@ func TestBeginsWithinLimits(t *testing.T) {
 		want  string
 	}{
 		"all":                          {abc, move.Input{}, "swap: begin 3 moves"},
-		"as many ranges as they have":  {abc, move.Input{MaxRanges: 6}, "swap: begin 3 moves"},
-		"a range less":                 {abc, move.Input{MaxRanges: 5}, "swap: begin 2 moves"},
-		"the first in any case":        {abc, move.Input{MaxRanges: 1}, "swap: begin 1 moves"},
-		"a smaller one after it":       {[]move.Goal{split("a"), move.Merge(b("b"), nil), split("a")}, move.Input{MaxRanges: 5}, "swap: begin 1 moves"},
-		"a large one is passed over":   {[]move.Goal{split("a"), move.Merge(b("b"), nil)}, move.Input{MaxRanges: 6}, "swap: begin 2 moves"},
+		"a merge and a split":          {[]move.Goal{split("a"), move.Merge(b("b"), nil)}, move.Input{}, "swap: begin 2 moves"},
 		"the same twice":               {[]move.Goal{split("a"), split("a"), split("c")}, move.Input{}, "swap: begin 2 moves"},
-		"what is met takes nothing":    {[]move.Goal{move.Merge(b("a"), b("az")), split("b")}, move.Input{MaxRanges: 2}, "swap: begin 1 moves"},
+		"what is met takes nothing":    {[]move.Goal{move.Merge(b("a"), b("az")), split("b")}, move.Input{}, "swap: begin 1 moves"},
 		"impossible ones take nothing": {[]move.Goal{move.Merge(b("aa"), b("az")), split("b")}, move.Input{}, "swap: begin 1 moves"},
 		"held":                         {abc, move.Input{Hold: true}, ""},
 	} {
@@ -323,33 +319,30 @@ func TestBeginsWithinLimits(t *testing.T) {
 			require.NoError(t, w.swap(swap), name)
 		}
 	}
-	// So many batches are in flight at once.
-	for most, want := range map[int]int{1: 1, 2: 2, 0: 3, 1000: 3} {
-		w := newWorld(t, cuts...)
-		for range 3 {
-			effects := move.Next(w.look(&move.Seen{}, abc), &move.Seen{}, move.Input{Goals: abc, Now: w.now, MaxBatches: most, MaxRanges: 1, Fresh: func() store.PartitionID { return w.id() }})
-			for _, e := range effects {
-				if swap, ok := e.(move.Swap); ok {
+	// The map limits the batches in flight.
+	var many []string
+	for i := range partmap.MaxBatches + 2 {
+		many = append(many, fmt.Sprintf("k%02d", i), fmt.Sprintf("k%02dz", i))
+	}
+	w := newWorld(t, many...)
+	for i := range partmap.MaxBatches + 2 {
+		// A mover that has waited for all that is in flight.
+		goals := []move.Goal{split(fmt.Sprintf("k%02d", i))}
+		var s move.Seen
+		w.look(&s, goals)
+		s.Waited(w.root.Epoch)
+		in := move.Input{Goals: goals, Now: w.now, Fresh: func() store.PartitionID { return w.id() }}
+		for _, e := range move.Next(w.look(&s, goals), &s, in) {
+			if swap, ok := e.(move.Swap); ok {
+				if swap.Advance = nil; len(swap.Begin) > 0 {
 					require.NoError(t, w.swap(swap))
 				}
 			}
-			// One that has waited for all that is in flight.
-			var s move.Seen
-			w.look(&s, abc)
-			s.Waited(w.root.Epoch)
-			for _, e := range move.Next(w.look(&s, abc), &s, move.Input{Goals: abc, Now: w.now, MaxBatches: most, MaxRanges: 1, Fresh: func() store.PartitionID { return w.id() }}) {
-				if swap, ok := e.(move.Swap); ok {
-					swap.Advance = nil
-					if len(swap.Begin) > 0 {
-						require.NoError(t, w.swap(swap))
-					}
-				}
-			}
 		}
-		require.Len(t, w.root.Batches, want, "at most %d", most)
 	}
+	require.Len(t, w.root.Batches, partmap.MaxBatches)
 	// A bucket that is deleted has nothing to do.
-	w := newWorld(t, cuts...)
+	w = newWorld(t, cuts...)
 	for _, s := range []partmap.State{partmap.Closing, partmap.Deleted} {
 		c, err := partmap.WithState(w.root, s, w.stamp())
 		require.NoError(t, err)
@@ -384,7 +377,12 @@ func TestWhatIsRemovedWhole(t *testing.T) {
 
 // What effects are called.
 func TestEffectsInWords(t *testing.T) {
-	task := move.Task{Batch: 7, Phase: partmap.Copying, Range: partmap.Range{Entry: partmap.Entry{Start: b("a"), Partition: store.PartitionID{1}}, End: b("c")}}
+	task := func(p partmap.Phase, ranges int, whole bool) move.Task {
+		return move.Task{
+			Batch: 7, Phase: p, Ranges: make([]partmap.Range, ranges), Whole: whole,
+			Range: partmap.Range{Entry: partmap.Entry{Start: b("a"), Partition: store.PartitionID{1}}, End: b("c")},
+		}
+	}
 	for _, c := range []struct {
 		e         move.Effect
 		key, text string
@@ -393,11 +391,11 @@ func TestEffectsInWords(t *testing.T) {
 		{move.Swap{Reopen: true}, "swap", "swap: reopen"},
 		{move.Swap{Begin: make([]partmap.Move, 2), Advance: []move.Step{{Batch: 4, To: partmap.Copying}}, Settle: []move.Settlement{{Batch: 5}}, Swept: []uint64{6}}, "swap",
 			"swap: begin 2 moves; batch 4 to copying; batch 5 settled; batch 6 swept"},
-		{move.Copy{Task: task}, `copy 7 "a"`, `copy ["a", "c")`},
-		{move.Verify{Task: task}, `verify 7 "a"`, `verify ["a", "c")`},
-		{move.Remove{Task: task, Ranges: make([]partmap.Range, 2)}, `remove 7 "a"`, `remove 2 ranges from ["a", "c") on`},
-		{move.Remove{Task: task, Whole: true}, `remove 7 "a"`, "remove partition 01000000-0000-0000-0000-000000000000"},
-		{move.Sweep{Task: task}, `sweep 7 "a"`, `sweep ["a", "c")`},
+		{task(partmap.Copying, 0, false), `copy 7 "a"`, `copy ["a", "c")`},
+		{task(partmap.Verifying, 0, false), `compare 7 "a"`, `compare ["a", "c")`},
+		{task(partmap.Draining, 2, false), `remove 7 "a"`, `remove 2 ranges from ["a", "c") on`},
+		{task(partmap.Draining, 2, true), `remove 7 "a"`, "remove partition 01000000-0000-0000-0000-000000000000"},
+		{task(partmap.Settled, 0, false), `sweep 7 "a"`, `sweep ["a", "c")`},
 		{move.Collect{Nodes: make([]store.NodeID, 3)}, "collect", "collect 3 nodes"},
 	} {
 		require.Equal(t, c.key, c.e.Key())

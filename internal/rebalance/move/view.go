@@ -8,13 +8,12 @@ import (
 	"github.com/evenkeel/evenkeel/partmap"
 )
 
-// View is a bucket's map at one epoch, as far as moves and goals are concerned.
-// It is read-only.
+// View is the part of a bucket's map that concerns moves and goals, at one epoch. It is
+// read-only.
 type View struct {
 	Root *partmap.Root
-	// Ranges in order: those of batches in flight, those that a goal's span
-	// overlaps, and all others of the same partitions. They are not everything
-	// there is: see Look.
+	// Ranges are, in order, those of batches in flight, those that overlap a goal's span,
+	// and all others of the same partitions.
 	Ranges []partmap.Range
 }
 
@@ -28,9 +27,9 @@ type Map interface {
 	Since(epoch uint64) iter.Seq2[partmap.Range, error]
 }
 
-// Look reads of a map what Next needs to know for these goals: no more than what
-// moves and what goals want, once s knows where the batches in flight are. It
-// fails with the first error of m.
+// Look reads the part of a map that Next needs for these goals. Once s knows the spans of
+// the batches in flight, that is only what moves and what goals want. It fails with the
+// first error of m.
 func Look(root *partmap.Root, m Map, s *Seen, goals []Goal) (*View, error) {
 	s.look(root)
 	wanted := make([]partmap.Span, len(goals))
@@ -41,8 +40,8 @@ func Look(root *partmap.Root, m Map, s *Seen, goals []Goal) (*View, error) {
 	if err != nil || v.complete() {
 		return v, err
 	}
-	// Somebody else began a batch, perhaps this one in an earlier life. Its ranges
-	// changed when it began.
+	// Another process began a batch, or this one before a restart. Its ranges changed
+	// when it began.
 	found := map[uint64][]partmap.Range{}
 	for rg, err := range m.Since(root.Batches[0].ID) {
 		if err != nil {
@@ -58,10 +57,10 @@ func Look(root *partmap.Root, m Map, s *Seen, goals []Goal) (*View, error) {
 	return look(root, m, slices.Concat(wanted, s.spans()), goals)
 }
 
-// Spans are where the view's ranges are.
+// Spans are the spans of the view's ranges.
 func (v *View) Spans() []partmap.Span { return spans(v.Ranges) }
 
-// complete reports whether all ranges of batches in flight are there.
+// complete reports whether the view has all ranges of the batches in flight.
 func (v *View) complete() bool {
 	count := map[uint64]uint64{}
 	for i := range v.Ranges {
@@ -73,8 +72,8 @@ func (v *View) complete() bool {
 // look reads spans.
 func look(root *partmap.Root, m Map, spans []partmap.Span, goals []Goal) (*View, error) {
 	v := &View{Root: root}
-	// The ranges of one partition are neighbours, so a run of them is kept or
-	// dropped as a whole.
+	// The ranges of one partition are neighbours: a run of them is kept or dropped as a
+	// whole.
 	var run []partmap.Range
 	keep := false
 	flush := func() {
@@ -90,10 +89,10 @@ func look(root *partmap.Root, m Map, spans []partmap.Span, goals []Goal) (*View,
 		run = append(run, rg)
 		keep = keep || moving(&rg) || rg.SweepPending || wanted(goals, &rg)
 	}
-	var next []byte // where reading has come to; nil: the lowest key
+	var next []byte // end of what was read; nil: nothing was
 	for _, s := range joined(spans) {
 		if next != nil && len(next) == 0 {
-			break // it has come to the end
+			break // all was read
 		}
 		first := true
 		for rg, err := range m.Ranges(later(s.Start, next)) {
@@ -106,7 +105,7 @@ func look(root *partmap.Root, m Map, spans []partmap.Span, goals []Goal) (*View,
 					return nil, err
 				}
 			}
-			// Beyond the span only the rest of a run is of interest.
+			// Beyond the span only the rest of a run counts.
 			if len(s.End) > 0 && bytes.Compare(rg.Start, s.End) >= 0 && (len(run) == 0 || run[0].Partition != rg.Partition) {
 				break
 			}
@@ -121,8 +120,8 @@ func look(root *partmap.Root, m Map, spans []partmap.Span, goals []Goal) (*View,
 	return v, nil
 }
 
-// before takes the ranges in front of one that are in the same partition, as far
-// as they were not taken already: those from next on (nil: the lowest key).
+// before takes the ranges before rg that are in the same partition, from next on (nil: the
+// lowest key): those before it were taken already.
 func before(m Map, rg *partmap.Range, next []byte, take func(partmap.Range)) error {
 	var left []partmap.Range
 	for at := rg.Start; string(at) != string(next); {

@@ -1,19 +1,19 @@
-// Package pause keeps in the store whether moves are paused, so that every process obeys,
-// whoever leads, and whatever is started anew.
+// Package pause keeps in the store whether moves are paused, so that every process obeys, also
+// after a restart or a change of the leader.
 //
-// A pause lets no move begin. What has begun goes on to its end, and when no batch is in
-// flight any more the store is quiet: maps do not change, as a snapshot wants it.
+// Under a pause no move begins. Moves in flight go on, and when no batch is left the store is
+// quiet: maps do not change, as a snapshot needs it.
 //
-// A mover that has just read "not paused" must not begin after somebody was told that the
-// store is quiet, however long it was held up in between. No clock helps there, so it takes
-// two steps. All is in one register:
+// A mover that has just read "not paused" must not begin after the store was reported quiet,
+// however long it was held up in between. No clock helps there, so it takes two steps, with
+// one register (docs/protocol.md, "Pauses"):
 //
-//   - a mover first notes there that it begins, in which bucket and on which epoch of its
-//     root; that fails where there is a pause. Then it swaps the root.
-//   - who pauses first sets the pause; it finds noted there all swaps that may still come.
-//     Then it swaps each of these roots for the same map at the next epoch: a swap that
-//     comes later meets a Conflict. Only then it looks which batches are in flight.
+//   - A mover first notes in the register that it begins: bucket, and epoch of its root. Under
+//     a pause that fails. Then it swaps the root.
+//   - Quiet finds in the register, after the pause was set, all swaps that may still come. It
+//     swaps each of these roots for the same map at the next epoch, so that a late swap meets
+//     a Conflict. Only then it looks for batches in flight.
 //
-// What is noted is of no meaning any more as soon as the root has left that epoch, whoever
-// swapped it, so that anybody may strike it out then, and nobody has to.
+// A note is void as soon as the root has left the epoch. Anybody may strike it out then, and
+// nobody has to.
 package pause

@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Error says that a move can't begin, since moves are paused. It is a Conflict.
+// Error is returned for a move that can't begin because moves are paused. It is a Conflict.
 type Error struct{ Pause Pause }
 
 func (e *Error) Error() string {
@@ -28,37 +28,37 @@ type Maps interface {
 	Stamp() partmap.Stamp
 }
 
-// Gate is what the movers of one process go through. It is safe for concurrent use.
+// Gate admits the moves of one process. It is safe for concurrent use.
 type Gate struct {
 	regs store.Registers
 	maps Maps
 	skew time.Duration
 	now  func() time.Time
 
-	changing sync.Mutex // of one process one after the other: they would only meet conflicts
+	changing sync.Mutex // held for a change of the register: two at once would conflict
 
 	mu   sync.Mutex
-	over []begin // noted in the register, and of no meaning any more
+	over []begin // void notes in the register
 }
 
-// NewGate makes a gate. A pause that ends by itself ends skew later for it, the bound
-// within which clocks agree.
+// NewGate makes a gate. To it, a pause with an end ends later by skew, the bound on the
+// differences of clocks.
 func NewGate(regs store.Registers, m Maps, skew time.Duration, now func() time.Time) *Gate {
 	return &Gate{regs: regs, maps: m, skew: skew, now: now}
 }
 
-// time is that by which pauses end.
+// time is the time by which pauses end.
 func (g *Gate) time() time.Time { return g.now().Add(-g.skew) }
 
-// Look returns the state as known nearby: it may be behind, Begin is not.
+// Look returns the state at Local: unlike Begin's it may be behind.
 func (g *Gate) Look(ctx context.Context) (State, error) { return Read(ctx, g.regs, store.Local) }
 
-// Paused returns the pause that a bucket is under by a state that Look returned.
+// Paused returns the pause of a bucket, by a state that Look returned.
 func (g *Gate) Paused(s *State, id store.BucketID) (Pause, bool) { return s.Of(id, g.time()) }
 
-// Begin has to be called before a swap that lets a batch begin, with the epoch that the
-// swap replaces. An *Error: moves are paused. After any error that swap must not be made.
-// End is called once it is known that the root has left that epoch.
+// Begin must be called before a swap that begins a batch, with the epoch that the swap
+// replaces. An *Error: moves are paused. After any error the swap must not be made. Call End
+// once the root has left that epoch.
 func (g *Gate) Begin(ctx context.Context, id store.BucketID, epoch uint64) error {
 	g.changing.Lock()
 	defer g.changing.Unlock()
@@ -89,7 +89,7 @@ func (g *Gate) Begin(ctx context.Context, id store.BucketID, epoch uint64) error
 	}
 	err := note()
 	if errors.Is(err, errFull) {
-		// Others died, or did not come to know what became of their swaps.
+		// Other movers died, or do not know whether their swaps were applied.
 		for _, b := range full {
 			root, lerr := g.maps.Load(ctx, b.Bucket)
 			if lerr == nil && root.Epoch > b.Epoch {
@@ -108,8 +108,8 @@ func (g *Gate) Begin(ctx context.Context, id store.BucketID, epoch uint64) error
 
 var errFull = store.Errorf(store.Unavailable, "too many moves begin at once (%d)", maxBegins)
 
-// End says that the root of a bucket has left an epoch for which Begin was called. It
-// does no I/O: what is noted is struck out by a later Begin.
+// End tells the gate that the root of a bucket has left an epoch for which Begin was called. It
+// does no I/O: a later Begin strikes out the note.
 func (g *Gate) End(id store.BucketID, epoch uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

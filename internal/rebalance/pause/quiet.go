@@ -14,12 +14,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Progress is how far a wait for quiet is.
+// Progress is the progress of Quiet.
 type Progress struct {
-	// Roots that were looked at; Scanned: that were all.
+	// Roots that were checked; Scanned: all of them were.
 	Roots   int
 	Scanned bool
-	// Moving are the buckets with batches in flight, as far as they are known, by id.
+	// Moving are the known buckets with batches in flight, by id.
 	Moving []Moving
 }
 
@@ -30,16 +30,15 @@ type Moving struct {
 }
 
 const (
-	// lookEvery is the pause between two looks at the buckets that move.
+	// lookEvery is the pause between two checks of the buckets that move.
 	lookEvery = time.Second
-	// looksAtOnce is how many roots are read at once.
+	// looksAtOnce is the number of roots read at once.
 	looksAtOnce = 16
 )
 
-// Quiet returns once no batch is in flight in a bucket, or with nil in any, and none
-// can begin before the pause ends, whatever was held up where. report, unless nil, is told how
-// far it is. It fails with Conflict where there is no pause, or where it ends meanwhile, and
-// with Timeout when ctx ends: then the pause stays.
+// Quiet returns when no batch is in flight in a bucket (nil: in any), and none can begin before
+// the pause ends. report, if not nil, gets the progress. It fails with Conflict if there is no
+// pause, or if it ends meanwhile, and with Timeout when ctx ends; the pause stays.
 func Quiet(ctx context.Context, regs store.Registers, m Maps, id *store.BucketID, now func() time.Time, report func(Progress)) error {
 	q := quiet{regs: regs, maps: m, id: id, now: now, report: report}
 	return store.Wrap("wait until nothing moves", q.wait(ctx))
@@ -61,7 +60,7 @@ func (q *quiet) wait(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// In this order: what begins after the look at a bucket would not be seen.
+	// In this order: a batch that begins after the check of its bucket would be missed.
 	if err := q.fence(ctx, s.begins); err != nil {
 		return err
 	}
@@ -82,7 +81,7 @@ func (q *quiet) wait(ctx context.Context) error {
 	return q.still(ctx, p)
 }
 
-// paused returns the state and the pause that is waited under.
+// paused returns the state and its pause.
 func (q *quiet) paused(ctx context.Context) (State, Pause, error) {
 	s, err := Read(ctx, q.regs, store.Serial)
 	if err != nil {
@@ -95,7 +94,7 @@ func (q *quiet) paused(ctx context.Context) (State, Pause, error) {
 	return s, p, nil
 }
 
-// still fails unless the pause is the one that the wait began under.
+// still fails unless the pause is the one under which the wait began.
 func (q *quiet) still(ctx context.Context, p Pause) error {
 	_, now, err := q.paused(ctx)
 	if err == nil && !now.Since.Equal(p.Since) {
@@ -104,7 +103,7 @@ func (q *quiet) still(ctx context.Context, p Pause) error {
 	return err
 }
 
-// fence makes sure that none of the swaps that were noted comes later.
+// fence makes sure that no noted swap is applied later.
 func (q *quiet) fence(ctx context.Context, begins []begin) error {
 	var over []begin
 	for _, b := range begins {
@@ -122,8 +121,7 @@ func (q *quiet) fence(ctx context.Context, begins []begin) error {
 	return change(ctx, q.regs, func(s *State) (bool, error) { return s.strike(over), nil })
 }
 
-// pass brings a root past an epoch: by the same map at the next one, if nothing else
-// has brought it there.
+// pass takes a root past an epoch, by a swap to the same map at the next epoch if need be.
 func (q *quiet) pass(ctx context.Context, b begin) error {
 	const tries = 20
 	var err error
@@ -135,7 +133,7 @@ func (q *quiet) pass(ctx context.Context, b begin) error {
 		if root.Epoch > b.Epoch {
 			return nil
 		}
-		// After it, whatever became of it, the root tells.
+		// Whatever its outcome, the next read of the root shows it.
 		err = q.maps.Swap(ctx, partmap.Again(root, q.maps.Stamp()))
 		if ctx.Err() != nil {
 			break
@@ -144,7 +142,7 @@ func (q *quiet) pass(ctx context.Context, b begin) error {
 	return store.Wrap("shut out moves that were about to begin", err)
 }
 
-// scan looks at all roots.
+// scan checks all roots.
 func (q *quiet) scan(ctx context.Context) (moving []Moving, err error) {
 	if q.id != nil {
 		moving, err = q.look(ctx, []Moving{{Bucket: *q.id}})

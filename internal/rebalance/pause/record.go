@@ -11,24 +11,22 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/google/uuid"
-
 	"github.com/evenkeel/evenkeel/internal/base/record"
 	"github.com/evenkeel/evenkeel/store"
 )
 
 // Pause is one pause, of all moves or of those of a bucket.
 type Pause struct {
-	// By says who asked for it, and Why what for; for people.
+	// By is who paused, and Why the reason, for people.
 	By  string `json:"by,omitempty"`
 	Why string `json:"why,omitempty"`
-	// Since is when, by the clock of who asked.
+	// Since is the beginning, by the clock of the caller.
 	Since time.Time `json:"since"`
-	// Until is when it ends by itself; zero: it does not.
+	// Until is the end; zero: none.
 	Until time.Time `json:"until,omitzero"`
 }
 
-// String is for people: by whom, since when, why and until when.
+// String is a text for people.
 func (p Pause) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "since %s", p.Since.UTC().Format(time.RFC3339))
@@ -46,22 +44,22 @@ func (p Pause) String() string {
 
 func (p Pause) over(now time.Time) bool { return !p.Until.IsZero() && now.After(p.Until) }
 
-// State is what the register says.
+// State is the content of the register.
 type State struct {
-	// All is the pause of all moves; nil: there is none.
+	// All is the pause of all moves; nil for none.
 	All *Pause
 	// Buckets are the pauses of single buckets.
 	Buckets map[store.BucketID]Pause
 	begins  []begin
 }
 
-// begin is a swap that may be under way: the first one of a batch.
+// begin is a note: a swap that begins a batch may be pending.
 type begin struct {
-	Bucket store.BucketID
-	Epoch  uint64 // which it replaces
+	Bucket store.BucketID `json:"bucket"`
+	Epoch  uint64         `json:"epoch"` // which the swap replaces
 }
 
-// Of returns the pause that a bucket is under at a time; false: it is under none.
+// Of returns the pause of a bucket at a time, if there is one.
 func (s *State) Of(id store.BucketID, now time.Time) (Pause, bool) {
 	if s.All != nil && !s.All.over(now) {
 		return *s.All, true
@@ -70,7 +68,7 @@ func (s *State) Of(id store.BucketID, now time.Time) (Pause, bool) {
 	return p, found && !p.over(now)
 }
 
-// of is Of, or with nil the pause of all moves.
+// of is Of; for nil, the pause of all moves.
 func (s *State) of(id *store.BucketID, now time.Time) (Pause, bool) {
 	switch {
 	case id != nil:
@@ -84,39 +82,31 @@ func (s *State) of(id *store.BucketID, now time.Time) (Pause, bool) {
 // The limits keep the record below store.MaxRecordBytes.
 const (
 	maxText    = 200 // bytes of Pause.By and of Why
-	maxBuckets = 80  // that are paused one by one
+	maxBuckets = 80  // with pauses of their own
 	maxBegins  = 200
 )
 
-// registerKey is where the record is, in store.Process.
+// registerKey is the key of the record, in store.Process.
 const registerKey = "pause"
 
 // form of the record: a payload as JSON.
 const form = 1
 
 type payload struct {
-	All     *Pause         `json:"all,omitempty"`
-	Buckets []bucketPause  `json:"buckets,omitempty"`
-	Begins  []payloadBegin `json:"begins,omitempty"`
+	All     *Pause        `json:"all,omitempty"`
+	Buckets []bucketPause `json:"buckets,omitempty"`
+	Begins  []begin       `json:"begins,omitempty"`
 }
 
 type bucketPause struct {
-	Bucket uuid.UUID `json:"bucket"`
+	Bucket store.BucketID `json:"bucket"`
 	Pause
 }
 
-type payloadBegin struct {
-	Bucket uuid.UUID `json:"bucket"`
-	Epoch  uint64    `json:"epoch"`
-}
-
 func (s *State) encode() ([]byte, error) {
-	p := payload{All: s.All}
+	p := payload{All: s.All, Begins: s.begins}
 	for id, b := range s.Buckets {
-		p.Buckets = append(p.Buckets, bucketPause{uuid.UUID(id), b})
-	}
-	for _, b := range s.begins {
-		p.Begins = append(p.Begins, payloadBegin{uuid.UUID(b.Bucket), b.Epoch})
+		p.Buckets = append(p.Buckets, bucketPause{id, b})
 	}
 	return json.Marshal(p)
 }
@@ -126,17 +116,14 @@ func decode(text []byte) (State, error) {
 	if err := json.Unmarshal(text, &p); err != nil {
 		return State{}, store.Errorf(store.Corrupt, "%w", err)
 	}
-	s := State{All: p.All, Buckets: map[store.BucketID]Pause{}}
+	s := State{All: p.All, Buckets: map[store.BucketID]Pause{}, begins: p.Begins}
 	for _, b := range p.Buckets {
-		s.Buckets[store.BucketID(b.Bucket)] = b.Pause
-	}
-	for _, b := range p.Begins {
-		s.begins = append(s.begins, begin{store.BucketID(b.Bucket), b.Epoch})
+		s.Buckets[b.Bucket] = b.Pause
 	}
 	return s, nil
 }
 
-// Read returns the state, at Serial or as known nearby.
+// Read returns the state at a level.
 func Read(ctx context.Context, regs store.Registers, l store.Level) (State, error) {
 	s, _, err := read(ctx, regs, l)
 	return s, err
@@ -166,9 +153,8 @@ func read(ctx context.Context, regs store.Registers, l store.Level) (State, stor
 	}
 }
 
-// change reads the state, changes it and swaps it in, until that is known to have
-// happened. f is called anew each time, and says whether it has changed anything. What it
-// does may be done twice.
+// change reads the state, changes it and swaps it in, until a swap is known to be applied. Each
+// try calls f, which reports whether it has changed anything. f's change may be applied twice.
 func change(ctx context.Context, regs store.Registers, f func(*State) (bool, error)) error {
 	const tries = 20
 	var err error
@@ -194,10 +180,9 @@ func change(ctx context.Context, regs store.Registers, f func(*State) (bool, err
 	return store.Wrap("note whether moves are paused", err)
 }
 
-// Set pauses the moves of a bucket, or with nil all. What is paused already stays so as
-// it was, but ends no sooner than p does. It returns the pause that holds, and whether it
-// is a new one. By and Why are cut to 200 bytes. It fails with InvalidArgument where too
-// many buckets are paused one by one.
+// Set pauses the moves of a bucket (nil: all moves). A pause that exists stays, and its end is
+// extended to that of p. It returns the pause that holds, and whether it is new. By and Why are
+// cut to 200 bytes. It fails with InvalidArgument if too many buckets have pauses of their own.
 func Set(ctx context.Context, regs store.Registers, id *store.BucketID, p Pause, now time.Time) (holds Pause, fresh bool, err error) {
 	p.By, p.Why = clip(p.By), clip(p.Why)
 	err = change(ctx, regs, func(s *State) (bool, error) {
@@ -232,8 +217,7 @@ func Set(ctx context.Context, regs store.Registers, id *store.BucketID, p Pause,
 	return holds, fresh, err
 }
 
-// Lift ends the pause of a bucket, or with nil all pauses, and reports whether there was
-// any.
+// Lift ends the pause of a bucket (nil: all pauses), and reports whether there was any.
 func Lift(ctx context.Context, regs store.Registers, id *store.BucketID) (lifted bool, err error) {
 	return lifted, change(ctx, regs, func(s *State) (bool, error) {
 		if id != nil {
@@ -250,7 +234,7 @@ func Lift(ctx context.Context, regs store.Registers, id *store.BucketID) (lifted
 	})
 }
 
-// forget drops the pauses that are over.
+// forget drops pauses that have ended.
 func (s *State) forget(now time.Time) {
 	if s.All != nil && s.All.over(now) {
 		s.All = nil

@@ -22,17 +22,13 @@ func (g *Grid) Plan(d Draft, o Objective) *Plan {
 		owner := g.Owner[piece.Start]
 		r := Range{Start: g.Keys[piece.Start], Rows: g.RowsIn(piece.Start, end)}
 		r.Pinned = g.Pinned(owner) && g.First[owner] == piece.Start
-		node := piece.Node
 		if piece.Keep {
-			r.ID, node = g.Layout.Partitions[owner].ID, g.home[owner]
+			r.ID = g.Layout.Partitions[owner].ID
 		} else {
 			for r.ID == "" || taken[r.ID] {
 				fresh++
 				r.ID = "new-" + strconv.Itoa(fresh)
 			}
-		}
-		if node >= 0 {
-			r.Node = g.Layout.Nodes[node].Name
 		}
 		p.Ranges[i] = r
 		if piece.Keep {
@@ -84,13 +80,6 @@ func (g *Grid) reason(d Draft, i int, from int32) Reason {
 	case float64(rows(from))+grown > float64(lim.MaxRows) && grown > 0 && !whole:
 		return Reason{Forecast, fmt.Sprintf("%s has %s rows and will have %s in %s s, over max_rows %s",
 			id(from), commas(rows(from)), commas(rows(from)+int64(grown)), short(lim.HorizonS), commas(lim.MaxRows))}
-	case d[i].Node >= 0 && d[i].Node != g.home[from]:
-		home := "an unknown node"
-		if g.home[from] >= 0 {
-			home = text(g.Layout.Nodes[g.home[from]].Name)
-		}
-		return Reason{Placement, fmt.Sprintf("from %s to %s, which carries less: %s writes/s go with it",
-			home, text(g.Layout.Nodes[d[i].Node].Name), short(g.WritesIn(d[i].Start, d.End(g, i))))}
 	}
 	return Reason{Even, fmt.Sprintf("%s rows come nearer to target_rows %s, or let a neighbour do so",
 		commas(g.RowsIn(max(d[i].Start, g.First[from]), min(d.End(g, i), g.First[from+1]))), commas(lim.TargetRows))}

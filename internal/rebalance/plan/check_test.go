@@ -101,7 +101,7 @@ func TestCheckedRefusesAndBounds(t *testing.T) {
 	// Today's layout with p1 halved leaves p2 under the minimum, so it may move
 	// fewer rows than the best plan that leaves none: the bound says so.
 	g := plan.NewGrid(l, limits)
-	d := plan.Draft{{Start: 0, Keep: true}, {Start: 3, Node: -1}, {Start: 4, Keep: true}, {Start: 5, Keep: true}, {Start: 8, Keep: true}}
+	d := plan.Draft{{Start: 0, Keep: true}, {Start: 3}, {Start: 4, Keep: true}, {Start: 5, Keep: true}, {Start: 8, Keep: true}}
 	lazy := planner(func(*plan.Layout) *plan.Plan { return g.Plan(d, rows) })
 	p, err := plan.Checked(&lazy, exact.Planner{}).Plan(context.Background(), l, limits, rows)
 	require.NoError(t, err)
@@ -117,61 +117,31 @@ func TestScoreTerms(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 4))
 		l, limits := plannertest.Small(r, 12)
-		plannertest.Nodes(r, l, 1+r.IntN(3))
+		plannertest.Load(r, l)
 		limits.MaxWritesPerS = 20
-		for i := range l.Partitions {
-			if r.IntN(4) == 0 {
-				l.Partitions[i].Node = "" // nobody knows: each node carries a part
-			}
-		}
 		o := plan.Objective{Kind: plan.Full, Weights: plan.DefaultWeights}
 		g := plan.NewGrid(l, limits)
 		d, err := exact.Solve(context.Background(), g)
 		require.NoError(t, err)
 		s := g.Score(d, o)
-		_, _, cost := func() (int, int, float64) {
-			parts, whole := plan.NewTally(g), plan.NewTally(g)
-			for i, p := range d {
-				parts.Add(p.Start, d.End(g, i), p.Keep, p.Node)
-			}
-			whole.CopyFrom(parts)
-			return whole.Counts(o.Weights)
-		}()
+		tally := plan.NewTally(g)
+		for i, p := range d {
+			tally.Add(p.Start, d.End(g, i), p.Keep)
+		}
+		_, _, cost := tally.Counts(o.Weights)
 		require.InDelta(t, s.Cost, cost, 1e-9*(1+cost), "seed %d", seed)
 
 		// The terms, once more from their definitions, by the plan alone.
 		p := g.Plan(d, o)
-		loads := map[string]float64{}
-		sum, spread, load, forecast := 0.0, 0.0, 0.0, 0.0
-		for _, n := range l.Nodes {
-			loads[n.Name] += n.WritesPerS
-			sum += n.WritesPerS
-		}
+		spread, load, forecast := 0.0, 0.0, 0.0
 		target := float64(max(limits.TargetRows, 1))
 		for i, r := range p.Ranges {
 			writes, growth := plannertest.Rates(l, p, i)
-			sum += writes
-			if r.Node != "" {
-				loads[r.Node] += writes
-			}
-			for _, n := range l.Nodes {
-				if r.Node == "" {
-					loads[n.Name] += writes / float64(len(l.Nodes))
-				}
-			}
 			spread += float64((r.Rows-limits.TargetRows)*(r.Rows-limits.TargetRows)) / target
 			forecast += max(0, float64(r.Rows)+growth*limits.HorizonS-float64(limits.MaxRows))
 			load += max(0, writes/limits.MaxWritesPerS-1) * float64(limits.TargetRows)
 		}
-		heaviest := 0.0
-		for _, n := range l.Nodes {
-			heaviest = max(heaviest, loads[n.Name])
-		}
-		placement := 0.0
-		if sum > 0 {
-			placement = (heaviest/(sum/float64(len(l.Nodes))) - 1) * float64(l.Rows())
-		}
-		want := []float64{float64(p.RowsMoved), float64(len(p.Moves)), spread, forecast, load, placement}
+		want := []float64{float64(p.RowsMoved), float64(len(p.Moves)), spread, forecast, load}
 		total := 0.0
 		for i, term := range s.Terms {
 			require.InDelta(t, want[i], term.Value, 1e-6*(1+want[i]), "seed %d: %s", seed, term.Name)

@@ -6,55 +6,63 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 )
 
-// DecodeLayout reads the JSON form of a layout with its limits (see
-// docs/planners.md for the format). The error is a Problems that lists all that
-// is wrong, by path: fields that nobody knows, values of the wrong kind, and
-// what Validate finds. Only where the text is not JSON at all is the rest left
-// unread.
+// layoutFile is the JSON form of a layout with its limits.
+type layoutFile struct {
+	Bucket     string      `json:"bucket"`
+	Limits     Limits      `json:"limits" layout:"required"`
+	Partitions []Partition `json:"partitions" layout:"required"`
+}
+
+// DecodeLayout reads the JSON form of a layout with its limits (docs/planners.md has the
+// format). The error is a Problems with everything that is wrong, by path: unknown and
+// repeated fields, values of the wrong kind, and what Validate finds. If the text is not
+// JSON, that is the only problem.
 func DecodeLayout(data []byte) (Layout, Limits, error) {
-	var d decoder
-	first := json.RawMessage{}
 	dec := json.NewDecoder(bytes.NewReader(data))
+	var first json.RawMessage
 	if err := dec.Decode(&first); err != nil {
 		return Layout{}, Limits{}, Problems{{"", notJSON(data, err)}}
 	}
+	var d decoder
 	d.encoding(data)
 	if rest := bytes.TrimLeft(data[dec.InputOffset():], " \t\r\n"); len(rest) > 0 {
 		d.add("%s: something follows the layout: %.20q", place(data, len(data)-len(rest)), rest)
 	}
-
+	f := layoutFile{Limits: Limits{HorizonS: DefaultHorizonS}}
 	d.dec = json.NewDecoder(bytes.NewReader(first))
 	d.dec.UseNumber()
-	var l Layout
-	limits := Limits{HorizonS: DefaultHorizonS}
-	d.layout(&l, &limits)
-
-	// A value of the wrong kind was left at zero: what Validate would say of that
-	// zero is noise, but what it says of everything else is wanted.
-	told := map[string]bool{}
-	for _, p := range d.problems {
-		told[strings.TrimSuffix(p.Path, ".b64")] = true
+	d.value(d.token(), reflect.ValueOf(&f).Elem())
+	if lim := &f.Limits; !d.targetGiven && lim.MaxRows > 0 && lim.MaxRows <= MaxCount {
+		lim.TargetRows = DefaultTarget(lim.MaxRows, lim.MinRows)
 	}
-	for _, p := range Validate(&l, limits) {
-		if !within(p.Path, told) {
+	// A value of the wrong kind was left at zero. What Validate finds wrong with that zero
+	// is noise; what it finds elsewhere is not.
+	l, reported := Layout{Bucket: f.Bucket, Partitions: f.Partitions}, map[string]bool{}
+	for _, p := range d.problems {
+		reported[strings.TrimSuffix(p.Path, ".b64")] = true
+	}
+	for _, p := range Validate(&l, f.Limits) {
+		if !within(p.Path, reported) {
 			d.problems = append(d.problems, p)
 		}
 	}
 	if len(d.problems) > 0 {
 		return Layout{}, Limits{}, d.problems
 	}
-	return l, limits, nil
+	return l, f.Limits, nil
 }
 
-// within says whether a path, or a value that contains it, is among those told.
-func within(path string, told map[string]bool) bool {
+// within reports whether a path, or a value that contains it, is among the given ones.
+func within(path string, reported map[string]bool) bool {
 	for path != "" {
-		if told[path] {
+		if reported[path] {
 			return true
 		}
 		path = path[:max(0, strings.LastIndexAny(path, ".["))]
@@ -78,15 +86,18 @@ func place(data []byte, offset int) string {
 	return fmt.Sprintf("line %d, byte %d", 1+bytes.Count(before, []byte("\n")), len(before)-bytes.LastIndexByte(before, '\n'))
 }
 
-// decoder walks the tokens of one JSON value and remembers its path, because
-// encoding/json stops at the first problem and does not say where it was.
+// decoder reads one JSON value into the struct that describes it. It reads token by token,
+// because json.Unmarshal stops at the first problem, does not say where it was, and takes
+// null, repeated fields and names in any case.
 type decoder struct {
-	dec      *json.Decoder
-	path     []step
-	problems Problems
+	dec         *json.Decoder
+	path        []step
+	problems    Problems
+	targetGiven bool
+	known       map[reflect.Type][]field
 }
 
-// A step is a field, or an index where the field is empty.
+// A step is a field, or an index if the field is empty.
 type step struct {
 	field string
 	index int
@@ -143,7 +154,7 @@ func (d *decoder) encoding(data []byte) {
 	}
 }
 
-// surrogate says whether uXXXX at i is a high ('h') or low ('l') surrogate.
+// surrogate reports whether uXXXX at i is a high ('h') or low ('l') surrogate.
 func surrogate(data []byte, i int) byte {
 	if i+5 > len(data) || data[i] != 'u' {
 		return 0
@@ -158,13 +169,9 @@ func surrogate(data []byte, i int) byte {
 	return 'l'
 }
 
-// token returns the next token. The text was checked before, so that there is
-// one; nil stands for null and for what cannot happen.
+// token returns the next token; nil stands for null. The text was checked before.
 func (d *decoder) token() json.Token {
-	t, err := d.dec.Token()
-	if err != nil {
-		return nil
-	}
+	t, _ := d.dec.Token()
 	return t
 }
 
@@ -185,117 +192,135 @@ func kind(t json.Token) string {
 	return "a number"
 }
 
-// wrong reports a value of the wrong kind, whose first token is t, and skips it.
-func (d *decoder) wrong(t json.Token, want string) {
-	d.add("must be %s, is %s", want, kind(t))
-	d.skip(t)
-}
-
+// skip reads the rest of a value whose first token is t.
 func (d *decoder) skip(t json.Token) {
-	depth := 0
-	for {
-		if delim, ok := t.(json.Delim); ok {
-			if delim == '{' || delim == '[' {
-				depth++
-			} else {
-				depth--
-			}
+	if t == json.Delim('{') || t == json.Delim('[') {
+		for d.dec.More() {
+			d.skip(d.token())
 		}
-		if depth == 0 {
-			return
-		}
-		var err error
-		if t, err = d.dec.Token(); err != nil {
-			return
-		}
+		d.token()
 	}
 }
 
-// object reads an object whose first token is t: field reads the value of a
-// field that it knows, or returns false without reading.
-func (d *decoder) object(t json.Token, required []string, field func(name string) bool) {
-	if t != json.Delim('{') {
-		d.wrong(t, "an object")
+// value reads a value, whose first token is t, into v.
+func (d *decoder) value(t json.Token, v reflect.Value) {
+	var want string
+	var ok bool
+	switch to := v.Addr().Interface().(type) {
+	case *string:
+		want = "a string"
+		*to, ok = t.(string)
+	case *bool:
+		want = "true or false"
+		*to, ok = t.(bool)
+	case *int64:
+		want = "a whole number"
+		var n json.Number
+		if n, ok = t.(json.Number); ok {
+			d.count(n, to)
+		}
+	case *float64:
+		want = "a number"
+		var n json.Number
+		if n, ok = t.(json.Number); ok {
+			d.rate(n, to)
+		}
+	case *Key:
+		want = `a string or {"b64":"..."}`
+		var s string
+		if s, ok = t.(string); ok {
+			*to = Key(s)
+		} else if ok = t == json.Delim('{'); ok {
+			d.key(to)
+		}
+	case **Key:
+		*to = new(Key)
+		d.value(t, reflect.ValueOf(*to).Elem())
 		return
+	default:
+		if want = "an object"; v.Kind() == reflect.Slice {
+			want = "a list"
+			if ok = t == json.Delim('['); ok {
+				d.list(v)
+			}
+		} else if ok = t == json.Delim('{'); ok {
+			d.object(v)
+		}
 	}
-	var seen []string
+	if !ok {
+		d.add("must be %s, is %s", want, kind(t))
+		d.skip(t)
+	}
+}
+
+func (d *decoder) list(v reflect.Value) {
+	for i := 0; d.dec.More(); i++ {
+		v.Grow(1) // doubles the capacity if it is full
+		v.SetLen(i + 1)
+		d.path = append(d.path, step{index: i})
+		d.value(d.token(), v.Index(i))
+		d.path = d.path[:len(d.path)-1]
+	}
+	d.token()
+}
+
+// A field of a struct, by its name in JSON.
+type field struct {
+	name     string
+	required bool
+}
+
+func (d *decoder) fields(t reflect.Type) []field {
+	if d.known[t] == nil {
+		if d.known == nil {
+			d.known = map[reflect.Type][]field{}
+		}
+		for i := range t.NumField() {
+			f := t.Field(i)
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			d.known[t] = append(d.known[t], field{name, f.Tag.Get("layout") == "required"})
+		}
+	}
+	return d.known[t]
+}
+
+// object reads the fields of an object that has begun.
+func (d *decoder) object(v reflect.Value) {
+	known := d.fields(v.Type())
+	var seen uint64 // a bit for each field
 	for d.dec.More() {
 		name, _ := d.token().(string)
+		t := d.token()
+		i := slices.IndexFunc(known, func(f field) bool { return f.name == name })
 		d.path = append(d.path, step{field: name})
-		if name == "" {
-			d.path[len(d.path)-1].field = `""`
-		}
-		twice := false
-		for _, s := range seen {
-			twice = twice || s == name
-		}
 		switch {
-		case twice:
-			d.add("is given twice")
-			d.skip(d.token())
-		case field(name):
-			seen = append(seen, name)
-		default:
+		case name == "":
+			d.path[len(d.path)-1].field = `""`
+			fallthrough
+		case i < 0:
 			d.add("unknown field")
-			d.skip(d.token())
+			d.skip(t)
+		case seen&(1<<i) != 0:
+			d.add("is given twice")
+			d.skip(t)
+		default:
+			seen |= 1 << i
+			d.targetGiven = d.targetGiven || name == "target_rows"
+			d.value(t, v.Field(i))
 		}
 		d.path = d.path[:len(d.path)-1]
 	}
 	d.token()
-	for _, r := range required {
-		missing := true
-		for _, s := range seen {
-			missing = missing && s != r
-		}
-		if missing {
-			d.path = append(d.path, step{field: r})
+	for i, f := range known {
+		if f.required && seen&(1<<i) == 0 {
+			d.path = append(d.path, step{field: f.name})
 			d.add("is missing")
 			d.path = d.path[:len(d.path)-1]
 		}
 	}
 }
 
-func (d *decoder) list(element func()) {
-	t := d.token()
-	if t != json.Delim('[') {
-		d.wrong(t, "a list")
-		return
-	}
-	for i := 0; d.dec.More(); i++ {
-		d.path = append(d.path, step{index: i})
-		element()
-		d.path = d.path[:len(d.path)-1]
-	}
-	d.token()
-}
-
-func (d *decoder) text(into *string) bool {
-	t := d.token()
-	s, ok := t.(string)
-	if !ok {
-		d.wrong(t, "a string")
-	}
-	*into = s
-	return true
-}
-
-func (d *decoder) boolean(into *bool) bool {
-	t := d.token()
-	b, ok := t.(bool)
-	if !ok {
-		d.wrong(t, "true or false")
-	}
-	*into = b
-	return true
-}
-
-func (d *decoder) count(into *int64) bool {
-	t := d.token()
-	n, ok := t.(json.Number)
-	if !ok {
-		d.wrong(t, "a whole number")
-		return true
-	}
+func (d *decoder) count(n json.Number, to *int64) {
 	v, err := strconv.ParseInt(n.String(), 10, 64)
 	switch {
 	case errors.Is(err, strconv.ErrRange) && v < 0:
@@ -305,148 +330,31 @@ func (d *decoder) count(into *int64) bool {
 	case err != nil:
 		d.add("must be a whole number without point or exponent, is %.40s", n)
 	default:
-		*into = v
+		*to = v
 	}
-	return true
 }
 
-func (d *decoder) rate(into *float64) bool {
-	t := d.token()
-	n, ok := t.(json.Number)
-	if !ok {
-		d.wrong(t, "a number")
-		return true
-	}
+func (d *decoder) rate(n json.Number, to *float64) {
 	v, err := n.Float64()
 	if err != nil {
 		d.add("is %.40s, beyond %g", n, maxRate)
-	} else {
-		*into = v
+		return
 	}
-	return true
+	*to = v
 }
 
-func (d *decoder) key(into *Key) bool {
-	t := d.token()
-	if s, ok := t.(string); ok {
-		*into = Key(s)
-		return true
+// key reads {"b64":"..."}, of which the brace has been read.
+func (d *decoder) key(to *Key) {
+	var k struct {
+		B64 string `json:"b64" layout:"required"`
 	}
-	if t != json.Delim('{') {
-		d.wrong(t, `a string or {"b64":"..."}`)
-		return true
+	before := len(d.problems)
+	d.object(reflect.ValueOf(&k).Elem())
+	raw, err := base64.StdEncoding.DecodeString(k.B64)
+	if err != nil && len(d.problems) == before {
+		d.path = append(d.path, step{field: "b64"})
+		d.add("not base64: %s", err)
+		d.path = d.path[:len(d.path)-1]
 	}
-	d.object(t, []string{"b64"}, func(name string) bool {
-		if name != "b64" {
-			return false
-		}
-		var text string
-		before := len(d.problems)
-		d.text(&text)
-		raw, err := base64.StdEncoding.DecodeString(text)
-		if err != nil && len(d.problems) == before {
-			d.add("not base64: %s", err)
-		}
-		*into = Key(raw)
-		return true
-	})
-	return true
-}
-
-func (d *decoder) layout(l *Layout, limits *Limits) {
-	d.object(d.token(), []string{"limits", "partitions"}, func(name string) bool {
-		switch name {
-		case "bucket":
-			return d.text(&l.Bucket)
-		case "limits":
-			d.limits(limits)
-		case "nodes":
-			d.list(func() {
-				l.Nodes = append(l.Nodes, Node{})
-				d.node(&l.Nodes[len(l.Nodes)-1])
-			})
-		case "partitions":
-			d.list(func() {
-				l.Partitions = append(l.Partitions, Partition{})
-				d.partition(&l.Partitions[len(l.Partitions)-1])
-			})
-		default:
-			return false
-		}
-		return true
-	})
-}
-
-func (d *decoder) limits(l *Limits) {
-	target := false
-	d.object(d.token(), []string{"max_rows"}, func(name string) bool {
-		switch name {
-		case "max_rows":
-			return d.count(&l.MaxRows)
-		case "min_rows":
-			return d.count(&l.MinRows)
-		case "target_rows":
-			target = true
-			return d.count(&l.TargetRows)
-		case "max_writes_per_s":
-			return d.rate(&l.MaxWritesPerS)
-		case "horizon_s":
-			return d.rate(&l.HorizonS)
-		}
-		return false
-	})
-	if !target && l.MaxRows > 0 && l.MaxRows <= MaxCount {
-		l.TargetRows = DefaultTarget(l.MaxRows, l.MinRows)
-	}
-}
-
-func (d *decoder) node(n *Node) {
-	d.object(d.token(), []string{"name"}, func(name string) bool {
-		switch name {
-		case "name":
-			return d.text(&n.Name)
-		case "writes_per_s":
-			return d.rate(&n.WritesPerS)
-		}
-		return false
-	})
-}
-
-func (d *decoder) partition(p *Partition) {
-	d.object(d.token(), []string{"id", "start"}, func(name string) bool {
-		switch name {
-		case "id":
-			return d.text(&p.ID)
-		case "start":
-			return d.key(&p.Start)
-		case "end":
-			p.End = new(Key)
-			return d.key(p.End)
-		case "quanta":
-			d.list(func() {
-				var q Quantum
-				d.object(d.token(), []string{"key", "rows"}, func(name string) bool {
-					switch name {
-					case "key":
-						return d.key(&q.Key)
-					case "rows":
-						return d.count(&q.Rows)
-					}
-					return false
-				})
-				p.Quanta = append(p.Quanta, q)
-			})
-		case "pinned":
-			return d.boolean(&p.Pinned)
-		case "writes_per_s":
-			return d.rate(&p.WritesPerS)
-		case "growth_rows_per_s":
-			return d.rate(&p.GrowthRowsPerS)
-		case "node":
-			return d.text(&p.Node)
-		default:
-			return false
-		}
-		return true
-	})
+	*to = Key(raw)
 }

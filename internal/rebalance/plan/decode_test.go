@@ -30,16 +30,15 @@ func problems(t *testing.T, layout string) []string {
 func TestDecodesTheFormat(t *testing.T) {
 	l, limits, err := plan.DecodeLayout([]byte(`{"bucket":"b",
 		"limits":{"max_rows":100000,"min_rows":25000,"target_rows":60000,"max_writes_per_s":500,"horizon_s":60},
-		"nodes":[{"name":"n1","writes_per_s":12.5}],
 		"partitions":[
-			{"id":"p1","start":"","end":"k","quanta":[{"key":"a","rows":1000},{"key":"b","rows":0}],"pinned":true,"writes_per_s":1.5,"growth_rows_per_s":-2,"node":"n1"},
+			{"id":"p1","start":"","end":"k","quanta":[{"key":"a","rows":1000},{"key":"b","rows":0}],"pinned":true,"writes_per_s":1.5,"growth_rows_per_s":-2},
 			{"id":"p2","start":"k"},
 			{"id":"p3","start":{"b64":"/wA="},"quanta":[{"key":{"b64":"/wA="},"rows":9007199254739992}]}]} `))
 	require.NoError(t, err)
 	k := plan.Key("k")
 	require.Equal(t, plan.Limits{MaxRows: 100000, MinRows: 25000, TargetRows: 60000, MaxWritesPerS: 500, HorizonS: 60}, limits)
-	require.Equal(t, plan.Layout{Bucket: "b", Nodes: []plan.Node{{Name: "n1", WritesPerS: 12.5}}, Partitions: []plan.Partition{
-		{ID: "p1", End: &k, Quanta: []plan.Quantum{{Key: "a", Rows: 1000}, {Key: "b"}}, Pinned: true, WritesPerS: 1.5, GrowthRowsPerS: -2, Node: "n1"},
+	require.Equal(t, plan.Layout{Bucket: "b", Partitions: []plan.Partition{
+		{ID: "p1", End: &k, Quanta: []plan.Quantum{{Key: "a", Rows: 1000}, {Key: "b"}}, Pinned: true, WritesPerS: 1.5, GrowthRowsPerS: -2},
 		{ID: "p2", Start: "k"},
 		{ID: "p3", Start: "\xff\x00", Quanta: []plan.Quantum{{Key: "\xff\x00", Rows: 9007199254739992}}},
 	}}, l)
@@ -128,7 +127,7 @@ func TestEachProblem(t *testing.T) {
 		{wrap(one + `,"quanta":[{"key":"m","rows":9007199254740992},{"key":"n","rows":1}]}`), `partitions[0].quanta[1].rows: makes the bucket larger than 9007199254740992 rows`},
 		{wrap(one + `,"writes_per_s":-1}`), `partitions[0].writes_per_s: is negative: -1`},
 		{wrap(one + `,"growth_rows_per_s":-1e13}`), `partitions[0].growth_rows_per_s: is -1e+13, beyond 1e+12`},
-		{wrap(one + `,"node":"n1"}`), `partitions[0].node: "n1" is not among the nodes`},
+		{wrap(one + `,"node":"n1"}`), `partitions[0].node: unknown field`},
 		{wrap(`{"id":"p","start":"` + strings.Repeat("a", 65536) + `"}`), `partitions[0].start: has 65536 bytes, more than 65535`},
 		{limits(`{"max_rows":0}`), `limits.max_rows: is 0, must be at least 1`},
 		{limits(`{"max_rows":9007199254740993}`), `limits.max_rows: is 9007199254740993, more than 9007199254740992`},
@@ -137,7 +136,11 @@ func TestEachProblem(t *testing.T) {
 		{limits(`{"max_rows":5,"target_rows":-1}`), `limits.target_rows: is -1, must be at least 0`},
 		{limits(`{"max_rows":5,"horizon_s":-1}`), `limits.horizon_s: is negative: -1`},
 		{limits(`null`), `limits: must be an object, is null`},
-		{`{"limits":{"max_rows":5},"nodes":[{"name":"n"},{"name":"n"}],"partitions":[` + one + `}]}`, `nodes[1].name: "n" was named before`},
+		{`{"limits":{"max_rows":5},"nodes":[{"name":"n"}],"partitions":[` + one + `}]}`, `nodes: unknown field`},
+		{`{"limits":{"Max_rows":5},"partitions":[` + one + `}]}`, `limits.Max_rows: unknown field`},
+		{`{"limits":{"max_rows":5,"":5},"partitions":[` + one + `}]}`, `limits."": unknown field`},
+		{wrap(one + `,"pinned":true,"pinned":true}`), `partitions[0].pinned: is given twice`},
+		{wrap(one + `,"pinned":null}`), `partitions[0].pinned: must be true or false, is null`},
 		{wrap("{\"id\":\"\xff\",\"start\":\"\"}"), `line 1, byte 90: not UTF-8: write such a key as {"b64":"..."}`},
 		{wrap(`{"id":"p\\\ud83d\ude00","start":""},{"id":"q","start":"\ude00"}`), `line 1, byte 138: half of a surrogate pair: write such a key as {"b64":"..."}`},
 	} {

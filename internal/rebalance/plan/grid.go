@@ -28,8 +28,7 @@ type Grid struct {
 	// below position i have rows.
 	writes, growth []float64
 	filled         []int32
-	home           []int16 // partition -> node, or anywhere
-	askedMin       int64   // the minimum that the limits name
+	askedMin       int64 // the minimum that the limits name
 }
 
 // NewGrid makes the grid of a valid layout. Time and memory are linear in its
@@ -44,15 +43,9 @@ func NewGrid(l *Layout, limits Limits) *Grid {
 		Keys: make([]Key, 0, n), Rows: make([]int64, 1, n+1), Owner: make([]int32, 0, n),
 		First:  make([]int32, 0, len(l.Partitions)+1),
 		writes: make([]float64, 1, n+1), growth: make([]float64, 1, n+1), filled: make([]int32, 1, n+1),
-		home: make([]int16, len(l.Partitions)),
-	}
-	node := map[string]int16{"": anywhere}
-	for i := range l.Nodes {
-		node[l.Nodes[i].Name] = int16(i)
 	}
 	for i := range l.Partitions {
 		p := &l.Partitions[i]
-		g.home[i] = node[p.Node]
 		g.First = append(g.First, int32(len(g.Keys)))
 		rows := p.Rows()
 		if len(p.Quanta) == 0 || p.Quanta[0].Key != p.Start {
@@ -109,19 +102,11 @@ func (g *Grid) Divisible(start, end int32) bool { return g.filled[end]-g.filled[
 // Pinned says whether a partition's start must stay a cut.
 func (g *Grid) Pinned(partition int32) bool { return g.Layout.Partitions[partition].Pinned }
 
-// Home returns the node of a partition as an index into the layout's nodes, or
-// a negative number where it is not known.
-func (g *Grid) Home(partition int32) int16 { return g.home[partition] }
-
 // Position returns the position of a key at which a cut may lie.
 func (g *Grid) Position(k Key) (int32, bool) {
 	i := sort.Search(g.N, func(i int) bool { return g.Keys[i] >= k })
 	return int32(i), i < g.N && g.Keys[i] == k
 }
-
-// anywhere is the node of a range whose place is unknown: as far as anyone can
-// tell, each node carries an equal part of it.
-const anywhere = int16(-1)
 
 // A Draft is a plan in the coordinates of a grid: its ranges in order, the first
 // of which starts at position 0.
@@ -133,9 +118,6 @@ type Piece struct {
 	// Keep says that the piece keeps the id of the old partition it lies in. It
 	// must lie within one, and be the only one to keep that id.
 	Keep bool
-	// Node is where a fresh id should be placed, as an index into the layout's
-	// nodes, or negative for wherever it falls. A kept piece stays where it is.
-	Node int16
 }
 
 // End returns the position at which piece i ends.
@@ -157,7 +139,7 @@ func (d Draft) Within(g *Grid, i int) (partition int32, ok bool) {
 func (g *Grid) Today() Draft {
 	d := make(Draft, len(g.Layout.Partitions))
 	for p := range d {
-		d[p] = Piece{Start: g.First[p], Keep: true, Node: g.home[p]}
+		d[p] = Piece{Start: g.First[p], Keep: true}
 	}
 	return d
 }
@@ -179,48 +161,5 @@ func (d Draft) KeepLargest(g *Grid) {
 			best = i
 		}
 		d[best].Keep = true
-	}
-}
-
-// Place wishes each fresh id onto a node, heaviest first, each onto the node
-// with the least load so far. Without nodes it does nothing.
-func (d Draft) Place(g *Grid) {
-	if len(g.Layout.Nodes) == 0 {
-		return
-	}
-	loads := make([]float64, len(g.Layout.Nodes))
-	counts := make([]int, len(loads))
-	for i := range loads {
-		loads[i] = g.Layout.Nodes[i].WritesPerS
-	}
-	type fresh struct {
-		piece  int
-		writes float64
-	}
-	var todo []fresh
-	for i := range d {
-		w := g.WritesIn(d[i].Start, d.End(g, i))
-		if !d[i].Keep {
-			todo = append(todo, fresh{i, w})
-			continue
-		}
-		d[i].Node = g.home[g.Owner[d[i].Start]]
-		if d[i].Node >= 0 {
-			loads[d[i].Node] += w
-			counts[d[i].Node]++
-		}
-	}
-	sort.SliceStable(todo, func(i, j int) bool { return todo[i].writes > todo[j].writes })
-	for _, f := range todo {
-		to := 0
-		for n := range loads {
-			// Ranges without load are spread by number.
-			if loads[n] < loads[to] || (loads[n] == loads[to] && counts[n] < counts[to]) {
-				to = n
-			}
-		}
-		loads[to] += f.writes
-		counts[to]++
-		d[f.piece].Node = int16(to)
 	}
 }

@@ -3,8 +3,6 @@ package plan
 import (
 	"encoding/json"
 	"fmt"
-
-	"github.com/evenkeel/evenkeel/internal/rebalance/plannermath"
 )
 
 // A Kind of objective.
@@ -42,19 +40,14 @@ type Weights struct {
 	// Load weighs, for each range, the target rows times the part by which its
 	// writes exceed the limit (1 is twice the limit).
 	Load float64
-	// Placement weighs all the bucket's rows times the part by which the most
-	// loaded node exceeds the mean of all nodes (1 is twice the mean).
-	Placement float64
 }
 
 // DefaultWeights were chosen so that a necessary split moves about three
-// quarters of what halving would; that a range with 1.7 times its load is cut,
-// and that moving a tenth of the bucket's rows is worth it if it takes the
-// heaviest node a tenth of the mean closer to the mean.
-var DefaultWeights = Weights{RowsMoved: 1, Moves: 1000, Spread: 1, Forecast: 2, Load: 2, Placement: 1}
+// quarters of what halving would, and that a range with 1.7 times its load is cut.
+var DefaultWeights = Weights{RowsMoved: 1, Moves: 1000, Spread: 1, Forecast: 2, Load: 2}
 
 // Set changes the weight of a term by the name it has in a score: rows_moved,
-// moves, spread, forecast, load or placement. A weight is neither negative nor
+// moves, spread, forecast or load. A weight is neither negative nor
 // infinite.
 func (w *Weights) Set(term string, weight float64) error {
 	if !(weight >= 0 && weight <= maxRate) {
@@ -71,37 +64,64 @@ func (w *Weights) Set(term string, weight float64) error {
 		w.Forecast = weight
 	case "load":
 		w.Load = weight
-	case "placement":
-		w.Placement = weight
 	default:
-		return fmt.Errorf("the full objective has no term %q: it has rows_moved, moves, spread, forecast, load and placement", term)
+		return fmt.Errorf("the full objective has no term %q: it has rows_moved, moves, spread, forecast and load", term)
 	}
 	return nil
 }
 
-// A Score is what an objective makes of a plan. Less is better everywhere.
+// A Score is the value of a plan under an objective. Less is better everywhere.
 type Score struct {
-	Kind Kind
-	// OverMax are the ranges over the maximum that could be divided, Undividable
-	// those that could not.
-	OverMax, Undividable int
+	Kind Kind `json:"kind"`
+	// OverMax are the ranges over the maximum that could be divided, Undividable those
+	// that could not.
+	OverMax     int `json:"over_max"`
+	Undividable int `json:"undividable"`
 	// UnderMin are the ranges under the minimum that nothing exempts.
-	UnderMin int
+	UnderMin int `json:"under_min"`
 	// RowsMoved, Moves and Partitions (after the plan) are plain counts.
-	RowsMoved         int64
-	Moves, Partitions int
+	RowsMoved  int64 `json:"rows_moved"`
+	Moves      int   `json:"moves"`
+	Partitions int   `json:"partitions"`
 	// Squares is the sum over ranges of (rows - target)^2.
-	Squares plannermath.Uint128
+	Squares Uint128 `json:"squared_deviation"`
 	// Cost is the weighted sum of the Full objective, in rows; 0 with Rows.
-	Cost float64
+	Cost float64 `json:"cost"`
 	// Terms are the products of which Cost is the sum, with their weights.
-	Terms []Term
+	Terms Terms `json:"terms,omitzero"`
 }
 
 // A Term of the full objective: Cost, in rows, is Weight times Value.
 type Term struct {
-	Name                string
-	Value, Weight, Cost float64
+	Name   string  `json:"-"`
+	Value  float64 `json:"value"`
+	Weight float64 `json:"weight"`
+	Cost   float64 `json:"cost"`
+}
+
+// Terms is an object in JSON, by the names of the terms.
+type Terms []Term
+
+// MarshalJSON writes the terms by their names.
+func (t Terms) MarshalJSON() ([]byte, error) {
+	named := make(map[string]Term, len(t))
+	for _, term := range t {
+		named[term.Name] = term
+	}
+	return json.Marshal(named)
+}
+
+// MarshalJSON writes the cost only for the Full objective.
+func (s Score) MarshalJSON() ([]byte, error) {
+	type plain Score
+	out := struct {
+		plain
+		Cost *float64 `json:"cost,omitempty"`
+	}{plain: plain(s)}
+	if s.Kind == Full {
+		out.Cost = &s.Cost
+	}
+	return json.Marshal(out)
 }
 
 // Better says whether s is strictly better than t. Both must be of one kind.
@@ -121,84 +141,38 @@ func (s *Score) Better(t *Score) bool {
 	return s.Squares.Cmp(t.Squares) < 0
 }
 
-// MarshalJSON writes the counts, and for Full the cost with its terms.
-func (s Score) MarshalJSON() ([]byte, error) {
-	type term struct {
-		Value  float64 `json:"value"`
-		Weight float64 `json:"weight"`
-		Cost   float64 `json:"cost"`
-	}
-	var out = struct {
-		Kind        Kind             `json:"kind"`
-		OverMax     int              `json:"over_max"`
-		Undividable int              `json:"undividable"`
-		UnderMin    int              `json:"under_min"`
-		RowsMoved   int64            `json:"rows_moved"`
-		Moves       int              `json:"moves"`
-		Partitions  int              `json:"partitions"`
-		Squares     json.Number      `json:"squared_deviation"`
-		Cost        *float64         `json:"cost,omitempty"`
-		Terms       *map[string]term `json:"terms,omitempty"`
-	}{s.Kind, s.OverMax, s.Undividable, s.UnderMin, s.RowsMoved, s.Moves, s.Partitions,
-		json.Number(s.Squares.Big().String()), nil, nil}
-	if s.Kind == Full {
-		terms := make(map[string]term, len(s.Terms))
-		for _, t := range s.Terms {
-			terms[t.Name] = term{t.Value, t.Weight, t.Cost}
-		}
-		out.Cost, out.Terms = &s.Cost, &terms
-	}
-	return json.Marshal(out)
-}
-
 // A Tally adds up what an objective needs, one range at a time and in any part
 // of the bucket, so that a planner that leaves most of a bucket alone counts
 // that part once. The zero value is of no use: see NewTally.
 type Tally struct {
-	grid                         *Grid
-	over, undividable, under     int
-	moves, ranges                int
-	moved                        int64
-	squares                      plannermath.Uint128
-	spread, forecast, load, lost float64
-	nodes                        []float64
+	grid                     *Grid
+	over, undividable, under int
+	moves, ranges            int
+	moved                    int64
+	squares                  Uint128
+	spread, forecast, load   float64
 }
 
-// NewTally returns an empty tally. It belongs to one goroutine.
-func NewTally(g *Grid) *Tally {
-	t := &Tally{grid: g, nodes: make([]float64, len(g.Layout.Nodes))}
-	for i := range t.nodes {
-		t.nodes[i] = g.Layout.Nodes[i].WritesPerS
-	}
-	return t
-}
+// NewTally returns an empty tally.
+func NewTally(g *Grid) Tally { return Tally{grid: g} }
 
-// CopyFrom makes t a copy of a tally of the same grid, without allocating.
-func (t *Tally) CopyFrom(from *Tally) {
-	nodes := t.nodes
-	copy(nodes, from.nodes)
-	*t = *from
-	t.nodes = nodes
-}
-
-// Add counts one range, from position start to end. For a kept range the node is
-// that of its partition, whatever the piece says.
-func (t *Tally) Add(start, end int32, keep bool, node int16) {
+// Add counts one range, from position start to end.
+func (t *Tally) Add(start, end int32, keep bool) {
 	g, lim := t.grid, &t.grid.Limits
-	t.squares = t.squares.Add(plannermath.Square(g.RowsIn(start, end) - lim.TargetRows))
-	t.count(start, end, keep, node, 1)
+	t.squares = t.squares.Add(Square(g.RowsIn(start, end) - lim.TargetRows))
+	t.count(start, end, keep, 1)
 }
 
 // Remove takes one range back that was added. Sums of fractions may be off by
 // their rounding afterwards.
-func (t *Tally) Remove(start, end int32, keep bool, node int16) {
+func (t *Tally) Remove(start, end int32, keep bool) {
 	g, lim := t.grid, &t.grid.Limits
-	t.squares = t.squares.Sub(plannermath.Square(g.RowsIn(start, end) - lim.TargetRows))
-	t.count(start, end, keep, node, -1)
+	t.squares = t.squares.Sub(Square(g.RowsIn(start, end) - lim.TargetRows))
+	t.count(start, end, keep, -1)
 }
 
 // count adds so many times one range, except for its squares.
-func (t *Tally) count(start, end int32, keep bool, node int16, times int) {
+func (t *Tally) count(start, end int32, keep bool, times int) {
 	g, lim := t.grid, &t.grid.Limits
 	rows := g.RowsIn(start, end)
 	writes := g.WritesIn(start, end)
@@ -215,9 +189,7 @@ func (t *Tally) count(start, end int32, keep bool, node int16, times int) {
 	if rows < lim.MinRows && !(keep && g.Pinned(owner)) {
 		t.under += times
 	}
-	if keep {
-		node = g.home[owner]
-	} else {
+	if !keep {
 		t.moved += int64(times) * rows
 		t.moves += times * (int(g.Owner[end-1]-owner) + 1)
 	}
@@ -227,47 +199,13 @@ func (t *Tally) count(start, end int32, keep bool, node int16, times int) {
 	if lim.MaxWritesPerS > 0 && writes > lim.MaxWritesPerS {
 		t.load += f * (writes/lim.MaxWritesPerS - 1) * float64(lim.TargetRows)
 	}
-	if node >= 0 {
-		t.nodes[node] += f * writes
-	} else {
-		t.lost += f * writes
-	}
-}
-
-// NodeLoads returns the writes per second that each node would carry, fresh ids
-// without a node being spread over all. The slice is the caller's.
-func (t *Tally) NodeLoads() []float64 {
-	loads := make([]float64, len(t.nodes))
-	for i := range loads {
-		loads[i] = t.nodes[i] + t.lost/float64(len(t.nodes))
-	}
-	return loads
 }
 
 // Counts returns the two counts that come before everything else, and the cost
 // of the full objective under the weights, in rows.
 func (t *Tally) Counts(w Weights) (over, under int, cost float64) {
 	return t.over, t.under, w.RowsMoved*float64(t.moved) + w.Moves*float64(t.moves) + w.Spread*t.spread +
-		w.Forecast*t.forecast + w.Load*t.load + w.Placement*t.placement()
-}
-
-// placement is all rows times the part by which the heaviest node exceeds the
-// mean.
-func (t *Tally) placement() float64 {
-	if len(t.nodes) == 0 {
-		return 0
-	}
-	heaviest, sum := 0.0, t.lost
-	for _, load := range t.nodes {
-		heaviest = max(heaviest, load)
-		sum += load
-	}
-	if sum <= 0 {
-		return 0
-	}
-	n := float64(len(t.nodes))
-	heaviest += t.lost / n
-	return float64(t.grid.Rows[t.grid.N]) * max(0, heaviest/(sum/n)-1)
+		w.Forecast*t.forecast + w.Load*t.load
 }
 
 // Score returns what the objective makes of the ranges added so far.
@@ -279,17 +217,17 @@ func (t *Tally) Score(o Objective) Score {
 	if o.Kind != Full {
 		return s
 	}
-	for _, term := range []Term{
+	s.Terms = Terms{
 		{Name: "rows_moved", Value: float64(t.moved), Weight: o.Weights.RowsMoved},
 		{Name: "moves", Value: float64(t.moves), Weight: o.Weights.Moves},
 		{Name: "spread", Value: t.spread, Weight: o.Weights.Spread},
 		{Name: "forecast", Value: t.forecast, Weight: o.Weights.Forecast},
 		{Name: "load", Value: t.load, Weight: o.Weights.Load},
-		{Name: "placement", Value: t.placement(), Weight: o.Weights.Placement},
-	} {
+	}
+	for i := range s.Terms {
+		term := &s.Terms[i]
 		term.Cost = term.Weight * term.Value
 		s.Cost += term.Cost
-		s.Terms = append(s.Terms, term)
 	}
 	return s
 }
@@ -298,7 +236,7 @@ func (t *Tally) Score(o Objective) Score {
 func (g *Grid) Score(d Draft, o Objective) Score {
 	t := NewTally(g)
 	for i, p := range d {
-		t.Add(p.Start, d.End(g, i), p.Keep, p.Node)
+		t.Add(p.Start, d.End(g, i), p.Keep)
 	}
 	return t.Score(o)
 }

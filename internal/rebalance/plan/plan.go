@@ -1,6 +1,9 @@
 package plan
 
-import "context"
+import (
+	"context"
+	"strings"
+)
 
 // A Planner finds a better layout. The layout and limits must be valid; the plan
 // that comes back refers to no memory of theirs that anyone writes. A planner
@@ -42,9 +45,6 @@ type Range struct {
 	Rows  int64  `json:"rows"`
 	// Pinned says that the start is pinned.
 	Pinned bool `json:"pinned,omitempty"`
-	// Node is the node on which the range lies, or for a fresh id the node that it
-	// should be drawn for; empty without nodes.
-	Node string `json:"node,omitempty"`
 }
 
 // A Move takes the rows from Start up to End (empty: plus infinity) from one
@@ -63,12 +63,11 @@ type Cause string
 
 // The causes of moves.
 const (
-	Split     Cause = "split"     // more rows than the maximum
-	Merge     Cause = "merge"     // fewer rows than the minimum, or next to such a range
-	Load      Cause = "load"      // more writes than the limit
-	Forecast  Cause = "forecast"  // more rows than the maximum at the horizon
-	Placement Cause = "placement" // its node carries too much
-	Even      Cause = "even"      // nearer to the target
+	Split    Cause = "split"    // more rows than the maximum
+	Merge    Cause = "merge"    // fewer rows than the minimum, or next to such a range
+	Load     Cause = "load"     // more writes than the limit
+	Forecast Cause = "forecast" // more rows than the maximum at the horizon
+	Even     Cause = "even"     // nearer to the target
 )
 
 // A Reason is why a move is in a plan.
@@ -81,6 +80,13 @@ func (r Reason) String() string { return string(r.Cause) + ": " + r.Text }
 
 // MarshalText makes a reason one string in JSON.
 func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText reads that string.
+func (r *Reason) UnmarshalText(text []byte) error {
+	cause, why, _ := strings.Cut(string(text), ": ")
+	*r = Reason{Cause(cause), why}
+	return nil
+}
 
 // Optimality compares the rows that a plan moves with the fewest possible.
 type Optimality struct {

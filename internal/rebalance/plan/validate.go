@@ -34,27 +34,11 @@ func (p Problems) Error() string {
 // them leaves the range in which a float is exact to a row.
 const maxRate = 1e12
 
-// maxNodes is far beyond any cluster, and lets a node's index be small.
-const maxNodes = 10000
-
 // Validate returns everything that is wrong with a layout and its limits, in the
 // order of the file, or nothing.
 func Validate(l *Layout, limits Limits) Problems {
-	v := validator{seen: map[string]int{}, nodes: map[string]bool{}}
+	v := validator{seen: map[string]int{}}
 	v.limits(limits)
-	if len(l.Nodes) > maxNodes {
-		v.add("nodes", "are %d, more than %d", len(l.Nodes), maxNodes)
-	}
-	for i, n := range l.Nodes {
-		path := func() string { return fmt.Sprintf("nodes[%d]", i) }
-		if n.Name == "" {
-			v.add(path()+".name", "is empty")
-		} else if v.nodes[n.Name] {
-			v.add(path()+".name", "%q was named before", n.Name)
-		}
-		v.nodes[n.Name] = true
-		v.rate(func() string { return path() + ".writes_per_s" }, n.WritesPerS, 0)
-	}
 	if len(l.Partitions) == 0 {
 		v.add("partitions", "there must be at least one")
 	}
@@ -67,7 +51,6 @@ func Validate(l *Layout, limits Limits) Problems {
 type validator struct {
 	problems Problems
 	seen     map[string]int // partition id -> its index
-	nodes    map[string]bool
 	total    int64
 	tooMany  bool
 }
@@ -178,7 +161,4 @@ func (v *validator) partition(all []Partition, i int) {
 
 	v.rate(func() string { return path() + ".writes_per_s" }, p.WritesPerS, 0)
 	v.rate(func() string { return path() + ".growth_rows_per_s" }, p.GrowthRowsPerS, -maxRate)
-	if p.Node != "" && !v.nodes[p.Node] {
-		v.add(path()+".node", "%q is not among the nodes", p.Node)
-	}
 }

@@ -25,7 +25,7 @@ func BenchmarkMicroPlan(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				p, err := planner.New(name, genetic.Options{Seed: 1, Generations: 20})
+				p, err := planner.New(name, o.Kind, genetic.Options{Seed: 1, Generations: 20})
 				require.NoError(b, err)
 				_, err = p.Plan(context.Background(), l, limits, o)
 				require.NoError(b, err)

@@ -1,9 +1,8 @@
-// Package planner makes planners by name, each held to the rules and compared with
-// the lower bound, and chooses one where nobody wants to.
+// Package planner makes planners by name. It checks every plan and compares it with the
+// lower bound.
 package planner
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
@@ -13,36 +12,25 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/greedy"
 )
 
-// Names are the planners that New knows.
+// Names are those that New takes.
 var Names = []string{"exact", "greedy", "genetic", "auto"}
 
-// New returns a planner by its name. Plans of every planner pass
-// rebalance.Check, and say how far they are from the fewest rows that could be
-// moved. The options are those of the genetic planner.
-func New(name string, o genetic.Options) (plan.Planner, error) {
-	var p plan.Planner
+// New returns a planner for one kind of objective by its name; auto is the exact planner
+// for plan.Rows, of which that finds the optimum, else the genetic one. Every plan passes
+// plan.Check and has its Optimality. The options are those of the genetic planner.
+func New(name string, kind plan.Kind, o genetic.Options) (plan.Planner, error) {
+	if name == "auto" {
+		if name = "genetic"; kind == plan.Rows {
+			name = "exact"
+		}
+	}
 	switch name {
 	case "exact":
-		p = exact.Planner{}
+		return plan.Checked(exact.Planner{}, exact.Planner{}), nil
 	case "greedy":
-		p = greedy.Planner{}
+		return plan.Checked(greedy.Planner{}, exact.Planner{}), nil
 	case "genetic":
-		p = &genetic.Planner{Options: o}
-	case "auto":
-		p = &chooser{&genetic.Planner{Options: o}}
-	default:
-		return nil, fmt.Errorf("no planner is called %q: there are %s", name, strings.Join(Names, ", "))
+		return plan.Checked(&genetic.Planner{Options: o}, exact.Planner{}), nil
 	}
-	return plan.Checked(p, exact.Planner{}), nil
-}
-
-// chooser is auto: where only rows matter the exact planner finds the optimum in
-// no time; else the genetic one has it among its seeds.
-type chooser struct{ genetic *genetic.Planner }
-
-func (c *chooser) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o plan.Objective) (*plan.Plan, error) {
-	if o.Kind == plan.Rows {
-		return exact.Planner{}.Plan(ctx, l, limits, o)
-	}
-	return c.genetic.Plan(ctx, l, limits, o)
+	return nil, fmt.Errorf("no planner is called %q: there are %s", name, strings.Join(Names, ", "))
 }

@@ -20,9 +20,9 @@ func TestNames(t *testing.T) {
 	l, limits := plannertest.Kinds()[4].Make(rand.New(rand.NewPCG(1, 1)))
 	made := map[string]string{}
 	for _, name := range planner.Names {
-		p, err := planner.New(name, genetic.Options{Seed: 1, Generations: 5})
-		require.NoError(t, err)
 		for _, o := range []plan.Objective{{Kind: plan.Rows}, full} {
+			p, err := planner.New(name, o.Kind, genetic.Options{Seed: 1, Generations: 5})
+			require.NoError(t, err)
 			plan, err := p.Plan(context.Background(), l, limits, o)
 			require.NoError(t, err)
 			require.Equal(t, o.Kind, plan.Score.Kind)
@@ -33,7 +33,7 @@ func TestNames(t *testing.T) {
 		"exact rows": "exact", "exact full": "exact", "greedy rows": "greedy", "greedy full": "greedy",
 		"genetic rows": "genetic", "genetic full": "genetic", "auto rows": "exact", "auto full": "genetic",
 	}, made)
-	_, err := planner.New("best", genetic.Options{})
+	_, err := planner.New("best", plan.Rows, genetic.Options{})
 	require.ErrorContains(t, err, "exact, greedy, genetic, auto")
 }
 
@@ -43,11 +43,11 @@ func TestBoundHolds(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		l, limits := plannertest.Small(r, 20)
-		plannertest.Nodes(r, l, 2)
+		plannertest.Load(r, l)
 		best, err := exact.Planner{}.Plan(context.Background(), l, limits, full)
 		require.NoError(t, err)
 		for _, name := range planner.Names {
-			p, err := planner.New(name, genetic.Options{Seed: int64(seed), Generations: 5})
+			p, err := planner.New(name, plan.Full, genetic.Options{Seed: int64(seed), Generations: 5})
 			require.NoError(t, err)
 			plan, err := p.Plan(context.Background(), l, limits, full)
 			require.NoError(t, err)

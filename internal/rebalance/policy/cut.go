@@ -29,7 +29,7 @@ func (p *Policy) planner() (plan.Planner, error) {
 	if p.Planner == "" || p.Planner == Even {
 		return nil, nil
 	}
-	return planner.New(p.Planner, genetic.Options{Seed: p.Seed, Generations: generations, Patience: patience})
+	return planner.New(p.Planner, plan.Full, genetic.Options{Seed: p.Seed, Generations: generations, Patience: patience})
 }
 
 // split finds the cuts of a range that is split.

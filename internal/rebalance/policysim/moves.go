@@ -53,8 +53,8 @@ func (w *world) Submit(id store.BucketID, _ string, p *scheduler.Plan) scheduler
 	}
 	w.jobs[j.ID] = j
 	for i, m := range p.Moves {
-		b.todo = append(b.todo, task{m.Goal, w.last[i], j})
-		from, to := b.span(&m.Goal)
+		b.todo = append(b.todo, task{m, w.last[i], j})
+		from, to := b.span(&m)
 		for _, x := range b.parts[from:to] {
 			x.moves = true
 		}

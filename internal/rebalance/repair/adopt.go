@@ -14,35 +14,31 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A copy of a store is never of one moment: the map of a bucket may be older or
-// newer than its rows. Whatever the map, the rows are those of some moment, and of
-// that moment's map each partition with rows was one: the home of ranges, or an end
-// of moves in flight. So the rows of that moment are what all partitions hold, named
-// or not, if of each key the newest row counts and markers hide: in no phase is a
-// row visible in a partition that readers leave out, if it was deleted in another
-// one without a marker. Adopting brings just that about under the present map. Each
-// row keeps its own timestamp, so nothing newer is hidden, a tombstone at home goes
-// on hiding, and doing it again changes nothing.
+// The copy of a store is never of one moment: the map of a bucket may be older or newer than
+// its rows. The rows are those of some moment, and in the map of that moment each partition
+// with rows was the home of ranges or an end of moves in flight. So the rows of that moment
+// are those of all partitions, named or not, if of each key the newest row counts and markers
+// hide: in no phase is a row visible in a partition that readers ignore, if it was deleted in
+// another one without a marker. Adopting does just that under the present map. Each row keeps
+// its timestamp, so nothing newer is hidden, tombstones at home still hide, and adopting again
+// changes nothing.
 //
-// What this rests on is that sources are removed before the map forgets them. A
-// source whose removal was lost (its tombstone collected, and a replica that had
-// missed it came back) looks just like one of rows that are older than the map, and
-// what was deleted since is in no partition any more. So only partitions that were
-// made after the map are adopted without being told: those were never sources of a
-// move that this map has seen the end of.
+// This rests on the removal of sources before the map forgets them. If a removal was lost (its
+// tombstone was collected, and a replica that had missed it came back) the source looks just
+// like rows older than the map, and there is no trace of what was deleted since. So by default
+// only partitions made after the map are adopted: they were never sources of a move that this
+// map has seen the end of.
 //
-// A map from the history is no way out: which one fits the rows differs from partition
-// to partition. Nor can partitions that are found be named in the map: where their
-// ranges begin and end nobody knows any more.
+// An older map would not help: which one fits the rows differs between partitions. Nor can
+// orphans be named in the map: nobody knows where their ranges began and ended.
+//
+// A home whose rows were moved away later, in a newer map, is covered by a removal: no row
+// with an old timestamp is visible in it. So its range goes to a fresh partition first.
 
-// A home whose rows have moved away later, as a newer map had it, is covered by the
-// removal: no row with an old timestamp can be seen in it. So its range goes to a
-// fresh partition first.
-
-// errGone says that a bucket was deleted meanwhile.
+// errGone is returned for a bucket that was deleted meanwhile.
 var errGone = errors.New("the bucket is gone")
 
-// lack is a row that is not at home, with the range that it belongs to.
+// lack is a row that is not where the map says, with its range.
 type lack struct {
 	bucket store.BucketID
 	row    store.Row
@@ -60,10 +56,10 @@ type survey struct {
 	lacks         []lack // some missing rows: the first of each range
 }
 
-// mostLacks of a partition are looked at for proof of its origin.
+// mostLacks is the number of lacks of a partition that may prove its origin.
 const mostLacks = 64
 
-// survey compares a partition without a range with where the map says.
+// survey looks for the rows of a partition without a range where the map says.
 func (c *Checker) survey(ctx context.Context, p store.Partition) (*survey, error) {
 	o := &survey{p: p}
 	err := c.pages(ctx, p, func(rows []store.Row) error {
@@ -90,9 +86,8 @@ func (c *Checker) survey(ctx context.Context, p store.Partition) (*survey, error
 	return o, err
 }
 
-// missing returns those of a bucket's rows, which ascend, that are not where the
-// map says, as new or newer, and the root by which that was judged: the newest one
-// also afterwards.
+// missing returns those of a bucket's rows, in ascending order, that are not where the map
+// says, as new or newer. It also returns the map's root, which was still the newest afterwards.
 func (c *Checker) missing(ctx context.Context, id store.BucketID, rows []store.Row) ([]lack, *partmap.Root, error) {
 	for {
 		root, err := c.root(ctx, id)
@@ -109,7 +104,7 @@ func (c *Checker) missing(ctx context.Context, id store.BucketID, rows []store.R
 		if err != nil || len(out) == 0 {
 			return out, root, err
 		}
-		// A row that was not at the home that this root says may be at the next one's.
+		// A row that is not where this root says may be where the next one says.
 		now, err := c.root(ctx, id)
 		if err != nil {
 			return nil, nil, err
@@ -146,8 +141,7 @@ func (c *Checker) lacking(ctx context.Context, root *partmap.Root, rows []store.
 	return out, nil
 }
 
-// shown are the partitions whose rows readers of a range see: what is there is not
-// lost by any step of a move.
+// shown are the partitions that readers of a range read: no step of a move loses rows there.
 func shown(rg *partmap.Range) (ids []store.PartitionID) {
 	rules := rg.Phase.Rules()
 	if rules.ReadSource {
@@ -159,7 +153,7 @@ func shown(rg *partmap.Range) (ids []store.PartitionID) {
 	return ids
 }
 
-// find sets found for the rows that a partition has, as new or newer. Rows ascend.
+// find sets found for the rows, in ascending order, that a partition has as new or newer.
 func (c *Checker) find(ctx context.Context, p store.Partition, rows []store.Row, found []bool) error {
 	const few = 16 // are read one by one
 	if len(rows) <= few {
@@ -190,20 +184,20 @@ func (c *Checker) find(ctx context.Context, p store.Partition, rows []store.Row,
 	})
 }
 
-// origin says what is known of where a partition without a range comes from.
+// origin is what is known about the origin of a partition without a range.
 type origin uint8
 
 const (
-	// unproven: it can't be told.
+	// unproven: nothing is known.
 	unproven origin = iota
-	// madeBefore: an older map named it, so it is the old source of a move. Either the
-	// rows are older than the map, or its rows have come back.
+	// madeBefore: an older map named it, so it is the old source of a move. Either the rows
+	// are older than the map, or deleted rows came back.
 	madeBefore
 	// madeLater: it was made after the map, which is older than the rows.
 	madeLater
 )
 
-// todo says what an operator can do about a partition of this origin.
+// todo is what an operator can do about a partition of this origin.
 func (o origin) todo() string {
 	const all = "--adopt-all copies them to where the map says. If nothing was restored they are deleted rows that came back" +
 		" (see \"Repair\" in docs/operations.md): --discard PARTITION removes them"
@@ -216,8 +210,7 @@ func (o origin) todo() string {
 	return "if the store was restored from a copy: end all servers, then --adopt, which looks for proof that the map is older, or without proof " + all
 }
 
-// origin finds out by what is there to read whether a partition was made before the
-// present map or after it, and says why.
+// origin finds out whether a partition was made before or after the present map, and why.
 func (c *Checker) origin(ctx context.Context, o *survey) (origin, string, error) {
 	const later = "The map is older than this partition: "
 	id, key := o.p.Bucket, o.lacks[0].row.Key
@@ -229,40 +222,29 @@ func (c *Checker) origin(ctx context.Context, o *survey) (origin, string, error)
 		return unproven, "", err
 	}
 	oldest := root
-history:
-	for oldest.Epoch > 1 {
-		var replaced []store.Record
-		err := c.retry(ctx, func() (err error) {
-			replaced, err = c.s.History(ctx, id, oldest.Epoch, 100)
-			return err
-		})
+	for rec, err := range c.history(ctx, id, root.Epoch) {
 		if err != nil {
 			return unproven, "", err
 		}
-		if len(replaced) == 0 {
+		if rec.Epoch != oldest.Epoch-1 {
 			break
 		}
-		for _, rec := range replaced {
-			if rec.Epoch != oldest.Epoch-1 {
-				break history
-			}
-			old, err := partmap.DecodeRoot(id, rec)
-			if err != nil {
-				break history // what it named can't be known
-			}
-			rg, err := c.rangeIn(ctx, old, key)
-			if k := store.KindOf(err); err != nil && k != store.NotFound && k != store.Corrupt {
-				return unproven, "", err
-			}
-			if err != nil {
-				break history
-			}
-			if rg.Partition == o.p.ID || rg.To == o.p.ID {
-				return madeBefore, fmt.Sprintf("It is the old source of a move: the map named it until epoch %d, which ended at %s",
-					old.Epoch, inText(oldest.ChangedAt)), nil
-			}
-			oldest = old
+		old, err := partmap.DecodeRoot(id, rec)
+		if err != nil {
+			break // what it named can't be known
 		}
+		rg, err := c.rangeIn(ctx, old, key)
+		if k := store.KindOf(err); err != nil && k != store.NotFound && k != store.Corrupt {
+			return unproven, "", err
+		}
+		if err != nil {
+			break
+		}
+		if rg.Partition == o.p.ID || rg.To == o.p.ID {
+			return madeBefore, fmt.Sprintf("It is the old source of a move: the map named it until epoch %d, which ended at %s",
+				old.Epoch, inText(oldest.ChangedAt)), nil
+		}
+		oldest = old
 	}
 	if oldest.Epoch == 1 {
 		return madeLater, later + "none since the bucket was made names it", nil
@@ -283,20 +265,19 @@ func (c *Checker) rangeIn(ctx context.Context, root *partmap.Root, key []byte) (
 	return partmap.Range{}, store.Errorf(store.Corrupt, "the map of bucket %s has no range for a key", root.Bucket)
 }
 
-// orphan is a partition without a range that has rows which are nowhere else.
+// orphan is a partition without a range that has rows found nowhere else.
 type orphan struct {
 	finding Finding
 	*survey
-	proven bool // it is adopted; else proof is looked for first
+	proven bool // it is adopted; if not, proof is looked for first
 }
 
-// adoptBucket brings the rows of all partitions without a range of one bucket home,
-// and then removes these. None is removed before: where ranges were given fresh
-// partitions meanwhile, markers that came from the first ones have been swept, and
-// they have to hide rows of the others.
+// adoptBucket copies the rows of all orphans of one bucket to where the map says, then removes
+// the orphans. None is removed earlier: if ranges get fresh partitions meanwhile, markers that
+// came from the first orphans are swept, and they must still hide rows of the others.
 func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []orphan) error {
 	err := c.prove(ctx, orphans)
-	before := c.adopted.Load()
+	before := c.Progress().Adopted
 	for round := 0; err == nil; round++ {
 		renewed := false
 		if renewed, err = c.adoptRound(ctx, id, orphans); !renewed {
@@ -306,7 +287,7 @@ func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []
 			err = store.Errorf(store.Unavailable, "its ranges got fresh partitions %d times, and rows are hidden there again: do servers run?", round)
 		}
 	}
-	copied := c.adopted.Load() - before
+	copied := c.Progress().Adopted - before
 	for i := range orphans {
 		o := &orphans[i]
 		if !o.proven || err != nil {
@@ -328,12 +309,12 @@ func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []
 	return nil
 }
 
-// mostRounds is how often ranges of a bucket get fresh partitions: once for their
-// homes, once more for what moves in flight led to.
+// mostRounds limits how often ranges of a bucket get fresh partitions: normally once for their
+// homes, and once more for moves in flight.
 const mostRounds = 8
 
-// prove looks for proof that the map is older than partitions: a home that was
-// emptied by a move that the map does not know.
+// prove looks for proof that the map is older than orphans: a home emptied by a move that the
+// map does not know.
 func (c *Checker) prove(ctx context.Context, orphans []orphan) (err error) {
 	for i := range orphans {
 		o := &orphans[i]
@@ -351,8 +332,8 @@ func (c *Checker) prove(ctx context.Context, orphans []orphan) (err error) {
 	return err
 }
 
-// adoptRound brings all rows home once. renewed: ranges had to be given fresh
-// partitions, so it has to be done again.
+// adoptRound copies all rows once. renewed: ranges got fresh partitions, so another round is
+// needed.
 func (c *Checker) adoptRound(ctx context.Context, id store.BucketID, orphans []orphan) (renewed bool, err error) {
 	for i := range orphans {
 		o := &orphans[i]
@@ -371,12 +352,12 @@ func (c *Checker) adoptRound(ctx context.Context, id store.BucketID, orphans []o
 	return renewed, nil
 }
 
-// adopt puts rows, which ascend, where the map says, unless what is there is as new
-// or newer, or they are deleted there. renewed: ranges were given fresh partitions.
+// adopt puts rows, in ascending order, where the map says, unless the rows there are as new or
+// newer, or they are deleted there. renewed: ranges got fresh partitions.
 func (c *Checker) adopt(ctx context.Context, id store.BucketID, rows []store.Row) (renewed bool, err error) {
 	dead := map[string]bool{} // keys that are deleted at home
 	put := map[string]bool{}
-	defer func() { c.adopted.Add(int64(len(put) - len(dead))) }()
+	defer func() { c.count(&c.sum.Adopted, len(put)-len(dead)) }()
 	var tried store.Version // the root by which the rows were put
 	for {
 		missing, root, err := c.missing(ctx, id, rows)
@@ -412,7 +393,7 @@ func (c *Checker) adopt(ctx context.Context, id store.BucketID, rows []store.Row
 			tried = root.Version()
 			continue
 		}
-		// They were put where this root says and are not there: they are hidden.
+		// They were put where this root says but are not there: they are hidden.
 		var empty []partmap.Range
 		for i := range left {
 			l := &left[i]
@@ -438,11 +419,11 @@ func (c *Checker) adopt(ctx context.Context, id store.BucketID, rows []store.Row
 	}
 }
 
-// places says, for each lack, where its row is brought: to the home of its range, while
-// that moves to the source, from where it is copied on, or to the destination, once that
-// is all that readers look at. behind: a source was emptied though the map says that it
-// is copied, so the moves in flight have to end first. What is put into such a source
-// may be visible, and its copy hidden, if the destination was emptied later.
+// places sets the partition to which the row of each lack is copied: the home of its range; if
+// that moves, the source, from where it is copied on; or the destination, once readers read
+// only that. behind: a source is empty though the map says that it is being copied, so the
+// moves in flight have to end first. A row put into such a source may be visible, and its copy
+// hidden if the destination was emptied later.
 func (c *Checker) places(ctx context.Context, lacks []lack) (behind bool, err error) {
 	for i := range lacks {
 		l := &lacks[i]
@@ -463,7 +444,7 @@ func (c *Checker) places(ctx context.Context, lacks []lack) (behind bool, err er
 	return behind, nil
 }
 
-// bring puts rows where their ranges are, or are going to be.
+// bring puts rows into the partitions that places has set.
 func (c *Checker) bring(ctx context.Context, id store.BucketID, lacks []lack) error {
 	const most, mostBytes = 200, 1 << 20
 	for len(lacks) > 0 {
@@ -482,7 +463,7 @@ func (c *Checker) bring(ctx context.Context, id store.BucketID, lacks []lack) er
 			}
 			here := store.Row{Key: row.Key, Value: row.Value, Timestamp: row.Timestamp}
 			if live {
-				here.Value = store.EntryCell(value) // from now on it is at home by itself, whatever it was a copy of
+				here.Value = store.EntryCell(value) // it is no longer a copy
 			} else {
 				c.mark(to, "")
 			}
@@ -495,18 +476,14 @@ func (c *Checker) bring(ctx context.Context, id store.BucketID, lacks []lack) er
 	return nil
 }
 
-// emptied reports whether the place of a lack is covered by a removal, next to a key
-// and from a timestamp on.
-func (c *Checker) emptied(ctx context.Context, l *lack, key []byte, ts store.Timestamp) (gone bool, err error) {
+// emptied is executor.Emptied for the partition to which a lack is copied.
+func (c *Checker) emptied(ctx context.Context, l *lack, key []byte, ts store.Timestamp) (bool, error) {
 	p := store.Partition{Bucket: l.bucket, ID: l.to}
-	err = c.retry(ctx, func() (err error) {
-		gone, err = executor.Emptied(ctx, c.rows, p, store.Bounds{Start: l.rg.Start, End: l.rg.End}, key, ts)
-		return err
-	})
-	return gone, err
+	within := store.Bounds{Start: l.rg.Start, End: l.rg.End}
+	return retried(ctx, c, func() (bool, error) { return executor.Emptied(ctx, c.rows, p, within, key, ts) })
 }
 
-// renew gives ranges fresh partitions, once the moves in flight have ended.
+// renew ends the moves in flight, or gives ranges fresh partitions if there are none.
 func (c *Checker) renew(ctx context.Context, root *partmap.Root, ranges []partmap.Range) error {
 	if c.keeps(root.Bucket)&misplaced != 0 {
 		return store.Errorf(store.InvalidArgument, "the bucket has misplaced rows, which a move of their partition would remove: --adopt-all copies them first")

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/base/keytext"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -15,14 +17,14 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// mostProblems of one map are reported one by one.
+// mostProblems is the number of problems of one map that are reported.
 const mostProblems = 20
 
 const restoreTodo = "nothing of the bucket moves until it is mended; `rebalancer map history` may have an older root that is whole"
 
 // bucket checks one bucket: its root, map, nodes and rows.
 func (c *Checker) bucket(ctx context.Context, b bucket) error {
-	c.buckets.Add(1)
+	c.count(&c.sum.Buckets, 1)
 	for {
 		root, again, err := c.mapOf(ctx, b)
 		if err != nil || root == nil && !again {
@@ -34,19 +36,19 @@ func (c *Checker) bucket(ctx context.Context, b bucket) error {
 		if root.State == partmap.Deleted || c.suspected(b.id) {
 			return nil
 		}
-		return c.walk(ctx, b, root)
+		return c.each(ctx, b, root, c.partition)
 	}
 }
 
 func (c *Checker) finding(b bucket, k Kind, format string, args ...any) Finding {
-	return Finding{Severity: Problem, Kind: k, Bucket: b.name, ID: b.id, Text: fmt.Sprintf(format, args...)}
+	return Finding{Severity: Problem, Kind: k, Bucket: keytext.Key(b.name), ID: b.id, Text: fmt.Sprintf(format, args...)}
 }
 
-// mapOf checks root, map and nodes. A nil root: there is nothing to go on with.
-// again: the map has moved on, so it has to be looked at anew.
+// mapOf checks root, map and nodes. A nil root: there is no map to go on with. again: the map
+// has changed meanwhile, so check it again.
 func (c *Checker) mapOf(ctx context.Context, b bucket) (root *partmap.Root, again bool, err error) {
-	// The nodes first, the root after them: a node that it does not name then was
-	// never named, or is not any more.
+	// First the nodes, then the root: a node that the root does not name was never named,
+	// or is not named any more.
 	nodes, err := c.nodes(ctx, b.id)
 	if err != nil {
 		return nil, false, err
@@ -73,7 +75,7 @@ func (c *Checker) mapOf(ctx context.Context, b bucket) (root *partmap.Root, agai
 		return nil, false, err
 	}
 	if len(problems) > 0 {
-		// The map may have moved on, and its old nodes may have been collected.
+		// The map may have changed, and its old nodes may have been collected.
 		now, err := c.root(ctx, b.id)
 		if err != nil || now.Epoch > root.Epoch {
 			return nil, err == nil, err
@@ -91,8 +93,8 @@ func (c *Checker) mapOf(ctx context.Context, b bucket) (root *partmap.Root, agai
 	return root, false, c.state(ctx, b, root)
 }
 
-// validate looks whether a map holds together, and returns the nodes that it names.
-// A node that can't be reached is an error.
+// validate checks a map, and returns the nodes that it names. A node that can't be reached
+// is an error.
 func (c *Checker) validate(ctx context.Context, root *partmap.Root) (problems []partmap.Problem, named map[store.NodeID]bool, err error) {
 	named = map[store.NodeID]bool{}
 	read := c.reader(ctx, root.Bucket)
@@ -114,8 +116,8 @@ func (c *Checker) newer(b bucket, err error) {
 	c.report(f)
 }
 
-// brokenMap reports what is wrong with a map. It is taken back to the newest older
-// one that is whole, if rows that have moved since are going to be adopted too.
+// brokenMap reports the problems of a map. Under AdoptAll it takes the map back to the newest
+// valid one; rows that have moved since are adopted then.
 func (c *Checker) brokenMap(ctx context.Context, b bucket, now, root *partmap.Root, problems []partmap.Problem) (back bool, err error) {
 	older, err := c.wholeBefore(ctx, now)
 	if err != nil {
@@ -147,37 +149,47 @@ func (c *Checker) brokenMap(ctx context.Context, b bucket, now, root *partmap.Ro
 	return back, nil
 }
 
-// wholeBefore returns the newest replaced map of a bucket that holds together; nil
-// for none.
-func (c *Checker) wholeBefore(ctx context.Context, root *partmap.Root) (*partmap.Root, error) {
-	for before := root.Epoch; ; {
-		var replaced []store.Record
-		err := c.retry(ctx, func() (err error) {
-			replaced, err = c.s.History(ctx, root.Bucket, before, 100)
-			return err
-		})
-		if err != nil || len(replaced) == 0 {
-			return nil, err
-		}
-		for _, rec := range replaced {
-			before = rec.Epoch
-			old, err := partmap.DecodeRoot(root.Bucket, rec)
+// history iterates over the replaced roots of a bucket, from the newest one below an epoch.
+func (c *Checker) history(ctx context.Context, id store.BucketID, before uint64) iter.Seq2[store.Record, error] {
+	return func(yield func(store.Record, error) bool) {
+		for {
+			page, err := retried(ctx, c, func() ([]store.Record, error) { return c.s.History(ctx, id, before, 100) })
 			if err != nil {
-				continue
+				yield(store.Record{}, err)
 			}
-			problems, _, err := c.validate(ctx, old)
-			if err != nil {
-				return nil, err
+			for _, rec := range page {
+				if !yield(rec, nil) {
+					return
+				}
+				before = rec.Epoch
 			}
-			if len(problems) == 0 {
-				return old, nil
+			if len(page) == 0 {
+				return
 			}
 		}
 	}
 }
 
-// takeBack makes an older map the present one, at a new epoch. Batches keep their
-// ids: none that begins later gets one of theirs.
+// wholeBefore returns the newest replaced map of a bucket that is valid; nil for none.
+func (c *Checker) wholeBefore(ctx context.Context, root *partmap.Root) (*partmap.Root, error) {
+	for rec, err := range c.history(ctx, root.Bucket, root.Epoch) {
+		if err != nil {
+			return nil, err
+		}
+		old, err := partmap.DecodeRoot(root.Bucket, rec)
+		if err != nil {
+			continue
+		}
+		problems, _, err := c.validate(ctx, old)
+		if err != nil || len(problems) == 0 {
+			return old, err
+		}
+	}
+	return nil, nil
+}
+
+// takeBack makes an older map the present one, at a new epoch. Batches keep their ids: no
+// later batch gets the same.
 func (c *Checker) takeBack(ctx context.Context, now, older *partmap.Root) error {
 	stamp := c.maps.Stamp()
 	next := *older
@@ -186,7 +198,7 @@ func (c *Checker) takeBack(ctx context.Context, now, older *partmap.Root) error 
 	return c.maps.Swap(ctx, partmap.Change{Old: now.Version(), Next: &next})
 }
 
-// state checks what the root says of itself.
+// state checks the state of a root: its clock, closing, and batches.
 func (c *Checker) state(ctx context.Context, b bucket, root *partmap.Root) error {
 	age := c.o.Now().Sub(time.UnixMicro(root.ChangedAt))
 	if root.State == partmap.Deleted {
@@ -209,7 +221,7 @@ func (c *Checker) state(ctx context.Context, b bucket, root *partmap.Root) error
 	}
 	if root.State == partmap.Closing {
 		f := c.finding(b, LeftClosing, "it has been closing for %s", age.Round(time.Second))
-		if age < c.o.YoungFor {
+		if age < youngFor {
 			f.Severity, f.Kind = Info, Young
 			c.report(f)
 		} else if err := c.problem(ctx, f, func() (string, error) { return "it is open again", c.reopen(ctx, b.id) }); err != nil {
@@ -235,7 +247,7 @@ func (c *Checker) state(ctx context.Context, b bucket, root *partmap.Root) error
 	return nil
 }
 
-// reopen brings a bucket back that was left closing.
+// reopen opens a bucket that was left closing.
 func (c *Checker) reopen(ctx context.Context, id store.BucketID) error {
 	root, err := c.maps.Load(ctx, id)
 	if err != nil || root.State != partmap.Closing {
@@ -248,15 +260,11 @@ func (c *Checker) reopen(ctx context.Context, id store.BucketID) error {
 	return c.maps.Swap(ctx, change)
 }
 
-// nodes lists a bucket's map nodes: 16 bytes for each.
+// nodes lists a bucket's map nodes, with 16 bytes of memory for each.
 func (c *Checker) nodes(ctx context.Context, id store.BucketID) (all []store.NodeID, err error) {
 	var after store.NodeID
 	for {
-		var page []store.NodeID
-		err := c.retry(ctx, func() (err error) {
-			page, err = c.s.ScanNodes(ctx, id, after, 1000)
-			return err
-		})
+		page, err := retried(ctx, c, func() ([]store.NodeID, error) { return c.s.ScanNodes(ctx, id, after, 1000) })
 		if err != nil || len(page) == 0 {
 			return all, err
 		}
@@ -265,20 +273,26 @@ func (c *Checker) nodes(ctx context.Context, id store.BucketID) (all []store.Nod
 	}
 }
 
-// unnamed judges the nodes that a whole map does not name.
+// deleteNodes deletes map nodes.
+func (c *Checker) deleteNodes(ctx context.Context, id store.BucketID, nodes []store.NodeID) (string, error) {
+	for _, n := range nodes {
+		if err := c.retry(ctx, func() error { return c.s.DeleteNode(ctx, id, n) }); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("%d deleted", len(nodes)), nil
+}
+
+// unnamed checks the nodes that a valid map does not name.
 func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nodes []store.NodeID, named map[store.NodeID]bool) error {
 	var orphans []store.NodeID
 	var waiting int64
-	var ahead abandoned
+	ahead := abandoned{bucket: b}
 	for _, id := range nodes {
 		if named[id] {
 			continue
 		}
-		var blob []byte
-		err := c.retry(ctx, func() (err error) {
-			blob, err = c.s.Node(ctx, b.id, id)
-			return err
-		})
+		blob, err := c.reader(ctx, b.id)(id)
 		if notFound(err) {
 			continue // collected
 		}
@@ -301,27 +315,18 @@ func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nod
 		case epoch <= root.Epoch:
 			orphans = append(orphans, id)
 		case epoch == root.Epoch+1:
-			waiting++ // a swap may still come
+			waiting++ // its swap may be pending
 		default:
-			ahead.bucket = b
 			ahead.nodes = append(ahead.nodes, move.Node{ID: id, Epoch: epoch})
 		}
 	}
 	if err := c.wentBack(ctx, root, ahead); err != nil {
 		return err
 	}
-	if age := c.o.Now().Sub(time.UnixMicro(root.ChangedAt)); len(orphans) > 0 && age > 2*c.o.CollectAfter {
+	if age := c.o.Now().Sub(time.UnixMicro(root.ChangedAt)); len(orphans) > 0 && age > 2*collectAfter {
 		f := c.finding(b, OrphanNode, "%d map nodes that nobody has named for %s", len(orphans), age.Round(time.Second))
 		f.Count, f.Node = int64(len(orphans)), orphans[0]
-		err := c.problem(ctx, f, func() (string, error) {
-			for _, id := range orphans {
-				if err := c.retry(ctx, func() error { return c.s.DeleteNode(ctx, b.id, id) }); err != nil {
-					return "", err
-				}
-			}
-			return fmt.Sprintf("%d deleted", len(orphans)), nil
-		})
-		if err != nil {
+		if err := c.problem(ctx, f, func() (string, error) { return c.deleteNodes(ctx, b.id, orphans) }); err != nil {
 			return err
 		}
 		orphans = nil
@@ -334,14 +339,14 @@ func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nod
 	return nil
 }
 
-// abandoned are map nodes of epochs that their bucket's root can't have led to.
+// abandoned are map nodes of epochs that their root can't have reached.
 type abandoned struct {
 	bucket bucket
 	nodes  []move.Node
 }
 
-// wentBack notes nodes of epochs to come, unless the root has come on since. What
-// becomes of them is decided when the rows have been looked at.
+// wentBack records nodes of later epochs, unless the root has changed since. They are handled
+// after all rows have been checked.
 func (c *Checker) wentBack(ctx context.Context, root *partmap.Root, a abandoned) error {
 	if len(a.nodes) == 0 {
 		return nil
@@ -359,9 +364,8 @@ func (c *Checker) wentBack(ctx context.Context, root *partmap.Root, a abandoned)
 	return nil
 }
 
-// finish does what has to wait until all rows were looked at: partitions are adopted,
-// then nodes of an abandoned future are told of, and markers are swept. Both may be
-// needed as long as there are rows that no range has.
+// finish does what must wait until all rows were checked: it adopts partitions, then reports
+// abandoned nodes and sweeps markers. Both may be needed while there are rows outside ranges.
 func (c *Checker) finish(ctx context.Context) error {
 	for id, orphans := range c.orphaned {
 		if err := c.adoptBucket(ctx, id, orphans); err != nil {
@@ -388,14 +392,11 @@ func (c *Checker) abandon(ctx context.Context, id store.BucketID, a abandoned) e
 		" that have moved since, and then deletes these nodes"
 	var mend func() (string, error)
 	if c.o.Adopt != AdoptNone && c.keeps(id) == 0 && !c.suspected(id) && !c.o.SkipOrphans {
-		mend = func() (string, error) {
-			for _, n := range a.nodes {
-				if err := c.retry(ctx, func() error { return c.s.DeleteNode(ctx, id, n.ID) }); err != nil {
-					return "", err
-				}
-			}
-			return fmt.Sprintf("%d deleted", len(a.nodes)), nil
+		var nodes []store.NodeID
+		for _, n := range a.nodes {
+			nodes = append(nodes, n.ID)
 		}
+		mend = func() (string, error) { return c.deleteNodes(ctx, id, nodes) }
 	}
 	return c.problem(ctx, f, mend)
 }

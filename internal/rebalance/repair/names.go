@@ -8,12 +8,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/base/keytext"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// mostNames is how many names wait for a second look before one is taken.
+// mostNames is the most names that wait for their second check.
 const mostNames = 10_000
 
 const lostTodo = "its map is lost: restore its root from a copy of the roots' table, or, if the maps were restored from an older copy than the rows," +
@@ -41,8 +42,7 @@ func (c *Checker) eachKey(ctx context.Context, t store.Table, f func(ctx context
 	return nil
 }
 
-// directory checks all names and their buckets, and returns the buckets' ids,
-// sorted: 16 bytes for each.
+// directory checks all names and their buckets, and returns the buckets' ids, sorted.
 func (c *Checker) directory(ctx context.Context) (ids []store.BucketID, err error) {
 	err = c.eachKey(ctx, store.Directory, func(ctx context.Context, key []byte) error {
 		name := string(key)
@@ -72,15 +72,12 @@ func (c *Checker) directory(ctx context.Context) (ids []store.BucketID, err erro
 
 func compareIDs(a, b store.BucketID) int { return bytes.Compare(a[:], b[:]) }
 
-// owner looks up a name and reports a record that can't be read.
+// owner looks up a name, and reports a record that can't be read.
 func (c *Checker) owner(ctx context.Context, name string) (owner listing.BucketInfo, err error) {
-	err = c.retry(ctx, func() (err error) {
-		owner, err = c.c.Owner(ctx, name)
-		return err
-	})
+	owner, err = retried(ctx, c, func() (listing.BucketInfo, error) { return c.c.Owner(ctx, name) })
 	if err != nil && store.KindOf(err) == store.Corrupt {
 		return listing.BucketInfo{}, c.problem(ctx, Finding{
-			Kind: BrokenName, Bucket: name, Text: err.Error(),
+			Kind: BrokenName, Bucket: keytext.Key(name), Text: err.Error(),
 			Todo: "restore the name's record from a copy; the list of buckets may tell which bucket it led to",
 		}, nil)
 	}
@@ -107,13 +104,13 @@ func (c *Checker) listOfBuckets(ctx context.Context) error {
 }
 
 // suspectName is a name that was not as it should be at the first look. It is
-// looked at again, as it may have been in the middle of a change.
+// checked again, since it may have been read in the middle of a change.
 type suspectName struct {
 	name          string
 	owner, listed store.BucketID
 }
 
-// name takes a first look at a name.
+// name checks a name for the first time.
 func (c *Checker) name(ctx context.Context, name string) error {
 	s, wrong, err := c.lookAt(ctx, name)
 	if err != nil || wrong == nil {
@@ -129,8 +126,8 @@ func (c *Checker) name(ctx context.Context, name string) error {
 	return nil
 }
 
-// lookAt says what is wrong with a name at this moment; nil: nothing, or the list
-// can't be read, which is reported once for all.
+// lookAt returns what is wrong with a name now; nil: nothing, or the list can't be read,
+// which is reported once.
 func (c *Checker) lookAt(ctx context.Context, name string) (s suspectName, wrong *Finding, err error) {
 	if c.suspected(listing.ListOfBuckets()) {
 		return s, nil, nil
@@ -141,10 +138,7 @@ func (c *Checker) lookAt(ctx context.Context, name string) (s suspectName, wrong
 	}
 	var listed listing.BucketInfo
 	if err == nil {
-		err = c.retry(ctx, func() (err error) {
-			listed, err = c.c.Listed(ctx, name)
-			return err
-		})
+		listed, err = retried(ctx, c, func() (listing.BucketInfo, error) { return c.c.Listed(ctx, name) })
 	}
 	if err != nil && store.KindOf(err) == store.Corrupt {
 		return s, nil, nil // reported with the list
@@ -157,7 +151,7 @@ func (c *Checker) lookAt(ctx context.Context, name string) (s suspectName, wrong
 	if err != nil {
 		return s, nil, err
 	}
-	wrong = &Finding{Bucket: name, ID: owner.ID}
+	wrong = &Finding{Bucket: keytext.Key(name), ID: owner.ID}
 	none := store.BucketID{}
 	switch {
 	case owner.ID == none && listed.ID == none:
@@ -190,8 +184,8 @@ func (c *Checker) lookAt(ctx context.Context, name string) (s suspectName, wrong
 	return s, wrong, nil
 }
 
-// stateOf returns a bucket's state; 0 where it has no root, Open where its root
-// can't be read, which is reported elsewhere.
+// stateOf returns a bucket's state; 0 if it has no root, Open if its root can't be read, which
+// is reported elsewhere.
 func (c *Checker) stateOf(ctx context.Context, id store.BucketID) (partmap.State, error) {
 	if id == (store.BucketID{}) {
 		return 0, nil
@@ -209,8 +203,7 @@ func (c *Checker) stateOf(ctx context.Context, id store.BucketID) (partmap.State
 	return root.State, nil
 }
 
-// secondLook looks again at the names that were not as they should be. What has
-// not changed in the meantime is a problem.
+// secondLook checks suspicious names again. Those that are wrong in the same way are reported.
 func (c *Checker) secondLook(ctx context.Context) error {
 	c.mu.Lock()
 	names := c.again
@@ -273,12 +266,12 @@ func (c *Checker) roots(ctx context.Context, ids []store.BucketID) (nameless []*
 	return nameless, err
 }
 
-// lookAgain looks again at names, and at buckets without one.
+// lookAgain checks suspicious names again, and reports buckets without one.
 func (c *Checker) lookAgain(ctx context.Context, nameless []*partmap.Root) error {
 	if err := c.secondLook(ctx); err != nil || len(nameless) == 0 {
 		return err
 	}
-	// Those that are being created have got their names meanwhile.
+	// Buckets that were being created have their names by now.
 	named := map[store.BucketID]bool{}
 	for _, root := range nameless {
 		named[root.Bucket] = false
@@ -305,10 +298,10 @@ func (c *Checker) lookAgain(ctx context.Context, nameless []*partmap.Root) error
 		}
 		root, err := c.root(ctx, id)
 		if err != nil || root.State == partmap.Deleted {
-			continue // it can't be read any more, which is not for here, or is gone
+			continue // it is gone, or can't be read any more, which is another finding
 		}
 		f := Finding{Kind: NamelessBucket, ID: id, Text: "no name leads to the bucket, which is " + root.State.String()}
-		if c.o.Now().Sub(time.UnixMicro(root.ChangedAt)) < c.o.YoungFor {
+		if c.o.Now().Sub(time.UnixMicro(root.ChangedAt)) < youngFor {
 			f.Severity, f.Kind = Info, Young
 			c.report(f)
 			continue

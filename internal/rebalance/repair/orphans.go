@@ -11,27 +11,23 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// orphans looks for partitions that have rows and that no map names; only for
-// those of one bucket where b is not nil.
+// orphans looks for partitions that have rows and that no map names; of one bucket if b is
+// not nil.
 //
-// The partitions first, the root after them. A partition that has rows was named
-// before they were written, and no id is used twice: so one that was listed, and
-// that a later root does not name, has lost its last range, after that was
-// removed from it. If it has rows even now, they are nobody's; or the store was
-// restored, and the map and the rows are not of one moment: see adopt.
+// It reads the partitions first, then the root. A partition with rows was named before they
+// were written, and no id is used twice. So if it was listed and a later root does not name
+// it, it has lost its last range, after the rows of that were removed. If it still has rows
+// they are garbage; or the store was restored, and the map and the rows are not of one moment:
+// see adopt.
 func (c *Checker) orphans(ctx context.Context, b *bucket) error {
 	var after store.Partition
 	for {
-		var page []store.Partition
-		err := c.retry(ctx, func() (err error) {
-			page, err = c.lister.Partitions(ctx, after, 1000)
-			return err
-		})
+		page, err := retried(ctx, c, func() ([]store.Partition, error) { return c.lister.Partitions(ctx, after, 1000) })
 		if err != nil || len(page) == 0 {
 			return err
 		}
 		after = page[len(page)-1]
-		c.listed.Add(int64(len(page)))
+		c.count(&c.sum.Listed, len(page))
 		of := map[store.BucketID][]store.PartitionID{}
 		for _, p := range page {
 			if b == nil || p.Bucket == b.id {
@@ -52,15 +48,15 @@ func (c *Checker) orphans(ctx context.Context, b *bucket) error {
 	}
 }
 
-// strays judges listed partitions of one bucket.
+// strays checks listed partitions of one bucket.
 func (c *Checker) strays(ctx context.Context, b bucket, parts []store.PartitionID) error {
 	for {
 		root, err := c.root(ctx, b.id)
 		var damaged errDamaged
 		switch {
 		case notFound(err) && c.o.Adopt == AdoptAll:
-			// Roots are never removed, so it was made after the copy of the roots. Its rows
-			// get a map of one range; it is split when movers run.
+			// Roots are never removed, so the bucket was made after the copy of the roots.
+			// It gets a map of one range, which is split when movers run.
 			if err := c.revive(ctx, b, parts); err != nil {
 				return err
 			}
@@ -88,22 +84,22 @@ func (c *Checker) strays(ctx context.Context, b bucket, parts []store.PartitionI
 	}
 }
 
-// revive makes a map for a bucket that has none, and tells of it.
+// revive makes a map for a bucket that has none, and reports it.
 func (c *Checker) revive(ctx context.Context, b bucket, parts []store.PartitionID) error {
 	f := c.finding(b, LostBucket, "%d or more partitions have rows of a bucket that has no root", len(parts))
 	f.Partition, f.Count = parts[0], int64(len(parts))
 	return c.problem(ctx, f, func() (string, error) {
 		_, err := c.maps.Create(ctx, b.id, nil)
 		if store.KindOf(err) == store.Conflict && err != nil {
-			err = nil // it is there
+			err = nil // it exists
 		}
 		return "it has a map of one range, and its rows are copied there", err
 	})
 }
 
-// unnamedOf returns which of these partitions a root does not name. Where the
-// map is large it first looks where the partition's first row belongs, which
-// clears nearly all of them, and goes over the whole map for the others only.
+// unnamedOf returns the partitions that a root does not name. Of a large map it first reads
+// only the range of each partition's first row, which clears nearly all of them, and the whole
+// map for the rest.
 func (c *Checker) unnamedOf(ctx context.Context, root *partmap.Root, parts []store.PartitionID) (unnamed []store.PartitionID, err error) {
 	left := map[store.PartitionID]bool{}
 	for _, id := range parts {
@@ -141,15 +137,11 @@ func (c *Checker) unnamedOf(ctx context.Context, root *partmap.Root, parts []sto
 	return unnamed, nil
 }
 
-func (c *Checker) first(ctx context.Context, p store.Partition, limit int) (page store.Page, err error) {
-	err = c.retry(ctx, func() (err error) {
-		page, err = c.rows.Slice(ctx, p, store.Bounds{}, store.SliceOptions{Limit: limit})
-		return err
-	})
-	return page, err
+func (c *Checker) first(ctx context.Context, p store.Partition, limit int) (store.Page, error) {
+	return c.slice(ctx, p, store.Bounds{}, store.SliceOptions{Limit: limit})
 }
 
-// nobodys reports those of partitions without an owner that have rows now.
+// nobodys reports the partitions of a lost or deleted bucket that have rows.
 func (c *Checker) nobodys(ctx context.Context, b bucket, k Kind, parts []store.PartitionID) error {
 	for _, id := range parts {
 		p := store.Partition{Bucket: b.id, ID: id}
@@ -174,7 +166,7 @@ func (c *Checker) nobodys(ctx context.Context, b bucket, k Kind, parts []store.P
 	return nil
 }
 
-// count says how many rows a partition has of which this is the first page.
+// count is the number of rows of a partition, as far as its first page says.
 func count(page store.Page) string {
 	if page.More {
 		return fmt.Sprintf("%d or more", len(page.Rows))
@@ -182,7 +174,7 @@ func count(page store.Page) string {
 	return fmt.Sprint(len(page.Rows))
 }
 
-// unranged judges partitions that a root does not name.
+// unranged checks partitions that a root does not name.
 func (c *Checker) unranged(ctx context.Context, b bucket, root *partmap.Root, parts []store.PartitionID) error {
 	var whole, looked bool
 	for _, id := range parts {
@@ -217,8 +209,8 @@ func (c *Checker) unranged(ctx context.Context, b bucket, root *partmap.Root, pa
 	return nil
 }
 
-// unrangedOne judges one partition that has rows and no range. It is removed if
-// all of them are at home, or have been brought there.
+// unrangedOne checks one partition that has rows and no range. It is removed if all of its
+// rows are where the map says, or are adopted.
 func (c *Checker) unrangedOne(ctx context.Context, b bucket, p store.Partition) error {
 	o, err := c.survey(ctx, p)
 	if errors.Is(err, errGone) {
@@ -256,8 +248,8 @@ func (c *Checker) unrangedOne(ctx context.Context, b bucket, p store.Partition) 
 	return c.problem(ctx, f, nil)
 }
 
-// remove hides a whole partition for good: above the timestamps of all of its
-// rows, and of all that may still arrive.
+// remove removes a whole partition, above the timestamps of all of its rows and of all that
+// may still arrive.
 func (c *Checker) remove(ctx context.Context, p store.Partition) error {
 	highest := store.Timestamp(c.o.Now().UnixMicro())
 	err := c.pages(ctx, p, func(rows []store.Row) error {

@@ -8,12 +8,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// outrun looks for batches of moves that the rows are ahead of: the map was restored
-// from an older copy, and says that sources are copied or compared which have been
-// emptied. A mover or reader that took the source for the measure would find that it
-// has lost all rows. A source is emptied in draining only, when all ranges of the batch
-// have been compared: so the batch is brought there, and the map fits the rows again.
-// It reports whether the map was changed.
+// outrun looks for batches whose rows are ahead of the map: the map was restored from an older
+// copy, and says copying or verifying of sources that are empty already. A mover or reader
+// would conclude that all rows were deleted. A source is emptied only in draining, after all
+// ranges of the batch were compared: so the batch is advanced to draining, and the map fits
+// the rows again. It reports whether it changed the map.
 func (c *Checker) outrun(ctx context.Context, b bucket, root *partmap.Root) (advanced bool, err error) {
 	since, suspects := uint64(0), map[uint64]bool{}
 	for _, batch := range root.Batches {
@@ -30,7 +29,7 @@ func (c *Checker) outrun(ctx context.Context, b bucket, root *partmap.Root) (adv
 	ahead := map[uint64]partmap.Range{}
 	for rg, err := range partmap.RangesSince(root, c.reader(ctx, b.id), since) {
 		if k := store.KindOf(err); err != nil && (k == store.NotFound || k == store.Corrupt) {
-			return false, nil // it has moved on, or is told of by those who look at all of it
+			return false, nil // the map has changed, or its check reports this
 		}
 		if err != nil {
 			return false, err
@@ -51,7 +50,7 @@ func (c *Checker) outrun(ctx context.Context, b bucket, root *partmap.Root) (adv
 	}
 	now, err := c.root(ctx, b.id)
 	if err != nil || now.Version() != root.Version() {
-		return err == nil, err // it has moved on, which explains it
+		return err == nil, err // the map has changed, which explains it
 	}
 	var aerr error
 	if c.o.Adopt != AdoptNone {
@@ -80,15 +79,11 @@ func (c *Checker) outrun(ctx context.Context, b bucket, root *partmap.Root) (adv
 	return advanced, nil
 }
 
-// hasLeft reports whether a range's source has no row, and its destination one that was
-// copied from there.
+// hasLeft reports whether a range's source has no row, but its destination has copies.
 func (c *Checker) hasLeft(ctx context.Context, root *partmap.Root, rg *partmap.Range) (bool, error) {
 	within := store.Bounds{Start: rg.Start, End: rg.End}
-	var first store.Page
-	err := c.retry(ctx, func() (err error) {
-		first, err = c.rows.Slice(ctx, store.Partition{Bucket: root.Bucket, ID: rg.Partition}, within, store.SliceOptions{Limit: 1})
-		return err
-	})
+	source := store.Partition{Bucket: root.Bucket, ID: rg.Partition}
+	first, err := c.slice(ctx, source, within, store.SliceOptions{Limit: 1})
 	if err != nil || len(first.Rows) > 0 {
 		return false, err
 	}
@@ -100,12 +95,12 @@ func (c *Checker) hasLeft(ctx context.Context, root *partmap.Root, rg *partmap.R
 		return nil
 	})
 	if k := store.KindOf(err); err != nil && (k == store.Corrupt || k == store.TooMuchDeadData) {
-		return false, nil // told of when the partition is checked
+		return false, nil // reported when the partition is checked
 	}
 	return copied, err
 }
 
-// toDraining advances batches until they are draining, one phase a swap.
+// toDraining advances batches to draining, one phase with each swap.
 func (c *Checker) toDraining(ctx context.Context, root *partmap.Root, batches map[uint64]partmap.Range) error {
 	for {
 		var ids []uint64

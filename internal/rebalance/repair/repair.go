@@ -1,11 +1,11 @@
 package repair
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -17,81 +17,71 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options say how to check; the zero Options only look.
+// Options of a check. With zero Options it changes nothing.
 type Options struct {
 	// Repair mends what can be mended safely.
 	Repair bool
-	// Adopt says which rows that no range has are copied to where the map says; any
+	// Adopt selects the rows outside all ranges that are copied to where the map says. Any
 	// but AdoptNone implies Repair. It is for restored stores, before servers run.
 	Adopt Adopt
-	// Discard names partitions that are removed with all their rows if no map names
-	// them, though what they hold is nowhere else. It goes with Repair.
+	// Discard are partitions to remove with all rows if no map names them, even if their
+	// rows are nowhere else. It needs Repair.
 	Discard []store.PartitionID
-	// SkipOrphans leaves out the partitions that nobody names: to find them, all
-	// partitions of the store are listed, also for one bucket.
+	// SkipOrphans does not look for partitions that no map names. Looking for them lists all
+	// partitions of the store, also for one bucket.
 	SkipOrphans bool
-	// RowsPerSecond is the most rows that are read in a second; 0: any number.
+	// RowsPerSecond limits the rows read; 0: no limit.
 	RowsPerSecond int
-	// Parallel is how many buckets, and how many partitions, are looked at at
-	// once, default 4.
+	// Parallel is the number of buckets, and of partitions, checked at once, default 4.
 	Parallel int
-	// PageRows is how many rows one read asks for, default 1,000.
+	// PageRows is the number of rows of one read, default 1,000.
 	PageRows int
-	// Patience is how long after the first look names are looked at again,
-	// default 10 s; it is spent only where there is something to look at again.
+	// Patience is the pause before suspicious names are checked again, default 10 s.
 	Patience time.Duration
-	// YoungFor is how long a bucket may be in the middle of its creation or
-	// deletion, default 10 min.
-	YoungFor time.Duration
-	// StuckAfter is how long moves may take to their next phase, default 1 h.
+	// StuckAfter is how long a batch may stay in one phase, default 1 h.
 	StuckAfter time.Duration
-	// CollectAfter is how long map nodes stay once nobody names them, default
-	// 1 h, as in the executor. Twice that is too long.
-	CollectAfter time.Duration
-	// Future is how far ahead a row may be written, default a minute.
-	Future time.Duration
-	// Skew is the bound within which clients' wall clocks agree, default 1 s.
+	// Skew is the bound on the differences of clients' wall clocks, default 1 s.
 	Skew time.Duration
-	// Now is the wall clock, time.Now if nil. Sleep waits before another look or try,
-	// wait.Sleep if nil: for tests that decide what happens meanwhile.
+	// Now is the wall clock, time.Now if nil. Sleep is the pause before a repeated check or
+	// call, wait.Sleep if nil; tests replace it to interleave other work.
 	Now   func() time.Time
 	Sleep func(ctx context.Context, d time.Duration) error
 	// Report gets each finding, one at a time.
 	Report func(Finding)
 }
 
-// Adopt says which rows of partitions without a range are copied to their homes,
-// each with its own timestamp, so that nothing newer is hidden.
+const (
+	// youngFor is how long the creation or deletion of a bucket may take.
+	youngFor = 10 * time.Minute
+	// collectAfter is how long map nodes that no root names stay, as in the executor. They
+	// are reported after twice that time.
+	collectAfter = time.Hour
+	// future is how far ahead of the wall clock a row may be written.
+	future = time.Minute
+)
+
+// Adopt selects the rows of partitions without a range that are copied to where the map
+// says. Each keeps its timestamp, so nothing newer is hidden.
 type Adopt uint8
 
 const (
 	// AdoptNone copies nothing.
 	AdoptNone Adopt = iota
-	// AdoptNewer adopts partitions that are proven to have been made after the map:
-	// the map was restored from an older copy than the rows. What is deleted there
-	// was never at home, so nothing comes back.
+	// AdoptNewer adopts partitions that were provably made after the map: the map was
+	// restored from an older copy than the rows. No deleted row comes back.
 	AdoptNewer
-	// AdoptAll adopts whatever no range has, also from old sources of moves: right
-	// after a restore, wrong for deleted rows that have come back by themselves.
+	// AdoptAll adopts all rows outside ranges, also those in old sources of moves: right
+	// after a restore, wrong for deleted rows that came back.
 	AdoptAll
 )
 
 func (o Options) withDefaults() Options {
 	o.Repair = o.Repair || o.Adopt != AdoptNone
-	for n, d := range map[*int]int{&o.Parallel: 4, &o.PageRows: 1000} {
-		if *n <= 0 {
-			*n = d
-		}
-	}
-	o.PageRows = min(o.PageRows, store.MaxPageRows)
-	for t, d := range map[*time.Duration]time.Duration{
-		&o.Patience: 10 * time.Second, &o.YoungFor: 10 * time.Minute, &o.StuckAfter: time.Hour, &o.CollectAfter: time.Hour,
-		&o.Future: time.Minute, &o.Skew: time.Second,
-	} {
-		if *t <= 0 {
-			*t = d
-		}
-	}
+	o.Parallel = cmp.Or(o.Parallel, 4)
+	o.PageRows = min(cmp.Or(o.PageRows, 1000), store.MaxPageRows)
+	o.Patience = cmp.Or(o.Patience, 10*time.Second)
+	o.StuckAfter = cmp.Or(o.StuckAfter, time.Hour)
+	o.Skew = cmp.Or(o.Skew, time.Second)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -104,32 +94,30 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Store is what is checked. Rows are read and mended everywhere (see
-// store.Everywhere).
+// Store is what is checked. Rows are read and written everywhere (see store.Everywhere).
 type Store interface {
 	store.Rows
 	store.Registers
 	store.Nodes
 }
 
-// Summary says what was looked at, and what came of it.
+// Summary counts what was checked and found.
 type Summary struct {
-	// Buckets, Partitions and Rows that were looked at; Listed partitions.
+	// Buckets, Partitions and Rows that were checked; Listed partitions.
 	Buckets    int64 `json:"buckets"`
 	Partitions int64 `json:"partitions"`
 	Rows       int64 `json:"rows"`
 	Listed     int64 `json:"listed"`
 	// Adopted rows were copied to where the map says.
 	Adopted int64 `json:"adopted"`
-	// Problems that are there; Mended ones that are not any more; Unchecked
-	// things; Infos.
+	// Problems that are left, and Mended ones.
 	Problems  int64 `json:"problems"`
 	Mended    int64 `json:"mended"`
 	Unchecked int64 `json:"unchecked"`
 	Infos     int64 `json:"infos"`
 }
 
-// Checker checks one store. It is for one check.
+// Checker makes one check of a store.
 type Checker struct {
 	s      Store
 	rows   store.Rows // everywhere
@@ -140,38 +128,33 @@ type Checker struct {
 	pace   *wait.Pacer
 	scans  chan struct{} // one per partition that is read
 
-	clocks  bool // the store has map clocks
-	buckets atomic.Int64
-	parts   atomic.Int64
-	read    atomic.Int64
-	listed  atomic.Int64
-	adopted atomic.Int64
+	clocks bool // the store has map clocks
 
 	mu       sync.Mutex
 	sum      Summary
-	distrust map[store.BucketID]bool // buckets with a map that nothing may be judged by
-	// left are buckets with rows that no range has, and that may be wanted.
+	distrust map[store.BucketID]bool // buckets with a broken map
+	// left are buckets with rows outside ranges, which may be wanted.
 	left map[store.BucketID]whose
-	// orphaned are the partitions that are going to be adopted.
+	// orphaned are the partitions to adopt.
 	orphaned map[store.BucketID][]orphan
-	// marked are partitions with markers to sweep, with their buckets' names.
+	// marked are partitions with markers to sweep, with the names of their buckets.
 	marked map[store.Partition]string
-	// ahead are the map nodes of epochs that a bucket's root has not come to.
+	// ahead are map nodes of epochs that their root has not reached.
 	ahead   map[store.BucketID]abandoned
 	again   []suspectName
-	hasName map[store.BucketID]bool // nameless buckets that got their finding by their name
+	hasName map[store.BucketID]bool // nameless buckets that were reported by name
 }
 
-// New makes a checker of what c is a client of. In the embedded form c has to be
-// the one client of the store's process.
+// New makes a checker of the store of c. In the embedded form c must be the process's one
+// client of the store.
 func New(s Store, c *listing.Client, o Options) *Checker {
 	o = o.withDefaults()
 	lister, _ := s.(store.PartitionLister)
 	return &Checker{
 		s: s, rows: store.Everywhere(s), lister: lister, c: c, maps: c.Maps(), o: o,
 		pace: wait.NewPacer(o.RowsPerSecond), scans: make(chan struct{}, o.Parallel),
-		distrust: map[store.BucketID]bool{}, hasName: map[store.BucketID]bool{},
-		left: map[store.BucketID]whose{}, orphaned: map[store.BucketID][]orphan{}, marked: map[store.Partition]string{}, ahead: map[store.BucketID]abandoned{},
+		distrust: map[store.BucketID]bool{}, hasName: map[store.BucketID]bool{}, left: map[store.BucketID]whose{},
+		orphaned: map[store.BucketID][]orphan{}, marked: map[store.Partition]string{}, ahead: map[store.BucketID]abandoned{},
 	}
 }
 
@@ -181,13 +164,13 @@ type bucket struct {
 	name string // empty: it has none
 }
 
-// All checks everything. It fails with what the store says where it can't go on;
-// the summary is then of what it had seen.
+// All checks everything. Where it can't go on it fails with the store's error, and the
+// summary is of what was checked before.
 func (c *Checker) All(ctx context.Context) (Summary, error) {
 	err := c.begin(ctx)
 	list := bucket{id: listing.ListOfBuckets()}
 	if err == nil {
-		// First: names are judged by it only if it is whole.
+		// First: names are compared with the list only if it is whole.
 		err = c.bucket(ctx, list)
 	}
 	var ids []store.BucketID
@@ -213,8 +196,7 @@ func (c *Checker) All(ctx context.Context) (Summary, error) {
 	return c.Progress(), err
 }
 
-// Bucket checks one bucket. It fails with listing.ErrNoSuchBucket where the name
-// has none.
+// Bucket checks one bucket. It fails with listing.ErrNoSuchBucket where the name has none.
 func (c *Checker) Bucket(ctx context.Context, name string) (Summary, error) {
 	err := c.begin(ctx)
 	var owner listing.BucketInfo
@@ -248,7 +230,10 @@ func (c *Checker) Bucket(ctx context.Context, name string) (Summary, error) {
 
 func (c *Checker) begin(ctx context.Context) error {
 	if c.lister == nil && !c.o.SkipOrphans {
-		c.report(Finding{Severity: Unchecked, Kind: NoLister, Text: "the store can't list its partitions: those that nobody names are not looked for"})
+		c.report(Finding{
+			Severity: Unchecked, Kind: NoLister,
+			Text: "the store can't list its partitions: those that nobody names are not looked for",
+		})
 		c.o.SkipOrphans = true
 	}
 	return c.retry(ctx, func() error {
@@ -258,14 +243,18 @@ func (c *Checker) begin(ctx context.Context) error {
 	})
 }
 
-// Progress is the summary of the moment. It is safe for concurrent use.
+// Progress is the present summary. It is safe for concurrent use.
 func (c *Checker) Progress() Summary {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.sum
-	s.Buckets, s.Partitions, s.Rows, s.Listed = c.buckets.Load(), c.parts.Load(), c.read.Load(), c.listed.Load()
-	s.Adopted = c.adopted.Load()
-	return s
+	return c.sum
+}
+
+// count adds to a count of the summary.
+func (c *Checker) count(of *int64, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	*of += int64(n)
 }
 
 func (c *Checker) report(f Finding) {
@@ -284,8 +273,7 @@ func (c *Checker) report(f Finding) {
 	c.o.Report(f)
 }
 
-// problem reports a problem, after mending it if that is wanted and mend knows
-// how (nil: it can't be mended).
+// problem reports a problem. Before, it mends it if Repair is set and mend is not nil.
 func (c *Checker) problem(ctx context.Context, f Finding, mend func() (string, error)) error {
 	f.Severity = Problem
 	if mend != nil && f.Todo == "" {
@@ -307,14 +295,14 @@ func (c *Checker) problem(ctx context.Context, f Finding, mend func() (string, e
 	return nil
 }
 
-// suspect notes that nothing is to be judged by a bucket's map.
+// suspect records that a bucket's map is broken.
 func (c *Checker) suspect(id store.BucketID) {
 	c.mu.Lock()
 	c.distrust[id] = true
 	c.mu.Unlock()
 }
 
-// whose says where rows lie that no range has.
+// whose says where rows outside ranges are.
 type whose uint8
 
 const (
@@ -322,7 +310,7 @@ const (
 	misplaced                   // in partitions that have other ranges
 )
 
-// keep notes that a bucket has rows that no range has, and that may be wanted.
+// keep records that a bucket has rows outside ranges, which may be wanted.
 func (c *Checker) keep(id store.BucketID, w whose) {
 	c.mu.Lock()
 	c.left[id] |= w
@@ -341,21 +329,17 @@ func (c *Checker) suspected(id store.BucketID) bool {
 	return c.distrust[id]
 }
 
-// errDamaged is a root that can't be read however often.
+// errDamaged is the error of a root that no retry makes readable.
 type errDamaged struct{ error }
 
 func (e errDamaged) Unwrap() error { return e.error }
 
-// root reads a bucket's root at Serial. It fails with NotFound, with errDamaged,
-// with partmap.ErrNewerVersion, or with what the store says.
+// root reads a bucket's root at Serial. It fails with NotFound, errDamaged,
+// partmap.ErrNewerVersion, or the store's error.
 func (c *Checker) root(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	const tries = 4 // of reading a torn record
 	for try := 1; ; try++ {
-		var rec store.Record
-		err := c.retry(ctx, func() (err error) {
-			rec, err = c.s.Read(ctx, store.Roots, id[:], store.Serial)
-			return err
-		})
+		rec, err := retried(ctx, c, func() (store.Record, error) { return c.s.Read(ctx, store.Roots, id[:], store.Serial) })
 		if store.KindOf(err) == store.Corrupt && err != nil {
 			return nil, errDamaged{err}
 		}
@@ -375,7 +359,16 @@ func (c *Checker) root(ctx context.Context, id store.BucketID) (*partmap.Root, e
 	}
 }
 
-// retry repeats a store call that may be repeated, as often as is likely to help.
+// retried is retry for calls with a result.
+func retried[T any](ctx context.Context, c *Checker, f func() (T, error)) (v T, err error) {
+	err = c.retry(ctx, func() (err error) {
+		v, err = f()
+		return err
+	})
+	return v, err
+}
+
+// retry repeats an idempotent store call a few times.
 func (c *Checker) retry(ctx context.Context, f func() error) error {
 	for failures := 1; ; failures++ {
 		if err := f(); err == nil || !c.worthAnotherTry(ctx, err, failures) {
@@ -394,7 +387,7 @@ func (c *Checker) worthAnotherTry(ctx context.Context, err error, failures int) 
 		failures < tries && c.o.Sleep(ctx, pauses.Pause(failures)) == nil
 }
 
-// group runs checks side by side; the first error ends them.
+// group runs checks in parallel; the first error ends them.
 func (c *Checker) group(ctx context.Context) (*errgroup.Group, context.Context) {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(c.o.Parallel)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/base/keytext"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -371,11 +372,30 @@ func TestOneBucket(t *testing.T) {
 
 // TestFindingsForPrograms: keys that are not text survive.
 func TestFindingsForPrograms(t *testing.T) {
-	x := repair.Finding{Severity: repair.Problem, Kind: repair.Misplaced, Bucket: "b", ID: freshBucket(), Key: []byte{0xff}, Count: 3, Text: "text", Todo: "todo"}
+	x := repair.Finding{
+		Severity: repair.Problem, Kind: repair.Misplaced, Bucket: keytext.Key("b"), ID: freshBucket(), Key: []byte{0xff},
+		Count: 3, Text: "text", Todo: "todo",
+	}
 	b, err := json.Marshal(x)
 	require.NoError(t, err)
 	require.JSONEq(t, fmt.Sprintf(`{"severity":"problem","kind":"misplaced rows","bucket":"b","bucket_id":%q,"key":{"b64":"/w=="},"count":3,"text":"text","todo":"todo"}`, x.ID), string(b))
 	var back repair.Finding
 	require.NoError(t, json.Unmarshal(b, &back))
 	require.Equal(t, x, back)
+
+	// What does not apply is left out; an empty key is a key.
+	x = repair.Finding{
+		Severity: repair.Info, Kind: repair.Young, Partition: store.PartitionID(freshBucket()), Node: store.NodeID(freshBucket()),
+		Key: keytext.Key{}, Missing: 2, Text: "text", Mended: "done",
+	}
+	b, err = json.Marshal(x)
+	require.NoError(t, err)
+	require.JSONEq(t, fmt.Sprintf(`{"severity":"info","kind":"young bucket","partition":%q,"node":%q,"key":"","missing":2,`+
+		`"text":"text","mended":"done"}`, x.Partition, x.Node), string(b))
+	back = repair.Finding{}
+	require.NoError(t, json.Unmarshal(b, &back))
+	require.Equal(t, x, back)
+	b, err = json.Marshal(repair.Finding{})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"severity":"","kind":"","text":""}`, string(b))
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// place is a partition with the spans of keys that a map gives it, as home or
-// source of ranges, or as their destination.
+// place is a partition with the spans of keys that a map gives it, as the home, source or
+// destination of ranges.
 type place struct {
 	id    store.PartitionID
 	spans []span // ascending
@@ -28,7 +28,7 @@ type span struct {
 	leaving    bool // readers look at the destination only, and this is the source
 }
 
-// spanOf is what a partition has of a range.
+// spanOf is the span of a range in one of its partitions.
 func spanOf(rg *partmap.Range, id store.PartitionID) span {
 	return span{
 		start: rg.Start, end: rg.End, markers: rg.Phase != partmap.Settled || rg.SweepPending,
@@ -40,7 +40,7 @@ func (s *span) contains(key []byte) bool {
 	return string(key) >= string(s.start) && (len(s.end) == 0 || string(key) < string(s.end))
 }
 
-// find returns the span of a key; keys have to come in order.
+// find returns the span of a key, or nil. Keys must ascend between calls.
 func (p *place) find(key []byte) *span {
 	for len(p.spans) > 0 && len(p.spans[0].end) > 0 && string(key) >= string(p.spans[0].end) {
 		p.spans = p.spans[1:]
@@ -56,14 +56,8 @@ func (p *place) find(key []byte) *span {
 	return nil
 }
 
-// walk goes over the ranges of a map and checks the rows of each partition. An
-// older root serves as well as the newest: partitions only lose ranges, and what
-// looks wrong is looked at under the newest one.
-func (c *Checker) walk(ctx context.Context, b bucket, root *partmap.Root) error {
-	return c.each(ctx, b, root, c.partition)
-}
-
-// each hands on every partition of a map with what the map gives it, side by side.
+// each calls f for every partition of a map, for several at once. An older root does as well
+// as the newest: partitions only lose ranges, and what looks wrong is checked under the newest.
 func (c *Checker) each(ctx context.Context, b bucket, root *partmap.Root, f func(context.Context, bucket, *place) error) error {
 	g, gctx := c.group(ctx)
 	check := func(p *place) {
@@ -105,8 +99,8 @@ func (c *Checker) each(ctx context.Context, b bucket, root *partmap.Root, f func
 		if k := store.KindOf(err); k != store.NotFound && k != store.Corrupt {
 			return errors.Join(err, g.Wait())
 		}
-		// The map was whole a moment ago. If it has moved on the old nodes have been
-		// collected: go on with the new ones.
+		// The map was valid a moment ago. If it has changed since, its old nodes may have
+		// been collected: go on with the new one.
 		now, lerr := c.root(gctx, b.id)
 		if lerr == nil && now.Epoch > root.Epoch && now.State != partmap.Deleted {
 			root = now
@@ -126,16 +120,12 @@ func (c *Checker) each(ctx context.Context, b bucket, root *partmap.Root, f func
 }
 
 func (c *Checker) reader(ctx context.Context, id store.BucketID) partmap.Reader {
-	return func(n store.NodeID) (blob []byte, err error) {
-		err = c.retry(ctx, func() (err error) {
-			blob, err = c.s.Node(ctx, id, n)
-			return err
-		})
-		return blob, err
+	return func(n store.NodeID) ([]byte, error) {
+		return retried(ctx, c, func() ([]byte, error) { return c.s.Node(ctx, id, n) })
 	}
 }
 
-// tally gathers rows of one partition with the same trouble.
+// tally counts rows of one partition with the same problem.
 type tally struct {
 	kind   Kind
 	n      int64
@@ -153,7 +143,7 @@ func (t *tally) add(row *store.Row) {
 	t.ts = max(t.ts, row.Timestamp)
 }
 
-// mend notes what came of mending one row.
+// mend records the result of mending one row.
 func (t *tally) mend(err error) {
 	if err != nil {
 		t.err = err
@@ -169,7 +159,7 @@ type scan struct {
 	place  *place
 	p      store.Partition
 	tallys map[Kind]*tally
-	sweeps bool // markers are swept, and nothing else is looked at
+	sweeps bool // only sweep markers
 }
 
 func (x *scan) tally(k Kind) *tally {
@@ -179,7 +169,7 @@ func (x *scan) tally(k Kind) *tally {
 	return x.tallys[k]
 }
 
-// partition reads all rows of a partition, also outside of its ranges.
+// partition checks all rows of a partition, also outside its ranges.
 func (c *Checker) partition(ctx context.Context, b bucket, p *place) error {
 	select {
 	case c.scans <- struct{}{}:
@@ -187,11 +177,16 @@ func (c *Checker) partition(ctx context.Context, b bucket, p *place) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	c.parts.Add(1)
-	return c.scan(ctx, &scan{c: c, b: b, place: p, p: store.Partition{Bucket: b.id, ID: p.id}, tallys: map[Kind]*tally{}})
+	c.count(&c.sum.Partitions, 1)
+	return c.newScan(b, p, false).run(ctx)
 }
 
-func (c *Checker) scan(ctx context.Context, x *scan) error {
+func (c *Checker) newScan(b bucket, p *place, sweeps bool) *scan {
+	return &scan{c: c, b: b, place: p, p: store.Partition{Bucket: b.id, ID: p.id}, tallys: map[Kind]*tally{}, sweeps: sweeps}
+}
+
+func (x *scan) run(ctx context.Context) error {
+	c := x.c
 	err := c.pages(ctx, x.p, func(rows []store.Row) error { return x.page(ctx, rows) })
 	if err != nil {
 		f := c.finding(x.b, BrokenRows, "%v", err)
@@ -213,16 +208,15 @@ func (c *Checker) scan(ctx context.Context, x *scan) error {
 	return x.tell(ctx)
 }
 
-// mark notes a partition with markers, which are swept at the end.
+// mark records a partition with markers, which are swept at the end.
 func (c *Checker) mark(p store.Partition, bucket string) {
 	c.mu.Lock()
 	c.marked[p] = cmp.Or(bucket, c.marked[p])
 	c.mu.Unlock()
 }
 
-// sweeps deletes the markers that were found, in buckets in which every row has a
-// range: elsewhere they may hide rows that are brought home later. Then a sweep
-// would bring deleted rows back.
+// sweeps deletes the markers that were found, in buckets without rows outside ranges: elsewhere
+// they may have to hide rows that are adopted later.
 func (c *Checker) sweeps(ctx context.Context) error {
 	names := map[store.BucketID]string{}
 	for p, name := range c.marked {
@@ -237,11 +231,10 @@ func (c *Checker) sweeps(ctx context.Context) error {
 			continue
 		}
 		err = c.each(ctx, bucket{id, name}, root, func(ctx context.Context, b bucket, p *place) error {
-			x := &scan{c: c, b: b, place: p, p: store.Partition{Bucket: b.id, ID: p.id}, tallys: map[Kind]*tally{}, sweeps: true}
-			if _, marked := c.marked[x.p]; !marked {
+			if _, marked := c.marked[store.Partition{Bucket: b.id, ID: p.id}]; !marked {
 				return nil
 			}
-			return c.scan(ctx, x)
+			return c.newScan(b, p, true).run(ctx)
 		})
 		if err != nil {
 			return err
@@ -255,17 +248,17 @@ func (c *Checker) pages(ctx context.Context, p store.Partition, f func(rows []st
 	return c.pagesWithin(ctx, p, store.Bounds{}, f)
 }
 
+func (c *Checker) slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+	return retried(ctx, c, func() (store.Page, error) { return c.rows.Slice(ctx, p, b, o) })
+}
+
 func (c *Checker) pagesWithin(ctx context.Context, p store.Partition, b store.Bounds, f func(rows []store.Row) error) error {
 	for {
-		var page store.Page
-		err := c.retry(ctx, func() (err error) {
-			page, err = c.rows.Slice(ctx, p, b, store.SliceOptions{Limit: c.o.PageRows, Timestamps: true})
-			return err
-		})
+		page, err := c.slice(ctx, p, b, store.SliceOptions{Limit: c.o.PageRows, Timestamps: true})
 		if err != nil {
 			return err
 		}
-		c.read.Add(int64(len(page.Rows)))
+		c.count(&c.sum.Rows, len(page.Rows))
 		if len(page.Rows) > 0 {
 			if err := f(page.Rows); err != nil {
 				return err
@@ -278,16 +271,16 @@ func (c *Checker) pagesWithin(ctx context.Context, p store.Partition, b store.Bo
 	}
 }
 
-// page judges the rows of one page; what looks wrong is looked at again.
+// page checks the rows of one page. Those that look wrong are checked again.
 func (x *scan) page(ctx context.Context, rows []store.Row) error {
-	future := store.Timestamp(x.c.o.Now().Add(x.c.o.Future).UnixMicro())
+	latest := store.Timestamp(x.c.o.Now().Add(future).UnixMicro())
 	var suspects, leaving []store.Row
 	for i := range rows {
 		row := &rows[i]
 		if x.sweeps && !store.IsMarker(row.Value) {
 			continue
 		}
-		if row.Timestamp > future && !x.sweeps {
+		if row.Timestamp > latest && !x.sweeps {
 			x.tally(FutureRow).add(row)
 		}
 		s := x.place.find(row.Key)
@@ -315,10 +308,9 @@ func (x *scan) page(ctx context.Context, rows []store.Row) error {
 	return nil
 }
 
-// uncopied looks at rows of ranges that are draining out of the partition. They were
-// compared before, so each is in its destination, unless that is older than the map.
-// As long as a range drains nothing is deleted there without a marker, so what is
-// missing there was never deleted.
+// uncopied checks rows of ranges that are draining out of the partition. They were compared
+// before, so each is in its destination, unless the rows are older than the map. While a range
+// drains, deletes leave markers in the destination, so what is missing there was never deleted.
 func (x *scan) uncopied(ctx context.Context, rows []store.Row) error {
 	missing, _, err := x.c.missing(ctx, x.b.id, rows)
 	if errors.Is(err, errGone) {
@@ -343,15 +335,15 @@ func (x *scan) uncopied(ctx context.Context, rows []store.Row) error {
 	return err
 }
 
-// confirm looks at suspicious rows again: under a root that is read now, which is
-// after the rows were. It returns those for which the root has become too old.
+// confirm checks suspicious rows again, under a root read after them. It returns those for which
+// the root has become too old.
 func (x *scan) confirm(ctx context.Context, rows []store.Row) (left []store.Row, err error) {
 	root, err := x.c.root(ctx, x.b.id)
 	if err != nil {
 		return nil, err
 	}
 	if root.State == partmap.Deleted {
-		return nil, nil // the rows are looked at with those of deleted buckets
+		return nil, nil // orphans checks the rows of deleted buckets
 	}
 	var rg partmap.Range
 	for i := range rows {
@@ -382,8 +374,8 @@ func (x *scan) confirm(ctx context.Context, rows []store.Row) (left []store.Row,
 			continue
 		}
 		if left {
-			// Read before the root that has no move for it: so it belongs to none that
-			// is under way, and no copy can have met what it hides without it.
+			// It was read before the root, in which its range does not move: so it belongs to
+			// no move in flight, and every copy that it must hide was written before.
 			x.found(ctx, LeftMarker, row, x.sweeps && x.c.keeps(x.b.id) == 0)
 			continue
 		}
@@ -405,8 +397,7 @@ func (x *scan) confirm(ctx context.Context, rows []store.Row) (left []store.Row,
 	return nil, nil
 }
 
-// found counts a row and, where it is of no use, deletes it at its own timestamp,
-// so that nothing newer can be hit.
+// found counts a row. A useless one it deletes, at its own timestamp: newer ones stay.
 func (x *scan) found(ctx context.Context, k Kind, row *store.Row, useless bool) {
 	t := x.tally(k)
 	t.add(row)
@@ -415,9 +406,8 @@ func (x *scan) found(ctx context.Context, k Kind, row *store.Row, useless bool) 
 	}
 }
 
-// misplaced counts a row that is nowhere else. Its partition has other ranges still,
-// so it was the source of this one: the row is brought home only if that is asked
-// for.
+// misplaced counts a row that is nowhere else. Its partition still has other ranges, so it was
+// the source of the row's range: only AdoptAll copies the row to where the map says.
 func (x *scan) misplaced(ctx context.Context, row *store.Row) {
 	t := x.tally(Misplaced)
 	t.add(row)
@@ -433,7 +423,7 @@ func (x *scan) misplaced(ctx context.Context, row *store.Row) {
 	}
 }
 
-// still reports whether a row is still there as it was.
+// still reports whether a row is unchanged.
 func (x *scan) still(ctx context.Context, row *store.Row) (bool, error) {
 	now, found, err := x.c.get(ctx, x.p, row.Key)
 	return found && now.Timestamp == row.Timestamp && bytes.Equal(now.Value, row.Value), err
@@ -447,8 +437,8 @@ func (c *Checker) get(ctx context.Context, p store.Partition, key []byte) (row s
 	return row, found, err
 }
 
-// atHome reports whether the map's own place of a key has the same row or a newer
-// one. decided is false where the map has moved on meanwhile.
+// atHome reports whether the same row or a newer one is where the map says. decided is false if
+// the map has changed meanwhile.
 func (x *scan) atHome(ctx context.Context, root *partmap.Root, rg partmap.Range, row *store.Row) (same, decided bool, err error) {
 	for _, id := range shown(&rg) {
 		theirs, found, err := x.c.get(ctx, store.Partition{Bucket: x.b.id, ID: id}, row.Key)
@@ -471,7 +461,7 @@ func (c *Checker) rangeOf(ctx context.Context, root *partmap.Root, key []byte) (
 	return partmap.Range{}, store.Errorf(store.Corrupt, "the map of bucket %s has no range for a key", root.Bucket)
 }
 
-// tell reports what was found in the partition.
+// tell reports the problems of the partition's rows.
 func (x *scan) tell(ctx context.Context) error {
 	for _, k := range []Kind{Misplaced, Uncopied, Duplicate, LeftMarker, UnknownCell, FutureRow} {
 		t := x.tallys[k]
@@ -479,7 +469,7 @@ func (x *scan) tell(ctx context.Context) error {
 			continue
 		}
 		if k == LeftMarker && x.c.o.Repair && !x.sweeps {
-			x.c.mark(x.p, x.b.name) // told of when they are swept
+			x.c.mark(x.p, x.b.name) // reported when they are swept
 			continue
 		}
 		f := x.c.finding(x.b, k, "%d", t.n)

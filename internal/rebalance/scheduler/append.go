@@ -8,31 +8,41 @@ import (
 	"sort"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/base/keytext"
 	"github.com/evenkeel/evenkeel/internal/rebalance/forecast"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Append is a load by appends that is to come: Presplit finds the cuts by itself.
+// Append is a future load by appends, for which Presplit finds the cuts.
 type Append struct {
-	// RowsPerSecond that come, For so long.
-	RowsPerSecond float64
-	For           time.Duration
-	// MaxRows is what a partition may hold.
-	MaxRows int64
-	// Like are keys like those to come, in ascending order, which the next ones lie
-	// above; none: the highest keys of the bucket are.
-	Like [][]byte
+	// RowsPerSecond come for ForS seconds.
+	RowsPerSecond float64 `json:"rows_per_second"`
+	ForS          float64 `json:"for_s"`
+	// MaxRows is the most rows of a partition.
+	MaxRows int64 `json:"max_rows,omitempty"`
+	// Like are sample keys, ascending; the new keys lie above them. None: the highest keys
+	// of the bucket.
+	Like keytext.Keys `json:"like,omitempty"`
 }
+
+// rows is how many rows come altogether.
+func (a *Append) rows() float64 { return a.RowsPerSecond * a.ForS }
 
 // Learned is how the keys of a bucket grow.
 type Learned struct {
-	forecast.Foresight
-	// Keys is from how many it was learned.
-	Keys int
-	// Each is how many rows partitions are cut for.
-	Each int64
+	// Method is number, clock or calendar; How describes it for people.
+	Method forecast.Method `json:"method"`
+	How    string          `json:"how"`
+	// Sure is from 0 to 1.
+	Sure float64 `json:"sure"`
+	// Keys is how many keys it was learned from.
+	Keys int `json:"from_keys"`
+	// Each is how many rows a partition is cut for.
+	Each int64 `json:"rows_each"`
+	// Late is how many rows come before the first cut can take effect.
+	Late int64 `json:"late_rows,omitempty"`
 }
 
 const (
@@ -42,31 +52,36 @@ const (
 	learnFrom = 5000
 )
 
-// Check says what is wrong with an Append.
+// length is how long rows come, for people.
+func (a *Append) length() time.Duration {
+	return time.Duration(min(a.ForS, 1e9) * float64(time.Second))
+}
+
+// Check reports what is wrong with an Append.
 func (a *Append) Check() error {
 	switch {
 	case !(a.RowsPerSecond > 0) || math.IsInf(a.RowsPerSecond, 0):
 		return invalid("the rate of appends has to be above 0, not %v rows per second", a.RowsPerSecond)
-	case a.For <= 0:
-		return invalid("for how long rows are to be appended has to be above 0, not %v", a.For)
+	case !(a.ForS > 0):
+		return invalid("for how long rows are to be appended has to be above 0, not %v", a.length())
 	case a.MaxRows < 10:
 		return invalid("a partition has to have room for 10 rows at least, not %d", a.MaxRows)
 	}
-	if n := a.RowsPerSecond * a.For.Seconds() / (forecast.Fill * float64(a.MaxRows)); n > mostAhead {
+	if n := a.rows() / (forecast.Fill * float64(a.MaxRows)); n > mostAhead {
 		return invalid("%.3g rows per second for %v would need %.0f partitions of %d rows: more than %d are not prepared at once; give a shorter time, and ask again before it is over",
-			a.RowsPerSecond, a.For, math.Ceil(n), a.MaxRows, mostAhead)
+			a.RowsPerSecond, a.length(), math.Ceil(n), a.MaxRows, mostAhead)
 	}
 	return nil
 }
 
 // appends cuts ahead of the highest key.
-func (p *planner) appends(a *Append, pin int64) error {
+func (p *planner) appends(a *Append) error {
 	if err := a.Check(); err != nil {
 		return err
 	}
 	each := forecast.Fill * float64(a.MaxRows)
 	want := forecast.Options{
-		First: each, Each: each, N: max(1, int(math.Ceil(a.RowsPerSecond*a.For.Seconds()/each))),
+		First: each, Each: each, N: max(1, int(math.Ceil(a.rows()/each))),
 		RowsPerSecond: a.RowsPerSecond, Now: p.g.o.Now(),
 	}
 	if len(a.Like) > 0 {
@@ -75,7 +90,7 @@ func (p *planner) appends(a *Append, pin int64) error {
 			return unforeseen(err)
 		}
 		p.learned(f, len(a.Like), each)
-		return p.presplit(f.Cuts, pin)
+		return p.presplit(f.Cuts)
 	}
 	recent, ranges, err := p.recent(&want)
 	if err != nil {
@@ -89,7 +104,7 @@ func (p *planner) appends(a *Append, pin int64) error {
 		return err
 	}
 	want.First = max(0, each-float64(c.rows))
-	f, cuts, err := p.between(recent, ranges[1:], want, a.RowsPerSecond*a.For.Seconds())
+	f, cuts, err := p.between(recent, ranges[1:], want, a.rows())
 	if err != nil {
 		return err
 	}
@@ -112,7 +127,7 @@ func (p *planner) appends(a *Append, pin int64) error {
 			}
 			below := make([]int64, n+1)
 			below[0] = rows
-			p.add(move.Goal{Start: rg.Start, End: rg.End, Cuts: cuts[:n:n], PinUntil: pin}, below)
+			p.add(move.Goal{Start: rg.Start, End: rg.End, Cuts: cuts[:n:n], PinUntil: p.pin}, below)
 			cuts = cuts[n:]
 		}
 		rows = 0
@@ -121,7 +136,7 @@ func (p *planner) appends(a *Append, pin int64) error {
 }
 
 func (p *planner) learned(f *forecast.Foresight, keys int, each float64) {
-	p.plan.Learned = &Learned{Foresight: *f, Keys: keys, Each: int64(each)}
+	p.plan.Learned = &Learned{Method: f.Method, How: f.How, Sure: f.Sure, Keys: keys, Each: int64(each), Late: int64(f.Late)}
 	p.note("learned from %d keys: %s", keys, f.How)
 	if f.Late >= 1 {
 		p.note("the first cut comes some %.0f rows late: the keys of the present hour or day come in no order", f.Late)

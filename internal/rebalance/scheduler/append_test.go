@@ -49,14 +49,14 @@ func TestAppendsFindPartitionsPrepared(t *testing.T) {
 		end := runs(t, g)
 		f.appends(name(0), "order-%09d.json", 0, 400)
 		pin := time.Now().Unix() + 3600
-		load := &scheduler.Append{RowsPerSecond: 100, For: 100 * time.Second, MaxRows: 1000}
-		ask := scheduler.Ask{Kind: scheduler.Presplit, Append: load, PinUntil: pin}
+		load := &scheduler.Append{RowsPerSecond: 100, ForS: 100, MaxRows: 1000}
+		ask := scheduler.Ask{Kind: scheduler.Presplit, Append: load, PinUntil: time.Unix(pin, 0)}
 		p, err := g.Plan(t.Context(), id, ask)
 		require.NoError(t, err)
 		require.Contains(t, p.Notes[0], "learned from 400 keys: zero-padded number after 'order-', step 1.00")
 		require.Equal(t, "zero-padded number after 'order-', step 1.00", p.Learned.How)
 		require.Len(t, p.Moves, 1)
-		require.Len(t, p.Moves[0].Goal.Cuts, 12, "10,000 rows, 900 each")
+		require.Len(t, p.Moves[0].Cuts, 12, "10,000 rows, 900 each")
 		require.EqualValues(t, 400, p.Moves[0].Rows)
 		require.Zero(t, p.Moves[0].Copies)
 		j := f.finished(g, g.Submit(id, "presplit", p).ID)
@@ -85,7 +85,7 @@ func TestAppendsFindPartitionsPrepared(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, p.Moves, 1)
 		require.Contains(t, p.Notes[0], "learned from 5000 keys")
-		require.Empty(t, p.Moves[0].Goal.End, "beyond the last cut only")
+		require.Empty(t, p.Moves[0].End, "beyond the last cut only")
 		require.NoError(t, f.finished(g, g.Submit(id, "presplit", p).ID).Err())
 		require.Equal(t, cuts, f.cuts(id)[:len(cuts)])
 		require.Len(t, f.cuts(id), len(cuts)+5, "to 15,400")
@@ -123,7 +123,7 @@ func TestAppendsBetweenCutsThatAreThere(t *testing.T) {
 				require.NoError(t, f.finished(g, f.ask(g, id, scheduler.Ask{Kind: scheduler.Presplit, Keys: there}).ID).Err())
 				time.Sleep(time.Second)
 			}
-			j := f.ask(g, id, scheduler.Ask{Kind: scheduler.Presplit, Append: &scheduler.Append{RowsPerSecond: 100, For: 80 * time.Second, MaxRows: 1000}})
+			j := f.ask(g, id, scheduler.Ask{Kind: scheduler.Presplit, Append: &scheduler.Append{RowsPerSecond: 100, ForS: 80, MaxRows: 1000}})
 			require.NoError(t, f.finished(g, j.ID).Err())
 			f.appends(name(0), "k/%08d", had, had+8000)
 			for i, n := range f.rowsIn(id) {
@@ -143,7 +143,7 @@ func TestAppendsThatCannotBePrepared(t *testing.T) {
 		f := newFixture(t, memstore.New(), 2, 0)
 		id := f.ids[0]
 		g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
-		load := scheduler.Append{RowsPerSecond: 100, For: time.Hour, MaxRows: 1000}
+		load := scheduler.Append{RowsPerSecond: 100, ForS: 3600, MaxRows: 1000}
 		plan := func(change func(a *scheduler.Append)) (*scheduler.Plan, error) {
 			a := load
 			change(&a)
@@ -158,7 +158,7 @@ func TestAppendsThatCannotBePrepared(t *testing.T) {
 		as := func(*scheduler.Append) {}
 		refused("the bucket is empty", as)
 		refused("above 0", func(a *scheduler.Append) { a.RowsPerSecond = 0 })
-		refused("above 0", func(a *scheduler.Append) { a.For = -1 })
+		refused("above 0", func(a *scheduler.Append) { a.ForS = -1 })
 		refused("room for 10 rows", func(a *scheduler.Append) { a.MaxRows = 0 })
 		refused("more than 4000", func(a *scheduler.Append) { a.RowsPerSecond = 1e9 })
 		_, err := g.Plan(t.Context(), id, scheduler.Ask{Kind: scheduler.Presplit, Append: &load, Keys: bs("x")})
@@ -172,8 +172,8 @@ func TestAppendsThatCannotBePrepared(t *testing.T) {
 		p, err := plan(func(a *scheduler.Append) { a.Like = like })
 		require.NoError(t, err)
 		require.Len(t, p.Moves, 1)
-		require.Len(t, p.Moves[0].Goal.Cuts, 400)
-		require.Equal(t, "order-00000999", string(p.Moves[0].Goal.Cuts[0]))
+		require.Len(t, p.Moves[0].Cuts, 400)
+		require.Equal(t, "order-00000999", string(p.Moves[0].Cuts[0]))
 		refused("a digit more", func(a *scheduler.Append) { a.Like, a.MaxRows, a.RowsPerSecond = like, 100_000, 100_000 })
 		refused("do not ascend", func(a *scheduler.Append) { a.Like = bs("b", "a") })
 

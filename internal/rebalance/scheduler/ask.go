@@ -28,41 +28,34 @@ const (
 	Presplit Kind = "presplit"
 )
 
-// Ask is what an operator asks for, of one bucket.
+// Ask is what an operator requests for one bucket.
 type Ask struct {
-	Kind Kind
+	Kind Kind `json:"kind"`
 	// Keys are where Split and Presplit cut; those of Presplit ascend.
-	Keys [][]byte
-	// Spans are what Merge makes one (they have to be neighbours) and what Refresh
-	// rewrites (none: everything).
-	Spans []partmap.Span
-	// Append has Presplit find the cuts, which Keys are empty for; nil: it does not.
-	Append *Append
-	// PinUntil pins the cuts of Presplit (Unix seconds); 0 for no pin.
-	PinUntil int64
-	// MaxRows is the most rows that Merge puts into one range; 0: any number.
-	MaxRows int64
-	// Force merges past MaxRows all the same.
-	Force bool
+	Keys keytext.Keys `json:"keys,omitempty"`
+	// Spans are what Merge joins (they must be neighbours) and what Refresh rewrites
+	// (none: everything).
+	Spans []partmap.Span `json:"ranges,omitempty"`
+	// Append lets Presplit find the cuts; then there are no Keys.
+	Append *Append `json:"append,omitempty"`
+	// PinUntil pins the cuts of Presplit; zero for no pin.
+	PinUntil time.Time `json:"pin_until,omitzero"`
+	// MaxRows is the most rows of a range that Merge makes; 0: any number.
+	MaxRows int64 `json:"-"`
+	// Force lets Merge exceed MaxRows.
+	Force bool `json:"force,omitempty"`
 }
 
-// Plan is what an Ask comes to, on the map of one epoch.
+// Plan is the moves of one bucket that an Ask, a planner or the policy wants, on the map
+// of one epoch.
 type Plan struct {
-	Bucket store.BucketID
-	Epoch  uint64
-	Moves  []Planned
+	Bucket store.BucketID `json:"-"`
+	Epoch  uint64         `json:"epoch"`
+	Moves  []move.Goal    `json:"moves"`
 	// Notes say what needs no move, and why.
-	Notes []string
-	// Learned is how keys grow, where that was asked for.
-	Learned *Learned
-}
-
-// Planned is one move of a plan.
-type Planned struct {
-	Goal move.Goal
-	// Rows are those of its span, Copies those of them that change partition, both
-	// as counted a moment ago.
-	Rows, Copies int64
+	Notes []string `json:"notes"`
+	// Learned is how keys grow; only for Ask.Append.
+	Learned *Learned `json:"learned,omitempty"`
 }
 
 // Plan finds out what an Ask comes to. It only reads. It fails with NotFound where
@@ -80,7 +73,13 @@ func (g *Scheduler) Plan(ctx context.Context, id store.BucketID, a Ask) (*Plan, 
 	case partmap.Deleted:
 		return nil, store.Errorf(store.NotFound, "the bucket is deleted")
 	}
-	p := &planner{g: g, ctx: ctx, root: root, plan: &Plan{Bucket: id, Epoch: root.Epoch}}
+	if !a.PinUntil.IsZero() && !a.PinUntil.After(g.o.Now()) {
+		return nil, invalid("a pin until %s is over already", a.PinUntil.UTC().Format(time.RFC3339))
+	}
+	p := &planner{g: g, ctx: ctx, root: root, plan: &Plan{Bucket: id, Epoch: root.Epoch, Moves: []move.Goal{}, Notes: []string{}}}
+	if !a.PinUntil.IsZero() {
+		p.pin = a.PinUntil.Unix()
+	}
 	switch a.Kind {
 	case Split:
 		err = p.split(a.Keys)
@@ -91,11 +90,11 @@ func (g *Scheduler) Plan(ctx context.Context, id store.BucketID, a Ask) (*Plan, 
 	case Presplit:
 		switch {
 		case a.Append == nil:
-			err = p.presplit(a.Keys, a.PinUntil)
+			err = p.presplit(a.Keys)
 		case len(a.Keys) > 0:
 			err = invalid("a presplit is given its cuts or finds them, not both")
 		default:
-			err = p.appends(a.Append, a.PinUntil)
+			err = p.appends(a.Append)
 		}
 	default:
 		err = invalid("there is nothing called %q to ask for", a.Kind)
@@ -115,6 +114,7 @@ type planner struct {
 	g    *Scheduler
 	ctx  context.Context
 	root *partmap.Root
+	pin  int64 // Unix seconds; 0: none
 	plan *Plan
 }
 
@@ -249,11 +249,16 @@ func (p *planner) add(goal move.Goal, rows []int64) {
 			goal.Stay, most = i, n
 		}
 	}
-	p.plan.Moves = append(p.plan.Moves, Planned{Goal: goal, Rows: total, Copies: total - most})
+	p.plan.Moves = append(p.plan.Moves, counted(goal, total, total-most))
+}
+
+func counted(g move.Goal, rows, copies int64) move.Goal {
+	g.Rows, g.Copies = rows, copies
+	return g
 }
 
 // presplit cuts exactly at keys.
-func (p *planner) presplit(keys [][]byte, pin int64) error {
+func (p *planner) presplit(keys [][]byte) error {
 	if len(keys) == 0 {
 		return invalid("a presplit needs a cut at least")
 	}
@@ -294,11 +299,11 @@ func (p *planner) presplit(keys [][]byte, pin int64) error {
 		if err != nil {
 			return err
 		}
-		p.add(move.Goal{Start: rg.Start, End: rg.End, Cuts: inside, PinUntil: pin}, c.below)
+		p.add(move.Goal{Start: rg.Start, End: rg.End, Cuts: inside, PinUntil: p.pin}, c.below)
 	}
 	if len(existing) > 0 {
 		pinned := ""
-		if pin > 0 {
+		if p.pin > 0 {
 			pinned = ", and keeps the pin that it has"
 		}
 		p.note("a cut is there already at %s%s%s", existing[0], more(len(existing)), pinned)
@@ -386,7 +391,7 @@ func (p *planner) merge(a *Ask) error {
 	if a.MaxRows > 0 && rows > a.MaxRows && !a.Force {
 		return invalid("merged, %s has %d rows, more than max_rows (%d): it would be split again; --force does it all the same", span(whole.Start, whole.End), rows, a.MaxRows)
 	}
-	p.plan.Moves = append(p.plan.Moves, Planned{Goal: move.Merge(whole.Start, whole.End), Rows: rows, Copies: rows})
+	p.plan.Moves = append(p.plan.Moves, counted(move.Merge(whole.Start, whole.End), rows, rows))
 	return nil
 }
 
@@ -409,14 +414,14 @@ func (p *planner) refresh(spans []partmap.Span) error {
 			if err != nil {
 				return err
 			}
-			p.plan.Moves = append(p.plan.Moves, Planned{Goal: move.Refresh(rg), Rows: c.rows, Copies: c.rows})
+			p.plan.Moves = append(p.plan.Moves, counted(move.Refresh(rg), c.rows, c.rows))
 		}
 	}
 	return nil
 }
 
-// counted is what is in a range.
-type counted struct {
+// content is what is in a range.
+type content struct {
 	rows int64
 	// below are the rows below each key and, the last, above all of them; each
 	// counted from the key before.
@@ -427,8 +432,8 @@ type counted struct {
 
 // count counts the entries of a settled range, at the pace of moves; keys lie within
 // it and ascend.
-func (g *Scheduler) count(ctx context.Context, id store.BucketID, rg *partmap.Range, keys [][]byte) (*counted, error) {
-	c := &counted{below: make([]int64, len(keys)+1), before: make([][]byte, len(keys))}
+func (g *Scheduler) count(ctx context.Context, id store.BucketID, rg *partmap.Range, keys [][]byte) (*content, error) {
+	c := &content{below: make([]int64, len(keys)+1), before: make([][]byte, len(keys))}
 	at := 0
 	var last []byte
 	err := g.rows(ctx, id, rg, func(key []byte) error {

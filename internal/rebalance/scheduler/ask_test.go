@@ -43,8 +43,8 @@ func TestBadAsks(t *testing.T) {
 		id := f.ids[0]
 		g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
 		end := runs(t, g)
-		f.finished(g, f.ask(g, id, scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("b", "c", "key-00010", "key-00011", "key-00050"), PinUntil: 0}).ID)
-		f.finished(g, f.ask(g, id, scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("p"), PinUntil: time.Now().Unix() + 3600}).ID)
+		f.finished(g, f.ask(g, id, scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("b", "c", "key-00010", "key-00011", "key-00050")}).ID)
+		f.finished(g, f.ask(g, id, scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("p"), PinUntil: time.Now().Add(time.Hour)}).ID)
 		time.Sleep(time.Second)
 		root, err := f.c.Maps().Load(t.Context(), id)
 		require.NoError(t, err)
@@ -124,7 +124,7 @@ func TestSplitsAreShortAndOnce(t *testing.T) {
 		require.Len(t, p.Moves, 1)
 		require.EqualValues(t, 100, p.Moves[0].Rows)
 		require.EqualValues(t, 11+19, p.Moves[0].Copies)
-		require.Equal(t, 2, p.Moves[0].Goal.Stay)
+		require.Equal(t, 2, p.Moves[0].Stay)
 		require.Len(t, p.Notes, 1, "no key lies between key-00029x and key-00030")
 		home := f.ranges(id)[0].Partition
 		j := f.finished(g, g.Submit(id, "split", p).ID)
@@ -176,7 +176,7 @@ func TestAMapFromANewerVersion(t *testing.T) {
 		end := runs(t, g)
 		_, err = g.Plan(t.Context(), id, scheduler.Ask{Kind: scheduler.Refresh})
 		require.ErrorIs(t, err, partmap.ErrNewerVersion)
-		j := g.Submit(id, "refresh", &scheduler.Plan{Bucket: id, Moves: []scheduler.Planned{{Goal: move.Goal{Leave: store.PartitionID{1}, Stay: -1}}}})
+		j := g.Submit(id, "refresh", &scheduler.Plan{Bucket: id, Moves: []move.Goal{{Leave: store.PartitionID{1}, Stay: -1}}})
 		require.True(t, errors.Is(f.finished(g, j.ID).Err(), partmap.ErrNewerVersion))
 		time.Sleep(time.Hour)
 		now, err := s.Read(t.Context(), store.Roots, id[:], store.Serial)

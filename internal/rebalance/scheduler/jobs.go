@@ -28,33 +28,51 @@ func (s Stage) ended() bool { return s != Waiting && s != Begun }
 
 // GoalState is a goal of a job.
 type GoalState struct {
-	Goal  move.Goal
-	Stage Stage
-	Batch uint64 // once it has begun
-	Err   error  // of a refused one
-	// Rows are those that its move copies, Within those of its span, as counted when
-	// it was asked for.
-	Rows, Within int64
+	move.Goal
+	Stage Stage  `json:"stage"`
+	Batch uint64 `json:"batch,omitempty"` // once it has begun
+	// Err is why it was refused; Error is its text.
+	Err   error  `json:"-"`
+	Error string `json:"error,omitempty"`
 }
 
-// Job is what was asked for together, of one bucket.
+// State is how far a job has come.
+type State string
+
+// The states of a job; the last two are its end.
+const (
+	JobWaiting State = "waiting"
+	JobRunning State = "running"
+	JobDone    State = "done"
+	JobFailed  State = "failed"
+)
+
+// Job is the moves of one bucket that were submitted together.
 type Job struct {
-	ID     string
-	Bucket store.BucketID
+	ID     string         `json:"id"`
+	Bucket store.BucketID `json:"-"`
+	// Name is the bucket's; the scheduler leaves it empty.
+	Name string `json:"bucket"`
 	// What is for people: split, merge, …
-	What  string
-	Asked time.Time
-	Ended time.Time // zero: not yet
-	Goals []GoalState
+	What  string    `json:"what"`
+	State State     `json:"state"`
+	Asked time.Time `json:"asked"`
+	Ended time.Time `json:"ended,omitzero"` // zero: not yet
+	// Phase is that of its batch in flight that is the least advanced: marking, copying,
+	// verifying, draining or sweeping; empty if none is in flight.
+	Phase string `json:"phase,omitempty"`
 	// Rows that its moves copy; Copied, Verified and Searched (by the sweep) are those
-	// of its batches so far. Others may share its batches, then they are counted too.
-	Rows, Copied, Verified, Searched int64
-	// Phase is that of its batch in flight that has come the least far: marking,
-	// copying, verifying, draining or sweeping; empty where none is.
-	Phase string
+	// of its batches so far. Other jobs may share its batches; their rows count, too.
+	Rows     int64       `json:"rows"`
+	Copied   int64       `json:"copied"`
+	Verified int64       `json:"verified"`
+	Searched int64       `json:"searched"`
+	Goals    []GoalState `json:"goals"`
+	// Error is the text of Err.
+	Error string `json:"error,omitempty"`
 }
 
-// Err is why a job did not come to a good end, nil if it did or has none yet.
+// Err is why a job failed; nil if it succeeded or has not ended.
 func (j Job) Err() error {
 	for i := range j.Goals {
 		switch g := &j.Goals[i]; g.Stage {
@@ -67,27 +85,25 @@ func (j Job) Err() error {
 	return nil
 }
 
-// Submit asks for a plan's moves and returns the job that tells what becomes of
-// them. A plan without moves is a job that has ended.
+// Submit queues a plan's moves and returns their job. A plan without moves is a job that
+// has ended.
 func (g *Scheduler) Submit(id store.BucketID, what string, p *Plan) Job {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.lastJob++
-	j := &Job{ID: strconv.FormatUint(g.lastJob, 10), Bucket: id, What: what, Asked: g.o.Now()}
-	var goals []move.Goal
+	j := &Job{ID: strconv.FormatUint(g.lastJob, 10), Bucket: id, What: what, Asked: g.o.Now(), Goals: []GoalState{}}
 	for _, m := range p.Moves {
-		j.Goals = append(j.Goals, GoalState{Goal: m.Goal, Stage: Waiting, Rows: m.Copies, Within: m.Rows})
+		j.Goals = append(j.Goals, GoalState{Goal: m, Stage: Waiting})
 		j.Rows += m.Copies
-		goals = append(goals, m.Goal)
 	}
-	if len(goals) == 0 {
+	if len(p.Moves) == 0 {
 		j.Ended = g.o.Now()
 	}
 	g.jobs = append(g.jobs, j)
 	g.forgetJobs()
-	if len(goals) > 0 {
+	if len(p.Moves) > 0 {
 		b := g.bucket(id)
-		b.pending = append(b.pending, goals...)
+		b.pending = append(b.pending, p.Moves...)
 		b.feed()
 		b.wanted, b.again = true, time.Time{}
 		g.tell()
@@ -131,6 +147,22 @@ func (g *Scheduler) snapshot(j *Job) Job {
 	if b := g.buckets[j.Bucket]; b != nil && j.Ended.IsZero() {
 		s.follow(b.x.Status())
 	}
+	s.State = JobWaiting
+	for i := range s.Goals {
+		x := &s.Goals[i]
+		if x.Stage != Waiting {
+			s.State = JobRunning
+		}
+		if x.Err != nil {
+			x.Error = x.Err.Error()
+		}
+	}
+	if !s.Ended.IsZero() {
+		s.State = JobDone
+		if err := s.Err(); err != nil {
+			s.State, s.Error = JobFailed, err.Error()
+		}
+	}
 	return s
 }
 
@@ -139,7 +171,7 @@ func (j *Job) follow(s executor.Status) {
 	batches := map[uint64]int64{}
 	for i := range j.Goals {
 		if g := &j.Goals[i]; g.Stage != Waiting && g.Batch > 0 {
-			batches[g.Batch] += g.Rows
+			batches[g.Batch] += g.Copies
 		}
 	}
 	var first *partmap.Phase
@@ -151,7 +183,7 @@ func (j *Job) follow(s executor.Status) {
 		}
 		b := &s.Batches[at]
 		j.Copied += b.Progress.Copied
-		j.Verified += b.Progress.Verified
+		j.Verified += b.Progress.Compared
 		j.Searched += b.Progress.Searched
 		if phase := b.Phase; first == nil || order(phase) < order(*first) {
 			first = &phase
@@ -241,9 +273,9 @@ func (g *Scheduler) InFlight() (partitions int, rows int64) {
 			continue
 		}
 		for i := range j.Goals {
-			if s := &j.Goals[i]; !s.Stage.ended() && s.Rows > 0 {
-				partitions += len(s.Goal.Cuts) + 2
-				rows += s.Rows
+			if s := &j.Goals[i]; !s.Stage.ended() && s.Copies > 0 {
+				partitions += len(s.Cuts) + 2
+				rows += s.Copies
 			}
 		}
 	}

@@ -3,7 +3,6 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -327,13 +326,13 @@ func (g *Scheduler) work(ctx context.Context, b *bucket) {
 		// It does not mend by itself: nothing more is tried until somebody asks, or
 		// the scan comes by.
 		g.o.Logger.Error("a bucket's ranges can't be moved", "bucket", b.id.String(), "error", err)
-		b.failed["move"] = Failure{At: g.o.Now(), Err: err}
+		b.failed["move"] = g.failure(err)
 		g.end(b.id, b.drop(), err)
 		b.wanted = false
 	default:
 		const first, most = 50 * time.Millisecond, 10 * time.Second
 		g.o.Logger.Warn("a bucket's moves have to wait", "bucket", b.id.String(), "error", err)
-		b.failed["move"] = Failure{At: g.o.Now(), Err: err}
+		b.failed["move"] = g.failure(err)
 		b.again = g.o.Now().Add(min(first<<min(b.failures, 10), most))
 		b.failures++
 		b.wanted = true
@@ -384,7 +383,7 @@ func (g *Scheduler) observe(b *bucket, e executor.Event) {
 		if e.Err == nil || store.KindOf(e.Err) == store.Conflict {
 			delete(b.failed, key)
 		} else if g.run == nil || g.run.ctx.Err() == nil {
-			b.failed[key] = Failure{At: g.o.Now(), Err: store.Wrap(e.Effect.String(), e.Err)}
+			b.failed[key] = g.failure(store.Wrap(e.Effect.String(), e.Err))
 		}
 		if e.Err == nil {
 			g.o.Logger.Debug("did", "bucket", b.id.String(), "effect", e.Effect.String())
@@ -393,7 +392,7 @@ func (g *Scheduler) observe(b *bucket, e executor.Event) {
 		if e.Err == nil {
 			delete(b.failed, "look")
 		} else if g.run == nil || g.run.ctx.Err() == nil {
-			b.failed["look"] = Failure{At: g.o.Now(), Err: store.Wrap("look at the map", e.Err)}
+			b.failed["look"] = g.failure(store.Wrap("look at the map", e.Err))
 		}
 	case executor.GoalBegun:
 		g.goal(b.id, e.Goal, func(s *GoalState) { s.Stage, s.Batch = Begun, e.Batch })
@@ -484,11 +483,13 @@ func (g *Scheduler) Abort(id *store.BucketID) (dropped int) {
 	return dropped
 }
 
-// Failure is an error and when it was met.
+// Failure is an error and when it happened.
 type Failure struct {
-	At  time.Time
-	Err error
+	At    time.Time `json:"at"`
+	Error string    `json:"error"`
 }
+
+func (g *Scheduler) failure(err error) Failure { return Failure{At: g.o.Now(), Error: err.Error()} }
 
 // Status of a manager.
 type Status struct {
@@ -538,8 +539,4 @@ func (g *Scheduler) Status() Status {
 		s.Jobs = append(s.Jobs, g.snapshot(j))
 	}
 	return s
-}
-
-func (f Failure) String() string {
-	return fmt.Sprintf("%s: %v", f.At.UTC().Format(time.RFC3339), f.Err)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
+	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
@@ -216,7 +217,7 @@ func TestPauseResumeAbort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rows = 200
 		f := newFixture(t, memstore.New(), 3, rows)
-		o := scheduler.Options{Buckets: 1, Executor: executor.Options{MaxBatches: 1, Failpoint: func(ctx context.Context, point, _ string) error {
+		o := scheduler.Options{Buckets: 1, Executor: executor.Options{Failpoint: func(ctx context.Context, point, _ string) error {
 			if point == "after wait" {
 				time.Sleep(time.Second) // of virtual time
 			}
@@ -441,8 +442,8 @@ func TestMovesWaitForTheStoreAndSayWhy(t *testing.T) {
 		st := g.Status()
 		require.Len(t, st.Buckets, 1)
 		require.NotEmpty(t, st.Buckets[0].Failures)
-		require.ErrorContains(t, st.Buckets[0].Failures[0].Err, "the other data centre is away")
-		require.ErrorContains(t, st.Buckets[0].Failures[0].Err, "copy")
+		require.Contains(t, st.Buckets[0].Failures[0].Error, "the other data centre is away")
+		require.Contains(t, st.Buckets[0].Failures[0].Error, "copy")
 		require.Equal(t, 50, f.keys(name(0)), "clients go on")
 		s.set(false)
 		require.NoError(t, f.finished(g, job.ID).Err())
@@ -498,7 +499,7 @@ func TestOneBudgetOfRows(t *testing.T) {
 		began := time.Now()
 		var jobs []string
 		for _, id := range f.ids {
-			p := &scheduler.Plan{Bucket: id, Moves: []scheduler.Planned{{Goal: refreshAll(f, id)}}}
+			p := &scheduler.Plan{Bucket: id, Moves: []move.Goal{refreshAll(f, id)}}
 			jobs = append(jobs, g.Submit(id, "refresh", p).ID)
 		}
 		for _, id := range jobs {
@@ -521,14 +522,15 @@ func TestAJobTellsItsPhase(t *testing.T) {
 		var told []string
 		g = scheduler.New(f.s, f.c.Maps(), scheduler.Options{Executor: executor.Options{Failpoint: func(_ context.Context, point, _ string) error {
 			switch point {
-			case "after swap marking", "before copy", "before verify", "before remove", "before sweep", "after sweep":
+			case "after swap marking", "before copy", "before compare", "before remove", "before sweep", "after sweep":
 				time.Sleep(time.Second) // the manager has heard of what came before
 				j, _ := g.Job(id)
 				told = append(told, fmt.Sprintf("%s: %s, %d copied, %d compared, %d swept over", point, j.Phase, j.Copied, j.Verified, j.Searched))
 			}
 			return nil
 		}}})
-		p := &scheduler.Plan{Bucket: f.ids[0], Moves: []scheduler.Planned{{Goal: refreshAll(f, f.ids[0]), Copies: rows}}}
+		p := &scheduler.Plan{Bucket: f.ids[0], Moves: []move.Goal{refreshAll(f, f.ids[0])}}
+		p.Moves[0].Copies = rows
 		id = g.Submit(f.ids[0], "refresh", p).ID
 		end := runs(t, g)
 		j := f.finished(g, id)
@@ -536,7 +538,7 @@ func TestAJobTellsItsPhase(t *testing.T) {
 		require.Equal(t, []string{
 			"after swap marking: , 0 copied, 0 compared, 0 swept over",
 			"before copy: copying, 0 copied, 0 compared, 0 swept over",
-			"before verify: verifying, 300 copied, 0 compared, 0 swept over",
+			"before compare: verifying, 300 copied, 0 compared, 0 swept over",
 			"before remove: draining, 300 copied, 300 compared, 0 swept over",
 			"before sweep: sweeping, 300 copied, 300 compared, 0 swept over",
 			"after sweep: sweeping, 300 copied, 300 compared, 300 swept over",

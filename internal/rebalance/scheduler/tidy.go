@@ -53,13 +53,14 @@ func (g *Scheduler) forget(ctx context.Context, root *partmap.Root) error {
 
 // Scan is how far the scan of roots has come.
 type Scan struct {
-	// Roots looked at by the scan under way, or by the last one.
-	Roots int
-	// Began and Ended are those of the last one; Ended is zero while it goes on.
-	Began, Ended time.Time
+	// Roots that the present scan has looked at, or the last one.
+	Roots int `json:"roots"`
 	// Found is how many of them had something to do.
-	Found int
-	Err   error
+	Found int `json:"found"`
+	// Began and Ended are its times; Ended is zero while it goes on.
+	Began time.Time `json:"began,omitzero"`
+	Ended time.Time `json:"ended,omitzero"`
+	Error string    `json:"error,omitempty"`
 }
 
 // scanAll looks at all roots, slowly, again and again.
@@ -75,7 +76,7 @@ func (g *Scheduler) scanAll(ctx context.Context) {
 // scan finds the buckets that moves or a deletion left in the middle, and those with
 // something to collect.
 func (g *Scheduler) scan(ctx context.Context) {
-	s := Scan{Began: g.o.Now()}
+	s := Scan{Began: g.o.Now().UTC()}
 	note := func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -84,7 +85,7 @@ func (g *Scheduler) scan(ctx context.Context) {
 	note()
 	for keys, err := range store.KeyPages(ctx, g.store, store.Roots) {
 		if err != nil {
-			s.Err = err
+			s.Error = err.Error()
 			note()
 			if ctx.Err() == nil {
 				g.o.Logger.Warn("the scan of roots can't go on", "error", err)
@@ -97,7 +98,7 @@ func (g *Scheduler) scan(ctx context.Context) {
 		for _, key := range keys {
 			found, err := g.inspect(ctx, store.BucketID(key))
 			if err != nil && ctx.Err() == nil {
-				s.Err = err
+				s.Error = err.Error()
 				g.o.Logger.Warn("the scan can't look at a root", "bucket", store.BucketID(key).String(), "error", err)
 			}
 			if s.Roots++; found {
@@ -109,7 +110,7 @@ func (g *Scheduler) scan(ctx context.Context) {
 			}
 		}
 	}
-	s.Ended = g.o.Now()
+	s.Ended = g.o.Now().UTC()
 	note()
 }
 

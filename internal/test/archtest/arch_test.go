@@ -30,11 +30,10 @@ const (
 // packages of lower lines.
 var layers = [][]string{
 	{"cmd/listd", "cmd/rebalancer"},
-	{"internal/daemon/adminserver", "internal/daemon/cassandraflags", "internal/daemon/rebalanceflags"},
+	{"internal/daemon/adminapi", "internal/daemon/adminserver", "internal/daemon/cassandraflags", "internal/daemon/rebalanceflags"},
 	{"evenkeel", "s3api"},
-	{"s3api/sigv4"},
+	{"internal/assembly", "s3api/sigv4"},
 	{"rebalance"},
-	{"internal/daemon/adminapi"},
 	{"internal/daemon", "internal/daemon/logging", "internal/daemon/reload", "internal/daemon/secrecy"},
 	{"internal/rebalance/repair"},
 	{"listing"},
@@ -44,7 +43,6 @@ var layers = [][]string{
 	{"internal/rebalance/planner"},
 	{"internal/rebalance/planner/genetic"},
 	{"internal/rebalance/planner/exact", "internal/rebalance/planner/greedy"},
-	{"internal/rebalance/apply"},
 	{"internal/rebalance/scheduler"},
 	{"internal/rebalance/plan"},
 	{"internal/rebalance/executor", "internal/rebalance/forecast"},
@@ -59,7 +57,7 @@ var layers = [][]string{
 	{"store/cassandrastore", "store/memstore", "store/pebblestore"},
 	{"store/commontime"},
 	{"store"},
-	{"internal/base/keytext", "internal/base/wait", "internal/base/webguard", "internal/rebalance/plannermath"},
+	{"internal/base/keytext", "internal/base/wait", "internal/base/webguard"},
 }
 
 // testOnly names the trees that only tests and measurements use.
@@ -77,7 +75,7 @@ var pure = []string{
 	"partmap", "internal/base/keyspread",
 	"internal/rebalance/plan", "internal/rebalance/planner", "internal/rebalance/planner/exact",
 	"internal/rebalance/planner/genetic", "internal/rebalance/planner/greedy",
-	"internal/rebalance/apply", "internal/rebalance/forecast", "internal/rebalance/move",
+	"internal/rebalance/forecast", "internal/rebalance/move",
 	"internal/rebalance/policy", "internal/rebalance/policysim",
 	"internal/test/history",
 }

@@ -137,7 +137,7 @@ func (m *Mover) disturb(ctx context.Context, round int, at, detail string) error
 		gone, err := m.overtake(ctx, []byte(detail))
 		m.gone[round] = gone
 		return err
-	case "before verify":
+	case "before compare":
 		return m.late(ctx, detail)
 	}
 	return nil
@@ -183,7 +183,7 @@ func (m *Mover) late(ctx context.Context, detail string) error {
 		if err != nil {
 			return err
 		}
-		if detail != fmt.Sprintf("verify %d %q", rg.Batch, rg.Start) {
+		if detail != fmt.Sprintf("compare %d %q", rg.Batch, rg.Start) {
 			continue
 		}
 		k := fmt.Appendf(nil, "%s!late-%d", rg.Start, rg.Batch)

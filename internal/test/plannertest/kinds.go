@@ -12,8 +12,7 @@ type Kind struct {
 	Name string
 	// Why says what is hard about it.
 	Why string
-	// Uneven says that load or placement matter: the rows objective misses what
-	// is wrong.
+	// Uneven says that load matters: the rows objective misses what is wrong.
 	Uneven bool
 	Make   func(r *rand.Rand) (*plan.Layout, plan.Limits)
 }
@@ -69,16 +68,6 @@ func Spread(r *rand.Rand, prefix string, rows int64, n int) []plan.Quantum {
 }
 
 func between(r *rand.Rand, low, high int64) int64 { return low + r.Int64N(high-low+1) }
-
-// nodes adds n nodes and puts each partition on one of them by pick.
-func nodes(r *rand.Rand, l *plan.Layout, n int, pick func(i int) int) {
-	for i := range n {
-		l.Nodes = append(l.Nodes, plan.Node{Name: fmt.Sprintf("n%d", i), WritesPerS: float64(r.IntN(50))})
-	}
-	for i := range l.Partitions {
-		l.Partitions[i].Node = l.Nodes[pick(i)].Name
-	}
-}
 
 // Thousand returns n partitions of so many quanta each, of every size between
 // nothing and three times the maximum: all of it needs work.
@@ -157,13 +146,7 @@ func Kinds() []Kind {
 				}).make(r)
 				return l, hot
 			}},
-		{Name: "node overloaded", Why: "a third of the partitions fell onto one node of six", Uneven: true,
-			Make: func(r *rand.Rand) (*plan.Layout, plan.Limits) {
-				l := maker(60, fine, func(r *rand.Rand, _ int, p *plan.Partition) { p.WritesPerS = 20 + float64(r.IntN(100)) }).make(r)
-				nodes(r, l, 6, func(i int) int { return max(0, i%9-3) })
-				return l, defaults
-			}},
-		{Name: "node hot, over", Why: "partitions to split, and heavy ones all on one node", Uneven: true,
+		{Name: "hot, over", Why: "partitions to split, which are heavy, too", Uneven: true,
 			Make: func(r *rand.Rand) (*plan.Layout, plan.Limits) {
 				l := maker(60, func(r *rand.Rand, i int) (int64, int) {
 					if i%4 == 1 {
@@ -173,15 +156,9 @@ func Kinds() []Kind {
 				}, func(r *rand.Rand, i int, p *plan.Partition) {
 					p.WritesPerS = 10 + float64(r.IntN(50))
 					if i%4 == 1 {
-						p.WritesPerS = 200 + float64(r.IntN(500))
+						p.WritesPerS = 600 + float64(r.IntN(900))
 					}
 				}).make(r)
-				nodes(r, l, 6, func(i int) int {
-					if i%4 == 1 {
-						return 0
-					}
-					return i % 6
-				})
 				return l, hot
 			}},
 	}

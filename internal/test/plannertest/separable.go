@@ -7,9 +7,8 @@ import (
 )
 
 // Separable returns the least cost of the full objective that any plan has, and
-// the fewest ranges under the minimum, for a layout without nodes: then each term
-// is a sum over ranges, and a dynamic programme that tries every range finds the
-// optimum, if slowly. It tells how much the genetic planner leaves on the table.
+// the fewest ranges under the minimum: each term is a sum over ranges, and a dynamic
+// programme that tries every range finds the optimum, if slowly. It tells how much the genetic planner leaves on the table.
 func Separable(l *plan.Layout, limits plan.Limits, w plan.Weights) (under int, cost float64) {
 	g := plan.NewGrid(l, limits)
 	type value struct {
@@ -20,7 +19,7 @@ func Separable(l *plan.Layout, limits plan.Limits, w plan.Weights) (under int, c
 	less := func(a, b value) bool { return a.under < b.under || a.under == b.under && a.cost < b.cost }
 	best := make([][2]value, g.N+1) // [1]: the id of the partition that is cut was kept
 	best[0][1] = worst
-	empty, t := plan.NewTally(g), plan.NewTally(g)
+	empty := plan.NewTally(g)
 	for d := int32(1); int(d) <= g.N; d++ {
 		best[d] = [2]value{worst, worst}
 		p := g.Owner[d-1]
@@ -34,8 +33,8 @@ func Separable(l *plan.Layout, limits plan.Limits, w plan.Weights) (under int, c
 				if keep == 1 && !same {
 					continue
 				}
-				t.CopyFrom(empty)
-				t.Add(c, d, keep == 1, -1)
+				t := empty
+				t.Add(c, d, keep == 1)
 				_, u, more := t.Counts(w)
 				for had := range 2 {
 					from := best[c][had]
@@ -61,11 +60,9 @@ func Separable(l *plan.Layout, limits plan.Limits, w plan.Weights) (under int, c
 }
 
 // BestFull returns the best score that any plan of a tiny layout has under the
-// full objective, nodes and all: every set of cuts, every choice of what keeps
-// its id, every node for every fresh id.
+// full objective: every set of cuts, every choice of what keeps its id.
 func BestFull(l *plan.Layout, limits plan.Limits, o plan.Objective) plan.Score {
 	g := plan.NewGrid(l, limits)
-	nodes := max(1, len(l.Nodes))
 	var best plan.Score
 	found := false
 	var d plan.Draft
@@ -82,19 +79,14 @@ func BestFull(l *plan.Layout, limits plan.Limits, o plan.Objective) plan.Score {
 		for end := start + 1; int(end) <= g.N; end++ {
 			if end <= g.First[p+1] && !kept[p] {
 				kept[p] = true
-				d = append(d, plan.Piece{Start: start, Keep: true, Node: g.Home(p)})
+				d = append(d, plan.Piece{Start: start, Keep: true})
 				from(end)
 				d = d[:len(d)-1]
 				kept[p] = false
 			}
-			for n := range nodes {
-				d = append(d, plan.Piece{Start: start, Node: int16(n)})
-				if len(l.Nodes) == 0 {
-					d[len(d)-1].Node = -1
-				}
-				from(end)
-				d = d[:len(d)-1]
-			}
+			d = append(d, plan.Piece{Start: start})
+			from(end)
+			d = d[:len(d)-1]
 			if int(end) < g.N && g.Pinned(g.Owner[end]) && g.First[g.Owner[end]] == end {
 				break
 			}

@@ -52,17 +52,12 @@ func Small(r *rand.Rand, positions int) (*plan.Layout, plan.Limits) {
 	return l, lim
 }
 
-// Nodes puts the partitions of a layout on n random nodes
-// and gives them random load and growth.
-func Nodes(r *rand.Rand, l *plan.Layout, n int) {
-	for i := range n {
-		l.Nodes = append(l.Nodes, plan.Node{Name: fmt.Sprintf("n%d", i), WritesPerS: float64(r.IntN(20))})
-	}
+// Load gives the partitions of a layout random load and growth.
+func Load(r *rand.Rand, l *plan.Layout) {
 	for i := range l.Partitions {
 		p := &l.Partitions[i]
 		p.WritesPerS = float64(r.IntN(60))
 		p.GrowthRowsPerS = float64(r.IntN(9)-4) / 8
-		p.Node = l.Nodes[r.IntN(n)].Name
 	}
 }
 

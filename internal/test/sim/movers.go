@@ -71,7 +71,7 @@ func (m *mover) live(ctx context.Context, goals []move.Goal) (again bool) {
 			if ctx.Err() != nil || !m.w.s.gate(ctx, point+" "+detail) {
 				return errKilled
 			}
-			if maps.m.SweepUnchecked && point == "sweep markers read" || maps.m.UncopyUnchecked && point == "verify lost" {
+			if maps.m.SweepUnchecked && point == "sweep markers read" || maps.m.UncopyUnchecked && point == "compare lost" {
 				maps.mu.Lock()
 				maps.sweeps++
 				maps.mu.Unlock()

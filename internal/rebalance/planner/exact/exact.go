@@ -25,8 +25,7 @@ import (
 
 // Planner is the exact planner. It finds the optimum of the rows objective
 // whatever objective it is asked for: a plan for the full objective moves the
-// fewest rows and is merely judged by the rest. Fresh ids are wished onto the
-// least loaded nodes, which costs no rows.
+// fewest rows and is scored by the rest.
 type Planner struct{}
 
 // Plan implements rebalance.Planner.
@@ -61,6 +60,5 @@ func Solve(ctx context.Context, g *plan.Grid) (plan.Draft, error) {
 	}
 	d := dp.draft()
 	tidy(g, d)
-	d.Place(g)
 	return d, nil
 }

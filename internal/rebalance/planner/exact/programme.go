@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
-	"github.com/evenkeel/evenkeel/internal/rebalance/plannermath"
 )
 
 // A state is the best plan for all keys below a position, as far as later
@@ -12,7 +11,7 @@ import (
 type state struct {
 	under, ranges int32
 	kept          int64 // rows that stay in their partition
-	squares       plannermath.Uint128
+	squares       plan.Uint128
 
 	before int32 // where the last range starts
 	some   bool  // the plan below that is the one of programme.some
@@ -123,8 +122,8 @@ func (dp *programme) limits() {
 
 func (dp *programme) axis(d int32) int64 { return dp.g.Rows[d] - dp.g.Limits.TargetRows }
 
-func (dp *programme) total(s *state, c, d int32) plannermath.Uint128 {
-	return s.squares.Add(plannermath.Square(dp.g.RowsIn(c, d) - dp.g.Limits.TargetRows))
+func (dp *programme) total(s *state, c, d int32) plan.Uint128 {
+	return s.squares.Add(plan.Square(dp.g.RowsIn(c, d) - dp.g.Limits.TargetRows))
 }
 
 func (dp *programme) run(ctx context.Context) error {
@@ -213,7 +212,7 @@ func (dp *programme) draft() plan.Draft {
 	s := &dp.none[dp.g.N]
 	d := make(plan.Draft, s.ranges)
 	for i := len(d) - 1; i >= 0; i-- {
-		d[i] = plan.Piece{Start: s.before, Keep: s.keep, Node: -1}
+		d[i] = plan.Piece{Start: s.before, Keep: s.keep}
 		if s.some {
 			s = &dp.some[s.before]
 		} else {

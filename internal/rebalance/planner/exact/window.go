@@ -1,6 +1,10 @@
 package exact
 
-import "github.com/evenkeel/evenkeel/internal/rebalance/plannermath"
+import (
+	"math/bits"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+)
 
 // A window finds, for one target position after the other, the best position in
 // a window of earlier ones to start the last range at. Windows move forward only
@@ -160,7 +164,7 @@ func (e *envelope) push(c int32) {
 			e.lines, e.front = e.lines[:0], 0
 		}
 	}
-	from := -plannermath.Far * 4
+	from := -far * 4
 	for len(e.lines) > e.front {
 		top := e.lines[len(e.lines)-1]
 		from = e.crossing(top.c, c)
@@ -184,11 +188,11 @@ func (e *envelope) crossing(a, b int32) int64 {
 	sa, sb := e.w.value(a).squares, e.w.value(b).squares
 	if xa == xb {
 		if sb.Cmp(sa) < 0 {
-			return -plannermath.Far * 2
+			return -far * 2
 		}
-		return plannermath.Far * 2
+		return far * 2
 	}
-	return xa + xb + plannermath.CeilDiv(sb, sa, xb-xa)
+	return xa + xb + ceilDiv(sb, sa, xb-xa)
 }
 
 // query returns the best candidate at an axis, or -1 if there is none.
@@ -200,4 +204,30 @@ func (e *envelope) query(axis int64) int32 {
 		e.front++
 	}
 	return e.lines[e.front].c
+}
+
+// far is where ceilDiv saturates: farther than any sum of a few row
+// counts, and small enough that such sums added to it do not overflow.
+const far = int64(1) << 61
+
+// ceilDiv returns (a-b)/d rounded up, for d > 0, saturated at plus or minus far.
+func ceilDiv(a, b plan.Uint128, d int64) int64 {
+	if a.Cmp(b) >= 0 {
+		return divide(a.Sub(b), d, true)
+	}
+	return -divide(b.Sub(a), d, false)
+}
+
+func divide(v plan.Uint128, d int64, up bool) int64 {
+	if v.Hi >= uint64(d) {
+		return far
+	}
+	q, r := bits.Div64(v.Hi, v.Lo, uint64(d))
+	if up && r > 0 && q < uint64(far) {
+		q++
+	}
+	if q > uint64(far) {
+		return far
+	}
+	return int64(q)
 }

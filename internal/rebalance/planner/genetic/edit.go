@@ -13,42 +13,20 @@ type editor struct {
 	rng   *rand.Rand
 	genes []gene
 
-	bad   []int32   // starts of ranges with something wrong
-	loads []float64 // of the nodes
+	bad []int32 // starts of ranges with something wrong
 }
 
-// done settles the genes and gives them away.
+// done settles the genes and returns them; the editor is not used afterwards.
 func (e *editor) done() []gene {
 	e.settle(e.genes)
-	if nodes := len(e.g.Layout.Nodes); nodes > 0 {
-		for i := range e.genes {
-			// Nobody may leave a fresh id to its luck and call that a good place.
-			if c := &e.genes[i]; !c.wall && !c.keep && c.node < 0 {
-				c.node = int16(e.rng.Intn(nodes))
-			}
-		}
-	}
 	return e.genes
 }
 
-// look finds the ranges that break a limit, now or at the horizon, or lie on the
-// most loaded node. It leaves the tally of all ranges in e.tally.
+// look finds the ranges that break a limit, now or at the horizon. It leaves the
+// tally of all ranges in e.tally.
 func (e *editor) look() {
 	lim := &e.g.Limits
-	t := e.tally
-	t.CopyFrom(e.base)
-	for i := range e.genes {
-		if c := &e.genes[i]; !c.wall {
-			t.Add(c.start, e.genes[i+1].start, c.keep, c.node)
-		}
-	}
-	e.loads = t.NodeLoads()
-	heaviest := int16(-1)
-	for n := range e.loads {
-		if heaviest < 0 || e.loads[n] > e.loads[heaviest] {
-			heaviest = int16(n)
-		}
-	}
+	e.tally = e.count(e.genes)
 	for i := range e.genes {
 		c := &e.genes[i]
 		if c.wall {
@@ -56,12 +34,8 @@ func (e *editor) look() {
 		}
 		end := e.genes[i+1].start
 		rows, writes := e.g.RowsIn(c.start, end), e.g.WritesIn(c.start, end)
-		node := c.node
-		if c.keep {
-			node = e.g.Home(e.g.Owner[c.start])
-		}
 		if rows > lim.MaxRows || rows < lim.MinRows || lim.MaxWritesPerS > 0 && writes > lim.MaxWritesPerS ||
-			float64(rows)+e.g.GrowthIn(c.start, end)*lim.HorizonS > float64(lim.MaxRows) || heaviest >= 0 && node == heaviest {
+			float64(rows)+e.g.GrowthIn(c.start, end)*lim.HorizonS > float64(lim.MaxRows) {
 			e.bad = append(e.bad, c.start)
 		}
 	}
@@ -85,11 +59,8 @@ func (e *editor) wander() {
 // cost no more than judging the whole once: without it a large genome would need
 // as many generations as it has ranges.
 func (e *editor) climb(tries int) {
-	part := editor{search: e.search, rng: e.rng, loads: e.loads}
-	for try := range tries {
-		if try%256 == 255 { // what was light has become heavy
-			copy(e.loads, e.tally.NodeLoads())
-		}
+	part := editor{search: e.search, rng: e.rng}
+	for range tries {
 		i := e.pick()
 		if i < 0 {
 			return
@@ -102,21 +73,21 @@ func (e *editor) climb(tries int) {
 		}
 		part.done()
 
-		e.saved.CopyFrom(e.tally)
-		over, under, cost := e.count(e.tally)
+		saved := e.tally
+		over, under, cost := e.value(&e.tally)
 		for k := low; k < high; k++ {
 			c := &e.genes[k]
-			e.tally.Remove(c.start, e.genes[k+1].start, c.keep, c.node)
+			e.tally.Remove(c.start, e.genes[k+1].start, c.keep)
 		}
 		for k := range part.genes[:len(part.genes)-1] {
 			c := &part.genes[k]
-			e.tally.Add(c.start, part.genes[k+1].start, c.keep, c.node)
+			e.tally.Add(c.start, part.genes[k+1].start, c.keep)
 		}
-		over2, under2, cost2 := e.count(e.tally)
+		over2, under2, cost2 := e.value(&e.tally)
 		if over2 < over || over2 == over && (under2 < under || under2 == under && cost2 < cost) {
 			e.genes = slices.Replace(e.genes, low, high, part.genes[:len(part.genes)-1]...)
 		} else {
-			e.tally.CopyFrom(e.saved)
+			e.tally = saved
 		}
 	}
 }
@@ -143,11 +114,7 @@ func (e *editor) around(i int) (low, high int) {
 
 // edit makes one change to gene i or at the cuts beside it.
 func (e *editor) edit(i int) {
-	kinds := 7
-	if len(e.loads) > 0 {
-		kinds = 10
-	}
-	switch k := e.rng.Intn(kinds); k {
+	switch e.rng.Intn(7) {
 	case 0, 1:
 		e.shift(i)
 	case 2:
@@ -160,8 +127,6 @@ func (e *editor) edit(i int) {
 		e.genes[i].fresh = !e.genes[i].fresh
 	case 6:
 		e.even(i)
-	default:
-		e.relocate(i, k == 9)
 	}
 }
 
@@ -246,13 +211,7 @@ func (e *editor) cut(i int, at int32) {
 	}
 	second := e.genes[i]
 	second.start = at
-	if len(e.loads) > 0 {
-		second.node = e.lightest()
-	}
 	e.genes = slices.Insert(e.genes, i+1, second)
-	if e.rng.Intn(2) == 0 {
-		e.genes[i].node, e.genes[i+1].node = e.genes[i+1].node, e.genes[i].node
-	}
 }
 
 // fraction returns the cut in (start, end) below which lie a of b parts of the
@@ -273,26 +232,4 @@ func (e *editor) even(i int) {
 	if high-low > 2 {
 		e.genes[i].start = e.fraction(low, high, 1, 2)
 	}
-}
-
-// relocate gives gene i a fresh id on another node: the lightest of two, or any.
-func (e *editor) relocate(i int, blind bool) {
-	e.genes[i].fresh = true
-	to := int16(e.rng.Intn(len(e.loads)))
-	if !blind {
-		to = e.lightest()
-	}
-	e.genes[i].node = to
-}
-
-// lightest returns the lighter of some nodes drawn at random: always the lightest
-// would send everything to one place.
-func (e *editor) lightest() int16 {
-	best := e.rng.Intn(len(e.loads))
-	for range 2 {
-		if n := e.rng.Intn(len(e.loads)); e.loads[n] < e.loads[best] {
-			best = n
-		}
-	}
-	return int16(best)
 }

@@ -1,20 +1,17 @@
-// Package genetic plans for the full objective, which no dynamic programme
-// solves: the most loaded node is a maximum over all ranges, so that the best
-// plan of a part depends on all other parts.
+// Package genetic plans for the full objective, by evolution.
 //
 // It starts from seeds (today's layout, the greedy plan, the exact plan) and
 // evolves them with github.com/MaxHalford/eaopt. The seeds matter more than the
 // generations: without them it ends far above the optimum. So it is never worse
-// than its best seed, and looks for what the seeds cannot see: load, growth,
-// placement, evenness.
+// than its best seed, and looks for what the seeds do not see: load, growth,
+// evenness.
 //
 // Only the parts of a bucket in which something could be better evolve; the rest
 // of a large layout stays as it is (see zones).
 //
-// A dynamic programme would find the optimum of the terms other than placement. It is
-// not a seed: it takes time quadratic in the rows of a range, and knows nothing of
-// nodes. It is the yardstick of BenchmarkQuality in package auto. Blind crossover and
-// mutation alone improved 1,000 partitions by 0.3 % in two seconds, where 8 % were
+// A dynamic programme finds the optimum, in time quadratic in the quanta of a range:
+// too slow to plan by, it is the yardstick of BenchmarkQuality in package planner. Blind
+// crossover and mutation alone improved 1,000 partitions by 0.3 % in two seconds, where 8 % were
 // possible; with climbing (see editor.climb) they end 1 % above the least cost.
 package genetic
 
@@ -98,9 +95,8 @@ type search struct {
 
 	seeds  []plan.Draft // whole drafts, the first is today's
 	genes  [][]gene     // the same in the zones
-	base   *plan.Tally  // everything outside the zones
-	tally  *plan.Tally
-	saved  *plan.Tally
+	base   plan.Tally   // everything outside the zones
+	tally  plan.Tally
 	frozen []bool // partition -> outside the zones
 	scale  float64
 
@@ -115,7 +111,7 @@ type search struct {
 }
 
 func newSearch(ctx context.Context, g *plan.Grid, o plan.Objective, options Options) (*search, error) {
-	s := &search{g: g, o: o, options: options, base: plan.NewTally(g), tally: plan.NewTally(g), saved: plan.NewTally(g), bestFitness: math.Inf(1)}
+	s := &search{g: g, o: o, options: options, base: plan.NewTally(g), bestFitness: math.Inf(1)}
 	if s.options.Patience == 0 {
 		s.options.Patience = DefaultPatience
 	}
@@ -225,9 +221,20 @@ func (s *search) cost(score plan.Score) float64 {
 // after rows moved, as nearly as one number can say so.
 const rangeRows = 0.01
 
-// count returns what the objective makes of a tally, as three numbers of which
-// the first that differs decides.
-func (s *search) count(t *plan.Tally) (over, under int, cost float64) {
+// count returns the tally of all ranges: those of the genes and those outside the zones.
+func (s *search) count(genes []gene) plan.Tally {
+	t := s.base
+	for i := range genes {
+		if !genes[i].wall {
+			t.Add(genes[i].start, genes[i+1].start, genes[i].keep)
+		}
+	}
+	return t
+}
+
+// value returns the objective's value of a tally, as three numbers of which the first
+// that differs decides.
+func (s *search) value(t *plan.Tally) (over, under int, cost float64) {
 	if s.o.Kind == plan.Full {
 		return t.Counts(s.o.Weights)
 	}
@@ -241,14 +248,8 @@ const overMax = 1e7
 // fitness is less for better genes. It keeps the order of the objective: costs
 // are squeezed into [0, 1), below one range under the minimum.
 func (s *search) fitness(genes []gene) float64 {
-	t := s.tally
-	t.CopyFrom(s.base)
-	for i := range genes {
-		if !genes[i].wall {
-			t.Add(genes[i].start, genes[i+1].start, genes[i].keep, genes[i].node)
-		}
-	}
-	over, under, cost := s.count(t)
+	t := s.count(genes)
+	over, under, cost := s.value(&t)
 	cost /= s.scale
 	return overMax*float64(over) + float64(under) + cost/(1+cost)
 }

@@ -32,7 +32,7 @@ func planned(t testing.TB, p plan.Planner, l *plan.Layout, limits plan.Limits, o
 func planner(o genetic.Options) *genetic.Planner { return &genetic.Planner{Options: o} }
 
 // Never worse than exact, greedy or today's layout, and better than each of them
-// where load or placement matter.
+// where load matters.
 func TestBeatsItsSeeds(t *testing.T) {
 	for _, k := range plannertest.Kinds() {
 		for seed := range uint64(2) {
@@ -75,7 +75,7 @@ func TestKeepsTheRules(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		l, limits := plannertest.Small(r, 20)
 		if r.IntN(3) > 0 {
-			plannertest.Nodes(r, l, 1+r.IntN(4))
+			plannertest.Load(r, l)
 			limits.MaxWritesPerS = 15
 		}
 		got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 25, WithoutExact: r.IntN(2) == 0}), l, limits, full)
@@ -133,7 +133,7 @@ func TestEndsWithItsContext(t *testing.T) {
 	require.Less(t, asked, 10)
 }
 
-// On layouts that brute force can plan, nodes and all, the search nearly always
+// On layouts that brute force can plan, the search nearly always
 // finds the very optimum, and never anything better.
 func TestNearBruteForce(t *testing.T) {
 	const cases = 50
@@ -141,7 +141,7 @@ func TestNearBruteForce(t *testing.T) {
 	for seed := range uint64(cases) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		l, limits := plannertest.Small(r, 7)
-		plannertest.Nodes(r, l, 2)
+		plannertest.Load(r, l)
 		limits.MaxWritesPerS = 25
 		best := plannertest.BestFull(l, limits, full)
 		got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 40}), l, limits, full)

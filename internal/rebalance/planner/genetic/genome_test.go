@@ -19,7 +19,7 @@ func started(t *testing.T, seed uint64) *search {
 	r := randv2.New(randv2.NewPCG(seed, 9))
 	l, limits := plannertest.Small(r, 30)
 	if seed%2 == 0 {
-		plannertest.Nodes(r, l, 3)
+		plannertest.Load(r, l)
 		limits.MaxWritesPerS = 15
 	}
 	o := plan.Objective{Kind: plan.Full, Weights: plan.DefaultWeights}

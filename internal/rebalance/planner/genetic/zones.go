@@ -6,21 +6,16 @@ import "github.com/evenkeel/evenkeel/internal/rebalance/plan"
 // once they are part of a genome, so that genomes share them.
 type gene struct {
 	start int32
-	node  int16 // for a fresh id
-	fresh bool  // never keeps an id
-	keep  bool  // follows from the others: see settle
+	fresh bool // never keeps an id
+	keep  bool // follows from the others: see settle
 	// wall says that this is no range: the part of the bucket from start up to the
 	// next gene does not evolve. The last gene is a wall.
 	wall bool
 }
 
-// heavy is how much of the mean load makes a node worth relieving.
-const heavy = 1.01
-
-// freeze finds the zones: runs of partitions that a seed changes, that break a
-// limit now or at the horizon, or that lie on a node with more than its share,
-// with a neighbour on each side to give rows to or take them from. All else stays
-// as it is. It costs nothing where all is well, and makes a bucket of 100,000
+// freeze finds the zones: runs of partitions that a seed changes, or that break a
+// limit now or at the horizon, with a neighbour on each side to give rows to or take
+// them from. All else stays as it is. It costs nothing where all is well, and makes a bucket of 100,000
 // partitions with a few bad ones a small problem; in exchange the search claims
 // no optimum, even in principle.
 func (s *search) freeze() {
@@ -39,21 +34,11 @@ func (s *search) freeze() {
 		}
 	}
 	if s.o.Kind == plan.Full {
-		today := plan.NewTally(g)
-		for p := range int32(n) {
-			today.Add(g.First[p], g.First[p+1], true, g.Home(p))
-		}
-		loads, mean := today.NodeLoads(), 0.0
-		for _, load := range loads {
-			mean += load / float64(len(loads))
-		}
 		for p := range int32(n) {
 			start, end := g.First[p], g.First[p+1]
 			writes := g.WritesIn(start, end)
-			home := g.Home(p)
 			if lim.MaxWritesPerS > 0 && writes > lim.MaxWritesPerS ||
-				float64(g.RowsIn(start, end))+g.GrowthIn(start, end)*lim.HorizonS > float64(lim.MaxRows) ||
-				home >= 0 && writes > 0 && loads[home] > heavy*mean {
+				float64(g.RowsIn(start, end))+g.GrowthIn(start, end)*lim.HorizonS > float64(lim.MaxRows) {
 				bad[p] = true
 			}
 		}
@@ -62,7 +47,7 @@ func (s *search) freeze() {
 	for p := range bad {
 		s.frozen[p] = !bad[p] && (p == 0 || !bad[p-1]) && (p+1 == n || !bad[p+1])
 		if s.frozen[p] {
-			s.base.Add(g.First[p], g.First[p+1], true, g.Home(int32(p)))
+			s.base.Add(g.First[p], g.First[p+1], true)
 		}
 	}
 }
@@ -81,7 +66,7 @@ func (s *search) encode(d plan.Draft) []gene {
 		}
 		active = true
 		_, within := d.Within(s.g, i)
-		genes = append(genes, gene{start: piece.Start, node: piece.Node, fresh: within && !piece.Keep})
+		genes = append(genes, gene{start: piece.Start, fresh: within && !piece.Keep})
 	}
 	if !active {
 		return nil
@@ -135,7 +120,7 @@ func (s *search) decode(genes []gene) plan.Draft {
 	var d plan.Draft
 	for i := range genes {
 		if !genes[i].wall {
-			d = append(d, plan.Piece{Start: genes[i].start, Keep: genes[i].keep, Node: genes[i].node})
+			d = append(d, plan.Piece{Start: genes[i].start, Keep: genes[i].keep})
 			continue
 		}
 		end := int32(s.g.N)
@@ -144,7 +129,7 @@ func (s *search) decode(genes []gene) plan.Draft {
 		}
 		for start := genes[i].start; start < end; {
 			p := s.g.Owner[start]
-			d = append(d, plan.Piece{Start: start, Keep: true, Node: s.g.Home(p)})
+			d = append(d, plan.Piece{Start: start, Keep: true})
 			start = s.g.First[p+1]
 		}
 	}

@@ -34,7 +34,6 @@ func Solve(g *plan.Grid) plan.Draft {
 	}
 	d = merge(g, d)
 	d.KeepLargest(g)
-	d.Place(g)
 	return d
 }
 
@@ -43,7 +42,7 @@ func Solve(g *plan.Grid) plan.Draft {
 func split(g *plan.Grid, d plan.Draft, start, end int32) plan.Draft {
 	lim := &g.Limits
 	for {
-		d = append(d, plan.Piece{Start: start, Node: -1})
+		d = append(d, plan.Piece{Start: start})
 		if g.RowsIn(start, end) <= lim.MaxRows || !g.Divisible(start, end) {
 			return d
 		}

@@ -19,7 +19,7 @@ func TestKeepsTheRules(t *testing.T) {
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		l, limits := plannertest.Small(r, 20)
-		plannertest.Nodes(r, l, 1+r.IntN(3))
+		plannertest.Load(r, l)
 		p, err := greedy.Planner{}.Plan(context.Background(), l, limits, rowsOnly)
 		require.NoError(t, err)
 		require.Empty(t, plan.Check(l, limits, p), "seed %d: %+v %+v", seed, l, limits)
@@ -27,9 +27,6 @@ func TestKeepsTheRules(t *testing.T) {
 		best, err := exact.Planner{}.Plan(context.Background(), l, limits, rowsOnly)
 		require.NoError(t, err)
 		require.False(t, p.Score.Better(&best.Score), "seed %d: better than the optimum", seed)
-		for _, rng := range p.Ranges {
-			require.NotEmpty(t, rng.Node, "seed %d", seed)
-		}
 	}
 }
 

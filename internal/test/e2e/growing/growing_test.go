@@ -186,8 +186,8 @@ func TestAppendsAfterPresplit(t *testing.T) {
 // keys like those to come.
 func (w *world) presplit(o settings, perMinute, seconds int, like [][]byte) {
 	p, err := w.m.Plan(w.Context(), w.id, scheduler.Ask{
-		Kind: scheduler.Presplit, PinUntil: time.Now().Unix() + 3600,
-		Append: &scheduler.Append{RowsPerSecond: float64(perMinute) / 60, For: time.Duration(seconds) * time.Second, MaxRows: o.maxRows, Like: like},
+		Kind: scheduler.Presplit, PinUntil: time.Now().Add(time.Hour),
+		Append: &scheduler.Append{RowsPerSecond: float64(perMinute) / 60, ForS: float64(seconds), MaxRows: o.maxRows, Like: like},
 	})
 	require.NoError(w, err)
 	w.m.Submit(w.id, "presplit", p)

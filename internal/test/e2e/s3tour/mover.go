@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 )
 
@@ -79,14 +80,14 @@ func (m *Mover) move(r *rand.Rand) (bool, error) {
 	ranges := now.Partitions
 	i := r.IntN(len(ranges))
 	key := m.keys[r.IntN(len(m.keys))]
-	ask := adminapi.Moves{Bucket: m.bucket, Kind: "refresh", Spans: []adminapi.Span{{Start: ranges[i].Start, End: ranges[i].End}}}
+	ask := scheduler.Ask{Kind: scheduler.Refresh, Spans: []adminapi.Span{ranges[i].Span}}
 	switch {
 	case i > 0 && (len(ranges) >= mostRanges || r.IntN(3) == 0):
-		ask.Kind, ask.Spans[0].Start = "merge", ranges[i-1].Start
+		ask.Kind, ask.Spans[0].Start = scheduler.Merge, ranges[i-1].Start
 	case len(ranges) < mostRanges:
-		ask.Kind, ask.Keys, ask.Spans = "presplit", []adminapi.Key{adminapi.Key(key)}, nil
+		ask.Kind, ask.Keys, ask.Spans = scheduler.Presplit, [][]byte{[]byte(key)}, nil
 	}
-	answer, err := m.admin.Moves(ctx, ask)
+	answer, err := m.admin.Moves(ctx, adminapi.Moves{Bucket: m.bucket, Ask: ask})
 	if err != nil || answer.Job == nil {
 		time.Sleep(5 * time.Millisecond)
 		return false, err
@@ -95,7 +96,7 @@ func (m *Mover) move(r *rand.Rand) (bool, error) {
 		switch {
 		case job.Error != "":
 			return false, fmt.Errorf("%s: %s", ask.Kind, job.Error)
-		case job.Ended != nil:
+		case !job.Ended.IsZero():
 			return true, nil
 		}
 		time.Sleep(20 * time.Millisecond)

@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"time"
@@ -13,36 +12,34 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// verify compares the two ends of a move: for every row of the source the
-// destination has the same one or a newer one, and it has no copies of rows that the
-// source has lost. What it lacks is copied: writes that arrived late. What it has too
-// much is deleted: deletes that arrived late. One reader of the source keeps ahead of
-// those who read the destination, which they do after the source, page for page.
-func (x *Executor) verify(ctx context.Context, t *move.Task) error {
+// compare makes the destination hold every row of the source or a newer one, and no copy of
+// a row that the source has lost. It copies what the destination lacks, which are writes that
+// arrived late, and deletes the copies that the source lacks, for which deletes arrived late.
+// One reader of the source runs ahead of several of the destination. Each page is read in the
+// source first.
+func (x *Executor) compare(ctx context.Context, t *move.Task) error {
 	src, dst := x.partition(t.Range.Partition), x.partition(t.Range.To)
 	highest := store.Timestamp(0) // the reader's
 	g, gctx := errgroup.WithContext(ctx)
 	pages := make(chan page)
-	rest := bounds(t) // what is behind the source's rows
+	rest := bounds(t) // the bounds behind the source's rows
 	g.Go(func() error {
 		defer close(pages)
-		return x.scan(gctx, src, rest, func(read time.Time, rows []store.Row) error {
+		return x.scan(gctx, x.o.Pace, src, rest, func(read time.Time, rows []store.Row) error {
 			for i := range rows {
 				highest = max(highest, rows[i].Timestamp)
 			}
-			p := page{rows: rows, read: read, bounds: rest}
+			p := page{rows: rows, read: read}
 			last := rows[len(rows)-1].Key
+			p.bounds = upTo(rest, last)
 			rest.Start, rest.StartExclusive = last, true
-			if len(last) < store.MaxKeyBytes {
-				p.bounds.End = append(bytes.Clone(last), 0) // its successor
-			}
 			return send(gctx, pages, p)
 		})
 	})
 	for range min(x.writers(), comparers) {
 		g.Go(func() error {
 			for p := range pages {
-				if err := x.compare(gctx, t, src, dst, p); err != nil {
+				if err := x.comparePage(gctx, t, src, dst, p); err != nil {
 					return err
 				}
 			}
@@ -62,41 +59,41 @@ func (x *Executor) verify(ctx context.Context, t *move.Task) error {
 	return nil
 }
 
-// comparers is how many pages of a range are compared at once: with the reader's
-// that keeps two processors busy, and each is up to two pages in memory.
+// comparers is the number of pages of a range compared at once. With the reader they keep two
+// processors busy; each holds up to two pages in memory.
 const comparers = 2
 
-// page is what the source has within bounds: from behind the page before, up to its
-// own last row.
+// page is the rows of the source within bounds: from behind the page before up to its own
+// last row.
 type page struct {
 	rows   []store.Row
 	read   time.Time // before the read began
 	bounds store.Bounds
 }
 
-// compare looks for a page of the source in the destination, copies what is missing
-// there, and deletes the copies that it has too much.
-func (x *Executor) compare(ctx context.Context, t *move.Task, src, dst store.Partition, p page) error {
+// comparePage copies what the destination lacks of a page, and deletes copies there that the
+// page lacks.
+func (x *Executor) comparePage(ctx context.Context, t *move.Task, src, dst store.Partition, p page) error {
 	d, err := x.differ(ctx, dst, p)
 	if err != nil {
 		return err
 	}
-	x.count(t.Batch, func(c *progress) { c.verified.Add(int64(len(p.rows))) })
+	x.count(t.Batch, func(c *progress) { c.compared.Add(int64(len(p.rows))) })
 	for _, b := range []batch{{rows: d.missing, read: p.read}, {rows: d.tied, read: p.read, tied: true}} {
 		if err := x.mend(ctx, t, src, dst, b); err != nil {
 			return err
 		}
 	}
-	// The source may have lost what was copied just now, while the copy was on its way.
+	// The source may have lost what was just copied, while the copy was on its way.
 	return x.uncopy(ctx, t, src, dst, append(d.orphans, d.missing...))
 }
 
-// mend writes what the destination lacks.
+// mend writes rows that the destination lacks.
 func (x *Executor) mend(ctx context.Context, t *move.Task, src, dst store.Partition, b batch) error {
 	x.count(t.Batch, func(c *progress) { c.mended.Add(int64(len(b.rows))) })
 	for len(b.rows) > 0 {
 		n := x.fits(b.rows)
-		if err := x.failpoint(ctx, "verify batch", string(b.rows[0].Key)); err != nil {
+		if err := x.failpoint(ctx, "compare batch", string(b.rows[0].Key)); err != nil {
 			return err
 		}
 		if err := x.write(ctx, t, src, dst, batch{b.rows[:n], b.read, b.tied}); err != nil {
@@ -107,17 +104,16 @@ func (x *Executor) mend(ctx context.Context, t *move.Task, src, dst store.Partit
 	return nil
 }
 
-// compareRest deletes copies of keys behind all of the source's rows, up to the highest
-// row that the destination has when it begins: no copy is on its way any more, but rows
-// of clients may be appended for ever. And it deletes those copies of which is not known
-// whether they will still arrive.
+// compareRest deletes copies with keys above all of the source's rows, up to the highest row
+// of the destination when it begins: no copy is on its way any more, but clients may append
+// rows for ever. It also deletes the copies of unknown outcome, which may still arrive.
 func (x *Executor) compareRest(ctx context.Context, t *move.Task, src, dst store.Partition, rest store.Bounds) error {
 	within, any, err := x.filled(ctx, dst, rest)
 	if err != nil {
 		return err
 	}
 	if any {
-		err := x.scan(ctx, dst, within, func(_ time.Time, rows []store.Row) error {
+		err := x.scan(ctx, x.o.Pace, dst, within, func(_ time.Time, rows []store.Row) error {
 			var orphans []store.Row
 			for i := range rows {
 				if store.IsCopied(rows[i].Value) {
@@ -139,14 +135,12 @@ func (x *Executor) compareRest(ctx context.Context, t *move.Task, src, dst store
 	return x.uncopy(ctx, t, src, dst, unsure)
 }
 
-// difference is what was found in comparing a page.
+// difference is the result of comparing a page.
 type difference struct {
-	// missing are rows to which the destination has neither the same nor a newer one;
-	// tied those of them to which it has a smaller one of the same timestamp, which a
-	// client wrote there.
+	// missing are rows of which the destination has neither the same nor a newer one, but
+	// for those in tied: there a client wrote a smaller value at the same timestamp.
 	missing, tied []store.Row
-	// orphans are copies in the destination that the page does not have, nor anything
-	// newer.
+	// orphans are copies in the destination without the same or a newer row in the page.
 	orphans []store.Row
 }
 
@@ -200,13 +194,11 @@ func (x *Executor) differ(ctx context.Context, dst store.Partition, p page) (d d
 	}
 }
 
-// uncopy deletes copies that the source has lost, each at its own timestamp: what is
-// newer stays, and a copy that arrives later stays hidden. What the source has got
-// meanwhile instead of them is copied: it may have come when the copy had lost its worth
-// already. The order is what makes the deletions safe: it looks what the source really
-// has now, as a row may have come to it and been copied since it was read; then whether
-// the map still says that the range is compared, or else somebody may have emptied the
-// source.
+// uncopy deletes copies whose rows the source has lost, each at its own timestamp: newer rows
+// stay, and a copy that arrives later stays hidden. Newer rows that the source has by now are
+// copied instead. The order makes the deletions safe: it reads the source again, since a row
+// may have arrived and been copied since; then it checks that the map still says verifying,
+// or the source may have been emptied.
 func (x *Executor) uncopy(ctx context.Context, t *move.Task, src, dst store.Partition, copies []store.Row) error {
 	for len(copies) > 0 {
 		read, now := x.o.Now(), make([]store.Row, len(copies))
@@ -236,12 +228,12 @@ func (x *Executor) uncopy(ctx context.Context, t *move.Task, src, dst store.Part
 	return nil
 }
 
-// deleteLost is the deletion of uncopy.
+// deleteLost deletes copies if the map still says that their range is verifying.
 func (x *Executor) deleteLost(ctx context.Context, t *move.Task, dst store.Partition, lost []store.Row) error {
 	if len(lost) == 0 {
 		return nil
 	}
-	if err := x.failpoint(ctx, "verify lost", string(lost[0].Key)); err != nil {
+	if err := x.failpoint(ctx, "compare lost", string(lost[0].Key)); err != nil {
 		return err
 	}
 	root, err := x.maps.Load(ctx, x.bucket)
@@ -256,7 +248,7 @@ func (x *Executor) deleteLost(ctx context.Context, t *move.Task, dst store.Parti
 	})
 }
 
-// each does a store call for each of n rows, some at once, and repeats those that fail.
+// each makes a store call for each of n rows, several at once, with retries.
 func (x *Executor) each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(cmp.Or(max(x.o.Writers, 0), writers))
@@ -266,18 +258,18 @@ func (x *Executor) each(ctx context.Context, n int, f func(ctx context.Context, 
 	return g.Wait()
 }
 
-// rangeKey is a move's range, for what an executor remembers of it.
+// rangeKey identifies the range of a task in what an executor remembers.
 func rangeKey(t *move.Task) string {
 	return t.Range.Partition.String() + string(t.Range.Start)
 }
 
-// remove hides ranges in their source for good: above the timestamps of all of
-// their rows, and of all that may still arrive, so that late writes stay
-// invisible. A mover that has not compared them itself does so now: what the map says
-// was done to the rows may be older than the map, where a store was restored.
-func (x *Executor) remove(ctx context.Context, e *move.Remove) error {
+// remove removes ranges from their source, above the timestamps of all rows there and of all
+// that may still arrive: late writes stay hidden. An executor that has not compared them
+// itself first copies again what is missing: in a restored store the rows may be older than
+// the map.
+func (x *Executor) remove(ctx context.Context, e *move.Task) error {
 	src := x.partition(e.Range.Partition)
-	// First of all: a mover that does not know the time removes nothing.
+	// First: without the time nothing is removed.
 	highest, err := x.maps.Above(ctx)
 	if err != nil {
 		return err
@@ -291,7 +283,7 @@ func (x *Executor) remove(ctx context.Context, e *move.Remove) error {
 			continue
 		}
 		dst := x.partition(rg.To)
-		err := x.scan(ctx, src, bounds(&t), func(read time.Time, rows []store.Row) error {
+		err := x.scan(ctx, x.o.Pace, src, bounds(&t), func(read time.Time, rows []store.Row) error {
 			for i := range rows {
 				highest = max(highest, rows[i].Timestamp)
 			}
@@ -301,9 +293,6 @@ func (x *Executor) remove(ctx context.Context, e *move.Remove) error {
 			return err
 		}
 	}
-	remove := func(b store.Bounds) error {
-		return x.retry(ctx, func() error { return x.rows.Remove(ctx, src, b, highest+1) })
-	}
 	spans := []store.Bounds{{}}
 	if !e.Whole {
 		spans = spans[:0]
@@ -312,7 +301,7 @@ func (x *Executor) remove(ctx context.Context, e *move.Remove) error {
 		}
 	}
 	for _, b := range spans {
-		if err := remove(b); err != nil {
+		if err := x.retry(ctx, func() error { return x.rows.Remove(ctx, src, b, highest+1) }); err != nil {
 			return err
 		}
 	}

@@ -37,7 +37,7 @@ func TestVerifyingMendsWhatCameLate(t *testing.T) {
 		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
 			PageRows: 1 + r.IntN(100), BatchRows: 1 + r.IntN(30), Writers: 1 + r.IntN(4),
 			Failpoint: func(ctx context.Context, point, _ string) error {
-				if point != "before verify" {
+				if point != "before compare" {
 					return nil
 				}
 				page, err := f.s.Slice(ctx, source, store.Bounds{}, store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true})
@@ -92,7 +92,7 @@ func TestVerifyingMendsWhatCameLate(t *testing.T) {
 		}
 		require.Zero(t, f.rowsOf(t, source.ID))
 		p := x.Progress()
-		require.Equal(t, executor.Progress{Copied: int64(rows), Verified: int64(rows + arrived), Mended: int64(mended), Searched: int64(len(want)), Swept: int64(markers)}, p)
+		require.Equal(t, executor.Progress{Copied: int64(rows), Compared: int64(rows + arrived), Mended: int64(mended), Searched: int64(len(want)), Swept: int64(markers)}, p)
 	}
 }
 
@@ -192,15 +192,26 @@ func restored(t *testing.T, s store.Store, rows int) *fixture {
 func TestDrainingKeepsWhatIsNowhereElse(t *testing.T) {
 	const rows = 300
 	f := restored(t, memstore.New(), rows)
-	source := f.ranges(t)[0].Partition
+	source, dest := f.ranges(t)[0].Partition, f.ranges(t)[0].To
+	// Of one row the destination has a smaller value of a client, at the same timestamp.
+	row, found, err := f.s.Get(t.Context(), store.Partition{Bucket: f.id, ID: source}, key(2))
+	require.NoError(t, err)
+	require.True(t, found)
+	row.Value = store.EntryCell([]byte("a"))
+	require.NoError(t, f.s.Put(t.Context(), store.Partition{Bucket: f.id, ID: dest}, row))
+
 	require.NoError(t, executor.New(f.s, f.c.Maps(), f.id, executor.Options{PageRows: 50, BatchRows: 7}).Run(t.Context()))
-	found := map[string]bool{}
+	values := map[string]string{}
 	for e, err := range f.b.All(t.Context(), listing.Query{}) {
 		require.NoError(t, err)
-		found[string(e.Key)] = true
+		values[string(e.Key)] = string(e.Value)
 	}
 	for i := range rows {
-		require.Equal(t, i%3 != 1, found[string(key(i))], "%s", key(i))
+		want := fmt.Sprintf("value %d", i)
+		if i%3 == 1 {
+			want = ""
+		}
+		require.Equal(t, want, values[string(key(i))], "%s", key(i))
 	}
 	require.Zero(t, f.rowsOf(t, source))
 }
@@ -242,7 +253,7 @@ func TestDrainingThatFailsRemovesNothing(t *testing.T) {
 		o.WriteTimeout, o.Now = time.Second, func() time.Time { now = now.Add(late); return now }
 		ctx, cancel := context.WithCancel(t.Context())
 		o.Observe = func(e executor.Event) {
-			if _, removes := e.Effect.(move.Remove); removes {
+			if task, _ := e.Effect.(move.Task); task.Phase == partmap.Draining {
 				require.Equal(t, late > o.WriteTimeout, e.Err != nil)
 				if e.Err != nil {
 					require.ErrorContains(t, e.Err, "read too long ago")

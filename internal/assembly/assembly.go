@@ -1,0 +1,122 @@
+// Package assembly puts together what a process needs to serve a store: maps, counters, a
+// client that counts its writes, and balancing; and closes all of it in order.
+package assembly
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Options of Open.
+type Options struct {
+	// Shared are the options of the maps of a store that other processes use, too; nil: this
+	// process has the store for itself.
+	Shared *mapclient.Options
+	// ChangeTerms makes the terms in Shared those of the store, see mapclient.Join.
+	ChangeTerms bool
+	// MapCacheBytes bounds the cache of maps of a store that is not shared.
+	MapCacheBytes int64
+	// OpenCounter opens the counters of sizes; nil, or a nil Backend: sizes are not counted.
+	OpenCounter func() (counter.Backend, error)
+	// Log takes the warnings; nil: they are discarded.
+	Log *slog.Logger
+}
+
+// DB is an open store with a client over it. Its methods are safe for concurrent use.
+type DB struct {
+	*listing.Client
+	Store    store.Store
+	Counts   counter.Backend   // nil: sizes are not counted
+	Recorder *counter.Recorder // nil if Counts is
+
+	stop   context.CancelFunc // of balancing
+	work   sync.WaitGroup
+	once   sync.Once
+	closed error
+}
+
+// lastCounts is how long Close waits for the last counts to be stored. Counts are estimates:
+// recounts correct them.
+const lastCounts = 3 * time.Second
+
+// Open makes a DB over a store, which belongs to the DB from then on: it is closed with it, or
+// if Open fails.
+func Open(ctx context.Context, s store.Store, o Options) (*DB, error) {
+	db := &DB{Store: s}
+	err := db.open(ctx, o)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
+func (db *DB) open(ctx context.Context, o Options) (err error) {
+	var client listing.Options
+	if o.OpenCounter != nil {
+		counts, err := o.OpenCounter()
+		if err != nil {
+			return err
+		}
+		db.Counts = counts
+	}
+	if db.Counts != nil {
+		db.Recorder = counter.NewRecorder(db.Counts, counter.RecorderOptions{Logger: o.Log})
+		client.Recorder, client.Sizes = db.Recorder, db.Counts
+	}
+	if o.Shared == nil {
+		client.CacheBytes = o.MapCacheBytes
+		db.Client, err = listing.NewEmbedded(db.Store, client)
+		return err
+	}
+	maps, err := mapclient.Join(ctx, db.Store, *o.Shared, o.ChangeTerms)
+	if err != nil {
+		return err
+	}
+	if db.Client, err = listing.New(db.Store, maps, client); err != nil {
+		maps.Close()
+	}
+	return err
+}
+
+// Balance keeps the buckets in shape until ctx ends or Close. It sets Store, Buckets and Counts
+// of the options.
+func (db *DB) Balance(ctx context.Context, o rebalance.Options) *rebalance.Rebalancer {
+	o.Store, o.Buckets, o.Counts = db.Store, db.Client, db.Counts
+	k := rebalance.New(o)
+	ctx, db.stop = context.WithCancel(ctx)
+	db.work.Go(func() { _ = k.Run(ctx) }) // it logs its errors
+	return k
+}
+
+// Close ends balancing, then the client, then the counters, and closes the store. No other
+// method may be called after it, nor be under way.
+func (db *DB) Close() error {
+	db.once.Do(func() {
+		if db.stop != nil {
+			db.stop()
+		}
+		db.work.Wait()
+		if db.Client != nil {
+			db.Maps().Close()
+		}
+		if db.Recorder != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), lastCounts)
+			defer cancel()
+			_ = db.Recorder.Close(ctx)
+		}
+		if db.Counts != nil {
+			db.closed = db.Counts.Close()
+		}
+		db.closed = errors.Join(db.closed, db.Store.Close())
+	})
+	return db.closed
+}

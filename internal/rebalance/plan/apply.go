@@ -1,0 +1,140 @@
+package plan
+
+import (
+	"github.com/evenkeel/evenkeel/internal/base/keytext"
+	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Goals returns what leads from a map with the given ranges to the partitions of the plan,
+// in the order of the keys. It fails with Conflict if the plan was made for another
+// layout, and with InvalidArgument if the plan contradicts itself.
+func (p *Plan) Goals(today []partmap.Range) (goals []move.Goal, err error) {
+	before, err := p.before()
+	if err != nil {
+		return nil, err
+	}
+	if err := fits(before, today); err != nil {
+		return nil, err
+	}
+	var old []partmap.Range
+	var parts []Range
+	for ranges := p.Ranges; len(today) > 0; {
+		old, parts = next(today, ranges)
+		today, ranges = today[len(old):], ranges[len(parts):]
+		g := move.Goal{Start: old[0].Start, End: old[len(old)-1].End, Stay: -1}
+		stays := int64(0)
+		for n, r := range parts {
+			g.Rows += r.Rows
+			if n > 0 {
+				g.Cuts = append(g.Cuts, []byte(r.Start))
+			}
+			for o := range old {
+				if r.ID != old[o].Partition.String() {
+					continue
+				}
+				stays += r.Rows
+				if len(old) == 1 {
+					g.Stay = n
+				} else {
+					g.Keep = append(g.Keep, n)
+				}
+			}
+		}
+		g.Copies = g.Rows - stays
+		if len(old) == 1 && len(parts) == 1 {
+			if g.Stay == 0 {
+				continue // nothing changes
+			}
+			g.Leave = old[0].Partition
+		}
+		goals = append(goals, g)
+	}
+	return goals, nil
+}
+
+// next returns the first span that can be done alone: today's ranges up to the first cut
+// that the plan leaves where it is, and the plan's ranges up to there.
+func next(today []partmap.Range, ranges []Range) (old []partmap.Range, parts []Range) {
+	i, j := 1, 1
+	for i < len(today) || j < len(ranges) {
+		if j == len(ranges) || i < len(today) && Key(today[i].Start) < ranges[j].Start {
+			i++
+		} else if i == len(today) || ranges[j].Start < Key(today[i].Start) {
+			j++
+		} else {
+			break
+		}
+	}
+	return today[:i], ranges[:j]
+}
+
+// piece is a run of keys that lay in one partition when a plan was made.
+type piece struct {
+	start Key
+	id    string
+}
+
+// before works out the layout that a plan was made for: keys that move lay in Move.From,
+// the others stay where they are.
+func (p *Plan) before() (out []piece, err error) {
+	bad := func(format string, args ...any) ([]piece, error) {
+		return nil, store.Errorf(store.InvalidArgument, "the plan contradicts itself: "+format, args...)
+	}
+	if len(p.Ranges) == 0 || p.Ranges[0].Start != "" {
+		return bad("its first partition does not begin at the lowest key")
+	}
+	m := 0
+	for i := range p.Ranges {
+		r := &p.Ranges[i]
+		end := Key("")
+		if i+1 < len(p.Ranges) {
+			if end = p.Ranges[i+1].Start; end <= r.Start {
+				return bad("the start %s is not above the one before it", quoted(end))
+			}
+		}
+		if m == len(p.Moves) || p.Moves[m].To != r.ID {
+			out = append(out, piece{r.Start, r.ID})
+			continue
+		}
+		at, whole := r.Start, false
+		for ; m < len(p.Moves) && p.Moves[m].To == r.ID; m++ {
+			x := &p.Moves[m]
+			if x.Start != at || whole {
+				return bad("the moves to %s do not cover it: one begins at %s, not at %s", text(r.ID), quoted(x.Start), quoted(at))
+			}
+			out = append(out, piece{x.Start, x.From})
+			at, whole = x.End, x.End == end
+		}
+		if !whole {
+			return bad("the moves to %s end at %s, and it ends at %s", text(r.ID), quoted(at), quoted(end))
+		}
+	}
+	if m < len(p.Moves) {
+		return bad("there is a move to %s, which is not among its partitions, or not in their order", text(p.Moves[m].To))
+	}
+	return out, nil
+}
+
+func quoted(k Key) string { return `"` + keytext.Format([]byte(k)) + `"` }
+
+// fits fails unless pieces are the ranges of the map.
+func fits(pieces []piece, today []partmap.Range) error {
+	k := 0
+	for i := range today {
+		start, id := Key(today[i].Start), today[i].Partition.String()
+		if k == len(pieces) || pieces[k].start != start || pieces[k].id != id {
+			return store.Errorf(store.Conflict, "the bucket has changed since the plan was made: "+
+				"now a range begins at %s, in partition %s. Plan again", quoted(start), id)
+		}
+		next := func() bool { return i+1 == len(today) || pieces[k].start < Key(today[i+1].Start) }
+		for k++; k < len(pieces) && pieces[k].id == id && next(); k++ {
+		}
+	}
+	if k < len(pieces) {
+		return store.Errorf(store.Conflict, "the bucket has changed since the plan was made: "+
+			"at %s there is no cut any more. Plan again", quoted(pieces[k].start))
+	}
+	return nil
+}

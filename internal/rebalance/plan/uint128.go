@@ -1,0 +1,58 @@
+package plan
+
+import (
+	"encoding/json"
+	"math/big"
+	"math/bits"
+)
+
+// Uint128 is an unsigned 128-bit number. A sum of squared deviations of row counts does
+// not fit into 64 bits, and as a float64 it would make two different plans equal. Sums
+// and differences wrap silently; callers bound their operands (row counts are at most
+// 2^53, so that 2^20 squares fit).
+type Uint128 struct{ Hi, Lo uint64 }
+
+// Square returns v*v.
+func Square(v int64) Uint128 {
+	u := uint64(v)
+	if v < 0 {
+		u = -u
+	}
+	hi, lo := bits.Mul64(u, u)
+	return Uint128{hi, lo}
+}
+
+// Add returns a+b.
+func (a Uint128) Add(b Uint128) Uint128 {
+	lo, carry := bits.Add64(a.Lo, b.Lo, 0)
+	hi, _ := bits.Add64(a.Hi, b.Hi, carry)
+	return Uint128{hi, lo}
+}
+
+// Sub returns a-b; a must not be below b.
+func (a Uint128) Sub(b Uint128) Uint128 {
+	lo, borrow := bits.Sub64(a.Lo, b.Lo, 0)
+	hi, _ := bits.Sub64(a.Hi, b.Hi, borrow)
+	return Uint128{hi, lo}
+}
+
+// Cmp returns -1, 0 or 1 as a is below, equal to or above b.
+func (a Uint128) Cmp(b Uint128) int {
+	switch {
+	case a == b:
+		return 0
+	case a.Hi < b.Hi || (a.Hi == b.Hi && a.Lo < b.Lo):
+		return -1
+	}
+	return 1
+}
+
+// Big returns a as a big integer of its own.
+func (a Uint128) Big() *big.Int {
+	v := new(big.Int).SetUint64(a.Hi)
+	v.Lsh(v, 64)
+	return v.Or(v, new(big.Int).SetUint64(a.Lo))
+}
+
+// MarshalJSON writes a number.
+func (a Uint128) MarshalJSON() ([]byte, error) { return json.Marshal(a.Big()) }
