@@ -77,7 +77,10 @@ func NewRecount(rows Slicer, p store.Partition, bounds store.Bounds, o RecountOp
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Recount{rows: rows, partition: p, rest: bounds, o: o, each: 1, count: Count{Start: bytes.Clone(bounds.Start), End: bytes.Clone(bounds.End), Sample: newSample()}}
+	return &Recount{
+		rows: rows, partition: p, rest: bounds, o: o, each: 1,
+		count: Count{Start: bytes.Clone(bounds.Start), End: bytes.Clone(bounds.End), Sample: newSample()},
+	}
 }
 
 // Rows returns the number of live entries counted so far.

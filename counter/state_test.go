@@ -103,7 +103,9 @@ func (w *world) Slice(_ context.Context, _ store.Partition, b store.Bounds, o st
 }
 
 func (w *world) recount() *Count {
-	c, err := NewRecount(w, w.p, store.Bounds{}, RecountOptions{Now: func() time.Time { return w.now }}).Run(context.Background())
+	c, err := NewRecount(
+		w, w.p, store.Bounds{}, RecountOptions{Now: func() time.Time { return w.now }},
+	).Run(context.Background())
 	require.NoError(w.t, err)
 	w.book.State(w.p).Correct(c, w.book.Generation)
 	return c
@@ -216,19 +218,24 @@ func TestARecountUnderWrites(t *testing.T) {
 	}
 	w.flush()
 	pages, fresh := 0, 0
-	r := NewRecount(w, w.p, store.Bounds{}, RecountOptions{PageRows: 400, Now: func() time.Time { return w.now }, Yield: func(context.Context, int) error {
-		for range 400 { // odd keys are new, at both sides of the place
-			w.put(fmt.Sprintf("%05d", w.r.IntN(5_000)*2+1), 10)
-			w.delete(fmt.Sprintf("%05d", w.r.IntN(5_000)*2))
-			w.put(fmt.Sprintf("!%05d", 99_999-fresh), 10) // below the place: not seen
-			fresh++
-		}
-		w.flush()
-		if pages++; pages%3 == 0 {
-			return errors.New("interrupted")
-		}
-		return nil
-	}})
+	r := NewRecount(
+		w,
+		w.p,
+		store.Bounds{},
+		RecountOptions{PageRows: 400, Now: func() time.Time { return w.now }, Yield: func(context.Context, int) error {
+			for range 400 { // odd keys are new, at both sides of the place
+				w.put(fmt.Sprintf("%05d", w.r.IntN(5_000)*2+1), 10)
+				w.delete(fmt.Sprintf("%05d", w.r.IntN(5_000)*2))
+				w.put(fmt.Sprintf("!%05d", 99_999-fresh), 10) // below the place: not seen
+				fresh++
+			}
+			w.flush()
+			if pages++; pages%3 == 0 {
+				return errors.New("interrupted")
+			}
+			return nil
+		}},
+	)
 	var c *Count
 	for err := errors.New("not begun"); err != nil; {
 		c, err = r.Run(context.Background())
@@ -537,7 +544,9 @@ func TestSpread(t *testing.T) {
 		w.recount()
 		return w.stats().Spread
 	}
-	require.Greater(t, grow(func(w *world, _ int) string { return fmt.Sprintf("%08d", 1_000_000+w.r.IntN(1_000_000)) }), 0.6)
+	require.Greater(
+		t, grow(func(w *world, _ int) string { return fmt.Sprintf("%08d", 1_000_000+w.r.IntN(1_000_000)) }), 0.6,
+	)
 	require.Less(t, grow(func(_ *world, i int) string { return fmt.Sprintf("%08d", 3_000_000+i) }), 0.5)
 	require.Less(t, grow(func(_ *world, i int) string { return fmt.Sprintf("%08d", 900_000-i) }), 0.5)
 }

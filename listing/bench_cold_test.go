@@ -34,7 +34,9 @@ func (c *readCounts) Node(ctx context.Context, b store.BucketID, id store.NodeID
 	return c.Store.Node(ctx, b, id)
 }
 
-func (c *readCounts) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (c *readCounts) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	c.slices.Add(1)
 	return c.Store.Slice(ctx, p, b, o)
 }

@@ -16,7 +16,9 @@ import (
 
 // Quanta of a partition: what of them is a stretch's, and the keys at shares of it.
 func TestQuanta(t *testing.T) {
-	quanta := []counter.Quantum{{Rows: 10}, {Key: []byte("c"), Rows: 20}, {Key: []byte("f"), Rows: 30}, {Key: []byte("k"), Rows: 40}}
+	quanta := []counter.Quantum{
+		{Rows: 10}, {Key: []byte("c"), Rows: 20}, {Key: []byte("f"), Rows: 30}, {Key: []byte("k"), Rows: 40},
+	}
 	for _, c := range []struct {
 		lo, hi string
 		want   []int64
@@ -51,7 +53,8 @@ func TestSpans(t *testing.T) {
 	keys := []string{"", "a", "b", "b\x00", "c", "d"}
 	inside := func(s *span, key string) bool {
 		k := []byte(key)
-		return !s.done && (bytes.Compare(k, s.lo) > 0 || bytes.Equal(k, s.lo) && (!s.exclusive || len(s.lo) == 0)) && (len(s.hi) == 0 || bytes.Compare(k, s.hi) < 0)
+		return !s.done && (bytes.Compare(k, s.lo) > 0 || bytes.Equal(k, s.lo) && (!s.exclusive || len(s.lo) == 0)) &&
+			(len(s.hi) == 0 || bytes.Compare(k, s.hi) < 0)
 	}
 	probes := []string{"0", "a", "a5", "b", "b\x00", "b5", "c", "c5", "d", "d5", "b\x01"}
 	for _, lo := range keys {
@@ -86,7 +89,8 @@ func TestSpans(t *testing.T) {
 							rg := partmap.Range{Entry: partmap.Entry{Start: []byte(start)}, End: []byte(end)}
 							b := base.within(&rg)
 							for _, k := range probes {
-								in := (k > string(b.Start) || k == string(b.Start) && !b.StartExclusive) && (len(b.End) == 0 || k < string(b.End))
+								in := (k > string(b.Start) || k == string(b.Start) && !b.StartExclusive) &&
+									(len(b.End) == 0 || k < string(b.End))
 								inRange := k >= start && (end == "" || k < end)
 								if !base.done {
 									require.Equal(t, inside(&base, k) && inRange, in, "%+v in [%q, %q): %q", base, start, end, k)

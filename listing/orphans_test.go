@@ -33,7 +33,9 @@ func (c *centres) Get(ctx context.Context, p store.Partition, key []byte) (store
 	return c.Store.Get(ctx, p, key)
 }
 
-func (c *centres) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (c *centres) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	page, err := c.Store.Slice(ctx, p, b, o)
 	if p == c.behind {
 		var rows []store.Row

@@ -26,7 +26,10 @@ type book struct {
 }
 
 func newBook() *book {
-	return &book{at: map[store.Partition]map[string]store.Timestamp{}, size: map[store.Partition]int{}, reads: map[store.Partition]int{}}
+	return &book{
+		at: map[store.Partition]map[string]store.Timestamp{}, size: map[store.Partition]int{},
+		reads: map[store.Partition]int{},
+	}
 }
 
 func (b *book) Put(p store.Partition, key []byte, size int, at store.Timestamp) {
@@ -62,7 +65,9 @@ func (b *book) requireRows(t *testing.T, s store.Rows, id store.BucketID) (parti
 			continue
 		}
 		partitions++
-		page, err := s.Slice(context.Background(), p, store.Bounds{}, store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true})
+		page, err := s.Slice(
+			context.Background(), p, store.Bounds{}, store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true},
+		)
 		require.NoError(t, err)
 		got := map[string]store.Timestamp{}
 		for _, row := range page.Rows {
@@ -105,7 +110,11 @@ func TestARecorderLearnsOfAcknowledgedWrites(t *testing.T) {
 	root, err := c.Maps().Load(ctx, id)
 	require.NoError(t, err)
 	edit := partmap.NewEdit(root, c.Maps().Stamp(), func(n store.NodeID) ([]byte, error) { return s.Node(ctx, id, n) })
-	_, err = edit.Begin(partmap.Move{Start: []byte("k1"), End: []byte("k2"), Parts: []partmap.Part{{Start: []byte("k1"), To: store.PartitionID{7}}}})
+	_, err = edit.Begin(
+		partmap.Move{
+			Start: []byte("k1"), End: []byte("k2"), Parts: []partmap.Part{{Start: []byte("k1"), To: store.PartitionID{7}}},
+		},
+	)
 	require.NoError(t, err)
 	change, err := edit.Change()
 	require.NoError(t, err)

@@ -34,7 +34,9 @@ type rowCounts struct {
 	slices, rows atomic.Int64
 }
 
-func (c *rowCounts) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (c *rowCounts) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	page, err := c.Store.Slice(ctx, p, b, o)
 	c.slices.Add(1)
 	c.rows.Add(int64(len(page.Rows)))

@@ -115,7 +115,8 @@ func TestSplitPointsBySizes(t *testing.T) {
 	root, ranges := bucketRanges(t, c)
 	for _, rg := range ranges {
 		p := store.Partition{Bucket: root.Bucket, ID: rg.Partition}
-		n, err := counter.NewRecount(s, p, store.Bounds{Start: rg.Start, End: rg.End}, counter.RecountOptions{}).Run(t.Context())
+		n, err := counter.NewRecount(s, p, store.Bounds{Start: rg.Start, End: rg.End}, counter.RecountOptions{}).
+			Run(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, counts.Correct(t.Context(), p, n))
 	}

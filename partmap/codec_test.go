@@ -193,7 +193,9 @@ func TestNewerVersionSaysSo(t *testing.T) {
 // TestRootLimits: what does not fit is refused before it is written.
 func TestRootLimits(t *testing.T) {
 	rng := seed.New(t)
-	r := &Root{Bucket: testBucket, Epoch: 900, Token: store.Token{1}, State: Open, Entries: someEntries(rng, nil), Ranges: 1}
+	r := &Root{
+		Bucket: testBucket, Epoch: 900, Token: store.Token{1}, State: Open, Entries: someEntries(rng, nil), Ranges: 1,
+	}
 	for i := range MaxBatches {
 		r.Batches = append(r.Batches, Batch{ID: ^uint64(0) - 100 + uint64(i), Phase: Marking, Ranges: ^uint64(0)})
 	}
@@ -224,7 +226,9 @@ func FuzzDecodeSegment(f *testing.F) {
 			knownKind(t, err)
 			return
 		}
-		require.LessOrEqual(t, s.Bytes(), int64(segmentBytes+maxNodeKeyBytes+maxNodeEntries*(commonWhereBytes+2*movedWhereBytes+12)))
+		require.LessOrEqual(
+			t, s.Bytes(), int64(segmentBytes+maxNodeKeyBytes+maxNodeEntries*(commonWhereBytes+2*movedWhereBytes+12)),
+		)
 		again, err := DecodeSegment(testBucket, encodeSegment(s.nodeHeader, entriesOf(s)))
 		require.NoError(t, err)
 		require.Equal(t, s, again)

@@ -23,7 +23,10 @@ func id16(rng *rand.Rand) (id [16]byte) {
 const testNow = 1_700_000_000
 
 func stampOf(rng *rand.Rand) Stamp {
-	return Stamp{Token: store.Token(id16(rng)), Now: time.Unix(testNow, 0), NewNode: func() store.NodeID { return store.NodeID(id16(rng)) }}
+	return Stamp{
+		Token: store.Token(id16(rng)), Now: time.Unix(testNow, 0),
+		NewNode: func() store.NodeID { return store.NodeID(id16(rng)) },
+	}
 }
 
 // blobs is a store of nodes.

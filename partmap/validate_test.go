@@ -99,7 +99,9 @@ func TestValidateReportsEverything(t *testing.T) {
 	r.Ranges = 99
 	r.State = 7
 	problems := Validate(r, nil)
-	require.Equal(t, []ProblemKind{MiscountedRanges, Scattered, NoPartition, UnknownBatch, BadBatch, BadRoot}, kindsOf(problems))
+	require.Equal(
+		t, []ProblemKind{MiscountedRanges, Scattered, NoPartition, UnknownBatch, BadBatch, BadRoot}, kindsOf(problems),
+	)
 	for _, p := range problems {
 		switch p.Kind {
 		case NoPartition:
@@ -142,7 +144,9 @@ func TestValidateReadsNodes(t *testing.T) {
 		}
 		problems := Validate(w.root, w.blobs.read)
 		require.Contains(t, kindsOf(problems), want)
-		require.True(t, slices.ContainsFunc(problems, func(p Problem) bool { return p.Kind == want && p.Node == id }), "%v", problems)
+		require.True(
+			t, slices.ContainsFunc(problems, func(p Problem) bool { return p.Kind == want && p.Node == id }), "%v", problems,
+		)
 	}
 	for _, id := range all {
 		spoiled(id, nil, Unreadable)
@@ -171,7 +175,8 @@ func TestValidateReadsNodes(t *testing.T) {
 		}
 		// Its last range begins beyond the next node.
 		beyond := append(slices.Clone(entries), Entry{Start: bytesOf(0xff, 40), Partition: store.PartitionID{7}})
-		if string(entries[len(entries)-1].Start) < string(beyond[len(entries)].Start) && string(w.model[len(w.model)-1].Start) > string(s.At(s.Len()-1)) {
+		if string(entries[len(entries)-1].Start) < string(beyond[len(entries)].Start) &&
+			string(w.model[len(w.model)-1].Start) > string(s.At(s.Len()-1)) {
 			spoiled(id, encodeSegment(s.nodeHeader, beyond).Blob, Untiled)
 		}
 	}

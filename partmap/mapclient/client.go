@@ -201,7 +201,10 @@ func (c *Client) load(ctx context.Context, b *bucket) (*epoch, error) {
 		return nil, err
 	}
 	if known != nil && (r.Epoch < known.root.Epoch || r.Epoch == known.root.Epoch && r.Token != known.root.Token) {
-		return nil, store.Errorf(store.Corrupt, "the root of bucket %s went back from epoch %d to %d, or changed without a swap", b.id, known.root.Epoch, r.Epoch)
+		return nil, store.Errorf(
+			store.Corrupt, "the root of bucket %s went back from epoch %d to %d, or changed without a swap", b.id,
+			known.root.Epoch, r.Epoch,
+		)
 	}
 	return c.epochs.publish(b, r), nil
 }
@@ -252,9 +255,14 @@ func (c *Client) explain(ctx context.Context, r *partmap.Root, err error) error 
 	case loadErr != nil:
 		return loadErr
 	case newest.Epoch > r.Epoch:
-		return &store.Error{Kind: store.Unavailable, Op: fmt.Sprintf("epoch %d of bucket %s", r.Epoch, r.Bucket), Err: ErrStale}
+		return &store.Error{
+			Kind: store.Unavailable, Op: fmt.Sprintf("epoch %d of bucket %s", r.Epoch, r.Bucket), Err: ErrStale,
+		}
 	}
-	return &store.Error{Kind: store.Corrupt, Op: fmt.Sprintf("epoch %d of bucket %s", r.Epoch, r.Bucket), Err: fmt.Errorf("the root names a node that is not there: %v", err)}
+	return &store.Error{
+		Kind: store.Corrupt, Op: fmt.Sprintf("epoch %d of bucket %s", r.Epoch, r.Bucket),
+		Err: fmt.Errorf("the root names a node that is not there: %v", err),
+	}
 }
 
 // Ranges iterates over the ranges of a root in order, starting with the one that contains
@@ -278,7 +286,9 @@ func (c *Client) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.
 
 // RangeBefore returns the range of a root that ends at a cut; false if that is the lowest
 // key. It fails like Find.
-func (c *Client) RangeBefore(ctx context.Context, r *partmap.Root, cut []byte) (before partmap.Range, found bool, err error) {
+func (c *Client) RangeBefore(
+	ctx context.Context, r *partmap.Root, cut []byte,
+) (before partmap.Range, found bool, err error) {
 	if len(cut) == 0 {
 		return before, false, nil
 	}

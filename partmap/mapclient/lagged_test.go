@@ -53,7 +53,10 @@ func (l *locked) oneIn(n int) bool {
 }
 
 func newLagged(rng *locked) *lagged {
-	return &lagged{Store: memstore.New(), rng: rng, shown: map[string]store.Record{}, seen: map[string][]event{}, swaps: map[string][]event{}}
+	return &lagged{
+		Store: memstore.New(), rng: rng, shown: map[string]store.Record{}, seen: map[string][]event{},
+		swaps: map[string][]event{},
+	}
 }
 
 func register(t store.Table, key []byte) string { return fmt.Sprintf("%s/%x", t, key) }
@@ -145,7 +148,10 @@ type process struct {
 }
 
 func newProcess(all *lagged, rng *locked, faults faultstore.Options) *process {
-	p := &process{all: all, rng: rng, started: time.Now(), rate: 1, prefetched: map[string]store.Record{}, pretended: map[string]store.Record{}}
+	p := &process{
+		all: all, rng: rng, started: time.Now(), rate: 1, prefetched: map[string]store.Record{},
+		pretended: map[string]store.Record{},
+	}
 	p.Store, _ = faultstore.New(all, faults)
 	return p
 }

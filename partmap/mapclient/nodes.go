@@ -25,7 +25,9 @@ func (n *node) check(r *partmap.Root, c partmap.Child, height uint8) error {
 	case n.index.Len() > 0:
 		return partmap.CheckIndex(r, c, height, &n.index)
 	case height != 0:
-		return store.Errorf(store.Corrupt, "node %s of bucket %s is a segment, its parent says that it has height %d", c.Node, r.Bucket, height)
+		return store.Errorf(
+			store.Corrupt, "node %s of bucket %s is a segment, its parent says that it has height %d", c.Node, r.Bucket, height,
+		)
 	}
 	return partmap.CheckSegment(r, c, &n.segment)
 }
@@ -78,7 +80,9 @@ type nodes struct {
 const loadTimeout = 10 * time.Second
 
 // child returns the node of a child that links do not have, and links it.
-func (n *nodes) child(ctx context.Context, r *partmap.Root, c partmap.Child, height uint8, l *atomic.Pointer[slot]) (*node, error) {
+func (n *nodes) child(
+	ctx context.Context, r *partmap.Root, c partmap.Child, height uint8, l *atomic.Pointer[slot],
+) (*node, error) {
 	s, ok := n.cache.peek(c.Node)
 	var got *node
 	if ok {

@@ -133,10 +133,14 @@ func (k *clock) try() (*poll, error) {
 		return nil, err
 	}
 	p.clock = k
-	if was := k.latest.Load(); was != nil && (p.version.Epoch < was.version.Epoch || p.version.Epoch == was.version.Epoch && p.version != was.version) {
+	if was := k.latest.Load(); was != nil &&
+		(p.version.Epoch < was.version.Epoch || p.version.Epoch == was.version.Epoch && p.version != was.version) {
 		k.line.Add(1)
-		return nil, store.Errorf(store.Unavailable, "%s: it went back from %d to %d, or changed without a bump: if the store was restored, restart this process",
-			clockName(k.number), was.mapClock.value, p.mapClock.value)
+		return nil, store.Errorf(
+			store.Unavailable,
+			"%s: it went back from %d to %d, or changed without a bump: if the store was restored, restart this process",
+			clockName(k.number), was.mapClock.value, p.mapClock.value,
+		)
 	}
 	p.line = k.line.Load()
 	return p, nil

@@ -201,7 +201,10 @@ func step(ctx context.Context, c *mapclient.Client, root *partmap.Root, rng *ran
 	if len(root.Batches) == 0 {
 		lo := rng.IntN(len(ranges))
 		hi := min(lo+rng.IntN(2), len(ranges)-1)
-		m := partmap.Move{Start: ranges[lo].Start, End: ranges[hi].End, Parts: []partmap.Part{{Start: ranges[lo].Start, To: store.PartitionID(newUUID(rng))}}}
+		m := partmap.Move{
+			Start: ranges[lo].Start, End: ranges[hi].End,
+			Parts: []partmap.Part{{Start: ranges[lo].Start, To: store.PartitionID(newUUID(rng))}},
+		}
 		_, err := e.Begin(m)
 		return changeOf(e, err)
 	}

@@ -114,7 +114,10 @@ func (s *Store) sessionIn(ctx context.Context, dataCentre string) (*gocql.Sessio
 func (s *Store) hostsIn(ctx context.Context, dataCentre string) (hosts []string, err error) {
 	err = s.retry(ctx, s.o.ReadTimeout, func(ctx context.Context) error {
 		hosts = nil
-		iter := s.session.Query("SELECT data_center, native_address, native_port FROM system.peers_v2").WithContext(ctx).Consistency(gocql.One).Iter()
+		iter := s.session.Query("SELECT data_center, native_address, native_port FROM system.peers_v2").
+			WithContext(ctx).
+			Consistency(gocql.One).
+			Iter()
 		var name string
 		var address net.IP
 		var port int

@@ -39,7 +39,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		session.Close()
 		return nil, err
 	}
-	s := &Store{o: o, levels: levels, session: session, auth: auth, remote: map[string]*gocql.Session{}, sites: map[string]string{}}
+	s := &Store{
+		o: o, levels: levels, session: session, auth: auth, remote: map[string]*gocql.Session{},
+		sites: map[string]string{},
+	}
 	s.rows = rows{s: s, read: levels.readRows, write: levels.writeRows, memory: memory}
 	return s, nil
 }
@@ -56,7 +59,10 @@ func look(ctx context.Context, o Options) error {
 		return err
 	}
 	if !slices.Contains(names, o.DataCentre) {
-		return store.Errorf(store.InvalidArgument, "there is no data centre %q in this cluster: it has %s", o.DataCentre, strings.Join(names, ", "))
+		return store.Errorf(
+			store.InvalidArgument, "there is no data centre %q in this cluster: it has %s", o.DataCentre,
+			strings.Join(names, ", "),
+		)
 	}
 	problems, err := a.Check(ctx)
 	if err != nil {

@@ -53,13 +53,16 @@ func (r *replica) read(b store.Bounds, limit int, reverse bool) (partPage, error
 
 func inside(b store.Bounds, key []byte) bool {
 	above := bytes.Compare(key, b.Start)
-	return (above > 0 || above == 0 && !b.StartExclusive || len(b.Start) == 0) && (len(b.End) == 0 || bytes.Compare(key, b.End) < 0)
+	return (above > 0 || above == 0 && !b.StartExclusive || len(b.Start) == 0) &&
+		(len(b.End) == 0 || bytes.Compare(key, b.End) < 0)
 }
 
 // readAll reads page by page through sliceInParts.
 func (r *replica) readAll(known *partitionMemory, b store.Bounds, o store.SliceOptions) (got [][]byte, err error) {
 	for {
-		page, err := sliceInParts(known, b, o, func(b store.Bounds) (partPage, error) { return r.read(b, o.Limit, o.Reverse) })
+		page, err := sliceInParts(
+			known, b, o, func(b store.Bounds) (partPage, error) { return r.read(b, o.Limit, o.Reverse) },
+		)
 		if err != nil {
 			return got, err
 		}

@@ -34,7 +34,10 @@ func BenchmarkPutBatchOf100(b *testing.B) {
 	rows := make([]store.Row, 100)
 	for n := uint64(0); b.Loop(); n++ {
 		for i := range rows {
-			rows[i] = store.Row{Key: binary.BigEndian.AppendUint64(nil, (n*100+uint64(i))*0x9e3779b97f4a7c15), Value: make([]byte, 64), Timestamp: 1}
+			rows[i] = store.Row{
+				Key: binary.BigEndian.AppendUint64(nil, (n*100+uint64(i))*0x9e3779b97f4a7c15), Value: make([]byte, 64),
+				Timestamp: 1,
+			}
 		}
 		require.NoError(b, s.Put(b.Context(), p, rows...))
 	}

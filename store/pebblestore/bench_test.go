@@ -50,7 +50,9 @@ func fill(b *testing.B, s *Store, db *pebble.DB, p store.Partition, valueBytes i
 		batch := db.NewBatch()
 		for j := range rows {
 			binary.BigEndian.PutUint32(cell[1:], uint32(i+j)*2654435761)
-			rows[j] = store.Row{Key: benchKey(i + j), Value: append([]byte(nil), cell...), Timestamp: 1e15 + store.Timestamp(i+j)}
+			rows[j] = store.Row{
+				Key: benchKey(i + j), Value: append([]byte(nil), cell...), Timestamp: 1e15 + store.Timestamp(i+j),
+			}
 			require.NoError(b, batch.Set(append(prefix[:len(prefix):len(prefix)], rows[j].Key...), rows[j].Value, nil))
 		}
 		require.NoError(b, s.Put(context.Background(), p, rows...))

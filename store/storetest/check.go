@@ -35,7 +35,10 @@ func (s *suite) checkPage(page store.Page, all []store.Row, b store.Bounds, o st
 	case page.More && len(got) == 0:
 		return fmt.Errorf("an empty page says that there is more")
 	case !page.More && len(got) < len(want):
-		return fmt.Errorf("%d rows of %d, and no more is said to be there; missing: %s", len(got), len(want), formatRows(want[len(got):len(got)+1]))
+		return fmt.Errorf(
+			"%d rows of %d, and no more is said to be there; missing: %s", len(got), len(want),
+			formatRows(want[len(got):len(got)+1]),
+		)
 	case page.More && !full && !s.ShortPages:
 		return fmt.Errorf("%d rows of %d, and more is said to be there, but no limit is reached", len(got), len(want))
 	}
@@ -63,7 +66,9 @@ func sameRow(a, b store.Row) bool {
 }
 
 // checkSlice reads one page and compares it.
-func (s *suite) checkSlice(ctx context.Context, rows store.Rows, p store.Partition, all []store.Row, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (s *suite) checkSlice(
+	ctx context.Context, rows store.Rows, p store.Partition, all []store.Row, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	o.Into = dirty(int(s.pages.Add(1) % 7))
 	page, err := rows.Slice(ctx, p, b, o)
 	if err == nil {
@@ -88,7 +93,9 @@ func dirty(n int) []store.Row {
 }
 
 // checkPages reads page after page to the end of the bounds.
-func (s *suite) checkPages(ctx context.Context, rows store.Rows, p store.Partition, all []store.Row, b store.Bounds, o store.SliceOptions) error {
+func (s *suite) checkPages(
+	ctx context.Context, rows store.Rows, p store.Partition, all []store.Row, b store.Bounds, o store.SliceOptions,
+) error {
 	for {
 		page, err := s.checkSlice(ctx, rows, p, all, b, o)
 		if err != nil || !page.More {
@@ -122,7 +129,9 @@ func checkGet(ctx context.Context, rows store.Rows, p store.Partition, all []sto
 
 // checkPartition compares a partition in every way of reading: forward, in
 // reverse, within random bounds, in pages, key by key. keys are also asked for.
-func (s *suite) checkPartition(ctx context.Context, rows store.Rows, p store.Partition, all []store.Row, keys [][]byte, r *rand.Rand) error {
+func (s *suite) checkPartition(
+	ctx context.Context, rows store.Rows, p store.Partition, all []store.Row, keys [][]byte, r *rand.Rand,
+) error {
 	whole := store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true}
 	if err := s.checkPages(ctx, rows, p, all, store.Bounds{}, whole); err != nil {
 		return err

@@ -32,8 +32,10 @@ var bugs = map[string]struct {
 	rule string
 	open func() store.Store
 }{
-	"the smaller value wins ties":    {"at a tie", func() store.Store { return smallerWins{memstore.New()} }},
-	"removals forget late writes":    {"a removal hides late puts", func() store.Store { return forgetful{memstore.New()} }},
+	"the smaller value wins ties": {"at a tie", func() store.Store { return smallerWins{memstore.New()} }},
+	"removals forget late writes": {
+		"a removal hides late puts", func() store.Store { return forgetful{memstore.New()} },
+	},
 	"removals spare equal timestamp": {"at a tie", func() store.Store { return sparing{memstore.New()} }},
 	"StartExclusive is ignored":      {"a slice obeys bounds", func() store.Store { return inclusive{memstore.New()} }},
 	"a full page is the last":        {"a slice obeys bounds", func() store.Store { return fullIsLast{memstore.New()} }},
@@ -104,14 +106,18 @@ func (s sparing) Remove(ctx context.Context, p store.Partition, b store.Bounds, 
 
 type inclusive struct{ *memstore.Store }
 
-func (s inclusive) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (s inclusive) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	b.StartExclusive = false
 	return s.Store.Slice(ctx, p, b, o)
 }
 
 type fullIsLast struct{ *memstore.Store }
 
-func (s fullIsLast) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (s fullIsLast) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	page, err := s.Store.Slice(ctx, p, b, o)
 	page.More = page.More && len(page.Rows) < o.Limit
 	return page, err
@@ -119,7 +125,9 @@ func (s fullIsLast) Slice(ctx context.Context, p store.Partition, b store.Bounds
 
 type alwaysMore struct{ *memstore.Store }
 
-func (s alwaysMore) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (s alwaysMore) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	page, err := s.Store.Slice(ctx, p, b, o)
 	page.More = len(page.Rows) > 0
 	return page, err
@@ -127,7 +135,9 @@ func (s alwaysMore) Slice(ctx context.Context, p store.Partition, b store.Bounds
 
 type stamped struct{ *memstore.Store }
 
-func (s stamped) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (s stamped) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	o.Timestamps = true
 	return s.Store.Slice(ctx, p, b, o)
 }
