@@ -10,10 +10,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Open connects to a cluster. It refuses, with InvalidArgument and what to do,
-// an unknown data centre, a login that is missing or wrong, and a schema or
-// configuration on which the store would not keep its promises (Admin.Check);
-// it is Unavailable where no host can be reached.
+// Open connects to a cluster. It fails with InvalidArgument, and a remedy in the message, for
+// an unknown data centre, a missing or wrong login, and a schema or configuration with which
+// the store would not be correct (Admin.Check); with Unavailable where it reaches no host.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	o, err := o.withDefaults()
 	if err != nil {
