@@ -8,25 +8,24 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A Book is the states of partitions, and what is needed to take each batch in
-// once. Backends keep one, or the parts of it that they work on. A Book is not
-// safe for concurrent use.
+// A Book has the states of partitions, and what is needed to apply each batch once. Backends
+// keep one, or the parts of it that they work on. It is not safe for concurrent use.
 type Book struct {
-	// Generation grows when batches are known to be lost. What was corrected in
-	// an older generation is no longer Known.
+	// Generation grows when batches are known to be lost. States that were corrected in an
+	// older generation are no longer Known.
 	Generation uint64
 	States     map[store.PartitionID]*State
 	clients    map[uuid.UUID]client
 }
 
-// client is the last batch that was taken in of a client.
+// client is the last batch that was applied of a client.
 type client struct {
 	seq uint64
 	at  time.Time
 }
 
-// forgetClient is after what time without a batch a client is forgotten. A
-// Recorder takes a new name long before that.
+// forgetClient is the time without a batch after which a client is forgotten. A Recorder
+// takes a new id long before that.
 const forgetClient = 24 * time.Hour
 
 // NewBook returns an empty book.
@@ -34,11 +33,11 @@ func NewBook() *Book {
 	return &Book{Generation: 1, States: map[store.PartitionID]*State{}, clients: map[uuid.UUID]client{}}
 }
 
-// Seen reports whether a batch was taken in already.
+// Seen reports whether a batch was applied already.
 func (b *Book) Seen(batch *Batch) bool { return batch.Seq <= b.clients[batch.Client].seq }
 
-// Apply takes a batch in, unless it was before. Where the client's batch before
-// it is missing, the generation grows.
+// Apply applies a batch, unless it was applied before. If the client's previous batch is
+// missing, the generation grows.
 func (b *Book) Apply(batch *Batch) {
 	if b.Seen(batch) {
 		return
@@ -58,7 +57,7 @@ func (b *Book) Apply(batch *Batch) {
 	}
 }
 
-// State returns the state of a partition, a new one if there is none.
+// State returns the state of a partition, creating it if necessary.
 func (b *Book) State(p store.Partition) *State {
 	s, ok := b.States[p.ID]
 	if !ok {
@@ -68,7 +67,7 @@ func (b *Book) State(p store.Partition) *State {
 	return s
 }
 
-// Hints returns those for the partitions of a batch.
+// Hints returns the hints for the partitions of a batch.
 func (b *Book) Hints(batch *Batch) []Hint {
 	hints := make([]Hint, 0, len(batch.Deltas))
 	for i := range batch.Deltas {
@@ -80,7 +79,7 @@ func (b *Book) Hints(batch *Batch) []Hint {
 	return hints
 }
 
-// Stats says what is known of partitions at a time, in their order.
+// Stats returns the estimates for partitions at a time, in order.
 func (b *Book) Stats(partitions []store.Partition, now time.Time) []Stats {
 	all := make([]Stats, len(partitions))
 	for i, p := range partitions {
@@ -106,7 +105,7 @@ func (b *Book) AppendHead(dst []byte) ([]byte, error) {
 	return e.b, nil
 }
 
-// OpenBook is the reverse of AppendHead: a book without states. It fails with
+// OpenBook is the inverse of AppendHead: it returns a book without states. It fails with
 // Corrupt, or with InvalidArgument for a newer form.
 func OpenBook(head []byte) (*Book, error) {
 	d := decoder{b: head}

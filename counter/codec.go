@@ -135,7 +135,10 @@ func (d *decoder) end(what string) error {
 // begin reads the form.
 func (d *decoder) begin(what string) error {
 	if got := d.raw(1)[0]; !d.bad && got != form {
-		return store.Errorf(store.InvalidArgument, "%s of a counter has form %d, this program knows %d only: it was written by a newer one", what, got, form)
+		return store.Errorf(
+			store.InvalidArgument, "%s of a counter has form %d, this program knows %d only: it was written by a newer one",
+			what, got, form,
+		)
 	}
 	return nil
 }
@@ -227,8 +230,11 @@ func (e *encoder) rate(r *rate) {
 func (d *decoder) rate() rate { return rate{d.float(), d.int(), d.int()} }
 
 func (s *State) counts() []*int64 {
-	return []*int64{&s.puts, &s.deletes, &s.putBytes, &s.applied, &s.lastPut, &s.deadMs, &s.base.rows, &s.base.bytes, &s.base.markers, &s.base.puts, &s.base.deletes, &s.base.fruitless,
-		&s.now.rows, &s.now.distinct, &s.now.there, &s.now.bytes, &s.now.spread}
+	return []*int64{
+		&s.puts, &s.deletes, &s.putBytes, &s.applied, &s.lastPut, &s.deadMs, &s.base.rows, &s.base.bytes, &s.base.markers,
+		&s.base.puts, &s.base.deletes, &s.base.fruitless, &s.now.rows, &s.now.distinct, &s.now.there, &s.now.bytes,
+		&s.now.spread,
+	}
 }
 
 func (s *State) rates() []*rate {

@@ -36,9 +36,11 @@ func someState() *State {
 }
 
 func someBatch() *Batch {
-	d := Delta{Partition: store.Partition{Bucket: store.BucketID{1}, ID: store.PartitionID{2}}, Puts: 1 << 53,
-		Deletes: 2, Markers: 3, PutBytes: 4, Above: 5, Reads: 6,
-		Top: []byte("top"), Blind: true, Sample: someState().sample}
+	d := Delta{
+		Partition: store.Partition{Bucket: store.BucketID{1}, ID: store.PartitionID{2}}, Puts: 1 << 53, Deletes: 2,
+		Markers: 3, PutBytes: 4, Above: 5, Reads: 6, Top: []byte("top"), Blind: true,
+		Sample: someState().sample,
+	}
 	other := Delta{Partition: store.Partition{Bucket: store.BucketID{3}, ID: store.PartitionID{4}}, Sample: newSample()}
 	return &Batch{Client: uuid.UUID{7}, Seq: 300, At: time.UnixMicro(1_700_000_000_000_001), Deltas: []Delta{d, other}}
 }

@@ -8,21 +8,19 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Stats is what is known of one partition. The numbers are estimates; see
-// Known.
+// Stats are the estimates for one partition.
 type Stats struct {
 	Partition store.Partition
-	// Known says that the estimates build on an exact count, and that no writes
-	// since then are known to be missing. Where it is false, Rows are at least
-	// what was seen, and only a recount tells.
+	// Known means that the estimates are based on an exact count, and that no writes since
+	// then are known to be missing. Otherwise Rows is a lower bound.
 	Known bool
 	// Rows are live entries, Bytes those of their keys and values.
 	Rows, Bytes int64
-	// AtMost is how many rows there are if every put since the last recount was of a
-	// new key and no delete hit one.
+	// AtMost is the number of rows if every put since the last recount was of a new key and
+	// no delete removed one.
 	AtMost int64
-	// Dead are tombstones that reads may still have to step over: deletes, fading
-	// within days. Markers are what the last recount saw of them.
+	// Dead are tombstones that reads may have to skip: deletes, which fade within days.
+	// Markers are deletion markers found by the last recount.
 	Dead, Markers int64
 	// Distinct are the different keys put since the last recount.
 	Distinct int64
@@ -31,21 +29,21 @@ type Stats struct {
 	// Appends are puts above the highest key so far. AppendShare is their share of the
 	// last 64 puts or so, 0 to 1; 0 also where there were fewer than 8.
 	AppendsPerS, AppendShare float64
-	// Spread says how evenly the newest keys lie among all: 1 is like all keys, 0 is
-	// all at one end, and also where too little is known.
+	// Spread is how evenly the newest keys lie among all: 1 is like all keys; 0 is all at
+	// one end, or too little is known.
 	Spread float64
-	// GrowthRowsPerS are rows gained per second (negative: lost), over about the
-	// last hour.
+	// GrowthRowsPerS is the growth in rows per second over about the last hour; negative if
+	// the partition shrinks.
 	GrowthRowsPerS float64
 	// Top is the highest key put, or its first 1,024 bytes; nil if none was seen.
 	Top []byte
-	// Recounted is when the last recount began (zero: never), RecountedRows what
-	// it found. Fruitless are the recounts in a row that found nothing to do.
+	// Recounted is when the last recount began (zero: never), RecountedRows its result.
+	// Fruitless is the number of consecutive recounts after which nothing was done.
 	Recounted     time.Time
 	RecountedRows int64
 	Fruitless     int
-	// Puts are all puts that were counted, ever; LastPut is when the last of them were
-	// told (zero: never).
+	// Puts are all puts ever counted; LastPut is when the last of them were flushed (zero:
+	// never).
 	Puts    int64
 	LastPut time.Time
 
@@ -53,10 +51,10 @@ type Stats struct {
 	from, to uint64
 }
 
-// Covers reports whether the last recount was one of the range [start, end) of its
-// partition (empty end: plus infinity), so that the estimates are of that range: a
-// partition loses keys when its range is cut, and the counts do not learn of it. A
-// cut above the highest key takes nothing away.
+// Covers reports whether the last recount was of the range [start, end) of its partition
+// (empty end: plus infinity), so that the estimates are for that range: when a range is
+// split its partition loses keys that stay counted. A cut above the highest key changes
+// nothing.
 func (s Stats) Covers(start, end []byte) bool {
 	if s.Recounted.IsZero() || s.from != hashOf(start) {
 		return false
@@ -64,44 +62,39 @@ func (s Stats) Covers(start, end []byte) bool {
 	return s.to == hashOf(end) || len(s.Top) < maxTop && bytes.Compare(s.Top, end) < 0
 }
 
-// A Quantum is a sampled run of keys: Rows rows from Key up to the next one's.
+// A Quantum is a run of keys: about Rows rows from Key up to the Key of the next one.
 type Quantum struct {
 	Key  []byte
 	Rows int64
 }
 
-// A Source says what is known of partitions.
+// A Source returns estimates of partitions.
 type Source interface {
-	// Stats returns one Stats per partition, in their order. What nothing is
-	// known of is not Known. It fails with Unavailable or Timeout where the
-	// backend can't be reached.
+	// Stats returns one Stats per partition, in order. It fails with Unavailable or Timeout
+	// where the backend can't be reached.
 	Stats(ctx context.Context, partitions []store.Partition) ([]Stats, error)
-	// Quanta returns where the rows of a partition lie, as far as its sample
-	// tells, in the order of their keys: up to 256, which add up to Stats.Rows. The
-	// first key is empty; it stands for the range's start. None, if nothing is
-	// known. It fails like Stats.
+	// Quanta estimates where the rows of a partition lie: up to 256 quanta in the order of
+	// their keys, which add up to Stats.Rows. The first key is empty, for the start of the
+	// range. There are none if nothing is known. It fails like Stats.
 	Quanta(ctx context.Context, p store.Partition) ([]Quantum, error)
 }
 
-// A Backend keeps what all clients say. Its methods are safe for concurrent use,
-// also by several processes where it is shared. They fail with Unavailable or
-// Timeout; whoever records, goes on without it.
+// A Backend merges and keeps the counts of all clients. Its methods are safe for concurrent
+// use, also by several processes where it is shared. They fail with Unavailable or Timeout.
 type Backend interface {
 	Source
-	// Flush takes in a batch, once, however often it is called with it, and
-	// returns hints for its partitions. If it fails, the batch may have been taken
-	// in all the same: it is to be sent again, unchanged, before a later one. The
-	// batch is not kept.
+	// Flush applies a batch, once, even if it is called repeatedly with it, and returns
+	// hints for its partitions. If it fails the batch may have been applied: send it again,
+	// unchanged, before a later one. The batch is not kept.
 	Flush(ctx context.Context, b *Batch) ([]Hint, error)
-	// Written returns the partitions of which batches told that were taken in since
-	// mark, and the mark to go on from. With mark 0, and after a restart, it returns
-	// those that it remembers: what was told before is missing, so a caller looks at
-	// everything first. Some may be returned twice.
+	// Written returns the partitions of batches that were applied since mark, and the next
+	// mark. It may return one twice. With mark 0, and after a restart, earlier writes are
+	// missing, so that a caller has to look at all partitions first.
 	Written(ctx context.Context, mark uint64) (partitions []store.Partition, next uint64, err error)
-	// Correct takes in the result of a recount.
+	// Correct applies the result of a recount.
 	Correct(ctx context.Context, p store.Partition, c *Count) error
-	// Forget drops what is known of partitions that are no more.
+	// Forget drops the counts of partitions that do not exist any more.
 	Forget(ctx context.Context, partitions ...store.Partition) error
-	// Close lets go of what the backend holds. What was flushed stays.
+	// Close releases the resources of the backend. What was flushed stays.
 	Close() error
 }

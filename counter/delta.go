@@ -8,44 +8,43 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A Delta is what one client did to one partition since it last said so.
+// A Delta is what one client did to one partition since its last flush.
 type Delta struct {
 	Partition store.Partition
-	// Puts and Deletes are acknowledged writes; of the deletes, Markers were
-	// written as markers, because the range was moving.
+	// Puts and Deletes are acknowledged writes. Markers are the deletes that wrote markers,
+	// because the range was moving.
 	Puts, Deletes, Markers int64
 	// PutBytes are the bytes of keys and values that were put.
 	PutBytes int64
-	// Above are the puts whose key was above every key seen some moments before.
+	// Above are the puts with a key above every key seen some moments before.
 	Above int64
-	// Reads are reads of the partition, pages and single entries alike.
+	// Reads are reads of the partition, of pages and single entries.
 	Reads int64
 	// Top is the highest key put so far, at most maxTop bytes of it.
 	Top []byte
-	// Blind says that there was no memory to sample all keys: Sample is empty.
+	// Blind means that there was no memory to sample all keys: Sample is empty.
 	Blind bool
 	// Sample holds keys that were written.
 	Sample Sample
 }
 
-// maxTop is how many bytes of the highest key are kept.
+// maxTop is the number of bytes kept of the highest key.
 const maxTop = 1024
 
-// A Batch is deltas that a backend takes in together or not at all.
+// A Batch has deltas that a backend applies together or not at all.
 type Batch struct {
-	// Client and Seq name the batch: a client numbers its batches from 1, and
-	// sends the next only when it knows that the one before was taken. So a
-	// batch that is told twice counts once, and one that was lost is noticed.
+	// Client and Seq identify the batch: a client numbers its batches from 1, and sends the
+	// next one only once the one before was applied. So a repeated batch counts once, and a
+	// lost one is detected.
 	Client uuid.UUID
 	Seq    uint64
-	// From and At are between what moments it was recorded, by the client's wall
-	// clock: a backlog is no burst.
+	// From and At bound the time in which it was recorded, by the client's wall clock.
 	From, At time.Time
 	Deltas   []Delta
 }
 
-// A Hint is what a backend tells a client of a partition, so that it samples no
-// more keys than are of use and knows the highest key that others have put.
+// A Hint is information for clients about a partition: Below is the limit of its sample, so
+// that they sample no more keys than are useful, and Top the highest key of all clients.
 type Hint struct {
 	Partition store.PartitionID
 	Below     uint64

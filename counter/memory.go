@@ -8,7 +8,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Memory is a Backend that keeps everything in memory, for as long as it lives.
+// Memory is a Backend in memory.
 type Memory struct {
 	now func() time.Time
 
@@ -18,7 +18,7 @@ type Memory struct {
 	batches uint64
 }
 
-// NewMemory returns an empty one; now is the wall clock, time.Now if nil.
+// NewMemory returns an empty Memory; now is the wall clock, time.Now if nil.
 func NewMemory(now func() time.Time) *Memory {
 	if now == nil {
 		now = time.Now
@@ -88,5 +88,5 @@ func (m *Memory) Forget(_ context.Context, partitions ...store.Partition) error 
 	return nil
 }
 
-// Close implements Backend; there is nothing to let go of.
+// Close implements Backend.
 func (m *Memory) Close() error { return nil }

@@ -18,15 +18,15 @@ type rate struct {
 const (
 	fast = time.Minute
 	slow = time.Hour
-	// setBack is more than clients' clocks differ by.
+	// setBack is more than the clocks of clients differ.
 	setBack = 10 * time.Second
-	// many are so many events that their rate can be told from a short time.
+	// many is the number of events whose rate can be measured within a short time.
 	many = 200
 )
 
-// add counts n events that are spread over some time up to at. Clients' clocks differ a little: what comes from
-// before the newest moment counts as now. A clock that was set back takes the
-// measurement with it.
+// add counts n events that are spread over some time up to at. Clocks of clients differ a
+// little: events before the newest moment count as now. If a clock is set back the
+// measurement is shifted with it.
 func (r *rate) add(n float64, over time.Duration, at time.Time, constant time.Duration) {
 	now := at.UnixMilli()
 	if r.since == 0 {
@@ -44,11 +44,10 @@ func (r *rate) add(n float64, over time.Duration, at time.Time, constant time.Du
 	r.at = now
 }
 
-// get returns the rate at a time. As long as there has been less than a time
-// constant to measure, it is the mean of what there was; but of a sixtieth of the
-// constant at least, or the first event would look like many. Where there were many, a
-// second tells enough: a load that fills a partition within a minute must not look like
-// one that takes an hour.
+// get returns the rate at a time. Before a whole time constant has passed it is the mean since
+// the first event, but over a sixtieth of the constant at least, or the first event would
+// look like many. With many events a second is enough: a load that fills a partition within a
+// minute must not look like one that takes an hour.
 func (r *rate) get(at time.Time, constant time.Duration) float64 {
 	if r.since == 0 {
 		return 0
@@ -66,7 +65,7 @@ func decay(ms int64, constant time.Duration) float64 {
 	return math.Exp(-float64(ms) / float64(constant.Milliseconds()))
 }
 
-// faded is what is left at its end of events that are spread over some time.
+// faded is the weight, at its end, of events that are spread over some time.
 func faded(over, constant time.Duration) float64 {
 	x := over.Seconds() / constant.Seconds()
 	if x < 1e-6 {

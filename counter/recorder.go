@@ -20,21 +20,20 @@ type Flusher interface {
 	Flush(ctx context.Context, b *Batch) ([]Hint, error)
 }
 
-// RecorderOptions; the zero value is good.
+// RecorderOptions are options of a Recorder. The zero value has the defaults.
 type RecorderOptions struct {
-	// Every is how often what was recorded is flushed, default 1 s; negative: only
-	// by Flush.
+	// Every is the interval of flushes, default 1 s; if negative only Flush flushes.
 	Every time.Duration
-	// Timeout is how long one flush may take, default 5 s. Nobody waits for it.
+	// Timeout bounds one flush, default 5 s. No write waits for it.
 	Timeout time.Duration
-	// MaxPartitions bounds the partitions that are remembered, default 65,536.
-	// Writes to more, between two flushes that succeed, are lost to the counts.
+	// MaxPartitions bounds the partitions in memory, default 65,536. Writes to more, between
+	// two successful flushes, are not counted.
 	MaxPartitions int
-	// MaxBytes bounds, roughly, the memory for sampled keys that were not flushed,
-	// default 64 MiB. Beyond it writes are counted without sampling their keys.
+	// MaxBytes bounds, roughly, the memory of sampled keys that were not flushed, default 64
+	// MiB. Beyond it writes are counted without sampling their keys.
 	MaxBytes int64
-	// Logger is told when flushing begins to fail and when it works again. Default:
-	// nothing is logged.
+	// Logger receives a message when flushes begin to fail and when they work again; nil
+	// discards them.
 	Logger *slog.Logger
 	// Now is the wall clock, default time.Now.
 	Now func() time.Time
@@ -42,18 +41,18 @@ type RecorderOptions struct {
 
 // RecorderCounts are a recorder's own counts since it was made.
 type RecorderCounts struct {
-	// Batches that were flushed, and flushes that failed.
+	// Batches were flushed; Failures are flushes that failed.
 	Batches, Failures int64
-	// Lost writes were not counted, for lack of memory. Blind are writes that were
-	// counted without sampling their keys.
+	// Lost writes were not counted, for lack of memory. Blind writes were counted without
+	// sampling their keys.
 	Lost, Blind int64
-	// Partitions are remembered at present; Waiting have something to flush.
+	// Partitions are in memory at present; Waiting of them have something to flush.
 	Partitions, Waiting int64
 }
 
-// Recorder adds up what acknowledged writes did to partitions, and flushes it.
-// Its methods are safe for concurrent use. Put, Delete and Read take tens of
-// nanoseconds, never wait for I/O, and keep nothing that they are given.
+// Recorder counts acknowledged writes per partition and flushes the counts. Its methods are
+// safe for concurrent use. Put, Delete and Read take tens of nanoseconds, never wait for I/O,
+// and do not keep the key.
 type Recorder struct {
 	to     Flusher
 	o      RecorderOptions
@@ -63,12 +62,12 @@ type Recorder struct {
 	lost, blind, batches, failing atomic.Int64
 	failures                      atomic.Int64
 
-	flushing sync.Mutex // held by whoever flushes
+	flushing sync.Mutex // held during a flush
 	client   uuid.UUID
 	seq      uint64
-	inflight []*Batch  // closed and not known to be taken, in order
-	last     time.Time // the last batch that was taken
-	begun    time.Time // since when is recorded what is not in a batch
+	inflight []*Batch  // closed and not known to be applied, in order
+	last     time.Time // of the last batch that was applied
+	begun    time.Time // when recording for the next batch began
 	rounds   int
 
 	quit   chan struct{}
@@ -80,10 +79,10 @@ const (
 	recorderShards = 32
 	// batchBytes is about how large batches are; a delta is never divided.
 	batchBytes = 256 << 10
-	// newNameAfter is after what time without a batch a recorder takes a new name;
-	// see forgetClient.
+	// newNameAfter is the time without a batch after which a recorder takes a new id; see
+	// forgetClient.
 	newNameAfter = time.Hour
-	// idleRounds is how many flushes a partition without writes is remembered for.
+	// idleRounds is the number of flushes after which a partition without writes is dropped.
 	idleRounds = 600
 )
 
@@ -95,23 +94,20 @@ type shard struct {
 	_       [40]byte // so that two shards share no cache line
 }
 
-// pending is what a recorder remembers of a partition: Delta since the last
-// flush, and what it knows for longer.
+// pending is the state of a partition in a recorder.
 type pending struct {
 	Delta
 	touched bool
 	top     []byte // the highest key ever seen
-	// Writers that append side by side don't end in order. So whether a put is an append
-	// is told by what was the highest key some time before: base is the highest key of
-	// then, mark the one that will be base next, since puts ago.
+	// Concurrent appends do not end in order. So a put is an append if it is above the
+	// highest key of some puts before: base. mark is the next base, taken since puts ago.
 	base, mark []byte
 	since      int
 	below      uint64 // what the backend's sample is limited to
 	used       int    // the round of its last write
 }
 
-// NewRecorder makes a recorder and, unless o.Every is negative, starts flushing.
-// End it with Close.
+// NewRecorder makes a recorder and, unless o.Every is negative, starts flushing until Close.
 func NewRecorder(to Flusher, o RecorderOptions) *Recorder {
 	if o.Every == 0 {
 		o.Every = time.Second
@@ -142,8 +138,7 @@ func NewRecorder(to Flusher, o RecorderOptions) *Recorder {
 	return r
 }
 
-// Put records that an entry was put: so many bytes of key and value, at the
-// write's timestamp.
+// Put records the put of an entry with size bytes of key and value, at its timestamp.
 func (r *Recorder) Put(p store.Partition, key []byte, size int, at store.Timestamp) {
 	hash := hashOf(key)
 	s := r.shard(p.ID)
@@ -170,16 +165,16 @@ func (r *Recorder) Put(p store.Partition, key []byte, size int, at store.Timesta
 	s.mu.Unlock()
 }
 
-// sideBySide is more than the puts that writers have under way at once.
+// sideBySide is more than the number of concurrent puts.
 const sideBySide = 512
 
-// remark takes a step with what the highest key was before.
+// remark advances base and mark.
 func (x *pending) remark() {
 	x.base, x.mark = append(x.base[:0], x.mark...), append(x.mark[:0], x.top...)
 	x.since = 0
 }
 
-// Delete records that an entry was deleted, as a marker if its range moves.
+// Delete records the deletion of an entry, by a marker if its range moves.
 func (r *Recorder) Delete(p store.Partition, key []byte, at store.Timestamp, marker bool) {
 	hash := hashOf(key)
 	s := r.shard(p.ID)
@@ -209,8 +204,7 @@ func (r *Recorder) Read(p store.Partition) {
 // shard: partition ids are random, so a byte of them is a hash.
 func (r *Recorder) shard(id store.PartitionID) *shard { return &r.shards[id[15]%recorderShards] }
 
-// touch returns what is remembered of a partition, nil if it has no room. The
-// shard is locked.
+// touch returns the state of a partition, nil if there is no room for it. The shard is locked.
 func (r *Recorder) touch(s *shard, p store.Partition) *pending {
 	x, ok := s.all[p.ID]
 	if !ok {
@@ -279,7 +273,7 @@ func (r *Recorder) run() {
 	}
 }
 
-// report logs where flushing begins to fail, and where it works again.
+// report logs when flushes begin to fail, and when they work again.
 func (r *Recorder) report(err error) {
 	switch {
 	case err != nil && r.failing.Swap(1) == 0:
@@ -289,13 +283,13 @@ func (r *Recorder) report(err error) {
 	}
 }
 
-// Flush hands everything recorded so far to the backend. If it fails, what was
-// not taken is kept and goes with the next Flush.
+// Flush sends everything recorded so far to the backend. If it fails, what was not applied is
+// kept for the next Flush.
 func (r *Recorder) Flush(ctx context.Context) error {
 	r.flushing.Lock()
 	defer r.flushing.Unlock()
 	r.rounds++
-	if len(r.inflight) == 0 { // else a backend is away: go on adding up in place
+	if len(r.inflight) == 0 { // else the backend is away: keep adding up in place
 		r.collect()
 	}
 	for len(r.inflight) > 0 {
@@ -356,7 +350,7 @@ func (r *Recorder) collect() {
 	r.begun = now
 }
 
-// take remembers what a backend said of partitions.
+// take applies hints.
 func (r *Recorder) take(hints []Hint) {
 	for i := range hints {
 		h := &hints[i]
@@ -386,7 +380,7 @@ func (r *Recorder) recycle(b *Batch) {
 	}
 }
 
-// forgetIdle drops partitions that had no write for a while.
+// forgetIdle drops partitions without recent writes.
 func (r *Recorder) forgetIdle() {
 	for i := range r.shards {
 		s := &r.shards[i]
@@ -401,8 +395,7 @@ func (r *Recorder) forgetIdle() {
 	}
 }
 
-// Close flushes what there is, as far as that works within ctx, and ends the
-// recorder. What is recorded later is lost.
+// Close flushes within ctx and stops the recorder. What is recorded later is lost.
 func (r *Recorder) Close(ctx context.Context) error {
 	r.closed.Do(func() { close(r.quit) })
 	r.done.Wait()

@@ -9,24 +9,24 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A Count is what a recount found in one partition.
+// A Count is the result of a recount of one partition.
 type Count struct {
 	// Started is when it began, by the wall clock, in whole microseconds.
 	Started time.Time
-	// Start and End bound what was counted (an empty End is plus infinity).
+	// Start and End are the bounds of the count (an empty End is plus infinity).
 	Start, End []byte
 	// Rows are live entries, Bytes those of their keys and values, Markers the
 	// deletion markers among the rows.
 	Rows, Bytes, Markers int64
-	// Quanta are where the live entries lie, exactly; each key but the first is
-	// the shortest separator at its place, good for a cut. The first is empty.
+	// Quanta are exact; each key but the first, which is empty, is the shortest separator
+	// at its place, good for a cut.
 	Quanta []Quantum
 	// Top is the highest key seen, or its first 1,024 bytes.
 	Top []byte
-	// Fine says that the recount found nothing to do: so it was not worth it, and
-	// the next one may wait for longer.
+	// Fine means that nothing was to be done after the recount, so that the next one may
+	// wait longer.
 	Fine bool
-	// Sample is of the keys seen; the zero Sample is taken for an empty one.
+	// Sample has keys that were read; the zero Sample counts as an empty one.
 	Sample Sample
 }
 
@@ -35,13 +35,12 @@ type Slicer interface {
 	Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error)
 }
 
-// RecountOptions; the zero value is good.
+// RecountOptions are options of a Recount. The zero value has the defaults.
 type RecountOptions struct {
-	// PageRows is how many rows one read asks for, default 1,000.
+	// PageRows is the row limit of one read, default 1,000.
 	PageRows int
-	// Yield is called before each read, with the most rows that it will read, and
-	// returns when it may go on: that is where a recount is throttled. An error
-	// of it ends Run.
+	// Yield, if not nil, is called before each read with the row limit, and returns when the
+	// read may start: it throttles the recount. Run returns its error.
 	Yield func(ctx context.Context, rows int) error
 	// Now is the wall clock, default time.Now.
 	Now func() time.Time
@@ -51,10 +50,9 @@ type RecountOptions struct {
 // twice as many at most.
 const fewestQuanta = 128
 
-// Recount counts one range of a partition exactly, page by page. It is not safe
-// for concurrent use. One that was interrupted goes on where it was, in the same
-// process, by calling Run again; what was written meanwhile below that place is
-// not in it.
+// Recount counts one range of a partition exactly, page by page. It is not safe for
+// concurrent use. After an error Run may be called again and continues where it stopped;
+// later writes below that place are not counted.
 type Recount struct {
 	rows      Slicer
 	partition store.Partition
@@ -67,8 +65,7 @@ type Recount struct {
 	done  bool
 }
 
-// NewRecount prepares a recount of what lies in p within bounds. Nothing is read
-// yet.
+// NewRecount makes a recount of p within bounds. It does no I/O.
 func NewRecount(rows Slicer, p store.Partition, bounds store.Bounds, o RecountOptions) *Recount {
 	if o.PageRows <= 0 {
 		o.PageRows = 1000
@@ -80,17 +77,20 @@ func NewRecount(rows Slicer, p store.Partition, bounds store.Bounds, o RecountOp
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Recount{rows: rows, partition: p, rest: bounds, o: o, each: 1, count: Count{Start: bytes.Clone(bounds.Start), End: bytes.Clone(bounds.End), Sample: newSample()}}
+	return &Recount{
+		rows: rows, partition: p, rest: bounds, o: o, each: 1,
+		count: Count{Start: bytes.Clone(bounds.Start), End: bytes.Clone(bounds.End), Sample: newSample()},
+	}
 }
 
-// Rows is how many live entries were counted so far.
+// Rows returns the number of live entries counted so far.
 func (r *Recount) Rows() int64 { return r.count.Rows }
 
-// Run counts to the end and returns the count. It fails like the store's Slice
-// or the options' Yield; then it can be called again, and goes on.
+// Run counts to the end and returns the count. It fails like the store's Slice or
+// RecountOptions.Yield, and may then be called again.
 func (r *Recount) Run(ctx context.Context) (*Count, error) {
 	if r.count.Started.IsZero() {
-		// Backends keep microseconds: a count has to be known again by when it began.
+		// Backends keep microseconds, and identify a count by its start.
 		r.count.Started = r.o.Now().Truncate(time.Microsecond)
 	}
 	for !r.done {
@@ -109,7 +109,7 @@ func (r *Recount) Run(ctx context.Context) (*Count, error) {
 }
 
 func (r *Recount) take(page store.Page) error {
-	// Anything written around the start of the recount is newer than what it saw.
+	// Writes around the start of the recount count as newer than what it read.
 	at := store.Timestamp(r.count.Started.Add(-startSlack).UnixMicro() - 1)
 	for i := range page.Rows {
 		row := &page.Rows[i]
@@ -137,8 +137,8 @@ func (r *Recount) take(page store.Page) error {
 	return nil
 }
 
-// quantum counts a row in the last quantum, or begins one with it. When there are
-// twice as many as asked for, each two become one.
+// quantum counts a row in the last quantum, or in a new one. When there are twice the fewest,
+// each two are joined.
 func (r *Recount) quantum(key []byte) {
 	q := r.count.Quanta
 	if n := len(q); n > 0 && q[n-1].Rows < r.each {

@@ -104,8 +104,9 @@ func (w *world) Slice(_ context.Context, _ store.Partition, b store.Bounds, o st
 }
 
 func (w *world) recount() *Count {
-	c, err := NewRecount(w, w.p, store.Bounds{}, RecountOptions{Now: func() time.Time { return w.now }}).
-		Run(context.Background())
+	c, err := NewRecount(
+		w, w.p, store.Bounds{}, RecountOptions{Now: func() time.Time { return w.now }},
+	).Run(context.Background())
 	require.NoError(w.t, err)
 	w.book.State(w.p).Correct(c, w.book.Generation)
 	return c
@@ -218,7 +219,10 @@ func TestARecountUnderWrites(t *testing.T) {
 	}
 	w.flush()
 	pages, fresh := 0, 0
-	r := NewRecount(w, w.p, store.Bounds{},
+	r := NewRecount(
+		w,
+		w.p,
+		store.Bounds{},
 		RecountOptions{PageRows: 400, Now: func() time.Time { return w.now }, Yield: func(context.Context, int) error {
 			for range 400 { // odd keys are new, at both sides of the place
 				w.put(fmt.Sprintf("%05d", w.r.IntN(5_000)*2+1), 10)
@@ -231,7 +235,8 @@ func TestARecountUnderWrites(t *testing.T) {
 				return errors.New("interrupted")
 			}
 			return nil
-		}})
+		}},
+	)
 	var c *Count
 	for err := errors.New("not begun"); err != nil; {
 		c, err = r.Run(context.Background())
@@ -541,8 +546,9 @@ func TestSpread(t *testing.T) {
 		w.recount()
 		return w.stats().Spread
 	}
-	require.Greater(t, grow(func(w *world, _ int) string { return fmt.Sprintf("%08d", 1_000_000+w.r.IntN(1_000_000)) }),
-		0.6)
+	require.Greater(
+		t, grow(func(w *world, _ int) string { return fmt.Sprintf("%08d", 1_000_000+w.r.IntN(1_000_000)) }), 0.6,
+	)
 	require.Less(t, grow(func(_ *world, i int) string { return fmt.Sprintf("%08d", 3_000_000+i) }), 0.5)
 	require.Less(t, grow(func(_ *world, i int) string { return fmt.Sprintf("%08d", 900_000-i) }), 0.5)
 }

@@ -61,8 +61,9 @@ func TestAcknowledgement(t *testing.T) {
 					case test.closing:
 						change, err = partmap.WithState(root, partmap.Closing, c.Maps().Stamp())
 					case test.moves != nil:
-						e := partmap.NewEdit(root, c.Maps().Stamp(),
-							func(n store.NodeID) ([]byte, error) { return hooked.Node(ctx, id, n) })
+						e := partmap.NewEdit(
+							root, c.Maps().Stamp(), func(n store.NodeID) ([]byte, error) { return hooked.Node(ctx, id, n) },
+						)
 						_, err = e.Begin(partmap.Move{Parts: test.moves})
 						require.NoError(t, err)
 						change, err = e.Change()

@@ -264,7 +264,15 @@ func (a *ahead) cut(i int) bool {
 		return false
 	}
 	next := &walk{begin: at, guess: max(w.guess-items, 1), last: w.last, pager: pager{
-		c: w.c, q: w.q, limit: a.p.limit - len(a.p.items), left: far, slice: w.slice, rows: w.rows, floor: w.floor, pace: w.pace, rg: w.rg,
+		c:     w.c,
+		q:     w.q,
+		limit: a.p.limit - len(a.p.items),
+		left:  far,
+		slice: w.slice,
+		rows:  w.rows,
+		floor: w.floor,
+		pace:  w.pace,
+		rg:    w.rg,
 	}}
 	w.left, w.guess, w.found, w.last = near, items, 0, false
 	a.walks = append(a.walks[:i+1], append([]*walk{next}, a.walks[i+1:]...)...)

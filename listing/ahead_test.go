@@ -160,15 +160,17 @@ func TestReadingAhead(t *testing.T) {
 	} {
 		for _, reverse := range []bool{false, true} {
 			q := listing.Query{Delimiter: []byte("/"), Reverse: reverse, Limit: c.limit}
-			costs := costOf(t, c.keys, c.ranges, q, listing.Options{RowsPerRead: 8},
-				listing.Options{RowsPerRead: 8, ReadAhead: 8})
+			costs := costOf(
+				t, c.keys, c.ranges, q, listing.Options{RowsPerRead: 8}, listing.Options{RowsPerRead: 8, ReadAhead: 8},
+			)
 			one, many := costs[0], costs[1]
 			require.Equal(t, one.items, many.items, c.name)
 			per := float64(len(many.items))
-			t.Logf("%-22s reverse %-5v %4d items: %4d reads became %4d (%.2f per item), %6d rows %6d (%.1f per item), %4d rounds %4d (%.1f times as fast)",
+			t.Logf(
+				"%-22s reverse %-5v %4d items: %4d reads became %4d (%.2f per item), %6d rows %6d (%.1f per item), %4d rounds %4d (%.1f times as fast)",
 				c.name, reverse, len(many.items), one.reads, many.reads, float64(many.reads)/per, one.rows, many.rows,
-				float64(many.rows)/per,
-				one.rounds, many.rounds, float64(one.rounds)/float64(many.rounds))
+				float64(many.rows)/per, one.rounds, many.rounds, float64(one.rounds)/float64(many.rounds),
+			)
 			assert.LessOrEqual(t, many.reads, one.reads*3/2+4, c.name)
 			assert.LessOrEqual(t, many.rows, one.rows*3/2+64, c.name)
 			assert.GreaterOrEqual(t, float64(one.rounds), c.faster*float64(many.rounds), c.name)

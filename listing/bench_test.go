@@ -26,7 +26,9 @@ func benchKeys(n int) [][]byte {
 	return keys
 }
 
-var benchValue = []byte(`{"size":123456,"etag":"9e107d9d372bb6826bd81d3542a419d6","modified":1700000000,"type":"image/jpeg"}`)
+var benchValue = []byte(
+	`{"size":123456,"etag":"9e107d9d372bb6826bd81d3542a419d6","modified":1700000000,"type":"image/jpeg"}`,
+)
 
 // BenchmarkListPage compares a page of 1,000 through List over pebblestore with
 // bare Pebble iteration that copies keys and values out, in turns within one run:

@@ -35,7 +35,9 @@ func encodeInfo(id store.BucketID, created int64) []byte {
 
 func decodeInfo(value []byte) (id store.BucketID, created int64, err error) {
 	if len(value) != infoBytes || value[0] != infoForm {
-		return id, 0, store.Errorf(store.Corrupt, "an entry of %d bytes in the list of buckets is not of form %d", len(value), infoForm)
+		return id, 0, store.Errorf(
+			store.Corrupt, "an entry of %d bytes in the list of buckets is not of form %d", len(value), infoForm,
+		)
 	}
 	return store.BucketID(value[1:17]), int64(binary.BigEndian.Uint64(value[17:])), nil
 }

@@ -56,7 +56,9 @@ func (c *Client) readNameBy(read func() (store.Record, error)) (nameRecord, erro
 			err = store.Errorf(store.Corrupt, "%d bytes are not a name's record", len(payload))
 		}
 		if err == nil {
-			return nameRecord{version: r.Version, id: store.BucketID(payload[:16]), created: int64(binary.BigEndian.Uint64(payload[16:]))}, nil
+			return nameRecord{
+				version: r.Version, id: store.BucketID(payload[:16]), created: int64(binary.BigEndian.Uint64(payload[16:])),
+			}, nil
 		}
 		if try == tries || store.KindOf(err) != store.Unavailable {
 			return nameRecord{}, store.Wrap("look up the name", err)

@@ -17,7 +17,9 @@ var (
 	ErrBucketExists = store.Errorf(store.Conflict, "the bucket exists already")
 	// ErrBucketClosing: DeleteBucket is checking whether the bucket is empty. Soon it is
 	// deleted, or open again.
-	ErrBucketClosing = store.Errorf(store.Unavailable, "the bucket is being deleted: in a moment it is gone, or back if it is not empty; try again")
+	ErrBucketClosing = store.Errorf(
+		store.Unavailable, "the bucket is being deleted: in a moment it is gone, or back if it is not empty; try again",
+	)
 	// ErrNotEmpty: only empty buckets can be deleted.
 	ErrNotEmpty = store.Errorf(store.Conflict, "the bucket is not empty: delete its entries first")
 	// ErrNotFound: the bucket has no entry with the key.
@@ -25,9 +27,13 @@ var (
 	// ErrOutcomeUnknown: the write may have been applied, or may be later. Read the key to
 	// see its present state, or write it again. UnderWay says whether the write may still
 	// be applied.
-	ErrOutcomeUnknown = store.Errorf(store.Timeout, "outcome unknown: it may have happened, or may yet; do it again to be sure")
+	ErrOutcomeUnknown = store.Errorf(
+		store.Timeout, "outcome unknown: it may have happened, or may yet; do it again to be sure",
+	)
 	// ErrBadToken: the token is altered, or of another bucket or query.
-	ErrBadToken = store.Errorf(store.InvalidArgument, "the token is not one of this bucket and query, or it was altered; start without one")
+	ErrBadToken = store.Errorf(
+		store.InvalidArgument, "the token is not one of this bucket and query, or it was altered; start without one",
+	)
 )
 
 // ErrTimeUnknown means that this process does not know the time of the store's servers well
@@ -105,7 +111,9 @@ func (e *BatchError) Error() string {
 	if failed == 0 {
 		return "a batch without a failure"
 	}
-	return fmt.Sprintf("%d of %d entries failed, the first is number %d: %v", failed, len(e.Outcomes), first+1, e.Outcomes[first])
+	return fmt.Sprintf(
+		"%d of %d entries failed, the first is number %d: %v", failed, len(e.Outcomes), first+1, e.Outcomes[first],
+	)
 }
 
 // Unwrap returns the failures.

@@ -16,8 +16,9 @@ import (
 
 // Quanta of a partition: what of them is a stretch's, and the keys at shares of it.
 func TestQuanta(t *testing.T) {
-	quanta := []counter.Quantum{{Rows: 10}, {Key: []byte("c"), Rows: 20}, {Key: []byte("f"), Rows: 30},
-		{Key: []byte("k"), Rows: 40}}
+	quanta := []counter.Quantum{
+		{Rows: 10}, {Key: []byte("c"), Rows: 20}, {Key: []byte("f"), Rows: 30}, {Key: []byte("k"), Rows: 40},
+	}
 	for _, c := range []struct {
 		lo, hi string
 		want   []int64

@@ -80,8 +80,9 @@ func (w *world) name(name string, id store.BucketID) {
 		require.NoError(w.t, err)
 	}
 	payload := append(id[:], make([]byte, 8)...)
-	require.NoError(w.t, w.s.Swap(w.ctx, store.Directory, []byte(name), old.Version,
-		record.Seal(1, record.Next(old.Version), payload)))
+	require.NoError(
+		w.t, w.s.Swap(w.ctx, store.Directory, []byte(name), old.Version, record.Seal(1, record.Next(old.Version), payload)),
+	)
 }
 
 // settled is a bucket of some ranges, one of them empty.
@@ -211,8 +212,10 @@ func snapshot(t *testing.T, s store.Store, id store.BucketID) string {
 		require.NoError(t, err)
 		listed, err := c.Listed(ctx, name)
 		require.NoError(t, err)
-		fmt.Fprintf(&out, "%s: taken %v, listed %v, in step %v", name, owner.ID != store.BucketID{},
-			listed.ID != store.BucketID{}, owner.ID == listed.ID)
+		fmt.Fprintf(
+			&out, "%s: taken %v, listed %v, in step %v", name, owner.ID != store.BucketID{}, listed.ID != store.BucketID{},
+			owner.ID == listed.ID,
+		)
 		if (owner.ID != store.BucketID{}) {
 			root, err := c.Maps().Load(ctx, owner.ID)
 			require.NoError(t, err)
@@ -267,23 +270,39 @@ func show(items []listing.Item) string {
 
 func operations() (all []operation) {
 	read := func(name string, in func(*world), do func(ctx context.Context, b *listing.Bucket) (string, error)) {
-		all = append(all, operation{name: name, world: in,
-			do: func(ctx context.Context, c *listing.Client, _ *world) (string, error) {
+		all = append(
+			all,
+			operation{name: name, world: in, do: func(ctx context.Context, c *listing.Client, _ *world) (string, error) {
 				return do(ctx, c.Bucket("b"))
-			}})
+			}},
+		)
 	}
 	write := func(name string, in func(*world), do func(ctx context.Context, b *listing.Bucket) error) {
-		all = append(all, operation{name: name, world: in, kind: writesEntries,
-			do: func(ctx context.Context, c *listing.Client, _ *world) (string, error) {
-				return "", do(ctx, c.Bucket("b"))
-			}})
+		all = append(
+			all,
+			operation{
+				name:  name,
+				world: in,
+				kind:  writesEntries,
+				do: func(ctx context.Context, c *listing.Client, _ *world) (string, error) {
+					return "", do(ctx, c.Bucket("b"))
+				},
+			},
+		)
 	}
-	bucket := func(name string, in func(*world), again error,
-		do func(ctx context.Context, c *listing.Client, w *world) error) {
-		all = append(all, operation{name: name, world: in, kind: changesBuckets, again: again,
-			do: func(ctx context.Context, c *listing.Client, w *world) (string, error) {
-				return "", do(ctx, c, w)
-			}})
+	bucket := func(name string, in func(*world), again error, do func(ctx context.Context, c *listing.Client, w *world) error) {
+		all = append(
+			all,
+			operation{
+				name:  name,
+				world: in,
+				kind:  changesBuckets,
+				again: again,
+				do: func(ctx context.Context, c *listing.Client, w *world) (string, error) {
+					return "", do(ctx, c, w)
+				},
+			},
+		)
 	}
 	get := func(key string) func(ctx context.Context, b *listing.Bucket) (string, error) {
 		return func(ctx context.Context, b *listing.Bucket) (string, error) {
@@ -330,8 +349,10 @@ func operations() (all []operation) {
 			write("put "+k+" "+in.name, in.world, func(ctx context.Context, b *listing.Bucket) error {
 				return b.Put(ctx, []byte(k), []byte("new"))
 			})
-			write("delete "+k+" "+in.name, in.world,
-				func(ctx context.Context, b *listing.Bucket) error { return b.Delete(ctx, []byte(k)) })
+			write(
+				"delete "+k+" "+in.name, in.world,
+				func(ctx context.Context, b *listing.Bucket) error { return b.Delete(ctx, []byte(k)) },
+			)
 		}
 		read("list "+in.name, in.world, list(listing.Query{}))
 		if in.name == "phases" {
@@ -342,8 +363,10 @@ func operations() (all []operation) {
 		read("all "+in.name, in.world, every(listing.Query{}))
 		read("all folded "+in.name, in.world, every(listing.Query{Delimiter: []byte("/"), Reverse: true}))
 		read("split points "+in.name, in.world, split)
-		bucket("delete bucket "+in.name, in.world, nil,
-			func(ctx context.Context, c *listing.Client, _ *world) error { return c.DeleteBucket(ctx, "b") })
+		bucket(
+			"delete bucket "+in.name, in.world, nil,
+			func(ctx context.Context, c *listing.Client, _ *world) error { return c.DeleteBucket(ctx, "b") },
+		)
 	}
 	read("split points wide", wide, split)
 	all[len(all)-1].whole = true
@@ -394,11 +417,11 @@ func operations() (all []operation) {
 	bucket("create while it is deleted", both(fresh, closing), nil, create)
 	bucket("create once it is deleted", both(fresh, deleted), listing.ErrBucketExists, create)
 	bucket("create what is not on the list", both(settled, unlisted), nil, create)
-	bucket("create anew", func(w *world) {
-		w.fill()
-		require.NoError(w.t, w.c.DeleteBucket(w.ctx, "b"))
-		w.id = store.BucketID{}
-	}, listing.ErrBucketExists, create)
+	bucket(
+		"create anew",
+		func(w *world) { w.fill(); require.NoError(w.t, w.c.DeleteBucket(w.ctx, "b")); w.id = store.BucketID{} },
+		listing.ErrBucketExists, create,
+	)
 	bucket("delete none", other, nil, remove)
 	bucket("delete empty", fresh, listing.ErrNoSuchBucket, remove)
 	bucket("delete emptied", emptied, listing.ErrNoSuchBucket, remove)
@@ -424,36 +447,60 @@ func operations() (all []operation) {
 	bucket("discard with entries", both(settled, nameless), nil, discard)
 	bucket("discard deleted", both(both(fresh, deleted), nameless), nil, discard)
 	for _, name := range []string{"b", "new"} {
-		all = append(all, operation{name: "look up " + name, world: settled,
-			do: func(ctx context.Context, c *listing.Client, w *world) (string, error) {
-				id, err := c.BucketID(ctx, name)
-				return fmt.Sprint(id == w.id), err
-			}}, operation{name: "owner " + name, world: settled,
-			do: func(ctx context.Context, c *listing.Client, w *world) (string, error) {
-				info, err := c.Owner(ctx, name)
-				return fmt.Sprint(info.Name, info.ID == w.id, info.Created.IsZero()), err
-			}}, operation{name: "listed " + name, world: settled,
-			do: func(ctx context.Context, c *listing.Client, w *world) (string, error) {
-				info, err := c.Listed(ctx, name)
-				return fmt.Sprint(info.Name, info.ID == w.id), err
-			}})
+		all = append(
+			all,
+			operation{
+				name:  "look up " + name,
+				world: settled,
+				do: func(ctx context.Context, c *listing.Client, w *world) (string, error) {
+					id, err := c.BucketID(ctx, name)
+					return fmt.Sprint(id == w.id), err
+				},
+			},
+			operation{
+				name:  "owner " + name,
+				world: settled,
+				do: func(ctx context.Context, c *listing.Client, w *world) (string, error) {
+					info, err := c.Owner(ctx, name)
+					return fmt.Sprint(info.Name, info.ID == w.id, info.Created.IsZero()), err
+				},
+			},
+			operation{
+				name:  "listed " + name,
+				world: settled,
+				do: func(ctx context.Context, c *listing.Client, w *world) (string, error) {
+					info, err := c.Listed(ctx, name)
+					return fmt.Sprint(info.Name, info.ID == w.id), err
+				},
+			},
+		)
 	}
-	all = append(all, operation{name: "buckets", world: both(settled, other),
-		do: func(ctx context.Context, c *listing.Client, w *world) (out string, err error) {
-			for info, err := range c.Buckets(ctx, "", "") {
-				if err != nil {
-					return "", err
+	all = append(
+		all,
+		operation{
+			name:  "buckets",
+			world: both(settled, other),
+			do: func(ctx context.Context, c *listing.Client, w *world) (out string, err error) {
+				for info, err := range c.Buckets(ctx, "", "") {
+					if err != nil {
+						return "", err
+					}
+					out += fmt.Sprintln(info.Name, info.ID == w.id)
 				}
-				out += fmt.Sprintln(info.Name, info.ID == w.id)
-			}
-			return out, nil
-		}}, operation{name: "buckets of none", world: func(*world) {},
-		do: func(ctx context.Context, c *listing.Client, w *world) (out string, err error) {
-			for info, err := range c.Buckets(ctx, "", "") {
-				return info.Name, err
-			}
-			return "none", nil
-		}})
+				return out, nil
+			},
+		},
+		operation{
+			name:  "buckets of none",
+			world: func(*world) {},
+			do: func(ctx context.Context, c *listing.Client, w *world) (out string, err error) {
+				for info, err := range c.Buckets(ctx, "", "") {
+					return info.Name, err
+				}
+				return "none", nil
+			},
+		},
+	)
 	return all
 }
 
@@ -488,8 +535,10 @@ var rightAnswers = map[string][3]string{
 	"create the first":      {"<nil>", "b: taken true, listed true, in step true, open, 2 ranges", ""},
 	"create":                {"<nil>", "b: taken true, listed true, in step true, open, 2 ranges", ""},
 	"create again":          {existsB, "b: taken true, listed true, in step true, open, 4 ranges", "open"},
-	"create while it is deleted": {`create bucket "b": ` + listing.ErrBucketClosing.Error(),
-		"b: taken true, listed true, in step true, closing, 1 ranges", "closing"},
+	"create while it is deleted": {
+		`create bucket "b": ` + listing.ErrBucketClosing.Error(),
+		"b: taken true, listed true, in step true, closing, 1 ranges", "closing",
+	},
 	"create once it is deleted":      {"<nil>", "b: taken true, listed true, in step true, open, 2 ranges", "deleted"},
 	"create what is not on the list": {existsB, "b: taken true, listed true, in step true, open, 4 ranges", "open"},
 	"create anew":                    {"<nil>", "b: taken true, listed true, in step true, open, 2 ranges", ""},
@@ -510,13 +559,17 @@ var rightAnswers = map[string][3]string{
 	"mend what is well":              {"<nil>", "b: taken true, listed true, in step true, open, 4 ranges", "open"},
 	"mend nothing":                   {"<nil>", "b: taken false, listed false, in step true", ""},
 	"restore nameless":               {"<nil>", "b: taken true, listed true, in step true, open, 4 ranges", "open"},
-	"restore renamed": {`give back the name "b": ` + listing.ErrBucketExists.Error(),
-		"b: taken true, listed true, in step false, open, 1 ranges", "open"},
+	"restore renamed": {
+		`give back the name "b": ` + listing.ErrBucketExists.Error(),
+		"b: taken true, listed true, in step false, open, 1 ranges", "open",
+	},
 	"restore what is well": {"<nil>", "b: taken true, listed true, in step true, open, 4 ranges", "open"},
-	"restore unlisted": {`give back the name "b": ` + listing.ErrNoSuchBucket.Error(),
-		"b: taken false, listed false, in step true", "open"},
-	"restore deleted": {`give back the name "b": ` + listing.ErrNoSuchBucket.Error(),
-		"b: taken false, listed true, in step false", "deleted"},
+	"restore unlisted": {
+		`give back the name "b": ` + listing.ErrNoSuchBucket.Error(), "b: taken false, listed false, in step true", "open",
+	},
+	"restore deleted": {
+		`give back the name "b": ` + listing.ErrNoSuchBucket.Error(), "b: taken false, listed true, in step false", "deleted",
+	},
 	"discard":              {"<nil>", "b: taken false, listed true, in step false", "deleted"},
 	"discard with entries": {listing.ErrNotEmpty.Error(), "b: taken false, listed true, in step false", "open"},
 	"discard deleted":      {"<nil>", "b: taken false, listed true, in step false", "deleted"},

@@ -91,8 +91,9 @@ func overSlow(t *testing.T, s *slow, around store.Store) (*listing.Client, *list
 func nextEpoch(t *testing.T, s store.Store, c *listing.Client, id store.BucketID) (waited chan error) {
 	root, err := c.Maps().Load(t.Context(), id)
 	require.NoError(t, err)
-	e := partmap.NewEdit(root, c.Maps().Stamp(),
-		func(n store.NodeID) ([]byte, error) { return s.Node(t.Context(), id, n) })
+	e := partmap.NewEdit(
+		root, c.Maps().Stamp(), func(n store.NodeID) ([]byte, error) { return s.Node(t.Context(), id, n) },
+	)
 	_, err = e.Begin(partmap.Move{Parts: []partmap.Part{{To: store.PartitionID{1}}}})
 	require.NoError(t, err)
 	change, err := e.Change()

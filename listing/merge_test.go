@@ -20,8 +20,13 @@ func TestMergeAgainstAStore(t *testing.T) {
 	r := seed.New(t)
 	ctx := t.Context()
 	for range 2000 {
-		src, dst, both := store.Partition{ID: store.PartitionID{1}}, store.Partition{ID: store.PartitionID{2}},
-			store.Partition{ID: store.PartitionID{3}}
+		src, dst, both := store.Partition{
+			ID: store.PartitionID{1},
+		}, store.Partition{
+			ID: store.PartitionID{2},
+		}, store.Partition{
+			ID: store.PartitionID{3},
+		}
 		s := memstore.New()
 		for _, p := range []store.Partition{src, dst} {
 			for range r.IntN(12) {
@@ -67,9 +72,9 @@ func TestMergeAgainstAStore(t *testing.T) {
 				through = append(through, row)
 			}
 		}
-		require.True(t, slices.EqualFunc(through, got.through, func(a store.Row, b late) bool {
-			return bytes.Equal(a.Key, b.Key)
-		}))
+		require.True(
+			t, slices.EqualFunc(through, got.through, func(a store.Row, b late) bool { return bytes.Equal(a.Key, b.Key) }),
+		)
 		// Each side's page reaches at least as far as the piece says.
 		for _, p := range []store.Page{a, b} {
 			if p.More {

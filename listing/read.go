@@ -74,7 +74,9 @@ func (c *Client) getIn(ctx context.Context, h *hold, rg partmap.Range, key []byt
 }
 
 // getBoth reads a key on both sides of a move.
-func (c *Client) getBoth(ctx context.Context, h *hold, rg *partmap.Range, src, dst store.Partition, key []byte) (store.Row, bool, error) {
+func (c *Client) getBoth(
+	ctx context.Context, h *hold, rg *partmap.Range, src, dst store.Partition, key []byte,
+) (store.Row, bool, error) {
 	got, err := c.lasting(ctx, h, rg, false, func() (piece, error) {
 		var from, to store.Page
 		g, gctx := errgroup.WithContext(ctx)
@@ -133,7 +135,9 @@ func (c *Client) renew(ctx context.Context, h *hold) (*hold, error) {
 }
 
 // readRange reads one piece of a range, on the sides that its phase reads.
-func (c *Client) readRange(ctx context.Context, h *hold, rg *partmap.Range, b store.Bounds, o store.SliceOptions) (piece, error) {
+func (c *Client) readRange(
+	ctx context.Context, h *hold, rg *partmap.Range, b store.Bounds, o store.SliceOptions,
+) (piece, error) {
 	c.recordRead(h, rg)
 	o.Timestamps = h.Timed() // embedded, this process draws all timestamps
 	read := func() (piece, error) { return readPhase(ctx, c.rows, h.Root().Bucket, rg, b, o) }
@@ -153,7 +157,9 @@ func (c *Client) readRange(ctx context.Context, h *hold, rg *partmap.Range, b st
 // lasting reads a piece of a moving range from both sides and resolves orphans. In the
 // verifying phase it also ensures, before it returns, that a reader of the destination
 // alone will see exactly what the piece shows.
-func (c *Client) lasting(ctx context.Context, h *hold, rg *partmap.Range, reverse bool, read func() (piece, error)) (piece, error) {
+func (c *Client) lasting(
+	ctx context.Context, h *hold, rg *partmap.Range, reverse bool, read func() (piece, error),
+) (piece, error) {
 	var before []late
 	for {
 		got, err := read()
@@ -163,7 +169,8 @@ func (c *Client) lasting(ctx context.Context, h *hold, rg *partmap.Range, revers
 		// A row may be deleted in the source while its copy is being written and can't be
 		// found yet: so read the source again after the write. A copy without its row is
 		// an orphan then and gets deleted.
-		if err != nil || !rg.Phase.Rules().WriteThrough || len(got.through) == 0 || slices.EqualFunc(got.through, before, sameVersion) {
+		if err != nil || !rg.Phase.Rules().WriteThrough || len(got.through) == 0 ||
+			slices.EqualFunc(got.through, before, sameVersion) {
 			return got, err
 		}
 		dst := store.Partition{Bucket: h.Root().Bucket, ID: rg.To}
@@ -221,7 +228,9 @@ func (c *Client) lookAgain(ctx context.Context, h *hold, rg *partmap.Range, got 
 		case !h.Valid():
 			return errLeaseOver // the source may have been removed before the read
 		default:
-			err := h.finish(ctx, func(ctx context.Context) error { return c.rows.Delete(ctx, dst, orphan.Key, orphan.Timestamp) })
+			err := h.finish(
+				ctx, func(ctx context.Context) error { return c.rows.Delete(ctx, dst, orphan.Key, orphan.Timestamp) },
+			)
 			if err != nil {
 				return store.Wrap("delete through", err)
 			}
@@ -231,7 +240,9 @@ func (c *Client) lookAgain(ctx context.Context, h *hold, rg *partmap.Range, got 
 }
 
 // readPhase reads the sides that the phase of a range reads, and merges them.
-func readPhase(ctx context.Context, rows store.Rows, id store.BucketID, rg *partmap.Range, b store.Bounds, o store.SliceOptions) (piece, error) {
+func readPhase(
+	ctx context.Context, rows store.Rows, id store.BucketID, rg *partmap.Range, b store.Bounds, o store.SliceOptions,
+) (piece, error) {
 	rules := rg.Phase.Rules()
 	src, dst := store.Partition{Bucket: id, ID: rg.Partition}, store.Partition{Bucket: id, ID: rg.To}
 	if !rules.ReadSource || !rules.ReadDestination {

@@ -65,8 +65,9 @@ func (b *book) requireRows(t *testing.T, s store.Rows, id store.BucketID) (parti
 			continue
 		}
 		partitions++
-		page, err := s.Slice(context.Background(), p, store.Bounds{},
-			store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true})
+		page, err := s.Slice(
+			context.Background(), p, store.Bounds{}, store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true},
+		)
 		require.NoError(t, err)
 		got := map[string]store.Timestamp{}
 		for _, row := range page.Rows {
@@ -111,9 +112,11 @@ func TestARecorderLearnsOfAcknowledgedWrites(t *testing.T) {
 	root, err := c.Maps().Load(ctx, id)
 	require.NoError(t, err)
 	edit := partmap.NewEdit(root, c.Maps().Stamp(), func(n store.NodeID) ([]byte, error) { return s.Node(ctx, id, n) })
-	_, err = edit.Begin(partmap.Move{
-		Start: []byte("k1"), End: []byte("k2"), Parts: []partmap.Part{{Start: []byte("k1"), To: store.PartitionID{7}}},
-	})
+	_, err = edit.Begin(
+		partmap.Move{
+			Start: []byte("k1"), End: []byte("k2"), Parts: []partmap.Part{{Start: []byte("k1"), To: store.PartitionID{7}}},
+		},
+	)
 	require.NoError(t, err)
 	change, err := edit.Change()
 	require.NoError(t, err)

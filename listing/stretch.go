@@ -68,7 +68,9 @@ func (s *sampler) stretches(ctx context.Context, whole span, most int) ([]stretc
 	}
 }
 
-func (s *sampler) stretchesOf(ctx context.Context, root *partmap.Root, whole span, most int) (all []stretch, err error) {
+func (s *sampler) stretchesOf(
+	ctx context.Context, root *partmap.Root, whole span, most int,
+) (all []stretch, err error) {
 	each := 1
 	for rg, err := range s.c.maps.Ranges(ctx, root, whole.lo) {
 		if err = cmp.Or(err, ctx.Err()); err != nil {

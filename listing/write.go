@@ -120,7 +120,10 @@ func (b *Bucket) deleteAt(ctx context.Context, key []byte, ts store.Timestamp) e
 // undo a deletion that was acknowledged meanwhile. ts is the highest timestamp of the write:
 // every write after the acknowledgement gets a higher one. The wait for that mostly overlaps
 // the write; the lease is checked after it.
-func (c *Client) write(ctx context.Context, h *hold, rg *partmap.Range, first, last []byte, ts store.Timestamp, f func(context.Context, store.Partition) error) error {
+func (c *Client) write(
+	ctx context.Context, h *hold, rg *partmap.Range, first, last []byte, ts store.Timestamp,
+	f func(context.Context, store.Partition) error,
+) error {
 	p := takesWrites(h, rg)
 	if err := ctx.Err(); err != nil {
 		return err
@@ -234,7 +237,9 @@ func (b *Bucket) PutBatch(ctx context.Context, entries []Entry) error {
 // putFirst starts to write as many of the first entries in order as fit in one batch for
 // one partition, under a lease of its own, and returns the rest. With an error nothing was
 // started.
-func (b *Bucket) putFirst(ctx context.Context, g *errgroup.Group, entries []Entry, order []int, outcomes []error) (rest []int, err error) {
+func (b *Bucket) putFirst(
+	ctx context.Context, g *errgroup.Group, entries []Entry, order []int, outcomes []error,
+) (rest []int, err error) {
 	h, rg, err := b.locate(ctx, entries[order[0]].Key)
 	if err != nil {
 		return order, err
@@ -263,13 +268,23 @@ func (b *Bucket) putFirst(ctx context.Context, g *errgroup.Group, entries []Entr
 		arena = append(arena, entries[i].Key...)
 		cell := len(arena)
 		arena = store.AppendEntryCell(arena, entries[i].Value)
-		rows[k] = store.Row{Key: arena[at:cell:cell], Value: arena[cell:len(arena):len(arena)], Timestamp: ts + store.Timestamp(k)}
+		rows[k] = store.Row{
+			Key: arena[at:cell:cell], Value: arena[cell:len(arena):len(arena)], Timestamp: ts + store.Timestamp(k),
+		}
 	}
 	mine := order[:n]
 	g.Go(func() error {
-		err := b.c.write(ctx, h, &rg, rows[0].Key, rows[n-1].Key, rows[n-1].Timestamp, func(ctx context.Context, p store.Partition) error {
-			return h.putOwn(ctx, b.c.rows, p, rows...)
-		})
+		err := b.c.write(
+			ctx,
+			h,
+			&rg,
+			rows[0].Key,
+			rows[n-1].Key,
+			rows[n-1].Timestamp,
+			func(ctx context.Context, p store.Partition) error {
+				return h.putOwn(ctx, b.c.rows, p, rows...)
+			},
+		)
 		if err == nil {
 			p := takesWrites(h, &rg)
 			for i := range rows { // a cell is a byte longer than its value

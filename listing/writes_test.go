@@ -71,8 +71,13 @@ func over(t *testing.T, s store.Store, o listing.Options) *listing.Client {
 
 // What a write reports, by how its tries end; and how many there are.
 func TestTriesOfWrites(t *testing.T) {
-	away, late, dead := store.Errorf(store.Unavailable, "away"), store.Errorf(store.Timeout, "late"),
-		store.Errorf(store.TooMuchDeadData, "dead")
+	away, late, dead := store.Errorf(
+		store.Unavailable, "away",
+	), store.Errorf(
+		store.Timeout, "late",
+	), store.Errorf(
+		store.TooMuchDeadData, "dead",
+	)
 	refused, conflict := store.Errorf(store.InvalidArgument, "refused"), store.Errorf(store.Conflict, "conflict")
 	for _, c := range []struct {
 		attempts int

@@ -64,7 +64,10 @@ func newMap(b store.BucketID, clock uint32, entries []Entry, s Stamp, f fill) (C
 	if err := checkEntries(entries, nil, nil); err != nil {
 		return Change{}, err
 	}
-	next := &Root{Bucket: b, Epoch: 1, Token: s.Token, State: Open, Clock: clock, ChangedAt: s.Now.UnixMicro(), Ranges: uint64(len(entries)), Entries: entries}
+	next := &Root{
+		Bucket: b, Epoch: 1, Token: s.Token, State: Open, Clock: clock, ChangedAt: s.Now.UnixMicro(),
+		Ranges: uint64(len(entries)), Entries: entries,
+	}
 	w := writer{fill: f, header: nodeHeader{Bucket: b, Epoch: 1}, newNode: s.NewNode}
 	w.fit(next)
 	return Change{Next: next, Nodes: w.nodes}, nil
@@ -78,7 +81,9 @@ func checkEntries(entries []Entry, start, end []byte) error {
 	for i := range entries {
 		e := &entries[i]
 		if len(e.Start) > store.MaxKeyBytes {
-			return store.Errorf(store.InvalidArgument, "the cut %q has %d bytes: at most %d", clip(e.Start), len(e.Start), store.MaxKeyBytes)
+			return store.Errorf(
+				store.InvalidArgument, "the cut %q has %d bytes: at most %d", clip(e.Start), len(e.Start), store.MaxKeyBytes,
+			)
 		}
 		if i > 0 && string(e.Start) <= string(entries[i-1].Start) {
 			return store.Errorf(store.InvalidArgument, "the cut %q is not above the one before it", clip(e.Start))

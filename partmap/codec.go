@@ -53,7 +53,9 @@ const (
 
 // ErrNewerVersion means that a map was written by a newer version of evenkeel. Nothing is
 // damaged; its kind is Unavailable.
-var ErrNewerVersion = errors.New("written by a newer evenkeel in a format that this one does not know: upgrade this program")
+var ErrNewerVersion = errors.New(
+	"written by a newer evenkeel in a format that this one does not know: upgrade this program",
+)
 
 func newBlob(kind byte) []byte { return []byte{'e', 'k', kind, version} }
 

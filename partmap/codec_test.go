@@ -227,8 +227,9 @@ func FuzzDecodeSegment(f *testing.F) {
 			knownKind(t, err)
 			return
 		}
-		require.LessOrEqual(t, s.Bytes(),
-			int64(segmentBytes+maxNodeKeyBytes+maxNodeEntries*(commonWhereBytes+2*movedWhereBytes+12)))
+		require.LessOrEqual(
+			t, s.Bytes(), int64(segmentBytes+maxNodeKeyBytes+maxNodeEntries*(commonWhereBytes+2*movedWhereBytes+12)),
+		)
 		again, err := DecodeSegment(testBucket, encodeSegment(s.nodeHeader, entriesOf(s)))
 		require.NoError(t, err)
 		require.Equal(t, s, again)

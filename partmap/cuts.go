@@ -56,13 +56,12 @@ func (c *Cuts) End(i int, last []byte) []byte {
 	return last
 }
 
-// Find returns the place of the last cut that is not above key: the range that
-// contains key begins there. -1: key is below all cuts.
+// Find returns the index of the last cut that is not above key, where the range that contains
+// key begins; -1 if key is below all cuts.
 func (c *Cuts) Find(key []byte) int { return c.search(key, 0) }
 
-// FindBefore returns the place of the last cut below key: the highest keys below
-// key are in the range that begins there. The empty key stands for plus
-// infinity. -1: no cut is below key.
+// FindBefore returns the index of the last cut below key, where the range that contains the
+// highest keys below key begins; -1 if no cut is below key. The empty key is plus infinity.
 func (c *Cuts) FindBefore(key []byte) int {
 	if len(key) == 0 {
 		return len(c.ends) - 1
@@ -70,15 +69,14 @@ func (c *Cuts) FindBefore(key []byte) int {
 	return c.search(key, -1)
 }
 
-// Under returns which ranges may hold keys that begin with prefix: the i-th,
-// where lo <= i < hi. A range that begins before the first cut is not known
-// here, so lo may be -1.
+// Under returns the ranges that may hold keys with a prefix: the i-th for lo <= i < hi. lo is
+// -1 if keys below the first cut may have the prefix.
 func (c *Cuts) Under(prefix []byte) (lo, hi int) {
 	return c.Find(prefix), c.FindBefore(PrefixEnd(prefix)) + 1
 }
 
-// search returns the place of the last cut whose comparison with key is at most
-// most (0: equal counts, -1: it does not).
+// search returns the index of the last cut whose comparison with key is at most most (0: equal
+// counts, -1: it does not).
 func (c *Cuts) search(key []byte, most int) int {
 	p := c.prefix
 	// The first key that is not empty is at the front of keys.
@@ -91,8 +89,8 @@ func (c *Cuts) search(key []byte, most int) int {
 	return c.lowerBound(head(key, p), key, most) - 1 + c.skip
 }
 
-// lowerBound returns the first place in heads whose own key compares with key,
-// which has head h, above most.
+// lowerBound returns the first index in heads whose key compares with key, which has head h,
+// above most.
 func (c *Cuts) lowerBound(h uint64, key []byte, most int) int {
 	if len(c.heads) == 0 || h < c.heads[0] {
 		return 0
@@ -102,8 +100,8 @@ func (c *Cuts) lowerBound(h uint64, key []byte, most int) int {
 		return len(c.heads)
 	}
 	short := uint32(wide)
-	// tops[i] is shorts[i*stride]: the place is after the last top below short,
-	// and at the latest where the next top is.
+	// tops[i] is shorts[i*stride]: the index is after the last top below short, and at
+	// the latest that of the next top.
 	lo := 0
 	if block := lowerBound(c.tops, short) * stride; block > 0 {
 		from := block - stride + 1
@@ -115,10 +113,9 @@ func (c *Cuts) lowerBound(h uint64, key []byte, most int) int {
 	return lo
 }
 
-// lowerBound returns the first place in numbers, which ascend, that is not below
-// x. A step looks at three places, whose loads do not wait for each other, and
-// goes on in one of four parts. Which one can't be predicted, so there is no branch
-// for it.
+// lowerBound returns the index of the first of ascending numbers that is not below x. A step
+// compares three numbers, whose loads are independent, and continues in one of four parts.
+// Which one is unpredictable, so it does not branch.
 func lowerBound[T uint32 | uint64](numbers []T, x T) int {
 	lo, n := 0, len(numbers)
 	for n > 3 {
@@ -138,9 +135,8 @@ func below[T uint32 | uint64](a, b T) int {
 	return -int(borrow)
 }
 
-// searchTied goes on where shorts from lo on are equal to that of key. What it
-// does first is for one such short: branches that can be predicted, so that the
-// processor goes on with the result while it still waits for the head.
+// searchTied continues where shorts from lo on equal that of key. Usually there is one: its
+// branches are predictable, so that the processor continues while it waits for the head.
 func (c *Cuts) searchTied(lo int, h uint64, key []byte, most int) int {
 	switch {
 	case c.heads[lo] > h:
@@ -156,8 +152,7 @@ func (c *Cuts) searchTied(lo int, h uint64, key []byte, most int) int {
 	return c.searchEqual(lo, key, most)
 }
 
-// searchEqual looks at the keys themselves, where heads from lo on are equal to
-// that of key.
+// searchEqual compares keys where heads from lo on equal that of key.
 func (c *Cuts) searchEqual(lo int, key []byte, most int) int {
 	h, hi := c.heads[lo], lo+1
 	if hi < len(c.heads) && c.heads[hi] == h {
@@ -175,8 +170,8 @@ func (c *Cuts) searchEqual(lo int, key []byte, most int) int {
 	return lo
 }
 
-// head is the first eight bytes of key[from:] as a big-endian integer, with zeros
-// for those missing: where two heads differ they order as their keys do.
+// head returns the first eight bytes of key[from:] as a big-endian integer, padded with zeros:
+// where two heads differ they order like their keys.
 func head(key []byte, from int) uint64 {
 	rest := key[from:]
 	switch {
@@ -192,13 +187,23 @@ func head(key []byte, from int) uint64 {
 	return h
 }
 
-// Bytes is the memory that the cuts hold.
+// Bytes returns the memory of the cuts.
 func (c *Cuts) Bytes() int64 {
-	return allocated(cap(c.keys)) + allocated(4*cap(c.ends)) + allocated(8*cap(c.heads)) + allocated(4*cap(c.shorts)) + allocated(4*cap(c.tops))
+	return allocated(
+		cap(c.keys),
+	) + allocated(
+		4*cap(c.ends),
+	) + allocated(
+		8*cap(c.heads),
+	) + allocated(
+		4*cap(c.shorts),
+	) + allocated(
+		4*cap(c.tops),
+	)
 }
 
-// allocated is about what Go's allocator takes for so many bytes: it rounds up to
-// pages above 32 KiB, and to one of some eight sizes between two powers of two below.
+// allocated estimates what Go's allocator takes for n bytes: it rounds up to pages above 32
+// KiB, and below to one of some eight sizes between two powers of two.
 func allocated(n int) int64 {
 	step := 8 << 10
 	if n <= 32<<10 {
@@ -207,7 +212,7 @@ func allocated(n int) int64 {
 	return int64((n + step - 1) / step * step)
 }
 
-// newCuts copies n keys, which have to be ascending.
+// newCuts copies n keys, which must ascend.
 func newCuts(n int, at func(i int) []byte) Cuts {
 	total := 0
 	for i := range n {

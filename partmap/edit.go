@@ -224,13 +224,17 @@ func (t *tree) splice(entries []Entry, start, end []byte, reps []Replacement) ([
 		if string(r.Start) >= string(start) {
 			var found bool
 			if from, found = at(r.Start); !found {
-				return nil, store.Errorf(store.InvalidArgument, "a replacement begins at %q, which is no cut of bucket %s", clip(r.Start), t.root.Bucket)
+				return nil, store.Errorf(
+					store.InvalidArgument, "a replacement begins at %q, which is no cut of bucket %s", clip(r.Start), t.root.Bucket,
+				)
 			}
 		}
 		if len(r.End) > 0 && (len(end) == 0 || string(r.End) < string(end)) {
 			var found bool
 			if to, found = at(r.End); !found {
-				return nil, store.Errorf(store.InvalidArgument, "a replacement ends at %q, which is no cut of bucket %s", clip(r.End), t.root.Bucket)
+				return nil, store.Errorf(
+					store.InvalidArgument, "a replacement ends at %q, which is no cut of bucket %s", clip(r.End), t.root.Bucket,
+				)
 			}
 		}
 		out = append(out, entries[done:from]...)

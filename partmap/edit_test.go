@@ -127,7 +127,8 @@ func (w *world) check() {
 
 func sameEntry(a, b Entry) bool {
 	return string(a.Start) == string(b.Start) && a.Partition == b.Partition && a.To == b.To && a.Batch == b.Batch &&
-		a.PinUntil == b.PinUntil && a.Created == b.Created
+		a.PinUntil == b.PinUntil &&
+		a.Created == b.Created
 }
 
 // between draws a run of the model's entries: from, to with from < to.
@@ -300,15 +301,22 @@ func TestLongCuts(t *testing.T) {
 		require.NoError(t, err)
 		root := b.apply(t, change)
 		require.Empty(t, Validate(root, b.read))
-		t.Logf("%d cuts of %d bytes: height %d, %d nodes, root of %d bytes", c.cuts, c.length, root.Height, len(b),
-			len(encodeRoot(root, nil)))
+		t.Logf(
+			"%d cuts of %d bytes: height %d, %d nodes, root of %d bytes", c.cuts, c.length, root.Height, len(b),
+			len(encodeRoot(root, nil)),
+		)
 		for range 8 {
 			i := 1 + rng.IntN(len(entries)-2)
 			e := NewEdit(root, stampOf(rng), b.read)
-			require.NoError(t, e.Replace(Replacement{
-				Start: entries[i].Start, End: entries[i+1].Start,
-				Entries: []Entry{{Start: entries[i].Start, Partition: store.PartitionID(id16(rng))}},
-			}))
+			require.NoError(
+				t,
+				e.Replace(
+					Replacement{
+						Start: entries[i].Start, End: entries[i+1].Start,
+						Entries: []Entry{{Start: entries[i].Start, Partition: store.PartitionID(id16(rng))}},
+					},
+				),
+			)
 			change, err := e.Change()
 			require.NoError(t, err)
 			root = b.apply(t, change)
@@ -354,18 +362,22 @@ func TestMillionRangesSwapRewritesOnePath(t *testing.T) {
 	for _, blob := range b {
 		size += len(blob)
 	}
-	t.Logf("%d segments, %d index nodes, %d bytes a range, root of %d bytes", heights[0], heights[1], size/n,
-		len(encodeRoot(root, nil)))
+	t.Logf(
+		"%d segments, %d index nodes, %d bytes a range, root of %d bytes", heights[0], heights[1], size/n,
+		len(encodeRoot(root, nil)),
+	)
 	require.Equal(t, uint8(2), root.Height, "a cold lookup reads the root, an index node and a segment")
 
 	for range 30 {
 		i := 1 + rng.IntN(n-2)
 		start, end := entries[i].Start, entries[i+1].Start
 		e := NewEdit(root, stampOf(rng), b.read)
-		batch, err := e.Begin(Move{
-			Start: start, End: end, Parts: []Part{{Start: start},
-				{Start: append(slices.Clone(start), 'x'), To: store.PartitionID(id16(rng))}},
-		})
+		batch, err := e.Begin(
+			Move{
+				Start: start, End: end,
+				Parts: []Part{{Start: start}, {Start: append(slices.Clone(start), 'x'), To: store.PartitionID(id16(rng))}},
+			},
+		)
 		require.NoError(t, err)
 		change, err := e.Change()
 		require.NoError(t, err)

@@ -59,10 +59,9 @@ func deep(t *testing.T) (blobs, *Root, fill) {
 		root = b.apply(t, c)
 	}
 	change(func(e *Edit) error {
-		_, err := e.Begin(Move{
-			Start: []byte("c200"), End: []byte("c202"),
-			Parts: []Part{{Start: []byte("c200"), To: store.PartitionID{2}}},
-		})
+		_, err := e.Begin(
+			Move{Start: []byte("c200"), End: []byte("c202"), Parts: []Part{{Start: []byte("c200"), To: store.PartitionID{2}}}},
+		)
 		return err
 	})
 	for range 3 {
@@ -126,28 +125,33 @@ func readings(t *testing.T, b blobs, root *Root, f fill) map[string]func(read Re
 			return errAway
 		},
 		"split after ranges of the same partition": edit(func(e *Edit) error {
-			_, err := e.Begin(Move{
-				Start: []byte("c104"), End: []byte("c105"),
-				Parts: []Part{{Start: []byte("c104")}, {Start: []byte("c1045"), To: store.PartitionID{3}}},
-			})
+			_, err := e.Begin(
+				Move{
+					Start: []byte("c104"), End: []byte("c105"),
+					Parts: []Part{{Start: []byte("c104")}, {Start: []byte("c1045"), To: store.PartitionID{3}}},
+				},
+			)
 			return err
 		}),
 		"split before ranges of the same partition": edit(func(e *Edit) error {
-			_, err := e.Begin(Move{
-				Start: []byte("c100"), End: []byte("c101"),
-				Parts: []Part{{Start: []byte("c100"), To: store.PartitionID{3}}, {Start: []byte("c1005")}},
-			})
+			_, err := e.Begin(
+				Move{
+					Start: []byte("c100"), End: []byte("c101"),
+					Parts: []Part{{Start: []byte("c100"), To: store.PartitionID{3}}, {Start: []byte("c1005")}},
+				},
+			)
 			return err
 		}),
 		"two moves": edit(func(e *Edit) error {
-			_, err := e.Begin(Move{
-				Start: []byte("c010"), End: []byte("c013"),
-				Parts: []Part{{Start: []byte("c010"), To: store.PartitionID{3}}},
-			},
-				Move{Start: []byte("c290"), Parts: []Part{{Start: []byte("c290"), To: store.PartitionID{4}}}})
+			_, err := e.Begin(
+				Move{Start: []byte("c010"), End: []byte("c013"), Parts: []Part{{Start: []byte("c010"), To: store.PartitionID{3}}}},
+				Move{Start: []byte("c290"), Parts: []Part{{Start: []byte("c290"), To: store.PartitionID{4}}}},
+			)
 			return err
 		}),
-		"settle":               edit(func(e *Edit) error { return e.Settle(2, Span{Start: []byte("c200"), End: []byte("c202")}) }),
+		"settle": edit(
+			func(e *Edit) error { return e.Settle(2, Span{Start: []byte("c200"), End: []byte("c202")}) },
+		),
 		"replace one":          edit(func(e *Edit) error { return e.Replace(replacement("c150", "c151")) }),
 		"replace many":         edit(func(e *Edit) error { return e.Replace(replacement("c040", "c280")) }),
 		"replace at the end":   edit(func(e *Edit) error { return e.Replace(replacement("c290", "")) }),
@@ -241,8 +245,7 @@ func TestEachNodeMayBeAnother(t *testing.T) {
 
 // reencoded is a node with something changed.
 func reencoded(
-	t *testing.T, b blobs, id store.NodeID,
-	change func(h *nodeHeader, entries *[]Entry, children *[]Child, height *uint8),
+	t *testing.T, b blobs, id store.NodeID, change func(h *nodeHeader, entries *[]Entry, children *[]Child, height *uint8),
 ) []byte {
 	t.Helper()
 	if b[id][2] == kindSegment {

@@ -45,7 +45,9 @@ func (e *Edit) begin(moves []Move) error {
 	}
 	batch := Batch{ID: e.next.Epoch, Phase: Marking}
 	if n := len(e.next.Batches); n >= MaxBatches {
-		return store.Errorf(store.InvalidArgument, "bucket %s has %d batches of moves in flight: wait until one ends", e.old.Bucket, n)
+		return store.Errorf(
+			store.InvalidArgument, "bucket %s has %d batches of moves in flight: wait until one ends", e.old.Bucket, n,
+		)
 	} else if n > 0 && e.next.Batches[n-1].ID == batch.ID {
 		return store.Errorf(store.InvalidArgument, "bucket %s: a change begins one batch at most", e.old.Bucket)
 	}
@@ -88,7 +90,9 @@ func (e *Edit) beginMove(m *Move, batch uint64) ([]Entry, error) {
 		if x := &old[i]; !x.To.IsZero() {
 			return nil, store.Errorf(store.InvalidArgument, "the range from %q moves already", clip(x.Start))
 		} else if e.inFlight(x.Batch) {
-			return nil, store.Errorf(store.InvalidArgument, "the range from %q is not swept yet after its last move", clip(x.Start))
+			return nil, store.Errorf(
+				store.InvalidArgument, "the range from %q is not swept yet after its last move", clip(x.Start),
+			)
 		}
 	}
 	parts := make([]Entry, len(m.Parts))
@@ -154,7 +158,10 @@ func (e *Edit) sharing(m *Move, entries []Entry) (left, right []Entry, err error
 	}
 	for _, x := range slices.Concat(left, right) {
 		if !x.To.IsZero() {
-			return nil, nil, store.Errorf(store.InvalidArgument, "partition %s of the range from %q takes part in batch %d already", x.Partition, clip(m.Start), x.Batch)
+			return nil, nil, store.Errorf(
+				store.InvalidArgument, "partition %s of the range from %q takes part in batch %d already", x.Partition,
+				clip(m.Start), x.Batch,
+			)
 		}
 	}
 	return left, right, nil
@@ -179,10 +186,14 @@ func placedOnce(entries []Entry, used map[store.PartitionID]bool) error {
 		}
 		last = final
 		if !x.To.IsZero() && (homes[x.To] || used[x.To]) {
-			return store.Errorf(store.InvalidArgument, "the destination %s of the range from %q is not fresh", x.To, clip(x.Start))
+			return store.Errorf(
+				store.InvalidArgument, "the destination %s of the range from %q is not fresh", x.To, clip(x.Start),
+			)
 		}
 		if seen[final] {
-			return store.Errorf(store.InvalidArgument, "the partition %s of the range from %q would be in two places", final, clip(x.Start))
+			return store.Errorf(
+				store.InvalidArgument, "the partition %s of the range from %q would be in two places", final, clip(x.Start),
+			)
 		}
 		seen[final] = true
 		if !x.To.IsZero() {

@@ -256,9 +256,7 @@ func TestSplitAndMergeInWords(t *testing.T) {
 		Start: []byte("c1"), End: []byte("c2"),
 		Parts: []Part{{Start: []byte("c1")}, {Start: []byte("c15"), To: store.PartitionID{1}}},
 	}
-	merge := Move{
-		Start: []byte("c2"), End: []byte("c4"), Parts: []Part{{Start: []byte("c2"), To: store.PartitionID{2}}},
-	}
+	merge := Move{Start: []byte("c2"), End: []byte("c4"), Parts: []Part{{Start: []byte("c2"), To: store.PartitionID{2}}}}
 	step(func(e *Edit) error {
 		id, err := e.Begin(split, merge)
 		require.Equal(t, uint64(2), id)
@@ -320,20 +318,22 @@ func TestBadBatchesAreRefused(t *testing.T) {
 	}
 	refused("without a move", begin())
 	refused("without a move", begin(Move{Start: c(1), End: c(2), Parts: []Part{{Start: c(1)}}}))
-	refused("is no cut", begin(Move{
-		Start: []byte("c11"), End: c(2), Parts: []Part{{Start: []byte("c11"), To: fresh()}},
-	}))
-	refused("is not fresh", begin(Move{
-		Start: c(1), End: c(3), Parts: []Part{{Start: c(1), To: root.Entries[2].Partition}},
-	}))
+	refused("is no cut", begin(Move{Start: []byte("c11"), End: c(2), Parts: []Part{{Start: []byte("c11"), To: fresh()}}}))
+	refused(
+		"is not fresh", begin(Move{Start: c(1), End: c(3), Parts: []Part{{Start: c(1), To: root.Entries[2].Partition}}}),
+	)
 	same := whole(3, 4)
 	same2 := whole(6, 7)
 	same2.Parts[0].To = same.Parts[0].To
 	refused("is not fresh", begin(same, same2))
-	refused("in two places", begin(Move{
-		Start: c(1), End: c(2), Parts: []Part{{Start: c(1)}, {Start: []byte("c13"), To: fresh()},
-			{Start: []byte("c16")}},
-	}))
+	refused(
+		"in two places",
+		begin(
+			Move{
+				Start: c(1), End: c(2), Parts: []Part{{Start: c(1)}, {Start: []byte("c13"), To: fresh()}, {Start: []byte("c16")}},
+			},
+		),
+	)
 	refused("pinned", begin(whole(4, 6)))
 	refused("one batch at most", func(e *Edit) error {
 		_, err := e.Begin(whole(1, 2))
@@ -384,9 +384,9 @@ func TestBatchesAreBounded(t *testing.T) {
 	root := b.apply(t, change)
 	for i := range MaxBatches {
 		e := NewEdit(root, stampOf(rng), b.read)
-		_, err := e.Begin(Move{
-			Start: cuts[i], End: cuts[i+1], Parts: []Part{{Start: cuts[i], To: store.PartitionID(id16(rng))}},
-		})
+		_, err := e.Begin(
+			Move{Start: cuts[i], End: cuts[i+1], Parts: []Part{{Start: cuts[i], To: store.PartitionID(id16(rng))}}},
+		)
 		require.NoError(t, err)
 		change, err := e.Change()
 		require.NoError(t, err)
@@ -394,8 +394,8 @@ func TestBatchesAreBounded(t *testing.T) {
 	}
 	require.Empty(t, Validate(root, b.read))
 	e := NewEdit(root, stampOf(rng), b.read)
-	_, err = e.Begin(Move{
-		Start: cuts[MaxBatches], Parts: []Part{{Start: cuts[MaxBatches], To: store.PartitionID(id16(rng))}},
-	})
+	_, err = e.Begin(
+		Move{Start: cuts[MaxBatches], Parts: []Part{{Start: cuts[MaxBatches], To: store.PartitionID(id16(rng))}}},
+	)
 	require.ErrorContains(t, err, "wait until one ends")
 }

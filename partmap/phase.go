@@ -70,11 +70,13 @@ var transitions = [phases]struct {
 	rules Rules
 	next  Phase
 }{
-	Settled:   {Rules{WriteTo: Source, ReadSource: true}, Marking},
-	Marking:   {Rules{WriteTo: Source, Markers: true, ReadSource: true, ReadDestination: true}, Copying},
-	Copying:   {Rules{WriteTo: Destination, Markers: true, ReadSource: true, ReadDestination: true}, Verifying},
-	Verifying: {Rules{WriteTo: Destination, Markers: true, ReadSource: true, ReadDestination: true, WriteThrough: true}, Draining},
-	Draining:  {Rules{WriteTo: Destination, Markers: true, ReadDestination: true}, Settled},
+	Settled: {Rules{WriteTo: Source, ReadSource: true}, Marking},
+	Marking: {Rules{WriteTo: Source, Markers: true, ReadSource: true, ReadDestination: true}, Copying},
+	Copying: {Rules{WriteTo: Destination, Markers: true, ReadSource: true, ReadDestination: true}, Verifying},
+	Verifying: {
+		Rules{WriteTo: Destination, Markers: true, ReadSource: true, ReadDestination: true, WriteThrough: true}, Draining,
+	},
+	Draining: {Rules{WriteTo: Destination, Markers: true, ReadDestination: true}, Settled},
 }
 
 // Rules returns the rules of phase p. Those of an unknown phase are zero: it reads nothing.

@@ -65,8 +65,9 @@ const (
 )
 
 func rootFields() [][]byte {
-	return [][]byte{testBucket[:], uv(5), idBytes(1), {byte(Open)}, uv(2), uv(0), uv(1), uv(0), {0},
-		list(1, 0, entryCode(first, 0))}
+	return [][]byte{
+		testBucket[:], uv(5), idBytes(1), {byte(Open)}, uv(2), uv(0), uv(1), uv(0), {0}, list(1, 0, entryCode(first, 0)),
+	}
 }
 
 func segmentFields() [][]byte {
@@ -88,8 +89,9 @@ func decode(kind byte, blob []byte) error {
 	var err error
 	switch kind {
 	case kindRoot:
-		_, err = DecodeRoot(testBucket,
-			store.Record{Version: store.Version{Epoch: 5, Token: store.Token(idBytes(1))}, Blob: blob})
+		_, err = DecodeRoot(
+			testBucket, store.Record{Version: store.Version{Epoch: 5, Token: store.Token(idBytes(1))}, Blob: blob},
+		)
 	case kindSegment:
 		_, err = DecodeSegment(testBucket, Node{ID: handNode, Blob: blob})
 	case kindIndex:
@@ -308,9 +310,13 @@ func TestDecodersTakeTheLimits(t *testing.T) {
 	} {
 		require.NoError(t, decode(c.kind, blobOf(c.kind, c.fields)), name)
 	}
-	s, err := DecodeSegment(testBucket,
-		Node{ID: handNode, Blob: blobOf(kindSegment,
-			spoiled(segmentFields(), nodeList, list(maxNodeEntries, uint64(many), manyItems)))})
+	s, err := DecodeSegment(
+		testBucket,
+		Node{
+			ID:   handNode,
+			Blob: blobOf(kindSegment, spoiled(segmentFields(), nodeList, list(maxNodeEntries, uint64(many), manyItems))),
+		},
+	)
 	require.NoError(t, err)
 	require.Equal(t, maxNodeEntries, s.Len())
 	require.Equal(t, "\x0f\xff", string(s.At(maxNodeEntries-1)))

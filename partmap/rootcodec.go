@@ -11,7 +11,9 @@ import (
 // too large.
 func EncodeRoot(r *Root) (store.Record, error) {
 	if len(r.Batches) > MaxBatches {
-		return store.Record{}, store.Errorf(store.InvalidArgument, "a root with %d batches in flight: at most %d", len(r.Batches), MaxBatches)
+		return store.Record{}, store.Errorf(
+			store.InvalidArgument, "a root with %d batches in flight: at most %d", len(r.Batches), MaxBatches,
+		)
 	}
 	if n := len(encodeRoot(r, nil)); n > MaxRootBytes {
 		return store.Record{}, store.Errorf(store.InvalidArgument, "a root of %d bytes: at most %d", n, MaxRootBytes)

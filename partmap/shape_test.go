@@ -36,8 +36,9 @@ func TestNodesAreFilledEvenly(t *testing.T) {
 				})
 				require.Len(t, out, (n+most-1)/most, "%d items, %d in a node, bytes %v: %v", n, most, byBytes, sizes)
 				require.Equal(t, n, sum(sizes))
-				require.LessOrEqual(t, slices.Max(sizes)-slices.Min(sizes), 1, "%d items, %d in a node, bytes %v: %v",
-					n, most, byBytes, sizes)
+				require.LessOrEqual(
+					t, slices.Max(sizes)-slices.Min(sizes), 1, "%d items, %d in a node, bytes %v: %v", n, most, byBytes, sizes,
+				)
 			}
 		}
 	}
@@ -56,11 +57,16 @@ func TestNodesAreFilledEvenly(t *testing.T) {
 	}
 	// One that is longer than all that a node should have still gets one of its own.
 	var sizes []int
-	pack([]Child{{Start: []byte("a")}, {Start: make([]byte, 500)}, {Start: []byte("c")}}, 100, 50, childStart,
+	pack(
+		[]Child{{Start: []byte("a")}, {Start: make([]byte, 500)}, {Start: []byte("c")}},
+		100,
+		50,
+		childStart,
 		func(run []Child) Child {
 			sizes = append(sizes, len(run))
 			return run[0]
-		})
+		},
+	)
 	require.Equal(t, 3, sum(sizes))
 }
 
@@ -124,9 +130,12 @@ func TestRangesSinceAnEpoch(t *testing.T) {
 		e := NewEdit(root, counting(), b.read)
 		e.fill = f
 		end := fmt.Appendf(nil, "c%03d", i+1)
-		require.NoError(t, e.Replace(Replacement{
-			Start: []byte(at), End: end, Entries: []Entry{{Start: []byte(at), Partition: store.PartitionID{9}}},
-		}))
+		require.NoError(
+			t,
+			e.Replace(
+				Replacement{Start: []byte(at), End: end, Entries: []Entry{{Start: []byte(at), Partition: store.PartitionID{9}}}},
+			),
+		)
 		c, err := e.Change()
 		require.NoError(t, err)
 		root = b.apply(t, c)
@@ -230,8 +239,10 @@ func TestStates(t *testing.T) {
 	want.Epoch, want.ChangedAt = 10, int64(testNow)*1e6
 	require.Equal(t, want, same.Next)
 	require.Empty(t, same.Nodes)
-	require.Equal(t, []string{"unknown state", "open", "closing", "deleted", "unknown state"},
-		[]string{State(0).String(), Open.String(), Closing.String(), Deleted.String(), State(4).String()})
+	require.Equal(
+		t, []string{"unknown state", "open", "closing", "deleted", "unknown state"},
+		[]string{State(0).String(), Open.String(), Closing.String(), Deleted.String(), State(4).String()},
+	)
 }
 
 // TestPhaseNames: each has one, and is found by it.

@@ -44,8 +44,10 @@ const (
 	problemKinds = iota + 1
 )
 
-var problemNames = [problemKinds]string{"", "unreadable", "untiled", "long cut", "empty node", "miscounted ranges", "scattered partition",
-	"stale destination", "no partition", "unknown batch", "phase mismatch", "bad batch", "bad root"}
+var problemNames = [problemKinds]string{
+	"", "unreadable", "untiled", "long cut", "empty node", "miscounted ranges", "scattered partition", "stale destination",
+	"no partition", "unknown batch", "phase mismatch", "bad batch", "bad root",
+}
 
 func (k ProblemKind) String() string {
 	if int(k) < len(problemNames) {
@@ -76,7 +78,10 @@ func (p Problem) String() string {
 // Validate reads the whole map of a root and returns all its problems. It continues after
 // nodes that it can't read.
 func Validate(r *Root, read Reader) []Problem {
-	v := validator{root: r, read: read, homes: map[store.PartitionID]*place{}, destinations: map[store.PartitionID]*place{}, perBatch: map[uint64]uint64{}}
+	v := validator{
+		root: r, read: read, homes: map[store.PartitionID]*place{},
+		destinations: map[store.PartitionID]*place{}, perBatch: map[uint64]uint64{},
+	}
 	v.rootItself()
 	if r.Height == 0 {
 		v.entries(r.Entries, nil, nil, store.NodeID{})
@@ -141,7 +146,9 @@ func (v *validator) rootItself() {
 		v.report(BadRoot, nil, none, "its height is %d: at most %d", r.Height, maxHeight)
 	}
 	if r.Height > 0 && len(r.Entries) > 0 || r.Height == 0 && len(r.Children) > 0 {
-		v.report(BadRoot, nil, none, "of height %d it has %d entries and %d children", r.Height, len(r.Entries), len(r.Children))
+		v.report(
+			BadRoot, nil, none, "of height %d it has %d entries and %d children", r.Height, len(r.Entries), len(r.Children),
+		)
 	}
 	if n := len(encodeRoot(r, nil)); n > MaxRootBytes {
 		v.report(BadRoot, nil, none, "it takes %d bytes: at most %d", n, MaxRootBytes)
@@ -268,14 +275,18 @@ func (v *validator) entry(e *Entry, n store.NodeID) {
 	case moves && v.root.Batches[i].Phase == Settled:
 		v.report(PhaseMismatch, e.Start, n, "the range has a destination, but batch %d is settled", e.Batch)
 	case !moves && v.root.Batches[i].Phase != Settled:
-		v.report(PhaseMismatch, e.Start, n, "the range has no destination, but batch %d is %s", e.Batch, v.root.Batches[i].Phase)
+		v.report(
+			PhaseMismatch, e.Start, n, "the range has no destination, but batch %d is %s", e.Batch, v.root.Batches[i].Phase,
+		)
 	}
 	v.perBatch[e.Batch]++
 }
 
 // place records that a partition is the home or destination of a range. Ranges with the same
 // one must be neighbours; with the same destination, of one batch.
-func (v *validator) place(in map[store.PartitionID]*place, id store.PartitionID, e *Entry, number uint64, n store.NodeID, as string) {
+func (v *validator) place(
+	in map[store.PartitionID]*place, id store.PartitionID, e *Entry, number uint64, n store.NodeID, as string,
+) {
 	p, met := in[id]
 	if !met {
 		in[id] = &place{first: e.Start, last: number, batch: e.Batch}
@@ -286,7 +297,10 @@ func (v *validator) place(in map[store.PartitionID]*place, id store.PartitionID,
 		v.report(Scattered, e.Start, n, "partition %s is the %s here and at %q, which is no neighbour", id, as, clip(p.first))
 	}
 	if as == "destination" && p.batch != e.Batch {
-		v.report(StaleDestination, e.Start, n, "partition %s is the destination of batch %d here and of batch %d at %q", id, e.Batch, p.batch, clip(p.first))
+		v.report(
+			StaleDestination, e.Start, n, "partition %s is the destination of batch %d here and of batch %d at %q", id, e.Batch,
+			p.batch, clip(p.first),
+		)
 	}
 	p.last = number
 }
@@ -311,7 +325,9 @@ func (v *validator) whole() {
 	}
 	for _, b := range v.root.Batches {
 		if v.perBatch[b.ID] != b.Ranges {
-			v.report(BadBatch, nil, none, "batch %d says that it has %d ranges, the map has %d", b.ID, b.Ranges, v.perBatch[b.ID])
+			v.report(
+				BadBatch, nil, none, "batch %d says that it has %d ranges, the map has %d", b.ID, b.Ranges, v.perBatch[b.ID],
+			)
 		}
 	}
 }

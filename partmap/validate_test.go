@@ -104,8 +104,9 @@ func TestValidateReportsEverything(t *testing.T) {
 	r.Ranges = 99
 	r.State = 7
 	problems := Validate(r, nil)
-	require.Equal(t, []ProblemKind{MiscountedRanges, Scattered, NoPartition, UnknownBatch, BadBatch, BadRoot},
-		kindsOf(problems))
+	require.Equal(
+		t, []ProblemKind{MiscountedRanges, Scattered, NoPartition, UnknownBatch, BadBatch, BadRoot}, kindsOf(problems),
+	)
 	for _, p := range problems {
 		switch p.Kind {
 		case NoPartition:
@@ -148,8 +149,9 @@ func TestValidateReadsNodes(t *testing.T) {
 		}
 		problems := Validate(w.root, w.blobs.read)
 		require.Contains(t, kindsOf(problems), want)
-		require.True(t, slices.ContainsFunc(problems, func(p Problem) bool { return p.Kind == want && p.Node == id }),
-			"%v", problems)
+		require.True(
+			t, slices.ContainsFunc(problems, func(p Problem) bool { return p.Kind == want && p.Node == id }), "%v", problems,
+		)
 	}
 	for _, id := range all {
 		spoiled(id, nil, Unreadable)

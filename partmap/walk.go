@@ -64,11 +64,18 @@ func (read Reader) segment(b store.BucketID, id store.NodeID) (*Segment, error) 
 func misplaced(r *Root, c Child, h nodeHeader, start []byte, wantHeight, height uint8) error {
 	switch {
 	case string(start) != string(c.Start):
-		return store.Errorf(store.Corrupt, "node %s of bucket %s begins at %q, its parent says %q", c.Node, r.Bucket, clip(start), clip(c.Start))
+		return store.Errorf(
+			store.Corrupt, "node %s of bucket %s begins at %q, its parent says %q", c.Node, r.Bucket, clip(start), clip(c.Start),
+		)
 	case height != wantHeight:
-		return store.Errorf(store.Corrupt, "node %s of bucket %s has height %d, its parent says %d", c.Node, r.Bucket, height, wantHeight)
+		return store.Errorf(
+			store.Corrupt, "node %s of bucket %s has height %d, its parent says %d", c.Node, r.Bucket, height, wantHeight,
+		)
 	case h.Epoch > r.Epoch:
-		return store.Errorf(store.Corrupt, "node %s of bucket %s was written for epoch %d, its root is of epoch %d", c.Node, r.Bucket, h.Epoch, r.Epoch)
+		return store.Errorf(
+			store.Corrupt, "node %s of bucket %s was written for epoch %d, its root is of epoch %d", c.Node, r.Bucket, h.Epoch,
+			r.Epoch,
+		)
 	}
 	return nil
 }

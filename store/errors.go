@@ -33,7 +33,9 @@ const (
 	TooMuchDeadData
 )
 
-var kindNames = [...]string{"other", "unavailable", "timeout", "invalid argument", "conflict", "not found", "corrupt", "too much dead data"}
+var kindNames = [...]string{
+	"other", "unavailable", "timeout", "invalid argument", "conflict", "not found", "corrupt", "too much dead data",
+}
 
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {

@@ -153,7 +153,9 @@ func CheckRecord(t Table, key []byte, old Version, next Record) error {
 		return err
 	}
 	if (old.Epoch == 0) != (old.Token == Token{}) {
-		return Errorf(InvalidArgument, "a swap from epoch %d with token %s: absent has neither", old.Epoch, uuid.UUID(old.Token))
+		return Errorf(
+			InvalidArgument, "a swap from epoch %d with token %s: absent has neither", old.Epoch, uuid.UUID(old.Token),
+		)
 	}
 	if next.Epoch != old.Epoch+1 {
 		return Errorf(InvalidArgument, "a swap from epoch %d to %d", old.Epoch, next.Epoch)

@@ -311,8 +311,8 @@ func (s *suite) covers() {
 	s.flush(r)
 	require.False(s, s.stats(p).Covers(nil, nil), "never counted")
 	count := func(start, end string) {
-		c, err := counter.NewRecount(nothing{}, p, store.Bounds{Start: []byte(start), End: []byte(end)},
-			counter.RecountOptions{Now: s.clock.Now}).Run(s.Context())
+		c, err := counter.NewRecount(nothing{}, p, store.Bounds{Start: []byte(start), End: []byte(end)}, counter.RecountOptions{Now: s.clock.Now}).
+			Run(s.Context())
 		require.NoError(s, err)
 		require.NoError(s, s.b.Correct(s.Context(), p, c))
 	}

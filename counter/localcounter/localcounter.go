@@ -96,7 +96,10 @@ func Open(dir string, o Options) (*Backend, error) {
 	if o.now == nil {
 		o.now = time.Now
 	}
-	b := &Backend{dir: dir, o: o, book: counter.NewBook(), buckets: map[store.PartitionID]store.BucketID{}, written: map[store.PartitionID]uint64{}}
+	b := &Backend{
+		dir: dir, o: o, book: counter.NewBook(), buckets: map[store.PartitionID]store.BucketID{},
+		written: map[store.PartitionID]uint64{},
+	}
 	if err := b.open(); err != nil {
 		if b.lock != nil {
 			_ = b.lock.Close()

@@ -72,7 +72,9 @@ func ParseURL(s string) (Options, error) {
 	if strings.ContainsAny(prefix, "{}") {
 		return Options{}, store.Errorf(store.InvalidArgument, "the prefix %q has braces in it", prefix)
 	}
-	return Options{Addr: o.Addr, Username: o.Username, Password: o.Password, DB: o.DB, TLS: o.TLSConfig, Prefix: prefix}, nil
+	return Options{
+		Addr: o.Addr, Username: o.Username, Password: o.Password, DB: o.DB, TLS: o.TLSConfig, Prefix: prefix,
+	}, nil
 }
 
 // Backend is a counter.Backend in Redis. Several may use the same data.
@@ -210,48 +212,51 @@ func (b *Backend) mergeForAll(ctx context.Context) {
 func (b *Backend) merge(ctx context.Context) error {
 	for {
 		var n int
-		err := b.change(ctx, func(tx *redis.Tx, book *counter.Book) (touched []store.PartitionID, also func(redis.Pipeliner), err error) {
-			entries, err := tx.XRangeN(ctx, b.stream(), "-", "+", perMerge).Result()
-			if n = len(entries); err != nil || n == 0 {
-				return nil, nil, err
-			}
-			batches := make([]counter.Batch, 0, n)
-			ids := make([]string, 0, n)
-			seen := map[store.PartitionID]bool{}
-			told := map[store.Partition]int64{} // when, by the clock of Redis
-			for _, e := range entries {
-				ids = append(ids, e.ID)
-				body, _ := e.Values[field].(string)
-				var batch counter.Batch
-				if err := batch.UnmarshalBinary([]byte(body)); err != nil {
-					if store.KindOf(err) == store.InvalidArgument {
-						return nil, nil, err // of a newer program: that one will merge it
-					}
-					// Not a batch: nobody knows what is missing.
-					book.Generation++
-					continue
+		err := b.change(
+			ctx,
+			func(tx *redis.Tx, book *counter.Book) (touched []store.PartitionID, also func(redis.Pipeliner), err error) {
+				entries, err := tx.XRangeN(ctx, b.stream(), "-", "+", perMerge).Result()
+				if n = len(entries); err != nil || n == 0 {
+					return nil, nil, err
 				}
-				for i := range batch.Deltas {
-					p := batch.Deltas[i].Partition
-					if !seen[p.ID] {
-						seen[p.ID] = true
-						touched = append(touched, p.ID)
+				batches := make([]counter.Batch, 0, n)
+				ids := make([]string, 0, n)
+				seen := map[store.PartitionID]bool{}
+				told := map[store.Partition]int64{} // when, by the clock of Redis
+				for _, e := range entries {
+					ids = append(ids, e.ID)
+					body, _ := e.Values[field].(string)
+					var batch counter.Batch
+					if err := batch.UnmarshalBinary([]byte(body)); err != nil {
+						if store.KindOf(err) == store.InvalidArgument {
+							return nil, nil, err // of a newer program: that one will merge it
+						}
+						// Not a batch: nobody knows what is missing.
+						book.Generation++
+						continue
 					}
-					told[p] = millis(e.ID)
+					for i := range batch.Deltas {
+						p := batch.Deltas[i].Partition
+						if !seen[p.ID] {
+							seen[p.ID] = true
+							touched = append(touched, p.ID)
+						}
+						told[p] = millis(e.ID)
+					}
+					batches = append(batches, batch)
 				}
-				batches = append(batches, batch)
-			}
-			if err := b.load(ctx, tx, book, touched); err != nil {
-				return nil, nil, err
-			}
-			for i := range batches {
-				book.Apply(&batches[i])
-			}
-			return touched, func(p redis.Pipeliner) {
-				p.XDel(ctx, b.stream(), ids...)
-				b.note(ctx, p, told)
-			}, nil
-		})
+				if err := b.load(ctx, tx, book, touched); err != nil {
+					return nil, nil, err
+				}
+				for i := range batches {
+					book.Apply(&batches[i])
+				}
+				return touched, func(p redis.Pipeliner) {
+					p.XDel(ctx, b.stream(), ids...)
+					b.note(ctx, p, told)
+				}, nil
+			},
+		)
 		if err != nil || n < perMerge {
 			return err
 		}
@@ -264,7 +269,9 @@ var pauses = wait.Backoff{First: time.Millisecond, Most: 64 * time.Millisecond, 
 // change runs one transaction on the head: f works on a book without states and
 // says which states it touched and what else is to be done. Without either
 // nothing is written.
-func (b *Backend) change(ctx context.Context, f func(tx *redis.Tx, book *counter.Book) ([]store.PartitionID, func(redis.Pipeliner), error)) error {
+func (b *Backend) change(
+	ctx context.Context, f func(tx *redis.Tx, book *counter.Book) ([]store.PartitionID, func(redis.Pipeliner), error),
+) error {
 	for i := 0; ; i++ {
 		err := b.c.Watch(ctx, func(tx *redis.Tx) error {
 			book, err := b.open(ctx, tx)
@@ -354,7 +361,9 @@ func (b *Backend) load(ctx context.Context, c redis.Cmdable, book *counter.Book,
 }
 
 // write puts the head and the states of partitions into a transaction.
-func (b *Backend) write(ctx context.Context, p redis.Pipeliner, book *counter.Book, touched []store.PartitionID, also func(redis.Pipeliner)) error {
+func (b *Backend) write(
+	ctx context.Context, p redis.Pipeliner, book *counter.Book, touched []store.PartitionID, also func(redis.Pipeliner),
+) error {
 	head, err := book.AppendHead(nil)
 	if err != nil {
 		return err
@@ -472,7 +481,8 @@ func (b *Backend) Written(ctx context.Context, mark uint64) ([]store.Partition, 
 		return nil, mark, err
 	}
 	// The mark's own millisecond may not have been over.
-	got, err := b.c.ZRangeByScoreWithScores(ctx, b.written(), &redis.ZRangeBy{Min: strconv.FormatUint(mark, 10), Max: "+inf"}).Result()
+	got, err := b.c.ZRangeByScoreWithScores(ctx, b.written(), &redis.ZRangeBy{Min: strconv.FormatUint(mark, 10), Max: "+inf"}).
+		Result()
 	if err != nil {
 		return nil, mark, wrap("read what was written", err)
 	}

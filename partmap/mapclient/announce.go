@@ -80,7 +80,9 @@ func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Roo
 		return nil, wait.Instant{}, err
 	}
 	if known != nil && known.root.Epoch > root.Epoch {
-		return nil, wait.Instant{}, store.Errorf(store.Corrupt, "the root of bucket %s went back from epoch %d to %d", id, known.root.Epoch, root.Epoch)
+		return nil, wait.Instant{}, store.Errorf(
+			store.Corrupt, "the root of bucket %s went back from epoch %d to %d", id, known.root.Epoch, root.Epoch,
+		)
 	}
 	n.client.epochs.publish(b, root)
 	if a := b.announced.Load(); a != nil && a.version == root.Version() {

@@ -20,58 +20,57 @@ type Store interface {
 	store.Nodes
 }
 
-// Options of a client; the zero value is good.
+// Options of a Client. The zero value has the defaults.
 type Options struct {
-	// CacheBytes bounds the decoded segments and index nodes in memory, of all
-	// buckets together; 64 MiB if zero.
+	// CacheBytes bounds the memory of decoded segments and index nodes, of all buckets
+	// together, default 64 MiB.
 	CacheBytes int64
-	// RootBytes bounds the decoded roots in memory; 32 MiB if zero. A bucket with
-	// live leases is never forgotten, so leases may take it above.
+	// RootBytes bounds the memory of decoded roots, default 32 MiB. Buckets with live
+	// leases are never evicted and may exceed it.
 	RootBytes int64
-	// Now stamps roots and entries; time.Now if nil.
+	// Now is the wall clock, default time.Now.
 	Now func() time.Time
-	// Lease is how long a client of the network form may act on a map without
-	// asking again: 3 s if zero. All clients and movers of a store need the same.
+	// Lease is the length of leases of the network form, default 3 s. All clients and
+	// movers of a store must have the same.
 	Lease time.Duration
-	// Clocks is the number of map clocks among which NewNetwork chooses for the
-	// buckets that it creates, 16 if zero; they have to exist (InitClocks).
+	// Clocks is the number of map clocks for buckets that a client of the network form
+	// creates, default 16. They must exist (InitClocks).
 	Clocks int
-	// MaxClockSkew is commontime.Options.Limit of the network form. All clients and
-	// movers of a store need the same.
+	// MaxClockSkew is commontime.Options.Limit of the network form. All clients and movers
+	// of a store must have the same.
 	MaxClockSkew time.Duration
-	// Monotonic is the network form's other clock, which no step turns, as the
-	// time since some moment; that of the machine if nil.
+	// Monotonic is a second clock of the network form, which is never set: the time since
+	// some moment. Default: the monotonic clock of the machine.
 	Monotonic func() time.Duration
-	// NewID draws the ids of nodes and partitions and the tokens of swaps;
-	// uuid.New if nil. Tests that have to be repeatable give their own.
+	// NewID draws the ids of nodes and partitions and the tokens of swaps, default
+	// uuid.New. It is for repeatable tests.
 	NewID func() uuid.UUID
-	// Jitter draws from 0 to 1 when the network form polls and tries again;
-	// rand.Float64 if nil. For tests, like NewID.
+	// Jitter draws a number from 0 to 1 for polls and retries, default rand.Float64. It is
+	// for repeatable tests.
 	Jitter func() float64
 }
 
-// ErrClosing and ErrDeleted say why a bucket gives no lease.
+// ErrClosing and ErrDeleted are the reasons why a bucket gives no lease.
 var (
 	ErrClosing = errors.New("the bucket is being deleted")
 	ErrDeleted = errors.New("the bucket is deleted")
 )
 
-// ErrStale says that a lease's epoch is no longer whole in the store: take a new
-// lease and do the read again.
+// ErrStale means that nodes of a lease's epoch have been collected: take a new lease and
+// repeat the read.
 var ErrStale = errors.New("the map has moved on: take a new lease")
 
-// ErrNoClock says that the row of a map clock is missing. It tells nothing of the
-// bucket that was asked for.
+// ErrNoClock means that the record of a map clock is missing. It says nothing about the
+// bucket.
 var ErrNoClock = errors.New("its row is missing")
 
 // Client is a map client, in one of two forms.
 //
-// Embedded (NewEmbedded): clients and movers share the process, every swap goes
-// through this one client, and a lease is a reference count per epoch. There are
-// no timers, no polling and no map clocks.
+// Embedded (NewEmbedded): all users of the store share this one client, every swap goes
+// through it, and leases are counted per epoch. There are no timers, polls or map clocks.
 //
-// Network (NewNetwork): any number of processes share the store, each with one
-// client. A lease holds for a time; clients learn of swaps by polling map clocks.
+// Network (NewNetwork): any number of processes share the store, each with one client.
+// Leases end by time; clients learn of swaps by polling map clocks.
 //
 // All methods are safe for concurrent use. Errors carry a store.Kind.
 type Client struct {
@@ -82,7 +81,7 @@ type Client struct {
 	net    *network // nil in the embedded form
 }
 
-// NewEmbedded makes a client. There must be only one per store.
+// NewEmbedded makes a client of the embedded form. There must be only one per store.
 func NewEmbedded(s Store, o Options) *Client {
 	if o.CacheBytes <= 0 {
 		o.CacheBytes = 64 << 20
@@ -104,8 +103,8 @@ func NewEmbedded(s Store, o Options) *Client {
 	}
 }
 
-// Lease is the right to act on one epoch of a bucket's map. It is held for one
-// page or write, and until its store calls have really ended.
+// Lease is the right to act on one epoch of a bucket's map. It is held for one page or write,
+// until its store calls have really ended.
 type Lease struct {
 	c        *Client
 	epoch    *epoch
@@ -113,18 +112,17 @@ type Lease struct {
 	released atomic.Bool
 }
 
-// Root is the leased map, read-only.
+// Root returns the leased map, read-only.
 func (l *Lease) Root() *partmap.Root { return l.epoch.root }
 
-// Valid reports whether the lease may still be acted on. In the embedded form it
-// may until Release, in the network form until its time is over, if that is
-// before.
+// Valid reports whether the lease is valid: until Release, and in the network form until its
+// time is over.
 func (l *Lease) Valid() bool {
 	return !l.released.Load() && (l.c.net == nil || l.c.net.alive(l.proof))
 }
 
-// Timed reports whether the lease ends by time, so that nobody waits for its
-// Release (the network form).
+// Timed reports whether the lease ends by time (the network form), so that no mover waits for
+// its Release.
 func (l *Lease) Timed() bool { return l.c.net != nil }
 
 // Release ends the lease. A second call does nothing.
@@ -134,10 +132,10 @@ func (l *Lease) Release() {
 	}
 }
 
-// Acquire takes a lease on the newest root of a bucket. It fails with NotFound
-// (no such root), with ErrClosing (Unavailable) or ErrDeleted (NotFound), or with
-// what reading the root says. In the network form a missing root is Unavailable,
-// with NotFound as its cause, and so is a map clock that can't be read.
+// Acquire takes a lease on the newest root of a bucket. It fails with NotFound (no such
+// root), ErrClosing (Unavailable), ErrDeleted (NotFound), or the error of reading the root.
+// In the network form a missing root is Unavailable with NotFound as its cause, and so is a
+// map clock that can't be read.
 func (c *Client) Acquire(ctx context.Context, id store.BucketID) (*Lease, error) {
 	if c.net != nil {
 		e, p, err := c.net.acquire(ctx, id)
@@ -172,7 +170,7 @@ func (c *Client) acquireCold(ctx context.Context, id store.BucketID) (*epoch, er
 	}
 }
 
-// refusal says why a root in this state gives no lease.
+// refusal returns why a root gives no lease; nil for an open bucket.
 func refusal(r *partmap.Root) error {
 	op := fmt.Sprintf("lease on bucket %s", r.Bucket)
 	switch r.State {
@@ -184,8 +182,8 @@ func refusal(r *partmap.Root) error {
 	return &store.Error{Kind: store.NotFound, Op: op, Err: ErrDeleted}
 }
 
-// Load reads the root at Serial in whatever state it is, decoded and checked,
-// and publishes it to all later Acquires if it is news.
+// Load reads the root at Serial, in any state, and publishes it to later Acquires if it is
+// newer than the known one.
 func (c *Client) Load(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	b := c.epochs.begin(id)
 	defer c.epochs.end(b)
@@ -203,7 +201,10 @@ func (c *Client) load(ctx context.Context, b *bucket) (*epoch, error) {
 		return nil, err
 	}
 	if known != nil && (r.Epoch < known.root.Epoch || r.Epoch == known.root.Epoch && r.Token != known.root.Token) {
-		return nil, store.Errorf(store.Corrupt, "the root of bucket %s went back from epoch %d to %d, or changed without a swap", b.id, known.root.Epoch, r.Epoch)
+		return nil, store.Errorf(
+			store.Corrupt, "the root of bucket %s went back from epoch %d to %d, or changed without a swap", b.id,
+			known.root.Epoch, r.Epoch,
+		)
 	}
 	return c.epochs.publish(b, r), nil
 }
@@ -224,9 +225,9 @@ func (c *Client) readRoot(ctx context.Context, id store.BucketID, l store.Level)
 	}
 }
 
-// Find returns the range that contains key. It does not allocate where the nodes
-// on its way are in memory. It fails with ErrStale where the lease's map has been
-// collected, and with Corrupt, naming the node, where it is damaged.
+// Find returns the range that contains key. It does not allocate if the nodes are cached. It
+// fails with ErrStale where the map of the lease has been collected, and with Corrupt, naming
+// the node, where it is damaged.
 func (c *Client) Find(ctx context.Context, l *Lease, key []byte) (r partmap.Range, err error) {
 	if err = l.epoch.find(ctx, &c.nodes, key, false, &r); err != nil {
 		err = c.explain(ctx, l.epoch.root, err)
@@ -234,9 +235,8 @@ func (c *Client) Find(ctx context.Context, l *Lease, key []byte) (r partmap.Rang
 	return r, err
 }
 
-// FindBefore returns the range that contains the highest keys below key, for
-// reverse listings; the empty key stands for plus infinity. Otherwise it is like
-// Find.
+// FindBefore is Find for the highest keys below key, for reverse listings; the empty key is
+// plus infinity.
 func (c *Client) FindBefore(ctx context.Context, l *Lease, key []byte) (r partmap.Range, err error) {
 	if err = l.epoch.find(ctx, &c.nodes, key, true, &r); err != nil {
 		err = c.explain(ctx, l.epoch.root, err)
@@ -244,8 +244,8 @@ func (c *Client) FindBefore(ctx context.Context, l *Lease, key []byte) (r partma
 	return r, err
 }
 
-// explain finds out what a missing node means: a map that has moved on, or
-// damage. Any other error is passed on.
+// explain decides whether a missing node means a stale map or damage. It returns any other
+// error as it is.
 func (c *Client) explain(ctx context.Context, r *partmap.Root, err error) error {
 	if store.KindOf(err) != store.NotFound {
 		return err
@@ -255,13 +255,18 @@ func (c *Client) explain(ctx context.Context, r *partmap.Root, err error) error 
 	case loadErr != nil:
 		return loadErr
 	case newest.Epoch > r.Epoch:
-		return &store.Error{Kind: store.Unavailable, Op: fmt.Sprintf("epoch %d of bucket %s", r.Epoch, r.Bucket), Err: ErrStale}
+		return &store.Error{
+			Kind: store.Unavailable, Op: fmt.Sprintf("epoch %d of bucket %s", r.Epoch, r.Bucket), Err: ErrStale,
+		}
 	}
-	return &store.Error{Kind: store.Corrupt, Op: fmt.Sprintf("epoch %d of bucket %s", r.Epoch, r.Bucket), Err: fmt.Errorf("the root names a node that is not there: %v", err)}
+	return &store.Error{
+		Kind: store.Corrupt, Op: fmt.Sprintf("epoch %d of bucket %s", r.Epoch, r.Bucket),
+		Err: fmt.Errorf("the root names a node that is not there: %v", err),
+	}
 }
 
-// Ranges iterates over the ranges of a root in order, from the one that contains
-// from. It ends with the first error, of the same kinds as Find's.
+// Ranges iterates over the ranges of a root in order, starting with the one that contains
+// from. It ends with the first error, which is like one of Find.
 func (c *Client) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error] {
 	return func(yield func(partmap.Range, error) bool) {
 		v := newView(r)
@@ -279,9 +284,11 @@ func (c *Client) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.
 	}
 }
 
-// RangeBefore returns the range of a root that ends at a cut; false if that is the
-// lowest key. It fails like Ranges.
-func (c *Client) RangeBefore(ctx context.Context, r *partmap.Root, cut []byte) (before partmap.Range, found bool, err error) {
+// RangeBefore returns the range of a root that ends at a cut; false if that is the lowest
+// key. It fails like Find.
+func (c *Client) RangeBefore(
+	ctx context.Context, r *partmap.Root, cut []byte,
+) (before partmap.Range, found bool, err error) {
 	if len(cut) == 0 {
 		return before, false, nil
 	}
@@ -291,31 +298,30 @@ func (c *Client) RangeBefore(ctx context.Context, r *partmap.Root, cut []byte) (
 	return before, true, nil
 }
 
-// Usage is what a client holds in memory, about.
+// Usage is the approximate memory of a client.
 type Usage struct {
 	Nodes, NodeBytes     int64 // decoded segments and index nodes
 	Buckets, BucketBytes int64 // decoded roots with their leases
 }
 
-// Usage tells what the client holds in memory at this moment.
+// Usage returns the present memory of the client.
 func (c *Client) Usage() (u Usage) {
 	u.Nodes, u.NodeBytes = c.nodes.cache.usage()
 	u.Buckets, u.BucketBytes = c.epochs.buckets.usage()
 	return u
 }
 
-// Edit begins a change of a root: with a fresh stamp, reading the nodes that it
-// needs from the store.
+// Edit starts a change of a root, with a fresh stamp. It reads nodes from the store.
 func (c *Client) Edit(ctx context.Context, r *partmap.Root) *partmap.Edit {
 	return partmap.NewEdit(r, c.Stamp(), c.Reader(ctx, r.Bucket))
 }
 
-// Reader reads a bucket's nodes for the functions of partmap.
+// Reader returns a reader of a bucket's nodes, for functions of partmap.
 func (c *Client) Reader(ctx context.Context, id store.BucketID) partmap.Reader {
 	return func(n store.NodeID) ([]byte, error) { return c.store.Node(ctx, id, n) }
 }
 
-// Stamp makes the stamp of a change: a fresh token, the time, fresh node ids.
+// Stamp returns the stamp of a change: a fresh token, the time, fresh node ids.
 func (c *Client) Stamp() partmap.Stamp {
 	return partmap.Stamp{
 		Token:   store.Token(c.opts.NewID()),
@@ -324,9 +330,9 @@ func (c *Client) Stamp() partmap.Stamp {
 	}
 }
 
-// Create writes the first root of a fresh bucket id, with a fresh partition for
-// each range: one below the first cut, and one from each cut on. The cuts have to
-// ascend. Conflict: the bucket id has a root already.
+// Create writes the first root of a fresh bucket id, with a fresh partition for each range:
+// one below the first cut, and one from each cut on. The cuts must ascend. It fails with
+// Conflict if the bucket id has a root.
 func (c *Client) Create(ctx context.Context, id store.BucketID, cuts [][]byte) (*partmap.Root, error) {
 	s := c.Stamp()
 	entries := make([]partmap.Entry, 1+len(cuts))
@@ -351,22 +357,22 @@ func (c *Client) Create(ctx context.Context, id store.BucketID, cuts [][]byte) (
 	return change.Next, nil
 }
 
-// Swap writes the nodes of a change and then swaps its root. When it returns nil
-// the change is applied and published: every later Acquire gets it or a later
-// one. Conflict means that it is not applied and never will be. After any other
-// error it may be applied or may be later: Load tells what is.
+// Swap writes the nodes of a change and then swaps its root. If it returns nil the change is
+// applied and published: every later Acquire gets it or a later one. After Conflict it is not
+// applied and never will be. After any other error it may have been applied, or may be later:
+// see Load.
 //
-// In the network form other processes learn of the change from the map clock that
-// is bumped before Swap returns. Where that fails, Wait does it again; without a
-// Wait they may go on with the old map until the bucket's next change.
+// In the network form Swap bumps a map clock, from which other processes learn of the change.
+// If that fails Wait repeats it; without a Wait they may use the old map until the next
+// change of the bucket.
 func (c *Client) Swap(ctx context.Context, change partmap.Change) error {
 	id := change.Next.Bucket
 	rec, err := partmap.EncodeRoot(change.Next)
 	if err != nil {
 		return err
 	}
-	// What is published is what was written, decoded: it shares no memory with
-	// the caller's, and a root that could not be read again is never swapped in.
+	// Publish the decoded record: it shares no memory with the caller, and a root that
+	// can't be decoded is never written.
 	next, err := partmap.DecodeRoot(id, rec)
 	if err != nil {
 		return err
@@ -382,10 +388,10 @@ func (c *Client) Swap(ctx context.Context, change partmap.Change) error {
 		return store.Wrap(fmt.Sprintf("swap the root of bucket %s to epoch %d", id, next.Epoch), err)
 	}
 	c.epochs.publish(b, next)
-	if c.net != nil && change.Old != (store.Version{}) { // of a new bucket nobody knows an older map
+	if c.net != nil && change.Old != (store.Version{}) { // a new bucket has no older map
 		ctx, cancel := context.WithTimeout(ctx, c.net.lease)
 		defer cancel()
-		_, _, _ = c.net.announce(ctx, id) // Wait does it again
+		_, _, _ = c.net.announce(ctx, id) // Wait repeats it
 	}
 	return nil
 }
@@ -397,14 +403,13 @@ func (c *Client) swapRoot(ctx context.Context, id store.BucketID, old store.Vers
 	return c.store.Swap(ctx, store.Roots, id[:], old, next)
 }
 
-// Wait returns when no lease older than the bucket's present epoch is alive. The
-// present epoch is read at Serial first and published, so that a mover that does
-// not know the outcome of its swap, or took over from another, may simply wait.
-// An ended context ends it with Timeout.
+// Wait returns when no lease older than the bucket's present epoch is valid. It reads the
+// present epoch at Serial first and publishes it; so a mover need not know the outcome of its
+// swap, or of that of a mover before it. It fails with Timeout if ctx ends.
 //
-// In the network form that is when the time of a lease and a margin have run on
-// both clocks since a bump, made after the swap was acknowledged, was acknowledged
-// itself. A client that has not made such a bump itself makes one first.
+// In the network form it waits for the length of a lease and a margin, on both clocks, since
+// the acknowledgement of a bump that was made after the swap was acknowledged. It makes that
+// bump itself if this client has not.
 func (c *Client) Wait(ctx context.Context, id store.BucketID) error {
 	if c.net != nil {
 		return store.Wrap(fmt.Sprintf("wait for the leases of bucket %s", id), c.net.wait(ctx, id))

@@ -86,8 +86,9 @@ func TestInitClocks(t *testing.T) {
 	require.NoError(t, InitClocks(ctx, s, 3))
 	_, v, err := readClock(ctx, s, 1, store.Local)
 	require.NoError(t, err)
-	require.NoError(t, s.Swap(ctx, store.Clocks, clockKey(1), v,
-		encodeClock(record.Next(v), mapClock{}.bumped(store.BucketID{9}))))
+	require.NoError(
+		t, s.Swap(ctx, store.Clocks, clockKey(1), v, encodeClock(record.Next(v), mapClock{}.bumped(store.BucketID{9}))),
+	)
 	require.NoError(t, InitClocks(ctx, s, 5))
 	for number := range uint32(5) {
 		c, _, err := readClock(ctx, s, number, store.Serial)

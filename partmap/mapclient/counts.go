@@ -2,15 +2,15 @@ package mapclient
 
 import "sync/atomic"
 
-// Counts is what a client of the network form has done so far.
+// Counts are counters of a client of the network form.
 type Counts struct {
 	// Polls of map clocks; Retries are second tries of a poll, Failures the polls
 	// that failed twice.
 	Polls, Retries, Failures int64
-	// Renewals of a bucket's leases without reading its root; RootReads are those
-	// that had to.
+	// Renewals of a bucket's leases without reading its root; RootReads are those that read
+	// it.
 	Renewals, RootReads int64
-	// Refused is how often nobody got a lease that asked for one.
+	// Refused are the requests for leases that failed.
 	Refused int64
 	// Bumps of map clocks; BumpFailures are those that were not acknowledged.
 	Bumps, BumpFailures int64
@@ -20,7 +20,7 @@ type counters struct {
 	polls, retries, pollFailures, renewals, roots, refused, bumps, bumpFailures atomic.Int64
 }
 
-// Counts tells what the client has done so far. In the embedded form all is zero.
+// Counts returns the counters; all are zero in the embedded form.
 func (c *Client) Counts() Counts {
 	if c.net == nil {
 		return Counts{}

@@ -69,8 +69,9 @@ func TestTornRootIsReadAgain(t *testing.T) {
 
 // otherRoot is a root of the same version in another bucket.
 func otherRoot(t *testing.T, v store.Version) []byte {
-	c, err := partmap.New(store.BucketID(uuid.New()), 0, []partmap.Entry{{Partition: store.PartitionID{1}}},
-		partmap.Stamp{})
+	c, err := partmap.New(
+		store.BucketID(uuid.New()), 0, []partmap.Entry{{Partition: store.PartitionID{1}}}, partmap.Stamp{},
+	)
 	require.NoError(t, err)
 	c.Next.Epoch, c.Next.Token = v.Epoch, v.Token
 	rec, err := partmap.EncodeRoot(c.Next)

@@ -1,10 +1,8 @@
-// Package mapclient is the leased, cached view of buckets' maps: it finds the
-// range of a key, swaps maps, and waits until nobody acts on an older one.
+// Package mapclient is the leased, cached view of the maps of buckets. A Client finds the
+// range of a key, swaps maps, and waits until no operation uses an older map.
 //
-// Client, with its lookups, edits and swaps, knows nothing of how leases are kept
-// but what one of two forms offers. The embedded one (epochs.go) counts the
-// references to each epoch and has no timers. The network one (network.go, polls.go,
-// announce.go) gives leases for a time, polls map clocks to renew them, and waits
-// by the clock. The protocol is the one in the docs, "Map clocks, leases,
-// acknowledgement, waits".
+// It has two forms of leases. The embedded form (epochs.go) counts the leases of each epoch
+// and has no timers. The network form (network.go, polls.go, announce.go) gives leases for a
+// time, renews them by polling map clocks, and waits by the clock. See docs/protocol.md,
+// "Map clocks, leases, acknowledgement, waits".
 package mapclient

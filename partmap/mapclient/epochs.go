@@ -8,25 +8,24 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// epochs knows, per bucket, the newest root of this process and how many leases
-// each epoch has. It is what the embedded form has in place of map clocks.
+// epochs has, for each bucket, the newest root in this process and the number of leases of
+// each epoch. It takes the place of map clocks in the embedded form.
 //
-// Taking and giving back a lease touches two counters and no lock that a writer
-// holds for long. Why that is right: publish stores the new epoch and then looks
-// at the old one's count; acquire raises the count and then looks whether the
-// epoch is still the newest. So either acquire sees the new epoch and starts
-// over, or publish (and every later wait) sees the count.
+// Acquiring and releasing a lease changes two counters and takes no lock that a writer holds
+// for long. This is safe because publish stores the new epoch and then reads the count of
+// the old one, while acquire raises the count and then checks that the epoch is still the
+// newest. So either acquire sees the new epoch and retries, or publish, and every later wait,
+// sees the count.
 type epochs struct {
 	buckets *lru[store.BucketID, *bucket]
 }
 
-// bucket is what is known of one bucket. It is forgotten (evicted) only while
-// nobody holds a lease on any of its epochs and no call is under way that could
-// publish: otherwise a wait would not see an old lease, or a slow read would
-// bring an old epoch back.
+// bucket is the state of one bucket. It is evicted only while it has no leases and no call is
+// under way that could publish: otherwise a wait would miss an old lease, or a slow read
+// would bring an old epoch back.
 type bucket struct {
 	id     store.BucketID
-	newest atomic.Pointer[epoch] // nil: not read yet, or forgotten
+	newest atomic.Pointer[epoch] // nil: not read yet, or evicted
 	used   atomic.Bool
 	// announced is the last bump for this bucket by this process; network only.
 	announced atomic.Pointer[announced]
@@ -42,11 +41,11 @@ type bucket struct {
 type epoch struct {
 	*view
 	bucket     *bucket
-	refused    error // why nobody gets a lease; nil for an open bucket
+	refused    error // why it gives no lease; nil for an open bucket
 	leases     atomic.Int64
 	superseded atomic.Bool
-	// proof is the poll under which this was last proven to be the newest epoch;
-	// nil: not yet. Of the network form, which in turn leaves leases at zero.
+	// proof is the poll that last proved this epoch to be the newest; nil: none yet. Only
+	// the network form has it; there leases is always zero.
 	proof atomic.Pointer[poll]
 }
 
@@ -64,8 +63,8 @@ func (b *bucket) evict() bool {
 	if b.calls > 0 || len(b.older) > 0 {
 		return false
 	}
-	// As in publish: from here on, acquire either sees that the epoch is not the
-	// newest any more, or its lease is seen here.
+	// As in publish: acquire either sees that the epoch is not the newest any more, or its
+	// lease is seen here.
 	e := b.newest.Swap(nil)
 	if e != nil && e.leases.Load() > 0 {
 		b.newest.Store(e)
@@ -116,7 +115,7 @@ func (t *epochs) lease(b *bucket) (*epoch, error) {
 	}
 }
 
-// release gives a lease back.
+// release releases a lease.
 func (t *epochs) release(e *epoch) {
 	if e.leases.Add(-1) > 0 || !e.superseded.Load() {
 		return
@@ -131,7 +130,7 @@ func (t *epochs) release(e *epoch) {
 	}
 }
 
-// begin keeps a bucket from being forgotten until end.
+// begin keeps a bucket from being evicted until end.
 func (t *epochs) begin(id store.BucketID) *bucket {
 	t.buckets.mu.Lock()
 	defer t.buckets.mu.Unlock()
@@ -150,13 +149,12 @@ func (t *epochs) end(b *bucket) {
 	defer t.buckets.mu.Unlock()
 	b.calls--
 	if b.calls == 0 && b.newest.Load() == nil {
-		t.buckets.remove(b.id) // its root could not be read: nothing to remember
+		t.buckets.remove(b.id) // its root could not be read: nothing to keep
 	}
 }
 
-// publish makes a root the newest of its bucket, unless a newer one is known,
-// and returns the newest. Every lease taken after it returned is on that epoch
-// or a later one.
+// publish makes a root the newest of its bucket, unless a newer one is known, and returns the
+// newest. Every lease taken after publish is on that epoch or a later one.
 func (t *epochs) publish(b *bucket, r *partmap.Root) *epoch {
 	e := &epoch{view: newView(r), bucket: b, refused: refusal(r)}
 	t.buckets.mu.Lock()
@@ -179,7 +177,7 @@ func (t *epochs) publish(b *bucket, r *partmap.Root) *epoch {
 	return e
 }
 
-// wait returns when no lease on an epoch below e is alive.
+// wait returns when no epoch below e has a lease.
 func (t *epochs) wait(ctx context.Context, b *bucket, e uint64) error {
 	for {
 		drained := t.older(b, e)
@@ -194,8 +192,7 @@ func (t *epochs) wait(ctx context.Context, b *bucket, e uint64) error {
 	}
 }
 
-// older returns a channel that is closed when leases below epoch e ended; nil
-// if there are none.
+// older returns a channel that is closed when leases below epoch e end; nil if there are none.
 func (t *epochs) older(b *bucket, e uint64) <-chan struct{} {
 	t.buckets.mu.Lock()
 	defer t.buckets.mu.Unlock()

@@ -8,11 +8,10 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// lru keeps items under a bound in bytes. The order is that of golang-lru; what
-// it lacks is here: it counts entries, and each hit takes a lock that two cores
-// would fight over. So a hit only marks the item (a load, and a store the first
-// time), and eviction, from the oldest on, gives a marked item a second chance.
-// That is the CLOCK approximation of LRU (Corbató, 1968).
+// lru is a cache bounded in bytes. golang-lru, which keeps the order, counts entries, and
+// each hit takes a lock. Here a hit only marks the item (a load, and a store the first time),
+// and eviction, from the oldest on, gives a marked item a second chance: the CLOCK
+// approximation of LRU (Corbató, 1968).
 //
 // The mutex guards order and sum; peek takes it for reading.
 type lru[K comparable, V item] struct {
@@ -24,17 +23,17 @@ type lru[K comparable, V item] struct {
 
 // item is what an lru needs of its values.
 type item interface {
-	// mark is set by whoever uses the item.
+	// mark returns the mark that users of the item set.
 	mark() *atomic.Bool
-	// size in bytes; it must not change while the item is kept.
+	// size in bytes; it must not change while the item is cached.
 	size() int64
-	// evict makes the item unusable and reports true, or refuses. It is called
-	// with the lock held.
+	// evict makes the item unusable and returns true, or refuses. It is called with the
+	// lock held.
 	evict() bool
 }
 
-// overhead is what one item costs beside its own size: an entry of the list and
-// one of the hash table.
+// overhead is the memory of one item beside its size: an entry of the list and one of the
+// hash table.
 const overhead = 160
 
 func newLRU[K comparable, V item](limit int64) *lru[K, V] {
@@ -49,17 +48,16 @@ func (l *lru[K, V]) peek(k K) (V, bool) {
 	return v, ok
 }
 
-// add keeps an item and evicts others. The caller holds the lock.
+// add adds an item and evicts others. The caller holds the lock.
 func (l *lru[K, V]) add(k K, v V) {
 	l.order.Add(k, v)
 	l.bytes += v.size() + overhead
 	l.shrink()
 }
 
-// shrink evicts from the oldest on until the bound holds, but never the newest.
-// Items that refuse (leased) cost a try each; these tries are bounded, so that
-// many of them do not make each add slow: the next one goes on where this one
-// stopped.
+// shrink evicts from the oldest on until the bound holds, but never the newest item. The
+// number of items that refuse (they are leased) is bounded, so that they do not slow down
+// each add: the next one continues where this one stopped.
 func (l *lru[K, V]) shrink() {
 	refusals := 64
 	for tries := 2 * l.order.Len(); l.bytes > l.limit && tries > 0 && refusals > 0 && l.order.Len() > 1; tries-- {
@@ -77,7 +75,7 @@ func (l *lru[K, V]) shrink() {
 	}
 }
 
-// remove forgets an item, without asking it. The caller holds the lock.
+// remove removes an item without calling evict. The caller holds the lock.
 func (l *lru[K, V]) remove(k K) {
 	if v, ok := l.order.Peek(k); ok {
 		l.order.Remove(k)
@@ -85,7 +83,7 @@ func (l *lru[K, V]) remove(k K) {
 	}
 }
 
-// usage is how many items are kept, and their bytes.
+// usage returns the number of items and their bytes.
 func (l *lru[K, V]) usage() (n, bytes int64) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -31,8 +31,10 @@ func TestNodeMemoryIsBounded(t *testing.T) {
 	}
 	u := m.Client.Usage()
 	grown := mapbench.Heap() - before
-	t.Logf("%d ranges: cache of %d nodes, %.1f MiB counted, heap grew by %.1f MiB, bound %.1f MiB", n, u.Nodes,
-		mib(u.NodeBytes), mib(grown), mib(bound))
+	t.Logf(
+		"%d ranges: cache of %d nodes, %.1f MiB counted, heap grew by %.1f MiB, bound %.1f MiB", n, u.Nodes, mib(u.NodeBytes),
+		mib(grown), mib(bound),
+	)
 	require.LessOrEqual(t, u.NodeBytes, int64(bound))
 	require.Greater(t, u.NodeBytes, int64(bound)*9/10, "the bound is used")
 	require.InDelta(t, u.NodeBytes-counted, grown, bound/10, "what is counted is what is there")
@@ -93,8 +95,10 @@ func TestBucketMemoryIsBounded(t *testing.T) {
 	kept = append(kept, visitBuckets(t, c, n, 1000)...)
 	u := c.Usage()
 	grown := mapbench.Heap() - before
-	t.Logf("%d buckets seen, %d leased: %d kept in memory, %.1f MiB counted, heap grew by %.1f MiB, bound %.1f MiB",
-		2*n, len(kept), u.Buckets, mib(u.BucketBytes), mib(grown), mib(bound))
+	t.Logf(
+		"%d buckets seen, %d leased: %d kept in memory, %.1f MiB counted, heap grew by %.1f MiB, bound %.1f MiB", 2*n,
+		len(kept), u.Buckets, mib(u.BucketBytes), mib(grown), mib(bound),
+	)
 	require.LessOrEqual(t, u.BucketBytes, int64(bound))
 	require.Greater(t, u.BucketBytes, int64(bound)*9/10)
 	require.InDelta(t, u.BucketBytes, grown, bound/4)

@@ -68,8 +68,11 @@ func NewNetwork(s Store, o Options) (*Client, error) {
 		o.Jitter = rand.Float64
 	}
 	c := NewEmbedded(s, o)
-	n := &network{client: c, store: s, lease: o.Lease, now: wait.Instants(o.Now, o.Monotonic), clocks: map[uint32]*clock{},
-		jitter: o.Jitter, pauses: wait.Backoff{First: 4 * time.Millisecond, Most: 256 * time.Millisecond, Jitter: 1, Rand: o.Jitter}}
+	n := &network{
+		client: c, store: s, lease: o.Lease, now: wait.Instants(o.Now, o.Monotonic), clocks: map[uint32]*clock{},
+		jitter: o.Jitter,
+		pauses: wait.Backoff{First: 4 * time.Millisecond, Most: 256 * time.Millisecond, Jitter: 1, Rand: o.Jitter},
+	}
 	n.ask = n.askClock
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	if servers, ok := s.(store.WallClock); ok {
@@ -283,7 +286,8 @@ func (n *network) read(ctx context.Context, id store.BucketID, p *poll) error {
 	}
 	// A lower epoch than is known proves nothing: nobody goes back to it, and the
 	// known one is proven when a read at this level shows it.
-	if was := e.proof.Load(); e.root.Epoch == r.Epoch && r.Clock == p.clock.number && (was == nil || was.mapClock.value <= p.mapClock.value) {
+	if was := e.proof.Load(); e.root.Epoch == r.Epoch && r.Clock == p.clock.number &&
+		(was == nil || was.mapClock.value <= p.mapClock.value) {
 		e.prove(was, p)
 	}
 	return nil

@@ -87,10 +87,13 @@ func simulate(t *testing.T, seed uint64, d time.Duration, wrong mistakes) (x *si
 		}
 		const many = 5
 		for i := range many {
-			p := newProcess(x.all, rng,
+			p := newProcess(
+				x.all,
+				rng,
 				faultstore.Options{
 					Seed: seed + uint64(i), PerOp: map[faultstore.Op]faultstore.Rates{faultstore.Read: {Lose: 0.05}},
-				})
+				},
+			)
 			p.rate = 1 + (float64(i)-2)/500 // up to 0.4 % off
 			if wrong.client != nil {
 				wrong.client(p)
@@ -103,10 +106,13 @@ func simulate(t *testing.T, seed uint64, d time.Duration, wrong mistakes) (x *si
 			work.Go(func() { x.act(c, p, i) })
 		}
 		for i := range 2 {
-			p := newProcess(x.all, rng,
+			p := newProcess(
+				x.all,
+				rng,
 				faultstore.Options{Seed: seed + 100 + uint64(i), PerOp: map[faultstore.Op]faultstore.Rates{
 					faultstore.Swap: {Refuse: 0.05, Lose: 0.15, Late: 0.1}, faultstore.Read: {Lose: 0.03},
-				}})
+				}},
+			)
 			if wrong.mover != nil {
 				wrong.mover(p)
 			}

@@ -10,28 +10,30 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// node is a decoded index node or segment: one of the two is empty. They are
-// values and no pointers, which is one memory access less in each lookup.
+// node is a decoded index node or segment; the other one is empty. They are values, not
+// pointers, to save a memory access in each lookup.
 type node struct {
 	segment partmap.Segment
 	index   partmap.Index
 	links   links // one per child of the index node
 }
 
-// check refuses a node that is not what its parent says of it. The cache goes by
-// id, so each parent that meets the node has to check.
+// check refuses a node that contradicts its parent. The cache is by id, so each parent has to
+// check.
 func (n *node) check(r *partmap.Root, c partmap.Child, height uint8) error {
 	switch {
 	case n.index.Len() > 0:
 		return partmap.CheckIndex(r, c, height, &n.index)
 	case height != 0:
-		return store.Errorf(store.Corrupt, "node %s of bucket %s is a segment, its parent says that it has height %d", c.Node, r.Bucket, height)
+		return store.Errorf(
+			store.Corrupt, "node %s of bucket %s is a segment, its parent says that it has height %d", c.Node, r.Bucket, height,
+		)
 	}
 	return partmap.CheckSegment(r, c, &n.segment)
 }
 
-// slot is a node's place in the cache. Parents link to slots and not to nodes,
-// so that an evicted node is garbage at once, however many parents know it.
+// slot is a cache entry of a node. Parents link to slots, not to nodes, so that an evicted
+// node is garbage at once.
 type slot struct {
 	node  atomic.Pointer[node] // nil once evicted
 	used  atomic.Bool
@@ -45,8 +47,8 @@ func (s *slot) evict() bool {
 	return true
 }
 
-// links remember, beside a parent in memory, the slots of its children: a hit
-// takes no lock and looks nothing up.
+// links are the slots of a cached parent's children, so that a hit needs no lock and no
+// lookup in the cache.
 type links []atomic.Pointer[slot]
 
 // get returns the i-th child's node if it is in the cache.
@@ -73,12 +75,14 @@ type nodes struct {
 	loading shared
 }
 
-// loadTimeout ends a load that nobody may be waiting for any more: several
-// callers share one load, so it does not end with the context of the first.
+// loadTimeout bounds a load. Several callers share one, so it does not end with a caller's
+// context.
 const loadTimeout = 10 * time.Second
 
 // child returns the node of a child that links do not have, and links it.
-func (n *nodes) child(ctx context.Context, r *partmap.Root, c partmap.Child, height uint8, l *atomic.Pointer[slot]) (*node, error) {
+func (n *nodes) child(
+	ctx context.Context, r *partmap.Root, c partmap.Child, height uint8, l *atomic.Pointer[slot],
+) (*node, error) {
 	s, ok := n.cache.peek(c.Node)
 	var got *node
 	if ok {

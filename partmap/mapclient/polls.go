@@ -15,13 +15,12 @@ type poll struct {
 	sent     wait.Instant // before the read was begun
 	mapClock mapClock
 	version  store.Version
-	// line counts how often the clock was seen to go back before this poll: what was
-	// proven before may be of a history that a restored store has left.
+	// line is how often the clock had gone back before this poll. Earlier proofs may be of
+	// a history that a restored store has left.
 	line uint64
 }
 
-// clock is what a process knows of one map clock. It is polled as long as it is
-// used.
+// clock is the state of one map clock. It is polled as long as it is used.
 type clock struct {
 	n       *network
 	number  uint32
@@ -33,10 +32,10 @@ type clock struct {
 	polling bool // guarded by network.mu
 }
 
-// Polls of an unused clock go on for so many rounds.
+// idlePolls is the number of polls of an unused clock before polling stops.
 const idlePolls = 10
 
-// clock finds a clock by its number.
+// clock returns a clock by its number.
 func (n *network) clock(number uint32) *clock {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -54,7 +53,7 @@ func (k *clock) touch() {
 	}
 }
 
-// current returns the latest poll, a fresh one if that is over.
+// current returns the latest poll if it is still valid, else a fresh one.
 func (k *clock) current(ctx context.Context) (*poll, error) {
 	k.touch()
 	k.keepPolling()
@@ -67,7 +66,7 @@ func (k *clock) current(ctx context.Context) (*poll, error) {
 	return k.latest.Load(), nil
 }
 
-// keepPolling begins to poll the clock in the background, if nobody does.
+// keepPolling starts to poll the clock in the background, unless it is polled already.
 func (k *clock) keepPolling() {
 	k.n.mu.Lock()
 	defer k.n.mu.Unlock()
@@ -77,8 +76,8 @@ func (k *clock) keepPolling() {
 	}
 }
 
-// run polls the clock each third of a lease, somewhat earlier by chance so that
-// processes started together do not poll together.
+// run polls the clock each third of a lease, minus jitter, so that processes that were started
+// together do not poll together.
 func (k *clock) run() {
 	idle := 0
 	for {
@@ -98,7 +97,7 @@ func (k *clock) run() {
 	}
 }
 
-// rest ends the polls, unless somebody has just begun to use the clock.
+// rest stops the polls, unless the clock has just been used.
 func (k *clock) rest() bool {
 	k.n.mu.Lock()
 	defer k.n.mu.Unlock()
@@ -106,8 +105,8 @@ func (k *clock) rest() bool {
 	return !k.polling
 }
 
-// poll asks for the clock, twice at most, within less than half a lease in all.
-// The second time the store takes another coordinator, if it has one.
+// poll reads the clock, in two attempts at most, within less than half a lease. In the second
+// attempt the store uses another coordinator, if it has one.
 func (k *clock) poll() (any, error) {
 	k.n.counts.polls.Add(1)
 	p, err := k.try()
@@ -134,18 +133,21 @@ func (k *clock) try() (*poll, error) {
 		return nil, err
 	}
 	p.clock = k
-	if was := k.latest.Load(); was != nil && (p.version.Epoch < was.version.Epoch || p.version.Epoch == was.version.Epoch && p.version != was.version) {
+	if was := k.latest.Load(); was != nil &&
+		(p.version.Epoch < was.version.Epoch || p.version.Epoch == was.version.Epoch && p.version != was.version) {
 		k.line.Add(1)
-		return nil, store.Errorf(store.Unavailable, "%s: it went back from %d to %d, or changed without a bump: if the store was restored, restart this process",
-			clockName(k.number), was.mapClock.value, p.mapClock.value)
+		return nil, store.Errorf(
+			store.Unavailable,
+			"%s: it went back from %d to %d, or changed without a bump: if the store was restored, restart this process",
+			clockName(k.number), was.mapClock.value, p.mapClock.value,
+		)
 	}
 	p.line = k.line.Load()
 	return p, nil
 }
 
-// askClock reads a clock. The lease counts from before the read: a bump may be
-// acknowledged at any moment after the clock was read, long before the answer
-// is here.
+// askClock reads a clock. The lease counts from before the read: a bump may be acknowledged
+// right after the clock was read, long before the answer arrives.
 func (n *network) askClock(ctx context.Context, number uint32) (*poll, error) {
 	sent := n.now()
 	c, v, err := readClock(ctx, n.store, number, store.Local)

@@ -8,14 +8,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// shared runs one call for all who ask for the same key at the same time. Its zero
-// value is ready to use, and safe for concurrent use.
+// shared runs one call for concurrent callers with the same key. The zero value is ready to
+// use, and safe for concurrent use.
 type shared struct{ group singleflight.Group }
 
-// do calls f, or waits for a call that somebody else has begun. f does not end with
-// ctx; the wait does, with its cause, said to be that of op. Where a call fails that
-// was begun before this one it is done once more: what it met with may be over long
-// since, and nobody is to fail for less than an attempt of their own.
+// do calls f, or waits for a call under way. The wait ends with ctx, f does not. If a call
+// fails that was started earlier by another caller, do makes another one: every caller gets
+// one attempt of its own.
 func (s *shared) do(ctx context.Context, key, op string, f func() (any, error)) (any, error) {
 	for again := false; ; again = true {
 		began := false
@@ -25,7 +24,7 @@ func (s *shared) do(ctx context.Context, key, op string, f func() (any, error)) 
 		})
 		select {
 		case r := <-result:
-			// Only where f ran for this call is began written, and before the result.
+			// began is written only if f ran for this call, and before the result.
 			if r.Err == nil || began || again {
 				return r.Val, r.Err
 			}
@@ -35,8 +34,8 @@ func (s *shared) do(ctx context.Context, key, op string, f func() (any, error)) 
 	}
 }
 
-// begin calls f in the background, unless such a call is under way, and returns where
-// the result of that one comes.
+// begin calls f in the background, unless a call is under way, and returns the channel of the
+// result.
 func (s *shared) begin(key string, f func() (any, error)) <-chan singleflight.Result {
 	return s.group.DoChan(key, f)
 }

@@ -36,7 +36,8 @@ func newScripted() *scripted { return &scripted{Store: memstore.New()} }
 
 // script begins to count anew.
 func (s *scripted) script(
-	t store.Table, read func(int, store.Record, error) (store.Record, error), swap func(context.Context, int, func() error) error,
+	t store.Table, read func(int, store.Record, error) (store.Record, error),
+	swap func(context.Context, int, func() error) error,
 ) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +138,9 @@ func (w *steppingWorld) change() partmap.Change {
 	root, err := w.Load(w.t.Context(), w.id)
 	require.NoError(w.t, err)
 	e := w.Edit(w.t.Context(), root)
-	require.NoError(w.t, e.Replace(partmap.Replacement{Entries: []partmap.Entry{{Partition: store.PartitionID(uuid.New())}}}))
+	require.NoError(
+		w.t, e.Replace(partmap.Replacement{Entries: []partmap.Entry{{Partition: store.PartitionID(uuid.New())}}}),
+	)
 	c, err := e.Change()
 	require.NoError(w.t, err)
 	return c
@@ -243,8 +246,9 @@ func TestSwapsOfARootStepByStep(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newSteppingWorld(t)
 			change := w.change()
-			w.store.script(store.Roots, c.read,
-				func(ctx context.Context, n int, do func() error) error { return c.swap(ctx, w, n, do) })
+			w.store.script(
+				store.Roots, c.read, func(ctx context.Context, n int, do func() error) error { return c.swap(ctx, w, n, do) },
+			)
 			bumps := w.Counts().Bumps
 			// The announcement reads the root as well: it is not of interest, and a clock
 			// that can't be read ends it.
@@ -653,8 +657,9 @@ func TestBumpsAreGrouped(t *testing.T) {
 			require.NoError(t, err)
 			ids = append(ids, id)
 		}
-		w.store.script(store.Clocks, nil,
-			func(_ context.Context, _ int, do func() error) error { time.Sleep(time.Second); return do() })
+		w.store.script(
+			store.Clocks, nil, func(_ context.Context, _ int, do func() error) error { time.Sleep(time.Second); return do() },
+		)
 		var work sync.WaitGroup
 		wait := func(id store.BucketID) { work.Go(func() { require.NoError(t, w.Wait(t.Context(), id)) }) }
 		wait(ids[0])
@@ -722,8 +727,9 @@ func TestRootsThatChangeWithoutASwap(t *testing.T) {
 		// At Local as well, when its clock names the bucket.
 		clock, err := w.store.Store.Read(t.Context(), store.Clocks, make([]byte, 4), store.Serial)
 		require.NoError(t, err)
-		require.NoError(t, w.store.Store.Swap(t.Context(), store.Clocks, make([]byte, 4), clock.Version,
-			mapclient.BumpedClock(clock, w.id)))
+		require.NoError(
+			t, w.store.Store.Swap(t.Context(), store.Clocks, make([]byte, 4), clock.Version, mapclient.BumpedClock(clock, w.id)),
+		)
 		time.Sleep(2 * mapclient.DefaultLease)
 		_, err = w.Acquire(t.Context(), w.id)
 		require.Equal(t, store.Corrupt, store.KindOf(err), "%v", err)

@@ -6,7 +6,7 @@ import (
 	"github.com/evenkeel/evenkeel/partmap"
 )
 
-// view is a root made for lookup.
+// view is a root with its lookup structures.
 type view struct {
 	root  *partmap.Root
 	cuts  *partmap.Cuts
@@ -17,16 +17,20 @@ func newView(r *partmap.Root) *view {
 	return &view{root: r, cuts: r.Cuts(), links: make(links, len(r.Children))}
 }
 
-// size in memory, about: the cuts are there twice, in the root and made for
-// lookup.
+// size estimates the memory of the view. It has the cuts twice, in the root and for lookups.
 func (v *view) size() int64 {
 	const fixed, perEntry, perChild, perBatch = 240, 96, 40, 24
 	r := v.root
-	return fixed + 2*v.cuts.Bytes() + int64(len(r.Entries))*perEntry + int64(len(r.Children))*(perChild+linkBytes) + int64(len(r.Batches))*perBatch
+	return fixed + 2*v.cuts.Bytes() + int64(
+		len(r.Entries),
+	)*perEntry + int64(
+		len(r.Children),
+	)*(perChild+linkBytes) + int64(
+		len(r.Batches),
+	)*perBatch
 }
 
-// find walks from the root to the range that contains key, or with before to
-// the one that contains the highest keys below key, and sets into to it.
+// find sets into to the range that contains key or, with before, the highest keys below key.
 func (v *view) find(ctx context.Context, n *nodes, key []byte, before bool, into *partmap.Range) error {
 	r := v.root
 	i := search(v.cuts, key, before)
@@ -58,8 +62,8 @@ func (v *view) find(ctx context.Context, n *nodes, key []byte, before bool, into
 	}
 }
 
-// search never fails within a map that holds together: a root begins at the
-// lowest key, and child compared every node's first cut with its parent's.
+// search always finds an index in a valid map: the root begins at the lowest key, and child
+// has checked the first cut of every node against its parent.
 func search(c *partmap.Cuts, key []byte, before bool) int {
 	if before {
 		return max(c.FindBefore(key), 0)

@@ -11,20 +11,16 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Acknowledge returns a register's record once it is certain that every later
-// read at store.Local, in every data centre that has replicas, finds this
-// record or a later one: what a mover's wait counts from.
+// Acknowledge implements store.Acknowledger. The wait of a mover counts from its return.
 //
-// A read at SERIAL returns the newest decided record, and finishes a swap that
-// is only half committed. That the record is then also in each data centre is
-// proved by a read of the whole of it at LOCAL_QUORUM through a coordinator
-// there: it either met the record in a quorum or, with blocking read repair,
-// put it there before answering. One EACH_QUORUM read would not do, since its
-// repair writes are counted across data centres, and neither does a commit at
-// EACH_QUORUM that failed to answer.
+// A read at SERIAL returns the newest decided record, and completes a swap that is only half
+// committed. Then a read of the whole record at LOCAL_QUORUM through a coordinator of each
+// data centre proves that the record is there: it either finds the record in a quorum or,
+// with blocking read repair, writes it there before it answers. One EACH_QUORUM read would
+// not do, since its repair writes are counted across data centres.
 //
-// While a data centre can't be reached this fails with Unavailable or Timeout:
-// map changes pause, the foreground goes on.
+// While a data centre can't be reached it fails with Unavailable or Timeout: map changes
+// pause, foreground operations go on.
 func (s *Store) Acknowledge(ctx context.Context, t store.Table, key []byte) (store.Record, error) {
 	err := store.CheckRegister(t, key)
 	var r store.Record
@@ -114,7 +110,10 @@ func (s *Store) sessionIn(ctx context.Context, dataCentre string) (*gocql.Sessio
 func (s *Store) hostsIn(ctx context.Context, dataCentre string) (hosts []string, err error) {
 	err = s.retry(ctx, s.o.ReadTimeout, func(ctx context.Context) error {
 		hosts = nil
-		iter := s.session.Query("SELECT data_center, native_address, native_port FROM system.peers_v2").WithContext(ctx).Consistency(gocql.One).Iter()
+		iter := s.session.Query("SELECT data_center, native_address, native_port FROM system.peers_v2").
+			WithContext(ctx).
+			Consistency(gocql.One).
+			Iter()
 		var name string
 		var address net.IP
 		var port int

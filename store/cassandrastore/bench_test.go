@@ -25,8 +25,9 @@ func rawSession(b testing.TB, o cassandrastore.Options) *gocql.Session {
 	c.WriteCoalesceWaitTime = 0
 	c.PageSize = 0
 	c.Timeout = 35 * time.Second
-	c.PoolConfig.HostSelectionPolicy = gocql.TokenAwareHostPolicy(gocql.DCAwareRoundRobinPolicy("dc1"),
-		gocql.ShuffleReplicas())
+	c.PoolConfig.HostSelectionPolicy = gocql.TokenAwareHostPolicy(
+		gocql.DCAwareRoundRobinPolicy("dc1"), gocql.ShuffleReplicas(),
+	)
 	s, err := c.CreateSession()
 	require.NoError(b, err)
 	b.Cleanup(s.Close)
@@ -37,7 +38,8 @@ func benchRows(n int, ts store.Timestamp) []store.Row {
 	rows := make([]store.Row, n)
 	for i := range rows {
 		rows[i] = store.Row{
-			Key: fmt.Appendf(nil, "photos/2024/%08d.jpeg", i), Value: store.EntryCell(make([]byte, 140)), Timestamp: ts,
+			Key: fmt.Appendf(nil, "photos/2024/%08d.jpeg", i), Value: store.EntryCell(make([]byte, 140)),
+			Timestamp: ts,
 		}
 	}
 	return rows
@@ -134,17 +136,26 @@ func BenchmarkPut(b *testing.B) {
 	}
 	viaStore := func(some []store.Row) error { return s.Put(b.Context(), p, some...) }
 	viaDriver := func(some []store.Row) error {
-		return raw.Query("INSERT INTO rows (bucket, partition, key, v) VALUES (?, ?, ?, ?) USING TIMESTAMP ?",
-			gocql.UUID(p.Bucket), gocql.UUID(p.ID), some[0].Key, some[0].Value, int64(some[0].Timestamp)).
-			WithContext(b.Context()).Exec()
+		return raw.Query(
+			"INSERT INTO rows (bucket, partition, key, v) VALUES (?, ?, ?, ?) USING TIMESTAMP ?",
+			gocql.UUID(
+				p.Bucket,
+			),
+			gocql.UUID(p.ID),
+			some[0].Key,
+			some[0].Value,
+			int64(some[0].Timestamp),
+		).WithContext(b.Context()).Exec()
 	}
 	b.Run("one by one", func(b *testing.B) {
-		compare(b, "rows", float64(len(rows)), []string{"store", "raw"}, parallel(16, 1, viaStore),
-			parallel(16, 1, viaDriver))
+		compare(
+			b, "rows", float64(len(rows)), []string{"store", "raw"}, parallel(16, 1, viaStore), parallel(16, 1, viaDriver),
+		)
 	})
 	b.Run("batches", func(b *testing.B) {
-		compare(b, "rows", float64(len(rows)), []string{"batches", "single"}, parallel(2, 150, viaStore),
-			parallel(16, 1, viaStore))
+		compare(
+			b, "rows", float64(len(rows)), []string{"batches", "single"}, parallel(2, 150, viaStore), parallel(16, 1, viaStore),
+		)
 	})
 }
 

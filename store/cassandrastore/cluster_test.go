@@ -57,7 +57,8 @@ func TestKilledNodeLosesNothingAcknowledged(t *testing.T) {
 	c := cassandratest.New(t, cassandratest.Options{DurableWrites: true, Passwords: true})
 	node := c.Nodes[0]
 	o := cassandrastore.Options{
-		Hosts: []string{node.Address}, DataCentre: "dc1", Keyspace: "kill", AllowSingleReplica: true,
+		Hosts: []string{node.Address}, DataCentre: "dc1", Keyspace: "kill",
+		AllowSingleReplica: true,
 	}
 	_, err := cassandrastore.OpenAdmin(t.Context(), o)
 	require.ErrorIs(t, err, store.InvalidArgument)
@@ -105,11 +106,10 @@ func TestKilledNodeLosesNothingAcknowledged(t *testing.T) {
 	}
 	writers.Go(func() error {
 		for {
-			next := store.Record{
-				Version: store.Version{Epoch: root.Epoch + 1, Token: store.NewToken()}, Blob: []byte("map"),
-			}
-			if err := within(t, 4*time.Second,
-				func(ctx context.Context) error { return s.Swap(ctx, store.Roots, key[:], root, next) }); err != nil {
+			next := store.Record{Version: store.Version{Epoch: root.Epoch + 1, Token: store.NewToken()}, Blob: []byte("map")}
+			if err := within(
+				t, 4*time.Second, func(ctx context.Context) error { return s.Swap(ctx, store.Roots, key[:], root, next) },
+			); err != nil {
 				requireAway(t, err)
 				unknown = next.Version
 				return nil
@@ -194,8 +194,9 @@ func TestTwoDataCentres(t *testing.T) {
 	for i := range 20 {
 		require.NoError(t, within(t, 5*time.Second, put(here, fmt.Sprint("alone/", i))))
 	}
-	page, err := here.Slice(ctx, p, store.Bounds{Start: []byte("alone/"), End: []byte("alone0")},
-		store.SliceOptions{Limit: 100})
+	page, err := here.Slice(
+		ctx, p, store.Bounds{Start: []byte("alone/"), End: []byte("alone0")}, store.SliceOptions{Limit: 100},
+	)
 	require.NoError(t, err)
 	require.Len(t, page.Rows, 20)
 	require.NoError(t, swap(ctx), "two of three replicas are a quorum at SERIAL")

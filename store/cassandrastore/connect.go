@@ -74,11 +74,18 @@ func (w *connectErrors) explain(c *gocql.ClusterConfig, err error) error {
 	case errors.Is(w.last, errNobody):
 		return store.Errorf(store.InvalidArgument, "%s wants a login: give a user and a password file", w.host)
 	case fromServer && number == gocql.ErrCodeCredentials:
-		return store.Errorf(store.InvalidArgument, "%s refuses the user: check the user's name and the password file: %w", w.host, w.last)
+		return store.Errorf(
+			store.InvalidArgument, "%s refuses the user: check the user's name and the password file: %w", w.host, w.last,
+		)
 	case fromServer && number == gocql.ErrCodeProtocol, errors.As(w.last, &protocol):
-		return store.Errorf(store.InvalidArgument, "%s does not speak version 4 of Cassandra's protocol: Cassandra 5.0 does: %w", w.host, w.last)
+		return store.Errorf(
+			store.InvalidArgument, "%s does not speak version 4 of Cassandra's protocol: Cassandra 5.0 does: %w", w.host, w.last,
+		)
 	}
-	return store.Errorf(store.Unavailable, "connecting to %s (is Cassandra running there, and its port %d reachable?): %w", w.host, c.Port, w.last)
+	return store.Errorf(
+		store.Unavailable, "connecting to %s (is Cassandra running there, and its port %d reachable?): %w", w.host, c.Port,
+		w.last,
+	)
 }
 
 // nobody is the login of who has none: asked for it, it says so by its error.

@@ -94,7 +94,9 @@ func (e *enumeration[K]) page(ctx context.Context, s *Store, limit int) ([]K, er
 		case fetch == 1 && e.below != nil:
 			return e.search(ctx, s, limit)
 		case fetch == 1:
-			return nil, store.Errorf(store.TooMuchDeadData, "replicas can't read the next key of %s: too many tombstones: %w", e.table, err)
+			return nil, store.Errorf(
+				store.TooMuchDeadData, "replicas can't read the next key of %s: too many tombstones: %w", e.table, err,
+			)
 		default:
 			fetch = max(1, fetch/4)
 		}
@@ -139,7 +141,10 @@ func (e *enumeration[K]) search(ctx context.Context, s *Store, limit int) ([]K, 
 		values = []any{int64(math.MinInt64)}
 	}
 	upTo := func(end int64, limit int) ([]K, error) {
-		return e.query(ctx, s, "SELECT DISTINCT "+e.columns+" FROM "+e.table+" WHERE "+from+" AND token("+e.columns+") <= ? LIMIT ?",
+		return e.query(
+			ctx,
+			s,
+			"SELECT DISTINCT "+e.columns+" FROM "+e.table+" WHERE "+from+" AND token("+e.columns+") <= ? LIMIT ?",
 			append(slices.Clone(values), end, limit)...)
 	}
 	for {
@@ -174,8 +179,12 @@ func (e *enumeration[K]) at(ctx context.Context, s *Store, token int64) (keys []
 		b := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		where, bounds := e.below(b)
-		some, err := e.query(ctx, s, "SELECT "+e.columns+" FROM "+e.table+" WHERE token("+e.columns+") >= ? AND token("+e.columns+") <= ?"+where+
-			" PER PARTITION LIMIT 1 ALLOW FILTERING", append([]any{token, token}, bounds...)...)
+		some, err := e.query(
+			ctx,
+			s,
+			"SELECT "+e.columns+" FROM "+e.table+" WHERE token("+e.columns+") >= ? AND token("+e.columns+") <= ?"+where+
+				" PER PARTITION LIMIT 1 ALLOW FILTERING",
+			append([]any{token, token}, bounds...)...)
 		low, high, ok := halve(b)
 		switch {
 		case err == nil:
@@ -187,7 +196,9 @@ func (e *enumeration[K]) at(ctx context.Context, s *Store, token int64) (keys []
 		case !readFailed(err):
 			return nil, err
 		case !ok || failed >= mostFailedReads:
-			return nil, store.Errorf(store.TooMuchDeadData, "replicas can't read the next key of %s even in small parts: %w", e.table, err)
+			return nil, store.Errorf(
+				store.TooMuchDeadData, "replicas can't read the next key of %s even in small parts: %w", e.table, err,
+			)
 		default:
 			failed++
 			todo = append(todo, high, low)

@@ -15,8 +15,7 @@ import (
 const (
 	// rememberedPartitions bounds the memory: a kilobyte each at the very most.
 	rememberedPartitions = 10_000
-	// firstRead is how many rows are read of a partition about which, and about
-	// whose likes, nothing is known yet.
+	// firstRead is the row limit of a read before any row size is known.
 	firstRead = 128
 	// cutsPerPartition bounds the cuts, and cutsLast how long they are kept:
 	// later, compaction may have removed what made them necessary.
@@ -24,8 +23,7 @@ const (
 	cutsLast         = 10 * time.Minute
 )
 
-// memory is what reading partitions has taught: hints only, all of it may be
-// forgotten or wrong.
+// memory has hints from earlier reads of partitions. They may be missing or wrong.
 type memory struct {
 	partitions *lru.Cache[store.Partition, *partitionMemory]
 	// largest is the largest mean size of a row, in bytes, in any partition.

@@ -10,10 +10,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Open connects to a cluster. It refuses, with InvalidArgument and what to do,
-// an unknown data centre, a login that is missing or wrong, and a schema or
-// configuration on which the store would not keep its promises (Admin.Check);
-// it is Unavailable where no host can be reached.
+// Open connects to a cluster. It fails with InvalidArgument, and a remedy in the message, for
+// an unknown data centre, a missing or wrong login, and a schema or configuration with which
+// the store would not be correct (Admin.Check); with Unavailable where it reaches no host.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -39,7 +38,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		session.Close()
 		return nil, err
 	}
-	s := &Store{o: o, levels: levels, session: session, auth: auth, remote: map[string]*gocql.Session{}, sites: map[string]string{}}
+	s := &Store{
+		o: o, levels: levels, session: session, auth: auth, remote: map[string]*gocql.Session{},
+		sites: map[string]string{},
+	}
 	s.rows = rows{s: s, read: levels.readRows, write: levels.writeRows, memory: memory}
 	return s, nil
 }
@@ -56,7 +58,10 @@ func look(ctx context.Context, o Options) error {
 		return err
 	}
 	if !slices.Contains(names, o.DataCentre) {
-		return store.Errorf(store.InvalidArgument, "there is no data centre %q in this cluster: it has %s", o.DataCentre, strings.Join(names, ", "))
+		return store.Errorf(
+			store.InvalidArgument, "there is no data centre %q in this cluster: it has %s", o.DataCentre,
+			strings.Join(names, ", "),
+		)
 	}
 	problems, err := a.Check(ctx)
 	if err != nil {

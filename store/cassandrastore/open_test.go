@@ -65,14 +65,17 @@ func openRefusesAWrongCluster(t *testing.T, o cassandrastore.Options) {
 		change(&changed)
 		return changed
 	}
-	refused(t, with(func(o *cassandrastore.Options) { o.DataCentre = "elsewhere" }), store.InvalidArgument,
-		`"elsewhere"`, "dc1")
-	refused(t, with(func(o *cassandrastore.Options) { o.Keyspace = "nosuchkeyspace" }), store.InvalidArgument,
-		"nosuchkeyspace", "schema apply")
-	refused(t, with(func(o *cassandrastore.Options) { o.AllowSingleReplica = false }), store.InvalidArgument,
-		"one copy")
-	refused(t, with(func(o *cassandrastore.Options) { o.Hosts = []string{"127.0.0.1:1"} }), store.Unavailable,
-		"127.0.0.1:1")
+	refused(
+		t, with(func(o *cassandrastore.Options) { o.DataCentre = "elsewhere" }), store.InvalidArgument, `"elsewhere"`, "dc1",
+	)
+	refused(
+		t, with(func(o *cassandrastore.Options) { o.Keyspace = "nosuchkeyspace" }), store.InvalidArgument, "nosuchkeyspace",
+		"schema apply",
+	)
+	refused(t, with(func(o *cassandrastore.Options) { o.AllowSingleReplica = false }), store.InvalidArgument, "one copy")
+	refused(
+		t, with(func(o *cassandrastore.Options) { o.Hosts = []string{"127.0.0.1:1"} }), store.Unavailable, "127.0.0.1:1",
+	)
 }
 
 func openWarnsOfAPeriodicCommitLog(t *testing.T, o cassandrastore.Options) {
@@ -149,8 +152,10 @@ func schemaCheckExplainsEachDifference(t *testing.T, o cassandrastore.Options) {
 func TestPrintedSchemaIsTheAppliedOne(t *testing.T) {
 	printed, err := cassandrastore.PrintSchema("listings", cassandrastore.Replication{"b": 3, "a": 2})
 	require.NoError(t, err)
-	require.Contains(t, printed,
-		"CREATE KEYSPACE IF NOT EXISTS listings WITH replication = {'class': 'NetworkTopologyStrategy', 'a': 2, 'b': 3}")
+	require.Contains(
+		t, printed,
+		"CREATE KEYSPACE IF NOT EXISTS listings WITH replication = {'class': 'NetworkTopologyStrategy', 'a': 2, 'b': 3}",
+	)
 	for _, table := range cassandrastore.Tables() {
 		require.Contains(t, printed, table.Create("listings"))
 		for _, o := range table.Options {
@@ -175,8 +180,12 @@ func tornRegistersAreUnavailable(t *testing.T, o cassandrastore.Options) {
 			key := uuid.New()
 			first := store.Record{Version: store.Version{Epoch: 1, Token: store.NewToken()}, Blob: []byte("first")}
 			require.NoError(t, s.Swap(t.Context(), table, key[:], store.Version{}, first))
-			require.NoError(t, raw.Query("UPDATE "+table.String()+" SET "+torn.set+" = ? WHERE key = ?", torn.value,
-				key[:]).WithTimestamp(time.Now().Add(time.Hour).UnixMicro()).Exec())
+			require.NoError(
+				t,
+				raw.Query("UPDATE "+table.String()+" SET "+torn.set+" = ? WHERE key = ?", torn.value, key[:]).
+					WithTimestamp(time.Now().Add(time.Hour).UnixMicro()).
+					Exec(),
+			)
 			for _, level := range []store.Level{store.Local, store.Serial} {
 				_, err := s.Read(t.Context(), table, key[:], level)
 				require.ErrorIs(t, err, store.Unavailable)
@@ -206,8 +215,9 @@ func fakeServer(t *testing.T, version byte, answer func(opcode byte) (byte, stri
 			}
 			opcode, body := answer(header[4])
 			n := len(body)
-			reply := append([]byte{0x80 | version, 0, header[2], header[3], opcode, byte(n >> 24), byte(n >> 16),
-				byte(n >> 8), byte(n)}, body...)
+			reply := append(
+				[]byte{0x80 | version, 0, header[2], header[3], opcode, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)},
+				body...)
 			if _, err := c.Write(reply); err != nil {
 				return
 			}

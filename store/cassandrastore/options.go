@@ -13,21 +13,20 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options say which cluster to use and how. Hosts, DataCentre and Keyspace are
-// required; every other zero value is a good default.
+// Options of a Store. Hosts, DataCentre and Keyspace are required; other zero values are
+// defaults.
 type Options struct {
-	// Hosts are addresses to begin with, "host" or "host:port"; the driver finds
-	// the rest of the local data centre by itself.
+	// Hosts are addresses for the first contact, "host" or "host:port"; the driver finds
+	// the other hosts of the local data centre.
 	Hosts []string
-	// DataCentre is the local data centre. No request of the foreground ever
-	// leaves it.
+	// DataCentre is the local data centre. Foreground requests never leave it.
 	DataCentre string
 	// Keyspace holds evenkeel's tables: lower-case letters, digits, underscores.
 	Keyspace string
-	// User and PasswordFile log in, where the cluster wants it. The file's first
-	// line is the password.
+	// User and PasswordFile are the login, if the cluster requires one. The first line of
+	// the file is the password.
 	User, PasswordFile string
-	// TLS encrypts connections; nil does not.
+	// TLS encrypts connections; nil disables encryption.
 	TLS *tls.Config
 	// Consistency of the foreground.
 	Consistency Consistency
@@ -37,21 +36,20 @@ type Options struct {
 	ReadTimeout, WriteTimeout, SwapTimeout time.Duration
 	// ConnectTimeout bounds each step of connecting; zero means 5 s.
 	ConnectTimeout time.Duration
-	// AllowSingleReplica takes a keyspace that keeps one copy: for trials.
+	// AllowSingleReplica accepts a keyspace with one replica, for trials.
 	AllowSingleReplica bool
-	// Log takes warnings; nil discards them.
+	// Log receives warnings; nil discards them.
 	Log *slog.Logger
 }
 
-// Consistency is the level of each kind of operation of the foreground. What
-// movers need (EachQuorum, lightweight transactions at SERIAL) is not a choice.
+// Consistency is the level of each kind of foreground operation. The levels of movers
+// (EachQuorum, lightweight transactions at SERIAL) are fixed.
 type Consistency struct {
 	// ReadRows, WriteRows, ReadRegisters (at level Local) and ReadNodes are
-	// LocalQuorum if empty. Anything weaker loses the promise that a put which
-	// was acknowledged is seen.
+	// LocalQuorum if empty. With a weaker level an acknowledged put may not be visible.
 	ReadRows, WriteRows, ReadRegisters, ReadNodes Level
-	// CommitSwaps is the level at which a swap's outcome is applied before it
-	// is acknowledged; empty means LocalQuorum.
+	// CommitSwaps is the level at which a swap is committed before it is acknowledged;
+	// empty means LocalQuorum.
 	CommitSwaps Level
 }
 
@@ -102,7 +100,7 @@ func (c Consistency) levels() (l levels, err error) {
 
 var keyspaceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 
-// withDefaults fills in what is zero and refuses what can't work.
+// withDefaults sets defaults and checks the options.
 func (o Options) withDefaults() (Options, error) {
 	switch {
 	case len(o.Hosts) == 0:

@@ -60,8 +60,9 @@ func inside(b store.Bounds, key []byte) bool {
 // readAll reads page by page through sliceInParts.
 func (r *replica) readAll(known *partitionMemory, b store.Bounds, o store.SliceOptions) (got [][]byte, err error) {
 	for {
-		page, err := sliceInParts(known, b, o,
-			func(b store.Bounds) (partPage, error) { return r.read(b, o.Limit, o.Reverse) })
+		page, err := sliceInParts(
+			known, b, o, func(b store.Bounds) (partPage, error) { return r.read(b, o.Limit, o.Reverse) },
+		)
 		if err != nil {
 			return got, err
 		}

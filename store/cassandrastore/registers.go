@@ -55,7 +55,9 @@ func (s *Store) Read(ctx context.Context, t store.Table, key []byte, l store.Lev
 	return r, s.fail(ctx, err, "read", registerName{t, key})
 }
 
-func (s *Store) readRegister(ctx context.Context, session *gocql.Session, t store.Table, key []byte, level gocql.Consistency) (r store.Record, err error) {
+func (s *Store) readRegister(
+	ctx context.Context, session *gocql.Session, t store.Table, key []byte, level gocql.Consistency,
+) (r store.Record, err error) {
 	statement := "SELECT epoch, swap_token, record FROM " + t.String() + " WHERE key = ?"
 	if t == store.Roots {
 		statement += " LIMIT 1"
@@ -77,7 +79,9 @@ func (s *Store) readRegister(ctx context.Context, session *gocql.Session, t stor
 	}
 	r, ok := decodeRecord(record)
 	if !ok || epoch == nil || token == nil || uint64(*epoch) != r.Epoch || store.Token(*token) != r.Token {
-		return store.Record{}, store.Errorf(store.Unavailable, "the record is torn (its columns are of different swaps): read it again")
+		return store.Record{}, store.Errorf(
+			store.Unavailable, "the record is torn (its columns are of different swaps): read it again",
+		)
 	}
 	return r, nil
 }
@@ -110,13 +114,21 @@ func (s *Store) swap(ctx context.Context, t store.Table, key []byte, old store.V
 		if created {
 			add("INSERT INTO roots (key, epoch, swap_token) VALUES (?, ?, ?) IF NOT EXISTS", key, epoch, token)
 		} else {
-			add("UPDATE roots SET epoch = ?, swap_token = ? WHERE key = ? IF epoch = ? AND swap_token = ?", epoch, token, key, int64(old.Epoch), gocql.UUID(old.Token))
+			add(
+				"UPDATE roots SET epoch = ?, swap_token = ? WHERE key = ? IF epoch = ? AND swap_token = ?", epoch, token, key,
+				int64(old.Epoch), gocql.UUID(old.Token),
+			)
 		}
 		add("INSERT INTO roots (key, at, record) VALUES (?, ?, ?)", key, epoch, record)
 	case created:
-		add("INSERT INTO "+name+" (key, epoch, swap_token, record) VALUES (?, ?, ?, ?) IF NOT EXISTS", key, epoch, token, record)
+		add(
+			"INSERT INTO "+name+" (key, epoch, swap_token, record) VALUES (?, ?, ?, ?) IF NOT EXISTS", key, epoch, token, record,
+		)
 	default:
-		add("UPDATE "+name+" SET epoch = ?, swap_token = ?, record = ? WHERE key = ? IF epoch = ? AND swap_token = ?", epoch, token, record, key, int64(old.Epoch), gocql.UUID(old.Token))
+		add(
+			"UPDATE "+name+" SET epoch = ?, swap_token = ?, record = ? WHERE key = ? IF epoch = ? AND swap_token = ?", epoch,
+			token, record, key, int64(old.Epoch), gocql.UUID(old.Token),
+		)
 	}
 	present, err := s.transact(ctx, statements)
 	if err == nil && present != nil {
@@ -178,7 +190,9 @@ func (s *Store) History(ctx context.Context, id store.BucketID, before uint64, l
 	return records, s.fail(ctx, err, "history", id)
 }
 
-func (s *Store) history(ctx context.Context, id store.BucketID, before uint64, limit int) (records []store.Record, err error) {
+func (s *Store) history(
+	ctx context.Context, id store.BucketID, before uint64, limit int,
+) (records []store.Record, err error) {
 	if err := store.CheckLimit(limit); err != nil {
 		return nil, err
 	}
@@ -224,7 +238,10 @@ func (s *Store) forget(ctx context.Context, id store.BucketID, before uint64) er
 		}
 		epoch, token := int64(now.Epoch), gocql.UUID(now.Token)
 		present, err := s.transact(ctx, []gocql.BatchEntry{
-			{Stmt: "UPDATE roots SET epoch = ?, swap_token = ? WHERE key = ? IF epoch = ? AND swap_token = ?", Args: []any{epoch, token, id[:], epoch, token}},
+			{
+				Stmt: "UPDATE roots SET epoch = ?, swap_token = ? WHERE key = ? IF epoch = ? AND swap_token = ?",
+				Args: []any{epoch, token, id[:], epoch, token},
+			},
 			{Stmt: "DELETE FROM roots WHERE key = ? AND at < ?", Args: []any{id[:], int64(min(before, now.Epoch))}},
 		})
 		if err != nil || present == nil {

@@ -47,7 +47,9 @@ func (r *rows) Put(ctx context.Context, p store.Partition, rows ...store.Row) er
 		return nil
 	case len(rows) == 1:
 		row := &rows[0]
-		err = r.s.exec(ctx, r.write, putStatement, gocql.UUID(p.Bucket), gocql.UUID(p.ID), row.Key, row.Value, int64(row.Timestamp))
+		err = r.s.exec(
+			ctx, r.write, putStatement, gocql.UUID(p.Bucket), gocql.UUID(p.ID), row.Key, row.Value, int64(row.Timestamp),
+		)
 	default:
 		entries := batchEntries(p, rows)
 		err = r.s.retry(ctx, r.s.o.WriteTimeout, func(ctx context.Context) error {

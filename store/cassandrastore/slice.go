@@ -44,7 +44,9 @@ func sliceStatement(where string, o store.SliceOptions) string {
 }
 
 // readPart sends one request.
-func (r *rows) readPart(ctx context.Context, p store.Partition, b store.Bounds, limit int, o store.SliceOptions) (page partPage, err error) {
+func (r *rows) readPart(
+	ctx context.Context, p store.Partition, b store.Bounds, limit int, o store.SliceOptions,
+) (page partPage, err error) {
 	where, bounds := boundsCQL(b)
 	statement := sliceStatement(where, o)
 	values := append([]any{gocql.UUID(p.Bucket), gocql.UUID(p.ID)}, bounds...)

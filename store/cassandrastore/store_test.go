@@ -60,8 +60,9 @@ func conformance(t *testing.T, o cassandrastore.Options) {
 // optional powers are hidden: they would take as long again.
 func conformanceBehindFaults(t *testing.T, o cassandrastore.Options) {
 	storetest.RunWith(t, func(t *testing.T) store.Store {
-		s, _ := faultstore.New(harness.Open(t, o),
-			faultstore.Options{Seed: seed.Number(t), Rates: faultstore.Rates{Repeat: 0.3, Short: 0.3}})
+		s, _ := faultstore.New(
+			harness.Open(t, o), faultstore.Options{Seed: seed.Number(t), Rates: faultstore.Rates{Repeat: 0.3, Short: 0.3}},
+		)
 		return struct{ store.Store }{s}
 	}, storetest.Options{Slow: true, ShortPages: true})
 }

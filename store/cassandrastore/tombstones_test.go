@@ -56,19 +56,22 @@ func sliceReadsThroughDeadData(t *testing.T, o cassandrastore.Options) {
 	}
 	deleteMany(t, raw, p, limit/10*15)
 
-	err := raw.Query("SELECT key FROM rows WHERE bucket = ? AND partition = ? AND key > ?", gocql.UUID(p.Bucket),
-		gocql.UUID(p.ID), []byte(key(7))).Exec()
+	err := raw.Query("SELECT key FROM rows WHERE bucket = ? AND partition = ? AND key > ?", gocql.UUID(p.Bucket), gocql.UUID(p.ID), []byte(key(7))).
+		Exec()
 	var failure *gocql.RequestErrReadFailure
 	require.ErrorAs(t, err, &failure, "the premise")
 
 	require.Equal(t, live, readAll(t, s, p, store.Bounds{}, store.SliceOptions{Limit: 1000}))
 	under := store.Bounds{Start: []byte("p/"), End: []byte("p0")}
-	require.Equal(t, live[1:4], readAll(t, harness.Open(t, o), p, under, store.SliceOptions{Limit: 1}),
-		"a client that has learned nothing yet")
+	require.Equal(
+		t, live[1:4], readAll(t, harness.Open(t, o), p, under, store.SliceOptions{Limit: 1}),
+		"a client that has learned nothing yet",
+	)
 	backwards := slices.Clone(live)
 	slices.Reverse(backwards)
-	require.Equal(t, backwards,
-		readAll(t, harness.Open(t, o), p, store.Bounds{}, store.SliceOptions{Limit: 1000, Reverse: true}))
+	require.Equal(
+		t, backwards, readAll(t, harness.Open(t, o), p, store.Bounds{}, store.SliceOptions{Limit: 1000, Reverse: true}),
+	)
 
 	require.NoError(t, s.Put(t.Context(), p, row(key(limit/10*12))))
 	live = slices.Insert(live, 3, key(limit/10*12))

@@ -56,7 +56,9 @@ func (s *Store) Scan(ctx context.Context, t store.Table, after []byte, limit int
 }
 
 // History implements store.Registers.
-func (s *Store) History(ctx context.Context, id store.BucketID, before uint64, limit int) (replaced []store.Record, err error) {
+func (s *Store) History(
+	ctx context.Context, id store.BucketID, before uint64, limit int,
+) (replaced []store.Record, err error) {
 	err = s.read(ctx, "history", store.CheckLimit(limit), func() error {
 		for _, r := range slices.Backward(s.history[id]) {
 			if len(replaced) == limit {
@@ -117,7 +119,9 @@ func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeI
 }
 
 // ScanNodes implements store.Nodes.
-func (s *Store) ScanNodes(ctx context.Context, b store.BucketID, after store.NodeID, limit int) (ids []store.NodeID, err error) {
+func (s *Store) ScanNodes(
+	ctx context.Context, b store.BucketID, after store.NodeID, limit int,
+) (ids []store.NodeID, err error) {
 	err = s.read(ctx, "scan nodes", store.CheckLimit(limit), func() error {
 		if m, ok := s.nodes[b]; ok {
 			scan(m, string(after[:]), limit, func(key string, _ []byte) bool {

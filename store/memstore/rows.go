@@ -59,7 +59,9 @@ func (s *Store) Get(ctx context.Context, p store.Partition, key []byte) (row sto
 }
 
 // Slice implements store.Rows. The page's rows are copies.
-func (s *Store) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (page store.Page, err error) {
+func (s *Store) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (page store.Page, err error) {
 	err = s.read(ctx, "slice", store.CheckSlice(b, o), func() error {
 		part, ok := s.partitions.Get(address(p))
 		if !ok {

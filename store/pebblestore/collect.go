@@ -9,12 +9,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// collectAtMost bounds the entries that one look collects.
+// collectAtMost bounds the entries of one collection.
 const collectAtMost = 10_000
 
-// collectLoop drops tombstones and removals whose grace is over. What is due is
-// found by the queue table, oldest first, so a look at a store with nothing due
-// costs one seek.
+// collectLoop drops tombstones and removals whose grace is over. It finds them by the queue
+// table, oldest first; with nothing due that is one seek.
 func (s *Store) collectLoop() {
 	defer s.background.Done()
 	tick := time.NewTicker(s.o.collectEvery)
@@ -31,8 +30,8 @@ func (s *Store) collectLoop() {
 	}
 }
 
-// collect drops up to limit dead things whose grace is over. Nothing of it needs
-// a sync: what a crash undoes is collected again.
+// collect drops up to limit tombstones and removals whose grace is over. It needs no sync:
+// what a crash undoes is collected again.
 func (s *Store) collect(limit int) (err error) {
 	if err := s.disk.admit(true, 0); err != nil {
 		return err

@@ -140,10 +140,12 @@ func crashStep(s *Store, r *rand.Rand, w int, ts store.Timestamp, report func(ev
 		page, err := s.Slice(ctx, p, store.Bounds{}, store.SliceOptions{Limit: 100, Timestamps: true})
 		if err == nil {
 			for _, got := range page.Rows {
-				report(event{
-					Seen: true, Op: "put", Partition: n, Keys: []string{string(got.Key)}, Value: string(got.Value),
-					TS: got.Timestamp,
-				})
+				report(
+					event{
+						Seen: true, Op: "put", Partition: n, Keys: []string{string(got.Key)},
+						Value: string(got.Value), TS: got.Timestamp,
+					},
+				)
 			}
 		}
 		return err

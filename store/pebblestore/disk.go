@@ -165,7 +165,10 @@ func (d *disk) trouble() error {
 			"%s can't be written; what was acknowledged is safe: mend the cause and start the process anew: %w", d.dir, failed)
 	}
 	if lack != nil && !isFull(lack) {
-		return store.Errorf(store.Unavailable, "%s can't be written at present; writing goes on by itself when this is over: %w%s", d.dir, lack, remedy(lack))
+		return store.Errorf(
+			store.Unavailable, "%s can't be written at present; writing goes on by itself when this is over: %w%s", d.dir, lack,
+			remedy(lack),
+		)
 	}
 	return d.full(max(d.reserve, 1))
 }

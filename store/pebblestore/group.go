@@ -72,7 +72,10 @@ func (s *Store) newPut(p store.Partition, rows []store.Row, ended func()) *put {
 		value := len(b)
 		b = b[:value+rowHeader+len(r.Value)]
 		putLive(b[value:], r.Timestamp, r.Value)
-		u.rows = append(u.rows, putRow{key: b[at:value:value], value: b[value:len(b):len(b)], ts: r.Timestamp, hash: s.locks.hash(b[at:value])})
+		u.rows = append(
+			u.rows,
+			putRow{key: b[at:value:value], value: b[value:len(b):len(b)], ts: r.Timestamp, hash: s.locks.hash(b[at:value])},
+		)
 	}
 	u.buf = b
 	return u

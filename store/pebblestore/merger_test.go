@@ -85,8 +85,9 @@ func BenchmarkLastWriteWins(b *testing.B) {
 	b.Run("get-overwritten/ours", func(b *testing.B) {
 		s := ours(b)
 		for i := range overwrites {
-			require.NoError(b, s.Put(context.Background(), p,
-				store.Row{Key: []byte("k"), Value: cell, Timestamp: 1e15 + store.Timestamp(i)}))
+			require.NoError(
+				b, s.Put(context.Background(), p, store.Row{Key: []byte("k"), Value: cell, Timestamp: 1e15 + store.Timestamp(i)}),
+			)
 		}
 		b.ResetTimer()
 		for range b.N {

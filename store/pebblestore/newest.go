@@ -12,15 +12,14 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// newest spares most writes the read of the present row. It bounds, for each of
-// many slots, the timestamp of every row and tombstone ever stored under a key
-// of that slot: a write above its slot's bound wins whatever is there. Writers
-// whose clocks go forward are nearly always above it. A bound too high costs a
-// read; a bound too low would let an old write win, so bounds only grow.
+// newest saves most writes the read of the present row. Each slot has an upper bound of the
+// timestamps of all rows and tombstones ever stored under its keys: a write above the bound
+// always wins, and writes with advancing clocks nearly always are. A bound that is too high
+// costs a read; one that is too low would let an old write win, so bounds only grow.
 //
-// A slot's bound is raised under the lock of the key that it is raised for.
-// After a restart all slots start at the ceiling, a stored number that no stored
-// timestamp is above: it is raised in steps, ahead of the batch that needs it.
+// The bound of a slot is raised under the lock of the key. After a restart all slots start at
+// the ceiling, a stored upper bound of all timestamps, which is raised in steps, ahead of the
+// batch that needs it.
 type newest struct {
 	base    store.Timestamp // the ceiling that was found at the start
 	step    store.Timestamp

@@ -79,8 +79,10 @@ func fullToOpen(fs vfs.FS, dir string, needs uint64, cause error) error {
 	if u, err := fs.GetDiskUsage(dir); err == nil && u.AvailBytes < missing {
 		missing -= u.AvailBytes
 	}
-	return store.Errorf(store.Unavailable,
-		"disk full: free at least %d bytes under %s, then start again; what was acknowledged is safe (%w)", missing, dir, cause)
+	return store.Errorf(
+		store.Unavailable, "disk full: free at least %d bytes under %s, then start again; what was acknowledged is safe (%w)",
+		missing, dir, cause,
+	)
 }
 
 // change does it on disk, or instead in memory.

@@ -66,7 +66,9 @@ func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.V
 			return err
 		}
 		if r.Version != old {
-			return store.Errorf(store.Conflict, "the record is at epoch %d (%x), not %d (%x)", r.Epoch, r.Token, old.Epoch, old.Token)
+			return store.Errorf(
+				store.Conflict, "the record is at epoch %d (%x), not %d (%x)", r.Epoch, r.Token, old.Epoch, old.Token,
+			)
 		}
 		if t == store.Roots && found {
 			_ = b.Set(historyKey(key, r.Epoch), encodeRecord(r), nil)

@@ -111,7 +111,9 @@ const longRun = 16
 // dropCovered adds to the batch the deletion of every stored row in
 // [lower, upper) with a timestamp up to ts, tombstones included: one range
 // deletion for many of them between which nothing newer lies.
-func (s *Store) dropCovered(ctx context.Context, batch *pebble.Batch, lower, upper []byte, ts store.Timestamp) (err error) {
+func (s *Store) dropCovered(
+	ctx context.Context, batch *pebble.Batch, lower, upper []byte, ts store.Timestamp,
+) (err error) {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		return err

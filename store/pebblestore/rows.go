@@ -27,11 +27,10 @@ func (s *Store) Put(ctx context.Context, p store.Partition, rows ...store.Row) e
 	return nil
 }
 
-// PutThen is Put for callers that give up and have to know all the same when the
-// write has really ended. It returns at the end of ctx, whatever holds the write
-// up, also where Put would be held up by other writes. It calls ended exactly once:
-// when the write is refused, or applied, so that nothing which begins later comes
-// before it; that may be after PutThen has returned. ended must return at once.
+// PutThen is Put for callers that give up and still need to know when the write has ended. It
+// returns at the end of ctx, whatever delays the write. It calls ended exactly once, perhaps
+// after PutThen has returned: when the write is refused or applied, so that later writes are
+// ordered after it. ended must return at once.
 func (s *Store) PutThen(ctx context.Context, p store.Partition, ended func(), rows ...store.Row) error {
 	if err := s.enterPut(ctx, rows); err != nil {
 		ended()

@@ -86,9 +86,13 @@ func TestFailedSyncEndsCalls(t *testing.T) {
 		})
 	}
 	writes := map[string]error{
-		"Put": s.Put(ctx, p, row("l", "v", 1)), "Delete": s.Delete(ctx, p, []byte("l"), 1),
+		"Put": s.Put(
+			ctx, p, row("l", "v", 1),
+		),
+		"Delete":    s.Delete(ctx, p, []byte("l"), 1),
 		"Remove":    s.Remove(ctx, p, store.Bounds{}, 9),
-		"WriteNode": s.WriteNode(ctx, p.Bucket, store.NodeID{1}, []byte("n")), "Writable": s.Writable(),
+		"WriteNode": s.WriteNode(ctx, p.Bucket, store.NodeID{1}, []byte("n")),
+		"Writable":  s.Writable(),
 	}
 	for name, err := range writes {
 		require.ErrorIs(t, err, store.Unavailable, name)

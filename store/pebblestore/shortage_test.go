@@ -30,9 +30,9 @@ func TestShortagesPass(t *testing.T) {
 			value := make([]byte, 4<<10)
 			put := func() error {
 				// Each is newer than the ones before, so that none has to look at them.
-				err := s.Put(ctx, p, store.Row{
-					Key: fmt.Appendf(nil, "%06d", acked), Value: value, Timestamp: store.Timestamp(acked + 1),
-				})
+				err := s.Put(
+					ctx, p, store.Row{Key: fmt.Appendf(nil, "%06d", acked), Value: value, Timestamp: store.Timestamp(acked + 1)},
+				)
 				if err == nil {
 					acked++
 				}

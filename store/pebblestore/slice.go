@@ -15,7 +15,9 @@ const checkEvery = 1 << 12
 
 // Slice implements store.Rows. It reads one moment of the partition: no write is
 // seen in part.
-func (s *Store) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (s *Store) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	if err := store.CheckSlice(b, o); err != nil {
 		return store.Page{}, s.wrap("slice", p, err)
 	}
@@ -33,7 +35,9 @@ func (s *Store) Slice(ctx context.Context, p store.Partition, b store.Bounds, o 
 	return page, nil
 }
 
-func (s *Store) slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (page store.Page, err error) {
+func (s *Store) slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (page store.Page, err error) {
 	var short [512]byte
 	lower, upper := boundKeys(short[:0], p, b)
 	if string(lower) >= string(upper) {

@@ -85,11 +85,10 @@ func (s *Store) Writable() error {
 	return nil
 }
 
-// Close waits for the calls under way, ends all background work and syncs what
-// is left. Every later call is Unavailable. Where writes wait for disk space, or
-// have failed, there is nothing that could be closed in order: Close then
-// answers Unavailable, what was acknowledged is safe, and the directory stays
-// locked until the process ends. Closing again does nothing.
+// Close waits for calls under way, ends all background work and syncs. Later calls are
+// Unavailable. Where writes wait for disk space or have failed, Close fails with
+// Unavailable: what was acknowledged is safe, and the directory stays locked until the
+// process ends. Closing again does nothing.
 func (s *Store) Close() (err error) {
 	s.closing.Do(func() { err = store.Wrap("close "+s.dir, s.translate(s.close())) })
 	return err
@@ -124,8 +123,7 @@ func (s *Store) close() error {
 	return s.lock.Close()
 }
 
-// Metrics returns Pebble's own metrics, for the curious and for exporters.
-// After Close there are none: nil.
+// Metrics returns the metrics of Pebble; nil after Close.
 func (s *Store) Metrics() *pebble.Metrics {
 	if !s.gate.TryRLock() {
 		return nil
@@ -134,8 +132,8 @@ func (s *Store) Metrics() *pebble.Metrics {
 	return s.db.Metrics()
 }
 
-// guardPanic turns Pebble's panics into errors. It panics where it met an error
-// that it can't go on from; guardFS keeps those away, so this is a last resort.
+// guardPanic turns panics of Pebble into errors. Pebble panics after errors that it can't
+// recover from; guardFS prevents those, so this is a last resort.
 func guardPanic(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

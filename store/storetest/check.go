@@ -35,8 +35,10 @@ func (s *suite) checkPage(page store.Page, all []store.Row, b store.Bounds, o st
 	case page.More && len(got) == 0:
 		return fmt.Errorf("an empty page says that there is more")
 	case !page.More && len(got) < len(want):
-		return fmt.Errorf("%d rows of %d, and no more is said to be there; missing: %s", len(got), len(want),
-			formatRows(want[len(got):len(got)+1]))
+		return fmt.Errorf(
+			"%d rows of %d, and no more is said to be there; missing: %s", len(got), len(want),
+			formatRows(want[len(got):len(got)+1]),
+		)
 	case page.More && !full && !s.ShortPages:
 		return fmt.Errorf("%d rows of %d, and more is said to be there, but no limit is reached", len(got), len(want))
 	}

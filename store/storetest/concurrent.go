@@ -38,8 +38,9 @@ func (s *suite) batchAtomic(t *testing.T) {
 	}
 	read := func(ctx context.Context) error {
 		for i := 0; !done.Load(); i++ {
-			page, err := s.rows.Slice(ctx, p, store.Bounds{},
-				store.SliceOptions{Limit: keys + 1, Timestamps: true, Reverse: i%2 == 0})
+			page, err := s.rows.Slice(
+				ctx, p, store.Bounds{}, store.SliceOptions{Limit: keys + 1, Timestamps: true, Reverse: i%2 == 0},
+			)
 			if err != nil {
 				return err
 			}

@@ -43,14 +43,10 @@ func everyCall(s store.Store, p store.Partition, key []byte, id store.NodeID) []
 			_, err := s.Slice(ctx, p, store.Bounds{}, store.SliceOptions{Limit: 1})
 			return err
 		}},
-		{"read serial", func(ctx context.Context) error {
-			_, err := s.Read(ctx, store.Roots, key, store.Serial)
-			return err
-		}},
-		{"read local", func(ctx context.Context) error {
-			_, err := s.Read(ctx, store.Roots, key, store.Local)
-			return err
-		}},
+		{
+			"read serial", func(ctx context.Context) error { _, err := s.Read(ctx, store.Roots, key, store.Serial); return err },
+		},
+		{"read local", func(ctx context.Context) error { _, err := s.Read(ctx, store.Roots, key, store.Local); return err }},
 		{"swap", func(ctx context.Context) error {
 			return s.Swap(ctx, store.Roots, key, store.Version{}, nextRecord(store.Version{}, "v"))
 		}},
@@ -60,10 +56,10 @@ func everyCall(s store.Store, p store.Partition, key []byte, id store.NodeID) []
 		{"write node", func(ctx context.Context) error { return s.WriteNode(ctx, p.Bucket, id, []byte("n")) }},
 		{"node", func(ctx context.Context) error { _, err := s.Node(ctx, p.Bucket, id); return err }},
 		{"delete node", func(ctx context.Context) error { return s.DeleteNode(ctx, p.Bucket, id) }},
-		{"scan nodes", func(ctx context.Context) error {
-			_, err := s.ScanNodes(ctx, p.Bucket, store.NodeID{}, 1)
-			return err
-		}},
+		{
+			"scan nodes",
+			func(ctx context.Context) error { _, err := s.ScanNodes(ctx, p.Bucket, store.NodeID{}, 1); return err },
+		},
 	}
 	if l, ok := s.(store.PartitionLister); ok {
 		calls = append(calls, call{"partitions", func(ctx context.Context) error {
@@ -72,15 +68,15 @@ func everyCall(s store.Store, p store.Partition, key []byte, id store.NodeID) []
 		}})
 	}
 	if a, ok := s.(store.Acknowledger); ok {
-		calls = append(calls, call{"acknowledge", func(ctx context.Context) error {
-			_, err := a.Acknowledge(ctx, store.Roots, key)
-			return err
-		}})
+		calls = append(
+			calls,
+			call{"acknowledge", func(ctx context.Context) error { _, err := a.Acknowledge(ctx, store.Roots, key); return err }},
+		)
 	}
 	if e, ok := s.(store.EachQuorum); ok {
-		calls = append(calls, call{"put each quorum", func(ctx context.Context) error {
-			return e.EachQuorum().Put(ctx, p, row)
-		}})
+		calls = append(
+			calls, call{"put each quorum", func(ctx context.Context) error { return e.EachQuorum().Put(ctx, p, row) }},
+		)
 	}
 	return calls
 }

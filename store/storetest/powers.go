@@ -45,8 +45,10 @@ func (s *suite) acknowledged(t *testing.T, a store.Acknowledger) {
 					}
 				}
 				next := nextRecord(got.Version, "next")
-				if err := s.store.Swap(t.Context(), reg.table, reg.key, got.Version, next); err != nil &&
-					store.KindOf(err) != store.Conflict && !store.OutcomeUnknown(err) {
+				if err := s.store.Swap(
+					t.Context(), reg.table, reg.key, got.Version, next,
+				); err != nil && store.KindOf(err) != store.Conflict &&
+					!store.OutcomeUnknown(err) {
 					return err
 				}
 			}
@@ -67,8 +69,9 @@ func (s *suite) partitions(t *testing.T, l store.PartitionLister) {
 		if i%2 == 0 {
 			p.Bucket = bucket
 		}
-		rows := []store.Row{{Key: []byte("k"), Value: []byte{}, Timestamp: 1},
-			{Key: []byte("l"), Value: []byte("v"), Timestamp: 1}}
+		rows := []store.Row{
+			{Key: []byte("k"), Value: []byte{}, Timestamp: 1}, {Key: []byte("l"), Value: []byte("v"), Timestamp: 1},
+		}
 		require.NoError(t, s.store.Put(ctx, p, rows...))
 		switch i % 5 {
 		case 0:

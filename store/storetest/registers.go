@@ -295,8 +295,9 @@ func (s *suite) rootHistory(t *testing.T) {
 	for i := range 9 {
 		replaced = append([]store.Record{root.Record}, replaced...)
 		root.swap(ctx, t, s.store, fmt.Sprint("blob ", i))
-		requireKind(t, store.Conflict,
-			s.store.Swap(ctx, store.Roots, root.key, other.Version, nextRecord(other.Version, "never")))
+		requireKind(
+			t, store.Conflict, s.store.Swap(ctx, store.Roots, root.key, other.Version, nextRecord(other.Version, "never")),
+		)
 	}
 	expect := func(before uint64, limit int, want []store.Record) {
 		t.Helper()

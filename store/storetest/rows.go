@@ -171,8 +171,9 @@ func (s *suite) removalHides(t *testing.T) {
 	middle := store.Bounds{Start: []byte("b"), End: []byte("d")}
 	above := store.Bounds{Start: []byte("b"), StartExclusive: true}
 	below := store.Bounds{End: []byte("b")}
-	abcd := []operation{{rows: slices.Concat(put("a", "1", 4).rows, put("b", "2", 4).rows, put("c", "3", 4).rows,
-		put("d", "4", 4).rows)}}
+	abcd := []operation{
+		{rows: slices.Concat(put("a", "1", 4).rows, put("b", "2", 4).rows, put("c", "3", 4).rows, put("d", "4", 4).rows)},
+	}
 
 	s.inEveryOrder(t, append(abcd, remove(whole, 5)))
 	s.inEveryOrder(t, append(abcd, remove(whole, 3)), "a=1@4", "b=2@4", "c=3@4", "d=4@4")
@@ -183,8 +184,9 @@ func (s *suite) removalHides(t *testing.T) {
 	s.inEveryOrder(t, append(abcd, remove(middle, 3), remove(whole, 2), remove(below, 4)), "b=2@4", "c=3@4", "d=4@4")
 	opened := store.Bounds{Start: middle.Start, StartExclusive: true, End: middle.End}
 	s.inEveryOrder(t, []operation{remove(middle, 5), remove(opened, 7), put("b", "v", 4), put("c", "v", 6)})
-	s.inEveryOrder(t, []operation{remove(middle, 5), remove(opened, 7), put("b", "v", 6), put("c", "v", 8)}, "b=v@6",
-		"c=v@8")
+	s.inEveryOrder(
+		t, []operation{remove(middle, 5), remove(opened, 7), put("b", "v", 6), put("c", "v", 8)}, "b=v@6", "c=v@8",
+	)
 	s.inEveryOrder(t, []operation{remove(middle, 7), remove(whole, 5), put("c", "v", 6), put("e", "v", 6)}, "e=v@6")
 }
 
@@ -248,17 +250,21 @@ func (s *suite) isolation(t *testing.T) {
 	id[15], bucket[15] = 0x7f, 0x7f
 	above, below, bucketAbove, bucketBelow := id, id, bucket, bucket
 	above[15], below[15], bucketAbove[15], bucketBelow[15] = 0x80, 0x7e, 0x80, 0x7e
-	ps := []store.Partition{{Bucket: bucket, ID: id}, {Bucket: bucket, ID: above}, {Bucket: bucket, ID: below},
-		{Bucket: bucketAbove, ID: id}, {Bucket: bucketBelow, ID: id}, {Bucket: bucketBelow,
-			ID: above}, {Bucket: store.BucketID(id), ID: store.PartitionID(bucket)}}
+	ps := []store.Partition{
+		{Bucket: bucket, ID: id}, {Bucket: bucket, ID: above}, {Bucket: bucket, ID: below}, {Bucket: bucketAbove, ID: id},
+		{Bucket: bucketBelow, ID: id}, {Bucket: bucketBelow, ID: above},
+		{Bucket: store.BucketID(id), ID: store.PartitionID(bucket)},
+	}
 	r := s.rand(t.Name(), 0)
 	var ops []operation
 	step := func(o operation) {
 		ops = append(ops, o)
 		require.NoError(t, o.apply(t.Context(), s.rows, ps))
 		for n, p := range ps {
-			require.NoError(t, s.checkPartition(t.Context(), s.rows, p, visible(ops, n), trickyKeys, r),
-				"partition %d, after\n%s", n, formatHistory(ops))
+			require.NoError(
+				t, s.checkPartition(t.Context(), s.rows, p, visible(ops, n), trickyKeys, r), "partition %d, after\n%s", n,
+				formatHistory(ops),
+			)
 		}
 	}
 	for n := range ps {

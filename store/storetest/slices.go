@@ -72,8 +72,10 @@ func (s *suite) emptyBounds(t *testing.T) {
 			require.False(t, page.More)
 		}
 		require.NoError(t, s.rows.Remove(ctx, p, b, 9))
-		require.NoError(t, s.checkPages(ctx, s.rows, p, all, store.Bounds{}, store.SliceOptions{Limit: 10}),
-			"after the removal of %s", formatBounds(b))
+		require.NoError(
+			t, s.checkPages(ctx, s.rows, p, all, store.Bounds{}, store.SliceOptions{Limit: 10}), "after the removal of %s",
+			formatBounds(b),
+		)
 	}
 	// An exclusive start means nothing where there is no start.
 	page, err := s.checkSlice(ctx, s.rows, p, all, bounds("", true, "b"), store.SliceOptions{Limit: 10})
@@ -104,9 +106,9 @@ func (s *suite) into(t *testing.T) {
 	ctx, p := t.Context(), newPartition()
 	var all []store.Row
 	for i := range 20 {
-		all = append(all, store.Row{
-			Key: fmt.Appendf(nil, "key%02d", i), Value: fmt.Appendf(nil, "value %d", i), Timestamp: 1,
-		})
+		all = append(
+			all, store.Row{Key: fmt.Appendf(nil, "key%02d", i), Value: fmt.Appendf(nil, "value %d", i), Timestamp: 1},
+		)
 	}
 	require.NoError(t, s.rows.Put(ctx, p, all...))
 	into := make([]store.Row, 0, 4)
@@ -129,9 +131,9 @@ func (s *suite) pageBytes(t *testing.T) {
 	for i := range 10 {
 		key := fmt.Appendf(nil, "key%d", i)
 		// Four such rows reach the limit to the byte.
-		all = append(all, store.Row{
-			Key: key, Value: bytes.Repeat([]byte{byte(i)}, store.MaxPageBytes/4-len(key)), Timestamp: 1,
-		})
+		all = append(
+			all, store.Row{Key: key, Value: bytes.Repeat([]byte{byte(i)}, store.MaxPageBytes/4-len(key)), Timestamp: 1},
+		)
 		require.NoError(t, s.rows.Put(ctx, p, all[i]))
 	}
 	for limit, rows := range map[int]int{

@@ -33,8 +33,9 @@ var bugs = map[string]struct {
 	open func() store.Store
 }{
 	"the smaller value wins ties": {"at a tie", func() store.Store { return smallerWins{memstore.New()} }},
-	"removals forget late writes": {"a removal hides late puts",
-		func() store.Store { return forgetful{memstore.New()} }},
+	"removals forget late writes": {
+		"a removal hides late puts", func() store.Store { return forgetful{memstore.New()} },
+	},
 	"removals spare equal timestamp": {"at a tie", func() store.Store { return sparing{memstore.New()} }},
 	"StartExclusive is ignored":      {"a slice obeys bounds", func() store.Store { return inclusive{memstore.New()} }},
 	"a full page is the last":        {"a slice obeys bounds", func() store.Store { return fullIsLast{memstore.New()} }},

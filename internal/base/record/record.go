@@ -52,7 +52,10 @@ func Open(form byte, r store.Record) ([]byte, error) {
 	}
 	epoch, token := binary.BigEndian.Uint64(body[1:]), store.Token(body[9:head])
 	if epoch != r.Epoch || token != r.Token {
-		return nil, store.Errorf(store.Unavailable, "a torn record: its content is of epoch %d, its version of epoch %d; read it again", epoch, r.Epoch)
+		return nil, store.Errorf(
+			store.Unavailable, "a torn record: its content is of epoch %d, its version of epoch %d; read it again", epoch,
+			r.Epoch,
+		)
 	}
 	return body[head:], nil
 }

@@ -78,10 +78,10 @@ func TestReservesAheadAndNotMore(t *testing.T) {
 // TestTwoSourcesOverOneStore: also over one that loses answers, and applies
 // swaps late, no two callers get the same timestamp.
 func TestTwoSourcesOverOneStore(t *testing.T) {
-	s, _ := faultstore.New(memstore.New(),
-		faultstore.Options{
-			Seed: seed.Number(t), MaxLate: 5, Rates: faultstore.Rates{Refuse: 0.1, Lose: 0.1, Late: 0.1},
-		})
+	s, _ := faultstore.New(
+		memstore.New(),
+		faultstore.Options{Seed: seed.Number(t), MaxLate: 5, Rates: faultstore.Rates{Refuse: 0.1, Lose: 0.1, Late: 0.1}},
+	)
 	var mu sync.Mutex
 	var all []store.Timestamp
 	failed := 0
