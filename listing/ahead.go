@@ -5,8 +5,8 @@ import (
 	"context"
 	"math"
 
-	"github.com/evenkeel/evenkeel/internal/base/keyspread"
 	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/partmap/keyspread"
 	"github.com/evenkeel/evenkeel/store"
 )
 

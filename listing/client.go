@@ -8,10 +8,10 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/evenkeel/evenkeel/counter"
-	"github.com/evenkeel/evenkeel/internal/base/timestamps"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/commontime"
+	"github.com/evenkeel/evenkeel/store/timestamps"
 )
 
 // Client works on all buckets of one store. It is safe for concurrent use; a process

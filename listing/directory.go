@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 
-	"github.com/evenkeel/evenkeel/internal/base/record"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/record"
 )
 
 // MaxNameBytes is the length of the longest bucket name. Names are any bytes; S3 has

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/evenkeel/evenkeel/internal/base/keyspread"
+	"github.com/evenkeel/evenkeel/partmap/keyspread"
 	"github.com/evenkeel/evenkeel/store"
 )
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
@@ -15,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 func embedded(t *testing.T, s store.Store, clock *listtest.Clock) *listtest.Env {

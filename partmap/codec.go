@@ -7,7 +7,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/evenkeel/evenkeel/internal/base/keyspread"
+	"github.com/evenkeel/evenkeel/partmap/keyspread"
 	"github.com/evenkeel/evenkeel/store"
 )
 

@@ -7,7 +7,7 @@ import (
 	"math/bits"
 	"sort"
 
-	"github.com/evenkeel/evenkeel/internal/base/keyspread"
+	"github.com/evenkeel/evenkeel/partmap/keyspread"
 )
 
 // Cuts is an ordered list of keys made for lookup: all keys in one array of

@@ -3,8 +3,8 @@ package partmap
 import (
 	"slices"
 
-	"github.com/evenkeel/evenkeel/internal/base/keytext"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // Move replaces the ranges that tile [Start, End) by Parts, which tile it once the move is

@@ -3,7 +3,7 @@ package partmap
 import (
 	"bytes"
 
-	"github.com/evenkeel/evenkeel/internal/base/keyspread"
+	"github.com/evenkeel/evenkeel/partmap/keyspread"
 )
 
 // Separator returns the shortest key s with a < s <= b, in new memory: the prefix of b that

@@ -15,8 +15,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/base/keytext"
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // Buckets are the methods of a listing client that a Handler uses.

@@ -14,10 +14,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/daemon/reload"
 	"github.com/evenkeel/evenkeel/s3api/sigv4"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // remote is a client of a listd. It is safe for concurrent use.

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/base/keytext"
 	"github.com/evenkeel/evenkeel/internal/daemon"
+	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 type lsCmd struct {

@@ -28,8 +28,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/evenkeel/evenkeel/counter"
-	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // Options say where Redis is. Addr is required.

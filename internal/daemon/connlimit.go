@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/base/webguard"
+	"github.com/evenkeel/evenkeel/internal/webguard"
 )
 
 // ConnLimit bounds the connections of a server and those of each client. A client gets

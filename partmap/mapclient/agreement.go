@@ -6,9 +6,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/base/record"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/commontime"
+	"github.com/evenkeel/evenkeel/store/record"
 )
 
 // A term is what all processes of a store have to have alike. It is written down in

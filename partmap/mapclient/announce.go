@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/base/record"
-	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/record"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // announced is an acknowledged bump after the acknowledged swap to an epoch: what

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/internal/base/record"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/record"
 )
 
 // A map clock's register (store.Clocks, by its number, 4 bytes big-endian) holds
-// the clock's value and the buckets of its last bumps. internal/base/record seals it:
+// the clock's value and the buckets of its last bumps. store/record seals it:
 // with the register's own epoch and token, so that a torn read shows.
 //
 // clockForm is the version of the payload: value (8 bytes, big-endian), then the

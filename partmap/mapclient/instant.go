@@ -3,7 +3,7 @@ package mapclient
 import (
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/base/wait"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // A suspended machine stops its monotonic clock, a step turns its wall clock: so a

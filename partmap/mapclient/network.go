@@ -9,10 +9,10 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/commontime"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // Limits and presets of the network form.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/base/wait"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // attempts bounds the attempts of a read, and of a write with its one timestamp.

@@ -5,8 +5,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // askAll asks all servers, or waits for the answers if that is under way: these are newer than

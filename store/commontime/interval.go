@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/base/wait"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // drift bounds the difference in speed between a server's clock and this machine's: one part in

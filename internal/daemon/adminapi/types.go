@@ -24,11 +24,11 @@ package adminapi
 import (
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/base/keytext"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // Key is a key in JSON: a string, or {"b64":"…"} if it is not UTF-8.

@@ -13,9 +13,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/base/webguard"
 	"github.com/evenkeel/evenkeel/internal/daemon/reload"
 	"github.com/evenkeel/evenkeel/internal/daemon/secrecy"
+	"github.com/evenkeel/evenkeel/internal/webguard"
 )
 
 // Flags are the command-line flags of an admin address, for kong.

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/counter"
-	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // recount is a recount to be made.

@@ -5,11 +5,11 @@ import (
 	"context"
 
 	"github.com/evenkeel/evenkeel/counter"
-	"github.com/evenkeel/evenkeel/internal/base/keytext"
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // Seen is a range as a look from outside found it.

@@ -7,9 +7,9 @@ import (
 	"math"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/base/keyspread"
-	"github.com/evenkeel/evenkeel/internal/base/keytext"
+	"github.com/evenkeel/evenkeel/partmap/keyspread"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // MostCuts is how many cuts Ahead returns at most.

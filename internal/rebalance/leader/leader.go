@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/evenkeel/evenkeel/internal/base/record"
-	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/record"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // DefaultLease is the default of Options.Lease.

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/base/keytext"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // Goal is the wanted layout of one span of keys. It describes the end and not the steps, so

@@ -11,8 +11,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/evenkeel/evenkeel/internal/base/record"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/record"
 )
 
 // Pause is one pause, of all moves or of those of a bucket.

@@ -1,10 +1,10 @@
 package plan
 
 import (
-	"github.com/evenkeel/evenkeel/internal/base/keytext"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // Goals returns what leads from a map with the given ranges to the partitions of the plan,

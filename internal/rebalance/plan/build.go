@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/base/keytext"
+	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // Plan turns a draft into a plan: ids, moves, and why each move is there. The

@@ -1,6 +1,6 @@
 package plan
 
-import "github.com/evenkeel/evenkeel/internal/base/keytext"
+import "github.com/evenkeel/evenkeel/store/keytext"
 
 // A Key is a key of a bucket or a cut between two keys: bytes, ordered bytewise, which
 // need not be UTF-8. As a start the empty key is the lowest key, as an end it is plus

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/evenkeel/evenkeel/internal/base/record"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/record"
 )
 
 // busy is the list of buckets that may have a move in flight: a bucket is on it

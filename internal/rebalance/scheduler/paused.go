@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/base/wait"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // pausesEvery is how often a manager looks whether moves are paused. It is not what a

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // throttle lets moves give way to others: while there are any it does small reads,

@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/base/wait"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // tidy collects what a bucket's map does not name any more, and says when to do it

@@ -52,12 +52,12 @@ var layers = [][]string{
 	{"partmap/mapclient"},
 	{"partmap"},
 	{"internal/rebalance/leader"},
-	{"internal/base/timestamps"},
-	{"internal/base/keyspread", "internal/base/record"},
+	{"store/timestamps"},
+	{"partmap/keyspread", "store/record"},
 	{"store/cassandrastore", "store/memstore", "store/pebblestore"},
 	{"store/commontime"},
 	{"store"},
-	{"internal/base/keytext", "internal/base/wait", "internal/base/webguard"},
+	{"store/keytext", "store/wait", "internal/webguard"},
 }
 
 // testOnly names the trees that only tests and measurements use.
@@ -72,7 +72,7 @@ var drivers = map[string]string{
 // pure names the packages that do no I/O and never ask for the time or for
 // chance: both are passed in.
 var pure = []string{
-	"partmap", "internal/base/keyspread",
+	"partmap", "partmap/keyspread",
 	"internal/rebalance/plan", "internal/rebalance/planner", "internal/rebalance/planner/exact",
 	"internal/rebalance/planner/genetic", "internal/rebalance/planner/greedy",
 	"internal/rebalance/forecast", "internal/rebalance/move",

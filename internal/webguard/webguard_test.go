@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/base/webguard"
+	"github.com/evenkeel/evenkeel/internal/webguard"
 )
 
 func TestHosts(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/internal/base/keytext"
+	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 func TestText(t *testing.T) {

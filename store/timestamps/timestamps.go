@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/base/record"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/record"
 )
 
 // Alone implements the methods of listing.Timestamps but Next for a source that is the only
