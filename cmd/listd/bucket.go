@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"os"
 
-	"github.com/evenkeel/evenkeel/internal/daemon"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/s3api"
 )
 

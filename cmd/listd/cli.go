@@ -12,8 +12,8 @@ import (
 	kongyaml "github.com/alecthomas/kong-yaml"
 	"gopkg.in/yaml.v3"
 
-	"github.com/evenkeel/evenkeel/internal/daemon"
-	"github.com/evenkeel/evenkeel/internal/daemon/logging"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 )
 
 // cli is the whole command line. Every flag is also a setting of the

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/daemon"
-	"github.com/evenkeel/evenkeel/internal/daemon/reload"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/internal/reload"
 	"github.com/evenkeel/evenkeel/s3api/sigv4"
 	"github.com/evenkeel/evenkeel/store/wait"
 )

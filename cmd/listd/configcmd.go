@@ -9,8 +9,8 @@ import (
 	"github.com/alecthomas/kong"
 	"gopkg.in/yaml.v3"
 
-	"github.com/evenkeel/evenkeel/internal/daemon"
-	"github.com/evenkeel/evenkeel/internal/daemon/secrecy"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
 )
 
 type configCmd struct {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"syscall"
 
-	"github.com/evenkeel/evenkeel/internal/daemon/adminserver"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/adminserver"
 )
 
 // The limit of open files is shared out at the start: a store that can't open a file can't

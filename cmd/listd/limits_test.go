@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/daemon/adminserver"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/adminserver"
 )
 
 // put sends a small object and returns the status of the answer.

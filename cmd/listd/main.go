@@ -7,7 +7,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/evenkeel/evenkeel/internal/daemon"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 )
 
 // Exit codes. They are documented in --help.

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"log/slog"
 
-	"github.com/evenkeel/evenkeel/internal/assembly"
-	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
-	"github.com/evenkeel/evenkeel/internal/daemon/rebalanceflags"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
 	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/rebalance/adminapi"
+	"github.com/evenkeel/evenkeel/rebalance/assembly"
 )
 
 // rebalanceFlags are those of balancing.

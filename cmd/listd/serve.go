@@ -14,15 +14,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/evenkeel/evenkeel/internal/assembly"
-	"github.com/evenkeel/evenkeel/internal/daemon"
-	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
-	"github.com/evenkeel/evenkeel/internal/daemon/adminserver"
-	"github.com/evenkeel/evenkeel/internal/daemon/logging"
-	"github.com/evenkeel/evenkeel/internal/daemon/reload"
-	"github.com/evenkeel/evenkeel/internal/daemon/secrecy"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/adminserver"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
+	"github.com/evenkeel/evenkeel/internal/reload"
 	"github.com/evenkeel/evenkeel/internal/webguard"
 	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/rebalance/adminapi"
+	"github.com/evenkeel/evenkeel/rebalance/assembly"
 	"github.com/evenkeel/evenkeel/s3api"
 )
 

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/evenkeel/evenkeel/internal/daemon/logging"
-	"github.com/evenkeel/evenkeel/internal/daemon/reload"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
+	"github.com/evenkeel/evenkeel/internal/reload"
 	"github.com/evenkeel/evenkeel/s3api"
 )
 

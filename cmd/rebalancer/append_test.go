@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
 func (s *server) puts(bucket string, keys ...string) {

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
 type applyCmd struct {

@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/evenkeel/evenkeel/internal/daemon"
-	"github.com/evenkeel/evenkeel/internal/daemon/adminapi"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
 // exitMoving is the exit code of a pause under which something still moves.

@@ -120,7 +120,7 @@ func (g *Scheduler) inspect(ctx context.Context, id store.BucketID) (bool, error
 	if err != nil {
 		return false, err
 	}
-	left := root.State == partmap.Closing && time.Now().Sub(time.UnixMicro(root.ChangedAt)) > move.ReopenAfter
+	left := root.State == partmap.Closing && time.Since(time.UnixMicro(root.ChangedAt)) > move.ReopenAfter
 	if len(root.Batches) > 0 && root.State != partmap.Deleted || left {
 		g.want(id)
 		return true, nil

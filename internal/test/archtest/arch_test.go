@@ -30,11 +30,11 @@ const (
 // packages of lower lines.
 var layers = [][]string{
 	{"cmd/listd", "cmd/rebalancer"},
-	{"internal/daemon/adminapi", "internal/daemon/adminserver", "internal/daemon/cassandraflags", "internal/daemon/rebalanceflags"},
+	{"cmd/internal/daemon/adminserver", "cmd/internal/daemon/cassandraflags", "cmd/internal/daemon/rebalanceflags"},
+	{"cmd/internal/daemon", "cmd/internal/daemon/logging", "cmd/internal/daemon/secrecy"},
 	{"evenkeel", "s3api"},
-	{"internal/assembly", "s3api/sigv4"},
+	{"rebalance/adminapi", "rebalance/assembly", "s3api/sigv4"},
 	{"rebalance"},
-	{"internal/daemon", "internal/daemon/logging", "internal/daemon/reload", "internal/daemon/secrecy"},
 	{"internal/rebalance/repair"},
 	{"listing"},
 	{"internal/rebalance/policysim"},
@@ -57,7 +57,7 @@ var layers = [][]string{
 	{"store/cassandrastore", "store/memstore", "store/pebblestore"},
 	{"store/commontime"},
 	{"store"},
-	{"store/keytext", "store/wait", "internal/webguard"},
+	{"store/keytext", "store/wait", "internal/reload", "internal/webguard"},
 }
 
 // testOnly names the trees that only tests and measurements use.

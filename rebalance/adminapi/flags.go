@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/daemon/reload"
+	"github.com/evenkeel/evenkeel/internal/reload"
 )
 
 // Flags say where an admin address is and what it is shown, for kong. Embed the struct in

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/daemon/logging"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 )
 
 // written is a log that many write to.

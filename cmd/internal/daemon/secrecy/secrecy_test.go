@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/daemon/secrecy"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
 )
 
 func TestURLsHaveNoSecrets(t *testing.T) {
