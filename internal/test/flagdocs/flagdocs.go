@@ -90,7 +90,9 @@ func (p *Page) list(flags []*kong.Flag, groups []Group, envPrefix string) {
 	}
 }
 
-func same(a, b *kong.Flag) bool { return a.Name == b.Name && a.Default == b.Default && a.Help == b.Help }
+func same(a, b *kong.Flag) bool {
+	return a.Name == b.Name && a.Default == b.Default && a.Help == b.Help
+}
 
 // name returns a flag with its short form, its environment variable and its default.
 func name(f *kong.Flag, envPrefix string) string {
