@@ -276,6 +276,14 @@ func (h *Handler) begin(x *exchange) *Error {
 	return nil
 }
 
+// beginWith takes n bytes, and begins the work.
+func (h *Handler) beginWith(x *exchange, n int64) *Error {
+	if refusal := x.take(x.ctx(), n); refusal != nil {
+		return refusal
+	}
+	return h.begin(x)
+}
+
 // leftTime is how long a read goes on after its client has left, or has only ended its
 // sending side.
 const leftTime = time.Second
