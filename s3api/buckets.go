@@ -137,11 +137,7 @@ func parseCuts(data []byte, most int) ([][]byte, error) {
 }
 
 func (h *Handler) deleteBucket(x *exchange) error {
-	if err := h.buckets.DeleteBucket(x.ctx(), x.bucket); err != nil {
-		return err
-	}
-	x.writeHeader(http.StatusNoContent)
-	return nil
+	return x.done(http.StatusNoContent, h.buckets.DeleteBucket(x.ctx(), x.bucket))
 }
 
 // exists fails if the bucket does not exist.
@@ -195,11 +191,7 @@ func (h *Handler) putAcl(x *exchange) error {
 	if refusal := x.privateOnly(); refusal != nil {
 		return refusal
 	}
-	if err := h.found(x); err != nil {
-		return err
-	}
-	x.writeHeader(http.StatusOK)
-	return nil
+	return x.done(http.StatusOK, h.found(x))
 }
 
 // getAcl answers the list that private stands for: the owner has full control, and nobody

@@ -296,6 +296,14 @@ func (x *exchange) writeHeader(status int) {
 	x.w.WriteHeader(status)
 }
 
+// done answers without a body, unless err is one.
+func (x *exchange) done(status int, err error) error {
+	if err == nil {
+		x.writeHeader(status)
+	}
+	return err
+}
+
 // writeDocument answers with a document, whose content write appends.
 func (x *exchange) writeDocument(root string, write func(b *xmlBuffer)) error {
 	b := newXML()

@@ -56,13 +56,13 @@ var (
 			name: "PutBucketAcl", serve: (*Handler).putAcl, later: true, write: true, scope: onBucket,
 		},
 		{"POST", "delete"}: {
-			name: "DeleteObjects", serve: (*Handler).deleteObjects, turns: true, later: true, write: true, scope: inBody,
+			name: "DeleteObjects", serve: (*Handler).deleteObjects, turns: true, later: true, write: true, scope: inBucket,
 		},
 		{"POST", ""}: {name: "PostObject"},
 	}
 	objectOperations = map[asked]operation{
 		{"GET", ""}:  {name: "GetObject", serve: (*Handler).getObject, scope: onKey},
-		{"HEAD", ""}: {name: "HeadObject", serve: (*Handler).headObject, scope: onKey},
+		{"HEAD", ""}: {name: "HeadObject", serve: (*Handler).getObject, scope: onKey},
 		{"PUT", ""}: {
 			name: "PutObject", serve: (*Handler).putObject, later: true, write: true, scope: onKey, conditions: bothMatches,
 		},

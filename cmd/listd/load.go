@@ -206,7 +206,7 @@ type tally struct {
 }
 
 func (t *tally) count(rec record, err error) {
-	t.progress.add(1)
+	t.progress.add()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err == nil {

@@ -11,12 +11,8 @@ import (
 	"golang.org/x/term"
 )
 
-// progress shows how many keys are loaded.
-type progress interface {
-	// add is safe for concurrent use.
-	add(keys int)
-	end()
-}
+// progress shows how many keys are loaded. add is safe for concurrent use.
+type progress struct{ add, end func() }
 
 // newProgress makes the progress of --progress, for so many keys; 0: unknown.
 func newProgress(kind string, w io.Writer, total int) progress {
@@ -32,42 +28,22 @@ func newProgress(kind string, w io.Writer, total int) progress {
 		if most == 0 {
 			most = -1 // a spinner
 		}
-		return barProgress{progressbar.NewOptions(most,
+		bar := progressbar.NewOptions(most,
 			progressbar.OptionSetWriter(w), progressbar.OptionSetDescription("loading"),
 			progressbar.OptionShowIts(), progressbar.OptionSetItsString("keys"), progressbar.OptionShowCount(),
 			progressbar.OptionSetPredictTime(true), progressbar.OptionThrottle(100*time.Millisecond),
 			progressbar.OptionFullWidth(),
-		), w}
+		)
+		return progress{add: func() { _ = bar.Add(1) }, end: func() { _ = bar.Exit(); fmt.Fprintln(w) }}
 	case "plain":
-		p, started := &lineProgress{}, time.Now()
-		p.stop = printEvery(lineEvery, w, func() string {
-			return progressLine(int(p.n.Load()), total, time.Since(started))
-		})
-		return p
+		var n atomic.Int64
+		started := time.Now()
+		return progress{add: func() { n.Add(1) }, end: printEvery(lineEvery, w, func() string {
+			return progressLine(int(n.Load()), total, time.Since(started))
+		})}
 	}
-	return noProgress{}
+	return progress{func() {}, func() {}}
 }
-
-type noProgress struct{}
-
-func (noProgress) add(int) {}
-func (noProgress) end()    {}
-
-type barProgress struct {
-	bar *progressbar.ProgressBar
-	w   io.Writer
-}
-
-func (b barProgress) add(keys int) { _ = b.bar.Add(keys) }
-func (b barProgress) end()         { _ = b.bar.Exit(); fmt.Fprintln(b.w) }
-
-type lineProgress struct {
-	n    atomic.Int64
-	stop func()
-}
-
-func (p *lineProgress) add(keys int) { p.n.Add(int64(keys)) }
-func (p *lineProgress) end()         { p.stop() }
 
 // lineEvery is the pause between two lines of progress.
 const lineEvery = 5 * time.Second
