@@ -3,6 +3,7 @@ package forecast
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // timeline is a time in each key at the same place, by which the keys are ordered, and what follows it.
@@ -204,12 +205,7 @@ func (t *tail) now() float64 { return float64(t.o.Now.UnixMicro()) / 1e6 }
 
 // writtenTop is when the highest keys were written, in Unix seconds.
 func (t *tail) writtenTop() float64 {
-	w := t.written[max(0, len(t.written)-Fewest):]
-	newest := w[0]
-	for _, x := range w {
-		newest = max(newest, x)
-	}
-	return float64(newest) / 1e6
+	return float64(slices.Max(t.written[max(0, len(t.written)-Fewest):])) / 1e6
 }
 
 // rate learns how many rows come per second, where few ticks are seen; 0: it can't.
@@ -230,12 +226,7 @@ func (c *timeline) rate(t *tail, in *inner, ticks int) float64 {
 	if t.written == nil {
 		return 0
 	}
-	w := t.written
-	low, high := w[0], w[0]
-	for _, x := range w {
-		low, high = min(low, x), max(high, x)
-	}
-	span := float64(high-low) / 1e6
+	span := float64(slices.Max(t.written)-slices.Min(t.written)) / 1e6
 	if span <= 0 {
 		return 0
 	}
