@@ -368,8 +368,8 @@ func (n *number) full(l *line) bool {
 // precise is how many units of the value a partition has to have, so that nothing is needed of what follows the number.
 const precise = 50
 
-// aheadByNumber foresees a number.
-func aheadByNumber(t *tail) (*Foresight, error) {
+// aheadByNumber forecasts keys by a number in them.
+func aheadByNumber(t *tail) (*Forecast, error) {
 	f, coarse, err := byNumber(t, false)
 	if err == nil && !coarse || err != nil && !errors.Is(err, errUnlike) {
 		return f, err
@@ -387,9 +387,9 @@ func aheadByNumber(t *tail) (*Foresight, error) {
 	return f, nil
 }
 
-// byNumber foresees a number; coarse: it hardly tells the rows of one partition apart, or (without a foresight) does
-// not.
-func byNumber(t *tail, joined bool) (f *Foresight, coarse bool, err error) {
+// byNumber forecasts keys by a number (see findNumber). coarse: few numbers fall into one partition, or (f is nil) too
+// few.
+func byNumber(t *tail, joined bool) (f *Forecast, coarse bool, err error) {
 	n, err := findNumber(t, 0, joined)
 	if err != nil {
 		return nil, false, err
@@ -412,16 +412,16 @@ func byNumber(t *tail, joined bool) (f *Foresight, coarse bool, err error) {
 	if err := t.inOrder(); err != nil {
 		return nil, false, err
 	}
-	f = &Foresight{Method: Number, Sure: l.sure(), How: n.describe(&l)}
+	f = &Forecast{Method: Number, Sure: l.sure(), How: n.describe(&l)}
 	return n.ahead(t, f, first, xs[len(xs)-1], l.perRow, l.missing)
 }
 
-// ahead cuts: from is where the next rows come, in units above the first key's.
-func (n *number) ahead(t *tail, f *Foresight, first uint64, from, per, missing float64) (_ *Foresight, coarse bool,
-	err error) {
+// ahead adds the cuts to f. The next rows come at from, in units above the first key's; each takes per units.
+func (n *number) ahead(
+	t *tail, f *Forecast, first uint64, from, per, missing float64,
+) (_ *Forecast, coarse bool, err error) {
 	each := t.o.Each * per
 	g := n.grid(each / 200)
-	out := &cuts{t: t}
 	at := from + max(t.o.First/4, t.o.First-missing)*per
 	top := n.of(n.top)
 	for range t.o.N {
@@ -433,19 +433,15 @@ func (n *number) ahead(t *tail, f *Foresight, first uint64, from, per, missing f
 		if !ok {
 			return nil, false, n.short(t)
 		}
-		if out.add(cut, (float64(v-first)-from)/per+missing) != nil {
+		if !f.add(t, cut, (float64(v-first)-from)/per+missing) {
 			return nil, true, nil // the same number again
-		}
-		if out.full {
-			break
 		}
 		if each < precise {
 			at = float64(v - first) // so that none has more than wanted
 		}
 		at += each
 	}
-	f, err = out.done(f)
-	return f, each < precise, err
+	return f, each < precise, nil
 }
 
 // short is the error where a number has too few digits.
