@@ -202,11 +202,7 @@ func (a *ahead) join() {
 			return
 		}
 		next := a.walks[0]
-		if p.left.reverse {
-			p.left.lower(next.begin)
-		} else {
-			p.left.raise(next.begin, false)
-		}
+		p.left.passNear(&span{lo: next.begin, hi: next.begin})
 		if !next.busy && !next.left.done {
 			next.left.passNear(&p.left)
 		}
@@ -258,8 +254,6 @@ func (a *ahead) cut(i int) bool {
 		near.lower(at)
 		far.raise(at, false)
 	}
-	near.settle()
-	far.settle()
 	if near.done || far.done {
 		return false
 	}

@@ -79,7 +79,7 @@ func (k *clock) keepPolling() {
 // run polls the clock each third of a lease, minus jitter, so that processes that were started
 // together do not poll together.
 func (k *clock) run() {
-	idle := 0
+	var idle int // polls since the clock was last used
 	for {
 		const least = 0.8
 		pause := time.Duration(float64(k.n.lease/3) * (least + (1-least)*k.n.jitter()))
