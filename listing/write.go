@@ -274,17 +274,8 @@ func (b *Bucket) putFirst(
 	}
 	mine := order[:n]
 	g.Go(func() error {
-		err := b.c.write(
-			ctx,
-			h,
-			&rg,
-			rows[0].Key,
-			rows[n-1].Key,
-			rows[n-1].Timestamp,
-			func(ctx context.Context, p store.Partition) error {
-				return h.putOwn(ctx, b.c.rows, p, rows...)
-			},
-		)
+		put := func(ctx context.Context, p store.Partition) error { return h.putOwn(ctx, b.c.rows, p, rows...) }
+		err := b.c.write(ctx, h, &rg, rows[0].Key, rows[n-1].Key, rows[n-1].Timestamp, put)
 		if err == nil {
 			p := takesWrites(h, &rg)
 			for i := range rows { // a cell is a byte longer than its value
