@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"math"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/keyspread"
@@ -258,18 +259,11 @@ func (a *ahead) cut(i int) bool {
 		return false
 	}
 	next := &walk{begin: at, guess: max(w.guess-items, 1), last: w.last, pager: pager{
-		c:     w.c,
-		q:     w.q,
-		limit: a.p.limit - len(a.p.items),
-		left:  far,
-		slice: w.slice,
-		rows:  w.rows,
-		floor: w.floor,
-		pace:  w.pace,
-		rg:    w.rg,
+		c: w.c, q: w.q, limit: a.p.limit - len(a.p.items), left: far,
+		slice: w.slice, rows: w.rows, floor: w.floor, pace: w.pace, rg: w.rg,
 	}}
 	w.left, w.guess, w.found, w.last = near, items, 0, false
-	a.walks = append(a.walks[:i+1], append([]*walk{next}, a.walks[i+1:]...)...)
+	a.walks = slices.Insert(a.walks, i+1, next)
 	return true
 }
 

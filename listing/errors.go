@@ -67,9 +67,6 @@ func wrap(op, bucket string, err error) error {
 
 // unknown marks the failure of a write as ErrOutcomeUnknown.
 func unknown(cause error) error {
-	if cause == nil {
-		return ErrOutcomeUnknown
-	}
 	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, cause)
 }
 

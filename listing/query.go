@@ -2,6 +2,7 @@ package listing
 
 import (
 	"bytes"
+	"cmp"
 
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -83,20 +84,10 @@ const (
 )
 
 // limit returns the page size in items.
-func (q *Query) limit() int {
-	if q.Limit == 0 {
-		return defaultLimit
-	}
-	return min(q.Limit, maxLimit)
-}
+func (q *Query) limit() int { return min(cmp.Or(q.Limit, defaultLimit), maxLimit) }
 
 // bytes returns the page size in bytes.
-func (q *Query) bytes() int {
-	if q.Bytes == 0 {
-		return maxPageBytes
-	}
-	return min(q.Bytes, maxPageBytes)
-}
+func (q *Query) bytes() int { return min(cmp.Or(q.Bytes, maxPageBytes), maxPageBytes) }
 
 func (q *Query) check() error {
 	if q.Limit < 0 || q.Bytes < 0 {

@@ -154,9 +154,6 @@ func (c *Client) write(
 }
 
 func retryable(err error) bool {
-	if err == nil {
-		return false
-	}
 	k := store.KindOf(err)
 	return k == store.Unavailable || k == store.Timeout
 }

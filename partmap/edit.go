@@ -213,24 +213,27 @@ func within(reps []Replacement, start, end []byte) []Replacement {
 // splice applies replacements to the entries of [start, end). The entries of a replacement
 // are inserted where its Start lies; elsewhere it only removes entries.
 func (t *tree) splice(entries []Entry, start, end []byte, reps []Replacement) ([]Entry, error) {
-	at := func(key []byte) (int, bool) {
-		return sort.Find(len(entries), func(i int) int { return bytes.Compare(key, entries[i].Start) })
+	at := func(key []byte, what string) (int, error) {
+		i, found := sort.Find(len(entries), func(i int) int { return bytes.Compare(key, entries[i].Start) })
+		if !found {
+			return 0, invalid("a replacement %s at %q, which is no cut of bucket %s", what, clip(key), t.root.Bucket)
+		}
+		return i, nil
 	}
 	var out []Entry
 	done := 0
 	for i := range reps {
 		r := &reps[i]
 		from, to := done, len(entries)
+		var err error
 		if string(r.Start) >= string(start) {
-			var found bool
-			if from, found = at(r.Start); !found {
-				return nil, invalid("a replacement begins at %q, which is no cut of bucket %s", clip(r.Start), t.root.Bucket)
+			if from, err = at(r.Start, "begins"); err != nil {
+				return nil, err
 			}
 		}
 		if len(r.End) > 0 && (len(end) == 0 || string(r.End) < string(end)) {
-			var found bool
-			if to, found = at(r.End); !found {
-				return nil, invalid("a replacement ends at %q, which is no cut of bucket %s", clip(r.End), t.root.Bucket)
+			if to, err = at(r.End, "ends"); err != nil {
+				return nil, err
 			}
 		}
 		out = append(out, entries[done:from]...)

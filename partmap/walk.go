@@ -1,7 +1,6 @@
 package partmap
 
 import (
-	"fmt"
 	"iter"
 
 	"github.com/evenkeel/evenkeel/store"
@@ -47,7 +46,7 @@ func (read Reader) entries(r *Root, c Child) ([]Entry, uint64, error) {
 func (read Reader) index(b store.BucketID, id store.NodeID) (*Index, error) {
 	blob, err := read(id)
 	if err != nil {
-		return nil, store.Wrap(fmt.Sprintf("read index node %s of bucket %s", id, b), err)
+		return nil, store.Wrap(nodeOp("read index node", b, id), err)
 	}
 	return DecodeIndex(b, Node{ID: id, Blob: blob})
 }
@@ -55,7 +54,7 @@ func (read Reader) index(b store.BucketID, id store.NodeID) (*Index, error) {
 func (read Reader) segment(b store.BucketID, id store.NodeID) (*Segment, error) {
 	blob, err := read(id)
 	if err != nil {
-		return nil, store.Wrap(fmt.Sprintf("read segment %s of bucket %s", id, b), err)
+		return nil, store.Wrap(nodeOp("read segment", b, id), err)
 	}
 	return DecodeSegment(b, Node{ID: id, Blob: blob})
 }
@@ -89,8 +88,7 @@ func CheckIndex(r *Root, c Child, height uint8, x *Index) error {
 // plus infinity. It ends with the first error.
 func Ranges(r *Root, read Reader, from, to []byte) iter.Seq2[Range, error] {
 	return func(yield func(Range, error) bool) {
-		w := walker{root: r, read: read, from: from, to: to, yield: yield}
-		w.walk()
+		(&walker{root: r, read: read, from: from, to: to, yield: yield}).walk()
 	}
 }
 
@@ -99,8 +97,7 @@ func Ranges(r *Root, read Reader, from, to []byte) iter.Seq2[Range, error] {
 // touches, up to the root. It ends with the first error.
 func RangesSince(r *Root, read Reader, epoch uint64) iter.Seq2[Range, error] {
 	return func(yield func(Range, error) bool) {
-		w := walker{root: r, read: read, since: epoch, yield: yield}
-		w.walk()
+		(&walker{root: r, read: read, since: epoch, yield: yield}).walk()
 	}
 }
 

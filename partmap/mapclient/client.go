@@ -142,14 +142,16 @@ func (c *Client) Acquire(ctx context.Context, id store.BucketID) (*Lease, error)
 		}
 		return &Lease{c: c, epoch: e, proof: p}, nil
 	}
-	e, err := c.epochs.acquire(id)
+	var e *epoch
+	var err error
+	if b, ok := c.epochs.buckets.peek(id); ok {
+		e, err = c.epochs.lease(b)
+	}
+	if e == nil && err == nil {
+		e, err = c.acquireCold(ctx, id)
+	}
 	if err != nil {
 		return nil, err
-	}
-	if e == nil {
-		if e, err = c.acquireCold(ctx, id); err != nil {
-			return nil, err
-		}
 	}
 	return &Lease{c: c, epoch: e}, nil
 }

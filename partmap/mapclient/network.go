@@ -185,8 +185,8 @@ func (n *network) acquire(ctx context.Context, id store.BucketID) (*epoch, *poll
 		if e := b.newest.Load(); e != nil && e.refused == nil {
 			p := e.proof.Load()
 			if p != nil && p.clock.latest.Load() == p && n.alive(p) {
-				b.touch()
-				p.clock.touch()
+				touch(&b.used)
+				touch(&p.clock.used)
 				return e, p, nil
 			}
 		}
@@ -202,7 +202,7 @@ func (n *network) acquire(ctx context.Context, id store.BucketID) (*epoch, *poll
 func (n *network) prove(ctx context.Context, id store.BucketID) (*epoch, *poll, error) {
 	b := n.client.epochs.begin(id)
 	defer n.client.epochs.end(b)
-	b.touch()
+	touch(&b.used)
 	const tries = 5 // for a wrong guess of the clock, and for swaps meanwhile
 	for range tries {
 		e := b.newest.Load()

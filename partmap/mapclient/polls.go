@@ -47,15 +47,9 @@ func (n *network) clock(number uint32) *clock {
 	return k
 }
 
-func (k *clock) touch() {
-	if !k.used.Load() {
-		k.used.Store(true)
-	}
-}
-
 // current returns the latest poll if it is still valid, else a fresh one.
 func (k *clock) current(ctx context.Context) (*poll, error) {
-	k.touch()
+	touch(&k.used)
 	k.keepPolling()
 	if p := k.latest.Load(); k.n.alive(p) {
 		return p, nil

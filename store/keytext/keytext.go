@@ -107,10 +107,6 @@ func (k *Keys) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-type encoded struct {
-	B64 *[]byte `json:"b64"`
-}
-
 // MarshalJSON writes a string, or {"b64":"…"} for a key that is not UTF-8.
 func (k Key) MarshalJSON() ([]byte, error) {
 	if !utf8.Valid(k) {
@@ -135,7 +131,9 @@ func (k *Key) UnmarshalJSON(data []byte) error {
 		*k = Key(s)
 		return nil
 	}
-	var e encoded
+	var e struct {
+		B64 *[]byte `json:"b64"`
+	}
 	if err := json.Unmarshal(data, &e); err != nil || e.B64 == nil {
 		return fmt.Errorf(`a key is a string or {"b64":"…"}, not %.80s`, data)
 	}
