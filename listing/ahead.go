@@ -5,7 +5,6 @@ import (
 	"context"
 	"math"
 
-	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/keyspread"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -327,5 +326,5 @@ func (a *ahead) outside(at []byte) []byte {
 	case a.p.left.reverse:
 		return bytes.Clone(prefix)
 	}
-	return partmap.PrefixEnd(prefix)
+	return store.PrefixEnd(prefix)
 }

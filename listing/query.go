@@ -130,7 +130,7 @@ func (q *Query) span() span {
 		if bytes.Compare(q.Prefix, s.lo) > 0 {
 			s.lo = q.Prefix
 		}
-		if end := partmap.PrefixEnd(q.Prefix); end != nil {
+		if end := store.PrefixEnd(q.Prefix); end != nil {
 			s.lower(end)
 		}
 	}
@@ -190,7 +190,7 @@ func (s *span) passKey(key []byte) {
 func (s *span) passPrefix(p []byte) {
 	if s.reverse {
 		s.lower(p)
-	} else if next := partmap.PrefixEnd(p); next != nil {
+	} else if next := store.PrefixEnd(p); next != nil {
 		s.raise(next, false)
 	} else {
 		s.done = true

@@ -8,6 +8,7 @@ import (
 	"sort"
 
 	"github.com/evenkeel/evenkeel/partmap/keyspread"
+	"github.com/evenkeel/evenkeel/store"
 )
 
 // Cuts is an ordered list of keys made for lookup: all keys in one array of
@@ -72,7 +73,7 @@ func (c *Cuts) FindBefore(key []byte) int {
 // Under returns the ranges that may hold keys with a prefix: the i-th for lo <= i < hi. lo is
 // -1 if keys below the first cut may have the prefix.
 func (c *Cuts) Under(prefix []byte) (lo, hi int) {
-	return c.Find(prefix), c.FindBefore(PrefixEnd(prefix)) + 1
+	return c.Find(prefix), c.FindBefore(store.PrefixEnd(prefix)) + 1
 }
 
 // search returns the index of the last cut whose comparison with key is at most most (0: equal

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/test/seed"
+	"github.com/evenkeel/evenkeel/store"
 )
 
 func TestSeparatorIsTheShortest(t *testing.T) {
@@ -37,20 +38,6 @@ func TestSeparatorIsTheShortest(t *testing.T) {
 			if string(b[:n]) > string(a) {
 				t.Fatalf("the separator of %q and %q is %q, but %q is shorter", a, b, s, b[:n])
 			}
-		}
-	}
-}
-
-func TestPrefixEnd(t *testing.T) {
-	rng := seed.New(t)
-	for range 5000 {
-		style := anyStyle(rng)
-		prefix, key := style(rng), style(rng)
-		prefix = prefix[:rng.IntN(len(prefix)+1)]
-		end := PrefixEnd(prefix)
-		within := string(key) >= string(prefix) && (end == nil || string(key) < string(end))
-		if within != bytes.HasPrefix(key, prefix) {
-			t.Fatalf("key %q, prefix %q, end %q", key, prefix, end)
 		}
 	}
 }
@@ -141,11 +128,11 @@ func checkCuts(t *testing.T, rng *rand.Rand, keys, ask [][]byte) {
 }
 
 // checkUnder: a range holds a key with the prefix if and only if it has a key in
-// common with [prefix, PrefixEnd(prefix)).
+// common with [prefix, store.PrefixEnd(prefix)).
 func checkUnder(t *testing.T, c *Cuts, keys [][]byte, prefix []byte) {
 	t.Helper()
 	lo, hi := c.Under(prefix)
-	end := PrefixEnd(prefix)
+	end := store.PrefixEnd(prefix)
 	for i := range keys {
 		next := c.End(i, nil)
 		holds := (next == nil || string(next) > string(prefix)) && (end == nil || string(keys[i]) < string(end))
