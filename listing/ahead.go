@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/keyspread"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -315,5 +314,5 @@ func (a *ahead) outside(at []byte) []byte {
 	case a.p.left.reverse:
 		return bytes.Clone(prefix)
 	}
-	return partmap.PrefixEnd(prefix)
+	return store.PrefixEnd(prefix)
 }

@@ -120,7 +120,7 @@ func (q *Query) span() span {
 	s.raise(q.From, false)
 	s.raise(q.Prefix, false)
 	s.lower(q.To)
-	s.lower(partmap.PrefixEnd(q.Prefix))
+	s.lower(store.PrefixEnd(q.Prefix))
 	if q.Reverse {
 		s.lower(q.After)
 	} else if len(q.After) > 0 {
@@ -175,7 +175,7 @@ func (s *span) passKey(key []byte) {
 func (s *span) passPrefix(p []byte) {
 	if s.reverse {
 		s.lower(p)
-	} else if next := partmap.PrefixEnd(p); next != nil {
+	} else if next := store.PrefixEnd(p); next != nil {
 		s.raise(next, false)
 	} else {
 		s.done = true

@@ -254,7 +254,7 @@ func TestStretchesCoverTheSpan(t *testing.T) {
 			require.NoError(t, err)
 			from, to := q.From, q.To
 			if q.Prefix != nil {
-				from, to = q.Prefix, partmap.PrefixEnd(q.Prefix)
+				from, to = q.Prefix, store.PrefixEnd(q.Prefix)
 			}
 			total := 0
 			for i := range los {

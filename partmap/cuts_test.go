@@ -41,20 +41,6 @@ func TestSeparatorIsTheShortest(t *testing.T) {
 	}
 }
 
-func TestPrefixEnd(t *testing.T) {
-	rng := seed.New(t)
-	for range 5000 {
-		style := anyStyle(rng)
-		prefix, key := style(rng), style(rng)
-		prefix = prefix[:rng.IntN(len(prefix)+1)]
-		end := PrefixEnd(prefix)
-		within := string(key) >= string(prefix) && (end == nil || string(key) < string(end))
-		if within != bytes.HasPrefix(key, prefix) {
-			t.Fatalf("key %q, prefix %q, end %q", key, prefix, end)
-		}
-	}
-}
-
 // TestCutsAgainstOracle compares every lookup with a plain search over the keys.
 func TestCutsAgainstOracle(t *testing.T) {
 	rng := seed.New(t)

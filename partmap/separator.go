@@ -15,16 +15,3 @@ func Separator(a, b []byte) []byte {
 	}
 	return bytes.Clone(b[:keyspread.Common(a, b)+1])
 }
-
-// PrefixEnd returns the lowest key above every key that begins with prefix, in
-// new memory, or nil (plus infinity) where there is none.
-func PrefixEnd(prefix []byte) []byte {
-	for i := len(prefix) - 1; i >= 0; i-- {
-		if prefix[i] < 0xff {
-			end := bytes.Clone(prefix[:i+1])
-			end[i]++
-			return end
-		}
-	}
-	return nil
-}

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
 )
 
 // Query parameters of evenkeel's own.
@@ -131,7 +131,7 @@ func (l *listQuery) goBeyond(marker string) {
 	l.startAfter = marker
 	rest, under := bytes.CutPrefix([]byte(marker), l.Prefix)
 	if at := bytes.Index(rest, l.Delimiter); under && len(l.Delimiter) > 0 && at >= 0 && at+len(l.Delimiter) == len(rest) {
-		l.From = partmap.PrefixEnd([]byte(marker))
+		l.From = store.PrefixEnd([]byte(marker))
 		l.nothing = l.From == nil
 		return
 	}

@@ -18,10 +18,7 @@ const (
 
 // EntryCell returns the cell of an entry, in new memory.
 func EntryCell(value []byte) []byte {
-	c := make([]byte, 1+len(value))
-	c[0] = kindEntry
-	copy(c[1:], value)
-	return c
+	return AppendEntryCell(make([]byte, 0, 1+len(value)), value)
 }
 
 // AppendEntryCell appends the cell of an entry to dst.

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"encoding/binary"
+	"fmt"
 	"iter"
 
 	"github.com/google/uuid"
@@ -70,6 +72,45 @@ type Record struct {
 	Version
 	Blob []byte
 }
+
+// AppendTo appends the encoded record to dst: epoch (8 bytes, big-endian), token (16), blob.
+func (r Record) AppendTo(dst []byte) []byte {
+	dst = binary.BigEndian.AppendUint64(dst, r.Epoch)
+	return append(append(dst, r.Token[:]...), r.Blob...)
+}
+
+// DecodeRecord is the inverse of AppendTo; ok is false where b is too short. It copies the blob.
+func DecodeRecord(b []byte) (r Record, ok bool) {
+	const head = 8 + len(r.Token)
+	if len(b) < head {
+		return r, false
+	}
+	r.Epoch = binary.BigEndian.Uint64(b)
+	r.Token = Token(b[8:head])
+	r.Blob = append([]byte{}, b[head:]...)
+	return r, true
+}
+
+// RegisterName names a register in errors.
+type RegisterName struct {
+	Table Table
+	Key   []byte
+}
+
+func (n RegisterName) String() string {
+	if id, err := uuid.FromBytes(n.Key); err == nil {
+		return n.Table.String() + " " + id.String()
+	}
+	return fmt.Sprintf("%s %.64q", n.Table, n.Key)
+}
+
+// NodeName names a node in errors.
+type NodeName struct {
+	Bucket BucketID
+	ID     NodeID
+}
+
+func (n NodeName) String() string { return n.Bucket.String() + "/" + n.ID.String() }
 
 // Registers are small records that change only by compare-and-swap.
 // All methods are safe for concurrent use.

@@ -46,6 +46,20 @@ type Partition struct {
 // String is "bucket/partition".
 func (p Partition) String() string { return p.Bucket.String() + "/" + p.ID.String() }
 
+// PartitionBytes is the length of an encoded Partition.
+const PartitionBytes = 32
+
+// AppendTo appends the address to dst: the bucket, then the id.
+func (p Partition) AppendTo(dst []byte) []byte {
+	return append(append(dst, p.Bucket[:]...), p.ID[:]...)
+}
+
+// PartitionAt reads an address at the beginning of b, which has at least PartitionBytes.
+func PartitionAt[B string | []byte](b B) (p Partition) {
+	copy(p.ID[:], b[copy(p.Bucket[:], b):])
+	return p
+}
+
 // Timestamp is the time of a write in microseconds since 1970 (UTC), as given by its writer.
 // Rows are ordered by it, never by arrival. It must be positive.
 type Timestamp int64
@@ -91,6 +105,44 @@ type Bounds struct {
 	StartExclusive bool
 	// End is the upper bound, always exclusive; empty is plus infinity.
 	End []byte
+}
+
+// Covers reports whether every key within o lies within b.
+func (b Bounds) Covers(o Bounds) bool {
+	if len(b.End) > 0 && (len(o.End) == 0 || string(o.End) > string(b.End)) {
+		return false
+	}
+	switch {
+	case len(b.Start) == 0:
+		return true
+	case string(o.Start) != string(b.Start):
+		return string(o.Start) > string(b.Start)
+	}
+	return o.StartExclusive || !b.StartExclusive
+}
+
+// Within reports whether key lies within b.
+func Within[K string | []byte](key K, b Bounds) bool {
+	if len(b.End) > 0 && string(key) >= string(b.End) {
+		return false
+	}
+	if b.StartExclusive && len(b.Start) > 0 {
+		return string(key) > string(b.Start)
+	}
+	return string(key) >= string(b.Start)
+}
+
+// PrefixEnd returns the lowest key above every key that begins with prefix, in
+// new memory, or nil (plus infinity) where there is none.
+func PrefixEnd(prefix []byte) []byte {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if prefix[i] < 0xff {
+			end := bytes.Clone(prefix[:i+1])
+			end[i]++
+			return end
+		}
+	}
+	return nil
 }
 
 // SliceOptions are the options of one Slice.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
 )
 
 // even is evenkeel itself.
@@ -44,7 +45,7 @@ func (e *even) List(ctx context.Context, q Query) ([]Item, error) {
 	}
 	lq := listing.Query{Prefix: q.Prefix, Delimiter: q.Delimiter, After: q.After, Limit: q.limit(), Reverse: q.Reverse}
 	if p, folded := q.commonPrefix(q.After); folded && len(p) == len(q.After) {
-		lq.From, lq.After = partmap.PrefixEnd(p), nil
+		lq.From, lq.After = store.PrefixEnd(p), nil
 		if lq.From == nil {
 			return nil, nil
 		}

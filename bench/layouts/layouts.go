@@ -7,7 +7,6 @@ import (
 	"iter"
 
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -99,7 +98,7 @@ func (q *Query) check() error {
 
 // bounds are the keys that the query has to look at.
 func (q *Query) bounds() store.Bounds {
-	b := store.Bounds{Start: q.Prefix, End: partmap.PrefixEnd(q.Prefix)}
+	b := store.Bounds{Start: q.Prefix, End: store.PrefixEnd(q.Prefix)}
 	after := q.After
 	switch {
 	case len(after) == 0:
@@ -109,7 +108,7 @@ func (q *Query) bounds() store.Bounds {
 		}
 	default:
 		if p, folded := q.commonPrefix(after); folded && len(p) == len(after) {
-			next := partmap.PrefixEnd(after)
+			next := store.PrefixEnd(after)
 			if next == nil { // nothing is above it
 				return store.Bounds{Start: after, End: after}
 			}

@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -167,7 +166,7 @@ func (p *prefixed) List(ctx context.Context, q Query) ([]Item, error) {
 		case reverse && len(b.End) > 0:
 			first = p.name(b.End) // keys below End may begin with the same bytes; then what is below it
 		case len(b.End) > 0:
-			if names.End = partmap.PrefixEnd(p.name(b.End)); names.End == nil {
+			if names.End = store.PrefixEnd(p.name(b.End)); names.End == nil {
 				names.End = append(bytes.Clone(p.name(b.End)), 0)
 			}
 		}

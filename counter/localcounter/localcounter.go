@@ -1,10 +1,10 @@
-// Package localcounter keeps counts in a directory of one process: the states of
-// all partitions are in memory, and every change is appended to one file, which is
-// written anew when most of it is out of date.
+// Package localcounter keeps counts in a directory of one process. The states of all partitions
+// are in memory. Every change is appended to one file, which is rewritten when most of it is
+// out of date.
 //
-// The file is a row of frames, each with its length and a checksum. What follows
-// a damaged frame can't be trusted, and what is missing may be anything: then the
-// frames before it are kept, and nothing is Known until it is recounted.
+// The file is a sequence of frames, each with its length and a checksum. After a damaged frame
+// the frames before it are used, and no count is Known until it is recounted: nothing is known
+// about the missing ones.
 package localcounter
 
 import (
@@ -34,12 +34,11 @@ type Options struct {
 	Logger *slog.Logger
 
 	// For tests.
-	noSync       bool
-	compactBytes int64 // default compactBytes
-	now          func() time.Time
+	noSync bool
+	now    func() time.Time
 }
 
-// compactBytes is the least that is appended before the file is written anew.
+// compactBytes is the least that is appended before the file is rewritten.
 const compactBytes = 4 << 20
 
 // Backend is a counter.Backend in a directory.
@@ -51,13 +50,14 @@ type Backend struct {
 	mu      sync.Mutex
 	book    *counter.Book
 	buckets map[store.PartitionID]store.BucketID
-	// written is which batch told of a partition last, of those that were taken in by
-	// this process.
+	// written has, for each partition, the number of the last batch of this process that
+	// had a delta of it.
 	written map[store.PartitionID]uint64
 	batches uint64
 	file    *os.File
-	size    int64 // of the frames that are whole
-	fresh   int64 // the size when it was written anew
+	size    int64 // of the whole frames
+	fresh   int64 // the size after the last rewrite
+	slack   int64 // appended bytes from which the file may be rewritten
 	closed  bool
 	scratch []byte
 }
@@ -77,19 +77,16 @@ const (
 	maxFrame = 1 << 28
 
 	kindHead   = 'h'
-	kindState  = 's' // a partition (32 bytes) and its state
+	kindState  = 's' // a partition and its state
 	kindBatch  = 'b'
-	kindForget = 'f' // a partition (32 bytes)
+	kindForget = 'f' // a partition
 )
 
-// Open opens the counts in dir, making the directory if there is none. It fails
-// with Unavailable if another process has it open or the disk does not work, and
-// with InvalidArgument if a newer program wrote it. Damage is no failure: what
-// can be read is taken, and the rest will be recounted.
+// Open opens the counts in dir, and creates the directory if necessary. It fails with
+// Unavailable if another process has it open or the disk fails, and with InvalidArgument if a
+// newer program wrote it. Damage is not an error: the readable part is used, and the rest is
+// recounted.
 func Open(dir string, o Options) (*Backend, error) {
-	if o.compactBytes <= 0 {
-		o.compactBytes = compactBytes
-	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -98,7 +95,7 @@ func Open(dir string, o Options) (*Backend, error) {
 	}
 	b := &Backend{
 		dir: dir, o: o, book: counter.NewBook(), buckets: map[store.PartitionID]store.BucketID{},
-		written: map[store.PartitionID]uint64{},
+		written: map[store.PartitionID]uint64{}, slack: compactBytes,
 	}
 	if err := b.open(); err != nil {
 		if b.lock != nil {
@@ -139,8 +136,8 @@ func (b *Backend) open() error {
 	return b.compact()
 }
 
-// load reads frames up to the end. It fails with Corrupt at the first that is
-// damaged or does not belong; what came before is in the book.
+// load reads frames up to the end. It fails with Corrupt at the first invalid one; those before
+// it are in the book.
 func (b *Backend) load(r io.Reader) error {
 	var head [frameHead]byte
 	for {
@@ -180,35 +177,22 @@ func (b *Backend) replay(kind byte, body []byte) error {
 		b.apply(&batch)
 		return nil
 	case kindState, kindForget:
-		p, body, ok := partitionOf(body)
-		if !ok {
+		if len(body) < store.PartitionBytes {
 			return store.Errorf(store.Corrupt, "a frame is too short")
 		}
+		p := store.PartitionAt(body)
 		if kind == kindForget {
 			b.forget(p)
 			return nil
 		}
 		s := counter.NewState()
-		if err := s.UnmarshalBinary(body); err != nil {
+		if err := s.UnmarshalBinary(body[store.PartitionBytes:]); err != nil {
 			return err
 		}
 		b.book.States[p.ID], b.buckets[p.ID] = s, p.Bucket
 		return nil
 	}
 	return store.Errorf(store.InvalidArgument, "a frame of kind %q: a newer program wrote it", kind)
-}
-
-func partitionOf(body []byte) (p store.Partition, rest []byte, ok bool) {
-	if len(body) < 32 {
-		return p, nil, false
-	}
-	copy(p.Bucket[:], body)
-	copy(p.ID[:], body[16:])
-	return p, body[32:], true
-}
-
-func appendPartition(dst []byte, p store.Partition) []byte {
-	return append(append(dst, p.Bucket[:]...), p.ID[:]...)
 }
 
 func (b *Backend) apply(batch *counter.Batch) {
@@ -249,8 +233,8 @@ func (b *Backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hi
 	return b.book.Hints(batch), nil
 }
 
-// Written implements counter.Backend. What was returned once, and taken note of by a
-// later mark, is forgotten: there is one process, and one that asks in it.
+// Written implements counter.Backend. A partition that was returned, and that a later mark
+// confirms, is forgotten: only one caller in one process uses it.
 func (b *Backend) Written(ctx context.Context, mark uint64) ([]store.Partition, uint64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -301,11 +285,11 @@ func (b *Backend) Correct(ctx context.Context, p store.Partition, c *counter.Cou
 	s := b.book.State(p)
 	s.Correct(c, b.book.Generation)
 	b.buckets[p.ID] = p.Bucket
-	body, err := s.AppendBinary(appendPartition(append(b.scratch[:0], kindState), p))
+	body, err := s.AppendBinary(p.AppendTo(append(b.scratch[:0], kindState)))
 	if err != nil {
 		return err
 	}
-	// If this fails, the correction holds for as long as the process lives.
+	// If this fails, the correction lasts until the process ends.
 	return b.append(body)
 }
 
@@ -320,7 +304,7 @@ func (b *Backend) Forget(ctx context.Context, partitions ...store.Partition) err
 		if _, known := b.book.States[p.ID]; !known {
 			continue
 		}
-		if err := b.append(appendPartition(append(b.scratch[:0], kindForget), p)); err != nil {
+		if err := b.append(p.AppendTo(append(b.scratch[:0], kindForget))); err != nil {
 			return err
 		}
 		b.forget(p)
@@ -346,13 +330,13 @@ func (b *Backend) ready(ctx context.Context) error {
 	return store.Wrap("counts", ctx.Err())
 }
 
-// append writes one frame. If that fails, what was written of it is taken back,
-// and if that fails as well, the file is written anew at the next call.
+// append writes one frame. If that fails, the file is truncated to the frames before it; if that
+// fails as well, the file is rewritten at the next call.
 func (b *Backend) append(body []byte) error {
 	b.scratch = body[:0]
-	if b.file == nil || b.size-b.fresh > max(b.o.compactBytes, b.fresh) {
+	if b.file == nil || b.size-b.fresh > max(b.slack, b.fresh) {
 		if err := b.compact(); err != nil && b.file == nil {
-			return store.Wrap("write the counts anew", store.Errorf(store.Unavailable, "%w", err))
+			return store.Wrap("rewrite the counts", store.Errorf(store.Unavailable, "%w", err))
 		}
 	}
 	err := writeFrame(b.file, body)
@@ -382,8 +366,8 @@ func writeFrame(w io.Writer, body []byte) error {
 	return err
 }
 
-// compact writes all that is known to a new file and puts it in the place of the
-// old one. If it fails, the old one stays in use.
+// compact writes the book to a new file, which replaces the old one. If it fails, the old one
+// stays in use.
 func (b *Backend) compact() (err error) {
 	f, err := os.Create(filepath.Join(b.dir, tempName))
 	if err != nil {
@@ -404,7 +388,7 @@ func (b *Backend) compact() (err error) {
 			return err
 		}
 		p := store.Partition{Bucket: b.buckets[id], ID: id}
-		if body, err = s.AppendBinary(appendPartition(append(body[:0], kindState), p)); err == nil {
+		if body, err = s.AppendBinary(p.AppendTo(append(body[:0], kindState))); err == nil {
 			err = writeFrame(w, body)
 		}
 	}
@@ -431,14 +415,13 @@ func (b *Backend) compact() (err error) {
 	if b.o.noSync {
 		return nil
 	}
-	// The rename itself must last, or later frames would be lost with it.
+	// Without it a crash could undo the rename, and lose later frames.
 	d, err := os.Open(b.dir)
+	if err == nil {
+		err = errors.Join(d.Sync(), d.Close())
+	}
 	if err != nil {
 		b.o.Logger.Warn("the directory of the counts can't be synced", "error", err)
-		return nil
 	}
-	if err := d.Sync(); err != nil {
-		b.o.Logger.Warn("the directory of the counts can't be synced", "error", err)
-	}
-	return d.Close()
+	return nil
 }

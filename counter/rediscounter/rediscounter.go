@@ -1,17 +1,17 @@
 // Package rediscounter keeps counts in Redis, for any number of clients.
 //
-// A client appends its batches to a stream. Whoever asks for Stats merges the
-// stream into the states first: it watches the head, applies what the stream has
-// to the states concerned, and replaces head and states and drops the merged part
-// of the stream in one transaction, which fails if another did so meanwhile. The
-// head says which batch of each client was the last, so a batch that is there
-// twice, or that comes once more, counts once. Where nobody asks, clients merge
-// the stream when it grows long.
+// A client appends its batches to a stream. A call of Stats first merges the stream into the
+// states: it watches the head, applies the batches of the stream to the states concerned, and
+// in one transaction replaces the head and the states and drops the merged part of the stream.
+// The transaction fails if another merge changed the head meanwhile. The head has the last
+// batch of each client, so a batch that is there twice, or comes again, counts once. Where Stats
+// is not called, clients merge the stream when it becomes long.
 //
-// All keys have one hash tag, so that they live on one node of a Redis cluster.
+// All keys have one hash tag, so that they are on one node of a Redis cluster.
 package rediscounter
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -39,16 +39,14 @@ type Options struct {
 	// Username, Password and DB are as for redis-cli.
 	Username, Password string
 	DB                 int
-	// TLS encrypts the connection; nil: it is not.
+	// TLS encrypts the connection; nil disables encryption.
 	TLS *tls.Config
-	// Prefix is what all keys begin with, default "evenkeel".
+	// Prefix is the prefix of all keys, default "evenkeel".
 	Prefix string
 	// Timeout bounds connecting, and each read and write, default 2 s.
 	Timeout time.Duration
 
-	// For tests.
-	mergeAt int64 // default mergeAt
-	now     func() time.Time
+	now func() time.Time // for tests
 }
 
 // ParseURL reads options from redis://user:password@host:port/db, or rediss:// for
@@ -82,12 +80,13 @@ type Backend struct {
 	c      *redis.Client
 	o      Options
 	closed atomic.Bool
-	length atomic.Int64 // of the stream, when last seen
-
-	interfere func() // called between reading and writing, for tests
+	length atomic.Int64 // of the stream, when last read
+	// mergeAt is the length of the stream, in batches, at which clients merge it; at ten
+	// times that they append no more.
+	mergeAt int64
 }
 
-// The client's own messages say nothing that its errors do not.
+// The client's messages only repeat its errors.
 func init() { redis.SetLogger(silent{}) }
 
 type silent struct{}
@@ -98,29 +97,21 @@ const (
 	field = "b" // of a stream's entry: the batch
 	// perMerge is how many batches are merged in one transaction.
 	perMerge = 64
-	// attempts at a transaction, before one gives up because of others.
+	// attempts bounds the attempts at a transaction that conflicts with others.
 	attempts = 20
 	// perRead is how many states one command reads.
 	perRead = 1000
-	// mergeAt is the length of the stream, in batches, at which clients merge it; at ten
-	// times that they append no more.
-	mergeAt = 1000
 )
 
-// Open prepares a backend. Nothing is sent yet: a Redis that is away does not keep
-// anybody from starting.
+// Open prepares a backend. It sends nothing, so that programs can start while Redis can't be
+// reached.
 func Open(o Options) (*Backend, error) {
 	if o.Addr == "" {
 		return nil, store.Errorf(store.InvalidArgument, "the address of Redis is missing: give host:port")
 	}
-	if o.Prefix == "" {
-		o.Prefix = "evenkeel"
-	}
+	o.Prefix = cmp.Or(o.Prefix, "evenkeel")
 	if o.Timeout <= 0 {
 		o.Timeout = 2 * time.Second
-	}
-	if o.mergeAt <= 0 {
-		o.mergeAt = mergeAt
 	}
 	if o.now == nil {
 		o.now = time.Now
@@ -128,13 +119,13 @@ func Open(o Options) (*Backend, error) {
 	c := redis.NewClient(&redis.Options{
 		Addr: o.Addr, Username: o.Username, Password: o.Password, DB: o.DB, TLSConfig: o.TLS,
 		DialTimeout: o.Timeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout, ContextTimeoutEnabled: true,
-		// A Recorder tries again each second; a merge is repeated from its reading.
+		// A Recorder retries each second; a merge is repeated as a whole.
 		MaxRetries:               -1,
 		DialerRetries:            1,
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
-	return &Backend{c: c, o: o}, nil
+	return &Backend{c: c, o: o, mergeAt: 1000}, nil
 }
 
 func (b *Backend) key(name string) string { return "{" + b.o.Prefix + "}:" + name }
@@ -152,12 +143,12 @@ func (b *Backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hi
 	if err := b.ready(); err != nil {
 		return nil, err
 	}
-	if b.length.Load() > 10*b.o.mergeAt {
+	if b.length.Load() > 10*b.mergeAt {
 		n, err := b.c.XLen(ctx, b.stream()).Result()
 		if err != nil {
 			return nil, wrap("flush", err)
 		}
-		if b.length.Store(n); n > 10*b.o.mergeAt {
+		if b.length.Store(n); n > 10*b.mergeAt {
 			b.mergeForAll(ctx)
 			return nil, store.Errorf(store.Unavailable, "%d batches of counts wait in Redis and can't be merged", n)
 		}
@@ -180,7 +171,7 @@ func (b *Backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hi
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, wrap("flush", err)
 	}
-	if b.length.Store(length.Val()); length.Val() > b.o.mergeAt {
+	if b.length.Store(length.Val()); length.Val() > b.mergeAt {
 		b.mergeForAll(ctx)
 	}
 	if known == nil {
@@ -198,8 +189,7 @@ func (b *Backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hi
 	return hints, nil
 }
 
-// mergeForAll merges in the place of whoever should, one client at a time. Nothing
-// depends on it.
+// mergeForAll merges the stream, one client at a time. Its success is not required.
 func (b *Backend) mergeForAll(ctx context.Context) {
 	if mine, err := b.c.SetNX(ctx, b.merging(), 1, 10*time.Second).Result(); err != nil || !mine {
 		return
@@ -208,7 +198,7 @@ func (b *Backend) mergeForAll(ctx context.Context) {
 	b.c.Del(ctx, b.merging())
 }
 
-// merge takes all batches of the stream into the states.
+// merge applies all batches of the stream to the states.
 func (b *Backend) merge(ctx context.Context) error {
 	for {
 		var n int
@@ -222,16 +212,16 @@ func (b *Backend) merge(ctx context.Context) error {
 				batches := make([]counter.Batch, 0, n)
 				ids := make([]string, 0, n)
 				seen := map[store.PartitionID]bool{}
-				told := map[store.Partition]int64{} // when, by the clock of Redis
+				written := map[store.Partition]int64{} // when, by the clock of Redis
 				for _, e := range entries {
 					ids = append(ids, e.ID)
 					body, _ := e.Values[field].(string)
 					var batch counter.Batch
 					if err := batch.UnmarshalBinary([]byte(body)); err != nil {
 						if store.KindOf(err) == store.InvalidArgument {
-							return nil, nil, err // of a newer program: that one will merge it
+							return nil, nil, err // from a newer program, which will merge it
 						}
-						// Not a batch: nobody knows what is missing.
+						// Not a batch: all counts are unknown.
 						book.Generation++
 						continue
 					}
@@ -241,7 +231,7 @@ func (b *Backend) merge(ctx context.Context) error {
 							seen[p.ID] = true
 							touched = append(touched, p.ID)
 						}
-						told[p] = millis(e.ID)
+						written[p] = millis(e.ID)
 					}
 					batches = append(batches, batch)
 				}
@@ -253,7 +243,7 @@ func (b *Backend) merge(ctx context.Context) error {
 				}
 				return touched, func(p redis.Pipeliner) {
 					p.XDel(ctx, b.stream(), ids...)
-					b.note(ctx, p, told)
+					b.note(ctx, p, written)
 				}, nil
 			},
 		)
@@ -263,27 +253,23 @@ func (b *Backend) merge(ctx context.Context) error {
 	}
 }
 
-// pauses are those before a transaction that met another one is tried again.
+// pauses are those before a transaction that conflicted with another one is repeated.
 var pauses = wait.Backoff{First: time.Millisecond, Most: 64 * time.Millisecond, Jitter: 1}
 
-// change runs one transaction on the head: f works on a book without states and
-// says which states it touched and what else is to be done. Without either
-// nothing is written.
+// change runs one transaction on the head. f gets a book without states, and returns the states
+// that it changed and further commands of the transaction. Without either nothing is written.
 func (b *Backend) change(
 	ctx context.Context, f func(tx *redis.Tx, book *counter.Book) ([]store.PartitionID, func(redis.Pipeliner), error),
 ) error {
 	for i := 0; ; i++ {
 		err := b.c.Watch(ctx, func(tx *redis.Tx) error {
-			book, err := b.open(ctx, tx)
+			book, err := openBook(tx.Get(ctx, b.head()))
 			if err != nil {
 				return err
 			}
 			touched, also, err := f(tx, book)
 			if err != nil || len(touched) == 0 && also == nil {
 				return err
-			}
-			if b.interfere != nil {
-				b.interfere()
 			}
 			_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error { return b.write(ctx, p, book, touched, also) })
 			return err
@@ -292,7 +278,7 @@ func (b *Backend) change(
 			return wrap("change the counts", err)
 		}
 		if i == attempts {
-			return store.Errorf(store.Unavailable, "others change the counts all the time: try again")
+			return store.Errorf(store.Unavailable, "the transaction conflicted with others %d times: try again", attempts)
 		}
 		if err := pauses.Sleep(ctx, i+1); err != nil {
 			return store.Wrap("change the counts", err)
@@ -300,32 +286,24 @@ func (b *Backend) change(
 	}
 }
 
-// open reads the head; where there is none, or it is damaged, all is unknown.
-func (b *Backend) open(ctx context.Context, c redis.Cmdable) (*counter.Book, error) {
-	head, err := c.Get(ctx, b.head()).Bytes()
-	if errors.Is(err, redis.Nil) {
-		return b.begin(), nil
-	}
-	if err != nil {
+// openBook decodes a head. Where there is none, or it is damaged, it returns a new book, with a
+// random generation, so that states which are older than the loss count as unknown.
+func openBook(head *redis.StringCmd) (*counter.Book, error) {
+	data, err := head.Bytes()
+	if err == nil {
+		book, err := counter.OpenBook(data)
+		if store.KindOf(err) != store.Corrupt {
+			return book, err
+		}
+	} else if !errors.Is(err, redis.Nil) {
 		return nil, err
 	}
-	book, err := counter.OpenBook(head)
-	if store.KindOf(err) == store.Corrupt {
-		return b.begin(), nil
-	}
-	return book, err
-}
-
-// begin returns a book for a Redis that has none. Its generation is drawn, so
-// that states which outlived a lost head count as unknown.
-func (b *Backend) begin() *counter.Book {
 	book := counter.NewBook()
 	book.Generation = 1 + rand.Uint64N(math.MaxUint64/2)
-	return book
+	return book, nil
 }
 
-// load reads the states of partitions into a book. A damaged one is as good as
-// none.
+// load reads the states of partitions into a book. A damaged state counts as missing.
 func (b *Backend) load(ctx context.Context, c redis.Cmdable, book *counter.Book, ids []store.PartitionID) error {
 	for len(ids) > 0 {
 		n := min(len(ids), perRead/2)
@@ -360,7 +338,7 @@ func (b *Backend) load(ctx context.Context, c redis.Cmdable, book *counter.Book,
 	return nil
 }
 
-// write puts the head and the states of partitions into a transaction.
+// write adds the head and the states of partitions to a transaction.
 func (b *Backend) write(
 	ctx context.Context, p redis.Pipeliner, book *counter.Book, touched []store.PartitionID, also func(redis.Pipeliner),
 ) error {
@@ -371,7 +349,7 @@ func (b *Backend) write(
 	p.Set(ctx, b.head(), head, 0)
 	for _, id := range touched {
 		s, ok := book.States[id]
-		if !ok { // all its batches had been taken in before
+		if !ok { // all its batches had been merged before
 			continue
 		}
 		summary, err := s.AppendSummary(nil)
@@ -393,7 +371,7 @@ func (b *Backend) write(
 	return nil
 }
 
-// Stats implements counter.Source. It takes in what clients have told so far.
+// Stats implements counter.Source. It merges the stream first.
 func (b *Backend) Stats(ctx context.Context, partitions []store.Partition) ([]counter.Stats, error) {
 	if err := b.ready(); err != nil {
 		return nil, err
@@ -424,14 +402,9 @@ func (b *Backend) stats(ctx context.Context, partitions []store.Partition, now t
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, wrap("stats", err)
 	}
-	book := b.begin()
-	if data, err := head.Bytes(); err == nil {
-		if book, err = counter.OpenBook(data); err != nil {
-			if store.KindOf(err) == store.InvalidArgument {
-				return nil, err
-			}
-			book = b.begin()
-		}
+	book, err := openBook(head)
+	if err != nil {
+		return nil, wrap("stats", err)
 	}
 	for i, p := range partitions {
 		if summary, ok := values.Val()[i].(string); ok {
@@ -446,33 +419,32 @@ func (b *Backend) stats(ctx context.Context, partitions []store.Partition, now t
 	return book.Stats(partitions, now), nil
 }
 
-// writtenFor is how long it is remembered that a partition was written to.
+// writtenFor is how long Redis remembers that a partition was written to.
 const writtenFor = time.Hour
 
-// millis is the time of an entry of a stream, by the clock of Redis: an entry's id
-// begins with it.
+// millis returns the time of an entry of a stream, by the clock of Redis; its id begins with it.
 func millis(entry string) int64 {
 	at, _, _ := strings.Cut(entry, "-")
 	ms, _ := strconv.ParseInt(at, 10, 64)
 	return ms
 }
 
-// note remembers when partitions were written to.
-func (b *Backend) note(ctx context.Context, p redis.Pipeliner, told map[store.Partition]int64) {
-	if len(told) == 0 {
+// note stores when partitions were written to.
+func (b *Backend) note(ctx context.Context, p redis.Pipeliner, written map[store.Partition]int64) {
+	if len(written) == 0 {
 		return
 	}
-	members, last := make([]redis.Z, 0, len(told)), int64(0)
-	for x, ms := range told {
-		members = append(members, redis.Z{Score: float64(ms), Member: string(x.Bucket[:]) + string(x.ID[:])})
+	members, last := make([]redis.Z, 0, len(written)), int64(0)
+	for x, ms := range written {
+		members = append(members, redis.Z{Score: float64(ms), Member: string(x.AppendTo(nil))})
 		last = max(last, ms)
 	}
 	p.ZAdd(ctx, b.written(), members...)
 	p.ZRemRangeByScore(ctx, b.written(), "-inf", "("+strconv.FormatInt(last-writtenFor.Milliseconds(), 10))
 }
 
-// Written implements counter.Backend. Marks are times by the clock of Redis, so any
-// number of callers get all of the last hour.
+// Written implements counter.Backend. Marks are times of the clock of Redis, so each of any
+// number of callers gets all partitions of the last hour.
 func (b *Backend) Written(ctx context.Context, mark uint64) ([]store.Partition, uint64, error) {
 	if err := b.ready(); err != nil {
 		return nil, mark, err
@@ -480,22 +452,19 @@ func (b *Backend) Written(ctx context.Context, mark uint64) ([]store.Partition, 
 	if err := b.merge(ctx); err != nil {
 		return nil, mark, err
 	}
-	// The mark's own millisecond may not have been over.
-	got, err := b.c.ZRangeByScoreWithScores(ctx, b.written(), &redis.ZRangeBy{Min: strconv.FormatUint(mark, 10), Max: "+inf"}).
-		Result()
+	// From the mark's own millisecond on: it may not have been over.
+	since := &redis.ZRangeBy{Min: strconv.FormatUint(mark, 10), Max: "+inf"}
+	got, err := b.c.ZRangeByScoreWithScores(ctx, b.written(), since).Result()
 	if err != nil {
 		return nil, mark, wrap("read what was written", err)
 	}
 	out := make([]store.Partition, 0, len(got))
 	for _, z := range got {
 		name, _ := z.Member.(string)
-		if len(name) != 32 {
+		if len(name) != store.PartitionBytes {
 			continue
 		}
-		var p store.Partition
-		copy(p.Bucket[:], name)
-		copy(p.ID[:], name[16:])
-		out = append(out, p)
+		out = append(out, store.PartitionAt(name))
 		mark = max(mark, uint64(z.Score))
 	}
 	return out, mark, nil
@@ -545,7 +514,7 @@ func (b *Backend) Forget(ctx context.Context, partitions ...store.Partition) err
 	var keys, ids []string
 	var members []any
 	for _, p := range partitions {
-		members = append(members, string(p.Bucket[:])+string(p.ID[:]))
+		members = append(members, string(p.AppendTo(nil)))
 		keys = append(keys, b.summary(p.ID), b.sample(p.ID))
 		ids = append(ids, string(p.ID[:]))
 	}
@@ -573,8 +542,8 @@ func (b *Backend) ready() error {
 	return nil
 }
 
-// wrap gives an error of Redis its kind: what is not a Timeout is Unavailable, for
-// all of it may go away by itself or by an operator's hand.
+// wrap gives an error of Redis its kind: Timeout or, for all others, Unavailable, since they may
+// pass or an operator can remove the cause.
 func wrap(op string, err error) error {
 	if err == nil {
 		return nil

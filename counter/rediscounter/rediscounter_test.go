@@ -1,8 +1,10 @@
 package rediscounter
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -24,12 +26,13 @@ func TestConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			countertest.Run(t, func(t *testing.T, clock *countertest.Clock) *countertest.Env {
 				n++
-				o := Options{Addr: server.Addr, Prefix: fmt.Sprint("test", n), now: clock.Now, mergeAt: mergeAt}
+				o := Options{Addr: server.Addr, Prefix: fmt.Sprint("test", n), now: clock.Now}
 				return &countertest.Env{
 					Shared: true,
 					Open: func(t *testing.T) counter.Backend {
 						b, err := Open(o)
 						require.NoError(t, err)
+						b.mergeAt = cmp.Or(mergeAt, b.mergeAt)
 						return b
 					},
 					Crash: func(*testing.T) {
@@ -188,7 +191,22 @@ func TestDamage(t *testing.T) {
 	require.Equal(t, int64(1), b.c.XLen(ctx, b.stream()).Val())
 }
 
-// Two who merge at the same time: what one read is not what the other left.
+// beforeTransactions is a hook that is called before each transaction that changes something.
+type beforeTransactions func()
+
+func (beforeTransactions) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (beforeTransactions) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (f beforeTransactions) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Name() == "set" }) {
+			f()
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// Two backends merge at the same time: what one has read is out of date when it writes.
 func TestSeveralMerge(t *testing.T) {
 	server := redistest.Start(t)
 	a, b, p := open(t, server), open(t, server), partition()
@@ -203,13 +221,13 @@ func TestSeveralMerge(t *testing.T) {
 	}
 	put()
 	times := 0
-	a.interfere = func() {
+	a.c.AddHook(beforeTransactions(func() {
 		if times++; times < 4 {
 			put()
 			require.Equal(t, n, puts(t, b, p))
 			put()
 		}
-	}
+	}))
 	for range 3 {
 		times = 0
 		require.Equal(t, int64(1), n%7)
@@ -228,7 +246,7 @@ func TestSeveralMerge(t *testing.T) {
 func TestTheStreamStaysShort(t *testing.T) {
 	server := redistest.Start(t)
 	b, p := open(t, server), partition()
-	b.o.mergeAt = 50
+	b.mergeAt = 50
 	ctx := context.Background()
 	r := counter.NewRecorder(b, counter.RecorderOptions{Every: -1})
 	for i := range 500 {

@@ -2,16 +2,14 @@ package cassandrastore
 
 import (
 	"context"
-	"net"
 	"slices"
-	"strconv"
 
 	"github.com/gocql/gocql"
 
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Acknowledge implements store.Acknowledger. The wait of a mover counts from its return.
+// Acknowledge implements store.Acknowledger. A mover waits from its return.
 //
 // A read at SERIAL returns the newest decided record, and completes a swap that is only half
 // committed. Then a read of the whole record at LOCAL_QUORUM through a coordinator of each
@@ -27,7 +25,7 @@ func (s *Store) Acknowledge(ctx context.Context, t store.Table, key []byte) (sto
 	if err == nil {
 		r, err = s.acknowledge(ctx, t, key)
 	}
-	return r, s.fail(ctx, err, "acknowledge", registerName{t, key})
+	return r, s.fail(ctx, err, "acknowledge", store.RegisterName{Table: t, Key: key})
 }
 
 func (s *Store) acknowledge(ctx context.Context, t store.Table, key []byte) (store.Record, error) {
@@ -73,8 +71,8 @@ func (s *Store) seenIn(ctx context.Context, dataCentre string, t store.Table, ke
 	return nil
 }
 
-// sessionIn returns a session whose coordinators are in a data centre, opened
-// when first asked for.
+// sessionIn returns a session whose coordinators are in a data centre. It is opened at first
+// use.
 func (s *Store) sessionIn(ctx context.Context, dataCentre string) (*gocql.Session, error) {
 	if dataCentre == s.o.DataCentre {
 		return s.session, nil
@@ -87,46 +85,30 @@ func (s *Store) sessionIn(ctx context.Context, dataCentre string) (*gocql.Sessio
 	if s.closed.Load() {
 		return nil, errClosed
 	}
-	hosts, err := s.hostsIn(ctx, dataCentre)
+	nodes, err := s.nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
 	o := s.o
-	o.Hosts = hosts
+	o.Hosts = nil
+	for _, n := range nodes {
+		if n.DataCentre == dataCentre {
+			o.Hosts = append(o.Hosts, n.Address)
+		}
+	}
+	if len(o.Hosts) == 0 {
+		return nil, store.Errorf(store.Unavailable, "no node of the data centre %s is known", dataCentre)
+	}
+	slices.Sort(o.Hosts)
 	connecting, cancel := context.WithTimeout(ctx, 2*o.ConnectTimeout)
 	defer cancel()
 	c := local(o.cluster(s.auth), dataCentre, o.Keyspace)
 	c.NumConns = 1
 	session, err := connect(connecting, c)
 	if err != nil {
-		// Not being able to reach it is no fault of the caller's arguments.
+		// Not InvalidArgument: the caller's arguments are valid.
 		return nil, store.Errorf(store.Unavailable, "%w", err)
 	}
 	s.remote[dataCentre] = session
 	return session, nil
-}
-
-// hostsIn asks a node of the local data centre for addresses in another one.
-func (s *Store) hostsIn(ctx context.Context, dataCentre string) (hosts []string, err error) {
-	err = s.retry(ctx, s.o.ReadTimeout, func(ctx context.Context) error {
-		hosts = nil
-		iter := s.session.Query("SELECT data_center, native_address, native_port FROM system.peers_v2").
-			WithContext(ctx).
-			Consistency(gocql.One).
-			Iter()
-		var name string
-		var address net.IP
-		var port int
-		for iter.Scan(&name, &address, &port) {
-			if name == dataCentre {
-				hosts = append(hosts, net.JoinHostPort(address.String(), strconv.Itoa(port)))
-			}
-		}
-		return iter.Close()
-	})
-	if err == nil && len(hosts) == 0 {
-		err = store.Errorf(store.Unavailable, "no node of the data centre %s is known", dataCentre)
-	}
-	slices.Sort(hosts)
-	return hosts, err
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Problem is one difference between a live schema or configuration and what
-// evenkeel needs or recommends.
+// Problem is a difference between a live schema or configuration and what evenkeel needs or
+// recommends.
 type Problem struct {
 	// Where is a table, the keyspace, or a node's configuration.
 	Where string
 	// What differs, why that matters, and what to do.
 	What string
-	// Fatal problems keep a store from opening. Others cost speed or safety margin.
+	// Fatal problems prevent Open. Others cost speed or safety margin.
 	Fatal bool
 }
 
@@ -32,24 +32,27 @@ func (p Problem) String() string {
 	return p.Where + ": (warning) " + p.What
 }
 
-// Check compares the live schema, and the configuration of the node that
-// answers, with what the store needs. It reports everything it finds.
+// Check compares the live schema, and the configuration of the node that answers, with what the
+// store needs. It reports all problems.
 func (a *Admin) Check(ctx context.Context) ([]Problem, error) {
 	keyspace := a.o.Keyspace
 	replication := map[string]string{}
 	durable := false
-	iter := a.session.Query("SELECT replication, durable_writes FROM system_schema.keyspaces WHERE keyspace_name = ?", keyspace).
+	iter := a.session.
+		Query("SELECT replication, durable_writes FROM system_schema.keyspaces WHERE keyspace_name = ?", keyspace).
 		WithContext(ctx).Consistency(gocql.One).Iter()
 	found := iter.Scan(&replication, &durable)
 	if err := iter.Close(); err != nil {
 		return nil, fail(ctx, err, "check", keyspace)
 	}
 	if !found {
-		return []Problem{{keyspace, "there is no such keyspace: create it and its tables with `rebalancer schema apply`, or mend the name", true}}, nil
+		return []Problem{{keyspace, "there is no such keyspace: create it and its tables with `rebalancer schema apply`, " +
+			"or correct the name", true}}, nil
 	}
 	problems := checkReplication(keyspace, replication, durable)
 	if local := a.o.DataCentre; local != anyDataCentre && copiesOf(replication)[local] == 0 && len(problems) == 0 {
-		problems = append(problems, Problem{keyspace, fmt.Sprintf("the data centre %s keeps no copy, so it has no LOCAL_QUORUM: ALTER KEYSPACE, then rebuild; or connect to another one", local), true})
+		problems = append(problems, Problem{keyspace, fmt.Sprintf("the data centre %s keeps no copy, so it has no "+
+			"LOCAL_QUORUM: ALTER KEYSPACE, then rebuild; or connect to another one", local), true})
 	}
 	live, err := a.liveTables(ctx)
 	if err != nil {
@@ -62,7 +65,7 @@ func (a *Admin) Check(ctx context.Context) ([]Problem, error) {
 	return append(problems, settings...), err
 }
 
-// copiesOf is the number of copies that each data centre keeps.
+// copiesOf returns the number of copies in each data centre.
 func copiesOf(replication map[string]string) Replication {
 	r := Replication{}
 	for name, copies := range replication {
@@ -74,22 +77,21 @@ func copiesOf(replication map[string]string) Replication {
 }
 
 func smallest(r Replication) int {
-	least := 0
-	for _, copies := range r {
-		if least == 0 || copies < least {
-			least = copies
-		}
+	if len(r) == 0 {
+		return 0
 	}
-	return least
+	return slices.Min(slices.Collect(maps.Values(r)))
 }
 
 func checkReplication(keyspace string, replication map[string]string, durable bool) (problems []Problem) {
 	class := replication["class"]
 	if class = class[strings.LastIndex(class, ".")+1:]; class != "NetworkTopologyStrategy" {
-		problems = append(problems, Problem{keyspace, fmt.Sprintf("its replication is %s; only NetworkTopologyStrategy knows data centres, which LOCAL_QUORUM counts in: ALTER KEYSPACE, then repair", class), true})
+		problems = append(problems, Problem{keyspace, fmt.Sprintf("its replication is %s; LOCAL_QUORUM needs data centres, "+
+			"which only NetworkTopologyStrategy has: ALTER KEYSPACE, then repair", class), true})
 	}
 	if !durable {
-		problems = append(problems, Problem{keyspace, "durable_writes is off: a node that crashes forgets what it acknowledged: ALTER KEYSPACE … WITH durable_writes = true", true})
+		problems = append(problems, Problem{keyspace, "durable_writes is off: a node that crashes loses acknowledged " +
+			"writes: ALTER KEYSPACE … WITH durable_writes = true", true})
 	}
 	return problems
 }
@@ -104,14 +106,18 @@ type liveTable struct {
 
 func (a *Admin) liveTables(ctx context.Context) (map[string]*liveTable, error) {
 	live := map[string]*liveTable{}
-	iter := a.session.Query("SELECT * FROM system_schema.tables WHERE keyspace_name = ?", a.o.Keyspace).WithContext(ctx).Consistency(gocql.One).Iter()
+	iter := a.session.Query("SELECT * FROM system_schema.tables WHERE keyspace_name = ?", a.o.Keyspace).
+		WithContext(ctx).Consistency(gocql.One).Iter()
 	for {
 		row := map[string]any{}
 		if !iter.MapScan(row) {
 			break
 		}
 		name, _ := row["table_name"].(string)
-		t := &liveTable{columns: map[string]Column{}, orders: map[string]string{}, options: map[string]string{}, maps: map[string]map[string]string{}}
+		t := &liveTable{
+			columns: map[string]Column{}, orders: map[string]string{},
+			options: map[string]string{}, maps: map[string]map[string]string{},
+		}
 		for option, value := range row {
 			if m, ok := value.(map[string]string); ok {
 				t.maps[option] = m
@@ -124,7 +130,8 @@ func (a *Admin) liveTables(ctx context.Context) (map[string]*liveTable, error) {
 	if err := iter.Close(); err != nil {
 		return nil, err
 	}
-	iter = a.session.Query("SELECT table_name, column_name, kind, type, clustering_order FROM system_schema.columns WHERE keyspace_name = ?", a.o.Keyspace).
+	iter = a.session.Query("SELECT table_name, column_name, kind, type, clustering_order "+
+		"FROM system_schema.columns WHERE keyspace_name = ?", a.o.Keyspace).
 		WithContext(ctx).Consistency(gocql.One).Iter()
 	var table, order string
 	var c Column
@@ -153,7 +160,8 @@ func (t TableSchema) check(keyspace string, live *liveTable) (problems []Problem
 		case !ok:
 			add(true, "the column %s is missing: use a fresh keyspace", c.Name)
 		case is != c:
-			add(true, "the column %s is a %s of type %s, not a %s of type %s: use a fresh keyspace", c.Name, is.Kind, is.Type, c.Kind, c.Type)
+			add(true, "the column %s is a %s of type %s, not a %s of type %s: use a fresh keyspace",
+				c.Name, is.Kind, is.Type, c.Kind, c.Type)
 		}
 		if order, ok := strings.CutPrefix(t.Clustering, c.Name+" "); ok && !strings.EqualFold(order, live.orders[c.Name]) {
 			add(true, "the column %s is ordered %s, not %s: use a fresh keyspace", c.Name, live.orders[c.Name], order)
@@ -161,7 +169,7 @@ func (t TableSchema) check(keyspace string, live *liveTable) (problems []Problem
 	}
 	for _, name := range sorted(live.columns) {
 		if !wanted[name] {
-			add(true, "the column %s is not evenkeel's: a row's one timestamp would no longer be its write time: drop it", name)
+			add(true, "the column %s is not evenkeel's: a row would no longer have one write time: drop it", name)
 		}
 	}
 	for _, o := range t.Options {
@@ -180,7 +188,8 @@ func (t TableSchema) checkOption(live *liveTable, o TableOption, add func(fatal 
 		}
 	case "gc_grace_seconds":
 		if seconds, err := strconv.Atoi(is); err == nil && seconds < leastGrace {
-			add(true, "%s is %s, too near the hint window of %d s: deleted rows would come back (%s): %s", o.Name, is, hintWindow, o.Why, alter)
+			add(true, "%s is %s, too near the hint window of %d s: deleted rows would come back (%s): %s",
+				o.Name, is, hintWindow, o.Why, alter)
 		} else if is != want {
 			add(false, "%s is %s, not %s: %s", o.Name, is, want, o.Why)
 		}
@@ -196,21 +205,21 @@ func (t TableSchema) checkOption(live *liveTable, o TableOption, add func(fatal 
 	}
 }
 
-// checkedSettings are those of a node's configuration that evenkeel's promises rest on.
+// checkedSettings are the settings of a node on which evenkeel's guarantees depend.
 var checkedSettings = []string{
 	"commitlog_sync", "minimum_timestamp_warn_threshold", "minimum_timestamp_fail_threshold",
 	"user_timestamps_enabled", "max_mutation_size",
 }
 
-// checkSettings looks at the configuration of the node that answers.
+// checkSettings checks the configuration of the node that answers.
 func (a *Admin) checkSettings(ctx context.Context, copies int) (problems []Problem, err error) {
 	const where = "cassandra.yaml"
 	values := map[string]string{}
 	for _, name := range checkedSettings {
 		values[name], err = a.setting(ctx, name)
 		if unauthorized(err) {
-			// The others it would not tell either. They are an operator's to check: a user who
-			// may do no more than a server has to is worth more than these checks.
+			// The same holds for the other settings. An operator can check them: a user with no
+			// more rights than a server needs is worth more than these checks.
 			problems = append(problems, Problem{where, "not checked are " + strings.Join(checkedSettings, ", ") +
 				": this user may not read " + settingsTable + ". Check them by `rebalancer schema check` as a user who may, " +
 				"or grant it, as `rebalancer schema grants` says", false})
@@ -221,21 +230,29 @@ func (a *Admin) checkSettings(ctx context.Context, copies int) (problems []Probl
 		}
 	}
 	if values["commitlog_sync"] == "periodic" {
-		problems = append(problems, Problem{where, "commitlog_sync is periodic: rows, and roots, that were acknowledged may be lost if several replicas crash together (a power failure): set it to batch, or accept it", false})
+		problems = append(problems, Problem{where, "commitlog_sync is periodic: acknowledged rows and roots may be lost if " +
+			"several replicas crash together (a power failure): set it to batch, or accept it", false})
 	}
 	if copies == 1 {
-		problems = append(problems, Problem{a.o.Keyspace, "a data centre keeps one copy only: a disk lost is data lost, a node down is an outage, and with commitlog_sync periodic a crash forgets ten seconds: replicate three times, or allow single replicas for a trial", !a.o.AllowSingleReplica})
+		problems = append(problems, Problem{a.o.Keyspace, "a data centre keeps one copy only: a lost disk loses data, a " +
+			"node that is down is an outage, and with commitlog_sync periodic a crash loses ten seconds: replicate three times, " +
+			"or allow single replicas for a trial", !a.o.AllowSingleReplica})
 	}
 	for _, name := range []string{"minimum_timestamp_warn_threshold", "minimum_timestamp_fail_threshold"} {
 		if v := values[name]; v != "" && v != "null" {
-			problems = append(problems, Problem{where, name + " is " + v + ": a move copies rows with their original timestamps, however old: remove it", true})
+			problems = append(problems, Problem{where, name + " is " + v + ": a move copies rows with their original " +
+				"timestamps, however old: remove it", true})
 		}
 	}
 	if values["user_timestamps_enabled"] == "false" {
-		problems = append(problems, Problem{where, "user_timestamps_enabled is false: every row is written at a timestamp of its own: set it to true", true})
+		problems = append(problems, Problem{where, "user_timestamps_enabled is false: every row is written at a timestamp " +
+			"of its own: set it to true", true})
 	}
-	if kib, err := strconv.Atoi(strings.TrimSuffix(values["max_mutation_size"], "KiB")); err == nil && kib<<10 < 2*store.MaxBatchBytes {
-		problems = append(problems, Problem{where, fmt.Sprintf("max_mutation_size is %d KiB: a batch of rows or a map node may need %d: raise it, or commitlog_segment_size, half of which it is", kib, 2*store.MaxBatchBytes>>10), true})
+	const least = 2 * store.MaxBatchBytes
+	kib, err := strconv.Atoi(strings.TrimSuffix(values["max_mutation_size"], "KiB"))
+	if err == nil && kib<<10 < least {
+		problems = append(problems, Problem{where, fmt.Sprintf("max_mutation_size is %d KiB: a batch of rows or a map node "+
+			"may need %d: raise it, or commitlog_segment_size, half of which it is", kib, least>>10), true})
 	}
 	return problems, nil
 }

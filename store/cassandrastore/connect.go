@@ -3,7 +3,6 @@ package cassandrastore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 
@@ -12,9 +11,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// connect opens a session. The driver's own error has lost what went wrong at
-// each host, so each attempt is watched; and the driver can't be interrupted, so
-// a session that comes too late is closed when it comes.
+// connect opens a session. The driver's error does not have the causes of the single hosts, so
+// they are observed. The driver can't be interrupted, so a session that is opened too late is
+// closed then.
 func connect(ctx context.Context, c *gocql.ClusterConfig) (*gocql.Session, error) {
 	watch := &connectErrors{}
 	c.ConnectObserver = watch
@@ -88,7 +87,7 @@ func (w *connectErrors) explain(c *gocql.ClusterConfig, err error) error {
 	)
 }
 
-// nobody is the login of who has none: asked for it, it says so by its error.
+// nobody is the authenticator without a user. Its error says that a user is needed.
 type nobody struct{}
 
 var errNobody = errors.New("no user is given")
@@ -99,8 +98,8 @@ func (nobody) Challenge([]byte) ([]byte, gocql.Authenticator, error) { return ni
 // Success implements gocql.Authenticator.
 func (nobody) Success([]byte) error { return nil }
 
-// Admin is a connection for looking at a cluster and laying out its schema.
-// Unlike Store it needs no schema, and takes hosts of any data centre.
+// Admin is a connection to check a cluster and to create its schema. Unlike Store it needs no
+// schema, and accepts hosts of any data centre.
 type Admin struct {
 	session *gocql.Session
 	o       Options
@@ -131,10 +130,10 @@ func OpenAdmin(ctx context.Context, o Options) (*Admin, error) {
 	return &Admin{session: session, o: o}, nil
 }
 
-// adminHosts is how many hosts an Admin connects to: enough that one may be down.
+// adminHosts is the number of hosts an Admin connects to: one of them may be down.
 const adminHosts = 3
 
-// atMost accepts the first n hosts that it sees.
+// atMost accepts the first n hosts.
 func atMost(n int) gocql.HostFilter {
 	var mu sync.Mutex
 	accepted := map[string]bool{}
@@ -197,11 +196,10 @@ func (a *Admin) DataCentres(ctx context.Context) ([]string, error) {
 	return sorted(names), nil
 }
 
-// settingsTable is virtual, and not one of those that every role may read.
+// settingsTable is a virtual table that roles may read only with a grant.
 const settingsTable = "system_views.settings"
 
-// setting reads one of the settings of the node that answers; "" if it has none
-// of that name.
+// setting reads a setting of the node that answers, "" if it has none of that name.
 func (a *Admin) setting(ctx context.Context, name string) (string, error) {
 	var value string
 	err := a.session.Query("SELECT value FROM "+settingsTable+" WHERE name = ?", name).
@@ -210,7 +208,7 @@ func (a *Admin) setting(ctx context.Context, name string) (string, error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fail(ctx, err, "read", fmt.Sprintf("the setting %s", name))
+		return "", fail(ctx, err, "read", "the setting "+name)
 	}
 	return value, nil
 }

@@ -2,6 +2,7 @@ package cassandrastore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -11,12 +12,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Scan lists a table's keys in the order of their tokens.
+// Scan implements store.Registers, in the order of the keys' tokens.
 func (s *Store) Scan(ctx context.Context, t store.Table, after []byte, limit int) ([][]byte, error) {
-	err := store.CheckTable(t)
-	if err == nil {
-		err = store.CheckLimit(limit)
-	}
+	err := cmp.Or(store.CheckTable(t), store.CheckLimit(limit))
 	if err != nil {
 		return nil, s.fail(ctx, err, "scan", t)
 	}
@@ -35,7 +33,7 @@ func (s *Store) Scan(ctx context.Context, t store.Table, after []byte, limit int
 	return keys, s.fail(ctx, err, "scan", t)
 }
 
-// Partitions lists partitions in the order of their tokens.
+// Partitions implements store.PartitionLister, in the order of the partitions' tokens.
 func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int) ([]store.Partition, error) {
 	if err := store.CheckLimit(limit); err != nil {
 		return nil, s.fail(ctx, err, "list", text("partitions"))
@@ -57,22 +55,20 @@ func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int
 	return partitions, s.fail(ctx, err, "list", text("partitions"))
 }
 
-// enumeration goes over a table's partition keys in the order of their tokens.
+// enumeration lists the partition keys of a table in the order of their tokens.
 type enumeration[K any] struct {
 	table, columns, places string
 	after                  K
 	afterValues            []any // nil to begin
 	equal                  func(a, b K) bool
 	scan                   func(*gocql.Iter) (K, bool)
-	// below restricts a read to a part of each key's rows; nil where keys have none
-	// to speak of.
+	// below restricts a read to a part of each key's rows; nil where keys have few rows.
 	below func(store.Bounds) (where string, values []any)
 }
 
-// page reads one page. It starts at the token of after, not behind it: two keys
-// may share a token (anybody can make two names that do), and a page may end
-// between them. Where that can't be read for tombstones it goes on behind the
-// token, in smaller steps, and at last with a search for what can't be read.
+// page reads one page. It starts at the token of after, not behind it: two keys may share a token
+// (two such names are easily made), and a page may end between them. Where tombstones prevent
+// that read, it continues behind the token, then in smaller steps, and at last with search.
 func (e *enumeration[K]) page(ctx context.Context, s *Store, limit int) ([]K, error) {
 	fetch, behind := limit+1, false
 	for {
@@ -130,10 +126,9 @@ func (e *enumeration[K]) query(ctx context.Context, s *Store, statement string, 
 	return keys, err
 }
 
-// search finds the keys of the first token behind after that has any, where the
-// rows that come first are dead, and too many. The least token up to which a read
-// is not simply empty is found by halving; what lies at that one token is then
-// read in parts, as slices are. Keys all of whose rows are dead are passed over.
+// search finds the keys of the first token behind after that has any, where too many dead rows
+// come first. It bisects for the least token up to which a read is not empty or fails; the rows of
+// that token are then read in parts, as slices are. Keys with only dead rows are skipped.
 func (e *enumeration[K]) search(ctx context.Context, s *Store, limit int) ([]K, error) {
 	from, values := "token("+e.columns+") > token("+e.places+")", e.afterValues
 	if values == nil {
@@ -172,7 +167,7 @@ func (e *enumeration[K]) search(ctx context.Context, s *Store, limit int) ([]K, 
 	}
 }
 
-// at reads the keys of one token that have a live row. More than one is chance.
+// at reads the keys of one token that have a live row, rarely more than one.
 func (e *enumeration[K]) at(ctx context.Context, s *Store, token int64) (keys []K, err error) {
 	todo := []store.Bounds{{}}
 	for failed := 0; len(todo) > 0; {

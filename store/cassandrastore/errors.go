@@ -10,7 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// kind sorts the driver's errors: by type and protocol code, never by text.
+// kind classifies the driver's errors, by type and protocol code, never by text.
 func kind(err error) store.Kind {
 	if k := store.KindOf(err); k != store.Other {
 		return k
@@ -18,18 +18,16 @@ func kind(err error) store.Kind {
 	if errors.Is(err, gocql.ErrTimeoutNoResponse) {
 		return store.Timeout
 	}
-	if code, ok := code(err); ok {
-		switch code {
-		case gocql.ErrCodeWriteTimeout, gocql.ErrCodeReadTimeout, gocql.ErrCodeCASWriteUnknown:
-			return store.Timeout
-		}
+	switch c, _ := code(err); c {
+	case gocql.ErrCodeWriteTimeout, gocql.ErrCodeReadTimeout, gocql.ErrCodeCASWriteUnknown:
+		return store.Timeout
 	}
-	// Everything else means that the cluster can't be reached or refuses the
-	// work: a lost connection, too few replicas, a full disk, a missing table.
+	// All others mean that the cluster can't be reached or refuses the request: a lost
+	// connection, too few replicas, a full disk, a missing table.
 	return store.Unavailable
 }
 
-// code is the protocol's error code, where the server answered with an error.
+// code returns the protocol's error code, if the server answered with an error.
 func code(err error) (int, bool) {
 	var r gocql.RequestError
 	if errors.As(err, &r) {
@@ -38,21 +36,20 @@ func code(err error) (int, bool) {
 	return 0, false
 }
 
-// readFailed reports whether replicas answered that they can't do the read;
-// almost always because they met too many tombstones.
+// readFailed reports whether replicas refused the read, almost always for too many tombstones.
 func readFailed(err error) bool {
 	var failure *gocql.RequestErrReadFailure
 	return errors.As(err, &failure)
 }
 
-// unauthorized reports whether the user may not do it.
+// unauthorized reports whether the user lacks a permission.
 func unauthorized(err error) bool {
 	c, fromServer := code(err)
 	return fromServer && c == gocql.ErrCodeUnauthorized
 }
 
-// worthRetrying reports whether another coordinator, or the same one a little
-// later, may do better. What a server refuses by its rules it refuses again.
+// worthRetrying reports whether another coordinator, or the same one a little later, may succeed.
+// A server that refuses a request by its rules refuses it again.
 func worthRetrying(err error) bool {
 	switch c, fromServer := code(err); {
 	case !fromServer:
@@ -68,8 +65,8 @@ func worthRetrying(err error) bool {
 	}
 }
 
-// fail says what was being done. An ended context is a Timeout with its cause,
-// and whatever a closed store met is Unavailable, whatever the driver made of it.
+// fail adds the operation and its subject. An ended context becomes Timeout with its cause, and
+// any error of a closed store Unavailable.
 func (s *Store) fail(ctx context.Context, err error, op string, subject fmt.Stringer) error {
 	if err == nil {
 		return nil
@@ -95,7 +92,7 @@ func fail(ctx context.Context, err error, op, subject string) error {
 	return &store.Error{Kind: k, Op: op + " " + subject, Err: err}
 }
 
-// text is a subject that is cheap to name.
+// text is a fixed subject.
 type text string
 
 func (t text) String() string { return string(t) }

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// rememberedPartitions bounds the memory: a kilobyte each at the very most.
+	// rememberedPartitions bounds the memory: a kilobyte each at most.
 	rememberedPartitions = 10_000
 	// firstRead is the row limit of a read before any row size is known.
 	firstRead = 128
-	// cutsPerPartition bounds the cuts, and cutsLast how long they are kept:
-	// later, compaction may have removed what made them necessary.
+	// cutsPerPartition bounds the cuts, and cutsLast how long they are kept: after it,
+	// compaction may have removed the tombstones that made them necessary.
 	cutsPerPartition = 512
 	cutsLast         = 10 * time.Minute
 )
@@ -54,8 +54,8 @@ type partitionMemory struct {
 	since  time.Time
 }
 
-// rowsPerRead is how many rows a request may ask for: what fills a page by
-// bytes, with room for rows that are larger than those seen so far.
+// rowsPerRead is the row limit of a request: enough to fill a page of so many bytes, with room
+// for rows that are smaller than those seen so far.
 func (m *memory) rowsPerRead(k *partitionMemory, bytes int) int {
 	mean := k.rowBytes.Load()
 	room := int64(2)

@@ -8,29 +8,28 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Nodes never change, so neither do their timestamps: a write is at 1 and a
-// deletion at 2. A write that arrives after the deletion stays hidden, whatever
-// the clocks of the two say; ids are never used again.
+// Nodes never change, so their timestamps are fixed: a write is at 1, a deletion at 2. A write
+// that arrives after the deletion stays hidden, whatever the clocks are. Ids are never reused.
 const (
 	nodeWritten = 1
 	nodeDeleted = 2
 	nodeShards  = 16
 )
 
-// shard is the upper half of the id's first byte, so that the shards in their
-// order hold the nodes in the order of their ids.
+// shard is the upper half of the id's first byte, so that the order of the shards is that of
+// the ids.
 func shard(id store.NodeID) int8 { return int8(id[0] >> 4) }
 
-// WriteNode writes at EACH_QUORUM: the node is then readable in each data
-// centre. While one is away no node can be written, and maps with nodes don't
-// change; neither can a swap be acknowledged then.
+// WriteNode writes at EACH_QUORUM, so that the node is readable in each data centre. While one
+// can't be reached, maps with nodes can't change; swaps can't be acknowledged then either.
 func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
 	err := store.CheckNode(blob)
 	if err == nil {
-		err = s.exec(ctx, gocql.EachQuorum, "INSERT INTO nodes (bucket, shard, node, blob) VALUES (?, ?, ?, ?) USING TIMESTAMP ?",
+		err = s.exec(ctx, gocql.EachQuorum,
+			"INSERT INTO nodes (bucket, shard, node, blob) VALUES (?, ?, ?, ?) USING TIMESTAMP ?",
 			gocql.UUID(b), shard(id), gocql.UUID(id), blob, int64(nodeWritten))
 	}
-	return s.fail(ctx, err, "write node", nodeName{b, id})
+	return s.fail(ctx, err, "write node", store.NodeName{Bucket: b, ID: id})
 }
 
 // Node reads a node through a quorum of the local data centre.
@@ -38,7 +37,8 @@ func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]
 	var blob view
 	found := false
 	err := s.retry(ctx, s.o.ReadTimeout, func(ctx context.Context) error {
-		iter := s.session.Query("SELECT blob FROM nodes WHERE bucket = ? AND shard = ? AND node = ?", gocql.UUID(b), shard(id), gocql.UUID(id)).
+		iter := s.session.Query("SELECT blob FROM nodes WHERE bucket = ? AND shard = ? AND node = ?",
+			gocql.UUID(b), shard(id), gocql.UUID(id)).
 			WithContext(ctx).Consistency(s.levels.readNodes).Iter()
 		found = iter.Scan(&blob)
 		return iter.Close()
@@ -46,34 +46,38 @@ func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]
 	if err == nil && (!found || blob == nil) {
 		err = store.NotFound
 	}
-	return blob, s.fail(ctx, err, "node", nodeName{b, id})
+	return blob, s.fail(ctx, err, "node", store.NodeName{Bucket: b, ID: id})
 }
 
-// DeleteNode deletes at the foreground's level: a node that stays behind
-// somewhere is only garbage.
+// DeleteNode deletes at the foreground's level: a node that a replica keeps is only garbage.
 func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
-	err := s.exec(ctx, s.levels.writeRows, "DELETE FROM nodes USING TIMESTAMP ? WHERE bucket = ? AND shard = ? AND node = ?",
+	err := s.exec(ctx, s.levels.writeRows,
+		"DELETE FROM nodes USING TIMESTAMP ? WHERE bucket = ? AND shard = ? AND node = ?",
 		int64(nodeDeleted), gocql.UUID(b), shard(id), gocql.UUID(id))
-	return s.fail(ctx, err, "delete node", nodeName{b, id})
+	return s.fail(ctx, err, "delete node", store.NodeName{Bucket: b, ID: id})
 }
 
-// ScanNodes goes through the shards. The order within one is Cassandra's of
-// UUIDs.
-func (s *Store) ScanNodes(ctx context.Context, b store.BucketID, after store.NodeID, limit int) (ids []store.NodeID, err error) {
+// ScanNodes reads shard after shard. The order within one is Cassandra's order of UUIDs.
+func (s *Store) ScanNodes(
+	ctx context.Context, b store.BucketID, after store.NodeID, limit int,
+) (ids []store.NodeID, err error) {
 	err = store.CheckLimit(limit)
 	for at := shard(after); err == nil && at < nodeShards && len(ids) < limit; at++ {
 		var some []store.NodeID
 		some, err = s.scanShard(ctx, b, at, after, limit-len(ids))
 		ids = append(ids, some...)
-		after = store.NodeID{} // the next shard from its beginning: below every UUID
+		after = store.NodeID{} // below every UUID: the next shard is read from its beginning
 	}
 	return ids, s.fail(ctx, err, "scan nodes", b)
 }
 
-func (s *Store) scanShard(ctx context.Context, b store.BucketID, at int8, after store.NodeID, limit int) (ids []store.NodeID, err error) {
+func (s *Store) scanShard(
+	ctx context.Context, b store.BucketID, at int8, after store.NodeID, limit int,
+) (ids []store.NodeID, err error) {
 	err = s.retry(ctx, s.o.ReadTimeout, func(ctx context.Context) error {
 		ids = nil
-		iter := s.session.Query("SELECT node FROM nodes WHERE bucket = ? AND shard = ? AND node > ? LIMIT ?", gocql.UUID(b), at, gocql.UUID(after), limit).
+		iter := s.session.Query("SELECT node FROM nodes WHERE bucket = ? AND shard = ? AND node > ? LIMIT ?",
+			gocql.UUID(b), at, gocql.UUID(after), limit).
 			WithContext(ctx).Consistency(s.levels.readNodes).Iter()
 		var id gocql.UUID
 		for iter.Scan(&id) {
@@ -83,11 +87,3 @@ func (s *Store) scanShard(ctx context.Context, b store.BucketID, at int8, after 
 	})
 	return ids, err
 }
-
-// nodeName names a node in errors.
-type nodeName struct {
-	bucket store.BucketID
-	id     store.NodeID
-}
-
-func (n nodeName) String() string { return n.bucket.String() + "/" + n.id.String() }

@@ -26,7 +26,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := look(ctx, o); err != nil {
+	if err := checkCluster(ctx, o); err != nil {
 		return nil, err
 	}
 	session, err := connect(ctx, local(o.cluster(auth), o.DataCentre, o.Keyspace))
@@ -46,8 +46,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// look checks a cluster before it is used.
-func look(ctx context.Context, o Options) error {
+// checkCluster fails if the cluster lacks the data centre or has fatal problems, and logs the
+// other problems.
+func checkCluster(ctx context.Context, o Options) error {
 	a, err := OpenAdmin(ctx, o)
 	if err != nil {
 		return err

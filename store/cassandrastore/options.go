@@ -2,6 +2,7 @@ package cassandrastore
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"log/slog"
 	"os"
@@ -75,7 +76,8 @@ func (l Level) driver() (gocql.Consistency, error) {
 	case LocalOne:
 		return gocql.LocalOne, nil
 	}
-	return 0, store.Errorf(store.InvalidArgument, "there is no consistency level %q: LOCAL_QUORUM, QUORUM, EACH_QUORUM or LOCAL_ONE", string(l))
+	return 0, store.Errorf(store.InvalidArgument,
+		"there is no consistency level %q: LOCAL_QUORUM, QUORUM, EACH_QUORUM or LOCAL_ONE", string(l))
 }
 
 // levels are Consistency in the driver's terms.
@@ -111,17 +113,10 @@ func (o Options) withDefaults() (Options, error) {
 	if err := checkKeyspaceName(o.Keyspace); err != nil {
 		return o, err
 	}
-	for _, d := range []struct {
-		value *time.Duration
-		zero  time.Duration
-	}{
-		{&o.ReadTimeout, 5500 * time.Millisecond}, {&o.WriteTimeout, 2500 * time.Millisecond},
-		{&o.SwapTimeout, 5 * time.Second}, {&o.ConnectTimeout, 5 * time.Second},
-	} {
-		if *d.value == 0 {
-			*d.value = d.zero
-		}
-	}
+	o.ReadTimeout = cmp.Or(o.ReadTimeout, 5500*time.Millisecond)
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, 2500*time.Millisecond)
+	o.SwapTimeout = cmp.Or(o.SwapTimeout, 5*time.Second)
+	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, 5*time.Second)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -130,12 +125,13 @@ func (o Options) withDefaults() (Options, error) {
 
 func checkKeyspaceName(name string) error {
 	if !keyspaceName.MatchString(name) {
-		return store.Errorf(store.InvalidArgument, "the keyspace %q: a name has lower-case letters, digits and underscores, begins with a letter and has at most 48 characters", name)
+		return store.Errorf(store.InvalidArgument, "the keyspace %q: a name has lower-case letters, digits and underscores, "+
+			"begins with a letter and has at most 48 characters", name)
 	}
 	return nil
 }
 
-// authenticator reads the password file; nil where no user is given.
+// authenticator reads the password file. It returns nil without a user.
 func (o Options) authenticator() (gocql.Authenticator, error) {
 	if o.User == "" {
 		return nil, nil

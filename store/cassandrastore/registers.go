@@ -2,47 +2,23 @@ package cassandrastore
 
 import (
 	"context"
-	"encoding/binary"
-	"fmt"
 	"math"
 
 	"github.com/gocql/gocql"
-	"github.com/google/uuid"
 
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A register's columns are its epoch, the token of its last swap, and its
-// record, which repeats both in front of the blob: a read repair of a foreign
-// reader that selected some of the columns only may leave a replica with the new
-// epoch beside the old record, and it must show. Here all columns are selected,
-// always.
+// The columns of a register are its epoch, the token of its last swap, and its record, which
+// begins with both. The repetition detects torn records: if another program reads some of the
+// columns only, its read repair may leave a replica with the new epoch beside the old record.
+// This package always selects all columns.
 //
-// Roots keep their records as rows of one partition, the newest first, under
-// static columns with the epoch and token. A swap changes those and adds a row in
-// one conditional batch, which is one mutation; so what was replaced is already
-// there, and a swap writes its record once.
-const versionBytes = 8 + 16
+// A root keeps its records as rows of one partition, the newest first, under static columns
+// with the epoch and token. A swap changes those and adds a row in one conditional batch, which
+// is one mutation. So the replaced record is already there, and a swap writes one record.
 
-func encodeRecord(r store.Record) []byte {
-	b := make([]byte, versionBytes, versionBytes+len(r.Blob))
-	binary.BigEndian.PutUint64(b, r.Epoch)
-	copy(b[8:], r.Token[:])
-	return append(b, r.Blob...)
-}
-
-func decodeRecord(b []byte) (r store.Record, ok bool) {
-	if len(b) < versionBytes {
-		return store.Record{}, false
-	}
-	r.Epoch = binary.BigEndian.Uint64(b)
-	copy(r.Token[:], b[8:])
-	r.Blob = append([]byte{}, b[versionBytes:]...)
-	return r, true
-}
-
-// Read reads a register. A record that is torn is Unavailable: reading again,
-// at Serial, mends it.
+// Read reads a register. A torn record is Unavailable: a read at Serial repairs it.
 func (s *Store) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (store.Record, error) {
 	if err := store.CheckRegister(t, key); err != nil {
 		return store.Record{}, err
@@ -52,7 +28,7 @@ func (s *Store) Read(ctx context.Context, t store.Table, key []byte, l store.Lev
 		level = gocql.Consistency(gocql.Serial)
 	}
 	r, err := s.readRegister(ctx, s.session, t, key, level)
-	return r, s.fail(ctx, err, "read", registerName{t, key})
+	return r, s.fail(ctx, err, "read", store.RegisterName{Table: t, Key: key})
 }
 
 func (s *Store) readRegister(
@@ -77,7 +53,7 @@ func (s *Store) readRegister(
 	case !found:
 		return store.Record{}, store.NotFound
 	}
-	r, ok := decodeRecord(record)
+	r, ok := store.DecodeRecord(record)
 	if !ok || epoch == nil || token == nil || uint64(*epoch) != r.Epoch || store.Token(*token) != r.Token {
 		return store.Record{}, store.Errorf(
 			store.Unavailable, "the record is torn (its columns are of different swaps): read it again",
@@ -98,12 +74,12 @@ func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.V
 	if err == nil {
 		err = s.swap(ctx, t, key, old, next)
 	}
-	return s.fail(ctx, err, "swap", registerName{t, key})
+	return s.fail(ctx, err, "swap", store.RegisterName{Table: t, Key: key})
 }
 
 func (s *Store) swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
 	name := t.String()
-	epoch, token, record := int64(next.Epoch), gocql.UUID(next.Token), encodeRecord(next)
+	epoch, token, record := int64(next.Epoch), gocql.UUID(next.Token), next.AppendTo(nil)
 	var statements []gocql.BatchEntry
 	add := func(statement string, args ...any) {
 		statements = append(statements, gocql.BatchEntry{Stmt: statement, Args: args})
@@ -137,11 +113,10 @@ func (s *Store) swap(ctx context.Context, t store.Table, key []byte, old store.V
 	return err
 }
 
-// transact runs conditional statements on one partition as one lightweight
-// transaction. Where the condition did not hold it returns the version that was
-// found instead (zero if none). An error says nothing about the outcome, and an
-// answer beside an error neither. That it was not applied, without an error, is
-// certain: a coordinator tries again by itself only what every replica refused.
+// transact runs conditional statements on one partition as one lightweight transaction. Where
+// the condition did not hold it returns the version that was found instead (zero if none); the
+// transaction is then certainly not applied: a coordinator repeats only what every replica
+// refused. After an error the outcome is unknown, also where the answer states one.
 func (s *Store) transact(ctx context.Context, statements []gocql.BatchEntry) (present *store.Version, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.o.SwapTimeout)
 	defer cancel()
@@ -149,8 +124,8 @@ func (s *Store) transact(ctx context.Context, statements []gocql.BatchEntry) (pr
 	var iter *gocql.Iter
 	applied := false
 	if len(statements) == 1 {
-		// The columns of the answer depend on the outcome: those known since the
-		// statement was prepared are wrong for it.
+		// The columns of the answer depend on the outcome, so those of the prepared
+		// statement may be wrong.
 		iter = s.session.Query(statements[0].Stmt, statements[0].Args...).WithContext(ctx).NoSkipMetadata().
 			Consistency(s.levels.commitSwaps).SerialConsistency(gocql.Serial).Iter()
 		if iter.MapScan(found) {
@@ -184,7 +159,8 @@ func (s *Store) transact(ctx context.Context, statements []gocql.BatchEntry) (pr
 	return &v, nil
 }
 
-// History reads the rows of a root's partition behind the newest.
+// History implements store.Registers. It reads the rows of a root's partition behind the
+// newest.
 func (s *Store) History(ctx context.Context, id store.BucketID, before uint64, limit int) ([]store.Record, error) {
 	records, err := s.history(ctx, id, before, limit)
 	return records, s.fail(ctx, err, "history", id)
@@ -210,7 +186,7 @@ func (s *Store) history(
 			if epoch == nil || at == nil || *at >= *epoch {
 				continue // the present record
 			}
-			r, ok := decodeRecord(record)
+			r, ok := store.DecodeRecord(record)
 			if !ok || r.Epoch != uint64(*at) {
 				return store.Errorf(store.Corrupt, "the record that was replaced at epoch %d is damaged", *at)
 			}
@@ -221,8 +197,8 @@ func (s *Store) history(
 	return records, err
 }
 
-// Forget deletes rows of a root's partition within a lightweight transaction:
-// what such transactions write is never written otherwise.
+// Forget deletes rows of a root's partition by a lightweight transaction: rows that such
+// transactions write must not be written in another way.
 func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) error {
 	return s.fail(ctx, s.forget(ctx, id, before), "forget", id)
 }
@@ -248,17 +224,4 @@ func (s *Store) forget(ctx context.Context, id store.BucketID, before uint64) er
 			return err
 		}
 	}
-}
-
-// registerName names a register in errors.
-type registerName struct {
-	table store.Table
-	key   []byte
-}
-
-func (n registerName) String() string {
-	if id, err := uuid.FromBytes(n.key); err == nil {
-		return n.table.String() + " " + id.String()
-	}
-	return fmt.Sprintf("%s %.64q", n.table, n.key)
 }

@@ -13,10 +13,9 @@ const attempts = 3
 // pauses are those before another attempt: 10 ms on average at first.
 var pauses = wait.Backoff{First: 15 * time.Millisecond, Most: 15 * time.Second, Jitter: 2. / 3}
 
-// retry runs an attempt, each under its own time limit, until it succeeds, fails for
-// good, or the context ends. It is only for what is harmless to repeat: reads, and
-// writes that reuse their timestamp. The driver's retry policies can't tell which
-// those are.
+// retry repeats an attempt, each under its own time limit, until it succeeds, fails for good, or
+// the context ends. It is only for requests that are harmless to repeat: reads, and writes that
+// reuse their timestamp. The driver's retry policies can't distinguish those.
 func (s *Store) retry(ctx context.Context, limit time.Duration, attempt func(ctx context.Context) error) error {
 	for n := 1; ; n++ {
 		if err := s.usable(ctx); err != nil {
@@ -32,8 +31,8 @@ func (s *Store) retry(ctx context.Context, limit time.Duration, attempt func(ctx
 	}
 }
 
-// within runs an attempt under a time limit. The driver itself ends requests after
-// the longest of all limits: another timer for that would only cost.
+// within runs an attempt under a time limit. The driver ends requests after the longest of all
+// limits, so that one needs no second timer.
 func (s *Store) within(ctx context.Context, limit time.Duration, attempt func(ctx context.Context) error) error {
 	if limit >= s.o.longest() {
 		return attempt(ctx)
@@ -43,7 +42,7 @@ func (s *Store) within(ctx context.Context, limit time.Duration, attempt func(ct
 	return attempt(ctx)
 }
 
-// usable refuses work for an ended context and for a closed store.
+// usable fails for an ended context and for a closed store.
 func (s *Store) usable(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

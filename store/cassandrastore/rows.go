@@ -1,6 +1,7 @@
 package cassandrastore
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/gocql/gocql"
@@ -32,10 +33,9 @@ func (s *Store) exec(ctx context.Context, level gocql.Consistency, statement str
 	})
 }
 
-// Put writes the rows as one mutation of one partition: a single insert, or an
-// unlogged batch. A replica applies a mutation as a whole and a read of it sees
-// the whole, so it is never split here. Batches of 100 to 200 rows are the
-// fastest; large ones cost the servers memory.
+// Put writes the rows as one mutation of one partition: a single insert, or an unlogged batch. A
+// replica applies a mutation as a whole, and reads see all of it or nothing, so it is never split.
+// Batches of 100 to 200 rows are the fastest; large ones cost the servers memory.
 func (r *rows) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
 	err := store.CheckRows(rows)
 	if err == nil {
@@ -64,18 +64,15 @@ func (r *rows) Put(ctx context.Context, p store.Partition, rows ...store.Row) er
 
 // Delete writes a row tombstone.
 func (r *rows) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
-	err := store.CheckKey(key)
-	if err == nil {
-		err = store.CheckTimestamp(ts)
-	}
+	err := cmp.Or(store.CheckKey(key), store.CheckTimestamp(ts))
 	if err == nil {
 		err = r.s.exec(ctx, r.write, deleteStatement, int64(ts), gocql.UUID(p.Bucket), gocql.UUID(p.ID), key)
 	}
 	return r.s.fail(ctx, err, "delete", p)
 }
 
-// Get reads one row. The value column is always selected: a read repairs only
-// the columns that it selects, and a row must never be repaired by halves.
+// Get reads one row. It always selects the value column: a read repairs only the columns that it
+// selects, and a row must be repaired as a whole.
 func (r *rows) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
 	err := store.CheckKey(key)
 	if err != nil {
@@ -97,14 +94,11 @@ func (r *rows) Get(ctx context.Context, p store.Partition, key []byte) (store.Ro
 	return store.Row{Key: append([]byte(nil), key...), Value: value, Timestamp: store.Timestamp(*ts)}, true, nil
 }
 
-// Remove writes a range tombstone or, with zero bounds, a partition tombstone.
-// The latter keeps reads of the emptied partition cheap at once; the former
-// costs them until compaction, unless they start beyond it.
+// Remove writes a range tombstone or, with zero bounds, a partition tombstone. After the latter,
+// reads of the partition are cheap at once; the former slows reads down until compaction, unless
+// they start behind it.
 func (r *rows) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
-	err := store.CheckBounds(b)
-	if err == nil {
-		err = store.CheckTimestamp(ts)
-	}
+	err := cmp.Or(store.CheckBounds(b), store.CheckTimestamp(ts))
 	if err == nil {
 		err = r.s.usable(ctx)
 	}
@@ -124,9 +118,8 @@ func emptyBounds(b store.Bounds) bool {
 	return len(b.End) > 0 && string(b.Start) >= string(b.End)
 }
 
-// boundsCQL restricts the key: always from below, so that a read seeks past
-// tombstones before its start (the empty key is below all others), and from
-// above where there is an end.
+// boundsCQL returns the restriction of the key. It always has a lower bound, so that a read skips
+// tombstones before its start (the empty key is below all others).
 func boundsCQL(b store.Bounds) (where string, values []any) {
 	where, values = " AND key >= ?", []any{b.Start}
 	if b.Start == nil {
@@ -141,8 +134,7 @@ func boundsCQL(b store.Bounds) (where string, values []any) {
 	return where, values
 }
 
-// view is a column's bytes where they lie in the response, which nobody else
-// uses: each response has a buffer of its own. nil is a null.
+// view is a column's bytes within the response, whose buffer is not reused. nil is a null.
 type view []byte
 
 // UnmarshalCQL implements gocql.Unmarshaler.

@@ -2,7 +2,6 @@ package cassandrastore
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/store"
@@ -62,7 +61,7 @@ func guarantees() []TableOption {
 		{"read_repair", "'BLOCKING'", "quorum reads never go back: what was shown once is shown again", true},
 		{"additional_write_policy", "'99p'", "a slow replica does not fail a write; not NEVER", true},
 		{"speculative_retry", "'99p'", "a slow replica does not slow a read down", false},
-		{"default_time_to_live", "0", "a row that expires by itself would leave a hole in a listing, and a lost root", true},
+		{"default_time_to_live", "0", "a row that expires would leave a hole in a listing, or lose a root", true},
 	}
 }
 
@@ -88,10 +87,12 @@ func Tables() []TableSchema {
 			{"key", "blob", Clustering}, {valueColumn, "blob", Regular},
 		},
 		Options: append(guarantees(), tiered, chunks,
-			graceOption(rowsGrace, "far above the hint window plus the longest copy; repair within it, or deleted rows come back")),
+			graceOption(rowsGrace,
+				"far above the hint window plus the longest copy; repair within it, or deleted rows come back")),
 	}, {
 		Name: nodesTable,
-		Why:  "immutable parts of maps, written before the root that names them; 16 shards, so that no bucket's map is one partition",
+		Why: "immutable parts of maps, written before the root that names them; " +
+			"16 shards, so that no bucket's map is one partition",
 		Columns: []Column{
 			{"bucket", "uuid", PartitionKey}, {"shard", "tinyint", PartitionKey},
 			{"node", "uuid", Clustering}, {"blob", "blob", Regular},
@@ -102,9 +103,10 @@ func Tables() []TableSchema {
 	for _, t := range store.Tables() {
 		table := TableSchema{
 			Name: t.String(),
-			Why:  registerWhy[t],
+			Why:  registerWhy[t] + "; lightweight transactions only",
 			Columns: []Column{
-				{"key", "blob", PartitionKey}, {"epoch", "bigint", Regular}, {"swap_token", "uuid", Regular}, {"record", "blob", Regular},
+				{"key", "blob", PartitionKey}, {"epoch", "bigint", Regular},
+				{"swap_token", "uuid", Regular}, {"record", "blob", Regular},
 			},
 			Options: append(guarantees(), levelled, graceOption(rowsGrace, "nothing is deleted here but forgotten history")),
 		}
@@ -121,11 +123,11 @@ func Tables() []TableSchema {
 }
 
 var registerWhy = map[store.Table]string{
-	store.Roots:     "the map's root of each bucket and, below it, the roots that it replaced; lightweight transactions only",
-	store.Directory: "bucket names; lightweight transactions only",
-	store.Clocks:    "map clocks, each a partition of its own: a quorum lost stops one clock's buckets, not all; lightweight transactions only",
-	store.Busy:      "a hint which buckets may have moves in flight; lightweight transactions only",
-	store.Process:   "leader and other processes' records; lightweight transactions only",
+	store.Roots:     "the map's root of each bucket and, below it, the roots that it replaced",
+	store.Directory: "bucket names",
+	store.Clocks:    "map clocks, each a partition of its own: a quorum lost stops one clock's buckets, not all",
+	store.Busy:      "a hint which buckets may have moves in flight",
+	store.Process:   "leader and other processes' records",
 }
 
 // Create is the CQL statement that creates the table in a keyspace.
@@ -146,7 +148,8 @@ func (t TableSchema) Create(keyspace string) string {
 		fmt.Fprintf(&b, "  %s %s%s,\n", c.Name, c.Type, static)
 	}
 	key := append([]string{"(" + strings.Join(partition, ", ") + ")"}, clustering...)
-	fmt.Fprintf(&b, "  PRIMARY KEY (%s)\n) WITH comment = '%s'", strings.Join(key, ", "), strings.ReplaceAll(t.Why, "'", "''"))
+	fmt.Fprintf(&b, "  PRIMARY KEY (%s)\n) WITH comment = '%s'",
+		strings.Join(key, ", "), strings.ReplaceAll(t.Why, "'", "''"))
 	if t.Clustering != "" {
 		fmt.Fprintf(&b, "\n  AND CLUSTERING ORDER BY (%s)", t.Clustering)
 	}
@@ -165,18 +168,13 @@ func CreateKeyspace(keyspace string, r Replication) (string, error) {
 		return "", err
 	}
 	if len(r) == 0 {
-		return "", store.Errorf(store.InvalidArgument, "no data centre is to keep a copy of %s", keyspace)
+		return "", store.Errorf(store.InvalidArgument, "no data centre keeps a copy of %s", keyspace)
 	}
-	var names []string
-	for name, copies := range r {
-		if copies < 1 || strings.ContainsAny(name, `'"`) || name == "" {
-			return "", store.Errorf(store.InvalidArgument, "%d copies in the data centre %q", copies, name)
-		}
-		names = append(names, name)
-	}
-	slices.Sort(names)
 	cql := fmt.Sprintf("CREATE KEYSPACE IF NOT EXISTS %s WITH replication = {'class': 'NetworkTopologyStrategy'", keyspace)
-	for _, name := range names {
+	for _, name := range sorted(r) {
+		if r[name] < 1 || strings.ContainsAny(name, `'"`) || name == "" {
+			return "", store.Errorf(store.InvalidArgument, "%d copies in the data centre %q", r[name], name)
+		}
 		cql += fmt.Sprintf(", '%s': %d", name, r[name])
 	}
 	return cql + "} AND durable_writes = true;", nil
@@ -212,7 +210,7 @@ func PrintGrants(keyspace, role string) (string, error) {
 	if role == "" || strings.ContainsAny(role, "\n\r\x00") {
 		return "", store.Errorf(store.InvalidArgument, "%q is no name of a role", role)
 	}
-	// As it is written, with capitals and all.
+	// Quoted, so that capitals count.
 	role = `"` + strings.ReplaceAll(role, `"`, `""`) + `"`
 	return fmt.Sprintf(`-- For servers and rebalancers: reads and writes in one keyspace. Make the role before:
 --   CREATE ROLE %[2]s WITH LOGIN = true AND PASSWORD = '...';

@@ -24,10 +24,9 @@ func (o Options) cluster(auth gocql.Authenticator) *gocql.ClusterConfig {
 	// The default of 200 µs costs a millisecond per request and gains nothing.
 	c.WriteCoalesceWaitTime = 0
 	c.RetryPolicy = nil
-	// Each statement carries its timestamp; one without must not get the
-	// driver's unnoticed.
+	// Each statement has its timestamp; one without must not silently get the driver's.
 	c.DefaultTimestamp = false
-	// Paging goes by key and LIMIT: a driver's page would cut the LIMIT short.
+	// Paging is by key and LIMIT: a driver's page would end before the LIMIT.
 	c.PageSize = 0
 	c.SerialConsistency = gocql.Serial
 	c.Consistency = gocql.LocalQuorum
@@ -40,13 +39,12 @@ func (o Options) cluster(auth gocql.Authenticator) *gocql.ClusterConfig {
 	return c
 }
 
-// longest is the longest limit of an attempt. It takes a pointer for those who ask in
-// each attempt: a copy of all options on their stack would have it grow.
+// longest is the longest limit of an attempt. It has a pointer receiver as it is called in each
+// attempt: a copy of all options would make the stack grow.
 func (o *Options) longest() time.Duration { return max(o.ReadTimeout, o.WriteTimeout, o.SwapTimeout) }
 
-// local narrows the configuration to one data centre and a keyspace: the host
-// filter leaves no host of another one to fall back to, so that LOCAL_QUORUM is
-// always a quorum of this data centre.
+// local restricts the configuration to one data centre and a keyspace. The host filter excludes
+// hosts of other data centres, so that LOCAL_QUORUM is always a quorum of this one.
 func local(c *gocql.ClusterConfig, dataCentre, keyspace string) *gocql.ClusterConfig {
 	c.Keyspace = keyspace
 	c.HostFilter = gocql.DataCentreHostFilter(dataCentre)
@@ -55,7 +53,7 @@ func local(c *gocql.ClusterConfig, dataCentre, keyspace string) *gocql.ClusterCo
 	return c
 }
 
-// driverLog takes what the driver has to say, which is about connections.
+// driverLog logs the driver's messages, which are about connections.
 type driverLog struct{ log *slog.Logger }
 
 func (l driverLog) Print(v ...any) {

@@ -8,11 +8,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Slice reads one page, with one request in the usual case.
+// Slice reads one page, usually with one request.
 //
-// A request reads at most about o.PageBytes(): how many rows that are is
-// learned per partition, so a page may end early, with More set. All rows of a
-// page are from one request, hence of one moment.
+// A request reads about o.PageBytes() at most. Its row limit is estimated from earlier pages of
+// the partition, so a page may end early, with More set. All rows of a page are from one request,
+// hence of one moment.
 func (r *rows) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
 	err := store.CheckSlice(b, o)
 	if err == nil {
@@ -29,8 +29,7 @@ func (r *rows) Slice(ctx context.Context, p store.Partition, b store.Bounds, o s
 	return page, r.s.fail(ctx, err, "slice", p)
 }
 
-// sliceStatement selects what the options ask for. The value is always read:
-// a read repairs only the columns that it selects.
+// sliceStatement always selects the value: a read repairs only the columns that it selects.
 func sliceStatement(where string, o store.SliceOptions) string {
 	columns := "key, v"
 	if o.Timestamps {
@@ -73,7 +72,7 @@ func scanPage(iter *gocql.Iter, b store.Bounds, limit int, o store.SliceOptions)
 	for bytes < most && iter.Scan(dest...) {
 		seen++
 		if value == nil {
-			continue // not written by this store: such a row is no entry
+			continue // a foreign row
 		}
 		bytes += len(key) + len(value)
 		page.Rows = append(page.Rows, store.Row{Key: key, Value: value, Timestamp: store.Timestamp(ts)})

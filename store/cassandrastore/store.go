@@ -22,8 +22,8 @@ type Store struct {
 	auth    gocql.Authenticator
 	closed  atomic.Bool
 
-	// remote holds a session per other data centre, opened when first needed: under mu,
-	// which may take as long as connecting does.
+	// remote has a session for each other data centre, opened at first use. mu is held while
+	// connecting.
 	mu     sync.Mutex
 	remote map[string]*gocql.Session
 	// sites is the data centre of each node, by host id.
@@ -41,8 +41,8 @@ var (
 	errClosed = store.Errorf(store.Unavailable, "the store is closed")
 )
 
-// EachQuorum returns the rows read and written through a quorum of each data
-// centre. It stops while a data centre is away; movers pause then.
+// EachQuorum implements store.EachQuorum. It fails while a data centre can't be reached; movers
+// pause then.
 func (s *Store) EachQuorum() store.Rows {
 	return &rows{s: s, read: gocql.EachQuorum, write: gocql.EachQuorum, memory: s.memory}
 }

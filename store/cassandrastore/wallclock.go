@@ -3,6 +3,7 @@ package cassandrastore
 import (
 	"context"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -12,8 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Servers lists the nodes of all data centres that hold copies of the keyspace, by
-// their host ids, as one coordinator knows them.
+// Servers implements store.WallClock: the nodes of all data centres that hold copies of the
+// keyspace. Their names are host ids.
 func (s *Store) Servers(ctx context.Context) ([]store.Server, error) {
 	servers, err := s.servers(ctx)
 	return servers, s.fail(ctx, err, "list", text("the cluster's nodes"))
@@ -28,14 +29,18 @@ func (s *Store) servers(ctx context.Context) (servers []store.Server, err error)
 		return nil, err
 	}
 	copies := copiesOf(replication)
+	servers, err = s.nodes(ctx)
+	return slices.DeleteFunc(servers, func(n store.Server) bool { return copies[n.DataCentre] == 0 }), err
+}
+
+// nodes lists the nodes of all data centres, as one coordinator knows them.
+func (s *Store) nodes(ctx context.Context) (nodes []store.Server, err error) {
 	err = s.retry(ctx, s.o.ReadTimeout, func(ctx context.Context) error {
-		servers = nil
+		nodes = nil
 		add := func(id, address, dataCentre string) {
-			if copies[dataCentre] > 0 {
-				servers = append(servers, store.Server{
-					Name: id, Address: address, DataCentre: dataCentre, Near: dataCentre == s.o.DataCentre,
-				})
-			}
+			nodes = append(nodes, store.Server{
+				Name: id, Address: address, DataCentre: dataCentre, Near: dataCentre == s.o.DataCentre,
+			})
 		}
 		iter := s.session.Query("SELECT host_id, data_center, native_address, native_port FROM system.peers_v2").
 			WithContext(ctx).Consistency(gocql.One).Iter()
@@ -52,16 +57,16 @@ func (s *Store) servers(ctx context.Context) (servers []store.Server, err error)
 		}
 		return iter.Close()
 	})
-	return servers, err
+	return nodes, err
 }
 
-// timeStatement reads no disk and runs on the thread that took it: of a table that
-// lives in memory, which every role may read, a row that is always there. A row of
+// timeStatement reads a row that is always there from a virtual table, which every role may
+// read: the coordinator answers without the disk and without changing threads. A row of
 // system.local takes three times as long.
 const timeStatement = "SELECT to_unix_timestamp(now()) FROM system_virtual_schema.keyspaces " +
 	"WHERE keyspace_name = 'system_virtual_schema'"
 
-// Time asks a node for its time of day.
+// Time implements store.WallClock.
 func (s *Store) Time(ctx context.Context, server string) (time.Time, error) {
 	t, err := s.time(ctx, server)
 	return t, s.fail(ctx, err, "ask for", text("the time of node "+server))
@@ -86,7 +91,7 @@ func (s *Store) time(ctx context.Context, server string) (time.Time, error) {
 	return time.UnixMilli(millis), err
 }
 
-// sessionOf returns the session that reaches a node: that of its data centre.
+// sessionOf returns the session of a node's data centre.
 func (s *Store) sessionOf(ctx context.Context, server string) (*gocql.Session, error) {
 	s.sitesMu.Lock()
 	dataCentre, known := s.sites[server]
@@ -110,8 +115,8 @@ func (s *Store) sessionOf(ctx context.Context, server string) (*gocql.Session, e
 	return s.sessionIn(ctx, dataCentre)
 }
 
-// chosen is a policy that sends a query to the host that its context names (onHost),
-// and all others where the policy within says.
+// chosen is a policy that sends a query to the host named in its context (onHost). Other
+// queries go where the policy within sends them.
 type chosen struct {
 	gocql.HostSelectionPolicy
 	mu    sync.RWMutex
@@ -124,7 +129,7 @@ func newChosen(within gocql.HostSelectionPolicy) *chosen {
 
 type hostKey struct{}
 
-// onHost has a query sent to one host.
+// onHost returns a context whose queries go to one host.
 func onHost(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, hostKey{}, id)
 }

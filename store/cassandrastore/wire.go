@@ -8,9 +8,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// batchEntries is a batch of rows in the driver's terms. A mover writes hundreds of
-// thousands of rows in a second, so each value is handed over in its form on the
-// wire, by pointer: it costs the driver no conversion and no memory of its own.
+// batchEntries returns rows as statements of a batch. A mover writes hundreds of thousands of rows
+// per second, so each value is passed in its wire format, by pointer: the driver converts and
+// allocates nothing.
 func batchEntries(p store.Partition, rows []store.Row) []gocql.BatchEntry {
 	const columns = 5
 	entries := make([]gocql.BatchEntry, len(rows))

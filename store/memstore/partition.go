@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"bytes"
 	"slices"
 
 	"github.com/tidwall/btree"
@@ -33,7 +32,7 @@ type removal struct {
 // write stores v under key if it wins. It keeps the memory of v.
 func (p *partition) write(key string, v version) {
 	for _, r := range p.removals {
-		if r.ts >= v.ts && within(key, r.bounds) {
+		if r.ts >= v.ts && store.Within(key, r.bounds) {
 			return
 		}
 	}
@@ -67,19 +66,13 @@ func (p *partition) remove(r removal) {
 	p.removals = append(slices.DeleteFunc(p.removals, r.covers), r)
 }
 
-// covers reports whether r hides everything that o hides. With exclusive starts it may
-// return false although it does.
-func (r removal) covers(o removal) bool {
-	start := bytes.Compare(r.bounds.Start, o.bounds.Start)
-	return r.ts >= o.ts &&
-		(start < 0 || start == 0 && r.bounds.StartExclusive == o.bounds.StartExclusive || len(r.bounds.Start) == 0) &&
-		(len(r.bounds.End) == 0 || len(o.bounds.End) > 0 && bytes.Compare(r.bounds.End, o.bounds.End) >= 0)
-}
+// covers reports whether r hides everything that o hides.
+func (r removal) covers(o removal) bool { return r.ts >= o.ts && r.bounds.Covers(o.bounds) }
 
 // walk visits the versions within b, tombstones included, until visit returns false.
 func (p *partition) walk(b store.Bounds, reverse bool, visit func(key string, v version) bool) {
 	step := func(key string, v version) bool {
-		if !within(key, b) {
+		if !store.Within(key, b) {
 			// A bound may be met, and skipped, before there is more within.
 			return key == string(b.Start) || key == string(b.End)
 		}
@@ -93,12 +86,4 @@ func (p *partition) walk(b store.Bounds, reverse bool, visit func(key string, v 
 	default:
 		p.rows.Descend(string(b.End), step)
 	}
-}
-
-// within reports whether key lies in b.
-func within(key string, b store.Bounds) bool {
-	if len(b.Start) > 0 && (key < string(b.Start) || b.StartExclusive && key == string(b.Start)) {
-		return false
-	}
-	return len(b.End) == 0 || key < string(b.End)
 }

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 
@@ -41,11 +42,7 @@ func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.V
 
 // Scan implements store.Registers.
 func (s *Store) Scan(ctx context.Context, t store.Table, after []byte, limit int) (keys [][]byte, err error) {
-	invalid := store.CheckLimit(limit)
-	if invalid == nil {
-		invalid = store.CheckTable(t)
-	}
-	err = s.read(ctx, "scan "+t.String(), invalid, func() error {
+	err = s.read(ctx, "scan "+t.String(), cmp.Or(store.CheckLimit(limit), store.CheckTable(t)), func() error {
 		scan(s.registers[t], string(after), limit, func(key string, _ store.Record) bool {
 			keys = append(keys, []byte(key))
 			return true

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 
 	"github.com/evenkeel/evenkeel/store"
@@ -11,7 +12,10 @@ import (
 func (s *Store) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
 	return s.write(ctx, "put", store.CheckRows(rows), func() error {
 		if len(rows) > 0 {
-			s.partition(p).put(rows...)
+			part := s.partition(p)
+			for _, r := range rows {
+				part.write(string(r.Key), version{value: clone(r.Value), ts: r.Timestamp})
+			}
 		}
 		return nil
 	})
@@ -19,11 +23,7 @@ func (s *Store) Put(ctx context.Context, p store.Partition, rows ...store.Row) e
 
 // Delete implements store.Rows.
 func (s *Store) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
-	invalid := store.CheckKey(key)
-	if invalid == nil {
-		invalid = store.CheckTimestamp(ts)
-	}
-	return s.write(ctx, "delete", invalid, func() error {
+	return s.write(ctx, "delete", cmp.Or(store.CheckKey(key), store.CheckTimestamp(ts)), func() error {
 		s.partition(p).write(string(key), version{ts: ts})
 		return nil
 	})
@@ -31,11 +31,7 @@ func (s *Store) Delete(ctx context.Context, p store.Partition, key []byte, ts st
 
 // Remove implements store.Rows.
 func (s *Store) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
-	invalid := store.CheckBounds(b)
-	if invalid == nil {
-		invalid = store.CheckTimestamp(ts)
-	}
-	return s.write(ctx, "remove", invalid, func() error {
+	return s.write(ctx, "remove", cmp.Or(store.CheckBounds(b), store.CheckTimestamp(ts)), func() error {
 		b.Start, b.End = bytes.Clone(b.Start), bytes.Clone(b.End)
 		s.partition(p).remove(removal{b, ts})
 		return nil
@@ -97,20 +93,13 @@ func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int
 				return !live
 			})
 			if live {
-				found = append(found, parseAddress(key))
+				found = append(found, store.PartitionAt(key))
 			}
 			return live
 		})
 		return nil
 	})
 	return found, err
-}
-
-// put writes rows in new memory.
-func (p *partition) put(rows ...store.Row) {
-	for _, r := range rows {
-		p.write(string(r.Key), version{value: clone(r.Value), ts: r.Timestamp})
-	}
 }
 
 // partition returns a partition, creating it if necessary.
@@ -126,9 +115,4 @@ func (s *Store) partition(p store.Partition) *partition {
 // clone copies b; unlike bytes.Clone it never returns nil.
 func clone(b []byte) []byte { return append(make([]byte, 0, len(b)), b...) }
 
-func address(p store.Partition) string { return string(p.Bucket[:]) + string(p.ID[:]) }
-
-func parseAddress(s string) (p store.Partition) {
-	copy(p.ID[:], s[copy(p.Bucket[:], s):])
-	return p
-}
+func address(p store.Partition) string { return string(p.AppendTo(nil)) }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,19 +15,18 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// partialSuffix names a backup that is not complete.
+// partialSuffix is the suffix of a backup's directory until it is complete.
 const partialSuffix = ".partial"
 
-// Backup writes a copy of the store as it is at one moment into a new directory, on the
-// machine of the process, while calls go on. Everything that was acknowledged before the
-// call began is in it; of writes under way, a first part in the order of the log. The
-// directory gets its name when all of it is synced. Tables are hard links where dir lies
-// on the same file system, else copies. progress, unless nil, is told of each file that
-// is done, and must not block.
+// Backup writes a copy of the store, as of one moment, into a new directory on this machine,
+// while calls go on. It has all writes that were acknowledged before the call, and of those
+// under way a first part in the order of the log. The directory gets its name when all of it
+// is synced. Tables are hard links where dir is on the same file system, else copies. progress,
+// unless nil, is called after each file, and must not block.
 //
 // It fails with InvalidArgument if dir exists or its parent does not, with Conflict while
 // another backup of this store is under way, with Unavailable where the store or the target
-// can't be written; then nothing is left of it, and the store goes on.
+// can't be written. After an error nothing is left of the backup, and the store goes on.
 func (s *Store) Backup(ctx context.Context, dir string, progress func(store.Size)) (store.Size, error) {
 	size, err := s.backup(ctx, filepath.Clean(dir), progress)
 	return size, store.Wrap("back up "+s.dir+" to "+dir, s.translate(err))
@@ -38,13 +36,13 @@ func (s *Store) backup(ctx context.Context, dir string, progress func(store.Size
 	if !s.backups.TryLock() {
 		return store.Size{}, store.Errorf(store.Conflict, "another backup of this directory is under way: wait for its end")
 	}
-	// The checkpoint ends it, wherever it has begun: where the store's writes hang, that is
-	// when they go on.
+	// Called by the checkpoint once it has begun: where the store's writes wait, Backup returns
+	// earlier.
 	end := func() {
 		s.copies.target.Store(nil)
 		s.backups.Unlock()
 	}
-	if err := s.enter(ctx); err != nil {
+	if err := s.enter(ctx, nil); err != nil {
 		end()
 		return store.Size{}, err
 	}
@@ -54,7 +52,7 @@ func (s *Store) backup(ctx context.Context, dir string, progress func(store.Size
 		err = store.Errorf(store.InvalidArgument, "the target lies within the data directory: choose one outside")
 	}
 	if err == nil {
-		// What is visible is in the log's file then, and is copied from there.
+		// All that is visible is then in the log file, which is copied.
 		err = s.settle(ctx)
 	}
 	if err != nil {
@@ -88,7 +86,7 @@ func (s *Store) backup(ctx context.Context, dir string, progress func(store.Size
 	return t.size(), nil
 }
 
-// liesIn reports whether a path lies in a directory.
+// liesIn reports whether a path is below a directory.
 func liesIn(dir, path string) bool {
 	dir, err := filepath.Abs(dir)
 	path, perr := filepath.Abs(path)
@@ -99,7 +97,7 @@ func liesIn(dir, path string) bool {
 type target struct {
 	ctx      context.Context
 	quit     <-chan struct{}
-	dir      string // by which name until it is complete
+	dir      string // with partialSuffix
 	progress func(store.Size)
 
 	mu     sync.Mutex
@@ -107,29 +105,27 @@ type target struct {
 	failed error
 }
 
-// prepare refuses a target that can't be one.
+// prepare refuses invalid targets.
 func (t *target) prepare(fsys vfs.FS, dir string) error {
 	parent := fsys.PathDir(dir)
 	if info, err := fsys.Stat(parent); err != nil || !info.IsDir() {
 		return store.Errorf(store.InvalidArgument, "%s is no directory: make it, or choose another target", parent)
 	}
-	if _, err := fsys.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		if err != nil {
+	for path, reason := range map[string]string{
+		dir:   "a backup is written into a new directory",
+		t.dir: "a backup into it did not end; remove it, or choose another target",
+	} {
+		switch _, err := fsys.Stat(path); {
+		case err == nil:
+			return store.Errorf(store.InvalidArgument, "%s exists: %s", path, reason)
+		case !errors.Is(err, os.ErrNotExist):
 			return err
 		}
-		return store.Errorf(store.InvalidArgument, "%s exists: a backup is written into a new directory", dir)
-	}
-	if _, err := fsys.Stat(t.dir); !errors.Is(err, os.ErrNotExist) {
-		if err != nil {
-			return err
-		}
-		return store.Errorf(store.InvalidArgument,
-			"%s exists: a backup into it did not end; remove it, or choose another target", t.dir)
 	}
 	return nil
 }
 
-// finish makes a checkpoint a data directory, and gives it its name.
+// finish turns a checkpoint into a data directory, and gives it its name.
 func (t *target) finish(fsys vfs.FS, dir string) error {
 	if err := t.alive(); err != nil {
 		return err
@@ -138,7 +134,7 @@ func (t *target) finish(fsys vfs.FS, dir string) error {
 		return err
 	}
 	if _, err := fsys.Stat(dir); err == nil {
-		return store.Errorf(store.InvalidArgument, "%s was made by somebody else meanwhile", dir)
+		return store.Errorf(store.InvalidArgument, "%s was created meanwhile by another program", dir)
 	}
 	if err := fsys.Rename(t.dir, dir); err != nil {
 		return err
@@ -146,7 +142,7 @@ func (t *target) finish(fsys vfs.FS, dir string) error {
 	return syncDir(fsys, fsys.PathDir(dir))
 }
 
-// alive fails once nobody waits for the backup any more.
+// alive fails once the backup has been cancelled.
 func (t *target) alive() error {
 	select {
 	case <-t.quit:
@@ -184,20 +180,20 @@ func (t *target) add(bytes int64) {
 
 // backupFS is the file system that Pebble sees. It does two things for backups.
 //
-// What is written to a backup goes past guardFS: a target that is full or broken ends
-// the backup, not the store's writes.
+// Writes to a backup bypass guardFS: a target that is full or broken ends the backup, not the
+// store's writes.
 //
-// And it knows how far each log is written. Pebble copies a log while it grows, and the
-// file may have old bytes behind its end, as logs are made anew from old ones: a copy
-// with such bytes in its middle counts as damaged. So no more is copied than was written
-// when the copy began.
+// And it counts the bytes written to each log. Pebble copies a log while it grows. The file may
+// have old bytes behind its end, since Pebble reuses the files of old logs; a copy with such
+// bytes in the middle would count as damaged. So a copy gets only the bytes that were written
+// when it began.
 type backupFS struct {
 	vfs.FS        // guardFS
 	under  vfs.FS // the one below it
 	target atomic.Pointer[target]
 
 	mu   sync.Mutex
-	logs map[string]*atomic.Int64 // by the base name: how many bytes are written
+	logs map[string]*atomic.Int64 // bytes written, by base name
 }
 
 func newBackupFS(guard, under vfs.FS) *backupFS {
@@ -206,7 +202,7 @@ func newBackupFS(guard, under vfs.FS) *backupFS {
 
 func (b *backupFS) Unwrap() vfs.FS { return b.FS }
 
-// of returns the backup that a path belongs to, nil for none.
+// of returns the backup that a path belongs to, or nil.
 func (b *backupFS) of(path string) *target {
 	t := b.target.Load()
 	if t != nil && (path == t.dir || strings.HasPrefix(path, t.dir+"/")) {
@@ -217,7 +213,7 @@ func (b *backupFS) of(path string) *target {
 
 func isLog(path string) bool { return strings.HasSuffix(path, ".log") }
 
-// written counts what is written to a log from now on.
+// written wraps a new file, if it is a log, to count the bytes written to it.
 func (b *backupFS) written(name string, f vfs.File, err error) (vfs.File, error) {
 	if err != nil || !isLog(name) {
 		return f, err
@@ -272,8 +268,8 @@ func (b *backupFS) Remove(name string) error {
 	return b.FS.Remove(name)
 }
 
-// Link copies where the file system has no links, also where it says so by a lack of
-// permission, which Pebble takes for final.
+// Link copies the file where links fail for lack of permission, as on file systems that have
+// none: Pebble would give up.
 func (b *backupFS) Link(from, to string) error {
 	t := b.of(to)
 	if t == nil {
@@ -304,7 +300,7 @@ func (b *backupFS) OpenDir(name string) (vfs.File, error) {
 	return b.FS.OpenDir(name)
 }
 
-// holds reports whether a directory is the one in which the backup under way is made.
+// holds reports whether a directory is the parent of the backup under way.
 func (b *backupFS) holds(name string) bool {
 	t := b.target.Load()
 	return t != nil && b.PathDir(t.dir) == name
@@ -329,8 +325,7 @@ func (f *logFile) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// copyFile is a file of a backup. It takes no more than rest bytes, if that is not
-// negative.
+// copyFile is a file of a backup. It drops what exceeds rest bytes, unless rest is negative.
 type copyFile struct {
 	vfs.File
 	t     *target
@@ -366,7 +361,7 @@ func (f *copyFile) Close() error {
 	return err
 }
 
-// markFormat writes the file that makes a directory one of evenkeel's, as the last one.
+// markFormat writes the format file, the last step of making a data directory.
 func markFormat(fsys vfs.FS, dir string) error {
 	path := fsys.PathJoin(dir, FormatFile)
 	temporary := path + ".new"
@@ -392,14 +387,14 @@ func syncDir(fsys vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Restore copies a backup, or the data directory of a store that is closed, into dir, which
-// is empty or is made, and opens and closes it there as a check. The backup is only read.
-// What is left of a Restore that was interrupted is refused by Open. progress, unless nil,
-// is told of each file that is done.
+// Restore copies a backup, or the data directory of a closed store, into dir, which must be
+// empty or is created, and opens and closes the copy as a check. The backup is only read. Open
+// refuses the rest of a Restore that was interrupted. progress, unless nil, is called after each
+// file. The end of ctx is noticed between files.
 //
-// It fails with InvalidArgument if from is no backup, or of a newer format, or if dir holds
-// something, with Corrupt if the backup is damaged, with Unavailable if from is in use or
-// dir can't be written. What it has written is removed then.
+// It fails with InvalidArgument if from is no backup, or of a newer format, or if dir is not
+// empty, with Corrupt if the backup is damaged, with Unavailable if from is in use or dir can't
+// be written. After an error its files are removed.
 func Restore(ctx context.Context, from, dir string, o Options, progress func(store.Size)) (store.Size, error) {
 	size, err := restore(ctx, from, dir, o, progress)
 	return size, store.Wrap("restore "+from+" into "+dir, translate(dir, err))
@@ -434,7 +429,7 @@ func restore(ctx context.Context, from, dir string, o Options, progress func(sto
 			return size, err
 		}
 		to := fsys.PathJoin(dir, name)
-		if err := copySynced(ctx, fsys, fsys.PathJoin(from, name), to); err != nil {
+		if err := vfs.Copy(fsys, fsys.PathJoin(from, name), to); err != nil {
 			return size, err
 		}
 		info, err := fsys.Stat(to)
@@ -458,7 +453,7 @@ func restore(ctx context.Context, from, dir string, o Options, progress func(sto
 }
 
 // backedUp lists the files of a backup that are copied: all but the format and the lock,
-// which are made anew. Directories (the estimates of counters) are left out.
+// which Restore creates. It omits directories (the estimates of counters).
 func backedUp(fsys vfs.FS, from string) (names []string, err error) {
 	info, err := fsys.Stat(from)
 	if err != nil {
@@ -493,7 +488,7 @@ func backedUp(fsys vfs.FS, from string) (names []string, err error) {
 	return names, nil
 }
 
-// emptyDir makes a directory, or makes sure that one is empty; made: it was not there.
+// emptyDir checks that a directory is empty, or creates it.
 func emptyDir(fsys vfs.FS, dir string) (made bool, err error) {
 	names, err := fsys.List(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -511,7 +506,7 @@ func emptyDir(fsys vfs.FS, dir string) (made bool, err error) {
 	return false, nil
 }
 
-// removeWithin removes what is in a directory that was empty, and itself if it was made.
+// removeWithin removes the content of a directory, and also the directory if itself is true.
 func removeWithin(fsys vfs.FS, dir string, itself bool) {
 	if itself {
 		_ = fsys.RemoveAll(dir)
@@ -523,32 +518,4 @@ func removeWithin(fsys vfs.FS, dir string, itself bool) {
 			_ = fsys.RemoveAll(fsys.PathJoin(dir, name))
 		}
 	}
-}
-
-// copySynced copies a file, and ends early when ctx does.
-func copySynced(ctx context.Context, fsys vfs.FS, from, to string) error {
-	in, err := fsys.Open(from, vfs.SequentialReadsOption)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := fsys.Create(to, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, readerWithin{ctx, in})
-	return errors.Join(err, out.Sync(), out.Close())
-}
-
-// readerWithin reads for as long as ctx lasts.
-type readerWithin struct {
-	ctx context.Context
-	in  io.Reader
-}
-
-func (r readerWithin) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.in.Read(p)
 }

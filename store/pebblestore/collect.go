@@ -1,7 +1,8 @@
 package pebblestore
 
 import (
-	"errors"
+	"context"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -12,11 +13,11 @@ import (
 // collectAtMost bounds the entries of one collection.
 const collectAtMost = 10_000
 
-// collectLoop drops tombstones and removals whose grace is over. It finds them by the queue
-// table, oldest first; with nothing due that is one seek.
+// collectLoop drops expired tombstones and removals. It finds them by the queue table, oldest
+// first; while none has expired that is one seek.
 func (s *Store) collectLoop() {
 	defer s.background.Done()
-	tick := time.NewTicker(s.o.collectEvery)
+	tick := time.NewTicker(max(min(time.Minute, s.o.TombstoneGrace/10), time.Millisecond))
 	defer tick.Stop()
 	for {
 		select {
@@ -25,50 +26,41 @@ func (s *Store) collectLoop() {
 		case <-tick.C:
 		}
 		if err := s.collect(collectAtMost); err != nil {
-			s.o.Logger.Warn("dead rows could not be collected; it is tried again", "dir", s.dir, "cause", err)
+			s.o.Logger.Warn("expired tombstones could not be dropped; it is tried again", "dir", s.dir, "cause", err)
 		}
 	}
 }
 
-// collect drops up to limit tombstones and removals whose grace is over. It needs no sync:
-// what a crash undoes is collected again.
-func (s *Store) collect(limit int) (err error) {
+// collect drops up to limit expired tombstones and removals. It needs no sync: what a crash
+// undoes is collected again.
+func (s *Store) collect(limit int) error {
 	if err := s.disk.admit(true, 0); err != nil {
 		return err
 	}
 	due := s.o.now().Add(-s.o.TombstoneGrace).UnixMicro()
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{tableQueue}, UpperBound: []byte{tableQueue + 1}})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, it.Close()) }()
-	for more := it.First(); more && limit > 0; more = it.Next() {
+	lower, upper := []byte{tableQueue}, []byte{tableQueue + 1}
+	return s.walk(context.Background(), lower, upper, func(entry, _ []byte) (bool, error) {
 		limit--
-		at, dead, ok := splitQueueKey(it.Key())
+		at, dead, ok := splitQueueKey(entry)
 		if !ok {
-			return store.Errorf(store.Corrupt, "the queue entry %x has no valid form", it.Key())
-		}
-		if at > due {
-			break
+			return false, store.Errorf(store.Corrupt, "the queue entry %x has no valid form", entry)
 		}
 		select {
 		case <-s.quit:
-			return nil
+			return false, nil
 		default:
 		}
-		if dead[0] == tableRemovals {
-			err = s.collectRemoval(it.Key(), dead)
-		} else {
-			err = s.collectTombstone(it.Key(), dead, at)
+		switch {
+		case at > due:
+			return false, nil
+		case dead[0] == tableRemovals:
+			return limit > 0, s.collectRemoval(entry, dead)
 		}
-		if err != nil {
-			return err
-		}
-	}
-	return it.Error()
+		return limit > 0, s.collectTombstone(entry, dead, at)
+	})
 }
 
-// collectTombstone drops a tombstone if it is still the one that was queued.
+// collectTombstone drops a tombstone unless it was replaced after it was queued.
 func (s *Store) collectTombstone(entry, phys []byte, at int64) error {
 	m := s.lockKeys(partitionOf(phys), [][]byte{phys})
 	defer m.unlock()
@@ -83,17 +75,14 @@ func (s *Store) collectTombstone(entry, phys []byte, at int64) error {
 	return s.dropEntry(b, entry)
 }
 
-// collectRemoval drops a removal; a wider one may have taken its place before.
+// collectRemoval drops a removal, if it is still there: a wider one may have replaced it.
 func (s *Store) collectRemoval(entry, key []byte) error {
 	p := partitionOf(key)
 	m := s.lockPartition(p)
 	defer m.unlock()
-	var kept []removal
-	for _, v := range s.removals.of(p) {
-		if string(removalKey(p, v.at)) != string(key) {
-			kept = append(kept, v)
-		}
-	}
+	kept := slices.DeleteFunc(slices.Clone(s.removals.of(p)), func(v removal) bool {
+		return string(removalKey(p, v.at)) == string(key)
+	})
 	b := s.db.NewBatch()
 	_ = b.Delete(key, nil)
 	err := s.dropEntry(b, entry)

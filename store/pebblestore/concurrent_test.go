@@ -26,7 +26,8 @@ func TestConcurrentArrivals(t *testing.T) {
 
 func concurrentArrivals(t *testing.T, noSync bool) {
 	r := seed.New(t)
-	s := openMem(t, vfs.NewMem(), Options{NoSync: noSync, MemTableBytes: 16 << 20, ceilingStep: 1})
+	s := openMem(t, vfs.NewMem(), Options{NoSync: noSync, MemTableBytes: 16 << 20})
+	s.newest.step = 1
 	defer s.Close()
 	rounds := 3000
 	if race.Enabled {

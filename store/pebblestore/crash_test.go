@@ -236,7 +236,8 @@ func TestPowerLoss(t *testing.T) {
 		fs := vfs.NewCrashableMem()
 		var l ledger
 		for lives := range 3 {
-			s := openMem(t, fs, Options{MemTableBytes: 256 << 10, ceilingStep: 50})
+			s := openMem(t, fs, Options{MemTableBytes: 256 << 10})
+			s.newest.step = 50
 			l.check(t, s)
 			var mu sync.Mutex
 			var after *vfs.MemFS

@@ -15,23 +15,23 @@ import (
 )
 
 const (
-	// usageEvery is how long one look at the free space serves, unless an eighth
-	// of the reserve is written sooner.
+	// usageEvery is how long a reading of the free space is used, unless an eighth of
+	// the reserve is written sooner.
 	usageEvery = 100 * time.Millisecond
-	// retryEvery is how often a write that met a shortage is tried again.
+	// retryEvery is the pause before a write that failed for a shortage is repeated.
 	retryEvery = 50 * time.Millisecond
-	// restEvery is how long compactions rest after one has met its limit.
+	// restEvery is how long compactions pause after one has reached its limit.
 	restEvery = time.Second
 )
 
-// The reserve is free space that is shared out so that a disk which this store
-// alone has filled can always be opened again. Puts stop at all of it. Deletes,
-// which need space before they give any, stop at a half. Compactions, which give
-// the space back, stop at a quarter. The last quarter is for flushing what the
-// logs hold: at most memTablesQueued memtables, the engine's limit, each of
-// which is therefore at most a sixteenth.
+// The reserve is the free space below which puts are refused, so that a store can always be
+// opened again on a disk that it has filled alone: 1 GiB, but at most a twentieth of the disk.
+// Deletes, which need space before they free any, stop at a half of it. Compactions, which free
+// the space, stop at a quarter. The last quarter is for flushing the logs: at most
+// memTablesQueued memtables, the engine's limit. So each of them is at most a sixteenth.
 const (
-	defaultReserve  = 1 << 30
+	maxReserve      = 1 << 30
+	reserveShare    = 20
 	freesShare      = 2
 	compactionShare = 4
 	memTablesQueued = 4
@@ -39,60 +39,53 @@ const (
 	minMemTable     = 64 << 10
 )
 
-// errReserved is what a compaction gets at its limit.
+// errReserved is the error of a compaction at its limit.
 var errReserved = fmt.Errorf("the disk's last space is kept for opening the store again: %w", syscall.ENOSPC)
 
-// disk knows whether the store may write. It has two sources: a look at the
-// free space now and then, and the file system under Pebble
-// (guardFS), which reports what really failed.
+// disk decides whether the store may write: by the free space, which it reads now and then, and
+// by the errors of the file system under Pebble (guardFS).
 type disk struct {
 	fs      vfs.FS // the one below guardFS
 	dir     string
-	reserve uint64 // below this many free bytes nothing grows; 0: never refused
+	reserve uint64 // bytes
 	log     *slog.Logger
 
-	looked atomic.Int64  // when, nanoseconds since began
+	looked atomic.Int64  // when the free space was read, nanoseconds since began
 	wrote  atomic.Int64  // bytes admitted since then
-	free   atomic.Uint64 // what was seen then
+	free   atomic.Uint64 // as read then
 	began  time.Time
 
 	mu     sync.Mutex
 	parked int                           // writes that wait until a shortage is over
-	lack   error                         // what the last of them met
-	rest   time.Time                     // until when compactions rest
+	lack   error                         // the error of the last of them
+	rest   time.Time                     // until when compactions pause
 	failed error                         // what ended all writing, for good
 	signal atomic.Pointer[chan struct{}] // closed while parked > 0 or failed; replaced under mu
 	quit   chan struct{}                 // closed when the store gives up on parked writes
 	ending chan struct{}                 // closed when Close begins
 }
 
-func newDisk(fs vfs.FS, dir string, reserve int64, log *slog.Logger) *disk {
-	d := &disk{fs: fs, dir: dir, log: log, began: time.Now(), quit: make(chan struct{}), ending: make(chan struct{})}
-	if reserve >= 0 {
-		d.reserve = uint64(reserve)
+func newDisk(fs vfs.FS, dir string, log *slog.Logger) *disk {
+	d := &disk{
+		fs: fs, dir: dir, log: log, reserve: maxReserve, began: time.Now(),
+		quit: make(chan struct{}), ending: make(chan struct{}),
 	}
-	if reserve == 0 {
-		d.reserve = defaultReserve
-		if u, err := fs.GetDiskUsage(dir); err == nil {
-			d.reserve = min(d.reserve, u.TotalBytes/20)
-		}
+	if u, err := fs.GetDiskUsage(dir); err == nil {
+		d.reserve = min(d.reserve, u.TotalBytes/reserveShare)
 	}
 	d.look()
 	d.clearSignal()
 	return d
 }
 
-// admit refuses a write when the disk is too full for it, or writing has ended.
-// A write that frees or that moves depend on (delete, removal, swap) may use
-// half of the reserve. bytes is about how much it adds.
+// admit refuses a write when the disk is too full for it, or writing has ended. A write that
+// frees space or that moves depend on (delete, removal, swap) may use half of the reserve.
+// bytes is about how much the write adds.
 func (d *disk) admit(frees bool, bytes int) error {
 	select {
 	case <-d.troubled():
 		return d.trouble()
 	default:
-	}
-	if d.reserve == 0 {
-		return nil
 	}
 	need := d.reserve
 	if frees {
@@ -107,18 +100,12 @@ func (d *disk) admit(frees bool, bytes int) error {
 
 // memTable returns the size of memtables that the reserve allows.
 func (d *disk) memTable(want int64) int64 {
-	if d.reserve == 0 {
-		return want
-	}
 	return min(want, max(int64(d.reserve/memTableShare), minMemTable))
 }
 
 // admitCompaction refuses a compaction's write at its limit.
 func (d *disk) admitCompaction(bytes int) error {
-	if d.reserve == 0 {
-		return nil
-	}
-	d.look() // each time: what is flushed meanwhile is not counted by freeBytes
+	d.look() // each time: freeBytes does not count flushes
 	if d.free.Load() >= d.reserve/compactionShare+uint64(bytes) {
 		return nil
 	}
@@ -143,7 +130,7 @@ func (d *disk) freeBytes(bytes int) uint64 {
 
 func (d *disk) look() {
 	d.wrote.Store(0)
-	free := uint64(1) << 62 // what can't be told, as in memory, is taken for enough
+	free := uint64(1) << 62 // enough, where it is not known, as in memory
 	if u, err := d.fs.GetDiskUsage(d.dir); err == nil {
 		free = u.AvailBytes
 	}
@@ -155,25 +142,24 @@ func (d *disk) troubled() <-chan struct{} {
 	return *d.signal.Load()
 }
 
-// trouble says why writes can't go on; it may be over by now.
+// trouble returns the reason why writes can't go on; it may be over by now.
 func (d *disk) trouble() error {
 	d.mu.Lock()
 	failed, lack := d.failed, d.lack
 	d.mu.Unlock()
 	if failed != nil {
 		return store.Errorf(store.Unavailable,
-			"%s can't be written; what was acknowledged is safe: mend the cause and start the process anew: %w", d.dir, failed)
+			"%s can't be written; acknowledged writes are safe: remove the cause and restart the process: %w", d.dir, failed)
 	}
 	if lack != nil && !isFull(lack) {
-		return store.Errorf(
-			store.Unavailable, "%s can't be written at present; writing goes on by itself when this is over: %w%s", d.dir, lack,
-			remedy(lack),
-		)
+		return store.Errorf(store.Unavailable,
+			"%s can't be written at present; writing resumes automatically when this is over: %w%s",
+			d.dir, lack, remedy(lack))
 	}
 	return d.full(max(d.reserve, 1))
 }
 
-// remedy says what to do against a shortage.
+// remedy returns advice against a shortage, to be appended to its error.
 func remedy(lack error) string {
 	switch {
 	case errors.Is(lack, syscall.EMFILE):
@@ -235,13 +221,13 @@ func (d *disk) unpark() {
 	}
 }
 
-// persist runs a write of which Pebble does not survive the failure. The end of a
-// shortage is waited for. Any other failure ends the store's writing and is never
-// handed to Pebble, which would end the process in the middle of its locks: the
-// calling goroutine, one of Pebble's own as a rule, stops here.
+// persist runs a write whose failure Pebble would not survive. In a shortage it repeats the
+// write until the shortage is over. Any other failure ends all writing and is never returned to
+// Pebble, which would end the process while it holds locks: the calling goroutine, usually one
+// of Pebble's, blocks here for good.
 //
-// Only writes are tried again. After a failed sync the kernel may have dropped
-// what it could not write, so a second sync would lie.
+// Only writes are repeated. After a failed sync the kernel may have dropped the data that it
+// could not write, so a second sync could succeed wrongly.
 func (d *disk) persist(name string, again bool, write func() error) {
 	err := write()
 	if err == nil {
@@ -268,8 +254,8 @@ func (d *disk) persist(name string, again bool, write func() error) {
 	d.unpark()
 }
 
-// waitForSpace holds back a compaction that would only fill the disk further,
-// or that has just found too little space: Pebble tries again without a pause.
+// waitForSpace delays a compaction while writes are parked or after a compaction reached its
+// limit: Pebble would retry without a pause.
 func (d *disk) waitForSpace() {
 	for {
 		d.mu.Lock()
@@ -288,7 +274,7 @@ func (d *disk) waitForSpace() {
 	}
 }
 
-// abandon stops waiting for space: the writes that do stay where they are.
+// abandon gives up on parked writes: their goroutines block for good.
 func (d *disk) abandon() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -303,18 +289,13 @@ func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// isShortage reports whether a write may succeed later as it is: for lack of space,
-// descriptors or memory nothing is lost or broken.
+// isShortage reports a lack of space, descriptors or memory: the same write may succeed later.
 func isShortage(err error) bool {
-	for _, lack := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
-		if errors.Is(err, lack) {
-			return true
-		}
-	}
-	return isFull(err)
+	return isFull(err) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) ||
+		errors.Is(err, syscall.ENOMEM)
 }
 
-// guardFS is the file system that Pebble sees once the store is open. While it
+// guardFS keeps errors of writes from Pebble (see disk.persist) once the store is open. While it
 // opens, errors pass through, so that Open can report them.
 type guardFS struct {
 	vfs.FS
@@ -324,8 +305,8 @@ type guardFS struct {
 
 func (g *guardFS) Unwrap() vfs.FS { return g.FS }
 
-// compaction is Pebble's name for files whose failure it survives: it drops
-// them and tries again later.
+// compaction is Pebble's category of files whose failure it survives: it drops them and
+// retries later.
 const compaction = vfs.DiskWriteCategory("pebble-compaction")
 
 func (g *guardFS) file(name string, category vfs.DiskWriteCategory, open func() (vfs.File, error)) (vfs.File, error) {
@@ -354,15 +335,10 @@ func (g *guardFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error)
 	return g.file(name, c, func() (vfs.File, error) { return g.FS.Create(name, c) })
 }
 
-func (g *guardFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
-	return g.file(name, c, func() (vfs.File, error) { return g.FS.OpenReadWrite(name, c, o...) })
-}
-
 func (g *guardFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	return g.file(to, c, func() (vfs.File, error) { return g.FS.ReuseForWrite(from, to, c) })
 }
 
-// Open opens a table to read it.
 func (g *guardFS) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
 	f, err := g.FS.Open(name, o...)
 	if err != nil {
@@ -371,8 +347,8 @@ func (g *guardFS) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
 	return f, err
 }
 
-// slowDown holds back who has met a shortage that is not one of space: Pebble's
-// background work is tried again without a pause.
+// slowDown pauses after a shortage of descriptors or memory: Pebble's background work would
+// retry without a pause.
 func (g *guardFS) slowDown(err error) {
 	if !g.open.Load() || !isShortage(err) || isFull(err) {
 		return
@@ -399,7 +375,7 @@ func (g *guardFS) Rename(from, to string) error {
 	return nil
 }
 
-// compactionFile leaves the reserve alone that others need.
+// compactionFile is a file of a compaction, which may not use all of the reserve.
 type compactionFile struct {
 	vfs.File
 	disk *disk
@@ -426,7 +402,7 @@ func (f *guardFile) persist(again bool, write func() error) error {
 	return nil
 }
 
-// Write goes on behind what a failed attempt has written.
+// Write continues behind the bytes that a failed attempt has written.
 func (f *guardFile) Write(p []byte) (int, error) {
 	done := 0
 	err := f.persist(true, func() error {
@@ -437,12 +413,7 @@ func (f *guardFile) Write(p []byte) (int, error) {
 	return done, err
 }
 
-func (f *guardFile) WriteAt(p []byte, off int64) (n int, err error) {
-	err = f.persist(true, func() error { n, err = f.File.WriteAt(p, off); return err })
-	return n, err
-}
-
-// Preallocate is an optimisation; if there is no space, Write will say so.
+// Preallocate is an optimisation; if there is no space, Write will report it.
 func (f *guardFile) Preallocate(off, length int64) error {
 	_ = f.File.Preallocate(off, length)
 	return nil

@@ -19,20 +19,34 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// usageFS says how much space is free.
+// usageFS reports a disk of that size, with that much space free.
 type usageFS struct {
 	vfs.FS
-	free atomic.Uint64
+	total uint64
+	free  atomic.Uint64
 }
 
 func (u *usageFS) GetDiskUsage(string) (vfs.DiskUsage, error) {
-	return vfs.DiskUsage{AvailBytes: u.free.Load(), TotalBytes: 1 << 40}, nil
+	return vfs.DiskUsage{AvailBytes: u.free.Load(), TotalBytes: u.total}, nil
+}
+
+// endlessFS reports the space that is free, or, while endless is set, more than enough.
+type endlessFS struct {
+	vfs.FS
+	endless atomic.Bool
+}
+
+func (e *endlessFS) GetDiskUsage(dir string) (vfs.DiskUsage, error) {
+	if e.endless.Load() {
+		return vfs.DiskUsage{AvailBytes: 1 << 40, TotalBytes: 1 << 40}, nil
+	}
+	return e.FS.GetDiskUsage(dir)
 }
 
 func TestReserve(t *testing.T) {
-	fs := &usageFS{FS: vfs.NewMem()}
+	fs := &usageFS{FS: vfs.NewMem(), total: 20_000} // a reserve of 1,000
 	fs.free.Store(1 << 30)
-	s := openMem(t, fs, Options{ReserveBytes: 1000})
+	s := openMem(t, fs, Options{})
 	defer s.Close()
 	ctx, p := t.Context(), newPartition()
 	require.NoError(t, s.Put(ctx, p, row("k", "v", 1)))
@@ -65,7 +79,7 @@ func TestReserve(t *testing.T) {
 
 	fs.free.Store(1 << 30)
 	s.disk.look()
-	require.NoError(t, s.Put(ctx, p, row("l", "v", 3)), "it recovers by itself")
+	require.NoError(t, s.Put(ctx, p, row("l", "v", 3)), "it recovers automatically")
 }
 
 // TestRefillsAndOpens fills a small disk through the store alone, first by puts,
@@ -213,9 +227,11 @@ func TestRealDiskFull(t *testing.T) {
 	}
 	defer func() { require.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) }()
 	data := filepath.Join(dir, "data")
-	for _, reserve := range []int64{16 << 20, -1} { // refused early, and only when it is really full
-		t.Run(fmt.Sprintf("reserve=%d", reserve), func(t *testing.T) {
-			o := Options{ReserveBytes: reserve, MemTableBytes: 1 << 20}
+	for name, endless := range map[string]bool{"refused early": false, "really full": true} {
+		t.Run(name, func(t *testing.T) {
+			fs := &endlessFS{FS: vfs.Default}
+			fs.endless.Store(endless)
+			o := Options{fs: fs, MemTableBytes: 1 << 20}
 			s, err := Open(data, o)
 			require.NoError(t, err)
 			ballast := filepath.Join(dir, "ballast")
@@ -233,7 +249,7 @@ func TestRealDiskFull(t *testing.T) {
 			require.ErrorIs(t, err, store.Unavailable)
 			require.ErrorContains(t, err, "disk full: free at least")
 			require.Positive(t, acked)
-			if reserve > 0 {
+			if !endless {
 				require.NoError(t, s.Delete(ctx, p, []byte("000000"), 2), "deletes go on within the reserve")
 			}
 			require.NoError(t, os.Remove(ballast))

@@ -93,7 +93,7 @@ func TestFormatIsDurable(t *testing.T) {
 
 // TestForeignQueueEntry: what the collector can't read it leaves, and says so.
 func TestForeignQueueEntry(t *testing.T) {
-	s := openMem(t, vfs.NewMem(), Options{collectEvery: time.Hour})
+	s := openMem(t, vfs.NewMem(), Options{})
 	defer s.Close()
 	require.NoError(t, s.db.Set([]byte{tableQueue, 1, 2}, nil, pebble.NoSync))
 	err := s.collect(10)
@@ -179,7 +179,7 @@ func TestScansEndWithTheirContext(t *testing.T) {
 // guarded is a guardFS of an open store over memory, within a bubble of synctest.
 func guarded() (*guardFS, *vfs.MemFS) {
 	mem := vfs.NewMem()
-	g := &guardFS{FS: mem, disk: newDisk(mem, "", -1, slog.New(slog.DiscardHandler))}
+	g := &guardFS{FS: mem, disk: newDisk(mem, "", slog.New(slog.DiscardHandler))}
 	g.open.Store(true)
 	return g, mem
 }
@@ -220,9 +220,9 @@ func TestCompactionsWait(t *testing.T) {
 // TestCompactionsRestAtTheirLimit: one that met its limit lets the next one wait.
 func TestCompactionsRestAtTheirLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		usage := &usageFS{FS: vfs.NewMem()}
+		usage := &usageFS{FS: vfs.NewMem(), total: 20_000}
 		usage.free.Store(100)
-		d := newDisk(usage, "", 1000, slog.New(slog.DiscardHandler))
+		d := newDisk(usage, "", slog.New(slog.DiscardHandler))
 		require.ErrorIs(t, d.admitCompaction(1), errReserved)
 		begin := time.Now()
 		d.waitForSpace()

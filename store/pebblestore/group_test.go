@@ -31,9 +31,7 @@ func holdUp(s *Store) (release func()) {
 func waitUnderway(t *testing.T, s *Store, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		s.grouper.mu.Lock()
-		defer s.grouper.mu.Unlock()
-		return s.grouper.underway == n
+		return s.grouper.underway.Load() == int64(n)
 	}, time.Minute, time.Millisecond)
 }
 
@@ -42,7 +40,8 @@ func waitUnderway(t *testing.T, s *Store, n int) {
 // left is what the timestamps say.
 func TestGroups(t *testing.T) {
 	r := seed.New(t)
-	s := openMem(t, vfs.NewMem(), Options{MemTableBytes: 16 << 20, ceilingStep: 1})
+	s := openMem(t, vfs.NewMem(), Options{MemTableBytes: 16 << 20})
+	s.newest.step = 1
 	defer s.Close()
 	ctx := t.Context()
 	rounds := 60
@@ -92,9 +91,7 @@ func TestGroups(t *testing.T) {
 			put(r.IntN(len(ps)), rows...)
 		}
 		require.Eventually(t, func() bool { // those that can't win at once are not queued
-			s.grouper.mu.Lock()
-			defer s.grouper.mu.Unlock()
-			return s.grouper.underway > n/4
+			return s.grouper.underway.Load() > int64(n)/4
 		}, time.Minute, time.Millisecond)
 		release()
 		g.Wait()
@@ -112,9 +109,7 @@ func TestGroups(t *testing.T) {
 		require.Zero(t, s.locks.partitions[i].unsynced.Load())
 	}
 	require.Eventually(t, func() bool { // the last are told before they are counted
-		s.grouper.mu.Lock()
-		defer s.grouper.mu.Unlock()
-		return s.grouper.underway == 0
+		return s.grouper.underway.Load() == 0
 	}, time.Minute, time.Millisecond)
 	for i := range s.locks.stripes {
 		s.locks.stripes[i].Unlock()
@@ -166,7 +161,8 @@ func TestPutThenGivesUp(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := openMem(t, vfs.NewMem(), Options{ceilingStep: 1})
+			s := openMem(t, vfs.NewMem(), Options{})
+			s.newest.step = 1
 			defer s.Close()
 			p := newPartition()
 			require.NoError(t, s.Put(t.Context(), p, row("old", "v", 2)))
@@ -241,7 +237,8 @@ func (c counted) Done() <-chan struct{} {
 // for any more: they come to their end before.
 func TestCloseEndsPuts(t *testing.T) {
 	fs := vfs.NewMem()
-	s := openMem(t, fs, Options{ceilingStep: 1})
+	s := openMem(t, fs, Options{})
+	s.newest.step = 1
 	p := newPartition()
 	release := sync.OnceFunc(holdUp(s))
 	defer release()

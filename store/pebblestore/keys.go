@@ -2,11 +2,12 @@ package pebblestore
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// The table bytes; doc.go lists what lies behind each.
+// The table bytes; doc.go has the form of each table.
 const (
 	tableRows     = 'd'
 	tableRemovals = 'x'
@@ -18,12 +19,10 @@ const (
 )
 
 // prefixBytes is the length of a table byte with a partition.
-const prefixBytes = 1 + 16 + 16
+const prefixBytes = 1 + store.PartitionBytes
 
 func appendPrefix(dst []byte, table byte, p store.Partition) []byte {
-	dst = append(dst, table)
-	dst = append(dst, p.Bucket[:]...)
-	return append(dst, p.ID[:]...)
+	return p.AppendTo(append(dst, table))
 }
 
 func appendRowKey(dst []byte, p store.Partition, key []byte) []byte {
@@ -34,70 +33,21 @@ func rowKey(p store.Partition, key []byte) []byte {
 	return appendRowKey(make([]byte, 0, prefixBytes+len(key)), p, key)
 }
 
-// partitionOf reads the partition out of a key that appendPrefix began.
-func partitionOf(phys []byte) (p store.Partition) {
-	copy(p.Bucket[:], phys[1:17])
-	copy(p.ID[:], phys[17:33])
-	return p
-}
+// partitionOf returns the partition in a key that begins as appendPrefix does.
+func partitionOf(phys []byte) store.Partition { return store.PartitionAt(phys[1:]) }
 
-// boundKeys are the stored keys at which bounds of a partition begin and end
-// (exclusive), built in dst.
+// boundKeys returns the stored keys at which bounds of a partition begin and end (exclusive).
+// It appends them to dst.
 func boundKeys(dst []byte, p store.Partition, b store.Bounds) (lower, upper []byte) {
 	dst = appendRowKey(dst, p, b.Start)
 	if b.StartExclusive && len(b.Start) > 0 {
 		dst = append(dst, 0)
 	}
-	n := len(dst)
-	dst = appendPrefix(dst, tableRows, p)
-	if len(b.End) > 0 {
-		dst = append(dst, b.End...)
-	} else {
-		increment(dst[n:])
+	lower = slices.Clip(dst)
+	if len(b.End) == 0 {
+		return lower, store.PrefixEnd(lower[:prefixBytes])
 	}
-	return dst[:n:n], dst[n:]
-}
-
-// increment turns a prefix into the smallest key above all keys that begin with
-// it. The table byte is far below 0xff, so there is always one.
-func increment(prefix []byte) {
-	for i := len(prefix) - 1; i >= 0; i-- {
-		prefix[i]++
-		if prefix[i] != 0 {
-			return
-		}
-	}
-}
-
-// after is the smallest key above every key that begins with prefix.
-func after(prefix []byte) []byte {
-	next := append([]byte(nil), prefix...)
-	increment(next)
-	return next
-}
-
-func contains(b store.Bounds, key []byte) bool {
-	if len(b.End) > 0 && string(key) >= string(b.End) {
-		return false
-	}
-	if b.StartExclusive && len(b.Start) > 0 {
-		return string(key) > string(b.Start)
-	}
-	return string(key) >= string(b.Start)
-}
-
-// within reports whether every key of inner is one of outer.
-func within(inner, outer store.Bounds) bool {
-	if len(outer.End) > 0 && (len(inner.End) == 0 || string(inner.End) > string(outer.End)) {
-		return false
-	}
-	switch {
-	case string(inner.Start) != string(outer.Start):
-		return string(inner.Start) > string(outer.Start)
-	case len(outer.Start) == 0:
-		return true
-	}
-	return inner.StartExclusive || !outer.StartExclusive
+	return lower, appendRowKey(dst[len(dst):], p, b.End)
 }
 
 // The kinds of a stored row.
@@ -108,7 +58,7 @@ const (
 	rowHeader = 1 + 8
 )
 
-// A stored is a row as it lies in the database. The zero stored is "none".
+// A stored is a stored row. The zero stored means none.
 type stored struct {
 	kind byte
 	ts   store.Timestamp
@@ -165,13 +115,14 @@ func registerKey(t store.Table, key []byte) []byte {
 	return append([]byte{tableRegister, byte(t)}, key...)
 }
 
-func historyKey(id []byte, epoch uint64) []byte {
-	k := append([]byte{tableHistory}, id...)
-	return binary.BigEndian.AppendUint64(k, ^epoch)
+func historyPrefix(id store.BucketID) []byte { return append([]byte{tableHistory}, id[:]...) }
+
+func historyKey(id store.BucketID, epoch uint64) []byte {
+	return binary.BigEndian.AppendUint64(historyPrefix(id), ^epoch)
 }
 
+func nodePrefix(b store.BucketID) []byte { return append([]byte{tableNodes}, b[:]...) }
+
 func nodeKey(b store.BucketID, id store.NodeID) []byte {
-	k := make([]byte, 0, 1+16+16)
-	k = append(append(k, tableNodes), b[:]...)
-	return append(k, id[:]...)
+	return append(nodePrefix(b), id[:]...)
 }

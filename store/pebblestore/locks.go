@@ -8,29 +8,29 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Locks order the read-compare-set of rows and registers. They are striped:
-// what shares a stripe waits without need, and nothing is ever allocated.
+// locks order the read-compare-write of rows and registers. They are striped (hashed to a fixed
+// number of locks): writes that share a stripe may wait needlessly, and nothing is allocated.
 //
-// A write of few rows takes its partition's lock shared, then its keys' stripes
-// in ascending order; a write of many rows, and a removal, take the partition's
-// lock alone, exclusively. Nobody waits for a sync while holding one.
+// A write of few rows takes the lock of its partition shared, then the stripes of its keys in
+// ascending order. A write of many rows, and a removal, take only the lock of the partition,
+// exclusively. No lock is held during a sync.
 //
-// Beside each lock stand counts of the writes that are, or may be, visible but
-// not yet synced. They go up before a write is applied and down after its sync,
-// so a reader that finds zero after its read has seen synced data only.
+// Beside each lock are counts of the writes that may be visible but are not yet synced. They are
+// raised before a write is applied and lowered after its sync. So if a reader finds zero after
+// its read, all that it has read is synced.
 type locks struct {
 	seed       maphash.Seed
 	partitions [1024]partitionLock
 	stripes    [1024]stripe
-	unsynced   atomic.Int64 // of all, for the scans of whole tables
+	unsynced   atomic.Int64 // of all writes, for scans of whole tables
 }
 
 type partitionLock struct {
 	sync.RWMutex
-	unsynced atomic.Int32 // every write of rows
-	wide     atomic.Int32 // those among them that took no stripes
-	grouped  bool         // locked by the grouper, which alone looks at this
-	_        [31]byte     // two of these would otherwise share a cache line
+	unsynced atomic.Int32 // all writes of rows
+	wide     atomic.Int32 // those of them that took no stripes
+	grouped  bool         // locked by the grouper; only its goroutine uses this
+	_        [31]byte     // against false sharing of cache lines
 }
 
 type stripe struct {
@@ -44,22 +44,22 @@ func (l *locks) partition(p store.Partition) *partitionLock {
 	return &l.partitions[maphash.Comparable(l.seed, p)%uint64(len(l.partitions))]
 }
 
-// stripe finds the stripe of a stored key.
+// stripe returns the stripe of a stored key.
 func (l *locks) stripe(phys []byte) *stripe { return &l.stripes[l.index(l.hash(phys))] }
 
 func (l *locks) hash(phys []byte) uint64 { return maphash.Bytes(l.seed, phys) }
 
 func (l *locks) index(hash uint64) int { return int(hash % uint64(len(l.stripes))) }
 
-// A mark is the set of counts that one write raised.
+// A mark has the locks of one write or group, whose counts it raises and lowers.
 type mark struct {
 	locks     *locks
 	partition *partitionLock
 	wide      bool
 	shared    []*partitionLock // those of a group
 	stripes   []*stripe
-	hashes    []uint64   // of the keys that the stripes were locked for, in their order
-	one       [1]*stripe // the stripe and hash of a single write, so that it allocates none
+	hashes    []uint64   // of the keys, in their order
+	one       [1]*stripe // memory for the stripe and hash of a single write
 	oneHash   [1]uint64
 }
 

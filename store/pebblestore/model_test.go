@@ -105,7 +105,8 @@ func TestModel(t *testing.T) {
 	clock := newClock()
 	for range 30 {
 		fs := vfs.NewCrashableMem()
-		s := openMem(t, fs, Options{now: clock.read, ceilingStep: 1})
+		s := openMem(t, fs, Options{now: clock.read})
+		s.newest.step = 1
 		ps := []store.Partition{newPartition(), newPartition()}
 		want := make([]oracle, len(ps))
 		key := func() []byte { return fmt.Appendf(nil, "k%02d", r.IntN(12)) }
@@ -157,11 +158,13 @@ func TestModel(t *testing.T) {
 					UnsyncedDataPercent: r.IntN(101), RNG: rand.New(rand.NewPCG(r.Uint64(), 1)),
 				})
 				require.NoError(t, s.Close())
-				s = openMem(t, fs, Options{now: clock.read, ceilingStep: 1})
+				s = openMem(t, fs, Options{now: clock.read})
+				s.newest.step = 1
 			case d < 86:
 				history = append(history, "reopen")
 				require.NoError(t, s.Close())
-				s = openMem(t, fs, Options{now: clock.read, ceilingStep: 1})
+				s = openMem(t, fs, Options{now: clock.read})
+				s.newest.step = 1
 			case d < 90:
 				history = append(history, "flush")
 				require.NoError(t, s.db.Flush())

@@ -2,7 +2,6 @@ package pebblestore
 
 import (
 	"encoding/binary"
-	"errors"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -12,17 +11,18 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// newest saves most writes the read of the present row. Each slot has an upper bound of the
-// timestamps of all rows and tombstones ever stored under its keys: a write above the bound
-// always wins, and writes with advancing clocks nearly always are. A bound that is too high
-// costs a read; one that is too low would let an old write win, so bounds only grow.
+// newest spares most writes the read of the present row. Keys are hashed to slots. A slot has
+// an upper bound of the timestamps of all rows and tombstones ever stored under its keys. A
+// write above the bound wins, and with advancing clocks nearly every write is above it. A bound
+// that is too high costs a read; one that is too low would let an old write win, so bounds only
+// grow.
 //
 // The bound of a slot is raised under the lock of the key. After a restart all slots start at
-// the ceiling, a stored upper bound of all timestamps, which is raised in steps, ahead of the
-// batch that needs it.
+// the ceiling, a stored upper bound of all timestamps. It is raised in steps, ahead of the batch
+// that needs it.
 type newest struct {
-	base    store.Timestamp // the ceiling that was found at the start
-	step    store.Timestamp
+	base    store.Timestamp // the ceiling at the start
+	step    store.Timestamp // see ceilingStep
 	ceiling atomic.Int64
 	mu      sync.Mutex // one raise of the ceiling at a time
 	slots   [1 << 16]atomic.Int64
@@ -31,9 +31,8 @@ type newest struct {
 // ceilingKey holds the ceiling: 8 bytes.
 var ceilingKey = []byte{tableMeta, 'c'}
 
-// ceilingStep is how far ahead of the newest timestamp the ceiling is set: ten
-// seconds, so that it is one small write in ten seconds, and writes are slower
-// for at most that long after a restart.
+// ceilingStep is how far ahead of the newest timestamp the ceiling is set. Ten seconds: one
+// small write in ten seconds, and slower writes for at most ten seconds after a restart.
 const ceilingStep = store.Timestamp(10_000_000)
 
 // below reports whether everything stored in the slot is older than ts.
@@ -51,8 +50,8 @@ func (n *newest) slot(hash uint64) *atomic.Int64 {
 	return &n.slots[(hash>>32)%uint64(len(n.slots))] // the low bits choose the stripe
 }
 
-// reserve makes sure that the stored ceiling is not below ts, before a batch
-// with that timestamp is applied: the log keeps their order across a crash.
+// reserve raises the stored ceiling to ts at least. It is called before a batch with that
+// timestamp is applied; the log keeps this order across a crash.
 func (s *Store) reserve(ts store.Timestamp) error {
 	n := &s.newest
 	if int64(ts) <= n.ceiling.Load() {
@@ -76,18 +75,10 @@ func (s *Store) reserve(ts store.Timestamp) error {
 }
 
 func (s *Store) loadCeiling() error {
-	s.newest.step = ceilingStep
-	if s.o.ceilingStep > 0 {
-		s.newest.step = s.o.ceilingStep
-	}
-	v, closer, err := s.db.Get(ceilingKey)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
+	v, err := s.read(ceilingKey)
+	if err != nil || v == nil {
 		return err
 	}
-	defer closer.Close()
 	if len(v) != 8 {
 		return store.Errorf(store.Corrupt, "the stored ceiling of timestamps has %d bytes", len(v))
 	}

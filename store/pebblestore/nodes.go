@@ -6,34 +6,23 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A node names one in errors.
-type node struct {
-	bucket store.BucketID
-	id     store.NodeID
-}
-
-func (n node) String() string { return n.bucket.String() + "/" + n.id.String() }
-
 // WriteNode implements store.Nodes.
 func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
-	if err := store.CheckNode(blob); err != nil {
-		return s.wrap("write node", node{b, id}, err)
-	}
-	if err := s.enterWrite(ctx, false, len(blob)); err != nil {
-		return s.wrap("write node", node{b, id}, err)
+	if err := s.enterWrite(ctx, store.CheckNode(blob), false, len(blob)); err != nil {
+		return s.wrap("write node", store.NodeName{Bucket: b, ID: id}, err)
 	}
 	defer s.leave()
 	phys := nodeKey(b, id)
 	m := s.lockStripe(phys)
 	batch := s.db.NewBatch()
 	_ = batch.Set(phys, blob, nil)
-	return s.wrap("write node", node{b, id}, s.finish(ctx, batch, m, nil))
+	return s.wrap("write node", store.NodeName{Bucket: b, ID: id}, s.finish(ctx, batch, m, nil))
 }
 
 // Node implements store.Nodes.
 func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
-	if err := s.enter(ctx); err != nil {
-		return nil, s.wrap("read node", node{b, id}, err)
+	if err := s.enter(ctx, nil); err != nil {
+		return nil, s.wrap("read node", store.NodeName{Bucket: b, ID: id}, err)
 	}
 	defer s.leave()
 	phys := nodeKey(b, id)
@@ -45,40 +34,37 @@ func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]
 		err = store.Errorf(store.NotFound, "there is no such node")
 	}
 	if err != nil {
-		return nil, s.wrap("read node", node{b, id}, err)
+		return nil, s.wrap("read node", store.NodeName{Bucket: b, ID: id}, err)
 	}
 	return v, nil
 }
 
 // DeleteNode implements store.Nodes.
 func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
-	if err := s.enterWrite(ctx, true, 0); err != nil {
-		return s.wrap("delete node", node{b, id}, err)
+	if err := s.enterWrite(ctx, nil, true, 0); err != nil {
+		return s.wrap("delete node", store.NodeName{Bucket: b, ID: id}, err)
 	}
 	defer s.leave()
 	phys := nodeKey(b, id)
 	m := s.lockStripe(phys)
 	batch := s.db.NewBatch()
 	_ = batch.Delete(phys, nil)
-	return s.wrap("delete node", node{b, id}, s.finish(ctx, batch, m, nil))
+	return s.wrap("delete node", store.NodeName{Bucket: b, ID: id}, s.finish(ctx, batch, m, nil))
 }
 
 // ScanNodes implements store.Nodes, in the order of the ids.
 func (s *Store) ScanNodes(ctx context.Context, b store.BucketID, last store.NodeID, limit int) ([]store.NodeID, error) {
-	if err := store.CheckLimit(limit); err != nil {
-		return nil, s.wrap("scan nodes of", b, err)
-	}
-	if err := s.enter(ctx); err != nil {
+	if err := s.enter(ctx, store.CheckLimit(limit)); err != nil {
 		return nil, s.wrap("scan nodes of", b, err)
 	}
 	defer s.leave()
-	prefix := append([]byte{tableNodes}, b[:]...)
+	prefix := nodePrefix(b)
 	lower := prefix
 	if last != (store.NodeID{}) {
 		lower = append(nodeKey(b, last), 0)
 	}
 	var ids []store.NodeID
-	err := s.each(ctx, lower, after(prefix), func(k, _ []byte) (bool, error) {
+	err := s.scan(ctx, lower, store.PrefixEnd(prefix), func(k, _ []byte) (bool, error) {
 		if len(k) != len(prefix)+16 {
 			return false, store.Errorf(store.Corrupt, "a stored node's key has %d bytes", len(k))
 		}

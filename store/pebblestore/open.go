@@ -2,6 +2,7 @@ package pebblestore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,36 +22,32 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options say how a directory is opened. The zero Options are right for use.
+// Options of a Store. The zero value has the defaults.
 type Options struct {
-	// TombstoneGrace is how long tombstones and removals are kept, by the wall
-	// clock, from when they were stored: a put that was delayed for longer may
-	// bring a deleted row back. Default one hour, far above any timeout in
-	// evenkeel. Dead rows cost reads of their range a little until then.
+	// TombstoneGrace is how long tombstones and removals are kept after they were
+	// stored, by the wall clock: a put that is delayed for longer may bring a deleted
+	// row back. Default one hour, far above any timeout in evenkeel. Until then
+	// tombstones slow reads of their range down a little.
 	TombstoneGrace time.Duration
 	// CacheBytes bounds Pebble's cache of blocks. Default 128 MiB.
 	CacheBytes int64
-	// MemTableBytes is how much is written before it becomes a file; twice that
-	// much memory may be in use. Default 64 MiB. At most a sixteenth of the
-	// reserve is taken (but 64 KiB always), so that a full disk can be opened.
+	// MemTableBytes is the size of the memtable, which becomes a file when it is
+	// full; twice that much memory may be in use. Default 64 MiB. It is limited to a
+	// sixteenth of the disk's reserve (but 64 KiB at least), so that the store can be
+	// opened on a full disk.
 	MemTableBytes int64
-	// ReserveBytes is the free disk space below which puts are refused. Default
-	// 1 GiB, but at most a twentieth of the disk; negative: never refuse.
-	ReserveBytes int64
-	// OpenTables is how many of its files the store keeps open to read them, about.
-	// Default 1000, at least 64. Beside them it needs some 50 descriptors.
+	// OpenTables is about how many tables the store keeps open. Default 1000, at
+	// least 64. Beside them it needs some 50 file descriptors.
 	OpenTables int
-	// Logger gets what an operator should know. Default: nothing is logged.
+	// Logger receives messages for operators; nil discards them.
 	Logger *slog.Logger
 
 	// NoSync acknowledges writes before they are synced: a crash loses the last
 	// ones. For tests and for bulk loads that can be repeated.
 	NoSync bool
 	// For tests.
-	fs           vfs.FS
-	now          func() time.Time
-	collectEvery time.Duration // default a minute, or a tenth of a shorter grace
-	ceilingStep  store.Timestamp
+	fs  vfs.FS
+	now func() time.Time
 }
 
 const (
@@ -63,18 +60,10 @@ func (o Options) withDefaults() (Options, error) {
 		return o, store.Errorf(store.InvalidArgument, "a negative option")
 	}
 	o.fs = diskFS(o)
-	if o.TombstoneGrace == 0 {
-		o.TombstoneGrace = time.Hour
-	}
-	if o.CacheBytes == 0 {
-		o.CacheBytes = 128 << 20
-	}
-	if o.MemTableBytes == 0 {
-		o.MemTableBytes = 64 << 20
-	}
-	if o.OpenTables == 0 {
-		o.OpenTables = openTables
-	}
+	o.TombstoneGrace = cmp.Or(o.TombstoneGrace, time.Hour)
+	o.CacheBytes = cmp.Or(o.CacheBytes, 128<<20)
+	o.MemTableBytes = cmp.Or(o.MemTableBytes, 64<<20)
+	o.OpenTables = cmp.Or(o.OpenTables, openTables)
 	if o.OpenTables < minOpenTables {
 		return o, store.Errorf(store.InvalidArgument, "Options.OpenTables is %d: at least %d", o.OpenTables, minOpenTables)
 	}
@@ -84,17 +73,13 @@ func (o Options) withDefaults() (Options, error) {
 	if o.now == nil {
 		o.now = time.Now
 	}
-	if o.collectEvery == 0 {
-		o.collectEvery = max(min(time.Minute, o.TombstoneGrace/10), time.Millisecond)
-	}
 	return o, nil
 }
 
-// Open opens the store in dir, making it if there is none. It fails with
-// Unavailable if another process has it open, or if the disk is too full to
-// write what the logs hold into tables (the error says how much is missing; dir
-// is let go, and Open may be called again), with InvalidArgument if dir holds
-// something else or a newer format, with Corrupt if it is damaged.
+// Open opens the store in dir, or creates it. It fails with Unavailable if another process
+// has it open, or if the disk is too full to flush the logs into tables (the error says how
+// much is missing; dir is unlocked, and Open may be called again); with InvalidArgument if dir
+// has other files or a newer format; with Corrupt if the store is damaged.
 func Open(dir string, o Options) (*Store, error) {
 	s, err := open(dir, o)
 	if err == nil {
@@ -128,7 +113,8 @@ func open(dir string, o Options) (_ *Store, err error) {
 
 	s := &Store{dir: dir, o: o, lock: lock, quit: make(chan struct{})}
 	s.locks.seed = maphash.MakeSeed()
-	s.disk = newDisk(o.fs, dir, o.ReserveBytes, o.Logger)
+	s.newest.step = ceilingStep
+	s.disk = newDisk(o.fs, dir, o.Logger)
 	s.opening = newOpeningFS(o.fs, dir)
 	s.fs = &guardFS{FS: s.opening, disk: s.disk}
 	s.copies = newBackupFS(s.fs, o.fs)
@@ -148,8 +134,8 @@ func open(dir string, o Options) (_ *Store, err error) {
 	return s, nil
 }
 
-// openPebble opens the database and loads what is kept in memory of it. If it
-// fails, the database is closed again.
+// openPebble opens the database and loads the ceiling and the removals. If it fails, the
+// database is closed.
 func (s *Store) openPebble() error {
 	err := guardPanic(func() (err error) {
 		s.db, err = pebble.Open(s.dir, s.pebbleOptions())
@@ -158,7 +144,7 @@ func (s *Store) openPebble() error {
 	if err == nil {
 		err = errors.Join(s.loadCeiling(), s.loadRemovals())
 	}
-	// In this order: of a write in between, one of the two takes care.
+	// In this order, so that each write is guarded by one of the two.
 	s.fs.open.Store(true)
 	full := s.opening.settle()
 	if err == nil && full == nil {
@@ -185,23 +171,24 @@ func (s *Store) pebbleOptions() *pebble.Options {
 	o.EventListener = &pebble.EventListener{
 		BackgroundError: func(err error) {
 			level := slog.LevelWarn
-			if errors.Is(err, errReserved) || s.opening.full() { // refused writes, and Open, say so
+			if errors.Is(err, errReserved) || s.opening.full() { // refused writes, and Open, report it
 				level = slog.LevelDebug
 			}
 			log.Log(context.Background(), level, "pebble: background work failed; it is tried again", "cause", err)
 		},
 		// Without a listener Pebble would end the process here. The read that
-		// found the damage answers Corrupt.
-		DataCorruption:  func(i pebble.DataCorruptionInfo) { log.Error("a file is damaged", "file", i.Path, "cause", i.Details) },
+		// found the damage fails with Corrupt.
+		DataCorruption: func(i pebble.DataCorruptionInfo) {
+			log.Error("a file is damaged", "file", i.Path, "cause", i.Details)
+		},
 		WriteStallBegin: func(i pebble.WriteStallBeginInfo) { log.Warn("pebble: writes stall", "reason", i.Reason) },
 		WriteStallEnd:   func() { log.Info("pebble: writes go on") },
 	}
 	return o
 }
 
-// EngineOptions are the options under which Pebble runs, but for those that say
-// where and with how much memory: for tools, and for benchmarks that compare
-// with bare Pebble.
+// EngineOptions returns the options of Pebble, without those that depend on the directory
+// and on Options: for tools, and for benchmarks that compare with bare Pebble.
 func EngineOptions() *pebble.Options {
 	o := &pebble.Options{
 		FormatMajorVersion:          pebble.FormatValueSeparation,
@@ -218,8 +205,8 @@ func EngineOptions() *pebble.Options {
 	return o
 }
 
-// logger hands Pebble's messages on. What they are made of is beside a message of ours: lines
-// are told apart by it.
+// logger logs Pebble's messages. Each text is an attribute, so that all lines have the same
+// message.
 type logger struct{ log *slog.Logger }
 
 func (l logger) Infof(format string, args ...any) {
@@ -230,38 +217,36 @@ func (l logger) Errorf(format string, args ...any) {
 	l.log.Error("pebble", "says", fmt.Sprintf(format, args...))
 }
 
-// Fatalf must not return: Pebble relies on it. Failed writes do not get here
-// (guardFS stops them below Pebble), only a broken invariant of Pebble's own
-// does. In a call of ours guardPanic catches it; in Pebble's background work it
-// ends the process, and the next start recovers what was acknowledged.
+// Fatalf must not return: Pebble relies on it. Pebble calls it when one of its invariants is
+// broken, not for failed writes (guardFS stops those below Pebble). guardPanic catches the
+// panic in calls of the store; in Pebble's background work it ends the process, and the next
+// start recovers all acknowledged writes.
 func (l logger) Fatalf(format string, args ...any) {
 	msg := fmt.Sprintf(format, args...)
 	l.log.Error("pebble: fatal", "says", msg)
 	panic(errors.New(msg))
 }
 
-// lockDir takes the directory, for as long as the process lives at most.
+// lockDir locks the directory until the process ends.
 func lockDir(fsys vfs.FS, dir string) (*pebble.Lock, error) {
 	l, err := pebble.LockDirectory(dir, fsys)
 	var path *fs.PathError
-	switch {
-	case err == nil:
-		return l, nil
-	case errors.As(err, &path), isFull(err): // the lock file itself can't be made
-		return nil, err
+	if err == nil || errors.As(err, &path) || isFull(err) { // the lock file can't be created
+		return l, err
 	}
 	return nil, store.Errorf(store.Unavailable,
-		"the data directory %s is held by another process, or twice by this one: stop the other, or choose another directory (%w)", dir, err)
+		"the data directory %s is held by another process, or twice by this one: "+
+			"stop the other, or choose another directory (%w)", dir, err)
 }
 
-// The format of a data directory. A higher one is refused.
+// The format of a data directory. Open refuses a higher one.
 const (
 	FormatFile    = "EVENKEEL"
 	formatMagic   = "evenkeel pebblestore format "
 	formatCurrent = 1
 )
 
-// checkFormat reads the marker, or writes it into an empty directory.
+// checkFormat checks the format file, or writes it into an empty directory.
 func checkFormat(fsys vfs.FS, dir string) error {
 	path := fsys.PathJoin(dir, FormatFile)
 	f, err := fsys.Open(path)
@@ -283,7 +268,8 @@ func checkFormat(fsys vfs.FS, dir string) error {
 		return store.Errorf(store.Corrupt, "%s does not name a format of evenkeel", path)
 	case version > formatCurrent:
 		return store.Errorf(store.InvalidArgument,
-			"%s was written by a newer evenkeel (format %d, this one knows up to %d): run the newer one", dir, version, formatCurrent)
+			"%s was written by a newer evenkeel (format %d, this one knows up to %d): run the newer one",
+			dir, version, formatCurrent)
 	}
 	return nil
 }

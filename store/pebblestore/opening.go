@@ -14,16 +14,15 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// openingFS is the file system under guardFS while the store opens. Pebble then
-// writes what the logs hold into tables, tries that again without a pause when
-// the disk is full, and can't be told to stop. So here nothing fails for lack
-// of space: the first write that does is the last change made to the disk, and
-// the rest of the opening goes on in memory, in files laid over those on disk.
-// It ends, Open finds that it was of no use, closes Pebble and says how much was
-// missing. To the disk it is as if the process had been killed at that write.
+// openingFS is the file system under guardFS while the store opens. Pebble then flushes the logs
+// into tables; if the disk is full it retries that without a pause, and can't be stopped. So
+// openingFS hides the lack of space. After the first write that fails for it, nothing on the disk
+// is changed any more: all later changes go to files in memory, laid over those on disk. When
+// Pebble is open, Open discards the result, closes Pebble and reports how much space was missing.
+// To the disk it is as if the process had been killed at that write.
 //
-// What goes to memory is at most about what the logs hold. Compactions are not
-// needed in order to open: they do fail.
+// The memory needed is about the size of the logs at most. Compactions are not needed to open,
+// so their writes do fail.
 //
 // Once settled it passes everything through.
 type openingFS struct {
@@ -31,19 +30,19 @@ type openingFS struct {
 	dir     string
 	settled atomic.Bool
 
-	mu    sync.Mutex // held during each change, so that none to the disk follows the one that failed
+	mu    sync.Mutex // held during each change, so that none to the disk follows the failed one
 	mem   *vfs.MemFS // nil until a change found the disk full
-	cause error      // what it found
-	named bool       // a manifest made here is the one that counts
-	young []string   // files made here, on disk, that no manifest that counts can refer to
-	needs uint64     // bytes written since that was last true of nothing
+	cause error      // the error of that change
+	named bool       // a manifest that was created here is the valid one
+	young []string   // files created here, on disk, to which the valid manifest can't refer
+	needs uint64     // bytes written since young was last empty
 }
 
 func newOpeningFS(fs vfs.FS, dir string) *openingFS { return &openingFS{FS: fs, dir: dir} }
 
 func (o *openingFS) Unwrap() vfs.FS { return o.FS }
 
-// settle ends the opening; the error says that the disk was too full for it.
+// settle ends the opening. It fails if the disk was too full for it.
 func (o *openingFS) settle() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -53,39 +52,38 @@ func (o *openingFS) settle() error {
 	return o.cause
 }
 
-// full reports whether the opening goes on in memory.
+// full reports whether changes go to memory.
 func (o *openingFS) full() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.mem != nil
 }
 
-// undo removes what a failed opening left on the disk to no purpose, so that the
-// next one does not need more space than this one did. Pebble is closed by then.
+// undo removes the useless files of a failed opening, so that the next one does not need more
+// space. Pebble is closed by then.
 func (o *openingFS) undo() {
 	for _, name := range o.young {
 		_ = o.FS.Remove(name)
 	}
 }
 
-// openingMargin is added to what an opening wrote, for what is not counted:
+// openingMargin is added to the bytes written by an opening, for what is not counted:
 // directories, and files' last blocks.
 const openingMargin = 1 << 20
 
-// fullToOpen is the error of an opening that needs that many bytes.
+// fullToOpen returns the error of an opening that needs that many bytes.
 func fullToOpen(fs vfs.FS, dir string, needs uint64, cause error) error {
 	missing := needs + openingMargin
-	// A quota is not always seen in the free space: then all of it is missing.
+	// The free space may not include a quota: then all of it is missing.
 	if u, err := fs.GetDiskUsage(dir); err == nil && u.AvailBytes < missing {
 		missing -= u.AvailBytes
 	}
-	return store.Errorf(
-		store.Unavailable, "disk full: free at least %d bytes under %s, then start again; what was acknowledged is safe (%w)",
-		missing, dir, cause,
-	)
+	return store.Errorf(store.Unavailable,
+		"disk full: free at least %d bytes under %s, then start again; acknowledged writes are safe (%w)",
+		missing, dir, cause)
 }
 
-// change does it on disk, or instead in memory.
+// change makes a change on disk or, once the disk is full, in memory.
 func (o *openingFS) change(disk func() error, memory func() error) error {
 	if o.settled.Load() {
 		return disk()
@@ -106,7 +104,7 @@ func (o *openingFS) change(disk func() error, memory func() error) error {
 	return memory()
 }
 
-// memory returns the files laid over those on disk, nil if there are none.
+// memory returns the files laid over those on disk, or nil.
 func (o *openingFS) memory() *vfs.MemFS {
 	if o.settled.Load() {
 		return nil
@@ -140,8 +138,8 @@ func (o *openingFS) create(name string, c vfs.DiskWriteCategory, disk func() (vf
 	return f, nil
 }
 
-// made and wrote keep account of the files on disk. Pebble makes a new manifest
-// when it opens, fills it, and then makes the marker that names it.
+// made and wrote keep account of the files on disk. When it opens, Pebble creates a new manifest,
+// fills it, and then creates the marker that names it.
 func (o *openingFS) made(name string) {
 	switch base := o.PathBase(name); {
 	case strings.HasPrefix(base, "marker.manifest."):
@@ -213,7 +211,7 @@ func (o *openingFS) Remove(name string) error {
 		if err := o.mem.Remove(name); !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		return nil // what is on disk stays
+		return nil // files on disk stay
 	})
 }
 
@@ -226,7 +224,7 @@ func (o *openingFS) Rename(from, to string) error {
 	})
 }
 
-// openingFile is a file made, or a directory opened, while the store opens.
+// openingFile is a file that was created, or a directory that was opened, by an opening.
 type openingFile struct {
 	vfs.File   // replaced when the file moves to memory, under fs.mu
 	fs         *openingFS
@@ -236,7 +234,7 @@ type openingFile struct {
 	inMemory   bool
 }
 
-// move goes on in memory behind what is on disk.
+// move copies what was written to the file into memory, where it continues.
 func (f *openingFile) move() error {
 	if f.inMemory {
 		return nil
@@ -285,26 +283,8 @@ func (f *openingFile) Write(p []byte) (done int, err error) {
 	return done, err
 }
 
-func (f *openingFile) WriteAt(p []byte, off int64) (n int, err error) {
-	if f.fs.settled.Load() {
-		return f.File.WriteAt(p, off)
-	}
-	write := func() (err error) {
-		n, err = f.File.WriteAt(p, off)
-		f.size = max(f.size, off+int64(n))
-		return err
-	}
-	err = f.fs.change(write, func() error {
-		if err := f.move(); err != nil {
-			return err
-		}
-		return write()
-	})
-	return n, err
-}
-
-// persist is a sync: in memory there is nothing to do, but the file must have
-// moved, as nothing may be written to the one on disk any more.
+// persist runs a sync. In memory there is nothing to sync, but the file must move: the one on
+// disk may not be written any more.
 func (f *openingFile) persist(sync func() error) error { return f.fs.change(sync, f.move) }
 
 func (f *openingFile) Sync() error     { return f.persist(func() error { return f.File.Sync() }) }

@@ -108,7 +108,9 @@ func TestOpenOnRealFullDisk(t *testing.T) {
 	defer func() { require.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) }()
 	data, ballast := filepath.Join(dir, "data"), filepath.Join(dir, "ballast")
 	var log bytes.Buffer
-	o := Options{ReserveBytes: -1, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	fs := &endlessFS{FS: vfs.Default}
+	fs.endless.Store(true)
+	o := Options{fs: fs, Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	s, err := Open(data, o)
 	require.NoError(t, err)
 	ctx, p := t.Context(), newPartition()
@@ -118,6 +120,7 @@ func TestOpenOnRealFullDisk(t *testing.T) {
 		require.NoError(t, s.Put(ctx, p, store.Row{Key: fmt.Appendf(nil, "%06d", acked), Value: value, Timestamp: 1}))
 	}
 	require.NoError(t, s.Close())
+	fs.endless.Store(false)
 	free := func() uint64 {
 		u, err := vfs.Default.GetDiskUsage(dir)
 		require.NoError(t, err)

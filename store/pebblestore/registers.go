@@ -1,10 +1,9 @@
 package pebblestore
 
 import (
+	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -12,25 +11,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// registerHeader is version(1) epoch(8) token(16).
-const registerHeader = 1 + 8 + 16
+// recordVersion begins every stored record; it is the version of the encoding.
+const recordVersion = 1
 
-// A register names one in errors.
-type register struct {
-	table store.Table
-	key   []byte
-}
-
-func (r register) String() string { return fmt.Sprintf("%s/%x", r.table, r.key) }
-
-// Read implements store.Registers. Every level is the newest state: there is
-// one copy.
+// Read implements store.Registers. Both levels return the newest record: there is one copy.
 func (s *Store) Read(ctx context.Context, t store.Table, key []byte, _ store.Level) (store.Record, error) {
-	if err := store.CheckRegister(t, key); err != nil {
-		return store.Record{}, s.wrap("read", register{t, key}, err)
-	}
-	if err := s.enter(ctx); err != nil {
-		return store.Record{}, s.wrap("read", register{t, key}, err)
+	if err := s.enter(ctx, store.CheckRegister(t, key)); err != nil {
+		return store.Record{}, s.wrap("read", store.RegisterName{Table: t, Key: key}, err)
 	}
 	defer s.leave()
 	phys := registerKey(t, key)
@@ -42,19 +29,16 @@ func (s *Store) Read(ctx context.Context, t store.Table, key []byte, _ store.Lev
 		err = store.Errorf(store.NotFound, "there is no such record")
 	}
 	if err != nil {
-		return store.Record{}, s.wrap("read", register{t, key}, err)
+		return store.Record{}, s.wrap("read", store.RegisterName{Table: t, Key: key}, err)
 	}
 	return r, nil
 }
 
-// Swap implements store.Registers. A swapped root and the record that it
-// replaces in the history are one batch.
+// Swap implements store.Registers. The new root and the record that it replaces, which goes
+// to the history, are one batch.
 func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
-	if err := store.CheckRecord(t, key, old, next); err != nil {
-		return s.wrap("swap", register{t, key}, err)
-	}
-	if err := s.enterWrite(ctx, true, len(next.Blob)); err != nil {
-		return s.wrap("swap", register{t, key}, err)
+	if err := s.enterWrite(ctx, store.CheckRecord(t, key, old, next), true, len(next.Blob)); err != nil {
+		return s.wrap("swap", store.RegisterName{Table: t, Key: key}, err)
 	}
 	defer s.leave()
 	phys := registerKey(t, key)
@@ -71,20 +55,17 @@ func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.V
 			)
 		}
 		if t == store.Roots && found {
-			_ = b.Set(historyKey(key, r.Epoch), encodeRecord(r), nil)
+			_ = b.Set(historyKey(store.BucketID(key), r.Epoch), encodeRecord(r), nil)
 		}
 		_ = b.Set(phys, encodeRecord(next), nil)
 		return nil
 	}()
-	return s.wrap("swap", register{t, key}, s.finish(ctx, b, m, err))
+	return s.wrap("swap", store.RegisterName{Table: t, Key: key}, s.finish(ctx, b, m, err))
 }
 
 // Scan implements store.Registers, in the order of the keys.
 func (s *Store) Scan(ctx context.Context, t store.Table, last []byte, limit int) ([][]byte, error) {
-	if err := errors.Join(store.CheckTable(t), store.CheckLimit(limit)); err != nil {
-		return nil, s.wrap("scan", t, err)
-	}
-	if err := s.enter(ctx); err != nil {
+	if err := s.enter(ctx, cmp.Or(store.CheckTable(t), store.CheckLimit(limit))); err != nil {
 		return nil, s.wrap("scan", t, err)
 	}
 	defer s.leave()
@@ -94,7 +75,7 @@ func (s *Store) Scan(ctx context.Context, t store.Table, last []byte, limit int)
 		lower = append(lower, 0)
 	}
 	var keys [][]byte
-	err := s.each(ctx, lower, after(prefix), func(k, _ []byte) (bool, error) {
+	err := s.scan(ctx, lower, store.PrefixEnd(prefix), func(k, _ []byte) (bool, error) {
 		keys = append(keys, slices.Clone(k[len(prefix):]))
 		return len(keys) < limit, nil
 	})
@@ -103,20 +84,17 @@ func (s *Store) Scan(ctx context.Context, t store.Table, last []byte, limit int)
 
 // History implements store.Registers.
 func (s *Store) History(ctx context.Context, id store.BucketID, before uint64, limit int) ([]store.Record, error) {
-	if err := store.CheckLimit(limit); err != nil {
-		return nil, s.wrap("history of", id, err)
-	}
-	if err := s.enter(ctx); err != nil {
+	if err := s.enter(ctx, store.CheckLimit(limit)); err != nil {
 		return nil, s.wrap("history of", id, err)
 	}
 	defer s.leave()
-	prefix := append([]byte{tableHistory}, id[:]...)
+	prefix := historyPrefix(id)
 	lower := prefix
 	if before > 0 {
-		lower = historyKey(id[:], before-1)
+		lower = historyKey(id, before-1)
 	}
 	var rs []store.Record
-	err := s.each(ctx, lower, after(prefix), func(k, v []byte) (bool, error) {
+	err := s.scan(ctx, lower, store.PrefixEnd(prefix), func(k, v []byte) (bool, error) {
 		r, ok := decodeRecord(v)
 		if !ok {
 			return false, store.Errorf(store.Corrupt, "the replaced record %x has no valid form", k)
@@ -129,7 +107,7 @@ func (s *Store) History(ctx context.Context, id store.BucketID, before uint64, l
 
 // Forget implements store.Registers.
 func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) error {
-	if err := s.enterWrite(ctx, true, 0); err != nil {
+	if err := s.enterWrite(ctx, nil, true, 0); err != nil {
 		return s.wrap("forget history of", id, err)
 	}
 	defer s.leave()
@@ -138,38 +116,42 @@ func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) er
 	}
 	m := s.lockStripe(registerKey(store.Roots, id[:]))
 	b := s.db.NewBatch()
-	_ = b.DeleteRange(historyKey(id[:], before-1), after(append([]byte{tableHistory}, id[:]...)), nil)
+	_ = b.DeleteRange(historyKey(id, before-1), store.PrefixEnd(historyPrefix(id)), nil)
 	return s.wrap("forget history of", id, s.finish(ctx, b, m, nil))
 }
 
-// each visits stored keys and values in [lower, upper) until the visitor has
-// enough, and makes sure that what it saw is synced.
-func (s *Store) each(ctx context.Context, lower, upper []byte, visit func(k, v []byte) (bool, error)) error {
-	err := func() (err error) {
-		it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, it.Close()) }()
-		seen := 0
-		for more := it.First(); more; more = it.Next() {
-			if seen++; seen%checkEvery == 0 && ctx.Err() != nil {
-				return ctx.Err()
-			}
-			v, err := it.ValueAndErr()
-			if err != nil {
-				return err
-			}
-			if on, err := visit(it.Key(), v); !on || err != nil {
-				return err
-			}
-		}
-		return it.Error()
-	}()
-	if err != nil {
+// scan is walk for readers: what was visited is synced when it returns.
+func (s *Store) scan(ctx context.Context, lower, upper []byte, visit func(k, v []byte) (bool, error)) error {
+	if err := s.walk(ctx, lower, upper, visit); err != nil {
 		return err
 	}
 	return s.settleAll(ctx)
+}
+
+// walk visits the stored keys and values in [lower, upper), in order, until visit returns
+// false. Both are valid only during the visit.
+func (s *Store) walk(
+	ctx context.Context, lower, upper []byte, visit func(k, v []byte) (bool, error),
+) (err error) {
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	seen := 0
+	for more := it.First(); more; more = it.Next() {
+		if seen++; seen%checkEvery == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		v, err := it.ValueAndErr()
+		if err != nil {
+			return err
+		}
+		if more, err := visit(it.Key(), v); !more || err != nil {
+			return err
+		}
+	}
+	return it.Error()
 }
 
 // lockStripe locks one stored key that belongs to no partition.
@@ -193,21 +175,12 @@ func (s *Store) readRegister(phys []byte) (store.Record, bool, error) {
 	return r, true, nil
 }
 
-func encodeRecord(r store.Record) []byte {
-	b := make([]byte, 0, registerHeader+len(r.Blob))
-	b = append(b, 1)
-	b = binary.BigEndian.AppendUint64(b, r.Epoch)
-	b = append(b, r.Token[:]...)
-	return append(b, r.Blob...)
-}
+func encodeRecord(r store.Record) []byte { return r.AppendTo([]byte{recordVersion}) }
 
-// decodeRecord copies the blob out of b.
 func decodeRecord(b []byte) (r store.Record, ok bool) {
-	if len(b) < registerHeader || b[0] != 1 {
+	if len(b) == 0 || b[0] != recordVersion {
 		return r, false
 	}
-	r.Epoch = binary.BigEndian.Uint64(b[1:])
-	copy(r.Token[:], b[9:])
-	r.Blob = slices.Clone(b[registerHeader:])
-	return r, r.Epoch > 0
+	r, ok = store.DecodeRecord(b[1:])
+	return r, ok && r.Epoch > 0
 }

@@ -1,9 +1,9 @@
 package pebblestore
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
-	"errors"
 	"slices"
 	"sync"
 
@@ -12,17 +12,17 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A removal hides what lies in bounds and is not newer than ts. The rows that it
-// hid when it was stored went with it, in one batch; so readers need not know of
-// it, only writes that arrive later do.
+// A removal hides the rows within bounds that are not newer than ts. The batch that stores
+// it also deletes those that are there. So readers ignore removals; only later writes check
+// them.
 type removal struct {
 	bounds store.Bounds
 	ts     store.Timestamp
 	at     int64 // when it was stored, microseconds; unique in its partition
 }
 
-// removals are all stored removals in memory. They change only under their
-// partition's exclusive lock.
+// removals has all stored removals in memory. Those of a partition change only under its
+// exclusive lock.
 type removals struct {
 	mu          sync.RWMutex
 	byPartition map[store.Partition][]removal
@@ -31,7 +31,7 @@ type removals struct {
 // cover returns the highest timestamp up to which a key is removed; 0: it is not.
 func (r *removals) cover(p store.Partition, key []byte) (ts store.Timestamp) {
 	for _, v := range r.of(p) {
-		if v.ts > ts && contains(v.bounds, key) {
+		if v.ts > ts && store.Within(key, v.bounds) {
 			ts = v.ts
 		}
 	}
@@ -55,14 +55,11 @@ func (r *removals) set(p store.Partition, list []removal) {
 	r.byPartition[p] = list
 }
 
-// Remove implements store.Rows. The removal and the end of all rows that it
-// covers are one batch. Writes to the partition wait while its rows in bounds
-// are looked at (about a tenth of a second per million); reads don't.
+// Remove implements store.Rows. One batch stores the removal and deletes the rows that it
+// covers. Writes to the partition wait while its rows within bounds are read (about a tenth
+// of a second per million); reads don't.
 func (s *Store) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
-	if err := errors.Join(store.CheckBounds(b), store.CheckTimestamp(ts)); err != nil {
-		return s.wrap("remove", p, err)
-	}
-	if err := s.enterWrite(ctx, true, 0); err != nil {
+	if err := s.enterWrite(ctx, cmp.Or(store.CheckBounds(b), store.CheckTimestamp(ts)), true, 0); err != nil {
 		return s.wrap("remove", p, err)
 	}
 	defer s.leave()
@@ -87,7 +84,7 @@ func (s *Store) remove(ctx context.Context, p store.Partition, b store.Bounds, t
 	}
 	kept := make([]removal, 0, len(list)+1)
 	for _, o := range list {
-		if o.ts <= ts && within(o.bounds, b) {
+		if o.ts <= ts && b.Covers(o.bounds) {
 			_ = batch.Delete(removalKey(p, o.at), nil)
 		} else {
 			kept = append(kept, o)
@@ -98,28 +95,23 @@ func (s *Store) remove(ctx context.Context, p store.Partition, b store.Bounds, t
 		k := removalKey(p, v.at)
 		_ = batch.Set(k, encodeRemoval(v), nil)
 		_ = batch.Set(queueKey(v.at, k), nil, nil)
-		// Before the batch is applied: if that fails, nothing is written any more.
+		// Before the batch is applied: if that fails, all writing ends.
 		s.removals.set(p, append(kept, v))
 	}
 	return s.finish(ctx, batch, m, err)
 }
 
-// longRun is the number of neighbouring rows from which one range deletion is
-// cheaper, now and for later reads, than one deletion each.
+// longRun is the number of neighbouring rows from which one range deletion is cheaper, now
+// and for later reads, than single deletions.
 const longRun = 16
 
-// dropCovered adds to the batch the deletion of every stored row in
-// [lower, upper) with a timestamp up to ts, tombstones included: one range
-// deletion for many of them between which nothing newer lies.
+// dropCovered adds to the batch deletions of all stored rows in [lower, upper) with a
+// timestamp up to ts, tombstones included. A long run of them, without a newer row between,
+// becomes one range deletion.
 func (s *Store) dropCovered(
 	ctx context.Context, batch *pebble.Batch, lower, upper []byte, ts store.Timestamp,
-) (err error) {
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, it.Close()) }()
-	start := lower // where the present run of covered rows begins
+) error {
+	start := lower // of the present run of covered rows
 	run := 0       // its length
 	var few [][]byte
 	end := func(stop []byte) {
@@ -132,32 +124,25 @@ func (s *Store) dropCovered(
 		}
 		few, run, start = few[:0], 0, nil
 	}
-	seen := 0
-	for more := it.First(); more; more = it.Next() {
-		if seen++; seen%checkEvery == 0 && ctx.Err() != nil {
-			return ctx.Err()
-		}
-		v, err := it.ValueAndErr()
-		if err != nil {
-			return err
-		}
+	err := s.walk(ctx, lower, upper, func(k, v []byte) (bool, error) {
 		r, ok := decodeStored(v)
 		if !ok {
-			return corruptRow(partitionOf(it.Key()), it.Key()[prefixBytes:])
+			return false, corruptRow(partitionOf(k), k[prefixBytes:])
 		}
 		if r.ts > ts {
-			end(it.Key())
-			continue
+			end(k)
+			return true, nil
 		}
 		if start == nil {
-			start = slices.Clone(it.Key())
+			start = slices.Clone(k)
 		}
 		if run++; run < longRun {
-			few = append(few, slices.Clone(it.Key()))
+			few = append(few, slices.Clone(k))
 		}
-	}
+		return true, nil
+	})
 	end(upper)
-	return it.Error()
+	return err
 }
 
 func removalKey(p store.Partition, at int64) []byte {
@@ -193,24 +178,16 @@ func decodeRemoval(key, b []byte) (p store.Partition, v removal, ok bool) {
 	return partitionOf(key), v, v.ts > 0
 }
 
-// loadRemovals reads the removals that earlier processes stored.
-func (s *Store) loadRemovals() (err error) {
+// loadRemovals reads the stored removals into memory.
+func (s *Store) loadRemovals() error {
 	s.removals.byPartition = map[store.Partition][]removal{}
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{tableRemovals}, UpperBound: []byte{tableRemovals + 1}})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, it.Close()) }()
-	for more := it.First(); more; more = it.Next() {
-		b, err := it.ValueAndErr()
-		if err != nil {
-			return err
-		}
-		p, v, ok := decodeRemoval(it.Key(), b)
+	lower, upper := []byte{tableRemovals}, []byte{tableRemovals + 1}
+	return s.walk(context.Background(), lower, upper, func(k, b []byte) (bool, error) {
+		p, v, ok := decodeRemoval(k, b)
 		if !ok {
-			return store.Errorf(store.Corrupt, "the removal %x has no valid form", it.Key())
+			return false, store.Errorf(store.Corrupt, "the removal %x has no valid form", k)
 		}
 		s.removals.byPartition[p] = append(s.removals.byPartition[p], v)
-	}
-	return it.Error()
+		return true, nil
+	})
 }

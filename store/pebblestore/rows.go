@@ -1,9 +1,11 @@
 package pebblestore
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -11,8 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// wideRows is the batch size from which a put locks its partition instead of
-// its keys' stripes.
+// wideRows is the number of rows from which a put locks its partition instead of the stripes
+// of its keys.
 const wideRows = 17
 
 // Put implements store.Rows.
@@ -21,7 +23,7 @@ func (s *Store) Put(ctx context.Context, p store.Partition, rows ...store.Row) e
 		return s.wrap("put", p, err)
 	}
 	defer s.leave()
-	if err := s.put(ctx, p, rows); err != nil {
+	if err := s.put(ctx, p, rows); err != nil { // s.wrap would allocate for p
 		return s.wrap("put", p, err)
 	}
 	return nil
@@ -54,10 +56,7 @@ func (s *Store) PutThen(ctx context.Context, p store.Partition, ended func(), ro
 }
 
 func (s *Store) enterPut(ctx context.Context, rows []store.Row) error {
-	if err := store.CheckRows(rows); err != nil {
-		return err
-	}
-	return s.enterWrite(ctx, false, keyBytes(rows)+valueBytes(rows))
+	return s.enterWrite(ctx, store.CheckRows(rows), false, keyBytes(rows)+valueBytes(rows))
 }
 
 func (s *Store) put(ctx context.Context, p store.Partition, rows []store.Row) error {
@@ -107,8 +106,8 @@ func (s *Store) putFew(ctx context.Context, p store.Partition, rows []store.Row)
 	return s.finish(ctx, b, m, err)
 }
 
-// putIfNewer adds a row to the batch if it wins over the present one and over
-// the removals. The caller holds its lock.
+// putIfNewer adds a row to the batch if it beats the present row and the removals. The caller
+// holds its lock.
 func (s *Store) putIfNewer(b *pebble.Batch, p store.Partition, phys []byte, hash uint64, row *store.Row) error {
 	if s.removals.cover(p, row.Key) >= row.Timestamp {
 		return nil
@@ -127,19 +126,29 @@ func (s *Store) putIfNewer(b *pebble.Batch, p store.Partition, phys []byte, hash
 }
 
 func (s *Store) winsOverPresent(p store.Partition, phys []byte, row *store.Row) (bool, error) {
-	v, closer, err := s.db.Get(phys)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
+	present, closer, err := s.stored(p, phys)
+	if err != nil || closer == nil {
+		return err == nil, err
 	}
 	defer closer.Close()
-	present, ok := decodeStored(v)
-	if !ok {
-		return false, corruptRow(p, row.Key)
-	}
 	return store.Beats(row.Timestamp, row.Value, present.ts, present.cell), nil
+}
+
+// stored reads the row under a key. Its cell is valid until closer is closed, which is nil
+// where there is no row.
+func (s *Store) stored(p store.Partition, phys []byte) (r stored, closer io.Closer, err error) {
+	v, closer, err := s.db.Get(phys)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return r, nil, nil
+	}
+	if err != nil {
+		return r, nil, err
+	}
+	r, ok := decodeStored(v)
+	if !ok {
+		return r, nil, errors.Join(corruptRow(p, phys[prefixBytes:]), closer.Close())
+	}
+	return r, closer, nil
 }
 
 func (s *Store) setLive(b *pebble.Batch, phys []byte, hash uint64, row *store.Row) {
@@ -150,8 +159,8 @@ func (s *Store) setLive(b *pebble.Batch, phys []byte, hash uint64, row *store.Ro
 	_ = op.Finish() // fails only on indexed batches
 }
 
-// putMany compares with one iterator, in the order of the keys, and only if some
-// row needs it.
+// putMany reads the present rows by one iterator, in the order of the keys, if any row needs
+// to be compared.
 func (s *Store) putMany(ctx context.Context, p store.Partition, rows []store.Row) error {
 	rows = winners(rows)
 	m := s.lockPartition(p)
@@ -195,8 +204,8 @@ type cursor struct {
 	more  bool
 }
 
-// seek returns the row stored under a key, which is above that of the call
-// before; its cell is valid until the next call.
+// seek returns the row stored under a key above that of the previous call. Its cell is valid
+// until the next call.
 func (c *cursor) seek(phys []byte) (r stored, err error) {
 	if c.it == nil {
 		if c.it, err = c.db.NewIter(&pebble.IterOptions{LowerBound: phys, UpperBound: c.upper}); err != nil {
@@ -231,14 +240,11 @@ func (c *cursor) close() error {
 	return c.it.Close()
 }
 
-// Delete implements store.Rows. It stores a tombstone unless the row is newer;
-// also where nothing is, for the puts that come late, and where an older
-// tombstone or a removal does already, so that the grace counts from now.
+// Delete implements store.Rows. It stores a tombstone unless a newer row is there. It does so
+// also where there is no row, against late puts, and where an older tombstone or a removal
+// would do, so that the grace counts from now.
 func (s *Store) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
-	if err := errors.Join(store.CheckKey(key), store.CheckTimestamp(ts)); err != nil {
-		return s.wrap("delete", p, err)
-	}
-	if err := s.enterWrite(ctx, true, len(key)); err != nil {
+	if err := s.enterWrite(ctx, cmp.Or(store.CheckKey(key), store.CheckTimestamp(ts)), true, len(key)); err != nil {
 		return s.wrap("delete", p, err)
 	}
 	defer s.leave()
@@ -250,21 +256,18 @@ func (s *Store) Delete(ctx context.Context, p store.Partition, key []byte, ts st
 
 func (s *Store) addTombstone(b *pebble.Batch, p store.Partition, phys []byte, hash uint64, ts store.Timestamp) error {
 	if !s.newest.below(hash, ts) {
-		v, err := s.read(phys)
+		present, closer, err := s.stored(p, phys)
 		if err != nil {
 			return err
 		}
-		if v != nil {
-			present, ok := decodeStored(v)
-			if !ok {
-				return corruptRow(p, phys[prefixBytes:])
+		if closer != nil {
+			_ = closer.Close()
+		}
+		if present.ts > ts {
+			if present.kind == rowLive {
+				return nil
 			}
-			if present.ts > ts {
-				if present.kind == rowLive {
-					return nil
-				}
-				ts = present.ts
-			}
+			ts = present.ts
 		}
 	}
 	if err := s.reserve(ts); err != nil {
@@ -279,10 +282,7 @@ func (s *Store) addTombstone(b *pebble.Batch, p store.Partition, phys []byte, ha
 
 // Get implements store.Rows.
 func (s *Store) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
-	if err := store.CheckKey(key); err != nil {
-		return store.Row{}, false, s.wrap("get", p, err)
-	}
-	if err := s.enter(ctx); err != nil {
+	if err := s.enter(ctx, store.CheckKey(key)); err != nil {
 		return store.Row{}, false, s.wrap("get", p, err)
 	}
 	defer s.leave()
@@ -293,18 +293,12 @@ func (s *Store) Get(ctx context.Context, p store.Partition, key []byte) (store.R
 func (s *Store) get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
 	var short [256]byte
 	phys := appendRowKey(short[:0], p, key)
-	v, closer, err := s.db.Get(phys)
-	var r stored
-	switch {
-	case errors.Is(err, pebble.ErrNotFound):
-	case err != nil:
+	r, closer, err := s.stored(p, phys)
+	if err != nil {
 		return store.Row{}, false, err
-	default:
+	}
+	if closer != nil {
 		defer closer.Close()
-		var ok bool
-		if r, ok = decodeStored(v); !ok {
-			return store.Row{}, false, corruptRow(p, key)
-		}
 	}
 	if s.locks.stripe(phys).unsynced.Load() != 0 || s.locks.partition(p).wide.Load() != 0 {
 		if err := s.settle(ctx); err != nil {
@@ -367,10 +361,9 @@ func (m *mark) unlock() {
 	}
 }
 
-// finish ends a write: it applies what the caller put into the batch, releases
-// the locks and waits for the sync. With an error the batch is dropped. An empty
-// batch means that what is stored already wins; the answer rests on that, so it
-// has to be synced too.
+// finish ends a write: it applies the batch, releases the locks and waits for the sync. With
+// an error the batch is dropped. An empty batch means that the present rows win; the write is
+// acknowledged because of them, so they must be synced.
 func (s *Store) finish(ctx context.Context, b *pebble.Batch, m *mark, err error) error {
 	if err != nil || b.Empty() {
 		pending := m.pending()
@@ -389,42 +382,34 @@ func (s *Store) finish(ctx context.Context, b *pebble.Batch, m *mark, err error)
 	return s.await(ctx, t)
 }
 
-// pending reports whether anything under the lock is not yet synced.
+// pending reports whether any write under the locks is not yet synced.
 func (m *mark) pending() bool {
-	if m.partition != nil && m.partition.unsynced.Load() != 0 {
-		return true
-	}
-	for _, t := range m.stripes {
-		if t.unsynced.Load() != 0 {
-			return true
-		}
-	}
-	return false
+	return m.partition != nil && m.partition.unsynced.Load() != 0 ||
+		slices.ContainsFunc(m.stripes, func(t *stripe) bool { return t.unsynced.Load() != 0 })
 }
 
 // winners sorts rows by key and keeps, of those with one key, the one that wins.
 func winners(rows []store.Row) []store.Row {
-	byKey := func(a, b store.Row) int { return cmp.Compare(string(a.Key), string(b.Key)) }
-	if !slices.IsSortedFunc(rows, byKey) {
-		rows = slices.Clone(rows)
-		slices.SortStableFunc(rows, byKey)
+	ascending := true
+	for i := 1; i < len(rows) && ascending; i++ {
+		ascending = bytes.Compare(rows[i-1].Key, rows[i].Key) < 0
 	}
-	distinct := true
-	for i := 1; i < len(rows) && distinct; i++ {
-		distinct = string(rows[i-1].Key) != string(rows[i].Key)
-	}
-	if distinct {
+	if ascending {
 		return rows
 	}
-	kept := make([]store.Row, 0, len(rows))
-	for _, r := range rows {
-		if n := len(kept); n == 0 || string(kept[n-1].Key) != string(r.Key) {
-			kept = append(kept, r)
-		} else if store.Beats(r.Timestamp, r.Value, kept[n-1].Timestamp, kept[n-1].Value) {
-			kept[n-1] = r
+	rows = slices.Clone(rows)
+	slices.SortStableFunc(rows, func(a, b store.Row) int {
+		switch c := bytes.Compare(a.Key, b.Key); {
+		case c != 0:
+			return c
+		case store.Beats(a.Timestamp, a.Value, b.Timestamp, b.Value):
+			return -1
+		case store.Beats(b.Timestamp, b.Value, a.Timestamp, a.Value):
+			return 1
 		}
-	}
-	return kept
+		return 0
+	})
+	return slices.CompactFunc(rows, func(a, b store.Row) bool { return bytes.Equal(a.Key, b.Key) })
 }
 
 func keyBytes(rows []store.Row) (n int) {

@@ -10,18 +10,14 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// checkEvery is after how many stored rows a scan looks at its context.
+// checkEvery is the number of stored rows after which a scan checks its context again.
 const checkEvery = 1 << 12
 
-// Slice implements store.Rows. It reads one moment of the partition: no write is
-// seen in part.
+// Slice implements store.Rows. It reads a snapshot of the partition: no write is seen in part.
 func (s *Store) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
 ) (store.Page, error) {
-	if err := store.CheckSlice(b, o); err != nil {
-		return store.Page{}, s.wrap("slice", p, err)
-	}
-	if err := s.enter(ctx); err != nil {
+	if err := s.enter(ctx, store.CheckSlice(b, o)); err != nil {
 		return store.Page{}, s.wrap("slice", p, err)
 	}
 	defer s.leave()
@@ -102,14 +98,14 @@ func (s *Store) slice(
 	return page, nil
 }
 
-// expectedBytes sizes the arena of a page by what rows measured lately.
+// expectedBytes estimates the bytes of a page by the mean size of recent rows.
 func (s *Store) expectedBytes(o *store.SliceOptions) int {
 	each := int(s.rowBytes.Load())
 	return min(o.Limit*(each+each/16)+256, o.PageBytes())
 }
 
-// An arena holds the keys and values of one page. A new chunk is begun when one
-// is full; nothing moves, so rows may point into it from the start.
+// An arena holds the keys and values of one page, in chunks. Nothing in it moves, so rows
+// may point into it.
 type arena struct {
 	free []byte
 	used int
@@ -127,13 +123,10 @@ func (a *arena) keep(k, v []byte) (key, value []byte) {
 	return a.free[i:j:j], a.free[j : i+n : i+n]
 }
 
-// Partitions implements store.PartitionLister, in the order of their ids. It
-// lists partitions with at least one visible row.
+// Partitions implements store.PartitionLister. It lists the partitions with at least one
+// live row, in the order of their addresses.
 func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int) ([]store.Partition, error) {
-	if err := store.CheckLimit(limit); err != nil {
-		return nil, s.wrap("list partitions after", after, err)
-	}
-	if err := s.enter(ctx); err != nil {
+	if err := s.enter(ctx, store.CheckLimit(limit)); err != nil {
 		return nil, s.wrap("list partitions after", after, err)
 	}
 	defer s.leave()
@@ -147,7 +140,7 @@ func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int
 func (s *Store) partitions(ctx context.Context, last store.Partition, limit int) (ps []store.Partition, err error) {
 	lower := []byte{tableRows}
 	if last != (store.Partition{}) {
-		lower = after(appendPrefix(nil, tableRows, last))
+		lower = store.PrefixEnd(appendPrefix(nil, tableRows, last))
 	}
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: []byte{tableRows + 1}})
 	if err != nil {
@@ -169,7 +162,7 @@ func (s *Store) partitions(ctx context.Context, last store.Partition, limit int)
 		if len(v) > 0 && v[0] == rowLive {
 			p := partitionOf(it.Key())
 			ps = append(ps, p)
-			more = it.SeekGE(after(appendPrefix(nil, tableRows, p)))
+			more = it.SeekGE(store.PrefixEnd(appendPrefix(nil, tableRows, p)))
 		} else {
 			more = it.Next()
 		}
@@ -177,7 +170,7 @@ func (s *Store) partitions(ctx context.Context, last store.Partition, limit int)
 	return ps, it.Error()
 }
 
-// settleAll is settle for what was read from anywhere.
+// settleAll is settle, unless nothing in the whole store is unsynced.
 func (s *Store) settleAll(ctx context.Context) error {
 	if s.locks.unsynced.Load() == 0 {
 		return nil

@@ -1,6 +1,7 @@
 package pebblestore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,8 +30,8 @@ type Store struct {
 	disk   *disk
 	fs     *guardFS
 	cache  *pebble.Cache
-	syncer *syncer
-	// grouper hands its batches to the syncer, so it ends before.
+	syncer syncer
+	// grouper passes its batches to the syncer, so it is stopped first.
 	grouper  *grouper
 	barriers barriers
 
@@ -41,19 +42,19 @@ type Store struct {
 	locks    locks
 	removals removals
 	newest   newest
-	rowBytes atomic.Int64 // what rows of late slices measured, to size the next arena
+	rowBytes atomic.Int64 // mean size of the rows of a recent slice, to size the next arena
 
-	// gate is held shared by each call under way, and taken by Close.
+	// gate is held shared by each call under way, and exclusively by Close.
 	gate    sync.RWMutex
 	closing sync.Once
 
-	quit       chan struct{} // closed when background work shall end
+	quit       chan struct{} // closed when background work must end
 	background sync.WaitGroup
 }
 
-// enter begins a call; leave ends it.
-func (s *Store) enter(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
+// enter begins a call with valid arguments; leave ends it.
+func (s *Store) enter(ctx context.Context, invalid error) error {
+	if err := cmp.Or(invalid, ctx.Err()); err != nil {
 		return err
 	}
 	if !s.gate.TryRLock() { // it fails only once Close has begun
@@ -65,8 +66,8 @@ func (s *Store) enter(ctx context.Context) error {
 func (s *Store) leave() { s.gate.RUnlock() }
 
 // enterWrite is enter for a write; frees and bytes as in disk.admit.
-func (s *Store) enterWrite(ctx context.Context, frees bool, bytes int) error {
-	if err := s.enter(ctx); err != nil {
+func (s *Store) enterWrite(ctx context.Context, invalid error, frees bool, bytes int) error {
+	if err := s.enter(ctx, invalid); err != nil {
 		return err
 	}
 	if err := s.disk.admit(frees, bytes); err != nil {
@@ -78,23 +79,23 @@ func (s *Store) enterWrite(ctx context.Context, frees bool, bytes int) error {
 
 // Writable implements store.Writable.
 func (s *Store) Writable() error {
-	if err := s.enterWrite(context.Background(), false, 0); err != nil {
+	if err := s.enterWrite(context.Background(), nil, false, 0); err != nil {
 		return s.translate(err)
 	}
 	s.leave()
 	return nil
 }
 
-// Close waits for calls under way, ends all background work and syncs. Later calls are
-// Unavailable. Where writes wait for disk space or have failed, Close fails with
-// Unavailable: what was acknowledged is safe, and the directory stays locked until the
-// process ends. Closing again does nothing.
+// Close waits for calls under way, ends all background work and syncs. Later calls fail with
+// Unavailable. Where writes wait for disk space or have failed, Close fails with Unavailable:
+// acknowledged writes are safe, and the directory stays locked until the process ends. Closing
+// again does nothing.
 func (s *Store) Close() (err error) {
 	s.closing.Do(func() { err = store.Wrap("close "+s.dir, s.translate(s.close())) })
 	return err
 }
 
-// close takes the gate and never gives it back: so no call enters again.
+// close takes the gate and keeps it, so that no call enters again.
 func (s *Store) close() error {
 	end := func(f func() error) error {
 		done := make(chan error, 1)
@@ -132,8 +133,8 @@ func (s *Store) Metrics() *pebble.Metrics {
 	return s.db.Metrics()
 }
 
-// guardPanic turns panics of Pebble into errors. Pebble panics after errors that it can't
-// recover from; guardFS prevents those, so this is a last resort.
+// guardPanic turns panics of Pebble into errors. Pebble panics after errors from which it can't
+// recover; guardFS prevents those, so this is a last resort.
 func guardPanic(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -143,8 +144,8 @@ func guardPanic(f func() error) (err error) {
 	return f()
 }
 
-// translate gives errors of Pebble and of the system their kind, and names the
-// damaged file.
+// translate gives errors of Pebble and of the system their kind, and adds the name of a damaged
+// file.
 func (s *Store) translate(err error) error { return translate(s.dir, err) }
 
 func translate(dir string, err error) error {
@@ -167,7 +168,7 @@ func translate(dir string, err error) error {
 	return store.Errorf(store.Unavailable, "%w", err)
 }
 
-// wrap names the operation and its subject. They are built on failure only.
+// wrap adds the operation and its subject to an error.
 func (s *Store) wrap(op string, subject fmt.Stringer, err error) error {
 	if err == nil {
 		return nil
@@ -175,7 +176,7 @@ func (s *Store) wrap(op string, subject fmt.Stringer, err error) error {
 	return store.Wrap(op+" "+subject.String(), s.translate(err))
 }
 
-// read fetches a stored value; nil: there is none. The copy is the caller's.
+// read returns a copy of a stored value, or nil if there is none.
 func (s *Store) read(phys []byte) ([]byte, error) {
 	v, closer, err := s.db.Get(phys)
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -185,7 +186,7 @@ func (s *Store) read(phys []byte) ([]byte, error) {
 		return nil, err
 	}
 	defer closer.Close()
-	return append(make([]byte, 0, len(v)), v...), nil
+	return append([]byte{}, v...), nil
 }
 
 func diskFS(o Options) vfs.FS {

@@ -55,8 +55,9 @@ func TestOverwrites(t *testing.T) {
 func TestGrace(t *testing.T) {
 	clock := newClock()
 	fs := vfs.NewCrashableMem()
-	o := Options{now: clock.read, TombstoneGrace: time.Hour, collectEvery: 24 * time.Hour, ceilingStep: 1}
+	o := Options{now: clock.read, TombstoneGrace: time.Hour}
 	s := openMem(t, fs, o)
+	s.newest.step = 1
 	ctx, p, q := t.Context(), newPartition(), newPartition()
 	rest := func() (n int) {
 		it, err := s.db.NewIter(nil)
@@ -88,6 +89,7 @@ func TestGrace(t *testing.T) {
 	after := fs.CrashClone(vfs.CrashCloneCfg{})
 	require.NoError(t, s.Close())
 	s = openMem(t, after, o)
+	s.newest.step = 1
 	require.Equal(t, []store.Row{row("b", "v", 30)}, late(), "after a power loss")
 
 	clock.now = clock.now.Add(2 * time.Minute)
@@ -107,7 +109,7 @@ func TestGrace(t *testing.T) {
 // due.
 func TestCollectorSparesNewRows(t *testing.T) {
 	clock := newClock()
-	s := openMem(t, vfs.NewMem(), Options{now: clock.read, collectEvery: 24 * time.Hour})
+	s := openMem(t, vfs.NewMem(), Options{now: clock.read})
 	defer s.Close()
 	ctx, p := t.Context(), newPartition()
 	require.NoError(t, s.Delete(ctx, p, []byte("a"), 1))
@@ -119,7 +121,7 @@ func TestCollectorSparesNewRows(t *testing.T) {
 
 // TestBackgroundCollects waits for the background to do it.
 func TestBackgroundCollects(t *testing.T) {
-	s := openMem(t, vfs.NewMem(), Options{TombstoneGrace: time.Millisecond, collectEvery: time.Millisecond})
+	s := openMem(t, vfs.NewMem(), Options{TombstoneGrace: time.Millisecond})
 	defer s.Close()
 	p := newPartition()
 	require.NoError(t, s.Delete(t.Context(), p, []byte("a"), 1))

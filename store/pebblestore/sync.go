@@ -9,112 +9,72 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A syncer waits, for everybody, until applied writes lie in a synced log.
+// A syncer waits until applied batches are in a synced log.
 //
-// Pebble groups the syncs: a batch applied by ApplyNoSyncWait is visible and
-// ordered at once, and part of the next sync. Waiting for that is all that is
-// left, and it is done here by one goroutine rather than by each writer, for two
-// reasons: a writer can give up, at its context's end or when the log waits for
-// disk space; and the counts of unsynced writes (locks.go) go down when the sync
-// has really happened, whoever has given up.
+// Pebble groups the syncs: a batch applied by ApplyNoSyncWait is visible and ordered at once,
+// and part of the next sync. One goroutine waits for the syncs of all writers, for two reasons.
+// A writer can give up, when its context ends or when the log waits for disk space. And the
+// counts of unsynced writes (locks.go) go down when the sync has happened, also for writers
+// that have given up.
 //
-// An earlier version synced from this goroutine, one empty record for all that
-// had been applied: with 64 writers it reached 0.55 to 0.68 of bare Pebble,
-// since each round began only when this goroutine had been scheduled again. Puts
-// of few rows, of which there are most, come as groups (group.go): one ticket each.
+// An earlier version synced from this goroutine, one empty record for all applied batches. With
+// 64 writers it reached 0.55 to 0.68 of bare Pebble, since each round began only when this
+// goroutine had been scheduled again. Puts of few rows, the most frequent ones, come as groups
+// (group.go): one ticket each.
 type syncer struct {
-	failed func(error) // called when a sync fails
-	mu     sync.Mutex
-	queue  []*ticket
-	spare  []*ticket
-	wake   chan struct{}
-	ended  chan struct{}
+	*queue[*ticket]
 }
 
 // A ticket is one applied batch that is not yet known to be synced.
 type ticket struct {
 	batch *pebble.Batch
-	mark  *mark  // may be nil
-	group *group // whose batch it is; nil: somebody waits for err
-	err   chan error
+	mark  *mark      // may be nil
+	group *group     // whose batch it is; nil if a writer waits for err
+	err   chan error // used without a group
 }
 
 var tickets = sync.Pool{New: func() any { return &ticket{err: make(chan error, 1)} }}
 
-func newSyncer(failed func(error)) *syncer {
-	y := &syncer{failed: failed, wake: make(chan struct{}, 1), ended: make(chan struct{})}
-	go y.run()
-	return y
+// newSyncer starts a syncer, which calls failed when a sync fails.
+func newSyncer(failed func(error)) syncer {
+	return syncer{newQueue(nil, func(list []*ticket) {
+		for _, t := range list {
+			t.wait(failed)
+		}
+	})}
 }
 
-// add queues an applied batch; the syncer closes it.
-func (y *syncer) add(b *pebble.Batch, m *mark) *ticket {
+// add queues an applied batch, which the syncer closes.
+func (y syncer) add(b *pebble.Batch, m *mark, c *group) *ticket {
 	t := tickets.Get().(*ticket)
-	t.batch, t.mark = b, m
-	y.queueUp(t)
+	t.batch, t.mark, t.group = b, m, c
+	y.queue.add(t)
 	return t
 }
 
-// addGroup queues the applied batch of a group; the syncer closes it and tells
-// those of the group.
-func (y *syncer) addGroup(b *pebble.Batch, c *group) {
-	t := tickets.Get().(*ticket)
-	t.batch, t.mark, t.group = b, &c.mark, c
-	y.queueUp(t)
-}
-
-func (y *syncer) queueUp(t *ticket) {
-	y.mu.Lock()
-	y.queue = append(y.queue, t)
-	first := len(y.queue) == 1
-	y.mu.Unlock()
-	if first {
-		y.wake <- struct{}{} // never blocks: one per emptied queue
-	}
-}
-
-func (y *syncer) run() {
-	defer close(y.ended)
-	for range y.wake {
-		y.mu.Lock()
-		list := y.queue
-		y.queue, y.spare = y.spare[:0], nil
-		y.mu.Unlock()
-		for i, t := range list {
-			err := t.batch.SyncWait()
-			if err != nil {
-				y.failed(err)
-			} else {
-				if t.mark != nil {
-					t.mark.lower()
-				}
-				_ = t.batch.Close()
-			}
-			c := t.group
-			t.batch, t.mark, t.group, list[i] = nil, nil, nil, nil
-			if c == nil {
-				t.err <- notSynced(err)
-				continue
-			}
-			tickets.Put(t)
-			c.done(notSynced(err))
+func (t *ticket) wait(failed func(error)) {
+	err := t.batch.SyncWait()
+	if err != nil {
+		failed(err)
+		err = store.Errorf(store.Unavailable, "the log could not be synced: %w", err)
+	} else {
+		if t.mark != nil {
+			t.mark.lower()
 		}
-		y.mu.Lock()
-		y.spare = list
-		y.mu.Unlock()
+		_ = t.batch.Close()
 	}
+	c := t.group
+	t.batch, t.mark, t.group = nil, nil, nil
+	if c == nil {
+		t.err <- err
+		return
+	}
+	tickets.Put(t)
+	c.done(err)
 }
 
-// stop ends the goroutine once everything queued is synced; nobody may add any
-// more.
-func (y *syncer) stop() {
-	close(y.wake)
-	<-y.ended
-}
-
-// commit applies a batch. The caller holds the locks that order it; they may go
-// as soon as commit returns. The batch is used up. The ticket is for await; it
-// is nil where nothing waits for syncs.
+// commit applies a batch and uses it up. The caller holds the locks that order it, and may
+// release them when commit returns. The ticket is for await; it is nil without syncs.
 func (s *Store) commit(b *pebble.Batch, m *mark) (*ticket, error) {
 	if err := s.applyMarked(b, m); err != nil {
 		return nil, err
@@ -122,11 +82,10 @@ func (s *Store) commit(b *pebble.Batch, m *mark) (*ticket, error) {
 	if s.o.NoSync {
 		return nil, b.Close()
 	}
-	return s.syncer.add(b, m), nil
+	return s.syncer.add(b, m, nil), nil
 }
 
-// applyMarked applies a batch that a sync is still to be waited for, unless
-// nothing waits for syncs.
+// applyMarked applies a batch and raises the counts of unsynced writes.
 func (s *Store) applyMarked(b *pebble.Batch, m *mark) error {
 	if s.o.NoSync {
 		return s.apply(func() error { return s.db.Apply(b, pebble.NoSync) })
@@ -137,15 +96,8 @@ func (s *Store) applyMarked(b *pebble.Batch, m *mark) error {
 	return s.apply(func() error { return s.db.ApplyNoSyncWait(b, pebble.Sync) })
 }
 
-func notSynced(err error) error {
-	if err == nil {
-		return nil
-	}
-	return store.Errorf(store.Unavailable, "the log could not be synced: %w", err)
-}
-
-// apply runs a commit. If it fails nobody knows what of it is in the log: the
-// counts stay up, so no reader trusts what it sees there, and writing ends.
+// apply runs a commit. If it fails, the log may have a part of it: the counts of unsynced
+// writes stay up, so that readers don't trust what they see, and all writing ends.
 func (s *Store) apply(commit func() error) error {
 	if err := guardPanic(commit); err != nil {
 		s.disk.fail(err)
@@ -154,26 +106,34 @@ func (s *Store) apply(commit func() error) error {
 	return nil
 }
 
-// await waits until a batch is synced. Giving up early leaves the outcome
-// unknown.
+// await waits until a batch is synced.
 func (s *Store) await(ctx context.Context, t *ticket) error {
 	if t == nil {
 		return nil
 	}
-	select {
-	case err := <-t.err:
+	ended, err := s.outcome(ctx, t.err)
+	if ended {
 		tickets.Put(t)
-		return err
+	}
+	return err
+}
+
+// outcome waits for the outcome of a write. It returns false and the reason where it gives up
+// earlier; the outcome is unknown then.
+func (s *Store) outcome(ctx context.Context, c <-chan error) (ended bool, err error) {
+	select {
+	case err := <-c:
+		return true, err
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, ctx.Err()
 	case <-s.disk.troubled():
-		return s.disk.trouble()
+		return false, s.disk.trouble()
 	}
 }
 
-// settle waits until everything is synced that was visible before the call. A
-// reader calls it when a count was not zero; so does a write that found itself
-// superseded, whose acknowledgement rests on what superseded it.
+// settle waits until everything is synced that was visible before the call. A reader calls it
+// if a count of unsynced writes was not zero. So does a write that lost to a present row: it
+// is acknowledged because of that row.
 func (s *Store) settle(ctx context.Context) error {
 	if s.o.NoSync {
 		return nil
@@ -194,14 +154,13 @@ func (s *Store) settle(ctx context.Context) error {
 	}
 }
 
-// barriers are the syncs that readers wait for. All who come while one is under way
-// share the next one, and one goroutine does them, one after the other: so however
-// many readers there are, and whatever holds the log up, Pebble has one sync of
-// theirs to do, and none of them waits within Pebble, where neither its context nor
-// a broken disk would end the wait.
+// barriers are the syncs that readers wait for. All readers that come during one share the next
+// one, and one goroutine does them, one after the other. So Pebble has one sync for readers to
+// do at a time, however many they are. And no reader waits within Pebble, where neither its
+// context nor a broken disk would end the wait.
 type barriers struct {
 	mu      sync.Mutex
-	next    *barrier // the one that has not begun; nil: nobody waits for one
+	next    *barrier // has not begun; nil if no reader waits for it
 	running bool
 }
 
@@ -224,7 +183,7 @@ func (r *barriers) join(s *Store) *barrier {
 	return r.next
 }
 
-// run does barriers until nobody waits for one.
+// run does barriers until no reader waits for one.
 func (r *barriers) run(s *Store) {
 	for {
 		r.mu.Lock()
@@ -240,7 +199,7 @@ func (r *barriers) run(s *Store) {
 	}
 }
 
-// syncNow syncs the log up to all that is visible.
+// syncNow syncs everything that is visible.
 func (s *Store) syncNow() error {
 	b := s.db.NewBatch()
 	_ = b.LogData(nil, nil)

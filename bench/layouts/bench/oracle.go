@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/evenkeel/evenkeel/bench/layouts"
-	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
 )
 
 // oracle is what a bucket holds, as sorted slices.
@@ -37,7 +37,7 @@ func (o *oracle) at(key []byte) int {
 // list answers a query.
 func (o *oracle) list(q layouts.Query) (items []layouts.Item) {
 	lo, hi := o.at(q.Prefix), len(o.keys)
-	if end := partmap.PrefixEnd(q.Prefix); end != nil {
+	if end := store.PrefixEnd(q.Prefix); end != nil {
 		hi = o.at(end)
 	}
 	switch {
@@ -59,7 +59,7 @@ func (o *oracle) list(q layouts.Query) (items []layouts.Item) {
 		if at := bytes.Index(o.keys[i][len(q.Prefix):], q.Delimiter); len(q.Delimiter) > 0 && at >= 0 {
 			p := o.keys[i][:len(q.Prefix)+at+len(q.Delimiter)]
 			item = layouts.Item{Entry: layouts.Entry{Key: p}, CommonPrefix: true}
-			if next := partmap.PrefixEnd(p); next != nil {
+			if next := store.PrefixEnd(p); next != nil {
 				lo = o.at(next)
 			} else {
 				lo = hi

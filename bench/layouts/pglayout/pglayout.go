@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/bench/layouts"
-	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -181,7 +180,7 @@ func (l *Layout) List(ctx context.Context, q layouts.Query) ([]layouts.Item, err
 }
 
 func (l *Layout) fold(ctx context.Context, q *layouts.Query, b store.Bounds, limit int) ([]layouts.Entry, error) {
-	next := partmap.PrefixEnd(q.Delimiter)
+	next := store.PrefixEnd(q.Delimiter)
 	if len(next) != len(q.Delimiter) {
 		return nil, fmt.Errorf("%w: fold by a delimiter that ends in 0xff", layouts.ErrCannot)
 	}
