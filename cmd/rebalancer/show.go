@@ -64,9 +64,9 @@ func (f *adminFlags) asksLeader(ctx context.Context, std stdio, command func(ctx
 		case s.Leader == nil:
 			return refused("no rebalancer leads: nothing moves")
 		case s.Leader.Admin == "":
-			return refused("%s leads until %s, and takes no commands", cmp.Or(s.Leader.Name, s.Leader.ID), s.Leader.Until.Format(time.RFC3339))
+			return refused("%s leads until %s, and takes no commands", cmp.Or(s.Leader.Name, s.Leader.ID.String()), s.Leader.Until.Format(time.RFC3339))
 		}
-		there, err := f.Servers.At(cmp.Or(s.Leader.Name, s.Leader.ID), s.Leader.Admin)
+		there, err := f.Servers.At(cmp.Or(s.Leader.Name, s.Leader.ID.String()), s.Leader.Admin)
 		if err != nil {
 			return err
 		}
@@ -78,9 +78,9 @@ func printStatus(out io.Writer, s *adminapi.Status, now time.Time) error {
 	w := &failing{w: out}
 	switch {
 	case s.Leader != nil && s.Leading:
-		w.printf("This process leads: %s, since %s\n", cmp.Or(s.Leader.Name, s.Leader.ID), ago(now, s.Leader.Since))
+		w.printf("This process leads: %s, since %s\n", cmp.Or(s.Leader.Name, s.Leader.ID.String()), ago(now, s.Leader.Since))
 	case s.Leader != nil:
-		w.printf("Another process leads: %s, at %s\n", cmp.Or(s.Leader.Name, s.Leader.ID), cmp.Or(s.Leader.Admin, "no admin address"))
+		w.printf("Another process leads: %s, at %s\n", cmp.Or(s.Leader.Name, s.Leader.ID.String()), cmp.Or(s.Leader.Admin, "no admin address"))
 	case s.Leading:
 		w.printf("This process leads: it has its store for itself\n")
 	default:

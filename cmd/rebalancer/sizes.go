@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
@@ -127,13 +128,13 @@ func (c *recountCmd) Run(ctx context.Context, std stdio) error {
 	return c.asksLeader(ctx, std, func(ctx context.Context, in wayIn) error {
 		if c.Format == "json" {
 			return printArray(std.out, c.Bucket, "recounts", func(put func(v any) error) (adminapi.End, error) {
-				return in.Recount(ctx, ask, func(r adminapi.Recounted) error { return put(r) })
+				return in.Recount(ctx, ask, func(r balancer.Recounted) error { return put(r) })
 			})
 		}
 		w := &failing{w: std.out}
 		ranges, moving := 0, 0
 		var rows, drift int64
-		_, err := in.Recount(ctx, ask, func(r adminapi.Recounted) error {
+		_, err := in.Recount(ctx, ask, func(r balancer.Recounted) error {
 			where := fmt.Sprintf("[%s, %s)", startText(r.Start), endText(r.End))
 			if r.Moves {
 				moving++

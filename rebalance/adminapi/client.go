@@ -217,7 +217,7 @@ func (c *Client) open(ctx context.Context, method, path string, in any) (io.Read
 		if p == nil || p.Leader == nil || p.Leader.Admin == "" || try == most {
 			return nil, err
 		}
-		next, nerr := c.named(cmp.Or(p.Leader.Name, p.Leader.ID, "another process"), p.Leader.Admin)
+		next, nerr := c.named(cmp.Or(p.Leader.Name, p.Leader.ID.String()), p.Leader.Admin)
 		if nerr != nil {
 			return nil, nerr
 		}
