@@ -20,29 +20,29 @@ import (
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
-// adminFlags say where the process is that moves ranges, or how to be it.
+// adminFlags are the flags for reaching the leader of the moves, or for leading.
 type adminFlags struct {
 	Servers adminapi.Flags `embed:""`
-	Format  string         `default:"table" enum:"table,json" help:"How to print: table or json."`
+	Format  string         `default:"table" enum:"table,json" help:"Output format: table or json."`
 
 	cassandraflags.Flags
 	Lease time.Duration `default:"3s" help:"With --cassandra: the lease of the servers' maps; the same for all servers and rebalancers of a keyspace."`
-	// MoveRate is called like listd's.
+	// MoveRate is also a flag of listd.
 	MoveRate int `default:"20000" help:"With --cassandra: most rows copied, compared and counted per second; 0: as many as possible."`
 }
 
-// exitRefused is the exit code of what does not fit: nothing was changed.
+// exitRefused: a request does not fit the state of a bucket; nothing changed.
 const exitRefused = 4
 
-// wayIn is how a command reaches what moves ranges.
+// wayIn is a client of the process that moves ranges.
 type wayIn struct {
 	*adminapi.Client
-	// direct: this process moves them itself, so it has to wait for their end.
+	// direct: this process moves them, so it must wait for their end.
 	direct bool
 }
 
-// asks runs a command that moves ranges, or asks what moves: with --cassandra in
-// this process, if nobody else leads; else where the leader is.
+// asks runs a command that needs the leader: with --cassandra in this process if no other
+// leads, else by requests to the leader.
 func (f *adminFlags) asks(ctx context.Context, std stdio, command func(ctx context.Context, in wayIn) error) error {
 	if len(f.Cassandra) == 0 {
 		c, err := f.remote()
@@ -73,8 +73,7 @@ func (f *adminFlags) remote() (*adminapi.Client, error) {
 	return c, nil
 }
 
-// refusal gives errors that say that something does not fit an exit code of their
-// own.
+// refusal gives errors about invalid requests their exit code.
 func refusal(err error) error {
 	var exit *daemon.ExitError
 	if err == nil || errors.As(err, &exit) {
@@ -110,12 +109,11 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 	err = r.Lead(ctx, func(ctx context.Context) error { return command(ctx, wayIn{Client: c, direct: true}) })
 	var held *leader.HeldError
 	if errors.As(err, &held) && held.Holder.Admin != "" {
-		// It goes where it can be done.
 		there, cerr := f.Servers.At(held.Holder.String(), held.Holder.Admin)
 		if cerr != nil {
 			return cerr
 		}
-		fmt.Fprintf(std.err, "rebalancer: %s leads: the command goes to %s\n", &held.Holder, held.Holder.Admin)
+		fmt.Fprintf(std.err, "rebalancer: %s leads: the command is forwarded to %s\n", &held.Holder, held.Holder.Admin)
 		return command(ctx, wayIn{Client: there})
 	}
 	return err

@@ -46,8 +46,8 @@ when to use which. In parentheses: the default, and the environment variable (` 
 			"pause --wait: nothing moves; verify: clean, or all problems are mended"},
 		flagdocs.ExitCode{Code: exitFailed, Meaning: "failed: the message says why; verify: problems were found"},
 		flagdocs.ExitCode{Code: exitUsage, Meaning: "bad flags or arguments; verify: something could not be checked"},
-		flagdocs.ExitCode{Code: exitLayout, Meaning: "plan: the layout is wrong: every problem is listed, by path"},
-		flagdocs.ExitCode{Code: exitRefused, Meaning: "refused: it does not fit the bucket or what goes on there; nothing was changed"},
+		flagdocs.ExitCode{Code: exitLayout, Meaning: "plan: the layout is invalid: every problem is listed, by path"},
+		flagdocs.ExitCode{Code: exitRefused, Meaning: "refused: it does not fit the state of the bucket; nothing changed"},
 		flagdocs.ExitCode{Code: exitMoving, Meaning: "pause: moves are paused, but something still moves"},
 	)
 	if *update {
