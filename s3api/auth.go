@@ -125,7 +125,6 @@ const (
 	onKey                  // the key
 )
 
-// authorize checks whether the access key allows the operation.
 func (x *exchange) authorize() *Error {
 	k := x.who
 	if x.op.write && !k.Write {
@@ -159,7 +158,6 @@ func lowerHoisted(r *http.Request, query url.Values) {
 	}
 }
 
-// signatureParams are the parameters of the signature itself.
 var signatureParams = map[string]bool{
 	"X-Amz-Algorithm": true, "X-Amz-Credential": true, "X-Amz-Date": true, "X-Amz-Expires": true,
 	"X-Amz-Signedheaders": true,

@@ -119,7 +119,6 @@ func readAll(r io.Reader, length, limit int64) ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// isChunked reports whether the headers announce an aws-chunked body.
 func isChunked(h http.Header) bool {
 	return slices.Contains(elements(h.Get("Content-Encoding")), "aws-chunked")
 }

@@ -115,5 +115,4 @@ func checkVersion(q url.Values) *Error {
 	return invalidArgument("Invalid version id specified: buckets have no versions here, only %q.", nullVersion)
 }
 
-// nullVersion is the version of every object.
 const nullVersion = "null"

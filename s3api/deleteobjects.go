@@ -20,7 +20,6 @@ const (
 	deletesAtOnce = 64
 )
 
-// deleteDocument is the body of DeleteObjects.
 type deleteDocument struct {
 	Quiet  bool
 	Object []deleteEntry

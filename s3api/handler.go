@@ -239,7 +239,6 @@ func (h *Handler) dispatch(x *exchange) (err error) {
 	return x.op.serve(h, x)
 }
 
-// translate returns the answer to an error.
 func (h *Handler) translate(x *exchange, err error) *Error {
 	var e *Error
 	switch {
@@ -262,7 +261,6 @@ func (h *Handler) translate(x *exchange, err error) *Error {
 	return e
 }
 
-// writeError answers with S3's error document.
 func (h *Handler) writeError(x *exchange, e *Error) {
 	header := x.w.Header()
 	if e.RetryAfter > 0 {
@@ -336,7 +334,6 @@ func (x *exchange) writeXML(status int, parts ...*xmlBuffer) error {
 	return nil
 }
 
-// write sends a part of the answer's body.
 func (x *exchange) write(b []byte) error {
 	n, err := x.w.Write(b)
 	x.bytes += n

@@ -44,7 +44,6 @@ const (
 	readBytes = 512 << 10
 )
 
-// listForm is a form of S3's listings.
 type listForm int
 
 const (
@@ -53,7 +52,6 @@ const (
 	formVersions
 )
 
-// listQuery is a request for a listing.
 type listQuery struct {
 	listing.Query
 	form       listForm
@@ -69,7 +67,6 @@ type listQuery struct {
 	nothing bool
 }
 
-// parseListQuery reads the parameters of a listing.
 func parseListQuery(q url.Values, form listForm) (listQuery, *Error) {
 	l := listQuery{form: form, maxKeys: maxPageKeys, fetchOwner: form != formV2}
 	l.Prefix, l.Delimiter = []byte(q.Get("prefix")), []byte(q.Get("delimiter"))
@@ -149,7 +146,6 @@ func boolParam(q url.Values, name string) (bool, *Error) {
 	}
 }
 
-// listIn returns the operation of a form of listings.
 func listIn(form listForm) func(*Handler, *exchange) error {
 	return func(h *Handler, x *exchange) error { return h.listObjects(x, form) }
 }
@@ -371,7 +367,6 @@ func (b *xmlBuffer) position(p *listPage) {
 	}
 }
 
-// contents writes one object of a listing.
 func (b *xmlBuffer) contents(item *listing.Item, l *listQuery) {
 	s, err := parseSummary(item.Value)
 	if err != nil {

@@ -38,7 +38,6 @@ Examples:
   listd backup /mnt/other-disk/monday --admin http://127.0.0.1:9001`
 }
 
-// Run makes the server make a backup.
 func (b *backupCmd) Run(ctx context.Context, std stdio) error {
 	dir, err := filepath.Abs(b.Dir)
 	if err != nil {
@@ -85,7 +84,6 @@ Exit codes: 0 done; 1 failed; 2 bad flags; 3 the backup is none, is damaged, or 
 a newer listd, or NEW is not empty. Then nothing is left in NEW.`
 }
 
-// Run restores.
 func (r *restoreCmd) Run(ctx context.Context, std stdio) error {
 	ctx, release := daemon.Signals(ctx)
 	defer release()

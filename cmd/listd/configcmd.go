@@ -44,7 +44,6 @@ func (c *configCmd) Run(outer *cli, std stdio) error {
 	return printSettings(std, parsed)
 }
 
-// printSettings prints the settings of a parsed command.
 func printSettings(std stdio, parsed *kong.Context) error {
 	var doc yaml.Node
 	doc.Kind = yaml.MappingNode
@@ -133,7 +132,6 @@ func holdsSecrets(file string) bool {
 	return yaml.Unmarshal(text, &all) == nil && look(all)
 }
 
-// origin is where a setting comes from.
 func origin(parsed *kong.Context, f *kong.Flag) string {
 	from := "default"
 	for _, p := range parsed.Path {

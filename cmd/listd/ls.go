@@ -138,7 +138,6 @@ type listed struct {
 	NextContinuationToken string
 }
 
-// result is a page or an error.
 type result struct {
 	page *listed
 	err  error

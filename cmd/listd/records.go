@@ -83,7 +83,6 @@ func (rs *records) next() (record, error) {
 	return rec, nil
 }
 
-// countRecords counts the lines of r.
 func countRecords(r io.Reader, nul bool) (int, error) {
 	rs := newRecords(r, nul, false)
 	for {
