@@ -41,10 +41,9 @@ func encodeRoot(r *Root, batches []Batch) []byte {
 	return seal(appendEntries(b, r.Entries))
 }
 
-// DecodeRoot decodes the record of a bucket's root. It fails with Corrupt where
-// the blob is damaged; with Unavailable where it belongs to another bucket or
-// version than the record, which is how a torn read looks (read it again); and
-// with ErrNewerVersion.
+// DecodeRoot decodes the record of a bucket's root. It fails with Corrupt if the blob is damaged,
+// with Unavailable if it belongs to another bucket or version than the record (a torn read: read
+// again), and with ErrNewerVersion.
 func DecodeRoot(b store.BucketID, rec store.Record) (*Root, error) {
 	r, err := decodeRoot(rec.Blob)
 	if err == nil && r.Bucket != b {
