@@ -108,13 +108,7 @@ func (noRecorder) Delete(store.Partition, []byte, store.Timestamp, bool) {}
 func (noRecorder) Read(store.Partition)                                  {}
 
 const (
-	defaultMaxValueBytes = 64 << 10
-	defaultIdleReads     = 256
-	defaultParallel      = 8
-	defaultRowsPerRead   = 128
-	embeddedRowsPerRead  = 16
-	defaultReadAfter     = 8
-	defaultAttempts      = 3
+	defaultParallel = 8
 	// cachedNames is for how many bucket names ids, or their absence, are remembered.
 	cachedNames = 10_000
 )
@@ -143,7 +137,7 @@ func NewEmbedded(s store.Store, o Options) (*Client, error) {
 		o.Timestamps = timestamps.Kept(s, o.Now)
 	}
 	if o.RowsPerRead == 0 {
-		o.RowsPerRead = embeddedRowsPerRead
+		o.RowsPerRead = 16
 	}
 	if o.ReadAhead == 0 {
 		o.ReadAhead = 1
@@ -165,13 +159,13 @@ func (o Options) withDefaults(common *commontime.Clock) (Options, error) {
 		value        *int
 		preset, most int
 	}{
-		{"MaxValueBytes", &o.MaxValueBytes, defaultMaxValueBytes, store.MaxValueBytes - 1},
-		{"MaxIdleReads", &o.MaxIdleReads, defaultIdleReads, 1 << 30},
+		{"MaxValueBytes", &o.MaxValueBytes, 64 << 10, store.MaxValueBytes - 1},
+		{"MaxIdleReads", &o.MaxIdleReads, 256, 1 << 30},
 		{"MaxParallel", &o.MaxParallel, defaultParallel, 1 << 10},
-		{"RowsPerRead", &o.RowsPerRead, defaultRowsPerRead, store.MaxPageRows},
+		{"RowsPerRead", &o.RowsPerRead, 128, store.MaxPageRows},
 		{"ReadAhead", &o.ReadAhead, 2 * cmp.Or(o.MaxParallel, defaultParallel), 1 << 11},
-		{"ReadAheadAfter", &o.ReadAheadAfter, defaultReadAfter, 1 << 30},
-		{"WriteAttempts", &o.WriteAttempts, defaultAttempts, 1 << 10},
+		{"ReadAheadAfter", &o.ReadAheadAfter, 8, 1 << 30},
+		{"WriteAttempts", &o.WriteAttempts, 3, 1 << 10},
 	} {
 		if *d.value == 0 {
 			*d.value = d.preset

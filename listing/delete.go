@@ -46,20 +46,13 @@ func (c *Client) delete(ctx context.Context, name string) error {
 	if root.State == partmap.Open {
 		// Most buckets with entries show it at once, and need not be closed.
 		if empty, err := c.looksEmpty(ctx, n.id); err != nil || !empty {
-			return orNotEmpty(err)
+			return cmp.Or(err, ErrNotEmpty)
 		}
 	}
 	if err := c.closeAndDelete(ctx, root); err != nil {
 		return err
 	}
 	return c.forget(ctx, name, n)
-}
-
-func orNotEmpty(err error) error {
-	if err == nil {
-		return ErrNotEmpty
-	}
-	return err
 }
 
 func (c *Client) looksEmpty(ctx context.Context, id store.BucketID) (bool, error) {
@@ -168,7 +161,7 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root) error {
 			}
 		}
 		if err != nil || !empty {
-			return c.reopen(ctx, root, orNotEmpty(err))
+			return c.reopen(ctx, root, cmp.Or(err, ErrNotEmpty))
 		}
 		next, mine, err := c.setState(ctx, root, partmap.Deleted)
 		if err != nil {
@@ -247,17 +240,18 @@ func (c *Client) empty(ctx context.Context, root *partmap.Root, from []byte) (em
 	errFound := errors.New("an entry")
 	rows := store.Everywhere(c.rows)
 	began := time.Now()
-	var g *errgroup.Group
-	gctx, n := ctx, 0
+	start := func() (*errgroup.Group, context.Context) {
+		g, gctx := errgroup.WithContext(ctx)
+		g.SetLimit(c.o.MaxParallel)
+		return g, gctx
+	}
+	g, gctx := start()
+	n := 0
 	next = from
 	for rg, rerr := range c.maps.Ranges(ctx, root, from) {
 		if rerr != nil {
 			err = rerr
 			break
-		}
-		if g == nil {
-			g, gctx = errgroup.WithContext(ctx)
-			g.SetLimit(c.o.MaxParallel)
 		}
 		g.Go(func() error {
 			found, err := hasEntry(gctx, rows, root.Bucket, &rg)
@@ -270,15 +264,14 @@ func (c *Client) empty(ctx context.Context, root *partmap.Root, from []byte) (em
 			if err = g.Wait(); err != nil {
 				break
 			}
-			g, next = nil, rg.End
+			next = rg.End
 			if time.Since(began) > lookTime && len(next) > 0 {
 				return false, next, errLookTime
 			}
+			g, gctx = start()
 		}
 	}
-	if g != nil {
-		err = cmp.Or(g.Wait(), err)
-	}
+	err = cmp.Or(g.Wait(), err)
 	if errors.Is(err, errFound) {
 		return false, nil, nil
 	}

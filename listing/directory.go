@@ -42,28 +42,23 @@ func (c *Client) readName(ctx context.Context, name string, l store.Level) (name
 }
 
 func (c *Client) readNameBy(read func() (store.Record, error)) (nameRecord, error) {
-	const tries = 3 // of reading a torn record
-	for try := 1; ; try++ {
-		r, err := read()
-		if errors.Is(err, store.NotFound) {
-			return nameRecord{}, nil
-		}
-		if err != nil {
-			return nameRecord{}, store.Wrap("look up the name", err)
-		}
-		payload, err := record.Open(nameForm, r)
-		if err == nil && len(payload) != 24 {
-			err = store.Errorf(store.Corrupt, "%d bytes are not a name's record", len(payload))
-		}
-		if err == nil {
-			return nameRecord{
-				version: r.Version, id: store.BucketID(payload[:16]), created: int64(binary.BigEndian.Uint64(payload[16:])),
-			}, nil
-		}
-		if try == tries || store.KindOf(err) != store.Unavailable {
-			return nameRecord{}, store.Wrap("look up the name", err)
-		}
+	n, err := record.ReadAs(read, decodeName)
+	if errors.Is(err, store.NotFound) {
+		return nameRecord{}, nil
 	}
+	return n, store.Wrap("look up the name", err)
+}
+
+func decodeName(r store.Record) (nameRecord, error) {
+	payload, err := record.Open(nameForm, r)
+	if err == nil && len(payload) != 24 {
+		err = store.Errorf(store.Corrupt, "%d bytes are not a name's record", len(payload))
+	}
+	if err != nil {
+		return nameRecord{}, err
+	}
+	created := int64(binary.BigEndian.Uint64(payload[16:]))
+	return nameRecord{version: r.Version, id: store.BucketID(payload[:16]), created: created}, nil
 }
 
 // swapName gives a name to a bucket, or frees it (zero id).

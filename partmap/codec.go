@@ -11,17 +11,17 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// The encoding of roots, index nodes and segments has one frame in all
-// versions, so that damage and a newer writer can be told apart:
+// Roots, index nodes and segments have the same frame in all versions, so that a reader can
+// distinguish damage from a newer version:
 //
-//	"ek", a byte for what it is, a byte for the version, the body, xxhash64
+//	"ek", kind (1 byte), version (1 byte), the body, xxhash64
 //
 // The checksum is xxhash64, little-endian, of all before it. Undetected damage of a map
 // misroutes the writes of a whole bucket, so 32 bits are not enough (CRC-32C misses one
 // damaged blob in four billion).
 //
-// Numbers are varints, ids 16 bytes, keys front-coded: how many bytes a key
-// shares with the one before it, how many follow, and those. The bodies:
+// Numbers are varints, ids 16 bytes. Keys are front-coded: the number of bytes that a key shares
+// with the one before it, the number of bytes that follow, and those bytes. The bodies:
 //
 //	root     bucket, epoch, token, state (1 byte), clock, changed at (signed), ranges,
 //	         count and batches {id, phase (1 byte), ranges},

@@ -10,16 +10,14 @@ import (
 	"github.com/evenkeel/evenkeel/partmap/keyspread"
 )
 
-// Cuts is an ordered list of keys made for lookup: all keys in one array of
-// bytes, and beside it, for each, the eight bytes after the prefix that all
-// share as one big-endian integer, its head, and the head again in 32 bits, its
-// short. A search compares shorts, in a small dense array; it touches a head only
-// where shorts are equal and a key only where heads are, so it neither allocates
-// nor chases pointers. (The idea is that of "poor man's normalized keys", Graefe
-// and Larson, "B-Tree Indexes and CPU Caches", 2001.)
+// Cuts is an immutable, ordered list of keys for lookups. All keys are in one array of bytes.
+// The head of a key is the eight bytes after the prefix that all keys share, as a big-endian
+// integer; its short is the head reduced to 32 bits. A search compares shorts in a dense array,
+// heads only where shorts are equal, and keys only where heads are equal. It neither allocates
+// nor follows pointers. These are "poor man's normalized keys" (Graefe and Larson, "B-Tree
+// Indexes and CPU Caches", 2001).
 //
-// Only the first cut may be empty; it stands for minus infinity. Cuts are
-// immutable and safe for concurrent use.
+// Only the first cut may be empty; it stands for minus infinity. Cuts are safe for concurrent use.
 type Cuts struct {
 	keys   []byte
 	ends   []uint32 // ends[i] is where the i-th key ends within keys
@@ -31,9 +29,8 @@ type Cuts struct {
 	skip   int      // 1 if the first key is empty, else 0
 }
 
-// stride is how many shorts a cache line has. The tops of a segment of 1,000 cuts
-// are four lines, which stay in the processor's cache, so that a search waits for
-// memory once.
+// stride is the number of shorts in a cache line. The tops of a segment of 1,000 cuts take four
+// lines, which stay in the processor's cache, so that a search waits for memory once.
 const stride = 16
 
 // Len is the number of cuts.

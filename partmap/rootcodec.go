@@ -41,10 +41,9 @@ func encodeRoot(r *Root, batches []Batch) []byte {
 	return seal(appendEntries(b, r.Entries))
 }
 
-// DecodeRoot decodes the record of a bucket's root. It fails with Corrupt where
-// the blob is damaged; with Unavailable where it belongs to another bucket or
-// version than the record, which is how a torn read looks (read it again); and
-// with ErrNewerVersion.
+// DecodeRoot decodes the record of a bucket's root. It fails with Corrupt if the blob is damaged,
+// with Unavailable if it belongs to another bucket or version than the record (a torn read: read
+// again), and with ErrNewerVersion.
 func DecodeRoot(b store.BucketID, rec store.Record) (*Root, error) {
 	r, err := decodeRoot(rec.Blob)
 	if err == nil && r.Bucket != b {
@@ -75,37 +74,29 @@ func decodeRoot(blob []byte) (*Root, error) {
 	if root.Height = r.byte(); root.Height > maxHeight {
 		r.fail("its height is %d", root.Height)
 	}
-	var n int
+	var cuts Cuts
 	if root.Height == 0 {
-		cuts, w := r.entries()
-		n = cuts.Len()
-		root.Entries = make([]Entry, n)
+		var w wheres
+		cuts, w = r.entries()
+		root.Entries = make([]Entry, cuts.Len())
 		for i := range root.Entries {
 			w.entry(i, cuts.At(i), &root.Entries[i])
 		}
 	} else {
-		cuts, nodes := r.children()
-		n = len(nodes)
-		root.Children = make([]Child, n)
+		var nodes []store.NodeID
+		cuts, nodes = r.children()
+		root.Children = make([]Child, len(nodes))
 		for i := range nodes {
 			root.Children[i] = Child{Start: cuts.At(i), Node: nodes[i]}
 		}
 	}
-	if err := r.done(n); err != nil {
+	if err := r.done(cuts.Len()); err != nil {
 		return nil, err
 	}
-	if len(root.starting()) > 0 {
+	if len(cuts.At(0)) > 0 {
 		return nil, corrupt("its first range does not begin at the lowest key")
 	}
 	return root, nil
-}
-
-// starting returns the start of the first range.
-func (r *Root) starting() []byte {
-	if r.Height == 0 {
-		return r.Entries[0].Start
-	}
-	return r.Children[0].Start
 }
 
 func (r *reader) batches() []Batch {

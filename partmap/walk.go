@@ -67,7 +67,9 @@ func misplaced(r *Root, c Child, h nodeHeader, start []byte, wantHeight, height 
 			"node %s of bucket %s begins at %q, its parent says %q", c.Node, r.Bucket, clip(start), clip(c.Start),
 		)
 	case height != wantHeight:
-		return corrupt("node %s of bucket %s has height %d, its parent says %d", c.Node, r.Bucket, height, wantHeight)
+		return corrupt(
+			"node %s of bucket %s has height %d, its parent says %d", c.Node, r.Bucket, height, wantHeight,
+		)
 	case h.Epoch > r.Epoch:
 		return corrupt("node %s of bucket %s was written for epoch %d, its root is of epoch %d", c.Node, r.Bucket, h.Epoch, r.Epoch)
 	}

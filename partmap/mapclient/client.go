@@ -12,6 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/record"
 )
 
 // Store is what a map client needs of a store.
@@ -209,20 +210,16 @@ func (c *Client) load(ctx context.Context, b *bucket) (*epoch, error) {
 	return c.epochs.publish(b, r), nil
 }
 
-// readRoot reads the newest root. A torn read, whose blob is not of the
-// record's version, is repeated.
+// readRoot reads the newest root.
 func (c *Client) readRoot(ctx context.Context, id store.BucketID, l store.Level) (*partmap.Root, error) {
-	const tries = 3
-	for try := 1; ; try++ {
+	read := func() (store.Record, error) {
 		rec, err := c.store.Read(ctx, store.Roots, id[:], l)
 		if err != nil {
-			return nil, store.Wrap(fmt.Sprintf("read the root of bucket %s", id), err)
+			err = store.Wrap(fmt.Sprintf("read the root of bucket %s", id), err)
 		}
-		r, err := partmap.DecodeRoot(id, rec)
-		if err == nil || try == tries || store.KindOf(err) != store.Unavailable {
-			return r, err
-		}
+		return rec, err
 	}
+	return record.ReadAs(read, func(rec store.Record) (*partmap.Root, error) { return partmap.DecodeRoot(id, rec) })
 }
 
 // Find returns the range that contains key. It does not allocate if the nodes are cached. It
@@ -384,7 +381,12 @@ func (c *Client) Swap(ctx context.Context, change partmap.Change) error {
 			return store.Wrap(fmt.Sprintf("write node %s of bucket %s", n.ID, id), err)
 		}
 	}
-	if err := c.swapRoot(ctx, id, change.Old, rec); err != nil {
+	if c.net != nil {
+		err = c.net.swapRoot(ctx, id, change.Old, rec)
+	} else {
+		err = c.store.Swap(ctx, store.Roots, id[:], change.Old, rec)
+	}
+	if err != nil {
 		return store.Wrap(fmt.Sprintf("swap the root of bucket %s to epoch %d", id, next.Epoch), err)
 	}
 	c.epochs.publish(b, next)
@@ -394,13 +396,6 @@ func (c *Client) Swap(ctx context.Context, change partmap.Change) error {
 		_, _, _ = c.net.announce(ctx, id) // Wait repeats it
 	}
 	return nil
-}
-
-func (c *Client) swapRoot(ctx context.Context, id store.BucketID, old store.Version, next store.Record) error {
-	if c.net != nil {
-		return c.net.swapRoot(ctx, id, old, next)
-	}
-	return c.store.Swap(ctx, store.Roots, id[:], old, next)
 }
 
 // Wait returns when no lease older than the bucket's present epoch is valid. It reads the

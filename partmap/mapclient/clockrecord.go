@@ -88,22 +88,18 @@ func clockKey(number uint32) []byte { return binary.BigEndian.AppendUint32(nil, 
 
 // readClock reads a clock. A missing row is Unavailable, and not a clock at zero: that would
 // renew leases for which a mover has waited already.
-func readClock(ctx context.Context, s store.Registers, number uint32, l store.Level) (mapClock, store.Version, error) {
-	const tries = 3 // of reading a torn record
-	for try := 1; ; try++ {
+func readClock(
+	ctx context.Context, s store.Registers, number uint32, l store.Level,
+) (c mapClock, v store.Version, err error) {
+	c, err = record.ReadAs(func() (store.Record, error) {
 		rec, err := s.Read(ctx, store.Clocks, clockKey(number), l)
 		if errors.Is(err, store.NotFound) {
 			err = store.Errorf(store.Unavailable, "%w: were the map clocks initialised? (%w)", ErrNoClock, err)
-			return mapClock{}, store.Version{}, store.Wrap(clockName(number), err)
 		}
-		if err != nil {
-			return mapClock{}, store.Version{}, store.Wrap(clockName(number), err)
-		}
-		c, err := decodeClock(rec)
-		if err == nil || try == tries || store.KindOf(err) != store.Unavailable {
-			return c, rec.Version, store.Wrap(clockName(number), err)
-		}
-	}
+		v = rec.Version
+		return rec, err
+	}, decodeClock)
+	return c, v, store.Wrap(clockName(number), err)
 }
 
 func clockName(number uint32) string { return fmt.Sprintf("map clock %d", number) }

@@ -176,13 +176,11 @@ func (t *epochs) older(b *bucket, e uint64) <-chan struct{} {
 	t.buckets.mu.Lock()
 	defer t.buckets.mu.Unlock()
 	b.prune()
-	for _, o := range b.older {
-		if o.root.Epoch < e {
-			if b.drained == nil {
-				b.drained = make(chan struct{})
-			}
-			return b.drained
-		}
+	if !slices.ContainsFunc(b.older, func(o *epoch) bool { return o.root.Epoch < e }) {
+		return nil
 	}
-	return nil
+	if b.drained == nil {
+		b.drained = make(chan struct{})
+	}
+	return b.drained
 }

@@ -1,10 +1,9 @@
 // Package keytext formats keys, which are bytes, as text for flags, files, logs and reports,
 // and parses them.
 //
-// The text form is UTF-8 with escapes: every byte that is not part of a
-// printable character is \xNN (two hexadecimal digits), and a backslash is \\.
-// It is reversible, and holds no line break, tab or terminal control. The JSON
-// form is a string where the key is valid UTF-8, else {"b64":"…"}.
+// The text form is UTF-8 with escapes: every byte that is not part of a printable character is
+// \xNN (two hexadecimal digits), and a backslash is \\. It is reversible, and has no line break,
+// tab or terminal control. The JSON form is a string if the key is valid UTF-8, else {"b64":"…"}.
 package keytext
 
 import (

@@ -84,3 +84,18 @@ func Read(
 	}
 	return nil, store.Version{}, err
 }
+
+// ReadAs reads and decodes a record, up to three times while it is torn, which decode reports as
+// Unavailable. An error of read is returned at once.
+func ReadAs[T any](read func() (store.Record, error), decode func(store.Record) (T, error)) (value T, err error) {
+	for range 3 {
+		var r store.Record
+		if r, err = read(); err != nil {
+			return value, err
+		}
+		if value, err = decode(r); store.KindOf(err) != store.Unavailable {
+			break
+		}
+	}
+	return value, err
+}

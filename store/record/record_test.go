@@ -41,3 +41,39 @@ func TestTornIsUnavailable(t *testing.T) {
 	_, err := Open(1, r)
 	require.ErrorIs(t, err, store.Unavailable)
 }
+
+// TestTornRecordsAreReadAgain: twice, and nothing else is.
+func TestTornRecordsAreReadAgain(t *testing.T) {
+	torn, bad := store.Errorf(store.Unavailable, "torn"), store.Errorf(store.Corrupt, "bad")
+	away := store.Errorf(store.Unavailable, "away")
+	for name, c := range map[string]struct {
+		read, decode []error // of each try
+		reads        int
+		err          error
+	}{
+		"good":           {decode: []error{nil}, reads: 1},
+		"torn once":      {decode: []error{torn, nil}, reads: 2},
+		"torn twice":     {decode: []error{torn, torn, nil}, reads: 3},
+		"always torn":    {decode: []error{torn, torn, torn}, reads: 3, err: torn},
+		"damaged":        {decode: []error{bad}, reads: 1, err: bad},
+		"away":           {read: []error{away}, reads: 1, err: away},
+		"torn, and away": {read: []error{nil, away}, decode: []error{torn}, reads: 2, err: away},
+	} {
+		reads, decodes := 0, 0
+		got, err := Read(func() (r store.Record, err error) {
+			if reads < len(c.read) {
+				err = c.read[reads]
+			}
+			reads++
+			return r, err
+		}, func(store.Record) (int, error) {
+			decodes++
+			return decodes, c.decode[decodes-1]
+		})
+		require.Equal(t, c.err, err, name)
+		require.Equal(t, c.reads, reads, name)
+		if err == nil {
+			require.Equal(t, decodes, got, name)
+		}
+	}
+}
