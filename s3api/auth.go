@@ -119,11 +119,10 @@ type scope int
 
 const (
 	onService scope = iota // nothing: the operation shows what the key may see
-	inBucket               // any part of the bucket
+	inBucket               // any part of the bucket; DeleteObjects checks its keys itself
 	onBucket               // all of the bucket
 	onListing              // the keys with the query's prefix
 	onKey                  // the key
-	inBody                 // any part of the bucket: the operation checks the keys in its body
 )
 
 // authorize checks whether the access key allows the operation.
@@ -134,7 +133,7 @@ func (x *exchange) authorize() *Error {
 	}
 	may := true
 	switch x.op.scope {
-	case inBucket, inBody:
+	case inBucket:
 		may = k.mayEnter(x.bucket)
 	case onBucket:
 		may = k.mayBucket(x.bucket)

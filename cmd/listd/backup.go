@@ -144,11 +144,11 @@ func sizeText(s store.Size) string {
 
 // showSizes shows the progress of a copy, as --progress says.
 func showSizes(kind string, w io.Writer, what string) (now func(store.Size), end func()) {
-	if kind == "none" || kind == "auto" && !isTerminal(w) {
+	if kind == "none" || kind == "auto" && !daemon.Terminal(w) {
 		return func(store.Size) {}, func() {}
 	}
 	var last atomic.Pointer[store.Size]
-	return func(s store.Size) { last.Store(&s) }, printEvery(lineEvery, w, func() string {
+	return func(s store.Size) { last.Store(&s) }, daemon.PrintEvery(daemon.LineEvery, w, func() string {
 		if s := last.Load(); s != nil {
 			return what + " " + sizeText(*s)
 		}

@@ -12,10 +12,10 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
-	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
+	"github.com/evenkeel/evenkeel/rebalance/assembly"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
@@ -93,15 +93,13 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 	if f.MoveRate < 0 {
 		return usageError("--move-rate is a number of rows per second, or 0 for as many as possible, not %d", f.MoveRate)
 	}
-	st, names, err := openKeyspace(ctx, &f.Flags, f.Lease, log)
+	db, err := openKeyspace(ctx, &f.Flags, f.Lease, log)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = st.Close() }()
-	maps := names.Maps()
-	defer maps.Close()
+	defer func() { _ = db.Close() }()
 	r := rebalance.New(rebalance.Options{
-		Store: st, Buckets: names, MoveRate: f.MoveRate, Log: log, Balance: &balancer.Options{},
+		Store: db.Store, Buckets: db.Client, MoveRate: f.MoveRate, Log: log, Balance: &balancer.Options{},
 		Leader: &rebalance.Candidate{Name: rebalance.Name("rebalancer")},
 	})
 	c, end := adminapi.Within(adminapi.New(r))
@@ -123,46 +121,44 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 	return err
 }
 
-// openKeyspace opens a keyspace and a client of it whose leases are as the servers
-// have them. The caller closes the client's maps, then the store.
-func openKeyspace(ctx context.Context, f *cassandraflags.Flags, lease time.Duration, log *slog.Logger) (st *cassandrastore.Store, names *listing.Client, err error) {
+// openKeyspace opens a keyspace.
+func openKeyspace(
+	ctx context.Context, f *cassandraflags.Flags, lease time.Duration, log *slog.Logger,
+) (*assembly.DB, error) {
 	o, err := f.Options(log)
 	if err != nil {
-		return nil, nil, usageError("%w", err)
+		return nil, usageError("%w", err)
 	}
 	if f.LocalDC == "" {
-		return nil, nil, usageError("--local-dc is missing: the data centre of this process, by the name that nodetool status shows")
+		return nil, usageError("--local-dc is missing: the data centre of this process, as nodetool status shows it")
 	}
 	if lease < mapclient.MinLease || lease > mapclient.MaxLease {
-		return nil, nil, usageError("--lease is from %v to %v", mapclient.MinLease, mapclient.MaxLease)
+		return nil, usageError("--lease is from %v to %v", mapclient.MinLease, mapclient.MaxLease)
 	}
-	if st, err = cassandrastore.Open(ctx, o); err != nil {
-		return nil, nil, err
+	st, err := cassandrastore.Open(ctx, o)
+	if err != nil {
+		return nil, err
 	}
-	if names, err = newClient(ctx, st, lease); err != nil {
-		return nil, nil, errors.Join(err, st.Close())
-	}
-	return st, names, nil
+	return openShared(ctx, st, lease, log)
 }
 
-// newClient makes a client that waits as long as the servers of a keyspace need: a
-// shorter lease than theirs would end waits before theirs are over, and so would a
-// smaller limit for the skew of clocks.
-func newClient(ctx context.Context, s store.Store, lease time.Duration) (*listing.Client, error) {
-	if err := mapclient.AgreeOnLease(ctx, s, lease, false); err != nil {
-		return nil, err
-	}
-	skew, err := mapclient.AgreeOnClockSkew(ctx, s, 0, false)
+// openShared opens a store that servers use, with their terms: a mover with a shorter lease, or a
+// smaller limit for the skew of clocks, would wait too briefly.
+func openShared(ctx context.Context, s store.Store, lease time.Duration, log *slog.Logger) (*assembly.DB, error) {
+	clocks, err := countClocks(ctx, s)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.Close())
 	}
-	maps, err := mapclient.NewNetwork(s, mapclient.Options{Lease: lease, MaxClockSkew: skew})
-	if err != nil {
-		return nil, err
+	return assembly.Open(ctx, s, assembly.Options{Shared: &mapclient.Options{Lease: lease, Clocks: clocks}, Log: log})
+}
+
+// countClocks returns the number of map clocks of a keyspace, which is --clocks of its servers.
+func countClocks(ctx context.Context, s store.Registers) (n int, err error) {
+	for keys, err := range store.KeyPages(ctx, s, store.Clocks) {
+		if err != nil {
+			return 0, err
+		}
+		n += len(keys)
 	}
-	c, err := listing.New(s, maps, listing.Options{})
-	if err != nil {
-		maps.Close()
-	}
-	return c, err
+	return min(n, mapclient.MaxClocks), nil
 }

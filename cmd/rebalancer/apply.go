@@ -10,8 +10,7 @@ import (
 	"os"
 	"strings"
 
-	"golang.org/x/term"
-
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
@@ -37,11 +36,7 @@ Examples:
     rebalancer apply photos --exact --yes --format json`
 }
 
-// terminal reports whether somebody is there to be asked.
-var terminal = func(in io.Reader) bool {
-	f, ok := in.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
+var terminal = daemon.Terminal // tests replace it
 
 // Run applies a plan.
 func (c *applyCmd) Run(ctx context.Context, std stdio) error {

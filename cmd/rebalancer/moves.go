@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
@@ -408,11 +409,12 @@ func (f *moveFlags) follow(ctx context.Context, std stdio, c *adminapi.Client, j
 	if !j.Ended.IsZero() {
 		return j, nil
 	}
-	show := newProgress(f.Progress, std.err, j.What+" "+j.Name)
-	defer show.end()
+	var last atomic.Pointer[scheduler.Job]
+	begun := j
+	last.Store(&begun)
+	defer showJob(f.Progress, std.err, j.What+" "+j.Name, &last)()
 	failures := 0
 	for j.Ended.IsZero() {
-		show.at(&j)
 		select {
 		case <-time.After(followEvery):
 		case <-ctx.Done():
@@ -424,6 +426,7 @@ func (f *moveFlags) follow(ctx context.Context, std stdio, c *adminapi.Client, j
 		next, err := c.Job(ctx, j.ID)
 		if err == nil {
 			j, failures = next, 0
+			last.Store(&next)
 			continue
 		}
 		// The process may be about to start again; then it knows no job.
@@ -432,7 +435,6 @@ func (f *moveFlags) follow(ctx context.Context, std stdio, c *adminapi.Client, j
 			return j, fmt.Errorf("how far the job is can't be found out: %w", err)
 		}
 	}
-	show.at(&j)
 	return j, nil
 }
 

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
@@ -114,8 +112,7 @@ func ofBucket(name string) string {
 func (c *pauseCmd) wait(ctx context.Context, std stdio, in wayIn) (*adminapi.Quiet, error) {
 	limited, stop := context.WithTimeout(ctx, c.Timeout)
 	defer stop()
-	f, file := std.err.(*os.File)
-	show := c.Progress == "plain" || c.Progress == "auto" && file && term.IsTerminal(int(f.Fd()))
+	show := c.Progress == "plain" || c.Progress == "auto" && daemon.Terminal(std.err)
 	shown := ""
 	q, err := in.Quiet(limited, adminapi.Which{Bucket: c.Bucket}, func(q adminapi.Quiet) {
 		if line := movingText(&q); show && line != shown {

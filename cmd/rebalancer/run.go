@@ -88,15 +88,11 @@ func (c *runCmd) Run(ctx context.Context, std stdio) error {
 	}
 	opening, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	st, names, err := openKeyspace(opening, &c.Cluster, c.Lease, log)
+	db, err := openKeyspace(opening, &c.Cluster, c.Lease, log)
 	if err != nil {
 		return err
 	}
-	maps := names.Maps()
-	defer func() {
-		maps.Close()
-		_ = st.Close()
-	}()
+	defer func() { _ = db.Close() }()
 	counts, err := c.Sizes.OpenCounter("", log)
 	if err != nil {
 		return usageError("--counter: %w", err)
@@ -105,8 +101,8 @@ func (c *runCmd) Run(ctx context.Context, std stdio) error {
 		defer func() { _ = counts.Close() }()
 	}
 	d := runner{
-		store: st, names: names, counts: counts, wait: rebalance.Wait(c.Lease), who: who, log: log, lines: lines,
-		out: std,
+		store: db.Store, names: db.Client, counts: counts, wait: rebalance.Wait(c.Lease), who: who, log: log,
+		lines: lines, out: std,
 	}
 	return d.run(ctx, c, address)
 }

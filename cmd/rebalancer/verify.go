@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
@@ -246,6 +245,9 @@ func (v *verifyCmd) open(ctx context.Context) (store.Store, *listing.Client, err
 		return nil, nil, err
 	}
 	clocks, err := countClocks(opening, s)
+	if err == nil && clocks == 0 {
+		err = errors.New("the keyspace has no map clocks: no server was ever started on it, or they are lost")
+	}
 	if err != nil {
 		return nil, nil, errors.Join(err, s.Close())
 	}
@@ -259,21 +261,6 @@ func (v *verifyCmd) open(ctx context.Context) (store.Store, *listing.Client, err
 		return nil, nil, errors.Join(err, s.Close())
 	}
 	return s, c, nil
-}
-
-// countClocks returns how many map clocks a keyspace has, as its servers have
-// --clocks: no other clock may be asked.
-func countClocks(ctx context.Context, s store.Registers) (n int, err error) {
-	for keys, err := range store.KeyPages(ctx, s, store.Clocks) {
-		if err != nil {
-			return 0, err
-		}
-		n += len(keys)
-	}
-	if n == 0 {
-		return 0, errors.New("the keyspace has no map clocks: no server was ever started on it, or they are lost")
-	}
-	return min(n, mapclient.MaxClocks), nil
 }
 
 // findings prints what a check finds.
@@ -326,37 +313,18 @@ func describe(s repair.Summary) string {
 		commas(s.Buckets), commas(s.Partitions), commas(s.Rows), s.Problems, s.Mended, adopted, s.Unchecked)
 }
 
-// showProgress tells how far a check has come until it is stopped.
+// showProgress shows the progress of a check until it is stopped.
 func showProgress(kind string, w io.Writer, now func() repair.Summary) (stop func()) {
-	f, file := w.(*os.File)
-	bar := kind == "auto" && file && term.IsTerminal(int(f.Fd()))
-	if kind != "plain" && !bar {
-		return func() {}
-	}
-	every, show := 10*time.Second, func() { fmt.Fprintf(w, "verify: %s\n", describe(now())) }
-	end := func() {}
-	if bar {
+	switch {
+	case kind == "plain":
+		return daemon.PrintEvery(10*time.Second, w, func() string { return "verify: " + describe(now()) })
+	case kind == "auto" && daemon.Terminal(w):
 		b := progressbar.NewOptions(-1, progressbar.OptionSetWriter(w), progressbar.OptionClearOnFinish())
-		every, show = 200*time.Millisecond, func() { b.Describe(describe(now())) }
-		end = func() { _ = b.Finish() }
-	}
-	quit, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(every)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				show()
-			case <-quit:
-				return
-			}
+		stop := daemon.Every(200*time.Millisecond, func() { b.Describe(describe(now())) })
+		return func() {
+			stop()
+			_ = b.Finish()
 		}
-	}()
-	return func() {
-		close(quit)
-		<-done
-		end()
 	}
+	return func() {}
 }
