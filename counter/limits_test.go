@@ -1,0 +1,276 @@
+package counter
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// flushes notes how a recorder calls its backend.
+type flushes struct {
+	batches []*Batch
+	at      []time.Time
+	timeout time.Duration
+}
+
+func (f *flushes) Flush(ctx context.Context, b *Batch) ([]Hint, error) {
+	f.batches, f.at = append(f.batches, b), append(f.at, time.Now())
+	if end, ok := ctx.Deadline(); ok {
+		f.timeout = time.Until(end)
+	}
+	return nil, nil
+}
+
+// Each default and limit has the documented value, as far as behaviour shows it.
+func TestDefaultsAndLimits(t *testing.T) {
+	start := time.Unix(1_700_000_000, 0)
+	micros := func(at time.Time) store.Timestamp { return store.Timestamp(at.UnixMicro()) }
+	long := func(i, n int) []byte { return fmt.Appendf(nil, "%0*d", n, i) }
+	flush := func(t *testing.T, r *Recorder) { require.NoError(t, r.Flush(t.Context())) }
+	manual := func(to Flusher, now *time.Time) *Recorder {
+		return NewRecorder(to, RecorderOptions{Every: -1, Now: func() time.Time { return *now }})
+	}
+	for _, test := range []struct {
+		name string
+		want any
+		got  func(t *testing.T) any
+	}{
+		{"a recorder flushes once a second, for 5 s at most", []time.Duration{time.Second, 5 * time.Second},
+			func(t *testing.T) any {
+				var got []time.Duration
+				synctest.Test(t, func(t *testing.T) {
+					f, begun := &flushes{}, time.Now()
+					r := NewRecorder(f, RecorderOptions{})
+					r.Read(store.Partition{})
+					time.Sleep(10 * time.Second)
+					require.NoError(t, r.Close(t.Context()))
+					got = []time.Duration{f.at[0].Sub(begun), f.timeout}
+				})
+				return got
+			}},
+		{"a recorder has 65,536 partitions", []int64{65_536, 1}, func(t *testing.T) any {
+			r := manual(&flushes{}, &start)
+			for _, p := range partitions(65_537) {
+				r.Read(p)
+			}
+			return []int64{r.Counts().Partitions, r.Counts().Lost}
+		}},
+		{"a recorder samples keys of 64 MiB", int64(64), func(t *testing.T) any {
+			r := manual(&flushes{}, &start)
+			for _, p := range partitions(3_000) {
+				for i := range 60 {
+					if r.Put(p, long(i, maxSampledKey), 1, 1); r.Counts().Blind > 0 {
+						return r.bytes.Load() >> 20
+					}
+				}
+			}
+			return nil
+		}},
+		{"a batch ends above 256 KiB", 413, func(t *testing.T) any { // deltas of 100 + 512 + 24 bytes
+			f := &flushes{}
+			r := manual(f, &start)
+			for _, p := range partitions(2_000) {
+				r.Put(p, long(1, 512), 1, 1)
+			}
+			flush(t, r)
+			return len(f.batches[0].Deltas)
+		}},
+		{"a partition without writes is dropped after 600 flushes", []int64{1, 0}, func(t *testing.T) any {
+			r := manual(&flushes{}, &start)
+			for range 599 {
+				flush(t, r)
+			}
+			r.Read(store.Partition{})
+			flush(t, r)
+			for range 599 {
+				flush(t, r)
+			}
+			before := r.Counts().Partitions
+			flush(t, r)
+			return []int64{before, r.Counts().Partitions}
+		}},
+		{"a recorder has a new id after more than an hour", []bool{true, false}, func(t *testing.T) any {
+			f, now := &flushes{}, start
+			r := manual(f, &now)
+			for _, later := range []time.Duration{0, time.Hour, time.Hour + 1} {
+				now = now.Add(later)
+				r.Read(store.Partition{})
+				flush(t, r)
+			}
+			id := func(i int) uuid.UUID { return f.batches[i].Client }
+			return []bool{id(0) == id(1), id(1) == id(2)}
+		}},
+		{"a book forgets clients after more than a day", []int{2, 1}, func(*testing.T) any {
+			b := NewBook()
+			b.Apply(&Batch{Client: uuid.New(), Seq: 1, At: start})
+			other := uuid.New()
+			b.Apply(&Batch{Client: other, Seq: 1, At: start.Add(24 * time.Hour)})
+			then := len(b.clients)
+			b.Apply(&Batch{Client: other, Seq: 2, At: start.Add(24*time.Hour + 1)})
+			return []int{then, len(b.clients)}
+		}},
+		{"a sample has 224 to 256 keys when it is full", []int{224, 256}, func(*testing.T) any {
+			s, least, most := newSample(), math.MaxInt, 0
+			for i := range 10_000 {
+				key := long(i, 8)
+				s.write(hashOf(key), key, 1, 1, present)
+				if most = max(most, s.n); i > 300 {
+					least = min(least, s.n)
+				}
+			}
+			return []int{least, most}
+		}},
+		{"a sample has 512 bytes of a key, and 32 KiB", []int{512, 32 << 10}, func(*testing.T) any {
+			s, most, length := newSample(), 0, 0
+			for i := range 1_000 {
+				key := append(long(i, 600), "end"...)
+				s.write(hashOf(key), key, 1, 1, present)
+				most = max(most, len(s.keys))
+			}
+			for _, key := range s.present() {
+				length = max(length, len(key))
+			}
+			return []int{length, most}
+		}},
+		{"the highest key has 1,024 bytes", 1024, func(t *testing.T) any {
+			f := &flushes{}
+			r := manual(f, &start)
+			r.Put(store.Partition{}, long(1, 2_000), 1, 1)
+			flush(t, r)
+			return len(f.batches[0].Deltas[0].Top)
+		}},
+		{"a recount reads 1,000 rows at once, and no more than stores allow", []int{1_000, store.MaxPageRows},
+			func(t *testing.T) any {
+				var got []int
+				yield := func(_ context.Context, rows int) error { got = append(got, rows); return nil }
+				for _, rows := range []int{0, store.MaxPageRows + 1} {
+					_, err := NewRecount(newWorld(t, 1), store.Partition{}, store.Bounds{},
+						RecountOptions{PageRows: rows, Yield: yield}).Run(t.Context())
+					require.NoError(t, err)
+				}
+				return got
+			}},
+		{"a put a second before a recount is news", int64(1), func(t *testing.T) any {
+			w := newWorld(t, 1)
+			began := w.now.Add(10 * time.Second)
+			for i, before := range []time.Duration{time.Second, time.Second + time.Microsecond} {
+				w.clients[0].Put(w.p, long(i, 5), 5, micros(began.Add(-before)))
+			}
+			w.flush()
+			w.now = began
+			w.recount()
+			return w.stats().Distinct
+		}},
+		{"the share of appends is known from 8 puts on", []float64{0, 1}, func(*testing.T) any {
+			s := NewState()
+			s.Apply(&Delta{Puts: 7, Above: 7}, start, start)
+			few := s.Stats(store.Partition{}, 1, start).AppendShare
+			s.Apply(&Delta{Puts: 1, Above: 1}, start, start)
+			return []float64{few, s.Stats(store.Partition{}, 1, start).AppendShare}
+		}},
+		{"64 puts later appends weigh 1/e", 36.8, func(*testing.T) any {
+			s := NewState()
+			s.Apply(&Delta{Puts: 1_000, Above: 1_000}, start, start)
+			s.Apply(&Delta{Puts: 64}, start, start)
+			return math.Round(1000*s.share) / 10
+		}},
+		{"a tombstone weighs 1/e after ten days", int64(367), func(*testing.T) any {
+			s := NewState()
+			s.Apply(&Delta{Deletes: 1_000}, start, start)
+			return s.Stats(store.Partition{}, 1, start.Add(10*24*time.Hour)).Dead
+		}},
+		{"a deleted key is remembered for 10 minutes", []int{1, 0}, func(*testing.T) any {
+			s := NewState()
+			d := Delta{Deletes: 1, Sample: newSample()}
+			d.Sample.write(1, []byte("k"), micros(start), 0, 0)
+			s.Apply(&d, start, start)
+			s.Apply(&Delta{Sample: newSample()}, start, start.Add(10*time.Minute))
+			then := s.sample.n
+			s.Apply(&Delta{Sample: newSample()}, start, start.Add(10*time.Minute+time.Microsecond))
+			return []int{then, s.sample.n}
+		}},
+		{"counts are remembered every 10 s for 80 s", []int64{200, 190, 120, 120, 0}, func(*testing.T) any {
+			s := NewState()
+			for i := range 200 { // the first of the moments is 1 s, the last one 191 s after the start
+				s.Apply(&Delta{Puts: 1}, start, start.Add(time.Duration(i+1)*time.Second))
+			}
+			var got []int64
+			for _, second := range []int{200, 191, 130, 121, 120} {
+				puts, _ := s.countsAt(start.Add(time.Duration(second) * time.Second))
+				got = append(got, puts)
+			}
+			return got
+		}},
+		{"counts of writes are used within 2.5 standard deviations", []int64{1_146, 1_096}, func(*testing.T) any {
+			var got []int64
+			for _, puts := range []int64{146, 147} { // 50 and 51 more than by the sample
+				s := State{puts: puts, base: baseline{rows: 1_000}, sample: Sample{below: 1 << 62}}
+				for i := range 24 { // each stands for 4
+					s.sample.set(uint64(i+1), long(i, 2), 1, 1, present)
+				}
+				got = append(got, s.rows())
+			}
+			return got
+		}},
+		{"200 events show a rate within a second, others within 1/60 of the constant", []float64{3.3, 201},
+			func(*testing.T) any {
+				var got []float64
+				for _, n := range []float64{199, 201} {
+					var r rate
+					r.add(n, 0, start, time.Hour)
+					got = append(got, math.Round(10*r.get(start, time.Hour))/10)
+				}
+				return got
+			}},
+		{"a clock that is back by more than 10 s was set", []time.Duration{0, -10*time.Second - time.Millisecond},
+			func(*testing.T) any {
+				var got []time.Duration
+				for _, back := range []time.Duration{10 * time.Second, 10*time.Second + time.Millisecond} {
+					var r rate
+					r.add(1, 0, start, fast)
+					r.add(1, 0, start.Add(-back), fast)
+					got = append(got, time.UnixMilli(r.at).Sub(start))
+				}
+				return got
+			}},
+		{"rates are those of a minute, and of an hour", []float64{0.37, 0.37}, func(*testing.T) any {
+			s := NewState()
+			d := Delta{Puts: 1_000_000, Sample: newSample(), Blind: true}
+			s.Apply(&d, start, start)
+			later := func(r rate, constant, by time.Duration) float64 {
+				share := r.perS * decay(by.Milliseconds(), constant) / (1_000_000 / by.Seconds())
+				return math.Round(100*share) / 100
+			}
+			return []float64{later(s.putRate, fast, time.Minute), later(s.growth, slow, time.Hour)}
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) { require.Equal(t, test.want, test.got(t)) })
+	}
+}
+
+// A put is an append if it is above the keys of 512 puts before at most 1,024 ones.
+func TestAppendsSideBySide(t *testing.T) {
+	f := &flushes{}
+	r := NewRecorder(f, RecorderOptions{Every: -1})
+	p := store.Partition{}
+	for i := range 2 * 512 {
+		r.Put(p, fmt.Appendf(nil, "%05d", 10_000+i), 1, 1)
+	}
+	above := func() int64 {
+		s := r.shard(p.ID)
+		return s.all[p.ID].Above
+	}
+	before := above()
+	r.Put(p, []byte("10511"), 1, 1) // the highest of the first 512
+	require.Equal(t, before, above())
+	r.Put(p, []byte("10512"), 1, 1)
+	require.Equal(t, before+1, above())
+}
