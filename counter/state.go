@@ -150,8 +150,8 @@ func (s *State) remember(at time.Time) {
 	s.past[0] = past{now, s.puts, s.deletes}
 }
 
-// countsAt returns the counts at a time or, where they are not remembered,
-// before it.
+// countsAt returns the counts at a time, or at the last remembered moment before it: then the
+// writes between the two count as newer than the time.
 func (s *State) countsAt(at time.Time) (puts, deletes int64) {
 	if s.applied <= at.UnixMilli() {
 		return s.puts, s.deletes
@@ -230,9 +230,10 @@ const startSlack = time.Second
 
 // rows estimates the live rows.
 //
-// Where every put is a new key and every delete hits one, the count of writes is
-// exact. Where the sample says otherwise, beyond its noise, the sample is right.
-// Never more rows can have come than puts, nor gone than deletes.
+// Where every put is a new key and every delete hits one, the count of writes is exact. Where
+// it differs by more than 2.5 standard deviations from the estimate by the sample, the sample
+// is right: of n sampled keys that came or went, each stands for scale keys, which gives a
+// deviation of sqrt(n) * scale. No more rows can have come than puts, nor gone than deletes.
 func (s *State) rows() int64 {
 	puts, deletes := s.puts-s.base.puts, s.deletes-s.base.deletes
 	simple := s.base.rows + puts - deletes
@@ -246,8 +247,9 @@ func (s *State) rows() int64 {
 	if scale > 1 && simple >= 0 {
 		changed := 0
 		for i := range s.sample.slots {
-			if x := &s.sample.slots[i]; x.hash != 0 && (x.is&written != 0 || x.is&present == 0) {
-				changed++
+			x := &s.sample.slots[i]
+			if x.hash != 0 && (x.is&present != 0) != (x.is&counted != 0) {
+				changed++ // overwrites, and keys that came and went, add no noise
 			}
 		}
 		const sigmas = 2.5

@@ -77,8 +77,6 @@ func (a *absences) check(
 // expired. It reports whether the bucket has lost the name since.
 func (c *Client) settle(ctx context.Context, name string, id store.BucketID) (gone bool, err error) {
 	const forgotten = absentFor + absentFor/4 // clocks run at different speeds
-	wait := time.NewTimer(forgotten)
-	defer wait.Stop()
 	asking, cancel := context.WithTimeout(ctx, forgotten)
 	defer cancel()
 	n, err := c.readNameBy(func() (store.Record, error) {
@@ -90,10 +88,6 @@ func (c *Client) settle(ctx context.Context, name string, id store.BucketID) (go
 	if _, replicated := c.regs.(store.Acknowledger); !replicated {
 		return false, nil // Local is as good as any other level
 	}
-	select {
-	case <-wait.C:
-		return false, nil
-	case <-ctx.Done():
-		return false, store.Wrap("the bucket exists, but other servers may not find it yet", context.Cause(ctx))
-	}
+	<-asking.Done()
+	return false, store.Wrap("the bucket exists, but other servers may not find it yet", context.Cause(ctx))
 }

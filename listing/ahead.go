@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"math"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/partmap/keyspread"
 	"github.com/evenkeel/evenkeel/store"
@@ -201,11 +202,7 @@ func (a *ahead) join() {
 			return
 		}
 		next := a.walks[0]
-		if p.left.reverse {
-			p.left.lower(next.begin)
-		} else {
-			p.left.raise(next.begin, false)
-		}
+		p.left.passNear(&span{lo: next.begin, hi: next.begin})
 		if !next.busy && !next.left.done {
 			next.left.passNear(&p.left)
 		}
@@ -257,24 +254,15 @@ func (a *ahead) cut(i int) bool {
 		near.lower(at)
 		far.raise(at, false)
 	}
-	near.settle()
-	far.settle()
 	if near.done || far.done {
 		return false
 	}
 	next := &walk{begin: at, guess: max(w.guess-items, 1), last: w.last, pager: pager{
-		c:     w.c,
-		q:     w.q,
-		limit: a.p.limit - len(a.p.items),
-		left:  far,
-		slice: w.slice,
-		rows:  w.rows,
-		floor: w.floor,
-		pace:  w.pace,
-		rg:    w.rg,
+		c: w.c, q: w.q, limit: a.p.limit - len(a.p.items), left: far,
+		slice: w.slice, rows: w.rows, floor: w.floor, pace: w.pace, rg: w.rg,
 	}}
 	w.left, w.guess, w.found, w.last = near, items, 0, false
-	a.walks = append(a.walks[:i+1], append([]*walk{next}, a.walks[i+1:]...)...)
+	a.walks = slices.Insert(a.walks, i+1, next)
 	return true
 }
 

@@ -2,6 +2,7 @@ package listing
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"iter"
 
@@ -57,12 +58,7 @@ func (b *Bucket) all(ctx context.Context, q Query, yield func(Item, error) bool)
 		}
 	}()
 	rest := q.Limit // 0: no limit
-	pageSize := func() int {
-		if rest > 0 {
-			return min(rest, defaultLimit)
-		}
-		return defaultLimit
-	}
+	pageSize := func() int { return min(cmp.Or(rest, defaultLimit), defaultLimit) }
 	var spare []Item // memory of the previous page; the consumer has copies of its items
 	for now := b.c.load(ctx, id, &q, left, pageSize(), nil); ; {
 		if now.err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -162,9 +163,7 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root) error {
 			empty, next, err = c.empty(ctx, root, seen.next)
 			if err != nil && len(next) > 0 && (errors.Is(err, errLookTime) || ctx.Err() != nil) {
 				c.emptied.Add(root.Bucket, emptied{root.Version(), next})
-				if errors.Is(err, errLookTime) {
-					left++ // it has come further
-				}
+				left++ // progress is no decision
 				continue
 			}
 		}
@@ -229,10 +228,8 @@ func (c *Client) swapState(
 			err = rerr
 			continue
 		}
-		for _, v := range tried {
-			if now.Version() == v {
-				return now, true, nil
-			}
+		if slices.Contains(tried, now.Version()) {
+			return now, true, nil
 		}
 		if now.Version() != root.Version() {
 			return now, false, nil
@@ -292,9 +289,7 @@ func (c *Client) empty(ctx context.Context, root *partmap.Root, from []byte) (em
 func hasEntry(ctx context.Context, rows store.Rows, id store.BucketID, rg *partmap.Range) (bool, error) {
 	rest := span{}
 	rest.raise(rg.Start, false)
-	if len(rg.End) > 0 {
-		rest.lower(rg.End)
-	}
+	rest.lower(rg.End)
 	for limit := minSlice; ; limit = min(2*limit, store.MaxPageRows) {
 		got, err := readPhase(ctx, rows, id, rg, rest.within(rg), store.SliceOptions{Limit: limit})
 		if err != nil {

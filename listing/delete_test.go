@@ -157,3 +157,14 @@ func TestLongDeletionsAreNotTakenForLeftBehind(t *testing.T) {
 		}
 	})
 }
+
+// TestDeletionsOfAnyLengthEnd: a bucket is looked through in more parts than a deletion has
+// decisions.
+func TestDeletionsOfAnyLengthEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := manyRanges(t, 11_000) // 256 ranges make a part, and each part takes two minutes
+		s.slow = 4 * time.Second
+		require.NoError(t, c.DeleteBucket(t.Context(), "abc"))
+		require.ErrorIs(t, c.DeleteBucket(t.Context(), "abc"), listing.ErrNoSuchBucket)
+	})
+}

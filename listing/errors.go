@@ -3,6 +3,7 @@ package listing
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/commontime"
@@ -66,9 +67,6 @@ func wrap(op, bucket string, err error) error {
 
 // unknown marks the failure of a write as ErrOutcomeUnknown.
 func unknown(cause error) error {
-	if cause == nil {
-		return ErrOutcomeUnknown
-	}
 	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, cause)
 }
 
@@ -100,31 +98,19 @@ type BatchError struct {
 }
 
 func (e *BatchError) Error() string {
-	failed, first := 0, -1
-	for i, err := range e.Outcomes {
-		if err != nil {
-			if failed++; first < 0 {
-				first = i
-			}
-		}
-	}
-	if failed == 0 {
+	failures := e.Unwrap()
+	if len(failures) == 0 {
 		return "a batch without a failure"
 	}
+	first := slices.IndexFunc(e.Outcomes, func(err error) bool { return err != nil })
 	return fmt.Sprintf(
-		"%d of %d entries failed, the first is number %d: %v", failed, len(e.Outcomes), first+1, e.Outcomes[first],
+		"%d of %d entries failed, the first is number %d: %v", len(failures), len(e.Outcomes), first+1, failures[0],
 	)
 }
 
 // Unwrap returns the failures.
 func (e *BatchError) Unwrap() []error {
-	var failures []error
-	for _, err := range e.Outcomes {
-		if err != nil {
-			failures = append(failures, err)
-		}
-	}
-	return failures
+	return slices.DeleteFunc(slices.Clone(e.Outcomes), func(err error) bool { return err == nil })
 }
 
 func invalid(format string, args ...any) error {

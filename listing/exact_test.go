@@ -56,6 +56,10 @@ func TestSpans(t *testing.T) {
 		return !s.done && (bytes.Compare(k, s.lo) > 0 || bytes.Equal(k, s.lo) && (!s.exclusive || len(s.lo) == 0)) &&
 			(len(s.hi) == 0 || bytes.Compare(k, s.hi) < 0)
 	}
+	settled := func(s *span) {
+		empty := len(s.hi) > 0 && bytes.Compare(s.lo, s.hi) >= 0
+		require.True(t, s.done || !empty, "%+v is empty, but not done", s)
+	}
 	probes := []string{"0", "a", "a5", "b", "b\x00", "b5", "c", "c5", "d", "d5", "b\x01"}
 	for _, lo := range keys {
 		for _, hi := range keys {
@@ -70,16 +74,26 @@ func TestSpans(t *testing.T) {
 							(!reverse && (k < lo || k == lo) || reverse && hi != "" && k >= hi)
 						require.Equal(t, s.done || before, s.passed([]byte(k)), "%+v %q", s, k)
 						s.passKey([]byte(k))
+						settled(&s)
 						for _, other := range probes {
 							want := inside(&base, other) && (!reverse && other > k || reverse && other < k)
 							require.Equal(t, want, inside(&s, other), "%+v beyond %q: %q", base, k, other)
 						}
 						s = base
 						s.passPrefix([]byte(k))
+						settled(&s)
 						for _, other := range probes {
 							under := bytes.HasPrefix([]byte(other), []byte(k))
 							want := inside(&base, other) && !under && (!reverse && other > k || reverse && other < k)
 							require.Equal(t, want, inside(&s, other), "%+v beyond the prefix %q: %q", base, k, other)
+						}
+						s = base
+						s.passNear(&span{lo: []byte(k), exclusive: exclusive, hi: []byte(k)})
+						settled(&s)
+						for _, other := range probes {
+							left := !reverse && (other > k || other == k && !exclusive) || reverse && other < k
+							require.Equal(t, inside(&base, other) && left, inside(&s, other),
+								"%+v from the near end %q: %q", base, k, other)
 						}
 					}
 					for _, start := range keys {
@@ -100,6 +114,7 @@ func TestSpans(t *testing.T) {
 							}
 							s := base
 							s.passRange(&rg)
+							settled(&s)
 							for _, k := range probes {
 								want := inside(&base, k) &&
 									(!reverse && end != "" && k >= end || reverse && start != "" && k < start)

@@ -2,7 +2,7 @@ package listing
 
 import (
 	"bytes"
-	"sort"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -56,17 +56,17 @@ func (c *piece) highest() (highest store.Timestamp) {
 
 // insert inserts a row in order, in place of an older one of its key.
 func (c *piece) insert(row store.Row, reverse bool) {
-	i := sort.Search(len(c.rows), func(i int) bool {
-		order := bytes.Compare(c.rows[i].Key, row.Key)
-		return order == 0 || (order > 0) != reverse
+	i, found := slices.BinarySearchFunc(c.rows, row.Key, func(r store.Row, key []byte) int {
+		if reverse {
+			return bytes.Compare(key, r.Key)
+		}
+		return bytes.Compare(r.Key, key)
 	})
-	if i < len(c.rows) && bytes.Equal(c.rows[i].Key, row.Key) {
+	if found {
 		c.rows[i] = row
-		return
+	} else {
+		c.rows = slices.Insert(c.rows, i, row)
 	}
-	c.rows = append(c.rows, store.Row{})
-	copy(c.rows[i+1:], c.rows[i:])
-	c.rows[i] = row
 }
 
 // merge merges the pages of the source and destination of a range, read with timestamps

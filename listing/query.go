@@ -2,6 +2,7 @@ package listing
 
 import (
 	"bytes"
+	"cmp"
 
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -83,20 +84,10 @@ const (
 )
 
 // limit returns the page size in items.
-func (q *Query) limit() int {
-	if q.Limit == 0 {
-		return defaultLimit
-	}
-	return min(q.Limit, maxLimit)
-}
+func (q *Query) limit() int { return min(cmp.Or(q.Limit, defaultLimit), maxLimit) }
 
 // bytes returns the page size in bytes.
-func (q *Query) bytes() int {
-	if q.Bytes == 0 {
-		return maxPageBytes
-	}
-	return min(q.Bytes, maxPageBytes)
-}
+func (q *Query) bytes() int { return min(cmp.Or(q.Bytes, maxPageBytes), maxPageBytes) }
 
 func (q *Query) check() error {
 	if q.Limit < 0 || q.Bytes < 0 {
@@ -125,23 +116,16 @@ type span struct {
 
 // span returns what the query covers before any token.
 func (q *Query) span() span {
-	s := span{lo: q.From, hi: q.To, reverse: q.Reverse}
-	if len(q.Prefix) > 0 {
-		if bytes.Compare(q.Prefix, s.lo) > 0 {
-			s.lo = q.Prefix
-		}
-		if end := store.PrefixEnd(q.Prefix); end != nil {
-			s.lower(end)
-		}
+	s := span{reverse: q.Reverse}
+	s.raise(q.From, false)
+	s.raise(q.Prefix, false)
+	s.lower(q.To)
+	s.lower(store.PrefixEnd(q.Prefix))
+	if q.Reverse {
+		s.lower(q.After)
+	} else if len(q.After) > 0 {
+		s.raise(q.After, true)
 	}
-	if len(q.After) > 0 {
-		if q.Reverse {
-			s.lower(q.After)
-		} else {
-			s.raise(q.After, true)
-		}
-	}
-	s.settle()
 	return s
 }
 
@@ -167,13 +151,15 @@ func (s *span) raise(key []byte, exclusive bool) {
 	if d := bytes.Compare(key, s.lo); d > 0 || d == 0 && exclusive {
 		s.lo, s.exclusive = key, exclusive
 	}
+	s.settle()
 }
 
-// lower takes an upper bound, not empty, if it is the stricter one.
+// lower takes an upper bound if it is the stricter one; an empty key is none.
 func (s *span) lower(key []byte) {
-	if len(s.hi) == 0 || bytes.Compare(key, s.hi) < 0 {
+	if len(key) > 0 && (len(s.hi) == 0 || bytes.Compare(key, s.hi) < 0) {
 		s.hi = key
 	}
+	s.settle()
 }
 
 // passKey removes all up to and including key.
@@ -183,7 +169,6 @@ func (s *span) passKey(key []byte) {
 	} else {
 		s.raise(key, true)
 	}
-	s.settle()
 }
 
 // passPrefix removes all up to and including the keys that begin with p.
@@ -195,19 +180,15 @@ func (s *span) passPrefix(p []byte) {
 	} else {
 		s.done = true
 	}
-	s.settle()
 }
 
 // passNear removes all before the near end of another span.
 func (s *span) passNear(other *span) {
 	if s.reverse {
-		if len(other.hi) > 0 {
-			s.lower(other.hi)
-		}
+		s.lower(other.hi)
 	} else {
 		s.raise(other.lo, other.exclusive)
 	}
-	s.settle()
 }
 
 // passRange removes all up to the far end of a range.
@@ -220,7 +201,6 @@ func (s *span) passRange(rg *partmap.Range) {
 	default:
 		s.raise(rg.End, false)
 	}
-	s.settle()
 }
 
 // within returns the part of the span in a range. It gives both ends wherever they exist:

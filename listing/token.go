@@ -62,7 +62,6 @@ func (s *span) resume(t Token, id store.BucketID, q *Query) error {
 	} else {
 		s.raise(bound, body[1]&flagExclusive != 0)
 	}
-	s.settle()
 	return nil
 }
 

@@ -154,9 +154,6 @@ func (c *Client) write(
 }
 
 func retryable(err error) bool {
-	if err == nil {
-		return false
-	}
 	k := store.KindOf(err)
 	return k == store.Unavailable || k == store.Timeout
 }
@@ -274,17 +271,8 @@ func (b *Bucket) putFirst(
 	}
 	mine := order[:n]
 	g.Go(func() error {
-		err := b.c.write(
-			ctx,
-			h,
-			&rg,
-			rows[0].Key,
-			rows[n-1].Key,
-			rows[n-1].Timestamp,
-			func(ctx context.Context, p store.Partition) error {
-				return h.putOwn(ctx, b.c.rows, p, rows...)
-			},
-		)
+		put := func(ctx context.Context, p store.Partition) error { return h.putOwn(ctx, b.c.rows, p, rows...) }
+		err := b.c.write(ctx, h, &rg, rows[0].Key, rows[n-1].Key, rows[n-1].Timestamp, put)
 		if err == nil {
 			p := takesWrites(h, &rg)
 			for i := range rows { // a cell is a byte longer than its value

@@ -31,7 +31,7 @@ type Stamp struct {
 func WithState(old *Root, to State, s Stamp) (Change, error) {
 	legal := old.State == Open && to == Closing || old.State == Closing && (to == Open || to == Deleted)
 	if !legal {
-		return Change{}, store.Errorf(store.InvalidArgument, "bucket %s can't go from %s to %s", old.Bucket, old.State, to)
+		return Change{}, invalid("bucket %s can't go from %s to %s", old.Bucket, old.State, to)
 	}
 	next := old.following(s)
 	next.State = to
@@ -76,24 +76,28 @@ func newMap(b store.BucketID, clock uint32, entries []Entry, s Stamp, f fill) (C
 // checkEntries refuses entries that do not tile [start, end).
 func checkEntries(entries []Entry, start, end []byte) error {
 	if len(entries) == 0 || string(entries[0].Start) != string(start) {
-		return store.Errorf(store.InvalidArgument, "the entries do not begin at %q", clip(start))
+		return invalid("the entries do not begin at %q", clip(start))
 	}
 	for i := range entries {
 		e := &entries[i]
 		if len(e.Start) > store.MaxKeyBytes {
-			return store.Errorf(
-				store.InvalidArgument, "the cut %q has %d bytes: at most %d", clip(e.Start), len(e.Start), store.MaxKeyBytes,
-			)
+			return invalid("the cut %q has %d bytes: at most %d", clip(e.Start), len(e.Start), store.MaxKeyBytes)
 		}
 		if i > 0 && string(e.Start) <= string(entries[i-1].Start) {
-			return store.Errorf(store.InvalidArgument, "the cut %q is not above the one before it", clip(e.Start))
+			return invalid("the cut %q is not above the one before it", clip(e.Start))
 		}
 	}
 	if last := entries[len(entries)-1].Start; len(end) > 0 && string(last) >= string(end) {
-		return store.Errorf(store.InvalidArgument, "the cut %q is not below the end %q", clip(last), clip(end))
+		return invalid("the cut %q is not below the end %q", clip(last), clip(end))
 	}
 	return nil
 }
+
+func invalid(format string, args ...any) error {
+	return store.Errorf(store.InvalidArgument, format, args...)
+}
+
+func corrupt(format string, args ...any) error { return store.Errorf(store.Corrupt, format, args...) }
 
 // clip shortens a key for an error message.
 func clip(key []byte) []byte {

@@ -62,23 +62,23 @@ func newBlob(kind byte) []byte { return []byte{'e', 'k', kind, version} }
 func seal(b []byte) []byte { return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b)) }
 
 // unseal checks the frame and returns a reader of the body.
-func unseal(kind byte, blob []byte) (reader, error) {
+func unseal(kind byte, blob []byte) (r reader) {
 	n := len(blob) - checksumBytes
-	if n < headerBytes {
-		return reader{}, store.Errorf(store.Corrupt, "%d bytes are too few", len(blob))
+	switch {
+	case n < headerBytes:
+		r.fail("%d bytes are too few", len(blob))
+	case binary.LittleEndian.Uint64(blob[n:]) != xxhash.Sum64(blob[:n]):
+		r.fail("the checksum is wrong")
+	case blob[0] != 'e' || blob[1] != 'k' || blob[2] != kind:
+		r.fail("it begins with %q instead of \"ek%c\"", blob[:3], kind)
+	case blob[3] > version:
+		r.err = store.Errorf(store.Unavailable, "format version %d, known up to %d: %w", blob[3], version, ErrNewerVersion)
+	case blob[3] == 0:
+		r.fail("format version 0")
+	default:
+		r.b = blob[headerBytes:n]
 	}
-	if sum := binary.LittleEndian.Uint64(blob[n:]); sum != xxhash.Sum64(blob[:n]) {
-		return reader{}, store.Errorf(store.Corrupt, "the checksum is wrong")
-	}
-	if blob[0] != 'e' || blob[1] != 'k' || blob[2] != kind {
-		return reader{}, store.Errorf(store.Corrupt, "it begins with %q instead of \"ek%c\"", blob[:3], kind)
-	}
-	if v := blob[3]; v > version {
-		return reader{}, store.Errorf(store.Unavailable, "format version %d, known up to %d: %w", v, version, ErrNewerVersion)
-	} else if v == 0 {
-		return reader{}, store.Errorf(store.Corrupt, "format version 0")
-	}
-	return reader{b: blob[headerBytes:n]}, nil
+	return r
 }
 
 // reader decodes a body. It keeps the first error and returns zeros after it, so that callers
@@ -90,7 +90,7 @@ type reader struct {
 
 func (r *reader) fail(format string, args ...any) {
 	if r.err == nil {
-		r.err = store.Errorf(store.Corrupt, format, args...)
+		r.err = corrupt(format, args...)
 	}
 	r.b = nil
 }
@@ -147,9 +147,13 @@ func (r *reader) count(size int) int {
 	return int(n)
 }
 
-func (r *reader) done() error {
-	if r.err == nil && len(r.b) > 0 {
+// done returns the first error of a body with that many items.
+func (r *reader) done(items int) error {
+	if len(r.b) > 0 {
 		r.fail("%d bytes follow its end", len(r.b))
+	}
+	if items == 0 {
+		r.fail("it is empty")
 	}
 	return r.err
 }
@@ -224,6 +228,18 @@ const (
 	minEntryBytes = 1 + 1 + 1 + 16
 	minChildBytes = 1 + 1 + 16
 )
+
+// appendEntries writes a counted list of entries.
+func appendEntries(b []byte, entries []Entry) []byte {
+	b = binary.AppendUvarint(b, uint64(len(entries)))
+	b = appendKeysOf(b, len(entries), func(i int) []byte { return entries[i].Start })
+	var before []byte
+	for i := range entries {
+		b = appendEntry(b, before, &entries[i])
+		before = entries[i].Start
+	}
+	return b
+}
 
 func appendEntry(b, before []byte, e *Entry) []byte {
 	b = appendKey(b, before, e.Start)

@@ -8,7 +8,6 @@ import (
 	"sort"
 
 	"github.com/evenkeel/evenkeel/partmap/keyspread"
-	"github.com/evenkeel/evenkeel/store"
 )
 
 // Cuts is an ordered list of keys made for lookup: all keys in one array of
@@ -68,12 +67,6 @@ func (c *Cuts) FindBefore(key []byte) int {
 		return len(c.ends) - 1
 	}
 	return c.search(key, -1)
-}
-
-// Under returns the ranges that may hold keys with a prefix: the i-th for lo <= i < hi. lo is
-// -1 if keys below the first cut may have the prefix.
-func (c *Cuts) Under(prefix []byte) (lo, hi int) {
-	return c.Find(prefix), c.FindBefore(store.PrefixEnd(prefix)) + 1
 }
 
 // search returns the index of the last cut whose comparison with key is at most most (0: equal
@@ -198,9 +191,7 @@ func (c *Cuts) Bytes() int64 {
 		8*cap(c.heads),
 	) + allocated(
 		4*cap(c.shorts),
-	) + allocated(
-		4*cap(c.tops),
-	)
+	) + allocated(4*cap(c.tops))
 }
 
 // allocated estimates what Go's allocator takes for n bytes: it rounds up to pages above 32

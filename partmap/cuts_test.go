@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/test/seed"
-	"github.com/evenkeel/evenkeel/store"
 )
 
 func TestSeparatorIsTheShortest(t *testing.T) {
@@ -121,25 +120,8 @@ func checkCuts(t *testing.T, rng *rand.Rand, keys, ask [][]byte) {
 		if got := c.FindBefore(k); got != below {
 			t.Fatalf("FindBefore(%q) in %q is %d, want %d", k, keys, got, below)
 		}
-		checkUnder(t, &c, keys, k)
-		checkUnder(t, &c, keys, k[:rng.IntN(len(k)+1)])
 	}
 	require.Equal(t, len(keys)-1, c.FindBefore(nil))
-}
-
-// checkUnder: a range holds a key with the prefix if and only if it has a key in
-// common with [prefix, store.PrefixEnd(prefix)).
-func checkUnder(t *testing.T, c *Cuts, keys [][]byte, prefix []byte) {
-	t.Helper()
-	lo, hi := c.Under(prefix)
-	end := store.PrefixEnd(prefix)
-	for i := range keys {
-		next := c.End(i, nil)
-		holds := (next == nil || string(next) > string(prefix)) && (end == nil || string(keys[i]) < string(end))
-		if holds != (lo <= i && i < hi) {
-			t.Fatalf("range %d of %q under %q: [%d, %d)", i, keys, prefix, lo, hi)
-		}
-	}
 }
 
 // TestFewCuts: none, and the lowest key alone.

@@ -35,7 +35,7 @@ type Edit struct {
 func NewEdit(old *Root, s Stamp, read Reader) *Edit {
 	e := &Edit{fill: standard, old: old, next: old.following(s), stamp: s, read: read}
 	if old.State == Deleted {
-		e.err = store.Errorf(store.InvalidArgument, "bucket %s is deleted", old.Bucket)
+		e.err = invalid("bucket %s is deleted", old.Bucket)
 	}
 	return e
 }
@@ -58,7 +58,7 @@ func (e *Edit) Change() (Change, error) {
 	}
 	c, err := e.change()
 	if e.err = err; err == nil {
-		e.err = store.Errorf(store.InvalidArgument, "this edit of bucket %s has made its change already", e.old.Bucket)
+		e.err = invalid("this edit of bucket %s has made its change already", e.old.Bucket)
 	}
 	return c, err
 }
@@ -67,7 +67,7 @@ func (e *Edit) change() (Change, error) {
 	sort.Slice(e.reps, func(i, j int) bool { return string(e.reps[i].Start) < string(e.reps[j].Start) })
 	for i := range e.reps[min(1, len(e.reps)):] {
 		if a, b := &e.reps[i], &e.reps[i+1]; len(a.End) == 0 || string(a.End) > string(b.Start) {
-			return Change{}, store.Errorf(store.InvalidArgument, "two replacements overlap at %q", clip(b.Start))
+			return Change{}, invalid("two replacements overlap at %q", clip(b.Start))
 		}
 	}
 	change := Change{Old: e.old.Version(), Next: e.next}
@@ -213,28 +213,27 @@ func within(reps []Replacement, start, end []byte) []Replacement {
 // splice applies replacements to the entries of [start, end). The entries of a replacement
 // are inserted where its Start lies; elsewhere it only removes entries.
 func (t *tree) splice(entries []Entry, start, end []byte, reps []Replacement) ([]Entry, error) {
-	at := func(key []byte) (int, bool) {
-		return sort.Find(len(entries), func(i int) int { return bytes.Compare(key, entries[i].Start) })
+	at := func(key []byte, what string) (int, error) {
+		i, found := sort.Find(len(entries), func(i int) int { return bytes.Compare(key, entries[i].Start) })
+		if !found {
+			return 0, invalid("a replacement %s at %q, which is no cut of bucket %s", what, clip(key), t.root.Bucket)
+		}
+		return i, nil
 	}
 	var out []Entry
 	done := 0
 	for i := range reps {
 		r := &reps[i]
 		from, to := done, len(entries)
+		var err error
 		if string(r.Start) >= string(start) {
-			var found bool
-			if from, found = at(r.Start); !found {
-				return nil, store.Errorf(
-					store.InvalidArgument, "a replacement begins at %q, which is no cut of bucket %s", clip(r.Start), t.root.Bucket,
-				)
+			if from, err = at(r.Start, "begins"); err != nil {
+				return nil, err
 			}
 		}
 		if len(r.End) > 0 && (len(end) == 0 || string(r.End) < string(end)) {
-			var found bool
-			if to, found = at(r.End); !found {
-				return nil, store.Errorf(
-					store.InvalidArgument, "a replacement ends at %q, which is no cut of bucket %s", clip(r.End), t.root.Bucket,
-				)
+			if to, err = at(r.End, "ends"); err != nil {
+				return nil, err
 			}
 		}
 		out = append(out, entries[done:from]...)

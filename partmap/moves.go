@@ -41,15 +41,13 @@ func (e *Edit) Begin(moves ...Move) (batch uint64, err error) {
 
 func (e *Edit) begin(moves []Move) error {
 	if e.old.State != Open || e.next.State != Open {
-		return store.Errorf(store.InvalidArgument, "bucket %s is %s: no move begins", e.old.Bucket, e.old.State)
+		return invalid("bucket %s is %s: no move begins", e.old.Bucket, e.old.State)
 	}
 	batch := Batch{ID: e.next.Epoch, Phase: Marking}
 	if n := len(e.next.Batches); n >= MaxBatches {
-		return store.Errorf(
-			store.InvalidArgument, "bucket %s has %d batches of moves in flight: wait until one ends", e.old.Bucket, n,
-		)
+		return invalid("bucket %s has %d batches of moves in flight: wait until one ends", e.old.Bucket, n)
 	} else if n > 0 && e.next.Batches[n-1].ID == batch.ID {
-		return store.Errorf(store.InvalidArgument, "bucket %s: a change begins one batch at most", e.old.Bucket)
+		return invalid("bucket %s: a change begins one batch at most", e.old.Bucket)
 	}
 	used := map[store.PartitionID]bool{}
 	for i := range moves {
@@ -73,7 +71,7 @@ func (e *Edit) begin(moves []Move) error {
 		e.reps = append(e.reps, Replacement{Start: moves[i].Start, End: moves[i].End, Entries: entries})
 	}
 	if batch.Ranges == 0 {
-		return store.Errorf(store.InvalidArgument, "bucket %s: a batch without a move", e.old.Bucket)
+		return invalid("bucket %s: a batch without a move", e.old.Bucket)
 	}
 	e.next.Batches = append(e.next.Batches, batch)
 	return nil
@@ -88,11 +86,9 @@ func (e *Edit) beginMove(m *Move, batch uint64) ([]Entry, error) {
 	}
 	for i := range old {
 		if x := &old[i]; !x.To.IsZero() {
-			return nil, store.Errorf(store.InvalidArgument, "the range from %q moves already", clip(x.Start))
+			return nil, invalid("the range from %q moves already", clip(x.Start))
 		} else if e.inFlight(x.Batch) {
-			return nil, store.Errorf(
-				store.InvalidArgument, "the range from %q is not swept yet after its last move", clip(x.Start),
-			)
+			return nil, invalid("the range from %q is not swept yet after its last move", clip(x.Start))
 		}
 	}
 	parts := make([]Entry, len(m.Parts))
@@ -121,7 +117,7 @@ func (e *Edit) beginMove(m *Move, batch uint64) ([]Entry, error) {
 				x.PinUntil = parts[p].PinUntil
 			}
 		} else if !parts[p].To.IsZero() && x.PinUntil > e.stamp.Now.Unix() {
-			return nil, store.Errorf(store.InvalidArgument, "the cut %q is pinned: nothing joins across it", clip(x.Start))
+			return nil, invalid("the cut %q is pinned: nothing joins across it", clip(x.Start))
 		}
 		if !parts[p].To.IsZero() {
 			x.To, x.Batch = parts[p].To, batch
@@ -136,14 +132,14 @@ func (e *Edit) beginMove(m *Move, batch uint64) ([]Entry, error) {
 // part of another batch.
 func (e *Edit) sharing(m *Move, entries []Entry) (left, right []Entry, err error) {
 	for x := entries[0]; ; left = slices.Insert(left, 0, x) {
-		beside, found, err := before(e.old, e.read, x.Start)
+		beside, found, err := RangeBefore(e.old, e.read, x.Start)
 		if err != nil {
 			return nil, nil, err
 		}
 		if !found || beside.Partition != entries[0].Partition {
 			break
 		}
-		x = beside
+		x = beside.Entry
 	}
 	if len(m.End) > 0 {
 		for x, err := range Ranges(e.old, e.read, m.End, nil) {
@@ -158,9 +154,8 @@ func (e *Edit) sharing(m *Move, entries []Entry) (left, right []Entry, err error
 	}
 	for _, x := range slices.Concat(left, right) {
 		if !x.To.IsZero() {
-			return nil, nil, store.Errorf(
-				store.InvalidArgument, "partition %s of the range from %q takes part in batch %d already", x.Partition,
-				clip(m.Start), x.Batch,
+			return nil, nil, invalid(
+				"partition %s of the range from %q takes part in batch %d already", x.Partition, clip(m.Start), x.Batch,
 			)
 		}
 	}
@@ -186,14 +181,10 @@ func placedOnce(entries []Entry, used map[store.PartitionID]bool) error {
 		}
 		last = final
 		if !x.To.IsZero() && (homes[x.To] || used[x.To]) {
-			return store.Errorf(
-				store.InvalidArgument, "the destination %s of the range from %q is not fresh", x.To, clip(x.Start),
-			)
+			return invalid("the destination %s of the range from %q is not fresh", x.To, clip(x.Start))
 		}
 		if seen[final] {
-			return store.Errorf(
-				store.InvalidArgument, "the partition %s of the range from %q would be in two places", final, clip(x.Start),
-			)
+			return invalid("the partition %s of the range from %q would be in two places", final, clip(x.Start))
 		}
 		seen[final] = true
 		if !x.To.IsZero() {
@@ -282,7 +273,7 @@ func (e *Edit) Swept(batches ...uint64) error {
 
 func (e *Edit) refuse(format string, args ...any) error {
 	if e.err == nil {
-		e.err = store.Errorf(store.InvalidArgument, format, args...)
+		e.err = invalid(format, args...)
 	}
 	return e.err
 }
@@ -318,7 +309,7 @@ func (e *Edit) entries(start, end []byte) ([]Entry, error) {
 		out = append(out, r.Entry)
 	}
 	if len(out) == 0 || string(out[0].Start) != string(start) {
-		return nil, store.Errorf(store.InvalidArgument, "%q is no cut of bucket %s", clip(start), e.old.Bucket)
+		return nil, invalid("%q is no cut of bucket %s", clip(start), e.old.Bucket)
 	}
 	return out, nil
 }

@@ -44,10 +44,7 @@ func NodeEpoch(b store.BucketID, n Node) (uint64, error) {
 	if len(n.Blob) > 2 && n.Blob[2] == kindIndex {
 		kind = kindIndex
 	}
-	r, err := unseal(kind, n.Blob)
-	if err != nil {
-		return 0, store.Wrap(nodeOp("node", b, n.ID), err)
-	}
+	r := unseal(kind, n.Blob)
 	h := r.nodeHeader(b, n.ID)
 	return h.Epoch, store.Wrap(nodeOp("node", b, n.ID), r.err)
 }
@@ -89,38 +86,17 @@ const (
 
 func encodeSegment(h nodeHeader, entries []Entry) Node {
 	b := h.append(newBlob(kindSegment))
-	b = binary.AppendUvarint(b, uint64(len(entries)))
-	b = appendKeysOf(b, len(entries), func(i int) []byte { return entries[i].Start })
-	var before []byte
-	for i := range entries {
-		b = appendEntry(b, before, &entries[i])
-		before = entries[i].Start
-	}
-	return Node{ID: h.ID, Blob: seal(b)}
+	return Node{ID: h.ID, Blob: seal(appendEntries(b, entries))}
 }
 
 // DecodeSegment decodes a segment of a bucket. It fails with Corrupt, naming both, or with
 // ErrNewerVersion.
 func DecodeSegment(b store.BucketID, n Node) (*Segment, error) {
-	s, err := decodeSegment(b, n)
-	if err != nil {
-		return nil, store.Wrap(nodeOp("segment", b, n.ID), err)
-	}
-	return s, nil
-}
-
-func decodeSegment(b store.BucketID, n Node) (*Segment, error) {
-	r, err := unseal(kindSegment, n.Blob)
-	if err != nil {
-		return nil, err
-	}
+	r := unseal(kindSegment, n.Blob)
 	s := &Segment{nodeHeader: r.nodeHeader(b, n.ID)}
 	s.Cuts, s.wheres = r.entries()
-	if err := r.done(); err != nil {
-		return nil, err
-	}
-	if s.Len() == 0 {
-		return nil, store.Errorf(store.Corrupt, "it is empty")
+	if err := r.done(s.Len()); err != nil {
+		return nil, store.Wrap(nodeOp("segment", b, n.ID), err)
 	}
 	s.index()
 	return s, nil
@@ -169,28 +145,14 @@ func encodeIndex(h nodeHeader, height uint8, children []Child) Node {
 // DecodeIndex decodes an index node of a bucket. It fails with Corrupt, naming both, or with
 // ErrNewerVersion.
 func DecodeIndex(b store.BucketID, n Node) (*Index, error) {
-	x, err := decodeIndex(b, n)
-	if err != nil {
-		return nil, store.Wrap(nodeOp("index node", b, n.ID), err)
-	}
-	return x, nil
-}
-
-func decodeIndex(b store.BucketID, n Node) (*Index, error) {
-	r, err := unseal(kindIndex, n.Blob)
-	if err != nil {
-		return nil, err
-	}
+	r := unseal(kindIndex, n.Blob)
 	x := &Index{nodeHeader: r.nodeHeader(b, n.ID), Height: r.byte()}
 	if r.err == nil && (x.Height == 0 || x.Height >= maxHeight) {
 		r.fail("an index node of height %d", x.Height)
 	}
 	x.Cuts, x.nodes = r.children()
-	if err := r.done(); err != nil {
-		return nil, err
-	}
-	if len(x.nodes) == 0 {
-		return nil, store.Errorf(store.Corrupt, "it is empty")
+	if err := r.done(len(x.nodes)); err != nil {
+		return nil, store.Wrap(nodeOp("index node", b, n.ID), err)
 	}
 	x.index()
 	return x, nil

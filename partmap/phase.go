@@ -33,16 +33,6 @@ func (p Phase) String() string {
 	return fmt.Sprintf("phase %d", uint8(p))
 }
 
-// ParsePhase is the inverse of String.
-func ParsePhase(s string) (Phase, error) {
-	for p, name := range phaseNames {
-		if s == name {
-			return Phase(p), nil
-		}
-	}
-	return 0, fmt.Errorf("there is no phase %q", s)
-}
-
 // Rules are the rules for clients in one phase.
 type Rules struct {
 	// WriteTo is the side of puts and deletes.

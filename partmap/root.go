@@ -1,6 +1,10 @@
 package partmap
 
-import "github.com/evenkeel/evenkeel/store"
+import (
+	"cmp"
+
+	"github.com/evenkeel/evenkeel/store"
+)
 
 // State is the state of a bucket.
 type State uint8
@@ -13,17 +17,9 @@ const (
 	Deleted
 )
 
-func (s State) String() string {
-	switch s {
-	case Open:
-		return "open"
-	case Closing:
-		return "closing"
-	case Deleted:
-		return "deleted"
-	}
-	return "unknown state"
-}
+var stateNames = map[State]string{Open: "open", Closing: "closing", Deleted: "deleted"}
+
+func (s State) String() string { return cmp.Or(stateNames[s], "unknown state") }
 
 // Root is the root of the map of a bucket at one epoch: the entries of a small map, or the
 // topmost nodes of a larger one. It is immutable; a change makes a new Root (see Edit).

@@ -11,12 +11,10 @@ import (
 // too large.
 func EncodeRoot(r *Root) (store.Record, error) {
 	if len(r.Batches) > MaxBatches {
-		return store.Record{}, store.Errorf(
-			store.InvalidArgument, "a root with %d batches in flight: at most %d", len(r.Batches), MaxBatches,
-		)
+		return store.Record{}, invalid("a root with %d batches in flight: at most %d", len(r.Batches), MaxBatches)
 	}
 	if n := len(encodeRoot(r, nil)); n > MaxRootBytes {
-		return store.Record{}, store.Errorf(store.InvalidArgument, "a root of %d bytes: at most %d", n, MaxRootBytes)
+		return store.Record{}, invalid("a root of %d bytes: at most %d", n, MaxRootBytes)
 	}
 	return store.Record{Version: r.Version(), Blob: encodeRoot(r, r.Batches)}, nil
 }
@@ -40,14 +38,7 @@ func encodeRoot(r *Root, batches []Batch) []byte {
 	if r.Height > 0 {
 		return seal(appendChildren(b, r.Children))
 	}
-	b = binary.AppendUvarint(b, uint64(len(r.Entries)))
-	b = appendKeysOf(b, len(r.Entries), func(i int) []byte { return r.Entries[i].Start })
-	var before []byte
-	for i := range r.Entries {
-		b = appendEntry(b, before, &r.Entries[i])
-		before = r.Entries[i].Start
-	}
-	return seal(b)
+	return seal(appendEntries(b, r.Entries))
 }
 
 // DecodeRoot decodes the record of a bucket's root. It fails with Corrupt where
@@ -69,10 +60,7 @@ func DecodeRoot(b store.BucketID, rec store.Record) (*Root, error) {
 }
 
 func decodeRoot(blob []byte) (*Root, error) {
-	r, err := unseal(kindRoot, blob)
-	if err != nil {
-		return nil, err
-	}
+	r := unseal(kindRoot, blob)
 	root := &Root{Bucket: r.id(), Epoch: r.uvarint(), Token: r.id(), State: State(r.byte())}
 	if r.err == nil && (root.State < Open || root.State > Deleted) {
 		r.fail("its state is %d", root.State)
@@ -103,14 +91,11 @@ func decodeRoot(blob []byte) (*Root, error) {
 			root.Children[i] = Child{Start: cuts.At(i), Node: nodes[i]}
 		}
 	}
-	if err := r.done(); err != nil {
+	if err := r.done(n); err != nil {
 		return nil, err
 	}
-	if n == 0 {
-		return nil, store.Errorf(store.Corrupt, "it is empty")
-	}
 	if len(root.starting()) > 0 {
-		return nil, store.Errorf(store.Corrupt, "its first range does not begin at the lowest key")
+		return nil, corrupt("its first range does not begin at the lowest key")
 	}
 	return root, nil
 }

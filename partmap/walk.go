@@ -1,7 +1,6 @@
 package partmap
 
 import (
-	"fmt"
 	"iter"
 
 	"github.com/evenkeel/evenkeel/store"
@@ -17,7 +16,7 @@ func (read Reader) children(r *Root, c Child, height uint8) ([]Child, uint64, er
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := misplaced(r, c, x.nodeHeader, x.At(0), height, x.Height); err != nil {
+	if err := CheckIndex(r, c, height, x); err != nil {
 		return nil, 0, err
 	}
 	out := make([]Child, x.Len())
@@ -34,7 +33,7 @@ func (read Reader) entries(r *Root, c Child) ([]Entry, uint64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := misplaced(r, c, s.nodeHeader, s.At(0), 0, 0); err != nil {
+	if err := CheckSegment(r, c, s); err != nil {
 		return nil, 0, err
 	}
 	out := make([]Entry, s.Len())
@@ -47,7 +46,7 @@ func (read Reader) entries(r *Root, c Child) ([]Entry, uint64, error) {
 func (read Reader) index(b store.BucketID, id store.NodeID) (*Index, error) {
 	blob, err := read(id)
 	if err != nil {
-		return nil, store.Wrap(fmt.Sprintf("read index node %s of bucket %s", id, b), err)
+		return nil, store.Wrap(nodeOp("read index node", b, id), err)
 	}
 	return DecodeIndex(b, Node{ID: id, Blob: blob})
 }
@@ -55,7 +54,7 @@ func (read Reader) index(b store.BucketID, id store.NodeID) (*Index, error) {
 func (read Reader) segment(b store.BucketID, id store.NodeID) (*Segment, error) {
 	blob, err := read(id)
 	if err != nil {
-		return nil, store.Wrap(fmt.Sprintf("read segment %s of bucket %s", id, b), err)
+		return nil, store.Wrap(nodeOp("read segment", b, id), err)
 	}
 	return DecodeSegment(b, Node{ID: id, Blob: blob})
 }
@@ -64,18 +63,13 @@ func (read Reader) segment(b store.BucketID, id store.NodeID) (*Segment, error) 
 func misplaced(r *Root, c Child, h nodeHeader, start []byte, wantHeight, height uint8) error {
 	switch {
 	case string(start) != string(c.Start):
-		return store.Errorf(
-			store.Corrupt, "node %s of bucket %s begins at %q, its parent says %q", c.Node, r.Bucket, clip(start), clip(c.Start),
+		return corrupt(
+			"node %s of bucket %s begins at %q, its parent says %q", c.Node, r.Bucket, clip(start), clip(c.Start),
 		)
 	case height != wantHeight:
-		return store.Errorf(
-			store.Corrupt, "node %s of bucket %s has height %d, its parent says %d", c.Node, r.Bucket, height, wantHeight,
-		)
+		return corrupt("node %s of bucket %s has height %d, its parent says %d", c.Node, r.Bucket, height, wantHeight)
 	case h.Epoch > r.Epoch:
-		return store.Errorf(
-			store.Corrupt, "node %s of bucket %s was written for epoch %d, its root is of epoch %d", c.Node, r.Bucket, h.Epoch,
-			r.Epoch,
-		)
+		return corrupt("node %s of bucket %s was written for epoch %d, its root is of epoch %d", c.Node, r.Bucket, h.Epoch, r.Epoch)
 	}
 	return nil
 }
@@ -94,8 +88,7 @@ func CheckIndex(r *Root, c Child, height uint8, x *Index) error {
 // plus infinity. It ends with the first error.
 func Ranges(r *Root, read Reader, from, to []byte) iter.Seq2[Range, error] {
 	return func(yield func(Range, error) bool) {
-		w := walker{root: r, read: read, from: from, to: to, yield: yield}
-		w.walk()
+		(&walker{root: r, read: read, from: from, to: to, yield: yield}).walk()
 	}
 }
 
@@ -104,29 +97,19 @@ func Ranges(r *Root, read Reader, from, to []byte) iter.Seq2[Range, error] {
 // touches, up to the root. It ends with the first error.
 func RangesSince(r *Root, read Reader, epoch uint64) iter.Seq2[Range, error] {
 	return func(yield func(Range, error) bool) {
-		w := walker{root: r, read: read, since: epoch, yield: yield}
-		w.walk()
+		(&walker{root: r, read: read, since: epoch, yield: yield}).walk()
 	}
 }
 
 // RangeBefore returns the range that ends at key, which must be a cut; false if key is the
 // lowest.
 func RangeBefore(r *Root, read Reader, key []byte) (Range, bool, error) {
-	e, found, err := before(r, read, key)
-	if err != nil || !found {
-		return Range{}, false, err
-	}
-	return r.Range(e, key), true, nil
-}
-
-// before returns the entry of the range that ends at key; false if key is the lowest.
-func before(r *Root, read Reader, key []byte) (Entry, bool, error) {
 	if len(key) == 0 {
-		return Entry{}, false, nil
+		return Range{}, false, nil
 	}
 	i := max(r.Cuts().FindBefore(key), 0)
 	if r.Height == 0 {
-		return r.Entries[i], true, nil
+		return r.Range(r.Entries[i], key), true, nil
 	}
 	c := r.Children[i]
 	for height := r.Height - 1; height > 0; height-- {
@@ -135,7 +118,7 @@ func before(r *Root, read Reader, key []byte) (Entry, bool, error) {
 			err = CheckIndex(r, c, height, x)
 		}
 		if err != nil {
-			return Entry{}, false, err
+			return Range{}, false, err
 		}
 		c = x.Child(max(x.FindBefore(key), 0))
 	}
@@ -144,9 +127,9 @@ func before(r *Root, read Reader, key []byte) (Entry, bool, error) {
 		err = CheckSegment(r, c, s)
 	}
 	if err != nil {
-		return Entry{}, false, err
+		return Range{}, false, err
 	}
-	return s.Entry(max(s.FindBefore(key), 0)), true, nil
+	return r.Range(s.Entry(max(s.FindBefore(key), 0)), key), true, nil
 }
 
 // walker goes through a part of a tree, depth first.

@@ -15,40 +15,48 @@ type Metrics struct {
 	Recorder   *counter.Recorder // nil: this process records nothing
 }
 
+// descs are those that desc has made.
+var descs []*prometheus.Desc
+
 func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("evenkeel_"+name, help, labels, nil)
+	d := prometheus.NewDesc("evenkeel_"+name, help, labels, nil)
+	descs = append(descs, d)
+	return d
 }
 
 var (
-	leadingDesc   = desc("balance_leading", "1 while this process moves ranges and looks after sizes, else 0.")
-	sizesDesc     = desc("partition_rows", "Rows of partitions, when everything was looked at last: hourly.")
-	unknownDesc   = desc("partitions_of_unknown_size", "Partitions of which the counters knew nothing at that look.")
-	decidedDesc   = desc("balance_decisions_total", "Decisions about ranges at looks, by what is to be done (none: nothing) and why.", "kind", "why")
-	movedDesc     = desc("balance_moved_rows_total", "Rows copied by moves that began by themselves, by what for.", "kind")
-	recountsDesc  = desc("recounts_total", "Partitions counted exactly.")
-	readDesc      = desc("recount_rows_total", "Rows read by recounts.")
-	driftDesc     = desc("recount_drift_rows_total", "Rows by which the counters' estimates were off, as recounts found.")
-	waitingDesc   = desc("recounts_waiting", "Recounts that wait, or are under way.")
-	plansDesc     = desc("plans_total", "Plans made for ranges that are split or merged.")
-	gapDesc       = desc("plan_gap", "By what share the last plan moves more rows than the fewest possible; it may do so for evenness, and for rows to come.")
-	failingDesc   = desc("balance_failing", "1 if the last look at sizes failed, else 0: the counters or the store are away.")
-	movesDesc     = desc("moves", "Moves of the jobs that are remembered, by state.", "state")
-	bucketsDesc   = desc("moves_buckets", "Buckets with something to do, by state.", "state")
-	failuresDesc  = desc("moves_failures", "Steps of moves that failed and are tried again.")
-	rateDesc      = desc("moves_rate_rows_per_second", "Rows that may be copied, compared and counted per second at present; 0: any.")
-	batchesDesc   = desc("counter_batches_total", "Batches of counts that the counters took.")
-	unflushedDesc = desc("counter_failures_total", "Batches of counts that the counters did not take at once; they are sent again.")
+	leadingDesc = desc("balance_leading", "1 while this process leads the moves, else 0.")
+	sizesDesc   = desc("partition_rows", "Rows of partitions, by the last hourly check of all.")
+	unknownDesc = desc("partitions_of_unknown_size", "Partitions without known size at that check.")
+	decidedDesc = desc("balance_decisions_total",
+		"Decisions about ranges, by kind (none: nothing is done) and reason.", "kind", "why")
+	movedDesc    = desc("balance_moved_rows_total", "Rows copied by automatic moves, by kind.", "kind")
+	recountsDesc = desc("recounts_total", "Partitions counted exactly.")
+	readDesc     = desc("recount_rows_total", "Rows read by recounts.")
+	driftDesc    = desc("recount_drift_rows_total",
+		"Rows by which the counters' estimates were off, as recounts found.")
+	waitingDesc = desc("recounts_waiting", "Recounts that wait or are under way.")
+	plansDesc   = desc("plans_total", "Plans made for ranges that are split or merged.")
+	gapDesc     = desc("plan_gap",
+		"Rows that the last plan moves beyond the fewest possible, as a share of these; for evenness and growth.")
+	failingDesc = desc("balance_failing",
+		"1 if the last check of sizes failed, else 0: the counters or the store do not answer.")
+	movesDesc    = desc("moves", "Moves of the jobs that are remembered, by state.", "state")
+	bucketsDesc  = desc("moves_buckets", "Buckets with something to do, by state.", "state")
+	failuresDesc = desc("moves_failures", "Steps of moves that failed and are retried.")
+	rateDesc     = desc("moves_rate_rows_per_second",
+		"Present limit of rows copied, compared and counted per second; 0: none.")
+	batchesDesc   = desc("counter_batches_total", "Batches of counts sent to the counters.")
+	unflushedDesc = desc("counter_failures_total", "Batches of counts whose sending failed; it is retried.")
 	lostDesc      = desc("counter_lost_writes_total", "Writes that were not counted, for lack of memory.")
-	blindDesc     = desc("counter_blind_writes_total", "Writes that were counted without sampling their keys, for lack of memory.")
-	pendingDesc   = desc("counter_waiting_partitions", "Partitions with counts that the counters have not taken yet.")
+	blindDesc     = desc("counter_blind_writes_total",
+		"Writes that were counted without sampling their keys, for lack of memory.")
+	pendingDesc = desc("counter_waiting_partitions", "Partitions with counts that are not sent yet.")
 )
 
 // Describe implements prometheus.Collector.
 func (m Metrics) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		leadingDesc, sizesDesc, unknownDesc, decidedDesc, movedDesc, recountsDesc, readDesc, driftDesc, waitingDesc, plansDesc, gapDesc, failingDesc,
-		movesDesc, bucketsDesc, failuresDesc, rateDesc, batchesDesc, unflushedDesc, lostDesc, blindDesc, pendingDesc,
-	} {
+	for _, d := range descs {
 		to <- d
 	}
 }

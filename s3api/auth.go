@@ -119,14 +119,12 @@ type scope int
 
 const (
 	onService scope = iota // nothing: the operation shows what the key may see
-	inBucket               // any part of the bucket
+	inBucket               // any part of the bucket; DeleteObjects checks its keys itself
 	onBucket               // all of the bucket
 	onListing              // the keys with the query's prefix
 	onKey                  // the key
-	inBody                 // any part of the bucket: the operation checks the keys in its body
 )
 
-// authorize checks whether the access key allows the operation.
 func (x *exchange) authorize() *Error {
 	k := x.who
 	if x.op.write && !k.Write {
@@ -134,7 +132,7 @@ func (x *exchange) authorize() *Error {
 	}
 	may := true
 	switch x.op.scope {
-	case inBucket, inBody:
+	case inBucket:
 		may = k.mayEnter(x.bucket)
 	case onBucket:
 		may = k.mayBucket(x.bucket)
@@ -160,7 +158,6 @@ func lowerHoisted(r *http.Request, query url.Values) {
 	}
 }
 
-// signatureParams are the parameters of the signature itself.
 var signatureParams = map[string]bool{
 	"X-Amz-Algorithm": true, "X-Amz-Credential": true, "X-Amz-Date": true, "X-Amz-Expires": true,
 	"X-Amz-Signedheaders": true,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/presign"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/s3api"
 	"github.com/evenkeel/evenkeel/s3api/sigv4"
@@ -242,7 +243,7 @@ func TestHeadersInPresignedURLs(t *testing.T) {
 			c.extra)
 		r := &sigv4.Request{Method: "PUT", Path: "/photos/k", Query: q, Host: strings.TrimPrefix(s.url, "http://"),
 			Header: http.Header{}}
-		signature, err := sigv4.Presign(r, "the secret of the admin", "us-east-1", now)
+		signature, err := presign.Signature(r, "the secret of the admin", "us-east-1", now)
 		require.NoError(t, err)
 		s.want(c.status, "", "PUT", "/photos/k?"+q+"&X-Amz-Signature="+signature, "body")
 		s.want(403, "SignatureDoesNotMatch", "PUT", "/photos/other?"+q+"&X-Amz-Signature="+signature, "body")

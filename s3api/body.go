@@ -15,6 +15,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -98,8 +99,8 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 		return nil, e
 	}
 	if chunks != nil {
-		for name := range strings.SplitSeq(r.Header.Get("X-Amz-Trailer"), ",") {
-			if name = strings.TrimSpace(name); name != "" && chunks.Trailer.Get(name) == "" {
+		for _, name := range elements(r.Header.Get("X-Amz-Trailer")) {
+			if chunks.Trailer.Get(name) == "" {
 				return nil, refuse(http.StatusBadRequest, "MalformedTrailerError", "The trailer %s was announced and did not come.",
 					name)
 			}
@@ -113,32 +114,23 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 
 // readAll reads up to one byte more than limit, into a buffer for the announced length.
 func readAll(r io.Reader, length, limit int64) ([]byte, error) {
-	if length < 0 {
-		length = min(limit, 512)
-	}
-	data := make([]byte, 0, length+1) // room to find the end without growing
-	for {
-		n, err := r.Read(data[len(data):min(int64(cap(data)), limit+1)])
-		data = data[:len(data)+n]
-		switch {
-		case err == io.EOF || err == nil && int64(len(data)) > limit:
-			return data, nil
-		case err != nil:
-			return data, err
-		case len(data) == cap(data):
-			data = append(data, 0)[:len(data)]
-		}
-	}
+	buf := bytes.NewBuffer(make([]byte, 0, max(length, 0)+bytes.MinRead)) // room to find the end without growing
+	_, err := buf.ReadFrom(io.LimitReader(r, limit+1))
+	return buf.Bytes(), err
 }
 
-// isChunked reports whether the headers announce an aws-chunked body.
 func isChunked(h http.Header) bool {
-	for enc := range strings.SplitSeq(h.Get("Content-Encoding"), ",") {
-		if strings.TrimSpace(enc) == "aws-chunked" {
-			return true
+	return slices.Contains(elements(h.Get("Content-Encoding")), "aws-chunked")
+}
+
+// elements returns the elements of a header that is a list.
+func elements(value string) (all []string) {
+	for one := range strings.SplitSeq(value, ",") {
+		if one = strings.TrimSpace(one); one != "" {
+			all = append(all, one)
 		}
 	}
-	return false
+	return all
 }
 
 func tooLarge(limit int64) *Error {

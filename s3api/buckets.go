@@ -137,11 +137,7 @@ func parseCuts(data []byte, most int) ([][]byte, error) {
 }
 
 func (h *Handler) deleteBucket(x *exchange) error {
-	if err := h.buckets.DeleteBucket(x.ctx(), x.bucket); err != nil {
-		return err
-	}
-	x.writeHeader(http.StatusNoContent)
-	return nil
+	return x.done(http.StatusNoContent, h.buckets.DeleteBucket(x.ctx(), x.bucket))
 }
 
 // exists fails if the bucket does not exist.
@@ -163,14 +159,11 @@ func (h *Handler) getBucketLocation(x *exchange) error {
 	if err := h.exists(x); err != nil {
 		return err
 	}
-	b := newXML()
-	defer b.free()
-	b.root("LocationConstraint")
-	if h.o.Region != "us-east-1" { // S3's oldest region has no name here
-		b.b = appendXMLText(b.b, h.o.Region)
-	}
-	b.close("LocationConstraint")
-	return x.writeXML(http.StatusOK, b)
+	return x.writeDocument("LocationConstraint", func(b *xmlBuffer) {
+		if h.o.Region != "us-east-1" { // S3's oldest region has no name here
+			b.b = appendXMLText(b.b, h.o.Region)
+		}
+	})
 }
 
 // getBucketVersioning answers an empty configuration: versioning was never on.
@@ -178,70 +171,41 @@ func (h *Handler) getBucketVersioning(x *exchange) error {
 	if err := h.exists(x); err != nil {
 		return err
 	}
-	b := newXML()
-	defer b.free()
-	b.root("VersioningConfiguration")
-	b.close("VersioningConfiguration")
-	return x.writeXML(http.StatusOK, b)
+	return x.writeDocument("VersioningConfiguration", func(*xmlBuffer) {})
 }
 
-// putBucketAcl accepts private only, which all buckets are.
-func (h *Handler) putBucketAcl(x *exchange) error {
-	if refusal := x.privateOnly(); refusal != nil {
-		return refusal
-	}
-	if err := h.exists(x); err != nil {
-		return err
-	}
-	x.writeHeader(http.StatusOK)
-	return nil
-}
-
-// putObjectAcl is the same for an object.
-func (h *Handler) putObjectAcl(x *exchange) error {
-	if refusal := x.privateOnly(); refusal != nil {
-		return refusal
+// found fails if the object, or without a key the bucket, does not exist.
+func (h *Handler) found(x *exchange) error {
+	if x.key == "" {
+		return h.exists(x)
 	}
 	if refusal := checkVersion(x.query); refusal != nil {
 		return refusal
 	}
-	if _, err := h.load(x, x.bucket, x.key); err != nil {
-		return err
-	}
-	x.writeHeader(http.StatusOK)
-	return nil
+	_, err := h.load(x, x.bucket, x.key)
+	return err
 }
 
-// getBucketAcl answers the list that private stands for: the owner has full control, and
-// nobody else any.
-func (h *Handler) getBucketAcl(x *exchange) error {
-	if err := h.exists(x); err != nil {
-		return err
-	}
-	return x.writePrivate()
-}
-
-// getObjectAcl is the same for an object.
-func (h *Handler) getObjectAcl(x *exchange) error {
-	if refusal := checkVersion(x.query); refusal != nil {
+// putAcl accepts private only, for a bucket or an object: all of them are.
+func (h *Handler) putAcl(x *exchange) error {
+	if refusal := x.privateOnly(); refusal != nil {
 		return refusal
 	}
-	if _, err := h.load(x, x.bucket, x.key); err != nil {
-		return err
-	}
-	return x.writePrivate()
+	return x.done(http.StatusOK, h.found(x))
 }
 
-func (x *exchange) writePrivate() error {
-	b := newXML()
-	defer b.free()
-	b.root("AccessControlPolicy")
-	b.raw(ownerXML)
-	b.raw(`<AccessControlList><Grant><Grantee xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" ` +
-		`xsi:type="CanonicalUser">` + ownerParts +
-		"</Grantee><Permission>FULL_CONTROL</Permission></Grant></AccessControlList>")
-	b.close("AccessControlPolicy")
-	return x.writeXML(http.StatusOK, b)
+// getAcl answers the list that private stands for: the owner has full control, and nobody
+// else any.
+func (h *Handler) getAcl(x *exchange) error {
+	if err := h.found(x); err != nil {
+		return err
+	}
+	return x.writeDocument("AccessControlPolicy", func(b *xmlBuffer) {
+		b.raw(ownerXML)
+		b.raw(`<AccessControlList><Grant><Grantee xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" ` +
+			`xsi:type="CanonicalUser">` + ownerParts +
+			"</Grantee><Permission>FULL_CONTROL</Permission></Grant></AccessControlList>")
+	})
 }
 
 // privateOnly reads the access control list of a request, from a header or a document, and
@@ -265,7 +229,7 @@ func (x *exchange) privateOnly() *Error {
 	return nil
 }
 
-// isPrivate reports whether a document is the list that writePrivate writes: clients copy the
+// isPrivate reports whether a document is the list that getAcl answers: clients copy the
 // list of an object.
 func isPrivate(body []byte) (bool, *Error) {
 	type others []struct{ XMLName xml.Name }
@@ -321,10 +285,7 @@ func (h *Handler) listBuckets(x *exchange) error {
 	if refusal != nil {
 		return refusal
 	}
-	if refusal := x.take(x.ctx(), listBucketsMemory); refusal != nil {
-		return refusal
-	}
-	if refusal := h.begin(x); refusal != nil {
+	if refusal := h.beginWith(x, listBucketsMemory); refusal != nil {
 		return refusal
 	}
 	buckets := h.visible(x, x.query.Get("prefix"), after)
@@ -349,9 +310,8 @@ func (h *Handler) listBuckets(x *exchange) error {
 		last = info.Name
 		b.raw("<Bucket>")
 		b.text("Name", info.Name)
-		b.raw("<CreationDate>")
-		b.b = appendXMLTime(b.b, info.Created)
-		b.raw("</CreationDate></Bucket>")
+		b.time("CreationDate", info.Created)
+		b.raw("</Bucket>")
 		if len(b.b) > bucketsChunk {
 			if err := x.writePart(b); err != nil {
 				return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -53,12 +54,7 @@ func matchesETag(list, etag string) bool {
 	if same(list, etag) { // the ETag of an external object may have commas
 		return true
 	}
-	for part := range strings.SplitSeq(list, ",") {
-		if same(part, etag) || strings.TrimSpace(part) == "*" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(elements(list), func(one string) bool { return one == "*" || same(one, etag) })
 }
 
 func same(given, etag string) bool {
@@ -114,7 +110,6 @@ type writeCondition struct {
 	present bool   // there is a condition
 }
 
-// readWriteCondition reads the conditions of a write.
 func readWriteCondition(h http.Header) (c writeCondition, refusal *Error) {
 	c.match = h.Get("If-Match")
 	switch none := h.Get("If-None-Match"); none {
@@ -163,7 +158,7 @@ const (
 )
 
 // acquire waits for a part of a key's lock until ctx ends, first come, first served.
-func (l *keyLocks) acquire(ctx context.Context, name keyName, part int64) (*heldLock, error) {
+func (l *keyLocks) acquire(ctx context.Context, name keyName, part int64) (*keyLock, error) {
 	l.mu.Lock()
 	k := l.locks[name]
 	if k == nil {
@@ -173,38 +168,20 @@ func (l *keyLocks) acquire(ctx context.Context, name keyName, part int64) (*held
 	k.users++
 	l.mu.Unlock()
 	if err := k.Acquire(ctx, part); err != nil {
-		l.leave(name, k)
+		l.release(name, k, 0)
 		return nil, err
 	}
-	return &heldLock{l, name, k, part}, nil
+	return k, nil
 }
 
-// leave forgets a user of a lock.
-func (l *keyLocks) leave(name keyName, k *keyLock) {
+// release ends the use of a lock by a write that holds a part of it.
+func (l *keyLocks) release(name keyName, k *keyLock, part int64) {
+	k.Release(part)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if k.users--; k.users == 0 {
 		delete(l.locks, name)
 	}
-}
-
-// heldLock is the part of a key's lock that one write holds.
-type heldLock struct {
-	of   *keyLocks
-	name keyName
-	lock *keyLock
-	part int64
-}
-
-// share releases all but a share.
-func (h *heldLock) share() {
-	h.lock.Release(h.part - lockShare)
-	h.part = lockShare
-}
-
-func (h *heldLock) release() {
-	h.lock.Release(h.part)
-	h.of.leave(h.name, h.lock)
 }
 
 // change writes one key. A condition is checked against the object right before the write,
@@ -226,23 +203,24 @@ func (h *Handler) change(x *exchange, key string, c writeCondition, write func(B
 	if c.present {
 		part = lockWhole
 	}
-	lock, err := h.locks.acquire(x.ctx(), keyName{x.bucket, key}, part)
+	name := keyName{x.bucket, key}
+	lock, err := h.locks.acquire(x.ctx(), name, part)
 	if err != nil {
 		return lockedOut(c.present, err)
 	}
 	var underWay <-chan struct{}
 	defer func() {
 		if underWay == nil {
-			lock.release()
+			h.locks.release(name, lock, part)
 			return
 		}
 		// The write may still take effect. As its timestamp is drawn, every later write wins
 		// over it; but until it has ended no condition can be checked.
-		lock.share()
+		lock.Release(part - lockShare)
 		h.late.Add(1)
 		go func() {
 			defer h.late.Add(-1)
-			defer lock.release()
+			defer h.locks.release(name, lock, lockShare)
 			<-underWay
 		}()
 	}()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/presign"
 	"github.com/evenkeel/evenkeel/s3api"
 	"github.com/evenkeel/evenkeel/s3api/sigv4"
 )
@@ -23,7 +24,7 @@ func presignedPut(t *testing.T, params string) *http.Request {
 	q := fmt.Sprintf("X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=%s&X-Amz-Date=%s&X-Amz-Expires=60"+
 		"&X-Amz-SignedHeaders=host&%s", scope, now.Format("20060102T150405Z"), params)
 	r := &sigv4.Request{Method: "PUT", Path: "/photos/k", Query: q, Host: "h", Header: http.Header{}}
-	signature, err := sigv4.Presign(r, "the secret of the admin", "us-east-1", now)
+	signature, err := presign.Signature(r, "the secret of the admin", "us-east-1", now)
 	require.NoError(t, err)
 	req := httptest.NewRequest("PUT", "http://h/photos/k?"+q+"&X-Amz-Signature="+signature, strings.NewReader("v"))
 	req.RequestURI, req.RemoteAddr = req.URL.RequestURI(), "127.0.0.1:1"

@@ -71,15 +71,10 @@ func (h *Handler) copyObject(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	b := newXML()
-	defer b.free()
-	b.root("CopyObjectResult")
-	b.raw("<LastModified>")
-	b.b = appendXMLTime(b.b, o.Modified)
-	b.raw("</LastModified>")
-	b.text("ETag", quoted(o.ETag))
-	b.close("CopyObjectResult")
-	return x.writeXML(http.StatusOK, b)
+	return x.writeDocument("CopyObjectResult", func(b *xmlBuffer) {
+		b.time("LastModified", o.Modified)
+		b.text("ETag", quoted(o.ETag))
+	})
 }
 
 // copySource parses the header that names the source: /BUCKET/KEY or BUCKET/KEY,
@@ -120,5 +115,4 @@ func checkVersion(q url.Values) *Error {
 	return invalidArgument("Invalid version id specified: buckets have no versions here, only %q.", nullVersion)
 }
 
-// nullVersion is the version of every object.
 const nullVersion = "null"

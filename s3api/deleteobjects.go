@@ -20,7 +20,6 @@ const (
 	deletesAtOnce = 64
 )
 
-// deleteDocument is the body of DeleteObjects.
 type deleteDocument struct {
 	Quiet  bool
 	Object []deleteEntry
@@ -65,28 +64,27 @@ func (h *Handler) deleteObjects(x *exchange) error {
 		})
 	}
 	_ = g.Wait()
-	b := newXML()
-	defer b.free()
-	b.root("DeleteResult")
-	for i, outcome := range outcomes {
-		entry := &doc.Object[i]
-		switch {
-		case outcome != nil && outcome.Status >= 500:
+	for _, outcome := range outcomes {
+		if outcome != nil && outcome.Status >= 500 {
 			return outcome
-		case outcome != nil:
-			b.raw("<Error>")
-			entry.write(b)
-			b.text("Code", outcome.Code)
-			b.text("Message", outcome.Message)
-			b.raw("</Error>")
-		case !doc.Quiet:
-			b.raw("<Deleted>")
-			entry.write(b)
-			b.raw("</Deleted>")
 		}
 	}
-	b.close("DeleteResult")
-	return x.writeXML(http.StatusOK, b)
+	return x.writeDocument("DeleteResult", func(b *xmlBuffer) {
+		for i, outcome := range outcomes {
+			switch {
+			case outcome != nil:
+				b.raw("<Error>")
+				doc.Object[i].write(b)
+				b.text("Code", outcome.Code)
+				b.text("Message", outcome.Message)
+				b.raw("</Error>")
+			case !doc.Quiet:
+				b.raw("<Deleted>")
+				doc.Object[i].write(b)
+				b.raw("</Deleted>")
+			}
+		}
+	})
 }
 
 func (e *deleteEntry) write(b *xmlBuffer) {

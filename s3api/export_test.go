@@ -124,7 +124,8 @@ func ListDocument(bucket string, q listing.Query, page listing.Page, urlEncoded 
 	p, head := newListPage(&l), newXML()
 	_, err := p.add(&page)
 	if err == nil {
-		err = head.listHead(bucket, p)
+		head.listHead(bucket, p)
+		err = head.err
 	}
 	return slices.Concat(head.b, p.contents.b, p.prefixes.b), err
 }

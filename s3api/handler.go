@@ -239,7 +239,6 @@ func (h *Handler) dispatch(x *exchange) (err error) {
 	return x.op.serve(h, x)
 }
 
-// translate returns the answer to an error.
 func (h *Handler) translate(x *exchange, err error) *Error {
 	var e *Error
 	switch {
@@ -262,7 +261,6 @@ func (h *Handler) translate(x *exchange, err error) *Error {
 	return e
 }
 
-// writeError answers with S3's error document.
 func (h *Handler) writeError(x *exchange, e *Error) {
 	header := x.w.Header()
 	if e.RetryAfter > 0 {
@@ -278,7 +276,7 @@ func (h *Handler) writeError(x *exchange, e *Error) {
 	path, _ := splitTarget(x.r)
 	b := newXML()
 	defer b.free()
-	b.raw("<Error>")
+	b.raw("<Error>") // without a namespace
 	b.text("Code", e.Code)
 	b.text("Message", e.Message)
 	if e.Detail.Name != "" {
@@ -296,10 +294,31 @@ func (x *exchange) writeHeader(status int) {
 	x.w.WriteHeader(status)
 }
 
-// writeXML answers with a document. It fails if the client's connection does.
+// done answers without a body, unless err is one.
+func (x *exchange) done(status int, err error) error {
+	if err == nil {
+		x.writeHeader(status)
+	}
+	return err
+}
+
+// writeDocument answers with a document, whose content write appends.
+func (x *exchange) writeDocument(root string, write func(b *xmlBuffer)) error {
+	b := newXML()
+	defer b.free()
+	b.root(root)
+	write(b)
+	b.close(root)
+	return x.writeXML(http.StatusOK, b)
+}
+
+// writeXML answers with a document. It fails if a part has an error, or the client's connection.
 func (x *exchange) writeXML(status int, parts ...*xmlBuffer) error {
 	n := 0
 	for _, b := range parts {
+		if b.err != nil {
+			return b.err
+		}
 		n += len(b.b)
 	}
 	x.h.worked(x, n)
@@ -315,7 +334,6 @@ func (x *exchange) writeXML(status int, parts ...*xmlBuffer) error {
 	return nil
 }
 
-// write sends a part of the answer's body.
 func (x *exchange) write(b []byte) error {
 	n, err := x.w.Write(b)
 	x.bytes += n

@@ -92,7 +92,6 @@ const (
 	maxKeyID             = 128
 )
 
-// keysDocument is the YAML form of a file of keys.
 type keysDocument struct {
 	Keys     []keyEntry
 	Complete bool
@@ -111,19 +110,6 @@ type keyEntry struct {
 
 	only       []string
 	everything bool
-}
-
-// decodeScope reads the nodes.
-func (k *keyEntry) decodeScope() error {
-	if !k.Only.IsZero() {
-		if err := k.Only.Decode(&k.only); err != nil {
-			return err
-		}
-	}
-	if k.Everything.IsZero() {
-		return nil
-	}
-	return k.Everything.Decode(&k.everything)
 }
 
 // badScope says what is wrong with a key's scope, or "". An empty or absent one does not mean
@@ -231,7 +217,8 @@ func decodeKeys(data []byte) (doc keysDocument, err error) {
 		return doc, errors.New("there is more than one YAML document")
 	}
 	for i := range doc.Keys {
-		if err := doc.Keys[i].decodeScope(); err != nil {
+		k := &doc.Keys[i]
+		if err := cmp.Or(k.Only.Decode(&k.only), k.Everything.Decode(&k.everything)); err != nil {
 			return doc, hideValues(err)
 		}
 	}

@@ -20,23 +20,47 @@ import (
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
+// delays are random times by a seed, for many goroutines.
+type delays struct {
+	mu sync.Mutex
+	r  *rand.Rand
+}
+
+// draw returns a random time below most, and true half of the time.
+func (d *delays) draw(most time.Duration) (time.Duration, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return time.Duration(d.r.Int64N(int64(most))), d.r.IntN(2) == 0
+}
+
 // slow makes writes begin late, so that others may come between a condition and
 // its write if anything lets them.
-type slow struct{ inner }
+type slow struct {
+	inner
+	*delays
+}
 
 type inner = s3api.Buckets
 
-type slowBucket struct{ s3api.Bucket }
+type slowBucket struct {
+	s3api.Bucket
+	*delays
+}
 
-func (s slow) Bucket(name string) s3api.Bucket { return slowBucket{s.inner.Bucket(name)} }
+func (s slow) Bucket(name string) s3api.Bucket { return slowBucket{s.inner.Bucket(name), s.delays} }
+
+func (b slowBucket) wait() {
+	d, _ := b.draw(300 * time.Microsecond)
+	time.Sleep(d)
+}
 
 func (b slowBucket) Put(ctx context.Context, key, value []byte) error {
-	time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
+	b.wait()
 	return b.Bucket.Put(ctx, key, value)
 }
 
 func (b slowBucket) Delete(ctx context.Context, key []byte) error {
-	time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
+	b.wait()
 	return b.Bucket.Delete(ctx, key)
 }
 
@@ -98,7 +122,7 @@ func TestConditionsAreLinearizable(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
 	c, err := listing.NewEmbedded(st, listing.Options{})
 	require.NoError(t, err)
-	s := serve(t, slow{s3api.Over(c)}, s3api.Options{SoleWriter: true})
+	s := serve(t, slow{s3api.Over(c), &delays{r: seed.New(t)}}, s3api.Options{SoleWriter: true})
 	given := checkConditions(t, s, 12, 25, 0)
 	require.Zero(t, given, "nothing took too long")
 }
@@ -106,7 +130,7 @@ func TestConditionsAreLinearizable(t *testing.T) {
 // TestConditionsAreLinearizableBeyondTimeouts: so it is where requests end before
 // their writes.
 func TestConditionsAreLinearizableBeyondTimeouts(t *testing.T) {
-	st := &late{Store: memstore.New()}
+	st := &late{Store: memstore.New(), delays: delays{r: seed.New(t)}}
 	c, err := listing.NewEmbedded(st, listing.Options{})
 	require.NoError(t, err)
 	s := serve(t, s3api.Over(c), s3api.Options{SoleWriter: true, RequestTimeout: lateTimeout})
@@ -125,11 +149,15 @@ const lateTimeout = 30 * time.Millisecond
 type late struct {
 	store.Store
 	on atomic.Bool
+	delays
 }
 
 func (l *late) wait() {
-	if l.on.Load() && rand.IntN(2) == 0 {
-		time.Sleep(time.Duration(rand.Int64N(int64(2 * lateTimeout))))
+	if !l.on.Load() {
+		return
+	}
+	if d, waits := l.draw(2 * lateTimeout); waits {
+		time.Sleep(d)
 	}
 }
 

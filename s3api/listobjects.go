@@ -2,6 +2,7 @@ package s3api
 
 import (
 	"bytes"
+	"cmp"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -43,7 +44,6 @@ const (
 	readBytes = 512 << 10
 )
 
-// listForm is a form of S3's listings.
 type listForm int
 
 const (
@@ -52,7 +52,6 @@ const (
 	formVersions
 )
 
-// listQuery is a request for a listing.
 type listQuery struct {
 	listing.Query
 	form       listForm
@@ -68,7 +67,6 @@ type listQuery struct {
 	nothing bool
 }
 
-// parseListQuery reads the parameters of a listing.
 func parseListQuery(q url.Values, form listForm) (listQuery, *Error) {
 	l := listQuery{form: form, maxKeys: maxPageKeys, fetchOwner: form != formV2}
 	l.Prefix, l.Delimiter = []byte(q.Get("prefix")), []byte(q.Get("delimiter"))
@@ -148,7 +146,6 @@ func boolParam(q url.Values, name string) (bool, *Error) {
 	}
 }
 
-// listIn returns the operation of a form of listings.
 func listIn(form listForm) func(*Handler, *exchange) error {
 	return func(h *Handler, x *exchange) error { return h.listObjects(x, form) }
 }
@@ -158,10 +155,7 @@ func (h *Handler) listObjects(x *exchange, form listForm) error {
 	if refusal != nil {
 		return refusal
 	}
-	if refusal := x.take(x.ctx(), pageMemory(l.maxKeys)); refusal != nil {
-		return refusal
-	}
-	if refusal := h.begin(x); refusal != nil {
+	if refusal := h.beginWith(x, pageMemory(l.maxKeys)); refusal != nil {
 		return refusal
 	}
 	page := newListPage(&l)
@@ -171,9 +165,7 @@ func (h *Handler) listObjects(x *exchange, form listForm) error {
 	}
 	head := newXML()
 	defer head.free()
-	if err := head.listHead(x.bucket, page); err != nil {
-		return err
-	}
+	head.listHead(x.bucket, page)
 	h.metrics.entries.Add(float64(page.n))
 	x.shrink(int64(cap(page.contents.b) + cap(page.prefixes.b)))
 	return x.writeXML(http.StatusOK, head, page.contents, page.prefixes)
@@ -218,11 +210,12 @@ func (p *listPage) add(page *listing.Page) (bool, error) {
 		item := &page.Items[i]
 		if item.CommonPrefix {
 			p.prefixes.raw("<CommonPrefixes>")
-			if err := p.prefixes.key("Prefix", item.Key, p.l); err != nil {
-				return false, err
-			}
+			p.prefixes.key("Prefix", item.Key, p.l)
 			p.prefixes.raw("</CommonPrefixes>")
-		} else if err := p.contents.contents(item, p.l); err != nil {
+		} else {
+			p.contents.contents(item, p.l)
+		}
+		if err := cmp.Or(p.contents.err, p.prefixes.err); err != nil {
 			return false, err
 		}
 		p.n++
@@ -316,41 +309,32 @@ func markerBelow(key []byte, past bool) []byte {
 
 // listHead writes a page's document without its items, in S3's order of elements; the end is
 // appended to the items.
-func (b *xmlBuffer) listHead(bucket string, p *listPage) error {
+func (b *xmlBuffer) listHead(bucket string, p *listPage) {
 	l, root := p.l, "ListBucketResult"
 	if l.form == formVersions {
 		root = "ListVersionsResult"
 	}
 	b.root(root)
 	b.text("Name", bucket)
-	if err := b.key("Prefix", l.Prefix, l); err != nil {
-		return err
-	}
-	if err := b.position(p); err != nil {
-		return err
-	}
+	b.key("Prefix", l.Prefix, l)
+	b.position(p)
 	b.text("MaxKeys", strconv.Itoa(l.maxKeys))
 	if len(l.Delimiter) > 0 {
-		if err := b.key("Delimiter", l.Delimiter, l); err != nil {
-			return err
-		}
+		b.key("Delimiter", l.Delimiter, l)
 	}
 	if l.urlEncoded {
 		b.text("EncodingType", "url")
 	}
 	b.text("IsTruncated", strconv.FormatBool(p.truncated))
 	p.prefixes.close(root)
-	return nil
 }
 
 // position writes where the page and the next one begin.
-func (b *xmlBuffer) position(p *listPage) error {
+func (b *xmlBuffer) position(p *listPage) {
 	l := p.l
 	if l.form == formV2 {
 		if l.startAfter != "" {
-			if err := b.key("StartAfter", []byte(l.startAfter), l); err != nil {
-				return err
-			}
+			b.key("StartAfter", []byte(l.startAfter), l)
 		}
 		if l.Token != "" {
 			b.text("ContinuationToken", string(l.Token))
@@ -359,53 +343,48 @@ func (b *xmlBuffer) position(p *listPage) error {
 			b.text("NextContinuationToken", string(p.next))
 		}
 		b.text("KeyCount", strconv.Itoa(p.n))
-		return nil
+		return
 	}
 	name := "Marker"
 	if l.form == formVersions {
 		name = "KeyMarker"
 	}
-	if err := b.key(name, []byte(l.startAfter), l); err != nil {
-		return err
-	}
+	b.key(name, []byte(l.startAfter), l)
 	if l.form == formVersions {
 		b.text("VersionIdMarker", l.versionMarker)
 	}
 	switch {
 	case !p.truncated:
-		return nil
 	case p.n == 0:
-		return b.key("Next"+name, p.reached, l)
+		b.key("Next"+name, p.reached, l)
 	case l.form == formV1 && len(l.Delimiter) == 0:
-		return nil // without a delimiter the last key is the marker
+		// Without a delimiter the last key is the marker.
+	default:
+		b.key("Next"+name, p.last.Key, l)
+		if l.form == formVersions && !p.last.CommonPrefix {
+			b.text("NextVersionIdMarker", nullVersion)
+		}
 	}
-	if err := b.key("Next"+name, p.last.Key, l); err != nil {
-		return err
-	}
-	if l.form == formVersions && !p.last.CommonPrefix {
-		b.text("NextVersionIdMarker", nullVersion)
-	}
-	return nil
 }
 
-// contents writes one object of a listing.
-func (b *xmlBuffer) contents(item *listing.Item, l *listQuery) error {
+func (b *xmlBuffer) contents(item *listing.Item, l *listQuery) {
 	s, err := parseSummary(item.Value)
 	if err != nil {
 		e := fromStore(err, false)
 		e.Message += " (key " + strconv.Quote(string(item.Key)) + ")"
-		return e
+		b.err = e
+		return
 	}
 	// b.b is assigned once per object, not once per element: each assignment is a write
 	// barrier during garbage collection.
-	dst := b.b
+	dst, element := b.b, "Contents>"
 	if l.form == formVersions {
-		dst = append(dst, "<Version>"...)
-	} else {
-		dst = append(dst, "<Contents>"...)
+		element = "Version>"
 	}
+	dst = append(append(dst, '<'), element...)
 	if dst, err = appendKey(dst, "Key", item.Key, l); err != nil {
-		return err
+		b.err = err
+		return
 	}
 	if l.form == formVersions {
 		dst = append(dst, "<VersionId>"+nullVersion+"</VersionId><IsLatest>true</IsLatest>"...)
@@ -424,23 +403,17 @@ func (b *xmlBuffer) contents(item *listing.Item, l *listQuery) error {
 	if l.fetchOwner {
 		dst = append(dst, ownerXML...)
 	}
-	dst = append(dst, "<StorageClass>STANDARD</StorageClass>"...)
-	if l.form == formVersions {
-		dst = append(dst, "</Version>"...)
-	} else {
-		dst = append(dst, "</Contents>"...)
-	}
-	b.b = dst
-	return nil
+	b.b = append(append(dst, "<StorageClass>STANDARD</StorageClass></"...), element...)
 }
 
 // key writes an element with a key or a part of one.
-func (b *xmlBuffer) key(name string, key []byte, l *listQuery) error {
+func (b *xmlBuffer) key(name string, key []byte, l *listQuery) {
 	dst, err := appendKey(b.b, name, key, l)
-	if err == nil {
-		b.b = dst
+	if err != nil {
+		b.err = cmp.Or(b.err, err)
+		return
 	}
-	return err
+	b.b = dst
 }
 
 // appendKey appends an element with a key or a part of one.
@@ -469,27 +442,19 @@ func (h *Handler) splitPoints(x *exchange) error {
 	if err != nil || n < 1 || n > maxSplits {
 		return invalidArgument("%s is a number of pieces, 1 to %d.", paramSplits, maxSplits)
 	}
-	if refusal := x.take(x.ctx(), splitMemory+int64(n)*splitMemoryEach); refusal != nil {
-		return refusal
-	}
-	if refusal := h.begin(x); refusal != nil {
+	if refusal := h.beginWith(x, splitMemory+int64(n)*splitMemoryEach); refusal != nil {
 		return refusal
 	}
 	points, err := h.buckets.Bucket(x.bucket).SplitPoints(x.ctx(), l.Query, n)
 	if err != nil {
 		return err
 	}
-	b := newXML()
-	defer b.free()
-	b.root("EvenkeelSplitPoints")
-	if l.urlEncoded {
-		b.text("EncodingType", "url")
-	}
-	for _, point := range points {
-		if err := b.key("Key", point, &l); err != nil {
-			return err
+	return x.writeDocument("EvenkeelSplitPoints", func(b *xmlBuffer) {
+		if l.urlEncoded {
+			b.text("EncodingType", "url")
 		}
-	}
-	b.close("EvenkeelSplitPoints")
-	return x.writeXML(http.StatusOK, b)
+		for _, point := range points {
+			b.key("Key", point, &l)
+		}
+	})
 }

@@ -46,8 +46,9 @@ type requests struct {
 
 	// turns limit the pages and documents that are worked on at once: each keeps a
 	// processor busy for long, and other requests would wait.
-	turns    *semaphore.Weighted
-	ownTurns int64 // of one asker
+	turns *semaphore.Weighted
+
+	ownLarge, ownTurns int64 // the most of one asker
 }
 
 // asker is who sends requests: an access key's id, or without authentication a client's
@@ -61,14 +62,15 @@ type asker struct {
 type holding struct {
 	requests int
 	slots    int
-	larges   *semaphore.Weighted // nil: not used yet
-	turns    *semaphore.Weighted // nil: not used yet
+	larges   *semaphore.Weighted
+	turns    *semaphore.Weighted
 }
 
 func newRequests(slots int, memory, turns int64) *requests {
 	r := &requests{most: slots, small: memory / 4, large: memory - memory/4, by: map[asker]*holding{}}
 	r.smalls, r.larges = semaphore.NewWeighted(r.small), semaphore.NewWeighted(r.large)
-	r.turns, r.ownTurns = semaphore.NewWeighted(turns), max(turns*shareOf/shareIn, 1)
+	r.turns = semaphore.NewWeighted(turns)
+	r.ownLarge, r.ownTurns = r.large*shareOf/shareIn, max(turns*shareOf/shareIn, 1)
 	return r
 }
 
@@ -78,7 +80,7 @@ func (r *requests) enter(a asker) *holding {
 	defer r.mu.Unlock()
 	h := r.by[a]
 	if h == nil {
-		h = &holding{}
+		h = &holding{larges: semaphore.NewWeighted(r.ownLarge), turns: semaphore.NewWeighted(r.ownTurns)}
 		r.by[a] = h
 	}
 	h.requests++
@@ -112,16 +114,6 @@ func (r *requests) freeSlot(h *holding) {
 	r.used--
 }
 
-// share returns an asker's semaphore, of size n, which is made when it is first used.
-func (r *requests) share(own **semaphore.Weighted, n int64) *semaphore.Weighted {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if *own == nil {
-		*own = semaphore.NewWeighted(n)
-	}
-	return *own
-}
-
 // held is what a request holds.
 type held struct {
 	of    *requests
@@ -136,12 +128,11 @@ type held struct {
 // takeTurn waits for a turn: first behind requests of the same asker, then behind the few of
 // each other asker that have come this far. So all askers take turns.
 func (m *held) takeTurn(ctx context.Context) error {
-	own := m.of.share(&m.mine.turns, m.of.ownTurns)
-	if err := own.Acquire(ctx, 1); err != nil {
+	if err := m.mine.turns.Acquire(ctx, 1); err != nil {
 		return err
 	}
 	if err := m.of.turns.Acquire(ctx, 1); err != nil {
-		own.Release(1)
+		m.mine.turns.Release(1)
 		return err
 	}
 	m.turn = true
@@ -166,16 +157,12 @@ func (m *held) take(ctx context.Context, n int64) *Error {
 		m.small += n
 		return nil
 	}
-	most := m.of.large * shareOf / shareIn
-	n = min(n, most)
-	own := m.of.share(&m.mine.larges, most)
-	err := acquire(ctx, own, n)
-	if err == nil {
-		if err = acquire(ctx, m.of.larges, n); err != nil {
-			own.Release(n)
-		}
+	n = min(n, m.of.ownLarge)
+	if err := acquire(ctx, m.mine.larges, n); err != nil {
+		return outOfMemory(err)
 	}
-	if err != nil {
+	if err := acquire(ctx, m.of.larges, n); err != nil {
+		m.mine.larges.Release(n)
 		return outOfMemory(err)
 	}
 	m.large += n
@@ -274,6 +261,14 @@ func (h *Handler) begin(x *exchange) *Error {
 		}
 	}
 	return nil
+}
+
+// beginWith takes n bytes, and begins the work.
+func (h *Handler) beginWith(x *exchange, n int64) *Error {
+	if refusal := x.take(x.ctx(), n); refusal != nil {
+		return refusal
+	}
+	return h.begin(x)
 }
 
 // leftTime is how long a read goes on after its client has left, or has only ended its

@@ -148,21 +148,12 @@ func readExternal(o *Object, header http.Header) *Error {
 
 // withoutChunked drops aws-chunked, the coding of the transfer, from a Content-Encoding.
 func withoutChunked(value string) string {
-	var kept []string
-	for _, enc := range strings.Split(value, ",") {
-		if enc = strings.TrimSpace(enc); enc != "" && enc != "aws-chunked" {
-			kept = append(kept, enc)
-		}
-	}
-	return strings.Join(kept, ",")
+	return strings.Join(slices.DeleteFunc(elements(value), func(enc string) bool { return enc == "aws-chunked" }), ",")
 }
 
-func (h *Handler) getObject(x *exchange) error { return h.readOut(x, true) }
-
-func (h *Handler) headObject(x *exchange) error { return h.readOut(x, false) }
-
-// readOut answers an object, or a range of it, if the conditions hold.
-func (h *Handler) readOut(x *exchange, withBody bool) error {
+// getObject answers an object, or a range of it, if the conditions hold; to HEAD without the body.
+func (h *Handler) getObject(x *exchange) error {
+	withBody := x.r.Method == http.MethodGet
 	if refusal := checkVersion(x.query); refusal != nil {
 		return refusal
 	}
@@ -310,12 +301,8 @@ func (h *Handler) deleteObject(x *exchange) error {
 	if refusal != nil {
 		return refusal
 	}
-	err := h.change(x, x.key, condition, func(b Bucket) error { return b.Delete(x.ctx(), []byte(x.key)) })
-	if err != nil {
-		return err
-	}
-	x.writeHeader(http.StatusNoContent)
-	return nil
+	return x.done(http.StatusNoContent,
+		h.change(x, x.key, condition, func(b Bucket) error { return b.Delete(x.ctx(), []byte(x.key)) }))
 }
 
 func quoted(etag string) string { return `"` + etag + `"` }

@@ -1,6 +1,7 @@
 package s3api
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
@@ -50,18 +51,18 @@ var (
 		{"GET", paramSplits}:  listOf("EvenkeelSplitPoints", (*Handler).splitPoints),
 		{"GET", "location"}:   {name: getBucketLocation, serve: (*Handler).getBucketLocation, scope: inBucket},
 		{"GET", "versioning"}: {name: "GetBucketVersioning", serve: (*Handler).getBucketVersioning, scope: inBucket},
-		{"GET", "acl"}:        {name: "GetBucketAcl", serve: (*Handler).getBucketAcl, scope: inBucket},
+		{"GET", "acl"}:        {name: "GetBucketAcl", serve: (*Handler).getAcl, scope: inBucket},
 		{"PUT", "acl"}: {
-			name: "PutBucketAcl", serve: (*Handler).putBucketAcl, later: true, write: true, scope: onBucket,
+			name: "PutBucketAcl", serve: (*Handler).putAcl, later: true, write: true, scope: onBucket,
 		},
 		{"POST", "delete"}: {
-			name: "DeleteObjects", serve: (*Handler).deleteObjects, turns: true, later: true, write: true, scope: inBody,
+			name: "DeleteObjects", serve: (*Handler).deleteObjects, turns: true, later: true, write: true, scope: inBucket,
 		},
 		{"POST", ""}: {name: "PostObject"},
 	}
 	objectOperations = map[asked]operation{
 		{"GET", ""}:  {name: "GetObject", serve: (*Handler).getObject, scope: onKey},
-		{"HEAD", ""}: {name: "HeadObject", serve: (*Handler).headObject, scope: onKey},
+		{"HEAD", ""}: {name: "HeadObject", serve: (*Handler).getObject, scope: onKey},
 		{"PUT", ""}: {
 			name: "PutObject", serve: (*Handler).putObject, later: true, write: true, scope: onKey, conditions: bothMatches,
 		},
@@ -71,8 +72,8 @@ var (
 		{"DELETE", ""}: {
 			name: "DeleteObject", serve: (*Handler).deleteObject, write: true, scope: onKey, conditions: bothMatches[:1],
 		},
-		{"GET", "acl"}: {name: "GetObjectAcl", serve: (*Handler).getObjectAcl, scope: onKey},
-		{"PUT", "acl"}: {name: "PutObjectAcl", serve: (*Handler).putObjectAcl, later: true, write: true, scope: onKey},
+		{"GET", "acl"}: {name: "GetObjectAcl", serve: (*Handler).getAcl, scope: onKey},
+		{"PUT", "acl"}: {name: "PutObjectAcl", serve: (*Handler).putAcl, later: true, write: true, scope: onKey},
 	}
 )
 
@@ -112,10 +113,12 @@ var (
 		"tagging": "ObjectTagging", "torrent": "ObjectTorrent", "uploadId": "MultipartUpload", "uploads": "MultipartUpload",
 		"append": "AppendObject",
 	}
-	// postNames are the names that are not made of method and noun.
-	postNames = map[string]string{
-		"delete": "DeleteObjects", "uploads": "CreateMultipartUpload", "uploadId": "CompleteMultipartUpload",
-		"restore": "RestoreObject", "select": "SelectObjectContent",
+	// otherNames are the names that are not made of method and noun.
+	otherNames = map[asked]string{
+		{"POST", "uploads"}: "CreateMultipartUpload", {"POST", "uploadId"}: "CompleteMultipartUpload",
+		{"POST", "restore"}: "RestoreObject", {"POST", "select"}: "SelectObjectContent",
+		{"GET", "uploads"}: "ListMultipartUploads", {"GET", "uploadId"}: "ListParts",
+		{"PUT", "uploadId"}: "UploadPart", {"DELETE", "uploadId"}: "AbortMultipartUpload",
 	}
 )
 
@@ -156,31 +159,16 @@ func operationFor(method string, t target, header http.Header) operation {
 	if op, ok := objectOperations[asked{method, sub}]; ok {
 		return op
 	}
-	if sub == "" {
+	switch {
+	case sub == "":
 		return operation{name: method + " on an object"}
-	}
-	if name := multipartName(method, t.query, header); name != "" {
-		return operation{name: name}
+	case !t.query.Has("uploadId"):
+	case method == http.MethodPut && header.Get(headerCopySource) != "":
+		return operation{name: "UploadPartCopy"}
+	case otherNames[asked{method, "uploadId"}] != "":
+		sub = "uploadId" // there are other parameters before it
 	}
 	return operation{name: resourceName(method, sub, objectResources[sub])}
-}
-
-// multipartName names the operation of a request with an uploadId.
-func multipartName(method string, query url.Values, header http.Header) string {
-	if !query.Has("uploadId") {
-		return ""
-	}
-	switch {
-	case method == http.MethodPut && header.Get(headerCopySource) != "":
-		return "UploadPartCopy"
-	case method == http.MethodPut:
-		return "UploadPart"
-	case method == http.MethodGet:
-		return "ListParts"
-	case method == http.MethodDelete:
-		return "AbortMultipartUpload"
-	}
-	return ""
 }
 
 // subresource returns the first parameter, in alphabetical order, that names a
@@ -188,25 +176,21 @@ func multipartName(method string, query url.Values, header http.Header) string {
 func subresource(query url.Values, known map[string]string) string {
 	found := ""
 	for p := range query {
-		if known[p] != "" && (found == "" || p < found) {
-			found = p
+		if known[p] != "" {
+			found = firstOf(found, p)
 		}
 	}
 	return found
 }
 
+// firstOf returns the first of two names in alphabetical order; found may be empty.
+func firstOf(found, name string) string { return min(cmp.Or(found, name), name) }
+
 func resourceName(method, sub, noun string) string {
-	if method == http.MethodPost && postNames[sub] != "" {
-		return postNames[sub]
+	if name := otherNames[asked{method, sub}]; name != "" || method == "" {
+		return cmp.Or(name, noun)
 	}
-	if method == http.MethodGet && (sub == "uploads" || sub == "versions") {
-		return "List" + noun
-	}
-	verb := method
-	if method != "" {
-		verb = method[:1] + strings.ToLower(method[1:])
-	}
-	return verb + noun
+	return method[:1] + strings.ToLower(method[1:]) + noun
 }
 
 // refusedHeaders change the meaning of an operation and are not implemented, so they can't
@@ -250,11 +234,8 @@ func refusedHeader(op operation, header http.Header) string {
 		if !strings.HasPrefix(name, "X-Amz-") && (!op.write || slices.Contains(op.conditions, name)) {
 			continue
 		}
-		if !refused || (found != "" && name > found) {
-			continue
-		}
-		if !slices.Contains(harmless, header.Get(name)) {
-			found = name
+		if refused && !slices.Contains(harmless, header.Get(name)) {
+			found = firstOf(found, name)
 		}
 	}
 	return found

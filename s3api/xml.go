@@ -15,7 +15,10 @@ const (
 
 // xmlBuffer builds a document by appending. A page of a listing has thousands of small
 // elements; encoding/xml would cost more than reading them from the store.
-type xmlBuffer struct{ b []byte }
+type xmlBuffer struct {
+	b   []byte
+	err error // the first key that the document can't hold
+}
 
 var xmlBuffers = sync.Pool{New: func() any { return &xmlBuffer{b: make([]byte, 0, 64<<10)} }}
 
@@ -24,7 +27,7 @@ const keepBuffer = 2 << 20
 
 func newXML() *xmlBuffer {
 	x := xmlBuffers.Get().(*xmlBuffer)
-	x.b = append(x.b[:0], xmlProlog...)
+	x.b, x.err = append(x.b[:0], xmlProlog...), nil
 	return x
 }
 
@@ -52,6 +55,13 @@ func (x *xmlBuffer) root(name string) {
 func (x *xmlBuffer) text(name, text string) {
 	x.b = append(append(append(x.b, '<'), name...), '>')
 	x.b = appendXMLText(x.b, text)
+	x.close(name)
+}
+
+// time appends an element with a time.
+func (x *xmlBuffer) time(name string, t time.Time) {
+	x.b = append(append(append(x.b, '<'), name...), '>')
+	x.b = appendXMLTime(x.b, t)
 	x.close(name)
 }
 

@@ -38,7 +38,6 @@ Examples:
   listd backup /mnt/other-disk/monday --admin http://127.0.0.1:9001`
 }
 
-// Run makes the server make a backup.
 func (b *backupCmd) Run(ctx context.Context, std stdio) error {
 	dir, err := filepath.Abs(b.Dir)
 	if err != nil {
@@ -85,7 +84,6 @@ Exit codes: 0 done; 1 failed; 2 bad flags; 3 the backup is none, is damaged, or 
 a newer listd, or NEW is not empty. Then nothing is left in NEW.`
 }
 
-// Run restores.
 func (r *restoreCmd) Run(ctx context.Context, std stdio) error {
 	ctx, release := daemon.Signals(ctx)
 	defer release()
@@ -144,11 +142,11 @@ func sizeText(s store.Size) string {
 
 // showSizes shows the progress of a copy, as --progress says.
 func showSizes(kind string, w io.Writer, what string) (now func(store.Size), end func()) {
-	if kind == "none" || kind == "auto" && !isTerminal(w) {
+	if kind == "none" || kind == "auto" && !daemon.Terminal(w) {
 		return func(store.Size) {}, func() {}
 	}
 	var last atomic.Pointer[store.Size]
-	return func(s store.Size) { last.Store(&s) }, printEvery(lineEvery, w, func() string {
+	return func(s store.Size) { last.Store(&s) }, daemon.PrintEvery(daemon.LineEvery, w, func() string {
 		if s := last.Load(); s != nil {
 			return what + " " + sizeText(*s)
 		}

@@ -68,7 +68,6 @@ type settings struct {
 	names map[string]any
 }
 
-// loadSettings reads a configuration file.
 func loadSettings(r io.Reader) (kong.Resolver, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {

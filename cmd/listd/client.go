@@ -115,25 +115,10 @@ func (r *remote) url(c *call) *url.URL {
 	}
 	if len(c.key) > 0 {
 		u.Path += "/" + string(c.key)
-		u.RawPath += "/" + escapePath(c.key)
+		u.RawPath += "/" + sigv4.EscapePath(string(c.key))
 	}
 	u.RawQuery = c.query.Encode()
 	return &u
-}
-
-// escapePath escapes all bytes but letters, digits, slashes and - _ .
-func escapePath(key []byte) string {
-	const hex = "0123456789ABCDEF"
-	b := make([]byte, 0, len(key)+16)
-	for _, c := range key {
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '/' || c == '-' || c == '_' ||
-			c == '.' {
-			b = append(b, c)
-		} else {
-			b = append(b, '%', hex[c>>4], hex[c&15])
-		}
-	}
-	return string(b)
 }
 
 const (

@@ -44,23 +44,7 @@ func (c *configCmd) Run(outer *cli, std stdio) error {
 	return printSettings(std, parsed)
 }
 
-// origins finds the flags that were set, and whether in the command line or the file.
-func origins(k *kong.Context) map[*kong.Flag]string {
-	from := map[*kong.Flag]string{}
-	for _, p := range k.Path {
-		if p.Flag != nil {
-			from[p.Flag] = "flag"
-			if p.Resolved {
-				from[p.Flag] = "file"
-			}
-		}
-	}
-	return from
-}
-
-// printSettings prints the settings of a parsed command.
 func printSettings(std stdio, parsed *kong.Context) error {
-	from := origins(parsed)
 	var doc yaml.Node
 	doc.Kind = yaml.MappingNode
 	at := &doc
@@ -83,7 +67,7 @@ func printSettings(std stdio, parsed *kong.Context) error {
 			if err != nil {
 				return err
 			}
-			value.LineComment = origin(f, from)
+			value.LineComment = origin(parsed, f)
 			at.Content = append(at.Content, scalar(f.Name), value)
 		}
 	}
@@ -148,17 +132,20 @@ func holdsSecrets(file string) bool {
 	return yaml.Unmarshal(text, &all) == nil && look(all)
 }
 
-func origin(f *kong.Flag, from map[*kong.Flag]string) string {
-	if o := from[f]; o == "flag" {
-		return "flag"
+func origin(parsed *kong.Context, f *kong.Flag) string {
+	from := "default"
+	for _, p := range parsed.Path {
+		if p.Flag == f && !p.Resolved {
+			return "flag"
+		}
+		if p.Flag == f {
+			from = "file"
+		}
 	}
 	for _, env := range f.Envs {
 		if _, set := os.LookupEnv(env); set {
 			return env
 		}
 	}
-	if o := from[f]; o != "" {
-		return o
-	}
-	return "default"
+	return from
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -71,10 +72,11 @@ func (l *loadCmd) Run(ctx context.Context, std stdio) error {
 	if err := l.prepare(ctx, r, cuts, std.err); err != nil {
 		return err
 	}
-	t := &tally{w: std.err, progress: newProgress(l.Progress, std.err, total)}
+	t := &tally{w: std.err}
+	end := showLoaded(l.Progress, std.err, &t.done, total)
 	started := time.Now()
 	err = l.load(ctx, r, newRecords(in, l.Null, l.TSV), t)
-	t.progress.end()
+	end()
 	took := time.Since(started)
 	fmt.Fprintf(std.out, "loaded %d keys in %v (%.0f keys/s)", t.good, took.Round(time.Millisecond),
 		float64(t.good)/max(took.Seconds(), 1e-3))
@@ -198,15 +200,15 @@ func refusedOne(err error) bool {
 
 // tally counts outcomes and reports bad lines.
 type tally struct {
-	w        io.Writer
-	progress progress
+	w    io.Writer
+	done atomic.Int64
 
 	mu        sync.Mutex
 	good, bad int
 }
 
 func (t *tally) count(rec record, err error) {
-	t.progress.add(1)
+	t.done.Add(1)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err == nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"encoding/xml"
@@ -10,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -66,15 +68,9 @@ func (l *lsCmd) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	out := bufio.NewWriterSize(std.out, 64<<10)
-	if err := l.print(l.read(ctx, r, pieces), out); err != nil && !errors.Is(err, errEnough) {
-		_ = out.Flush()
-		return err
-	}
-	return out.Flush()
+	err = l.print(l.read(ctx, r, pieces), out)
+	return cmp.Or(err, out.Flush())
 }
-
-// errEnough says that --limit is reached.
-var errEnough = errors.New("enough")
 
 // query has the parameters that all pages share.
 func (l *lsCmd) query() url.Values {
@@ -120,9 +116,7 @@ func (l *lsCmd) pieces(ctx context.Context, r *remote) ([]url.Values, error) {
 		pieces = append(pieces, piece)
 	}
 	if l.Reverse {
-		for i, j := 0, len(pieces)-1; i < j; i, j = i+1, j-1 {
-			pieces[i], pieces[j] = pieces[j], pieces[i]
-		}
+		slices.Reverse(pieces)
 	}
 	return pieces, nil
 }
@@ -138,18 +132,12 @@ func (u *urlText) UnmarshalText(text []byte) error {
 
 // listed is one page of an answer.
 type listed struct {
-	Contents []struct {
-		Key          urlText
-		LastModified time.Time
-		ETag         string
-		Size         int64
-	}
+	Contents              []line
 	CommonPrefixes        []struct{ Prefix urlText }
 	IsTruncated           bool
 	NextContinuationToken string
 }
 
-// result is a page or an error.
 type result struct {
 	page *listed
 	err  error
@@ -205,37 +193,28 @@ func (l *lsCmd) readPiece(ctx context.Context, r *remote, q url.Values, out chan
 	}
 }
 
-// line is one key or common prefix.
+// line is one key or common prefix. A prefix has no other fields.
 type line struct {
-	key    string
-	prefix bool
-	size   int64
-	etag   string
-	at     time.Time
+	Prefix       bool `xml:"-"`
+	Key          urlText
+	LastModified time.Time
+	ETag         string
+	Size         int64
 }
 
 // lines merges the keys and common prefixes of a page in listing order.
-func (p *listed) lines(reverse bool, yield func(line) error) error {
-	i, j := 0, 0
-	for i < len(p.Contents) || j < len(p.CommonPrefixes) {
-		keyFirst := j == len(p.CommonPrefixes)
-		if !keyFirst && i < len(p.Contents) {
-			keyFirst = (p.Contents[i].Key < p.CommonPrefixes[j].Prefix) != reverse
-		}
-		var l line
-		if keyFirst {
-			c := &p.Contents[i]
-			l = line{key: string(c.Key), size: c.Size, etag: c.ETag, at: c.LastModified}
-			i++
-		} else {
-			l = line{key: string(p.CommonPrefixes[j].Prefix), prefix: true}
-			j++
-		}
-		if err := yield(l); err != nil {
-			return err
-		}
+func (p *listed) lines(reverse bool) []line {
+	all := p.Contents
+	for _, c := range p.CommonPrefixes {
+		all = append(all, line{Key: c.Prefix, Prefix: true})
 	}
-	return nil
+	slices.SortFunc(all, func(a, b line) int {
+		if reverse {
+			a, b = b, a
+		}
+		return strings.Compare(string(a.Key), string(b.Key))
+	})
+	return all
 }
 
 // print writes all pages in order.
@@ -248,22 +227,18 @@ func (l *lsCmd) print(pages []chan result, out *bufio.Writer) error {
 			if res.err != nil {
 				return res.err
 			}
-			err := res.page.lines(l.Reverse, func(at line) error {
+			for _, at := range res.page.lines(l.Reverse) {
 				// A common prefix may be in two pieces.
-				if at.prefix && last.prefix && at.key == last.key {
-					return nil
+				if at.Prefix && last.Prefix && at.Key == last.Key {
+					continue
 				}
 				last = at
 				if err := emit(at); err != nil {
 					return err
 				}
 				if n++; n == l.Limit {
-					return errEnough
+					return nil
 				}
-				return nil
-			})
-			if err != nil {
-				return err
 			}
 			if err := out.Flush(); err != nil {
 				return err
@@ -278,29 +253,29 @@ func (l *lsCmd) writer(out *bufio.Writer) func(line) error {
 	switch l.Format {
 	case "null":
 		return func(at line) error {
-			_, _ = out.WriteString(at.key)
+			_, _ = out.WriteString(string(at.Key))
 			return out.WriteByte(0)
 		}
 	case "json":
 		e := json.NewEncoder(io.Writer(out))
 		e.SetEscapeHTML(false)
 		return func(at line) error {
-			if at.prefix {
+			if at.Prefix {
 				return e.Encode(struct {
 					Prefix keytext.Key `json:"prefix"`
-				}{keytext.Key(at.key)})
+				}{keytext.Key(at.Key)})
 			}
 			return e.Encode(struct {
 				Key      keytext.Key `json:"key"`
 				Size     int64       `json:"size"`
 				ETag     string      `json:"etag"`
 				Modified time.Time   `json:"modified"`
-			}{keytext.Key(at.key), at.size, strings.Trim(at.etag, `"`), at.at})
+			}{keytext.Key(at.Key), at.Size, strings.Trim(at.ETag, `"`), at.LastModified})
 		}
 	}
 	var text []byte
 	return func(at line) error {
-		text = append(keytext.Append(text[:0], []byte(at.key)), '\n')
+		text = append(keytext.Append(text[:0], []byte(at.Key)), '\n')
 		_, err := out.Write(text)
 		return err
 	}

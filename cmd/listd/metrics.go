@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -11,126 +13,98 @@ import (
 // map clocks stay zero, and the common time is absent.
 type mapMetrics struct{ maps *mapclient.Client }
 
-// mapCount is a counter or a gauge.
-type mapCount struct {
-	desc  *prometheus.Desc
-	kind  prometheus.ValueType
-	value func(mapclient.Counts, mapclient.Usage) int64
+// metric is a counter if its name ends with _total, else a gauge.
+type metric struct {
+	name, help string
+	value      float64
 }
 
-func mapDesc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("evenkeel_"+name, help, labels, nil)
+func metricsOfMaps(c mapclient.Counts, u mapclient.Usage) []metric {
+	return []metric{
+		{"map_clock_polls_total", "Polls of map clocks.", float64(c.Polls)},
+		{"map_clock_poll_retries_total", "Polls of map clocks that were tried a second time.", float64(c.Retries)},
+		{"map_clock_poll_failures_total", "Polls of map clocks that failed twice. Leases run out if this goes on.",
+			float64(c.Failures)},
+		{"map_clock_bumps_total", "Bumps of map clocks by this process.", float64(c.Bumps)},
+		{"map_clock_bump_failures_total", "Bumps of map clocks that were not acknowledged.", float64(c.BumpFailures)},
+		{"lease_renewals_total", "Leases renewed by a poll alone.", float64(c.Renewals)},
+		{"lease_root_reads_total", "Roots read for a lease: the bucket was new here, or its map had changed.",
+			float64(c.RootReads)},
+		{"lease_refusals_total", "Operations that got no lease and failed.", float64(c.Refused)},
+		{"map_cache_nodes", "Decoded segments and index nodes of maps in memory.", float64(u.Nodes)},
+		{"map_cache_node_bytes", "Memory of the decoded segments and index nodes, about.", float64(u.NodeBytes)},
+		{"map_cache_buckets", "Buckets whose roots are in memory.", float64(u.Buckets)},
+		{"map_cache_bucket_bytes", "Memory of the decoded roots and their leases, about.", float64(u.BucketBytes)},
+	}
 }
 
-var mapCounts = []mapCount{
-	counted("map_clock_polls_total", "Polls of map clocks.", func(c mapclient.Counts) int64 { return c.Polls }),
-	counted("map_clock_poll_retries_total", "Polls of map clocks that were tried a second time.",
-		func(c mapclient.Counts) int64 { return c.Retries }),
-	counted("map_clock_poll_failures_total", "Polls of map clocks that failed twice. Leases run out if this goes on.",
-		func(c mapclient.Counts) int64 { return c.Failures }),
-	counted("map_clock_bumps_total", "Bumps of map clocks by this process.",
-		func(c mapclient.Counts) int64 { return c.Bumps }),
-	counted("map_clock_bump_failures_total", "Bumps of map clocks that were not acknowledged.",
-		func(c mapclient.Counts) int64 { return c.BumpFailures }),
-	counted("lease_renewals_total", "Leases renewed by a poll alone.",
-		func(c mapclient.Counts) int64 { return c.Renewals }),
-	counted("lease_root_reads_total", "Roots read for a lease: the bucket was new here, or its map had changed.",
-		func(c mapclient.Counts) int64 { return c.RootReads }),
-	counted("lease_refusals_total", "Operations that got no lease and failed.",
-		func(c mapclient.Counts) int64 { return c.Refused }),
-	held("map_cache_nodes", "Decoded segments and index nodes of maps in memory.",
-		func(u mapclient.Usage) int64 { return u.Nodes }),
-	held("map_cache_node_bytes", "Memory of the decoded segments and index nodes, about.",
-		func(u mapclient.Usage) int64 { return u.NodeBytes }),
-	held("map_cache_buckets", "Buckets whose roots are in memory.", func(u mapclient.Usage) int64 { return u.Buckets }),
-	held("map_cache_bucket_bytes", "Memory of the decoded roots and their leases, about.",
-		func(u mapclient.Usage) int64 { return u.BucketBytes }),
+func metricsOfClock(c commontime.Counts, now commontime.Status) []metric {
+	return []metric{
+		{"wall_clock_answers_total", "Answers of the store's servers to requests for their time.", float64(c.Answers)},
+		{"wall_clock_failures_total", "Requests for the time without an answer.", float64(c.Failures)},
+		{"common_time_contradictions_total", "Answers that contradict earlier ones: a clock was set, there or here.",
+			float64(c.Contradictions)},
+		{"wall_clock_refusals_total", "Writes refused because the time was not known well enough.", float64(c.Refusals)},
+		{"common_time_unbelieved_total", "Timestamps read that no client of the store can have given out: " +
+			"some other program writes with a wrong clock.", float64(c.Unbelieved)},
+		{"common_time_waits_total", "Writes that were done and then waited for their timestamp to pass.", float64(c.Waits)},
+		{"common_time_waited_seconds_total", "Total time of those waits.", c.Waited.Seconds()},
+		{"servers_clocks_apart_seconds", "By how much the clocks of two of the store's servers are known to differ, at least.",
+			now.Apart.Seconds()},
+		{"servers_clocks_unknown", "Servers of the store that have not told their time for a minute.", float64(now.Silent)},
+	}
 }
 
-func counted(name, help string, value func(mapclient.Counts) int64) mapCount {
-	of := func(c mapclient.Counts, _ mapclient.Usage) int64 { return value(c) }
-	return mapCount{mapDesc(name, help), prometheus.CounterValue, of}
+// metricsOfTime are absent while the common time is unknown.
+func metricsOfTime(now commontime.Status) []metric {
+	return []metric{
+		{"common_time_width_seconds", "How well the common time of the store's servers is known: latest less earliest " +
+			"bound. A write takes at least that long. Absent while it is unknown.", now.Width.Seconds()},
+		{"wall_clock_ahead_seconds", "By how much this machine's wall clock is ahead of the common time (negative: behind). " +
+			"Nothing depends on it.", now.Ahead.Seconds()},
+	}
 }
 
-func held(name, help string, value func(mapclient.Usage) int64) mapCount {
-	of := func(_ mapclient.Counts, u mapclient.Usage) int64 { return value(u) }
-	return mapCount{mapDesc(name, help), prometheus.GaugeValue, of}
+// metricOfServer has the server's address as its label.
+func metricOfServer(server commontime.ServerClock) metric {
+	return metric{"wall_clock_ahead_of_server_seconds", "By how much this machine's wall clock is ahead of one server's. " +
+		"A server that differs from the others has a wrong clock.", -server.Ahead.Seconds()}
 }
 
-var (
-	widthDesc = mapDesc("common_time_width_seconds",
-		"How well the common time of the store's servers is known: latest less earliest bound. A write takes at least "+
-			"that long. Absent while it is unknown.")
-	aheadDesc = mapDesc("wall_clock_ahead_seconds",
-		"By how much this machine's wall clock is ahead of the common time (negative: behind). Nothing depends on it.")
-	apartDesc = mapDesc("servers_clocks_apart_seconds",
-		"By how much the clocks of two of the store's servers are known to differ, at least.")
-	silentDesc = mapDesc("servers_clocks_unknown", "Servers of the store that have not told their time for a minute.")
-	serverDesc = mapDesc("wall_clock_ahead_of_server_seconds",
-		"By how much this machine's wall clock is ahead of one server's. A server that differs from the others has a "+
-			"wrong clock.", "server")
-)
-
-// timeCounts are the counters of the common time.
-var timeCounts = []struct {
-	desc  *prometheus.Desc
-	value func(commontime.Counts) float64
-}{
-	{mapDesc("wall_clock_answers_total", "Answers of the store's servers to requests for their time."),
-		func(c commontime.Counts) float64 { return float64(c.Answers) }},
-	{mapDesc("wall_clock_failures_total", "Requests for the time without an answer."),
-		func(c commontime.Counts) float64 { return float64(c.Failures) }},
-	{mapDesc("common_time_contradictions_total", "Answers that contradict earlier ones: a clock was set, there or here."),
-		func(c commontime.Counts) float64 { return float64(c.Contradictions) }},
-	{mapDesc("wall_clock_refusals_total", "Writes refused because the time was not known well enough."),
-		func(c commontime.Counts) float64 { return float64(c.Refusals) }},
-	{mapDesc("common_time_unbelieved_total",
-		"Timestamps read that no client of the store can have given out: some other program writes with a wrong clock."),
-		func(c commontime.Counts) float64 { return float64(c.Unbelieved) }},
-	{mapDesc("common_time_waits_total", "Writes that were done and then waited for their timestamp to pass."),
-		func(c commontime.Counts) float64 { return float64(c.Waits) }},
-	{mapDesc("common_time_waited_seconds_total", "Total time of those waits."),
-		func(c commontime.Counts) float64 { return c.Waited.Seconds() }},
+func (m metric) desc(labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("evenkeel_"+m.name, m.help, labels, nil)
 }
 
 // Describe implements prometheus.Collector.
-func (m mapMetrics) Describe(to chan<- *prometheus.Desc) {
-	for _, c := range mapCounts {
-		to <- c.desc
+func (mapMetrics) Describe(to chan<- *prometheus.Desc) {
+	for _, group := range [][]metric{metricsOfMaps(mapclient.Counts{}, mapclient.Usage{}),
+		metricsOfClock(commontime.Counts{}, commontime.Status{}), metricsOfTime(commontime.Status{})} {
+		for _, one := range group {
+			to <- one.desc()
+		}
 	}
-	for _, c := range timeCounts {
-		to <- c.desc
-	}
-	for _, d := range []*prometheus.Desc{widthDesc, aheadDesc, apartDesc, silentDesc, serverDesc} {
-		to <- d
-	}
+	to <- metricOfServer(commontime.ServerClock{}).desc("server")
 }
 
 // Collect implements prometheus.Collector.
 func (m mapMetrics) Collect(to chan<- prometheus.Metric) {
-	counts, usage := m.maps.Counts(), m.maps.Usage()
-	for _, c := range mapCounts {
-		to <- prometheus.MustNewConstMetric(c.desc, c.kind, float64(c.value(counts, usage)))
-	}
-	clock := m.maps.Time()
-	if clock == nil {
-		return
-	}
-	asked := clock.Counts()
-	for _, c := range timeCounts {
-		to <- prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, c.value(asked))
-	}
-	now := clock.Status()
-	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	metrics, now := metricsOfMaps(m.maps.Counts(), m.maps.Usage()), commontime.Status{}
+	if clock := m.maps.Time(); clock != nil {
+		now = clock.Status()
+		metrics = append(metrics, metricsOfClock(clock.Counts(), now)...)
 	}
 	if now.Known {
-		gauge(widthDesc, now.Width.Seconds())
-		gauge(aheadDesc, now.Ahead.Seconds())
+		metrics = append(metrics, metricsOfTime(now)...)
 	}
-	gauge(apartDesc, now.Apart.Seconds())
-	gauge(silentDesc, float64(now.Silent))
+	for _, one := range metrics {
+		kind := prometheus.GaugeValue
+		if strings.HasSuffix(one.name, "_total") {
+			kind = prometheus.CounterValue
+		}
+		to <- prometheus.MustNewConstMetric(one.desc(), kind, one.value)
+	}
 	for _, server := range now.Servers {
-		gauge(serverDesc, -server.Ahead.Seconds(), server.Address)
+		one := metricOfServer(server)
+		to <- prometheus.MustNewConstMetric(one.desc("server"), prometheus.GaugeValue, one.value, server.Address)
 	}
 }

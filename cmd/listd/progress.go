@@ -3,99 +3,20 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"sync/atomic"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 )
 
-// progress shows how many keys are loaded.
-type progress interface {
-	// add is safe for concurrent use.
-	add(keys int)
-	end()
-}
-
-// newProgress makes the progress of --progress, for so many keys; 0: unknown.
-func newProgress(kind string, w io.Writer, total int) progress {
-	if kind == "auto" {
-		kind = "plain"
-		if isTerminal(w) {
-			kind = "bar"
-		}
+// showLoaded shows how many keys are loaded, as --progress says, of a total; 0: unknown.
+func showLoaded(kind string, w io.Writer, n *atomic.Int64, total int) (end func()) {
+	p := daemon.Progress{
+		Unit: "keys",
+		Now:  func() (string, int64, int64) { return "loading", n.Load(), int64(total) },
+		Line: func(took time.Duration) string { return progressLine(int(n.Load()), total, took) },
 	}
-	switch kind {
-	case "bar":
-		most := total
-		if most == 0 {
-			most = -1 // a spinner
-		}
-		return barProgress{progressbar.NewOptions(most,
-			progressbar.OptionSetWriter(w), progressbar.OptionSetDescription("loading"),
-			progressbar.OptionShowIts(), progressbar.OptionSetItsString("keys"), progressbar.OptionShowCount(),
-			progressbar.OptionSetPredictTime(true), progressbar.OptionThrottle(100*time.Millisecond),
-			progressbar.OptionFullWidth(),
-		), w}
-	case "plain":
-		p, started := &lineProgress{}, time.Now()
-		p.stop = printEvery(lineEvery, w, func() string {
-			return progressLine(int(p.n.Load()), total, time.Since(started))
-		})
-		return p
-	}
-	return noProgress{}
-}
-
-type noProgress struct{}
-
-func (noProgress) add(int) {}
-func (noProgress) end()    {}
-
-type barProgress struct {
-	bar *progressbar.ProgressBar
-	w   io.Writer
-}
-
-func (b barProgress) add(keys int) { _ = b.bar.Add(keys) }
-func (b barProgress) end()         { _ = b.bar.Exit(); fmt.Fprintln(b.w) }
-
-type lineProgress struct {
-	n    atomic.Int64
-	stop func()
-}
-
-func (p *lineProgress) add(keys int) { p.n.Add(int64(keys)) }
-func (p *lineProgress) end()         { p.stop() }
-
-// lineEvery is the pause between two lines of progress.
-const lineEvery = 5 * time.Second
-
-// printEvery prints a line, unless it is empty, at an interval until stop.
-func printEvery(every time.Duration, w io.Writer, line func() string) (stop func()) {
-	quit, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(every)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				if text := line(); text != "" {
-					fmt.Fprintln(w, text)
-				}
-			case <-quit:
-				return
-			}
-		}
-	}()
-	return func() { close(quit); <-done }
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+	return p.Show(kind, w)
 }
 
 // progressLine shows the keys loaded, the rate, and the time left.

@@ -83,28 +83,13 @@ func (rs *records) next() (record, error) {
 	return rec, nil
 }
 
-// countRecords counts the lines of r.
 func countRecords(r io.Reader, nul bool) (int, error) {
-	end := []byte{'\n'}
-	if nul {
-		end[0] = 0
-	}
-	buf := make([]byte, 256<<10)
-	n, open := 0, false
+	rs := newRecords(r, nul, false)
 	for {
-		got, err := r.Read(buf)
-		if got > 0 {
-			n += bytes.Count(buf[:got], end)
-			open = buf[got-1] != end[0]
-		}
-		if errors.Is(err, io.EOF) {
-			if open {
-				n++
-			}
-			return n, nil
-		}
-		if err != nil {
-			return n, err
+		if _, err := rs.next(); errors.Is(err, io.EOF) {
+			return rs.line, nil
+		} else if err != nil {
+			return 0, err
 		}
 	}
 }

@@ -12,9 +12,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/adminserver"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
 	"github.com/evenkeel/evenkeel/internal/test/flagdocs"
 	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 	"github.com/evenkeel/evenkeel/s3api"
 )
 
@@ -26,21 +30,31 @@ const referenceFile = "../../docs/flags.md"
 func TestGoldenReference(t *testing.T) {
 	parser, err := program(stdio{}).Parser(&cli{})
 	require.NoError(t, err)
-	var b strings.Builder
+	b := flagdocs.Page{EnvPrefix: "EVENKEEL_", Groups: []flagdocs.Group{
+		flagdocs.NewGroup("S3 clients", "", &serverFlags{}),
+		flagdocs.NewGroup("Admin clients", "", &adminapi.Flags{}),
+		flagdocs.NewGroup("Cassandra", "", &cassandraflags.Flags{}),
+		flagdocs.NewGroup("Sizes and moves", "", &rebalanceflags.Flags{}),
+		flagdocs.NewGroup("Admin servers", "", &adminserver.Flags{}),
+		flagdocs.NewGroup("Log", "", &logging.Flags{}),
+	}}
 	b.WriteString(`# listd: flags, settings, metrics
 
 This page is generated: ` + "`go test ./cmd/listd -run Golden -update`" + ` writes it, and the tests check it.
 
 A setting is looked for in the flags, then in the environment, then in the YAML file that ` + "`--config`" + ` names. There,
-the flags of a command stand in a section of its name:
+the flags of a command stand in a section of its name. A flag's environment variable is ` + "`EVENKEEL_`" + ` and its name in
+capitals, with ` + "`_` for `-`" + `. In parentheses: the default, and the variable (` + "`$NAME`" + `) where it is another one or
+` + "[rebalancer](rebalancer.md) reads it, too" + `.
 
 ` + "```yaml\nlog-level: warn\nserve:\n  data: /srv/evenkeel\n  listen: 127.0.0.1:9000\n```" + `
 
 ` + "`listd config`" + ` prints the effective settings of serve and where each came from.
 `)
-	flagdocs.Command(&b, "Every command", parser.Model.Node, nil)
-	flagdocs.Commands(&b, parser.Model.Node, "listd", nil)
-	flagdocs.ExitCodes(&b,
+	b.Command("Every command", parser.Model.Node)
+	b.Commands(parser.Model.Node, "listd")
+	b.Shared()
+	b.ExitCodes(
 		flagdocs.ExitCode{Code: 0, Meaning: "done; serve: ended by a signal"},
 		flagdocs.ExitCode{Code: exitFailed, Meaning: "failed: the message says why; serve: an address is taken, or requests had to be cut off at the end"},
 		flagdocs.ExitCode{Code: exitUsage, Meaning: "bad flags, arguments or configuration; nothing was done"},
@@ -48,7 +62,7 @@ the flags of a command stand in a section of its name:
 			"Cassandra keyspace (no node answers, login refused, schema missing or not as it has to be)"},
 		flagdocs.ExitCode{Code: exitPartial, Meaning: "load: some lines were bad or refused, all others are loaded"},
 	)
-	writeMetrics(t, &b)
+	writeMetrics(t, &b.Builder)
 	if *update {
 		require.NoError(t, os.WriteFile(referenceFile, []byte(b.String()), 0o644))
 	}
@@ -74,9 +88,13 @@ func writeMetrics(t *testing.T, b *strings.Builder) {
 	for d := range descs {
 		m := metricDesc.FindStringSubmatch(d.String())
 		require.NotNil(t, m, "%s", d)
-		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s |\n", m[1], strings.ReplaceAll(m[3], ",", ", "), flagdocs.Cell(m[2])))
+		name := "`" + m[1] + "`"
+		if m[3] != "" {
+			name += " (by " + strings.ReplaceAll(m[3], ",", ", ") + ")"
+		}
+		rows = append(rows, fmt.Sprintf("- %s: %s\n", name, m[2]))
 	}
 	sort.Strings(rows)
 	fmt.Fprintf(b, "\n## Metrics\n\nAt `/metrics` of the admin address, beside those of Go's runtime and of the "+
-		"process.\n\n| metric | labels | meaning |\n|---|---|---|\n%s", strings.Join(rows, ""))
+		"process.\n\n%s", strings.Join(rows, ""))
 }

@@ -11,13 +11,11 @@ import (
 	"github.com/evenkeel/evenkeel/s3api"
 )
 
-// keysFile is a file of access keys.
 type keysFile struct {
 	reload.Files
 	set atomic.Pointer[s3api.KeySet]
 }
 
-// openKeys reads a file of access keys.
 func openKeys(file string) (*keysFile, error) {
 	k := &keysFile{}
 	k.Files = reload.Files{What: "the access keys", Names: []string{file}, Take: func(contents [][]byte) error {

@@ -12,37 +12,37 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
-	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
+	"github.com/evenkeel/evenkeel/rebalance/assembly"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
-// adminFlags say where the process is that moves ranges, or how to be it.
+// adminFlags are the flags for reaching the leader of the moves, or for leading.
 type adminFlags struct {
 	Servers adminapi.Flags `embed:""`
-	Format  string         `default:"table" enum:"table,json" help:"How to print: table or json."`
+	Format  string         `default:"table" enum:"table,json" help:"Output format: table or json."`
 
 	cassandraflags.Flags
 	Lease time.Duration `default:"3s" help:"With --cassandra: the lease of the servers' maps; the same for all servers and rebalancers of a keyspace."`
-	// MoveRate is called like listd's.
+	// MoveRate is also a flag of listd.
 	MoveRate int `default:"20000" help:"With --cassandra: most rows copied, compared and counted per second; 0: as many as possible."`
 }
 
-// exitRefused is the exit code of what does not fit: nothing was changed.
+// exitRefused: a request does not fit the state of a bucket; nothing changed.
 const exitRefused = 4
 
-// wayIn is how a command reaches what moves ranges.
+// wayIn is a client of the process that moves ranges.
 type wayIn struct {
 	*adminapi.Client
-	// direct: this process moves them itself, so it has to wait for their end.
+	// direct: this process moves them, so it must wait for their end.
 	direct bool
 }
 
-// asks runs a command that moves ranges, or asks what moves: with --cassandra in
-// this process, if nobody else leads; else where the leader is.
+// asks runs a command that needs the leader: with --cassandra in this process if no other
+// leads, else by requests to the leader.
 func (f *adminFlags) asks(ctx context.Context, std stdio, command func(ctx context.Context, in wayIn) error) error {
 	if len(f.Cassandra) == 0 {
 		c, err := f.remote()
@@ -73,8 +73,7 @@ func (f *adminFlags) remote() (*adminapi.Client, error) {
 	return c, nil
 }
 
-// refusal gives errors that say that something does not fit an exit code of their
-// own.
+// refusal gives errors about invalid requests their exit code.
 func refusal(err error) error {
 	var exit *daemon.ExitError
 	if err == nil || errors.As(err, &exit) {
@@ -93,15 +92,13 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 	if f.MoveRate < 0 {
 		return usageError("--move-rate is a number of rows per second, or 0 for as many as possible, not %d", f.MoveRate)
 	}
-	st, names, err := openKeyspace(ctx, &f.Flags, f.Lease, log)
+	db, err := openKeyspace(ctx, &f.Flags, f.Lease, log)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = st.Close() }()
-	maps := names.Maps()
-	defer maps.Close()
+	defer func() { _ = db.Close() }()
 	r := rebalance.New(rebalance.Options{
-		Store: st, Buckets: names, MoveRate: f.MoveRate, Log: log, Balance: &balancer.Options{},
+		Store: db.Store, Buckets: db.Client, MoveRate: f.MoveRate, Log: log, Balance: &balancer.Options{},
 		Leader: &rebalance.Candidate{Name: rebalance.Name("rebalancer")},
 	})
 	c, end := adminapi.Within(adminapi.New(r))
@@ -112,57 +109,54 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 	err = r.Lead(ctx, func(ctx context.Context) error { return command(ctx, wayIn{Client: c, direct: true}) })
 	var held *leader.HeldError
 	if errors.As(err, &held) && held.Holder.Admin != "" {
-		// It goes where it can be done.
 		there, cerr := f.Servers.At(held.Holder.String(), held.Holder.Admin)
 		if cerr != nil {
 			return cerr
 		}
-		fmt.Fprintf(std.err, "rebalancer: %s leads: the command goes to %s\n", &held.Holder, held.Holder.Admin)
+		fmt.Fprintf(std.err, "rebalancer: %s leads: the command is forwarded to %s\n", &held.Holder, held.Holder.Admin)
 		return command(ctx, wayIn{Client: there})
 	}
 	return err
 }
 
-// openKeyspace opens a keyspace and a client of it whose leases are as the servers
-// have them. The caller closes the client's maps, then the store.
-func openKeyspace(ctx context.Context, f *cassandraflags.Flags, lease time.Duration, log *slog.Logger) (st *cassandrastore.Store, names *listing.Client, err error) {
+// openKeyspace opens a keyspace.
+func openKeyspace(
+	ctx context.Context, f *cassandraflags.Flags, lease time.Duration, log *slog.Logger,
+) (*assembly.DB, error) {
 	o, err := f.Options(log)
 	if err != nil {
-		return nil, nil, usageError("%w", err)
+		return nil, usageError("%w", err)
 	}
 	if f.LocalDC == "" {
-		return nil, nil, usageError("--local-dc is missing: the data centre of this process, by the name that nodetool status shows")
+		return nil, usageError("--local-dc is missing: the data centre of this process, as nodetool status shows it")
 	}
 	if lease < mapclient.MinLease || lease > mapclient.MaxLease {
-		return nil, nil, usageError("--lease is from %v to %v", mapclient.MinLease, mapclient.MaxLease)
+		return nil, usageError("--lease is from %v to %v", mapclient.MinLease, mapclient.MaxLease)
 	}
-	if st, err = cassandrastore.Open(ctx, o); err != nil {
-		return nil, nil, err
+	st, err := cassandrastore.Open(ctx, o)
+	if err != nil {
+		return nil, err
 	}
-	if names, err = newClient(ctx, st, lease); err != nil {
-		return nil, nil, errors.Join(err, st.Close())
-	}
-	return st, names, nil
+	return openShared(ctx, st, lease, log)
 }
 
-// newClient makes a client that waits as long as the servers of a keyspace need: a
-// shorter lease than theirs would end waits before theirs are over, and so would a
-// smaller limit for the skew of clocks.
-func newClient(ctx context.Context, s store.Store, lease time.Duration) (*listing.Client, error) {
-	if err := mapclient.AgreeOnLease(ctx, s, lease, false); err != nil {
-		return nil, err
-	}
-	skew, err := mapclient.AgreeOnClockSkew(ctx, s, 0, false)
+// openShared opens a store that servers use, with their terms: a mover with a shorter lease, or a
+// smaller limit for the skew of clocks, would wait too briefly.
+func openShared(ctx context.Context, s store.Store, lease time.Duration, log *slog.Logger) (*assembly.DB, error) {
+	clocks, err := countClocks(ctx, s)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.Close())
 	}
-	maps, err := mapclient.NewNetwork(s, mapclient.Options{Lease: lease, MaxClockSkew: skew})
-	if err != nil {
-		return nil, err
+	return assembly.Open(ctx, s, assembly.Options{Shared: &mapclient.Options{Lease: lease, Clocks: clocks}, Log: log})
+}
+
+// countClocks returns the number of map clocks of a keyspace, which is --clocks of its servers.
+func countClocks(ctx context.Context, s store.Registers) (n int, err error) {
+	for keys, err := range store.KeyPages(ctx, s, store.Clocks) {
+		if err != nil {
+			return 0, err
+		}
+		n += len(keys)
 	}
-	c, err := listing.New(s, maps, listing.Options{})
-	if err != nil {
-		maps.Close()
-	}
-	return c, err
+	return min(n, mapclient.MaxClocks), nil
 }

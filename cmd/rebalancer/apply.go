@@ -10,24 +10,23 @@ import (
 	"os"
 	"strings"
 
-	"golang.org/x/term"
-
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
 type applyCmd struct {
-	Bucket    string `arg:"" optional:"" help:"Name of a bucket to plan for now; without it the plan is read from --plan."`
+	Bucket    string `arg:"" optional:"" help:"Name of a bucket to plan for; without it the plan is read from --plan."`
 	Plan      string `placeholder:"FILE" help:"A plan, as plan --format json printed it."`
-	Planner   string `default:"auto" enum:"exact,greedy,genetic,auto" help:"With a bucket: who plans, as for plan."`
-	Objective string `default:"full" enum:"rows,full" help:"With a bucket: what a good plan is, as for plan."`
-	Exact     bool   `help:"With a bucket: count every row first, instead of believing the counters."`
+	Planner   string `default:"auto" enum:"exact,greedy,genetic,auto" help:"With a bucket: as for plan."`
+	Objective string `default:"full" enum:"rows,full" help:"With a bucket: as for plan."`
+	Exact     bool   `help:"With a bucket: count every row first instead of using the counters."`
 	Yes       bool   `short:"y" help:"Do not ask."`
 	moveFlags
 }
 
 func (applyCmd) Help() string {
-	return `Shows a plan, asks, and has its moves done, while clients go on. A plan that was made for
-another layout than the bucket has now is refused: exit code 4, and nothing was changed.
+	return `Shows a plan, asks, and carries out its moves while clients work. A plan for another layout
+than the bucket's present one is refused: exit code 4, and nothing changes.
 
 Examples:
 
@@ -37,11 +36,7 @@ Examples:
     rebalancer apply photos --exact --yes --format json`
 }
 
-// terminal reports whether somebody is there to be asked.
-var terminal = func(in io.Reader) bool {
-	f, ok := in.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
+var terminal = daemon.Terminal // tests replace it
 
 // Run applies a plan.
 func (c *applyCmd) Run(ctx context.Context, std stdio) error {
@@ -99,7 +94,7 @@ func (c *applyCmd) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// plan reads the plan, or makes one and shows it.
+// plan reads the plan, or makes and prints one.
 func (c *applyCmd) plan(ctx context.Context, std stdio) (*adminapi.Apply, error) {
 	if c.Plan != "" {
 		return readPlan(c.Plan)
@@ -118,7 +113,7 @@ func (c *applyCmd) plan(ctx context.Context, std stdio) (*adminapi.Apply, error)
 	return &adminapi.Apply{Bucket: plan.Bucket, Partitions: plan.Ranges, Moves: plan.Moves}, nil
 }
 
-// readPlan reads what matters of a plan.
+// readPlan reads the ranges and moves of a plan.
 func readPlan(path string) (*adminapi.Apply, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -159,7 +158,7 @@ func TestApplyAsks(t *testing.T) {
 	require.Contains(t, errs, "--yes")
 	require.Contains(t, s.ok("apply", "--plan", plan, "--dry-run"), "nothing was done")
 	real := terminal
-	terminal = func(io.Reader) bool { return true }
+	terminal = func(any) bool { return true }
 	defer func() { terminal = real }()
 	for _, no := range []string{"", "\n", "n\n", "never\n"} {
 		code, out, errs := s.ran(no, "apply", "--plan", plan)

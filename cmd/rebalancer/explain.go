@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -19,10 +18,10 @@ type explainCmd struct {
 }
 
 func (explainCmd) Help() string {
-	return `Prints what was decided last about the ranges of a bucket, and from what; and if nothing moves by
-that, the last decisions that moved something as well. Ranges within the limits are only counted.
-With --format json it prints all that the decisions depend on, as it can be stored and replayed;
-keys are base64.
+	return `Prints the last decisions about the ranges of a bucket with their input, and, if these move
+nothing, also the last ones that moved something. Ranges within the limits are only counted.
+With --format json it prints the whole input of the decisions, which can be stored and
+replayed; keys are base64.
 
 Examples:
 
@@ -38,9 +37,7 @@ func (c *explainCmd) Run(ctx context.Context, std stdio) error {
 			return err
 		}
 		if c.Format == "json" {
-			j := json.NewEncoder(std.out)
-			j.SetIndent("", "  ")
-			return j.Encode(e)
+			return printJSON(std.out, e)
 		}
 		w := &failing{w: std.out}
 		for i := range e.Looks {
@@ -50,7 +47,7 @@ func (c *explainCmd) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// explainLook writes one look in words.
+// explainLook prints one check as text.
 func explainLook(w *failing, now time.Time, l *balancer.Explained) {
 	in, p := l.Input, &l.Input.Policy
 	w.printf("%s: %d ranges; max_rows %s, min_rows %s; %d moves of %s rows in flight\n",
@@ -77,7 +74,7 @@ func explainLook(w *failing, now time.Time, l *balancer.Explained) {
 	w.printf("  %d ranges: within limits\n", within)
 }
 
-// knownOf says what was known of a range.
+// knownOf describes what was known about a range.
 func knownOf(now time.Time, r *policy.Range) string {
 	s := &r.Stats
 	rows := "size unknown"

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
@@ -23,12 +24,12 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// moveFlags are those of every command that moves ranges.
+// moveFlags are the flags of every command that moves ranges.
 type moveFlags struct {
 	adminFlags
-	DryRun   bool   `help:"Say what would be done, and do nothing."`
-	NoWait   bool   `help:"Do not wait for the end: print the number of the job. Not with --cassandra."`
-	Progress string `default:"auto" enum:"auto,bar,plain,none" help:"How to show how far it is: auto, bar, plain (a line now and then) or none. auto is bar on a terminal."`
+	DryRun   bool   `help:"Only show what would be done."`
+	NoWait   bool   `help:"Print the number of the job and do not wait for its end. Not with --cassandra."`
+	Progress string `default:"auto" enum:"auto,bar,plain,none" help:"How to show progress: bar, plain (a line every 5 s), none, or auto: bar on a terminal, else plain."`
 }
 
 const keysHelp = `Keys are UTF-8 with \xNN for any other byte and \\ for a backslash.`
@@ -41,9 +42,8 @@ type splitCmd struct {
 
 func (splitCmd) Help() string {
 	return `Cuts the ranges of a bucket in front of the given keys. The cut itself is the shortest
-separator between the key and the one below it. The largest part of each range stays where
-it is; the others move to fresh partitions, while clients go on. Where there is a cut
-already nothing is done. ` + keysHelp + `
+separator between the key and the one below it. The largest part of each range stays in its
+partition; the others move to fresh ones while clients work. Existing cuts stay. ` + keysHelp + `
 
 Examples:
 
@@ -51,24 +51,24 @@ Examples:
     rebalancer split photos --at 2024/ --dry-run --format json`
 }
 
-// Run asks for the split.
+// Run requests the split.
 func (c *splitCmd) Run(ctx context.Context, std stdio) error {
 	return c.move(ctx, std, c.Bucket, scheduler.Ask{Kind: scheduler.Split, Keys: keysOf(c.At)})
 }
 
 type mergeCmd struct {
 	Bucket string   `arg:"" help:"Name of the bucket."`
-	Range  []string `required:"" sep:"none" placeholder:"START..END" help:"What becomes one range; may be repeated, then for neighbours."`
-	Force  bool     `help:"Merge also what has more rows together than max_rows."`
+	Range  []string `required:"" sep:"none" placeholder:"START..END" help:"Interval that becomes one range; may be repeated for neighbours."`
+	Force  bool     `help:"Merge also into more than max_rows rows."`
 	moveFlags
 }
 
-const rangeHelp = `A range is written START..END: from START, which is in it, up to END, which is not. An
-empty START is the first key, an empty END the end of the bucket. Both have to be cuts of
-the bucket, as map show prints them; a key with two dots in it is written with \x2e\x2e.`
+const rangeHelp = `A range is written START..END: from START (inclusive) to END (exclusive). An empty START is
+the first key, an empty END the end of the bucket. Both must be cuts of the bucket, as map
+show prints them; write two dots in a key as \x2e\x2e.`
 
 func (mergeCmd) Help() string {
-	return `Joins neighbouring ranges in one fresh partition, while clients go on.
+	return `Joins neighbouring ranges in one fresh partition while clients work.
 
 ` + rangeHelp + `
 
@@ -78,7 +78,7 @@ Examples:
     rebalancer merge photos --range ..2019/      # everything below 2019/`
 }
 
-// Run asks for the merge.
+// Run requests the merge.
 func (c *mergeCmd) Run(ctx context.Context, std stdio) error {
 	spans, err := parseSpans(c.Range)
 	if err != nil {
@@ -104,7 +104,7 @@ Examples:
     rebalancer refresh photos --range 2024/01..2024/02`
 }
 
-// Run asks for the refresh.
+// Run requests the refresh.
 func (c *refreshCmd) Run(ctx context.Context, std stdio) error {
 	spans, err := parseSpans(c.Range)
 	if err != nil {
@@ -117,24 +117,22 @@ type presplitCmd struct {
 	Bucket  string         `arg:"" help:"Name of the bucket."`
 	AtFile  string         `placeholder:"FILE" xor:"cuts" help:"Cut at these keys, one per line, ascending; - is standard input."`
 	Count   int            `placeholder:"N" xor:"cuts" help:"Cut into N ranges, as evenly as the keys of --like are spread."`
-	Append  bool           `xor:"cuts" help:"Cut ahead of the highest key, for what is going to be appended at --rate."`
-	Like    string         `placeholder:"FILE" help:"With --count: keys like those to come, one per line, in any order; - is standard input. With --append: the same, instead of the bucket's own; what is to come lies above them."`
-	Rate    rate           `placeholder:"ROWS/UNIT" help:"With --append: how many rows come: 1500/s, 100000/min, 6M/h."`
-	For     time.Duration  `placeholder:"DURATION" help:"With --append: for how long, such as 2h."`
-	MaxRows int64          `placeholder:"ROWS" help:"With --append: how many rows a partition may have; by default as the server's --max-rows has it."`
-	PinFor  *time.Duration `placeholder:"DURATION" help:"Pin the cuts for so long: no merge undoes them before. 0: not at all. By default 72h; with --append an hour longer than --for."`
+	Append  bool           `xor:"cuts" help:"Cut ahead of the highest key, for keys that are appended at --rate."`
+	Like    string         `placeholder:"FILE" help:"Sample keys, one per line, in any order; - is standard input. With --append: instead of the bucket's own; new keys are above them."`
+	Rate    rate           `placeholder:"ROWS/UNIT" help:"With --append: rate of new rows: 1500/s, 100000/min, 6M/h."`
+	For     time.Duration  `placeholder:"DURATION" help:"With --append: duration of the rate, such as 2h."`
+	MaxRows int64          `placeholder:"ROWS" help:"With --append: most rows of a partition, by default the server's --max-rows."`
+	PinFor  *time.Duration `placeholder:"DURATION" help:"How long to pin the cuts, so that no merge undoes them; 0: no pin. By default 72h; with --append an hour longer than --for."`
 	moveFlags
 }
 
 func (presplitCmd) Help() string {
-	return `Cuts a bucket ahead of the keys that are to come. Rows that are there already move to where
-they then belong. ` + keysHelp + `
+	return `Cuts a bucket ahead of future keys. Existing rows move to the partitions of their new ranges. ` + keysHelp + `
 
-With --append it learns from the highest keys how they grow (numbers in any alphabet, dates
-and times, UUIDv7, ULID and the like, with whatever stands before and behind), and prepares
-empty partitions ahead, each for nine tenths of the most rows, so that no row ever moves.
-Cuts that lie ahead already are taken into account: the command may be repeated. Where keys
-can't be foreseen it says why.
+With --append it forecasts keys from the highest ones (numbers in any alphabet, dates and
+times, UUIDv7, ULID and the like, with any text around them), and prepares empty partitions,
+each for nine tenths of the most rows, so that no row has to move. It takes existing cuts
+into account, so it may be repeated. If keys can't be forecast it says why.
 
 Examples:
 
@@ -144,13 +142,13 @@ Examples:
     rebalancer presplit new-orders --append --rate 6M/h --for 24h --like sample-keys.txt`
 }
 
-// pinned is the pin of cuts by default, and how much longer it is than appends last.
+// The default pin of cuts, and how much longer than appends it lasts.
 const (
 	pinned      = 72 * time.Hour
 	pinnedAfter = time.Hour
 )
 
-// Run asks for the cuts.
+// Run requests the cuts.
 func (c *presplitCmd) Run(ctx context.Context, std stdio) error {
 	ask := scheduler.Ask{Kind: scheduler.Presplit}
 	pin := pinned
@@ -205,7 +203,7 @@ func (r *rate) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// appends is what is going to be appended.
+// appends returns the future load.
 func (c *presplitCmd) appends(std stdio) (*scheduler.Append, error) {
 	switch {
 	case c.Rate == 0:
@@ -377,7 +375,7 @@ func (f *moveFlags) move(ctx context.Context, std stdio, bucket string, request 
 	})
 }
 
-// end prints how it ended.
+// end prints the result.
 func (f *moveFlags) end(std stdio, a *adminapi.Answer) error {
 	if f.Format == "json" {
 		if err := printJSON(std.out, a); err != nil {
@@ -400,7 +398,7 @@ func (f *moveFlags) end(std stdio, a *adminapi.Answer) error {
 	return err
 }
 
-// followEvery is the pause between two questions how far a job is.
+// followEvery is the pause between two requests for the state of a job.
 const followEvery = 200 * time.Millisecond
 
 // follow waits for the end of a job.
@@ -408,35 +406,36 @@ func (f *moveFlags) follow(ctx context.Context, std stdio, c *adminapi.Client, j
 	if !j.Ended.IsZero() {
 		return j, nil
 	}
-	show := newProgress(f.Progress, std.err, j.What+" "+j.Name)
-	defer show.end()
+	var last atomic.Pointer[scheduler.Job]
+	begun := j
+	last.Store(&begun)
+	defer showJob(f.Progress, std.err, j.What+" "+j.Name, &last)()
 	failures := 0
 	for j.Ended.IsZero() {
-		show.at(&j)
 		select {
 		case <-time.After(followEvery):
 		case <-ctx.Done():
 			if errors.Is(context.Cause(ctx), context.Canceled) && len(f.Cassandra) == 0 {
 				return j, fmt.Errorf("interrupted; the job goes on: rebalancer status shows how far it is")
 			}
-			return j, fmt.Errorf("interrupted: what has begun is ended by the next that leads: %w", context.Cause(ctx))
+			return j, fmt.Errorf("interrupted: the next leader completes moves that have begun: %w", context.Cause(ctx))
 		}
 		next, err := c.Job(ctx, j.ID)
 		if err == nil {
 			j, failures = next, 0
+			last.Store(&next)
 			continue
 		}
-		// The process may be about to start again; then it knows no job.
+		// The process may be restarting; then it knows no job.
 		const most = 20
 		if failures++; store.KindOf(err) != store.Unavailable || failures == most {
-			return j, fmt.Errorf("how far the job is can't be found out: %w", err)
+			return j, fmt.Errorf("the state of the job is unknown: %w", err)
 		}
 	}
-	show.at(&j)
 	return j, nil
 }
 
-// printMoves writes what is going to be done, for people.
+// printMoves prints planned moves as text.
 func printMoves(out io.Writer, a *adminapi.Answer, dry bool) {
 	for _, n := range a.Notes {
 		fmt.Fprintln(out, n)

@@ -9,32 +9,30 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
-// exitMoving is the exit code of a pause under which something still moves.
+// exitMoving: moves are paused, but something still moves.
 const exitMoving = 5
 
 type pauseCmd struct {
 	holdFlags
-	Wait     bool          `help:"Return once nothing moves any more, as a snapshot wants it."`
-	Timeout  time.Duration `default:"1h" help:"With --wait: wait no longer than this. The pause stays."`
-	Why      string        `placeholder:"TEXT" help:"What the pause is for; status shows it."`
-	For      time.Duration `placeholder:"DURATION" help:"End the pause by itself after so long; without it, resume ends it."`
-	Progress string        `default:"auto" enum:"auto,plain,none" help:"With --wait: how to show what still moves, on standard error: plain lines, none, or auto: lines on a terminal only."`
+	Wait     bool          `help:"Return when nothing moves any more, as snapshots require."`
+	Timeout  time.Duration `default:"1h" help:"With --wait: longest wait. The pause stays."`
+	Why      string        `placeholder:"TEXT" help:"Reason of the pause; status shows it."`
+	For      time.Duration `placeholder:"DURATION" help:"End the pause automatically after this time; by default resume ends it."`
+	Progress string        `default:"auto" enum:"auto,plain,none" help:"With --wait: how to show what still moves on standard error: plain lines, none, or auto: lines on a terminal only."`
 }
 
 func (pauseCmd) Help() string {
-	return `Lets no move begin, of a bucket or of all. What has begun goes on to its end; clients go on.
-The pause is kept in the store: every process obeys it, whoever leads and whatever is started
-anew, until resume, or until --for is over.
+	return `Prevents moves of a bucket, or of all, from beginning. Moves that have begun continue to
+their end; clients are not affected. The pause is kept in the store: every process obeys it,
+also after a restart or a change of the leader, until resume or the end of --for.
 
-With --wait it returns when no batch is in flight, and none can begin: maps do not change any
-more. Snapshots of a Cassandra keyspace are taken then; see docs/backup.md.
+With --wait it returns when no batch is in flight and none can begin: maps do not change any
+more. Take snapshots of a Cassandra keyspace then; see docs/backup.md.
 
 Examples:
 
@@ -46,7 +44,7 @@ Exit codes: 0 paused (with --wait: and nothing moves); 5 paused, but after --tim
 still moves; else as always.`
 }
 
-// Validate refuses flags that make no sense.
+// Validate checks the flags.
 func (c *pauseCmd) Validate() error {
 	if c.Timeout <= 0 || c.For < 0 {
 		return errors.New("--timeout and --for are above zero")
@@ -54,7 +52,7 @@ func (c *pauseCmd) Validate() error {
 	return nil
 }
 
-// Run pauses, and waits if it is to.
+// Run pauses, and waits with --wait.
 func (c *pauseCmd) Run(ctx context.Context, std stdio) error {
 	return c.reads(ctx, std, func(ctx context.Context, in wayIn) error {
 		p, err := in.Pause(ctx, adminapi.PauseAsk{
@@ -73,7 +71,7 @@ func (c *pauseCmd) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// whoAsks is for people.
+// whoAsks names the user and this process.
 func whoAsks() string {
 	who := rebalance.Name("rebalancer")
 	if user := os.Getenv("USER"); user != "" {
@@ -114,8 +112,7 @@ func ofBucket(name string) string {
 func (c *pauseCmd) wait(ctx context.Context, std stdio, in wayIn) (*adminapi.Quiet, error) {
 	limited, stop := context.WithTimeout(ctx, c.Timeout)
 	defer stop()
-	f, file := std.err.(*os.File)
-	show := c.Progress == "plain" || c.Progress == "auto" && file && term.IsTerminal(int(f.Fd()))
+	show := c.Progress == "plain" || c.Progress == "auto" && daemon.Terminal(std.err)
 	shown := ""
 	q, err := in.Quiet(limited, adminapi.Which{Bucket: c.Bucket}, func(q adminapi.Quiet) {
 		if line := movingText(&q); show && line != shown {
@@ -141,7 +138,7 @@ func (c *pauseCmd) wait(ctx context.Context, std stdio, in wayIn) (*adminapi.Qui
 		c.Timeout, movingText(&q), led))
 }
 
-// movingText says what still moves.
+// movingText lists what still moves.
 func movingText(q *adminapi.Quiet) string {
 	if !q.Scanned && q.MovingBuckets == 0 {
 		return fmt.Sprintf("%s maps looked at so far, none of them moves", commas(int64(q.Roots)))
@@ -160,7 +157,7 @@ func movingText(q *adminapi.Quiet) string {
 type resumeCmd struct{ holdFlags }
 
 func (resumeCmd) Help() string {
-	return `Ends a pause. Without a bucket it ends all pauses, those of single buckets, too.
+	return `Ends a pause. Without a bucket it ends all pauses, also of single buckets.
 
 Example:
 
@@ -189,7 +186,7 @@ func (c *resumeCmd) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// printPauses shows what is paused.
+// printPauses prints the pauses.
 func printPauses(out io.Writer, pauses []adminapi.Paused, now time.Time) {
 	for _, p := range pauses {
 		over := ""

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,24 +16,24 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
 )
 
-// planCmd plans, from a file or for a live bucket.
+// planCmd plans for a layout file or a live bucket.
 type planCmd struct {
-	Bucket      string             `arg:"" optional:"" help:"Name of a bucket to plan for, as it is now."`
-	Layout      string             `placeholder:"FILE" help:"The layout to improve, as JSON, instead of that of a bucket; - is standard input."`
-	Exact       bool               `help:"With a bucket: count every row first, instead of believing the counters."`
-	Planner     string             `default:"auto" enum:"exact,greedy,genetic,auto" help:"Who plans: exact (fewest rows moved, proven), greedy (one pass, for comparison), genetic (everything in the objective), or auto: exact for --objective rows, else genetic."`
-	Objective   string             `default:"full" enum:"rows,full" help:"What a good plan is. rows: limits, then fewest rows moved, then fewest and most even partitions. full: limits, then one weighted sum of rows moved, moves, spread, forecast and load."`
-	Weight      map[string]float64 `placeholder:"TERM=W" mapsep:"," help:"Change the weight of a term of the full objective, like spread=2; may be repeated."`
+	Bucket      string             `arg:"" optional:"" help:"Name of a bucket to plan for."`
+	Layout      string             `placeholder:"FILE" help:"JSON file with the layout to improve, instead of a bucket; - is standard input."`
+	Exact       bool               `help:"With a bucket: count every row first instead of using the counters."`
+	Planner     string             `default:"auto" enum:"exact,greedy,genetic,auto" help:"Algorithm: exact (fewest rows moved), greedy (one pass, for comparison), genetic (the whole objective), or auto: exact for --objective rows, else genetic."`
+	Objective   string             `default:"full" enum:"rows,full" help:"Objective. rows: limits, then fewest rows moved, then fewest and most even partitions. full: limits, then a weighted sum of rows moved, moves, spread, forecast and load."`
+	Weight      map[string]float64 `placeholder:"TERM=W" mapsep:"," help:"Weight of a term of the full objective, like spread=2; may be repeated."`
 	Seed        int64              `default:"1" help:"Seed of the genetic planner. The same seed and generations make the same plan."`
-	Generations *int               `placeholder:"N" help:"Let the genetic planner evolve at most N generations, however long that takes."`
-	TimeLimit   *time.Duration     `placeholder:"2s" help:"Be done within this long, reading and printing included, by letting the genetic planner begin no generation that would not fit; what has to be done in any case may take longer. 2s (8s for more than 150,000 quanta) unless --generations is given. The plan says how many generations there were."`
-	All         bool               `help:"Print all moves in the table, not only the first ${moves_shown}."`
+	Generations *int               `placeholder:"N" help:"Most generations of the genetic planner, however long they take."`
+	TimeLimit   *time.Duration     `placeholder:"2s" help:"Time limit of the command: the genetic planner begins no generation that would exceed it; the other work may take longer. By default 2s (8s for more than 150,000 quanta), with --generations none. The plan has the number of generations."`
+	All         bool               `help:"Print all moves, not only the first ${moves_shown}."`
 	adminFlags
 }
 
 // Help is shown by plan --help.
 func (planCmd) Help() string {
-	return `A layout says how large a bucket's partitions are, and where in between they can be cut:
+	return `A layout has the sizes of a bucket's partitions, and the keys where they can be cut:
 
   {"bucket": "photos",
    "limits": {"max_rows": 100000, "min_rows": 25000, "target_rows": 60000},
@@ -44,22 +43,21 @@ func (planCmd) Help() string {
 
 A quantum's rows lie from its key up to the next one; cuts lie at keys of quanta and at starts, nowhere else. A pinned start stays a cut. Partitions may also have writes_per_s and growth_rows_per_s, and the limits max_writes_per_s and horizon_s: the full objective looks at them. A key that is not UTF-8 is written {"b64": "..."}. docs/planners.md has all of it.
 
-Or name a bucket: its layout is asked for at --admin, from the process that keeps it in shape.
+Or name a bucket: its layout is requested at --admin, from the process that keeps it in shape.
 
-Every plan says how many rows it moves, how many any plan must move (the lower bound), and the gap between the two. What the limits ask for and no plan can give is said in its notes: a plan is printed all the same.`
+Every plan has the number of rows it moves, the fewest that any plan must move (the lower bound), and the gap between the two. If no plan can meet the limits, its notes say so.`
 }
 
 // Defaults of the search.
 const (
 	defaultTimeLimit = 2 * time.Second
-	// largeTimeLimit is that of layouts of more than largeQuanta, which take their time
-	// to be read.
+	// largeTimeLimit is for layouts of more than largeQuanta, which take long to read.
 	largeTimeLimit = 8 * time.Second
 	largeQuanta    = 150_000
-	// noGenerations stands for no limit: time or patience ends the search.
+	// noGenerations is no limit: time or patience ends the search.
 	noGenerations = 1 << 30
-	// maxLayoutBytes bounds the memory for a layout, which takes some ten times
-	// its text. It holds 100,000 partitions of 50 quanta.
+	// maxLayoutBytes bounds the memory for a layout, about ten times its text. It is enough for
+	// 100,000 partitions of 50 quanta.
 	maxLayoutBytes = 256 << 20
 )
 
@@ -71,10 +69,7 @@ func (c *planCmd) Run(ctx context.Context, std stdio) error {
 	}
 	w := bufio.NewWriter(std.out)
 	if c.Format == "json" {
-		e := json.NewEncoder(w)
-		e.SetEscapeHTML(false)
-		e.SetIndent("", "  ")
-		err = e.Encode(p)
+		err = printJSON(w, p)
 	} else {
 		shown := movesShown
 		if c.All {
@@ -106,7 +101,7 @@ func (c *planCmd) make(ctx context.Context, std stdio) (*plan.Layout, plan.Limit
 		return bad(err)
 	}
 	if c.Bucket != "" {
-		began = std.now() // to ask for it took as long as it took
+		began = std.now() // the time limit does not include the request
 	}
 	if limit > 0 {
 		if c.TimeLimit == nil && quanta(&l) > largeQuanta {
@@ -128,7 +123,7 @@ func (c *planCmd) make(ctx context.Context, std stdio) (*plan.Layout, plan.Limit
 	return &l, limits, p, nil
 }
 
-// layout reads the layout, or asks for it.
+// layout reads or requests the layout.
 func (c *planCmd) layout(ctx context.Context, std stdio) (l plan.Layout, limits plan.Limits, err error) {
 	switch {
 	case c.Bucket != "" && c.Layout != "":
@@ -147,9 +142,9 @@ func (c *planCmd) layout(ctx context.Context, std stdio) (l plan.Layout, limits 
 	return l, limits, err
 }
 
-// timer ends a search in time. What comes after it (scoring the plan, holding it to
-// the rules, its bound, printing) takes about as long as what came before (reading,
-// the seeds), and the next generation as long as the longest so far.
+// timer ends a search in time. It assumes that the work after the search (score, check, bound,
+// output) takes as long as the work before it (reading, seeds), and the next generation as long
+// as the longest so far.
 type timer struct {
 	now     func() time.Time
 	began   time.Time
@@ -159,7 +154,7 @@ type timer struct {
 	longest time.Duration
 }
 
-// over is asked before each generation.
+// over reports before each generation whether the time is over.
 func (t *timer) over() bool {
 	now := t.now()
 	if t.last.IsZero() {
@@ -178,8 +173,7 @@ func quanta(l *plan.Layout) (n int) {
 	return n
 }
 
-// search turns the flags into the options of the genetic planner and the time
-// that it has, 0 for any.
+// search returns the options of the genetic planner and its time limit; 0: none.
 func (c *planCmd) search() (o genetic.Options, limit time.Duration, err error) {
 	o = genetic.Options{Seed: c.Seed, Generations: noGenerations}
 	limit = defaultTimeLimit
@@ -197,10 +191,10 @@ func (c *planCmd) search() (o genetic.Options, limit time.Duration, err error) {
 	return o, limit, nil
 }
 
-// problemsShown are the most problems of a layout that are printed one by one.
+// problemsShown is the most problems of a layout that are printed.
 const problemsShown = 1000
 
-// readLayout reads a layout of at most so many bytes.
+// readLayout reads a layout of at most most bytes.
 func readLayout(path string, stdin io.Reader, most int64) (l plan.Layout, limits plan.Limits, err error) {
 	in, name := stdin, "standard input"
 	if path != "-" {

@@ -3,76 +3,37 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
+	"sync/atomic"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
-
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 )
 
-// progress shows how far a job is. Each row is copied, then compared, and then looked
-// at by the sweep, so it counts three times.
-type progress interface {
-	at(j *scheduler.Job)
-	end()
-}
-
-func newProgress(kind string, w io.Writer, what string) progress {
-	if kind == "auto" {
-		kind = "plain"
-		if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-			kind = "bar"
-		}
+// showJob shows how far a job is, as --progress says. Each row is copied, compared and swept, so
+// it counts three times.
+func showJob(kind string, w io.Writer, what string, job *atomic.Pointer[scheduler.Job]) (end func()) {
+	p := daemon.Progress{
+		Unit: "rows",
+		Now: func() (string, int64, int64) {
+			j := job.Load()
+			return withPhase(what, j), done(j), passes * j.Rows
+		},
+		Line: func(took time.Duration) string { return progressLine(what, job.Load(), took) },
 	}
-	switch kind {
-	case "bar":
-		return &barProgress{w: w, what: what, bar: progressbar.NewOptions64(-1,
-			progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what), progressbar.OptionShowIts(),
-			progressbar.OptionSetItsString("rows"), progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true),
-			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionFullWidth(),
-		)}
-	case "plain":
-		return &lineProgress{w: w, what: what, began: time.Now()}
-	}
-	return noProgress{}
-}
-
-type noProgress struct{}
-
-func (noProgress) at(*scheduler.Job) {}
-func (noProgress) end()              {}
-
-type barProgress struct {
-	w    io.Writer
-	what string
-	bar  *progressbar.ProgressBar
-}
-
-func (b *barProgress) at(j *scheduler.Job) {
-	if j.Rows > 0 {
-		b.bar.ChangeMax64(passes * j.Rows)
-	}
-	b.bar.Describe(withPhase(b.what, j))
-	_ = b.bar.Set64(done(j))
-}
-
-func (b *barProgress) end() {
-	_ = b.bar.Exit()
-	fmt.Fprintln(b.w)
+	return p.Show(kind, w)
 }
 
 // passes is how often a move reads each row.
 const passes = 3
 
-// done are the rows copied, compared and swept over. What was written since the rows
-// were counted, or has to be copied again, may come to more.
+// done returns the rows copied, compared and swept. Rows written since they were counted, or
+// copied again, do not count.
 func done(j *scheduler.Job) int64 {
 	return min(j.Copied, j.Rows) + min(j.Verified, j.Rows) + min(j.Searched, j.Rows)
 }
 
-// withPhase names a job and what it does at present.
+// withPhase adds the present phase of a job to its name.
 func withPhase(what string, j *scheduler.Job) string {
 	if j.Phase == "" {
 		return what
@@ -80,30 +41,7 @@ func withPhase(what string, j *scheduler.Job) string {
 	return what + ", " + j.Phase
 }
 
-// lineEvery is the pause between two lines of a progress that goes to a file.
-const lineEvery = 5 * time.Second
-
-type lineProgress struct {
-	w           io.Writer
-	what        string
-	began, last time.Time
-}
-
-func (p *lineProgress) at(j *scheduler.Job) {
-	now := time.Now()
-	if p.last.IsZero() {
-		p.last = now
-	}
-	if now.Sub(p.last) < lineEvery {
-		return
-	}
-	p.last = now
-	fmt.Fprintln(p.w, progressLine(p.what, j, now.Sub(p.began)))
-}
-
-func (p *lineProgress) end() {}
-
-// progressLine says how far a job is, how fast it goes, and how long it takes.
+// progressLine shows the rows done, the rate, and the time left.
 func progressLine(what string, j *scheduler.Job, took time.Duration) string {
 	n := done(j)
 	s := fmt.Sprintf("%s: of %s rows %s copied, %s compared, %s swept over", withPhase(what, j), commas(j.Rows),

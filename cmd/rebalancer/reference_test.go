@@ -3,12 +3,16 @@ package main
 import (
 	"flag"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/adminserver"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
 	"github.com/evenkeel/evenkeel/internal/test/flagdocs"
+	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
 var update = flag.Bool("update", false, "write docs/rebalancer.md anew")
@@ -19,27 +23,31 @@ const referenceFile = "../../docs/rebalancer.md"
 func TestGoldenReference(t *testing.T) {
 	parser, err := program(stdio{}).Parser(&cli{})
 	require.NoError(t, err)
-	var b strings.Builder
+	const listd = "flags.md"
+	b := flagdocs.Page{Groups: []flagdocs.Group{
+		flagdocs.NewGroup("Commands that move", "", &moveFlags{}),
+		flagdocs.NewGroup("All commands", "", &adminFlags{}),
+		flagdocs.NewGroup("Admin clients", listd, &adminapi.Flags{}),
+		flagdocs.NewGroup("Cassandra", listd, &cassandraflags.Flags{}),
+		flagdocs.NewGroup("Sizes and moves", listd, &rebalanceflags.Flags{}),
+		flagdocs.NewGroup("Admin servers", listd, &adminserver.Flags{}),
+		flagdocs.NewGroup("Log", listd, &logging.Flags{}),
+	}}
 	b.WriteString(`# rebalancer: commands and flags
 
 For operators. This page is generated: ` + "`go test ./cmd/rebalancer -run Golden -update`" + ` writes it, and the tests
 check it. ` + "`rebalancer COMMAND --help`" + ` explains a command with examples; [operations](operations.md) says
-when to use which.
+when to use which. In parentheses: the default, and the environment variable (` + "`$NAME`" + `), if there is one.
 `)
-	const common = 4 // commands that have a flag
-	shared := flagdocs.Shared(parser.Model.Node, common)
-	b.WriteString("\n## Shared flags\n\n" +
-		"By which a command reaches the process that moves ranges, or the keyspace. Each command's help lists those\n" +
-		"that it takes.\n\n")
-	flagdocs.Flags(&b, shared)
-	flagdocs.Commands(&b, parser.Model.Node, "rebalancer", shared)
-	flagdocs.ExitCodes(&b,
+	b.Shared()
+	b.Commands(parser.Model.Node, "rebalancer")
+	b.ExitCodes(
 		flagdocs.ExitCode{Code: 0, Meaning: "done; run: ended by a signal; " +
 			"pause --wait: nothing moves; verify: clean, or all problems are mended"},
 		flagdocs.ExitCode{Code: exitFailed, Meaning: "failed: the message says why; verify: problems were found"},
 		flagdocs.ExitCode{Code: exitUsage, Meaning: "bad flags or arguments; verify: something could not be checked"},
-		flagdocs.ExitCode{Code: exitLayout, Meaning: "plan: the layout is wrong: every problem is listed, by path"},
-		flagdocs.ExitCode{Code: exitRefused, Meaning: "refused: it does not fit the bucket or what goes on there; nothing was changed"},
+		flagdocs.ExitCode{Code: exitLayout, Meaning: "plan: the layout is invalid: every problem is listed, by path"},
+		flagdocs.ExitCode{Code: exitRefused, Meaning: "refused: it does not fit the state of the bucket; nothing changed"},
 		flagdocs.ExitCode{Code: exitMoving, Meaning: "pause: moves are paused, but something still moves"},
 	)
 	if *update {

@@ -31,21 +31,21 @@ type runCmd struct {
 
 	AdminListen string            `default:"127.0.0.1:9002" placeholder:"ADDR" help:"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; port 0 takes a free one. Loopback only, unless there is a token or clients show certificates."`
 	AdminAccess adminserver.Flags `embed:""`
-	AdminURL    string            `name:"admin-url" placeholder:"URL" help:"Where other hosts reach --admin-listen, to hand commands on to whoever leads. http:// or https:// and the address itself unless given."`
+	AdminURL    string            `name:"admin-url" placeholder:"URL" help:"URL by which other hosts reach --admin-listen, to forward commands to the leader. By default http:// or https:// and the address."`
 	Log         logging.Flags     `embed:""`
 }
 
 // Help is shown by run --help.
 func (*runCmd) Help() string {
-	return `Looks at the sizes of partitions at an interval or at times of the day, splits what is too
-large, merges what is too small, cuts ahead of appends, and does what other commands ask
-for. Clients go on.
+	return `Checks the sizes of partitions at an interval or at times of the day, splits large ones,
+merges small ones, cuts ahead of appends, and carries out requests of other commands while
+clients work.
 
-Sizes are what the servers count in the Redis of --counter: give listd the same. Without it
-every look reads every row. Any number of these may run, and listd stands by as well unless
-it is told --rebalance elsewhere: one leads, and another one takes over when it ends or dies.
+The servers count sizes in the Redis of --counter: give listd the same. Without it every
+check reads every row. Any number of these processes may run, and listd stands by as well
+without --rebalance elsewhere: one leads, and another one takes over when it ends or dies.
 Prints its admin address once it stands by, and logs to stderr. SIGTERM or SIGINT ends it;
-what has begun to move is ended by whoever leads next.
+the next leader completes moves that have begun.
 
 Examples:
 
@@ -57,7 +57,7 @@ Exit codes: 0 ended by a signal; 1 failed (the address is taken, the keyspace ca
 2 bad flags.`
 }
 
-// Validate refuses limits that make no sense, before anything is opened.
+// Validate checks the flags before anything is opened.
 func (c *runCmd) Validate() error {
 	if len(c.Cluster.Cassandra) == 0 {
 		return errors.New("--cassandra is missing: name nodes of the cluster. The embedded store is kept in shape by the listd that has it open")
@@ -71,7 +71,7 @@ func (c *runCmd) Validate() error {
 	return c.Sizes.Validate()
 }
 
-// openTimeout bounds the start: the schema is looked at.
+// openTimeout bounds the start, which checks the schema.
 const openTimeout = time.Minute
 
 // Run stands by, and leads when it can, until a signal comes.
@@ -88,15 +88,11 @@ func (c *runCmd) Run(ctx context.Context, std stdio) error {
 	}
 	opening, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	st, names, err := openKeyspace(opening, &c.Cluster, c.Lease, log)
+	db, err := openKeyspace(opening, &c.Cluster, c.Lease, log)
 	if err != nil {
 		return err
 	}
-	maps := names.Maps()
-	defer func() {
-		maps.Close()
-		_ = st.Close()
-	}()
+	defer func() { _ = db.Close() }()
 	counts, err := c.Sizes.OpenCounter("", log)
 	if err != nil {
 		return usageError("--counter: %w", err)
@@ -105,8 +101,8 @@ func (c *runCmd) Run(ctx context.Context, std stdio) error {
 		defer func() { _ = counts.Close() }()
 	}
 	d := runner{
-		store: st, names: names, counts: counts, wait: rebalance.Wait(c.Lease), who: who, log: log, lines: lines,
-		out: std,
+		store: db.Store, names: db.Client, counts: counts, wait: rebalance.Wait(c.Lease), who: who, log: log,
+		lines: lines, out: std,
 	}
 	return d.run(ctx, c, address)
 }
@@ -115,8 +111,8 @@ func (c *runCmd) Run(ctx context.Context, std stdio) error {
 type runner struct {
 	store  store.Store
 	names  *listing.Client
-	counts counter.Backend // nil: nobody counts
-	wait   time.Duration   // what a wait takes at most
+	counts counter.Backend // nil: sizes are not counted
+	wait   time.Duration   // the longest wait of a move
 	leader rebalance.Candidate
 	who    *adminserver.Access
 	log    *slog.Logger

@@ -97,11 +97,15 @@ func TestMoversTakeTheKeyspacesTerms(t *testing.T) {
 	_, err := mapclient.AgreeOnClockSkew(t.Context(), s, 2*time.Second, false)
 	require.NoError(t, err)
 	require.NoError(t, mapclient.AgreeOnLease(t.Context(), s, time.Second, false))
-	_, err = newClient(t.Context(), s, 3*time.Second)
-	require.ErrorIs(t, err, store.InvalidArgument)
-	c, err := newClient(t.Context(), s, time.Second)
+	require.NoError(t, mapclient.InitClocks(t.Context(), s, 3))
+	db, err := openShared(t.Context(), s, time.Second, nil)
 	require.NoError(t, err)
-	defer c.Maps().Close()
+	clocks, err := countClocks(t.Context(), s)
+	require.NoError(t, err)
+	require.Equal(t, 3, clocks, "it makes no clocks of its own")
+	_, err = openShared(t.Context(), s, 3*time.Second, nil)
+	require.ErrorIs(t, err, store.InvalidArgument)
+	require.NoError(t, db.Close())
 }
 
 // running is a daemon in this process.

@@ -12,12 +12,12 @@ import (
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
-// schemaCmd lays out evenkeel's tables in a Cassandra cluster.
+// schemaCmd creates and checks evenkeel's tables in a Cassandra cluster.
 type schemaCmd struct {
-	Print  schemaPrintCmd  `cmd:"" help:"Print the schema as CQL, each option with its reason. Touches nothing."`
-	Apply  schemaApplyCmd  `cmd:"" help:"Create what is missing of the keyspace and its tables. Changes nothing that exists."`
-	Grants schemaGrantsCmd `cmd:"" help:"Print the CQL that lets a role serve and move ranges, and nothing else. Touches nothing."`
-	Check  schemaCheckCmd  `cmd:"" help:"Compare a live schema with what evenkeel needs, and explain each difference. Touches nothing."`
+	Print  schemaPrintCmd  `cmd:"" help:"Print the schema as CQL, each option with its reason."`
+	Apply  schemaApplyCmd  `cmd:"" help:"Create the keyspace and its tables where they are missing."`
+	Grants schemaGrantsCmd `cmd:"" help:"Print the CQL that grants a role what servers and rebalancers need."`
+	Check  schemaCheckCmd  `cmd:"" help:"Compare a live schema with the required one, and explain each difference."`
 }
 
 // Help is shown by schema --help.
@@ -32,17 +32,11 @@ Examples:
     rebalancer schema check --cassandra 10.0.0.1 --format json`
 }
 
-// replicationFlag is shared by the commands that have it.
 type replicationFlag struct {
 	Replication map[string]int `required:"" placeholder:"DC=COPIES" mapsep:"," help:"Copies in each data centre that keeps any."`
 }
 
-// clusterFlags say how to reach a cluster.
-type clusterFlags struct {
-	cassandraflags.Flags
-}
-
-func (f clusterFlags) open(ctx context.Context) (*cassandrastore.Admin, error) {
+func openAdmin(ctx context.Context, f *cassandraflags.Flags) (*cassandrastore.Admin, error) {
 	o, err := f.Options(nil)
 	if err != nil {
 		return nil, usageError("%w", err)
@@ -81,13 +75,13 @@ func (c *schemaGrantsCmd) Run(std stdio) error {
 }
 
 type schemaApplyCmd struct {
-	clusterFlags
+	cassandraflags.Flags
 	replicationFlag
 }
 
 // Run creates what is missing, then checks the whole.
 func (c *schemaApplyCmd) Run(ctx context.Context, std stdio) error {
-	admin, err := c.open(ctx)
+	admin, err := openAdmin(ctx, &c.Flags)
 	if err != nil {
 		return err
 	}
@@ -111,13 +105,13 @@ func (c *schemaApplyCmd) Run(ctx context.Context, std stdio) error {
 }
 
 type schemaCheckCmd struct {
-	clusterFlags
-	Format string `default:"table" enum:"table,json" help:"How to print what differs: table or json."`
+	cassandraflags.Flags
+	Format string `default:"table" enum:"table,json" help:"Output format: table or json."`
 }
 
 // Run compares and explains.
 func (c *schemaCheckCmd) Run(ctx context.Context, std stdio) error {
-	admin, err := c.open(ctx)
+	admin, err := openAdmin(ctx, &c.Flags)
 	if err != nil {
 		return err
 	}
@@ -125,7 +119,7 @@ func (c *schemaCheckCmd) Run(ctx context.Context, std stdio) error {
 	return report(ctx, admin, std, c.Format)
 }
 
-// report prints what differs; what keeps a server from starting is a failure.
+// report prints the differences; those that keep a server from starting are a failure.
 func report(ctx context.Context, admin *cassandrastore.Admin, std stdio, format string) error {
 	problems, err := admin.Check(ctx)
 	if err != nil {

@@ -17,15 +17,15 @@ import (
 )
 
 type statusCmd struct {
-	Bucket string `arg:"" optional:"" help:"Say of each range of this bucket how large it is, how fast it grows, and what would be done about it now and why."`
+	Bucket string `arg:"" optional:"" help:"Print size, growth and next decision of each range of this bucket."`
 	adminFlags
 }
 
 func (statusCmd) Help() string {
-	return `Prints who moves ranges, what moves, how far it is, what waits and why, and what was done
-last; of a bucket, each range with its rows (an estimate says about), when they were counted
-last, rows put and gained per second, and what the policy says of it. With --cassandra it
-asks who leads at its admin address.
+	return `Prints the leader, the moves with their progress, what waits and why, and the last jobs; of
+a bucket, each range with its rows (an estimate begins with "about"), the last count, rows
+put and gained per second, and the policy's verdict. With --cassandra the answer comes from
+the leader's admin address.
 
 Examples:
 
@@ -51,7 +51,7 @@ func (c *statusCmd) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// asksLeader is asks for commands that make sense only where somebody leads already.
+// asksLeader is asks for commands that need a process that leads already.
 func (f *adminFlags) asksLeader(ctx context.Context, std stdio, command func(ctx context.Context, in wayIn) error) error {
 	if len(f.Cassandra) == 0 {
 		return f.asks(ctx, std, command)
@@ -64,9 +64,9 @@ func (f *adminFlags) asksLeader(ctx context.Context, std stdio, command func(ctx
 		case s.Leader == nil:
 			return refused("no rebalancer leads: nothing moves")
 		case s.Leader.Admin == "":
-			return refused("%s leads until %s, and takes no commands", cmp.Or(s.Leader.Name, s.Leader.ID), s.Leader.Until.Format(time.RFC3339))
+			return refused("%s leads until %s, and takes no commands", cmp.Or(s.Leader.Name, s.Leader.ID.String()), s.Leader.Until.Format(time.RFC3339))
 		}
-		there, err := f.Servers.At(cmp.Or(s.Leader.Name, s.Leader.ID), s.Leader.Admin)
+		there, err := f.Servers.At(cmp.Or(s.Leader.Name, s.Leader.ID.String()), s.Leader.Admin)
 		if err != nil {
 			return err
 		}
@@ -78,9 +78,9 @@ func printStatus(out io.Writer, s *adminapi.Status, now time.Time) error {
 	w := &failing{w: out}
 	switch {
 	case s.Leader != nil && s.Leading:
-		w.printf("This process leads: %s, since %s\n", cmp.Or(s.Leader.Name, s.Leader.ID), ago(now, s.Leader.Since))
+		w.printf("This process leads: %s, since %s\n", cmp.Or(s.Leader.Name, s.Leader.ID.String()), ago(now, s.Leader.Since))
 	case s.Leader != nil:
-		w.printf("Another process leads: %s, at %s\n", cmp.Or(s.Leader.Name, s.Leader.ID), cmp.Or(s.Leader.Admin, "no admin address"))
+		w.printf("Another process leads: %s, at %s\n", cmp.Or(s.Leader.Name, s.Leader.ID.String()), cmp.Or(s.Leader.Admin, "no admin address"))
 	case s.Leading:
 		w.printf("This process leads: it has its store for itself\n")
 	default:
@@ -189,7 +189,7 @@ func printBucket(w *failing, b *adminapi.Bucket, jobs []scheduler.Job, now time.
 	}
 }
 
-// batchBar draws how far a batch is, as far as it is known how many rows it has.
+// batchBar draws the progress of a batch, if its number of rows is known.
 func batchBar(b *adminapi.Batch, rows int64) string {
 	counts := fmt.Sprintf("%s copied, %s compared, %s swept over", commas(b.Copied), commas(b.Verified), commas(b.Searched))
 	if rows <= 0 {
@@ -211,7 +211,7 @@ type mapCmd struct {
 
 type mapShowCmd struct {
 	Bucket string `arg:"" help:"Name of the bucket."`
-	Epoch  uint64 `placeholder:"N" help:"Print the map as it was at this epoch, as far as it is kept."`
+	Epoch  uint64 `placeholder:"N" help:"Print the map of this epoch, if it is still kept."`
 	adminFlags
 }
 
@@ -367,7 +367,7 @@ func wholeMap(ctx context.Context, in wayIn, bucket string, epoch uint64) (m adm
 	return m, nil
 }
 
-// without returns those of a that b has not.
+// without returns the partitions of a that b does not have.
 func without(a, b []adminapi.Partition) []adminapi.Partition {
 	key := func(p *adminapi.Partition) string {
 		return fmt.Sprintf("%q %q %s %s %s %v", p.Start, p.End, p.ID, p.Phase, p.To, p.SweepPending)
@@ -385,17 +385,17 @@ func without(a, b []adminapi.Partition) []adminapi.Partition {
 	return out
 }
 
-// holdFlags are those of pause, resume and abort.
+// holdFlags are the flags of pause, resume and abort.
 type holdFlags struct {
 	Bucket string `arg:"" optional:"" help:"Name of the bucket; without it, all buckets."`
-	DryRun bool   `help:"Only find out whether it could be done."`
+	DryRun bool   `help:"Only check whether it is possible."`
 	adminFlags
 }
 
 type abortCmd struct{ holdFlags }
 
 func (abortCmd) Help() string {
-	return `Drops what was asked for and has not begun. What has begun goes on to its end.`
+	return `Drops requested moves that have not begun. Those that have begun continue to their end.`
 }
 
 // Run aborts.
@@ -417,8 +417,7 @@ func (c *abortCmd) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// tally writes how often what was decided; what is of no interest to people, and what
-// was counted, is left out.
+// tally lists counts by decision, without decisions to do nothing or to count.
 func tally(title string, m map[string]int64) string {
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(m)) {

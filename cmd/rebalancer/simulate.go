@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -10,23 +9,23 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/policysim"
 )
 
-// simulateCmd plays scenarios.
+// simulateCmd runs scenarios.
 type simulateCmd struct {
 	Scenario string  `arg:"" help:"A scenario: one of ${scenarios}, or a file (YAML or JSON)."`
-	Seed     *uint64 `help:"Play it with another seed than its own. The same seed gives the same result."`
-	Planner  string  `enum:",${cutters}" default:"" help:"Cut what is split with another planner than its own: one of ${cutters}."`
-	Format   string  `default:"table" enum:"table,json" help:"How to print the report: table or json."`
+	Seed     *uint64 `help:"Seed, instead of the scenario's. The same seed gives the same result."`
+	Planner  string  `enum:",${cutters}" default:"" help:"Planner of splits, instead of the scenario's: one of ${cutters}."`
+	Format   string  `default:"table" enum:"table,json" help:"Output format: table or json."`
 }
 
 // Help is shown by simulate --help.
 func (simulateCmd) Help() string {
-	return `Plays days or months of many buckets in memory, with the real balancer, counters, forecasts and
-planners, and reports what it cost: rows moved per row written, how many partitions were over
+	return `Simulates days or months of many buckets in memory, with the real balancer, counters, forecasts
+and planners, and reports the cost: rows moved per row written, how many partitions were over
 max_rows and for how long, merges and splits undone (as merges+splits), and reads per listed page.
-docs/policy.md explains scenarios and shows results. It touches nothing.`
+docs/policy.md explains scenarios and shows results. It changes nothing.`
 }
 
-// Run plays a scenario and prints the report.
+// Run runs a scenario and prints the report.
 func (c *simulateCmd) Run(ctx context.Context, std stdio) error {
 	s, known, err := policysim.Builtin(c.Scenario)
 	if !known {
@@ -52,9 +51,7 @@ func (c *simulateCmd) Run(ctx context.Context, std stdio) error {
 		return fmt.Errorf("the scenario did not end: %w", err)
 	}
 	if c.Format == "json" {
-		e := json.NewEncoder(std.out)
-		e.SetIndent("", "  ")
-		return e.Encode(r)
+		return printJSON(std.out, r)
 	}
 	return r.Print(std.out)
 }

@@ -9,11 +9,12 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
-// printSizes writes what is known and thought of each range of a bucket.
+// printSizes prints the size of each range of a bucket and the next decision about it.
 func printSizes(ctx context.Context, std stdio, in wayIn, bucket, format string) error {
 	if format == "json" {
 		return printArray(std.out, bucket, "ranges", func(put func(v any) error) (adminapi.End, error) {
@@ -59,7 +60,7 @@ func printSizes(ctx context.Context, std stdio, in wayIn, bucket, format string)
 	return err
 }
 
-// printArray writes {"bucket":…,"NAME":[…],"epoch":…} as it comes.
+// printArray streams {"bucket":…,"NAME":[…],"epoch":…}.
 func printArray(out io.Writer, bucket, name string, each func(put func(v any) error) (adminapi.End, error)) error {
 	w := &failing{w: out}
 	encode := func(v any) error {
@@ -106,8 +107,8 @@ type recountCmd struct {
 
 func (recountCmd) Help() string {
 	return `Reads all rows of a bucket, or of some ranges, at the pace of --move-rate, corrects the
-counters, and prints by how much they were off (drift), a range as soon as it is counted.
-Ranges that move at present are not counted.
+counters, and prints their drift, each range as soon as it is counted. Ranges that move at
+present are not counted.
 
 ` + rangeHelp + `
 
@@ -117,7 +118,7 @@ Examples:
     rebalancer recount photos --range 2024/..2025/ --format json`
 }
 
-// Run has the ranges counted.
+// Run counts the ranges.
 func (c *recountCmd) Run(ctx context.Context, std stdio) error {
 	spans, err := parseSpans(c.Range)
 	if err != nil {
@@ -127,13 +128,13 @@ func (c *recountCmd) Run(ctx context.Context, std stdio) error {
 	return c.asksLeader(ctx, std, func(ctx context.Context, in wayIn) error {
 		if c.Format == "json" {
 			return printArray(std.out, c.Bucket, "recounts", func(put func(v any) error) (adminapi.End, error) {
-				return in.Recount(ctx, ask, func(r adminapi.Recounted) error { return put(r) })
+				return in.Recount(ctx, ask, func(r balancer.Recounted) error { return put(r) })
 			})
 		}
 		w := &failing{w: std.out}
 		ranges, moving := 0, 0
 		var rows, drift int64
-		_, err := in.Recount(ctx, ask, func(r adminapi.Recounted) error {
+		_, err := in.Recount(ctx, ask, func(r balancer.Recounted) error {
 			where := fmt.Sprintf("[%s, %s)", startText(r.Start), endText(r.End))
 			if r.Moves {
 				moving++
@@ -168,14 +169,14 @@ type layoutCmd struct {
 
 type layoutExportCmd struct {
 	Bucket string `arg:"" help:"Name of the bucket."`
-	Exact  bool   `help:"Count every row, at the pace of --move-rate. Else only partitions of which the counters know nothing are counted."`
+	Exact  bool   `help:"Count every row, at the pace of --move-rate, instead of only partitions of unknown size."`
 	adminFlags
 }
 
 func (layoutExportCmd) Help() string {
-	return `Prints a bucket as planners see it: its partitions, where their rows lie, what is pinned,
-and how fast they are written and grow. docs/planners.md describes the form; it is JSON
-whatever --format says. Fails while ranges move.
+	return `Prints the input of planners: the partitions of a bucket, where their rows lie, pins, and
+rates of writes and growth. docs/planners.md describes the format; it is always JSON. Fails
+while ranges move.
 
 Examples:
 
@@ -199,7 +200,7 @@ func (c *layoutExportCmd) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// fetchLayout asks for a bucket's layout.
+// fetchLayout requests a bucket's layout.
 func fetchLayout(ctx context.Context, in wayIn, bucket string, exact bool) (l plan.Layout, limits plan.Limits, err error) {
 	l.Bucket = bucket
 	end, err := in.Layout(ctx, bucket, exact, func(p plan.Partition) error {

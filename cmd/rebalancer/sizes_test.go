@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
@@ -66,7 +67,7 @@ func TestCommandsThatLookAtSizes(t *testing.T) {
 	require.Contains(t, ok("recount", "b", "--range", "..b"), "930 rows, ")
 	var re struct {
 		Epoch    uint64
-		Recounts []adminapi.Recounted
+		Recounts []balancer.Recounted
 	}
 	require.NoError(t, json.Unmarshal([]byte(ok("recount", "b", "--format", "json")), &re))
 	require.Len(t, re.Recounts, 3)

@@ -3,21 +3,22 @@ package main
 import (
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/dustin/go-humanize"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// movesShown are the most moves in a table unless all are asked for.
+// movesShown is the most moves in a table without --all.
 const movesShown = 40
 
 // barWidth is the length of the longest bar of a histogram.
 const barWidth = 30
 
-// printPlan writes a plan for people to read.
+// printPlan prints a plan as text.
 func printPlan(out io.Writer, l *plan.Layout, limits plan.Limits, p *plan.Plan, shown int) error {
 	w := &failing{w: out}
 	before := plan.NewGrid(l, limits)
@@ -129,7 +130,7 @@ func (f *failing) Write(b []byte) (int, error) {
 
 func (f *failing) printf(format string, args ...any) { fmt.Fprintf(f, format, args...) }
 
-// text makes a name or a key fit for a terminal, whatever its bytes.
+// text escapes a name or a key for a terminal.
 func text(s string) string { return keytext.Format([]byte(s)) }
 
 func percent(part, whole int64) string {
@@ -137,10 +138,4 @@ func percent(part, whole int64) string {
 }
 
 // commas writes a count with its thousands apart.
-func commas(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
+func commas(n int64) string { return humanize.Comma(n) }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
@@ -38,27 +37,27 @@ const (
 
 // verifyCmd checks what a store holds.
 type verifyCmd struct {
-	Bucket  string         `arg:"" optional:"" help:"Bucket to check; all without it, with everything that belongs to none."`
+	Bucket  string         `arg:"" optional:"" help:"Bucket to check; without it all, with partitions that belong to none."`
 	Servers adminapi.Flags `embed:""`
-	Data    string         `placeholder:"DIR" help:"Check this data directory instead, of a listd that does not run."`
+	Data    string         `placeholder:"DIR" help:"Check this data directory, while its listd does not run."`
 	cassandraflags.Flags
 	Lease         time.Duration `default:"3s" help:"Lease of the servers that use the keyspace (with --cassandra)."`
-	Repair        bool          `help:"Mend what can be mended safely, and say what was done."`
+	Repair        bool          `help:"Repair what can be repaired safely, and report it."`
 	Adopt         bool          `help:"After a restore, with all servers ended: as --repair, and copy to where the map says the rows of partitions that no map names, if these are proven to be newer than the map. Each row keeps its timestamp."`
 	AdoptAll      bool          `help:"After a restore, with all servers ended: as --adopt, and without proof, also rows outside of their partition's ranges; take a map with missing nodes back to an older one. Where nothing was restored, deleted rows come back."`
-	Discard       []string      `placeholder:"PARTITION" help:"With --repair: remove this partition, which no map names, though its rows are nowhere else. Repeatable."`
-	SkipOrphans   bool          `help:"Do not look for partitions that nobody names. To find them all partitions are listed, also for one bucket."`
-	RowsPerSecond int           `default:"0" placeholder:"N" help:"Read at most so many rows in a second; 0: as many as possible."`
-	Parallel      int           `default:"4" placeholder:"N" help:"Read so many partitions at once."`
-	StuckAfter    time.Duration `default:"1h" help:"Moves that have not come to their next phase for so long count as stuck."`
+	Discard       []string      `placeholder:"PARTITION" help:"With --repair: remove this partition, which no map names, although its rows are nowhere else. Repeatable."`
+	SkipOrphans   bool          `help:"Do not search for partitions that no map names, which lists all partitions, also for one bucket."`
+	RowsPerSecond int           `default:"0" placeholder:"N" help:"Most rows read per second; 0: no limit."`
+	Parallel      int           `default:"4" placeholder:"N" help:"Partitions read at once."`
+	StuckAfter    time.Duration `default:"1h" help:"Age of a phase from which its move counts as stuck."`
 	Format        string        `default:"text" enum:"text,json" help:"text: a line per finding, for people. json: an object per line, the summary last."`
 	Progress      string        `default:"auto" enum:"auto,plain,none" help:"How to show progress, on standard error: plain lines every ten seconds, none, or auto: a line that changes, on a terminal only."`
 }
 
 // Help is shown by verify --help.
 func (verifyCmd) Help() string {
-	return `It reads the names, the maps and all rows, and tells what is wrong with them, what it means, and what to do. It may run
-while clients write and ranges move: moves under way and sweeps that are pending are reported, but they are no problems.
+	return `It reads the names, the maps and all rows, and reports problems, their meaning and what to do. It may run while clients
+write and ranges move: moves under way and pending sweeps are reported, but are no problems.
 
 Examples:
 
@@ -81,7 +80,7 @@ are nowhere else are deleted rows that came back: --repair --discard PARTITION r
 Exit codes: 0 clean (or all problems are mended); 1 there are problems; 2 something could not be checked.`
 }
 
-// Validate refuses flags that make no sense.
+// Validate checks the flags.
 func (v *verifyCmd) Validate() error {
 	switch {
 	case v.Data != "" && len(v.Cassandra) > 0:
@@ -117,7 +116,7 @@ func (v *verifyCmd) discards() (ids []store.PartitionID, err error) {
 	return ids, nil
 }
 
-// Run checks, prints what it finds, and fails unless all is well.
+// Run checks, prints findings, and fails if there are problems.
 func (v *verifyCmd) Run(ctx context.Context, std stdio) error {
 	out := &findings{w: &failing{w: std.out}, json: v.Format == "json"}
 	check := v.here
@@ -139,7 +138,7 @@ func (v *verifyCmd) Run(ctx context.Context, std stdio) error {
 	return out.w.err
 }
 
-// remote has a listd check.
+// remote checks in a listd.
 func (v *verifyCmd) remote(ctx context.Context, std stdio, out *findings) (sum repair.Summary, err error) {
 	c, err := v.Servers.Client()
 	if err != nil {
@@ -203,7 +202,7 @@ func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum rep
 	return sum, errors.Join(err, s.Close())
 }
 
-// alone works as the one that leads, so that no mover is at work meanwhile.
+// alone runs work as the leader, so that no other process moves ranges meanwhile.
 func (v *verifyCmd) alone(ctx context.Context, regs store.Registers, work func(ctx context.Context) error) error {
 	err := leader.New(regs, leader.Options{Name: rebalance.Name("rebalancer")}).Try(ctx, work)
 	var held *leader.HeldError
@@ -215,15 +214,15 @@ func (v *verifyCmd) alone(ctx context.Context, regs store.Registers, work func(c
 
 func unchecked(err error) error { return daemon.Exit(exitUnchecked, err) }
 
-// open opens what is to be checked.
+// open opens the store to check.
 func (v *verifyCmd) open(ctx context.Context) (store.Store, *listing.Client, error) {
 	if v.Data != "" {
-		// It must not be made by being looked at.
+		// A check must not create it.
 		if _, err := os.Stat(filepath.Join(v.Data, pebblestore.FormatFile)); err != nil {
 			return nil, nil, fmt.Errorf("--data: %s is not a data directory of listd: %w", v.Data, err)
 		}
 		secrecy.Umask()
-		// Tombstones are listd's to collect, by its own flag.
+		// listd collects tombstones, by its own flag.
 		const never = 100 * 365 * 24 * time.Hour
 		s, err := pebblestore.Open(v.Data, pebblestore.Options{TombstoneGrace: never})
 		if err != nil {
@@ -246,6 +245,9 @@ func (v *verifyCmd) open(ctx context.Context) (store.Store, *listing.Client, err
 		return nil, nil, err
 	}
 	clocks, err := countClocks(opening, s)
+	if err == nil && clocks == 0 {
+		err = errors.New("the keyspace has no map clocks: no server was ever started on it, or they are lost")
+	}
 	if err != nil {
 		return nil, nil, errors.Join(err, s.Close())
 	}
@@ -259,21 +261,6 @@ func (v *verifyCmd) open(ctx context.Context) (store.Store, *listing.Client, err
 		return nil, nil, errors.Join(err, s.Close())
 	}
 	return s, c, nil
-}
-
-// countClocks returns how many map clocks a keyspace has, as its servers have
-// --clocks: no other clock may be asked.
-func countClocks(ctx context.Context, s store.Registers) (n int, err error) {
-	for keys, err := range store.KeyPages(ctx, s, store.Clocks) {
-		if err != nil {
-			return 0, err
-		}
-		n += len(keys)
-	}
-	if n == 0 {
-		return 0, errors.New("the keyspace has no map clocks: no server was ever started on it, or they are lost")
-	}
-	return min(n, mapclient.MaxClocks), nil
 }
 
 // findings prints what a check finds.
@@ -326,37 +313,18 @@ func describe(s repair.Summary) string {
 		commas(s.Buckets), commas(s.Partitions), commas(s.Rows), s.Problems, s.Mended, adopted, s.Unchecked)
 }
 
-// showProgress tells how far a check has come until it is stopped.
+// showProgress shows the progress of a check until it is stopped.
 func showProgress(kind string, w io.Writer, now func() repair.Summary) (stop func()) {
-	f, file := w.(*os.File)
-	bar := kind == "auto" && file && term.IsTerminal(int(f.Fd()))
-	if kind != "plain" && !bar {
-		return func() {}
-	}
-	every, show := 10*time.Second, func() { fmt.Fprintf(w, "verify: %s\n", describe(now())) }
-	end := func() {}
-	if bar {
+	switch {
+	case kind == "plain":
+		return daemon.PrintEvery(10*time.Second, w, func() string { return "verify: " + describe(now()) })
+	case kind == "auto" && daemon.Terminal(w):
 		b := progressbar.NewOptions(-1, progressbar.OptionSetWriter(w), progressbar.OptionClearOnFinish())
-		every, show = 200*time.Millisecond, func() { b.Describe(describe(now())) }
-		end = func() { _ = b.Finish() }
-	}
-	quit, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(every)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				show()
-			case <-quit:
-				return
-			}
+		stop := daemon.Every(200*time.Millisecond, func() { b.Describe(describe(now())) })
+		return func() {
+			stop()
+			_ = b.Finish()
 		}
-	}()
-	return func() {
-		close(quit)
-		<-done
-		end()
 	}
+	return func() {}
 }

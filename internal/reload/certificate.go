@@ -32,7 +32,7 @@ func OpenCertificate(certFile, keyFile, clientCAFile string) (*Certificate, erro
 			MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, Certificates: []tls.Certificate{pair},
 		}
 		if len(contents) > 2 {
-			if now.ClientCAs, err = Pool(contents[2]); err != nil {
+			if now.ClientCAs, err = parsePool(contents[2]); err != nil {
 				return fmt.Errorf("%s: %w", clientCAFile, err)
 			}
 			// Clients without one may still use the probes. Without tickets each connection
@@ -48,8 +48,8 @@ func OpenCertificate(certFile, keyFile, clientCAFile string) (*Certificate, erro
 	return c, c.Load()
 }
 
-// Pool parses authorities in PEM.
-func Pool(pem []byte) (*x509.CertPool, error) {
+// parsePool parses authorities in PEM.
+func parsePool(pem []byte) (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
 		return nil, errors.New("it holds no certificate in PEM form")
@@ -73,7 +73,7 @@ func ClientTLS(flag, caFile string) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
-	if c.RootCAs, err = Pool(pem); err != nil {
+	if c.RootCAs, err = parsePool(pem); err != nil {
 		return nil, fmt.Errorf("%s: %s: %w", flag, caFile, err)
 	}
 	return c, nil

@@ -28,7 +28,8 @@ func New(hosts, domains []string) (*Guard, error) {
 	g := &Guard{hosts: map[string]bool{}, cross: http.NewCrossOriginProtection()}
 	for _, h := range hosts {
 		name := canonical(h)
-		bad := strings.ContainsAny(name, "/*@ ") || strings.Contains(name, ":") && !isAddress(name)
+		_, notAddress := netip.ParseAddr(name)
+		bad := strings.ContainsAny(name, "/*@ ") || strings.Contains(name, ":") && notAddress != nil
 		if name == "" || bad && name != anyHost {
 			return nil, fmt.Errorf("%q is not the name of a host like s3.example.com, nor an address, nor %s", h, anyHost)
 		}
@@ -47,7 +48,7 @@ func New(hosts, domains []string) (*Guard, error) {
 // for the page's, but sends the page's name as Host.
 func (g *Guard) CheckHost(r *http.Request) error {
 	name := hostOf(r.Host)
-	if g.any || Loopback(name) || g.hosts[name] {
+	if g.any || loopback(name) || g.hosts[name] {
 		return nil
 	}
 	for _, s := range g.suffixes {
@@ -75,14 +76,9 @@ func (g *Guard) CheckAnyOrigin(r *http.Request) error {
 	return g.CheckOrigin(&changing)
 }
 
-// Loopback reports whether a host's name or address is a loopback one.
-func Loopback(host string) bool {
-	host = canonical(host)
-	if host == "localhost" {
-		return true
-	}
+func loopback(host string) bool {
 	a, err := netip.ParseAddr(host)
-	return err == nil && a.Unmap().IsLoopback()
+	return host == "localhost" || err == nil && a.Unmap().IsLoopback()
 }
 
 // hostOf returns the name or address in a Host header or in an address to dial.
@@ -93,8 +89,8 @@ func hostOf(hostport string) string {
 	return canonical(hostport)
 }
 
-// LoopbackAddress is Loopback of a host that may have a port.
-func LoopbackAddress(hostport string) bool { return Loopback(hostOf(hostport)) }
+// LoopbackAddress reports whether a host's name or address, which may have a port, is a loopback one.
+func LoopbackAddress(hostport string) bool { return loopback(hostOf(hostport)) }
 
 // canonical is the form in which names are compared.
 func canonical(host string) string {
@@ -103,9 +99,4 @@ func canonical(host string) string {
 		host = host[1 : len(host)-1]
 	}
 	return strings.TrimSuffix(host, ".")
-}
-
-func isAddress(host string) bool {
-	_, err := netip.ParseAddr(host)
-	return err == nil
 }

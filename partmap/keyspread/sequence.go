@@ -159,14 +159,7 @@ func (p *sequence) number(key []byte) (n float64) {
 		if at >= len(key) {
 			break
 		}
-		rank, found := 0, false
-		for rank < len(pl.symbols) && pl.symbols[rank] <= key[at] {
-			if pl.symbols[rank] == key[at] {
-				found = true
-				break
-			}
-			rank++
-		}
+		rank, found := slices.BinarySearch(pl.symbols, key[at])
 		if pl.end {
 			rank++
 		}

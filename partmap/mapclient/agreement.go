@@ -11,12 +11,12 @@ import (
 	"github.com/evenkeel/evenkeel/store/record"
 )
 
-// A term is what all processes of a store have to have alike. It is written down in
-// store.Process: its nanoseconds, 8 bytes big-endian.
+// A term is a setting that all processes of a store must share. The register in store.Process
+// has its nanoseconds, 8 bytes big-endian.
 type term struct {
 	key    string
 	form   byte
-	what   string // of the messages
+	what   string // for error messages
 	preset time.Duration
 }
 
@@ -25,18 +25,17 @@ var (
 	skewTerm  = term{key: "clock skew", form: 1, what: "a limit for the skew of clocks", preset: commontime.DefaultLimit}
 )
 
-// AgreeOnLease holds every process of a store to the same lease: the first one
-// writes its own down, and it fails with InvalidArgument for whoever comes with
-// another one. A mover waits for as long as its own lease; a client with a longer
-// one would go on with a map that the mover takes for forgotten.
+// AgreeOnLease makes all processes of a store use the same lease: the first process stores its
+// own, and for any other value it fails with InvalidArgument. A mover waits for the length of its
+// own lease; a client with a longer one could still use an old map after the wait.
 //
-// With change the lease is written over whatever was agreed on. That is only safe
-// while no other process uses the store.
+// With change the lease replaces the stored one. That is safe only while no other process uses
+// the store.
 //
-// It reads at Serial, and what it writes counts only when every data centre has it:
-// else a process in a data centre that lags behind would start with the old lease. So
-// no process starts while Serial can't be had, and it fails with Unavailable or
-// Timeout; also where the change is written, but not acknowledged: then repeat it.
+// It reads at Serial, and acknowledges what it writes in every data centre: otherwise a process
+// in a stale data centre could start with the old lease. So no process starts while Serial is
+// unavailable: it fails with Unavailable or Timeout. It also does if the lease was stored, but
+// not acknowledged; then repeat the call.
 func AgreeOnLease(ctx context.Context, s store.Registers, lease time.Duration, change bool) error {
 	if lease == 0 {
 		lease = DefaultLease
@@ -45,10 +44,9 @@ func AgreeOnLease(ctx context.Context, s store.Registers, lease time.Duration, c
 	return store.Wrap("agree on the lease", err)
 }
 
-// AgreeOnClockSkew does the same for Options.MaxClockSkew, and returns it: what a
-// mover removes it removes at a timestamp above every one that a client may have given
-// out, which its own limit tells. Skew 0 takes what was agreed on, or the default if
-// nothing was: for movers, which have no reason to come with one of their own.
+// AgreeOnClockSkew does the same for Options.MaxClockSkew, and returns it. A mover removes rows
+// at a timestamp above all that clients may have drawn, which it computes from its own skew. With
+// skew 0 it returns the stored skew, or stores the default if there is none.
 func AgreeOnClockSkew(ctx context.Context, s store.Registers, skew time.Duration, change bool) (time.Duration, error) {
 	skew, err := skewTerm.agree(ctx, s, skew, change)
 	return skew, store.Wrap("agree on the skew of clocks", err)
@@ -71,7 +69,10 @@ func (t *term) agree(ctx context.Context, s store.Registers, mine time.Duration,
 				return agreed, t.acknowledge(ctx, s, change || failed != nil)
 			}
 			if !change {
-				return 0, store.Errorf(store.InvalidArgument, "the processes of this store have %s of %v, this one comes with %v: give it theirs; or, to change it for all, end every one of them first", t.what, agreed, mine)
+				return 0, store.Errorf(
+					store.InvalidArgument, "the processes of this store have %s of %v, this one has %v: "+
+						"use the same; or, to change it for all, end all of them first", t.what, agreed, mine,
+				)
 			}
 		case !errors.Is(err, store.NotFound):
 			failed = err
@@ -80,7 +81,8 @@ func (t *term) agree(ctx context.Context, s store.Registers, mine time.Duration,
 			write = t.preset
 		}
 		next := record.Next(rec.Version)
-		failed = s.Swap(ctx, store.Process, []byte(t.key), rec.Version, record.Seal(t.form, next, binary.BigEndian.AppendUint64(nil, uint64(write))))
+		payload := binary.BigEndian.AppendUint64(nil, uint64(write))
+		failed = s.Swap(ctx, store.Process, []byte(t.key), rec.Version, record.Seal(t.form, next, payload))
 		if failed == nil {
 			return write, t.acknowledge(ctx, s, true)
 		}
@@ -88,13 +90,13 @@ func (t *term) agree(ctx context.Context, s store.Registers, mine time.Duration,
 	return 0, failed
 }
 
-// acknowledge makes certain that every later read finds what was written.
+// acknowledge ensures that every later read returns what was written.
 func (t *term) acknowledge(ctx context.Context, s store.Registers, written bool) error {
 	if !written {
 		return nil
 	}
 	_, err := store.Acknowledge(ctx, s, store.Process, []byte(t.key))
-	return store.Wrap("it is written, but not known to be everywhere", err)
+	return store.Wrap("it is stored, but perhaps not in every data centre", err)
 }
 
 func (t *term) decode(rec store.Record) (time.Duration, error) {

@@ -153,7 +153,7 @@ func TestClockSkewIsAgreedOn(t *testing.T) {
 	require.Equal(t, time.Second, agreed(time.Second, false))
 	_, err := mapclient.AgreeOnClockSkew(ctx, s, 2*time.Second, false)
 	require.ErrorIs(t, err, store.InvalidArgument)
-	require.ErrorContains(t, err, "skew of clocks of 1s, this one comes with 2s")
+	require.ErrorContains(t, err, "skew of clocks of 1s, this one has 2s")
 	require.NoError(t, mapclient.AgreeOnLease(ctx, s, time.Minute, false), "the two have nothing to do with each other")
 	require.Equal(t, 2*time.Second, agreed(2*time.Second, true))
 	require.Equal(t, 2*time.Second, agreed(0, true))
@@ -201,7 +201,7 @@ func TestTermsOfADataCentreThatLags(t *testing.T) {
 
 	err = mapclient.AgreeOnLease(ctx, s, time.Second, true)
 	require.ErrorIs(t, err, store.Unavailable)
-	require.ErrorContains(t, err, "not known to be everywhere")
+	require.ErrorContains(t, err, "perhaps not in every data centre")
 	err = mapclient.AgreeOnLease(ctx, s, time.Minute, false)
 	require.ErrorIs(t, err, store.InvalidArgument, "the old lease")
 	require.ErrorIs(t, mapclient.AgreeOnLease(ctx, s, time.Second, true), store.Unavailable, "again")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,20 +14,21 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// announced is an acknowledged bump after the acknowledged swap to an epoch: what
-// a wait counts from.
+// announced records that the swap to a version of the root was acknowledged, and after it a
+// bump. Waits count from the acknowledgement of the bump.
 type announced struct {
 	version store.Version
 	at      wait.Instant
 }
 
-// swapRoot swaps a root in and finds out what became of it. Conflict: it is not
-// applied and never will be. nil: it was applied. Anything else: unknown.
+// swapRoot swaps a root. If the outcome is unknown it reads the root, and retries. nil means
+// that the swap was applied, Conflict that it never will be; any other error leaves the outcome
+// unknown.
 func (n *network) swapRoot(ctx context.Context, id store.BucketID, old store.Version, next store.Record) error {
 	const tries = 4
 	err := n.store.Swap(ctx, store.Roots, id[:], old, next)
 	for try := 1; err != nil && try < tries; try++ {
-		// A Conflict of a repetition may be the work of the first try.
+		// A Conflict of a retry may be due to the first try.
 		if !store.OutcomeUnknown(err) && try == 1 {
 			return err
 		}
@@ -47,14 +49,14 @@ func (n *network) swapRoot(ctx context.Context, id store.BucketID, old store.Ver
 		case now.Epoch > next.Epoch:
 			return store.Errorf(store.Timeout, "outcome unknown: the root is at epoch %d already", now.Epoch)
 		}
-		// Not applied, or not yet. The same swap again: at most one of them can be.
+		// Not applied, or not yet. Of equal swaps at most one is applied.
 		err = n.store.Swap(ctx, store.Roots, id[:], old, next)
 	}
 	return unknownOutcome(err)
 }
 
-// unknownOutcome keeps a Conflict that says nothing certain from being taken at
-// its word.
+// unknownOutcome returns the error of retries. A Conflict does not mean there that the swap was
+// not applied: so it becomes a Timeout.
 func unknownOutcome(err error) error {
 	if err == nil || store.OutcomeUnknown(err) {
 		return err
@@ -62,15 +64,14 @@ func unknownOutcome(err error) error {
 	return store.Errorf(store.Timeout, "outcome unknown: %v", err)
 }
 
-// announce tells clients of a bucket's newest root: acknowledged root, then bump,
-// then acknowledged bump, in this order. It returns the root and the moment from
-// which a wait for the leases below it counts. Only a bump that was made after the
-// root was acknowledged does: a client that answers an earlier one may still have
-// read the root before.
+// announce makes clients reread a bucket's root: it acknowledges the newest root, bumps the
+// clock, and acknowledges the bump, in this order. It returns the root and the instant from
+// which a wait for older leases counts. The bump must follow the acknowledgement of the root:
+// a client that sees an earlier bump may still read the root before.
 func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Root, wait.Instant, error) {
 	b := n.client.epochs.begin(id)
 	defer n.client.epochs.end(b)
-	known := b.newest.Load() // before the read: others may publish what came after it
+	known := b.newest.Load() // before the read: a concurrent call may publish a newer one
 	rec, err := store.Acknowledge(ctx, n.store, store.Roots, id[:])
 	if err != nil {
 		return nil, wait.Instant{}, store.Wrap(fmt.Sprintf("acknowledge the root of bucket %s", id), err)
@@ -90,16 +91,15 @@ func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Roo
 	}
 	at, err := n.clock(root.Clock).bump(ctx, id)
 	if err != nil {
-		n.counts.bumpFailures.Add(1)
+		n.counts.add(&n.counts.BumpFailures)
 		return nil, wait.Instant{}, err
 	}
 	b.announced.Store(&announced{version: root.Version(), at: at})
 	return root, at, nil
 }
 
-// wait returns when no lease below the bucket's present epoch is alive anywhere.
-// Whoever does not know of an acknowledged bump for that epoch makes one, and
-// waits anew.
+// wait returns when no process has a valid lease below the bucket's present epoch. Unless this
+// process knows of an acknowledged bump for that epoch, it makes one, and waits the full time.
 func (n *network) wait(ctx context.Context, id store.BucketID) error {
 	_, since, err := n.announce(ctx, id)
 	if err != nil {
@@ -113,8 +113,8 @@ func (n *network) wait(ctx context.Context, id store.BucketID) error {
 			return nil
 		}
 		if left > full {
-			// A clock was set back beyond the beginning. To wait from this later
-			// moment on is as good, and shorter than to wait for it to come back.
+			// A clock was set back to before since. Waiting from now on is as safe, and shorter
+			// than waiting until the clock is back.
 			since, left = now, full
 		}
 		if err := wait.Sleep(ctx, left); err != nil {
@@ -123,22 +123,22 @@ func (n *network) wait(ctx context.Context, id store.BucketID) error {
 	}
 }
 
-// bumps groups the bumps of a clock that a process makes at the same time.
+// bumps groups concurrent bumps of a clock by this process.
 type bumps struct {
 	mu      sync.Mutex
-	next    *bumpGroup // not begun yet
+	next    *bumpGroup // not started
 	running bool
 }
 
 type bumpGroup struct {
 	ids  []store.BucketID
 	done chan struct{}
-	at   wait.Instant // when it was acknowledged
+	at   wait.Instant // of the acknowledgement
 	err  error
 }
 
-// bump raises the clock for a bucket and returns the moment at which that was
-// acknowledged. What counts is begun after the call.
+// bump increments the clock for a bucket, in a group that starts after the call, and returns the
+// instant of the acknowledgement.
 func (k *clock) bump(ctx context.Context, id store.BucketID) (wait.Instant, error) {
 	k.bumps.mu.Lock()
 	g := k.bumps.next
@@ -178,9 +178,9 @@ func (k *clock) runBumps() {
 	}
 }
 
-// raise bumps a clock for some buckets and returns the moment at which that was
-// acknowledged. Any error of a swap is an unknown outcome: only a value above one
-// read at Serial after the call began counts, and only if it names the buckets.
+// raise bumps a clock for some buckets and returns the instant of the acknowledgement. Every
+// error of a swap leaves its outcome unknown. So a bump counts as made once the clock names the
+// buckets above the value that was read at Serial when the call began.
 func (n *network) raise(ctx context.Context, number uint32, ids []store.BucketID) (wait.Instant, error) {
 	const tries, patience = 20, 10 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -200,11 +200,11 @@ func (n *network) raise(ctx context.Context, number uint32, ids []store.BucketID
 	return n.now(), nil
 }
 
-// raising is how far the bump of a clock has come.
+// raising is the progress of the bump of a clock.
 type raising struct {
 	began bool
-	since uint64 // the value at Serial when it began
-	until uint64 // the value that has to be acknowledged; 0: none is known
+	since uint64 // the value at Serial at the beginning
+	until uint64 // the value to acknowledge; 0: not known
 }
 
 func (r *raising) once(ctx context.Context, n *network, number uint32, ids []store.BucketID) error {
@@ -216,13 +216,13 @@ func (r *raising) once(ctx context.Context, n *network, number uint32, ids []sto
 		if !r.began {
 			r.began, r.since = true, c.value
 		}
-		if !c.namesAll(ids, r.since) {
+		if slices.ContainsFunc(ids, func(id store.BucketID) bool { return !c.names(id, r.since) }) {
 			c = c.bumped(ids...)
 			if err := n.store.Swap(ctx, store.Clocks, clockKey(number), v, encodeClock(record.Next(v), c)); err != nil {
 				return err
 			}
 		}
-		n.counts.bumps.Add(1)
+		n.counts.add(&n.counts.Bumps)
 		r.until = c.value
 	}
 	rec, err := store.Acknowledge(ctx, n.store, store.Clocks, clockKey(number))

@@ -25,9 +25,6 @@ type Options struct {
 	// CacheBytes bounds the memory of decoded segments and index nodes, of all buckets
 	// together, default 64 MiB.
 	CacheBytes int64
-	// RootBytes bounds the memory of decoded roots, default 32 MiB. Buckets with live
-	// leases are never evicted and may exceed it.
-	RootBytes int64
 	// Now is the wall clock, default time.Now.
 	Now func() time.Time
 	// Lease is the length of leases of the network form, default 3 s. All clients and
@@ -49,6 +46,10 @@ type Options struct {
 	// for repeatable tests.
 	Jitter func() float64
 }
+
+// rootBytes bounds the memory of decoded roots. Buckets with live leases are never evicted and
+// may exceed it.
+const rootBytes = 32 << 20
 
 // ErrClosing and ErrDeleted are the reasons why a bucket gives no lease.
 var (
@@ -86,9 +87,6 @@ func NewEmbedded(s Store, o Options) *Client {
 	if o.CacheBytes <= 0 {
 		o.CacheBytes = 64 << 20
 	}
-	if o.RootBytes <= 0 {
-		o.RootBytes = 32 << 20
-	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -99,7 +97,7 @@ func NewEmbedded(s Store, o Options) *Client {
 		store:  s,
 		opts:   o,
 		nodes:  nodes{store: s, cache: newLRU[store.NodeID, *slot](o.CacheBytes)},
-		epochs: epochs{buckets: newLRU[store.BucketID, *bucket](o.RootBytes)},
+		epochs: epochs{buckets: newLRU[store.BucketID, *bucket](rootBytes)},
 	}
 }
 
@@ -144,14 +142,16 @@ func (c *Client) Acquire(ctx context.Context, id store.BucketID) (*Lease, error)
 		}
 		return &Lease{c: c, epoch: e, proof: p}, nil
 	}
-	e, err := c.epochs.acquire(id)
+	var e *epoch
+	var err error
+	if b, ok := c.epochs.buckets.peek(id); ok {
+		e, err = c.epochs.lease(b)
+	}
+	if e == nil && err == nil {
+		e, err = c.acquireCold(ctx, id)
+	}
 	if err != nil {
 		return nil, err
-	}
-	if e == nil {
-		if e, err = c.acquireCold(ctx, id); err != nil {
-			return nil, err
-		}
 	}
 	return &Lease{c: c, epoch: e}, nil
 }

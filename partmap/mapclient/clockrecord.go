@@ -10,34 +10,32 @@ import (
 	"github.com/evenkeel/evenkeel/store/record"
 )
 
-// A map clock's register (store.Clocks, by its number, 4 bytes big-endian) holds
-// the clock's value and the buckets of its last bumps. store/record seals it:
-// with the register's own epoch and token, so that a torn read shows.
+// A map clock is a register in store.Clocks; its key is its number, 4 bytes big-endian.
 //
-// clockForm is the version of the payload: value (8 bytes, big-endian), then the
-// 16 bytes of each bucket, the oldest bump first.
+// clockForm is the version of the payload (see store/record): the value (8 bytes, big-endian),
+// then the 16 bytes of each bucket of the last bumps, the oldest first.
 const clockForm = 1
 
-// ringSize is how many bumps a clock remembers.
+// ringSize is the number of bumps that a clock has the buckets of.
 const ringSize = 256
 
-// mapClock is what the register of a map clock says.
+// mapClock is the content of a map clock.
 type mapClock struct {
-	// value is how many bumps there were: it grows by one per bucket bumped.
+	// value is the number of bumps.
 	value uint64
-	// ring names the buckets of the last bumps, the newest last: the last one
-	// brought the clock to value, the one before it to value-1, and so on.
+	// ring has the buckets of the last bumps, the newest last: the last bump made the value, the
+	// one before it value-1, and so on.
 	ring []store.BucketID
 }
 
-// bumped returns the clock after bumps of these buckets. It shares no memory.
+// bumped returns the clock after one bump for each bucket, in new memory.
 func (c mapClock) bumped(ids ...store.BucketID) mapClock {
 	ring := make([]store.BucketID, 0, len(c.ring)+len(ids))
 	ring = append(append(ring, c.ring...), ids...)
 	return mapClock{value: c.value + uint64(len(ids)), ring: ring[max(0, len(ring)-ringSize):]}
 }
 
-// names reports whether a bump after the clock stood at since names the bucket.
+// names reports whether the ring has a bump for the bucket above the value since.
 func (c mapClock) names(id store.BucketID, since uint64) bool {
 	for i := len(c.ring) - 1; i >= 0; i-- {
 		if c.value-uint64(len(c.ring)-1-i) <= since {
@@ -50,23 +48,13 @@ func (c mapClock) names(id store.BucketID, since uint64) bool {
 	return false
 }
 
-// namesAll reports whether it names all of them.
-func (c mapClock) namesAll(ids []store.BucketID, since uint64) bool {
-	for _, id := range ids {
-		if !c.names(id, since) {
-			return false
-		}
-	}
-	return true
-}
-
-// mayConcern reports whether the bucket may have been bumped after the clock
-// stood at since: it was, or the ring does not reach back so far.
+// mayConcern reports whether there may be a bump for the bucket above the value since: there is
+// one, or the ring does not reach back to since.
 func (c mapClock) mayConcern(id store.BucketID, since uint64) bool {
 	return since+uint64(len(c.ring)) < c.value || c.names(id, since)
 }
 
-// encodeClock makes the register's record at version v.
+// encodeClock returns the record of a clock at version v.
 func encodeClock(v store.Version, c mapClock) store.Record {
 	payload := binary.BigEndian.AppendUint64(make([]byte, 0, 8+16*len(c.ring)), c.value)
 	for _, id := range c.ring {
@@ -75,8 +63,7 @@ func encodeClock(v store.Version, c mapClock) store.Record {
 	return record.Seal(clockForm, v, payload)
 }
 
-// decodeClock reads a register's record. It fails with Corrupt, or with
-// Unavailable where the record is torn.
+// decodeClock fails with Corrupt, or with Unavailable where the record is torn.
 func decodeClock(rec store.Record) (c mapClock, err error) {
 	payload, err := record.Open(clockForm, rec)
 	if err != nil {
@@ -99,8 +86,8 @@ func decodeClock(rec store.Record) (c mapClock, err error) {
 
 func clockKey(number uint32) []byte { return binary.BigEndian.AppendUint32(nil, number) }
 
-// readClock reads a clock. A row that is missing is Unavailable, never a clock at
-// zero: whoever took it for one would renew leases that have long been waited for.
+// readClock reads a clock. A missing row is Unavailable, and not a clock at zero: that would
+// renew leases for which a mover has waited already.
 func readClock(ctx context.Context, s store.Registers, number uint32, l store.Level) (mapClock, store.Version, error) {
 	const tries = 3 // of reading a torn record
 	for try := 1; ; try++ {
@@ -121,10 +108,9 @@ func readClock(ctx context.Context, s store.Registers, number uint32, l store.Le
 
 func clockName(number uint32) string { return fmt.Sprintf("map clock %d", number) }
 
-// InitClocks makes the map clocks number 0 to n-1 where they do not exist. It may
-// be repeated, by several at once, and with a larger n later: a bucket keeps the
-// clock that it got. It fails with InvalidArgument, or with what the store says;
-// then it is to be called again.
+// InitClocks creates the map clocks 0 to n-1 where they are missing. It may be repeated,
+// concurrently, and with a larger n later: a bucket keeps its clock. It fails with
+// InvalidArgument, or with an error of the store, after which it must be repeated.
 func InitClocks(ctx context.Context, s store.Registers, n int) error {
 	if n < 1 || n > MaxClocks {
 		return store.Errorf(store.InvalidArgument, "%d map clocks: 1 to %d", n, MaxClocks)
@@ -140,7 +126,7 @@ func InitClocks(ctx context.Context, s store.Registers, n int) error {
 func initClock(ctx context.Context, s store.Registers, number uint32) error {
 	const tries = 4
 	var err error
-	level := store.Local // so that a process starts also while Serial is away
+	level := store.Local // so that processes start while Serial is unavailable
 	for range tries {
 		_, err = s.Read(ctx, store.Clocks, clockKey(number), level)
 		level = store.Serial
@@ -150,7 +136,7 @@ func initClock(ctx context.Context, s store.Registers, number uint32) error {
 		if !errors.Is(err, store.NotFound) {
 			continue
 		}
-		// Where a replica only lags, the swap meets the clock: Conflict.
+		// If the replica was only stale, the swap fails with Conflict.
 		first := record.Next(store.Version{})
 		err = s.Swap(ctx, store.Clocks, clockKey(number), store.Version{}, encodeClock(first, mapClock{}))
 		if err == nil || errors.Is(err, store.Conflict) {
@@ -160,8 +146,8 @@ func initClock(ctx context.Context, s store.Registers, number uint32) error {
 	return err
 }
 
-// CheckClock reads a map clock at Serial and reports what is wrong with it:
-// NotFound where it is missing, Corrupt where it is damaged.
+// CheckClock reads a map clock at Serial. It fails with NotFound if the clock is missing, with
+// Corrupt if it is damaged.
 func CheckClock(ctx context.Context, s store.Registers, number uint32) error {
 	rec, err := s.Read(ctx, store.Clocks, clockKey(number), store.Serial)
 	if err == nil {

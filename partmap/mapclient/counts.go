@@ -1,6 +1,6 @@
 package mapclient
 
-import "sync/atomic"
+import "sync"
 
 // Counts are counters of a client of the network form.
 type Counts struct {
@@ -17,7 +17,15 @@ type Counts struct {
 }
 
 type counters struct {
-	polls, retries, pollFailures, renewals, roots, refused, bumps, bumpFailures atomic.Int64
+	mu sync.Mutex
+	Counts
+}
+
+// add increments one of the counters.
+func (c *counters) add(n *int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	*n++
 }
 
 // Counts returns the counters; all are zero in the embedded form.
@@ -25,10 +33,7 @@ func (c *Client) Counts() Counts {
 	if c.net == nil {
 		return Counts{}
 	}
-	n := &c.net.counts
-	return Counts{
-		Polls: n.polls.Load(), Retries: n.retries.Load(), Failures: n.pollFailures.Load(),
-		Renewals: n.renewals.Load(), RootReads: n.roots.Load(), Refused: n.refused.Load(),
-		Bumps: n.bumps.Load(), BumpFailures: n.bumpFailures.Load(),
-	}
+	c.net.counts.mu.Lock()
+	defer c.net.counts.mu.Unlock()
+	return c.net.counts.Counts
 }

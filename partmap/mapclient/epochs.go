@@ -2,6 +2,7 @@ package mapclient
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 
 	"github.com/evenkeel/evenkeel/partmap"
@@ -49,12 +50,6 @@ type epoch struct {
 	proof atomic.Pointer[poll]
 }
 
-func (b *bucket) touch() {
-	if !b.used.Load() {
-		b.used.Store(true)
-	}
-}
-
 func (b *bucket) mark() *atomic.Bool { return &b.used }
 func (b *bucket) size() int64        { return b.bytes }
 
@@ -75,30 +70,14 @@ func (b *bucket) evict() bool {
 
 // prune drops the older epochs that have no leases left.
 func (b *bucket) prune() {
-	kept := b.older[:0]
-	for _, e := range b.older {
-		if e.leases.Load() > 0 {
-			kept = append(kept, e)
-		}
-	}
-	clear(b.older[len(kept):])
-	b.older = kept
+	b.older = slices.DeleteFunc(b.older, func(e *epoch) bool { return e.leases.Load() <= 0 })
 }
 
 const bucketBytes = 192
 
-// acquire takes a lease on the newest epoch, if one is in memory.
-func (t *epochs) acquire(id store.BucketID) (*epoch, error) {
-	b, ok := t.buckets.peek(id)
-	if !ok {
-		return nil, nil
-	}
-	return t.lease(b)
-}
-
 // lease takes a lease on the newest epoch of a bucket; nil: it has none.
 func (t *epochs) lease(b *bucket) (*epoch, error) {
-	b.touch()
+	touch(&b.used)
 	for {
 		e := b.newest.Load()
 		if e == nil {

@@ -31,7 +31,7 @@ func TestNoLeaseOutlivesItsWait(t *testing.T) {
 	for range 4 {
 		lessees.Go(func() {
 			for !stop.Load() {
-				e, err := es.acquire(id)
+				e, err := es.lease(b)
 				if e == nil || err != nil {
 					bad.Add(1)
 					return

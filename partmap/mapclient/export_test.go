@@ -7,6 +7,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
+// LimitRoots bounds the memory of decoded roots.
+func LimitRoots(c *Client, bytes int64) { c.epochs.buckets.limit = bytes }
+
 // StampAnswers makes a deliberate mistake: leases count from the answer of a poll.
 func StampAnswers(c *Client) {
 	c.net.ask = func(ctx context.Context, number uint32) (*poll, error) {

@@ -6,25 +6,23 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// A suspended machine stops its monotonic clock, a step turns its wall clock: so a
-// lease is over with the first of them, a wait only with both.
+// The monotonic clock stops while the machine is suspended; the wall clock may be set. So a lease
+// ends when either clock says so, and a wait when both do.
 
-// leaseOver reports whether a lease counted from since has run out at now.
+// leaseOver reports whether a lease that counts from since has ended.
 func leaseOver(since, now wait.Instant, lease time.Duration) bool {
 	_, most := now.Since(since)
 	return most >= lease
 }
 
-// waitLeft is how much of a wait counted from since there is left at now; the
-// wait is over when nothing is.
+// waitLeft returns the rest of a wait that counts from since; 0 or less: it has ended.
 func waitLeft(since, now wait.Instant, full time.Duration) time.Duration {
 	least, _ := now.Since(since)
 	return full - least
 }
 
-// waitFor is how long a mover waits for leases: with a margin for clocks that run
-// at different speeds, and for what lies between a look at the clock and the
-// act that it allows.
+// waitFor returns how long a mover waits for leases. The margin is for clocks that run at different
+// speeds, and for the time between the check of a lease and the use of it.
 func waitFor(lease time.Duration) time.Duration {
 	return lease + lease/100 + 100*time.Millisecond
 }

@@ -208,7 +208,8 @@ func TestStatesThatGiveNoLease(t *testing.T) {
 // waited for; and a bucket without leases is forgotten and read anew.
 func TestLeasedBucketIsNotForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 3, mapclient.Options{RootBytes: 1})
+		w := newWorld(t, 3, mapclient.Options{})
+		mapclient.LimitRoots(w.Client, 1)
 		crowd := func() {
 			for range 300 {
 				id := store.BucketID(uuid.New())
@@ -248,7 +249,8 @@ func TestLeasedBucketIsNotForgotten(t *testing.T) {
 // it, when the bucket would have been forgotten but for the read.
 func TestSlowReadBringsNoOldEpochBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 3, mapclient.Options{RootBytes: 1})
+		w := newWorld(t, 3, mapclient.Options{})
+		mapclient.LimitRoots(w.Client, 1)
 		change := w.rehome(nil)
 		other := store.BucketID(uuid.New())
 		_, err := w.Create(w.ctx, other, nil) // forgets the first

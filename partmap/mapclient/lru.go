@@ -21,6 +21,13 @@ type lru[K comparable, V item] struct {
 	limit int64
 }
 
+// touch sets a mark. It writes only the first time, so that readers share the cache line.
+func touch(mark *atomic.Bool) {
+	if !mark.Load() {
+		mark.Store(true)
+	}
+}
+
 // item is what an lru needs of its values.
 type item interface {
 	// mark returns the mark that users of the item set.

@@ -172,17 +172,15 @@ func TestNodesAreCounted(t *testing.T) {
 
 // TestPresets: what holds where nothing is said, or nothing that makes sense.
 func TestPresets(t *testing.T) {
-	for _, o := range []Options{{}, {CacheBytes: -1, RootBytes: -1}} {
+	for _, o := range []Options{{}, {CacheBytes: -1}} {
 		c := NewEmbedded(nil, o)
 		require.EqualValues(t, 67_108_864, c.opts.CacheBytes)
-		require.EqualValues(t, 33_554_432, c.opts.RootBytes)
 		require.Equal(t, c.opts.CacheBytes, c.nodes.cache.limit)
-		require.Equal(t, c.opts.RootBytes, c.epochs.buckets.limit)
+		require.EqualValues(t, 33_554_432, c.epochs.buckets.limit)
 		require.WithinDuration(t, time.Now(), c.opts.Now(), time.Hour)
 		require.NotEqual(t, c.opts.NewID(), c.opts.NewID())
 	}
 	require.EqualValues(t, 1, NewEmbedded(nil, Options{CacheBytes: 1}).opts.CacheBytes)
-	require.EqualValues(t, 1, NewEmbedded(nil, Options{RootBytes: 1}).opts.RootBytes)
 	c, err := NewNetwork(nil, Options{})
 	require.NoError(t, err)
 	require.Equal(t, 3*time.Second, c.net.lease)

@@ -89,7 +89,8 @@ func TestBucketMemoryIsBounded(t *testing.T) {
 		t.Skip("many buckets")
 	}
 	const n, bound = 15_000, 4 << 20
-	c := mapclient.NewEmbedded(everyBucket{}, mapclient.Options{RootBytes: bound})
+	c := mapclient.NewEmbedded(everyBucket{}, mapclient.Options{})
+	mapclient.LimitRoots(c, bound)
 	before := mapbench.Heap()
 	kept := visitBuckets(t, c, n, n+1)
 	kept = append(kept, visitBuckets(t, c, n, 1000)...)

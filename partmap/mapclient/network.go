@@ -15,7 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Limits and presets of the network form.
+// Defaults and limits of the options of the network form.
 const (
 	DefaultLease  = 3 * time.Second
 	MinLease      = 50 * time.Millisecond
@@ -24,16 +24,15 @@ const (
 	MaxClocks     = 1 << 16
 )
 
-// Join makes what the processes of a store share, where it is missing, agrees with it on
-// the terms of o, and returns a client: what a process does at its start. change has the
-// store take this process's terms; every other process has to have ended before. It fails
-// like InitClocks, AgreeOnLease, AgreeOnClockSkew and NewNetwork.
+// Join is how a process starts to use a store that it shares with others: it creates missing
+// map clocks, checks that its lease and clock skew equal those of the other processes, and
+// returns a client. With change the terms of o replace the stored ones; all other processes
+// must have ended. It fails like InitClocks, AgreeOnLease, AgreeOnClockSkew and NewNetwork.
 func Join(ctx context.Context, s Store, o Options, change bool) (*Client, error) {
 	if o.Clocks == 0 {
 		o.Clocks = DefaultClocks
 	}
-	// Every process makes them: it is cheap where they are there, and one step less for
-	// whoever lays out a store.
+	// Every process does this: it is cheap if the clocks exist, and saves a setup step.
 	if err := InitClocks(ctx, s, o.Clocks); err != nil {
 		return nil, err
 	}
@@ -47,9 +46,8 @@ func Join(ctx context.Context, s Store, o Options, change bool) (*Client, error)
 	return NewNetwork(s, o)
 }
 
-// NewNetwork makes a client whose leases hold for a time, for stores that many
-// processes share: each has a client of its own. The store's map clocks have to
-// be there (InitClocks). It polls those that it uses until Close. It fails with
+// NewNetwork makes a client of the network form, one per process. The store must have its map
+// clocks (InitClocks). The client polls those that it uses until Close. It fails with
 // InvalidArgument where an option is out of bounds.
 func NewNetwork(s Store, o Options) (*Client, error) {
 	if o.Lease == 0 {
@@ -88,13 +86,13 @@ func NewNetwork(s Store, o Options) (*Client, error) {
 	return c, nil
 }
 
-// Above returns a timestamp above every one that a client of the store has given out
-// until now, for what has to hide writes that arrive late. It fails with Unavailable
-// or Timeout where the time is not known.
+// Above returns a timestamp above all that clients of the store have drawn until now, for
+// removals that must hide late writes. It fails with Unavailable or Timeout where the time is
+// unknown.
 //
-// In the embedded form, where nothing arrives late, and over a store whose servers have
-// no clocks it is the wall clock: that may have been set back, so add what is known of
-// the rows.
+// In the embedded form, which has no late writes, and over a store whose servers have no
+// clocks, it returns the wall clock. That may have been set back: callers must also take the
+// timestamps of the rows into account.
 func (c *Client) Above(ctx context.Context) (store.Timestamp, error) {
 	if clock := c.Time(); clock != nil {
 		return clock.Above(ctx)
@@ -102,26 +100,27 @@ func (c *Client) Above(ctx context.Context) (store.Timestamp, error) {
 	return store.Timestamp(c.opts.Now().UnixMicro()), nil
 }
 
-// network keeps the leases of the network form (the protocol's section "Map
-// clocks, leases, acknowledgement, waits").
+// network has the state of the network form (docs/protocol.md, "Map clocks, leases,
+// acknowledgement, waits").
 //
-// A root may be acted on for the time of a lease, counted from the moment at which
-// the read of the clock value was sent under which the root was read. So each
-// epoch remembers the poll under which its root was last proven to be the newest:
-// read after it, or not named by any bump between an older such poll and it. A
-// mover swaps the root, then bumps the clock, then waits: polls sent after the
-// bump was acknowledged name the bucket, and what was proven by those sent
-// before is over when the wait is.
+// A poll proves that a root is the newest if the root was read after the poll was sent, or if
+// an older poll has proven it and no bump between the two polls names the bucket. The root may
+// be used for the length of a lease from the time at which the poll was sent, so each epoch
+// keeps the latest poll that proves it.
+//
+// A mover swaps the root, bumps the clock, and then waits. Polls that are sent after the
+// acknowledgement of the bump name the bucket; leases from polls that were sent earlier end
+// before the wait does.
 type network struct {
 	client *Client
 	store  Store
 	lease  time.Duration
 	now    func() wait.Instant
 	jitter func() float64 // 0 to 1
-	pauses wait.Backoff   // before a swap or a bump is tried again
-	// ask reads a clock once; askClock.
+	pauses wait.Backoff   // before retries of swaps and bumps
+	// ask is askClock, except in a test of a mistake in it.
 	ask func(ctx context.Context, number uint32) (*poll, error)
-	// time is nil where the store's servers have no wall clocks.
+	// time is nil if the store's servers have no wall clocks.
 	time *commontime.Clock
 
 	ctx     context.Context // ends with Close
@@ -129,15 +128,15 @@ type network struct {
 	work    sync.WaitGroup
 	roots   shared // reads of roots, by bucket
 	counts  counters
-	mu      sync.Mutex // guards clocks and closed
+	mu      sync.Mutex // guards clocks and stopped
 	clocks  map[uint32]*clock
 	stopped bool
 }
 
 var errClosed = store.Errorf(store.Unavailable, "the map client is closed")
 
-// Close ends the polls, and with them after the time of a lease all leases. The
-// embedded form has nothing to close.
+// Close ends the polls; leases end within the length of a lease. In the embedded form it does
+// nothing.
 func (c *Client) Close() {
 	if c.net == nil {
 		return
@@ -152,9 +151,8 @@ func (c *Client) Close() {
 	c.net.work.Wait()
 }
 
-// Time returns the common time of the store's servers, from which writers take
-// timestamps; nil in the embedded form, and over a store whose servers have no
-// clocks. It ends with Close.
+// Time returns the common time of the store's servers, the source of timestamps, until Close.
+// It is nil in the embedded form, and over a store whose servers have no clocks.
 func (c *Client) Time() *commontime.Clock {
 	if c.net == nil {
 		return nil
@@ -162,7 +160,7 @@ func (c *Client) Time() *commontime.Clock {
 	return c.net.time
 }
 
-// start runs f in the background until Close, or reports that it is too late.
+// start runs f in the background, or returns false after Close, which waits for f.
 func (n *network) start(f func()) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -172,11 +170,11 @@ func (n *network) start(f func()) bool {
 	return !n.stopped
 }
 
-// alive reports whether what was proven under a poll may still be acted on.
+// alive reports whether leases from a poll are still valid.
 func (n *network) alive(p *poll) bool { return p != nil && !leaseOver(p.sent, n.now(), n.lease) }
 
-// clockOf is the clock of a bucket that is yet to be created. Of one that exists
-// it is a guess, right as long as the number of clocks stays.
+// clockOf returns the clock of a new bucket. For an existing one it is a guess, wrong if the
+// number of clocks has changed since.
 func (n *network) clockOf(id store.BucketID) uint32 {
 	return uint32(xxhash.Sum64(id[:]) % uint64(n.client.opts.Clocks))
 }
@@ -187,29 +185,29 @@ func (n *network) acquire(ctx context.Context, id store.BucketID) (*epoch, *poll
 		if e := b.newest.Load(); e != nil && e.refused == nil {
 			p := e.proof.Load()
 			if p != nil && p.clock.latest.Load() == p && n.alive(p) {
-				b.touch()
-				p.clock.touch()
+				touch(&b.used)
+				touch(&p.clock.used)
 				return e, p, nil
 			}
 		}
 	}
 	e, p, err := n.prove(ctx, id)
 	if err != nil {
-		n.counts.refused.Add(1)
+		n.counts.add(&n.counts.Refused)
 	}
 	return e, p, err
 }
 
-// prove is acquire where something has to be looked at, or read.
+// prove is acquire if the cached epoch is not proven by the latest poll.
 func (n *network) prove(ctx context.Context, id store.BucketID) (*epoch, *poll, error) {
 	b := n.client.epochs.begin(id)
 	defer n.client.epochs.end(b)
-	b.touch()
-	const tries = 5 // a guess of the clock that was wrong, a swap meanwhile
+	touch(&b.used)
+	const tries = 5 // for a wrong guess of the clock, and for swaps meanwhile
 	for range tries {
 		e := b.newest.Load()
 		if e != nil && e.root.State == partmap.Deleted {
-			return nil, nil, e.refused // it will never be anything else
+			return nil, nil, e.refused // final
 		}
 		number := n.clockOf(id)
 		if e != nil {
@@ -235,30 +233,26 @@ func (n *network) prove(ctx context.Context, id store.BucketID) (*epoch, *poll, 
 	return nil, nil, store.Errorf(store.Unavailable, "bucket %s: no map could be proven to be the newest; try again", id)
 }
 
-// renew proves an epoch by a later poll, if that poll has no news of the bucket.
+// renew proves an epoch by a later poll, if no bump since the older poll may concern the bucket.
 func (n *network) renew(e *epoch, p *poll) bool {
 	was := e.proof.Load()
 	switch {
 	case was == nil:
-		return false // read at Serial, or swapped: not yet seen at Local
+		return false // known by a read at Serial or a swap, not yet by a read at Local
 	case was == p:
 		return true
 	case was.clock != p.clock || was.line != p.line || p.mapClock.mayConcern(e.root.Bucket, was.mapClock.value):
 		return false
 	case e.root.State == partmap.Closing:
-		return false // back in a moment; a bump of that may never have come
+		return false // it may soon be open again, and the bump of that may be missing
 	}
-	e.prove(was, p)
-	n.counts.renewals.Add(1)
+	e.proof.CompareAndSwap(was, p)
+	n.counts.add(&n.counts.Renewals)
 	return true
 }
 
-// prove replaces an epoch's proof, unless somebody else has.
-func (e *epoch) prove(was, p *poll) { e.proof.CompareAndSwap(was, p) }
-
-// refresh reads the root of a bucket under a poll. Callers at the same time share
-// one read; so what they get may be proven by another poll, or by none, and they
-// look again.
+// refresh reads the root of a bucket after a poll. Concurrent callers share one read. So the
+// root may be proven by another poll, or by none, and the caller must check.
 func (n *network) refresh(ctx context.Context, id store.BucketID, p *poll) error {
 	_, err := n.roots.do(ctx, string(id[:]), fmt.Sprintf("read the root of bucket %s", id), func() (any, error) {
 		ctx, cancel := context.WithTimeout(n.ctx, n.lease)
@@ -271,11 +265,11 @@ func (n *network) refresh(ctx context.Context, id store.BucketID, p *poll) error
 func (n *network) read(ctx context.Context, id store.BucketID, p *poll) error {
 	b := n.client.epochs.begin(id)
 	defer n.client.epochs.end(b)
-	n.counts.roots.Add(1)
+	n.counts.add(&n.counts.RootReads)
 	r, err := n.client.readRoot(ctx, id, store.Local)
 	if err != nil {
 		if store.KindOf(err) == store.NotFound {
-			// Roots are never removed: a replica lacks it.
+			// Roots are never removed: the replica is stale.
 			err = store.Errorf(store.Unavailable, "its root is missing: %w", err)
 		}
 		return err
@@ -284,11 +278,11 @@ func (n *network) read(ctx context.Context, id store.BucketID, p *poll) error {
 	if e.root.Epoch == r.Epoch && e.root.Token != r.Token {
 		return store.Errorf(store.Corrupt, "the root of bucket %s changed without a swap at epoch %d", id, r.Epoch)
 	}
-	// A lower epoch than is known proves nothing: nobody goes back to it, and the
-	// known one is proven when a read at this level shows it.
+	// A lower epoch than the known one proves nothing. The known one is proven once a read at
+	// Local returns it.
 	if was := e.proof.Load(); e.root.Epoch == r.Epoch && r.Clock == p.clock.number &&
 		(was == nil || was.mapClock.value <= p.mapClock.value) {
-		e.prove(was, p)
+		e.proof.CompareAndSwap(was, p)
 	}
 	return nil
 }

@@ -57,9 +57,7 @@ func (l links) get(i int) *node {
 	if s == nil {
 		return nil
 	}
-	if !s.used.Load() {
-		s.used.Store(true)
-	}
+	touch(&s.used)
 	return s.node.Load()
 }
 
@@ -83,36 +81,38 @@ const loadTimeout = 10 * time.Second
 func (n *nodes) child(
 	ctx context.Context, r *partmap.Root, c partmap.Child, height uint8, l *atomic.Pointer[slot],
 ) (*node, error) {
-	s, ok := n.cache.peek(c.Node)
-	var got *node
-	if ok {
-		got = s.node.Load()
-	}
-	if got == nil {
+	got := n.cached(c.Node)
+	if got.node == nil {
 		var err error
-		if s, got, err = n.load(ctx, r.Bucket, c.Node, height); err != nil {
+		if got, err = n.load(ctx, r.Bucket, c.Node, height); err != nil {
 			return nil, err
 		}
 	}
-	if err := got.check(r, c, height); err != nil {
+	if err := got.node.check(r, c, height); err != nil {
 		return nil, err
 	}
-	s.used.Store(true)
-	l.Store(s)
-	return got, nil
+	got.slot.used.Store(true)
+	l.Store(got.slot)
+	return got.node, nil
 }
 
+// loaded is a slot with its node: the slot may be evicted at any time.
 type loaded struct {
 	slot *slot
-	node *node
+	node *node // nil: not in the cache
 }
 
-func (n *nodes) load(ctx context.Context, b store.BucketID, id store.NodeID, height uint8) (*slot, *node, error) {
+func (n *nodes) cached(id store.NodeID) (l loaded) {
+	if s, ok := n.cache.peek(id); ok {
+		l = loaded{s, s.node.Load()}
+	}
+	return l
+}
+
+func (n *nodes) load(ctx context.Context, b store.BucketID, id store.NodeID, height uint8) (loaded, error) {
 	got, err := n.loading.do(ctx, string(id[:]), fmt.Sprintf("load node %s of bucket %s", id, b), func() (any, error) {
-		if s, ok := n.cache.peek(id); ok {
-			if got := s.node.Load(); got != nil {
-				return loaded{s, got}, nil
-			}
+		if l := n.cached(id); l.node != nil {
+			return l, nil
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTimeout)
 		defer cancel()
@@ -127,11 +127,8 @@ func (n *nodes) load(ctx context.Context, b store.BucketID, id store.NodeID, hei
 		n.cache.add(id, s)
 		return loaded{s, got}, nil
 	})
-	if err != nil {
-		return nil, nil, err
-	}
 	l, _ := got.(loaded)
-	return l.slot, l.node, nil
+	return l, err
 }
 
 func (n *nodes) read(ctx context.Context, b store.BucketID, id store.NodeID, height uint8) (*node, int64, error) {

@@ -47,15 +47,9 @@ func (n *network) clock(number uint32) *clock {
 	return k
 }
 
-func (k *clock) touch() {
-	if !k.used.Load() {
-		k.used.Store(true)
-	}
-}
-
 // current returns the latest poll if it is still valid, else a fresh one.
 func (k *clock) current(ctx context.Context) (*poll, error) {
-	k.touch()
+	touch(&k.used)
 	k.keepPolling()
 	if p := k.latest.Load(); k.n.alive(p) {
 		return p, nil
@@ -76,18 +70,18 @@ func (k *clock) keepPolling() {
 	}
 }
 
-// run polls the clock each third of a lease, minus jitter, so that processes that were started
-// together do not poll together.
+// run polls the clock each third of a lease, minus jitter, which spreads the polls of processes
+// that were started together.
 func (k *clock) run() {
-	idle := 0
+	var idle int // polls since the clock was last used
 	for {
 		const least = 0.8
 		pause := time.Duration(float64(k.n.lease/3) * (least + (1-least)*k.n.jitter()))
 		if wait.Sleep(k.n.ctx, pause) != nil {
 			return
 		}
-		// A failure shows in the counters, and to those who need the clock.
-		<-k.asking.begin("", k.poll)
+		// Failures are counted, and returned to the callers of current.
+		<-k.asking.group.DoChan("", k.poll)
 		if idle++; k.used.Swap(false) {
 			idle = 0
 		}
@@ -108,17 +102,17 @@ func (k *clock) rest() bool {
 // poll reads the clock, in two attempts at most, within less than half a lease. In the second
 // attempt the store uses another coordinator, if it has one.
 func (k *clock) poll() (any, error) {
-	k.n.counts.polls.Add(1)
+	k.n.counts.add(&k.n.counts.Polls)
 	p, err := k.try()
 	if err != nil && k.n.ctx.Err() == nil {
-		k.n.counts.retries.Add(1)
+		k.n.counts.add(&k.n.counts.Retries)
 		p, err = k.try()
 	}
 	if k.n.ctx.Err() != nil {
 		err = errClosed
 	}
 	if err != nil {
-		k.n.counts.pollFailures.Add(1)
+		k.n.counts.add(&k.n.counts.Failures)
 		return nil, err
 	}
 	k.latest.Store(p)

@@ -79,7 +79,8 @@ func TestI3I9UnderFaults(t *testing.T) {
 	ctx := context.Background()
 	// So little memory that buckets are forgotten and nodes are evicted all the
 	// time.
-	c := mapclient.NewEmbedded(faulty, mapclient.Options{RootBytes: 1, CacheBytes: 1})
+	c := mapclient.NewEmbedded(faulty, mapclient.Options{CacheBytes: 1})
+	mapclient.LimitRoots(c, 1)
 	buckets := make([]store.BucketID, 3)
 	books := make([]*leases, len(buckets))
 	for i := range buckets {

@@ -33,9 +33,3 @@ func (s *shared) do(ctx context.Context, key, op string, f func() (any, error)) 
 		}
 	}
 }
-
-// begin calls f in the background, unless a call is under way, and returns the channel of the
-// result.
-func (s *shared) begin(key string, f func() (any, error)) <-chan singleflight.Result {
-	return s.group.DoChan(key, f)
-}

@@ -174,7 +174,8 @@ func TestSwapsOfARootStepByStep(t *testing.T) {
 		kind         store.Kind
 		text         string
 		reads, swaps int
-		epoch        uint64 // of the register afterwards
+		epoch        uint64        // of the register afterwards
+		paused       time.Duration // before the root is read again: half of 4 ms, 8 ms and so on
 	}{
 		"it comes through": {swap: func(_ context.Context, _ *steppingWorld, _ int, do func() error) error {
 			return do()
@@ -226,7 +227,7 @@ func TestSwapsOfARootStepByStep(t *testing.T) {
 				return store.Record{}, errAway
 			}
 			return rec, err
-		}, kind: store.Timeout, swaps: 2, reads: 3, epoch: 2, text: "outcome unknown: "},
+		}, kind: store.Timeout, swaps: 2, reads: 3, epoch: 2, text: "outcome unknown: ", paused: 12 * time.Millisecond},
 		"it can't be read at first": {swap: func(_ context.Context, _ *steppingWorld, n int, do func() error) error {
 			return lostUntil(n, 2, do)
 		},
@@ -235,13 +236,13 @@ func TestSwapsOfARootStepByStep(t *testing.T) {
 					return store.Record{}, errAway
 				}
 				return rec, err
-			}, swaps: 2, reads: 2, epoch: 2},
+			}, swaps: 2, reads: 2, epoch: 2, paused: 2 * time.Millisecond},
 		"it can't be read at all": {swap: func(_ context.Context, _ *steppingWorld, _ int, do func() error) error {
 			_ = do()
 			return errLost
 		},
 			read: func(int, store.Record, error) (store.Record, error) { return store.Record{}, errAway },
-			kind: store.Timeout, swaps: 1, reads: 3, epoch: 2, text: "lost"},
+			kind: store.Timeout, swaps: 1, reads: 3, epoch: 2, text: "lost", paused: 14 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newSteppingWorld(t)
@@ -253,7 +254,9 @@ func TestSwapsOfARootStepByStep(t *testing.T) {
 			// The announcement reads the root as well: it is not of interest, and a clock
 			// that can't be read ends it.
 			reads := -1
+			begin := time.Now()
 			err := w.Swap(t.Context(), change)
+			require.Equal(t, c.paused, time.Since(begin), name)
 			if err == nil {
 				require.Equal(t, bumps+1, w.Counts().Bumps, "%s: others learn of it", name)
 				got, _ := w.store.count()

@@ -21,13 +21,8 @@ func newView(r *partmap.Root) *view {
 func (v *view) size() int64 {
 	const fixed, perEntry, perChild, perBatch = 240, 96, 40, 24
 	r := v.root
-	return fixed + 2*v.cuts.Bytes() + int64(
-		len(r.Entries),
-	)*perEntry + int64(
-		len(r.Children),
-	)*(perChild+linkBytes) + int64(
-		len(r.Batches),
-	)*perBatch
+	lines := len(r.Entries)*perEntry + len(r.Children)*(perChild+linkBytes) + len(r.Batches)*perBatch
+	return fixed + 2*v.cuts.Bytes() + int64(lines)
 }
 
 // find sets into to the range that contains key or, with before, the highest keys below key.

@@ -297,7 +297,7 @@ func TestTokensGoToConfiguredServersOnly(t *testing.T) {
 			return
 		}
 		w.WriteHeader(http.StatusMisdirectedRequest)
-		leader := &adminapi.Leader{Name: "the thief", Admin: named}
+		leader := &rebalance.Holder{Name: "the thief", Admin: named}
 		p := adminapi.Problem{Error: "another one leads", Kind: "Unavailable", Leader: leader}
 		require.NoError(t, json.NewEncoder(w).Encode(p))
 	}))

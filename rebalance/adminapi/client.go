@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -14,8 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-
-	"github.com/google/uuid"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/store"
@@ -31,25 +28,25 @@ type Client struct {
 	base string // where the leader was met last
 }
 
-// NewClient makes a client of an admin address, such as http://127.0.0.1:9001, with
-// the bearer token that it asks for, if any. Requests that only the leader answers
-// go on to where the leader is; but a token goes to no other server than this one.
+// NewClient makes a client of an admin address, such as http://127.0.0.1:9001, with its bearer
+// token, if any. Requests that only the leader answers are forwarded to it; but a token is sent
+// to no other server than this one.
 func NewClient(base, token string) (*Client, error) {
 	server, err := serverOf(base)
 	if err != nil {
 		return nil, err
 	}
-	// A redirect is none of the ways in which servers name each other.
+	// Servers name the leader in a Problem, never by a redirect.
 	h := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return &Client{base: server, servers: []string{server}, token: token, http: h}, nil
 }
 
-// serverOf is the one form in which addresses are compared.
+// serverOf normalises an address.
 func serverOf(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
 		u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		// Not what was given: it may hold a password.
+		// Without the address: it may have a password.
 		return "", store.Errorf(store.InvalidArgument,
 			"an address is like http://127.0.0.1:9001, with nothing before the host or behind the port")
 	}
@@ -61,8 +58,8 @@ func serverOf(address string) (string, error) {
 	return u.String(), nil
 }
 
-// named is an address that another process names as the leader's: whoever answers there
-// would get the token.
+// named normalises an address that another process names as the leader's, and refuses it if the
+// token must not be sent there.
 func (c *Client) named(holder, address string) (string, error) {
 	server, err := serverOf(address)
 	if err != nil {
@@ -126,13 +123,12 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "within", Net: "pipe"} }
 
-// Status asks what goes on.
+// Status requests the status.
 func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	return s, c.do(ctx, http.MethodGet, "/v1/status", nil, &s)
 }
 
-// Map asks for a map, at an epoch or (0) the newest, as JSON that is read as it
-// comes. The caller closes it.
+// Map requests a map at an epoch (0: the newest), as a stream of JSON, which the caller closes.
 func (c *Client) Map(ctx context.Context, bucket string, epoch uint64) (io.ReadCloser, error) {
 	q := url.Values{"bucket": {bucket}}
 	if epoch > 0 {
@@ -141,7 +137,7 @@ func (c *Client) Map(ctx context.Context, bucket string, epoch uint64) (io.ReadC
 	return c.open(ctx, http.MethodGet, "/v1/map?"+q.Encode(), nil)
 }
 
-// History asks for the last epochs of a bucket; limit 0: all that are known.
+// History requests the last epochs of a bucket; limit 0: all that are known.
 func (c *Client) History(ctx context.Context, bucket string, limit int) (h History, err error) {
 	q := url.Values{"bucket": {bucket}}
 	if limit > 0 {
@@ -160,12 +156,12 @@ func (c *Client) Apply(ctx context.Context, p Apply) (a Answer, err error) {
 	return a, c.do(ctx, http.MethodPost, "/v1/apply", p, &a)
 }
 
-// Job asks how far a job is.
+// Job requests the state of a job.
 func (c *Client) Job(ctx context.Context, id string) (j scheduler.Job, err error) {
 	return j, c.do(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(id), nil, &j)
 }
 
-// Abort drops what was asked for and has not begun; of all buckets if which names none.
+// Abort drops requested moves that have not begun; of all buckets if which names none.
 func (c *Client) Abort(ctx context.Context, which Which) (d Done, err error) {
 	return d, c.do(ctx, http.MethodPost, "/v1/abort", which, &d)
 }
@@ -217,14 +213,14 @@ func (c *Client) open(ctx context.Context, method, path string, in any) (io.Read
 		if p == nil || p.Leader == nil || p.Leader.Admin == "" || try == most {
 			return nil, err
 		}
-		next, nerr := c.named(cmp.Or(p.Leader.Name, p.Leader.ID, "another process"), p.Leader.Admin)
+		next, nerr := c.named(cmp.Or(p.Leader.Name, p.Leader.ID.String()), p.Leader.Admin)
 		if nerr != nil {
 			return nil, nerr
 		}
 		if next == base {
 			return nil, err
 		}
-		// What follows, questions about a job say, goes there at once.
+		// Later requests, for instance about a job, go there at once.
 		c.mu.Lock()
 		c.base = next
 		c.mu.Unlock()
@@ -282,12 +278,4 @@ func marshal(v any) ([]byte, error) {
 	e.SetEscapeHTML(false)
 	err := e.Encode(v)
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
-}
-
-func parseID(text string) (store.BucketID, error) {
-	id, err := uuid.Parse(text)
-	if err != nil {
-		return store.BucketID{}, fmt.Errorf("%q is no id: %w", text, err)
-	}
-	return store.BucketID(id), nil
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/google/uuid"
+
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store"
@@ -123,8 +125,8 @@ func (h *handler) bucket(ctx context.Context, name string) (store.BucketID, erro
 		h.remember(id, name)
 	}
 	if errors.Is(err, store.NotFound) {
-		if parsed, perr := parseID(name); perr == nil {
-			return parsed, nil
+		if parsed, perr := uuid.Parse(name); perr == nil {
+			return store.BucketID(parsed), nil
 		}
 		return id, store.Errorf(store.NotFound, "there is no bucket %q", name)
 	}

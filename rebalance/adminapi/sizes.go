@@ -42,28 +42,14 @@ type Recount struct {
 	Spans  []Span `json:"ranges,omitempty"`
 }
 
-// Recounted is a range that was counted.
-type Recounted struct {
-	Span
-	Partition string `json:"partition"`
-	// Moves: it moves at present and was not counted.
-	Moves   bool  `json:"moves,omitempty"`
-	Rows    int64 `json:"rows"`
-	Bytes   int64 `json:"bytes"`
-	Markers int64 `json:"markers"`
-	// Known: the counters' estimate was Estimate rows.
-	Known    bool  `json:"known"`
-	Estimate int64 `json:"estimate"`
-}
-
 // Line is one line of an answer about the ranges of a bucket; the last one has End or
 // Problem.
 type Line struct {
-	Size      *Size           `json:"size,omitempty"`
-	Recounted *Recounted      `json:"recounted,omitempty"`
-	Partition *plan.Partition `json:"partition,omitempty"`
-	End       *End            `json:"end,omitempty"`
-	Problem   *Problem        `json:"problem,omitempty"`
+	Size      *Size               `json:"size,omitempty"`
+	Recounted *balancer.Recounted `json:"recounted,omitempty"`
+	Partition *plan.Partition     `json:"partition,omitempty"`
+	End       *End                `json:"end,omitempty"`
+	Problem   *Problem            `json:"problem,omitempty"`
 }
 
 // End is the epoch of the map that was read, and the bucket's limits.
@@ -133,16 +119,7 @@ func (h *handler) recount(w http.ResponseWriter, r *http.Request) {
 		spans = []Span{{}}
 	}
 	h.looks(w, r, q.Bucket, func(id store.BucketID, line func(Line) error) (epoch uint64, err error) {
-		counted := func(x balancer.Recounted) error {
-			out := Recounted{
-				Span: Span{Start: x.Start, End: x.End}, Partition: x.Partition.String(),
-				Moves: x.Count == nil, Known: x.Before.Known, Estimate: x.Before.Rows,
-			}
-			if c := x.Count; c != nil {
-				out.Rows, out.Bytes, out.Markers = c.Rows, c.Bytes, c.Markers
-			}
-			return line(Line{Recounted: &out})
-		}
+		counted := func(x balancer.Recounted) error { return line(Line{Recounted: &x}) }
 		for _, s := range spans {
 			if epoch, err = h.Balancer().Recount(r.Context(), id, s, counted); err != nil {
 				return 0, err
@@ -179,7 +156,7 @@ func (c *Client) Sizes(ctx context.Context, bucket string, f func(Size) error) (
 }
 
 // Recount counts ranges exactly and calls f with each of them.
-func (c *Client) Recount(ctx context.Context, r Recount, f func(Recounted) error) (End, error) {
+func (c *Client) Recount(ctx context.Context, r Recount, f func(balancer.Recounted) error) (End, error) {
 	return c.ranges(ctx, "/v1/recount", r, func(l *Line) error {
 		if l.Recounted == nil {
 			return nil

@@ -87,8 +87,10 @@ func (h *handler) round(s *balancer.Status) Round {
 	return out
 }
 
-func leaderOf(h rebalance.Holder) *Leader {
-	return &Leader{ID: h.ID.String(), Name: h.Name, Admin: h.Admin, Since: h.Since, Until: h.Until}
+// leaderOf returns a leader for an answer, which does not have the length of the lease.
+func leaderOf(h rebalance.Holder) *rebalance.Holder {
+	h.Lease = 0
+	return &h
 }
 
 // utc returns a time in UTC; the zero time stays zero.

@@ -28,6 +28,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
@@ -111,19 +112,10 @@ type Answer struct {
 	Job *scheduler.Job `json:"job,omitempty"`
 }
 
-// Leader is the process that moves ranges.
-type Leader struct {
-	ID    string    `json:"id"`
-	Name  string    `json:"name,omitempty"`
-	Admin string    `json:"admin,omitempty"`
-	Since time.Time `json:"since"`
-	Until time.Time `json:"until"`
-}
-
 // Status is what goes on.
 type Status struct {
 	// Leader is absent in the embedded form, where the one process leads.
-	Leader *Leader `json:"leader,omitempty"`
+	Leader *rebalance.Holder `json:"leader,omitempty"`
 	// Leading: this process moves ranges.
 	Leading bool `json:"leading"`
 	// Pauses are kept in the store: of all moves, and of single buckets.
@@ -246,5 +238,5 @@ type Problem struct {
 	// Kind is the store.Kind.
 	Kind string `json:"kind"`
 	// Leader is the process that can answer.
-	Leader *Leader `json:"leader,omitempty"`
+	Leader *rebalance.Holder `json:"leader,omitempty"`
 }

@@ -235,7 +235,7 @@ func badNames(signed string) string {
 	}
 	last := ""
 	for name := range strings.SplitSeq(signed, ";") {
-		if name <= last || strings.ContainsFunc(name, func(r rune) bool { return r >= 'A' && r <= 'Z' }) {
+		if name <= last || name != strings.ToLower(name) {
 			return "names that are not in lower case and in ascending order, each once"
 		}
 		last = name
@@ -260,25 +260,13 @@ func mustBeSigned(name string) bool {
 }
 
 func validPayload(p string) bool {
-	switch p {
-	case UnsignedPayload, SignedChunks, SignedChunksTrailer, UnsignedChunksTrailer:
-		return true
-	}
-	return IsDigest(p)
+	return p == UnsignedPayload || p == SignedChunks || p == SignedChunksTrailer || p == UnsignedChunksTrailer ||
+		IsDigest(p)
 }
 
-// IsDigest reports whether p is the SHA-256 of a body: 64 lower-case
-// hexadecimal digits.
+// IsDigest reports whether p is the SHA-256 of a body: 64 lower-case hexadecimal digits.
 func IsDigest(p string) bool {
-	if len(p) != 64 {
-		return false
-	}
-	for i := 0; i < len(p); i++ {
-		if c := p[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return true
+	return len(p) == 64 && strings.Trim(p, "0123456789abcdef") == ""
 }
 
 // CheckTime checks the request's time, or whether the presigned URL is valid at now. An error

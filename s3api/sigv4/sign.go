@@ -31,16 +31,5 @@ func Sign(r *Request, keyID, secret, region, payload string, now time.Time) erro
 	return nil
 }
 
-// Presign returns the signature of a presigned URL. r.Query has its other parameters; only the
-// host header is signed.
-func Presign(r *Request, secret, region string, now time.Time) (string, error) {
-	canonical, err := r.canonicalSum("host", UnsignedPayload)
-	if err != nil {
-		return "", err
-	}
-	scope := Scope{Date: now.UTC().Format(dateFormat), Region: region}
-	return sign(signingKey(secret, scope), now, scope, canonical), nil
-}
-
 // PayloadOf returns the digest that stands for a body.
 func PayloadOf(body []byte) string { return hexSum(string(body)) }

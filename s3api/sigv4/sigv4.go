@@ -112,7 +112,7 @@ func (r *Request) canonicalSum(signed, payload string) (string, error) {
 	}
 	sum := sha256.New()
 	w := bufio.NewWriterSize(sum, 512) // it never fails
-	for _, part := range []string{r.Method, "\n", escape(path, true), "\n"} {
+	for _, part := range []string{r.Method, "\n", EscapePath(path), "\n"} {
 		_, _ = w.WriteString(part)
 	}
 	for i, p := range query {
@@ -176,7 +176,7 @@ func parseParams(raw string) ([]param, error) {
 			return nil, err
 		}
 		if name != paramSignature {
-			params = append(params, param{escape(name, false), escape(value, false)})
+			params = append(params, param{escape(name), escape(value)})
 		}
 	}
 	slices.SortFunc(params, func(a, b param) int {
@@ -185,28 +185,11 @@ func parseParams(raw string) ([]param, error) {
 	return params, nil
 }
 
-// escape percent-encodes all bytes but the unreserved ones and, with slashes, slashes.
-func escape(s string, slashes bool) string {
-	const digits = "0123456789ABCDEF"
-	plain := func(c rune) bool { return unreserved(c) || slashes && c == '/' }
-	if strings.IndexFunc(s, func(c rune) bool { return !plain(c) }) < 0 {
-		return s
-	}
-	b := make([]byte, 0, 3*len(s))
-	for i := 0; i < len(s); i++ {
-		if c := s[i]; plain(rune(c)) {
-			b = append(b, c)
-		} else {
-			b = append(b, '%', digits[c>>4], digits[c&15])
-		}
-	}
-	return string(b)
-}
+// EscapePath percent-encodes all bytes of a path but the unreserved ones and slashes.
+func EscapePath(path string) string { return strings.ReplaceAll(escape(path), "%2F", "/") }
 
-func unreserved(c rune) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
-		c == '-' || c == '_' || c == '.' || c == '~'
-}
+// escape percent-encodes all bytes but the unreserved ones.
+func escape(s string) string { return strings.ReplaceAll(url.QueryEscape(s), "+", "%20") }
 
 // squeeze trims spaces around a value, and replaces runs of spaces inside by one.
 func squeeze(w *bufio.Writer, v string) {
@@ -217,7 +200,7 @@ func squeeze(w *bufio.Writer, v string) {
 			break
 		}
 		_, _ = w.WriteString(v[:i+1])
-		v = strings.TrimLeft(v[i+1:], " ")
+		v = strings.TrimLeft(v[i:], " ")
 	}
 	_, _ = w.WriteString(v)
 }

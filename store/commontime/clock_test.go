@@ -21,6 +21,8 @@ import (
 type cluster struct {
 	mu      sync.Mutex
 	servers []*server
+	seed    uint64 // of the delays
+	clocks  uint64
 }
 
 type server struct {
@@ -29,7 +31,7 @@ type server struct {
 	offset time.Duration
 	rate   float64       // how much faster than the true time
 	delay  time.Duration // of the way there, and of the way back, at least
-	more   time.Duration // at most so much more
+	more   time.Duration // at most so much more; twice that on the way back
 	down   error
 }
 
@@ -60,7 +62,8 @@ func (c *cluster) change(f func()) {
 // from is the cluster as a process in a data centre sees it.
 type from struct {
 	*cluster
-	dc string
+	dc     string
+	delays map[string]*rand.Rand // by server: one seed gives each process the same ones again
 }
 
 func (c from) Servers(context.Context) (all []store.Server, err error) {
@@ -82,12 +85,13 @@ func (c from) Time(ctx context.Context, name string) (time.Time, error) {
 			s = one
 		}
 	}
-	delay, more, down := s.delay, s.more, s.down
+	there, back, down := s.delay, s.delay, s.down
+	if s.more > 0 {
+		there += time.Duration(c.delays[name].Int64N(int64(s.more)))
+		back = there + time.Duration(c.delays[name].Int64N(int64(s.more)))
+	}
 	c.mu.Unlock()
-	wait := func() error {
-		if more > 0 {
-			delay += rand.N(more)
-		}
+	wait := func(delay time.Duration) error {
 		select {
 		case <-time.After(delay):
 			return nil
@@ -95,13 +99,13 @@ func (c from) Time(ctx context.Context, name string) (time.Time, error) {
 			return store.Wrap("time", ctx.Err())
 		}
 	}
-	if err := wait(); err != nil {
+	if err := wait(there); err != nil {
 		return time.Time{}, err
 	}
 	c.mu.Lock()
 	answer := s.time().Truncate(store.TimeResolution)
 	c.mu.Unlock()
-	if err := wait(); err != nil {
+	if err := wait(back); err != nil {
 		return time.Time{}, err
 	}
 	return answer, down
@@ -121,7 +125,14 @@ func (m *machine) set(f func()) {
 
 func (c *cluster) clock(t *testing.T, dc string, m *machine, limit time.Duration) *commontime.Clock {
 	began := time.Now()
-	clock, err := commontime.New(from{c, dc}, commontime.Options{
+	delays := map[string]*rand.Rand{}
+	c.change(func() {
+		c.clocks++
+		for i, s := range c.servers {
+			delays[s.Name] = rand.New(rand.NewPCG(c.seed, 1000*c.clocks+uint64(i)))
+		}
+	})
+	clock, err := commontime.New(from{c, dc, delays}, commontime.Options{
 		Limit: limit,
 		Wall: func() time.Time {
 			m.mu.Lock()
@@ -156,6 +167,7 @@ func oneTime(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	sizes := [][]int{{1}, {3}, {3, 3}, {5}, {2, 1}}[r.IntN(5)]
 	c := newCluster(sizes...)
+	c.seed = seed
 	apart := []time.Duration{0, time.Millisecond, 60 * time.Millisecond}[r.IntN(3)]
 	for _, s := range c.servers {
 		if apart > 0 {
@@ -401,6 +413,6 @@ func TestDataCentresThatCantBeCompared(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	_, err := commontime.New(from{newCluster(1), "dc0"}, commontime.Options{Limit: time.Millisecond})
+	_, err := commontime.New(from{newCluster(1), "dc0", nil}, commontime.Options{Limit: time.Millisecond})
 	require.ErrorIs(t, err, store.InvalidArgument)
 }

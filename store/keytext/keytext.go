@@ -12,6 +12,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -50,31 +51,21 @@ func Parse(text string) ([]byte, error) {
 		case rest[0] != '\\':
 			key = append(key, rest[0])
 			i++
+			continue
 		case strings.HasPrefix(rest, `\\`):
 			key = append(key, '\\')
 			i += 2
-		case len(rest) >= 4 && rest[1] == 'x' && isHex(rest[2]) && isHex(rest[3]):
-			key = append(key, unhex(rest[2])<<4|unhex(rest[3]))
-			i += 4
-		default:
-			return nil, fmt.Errorf(`%q has a backslash at byte %d that is neither \\ nor \xNN`, text, i)
+			continue
+		case strings.HasPrefix(rest, `\x`) && len(rest) >= 4:
+			if b, err := strconv.ParseUint(rest[2:4], 16, 8); err == nil {
+				key = append(key, byte(b))
+				i += 4
+				continue
+			}
 		}
+		return nil, fmt.Errorf(`%q has a backslash at byte %d that is neither \\ nor \xNN`, text, i)
 	}
 	return key, nil
-}
-
-func isHex(c byte) bool {
-	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
-}
-
-func unhex(c byte) byte {
-	switch {
-	case c <= '9':
-		return c - '0'
-	case c <= 'F':
-		return c - 'A' + 10
-	}
-	return c - 'a' + 10
 }
 
 // Key is a key in flags, configuration and JSON.
@@ -98,18 +89,11 @@ type Keys [][]byte
 
 // MarshalJSON writes a list.
 func (k Keys) MarshalJSON() ([]byte, error) {
-	b := []byte{'['}
-	for i, key := range k {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		text, err := Key(key).MarshalJSON()
-		if err != nil {
-			return nil, err
-		}
-		b = append(b, text...)
+	list := make([]Key, len(k))
+	for i := range k {
+		list[i] = k[i]
 	}
-	return append(b, ']'), nil
+	return encode(list)
 }
 
 // UnmarshalJSON reads a list.
@@ -123,22 +107,21 @@ func (k *Keys) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-type encoded struct {
-	B64 *[]byte `json:"b64"`
-}
-
 // MarshalJSON writes a string, or {"b64":"…"} for a key that is not UTF-8.
 func (k Key) MarshalJSON() ([]byte, error) {
 	if !utf8.Valid(k) {
 		return fmt.Appendf(nil, `{"b64":%q}`, base64.StdEncoding.EncodeToString(k)), nil
 	}
+	return encode(string(k))
+}
+
+// encode is json.Marshal without the escapes for web pages: people read the text.
+func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false) // no page is made of it, and people read it
-	if err := e.Encode(string(k)); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // UnmarshalJSON reads both forms.
@@ -148,7 +131,9 @@ func (k *Key) UnmarshalJSON(data []byte) error {
 		*k = Key(s)
 		return nil
 	}
-	var e encoded
+	var e struct {
+		B64 *[]byte `json:"b64"`
+	}
 	if err := json.Unmarshal(data, &e); err != nil || e.B64 == nil {
 		return fmt.Errorf(`a key is a string or {"b64":"…"}, not %.80s`, data)
 	}

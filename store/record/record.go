@@ -4,7 +4,9 @@
 package record
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -58,4 +60,27 @@ func Open(form byte, r store.Record) ([]byte, error) {
 		)
 	}
 	return body[head:], nil
+}
+
+// Read reads a register, again if the read was torn, and returns its payload; nil at the zero
+// version if there is no record.
+func Read(
+	ctx context.Context, regs store.Registers, t store.Table, key string, l store.Level, form byte,
+) (payload []byte, v store.Version, err error) {
+	const tries = 3
+	for range tries {
+		rec, rerr := regs.Read(ctx, t, []byte(key), l)
+		if errors.Is(rerr, store.NotFound) {
+			return nil, store.Version{}, nil
+		}
+		if err = rerr; err == nil {
+			if payload, err = Open(form, rec); err == nil {
+				return payload, rec.Version, nil
+			}
+		}
+		if store.KindOf(err) != store.Unavailable {
+			break
+		}
+	}
+	return nil, store.Version{}, err
 }

@@ -33,11 +33,10 @@ type Backoff struct {
 
 // Pause returns the pause after so many failures in a row, 1 at least.
 func (b *Backoff) Pause(failures int) time.Duration {
-	d := b.First
-	for i := 1; i < failures && d < b.Most; i++ {
-		d *= 2
+	d := min(b.First, b.Most)
+	for range failures - 1 {
+		d = min(2*d, b.Most)
 	}
-	d = min(d, b.Most)
 	if b.Jitter == 0 {
 		return d
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -133,7 +134,8 @@ type Balancer struct {
 	queue queue
 	// trail remembers where partitions grow. Of Run only.
 	trail *trail
-	// Of Run only: when it looked last at the interval, and at everything (zero: never); and random numbers.
+	// Of Run only: the times of the last look at the interval and of the last one at everything (zero: none); and
+	// random numbers.
 	tick, full time.Time
 	r          *rand.Rand
 
@@ -171,7 +173,7 @@ const (
 	bucketsKept = 100_000
 	// explainedKept bounds the inputs that are kept to explain decisions, of some 400 bytes per range.
 	explainedKept = 64
-	// trails is of how many partitions it is remembered where they grow, in some tens of KB each.
+	// trails is the number of partitions whose growth is remembered, in some tens of KB each.
 	trails = 4096
 	// soonest is the least pause between two looks.
 	soonest = time.Second
@@ -294,15 +296,13 @@ func (b *Balancer) finish() {
 		delete(b.jobs, id)
 		w := b.watched(x.bucket)
 		w.again, w.soon = true, true
-		var gone []store.Partition
 		for i, m := range x.moves {
 			if !known || i >= len(j.Goals) || j.Goals[i].Stage != scheduler.Met {
 				continue
 			}
-			gone = append(gone, m.leaving...)
+			b.gone = append(b.gone, m.leaving...)
 			b.state.Moved[m.kind] += m.rows
 		}
-		b.gone = append(b.gone, gone...)
 	}
 }
 
@@ -323,9 +323,7 @@ func (b *Balancer) look(ctx context.Context, interval, everything bool) error {
 			if ctx.Err() != nil {
 				break
 			}
-			if e := b.bucket(ctx, &r, id); e != nil {
-				err = errors.Join(err, e)
-			}
+			err = errors.Join(err, b.bucket(ctx, &r, id))
 		}
 	}
 	if ctx.Err() != nil {
@@ -346,7 +344,7 @@ func (b *Balancer) look(ctx context.Context, interval, everything bool) error {
 	return err
 }
 
-// take reads what was written, and has the counters forget partitions that are gone.
+// take reads which partitions were written to, and makes the counters forget those that are gone.
 func (b *Balancer) take(ctx context.Context) error {
 	b.mu.Lock()
 	gone, mark := b.gone, b.mark
@@ -431,12 +429,11 @@ func (b *Balancer) bucket(ctx context.Context, r *Round, id store.BucketID) erro
 	err := b.lookAt(ctx, r, id, w)
 	if err != nil {
 		back()
-		if store.KindOf(err) == store.NotFound {
-			return nil // it was deleted
-		}
-		return store.Wrap("look at bucket "+id.String(), err)
 	}
-	return nil
+	if err == nil || store.KindOf(err) == store.NotFound { // it was deleted
+		return nil
+	}
+	return store.Wrap("look at bucket "+id.String(), err)
 }
 
 // Status of a balancer.
@@ -494,13 +491,7 @@ func (b *Balancer) Status() Status {
 	defer b.mu.Unlock()
 	s := b.state
 	s.Round.Why = slices.Clone(s.Round.Why)
-	s.Decided, s.Moved = map[Decision]int64{}, map[policy.Kind]int64{}
-	for d, n := range b.state.Decided {
-		s.Decided[d] = n
-	}
-	for k, n := range b.state.Moved {
-		s.Moved[k] = n
-	}
+	s.Decided, s.Moved = maps.Clone(s.Decided), maps.Clone(s.Moved)
 	s.Waiting = b.queue.len()
 	return s
 }

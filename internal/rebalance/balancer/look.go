@@ -68,14 +68,18 @@ func (b *Balancer) Look(ctx context.Context, id store.BucketID, f func(Seen) err
 	})
 }
 
-// Recounted is what a requested recount found.
+// Recounted is a range that was counted on request.
 type Recounted struct {
-	Start, End []byte
-	Partition  store.PartitionID
-	// Before is what the counters said.
-	Before counter.Stats
-	// Count is nil if the range moves: then it is not counted.
-	Count *counter.Count
+	partmap.Span
+	Partition store.PartitionID `json:"partition"`
+	// Moves: it moves at present and was not counted.
+	Moves   bool  `json:"moves,omitempty"`
+	Rows    int64 `json:"rows"`
+	Bytes   int64 `json:"bytes"`
+	Markers int64 `json:"markers"`
+	// Known: the counters' estimate was Estimate rows.
+	Known    bool  `json:"known"`
+	Estimate int64 `json:"estimate"`
 }
 
 // Recount counts the ranges of a bucket that have keys in a span, at the pace of moves, corrects the counters, and
@@ -93,10 +97,18 @@ func (b *Balancer) Recount(
 			if err != nil {
 				return err
 			}
-			out := Recounted{Start: rg.Start, End: rg.End, Partition: rg.Partition, Before: l.Ranges[0].Stats}
+			before := &l.Ranges[0].Stats
+			out := Recounted{
+				Span: partmap.Span{Start: rg.Start, End: rg.End}, Partition: rg.Partition, Moves: true,
+				Known: before.Known, Estimate: before.Rows,
+			}
 			if !moves(rg) {
-				if out.Count, err = b.recount(ctx, recountOf(id, rg, policy.Unknown, &out.Before)); err != nil {
+				c, err := b.recount(ctx, recountOf(id, rg, policy.Unknown, before))
+				if err != nil {
 					return err
+				}
+				if c != nil {
+					out.Moves, out.Rows, out.Bytes, out.Markers = false, c.Rows, c.Bytes, c.Markers
 				}
 			}
 			if err := f(out); err != nil {

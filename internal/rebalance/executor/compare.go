@@ -55,7 +55,7 @@ func (x *Executor) compare(ctx context.Context, t *move.Task) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.unsure, rangeKey(t))
-	x.seen[rangeKey(t)] = max(highest, 1) // kept for the removal
+	x.seen[rangeKey(t)] = highest // kept for the removal
 	return nil
 }
 
@@ -78,7 +78,7 @@ func (x *Executor) comparePage(ctx context.Context, t *move.Task, src, dst store
 	if err != nil {
 		return err
 	}
-	x.count(t.Batch, func(c *progress) { c.compared.Add(int64(len(p.rows))) })
+	x.count(t.Batch, func(c *Progress) { c.Compared += int64(len(p.rows)) })
 	for _, b := range []batch{{rows: d.missing, read: p.read}, {rows: d.tied, read: p.read, tied: true}} {
 		if err := x.mend(ctx, t, src, dst, b); err != nil {
 			return err
@@ -90,7 +90,7 @@ func (x *Executor) comparePage(ctx context.Context, t *move.Task, src, dst store
 
 // mend writes rows that the destination lacks.
 func (x *Executor) mend(ctx context.Context, t *move.Task, src, dst store.Partition, b batch) error {
-	x.count(t.Batch, func(c *progress) { c.mended.Add(int64(len(b.rows))) })
+	x.count(t.Batch, func(c *Progress) { c.Mended += int64(len(b.rows)) })
 	for len(b.rows) > 0 {
 		n := x.fits(b.rows)
 		if err := x.failpoint(ctx, "compare batch", string(b.rows[0].Key)); err != nil {
@@ -104,27 +104,14 @@ func (x *Executor) mend(ctx context.Context, t *move.Task, src, dst store.Partit
 	return nil
 }
 
-// compareRest deletes copies with keys above all of the source's rows, up to the highest row
-// of the destination when it begins: no copy is on its way any more, but clients may append
-// rows for ever. It also deletes the copies of unknown outcome, which may still arrive.
+// compareRest deletes copies with keys above all of the source's rows. No copy is on its way any
+// more. It also deletes the copies of unknown outcome, which may still arrive.
 func (x *Executor) compareRest(ctx context.Context, t *move.Task, src, dst store.Partition, rest store.Bounds) error {
-	within, any, err := x.filled(ctx, dst, rest)
+	err := x.scanPresent(ctx, x.o.Pace, dst, rest, func(rows []store.Row) error {
+		return x.uncopy(ctx, t, src, dst, matching(rows, store.IsCopied))
+	})
 	if err != nil {
 		return err
-	}
-	if any {
-		err := x.scan(ctx, x.o.Pace, dst, within, func(_ time.Time, rows []store.Row) error {
-			var orphans []store.Row
-			for i := range rows {
-				if store.IsCopied(rows[i].Value) {
-					orphans = append(orphans, rows[i])
-				}
-			}
-			return x.uncopy(ctx, t, src, dst, orphans)
-		})
-		if err != nil {
-			return err
-		}
 	}
 	var unsure []store.Row
 	x.mu.Lock()
@@ -277,9 +264,9 @@ func (x *Executor) remove(ctx context.Context, e *move.Task) error {
 	for _, rg := range e.Ranges {
 		t := move.Task{Range: rg}
 		x.mu.Lock()
-		seen := x.seen[rangeKey(&t)]
+		seen, compared := x.seen[rangeKey(&t)]
 		x.mu.Unlock()
-		if highest = max(highest, seen); seen > 0 {
+		if highest = max(highest, seen); compared {
 			continue
 		}
 		dst := x.partition(rg.To)

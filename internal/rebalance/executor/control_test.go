@@ -56,6 +56,40 @@ func TestPausedMovesEndAndNoneBegins(t *testing.T) {
 	require.Len(t, f.ranges(t), 3)
 }
 
+// When a pause is lifted, the next move begins at once, also while the task of another batch takes
+// long.
+func TestMovesBeginWhenAPauseIsLifted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixtureOf(t, memstore.New(), key(5))
+		t.Cleanup(func() { require.NoError(t, f.s.Close()) })
+		second := make(chan struct{})
+		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
+			Failpoint: func(_ context.Context, point, _ string) error {
+				if point == "before copy" {
+					<-second
+				}
+				return nil
+			},
+			Observe: func(e executor.Event) {
+				if e.Kind == executor.GoalBegun && string(e.Goal.Start) == string(key(5)) {
+					close(second)
+				}
+			},
+		})
+		x.Add(move.Split(nil, key(5), 0, key(2)))
+		done := make(chan error)
+		go func() { done <- x.Run(t.Context()) }()
+		synctest.Wait() // the copy of the first move is held up
+		x.Hold(&pause.Pause{Why: "a test"})
+		x.Add(move.Split(key(5), nil, 0, key(7)))
+		synctest.Wait()
+		require.Len(t, x.Status().Batches, 1)
+		x.Hold(nil)
+		require.NoError(t, <-done)
+		require.Len(t, f.ranges(t), 4)
+	})
+}
+
 func TestAbortDropsWhatHasNotBegun(t *testing.T) {
 	const rows = 500
 	f := newFixture(t, memstore.New(), rows)

@@ -111,29 +111,28 @@ type Executor struct {
 	goals   []move.Goal
 	held    *pause.Pause                          // nothing may begin under it; nil for none
 	news    chan struct{}                         // has an element when goals or held changed
-	seen    map[string]store.Timestamp            // highest rows of ranges that were compared
+	seen    map[string]store.Timestamp            // highest timestamps of ranges that were compared
 	unsure  map[string]map[string]store.Timestamp // copies of unknown outcome: by range, then by key
 	status  Status                                // without the counts
-	batches map[uint64]*progress                  // of batches in flight
-	total   progress
+	batches map[uint64]*Progress                  // of batches in flight
+	total   Progress
 }
 
 // New makes an executor for a bucket. It does nothing before Run.
 func New(s Store, m Maps, bucket store.BucketID, o Options) *Executor {
 	o = o.withDefaults()
 	return &Executor{
-		store:  s,
-		rows:   store.Everywhere(s),
-		maps:   m,
-		bucket: bucket,
-		o:      o,
-		slots:  make(chan struct{}, o.Parallel),
-		sweeps: make(chan struct{}, o.Parallel),
-		news:   make(chan struct{}, 1),
-		seen:   map[string]store.Timestamp{},
-		unsure: map[string]map[string]store.Timestamp{},
-
-		batches: map[uint64]*progress{},
+		store:   s,
+		rows:    store.Everywhere(s),
+		maps:    m,
+		bucket:  bucket,
+		o:       o,
+		slots:   make(chan struct{}, o.Parallel),
+		sweeps:  make(chan struct{}, o.Parallel),
+		news:    make(chan struct{}, 1),
+		seen:    map[string]store.Timestamp{},
+		unsure:  map[string]map[string]store.Timestamp{},
+		batches: map[uint64]*Progress{},
 	}
 }
 

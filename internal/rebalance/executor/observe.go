@@ -1,8 +1,8 @@
 package executor
 
 import (
+	"maps"
 	"slices"
-	"sync/atomic"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -41,22 +41,18 @@ type Progress struct {
 	Copied, Compared, Mended, Searched, Swept int64
 }
 
-type progress struct{ copied, compared, mended, searched, swept atomic.Int64 }
-
-func (p *progress) read() Progress {
-	return Progress{Copied: p.copied.Load(), Compared: p.compared.Load(), Mended: p.mended.Load(),
-		Searched: p.searched.Load(), Swept: p.swept.Load()}
+// Progress returns the counts since the executor was made.
+func (x *Executor) Progress() Progress {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.total
 }
 
-// Progress returns the counts since the executor was made.
-func (x *Executor) Progress() Progress { return x.total.read() }
-
 // count adds to the counts of a batch and to the total.
-func (x *Executor) count(batch uint64, f func(*progress)) {
+func (x *Executor) count(batch uint64, f func(*Progress)) {
 	x.mu.Lock()
-	p := x.batches[batch]
-	x.mu.Unlock()
-	if p != nil {
+	defer x.mu.Unlock()
+	if p := x.batches[batch]; p != nil {
 		f(p)
 	}
 	f(&x.total)
@@ -90,7 +86,7 @@ func (x *Executor) Status() Status {
 	s.Batches = slices.Clone(s.Batches)
 	for i := range s.Batches {
 		if p := x.batches[s.Batches[i].ID]; p != nil {
-			s.Batches[i].Progress = p.read()
+			s.Batches[i].Progress = *p
 		}
 	}
 	s.Goals, s.Held = len(x.goals), x.held != nil
@@ -107,12 +103,8 @@ func (x *Executor) note(root *partmap.Root) {
 		there[b.ID] = true
 		x.status.Batches = append(x.status.Batches, BatchStatus{Batch: b})
 		if x.batches[b.ID] == nil {
-			x.batches[b.ID] = &progress{}
+			x.batches[b.ID] = &Progress{}
 		}
 	}
-	for id := range x.batches {
-		if !there[id] {
-			delete(x.batches, id)
-		}
-	}
+	maps.DeleteFunc(x.batches, func(id uint64, _ *Progress) bool { return !there[id] })
 }

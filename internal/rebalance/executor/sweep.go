@@ -8,30 +8,20 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // sweep deletes the markers that a move left in its destination, now the range's home. The
 // order makes it safe: it reads markers, then checks that the map still says that this sweep
 // is pending. If so no other move has begun, and these are the markers of this one. It
 // deletes exactly those, each at its own timestamp; newer rows stay.
-//
-// No markers arrive any more when it begins. So it reads up to the highest row at that time:
-// where rows are appended as fast as it reads it would never end.
+// No markers arrive any more when it begins.
 func (x *Executor) sweep(ctx context.Context, t *move.Task) error {
 	home := x.partition(t.Range.Partition)
-	within, any, err := x.filled(ctx, home, bounds(t))
-	if err != nil || !any {
-		return err
-	}
-	return x.scan(ctx, x.o.SweepPace, home, within, func(_ time.Time, rows []store.Row) error {
-		var markers []store.Row
-		for _, row := range rows {
-			if store.IsMarker(row.Value) {
-				markers = append(markers, row)
-			}
-		}
+	return x.scanPresent(ctx, x.o.SweepPace, home, bounds(t), func(rows []store.Row) error {
+		x.count(t.Batch, func(p *Progress) { p.Searched += int64(len(rows)) })
+		markers := matching(rows, store.IsMarker)
 		if len(markers) == 0 {
-			x.count(t.Batch, func(p *progress) { p.searched.Add(int64(len(rows))) })
 			return nil
 		}
 		if err := x.failpoint(ctx, "sweep markers read", string(markers[0].Key)); err != nil {
@@ -47,28 +37,38 @@ func (x *Executor) sweep(ctx context.Context, t *move.Task) error {
 		if err := x.failpoint(ctx, "sweep checked", string(markers[0].Key)); err != nil {
 			return err
 		}
-		x.count(t.Batch, func(p *progress) {
-			p.searched.Add(int64(len(rows)))
-			p.swept.Add(int64(len(markers)))
-		})
+		x.count(t.Batch, func(p *Progress) { p.Swept += int64(len(markers)) })
 		return x.each(ctx, len(markers), func(ctx context.Context, i int) error {
 			return x.rows.Delete(ctx, home, markers[i].Key, markers[i].Timestamp)
 		})
 	})
 }
 
-// filled returns bounds that end at the present highest row of a partition within b; false:
-// it has no row there.
-func (x *Executor) filled(ctx context.Context, p store.Partition, b store.Bounds) (store.Bounds, bool, error) {
+// matching returns the rows whose cells match.
+func matching(rows []store.Row, match func(cell []byte) bool) (out []store.Row) {
+	for i := range rows {
+		if match(rows[i].Value) {
+			out = append(out, rows[i])
+		}
+	}
+	return out
+}
+
+// scanPresent is scan up to the highest row at its begin: where clients append rows as fast as it
+// reads, it would never end.
+func (x *Executor) scanPresent(
+	ctx context.Context, pace *wait.Pacer, p store.Partition, b store.Bounds, f func(rows []store.Row) error,
+) error {
 	var top store.Page
 	err := x.retry(ctx, func() (err error) {
 		top, err = x.rows.Slice(ctx, p, b, store.SliceOptions{Limit: 1, Reverse: true})
 		return err
 	})
 	if err != nil || len(top.Rows) == 0 {
-		return b, false, err
+		return err
 	}
-	return upTo(b, top.Rows[0].Key), true, nil
+	b = upTo(b, top.Rows[0].Key)
+	return x.scan(ctx, pace, p, b, func(_ time.Time, rows []store.Row) error { return f(rows) })
 }
 
 // upTo returns bounds that end with a key, as far as keys can be that long.

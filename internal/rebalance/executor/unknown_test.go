@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,15 +10,23 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// An effect that is none of migrate's is not taken for done.
+// An effect of an unknown type fails.
 func TestUnknownEffects(t *testing.T) {
 	x := New(nil, nil, store.BucketID{}, Options{})
 	require.ErrorIs(t, x.effect(t.Context(), nil, nil), store.InvalidArgument)
 	require.Equal(t, "unknown", pointOf(nil))
 }
 
-// What is not known to have arrived stays in mind until the same row, or a newer one of its
-// key, has; a refusal of a later try tells nothing of the first.
+// A scan whose context has ended fails before it reads.
+func TestScanAfterItsContextEnded(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	x := New(nil, nil, store.BucketID{}, Options{}) // without a store: a read panics
+	require.ErrorIs(t, x.scan(ctx, x.o.Pace, store.Partition{}, store.Bounds{}, nil), context.Canceled)
+}
+
+// A copy of unknown outcome is remembered until the same row, or a newer one of its key, was
+// written. A refusal of a later try says nothing about the first.
 func TestCopiesOfUnknownOutcome(t *testing.T) {
 	x, task := New(nil, nil, store.BucketID{}, Options{}), &move.Task{}
 	row := func(key string, ts store.Timestamp) store.Row { return store.Row{Key: []byte(key), Timestamp: ts} }

@@ -149,35 +149,13 @@ func (c *calendar) time(key []byte) (ns int64, ok bool) {
 		parts[p.unit] = v
 		at = p.at + p.n
 	}
-	if parts[year] < 1990 || parts[year] > 2150 || parts[month] < 1 || parts[month] > 12 || parts[hour] > 23 ||
-		parts[minute] > 59 || parts[second] > 60 ||
-		parts[dayOfMonth] < 1 || parts[dayOfMonth] > daysIn(parts[year], parts[month]) {
+	date := time.Date(parts[year], time.Month(parts[month]), parts[dayOfMonth], 0, 0, 0, 0, time.UTC)
+	if parts[year] < 1990 || parts[year] > 2150 || parts[hour] > 23 || parts[minute] > 59 || parts[second] > 60 ||
+		int(date.Month()) != parts[month] || date.Day() != parts[dayOfMonth] { // there is no such day
 		return 0, false
 	}
-	days := daysSince1970(parts[year], parts[month], parts[dayOfMonth])
-	minutes := (int64(days)*24+int64(parts[hour]))*60 + int64(parts[minute])
-	return minutes*60e9 + int64(parts[second])*1e9 + int64(parts[fraction]), true
-}
-
-func daysIn(y, m int) int {
-	switch {
-	case m == 2 && y%4 == 0 && (y%100 != 0 || y%400 == 0):
-		return 29
-	case m == 2:
-		return 28
-	case m == 4 || m == 6 || m == 9 || m == 11:
-		return 30
-	}
-	return 31
-}
-
-// daysSince1970 counts in years that begin in March, so that leap days are last.
-func daysSince1970(y, m, d int) int {
-	if m <= 2 {
-		y--
-		m += 12
-	}
-	return 365*y + y/4 - y/100 + y/400 + (153*(m-3)+2)/5 + d - 719469
+	seconds := (parts[hour]*60+parts[minute])*60 + parts[second]
+	return date.UnixNano() + int64(seconds)*1e9 + int64(parts[fraction]), true
 }
 
 // finest is the last part of the date.
@@ -190,16 +168,10 @@ func (c *calendar) tick(ns int64) (from, to int64) {
 		t := time.Unix(0, ns).UTC()
 		from := time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC)
 		return from.UnixNano(), from.AddDate(0, 1, 0).UnixNano()
-	case dayOfMonth:
-		return floor(ns, 86400e9)
-	case hour:
-		return floor(ns, 3600e9)
-	case minute:
-		return floor(ns, 60e9)
-	case second:
-		return floor(ns, 1e9)
-	default:
+	case fraction:
 		return floor(ns, int64(math.Pow10(9-min(9, f.n))))
+	default:
+		return floor(ns, [...]int64{dayOfMonth: 86400e9, hour: 3600e9, minute: 60e9, second: 1e9}[f.unit])
 	}
 }
 

@@ -24,8 +24,6 @@ type Options struct {
 	First, Each float64
 	// N is how many cuts are wanted, 1 to MostCuts.
 	N int
-	// End bounds the cuts, which lie below it; empty: nothing does.
-	End []byte
 	// RowsPerSecond that will come; 0: learn it from the keys. It matters only for keys with a time in them.
 	RowsPerSecond float64
 	// Now is the wall clock; zero: unknown. Without it a time in the keys is taken for the present.
@@ -48,10 +46,9 @@ const (
 	Calendar Method = "calendar"
 )
 
-// Foresight is a forecast of where the next keys fall.
-type Foresight struct {
-	// Cuts ascend strictly, lie above the highest key and below Options.End, and are as short as may be. There are
-	// fewer than Options.N where the others would not lie below Options.End.
+// Forecast says where the next keys fall.
+type Forecast struct {
+	// Cuts are Options.N cuts above the highest key, strictly ascending, each as short as possible.
 	Cuts [][]byte
 	// Rows are how many rows are expected to come below each cut, from now on.
 	Rows []float64
@@ -65,26 +62,24 @@ type Foresight struct {
 	Sure float64
 }
 
-// Unforeseeable is the error that says why keys can't be forecast.
-type Unforeseeable struct{ Reason string }
+// Unpredictable is the error for keys that can't be forecast, with the reason.
+type Unpredictable struct{ Reason string }
 
-// Error is the reason.
-func (u *Unforeseeable) Error() string { return "the keys to come can't be foreseen: " + u.Reason }
+func (u *Unpredictable) Error() string { return "the next keys can't be forecast: " + u.Reason }
 
 func cannot(format string, args ...any) error {
-	return &Unforeseeable{fmt.Sprintf(format, args...)}
+	return &Unpredictable{fmt.Sprintf(format, args...)}
 }
 
-// errUnlike says that a way of reading the keys does not fit them.
-var errUnlike = errors.New("foresee: keys are not like that")
+// errUnlike is returned by a way of reading keys that does not fit them.
+var errUnlike = errors.New("forecast: keys are not like that")
 
 // Fewest is the least number of keys for a forecast; a thousand are better.
 const Fewest = 8
 
 // Ahead cuts ahead of the highest of recent: the highest keys of a range, all of them, in ascending order. It fails
-// with *Unforeseeable, or with InvalidArgument if something is wrong with what it is given. Nothing that it returns
-// shares memory with what it is given.
-func Ahead(recent [][]byte, o Options) (*Foresight, error) {
+// with *Unpredictable, or with InvalidArgument for a wrong argument. The result shares no memory with the arguments.
+func Ahead(recent [][]byte, o Options) (*Forecast, error) {
 	if err := check(recent, &o); err != nil {
 		return nil, err
 	}
@@ -101,7 +96,7 @@ func Ahead(recent [][]byte, o Options) (*Foresight, error) {
 		}
 		below := recent[max(0, len(recent)-2*m) : len(recent)-m]
 		f, err := ahead(&tail{keys: keys, below: below, written: written, o: &o})
-		var no *Unforeseeable
+		var no *Unpredictable
 		switch {
 		case err == nil:
 			return f, nil
@@ -124,26 +119,23 @@ func check(recent [][]byte, o *Options) error {
 	bad := func(format string, args ...any) error { return store.Errorf(store.InvalidArgument, format, args...) }
 	switch {
 	case !(o.First >= 0) || math.IsInf(o.First, 0):
-		return bad("foresee: First is a number of rows from 0 on, not %v", o.First)
+		return bad("forecast: First is a number of rows from 0 on, not %v", o.First)
 	case !(o.Each > 0) || math.IsInf(o.Each, 0):
-		return bad("foresee: Each is a number of rows above 0, not %v", o.Each)
+		return bad("forecast: Each is a number of rows above 0, not %v", o.Each)
 	case o.N < 1 || o.N > MostCuts:
-		return bad("foresee: N is from 1 to %d, not %d", MostCuts, o.N)
+		return bad("forecast: N is from 1 to %d, not %d", MostCuts, o.N)
 	case !(o.RowsPerSecond >= 0) || math.IsInf(o.RowsPerSecond, 0):
-		return bad("foresee: RowsPerSecond is from 0 on, not %v", o.RowsPerSecond)
+		return bad("forecast: RowsPerSecond is from 0 on, not %v", o.RowsPerSecond)
 	case o.Written != nil && len(o.Written) != len(recent):
-		return bad("foresee: %d times of writing for %d keys", len(o.Written), len(recent))
+		return bad("forecast: %d times of writing for %d keys", len(o.Written), len(recent))
 	}
 	for i, k := range recent {
 		if len(k) == 0 || len(k) > store.MaxKeyBytes {
-			return bad("foresee: key %d has %d bytes: 1 to %d", i, len(k), store.MaxKeyBytes)
+			return bad("forecast: key %d has %d bytes: 1 to %d", i, len(k), store.MaxKeyBytes)
 		}
 		if i > 0 && bytes.Compare(recent[i-1], k) >= 0 {
-			return bad("foresee: the keys do not ascend: %s before %s", text(recent[i-1]), text(k))
+			return bad("forecast: the keys do not ascend: %s before %s", text(recent[i-1]), text(k))
 		}
-	}
-	if n := len(recent); n > 0 && len(o.End) > 0 && bytes.Compare(recent[n-1], o.End) >= 0 {
-		return bad("foresee: the highest key %s is not below the end %s", text(recent[n-1]), text(o.End))
 	}
 	return nil
 }
@@ -162,7 +154,7 @@ func (t *tail) top() []byte { return t.keys[len(t.keys)-1] }
 func (t *tail) differ() int { return keyspread.Common(t.keys[0], t.top()) }
 
 // ahead makes one attempt. errUnlike and errUnpadded say to try fewer keys.
-func ahead(t *tail) (*Foresight, error) {
+func ahead(t *tail) (*Forecast, error) {
 	times := findWords(t)
 	if c := findCalendar(t); c != nil {
 		times = append(times, c.timeline())
@@ -175,40 +167,20 @@ func ahead(t *tail) (*Foresight, error) {
 	return aheadByNumber(t)
 }
 
-// cuts gathers cuts and sees that each is a good one.
-type cuts struct {
-	t    *tail
-	all  [][]byte
-	rows []float64
-	// full: the next would not lie below the end.
-	full bool
-}
-
-// add takes a cut with the rows that come below it; errUnlike: it is none.
-func (c *cuts) add(cut []byte, rows float64) error {
-	last := c.t.top()
-	if n := len(c.all); n > 0 {
-		last = c.all[n-1]
+// add appends a cut with the number of rows below it. It returns false for a cut that is too long, or not above the
+// one before.
+func (f *Forecast) add(t *tail, cut []byte, rows float64) bool {
+	last := t.top()
+	if n := len(f.Cuts); n > 0 {
+		last = f.Cuts[n-1]
+	} else {
+		f.Late = max(0, rows-t.o.First)
 	}
-	switch {
-	case len(cut) > store.MaxKeyBytes, bytes.Compare(cut, last) <= 0:
-		return errUnlike
-	case len(c.t.o.End) > 0 && bytes.Compare(cut, c.t.o.End) >= 0:
-		c.full = true
-		return nil
+	if len(cut) > store.MaxKeyBytes || bytes.Compare(cut, last) <= 0 {
+		return false
 	}
-	c.all, c.rows = append(c.all, cut), append(c.rows, max(0, rows))
-	return nil
-}
-
-// done is the foresight, if there is a cut.
-func (c *cuts) done(f *Foresight) (*Foresight, error) {
-	if len(c.all) == 0 {
-		return nil, cannot("the first cut would not lie below the end of the range, %s", text(c.t.o.End))
-	}
-	f.Cuts, f.Rows = c.all, c.rows
-	f.Late = max(0, f.Rows[0]-c.t.o.First)
-	return f, nil
+	f.Cuts, f.Rows = append(f.Cuts, cut), append(f.Rows, max(0, rows))
+	return true
 }
 
 func text(key []byte) string {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/partmap"
 )
@@ -14,36 +15,22 @@ type alphabet struct {
 	name   string
 	digits string
 	value  [256]int16 // -1: no digit
-	has    set
-	common bool // so few keys are enough to believe it
+	common bool       // so few keys are enough to believe it
 }
 
-// set is a set of bytes.
-type set [4]uint64
+// has reports whether all bytes are digits.
+func (a *alphabet) has(text []byte) bool {
+	return !slices.ContainsFunc(text, func(b byte) bool { return a.value[b] < 0 })
+}
 
-func (s *set) add(b byte)           { s[b>>6] |= 1 << (b & 63) }
-func (s *set) contains(b byte) bool { return s[b>>6]>>(b&63)&1 != 0 }
-func (s *set) join(o *set) {
-	for i := range s {
-		s[i] |= o[i]
-	}
-}
-func (s *set) within(o *set) bool {
-	for i := range s {
-		if s[i]&^o[i] != 0 {
-			return false
+// distinct appends those of more to set that are not in it.
+func distinct(set []byte, more ...byte) []byte {
+	for _, b := range more {
+		if bytes.IndexByte(set, b) < 0 {
+			set = append(set, b)
 		}
 	}
-	return true
-}
-func (s *set) single() bool {
-	n := 0
-	for _, x := range s {
-		if n += int(min(x, 1)); x&(x-1) != 0 {
-			return false
-		}
-	}
-	return n == 1
+	return set
 }
 
 func newAlphabet(name, digits string) *alphabet {
@@ -53,7 +40,6 @@ func newAlphabet(name, digits string) *alphabet {
 	}
 	for i := range len(digits) {
 		a.value[digits[i]] = int16(i)
-		a.has.add(digits[i])
 	}
 	return a
 }
@@ -93,7 +79,6 @@ var (
 		newAlphabet("base 62", numerals+upper+lower),
 		newAlphabet("base 64", "-"+numerals+upper+"_"+lower),
 	}
-	alnum = newAlphabet("", numerals+upper+lower).has
 )
 
 // errUnpadded says that numbers have no leading zeros.
@@ -137,17 +122,16 @@ func findNumber(t *tail, from int, joined bool) (*number, error) {
 	if p >= end {
 		return nil, errUnpadded // a key is the beginning of another
 	}
-	seen := make([]set, end-p)
+	seen := make([][]byte, end-p) // the bytes at each position
 	for _, k := range t.keys {
 		for i, b := range k[p:end] {
-			seen[i].add(b)
+			seen[i] = distinct(seen[i], b)
 		}
 	}
 	n := &number{top: bytes.Clone(top), differs: p}
 	if n.alphabet = findAlphabet(top, p, seen); n.alphabet == nil {
 		return nil, errUnlike
 	}
-	has := &n.alphabet.has
 	// Digits before the first difference.
 	start := p
 	for start > from && n.alphabet.value[top[start-1]] >= 0 {
@@ -175,10 +159,10 @@ func findNumber(t *tail, from int, joined bool) (*number, error) {
 	// And after it.
 	last := p
 	for i := p; i < end; i++ {
-		if s := &seen[i-p]; s.within(has) {
+		if s := seen[i-p]; n.alphabet.has(s) {
 			n.all = append(n.all, i)
 			last = i + 1
-		} else if !joined || !s.single() || alnum.contains(top[i]) {
+		} else if !joined || len(s) > 1 || alnum(top[i]) {
 			break
 		}
 	}
@@ -196,37 +180,36 @@ func findNumber(t *tail, from int, joined bool) (*number, error) {
 
 func numeral(b byte) bool { return '0' <= b && b <= '9' }
 
+func alnum(b byte) bool { return numeral(b) || 'a' <= b|0x20 && b|0x20 <= 'z' }
+
 // findAlphabet finds the alphabet of the number whose first difference is at p. In it few digits may have been seen
 // yet; the position that differs next, if it belongs to the same number, has gone through them all.
-func findAlphabet(top []byte, p int, seen []set) *alphabet {
+func findAlphabet(top []byte, p int, seen [][]byte) *alphabet {
 	union := seen[0]
 	for i := 1; i < len(seen); i++ {
-		s := &seen[i]
-		if s.single() {
-			if b := top[p+i]; !alnum.contains(b) && b >= 0x20 && b < 0x7f {
+		if len(seen[i]) == 1 {
+			if b := top[p+i]; !alnum(b) && printable(b) {
 				break
 			}
 			continue
 		}
-		wider := union
-		wider.join(s)
-		if fit := smallest(&wider); fit != nil && (fit != binary || smallest(&union) == binary || i == 1) {
+		wider := distinct(slices.Clip(union), seen[i]...)
+		if fit := smallest(wider); fit != nil && (fit != binary || smallest(union) == binary || i == 1) {
 			union = wider
 		}
 		break
 	}
-	found := smallest(&union)
+	found := smallest(union)
 	if found == nil || found == binary || found == decimal {
 		return found
 	}
 	// What else is in the word decides between the alphabets with letters.
 	for i := range seen {
-		if seen[i].single() && !alnum.contains(top[p+i]) {
+		if len(seen[i]) == 1 && !alnum(top[p+i]) {
 			break
 		}
-		wider := union
-		wider.join(&seen[i])
-		fit := smallest(&wider)
+		wider := distinct(slices.Clip(union), seen[i]...)
+		fit := smallest(wider)
 		if fit == nil || fit == binary {
 			break
 		}
@@ -235,20 +218,20 @@ func findAlphabet(top []byte, p int, seen []set) *alphabet {
 	return found
 }
 
-// smallest is the alphabet with the fewest digits that has all of a set.
-func smallest(s *set) *alphabet {
+// smallest is the alphabet with the fewest digits that has all bytes of a text; nil: none has.
+func smallest(text []byte) *alphabet {
 	for _, a := range alphabets {
-		if s.within(&a.has) {
+		if a.has(text) {
 			return a
 		}
 	}
-	for b := range 256 {
-		if s.contains(byte(b)) && (b < 0x20 || b >= 0x7f) {
-			return binary
-		}
+	if slices.ContainsFunc(text, func(b byte) bool { return !printable(b) }) {
+		return binary
 	}
 	return nil
 }
+
+func printable(b byte) bool { return b >= 0x20 && b < 0x7f }
 
 // window chooses the digits to look at, where the keys differ first at p.
 func (n *number) window(p int) {
@@ -385,8 +368,8 @@ func (n *number) full(l *line) bool {
 // precise is how many units of the value a partition has to have, so that nothing is needed of what follows the number.
 const precise = 50
 
-// aheadByNumber foresees a number.
-func aheadByNumber(t *tail) (*Foresight, error) {
+// aheadByNumber forecasts keys by a number in them.
+func aheadByNumber(t *tail) (*Forecast, error) {
 	f, coarse, err := byNumber(t, false)
 	if err == nil && !coarse || err != nil && !errors.Is(err, errUnlike) {
 		return f, err
@@ -404,9 +387,9 @@ func aheadByNumber(t *tail) (*Foresight, error) {
 	return f, nil
 }
 
-// byNumber foresees a number; coarse: it hardly tells the rows of one partition apart, or (without a foresight) does
-// not.
-func byNumber(t *tail, joined bool) (f *Foresight, coarse bool, err error) {
+// byNumber forecasts keys by a number (see findNumber). coarse: few numbers fall into one partition, or (f is nil) too
+// few.
+func byNumber(t *tail, joined bool) (f *Forecast, coarse bool, err error) {
 	n, err := findNumber(t, 0, joined)
 	if err != nil {
 		return nil, false, err
@@ -429,17 +412,16 @@ func byNumber(t *tail, joined bool) (f *Foresight, coarse bool, err error) {
 	if err := t.inOrder(); err != nil {
 		return nil, false, err
 	}
-	f = &Foresight{Method: Number, Sure: l.sure(), How: n.describe(&l)}
-	per, from, missing := l.perRow, xs[len(xs)-1], l.missing
-	return n.ahead(t, f, first, from, per, missing)
+	f = &Forecast{Method: Number, Sure: l.sure(), How: n.describe(&l)}
+	return n.ahead(t, f, first, xs[len(xs)-1], l.perRow, l.missing)
 }
 
-// ahead cuts: from is where the next rows come, in units above the first key's.
-func (n *number) ahead(t *tail, f *Foresight, first uint64, from, per, missing float64) (_ *Foresight, coarse bool,
-	err error) {
+// ahead adds the cuts to f. The next rows come at from, in units above the first key's; each takes per units.
+func (n *number) ahead(
+	t *tail, f *Forecast, first uint64, from, per, missing float64,
+) (_ *Forecast, coarse bool, err error) {
 	each := t.o.Each * per
 	g := n.grid(each / 200)
-	out := &cuts{t: t}
 	at := from + max(t.o.First/4, t.o.First-missing)*per
 	top := n.of(n.top)
 	for range t.o.N {
@@ -451,19 +433,15 @@ func (n *number) ahead(t *tail, f *Foresight, first uint64, from, per, missing f
 		if !ok {
 			return nil, false, n.short(t)
 		}
-		if out.add(cut, (float64(v-first)-from)/per+missing) != nil {
+		if !f.add(t, cut, (float64(v-first)-from)/per+missing) {
 			return nil, true, nil // the same number again
-		}
-		if out.full {
-			break
 		}
 		if each < precise {
 			at = float64(v - first) // so that none has more than wanted
 		}
 		at += each
 	}
-	f, err = out.done(f)
-	return f, each < precise, err
+	return f, each < precise, nil
 }
 
 // short is the error where a number has too few digits.
@@ -517,7 +495,7 @@ func (n *number) describe(l *line) string {
 func (n *number) prefix() []byte {
 	at := n.start
 	if n.alphabet == binary {
-		for at < n.differs && n.top[at] >= 0x20 && n.top[at] < 0x7f {
+		for at < n.differs && printable(n.top[at]) {
 			at++ // most likely no digits
 		}
 	}

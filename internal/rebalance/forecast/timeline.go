@@ -3,6 +3,7 @@ package forecast
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // timeline is a time in each key at the same place, by which the keys are ordered, and what follows it.
@@ -44,7 +45,7 @@ const fine = 200
 // many is how many different dates make a line.
 const many = 20
 
-func (c *timeline) ahead(t *tail) (*Foresight, error) {
+func (c *timeline) ahead(t *tail) (*Forecast, error) {
 	o := t.o
 	last := c.times[len(c.times)-1]
 	tickFrom, tickTo := c.tick(last)
@@ -59,7 +60,7 @@ func (c *timeline) ahead(t *tail) (*Foresight, error) {
 	if !c.plausible(t, ticks, top, length) {
 		return nil, errUnlike
 	}
-	f := &Foresight{Method: Clock, Sure: 0.5}
+	f := &Forecast{Method: Clock, Sure: 0.5}
 	if c.zones {
 		f.Method = Calendar
 	}
@@ -204,12 +205,7 @@ func (t *tail) now() float64 { return float64(t.o.Now.UnixMicro()) / 1e6 }
 
 // writtenTop is when the highest keys were written, in Unix seconds.
 func (t *tail) writtenTop() float64 {
-	w := t.written[max(0, len(t.written)-Fewest):]
-	newest := w[0]
-	for _, x := range w {
-		newest = max(newest, x)
-	}
-	return float64(newest) / 1e6
+	return float64(slices.Max(t.written[max(0, len(t.written)-Fewest):])) / 1e6
 }
 
 // rate learns how many rows come per second, where few ticks are seen; 0: it can't.
@@ -230,12 +226,7 @@ func (c *timeline) rate(t *tail, in *inner, ticks int) float64 {
 	if t.written == nil {
 		return 0
 	}
-	w := t.written
-	low, high := w[0], w[0]
-	for _, x := range w {
-		low, high = min(low, x), max(high, x)
-	}
-	span := float64(high-low) / 1e6
+	span := float64(slices.Max(t.written)-slices.Min(t.written)) / 1e6
 	if span <= 0 {
 		return 0
 	}
@@ -247,10 +238,9 @@ func (c *timeline) rate(t *tail, in *inner, ticks int) float64 {
 	return rows / span
 }
 
-// cuts makes the cuts: now is the time of the next key in Unix seconds.
-func (c *timeline) cuts(t *tail, f *Foresight, in *inner, now, rate, missing float64) (*Foresight, error) {
+// cuts adds the cuts to f. now is the time of the next key in Unix seconds.
+func (c *timeline) cuts(t *tail, f *Forecast, in *inner, now, rate, missing float64) (*Forecast, error) {
 	o := t.o
-	out := &cuts{t: t}
 	topFrom, topTo := c.tick(c.times[len(c.times)-1])
 	grid := nice(o.Each / rate / fine)
 	begin := int64(now * 1e9)
@@ -280,7 +270,7 @@ func (c *timeline) cuts(t *tail, f *Foresight, in *inner, now, rate, missing flo
 			}
 			key = c.cut(ns)
 		case in.random && from <= topFrom:
-			// Rows of the present tick fall anywhere in it: the first that can be foreseen are those of the next.
+			// Rows of the present tick fall anywhere in it: only those of the next can be forecast.
 			ns = topTo
 			key = c.cut(ns)
 		default:
@@ -293,20 +283,17 @@ func (c *timeline) cuts(t *tail, f *Foresight, in *inner, now, rate, missing flo
 		}
 		rows := float64(ns-begin) / 1e9 * rate
 		tick := float64(to-from) / 1e9 * rate
-		if err := out.add(key, rows+missing); err != nil || in == nil && tick > o.Each*over {
+		if !f.add(t, key, rows+missing) || in == nil && tick > o.Each*over {
 			return nil, cannot("more rows than a partition is to have come in one %s (%.3g), "+
-				"and what follows it can't be foreseen", c.finest, tick)
-		}
-		if out.full {
-			break
+				"and what follows it can't be forecast", c.finest, tick)
 		}
 		last = ns
-		if len(out.all) == 1 || tick > o.Each/precise {
+		if len(f.Cuts) == 1 || tick > o.Each/precise {
 			at = rows // so that none has more than wanted
 		}
 		at += o.Each
 	}
-	return out.done(f)
+	return f, nil
 }
 
 func perSecond(rate float64) string {

@@ -69,7 +69,7 @@ func findWords(t *tail) (found []*timeline) {
 	top := t.top()
 	p := t.differ()
 	for i := 0; i <= p && i < len(top); i++ {
-		begins := i == 0 || !alnum.contains(top[i-1])
+		begins := i == 0 || !alnum(top[i-1])
 		for f := range forms {
 			x := &forms[f]
 			if !x.strong && t.written == nil && t.o.Now.IsZero() {
@@ -105,7 +105,7 @@ func newWord(f *form, top []byte, at int) *word {
 	if dashed {
 		end += 4
 	}
-	if end > len(top) || end < len(top) && alnum.contains(top[end]) {
+	if end > len(top) || end < len(top) && alnum(top[end]) {
 		return nil
 	}
 	digits := bytes.Clone(top[at:end])
@@ -115,12 +115,8 @@ func newWord(f *form, top []byte, at int) *word {
 	if len(digits) != f.length || f.fits != nil && !f.fits(digits) {
 		return nil
 	}
-	var has set
-	for _, b := range digits {
-		has.add(b)
-	}
 	for _, a := range alphabets {
-		if a.name == f.alphabet && has.within(&a.has) {
+		if a.name == f.alphabet && a.has(digits) {
 			return f.word(a, top, at, dashed)
 		}
 	}
@@ -169,11 +165,8 @@ func (w *word) time(key []byte) (ns int64, ok bool) {
 	return int64(v)*w.tick + w.epoch*1e6, true
 }
 
-// digitsOf is the number of a time, and what its digits but the last drop are; up: the next number where some are
-// dropped.
-func (w *word) key(ns int64) []byte {
-	return w.write(w.value(ns), len(w.pos))
-}
+// key is timeline.key.
+func (w *word) key(ns int64) []byte { return w.write(w.value(ns), len(w.pos)) }
 
 func (w *word) value(ns int64) *big.Int {
 	v := big.NewInt((ns - w.epoch*1e6) / w.tick)

@@ -3,7 +3,6 @@ package leader
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -25,10 +24,9 @@ type Holder struct {
 	// both by the holder's wall clock.
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
-	// Lease is the length of the lease.
-	Lease time.Duration `json:"lease_ns"`
-	// Epoch is the register's. It grows with each change, so a later leader has a higher
-	// one.
+	// Lease is the length of the lease; in a record it is never 0.
+	Lease time.Duration `json:"lease_ns,omitzero"`
+	// Epoch is the register's. It grows with each change, so a later leader has a higher one.
 	Epoch uint64 `json:"-"`
 }
 
@@ -73,31 +71,18 @@ func seal(v store.Version, h *Holder) (store.Record, error) {
 }
 
 // read returns the newest record, or a zero Holder at the zero version if there is none.
-func read(ctx context.Context, regs store.Registers) (Holder, store.Version, error) {
-	const tries = 3 // of reading a torn record
-	for try := 1; ; try++ {
-		rec, err := regs.Read(ctx, store.Process, []byte(registerKey), store.Serial)
-		if errors.Is(err, store.NotFound) {
-			return Holder{}, store.Version{}, nil
-		}
-		var payload []byte
-		if err == nil {
-			payload, err = record.Open(form, rec)
-		}
-		var h Holder
-		if err == nil {
-			if jerr := json.Unmarshal(payload, &h); jerr != nil {
-				err = store.Errorf(store.Corrupt, "%w", jerr)
-			}
-		}
-		if err == nil {
-			h.Epoch = rec.Epoch
-			return h, rec.Version, nil
-		}
-		if try == tries || store.KindOf(err) != store.Unavailable {
-			return Holder{}, store.Version{}, store.Wrap("read the leader's record", err)
+func read(ctx context.Context, regs store.Registers) (h Holder, v store.Version, err error) {
+	payload, v, err := record.Read(ctx, regs, store.Process, registerKey, store.Serial, form)
+	if err == nil && payload != nil {
+		if jerr := json.Unmarshal(payload, &h); jerr != nil {
+			err = store.Errorf(store.Corrupt, "%w", jerr)
 		}
 	}
+	if err != nil {
+		return Holder{}, store.Version{}, store.Wrap("read the leader's record", err)
+	}
+	h.Epoch = v.Epoch
+	return h, v, nil
 }
 
 // Current returns the leader, by its record: it may have died since. NotFound: nobody leads.

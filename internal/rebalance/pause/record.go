@@ -3,7 +3,6 @@ package pause
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -129,28 +128,18 @@ func Read(ctx context.Context, regs store.Registers, l store.Level) (State, erro
 	return s, err
 }
 
-func read(ctx context.Context, regs store.Registers, l store.Level) (State, store.Version, error) {
-	const tries = 3 // of reading a torn record
-	for try := 1; ; try++ {
-		rec, err := regs.Read(ctx, store.Process, []byte(registerKey), l)
-		if errors.Is(err, store.NotFound) {
-			return State{Buckets: map[store.BucketID]Pause{}}, store.Version{}, nil
-		}
-		var text []byte
-		if err == nil {
-			text, err = record.Open(form, rec)
-		}
-		var s State
-		if err == nil {
-			s, err = decode(text)
-		}
-		if err == nil {
-			return s, rec.Version, nil
-		}
-		if try == tries || store.KindOf(err) != store.Unavailable {
-			return State{}, store.Version{}, store.Wrap("read whether moves are paused", err)
-		}
+func read(ctx context.Context, regs store.Registers, l store.Level) (s State, v store.Version, err error) {
+	text, v, err := record.Read(ctx, regs, store.Process, registerKey, l, form)
+	if err == nil && text == nil {
+		return State{Buckets: map[store.BucketID]Pause{}}, v, nil
 	}
+	if err == nil {
+		s, err = decode(text)
+	}
+	if err != nil {
+		return State{}, store.Version{}, store.Wrap("read whether moves are paused", err)
+	}
+	return s, v, nil
 }
 
 // change reads the state, changes it and swaps it in, until a swap is known to be applied. Each

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
@@ -128,13 +130,6 @@ func (g *Grid) note(d Draft, p *Plan) {
 // text makes a name or a key fit to be printed, whatever its bytes.
 func text(s string) string { return keytext.Format([]byte(s)) }
 
-// commas writes a count with its thousands apart.
-func commas(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
+func commas(n int64) string { return humanize.Comma(n) }
 
 func short(f float64) string { return strconv.FormatFloat(f, 'g', 6, 64) }

@@ -70,25 +70,3 @@ func BenchmarkLarge(b *testing.B) {
 		}
 	}
 }
-
-// BenchmarkSeededByGreedyAlone is what the genetic planner reaches by rows moved
-// without the exact plan among its seeds.
-func BenchmarkSeededByGreedyAlone(b *testing.B) {
-	l, limits := plannertest.Thousand(rand.New(rand.NewPCG(1, 1)), 200, 100)
-	for _, name := range []string{"greedy", "genetic", "exact"} {
-		b.Run(name, func(b *testing.B) {
-			if name != "genetic" {
-				bench(b, name, plan.Objective{Kind: plan.Rows}, l, limits)
-				return
-			}
-			began := time.Now()
-			p, err := (&genetic.Planner{Options: genetic.Options{Seed: 1, Generations: 1 << 30, WithoutExact: true,
-				Stop: func() bool { return time.Since(began) > limit }}}).Plan(context.Background(), l, limits, plan.Objective{Kind: plan.Rows})
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.ReportMetric(float64(p.RowsMoved), "rows-moved")
-			b.ReportMetric(float64(p.Score.UnderMin), "under-min")
-		})
-	}
-}

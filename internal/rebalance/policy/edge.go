@@ -51,10 +51,7 @@ func edge(now, earlier []counter.Quantum, minRows, maxRows int64) (at int, yes b
 	if below(now, earlier) {
 		return 1, true // what comes next lies lower still: a roll downwards
 	}
-	rows := int64(0)
-	for _, q := range now {
-		rows += q.Rows
-	}
+	rows := rows(now)
 	best := 0.0
 	low, grown := int64(0), 0.0
 	for k := 1; k < len(now); k++ {
@@ -78,12 +75,8 @@ func edge(now, earlier []counter.Quantum, minRows, maxRows int64) (at int, yes b
 
 // below reports whether nearly all new rows lie below the earlier ones.
 func below(now, earlier []counter.Quantum) bool {
-	came, under := -earlier[0].Rows, int64(0)
-	for _, q := range earlier[1:] {
-		came -= q.Rows
-	}
+	came, under := rows(now)-rows(earlier), int64(0)
 	for i, q := range now {
-		came += q.Rows
 		if i+1 < len(now) && bytes.Compare(now[i+1].Key, earlier[1].Key) <= 0 {
 			under += q.Rows
 		}
@@ -96,15 +89,8 @@ func growth(now, earlier []counter.Quantum) (share []float64, ok bool) {
 	if len(earlier) < 8 {
 		return nil, false
 	}
-	rows := 0.0
-	for _, q := range now {
-		rows += float64(q.Rows)
-	}
-	was := 0.0
-	for _, q := range earlier {
-		was += float64(q.Rows)
-	}
-	if rows-was < enoughGrowth*rows {
+	all := rows(now)
+	if float64(all-rows(earlier)) < enoughGrowth*float64(all) {
 		return nil, false
 	}
 	// The rows of an earlier quantum are taken to lie at its key.

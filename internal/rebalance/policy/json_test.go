@@ -66,7 +66,7 @@ func TestARollNeedsTheNewestKeys(t *testing.T) {
 	newest := &policy.Newest{}
 	in.Ranges[2].Newest = newest
 	ds = policy.Decide(*in)
-	require.Equal(t, policy.Unforeseen, ds[len(ds)-1].Why, "no keys")
+	require.Equal(t, policy.NextUnknown, ds[len(ds)-1].Why, "no keys")
 
 	for k := range 100 {
 		newest.Keys = append(newest.Keys, []byte{'0', '0', '3', byte(k)})

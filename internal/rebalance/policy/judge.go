@@ -331,14 +331,14 @@ func changed(s *counter.Stats) bool {
 	return max(s.Rows-s.RecountedRows, s.RecountedRows-s.Rows) > s.Rows/5
 }
 
-// maxFruitless is how many recounts in a row may find nothing to do before an estimate is taken to be wrong, although
-// much has changed by it.
+// maxFruitless is the number of recounts in a row that led to nothing, after which an estimate counts as wrong even if it
+// says that much has changed.
 const maxFruitless = 3
 
 // cooling returns how long a range must wait for decisions that are not urgent.
 func (j *judge) cooling(r *Range) time.Duration { return r.Created.Add(j.Cool).Sub(j.Now) }
 
-// recount decides on a recount, unless the last fruitless one is too recent.
+// recount decides on a recount, unless the last one led to nothing and is too recent.
 func (j *judge) recount(i int, why Why, format string, args ...any) Decision {
 	s := &j.Ranges[i].Stats
 	pause := j.Recount << min(max(s.Fruitless, 0), 30)

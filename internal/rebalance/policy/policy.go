@@ -22,11 +22,11 @@ type Policy struct {
 	MinRows int64
 	// TargetRows is the aim for parts of a split, and the most for the result of a merge.
 	TargetRows int64
-	// MaxDead is how many tombstones a partition may hold before it is refreshed; 0 is any. Cassandra warns at 1,000 in
+	// MaxDead is the number of tombstones above which a partition is refreshed; 0: never. Cassandra warns at 1,000 in
 	// one read and fails at 100,000.
 	MaxDead int64
-	// LoadShare (0 to 1) of its bucket's writes and reads, if at least LoadPerS per second, makes a range one that is
-	// split by load; LoadPerS 0: none is.
+	// A range is split by load if it takes at least LoadShare (0 to 1) of its bucket's writes and reads, and at least
+	// LoadPerS per second; LoadPerS 0: never.
 	LoadShare, LoadPerS float64
 
 	// Horizon is how far ahead the parts of a split should keep the limits. A range is split when it has more than
@@ -53,7 +53,8 @@ type Policy struct {
 	Cool time.Duration
 	// Fresh is how old a recount may be to cut by.
 	Fresh time.Duration
-	// Recount is the least time between two recounts of a partition; each fruitless one doubles it, up to MaxRecount.
+	// Recount is the least time between two recounts of a partition. Each after which nothing was done doubles it, up
+	// to MaxRecount.
 	Recount, MaxRecount time.Duration
 
 	Budget Budget
@@ -67,7 +68,7 @@ type Policy struct {
 
 // Budget limits moves in flight. Rolls move nothing and are free.
 type Budget struct {
-	// Moves and Rows in flight; 0 is any. A move larger than the budget may begin when nothing else is in flight.
+	// Moves and Rows in flight; 0: no limit. A move larger than the budget may begin when nothing else is in flight.
 	Moves int
 	Rows  int64
 	// Hours of the day (UTC) at which rows may be moved; none: at any. Ranges over Urgent times MaxRows are split at
@@ -110,7 +111,7 @@ type Input struct {
 	Ranges []Range
 }
 
-// Range is what is known of a range and its partition.
+// Range is a range with the state of its partition.
 type Range struct {
 	Start, End []byte
 	// Stats of its partition; while it moves, of the one that takes the writes.
@@ -182,7 +183,7 @@ const (
 	// The rows of a range that should be split all lie at one place.
 	NoCut Why = "nowhere to cut"
 	// The next keys of a range that should be rolled can't be forecast, and it is not full yet.
-	Unforeseen Why = "next keys unknown"
+	NextUnknown Why = "next keys unknown"
 )
 
 // Decision is what should be done about neighbouring ranges, or why nothing should.

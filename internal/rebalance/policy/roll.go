@@ -29,7 +29,7 @@ func (in *Input) roll(d *Decision) {
 		return
 	}
 	if len(newest.Keys) == 0 {
-		d.refuse(Unforeseen, "it has no keys")
+		d.refuse(NextUnknown, "it has no keys")
 		return
 	}
 	rows := float64(appended.Stats.Rows)
@@ -40,7 +40,7 @@ func (in *Input) roll(d *Decision) {
 		RowsPerSecond: d.Rate, Now: in.Now, Written: newest.Written,
 	})
 	var cuts [][]byte
-	var unforeseeable *forecast.Unforeseeable
+	var unpredictable *forecast.Unpredictable
 	top := newest.Keys[len(newest.Keys)-1]
 	switch {
 	case err == nil:
@@ -54,13 +54,13 @@ func (in *Input) roll(d *Decision) {
 			cuts = cuts[min(len(cuts), finer-1):]
 		}
 		d.Text += "; " + f.How
-	case errors.As(err, &unforeseeable) && len(newest.Keys) >= forecast.Fewest && d.From == d.Appended &&
+	case errors.As(err, &unpredictable) && len(newest.Keys) >= forecast.Fewest && d.From == d.Appended &&
 		rows+d.Rate*p.Lead.Seconds() >= float64(p.MaxRows) && len(top) < store.MaxKeyBytes:
 		// As late as possible: what comes until the cut takes puts lies above it, and is copied.
 		cuts = [][]byte{append(bytes.Clone(top), 0)}
 		d.Text += "; cut right above the highest key: " + err.Error()
 	default:
-		d.refuse(Unforeseen, err.Error())
+		d.refuse(NextUnknown, err.Error())
 		return
 	}
 	for i := 0; i < len(cuts) && len(d.Cuts) < d.Ahead; i += finer {
@@ -69,6 +69,6 @@ func (in *Input) roll(d *Decision) {
 		}
 	}
 	if len(d.Cuts) == 0 {
-		d.refuse(Unforeseen, "no cut ahead lies in the range")
+		d.refuse(NextUnknown, "no cut ahead lies in the range")
 	}
 }

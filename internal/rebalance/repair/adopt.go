@@ -235,7 +235,7 @@ func (c *Checker) origin(ctx context.Context, o *survey) (origin, string, error)
 		if err != nil {
 			break // what it named can't be known
 		}
-		rg, err := c.rangeIn(ctx, old, key)
+		rg, err := firstRange(old, partmap.Ranges(old, c.reader(ctx, id), key, nil))
 		if k := store.KindOf(err); err != nil && k != store.NotFound && k != store.Corrupt {
 			return unproven, "", err
 		}
@@ -262,14 +262,6 @@ func (c *Checker) origin(ctx context.Context, o *survey) (origin, string, error)
 
 func inText(micros int64) string { return time.UnixMicro(micros).UTC().Format(time.RFC3339) }
 
-// rangeIn finds the range of a key in a root that may be old.
-func (c *Checker) rangeIn(ctx context.Context, root *partmap.Root, key []byte) (partmap.Range, error) {
-	for rg, err := range partmap.Ranges(root, c.reader(ctx, root.Bucket), key, nil) {
-		return rg, err
-	}
-	return partmap.Range{}, store.Errorf(store.Corrupt, "the map of bucket %s has no range for a key", root.Bucket)
-}
-
 // orphan is a partition without a range that has rows found nowhere else.
 type orphan struct {
 	finding Finding
@@ -280,7 +272,7 @@ type orphan struct {
 // adoptBucket copies the rows of all orphans of one bucket to where the map says, then removes
 // the orphans. None is removed earlier: if ranges get fresh partitions meanwhile, markers that
 // came from the first orphans are swept, and they must still hide rows of the others.
-func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []orphan) error {
+func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []orphan) {
 	err := c.prove(ctx, orphans)
 	before := c.Progress().Adopted
 	for round := 0; err == nil; round++ {
@@ -309,11 +301,8 @@ func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []
 					" rows were copied)", copied), err
 			}
 		}
-		if perr := c.problem(ctx, o.finding, mend); perr != nil {
-			return perr
-		}
+		c.problem(ctx, o.finding, mend)
 	}
-	return nil
 }
 
 // mostRounds limits how often ranges of a bucket get fresh partitions: normally once for their

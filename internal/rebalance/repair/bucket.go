@@ -64,9 +64,13 @@ func (c *Checker) mapOf(ctx context.Context, b bucket) (root *partmap.Root, agai
 		c.suspect(b.id)
 		f := c.finding(b, BrokenRoot, "%v", err)
 		f.Todo = restoreTodo
-		return nil, false, c.problem(ctx, f, nil)
+		c.report(f)
+		return nil, false, nil
 	case errors.Is(err, partmap.ErrNewerVersion):
-		c.newer(b, err)
+		c.suspect(b.id)
+		f := c.finding(b, NewerVersion, "%v", err)
+		f.Severity = Unchecked
+		c.report(f)
 		return nil, false, nil
 	case err != nil:
 		return nil, false, err
@@ -113,13 +117,6 @@ func (c *Checker) validate(
 	return problems, named, err
 }
 
-func (c *Checker) newer(b bucket, err error) {
-	c.suspect(b.id)
-	f := c.finding(b, NewerVersion, "%v", err)
-	f.Severity = Unchecked
-	c.report(f)
-}
-
 // brokenMap reports the problems of a map. Under AdoptAll it takes the map back to the newest
 // valid one; rows that have moved since are adopted then.
 func (c *Checker) brokenMap(ctx context.Context, b bucket, now, root *partmap.Root,
@@ -128,7 +125,7 @@ func (c *Checker) brokenMap(ctx context.Context, b bucket, now, root *partmap.Ro
 	if err != nil {
 		return false, err
 	}
-	todo, mend := restoreTodo, func() (string, error) { return "", nil }
+	todo, mend := restoreTodo, (func() (string, error))(nil)
 	if older != nil {
 		todo = fmt.Sprintf("the map of epoch %d, of %s, is whole: end all servers, then --adopt-all takes it back,"+
 			" and copies the rows that have moved since",
@@ -148,8 +145,9 @@ func (c *Checker) brokenMap(ctx context.Context, b bucket, now, root *partmap.Ro
 		if i == mostProblems {
 			f.Text = fmt.Sprintf("epoch %d: and %d more", root.Epoch, len(problems)-i)
 		}
-		if err := c.problem(ctx, f, mend); err != nil || i == mostProblems {
-			return back, err
+		c.problem(ctx, f, mend)
+		if i == mostProblems {
+			break
 		}
 	}
 	return back, nil
@@ -219,9 +217,7 @@ func (c *Checker) state(ctx context.Context, b bucket, root *partmap.Root) error
 			}
 			f.Todo = "the bucket answers \"unavailable\" until the clock is there; restart every client after the" +
 				" clock is restored"
-			if err := c.problem(ctx, f, nil); err != nil {
-				return err
-			}
+			c.report(f)
 		} else if err != nil {
 			return err
 		}
@@ -231,10 +227,8 @@ func (c *Checker) state(ctx context.Context, b bucket, root *partmap.Root) error
 		if age < youngFor {
 			f.Severity, f.Kind = Info, Young
 			c.report(f)
-		} else if err := c.problem(ctx, f, func() (string, error) {
-			return "it is open again", c.reopen(ctx, b.id)
-		}); err != nil {
-			return err
+		} else {
+			c.problem(ctx, f, func() (string, error) { return "it is open again", c.reopen(ctx, b.id) })
 		}
 	}
 	for _, batch := range root.Batches {
@@ -243,14 +237,10 @@ func (c *Checker) state(ctx context.Context, b bucket, root *partmap.Root) error
 		if batch.Phase == partmap.Settled {
 			f.Kind, f.Text = SweepPending, fmt.Sprintf("batch %d is done but for the sweep of its markers", batch.ID)
 		}
-		if age > c.o.StuckAfter {
-			f.Kind, f.Todo = StuckMove, "is a rebalancer running? `rebalancer status` says what it waits for"
-			if err := c.problem(ctx, f, nil); err != nil {
-				return err
-			}
-			continue
+		if f.Severity = Info; age > c.o.StuckAfter {
+			f.Severity, f.Kind = Problem, StuckMove
+			f.Todo = "is a rebalancer running? `rebalancer status` says what it waits for"
 		}
-		f.Severity = Info
 		c.report(f)
 	}
 	return nil
@@ -317,9 +307,7 @@ func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nod
 			f := c.finding(b, BrokenNode, "no root names it, and it can't be read: %v", err)
 			f.Node, f.Todo = id, "it harms nothing; its epoch can't be read, so it can't be told whether a pending"+
 				" change needs it"
-			if err := c.problem(ctx, f, nil); err != nil {
-				return err
-			}
+			c.report(f)
 			continue
 		}
 		switch {
@@ -337,9 +325,8 @@ func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nod
 	if age := c.o.Now().Sub(time.UnixMicro(root.ChangedAt)); len(orphans) > 0 && age > 2*collectAfter {
 		f := c.finding(b, OrphanNode, "%d map nodes that nobody has named for %s", len(orphans), age.Round(time.Second))
 		f.Count, f.Node = int64(len(orphans)), orphans[0]
-		if err := c.problem(ctx, f, func() (string, error) { return c.deleteNodes(ctx, b.id, orphans) }); err != nil {
-			return err
-		}
+		old := orphans
+		c.problem(ctx, f, func() (string, error) { return c.deleteNodes(ctx, b.id, old) })
 		orphans = nil
 	}
 	if waiting += int64(len(orphans)); waiting > 0 {
@@ -380,9 +367,7 @@ func (c *Checker) wentBack(ctx context.Context, root *partmap.Root, a abandoned)
 // abandoned nodes and sweeps markers. Both may be needed while there are rows outside ranges.
 func (c *Checker) finish(ctx context.Context) error {
 	for id, orphans := range c.orphaned {
-		if err := c.adoptBucket(ctx, id, orphans); err != nil {
-			return err
-		}
+		c.adoptBucket(ctx, id, orphans)
 	}
 	for id, a := range c.ahead {
 		if err := c.abandon(ctx, id, a); err != nil {
@@ -413,5 +398,6 @@ func (c *Checker) abandon(ctx context.Context, id store.BucketID, a abandoned) e
 		}
 		mend = func() (string, error) { return c.deleteNodes(ctx, id, nodes) }
 	}
-	return c.problem(ctx, f, mend)
+	c.problem(ctx, f, mend)
+	return nil
 }

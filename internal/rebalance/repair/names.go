@@ -43,32 +43,34 @@ func (c *Checker) eachKey(ctx context.Context, t store.Table, f func(ctx context
 	return nil
 }
 
-// directory checks all names and their buckets, and returns the buckets' ids, sorted.
-func (c *Checker) directory(ctx context.Context) (ids []store.BucketID, err error) {
-	err = c.eachKey(ctx, store.Directory, func(ctx context.Context, key []byte) error {
+// directory checks all names and their buckets.
+func (c *Checker) directory(ctx context.Context) error {
+	err := c.eachKey(ctx, store.Directory, func(ctx context.Context, key []byte) error {
 		name := string(key)
 		owner, err := c.owner(ctx, name)
 		if err != nil || owner.ID == (store.BucketID{}) {
 			return err
 		}
 		c.mu.Lock()
-		ids = append(ids, owner.ID)
+		c.named = append(c.named, owner.ID)
 		c.mu.Unlock()
 		if err := c.name(ctx, name); err != nil {
 			return err
 		}
 		return c.bucket(ctx, bucket{owner.ID, name})
 	})
-	slices.SortFunc(ids, compareIDs)
-	for i := 1; i < len(ids); i++ {
-		if ids[i] == ids[i-1] && (i < 2 || ids[i] != ids[i-2]) && err == nil {
-			err = c.problem(ctx, Finding{
-				Kind: SharedBucket, ID: ids[i], Text: "several names lead to this bucket",
-				Todo: "find the names in the list of buckets; the directory has to be restored from a copy",
-			}, nil)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(c.named, compareIDs)
+	for i, id := range c.named {
+		if i > 0 && id == c.named[i-1] && (i < 2 || id != c.named[i-2]) {
+			f := c.finding(bucket{id: id}, SharedBucket, "several names lead to this bucket")
+			f.Todo = "find the names in the list of buckets; the directory has to be restored from a copy"
+			c.report(f)
 		}
 	}
-	return ids, err
+	return nil
 }
 
 func compareIDs(a, b store.BucketID) int { return bytes.Compare(a[:], b[:]) }
@@ -77,25 +79,29 @@ func compareIDs(a, b store.BucketID) int { return bytes.Compare(a[:], b[:]) }
 func (c *Checker) owner(ctx context.Context, name string) (owner listing.BucketInfo, err error) {
 	owner, err = retried(ctx, c, func() (listing.BucketInfo, error) { return c.c.Owner(ctx, name) })
 	if err != nil && store.KindOf(err) == store.Corrupt {
-		return listing.BucketInfo{}, c.problem(ctx, Finding{
-			Kind: BrokenName, Bucket: keytext.Key(name), Text: err.Error(),
-			Todo: "restore the name's record from a copy; the list of buckets may tell which bucket it led to",
-		}, nil)
+		f := c.finding(bucket{name: name}, BrokenName, "%v", err)
+		f.Todo = "restore the name's record from a copy; the list of buckets may tell which bucket it led to"
+		c.report(f)
+		return listing.BucketInfo{}, nil
 	}
 	return owner, err
 }
 
-// listOfBuckets checks each name on the list of buckets.
+// listOfBuckets checks each name on the list of buckets, if that is whole.
 func (c *Checker) listOfBuckets(ctx context.Context) error {
+	list := bucket{id: listing.ListOfBuckets()}
+	if c.suspected(list.id) {
+		return nil
+	}
 	for info, err := range c.c.Buckets(ctx, "", "") {
 		if err != nil {
 			if k := store.KindOf(err); k == store.Timeout || k == store.Unavailable {
 				return err
 			}
-			return c.problem(ctx, Finding{
-				Kind: BrokenList, ID: listing.ListOfBuckets(), Text: err.Error(),
-				Todo: "creating a bucket again, under its name, mends its line: it answers that the bucket exists",
-			}, nil)
+			f := c.finding(list, BrokenList, "%v", err)
+			f.Todo = "creating a bucket again, under its name, mends its line: it answers that the bucket exists"
+			c.report(f)
+			return nil
 		}
 		if err := c.name(ctx, info.Name); err != nil {
 			return err
@@ -241,18 +247,16 @@ func (c *Checker) secondLook(ctx context.Context) error {
 		case NoRoot:
 			mend = nil
 		}
-		if err := c.problem(ctx, *wrong, mend); err != nil {
-			return err
-		}
+		c.problem(ctx, *wrong, mend)
 	}
 	return nil
 }
 
-// roots checks the buckets that have no name, and returns their roots.
-func (c *Checker) roots(ctx context.Context, ids []store.BucketID) (nameless []*partmap.Root, err error) {
-	err = c.eachKey(ctx, store.Roots, func(ctx context.Context, key []byte) error {
+// roots checks the buckets that have no name.
+func (c *Checker) roots(ctx context.Context) error {
+	return c.eachKey(ctx, store.Roots, func(ctx context.Context, key []byte) error {
 		id := store.BucketID(key)
-		if _, named := slices.BinarySearchFunc(ids, id, compareIDs); named || id == listing.ListOfBuckets() {
+		if _, named := slices.BinarySearchFunc(c.named, id, compareIDs); named || id == listing.ListOfBuckets() {
 			return nil
 		}
 		root, err := c.root(ctx, id)
@@ -261,22 +265,21 @@ func (c *Checker) roots(ctx context.Context, ids []store.BucketID) (nameless []*
 		}
 		if err == nil {
 			c.mu.Lock()
-			nameless = append(nameless, root)
+			c.nameless = append(c.nameless, root)
 			c.mu.Unlock()
 		}
 		return c.bucket(ctx, bucket{id: id}) // it reports what is wrong with the root
 	})
-	return nameless, err
 }
 
-// lookAgain checks suspicious names again, and reports buckets without one.
-func (c *Checker) lookAgain(ctx context.Context, nameless []*partmap.Root) error {
-	if err := c.secondLook(ctx); err != nil || len(nameless) == 0 {
-		return err
+// reportNameless reports buckets that still have no name. Those that were being created have one
+// by now.
+func (c *Checker) reportNameless(ctx context.Context) error {
+	if len(c.nameless) == 0 {
+		return nil
 	}
-	// Buckets that were being created have their names by now.
 	named := map[store.BucketID]bool{}
-	for _, root := range nameless {
+	for _, root := range c.nameless {
 		named[root.Bucket] = false
 	}
 	err := c.eachKey(ctx, store.Directory, func(ctx context.Context, key []byte) error {
@@ -294,7 +297,7 @@ func (c *Checker) lookAgain(ctx context.Context, nameless []*partmap.Root) error
 	if err != nil {
 		return err
 	}
-	for _, first := range nameless {
+	for _, first := range c.nameless {
 		id := first.Bucket
 		if named[id] || c.hasName[id] {
 			continue
@@ -303,7 +306,7 @@ func (c *Checker) lookAgain(ctx context.Context, nameless []*partmap.Root) error
 		if err != nil || root.State == partmap.Deleted {
 			continue // it is gone, or can't be read any more, which is another finding
 		}
-		f := Finding{Kind: NamelessBucket, ID: id, Text: "no name leads to the bucket, which is " + root.State.String()}
+		f := c.finding(bucket{id: id}, NamelessBucket, "no name leads to the bucket, which is %s", root.State)
 		if c.o.Now().Sub(time.UnixMicro(root.ChangedAt)) < youngFor {
 			f.Severity, f.Kind = Info, Young
 			c.report(f)
@@ -313,17 +316,12 @@ func (c *Checker) lookAgain(ctx context.Context, nameless []*partmap.Root) error
 			" directory"
 		if c.keeps(id) != 0 {
 			f.Todo = "it has rows that no range has: these have to be adopted or discarded first"
-			if err := c.problem(ctx, f, nil); err != nil {
-				return err
-			}
+			c.report(f)
 			continue
 		}
-		err = c.problem(ctx, f, func() (string, error) {
+		c.problem(ctx, f, func() (string, error) {
 			return "it had no entries and is deleted", c.c.Discard(ctx, id)
 		})
-		if err != nil {
-			return err
-		}
 	}
 	return nil
 }

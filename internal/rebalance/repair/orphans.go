@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/evenkeel/evenkeel/partmap"
@@ -20,6 +21,9 @@ import (
 // they are garbage; or the store was restored, and the map and the rows are not of one moment:
 // see adopt.
 func (c *Checker) orphans(ctx context.Context, b *bucket) error {
+	if c.o.SkipOrphans {
+		return nil
+	}
 	var after store.Partition
 	for {
 		page, err := retried(ctx, c, func() ([]store.Partition, error) { return c.lister.Partitions(ctx, after, 1000) })
@@ -57,8 +61,8 @@ func (c *Checker) strays(ctx context.Context, b bucket, parts []store.PartitionI
 		case notFound(err) && c.o.Adopt == AdoptAll:
 			// Roots are never removed, so the bucket was made after the copy of the roots.
 			// It gets a map of one range, which is split when movers run.
-			if err := c.revive(ctx, b, parts); err != nil {
-				return err
+			if !c.revive(ctx, b, parts) {
+				return nil
 			}
 			continue
 		case notFound(err):
@@ -84,24 +88,26 @@ func (c *Checker) strays(ctx context.Context, b bucket, parts []store.PartitionI
 	}
 }
 
-// revive makes a map for a bucket that has none, and reports it.
-func (c *Checker) revive(ctx context.Context, b bucket, parts []store.PartitionID) error {
+// revive makes a map for a bucket that has none, and reports it. It returns whether there is one.
+func (c *Checker) revive(ctx context.Context, b bucket, parts []store.PartitionID) (revived bool) {
 	f := c.finding(b, LostBucket, "%d or more partitions have rows of a bucket that has no root", len(parts))
 	f.Partition, f.Count = parts[0], int64(len(parts))
-	return c.problem(ctx, f, func() (string, error) {
+	c.problem(ctx, f, func() (string, error) {
 		_, err := c.maps.Create(ctx, b.id, nil)
 		if store.KindOf(err) == store.Conflict && err != nil {
 			err = nil // it exists
 		}
+		revived = err == nil
 		return "it has a map of one range, and its rows are copied there", err
 	})
+	return revived
 }
 
 // unnamedOf returns the partitions that a root does not name. Of a large map it first reads
 // only the range of each partition's first row, which clears nearly all of them, and the whole
 // map for the rest.
 func (c *Checker) unnamedOf(ctx context.Context, root *partmap.Root,
-	parts []store.PartitionID) (unnamed []store.PartitionID, err error) {
+	parts []store.PartitionID) ([]store.PartitionID, error) {
 	left := map[store.PartitionID]bool{}
 	for _, id := range parts {
 		if root.Height > 0 {
@@ -132,10 +138,7 @@ func (c *Checker) unnamedOf(ctx context.Context, root *partmap.Root,
 		delete(left, rg.Partition)
 		delete(left, rg.To)
 	}
-	for id := range left {
-		unnamed = append(unnamed, id)
-	}
-	return unnamed, nil
+	return slices.Collect(maps.Keys(left)), nil
 }
 
 func (c *Checker) first(ctx context.Context, p store.Partition, limit int) (store.Page, error) {
@@ -160,9 +163,7 @@ func (c *Checker) nobodys(ctx context.Context, b bucket, k Kind, parts []store.P
 			f.Text = fmt.Sprintf("it has %s rows of a bucket that has no root", count(page))
 			f.Todo, remove = lostTodo, nil
 		}
-		if err := c.problem(ctx, f, remove); err != nil {
-			return err
-		}
+		c.problem(ctx, f, remove)
 	}
 	return nil
 }
@@ -201,7 +202,7 @@ func (c *Checker) unranged(ctx context.Context, b bucket, root *partmap.Root, pa
 			f := c.finding(b, Orphan, "it has %s rows, and no range", count(first))
 			f.Partition, f.Key, f.Count = id, first.Rows[0].Key, int64(len(first.Rows))
 			f.Todo = "the bucket's map is broken: mend that first; these rows may be wanted"
-			err = c.problem(ctx, f, nil)
+			c.report(f)
 		}
 		if err != nil {
 			return err
@@ -225,7 +226,8 @@ func (c *Checker) unrangedOne(ctx context.Context, b bucket, p store.Partition) 
 	f.Partition, f.Key, f.Count, f.Missing = p.ID, o.first, o.rows, o.missing
 	remove := func() (string, error) { return "removed", c.remove(ctx, p) }
 	if o.missing == 0 {
-		return c.problem(ctx, f, remove)
+		c.problem(ctx, f, remove)
+		return nil
 	}
 	from, why, err := c.origin(ctx, o)
 	if err != nil {
@@ -238,7 +240,8 @@ func (c *Checker) unrangedOne(ctx context.Context, b bucket, p store.Partition) 
 	adopts := c.o.Adopt == AdoptAll || c.o.Adopt == AdoptNewer && from != madeBefore
 	switch {
 	case slices.Contains(c.o.Discard, p.ID):
-		return c.problem(ctx, f, func() (string, error) { return "discarded", c.remove(ctx, p) })
+		c.problem(ctx, f, func() (string, error) { return "discarded", c.remove(ctx, p) })
+		return nil
 	case adopts && o.foreign == 0:
 		c.mu.Lock()
 		c.orphaned[b.id] = append(c.orphaned[b.id], orphan{f, o, from == madeLater || c.o.Adopt == AdoptAll})
@@ -249,7 +252,8 @@ func (c *Checker) unrangedOne(ctx context.Context, b bucket, p store.Partition) 
 			" table; --discard PARTITION removes all of them", o.foreign)
 	}
 	c.keep(b.id, unnamed)
-	return c.problem(ctx, f, nil)
+	c.report(f)
+	return nil
 }
 
 // remove removes a whole partition, above the timestamps of all of its rows and of all that

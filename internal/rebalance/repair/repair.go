@@ -143,6 +143,9 @@ type Checker struct {
 	ahead   map[store.BucketID]abandoned
 	again   []suspectName
 	hasName map[store.BucketID]bool // nameless buckets that were reported by name
+	// named are the ids of the buckets with names, sorted; nameless the roots of the others.
+	named    []store.BucketID
+	nameless []*partmap.Root
 }
 
 // New makes a checker of the store of c. In the embedded form c must be the process's one
@@ -168,65 +171,56 @@ type bucket struct {
 // All checks everything. Where it can't go on it fails with the store's error, and the
 // summary is of what was checked before.
 func (c *Checker) All(ctx context.Context) (Summary, error) {
-	err := c.begin(ctx)
-	list := bucket{id: listing.ListOfBuckets()}
-	if err == nil {
-		// First: names are compared with the list only if it is whole.
-		err = c.bucket(ctx, list)
-	}
-	var ids []store.BucketID
-	if err == nil {
-		ids, err = c.directory(ctx)
-	}
-	if err == nil && !c.suspected(list.id) {
-		err = c.listOfBuckets(ctx)
-	}
-	var nameless []*partmap.Root
-	if err == nil {
-		nameless, err = c.roots(ctx, ids)
-	}
-	if err == nil && !c.o.SkipOrphans {
-		err = c.orphans(ctx, nil)
-	}
-	if err == nil {
-		err = c.finish(ctx)
-	}
-	if err == nil {
-		err = c.lookAgain(ctx, nameless)
-	}
-	return c.Progress(), err
+	list := func(ctx context.Context) error { return c.bucket(ctx, bucket{id: listing.ListOfBuckets()}) }
+	orphans := func(ctx context.Context) error { return c.orphans(ctx, nil) }
+	// The list first: names are compared with it only if it is whole.
+	return c.run(ctx, c.begin, list, c.directory, c.listOfBuckets, c.roots, orphans, c.finish, c.secondLook,
+		c.reportNameless)
 }
 
 // Bucket checks one bucket. It fails with listing.ErrNoSuchBucket where the name has none.
 func (c *Checker) Bucket(ctx context.Context, name string) (Summary, error) {
-	err := c.begin(ctx)
-	var owner listing.BucketInfo
-	if err == nil {
-		_, _, err = c.mapOf(ctx, bucket{id: listing.ListOfBuckets()})
-	}
-	if err == nil {
-		owner, err = c.owner(ctx, name)
-	}
-	if err == nil {
+	var b bucket
+	find := func(ctx context.Context) error {
+		if _, _, err := c.mapOf(ctx, bucket{id: listing.ListOfBuckets()}); err != nil {
+			return err
+		}
+		owner, err := c.owner(ctx, name)
+		if err != nil {
+			return err
+		}
+		b = bucket{owner.ID, name}
 		err = c.name(ctx, name)
-	}
-	if err == nil && owner.ID == (store.BucketID{}) && len(c.again) == 0 && c.Progress().Problems == 0 {
-		err = &listing.Error{Op: "verify", Bucket: name, Err: listing.ErrNoSuchBucket}
-	}
-	if err == nil && owner.ID != (store.BucketID{}) {
-		b := bucket{owner.ID, name}
-		err = c.bucket(ctx, b)
-		if err == nil && !c.o.SkipOrphans {
-			err = c.orphans(ctx, &b)
+		if err == nil && b.id == (store.BucketID{}) && len(c.again) == 0 && c.Progress().Problems == 0 {
+			err = &listing.Error{Op: "verify", Bucket: name, Err: listing.ErrNoSuchBucket}
 		}
-		if err == nil {
-			err = c.finish(ctx)
+		return err
+	}
+	check := func(ctx context.Context) error {
+		if b.id == (store.BucketID{}) {
+			return nil
+		}
+		if err := c.bucket(ctx, b); err != nil {
+			return err
+		}
+		return c.orphans(ctx, &b)
+	}
+	return c.run(ctx, c.begin, find, check, c.finish, c.secondLook)
+}
+
+type step func(ctx context.Context) error
+
+// run runs steps until the first one fails.
+func (c *Checker) run(ctx context.Context, steps ...step) (Summary, error) {
+	for _, do := range steps {
+		if err := do(ctx); err != nil {
+			return c.Progress(), err
+		}
+		if ctx.Err() != nil { // problem reported nothing any more
+			return c.Progress(), context.Cause(ctx)
 		}
 	}
-	if err == nil {
-		err = c.lookAgain(ctx, nil)
-	}
-	return c.Progress(), err
+	return c.Progress(), nil
 }
 
 func (c *Checker) begin(ctx context.Context) error {
@@ -274,18 +268,18 @@ func (c *Checker) report(f Finding) {
 	c.o.Report(f)
 }
 
-// problem reports a problem. Before, it mends it if Repair is set and mend is not nil.
-func (c *Checker) problem(ctx context.Context, f Finding, mend func() (string, error)) error {
+// problem mends a problem if Repair is set and mend is not nil, and reports it. It reports nothing
+// if ctx ended meanwhile.
+func (c *Checker) problem(ctx context.Context, f Finding, mend func() (string, error)) {
 	f.Severity = Problem
 	if mend != nil && f.Todo == "" {
 		f.Todo = "--repair mends it"
 	}
 	if mend != nil && c.o.Repair {
 		did, err := mend()
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
 		switch {
+		case ctx.Err() != nil:
+			return
 		case err != nil:
 			f.Todo = fmt.Sprintf("mending it failed, try again: %v", err)
 		case did != "":
@@ -293,7 +287,6 @@ func (c *Checker) problem(ctx context.Context, f Finding, mend func() (string, e
 		}
 	}
 	c.report(f)
-	return nil
 }
 
 // suspect records that a bucket's map is broken.

@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
+	"iter"
 
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -116,7 +116,8 @@ func (c *Checker) each(ctx context.Context, b bucket, root *partmap.Root,
 		c.suspect(b.id)
 		f := c.finding(b, BrokenMap, "epoch %d: %v", root.Epoch, err)
 		f.Todo = restoreTodo
-		return c.problem(ctx, f, nil)
+		c.report(f)
+		return nil
 	}
 }
 
@@ -201,13 +202,10 @@ func (x *scan) run(ctx context.Context) error {
 		default:
 			return err
 		}
-		if f.Severity == Unchecked {
-			c.report(f)
-		} else if err := c.problem(ctx, f, nil); err != nil {
-			return err
-		}
+		c.report(f)
 	}
-	return x.tell(ctx)
+	x.reportRows(ctx)
+	return nil
 }
 
 // mark records a partition with markers, which are swept at the end.
@@ -460,75 +458,71 @@ func (x *scan) atHome(
 	return false, err == nil && now.Epoch == root.Epoch, err
 }
 
-// rangeOf finds the range of a key.
+// rangeOf finds the range of a key. It fails with mapclient.ErrStale if the root is too old.
 func (c *Checker) rangeOf(ctx context.Context, root *partmap.Root, key []byte) (partmap.Range, error) {
-	for rg, err := range c.maps.Ranges(ctx, root, key) {
+	return firstRange(root, c.maps.Ranges(ctx, root, key))
+}
+
+func firstRange(root *partmap.Root, ranges iter.Seq2[partmap.Range, error]) (partmap.Range, error) {
+	for rg, err := range ranges {
 		return rg, err
 	}
 	return partmap.Range{}, store.Errorf(store.Corrupt, "the map of bucket %s has no range for a key", root.Bucket)
 }
 
-// tell reports the problems of the partition's rows.
-func (x *scan) tell(ctx context.Context) error {
-	for _, k := range []Kind{Misplaced, Uncopied, Duplicate, LeftMarker, UnknownCell, FutureRow} {
-		t := x.tallys[k]
+// rowProblems are the problems of rows, in the order in which they are reported. text and done take
+// the number of rows. Nothing mends those without done.
+var rowProblems = []struct {
+	kind             Kind
+	text, todo, done string
+}{
+	{Misplaced, "%d rows outside of the ranges that the map gives the partition, which are not where the map says," +
+		" either: no listing shows them", "if the rows were restored from an older copy than the maps: end all" +
+		" servers, then --adopt-all copies them to where the map says. If nothing was restored, they are deleted" +
+		" rows that came back (see \"Repair\" in docs/operations.md)", "%d copied to where the map says"},
+	{Uncopied, "%d rows of ranges that are draining, which are not in their destinations: no listing shows them," +
+		" and the next step of the move removes them",
+		"are the rows older than the map? End all servers, then --repair copies them", "%d copied"},
+	{Duplicate, "%d rows outside of the ranges that the map gives the partition; their keys are where the map" +
+		" says, too", "", "%d deleted"},
+	{LeftMarker, "%d markers in ranges that are settled and swept: no listing shows them, but they take place", "",
+		"%d swept"},
+	{UnknownCell, "%d rows that are neither entries nor markers: reading them fails",
+		"put or delete the keys; only evenkeel may write to the table", ""},
+	{FutureRow, "%d rows written in the future, up to ",
+		"nothing replaces or deletes them before that time; look at the clocks of the clients", ""},
+}
+
+// reportRows reports the problems of the partition's rows.
+func (x *scan) reportRows(ctx context.Context) {
+	for _, pr := range rowProblems {
+		t := x.tallys[pr.kind]
 		if t == nil {
 			continue
 		}
-		if k == LeftMarker && x.c.o.Repair && !x.sweeps {
+		switch {
+		case pr.kind == Misplaced && x.c.o.Adopt != AdoptAll:
+			pr.done = ""
+		case pr.kind == LeftMarker && x.c.o.Repair && !x.sweeps:
 			x.c.mark(x.p, x.b.name) // reported when they are swept
 			continue
+		case pr.kind == LeftMarker && x.c.keeps(x.b.id) != 0:
+			pr.done = ""
+			pr.todo = "they may hide rows that no range has: they are swept once those are adopted or removed"
+		case pr.kind == FutureRow:
+			pr.text += inText(int64(t.ts))
 		}
-		f := x.c.finding(x.b, k, "%d", t.n)
-		f.Partition, f.Key, f.Count = x.p.ID, t.key, t.n
-		done := ""
-		switch k {
-		case Misplaced:
-			f.Text = fmt.Sprintf("%d rows outside of the ranges that the map gives the partition, which are not"+
-				" where the map says, either: no listing shows them", t.n)
-			f.Todo, done = "if the rows were restored from an older copy than the maps: end all servers, then"+
-				" --adopt-all copies them to where the map says."+
-				" If nothing was restored, they are deleted rows that came back (see \"Repair\" in"+
-				" docs/operations.md)", "%d copied to where the map says"
-			if x.c.o.Adopt != AdoptAll {
-				done = ""
-			}
-		case Uncopied:
-			f.Text = fmt.Sprintf("%d rows of ranges that are draining, which are not in their destinations: no"+
-				" listing shows them, and the next step of the move removes them", t.n)
-			f.Todo, done = "are the rows older than the map? End all servers, then --repair copies them", "%d copied"
-		case Duplicate:
-			f.Text = fmt.Sprintf("%d rows outside of the ranges that the map gives the partition; their keys are"+
-				" where the map says, too", t.n)
-			done = "%d deleted"
-		case LeftMarker:
-			f.Text = fmt.Sprintf("%d markers in ranges that are settled and swept: no listing shows them, but they"+
-				" take place", t.n)
-			done = "%d swept"
-			if x.c.keeps(x.b.id) != 0 {
-				done, f.Todo = "", "they may hide rows that no range has: they are swept once those are adopted or"+
-					" removed"
-			}
-		case UnknownCell:
-			f.Text = fmt.Sprintf("%d rows that are neither entries nor markers: reading them fails", t.n)
-			f.Todo = "put or delete the keys; only evenkeel may write to the table"
-		case FutureRow:
-			f.Text = fmt.Sprintf("%d rows written in the future, up to %s", t.n,
-				time.UnixMicro(int64(t.ts)).UTC().Format(time.RFC3339))
-			f.Todo = "nothing replaces or deletes them before that time; look at the clocks of the clients"
-		}
+		f := x.c.finding(x.b, pr.kind, pr.text, t.n)
+		f.Partition, f.Key, f.Count, f.Todo = x.p.ID, t.key, t.n, pr.todo
 		var mend func() (string, error)
-		if done != "" {
+		if pr.done != "" {
 			mend = func() (string, error) {
 				if t.err != nil {
 					return "", fmt.Errorf("of %d rows, %d done: %w", t.n, t.mended, t.err)
 				}
-				return fmt.Sprintf(done, t.mended), nil
+				return fmt.Sprintf(pr.done, t.mended), nil
 			}
 		}
-		if err := x.c.problem(ctx, f, mend); err != nil {
-			return err
-		}
+		x.c.problem(ctx, f, mend)
 	}
-	return nil
 }

@@ -135,7 +135,7 @@ func (p *planner) appends(a *Append) error {
 	return nil
 }
 
-func (p *planner) learned(f *forecast.Foresight, keys int, each float64) {
+func (p *planner) learned(f *forecast.Forecast, keys int, each float64) {
 	p.plan.Learned = &Learned{Method: f.Method, How: f.How, Sure: f.Sure, Keys: keys, Each: int64(each), Late: int64(f.Late)}
 	p.note("learned from %d keys: %s", keys, f.How)
 	if f.Late >= 1 {
@@ -145,7 +145,7 @@ func (p *planner) learned(f *forecast.Foresight, keys int, each float64) {
 
 // unforeseen says what to do where keys can't be foreseen.
 func unforeseen(err error) error {
-	var no *forecast.Unforeseeable
+	var no *forecast.Unpredictable
 	if errors.As(err, &no) {
 		return invalid("%w. Give the cuts themselves (--at-file), or other keys to learn from (--like)", err)
 	}
@@ -188,7 +188,7 @@ func (p *planner) recent(o *forecast.Options) (keys [][]byte, ranges []partmap.R
 // between finds the cuts that are wanted between those that lie ahead already, which
 // are the starts of ranges: what lies between two of these is divided where it would
 // get more of the total of rows than wanted.
-func (p *planner) between(recent [][]byte, ahead []partmap.Range, want forecast.Options, total float64) (f *forecast.Foresight, cuts [][]byte, err error) {
+func (p *planner) between(recent [][]byte, ahead []partmap.Range, want forecast.Options, total float64) (f *forecast.Forecast, cuts [][]byte, err error) {
 	if len(ahead) == 0 {
 		if f, err = forecast.Ahead(recent, want); err != nil {
 			return nil, nil, unforeseen(err)
@@ -212,7 +212,7 @@ func (p *planner) between(recent [][]byte, ahead []partmap.Range, want forecast.
 
 // divide chooses among fine cuts, between those that are there: first rows may follow
 // the highest key, each a cut.
-func divide(f *forecast.Foresight, there []partmap.Range, first, each, total float64) (cuts [][]byte) {
+func divide(f *forecast.Forecast, there []partmap.Range, first, each, total float64) (cuts [][]byte) {
 	next := 0 // fine cut
 	last := 0.0
 	take := func(rows float64) {

@@ -3,7 +3,6 @@ package scheduler
 import (
 	"bytes"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 
@@ -11,10 +10,10 @@ import (
 	"github.com/evenkeel/evenkeel/store/record"
 )
 
-// busy is the list of buckets that may have a move in flight: a bucket is on it
-// before its first swap and taken off after its sweep. It is a hint, one register of
-// store.Busy for all of them, as registers are never removed and only a few buckets
-// move at once. What does not fit is found by the scan of roots.
+// busy is the list of buckets that may have a move in flight: a bucket is added before its first
+// swap and removed after its sweep. It is a hint. One register of store.Busy has all of them, as
+// registers are never removed and only a few buckets move at once. The scan of roots finds what
+// does not fit.
 type busy struct {
 	regs store.Registers
 	mu   sync.Mutex
@@ -29,34 +28,22 @@ const (
 )
 
 func (b *busy) read(ctx context.Context) (ids []store.BucketID, v store.Version, err error) {
-	const tries = 3 // of reading a torn record
-	for try := 1; ; try++ {
-		rec, err := b.regs.Read(ctx, store.Busy, []byte(busyKey), store.Serial)
-		if errors.Is(err, store.NotFound) {
-			return nil, store.Version{}, nil
-		}
-		var payload []byte
-		if err == nil {
-			payload, err = record.Open(busyForm, rec)
-		}
-		if err == nil && len(payload)%16 != 0 {
-			err = store.Errorf(store.Corrupt, "%d bytes are no list of buckets", len(payload))
-		}
-		if err == nil {
-			for at := 0; at < len(payload); at += 16 {
-				ids = append(ids, store.BucketID(payload[at:]))
-			}
-			return ids, rec.Version, nil
-		}
-		if try == tries || store.KindOf(err) != store.Unavailable {
-			return nil, store.Version{}, store.Wrap("read the list of busy buckets", err)
-		}
+	payload, v, err := record.Read(ctx, b.regs, store.Busy, busyKey, store.Serial, busyForm)
+	if err == nil && len(payload)%16 != 0 {
+		err = store.Errorf(store.Corrupt, "%d bytes are not a list of buckets", len(payload))
 	}
+	if err != nil {
+		return nil, store.Version{}, store.Wrap("read the list of busy buckets", err)
+	}
+	for id := range slices.Chunk(payload, 16) {
+		ids = append(ids, store.BucketID(id))
+	}
+	return ids, v, nil
 }
 
-// set puts a bucket on the list or takes it off.
+// set adds a bucket to the list or removes it.
 func (b *busy) set(ctx context.Context, id store.BucketID, on bool) error {
-	b.mu.Lock() // of one process one after the other: they would only meet conflicts
+	b.mu.Lock() // swaps of one process would conflict
 	defer b.mu.Unlock()
 	const tries = 10
 	var err error
@@ -67,7 +54,7 @@ func (b *busy) set(ctx context.Context, id store.BucketID, on bool) error {
 			if store.KindOf(err) != store.Corrupt {
 				return err
 			}
-			return nil // a hint that can't be read is none, and no reason to stop
+			return nil // it is only a hint
 		}
 		at, there := slices.BinarySearchFunc(ids, id, func(a, b store.BucketID) int { return bytes.Compare(a[:], b[:]) })
 		if there == on || on && len(ids) >= maxBusy {

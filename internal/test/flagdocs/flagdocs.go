@@ -9,103 +9,121 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Commands writes a section for each command below a node that takes flags of its own; path
-// is how the node is called. Rows in shared are left out of them.
-func Commands(b *strings.Builder, n *kong.Node, path string, shared []string) {
+// Group is flags that several commands share. They are listed once, in a section of their own.
+type Group struct {
+	Title string
+	// Page has the section; empty: the page that is written.
+	Page  string
+	flags []*kong.Flag
+}
+
+// NewGroup makes a group of the flags in a struct, given by its pointer.
+func NewGroup(title, page string, flags any) Group {
+	k := kong.Must(flags, kong.NoDefaultHelp())
+	return Group{title, page, k.Model.Flags}
+}
+
+func (g *Group) link() string {
+	return fmt.Sprintf("[%s](%s#%s)", g.Title, g.Page, strings.ReplaceAll(strings.ToLower(g.Title), " ", "-"))
+}
+
+// Page writes a reference.
+type Page struct {
+	strings.Builder
+	// Groups come with the larger one first, where one contains another.
+	Groups []Group
+	// EnvPrefix is the prefix of the environment variables that flags have without a tag; they
+	// are not listed. Empty: there are none.
+	EnvPrefix string
+}
+
+// Shared writes the sections of the groups that belong to this page.
+func (p *Page) Shared() {
+	for i, g := range p.Groups {
+		if g.Page == "" {
+			fmt.Fprintf(p, "\n## %s\n\n", g.Title)
+			p.list(g.flags, p.Groups[i+1:], "")
+		}
+	}
+}
+
+// Commands writes a section for each command below a node; path is how the node is called.
+func (p *Page) Commands(n *kong.Node, path string) {
 	for _, child := range n.Children {
 		full := path + " " + child.Name
 		if len(child.Children) == 0 {
-			Command(b, full, child, shared)
+			p.Command(full, child)
 		}
-		Commands(b, child, full, shared)
+		p.Commands(child, full)
 	}
-}
-
-// Shared returns the rows of flags that at least so many commands below a node have, in the
-// order in which they occur.
-func Shared(n *kong.Node, least int) (rows []string) {
-	count := map[string]int{}
-	var visit func(n *kong.Node)
-	visit = func(n *kong.Node) {
-		for _, f := range n.Flags {
-			r := row(f)
-			if count[r]++; count[r] == least && f.Name != "help" {
-				rows = append(rows, r)
-			}
-		}
-		for _, child := range n.Children {
-			visit(child)
-		}
-	}
-	visit(n)
-	return rows
 }
 
 // Command writes the section of one command.
-func Command(b *strings.Builder, title string, n *kong.Node, shared []string) {
-	fmt.Fprintf(b, "\n## %s\n\n", title)
+func (p *Page) Command(title string, n *kong.Node) {
+	fmt.Fprintf(p, "\n## %s\n\n", title)
 	if n.Help != "" && n.Type == kong.CommandNode {
-		fmt.Fprintf(b, "%s\n\n", n.Help)
+		fmt.Fprintf(p, "%s\n\n", n.Help)
 	}
-	if len(n.Positional) > 0 {
-		fmt.Fprintf(b, "| argument | meaning |\n|---|---|\n")
-		for _, p := range n.Positional {
-			fmt.Fprintf(b, "| `%s` | %s |\n", p.Summary(), Cell(p.Help))
+	for _, arg := range n.Positional {
+		fmt.Fprintf(p, "- `%s`: %s\n", arg.Summary(), arg.Help)
+	}
+	p.list(n.Flags, p.Groups, p.EnvPrefix)
+}
+
+// list writes flags, and links for those that groups have.
+func (p *Page) list(flags []*kong.Flag, groups []Group, envPrefix string) {
+	left := slices.DeleteFunc(slices.Clone(flags), func(f *kong.Flag) bool { return f.Name == "help" })
+	var links []string
+	for _, g := range groups {
+		rest := slices.DeleteFunc(slices.Clone(left), func(f *kong.Flag) bool {
+			return slices.ContainsFunc(g.flags, func(other *kong.Flag) bool { return same(f, other) })
+		})
+		if len(rest) == len(left)-len(g.flags) {
+			left, links = rest, append(links, g.link())
 		}
-		b.WriteString("\n")
 	}
-	var own []string
-	left := 0
-	for _, f := range n.Flags {
-		switch r := row(f); {
-		case f.Name == "help":
-		case slices.Contains(shared, r):
-			left++
-		default:
-			own = append(own, r)
-		}
+	for _, f := range left {
+		fmt.Fprintf(p, "- %s: %s\n", name(f, envPrefix), f.Help)
 	}
-	if left > 0 {
-		b.WriteString("Takes [shared flags](#shared-flags).\n\n")
-	}
-	if len(own) > 0 {
-		Flags(b, own)
+	if len(links) > 0 {
+		fmt.Fprintf(p, "- Flags of %s\n", strings.Join(links, ", "))
 	}
 }
 
-// Flags writes a table of rows.
-func Flags(b *strings.Builder, rows []string) {
-	fmt.Fprintf(b, "| flag | environment | default | meaning |\n|---|---|---|---|\n%s", strings.Join(rows, ""))
+func same(a, b *kong.Flag) bool {
+	return a.Name == b.Name && a.Default == b.Default && a.Help == b.Help
 }
 
-func row(f *kong.Flag) string {
-	name := "`--" + f.Name + "`"
+// name returns a flag with its short form, its environment variable and its default.
+func name(f *kong.Flag, envPrefix string) string {
+	s := "`--" + f.Name + "`"
 	if f.Short != 0 {
-		name += fmt.Sprintf(", `-%c`", f.Short)
+		s += fmt.Sprintf(", `-%c`", f.Short)
 	}
-	env, preset := "", ""
-	if len(f.Envs) > 0 {
-		env = "`" + f.Envs[0] + "`"
-	}
+	var notes []string
 	if f.Default != "" {
-		preset = "`" + f.Default + "`"
+		notes = append(notes, "`"+f.Default+"`")
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s |\n", name, env, preset, Cell(f.Help))
+	implied := envPrefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+	if len(f.Envs) > 0 && (envPrefix == "" || f.Envs[0] != implied) {
+		notes = append(notes, "`$"+f.Envs[0]+"`")
+	}
+	if len(notes) > 0 {
+		s += " (" + strings.Join(notes, ", ") + ")"
+	}
+	return s
 }
 
-// Cell escapes a text for a cell of a table.
-func Cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
-
-// ExitCode is a row of the table of exit codes.
+// ExitCode is an exit code of a program.
 type ExitCode struct {
 	Code    int
 	Meaning string
 }
 
 // ExitCodes writes their section.
-func ExitCodes(b *strings.Builder, codes ...ExitCode) {
-	fmt.Fprintf(b, "\n## Exit codes\n\n| code | meaning |\n|---|---|\n")
+func (p *Page) ExitCodes(codes ...ExitCode) {
+	p.WriteString("\n## Exit codes\n\n")
 	for _, c := range codes {
-		fmt.Fprintf(b, "| %d | %s |\n", c.Code, c.Meaning)
+		fmt.Fprintf(p, "- %d: %s\n", c.Code, c.Meaning)
 	}
 }

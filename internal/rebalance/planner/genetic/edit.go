@@ -74,7 +74,7 @@ func (e *editor) climb(tries int) {
 		part.done()
 
 		saved := e.tally
-		over, under, cost := e.value(&e.tally)
+		over, under, cost := e.tally.Counts(e.o.Weights)
 		for k := low; k < high; k++ {
 			c := &e.genes[k]
 			e.tally.Remove(c.start, e.genes[k+1].start, c.keep)
@@ -83,7 +83,7 @@ func (e *editor) climb(tries int) {
 			c := &part.genes[k]
 			e.tally.Add(c.start, part.genes[k+1].start, c.keep)
 		}
-		over2, under2, cost2 := e.value(&e.tally)
+		over2, under2, cost2 := e.tally.Counts(e.o.Weights)
 		if over2 < over || over2 == over && (under2 < under || under2 == under && cost2 < cost) {
 			e.genes = slices.Replace(e.genes, low, high, part.genes[:len(part.genes)-1]...)
 		} else {

@@ -1,18 +1,17 @@
 // Package genetic plans for the full objective, by evolution.
 //
-// It starts from seeds (today's layout, the greedy plan, the exact plan) and
-// evolves them with github.com/MaxHalford/eaopt. The seeds matter more than the
-// generations: without them it ends far above the optimum. So it is never worse
-// than its best seed, and looks for what the seeds do not see: load, growth,
-// evenness.
+// It starts from seeds (the present layout, the greedy plan, the exact plan) and evolves them
+// with github.com/MaxHalford/eaopt. The seeds matter more than the generations: without them it
+// ends far above the optimum. The result is never worse than the best seed. The search improves
+// what the seeds ignore: load, growth, evenness.
 //
-// Only the parts of a bucket in which something could be better evolve; the rest
-// of a large layout stays as it is (see zones).
+// Only the parts of a bucket that can improve evolve; the rest of a large layout stays (see
+// search.freeze).
 //
-// A dynamic programme finds the optimum, in time quadratic in the quanta of a range:
-// too slow to plan by, it is the yardstick of BenchmarkQuality in package planner. Blind
-// crossover and mutation alone improved 1,000 partitions by 0.3 % in two seconds, where 8 % were
-// possible; with climbing (see editor.climb) they end 1 % above the least cost.
+// A dynamic programme finds the optimum in time quadratic in the quanta of a range. That is too
+// slow for planning, but BenchmarkQuality in package planner compares with it. Blind crossover
+// and mutation improved 1,000 partitions by 0.3 % in two seconds, where 8 % were possible; with
+// hill climbing (see editor.climb) they end 1 % above the least cost.
 package genetic
 
 import (
@@ -28,35 +27,27 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/greedy"
 )
 
-// Options say how long and how to search. The same options, layout, limits and
-// objective make the same plan, unless Stop ends the search: then the plan says
-// after how many generations, and so many make it again.
+// Options of the search. The same options, layout, limits and objective make the same plan,
+// unless Stop ends the search. Then Plan.Generations, given as Generations, makes it again.
 type Options struct {
-	// Seed is that of all chance.
+	// Seed is the seed of the random numbers.
 	Seed int64
-	// Generations are the most there may be; with 0 the plan is the best of the
-	// seeds and of a few variations of them.
+	// Generations is the maximum; with 0 the plan is the best of the seeds and a few variations.
 	Generations int
-	// Stop, if not nil, is asked before each generation and ends the search by
-	// returning true. It is how a time limit comes in: this package knows no time.
+	// Stop, if not nil, is called before each generation and ends the search by returning true,
+	// for instance at a time limit: this package reads no clock.
 	Stop func() bool
-	// Patience is how many generations without any gain end the search; 0 is
-	// DefaultPatience.
+	// Patience is how many generations without a gain end the search; 0 is 400, as long as the
+	// last gains take to come.
 	Patience int
-	// WithoutExact leaves the exact plan out of the seeds, to measure what the
-	// search finds by itself.
-	WithoutExact bool
 }
 
 const (
-	// DefaultGenerations are more than most layouts need until patience ends.
-	DefaultGenerations = 2000
-	// DefaultPatience is how long the last gains take to come.
-	DefaultPatience = 400
+	defaultPatience = 400
 
 	population = 24
 	crowd      = 8    // the population of genomes so large
-	large      = 5000 // that each one takes its time: a generation should not
+	large      = 5000 // genes: each generation would take long
 	contest    = 3
 	mutate     = 0.9
 	cross      = 0.5
@@ -68,7 +59,7 @@ const (
 // Planner is the genetic planner.
 type Planner struct{ Options Options }
 
-// Plan implements rebalance.Planner.
+// Plan implements plan.Planner.
 func (p Planner) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o plan.Objective) (*plan.Plan, error) {
 	g := plan.NewGrid(l, limits)
 	s, err := newSearch(ctx, g, o, p.Options)
@@ -104,41 +95,35 @@ type search struct {
 	bestFitness float64
 	gained      uint // the generation of the last gain
 
-	// judge is fitness; tests replace it.
-	judge    func([]gene) float64
-	failures int
+	failures int // panics that were contained, and the first of them
 	failure  any
 }
 
 func newSearch(ctx context.Context, g *plan.Grid, o plan.Objective, options Options) (*search, error) {
 	s := &search{g: g, o: o, options: options, base: plan.NewTally(g), bestFitness: math.Inf(1)}
 	if s.options.Patience == 0 {
-		s.options.Patience = DefaultPatience
+		s.options.Patience = defaultPatience
 	}
-	s.judge = s.fitness
-	s.seeds = append(s.seeds, g.Today(), greedy.Solve(g))
-	if !options.WithoutExact {
-		d, err := exact.Solve(ctx, g)
-		if err != nil {
-			return nil, err
-		}
-		s.seeds = append(s.seeds, d)
+	best, err := exact.Solve(ctx, g)
+	if err != nil {
+		return nil, err
 	}
+	s.seeds = append(s.seeds, g.Today(), greedy.Solve(g), best)
 	s.freeze()
 	for _, d := range s.seeds {
 		s.genes = append(s.genes, s.encode(d))
 	}
 	s.scale = 1
 	for _, d := range s.seeds {
-		s.scale = max(s.scale, s.cost(g.Score(d, o)))
+		s.scale = max(s.scale, g.Score(d, o).Cost)
 	}
 	return s, nil
 }
 
 // run evolves the seeds and returns after how many generations it ended.
 func (s *search) run(ctx context.Context) (generations int, err error) {
-	// The exact plan is the optimum of the rows objective: nothing is to be found.
-	if len(s.genes[0]) == 0 || (s.o.Kind == plan.Rows && !s.options.WithoutExact) {
+	// The exact plan is the optimum of the rows objective.
+	if len(s.genes[0]) == 0 || s.o.Kind == plan.Rows {
 		return 0, nil
 	}
 	size := uint(population)
@@ -209,18 +194,6 @@ func (s *search) draft() plan.Draft {
 	return best
 }
 
-// cost makes one number of what the objective counts after the limits.
-func (s *search) cost(score plan.Score) float64 {
-	if s.o.Kind == plan.Full {
-		return score.Cost
-	}
-	return float64(score.RowsMoved) + rangeRows*float64(score.Partitions)
-}
-
-// rangeRows is the little that a range costs under the rows objective: it comes
-// after rows moved, as nearly as one number can say so.
-const rangeRows = 0.01
-
 // count returns the tally of all ranges: those of the genes and those outside the zones.
 func (s *search) count(genes []gene) plan.Tally {
 	t := s.base
@@ -232,16 +205,6 @@ func (s *search) count(genes []gene) plan.Tally {
 	return t
 }
 
-// value returns the objective's value of a tally, as three numbers of which the first
-// that differs decides.
-func (s *search) value(t *plan.Tally) (over, under int, cost float64) {
-	if s.o.Kind == plan.Full {
-		return t.Counts(s.o.Weights)
-	}
-	score := t.Score(s.o)
-	return score.OverMax, score.UnderMin, s.cost(score)
-}
-
 // overMax is worth more ranges under the minimum than there can be.
 const overMax = 1e7
 
@@ -249,7 +212,7 @@ const overMax = 1e7
 // are squeezed into [0, 1), below one range under the minimum.
 func (s *search) fitness(genes []gene) float64 {
 	t := s.count(genes)
-	over, under, cost := s.value(&t)
+	over, under, cost := t.Counts(s.o.Weights)
 	cost /= s.scale
 	return overMax*float64(over) + float64(under) + cost/(1+cost)
 }

@@ -19,12 +19,11 @@ var _ eaopt.Genome = (*genome)(nil)
 // Clone implements eaopt.Genome.
 func (g *genome) Clone() eaopt.Genome { return &genome{g.s, g.genes} }
 
-// Evaluate implements eaopt.Genome. eaopt runs it in a goroutine of its own,
-// where a panic would end the process, so it stops here; what cannot be judged
-// is infinitely bad.
+// Evaluate implements eaopt.Genome. eaopt runs it in another goroutine, where a panic would end
+// the process, so it is contained here; genes that can't be evaluated are infinitely bad.
 func (g *genome) Evaluate() (fitness float64, err error) {
 	defer g.s.contain(func() { fitness = math.Inf(1) })
-	if fitness = g.s.judge(g.genes); math.IsNaN(fitness) {
+	if fitness = g.s.fitness(g.genes); math.IsNaN(fitness) {
 		fitness = math.Inf(1) // NaN has no place in an order
 	}
 	return fitness, nil

@@ -91,24 +91,33 @@ func TestOperators(t *testing.T) {
 
 // eaopt evaluates in goroutines of its own, where a panic ends the process.
 func TestPanicsAreContained(t *testing.T) {
-	for name, judge := range map[string]func(s *search, n int) float64{
-		"each":      func(*search, int) float64 { panic("boom") },
-		"one":       func(s *search, n int) float64 { return 1 / float64(n%7) },
-		"sometimes": func(s *search, n int) float64 { return []float64{1, 2}[n%3] },
-		"nan":       func(*search, int) float64 { return math.NaN() },
-		"infinite":  func(*search, int) float64 { return math.Inf(1) },
+	for name, c := range map[string]struct {
+		fails bool
+		spoil func(s *search)
+	}{
+		"each evaluation panics": {true, func(s *search) { s.base = plan.Tally{} }},
+		"some evaluations panic": {true, func(s *search) {
+			s.genes = append(s.genes, []gene{{start: 1 << 30}, {start: 1 << 30}, {start: 1 << 30}})
+		}},
+		"fitness is NaN":       {false, func(s *search) { s.scale = math.NaN() }},
+		"costs are infinite":   {false, func(s *search) { s.scale = 0 }},
+		"costs are negative":   {false, func(s *search) { s.scale = -1 }},
+		"fitness has no order": {false, func(s *search) { s.o.Weights.Spread = math.Inf(1) }},
 	} {
-		s := started(t, 4)
-		require.NotEmpty(t, s.genes[0])
-		n := 0
-		s.judge = func([]gene) float64 { n++; return judge(s, n) }
-		generations, err := s.run(context.Background())
-		require.NoError(t, err, name)
-		require.Equal(t, 10, generations, name)
-		require.Positive(t, n)
-		p := s.g.Plan(s.draft(), s.o)
-		require.Empty(t, plan.Check(s.g.Layout, s.g.Limits, p), name)
-		require.Equal(t, name == "each" || name == "sometimes", s.failures > 0, name)
+		t.Run(name, func(t *testing.T) {
+			s := started(t, 4)
+			require.NotEmpty(t, s.genes[0])
+			c.spoil(s)
+			generations, err := s.run(context.Background())
+			require.NoError(t, err)
+			require.Equal(t, 10, generations)
+			require.Equal(t, c.fails, s.failures > 0)
+			if c.fails {
+				require.NotNil(t, s.failure)
+			}
+			p := s.g.Plan(s.draft(), s.o)
+			require.Empty(t, plan.Check(s.g.Layout, s.g.Limits, p))
+		})
 	}
 
 	s := started(t, 4)

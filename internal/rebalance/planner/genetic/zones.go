@@ -13,11 +13,10 @@ type gene struct {
 	wall bool
 }
 
-// freeze finds the zones: runs of partitions that a seed changes, or that break a
-// limit now or at the horizon, with a neighbour on each side to give rows to or take
-// them from. All else stays as it is. It costs nothing where all is well, and makes a bucket of 100,000
-// partitions with a few bad ones a small problem; in exchange the search claims
-// no optimum, even in principle.
+// freeze finds the zones: runs of partitions that a seed changes, or that break a limit now or
+// at the horizon, with a neighbour on each side to exchange rows with. All else stays. So a
+// bucket of 100,000 partitions with a few bad ones is a small problem; in exchange the search
+// can't find the optimum, even in principle.
 func (s *search) freeze() {
 	g, lim := s.g, &s.g.Limits
 	n := len(g.Layout.Partitions)
@@ -33,14 +32,12 @@ func (s *search) freeze() {
 			}
 		}
 	}
-	if s.o.Kind == plan.Full {
-		for p := range int32(n) {
-			start, end := g.First[p], g.First[p+1]
-			writes := g.WritesIn(start, end)
-			if lim.MaxWritesPerS > 0 && writes > lim.MaxWritesPerS ||
-				float64(g.RowsIn(start, end))+g.GrowthIn(start, end)*lim.HorizonS > float64(lim.MaxRows) {
-				bad[p] = true
-			}
+	for p := range int32(n) {
+		start, end := g.First[p], g.First[p+1]
+		writes := g.WritesIn(start, end)
+		if lim.MaxWritesPerS > 0 && writes > lim.MaxWritesPerS ||
+			float64(g.RowsIn(start, end))+g.GrowthIn(start, end)*lim.HorizonS > float64(lim.MaxRows) {
+			bad[p] = true
 		}
 	}
 	s.frozen = make([]bool, n)
@@ -87,13 +84,13 @@ func (s *search) sameOwner(genes []gene, i int) int {
 	return i
 }
 
-// inside says whether gene i lies within one old partition.
+// inside reports whether gene i lies within one old partition.
 func (s *search) inside(genes []gene, i int) bool {
 	return genes[i+1].start <= s.g.First[s.g.Owner[genes[i].start]+1]
 }
 
-// settle decides what keeps the ids: in each old partition the largest range that
-// may, the first of equals.
+// settle decides which range keeps the id of each old partition: the largest that may, the
+// first of equals.
 func (s *search) settle(genes []gene) {
 	for i := 0; i < len(genes)-1; {
 		end := s.sameOwner(genes, i)

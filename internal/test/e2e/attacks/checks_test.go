@@ -19,6 +19,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/siege"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 	"github.com/evenkeel/evenkeel/s3api/sigv4"
 )
@@ -123,7 +124,7 @@ func TestTheAdminToken(t *testing.T) {
 		liar := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusMisdirectedRequest)
-			leader := &adminapi.Leader{Name: "thief", Admin: where}
+			leader := &rebalance.Holder{Name: "thief", Admin: where}
 			_ = json.NewEncoder(w).Encode(adminapi.Problem{Error: "another leads", Leader: leader})
 		}))
 		code, out, errs := p.Try("rebalancer", "pause", "--admin", liar.URL, "--admin-token", "a-token-of-many-letters")

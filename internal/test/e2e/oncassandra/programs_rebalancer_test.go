@@ -89,7 +89,7 @@ func TestProgramsMoveRanges(t *testing.T) {
 	code, out, errs := p.Try("rebalancer", direct("merge", "abc", "--range", "..k4")...)
 	require.Zero(t, code, errs)
 	require.Contains(t, out, "done: 40 rows copied")
-	require.Contains(t, errs, "leads: the command goes to "+leads.Admin)
+	require.Contains(t, errs, "leads: the command is forwarded to "+leads.Admin)
 	require.Equal(t, []string{"k4"}, cuts(direct()...))
 	require.Contains(t, p.Run("rebalancer", direct("pause", "abc")...), "abc paused")
 	require.Contains(t, p.Run("rebalancer", direct("resume")...), "resumed")

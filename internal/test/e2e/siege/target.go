@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/test/presign"
 	"github.com/evenkeel/evenkeel/s3api/sigv4"
 )
 
@@ -112,7 +113,7 @@ func (t *Target) Presigned(k Key, method, path string, query url.Values) (string
 	}
 	maps.Copy(q, query)
 	r := &sigv4.Request{Method: method, Path: path, Query: q.Encode(), Host: t.Host, Header: http.Header{}, Length: -1}
-	signature, err := sigv4.Presign(r, k.Secret, "us-east-1", time.Now())
+	signature, err := presign.Signature(r, k.Secret, "us-east-1", time.Now())
 	return path + "?" + r.Query + "&X-Amz-Signature=" + signature, err
 }
 
