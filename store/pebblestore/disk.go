@@ -178,7 +178,7 @@ func (d *disk) fail(cause error) {
 		return
 	}
 	d.failed = cause
-	d.log.Error("the store can't write any more; start the process anew", "dir", d.dir, "cause", cause)
+	d.log.Error("the store can't write any more; restart the process", "dir", d.dir, "cause", cause)
 	d.closeSignal()
 }
 

@@ -208,7 +208,7 @@ func TestBrokenDisk(t *testing.T) {
 			require.ErrorIs(t, err, syscall.EIO)
 			f.on.Store(false)
 			require.ErrorIs(t, s.Put(ctx, p, row("m", "v", 1)), store.Unavailable, "the log can't be trusted any more")
-			require.ErrorContains(t, s.Close(), "start the process anew")
+			require.ErrorContains(t, s.Close(), "restart the process")
 
 			s = openMem(t, mem.CrashClone(vfs.CrashCloneCfg{}), Options{})
 			defer s.Close()

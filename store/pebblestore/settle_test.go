@@ -97,12 +97,12 @@ func TestFailedSyncEndsCalls(t *testing.T) {
 	for name, err := range writes {
 		require.ErrorIs(t, err, store.Unavailable, name)
 		require.ErrorIs(t, err, syscall.EIO, name)
-		require.ErrorContains(t, err, "start the process anew", name)
+		require.ErrorContains(t, err, "restart the process", name)
 	}
 	_, found, err := s.Get(ctx, quiet, []byte("k"))
 	require.NoError(t, err, "what is synced can be read")
 	require.True(t, found)
-	inTime(t, "Close", func() { require.ErrorContains(t, s.Close(), "start the process anew") })
+	inTime(t, "Close", func() { require.ErrorContains(t, s.Close(), "restart the process") })
 }
 
 // hangs lets operations that match wait, while it is on.

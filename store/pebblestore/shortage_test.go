@@ -17,7 +17,7 @@ import (
 // writes are refused, with the cause, and afterwards everything goes on.
 func TestShortagesPass(t *testing.T) {
 	for lack, says := range map[syscall.Errno]string{
-		syscall.EMFILE: "ulimit -n", syscall.ENFILE: "fs.file-max", syscall.ENOMEM: "goes on by itself",
+		syscall.EMFILE: "ulimit -n", syscall.ENFILE: "fs.file-max", syscall.ENOMEM: "resumes automatically",
 		syscall.EDQUOT: "disk full",
 	} {
 		t.Run(lack.Error(), func(t *testing.T) {
@@ -72,9 +72,9 @@ func TestShortagesOfSyncsDoNotPass(t *testing.T) {
 		s := openMem(t, errorfs.Wrap(vfs.NewMem(), f), Options{})
 		p := newPartition()
 		f.on.Store(true)
-		require.ErrorContains(t, s.Put(t.Context(), p, row("k", "v", 1)), "start the process anew")
+		require.ErrorContains(t, s.Put(t.Context(), p, row("k", "v", 1)), "restart the process")
 		f.on.Store(false)
-		require.ErrorContains(t, s.Put(t.Context(), p, row("k", "v", 1)), "start the process anew")
+		require.ErrorContains(t, s.Put(t.Context(), p, row("k", "v", 1)), "restart the process")
 		require.Error(t, s.Close())
 	}
 }
