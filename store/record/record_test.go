@@ -60,7 +60,7 @@ func TestTornRecordsAreReadAgain(t *testing.T) {
 		"torn, and away": {read: []error{nil, away}, decode: []error{torn}, reads: 2, err: away},
 	} {
 		reads, decodes := 0, 0
-		got, err := Read(func() (r store.Record, err error) {
+		got, err := ReadAs(func() (r store.Record, err error) {
 			if reads < len(c.read) {
 				err = c.read[reads]
 			}
