@@ -96,9 +96,7 @@ func (p *pager) readAhead(ctx context.Context) (bool, error) {
 			continue
 		}
 		before := len(w.items)
-		if w.bad = w.consume(w.wave); w.bad != nil {
-			continue
-		}
+		w.bad = w.consume(w.wave) // the page may be full before it comes to what is bad
 		w.found += len(w.items) - before
 		w.any = w.any || w.found > 0
 		a.join()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -103,8 +105,10 @@ func newLeasedWild(t *testing.T, s *wild, o listing.Options) *world {
 // TestDamagedRows: whoever comes to one says so, and nobody else; a page that reads ahead
 // comes to no more than one that does not.
 func TestDamagedRows(t *testing.T) {
-	for _, readAhead := range []int{1, 8} {
-		_, w := newWild(t, listing.Options{RowsPerRead: 8, ReadAhead: readAhead, ReadAheadAfter: 2})
+	r := seed.New(t)
+	var mu sync.Mutex
+	for _, readAhead := range []int{1, 8, 8} { // reads end in any order
+		s, w := newWild(t, listing.Options{RowsPerRead: 8, ReadAhead: readAhead, ReadAheadAfter: 2})
 		var entries []listing.Entry
 		for _, k := range folders(300, counted, each(20)) {
 			entries = append(entries, listing.Entry{Key: []byte(k)})
@@ -114,7 +118,14 @@ func TestDamagedRows(t *testing.T) {
 		home := store.Partition{Bucket: w.id, ID: w.ranges()[0].Partition}
 		damaged := []byte(counted(200) + "/")
 		require.NoError(t, w.s.Put(w.ctx, home, store.Row{Key: damaged, Value: []byte{9}, Timestamp: 1 << 60}))
-		for limit := 150; limit <= 250; limit += 5 {
+		s.before = func() {
+			mu.Lock()
+			pause := time.Duration(r.IntN(300)) * time.Microsecond
+			mu.Unlock()
+			time.Sleep(pause)
+		}
+		s.on.Store(true)
+		for limit := 193; limit <= 204; limit++ {
 			page, err := b.List(w.ctx, listing.Query{Delimiter: []byte("/"), Limit: limit})
 			if limit < 200 {
 				require.NoError(t, err, limit)
@@ -125,6 +136,7 @@ func TestDamagedRows(t *testing.T) {
 				require.Empty(t, page)
 			}
 		}
+		s.on.Store(false)
 		_, err := b.Get(w.ctx, damaged)
 		require.ErrorIs(t, err, store.Corrupt)
 		n := 0
