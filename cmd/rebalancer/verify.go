@@ -27,6 +27,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // Exit codes of verify.
@@ -320,7 +321,7 @@ func showProgress(kind string, w io.Writer, now func() repair.Summary) (stop fun
 		return daemon.PrintEvery(10*time.Second, w, func() string { return "verify: " + describe(now()) })
 	case kind == "auto" && daemon.Terminal(w):
 		b := progressbar.NewOptions(-1, progressbar.OptionSetWriter(w), progressbar.OptionClearOnFinish())
-		stop := daemon.Every(200*time.Millisecond, func() { b.Describe(describe(now())) })
+		stop := wait.Every(200*time.Millisecond, func() { b.Describe(describe(now())) })
 		return func() {
 			stop()
 			_ = b.Finish()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // Progress is one line of an answer that takes its time: how far it is, or in the last line
@@ -41,25 +42,6 @@ func lines[Line any](w http.ResponseWriter) func(Line) error {
 	}
 }
 
-// every calls f at an interval until it is stopped.
-func every(d time.Duration, f func()) (stop func()) {
-	quit := make(chan struct{})
-	var work sync.WaitGroup
-	work.Go(func() {
-		tick := time.NewTicker(d)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				f()
-			case <-quit:
-				return
-			}
-		}
-	})
-	return func() { close(quit); work.Wait() }
-}
-
 // follow answers lines about work, which reports how far it is. A client that goes ends the
 // request's context.
 func follow[P, T any](w http.ResponseWriter, show func(P) T, work func(report func(P)) error) {
@@ -73,7 +55,7 @@ func follow[P, T any](w http.ResponseWriter, show func(P) T, work func(report fu
 		v := show(p)
 		return &v
 	}
-	stop := every(progressEvery, func() { _ = line(Progress[T]{Progress: now()}) })
+	stop := wait.Every(progressEvery, func() { _ = line(Progress[T]{Progress: now()}) })
 	err := work(func(p P) {
 		mu.Lock()
 		defer mu.Unlock()

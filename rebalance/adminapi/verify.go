@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // Verify asks for a check of what the store holds; see repair.Options.
@@ -58,7 +59,7 @@ func (h *handler) verify(w http.ResponseWriter, r *http.Request) {
 		StuckAfter: time.Duration(v.StuckAfterMs) * time.Millisecond,
 		Report:     func(f repair.Finding) { _ = line(VerifyLine{Finding: &f}) },
 	})
-	stop := every(progressEvery, func() {
+	stop := wait.Every(progressEvery, func() {
 		now := check.Progress()
 		_ = line(VerifyLine{Progress: &now})
 	})

@@ -21,6 +21,25 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	return context.Cause(ctx)
 }
 
+// Every calls f at an interval until stop, which waits for a call under way.
+func Every(d time.Duration, f func()) (stop func()) {
+	quit := make(chan struct{})
+	var work sync.WaitGroup
+	work.Go(func() {
+		tick := time.NewTicker(d)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				f()
+			case <-quit:
+				return
+			}
+		}
+	})
+	return func() { close(quit); work.Wait() }
+}
+
 // Backoff is the pause before a retry. It doubles with each failure, from First to Most.
 type Backoff struct {
 	First, Most time.Duration

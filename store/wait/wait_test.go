@@ -140,3 +140,16 @@ func TestInstants(t *testing.T) {
 	require.NotContains(t, wait.Instants(nil, nil)().Wall.String(), "m=")
 	require.NotContains(t, wait.Instants(time.Now, nil)().Wall.String(), "m=")
 }
+
+// TestEvery: calls come at the interval; stop waits for a call under way, and none follows.
+func TestEvery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		stop := wait.Every(time.Second, func() { time.Sleep(500 * time.Millisecond); calls++ })
+		time.Sleep(3200 * time.Millisecond)
+		stop()
+		require.Equal(t, 3, calls)
+		time.Sleep(time.Minute)
+		require.Equal(t, 3, calls)
+	})
+}

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/store/wait"
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 )
@@ -65,7 +65,7 @@ func (p *Progress) bar(w io.Writer) (end func()) {
 		bar.Describe(what)
 		_ = bar.Set64(done)
 	}
-	stop := Every(barEvery, draw)
+	stop := wait.Every(barEvery, draw)
 	return func() {
 		stop()
 		draw()
@@ -76,30 +76,11 @@ func (p *Progress) bar(w io.Writer) (end func()) {
 
 // PrintEvery prints a line, unless it is empty, at an interval until stop.
 func PrintEvery(d time.Duration, w io.Writer, line func() string) (stop func()) {
-	return Every(d, func() {
+	return wait.Every(d, func() {
 		if text := line(); text != "" {
 			fmt.Fprintln(w, text)
 		}
 	})
-}
-
-// Every calls f at an interval until stop, which waits for a call under way.
-func Every(d time.Duration, f func()) (stop func()) {
-	quit := make(chan struct{})
-	var work sync.WaitGroup
-	work.Go(func() {
-		tick := time.NewTicker(d)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				f()
-			case <-quit:
-				return
-			}
-		}
-	})
-	return func() { close(quit); work.Wait() }
 }
 
 // Terminal reports whether a file is a terminal.
