@@ -21,8 +21,7 @@ func run(t *testing.T, c sim.Config) (r sim.Report) {
 	if r.Err != nil {
 		return r
 	}
-	// Outside of the bubble: the search is limited by real time.
-	found := append(r.History.Check(), r.History.Linearizable(c.Register(), time.Minute)...)
+	found := append(r.History.Check(), r.History.Linearizable(c.Register())...)
 	if c.Net != nil && c.Net.Servers > 0 {
 		found = append(found, r.History.Overtaken()...)
 	}
