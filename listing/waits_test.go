@@ -57,7 +57,9 @@ func (s *crowd) most(f func()) int {
 	return s.top
 }
 
-func (s *crowd) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
+func (s *crowd) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
 	s.call(ctx)
 	return s.Store.Slice(ctx, p, b, o)
 }
@@ -86,7 +88,7 @@ func (s *crowd) Quanta(ctx context.Context, _ store.Partition) ([]counter.Quantu
 	return nil, nil
 }
 
-// crowded makes a bucket of twenty ranges with so many entries each.
+// fill makes a bucket of twenty ranges with so many entries each.
 func (s *crowd) fill(t *testing.T, entries int, o listing.Options) (*listing.Client, []listing.Entry) {
 	o.MaxParallel = 3
 	c, err := listing.NewEmbedded(s, o)

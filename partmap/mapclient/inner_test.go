@@ -130,7 +130,8 @@ func TestCallsLetGo(t *testing.T) {
 				return err
 			}
 			e := c.Edit(t.Context(), root)
-			require.NoError(t, e.Replace(partmap.Replacement{Entries: []partmap.Entry{{Partition: store.PartitionID(c.opts.NewID())}}}))
+			entries := []partmap.Entry{{Partition: store.PartitionID(c.opts.NewID())}}
+			require.NoError(t, e.Replace(partmap.Replacement{Entries: entries}))
 			change, err := e.Change()
 			require.NoError(t, err)
 			return c.Swap(t.Context(), change)
