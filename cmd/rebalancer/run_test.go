@@ -106,8 +106,6 @@ func TestMoversTakeTheKeyspacesTerms(t *testing.T) {
 	require.Equal(t, mapclient.InRedis, db.Counting)
 	_, err = openShared(t.Context(), s, 3*time.Second, 0, nil)
 	require.ErrorIs(t, err, store.InvalidArgument)
-	_, err = openShared(t.Context(), s, time.Second, mapclient.ByLooks, nil)
-	require.ErrorIs(t, err, store.InvalidArgument)
 	require.NoError(t, db.Close())
 }
 
