@@ -45,7 +45,7 @@ build: ## bin/listd and bin/rebalancer
 run: build ## serve the S3 dialect on http://127.0.0.1:9000, embedded, data in ./evenkeel-data
 	@exec bin/listd serve
 
-run-cassandra: build ## a Cassandra node and two listd on 127.0.0.1:9000 and :9100 over one keyspace; Ctrl-C ends all
+run-cassandra: build ## a Cassandra node, a Redis that counts sizes, and two listd on 127.0.0.1:9000 and :9100 over one keyspace; Ctrl-C ends all
 	@$(GO) build -o bin/ ./internal/test/cassandratest/cmd/run-cassandra
 	@exec bin/run-cassandra
 
