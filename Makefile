@@ -5,6 +5,9 @@ GO ?= go
 # serves all others: a second set would cost two minutes of a processor.
 export GOFLAGS := $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath
 
+# By default each program with the race detector sleeps for a second before it ends.
+export GORACE := atexit_sleep_ms=0
+
 # make test has vetted everything by then, with more than go test asks for.
 TEST = $(GO) test -vet=off
 
