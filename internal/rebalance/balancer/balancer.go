@@ -191,8 +191,8 @@ func New(s Store, m Maps, mover Mover, counts counter.Backend, o Options) *Balan
 		explained: newLRU[store.BucketID, []Explained](explainedKept),
 		seen:      newLRU[store.BucketID, struct{}](bucketsKept),
 		small:     newLRU[store.PartitionID, time.Time](smallKept),
-		r:     rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
-		watch: map[store.BucketID]*watched{}, jobs: map[string]*job{},
+		r:         rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+		watch:     map[store.BucketID]*watched{}, jobs: map[string]*job{},
 	}
 	b.queue.init()
 	b.state.Decided, b.state.Moved = map[Decision]int64{}, map[policy.Kind]int64{}

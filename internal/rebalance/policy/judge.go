@@ -19,6 +19,9 @@ func Judge(in *Input) []Decision {
 		s := &in.Ranges[i].Stats
 		j.traffic += s.PutsPerS + s.DeletesPerS + s.ReadsPerS
 		j.rows += s.Rows
+		if j.growing(s) > 0 && j.spreads(s) {
+			j.spreading += s.Rows
+		}
 	}
 	j.neighbours()
 	j.rolls()
@@ -56,10 +59,11 @@ func Judge(in *Input) []Decision {
 type judge struct {
 	*Policy
 	*Input
-	traffic float64     // of the bucket, per second
-	rows    int64       // and its rows
-	of      []*Decision // of each range
-	made    []Decision  // what of points to
+	traffic float64 // of the bucket, per second
+	// rows of the bucket, and of its ranges that grow all over.
+	rows, spreading int64
+	of              []*Decision // of each range
+	made            []Decision  // what of points to
 	// below and above are the nearest ranges with rows, of each.
 	below, above []int
 }
@@ -93,7 +97,7 @@ func (j *judge) one(i int) (Decision, bool) {
 	if v, yes := j.filling(i); yes {
 		return v, true
 	}
-	want, grown, why, text := j.parts(s)
+	want, grown, why, text, count := j.parts(s)
 	if want > 1 {
 		switch {
 		case s.Rows <= 1:
@@ -112,6 +116,11 @@ func (j *judge) one(i int) (Decision, bool) {
 	}
 	if v, yes := j.load(i); yes {
 		return v, true
+	}
+	if count && !j.fresh(s) {
+		if v := j.recount(i, Suspect, "%d rows, and growing", s.Rows); v.Kind == Recount {
+			return v, true
+		}
 	}
 	if s.Rows >= j.MinRows { // a small one is merged, which does the same
 		return j.refresh(i)
@@ -137,42 +146,57 @@ func (j *judge) refresh(i int) (Decision, bool) {
 }
 
 // parts returns into how many ranges one should be cut (1: it stays), how many rows it will have at the horizon, and
-// why.
-func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string) {
+// why. count: it is worth a recount, since it may have to be cut soon.
+func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, count bool) {
 	grown = s.Rows
 	soon := s.Rows // when the next decision takes effect
-	lead := j.lead(s.Rows)
-	// A range that is too large is cut in any case: growth is then taken to be everywhere unless it is known where.
-	over := s.Rows > j.MaxRows && s.Spread == 0 && s.AppendShare < j.AppendShare
-	if g := j.growing(s); g > 0 && (s.Spread >= j.Spread || over) {
-		// A load goes on for a share of the time that it has lasted: nobody knows more.
-		most, early := j.GrowBy*float64(s.Rows), believed*float64(s.Rows)
-		if j.GrowBy > 0 && g*j.lead(j.MaxRows).Seconds() > float64(j.MaxRows) && j.rows >= rush*j.MaxRows {
+	lead := j.lead(max(s.Rows, min(j.spreading, together*j.MaxRows)))
+	if g := j.growing(s); g > 0 && j.spreads(s) {
+		// A load goes on for a share of the time that it has lasted: nobody knows more. Of one that has filled a range
+		// already much is believed.
+		early := believed * float64(s.Rows)
+		if j.rows > j.MaxRows {
+			early = max(early, j.GrowBy*float64(s.Rows))
+		}
+		most := min(j.GrowBy, 1) * float64(s.Rows)
+		if j.rows > j.MaxRows {
+			most = j.GrowBy * float64(s.Rows)
+		}
+		if lasted := float64(s.Rows) / g; j.GrowBy > 0 && g*lead.Seconds() > float64(j.MaxRows) &&
+			j.rows > j.MaxRows && lasted > seen*lead.Seconds() {
 			// Moves could not keep up with this growth later: the range is cut now, while it is small.
 			most = max(most, j.RushBy*float64(s.Rows))
-			early = most
 		}
 		soon += int64(min(g*lead.Seconds(), early))
-		grown += int64(min(g*j.Horizon.Seconds(), most))
+		grown += int64(min(g*max(j.Horizon, lead).Seconds(), most))
+		count = float64(s.Rows)+g*lead.Seconds() > float64(j.MaxRows) && s.Rows >= j.MaxRows/3
 	}
 	grown = max(grown, soon)
 	n = max(1, ceil(grown, j.TargetRows))
 	switch {
 	case s.Rows > j.MaxRows:
-		return max(n, 2), grown, Rows, fmt.Sprintf("%d rows, more than max_rows (%d)", s.Rows, j.MaxRows)
+		return max(n, 2), grown, Rows, fmt.Sprintf("%d rows, more than max_rows (%d)", s.Rows, j.MaxRows), true
 	case soon > j.MaxRows && s.Rows >= j.EarlyRows:
 		return max(n, 2), grown, Forecast, fmt.Sprintf("%d rows and %.1f more per second: %d within %v", s.Rows,
-			s.GrowthRowsPerS, soon, lead.Round(100*time.Millisecond))
+			s.GrowthRowsPerS, soon, lead.Round(100*time.Millisecond)), true
 	}
-	return 1, grown, "", ""
+	return 1, grown, "", "", count
+}
+
+// spreads reports whether a range grows all over. One that is too large is cut in any case: growth is then taken to be
+// everywhere unless it is known where.
+func (j *judge) spreads(s *counter.Stats) bool {
+	return s.Spread >= j.Spread || s.Rows > j.MaxRows && s.Spread == 0 && s.AppendShare < j.AppendShare
 }
 
 const (
 	// believed is how long a load is expected to go on, as a share of the time that it has lasted; less would come too
 	// late, more cuts what ends before.
 	believed = 0.5
-	// rush is how many times the maximum a bucket has before a rush is believed to go on for RushBy times as long.
-	rush = 2
+	// seen is the share of the time which moves take that a rush must have lasted to be believed.
+	seen = 1. / 3
+	// together is how many full ranges of a bucket have to be moved at the same time: those that grow alike.
+	together = 16
 )
 
 // lead is Lead plus the time to move so many rows.
@@ -256,7 +280,7 @@ func (j *judge) rate(stream []int) float64 {
 			}
 		}
 	}
-	return rate
+	return min(rate, 4*at(last).AppendsPerS) // unless they have ended
 }
 
 // roll cuts ahead of a range that is appended to, if it and the empty ranges beyond it will be full before the next
@@ -265,7 +289,7 @@ func (j *judge) rate(stream []int) float64 {
 // keys ascend, -1 where they descend.
 func (j *judge) roll(i int, rate float64, dir int) {
 	s := &j.Ranges[i].Stats
-	if j.Ranges[i].Moves || rate < j.AppendsPerS {
+	if rate < j.AppendsPerS || j.silent(s) && s.Rows <= j.MaxRows {
 		return
 	}
 	gain := rate * 2 * j.Lead.Seconds()
@@ -276,13 +300,8 @@ func (j *judge) roll(i int, rate float64, dir int) {
 	if !s.Known && s.Rows+int64(gain) < j.MaxRows/2 {
 		return // count it first: there is time
 	}
-	if next := i + dir; queue && next >= 0 && next < len(j.Ranges) && j.empty(next) &&
-		j.Now.Sub(j.Ranges[next].Created) < 4*j.Lead {
-		j.set(j.none(i, Rolled, "%d tombstones; a range was cut ahead of what comes next", s.Dead))
-		return
-	}
 	last := i
-	for k := last + dir; !queue && k >= 0 && k < len(j.Ranges) && j.empty(k); k += dir {
+	for k := last + dir; k >= 0 && k < len(j.Ranges) && j.empty(k); k += dir {
 		last = k
 	}
 	n := (last - i) * dir
@@ -291,14 +310,28 @@ func (j *judge) roll(i int, rate float64, dir int) {
 	if queue {
 		text = fmt.Sprintf("%d tombstones, and %.1f appended per second", s.Dead, rate)
 	}
-	if n > 0 {
-		// What is too large, or has too many tombstones, is judged like others.
-		if s.Rows <= j.MaxRows && (j.MaxDead <= 0 || s.Dead <= j.MaxDead) {
+	if n > 0 && !j.Ranges[i].Moves {
+		// What is too large, or has too many tombstones, is judged like others when the stream has left it.
+		within := s.Rows <= j.MaxRows && (j.MaxDead <= 0 || s.Dead <= j.MaxDead)
+		fresh := j.Now.Sub(j.Ranges[i+dir].Created) < passing*j.Lead
+		if within && !queue || fresh {
 			j.set(j.none(i, Rolled, "%s; %d empty ranges beyond it take what is appended next", text, n))
 		}
-		if room >= gain {
+		if queue && fresh {
 			return
 		}
+	}
+	if n > 0 && room >= gain && !queue {
+		return
+	}
+	if queue { // the empty ranges are too far away
+		last, n = i, 0
+	}
+	if j.Ranges[last].Moves {
+		if j.of[last] == nil {
+			j.set(j.none(last, Moving, "it moves at present"))
+		}
+		return
 	}
 	if j.of[last] != nil && last != i {
 		return // another stream comes from the other side
@@ -319,11 +352,11 @@ func (j *judge) roll(i int, rate float64, dir int) {
 	j.set(v)
 }
 
+// passing is within how many times Lead a stream has reached a range that was cut ahead of it.
+const passing = 4
+
 // descends reports whether the newest keys of a range are its lowest.
-func descends(r *Range) bool {
-	found := streams(r.Quanta)
-	return len(found) == 1 && found[0].Dir < 0 && found[0].from == 0
-}
+func descends(found []run) bool { return len(found) == 1 && found[0].Dir < 0 && found[0].from == 0 }
 
 // filling decides about a range that grows at one place, not at its top, and will be full before the next decision but
 // one takes effect: it is counted, which shows where, and then rolled downwards, or cut beside that place.
@@ -343,17 +376,23 @@ func (j *judge) filling(i int) (Decision, bool) {
 	for n < i && j.empty(i-1-n) {
 		n++
 	}
-	switch {
-	case n > 0 && float64(j.MaxRows-s.Rows)+float64(n)*forecast.Fill*float64(j.MaxRows) >= gain:
+	if n > 0 && float64(j.MaxRows-s.Rows)+float64(n)*forecast.Fill*float64(j.MaxRows) >= gain {
 		return j.none(i, Rolled, "%s; %d empty ranges below it take what comes next", text, n), true
-	case !j.fresh(s):
+	}
+	if !j.fresh(s) {
 		return j.recount(i, Suspect, "%s, as it is counted", text), true
-	case len(streams(r.Quanta)) == 0:
-		return Decision{}, false
-	case descends(r):
+	}
+	found := streams(r.Quanta)
+	switch {
+	case len(found) == 0:
+	case descends(found):
 		if j.roll(i, g, -1); j.of[i] != nil {
 			return *j.of[i], true
 		}
+	case len(found) > 1 || found[0].Dir < 0 || found[0].Dir > 0 && found[0].to < len(r.Quanta):
+		v := j.decision(Split, i, Forecast, "%s", text)
+		v.Parts, v.Copies, v.Grown = 2, s.Rows/2, s.Rows
+		return v, true
 	}
 	return Decision{}, false
 }
@@ -393,8 +432,16 @@ func (j *judge) ahead(i int) bool {
 		return math.Abs(float64(i-k)) <= most
 	}
 	if k := j.below[i]; k >= 0 {
-		if s := &j.Ranges[k].Stats; j.appended(s) && near(k, s.AppendsPerS) {
+		s := &j.Ranges[k].Stats
+		if j.appended(s) && near(k, s.AppendsPerS) {
 			return true
+		}
+		// Appends that have come there from below just now are not seen as such yet.
+		if k > 0 && !j.appended(s) {
+			s = &j.Ranges[k-1].Stats
+			if j.appended(s) && j.Now.Sub(s.LastPut) < j.Lead && near(k, s.AppendsPerS) {
+				return true
+			}
 		}
 	}
 	if k := j.above[i]; k < len(j.Ranges) {
@@ -605,6 +652,9 @@ func (j *judge) due(from, to int, rows int64) time.Duration {
 	}
 	if all { // one of them must be there
 		held -= least
+	}
+	if rows == 0 { // it was perhaps cut ahead of what has just begun
+		return max(0, j.Cool/10-least, passing*j.Lead-least)
 	}
 	need := time.Duration(rent * float64(j.Cool) * float64(rows) / float64(max(j.MaxRows, 1)))
 	return max(0, need-held) / time.Duration(to-from-1)

@@ -32,7 +32,7 @@ type Policy struct {
 	// Horizon is how far ahead the parts of a split should keep the limits. A range is split when it has more than
 	// MaxRows, or has EarlyRows and will have more before the next decision takes effect (within Lead plus the time to
 	// move its rows). Growth is forecast up to GrowBy times the present rows (0: not at all); in a rush, which is
-	// growth by more than MaxRows in the time to move as many in a bucket that has more than that, up to RushBy times.
+	// growth by more than MaxRows in the time to move what grows of a bucket that has more than that, up to RushBy times.
 	// Only growth that is spread over the range counts (Spread, see counter.Stats): cuts everywhere do not help growth
 	// at one place.
 	Horizon   time.Duration

@@ -148,7 +148,8 @@ func direction(q []counter.Quantum) int {
 		}
 		last = at
 	}
-	if n := up + down; n < 3 || math.Abs(float64(up-down)) < inOrder*float64(n) {
+	// Few differ where many rows have the same time.
+	if n := up + down; n == 0 || n < 3 && len(q) < 8 || math.Abs(float64(up-down)) < inOrder*float64(n) {
 		return 0
 	}
 	if up > down {
