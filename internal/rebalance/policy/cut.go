@@ -45,16 +45,15 @@ func (p *Policy) split(r *Range, d *Decision) {
 	case p.beside(r, d):
 	case err == nil && pl != nil && p.planned(pl, r, d):
 	default: // also where a planner finds nothing wrong, because it does not see load
-		d.cut(r.Quanta, even(r.Quanta, int64(d.Parts)), nil)
+		d.cut(r.Quanta, even(r.Quanta, int64(d.Parts)))
 	}
 	if len(d.Cuts) == 0 {
 		d.refuse(NoCut, "all rows lie in one place")
 	}
 }
 
-// cut cuts before the given quanta. The largest part stays, of those that need not leave by the quantum at which they
-// end; of equals the last, since appends go there.
-func (d *Decision) cut(q []counter.Quantum, at []int, leaves func(end int) bool) {
+// cut cuts before the given quanta. The largest part stays; of equals the last, since appends go there.
+func (d *Decision) cut(q []counter.Quantum, at []int) {
 	largest, from := int64(-1), 0
 	for k := range len(at) + 1 {
 		to := len(q)
@@ -62,7 +61,7 @@ func (d *Decision) cut(q []counter.Quantum, at []int, leaves func(end int) bool)
 			to = at[k]
 			d.Cuts = append(d.Cuts, q[to].Key)
 		}
-		if n := rows(q[from:to]); n >= largest && (leaves == nil || !leaves(to)) {
+		if n := rows(q[from:to]); n >= largest {
 			largest, d.Stay = n, k
 		}
 		from = to

@@ -156,7 +156,7 @@ func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, c
 		// already much is believed.
 		early := believed * float64(s.Rows)
 		if j.rows > j.MaxRows {
-			early = max(early, j.GrowBy*float64(s.Rows))
+			early = max(early, min(j.GrowBy, 1)*float64(s.Rows))
 		}
 		most := min(j.GrowBy, 1) * float64(s.Rows)
 		if j.rows > j.MaxRows {
@@ -196,7 +196,7 @@ const (
 	// seen is the share of the time which moves take that a rush must have lasted to be believed.
 	seen = 1. / 3
 	// together is how many full ranges of a bucket have to be moved at the same time: those that grow alike.
-	together = 16
+	together = 4
 )
 
 // lead is Lead plus the time to move so many rows.
@@ -355,11 +355,9 @@ func (j *judge) roll(i int, rate float64, dir int) {
 // passing is within how many times Lead a stream has reached a range that was cut ahead of it.
 const passing = 4
 
-// descends reports whether the newest keys of a range are its lowest.
-func descends(found []run) bool { return len(found) == 1 && found[0].Dir < 0 && found[0].from == 0 }
-
-// filling decides about a range that grows at one place, not at its top, and will be full before the next decision but
-// one takes effect: it is counted, which shows where, and then rolled downwards, or cut beside that place.
+// filling decides about a range that grows at one place, and will be full before the next decision but one takes effect,
+// if counters do not see appends to it: it is counted, which shows where it grows, and then rolled, or cut beside that
+// place.
 func (j *judge) filling(i int) (Decision, bool) {
 	r := &j.Ranges[i]
 	s := &r.Stats
@@ -372,24 +370,33 @@ func (j *judge) filling(i int) (Decision, bool) {
 		return Decision{}, false
 	}
 	text := fmt.Sprintf("%d rows and %.1f more per second at one place", s.Rows, g)
-	n := 0
-	for n < i && j.empty(i-1-n) {
-		n++
+	below, above := 0, 0
+	for below < i && j.empty(i-1-below) {
+		below++
 	}
-	if n > 0 && float64(j.MaxRows-s.Rows)+float64(n)*forecast.Fill*float64(j.MaxRows) >= gain {
-		return j.none(i, Rolled, "%s; %d empty ranges below it take what comes next", text, n), true
+	for i+1+above < len(j.Ranges) && j.empty(i+1+above) {
+		above++
+	}
+	n := max(below, above)
+	if room := float64(j.MaxRows-s.Rows) + float64(n)*forecast.Fill*float64(j.MaxRows); n > 0 && room >= gain &&
+		s.Rows <= j.MaxRows {
+		return j.none(i, Rolled, "%s; %d empty ranges beside it take what comes next", text, n), true
 	}
 	if !j.fresh(s) {
 		return j.recount(i, Suspect, "%s, as it is counted", text), true
 	}
 	found := streams(r.Quanta)
+	if len(found) == 0 {
+		return Decision{}, false
+	}
+	x := &found[0]
+	down, up := x.Dir < 0 && x.from == 0, x.Dir > 0 && x.to == len(r.Quanta)
 	switch {
-	case len(found) == 0:
-	case descends(found):
-		if j.roll(i, g, -1); j.of[i] != nil {
+	case len(found) == 1 && (down || up):
+		if j.roll(i, g, x.Dir); j.of[i] != nil {
 			return *j.of[i], true
 		}
-	case len(found) > 1 || found[0].Dir < 0 || found[0].Dir > 0 && found[0].to < len(r.Quanta):
+	case len(found) > 1 || x.Dir != 0:
 		v := j.decision(Split, i, Forecast, "%s", text)
 		v.Parts, v.Copies, v.Grown = 2, s.Rows/2, s.Rows
 		return v, true
@@ -406,14 +413,23 @@ func (j *judge) growing(s *counter.Stats) float64 {
 	return max(0, min(s.GrowthRowsPerS, s.PutsPerS))
 }
 
-// silent reports whether a range gets no puts any more, although their rate, which fades slowly, says that it does.
+// silent reports whether a range gets no puts any more: its rate, which fades slowly, says that some did not come.
 func (j *judge) silent(s *counter.Stats) bool {
+	if s.LastPut.IsZero() {
+		return false
+	}
 	since := j.Now.Sub(s.LastPut)
-	return !s.LastPut.IsZero() && since > ended && since.Seconds()*s.PutsPerS > ended.Seconds()
+	missed := s.PutsPerS * fades.Seconds() * math.Expm1(min(since.Minutes()/fades.Minutes(), 100))
+	return since > ended && missed > missing
 }
 
-// ended is after how long without a put a load has ended, and after how many puts that did not come.
-const ended = 5 * time.Second
+const (
+	// A load has ended when for so long no put has come, and so many did not come.
+	ended   = 5 * time.Second
+	missing = 5
+	// fades is the time constant of Stats.PutsPerS.
+	fades = time.Minute
+)
 
 // empty reports whether a range has no rows and no puts. One that moves was presumably just cut ahead.
 func (j *judge) empty(i int) bool {
@@ -431,25 +447,19 @@ func (j *judge) ahead(i int) bool {
 		most := 2 + 2*math.Ceil(rate*2*j.Lead.Seconds()/float64(max(j.MaxRows, 1)))
 		return math.Abs(float64(i-k)) <= most
 	}
-	if k := j.below[i]; k >= 0 {
-		s := &j.Ranges[k].Stats
-		if j.appended(s) && near(k, s.AppendsPerS) {
-			return true
-		}
-		// Appends that have come there from below just now are not seen as such yet.
-		if k > 0 && !j.appended(s) {
-			s = &j.Ranges[k-1].Stats
-			if j.appended(s) && j.Now.Sub(s.LastPut) < j.Lead && near(k, s.AppendsPerS) {
-				return true
-			}
-		}
-	}
-	if k := j.above[i]; k < len(j.Ranges) {
+	streams := func(k int) bool { // at one place, as far as is seen
 		s := &j.Ranges[k].Stats
 		rate := j.growing(s)
 		return rate >= j.AppendsPerS && s.Spread < j.Spread && !j.appended(s) && near(k, rate)
 	}
-	return false
+	if k := j.below[i]; k >= 0 {
+		s := &j.Ranges[k].Stats
+		if j.appended(s) && near(k, s.AppendsPerS) || streams(k) {
+			return true
+		}
+	}
+	k := j.above[i]
+	return k < len(j.Ranges) && streams(k)
 }
 
 // neighbours finds the nearest ranges below and above each that have rows, or take appends.

@@ -171,13 +171,11 @@ func (p *Policy) beside(r *Range, d *Decision) bool {
 		return p.half(r, d)
 	}
 	var at []int
-	leaves := make(map[int]bool) // cuts below which a part begins that must leave
 	for _, s := range found {
 		d.Streams = append(d.Streams, s.Stream)
 		switch {
 		case s.Dir > 0 && s.to < len(q):
 			at = append(at, s.to)
-			leaves[s.to] = true
 		case s.Dir < 0 && s.from > 0:
 			if q[s.from-1].Rows == 0 && s.from > 1 {
 				at = append(at, s.from-1)
@@ -194,8 +192,7 @@ func (p *Policy) beside(r *Range, d *Decision) bool {
 	if len(at) == 0 {
 		return false
 	}
-	// Counters see appends above the highest key that a partition ever had: what ascends below others needs a fresh one.
-	d.cut(q, at, func(end int) bool { return leaves[end] })
+	d.cut(q, at)
 	d.Text += "; it grows at one place, beside which it is cut"
 	return true
 }
@@ -267,7 +264,7 @@ func (p *Policy) half(r *Range, d *Decision) bool {
 	if at == 0 {
 		return false
 	}
-	d.cut(q, []int{at}, nil)
+	d.cut(q, []int{at})
 	d.Text += "; where it grows goes to a partition of its own"
 	return true
 }
