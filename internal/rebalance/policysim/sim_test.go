@@ -53,7 +53,7 @@ func TestLoadsAtAnySpeed(t *testing.T) {
 func TestGrowthAtOneEnd(t *testing.T) {
 	for kind, most := range map[Kind]float64{Reversed: 0.05, Dates: 0.5} {
 		r := play(t, "days: 10", "step: 5m", fmt.Sprintf("tenants: [{kind: %s, per_minute: 1, count: 2}]", kind)).Total
-		require.Greater(t, r.Splits, 20)
+		require.Greater(t, r.Partitions, int64(20))
 		require.LessOrEqual(t, r.MovedPerRow, most, kind)
 		require.LessOrEqual(t, r.Worst, 1.1, kind)
 	}
