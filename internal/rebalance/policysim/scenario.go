@@ -136,7 +136,7 @@ const (
 type Targets struct {
 	// Copied are rows copied per row written and deleted.
 	Copied *float64 `yaml:"copied" json:"copied,omitempty"`
-	// Largest is the most rows of a partition after the first minute, as a multiple of max_rows.
+	// Largest is the most rows that a partition ever has, as a multiple of max_rows.
 	Largest *float64 `yaml:"largest" json:"largest,omitempty"`
 	// Over is the longest time for which a partition had more than 1.2 x max_rows.
 	Over *time.Duration `yaml:"over" json:"over_ns,omitempty"`

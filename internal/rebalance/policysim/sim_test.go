@@ -32,21 +32,21 @@ func play(t *testing.T, lines ...string) *Report {
 	return r
 }
 
-// A bucket into which thirty times max_rows are loaded: cuts by forecast move less than cuts of what is too large
+// A bucket into which ten times max_rows are loaded: cuts by forecast move less than cuts of what is too large
 // already, and at rest nothing is over the limit.
 func TestALoadAtRandomKeys(t *testing.T) {
-	head := []string{"days: 0.02", "tenants: [{kind: random, per_minute: 3000, to: 0.00695}]"}
+	head := []string{"days: 0.02", "tenants: [{loads: [{rows: 10000, per_s: 50}]}]"}
 	forecast := play(t, head...).Total
 	late := play(t, append(head, "policy: {grow_by: 0}")...).Total
-	require.Equal(t, int64(30_000), forecast.Rows/1000*1000)
+	require.Equal(t, int64(10_000), forecast.Rows)
 	require.Less(t, forecast.MovedPerRow, late.MovedPerRow)
 }
 
 // What grows at one end is cut there: halves would move each row about once.
 func TestGrowthAtOneEnd(t *testing.T) {
 	for kind, most := range map[Kind]float64{Reversed: 0.05, Dates: 0.5} {
-		r := play(t, "days: 10", "step: 5m", fmt.Sprintf("tenants: [{kind: %s, per_minute: 1, count: 2}]", kind)).Total
-		require.Greater(t, r.Splits, 20)
+		r := play(t, "days: 4", "step: 5m", fmt.Sprintf("tenants: [{kind: %s, per_minute: 1, count: 2}]", kind)).Total
+		require.Greater(t, r.Splits, 8)
 		require.LessOrEqual(t, r.MovedPerRow, most, kind)
 		require.LessOrEqual(t, r.Worst, 1.2, kind)
 	}
@@ -55,18 +55,18 @@ func TestGrowthAtOneEnd(t *testing.T) {
 // Appends are rolled: nearly no row ever moves, also where keys can't be foreseen.
 func TestAppends(t *testing.T) {
 	for _, opaque := range []string{"false", "true"} {
-		r := play(t, "days: 2", "tenants: [{kind: append, per_minute: 20, opaque: "+opaque+"}]").Total
-		require.Greater(t, r.Rolls, 20)
+		r := play(t, "days: 0.6", "step: 10s", "tenants: [{kind: append, per_minute: 20, opaque: "+opaque+"}]").Total
+		require.Greater(t, r.Rolls, 8)
 		require.LessOrEqual(t, r.MovedPerRow, 0.01)
 		require.LessOrEqual(t, r.Worst, 1.2)
 	}
-	without := play(t, "days: 2", "policy: {roll: false}", "tenants: [{kind: append, per_minute: 20}]").Total
+	without := play(t, "days: 0.6", "step: 10s", "policy: {roll: false}", "tenants: [{kind: append, per_minute: 20}]").Total
 	require.Greater(t, without.MovedPerRow, 0.1,
 		"it is rolling that spares the moves, more than a cut near the end does")
 }
 
 func TestOverwritesSplitNothing(t *testing.T) {
-	r := play(t, "days: 3", "tenants: [{kind: overwrite, keys: 600, per_minute: 10}]").Total
+	r := play(t, "days: 0.5", "tenants: [{kind: overwrite, keys: 600, per_minute: 10}]").Total
 	require.Zero(t, r.Splits+r.Merges+r.Rolls)
 	require.Equal(t, int64(600), r.Rows)
 	require.Equal(t, int64(1), r.Partitions)
@@ -93,15 +93,15 @@ func TestLies(t *testing.T) {
 }
 
 func TestAScenarioRepeats(t *testing.T) {
-	text := []string{"days: 0.1",
-		"tenants: [{kind: random, per_minute: 60, count: 3}, {kind: append, per_minute: 60}, {kind: dates, per_minute: 30}]"}
+	text := []string{"days: 0.03", "tenants: [{loads: [{per_s: 1}, {keys: append, per_s: 1}, {keys: date-hash, per_s: 1}, " +
+		"{do: delete, share: 0.5, per_s: 10, from: 20m}]}]"}
 	require.Equal(t, play(t, text...), play(t, text...))
 	require.NotEqual(t, play(t, text...), play(t, append(text, "seed: 2")...))
 }
 
 func TestPlanners(t *testing.T) {
 	for _, planner := range policy.Planners() {
-		r := play(t, "days: 0.2", "planner: "+planner, "tenants: [{kind: random, per_minute: 100}]").Total
+		r := play(t, "days: 0.04", "planner: "+planner, "tenants: [{kind: random, per_minute: 100}]").Total
 		require.Equal(t, r.Written, r.Rows, "no row is lost by moving")
 		require.Positive(t, r.ByCause[policy.Rows]+r.ByCause[policy.Forecast])
 	}
@@ -109,8 +109,8 @@ func TestPlanners(t *testing.T) {
 
 // Every input of a run, stored and read back, gives the same decisions.
 func TestInputsOfARunCanBeReplayed(t *testing.T) {
-	s := read(t, "days: 0.2", "tenants: [{kind: random, per_minute: 50}, {kind: append, per_minute: 50}, "+
-		"{kind: reversed, per_minute: 50}, {kind: random, per_minute: 30, to: 0.1, delete_at: [0.12], delete_keep: 0.05}]")
+	s := read(t, "days: 0.1", "tenants: [{kind: random, per_minute: 50}, {kind: append, per_minute: 50}, "+
+		"{kind: reversed, per_minute: 50}, {kind: random, per_minute: 30, to: 0.05, delete_at: [0.06], delete_keep: 0.05}]")
 	kinds := map[policy.Kind]int{}
 	_, err := run(t.Context(), s, func(_ store.BucketID, in *policy.Input, ds []policy.Decision) {
 		stored, err := json.Marshal(in)
@@ -149,15 +149,14 @@ func TestMovesTakeTheirTime(t *testing.T) {
 
 // Rows above a cut ahead, when it takes effect, are copied, and reported so.
 func TestRowsThatARollCopiesAreCounted(t *testing.T) {
-	r := play(t, "days: 0.02", "look: 10m", "tenants: [{loads: [{keys: append, per_s: 2}]}]").Total
+	r := play(t, "days: 0.02", "tenants: [{loads: [{keys: append, gaps: wild, per_s: 20}]}]").Total
 	require.Positive(t, r.Rolls)
-	byRolls := r.ByCause[policy.Appends]
+	require.Positive(t, r.ByCause[policy.Appends])
 	all := int64(0)
 	for _, n := range r.ByCause {
 		all += n
 	}
 	require.Equal(t, r.Moved, all)
-	require.LessOrEqual(t, byRolls, r.Moved)
 }
 
 // What a fault does is seen in what comes of it.
@@ -268,12 +267,12 @@ func TestWrongScenarios(t *testing.T) {
 func TestTargets(t *testing.T) {
 	s := read(t, "days: 1", "tenants: [{kind: random}]", "targets: {copied: 0.1, largest: 1.2, over: 1m, ranges: 5, "+
 		"by_ideal: 1.5, tombstones: 2, hottest: 0.25}")
-	good := Result{CopiedPerRow: 0.1, Largest: 1.2, LongestFar: time.Minute, Partitions: 3, Ideal: 2, Tombstones: 2,
+	good := Result{CopiedPerRow: 0.1, Worst: 1.2, LongestFar: time.Minute, Partitions: 3, Ideal: 2, Tombstones: 2,
 		Hottest: 0.25, Undone: allowedUndone}
 	require.Empty(t, s.missed(&good))
 	for part, change := range map[string]func(*Result){
 		"copied per row":      func(r *Result) { r.CopiedPerRow = 0.11 },
-		"largest":             func(r *Result) { r.Largest = math.Inf(1) },
+		"largest":             func(r *Result) { r.Worst = math.Inf(1) },
 		"over 1.2":            func(r *Result) { r.LongestFar = 2 * time.Minute },
 		"6 ranges":            func(r *Result) { r.Partitions, r.Ideal = 6, 6 },
 		"x the fewest":        func(r *Result) { r.Partitions = 4 },
@@ -290,7 +289,7 @@ func TestTargets(t *testing.T) {
 	v := NewVerdict(s)
 	v.Add(&Report{Total: good})
 	bad := good
-	bad.CopiedPerRow, bad.Largest = 0.2, 0.1
+	bad.CopiedPerRow, bad.Worst = 0.2, 0.1
 	v.Add(&Report{Total: bad})
 	require.Len(t, v.Missed, 1, "the worst of each counts")
 	require.Contains(t, v.Row(), "| 0.200 (0.1) | 1.20 (1.2) | 1m0s (1m0s) | 3 / 2 (5) |")

@@ -46,7 +46,6 @@ type joined struct {
 // measured is a partition.
 type measured struct {
 	rows, dead int64
-	was        int64     // the rows until now
 	over, far  time.Time // since when it is over the limit, and 1.2 times the limit
 }
 
@@ -55,8 +54,6 @@ const (
 	undone = time.Hour
 	// farOver is the multiple of the limit that is far over it.
 	farOver = 1.2
-	// warmUp is the time at the beginning in which partitions may be of any size.
-	warmUp = time.Minute
 )
 
 func newTally(in store.Store, f *faults, begin time.Time, now func() time.Time) *tally {
@@ -226,10 +223,6 @@ func (t *tally) measure(b *tallied, x *measured) {
 	limit := float64(t.s.MaxRows)
 	size := float64(x.rows) / limit
 	b.Worst = max(b.Worst, size)
-	if now.Sub(t.begin) > warmUp {
-		b.Largest = max(b.Largest, size, float64(x.was)/limit)
-	}
-	x.was = x.rows
 	if t.s.Policy.MaxDead > 0 {
 		b.Tombstones = max(b.Tombstones, float64(x.dead)/float64(t.s.Policy.MaxDead))
 	}
@@ -345,7 +338,6 @@ func (t *tally) finish(id store.BucketID, ranges []partmap.Range) {
 			x = &measured{}
 		}
 		if y := t.parts[ranges[i].Partition]; y != nil {
-			t.measure(b, y)
 			t.span(b, y, t.now(), false, false)
 		}
 		held += x.rows

@@ -35,14 +35,12 @@ func TestTally(t *testing.T) {
 	put(from, entry, "abcdefghijklmn")
 	put(from, entry, "abc")
 	require.InDelta(t, 1.4, x.groups[0].Worst, 1e-9, "writes of what is there are no rows")
-	require.Zero(t, x.groups[0].Largest, "not in the first minute")
 	now = begin.Add(5 * time.Minute)
 	put(to, store.CopiedCell(entry), "hijklmn")
 	require.Equal(t, int64(7), x.groups[0].Moved)
 	require.NoError(t, x.Remove(ctx, from, store.Bounds{Start: []byte("h")}, at+1))
 	require.Equal(t, 5*time.Minute, x.groups[0].LongestOver)
 	require.Equal(t, 5*time.Minute, x.groups[0].LongestFar)
-	require.InDelta(t, 1.4, x.groups[0].Largest, 1e-9, "it was there until then")
 	for _, k := range "abcdef" {
 		require.NoError(t, x.Delete(ctx, from, []byte(string(k)), at+2))
 	}

@@ -16,7 +16,7 @@ type Verdict struct {
 	Days float64 `json:"days"`
 	// The figures are those of Result.
 	CopiedPerRow float64       `json:"copied_per_row"`
-	Largest      float64       `json:"largest"`
+	Worst        float64       `json:"worst"`
 	LongestFar   time.Duration `json:"longest_far_over_ns"`
 	Partitions   int64         `json:"partitions"`
 	Ideal        int64         `json:"ideal"`
@@ -41,7 +41,7 @@ func (v *Verdict) Add(r *Report) {
 	v.Runs++
 	v.Days += r.Days
 	v.CopiedPerRow = max(v.CopiedPerRow, t.CopiedPerRow)
-	v.Largest = max(v.Largest, t.Largest)
+	v.Worst = max(v.Worst, t.Worst)
 	v.LongestFar = max(v.LongestFar, t.LongestFar)
 	if v.Runs == 1 || t.Partitions*v.Ideal > v.Partitions*t.Ideal {
 		v.Partitions, v.Ideal = t.Partitions, t.Ideal
@@ -50,7 +50,7 @@ func (v *Verdict) Add(r *Report) {
 	v.Hottest = max(v.Hottest, t.Hottest)
 	v.Undone = max(v.Undone, t.Undone)
 	v.Missed = v.s.missed(&Result{
-		CopiedPerRow: v.CopiedPerRow, Largest: v.Largest, LongestFar: v.LongestFar, Partitions: v.Partitions,
+		CopiedPerRow: v.CopiedPerRow, Worst: v.Worst, LongestFar: v.LongestFar, Partitions: v.Partitions,
 		Ideal: v.Ideal, Tombstones: v.Tombstones, Hottest: v.Hottest, Undone: v.Undone,
 	})
 }
@@ -106,7 +106,7 @@ func (v *Verdict) Row() string {
 	}
 	return "| " + strings.Join([]string{
 		v.Scenario, cell(fmt.Sprintf("%.3f", v.CopiedPerRow), number(t.Copied)),
-		cell(fmt.Sprintf("%.2f", v.Largest), number(t.Largest)), cell(v.LongestFar.Round(time.Second).String(), over),
+		cell(fmt.Sprintf("%.2f", v.Worst), number(t.Largest)), cell(v.LongestFar.Round(time.Second).String(), over),
 		cell(fmt.Sprintf("%d / %d", v.Partitions, v.Ideal), ranges),
 		cell(fmt.Sprintf("%.2f", v.Tombstones), number(t.Tombstones)),
 		cell(fmt.Sprintf("%.2f", v.Hottest), number(t.Hottest)), cell(fmt.Sprintf("%.2f", v.Undone), number(t.Undone)), end,
