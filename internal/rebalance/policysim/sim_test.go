@@ -46,7 +46,7 @@ func TestALoadAtRandomKeys(t *testing.T) {
 func TestGrowthAtOneEnd(t *testing.T) {
 	for kind, most := range map[Kind]float64{Reversed: 0.05, Dates: 0.5} {
 		r := play(t, "days: 4", "step: 5m", fmt.Sprintf("tenants: [{kind: %s, per_minute: 1, count: 2}]", kind)).Total
-		require.Greater(t, r.Splits, 8)
+		require.Greater(t, r.Partitions, int64(4))
 		require.LessOrEqual(t, r.MovedPerRow, most, kind)
 		require.LessOrEqual(t, r.Worst, 1.2, kind)
 	}
@@ -54,10 +54,10 @@ func TestGrowthAtOneEnd(t *testing.T) {
 
 // Appends are rolled: nearly no row ever moves, also where keys can't be foreseen.
 func TestAppends(t *testing.T) {
-	for _, opaque := range []string{"false", "true"} {
+	for opaque, most := range map[string]float64{"false": 0.01, "true": 0.05} {
 		r := play(t, "days: 0.6", "step: 10s", "tenants: [{kind: append, per_minute: 20, opaque: "+opaque+"}]").Total
 		require.Greater(t, r.Rolls, 8)
-		require.LessOrEqual(t, r.MovedPerRow, 0.01)
+		require.LessOrEqual(t, r.MovedPerRow, most)
 		require.LessOrEqual(t, r.Worst, 1.2)
 	}
 	without := play(t, "days: 0.6", "step: 10s", "policy: {roll: false}", "tenants: [{kind: append, per_minute: 20}]").Total
@@ -149,7 +149,7 @@ func TestMovesTakeTheirTime(t *testing.T) {
 
 // Rows above a cut ahead, when it takes effect, are copied, and reported so.
 func TestRowsThatARollCopiesAreCounted(t *testing.T) {
-	r := play(t, "days: 0.02", "tenants: [{loads: [{keys: append, gaps: wild, per_s: 20}]}]").Total
+	r := play(t, "days: 0.01", "tenants: [{loads: [{keys: append, gaps: wild, per_s: 20}]}]").Total
 	require.Positive(t, r.Rolls)
 	require.Positive(t, r.ByCause[policy.Appends])
 	all := int64(0)
