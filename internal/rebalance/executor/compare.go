@@ -147,8 +147,8 @@ func (x *Executor) differ(ctx context.Context, dst store.Partition, p page) (d d
 		for j := range got.Rows {
 			theirs := &got.Rows[j]
 			if string(theirs.Key) > string(last) { // whose successor would be too long
-				got.More = false
-				break
+				d.missing = append(d.missing, rows...)
+				return d, nil
 			}
 			for string(rows[0].Key) < string(theirs.Key) {
 				d.missing, rows = append(d.missing, rows[0]), rows[1:]
