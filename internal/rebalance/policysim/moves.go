@@ -520,7 +520,7 @@ func (m *mover) page(ctx context.Context, b *bucket, k *work, t *move.Task) (ove
 		if err := m.w.t.Put(ctx, to, page.Rows...); err != nil {
 			return false, err
 		}
-		b.copied(t, int64(len(page.Rows)))
+		m.copied(b, t, int64(len(page.Rows)))
 	case partmap.Settled:
 		for _, row := range page.Rows {
 			if store.IsMarker(row.Value) {
@@ -538,10 +538,19 @@ func (m *mover) page(ctx context.Context, b *bucket, k *work, t *move.Task) (ove
 	return false, nil
 }
 
-// copied notes why rows were copied.
-func (b *bucket) copied(t *move.Task, rows int64) {
+// copied notes for which goals, and why, rows were copied.
+func (m *mover) copied(b *bucket, t *move.Task, rows int64) {
 	if rows == 0 {
 		return
+	}
+	for _, j := range m.jobs {
+		for i := range j.Goals {
+			g := &j.Goals[i]
+			if j.Bucket == b.id && g.Stage == scheduler.Begun &&
+				store.Within(t.Range.Start, store.Bounds{Start: g.Start, End: g.End}) {
+				g.Copied += rows
+			}
+		}
 	}
 	for _, r := range b.moves.why[t.Batch] {
 		if string(r.span.Start) <= string(t.Range.Start) && (len(r.span.End) == 0 || string(t.Range.Start) < string(r.span.End)) {
