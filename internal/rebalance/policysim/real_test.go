@@ -82,6 +82,7 @@ func real(t *testing.T, s *Scenario, observe observer) (report *Report) {
 				})
 			}
 		}
+		end := time.Now()
 		for i, id := range ids {
 			var ranges []partmap.Range
 			root, err := maps.Load(t.Context(), id)
@@ -90,7 +91,7 @@ func real(t *testing.T, s *Scenario, observe observer) (report *Report) {
 				require.NoError(t, err)
 				ranges = append(ranges, rg)
 			}
-			m.finish(id, ranges)
+			m.finish(id, ranges, end)
 			if p := players[i]; p.remember {
 				n := 0
 				for _, err := range buckets[i].All(t.Context(), listing.Query{}) {

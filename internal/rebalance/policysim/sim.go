@@ -319,7 +319,7 @@ func (w *world) finish(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		w.t.finish(b.id, ranges)
+		w.t.finish(b.id, ranges, w.now)
 	}
 	return nil
 }

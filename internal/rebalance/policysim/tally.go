@@ -323,12 +323,12 @@ func (b *tallied) lasted(now time.Time) {
 	b.since = now
 }
 
-// finish takes in the ranges that a bucket has in the end.
-func (t *tally) finish(id store.BucketID, ranges []partmap.Range) {
-	t.recut(id, len(ranges))
+// finish takes in the ranges that a bucket has at the end.
+func (t *tally) finish(id store.BucketID, ranges []partmap.Range, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	b := t.buckets[id]
+	b.lasted(at)
 	page := max(1, t.s.MaxRows/100)
 	held := int64(0)
 	hot, all := int64(0), int64(0)
@@ -338,7 +338,7 @@ func (t *tally) finish(id store.BucketID, ranges []partmap.Range) {
 			x = &measured{}
 		}
 		if y := t.parts[ranges[i].Partition]; y != nil {
-			t.span(b, y, t.now(), false, false)
+			t.span(b, y, at, false, false)
 		}
 		held += x.rows
 		b.reads += max(1, (x.rows+page-1)/page)

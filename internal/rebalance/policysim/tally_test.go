@@ -48,7 +48,7 @@ func TestTally(t *testing.T) {
 	require.InDelta(t, 1.5, x.groups[0].Tombstones, 1e-9)
 	x.finish(bucket, []partmap.Range{
 		{Entry: partmap.Entry{Partition: from.ID}}, {Entry: partmap.Entry{Start: []byte("h"), Partition: to.ID}},
-	})
+	}, now)
 	r := x.report()
 	require.Equal(t, int64(1+6), r.Total.Rows)
 	require.Equal(t, int64(2), r.Total.Partitions)
