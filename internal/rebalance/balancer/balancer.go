@@ -133,7 +133,7 @@ type Balancer struct {
 	seen  *lru.Cache[store.BucketID, struct{}]
 	queue queue
 	// small remembers since when partitions are small.
-	small *lru.Cache[store.PartitionID, time.Time]
+	small *lru.Cache[store.PartitionID, small]
 	// Of Run only: the times of the last look at the interval and of the last one at everything (zero: none); and
 	// random numbers.
 	tick, full time.Time
@@ -190,7 +190,7 @@ func New(s Store, m Maps, mover Mover, counts counter.Backend, o Options) *Balan
 		counted:   newLRU[store.PartitionID, *counter.Count](countsKept),
 		explained: newLRU[store.BucketID, []Explained](explainedKept),
 		seen:      newLRU[store.BucketID, struct{}](bucketsKept),
-		small:     newLRU[store.PartitionID, time.Time](smallKept),
+		small:     newLRU[store.PartitionID, small](smallKept),
 		r:         rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 		watch:     map[store.BucketID]*watched{}, jobs: map[string]*job{},
 	}
