@@ -7,8 +7,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// small is since when a partition has few rows, or none.
-type small struct {
+// few is since when a partition has few rows, or none.
+type few struct {
 	since time.Time
 	empty bool
 }
@@ -23,7 +23,7 @@ func (b *Balancer) smallSince(id store.PartitionID, s *counter.Stats, now time.T
 		b.small.Remove(id)
 		return time.Time{}
 	case !was, x.empty && s.Rows > 0:
-		x = small{now, s.Rows == 0}
+		x = few{now, s.Rows == 0}
 		b.small.Add(id, x)
 	}
 	return x.since
