@@ -139,7 +139,7 @@ type Balancer struct {
 	seen  *lru.Cache[store.BucketID, struct{}]
 	queue queue
 	// small remembers since when partitions are small.
-	small *lru.Cache[store.PartitionID, time.Time]
+	small *lru.Cache[store.PartitionID, few]
 	// tails are ranges that are appended to. ageing says which sizes are to be confirmed. Of Run only.
 	tails  *lru.Cache[store.BucketID, []tail]
 	ageing ageing
@@ -198,7 +198,7 @@ func New(s Store, m Maps, mover Mover, counts counter.Backend, o Options) *Balan
 		counted:   newLRU[store.PartitionID, *counter.Count](countsKept),
 		explained: newLRU[store.BucketID, []Explained](explainedKept),
 		seen:      newLRU[store.BucketID, struct{}](bucketsKept),
-		small:     newLRU[store.PartitionID, time.Time](smallKept),
+		small:     newLRU[store.PartitionID, few](smallKept),
 		tails:     newLRU[store.BucketID, []tail](tailBuckets),
 		r:         rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 		watch:     map[store.BucketID]*watched{}, jobs: map[string]*job{},

@@ -7,18 +7,24 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// smallSince remembers since when a partition has fewer rows than the minimum; zero: it has more. What is forgotten
-// delays a merge.
+// few is since when a partition has few rows, or none.
+type few struct {
+	since time.Time
+	empty bool
+}
+
+// smallSince remembers since when a partition has fewer rows than the minimum; zero: it has more. It begins anew with
+// the first row: until then it may have been cut ahead. What is forgotten delays a merge.
 func (b *Balancer) smallSince(id store.PartitionID, s *counter.Stats, now time.Time) time.Time {
-	at, was := b.small.Get(id)
+	x, was := b.small.Get(id)
 	switch {
 	case !s.Known:
 	case s.Rows >= b.o.Policy.MinRows:
 		b.small.Remove(id)
 		return time.Time{}
-	case !was:
-		at = now
-		b.small.Add(id, at)
+	case !was, x.empty && s.Rows > 0:
+		x = few{now, s.Rows == 0}
+		b.small.Add(id, x)
 	}
-	return at
+	return x.since
 }

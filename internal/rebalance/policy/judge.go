@@ -289,7 +289,7 @@ func (j *judge) rate(stream []int) float64 {
 // keys ascend, -1 where they descend.
 func (j *judge) roll(i int, rate float64, dir int) {
 	s := &j.Ranges[i].Stats
-	if rate < j.AppendsPerS || j.silent(s) && s.Rows <= j.MaxRows {
+	if rate < j.AppendsPerS || j.AppendShare > 1 || j.silent(s) && s.Rows <= j.MaxRows {
 		return
 	}
 	gain := rate * 2 * j.Lead.Seconds()
@@ -355,6 +355,9 @@ func (j *judge) roll(i int, rate float64, dir int) {
 // passing is within how many times Lead a stream has reached a range that was cut ahead of it.
 const passing = 4
 
+// again is the share of the maximum by which a range must grow before it is looked once more for where it does.
+const again = 20
+
 // filling decides about a range that grows at one place, and will be full before the next decision but one takes effect,
 // if counters do not see appends to it: it is counted, which shows where it grows, and then rolled, or cut beside that
 // place.
@@ -383,6 +386,9 @@ func (j *judge) filling(i int) (Decision, bool) {
 		return j.none(i, Rolled, "%s; %d empty ranges beside it take what comes next", text, n), true
 	}
 	if !j.fresh(s) {
+		if s.Rows <= j.MaxRows && s.Rows-s.RecountedRows < j.MaxRows/again && j.Now.Sub(s.Recounted) < j.MaxRecount {
+			return Decision{}, false // that recount showed no place to cut
+		}
 		return j.recount(i, Suspect, "%s, as it is counted", text), true
 	}
 	found := streams(r.Quanta)
@@ -553,8 +559,9 @@ func (j *judge) merges() {
 	var small []int
 	for i := range j.Ranges {
 		s := &j.Ranges[i].Stats
-		// A range that will reach the minimum is left to grow; merge handles appends.
-		if j.of[i] == nil && s.Rows < j.MinRows && (s.Rows+int64(j.grown(i)) < j.MinRows || j.appended(s)) {
+		// A range that will reach the minimum before long is left to grow; merge handles appends.
+		gain := max(j.grown(i), j.growing(s)*rent*j.Cool.Seconds())
+		if j.of[i] == nil && s.Rows < j.MinRows && (s.Rows+int64(gain) < j.MinRows || j.appended(s)) {
 			small = append(small, i)
 		}
 	}
