@@ -165,6 +165,8 @@ type Round struct {
 	// the kind of decision.
 	Decided map[string]int64 `json:"decided"`
 	Moved   map[string]int64 `json:"moved_rows"`
+	// Late is for how long the bucket that waits longest has been due to be looked at.
+	Late string `json:"late,omitempty"`
 	// Why nothing is done about some ranges outside the limits.
 	Why   []Reason `json:"why"`
 	Error string   `json:"error,omitempty"`

@@ -19,6 +19,7 @@ func Judge(in *Input) []Decision {
 		s := &in.Ranges[i].Stats
 		j.traffic += s.PutsPerS + s.DeletesPerS + s.ReadsPerS
 	}
+	j.traffic = max(j.traffic, in.Traffic)
 	j.rolls()
 	for i := range in.Ranges {
 		if j.of[i] != nil {

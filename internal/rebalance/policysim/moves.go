@@ -2,7 +2,6 @@ package policysim
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"slices"
 	"sort"
@@ -17,9 +16,15 @@ import (
 
 // mover holds the moves that a balancer submits; they are executed in the next step.
 type mover struct {
-	last []policy.Decision // of the moves that are submitted next
+	last []starting // the moves that are submitted next are among them
 	jobs map[string]*scheduler.Job
 	sent int
+}
+
+// starting is a decision with the key at which its ranges start.
+type starting struct {
+	policy.Decision
+	start []byte
 }
 
 // task is a move that was submitted.
@@ -35,7 +40,7 @@ func (w *world) decided(id store.BucketID, in *policy.Input, ds []policy.Decisio
 	for _, d := range ds {
 		switch d.Kind {
 		case policy.Split, policy.Merge, policy.Roll, policy.Refresh:
-			w.last = append(w.last, d)
+			w.last = append(w.last, starting{d, in.Ranges[d.From].Start})
 		}
 	}
 	if w.observe != nil {
@@ -52,8 +57,9 @@ func (w *world) Submit(id store.BucketID, _ string, p *scheduler.Plan) scheduler
 		w.jobs = map[string]*scheduler.Job{}
 	}
 	w.jobs[j.ID] = j
-	for i, m := range p.Moves {
-		b.todo = append(b.todo, task{m, w.last[i], j})
+	for _, m := range p.Moves {
+		at := slices.IndexFunc(w.last, func(d starting) bool { return bytes.Equal(d.start, m.Start) })
+		b.todo = append(b.todo, task{m, w.last[at].Decision, j})
 		from, to := b.span(&m)
 		for _, x := range b.parts[from:to] {
 			x.moves = true
@@ -104,7 +110,7 @@ func (w *world) execute(b *bucket) {
 	}
 	todo := b.todo
 	b.todo, b.changed = nil, true
-	slices.SortFunc(todo, func(a, b task) int { return cmp.Compare(a.From, b.From) })
+	slices.SortFunc(todo, func(a, b task) int { return bytes.Compare(a.Start, b.Start) })
 	var parts []*part
 	at := 0
 	for i := range todo {
