@@ -62,6 +62,11 @@ type Options struct {
 	Next func(time.Time) time.Time
 	// Exact: writes are not recorded, so everything is counted at each look.
 	Exact bool
+	// Confirm is how old the last recount of a full range may be until it is counted again, in the background: a
+	// writer may not be counted, or counts be lost. One with fewer rows is counted sooner, after an hour at the
+	// earliest. ConfirmPerS is how many rows per second are read for that at most, on average. 0: never.
+	Confirm     time.Duration
+	ConfirmPerS float64
 	// Sleep waits; wait.Sleep if nil. For tests in virtual time.
 	Sleep func(ctx context.Context, d time.Duration) error
 	// Now is the wall clock, time.Now if nil.
@@ -87,7 +92,7 @@ func For(maxRows int64, moveRate int, every, wait time.Duration) Options {
 		// Moves that have not begun can still be decided anew.
 		p.Budget.Rows = min(p.Budget.Rows, int64(p.MovedPerS*inFlight.Seconds()))
 	}
-	return Options{Policy: p, Every: every}
+	return Options{Policy: p, Every: every, Confirm: 24 * time.Hour, ConfirmPerS: float64(cmp.Or(moveRate, 20_000)) / 10}
 }
 
 // inFlight is how long automatic moves may take altogether.
@@ -137,6 +142,10 @@ type Balancer struct {
 	places places
 	// trail remembers where partitions grow. That of a partition is used by one look at a time.
 	trail *trail
+	// tails are ranges that are appended to. ageing says which sizes are to be confirmed; it is used while deciding is
+	// held.
+	tails  *lru.Cache[store.BucketID, []tail]
+	ageing ageing
 	// tick is the time of the last interval, of Step only.
 	tick time.Time
 	// deciding is held from the moment at which it is known what is in flight until what is decided is.
@@ -175,7 +184,6 @@ type job struct {
 // submitted is one move of a job.
 type submitted struct {
 	kind    policy.Kind
-	rows    int64             // that it copies
 	leaving []store.Partition // empty when it has ended
 	span    span
 }
@@ -206,6 +214,7 @@ func New(s Store, m Maps, mover Mover, counts counter.Backend, o Options) *Balan
 		counted:   newLRU[store.PartitionID, *counter.Count](countsKept),
 		explained: newLRU[store.BucketID, []Explained](explainedKept),
 		seen:      newLRU[store.BucketID, sighting](bucketsKept), trail: newTrail(trails),
+		tails:  newLRU[store.BucketID, []tail](tailBuckets),
 		agenda: newAgenda(), places: places{of: map[store.PartitionID]string{}},
 		jobs: map[string]*job{}, why: map[store.PartitionID]Reason{},
 	}
@@ -318,9 +327,11 @@ func (b *Balancer) turn(ctx context.Context) (scanning bool) {
 		b.mu.Unlock()
 	}
 	b.finish()
-	if err := b.take(ctx); err != nil {
+	err := b.take(ctx)
+	b.answered(ctx, err)
+	if err != nil {
 		if interval { // else it is tried again at the interval
-			b.failed(err)
+			b.failed(errors.Join(err, b.rollTails(ctx)))
 			b.publish(now)
 		}
 		return false
@@ -391,7 +402,7 @@ func (b *Balancer) finish() {
 				continue
 			}
 			b.gone = append(b.gone, m.leaving...)
-			b.state.Moved[m.kind] += m.rows
+			b.state.Moved[m.kind] += j.Goals[i].Copied
 			for _, p := range m.leaving {
 				delete(b.why, p.ID)
 			}
@@ -521,6 +532,8 @@ type Status struct {
 	Round Round
 	// Late is for how long the bucket that waits longest has been due to be looked at; looks at everything apart.
 	Late time.Duration
+	// Away is since when the counters have not answered; zero: they do.
+	Away time.Time
 	// Sizes are those of the last look at everything.
 	Sizes Sizes
 	// Waiting is how many recounts are still to be made.

@@ -24,12 +24,15 @@ type recount struct {
 	estimate  counter.Stats
 }
 
-// queue has the recounts that wait: first of ranges that may be too large, then of those of unknown size, last of those
-// that are to be merged.
+// aged is why a size is counted again that nothing has confirmed for long.
+const aged policy.Why = "not confirmed for long"
+
+// queue has the recounts that wait: first of ranges that may be too large, then of those of unknown size, then of those
+// that are to be merged, then the aged ones.
 type queue struct {
 	mu      sync.Mutex
 	ready   chan struct{} // has an element when there may be something
-	waiting [3][]recount
+	waiting [4][]recount
 	in      map[store.PartitionID]bool // waiting, or under way
 }
 
@@ -50,24 +53,27 @@ const (
 	smallWaiting = 4096
 )
 
-// add adds a recount, of a small range if it has fewer than minRows. False: it has to wait.
-func (q *queue) add(x recount, minRows int64) bool {
+// add adds a recount, of a small range if it has fewer than minRows, and reports whether it was added. there: it was, or
+// is there already; else it has to wait.
+func (q *queue) add(x recount, minRows int64) (added, there bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	class, most := 0, maxWaiting
 	switch {
+	case x.why == aged:
+		class = 3
 	case x.why != policy.Suspect:
 		class = 1
 	case x.estimate.Rows < minRows:
 		class, most = 2, smallWaiting
 	}
 	if q.in[x.partition.ID] || len(q.in) >= most {
-		return q.in[x.partition.ID]
+		return false, q.in[x.partition.ID]
 	}
 	q.in[x.partition.ID] = true
 	q.waiting[class] = append(q.waiting[class], x)
 	signal(q.ready)
-	return true
+	return true, true
 }
 
 // next takes a recount, and waits for one if asked to.
@@ -188,6 +194,69 @@ func (b *Balancer) correct(ctx context.Context, x recount, c *counter.Count) err
 		}
 	})
 	return nil
+}
+
+// ageing says which sizes are to be confirmed by a recount.
+type ageing struct {
+	rows, full float64   // may still be read, and at most; one recount may exceed what is full
+	at         time.Time // when that was so
+	// stretch is by how much sizes may be older than Options.Confirm, since there are too many rows for ConfirmPerS.
+	// It is adapted once in fullEvery, since round; short: there was too little to read in that time.
+	stretch float64
+	round   time.Time
+	short   bool
+}
+
+// soonConfirmed is the least age of a recount that is repeated, and allowance the longest time of which what may be read
+// is saved up.
+const (
+	soonConfirmed = time.Hour
+	allowance     = fullEvery
+)
+
+// pass lets time pass.
+func (a *ageing) pass(now time.Time, perS float64) {
+	if a.at.IsZero() || now.Before(a.at) {
+		a.at, a.round, a.stretch = now, now, max(1, a.stretch)
+	}
+	a.full = perS * allowance.Seconds()
+	a.rows = min(a.rows+perS*now.Sub(a.at).Seconds(), a.full)
+	a.at = now
+	if now.Sub(a.round) < fullEvery {
+		return
+	}
+	const longest = 60 // times
+	if a.stretch = max(1, a.stretch/2); a.short {
+		a.stretch = min(4*a.stretch, longest)
+	}
+	a.round, a.short = now, false
+}
+
+// confirm has ranges of a window's core counted again whose sizes nothing has confirmed for long. Balancer.deciding is
+// held.
+func (b *Balancer) confirm(o *outcome, w *window, in *policy.Input) {
+	if b.o.Confirm <= 0 || b.o.Exact {
+		return
+	}
+	a := &b.ageing
+	a.pass(in.Now, b.o.ConfirmPerS)
+	for i := range in.Ranges {
+		s := &in.Ranges[i].Stats
+		if !w.core[i] || !s.Known || in.Ranges[i].Moves {
+			continue
+		}
+		full := min(1, float64(s.Rows)/float64(max(1, in.Policy.MaxRows)))
+		most := max(soonConfirmed, time.Duration(full*float64(b.o.Confirm)))
+		if in.Now.Sub(s.Recounted) < time.Duration(a.stretch*float64(most)) {
+			continue
+		}
+		o.sizes.Old++
+		if need := float64(max(1, s.Rows)); need > a.rows && a.rows < a.full {
+			a.short = true
+		} else if added, _ := b.queue.add(recountOf(o.id, &w.ranges[i], aged, s), in.Policy.MinRows); added {
+			a.rows -= need
+		}
+	}
 }
 
 const (

@@ -98,16 +98,35 @@ func (b *Balancer) decide(ctx context.Context, o *outcome, w *window) error {
 	// The budget is that of all buckets: what is decided here is in flight before the next one is decided about.
 	b.deciding.Lock()
 	defer b.deciding.Unlock()
+	decisions, err := b.judge(ctx, id, w.ranges, in)
+	if err != nil {
+		return err
+	}
+	b.explain(id, Explained{in, decisions})
+	if b.o.Decided != nil {
+		b.o.Decided(id, in, decisions)
+	}
+	b.remember(id, in)
+	b.confirm(o, w, in)
+	b.act(o, w, in, decisions)
+	return nil
+}
+
+// judge has the policy decide, and reads the newest keys that it needs. Balancer.deciding is held, but while they are
+// read.
+func (b *Balancer) judge(
+	ctx context.Context, id store.BucketID, run []partmap.Range, in *policy.Input,
+) ([]policy.Decision, error) {
 	in.Moves, in.Rows = b.mover.InFlight()
 	decisions := policy.Decide(*in)
 	again := false
 	for i := range decisions {
 		if d := &decisions[i]; d.Kind == policy.Need {
 			b.deciding.Unlock()
-			newest, err := b.newest(ctx, id, w.ranges[d.Oldest:d.Appended+1])
+			newest, err := b.newest(ctx, id, run[d.Oldest:d.Appended+1])
 			b.deciding.Lock()
 			if err != nil {
-				return err
+				return nil, err
 			}
 			in.Ranges[d.Appended].Newest, again = newest, true
 		}
@@ -116,12 +135,7 @@ func (b *Balancer) decide(ctx context.Context, o *outcome, w *window) error {
 		in.Moves, in.Rows = b.mover.InFlight()
 		decisions = policy.Decide(*in)
 	}
-	b.explain(id, Explained{in, decisions})
-	if b.o.Decided != nil {
-		b.o.Decided(id, in, decisions)
-	}
-	b.act(o, w, in, decisions)
-	return nil
+	return decisions, nil
 }
 
 // prepared is the input of a window, with what has to be read for it.
@@ -240,7 +254,7 @@ func (b *Balancer) act(o *outcome, w *window, in *policy.Input, decisions []poli
 		}
 		decided[Decision{d.Kind, d.Why}]++
 		if d.Kind == policy.Recount {
-			if !b.queue.add(recountOf(id, &run[d.From], d.Why, &in.Ranges[d.From].Stats), b.o.Policy.MinRows) {
+			if _, there := b.queue.add(recountOf(id, &run[d.From], d.Why, &in.Ranges[d.From].Stats), in.Policy.MinRows); !there {
 				b.due(o, in, d, run)
 			}
 			continue
@@ -256,7 +270,7 @@ func (b *Balancer) act(o *outcome, w *window, in *policy.Input, decisions []poli
 		if d.Kind == policy.Refresh {
 			m.Leave = run[d.From].Partition
 		}
-		a := submitted{kind: d.Kind, rows: d.Copies, span: span{
+		a := submitted{kind: d.Kind, span: span{
 			partmap.Span{Start: m.Start, End: m.End}, bytes.Clone(run[max(0, d.From-margin)].Start),
 		}}
 		for k := d.From; k < d.To; k++ {
