@@ -23,6 +23,7 @@ func Judge(in *Input) []Decision {
 			j.spreading += s.Rows
 		}
 	}
+	j.traffic = max(j.traffic, in.Traffic)
 	j.neighbours()
 	j.rolls()
 	for i := range in.Ranges {

@@ -110,6 +110,8 @@ type Input struct {
 	Rows  int64
 	// Ranges are neighbours, in the order of their keys.
 	Ranges []Range
+	// Traffic is the reads and writes per second of the bucket, if it has more than Ranges; else 0.
+	Traffic float64 `json:",omitempty"`
 }
 
 // Range is a range with the state of its partition.
