@@ -28,7 +28,7 @@ type counting struct {
 	calls map[string]int
 	busy  int // slices under way
 	top   int // of them at once
-	slow  bool
+	slow  atomic.Bool
 }
 
 func newCounting() *counting { return &counting{Store: memstore.New(), calls: map[string]int{}} }
@@ -68,9 +68,8 @@ func (s *counting) Slice(ctx context.Context, p store.Partition, b store.Bounds,
 	s.calls["slice"]++
 	s.busy++
 	s.top = max(s.top, s.busy)
-	slow := s.slow
 	s.mu.Unlock()
-	if slow {
+	if s.slow.Load() {
 		time.Sleep(time.Second)
 	}
 	defer func() {
@@ -143,10 +142,13 @@ func TestPagesAreComparedSideBySide(t *testing.T) {
 		x := executor.New(s, f.c.Maps(), f.id, executor.Options{
 			PageRows: 5, Writers: 10,
 			Failpoint: func(_ context.Context, point, _ string) error {
-				if point == "before compare" {
+				switch point {
+				case "before compare":
 					s.reset()
+					s.slow.Store(true)
+				case "after compare":
+					s.slow.Store(false)
 				}
-				s.slow = point == "before compare"
 				return nil
 			},
 		})
