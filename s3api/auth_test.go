@@ -135,6 +135,10 @@ func TestKeysAreLimited(t *testing.T) {
 		"DELETE /logs":                                   "ADMIN",
 		"DELETE /photos":                                 "ADMIN PHOTOS",
 		"PUT /photos":                                    "ADMIN PHOTOS",
+		"PUT /photos?acl":                                "ADMIN PHOTOS",
+		"PUT /photos/p/x?acl":                            "ADMIN PHOTOS LOGS",
+		"POST /photos?delete":                            "ADMIN PHOTOS LOGS",
+		"POST /other?delete":                             "ADMIN",
 		"PUT /logs":                                      "ADMIN",
 	} {
 		method, uri, _ := strings.Cut(call, " ")

@@ -177,12 +177,11 @@ func (m *held) shrink(n int64) {
 	m.mine.larges.Release(rest)
 }
 
+// release returns all bytes; slot and turn were returned when the work ended.
 func (m *held) release() {
 	if m.mine == nil {
 		return
 	}
-	m.endTurn()
-	m.freeSlot()
 	m.shrink(0)
 	m.of.smalls.Release(m.small)
 	m.of.leave(m.asker, m.mine)

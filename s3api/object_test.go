@@ -64,7 +64,7 @@ func TestDamagedRecords(t *testing.T) {
 	newer[1]++
 	_, err := s3api.ParseRecord(newer)
 	require.ErrorIs(t, err, store.Corrupt)
-	require.ErrorContains(t, err, "version 2")
+	require.ErrorContains(t, err, "version 2: this program reads version 1")
 }
 
 func TestAValueThatIsNoRecordIsPlainBytes(t *testing.T) {

@@ -56,8 +56,7 @@ func (h *Handler) putObject(x *exchange) error {
 		return err
 	}
 	x.w.Header().Set("ETag", quoted(o.ETag))
-	x.writeHeader(http.StatusOK)
-	return nil
+	return x.done(http.StatusOK, nil)
 }
 
 // readObject reads an object from a request's headers and body.
@@ -171,8 +170,7 @@ func (h *Handler) getObject(x *exchange) error {
 		x.describe(o)
 		x.w.Header().Del("Content-Length")
 		x.w.Header().Del("Content-Type")
-		x.writeHeader(http.StatusNotModified)
-		return nil
+		return x.done(http.StatusNotModified, nil)
 	}
 	if o.External && withBody {
 		return refuse(http.StatusConflict, "ObjectBodyElsewhere",

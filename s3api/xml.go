@@ -82,7 +82,7 @@ func appendXMLText[T string | []byte](dst []byte, text T) []byte {
 		r, n := rune(c), 1
 		if c >= utf8.RuneSelf {
 			r, n = utf8.DecodeRuneInString(string(text[i:min(len(text), i+utf8.UTFMax)]))
-			if !(r == utf8.RuneError && n == 1) && r != 0xFFFE && r != 0xFFFF {
+			if r != utf8.RuneError && r != 0xFFFE && r != 0xFFFF {
 				i += n
 				continue
 			}
@@ -151,7 +151,7 @@ func appendXMLTime(dst []byte, t time.Time) []byte {
 	t = t.UTC()
 	year, month, day := t.Date()
 	hour, minute, second := t.Clock()
-	if year < 0 || year > 9999 {
+	if uint(year) > 9999 {
 		return t.Truncate(time.Second).AppendFormat(dst, xmlTime)
 	}
 	dst = append(dst, "0000-00-00T00:00:00.000Z"...)
