@@ -5,6 +5,9 @@ GO ?= go
 # serves all others: a second set would cost two minutes of a processor.
 export GOFLAGS := $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath
 
+# By default each program with the race detector sleeps for a second before it ends.
+export GORACE := atexit_sleep_ms=0
+
 # make test has vetted everything by then, with more than go test asks for.
 TEST = $(GO) test -vet=off
 
@@ -16,8 +19,8 @@ WITH_PROGRAMS = EVENKEEL_TEST_PROGRAMS=$(PROGRAMS)
 # at once, as they mostly wait: for nodes to start, leases to run out, moves to end. Only
 # tests in virtual time run beside them, niced and on one processor: others would make
 # nodes miss their own time limits.
-WITH_NODE = ./store/cassandrastore ./cmd/rebalancer ./internal/test/e2e/oncassandra ./internal/test/e2e/livemoves ./internal/test/e2e/moverkilled ./internal/test/e2e/growing
-WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /evenkeel/partmap$$ -e /policysim -e /rebalance/plan -e /rebalance/move$$ -e /forecast -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves -e /moverkilled -e /growing -e /e2e/attacks)
+WITH_NODE = ./store/cassandrastore ./cmd/rebalancer ./internal/test/e2e/oncassandra ./internal/test/e2e/livemoves ./internal/test/e2e/moverkilled ./internal/test/e2e/growing ./internal/test/e2e/s3tour/oncassandra
+WITHOUT_NODE = $(shell $(GO) list ./... ./internal/test/e2e/s3tour/... | grep -v -e /evenkeel/partmap$$ -e /policysim -e /rebalance/plan -e /rebalance/move$$ -e /forecast -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves -e /moverkilled -e /growing -e /e2e/attacks)
 # Hostile clients take all processors that there are, and the time of an honest one is
 # measured beside them: they run by themselves.
 ATTACKS = ./internal/test/e2e/attacks
@@ -28,13 +31,11 @@ SIMULATIONS = ./internal/test/sim ./internal/rebalance/balancer
 BESIDE = nice -n 19 env GOMAXPROCS=1
 WITH_CASSANDRA = $(GO) run ./internal/test/cassandratest/cmd/with-cassandra
 AT_ONCE = -p 2 -parallel 2
-# What only compares is a module of its own, so that users of evenkeel do not get what
-# it needs. One of its packages needs a node.
-BENCH = $(GO) -C bench
-BENCH_WITH_NODE = ./layouts/cqltables
-BENCH_WITHOUT_NODE = $(shell $(BENCH) list ./... | grep -v /cqltables)
+# Of what only compares, one package needs a node.
+BENCH_WITH_NODE = ./bench/layouts/cqltables
+BENCH_WITHOUT_NODE = $(shell $(GO) list ./bench/... | grep -v /cqltables)
 
-.PHONY: all build programs run run-cassandra check test lint unit cassandra tour tools bench bench-embedded bench-cassandra bench-moves bench-limits microbench fuzz sim soak attacks soak-attacks vulncheck model mutants generate clean help
+.PHONY: all build programs run run-cassandra check test lint unit cassandra tour tools bench bench-embedded bench-cassandra bench-s3 bench-moves bench-limits microbench fuzz sim soak attacks soak-attacks vulncheck model mutants generate clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -47,7 +48,7 @@ build: ## bin/listd and bin/rebalancer
 run: build ## serve the S3 dialect on http://127.0.0.1:9000, embedded, data in ./evenkeel-data
 	@exec bin/listd serve
 
-run-cassandra: build ## a Cassandra node and two listd on 127.0.0.1:9000 and :9100 over one keyspace; Ctrl-C ends all
+run-cassandra: build ## a Cassandra node, a Redis that counts sizes, and two listd on 127.0.0.1:9000 and :9100 over one keyspace; Ctrl-C ends all
 	@$(GO) build -o bin/ ./internal/test/cassandratest/cmd/run-cassandra
 	@exec bin/run-cassandra
 
@@ -59,9 +60,9 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@scripts/within 240 programs $(MAKE) -s programs
 	@$(WITH_PROGRAMS) scripts/within 660 unit $(TEST) -race -timeout 640s $(WITHOUT_NODE)
 	@$(WITH_PROGRAMS) scripts/within 180 attacks $(TEST) -timeout 170s $(ATTACKS)
-	@scripts/within 240 bench $(BENCH) test -vet=off -race -timeout 230s $(BENCH_WITHOUT_NODE)
+	@scripts/within 240 bench $(TEST) -race -timeout 230s $(BENCH_WITHOUT_NODE)
 	@$(WITH_PROGRAMS) scripts/within 700 cassandra $(WITH_CASSANDRA) sh -c \
-		'$(TEST) -race $(AT_ONCE) -timeout 680s $(WITH_NODE) && $(BENCH) test -vet=off -race -timeout 200s $(BENCH_WITH_NODE)' & \
+		'$(TEST) -race $(AT_ONCE) -timeout 680s $(WITH_NODE) && $(TEST) -race -timeout 200s $(BENCH_WITH_NODE)' & \
 	cassandra=$$!; sim=0; \
 	scripts/within 600 sim $(BESIDE) $(TEST) -timeout 590s $(PURE) $(SIMULATIONS) || sim=$$?; \
 	wait $$cassandra && exit $$sim
@@ -74,11 +75,11 @@ lint: ## gofmt, vet, staticcheck, go.mod
 unit: programs ## the Go tests that need no Cassandra node, with the race detector
 	$(WITH_PROGRAMS) $(GO) test -race -timeout 640s $(WITHOUT_NODE)
 	$(GO) test $(PURE)
-	$(BENCH) test -race -timeout 230s $(BENCH_WITHOUT_NODE)
+	$(GO) test -race -timeout 230s $(BENCH_WITHOUT_NODE)
 
 cassandra: programs ## the Go tests that need Cassandra nodes
 	$(WITH_PROGRAMS) $(WITH_CASSANDRA) sh -c \
-		'$(GO) test -race $(AT_ONCE) -timeout 680s $(WITH_NODE) && $(BENCH) test -race -timeout 200s $(BENCH_WITH_NODE)'
+		'$(GO) test -race $(AT_ONCE) -timeout 680s $(WITH_NODE) && $(GO) test -race -timeout 200s $(BENCH_WITH_NODE)'
 
 programs:
 	@$(GO) build -o $(PROGRAMS)/ ./cmd/... ./internal/test/cassandratest/cmd/run-cassandra
@@ -90,7 +91,7 @@ tools: ## what the tests need besides Go (Debian packages; says what it installs
 	@scripts/install-tools
 
 bench: ## layouts side by side, on Pebble and on a Cassandra node that it starts, 13 minutes; writes docs/benchmarks.md and bench/results (ARGS="--keys 1000000 --time 1h" for more)
-	$(BENCH) build -o ../bin/ ./layoutbench
+	$(GO) build -o bin/ ./bench/layoutbench
 	bin/layoutbench run --docs . --json bin/layouts.json $(ARGS)
 
 bench-embedded: ## ratios within one run: listing and puts against bare Pebble, lookups against memory

@@ -57,5 +57,5 @@ require (
 
 require github.com/evenkeel/evenkeel v0.0.0
 
-// Both modules are of one repository.
+// All modules are of one repository.
 replace github.com/evenkeel/evenkeel => ../

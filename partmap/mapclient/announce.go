@@ -37,7 +37,6 @@ func (n *network) swapRoot(ctx context.Context, id store.BucketID, old store.Ver
 		}
 		now, readErr := n.store.Read(ctx, store.Roots, id[:], store.Serial)
 		if readErr != nil && !errors.Is(readErr, store.NotFound) {
-			err = unknownOutcome(err)
 			_ = n.pauses.Sleep(ctx, try)
 			continue
 		}
@@ -140,27 +139,31 @@ type bumpGroup struct {
 // bump increments the clock for a bucket, in a group that starts after the call, and returns the
 // instant of the acknowledgement.
 func (k *clock) bump(ctx context.Context, id store.BucketID) (wait.Instant, error) {
-	k.bumps.mu.Lock()
-	g := k.bumps.next
+	g := k.join(id)
 	if g == nil {
-		g = &bumpGroup{done: make(chan struct{})}
-		k.bumps.next = g
+		return wait.Instant{}, errClosed
 	}
-	g.ids = append(g.ids, id)
-	if !k.bumps.running {
-		if k.bumps.running = k.n.start(k.runBumps); !k.bumps.running {
-			k.bumps.next = nil
-			k.bumps.mu.Unlock()
-			return wait.Instant{}, errClosed
-		}
-	}
-	k.bumps.mu.Unlock()
 	select {
 	case <-g.done:
 		return g.at, g.err
 	case <-ctx.Done():
 		return wait.Instant{}, store.Wrap("bump "+clockName(k.number), context.Cause(ctx))
 	}
+}
+
+// join adds a bucket to the next group of bumps; nil after Close.
+func (k *clock) join(id store.BucketID) *bumpGroup {
+	k.bumps.mu.Lock()
+	defer k.bumps.mu.Unlock()
+	if !k.bumps.running && !k.n.start(k.runBumps) {
+		return nil
+	}
+	k.bumps.running = true
+	if k.bumps.next == nil {
+		k.bumps.next = &bumpGroup{done: make(chan struct{})}
+	}
+	k.bumps.next.ids = append(k.bumps.next.ids, id)
+	return k.bumps.next
 }
 
 func (k *clock) runBumps() {

@@ -61,7 +61,11 @@ var layers = [][]string{
 }
 
 // testOnly names the trees that only tests and measurements use.
-var testOnly = []string{"internal/test", "store/storetest", "counter/countertest"}
+var testOnly = []string{"bench", "internal/test", "store/storetest", "counter/countertest"}
+
+// testLibraries are what the product's go.mod may list for tests alone: tests of most
+// packages use them. A test that needs more belongs into a module of its own.
+var testLibraries = []string{"github.com/anishathalye/porcupine", "github.com/stretchr/testify", "pgregory.net/rapid"}
 
 // drivers may be imported by one package each, and by tests.
 var drivers = map[string]string{
@@ -176,6 +180,61 @@ func TestDriversAreUsedInOnePlace(t *testing.T) {
 		}
 	}
 	require.Len(t, used, len(drivers), "drivers that nothing imports")
+}
+
+// modFile is what a go.mod lists.
+type modFile struct {
+	Require []struct {
+		Path, Version string
+		Indirect      bool
+	}
+	Tool []struct{ Path string }
+}
+
+func readModFile(t *testing.T, dir string) (f modFile) {
+	t.Helper()
+	out, err := exec.Command("go", "mod", "edit", "-json", filepath.Join(dir, "go.mod")).Output()
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(out, &f))
+	return f
+}
+
+func TestProductRequiresWhatItImports(t *testing.T) {
+	var imported []string
+	for name, p := range list(t) {
+		if !forTests(name) {
+			imported = append(imported, p.Imports...)
+		}
+	}
+	product := readModFile(t, checkout)
+	require.Empty(t, product.Tool)
+	for _, m := range product.Require {
+		if m.Indirect || slices.Contains(testLibraries, m.Path) {
+			continue
+		}
+		if !slices.ContainsFunc(imported, func(p string) bool { return strings.HasPrefix(p+"/", m.Path+"/") }) {
+			t.Errorf("go.mod lists %s, which no package of the product imports: "+
+				"tests that need it belong into a module of their own (go.work has them)", m.Path)
+		}
+	}
+}
+
+// TestModulesAgreeOnVersions: below go.work the highest version that any module lists counts.
+// So the product is tested with what its own go.mod says only if the others say the same.
+func TestModulesAgreeOnVersions(t *testing.T) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	require.NoError(t, err)
+	dirs := strings.Fields(string(out))
+	require.GreaterOrEqual(t, len(dirs), 3)
+	versions := map[string]string{}
+	for _, dir := range dirs {
+		for _, m := range readModFile(t, dir).Require {
+			if known := cmp.Or(versions[m.Path], m.Version); known != m.Version {
+				t.Errorf("%s/go.mod lists %s %s, another module %s", dir, m.Path, m.Version, known)
+			}
+			versions[m.Path] = m.Version
+		}
+	}
 }
 
 func TestPurePackagesArePure(t *testing.T) {

@@ -20,7 +20,7 @@ var (
 	quoted = regexp.MustCompile("`([^`\n]+)`(?:\\s`([A-Za-z]+)`)?")
 	aPath  = regexp.MustCompile(`^[a-z0-9][\w.-]*(/[\w.-]+)+(:\d+)?$`)
 	// commands are calls of go with the packages that they name.
-	commands = regexp.MustCompile("go (-C bench )?(?:test|run|vet|build) [^`\n]*")
+	commands = regexp.MustCompile("go (?:test|run|vet|build) [^`\n]*")
 	packages = regexp.MustCompile(`(?:^|\s)\./([\w./-]*)`)
 	links    = regexp.MustCompile(`\]\(([^)\s]*)\)`)
 	headings = regexp.MustCompile(`(?m)^#+ (.*)$`)
@@ -87,9 +87,6 @@ func TestDocumentsNamePathsThatExist(t *testing.T) {
 			for _, p := range packages.FindAllStringSubmatch(m[0], -1) {
 				found++
 				name := strings.TrimSuffix(p[1], "...")
-				if m[1] != "" {
-					name = path.Join("bench", name)
-				}
 				if !exists(name) {
 					t.Errorf("%s has the command %q: %s does not exist", document, m[0], name)
 				}

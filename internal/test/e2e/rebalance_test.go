@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"sync"
 	"testing"
@@ -107,13 +106,6 @@ func (m *moving) rest(bucket string, sorted [][]byte, most int) []int {
 	}
 }
 
-// failedRequests counts the answers of 500 and above.
-func (m *moving) failedRequests() (lines []string) {
-	m.T.Helper()
-	body := harness.Request(m.T, "GET", m.Admin+"/metrics", "").Body
-	return regexp.MustCompile(`(?m)^evenkeel_s3_requests_total\{[^}]*status="5\d\d"[^}]*\}.*$`).FindAllString(body, -1)
-}
-
 // A bucket that begins as one range is loaded while listd splits it: nobody meets an
 // error, no listing lacks what was there, and at rest no range is over the limit.
 // Killed with -9 in the middle of it and started again, the same.
@@ -172,7 +164,7 @@ func TestLoadedWhileItSplits(t *testing.T) {
 	}
 	stop()
 	wg.Wait()
-	require.Empty(t, m.failedRequests())
+	require.Empty(t, m.FailedRequests())
 	m.Kill()
 	require.Error(t, cut.Wait())
 
@@ -187,6 +179,6 @@ func TestLoadedWhileItSplits(t *testing.T) {
 	t.Logf("%d keys in %d ranges, the largest of %d; %d whole listings meanwhile", len(keys), len(sizes),
 		slices.Max(sizes), lists)
 	require.Equal(t, harness.Sum(all), harness.Sum(listed(m)))
-	require.Empty(t, m.failedRequests())
+	require.Empty(t, m.FailedRequests())
 	require.Positive(t, lists)
 }

@@ -108,11 +108,7 @@ func fromEnvironment(t testing.TB) (n uint64, given bool) {
 // repeat returns the command that runs the test again, for the root of the repository.
 func repeat(test string, seed uint64) string {
 	info, _ := debug.ReadBuildInfo()
-	module, pkg := info.Main.Path, strings.TrimSuffix(info.Path, ".test")
 	command := "go test"
-	if strings.HasSuffix(module, "/bench") {
-		command = "go -C bench test"
-	}
 	if slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		command += " -race"
 	}
@@ -121,6 +117,6 @@ func repeat(test string, seed uint64) string {
 		names = append(names, "^"+regexp.QuoteMeta(name)+"$")
 	}
 	run := strings.ReplaceAll(strings.Join(names, "/"), "'", ".") // in quotes of the shell
-	return fmt.Sprintf("repeat with: %s=%d %s -run '%s' .%s", variable, seed, command, run,
-		strings.TrimPrefix(pkg, module))
+	pkg := strings.TrimPrefix(strings.TrimSuffix(info.Path, ".test"), "github.com/evenkeel/evenkeel")
+	return fmt.Sprintf("repeat with: %s=%d %s -run '%s' .%s", variable, seed, command, run, pkg)
 }

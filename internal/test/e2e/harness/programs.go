@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -200,6 +201,13 @@ func (s *Server) End(signal os.Signal) int {
 		require.FailNow(s.t, "it did not end", "%s", s.Log)
 	}
 	return s.Cmd.ProcessState.ExitCode()
+}
+
+// FailedRequests returns the metrics that count answers of 500 and above.
+func (s *Server) FailedRequests() []string {
+	s.t.Helper()
+	body := Request(s.t, "GET", s.Admin+"/metrics", "").Body
+	return regexp.MustCompile(`(?m)^evenkeel_s3_requests_total\{[^}]*status="5\d\d"[^}]*\}.*$`).FindAllString(body, -1)
 }
 
 // Site is a keyspace with the address of its node.

@@ -40,7 +40,7 @@ func filled(b *testing.B, rows int) (*keyspace, *process) {
 }
 
 // BenchmarkCopy moves one range without a throttle while nobody else does
-// anything: rows per second of copying, of verifying, and of both, beside batches of
+// anything: rows per second of copying, of comparing, and of both, beside batches of
 // the same rows from memory. It does so EVENKEEL_LIVE_WARM times (default 5) until the
 // node has compiled what is hot, then EVENKEEL_LIVE_ROUNDS times (default 5), whose
 // medians it reports; cold is the very first time.
@@ -69,10 +69,13 @@ func BenchmarkCopy(b *testing.B) {
 		x.Add(move.Refresh(&rg))
 		require.NoError(b, x.Run(b.Context()))
 		require.Equal(b, int64(rows), x.Progress().Copied)
-		took["both"] = took["copy"] + took["verify"]
-		rate := func(what string) float64 { return float64(rows) / took[what].Seconds() }
-		b.Logf("round %d: copied %.0f, verified %.0f, both %.0f, swept over %.0f, bare batches %.0f rows/s", n+1,
-			rate("copy"), rate("verify"), rate("both"), rate("sweep"), rate("bare"))
+		took["both"] = took["copy"] + took["compare"]
+		rate := func(what string) float64 {
+			require.Positive(b, took[what], "no time was taken of %q", what)
+			return float64(rows) / took[what].Seconds()
+		}
+		b.Logf("round %d: copied %.0f, compared %.0f, both %.0f, swept over %.0f, bare batches %.0f rows/s", n+1,
+			rate("copy"), rate("compare"), rate("both"), rate("sweep"), rate("bare"))
 		if n == 0 {
 			b.ReportMetric(rate("both"), "cold-rows/s")
 			b.ReportMetric(rate("bare"), "cold-bare-batch-rows/s")
@@ -80,13 +83,13 @@ func BenchmarkCopy(b *testing.B) {
 		if n < warm {
 			continue
 		}
-		for _, what := range []string{"copy", "verify", "both", "sweep", "bare"} {
+		for _, what := range []string{"copy", "compare", "both", "sweep", "bare"} {
 			rates[what] = append(rates[what], rate(what))
 		}
 		rates["copy/bare"] = append(rates["copy/bare"], rate("copy")/rate("bare"))
 	}
 	for what, unit := range map[string]string{
-		"copy": "copied-rows/s", "verify": "verified-rows/s", "both": "rows/s", "sweep": "swept-over-rows/s",
+		"copy": "copied-rows/s", "compare": "compared-rows/s", "both": "rows/s", "sweep": "swept-over-rows/s",
 		"bare": "bare-batch-rows/s", "copy/bare": "copy/bare",
 	} {
 		slices.Sort(rates[what])

@@ -1,12 +1,20 @@
+// Package oncassandra takes the S3 clients that others use through their tour while a
+// Cassandra node holds the store.
 package oncassandra
 
 import (
+	"os"
 	"sync"
 	"testing"
 
+	"github.com/evenkeel/evenkeel/internal/test/cassandratest"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/s3tour"
 )
+
+var cassandra cassandratest.Shared
+
+func TestMain(m *testing.M) { os.Exit(harness.Run(m, &cassandra)) }
 
 // TestClientsWhileRangesMove: the S3 clients that others use sync a tree of real
 // files up and down through one of two servers, list it and delete it, while the
@@ -14,8 +22,9 @@ import (
 // EVENKEEL_TREE_FILES is how many files a tree has.
 func TestClientsWhileRangesMove(t *testing.T) {
 	t.Parallel()
-	p := build(t)
-	s := p.LaidOut(cassandra.Address(t))
+	node := cassandra.Address(t)
+	p := harness.Build(t)
+	s := p.LaidOut(node)
 	flags := []string{"--lease", "300ms", "--keys-file", s3tour.KeysFile(t, p.Dir)}
 	a, b := p.ServeSite(s, flags...), p.ServeSite(s, flags...)
 	files := map[string]int{"aws-sdk-go": 150, "minio-go": 150, "awscli": 10, "boto3": 20, "rclone": 20, "s3cmd": 20}
