@@ -44,7 +44,7 @@ func TestCopyObject(t *testing.T) {
 	require.Equal(t, "text/y", s.want(200, "", "GET", from, "").header.Get("Content-Type"))
 
 	for _, bad := range []string{"abc", "/abc/", "/ABC/k", "abc/" + strings.Repeat("k", 1025), "abc/%zz",
-		from + "?versionId=1", from + "?versionId="} {
+		from + "?versionId=1", from + "?versionId=", from + "?%zz"} {
 		s.want(400, "InvalidArgument", "PUT", "/abd/bad", "", "x-amz-copy-source", bad)
 	}
 	s.want(501, "NotImplemented", "PUT", "/abd/bad", "", "x-amz-copy-source",

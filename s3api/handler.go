@@ -196,7 +196,7 @@ func (h *Handler) dispatch(x *exchange) (err error) {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
-		h.worked(x, 0)
+		h.worked(x)
 		if x.end != nil {
 			x.end()
 		}
@@ -321,7 +321,7 @@ func (x *exchange) writeXML(status int, parts ...*xmlBuffer) error {
 		}
 		n += len(b.b)
 	}
-	x.h.worked(x, n)
+	x.h.sends(x, n)
 	header := x.w.Header()
 	header.Set("Content-Type", "application/xml")
 	header.Set("Content-Length", strconv.Itoa(n))

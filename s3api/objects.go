@@ -184,7 +184,7 @@ func (h *Handler) getObject(x *exchange) error {
 			return refusal
 		}
 	}
-	h.worked(x, int(length))
+	h.sends(x, int(length))
 	if withBody && length > freeBytes {
 		if refusal := x.take(x.ctx(), length); refusal != nil {
 			return refusal
@@ -295,10 +295,7 @@ func (h *Handler) deleteObject(x *exchange) error {
 	if refusal := checkVersion(x.query); refusal != nil {
 		return refusal
 	}
-	condition, refusal := readWriteCondition(x.r.Header)
-	if refusal != nil {
-		return refusal
-	}
+	condition, _ := readWriteCondition(x.r.Header) // If-None-Match was refused before
 	return x.done(http.StatusNoContent,
 		h.change(x, x.key, condition, func(b Bucket) error { return b.Delete(x.ctx(), []byte(x.key)) }))
 }

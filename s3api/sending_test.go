@@ -414,6 +414,10 @@ func TestWaitingForBytes(t *testing.T) {
 		require.Equal(t, time.Second, time.Since(begin))
 		time.AfterFunc(time.Second-1, func() { s.Release(1) })
 		require.NoError(t, acquire(t.Context(), s, 1))
+		f := &followed{Context: t.Context(), done: make(chan struct{})}
+		time.AfterFunc(time.Second/2, func() { s.Release(1) })
+		require.NoError(t, acquire(f, s, 1))
+		require.Zero(t, f.followers)
 	})
 }
 

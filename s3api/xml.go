@@ -20,7 +20,7 @@ type xmlBuffer struct {
 	err error // the first key that the document can't hold
 }
 
-var xmlBuffers = sync.Pool{New: func() any { return &xmlBuffer{b: make([]byte, 0, 64<<10)} }}
+var xmlBuffers = sync.Pool{New: func() any { return &xmlBuffer{b: make([]byte, 64<<10)} }}
 
 // keepBuffer bounds the buffers in the pool.
 const keepBuffer = 2 << 20
