@@ -962,4 +962,28 @@ func TestSomeBucketsInOrder(t *testing.T) {
 	token, _, _ = strings.Cut(token, "<")
 	body = s.as("ADMIN").want(200, "", "GET", "/?max-buckets=1&continuation-token="+token, "").body
 	require.Equal(t, []string{"<Name>bucket-000002"}, regexp.MustCompile("<Name>[^<]*").FindAllString(body, -1))
+
+	// The buckets whose names only begin like that are not read.
+	read := &counted{crowded: crowded{n: 5}}
+	key.Only = []s3api.Area{{Bucket: "bucket-00000"}, {Bucket: "bucket-000003"}}
+	s = serve(t, read, s3api.Options{Keys: keysThatChange(func(string) *s3api.Key { return key })})
+	body = s.as("ADMIN").want(200, "", "GET", "/", "").body
+	require.Equal(t, []string{"<Name>bucket-000003"}, regexp.MustCompile("<Name>[^<]*").FindAllString(body, -1))
+	require.EqualValues(t, 2, read.n.Load())
+}
+
+// counted counts the buckets that are read.
+type counted struct {
+	crowded
+	n atomic.Int64
+}
+
+func (c *counted) Buckets(ctx context.Context, prefix, after string) iter.Seq2[listing.BucketInfo, error] {
+	return func(yield func(listing.BucketInfo, error) bool) {
+		for info, err := range c.crowded.Buckets(ctx, prefix, after) {
+			if c.n.Add(1); !yield(info, err) {
+				return
+			}
+		}
+	}
 }

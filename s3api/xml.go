@@ -2,6 +2,7 @@ package s3api
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -115,7 +116,7 @@ func appendXMLEscape(dst []byte, r rune) []byte {
 }
 
 // xmlPlain are the ASCII characters that need no escape in XML.
-var xmlPlain = func() (plain [256]bool) {
+var xmlPlain = func() (plain [math.MaxUint8 + 1]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
 		plain[c] = !strings.ContainsRune(`&<>"'`, c)
 	}
@@ -137,7 +138,7 @@ func appendURLText[T string | []byte](dst []byte, text T) []byte {
 	return append(dst, text[plain:]...)
 }
 
-var urlPlain = func() (plain [256]bool) {
+var urlPlain = func() (plain [math.MaxUint8 + 1]bool) {
 	for c := range plain {
 		plain[c] = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
 			strings.IndexByte("-_./*", byte(c)) >= 0
