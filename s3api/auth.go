@@ -2,7 +2,6 @@ package s3api
 
 import (
 	"cmp"
-	"errors"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -24,7 +23,7 @@ func (h *Handler) authenticate(x *exchange) *Error {
 		Length: x.r.ContentLength}
 	claim, err := sigv4.Parse(signed)
 	if err != nil {
-		return h.refuseSignature(err)
+		return refuseSignature(err)
 	}
 	if claim == nil {
 		return accessDenied("This server takes signed requests only.")
@@ -47,11 +46,11 @@ func (h *Handler) authenticate(x *exchange) *Error {
 			"The AWS Access Key Id you provided does not exist in our records.")
 	}
 	if err := claim.CheckTime(h.o.Now()); err != nil {
-		return h.refuseSignature(err)
+		return refuseSignature(err)
 	}
 	chain, err := claim.Verify(signed, key.Secret)
 	if err != nil {
-		return h.refuseSignature(err)
+		return refuseSignature(err)
 	}
 	x.who = key
 	x.payload = payload{stands: claim.Payload, chain: chain}
@@ -102,11 +101,8 @@ var statusOf = map[string]int{
 	"NotImplemented":       http.StatusNotImplemented,
 }
 
-func (h *Handler) refuseSignature(err error) *Error {
-	var e *sigv4.Error
-	if !errors.As(err, &e) {
-		return fromStore(err, false)
-	}
+func refuseSignature(err error) *Error {
+	e := err.(*sigv4.Error) // they all are
 	return refuse(cmp.Or(statusOf[e.Code], http.StatusBadRequest), e.Code, "%s", e.Message)
 }
 

@@ -1,7 +1,10 @@
 package s3api_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -135,6 +138,10 @@ func TestKeysAreLimited(t *testing.T) {
 		"DELETE /logs":                                   "ADMIN",
 		"DELETE /photos":                                 "ADMIN PHOTOS",
 		"PUT /photos":                                    "ADMIN PHOTOS",
+		"PUT /photos?acl":                                "ADMIN PHOTOS",
+		"PUT /photos/p/x?acl":                            "ADMIN PHOTOS LOGS",
+		"POST /photos?delete":                            "ADMIN PHOTOS LOGS",
+		"POST /other?delete":                             "ADMIN",
 		"PUT /logs":                                      "ADMIN",
 	} {
 		method, uri, _ := strings.Cut(call, " ")
@@ -216,6 +223,26 @@ func TestAlteredBodies(t *testing.T) {
 type keysThatChange func(id string) *s3api.Key
 
 func (k keysThatChange) Key(id string) *s3api.Key { return k(id) }
+
+// The log has the id of a key that was named, good or not, and not the secret.
+func TestKeysAreLogged(t *testing.T) {
+	var log bytes.Buffer
+	s := serveKeys(t, s3api.Options{LogEvery: true, Logger: slog.New(slog.NewJSONHandler(&log, nil))})
+	s.as("READER").want(404, "NoSuchBucket", "GET", "/abc/k", "")
+	s.as("NOBODY").want(403, "InvalidAccessKeyId", "GET", "/abc/k", "")
+	s.want(403, "AccessDenied", "GET", "/abc/k", "")
+	s.want(400, "InvalidURI", "GET", "/abc?%zz", "")
+	s.stop()
+	var got []string
+	for line := range strings.Lines(log.String()) {
+		var l struct{ Operation, Code, Key string }
+		require.NoError(t, json.Unmarshal([]byte(line), &l))
+		got = append(got, strings.Join([]string{l.Operation, l.Code, l.Key}, " "))
+		require.NotContains(t, line, "secret")
+	}
+	require.Equal(t, []string{"GetObject NoSuchBucket READER", "GetObject InvalidAccessKeyId NOBODY",
+		"GetObject AccessDenied ", "unknown InvalidURI "}, got)
+}
 
 func TestKeysMayChange(t *testing.T) {
 	secret := "the secret of the admin"

@@ -75,6 +75,7 @@ func TestChunkedMalformed(t *testing.T) {
 	for _, body := range []string{
 		"x\r\n", "-1\r\n", "5\r\nhelloX\r\n0\r\n\r\n", "5\r\nhello0\r\n\r\n", "0\r\nno-colon\r\n\r\n", "0\r\n\r\nmore",
 		"ffffffffffffffffff\r\n", strings.Repeat("0", 2000), "5\r\nhello" + strings.Repeat("x", 1024) + "0\r\n\r\n",
+		"0\r\na:" + strings.Repeat("b", 1022) + "\r\n0\r\n\r\n",
 		"0\r\n" + strings.Repeat("a:"+strings.Repeat("b", 900)+"\r\n",
 			20) + "\r\n",
 	} {

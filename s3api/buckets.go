@@ -82,8 +82,7 @@ func (h *Handler) createBucket(x *exchange) error {
 		return err
 	}
 	x.w.Header().Set("Location", "/"+x.bucket)
-	x.writeHeader(http.StatusOK)
-	return nil
+	return x.done(http.StatusOK, nil)
 }
 
 // checkConfiguration accepts a document that has no effect, and refuses others.
@@ -151,8 +150,7 @@ func (h *Handler) headBucket(x *exchange) error {
 		return err
 	}
 	x.w.Header().Set("X-Amz-Bucket-Region", h.o.Region)
-	x.writeHeader(http.StatusOK)
-	return nil
+	return x.done(http.StatusOK, nil)
 }
 
 func (h *Handler) getBucketLocation(x *exchange) error {
@@ -231,7 +229,7 @@ func (x *exchange) privateOnly() *Error {
 
 // isPrivate reports whether a document is the list that getAcl answers: clients copy the
 // list of an object.
-func isPrivate(body []byte) (bool, *Error) {
+func isPrivate(body []byte) (private bool, refusal *Error) {
 	type others []struct{ XMLName xml.Name }
 	var p struct {
 		XMLName xml.Name `xml:"AccessControlPolicy"`
@@ -251,7 +249,7 @@ func isPrivate(body []byte) (bool, *Error) {
 		Others others `xml:",any"`
 	}
 	if err := xml.Unmarshal(body, &p); err != nil {
-		return false, refuse(http.StatusBadRequest, "MalformedACLError",
+		return private, refuse(http.StatusBadRequest, "MalformedACLError",
 			"The XML you provided was not well-formed or did not validate against our published schema: %v.", err)
 	}
 	if len(p.List.Grant) != 1 || len(p.Others)+len(p.List.Others) > 0 {
@@ -361,7 +359,7 @@ func bucketsPage(x *exchange) (limit int, after string, refusal *Error) {
 	if s := x.query.Get("max-buckets"); s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 1 || n > maxBucketsPage {
-			return 0, "", invalidArgument("Argument max-buckets must be an integer between 1 and %d.", maxBucketsPage)
+			return limit, after, invalidArgument("Argument max-buckets must be an integer between 1 and %d.", maxBucketsPage)
 		}
 		limit = n
 	}
@@ -369,7 +367,7 @@ func bucketsPage(x *exchange) (limit int, after string, refusal *Error) {
 		token, err := base64.RawURLEncoding.Strict().DecodeString(s)
 		name, ok := strings.CutPrefix(string(token), bucketsToken)
 		if err != nil || !ok || name == "" {
-			return 0, "", invalidArgument("The continuation token provided is incorrect.")
+			return limit, after, invalidArgument("The continuation token provided is incorrect.")
 		}
 		after = name
 	}

@@ -70,7 +70,6 @@ func (c *chunkedReader) Read(p []byte) (int, error) {
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF // the last chunk has not come
 	}
-	c.err = err
 	return n, err
 }
 
@@ -137,9 +136,7 @@ func (c *chunkedReader) end() error {
 		if total += len(line); total > maxTrailerBytes {
 			return errFraming
 		}
-		if swallowed, err = c.swallowCRLF(); err != nil {
-			return err
-		}
+		swallowed = c.swallowCRLF()
 		name, value, found := strings.Cut(line, ":")
 		if !found {
 			return errFraming
@@ -159,31 +156,23 @@ func (c *chunkedReader) end() error {
 	} else if c.chain != nil && lines.Len() > 0 {
 		return errFraming // nobody has signed them
 	}
-	switch _, err := c.r.ReadByte(); err {
-	case io.EOF:
-		return io.EOF
-	case nil:
-		return errFraming
-	default:
-		return err
+	if _, err := c.r.ReadByte(); err != nil {
+		return err // io.EOF, as it should be
 	}
+	return errFraming
 }
 
 // swallowCRLF skips the CRLF that some clients (minio-go) send after a trailer that ends with
 // a lone LF, and reports whether there was one.
-func (c *chunkedReader) swallowCRLF() (bool, error) {
+func (c *chunkedReader) swallowCRLF() bool {
 	if !c.bare {
-		return false, nil
+		return false
 	}
-	next, err := c.r.Peek(2)
-	if string(next) == "\r\n" {
-		_, err = c.r.Discard(2)
-		return true, err
+	if next, _ := c.r.Peek(2); string(next) != "\r\n" { // an error will come again
+		return false
 	}
-	if err == io.EOF {
-		err = nil // the next line will fail
-	}
-	return false, err
+	_, _ = c.r.Discard(2)
+	return true
 }
 
 // line reads up to CRLF. Some clients end a trailer with a lone LF.

@@ -98,7 +98,7 @@ func parseRange(value string, size int64) (start, length int64, partial bool, re
 		return 0, size, false, nil
 	}
 	if from >= size {
-		return 0, 0, false, refuse(http.StatusRequestedRangeNotSatisfiable, "InvalidRange",
+		return start, length, partial, refuse(http.StatusRequestedRangeNotSatisfiable, "InvalidRange",
 			"The requested range is not satisfiable: the object has %d bytes.", size)
 	}
 	return from, to - from + 1, true, nil

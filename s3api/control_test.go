@@ -74,6 +74,17 @@ func TestControlCharactersInMetadata(t *testing.T) {
 	}
 }
 
+// A parameter may also say that the object is a copy.
+func TestPresignedCopies(t *testing.T) {
+	s := serveKeys(t, s3api.Options{})
+	s.as("ADMIN").want(200, "", "PUT", "/photos", "")
+	s.as("ADMIN").want(200, "", "PUT", "/photos/from", "copied")
+	w := httptest.NewRecorder()
+	s.handler.ServeHTTP(w, presignedPut(t, "x-amz-copy-source=/photos/from"))
+	require.Contains(t, w.Body.String(), "<CopyObjectResult")
+	require.Equal(t, "copied", s.as("ADMIN").want(200, "", "GET", "/photos/k", "").body)
+}
+
 // What was stored before, or through the library, is not answered.
 func TestControlCharactersThatAreStored(t *testing.T) {
 	h := handle(t, s3api.Options{})
@@ -83,6 +94,9 @@ func TestControlCharactersThatAreStored(t *testing.T) {
 		{Name: "x-amz-meta-c\n", Value: "ok"},
 	}, Body: []byte("v")}
 	require.NoError(t, h.c.Bucket("abc").Put(t.Context(), []byte("k"), o.AppendRecord(nil)))
+	one := s3api.Object{Headers: []s3api.Header{{Name: "x-amz-meta-a", Value: "\x1b"}}}
+	require.NoError(t, h.c.Bucket("abc").Put(t.Context(), []byte("one"), one.AppendRecord(nil)))
+	require.Equal(t, "1", h.want(200, "", "HEAD", "/abc/one", "").header.Get("x-amz-missing-meta"))
 	for _, method := range []string{"GET", "HEAD"} {
 		header := h.want(200, "", method, "/abc/k", "").header
 		//lint:ignore SA1008 metadata is answered in lower case, as it was given

@@ -95,9 +95,7 @@ func copySource(value string) (bucket, key string, refusal *Error) {
 		return "", "", refusal
 	}
 	bucket, key, _ = strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	if key, err = url.PathUnescape(key); err != nil {
-		return bad()
-	}
+	key, _ = url.PathUnescape(key) // empty if it can't be read
 	if badBucketName(bucket) != "" || key == "" || len(key) > maxKeyBytes {
 		return bad()
 	}

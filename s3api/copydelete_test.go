@@ -44,7 +44,7 @@ func TestCopyObject(t *testing.T) {
 	require.Equal(t, "text/y", s.want(200, "", "GET", from, "").header.Get("Content-Type"))
 
 	for _, bad := range []string{"abc", "/abc/", "/ABC/k", "abc/" + strings.Repeat("k", 1025), "abc/%zz",
-		from + "?versionId=1", from + "?versionId="} {
+		from + "?versionId=1", from + "?versionId=", from + "?%zz"} {
 		s.want(400, "InvalidArgument", "PUT", "/abd/bad", "", "x-amz-copy-source", bad)
 	}
 	s.want(501, "NotImplemented", "PUT", "/abd/bad", "", "x-amz-copy-source",
@@ -197,10 +197,43 @@ func TestDeleteObjects(t *testing.T) {
 	serve(t, f, s3api.Options{}).deleteObjects(503, "ServiceUnavailable", "abc", false, "a", "b")
 }
 
+// What has its place in the document, and what not.
+func TestDeleteDocuments(t *testing.T) {
+	const object = "<Object><Key>k</Key></Object>"
+	for doc, code := range map[string]string{
+		"<Delete>" + object + "</Delete>":                                           "",
+		"<!-- c --><Delete> " + object + " <!-- c --></Delete>":                     "",
+		"<Delete><Quiet/>" + object + "</Delete>":                                   "",
+		"<Delete><Quiet> </Quiet>" + object + "</Delete>":                           "",
+		"<Delete><Quiet> true </Quiet>" + object + "</Delete>":                      "",
+		"<Delete>" + object + "<Quiet>0</Quiet></Delete>":                           "",
+		"<Delete><Quiet>yes</Quiet>" + object + "</Delete>":                         "MalformedXML",
+		"<Delete>" + object + "<Quiet><a/></Quiet></Delete>":                        "MalformedXML",
+		"<Delete><Quiet><a/></Quiet>" + object + "</Delete>":                        "MalformedXML",
+		"<Remove>" + object + "</Remove>":                                           "MalformedXML",
+		"<Delete><Object><Key>k<a/></Key></Object></Delete>":                        "MalformedXML",
+		"<Delete><Object><Key>k</Key><a/></Object></Delete>":                        "NotImplemented",
+		"<Delete><Object><Key>k</Key><VersionId/></Object></Delete>":                "",
+		"<Delete><Object><Key>k</Key><VersionId><a/></VersionId></Object></Delete>": "MalformedXML",
+		"<Delete><a/>" + object + "</Delete>":                                       "MalformedXML",
+		"<Delete>" + object:                                                         "MalformedXML",
+		"<Delete>" + object[:20]:                                                    "MalformedXML",
+		"<Delete><Object></Object></Delete>":                                        "",
+		"<Delete></Delete>":                                                         "MalformedXML",
+		"<Delete/>":                                                                 "MalformedXML",
+		"":                                                                          "MalformedXML",
+	} {
+		keys, got := s3api.ParseDelete([]byte(doc))
+		require.Equal(t, code, got, doc)
+		require.Equal(t, code == "", len(keys) == 1, doc)
+	}
+}
+
 func FuzzParseDelete(f *testing.F) {
 	f.Add([]byte("<Delete><Quiet>true</Quiet><Object><Key>a</Key><VersionId>null</VersionId></Object></Delete>"))
 	f.Add([]byte("<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Object><Key>&#x9;&amp;" +
 		"</Key></Object></Delete>"))
+	f.Add([]byte("<Delete><Quiet></Quiet><Object><Key>a</Key></Object></Delete>"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		keys, code := s3api.ParseDelete(body)
 		if code == "" && (len(keys) == 0 || len(keys) > 1000) || code != "" && keys != nil {

@@ -240,7 +240,7 @@ func TestLimits(t *testing.T) {
 	doc, digest := document(keys[:1000]...)
 	require.Equal(t, 1000, strings.Count(h.want(200, "", "POST", "/abc?delete", doc, digest...).body, "<Deleted>"))
 	doc, digest = document(keys...)
-	h.want(400, "MalformedXML", "POST", "/abc?delete", doc, digest...)
+	require.Contains(t, h.want(400, "MalformedXML", "POST", "/abc?delete", doc, digest...).body, "more than 1000 objects")
 	doc, digest = document()
 	h.want(400, "MalformedXML", "POST", "/abc?delete", doc, digest...)
 	doc, digest = document(x(1024), x(1025))
@@ -366,6 +366,11 @@ func TestPrivateOnly(t *testing.T) {
 		h.want(501, "NotImplemented", "PUT", target, "")
 		h.want(501, "NotImplemented", "PUT", target, document, "x-amz-acl", "private")
 		h.want(400, "MalformedACLError", "PUT", target, "x")
+		both := strings.NewReplacer("</Grant>", "<More/></Grant>", "</Grantee>", "<URI>a</URI></Grantee>")
+		h.want(501, "NotImplemented", "PUT", target, both.Replace(document))
+		both = strings.NewReplacer("</AccessControlList>", "<More/></AccessControlList>", "</AccessControlPolicy>",
+			"<More/></AccessControlPolicy>")
+		h.want(501, "NotImplemented", "PUT", target, both.Replace(document))
 		for _, change := range [][2]string{
 			{"FULL_CONTROL", "READ"},
 			{"<Owner><ID>evenkeel", "<Owner><ID>other"},
@@ -667,14 +672,16 @@ func TestPagesThatStayShort(t *testing.T) {
 // idle lists pages without items, and with a key each third one if it shows any.
 type idle struct {
 	faulty
-	keys bool
-	n    int
+	keys   bool
+	n      int
+	limits []int
 }
 
 func (e *idle) Bucket(string) s3api.Bucket { return e }
 
-func (e *idle) List(context.Context, listing.Query) (listing.Page, error) {
+func (e *idle) List(_ context.Context, q listing.Query) (listing.Page, error) {
 	e.n++
+	e.limits = append(e.limits, q.Limit)
 	p := listing.Page{Next: listing.Token(fmt.Sprint("t", e.n))}
 	if e.keys && e.n%3 == 0 {
 		p.Items = pageOf(fmt.Sprint("key", e.n)).Items
@@ -696,6 +703,9 @@ func TestEmptyReadsOfAPage(t *testing.T) {
 		h.ServeHTTP(w, httptest.NewRequest("GET", fmt.Sprintf("/abc?list-type=2&max-keys=%d", c.max), nil))
 		require.Equal(t, c.calls, e.n)
 		require.Contains(t, w.Body.String(), "<NextContinuationToken>"+c.next+"</NextContinuationToken>")
+		if c.max == 2 {
+			require.Equal(t, []int{2, 2, 2, 1, 1, 1}, e.limits, "what is missing yet")
+		}
 	}
 }
 
@@ -843,6 +853,12 @@ func TestSummariesOfDamagedRecords(t *testing.T) {
 	}
 }
 
+// A record that ends within its digest is damaged, whatever the rest looks like.
+func TestASummaryWithoutItsDigest(t *testing.T) {
+	_, _, err := s3api.Summary([]byte("\xfe\x01\x00\x00\x00\x00"))
+	require.ErrorIs(t, err, store.Corrupt)
+}
+
 // Trailers that end with a lone line feed and a CRLF beside it, as minio-go sends them:
 // the CRLF is the empty line where nothing follows, and else is read over.
 func TestTrailersWithLoneLineFeeds(t *testing.T) {
@@ -866,8 +882,10 @@ func TestTrailersWithLoneLineFeeds(t *testing.T) {
 		_, _, err := s3api.ReadChunked(strings.NewReader(body))
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%q", body)
 	}
-	_, _, err := s3api.ReadChunked(strings.NewReader("0\r\na:b\n\r\n\r\nx"))
-	require.ErrorIs(t, err, s3api.ErrFraming)
+	for _, body := range []string{"0\r\na:b\n\r\n\r\nx", "0\r\na:b\r\n\r\nc:d\r\n\r\n"} {
+		_, _, err := s3api.ReadChunked(strings.NewReader(body))
+		require.ErrorIs(t, err, s3api.ErrFraming, "%q", body)
+	}
 }
 
 // What is not text is refused in every place of an answer, unless it is asked for encoded.
@@ -881,6 +899,23 @@ func TestWhatXMLCannotCarry(t *testing.T) {
 		h.want(400, "InvalidArgument", "GET", "/abc?"+query, "")
 		require.Contains(t, h.want(200, "", "GET", "/abc?encoding-type=url&"+query, "").body, "%FF/")
 	}
+}
+
+// What was not sent is not counted as listed.
+func TestListingsThatFailCountNothing(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	h := handle(t, s3api.Options{Metrics: registry})
+	for _, key := range []string{"a", "%ff"} {
+		h.want(200, "", "PUT", "/abc/"+key, "v", "x-evenkeel-key-bytes", "any")
+	}
+	for target, n := range map[string]int{"/abc": 0, "/abc?prefix=a": 1} {
+		h.want(map[int]int{0: 400, 1: 200}[n], "", "GET", target, "")
+	}
+	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP evenkeel_s3_listed_entries_total Keys and common prefixes sent in listings.
+# TYPE evenkeel_s3_listed_entries_total counter
+evenkeel_s3_listed_entries_total 1
+`), "evenkeel_s3_listed_entries_total"))
 }
 
 // Bytes behind the record of an object that lives elsewhere are damage, be it one.
@@ -927,4 +962,28 @@ func TestSomeBucketsInOrder(t *testing.T) {
 	token, _, _ = strings.Cut(token, "<")
 	body = s.as("ADMIN").want(200, "", "GET", "/?max-buckets=1&continuation-token="+token, "").body
 	require.Equal(t, []string{"<Name>bucket-000002"}, regexp.MustCompile("<Name>[^<]*").FindAllString(body, -1))
+
+	// The buckets whose names only begin like that are not read.
+	read := &counted{crowded: crowded{n: 5}}
+	key.Only = []s3api.Area{{Bucket: "bucket-00000"}, {Bucket: "bucket-000003"}}
+	s = serve(t, read, s3api.Options{Keys: keysThatChange(func(string) *s3api.Key { return key })})
+	body = s.as("ADMIN").want(200, "", "GET", "/", "").body
+	require.Equal(t, []string{"<Name>bucket-000003"}, regexp.MustCompile("<Name>[^<]*").FindAllString(body, -1))
+	require.EqualValues(t, 2, read.n.Load())
+}
+
+// counted counts the buckets that are read.
+type counted struct {
+	crowded
+	n atomic.Int64
+}
+
+func (c *counted) Buckets(ctx context.Context, prefix, after string) iter.Seq2[listing.BucketInfo, error] {
+	return func(yield func(listing.BucketInfo, error) bool) {
+		for info, err := range c.crowded.Buckets(ctx, prefix, after) {
+			if c.n.Add(1); !yield(info, err) {
+				return
+			}
+		}
+	}
 }

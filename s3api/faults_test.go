@@ -194,6 +194,16 @@ func TestLogAndMetrics(t *testing.T) {
 evenkeel_s3_errors_total{code="InternalError",operation="GetObject"} 1
 evenkeel_s3_errors_total{code="NotImplemented",operation="other"} 1
 `), "evenkeel_s3_errors_total"))
-	_, err := s3api.New(&faulty{}, s3api.Options{Metrics: registry})
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() == "evenkeel_s3_request_seconds" {
+			buckets := f.GetMetric()[0].GetHistogram().GetBucket()
+			require.Len(t, buckets, 13)
+			require.Equal(t, 0.0001, buckets[0].GetUpperBound())
+			require.InDelta(t, 5.96, buckets[12].GetUpperBound(), 0.01)
+		}
+	}
+	_, err = s3api.New(&faulty{}, s3api.Options{Metrics: registry})
 	require.Error(t, err, "the same metrics twice")
 }

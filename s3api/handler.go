@@ -106,8 +106,8 @@ func New(b Buckets, o Options) (*Handler, error) {
 	o.RequestTimeout = cmp.Or(o.RequestTimeout, 30*time.Second)
 	o.BodyTimeout = cmp.Or(o.BodyTimeout, time.Minute)
 	o.AnswerTimeout = cmp.Or(o.AnswerTimeout, 2*time.Minute)
-	if min(o.MaxBodyBytes, int64(o.MaxCuts), int64(o.MaxRequests), o.MinRate) < 0 ||
-		min(o.RequestTimeout, o.BodyTimeout, o.AnswerTimeout) < 0 {
+	if min(o.MaxBodyBytes, int64(o.MaxCuts), int64(o.MaxRequests), o.MinRate, int64(o.RequestTimeout),
+		int64(o.BodyTimeout), int64(o.AnswerTimeout)) < 0 {
 		return nil, errors.New("s3api: a negative option")
 	}
 	if o.MemoryBytes < minMemory {
@@ -196,7 +196,7 @@ func (h *Handler) dispatch(x *exchange) (err error) {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
-		h.worked(x, 0)
+		h.worked(x)
 		if x.end != nil {
 			x.end()
 		}
@@ -321,7 +321,7 @@ func (x *exchange) writeXML(status int, parts ...*xmlBuffer) error {
 		}
 		n += len(b.b)
 	}
-	x.h.worked(x, n)
+	x.h.sends(x, n)
 	header := x.w.Header()
 	header.Set("Content-Type", "application/xml")
 	header.Set("Content-Length", strconv.Itoa(n))

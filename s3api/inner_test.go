@@ -2,11 +2,137 @@ package s3api
 
 import (
 	"errors"
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/require"
 )
+
+// TestCutsThatAreRefused: with the line, and what is wrong with it.
+func TestCutsThatAreRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"a\\q\n":      "line 1: ",
+		"a\nb\\xz\n":  "line 2: ",
+		"a\n\nb\n":    "line 2 is empty",
+		"b\na\n":      "line 2, a, is not above the line before it",
+		"a\nb\nb\r\n": "line 3, b, is not above the line before it",
+		"b\\x00\nb\n": "line 2, b, is not above",
+	} {
+		cuts, err := ParseCuts([]byte(text))
+		require.ErrorContains(t, err, want, "%q", text)
+		require.Nil(t, cuts)
+	}
+	cuts, err := parseCuts([]byte("a\r\na\\x00\nb"), 3)
+	require.NoError(t, err)
+	require.Equal(t, [][]byte{{'a'}, {'a', 0}, {'b'}}, cuts)
+	_, err = parseCuts([]byte("a\nb\nc\nd\n"), 3)
+	require.ErrorIs(t, err, errTooManyCuts)
+}
+
+// page is a guard.
+type page struct{ host, origin error }
+
+func (p page) CheckHost(*http.Request) error   { return p.host }
+func (p page) CheckOrigin(*http.Request) error { return p.origin }
+
+// TestRequestsOfPages: without keys a guard refuses them, with the reason.
+func TestRequestsOfPages(t *testing.T) {
+	host, origin := errors.New("another host"), errors.New("another origin")
+	for guard, want := range map[Guard]string{
+		nil:                "",
+		page{}:             "",
+		page{host, nil}:    "Access Denied. another host",
+		page{nil, origin}:  "Access Denied. another origin; without access keys none may change anything",
+		page{host, origin}: "Access Denied. another host",
+	} {
+		refusal := (&Handler{o: Options{Guard: guard}}).refusePages(&exchange{})
+		if want == "" {
+			require.Nil(t, refusal)
+			continue
+		}
+		require.Equal(t, []string{"AccessDenied", want}, []string{refusal.Code, refusal.Message})
+		require.Equal(t, http.StatusForbidden, refusal.Status)
+	}
+}
+
+// TestBodiesThatFail: what went wrong is for the log.
+func TestBodiesThatFail(t *testing.T) {
+	for cause, code := range map[error]string{
+		errors.New("broken"): "IncompleteBody", io.ErrUnexpectedEOF: "IncompleteBody",
+		os.ErrDeadlineExceeded: "RequestTimeout",
+	} {
+		for _, length := range []int64{5, -1} {
+			r := httptest.NewRequest("PUT", "/abc/k", io.MultiReader(strings.NewReader("hello"), iotest.ErrReader(cause)))
+			r.ContentLength = length
+			_, refusal := readBody(r, payload{}, 16)
+			require.Equal(t, []any{code, http.StatusBadRequest}, []any{refusal.Code, refusal.Status})
+			require.Equal(t, cause, refusal.Cause)
+		}
+	}
+}
+
+// TestTokens: RFC 9110, section 5.6.2.
+func TestTokens(t *testing.T) {
+	token := regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]$")
+	for c := range 256 {
+		text := string([]byte{byte(c)})
+		require.Equal(t, token.MatchString(text), isToken(text), "%q", text)
+		require.Equal(t, token.MatchString(text), isToken("a"+text+"b"), "%q", text)
+	}
+}
+
+// TestLockedOut: who gets no lock is told what to do, and the log why.
+func TestLockedOut(t *testing.T) {
+	cause := errors.New("a second")
+	for conditional, want := range map[bool]Error{
+		true: {Code: "ConditionalRequestConflict", Status: 409, Cause: cause,
+			Message: "The conditional request cannot succeed: an earlier write of the key is still under way. " +
+				"Nothing was written. Please try again."},
+		false: {Code: "ServiceUnavailable", Status: 503, RetryAfter: 1, Cause: cause,
+			Message: "Earlier writes of the key took too long. Nothing was written. Please try again."},
+	} {
+		require.Equal(t, want, *lockedOut(conditional, cause))
+	}
+}
+
+// TestWhereAPageMayEnd: by a token anywhere, and behind an item; else where a marker can tell it.
+func TestWhereAPageMayEnd(t *testing.T) {
+	for _, c := range []struct {
+		reached    string
+		past       bool
+		change     func(*listPage)
+		ends       bool
+		nextMarker string
+	}{
+		{"k", true, func(p *listPage) {}, true, "k"},
+		{"k", false, func(p *listPage) {}, true, "j\U0010FFFF"},
+		{"k", true, func(p *listPage) { p.l.form = formV2 }, true, ""},
+		{"k", true, func(p *listPage) { p.n = 1 }, true, ""},
+		{"\xff", true, func(p *listPage) {}, false, ""},
+		{"\xff", true, func(p *listPage) { p.l.urlEncoded = true }, true, "\xff"},
+		{"k", true, func(p *listPage) { p.l.urlEncoded = true }, true, "k"},
+		{"k", true, func(p *listPage) { p.l.startAfter = "j" }, true, "k"},
+		{"k", true, func(p *listPage) { p.l.startAfter = "k" }, false, ""},
+		{"k", true, func(p *listPage) { p.l.startAfter = "l" }, false, ""},
+		{"k", true, func(p *listPage) { p.l.From = []byte("k") }, true, "k"},
+		{"k", true, func(p *listPage) { p.l.From = []byte("ka") }, false, ""},
+		{"k/", true, func(p *listPage) {}, true, "k/"},
+		{"k/", true, func(p *listPage) { p.l.Delimiter = []byte("/") }, false, ""},
+		{"k/a", true, func(p *listPage) { p.l.Delimiter = []byte("/") }, true, "k/a"},
+		{"", true, func(p *listPage) {}, false, ""},
+	} {
+		p := &listPage{l: &listQuery{form: formV1}}
+		c.change(p)
+		require.Equal(t, c.ends, p.endsHere([]byte(c.reached), c.past), "%+v of %+v", c, p.l)
+		require.Equal(t, c.nextMarker, string(p.reached), "%+v of %+v", c, p.l)
+	}
+}
 
 // TestErrorsInWords: for logs, with their causes.
 func TestErrorsInWords(t *testing.T) {
@@ -17,8 +143,6 @@ func TestErrorsInWords(t *testing.T) {
 	e.Cause = cause
 	require.EqualError(t, e, "Busy (409): Please try again.: the disk is full")
 	require.ErrorIs(t, e, cause)
-	// What is no refusal of a signature is no fault of the client's.
-	e = (&Handler{}).refuseSignature(cause)
-	require.Equal(t, http.StatusInternalServerError, e.Status)
-	require.ErrorIs(t, e, cause)
+	// What is no refusal of a signature is no fault of the client's: see TestPanics.
+	require.Panics(t, func() { _ = refuseSignature(cause) })
 }

@@ -223,12 +223,11 @@ func decodeKeys(data []byte) (doc keysDocument, err error) {
 		}
 	}
 	var root yaml.Node
-	if err := yaml.Unmarshal(data, &root); err != nil {
-		return doc, hideValues(err)
-	}
+	_ = yaml.Unmarshal(data, &root) // it was decoded before
 	if len(root.Content) > 0 {
 		names := root.Content[0].Content // and their values
-		doc.completeLast = len(names) > 1 && names[len(names)-2].Value == "complete"
+		n := len(names)
+		doc.completeLast = n >= 2 && names[n-2].Value == "complete"
 	}
 	return doc, nil
 }

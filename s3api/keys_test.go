@@ -67,6 +67,8 @@ complete: true # all of it
 
 // The message tells the place and never a secret; everything wrong is told.
 func TestKeysThatAreRefused(t *testing.T) {
+	_, err := s3api.ParseKeys([]byte("complete: true"))
+	require.EqualError(t, err, "there is no key in it")
 	const scopeless = "keys:\n- {id: A, secret: verysecretverysecret, access: read-only"
 	const good, end = scopeless + ", everything: true", "}\ncomplete: true\n"
 	for text, want := range map[string][]string{

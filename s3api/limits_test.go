@@ -90,21 +90,30 @@ func TestDefaultsAndLimits(t *testing.T) {
 	} {
 		require.Equal(t, c.want, c.got, name)
 	}
+	_, err = New(nil, Options{RequestTimeout: 1, BodyTimeout: 1, AnswerTimeout: 1, MaxBodyBytes: 1, MaxCuts: 1,
+		MaxRequests: 1, MinRate: 1})
+	require.NoError(t, err)
 	for memory, ok := range map[int64]bool{minMemory: true, minMemory - 1: false} {
 		_, err := New(nil, Options{MemoryBytes: memory})
 		require.Equal(t, ok, err == nil, "%d bytes", memory)
 	}
 }
 
+// TestTurnsOfProcessors: each processor has its turns.
+func TestTurnsOfProcessors(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3))
+	require.Equal(t, []int64{48, 6}, []int64{(&Options{}).turns(), (&Options{SoleWriter: true}).turns()})
+}
+
 // TestBodiesTakeTheirMemory: a body takes the memory for its announced length, or else for the limit.
 func TestBodiesTakeTheirMemory(t *testing.T) {
 	h, err := New(nil, Options{})
 	require.NoError(t, err)
-	for announced, want := range map[int64]int64{0: 0, 1: 1, 5: 5, 200: 100, -1: 100} {
+	for announced, want := range map[int64]int64{0: -1, 1: 1, 5: 5, 200: 100, -1: 100} {
 		r := httptest.NewRequest("PUT", "/abc/k", strings.NewReader(""))
 		r.ContentLength = announced
 		x := &exchange{h: h, w: httptest.NewRecorder(), r: r, held: held{of: h.requests, mine: h.requests.enter(asker{})}}
-		got := int64(0)
+		got := int64(-1) // it is not asked
 		_, _ = h.receive(x, 100, func(n int64) int64 {
 			got = n
 			return n

@@ -3,6 +3,7 @@ package s3api
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -204,7 +205,7 @@ func (p *listPage) free() {
 }
 
 // add adds items to the page, and reports whether its document had room for all of them.
-func (p *listPage) add(page *listing.Page) (bool, error) {
+func (p *listPage) add(page *listing.Page) (room bool, err error) {
 	p.next, p.truncated = page.Next, page.Next != ""
 	for i := range page.Items {
 		item := &page.Items[i]
@@ -216,7 +217,7 @@ func (p *listPage) add(page *listing.Page) (bool, error) {
 			p.contents.contents(item, p.l)
 		}
 		if err := cmp.Or(p.contents.err, p.prefixes.err); err != nil {
-			return false, err
+			return room, err
 		}
 		p.n++
 		if len(p.contents.b)+len(p.prefixes.b) < maxPageXML {
@@ -264,7 +265,7 @@ func (h *Handler) fillPage(x *exchange, p *listPage) error {
 		if len(page.Items) == 0 {
 			idle++
 		}
-		if (idle >= maxIdle || time.Now().After(until)) && p.endsHere(&page) {
+		if (idle >= maxIdle || time.Now().After(until)) && p.endsHere(page.Reached()) {
 			return nil
 		}
 		q.Token = page.Next
@@ -273,11 +274,11 @@ func (h *Handler) fillPage(x *exchange, p *listPage) error {
 
 // endsHere reports whether the next page can continue from here. Without tokens it continues
 // from the last item, or if there is none from a marker that is no key.
-func (p *listPage) endsHere(page *listing.Page) bool {
+func (p *listPage) endsHere(reached []byte, past bool) bool {
 	if p.l.form == formV2 || p.n > 0 {
 		return true
 	}
-	marker := markerBelow(page.Reached())
+	marker := markerBelow(reached, past)
 	if !p.l.urlEncoded && !utf8.Valid(marker) || string(marker) <= p.l.startAfter || bytes.Compare(marker, p.l.From) < 0 ||
 		len(p.l.Delimiter) > 0 && bytes.HasSuffix(marker, p.l.Delimiter) {
 		return false
@@ -301,7 +302,7 @@ func markerBelow(key []byte, past bool) []byte {
 	case last == 0:
 		return rest
 	}
-	if last--; last >= 0xD800 && last < 0xE000 { // surrogates are not characters
+	if last--; last == 0xDFFF { // a surrogate, as all from 0xD800 on, is no character
 		last = 0xD7FF
 	}
 	return utf8.AppendRune(utf8.AppendRune(rest, last), utf8.MaxRune)
@@ -370,9 +371,7 @@ func (b *xmlBuffer) position(p *listPage) {
 func (b *xmlBuffer) contents(item *listing.Item, l *listQuery) {
 	s, err := parseSummary(item.Value)
 	if err != nil {
-		e := fromStore(err, false)
-		e.Message += " (key " + strconv.Quote(string(item.Key)) + ")"
-		b.err = e
+		b.err = fmt.Errorf("%w (key %q)", err, item.Key)
 		return
 	}
 	// b.b is assigned once per object, not once per element: each assignment is a write

@@ -177,12 +177,11 @@ func (m *held) shrink(n int64) {
 	m.mine.larges.Release(rest)
 }
 
+// release returns all bytes; slot and turn were returned when the work ended.
 func (m *held) release() {
 	if m.mine == nil {
 		return
 	}
-	m.endTurn()
-	m.freeSlot()
 	m.shrink(0)
 	m.of.smalls.Release(m.small)
 	m.of.leave(m.asker, m.mine)
@@ -271,9 +270,9 @@ func (h *Handler) beginWith(x *exchange, n int64) *Error {
 // sending side.
 const leftTime = time.Second
 
-// worked ends the work for a request: it remains to send the answer of n bytes. So an answer
-// that is read slowly takes bytes, but no slot.
-func (h *Handler) worked(x *exchange, n int) {
+// worked ends the work for a request: it remains to send the answer. So an answer that is read
+// slowly takes bytes, but no slot.
+func (h *Handler) worked(x *exchange) {
 	if !x.slot {
 		return
 	}
@@ -282,6 +281,11 @@ func (h *Handler) worked(x *exchange, n int) {
 	if h.o.Busy != nil {
 		h.o.Busy(x.r.Context(), false)
 	}
+}
+
+// sends ends the work for a request whose answer has n bytes.
+func (h *Handler) sends(x *exchange, n int) {
+	h.worked(x)
 	if h.o.MinRate > 0 && n > freeBytes {
 		// net/http has set a deadline for small answers.
 		until := time.Now().Add(min(h.timeFor(int64(n)), h.o.AnswerTimeout))

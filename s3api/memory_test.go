@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http/httptest"
 	"net/url"
@@ -291,7 +292,7 @@ func TestMarkers(t *testing.T) {
 		past      bool
 	}{
 		{"abc", "abc", true}, {"abc", "abb\U0010FFFF", false}, {"ab\x00", "ab", false},
-		{"\uE000", "\uD7FF\U0010FFFF", false},
+		{"\uE000", "\uD7FF\U0010FFFF", false}, {"\uE001", "\uE000\U0010FFFF", false},
 		{"a\xFF", "a\xFE\xFF", false}, {"", "", false}, {"ü", "û\U0010FFFF", false},
 	} {
 		got := s3api.MarkerBelow([]byte(c.key), c.past)
@@ -359,7 +360,9 @@ func TestDeadlinesOfLargeTransfers(t *testing.T) {
 
 // TestSlowBodiesAreEnded: with a minimum rate, at the time that it asks for.
 func TestSlowBodiesAreEnded(t *testing.T) {
-	s := limited(t, 0, s3api.Options{MinRate: 1 << 20, BodyTimeout: 50 * time.Millisecond})
+	var log bytes.Buffer
+	s := limited(t, 0, s3api.Options{MinRate: 1 << 20, BodyTimeout: 50 * time.Millisecond,
+		Logger: slog.New(slog.NewJSONHandler(&log, nil))})
 	s.want(200, "", "PUT", "/abc", "")
 	conn := s.open("POST /abc?delete HTTP/1.1\r\nHost: h\r\nContent-MD5: " + md5Of("") +
 		"\r\nContent-Length: 100000\r\n\r\n<Delete>")
@@ -368,6 +371,8 @@ func TestSlowBodiesAreEnded(t *testing.T) {
 	require.Contains(t, string(answer), "400 Bad Request")
 	require.Contains(t, string(answer), "<Code>RequestTimeout</Code>")
 	s.heldIs("nothing", nothing)
+	s.stop()
+	require.Contains(t, log.String(), "i/o timeout")
 }
 
 // TestDeleteDocumentsAreReadUpToWhatIsWrong: and what has no place in one takes no memory.

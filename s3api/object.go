@@ -100,9 +100,6 @@ func ParseRecord(value []byte) (Object, error) {
 	o := Object{Modified: time.UnixMilli(s.modified).UTC(), External: s.external, ETag: string(s.appendETag(nil))}
 	o.ContentType = d.str()
 	n := d.uvarint()
-	if n > uint64(len(d.rest)) { // a header takes two bytes at least
-		d.bad = true
-	}
 	for i := uint64(0); i < n && !d.bad; i++ {
 		o.Headers = append(o.Headers, Header{d.str(), d.str()})
 	}
@@ -145,34 +142,35 @@ func parseSummary(value []byte) (summary, error) {
 		return summary{size: int64(len(value)), md5: md5.Sum(value)}, nil
 	}
 	d, s, err := openRecord(value)
-	if err != nil || s.external {
-		return s, err
+	if err != nil {
+		return summary{}, err
 	}
-	// The body follows the headers.
-	d.skip()
-	n := d.uvarint()
-	for ; n > 0 && !d.bad; n-- {
+	if !s.external { // the body follows the headers
 		d.skip()
-		d.skip()
+		for n := d.uvarint(); n > 0 && !d.bad; n-- {
+			d.skip()
+			d.skip()
+		}
+		s.size = int64(len(d.rest))
 	}
 	if d.bad {
 		return summary{}, damaged(value)
 	}
-	s.size = int64(len(d.rest))
 	return s, nil
 }
 
-// openRecord reads a record up to its ETag.
+// openRecord reads a record up to its ETag. If that is damaged the decoder is bad.
 func openRecord(value []byte) (decoder, summary, error) {
-	if len(value) < 3 || value[2]&^flagExternal != 0 {
+	d := decoder{rest: value[1:]}
+	version, flags := d.uvarint(), d.uvarint() // a byte each
+	switch {
+	case d.bad || flags&^flagExternal != 0:
 		return decoder{}, summary{}, damaged(value)
-	}
-	if value[1] != recordVersion {
+	case version != recordVersion:
 		return decoder{}, summary{}, store.Errorf(store.Corrupt,
-			"an object's record of version %d: this program reads version %d", value[1], recordVersion)
+			"an object's record of version %d: this program reads version %d", version, recordVersion)
 	}
-	d := decoder{rest: value[3:]}
-	s := summary{external: value[2]&flagExternal != 0, modified: int64(d.uvarint())}
+	s := summary{external: flags&flagExternal != 0, modified: int64(d.uvarint())}
 	if s.external {
 		s.size = int64(d.uvarint())
 		s.etag = d.bytes()
@@ -181,9 +179,7 @@ func openRecord(value []byte) (decoder, summary, error) {
 	} else {
 		d.bad = true
 	}
-	if d.bad || s.modified < 0 || s.size < 0 {
-		return decoder{}, summary{}, damaged(value)
-	}
+	d.bad = d.bad || s.modified < 0 || s.size < 0
 	return d, s, nil
 }
 
@@ -206,7 +202,7 @@ func (d *decoder) uvarint() uint64 {
 	// Only the shortest form is accepted: one object, one record.
 	if n <= 0 || (n > 1 && d.rest[n-1] == 0) {
 		d.bad, d.rest = true, nil
-		return 0
+		return v
 	}
 	d.rest = d.rest[n:]
 	return v

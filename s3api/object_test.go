@@ -64,7 +64,7 @@ func TestDamagedRecords(t *testing.T) {
 	newer[1]++
 	_, err := s3api.ParseRecord(newer)
 	require.ErrorIs(t, err, store.Corrupt)
-	require.ErrorContains(t, err, "version 2")
+	require.ErrorContains(t, err, "version 2: this program reads version 1")
 }
 
 func TestAValueThatIsNoRecordIsPlainBytes(t *testing.T) {
@@ -73,6 +73,7 @@ func TestAValueThatIsNoRecordIsPlainBytes(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, value, string(o.Body))
 		require.EqualValues(t, len(value), o.Size)
+		require.True(t, o.Modified.Equal(time.Unix(0, 0)))
 		sum := md5.Sum([]byte(value))
 		require.Equal(t, hex.EncodeToString(sum[:]), o.ETag)
 	}

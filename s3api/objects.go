@@ -56,8 +56,7 @@ func (h *Handler) putObject(x *exchange) error {
 		return err
 	}
 	x.w.Header().Set("ETag", quoted(o.ETag))
-	x.writeHeader(http.StatusOK)
-	return nil
+	return x.done(http.StatusOK, nil)
 }
 
 // readObject reads an object from a request's headers and body.
@@ -171,8 +170,7 @@ func (h *Handler) getObject(x *exchange) error {
 		x.describe(o)
 		x.w.Header().Del("Content-Length")
 		x.w.Header().Del("Content-Type")
-		x.writeHeader(http.StatusNotModified)
-		return nil
+		return x.done(http.StatusNotModified, nil)
 	}
 	if o.External && withBody {
 		return refuse(http.StatusConflict, "ObjectBodyElsewhere",
@@ -186,7 +184,7 @@ func (h *Handler) getObject(x *exchange) error {
 			return refusal
 		}
 	}
-	h.worked(x, int(length))
+	h.sends(x, int(length))
 	if withBody && length > freeBytes {
 		if refusal := x.take(x.ctx(), length); refusal != nil {
 			return refusal
@@ -297,10 +295,7 @@ func (h *Handler) deleteObject(x *exchange) error {
 	if refusal := checkVersion(x.query); refusal != nil {
 		return refusal
 	}
-	condition, refusal := readWriteCondition(x.r.Header)
-	if refusal != nil {
-		return refusal
-	}
+	condition, _ := readWriteCondition(x.r.Header) // If-None-Match was refused before
 	return x.done(http.StatusNoContent,
 		h.change(x, x.key, condition, func(b Bucket) error { return b.Delete(x.ctx(), []byte(x.key)) }))
 }

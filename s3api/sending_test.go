@@ -2,10 +2,14 @@ package s3api
 
 import (
 	"context"
+	"crypto/md5"
+	"encoding/base64"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -109,6 +113,105 @@ func TestAnswersHoldTheirBytesOnly(t *testing.T) {
 	require.Equal(t, []int64{0, 0, 0, 0}, []int64{int64(slots), small, large, int64(askers)})
 }
 
+// TestAnswersWithoutMemory: an object that finds no memory is not sent; one of 4 KiB needs none.
+func TestAnswersWithoutMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, c := overBucket(t, Options{})
+		h, err := New(ofTheirSize{c}, Options{})
+		require.NoError(t, err)
+		require.True(t, h.requests.smalls.TryAcquire(h.requests.small))
+		statuses := map[string]int{"/abc/4096": 200, "/abc/4097": 503, "/abc/65537": 200, "/abc?list-type=2": 200, "/": 200,
+			"/abc?evenkeel-splits=2": 200}
+		for target, status := range statuses {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest("GET", target, nil))
+			require.Equal(t, status, w.Code, target)
+			require.Equal(t, status == 503, strings.Contains(w.Body.String(), "<Code>SlowDown</Code>"), target)
+		}
+		h.requests.smalls.Release(h.requests.small)
+		require.True(t, h.requests.larges.TryAcquire(h.requests.large))
+		for target := range statuses {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest("GET", target, nil))
+			small := target == "/abc/4096" || target == "/abc/4097"
+			require.Equal(t, map[bool]int{true: 200, false: 503}[small], w.Code, target)
+		}
+	})
+}
+
+// TestTurns: pages and documents need one, other requests none.
+func TestTurns(t *testing.T) {
+	for call, needs := range map[string]bool{
+		"GET /abc": true, "GET /abc?list-type=2": true, "GET /abc?versions": true, "GET /abc?evenkeel-splits=2": true,
+		"POST /abc?delete": true,
+		"GET /":            false, "HEAD /abc": false, "GET /abc?location": false, "PUT /abc/k": false, "GET /abc/k": false,
+		"PUT /abd": false,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h, c := overBucket(t, Options{})
+			require.NoError(t, c.Bucket("abc").Put(t.Context(), []byte("k"), nil))
+			require.True(t, h.requests.turns.TryAcquire(h.o.turns()))
+			method, target, _ := strings.Cut(call, " ")
+			body := ""
+			if method == "POST" {
+				body = "<Delete><Object><Key>k</Key></Object></Delete>"
+			}
+			r := httptest.NewRequest(method, target, strings.NewReader(body))
+			if body != "" {
+				sum := md5.Sum([]byte(body))
+				r.Header.Set("Content-MD5", base64.StdEncoding.EncodeToString(sum[:]))
+			}
+			w := httptest.NewRecorder()
+			begin := time.Now()
+			h.ServeHTTP(w, r)
+			if !needs {
+				require.Equal(t, 200, w.Code, call)
+				return
+			}
+			require.Equal(t, 30*time.Second, time.Since(begin), call)
+			require.Contains(t, w.Body.String(), "<Code>SlowDown</Code><Message>Too many listings", call)
+			_, err := c.Bucket("abc").Get(t.Context(), []byte("k"))
+			require.NoError(t, err)
+		})
+	}
+}
+
+// TestBuffersAreUsedAgain: those of documents, but for very large ones.
+func TestBuffersAreUsedAgain(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it empties the pool
+	h, _ := overBucket(t, Options{})
+	makes, made := xmlBuffers.New, 0
+	defer func() { xmlBuffers.New = makes }()
+	xmlBuffers.New = func() any {
+		made++
+		return makes()
+	}
+	for target, each := range map[string]int{
+		"/abc?list-type=2": 3, "/": 1, "/abc?location": 1, "/abc/none": 1, "/abc?list-type=2&max-keys=x": 1,
+	} {
+		made = 0
+		const times = 400
+		for range times {
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", target, nil))
+		}
+		// With the race detector the pool forgets a quarter.
+		require.Less(t, made, times*each/4+times/2, target)
+	}
+	kept := func(n int) bool {
+		for range 100 {
+			x := &xmlBuffer{b: make([]byte, 0, n)}
+			x.free()
+			if xmlBuffers.Get() == any(x) {
+				return true
+			}
+		}
+		return false
+	}
+	freshBuffers()
+	require.True(t, kept(2<<20))
+	require.False(t, kept(2<<20+1))
+}
+
 // TestBusyWhileWorking: Busy is told once when the work begins, and once when it ends, which is
 // before an answer's body is sent.
 func TestBusyWhileWorking(t *testing.T) {
@@ -142,6 +245,161 @@ func TestBusyWhileWorking(t *testing.T) {
 	}
 }
 
+// read records the deadlines of reading that are set.
+type read struct {
+	*httptest.ResponseRecorder
+	set []time.Time
+}
+
+func (r *read) SetReadDeadline(t time.Time) error {
+	r.set = append(r.set, t)
+	return nil
+}
+
+// TestLongReadsWatchTheirClients: with a minimum rate the deadline of the body is taken back, as
+// it would look as if the client had left.
+func TestLongReadsWatchTheirClients(t *testing.T) {
+	for rate, want := range map[int64]map[string][]time.Time{
+		0: {"/abc": nil, "/": nil, "/abc/k": nil, "/abc?location": nil},
+		1: {"/abc": {{}}, "/": {{}}, "/abc/k": nil, "/abc?location": nil},
+	} {
+		h, _ := overBucket(t, Options{MinRate: rate})
+		for target, set := range want {
+			w := &read{ResponseRecorder: httptest.NewRecorder()}
+			h.ServeHTTP(w, httptest.NewRequest("GET", target, nil))
+			require.Equal(t, set, w.set, "%s at %d", target, rate)
+		}
+	}
+}
+
+// patient answers reads when their time has ended.
+type patient struct{ *listing.Client }
+
+func (p patient) Bucket(string) Bucket { return patientBucket{} }
+
+func (p patient) Buckets(ctx context.Context, _, _ string) iter.Seq2[listing.BucketInfo, error] {
+	return func(yield func(listing.BucketInfo, error) bool) {
+		<-ctx.Done()
+		yield(listing.BucketInfo{}, ctx.Err())
+	}
+}
+
+type patientBucket struct{}
+
+func (patientBucket) wait(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (p patientBucket) Put(ctx context.Context, _, _ []byte) error { return p.wait(ctx) }
+func (p patientBucket) Delete(ctx context.Context, _ []byte) error { return p.wait(ctx) }
+func (p patientBucket) Get(ctx context.Context, _ []byte) (listing.Entry, error) {
+	return listing.Entry{}, p.wait(ctx)
+}
+func (p patientBucket) List(ctx context.Context, _ listing.Query) (listing.Page, error) {
+	return listing.Page{}, p.wait(ctx)
+}
+func (p patientBucket) SplitPoints(ctx context.Context, _ listing.Query, _ int) ([][]byte, error) {
+	return nil, p.wait(ctx)
+}
+
+// TestWorkForClientsThatLeft: what may take long ends a second after its client has left, all
+// else, and work for clients that stay, with the time for requests.
+func TestWorkForClientsThatLeft(t *testing.T) {
+	for call, long := range map[string]bool{
+		"GET /": true, "GET /abc": true, "GET /abc?list-type=2": true, "GET /abc?versions": true,
+		"GET /abc?evenkeel-splits=2": true,
+		"HEAD /abc":                  false, "GET /abc?location": false, "GET /abc/k": false, "HEAD /abc/k": false,
+		"PUT /abc/k": false, "DELETE /abc/k": false,
+	} {
+		for _, leaves := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				h, err := New(patient{}, Options{RequestTimeout: time.Hour})
+				require.NoError(t, err)
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				if leaves {
+					time.AfterFunc(time.Minute, leave)
+				}
+				method, target, _ := strings.Cut(call, " ")
+				begin := time.Now()
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, httptest.NewRequest(method, target, nil).WithContext(ctx))
+				require.Equal(t, 503, w.Code, call)
+				want := time.Hour
+				if leaves && long {
+					want = time.Minute + time.Second
+				}
+				require.Equal(t, want, time.Since(begin), call)
+			})
+		}
+	}
+}
+
+// followed is a context that knows who follows it.
+type followed struct {
+	context.Context
+	followers int
+	done      chan struct{}
+}
+
+func (f *followed) Done() <-chan struct{} { return f.done }
+
+func (f *followed) AfterFunc(func()) (stop func() bool) {
+	f.followers++
+	return func() bool {
+		f.followers--
+		return true
+	}
+}
+
+// TestNobodyFollowsAClientForEver: what follows a request's client ends with the request.
+func TestNobodyFollowsAClientForEver(t *testing.T) {
+	h, _ := overBucket(t, Options{})
+	for _, target := range []string{"/abc", "/", "/abc/k"} {
+		f := &followed{Context: t.Context(), done: make(chan struct{})}
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", target, nil).WithContext(f))
+		require.Zero(t, f.followers, target)
+	}
+}
+
+// contexts notes the contexts of calls.
+type contexts struct {
+	*listing.Client
+	seen []context.Context
+}
+
+func (c *contexts) Bucket(string) Bucket { return contextsOfBucket{patientBucket{}, c} }
+
+func (c *contexts) Buckets(ctx context.Context, _, _ string) iter.Seq2[listing.BucketInfo, error] {
+	c.seen = append(c.seen, ctx)
+	return func(func(listing.BucketInfo, error) bool) {}
+}
+
+type contextsOfBucket struct {
+	patientBucket
+	of *contexts
+}
+
+func (c contextsOfBucket) List(ctx context.Context, _ listing.Query) (listing.Page, error) {
+	c.of.seen = append(c.of.seen, ctx)
+	return listing.Page{}, ctx.Err()
+}
+
+// TestContextsEnd: with their requests.
+func TestContextsEnd(t *testing.T) {
+	c := &contexts{}
+	h, err := New(c, Options{})
+	require.NoError(t, err)
+	for i, target := range []string{"/abc", "/abc?location", "/"} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", target, nil))
+		require.Equal(t, 200, w.Code, target)
+		require.Len(t, c.seen, i+1)
+		require.ErrorIs(t, c.seen[i].Err(), context.Canceled, target)
+	}
+}
+
 // TestWaitingForBytes: a second, or until the request ends; what is free is had at once, by those
 // too whose client has ended its sending side.
 func TestWaitingForBytes(t *testing.T) {
@@ -156,6 +414,10 @@ func TestWaitingForBytes(t *testing.T) {
 		require.Equal(t, time.Second, time.Since(begin))
 		time.AfterFunc(time.Second-1, func() { s.Release(1) })
 		require.NoError(t, acquire(t.Context(), s, 1))
+		f := &followed{Context: t.Context(), done: make(chan struct{})}
+		time.AfterFunc(time.Second/2, func() { s.Release(1) })
+		require.NoError(t, acquire(f, s, 1))
+		require.Zero(t, f.followers)
 	})
 }
 

@@ -139,14 +139,15 @@ func badBucketName(name string) string {
 			digits++
 		case (c == '-' || c == '.') && (i == 0 || i == len(name)-1):
 			return "a name begins and ends with a letter or digit"
-		case c == '.' && name[i-1] == '.':
-			return "two dots must not be neighbours"
 		case c == '.':
 			dots++
 		case c == '-':
 		default:
 			return "a name is made of lower-case letters, digits, dots and hyphens"
 		}
+	}
+	if strings.Contains(name, "..") {
+		return "two dots must not be neighbours"
 	}
 	if dots == 3 && dots+digits == len(name) {
 		return "a name must not look like an IP address"

@@ -46,6 +46,7 @@ func TestKeysComeFromTheRawPath(t *testing.T) {
 		{"/abc/k?X-Amz-Signature=abc&X-Amz-Date=1", "abc", "k", ""},
 		{"http://host:1/abc//k?q", "abc", "/k", ""},
 		{"http://host", "", "", ""},
+		{"http:///abc/k", "abc", "k", ""},
 		{"/abc/http://x", "abc", "http://x", ""},
 		{"//", "", "", "InvalidURI"},
 		{"//k", "", "", "InvalidURI"},
@@ -64,8 +65,23 @@ func TestKeysComeFromTheRawPath(t *testing.T) {
 	}
 }
 
+// A request that no server has read has its target in its URL.
+func TestTargetsWithoutARequestLine(t *testing.T) {
+	r := httptest.NewRequest("GET", "/abc/a%2Fb?x", nil)
+	r.RequestURI = ""
+	bucket, key, code := s3api.ParseTarget(r)
+	require.Equal(t, []string{"abc", "a/b", ""}, []string{bucket, key, code})
+}
+
 func TestBucketsOfHosts(t *testing.T) {
 	suffixes := []string{"s3.example.com", "example.com", "localhost"}
+	short := request("GET", "/k")
+	short.Host = "abc.h"
+	bucket, key, code := s3api.ParseTarget(short, "h")
+	require.Equal(t, []string{"abc", "k", ""}, []string{bucket, key, code})
+	short.Host, short.RequestURI = "abc.", "/abd/k"
+	bucket, key, code = s3api.ParseTarget(short, "")
+	require.Equal(t, []string{"abd", "k", ""}, []string{bucket, key, code}, "an empty suffix is none")
 	for _, c := range []struct{ host, uri, bucket, key, code string }{
 		{"abc.s3.example.com", "/k/l", "abc", "k/l", ""},
 		{"abc.s3.example.com:9000", "/k", "abc", "k", ""},

@@ -11,6 +11,43 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestSlotsComeBack: to the one who had them, too.
+func TestSlotsComeBack(t *testing.T) {
+	r := newRequests(4, minMemory, 4)
+	h, other := r.enter(asker{key: "a"}), r.enter(asker{key: "b"})
+	for range 100 {
+		for range 3 {
+			require.True(t, r.takeSlot(h))
+		}
+		require.False(t, r.takeSlot(h), "three of four")
+		require.True(t, r.takeSlot(other))
+		require.False(t, r.takeSlot(other), "there are no more")
+		r.freeSlot(other)
+		for range 3 {
+			r.freeSlot(h)
+		}
+		require.Equal(t, []int{0, 0, 0}, []int{r.used, h.slots, other.slots})
+	}
+}
+
+// TestATurnThatIsNotHad: who waits in vain for others leaves those behind him their place.
+func TestATurnThatIsNotHad(t *testing.T) {
+	r := newRequests(10, minMemory, 4)
+	require.True(t, r.turns.TryAcquire(4))
+	m := held{of: r, mine: r.enter(asker{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, m.takeTurn(ctx), context.Canceled)
+	require.True(t, m.mine.turns.TryAcquire(3))
+	m.mine.turns.Release(3)
+	m.endTurn()
+	r.turns.Release(4)
+	require.NoError(t, m.takeTurn(t.Context()))
+	m.endTurn()
+	require.True(t, r.turns.TryAcquire(4))
+	require.True(t, m.mine.turns.TryAcquire(3))
+}
+
 // TestAskersTakeTurns: whoever asks for very many pages does not keep another one from
 // the next turns.
 func TestAskersTakeTurns(t *testing.T) {

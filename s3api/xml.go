@@ -2,6 +2,7 @@ package s3api
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -20,7 +21,7 @@ type xmlBuffer struct {
 	err error // the first key that the document can't hold
 }
 
-var xmlBuffers = sync.Pool{New: func() any { return &xmlBuffer{b: make([]byte, 0, 64<<10)} }}
+var xmlBuffers = sync.Pool{New: func() any { return &xmlBuffer{b: make([]byte, 64<<10)} }}
 
 // keepBuffer bounds the buffers in the pool.
 const keepBuffer = 2 << 20
@@ -82,7 +83,7 @@ func appendXMLText[T string | []byte](dst []byte, text T) []byte {
 		r, n := rune(c), 1
 		if c >= utf8.RuneSelf {
 			r, n = utf8.DecodeRuneInString(string(text[i:min(len(text), i+utf8.UTFMax)]))
-			if !(r == utf8.RuneError && n == 1) && r != 0xFFFE && r != 0xFFFF {
+			if r != utf8.RuneError && r != 0xFFFE && r != 0xFFFF {
 				i += n
 				continue
 			}
@@ -115,7 +116,7 @@ func appendXMLEscape(dst []byte, r rune) []byte {
 }
 
 // xmlPlain are the ASCII characters that need no escape in XML.
-var xmlPlain = func() (plain [256]bool) {
+var xmlPlain = func() (plain [math.MaxUint8 + 1]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
 		plain[c] = !strings.ContainsRune(`&<>"'`, c)
 	}
@@ -137,7 +138,7 @@ func appendURLText[T string | []byte](dst []byte, text T) []byte {
 	return append(dst, text[plain:]...)
 }
 
-var urlPlain = func() (plain [256]bool) {
+var urlPlain = func() (plain [math.MaxUint8 + 1]bool) {
 	for c := range plain {
 		plain[c] = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
 			strings.IndexByte("-_./*", byte(c)) >= 0
@@ -151,7 +152,7 @@ func appendXMLTime(dst []byte, t time.Time) []byte {
 	t = t.UTC()
 	year, month, day := t.Date()
 	hour, minute, second := t.Clock()
-	if year < 0 || year > 9999 {
+	if uint(year) > 9999 {
 		return t.Truncate(time.Second).AppendFormat(dst, xmlTime)
 	}
 	dst = append(dst, "0000-00-00T00:00:00.000Z"...)

@@ -2,7 +2,9 @@ package s3api_test
 
 import (
 	"encoding/xml"
+	"fmt"
 	"net/url"
+	"regexp"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -37,6 +39,14 @@ func TestXMLTextReadsBack(t *testing.T) {
 }
 
 func TestURLText(t *testing.T) {
+	plain := regexp.MustCompile(`^[A-Za-z0-9._/*-]$`)
+	for c := range 256 {
+		want := fmt.Sprintf("%%%02X", c)
+		if text := string([]byte{byte(c)}); plain.MatchString(text) {
+			want = text
+		}
+		require.Equal(t, want, s3api.URLText(string([]byte{byte(c)})))
+	}
 	require.Equal(t, "a/b-c_d.e*%20%2B%25%7E%0A%00%FF%C3%BC%26%27%22", s3api.URLText("a/b-c_d.e* +%~\n\x00\xffü&'\""))
 	rapid.Check(t, func(t *rapid.T) {
 		s := string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes"))

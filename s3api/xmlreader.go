@@ -42,11 +42,7 @@ func (x *xmlReader) Read([]byte) (int, error) { return 0, io.ErrNoProgress }
 
 func (x *xmlReader) token() (xml.Token, error) {
 	x.left = maxXMLToken
-	t, err := x.d.Token()
-	if err == io.EOF {
-		err = io.ErrUnexpectedEOF
-	}
-	return t, err
+	return x.d.Token()
 }
 
 // root reads up to the first tag and returns its name.

@@ -15,6 +15,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	_ "embed"
@@ -186,13 +187,26 @@ func one(ctx context.Context, o options, p pkg, temp string, report *Report) err
 	if err != nil {
 		return err
 	}
+	shared, err := join(ctx, root, p, sample[:min(len(sample), cmp.Or(2*most, len(sample)))], temp)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		fmt.Fprintf(o.log, "each mutant has a build of its own: %v\n", err)
+		shared = &together{}
+	}
+	fmt.Fprintf(o.log, "%d mutants share a build\n", len(shared.numbers))
 	score := Score{Package: p.ImportPath, Sites: len(sites)}
 	for _, m := range sample {
 		if most > 0 && score.Sample == most {
 			break
 		}
 		begin := time.Now()
-		outcome, by, err := try(ctx, o, root, p.ImportPath, m, judges, temp)
+		by := p.ImportPath
+		outcome, err := shared.kills(ctx, m, o.grace)
+		if err == nil && outcome == Survived {
+			outcome, by, err = try(ctx, o, root, p.ImportPath, m, judges, temp)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.Name(), err)
 		}

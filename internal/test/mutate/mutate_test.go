@@ -201,7 +201,7 @@ func (l *list[T]) note()        {}
 
 // Every kind of change, where it belongs and nowhere else; each is Go again.
 func TestSites(t *testing.T) {
-	sites, err := sitesIn("/x/x.go", "x.go", []byte(sample))
+	sites, err := sitesIn(token.NewFileSet(), "/x/x.go", "x.go", []byte(sample))
 	require.NoError(t, err)
 	var names []string
 	for _, m := range sites {
@@ -230,7 +230,7 @@ func TestSites(t *testing.T) {
 }
 
 func TestDraw(t *testing.T) {
-	sites, err := sitesIn("/x/x.go", "x.go", []byte(sample))
+	sites, err := sitesIn(token.NewFileSet(), "/x/x.go", "x.go", []byte(sample))
 	require.NoError(t, err)
 	was := slices.Clone(sites)
 	a := draw(sites, 7, "x")

@@ -153,21 +153,33 @@ func try(
 	}
 	const compiling = 5 * time.Minute
 	fails := func(j judge, more ...string) (Outcome, error) {
-		patience := 3*j.took + o.grace
-		args := append([]string{"test", "-overlay", overlay, "-vet=off", "-count=1", "-failfast", "-exec", limited,
-			"-timeout", patience.String()}, more...)
-		out, err := run(ctx, root, compiling+2*patience, "go", append(args, j.path)...)
-		switch {
-		case ctx.Err() != nil:
-			return "", context.Cause(ctx)
-		case err == nil:
-			return Survived, nil
-		case bytes.Contains(out, []byte("[build failed]")), bytes.Contains(out, []byte("[setup failed]")):
-			return NotCompiling, nil
-		case bytes.Contains(out, []byte("panic: test timed out")), errors.Is(err, errTooLong):
-			return Hung, nil
+		test := func(patience time.Duration, flags ...string) ([]byte, error) {
+			args := append([]string{"test", "-vet=off", "-count=1", "-failfast", "-exec", limited, "-timeout",
+				patience.String()}, append(flags, more...)...)
+			return run(ctx, root, compiling+2*patience, "go", append(args, j.path)...)
 		}
-		return Killed, nil
+		for {
+			out, err := test(3*j.took+o.grace, "-overlay", overlay)
+			switch {
+			case ctx.Err() != nil:
+				return "", context.Cause(ctx)
+			case err == nil:
+				return Survived, nil
+			case bytes.Contains(out, []byte("[build failed]")), bytes.Contains(out, []byte("[setup failed]")):
+				return NotCompiling, nil
+			case !bytes.Contains(out, []byte("panic: test timed out")) && !errors.Is(err, errTooLong):
+				return Killed, nil
+			}
+			begin := time.Now()
+			if out, err := test(time.Hour); err != nil {
+				return "", fmt.Errorf("the tests of %s fail without a mutant: %w\n%s", j.path, err, out)
+			}
+			now := time.Since(begin)
+			if !busy(now, j.took) {
+				return Hung, nil
+			}
+			j.took = now
+		}
 	}
 	reached := false
 	for i, j := range judges {
@@ -199,6 +211,10 @@ func try(
 	return "", "", fmt.Errorf("go build: %w\n%s", err, out)
 }
 
+// busy reports whether tests without a mutant take so much longer than before that the machine
+// may be what keeps them.
+func busy(now, before time.Duration) bool { return now > 2*before+time.Second }
+
 // limited bounds the memory of a test's process, 6 GiB: a mutant may fill it without end.
 const limited = `sh -c 'ulimit -v 6291456; exec "$@"' limited`
 
@@ -206,10 +222,18 @@ var errTooLong = errors.New("it did not end in time")
 
 // run runs a command with all its children and ends them with it.
 func run(ctx context.Context, dir string, most time.Duration, name string, args ...string) ([]byte, error) {
+	return runWith(ctx, dir, nil, most, name, args...)
+}
+
+// runWith adds to the environment.
+func runWith(
+	ctx context.Context, dir string, env []string, most time.Duration, name string, args ...string,
+) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, most, errTooLong)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
+	cmd.Env = append(cmd.Environ(), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 10 * time.Second

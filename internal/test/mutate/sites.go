@@ -23,6 +23,8 @@ type Mutant struct {
 
 	path     string // absolute
 	src      []byte
+	at       *source
+	node     ast.Node // that it changes
 	from, to int
 	text     string
 	reached  token.Position // what has to run for the mutant to matter
@@ -55,9 +57,23 @@ func (m *Mutant) Diff() string {
 	return out.String()
 }
 
+// source is a file that is mutated.
+type source struct {
+	fset *token.FileSet
+	file *ast.File
+	src  []byte
+}
+
+func (s *source) text(n ast.Node) string {
+	return string(s.src[s.offset(n.Pos()):s.offset(n.End())])
+}
+
+func (s *source) offset(p token.Pos) int { return s.fset.Position(p).Offset }
+
 // sitesOf lists every mutant of some files, in the order of the files.
 func sitesOf(root, dir string, files []string) ([]*Mutant, error) {
 	var all []*Mutant
+	fset := token.NewFileSet()
 	for _, name := range files {
 		path := filepath.Join(dir, name)
 		src, err := os.ReadFile(path)
@@ -68,7 +84,7 @@ func sitesOf(root, dir string, files []string) ([]*Mutant, error) {
 		if err != nil {
 			return nil, err
 		}
-		found, err := sitesIn(path, filepath.ToSlash(rel), src)
+		found, err := sitesIn(fset, path, filepath.ToSlash(rel), src)
 		if err != nil {
 			return nil, err
 		}
@@ -77,8 +93,7 @@ func sitesOf(root, dir string, files []string) ([]*Mutant, error) {
 	return all, nil
 }
 
-func sitesIn(path, rel string, src []byte) ([]*Mutant, error) {
-	fset := token.NewFileSet()
+func sitesIn(fset *token.FileSet, path, rel string, src []byte) ([]*Mutant, error) {
 	f, err := parser.ParseFile(fset, path, src, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
@@ -86,16 +101,15 @@ func sitesIn(path, rel string, src []byte) ([]*Mutant, error) {
 	if ast.IsGenerated(f) {
 		return nil, nil
 	}
-	s := &seeker{fset: fset, path: path, rel: rel, src: src}
+	s := &seeker{source: &source{fset, f, src}, path: path, rel: rel}
 	ast.Inspect(f, s.visit)
 	return s.found, nil
 }
 
 // seeker walks through a file and notes what can be changed.
 type seeker struct {
-	fset      *token.FileSet
+	*source
 	path, rel string
-	src       []byte
 	stack     []ast.Node
 	found     []*Mutant
 }
@@ -132,12 +146,6 @@ func (s *seeker) visit(n ast.Node) bool {
 	return true
 }
 
-func (s *seeker) text(n ast.Node) string {
-	return string(s.src[s.offset(n.Pos()):s.offset(n.End())])
-}
-
-func (s *seeker) offset(p token.Pos) int { return s.fset.Position(p).Offset }
-
 // add notes that text takes the place of a node; told is how the report says it,
 // the text itself if empty.
 func (s *seeker) add(kind string, n ast.Node, told, text string) *Mutant {
@@ -147,7 +155,7 @@ func (s *seeker) add(kind string, n ast.Node, told, text string) *Mutant {
 	at := s.fset.Position(n.Pos())
 	m := &Mutant{
 		File: s.rel, Line: at.Line, Func: s.function(), Kind: kind, From: s.text(n), To: told,
-		path: s.path, src: s.src, from: at.Offset, to: s.offset(n.End()), text: text, reached: at,
+		path: s.path, src: s.src, from: at.Offset, to: s.offset(n.End()), text: text, reached: at, at: s.source, node: n,
 	}
 	s.found = append(s.found, m)
 	return m

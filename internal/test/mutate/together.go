@@ -1,0 +1,532 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// together is one build of a package's tests with many mutants. The environment names the one
+// that takes effect, so none is compiled and linked of its own, and only tests that reach it run.
+type together struct {
+	program string
+	dir     string // of the package, where its tests run
+	numbers map[*Mutant]int
+	tests   []single
+}
+
+// single is one test on its own: what it took, and the mutants that it reached.
+type single struct {
+	name    string
+	short   bool
+	took    time.Duration
+	reaches map[int]bool
+}
+
+// switches is the file that a package gets for it.
+//
+//go:embed switches.go.txt
+var switches string
+
+// join builds the tests of a package with all mutants that can share a build. Others, as those
+// of constants, are missing in it.
+func join(ctx context.Context, root string, p pkg, mutants []*Mutant, temp string) (*together, error) {
+	files, numbers, err := weave(ctx, root, p, mutants)
+	if err != nil {
+		return nil, err
+	}
+	t := &together{program: filepath.Join(temp, "together"), dir: p.Dir, numbers: numbers}
+	replace := map[string]string{}
+	for path, text := range files {
+		replace[path] = filepath.Join(temp, "together_"+filepath.Base(path))
+		if err := os.WriteFile(replace[path], text, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	text, err := json.Marshal(map[string]map[string]string{"Replace": replace})
+	if err != nil {
+		return nil, err
+	}
+	overlay := filepath.Join(temp, "together.json")
+	if err := os.WriteFile(overlay, text, 0o600); err != nil {
+		return nil, err
+	}
+	out, err := run(ctx, root, 10*time.Minute, "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", t.program,
+		p.ImportPath)
+	if err != nil {
+		return nil, fmt.Errorf("the mutants of %s together: %w\n%s", p.ImportPath, err, out)
+	}
+	return t, t.explore(ctx, filepath.Join(temp, "reached"))
+}
+
+// explore runs each test without a mutant.
+func (t *together) explore(ctx context.Context, record string) error {
+	out, err := t.run(ctx, nil, time.Minute, "-test.list", ".")
+	if err != nil {
+		return fmt.Errorf("the list of tests: %w\n%s", err, out)
+	}
+	for _, short := range []bool{true, false} {
+		for name := range strings.FieldsSeq(string(out)) {
+			if !strings.HasPrefix(name, "Test") && !strings.HasPrefix(name, "Fuzz") && !strings.HasPrefix(name, "Example") {
+				continue
+			}
+			s := single{name: name, short: short}
+			begin := time.Now()
+			_, failed := t.run(ctx, []string{"MUTANTS_REACHED=" + record}, 10*time.Minute, s.args()...)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			s.took = time.Since(begin)
+			if s.reaches, err = readNumbers(record); err != nil {
+				return err
+			}
+			if failed == nil { // it may need another test before it
+				t.tests = append(t.tests, s)
+			}
+		}
+	}
+	return nil
+}
+
+func readNumbers(path string) (map[int]bool, error) {
+	numbers := map[int]bool{}
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	for line := range strings.FieldsSeq(string(text)) {
+		n, err := strconv.Atoi(line)
+		if err != nil {
+			return nil, err
+		}
+		numbers[n] = true
+	}
+	return numbers, os.RemoveAll(path)
+}
+
+func (s *single) args() []string {
+	return []string{"-test.run", "^" + s.name + "$", "-test.short=" + strconv.FormatBool(s.short)}
+}
+
+// run runs the tests' program with bounded memory, as limited does.
+func (t *together) run(ctx context.Context, env []string, most time.Duration, args ...string) ([]byte, error) {
+	return runWith(ctx, t.dir, env, most, "sh",
+		append([]string{"-c", `ulimit -v 6291456; exec "$@"`, "limited", t.program}, args...)...)
+}
+
+// alone is how many tests run each in a process of its own, the fastest first; the others follow
+// in one.
+const alone = 8
+
+// kills reports whether a test fails because of a mutant. If not, that proves nothing: a test
+// may have reached the mutant by chance only when it counted.
+func (t *together) kills(ctx context.Context, m *Mutant, grace time.Duration) (Outcome, error) {
+	number, ok := t.numbers[m]
+	if !ok {
+		return Survived, nil
+	}
+	for _, short := range []bool{true, false} {
+		var tests []single
+		for _, s := range t.tests {
+			if s.short == short && s.reaches[number] {
+				tests = append(tests, s)
+			}
+		}
+		slices.SortFunc(tests, func(a, b single) int { return int(a.took - b.took) })
+		for i := 0; i < len(tests); {
+			group := tests[i : i+1]
+			if i >= alone || !short {
+				group = tests[i:]
+			}
+			i += len(group)
+			if outcome, err := t.try(ctx, number, group, grace); err != nil || outcome != Survived {
+				return outcome, err
+			}
+		}
+	}
+	return Survived, nil
+}
+
+func (t *together) try(ctx context.Context, number int, group []single, grace time.Duration) (Outcome, error) {
+	var names []string
+	took := time.Duration(0)
+	for _, s := range group {
+		names = append(names, s.name)
+		took += s.took
+	}
+	args := []string{"-test.run", "^(" + strings.Join(names, "|") + ")$", "-test.failfast",
+		"-test.short=" + strconv.FormatBool(group[0].short)}
+	for {
+		patience := 3*took + grace
+		_, err := t.run(ctx, []string{"MUTANT=" + strconv.Itoa(number)}, patience, args...)
+		switch {
+		case ctx.Err() != nil:
+			return "", context.Cause(ctx)
+		case err == nil:
+			return Survived, nil
+		case !errors.Is(err, errTooLong):
+			return Killed, nil
+		}
+		begin := time.Now()
+		if _, err := t.run(ctx, nil, 10*patience, args...); err != nil {
+			return Survived, ctx.Err() // nothing is known
+		}
+		now := time.Since(begin)
+		if !busy(now, took) {
+			return Hung, nil
+		}
+		took = now
+	}
+}
+
+// weave writes mutants into their files, each so that its number switches it on. What does not
+// compile in this way, and what has to be constant, is left out.
+func weave(ctx context.Context, root string, p pkg, mutants []*Mutant) (map[string][]byte, map[*Mutant]int, error) {
+	if len(mutants) == 0 {
+		return nil, nil, errors.New("there is nothing to mutate")
+	}
+	imports, err := exports(ctx, root, p.ImportPath)
+	if err != nil {
+		return nil, nil, err
+	}
+	fset := mutants[0].at.fset
+	var files []*ast.File
+	w := &weaver{info: &types.Info{Types: map[ast.Expr]types.TypeAndValue{}}}
+	sources := map[string]*source{}
+	for _, m := range mutants {
+		sources[m.path] = m.at
+	}
+	for _, name := range p.GoFiles {
+		path := filepath.Join(p.Dir, name)
+		if s := sources[path]; s != nil {
+			files = append(files, s.file)
+			continue
+		}
+		f, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, nil, err
+		}
+		files = append(files, f)
+	}
+	check := types.Config{Importer: imports}
+	if w.own, err = check.Check(p.ImportPath, fset, files, w.info); err != nil {
+		return nil, nil, err
+	}
+	numbers := map[*Mutant]int{}
+	for i, m := range mutants {
+		numbers[m] = i + 1
+	}
+	for {
+		texts := map[string][]byte{
+			filepath.Join(p.Dir, "switches_of_mutants.go"): []byte(strings.Replace(switches, "package switches",
+				"package "+w.own.Name(), 1)),
+		}
+		w.woven = map[*Mutant]int{}
+		for path, s := range sources {
+			w.source, w.mutants = s, map[ast.Node][]numbered{}
+			for m, number := range numbers {
+				if m.path == path {
+					w.mutants[m.node] = append(w.mutants[m.node], numbered{m, number})
+				}
+			}
+			for _, all := range w.mutants {
+				slices.SortFunc(all, func(a, b numbered) int { return a.number - b.number })
+			}
+			texts[path] = []byte(w.fileText())
+		}
+		bad, err := compiles(p, texts, imports)
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(bad) == 0 {
+			return texts, w.woven, nil
+		}
+		maps.DeleteFunc(numbers, func(_ *Mutant, number int) bool { return bad[number] })
+	}
+}
+
+// exports makes an importer of the packages that one needs, from the build cache.
+func exports(ctx context.Context, root, path string) (types.Importer, error) {
+	out, err := run(ctx, root, 10*time.Minute, "go", "list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}",
+		path, "cmp", "fmt", "os", "strconv", "sync") // the others are those of the switches
+	if err != nil {
+		return nil, fmt.Errorf("go list -export: %w\n%s", err, out)
+	}
+	where := map[string]string{}
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+		name, file, _ := strings.Cut(lines.Text(), "\t")
+		where[name] = file
+	}
+	return importer.ForCompiler(token.NewFileSet(), "gc", func(name string) (io.ReadCloser, error) {
+		if where[name] == "" {
+			return nil, fmt.Errorf("no export data of %s", name)
+		}
+		return os.Open(where[name])
+	}), nil
+}
+
+var switchNumber = regexp.MustCompile(`\bmutant[A-Z]?[A-Za-z]*\(([0-9]+)`)
+
+// compiles type-checks files, and returns the numbers of the mutants nearest to errors.
+func compiles(p pkg, texts map[string][]byte, imports types.Importer) (map[int]bool, error) {
+	fset := token.NewFileSet()
+	var files []*ast.File
+	names := slices.Sorted(maps.Keys(texts))
+	for _, name := range p.GoFiles {
+		if path := filepath.Join(p.Dir, name); texts[path] == nil {
+			names = append(names, path)
+		}
+	}
+	for _, path := range names {
+		var src any
+		if texts[path] != nil {
+			src = texts[path]
+		}
+		f, err := parser.ParseFile(fset, path, src, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	bad := map[int]bool{}
+	var strange error
+	check := types.Config{Importer: imports, Error: func(err error) {
+		var e types.Error
+		if !errors.As(err, &e) {
+			strange = err
+			return
+		}
+		at := fset.Position(e.Pos)
+		best, distance := 0, -1
+		for _, found := range switchNumber.FindAllSubmatchIndex(texts[at.Filename], -1) {
+			d := max(found[0]-at.Offset, at.Offset-found[0])
+			if distance < 0 || d < distance {
+				distance = d
+				best, _ = strconv.Atoi(string(texts[at.Filename][found[2]:found[3]]))
+			}
+		}
+		if best == 0 {
+			strange = err
+			return
+		}
+		bad[best] = true
+	}}
+	_, err := check.Check(p.ImportPath, fset, files, nil)
+	if len(bad) == 0 && err != nil {
+		return nil, errors.Join(err, strange)
+	}
+	return bad, nil
+}
+
+// weaver writes a file with its mutants.
+type weaver struct {
+	*source
+	info    *types.Info
+	own     *types.Package
+	mutants map[ast.Node][]numbered
+	woven   map[*Mutant]int
+	want    types.Type // of the constant expression around, if it has a type
+}
+
+type numbered struct {
+	*Mutant
+	number int
+}
+
+func (w *weaver) fileText() string {
+	var out strings.Builder
+	at := 0
+	for _, d := range w.file.Decls {
+		begin, end := w.offset(d.Pos()), w.offset(d.End())
+		out.Write(w.src[at:begin])
+		out.WriteString(w.node(d))
+		at = end
+	}
+	out.Write(w.src[at:])
+	return out.String()
+}
+
+// node is the text of a node with its mutants.
+func (w *weaver) node(n ast.Node) string {
+	switch x := n.(type) {
+	case *ast.GenDecl:
+		if x.Tok == token.CONST {
+			return w.text(n)
+		}
+	case *ast.ArrayType: // its length is constant
+		return w.text(n)
+	case *ast.FuncDecl:
+		if x.Body == nil {
+			return w.text(n)
+		}
+		return string(w.src[w.offset(x.Pos()):w.offset(x.Body.Pos())]) + w.node(x.Body)
+	}
+	was := w.want
+	switch n.(type) {
+	case *ast.BinaryExpr, *ast.ParenExpr, *ast.UnaryExpr, *ast.BasicLit:
+	default:
+		w.want = nil
+	}
+	if e, ok := n.(ast.Expr); ok {
+		if t := w.typed(e); t != nil {
+			w.want = t
+		}
+	}
+	defer func() { w.want = was }()
+	text, others := "", w.mutants[n]
+	for i, m := range others {
+		if text = w.operator(n, m); text != "" {
+			others = slices.Concat(others[:i], others[i+1:])
+			break
+		}
+	}
+	if text == "" {
+		text = w.children(n)
+	}
+	for _, m := range others {
+		if changed := w.around(n, m, text); changed != "" {
+			text = changed
+			w.woven[m.Mutant] = m.number
+		}
+	}
+	return text
+}
+
+// typed is the type of an expression, if it has one as it is.
+func (w *weaver) typed(e ast.Expr) types.Type {
+	b, ok := w.info.Types[e].Type.(*types.Basic)
+	if t := w.info.Types[e].Type; t != nil && (!ok || b.Info()&types.IsUntyped == 0) {
+		return t
+	}
+	return nil
+}
+
+func (w *weaver) children(n ast.Node) string {
+	var kids []ast.Node
+	ast.Inspect(n, func(c ast.Node) bool {
+		if c == n {
+			return true
+		}
+		if _, comment := c.(*ast.CommentGroup); c != nil && !comment {
+			kids = append(kids, c)
+		}
+		return false
+	})
+	slices.SortStableFunc(kids, func(a, b ast.Node) int { return int(a.Pos() - b.Pos()) })
+	var out strings.Builder
+	at := w.offset(n.Pos())
+	for _, k := range kids {
+		out.Write(w.src[at:w.offset(k.Pos())])
+		out.WriteString(w.node(k))
+		at = w.offset(k.End())
+	}
+	out.Write(w.src[at:w.offset(n.End())])
+	return out.String()
+}
+
+// operator is the text of an operation whose operator a mutant changes; empty if that is not
+// what the mutant does, or has to be constant.
+func (w *weaver) operator(n ast.Node, m numbered) string {
+	text := ""
+	switch x := n.(type) {
+	case *ast.UnaryExpr:
+		if m.Kind == "negif" {
+			text = fmt.Sprintf("(mutant(%d) == (%s))", m.number, w.node(x.X))
+		}
+	case *ast.BinaryExpr:
+		switch m.Kind {
+		case "logic":
+			text = fmt.Sprintf("(((%s) != mutant(%d) %s (%s) != mutant(%d)) != mutant(%d))", w.node(x.X), m.number, x.Op,
+				w.node(x.Y), m.number, m.number)
+		case "eq":
+			text = fmt.Sprintf("(mutant(%d) != ((%s) %s (%s)))", m.number, w.node(x.X), x.Op, w.node(x.Y))
+		case "bound":
+			text = fmt.Sprintf("mutant%s(%d, %s, %s)", operatorNames[x.Op], m.number, w.node(x.X), w.node(x.Y))
+		case "arith":
+			text = w.arithmetic(x, m)
+		}
+	}
+	if text != "" {
+		w.woven[m.Mutant] = m.number
+	}
+	return text
+}
+
+var operatorNames = map[token.Token]string{
+	token.LSS: "Less", token.LEQ: "AtMost", token.GTR: "Greater", token.GEQ: "AtLeast",
+	token.ADD: "Add", token.SUB: "Sub", token.MUL: "Mul", token.QUO: "Quo",
+	token.AND: "And", token.OR: "Or", token.SHL: "Shl", token.SHR: "Shr",
+}
+
+func (w *weaver) arithmetic(x *ast.BinaryExpr, m numbered) string {
+	shift := x.Op == token.SHL || x.Op == token.SHR
+	name := "mutant" + operatorNames[x.Op]
+	if w.info.Types[x].Value == nil && !shift {
+		return fmt.Sprintf("%s(%d, %s, %s)", name, m.number, w.node(x.X), w.node(x.Y))
+	}
+	if w.want == nil {
+		return ""
+	}
+	t := w.typeText(w.want)
+	if shift {
+		return fmt.Sprintf("%s(%s(%d, %s(%s), %s))", t, name, m.number, t, w.node(x.X), w.node(x.Y))
+	}
+	return fmt.Sprintf("%s(%s(%d, %s(%s), %s(%s)))", t, name, m.number, t, w.node(x.X), t, w.node(x.Y))
+}
+
+func (w *weaver) typeText(t types.Type) string {
+	return types.TypeString(t, func(p *types.Package) string {
+		if p == w.own {
+			return ""
+		}
+		return p.Name()
+	})
+}
+
+// around puts a mutant around a text; empty if that is not possible.
+func (w *weaver) around(n ast.Node, m numbered, text string) string {
+	switch m.Kind {
+	case "call", "assign", "defer", "branch":
+		return fmt.Sprintf("if !mutant(%d) { %s }", m.number, text)
+	case "guard", "errguard":
+		return fmt.Sprintf("(!mutant(%d) && (%s))", m.number, text)
+	case "case":
+		if _, whole := n.(*ast.CaseClause); !whole {
+			return fmt.Sprintf("!mutant(%d) && (%s)", m.number, text)
+		}
+	case "negif":
+		return fmt.Sprintf("(mutant(%d) != (%s))", m.number, text)
+	case "retnil":
+		return fmt.Sprintf("{ if mutant(%d) { %s }; %s }", m.number, m.To, text)
+	case "bool":
+		if m.From == "true" {
+			return fmt.Sprintf("(!mutant(%d))", m.number)
+		}
+		return fmt.Sprintf("mutant(%d)", m.number)
+	case "int":
+		if w.want != nil {
+			t := w.typeText(w.want)
+			return fmt.Sprintf("mutantPick(%d, %s(%s), %s(%s))", m.number, t, text, t, m.text)
+		}
+		return fmt.Sprintf("mutantPick(%d, %s, %s)", m.number, text, m.text)
+	}
+	return ""
+}
