@@ -208,7 +208,9 @@ func (b *Balancer) direct(id store.BucketID, run []partmap.Range, t *tail) *poli
 		}
 	}
 	s := &in.Ranges[0].Stats
-	s.Rows, s.AtMost, s.RecountedRows, s.Top = t.rows, t.rows, t.rows, t.top
+	// One that is too large is cut ahead like a full one: it can only be split when the counters are back.
+	rows := min(t.rows, b.o.Policy.MaxRows)
+	s.Rows, s.AtMost, s.RecountedRows, s.Top = rows, rows, rows, t.top
 	s.PutsPerS, s.AppendsPerS, s.GrowthRowsPerS, s.AppendShare = t.perS, t.perS, t.perS, 1
 	s.Puts, s.LastPut = t.rows, in.Now
 	return in
