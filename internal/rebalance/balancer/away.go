@@ -53,7 +53,8 @@ func (b *Balancer) answered(ctx context.Context, err error) {
 func (b *Balancer) remember(id store.BucketID, in *policy.Input) {
 	last, _ := b.tails.Get(id)
 	first, end := in.Ranges[0].Start, in.Ranges[len(in.Ranges)-1].End
-	kept := slices.DeleteFunc(last, func(t tail) bool { return store.Within(t.start, store.Bounds{Start: first, End: end}) })
+	span := store.Bounds{Start: first, End: end}
+	kept := slices.DeleteFunc(last, func(t tail) bool { return store.Within(t.start, span) })
 	for i := range in.Ranges {
 		s := &in.Ranges[i].Stats
 		if s.Known && len(s.Top) > 0 && s.AppendShare >= in.Policy.AppendShare && s.AppendsPerS >= in.Policy.AppendsPerS {

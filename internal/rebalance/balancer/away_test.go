@@ -114,7 +114,9 @@ func TestAWriterThatNobodyCountsIsFound(t *testing.T) {
 		p := store.Partition{Bucket: f.id(), ID: f.ranges()[0].Partition}
 		rows := make([]store.Row, 0, 3*maxRows)
 		for i := range 3 * maxRows {
-			rows = append(rows, store.Row{Key: number(1000 + i), Value: store.EntryCell([]byte("v")), Timestamp: store.Timestamp(time.Now().UnixMicro())})
+			rows = append(rows, store.Row{
+				Key: number(1000 + i), Value: store.EntryCell([]byte("v")), Timestamp: store.Timestamp(time.Now().UnixMicro()),
+			})
 		}
 		for part := range slices.Chunk(rows, 500) {
 			require.NoError(f, f.s.Store.Put(f.Context(), p, part...))

@@ -161,7 +161,8 @@ func TestRowsThatARollCopiesAreCounted(t *testing.T) {
 
 // What a fault does is seen in what comes of it.
 func TestFaults(t *testing.T) {
-	appends, random := "tenants: [{loads: [{keys: append, per_s: 10, to: 20m}]}]", "tenants: [{loads: [{per_s: 10, to: 20m}]}]"
+	appends := "tenants: [{loads: [{keys: append, per_s: 10, to: 20m}]}]"
+	random := "tenants: [{loads: [{per_s: 10, to: 20m}]}]"
 	for _, c := range []struct {
 		what FaultKind
 		load string
@@ -172,7 +173,8 @@ func TestFaults(t *testing.T) {
 	} {
 		well := play(t, "days: 0.02", c.load).Total
 		r := play(t, "days: 0.02", c.load, fmt.Sprintf("faults: [{what: %s, from: 5m, to: 15m}]", c.what)).Total
-		require.Equal(t, c.seen, r.LongestOver > well.LongestOver, "%s: %v, without it %v", c.what, r.LongestOver, well.LongestOver)
+		require.Equal(t, c.seen, r.LongestOver > well.LongestOver, "%s: %v, without it %v", c.what, r.LongestOver,
+			well.LongestOver)
 		require.Equal(t, r.New, r.Rows)
 	}
 	slow := play(t, "days: 0.02", "tenants: [{name: quiet, count: 100, start: {ranges: 1}}, {loads: [{per_s: 5}]}]",
