@@ -150,7 +150,8 @@ func TestFormsAreReadToTheByte(t *testing.T) {
 		for _, other := range []byte{0, newest + 1} {
 			err := f.read(append([]byte{other}, f.data[1:]...))
 			require.ErrorIs(t, err, store.InvalidArgument, name)
-			require.ErrorContains(t, err, fmt.Sprintf("this program knows up to %d: it was written by a newer one", newest), name)
+			require.ErrorContains(t, err,
+				fmt.Sprintf("this program knows up to %d: it was written by a newer one", newest), name)
 		}
 	}
 }

@@ -218,7 +218,8 @@ func TestBatchesOfGroups(t *testing.T) {
 	seed := rand.New(rand.NewPCG(1, 2))
 	for range 50 {
 		for range seed.IntN(4) {
-			r.Put(store.Partition{Bucket: store.BucketID{byte(seed.IntN(4))}, ID: store.PartitionID(uuid.New())}, []byte("k"), 1, 1)
+			p := store.Partition{Bucket: store.BucketID{byte(seed.IntN(4))}, ID: store.PartitionID(uuid.New())}
+			r.Put(p, []byte("k"), 1, 1)
 		}
 		require.NoError(t, r.Flush(t.Context()))
 	}

@@ -21,14 +21,18 @@ import (
 // rows is a partition of so many rows.
 type rows int
 
-func (n rows) Slice(_ context.Context, _ store.Partition, b store.Bounds, o store.SliceOptions) (page store.Page, err error) {
+func (n rows) Slice(
+	_ context.Context, _ store.Partition, b store.Bounds, o store.SliceOptions,
+) (page store.Page, err error) {
 	at := 0
 	if len(b.Start) > 0 {
 		at, _ = strconv.Atoi(strings.TrimPrefix(string(b.Start), "photos/2024/"))
 		at++
 	}
 	for ; at < int(n) && len(page.Rows) < o.Limit; at++ {
-		page.Rows = append(page.Rows, store.Row{Key: fmt.Appendf(nil, "photos/2024/%08d", at), Value: store.EntryCell(make([]byte, 100))})
+		page.Rows = append(page.Rows, store.Row{
+			Key: fmt.Appendf(nil, "photos/2024/%08d", at), Value: store.EntryCell(make([]byte, 100)),
+		})
 	}
 	page.More = at < int(n)
 	return page, nil

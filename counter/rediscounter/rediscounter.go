@@ -261,7 +261,9 @@ func (b *Backend) Stats(ctx context.Context, partitions []store.Partition) ([]co
 	return all, nil
 }
 
-func (b *Backend) stats(ctx context.Context, g *group, partitions []store.Partition, now time.Time) ([]counter.Stats, error) {
+func (b *Backend) stats(
+	ctx context.Context, g *group, partitions []store.Partition, now time.Time,
+) ([]counter.Stats, error) {
 	keys := make([]string, len(partitions))
 	for i, p := range partitions {
 		keys[i] = g.summary(p.ID)

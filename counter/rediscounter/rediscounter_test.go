@@ -207,7 +207,7 @@ func TestDamage(t *testing.T) {
 	all, err := b.Stats(ctx, []store.Partition{q})
 	require.NoError(t, err)
 	require.True(t, all[0].Known)
-	require.NoError(t, b.c.XAdd(ctx, &redis.XAddArgs{Stream: b.groups[0].stream(), Values: []any{field, "\x09newer"}}).Err())
+	require.NoError(t, b.c.XAdd(ctx, &redis.XAddArgs{Stream: g.stream(), Values: []any{field, "\x09newer"}}).Err())
 	_, err = b.Stats(ctx, []store.Partition{p})
 	require.ErrorIs(t, err, store.InvalidArgument)
 	require.Equal(t, int64(1), b.c.XLen(ctx, b.groups[0].stream()).Val())

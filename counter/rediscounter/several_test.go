@@ -121,12 +121,14 @@ func TestSentinelFailsOver(t *testing.T) {
 
 func TestURLs(t *testing.T) {
 	for text, want := range map[string]Options{
-		"redis://h:6379/3":                              {Addr: "h:6379", DB: 3},
-		"redis://u:p%2Cw@h:1?prefix=x":                  {Addr: "h:1", Username: "u", Password: "p,w", Prefix: "x"},
-		"redis://h:6379,i:6380?cluster=true":            {Addr: "h:6379,i:6380", Cluster: true},
-		"redis://u:pw@h,i:6380/0?cluster=true&prefix=x": {Addr: "h:6379,i:6380", Cluster: true, Username: "u", Password: "pw", Prefix: "x"},
-		"redis://:pw@a:26379,b:26379/2?sentinel=main":   {Addr: "a:26379,b:26379", Sentinel: "main", Password: "pw", DB: 2},
-		"redis://a:26379?sentinel=main":                 {Addr: "a:26379", Sentinel: "main"},
+		"redis://h:6379/3":                   {Addr: "h:6379", DB: 3},
+		"redis://u:p%2Cw@h:1?prefix=x":       {Addr: "h:1", Username: "u", Password: "p,w", Prefix: "x"},
+		"redis://h:6379,i:6380?cluster=true": {Addr: "h:6379,i:6380", Cluster: true},
+		"redis://u:pw@h,i:6380/0?cluster=true&prefix=x": {
+			Addr: "h:6379,i:6380", Cluster: true, Username: "u", Password: "pw", Prefix: "x",
+		},
+		"redis://:pw@a:26379,b:26379/2?sentinel=main": {Addr: "a:26379,b:26379", Sentinel: "main", Password: "pw", DB: 2},
+		"redis://a:26379?sentinel=main":               {Addr: "a:26379", Sentinel: "main"},
 	} {
 		got, err := ParseURL(text)
 		require.NoError(t, err, text)

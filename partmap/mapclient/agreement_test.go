@@ -247,7 +247,7 @@ func TestCountingIsAgreedOn(t *testing.T) {
 	require.NoError(t, err)
 	_, err = mapclient.AgreeOnCounting(t.Context(), s, elsewhere, true)
 	require.ErrorContains(t, err, "agree on how sizes are counted: ")
-	require.ErrorContains(t, err, "sizes of partitions are counted in Redis in this store, and would be not counted by this process")
+	require.ErrorContains(t, err, "are counted in Redis in this store, and would be not counted by this process")
 	set(s, &s.read, func(context.Context, store.Record, error) (store.Record, error) {
 		return store.Record{}, store.Errorf(store.Timeout, "gone")
 	})

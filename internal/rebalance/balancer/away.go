@@ -53,7 +53,8 @@ func (b *Balancer) answered(ctx context.Context, err error) {
 func (b *Balancer) remember(id store.BucketID, in *policy.Input) {
 	last, _ := b.tails.Get(id)
 	first, end := in.Ranges[0].Start, in.Ranges[len(in.Ranges)-1].End
-	kept := slices.DeleteFunc(slices.Clone(last), func(t tail) bool { return store.Within(t.start, store.Bounds{Start: first, End: end}) })
+	span := store.Bounds{Start: first, End: end}
+	kept := slices.DeleteFunc(slices.Clone(last), func(t tail) bool { return store.Within(t.start, span) })
 	for i := range in.Ranges {
 		s := &in.Ranges[i].Stats
 		if s.Known && len(s.Top) > 0 && s.AppendShare >= in.Policy.AppendShare && s.AppendsPerS >= in.Policy.AppendsPerS {
@@ -214,7 +215,9 @@ func (b *Balancer) direct(id store.BucketID, run []partmap.Range, t *tail) *poli
 		}
 	}
 	s := &in.Ranges[0].Stats
-	s.Rows, s.AtMost, s.RecountedRows, s.Top = t.rows, t.rows, t.rows, t.top
+	// One that is too large is cut ahead like a full one: it can only be split when the counters are back.
+	rows := min(t.rows, b.o.Policy.MaxRows)
+	s.Rows, s.AtMost, s.RecountedRows, s.Top = rows, rows, rows, t.top
 	s.PutsPerS, s.AppendsPerS, s.GrowthRowsPerS, s.AppendShare = t.perS, t.perS, t.perS, 1
 	s.Puts, s.LastPut = t.rows, in.Now
 	return in

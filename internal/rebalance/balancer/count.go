@@ -209,8 +209,8 @@ type ageing struct {
 	short   bool
 }
 
-// soonConfirmed is the least age of a recount that is repeated, and allowance the longest time of which what may be read
-// is saved up.
+// soonConfirmed is the least age of a recount that is repeated, and allowance the longest time of which what may be
+// read is saved up.
 const (
 	soonConfirmed = time.Hour
 	allowance     = fullEvery

@@ -131,9 +131,10 @@ func (s *Server) ask(commands string) (string, error) {
 }
 
 func (s *Server) start() error {
-	cmd := exec.Command("redis-server", append([]string{"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
-		"--save", "", "--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction",
-		"--protected-mode", "no"}, s.args...)...)
+	cmd := exec.Command("redis-server", append([]string{
+		"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction",
+		"--protected-mode", "no",
+	}, s.args...)...)
 	if len(s.args) == 1 { // all of them are in a file
 		cmd = exec.Command("redis-server", s.args[0], "--sentinel")
 	}

@@ -75,7 +75,8 @@ func (c *Cluster) await() {
 	for _, s := range c.Nodes {
 		s.t.Helper()
 		s.until("cluster info", func(info string) bool {
-			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", len(c.Nodes)))
+			return strings.Contains(info, "cluster_state:ok") &&
+				strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", len(c.Nodes)))
 		})
 	}
 }
