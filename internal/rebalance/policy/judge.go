@@ -163,7 +163,7 @@ func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, c
 			most = j.GrowBy * float64(s.Rows)
 		}
 		if lasted := float64(s.Rows) / g; j.GrowBy > 0 && g*lead.Seconds() > float64(j.MaxRows) &&
-			j.rows > rush*j.MaxRows && lasted > seen*lead.Seconds() {
+			j.rows > j.MaxRows && lasted > seen*lead.Seconds() {
 			// Moves could not keep up with this growth later: the range is cut now, while it is small.
 			most = max(most, j.RushBy*float64(s.Rows))
 		}
@@ -193,8 +193,6 @@ const (
 	// believed is how long a load is expected to go on, as a share of the time that it has lasted; less would come too
 	// late, more cuts what ends before.
 	believed = 0.5
-	// rush is how many times the maximum a bucket has when a rush is believed to go on for RushBy times as long.
-	rush = 2
 	// seen is the share of the time which moves take that a rush must have lasted to be believed.
 	seen = 1. / 3
 	// together is how many full ranges of a bucket have to be moved at the same time: those that grow alike.
