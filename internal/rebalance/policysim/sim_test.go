@@ -161,7 +161,7 @@ func TestRowsThatARollCopiesAreCounted(t *testing.T) {
 
 // What a fault does is seen in what comes of it.
 func TestFaults(t *testing.T) {
-	load := "tenants: [{loads: [{keys: append, per_s: 10, to: 20m}]}]"
+	load := "tenants: [{loads: [{per_s: 10, to: 20m}]}]" // appends are rolled without counters
 	well := play(t, "days: 0.02", load).Total
 	for what, by := range map[FaultKind]string{CountersAway: "", MovesAway: ""} {
 		r := play(t, "days: 0.02", load, fmt.Sprintf("faults: [{what: %s, from: 5m, to: 15m %s}]", what, by)).Total
