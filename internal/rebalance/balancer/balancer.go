@@ -214,9 +214,9 @@ func New(s Store, m Maps, mover Mover, counts counter.Backend, o Options) *Balan
 		counted:   newLRU[store.PartitionID, *counter.Count](countsKept),
 		explained: newLRU[store.BucketID, []Explained](explainedKept),
 		seen:      newLRU[store.BucketID, sighting](bucketsKept),
-		small:  newLRU[store.PartitionID, few](smallKept),
-		tails:  newLRU[store.BucketID, []tail](tailBuckets),
-		agenda: newAgenda(), places: places{of: map[store.PartitionID]string{}},
+		small:     newLRU[store.PartitionID, few](smallKept),
+		tails:     newLRU[store.BucketID, []tail](tailBuckets),
+		agenda:    newAgenda(), places: places{of: map[store.PartitionID]string{}},
 		jobs: map[string]*job{}, why: map[store.PartitionID]Reason{},
 	}
 	b.queue.init()

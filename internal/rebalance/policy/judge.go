@@ -356,8 +356,8 @@ func (j *judge) roll(i int, rate float64, dir int) {
 // passing is within how many times Lead a stream has reached a range that was cut ahead of it.
 const passing = 4
 
-// again is the share of the maximum by which a range must grow before it is looked once more for where it does.
-const again = 20
+// again is the part of the maximum, 1 / again, by which a range must grow before it is looked once more for where it does.
+const again = 200
 
 // filling decides about a range that grows at one place, and will be full before the next decision but one takes effect,
 // if counters do not see appends to it: it is counted, which shows where it grows, and then rolled, or cut beside that

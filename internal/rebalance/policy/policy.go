@@ -92,7 +92,7 @@ func Default(maxRows int64) Policy {
 		MaxRows: maxRows, MinRows: maxRows / 4, TargetRows: max(1, maxRows/10*6+maxRows%10*6/10),
 		MaxDead:   50_000,
 		LoadShare: 0.5, LoadPerS: 2000,
-		Horizon: 3 * time.Minute, GrowBy: 2, RushBy: 10, EarlyRows: max(2, maxRows/5), Spread: 0.75,
+		Horizon: 3 * time.Minute, GrowBy: 2, RushBy: 5, EarlyRows: max(2, maxRows/5), Spread: 0.75,
 		AppendShare: 0.7, AppendsPerS: 0.001, Lead: 40 * time.Second,
 		Cool: 30 * time.Minute, Fresh: 2 * time.Minute,
 		Recount: time.Minute, MaxRecount: time.Hour,

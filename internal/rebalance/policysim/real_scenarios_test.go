@@ -17,7 +17,7 @@ import (
 const variable = "EVENKEEL_SCENARIOS"
 
 // short are scenarios that take a second or two over the real parts, and reach their targets.
-var short = []string{"burst-150-1s", "burst-300-60s", "burst-600-60s", "descending-2"}
+var short = []string{"burst-150-1s", "burst-300-1s", "burst-600-10s", "burst-600-60s"}
 
 // missed are scenarios that miss a target over the real parts.
 var missed = []string{
@@ -25,7 +25,7 @@ var missed = []string{
 	"below-700", "below-850", "below-900", "burst-1500-10s", "burst-1500-1s", "burst-300-10s", "burst-300-1s",
 	"burst-3000-10s", "burst-3000-1s", "burst-3000-60s", "burst-600-10s", "burst-600-1s", "burst-900-10s",
 	"burst-900-1s", "burst-900-60s", "counters-away", "daily-name", "data-centre-away", "date-hash",
-	"descending-20", "descending-60", "hot-range", "mixed",
+	"descending-2", "descending-20", "descending-60", "hot-range", "mixed",
 }
 
 // Over the real parts, in virtual time, each scenario reaches its targets, the worst of its seeds counted; and the
