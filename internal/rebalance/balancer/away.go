@@ -145,7 +145,7 @@ func (b *Balancer) follow(ctx context.Context, root *partmap.Root, t *tail) (run
 		rg.Start, rg.End = bytes.Clone(rg.Start), bytes.Clone(rg.End)
 		gained += rows
 		switch {
-		case len(run) == 0 && bytes.Compare(rg.Start, t.start) == 0:
+		case len(run) == 0 && bytes.Equal(rg.Start, t.start):
 			t.rows += rows
 		case len(run) == 0 || rows > 0:
 			// It was cut meanwhile, or the appends have gone on.
