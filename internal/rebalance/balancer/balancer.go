@@ -140,8 +140,8 @@ type Balancer struct {
 	queue  queue
 	agenda *agenda
 	places places
-	// trail remembers where partitions grow. That of a partition is used by one look at a time.
-	trail *trail
+	// small remembers since when partitions are small.
+	small *lru.Cache[store.PartitionID, time.Time]
 	// tails are ranges that are appended to. ageing says which sizes are to be confirmed; it is used while deciding is
 	// held.
 	tails  *lru.Cache[store.BucketID, []tail]
@@ -193,8 +193,8 @@ const (
 	bucketsKept = 100_000
 	// explainedKept bounds the buckets whose decisions can be explained, by inputs of some 400 bytes per range.
 	explainedKept = 64
-	// trails is the number of partitions whose growth is remembered, in some tens of KB each.
-	trails = 4096
+	// smallKept is of how many small partitions it is remembered since when, in some 150 bytes each.
+	smallKept = 1 << 17
 	// soonest is the least pause between two looks.
 	soonest = time.Second
 	// fullEvery is the pause between two looks at everything.
@@ -213,9 +213,10 @@ func New(s Store, m Maps, mover Mover, counts counter.Backend, o Options) *Balan
 		store: s, maps: m, mover: mover, counts: counts, o: o.withDefaults(),
 		counted:   newLRU[store.PartitionID, *counter.Count](countsKept),
 		explained: newLRU[store.BucketID, []Explained](explainedKept),
-		seen:      newLRU[store.BucketID, sighting](bucketsKept), trail: newTrail(trails),
-		tails:  newLRU[store.BucketID, []tail](tailBuckets),
-		agenda: newAgenda(), places: places{of: map[store.PartitionID]string{}},
+		seen:      newLRU[store.BucketID, sighting](bucketsKept),
+		tails:     newLRU[store.BucketID, []tail](tailBuckets),
+		small:     newLRU[store.PartitionID, time.Time](smallKept),
+		agenda:    newAgenda(), places: places{of: map[store.PartitionID]string{}},
 		jobs: map[string]*job{}, why: map[store.PartitionID]Reason{},
 	}
 	b.queue.init()

@@ -19,10 +19,6 @@ const (
 	reasonsKept = 100
 	// smallAtOnce bounds the nearly empty partitions that one look counts.
 	smallAtOnce = 512
-	// quantaAtOnce bounds how often one look asks for where rows lie.
-	quantaAtOnce = 256
-	// nearlyFull is the share of the maximum from which it is noted where rows lie.
-	nearlyFull = 0.7
 )
 
 // outcome is what is found in one visit.
@@ -35,7 +31,6 @@ type outcome struct {
 	sizes   Sizes
 	rate    float64 // rows per second that moves need to keep up
 	traffic float64 // reads and writes per second, of the ranges so far
-	quanta  int     // requests
 	refused int     // ranges that have to wait in line
 	moving  map[store.PartitionID]bool
 }
@@ -123,7 +118,7 @@ func (b *Balancer) judge(
 	for i := range decisions {
 		if d := &decisions[i]; d.Kind == policy.Need {
 			b.deciding.Unlock()
-			newest, err := b.newest(ctx, id, run[d.Oldest:d.Appended+1])
+			newest, err := b.newest(ctx, id, run[d.Oldest:d.Appended+1], d.Down)
 			b.deciding.Lock()
 			if err != nil {
 				return nil, err
@@ -160,20 +155,7 @@ func (b *Balancer) prepared(ctx context.Context, o *outcome, w *window) (*policy
 	}
 	for i := range run {
 		r := &in.Ranges[i]
-		s := &r.Stats
 		r.Moves = r.Moves || o.moving[run[i].Partition]
-		// A range is cut where it grows when it is full: it is enough to know how it came to be that.
-		if soon := float64(s.Rows) + 2*s.PutsPerS*b.o.Every.Seconds(); s.Known && !b.o.Exact && w.core[i] &&
-			soon >= nearlyFull*float64(b.o.Policy.MaxRows) && o.quanta < quantaAtOnce {
-			b.trail.note(run[i].Partition, s.Rows, func() []counter.Quantum {
-				o.quanta++
-				q, _ := b.counts.Quanta(ctx, store.Partition{Bucket: id, ID: run[i].WriteTo()}) // a hint: it may fail
-				return q
-			})
-		}
-		if r.Quanta != nil {
-			r.Earlier = b.trail.earlier(run[i].Partition, s.Rows)
-		}
 	}
 	return in, nil
 }
@@ -216,6 +198,7 @@ func (b *Balancer) input(run []partmap.Range, stats []counter.Stats) *policy.Inp
 		*r = policy.Range{
 			Start: rg.Start, End: rg.End, Stats: s, Moves: moves(rg) || left[rg.Partition],
 			Created: time.Unix(rg.Created, 0), PinUntil: time.Unix(rg.PinUntil, 0),
+			Small: b.smallSince(rg.Partition, &s, in.Now),
 		}
 		if in.Now.Sub(s.Recounted) > b.o.Policy.Fresh || !s.Known {
 			continue // nothing is cut by it
@@ -348,14 +331,17 @@ func (b *Balancer) hurry(id store.BucketID, in *policy.Input, w *window) {
 	}
 }
 
-// newest reads the highest keys of neighbouring ranges, from the top, until there are enough.
-func (b *Balancer) newest(ctx context.Context, id store.BucketID, run []partmap.Range) (*policy.Newest, error) {
+// newest reads the highest keys of neighbouring ranges, from the top, until there are enough; or, where keys descend,
+// the lowest ones of the last range.
+func (b *Balancer) newest(
+	ctx context.Context, id store.BucketID, run []partmap.Range, down bool,
+) (*policy.Newest, error) {
 	n := &policy.Newest{}
 	for k := len(run) - 1; k >= 0 && len(n.Keys) < policy.EnoughKeys; k-- {
 		rg := &run[k]
 		page, err := b.store.Slice(ctx, store.Partition{Bucket: id, ID: rg.Partition},
 			store.Bounds{Start: rg.Start, End: rg.End},
-			store.SliceOptions{Limit: policy.NewestKeys - len(n.Keys), Reverse: true, Timestamps: true})
+			store.SliceOptions{Limit: policy.NewestKeys - len(n.Keys), Reverse: !down, Timestamps: true})
 		if err != nil {
 			return nil, err
 		}
@@ -363,7 +349,9 @@ func (b *Balancer) newest(ctx context.Context, id store.BucketID, run []partmap.
 			n.Keys, n.Written = append(n.Keys, page.Rows[i].Key), append(n.Written, int64(page.Rows[i].Timestamp))
 		}
 	}
-	slices.Reverse(n.Keys)
-	slices.Reverse(n.Written)
+	if !down {
+		slices.Reverse(n.Keys)
+		slices.Reverse(n.Written)
+	}
 	return n, nil
 }

@@ -15,6 +15,9 @@ func again(in *policy.Input, d *policy.Decision) (at time.Time, yes bool) {
 	if d.Kind != policy.None {
 		return at, true
 	}
+	if !d.Until.IsZero() {
+		return d.Until, true
+	}
 	p := &in.Policy
 	near := in.Ranges[max(0, d.From-1):min(len(in.Ranges), d.To+1)]
 	// soonest is the first of some times that is still to come.
