@@ -6,14 +6,18 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 )
 
-// fading is how long a stream of appends is taken to go on after its last one.
-const fading = 10 * time.Minute
+// fading is the pause between two looks at what is left alone because of a stream, which is taken to go on for some
+// minutes after its last row.
+const fading = 2 * time.Minute
 
 // again returns when the ranges of a decision have to be looked at again even if nothing is written to them: the zero
 // time is the next interval. False: only when all are.
 func again(in *policy.Input, d *policy.Decision) (at time.Time, yes bool) {
 	if d.Kind != policy.None {
 		return at, true
+	}
+	if !d.Until.IsZero() {
+		return d.Until, true
 	}
 	p := &in.Policy
 	near := in.Ranges[max(0, d.From-1):min(len(in.Ranges), d.To+1)]

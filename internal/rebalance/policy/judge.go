@@ -644,8 +644,10 @@ func (j *judge) merge(i int) {
 	case dead:
 		j.set(v)
 	case to-from > 1:
-		j.set(j.none(i, Cooling, "%d rows, fewer than min_rows (%d): to copy %d rows for a merge is worth it in %v",
-			j.Ranges[i].Stats.Rows, j.MinRows, rows, due.Round(time.Second)))
+		v := j.none(i, Cooling, "%d rows, fewer than min_rows (%d): to copy %d rows for a merge is worth it in %v",
+			j.Ranges[i].Stats.Rows, j.MinRows, rows, due.Round(time.Second))
+		v.Until = j.Now.Add(due)
+		j.set(v)
 	case len(j.Ranges) > 1: // else it is a small bucket
 		j.set(j.none(i, why, "%d rows, fewer than min_rows (%d), but %s", rows, j.MinRows, text))
 	}

@@ -207,6 +207,8 @@ type Decision struct {
 	// Gap says how far the planned Copies are above the fewest possible: 0.01 is one percent. nil: no planner cut.
 	Gap *float64 `json:",omitempty"`
 
+	// Until is when the reason of a None is over if nothing changes; zero: that is not known.
+	Until time.Time `json:",omitzero"`
 	// Streams are the places beside which a Split cuts.
 	Streams []Stream `json:",omitempty"`
 	// Parts is into how many ranges a Split should cut, Grown how many rows there will be at the horizon, at least
