@@ -107,17 +107,22 @@ func TestPlanners(t *testing.T) {
 	}
 }
 
+// requireReplay demands that a stored input gives the same decisions.
+func requireReplay(t *testing.T, in *policy.Input, ds []policy.Decision) {
+	stored, err := json.Marshal(in)
+	require.NoError(t, err)
+	var read policy.Input
+	require.NoError(t, json.Unmarshal(stored, &read))
+	require.Equal(t, ds, policy.Decide(read))
+}
+
 // Every input of a run, stored and read back, gives the same decisions.
 func TestInputsOfARunCanBeReplayed(t *testing.T) {
 	s := read(t, "days: 0.1", "tenants: [{kind: random, per_minute: 50}, {kind: append, per_minute: 50}, "+
 		"{kind: reversed, per_minute: 50}, {kind: random, per_minute: 30, to: 0.05, delete_at: [0.06], delete_keep: 0.05}]")
 	kinds := map[policy.Kind]int{}
 	_, err := run(t.Context(), s, func(_ store.BucketID, in *policy.Input, ds []policy.Decision) {
-		stored, err := json.Marshal(in)
-		require.NoError(t, err)
-		var read policy.Input
-		require.NoError(t, json.Unmarshal(stored, &read))
-		require.Equal(t, ds, policy.Decide(read))
+		requireReplay(t, in, ds)
 		for _, d := range ds {
 			kinds[d.Kind]++
 		}
