@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -202,4 +203,48 @@ func BenchmarkRecord(b *testing.B) {
 			}
 		})
 	})
+}
+
+// grouped takes batches of two groups of buckets.
+type grouped struct{ keeping }
+
+func (*grouped) Group(id store.BucketID) int { return int(id[0]) % 2 }
+
+// The batches of each group are numbered by themselves, and name the partitions of the one before.
+func TestBatchesOfGroups(t *testing.T) {
+	var g grouped
+	now := time.Unix(1e9, 0)
+	r := NewRecorder(&g, RecorderOptions{Every: -1, Now: func() time.Time { return now }})
+	seed := rand.New(rand.NewPCG(1, 2))
+	for range 50 {
+		for range seed.IntN(4) {
+			r.Put(store.Partition{Bucket: store.BucketID{byte(seed.IntN(4))}, ID: store.PartitionID(uuid.New())}, []byte("k"), 1, 1)
+		}
+		require.NoError(t, r.Flush(t.Context()))
+	}
+	check := func(batches []*Batch) {
+		t.Helper()
+		seqs, had := [2]uint64{}, [2][]store.PartitionID{}
+		for _, b := range batches {
+			group := g.Group(b.Deltas[0].Partition.Bucket)
+			require.Equal(t, seqs[group]+1, b.Seq)
+			require.Equal(t, had[group], b.Before)
+			seqs[group], had[group] = b.Seq, nil
+			for i := range b.Deltas {
+				require.Equal(t, group, g.Group(b.Deltas[i].Partition.Bucket))
+				had[group] = append(had[group], b.Deltas[i].Partition.ID)
+			}
+		}
+		require.Positive(t, seqs[0])
+		require.Positive(t, seqs[1])
+	}
+	check(g.batches)
+	now = now.Add(2 * time.Hour) // a new name, which has sent nothing
+	old := len(g.batches)
+	for i := range 4 {
+		r.Read(store.Partition{Bucket: store.BucketID{byte(i)}, ID: store.PartitionID{byte(i)}})
+	}
+	require.NoError(t, r.Flush(t.Context()))
+	require.NotEqual(t, g.batches[0].Client, g.batches[old].Client)
+	check(g.batches[old:])
 }

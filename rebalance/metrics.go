@@ -44,6 +44,8 @@ var (
 		"Rows that the last plan moves beyond the fewest possible, as a share of these; for evenness and growth.")
 	failingDesc = desc("balance_failing",
 		"1 if the last check of sizes failed, else 0: the counters or the store do not answer.")
+	lateDesc = desc("balance_late_seconds",
+		"For how long the bucket that waits longest has been due to be looked at; more than the interval: they do not keep up.")
 	movesDesc    = desc("moves", "Moves of the jobs that are remembered, by state.", "state")
 	bucketsDesc  = desc("moves_buckets", "Buckets with something to do, by state.", "state")
 	failuresDesc = desc("moves_failures", "Steps of moves that failed and are retried.")
@@ -94,6 +96,7 @@ func (m Metrics) Collect(to chan<- prometheus.Metric) {
 		send(plansDesc, sum, float64(s.Plans))
 		send(gapDesc, now, s.Gap)
 		send(failingDesc, now, yes(s.Round.Err != nil))
+		send(lateDesc, now, s.Late.Seconds())
 		send(unknownDesc, now, float64(s.Sizes.Unknown))
 		send(oldDesc, now, float64(s.Sizes.Old))
 		to <- histogram(&s.Sizes, m.Rebalancer.balancer.Limits().MaxRows)

@@ -129,6 +129,9 @@ func printStatus(out io.Writer, s *adminapi.Status, now time.Time) error {
 		}
 		w.printf("Looked at the sizes of %s %s: %d buckets, %d ranges\n", what, ago(now, b.Began), b.Buckets, b.Ranges)
 		w.printf("  so far %s recounts of %s rows (%d wait)%s%s\n", commas(b.Counted), commas(b.Rows), b.Waiting, tally("; decided ", b.Decided), tally("; rows moved by ", b.Moved))
+		if b.Late != "" {
+			w.printf("  late: a bucket has waited for %s to be looked at\n", b.Late)
+		}
 		if !b.CountersAwaySince.IsZero() {
 			w.printf("  counters away since %s\n", b.CountersAwaySince.Format(time.RFC3339))
 		}

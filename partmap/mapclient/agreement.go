@@ -47,7 +47,7 @@ const (
 // String is the way, for people.
 func (c Counting) String() string {
 	switch c {
-	case NotCounted:
+	case NotCounted, Elsewhere:
 		return "not counted"
 	case ByLooks:
 		return "counted by looks at all rows"
@@ -73,8 +73,11 @@ func AgreeOnCounting(ctx context.Context, s store.Registers, mine Counting, chan
 		return there, nil
 	case mine == Elsewhere && there == 0:
 		mine = ByLooks
-	case mine == Elsewhere:
-		mine, change = NotCounted, false // which is refused
+	case there != 0 && mine != there && (mine == Elsewhere || !change):
+		return 0, store.Wrap(doing, store.Errorf(
+			store.InvalidArgument, "sizes of partitions are %v in this store, and would be %v by this process: "+
+				"use the same; or, to change it for all, end all other processes first", there, mine,
+		))
 	}
 	agreed, err := countingTerm.agree(ctx, s, mine, change)
 	return agreed, store.Wrap(doing, err)

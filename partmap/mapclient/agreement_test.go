@@ -228,7 +228,7 @@ func TestCountingIsAgreedOn(t *testing.T) {
 		agreed, err := mapclient.AgreeOnCounting(ctx, s, c.then, false)
 		if c.agreed == 0 {
 			require.ErrorIs(t, err, store.InvalidArgument, "%v, then %v", c.first, c.then)
-			require.ErrorContains(t, err, "use the same; or, to change it for all, end all of them first")
+			require.ErrorContains(t, err, "use the same; or, to change it for all, end all other processes first")
 		} else {
 			require.NoError(t, err, "%v, then %v", c.first, c.then)
 		}
@@ -247,7 +247,7 @@ func TestCountingIsAgreedOn(t *testing.T) {
 	require.NoError(t, err)
 	_, err = mapclient.AgreeOnCounting(t.Context(), s, elsewhere, true)
 	require.ErrorContains(t, err, "agree on how sizes are counted: ")
-	require.ErrorContains(t, err, "sizes of partitions counted in Redis, this one has not counted")
+	require.ErrorContains(t, err, "sizes of partitions are counted in Redis in this store, and would be not counted by this process")
 	set(s, &s.read, func(context.Context, store.Record, error) (store.Record, error) {
 		return store.Record{}, store.Errorf(store.Timeout, "gone")
 	})

@@ -74,6 +74,9 @@ func (h *handler) round(s *balancer.Status) Round {
 		Decided: map[string]int64{}, Moved: map[string]int64{}, Why: []Reason{}, Error: text(r.Err),
 		CountersAwaySince: utc(s.Away),
 	}
+	if late := s.Late.Truncate(time.Second); late > 0 {
+		out.Late = late.String()
+	}
 	for d, n := range s.Decided {
 		out.Decided[fmt.Sprintf("%s: %s", d.Kind, d.Why)] += n
 	}

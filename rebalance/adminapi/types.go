@@ -169,6 +169,8 @@ type Round struct {
 	// the kind of decision.
 	Decided map[string]int64 `json:"decided"`
 	Moved   map[string]int64 `json:"moved_rows"`
+	// Late is for how long the bucket that waits longest has been due to be looked at.
+	Late string `json:"late,omitempty"`
 	// CountersAwaySince is when the counters have last begun not to answer; absent if they do.
 	CountersAwaySince time.Time `json:"counters_away_since,omitzero"`
 	// Why nothing is done about some ranges outside the limits.

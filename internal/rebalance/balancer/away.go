@@ -49,11 +49,11 @@ func (b *Balancer) answered(ctx context.Context, err error) {
 	})
 }
 
-// remember keeps the tails of neighbouring ranges of a bucket, for when the counters are away. For Run only.
+// remember keeps the tails of neighbouring ranges of a bucket, for when the counters are away.
 func (b *Balancer) remember(id store.BucketID, in *policy.Input) {
 	last, _ := b.tails.Get(id)
 	first, end := in.Ranges[0].Start, in.Ranges[len(in.Ranges)-1].End
-	kept := slices.DeleteFunc(last, func(t tail) bool { return store.Within(t.start, store.Bounds{Start: first, End: end}) })
+	kept := slices.DeleteFunc(slices.Clone(last), func(t tail) bool { return store.Within(t.start, store.Bounds{Start: first, End: end}) })
 	for i := range in.Ranges {
 		s := &in.Ranges[i].Stats
 		if s.Known && len(s.Top) > 0 && s.AppendShare >= in.Policy.AppendShare && s.AppendsPerS >= in.Policy.AppendsPerS {
@@ -78,29 +78,31 @@ func (b *Balancer) remember(id store.BucketID, in *policy.Input) {
 }
 
 // rollTails reads the tails of all buckets directly, while the counters are away, and cuts ahead of them. Nothing else
-// is decided then. For Run only.
-func (b *Balancer) rollTails(ctx context.Context, r *Round) (err error) {
+// is decided then.
+func (b *Balancer) rollTails(ctx context.Context) (err error) {
 	for _, id := range b.tails.Keys() {
 		if ctx.Err() != nil {
 			break
 		}
 		tails, _ := b.tails.Peek(id)
+		tails = slices.Clone(tails)
 		for i := range tails {
 			t := &tails[i]
 			gained := t.perS * b.o.Now().Sub(t.at).Seconds()
 			if gained < tailGain*float64(b.o.Policy.MaxRows) || b.mover.Held(id) {
 				continue
 			}
-			if terr := b.rollTail(ctx, r, id, t); terr != nil && store.KindOf(terr) != store.NotFound {
+			if terr := b.rollTail(ctx, id, t); terr != nil && store.KindOf(terr) != store.NotFound {
 				err = errors.Join(err, store.Wrap("read the tail of bucket "+id.String(), terr))
 			}
 		}
+		b.tails.Add(id, tails)
 	}
 	return err
 }
 
 // rollTail reads what was appended to a tail since it was read last, and cuts ahead of it.
-func (b *Balancer) rollTail(ctx context.Context, r *Round, id store.BucketID, t *tail) error {
+func (b *Balancer) rollTail(ctx context.Context, id store.BucketID, t *tail) error {
 	root, err := b.maps.Load(ctx, id)
 	if err != nil || root.State != partmap.Open {
 		return err
@@ -109,14 +111,19 @@ func (b *Balancer) rollTail(ctx context.Context, r *Round, id store.BucketID, t 
 	if err != nil || len(run) == 0 {
 		return err
 	}
-	r.Ranges += len(run)
 	in := b.direct(id, run, t)
+	b.deciding.Lock()
+	defer b.deciding.Unlock()
 	decisions, err := b.judge(ctx, id, run, in)
 	if err != nil {
 		return err
 	}
 	decisions = slices.DeleteFunc(decisions, func(d policy.Decision) bool { return d.Kind != policy.Roll })
-	b.act(r, root, run, in, decisions)
+	o := &outcome{visit: &visit{id: id}, root: root, moving: map[store.PartitionID]bool{}}
+	b.act(o, &window{ranges: run, core: slices.Repeat([]bool{true}, len(run))}, in, decisions)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.round.Ranges += o.ranges
 	return nil
 }
 
@@ -138,7 +145,7 @@ func (b *Balancer) follow(ctx context.Context, root *partmap.Root, t *tail) (run
 		rg.Start, rg.End = bytes.Clone(rg.Start), bytes.Clone(rg.End)
 		gained += rows
 		switch {
-		case len(run) == 0 && bytes.Compare(rg.Start, t.start) == 0:
+		case len(run) == 0 && bytes.Equal(rg.Start, t.start):
 			t.rows += rows
 		case len(run) == 0 || rows > 0:
 			// It was cut meanwhile, or the appends have gone on.
@@ -196,7 +203,6 @@ func (b *Balancer) above(
 // direct is what is known of a tail and the empty ranges above it by reading them.
 func (b *Balancer) direct(id store.BucketID, run []partmap.Range, t *tail) *policy.Input {
 	in := &policy.Input{Now: b.o.Now(), Policy: b.o.Policy, Ranges: make([]policy.Range, len(run))}
-	in.Moves, in.Rows = b.mover.InFlight()
 	for i := range run {
 		rg := &run[i]
 		in.Ranges[i] = policy.Range{

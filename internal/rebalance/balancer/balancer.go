@@ -1,13 +1,13 @@
 package balancer
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"iter"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -136,32 +136,43 @@ type Balancer struct {
 	// explained are the last decisions about buckets.
 	explained *lru.Cache[store.BucketID, []Explained]
 	// seen are buckets that were looked at.
-	seen  *lru.Cache[store.BucketID, struct{}]
-	queue queue
-	// trail remembers where partitions grow. tails are ranges that are appended to. ageing says which sizes are to be
-	// confirmed. Of Run only.
-	trail  *trail
+	seen   *lru.Cache[store.BucketID, sighting]
+	queue  queue
+	agenda *agenda
+	places places
+	// small remembers since when partitions are small.
+	small *lru.Cache[store.PartitionID, few]
+	// tails are ranges that are appended to. ageing says which sizes are to be confirmed; it is used while deciding is
+	// held.
 	tails  *lru.Cache[store.BucketID, []tail]
 	ageing ageing
-	// Of Run only: the times of the last look at the interval and of the last one at everything (zero: none); and
-	// random numbers.
-	tick, full time.Time
-	r          *rand.Rand
+	// tick is the time of the last interval, of Step only.
+	tick time.Time
+	// deciding is held from the moment at which it is known what is in flight until what is decided is.
+	deciding sync.Mutex
 
 	mu    sync.Mutex
-	watch map[store.BucketID]*watched
+	scan  scan
 	jobs  map[string]*job
 	state Status
+	round Round // the present one
+	why   map[store.PartitionID]Reason
 	mark  uint64
 	gone  []store.Partition // to be forgotten by the counters
 }
 
-// watched is a bucket that must be looked at.
-type watched struct {
-	// touched are its partitions that were written to since the last look. again: look at all of them, at the next
-	// interval at the latest; soon: at once.
-	touched     map[store.PartitionID]bool
-	again, soon bool
+// sighting is a look at a bucket.
+type sighting struct {
+	traffic float64   // reads and writes per second
+	whole   time.Time // when all ranges were looked at last
+}
+
+// scan is a look at everything.
+type scan struct {
+	Began   time.Time // of the last one; zero: there was none
+	running bool
+	sizes   Sizes
+	failed  bool
 }
 
 // job is what was submitted to the mover.
@@ -174,21 +185,26 @@ type job struct {
 type submitted struct {
 	kind    policy.Kind
 	leaving []store.Partition // empty when it has ended
+	span    span
 }
 
 const (
 	countsKept  = 4096
 	bucketsKept = 100_000
-	// explainedKept bounds the inputs that are kept to explain decisions, of some 400 bytes per range.
+	// explainedKept bounds the buckets whose decisions can be explained, by inputs of some 400 bytes per range.
 	explainedKept = 64
-	// trails is the number of partitions whose growth is remembered, in some tens of KB each.
-	trails = 4096
+	// smallKept is of how many small partitions it is remembered since when, in some 150 bytes each.
+	smallKept = 1 << 17
 	// soonest is the least pause between two looks.
 	soonest = time.Second
 	// fullEvery is the pause between two looks at everything.
 	fullEvery = time.Hour
 	// countsAtOnce is how many recounts are made at once.
 	countsAtOnce = 2
+	// errorsKept bounds the errors of a round.
+	errorsKept = 10
+	// whyKept bounds the reasons that are remembered, in some 300 bytes each.
+	whyKept = 1000
 )
 
 // New makes a balancer. Nothing is read until Run.
@@ -197,10 +213,11 @@ func New(s Store, m Maps, mover Mover, counts counter.Backend, o Options) *Balan
 		store: s, maps: m, mover: mover, counts: counts, o: o.withDefaults(),
 		counted:   newLRU[store.PartitionID, *counter.Count](countsKept),
 		explained: newLRU[store.BucketID, []Explained](explainedKept),
-		seen:      newLRU[store.BucketID, struct{}](bucketsKept), trail: newTrail(trails),
-		tails: newLRU[store.BucketID, []tail](tailBuckets),
-		r:     rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
-		watch: map[store.BucketID]*watched{}, jobs: map[string]*job{},
+		seen:      newLRU[store.BucketID, sighting](bucketsKept),
+		small:  newLRU[store.PartitionID, few](smallKept),
+		tails:  newLRU[store.BucketID, []tail](tailBuckets),
+		agenda: newAgenda(), places: places{of: map[store.PartitionID]string{}},
+		jobs: map[string]*job{}, why: map[store.PartitionID]Reason{},
 	}
 	b.queue.init()
 	b.state.Decided, b.state.Moved = map[Decision]int64{}, map[policy.Kind]int64{}
@@ -217,19 +234,47 @@ func newLRU[K comparable, V any](size int) *lru.Cache[K, V] {
 
 // Run works until ctx ends, and returns when all that it did has ended.
 func (b *Balancer) Run(ctx context.Context) error {
-	var counting sync.WaitGroup
+	var work sync.WaitGroup
 	for range countsAtOnce {
-		counting.Go(func() {
+		work.Go(func() {
 			for b.Count(ctx, true) {
 			}
 		})
 	}
-	defer counting.Wait()
+	for range looksAtOnce {
+		work.Go(func() {
+			for b.visit(ctx, true) {
+			}
+		})
+	}
+	begin := make(chan struct{}, 1)
+	work.Go(func() {
+		for {
+			select {
+			case <-begin:
+				b.everything(ctx, func() bool {
+					for b.agenda.remaining() >= 2*scansAtOnce {
+						select {
+						case <-b.agenda.room:
+						case <-ctx.Done():
+							return false
+						}
+					}
+					return true
+				})
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	defer work.Wait()
 	b.set(func(s *Status) { s.Running = true })
 	defer b.set(func(s *Status) { s.Running = false })
 	b.begin()
 	for ctx.Err() == nil {
-		b.Step(ctx)
+		if b.turn(ctx) {
+			signal(begin)
+		}
 		if b.o.Sleep(ctx, min(soonest, max(time.Millisecond, b.o.Every/2))) != nil {
 			break
 		}
@@ -240,57 +285,105 @@ func (b *Balancer) Run(ctx context.Context) error {
 // begin forgets what was looked at: another process may have led since.
 func (b *Balancer) begin() {
 	b.mu.Lock()
-	b.mark = 0
+	b.mark, b.scan = 0, scan{}
 	b.mu.Unlock()
-	b.tick, b.full = time.Time{}, time.Time{}
+	b.tick = time.Time{}
 	if b.o.Next != nil {
 		b.tick = b.o.Now()
 	}
 }
 
-// Step looks once at the buckets that are due. Run calls it, at least every second; a simulation calls Step and Count
-// instead of Run. It is for one goroutine at a time.
+// Step looks once at the buckets that are due, one after the other. A simulation calls Step and Count instead of Run.
+// It is for one goroutine at a time.
 func (b *Balancer) Step(ctx context.Context) {
+	drain := func() bool {
+		for b.visit(ctx, false) {
+		}
+		return ctx.Err() == nil
+	}
+	if b.turn(ctx) {
+		b.everything(ctx, drain)
+	}
+	drain()
+}
+
+// turn finds out what is to be looked at now. scan: all buckets are.
+func (b *Balancer) turn(ctx context.Context) (scanning bool) {
 	now := b.o.Now()
 	if now.Before(b.tick) {
 		b.tick = now // a clock that was set back must not stop the looks until it is there again
 	}
-	if now.Before(b.full) {
-		b.full = now
-	}
-	everything := b.full.IsZero() || b.o.Exact || now.Sub(b.full) >= fullEvery
-	due := b.o.due(b.tick, now)
-	b.finish()
-	if due {
+	interval := b.o.due(b.tick, now)
+	if interval {
 		b.tick = now
+		b.mu.Lock()
+		if b.round.Ended.IsZero() {
+			b.publishLocked(now) // it goes on
+		}
+		b.round = Round{Began: now}
+		if now.Before(b.scan.Began) {
+			b.scan.Began = now
+		}
+		scanning = !b.scan.running && (b.scan.Began.IsZero() || b.o.Exact || now.Sub(b.scan.Began) >= fullEvery)
+		b.mu.Unlock()
 	}
-	if err := b.look(ctx, due, due && everything); err == nil && due && everything {
-		b.full = now
+	b.finish()
+	err := b.take(ctx)
+	b.answered(ctx, err)
+	if err != nil {
+		if interval { // else it is tried again at the interval
+			b.failed(errors.Join(err, b.rollTails(ctx)))
+			b.publish(now)
+		}
+		return false
 	}
+	if scanning {
+		b.mu.Lock()
+		// Backends keep microseconds.
+		b.scan, b.round.Everything = scan{Began: now.Truncate(time.Microsecond), running: true}, true
+		b.mu.Unlock()
+	}
+	b.agenda.turn(now, interval)
+	if interval && !scanning && b.agenda.idle() {
+		b.publish(now)
+	}
+	return scanning
+}
+
+// failed notes an error of the present round.
+func (b *Balancer) failed(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.round.errors == 0 {
+		b.o.Logger.Warn("looking after the sizes of partitions met an error", "error", err)
+	}
+	if b.round.errors++; b.round.errors <= errorsKept {
+		b.round.Err = errors.Join(b.round.Err, err)
+	}
+}
+
+// publish shows what has been looked at since the interval began.
+func (b *Balancer) publish(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.publishLocked(now)
+}
+
+func (b *Balancer) publishLocked(now time.Time) {
+	if b.round.Began.IsZero() {
+		if b.round.Err == nil {
+			return
+		}
+		b.round.Began = now
+	}
+	b.round.Ended = now
+	b.state.Round = b.round
 }
 
 func (b *Balancer) set(change func(*Status)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	change(&b.state)
-}
-
-// watched finds or makes a bucket's entry. Balancer.mu is held.
-func (b *Balancer) watched(id store.BucketID) *watched {
-	w := b.watch[id]
-	if w == nil {
-		w = &watched{touched: map[store.PartitionID]bool{}}
-		b.watch[id] = w
-	}
-	return w
-}
-
-// again marks a bucket to be looked at, at once or at the next interval.
-func (b *Balancer) again(id store.BucketID, soon bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	w := b.watched(id)
-	w.again, w.soon = true, w.soon || soon
 }
 
 // finish notes which jobs have ended.
@@ -303,56 +396,19 @@ func (b *Balancer) finish() {
 			continue
 		}
 		delete(b.jobs, id)
-		w := b.watched(x.bucket)
-		w.again, w.soon = true, true
-		for i, m := range x.moves {
+		for i := range x.moves {
+			m := &x.moves[i]
+			b.agenda.changed(x.bucket, m.span)
 			if !known || i >= len(j.Goals) || j.Goals[i].Stage != scheduler.Met {
 				continue
 			}
 			b.gone = append(b.gone, m.leaving...)
 			b.state.Moved[m.kind] += j.Goals[i].Copied
+			for _, p := range m.leaving {
+				delete(b.why, p.ID)
+			}
 		}
 	}
-}
-
-// look looks at the buckets that are marked soon; at an interval at all that are marked or were written to, or at
-// everything. An error of one bucket does not stop the others; all errors are joined.
-func (b *Balancer) look(ctx context.Context, interval, everything bool) error {
-	r := Round{Began: b.o.Now(), Everything: everything}
-	err := b.take(ctx)
-	b.answered(ctx, err)
-	if err != nil && !interval {
-		return err // it is tried again at the interval, and logged then
-	}
-	switch {
-	case err != nil:
-		err = errors.Join(err, b.rollTails(ctx, &r))
-	case everything:
-		err = b.everywhere(ctx, &r)
-	default:
-		for _, id := range b.due(interval) {
-			if ctx.Err() != nil {
-				break
-			}
-			err = errors.Join(err, b.bucket(ctx, &r, id))
-		}
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if err != nil {
-		b.o.Logger.Warn("looking after the sizes of partitions met an error", "error", err)
-	}
-	r.Ended, r.Err = b.o.Now(), err
-	if interval || err != nil {
-		b.set(func(s *Status) {
-			s.Round = r
-			if everything && err == nil {
-				s.Sizes = r.sizes
-			}
-		})
-	}
-	return err
 }
 
 // take reads which partitions were written to, and makes the counters forget those that are gone.
@@ -370,89 +426,113 @@ func (b *Balancer) take(ctx context.Context) error {
 		}
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	b.mark, b.gone = next, b.gone[len(gone):]
+	b.mu.Unlock()
 	for _, p := range written {
-		w := b.watched(p.Bucket)
-		w.touched[p.ID] = true
+		b.agenda.look(p, time.Time{})
 		// A new bucket may grow fast.
-		w.soon = w.soon || b.o.Next == nil && !b.seen.Contains(p.Bucket)
+		if b.o.Next == nil && !b.seen.Contains(p.Bucket) {
+			b.agenda.hurry(p.Bucket)
+		}
 	}
 	return nil
 }
 
-// due returns the buckets to look at, shuffled.
-func (b *Balancer) due(interval bool) (ids []store.BucketID) {
+// everything has all buckets looked at; room is called before each page of them and waits until there is room for
+// more.
+func (b *Balancer) everything(ctx context.Context, room func() bool) {
+	b.mu.Lock()
+	began := b.scan.Began
+	b.mu.Unlock()
+	err := func() error {
+		for keys, err := range store.KeyPages(ctx, b.store, store.Roots) {
+			if err != nil {
+				return store.Wrap("list all buckets", err)
+			}
+			for _, key := range keys {
+				if s, seen := b.seen.Peek(store.BucketID(key)); seen && !s.whole.Before(began) {
+					continue // it was due anyway
+				}
+				b.agenda.everything(store.BucketID(key), b.o.Now())
+				if !room() {
+					return context.Cause(ctx)
+				}
+			}
+		}
+		return nil
+	}()
+	for b.agenda.remaining() > 0 && room() {
+		select {
+		case <-b.agenda.room:
+		case <-ctx.Done():
+		}
+	}
+	if ctx.Err() == nil && err != nil {
+		b.failed(err)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for id, w := range b.watch {
-		if w.soon || interval {
-			ids = append(ids, id)
-		}
-	}
-	b.r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
-	return ids
-}
-
-// everywhere looks at all buckets.
-func (b *Balancer) everywhere(ctx context.Context, r *Round) error {
-	var failed error
-	for keys, err := range store.KeyPages(ctx, b.store, store.Roots) {
-		if err != nil {
-			return errors.Join(failed, err)
-		}
-		for _, key := range keys {
-			id := store.BucketID(key)
-			b.again(id, false)
-			if err := b.bucket(ctx, r, id); err != nil {
-				failed = err
-			}
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-		}
-	}
-	return failed
-}
-
-// bucket looks at one bucket. If that fails, it stays marked.
-func (b *Balancer) bucket(ctx context.Context, r *Round, id store.BucketID) error {
-	b.mu.Lock()
-	w := b.watch[id]
-	delete(b.watch, id)
-	b.mu.Unlock()
-	if w == nil {
-		return nil
-	}
-	back := func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		now := b.watched(id)
-		now.again = now.again || w.again
-		for p := range w.touched {
-			now.touched[p] = true
-		}
-	}
-	if b.mover.Held(id) {
-		back()
-		return nil
-	}
-	err := b.lookAt(ctx, r, id, w)
+	defer b.publishLocked(b.o.Now())
+	b.scan.running = false
 	if err != nil {
-		back()
+		b.scan.Began = time.Time{} // it begins anew at the next interval
+		return
 	}
-	if err == nil || store.KindOf(err) == store.NotFound { // it was deleted
-		return nil
+	if !b.scan.failed {
+		b.state.Sizes = b.scan.sizes
 	}
-	return store.Wrap("look at bucket "+id.String(), err)
+	for id, r := range b.why {
+		if r.noted.Before(began) {
+			delete(b.why, id)
+		}
+	}
+}
+
+// visit looks at one bucket, and waits for one if asked to; false: there is none, or ctx has ended. If it fails, what
+// was to be looked at stays due.
+func (b *Balancer) visit(ctx context.Context, wait bool) bool {
+	v, ok := b.agenda.next(ctx, b.o.Now, wait)
+	if !ok {
+		return false
+	}
+	var o *outcome
+	var err error
+	held := b.mover.Held(v.id)
+	if !held {
+		o, err = b.lookAt(ctx, v)
+	}
+	if store.KindOf(err) == store.NotFound { // it was deleted
+		err = nil
+	}
+	if err != nil && ctx.Err() == nil {
+		b.failed(store.Wrap("look at bucket "+v.id.String(), err))
+	}
+	now := b.o.Now()
+	b.mu.Lock()
+	if o != nil {
+		b.round.Ended = time.Time{}
+		b.round.Buckets++
+		b.round.Ranges += o.ranges
+		if o.whole && b.scan.running && err == nil && o.before.whole.Before(b.scan.Began) {
+			b.scan.sizes.sum(&o.sizes)
+		}
+	}
+	b.scan.failed = b.scan.failed || v.scan && err != nil
+	b.mu.Unlock()
+	if b.agenda.done(v, o != nil && o.whole, held || err != nil, now) || err != nil {
+		b.publish(now)
+	}
+	return ctx.Err() == nil
 }
 
 // Status of a balancer.
 type Status struct {
 	// Running: this process looks after the buckets now.
 	Running bool
-	// Round is the last look at what was written to.
+	// Round is what was looked at since the last interval began, or since the one before if that goes on.
 	Round Round
+	// Late is for how long the bucket that waits longest has been due to be looked at; looks at everything apart.
+	Late time.Duration
 	// Away is since when the counters have not answered; zero: they do.
 	Away time.Time
 	// Sizes are those of the last look at everything.
@@ -485,10 +565,10 @@ type Round struct {
 	Buckets, Ranges int
 	// Why are ranges outside the limits about which nothing is done, at most 100.
 	Why []Reason
+	// Err joins the first errors.
 	Err error
 
-	sizes Sizes
-	need  float64 // rows per second, of the bucket that is looked at
+	errors int
 }
 
 // Reason says why nothing is done about a range.
@@ -496,6 +576,25 @@ type Reason struct {
 	Bucket     store.BucketID
 	Start, End []byte
 	Verdict    policy.Decision
+
+	noted time.Time
+}
+
+// reasons notes why nothing is done about some ranges of a window's core, and that there is no reason about the others.
+// Balancer.mu is held.
+func (b *Balancer) reasons(w *window, in *policy.Input, decisions []policy.Decision, id store.BucketID) {
+	for i := range decisions {
+		d := &decisions[i]
+		for k := d.From; k < d.To; k++ {
+			if p := w.ranges[k].Partition; w.core[k] {
+				delete(b.why, p)
+				if k == d.From && d.Kind == policy.None && d.Why != policy.Within && len(b.why) < whyKept {
+					b.why[p] = Reason{Bucket: id, Start: bytes.Clone(w.ranges[d.From].Start),
+						End: bytes.Clone(w.ranges[d.To-1].End), Verdict: *d, noted: in.Now}
+				}
+			}
+		}
+	}
 }
 
 // Status returns what was done so far.
@@ -503,7 +602,15 @@ func (b *Balancer) Status() Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.state
-	s.Round.Why = slices.Clone(s.Round.Why)
+	s.Round.Why = make([]Reason, 0, min(len(b.why), reasonsKept))
+	for _, r := range slices.SortedFunc(maps.Values(b.why), func(a, b Reason) int {
+		return cmp.Or(bytes.Compare(a.Bucket[:], b.Bucket[:]), bytes.Compare(a.Start, b.Start))
+	}) {
+		if len(s.Round.Why) < reasonsKept {
+			s.Round.Why = append(s.Round.Why, r)
+		}
+	}
+	s.Late = b.agenda.late(b.o.Now())
 	s.Decided, s.Moved = maps.Clone(s.Decided), maps.Clone(s.Moved)
 	s.Waiting = b.queue.len()
 	return s

@@ -81,6 +81,17 @@ type flaky struct {
 	mu   sync.Mutex
 	b    counter.Backend
 	gone bool
+	// The partitions whose counts were asked for, and the requests for where rows lie.
+	stats, quanta int
+}
+
+// asked returns how many counts, and for how many partitions where their rows lie, were asked for since the last call.
+func (f *flaky) asked() (stats, quanta int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	stats, quanta = f.stats, f.quanta
+	f.stats, f.quanta = 0, 0
+	return stats, quanta
 }
 
 func (f *flaky) at() (counter.Backend, error) {
@@ -113,6 +124,9 @@ func (f *flaky) Stats(ctx context.Context, p []store.Partition) ([]counter.Stats
 	if err != nil {
 		return nil, err
 	}
+	f.mu.Lock()
+	f.stats += len(p)
+	f.mu.Unlock()
 	return x.Stats(ctx, p)
 }
 
@@ -129,6 +143,9 @@ func (f *flaky) Quanta(ctx context.Context, p store.Partition) ([]counter.Quantu
 	if err != nil {
 		return nil, err
 	}
+	f.mu.Lock()
+	f.quanta++
+	f.mu.Unlock()
 	return x.Quanta(ctx, p)
 }
 

@@ -3,8 +3,11 @@ package balancer
 import (
 	"bytes"
 	"context"
+	"errors"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
@@ -24,11 +27,12 @@ type recount struct {
 // aged is why a size is counted again that nothing has confirmed for long.
 const aged policy.Why = "not confirmed for long"
 
-// queue has the recounts that wait: first the suspected ones, then the unknown ones, then the aged ones.
+// queue has the recounts that wait: first of ranges that may be too large, then of those of unknown size, then of those
+// that are to be merged, then the aged ones.
 type queue struct {
 	mu      sync.Mutex
 	ready   chan struct{} // has an element when there may be something
-	waiting [3][]recount
+	waiting [4][]recount
 	in      map[store.PartitionID]bool // waiting, or under way
 }
 
@@ -42,34 +46,34 @@ func (q *queue) len() int {
 	return len(q.in)
 }
 
-func (q *queue) signal() {
-	select {
-	case q.ready <- struct{}{}:
-	default:
-	}
-}
+// maxWaiting bounds the queue, in some 300 bytes each; smallWaiting from when on no more recounts of small ranges are
+// taken: they would be too old when the last of them is made.
+const (
+	maxWaiting   = 100_000
+	smallWaiting = 4096
+)
 
-// maxWaiting bounds the queue; a later look finds what did not fit.
-const maxWaiting = 100_000
-
-// add queues a recount, and reports whether it was not there yet.
-func (q *queue) add(x recount) bool {
+// add adds a recount, of a small range if it has fewer than minRows, and reports whether it was added. there: it was, or
+// is there already; else it has to wait.
+func (q *queue) add(x recount, minRows int64) (added, there bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.in[x.partition.ID] || len(q.in) >= maxWaiting {
-		return false
+	class, most := 0, maxWaiting
+	switch {
+	case x.why == aged:
+		class = 3
+	case x.why != policy.Suspect:
+		class = 1
+	case x.estimate.Rows < minRows:
+		class, most = 2, smallWaiting
+	}
+	if q.in[x.partition.ID] || len(q.in) >= most {
+		return false, q.in[x.partition.ID]
 	}
 	q.in[x.partition.ID] = true
-	class := 1
-	switch x.why {
-	case policy.Suspect:
-		class = 0
-	case aged:
-		class = 2
-	}
 	q.waiting[class] = append(q.waiting[class], x)
-	q.signal()
-	return true
+	signal(q.ready)
+	return true, true
 }
 
 // next takes a recount, and waits for one if asked to.
@@ -82,7 +86,7 @@ func (q *queue) next(ctx context.Context, wait bool) (recount, bool) {
 				if q.waiting[class] = w[1:]; len(w) == 1 {
 					q.waiting[class] = nil
 				}
-				q.signal() // others may have more to do
+				signal(q.ready) // others may have more to do
 				q.mu.Unlock()
 				return x, true
 			}
@@ -120,7 +124,10 @@ func (b *Balancer) Count(ctx context.Context, wait bool) bool {
 	if err != nil {
 		b.o.Logger.Warn("a partition can't be counted", "partition", x.partition.String(), "error", err)
 	}
-	b.again(x.partition.Bucket, err == nil)
+	b.agenda.look(x.partition, time.Time{})
+	if err == nil {
+		b.agenda.hurry(x.partition.Bucket)
+	}
 	return true
 }
 
@@ -128,7 +135,7 @@ func (b *Balancer) Count(ctx context.Context, wait bool) bool {
 func (b *Balancer) recount(ctx context.Context, x recount) (*counter.Count, error) {
 	const tries = 5
 	r := counter.NewRecount(b.store, x.partition, x.bounds, counter.RecountOptions{
-		Now: b.o.Now, Yield: b.mover.Pace,
+		Now: b.o.Now, Yield: b.mover.Pace, PageRows: pageRows(&x.estimate),
 	})
 	var c *counter.Count
 	var err error
@@ -147,19 +154,23 @@ func (b *Balancer) recount(ctx context.Context, x recount) (*counter.Count, erro
 	if err != nil {
 		return nil, err
 	}
-	same, err := b.unchanged(ctx, x)
+	root, err := b.maps.Load(ctx, x.partition.Bucket)
+	if err != nil {
+		return nil, err
+	}
+	same, err := b.unchanged(ctx, root, x)
 	if err != nil || !same {
 		return nil, err
 	}
 	return c, b.correct(ctx, x, c)
 }
 
-// unchanged reports whether a partition still has exactly this range, and does not move.
-func (b *Balancer) unchanged(ctx context.Context, x recount) (bool, error) {
-	root, err := b.maps.Load(ctx, x.partition.Bucket)
-	if err != nil {
-		return false, err
-	}
+// pageRows is how many rows a recount reads at once: a page is paid for as if it were full, and an emptied range has
+// few rows.
+func pageRows(s *counter.Stats) int { return int(min(max(s.Rows+s.Rows/4, 100), 1000)) }
+
+// unchanged reports whether a partition still has exactly this range in a map, and does not move.
+func (b *Balancer) unchanged(ctx context.Context, root *partmap.Root, x recount) (bool, error) {
 	for rg, err := range b.maps.Ranges(ctx, root, x.bounds.Start) {
 		return err == nil && rg.Partition == x.partition.ID && bytes.Equal(rg.Start, x.bounds.Start) &&
 			bytes.Equal(rg.End, x.bounds.End) && !moves(&rg), err
@@ -170,7 +181,9 @@ func (b *Balancer) unchanged(ctx context.Context, x recount) (bool, error) {
 // correct corrects the counters by a recount.
 func (b *Balancer) correct(ctx context.Context, x recount, c *counter.Count) error {
 	p := &b.o.Policy
-	c.Fine = x.why == policy.Suspect && c.Rows <= p.MaxRows && c.Rows >= p.MinRows
+	// It was in vain if the estimate was wrong, not if the range is about to be full.
+	wrong := x.estimate.AtMost > p.MaxRows || x.estimate.Rows < p.MinRows
+	c.Fine = x.why == policy.Suspect && wrong && c.Rows <= p.MaxRows && c.Rows >= p.MinRows
 	if err := b.counts.Correct(ctx, x.partition, c); err != nil {
 		return err
 	}
@@ -221,8 +234,9 @@ func (a *ageing) pass(now time.Time, perS float64) {
 	a.round, a.short = now, false
 }
 
-// confirm has ranges counted again whose sizes nothing has confirmed for long. For Run only.
-func (b *Balancer) confirm(r *Round, id store.BucketID, run []partmap.Range, in *policy.Input) {
+// confirm has ranges of a window's core counted again whose sizes nothing has confirmed for long. Balancer.deciding is
+// held.
+func (b *Balancer) confirm(o *outcome, w *window, in *policy.Input) {
 	if b.o.Confirm <= 0 || b.o.Exact {
 		return
 	}
@@ -230,7 +244,7 @@ func (b *Balancer) confirm(r *Round, id store.BucketID, run []partmap.Range, in 
 	a.pass(in.Now, b.o.ConfirmPerS)
 	for i := range in.Ranges {
 		s := &in.Ranges[i].Stats
-		if !s.Known || in.Ranges[i].Moves {
+		if !w.core[i] || !s.Known || in.Ranges[i].Moves {
 			continue
 		}
 		full := min(1, float64(s.Rows)/float64(max(1, in.Policy.MaxRows)))
@@ -238,45 +252,75 @@ func (b *Balancer) confirm(r *Round, id store.BucketID, run []partmap.Range, in 
 		if in.Now.Sub(s.Recounted) < time.Duration(a.stretch*float64(most)) {
 			continue
 		}
-		r.sizes.Old++
+		o.sizes.Old++
 		if need := float64(max(1, s.Rows)); need > a.rows && a.rows < a.full {
 			a.short = true
-		} else if b.queue.add(recountOf(id, &run[i], aged, s)) {
+		} else if added, _ := b.queue.add(recountOf(o.id, &w.ranges[i], aged, s), in.Policy.MinRows); added {
 			a.rows -= need
 		}
 	}
 }
 
-// small is up to how many rows a partition is counted within a look.
-const small = 200
+const (
+	// small is up to how many rows a partition is counted within a look, smallTogether how many at once.
+	small         = 200
+	smallTogether = 8
+)
 
-// countSmall counts unknown ranges that are nearly empty by estimate, and reports whether it counted any. Ranges that
-// were cut ahead of appends are among them: whether more is cut depends on their size.
-func (b *Balancer) countSmall(
-	ctx context.Context, id store.BucketID, run []partmap.Range, in *policy.Input,
-) (counted bool, err error) {
-	tries := 0
-	for i := range run {
-		r := &in.Ranges[i]
-		if r.Stats.Known || r.Moves || r.Stats.Rows > small {
+// errLarge ends a count of a partition that has more than small rows.
+var errLarge = errors.New("too large to be counted now")
+
+// countSmall counts unknown ranges of a window's core that are nearly empty by estimate, and reports whether it
+// counted any. Ranges that were cut ahead of appends are among them: whether more is cut depends on their size.
+func (b *Balancer) countSmall(ctx context.Context, old *partmap.Root, w *window, in *policy.Input) (bool, error) {
+	var todo []recount
+	for i := range w.ranges {
+		if r := &in.Ranges[i]; w.core[i] && !r.Stats.Known && !r.Moves && r.Stats.Rows <= small && len(todo) < smallAtOnce {
+			todo = append(todo, recountOf(old.Bucket, &w.ranges[i], policy.Unknown, &r.Stats))
+		}
+	}
+	if len(todo) == 0 {
+		return false, nil
+	}
+	counts := make([]*counter.Count, len(todo))
+	var g errgroup.Group
+	g.SetLimit(smallTogether)
+	for i, x := range todo {
+		g.Go(func() (err error) {
+			reads := 0
+			counts[i], err = counter.NewRecount(b.store, x.partition, x.bounds, counter.RecountOptions{
+				Now: b.o.Now, PageRows: small, Yield: func(ctx context.Context, _ int) error {
+					if reads++; reads > 1 {
+						return errLarge
+					}
+					return ctx.Err()
+				},
+			}).Run(ctx)
+			if errors.Is(err, errLarge) {
+				err = nil
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return false, err
+	}
+	root, err := b.maps.Load(ctx, old.Bucket)
+	if err != nil {
+		return false, err
+	}
+	counted := false
+	for i, c := range counts {
+		if c == nil {
 			continue
 		}
-		if tries++; tries > smallAtOnce {
-			break
+		same, err := b.unchanged(ctx, root, todo[i])
+		if err == nil && same {
+			err, counted = b.correct(ctx, todo[i], c), true
 		}
-		x := recountOf(id, &run[i], policy.Unknown, &r.Stats)
-		page, err := b.store.Slice(ctx, x.partition, x.bounds, store.SliceOptions{Limit: small})
 		if err != nil {
 			return false, err
 		}
-		if page.More {
-			continue
-		}
-		c, err := b.recount(ctx, x)
-		if err != nil {
-			return false, err
-		}
-		counted = counted || c != nil
 	}
 	return counted, nil
 }

@@ -15,68 +15,85 @@ import (
 )
 
 const (
-	// Maps of up to wholeUpTo ranges are decided about as a whole; of larger ones the ranges that were written to, with
-	// margin neighbours at either side.
-	wholeUpTo = 8192
-	margin    = 512
 	// reasonsKept bounds the reasons of a round.
 	reasonsKept = 100
 	// smallAtOnce bounds the nearly empty partitions that one look counts.
 	smallAtOnce = 512
 )
 
-// lookAt looks at the ranges of a bucket.
-func (b *Balancer) lookAt(ctx context.Context, r *Round, id store.BucketID, w *watched) error {
-	root, err := b.maps.Load(ctx, id)
-	if err != nil || root.State != partmap.Open {
-		return err
-	}
-	r.Buckets++
-	b.seen.Add(id, struct{}{})
-	whole := w.again || root.Ranges <= wholeUpTo
-	var run []partmap.Range
-	lacks := 0 // neighbours that are still to be added
-	hit := false
-	r.need = 0
-	defer func() { b.mover.KeepUp(id, int(r.need)) }()
-	for rg, err := range b.maps.Ranges(ctx, root, nil) {
-		if err != nil {
-			return err
-		}
-		touched := w.touched[rg.Partition]
-		run = append(run, partmap.Range{Entry: rg.Entry, End: rg.End, Phase: rg.Phase, SweepPending: rg.SweepPending})
-		switch {
-		case whole && len(run) < wholeUpTo:
-			continue
-		case whole:
-		case touched:
-			hit, lacks = true, margin
-			continue
-		case hit && lacks > 0:
-			lacks--
-			continue
-		case !hit:
-			if len(run) > 2*margin {
-				run = slices.Delete(run, 0, len(run)-margin)
-			}
-			continue
-		}
-		if err := b.ranges(ctx, r, root, run); err != nil {
-			return err
-		}
-		run, hit = run[:0], false
-	}
-	if len(run) == 0 || !whole && !hit {
-		return nil
-	}
-	return b.ranges(ctx, r, root, run)
+// outcome is what is found in one visit.
+type outcome struct {
+	*visit
+	root    *partmap.Root
+	whole   bool     // all ranges were looked at
+	before  sighting // the look before
+	ranges  int
+	sizes   Sizes
+	rate    float64 // rows per second that moves need to keep up
+	traffic float64 // reads and writes per second, of the ranges so far
+	refused int     // ranges that have to wait in line
+	moving  map[store.PartitionID]bool
 }
 
-// ranges decides about neighbouring ranges of a bucket and carries that out.
-func (b *Balancer) ranges(ctx context.Context, r *Round, root *partmap.Root, run []partmap.Range) error {
-	id := root.Bucket
-	r.Ranges += len(run)
-	in, decisions, err := b.decide(ctx, id, run)
+// lookAt looks at what is due of a bucket.
+func (b *Balancer) lookAt(ctx context.Context, v *visit) (*outcome, error) {
+	root, err := b.maps.Load(ctx, v.id)
+	if err != nil || root.State != partmap.Open {
+		return nil, err
+	}
+	now := b.o.Now()
+	o := &outcome{
+		visit: v, root: root, moving: map[store.PartitionID]bool{}, whole: v.whole || root.Ranges <= wholeUpTo,
+	}
+	o.before, _ = b.seen.Get(v.id)
+	b.seen.Add(v.id, o.before) // it is not new any more
+	defer func() {
+		v.need = max(v.need, o.rate)
+		b.mover.KeepUp(v.id, int(v.need))
+	}()
+	err = b.batches(ctx, root, v, func(ws []*window) error {
+		for _, w := range ws {
+			for i := range w.stats {
+				if s := &w.stats[i]; w.core[i] {
+					o.traffic += s.PutsPerS + s.DeletesPerS + s.ReadsPerS
+				}
+			}
+		}
+		for _, w := range ws {
+			if err := b.decide(ctx, o, w); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return o, err
+	}
+	seen := sighting{o.traffic, o.before.whole}
+	switch {
+	case o.whole:
+		seen.whole = now
+	case v.class == hot: // it has not looked at all that is written to
+		seen.traffic = max(o.traffic, o.before.traffic)
+	}
+	b.seen.Add(v.id, seen)
+	return o, nil
+}
+
+// decide has the policy decide about the core of a window, and carries that out.
+func (b *Balancer) decide(ctx context.Context, o *outcome, w *window) error {
+	id := o.id
+	in, err := b.prepared(ctx, o, w)
+	if err != nil {
+		return err
+	}
+	if !w.whole() {
+		in.Traffic = max(o.traffic, o.before.traffic)
+	}
+	// The budget is that of all buckets: what is decided here is in flight before the next one is decided about.
+	b.deciding.Lock()
+	defer b.deciding.Unlock()
+	decisions, err := b.judge(ctx, id, w.ranges, in)
 	if err != nil {
 		return err
 	}
@@ -84,62 +101,25 @@ func (b *Balancer) ranges(ctx context.Context, r *Round, root *partmap.Root, run
 	if b.o.Decided != nil {
 		b.o.Decided(id, in, decisions)
 	}
-	r.sizes.add(in, b.o.Policy.MaxRows)
 	b.remember(id, in)
-	b.confirm(r, id, run, in)
-	b.act(r, root, run, in, decisions)
+	b.confirm(o, w, in)
+	b.act(o, w, in, decisions)
 	return nil
 }
 
-// decide has the policy decide about neighbouring ranges, and reads what it needs for that. For Run only.
-func (b *Balancer) decide(
-	ctx context.Context, id store.BucketID, run []partmap.Range,
-) (*policy.Input, []policy.Decision, error) {
-	var in *policy.Input
-	for pass := range 2 {
-		var err error
-		if in, err = b.input(ctx, id, run); err != nil {
-			return nil, nil, err
-		}
-		for i := range in.Ranges {
-			if s := &in.Ranges[i].Stats; b.o.Exact && s.Recounted.Before(b.tick) {
-				s.Known = false
-			}
-		}
-		if pass == 0 {
-			if counted, err := b.countSmall(ctx, id, run, in); err != nil {
-				return nil, nil, err
-			} else if !counted {
-				break
-			}
-		}
-	}
-	for i := range run {
-		r := &in.Ranges[i]
-		s := &r.Stats
-		if s.Known && !b.o.Exact {
-			b.trail.note(run[i].Partition, s.Rows, func() []counter.Quantum {
-				q, _ := b.counts.Quanta(ctx, store.Partition{Bucket: id, ID: run[i].WriteTo()}) // a hint: it may fail
-				return q
-			})
-		}
-		if r.Quanta != nil {
-			r.Earlier = b.trail.earlier(run[i].Partition, s.Rows)
-		}
-	}
-	decisions, err := b.judge(ctx, id, run, in)
-	return in, decisions, err
-}
-
-// judge has the policy decide, and reads the newest keys that it needs.
+// judge has the policy decide, and reads the newest keys that it needs. Balancer.deciding is held, but while they are
+// read.
 func (b *Balancer) judge(
 	ctx context.Context, id store.BucketID, run []partmap.Range, in *policy.Input,
 ) ([]policy.Decision, error) {
+	in.Moves, in.Rows = b.mover.InFlight()
 	decisions := policy.Decide(*in)
 	again := false
 	for i := range decisions {
 		if d := &decisions[i]; d.Kind == policy.Need {
-			newest, err := b.newest(ctx, id, run[d.Oldest:d.Appended+1])
+			b.deciding.Unlock()
+			newest, err := b.newest(ctx, id, run[d.Oldest:d.Appended+1], d.Down)
+			b.deciding.Lock()
 			if err != nil {
 				return nil, err
 			}
@@ -147,9 +127,48 @@ func (b *Balancer) judge(
 		}
 	}
 	if again {
+		in.Moves, in.Rows = b.mover.InFlight()
 		decisions = policy.Decide(*in)
 	}
 	return decisions, nil
+}
+
+// prepared is the input of a window, with what has to be read for it.
+func (b *Balancer) prepared(ctx context.Context, o *outcome, w *window) (*policy.Input, error) {
+	id, run := o.id, w.ranges
+	in := b.input(run, w.stats)
+	if b.o.Exact {
+		b.forget(in)
+	}
+	counted, err := b.countSmall(ctx, o.root, w, in)
+	if err != nil {
+		return nil, err
+	}
+	if counted {
+		w.stats = nil
+		if err := b.readStats(ctx, id, []*window{w}); err != nil {
+			return nil, err
+		}
+		if in = b.input(run, w.stats); b.o.Exact {
+			b.forget(in)
+		}
+	}
+	for i := range run {
+		r := &in.Ranges[i]
+		r.Moves = r.Moves || o.moving[run[i].Partition]
+	}
+	return in, nil
+}
+
+// forget makes the counts unknown that are older than the present look at everything.
+func (b *Balancer) forget(in *policy.Input) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range in.Ranges {
+		if s := &in.Ranges[i].Stats; s.Recounted.Before(b.scan.Began) {
+			s.Known = false
+		}
+	}
 }
 
 func recountOf(id store.BucketID, rg *partmap.Range, why policy.Why, estimate *counter.Stats) recount {
@@ -160,19 +179,9 @@ func recountOf(id store.BucketID, rg *partmap.Range, why policy.Why, estimate *c
 	}
 }
 
-// input is what is known of neighbouring ranges.
-func (b *Balancer) input(ctx context.Context, id store.BucketID, run []partmap.Range) (*policy.Input, error) {
-	parts := make([]store.Partition, len(run))
-	for i := range run {
-		// While a range moves, new rows are counted with its new partition.
-		parts[i] = store.Partition{Bucket: id, ID: run[i].WriteTo()}
-	}
-	stats, err := b.counts.Stats(ctx, parts)
-	if err != nil {
-		return nil, err
-	}
+// input is what is known of neighbouring ranges, by their counts.
+func (b *Balancer) input(run []partmap.Range, stats []counter.Stats) *policy.Input {
 	in := &policy.Input{Now: b.o.Now(), Policy: b.o.Policy, Ranges: make([]policy.Range, len(run))}
-	in.Moves, in.Rows = b.mover.InFlight()
 	// What stays in a partition that others leave can't move before they have left: a goal for it would only wait, and
 	// the whole bucket with it.
 	left := map[store.PartitionID]bool{}
@@ -182,13 +191,14 @@ func (b *Balancer) input(ctx context.Context, id store.BucketID, run []partmap.R
 		}
 	}
 	for i := range run {
-		rg, s := &run[i], &stats[i]
+		rg, s := &run[i], stats[i]
 		// A count of other bounds says nothing about the rows in these.
 		s.Known = s.Known && s.Covers(rg.Start, rg.End)
 		r := &in.Ranges[i]
 		*r = policy.Range{
-			Start: rg.Start, End: rg.End, Stats: *s, Moves: moves(rg) || left[rg.Partition],
+			Start: rg.Start, End: rg.End, Stats: s, Moves: moves(rg) || left[rg.Partition],
 			Created: time.Unix(rg.Created, 0), PinUntil: time.Unix(rg.PinUntil, 0),
+			Small: b.smallSince(rg.Partition, &s, in.Now),
 		}
 		if in.Now.Sub(s.Recounted) > b.o.Policy.Fresh || !s.Known {
 			continue // nothing is cut by it
@@ -198,60 +208,68 @@ func (b *Balancer) input(ctx context.Context, id store.BucketID, run []partmap.R
 			r.Quanta = c.Quanta
 		}
 	}
-	return in, nil
+	return in
 }
 
-// act carries decisions out.
-func (b *Balancer) act(
-	r *Round, root *partmap.Root, run []partmap.Range, in *policy.Input, decisions []policy.Decision,
-) {
-	id := root.Bucket
-	plan := &scheduler.Plan{Bucket: id, Epoch: root.Epoch}
+// act carries out the decisions that concern the core of a window.
+func (b *Balancer) act(o *outcome, w *window, in *policy.Input, decisions []policy.Decision) {
+	id, run := o.id, w.ranges
+	plan := &scheduler.Plan{Bucket: id, Epoch: o.root.Epoch}
 	x := &job{bucket: id}
-	var reasons []Reason
-	again := false
 	decided := map[Decision]int64{}
-	r.need += need(in, decisions)
-	for i := range decisions {
-		d := &decisions[i]
-		decided[Decision{d.Kind, d.Why}]++
-		again = again || d.Kind != policy.None
-		switch d.Kind {
-		case policy.None:
-			if d.Why != policy.Within {
-				again = again || d.Why != policy.OneKey
-				if len(reasons) < reasonsKept {
-					reasons = append(reasons, Reason{Bucket: id, Start: bytes.Clone(run[d.From].Start),
-						End: bytes.Clone(run[d.To-1].End), Verdict: *d})
-				}
-			}
-		case policy.Recount:
-			b.queue.add(recountOf(id, &run[d.From], d.Why, &in.Ranges[d.From].Stats))
-		default:
-			m := move.Goal{
-				Start: bytes.Clone(run[d.From].Start), End: bytes.Clone(run[d.To-1].End), Cuts: d.Cuts, Stay: d.Stay,
-				Rows: d.Rows, Copies: d.Copies, Why: d.Text,
-			}
-			if d.Kind == policy.Refresh {
-				m.Leave = run[d.From].Partition
-			}
-			a := submitted{kind: d.Kind}
-			if d.Stay < 0 {
-				for k := d.From; k < d.To; k++ {
-					a.leaving = append(a.leaving, store.Partition{Bucket: id, ID: run[k].Partition})
-				}
-			}
-			plan.Moves = append(plan.Moves, m)
-			x.moves = append(x.moves, a)
-			b.o.Logger.Info("balancing", "bucket", id.String(), "kind", string(d.Kind), "start", string(m.Start),
-				"cuts", len(d.Cuts), "copies", d.Copies, "why", d.Text)
+	o.rate += need(in, decisions, w.core)
+	for i, r := range in.Ranges {
+		if w.core[i] {
+			o.ranges++
+			o.sizes.add(&r.Stats, b.o.Policy.MaxRows)
 		}
 	}
-	if hurry := b.o.Next == nil && b.hurry(in); again || hurry {
-		b.again(id, hurry)
+	if b.o.Next == nil {
+		b.hurry(id, in, w)
+	}
+	for i := range decisions {
+		d := &decisions[i]
+		core := w.core[d.From:d.To]
+		mine := slices.Contains(core, true) || d.Kind == policy.Roll && w.core[d.Appended]
+		// Neighbours that are to be merged with the core are counted, too.
+		if !mine && d.Kind != policy.Recount {
+			continue
+		}
+		decided[Decision{d.Kind, d.Why}]++
+		if d.Kind == policy.Recount {
+			if _, there := b.queue.add(recountOf(id, &run[d.From], d.Why, &in.Ranges[d.From].Stats), in.Policy.MinRows); !there {
+				b.due(o, in, d, run)
+			}
+			continue
+		}
+		b.due(o, in, d, run)
+		if d.Kind == policy.None {
+			continue
+		}
+		m := move.Goal{
+			Start: bytes.Clone(run[d.From].Start), End: bytes.Clone(run[d.To-1].End), Cuts: d.Cuts, Stay: d.Stay,
+			Rows: d.Rows, Copies: d.Copies, Why: d.Text,
+		}
+		if d.Kind == policy.Refresh {
+			m.Leave = run[d.From].Partition
+		}
+		a := submitted{kind: d.Kind, span: span{
+			partmap.Span{Start: m.Start, End: m.End}, bytes.Clone(run[max(0, d.From-margin)].Start),
+		}}
+		for k := d.From; k < d.To; k++ {
+			o.moving[run[k].Partition] = true
+			if d.Stay < 0 {
+				a.leaving = append(a.leaving, store.Partition{Bucket: id, ID: run[k].Partition})
+			}
+		}
+		plan.Moves = append(plan.Moves, m)
+		x.moves = append(x.moves, a)
+		b.o.Logger.Info("balancing", "bucket", id.String(), "kind", string(d.Kind), "start", string(m.Start),
+			"cuts", len(d.Cuts), "copies", d.Copies, "why", d.Text)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.reasons(w, in, decisions, id)
 	for d, n := range decided {
 		b.state.Decided[d] += n
 	}
@@ -261,22 +279,38 @@ func (b *Balancer) act(
 			b.state.Gap = *gap
 		}
 	}
-	if n := min(len(reasons), reasonsKept-len(r.Why)); n > 0 {
-		r.Why = append(r.Why, reasons[:n]...)
-	}
 	if len(plan.Moves) > 0 {
 		b.jobs[b.mover.Submit(id, "balance", plan).ID] = x
 	}
 }
 
+// due notes when the ranges of a decision have to be looked at again.
+func (b *Balancer) due(o *outcome, in *policy.Input, d *policy.Decision, run []partmap.Range) {
+	at, yes := again(in, d)
+	if !yes {
+		return
+	}
+	if d.Kind == policy.Recount || d.Why == policy.Spent {
+		// They wait in line: looking at all of them at each interval would not make it shorter.
+		o.refused++
+		at = in.Now.Add(b.o.Every * time.Duration(o.refused/inLine))
+	}
+	for i := d.From; i < d.To; i++ {
+		b.agenda.look(store.Partition{Bucket: o.id, ID: run[i].Partition}, at)
+	}
+}
+
+// inLine is how many ranges of a bucket that have to wait for others are looked at again per interval.
+const inLine = 4096
+
 // need is how many rows per second must be copied and compared for moves to keep up with writes: a full range may grow
 // by a tenth while it is moved.
-func need(l *policy.Input, decisions []policy.Decision) (rows float64) {
+func need(l *policy.Input, decisions []policy.Decision, core []bool) (rows float64) {
 	for i := range decisions {
 		v := &decisions[i]
 		split := v.Kind == policy.Split && v.Why != policy.Load
 		for k := v.From; k < v.To; k++ {
-			if split || v.Kind == policy.None && (v.Why == policy.Moving || v.Why == policy.Spent) {
+			if core[k] && (split || v.Kind == policy.None && (v.Why == policy.Moving || v.Why == policy.Spent)) {
 				rows += 2 * 10 * l.Ranges[k].Stats.PutsPerS
 			}
 		}
@@ -284,26 +318,30 @@ func need(l *policy.Input, decisions []policy.Decision) (rows float64) {
 	return rows
 }
 
-// hurry reports whether a range will be too large before the next interval ends.
-func (b *Balancer) hurry(l *policy.Input) bool {
-	for i := range l.Ranges {
-		s := &l.Ranges[i].Stats
+// hurry has the ranges of a core looked at soon that will be too large before the next interval ends.
+func (b *Balancer) hurry(id store.BucketID, in *policy.Input, w *window) {
+	for i := range in.Ranges {
+		s := &in.Ranges[i].Stats
 		grown := s.PutsPerS * b.o.Every.Seconds()
-		if float64(s.Rows)+2*grown > float64(b.o.Policy.MaxRows) && grown >= 1 && s.GrowthRowsPerS > 0 {
-			return true
+		full := float64(s.Rows)+2*grown > float64(b.o.Policy.MaxRows) && grown >= 1 && s.GrowthRowsPerS > 0
+		if w.core[i] && full {
+			b.agenda.look(store.Partition{Bucket: id, ID: w.ranges[i].Partition}, time.Time{})
+			b.agenda.hurry(id)
 		}
 	}
-	return false
 }
 
-// newest reads the highest keys of neighbouring ranges, from the top, until there are enough.
-func (b *Balancer) newest(ctx context.Context, id store.BucketID, run []partmap.Range) (*policy.Newest, error) {
+// newest reads the highest keys of neighbouring ranges, from the top, until there are enough; or, where keys descend,
+// the lowest ones of the last range.
+func (b *Balancer) newest(
+	ctx context.Context, id store.BucketID, run []partmap.Range, down bool,
+) (*policy.Newest, error) {
 	n := &policy.Newest{}
 	for k := len(run) - 1; k >= 0 && len(n.Keys) < policy.EnoughKeys; k-- {
 		rg := &run[k]
 		page, err := b.store.Slice(ctx, store.Partition{Bucket: id, ID: rg.Partition},
 			store.Bounds{Start: rg.Start, End: rg.End},
-			store.SliceOptions{Limit: policy.NewestKeys - len(n.Keys), Reverse: true, Timestamps: true})
+			store.SliceOptions{Limit: policy.NewestKeys - len(n.Keys), Reverse: !down, Timestamps: true})
 		if err != nil {
 			return nil, err
 		}
@@ -311,7 +349,9 @@ func (b *Balancer) newest(ctx context.Context, id store.BucketID, run []partmap.
 			n.Keys, n.Written = append(n.Keys, page.Rows[i].Key), append(n.Written, int64(page.Rows[i].Timestamp))
 		}
 	}
-	slices.Reverse(n.Keys)
-	slices.Reverse(n.Written)
+	if !down {
+		slices.Reverse(n.Keys)
+		slices.Reverse(n.Written)
+	}
 	return n, nil
 }

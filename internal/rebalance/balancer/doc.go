@@ -1,10 +1,15 @@
 // Package balancer keeps buckets in shape. It reads what counters say about their partitions, has
 // internal/rebalance/policy decide, counts partitions exactly where that matters, and submits moves.
 //
-//	counters ── Written, Stats ──> look ── policy.Decide ──> recount ──> Correct, and look again
-//	                                                     └─> goals ────> Mover.Submit
+//	counters ── Written ──> agenda ──> window ── policy.Decide ──> recount ──> Correct, and the agenda
+//	 due times ─────────────┘ ↑                              └──> goals ────> Mover.Submit
+//	 everything, each hour ───┘
 //
-// It looks at an interval at all buckets that were written to; in between at buckets that are new or grow fast, or of
-// which a recount or a move has just ended; and every hour at everything. It keeps no state that matters: the process
-// that leads next finds everything in the map and in the counters.
+// The agenda says which buckets are looked at, and where in them: what was written to, what has changed by a recount or
+// a move, and what waits for a time. Buckets that are new or grow fast come first, each second; then those that are
+// due, at each interval; then, a few at once, those of the hourly look at everything. A slow one does not hold up the
+// others. Of a large bucket only windows are read and decided about: the ranges that are due and their neighbours. So
+// work follows what changed, not what is there.
+//
+// It keeps no state that matters: the process that leads next finds everything in the map and in the counters.
 package balancer

@@ -19,6 +19,9 @@ type Seen struct {
 	Verdict   policy.Decision
 }
 
+// runRanges bounds a run of ranges that is looked at from outside.
+const runRanges = 8192
+
 // each calls f for runs of neighbouring ranges of a bucket, and returns the epoch of its map. f may keep the ranges.
 func (b *Balancer) each(
 	ctx context.Context, id store.BucketID, f func(run []partmap.Range) error,
@@ -36,7 +39,7 @@ func (b *Balancer) each(
 			return 0, err
 		}
 		rg.Start, rg.End = bytes.Clone(rg.Start), bytes.Clone(rg.End)
-		if run = append(run, rg); len(run) == wholeUpTo {
+		if run = append(run, rg); len(run) == runRanges {
 			if err := f(run); err != nil {
 				return 0, err
 			}
@@ -49,11 +52,22 @@ func (b *Balancer) each(
 	return root.Epoch, err
 }
 
+// known is what is known of a run of ranges.
+func (b *Balancer) known(ctx context.Context, id store.BucketID, run []partmap.Range) (*policy.Input, error) {
+	w := &window{ranges: run}
+	if err := b.readStats(ctx, id, []*window{w}); err != nil {
+		return nil, err
+	}
+	in := b.input(run, w.stats)
+	in.Moves, in.Rows = b.mover.InFlight()
+	return in, nil
+}
+
 // Look calls f for each range of a bucket with what Run would decide now, without cuts. It changes nothing. It returns
 // the epoch of the map, or the error of f.
 func (b *Balancer) Look(ctx context.Context, id store.BucketID, f func(Seen) error) (epoch uint64, err error) {
 	return b.each(ctx, id, func(run []partmap.Range) error {
-		l, err := b.input(ctx, id, run)
+		l, err := b.known(ctx, id, run)
 		if err != nil {
 			return err
 		}
@@ -93,7 +107,7 @@ func (b *Balancer) Recount(
 			if len(s.End) > 0 && bytes.Compare(rg.Start, s.End) >= 0 || len(rg.End) > 0 && bytes.Compare(rg.End, s.Start) <= 0 {
 				continue
 			}
-			l, err := b.input(ctx, id, run[i:i+1])
+			l, err := b.known(ctx, id, run[i:i+1])
 			if err != nil {
 				return err
 			}
@@ -131,7 +145,7 @@ func (b *Balancer) Layout(
 	ctx context.Context, id store.BucketID, exact bool, f func(plan.Partition) error,
 ) (epoch uint64, err error) {
 	return b.each(ctx, id, func(run []partmap.Range) error {
-		l, err := b.input(ctx, id, run)
+		l, err := b.known(ctx, id, run)
 		if err != nil {
 			return err
 		}
@@ -177,6 +191,7 @@ func within(quanta []counter.Quantum, rg *partmap.Range) (out []plan.Quantum) {
 		switch {
 		case len(out) == 0:
 			out = append(out, plan.Quantum{Key: plan.Key(rg.Start), Rows: q.Rows})
+		case q.Rows == 0: // it says only where a stream ends
 		case inside && plan.Key(q.Key) > out[len(out)-1].Key:
 			out = append(out, plan.Quantum{Key: plan.Key(q.Key), Rows: q.Rows})
 		default:

@@ -15,6 +15,7 @@ func TestNeed(t *testing.T) {
 	for range 6 {
 		l.Ranges = append(l.Ranges, policy.Range{Stats: counter.Stats{PutsPerS: 10}})
 	}
+	core := []bool{true, true, true, true, true, true}
 	verdict := func(i int, k policy.Kind, w policy.Why) policy.Decision {
 		return policy.Decision{Kind: k, Why: w, From: i, To: i + 1}
 	}
@@ -23,12 +24,14 @@ func TestNeed(t *testing.T) {
 		verdict(2, policy.Recount, policy.Suspect),
 		verdict(3, policy.None, policy.Cooling), {Kind: policy.Merge, Why: policy.Rows, From: 4, To: 6},
 	}
-	require.Zero(t, need(l, v))
+	require.Zero(t, need(l, v, core))
 	for _, x := range []policy.Decision{
 		verdict(0, policy.Split, policy.Rows), verdict(0, policy.Split, policy.Forecast),
 		verdict(0, policy.None, policy.Moving), verdict(0, policy.None, policy.Spent),
 	} {
 		v[0] = x
-		require.InDelta(t, 200, need(l, v), 1e-9, "%v", x)
+		require.InDelta(t, 200, need(l, v, core), 1e-9, "%v", x)
 	}
+	core[0] = false
+	require.Zero(t, need(l, v, core), "that is for the look at that range")
 }

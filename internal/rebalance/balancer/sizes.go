@@ -1,6 +1,6 @@
 package balancer
 
-import "github.com/evenkeel/evenkeel/internal/rebalance/policy"
+import "github.com/evenkeel/evenkeel/counter"
 
 // SizeSteps are the upper bounds of Sizes.Partitions, as shares of the maximum; the last one has none.
 var SizeSteps = [...]float64{0, 0.25, 0.5, 0.75, 1, 1.2, 2}
@@ -12,18 +12,26 @@ type Sizes struct {
 	Rows, Unknown, Old int64
 }
 
-func (s *Sizes) add(l *policy.Input, maxRows int64) {
-	for i := range l.Ranges {
-		x := &l.Ranges[i].Stats
-		if !x.Known {
-			s.Unknown++
-			continue
-		}
-		k := 0
-		for k < len(SizeSteps) && float64(x.Rows) > SizeSteps[k]*float64(maxRows) {
-			k++
-		}
-		s.Partitions[k]++
-		s.Rows += x.Rows
+// add counts a partition.
+func (s *Sizes) add(x *counter.Stats, maxRows int64) {
+	if !x.Known {
+		s.Unknown++
+		return
 	}
+	k := 0
+	for k < len(SizeSteps) && float64(x.Rows) > SizeSteps[k]*float64(maxRows) {
+		k++
+	}
+	s.Partitions[k]++
+	s.Rows += x.Rows
+}
+
+// sum adds the partitions of another part.
+func (s *Sizes) sum(o *Sizes) {
+	for k := range s.Partitions {
+		s.Partitions[k] += o.Partitions[k]
+	}
+	s.Rows += o.Rows
+	s.Unknown += o.Unknown
+	s.Old += o.Old
 }

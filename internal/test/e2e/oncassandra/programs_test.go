@@ -106,6 +106,16 @@ func TestProgramsRefuseToStart(t *testing.T) {
 	require.Equal(t, 0, p.ServeSite(s, "--change-lease", "--max-clock-skew", "2s").End(syscall.SIGTERM))
 	refused(s, "clocks of 2s", "--local-dc", "dc1")
 	require.Equal(t, 0, p.ServeSite(s, "--change-lease").End(syscall.SIGTERM))
+	refused(s, "are not counted in this store, and would be counted in Redis by this process", "--local-dc", "dc1",
+		"--counter", "redis://127.0.0.1:1")
+	require.Equal(t, 0, p.ServeSite(s, "--change-lease", "--counter", "redis://127.0.0.1:1").End(syscall.SIGTERM))
+	refused(s, "end all other processes first (--lease, --max-clock-skew; --counter", "--local-dc", "dc1")
+	refused(s, "are counted in Redis in this store, and would be not counted by this process", "--local-dc", "dc1",
+		"--rebalance", "elsewhere")
+	code, _, errs = p.Try("rebalancer", s.Flags("run", "--local-dc", "dc1", "--rebalance-interval", "1m")...)
+	require.NotZero(t, code)
+	require.Contains(t, errs, "are counted in Redis in this store, and would be counted by looks at all rows by this process")
+	require.Equal(t, 0, p.ServeSite(s, "--change-lease").End(syscall.SIGTERM))
 	raw := harness.Session(t, s.Host, s.Name)
 	for _, c := range []struct{ cql, says string }{
 		{"ALTER TABLE rows WITH default_time_to_live = 60", "default_time_to_live is 60"},

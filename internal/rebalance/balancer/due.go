@@ -1,0 +1,48 @@
+package balancer
+
+import (
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
+)
+
+// fading is how long a stream of appends is taken to go on after its last one.
+const fading = 10 * time.Minute
+
+// again returns when the ranges of a decision have to be looked at again even if nothing is written to them: the zero
+// time is the next interval. False: only when all are.
+func again(in *policy.Input, d *policy.Decision) (at time.Time, yes bool) {
+	if d.Kind != policy.None {
+		return at, true
+	}
+	p := &in.Policy
+	near := in.Ranges[max(0, d.From-1):min(len(in.Ranges), d.To+1)]
+	// soonest is the first of some times that is still to come.
+	soonest := func(of func(*policy.Range) time.Time) {
+		for i := range near {
+			if t := of(&near[i]); t.After(in.Now) && (at.IsZero() || t.Before(at)) {
+				at = t
+			}
+		}
+	}
+	switch d.Why {
+	case policy.Within, policy.OneKey, policy.NoCut, policy.Lonely:
+		return at, false
+	case policy.Rolled, policy.AtTail, policy.Appends, policy.NextUnknown:
+		return in.Now.Add(fading), true
+	case policy.Cooling:
+		soonest(func(r *policy.Range) time.Time { return r.Created.Add(p.Cool) })
+	case policy.Pinned:
+		soonest(func(r *policy.Range) time.Time { return r.PinUntil })
+	case policy.Backing:
+		near = in.Ranges[d.From:d.To]
+		soonest(func(r *policy.Range) time.Time {
+			pause := p.Recount << min(max(r.Stats.Fruitless, 0), 30)
+			if pause <= 0 || pause > p.MaxRecount {
+				pause = p.MaxRecount
+			}
+			return r.Stats.Recounted.Add(pause)
+		})
+	}
+	return at, true
+}
