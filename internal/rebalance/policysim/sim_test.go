@@ -173,9 +173,9 @@ func TestFaults(t *testing.T) {
 		require.Greater(t, r.LongestOver, well.LongestOver, what)
 		require.Equal(t, r.New, r.Rows)
 	}
-	slow := play(t, "days: 0.02", "tenants: [{name: quiet, count: 100, start: {ranges: 1}}, {loads: [{per_s: 5}]}]",
-		"faults: [{what: slow, by: 10s}]").Total
-	fast := play(t, "days: 0.02", "tenants: [{name: quiet, count: 100, start: {ranges: 1}}, {loads: [{per_s: 5}]}]").Total
+	slow := play(t, "days: 0.02", "tenants: [{name: quiet, count: 1000, start: {ranges: 1}}, {loads: [{per_s: 5}]}]",
+		"faults: [{what: slow, by: 1m}]").Total
+	fast := play(t, "days: 0.02", "tenants: [{name: quiet, count: 1000, start: {ranges: 1}}, {loads: [{per_s: 5}]}]").Total
 	require.Greater(t, slow.Worst, fast.Worst)
 }
 
