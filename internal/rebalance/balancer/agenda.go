@@ -1,8 +1,10 @@
 package balancer
 
 import (
+	"bytes"
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -79,10 +81,11 @@ const (
 	scansAtOnce = 8
 )
 
-func newAgenda() *agenda {
+// newAgenda makes an agenda. Buckets that are due at once are looked at in an order that follows from a seed.
+func newAgenda(seed uint64) *agenda {
 	return &agenda{
 		of: map[store.BucketID]*watched{}, ready: make(chan struct{}, 1), room: make(chan struct{}, 1),
-		r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+		r: rand.New(rand.NewPCG(seed, 0x6c6f6f6b)),
 	}
 }
 
@@ -195,6 +198,7 @@ func (a *agenda) turn(now time.Time, interval bool) {
 	defer a.mu.Unlock()
 	soon := a.soon
 	a.soon = nil
+	a.shuffle(soon)
 	for _, id := range soon {
 		switch w := a.of[id]; {
 		case w == nil:
@@ -216,10 +220,16 @@ func (a *agenda) turn(now time.Time, interval bool) {
 			ids = append(ids, id)
 		}
 	}
-	a.r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	a.shuffle(ids)
 	for _, id := range ids {
 		a.push(id, a.of[id], due, now)
 	}
+}
+
+// shuffle brings buckets into an order that follows from the seed. agenda.mu is held.
+func (a *agenda) shuffle(ids []store.BucketID) {
+	slices.SortFunc(ids, func(x, y store.BucketID) int { return bytes.Compare(x[:], y[:]) })
+	a.r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 }
 
 // next takes a bucket to look at, and waits for one if asked to; false: there is none, or ctx has ended. The visit has

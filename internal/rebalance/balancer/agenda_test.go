@@ -21,7 +21,7 @@ func partOf(bucket, n int) store.Partition {
 // Buckets that change fast come first, then those that are due, in the order in which they became it, and at last
 // those that only a scan looks at; of these there are a few at once.
 func TestHotBucketsComeFirst(t *testing.T) {
-	a, now := newAgenda(), time.Unix(1000, 0)
+	a, now := newAgenda(1), time.Unix(1000, 0)
 	take := func() (id store.BucketID) {
 		v := a.take(func() time.Time { return now })
 		if v == nil {
@@ -76,7 +76,7 @@ func TestHotBucketsComeFirst(t *testing.T) {
 // A bucket is looked at by one look at a time; what comes meanwhile, and what a look in vain was for, is looked at
 // later.
 func TestOneLookAtATime(t *testing.T) {
-	a, now := newAgenda(), time.Unix(1000, 0)
+	a, now := newAgenda(1), time.Unix(1000, 0)
 	clock := func() time.Time { return now }
 	a.look(partOf(1, 1), time.Time{})
 	a.look(partOf(1, 2), now.Add(time.Minute))
@@ -123,7 +123,7 @@ func TestOneLookAtATime(t *testing.T) {
 
 // Partitions beyond the bound are looked at with all of their bucket.
 func TestAnAgendaIsBounded(t *testing.T) {
-	a, now := newAgenda(), time.Unix(1000, 0)
+	a, now := newAgenda(1), time.Unix(1000, 0)
 	const others = partitionsKept - 10 // of other buckets
 	a.parts = others
 	for i := range 12 {

