@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"slices"
 	"sort"
-
-	"github.com/evenkeel/evenkeel/store"
 )
 
 // Replacement replaces all entries that begin within [Start, End) by Entries. Both ends must
@@ -77,17 +75,12 @@ func (e *Edit) change() (Change, error) {
 	t := &tree{
 		root: e.next,
 		read: e.read,
-		gone: map[store.NodeID]bool{},
 		w:    writer{fill: e.fill, header: nodeHeader{Bucket: e.next.Bucket, Epoch: e.next.Epoch}, newNode: e.stamp.NewNode},
 	}
 	if err := t.replace(e.reps); err != nil {
 		return Change{}, err
 	}
 	change.Nodes = t.w.nodes
-	for id := range t.gone {
-		change.Replaced = append(change.Replaced, id)
-	}
-	slices.SortFunc(change.Replaced, func(a, b store.NodeID) int { return bytes.Compare(a[:], b[:]) })
 	return change, nil
 }
 
@@ -96,8 +89,6 @@ type tree struct {
 	root *Root
 	read Reader
 	w    writer
-	// gone are old nodes that are not in the next map.
-	gone map[store.NodeID]bool
 }
 
 func (t *tree) replace(reps []Replacement) (err error) {
@@ -118,7 +109,7 @@ func (t *tree) replace(reps []Replacement) (err error) {
 // end.
 func (t *tree) rewrite(children []Child, height uint8, end []byte, reps []Replacement) ([]Child, error) {
 	if height == 0 {
-		return rewrite(t, children, end, reps, level[Entry]{
+		return rewrite(children, end, reps, level[Entry]{
 			load: func(c Child) ([]Entry, error) {
 				entries, _, err := t.read.entries(t.root, c)
 				return entries, err
@@ -128,7 +119,7 @@ func (t *tree) rewrite(children []Child, height uint8, end []byte, reps []Replac
 			write:  t.w.segments,
 		})
 	}
-	return rewrite(t, children, end, reps, level[Child]{
+	return rewrite(children, end, reps, level[Child]{
 		load: func(c Child) ([]Child, error) {
 			children, _, err := t.read.children(t.root, c, height)
 			return children, err
@@ -152,17 +143,12 @@ type level[T any] struct {
 
 // rewrite keeps the sibling nodes that no replacement touches; it loads, changes and writes
 // runs of the others. A run that becomes sparse is joined with a neighbour.
-func rewrite[T any](t *tree, children []Child, end []byte, reps []Replacement, lv level[T]) ([]Child, error) {
+func rewrite[T any](children []Child, end []byte, reps []Replacement, lv level[T]) ([]Child, error) {
 	var (
 		out  []Child
 		run  []T
 		kept = false // the last of out is an old node
 	)
-	load := func(c Child) ([]T, error) {
-		items, err := lv.load(c)
-		t.gone[c.Node] = true
-		return items, err
-	}
 	flush := func() {
 		if len(run) > 0 {
 			out = append(out, lv.write(run)...)
@@ -170,17 +156,14 @@ func rewrite[T any](t *tree, children []Child, end []byte, reps []Replacement, l
 		}
 	}
 	for i, c := range children {
-		childEnd := end
-		if i+1 < len(children) {
-			childEnd = children[i+1].Start
-		}
+		childEnd := endOf(children, i, childStart, end)
 		touching := within(reps, c.Start, childEnd)
 		if len(touching) == 0 && (len(run) == 0 || !lv.sparse(run)) {
 			flush()
 			out, kept = append(out, c), true
 			continue
 		}
-		items, err := load(c)
+		items, err := lv.load(c)
 		if err == nil && len(touching) > 0 {
 			items, err = lv.splice(items, c.Start, childEnd, touching)
 		}
@@ -190,7 +173,7 @@ func rewrite[T any](t *tree, children []Child, end []byte, reps []Replacement, l
 		run = append(run, items...)
 	}
 	if kept && len(run) > 0 && lv.sparse(run) {
-		items, err := load(out[len(out)-1])
+		items, err := lv.load(out[len(out)-1])
 		if err != nil {
 			return nil, err
 		}

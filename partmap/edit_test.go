@@ -1,7 +1,6 @@
 package partmap
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -71,8 +70,8 @@ func (w *world) edit() *Edit {
 }
 
 // apply makes an edit's change the present map, and checks what has to hold for
-// any change: it names all its new nodes, and what it replaced is what it stopped
-// naming; the map is valid and tiles; nodes are within their limits.
+// any change: it names all its new nodes and no others; the map is valid and tiles;
+// nodes are within their limits.
 func (w *world) apply(e *Edit) {
 	t := w.t
 	t.Helper()
@@ -81,12 +80,10 @@ func (w *world) apply(e *Edit) {
 	require.Equal(t, w.root.Version(), c.Old)
 	require.Equal(t, w.root.Epoch+1, c.Next.Epoch)
 	want, _ := w.blobs.reachable(t, w.root)
-	next := w.blobs.apply(t, c)
-	require.True(t, slices.IsSortedFunc(c.Replaced, func(a, b store.NodeID) int { return bytes.Compare(a[:], b[:]) }))
-	for _, id := range c.Replaced {
-		require.True(t, want[id], "it replaces what was not named")
+	for id := range w.blobs.replaced(t, w.root, c) {
 		delete(want, id)
 	}
+	next := w.blobs.apply(t, c)
 	for _, n := range c.Nodes {
 		want[n.ID] = true
 		epoch, err := NodeEpoch(testBucket, n)
@@ -433,7 +430,7 @@ func requireOnePath(t *testing.T, old blobs, r *Root, c Change, start, end []byt
 	}
 	down(r.Children, r.Height-1, nil)
 	gone := map[byte]int{}
-	for _, id := range c.Replaced {
+	for id := range old.replaced(t, r, c) {
 		gone[old[id][2]]++
 	}
 	require.Equal(t, want, gone)

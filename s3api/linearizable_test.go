@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/anishathalye/porcupine"
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/test/history"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/s3api"
@@ -71,45 +71,49 @@ type objectCall struct {
 	body, seen string // what is written, and what the condition names
 }
 
-// then is one object as S3 has it, with exact conditions: what may be there after the
-// call, where now was there before and out was the answer. A write that was answered 503
-// may have happened or not; one that was answered 409 did not.
-func (in objectCall) then(now, out string) []string {
-	if out == "409" {
-		return []string{now}
-	}
-	status := "200"
-	next := in.body
-	switch in.kind {
-	case "get":
-		if out == now {
-			return []string{now}
+// objectModel is one object as S3 has it, with exact conditions. A write that was
+// answered 503 may have happened or not; one that was answered 409 did not.
+var objectModel = (&porcupine.NondeterministicModel{
+	Init: func() []any { return []any{""} },
+	Step: func(state, input, output any) []any {
+		now, in, out := state.(string), input.(objectCall), output.(string)
+		if out == "409" {
+			return []any{now}
+		}
+		status := "200"
+		next := in.body
+		switch in.kind {
+		case "get":
+			if out == now {
+				return []any{now}
+			}
+			return nil
+		case "create":
+			if now != "" {
+				status = "412"
+			}
+		case "follow", "drop":
+			switch now {
+			case "":
+				status = "404"
+			case in.seen:
+			default:
+				status = "412"
+			}
+		}
+		if status != "200" {
+			next = now
+		}
+		switch out {
+		case status:
+			return []any{next}
+		case "503":
+			return []any{now, next}
 		}
 		return nil
-	case "create":
-		if now != "" {
-			status = "412"
-		}
-	case "follow", "drop":
-		switch now {
-		case "":
-			status = "404"
-		case in.seen:
-		default:
-			status = "412"
-		}
-	}
-	if status != "200" {
-		next = now
-	}
-	switch out {
-	case status:
-		return []string{next}
-	case "503":
-		return []string{now, next}
-	}
-	return nil
-}
+	},
+	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%v -> %v", input, output) },
+}).ToModel()
 
 // TestConditionsAreLinearizable: what clients saw of a few objects, with and
 // without conditions, can have happened one request after the other.
@@ -176,8 +180,7 @@ func checkConditions(t *testing.T, s *server, rounds, calls, readers int) (unkno
 	for round := range rounds {
 		uri := fmt.Sprintf("/abc/k%d", round)
 		var mu sync.Mutex
-		var all []history.Call[string]
-		var told strings.Builder
+		var history []porcupine.Operation
 		begun := time.Now()
 		// do does a call and returns what is there, if that is what it told.
 		do := func(client int, in objectCall, etag string) (seen, seenETag string) {
@@ -215,9 +218,8 @@ func checkConditions(t *testing.T, s *server, rounds, calls, readers int) (unkno
 				unknown++
 				returned = time.Hour // or never
 			}
-			all = append(all, history.Call[string]{Begin: history.Instant(called), End: history.Instant(returned),
-				Then: func(now string) []string { return in.then(now, out) }})
-			fmt.Fprintln(&told, client, called, returned, in, "->", out)
+			history = append(history, porcupine.Operation{ClientId: client, Input: in, Output: out, Call: int64(called),
+				Return: int64(returned)})
 			return seen, seenETag
 		}
 		var clients, lookers sync.WaitGroup
@@ -248,9 +250,13 @@ func checkConditions(t *testing.T, s *server, rounds, calls, readers int) (unkno
 		clients.Wait()
 		ended.Store(true)
 		lookers.Wait()
-		explained, decided := history.Ordered("", all)
-		require.True(t, decided, "round %d:\n%s", round, told.String())
-		require.True(t, explained, "round %d: no order explains\n%s", round, told.String())
+		var told strings.Builder
+		for _, o := range history {
+			fmt.Fprintln(&told, o.ClientId, o.Call, o.Return, objectModel.DescribeOperation(o.Input, o.Output))
+		}
+		require.Equal(t, porcupine.Ok, porcupine.CheckOperationsTimeout(objectModel, history, time.Minute),
+			"round %d:\n%s",
+			round, told.String())
 	}
 	return unknown
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/evenkeel/evenkeel/partmap"
@@ -123,58 +122,27 @@ func (n *network) wait(ctx context.Context, id store.BucketID) error {
 	}
 }
 
-// bumps groups concurrent bumps of a clock by this process.
-type bumps struct {
-	mu      sync.Mutex
-	next    *bumpGroup // not started
-	running bool
-}
-
+// bumpGroup is concurrent bumps of a clock by this process.
 type bumpGroup struct {
-	ids  []store.BucketID
-	done chan struct{}
-	at   wait.Instant // of the acknowledgement
-	err  error
+	ids []store.BucketID
+	at  wait.Instant // of the acknowledgement
 }
 
 // bump increments the clock for a bucket, in a group that starts after the call, and returns the
 // instant of the acknowledgement.
 func (k *clock) bump(ctx context.Context, id store.BucketID) (wait.Instant, error) {
-	k.bumps.mu.Lock()
-	g := k.bumps.next
+	g := k.bumps.Join(func(g *bumpGroup) { g.ids = append(g.ids, id) }, k.n.start, func(g *bumpGroup) (err error) {
+		g.at, err = k.n.raise(k.n.ctx, k.number, g.ids)
+		return err
+	})
 	if g == nil {
-		g = &bumpGroup{done: make(chan struct{})}
-		k.bumps.next = g
+		return wait.Instant{}, errClosed
 	}
-	g.ids = append(g.ids, id)
-	if !k.bumps.running {
-		if k.bumps.running = k.n.start(k.runBumps); !k.bumps.running {
-			k.bumps.next = nil
-			k.bumps.mu.Unlock()
-			return wait.Instant{}, errClosed
-		}
-	}
-	k.bumps.mu.Unlock()
 	select {
-	case <-g.done:
-		return g.at, g.err
+	case <-g.Done:
+		return g.Of.at, g.Err
 	case <-ctx.Done():
 		return wait.Instant{}, store.Wrap("bump "+clockName(k.number), context.Cause(ctx))
-	}
-}
-
-func (k *clock) runBumps() {
-	for {
-		k.bumps.mu.Lock()
-		g := k.bumps.next
-		k.bumps.next = nil
-		k.bumps.running = g != nil
-		k.bumps.mu.Unlock()
-		if g == nil {
-			return
-		}
-		g.at, g.err = k.n.raise(k.n.ctx, k.number, g.ids)
-		close(g.done)
 	}
 }
 

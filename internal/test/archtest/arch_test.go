@@ -65,7 +65,7 @@ var testOnly = []string{"bench", "internal/test", "store/storetest", "counter/co
 
 // testLibraries are what the product's go.mod may list for tests alone: tests of most
 // packages use them. A test that needs more belongs into a module of its own.
-var testLibraries = []string{"github.com/stretchr/testify", "pgregory.net/rapid"}
+var testLibraries = []string{"github.com/anishathalye/porcupine", "github.com/stretchr/testify", "pgregory.net/rapid"}
 
 // drivers may be imported by one package each, and by tests.
 var drivers = map[string]string{

@@ -11,8 +11,8 @@
 //
 // Recorder takes down what happens; History is what it took down, and Check
 // judges it, key by key, by what is known for sure; Linearizable searches for an
-// order of calls that explains it. The package is pure: times are ticks of a counter
-// or are passed in.
+// order of calls that explains it. The package is pure, but for the patience of that
+// search: times are ticks of a counter or are passed in.
 package history
 
 // Instant orders the beginnings and ends of calls, as everybody saw them. What

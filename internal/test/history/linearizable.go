@@ -6,6 +6,9 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
 )
 
 // More rules, of Linearizable.
@@ -37,41 +40,45 @@ const (
 // together. A write of unknown outcome may take effect at any moment after it was
 // begun, or never. All of the history has to be of one site.
 //
-// A key whose search is given up is a violation of its own.
-func (h *History) Linearizable(kind Register) []Violation {
+// A key that is not decided within patience (0: no bound) is a violation of its
+// own.
+func (h *History) Linearizable(kind Register, patience time.Duration) []Violation {
 	c := h.gather()
 	if len(c.sites) > 1 {
 		c.violation(Undecided, "", "the history is of %d sites: take one at a time", len(c.sites))
 		return c.found
 	}
 	for _, key := range c.sorted {
-		k := c.keys[key]
-		calls := k.calls(kind)
-		switch explained, decided := Ordered(nil, calls); {
-		case !decided:
-			c.violation(Undecided, key, "not decided: %d calls", len(calls))
-		case !explained:
-			c.violation(Unordered, key, "no order explains its %d calls:%s", len(calls), k.timeline())
+		calls := c.keys[key].calls()
+		switch porcupine.CheckOperationsTimeout(kind.model(), calls, patience) {
+		case porcupine.Illegal:
+			c.violation(Unordered, key, "no order explains its %d calls:%s", len(calls), timeline(calls))
+		case porcupine.Unknown:
+			c.violation(Undecided, key, "not decided within %v: %d calls", patience, len(calls))
 		}
 	}
 	return c.found
 }
 
-// calls are the operations of a key. The state is the *Write that its register holds.
-func (k *register) calls(kind Register) (calls []Call[*Write]) {
+// answer is what a read said.
+type answer struct {
+	live  bool
+	shown *Write // nil: absent or, where live, a value that was not shown
+}
+
+// calls are the operations of a key. The input of a write is a *Write, that of a
+// read nil.
+func (k *register) calls() (calls []porcupine.Operation) {
 	seen := map[*Write]bool{}
 	for _, o := range k.seen {
 		seen[o.shown] = true
-		calls = append(calls, Call[*Write]{o.begin, o.end, func(held *Write) []*Write {
-			if live := held != nil && !held.Delete; live != o.live || o.shown != nil && o.shown != held {
-				return nil
-			}
-			return []*Write{held}
-		}})
+		calls = append(calls, porcupine.Operation{
+			Call: int64(o.begin), Return: int64(o.end), Output: answer{o.live, o.shown},
+		})
 	}
 	keysOnly := slices.ContainsFunc(k.seen, func(o observation) bool { return o.live && o.shown == nil })
 	for _, w := range k.writes {
-		end := w.End
+		ret := int64(w.End)
 		switch {
 		case w.Outcome == Refused:
 			continue
@@ -80,47 +87,61 @@ func (k *register) calls(kind Register) (calls []Call[*Write]) {
 			// comes between it and what replaced it.
 			continue
 		case w.Outcome == Unknown:
-			end = math.MaxInt64
+			ret = math.MaxInt64
 		}
-		calls = append(calls, Call[*Write]{w.Begin, end, func(held *Write) []*Write {
-			if kind == HighestWins && held != nil && held.Low > w.Low {
-				return []*Write{held}
-			}
-			return []*Write{w}
-		}})
+		calls = append(calls, porcupine.Operation{Input: w, Call: int64(w.Begin), Return: ret})
 	}
 	return calls
 }
 
+// model is the register's. Its state is the *Write that it holds.
+func (r Register) model() porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return (*Write)(nil) },
+		Step: func(state, input, output any) (bool, any) {
+			held := state.(*Write)
+			if w, ok := input.(*Write); ok {
+				if r == HighestWins && held != nil && held.Low > w.Low {
+					return true, held
+				}
+				return true, w
+			}
+			a := output.(answer)
+			switch {
+			case a.shown != nil:
+				return held == a.shown, held
+			case a.live:
+				return held != nil && !held.Delete, held
+			}
+			return held == nil || held.Delete, held
+		},
+	}
+}
+
 // timeline tells the calls of a key, as far as that is readable.
-func (k *register) timeline() string {
+func timeline(calls []porcupine.Operation) string {
 	const most = 60
-	type line struct {
-		at   Instant
-		text string
-	}
-	var lines []line
-	for _, w := range k.writes {
-		lines = append(lines, line{w.Begin, "write of " + describe(w)})
-	}
-	for _, o := range k.seen {
-		what := "nothing"
-		switch {
-		case o.shown != nil:
-			what = fmt.Sprintf("%.60q", o.shown.Value)
-		case o.live:
-			what = "some value"
-		}
-		lines = append(lines, line{o.begin, fmt.Sprintf("read of %s at %d to %d", what, o.begin, o.end)})
-	}
-	slices.SortStableFunc(lines, func(a, b line) int { return cmp.Compare(a.at, b.at) })
+	calls = slices.Clone(calls)
+	slices.SortFunc(calls, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
 	var b strings.Builder
-	for i, l := range lines {
+	for i, c := range calls {
 		if i == most {
-			fmt.Fprintf(&b, "\n  and %d more", len(lines)-most)
+			fmt.Fprintf(&b, "\n  and %d more", len(calls)-most)
 			break
 		}
-		fmt.Fprintf(&b, "\n  %s", l.text)
+		if w, ok := c.Input.(*Write); ok {
+			fmt.Fprintf(&b, "\n  write of %s", describe(w))
+			continue
+		}
+		a := c.Output.(answer)
+		what := "nothing"
+		switch {
+		case a.shown != nil:
+			what = fmt.Sprintf("%.60q", a.shown.Value)
+		case a.live:
+			what = "some value"
+		}
+		fmt.Fprintf(&b, "\n  read of %s at %d to %d", what, c.Call, c.Return)
 	}
 	return b.String()
 }

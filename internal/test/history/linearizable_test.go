@@ -2,6 +2,7 @@ package history_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -67,7 +68,7 @@ func TestLinearizableHistories(t *testing.T) {
 			get("k", "v", 3, 4).get("k", "w", 5, 6).get("k", "v", 7, 8), last, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := c.b.h.Linearizable(c.kind)
+			got := c.b.h.Linearizable(c.kind, time.Minute)
 			require.Equal(t, c.want, len(got) == 0, "%v", got)
 		})
 	}
@@ -78,7 +79,7 @@ func TestLinearizableSeesMoreThanCheck(t *testing.T) {
 	b := begin().write(put("k", "v", 1, 30)).at(1, 30).write(put("k", "w", 2, 30)).at(1, 30).
 		get("k", "v", 3, 4).get("k", "w", 5, 6).get("k", "v", 7, 8)
 	require.Empty(t, b.h.Check())
-	got := b.h.Linearizable(history.LastWins)
+	got := b.h.Linearizable(history.LastWins, time.Minute)
 	require.Len(t, got, 1)
 	require.Equal(t, history.Unordered, got[0].Rule)
 	require.Contains(t, got[0].String(), `read of "w" at 5 to 6`)
@@ -87,11 +88,11 @@ func TestLinearizableSeesMoreThanCheck(t *testing.T) {
 func TestLinearizableNeverBlamesARightStore(t *testing.T) {
 	r := seed.New(t)
 	for range 60 {
-		require.Empty(t, randomHistory(r).Linearizable(history.HighestWins))
+		require.Empty(t, randomHistory(r).Linearizable(history.HighestWins, time.Minute))
 		for name, spoil := range spoilers {
 			h := randomHistory(r)
 			if spoil(r, h) {
-				require.NotEmpty(t, h.Linearizable(history.HighestWins), "%s, and nobody noticed", name)
+				require.NotEmpty(t, h.Linearizable(history.HighestWins, time.Minute), "%s, and nobody noticed", name)
 			}
 		}
 	}
@@ -107,7 +108,7 @@ func TestUndecidedIsNoPass(t *testing.T) {
 	for i := range history.Instant(20) {
 		b.get("k", "", 100+2*i, 101+2*i)
 	}
-	got := b.h.Linearizable(history.HighestWins)
+	got := b.h.Linearizable(history.HighestWins, 50*time.Millisecond)
 	require.Len(t, got, 1)
 	require.Equal(t, history.Undecided, got[0].Rule)
 }

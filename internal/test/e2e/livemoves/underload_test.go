@@ -94,7 +94,7 @@ func TestMovesUnderLoad(t *testing.T) {
 	h := w.rec.History()
 	require.Empty(t, h.Check())
 	require.Empty(t, h.Overtaken())
-	require.Empty(t, h.Linearizable(history.HighestWins))
+	require.Empty(t, h.Linearizable(history.HighestWins, 20*time.Second))
 	w.lastly(t, first)
 }
 
