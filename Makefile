@@ -5,6 +5,9 @@ GO ?= go
 # serves all others: a second set would cost two minutes of a processor.
 export GOFLAGS := $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath
 
+# By default each program with the race detector sleeps for a second before it ends.
+export GORACE := atexit_sleep_ms=0
+
 # make test has vetted everything by then, with more than go test asks for.
 TEST = $(GO) test -vet=off
 
@@ -45,7 +48,7 @@ build: ## bin/listd and bin/rebalancer
 run: build ## serve the S3 dialect on http://127.0.0.1:9000, embedded, data in ./evenkeel-data
 	@exec bin/listd serve
 
-run-cassandra: build ## a Cassandra node and two listd on 127.0.0.1:9000 and :9100 over one keyspace; Ctrl-C ends all
+run-cassandra: build ## a Cassandra node, a Redis that counts sizes, and two listd on 127.0.0.1:9000 and :9100 over one keyspace; Ctrl-C ends all
 	@$(GO) build -o bin/ ./internal/test/cassandratest/cmd/run-cassandra
 	@exec bin/run-cassandra
 

@@ -37,8 +37,8 @@ type DB struct {
 type Options struct {
 	// MaxRows is the most rows of a partition: what has more is split. Default 100,000.
 	MaxRows int64
-	// Unbalanced: this process neither moves ranges nor counts what it writes. What
-	// nobody keeps in shape gets as slow as one large partition.
+	// Unbalanced: this process neither moves ranges nor counts what it writes (but for
+	// Cassandra.Counter). What nobody keeps in shape gets as slow as one large partition.
 	Unbalanced bool
 	// Log is told what begins, ends and fails; nil: nothing is logged.
 	Log *slog.Logger
@@ -75,7 +75,9 @@ type Cassandra struct {
 	// Keyspace is "evenkeel" if empty.
 	Keyspace string
 	// Counter is the Redis in which all processes of the keyspace count sizes, such as
-	// redis://host:6379/0; rediss:// for TLS.
+	// redis://host:6379/0; rediss:// for TLS. See rediscounter.ParseURL for a cluster and for
+	// sentinels. That sizes are counted in Redis is agreed on with the keyspace: where they
+	// are, a process without Counter is refused.
 	Counter string
 	// Store has what else there is to say about the cluster; what is above counts.
 	Store cassandrastore.Options
@@ -90,7 +92,7 @@ type Cassandra struct {
 func OpenCassandra(ctx context.Context, c Cassandra) (*DB, error) {
 	if c.Counter == "" && !c.Unbalanced {
 		return nil, store.Errorf(store.InvalidArgument, "Counter is missing: the Redis in which all processes of the "+
-			"keyspace count sizes, like redis://host:6379/0; or set Unbalanced, and nobody looks after what this process writes")
+			"keyspace count sizes, like redis://host:6379/0; or set Unbalanced, and this process looks after nothing")
 	}
 	o := c.Store
 	o.Hosts, o.DataCentre, o.Keyspace, o.Log = c.Hosts, c.DataCentre, cmp.Or(c.Keyspace, "evenkeel"), c.Log
@@ -100,7 +102,9 @@ func OpenCassandra(ctx context.Context, c Cassandra) (*DB, error) {
 	}
 	lease := cmp.Or(c.Lease, mapclient.DefaultLease)
 	a := assembly.Options{Shared: &mapclient.Options{Lease: lease}, Log: c.Log}
-	if !c.Unbalanced {
+	a.Counting = mapclient.Elsewhere
+	if c.Counter != "" {
+		a.Counting = mapclient.InRedis
 		a.OpenCounter = func() (counter.Backend, error) {
 			redis, err := rediscounter.ParseURL(c.Counter)
 			if err != nil {

@@ -11,8 +11,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// form is the version of everything that is encoded here.
-const form = 1
+// form is the version of everything that is encoded here, but for summaries, and batches that
+// name those before them: these have form 2, and are read in both.
+const (
+	form  = 1
+	form2 = 2
+)
 
 // encoder appends; numbers are varints, byte strings have their length before
 // them.
@@ -132,15 +136,15 @@ func (d *decoder) end(what string) error {
 	return nil
 }
 
-// begin reads the form.
-func (d *decoder) begin(what string) error {
-	if got := d.raw(1)[0]; !d.bad && got != form {
-		return store.Errorf(
-			store.InvalidArgument, "%s of a counter has form %d, this program knows %d only: it was written by a newer one",
-			what, got, form,
+// begin reads the form, of which newest is the last one that is known.
+func (d *decoder) begin(what string, newest byte) (got byte, err error) {
+	if got = d.raw(1)[0]; !d.bad && (got < form || got > newest) {
+		return got, store.Errorf(
+			store.InvalidArgument, "%s of a counter has form %d, this program knows up to %d: it was written by a newer one",
+			what, got, newest,
 		)
 	}
-	return nil
+	return got, nil
 }
 
 func (e *encoder) sample(s *Sample) {
@@ -178,6 +182,9 @@ func (d *decoder) sample() Sample {
 // AppendBinary appends the batch's encoding.
 func (b *Batch) AppendBinary(dst []byte) ([]byte, error) {
 	e := encoder{append(dst, form)}
+	if len(b.Before) > 0 {
+		e.b[len(dst)] = form2
+	}
 	e.raw(b.Client[:])
 	e.uint(b.Seq)
 	e.time(b.From)
@@ -194,6 +201,12 @@ func (b *Batch) AppendBinary(dst []byte) ([]byte, error) {
 		e.bool(d.Blind)
 		e.sample(&d.Sample)
 	}
+	if len(b.Before) > 0 {
+		e.uint(uint64(len(b.Before)))
+		for _, id := range b.Before {
+			e.raw(id[:])
+		}
+	}
 	return e.b, nil
 }
 
@@ -201,7 +214,8 @@ func (b *Batch) AppendBinary(dst []byte) ([]byte, error) {
 // InvalidArgument for a newer form.
 func (b *Batch) UnmarshalBinary(data []byte) error {
 	d := decoder{b: data}
-	if err := d.begin("a batch"); err != nil {
+	of, err := d.begin("a batch", form2)
+	if err != nil {
 		return err
 	}
 	*b = Batch{Client: uuid.UUID(d.id()), Seq: d.uint(), From: d.time(), At: d.time()}
@@ -217,6 +231,12 @@ func (b *Batch) UnmarshalBinary(data []byte) error {
 			break
 		}
 		b.Deltas = append(b.Deltas, x)
+	}
+	if of == form2 {
+		for range d.count(16) {
+			b.Before = append(b.Before, d.id())
+		}
+		d.bad = d.bad || len(b.Before) == 0 // that would have form 1
 	}
 	return d.end("a batch")
 }
@@ -241,6 +261,10 @@ func (s *State) rates() []*rate {
 	return []*rate{&s.putRate, &s.deleteRate, &s.readRate, &s.growth}
 }
 
+// Lean reports whether the state has no sample, as after UnmarshalSummary: that is enough for
+// Stats, and for deltas that do not need it.
+func (s *State) Lean() bool { return s.lean }
+
 // AppendSample appends the encoding of the state's sample alone: with the summary
 // it is all of the state.
 func (s *State) AppendSample(dst []byte) ([]byte, error) {
@@ -253,24 +277,38 @@ func (s *State) AppendSample(dst []byte) ([]byte, error) {
 // there. It fails like UnmarshalBinary.
 func (s *State) UnmarshalSample(data []byte) error {
 	d := decoder{b: data}
-	if err := d.begin("a sample"); err != nil {
+	if _, err := d.begin("a sample", form); err != nil {
 		return err
 	}
-	s.sample = d.sample()
-	return d.end("a sample")
+	sample := d.sample()
+	if err := d.end("a sample"); err != nil {
+		return err
+	}
+	s.sample, s.lean = sample, false
+	s.retally()
+	return nil
 }
 
 // AppendBinary appends the state's encoding.
 func (s *State) AppendBinary(dst []byte) ([]byte, error) {
-	dst, err := s.AppendSummary(dst)
-	e := encoder{dst}
+	e := encoder{append(dst, form)}
+	e.summary(s)
 	e.sample(&s.sample)
-	return e.b, err
+	return e.b, nil
 }
 
 // AppendSummary appends an encoding without the sample, a few hundred bytes.
 func (s *State) AppendSummary(dst []byte) ([]byte, error) {
-	e := encoder{append(dst, form)}
+	e := encoder{append(dst, form2)}
+	e.summary(s)
+	e.fixed(s.sample.below)
+	e.int(s.now.then)
+	e.int(s.now.changed)
+	e.int(s.now.fades)
+	return e.b, nil
+}
+
+func (e *encoder) summary(s *State) {
 	e.uint(s.generation)
 	e.time(s.base.at)
 	for _, n := range s.counts() {
@@ -291,35 +329,42 @@ func (s *State) AppendSummary(dst []byte) ([]byte, error) {
 	e.fixed(s.base.to)
 	e.bytes(s.top)
 	e.bool(s.blind)
-	return e.b, nil
 }
 
 // UnmarshalBinary is the reverse of AppendBinary. It fails with Corrupt, or with
 // InvalidArgument for a newer form.
 func (s *State) UnmarshalBinary(data []byte) error {
 	d := decoder{b: data}
-	if err := s.summary(&d); err != nil {
+	if _, err := d.begin("a state", form); err != nil {
 		return err
 	}
+	d.summary(s)
 	s.sample = d.sample()
+	s.lean = false
+	s.retally()
 	return d.end("a state")
 }
 
-// UnmarshalSummary is the reverse of AppendSummary, and fails like
-// UnmarshalBinary. The state is good for Stats only.
+// UnmarshalSummary is the reverse of AppendSummary, and fails like UnmarshalBinary. The state
+// is Lean. One of form 1 needs its sample for every delta.
 func (s *State) UnmarshalSummary(data []byte) error {
 	d := decoder{b: data}
-	if err := s.summary(&d); err != nil {
+	of, err := d.begin("a state", form2)
+	if err != nil {
 		return err
+	}
+	d.summary(s)
+	if of == form2 {
+		s.sample.below = d.fixed()
+		s.now.then, s.now.changed, s.now.fades = d.int(), d.int(), d.int()
+	} else {
+		s.now.fades = 1 // since 1970
 	}
 	return d.end("a state")
 }
 
-func (s *State) summary(d *decoder) error {
-	if err := d.begin("a state"); err != nil {
-		return err
-	}
-	*s = State{generation: d.uint(), sample: newSample()}
+func (d *decoder) summary(s *State) {
+	*s = State{generation: d.uint(), sample: newSample(), lean: true}
 	s.base.at = d.time()
 	for _, n := range s.counts() {
 		*n = d.int()
@@ -333,5 +378,4 @@ func (s *State) summary(d *decoder) error {
 	}
 	s.base.from, s.base.to = d.fixed(), d.fixed()
 	s.top, s.blind = d.bytes(), d.bool()
-	return nil
 }

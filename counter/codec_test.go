@@ -3,8 +3,10 @@ package counter
 import (
 	"context"
 	"encoding/hex"
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,6 +34,7 @@ func someState() *State {
 	s.sample.lower(1 << 60)
 	s.sample.set(77, []byte("key"), -5, 12, present|counted)
 	s.sample.set(78, nil, 9, math.MaxUint32, written)
+	s.retally()
 	return s
 }
 
@@ -43,6 +46,12 @@ func someBatch() *Batch {
 	}
 	other := Delta{Partition: store.Partition{Bucket: store.BucketID{3}, ID: store.PartitionID{4}}, Sample: newSample()}
 	return &Batch{Client: uuid.UUID{7}, Seq: 300, At: time.UnixMicro(1_700_000_000_000_001), Deltas: []Delta{d, other}}
+}
+
+func namingBatch() *Batch {
+	b := someBatch()
+	b.Before = []store.PartitionID{{5}, {6}}
+	return b
 }
 
 func someBook() *Book {
@@ -79,6 +88,15 @@ func forms(t *testing.T) map[string]struct {
 			}
 			return err
 		}},
+		"a batch that names the one before it": {must(namingBatch().AppendBinary(nil)), func(data []byte) error {
+			var b Batch
+			err := b.UnmarshalBinary(data)
+			if err == nil {
+				require.Equal(t, namingBatch().Before, b.Before)
+				require.Equal(t, data, must(b.AppendBinary(nil)))
+			}
+			return err
+		}},
 		"a state": {must(someState().AppendBinary(nil)), func(data []byte) error {
 			var s State
 			err := s.UnmarshalBinary(data)
@@ -92,7 +110,7 @@ func forms(t *testing.T) map[string]struct {
 			err := s.UnmarshalSummary(data)
 			if err == nil {
 				want := someState()
-				want.sample = newSample()
+				want.lean, want.sample = true, Sample{below: want.sample.below}
 				require.Equal(t, want, &s)
 			}
 			return err
@@ -125,10 +143,14 @@ func TestFormsAreReadToTheByte(t *testing.T) {
 			require.ErrorContains(t, err, "of a counter is damaged", name)
 		}
 		require.ErrorIs(t, f.read(append(slices.Clone(f.data), 0)), store.Corrupt, name)
-		for _, other := range []byte{0, form + 1} {
+		newest := byte(form)
+		if strings.HasPrefix(name, "a batch") || strings.HasSuffix(name, "summary") {
+			newest = form2
+		}
+		for _, other := range []byte{0, newest + 1} {
 			err := f.read(append([]byte{other}, f.data[1:]...))
 			require.ErrorIs(t, err, store.InvalidArgument, name)
-			require.ErrorContains(t, err, "this program knows 1 only: it was written by a newer one", name)
+			require.ErrorContains(t, err, fmt.Sprintf("this program knows up to %d: it was written by a newer one", newest), name)
 		}
 	}
 }
@@ -136,8 +158,59 @@ func TestFormsAreReadToTheByte(t *testing.T) {
 // TestFormsStay: what was written once can be read for ever.
 func TestFormsStay(t *testing.T) {
 	for name, f := range forms(t) {
-		require.Equal(t, written1[name], hex.EncodeToString(f.data), name)
+		want, is2 := written2[name]
+		if !is2 {
+			want = written1[name]
+		}
+		require.Equal(t, want, hex.EncodeToString(f.data), name)
 	}
+	old, err := hex.DecodeString(written1["a state, its summary"])
+	require.NoError(t, err)
+	var s State
+	require.NoError(t, s.UnmarshalSummary(old))
+	require.True(t, s.Needs(&Delta{Sample: newSample()}, time.Now()), "what form 1 does not say is in the sample")
+	require.NoError(t, s.UnmarshalSample(must(someState().AppendSample(nil))))
+	require.Equal(t, someState(), &s)
+}
+
+// TestALeanStateCountsAlike: deltas that do not need the sample come to the same without it.
+func TestALeanStateCountsAlike(t *testing.T) {
+	w := newWorld(t, 1)
+	for i := range 3_000 {
+		w.put(fmt.Sprintf("%06d", w.r.IntN(1_000_000)), 20)
+		if i%1_000 == 700 {
+			w.recount()
+		}
+		if i%100 == 0 {
+			w.flush()
+		}
+	}
+	w.flush()
+	whole := w.book.States[w.p.ID]
+	lean := NewState()
+	require.NoError(t, lean.UnmarshalSummary(must(whole.AppendSummary(nil))))
+	require.True(t, lean.Lean())
+	for i := range 50 {
+		d := &Delta{Partition: w.p, Puts: int64(i), PutBytes: int64(20 * i), Reads: 1, Sample: newSample()}
+		require.False(t, lean.Needs(d, w.now))
+		for _, s := range []*State{whole, lean} {
+			s.Apply(d, w.now, w.now.Add(time.Second))
+		}
+		w.now = w.now.Add(time.Second)
+		require.Equal(t, must(whole.AppendSummary(nil)), must(lean.AppendSummary(nil)))
+		require.Equal(t, whole.Stats(w.p, 1, w.now), lean.Stats(w.p, 1, w.now))
+	}
+	d := &Delta{Partition: w.p, Sample: newSample()}
+	d.Sample.below = lean.sample.below - 1
+	require.True(t, lean.Needs(d, w.now), "a lower limit")
+	d = &Delta{Partition: w.p, Deletes: 1, Sample: newSample()}
+	d.Sample.write(1, []byte("k"), w.stamp(), 0, 0)
+	require.True(t, lean.Needs(d, w.now), "a key")
+	whole.Apply(d, w.now, w.now)
+	require.NoError(t, lean.UnmarshalSummary(must(whole.AppendSummary(nil))))
+	d = &Delta{Partition: w.p, Reads: 1, Sample: newSample()}
+	require.False(t, lean.Needs(d, w.now.Add(deletedFor)))
+	require.True(t, lean.Needs(d, w.now.Add(deletedFor+time.Second)), "a deleted key is to be forgotten")
 }
 
 // TestImpossibleNumbersAreDamage: whole, but nothing that was ever written.
@@ -275,6 +348,19 @@ func TestDeletedKeysAreForgotten(t *testing.T) {
 		require.EqualValues(t, 1, s.Stats(p, 0, now).Rows)
 	}
 	require.NoError(t, r.Close(t.Context()))
+}
+
+// written2 are forms of version 2.
+var written2 = map[string]string{
+	"a batch that names the one before it": "0207000000000000000000000000000000ac02008280f281838985060201000000000000000000000000000000020000" +
+		"000000000000000000000000008080808080808010020304050603746f7001100000000000000002000000000000004d" +
+		"090c03036b6579000000000000004e12ffffffff0f040003000000000000000000000000000000040000000000000000" +
+		"000000000000000000000000000000ffffffffffffffff00020500000000000000000000000000000006000000000000" +
+		"000000000000000000",
+	"a state, its summary": "02038280f28183898506c801a601840162401e032547698b01ad01cf01f1019302b502d7023ff40000000000003fe000" +
+		"0000000000405000000000000000000002040604080c060c120810180a141e0c18240e1c2a3ff800000000000001003f" +
+		"e00000000000000002bfe00000000000000204bff800000000000004060000000000000005000000000000000603746f" +
+		"70011000000000000000020012",
 }
 
 // written1 are forms of version 1, as this program wrote them when it was new.

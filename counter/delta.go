@@ -33,14 +33,17 @@ const maxTop = 1024
 
 // A Batch has deltas that a backend applies together or not at all.
 type Batch struct {
-	// Client and Seq identify the batch: a client numbers its batches from 1, and sends the
-	// next one only once the one before was applied. So a repeated batch counts once, and a
-	// lost one is detected.
+	// Client and Seq identify the batch: a client numbers its batches from 1 (those of each
+	// group, see Grouper), and sends the next one only once the one before was applied. So a
+	// repeated batch counts once, and a lost one is detected.
 	Client uuid.UUID
 	Seq    uint64
 	// From and At bound the time in which it was recorded, by the client's wall clock.
 	From, At time.Time
-	Deltas   []Delta
+	// Before are the partitions of the client's previous batch: if that is lost, it is known
+	// whose counts are wrong.
+	Before []store.PartitionID
+	Deltas []Delta
 }
 
 // A Hint is information for clients about a partition: Below is the limit of its sample, so

@@ -110,11 +110,11 @@ func TestDefaultsAndLimits(t *testing.T) {
 		}},
 		{"a book forgets clients after more than a day", []int{2, 1}, func(*testing.T) any {
 			b := NewBook()
-			b.Apply(&Batch{Client: uuid.New(), Seq: 1, At: start})
+			b.Apply(&Batch{Client: uuid.New(), Seq: 1}, start)
 			other := uuid.New()
-			b.Apply(&Batch{Client: other, Seq: 1, At: start.Add(24 * time.Hour)})
+			b.Apply(&Batch{Client: other, Seq: 1}, start.Add(24*time.Hour))
 			then := len(b.clients)
-			b.Apply(&Batch{Client: other, Seq: 2, At: start.Add(24*time.Hour + 1)})
+			b.Apply(&Batch{Client: other, Seq: 2}, start.Add(24*time.Hour+1))
 			return []int{then, len(b.clients)}
 		}},
 		{"a sample has 224 to 256 keys when it is full", []int{224, 256}, func(*testing.T) any {
@@ -216,6 +216,7 @@ func TestDefaultsAndLimits(t *testing.T) {
 				for i := range 24 { // each stands for 4
 					s.sample.set(uint64(i+1), long(i, 2), 1, 1, present)
 				}
+				s.now.tally(&s.sample)
 				got = append(got, s.rows())
 			}
 			return got

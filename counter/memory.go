@@ -31,7 +31,7 @@ func (m *Memory) Flush(_ context.Context, b *Batch) ([]Hint, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.book.Seen(b) {
-		m.book.Apply(b)
+		m.book.Apply(b, m.now())
 		m.batches++
 		for i := range b.Deltas {
 			m.written[b.Deltas[i].Partition] = m.batches

@@ -20,6 +20,13 @@ type Flusher interface {
 	Flush(ctx context.Context, b *Batch) ([]Hint, error)
 }
 
+// Grouper is a Flusher whose batches have partitions of one group of buckets each. The batches
+// of each group are numbered by themselves.
+type Grouper interface {
+	// Group returns the group of a bucket.
+	Group(id store.BucketID) int
+}
+
 // RecorderOptions are options of a Recorder. The zero value has the defaults.
 type RecorderOptions struct {
 	// Every is the interval of flushes, default 1 s; if negative only Flush flushes.
@@ -64,10 +71,11 @@ type Recorder struct {
 
 	flushing sync.Mutex // held during a flush
 	client   uuid.UUID
-	seq      uint64
-	inflight []*Batch  // closed and not known to be applied, in order
-	last     time.Time // of the last batch that was applied
-	begun    time.Time // when recording for the next batch began
+	group    func(store.BucketID) int
+	sent     map[int]*sequence // by group
+	inflight []*Batch          // closed and not known to be applied, in order
+	last     time.Time         // of the last batch that was applied
+	begun    time.Time         // when recording for the next batch began
 	rounds   int
 
 	quit   chan struct{}
@@ -85,6 +93,14 @@ const (
 	// idleRounds is the number of flushes after which a partition without writes is dropped.
 	idleRounds = 600
 )
+
+// sequence is the last batch of a group: its number and its partitions.
+type sequence struct {
+	seq  uint64
+	had  []store.PartitionID
+	open *Batch // while batches are collected
+	size int
+}
 
 type shard struct {
 	mu      sync.Mutex
@@ -127,7 +143,13 @@ func NewRecorder(to Flusher, o RecorderOptions) *Recorder {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	r := &Recorder{to: to, o: o, client: uuid.New(), quit: make(chan struct{}), last: o.Now()}
+	r := &Recorder{
+		to: to, o: o, client: uuid.New(), sent: map[int]*sequence{}, group: func(store.BucketID) int { return 0 },
+		quit: make(chan struct{}), last: o.Now(),
+	}
+	if g, ok := to.(Grouper); ok {
+		r.group = g.Group
+	}
 	r.begun = r.last
 	for i := range r.shards {
 		r.shards[i].all = map[store.PartitionID]*pending{}
@@ -319,19 +341,14 @@ func (r *Recorder) Flush(ctx context.Context) error {
 func (r *Recorder) collect() {
 	now := r.o.Now()
 	if d := now.Sub(r.last); d > newNameAfter || d < -newNameAfter {
-		r.client, r.seq = uuid.New(), 0
+		r.client = uuid.New()
+		clear(r.sent)
 	}
-	var b *Batch
-	size := 0
 	for i := range r.shards {
 		s := &r.shards[i]
 		s.mu.Lock()
 		for _, x := range s.touched {
-			if b == nil || size > batchBytes {
-				r.seq++
-				b, size = &Batch{Client: r.client, Seq: r.seq, From: r.begun, At: now}, 0
-				r.inflight = append(r.inflight, b)
-			}
+			q := r.batch(r.group(x.Partition.Bucket), now)
 			x.touched, x.used = false, r.rounds
 			r.bytes.Add(-int64(x.Sample.size()))
 			d := x.Delta
@@ -339,15 +356,49 @@ func (r *Recorder) collect() {
 			if d.Blind {
 				d.Sample.reset(math.MaxUint64)
 			}
-			b.Deltas = append(b.Deltas, d)
-			size += 100 + len(d.Sample.keys) + 24*d.Sample.n
+			q.open.Deltas = append(q.open.Deltas, d)
+			q.size += 100 + len(d.Sample.keys) + 24*d.Sample.n
 			x.Delta = Delta{Partition: x.Partition}
 		}
 		clear(s.touched)
 		s.touched = s.touched[:0]
 		s.mu.Unlock()
 	}
+	for _, q := range r.sent {
+		q.close()
+	}
 	r.begun = now
+}
+
+// batch returns the open batch of a group, a new one if there is none with room.
+func (r *Recorder) batch(group int, now time.Time) *sequence {
+	q := r.sent[group]
+	if q == nil {
+		q = &sequence{}
+		r.sent[group] = q
+	}
+	if q.open != nil && q.size > batchBytes {
+		q.close()
+	}
+	if q.open == nil {
+		q.seq++
+		q.open = &Batch{Client: r.client, Seq: q.seq, From: r.begun, At: now, Before: q.had}
+		q.size = 0
+		r.inflight = append(r.inflight, q.open)
+	}
+	return q
+}
+
+// close notes what the open batch has, for the next one.
+func (q *sequence) close() {
+	if q.open == nil {
+		return
+	}
+	q.had = make([]store.PartitionID, len(q.open.Deltas))
+	for i := range q.open.Deltas {
+		q.had[i] = q.open.Deltas[i].Partition.ID
+	}
+	q.open = nil
 }
 
 // take applies hints.

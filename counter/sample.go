@@ -219,17 +219,6 @@ func (s *Sample) scale() float64 {
 	return math.Ldexp(1, 64) / float64(s.below)
 }
 
-// tally counts the slots that have all of some flags, and adds up their bytes.
-func (s *Sample) tally(all flags) (n int, bytes int64) {
-	for i := range s.slots {
-		if x := &s.slots[i]; x.hash != 0 && x.is&all == all {
-			n++
-			bytes += int64(x.bytes)
-		}
-	}
-	return n, bytes
-}
-
 // present returns the keys that are there, ascending, sharing the sample's
 // memory.
 func (s *Sample) present() [][]byte {

@@ -33,6 +33,8 @@ type State struct {
 	top    []byte
 	blind  bool // since the last recount
 	sample Sample
+	// lean: of the sample there is only its limit.
+	lean bool
 	// now is what the sample says, so that Stats needs no sample.
 	now summary
 }
@@ -42,6 +44,11 @@ type summary struct {
 	rows, distinct int64
 	there, bytes   int64 // sampled keys that are there, and the bytes of their rows
 	spread         int64 // in thousandths
+	// then are the keys that the last recount saw, changed those that came or went since.
+	then, changed int64
+	// fades is the time of the oldest write that expire has something to do with, Unix
+	// microseconds; 0: none.
+	fades int64
 }
 
 // baseline is what the last recount found.
@@ -95,22 +102,67 @@ func (s *State) Apply(d *Delta, from, at time.Time) {
 		s.top = bytes.Clone(d.Top)
 	}
 	s.blind = s.blind || d.Blind
-	s.sample.merge(&d.Sample)
-	s.expire(at)
-	s.sum()
+	if s.Needs(d, at) {
+		s.sample.merge(&d.Sample)
+		s.expire(at)
+		s.sum()
+	} else {
+		s.now.rows = s.rows()
+	}
 	s.growth.add(float64(s.now.rows-before), over, at, slow)
 }
 
+// Needs reports whether a delta until a moment reads or changes the sample: a Lean state must
+// have got its sample before Apply then.
+func (s *State) Needs(d *Delta, at time.Time) bool {
+	return d.Sample.n > 0 || d.Sample.below < s.sample.below || s.now.fades != 0 && s.now.fades < fadedAt(at)
+}
+
+// fadedAt is the time before which writes of deleted keys have faded.
+func fadedAt(at time.Time) int64 { return at.Add(-deletedFor).UnixMicro() }
+
 // sum brings the summary up to date.
 func (s *State) sum() {
-	there, size := s.sample.tally(present)
-	distinct, _ := s.sample.tally(written)
-	s.now = summary{
-		rows:     s.rows(),
-		distinct: int64(float64(distinct) * s.sample.scale()),
-		there:    int64(there), bytes: size,
-		spread: int64(1000 * s.sample.spread()),
+	distinct := s.now.tally(&s.sample)
+	s.now.rows = s.rows()
+	s.now.distinct = int64(float64(distinct) * s.sample.scale())
+	s.now.spread = int64(1000 * s.sample.spread())
+}
+
+// tally counts what a sample has, but for rows and spread, and returns how many different keys
+// of it were put since the last recount.
+func (m *summary) tally(s *Sample) (distinct int) {
+	m.there, m.bytes, m.then, m.changed, m.fades = 0, 0, 0, 0, 0
+	for i := range s.slots {
+		x := &s.slots[i]
+		if x.hash == 0 {
+			continue
+		}
+		here, before := x.is&present != 0, x.is&counted != 0
+		if here {
+			m.there++
+			m.bytes += int64(x.bytes)
+		} else if at := max(1, int64(x.at)); (!before || x.is&written != 0) && (m.fades == 0 || at < m.fades) {
+			m.fades = at
+		}
+		if before {
+			m.then++
+		}
+		if here != before {
+			m.changed++ // overwrites, and keys that came and went, add no noise
+		}
+		if x.is&written != 0 {
+			distinct++
+		}
 	}
+	return distinct
+}
+
+// retally brings up to date what a summary of form 1 does not have.
+func (s *State) retally() {
+	var m summary
+	m.tally(&s.sample)
+	s.now.then, s.now.changed, s.now.fades = m.then, m.changed, m.fades
 }
 
 // remembered is over how many puts the share of appends is measured.
@@ -171,7 +223,7 @@ func (s *State) deadAt(at time.Time) float64 {
 // expire forgets keys that were deleted some time ago, unless the last recount
 // saw them: then that they are gone is still news.
 func (s *State) expire(at time.Time) {
-	oldest := store.Timestamp(at.Add(-deletedFor).UnixMicro())
+	oldest := store.Timestamp(fadedAt(at))
 	gone := func(x *slot) bool { return x.is&(present|counted|written) == 0 && x.at < oldest }
 	for i := range s.sample.slots {
 		if x := &s.sample.slots[i]; x.hash != 0 && x.is&present == 0 && x.at < oldest {
@@ -219,7 +271,7 @@ func (s *State) Correct(c *Count, generation uint64) {
 		at: c.Started, rows: c.Rows, bytes: c.Bytes, markers: c.Markers,
 		puts: puts, deletes: deletes, fruitless: fruitless, from: hashOf(c.Start), to: hashOf(c.End),
 	}
-	s.generation, s.blind = generation, false
+	s.generation, s.blind, s.lean = generation, false, false
 	if bytes.Compare(c.Top, s.top) > 0 {
 		s.top = bytes.Clone(c.Top)
 	}
@@ -241,19 +293,10 @@ func (s *State) rows() int64 {
 		return max(0, simple)
 	}
 	scale := s.sample.scale()
-	there, _ := s.sample.tally(present)
-	then, _ := s.sample.tally(counted)
-	sampled := float64(s.base.rows) + float64(there-then)*scale
+	sampled := float64(s.base.rows) + float64(s.now.there-s.now.then)*scale
 	if scale > 1 && simple >= 0 {
-		changed := 0
-		for i := range s.sample.slots {
-			x := &s.sample.slots[i]
-			if x.hash != 0 && (x.is&present != 0) != (x.is&counted != 0) {
-				changed++ // overwrites, and keys that came and went, add no noise
-			}
-		}
 		const sigmas = 2.5
-		noise := math.Sqrt(float64(changed+1)) * scale
+		noise := math.Sqrt(float64(s.now.changed+1)) * scale
 		if math.Abs(float64(simple)-sampled) <= sigmas*noise {
 			return simple
 		}

@@ -53,7 +53,7 @@ func (w *world) Flush(_ context.Context, b *Batch) ([]Hint, error) {
 	require.NoError(w.t, err)
 	var got Batch
 	require.NoError(w.t, got.UnmarshalBinary(data))
-	w.book.Apply(&got)
+	w.book.Apply(&got, w.now)
 	w.told = append(w.told, &got)
 	return w.book.Hints(&got), nil
 }
@@ -141,7 +141,7 @@ func TestFewKeysAreCountedExactly(t *testing.T) {
 		}
 		w.flush()
 		if w.r.IntN(2) == 0 && len(w.told) > 0 { // told again: nothing changes
-			w.book.Apply(w.told[w.r.IntN(len(w.told))])
+			w.book.Apply(w.told[w.r.IntN(len(w.told))], w.now)
 		}
 		if w.r.IntN(8) == 0 {
 			w.recount()
@@ -603,7 +603,7 @@ func FuzzBatch(f *testing.F) {
 		var b Batch
 		if b.UnmarshalBinary(data) == nil {
 			book := NewBook()
-			book.Apply(&b)
+			book.Apply(&b, time.Unix(5, 0))
 			for _, s := range book.States {
 				_ = s.Stats(store.Partition{}, 1, time.Unix(5, 0))
 			}

@@ -66,9 +66,6 @@ func (a *absences) check(
 		if err == nil || mine || errors.Is(err, ErrNoSuchBucket) {
 			return id.(store.BucketID), err
 		}
-		if ctx.Err() != nil {
-			return store.BucketID{}, store.Wrap("look up the name", context.Cause(ctx))
-		}
 	}
 }
 

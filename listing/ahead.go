@@ -61,11 +61,18 @@ func (p *pager) worthReadingAhead() bool {
 // leastWalk returns the least number of reads for which a walk is made.
 func leastWalk(o *Options) int { return max(o.ReadAheadAfter/2, 1) }
 
+// part returns the pager of a part of what a page lacks, with the estimates of p.
+func (p *pager) part(page *pager, left span) pager {
+	return pager{
+		c: p.c, q: p.q, limit: page.limit - len(page.items), left: left, slice: p.slice, rows: p.rows, floor: p.floor,
+		pace: p.pace, rg: p.rg,
+	}
+}
+
 // readAhead continues the page by several walks, as long as there is something to divide.
 // It returns false if it did nothing.
 func (p *pager) readAhead(ctx context.Context) (bool, error) {
-	first := &walk{pager: *p, guess: math.Inf(1), last: true}
-	first.items, first.bytes, first.limit, first.idle, first.reads, first.ranges = nil, 0, p.limit-len(p.items), 0, 0, 0
+	first := &walk{pager: p.part(p, p.left), guess: math.Inf(1), last: true}
 	a := &ahead{p: p, walks: []*walk{first}, done: make(chan *walk, p.c.o.ReadAhead)}
 	a.cutAll()
 	if len(a.walks) == 1 {
@@ -132,8 +139,8 @@ func (a *ahead) next(ctx context.Context) (*walk, error) {
 		if !wanted || w.busy {
 			continue
 		}
-		w.h, w.short, w.again = a.p.h, 0, false
-		if w.wave, w.err = w.plan(ctx, w.room[:0]); w.err != nil {
+		w.h, w.again = a.p.h, false
+		if w.wave, w.err = w.plan(ctx, w.room[:0], 1); w.err != nil {
 			return w, w.err
 		}
 		if i > 0 {
@@ -187,7 +194,7 @@ func (a *ahead) join() {
 			}
 		}
 		p.reads, p.idle, p.ranges = p.reads+w.reads, p.idle+w.idle, p.ranges+w.ranges
-		p.slice, p.rows, p.floor, p.pace, p.short = w.slice, w.rows, w.floor, w.pace, 0
+		p.slice, p.rows, p.floor, p.pace, p.wide = w.slice, w.rows, w.floor, w.pace, 0
 		p.rg = w.rg
 		w.reads, w.idle, w.ranges, w.items, w.bytes, w.more = 0, 0, 0, nil, 0, false
 		w.limit = p.limit - len(p.items)
@@ -255,10 +262,7 @@ func (a *ahead) cut(i int) bool {
 	if near.done || far.done {
 		return false
 	}
-	next := &walk{begin: at, guess: max(w.guess-items, 1), last: w.last, pager: pager{
-		c: w.c, q: w.q, limit: a.p.limit - len(a.p.items), left: far,
-		slice: w.slice, rows: w.rows, floor: w.floor, pace: w.pace, rg: w.rg,
-	}}
+	next := &walk{begin: at, guess: max(w.guess-items, 1), last: w.last, pager: w.part(a.p, far)}
 	w.left, w.guess, w.found, w.last = near, items, 0, false
 	a.walks = slices.Insert(a.walks, i+1, next)
 	return true

@@ -48,7 +48,7 @@ func (b *Bucket) all(ctx context.Context, q Query, yield func(Item, error) bool)
 		}
 	}
 	ctx, stop := context.WithCancel(ctx)
-	pages := make(chan loaded, 1)
+	pages := make(chan loaded)
 	load := func(left span, limit int, into []Item) { pages <- b.c.load(ctx, id, &q, left, limit, into) }
 	pending := false
 	defer func() {

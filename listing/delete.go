@@ -61,7 +61,7 @@ func (c *Client) looksEmpty(ctx context.Context, id store.BucketID) (bool, error
 		left.lo = seen.next
 	}
 	for {
-		page := c.load(ctx, id, &Query{KeysOnly: true}, left, 1, nil)
+		page := c.load(ctx, id, &Query{}, left, 1, nil)
 		switch {
 		case errors.Is(page.err, ErrBucketClosing): // another call is looking
 			return true, nil
@@ -281,8 +281,6 @@ func (c *Client) empty(ctx context.Context, root *partmap.Root, from []byte) (em
 // hasEntry looks for a live entry in a range, on the sides that its phase reads.
 func hasEntry(ctx context.Context, rows store.Rows, id store.BucketID, rg *partmap.Range) (bool, error) {
 	rest := span{}
-	rest.raise(rg.Start, false)
-	rest.lower(rg.End)
 	for limit := minSlice; ; limit = min(2*limit, store.MaxPageRows) {
 		got, err := readPhase(ctx, rows, id, rg, rest.within(rg), store.SliceOptions{Limit: limit})
 		if err != nil {

@@ -677,7 +677,22 @@ func (o *operation) attempt(
 	again.before = got.after
 	again.answer, again.err = o.do(t.Context(), c, w)
 	again.after = snapshot(t, inner, w.id)
+	noLeaseIsLeft(t, c, w.id)
 	return got, again, calls
+}
+
+// noLeaseIsLeft waits for all that hold the map of a bucket, or that of the list of buckets: in a
+// bubble that ends at once, or never.
+func noLeaseIsLeft(t *testing.T, c *listing.Client, id store.BucketID) {
+	for _, id := range []store.BucketID{id, listing.ListOfBuckets()} {
+		root, err := c.Maps().Load(t.Context(), id)
+		if errors.Is(err, store.NotFound) {
+			continue
+		}
+		require.NoError(t, err)
+		require.NoError(t, c.Maps().Swap(t.Context(), partmap.Again(root, c.Maps().Stamp())))
+		require.NoError(t, c.Maps().Wait(t.Context(), id))
+	}
 }
 
 // judge compares what came of an operation with what comes of it without a failure.

@@ -157,6 +157,36 @@ func TestCostsOfPagesAndSplits(t *testing.T) {
 					})
 			}
 		}
+		for _, v := range []struct {
+			name string
+			o    listing.Options
+			q    listing.Query
+		}{
+			{"small page", listing.Options{RowsPerRead: 3, ReadAhead: 3, ReadAheadAfter: 2}, listing.Query{Limit: 60}},
+			{"page of 3,000 bytes", listing.Options{RowsPerRead: 16, ReadAhead: 5}, listing.Query{Limit: 250, Bytes: 3000}},
+			{"large page", listing.Options{RowsPerRead: 128, ReadAhead: 16, ReadAheadAfter: 4}, listing.Query{Limit: 1000}},
+			{"page of many walks", listing.Options{RowsPerRead: 1, ReadAhead: 40, ReadAheadAfter: 1},
+				listing.Query{Limit: 280, Reverse: true}},
+		} {
+			cost(v.name, v.o, func(b *listing.Bucket) string {
+				q := v.q
+				q.Prefix, q.Delimiter = []byte(c.prefix), []byte("/")
+				page, err := b.List(context.Background(), q)
+				require.NoError(t, err)
+				return fmt.Sprintf("%d items", len(page.Items))
+			})
+		}
+		cost("all pages", listing.Options{RowsPerRead: 8, ReadAhead: 8}, func(b *listing.Bucket) string {
+			items := 0
+			for page, q := (listing.Page{}), (listing.Query{Delimiter: []byte("/"), Limit: 90}); ; q.Token = page.Next {
+				var err error
+				page, err = b.List(context.Background(), q)
+				require.NoError(t, err)
+				if items += len(page.Items); page.Next == "" {
+					return fmt.Sprintf("%d items", items)
+				}
+			}
+		})
 		for _, known := range []bool{false, true} {
 			o := listing.Options{}
 			if known {
@@ -169,6 +199,18 @@ func TestCostsOfPagesAndSplits(t *testing.T) {
 				within := keys[len(keys)/9 : len(keys)*8/9]
 				return fmt.Sprintf("%q, the largest part is %.2f of the mean", points, uneven(within, points, 7))
 			})
+			for _, n := range []int{2, 40} {
+				cost(fmt.Sprintf("%d parts of all, sizes %v", n, known), o, func(b *listing.Bucket) string {
+					points, err := b.SplitPoints(context.Background(), listing.Query{}, n)
+					require.NoError(t, err)
+					sum := fnv.New64a()
+					for _, p := range points {
+						fmt.Fprintf(sum, "%q", p)
+					}
+					return fmt.Sprintf("%d points %x, the largest part is %.2f of the mean", len(points), sum.Sum64(),
+						uneven(keys, points, n))
+				})
+			}
 		}
 	}
 	const file = "testdata/costs.txt"

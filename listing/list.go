@@ -73,7 +73,7 @@ type pager struct {
 	slice int // present row limit of a listing with a delimiter
 	rows  int // recent rows per item
 	floor int // smallest row limit: it grows where reads find only markers
-	short int // consecutive waves that read all of their ranges to the end
+	wide  int // ranges read at once: it doubles while waves end theirs, so small ones cost little
 	idle  int // reads that found nothing
 	peeks int // reads since the page was full
 
@@ -123,7 +123,7 @@ func (p *pager) run(ctx context.Context) error {
 				continue
 			}
 		}
-		wave, err := p.plan(ctx, first[:0])
+		wave, err := p.plan(ctx, first[:0], max(p.wide, 1))
 		if err == nil {
 			err = p.fetch(ctx, wave)
 		}
@@ -149,14 +149,9 @@ func (p *pager) enough() bool {
 		len(p.items) == p.limit && p.peeks >= maxPeeks
 }
 
-// plan returns the next reads: the rest of the present range, or, where ranges ended
-// before the page was full, a growing number of ranges at once. So small ranges cost
-// little.
-func (p *pager) plan(ctx context.Context, wave []read) ([]read, error) {
-	n := 1
-	if p.short > 1 {
-		n = min(1<<min(p.short-1, 10), p.c.o.MaxParallel)
-	}
+// plan returns the next reads, of n ranges at most: the rest of the present one, and those
+// behind it.
+func (p *pager) plan(ctx context.Context, wave []read, n int) ([]read, error) {
 	for s := p.left; n > 0 && !s.done; n-- {
 		var rg partmap.Range
 		var err error
@@ -239,11 +234,11 @@ func (p *pager) consume(wave []read) error {
 			return nil
 		}
 		if more && !p.left.passedRange(&r.rg) {
-			p.short = 0
+			p.wide = 0
 			return nil // the reads behind the gap are useless
 		}
 	}
-	p.short++
+	p.wide = min(max(2*p.wide, 1), p.c.o.MaxParallel)
 	return nil
 }
 

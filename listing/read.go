@@ -148,9 +148,7 @@ func (c *Client) readRange(
 	} else {
 		got, err = c.lasting(ctx, h, rg, o.Reverse, read)
 	}
-	if highest := got.highest(); highest > 0 {
-		c.stamps.Seen(highest)
-	}
+	c.stamps.Seen(got.highest())
 	return got, err
 }
 

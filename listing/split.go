@@ -92,7 +92,7 @@ func (s *sampler) tighten(ctx context.Context, gap *span) (bool, error) {
 	back := *gap
 	back.reverse = true
 	for !back.done {
-		page := s.c.load(ctx, s.id, &Query{KeysOnly: true, Reverse: true}, back, 1, nil)
+		page := s.c.load(ctx, s.id, &Query{Reverse: true}, back, 1, nil)
 		if page.err != nil {
 			return false, page.err
 		}

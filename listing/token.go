@@ -18,11 +18,11 @@ type Token string
 // A token's bytes, before base64url: form (1), flags (1), the bound, xxhash64 (8)
 // of the query's shape and all before.
 const (
-	tokenForm      = 1
-	tokenHead      = 2
-	tokenSum       = 8
-	flagExclusive  = 1
-	maxTokenLength = 4 * (tokenHead + store.MaxKeyBytes + tokenSum + 2) / 3
+	tokenForm     = 1
+	tokenHead     = 2
+	tokenSum      = 8
+	flagExclusive = 1
+	tokenBytes    = tokenHead + store.MaxKeyBytes + tokenSum // at most
 )
 
 // token encodes the near end of the span.
@@ -42,7 +42,7 @@ func (s *span) token(id store.BucketID, q *Query) Token {
 
 // resume moves the near end of the span to the place of a token.
 func (s *span) resume(t Token, id store.BucketID, q *Query) error {
-	if len(t) > maxTokenLength {
+	if len(t) > base64.RawURLEncoding.EncodedLen(tokenBytes) {
 		return ErrBadToken
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(string(t))

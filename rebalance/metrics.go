@@ -25,9 +25,12 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	leadingDesc = desc("balance_leading", "1 while this process leads the moves, else 0.")
-	sizesDesc   = desc("partition_rows", "Rows of partitions, by the last hourly check of all.")
-	unknownDesc = desc("partitions_of_unknown_size", "Partitions without known size at that check.")
+	leadingDesc    = desc("balance_leading", "1 while this process leads the moves, else 0.")
+	sizesDesc      = desc("partition_rows", "Rows of partitions, by the last hourly check of all.")
+	unknownDesc    = desc("partitions_of_unknown_size", "Partitions without known size at that check.")
+	oldDesc        = desc("partitions_of_old_size", "Partitions at that check whose size nothing has confirmed for long.")
+	unattendedDesc = desc("sizes_unattended",
+		"1 if the sizes of partitions are not looked after or the counters do not answer, else 0; rebalancer status says why.")
 	decidedDesc = desc("balance_decisions_total",
 		"Decisions about ranges, by kind (none: nothing is done) and reason.", "kind", "why")
 	movedDesc    = desc("balance_moved_rows_total", "Rows copied by automatic moves, by kind.", "kind")
@@ -74,6 +77,7 @@ func (m Metrics) Collect(to chan<- prometheus.Metric) {
 	}
 	const sum, now = prometheus.CounterValue, prometheus.GaugeValue
 	send(leadingDesc, now, yes(m.Rebalancer.Leading()))
+	send(unattendedDesc, now, yes(m.Rebalancer.Unattended() != ""))
 	m.moves(func(d *prometheus.Desc, n float64, labels ...string) { send(d, now, n, labels...) })
 	if m.Rebalancer.balancer != nil {
 		s := m.Rebalancer.balancer.Status()
@@ -91,6 +95,7 @@ func (m Metrics) Collect(to chan<- prometheus.Metric) {
 		send(gapDesc, now, s.Gap)
 		send(failingDesc, now, yes(s.Round.Err != nil))
 		send(unknownDesc, now, float64(s.Sizes.Unknown))
+		send(oldDesc, now, float64(s.Sizes.Old))
 		to <- histogram(&s.Sizes, m.Rebalancer.balancer.Limits().MaxRows)
 	}
 	if m.Recorder != nil {

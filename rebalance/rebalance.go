@@ -37,6 +37,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -83,6 +84,8 @@ type Options struct {
 	Balance *balancer.Options
 	// Counts is where sizes are counted; nil: each look counts every row.
 	Counts counter.Backend
+	// Counting is how sizes are known, as the processes of a shared store have agreed.
+	Counting mapclient.Counting
 	// Leader lets the processes of a shared store elect one that does the work; nil: this
 	// process has its store for itself.
 	Leader *Candidate
@@ -165,6 +168,23 @@ func (r *Rebalancer) Leader(ctx context.Context) (h Holder, known, mine bool) {
 	return r.candidate.Leader(ctx)
 }
 
+// Unattended says what is not looked after, and why, as far as this process knows; empty if all
+// is.
+func (r *Rebalancer) Unattended() string {
+	if r.o.Counting == mapclient.NotCounted || r.candidate == nil && r.balancer == nil && !r.o.Aside {
+		return "nothing is split, merged or cut ahead automatically: sizes are neither counted nor looked at; " +
+			"give every process the same --counter, or --rebalance-interval above 0"
+	}
+	if r.balancer == nil || !r.Leading() {
+		return ""
+	}
+	if since := r.balancer.Status().Away; !since.IsZero() {
+		return fmt.Sprintf("nothing is split or merged, only cut ahead of appends: the counters have not answered since %s",
+			since.UTC().Format(time.RFC3339))
+	}
+	return ""
+}
+
 // work does the work until ctx ends.
 func (r *Rebalancer) work(ctx context.Context) error {
 	var sizes sync.WaitGroup
@@ -180,6 +200,9 @@ func (r *Rebalancer) work(ctx context.Context) error {
 // lead, because the record of the leader is damaged or of a later version.
 func (r *Rebalancer) Run(ctx context.Context) error {
 	log := r.o.Log
+	if why := r.Unattended(); why != "" {
+		log.Warn("the sizes of partitions are not looked after", "why", why)
+	}
 	switch {
 	case r.o.Aside:
 		log.Info("moves are left to other processes")

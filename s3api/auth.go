@@ -151,15 +151,8 @@ func (x *exchange) authorize() *Error {
 func lowerHoisted(r *http.Request, query url.Values) {
 	for name, values := range query {
 		canonical := http.CanonicalHeaderKey(name)
-		if !strings.HasPrefix(canonical, "X-Amz-") || signatureParams[canonical] || r.Header.Get(canonical) != "" {
-			continue
+		if strings.HasPrefix(canonical, "X-Amz-") && r.Header.Get(canonical) == "" {
+			r.Header[canonical] = values
 		}
-		r.Header[canonical] = values
 	}
-}
-
-var signatureParams = map[string]bool{
-	"X-Amz-Algorithm": true, "X-Amz-Credential": true, "X-Amz-Date": true, "X-Amz-Expires": true,
-	"X-Amz-Signedheaders": true,
-	"X-Amz-Signature":     true, "X-Amz-Security-Token": true,
 }

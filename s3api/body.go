@@ -70,10 +70,9 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 		return nil, tooLarge(limit)
 	}
 	data, err := readAll(body, length, limit)
-	var tooBig *http.MaxBytesError
 	var forged *sigv4.Error
 	switch {
-	case err == nil && int64(len(data)) > limit, errors.As(err, &tooBig):
+	case err == nil && int64(len(data)) > limit:
 		return nil, tooLarge(limit)
 	case errors.As(err, &forged):
 		return nil, refuse(http.StatusForbidden, forged.Code, "%s (A chunk of the body, or its trailers.)", forged.Message)
@@ -112,9 +111,9 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 	return data, nil
 }
 
-// readAll reads up to one byte more than limit, into a buffer for the announced length.
+// readAll reads up to one byte more than limit, into a buffer for the announced length; -1: none.
 func readAll(r io.Reader, length, limit int64) ([]byte, error) {
-	buf := bytes.NewBuffer(make([]byte, 0, max(length, 0)+bytes.MinRead)) // room to find the end without growing
+	buf := bytes.NewBuffer(make([]byte, 0, length+bytes.MinRead)) // room to find the end without growing
 	_, err := buf.ReadFrom(io.LimitReader(r, limit+1))
 	return buf.Bytes(), err
 }

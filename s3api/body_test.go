@@ -140,6 +140,12 @@ func TestReadBody(t *testing.T) {
 		{"chunked, no length", framed(), streaming[:2], "MissingContentLength"},
 		{"chunked, bad length", framed(), []string{streaming[0], streaming[1], streaming[2], "five"},
 			"InvalidArgument"},
+		{"chunked, a length below zero", framed(), []string{streaming[0], streaming[1], streaming[2], "-1"},
+			"InvalidArgument"},
+		{"chunked, longer than nothing", framed(), []string{streaming[0], streaming[1], streaming[2], "0"},
+			"IncompleteBody"},
+		{"what a digest is called", "hello", []string{"x-amz-checksum-algorithm", "CRC32", "x-amz-checksum-type",
+			"FULL_OBJECT"}, ""},
 		{"chunked, longer than said", framed(), []string{streaming[0], streaming[1], streaming[2], "4"},
 			"IncompleteBody"},
 		{"chunked, shorter than said", framed(), []string{streaming[0], streaming[1], streaming[2], "6"},
@@ -159,6 +165,14 @@ func TestReadBody(t *testing.T) {
 			require.Contains(t, []string{"hello", "123456789"}, body, c.name)
 		}
 	}
+}
+
+func TestEmptyChunkedBody(t *testing.T) {
+	r := httptest.NewRequest("PUT", "/abc/k", strings.NewReader(chunked("", nil, true)))
+	r.Header.Set("Content-Encoding", "aws-chunked")
+	r.Header.Set("x-amz-decoded-content-length", "0")
+	body, code := s3api.ReadBody(r, 16)
+	require.Equal(t, []string{"", ""}, []string{body, code})
 }
 
 func TestReadBodyShorterThanSaid(t *testing.T) {

@@ -61,9 +61,7 @@ func (c *chunkedReader) Read(p []byte) (int, error) {
 	if c.err != nil {
 		return 0, c.err
 	}
-	if uint64(len(p)) > c.left {
-		p = p[:c.left]
-	}
+	p = p[:min(uint64(len(p)), c.left)]
 	n, err := c.r.Read(p)
 	c.left -= uint64(n)
 	if c.chain != nil {

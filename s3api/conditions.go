@@ -3,6 +3,7 @@ package s3api
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -154,7 +155,7 @@ type keyLock struct {
 // Parts of a keyLock.
 const (
 	lockShare = int64(1)
-	lockWhole = int64(1) << 40
+	lockWhole = int64(math.MaxInt64)
 )
 
 // acquire waits for a part of a key's lock until ctx ends, first come, first served.

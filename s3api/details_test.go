@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -92,9 +93,14 @@ func TestChunkedReadErrors(t *testing.T) {
 			require.ErrorIs(t, err, broken, "after %q", body[:at])
 		}
 	}
+	// The largest size that is one; and what is larger.
+	_, _, err := s3api.ReadChunked(strings.NewReader("7fffffffffffffff\r\nx"))
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	_, _, err = s3api.ReadChunked(strings.NewReader("8000000000000000\r\nx"))
+	require.ErrorIs(t, err, s3api.ErrFraming)
 	// A line, and all trailers together, up to their limits.
 	line := func(n int) string { return "0;" + strings.Repeat("x", n-len("0;\r\n")) + "\r\n\r\n" }
-	_, _, err := s3api.ReadChunked(strings.NewReader(line(1024)))
+	_, _, err = s3api.ReadChunked(strings.NewReader(line(1024)))
 	require.NoError(t, err)
 	_, _, err = s3api.ReadChunked(strings.NewReader(line(1025)))
 	require.ErrorIs(t, err, s3api.ErrFraming)
@@ -186,7 +192,7 @@ func TestLimits(t *testing.T) {
 	a = h.want(200, "", "HEAD", "/abc/copy", "")
 	require.Empty(t, a.header.Get("x-evenkeel-size")+a.header.Get("x-evenkeel-etag"))
 
-	for max, shown := range map[string]string{"0": "0", "1": "1", "1000": "1000", "1001": "1000", "2147483647": "1000"} {
+	for max, shown := range map[string]string{"0": "0", "1": "1", "10": "10", "1000": "1000", "1001": "1000", "2147483647": "1000"} {
 		require.Contains(t, h.want(200, "", "GET", "/abc?list-type=2&max-keys="+max, "").body, "<MaxKeys>"+shown+"</MaxKeys>")
 	}
 	for _, bad := range []string{
@@ -255,7 +261,8 @@ func TestLimits(t *testing.T) {
 	}
 	h.want(200, "", "PUT", "/config1", configuration(64<<10))
 	h.want(400, "EntityTooLarge", "PUT", "/config2", configuration(64<<10+1))
-	for _, o := range []s3api.Options{{MaxBodyBytes: -1}, {MaxRequests: -1}, {RequestTimeout: -1}} {
+	for _, o := range []s3api.Options{{MaxBodyBytes: -1}, {MaxCuts: -1}, {MaxRequests: -1}, {MinRate: -1},
+		{RequestTimeout: -1}, {BodyTimeout: -1}, {AnswerTimeout: -1}, {MemoryBytes: -1}} {
 		_, err := s3api.New(s3api.Over(h.c), o)
 		require.Error(t, err)
 	}
@@ -570,6 +577,58 @@ func TestManyBuckets(t *testing.T) {
 	require.Contains(t, log.String(), "unavailable: away")
 }
 
+// named has the buckets that it says.
+type named struct {
+	faulty
+	names []string
+}
+
+func (n *named) Buckets(context.Context, string, string) iter.Seq2[listing.BucketInfo, error] {
+	return func(yield func(listing.BucketInfo, error) bool) {
+		for _, name := range n.names {
+			if !yield(listing.BucketInfo{Name: name, Created: time.Unix(0, 0)}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// A list of buckets of up to 256 KiB before its end is sent as a whole; a larger one in parts,
+// each with 30 seconds to be read.
+func TestPartsOfBucketLists(t *testing.T) {
+	get := func(names ...string) *deadlines {
+		h, err := s3api.New(&named{names: names}, s3api.Options{})
+		require.NoError(t, err)
+		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		require.Equal(t, 200, w.Code)
+		return w
+	}
+	const end = len("</Buckets></ListAllMyBucketsResult>")
+	empty := get().Body.Len() - end
+	each := get("").Body.Len() - end - empty // and the length of the name
+	left := 256<<10 - empty
+	var names []string
+	for left >= 2*(each+63) {
+		names = append(names, strings.Repeat("a", 63))
+		left -= each + 63
+	}
+	left -= each
+	for n, parts := range map[int]bool{left: false, left + 1: true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := get(append(names, strings.Repeat("c", n))...)
+			if !parts {
+				require.Equal(t, fmt.Sprint(256<<10+end), w.Header().Get("Content-Length"))
+				require.Zero(t, w.write)
+				return
+			}
+			require.Empty(t, w.Header().Get("Content-Length"))
+			require.Equal(t, time.Now().Add(30*time.Second), w.write)
+			require.Equal(t, 256<<10+1+end, w.Body.Len())
+		})
+	}
+}
+
 // endless lists pages without end, each after a second; every tenth has a key.
 type endless struct {
 	faulty
@@ -602,6 +661,41 @@ func TestPagesThatStayShort(t *testing.T) {
 			require.Equal(t, calls, e.n, form)
 			require.Contains(t, w.Body.String(), "<IsTruncated>true</IsTruncated>")
 		})
+	}
+}
+
+// idle lists pages without items, and with a key each third one if it shows any.
+type idle struct {
+	faulty
+	keys bool
+	n    int
+}
+
+func (e *idle) Bucket(string) s3api.Bucket { return e }
+
+func (e *idle) List(context.Context, listing.Query) (listing.Page, error) {
+	e.n++
+	p := listing.Page{Next: listing.Token(fmt.Sprint("t", e.n))}
+	if e.keys && e.n%3 == 0 {
+		p.Items = pageOf(fmt.Sprint("key", e.n)).Items
+	}
+	return p, nil
+}
+
+// A page reads 32 pages without items, and those with items beside.
+func TestEmptyReadsOfAPage(t *testing.T) {
+	for _, c := range []struct {
+		keys       bool
+		max, calls int
+		next       string
+	}{{false, 1000, 32, "t32"}, {true, 1000, 47, "t47"}, {true, 2, 6, "t6"}, {true, 1, 3, "t3"}} {
+		e := &idle{keys: c.keys}
+		h, err := s3api.New(e, s3api.Options{})
+		require.NoError(t, err)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", fmt.Sprintf("/abc?list-type=2&max-keys=%d", c.max), nil))
+		require.Equal(t, c.calls, e.n)
+		require.Contains(t, w.Body.String(), "<NextContinuationToken>"+c.next+"</NextContinuationToken>")
 	}
 }
 
@@ -660,6 +754,71 @@ func TestMassDeletionsFailAsAWhole(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		require.Equal(t, c.status, w.Code, "%v: %s", c.err, w.Body)
+	}
+}
+
+// slowly deletes each key within a second, and counts what goes on at once.
+type slowly struct {
+	faulty
+	now, most, all atomic.Int64
+}
+
+func (s *slowly) Bucket(string) s3api.Bucket { return s }
+
+func (s *slowly) Delete(context.Context, []byte) error {
+	now := s.now.Add(1)
+	defer s.now.Add(-1)
+	for most := s.most.Load(); now > most && !s.most.CompareAndSwap(most, now); most = s.most.Load() {
+	}
+	s.all.Add(1)
+	time.Sleep(time.Second)
+	return nil
+}
+
+// A mass deletion deletes 64 keys at once, and no more.
+func TestDeletesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		doc := "<Delete>" + strings.Repeat("<Object><Key>k</Key></Object>", 200) + "</Delete>"
+		s := &slowly{faulty: faulty{pages: []listing.Page{{}}}}
+		h, err := s3api.New(s, s3api.Options{})
+		require.NoError(t, err)
+		r := httptest.NewRequest("POST", "/abc?delete", strings.NewReader(doc))
+		r.Header.Set("Content-MD5", md5Of(doc))
+		w := httptest.NewRecorder()
+		begin := time.Now()
+		h.ServeHTTP(w, r)
+		require.Equal(t, 200, w.Code, w.Body)
+		require.Equal(t, []int64{200, 64}, []int64{s.all.Load(), s.most.Load()})
+		require.Equal(t, 4*time.Second, time.Since(begin))
+	})
+}
+
+// The keys of a mass deletion are 1,024 times 1,000 bytes and a text that is too long; one byte
+// more is too much.
+func TestKeysOfMassDeletions(t *testing.T) {
+	for extra, code := range map[int]string{0: "", 1: "MalformedXML"} {
+		doc := "<Delete>"
+		for left := 1000*1024 + 64<<10 + extra; left > 0; {
+			n := min(left, 60_000)
+			doc += "<Object><Key>" + strings.Repeat("k", n) + "</Key></Object>"
+			left -= n
+		}
+		_, got := s3api.ParseDelete([]byte(doc + "</Delete>"))
+		require.Equal(t, code, got)
+	}
+	// So are the bytes of one tag,
+	for n, code := range map[int]string{64 << 10: "", 64<<10 + 1: "MalformedXML"} {
+		const tag = "<Delete a=''>"
+		doc := "<Delete a='" + strings.Repeat("x", n-len(tag)) + "'><Object><Key>k</Key></Object></Delete>"
+		_, got := s3api.ParseDelete([]byte(doc))
+		require.Equal(t, code, got, "%d bytes", n)
+	}
+	// and of one text.
+	for n, code := range map[int]string{64 << 10: "", 64<<10 + 1: "MalformedXML"} {
+		half := strings.Repeat("k", 32<<10)
+		doc := "<Delete><Object><Key>" + half + "<!---->" + half + strings.Repeat("k", n-64<<10) + "</Key></Object></Delete>"
+		_, got := s3api.ParseDelete([]byte(doc))
+		require.Equal(t, code, got, "%d bytes", n)
 	}
 }
 

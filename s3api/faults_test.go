@@ -2,6 +2,7 @@ package s3api_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -80,23 +81,29 @@ func TestErrorsOfTheStore(t *testing.T) {
 		status int
 		code   string
 		retry  string
+		says   string // to whoever reads
+		writer string // to whoever writes; empty: the same
 	}{
-		{store.Errorf(store.Unavailable, "away"), 503, "ServiceUnavailable", "1"},
-		{store.Errorf(store.Timeout, "late"), 503, "ServiceUnavailable", "1"},
-		{listing.ErrOutcomeUnknown, 503, "ServiceUnavailable", "1"},
-		{&listing.Error{Op: "put", Bucket: "abc", Err: listing.ErrOutcomeUnknown}, 503, "ServiceUnavailable", "1"},
-		{listing.ErrBucketClosing, 503, "ServiceUnavailable", "1"},
-		{store.Errorf(store.Unavailable, "%w: by an hour", listing.ErrTimeUnknown), 503, "ServiceUnavailable", "1"},
-		{store.Errorf(store.TooMuchDeadData, "dead"), 503, "SlowDown", "60"},
-		{store.Errorf(store.Corrupt, "root of x"), 500, "InternalError", ""},
-		{errors.New("secret"), 500, "InternalError", ""},
-		{store.Errorf(store.Conflict, "meanwhile"), 409, "OperationAborted", ""},
-		{listing.ErrBucketExists, 409, "BucketAlreadyOwnedByYou", ""},
-		{listing.ErrNotEmpty, 409, "BucketNotEmpty", ""},
-		{listing.ErrNoSuchBucket, 404, "NoSuchBucket", ""},
-		{listing.ErrNotFound, 404, "NoSuchKey", ""},
-		{listing.ErrBadToken, 400, "InvalidArgument", ""},
-		{store.Errorf(store.InvalidArgument, "the value is long"), 400, "InvalidArgument", ""},
+		{store.Errorf(store.Unavailable, "away"), 503, "ServiceUnavailable", "1", "be reached in time",
+			"It is unknown whether the write took effect"},
+		{store.Errorf(store.Timeout, "late"), 503, "ServiceUnavailable", "1", "be reached in time",
+			"It is unknown whether the write took effect"},
+		{listing.ErrOutcomeUnknown, 503, "ServiceUnavailable", "1", "be reached in time", "It is unknown"},
+		{&listing.Error{Op: "put", Bucket: "abc", Err: listing.ErrOutcomeUnknown}, 503, "ServiceUnavailable", "1",
+			"be reached in time", "It is unknown"},
+		{listing.ErrBucketClosing, 503, "ServiceUnavailable", "1", "be reached in time", "It is unknown"},
+		{store.Errorf(store.Unavailable, "%w: by an hour", listing.ErrTimeUnknown), 503, "ServiceUnavailable", "1",
+			"does not know the time of its store", ""},
+		{store.Errorf(store.TooMuchDeadData, "dead"), 503, "SlowDown", "60", "Too much deleted data", ""},
+		{store.Errorf(store.Corrupt, "root of x"), 500, "InternalError", "", "is damaged: ", ""},
+		{errors.New("secret"), 500, "InternalError", "", "the server&apos;s log has it", ""},
+		{store.Errorf(store.Conflict, "meanwhile"), 409, "OperationAborted", "", "A conflicting operation", ""},
+		{listing.ErrBucketExists, 409, "BucketAlreadyOwnedByYou", "", "exists already", ""},
+		{listing.ErrNotEmpty, 409, "BucketNotEmpty", "", "is not empty", ""},
+		{listing.ErrNoSuchBucket, 404, "NoSuchBucket", "", "&quot;abc&quot; does not exist", ""},
+		{listing.ErrNotFound, 404, "NoSuchKey", "", "key does not exist", ""},
+		{listing.ErrBadToken, 400, "InvalidArgument", "", "token provided is incorrect", ""},
+		{store.Errorf(store.InvalidArgument, "the value is long"), 400, "InvalidArgument", "", "the value is long", ""},
 	} {
 		s := serve(t, &faulty{err: c.err}, s3api.Options{})
 		for _, call := range []string{"PUT /abc/k", "GET /abc/k", "HEAD /abc/k", "DELETE /abc/k",
@@ -106,6 +113,13 @@ func TestErrorsOfTheStore(t *testing.T) {
 			a := s.want(c.status, c.code, method, uri, "")
 			require.Equal(t, c.retry, a.header.Get("Retry-After"), "%v: %s", c.err, call)
 			require.NotContains(t, a.body, "secret")
+			says := c.says
+			if method == "PUT" || method == "DELETE" {
+				says = cmp.Or(c.writer, says)
+			}
+			if method != "HEAD" {
+				require.Contains(t, a.body, says, call)
+			}
 		}
 	}
 }

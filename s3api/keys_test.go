@@ -72,6 +72,7 @@ func TestKeysThatAreRefused(t *testing.T) {
 	for text, want := range map[string][]string{
 		"":                                      {"there is no key"},
 		"keys: []":                              {"there is no key"},
+		"{}":                                    {"there is no key", "add that line"},
 		"keys: [":                               {"line"},
 		"keys: [{<<, {a}, b}]":                  {"not YAML"}, // the parser panics
 		"a: 1":                                  {"unknown field a"},

@@ -171,11 +171,10 @@ func (m *held) take(ctx context.Context, n int64) *Error {
 
 // shrink returns all large bytes beyond n.
 func (m *held) shrink(n int64) {
-	if rest := m.large - n; rest > 0 {
-		m.large -= rest
-		m.of.larges.Release(rest)
-		m.mine.larges.Release(rest)
-	}
+	rest := max(m.large-n, 0)
+	m.large -= rest
+	m.of.larges.Release(rest)
+	m.mine.larges.Release(rest)
 }
 
 func (m *held) release() {
@@ -227,9 +226,6 @@ func (x *exchange) askerOf() asker {
 // begin begins the work for a request, and its time: the client has sent all that the work
 // needs.
 func (h *Handler) begin(x *exchange) *Error {
-	if x.slot {
-		return nil
-	}
 	if !h.requests.takeSlot(x.mine) {
 		return slowDown(nil, "Too many requests are being served, or too many of yours. Please reduce your request rate.")
 	}

@@ -32,7 +32,7 @@ type storeFlags struct {
 type clusterFlags struct {
 	cassandraflags.Flags
 	Lease        time.Duration `default:"3s" help:"On Cassandra: how long a server may use a map before it checks it again. All servers and rebalancers of a keyspace need the same lease: the first one stores it, and processes with another one are refused."`
-	ChangeLease  bool          `help:"On Cassandra: store --lease and --max-clock-skew as those of the keyspace. Only while no other server and no rebalancer uses it."`
+	ChangeLease  bool          `help:"On Cassandra: store --lease, --max-clock-skew, and how sizes are counted (--counter) as those of the keyspace. Only while no other server and no rebalancer uses it."`
 	Clocks       int           `default:"16" help:"On Cassandra: number of map clocks among which new buckets are spread."`
 	MaxClockSkew time.Duration `default:"500ms" help:"On Cassandra: largest uncertainty of the common time of the nodes for a write. Each write takes at least as long as the uncertainty, and beyond this limit writes are refused while reads continue. Also the assumed difference between clocks of data centres that can't be compared. All servers of a keyspace need the same, like --lease."`
 }
@@ -61,6 +61,7 @@ func (s *serveCmd) open(ctx context.Context, tables int, log *slog.Logger) (db *
 		o.ChangeTerms, o.Shared = s.ChangeLease, &mapclient.Options{
 			CacheBytes: o.MapCacheBytes, Lease: s.Lease, Clocks: s.Clocks, MaxClockSkew: s.MaxClockSkew,
 		}
+		o.Counting = s.Counting(s.Rebalance == "elsewhere")
 		where = []any{"cassandra", strings.Join(s.Cassandra, ","), "keyspace", s.Keyspace}
 	} else {
 		secrecy.WarnOfDirectory(log, "--data", s.Data)
@@ -72,12 +73,13 @@ func (s *serveCmd) open(ctx context.Context, tables int, log *slog.Logger) (db *
 		}
 		counters, where = filepath.Join(s.Data, "counters"), []any{"data", s.Data}
 	}
-	if s.RebalanceInterval == nil || *s.RebalanceInterval != 0 {
+	// What one process of several writes is counted even if it does not look at sizes.
+	if s.RebalanceInterval == nil || *s.RebalanceInterval != 0 || o.Shared != nil {
 		o.OpenCounter = func() (counter.Backend, error) { return s.OpenCounter(counters, log) }
 	}
 	db, err = assembly.Open(ctx, st, o)
 	if errors.Is(err, store.InvalidArgument) && o.Shared != nil {
-		err = fmt.Errorf("%w (--lease, --max-clock-skew; --change-lease)", err)
+		err = fmt.Errorf("%w (--lease, --max-clock-skew; --counter, --rebalance-interval, --rebalance; --change-lease)", err)
 	}
 	if err != nil {
 		return nil, nil, daemon.Exit(exitStore, err)

@@ -101,7 +101,8 @@ Examples:
   EVENKEEL_ADMIN_TOKEN=… listd serve --admin 0.0.0.0:9001 --admin-https-cert-file cert.pem \
     --admin-https-key-file key.pem
   rebalancer schema apply --cassandra 10.0.0.1 --replication dc1=3
-  listd serve --cassandra 10.0.0.1,10.0.0.2 --local-dc dc1 --user listd --password-file /etc/listd/password
+  listd serve --cassandra 10.0.0.1,10.0.0.2 --local-dc dc1 --user listd --password-file /etc/listd/password \
+    --counter redis://10.0.0.9:6379/0
 
 Exit codes: 0 ended by a signal; 1 failed (an address is taken, requests had to be cut
 off); 2 bad flags or configuration; 3 the data directory or the keyspace can't be used.`

@@ -102,14 +102,14 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 	if f.MoveRate < 0 {
 		return usageError("--move-rate is a number of rows per second, or 0 for as many as possible, not %d", f.MoveRate)
 	}
-	db, err := openKeyspace(ctx, &f.Flags, f.Lease, log)
+	db, err := openKeyspace(ctx, &f.Flags, f.Lease, 0, log)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = db.Close() }()
 	r := rebalance.New(rebalance.Options{
 		Store: db.Store, Buckets: db.Client, MoveRate: f.MoveRate, Log: log, Balance: &balancer.Options{},
-		Leader: &rebalance.Candidate{Name: rebalance.Name("rebalancer")},
+		Leader: &rebalance.Candidate{Name: rebalance.Name("rebalancer")}, Counting: db.Counting,
 	})
 	c, end := adminapi.Within(adminapi.New(r))
 	defer end()
@@ -129,9 +129,9 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 	return err
 }
 
-// openKeyspace opens a keyspace.
+// openKeyspace opens a keyspace. sizes is how this process knows them, if it is to lead for long.
 func openKeyspace(
-	ctx context.Context, f *cassandraflags.Flags, lease time.Duration, log *slog.Logger,
+	ctx context.Context, f *cassandraflags.Flags, lease time.Duration, sizes mapclient.Counting, log *slog.Logger,
 ) (*assembly.DB, error) {
 	o, err := f.Options(log)
 	if err != nil {
@@ -147,17 +147,21 @@ func openKeyspace(
 	if err != nil {
 		return nil, err
 	}
-	return openShared(ctx, st, lease, log)
+	return openShared(ctx, st, lease, sizes, log)
 }
 
 // openShared opens a store that servers use, with their terms: a mover with a shorter lease, or a
 // smaller limit for the skew of clocks, would wait too briefly.
-func openShared(ctx context.Context, s store.Store, lease time.Duration, log *slog.Logger) (*assembly.DB, error) {
+func openShared(
+	ctx context.Context, s store.Store, lease time.Duration, sizes mapclient.Counting, log *slog.Logger,
+) (*assembly.DB, error) {
 	clocks, err := countClocks(ctx, s)
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	return assembly.Open(ctx, s, assembly.Options{Shared: &mapclient.Options{Lease: lease, Clocks: clocks}, Log: log})
+	return assembly.Open(ctx, s, assembly.Options{
+		Shared: &mapclient.Options{Lease: lease, Clocks: clocks}, Counting: sizes, Log: log,
+	})
 }
 
 // countClocks returns the number of map clocks of a keyspace, which is --clocks of its servers.

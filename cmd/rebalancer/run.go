@@ -18,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 	"github.com/evenkeel/evenkeel/store"
@@ -88,7 +89,7 @@ func (c *runCmd) Run(ctx context.Context, std stdio) error {
 	}
 	opening, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	db, err := openKeyspace(opening, &c.Cluster, c.Lease, log)
+	db, err := openKeyspace(opening, &c.Cluster, c.Lease, c.Sizes.Counting(false), log)
 	if err != nil {
 		return err
 	}
@@ -101,7 +102,7 @@ func (c *runCmd) Run(ctx context.Context, std stdio) error {
 		defer func() { _ = counts.Close() }()
 	}
 	d := runner{
-		store: db.Store, names: db.Client, counts: counts, wait: rebalance.Wait(c.Lease), who: who, log: log,
+		store: db.Store, names: db.Client, counts: counts, counting: db.Counting, wait: rebalance.Wait(c.Lease), who: who, log: log,
 		lines: lines, out: std,
 	}
 	return d.run(ctx, c, address)
@@ -109,15 +110,16 @@ func (c *runCmd) Run(ctx context.Context, std stdio) error {
 
 // runner is what runCmd runs, over an open store.
 type runner struct {
-	store  store.Store
-	names  *listing.Client
-	counts counter.Backend // nil: sizes are not counted
-	wait   time.Duration   // the longest wait of a move
-	leader rebalance.Candidate
-	who    *adminserver.Access
-	log    *slog.Logger
-	lines  *logging.Limit
-	out    stdio
+	store    store.Store
+	names    *listing.Client
+	counts   counter.Backend // nil: sizes are not counted
+	counting mapclient.Counting
+	wait     time.Duration // the longest wait of a move
+	leader   rebalance.Candidate
+	who      *adminserver.Access
+	log      *slog.Logger
+	lines    *logging.Limit
+	out      stdio
 }
 
 // endTimeout is how long requests to the admin address may go on at the end.
@@ -137,7 +139,7 @@ func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	d.leader.Admin = cmp.Or(c.AdminURL, admin.URL())
 	balance := c.Sizes.Options(d.counts != nil, d.wait)
 	k := rebalance.New(rebalance.Options{
-		Store: d.store, Buckets: d.names, Balance: &balance, Counts: d.counts,
+		Store: d.store, Buckets: d.names, Balance: &balance, Counts: d.counts, Counting: d.counting,
 		MoveRate: c.Sizes.MoveRate, Leader: &d.leader, Log: d.log,
 	})
 	if err := registry.Register(d.lines.Metric()); err != nil {

@@ -82,6 +82,9 @@ func printStatus(w *failing, s *adminapi.Status, now time.Time) {
 	default:
 		w.printf("Nobody leads\n")
 	}
+	if s.Unattended != "" {
+		w.printf("Sizes are not looked after: %s\n", s.Unattended)
+	}
 	printPauses(w, s.Pauses, now)
 	if s.PausesError != "" {
 		w.printf("Whether moves are paused is not known: %s\n", s.PausesError)
@@ -122,6 +125,9 @@ func printStatus(w *failing, s *adminapi.Status, now time.Time) {
 		}
 		w.printf("Looked at the sizes of %s %s: %d buckets, %d ranges\n", what, ago(now, b.Began), b.Buckets, b.Ranges)
 		w.printf("  so far %s recounts of %s rows (%d wait)%s%s\n", commas(b.Counted), commas(b.Rows), b.Waiting, tally("; decided ", b.Decided), tally("; rows moved by ", b.Moved))
+		if !b.CountersAwaySince.IsZero() {
+			w.printf("  counters away since %s\n", b.CountersAwaySince.Format(time.RFC3339))
+		}
 		if b.Error != "" {
 			w.printf("  failed: %s\n", b.Error)
 		}

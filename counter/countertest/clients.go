@@ -59,12 +59,22 @@ func (s *suite) manyClients() {
 	require.Equal(s, int64(clients*rounds*each), total)
 }
 
+// groupOf lets what wraps a backend pass its groups on.
+func groupOf(b counter.Backend, id store.BucketID) int {
+	if g, ok := b.(counter.Grouper); ok {
+		return g.Group(id)
+	}
+	return 0
+}
+
 // told keeps batches that went by, and may lose answers.
 type told struct {
 	counter.Backend
 	batches []*counter.Batch
 	lose    func() bool
 }
+
+func (x *told) Group(id store.BucketID) int { return groupOf(x.Backend, id) }
 
 func (x *told) Flush(ctx context.Context, b *counter.Batch) ([]counter.Hint, error) {
 	data, err := b.AppendBinary(nil)

@@ -66,6 +66,8 @@ func Run(t *testing.T, env func(t *testing.T, clock *Clock) *Env) {
 		{"Crash", (*suite).crash},
 		{"LostData", (*suite).lostData},
 		{"LostBatch", (*suite).lostBatch},
+		{"LostMany", (*suite).lostMany},
+		{"WrongClocks", (*suite).wrongClocks},
 		{"Recount", (*suite).recount},
 		{"Overwrites", (*suite).overwrites},
 		{"Appends", (*suite).appends},

@@ -87,38 +87,116 @@ func (s *suite) lostData() {
 	require.Equal(s, int64(2500), st.Rows)
 }
 
-// A batch that never came is noticed at the next one of the same client.
+// A batch that never came is noticed at the next one of the same client. The partitions that it
+// had are not Known until they are recounted; others still are.
 func (s *suite) lostBatch() {
-	p, q := partition(), partition()
-	s.correct(p, 500)
-	s.correct(q, 500)
+	// One bucket, so that the batches are of one sequence.
+	p, q, other := partition(), partition(), partition()
+	q.Bucket, other.Bucket = p.Bucket, p.Bucket
+	for _, x := range []store.Partition{p, q, other} {
+		s.correct(x, 500)
+	}
+	known := func(want ...bool) {
+		s.Helper()
+		for i, x := range []store.Partition{p, q, other} {
+			require.Equal(s, want[i], s.stats(x).Known, "partition %d", i)
+		}
+	}
 	lost := false
 	x := &dropping{Backend: s.b, drop: &lost}
 	r := counter.NewRecorder(x, counter.RecorderOptions{Every: -1, Now: s.clock.Now})
 	r.Put(p, []byte("a"), 1, s.now())
 	s.flush(r)
-	require.True(s, s.stats(p).Known)
+	known(true, true, true)
 	lost = true
 	r.Put(q, []byte("b"), 1, s.now())
 	s.flush(r)
 	lost = false
-	require.True(s, s.stats(q).Known)
+	known(true, true, true)
 	r.Put(p, []byte("c"), 1, s.now())
 	s.flush(r)
-	require.False(s, s.stats(p).Known)
-	require.False(s, s.stats(q).Known)
+	for range 2 {
+		known(true, false, true)
+		s.reopen()
+	}
 	s.correct(q, 501)
-	require.True(s, s.stats(q).Known)
+	known(true, true, true)
+
+	// Of several, the last one is known, and who writes on was presumably in the others.
+	x.Backend = s.b
+	lost = true
+	for _, x := range []store.Partition{other, p, q} {
+		r.Put(x, []byte("d"), 1, s.now())
+		s.flush(r)
+	}
+	lost = false
+	r.Put(p, []byte("e"), 1, s.now())
+	s.flush(r)
+	for range 2 {
+		known(false, false, true)
+		s.reopen()
+	}
+}
+
+// As many lost batches as an old backup lacks make everything unknown.
+func (s *suite) lostMany() {
+	p, other := partition(), partition()
+	other.Bucket = p.Bucket
+	s.correct(p, 500)
+	s.correct(other, 500)
+	lost := false
+	r := counter.NewRecorder(&dropping{Backend: s.b, drop: &lost}, counter.RecorderOptions{Every: -1, Now: s.clock.Now})
+	put := func() {
+		r.Put(p, []byte("a"), 1, s.now())
+		s.flush(r)
+	}
+	put()
+	lost = true
+	for range 150 {
+		put()
+	}
+	lost = false
+	require.True(s, s.stats(p).Known)
+	put()
 	require.False(s, s.stats(p).Known)
-	s.reopen()
-	require.True(s, s.stats(q).Known)
-	require.False(s, s.stats(p).Known)
+	require.False(s, s.stats(other).Known)
+	s.correct(other, 500)
+	require.True(s, s.stats(other).Known)
+}
+
+// A client whose clock is a day ahead, or behind, neither makes others forgotten nor takes the
+// partitions that it writes to into the future.
+func (s *suite) wrongClocks() {
+	for _, off := range []time.Duration{25 * time.Hour, -25 * time.Hour} {
+		p, q := partition(), partition()
+		s.correct(p, 500)
+		s.correct(q, 500)
+		right := s.recorder()
+		wrong := counter.NewRecorder(s.b, counter.RecorderOptions{Every: -1, Now: func() time.Time {
+			return s.clock.Now().Add(off)
+		}})
+		n := int64(0)
+		for i := range 30 {
+			right.Put(q, key(i), 10, s.now())
+			wrong.Put(p, key(i), 10, s.now())
+			n++
+			s.flush(right, wrong)
+		}
+		for _, x := range []store.Partition{p, q} {
+			st := s.stats(x)
+			require.True(s, st.Known, "a clock off by %v", off)
+			require.Equal(s, 500+n, st.Rows)
+		}
+		require.InDelta(s, 1, s.stats(q).PutsPerS, 0.2)
+	}
 }
 
 type dropping struct {
 	counter.Backend
 	drop *bool
 }
+
+func (x *dropping) Group(id store.BucketID) int { return groupOf(x.Backend, id) }
 
 func (x *dropping) Flush(ctx context.Context, b *counter.Batch) ([]counter.Hint, error) {
 	if *x.drop {

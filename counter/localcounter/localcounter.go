@@ -174,7 +174,11 @@ func (b *Backend) replay(kind byte, body []byte) error {
 		if err := batch.UnmarshalBinary(body); err != nil {
 			return err
 		}
-		b.apply(&batch)
+		came := batch.At // the file does not say when
+		if now := b.o.now(); came.After(now) {
+			came = now
+		}
+		b.apply(&batch, came)
 		return nil
 	case kindState, kindForget:
 		if len(body) < store.PartitionBytes {
@@ -195,8 +199,8 @@ func (b *Backend) replay(kind byte, body []byte) error {
 	return store.Errorf(store.InvalidArgument, "a frame of kind %q: a newer program wrote it", kind)
 }
 
-func (b *Backend) apply(batch *counter.Batch) {
-	b.book.Apply(batch)
+func (b *Backend) apply(batch *counter.Batch, came time.Time) {
+	b.book.Apply(batch, came)
 	for i := range batch.Deltas {
 		p := batch.Deltas[i].Partition
 		b.buckets[p.ID] = p.Bucket
@@ -217,14 +221,18 @@ func (b *Backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hi
 		return nil, err
 	}
 	if !b.book.Seen(batch) {
-		body, err := batch.AppendBinary(append(b.scratch[:0], kindBatch))
+		kept := *batch
+		if b.book.Follows(batch) {
+			kept.Before = nil // of no use: no frame is lost alone
+		}
+		body, err := kept.AppendBinary(append(b.scratch[:0], kindBatch))
 		if err == nil {
 			err = b.append(body)
 		}
 		if err != nil {
 			return nil, err
 		}
-		b.apply(batch)
+		b.apply(batch, b.o.now())
 		b.batches++
 		for i := range batch.Deltas {
 			b.written[batch.Deltas[i].Partition.ID] = b.batches

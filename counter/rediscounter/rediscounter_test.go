@@ -160,8 +160,8 @@ func TestRedisAsItWasBefore(t *testing.T) {
 	require.False(t, all[0].Known)
 }
 
-// A head that is lost alone makes everything unknown, as does an entry that is no
-// batch; a newer form is left alone.
+// A head that is lost alone makes everything unknown; an entry that is no batch nothing, and one
+// that was a batch only what it had. A newer form is left alone.
 func TestDamage(t *testing.T) {
 	server := redistest.Start(t)
 	b, p := open(t, server), partition()
@@ -171,24 +171,46 @@ func TestDamage(t *testing.T) {
 		require.NoError(t, err)
 		return all[0].Known
 	}
+	g := &b.groups[0]
 	for _, damage := range []func(){
-		func() { require.NoError(t, b.c.Del(ctx, b.head()).Err()) },
-		func() { require.NoError(t, b.c.Set(ctx, b.head(), "\x01nonsense", 0).Err()) },
-		func() { require.NoError(t, b.c.Set(ctx, b.summary(p.ID), "\x01nonsense", 0).Err()) },
-		func() {
-			require.NoError(t, b.c.XAdd(ctx, &redis.XAddArgs{Stream: b.stream(), Values: []any{field, "\x01nonsense"}}).
-				Err())
-		},
+		func() { require.NoError(t, b.c.Del(ctx, g.head()).Err()) },
+		func() { require.NoError(t, b.c.Set(ctx, g.head(), "\x01nonsense", 0).Err()) },
+		func() { require.NoError(t, b.c.Set(ctx, g.summary(p.ID), "\x01nonsense", 0).Err()) },
+		func() { require.NoError(t, b.c.Del(ctx, g.sample(p.ID)).Err()) },
 	} {
 		require.NoError(t, b.Correct(ctx, p, &counter.Count{Started: time.Now()}))
 		require.True(t, known())
 		damage()
+		r := counter.NewRecorder(b, counter.RecorderOptions{Every: -1})
+		r.Put(p, []byte("k"), 10, store.Timestamp(time.Now().UnixMicro()))
+		require.NoError(t, r.Flush(ctx))
 		require.False(t, known())
 	}
-	require.NoError(t, b.c.XAdd(ctx, &redis.XAddArgs{Stream: b.stream(), Values: []any{field, "\x09newer"}}).Err())
-	_, err := b.Stats(ctx, []store.Partition{p})
+	nonsense := func() {
+		require.NoError(t, b.c.XAdd(ctx, &redis.XAddArgs{Stream: g.stream(), Values: []any{field, "\x01nonsense"}}).Err())
+	}
+	require.NoError(t, b.Correct(ctx, p, &counter.Count{Started: time.Now()}))
+	nonsense()
+	require.True(t, known())
+	r, q := counter.NewRecorder(b, counter.RecorderOptions{Every: -1}), partition()
+	require.NoError(t, b.Correct(ctx, q, &counter.Count{Started: time.Now()}))
+	for i, x := range []store.Partition{q, p, q} {
+		r.Put(x, []byte("k"), 10, store.Timestamp(time.Now().UnixMicro()))
+		require.NoError(t, r.Flush(ctx))
+		if i == 1 { // it was a batch
+			entries := b.c.XRange(ctx, g.stream(), "-", "+").Val()
+			require.NoError(t, b.c.XDel(ctx, g.stream(), entries[len(entries)-1].ID).Err())
+			nonsense()
+		}
+	}
+	require.False(t, known())
+	all, err := b.Stats(ctx, []store.Partition{q})
+	require.NoError(t, err)
+	require.True(t, all[0].Known)
+	require.NoError(t, b.c.XAdd(ctx, &redis.XAddArgs{Stream: b.groups[0].stream(), Values: []any{field, "\x09newer"}}).Err())
+	_, err = b.Stats(ctx, []store.Partition{p})
 	require.ErrorIs(t, err, store.InvalidArgument)
-	require.Equal(t, int64(1), b.c.XLen(ctx, b.stream()).Val())
+	require.Equal(t, int64(1), b.c.XLen(ctx, b.groups[0].stream()).Val())
 }
 
 // beforeTransactions is a hook that is called before each transaction that changes something.
@@ -199,7 +221,7 @@ func (beforeTransactions) ProcessHook(next redis.ProcessHook) redis.ProcessHook 
 
 func (f beforeTransactions) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Name() == "set" }) {
+		if slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Name() == "mset" }) {
 			f()
 		}
 		return next(ctx, cmds)
@@ -252,7 +274,7 @@ func TestTheStreamStaysShort(t *testing.T) {
 	for i := range 500 {
 		r.Put(p, fmt.Appendf(nil, "k%d", i), 10, store.Timestamp(i+1))
 		require.NoError(t, r.Flush(ctx))
-		require.LessOrEqual(t, b.c.XLen(ctx, b.stream()).Val(), int64(51))
+		require.LessOrEqual(t, b.c.XLen(ctx, b.groups[0].stream()).Val(), int64(51))
 	}
 	require.Equal(t, int64(500), puts(t, b, p))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/store"
@@ -12,18 +13,72 @@ import (
 )
 
 // A term is a setting that all processes of a store must share. The register in store.Process
-// has its nanoseconds, 8 bytes big-endian.
-type term struct {
+// has its number, 8 bytes big-endian: of a time the nanoseconds.
+type term[T ~int64] struct {
 	key    string
 	form   byte
 	what   string // for error messages
-	preset time.Duration
+	preset T
 }
 
 var (
-	leaseTerm = term{key: "lease", form: 1, what: "a lease", preset: DefaultLease}
-	skewTerm  = term{key: "clock skew", form: 1, what: "a limit for the skew of clocks", preset: commontime.DefaultLimit}
+	leaseTerm = term[time.Duration]{key: "lease", form: 1, what: "a lease of", preset: DefaultLease}
+	skewTerm  = term[time.Duration]{
+		key: "clock skew", form: 1, what: "a limit for the skew of clocks of", preset: commontime.DefaultLimit,
+	}
+	countingTerm = term[Counting]{key: "counting", form: 1, what: "sizes of partitions"}
 )
+
+// Counting is how the sizes of the partitions of a store are known.
+type Counting int64
+
+// The ways. Their numbers are part of the format.
+const (
+	// NotCounted: they are not. Nothing is split automatically.
+	NotCounted Counting = 1
+	// ByLooks: who leads reads all rows, at an interval or at times of the day.
+	ByLooks Counting = 2
+	// InRedis: every process counts what it writes in one Redis.
+	InRedis Counting = 3
+	// Elsewhere is no way but a claim: this process counts nothing, and others look after sizes.
+	Elsewhere Counting = -1
+)
+
+// String is the way, for people.
+func (c Counting) String() string {
+	switch c {
+	case NotCounted:
+		return "not counted"
+	case ByLooks:
+		return "counted by looks at all rows"
+	case InRedis:
+		return "counted in Redis"
+	}
+	return "counted in a way that this program does not know"
+}
+
+// AgreeOnCounting does the same as AgreeOnLease for how sizes are counted, and returns it. Where
+// one process does not count what it writes and others rely on it, rows are invisible. With 0 it
+// takes what there is; that is 0 where no process has said it. A process that says Elsewhere may
+// start unless sizes are counted in Redis, and as the first one says ByLooks.
+func AgreeOnCounting(ctx context.Context, s store.Registers, mine Counting, change bool) (Counting, error) {
+	const doing = "agree on how sizes are counted"
+	there, err := countingTerm.read(ctx, s)
+	switch {
+	case err != nil:
+		return 0, store.Wrap(doing, err)
+	case mine == 0:
+		return there, nil
+	case mine == Elsewhere && (there == NotCounted || there == ByLooks):
+		return there, nil
+	case mine == Elsewhere && there == 0:
+		mine = ByLooks
+	case mine == Elsewhere:
+		mine, change = NotCounted, false // which is refused
+	}
+	agreed, err := countingTerm.agree(ctx, s, mine, change)
+	return agreed, store.Wrap(doing, err)
+}
 
 // AgreeOnLease makes all processes of a store use the same lease: the first process stores its
 // own, and for any other value it fails with InvalidArgument. A mover waits for the length of its
@@ -52,7 +107,18 @@ func AgreeOnClockSkew(ctx context.Context, s store.Registers, skew time.Duration
 	return skew, store.Wrap("agree on the skew of clocks", err)
 }
 
-func (t *term) agree(ctx context.Context, s store.Registers, mine time.Duration, change bool) (time.Duration, error) {
+// read returns what is stored; 0: nothing is.
+func (t *term[T]) read(ctx context.Context, s store.Registers) (T, error) {
+	v, err := record.ReadAs(func() (store.Record, error) {
+		return s.Read(ctx, store.Process, []byte(t.key), store.Serial)
+	}, t.decode)
+	if errors.Is(err, store.NotFound) {
+		return 0, nil
+	}
+	return v, err
+}
+
+func (t *term[T]) agree(ctx context.Context, s store.Registers, mine T, change bool) (T, error) {
 	const tries = 4
 	var failed error
 	for range tries {
@@ -70,7 +136,7 @@ func (t *term) agree(ctx context.Context, s store.Registers, mine time.Duration,
 			}
 			if !change {
 				return 0, store.Errorf(
-					store.InvalidArgument, "the processes of this store have %s of %v, this one has %v: "+
+					store.InvalidArgument, "the processes of this store have %s %v, this one has %v: "+
 						"use the same; or, to change it for all, end all of them first", t.what, agreed, mine,
 				)
 			}
@@ -91,7 +157,7 @@ func (t *term) agree(ctx context.Context, s store.Registers, mine time.Duration,
 }
 
 // acknowledge ensures that every later read returns what was written.
-func (t *term) acknowledge(ctx context.Context, s store.Registers, written bool) error {
+func (t *term[T]) acknowledge(ctx context.Context, s store.Registers, written bool) error {
 	if !written {
 		return nil
 	}
@@ -99,13 +165,13 @@ func (t *term) acknowledge(ctx context.Context, s store.Registers, written bool)
 	return store.Wrap("it is stored, but perhaps not in every data centre", err)
 }
 
-func (t *term) decode(rec store.Record) (time.Duration, error) {
+func (t *term[T]) decode(rec store.Record) (T, error) {
 	payload, err := record.Open(t.form, rec)
 	if err != nil {
 		return 0, err
 	}
 	if len(payload) != 8 {
-		return 0, store.Errorf(store.Corrupt, "%d bytes are not %s", len(payload), t.what)
+		return 0, store.Errorf(store.Corrupt, "%d bytes are not %s", len(payload), strings.TrimSuffix(t.what, " of"))
 	}
-	return time.Duration(binary.BigEndian.Uint64(payload)), nil
+	return T(binary.BigEndian.Uint64(payload)), nil
 }

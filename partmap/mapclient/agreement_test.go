@@ -210,3 +210,47 @@ func TestTermsOfADataCentreThatLags(t *testing.T) {
 	require.NoError(t, mapclient.AgreeOnLease(ctx, s, time.Second, false))
 	require.Equal(t, 2, s.acks, "who changes nothing has nothing to acknowledge")
 }
+
+// TestCountingIsAgreedOn: a process that would not count what others rely on is refused, with
+// the cause and the ways out.
+func TestCountingIsAgreedOn(t *testing.T) {
+	const none, looks, redis, elsewhere = mapclient.NotCounted, mapclient.ByLooks, mapclient.InRedis, mapclient.Elsewhere
+	for _, c := range []struct{ first, then, agreed mapclient.Counting }{
+		{redis, redis, redis}, {redis, 0, redis}, {redis, none, 0}, {redis, looks, 0}, {redis, elsewhere, 0},
+		{looks, looks, looks}, {looks, 0, looks}, {looks, elsewhere, looks}, {looks, redis, 0}, {looks, none, 0},
+		{none, none, none}, {none, elsewhere, none}, {none, redis, 0}, {none, looks, 0},
+		{elsewhere, looks, looks}, {elsewhere, elsewhere, looks}, {elsewhere, redis, 0},
+		{0, redis, redis}, {0, none, none}, {0, elsewhere, looks},
+	} {
+		ctx, s := t.Context(), newHooked()
+		_, err := mapclient.AgreeOnCounting(ctx, s, c.first, false)
+		require.NoError(t, err)
+		agreed, err := mapclient.AgreeOnCounting(ctx, s, c.then, false)
+		if c.agreed == 0 {
+			require.ErrorIs(t, err, store.InvalidArgument, "%v, then %v", c.first, c.then)
+			require.ErrorContains(t, err, "use the same; or, to change it for all, end all of them first")
+		} else {
+			require.NoError(t, err, "%v, then %v", c.first, c.then)
+		}
+		require.Equal(t, c.agreed, agreed, "%v, then %v", c.first, c.then)
+		if c.then > 0 {
+			agreed, err = mapclient.AgreeOnCounting(ctx, s, c.then, true)
+			require.NoError(t, err)
+			require.Equal(t, c.then, agreed)
+			agreed, err = mapclient.AgreeOnCounting(ctx, s, 0, false)
+			require.NoError(t, err)
+			require.Equal(t, c.then, agreed, "changed for all")
+		}
+	}
+	s := newHooked()
+	_, err := mapclient.AgreeOnCounting(t.Context(), s, redis, false)
+	require.NoError(t, err)
+	_, err = mapclient.AgreeOnCounting(t.Context(), s, elsewhere, true)
+	require.ErrorContains(t, err, "agree on how sizes are counted: ")
+	require.ErrorContains(t, err, "sizes of partitions counted in Redis, this one has not counted")
+	set(s, &s.read, func(context.Context, store.Record, error) (store.Record, error) {
+		return store.Record{}, store.Errorf(store.Timeout, "gone")
+	})
+	_, err = mapclient.AgreeOnCounting(t.Context(), s, redis, false)
+	require.ErrorIs(t, err, store.Timeout)
+}

@@ -36,7 +36,6 @@ func (n *network) swapRoot(ctx context.Context, id store.BucketID, old store.Ver
 		}
 		now, readErr := n.store.Read(ctx, store.Roots, id[:], store.Serial)
 		if readErr != nil && !errors.Is(readErr, store.NotFound) {
-			err = unknownOutcome(err)
 			_ = n.pauses.Sleep(ctx, try)
 			continue
 		}

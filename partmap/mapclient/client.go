@@ -214,10 +214,7 @@ func (c *Client) load(ctx context.Context, b *bucket) (*epoch, error) {
 func (c *Client) readRoot(ctx context.Context, id store.BucketID, l store.Level) (*partmap.Root, error) {
 	read := func() (store.Record, error) {
 		rec, err := c.store.Read(ctx, store.Roots, id[:], l)
-		if err != nil {
-			err = store.Wrap(fmt.Sprintf("read the root of bucket %s", id), err)
-		}
-		return rec, err
+		return rec, store.Wrap(fmt.Sprintf("read the root of bucket %s", id), err)
 	}
 	return record.ReadAs(read, func(rec store.Record) (*partmap.Root, error) { return partmap.DecodeRoot(id, rec) })
 }

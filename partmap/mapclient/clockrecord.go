@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/record"
@@ -30,8 +31,7 @@ type mapClock struct {
 
 // bumped returns the clock after one bump for each bucket, in new memory.
 func (c mapClock) bumped(ids ...store.BucketID) mapClock {
-	ring := make([]store.BucketID, 0, len(c.ring)+len(ids))
-	ring = append(append(ring, c.ring...), ids...)
+	ring := slices.Concat(c.ring, ids)
 	return mapClock{value: c.value + uint64(len(ids)), ring: ring[max(0, len(ring)-ringSize):]}
 }
 
@@ -56,7 +56,7 @@ func (c mapClock) mayConcern(id store.BucketID, since uint64) bool {
 
 // encodeClock returns the record of a clock at version v.
 func encodeClock(v store.Version, c mapClock) store.Record {
-	payload := binary.BigEndian.AppendUint64(make([]byte, 0, 8+16*len(c.ring)), c.value)
+	payload := binary.BigEndian.AppendUint64(nil, c.value)
 	for _, id := range c.ring {
 		payload = append(payload, id[:]...)
 	}

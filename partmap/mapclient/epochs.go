@@ -33,7 +33,7 @@ type bucket struct {
 
 	// Guarded by the lock of epochs.buckets.
 	calls   int      // loads, swaps and waits under way
-	older   []*epoch // superseded ones that may have leases
+	older   []*epoch // superseded ones with leases; the release of the last one removes it
 	drained chan struct{}
 	bytes   int64
 }
@@ -54,7 +54,6 @@ func (b *bucket) mark() *atomic.Bool { return &b.used }
 func (b *bucket) size() int64        { return b.bytes }
 
 func (b *bucket) evict() bool {
-	b.prune()
 	if b.calls > 0 || len(b.older) > 0 {
 		return false
 	}
@@ -66,11 +65,6 @@ func (b *bucket) evict() bool {
 		return false
 	}
 	return true
-}
-
-// prune drops the older epochs that have no leases left.
-func (b *bucket) prune() {
-	b.older = slices.DeleteFunc(b.older, func(e *epoch) bool { return e.leases.Load() <= 0 })
 }
 
 const bucketBytes = 192
@@ -102,7 +96,7 @@ func (t *epochs) release(e *epoch) {
 	t.buckets.mu.Lock()
 	defer t.buckets.mu.Unlock()
 	b := e.bucket
-	b.prune()
+	b.older = slices.DeleteFunc(b.older, func(e *epoch) bool { return e.leases.Load() <= 0 })
 	if b.drained != nil {
 		close(b.drained)
 		b.drained = nil
@@ -175,7 +169,6 @@ func (t *epochs) wait(ctx context.Context, b *bucket, e uint64) error {
 func (t *epochs) older(b *bucket, e uint64) <-chan struct{} {
 	t.buckets.mu.Lock()
 	defer t.buckets.mu.Unlock()
-	b.prune()
 	if !slices.ContainsFunc(b.older, func(o *epoch) bool { return o.root.Epoch < e }) {
 		return nil
 	}

@@ -31,7 +31,7 @@ func kept(l *lru[int, *thing]) (out []int) { return l.order.Keys() }
 
 // TestWhatGoesAndWhatStays: the oldest that was not used since, as few as need be.
 func TestWhatGoesAndWhatStays(t *testing.T) {
-	const each = 40 + overhead
+	const each = 40 + 160
 	l := newLRU[int, *thing](4 * each)
 	things := map[int]*thing{}
 	add := func(k int, bytes int64) {
@@ -127,12 +127,12 @@ func TestRootsAreCounted(t *testing.T) {
 	size := newView(r).size()
 	es.publish(b, r)
 	_, bytes := es.buckets.usage()
-	require.Equal(t, size+bucketBytes+overhead, bytes)
+	require.Equal(t, size+192+160, bytes)
 	larger := *r
 	larger.Epoch, larger.Batches = 2, make([]partmap.Batch, 3)
 	es.publish(b, &larger)
 	n, bytes := es.buckets.usage()
-	require.Equal(t, size+3*24+bucketBytes+overhead, bytes)
+	require.Equal(t, size+3*24+192+160, bytes)
 	require.EqualValues(t, 1, n)
 	es.end(b)
 	other := es.begin(store.BucketID{2})
@@ -146,17 +146,22 @@ func TestRootsAreCounted(t *testing.T) {
 	require.False(t, there, "nothing is known of it")
 }
 
-// TestNodesAreCounted: with their slots, and index nodes with their links.
-func TestNodesAreCounted(t *testing.T) {
-	s, id := memstore.New(), store.BucketID{1}
-	embedded := NewEmbedded(s, Options{})
+// longCuts make a map of three levels.
+func longCuts() [][]byte {
 	cuts := make([][]byte, 400)
 	for i := range cuts {
 		cuts[i] = fmt.Appendf(bytes.Repeat([]byte{'a'}, 2000), "%03d", i)
 		cuts[i][i%50] = 'b' // so that they have little in common
 	}
 	slices.SortFunc(cuts, bytes.Compare)
-	root, err := embedded.Create(t.Context(), id, cuts)
+	return cuts
+}
+
+// TestNodesAreCounted: with their slots, and index nodes with their links.
+func TestNodesAreCounted(t *testing.T) {
+	s, id := memstore.New(), store.BucketID{1}
+	embedded := NewEmbedded(s, Options{})
+	root, err := embedded.Create(t.Context(), id, longCuts())
 	require.NoError(t, err)
 	require.Equal(t, uint8(2), root.Height)
 	index, bytes, err := embedded.nodes.read(t.Context(), id, root.Children[0].Node, 1)

@@ -186,7 +186,6 @@ func (n *network) acquire(ctx context.Context, id store.BucketID) (*epoch, *poll
 			p := e.proof.Load()
 			if p != nil && p.clock.latest.Load() == p && n.alive(p) {
 				touch(&b.used)
-				touch(&p.clock.used)
 				return e, p, nil
 			}
 		}
@@ -241,7 +240,7 @@ func (n *network) renew(e *epoch, p *poll) bool {
 		return false // known by a read at Serial or a swap, not yet by a read at Local
 	case was == p:
 		return true
-	case was.clock != p.clock || was.line != p.line || p.mapClock.mayConcern(e.root.Bucket, was.mapClock.value):
+	case was.line != p.line || p.mapClock.mayConcern(e.root.Bucket, was.mapClock.value):
 		return false
 	case e.root.State == partmap.Closing:
 		return false // it may soon be open again, and the bump of that may be missing

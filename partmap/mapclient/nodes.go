@@ -15,14 +15,14 @@ import (
 type node struct {
 	segment partmap.Segment
 	index   partmap.Index
-	links   links // one per child of the index node
+	links   links // one per child of the index node; nil in a segment
 }
 
 // check refuses a node that contradicts its parent. The cache is by id, so each parent has to
 // check.
 func (n *node) check(r *partmap.Root, c partmap.Child, height uint8) error {
 	switch {
-	case n.index.Len() > 0:
+	case n.links != nil:
 		return partmap.CheckIndex(r, c, height, &n.index)
 	case height != 0:
 		return store.Errorf(

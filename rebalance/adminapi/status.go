@@ -17,6 +17,10 @@ func (h *handler) status(r *http.Request) (any, error) {
 	out := Status{
 		Leading: s.Running, Pauses: pauses, PausesError: text(perr), Rate: s.Rate, MostRate: s.MostRate,
 		Buckets: []Bucket{}, Jobs: append([]scheduler.Job{}, s.Jobs...), Scan: s.Scan,
+		Unattended: h.Unattended(),
+	}
+	if h.o.Counting != 0 {
+		out.Counting = h.o.Counting.String()
 	}
 	if holder, known, _ := h.Leader(r.Context()); known {
 		out.Leader = leaderOf(holder)
@@ -68,6 +72,7 @@ func (h *handler) round(s *balancer.Status) Round {
 		Buckets: r.Buckets, Ranges: r.Ranges,
 		Waiting: s.Waiting, Counted: s.Recounts, Rows: s.Read,
 		Decided: map[string]int64{}, Moved: map[string]int64{}, Why: []Reason{}, Error: text(r.Err),
+		CountersAwaySince: utc(s.Away),
 	}
 	for d, n := range s.Decided {
 		out.Decided[fmt.Sprintf("%s: %s", d.Kind, d.Why)] += n

@@ -122,6 +122,10 @@ type Status struct {
 	Pauses []Paused `json:"pauses"`
 	// PausesError is set if the pauses can't be read.
 	PausesError string `json:"pauses_error,omitempty"`
+	// Counting is how sizes are known, as the processes of a shared store have agreed. Unattended
+	// says what is not looked after, and why; absent if all is.
+	Counting   string `json:"counting,omitempty"`
+	Unattended string `json:"unattended,omitempty"`
 	// Rate is the present limit of rows per second, MostRate its maximum; 0: no limit.
 	Rate     int             `json:"rate"`
 	MostRate int             `json:"max_rate"`
@@ -165,6 +169,8 @@ type Round struct {
 	// the kind of decision.
 	Decided map[string]int64 `json:"decided"`
 	Moved   map[string]int64 `json:"moved_rows"`
+	// CountersAwaySince is when the counters have last begun not to answer; absent if they do.
+	CountersAwaySince time.Time `json:"counters_away_since,omitzero"`
 	// Why nothing is done about some ranges outside the limits.
 	Why   []Reason `json:"why"`
 	Error string   `json:"error,omitempty"`

@@ -25,6 +25,9 @@ type Options struct {
 	ChangeTerms bool
 	// MapCacheBytes bounds the cache of maps of a store that is not shared.
 	MapCacheBytes int64
+	// Counting is how sizes are known, which is agreed on with the store; 0: this process takes
+	// what there is, since it writes and leads nothing. Of a shared store only.
+	Counting mapclient.Counting
 	// OpenCounter opens the counters of sizes; nil, or a nil Backend: sizes are not counted.
 	OpenCounter func() (counter.Backend, error)
 	// Log takes the warnings; nil: they are discarded.
@@ -37,6 +40,8 @@ type DB struct {
 	Store    store.Store
 	Counts   counter.Backend   // nil: sizes are not counted
 	Recorder *counter.Recorder // nil if Counts is
+	// Counting is what was agreed on; 0 where the store is not shared.
+	Counting mapclient.Counting
 
 	stop   context.CancelFunc // of balancing
 	work   sync.WaitGroup
@@ -81,16 +86,19 @@ func (db *DB) open(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	if db.Client, err = listing.New(db.Store, maps, client); err != nil {
+	if db.Counting, err = mapclient.AgreeOnCounting(ctx, db.Store, o.Counting, o.ChangeTerms); err == nil {
+		db.Client, err = listing.New(db.Store, maps, client)
+	}
+	if err != nil {
 		maps.Close()
 	}
 	return err
 }
 
-// Balance keeps the buckets in shape until ctx ends or Close. It sets Store, Buckets and Counts
-// of the options.
+// Balance keeps the buckets in shape until ctx ends or Close. It sets Store, Buckets, Counts and
+// Counting of the options.
 func (db *DB) Balance(ctx context.Context, o rebalance.Options) *rebalance.Rebalancer {
-	o.Store, o.Buckets, o.Counts = db.Store, db.Client, db.Counts
+	o.Store, o.Buckets, o.Counts, o.Counting = db.Store, db.Client, db.Counts, db.Counting
 	k := rebalance.New(o)
 	ctx, db.stop = context.WithCancel(ctx)
 	db.work.Go(func() { _ = k.Run(ctx) }) // it logs its errors

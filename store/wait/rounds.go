@@ -24,18 +24,15 @@ type Round[T any] struct {
 func (r *Rounds[T]) Join(add func(*T), start func(work func()) bool, call func(*T) error) *Round[T] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !r.running && !start(func() { r.run(call) }) {
+		return nil
+	}
+	r.running = true
 	if r.next == nil {
 		r.next = &Round[T]{Done: make(chan struct{})}
 	}
 	add(&r.next.Of)
-	joined := r.next
-	if !r.running {
-		if r.running = start(func() { r.run(call) }); !r.running {
-			r.next = nil
-			return nil
-		}
-	}
-	return joined
+	return r.next
 }
 
 // run makes rounds until nobody waits for one.

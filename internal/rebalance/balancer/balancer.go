@@ -1,6 +1,7 @@
 package balancer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -61,6 +62,11 @@ type Options struct {
 	Next func(time.Time) time.Time
 	// Exact: writes are not recorded, so everything is counted at each look.
 	Exact bool
+	// Confirm is how old the last recount of a full range may be until it is counted again, in the background: a
+	// writer may not be counted, or counts be lost. One with fewer rows is counted sooner, after an hour at the
+	// earliest. ConfirmPerS is how many rows per second are read for that at most, on average. 0: never.
+	Confirm     time.Duration
+	ConfirmPerS float64
 	// Sleep waits; wait.Sleep if nil. For tests in virtual time.
 	Sleep func(ctx context.Context, d time.Duration) error
 	// Now is the wall clock, time.Now if nil.
@@ -86,7 +92,7 @@ func For(maxRows int64, moveRate int, every, wait time.Duration) Options {
 		// Moves that have not begun can still be decided anew.
 		p.Budget.Rows = min(p.Budget.Rows, int64(p.MovedPerS*inFlight.Seconds()))
 	}
-	return Options{Policy: p, Every: every}
+	return Options{Policy: p, Every: every, Confirm: 24 * time.Hour, ConfirmPerS: float64(cmp.Or(moveRate, 20_000)) / 10}
 }
 
 // inFlight is how long automatic moves may take altogether.
@@ -132,8 +138,11 @@ type Balancer struct {
 	// seen are buckets that were looked at.
 	seen  *lru.Cache[store.BucketID, struct{}]
 	queue queue
-	// trail remembers where partitions grow. Of Run only.
-	trail *trail
+	// trail remembers where partitions grow. tails are ranges that are appended to. ageing says which sizes are to be
+	// confirmed. Of Run only.
+	trail  *trail
+	tails  *lru.Cache[store.BucketID, []tail]
+	ageing ageing
 	// Of Run only: the times of the last look at the interval and of the last one at everything (zero: none); and
 	// random numbers.
 	tick, full time.Time
@@ -164,7 +173,6 @@ type job struct {
 // submitted is one move of a job.
 type submitted struct {
 	kind    policy.Kind
-	rows    int64             // that it copies
 	leaving []store.Partition // empty when it has ended
 }
 
@@ -190,6 +198,7 @@ func New(s Store, m Maps, mover Mover, counts counter.Backend, o Options) *Balan
 		counted:   newLRU[store.PartitionID, *counter.Count](countsKept),
 		explained: newLRU[store.BucketID, []Explained](explainedKept),
 		seen:      newLRU[store.BucketID, struct{}](bucketsKept), trail: newTrail(trails),
+		tails: newLRU[store.BucketID, []tail](tailBuckets),
 		r:     rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 		watch: map[store.BucketID]*watched{}, jobs: map[string]*job{},
 	}
@@ -301,7 +310,7 @@ func (b *Balancer) finish() {
 				continue
 			}
 			b.gone = append(b.gone, m.leaving...)
-			b.state.Moved[m.kind] += m.rows
+			b.state.Moved[m.kind] += j.Goals[i].Copied
 		}
 	}
 }
@@ -311,11 +320,13 @@ func (b *Balancer) finish() {
 func (b *Balancer) look(ctx context.Context, interval, everything bool) error {
 	r := Round{Began: b.o.Now(), Everything: everything}
 	err := b.take(ctx)
+	b.answered(ctx, err)
 	if err != nil && !interval {
 		return err // it is tried again at the interval, and logged then
 	}
 	switch {
 	case err != nil:
+		err = errors.Join(err, b.rollTails(ctx, &r))
 	case everything:
 		err = b.everywhere(ctx, &r)
 	default:
@@ -442,6 +453,8 @@ type Status struct {
 	Running bool
 	// Round is the last look at what was written to.
 	Round Round
+	// Away is since when the counters have not answered; zero: they do.
+	Away time.Time
 	// Sizes are those of the last look at everything.
 	Sizes Sizes
 	// Waiting is how many recounts are still to be made.

@@ -21,11 +21,14 @@ type recount struct {
 	estimate  counter.Stats
 }
 
-// queue has the recounts that wait: first the suspected ones, then the unknown ones.
+// aged is why a size is counted again that nothing has confirmed for long.
+const aged policy.Why = "not confirmed for long"
+
+// queue has the recounts that wait: first the suspected ones, then the unknown ones, then the aged ones.
 type queue struct {
 	mu      sync.Mutex
 	ready   chan struct{} // has an element when there may be something
-	waiting [2][]recount
+	waiting [3][]recount
 	in      map[store.PartitionID]bool // waiting, or under way
 }
 
@@ -49,19 +52,24 @@ func (q *queue) signal() {
 // maxWaiting bounds the queue; a later look finds what did not fit.
 const maxWaiting = 100_000
 
-func (q *queue) add(x recount) {
+// add queues a recount, and reports whether it was not there yet.
+func (q *queue) add(x recount) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.in[x.partition.ID] || len(q.in) >= maxWaiting {
-		return
+		return false
 	}
 	q.in[x.partition.ID] = true
 	class := 1
-	if x.why == policy.Suspect {
+	switch x.why {
+	case policy.Suspect:
 		class = 0
+	case aged:
+		class = 2
 	}
 	q.waiting[class] = append(q.waiting[class], x)
 	q.signal()
+	return true
 }
 
 // next takes a recount, and waits for one if asked to.
@@ -175,6 +183,68 @@ func (b *Balancer) correct(ctx context.Context, x recount, c *counter.Count) err
 		}
 	})
 	return nil
+}
+
+// ageing says which sizes are to be confirmed by a recount.
+type ageing struct {
+	rows, full float64   // may still be read, and at most; one recount may exceed what is full
+	at         time.Time // when that was so
+	// stretch is by how much sizes may be older than Options.Confirm, since there are too many rows for ConfirmPerS.
+	// It is adapted once in fullEvery, since round; short: there was too little to read in that time.
+	stretch float64
+	round   time.Time
+	short   bool
+}
+
+// soonConfirmed is the least age of a recount that is repeated, and allowance the longest time of which what may be read
+// is saved up.
+const (
+	soonConfirmed = time.Hour
+	allowance     = fullEvery
+)
+
+// pass lets time pass.
+func (a *ageing) pass(now time.Time, perS float64) {
+	if a.at.IsZero() || now.Before(a.at) {
+		a.at, a.round, a.stretch = now, now, max(1, a.stretch)
+	}
+	a.full = perS * allowance.Seconds()
+	a.rows = min(a.rows+perS*now.Sub(a.at).Seconds(), a.full)
+	a.at = now
+	if now.Sub(a.round) < fullEvery {
+		return
+	}
+	const longest = 60 // times
+	if a.stretch = max(1, a.stretch/2); a.short {
+		a.stretch = min(4*a.stretch, longest)
+	}
+	a.round, a.short = now, false
+}
+
+// confirm has ranges counted again whose sizes nothing has confirmed for long. For Run only.
+func (b *Balancer) confirm(r *Round, id store.BucketID, run []partmap.Range, in *policy.Input) {
+	if b.o.Confirm <= 0 || b.o.Exact {
+		return
+	}
+	a := &b.ageing
+	a.pass(in.Now, b.o.ConfirmPerS)
+	for i := range in.Ranges {
+		s := &in.Ranges[i].Stats
+		if !s.Known || in.Ranges[i].Moves {
+			continue
+		}
+		full := min(1, float64(s.Rows)/float64(max(1, in.Policy.MaxRows)))
+		most := max(soonConfirmed, time.Duration(full*float64(b.o.Confirm)))
+		if in.Now.Sub(s.Recounted) < time.Duration(a.stretch*float64(most)) {
+			continue
+		}
+		r.sizes.Old++
+		if need := float64(max(1, s.Rows)); need > a.rows && a.rows < a.full {
+			a.short = true
+		} else if b.queue.add(recountOf(id, &run[i], aged, s)) {
+			a.rows -= need
+		}
+	}
 }
 
 // small is up to how many rows a partition is counted within a look.

@@ -85,6 +85,8 @@ func (b *Balancer) ranges(ctx context.Context, r *Round, root *partmap.Root, run
 		b.o.Decided(id, in, decisions)
 	}
 	r.sizes.add(in, b.o.Policy.MaxRows)
+	b.remember(id, in)
+	b.confirm(r, id, run, in)
 	b.act(r, root, run, in, decisions)
 	return nil
 }
@@ -125,13 +127,21 @@ func (b *Balancer) decide(
 			r.Earlier = b.trail.earlier(run[i].Partition, s.Rows)
 		}
 	}
+	decisions, err := b.judge(ctx, id, run, in)
+	return in, decisions, err
+}
+
+// judge has the policy decide, and reads the newest keys that it needs.
+func (b *Balancer) judge(
+	ctx context.Context, id store.BucketID, run []partmap.Range, in *policy.Input,
+) ([]policy.Decision, error) {
 	decisions := policy.Decide(*in)
 	again := false
 	for i := range decisions {
 		if d := &decisions[i]; d.Kind == policy.Need {
 			newest, err := b.newest(ctx, id, run[d.Oldest:d.Appended+1])
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 			in.Ranges[d.Appended].Newest, again = newest, true
 		}
@@ -139,7 +149,7 @@ func (b *Balancer) decide(
 	if again {
 		decisions = policy.Decide(*in)
 	}
-	return in, decisions, nil
+	return decisions, nil
 }
 
 func recountOf(id store.BucketID, rg *partmap.Range, why policy.Why, estimate *counter.Stats) recount {
@@ -225,7 +235,7 @@ func (b *Balancer) act(
 			if d.Kind == policy.Refresh {
 				m.Leave = run[d.From].Partition
 			}
-			a := submitted{kind: d.Kind, rows: d.Copies}
+			a := submitted{kind: d.Kind}
 			if d.Stay < 0 {
 				for k := d.From; k < d.To; k++ {
 					a.leaving = append(a.leaving, store.Partition{Bucket: id, ID: run[k].Partition})

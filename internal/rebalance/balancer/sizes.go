@@ -8,8 +8,8 @@ var SizeSteps = [...]float64{0, 0.25, 0.5, 0.75, 1, 1.2, 2}
 // Sizes are those of all partitions whose size is known, by one look at everything.
 type Sizes struct {
 	Partitions [len(SizeSteps) + 1]int64
-	// Rows is their sum; Unknown counts the other partitions.
-	Rows, Unknown int64
+	// Rows is their sum; Unknown counts the other partitions. Old ones have not been confirmed for long.
+	Rows, Unknown, Old int64
 }
 
 func (s *Sizes) add(l *policy.Input, maxRows int64) {

@@ -54,7 +54,7 @@ func (x *Executor) nodes(ctx context.Context) (all []move.Node, err error) {
 		for _, id := range ids {
 			after = id
 			blob, err := x.store.Node(ctx, x.bucket, id)
-			if store.KindOf(err) == store.NotFound && err != nil {
+			if store.KindOf(err) == store.NotFound {
 				continue
 			}
 			if err != nil {

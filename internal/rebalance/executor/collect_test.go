@@ -23,11 +23,18 @@ type vanishing struct {
 	before func(id store.NodeID)
 	// read, if set, says what is read of a node.
 	read func(blob []byte) ([]byte, error)
+	// lose, if set, says why a node can't be read.
+	lose func(id store.NodeID) error
 }
 
 func (s *vanishing) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
 	if s.before != nil {
 		s.before(id)
+	}
+	if s.lose != nil {
+		if err := s.lose(id); err != nil {
+			return nil, err
+		}
 	}
 	blob, err := s.Store.Node(ctx, b, id)
 	if err == nil && s.read != nil {
@@ -146,12 +153,16 @@ func (f *fixture) names(t *testing.T, root *partmap.Root, id store.NodeID) bool 
 
 // A map of which a node is missing or damaged, be it far from what is to move, is broken.
 func TestAMapWithADamagedNodeMovesNothing(t *testing.T) {
-	for _, damaged := range []bool{false, true} {
-		s := &vanishing{Store: memstore.New()}
-		f := newFixtureOf(t, s, cuts(2500, 2500)...)
+	for _, c := range []struct {
+		ranges  int
+		damaged bool
+	}{{2500, false}, {2500, true}, {10_000, true}} {
+		s, damaged := &vanishing{Store: memstore.New()}, c.damaged
+		f := newFixtureOf(t, s, cuts(c.ranges, c.ranges)...)
 		root, err := f.c.Maps().Load(t.Context(), f.id)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, root.Height)
+		require.EqualValues(t, c.ranges, root.Ranges)
 		require.Greater(t, len(root.Children), 1)
 		last := root.Children[len(root.Children)-1].Node
 		blob, err := s.Node(t.Context(), f.id, last)

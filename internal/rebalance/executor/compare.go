@@ -78,7 +78,7 @@ func (x *Executor) comparePage(ctx context.Context, t *move.Task, src, dst store
 	if err != nil {
 		return err
 	}
-	x.count(t.Batch, func(c *Progress) { c.Compared += int64(len(p.rows)) })
+	x.count(t, func(c *Progress) { c.Compared += int64(len(p.rows)) })
 	for _, b := range []batch{{rows: d.missing, read: p.read}, {rows: d.tied, read: p.read, tied: true}} {
 		if err := x.mend(ctx, t, src, dst, b); err != nil {
 			return err
@@ -90,7 +90,7 @@ func (x *Executor) comparePage(ctx context.Context, t *move.Task, src, dst store
 
 // mend writes rows that the destination lacks.
 func (x *Executor) mend(ctx context.Context, t *move.Task, src, dst store.Partition, b batch) error {
-	x.count(t.Batch, func(c *Progress) { c.Mended += int64(len(b.rows)) })
+	x.count(t, func(c *Progress) { c.Mended += int64(len(b.rows)) })
 	for len(b.rows) > 0 {
 		n := x.fits(b.rows)
 		if err := x.failpoint(ctx, "compare batch", string(b.rows[0].Key)); err != nil {
@@ -147,8 +147,8 @@ func (x *Executor) differ(ctx context.Context, dst store.Partition, p page) (d d
 		for j := range got.Rows {
 			theirs := &got.Rows[j]
 			if string(theirs.Key) > string(last) { // whose successor would be too long
-				got.More = false
-				break
+				d.missing = append(d.missing, rows...)
+				return d, nil
 			}
 			for string(rows[0].Key) < string(theirs.Key) {
 				d.missing, rows = append(d.missing, rows[0]), rows[1:]

@@ -73,7 +73,7 @@ func (x *Executor) copy(ctx context.Context, t *move.Task) error {
 				if err := x.write(gctx, t, src, dst, b); err != nil {
 					return err
 				}
-				x.count(t.Batch, func(p *Progress) { p.Copied += int64(len(b.rows)) })
+				x.count(t, func(p *Progress) { p.Copied += int64(len(b.rows)) })
 			}
 			return nil
 		})

@@ -140,6 +140,9 @@ func TestAnExecutorEndsWithItsContext(t *testing.T) {
 						err := x.Run(ctx)
 						require.ErrorIs(t, err, store.Timeout)
 						require.ErrorIs(t, err, context.DeadlineExceeded)
+						if op == faultstore.Read {
+							require.ErrorContains(t, err, "look at the map of bucket")
+						}
 						require.Equal(t, time.Hour, time.Since(began))
 						require.Positive(t, faulttest.Injected(faults))
 						faults.Enable(false)

@@ -115,6 +115,7 @@ type Executor struct {
 	unsure  map[string]map[string]store.Timestamp // copies of unknown outcome: by range, then by key
 	status  Status                                // without the counts
 	batches map[uint64]*Progress                  // of batches in flight
+	begun   []begun                               // goals in flight
 	total   Progress
 }
 

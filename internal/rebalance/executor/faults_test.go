@@ -221,6 +221,7 @@ func (x *run) round(ctx context.Context, round int) {
 		}
 		require.ErrorContains(t, err, faultstore.ErrInjected.Error()) // a finding of the map's is text
 		require.ErrorIs(t, err, store.Corrupt, "only what is damaged ends a run")
+		require.Equal(t, store.Corrupt, x.Way.Kind)
 		require.Greater(t, faulttest.Injected(x.faults), before)
 	}
 	x.mu.Lock()

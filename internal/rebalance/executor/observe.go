@@ -6,6 +6,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
 )
 
 // EventKind is the kind of an Event.
@@ -31,6 +32,7 @@ type Event struct {
 	Effect move.Effect // of Did
 	Goal   *move.Goal  // of goals
 	Batch  uint64      // of GoalBegun
+	Rows   Progress    // of the goal that ended, since it began in this process
 	Err    error
 }
 
@@ -48,12 +50,24 @@ func (x *Executor) Progress() Progress {
 	return x.total
 }
 
-// count adds to the counts of a batch and to the total.
-func (x *Executor) count(batch uint64, f func(*Progress)) {
+// begun is a goal whose move is in the map, and what was done for it.
+type begun struct {
+	goal  move.Goal
+	batch uint64
+	rows  Progress
+}
+
+// count adds to the counts of a task's batch and goal, and to the total.
+func (x *Executor) count(t *move.Task, f func(*Progress)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if p := x.batches[batch]; p != nil {
+	if p := x.batches[t.Batch]; p != nil {
 		f(p)
+	}
+	for i := range x.begun {
+		if b := &x.begun[i]; b.batch == t.Batch && store.Within(t.Range.Start, store.Bounds{Start: b.goal.Start, End: b.goal.End}) {
+			f(&b.rows)
+		}
 	}
 	f(&x.total)
 }

@@ -198,9 +198,15 @@ func TestTriesAndPauses(t *testing.T) {
 				}
 			}})
 			x.Add(move.Split(nil, nil, 0, key(10)))
+			began := time.Now()
 			require.NoError(t, x.Run(t.Context()))
 			require.Equal(t, c.failed, failed)
 			require.Equal(t, c.pauses, pauses(s.at))
+			var all time.Duration
+			for _, pause := range c.pauses {
+				all += time.Duration(pause) * time.Millisecond
+			}
+			require.Equal(t, all, time.Since(began), "nothing waits after a success")
 		})
 	}
 }
@@ -250,7 +256,7 @@ func TestBatchesAtTheirLimit(t *testing.T) {
 		first, second int // bytes of the rows together
 		batches       int
 	}{
-		{most / 2, most / 2, 1}, {most / 2, most/2 + 1, 2}, {most, 20, 2}, {20, most, 2},
+		{most / 2, most / 2, 1}, {most / 2, most/2 + 1, 2}, {most, 20, 2}, {20, most, 2}, {most + 1, 20, 2},
 	} {
 		s := &failing{Store: memstore.New()}
 		f := newFixture(t, s, 0)

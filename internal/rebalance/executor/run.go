@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
@@ -186,6 +187,7 @@ func (l *loop) took(ctx context.Context, r result) error {
 		if len(e.Begin) > 0 {
 			l.seen.Began(e.Epoch, e.Spans())
 			for i := range e.Goals {
+				l.x.begin(e.Goals[i], e.Epoch)
 				l.x.o.Observe(Event{Kind: GoalBegun, Goal: &e.Goals[i], Batch: e.Epoch})
 			}
 		}
@@ -295,7 +297,23 @@ func (x *Executor) refuse(goals []move.Goal, err error) {
 	}
 }
 
+// begin notes that the move of a goal is in the map.
+func (x *Executor) begin(g move.Goal, batch uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.begun = append(x.begun, begun{goal: g, batch: batch})
+}
+
 func (x *Executor) end(g *move.Goal, e Event) {
 	x.drop(g.Equal)
+	x.mu.Lock()
+	x.begun = slices.DeleteFunc(x.begun, func(b begun) bool {
+		if b.goal.Equal(g) {
+			e.Rows = b.rows
+			return true
+		}
+		return false
+	})
+	x.mu.Unlock()
 	x.o.Observe(e)
 }

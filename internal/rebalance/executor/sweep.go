@@ -19,7 +19,7 @@ import (
 func (x *Executor) sweep(ctx context.Context, t *move.Task) error {
 	home := x.partition(t.Range.Partition)
 	return x.scanPresent(ctx, x.o.SweepPace, home, bounds(t), func(rows []store.Row) error {
-		x.count(t.Batch, func(p *Progress) { p.Searched += int64(len(rows)) })
+		x.count(t, func(p *Progress) { p.Searched += int64(len(rows)) })
 		markers := matching(rows, store.IsMarker)
 		if len(markers) == 0 {
 			return nil
@@ -37,7 +37,7 @@ func (x *Executor) sweep(ctx context.Context, t *move.Task) error {
 		if err := x.failpoint(ctx, "sweep checked", string(markers[0].Key)); err != nil {
 			return err
 		}
-		x.count(t.Batch, func(p *Progress) { p.Swept += int64(len(markers)) })
+		x.count(t, func(p *Progress) { p.Swept += int64(len(markers)) })
 		return x.each(ctx, len(markers), func(ctx context.Context, i int) error {
 			return x.rows.Delete(ctx, home, markers[i].Key, markers[i].Timestamp)
 		})

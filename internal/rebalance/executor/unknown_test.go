@@ -3,11 +3,15 @@ package executor
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
 // An effect of an unknown type fails.
@@ -42,4 +46,76 @@ func TestCopiesOfUnknownOutcome(t *testing.T) {
 	require.Equal(t, want, unsure())
 	x.sent(task, []store.Row{row("a", 5), row("b", 6)}, nil)
 	require.Equal(t, map[string]store.Timestamp{"c": 3}, unsure())
+}
+
+// The end of a key's bounds is its successor, as far as keys can be that long.
+func TestUpTo(t *testing.T) {
+	b := store.Bounds{Start: []byte("a"), End: []byte("z")}
+	require.Equal(t, store.Bounds{Start: []byte("a"), End: []byte("m\x00")}, upTo(b, []byte("m")))
+	require.Equal(t, b, upTo(b, make([]byte, store.MaxKeyBytes)))
+	require.Len(t, upTo(b, make([]byte, store.MaxKeyBytes-1)).End, store.MaxKeyBytes)
+}
+
+// What nobody takes any more is not said to be sent.
+func TestSendAfterItsContextEnded(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, send(ctx, make(chan int), 1), context.Canceled)
+}
+
+// A call is repeated, four times in all, only where that may help.
+func TestWhatIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := New(nil, nil, store.BucketID{}, Options{})
+		for kind, want := range map[store.Kind]int{
+			store.Timeout: 4, store.Unavailable: 4, store.Corrupt: 1, store.InvalidArgument: 1, store.TooMuchDeadData: 1,
+			store.Conflict: 1, store.NotFound: 1, store.Other: 1,
+		} {
+			calls := 0
+			err := x.retry(t.Context(), func() error { calls++; return store.Errorf(kind, "no") })
+			require.Equal(t, kind, store.KindOf(err))
+			require.Equal(t, want, calls, kind)
+		}
+		calls := 0
+		require.NoError(t, x.retry(t.Context(), func() error { calls++; return nil }))
+		require.Equal(t, 1, calls)
+		ctx, cancel := context.WithCancel(t.Context())
+		err := x.retry(ctx, func() error { calls++; cancel(); return store.Errorf(store.Unavailable, "away") })
+		require.Equal(t, store.Unavailable, store.KindOf(err))
+		require.Equal(t, 2, calls)
+	})
+}
+
+// Nothing is kept of batches that are over, and of ranges that have moved.
+func TestNothingIsKept(t *testing.T) {
+	s := memstore.New()
+	c, err := listing.NewEmbedded(s, listing.Options{})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(t.Context(), "b", []byte("m")))
+	require.NoError(t, c.Bucket("b").Put(t.Context(), []byte("a"), nil))
+	id, err := c.BucketID(t.Context(), "b")
+	require.NoError(t, err)
+	lost := &losing{Store: s}
+	x := New(lost, c.Maps(), id, Options{})
+	x.Add(move.Split(nil, []byte("m"), -1, []byte("c")), move.Split([]byte("m"), nil, -1, []byte("t")))
+	require.NoError(t, x.Run(t.Context()))
+	require.Positive(t, lost.n)
+	require.Empty(t, x.seen)
+	require.Empty(t, x.unsure)
+	x.note(&partmap.Root{})
+	require.Empty(t, x.batches)
+}
+
+// losing loses the answer to the first put.
+type losing struct {
+	store.Store
+	n int
+}
+
+func (s *losing) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
+	err := s.Store.Put(ctx, p, rows...)
+	if s.n++; s.n == 1 && err == nil {
+		return store.Errorf(store.Timeout, "lost")
+	}
+	return err
 }

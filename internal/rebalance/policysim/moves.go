@@ -26,7 +26,8 @@ type mover struct {
 type task struct {
 	move.Goal
 	policy.Decision
-	job *scheduler.Job
+	job    *scheduler.Job
+	number int // of its goal in the job
 }
 
 // decided is called before the moves of decisions are submitted.
@@ -53,7 +54,7 @@ func (w *world) Submit(id store.BucketID, _ string, p *scheduler.Plan) scheduler
 	}
 	w.jobs[j.ID] = j
 	for i, m := range p.Moves {
-		b.todo = append(b.todo, task{m, w.last[i], j})
+		b.todo = append(b.todo, task{m, w.last[i], j, i})
 		from, to := b.span(&m)
 		for _, x := range b.parts[from:to] {
 			x.moves = true
@@ -110,12 +111,12 @@ func (w *world) execute(b *bucket) {
 	for i := range todo {
 		t := &todo[i]
 		from, to := b.span(&t.Goal)
-		parts = append(append(parts, b.parts[at:from]...), w.recut(b, b.parts[from:to], t)...)
+		news, moved := w.recut(b, b.parts[from:to], t)
+		parts = append(append(parts, b.parts[at:from]...), news...)
 		at = to
 		t.job.Ended = w.now
-		for k := range t.job.Goals {
-			t.job.Goals[k].Stage = scheduler.Met
-		}
+		g := &t.job.Goals[t.number]
+		g.Stage, g.Copied = scheduler.Met, moved
 	}
 	b.parts = append(parts, b.parts[at:]...)
 }
@@ -123,8 +124,8 @@ func (w *world) execute(b *bucket) {
 // undone is within what time the reverse of a split or merge counts as undoing it.
 const undone = 24 * time.Hour
 
-// recut cuts parts anew.
-func (w *world) recut(b *bucket, olds []*part, t *task) (out []*part) {
+// recut cuts parts anew, and returns how many rows that moves.
+func (w *world) recut(b *bucket, olds []*part, t *task) (out []*part, moved int64) {
 	switch t.Kind {
 	case policy.Split:
 		b.g.Splits++
@@ -162,6 +163,7 @@ func (w *world) recut(b *bucket, olds []*part, t *task) (out []*part) {
 			x = w.part(start, rows[:n])
 			if n > 0 {
 				b.g.moved(t.Decision.Why, int64(n))
+				moved += int64(n)
 			}
 		}
 		x.split, x.merged, x.overFrom = time.Time{}, time.Time{}, time.Time{}
@@ -179,5 +181,5 @@ func (w *world) recut(b *bucket, olds []*part, t *task) (out []*part) {
 			delete(w.parts, x.id)
 		}
 	}
-	return out
+	return out, moved
 }

@@ -31,6 +31,9 @@ type GoalState struct {
 	move.Goal
 	Stage Stage  `json:"stage"`
 	Batch uint64 `json:"batch,omitempty"` // once it has begun
+	// Copied are the rows that its move copied, once it is met.
+	Copied             int64 `json:"copied,omitempty"`
+	verified, searched int64
 	// Err is why it was refused; Error is its text.
 	Err   error  `json:"-"`
 	Error string `json:"error,omitempty"`
@@ -61,8 +64,9 @@ type Job struct {
 	// Phase is that of its batch in flight that is the least advanced: marking, copying,
 	// verifying, draining or sweeping; empty if none is in flight.
 	Phase string `json:"phase,omitempty"`
-	// Rows that its moves copy; Copied, Verified and Searched (by the sweep) are those
-	// of its batches so far. Other jobs may share its batches; their rows count, too.
+	// Rows that its moves copy by estimate; Copied, Verified and Searched (by the sweep) are
+	// those of its batches so far. Until it has ended the rows of other jobs that share its
+	// batches count, too.
 	Rows     int64       `json:"rows"`
 	Copied   int64       `json:"copied"`
 	Verified int64       `json:"verified"`
@@ -170,8 +174,14 @@ func (g *Scheduler) snapshot(j *Job) Job {
 func (j *Job) follow(s executor.Status) {
 	batches := map[uint64]int64{}
 	for i := range j.Goals {
-		if g := &j.Goals[i]; g.Stage != Waiting && g.Batch > 0 {
+		if g := &j.Goals[i]; g.Stage != Waiting && g.Stage != Met && g.Batch > 0 {
 			batches[g.Batch] += g.Copies
+		}
+	}
+	for i := range j.Goals {
+		// The rows of one that shares a batch in flight are among the batch's.
+		if _, shares := batches[j.Goals[i].Batch]; !shares {
+			j.add(&j.Goals[i])
 		}
 	}
 	var first *partmap.Phase
@@ -192,6 +202,11 @@ func (j *Job) follow(s executor.Status) {
 	if first != nil {
 		j.Phase = PhaseName(*first)
 	}
+}
+
+// add adds what was done for a goal.
+func (j *Job) add(g *GoalState) {
+	j.Copied, j.Verified, j.Searched = j.Copied+g.Copied, j.Verified+g.verified, j.Searched+g.searched
 }
 
 // order is how far a batch in flight has come: settled ones have their sweep to go.
@@ -228,8 +243,8 @@ func (g *Scheduler) goal(id store.BucketID, goal *move.Goal, change func(*GoalSt
 		}
 		if over {
 			j.Ended = time.Now()
-			if j.Err() == nil {
-				j.Copied, j.Verified, j.Searched = j.Rows, j.Rows, j.Rows
+			for i := range j.Goals {
+				j.add(&j.Goals[i])
 			}
 		}
 	}

@@ -386,7 +386,9 @@ func (g *Scheduler) observe(b *bucket, e executor.Event) {
 	case executor.GoalBegun:
 		g.goal(b.id, e.Goal, func(s *GoalState) { s.Stage, s.Batch = Begun, e.Batch })
 	case executor.GoalMet:
-		g.goal(b.id, e.Goal, func(s *GoalState) { s.Stage = Met })
+		g.goal(b.id, e.Goal, func(s *GoalState) {
+			s.Stage, s.Copied, s.verified, s.searched = Met, e.Rows.Copied, e.Rows.Compared, e.Rows.Searched
+		})
 		b.feed()
 	case executor.GoalRefused:
 		g.o.Logger.Warn("a goal was refused", "bucket", b.id.String(), "error", e.Err)

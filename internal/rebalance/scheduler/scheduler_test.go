@@ -548,3 +548,33 @@ func TestAJobTellsItsPhase(t *testing.T) {
 		end()
 	})
 }
+
+// A roll is planned to move nothing, but rows may have come above its cut before it took effect. A
+// job tells how many it has really copied, also of each goal.
+func TestARollTellsWhatItCopied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rows = 300
+		f := newFixture(t, memstore.New(), 1, rows)
+		g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
+		end := runs(t, g)
+		p := &scheduler.Plan{Bucket: f.ids[0], Moves: []move.Goal{
+			move.Split(nil, nil, 0, key(100)),
+		}}
+		j := f.finished(g, g.Submit(f.ids[0], "balance", p).ID)
+		require.NoError(t, j.Err())
+		require.Zero(t, j.Rows, "by plan")
+		require.EqualValues(t, rows-100, j.Copied)
+		require.EqualValues(t, rows-100, j.Goals[0].Copied)
+		require.EqualValues(t, rows-100, j.Verified)
+		require.EqualValues(t, rows-100, j.Searched)
+
+		// Two goals that share a batch.
+		p.Moves = []move.Goal{move.Split(nil, key(100), 0, key(90)), move.Split(key(100), nil, 0, key(130))}
+		j = f.finished(g, g.Submit(f.ids[0], "balance", p).ID)
+		require.NoError(t, j.Err())
+		require.EqualValues(t, 10, j.Goals[0].Copied)
+		require.EqualValues(t, rows-130, j.Goals[1].Copied)
+		require.EqualValues(t, 10+rows-130, j.Copied)
+		end()
+	})
+}

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ type Server struct {
 	t       testing.TB
 	dir     string
 	port    int
+	args    []string // after those of every server
 	process *os.Process
 	exited  <-chan struct{}
 }
@@ -35,30 +37,48 @@ type Server struct {
 // a message where there is no redis-server, unless $EVENKEEL_NEED_REDIS is set.
 func Start(t testing.TB) *Server {
 	t.Helper()
+	return start(t, none)
+}
+
+// Serve is Start without a test: the caller ends the server by Kill, and removes its data in dir.
+func Serve(dir string) (*Server, error) { return serve(dir, none) }
+
+func none(*Server) ([]string, error) { return nil, nil }
+
+// start starts a server with the arguments that args returns for it.
+func start(t testing.TB, args func(*Server) ([]string, error)) *Server {
+	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		if os.Getenv("EVENKEEL_NEED_REDIS") != "" {
 			t.Fatal("there is no redis-server: run scripts/install-tools")
 		}
 		t.Skip("there is no redis-server: scripts/install-tools installs it")
 	}
-	s := &Server{t: t, dir: t.TempDir()}
+	s, err := serve(t.TempDir(), args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.t = t
 	t.Cleanup(s.Kill)
+	return s
+}
+
+func serve(dir string, args func(*Server) ([]string, error)) (s *Server, err error) {
 	const tries = 5 // another process may take the port before the server does
-	for i := range tries {
-		port, err := child.FreePort()
-		if err != nil {
-			t.Fatal(err)
+	for range tries {
+		s = &Server{dir: dir}
+		if s.port, err = child.FreePort(); err != nil {
+			return nil, err
 		}
-		s.port, s.Addr = port, net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		err = s.start()
-		if err == nil {
-			return s
+		s.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
+		if s.args, err = args(s); err != nil {
+			return nil, err
 		}
-		if i == tries-1 {
-			t.Fatal(err)
+		if err = s.start(); err == nil {
+			return s, nil
 		}
 	}
-	return s
+	return nil, err
 }
 
 // Restart starts a server that was killed, over the data that it left.
@@ -97,16 +117,26 @@ func (s *Server) Wipe() {
 // MaxMemory makes the server refuse writes beyond so many bytes; 0 for no bound.
 func (s *Server) MaxMemory(n int) {
 	s.t.Helper()
-	out, err := exec.Command("redis-cli", "-p", strconv.Itoa(s.port), "config", "set", "maxmemory", strconv.Itoa(n)).
-		CombinedOutput()
-	if err != nil || !bytes.HasPrefix(out, []byte("OK")) {
+	if out, err := s.ask("config set maxmemory " + strconv.Itoa(n)); err != nil || !strings.HasPrefix(out, "OK") {
 		s.t.Fatalf("redis-cli: %v: %s", err, out)
 	}
 }
 
+// ask sends commands, one per line, over one connection, and returns the answers.
+func (s *Server) ask(commands string) (string, error) {
+	cmd := exec.Command("redis-cli", "-p", strconv.Itoa(s.port))
+	cmd.Stdin = strings.NewReader(commands + "\n")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
 func (s *Server) start() error {
-	cmd := exec.Command("redis-server", "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
-		"--save", "", "--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction", "--protected-mode", "no")
+	cmd := exec.Command("redis-server", append([]string{"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
+		"--save", "", "--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction",
+		"--protected-mode", "no"}, s.args...)...)
+	if len(s.args) == 1 { // all of them are in a file
+		cmd = exec.Command("redis-server", s.args[0], "--sentinel")
+	}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	exited, err := child.Start(cmd)

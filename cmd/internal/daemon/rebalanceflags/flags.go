@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/webguard"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
 )
 
 // Flags are the flags, for kong.
@@ -25,7 +27,7 @@ type Flags struct {
 	MinRows           *int64         `placeholder:"N" help:"Fewest rows of a partition: smaller ones are merged with their neighbours, unless the cut is pinned. By default a quarter of --max-rows; 0: nothing is merged."`
 	RebalanceInterval *time.Duration `placeholder:"10s" help:"Pause between two checks of the sizes of partitions; fast growing ones are checked more often. 0: no checks. By default 10s, but on Cassandra without --counter 0, since each check would count every row."`
 	Schedule          string         `placeholder:"CRON" help:"Check the sizes of partitions at these times (UTC) instead of at --rebalance-interval: minute, hour, day, month and weekday, like '*/10 * * * *' or '0 22-23,0-5 * * *'. Moves that have begun are completed."`
-	Counter           string         `placeholder:"URL" env:"EVENKEEL_COUNTER" help:"Redis in which the sizes of partitions are counted: redis://host:6379/0 (rediss:// for TLS), the same for all processes of a keyspace. The embedded store counts in its data directory."`
+	Counter           string         `placeholder:"URL" env:"EVENKEEL_COUNTER" help:"Redis in which the sizes of partitions are counted: redis://host:6379/0 (rediss:// for TLS), the same for all processes of a keyspace, which refuse others. redis://a:6379,b:6379?cluster=true for a Redis Cluster, redis://a:26379,b:26379/0?sentinel=NAME for the master NAME of sentinels. The embedded store counts in its data directory."`
 	Planner           string         `default:"genetic" enum:"even,exact,greedy,genetic,auto" help:"Algorithm that finds the cuts of ranges that are split and merged: even, exact, greedy, genetic or auto. docs/policy.md compares them."`
 	Cool              time.Duration  `default:"30m" help:"Least age of partitions that are merged or refreshed."`
 	MoveRate          int            `default:"20000" help:"Most rows copied and compared per second, fewer while the store is slow; three times as many are counted and swept. 0: no limit, at the expense of clients."`
@@ -121,6 +123,20 @@ func (f *Flags) Interval(counted bool) time.Duration {
 	return 0
 }
 
+// Counting is how this process knows sizes on Cassandra, which it agrees on with the others.
+// elsewhere: it never leads.
+func (f *Flags) Counting(elsewhere bool) mapclient.Counting {
+	switch {
+	case f.Counter != "" && (elsewhere || f.Interval(true) > 0):
+		return mapclient.InRedis
+	case f.Interval(false) > 0:
+		return mapclient.ByLooks
+	case elsewhere:
+		return mapclient.Elsewhere
+	}
+	return mapclient.NotCounted
+}
+
 // OpenCounter opens the counters: the Redis if given, else those in dir; nil if dir is empty.
 func (f *Flags) OpenCounter(dir string, log *slog.Logger) (counter.Backend, error) {
 	if f.Counter == "" && dir == "" {
@@ -133,7 +149,8 @@ func (f *Flags) OpenCounter(dir string, log *slog.Logger) (counter.Backend, erro
 	if err != nil {
 		return nil, err
 	}
-	if o.Password != "" && o.TLS == nil && !webguard.LoopbackAddress(o.Addr) {
+	away := func(addr string) bool { return !webguard.LoopbackAddress(addr) }
+	if o.Password != "" && o.TLS == nil && slices.ContainsFunc(strings.Split(o.Addr, ","), away) {
 		log.Warn("the password of --counter goes to Redis in the clear: give rediss://", "redis", o.Addr)
 	}
 	return rediscounter.Open(o)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
 )
 
 // A schedule says when to look, in UTC unless it names a zone.
@@ -59,5 +60,29 @@ func TestPasswordsInTheClear(t *testing.T) {
 		require.NoError(t, b.Close())
 		require.Equal(t, warned, strings.Contains(log.String(), "in the clear"), url)
 		require.NotContains(t, log.String(), "secret")
+	}
+}
+
+// How a process knows sizes follows from its flags.
+func TestCounting(t *testing.T) {
+	const none, looks, redis, elsewhere = mapclient.NotCounted, mapclient.ByLooks, mapclient.InRedis, mapclient.Elsewhere
+	off, on := time.Duration(0), time.Minute
+	for _, c := range []struct {
+		counter, schedule string
+		every             *time.Duration
+		here, away        mapclient.Counting
+	}{
+		{"redis://h", "", nil, redis, redis},
+		{"redis://h", "", &on, redis, redis},
+		{"redis://h", "@hourly", nil, redis, redis},
+		{"redis://h", "", &off, none, redis},
+		{"", "", nil, none, elsewhere},
+		{"", "", &off, none, elsewhere},
+		{"", "", &on, looks, looks},
+		{"", "@hourly", nil, looks, looks},
+	} {
+		f := rebalanceflags.Flags{Counter: c.counter, Schedule: c.schedule, RebalanceInterval: c.every}
+		require.Equal(t, c.here, f.Counting(false), "%+v", c)
+		require.Equal(t, c.away, f.Counting(true), "%+v", c)
 	}
 }

@@ -52,7 +52,9 @@ func URL(text string) string {
 		u.User = url.User(Hidden)
 	}
 	for name := range u.Query() {
-		if name != "prefix" { // of the counters' keys
+		switch name {
+		case "prefix", "cluster", "sentinel": // of the counters
+		default:
 			return Hidden
 		}
 	}

@@ -62,6 +62,13 @@ func TestRunCassandra(t *testing.T) {
 	require.Equal(t, 200, harness.Request(t, "PUT", first+"/files/greeting", "hello").Status)
 	require.Equal(t, "greeting\n", p.Run("listd", "ls", "files", "--server", second))
 	require.Equal(t, "hello", harness.Request(t, "GET", second+"/files/greeting", "").Body)
+	redis := regexp.MustCompile(`Redis on (127\.\S+),`).FindStringSubmatch(text)
+	require.NotNil(t, redis, "%s%s", text, errs)
+	for _, server := range listd {
+		status := harness.Request(t, "GET", server[2]+"/v1/status", "").Body
+		require.Contains(t, status, `"counting":"counted in Redis"`)
+		require.NotContains(t, status, `"unattended"`)
+	}
 
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	select {
@@ -70,7 +77,7 @@ func TestRunCassandra(t *testing.T) {
 		require.FailNow(t, "it did not end", "%s", errs)
 	}
 	require.Equal(t, 0, cmd.ProcessState.ExitCode(), "%s", errs)
-	for _, address := range []string{node[1], listd[0][1], listd[0][2], listd[1][1], listd[1][2]} {
+	for _, address := range []string{node[1], redis[1], listd[0][1], listd[0][2], listd[1][1], listd[1][2]} {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(address, "http://"))
 		if err == nil {
 			_ = conn.Close()

@@ -1,11 +1,12 @@
 // Command run-cassandra is a try-out of several servers over one keyspace: it
-// starts a Cassandra node, lays out the schema, starts two listd, says what to try,
-// and ends everything at Ctrl-C. listd and rebalancer have to be beside it:
+// starts a Cassandra node and a Redis that counts sizes, lays out the schema, starts
+// two listd, says what to try, and ends everything at Ctrl-C. listd and rebalancer
+// have to be beside it:
 //
 //	make run-cassandra
 //
-// The node's data lies in a temporary folder and goes with it: the node is set up
-// to start fast, as in the tests, and not to keep anything.
+// The data lies in temporary folders and goes with them: the node is set up to start
+// fast, as in the tests, and not to keep anything.
 package main
 
 import (
@@ -27,6 +28,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/test/cassandratest"
 	"github.com/evenkeel/evenkeel/internal/test/child"
+	"github.com/evenkeel/evenkeel/internal/test/redistest"
 )
 
 func main() {
@@ -58,6 +60,11 @@ func run(ctx context.Context, ports ...int) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, cluster.Close()) }()
+	redis, end, err := counters()
+	if err != nil {
+		return err
+	}
+	defer end()
 	host := cluster.Nodes[0].Address
 	reach := []string{"--cassandra", host, "--local-dc", cluster.Nodes[0].DataCentre, "--allow-single-replica"}
 
@@ -69,6 +76,8 @@ func run(ctx context.Context, ports ...int) (err error) {
 	fmt.Printf("Cassandra on %s:%d, keyspace evenkeel, data in a temporary folder that goes when this ends\n", host,
 		cassandratest.Port)
 
+	fmt.Printf("Redis on %s, which counts sizes; its data goes, too\n", redis)
+
 	ended := make(chan error, len(ports))
 	var servers []*server
 	defer func() {
@@ -77,7 +86,7 @@ func run(ctx context.Context, ports ...int) (err error) {
 		}
 	}()
 	for _, port := range ports {
-		s, err := serve(filepath.Join(bin, "listd"), port, reach, ended)
+		s, err := serve(filepath.Join(bin, "listd"), port, append(reach, "--counter", "redis://"+redis+"/0"), ended)
 		if err != nil {
 			return err
 		}
@@ -91,6 +100,7 @@ Try in another terminal, where a key goes in through one server and comes out of
   bin/listd ls files --prefix /usr/share/ --delimiter / --server %[2]s
   curl -s -X PUT --data hello %[2]s/files/greeting && curl -s %[1]s/files/greeting
   curl -s %[3]s/metrics | grep evenkeel_wall_clock
+  bin/rebalancer status files --admin %[3]s
   bin/rebalancer schema check %[4]s
 
 Ctrl-C ends everything.
@@ -102,6 +112,22 @@ Ctrl-C ends everything.
 		fmt.Println("ending …")
 		return nil
 	}
+}
+
+// counters starts a Redis.
+func counters() (addr string, end func(), err error) {
+	dir, err := os.MkdirTemp("", "evenkeel-redis")
+	if err != nil {
+		return "", nil, err
+	}
+	s, err := redistest.Serve(dir)
+	if err != nil {
+		return "", nil, errors.Join(fmt.Errorf("%w (scripts/install-tools installs redis-server)", err), os.RemoveAll(dir))
+	}
+	return s.Addr, func() {
+		s.Kill()
+		_ = os.RemoveAll(dir)
+	}, nil
 }
 
 // server is a running listd.

@@ -1,0 +1,112 @@
+package assembly_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/rebalance/assembly"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+// kept is a store that processes open one after the other.
+type kept struct{ *memstore.Store }
+
+func (kept) Close() error { return nil }
+
+// A process that would know sizes in another way than those before it does not start.
+func TestAProcessThatCountsOtherwiseIsRefused(t *testing.T) {
+	s := kept{memstore.New()}
+	open := func(c mapclient.Counting, change bool) error {
+		db, err := assembly.Open(t.Context(), s, assembly.Options{
+			Shared: &mapclient.Options{Lease: time.Second}, Counting: c, ChangeTerms: change,
+		})
+		if err == nil {
+			require.NotZero(t, db.Counting)
+			require.NoError(t, db.Close())
+		}
+		return err
+	}
+	require.NoError(t, open(mapclient.InRedis, false))
+	require.NoError(t, open(mapclient.InRedis, false))
+	require.NoError(t, open(0, false), "one that neither writes nor leads")
+	for _, other := range []mapclient.Counting{mapclient.NotCounted, mapclient.ByLooks, mapclient.Elsewhere} {
+		err := open(other, false)
+		require.ErrorIs(t, err, store.InvalidArgument)
+		require.ErrorContains(t, err, "counted in Redis")
+	}
+	require.NoError(t, open(mapclient.ByLooks, true))
+	require.NoError(t, open(mapclient.Elsewhere, false))
+	require.ErrorIs(t, open(mapclient.InRedis, false), store.InvalidArgument)
+}
+
+// gone are counters that do not answer.
+type gone struct{ counter.Backend }
+
+func (gone) Written(_ context.Context, mark uint64) ([]store.Partition, uint64, error) {
+	return nil, mark, store.Errorf(store.Unavailable, "gone")
+}
+
+// What is not looked after is in the log, in the metrics and in what the status says, with the reason.
+func TestWhatIsNotLookedAfter(t *testing.T) {
+	for name, c := range map[string]struct {
+		shared   bool
+		counting mapclient.Counting
+		every    time.Duration
+		counts   counter.Backend
+		why      string
+		warned   bool
+	}{
+		"counted":                    {true, mapclient.InRedis, time.Minute, counter.NewMemory(nil), "", false},
+		"by looks":                   {true, mapclient.ByLooks, time.Minute, nil, "", false},
+		"not at all":                 {true, mapclient.NotCounted, 0, nil, "give every process the same --counter", true},
+		"a directory":                {false, 0, time.Minute, counter.NewMemory(nil), "", false},
+		"a directory without checks": {false, 0, 0, nil, "--rebalance-interval above 0", true},
+		"counters that are away": {
+			false, 0, 10 * time.Millisecond, gone{counter.NewMemory(nil)}, "the counters have not answered since 2", false,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := assembly.Options{Counting: c.counting, OpenCounter: func() (counter.Backend, error) { return c.counts, nil }}
+			r := rebalance.Options{Balance: &balancer.Options{Policy: policy.Default(100), Every: c.every}}
+			if c.shared {
+				o.Shared, r.Leader = &mapclient.Options{Lease: time.Second}, &rebalance.Candidate{}
+			}
+			var log bytes.Buffer
+			db, err := assembly.Open(t.Context(), memstore.New(), o)
+			require.NoError(t, err)
+			r.Log = slog.New(slog.NewTextHandler(&log, nil))
+			k := db.Balance(t.Context(), r)
+			if c.why != "" {
+				require.Eventually(t, func() bool { return k.Unattended() != "" }, 10*time.Second, 5*time.Millisecond)
+			}
+			require.Contains(t, k.Unattended(), c.why)
+			require.Equal(t, c.why == "", k.Unattended() == "")
+			registry := prometheus.NewRegistry()
+			require.NoError(t, registry.Register(rebalance.Metrics{Rebalancer: k}))
+			got, err := registry.Gather()
+			require.NoError(t, err)
+			found := false
+			for _, m := range got {
+				if m.GetName() == "evenkeel_sizes_unattended" {
+					found = true
+					require.Equal(t, c.why != "", m.GetMetric()[0].GetGauge().GetValue() == 1)
+				}
+			}
+			require.True(t, found)
+			require.NoError(t, db.Close())
+			require.Equal(t, c.warned, bytes.Contains(log.Bytes(), []byte("the sizes of partitions are not looked after")), log.String())
+		})
+	}
+}
