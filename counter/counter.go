@@ -66,6 +66,10 @@ func (s Stats) Covers(start, end []byte) bool {
 type Quantum struct {
 	Key  []byte
 	Rows int64
+	// Oldest and Newest are when the first and the last of its rows were written (Unix microseconds); 0: unknown.
+	// They show where a range grows, and in which direction.
+	Oldest int64 `json:",omitempty"`
+	Newest int64 `json:",omitempty"`
 }
 
 // A Source returns estimates of partitions.

@@ -18,8 +18,9 @@ type Count struct {
 	// Rows are live entries, Bytes those of their keys and values, Markers the
 	// deletion markers among the rows.
 	Rows, Bytes, Markers int64
-	// Quanta are exact; each key but the first, which is empty, is the shortest separator
-	// at its place, good for a cut.
+	// Quanta are exact, with the times of their rows; each key but the first, which is empty,
+	// is the shortest separator at its place, good for a cut. Places where old rows meet new
+	// ones are among them.
 	Quanta []Quantum
 	// Top is the highest key seen, or its first 1,024 bytes.
 	Top []byte
@@ -46,9 +47,14 @@ type RecountOptions struct {
 	Now func() time.Time
 }
 
-// fewestQuanta is the fewest quanta that a range of many rows is divided into; it has
-// twice as many at most.
-const fewestQuanta = 128
+const (
+	// fewestQuanta is the fewest quanta that a range of many rows is divided into; it has
+	// twice as many at most.
+	fewestQuanta = 128
+	// seams are so many places between two neighbouring rows: those where the times of writing
+	// differ most. A stream ends at one.
+	seams = 8
+)
 
 // Recount counts one range of a partition exactly, page by page. It is not safe for
 // concurrent use. After an error Run may be called again and continues where it stopped;
@@ -62,7 +68,12 @@ type Recount struct {
 	count Count
 	each  int64  // rows per quantum
 	last  []byte // the last live key
+	at    int64  // when it was written
 	done  bool
+	// apart is by how much the times differ at the start of each quantum, longest the largest
+	// of these among all rows, descending.
+	apart   []int64
+	longest [seams]int64
 }
 
 // NewRecount makes a recount of p within bounds. It does no I/O.
@@ -97,7 +108,7 @@ func (r *Recount) Run(ctx context.Context) (*Count, error) {
 		if err := r.o.Yield(ctx, r.o.PageRows); err != nil {
 			return nil, store.Wrap("recount "+r.partition.String(), err)
 		}
-		page, err := r.rows.Slice(ctx, r.partition, r.rest, store.SliceOptions{Limit: r.o.PageRows})
+		page, err := r.rows.Slice(ctx, r.partition, r.rest, store.SliceOptions{Limit: r.o.PageRows, Timestamps: true})
 		if err == nil {
 			err = r.take(page)
 		}
@@ -124,9 +135,13 @@ func (r *Recount) take(page store.Page) error {
 		size := len(row.Key) + len(value)
 		r.count.Rows++
 		r.count.Bytes += int64(size)
-		r.count.Sample.write(hashOf(row.Key), row.Key, at, uint32(size), present|counted)
-		r.quantum(row.Key)
-		r.last = append(r.last[:0], row.Key...)
+		written := at
+		if row.Timestamp > 0 {
+			written = min(at, row.Timestamp)
+		}
+		r.count.Sample.write(hashOf(row.Key), row.Key, written, uint32(size), present|counted)
+		r.quantum(row.Key, int64(row.Timestamp))
+		r.last, r.at = append(r.last[:0], row.Key...), int64(row.Timestamp)
 	}
 	if n := len(page.Rows); n > 0 {
 		top := page.Rows[n-1].Key
@@ -137,24 +152,62 @@ func (r *Recount) take(page store.Page) error {
 	return nil
 }
 
-// quantum counts a row in the last quantum, or in a new one. When there are twice the fewest,
-// each two are joined.
-func (r *Recount) quantum(key []byte) {
-	q := r.count.Quanta
-	if n := len(q); n > 0 && q[n-1].Rows < r.each {
-		q[n-1].Rows++
+// quantum counts a row in the last quantum, or in a new one: where that is full, and at a seam.
+func (r *Recount) quantum(key []byte, at int64) {
+	apart := int64(0)
+	if len(r.count.Quanta) > 0 {
+		apart = max(at-r.at, r.at-at)
+	}
+	seam := apart > r.longest[seams-1]
+	if seam {
+		i := seams - 1
+		for ; i > 0 && r.longest[i-1] < apart; i-- {
+			r.longest[i] = r.longest[i-1]
+		}
+		r.longest[i] = apart
+	}
+	if n := len(r.count.Quanta); n > 0 && !seam && r.count.Quanta[n-1].Rows < r.each {
+		q := &r.count.Quanta[n-1]
+		q.Rows, q.Oldest, q.Newest = q.Rows+1, min(q.Oldest, at), max(q.Newest, at)
 		return
 	}
-	if len(q) == 2*fewestQuanta {
-		for i := range fewestQuanta {
-			q[i] = Quantum{Key: q[2*i].Key, Rows: q[2*i].Rows + q[2*i+1].Rows}
-		}
-		q = q[:fewestQuanta]
-		r.each *= 2
+	for len(r.count.Quanta) >= 2*fewestQuanta-1 {
+		r.join()
 	}
 	var cut []byte // of the first: the range's start
-	if len(q) > 0 {
+	if len(r.count.Quanta) > 0 {
 		cut = partmap.Separator(r.last, key)
+		if above := append(bytes.Clone(r.last), 0); seam && at > r.at && string(above) < string(cut) {
+			// What comes next may lie lower than this row: the place right above the old ones.
+			r.add(Quantum{Key: above}, apart)
+		}
 	}
-	r.count.Quanta = append(q, Quantum{Key: cut, Rows: 1})
+	r.add(Quantum{Key: cut, Rows: 1, Oldest: at, Newest: at}, apart)
+}
+
+func (r *Recount) add(q Quantum, apart int64) {
+	r.count.Quanta, r.apart = append(r.count.Quanta, q), append(r.apart, apart)
+}
+
+// join makes quanta twice as large, each two neighbours that are small enough being joined, but not over a seam.
+func (r *Recount) join() {
+	r.each *= 2
+	q := r.count.Quanta
+	n := 0
+	for i := range q {
+		seam := r.apart[i] > r.longest[seams-1]
+		last := n - 1
+		switch {
+		case i == 0 || seam:
+		case q[i].Rows == 0:
+			continue
+		case q[last].Rows+q[i].Rows <= r.each:
+			q[last].Rows += q[i].Rows
+			q[last].Oldest, q[last].Newest = min(q[last].Oldest, q[i].Oldest), max(q[last].Newest, q[i].Newest)
+			continue
+		}
+		q[n], r.apart[n] = q[i], r.apart[i]
+		n++
+	}
+	r.count.Quanta, r.apart = q[:n], r.apart[:n]
 }

@@ -64,12 +64,21 @@ func explainLook(w *failing, now time.Time, l *balancer.Explained) {
 			}
 			w.printf("    cut at %s; %s of %s rows are copied\n", strings.Join(cuts, ", "), commas(d.Copies), commas(d.Rows))
 		}
+		for _, x := range d.Streams {
+			w.printf("    %.0f %% of the newest rows lie in [%s, %s), %s\n", 100*x.Share, startText(adminapi.Key(x.Start)),
+				endText(adminapi.Key(x.End)), directions[x.Dir])
+		}
+		if d.Gap != nil {
+			w.printf("    copies at most %.1f %% more than the cheapest cuts\n", 100**d.Gap)
+		}
 		for i := d.From; i < d.To; i++ {
 			w.printf("    %s\n", knownOf(in.Now, &in.Ranges[i]))
 		}
 	}
 	w.printf("  %d ranges: within limits\n", within)
 }
+
+var directions = map[int]string{-1: "descending", 0: "in no order", 1: "ascending"}
 
 // knownOf describes what was known about a range.
 func knownOf(now time.Time, r *policy.Range) string {
@@ -80,6 +89,9 @@ func knownOf(now time.Time, r *policy.Range) string {
 	}
 	if !s.Recounted.IsZero() {
 		rows += fmt.Sprintf(", %s by a recount %s", commas(s.RecountedRows), ago(now, s.Recounted))
+	}
+	if !r.Small.IsZero() {
+		rows += ", small since " + ago(now, r.Small)
 	}
 	return fmt.Sprintf("%s; %.1f puts/s, %+.1f rows/s, appends %.0f %%, spread %.2f, %s tombstones",
 		rows, s.PutsPerS, s.GrowthRowsPerS, 100*s.AppendShare, s.Spread, commas(s.Dead))

@@ -13,7 +13,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
-	"github.com/evenkeel/evenkeel/internal/rebalance/policysim"
 )
 
 // Exit codes. They are documented in --help.
@@ -95,8 +94,7 @@ func program(std stdio) *daemon.Program {
 	return &daemon.Program{
 		Name: "rebalancer", Description: description, Out: std.out, Err: std.err,
 		Options: []kong.Option{kong.Vars{
-			"moves_shown": strconv.Itoa(movesShown), "scenarios": strings.Join(policysim.Names(), ", "),
-			"cutters": strings.Join(policy.Planners(), ","),
+			"moves_shown": strconv.Itoa(movesShown), "cutters": strings.Join(policy.Planners(), ","),
 		}},
 	}
 }

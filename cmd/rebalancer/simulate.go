@@ -3,42 +3,112 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
+	"runtime"
 	"strings"
+	"sync"
+	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policysim"
 )
 
 // simulateCmd runs scenarios.
 type simulateCmd struct {
-	Scenario string  `arg:"" help:"A scenario: one of ${scenarios}, or a file (YAML or JSON)."`
+	Scenario string  `arg:"" optional:"" help:"A scenario: a file (YAML or JSON), or one that comes with the program: --list names them."`
+	All      bool    `help:"Simulate all scenarios that come with targets, and print the worst of each with its targets, as a table in Markdown."`
+	List     bool    `help:"List the scenarios that come with the program."`
 	Seed     *uint64 `help:"Seed, instead of the scenario's. The same seed gives the same result."`
+	Seeds    int     `default:"0" placeholder:"N" help:"Simulate with so many seeds, from the first one on, and print the worst figures with their targets. By default 5 with --all."`
 	Planner  string  `enum:",${cutters}" default:"" help:"Planner of splits, instead of the scenario's: one of ${cutters}."`
+	Check    bool    `help:"Exit with 1 if a target is missed."`
 	Format   string  `default:"table" enum:"table,json" help:"Output format: table or json."`
+	Progress string  `default:"auto" enum:"auto,plain,none" help:"How to show progress of several simulations, on standard error: plain lines, none, or auto: plain lines with --all."`
 }
+
+// defaultSeeds are those of --all.
+const defaultSeeds = 5
 
 // Help is shown by simulate --help.
 func (simulateCmd) Help() string {
-	return `Simulates days or months of many buckets in memory, with the real balancer, counters, forecasts
-and planners, and reports the cost: rows moved per row written, how many partitions were over
-max_rows and for how long, merges and splits undone (as merges+splits), and reads per listed page.
-docs/policy.md explains scenarios and shows results. It changes nothing.`
+	return `Simulates days or months of many buckets in memory, with the real balancer, counters, forecasts,
+planners, maps and state machine of moves, and reports the cost: rows copied per row written and
+deleted, how large partitions became and for how long, merges and splits undone (as merges+splits),
+and reads per listed page. It changes nothing.
+
+A scenario may have targets; those that are missed are named, and with --check the exit code is 1.
+docs/policy.md explains scenarios and shows results.
+
+  rebalancer simulate append-170                          # one of those that --list names
+  rebalancer simulate mine.yaml --seeds 5 --check         # the worst of five runs
+  rebalancer simulate --all                               # the table of docs/policy.md`
+}
+
+// Validate checks the flags.
+func (c *simulateCmd) Validate() error {
+	n := 0
+	for _, given := range []bool{c.Scenario != "", c.All, c.List} {
+		if given {
+			n++
+		}
+	}
+	if n != 1 {
+		return fmt.Errorf("give a scenario, or --all, or --list (scenarios are files, or one of %s)",
+			strings.Join(policysim.Names(), ", "))
+	}
+	if c.Seeds < 0 || c.Seeds > 1000 {
+		return fmt.Errorf("--seeds is 1 to 1000, not %d", c.Seeds)
+	}
+	return nil
 }
 
 // Run runs a scenario and prints the report.
 func (c *simulateCmd) Run(ctx context.Context, std stdio) error {
-	s, known, err := policysim.Builtin(c.Scenario)
+	switch {
+	case c.List:
+		return listScenarios(std.out)
+	case c.All:
+		return c.all(ctx, std)
+	}
+	s, err := c.read(c.Scenario)
+	if err != nil {
+		return err
+	}
+	if c.Seeds > 0 {
+		return c.judge(ctx, std, []*policysim.Scenario{s})
+	}
+	r, err := policysim.Run(ctx, s)
+	if err != nil {
+		return fmt.Errorf("the scenario did not end: %w", err)
+	}
+	if c.Format == "json" {
+		err = printJSON(std.out, r)
+	} else {
+		err = r.Print(std.out)
+	}
+	if err == nil && c.Check && len(r.Missed) > 0 {
+		err = daemon.Exit(exitFailed, fmt.Errorf("%d targets were missed", len(r.Missed)))
+	}
+	return err
+}
+
+// read reads a scenario by its name or from a file, and changes it as the flags say.
+func (c *simulateCmd) read(name string) (*policysim.Scenario, error) {
+	s, known, err := policysim.Builtin(name)
 	if !known {
-		f, oerr := os.Open(c.Scenario)
+		f, oerr := os.Open(name)
 		if oerr != nil {
-			return usageError("%q is neither a file nor one of the scenarios %s: %w",
-				c.Scenario, strings.Join(policysim.Names(), ", "), oerr)
+			return nil, usageError("%q is neither a file nor one of the scenarios %s: %w",
+				name, strings.Join(policysim.Names(), ", "), oerr)
 		}
 		defer f.Close()
 		s, err = policysim.Read(f)
 	}
 	if err != nil {
-		return usageError("the scenario %s can't be played: %w", c.Scenario, err)
+		return nil, usageError("the scenario %s can't be played: %w", name, err)
 	}
 	if c.Seed != nil {
 		s.Seed = *c.Seed
@@ -46,12 +116,92 @@ func (c *simulateCmd) Run(ctx context.Context, std stdio) error {
 	if c.Planner != "" {
 		s.Planner = c.Planner
 	}
-	r, err := policysim.Run(ctx, s)
-	if err != nil {
-		return fmt.Errorf("the scenario did not end: %w", err)
+	return s, nil
+}
+
+func listScenarios(w io.Writer) error {
+	for _, name := range policysim.Names() {
+		s, _, err := policysim.Builtin(name)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(w, "%-20s %s\n", name, s.Text); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// all simulates what has targets.
+func (c *simulateCmd) all(ctx context.Context, std stdio) error {
+	var all []*policysim.Scenario
+	for _, name := range policysim.Names() {
+		s, err := c.read(name)
+		if err != nil {
+			return err
+		}
+		if s.Targets != nil {
+			all = append(all, s)
+		}
+	}
+	if c.Seeds == 0 {
+		c.Seeds = defaultSeeds
+	}
+	if c.Progress == "auto" {
+		c.Progress = "plain"
+	}
+	return c.judge(ctx, std, all)
+}
+
+// judge simulates scenarios with several seeds, some at once, and prints the worst of each.
+func (c *simulateCmd) judge(ctx context.Context, std stdio, all []*policysim.Scenario) error {
+	verdicts := make([]*policysim.Verdict, len(all))
+	var mu sync.Mutex
+	done := 0
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i, s := range all {
+		g.Go(func() error {
+			began := std.now()
+			v := policysim.NewVerdict(s)
+			for k := range c.Seeds {
+				run := *s
+				run.Seed += uint64(k)
+				r, err := policysim.Run(ctx, &run)
+				if err != nil {
+					return fmt.Errorf("scenario %s, seed %d: %w", s.Name, run.Seed, err)
+				}
+				v.Add(r)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			verdicts[i] = v
+			done++
+			if c.Progress == "plain" {
+				took := std.now().Sub(began)
+				fmt.Fprintf(std.err, "%d of %d: %s, %.1f days in %v (%.0f days/s)\n", done, len(all), s.Name, v.Days,
+					took.Round(100*time.Millisecond), v.Days/max(took.Seconds(), 1e-3))
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	var err error
 	if c.Format == "json" {
-		return printJSON(std.out, r)
+		err = printJSON(std.out, verdicts)
+	} else {
+		err = policysim.PrintVerdicts(std.out, verdicts)
 	}
-	return r.Print(std.out)
+	missed := 0
+	for _, v := range verdicts {
+		if len(v.Missed) > 0 {
+			missed++
+		}
+	}
+	if err == nil && c.Check && missed > 0 {
+		err = daemon.Exit(exitFailed, fmt.Errorf("%d of %d scenarios missed a target", missed, len(verdicts)))
+	}
+	return err
 }

@@ -24,16 +24,20 @@ func simulate(args ...string) (code int, out, errs string) {
 
 func TestSimulate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mine.yaml")
-	require.NoError(t, os.WriteFile(file, []byte("name: mine\ndays: 0.1\ntenants: [{kind: random, per_minute: 100}]\n"),
-		0o600))
+	require.NoError(t, os.WriteFile(file, []byte("name: mine\ndays: 0.02\n"+
+		"tenants: [{kind: random, per_minute: 100}]\ntargets: {ranges: 1}\n"), 0o600))
 	code, table, errs := simulate(file)
 	require.Zero(t, code, errs)
-	require.Contains(t, table, "mine: 0.1 days in 144 steps")
+	require.Contains(t, table, "mine: 0.02 days in ")
+	require.Contains(t, table, "MISSED: ")
+	code, _, errs = simulate(file, "--check")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, errs, "1 targets were missed")
 	code, text, _ := simulate(file, "--format", "json")
 	require.Zero(t, code)
 	var r policysim.Report
 	require.NoError(t, json.Unmarshal([]byte(text), &r))
-	require.Equal(t, int64(14_400), r.Total.Written)
+	require.Equal(t, int64(2880), r.Total.Written)
 	_, again, _ := simulate(file, "--format", "json")
 	require.Equal(t, text, again)
 	_, other, _ := simulate(file, "--format", "json", "--seed", "7")
@@ -42,8 +46,39 @@ func TestSimulate(t *testing.T) {
 	code, _, errs = simulate("nothing-like-it")
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, errs, "months")
+	for _, args := range [][]string{{}, {file, "--all"}, {"--list", "--all"}, {file, "--seeds", "-1"}} {
+		code, _, _ = simulate(args...)
+		require.Equal(t, exitUsage, code, args)
+	}
 	require.NoError(t, os.WriteFile(file, []byte("days: 1\nnonsense: 2\n"), 0o600))
 	code, _, errs = simulate(file)
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, errs, "nonsense")
+	code, text, _ = simulate("--list")
+	require.Zero(t, code)
+	for _, name := range policysim.Names() {
+		require.Contains(t, text, name+" ")
+	}
+}
+
+// With several seeds the worst figures are compared with the targets, in a table or as JSON.
+func TestSimulateSeveralSeeds(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "mine.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("name: mine\ndays: 0.01\n"+
+		"tenants: [{loads: [{rows: 2000, per_s: 20}]}]\ntargets: {copied: 5, ranges: 1}\n"), 0o600))
+	code, table, errs := simulate(file, "--seeds", "2", "--progress", "plain")
+	require.Zero(t, code, errs)
+	require.Contains(t, table, "| mine | 0.")
+	require.Contains(t, table, " (5) | ")
+	require.Contains(t, table, " | MISSED |")
+	require.Contains(t, errs, "1 of 1: mine, 0.0 days")
+	code, text, errs := simulate(file, "--seeds", "2", "--format", "json", "--check")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, errs, "1 of 1 scenarios missed a target")
+	var v []policysim.Verdict
+	require.NoError(t, json.Unmarshal([]byte(text), &v))
+	require.Len(t, v, 1)
+	require.Equal(t, 2, v[0].Runs)
+	require.Len(t, v[0].Missed, 1)
+	require.Equal(t, 5.0, *v[0].Targets.Copied)
 }

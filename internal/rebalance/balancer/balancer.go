@@ -138,9 +138,9 @@ type Balancer struct {
 	// seen are buckets that were looked at.
 	seen  *lru.Cache[store.BucketID, struct{}]
 	queue queue
-	// trail remembers where partitions grow. tails are ranges that are appended to. ageing says which sizes are to be
-	// confirmed. Of Run only.
-	trail  *trail
+	// small remembers since when partitions are small.
+	small *lru.Cache[store.PartitionID, time.Time]
+	// tails are ranges that are appended to. ageing says which sizes are to be confirmed. Of Run only.
 	tails  *lru.Cache[store.BucketID, []tail]
 	ageing ageing
 	// Of Run only: the times of the last look at the interval and of the last one at everything (zero: none); and
@@ -181,8 +181,8 @@ const (
 	bucketsKept = 100_000
 	// explainedKept bounds the inputs that are kept to explain decisions, of some 400 bytes per range.
 	explainedKept = 64
-	// trails is the number of partitions whose growth is remembered, in some tens of KB each.
-	trails = 4096
+	// smallKept is of how many small partitions it is remembered since when, in some 150 bytes each.
+	smallKept = 1 << 17
 	// soonest is the least pause between two looks.
 	soonest = time.Second
 	// fullEvery is the pause between two looks at everything.
@@ -197,10 +197,11 @@ func New(s Store, m Maps, mover Mover, counts counter.Backend, o Options) *Balan
 		store: s, maps: m, mover: mover, counts: counts, o: o.withDefaults(),
 		counted:   newLRU[store.PartitionID, *counter.Count](countsKept),
 		explained: newLRU[store.BucketID, []Explained](explainedKept),
-		seen:      newLRU[store.BucketID, struct{}](bucketsKept), trail: newTrail(trails),
-		tails: newLRU[store.BucketID, []tail](tailBuckets),
-		r:     rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
-		watch: map[store.BucketID]*watched{}, jobs: map[string]*job{},
+		seen:      newLRU[store.BucketID, struct{}](bucketsKept),
+		small:     newLRU[store.PartitionID, time.Time](smallKept),
+		tails:     newLRU[store.BucketID, []tail](tailBuckets),
+		r:         rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+		watch:     map[store.BucketID]*watched{}, jobs: map[string]*job{},
 	}
 	b.queue.init()
 	b.state.Decided, b.state.Moved = map[Decision]int64{}, map[policy.Kind]int64{}

@@ -170,7 +170,9 @@ func (b *Balancer) unchanged(ctx context.Context, x recount) (bool, error) {
 // correct corrects the counters by a recount.
 func (b *Balancer) correct(ctx context.Context, x recount, c *counter.Count) error {
 	p := &b.o.Policy
-	c.Fine = x.why == policy.Suspect && c.Rows <= p.MaxRows && c.Rows >= p.MinRows
+	// It was in vain if the estimate was wrong, not if the range is about to be full.
+	wrong := x.estimate.AtMost > p.MaxRows || x.estimate.Rows < p.MinRows
+	c.Fine = x.why == policy.Suspect && wrong && c.Rows <= p.MaxRows && c.Rows >= p.MinRows
 	if err := b.counts.Correct(ctx, x.partition, c); err != nil {
 		return err
 	}

@@ -114,19 +114,6 @@ func (b *Balancer) decide(
 			}
 		}
 	}
-	for i := range run {
-		r := &in.Ranges[i]
-		s := &r.Stats
-		if s.Known && !b.o.Exact {
-			b.trail.note(run[i].Partition, s.Rows, func() []counter.Quantum {
-				q, _ := b.counts.Quanta(ctx, store.Partition{Bucket: id, ID: run[i].WriteTo()}) // a hint: it may fail
-				return q
-			})
-		}
-		if r.Quanta != nil {
-			r.Earlier = b.trail.earlier(run[i].Partition, s.Rows)
-		}
-	}
 	decisions, err := b.judge(ctx, id, run, in)
 	return in, decisions, err
 }
@@ -139,7 +126,7 @@ func (b *Balancer) judge(
 	again := false
 	for i := range decisions {
 		if d := &decisions[i]; d.Kind == policy.Need {
-			newest, err := b.newest(ctx, id, run[d.Oldest:d.Appended+1])
+			newest, err := b.newest(ctx, id, run[d.Oldest:d.Appended+1], d.Down)
 			if err != nil {
 				return nil, err
 			}
@@ -189,6 +176,7 @@ func (b *Balancer) input(ctx context.Context, id store.BucketID, run []partmap.R
 		*r = policy.Range{
 			Start: rg.Start, End: rg.End, Stats: *s, Moves: moves(rg) || left[rg.Partition],
 			Created: time.Unix(rg.Created, 0), PinUntil: time.Unix(rg.PinUntil, 0),
+			Small: b.smallSince(rg.Partition, s, in.Now),
 		}
 		if in.Now.Sub(s.Recounted) > b.o.Policy.Fresh || !s.Known {
 			continue // nothing is cut by it
@@ -296,14 +284,17 @@ func (b *Balancer) hurry(l *policy.Input) bool {
 	return false
 }
 
-// newest reads the highest keys of neighbouring ranges, from the top, until there are enough.
-func (b *Balancer) newest(ctx context.Context, id store.BucketID, run []partmap.Range) (*policy.Newest, error) {
+// newest reads the highest keys of neighbouring ranges, from the top, until there are enough; or, where keys descend,
+// the lowest ones of the last range.
+func (b *Balancer) newest(
+	ctx context.Context, id store.BucketID, run []partmap.Range, down bool,
+) (*policy.Newest, error) {
 	n := &policy.Newest{}
 	for k := len(run) - 1; k >= 0 && len(n.Keys) < policy.EnoughKeys; k-- {
 		rg := &run[k]
 		page, err := b.store.Slice(ctx, store.Partition{Bucket: id, ID: rg.Partition},
 			store.Bounds{Start: rg.Start, End: rg.End},
-			store.SliceOptions{Limit: policy.NewestKeys - len(n.Keys), Reverse: true, Timestamps: true})
+			store.SliceOptions{Limit: policy.NewestKeys - len(n.Keys), Reverse: !down, Timestamps: true})
 		if err != nil {
 			return nil, err
 		}
@@ -311,7 +302,9 @@ func (b *Balancer) newest(ctx context.Context, id store.BucketID, run []partmap.
 			n.Keys, n.Written = append(n.Keys, page.Rows[i].Key), append(n.Written, int64(page.Rows[i].Timestamp))
 		}
 	}
-	slices.Reverse(n.Keys)
-	slices.Reverse(n.Written)
+	if !down {
+		slices.Reverse(n.Keys)
+		slices.Reverse(n.Written)
+	}
 	return n, nil
 }

@@ -177,6 +177,7 @@ func within(quanta []counter.Quantum, rg *partmap.Range) (out []plan.Quantum) {
 		switch {
 		case len(out) == 0:
 			out = append(out, plan.Quantum{Key: plan.Key(rg.Start), Rows: q.Rows})
+		case q.Rows == 0: // it says only where a stream ends
 		case inside && plan.Key(q.Key) > out[len(out)-1].Key:
 			out = append(out, plan.Quantum{Key: plan.Key(q.Key), Rows: q.Rows})
 		default:

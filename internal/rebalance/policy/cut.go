@@ -42,7 +42,7 @@ func (p *Policy) split(r *Range, d *Decision) {
 	}
 	d.Rows = rows(r.Quanta)
 	switch pl, err := p.planner(); {
-	case p.edge(r, d):
+	case p.beside(r, d):
 	case err == nil && pl != nil && p.planned(pl, r, d):
 	default: // also where a planner finds nothing wrong, because it does not see load
 		d.cut(r.Quanta, even(r.Quanta, int64(d.Parts)))
@@ -119,9 +119,11 @@ func (p *Policy) planned(pl plan.Planner, r *Range, d *Decision) bool {
 	o := plan.Objective{Kind: plan.Full, Weights: Weights(p.MaxRows)}
 	// Rows move now; evenness is that of the rows at the horizon.
 	o.Weights.Spread *= d.growth(r)
-	quanta := make([]plan.Quantum, len(r.Quanta))
+	quanta := make([]plan.Quantum, 0, len(r.Quanta))
 	for k, q := range r.Quanta {
-		quanta[k] = plan.Quantum{Key: plan.Key(q.Key), Rows: q.Rows}
+		if k == 0 || q.Rows > 0 {
+			quanta = append(quanta, plan.Quantum{Key: plan.Key(q.Key), Rows: q.Rows})
+		}
 	}
 	quanta[0].Key = "" // the planner sees a bucket of one partition
 	l := &plan.Layout{Partitions: []plan.Partition{{ID: "0", GrowthRowsPerS: r.Stats.GrowthRowsPerS, Quanta: quanta}}}
@@ -153,7 +155,7 @@ func (d *Decision) growth(r *Range) float64 {
 const spare = 25
 
 // partLimits are the limits of the parts of a split, such that the parts keep the policy's limits at the horizon. Rows
-// are taken to come where rows are (edge handles the other case), so planners get smaller limits today.
+// are taken to come where rows are (beside handles the other case), so planners get smaller limits today.
 func (p *Policy) partLimits(r *Range, d *Decision) plan.Limits {
 	rows := max(1, rows(r.Quanta))
 	most, grown := float64(p.MaxRows), d.growth(r)

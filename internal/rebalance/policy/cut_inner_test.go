@@ -38,35 +38,6 @@ func TestQuantaWithoutRows(t *testing.T) {
 	}
 }
 
-// Where rows were added is known only if enough were, and none went.
-func TestWhenGrowthIsKnown(t *testing.T) {
-	ten := func(n int64) []counter.Quantum { return quanta(10, 10, 10, 10, 10, 10, 10, 10, 10, n) }
-	for _, c := range []struct {
-		earlier, now []counter.Quantum
-		known        bool
-	}{
-		{ten(10), ten(20), true},
-		{ten(10), ten(14), false},
-		{ten(5), ten(10), true}, // 5 of 100
-		{ten(6), ten(10), false},
-		{ten(20), ten(10), false},
-		{quanta(10, 10, 10, 10, 10, 10, 10), ten(20), false}, // too coarse
-		{ten(0), ten(0), false},
-		{quanta(0, 0, 0, 0, 0, 0, 0, 0), quanta(0, 0), false},
-	} {
-		share, known := growth(c.now, c.earlier)
-		require.Equal(t, c.known, known, "%v then %v", c.earlier, c.now)
-		if known {
-			sum := 0.0
-			for _, s := range share {
-				sum += s
-			}
-			require.InDelta(t, 1, sum, 1e-9)
-			require.InDelta(t, 1, share[9], 1e-9)
-		}
-	}
-}
-
 // The limits of a split keep to the policy's at the horizon, and split in any case.
 func TestLimitsOfASplit(t *testing.T) {
 	p := &Policy{MaxRows: 1000, MinRows: 100, TargetRows: 600}

@@ -26,9 +26,11 @@ func TestInputsCanBeReplayed(t *testing.T) {
 					if k > 0 {
 						q.Key = key(int(k))
 					}
+					q.Oldest = rapid.Int64Range(0, 100).Draw(t, "oldest")
+					q.Newest = q.Oldest + rapid.Int64Range(0, 10).Draw(t, "takes")
 					r.Quanta = append(r.Quanta, q)
 				}
-				r.Earlier = r.Quanta[:rapid.IntRange(0, 10).Draw(t, "earlier")]
+				r.Small = now.Add(-time.Duration(rapid.IntRange(0, 10).Draw(t, "small")) * time.Hour)
 			}
 			if rapid.Bool().Draw(t, "newest") {
 				r.Newest = &policy.Newest{}

@@ -18,7 +18,12 @@ func Judge(in *Input) []Decision {
 	for i := range in.Ranges {
 		s := &in.Ranges[i].Stats
 		j.traffic += s.PutsPerS + s.DeletesPerS + s.ReadsPerS
+		j.rows += s.Rows
+		if j.growing(s) > 0 && j.spreads(s) {
+			j.spreading += s.Rows
+		}
 	}
+	j.neighbours()
 	j.rolls()
 	for i := range in.Ranges {
 		if j.of[i] != nil {
@@ -30,9 +35,14 @@ func Judge(in *Input) []Decision {
 	}
 	j.merges()
 	for i := range in.Ranges {
-		if j.of[i] == nil {
-			j.set(j.none(i, Within, ""))
+		if j.of[i] != nil {
+			continue
 		}
+		d, dead := j.refresh(i) // also of one that is too small to stay, but grows
+		if !dead {
+			d = j.none(i, Within, "")
+		}
+		j.set(d)
 	}
 	j.spend()
 	n := 0
@@ -49,9 +59,13 @@ func Judge(in *Input) []Decision {
 type judge struct {
 	*Policy
 	*Input
-	traffic float64     // of the bucket, per second
-	of      []*Decision // of each range
-	made    []Decision  // what of points to
+	traffic float64 // of the bucket, per second
+	// rows of the bucket, and of its ranges that grow all over.
+	rows, spreading int64
+	of              []*Decision // of each range
+	made            []Decision  // what of points to
+	// below and above are the nearest ranges with rows, of each.
+	below, above []int
 }
 
 func (j *judge) set(d Decision) {
@@ -80,7 +94,10 @@ func (j *judge) one(i int) (Decision, bool) {
 	if !s.Known {
 		return j.recount(i, Unknown, "its size is not known"), true
 	}
-	want, grown, why, text := j.parts(s)
+	if v, yes := j.filling(i); yes {
+		return v, true
+	}
+	want, grown, why, text, count := j.parts(s)
 	if want > 1 {
 		switch {
 		case s.Rows <= 1:
@@ -100,21 +117,28 @@ func (j *judge) one(i int) (Decision, bool) {
 	if v, yes := j.load(i); yes {
 		return v, true
 	}
+	if count && !j.fresh(s) {
+		if v := j.recount(i, Suspect, "%d rows, and growing", s.Rows); v.Kind == Recount {
+			return v, true
+		}
+	}
 	if s.Rows >= j.MinRows { // a small one is merged, which does the same
 		return j.refresh(i)
 	}
 	return Decision{}, false
 }
 
-// refresh rewrites a partition with too many tombstones.
+// refresh rewrites a partition with too many tombstones, unless it will have no rows before it has twice as many: then
+// it is merged or refreshed for nothing.
 func (j *judge) refresh(i int) (Decision, bool) {
-	r := &j.Ranges[i]
-	s := &r.Stats
-	if j.MaxDead <= 0 || s.Dead <= j.MaxDead {
+	s := &j.Ranges[i].Stats
+	empty := s.Rows == 0 && s.PutsPerS == 0 // nothing is copied
+	if j.MaxDead <= 0 || s.Dead <= j.MaxDead && (!empty || s.Dead <= j.MaxDead/4) {
 		return Decision{}, false
 	}
-	if j.cooling(r) > 0 {
-		return j.none(i, Cooling, "%d tombstones, but its partition was made less than %v ago", s.Dead, j.Cool), true
+	if s.Rows > 0 && s.DeletesPerS > 2*s.PutsPerS && s.Rows+s.Dead < 2*j.MaxDead-j.MaxDead/8 &&
+		float64(s.Rows) < s.DeletesPerS*j.Cool.Seconds() {
+		return j.none(i, Emptying, "%d tombstones, but its %d rows are being deleted", s.Dead, s.Rows), true
 	}
 	v := j.decision(Refresh, i, Dead, "%d tombstones, more than %d", s.Dead, j.MaxDead)
 	v.Copies = s.Rows
@@ -122,34 +146,58 @@ func (j *judge) refresh(i int) (Decision, bool) {
 }
 
 // parts returns into how many ranges one should be cut (1: it stays), how many rows it will have at the horizon, and
-// why.
-func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string) {
+// why. count: it is worth a recount, since it may have to be cut soon.
+func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, count bool) {
 	grown = s.Rows
 	soon := s.Rows // when the next decision takes effect
-	lead := j.lead(s.Rows)
-	// A range that is too large is cut in any case: growth is then taken to be everywhere unless it is known where.
-	over := s.Rows > j.MaxRows && s.Spread == 0 && s.AppendShare < j.AppendShare
-	// The slow rate shows growth that lasts, the fast one that it has not ended.
-	if g := min(s.GrowthRowsPerS, s.PutsPerS); g > 0 && (s.Spread >= j.Spread || over) {
-		most := j.GrowBy * float64(s.Rows)
-		if j.GrowBy > 0 && g*j.lead(j.MaxRows).Seconds() > float64(j.MaxRows) {
-			// Moves could not keep up with this growth later: the range is cut now, while it is small.
-			most = max(most, j.RushBy*float64(j.MaxRows))
+	lead := j.lead(max(s.Rows, min(j.spreading, together*j.MaxRows)))
+	if g := j.growing(s); g > 0 && j.spreads(s) {
+		// A load goes on for a share of the time that it has lasted: nobody knows more. Of one that has filled a range
+		// already much is believed.
+		early := believed * float64(s.Rows)
+		if j.rows > j.MaxRows {
+			early = max(early, min(j.GrowBy, 1)*float64(s.Rows))
 		}
-		grown += int64(min(g*j.Horizon.Seconds(), most))
-		soon += int64(min(g*lead.Seconds(), most))
+		most := min(j.GrowBy, 1) * float64(s.Rows)
+		if j.rows > j.MaxRows {
+			most = j.GrowBy * float64(s.Rows)
+		}
+		if lasted := float64(s.Rows) / g; j.GrowBy > 0 && g*lead.Seconds() > float64(j.MaxRows) &&
+			j.rows > j.MaxRows && lasted > seen*lead.Seconds() {
+			// Moves could not keep up with this growth later: the range is cut now, while it is small.
+			most = max(most, j.RushBy*float64(s.Rows))
+		}
+		soon += int64(min(g*lead.Seconds(), early))
+		grown += int64(min(g*max(j.Horizon, lead).Seconds(), most))
+		count = float64(s.Rows)+g*lead.Seconds() > float64(j.MaxRows) && s.Rows >= j.MaxRows/3
 	}
 	grown = max(grown, soon)
 	n = max(1, ceil(grown, j.TargetRows))
 	switch {
 	case s.Rows > j.MaxRows:
-		return max(n, 2), grown, Rows, fmt.Sprintf("%d rows, more than max_rows (%d)", s.Rows, j.MaxRows)
+		return max(n, 2), grown, Rows, fmt.Sprintf("%d rows, more than max_rows (%d)", s.Rows, j.MaxRows), true
 	case soon > j.MaxRows && s.Rows >= j.EarlyRows:
 		return max(n, 2), grown, Forecast, fmt.Sprintf("%d rows and %.1f more per second: %d within %v", s.Rows,
-			s.GrowthRowsPerS, soon, lead.Round(100*time.Millisecond))
+			s.GrowthRowsPerS, soon, lead.Round(100*time.Millisecond)), true
 	}
-	return 1, grown, "", ""
+	return 1, grown, "", "", count
 }
+
+// spreads reports whether a range grows all over. One that is too large is cut in any case: growth is then taken to be
+// everywhere unless it is known where.
+func (j *judge) spreads(s *counter.Stats) bool {
+	return s.Spread >= j.Spread || s.Rows > j.MaxRows && s.Spread == 0 && s.AppendShare < j.AppendShare
+}
+
+const (
+	// believed is how long a load is expected to go on, as a share of the time that it has lasted; less would come too
+	// late, more cuts what ends before.
+	believed = 0.5
+	// seen is the share of the time which moves take that a rush must have lasted to be believed.
+	seen = 1. / 3
+	// together is how many full ranges of a bucket have to be moved at the same time: those that grow alike.
+	together = 4
+)
 
 // lead is Lead plus the time to move so many rows.
 func (j *judge) lead(rows int64) time.Duration {
@@ -178,9 +226,9 @@ func (j *judge) rolls() {
 			last := &j.Ranges[stream[len(stream)-1]].Stats
 			switch {
 			case k == len(stream)-1:
-				j.roll(i, j.rate(stream))
+				j.roll(i, j.rate(stream), 1)
 			case j.own(s, &j.Ranges[stream[k+1]].Stats, last):
-				j.roll(i, s.AppendsPerS)
+				j.roll(i, s.AppendsPerS, 1)
 			}
 		}
 		stream = stream[:0]
@@ -206,7 +254,11 @@ const (
 // own reports whether a range still takes appends of its own although a later one is appended to as well. If the
 // appends had gone on there, all puts there would be later than the last one here.
 func (j *judge) own(s, next, last *counter.Stats) bool {
-	if last.LastPut.Sub(s.LastPut) > 2*countDelay {
+	since := 2 * countDelay
+	if s.PutsPerS > 0 { // slow appends are seldom
+		since += time.Duration(min(3/s.PutsPerS, j.Cool.Seconds()) * float64(time.Second))
+	}
+	if last.LastPut.Sub(s.LastPut) > since {
 		return false
 	}
 	return float64(s.Rows) < left*float64(j.MaxRows) || float64(next.Puts) > 4*countDelay.Seconds()*next.PutsPerS
@@ -228,51 +280,156 @@ func (j *judge) rate(stream []int) float64 {
 			}
 		}
 	}
-	return rate
+	return min(rate, 4*at(last).AppendsPerS) // unless they have ended
 }
 
-// roll cuts ahead of a range that is appended to, if it and the empty ranges above it will be full before the next
-// decision but one takes effect. It moves nothing, so an estimate is good enough.
-func (j *judge) roll(i int, rate float64) {
+// roll cuts ahead of a range that is appended to, if it and the empty ranges beyond it will be full before the next
+// decision but one takes effect; or if it is a queue, whose tombstones stay behind. It moves nothing, so an estimate is
+// good enough, and what is too large already is rolled first, and split when the appends have left it. dir is 1 where
+// keys ascend, -1 where they descend.
+func (j *judge) roll(i int, rate float64, dir int) {
 	s := &j.Ranges[i].Stats
-	if j.Ranges[i].Moves || rate < j.AppendsPerS {
+	if rate < j.AppendsPerS || j.silent(s) && s.Rows <= j.MaxRows {
 		return
 	}
 	gain := rate * 2 * j.Lead.Seconds()
-	if float64(s.Rows)+gain < float64(j.MaxRows) {
+	queue := j.MaxDead > 0 && s.Dead > j.MaxDead/2 && s.Rows > 0 && s.DeletesPerS > s.PutsPerS/4 && !j.silent(s)
+	if float64(s.Rows)+gain < float64(j.MaxRows) && !queue {
 		return
 	}
 	if !s.Known && s.Rows+int64(gain) < j.MaxRows/2 {
 		return // count it first: there is time
 	}
-	if s.Rows > j.MaxRows+int64(gain/2) {
-		return // the roll came too late, or its keys went elsewhere: split it
-	}
 	last := i
-	for last+1 < len(j.Ranges) && j.empty(last+1) {
-		last++
+	for k := last + dir; k >= 0 && k < len(j.Ranges) && j.empty(k); k += dir {
+		last = k
 	}
-	room := max(0, float64(j.MaxRows-s.Rows)) + float64(last-i)*forecast.Fill*float64(j.MaxRows)
+	n := (last - i) * dir
+	room := max(0, float64(j.MaxRows-s.Rows)) + float64(n)*forecast.Fill*float64(j.MaxRows)
 	text := fmt.Sprintf("%d rows and %.1f appended per second: full in %.0f s", s.Rows, rate, room/rate)
-	if last > i && room >= gain {
-		j.set(j.none(i, Rolled, "%s; %d empty ranges above it take what is appended next", text, last-i))
+	if queue {
+		text = fmt.Sprintf("%d tombstones, and %.1f appended per second", s.Dead, rate)
+	}
+	if n > 0 && !j.Ranges[i].Moves {
+		// What is too large, or has too many tombstones, is judged like others when the stream has left it.
+		within := s.Rows <= j.MaxRows && (j.MaxDead <= 0 || s.Dead <= j.MaxDead)
+		fresh := j.Now.Sub(j.Ranges[i+dir].Created) < passing*j.Lead
+		if within && !queue || fresh {
+			j.set(j.none(i, Rolled, "%s; %d empty ranges beyond it take what is appended next", text, n))
+		}
+		if queue && fresh {
+			return
+		}
+	}
+	if n > 0 && room >= gain && !queue {
 		return
 	}
-	if last > i {
-		j.set(j.none(i, Rolled, "%s; ranges are cut ahead of it", text))
+	if queue { // the empty ranges are too far away
+		last, n = i, 0
+	}
+	if j.Ranges[last].Moves {
+		if j.of[last] == nil {
+			j.set(j.none(last, Moving, "it moves at present"))
+		}
+		return
+	}
+	if j.of[last] != nil && last != i {
+		return // another stream comes from the other side
 	}
 	if j.Ranges[last].Moves {
 		j.set(j.none(last, Moving, "it moves at present"))
 		return
 	}
 	v := j.decision(Roll, last, Appends, "%s", text)
-	v.Appended, v.Rate = i, rate
+	if queue {
+		v.Why = Dead
+	}
+	v.Appended, v.Rate, v.Down = i, rate, dir < 0
 	v.Ahead = int(min(math.Ceil(gain/float64(j.MaxRows)), 1<<16)) + 1
-	if more := v.Ahead - (last - i); more > 0 {
+	if more := v.Ahead - n; more > 0 {
 		v.Ahead = max(more, v.Ahead/2)
 	}
 	j.set(v)
 }
+
+// passing is within how many times Lead a stream has reached a range that was cut ahead of it.
+const passing = 4
+
+// filling decides about a range that grows at one place, and will be full before the next decision but one takes effect,
+// if counters do not see appends to it: it is counted, which shows where it grows, and then rolled, or cut beside that
+// place.
+func (j *judge) filling(i int) (Decision, bool) {
+	r := &j.Ranges[i]
+	s := &r.Stats
+	g := j.growing(s)
+	if g == 0 || s.Spread >= j.Spread || s.Rows < j.EarlyRows || j.appended(s) {
+		return Decision{}, false
+	}
+	gain := g * 2 * j.Lead.Seconds()
+	if float64(s.Rows)+gain < float64(j.MaxRows) {
+		return Decision{}, false
+	}
+	text := fmt.Sprintf("%d rows and %.1f more per second at one place", s.Rows, g)
+	below, above := 0, 0
+	for below < i && j.empty(i-1-below) {
+		below++
+	}
+	for i+1+above < len(j.Ranges) && j.empty(i+1+above) {
+		above++
+	}
+	n := max(below, above)
+	if room := float64(j.MaxRows-s.Rows) + float64(n)*forecast.Fill*float64(j.MaxRows); n > 0 && room >= gain &&
+		s.Rows <= j.MaxRows {
+		return j.none(i, Rolled, "%s; %d empty ranges beside it take what comes next", text, n), true
+	}
+	if !j.fresh(s) {
+		return j.recount(i, Suspect, "%s, as it is counted", text), true
+	}
+	found := streams(r.Quanta)
+	if len(found) == 0 {
+		return Decision{}, false
+	}
+	x := &found[0]
+	down, up := x.Dir < 0 && x.from == 0, x.Dir > 0 && x.to == len(r.Quanta)
+	switch {
+	case len(found) == 1 && (down || up):
+		if j.roll(i, g, x.Dir); j.of[i] != nil {
+			return *j.of[i], true
+		}
+	case len(found) > 1 || x.Dir != 0:
+		v := j.decision(Split, i, Forecast, "%s", text)
+		v.Parts, v.Copies, v.Grown = 2, s.Rows/2, s.Rows
+		return v, true
+	}
+	return Decision{}, false
+}
+
+// growing is how many rows per second a range gains: the slow rate shows growth that lasts, the fast one that it has
+// not ended, and so does the time of the last put, at once.
+func (j *judge) growing(s *counter.Stats) float64 {
+	if j.silent(s) {
+		return 0
+	}
+	return max(0, min(s.GrowthRowsPerS, s.PutsPerS))
+}
+
+// silent reports whether a range gets no puts any more: its rate, which fades slowly, says that some did not come.
+func (j *judge) silent(s *counter.Stats) bool {
+	if s.LastPut.IsZero() {
+		return false
+	}
+	since := j.Now.Sub(s.LastPut)
+	missed := s.PutsPerS * fades.Seconds() * math.Expm1(min(since.Minutes()/fades.Minutes(), 100))
+	return since > ended && missed > missing
+}
+
+const (
+	// A load has ended when for so long no put has come, and so many did not come.
+	ended   = 5 * time.Second
+	missing = 5
+	// fades is the time constant of Stats.PutsPerS.
+	fades = time.Minute
+)
 
 // empty reports whether a range has no rows and no puts. One that moves was presumably just cut ahead.
 func (j *judge) empty(i int) bool {
@@ -280,14 +437,48 @@ func (j *judge) empty(i int) bool {
 	return (r.Stats.Known || r.Moves) && r.Stats.Rows == 0 && r.Stats.PutsPerS == 0
 }
 
-// ahead reports whether an empty range lies above one that is appended to.
+// ahead reports whether an empty range was cut ahead of a stream: of appends below it, or of what comes to a neighbour
+// at one place.
 func (j *judge) ahead(i int) bool {
-	for ; i > 0 && j.Ranges[i].Stats.Rows == 0; i-- {
-		if j.appended(&j.Ranges[i-1].Stats) {
+	if j.Ranges[i].Stats.Rows > 0 {
+		return false
+	}
+	near := func(k int, rate float64) bool {
+		most := 2 + 2*math.Ceil(rate*2*j.Lead.Seconds()/float64(max(j.MaxRows, 1)))
+		return math.Abs(float64(i-k)) <= most
+	}
+	streams := func(k int) bool { // at one place, as far as is seen
+		s := &j.Ranges[k].Stats
+		rate := j.growing(s)
+		return rate >= j.AppendsPerS && s.Spread < j.Spread && !j.appended(s) && near(k, rate)
+	}
+	if k := j.below[i]; k >= 0 {
+		s := &j.Ranges[k].Stats
+		if j.appended(s) && near(k, s.AppendsPerS) || streams(k) {
 			return true
 		}
 	}
-	return false
+	k := j.above[i]
+	return k < len(j.Ranges) && streams(k)
+}
+
+// neighbours finds the nearest ranges below and above each that have rows, or take appends.
+func (j *judge) neighbours() {
+	n := len(j.Ranges)
+	j.below, j.above = make([]int, n), make([]int, n)
+	last := -1
+	there := func(i int) bool { return j.Ranges[i].Stats.Rows > 0 || j.appended(&j.Ranges[i].Stats) }
+	for i := range n {
+		if j.below[i] = last; there(i) {
+			last = i
+		}
+	}
+	last = n
+	for i := n - 1; i >= 0; i-- {
+		if j.above[i] = last; there(i) {
+			last = i
+		}
+	}
 }
 
 // load splits a range that takes too much of its bucket's traffic.
@@ -377,17 +568,26 @@ func (j *judge) merges() {
 	}
 }
 
+// mergedAtOnce is the most ranges that one merge joins.
+const mergedAtOnce = 64
+
 func (j *judge) merge(i int) {
 	from, to := i, i+1
 	rows := j.Ranges[i].Stats.Rows
 	grown := j.grown(i)
 	why, text := Lonely, "it has no neighbour that fits"
 	if j.appended(&j.Ranges[i].Stats) {
-		j.set(j.none(i, Appends, "%d rows, but it fills by appends", j.Ranges[i].Stats.Rows))
-		return
+		if v, dead := j.refresh(i); dead {
+			j.set(v)
+			return
+		}
+		if rows > 0 || !j.silent(&j.Ranges[i].Stats) { // else the appends have left it
+			j.set(j.none(i, Appends, "%d rows, but it fills by appends", rows))
+			return
+		}
 	}
 	if j.ahead(i) {
-		j.set(j.none(i, Rolled, "it is empty, cut ahead of keys that are appended"))
+		j.set(j.none(i, Rolled, "it is empty, cut ahead of keys that come next"))
 		return
 	}
 	// joins reports whether range k may join across the start of range cut.
@@ -398,9 +598,7 @@ func (j *judge) merge(i int) {
 		case j.of[k] != nil:
 		case j.Ranges[cut].PinUntil.After(j.Now):
 			why, text = Pinned, "the cut beside it is pinned until "+j.Ranges[cut].PinUntil.UTC().Format(time.RFC3339)
-		case j.cooling(&j.Ranges[i]) > 0 || j.cooling(r) > 0:
-			why, text = Cooling, fmt.Sprintf("its partition, or its neighbour's, was made less than %v ago", j.Cool)
-		case j.appended(&r.Stats) || j.ahead(k):
+		case j.appended(&r.Stats) && (r.Stats.Rows > 0 || !j.silent(&r.Stats)) || j.ahead(k):
 			why, text = Appends, "its neighbour is appended to"
 		case float64(rows+r.Stats.Rows)+grown+j.grown(k) > float64(j.TargetRows):
 			// Else it would be split again before long.
@@ -409,68 +607,71 @@ func (j *judge) merge(i int) {
 		}
 		return false
 	}
-	for rows < j.MinRows {
+	for rows < j.MinRows && to-from < mergedAtOnce {
 		left, right := from > 0 && joins(from-1, from), to < len(j.Ranges) && joins(to, to)
-		k := to
+		k := -1
 		switch {
-		case !left && !right:
-			if to-from == 1 {
-				if v, yes := j.refresh(i); yes {
-					j.set(v)
-					return
-				}
-				if len(j.Ranges) == 1 {
-					return // a small bucket
-				}
-				j.set(j.none(i, why, "%d rows, fewer than min_rows (%d), but %s", rows, j.MinRows, text))
-				return
-			}
-			k = -1
 		case left && (!right || j.Ranges[from-1].Stats.Rows <= j.Ranges[to].Stats.Rows):
-			from--
-			k = from
-		default:
-			to++
+			k = from - 1
+		case right:
+			k = to
 		}
-		if k < 0 {
-			break
+		if k < 0 || rows == 0 && to-from > 1 && j.Ranges[k].Stats.Rows > 0 {
+			break // what is empty is joined for nothing
 		}
+		from, to = min(from, k), max(to, k+1)
 		rows += j.Ranges[k].Stats.Rows
 		grown += j.grown(k)
 	}
-	if j.countFirst(from, to) {
-		return
+	due := time.Duration(0)
+	if to-from > 1 {
+		due = j.due(from, to, rows)
 	}
-	j.set(Decision{
-		Kind: Merge, From: from, To: to, Rows: rows, Copies: rows, Why: Rows,
-		Text: fmt.Sprintf("%d rows, fewer than min_rows (%d); together %d", j.Ranges[i].Stats.Rows, j.MinRows, rows),
-	})
+	switch v, dead := j.refresh(i); {
+	case to-from > 1 && (due == 0 || dead && v.Kind == Refresh):
+		j.set(Decision{
+			Kind: Merge, From: from, To: to, Rows: rows, Copies: rows, Why: Rows,
+			Text: fmt.Sprintf("%d rows, fewer than min_rows (%d); together %d", j.Ranges[i].Stats.Rows, j.MinRows, rows),
+		})
+	case dead:
+		j.set(v)
+	case to-from > 1:
+		j.set(j.none(i, Cooling, "%d rows, fewer than min_rows (%d): to copy %d rows for a merge is worth it in %v",
+			j.Ranges[i].Stats.Rows, j.MinRows, rows, due.Round(time.Second)))
+	case len(j.Ranges) > 1: // else it is a small bucket
+		j.set(j.none(i, why, "%d rows, fewer than min_rows (%d), but %s", rows, j.MinRows, text))
+	}
 }
 
-// countFirst decides on recounts of the ranges to be merged that are not fresh: of all, or of none if one must wait.
-// False: all are fresh.
-func (j *judge) countFirst(from, to int) bool {
-	var counts []Decision
-	fresh, wait := true, false
+// due is how long it takes until a merge is worth it: until there have been too many ranges for as long as it takes to
+// pay for copying the rows, by a rent for each. Who does not know for how long a thing will be of use pays so at most
+// twice as much as who does (the ski rental problem).
+func (j *judge) due(from, to int, rows int64) time.Duration {
+	held, least, all := time.Duration(0), time.Duration(math.MaxInt64), true
 	for k := from; k < to; k++ {
-		v := j.none(k, Backing, "to be merged, when its neighbours are counted")
-		if s := &j.Ranges[k].Stats; !j.fresh(s) {
-			v = j.recount(k, Suspect, "to be merged: %d rows, as it is counted", s.Rows)
-			fresh, wait = false, wait || v.Kind == None
+		r := &j.Ranges[k]
+		if r.Stats.Rows >= j.MinRows {
+			all = false
+			continue
 		}
-		counts = append(counts, v)
-	}
-	if fresh {
-		return false
-	}
-	for _, v := range counts {
-		if v.Kind == Recount && wait {
-			v = j.none(v.From, Backing, "to be merged, when its neighbours are counted")
+		small := time.Duration(0)
+		if !r.Small.IsZero() {
+			small = max(0, j.Now.Sub(r.Small))
 		}
-		j.set(v)
+		held, least = held+small, min(least, small)
 	}
-	return true
+	if all { // one of them must be there
+		held -= least
+	}
+	if rows == 0 { // it was perhaps cut ahead of what has just begun
+		return max(0, j.Cool/10-least, passing*j.Lead-least)
+	}
+	need := time.Duration(rent * float64(j.Cool) * float64(rows) / float64(max(j.MaxRows, 1)))
+	return max(0, need-held) / time.Duration(to-from-1)
 }
+
+// rent is in how many times Cool a range too many costs as much as to copy a full one.
+const rent = 4
 
 // grown is how many rows a range gains while a merge should last.
 func (j *judge) grown(i int) float64 {
@@ -539,6 +740,9 @@ func (v *Decision) moves() int {
 	case Split:
 		return v.Parts
 	case Merge:
+		if v.Copies == 0 {
+			return 1 // only the fresh one
+		}
 		return v.To - v.From + 1
 	case Refresh:
 		return 2

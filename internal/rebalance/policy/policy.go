@@ -32,8 +32,9 @@ type Policy struct {
 	// Horizon is how far ahead the parts of a split should keep the limits. A range is split when it has more than
 	// MaxRows, or has EarlyRows and will have more before the next decision takes effect (within Lead plus the time to
 	// move its rows). Growth is forecast up to GrowBy times the present rows (0: not at all); in a rush, which is
-	// growth by more than MaxRows in the time to move as many, up to RushBy times MaxRows. Only growth that is spread
-	// over the range counts (Spread, see counter.Stats): cuts everywhere do not help growth at one end.
+	// growth by more than MaxRows in the time to move what grows of a bucket that has more than that, up to RushBy times.
+	// Only growth that is spread over the range counts (Spread, see counter.Stats): cuts everywhere do not help growth
+	// at one place.
 	Horizon   time.Duration
 	GrowBy    float64
 	RushBy    float64
@@ -48,8 +49,8 @@ type Policy struct {
 	Lead      time.Duration
 	MovedPerS float64
 
-	// Cool is how old partitions must be before they are merged, refreshed or split by load; and how long a merge
-	// should last at the present growth.
+	// Cool is how old partitions must be before they are split by load; how long a merge should last at the present
+	// growth; and for how long there must be a range too many before a merge that copies a quarter of MaxRows pays.
 	Cool time.Duration
 	// Fresh is how old a recount may be to cut by.
 	Fresh time.Duration
@@ -91,7 +92,7 @@ func Default(maxRows int64) Policy {
 		MaxRows: maxRows, MinRows: maxRows / 4, TargetRows: max(1, maxRows/10*6+maxRows%10*6/10),
 		MaxDead:   50_000,
 		LoadShare: 0.5, LoadPerS: 2000,
-		Horizon: 3 * time.Minute, GrowBy: 2, RushBy: 20, EarlyRows: max(2, maxRows/5), Spread: 0.75,
+		Horizon: 3 * time.Minute, GrowBy: 2, RushBy: 10, EarlyRows: max(2, maxRows/5), Spread: 0.75,
 		AppendShare: 0.7, AppendsPerS: 0.001, Lead: 40 * time.Second,
 		Cool: 30 * time.Minute, Fresh: 2 * time.Minute,
 		Recount: time.Minute, MaxRecount: time.Hour,
@@ -125,14 +126,14 @@ type Range struct {
 	// Quanta are where its rows lie, by its last recount, if that is fresh. The first key is empty and stands for the
 	// start. nil: unknown.
 	Quanta []counter.Quantum `json:",omitempty"`
-	// Earlier are quanta from when the range had about a tenth fewer rows; estimates (counter.Source.Quanta) do. They
-	// show where it grows. nil: unknown.
-	Earlier []counter.Quantum `json:",omitempty"`
-	// Newest are its highest keys; nil: they have not been read. See Need.
+	// Small is since when it has had fewer than MinRows, as far as is remembered; zero: since now, or it has more.
+	Small time.Time `json:",omitzero"`
+	// Newest are its highest keys, or the lowest of a range in which keys descend; nil: they have not been read. See
+	// Need.
 	Newest *Newest `json:",omitempty"`
 }
 
-// Newest are the highest keys of a range, ascending, with the times at which they were written (Unix microseconds).
+// Newest are the keys at one end of a range, ascending, with the times at which they were written (Unix microseconds).
 type Newest struct {
 	Keys    [][]byte
 	Written []int64
@@ -184,6 +185,8 @@ const (
 	NoCut Why = "nowhere to cut"
 	// The next keys of a range that should be rolled can't be forecast, and it is not full yet.
 	NextUnknown Why = "next keys unknown"
+	// A range with too many tombstones will soon have no rows: then it costs nothing to get rid of them.
+	Emptying Why = "about to be empty"
 )
 
 // Decision is what should be done about neighbouring ranges, or why nothing should.
@@ -202,6 +205,8 @@ type Decision struct {
 	// Gap says how far the planned Copies are above the fewest possible: 0.01 is one percent. nil: no planner cut.
 	Gap *float64 `json:",omitempty"`
 
+	// Streams are the places beside which a Split cuts.
+	Streams []Stream `json:",omitempty"`
 	// Parts is into how many ranges a Split should cut, Grown how many rows there will be at the horizon, at least
 	// Rows.
 	Parts int   `json:",omitempty"`
@@ -212,6 +217,8 @@ type Decision struct {
 	Rate            float64 `json:",omitempty"`
 	// Oldest: a Need is for the newest keys of Input.Ranges[Oldest:Appended+1], from the top.
 	Oldest int `json:",omitempty"`
+	// Down: keys descend. A Roll cuts below the lowest key of Appended, of which a Need is for the lowest keys.
+	Down bool `json:",omitempty"`
 }
 
 // String is the kind with its reason.
@@ -225,7 +232,10 @@ func Decide(in Input) []Decision {
 	ds := Judge(&in)
 	for i := range ds {
 		if d := &ds[i]; d.Kind == Roll {
-			in.roll(d)
+			alone := d.From == d.Appended
+			if in.roll(d); d.Kind == None && alone && d.Rows > in.Policy.MaxRows {
+				in.insteadOfRoll(d)
+			}
 		}
 	}
 	if slices.ContainsFunc(ds, func(d Decision) bool { return d.Kind == Need }) {

@@ -20,7 +20,7 @@ func small() policy.Policy { return policy.Default(1000) }
 // old is a range that has been there for long, of so many rows, just counted.
 func old(rows int64, change ...func(*policy.Range)) policy.Range {
 	r := policy.Range{
-		Created: now.Add(-24 * time.Hour),
+		Created: now.Add(-24 * time.Hour), Small: now.Add(-24 * time.Hour),
 		Stats: counter.Stats{
 			Known: true, Rows: rows, Bytes: rows * 100, Recounted: now.Add(-time.Second), RecountedRows: rows,
 			Top: []byte("x"), Spread: 1,
@@ -34,6 +34,10 @@ func old(rows int64, change ...func(*policy.Range)) policy.Range {
 
 func stale(r *policy.Range) { r.Stats.Recounted = now.Add(-2 * time.Hour) }
 func young(r *policy.Range) { r.Created = now.Add(-time.Minute) }
+
+// Small for some minutes, or since now.
+func lately(r *policy.Range) { r.Small = now.Add(-5 * time.Minute) }
+func just(r *policy.Range)   { r.Small = now }
 func appends(perS float64) func(*policy.Range) {
 	return func(r *policy.Range) {
 		r.Stats.PutsPerS, r.Stats.AppendsPerS, r.Stats.AppendShare, r.Stats.GrowthRowsPerS, r.Stats.Spread = perS, perS, 1,
@@ -120,14 +124,17 @@ func TestJudge(t *testing.T) {
 		{"grows fast while small", nil, layout(old(60, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 100 })),
 			[]string{"0-1 none: within limits"}},
 		{"grows fast, and is not so small", func(p *policy.Policy) { p.GrowBy = 8 },
-			layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 24, 24 })),
+			layout(old(700, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 24, 24 })),
 			[]string{"0-1 split: forecast in 3"}},
 		{"grows fast, nobody knows where, and is too large", nil,
 			layout(old(1500, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.Spread = 24, 24, 0 })),
 			[]string{"0-1 split: rows in 8"}},
 		{"grows faster than anything could be moved", nil,
-			layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 100, 100 })),
-			[]string{"0-1 split: forecast in 31"}},
+			layout(old(700, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 100, 100 })),
+			[]string{"0-1 split: forecast in 3"}},
+		{"a burst is not believed for longer than it has lasted", nil,
+			layout(old(600, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 600, 600 })),
+			[]string{"0-1 none: within limits"}},
 		{"grows as fast, by what is put in one place", nil,
 			layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.Spread = 100, 100, 0.5 })),
 			[]string{"0-1 none: within limits"}},
@@ -164,10 +171,16 @@ func TestJudge(t *testing.T) {
 			[]string{"0-1 none: within limits", "1-2 none: no neighbour fits", "2-3 none: within limits"}},
 		{"with none that grows", nil, layout(old(300, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 1 }), old(10)),
 			[]string{"0-1 none: within limits", "1-2 none: no neighbour fits"}},
-		{"not while it cools down", nil, layout(old(10, young), old(300)),
+		{"not before it pays", nil, layout(old(10, lately), old(300)),
 			[]string{"0-1 none: cooling down", "1-2 none: within limits"}},
-		{"nor its neighbour", nil, layout(old(10), old(300, young)),
-			[]string{"0-1 none: cooling down", "1-2 none: within limits"}},
+		{"few rows pay sooner", nil, layout(old(10, lately), old(20, lately), old(12, lately), old(700)),
+			[]string{"0-3 merge: rows", "3-4 none: within limits"}},
+		{"what is empty costs nothing", nil, layout(old(0, lately), old(0, lately), old(900)),
+			[]string{"0-2 merge: rows", "2-3 none: within limits"}},
+		{"what is empty may have been cut ahead", nil, layout(old(0, just), old(0, just), old(900)),
+			[]string{"0-1 none: cooling down", "1-2 none: no neighbour fits", "2-3 none: within limits"}},
+		{"nor is it joined with more at once", nil, layout(old(0, lately), old(0, lately), old(400)),
+			[]string{"0-2 merge: rows", "2-3 none: within limits"}},
 		{"not over a pin", nil, layout(old(10), old(300, func(r *policy.Range) { r.PinUntil = now.Add(time.Hour) })),
 			[]string{"0-1 none: pinned", "1-2 none: within limits"}},
 		{"over a pin that is over", nil, layout(old(10), old(300, func(r *policy.Range) { r.PinUntil = now })),
@@ -175,13 +188,13 @@ func TestJudge(t *testing.T) {
 		{"its own pin matters as well", nil, layout(old(300),
 			old(10, func(r *policy.Range) { r.PinUntil = now.Add(time.Hour) })),
 			[]string{"0-1 none: within limits", "1-2 none: pinned"}},
-		{"counted before, all of them", nil, layout(old(10, stale), old(300)),
-			[]string{"0-1 recount: suspect", "1-2 none: waiting for a recount"}},
+		{"by estimates", nil, layout(old(10, stale), old(300, stale)), []string{"0-2 merge: rows"}},
 		{"not with a tail that is appended to", nil, layout(old(10), old(20, appends(1))),
 			[]string{"0-1 none: appends", "1-2 none: appends"}},
 		{"nor what was cut ahead of it", nil, layout(old(400, appends(1)), old(0), old(0)),
 			[]string{"0-1 none: within limits", "1-2 none: cut ahead already", "2-3 none: cut ahead already"}},
-		{"until the appends stop", nil, layout(old(400), old(0), old(0)), []string{"0-3 merge: rows"}},
+		{"until the appends stop", nil, layout(old(400), old(0), old(0)),
+			[]string{"0-1 none: within limits", "1-3 merge: rows"}},
 		{"growth at one end", nil, layout(old(200, func(r *policy.Range) {
 			r.Stats.GrowthRowsPerS, r.Stats.PutsPerS,
 				r.Stats.Spread = 100, 100, 0.3
@@ -206,7 +219,10 @@ func TestJudge(t *testing.T) {
 		{"fast appends", nil, layout(old(300, appends(100))), []string{"0-1 roll: appends ahead 9"}},
 		{"appends in the middle", nil, layout(old(700, appends(5)), old(300)),
 			[]string{"0-1 roll: appends ahead 2", "1-2 none: within limits"}},
-		{"appends that came too late", nil, layout(old(5000, appends(5))), []string{"0-1 split: rows in 9"}},
+		{"appends to what is too large: rolled first", nil, layout(old(5000, appends(5))),
+			[]string{"0-1 roll: appends ahead 2"}},
+		{"then split", nil, layout(old(5000, appends(5)), old(0)),
+			[]string{"0-1 split: rows in 9", "1-2 none: cut ahead already"}},
 		{"a trickle of appends", nil, layout(old(999, appends(0.0001))), []string{"0-1 none: within limits"}},
 
 		{"tombstones", nil, layout(old(500, func(r *policy.Range) { r.Stats.Dead = 60_000 })), []string{"0-1 refresh: dead"}},
@@ -215,7 +231,15 @@ func TestJudge(t *testing.T) {
 		{"tombstones go with a merge", nil, layout(old(5, func(r *policy.Range) { r.Stats.Dead = 60_000 }), old(300)),
 			[]string{"0-2 merge: rows"}},
 		{"tombstones of a young one", nil, layout(old(500, young, func(r *policy.Range) { r.Stats.Dead = 60_000 })),
-			[]string{"0-1 none: cooling down"}},
+			[]string{"0-1 refresh: dead"}},
+		{"tombstones of what will be empty soon", nil, layout(old(500, func(r *policy.Range) {
+			r.Stats.Dead, r.Stats.DeletesPerS = 60_000, 5
+		})), []string{"0-1 none: about to be empty"}},
+		{"tombstones of what is empty", nil, layout(old(0, func(r *policy.Range) { r.Stats.Dead = 13_000 })),
+			[]string{"0-1 refresh: dead"}},
+		{"tombstones of a queue", nil, layout(old(100, appends(5), func(r *policy.Range) {
+			r.Stats.Dead, r.Stats.DeletesPerS = 26_000, 5
+		})), []string{"0-1 roll: dead ahead 2"}},
 
 		{"load", nil, layout(old(900, func(r *policy.Range) { r.Stats.ReadsPerS = 5000 }), old(900)),
 			[]string{"0-1 split: load in 2", "1-2 none: within limits"}},
@@ -337,10 +361,10 @@ func TestVerdictsKeepTheRules(t *testing.T) {
 					continue
 				}
 				require.True(t, r.Stats.Known)
-				if v.Kind != policy.Refresh {
+				if v.Kind == policy.Split {
 					require.LessOrEqual(t, now.Sub(r.Stats.Recounted), p.Fresh, "only what was counted")
 				}
-				if v.Kind != policy.Split || v.Why == policy.Load {
+				if v.Why == policy.Load {
 					require.False(t, r.Created.Add(p.Cool).After(now), "cooling down")
 				}
 				if i > v.From {
@@ -358,16 +382,20 @@ func TestVerdictsKeepTheRules(t *testing.T) {
 				require.LessOrEqual(t, sum, p.TargetRows)
 			case policy.Roll:
 				require.GreaterOrEqual(t, v.Ahead, 1)
-				require.LessOrEqual(t, v.Appended, v.From)
-				for i := v.Appended + 1; i <= v.From; i++ {
-					require.Zero(t, l.Ranges[i].Stats.Rows)
+				require.Equal(t, v.Down, v.From < v.Appended)
+				for i := min(v.Appended, v.From); i <= max(v.Appended, v.From); i++ {
+					require.True(t, i == v.Appended || l.Ranges[i].Stats.Rows == 0)
 				}
 			case policy.Recount, policy.None:
 				require.Equal(t, v.From+1, v.To)
 			}
 			if moved {
 				begun++
-				moves += map[policy.Kind]int{policy.Split: v.Parts, policy.Merge: v.To - v.From + 1, policy.Refresh: 2}[v.Kind]
+				n := map[policy.Kind]int{policy.Split: v.Parts, policy.Merge: v.To - v.From + 1, policy.Refresh: 2}[v.Kind]
+				if v.Kind == policy.Merge && v.Copies == 0 {
+					n = 1
+				}
+				moves += n
 				rows += v.Copies
 			}
 		}

@@ -3,6 +3,7 @@ package policy
 import (
 	"bytes"
 	"errors"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/forecast"
 	"github.com/evenkeel/evenkeel/store"
@@ -17,13 +18,15 @@ const (
 	EnoughKeys = NewestKeys / 4
 )
 
-// roll cuts ahead of the highest key where the next keys can be forecast, else right above it.
+// roll cuts ahead of the highest key, or of the lowest where keys descend, where the next keys can be forecast; else
+// right beside it.
 func (in *Input) roll(d *Decision) {
 	p, appended, tail := &in.Policy, &in.Ranges[d.Appended], &in.Ranges[d.From]
 	newest := appended.Newest
 	if newest == nil {
 		d.Kind, d.Oldest = Need, d.Appended
-		for d.Oldest > 0 && !in.Ranges[d.Oldest-1].Moves && in.Ranges[d.Oldest-1].Stats.AppendShare >= p.AppendShare {
+		for !d.Down && d.Oldest > 0 && !in.Ranges[d.Oldest-1].Moves &&
+			in.Ranges[d.Oldest-1].Stats.AppendShare >= p.AppendShare {
 			d.Oldest--
 		}
 		return
@@ -34,31 +37,46 @@ func (in *Input) roll(d *Decision) {
 	}
 	rows := float64(appended.Stats.Rows)
 	each := forecast.Fill * float64(p.MaxRows)
-	f, err := forecast.Ahead(newest.Keys, forecast.Options{
+	first := max(each-rows, 0)
+	if d.Why == Dead {
+		first = 0 // what is deleted is to stay behind
+	}
+	between := d.From - d.Appended
+	ahead := forecast.Ahead
+	if d.Down {
+		between, ahead = -between, forecast.Below
+	}
+	f, err := ahead(newest.Keys, forecast.Options{
 		// The first cut must not be below what comes until it takes puts.
-		First: max(each-rows, d.Rate*p.Effect.Seconds()), Each: each / finer, N: finer * (d.Ahead + d.From - d.Appended + 1),
+		First: max(first, d.Rate*p.Effect.Seconds()), Each: each / finer, N: finer * (d.Ahead + between + 1),
 		RowsPerSecond: d.Rate, Now: in.Now, Written: newest.Written,
 	})
 	var cuts [][]byte
 	var unpredictable *forecast.Unpredictable
-	top := newest.Keys[len(newest.Keys)-1]
+	full := d.Why == Dead || rows+d.Rate*p.Lead.Seconds() >= float64(p.MaxRows)
 	switch {
 	case err == nil:
 		cuts = f.Cuts
-		if d.From > d.Appended {
+		if between > 0 {
 			// A range that begins ahead of the appends already, somewhere among the cuts, is to become as full as the
 			// others.
-			for len(cuts) > 0 && bytes.Compare(cuts[0], tail.Start) <= 0 {
+			for len(cuts) > 0 && !d.beyond(cuts[0], tail) {
 				cuts = cuts[1:]
 			}
 			cuts = cuts[min(len(cuts), finer-1):]
 		}
 		d.Text += "; " + f.How
-	case errors.As(err, &unpredictable) && len(newest.Keys) >= forecast.Fewest && d.From == d.Appended &&
-		rows+d.Rate*p.Lead.Seconds() >= float64(p.MaxRows) && len(top) < store.MaxKeyBytes:
-		// As late as possible: what comes until the cut takes puts lies above it, and is copied.
-		cuts = [][]byte{append(bytes.Clone(top), 0)}
-		d.Text += "; cut right above the highest key: " + err.Error()
+	case errors.As(err, &unpredictable) && between == 0 && full && len(newest.Keys) >= forecast.Fewest:
+		// As late as possible: what comes until the cut takes puts lies beyond it, and is copied.
+		top := newest.Keys[len(newest.Keys)-1]
+		switch {
+		case d.Down:
+			cuts = [][]byte{bytes.Clone(newest.Keys[0])}
+			d.Text += "; cut right below the lowest key: " + err.Error()
+		case len(top) < store.MaxKeyBytes:
+			cuts = [][]byte{append(bytes.Clone(top), 0)}
+			d.Text += "; cut right above the highest key: " + err.Error()
+		}
 	default:
 		d.refuse(NextUnknown, err.Error())
 		return
@@ -70,5 +88,28 @@ func (in *Input) roll(d *Decision) {
 	}
 	if len(d.Cuts) == 0 {
 		d.refuse(NextUnknown, "no cut ahead lies in the range")
+		return
 	}
+	if d.Down {
+		slices.Reverse(d.Cuts)
+		d.Stay = len(d.Cuts)
+	}
+}
+
+// beyond reports whether a cut lies beyond the end of a range at which a stream comes in.
+func (d *Decision) beyond(cut []byte, tail *Range) bool {
+	if d.Down {
+		return bytes.Compare(cut, tail.End) < 0
+	}
+	return bytes.Compare(cut, tail.Start) > 0
+}
+
+// insteadOfRoll splits a range that is too large, and for which there is no cut ahead.
+func (in *Input) insteadOfRoll(d *Decision) {
+	j := judge{Policy: &in.Policy, Input: in}
+	if !j.fresh(&in.Ranges[d.From].Stats) {
+		*d = j.recount(d.From, Suspect, "%s", d.Text)
+		return
+	}
+	d.Kind, d.Why, d.Grown, d.Parts = Split, Rows, d.Rows, int(max(2, ceil(d.Rows, j.TargetRows)))
 }

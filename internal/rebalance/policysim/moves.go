@@ -1,185 +1,575 @@
 package policysim
 
 import (
-	"bytes"
-	"cmp"
 	"context"
+	"fmt"
+	"iter"
 	"slices"
-	"sort"
 	"strconv"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
+	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// mover holds the moves that a balancer submits; they are executed in the next step.
+// mover carries out the moves that a balancer submits: package move decides what is due, as it does for a scheduler and
+// its executors, and the mover does it in virtual time.
 type mover struct {
-	last []policy.Decision // of the moves that are submitted next
-	jobs map[string]*scheduler.Job
-	sent int
+	w *world
+	// pace limits the rows copied and compared, counting those counted and swept.
+	pace, counting pacer
+	// decisions are those of which the moves are submitted next, by the start of their range.
+	decisions map[store.BucketID]map[string]policy.Why
+	jobs      []*scheduler.Job // that have not ended
+	ended     map[string]*scheduler.Job
+	sent      int
+	active    []*bucket // with moves
 }
 
-// task is a move that was submitted.
-type task struct {
-	move.Goal
-	policy.Decision
-	job    *scheduler.Job
-	number int // of its goal in the job
-}
+// The defaults of schedulers and executors.
+const (
+	// countedFor is how many rows are counted or swept in the time in which one is copied.
+	countedFor = 3
+	// atOnce is how many ranges of a bucket are worked on at once, bucketsAtOnce how many buckets.
+	atOnce        = 4
+	bucketsAtOnce = 8
+	// goalsAtOnce is how many moves of a bucket are looked at.
+	goalsAtOnce = 256
+	// retry is the pause after a failure.
+	retry = time.Second
+	// pages is how many pages of a copy a full range has.
+	pages = 20
+)
 
-// decided is called before the moves of decisions are submitted.
-func (w *world) decided(id store.BucketID, in *policy.Input, ds []policy.Decision) {
-	w.last = w.last[:0]
-	for _, d := range ds {
-		switch d.Kind {
-		case policy.Split, policy.Merge, policy.Roll, policy.Refresh:
-			w.last = append(w.last, d)
-		}
+func newMover(w *world) mover {
+	return mover{
+		w: w, pace: pacer{rate: w.s.Pace}, counting: pacer{rate: countedFor * w.s.Pace},
+		ended: map[string]*scheduler.Job{}, decisions: map[store.BucketID]map[string]policy.Why{},
 	}
-	if w.observe != nil {
-		w.observe(id, in, ds)
+}
+
+// pacer is a wait.Pacer in virtual time.
+type pacer struct {
+	rate int
+	next time.Time // when the rows taken so far are paid for
+}
+
+// free reports whether a row may be taken now.
+func (p *pacer) free(now time.Time) bool { return !p.next.After(now) }
+
+// take takes rows, and says when they may be read.
+func (p *pacer) take(now time.Time, rows int) time.Time {
+	at := p.next
+	if at.Before(now) {
+		at = now
+	}
+	p.next = at.Add(p.cost(rows))
+	return at
+}
+
+// giveBack gives back rows that were taken and not used.
+func (p *pacer) giveBack(rows int) { p.next = p.next.Add(-p.cost(rows)) }
+
+func (p *pacer) cost(rows int) time.Duration {
+	return time.Duration(rows) * time.Second / time.Duration(p.rate)
+}
+
+// moving is the moves of a bucket.
+type moving struct {
+	goals   []move.Goal
+	seen    move.Seen
+	working map[string]*work // by the key of the effect
+	copies  int              // works that copy, compare or remove
+	sweeps  int
+	again   time.Time // when to look after a failure
+	// why are the reasons of goals, by batch.
+	why map[uint64][]reason
+}
+
+type reason struct {
+	span partmap.Span
+	why  policy.Why
+}
+
+// work is an effect that takes time.
+type work struct {
+	effect  move.Effect
+	at      time.Time    // when it goes on
+	waiting bool         // for one of the ranges that are worked on to end
+	rest    store.Bounds // of what is still to be read
+	begun   bool
+}
+
+// decided gets decisions before their moves are submitted.
+func (m *mover) decided(id store.BucketID, in *policy.Input, ds []policy.Decision) {
+	for i := range ds {
+		switch d := &ds[i]; d.Kind {
+		case policy.Split, policy.Merge, policy.Roll, policy.Refresh:
+			if m.decisions[id] == nil {
+				m.decisions[id] = map[string]policy.Why{}
+			}
+			m.decisions[id][string(in.Ranges[d.From].Start)] = d.Why
+		}
 	}
 }
 
 // Submit implements balancer.Mover.
-func (w *world) Submit(id store.BucketID, _ string, p *scheduler.Plan) scheduler.Job {
-	b := w.of[id]
-	w.sent++
-	j := &scheduler.Job{ID: strconv.Itoa(w.sent), Bucket: id, Goals: make([]scheduler.GoalState, len(p.Moves))}
-	if w.jobs == nil {
-		w.jobs = map[string]*scheduler.Job{}
+func (m *mover) Submit(id store.BucketID, what string, p *scheduler.Plan) scheduler.Job {
+	b := m.w.of[id]
+	m.sent++
+	j := &scheduler.Job{ID: strconv.Itoa(m.sent), Bucket: id, What: what, Asked: m.w.now}
+	for _, g := range p.Moves {
+		g.Why = string(m.decisions[id][string(g.Start)])
+		j.Goals = append(j.Goals, scheduler.GoalState{Goal: g, Stage: scheduler.Waiting})
 	}
-	w.jobs[j.ID] = j
-	for i, m := range p.Moves {
-		b.todo = append(b.todo, task{m, w.last[i], j, i})
-		from, to := b.span(&m)
-		for _, x := range b.parts[from:to] {
-			x.moves = true
-		}
+	delete(m.decisions, id)
+	m.jobs = append(m.jobs, j)
+	if b.moves == nil {
+		b.moves = &moving{working: map[string]*work{}, why: map[uint64][]reason{}}
+		m.active = append(m.active, b)
 	}
+	for i := range j.Goals {
+		b.moves.goals = append(b.moves.goals, j.Goals[i].Goal)
+	}
+	b.moves.again = m.w.now
 	return *j
 }
 
 // Job implements balancer.Mover.
-func (w *world) Job(id string) (scheduler.Job, bool) {
-	j := w.jobs[id]
-	if j == nil {
-		return scheduler.Job{}, false
+func (m *mover) Job(id string) (scheduler.Job, bool) {
+	if j := m.ended[id]; j != nil {
+		delete(m.ended, id)
+		return *j, true
 	}
-	if !j.Ended.IsZero() {
-		delete(w.jobs, id)
+	for _, j := range m.jobs {
+		if j.ID == id {
+			s := *j
+			s.Goals = slices.Clone(j.Goals)
+			return s, true
+		}
 	}
-	return *j, true
+	return scheduler.Job{}, false
 }
 
 // Held implements balancer.Mover.
-func (w *world) Held(store.BucketID) bool { return false }
-
-// InFlight implements balancer.Mover: scenarios have no budget.
-func (w *world) InFlight() (moves int, rows int64) { return 0, 0 }
-
-// KeepUp implements balancer.Mover.
-func (w *world) KeepUp(store.BucketID, int) {}
-
-// Pace implements balancer.Mover.
-func (w *world) Pace(ctx context.Context, _ int) error { return ctx.Err() }
-
-// span finds the parts of a goal.
-func (b *bucket) span(g *move.Goal) (from, to int) {
-	find := func(key []byte) int {
-		return sort.Search(len(b.parts), func(i int) bool { return bytes.Compare(b.parts[i].start, key) >= 0 })
+func (m *mover) Held(id store.BucketID) bool {
+	for _, j := range m.jobs {
+		if j.Bucket == id && slices.ContainsFunc(j.Goals, func(g scheduler.GoalState) bool { return g.Stage == scheduler.Waiting }) {
+			return true
+		}
 	}
-	if from, to = find(g.Start), len(b.parts); len(g.End) > 0 {
-		to = find(g.End)
-	}
-	return from, to
+	return false
 }
 
-// execute makes the moves that were submitted in the step before.
-func (w *world) execute(b *bucket) {
-	if len(b.todo) == 0 {
-		return
-	}
-	todo := b.todo
-	b.todo, b.changed = nil, true
-	slices.SortFunc(todo, func(a, b task) int { return cmp.Compare(a.From, b.From) })
-	var parts []*part
-	at := 0
-	for i := range todo {
-		t := &todo[i]
-		from, to := b.span(&t.Goal)
-		news, moved := w.recut(b, b.parts[from:to], t)
-		parts = append(append(parts, b.parts[at:from]...), news...)
-		at = to
-		t.job.Ended = w.now
-		g := &t.job.Goals[t.number]
-		g.Stage, g.Copied = scheduler.Met, moved
-	}
-	b.parts = append(parts, b.parts[at:]...)
-}
-
-// undone is within what time the reverse of a split or merge counts as undoing it.
-const undone = 24 * time.Hour
-
-// recut cuts parts anew, and returns how many rows that moves.
-func (w *world) recut(b *bucket, olds []*part, t *task) (out []*part, moved int64) {
-	switch t.Kind {
-	case policy.Split:
-		b.g.Splits++
-	case policy.Merge:
-		b.g.Merges++
-	case policy.Roll:
-		b.g.Rolls++
-	case policy.Refresh:
-		b.g.Refreshes++
-	}
-	var rows []row
-	for _, x := range olds {
-		rows = append(rows, x.sorted()...)
-		switch {
-		case t.Kind == policy.Split && !x.merged.IsZero() && w.now.Sub(x.merged) < undone:
-			b.g.MergesUndone++
-		case t.Kind == policy.Merge && !x.split.IsZero() && w.now.Sub(x.split) < undone:
-			b.g.SplitsUndone++
-		}
-		x.moves = false
-	}
-	for k := range len(t.Goal.Cuts) + 1 {
-		start, n := olds[0].start, len(rows)
-		if k > 0 {
-			start = t.Goal.Cuts[k-1]
-		}
-		if k < len(t.Goal.Cuts) {
-			end := number(t.Goal.Cuts[k])
-			n = sort.Search(len(rows), func(i int) bool { return rows[i].key >= end })
-		}
-		x := olds[0]
-		if k == t.Goal.Stay {
-			x.start, x.rows = start, slices.Clone(rows[:n])
-		} else {
-			x = w.part(start, rows[:n])
-			if n > 0 {
-				b.g.moved(t.Decision.Why, int64(n))
-				moved += int64(n)
+// InFlight implements balancer.Mover.
+func (m *mover) InFlight() (partitions int, rows int64) {
+	for _, j := range m.jobs {
+		for i := range j.Goals {
+			if g := &j.Goals[i]; (g.Stage == scheduler.Waiting || g.Stage == scheduler.Begun) && g.Copies > 0 {
+				partitions += len(g.Cuts) + 2
+				rows += g.Copies
 			}
 		}
-		x.split, x.merged, x.overFrom = time.Time{}, time.Time{}, time.Time{}
-		switch t.Kind {
-		case policy.Split:
-			x.split = w.now
-		case policy.Merge:
-			x.merged = w.now
-		}
-		out = append(out, x)
-		rows = rows[n:]
 	}
-	if t.Goal.Stay < 0 {
-		for _, x := range olds {
-			delete(w.parts, x.id)
+	return partitions, rows
+}
+
+// KeepUp implements balancer.Mover: nothing slows moves down.
+func (m *mover) KeepUp(store.BucketID, int) {}
+
+// Pace implements balancer.Mover. What a step counts itself, it waits for.
+func (m *mover) Pace(ctx context.Context, rows int) error {
+	at := m.counting.take(m.w.now, rows)
+	if m.w.stepping {
+		m.w.spent = max(m.w.spent, at.Sub(m.w.now))
+	}
+	return ctx.Err()
+}
+
+// Load implements balancer.Maps.
+func (w *world) Load(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
+	w.f.read()
+	return w.root(ctx, id)
+}
+
+func (w *world) root(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
+	l, err := w.maps.Acquire(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Release()
+	return l.Root(), nil
+}
+
+// Ranges implements balancer.Maps.
+func (w *world) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error] {
+	return w.maps.Ranges(ctx, r, from)
+}
+
+// next is when the moves go on; zero: nothing moves.
+func (m *mover) next() (at time.Time) {
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
+			at = t
 		}
 	}
-	return out, moved
+	for i, b := range m.active {
+		if i == bucketsAtOnce {
+			break
+		}
+		sooner(b.moves.again)
+		for _, x := range b.moves.working {
+			if !x.waiting {
+				sooner(x.at)
+			}
+		}
+	}
+	return at
+}
+
+// advance does what is due.
+func (m *mover) advance(ctx context.Context) error {
+	for _, b := range slices.Clone(m.active[:min(len(m.active), bucketsAtOnce)]) {
+		if err := m.bucket(ctx, b); err != nil {
+			return err
+		}
+		if len(b.moves.working) == 0 && len(b.moves.goals) == 0 {
+			b.moves = nil
+			m.active = slices.DeleteFunc(m.active, func(x *bucket) bool { return x == b })
+			m.w.busy()
+		}
+	}
+	return nil
+}
+
+// bucket does what is due in a bucket.
+func (m *mover) bucket(ctx context.Context, b *bucket) error {
+	x := b.moves
+	changed := !x.again.IsZero() && !m.w.now.Before(x.again)
+	if changed {
+		x.again = time.Time{}
+	}
+	for _, key := range x.keys() {
+		k := x.working[key]
+		if k.waiting || k.at.After(m.w.now) {
+			continue
+		}
+		over, err := m.goOn(ctx, b, k)
+		if err != nil {
+			return err
+		}
+		if over {
+			x.free(key, k)
+			changed = true
+		}
+	}
+	for changed {
+		var err error
+		if changed, err = m.look(ctx, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keys are those of the works, in a fixed order.
+func (x *moving) keys() []string {
+	var keys []string
+	for key := range x.working {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// free ends a work.
+func (x *moving) free(key string, k *work) {
+	delete(x.working, key)
+	t, ok := k.effect.(move.Task)
+	if !ok {
+		return
+	}
+	sweep := t.Phase == partmap.Settled
+	if sweep {
+		x.sweeps--
+	} else {
+		x.copies--
+	}
+	for _, key := range x.keys() {
+		if y := x.working[key]; y.waiting && (y.effect.(move.Task).Phase == partmap.Settled) == sweep {
+			y.waiting = false
+			x.took(sweep)
+			return
+		}
+	}
+}
+
+func (x *moving) took(sweep bool) {
+	if sweep {
+		x.sweeps++
+	} else {
+		x.copies++
+	}
+}
+
+// look asks what is due, and begins it; changed: the map was changed, so more may be due.
+func (m *mover) look(ctx context.Context, b *bucket) (changed bool, err error) {
+	x := b.moves
+	root, err := m.w.root(ctx, b.id)
+	if err != nil {
+		return false, err
+	}
+	goals := x.goals[:min(len(x.goals), goalsAtOnce)]
+	view, err := move.Look(root, theMap{ctx, m.w, root}, &x.seen, goals)
+	if err != nil {
+		return false, err
+	}
+	var open []move.Goal
+	for i := range goals {
+		verdict, _, _ := goals[i].Judge(view, m.w.now, func() (id store.PartitionID) { return id })
+		switch verdict {
+		case move.Met:
+			m.goal(b, &goals[i], scheduler.Met)
+		case move.Impossible:
+			m.goal(b, &goals[i], scheduler.Refused)
+		default:
+			open = append(open, goals[i])
+		}
+	}
+	ended := len(open) < len(goals)
+	x.goals = append(open, x.goals[len(goals):]...)
+	if ended && len(x.goals) > len(open) {
+		return true, nil // others take their places
+	}
+	for _, e := range move.Next(view, &x.seen, move.Input{
+		Goals: open, Now: m.w.now, Fresh: func() store.PartitionID { return store.PartitionID(m.w.uuid()) },
+	}) {
+		if x.working[e.Key()] != nil {
+			continue
+		}
+		switch e := e.(type) {
+		case move.Swap:
+			if err := m.swap(ctx, b, view, &e); store.KindOf(err) == store.Unavailable {
+				x.again = m.w.now.Add(retry)
+			} else if err != nil {
+				return false, err
+			} else {
+				changed = true
+			}
+		case move.Wait:
+			x.working[e.Key()] = &work{effect: e, at: m.w.now.Add(m.w.s.Phase)}
+		case move.Task:
+			sweep := e.Phase == partmap.Settled
+			k := &work{effect: e, at: m.w.now, rest: store.Bounds{Start: e.Range.Start, End: e.Range.End}}
+			if sweep && x.sweeps == atOnce || !sweep && x.copies == atOnce {
+				k.waiting = true
+			} else {
+				x.took(sweep)
+			}
+			x.working[e.Key()] = k
+		}
+	}
+	return changed, nil
+}
+
+// goal changes the stage of a goal in the jobs that want it.
+func (m *mover) goal(b *bucket, g *move.Goal, to scheduler.Stage) {
+	m.jobs = slices.DeleteFunc(m.jobs, func(j *scheduler.Job) bool {
+		if j.Bucket != b.id {
+			return false
+		}
+		over := true
+		for i := range j.Goals {
+			x := &j.Goals[i]
+			open := x.Stage == scheduler.Waiting || x.Stage == scheduler.Begun
+			if open && x.Goal.Equal(g) {
+				if x.Stage = to; to == scheduler.Refused {
+					x.Err = store.Errorf(store.InvalidArgument, "it does not fit the map")
+				}
+				open = to == scheduler.Begun
+			}
+			over = over && !open
+		}
+		if over {
+			j.Ended = m.w.now
+			m.ended[j.ID] = j
+			m.w.busy()
+		}
+		return over
+	})
+}
+
+// swap changes the map.
+func (m *mover) swap(ctx context.Context, b *bucket, v *move.View, e *move.Swap) error {
+	if err := m.w.f.swap(); err != nil {
+		return err
+	}
+	edit := m.w.maps.Edit(ctx, v.Root)
+	// Change returns the first error of these.
+	for _, s := range e.Advance {
+		_ = edit.Advance(s.Batch)
+	}
+	for _, s := range e.Settle {
+		_ = edit.Settle(s.Batch, s.Spans...)
+	}
+	_ = edit.Swept(e.Swept...)
+	if len(e.Begin) > 0 {
+		_, _ = edit.Begin(e.Begin...)
+	}
+	change, err := edit.Change()
+	if err != nil {
+		return err
+	}
+	if err := m.w.maps.Swap(ctx, change); err != nil {
+		return err
+	}
+	// Nobody reads an older map.
+	if err := m.w.t.Forget(ctx, b.id, change.Next.Epoch); err != nil {
+		return err
+	}
+	for _, id := range change.Replaced {
+		if err := m.w.t.DeleteNode(ctx, b.id, id); err != nil {
+			return err
+		}
+	}
+	m.w.t.recut(b.id, int(change.Next.Ranges))
+	if len(e.Begin) > 0 {
+		b.moves.seen.Began(e.Epoch, e.Spans())
+		for i := range e.Goals {
+			g := &e.Goals[i]
+			m.goal(b, g, scheduler.Begun)
+			b.moves.why[e.Epoch] = append(b.moves.why[e.Epoch], reason{partmap.Span{Start: g.Start, End: g.End}, policy.Why(g.Why)})
+		}
+	}
+	for _, id := range e.Swept {
+		delete(b.moves.why, id)
+	}
+	return nil
+}
+
+// theMap is a move.Map.
+type theMap struct {
+	ctx  context.Context
+	w    *world
+	root *partmap.Root
+}
+
+// Ranges implements move.Map.
+func (m theMap) Ranges(from []byte) iter.Seq2[partmap.Range, error] {
+	return m.w.maps.Ranges(m.ctx, m.root, from)
+}
+
+// Before implements move.Map.
+func (m theMap) Before(cut []byte) (partmap.Range, bool, error) {
+	return m.w.maps.RangeBefore(m.ctx, m.root, cut)
+}
+
+// Since implements move.Map.
+func (m theMap) Since(epoch uint64) iter.Seq2[partmap.Range, error] {
+	return partmap.RangesSince(m.root, m.w.maps.Reader(m.ctx, m.root.Bucket), epoch)
+}
+
+// goOn does the next part of a work; over: that was all.
+func (m *mover) goOn(ctx context.Context, b *bucket, k *work) (over bool, err error) {
+	x := b.moves
+	switch e := k.effect.(type) {
+	case move.Wait:
+		x.seen.Waited(e.Epoch)
+		return true, nil
+	case move.Task:
+		if e.Phase == partmap.Draining {
+			over, err = true, m.remove(ctx, b, &e)
+		} else {
+			over, err = m.page(ctx, b, k, &e)
+		}
+		if over && err == nil {
+			x.seen.Did(e)
+		}
+		return over, err
+	}
+	return true, fmt.Errorf("unknown effect %T", k.effect)
+}
+
+// page reads a page of a copy, a comparison or a sweep, as soon as the pace allows it.
+func (m *mover) page(ctx context.Context, b *bucket, k *work, t *move.Task) (over bool, err error) {
+	pace, limit := &m.pace, max(1, int(m.w.s.MaxRows/pages))
+	if t.Phase == partmap.Settled {
+		pace = &m.counting
+	}
+	if !k.begun {
+		k.begun = true
+		if k.at = pace.take(m.w.now, limit); k.at.After(m.w.now) {
+			return false, nil
+		}
+	}
+	from := store.Partition{Bucket: b.id, ID: t.Range.Partition}
+	to := store.Partition{Bucket: b.id, ID: t.Range.To}
+	page, err := m.w.t.Slice(ctx, from, k.rest, store.SliceOptions{Limit: limit, Timestamps: true})
+	if err != nil {
+		return false, err
+	}
+	pace.giveBack(limit - len(page.Rows))
+	switch t.Phase {
+	case partmap.Copying:
+		for i := range page.Rows {
+			page.Rows[i].Value = store.CopiedCell(page.Rows[i].Value)
+		}
+		if err := m.w.t.Put(ctx, to, page.Rows...); err != nil {
+			return false, err
+		}
+		m.copied(b, t, int64(len(page.Rows)))
+	case partmap.Settled:
+		for _, row := range page.Rows {
+			if store.IsMarker(row.Value) {
+				if err := m.w.t.Delete(ctx, from, row.Key, row.Timestamp); err != nil {
+					return false, err
+				}
+			}
+		}
+	}
+	if !page.More {
+		return true, nil
+	}
+	k.rest.Start, k.rest.StartExclusive = page.Rows[len(page.Rows)-1].Key, true
+	k.at = pace.take(m.w.now, limit)
+	return false, nil
+}
+
+// copied notes for which goals, and why, rows were copied.
+func (m *mover) copied(b *bucket, t *move.Task, rows int64) {
+	if rows == 0 {
+		return
+	}
+	for _, j := range m.jobs {
+		for i := range j.Goals {
+			g := &j.Goals[i]
+			if j.Bucket == b.id && g.Stage == scheduler.Begun &&
+				store.Within(t.Range.Start, store.Bounds{Start: g.Start, End: g.End}) {
+				g.Copied += rows
+			}
+		}
+	}
+	for _, r := range b.moves.why[t.Batch] {
+		if string(r.span.Start) <= string(t.Range.Start) && (len(r.span.End) == 0 || string(t.Range.Start) < string(r.span.End)) {
+			b.group.cause(r.why, rows)
+			return
+		}
+	}
+}
+
+// remove removes ranges from their source.
+func (m *mover) remove(ctx context.Context, b *bucket, t *move.Task) error {
+	src := store.Partition{Bucket: b.id, ID: t.Range.Partition}
+	if t.Whole {
+		return m.w.t.Remove(ctx, src, store.Bounds{}, m.w.draw())
+	}
+	for _, rg := range t.Ranges {
+		if err := m.w.t.Remove(ctx, src, store.Bounds{Start: rg.Start, End: rg.End}, m.w.draw()); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 )
 
@@ -13,12 +14,15 @@ import (
 type Report struct {
 	Scenario string  `json:"scenario"`
 	Days     float64 `json:"days"`
-	Steps    int     `json:"steps"`
+	// Steps are those of the balancer.
+	Steps int `json:"steps"`
 	// Recounts, and the rows that they read per row written.
 	Recounts      int64    `json:"recounts"`
 	ScannedPerRow float64  `json:"scanned_per_row_written"`
 	Groups        []Result `json:"tenants"`
 	Total         Result   `json:"total"`
+	// Missed are the targets that were not reached.
+	Missed []string `json:"missed,omitempty"`
 }
 
 // Result is what came of one kind of tenants.
@@ -26,57 +30,73 @@ type Result struct {
 	Name    string `json:"name"`
 	Kind    Kind   `json:"kind,omitempty"`
 	Buckets int    `json:"buckets"`
-	// Written rows, those of new keys, and Rows at the end.
-	Written    int64 `json:"written"`
-	New        int64 `json:"new"`
-	Rows       int64 `json:"rows"`
+	// Written rows, those of new keys, Deleted ones, and Rows at the end.
+	Written int64 `json:"written"`
+	New     int64 `json:"new"`
+	Deleted int64 `json:"deleted"`
+	Rows    int64 `json:"rows"`
+	// Partitions at the end; Ideal is the fewest that hold the rows.
 	Partitions int64 `json:"partitions"`
-	// Moved rows; MovedPerRow is per row written; ByCause tells why.
-	Moved       int64                `json:"moved"`
-	MovedPerRow float64              `json:"moved_per_row_written"`
-	ByCause     map[policy.Why]int64 `json:"moved_by_cause,omitempty"`
+	Ideal      int64 `json:"ideal"`
+	// Moved rows were really copied. MovedPerRow is per row written, CopiedPerRow per row written and deleted; ByCause
+	// tells why.
+	Moved        int64                `json:"moved"`
+	MovedPerRow  float64              `json:"moved_per_row_written"`
+	CopiedPerRow float64              `json:"copied_per_row"`
+	ByCause      map[policy.Why]int64 `json:"moved_by_cause,omitempty"`
 	// OverShare of partitions, averaged over time, were over max_rows; the worst by how many times, and for how long at
-	// most.
+	// most. LongestFar is the longest time over 1.2 x max_rows.
 	OverShare   float64       `json:"over_share"`
 	Worst       float64       `json:"worst"`
 	LongestOver time.Duration `json:"longest_over_ns"`
+	LongestFar  time.Duration `json:"longest_far_over_ns"`
+	// Tombstones are the most in one partition, as a multiple of max_dead. Hottest is the largest share of a bucket's
+	// writes and reads that one partition took in the last tenth of the time.
+	Tombstones float64 `json:"tombstones"`
+	Hottest    float64 `json:"hottest"`
 
 	Splits    int `json:"splits"`
 	Merges    int `json:"merges"`
 	Rolls     int `json:"rolls"`
 	Refreshes int `json:"refreshes"`
-	// MergesUndone were split again within a day; SplitsUndone are ranges that were merged within a day of the split
-	// that made them.
-	MergesUndone int `json:"merges_undone"`
-	SplitsUndone int `json:"splits_undone"`
+	// MergesUndone are splits of what was merged within an hour before; SplitsUndone are merges across cuts that splits
+	// made within an hour before. Undone is both per decision carried out.
+	MergesUndone int     `json:"merges_undone"`
+	SplitsUndone int     `json:"splits_undone"`
+	Undone       float64 `json:"undone_per_decision"`
 	// ListingCost is how many reads of a partition it takes to list everything at the end, per full page.
 	ListingCost float64 `json:"listing_cost"`
 
-	partSteps, overSteps, reads int64
-	fullPages                   float64
+	reads                                int64
+	rangeSeconds, overSeconds, fullPages float64
 }
 
-func (r *Result) moved(why policy.Why, rows int64) {
+func (r *Result) cause(why policy.Why, rows int64) {
 	if r.ByCause == nil {
 		r.ByCause = map[policy.Why]int64{}
 	}
 	r.ByCause[why] += rows
-	r.Moved += rows
 }
 
 func (r *Result) add(o *Result) {
 	r.Buckets += o.Buckets
 	r.Written += o.Written
 	r.New += o.New
+	r.Deleted += o.Deleted
 	r.Rows += o.Rows
 	r.Partitions += o.Partitions
+	r.Ideal += o.Ideal
+	r.Moved += o.Moved
 	for why, n := range o.ByCause {
-		r.moved(why, n)
+		r.cause(why, n)
 	}
-	r.partSteps += o.partSteps
-	r.overSteps += o.overSteps
+	r.rangeSeconds += o.rangeSeconds
+	r.overSeconds += o.overSeconds
 	r.Worst = max(r.Worst, o.Worst)
 	r.LongestOver = max(r.LongestOver, o.LongestOver)
+	r.LongestFar = max(r.LongestFar, o.LongestFar)
+	r.Tombstones = max(r.Tombstones, o.Tombstones)
+	r.Hottest = max(r.Hottest, o.Hottest)
 	r.Splits += o.Splits
 	r.Merges += o.Merges
 	r.Rolls += o.Rolls
@@ -91,12 +111,58 @@ func (r *Result) finish() {
 	if r.Written > 0 {
 		r.MovedPerRow = float64(r.Moved) / float64(r.Written)
 	}
-	if r.partSteps > 0 {
-		r.OverShare = float64(r.overSteps) / float64(r.partSteps)
+	if n := r.Written + r.Deleted; n > 0 {
+		r.CopiedPerRow = float64(r.Moved) / float64(n)
+	}
+	if r.rangeSeconds > 0 {
+		r.OverShare = r.overSeconds / r.rangeSeconds
+	}
+	if n := r.Splits + r.Merges + r.Rolls + r.Refreshes; n > 0 {
+		r.Undone = float64(r.MergesUndone+r.SplitsUndone) / float64(n)
 	}
 	if r.fullPages > 0 {
 		r.ListingCost = float64(r.reads) / r.fullPages
 	}
+}
+
+// took adds what a balancer did.
+func (r *Report) took(st balancer.Status) {
+	r.Recounts = st.Recounts
+	if r.Total.Written > 0 {
+		r.ScannedPerRow = float64(st.Read) / float64(r.Total.Written)
+	}
+}
+
+// missed compares a result with the targets.
+func (s *Scenario) missed(r *Result) (out []string) {
+	t := s.Targets
+	if t == nil {
+		return nil
+	}
+	above := func(what string, is float64, most *float64) {
+		if most != nil && is > *most {
+			out = append(out, fmt.Sprintf("%s is %.3g, not %.3g at most", what, is, *most))
+		}
+	}
+	limit := allowedUndone
+	if t.Undone == nil {
+		t = &Targets{t.Copied, t.Largest, t.Over, t.Ranges, t.ByIdeal, t.Tombstones, t.Hottest, &limit}
+	}
+	above("rows copied per row", r.CopiedPerRow, t.Copied)
+	above("the largest partition, x max_rows,", r.Worst, t.Largest)
+	if t.Over != nil && r.LongestFar > *t.Over {
+		out = append(out, fmt.Sprintf("a partition was over 1.2 x max_rows for %v, not %v at most", r.LongestFar, *t.Over))
+	}
+	if t.Ranges != nil && r.Partitions > *t.Ranges {
+		out = append(out, fmt.Sprintf("%d ranges at the end, not %d at most", r.Partitions, *t.Ranges))
+	}
+	if r.Ideal > 0 {
+		above("ranges at the end, x the fewest,", float64(r.Partitions)/float64(r.Ideal), t.ByIdeal)
+	}
+	above("tombstones in a partition, x max_dead,", r.Tombstones, t.Tombstones)
+	above("the share of requests to one range", r.Hottest, t.Hottest)
+	above("splits and merges undone per decision", r.Undone, t.Undone)
+	return out
 }
 
 // Print writes a report as a table.
@@ -104,13 +170,18 @@ func (r *Report) Print(w io.Writer) error {
 	fmt.Fprintf(w, "%s: %g days in %d steps; %d recounts read %.2f rows per row written\n", r.Scenario, r.Days, r.Steps,
 		r.Recounts, r.ScannedPerRow)
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "tenant\tbuckets\twritten\trows\tpartitions\tmoved/row\tover\tworst\tlongest\t"+
+	fmt.Fprintln(t, "tenant\tbuckets\twritten\tdeleted\trows\tpartitions\tideal\tmoved/row\tover\tworst\tlongest\t"+
 		"splits\tmerges\trolls\trefreshes\tundone\tlisting\t")
 	for _, g := range append(r.Groups[:len(r.Groups):len(r.Groups)], r.Total) {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%.3f\t%.3f%%\t%.2f\t%v\t%d\t%d\t%d\t%d\t%d+%d\t%.2f\t\n", g.Name, g.Buckets,
-			g.Written, g.Rows, g.Partitions,
-			g.MovedPerRow, 100*g.OverShare, g.Worst, g.LongestOver, g.Splits, g.Merges, g.Rolls, g.Refreshes, g.MergesUndone,
-			g.SplitsUndone, g.ListingCost)
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%.3f\t%.3f%%\t%.2f\t%v\t%d\t%d\t%d\t%d\t%d+%d\t%.2f\t\n", g.Name,
+			g.Buckets, g.Written, g.Deleted, g.Rows, g.Partitions, g.Ideal, g.CopiedPerRow, 100*g.OverShare, g.Worst,
+			g.LongestOver, g.Splits, g.Merges, g.Rolls, g.Refreshes, g.MergesUndone, g.SplitsUndone, g.ListingCost)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, m := range r.Missed {
+		fmt.Fprintln(w, "MISSED:", m)
+	}
+	return nil
 }

@@ -1,22 +1,23 @@
 package policysim
 
 import (
-	"bytes"
 	"cmp"
+	"container/heap"
 	"context"
 	"encoding/binary"
-	"iter"
-	"math"
+	"fmt"
 	"math/rand/v2"
-	"slices"
-	"sort"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
 // Run plays a scenario. It fails when ctx ends. The same scenario gives the same result.
@@ -26,382 +27,299 @@ func Run(ctx context.Context, s *Scenario) (*Report, error) { return run(ctx, s,
 type observer func(store.BucketID, *policy.Input, []policy.Decision)
 
 func run(ctx context.Context, s *Scenario, observe observer) (*Report, error) {
-	w := newWorld(s, observe)
-	b := balancer.New(w, w, w, w.counts, w.options())
-	for w.step < w.steps {
-		w.advance()
-		// All recounts end, and are looked at, within the step.
-		for again := true; again; {
-			b.Step(ctx)
-			for again = false; b.Count(ctx, false); again = true {
-			}
-		}
-		w.watch()
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if err := b.Status().Round.Err; err != nil {
-			return nil, err
+	w, err := newWorld(ctx, s, observe)
+	if err != nil {
+		return nil, err
+	}
+	o := s.options()
+	o.Now, o.Decided = w.clock, w.decided
+	b := balancer.New(w.t, w, w, w.counts, o)
+	w.step = w.begin
+	for w.now.Before(w.begin.Add(s.end())) {
+		if err := w.advance(ctx, b); err != nil {
+			return nil, fmt.Errorf("after %v: %w", w.since(), err)
 		}
 	}
-	return w.report(b.Status()), nil
+	if err := w.finish(ctx); err != nil {
+		return nil, err
+	}
+	rep := w.t.report()
+	rep.Steps = w.steps
+	rep.took(b.Status())
+	return rep, nil
 }
 
-// world is what a balancer works on: the buckets, their maps and the moves, all in memory. Moves take one step.
+// world is what a balancer works on: the buckets, their maps and moves, in memory.
 type world struct {
-	s           *Scenario
-	r, ids      *rand.Rand
-	begin, now  time.Time
-	day         float64
-	step, steps int
-	recorder    *counter.Recorder
-	counts      *counter.Memory
-	groups      []*group
-	buckets     []*bucket
-	roots       [][]byte // ids of the buckets, sorted
-	of          map[store.BucketID]*bucket
-	parts       map[store.PartitionID]*part
-	observe     observer
+	s     *Scenario
+	begin time.Time
+	now   time.Time
+	t     *tally
+	f     *faults
+	maps  *mapclient.Client
+	// stamp is the last timestamp that was drawn.
+	stamp   store.Timestamp
+	counts  counters
+	rec     recorder
+	ids     *rand.Rand
+	buckets []*bucket
+	of      map[store.BucketID]*bucket
+	due     byDue
+	observe observer
 	mover
+
+	// step is when the balancer takes its next step, active until when it takes one each second, flush when counts are
+	// sent; zero: there are none.
+	// held is until when the last step lasts.
+	step, active, flush, held time.Time
+	steps                     int
+	// stepping: a step is under way; spent is how long it takes.
+	stepping bool
+	spent    time.Duration
 }
 
-// group is the buckets of one Tenant, with what is reported of them.
-type group struct {
-	*Tenant
-	Result
-}
-
+// bucket is one with its clients.
 type bucket struct {
-	g         *group
-	id        store.BucketID
-	parts     []*part
-	due       float64 // rows to write that are not whole yet
-	low, high uint64  // of Reversed, Append and Queue
-	keys      []uint64
-	waves     int
-	over      int // parts over the limit
-	changed   bool
-	todo      []task
+	id    store.BucketID
+	play  *player
+	next  time.Duration // when its clients request something
+	group *Result
+	moves *moving // nil: nothing moves
 }
 
-// part is a range with its partition.
-type part struct {
-	id       store.PartitionID
-	start    []byte
-	rows     []row
-	unsorted bool
-	created  int64
-	moves    bool
-	overFrom time.Time // since when it is over the limit
-	merged   time.Time // when it came out of a merge
-	split    time.Time // or of a split
+// byDue has the buckets in the order of their next requests.
+type byDue []*bucket
+
+func (h byDue) Len() int           { return len(h) }
+func (h byDue) Less(i, j int) bool { return h[i].next < h[j].next }
+func (h byDue) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+
+// Push implements heap.Interface.
+func (h *byDue) Push(x any) { *h = append(*h, x.(*bucket)) }
+
+// Pop implements heap.Interface.
+func (h *byDue) Pop() any {
+	n := len(*h) - 1
+	x := (*h)[n]
+	*h = (*h)[:n]
+	return x
 }
 
-// row is a key with when it was written (Unix microseconds).
-type row struct {
-	key uint64
-	at  int64
-}
+const (
+	// soonest is the least pause between two steps of a balancer, flushEvery the pause between two flushes.
+	soonest    = time.Second
+	flushEvery = time.Second
+	// busyFor is for how long a balancer looks each second after something happened.
+	busyFor = 90 * time.Second
+)
 
-func newWorld(s *Scenario, observe observer) *world {
+func newWorld(ctx context.Context, s *Scenario, observe observer) (*world, error) {
 	w := &world{
-		s: s, r: rand.New(rand.NewPCG(s.Seed, 0x73696d)), ids: rand.New(rand.NewPCG(s.Seed, 0x696473)),
-		begin: time.Unix(1_700_000_000, 0).UTC(), observe: observe,
-		of: map[store.BucketID]*bucket{}, parts: map[store.PartitionID]*part{},
+		s: s, begin: time.Unix(1_700_000_000, 0).UTC(), observe: observe, of: map[store.BucketID]*bucket{},
+		ids: rand.New(rand.NewPCG(s.Seed, 0x696473)),
 	}
 	w.now = w.begin
-	w.steps = max(1, int(math.Round(s.Days*24*float64(time.Hour)/float64(s.Step))))
-	w.counts = counter.NewMemory(w.clock)
-	w.recorder = counter.NewRecorder(w, counter.RecorderOptions{Every: -1, MaxPartitions: math.MaxInt, Now: w.clock})
+	rows := memstore.New()
+	w.f = newFaults(s, w.since, func(d time.Duration) { w.spent += d })
+	w.t = newTally(rows, w.f, w.begin, w.clock)
+	w.maps = mapclient.NewEmbedded(rows, mapclient.Options{Now: w.clock, NewID: w.uuid, CacheBytes: 1 << 30})
+	w.counts = counters{counter.NewMemory(w.clock), w.f}
+	w.rec = recorder{counter.NewRecorder(w.counts, counter.RecorderOptions{Every: -1, Now: w.clock}), w.t, w.f}
+	w.mover = newMover(w)
 	for i := range s.Tenants {
 		t := &s.Tenants[i]
-		g := &group{Tenant: t, Result: Result{Name: t.Name, Kind: t.Kind, Buckets: t.Count}}
-		w.groups = append(w.groups, g)
-		for range g.Count {
-			const middle = math.MaxUint64 / 2
-			b := &bucket{g: g, id: store.BucketID(w.uuid()), due: w.r.Float64(), low: middle, high: middle}
-			b.parts = []*part{w.part(nil, nil)}
-			b.parts[0].created = 0
+		g := w.t.group(t)
+		for range t.Count {
+			b := &bucket{id: store.BucketID(w.uuid()), group: g}
+			b.play = newPlayer(t, w.begin, s.end(), s.Seed+uint64(len(w.buckets))<<32)
+			if _, err := w.maps.Create(ctx, b.id, t.cuts()); err != nil {
+				return nil, err
+			}
+			w.t.bucket(b.id, g)
+			b.next = s.grid(b.play.next())
 			w.buckets, w.of[b.id] = append(w.buckets, b), b
-			w.roots = append(w.roots, b.id[:])
 		}
 	}
-	slices.SortFunc(w.roots, bytes.Compare)
-	return w
-}
-
-// options are those of a balancer of this world.
-func (w *world) options() balancer.Options {
-	return balancer.Options{Policy: w.s.policy(), Every: w.s.Step, Now: w.clock, Decided: w.decided}
+	w.due = append(w.due, w.buckets...)
+	heap.Init(&w.due)
+	return w, nil
 }
 
 func (w *world) clock() time.Time { return w.now }
 
-func (w *world) uuid() (id [16]byte) {
+// since is the time since the beginning.
+func (w *world) since() time.Duration { return w.now.Sub(w.begin) }
+
+func (w *world) uuid() (id uuid.UUID) {
 	binary.BigEndian.PutUint64(id[:], w.ids.Uint64())
 	binary.BigEndian.PutUint64(id[8:], w.ids.Uint64())
 	return id
 }
 
-// part makes a fresh one.
-func (w *world) part(start []byte, rows []row) *part {
-	x := &part{id: store.PartitionID(w.uuid()), start: start, rows: slices.Clone(rows), created: w.now.Unix()}
-	w.parts[x.id] = x
-	return x
+// draw draws a timestamp.
+func (w *world) draw() store.Timestamp {
+	w.stamp = max(w.stamp+1, store.Timestamp(w.now.UnixMicro()))
+	return w.stamp
 }
 
-// advance goes on by a step: moves end, and tenants write.
-func (w *world) advance() {
-	w.step++
-	w.now = w.now.Add(w.s.Step)
-	w.day = w.now.Sub(w.begin).Hours() / 24
-	for _, b := range w.buckets {
-		w.execute(b)
+// busy has the balancer look each second for a while.
+func (w *world) busy() {
+	w.active = w.now.Add(busyFor)
+	if soon := later(w.held, w.now.Truncate(soonest).Add(soonest)); w.steps > 0 {
+		w.step = earlier(w.step, soon)
 	}
-	for _, b := range w.buckets {
-		w.write(b)
+}
+
+// advance goes on to the next moment at which something happens, and lets it happen.
+func (w *world) advance(ctx context.Context, b *balancer.Balancer) error {
+	next := w.step
+	if len(w.due) > 0 && w.due[0].next < never {
+		next = earlier(next, w.begin.Add(w.due[0].next))
 	}
-	_ = w.recorder.Flush(context.Background()) // never fails here
-}
-
-// Flush implements counter.Flusher.
-func (w *world) Flush(ctx context.Context, b *counter.Batch) ([]counter.Hint, error) {
-	if w.s.Counter.Lost > 0 && w.r.Float64() < w.s.Counter.Lost {
-		return nil, nil
+	if !w.flush.IsZero() {
+		next = earlier(next, w.flush)
 	}
-	return w.counts.Flush(ctx, b)
-}
-
-func keyOf(k uint64) []byte { return binary.BigEndian.AppendUint64(nil, k) }
-
-// number is the lowest key from a cut on.
-func number(cut []byte) uint64 {
-	var b [8]byte
-	n := copy(b[:], cut)
-	k := binary.BigEndian.Uint64(b[:])
-	if n < len(cut) {
-		k++
+	if at := w.mover.next(); !at.IsZero() {
+		next = earlier(next, at)
 	}
-	return k
-}
-
-func (b *bucket) find(k []byte) *part {
-	above := sort.Search(len(b.parts), func(i int) bool { return bytes.Compare(b.parts[i].start, k) > 0 })
-	return b.parts[above-1]
-}
-
-// Load implements balancer.Maps.
-func (w *world) Load(_ context.Context, id store.BucketID) (*partmap.Root, error) {
-	return &partmap.Root{Bucket: id, State: partmap.Open, Ranges: uint64(len(w.of[id].parts))}, nil
-}
-
-// Ranges implements balancer.Maps.
-func (w *world) Ranges(_ context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error] {
-	return func(yield func(partmap.Range, error) bool) {
-		parts := w.of[r.Bucket].parts
-		for i, x := range parts {
-			rg := partmap.Range{Entry: partmap.Entry{Start: x.start, Partition: x.id, Created: x.created}, SweepPending: x.moves}
-			if i+1 < len(parts) {
-				rg.End = parts[i+1].start
-			}
-			if (len(rg.End) == 0 || bytes.Compare(rg.End, from) > 0) && !yield(rg, nil) {
-				return
-			}
+	w.now = later(w.now, earlier(w.begin.Add(w.s.end()), next))
+	if err := w.mover.advance(ctx); err != nil {
+		return err
+	}
+	if !w.flush.IsZero() && !w.now.Before(w.flush) {
+		w.flush = time.Time{}
+		if w.rec.Flush(ctx) != nil || w.rec.Counts().Waiting > 0 {
+			w.flush = w.now.Add(flushEvery) // the counters are away
 		}
+		w.busy()
 	}
-}
-
-// Scan implements balancer.Store.
-func (w *world) Scan(_ context.Context, _ store.Table, after []byte, limit int) ([][]byte, error) {
-	i := sort.Search(len(w.roots), func(i int) bool { return bytes.Compare(w.roots[i], after) > 0 })
-	return w.roots[i:min(len(w.roots), i+limit)], nil
-}
-
-// cell is what every row holds.
-var cell = store.EntryCell(make([]byte, 92))
-
-// Slice implements balancer.Store.
-func (w *world) Slice(_ context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
-	rows := w.parts[p.ID].sorted()
-	if from := number(b.Start); from > 0 {
-		if b.StartExclusive {
-			from++
+	for w.counting.free(w.now) && b.Count(ctx, false) {
+		w.busy()
+	}
+	if !w.now.Before(w.step) {
+		w.look(ctx, b)
+	}
+	for len(w.due) > 0 && w.begin.Add(w.due[0].next).Compare(w.now) <= 0 {
+		x := w.due[0]
+		if err := w.requests(ctx, x); err != nil {
+			return err
 		}
-		rows = rows[sort.Search(len(rows), func(i int) bool { return rows[i].key >= from }):]
+		heap.Fix(&w.due, 0)
 	}
-	n := min(len(rows), o.Limit)
-	page := store.Page{More: len(rows) > n, Rows: make([]store.Row, n)}
-	if o.Reverse {
-		rows = slices.Clone(rows[len(rows)-n:])
-		slices.Reverse(rows)
-	}
-	keys := make([]byte, 8*n)
-	for i, x := range rows[:n] {
-		key := keys[8*i : 8*i+8 : 8*i+8]
-		binary.BigEndian.PutUint64(key, x.key)
-		page.Rows[i] = store.Row{Key: key, Value: cell, Timestamp: store.Timestamp(x.at)}
-	}
-	return page, nil
+	return ctx.Err()
 }
 
-// sorted are the rows in the order of their keys.
-func (x *part) sorted() []row {
-	if x.unsorted {
-		slices.SortFunc(x.rows, func(a, b row) int { return cmp.Compare(a.key, b.key) })
-		x.unsorted = false
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
 	}
-	return x.rows
+	return a
 }
 
-// write lets a bucket write what is due.
-func (w *world) write(b *bucket) {
-	t := b.g.Tenant
-	if w.day >= t.From && w.day <= t.To {
-		for range b.owed(w.s.Step) {
-			w.put(b)
-		}
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
 	}
-	for b.waves < len(t.DeleteAt) && w.day >= t.DeleteAt[b.waves] {
-		b.waves++
-		for _, x := range b.parts {
-			x.rows = slices.DeleteFunc(x.rows, func(r row) bool {
-				gone := w.r.Float64() >= t.DeleteKeep
-				if gone {
-					w.recorder.Delete(b.partition(x), keyOf(r.key), w.stamp(), false)
-				}
-				return gone
-			})
-		}
+	return a
+}
+
+// look lets the balancer take a step.
+func (w *world) look(ctx context.Context, b *balancer.Balancer) {
+	w.steps++
+	w.stepping, w.spent = true, 0
+	b.Step(ctx)
+	w.stepping = false
+	pause := soonest
+	if !w.now.Before(w.active) {
+		pause = max(pause, w.s.Look)
+	}
+	// A step that waits, for a slow store or its turn to count, holds up the next one.
+	w.held = w.now.Add(w.spent)
+	w.step = w.held.Add(pause)
+	// Recounts that the step asked for.
+	for w.counting.free(w.now) && b.Count(ctx, false) {
+		w.busy()
 	}
 }
 
-// owed is how many whole rows a bucket writes in a step.
-func (b *bucket) owed(step time.Duration) int {
-	b.due += b.g.PerMinute * step.Minutes()
-	n := int(b.due)
-	b.due -= float64(n)
-	return n
+// value is what every entry has.
+var value = make([]byte, 8)
+
+// requests makes what a bucket's clients request up to now.
+func (w *world) requests(ctx context.Context, b *bucket) (err error) {
+	b.play.until(w.since(), func(r request) { err = cmp.Or(err, w.request(ctx, b, r)) })
+	b.next = never
+	if next := max(b.play.next(), w.since()+w.s.Step); next <= w.s.end() {
+		b.next = w.s.grid(next)
+	}
+	return err
 }
 
-func (w *world) stamp() store.Timestamp { return store.Timestamp(w.now.UnixMicro()) }
-
-// next is the key that a bucket writes next, and whether it is a new one.
-func (w *world) next(b *bucket) (k uint64, fresh bool) {
-	const gap = 1 << 20 // between neighbours of an ordered tenant
-	fresh = true
-	switch b.g.Tenant.Kind {
-	case Random:
-		k = w.r.Uint64()
-	case Append, Queue:
-		if b.g.Opaque { // gaps without a mean: no line fits
-			b.high += uint64(min(math.Pow(1-w.r.Float64(), -3), 1<<52))
+// request makes one.
+func (w *world) request(ctx context.Context, b *bucket, r request) error {
+	w.t.requested(b.id, r)
+	l, err := w.maps.Acquire(ctx, b.id)
+	if err != nil {
+		return err
+	}
+	defer l.Release()
+	rg, err := w.maps.Find(ctx, l, []byte(r.key))
+	if err != nil {
+		return err
+	}
+	p := store.Partition{Bucket: b.id, ID: rg.WriteTo()}
+	at, markers := w.draw(), rg.Phase.Rules().Markers
+	switch r.do {
+	case Put:
+		err = w.t.Put(ctx, p, store.Row{Key: []byte(r.key), Value: store.EntryCell(value), Timestamp: at})
+		w.rec.Put(p, []byte(r.key), len(r.key)+len(value), at)
+	case Delete:
+		if markers {
+			err = w.t.Put(ctx, p, store.Row{Key: []byte(r.key), Value: store.MarkerCell(), Timestamp: at})
 		} else {
-			b.high += 1 + w.r.Uint64N(2*gap)
+			err = w.t.Delete(ctx, p, []byte(r.key), at)
 		}
-		k = b.high
-	case Reversed:
-		b.low -= 1 + w.r.Uint64N(2*gap)
-		k = b.low
-	case Dates:
-		k = uint64(w.day)<<48 | w.r.Uint64N(1<<48)
-	case Hotspot:
-		if k = w.r.Uint64(); w.r.IntN(5) > 0 {
-			k = math.MaxUint64/3 + k/100
-		}
-	case Overwrite:
-		if n := len(b.keys); n == b.g.Keys {
-			k, fresh = b.keys[w.r.IntN(n)], false
-		} else {
-			k = w.r.Uint64()
-			b.keys = append(b.keys, k)
-		}
+		w.rec.Delete(p, []byte(r.key), at, markers)
+	case Get:
+		w.rec.Read(p)
 	}
-	return k, fresh
+	if w.flush.IsZero() {
+		w.flush = w.now.Truncate(flushEvery).Add(flushEvery)
+	}
+	return err
 }
 
-func (w *world) put(b *bucket) {
-	k, fresh := w.next(b)
-	key := keyOf(k)
-	x := b.find(key)
-	p := b.partition(x)
-	b.g.Written++
-	b.changed = true
-	w.recorder.Put(p, key, 100, w.stamp())
-	for range w.s.Counter.Times - 1 {
-		w.recorder.Put(p, keyOf(w.r.Uint64()), 100, w.stamp())
-	}
-	if !fresh {
-		return
-	}
-	b.g.New++
-	x.unsorted = x.unsorted || len(x.rows) > 0 && x.rows[len(x.rows)-1].key > k
-	x.rows = append(x.rows, row{k, w.now.UnixMicro()})
-	if b.g.Tenant.Kind == Queue && b.g.New > int64(b.g.Count)*w.s.MaxRows/4 {
-		x := b.parts[0]
-		for i := 1; len(x.rows) == 0 && i < len(b.parts); i++ {
-			x = b.parts[i]
-		}
-		if len(x.rows) > 0 { // in the order in which they came
-			w.recorder.Delete(b.partition(x), keyOf(x.rows[0].key), w.stamp(), false)
-			x.rows = x.rows[1:]
-		}
+// decided is called before the moves of decisions are submitted.
+func (w *world) decided(id store.BucketID, in *policy.Input, ds []policy.Decision) {
+	w.t.decided(id, in, ds)
+	w.mover.decided(id, in, ds)
+	if w.observe != nil {
+		w.observe(id, in, ds)
 	}
 }
 
-func (b *bucket) partition(x *part) store.Partition { return store.Partition{Bucket: b.id, ID: x.id} }
+// ranges are those of a bucket.
+func (w *world) ranges(ctx context.Context, b *bucket) (out []partmap.Range, err error) {
+	root, err := w.root(ctx, b.id)
+	if err != nil {
+		return nil, err
+	}
+	for rg, err := range w.maps.Ranges(ctx, root, nil) {
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, rg)
+	}
+	return out, nil
+}
 
-// watch adds up what buckets are like at the end of a step.
-func (w *world) watch() {
+func (w *world) finish(ctx context.Context) error {
 	for _, b := range w.buckets {
-		w.watchOne(b)
-	}
-}
-
-func (w *world) watchOne(b *bucket) {
-	b.g.partSteps += int64(len(b.parts))
-	if !b.changed && b.over == 0 {
-		return
-	}
-	b.over, b.changed = 0, false
-	for _, x := range b.parts {
-		n := int64(len(x.rows))
-		if n <= w.s.MaxRows {
-			x.overFrom = time.Time{}
-			continue
+		ranges, err := w.ranges(ctx, b)
+		if err != nil {
+			return err
 		}
-		if x.overFrom.IsZero() {
-			x.overFrom = w.now
-		}
-		b.over++
-		b.g.overSteps++
-		b.g.LongestOver = max(b.g.LongestOver, w.now.Sub(x.overFrom)+w.s.Step)
-		b.g.Worst = max(b.g.Worst, float64(n)/float64(w.s.MaxRows))
+		w.t.finish(b.id, ranges)
 	}
-}
-
-func (w *world) report(st balancer.Status) *Report {
-	rep := &Report{Scenario: w.s.Name, Days: w.s.Days, Steps: w.steps, Recounts: st.Recounts}
-	total := Result{Name: "all"}
-	for _, b := range w.buckets {
-		g := b.g
-		for _, x := range b.parts {
-			n := int64(len(x.rows))
-			g.Rows += n
-			g.Partitions++
-			page := max(1, w.s.MaxRows/100)
-			g.reads += max(1, (n+page-1)/page)
-			g.fullPages += float64(n) / float64(page)
-		}
-	}
-	for _, g := range w.groups {
-		g.finish()
-		rep.Groups = append(rep.Groups, g.Result)
-		total.add(&g.Result)
-	}
-	total.finish()
-	rep.Total = total
-	if total.Written > 0 {
-		rep.ScannedPerRow = float64(st.Read) / float64(total.Written)
-	}
-	return rep
+	return nil
 }

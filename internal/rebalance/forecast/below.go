@@ -1,0 +1,98 @@
+package forecast
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/evenkeel/evenkeel/partmap/keyspread"
+)
+
+// Below is Ahead for keys that descend, such as reversed times: recent are the lowest keys of a range, ascending, and
+// the cuts lie below them, strictly descending. What comes next lies at or above each cut but the last ones.
+func Below(recent [][]byte, o Options) (*Forecast, error) {
+	if err := check(recent, &o); err != nil {
+		return nil, err
+	}
+	m := newMirror(recent)
+	turned := make([][]byte, len(recent))
+	for i, k := range recent {
+		turned[len(recent)-1-i] = m.of(k)
+	}
+	if o.Written != nil {
+		o.Written = slices.Clone(o.Written)
+		slices.Reverse(o.Written)
+	}
+	for i := range turned[1:] {
+		if bytes.Compare(turned[i], turned[i+1]) >= 0 {
+			return nil, cannot("they descend, and are of several lengths")
+		}
+	}
+	f, err := Ahead(turned, o)
+	if err != nil {
+		return nil, err
+	}
+	f.How = "descending: " + f.How
+	low := recent[0]
+	n := 0
+	for i, c := range f.Cuts {
+		// Keys that reach the mirrored cut begin with what it is in the mirror, or lie below that.
+		cut := after(m.of(c))
+		if cut == nil || bytes.Compare(cut, low) > 0 || n > 0 && bytes.Compare(cut, f.Cuts[n-1]) >= 0 {
+			continue
+		}
+		f.Cuts[n], f.Rows[n] = cut, f.Rows[i]
+		n++
+	}
+	if f.Cuts, f.Rows = f.Cuts[:n], f.Rows[:n]; n == 0 {
+		return nil, cannot("no cut lies below the lowest key, %s", text(low))
+	}
+	return f, nil
+}
+
+// after is the lowest text above all that begin with a prefix; nil: there is none.
+func after(prefix []byte) []byte {
+	out := bytes.Clone(prefix)
+	for i := len(out) - 1; i >= 0; i-- {
+		if out[i]++; out[i] != 0 {
+			return out[:i+1]
+		}
+	}
+	return nil
+}
+
+// mirror turns the order of keys around that have a number at the same place: each digit d of b becomes b-1-d.
+type mirror struct {
+	from   int // bytes before it stay
+	digits *alphabet
+}
+
+func newMirror(keys [][]byte) mirror {
+	from := keyspread.Common(keys[0], keys[len(keys)-1])
+	var seen []byte
+	for _, k := range keys {
+		end := len(k)
+		if i := slices.IndexFunc(k[from:], func(b byte) bool { return printable(b) && !alnum(b) }); i >= 0 {
+			end = from + i // what follows the number
+		}
+		seen = distinct(seen, k[from:end]...)
+	}
+	m := mirror{from, smallest(seen)}
+	if m.digits == nil {
+		m.digits = binary
+	}
+	for m.from > 0 && m.digits.value[keys[0][m.from-1]] >= 0 && (m.digits != binary || from-m.from < 8) {
+		m.from--
+	}
+	return m
+}
+
+// of is the mirror of a key, and the reverse of itself.
+func (m *mirror) of(key []byte) []byte {
+	out := bytes.Clone(key)
+	for i := m.from; i < len(out); i++ {
+		if v := m.digits.value[out[i]]; v >= 0 {
+			out[i] = m.digits.digits[len(m.digits.digits)-1-int(v)]
+		}
+	}
+	return out
+}

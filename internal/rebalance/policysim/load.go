@@ -1,0 +1,449 @@
+package policysim
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Load is a part of what a bucket's clients request.
+type Load struct {
+	// Do is put (default), delete or get.
+	Do Do `yaml:"do"`
+	// Keys says which; default random.
+	Keys Keys `yaml:"keys"`
+	// Prefix of all keys. Prefixes: one of so many more follows, in no order (a tenant's, say).
+	Prefix   string `yaml:"prefix"`
+	Prefixes int    `yaml:"prefixes"`
+	// First is the number before the first one of append keys, which have 8 digits.
+	First uint64 `yaml:"first"`
+	// Gaps between the numbers of append and descending keys: none (default), random, or wild, which can't be forecast.
+	Gaps Gaps `yaml:"gaps"`
+	// Among is how many keys "again" has.
+	Among int `yaml:"among"`
+	// Share of the requests, by hotspot keys, are Within a share of all keys; default 0.8 in 0.01. The Share of a
+	// delete is that of the rows that there are when it begins.
+	Share  float64 `yaml:"share"`
+	Within float64 `yaml:"within"`
+
+	// PerS requests per second are made; 0: all Rows, or the Share, at once.
+	PerS float64 `yaml:"per_s"`
+	// From and To are times since the beginning; To 0: until Rows are done, or to the end.
+	From time.Duration `yaml:"from"`
+	To   time.Duration `yaml:"to"`
+	// Rows are how many requests are made at most; 0: any number.
+	Rows int64 `yaml:"rows"`
+	// Keep: whatever is above so many rows is deleted at once, as a queue does.
+	Keep int `yaml:"keep"`
+	// Every and Times repeat it so often.
+	Every time.Duration `yaml:"every"`
+	Times int           `yaml:"times"`
+}
+
+// Do is a kind of request.
+type Do string
+
+// The kinds of requests.
+const (
+	Put    Do = "put"
+	Delete Do = "delete"
+	Get    Do = "get"
+)
+
+// Keys are a pattern of keys.
+type Keys string
+
+// The patterns of keys. Deletes take random and oldest ones of those that there are.
+const (
+	RandomKeys  Keys = "random"       // hexadecimal numbers
+	AppendKeys  Keys = "append"       // a decimal number that grows
+	Descending  Keys = "descending"   // one that shrinks
+	UUIDv7      Keys = "uuidv7"       // by time, in milliseconds, then random
+	DateCounter Keys = "date-counter" // the day, then a number that begins anew each day
+	DateHash    Keys = "date-hash"    // the day, then random
+	DailyName   Keys = "daily-name"   // a random name each day, then a number that grows
+	HotspotKeys Keys = "hotspot"      // random, a share of them close together
+	Again       Keys = "again"        // the same keys again and again
+	OneKey      Keys = "one"          // a single key
+	Newest      Keys = "newest"       // of gets: one of the hundred that were written last
+	Oldest      Keys = "oldest"       // of deletes: the one that was written first
+	Absent      Keys = "absent"       // of deletes: keys that do not exist
+)
+
+// Gaps are those between numbers.
+type Gaps string
+
+// The kinds of gaps.
+const (
+	NoGaps     Gaps = ""
+	RandomGaps Gaps = "random"
+	WildGaps   Gaps = "wild"
+)
+
+var patterns = map[Do][]Keys{
+	Put:    {RandomKeys, AppendKeys, Descending, UUIDv7, DateCounter, DateHash, DailyName, HotspotKeys, Again, OneKey},
+	Delete: {RandomKeys, Oldest, Absent},
+	Get:    {RandomKeys, HotspotKeys, OneKey, Newest},
+}
+
+func (l *Load) complete() {
+	if l.Do == "" {
+		l.Do = Put
+	}
+	if l.Keys == "" {
+		l.Keys = RandomKeys
+		if l.Keep > 0 {
+			l.Keys = Oldest
+		}
+	}
+	if l.Keys == HotspotKeys && l.Share == 0 {
+		l.Share = 0.8
+	}
+	if l.Keys == HotspotKeys && l.Within == 0 {
+		l.Within = 0.01
+	}
+	if l.Times == 0 {
+		l.Times = 1
+	}
+}
+
+func (l *Load) check(at string, no func(string, ...any)) {
+	if known := patterns[l.Do]; known == nil {
+		no("%s.do is %q: put, delete or get", at, l.Do)
+	} else if !slices.Contains(known, l.Keys) {
+		no("%s.keys is %q: a %s takes one of %v", at, l.Keys, l.Do, known)
+	}
+	if l.Gaps != NoGaps && (l.Gaps != RandomGaps && l.Gaps != WildGaps || l.Keys != AppendKeys && l.Keys != Descending) {
+		no("%s.gaps is %q: random or wild, of append or descending keys", at, l.Gaps)
+	}
+	if l.First > 0 && l.Keys != AppendKeys {
+		no("%s.first is of append keys", at)
+	}
+	if !(l.PerS >= 0 && l.PerS <= 1e6) || l.Rows < 0 || l.Keep < 0 || l.Prefixes < 0 || l.Prefixes > 1e6 {
+		no("%s has per_s %g (up to 1e6), rows %d, keep %d, prefixes %d (up to 1e6): none is below 0", at, l.PerS, l.Rows,
+			l.Keep, l.Prefixes)
+	}
+	if l.PerS == 0 && l.Rows == 0 && l.Keep == 0 && !(l.Do == Delete && l.Share > 0) {
+		no("%s has neither per_s, rows, keep nor the share of a delete: how much is requested?", at)
+	}
+	if l.Keep > 0 && l.Do != Delete {
+		no("%s.keep is of deletes", at)
+	}
+	if !(l.Share >= 0 && l.Share <= 1) || !(l.Within >= 0 && l.Within <= 1) {
+		no("%s.share is %g and within %g: 0 to 1", at, l.Share, l.Within)
+	}
+	if (l.Keys == Again) != (l.Among > 0) || l.Among > 1e7 {
+		no("%s.among is %d: how many keys are put again and again", at, l.Among)
+	}
+	if l.From < 0 || l.To < 0 || l.To > 0 && l.To <= l.From {
+		no("%s lasts from %v to %v", at, l.From, l.To)
+	}
+	if l.Times < 1 || l.Times > 1e6 || l.Every < 0 || l.Times > 1 && l.Every == 0 {
+		no("%s.times is %d, every %v: how often, and with which pause between the beginnings", at, l.Times, l.Every)
+	}
+}
+
+// most is an upper bound of the requests of a load, of which only deletes of what was written before do not count.
+func (l *Load) most(s *Scenario) float64 {
+	n := math.Inf(1)
+	if l.Rows > 0 {
+		n = float64(l.Rows)
+	}
+	to := s.end()
+	if l.To > 0 {
+		to = min(to, l.To)
+	}
+	if l.PerS > 0 {
+		n = min(n, l.PerS*max(0, (to-l.From).Seconds()))
+	}
+	if math.IsInf(n, 1) {
+		return 0
+	}
+	return n * float64(max(1, l.Times))
+}
+
+// loads are those of a kind.
+func (t *Tenant) loads(s *Scenario) (out []Load) {
+	l := Load{
+		Do: Put, PerS: t.PerMinute / 60, From: days(t.From), To: min(s.end(), days(t.To)), Times: 1,
+	}
+	switch t.Kind {
+	case Random:
+		l.Keys = RandomKeys
+	case Append, Queue:
+		l.Keys, l.Gaps = AppendKeys, RandomGaps
+	case Reversed:
+		l.Keys, l.Gaps = Descending, RandomGaps
+	case Dates:
+		l.Keys = DateHash
+	case Hotspot:
+		l.Keys, l.Share, l.Within = HotspotKeys, 0.8, 0.01
+	case Overwrite:
+		l.Keys, l.Among = Again, t.Keys
+	}
+	if t.Opaque && l.Gaps != NoGaps {
+		l.Gaps = WildGaps
+	}
+	if l.PerS > 0 {
+		out = append(out, l)
+	}
+	if t.Kind == Queue {
+		out = append(out, Load{Do: Delete, Keys: Oldest, Keep: int(max(1, s.MaxRows/4)), Times: 1})
+	}
+	for _, at := range t.DeleteAt {
+		out = append(out, Load{Do: Delete, Keys: RandomKeys, Share: 1 - t.DeleteKeep, From: days(at), Times: 1})
+	}
+	return out
+}
+
+// request is one of a bucket's clients.
+type request struct {
+	do    Do
+	key   string
+	fresh bool // of a put: the key was never put before
+}
+
+// player makes the requests of a bucket, in the order of time. The same seed gives the same requests.
+type player struct {
+	r     *rand.Rand
+	begin time.Time
+	end   time.Duration
+	loads []playing
+	// alive are the keys that there are, from the oldest, where a load asks for them.
+	alive    []string
+	remember bool
+}
+
+// playing is a load with how far it is.
+type playing struct {
+	*Load
+	round  int
+	made   int64 // in this round
+	total  int64 // of a delete of a share, in this round; -1: not known yet
+	serial uint64
+	counts []uint64 // by prefix
+	day    string
+	name   string
+	keys   []string
+}
+
+func newPlayer(t *Tenant, begin time.Time, end time.Duration, seed uint64) *player {
+	p := &player{r: rand.New(rand.NewPCG(seed, 0x73696d)), begin: begin, end: end}
+	for i := range t.Loads {
+		l := &t.Loads[i]
+		x := playing{Load: l, total: -1, counts: make([]uint64, max(1, l.Prefixes))}
+		for k := range x.counts {
+			x.counts[k] = l.First
+		}
+		if l.Keys == Descending {
+			x.serial = math.MaxUint64 / 2
+			for k := range x.counts {
+				x.counts[k] = 99_999_999
+			}
+		}
+		p.remember = p.remember || l.Do == Delete && l.Keys != Absent || l.Keys == Newest
+		p.loads = append(p.loads, x)
+	}
+	return p
+}
+
+const never = time.Duration(math.MaxInt64)
+
+// due is when a load makes its next request.
+func (x *playing) due(end time.Duration) time.Duration {
+	for ; x.round < x.Times; x.round, x.made, x.total = x.round+1, 0, -1 {
+		shift := time.Duration(x.round) * x.Every
+		if x.From+shift >= end {
+			break
+		}
+		if x.Rows > 0 && x.made >= x.Rows || x.total >= 0 && x.made >= x.total || x.Keep > 0 {
+			continue
+		}
+		at := x.From + shift
+		if x.PerS > 0 {
+			at += time.Duration(float64(x.made+1) / x.PerS * float64(time.Second))
+		}
+		if at > end {
+			break
+		}
+		if x.To == 0 || at <= x.To+shift {
+			return at
+		}
+	}
+	return never
+}
+
+// next is when the next request is due.
+func (p *player) next() time.Duration {
+	at := never
+	for i := range p.loads {
+		at = min(at, p.loads[i].due(p.end))
+	}
+	return at
+}
+
+// until makes the requests that are due up to a time.
+func (p *player) until(at time.Duration, do func(request)) {
+	for {
+		first, when := -1, at+1
+		for i := range p.loads {
+			if d := p.loads[i].due(p.end); d < when {
+				first, when = i, d
+			}
+		}
+		if first < 0 {
+			break
+		}
+		x := &p.loads[first]
+		if x.Do == Delete && x.Share > 0 && x.total < 0 {
+			x.total = int64(math.Round(x.Share * float64(len(p.alive))))
+			continue
+		}
+		x.made++
+		if r, ok := p.request(x, when); ok {
+			do(r)
+		}
+		p.trim(when, do)
+	}
+	p.trim(at, do)
+}
+
+// trim deletes what is above Keep.
+func (p *player) trim(at time.Duration, do func(request)) {
+	for i := range p.loads {
+		x := &p.loads[i]
+		for x.Keep > 0 && len(p.alive) > x.Keep && at >= x.From && (x.To == 0 || at <= x.To) {
+			do(request{do: Delete, key: p.pick(x.Keys)})
+		}
+	}
+}
+
+// pick takes one of the keys that there are.
+func (p *player) pick(k Keys) string {
+	i := 0
+	if k == RandomKeys {
+		i = p.r.IntN(len(p.alive))
+	}
+	key := p.alive[i]
+	p.alive[i] = p.alive[0]
+	p.alive = p.alive[1:]
+	return key
+}
+
+// hex is a random key.
+func (p *player) hex() string { return fmt.Sprintf("%016x", p.r.Uint64()) }
+
+// request draws one of a load; false: there is no key for it.
+func (p *player) request(x *playing, at time.Duration) (request, bool) {
+	r := request{do: x.Do}
+	switch {
+	case x.Do == Delete && x.Keys != Absent:
+		if len(p.alive) == 0 {
+			return r, false
+		}
+		r.key = p.pick(x.Keys)
+		return r, true
+	case x.Keys == Newest:
+		if len(p.alive) == 0 {
+			return r, false
+		}
+		r.key = p.alive[len(p.alive)-1-p.r.IntN(min(100, len(p.alive)))]
+		return r, true
+	}
+	prefix, group := x.Prefix, 0
+	if x.Prefixes > 0 {
+		group = p.r.IntN(x.Prefixes)
+		prefix += fmt.Sprintf("t%0*d/", len(fmt.Sprint(x.Prefixes-1)), group)
+	}
+	rest, fresh := p.rest(x, group, at)
+	r.key, r.fresh = prefix+rest, fresh && x.Do == Put
+	if r.fresh && p.remember {
+		p.alive = append(p.alive, r.key)
+	}
+	return r, true
+}
+
+// rest draws what follows the prefix, and says whether it is a new key.
+func (p *player) rest(x *playing, group int, at time.Duration) (key string, fresh bool) {
+	now := p.begin.Add(at).UTC()
+	day := now.Format("2006-01-02")
+	newDay := day != x.day
+	x.day = day
+	n := &x.counts[group]
+	switch x.Keys {
+	case AppendKeys:
+		if x.Gaps != NoGaps {
+			x.serial += p.gap(x.Gaps)
+			return fmt.Sprintf("%020d", x.serial), true
+		}
+		*n++
+		return fmt.Sprintf("%08d", *n), true
+	case Descending:
+		if x.Gaps != NoGaps {
+			x.serial -= p.gap(x.Gaps)
+			return fmt.Sprintf("%020d", x.serial), true
+		}
+		*n--
+		return fmt.Sprintf("%08d", *n), true
+	case UUIDv7:
+		ms, a, b := now.UnixMilli(), p.r.Uint64(), p.r.Uint64()
+		return fmt.Sprintf("%08x-%04x-7%03x-%04x-%012x", ms>>16, ms&0xffff, a&0xfff, 0x8000|(a>>16)&0x3fff,
+			b&0xffffffffffff), true
+	case DateCounter:
+		if newDay {
+			x.serial = 0
+		}
+		x.serial++
+		return fmt.Sprintf("%s/%06d", day, x.serial), true
+	case DateHash:
+		return day + "/" + p.hex(), true
+	case DailyName:
+		if newDay {
+			x.name = p.hex()
+		}
+		x.serial++
+		return fmt.Sprintf("%s/%08d", x.name, x.serial), true
+	case HotspotKeys:
+		k := p.r.Uint64()
+		if p.r.Float64() < x.Share {
+			k = math.MaxUint64/3 + uint64(float64(k)*x.Within)
+		}
+		return fmt.Sprintf("%016x", k), true
+	case Again:
+		if len(x.keys) < x.Among {
+			x.keys = append(x.keys, p.hex())
+			return x.keys[len(x.keys)-1], true
+		}
+		return x.keys[p.r.IntN(len(x.keys))], false
+	case OneKey:
+		x.serial++
+		return "8000000000000000", x.serial == 1
+	}
+	return p.hex(), true
+}
+
+// gap is that between two numbers.
+func (p *player) gap(g Gaps) uint64 {
+	if g == WildGaps { // without a mean: no line fits
+		return uint64(min(math.Pow(1-p.r.Float64(), -3), 1<<52))
+	}
+	return 1 + p.r.Uint64N(1<<21)
+}
+
+// cuts are those of a bucket at the beginning.
+func (t *Tenant) cuts() (out [][]byte) {
+	for i := 1; i < t.Start.Ranges; i++ {
+		out = append(out, fmt.Appendf(nil, "%016x", uint64(float64(i)/float64(t.Start.Ranges)*math.MaxUint64)))
+	}
+	return out
+}
+
+// grid is the first end of a step from a time on.
+func (s *Scenario) grid(at time.Duration) time.Duration {
+	if at >= s.end() {
+		return s.end()
+	}
+	return min(s.end(), (at+s.Step-1)/s.Step*s.Step)
+}
