@@ -14,6 +14,8 @@ type Change struct {
 	Next *Root
 	// Nodes are the new nodes of Next, to be written before it.
 	Nodes []Node
+	// Replaced are the nodes of the old map that are not in Next.
+	Replaced []store.NodeID
 }
 
 // Stamp has the inputs of a change that are not pure: the time and random ids.

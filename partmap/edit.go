@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"slices"
 	"sort"
+
+	"github.com/evenkeel/evenkeel/store"
 )
 
 // Replacement replaces all entries that begin within [Start, End) by Entries. Both ends must
@@ -75,12 +77,17 @@ func (e *Edit) change() (Change, error) {
 	t := &tree{
 		root: e.next,
 		read: e.read,
+		gone: map[store.NodeID]bool{},
 		w:    writer{fill: e.fill, header: nodeHeader{Bucket: e.next.Bucket, Epoch: e.next.Epoch}, newNode: e.stamp.NewNode},
 	}
 	if err := t.replace(e.reps); err != nil {
 		return Change{}, err
 	}
 	change.Nodes = t.w.nodes
+	for id := range t.gone {
+		change.Replaced = append(change.Replaced, id)
+	}
+	slices.SortFunc(change.Replaced, func(a, b store.NodeID) int { return bytes.Compare(a[:], b[:]) })
 	return change, nil
 }
 
@@ -89,6 +96,8 @@ type tree struct {
 	root *Root
 	read Reader
 	w    writer
+	// gone are old nodes that are not in the next map.
+	gone map[store.NodeID]bool
 }
 
 func (t *tree) replace(reps []Replacement) (err error) {
@@ -109,7 +118,7 @@ func (t *tree) replace(reps []Replacement) (err error) {
 // end.
 func (t *tree) rewrite(children []Child, height uint8, end []byte, reps []Replacement) ([]Child, error) {
 	if height == 0 {
-		return rewrite(children, end, reps, level[Entry]{
+		return rewrite(t, children, end, reps, level[Entry]{
 			load: func(c Child) ([]Entry, error) {
 				entries, _, err := t.read.entries(t.root, c)
 				return entries, err
@@ -119,7 +128,7 @@ func (t *tree) rewrite(children []Child, height uint8, end []byte, reps []Replac
 			write:  t.w.segments,
 		})
 	}
-	return rewrite(children, end, reps, level[Child]{
+	return rewrite(t, children, end, reps, level[Child]{
 		load: func(c Child) ([]Child, error) {
 			children, _, err := t.read.children(t.root, c, height)
 			return children, err
@@ -143,12 +152,17 @@ type level[T any] struct {
 
 // rewrite keeps the sibling nodes that no replacement touches; it loads, changes and writes
 // runs of the others. A run that becomes sparse is joined with a neighbour.
-func rewrite[T any](children []Child, end []byte, reps []Replacement, lv level[T]) ([]Child, error) {
+func rewrite[T any](t *tree, children []Child, end []byte, reps []Replacement, lv level[T]) ([]Child, error) {
 	var (
 		out  []Child
 		run  []T
 		kept = false // the last of out is an old node
 	)
+	load := func(c Child) ([]T, error) {
+		items, err := lv.load(c)
+		t.gone[c.Node] = true
+		return items, err
+	}
 	flush := func() {
 		if len(run) > 0 {
 			out = append(out, lv.write(run)...)
@@ -163,7 +177,7 @@ func rewrite[T any](children []Child, end []byte, reps []Replacement, lv level[T
 			out, kept = append(out, c), true
 			continue
 		}
-		items, err := lv.load(c)
+		items, err := load(c)
 		if err == nil && len(touching) > 0 {
 			items, err = lv.splice(items, c.Start, childEnd, touching)
 		}
@@ -173,7 +187,7 @@ func rewrite[T any](children []Child, end []byte, reps []Replacement, lv level[T
 		run = append(run, items...)
 	}
 	if kept && len(run) > 0 && lv.sparse(run) {
-		items, err := lv.load(out[len(out)-1])
+		items, err := load(out[len(out)-1])
 		if err != nil {
 			return nil, err
 		}

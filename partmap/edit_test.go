@@ -1,6 +1,7 @@
 package partmap
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -70,8 +71,8 @@ func (w *world) edit() *Edit {
 }
 
 // apply makes an edit's change the present map, and checks what has to hold for
-// any change: it names all its new nodes and no others; the map is valid and tiles;
-// nodes are within their limits.
+// any change: it names all its new nodes, and what it replaced is what it stopped
+// naming; the map is valid and tiles; nodes are within their limits.
 func (w *world) apply(e *Edit) {
 	t := w.t
 	t.Helper()
@@ -80,10 +81,12 @@ func (w *world) apply(e *Edit) {
 	require.Equal(t, w.root.Version(), c.Old)
 	require.Equal(t, w.root.Epoch+1, c.Next.Epoch)
 	want, _ := w.blobs.reachable(t, w.root)
-	for id := range w.blobs.replaced(t, w.root, c) {
+	next := w.blobs.apply(t, c)
+	require.True(t, slices.IsSortedFunc(c.Replaced, func(a, b store.NodeID) int { return bytes.Compare(a[:], b[:]) }))
+	for _, id := range c.Replaced {
+		require.True(t, want[id], "it replaces what was not named")
 		delete(want, id)
 	}
-	next := w.blobs.apply(t, c)
 	for _, n := range c.Nodes {
 		want[n.ID] = true
 		epoch, err := NodeEpoch(testBucket, n)
@@ -430,7 +433,7 @@ func requireOnePath(t *testing.T, old blobs, r *Root, c Change, start, end []byt
 	}
 	down(r.Children, r.Height-1, nil)
 	gone := map[byte]int{}
-	for id := range old.replaced(t, r, c) {
+	for _, id := range c.Replaced {
 		gone[old[id][2]]++
 	}
 	require.Equal(t, want, gone)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -78,19 +77,6 @@ func (b blobs) reachable(t testing.TB, r *Root) (ids map[store.NodeID]bool, heig
 		down(r.Children, r.Height-1)
 	}
 	return ids, heights
-}
-
-// replaced returns the nodes of a root that the next one does not name.
-func (b blobs) replaced(t testing.TB, r *Root, c Change) map[store.NodeID]bool {
-	t.Helper()
-	gone, _ := b.reachable(t, r)
-	after := maps.Clone(b)
-	for _, n := range c.Nodes {
-		after[n.ID] = n.Blob
-	}
-	named, _ := after.reachable(t, c.Next)
-	maps.DeleteFunc(gone, func(id store.NodeID, _ bool) bool { return named[id] })
-	return gone
 }
 
 func (b blobs) ranges(t testing.TB, r *Root) (out []Range) {
