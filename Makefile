@@ -28,6 +28,8 @@ ATTACKS = ./internal/test/e2e/attacks
 PURE = ./partmap $(addprefix ./internal/rebalance/,policysim plan... move forecast)
 # Days in virtual time: many seeds find more than the race detector, which runs on fewer.
 SIMULATIONS = ./internal/test/sim ./internal/rebalance/balancer
+# The failure of each call is up to 40 times slower with the race detector, which gets every fifth.
+FAULTS = ./listing
 BESIDE = nice -n 19 env GOMAXPROCS=1
 WITH_CASSANDRA = $(GO) run ./internal/test/cassandratest/cmd/with-cassandra
 AT_ONCE = -p 2 -parallel 2
@@ -64,7 +66,7 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@$(WITH_PROGRAMS) scripts/within 700 cassandra $(WITH_CASSANDRA) sh -c \
 		'$(TEST) -race $(AT_ONCE) -timeout 680s $(WITH_NODE) && $(TEST) -race -timeout 200s $(BENCH_WITH_NODE)' & \
 	cassandra=$$!; sim=0; \
-	scripts/within 600 sim $(BESIDE) $(TEST) -timeout 590s $(PURE) $(SIMULATIONS) || sim=$$?; \
+	scripts/within 600 sim $(BESIDE) $(TEST) -timeout 590s $(PURE) $(SIMULATIONS) $(FAULTS) || sim=$$?; \
 	wait $$cassandra && exit $$sim
 	@scripts/within 300 model docs/model/run.sh quick
 	@scripts/within 300 tour $(GO) run ./internal/test/tour README.md docs/backup.md
@@ -74,7 +76,7 @@ lint: ## gofmt, vet, staticcheck, go.mod
 
 unit: programs ## the Go tests that need no Cassandra node, with the race detector
 	$(WITH_PROGRAMS) $(GO) test -race -timeout 640s $(WITHOUT_NODE)
-	$(GO) test $(PURE)
+	$(GO) test $(PURE) $(FAULTS)
 	$(GO) test -race -timeout 230s $(BENCH_WITHOUT_NODE)
 
 cassandra: programs ## the Go tests that need Cassandra nodes

@@ -180,15 +180,8 @@ func head(key []byte, from int) uint64 {
 
 // Bytes returns the memory of the cuts.
 func (c *Cuts) Bytes() int64 {
-	return allocated(
-		cap(c.keys),
-	) + allocated(
-		4*cap(c.ends),
-	) + allocated(
-		8*cap(c.heads),
-	) + allocated(
-		4*cap(c.shorts),
-	) + allocated(4*cap(c.tops))
+	return allocated(cap(c.keys)) + allocated(4*cap(c.ends)) + allocated(8*cap(c.heads)) +
+		allocated(4*cap(c.shorts)) + allocated(4*cap(c.tops))
 }
 
 // allocated estimates what Go's allocator takes for n bytes: it rounds up to pages above 32

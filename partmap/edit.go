@@ -170,10 +170,7 @@ func rewrite[T any](t *tree, children []Child, end []byte, reps []Replacement, l
 		}
 	}
 	for i, c := range children {
-		childEnd := end
-		if i+1 < len(children) {
-			childEnd = children[i+1].Start
-		}
+		childEnd := endOf(children, i, childStart, end)
 		touching := within(reps, c.Start, childEnd)
 		if len(touching) == 0 && (len(run) == 0 || !lv.sparse(run)) {
 			flush()

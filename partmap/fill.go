@@ -65,6 +65,14 @@ func (w *writer) indexes(height uint8, children []Child) []Child {
 func entryStart(e *Entry) []byte { return e.Start }
 func childStart(c *Child) []byte { return c.Start }
 
+// endOf returns the end of the i-th of some neighbours, of which the last ends at end.
+func endOf[T any](items []T, i int, start func(*T) []byte, end []byte) []byte {
+	if i+1 < len(items) {
+		return start(&items[i+1])
+	}
+	return end
+}
+
 // fit moves the content of the root to new nodes below it until the root is small enough. It
 // terminates: a node holds at least three of the longest cuts, and a single child always
 // fits, since its start is empty.

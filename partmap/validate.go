@@ -176,50 +176,28 @@ func (v *validator) children(children []Child, height uint8, start, end []byte, 
 		v.report(EmptyNode, start, parent, "no children")
 	}
 	for i, c := range children {
-		childEnd := end
-		if i+1 < len(children) {
-			childEnd = children[i+1].Start
-		}
+		childEnd := endOf(children, i, childStart, end)
 		v.cut(c.Start, i, start, childEnd, parent)
+		var entries []Entry
+		var below []Child
+		var err error
 		if height == 0 {
-			s, err := v.read.segment(v.root.Bucket, c.Node)
-			if err != nil {
-				v.unreadable(c, err)
-				continue
-			}
-			if err := CheckSegment(v.root, c, s); err != nil {
-				v.report(Unreadable, c.Start, c.Node, "%v", err)
-			}
-			entries := make([]Entry, s.Len())
-			for i := range entries {
-				entries[i] = s.Entry(i)
-			}
-			v.entries(entries, c.Start, childEnd, c.Node)
-			continue
+			entries, _, err = v.read.entries(v.root, c)
+		} else {
+			below, _, err = v.read.children(v.root, c, height)
 		}
-		x, err := v.read.index(v.root.Bucket, c.Node)
 		if err != nil {
-			v.unreadable(c, err)
-			continue
-		}
-		if err := CheckIndex(v.root, c, height, x); err != nil {
 			v.report(Unreadable, c.Start, c.Node, "%v", err)
-			if x.Height != height {
-				v.unread = true
-				continue
-			}
 		}
-		below := make([]Child, x.Len())
-		for i := range below {
-			below[i] = x.Child(i)
+		switch {
+		case entries != nil:
+			v.entries(entries, c.Start, childEnd, c.Node)
+		case below != nil:
+			v.children(below, height-1, c.Start, childEnd, c.Node)
+		default:
+			v.unread = true
 		}
-		v.children(below, height-1, c.Start, childEnd, c.Node)
 	}
-}
-
-func (v *validator) unreadable(c Child, err error) {
-	v.unread = true
-	v.report(Unreadable, c.Start, c.Node, "%v", err)
 }
 
 // cut checks the i-th start within a node.
@@ -244,11 +222,7 @@ func (v *validator) entries(entries []Entry, start, end []byte, n store.NodeID) 
 	}
 	for i := range entries {
 		e := &entries[i]
-		entryEnd := end
-		if i+1 < len(entries) {
-			entryEnd = entries[i+1].Start
-		}
-		v.cut(e.Start, i, start, entryEnd, n)
+		v.cut(e.Start, i, start, endOf(entries, i, entryStart, end), n)
 		v.entry(e, n)
 	}
 }

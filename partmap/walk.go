@@ -9,38 +9,36 @@ import (
 // Reader returns the blob of a node.
 type Reader func(store.NodeID) ([]byte, error)
 
-// children returns the children of an index node, checked against its parent, and the epoch
-// that it was written for.
+// children returns the children of an index node, and the epoch that it was written for. A
+// node that contradicts its parent is an error; where it has the right height, its children
+// are returned all the same.
 func (read Reader) children(r *Root, c Child, height uint8) ([]Child, uint64, error) {
 	x, err := read.index(r.Bucket, c.Node)
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := CheckIndex(r, c, height, x); err != nil {
+	if err = CheckIndex(r, c, height, x); x.Height != height {
 		return nil, 0, err
 	}
 	out := make([]Child, x.Len())
 	for i := range out {
 		out[i] = x.Child(i)
 	}
-	return out, x.Epoch, nil
+	return out, x.Epoch, err
 }
 
-// entries returns the entries of a segment, checked against its parent, and the epoch that it
-// was written for.
+// entries returns the entries of a segment, and the epoch that it was written for. If the
+// segment contradicts its parent it also returns an error.
 func (read Reader) entries(r *Root, c Child) ([]Entry, uint64, error) {
 	s, err := read.segment(r.Bucket, c.Node)
 	if err != nil {
-		return nil, 0, err
-	}
-	if err := CheckSegment(r, c, s); err != nil {
 		return nil, 0, err
 	}
 	out := make([]Entry, s.Len())
 	for i := range out {
 		out[i] = s.Entry(i)
 	}
-	return out, s.Epoch, nil
+	return out, s.Epoch, CheckSegment(r, c, s)
 }
 
 func (read Reader) index(b store.BucketID, id store.NodeID) (*Index, error) {
@@ -103,6 +101,29 @@ func RangesSince(r *Root, read Reader, epoch uint64) iter.Seq2[Range, error] {
 	}
 }
 
+// Named returns the nodes that a root names, at all heights. It reads the index nodes.
+func Named(r *Root, read Reader) (map[store.NodeID]bool, error) {
+	named := map[store.NodeID]bool{}
+	var down func(children []Child, height uint8) error
+	down = func(children []Child, height uint8) error {
+		for _, c := range children {
+			named[c.Node] = true
+			if height == 0 {
+				continue
+			}
+			below, _, err := read.children(r, c, height)
+			if err == nil {
+				err = down(below, height-1)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return named, down(r.Children, r.Height-1)
+}
+
 // RangeBefore returns the range that ends at key, which must be a cut; false if key is the
 // lowest.
 func RangeBefore(r *Root, read Reader, key []byte) (Range, bool, error) {
@@ -158,10 +179,7 @@ func (w *walker) overlaps(start, end []byte) bool {
 
 func (w *walker) nodes(children []Child, height uint8, end []byte) bool {
 	for i, c := range children {
-		childEnd := end
-		if i+1 < len(children) {
-			childEnd = children[i+1].Start
-		}
+		childEnd := endOf(children, i, childStart, end)
 		if !w.overlaps(c.Start, childEnd) {
 			continue
 		}
@@ -190,10 +208,7 @@ func (w *walker) nodes(children []Child, height uint8, end []byte) bool {
 
 func (w *walker) segment(entries []Entry, end []byte) bool {
 	for i, e := range entries {
-		entryEnd := end
-		if i+1 < len(entries) {
-			entryEnd = entries[i+1].Start
-		}
+		entryEnd := endOf(entries, i, entryStart, end)
 		if w.overlaps(e.Start, entryEnd) && !w.yield(w.root.Range(e, entryEnd), nil) {
 			return false
 		}

@@ -31,7 +31,12 @@ func (id PartitionID) String() string { return uuid.UUID(id).String() }
 func (id PartitionID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (id *PartitionID) UnmarshalText(text []byte) error { return (*uuid.UUID)(id).UnmarshalText(text) }
+func (id *PartitionID) UnmarshalText(text []byte) error {
+	if err := (*uuid.UUID)(id).UnmarshalText(text); err != nil {
+		return fmt.Errorf("%q is not a partition's id: %w", text, err)
+	}
+	return nil
+}
 
 // IsZero reports whether the id is zero: no partition.
 func (id PartitionID) IsZero() bool { return id == PartitionID{} }

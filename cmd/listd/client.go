@@ -51,7 +51,7 @@ func (f *serverFlags) connect(concurrency int) (*remote, error) {
 		return nil, daemon.UsageError("--access-key and --secret-key need each other (EVENKEEL_ACCESS_KEY, " +
 			"EVENKEEL_SECRET_KEY)")
 	}
-	trust, err := reload.ClientTLS("--server-ca-file", f.ServerCAFile)
+	trust, err := reload.ClientTLS("--server", f.ServerCAFile, "", "")
 	if err != nil {
 		return nil, daemon.Exit(exitUsage, err)
 	}

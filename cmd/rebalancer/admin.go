@@ -73,6 +73,16 @@ func (f *adminFlags) remote() (*adminapi.Client, error) {
 	return c, nil
 }
 
+// print prints an answer: as JSON, or as text if that is the format.
+func (f *adminFlags) print(std stdio, answer any, text func(w *failing)) error {
+	if f.Format == "json" {
+		return printJSON(std.out, answer)
+	}
+	w := &failing{w: std.out}
+	text(w)
+	return w.err
+}
+
 // refusal gives errors about invalid requests their exit code.
 func refusal(err error) error {
 	var exit *daemon.ExitError

@@ -36,14 +36,11 @@ func (c *explainCmd) Run(ctx context.Context, std stdio) error {
 		if err != nil {
 			return err
 		}
-		if c.Format == "json" {
-			return printJSON(std.out, e)
-		}
-		w := &failing{w: std.out}
-		for i := range e.Looks {
-			explainLook(w, std.now(), &e.Looks[i])
-		}
-		return w.err
+		return c.print(std, e, func(w *failing) {
+			for i := range e.Looks {
+				explainLook(w, std.now(), &e.Looks[i])
+			}
+		})
 	})
 }
 

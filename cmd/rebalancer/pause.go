@@ -81,24 +81,20 @@ func whoAsks() string {
 }
 
 func (c *pauseCmd) tell(std stdio, p adminapi.Paused, q *adminapi.Quiet) error {
-	if c.Format == "json" {
-		return printJSON(std.out, map[string]any{"pause": p, "quiet": q, "dry_run": c.DryRun})
-	}
-	w := &failing{w: std.out}
-	of := ofBucket(c.Bucket)
-	switch {
-	case c.DryRun:
-		w.printf("%s can be paused; nothing was done: that was a dry run\n", of)
-		return w.err
-	case p.Already:
-		w.printf("%s: paused already, %s\n", of, p.Pause)
-	default:
-		w.printf("%s paused\n", of)
-	}
-	if q != nil {
-		w.printf("nothing moves: %s maps looked at\n", commas(int64(q.Roots)))
-	}
-	return w.err
+	answer := map[string]any{"pause": p, "quiet": q, "dry_run": c.DryRun}
+	return c.print(std, answer, func(w *failing) {
+		switch of := ofBucket(c.Bucket); {
+		case c.DryRun:
+			w.printf("%s can be paused; nothing was done: that was a dry run\n", of)
+		case p.Already:
+			w.printf("%s: paused already, %s\n", of, p.Pause)
+		default:
+			w.printf("%s paused\n", of)
+		}
+		if q != nil { // not after a dry run
+			w.printf("nothing moves: %s maps looked at\n", commas(int64(q.Roots)))
+		}
+	})
 }
 
 func ofBucket(name string) string {
@@ -171,18 +167,17 @@ func (c *resumeCmd) Run(ctx context.Context, std stdio) error {
 		if err != nil {
 			return err
 		}
-		if c.Format == "json" {
-			return printJSON(std.out, map[string]any{"bucket": c.Bucket, "lifted": d.Lifted, "dry_run": c.DryRun})
-		}
-		switch of := ofBucket(c.Bucket); {
-		case c.DryRun:
-			_, err = fmt.Fprintf(std.out, "%s can be resumed; nothing was done: that was a dry run\n", of)
-		case !d.Lifted:
-			_, err = fmt.Fprintf(std.out, "%s: nothing was paused\n", of)
-		default:
-			_, err = fmt.Fprintf(std.out, "%s resumed\n", of)
-		}
-		return err
+		answer := map[string]any{"bucket": c.Bucket, "lifted": d.Lifted, "dry_run": c.DryRun}
+		return c.print(std, answer, func(w *failing) {
+			switch of := ofBucket(c.Bucket); {
+			case c.DryRun:
+				w.printf("%s can be resumed; nothing was done: that was a dry run\n", of)
+			case !d.Lifted:
+				w.printf("%s: nothing was paused\n", of)
+			default:
+				w.printf("%s resumed\n", of)
+			}
+		})
 	})
 }
 

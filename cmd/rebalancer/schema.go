@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -126,34 +127,25 @@ func report(ctx context.Context, admin *cassandrastore.Admin, std stdio, format 
 		return err
 	}
 	fatal := 0
-	type line struct {
-		Where string `json:"where"`
-		What  string `json:"what"`
-		Fatal bool   `json:"fatal"`
-	}
-	lines := []line{}
+	w := &failing{w: std.out}
 	for _, p := range problems {
-		lines = append(lines, line(p))
+		severity := "warning"
 		if p.Fatal {
+			severity = "problem"
 			fatal++
 		}
-	}
-	if format == "json" {
-		err = json.NewEncoder(std.out).Encode(map[string]any{"problems": lines})
-	} else {
-		for _, l := range lines {
-			severity := "warning"
-			if l.Fatal {
-				severity = "problem"
-			}
-			if _, err = fmt.Fprintf(std.out, "%s  %s: %s\n", severity, l.Where, l.What); err != nil {
-				return err
-			}
-		}
-		if len(lines) == 0 {
-			_, err = fmt.Fprintln(std.out, "the schema is as it should be")
+		if format == "table" {
+			w.printf("%s  %s: %s\n", severity, p.Where, p.What)
 		}
 	}
+	switch {
+	case format == "json":
+		// A list in JSON, not null.
+		err = json.NewEncoder(w).Encode(map[string]any{"problems": append([]cassandrastore.Problem{}, problems...)})
+	case len(problems) == 0:
+		w.printf("the schema is as it should be\n")
+	}
+	err = cmp.Or(err, w.err)
 	if err == nil && fatal > 0 {
 		err = fmt.Errorf("the schema has %d of the differences that keep evenkeel from starting", fatal)
 	}

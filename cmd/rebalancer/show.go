@@ -44,10 +44,7 @@ func (c *statusCmd) Run(ctx context.Context, std stdio) error {
 		if err != nil {
 			return err
 		}
-		if c.Format == "json" {
-			return printJSON(std.out, s)
-		}
-		return printStatus(std.out, &s, std.now())
+		return c.print(std, s, func(w *failing) { printStatus(w, &s, std.now()) })
 	})
 }
 
@@ -74,8 +71,7 @@ func (f *adminFlags) asksLeader(ctx context.Context, std stdio, command func(ctx
 	})
 }
 
-func printStatus(out io.Writer, s *adminapi.Status, now time.Time) error {
-	w := &failing{w: out}
+func printStatus(w *failing, s *adminapi.Status, now time.Time) {
 	switch {
 	case s.Leader != nil && s.Leading:
 		w.printf("This process leads: %s, since %s\n", cmp.Or(s.Leader.Name, s.Leader.ID.String()), ago(now, s.Leader.Since))
@@ -157,7 +153,6 @@ func printStatus(out io.Writer, s *adminapi.Status, now time.Time) error {
 			w.printf("  failed: %s\n", c.Error)
 		}
 	}
-	return w.err
 }
 
 func printBucket(w *failing, b *adminapi.Bucket, jobs []scheduler.Job, now time.Time) {
@@ -182,11 +177,7 @@ func printBucket(w *failing, b *adminapi.Bucket, jobs []scheduler.Job, now time.
 				}
 			}
 		}
-		phase := batch.Phase
-		if phase == "settled" {
-			phase = "sweeping"
-		}
-		w.printf("  batch %d: %s, %d ranges, %s\n", batch.ID, phase, batch.Ranges, batchBar(&batch, rows))
+		w.printf("  batch %d: %s, %d ranges, %s\n", batch.ID, phaseOf(&batch), batch.Ranges, batchBar(&batch, rows))
 	}
 	for i, f := range b.Failures {
 		const shown = 5
@@ -206,6 +197,14 @@ func batchBar(b *adminapi.Batch, rows int64) string {
 	}
 	n := int(min(barWidth, barWidth*(b.Copied+b.Verified+b.Searched)/(passes*rows)))
 	return fmt.Sprintf("[%s%s] %s of %s", strings.Repeat("#", n), strings.Repeat(".", barWidth-n), counts, commas(rows))
+}
+
+// phaseOf is the phase of a batch: a settled one that is there is swept.
+func phaseOf(b *adminapi.Batch) string {
+	if b.Phase == "settled" {
+		return "sweeping"
+	}
+	return b.Phase
 }
 
 func ago(now, then time.Time) string {
@@ -287,23 +286,19 @@ func (c *mapHistoryCmd) Run(ctx context.Context, std stdio) error {
 		if err != nil {
 			return err
 		}
-		if c.Format == "json" {
-			return printJSON(std.out, h)
-		}
-		t := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
-		fmt.Fprintf(t, "epoch\tchanged\tstate\tranges\tbatches\n")
-		for _, e := range h.Epochs {
-			var batches []string
-			for _, b := range e.Batches {
-				phase := b.Phase
-				if phase == "settled" {
-					phase = "sweeping"
+		return c.print(std, h, func(w *failing) {
+			t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+			fmt.Fprintf(t, "epoch\tchanged\tstate\tranges\tbatches\n")
+			for _, e := range h.Epochs {
+				var batches []string
+				for i := range e.Batches {
+					batches = append(batches, fmt.Sprintf("%d %s", e.Batches[i].ID, phaseOf(&e.Batches[i])))
 				}
-				batches = append(batches, fmt.Sprintf("%d %s", b.ID, phase))
+				fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%s\n", e.Epoch, e.Changed.Format(time.RFC3339), e.State, e.Ranges,
+					strings.Join(batches, ", "))
 			}
-			fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%s\n", e.Epoch, e.Changed.Format(time.RFC3339), e.State, e.Ranges, strings.Join(batches, ", "))
-		}
-		return t.Flush()
+			t.Flush()
+		})
 	})
 }
 
@@ -414,15 +409,14 @@ func (c *abortCmd) Run(ctx context.Context, std stdio) error {
 		if err != nil {
 			return err
 		}
-		if c.Format == "json" {
-			return printJSON(std.out, map[string]any{"bucket": c.Bucket, "did": "aborted", "dropped": d.Dropped, "dry_run": c.DryRun})
-		}
-		if c.DryRun {
-			_, err = fmt.Fprintf(std.out, "%s can be aborted; nothing was done: that was a dry run\n", ofBucket(c.Bucket))
-		} else {
-			_, err = fmt.Fprintf(std.out, "%s: %d moves dropped that had not begun\n", ofBucket(c.Bucket), d.Dropped)
-		}
-		return err
+		answer := map[string]any{"bucket": c.Bucket, "did": "aborted", "dropped": d.Dropped, "dry_run": c.DryRun}
+		return c.print(std, answer, func(w *failing) {
+			if c.DryRun {
+				w.printf("%s can be aborted; nothing was done: that was a dry run\n", ofBucket(c.Bucket))
+			} else {
+				w.printf("%s: %d moves dropped that had not begun\n", ofBucket(c.Bucket), d.Dropped)
+			}
+		})
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
@@ -100,14 +101,8 @@ func moves(w *failing, p *plan.Plan, shown int) {
 		if i == shown {
 			break
 		}
-		start, end := text(string(m.Start)), text(string(m.End))
-		if m.Start == "" {
-			start = "(first)"
-		}
-		if m.End == "" {
-			end = "(no end)"
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", text(m.From), text(m.To), start, end, commas(m.Rows), m.Reason)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", text(m.From), text(m.To),
+			startText(adminapi.Key(m.Start)), endText(adminapi.Key(m.End)), commas(m.Rows), m.Reason)
 	}
 	t.Flush()
 	if rest := len(p.Moves) - shown; rest > 0 {

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/schollz/progressbar/v3"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
@@ -42,17 +41,17 @@ type verifyCmd struct {
 	Servers adminapi.Flags `embed:""`
 	Data    string         `placeholder:"DIR" help:"Check this data directory, while its listd does not run."`
 	cassandraflags.Flags
-	Lease         time.Duration `default:"3s" help:"Lease of the servers that use the keyspace (with --cassandra)."`
-	Repair        bool          `help:"Repair what can be repaired safely, and report it."`
-	Adopt         bool          `help:"After a restore, with all servers ended: as --repair, and copy to where the map says the rows of partitions that no map names, if these are proven to be newer than the map. Each row keeps its timestamp."`
-	AdoptAll      bool          `help:"After a restore, with all servers ended: as --adopt, and without proof, also rows outside of their partition's ranges; take a map with missing nodes back to an older one. Where nothing was restored, deleted rows come back."`
-	Discard       []string      `placeholder:"PARTITION" help:"With --repair: remove this partition, which no map names, although its rows are nowhere else. Repeatable."`
-	SkipOrphans   bool          `help:"Do not search for partitions that no map names, which lists all partitions, also for one bucket."`
-	RowsPerSecond int           `default:"0" placeholder:"N" help:"Most rows read per second; 0: no limit."`
-	Parallel      int           `default:"4" placeholder:"N" help:"Partitions read at once."`
-	StuckAfter    time.Duration `default:"1h" help:"Age of a phase from which its move counts as stuck."`
-	Format        string        `default:"text" enum:"text,json" help:"text: a line per finding, for people. json: an object per line, the summary last."`
-	Progress      string        `default:"auto" enum:"auto,plain,none" help:"How to show progress, on standard error: plain lines every ten seconds, none, or auto: a line that changes, on a terminal only."`
+	Lease         time.Duration       `default:"3s" help:"Lease of the servers that use the keyspace (with --cassandra)."`
+	Repair        bool                `help:"Repair what can be repaired safely, and report it."`
+	Adopt         bool                `help:"After a restore, with all servers ended: as --repair, and copy to where the map says the rows of partitions that no map names, if these are proven to be newer than the map. Each row keeps its timestamp."`
+	AdoptAll      bool                `help:"After a restore, with all servers ended: as --adopt, and without proof, also rows outside of their partition's ranges; take a map with missing nodes back to an older one. Where nothing was restored, deleted rows come back."`
+	Discard       []store.PartitionID `placeholder:"PARTITION" help:"With --repair: remove this partition, which no map names, although its rows are nowhere else. Repeatable."`
+	SkipOrphans   bool                `help:"Do not search for partitions that no map names, which lists all partitions, also for one bucket."`
+	RowsPerSecond int                 `default:"0" placeholder:"N" help:"Most rows read per second; 0: no limit."`
+	Parallel      int                 `default:"4" placeholder:"N" help:"Partitions read at once."`
+	StuckAfter    time.Duration       `default:"1h" help:"Age of a phase from which its move counts as stuck."`
+	Format        string              `default:"text" enum:"text,json" help:"text: a line per finding, for people. json: an object per line, the summary last."`
+	Progress      string              `default:"auto" enum:"auto,plain,none" help:"How to show progress, on standard error: plain lines every ten seconds, none, or auto: a line that changes, on a terminal only."`
 }
 
 // Help is shown by verify --help.
@@ -101,20 +100,22 @@ func (v *verifyCmd) Validate() error {
 	case v.Lease < mapclient.MinLease || v.Lease > mapclient.MaxLease:
 		return fmt.Errorf("--lease is from %v to %v", mapclient.MinLease, mapclient.MaxLease)
 	}
-	_, err := v.discards()
-	return err
+	return nil
 }
 
-// discards are the partitions to be removed with what is nowhere else.
-func (v *verifyCmd) discards() (ids []store.PartitionID, err error) {
-	for _, text := range v.Discard {
-		id, err := uuid.Parse(text)
-		if err != nil {
-			return nil, fmt.Errorf("--discard %q: not a partition's id as verify prints it: %w", text, err)
-		}
-		ids = append(ids, store.PartitionID(id))
+// options are those of the check.
+func (v *verifyCmd) options() repair.Options {
+	o := repair.Options{
+		Repair: v.Repair, Discard: v.Discard, SkipOrphans: v.SkipOrphans, RowsPerSecond: v.RowsPerSecond,
+		Parallel: v.Parallel, StuckAfter: v.StuckAfter,
 	}
-	return ids, nil
+	switch {
+	case v.AdoptAll:
+		o.Adopt = repair.AdoptAll
+	case v.Adopt:
+		o.Adopt = repair.AdoptNewer
+	}
+	return o
 }
 
 // Run checks, prints findings, and fails if there are problems.
@@ -153,10 +154,8 @@ func (v *verifyCmd) remote(ctx context.Context, std stdio, out *findings) (sum r
 		return now
 	})
 	defer stop()
-	return c.Verify(ctx, adminapi.Verify{
-		Bucket: v.Bucket, Repair: v.Repair, SkipOrphans: v.SkipOrphans, RowsPerSecond: v.RowsPerSecond, Parallel: v.Parallel,
-		StuckAfterMs: v.StuckAfter.Milliseconds(), Discard: v.Discard,
-	}, out.finding, func(s repair.Summary) {
+	ask := adminapi.Verify{Bucket: v.Bucket, Options: v.options(), StuckAfterMs: v.StuckAfter.Milliseconds()}
+	return c.Verify(ctx, ask, out.finding, func(s repair.Summary) {
 		mu.Lock()
 		defer mu.Unlock()
 		now = s
@@ -169,29 +168,13 @@ func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum rep
 	if err != nil {
 		return sum, err
 	}
-	discard, err := v.discards()
-	if err != nil {
-		return sum, errors.Join(err, s.Close())
-	}
-	o := repair.Options{
-		Repair: v.Repair, Discard: discard, SkipOrphans: v.SkipOrphans, RowsPerSecond: v.RowsPerSecond, Parallel: v.Parallel, StuckAfter: v.StuckAfter,
-		Report: out.finding,
-	}
-	switch {
-	case v.AdoptAll:
-		o.Adopt = repair.AdoptAll
-	case v.Adopt:
-		o.Adopt = repair.AdoptNewer
-	}
+	o := v.options()
+	o.Report = out.finding
 	work := func(ctx context.Context) error {
 		check := repair.New(s, c, o)
 		stop := showProgress(v.Progress, std.err, check.Progress)
 		defer stop()
-		if v.Bucket == "" {
-			sum, err = check.All(ctx)
-		} else {
-			sum, err = check.Bucket(ctx, v.Bucket)
-		}
+		sum, err = check.Run(ctx, v.Bucket)
 		return err
 	}
 	if o.Adopt != repair.AdoptNone && v.Data == "" {

@@ -63,18 +63,28 @@ func (c *Certificate) Config() *tls.Config {
 }
 
 // ClientTLS is a client's configuration that trusts the authorities in a file, or the system's
-// if its name is empty. Errors name the flag.
-func ClientTLS(flag, caFile string) (*tls.Config, error) {
+// if its name is empty, and shows a certificate, if there is one. Errors name the flags: flags
+// followed by -ca-file, -cert-file and -key-file.
+func ClientTLS(flags, caFile, certFile, keyFile string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if caFile == "" {
-		return c, nil
+	if caFile != "" {
+		pem, err := os.ReadFile(caFile)
+		if err != nil {
+			return nil, fmt.Errorf("%s-ca-file: %w", flags, err)
+		}
+		if c.RootCAs, err = parsePool(pem); err != nil {
+			return nil, fmt.Errorf("%s-ca-file: %s: %w", flags, caFile, err)
+		}
 	}
-	pem, err := os.ReadFile(caFile)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
+	if (certFile == "") != (keyFile == "") {
+		return nil, fmt.Errorf("%s-cert-file and %s-key-file need each other", flags, flags)
 	}
-	if c.RootCAs, err = parsePool(pem); err != nil {
-		return nil, fmt.Errorf("%s: %s: %w", flag, caFile, err)
+	if certFile != "" {
+		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+		if err != nil {
+			return nil, fmt.Errorf("%s-cert-file and %s-key-file: %w", flags, flags, err)
+		}
+		c.Certificates = []tls.Certificate{pair}
 	}
 	return c, nil
 }

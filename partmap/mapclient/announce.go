@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/evenkeel/evenkeel/partmap"
@@ -122,62 +121,27 @@ func (n *network) wait(ctx context.Context, id store.BucketID) error {
 	}
 }
 
-// bumps groups concurrent bumps of a clock by this process.
-type bumps struct {
-	mu      sync.Mutex
-	next    *bumpGroup // not started
-	running bool
-}
-
+// bumpGroup is concurrent bumps of a clock by this process.
 type bumpGroup struct {
-	ids  []store.BucketID
-	done chan struct{}
-	at   wait.Instant // of the acknowledgement
-	err  error
+	ids []store.BucketID
+	at  wait.Instant // of the acknowledgement
 }
 
 // bump increments the clock for a bucket, in a group that starts after the call, and returns the
 // instant of the acknowledgement.
 func (k *clock) bump(ctx context.Context, id store.BucketID) (wait.Instant, error) {
-	g := k.join(id)
+	g := k.bumps.Join(func(g *bumpGroup) { g.ids = append(g.ids, id) }, k.n.start, func(g *bumpGroup) (err error) {
+		g.at, err = k.n.raise(k.n.ctx, k.number, g.ids)
+		return err
+	})
 	if g == nil {
 		return wait.Instant{}, errClosed
 	}
 	select {
-	case <-g.done:
-		return g.at, g.err
+	case <-g.Done:
+		return g.Of.at, g.Err
 	case <-ctx.Done():
 		return wait.Instant{}, store.Wrap("bump "+clockName(k.number), context.Cause(ctx))
-	}
-}
-
-// join adds a bucket to the next group of bumps; nil after Close.
-func (k *clock) join(id store.BucketID) *bumpGroup {
-	k.bumps.mu.Lock()
-	defer k.bumps.mu.Unlock()
-	if !k.bumps.running && !k.n.start(k.runBumps) {
-		return nil
-	}
-	k.bumps.running = true
-	if k.bumps.next == nil {
-		k.bumps.next = &bumpGroup{done: make(chan struct{})}
-	}
-	k.bumps.next.ids = append(k.bumps.next.ids, id)
-	return k.bumps.next
-}
-
-func (k *clock) runBumps() {
-	for {
-		k.bumps.mu.Lock()
-		g := k.bumps.next
-		k.bumps.next = nil
-		k.bumps.running = g != nil
-		k.bumps.mu.Unlock()
-		if g == nil {
-			return
-		}
-		g.at, g.err = k.n.raise(k.n.ctx, k.number, g.ids)
-		close(g.done)
 	}
 }
 

@@ -28,7 +28,7 @@ type clock struct {
 	line    atomic.Uint64 // of the next poll
 	used    atomic.Bool   // since the last poll
 	asking  shared
-	bumps   bumps
+	bumps   wait.Rounds[bumpGroup]
 	polling bool // guarded by network.mu
 }
 

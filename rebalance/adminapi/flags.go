@@ -1,7 +1,6 @@
 package adminapi
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -36,19 +35,9 @@ func (f *Flags) Client() (*Client, error) {
 		}
 		c.servers = append(c.servers, server)
 	}
-	config, err := reload.ClientTLS("--admin-ca-file", f.AdminCAFile)
+	config, err := reload.ClientTLS("--admin", f.AdminCAFile, f.AdminCertFile, f.AdminKeyFile)
 	if err != nil {
 		return nil, err
-	}
-	if (f.AdminCertFile == "") != (f.AdminKeyFile == "") {
-		return nil, errors.New("--admin-cert-file and --admin-key-file need each other")
-	}
-	if f.AdminCertFile != "" {
-		pair, err := tls.LoadX509KeyPair(f.AdminCertFile, f.AdminKeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("--admin-cert-file and --admin-key-file: %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = config

@@ -115,12 +115,12 @@ func (h *handler) pauses(ctx context.Context) ([]Paused, error) {
 		out = append(out, Paused{Pause: *s.All})
 	}
 	var ids []store.BucketID
-	for id := range s.Buckets {
-		ids = append(ids, id)
+	for _, b := range s.Buckets {
+		ids = append(ids, b.Bucket)
 	}
 	h.learn(ctx, ids)
-	for id, p := range s.Buckets {
-		out = append(out, Paused{Bucket: h.nameOf(id), Pause: p})
+	for _, b := range s.Buckets {
+		out = append(out, Paused{Bucket: h.nameOf(b.Bucket), Pause: b.Pause})
 	}
 	return out, nil
 }

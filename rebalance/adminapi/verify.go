@@ -5,24 +5,17 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Verify asks for a check of what the store holds; see repair.Options.
+// Verify asks for a check of what the store holds.
 type Verify struct {
 	// Bucket is the one to check; empty: all.
 	Bucket string `json:"bucket,omitempty"`
-	Repair bool   `json:"repair,omitempty"`
-	// Discard names partitions that are removed with what is nowhere else.
-	Discard       []string `json:"discard,omitempty"`
-	SkipOrphans   bool     `json:"skip_orphans,omitempty"`
-	RowsPerSecond int      `json:"rows_per_second,omitempty"`
-	Parallel      int      `json:"parallel,omitempty"`
-	StuckAfterMs  int64    `json:"stuck_after_ms,omitempty"`
+	repair.Options
+	StuckAfterMs int64 `json:"stuck_after_ms,omitempty"`
 }
 
 // VerifyLine is one line of the answer: a finding, how far the check is, or, in
@@ -41,34 +34,19 @@ func (h *handler) verify(w http.ResponseWriter, r *http.Request) {
 	if err == nil && (v.RowsPerSecond < 0 || v.Parallel < 0 || v.StuckAfterMs < 0) {
 		err = store.Errorf(store.InvalidArgument, "rows_per_second, parallel and stuck_after_ms are above zero")
 	}
-	discard := make([]store.PartitionID, len(v.Discard))
-	for i := 0; i < len(v.Discard) && err == nil; i++ {
-		var id uuid.UUID
-		if id, err = uuid.Parse(v.Discard[i]); err != nil {
-			err = store.Errorf(store.InvalidArgument, "discard: %q is not a partition's id: %w", v.Discard[i], err)
-		}
-		discard[i] = store.PartitionID(id)
-	}
 	if err != nil {
 		fail(w, err)
 		return
 	}
 	line := lines[VerifyLine](w)
-	check := repair.New(h.o.Store, h.o.Buckets, repair.Options{
-		Repair: v.Repair, Discard: discard, SkipOrphans: v.SkipOrphans, RowsPerSecond: v.RowsPerSecond, Parallel: v.Parallel,
-		StuckAfter: time.Duration(v.StuckAfterMs) * time.Millisecond,
-		Report:     func(f repair.Finding) { _ = line(VerifyLine{Finding: &f}) },
-	})
+	v.StuckAfter = time.Duration(v.StuckAfterMs) * time.Millisecond
+	v.Report = func(f repair.Finding) { _ = line(VerifyLine{Finding: &f}) }
+	check := repair.New(h.o.Store, h.o.Buckets, v.Options)
 	stop := wait.Every(progressEvery, func() {
 		now := check.Progress()
 		_ = line(VerifyLine{Progress: &now})
 	})
-	var s repair.Summary
-	if v.Bucket == "" {
-		s, err = check.All(r.Context())
-	} else {
-		s, err = check.Bucket(r.Context(), v.Bucket)
-	}
+	s, err := check.Run(r.Context(), v.Bucket)
 	stop()
 	last := VerifyLine{Summary: &s}
 	if err != nil {

@@ -19,16 +19,11 @@ import (
 //
 // While a data centre can't be reached it fails with Unavailable or Timeout: map changes
 // pause, foreground operations go on.
-func (s *Store) Acknowledge(ctx context.Context, t store.Table, key []byte) (store.Record, error) {
-	err := store.CheckRegister(t, key)
-	var r store.Record
-	if err == nil {
-		r, err = s.acknowledge(ctx, t, key)
+func (s *Store) Acknowledge(ctx context.Context, t store.Table, key []byte) (r store.Record, err error) {
+	defer func() { err = s.fail(ctx, err, "acknowledge", store.RegisterName{Table: t, Key: key}) }()
+	if err := store.CheckRegister(t, key); err != nil {
+		return store.Record{}, err
 	}
-	return r, s.fail(ctx, err, "acknowledge", store.RegisterName{Table: t, Key: key})
-}
-
-func (s *Store) acknowledge(ctx context.Context, t store.Table, key []byte) (store.Record, error) {
 	decided, err := s.readRegister(ctx, s.session, t, key, gocql.Consistency(gocql.Serial))
 	if err != nil {
 		return store.Record{}, err

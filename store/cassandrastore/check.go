@@ -17,11 +17,11 @@ import (
 // recommends.
 type Problem struct {
 	// Where is a table, the keyspace, or a node's configuration.
-	Where string
+	Where string `json:"where"`
 	// What differs, why that matters, and what to do.
-	What string
+	What string `json:"what"`
 	// Fatal problems prevent Open. Others cost speed or safety margin.
-	Fatal bool
+	Fatal bool `json:"fatal"`
 }
 
 // String is one line.

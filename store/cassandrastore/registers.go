@@ -161,14 +161,10 @@ func (s *Store) transact(ctx context.Context, statements []gocql.BatchEntry) (pr
 
 // History implements store.Registers. It reads the rows of a root's partition behind the
 // newest.
-func (s *Store) History(ctx context.Context, id store.BucketID, before uint64, limit int) ([]store.Record, error) {
-	records, err := s.history(ctx, id, before, limit)
-	return records, s.fail(ctx, err, "history", id)
-}
-
-func (s *Store) history(
+func (s *Store) History(
 	ctx context.Context, id store.BucketID, before uint64, limit int,
 ) (records []store.Record, err error) {
+	defer func() { err = s.fail(ctx, err, "history", id) }()
 	if err := store.CheckLimit(limit); err != nil {
 		return nil, err
 	}
@@ -199,11 +195,8 @@ func (s *Store) history(
 
 // Forget deletes rows of a root's partition by a lightweight transaction: rows that such
 // transactions write must not be written in another way.
-func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) error {
-	return s.fail(ctx, s.forget(ctx, id, before), "forget", id)
-}
-
-func (s *Store) forget(ctx context.Context, id store.BucketID, before uint64) error {
+func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) (err error) {
+	defer func() { err = s.fail(ctx, err, "forget", id) }()
 	for {
 		now, err := s.readRegister(ctx, s.session, store.Roots, id[:], gocql.Consistency(gocql.Serial))
 		if store.KindOf(err) == store.NotFound {

@@ -67,12 +67,8 @@ const timeStatement = "SELECT to_unix_timestamp(now()) FROM system_virtual_schem
 	"WHERE keyspace_name = 'system_virtual_schema'"
 
 // Time implements store.WallClock.
-func (s *Store) Time(ctx context.Context, server string) (time.Time, error) {
-	t, err := s.time(ctx, server)
-	return t, s.fail(ctx, err, "ask for", text("the time of node "+server))
-}
-
-func (s *Store) time(ctx context.Context, server string) (time.Time, error) {
+func (s *Store) Time(ctx context.Context, server string) (t time.Time, err error) {
+	defer func() { err = s.fail(ctx, err, "ask for", text("the time of node "+server)) }()
 	if err := s.usable(ctx); err != nil {
 		return time.Time{}, err
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/evenkeel/evenkeel/store"
 )
 
 type counts struct {
@@ -57,9 +59,8 @@ type Status struct {
 // ServerClock is one server's clock: Ahead of this machine's wall clock (negative: behind), give
 // or take Bound.
 type ServerClock struct {
-	Name, Address, DataCentre string
-	Near                      bool
-	Ahead, Bound              time.Duration
+	store.Server
+	Ahead, Bound time.Duration
 }
 
 // Status returns the state. It asks no server.
@@ -82,8 +83,7 @@ func (c *Clock) Status() Status {
 		v := a.later(a.at, now)
 		lows, highs = append(lows, v.low), append(highs, v.high)
 		s.Servers = append(s.Servers, ServerClock{
-			Name: server.Name, Address: server.Address, DataCentre: server.DataCentre, Near: server.Near,
-			Ahead: v.low + v.width()/2 - time.Duration(now.Wall.UnixNano()), Bound: v.width() / 2,
+			Server: server, Ahead: v.low + v.width()/2 - time.Duration(now.Wall.UnixNano()), Bound: v.width() / 2,
 		})
 	}
 	if len(lows) > 0 {

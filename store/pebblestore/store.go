@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 var (
@@ -33,7 +34,7 @@ type Store struct {
 	syncer syncer
 	// grouper passes its batches to the syncer, so it is stopped first.
 	grouper  *grouper
-	barriers barriers
+	barriers wait.Rounds[struct{}] // syncs that readers wait for
 
 	opening *openingFS
 	copies  *backupFS

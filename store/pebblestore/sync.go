@@ -143,59 +143,20 @@ func (s *Store) settle(ctx context.Context) error {
 		return s.disk.trouble()
 	default:
 	}
-	b := s.barriers.join(s)
+	// All readers that come during one sync share the next one. So Pebble has one sync for
+	// readers to do at a time, however many they are. And no reader waits within Pebble, where
+	// neither its context nor a broken disk would end the wait.
+	b := s.barriers.Join(func(*struct{}) {}, func(work func()) bool {
+		s.background.Go(work) // Close waits for it once all callers have left
+		return true
+	}, func(*struct{}) error { return s.syncNow() })
 	select {
-	case <-b.done:
-		return b.err
+	case <-b.Done:
+		return b.Err
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-s.disk.troubled():
 		return s.disk.trouble()
-	}
-}
-
-// barriers are the syncs that readers wait for. All readers that come during one share the next
-// one, and one goroutine does them, one after the other. So Pebble has one sync for readers to
-// do at a time, however many they are. And no reader waits within Pebble, where neither its
-// context nor a broken disk would end the wait.
-type barriers struct {
-	mu      sync.Mutex
-	next    *barrier // has not begun; nil if no reader waits for it
-	running bool
-}
-
-type barrier struct {
-	done chan struct{}
-	err  error // set before done is closed
-}
-
-// join returns a barrier that begins after the call. The caller has entered s.
-func (r *barriers) join(s *Store) *barrier {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.next == nil {
-		r.next = &barrier{done: make(chan struct{})}
-	}
-	if !r.running {
-		r.running = true
-		s.background.Go(func() { r.run(s) }) // Close waits for it once all callers have left
-	}
-	return r.next
-}
-
-// run does barriers until no reader waits for one.
-func (r *barriers) run(s *Store) {
-	for {
-		r.mu.Lock()
-		b := r.next
-		r.next = nil
-		r.running = b != nil
-		r.mu.Unlock()
-		if b == nil {
-			return
-		}
-		b.err = s.syncNow()
-		close(b.done)
 	}
 }
 

@@ -30,6 +30,47 @@ func TestSleep(t *testing.T) {
 	})
 }
 
+func TestRounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r wait.Rounds[[]int]
+		var calls [][]int
+		failed := errors.New("of the second")
+		join := func(n int) *wait.Round[[]int] {
+			return r.Join(func(of *[]int) { *of = append(*of, n) }, func(work func()) bool {
+				go work()
+				return true
+			}, func(of *[]int) error {
+				calls = append(calls, *of)
+				time.Sleep(time.Second)
+				if len(calls) == 2 {
+					return failed
+				}
+				return nil
+			})
+		}
+		first := join(1)
+		synctest.Wait() // its call is under way
+		second := join(2)
+		require.Same(t, second, join(3), "both wait for the next call")
+		<-first.Done
+		require.NoError(t, first.Err)
+		<-second.Done
+		require.ErrorIs(t, second.Err, failed)
+		synctest.Wait()
+		third := join(4) // after a rest
+		<-third.Done
+		require.NoError(t, third.Err)
+		require.Equal(t, [][]int{{1}, {2, 3}, {4}}, calls)
+
+		refused := func(func()) bool { return false }
+		require.Nil(t, r.Join(func(*[]int) {}, refused, nil))
+		last := join(5)
+		<-last.Done
+		require.Equal(t, []int{5}, calls[3], "what was refused is forgotten")
+		synctest.Wait()
+	})
+}
+
 func TestBackoff(t *testing.T) {
 	const ms = time.Millisecond
 	b := wait.Backoff{First: 5 * ms, Most: 30 * ms}

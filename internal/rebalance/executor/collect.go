@@ -26,7 +26,7 @@ func (x *Executor) Collect(ctx context.Context) (gone, waiting int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	named, err := named(root, x.reader(ctx))
+	named, err := partmap.Named(root, x.reader(ctx))
 	if err != nil {
 		return 0, 0, err
 	}
@@ -79,32 +79,4 @@ func (x *Executor) collect(ctx context.Context, nodes []store.NodeID) error {
 		}
 	}
 	return nil
-}
-
-// named returns the nodes that a root names, at all heights.
-func named(root *partmap.Root, read partmap.Reader) (map[store.NodeID]bool, error) {
-	all := map[store.NodeID]bool{}
-	level := root.Children
-	for height := int(root.Height) - 1; len(level) > 0; height-- {
-		var below []partmap.Child
-		for _, c := range level {
-			all[c.Node] = true
-			if height == 0 {
-				continue
-			}
-			blob, err := read(c.Node)
-			if err != nil {
-				return nil, store.Wrap("read index node "+c.Node.String(), err)
-			}
-			index, err := partmap.DecodeIndex(root.Bucket, partmap.Node{ID: c.Node, Blob: blob})
-			if err != nil {
-				return nil, err
-			}
-			for i := range index.Len() {
-				below = append(below, index.Child(i))
-			}
-		}
-		level = below
-	}
-	return all, nil
 }

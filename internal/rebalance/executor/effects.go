@@ -151,16 +151,3 @@ func pointOf(e move.Effect) string {
 	}
 	return "unknown"
 }
-
-// Failpoints are the names of all points at which Options.Failpoint is called.
-func Failpoints() []string {
-	var all []string
-	for _, e := range []string{
-		"swap marking", "wait", "swap copying", "copy", "swap verifying", "compare", "swap draining", "remove",
-		"swap settled", "sweep", "swap swept", "swap reopen", "collect",
-	} {
-		all = append(all, "before "+e, "after "+e)
-	}
-	return append(all, "swap unknown", "copy batch", "compare batch", "compare lost", "sweep markers read",
-		"sweep checked", "collect node")
-}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/internal/test/crashtest"
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/faulttest"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -58,7 +59,7 @@ func TestErrorsAtEachFailpoint(t *testing.T) {
 			}
 		}
 	}
-	for _, point := range executor.Failpoints() {
+	for _, point := range crashtest.Failpoints() {
 		switch point {
 		case "swap unknown": // nothing is unknown without a failure
 		default:

@@ -65,7 +65,7 @@ type Options struct {
 	NewID func() uuid.UUID
 	// Observe gets each event, from several goroutines; it must not block.
 	Observe func(Event)
-	// Failpoint is for tests. It is called at each named point (see Failpoints); detail
+	// Failpoint is for tests. It is called at each named point; detail
 	// distinguishes effects that run at the same time. An error ends the executor as if it
 	// had been killed there: Run returns it and leaves everything as it is.
 	Failpoint func(ctx context.Context, point, detail string) error

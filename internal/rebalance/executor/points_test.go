@@ -14,12 +14,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/internal/test/crashtest"
 	"github.com/evenkeel/evenkeel/partmap"
 )
 
-// The crash matrices kill at each of Failpoints. So these have to be all that there
+// The crash matrices kill at each of crashtest.Failpoints. So these have to be all that there
 // are: this test finds them in the code of the whole module.
 func TestFailpointsAreThoseInTheCode(t *testing.T) {
 	var found []string
@@ -69,7 +69,7 @@ func TestFailpointsAreThoseInTheCode(t *testing.T) {
 		return nil
 	}))
 	require.GreaterOrEqual(t, calls, 8, "this test finds calls")
-	want := executor.Failpoints()
+	want := crashtest.Failpoints()
 	slices.Sort(want)
 	slices.Sort(found)
 	require.Equal(t, want, slices.Compact(found))

@@ -53,10 +53,6 @@ func Refresh(rg *partmap.Range) Goal {
 	return Goal{Start: rg.Start, End: rg.End, Stay: -1, Leave: rg.Partition}
 }
 
-// Roll moves what is above the cuts, in the last range of a bucket, to fresh partitions.
-// Where there are no rows yet, none is copied.
-func Roll(start []byte, cuts ...[]byte) Goal { return Split(start, nil, 0, cuts...) }
-
 // Verdict is the state of a goal.
 type Verdict uint8
 

@@ -258,7 +258,7 @@ func TestScenarios(t *testing.T) {
 		cuts: []string{"g", "t"},
 		goals: func(w *world) []move.Goal {
 			rg := w.root.Range(w.root.Entries[1], b("t"))
-			return []move.Goal{move.Split(nil, b("g"), 0, b("c")), move.Refresh(&rg), move.Roll(b("t"), b("x"))}
+			return []move.Goal{move.Split(nil, b("g"), 0, b("c")), move.Refresh(&rg), move.Split(b("t"), nil, 0, b("x"))}
 		},
 		steps: `
 			swap: begin 3 moves

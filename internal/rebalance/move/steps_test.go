@@ -247,7 +247,7 @@ func TestVerdicts(t *testing.T) {
 			ready, "[p, ): p goes, t stays"},
 		"keeping all of the end": {move.Goal{Start: b("p"), Cuts: [][]byte{b("r")}, Stay: -1, Keep: []int{1}},
 			ready, "[p, ): p goes, r goes"},
-		"the last range": {move.Roll(b("s"), b("t")), ready, "[s, ): s stays, t goes"},
+		"the last range": {move.Split(b("s"), nil, 0, b("t")), ready, "[s, ): s stays, t goes"},
 		"more ranges than parts": {move.Goal{End: b("f"), Cuts: [][]byte{b("c"), b("d")}, Stay: -1}, ready,
 			"[, f):  stays, c goes, d goes"},
 	} {
@@ -502,6 +502,5 @@ func TestGoals(t *testing.T) {
 		move.Split(b("a"), b("c"), 2, b("b")))
 	require.Equal(t, move.Goal{Start: b("a"), End: b("c"), Stay: -1}, move.Merge(b("a"), b("c")))
 	require.Equal(t, move.Goal{Start: b("a"), End: b("c"), Stay: -1, Leave: store.PartitionID{3}}, move.Refresh(&rg))
-	require.Equal(t, move.Goal{Start: b("a"), Cuts: [][]byte{b("b")}}, move.Roll(b("a"), b("b")))
 	require.Equal(t, time.Minute, move.ReopenAfter)
 }

@@ -76,14 +76,14 @@ func (g *Gate) Begin(ctx context.Context, id store.BucketID, epoch uint64) error
 			}
 			s.forget(now)
 			s.strike(over)
-			if slices.Contains(s.begins, this) {
+			if slices.Contains(s.Begins, this) {
 				return true, nil
 			}
-			if len(s.begins) >= maxBegins {
-				full = slices.Clone(s.begins)
+			if len(s.Begins) >= maxBegins {
+				full = slices.Clone(s.Begins)
 				return false, errFull
 			}
-			s.begins = append(s.begins, this)
+			s.Begins = append(s.Begins, this)
 			return true, nil
 		})
 	}

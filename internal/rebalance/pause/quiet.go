@@ -63,7 +63,7 @@ func (q *quiet) wait(ctx context.Context) error {
 		return err
 	}
 	// In this order: a batch that begins after the check of its bucket would be missed.
-	if err := q.fence(ctx, s.begins); err != nil {
+	if err := q.fence(ctx, s.Begins); err != nil {
 		return err
 	}
 	moving, err := q.scan(ctx)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -43,13 +42,20 @@ func (p Pause) String() string {
 
 func (p Pause) over(now time.Time) bool { return !p.Until.IsZero() && now.After(p.Until) }
 
-// State is the content of the register.
+// State is the content of the register, which has it as JSON.
 type State struct {
 	// All is the pause of all moves; nil for none.
-	All *Pause
+	All *Pause `json:"all,omitempty"`
 	// Buckets are the pauses of single buckets.
-	Buckets map[store.BucketID]Pause
-	begins  []begin
+	Buckets []BucketPause `json:"buckets,omitempty"`
+	// Begins are the notes of this package.
+	Begins []begin `json:"begins,omitempty"`
+}
+
+// BucketPause is the pause of a bucket.
+type BucketPause struct {
+	Bucket store.BucketID `json:"bucket"`
+	Pause
 }
 
 // begin is a note: a swap that begins a batch may be pending.
@@ -63,8 +69,20 @@ func (s *State) Of(id store.BucketID, now time.Time) (Pause, bool) {
 	if s.All != nil && !s.All.over(now) {
 		return *s.All, true
 	}
-	p, found := s.Buckets[id]
-	return p, found && !p.over(now)
+	p := s.find(id)
+	if p == nil || p.over(now) {
+		return Pause{}, false
+	}
+	return *p, true
+}
+
+// find returns the pause of a bucket, also one that is over; nil: it has none.
+func (s *State) find(id store.BucketID) *Pause {
+	i := slices.IndexFunc(s.Buckets, func(b BucketPause) bool { return b.Bucket == id })
+	if i < 0 {
+		return nil
+	}
+	return &s.Buckets[i].Pause
 }
 
 // of is Of; for nil, the pause of all moves.
@@ -88,39 +106,8 @@ const (
 // registerKey is the key of the record, in store.Process.
 const registerKey = "pause"
 
-// form of the record: a payload as JSON.
+// form of the record: a State as JSON.
 const form = 1
-
-type payload struct {
-	All     *Pause        `json:"all,omitempty"`
-	Buckets []bucketPause `json:"buckets,omitempty"`
-	Begins  []begin       `json:"begins,omitempty"`
-}
-
-type bucketPause struct {
-	Bucket store.BucketID `json:"bucket"`
-	Pause
-}
-
-func (s *State) encode() ([]byte, error) {
-	p := payload{All: s.All, Begins: s.begins}
-	for id, b := range s.Buckets {
-		p.Buckets = append(p.Buckets, bucketPause{id, b})
-	}
-	return json.Marshal(p)
-}
-
-func decode(text []byte) (State, error) {
-	var p payload
-	if err := json.Unmarshal(text, &p); err != nil {
-		return State{}, store.Errorf(store.Corrupt, "%w", err)
-	}
-	s := State{All: p.All, Buckets: map[store.BucketID]Pause{}, begins: p.Begins}
-	for _, b := range p.Buckets {
-		s.Buckets[b.Bucket] = b.Pause
-	}
-	return s, nil
-}
 
 // Read returns the state at a level.
 func Read(ctx context.Context, regs store.Registers, l store.Level) (State, error) {
@@ -130,11 +117,10 @@ func Read(ctx context.Context, regs store.Registers, l store.Level) (State, erro
 
 func read(ctx context.Context, regs store.Registers, l store.Level) (s State, v store.Version, err error) {
 	text, v, err := record.Read(ctx, regs, store.Process, registerKey, l, form)
-	if err == nil && text == nil {
-		return State{Buckets: map[store.BucketID]Pause{}}, v, nil
-	}
-	if err == nil {
-		s, err = decode(text)
+	if err == nil && text != nil {
+		if jerr := json.Unmarshal(text, &s); jerr != nil {
+			err = store.Errorf(store.Corrupt, "%w", jerr)
+		}
 	}
 	if err != nil {
 		return State{}, store.Version{}, store.Wrap("read whether moves are paused", err)
@@ -157,7 +143,7 @@ func change(ctx context.Context, regs store.Registers, f func(*State) (bool, err
 		if ferr != nil || !changed {
 			return ferr
 		}
-		text, merr := s.encode()
+		text, merr := json.Marshal(s)
 		if merr != nil {
 			return store.Errorf(store.InvalidArgument, "%w", merr)
 		}
@@ -178,13 +164,11 @@ func Set(
 	p.By, p.Why = clip(p.By), clip(p.Why)
 	err = change(ctx, regs, func(s *State) (bool, error) {
 		s.forget(now)
-		old, found := s.All, s.All != nil
+		old := s.All
 		if id != nil {
-			var b Pause
-			b, found = s.Buckets[*id]
-			old = &b
+			old = s.find(*id)
 		}
-		if holds, fresh = p, !found; found {
+		if holds, fresh = p, old == nil; !fresh {
 			holds = *old
 			switch {
 			case holds.Until.IsZero():
@@ -196,13 +180,15 @@ func Set(
 			}
 		}
 		switch {
+		case !fresh:
+			*old = holds
 		case id == nil:
 			s.All = &holds
-		case fresh && len(s.Buckets) >= maxBuckets:
+		case len(s.Buckets) >= maxBuckets:
 			return false, store.Errorf(store.InvalidArgument,
 				"%d buckets are paused one by one, which is the most: pause all", maxBuckets)
 		default:
-			s.Buckets[*id] = holds
+			s.Buckets = append(s.Buckets, BucketPause{*id, holds})
 		}
 		return true, nil
 	})
@@ -212,16 +198,13 @@ func Set(
 // Lift ends the pause of a bucket (nil: all pauses), and reports whether there was any.
 func Lift(ctx context.Context, regs store.Registers, id *store.BucketID) (lifted bool, err error) {
 	return lifted, change(ctx, regs, func(s *State) (bool, error) {
-		if id != nil {
-			_, found := s.Buckets[*id]
-			lifted = lifted || found
-			delete(s.Buckets, *id)
-			return found, nil
-		}
-		found := s.All != nil || len(s.Buckets) > 0
+		was := len(s.Buckets)
+		s.Buckets = slices.DeleteFunc(s.Buckets, func(b BucketPause) bool { return id == nil || b.Bucket == *id })
+		found := len(s.Buckets) < was || id == nil && s.All != nil
 		lifted = lifted || found
-		s.All = nil
-		clear(s.Buckets)
+		if id == nil {
+			s.All = nil
+		}
 		return found, nil
 	})
 }
@@ -231,14 +214,14 @@ func (s *State) forget(now time.Time) {
 	if s.All != nil && s.All.over(now) {
 		s.All = nil
 	}
-	maps.DeleteFunc(s.Buckets, func(_ store.BucketID, p Pause) bool { return p.over(now) })
+	s.Buckets = slices.DeleteFunc(s.Buckets, func(b BucketPause) bool { return b.over(now) })
 }
 
 // strike drops begins.
 func (s *State) strike(over []begin) (struck bool) {
-	n := len(s.begins)
-	s.begins = slices.DeleteFunc(s.begins, func(b begin) bool { return slices.Contains(over, b) })
-	return len(s.begins) < n
+	n := len(s.Begins)
+	s.Begins = slices.DeleteFunc(s.Begins, func(b begin) bool { return slices.Contains(over, b) })
+	return len(s.Begins) < n
 }
 
 func clip(text string) string {

@@ -17,37 +17,38 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Options of a check. With zero Options it changes nothing.
+// Options of a check. With zero Options it changes nothing. The fields with JSON names are
+// those of the admin API.
 type Options struct {
 	// Repair mends what can be mended safely.
-	Repair bool
+	Repair bool `json:"repair,omitempty"`
 	// Adopt selects the rows outside all ranges that are copied to where the map says. Any
 	// but AdoptNone implies Repair. It is for restored stores, before servers run.
-	Adopt Adopt
+	Adopt Adopt `json:"-"`
 	// Discard are partitions to remove with all rows if no map names them, even if their
 	// rows are nowhere else. It needs Repair.
-	Discard []store.PartitionID
+	Discard []store.PartitionID `json:"discard,omitempty"`
 	// SkipOrphans does not look for partitions that no map names. Looking for them lists all
 	// partitions of the store, also for one bucket.
-	SkipOrphans bool
+	SkipOrphans bool `json:"skip_orphans,omitempty"`
 	// RowsPerSecond limits the rows read; 0: no limit.
-	RowsPerSecond int
+	RowsPerSecond int `json:"rows_per_second,omitempty"`
 	// Parallel is the number of buckets, and of partitions, checked at once, default 4.
-	Parallel int
+	Parallel int `json:"parallel,omitempty"`
 	// PageRows is the number of rows of one read, default 1,000.
-	PageRows int
+	PageRows int `json:"-"`
 	// Patience is the pause before suspicious names are checked again, default 10 s.
-	Patience time.Duration
+	Patience time.Duration `json:"-"`
 	// StuckAfter is how long a batch may stay in one phase, default 1 h.
-	StuckAfter time.Duration
+	StuckAfter time.Duration `json:"-"`
 	// Skew is the bound on the differences of clients' wall clocks, default 1 s.
-	Skew time.Duration
+	Skew time.Duration `json:"-"`
 	// Now is the wall clock, time.Now if nil. Sleep is the pause before a repeated check or
 	// call, wait.Sleep if nil; tests replace it to interleave other work.
-	Now   func() time.Time
-	Sleep func(ctx context.Context, d time.Duration) error
+	Now   func() time.Time                                 `json:"-"`
+	Sleep func(ctx context.Context, d time.Duration) error `json:"-"`
 	// Report gets each finding, one at a time.
-	Report func(Finding)
+	Report func(Finding) `json:"-"`
 }
 
 const (
@@ -166,6 +167,14 @@ func New(s Store, c *listing.Client, o Options) *Checker {
 type bucket struct {
 	id   store.BucketID
 	name string // empty: it has none
+}
+
+// Run checks the bucket of a name, or everything if it is empty: see Bucket and All.
+func (c *Checker) Run(ctx context.Context, name string) (Summary, error) {
+	if name == "" {
+		return c.All(ctx)
+	}
+	return c.Bucket(ctx, name)
 }
 
 // All checks everything. Where it can't go on it fails with the store's error, and the

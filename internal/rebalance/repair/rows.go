@@ -385,13 +385,13 @@ func (x *scan) confirm(ctx context.Context, rows []store.Row) (left []store.Row,
 		if x.sweeps {
 			continue
 		}
-		same, decided, err := x.atHome(ctx, root, rg, row)
+		missing, _, err := x.c.missing(ctx, x.b.id, rows[i:i+1])
 		switch {
+		case errors.Is(err, errGone):
+			return nil, nil
 		case err != nil:
 			return nil, err
-		case !decided:
-			return rows[i:], nil
-		case same:
+		case len(missing) == 0:
 			x.found(ctx, Duplicate, row, true)
 		default:
 			x.misplaced(ctx, row)
@@ -438,24 +438,6 @@ func (c *Checker) get(ctx context.Context, p store.Partition, key []byte) (row s
 		return err
 	})
 	return row, found, err
-}
-
-// atHome reports whether the same row or a newer one is where the map says. decided is false if
-// the map has changed meanwhile.
-func (x *scan) atHome(
-	ctx context.Context, root *partmap.Root, rg partmap.Range, row *store.Row,
-) (same, decided bool, err error) {
-	for _, id := range shown(&rg) {
-		theirs, found, err := x.c.get(ctx, store.Partition{Bucket: x.b.id, ID: id}, row.Key)
-		if err != nil {
-			return false, false, err
-		}
-		if found && !store.Newer(row, &theirs) {
-			return true, true, nil
-		}
-	}
-	now, err := x.c.root(ctx, x.b.id)
-	return false, err == nil && now.Epoch == root.Epoch, err
 }
 
 // rangeOf finds the range of a key. It fails with mapclient.ErrStale if the root is too old.

@@ -10,14 +10,12 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-
-	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 )
 
 // Points are where movers are killed: at each failpoint once. The swap of unknown
 // outcome is there twice: the first was applied, the second was not.
 func Points() (all []string) {
-	for _, p := range executor.Failpoints() {
+	for _, p := range Failpoints() {
 		all = append(all, p+"#1")
 	}
 	return append(all, "swap unknown#2")
@@ -26,7 +24,7 @@ func Points() (all []string) {
 // Again are points at which movers are killed in a second pass as well: in another
 // range, or a later round. What is before an effect is after the one before it.
 func Again() (all []string) {
-	for _, p := range executor.Failpoints() {
+	for _, p := range Failpoints() {
 		switch {
 		case strings.HasPrefix(p, "after ") &&
 			p != "after collect", strings.HasSuffix(p, " batch"), p == "collect node":
@@ -44,7 +42,7 @@ func LeftBehind(point string) bool {
 
 // Missed returns the failpoints at which nobody died.
 func Missed(died []string) (missed []string) {
-	for _, p := range executor.Failpoints() {
+	for _, p := range Failpoints() {
 		if !slices.ContainsFunc(died, func(d string) bool { name, _, _ := strings.Cut(d, "#"); return name == p }) {
 			missed = append(missed, p)
 		}
@@ -102,4 +100,17 @@ func (n Notes) Expect(kind string, want map[string]bool) {
 		what, k, _ := strings.Cut(line, " ")
 		want[k] = what == "put"
 	}
+}
+
+// Failpoints are the names of all points at which executor.Options.Failpoint is called.
+func Failpoints() []string {
+	var all []string
+	for _, e := range []string{
+		"swap marking", "wait", "swap copying", "copy", "swap verifying", "compare", "swap draining", "remove",
+		"swap settled", "sweep", "swap swept", "swap reopen", "collect",
+	} {
+		all = append(all, "before "+e, "after "+e)
+	}
+	return append(all, "swap unknown", "copy batch", "compare batch", "compare lost", "sweep markers read",
+		"sweep checked", "collect node")
 }

@@ -53,12 +53,12 @@ func (m *Mover) Run(ctx context.Context) error {
 	m.left, _ = strconv.Atoi(times)
 	m.lost, m.gone = map[int]bool{}, map[int]bool{}
 	known := map[string]bool{}
-	for _, p := range executor.Failpoints() {
+	for _, p := range Failpoints() {
 		known[p] = true
 	}
 	die := func(at string) error {
 		if !known[at] {
-			return fmt.Errorf("executor.Failpoints lacks %q", at)
+			return fmt.Errorf("crashtest.Failpoints lacks %q", at)
 		}
 		m.mu.Lock()
 		defer m.mu.Unlock()

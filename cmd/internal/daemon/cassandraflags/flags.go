@@ -109,20 +109,10 @@ func (f *Flags) tls() (*tls.Config, error) {
 		}
 		return nil, nil
 	}
-	c, err := reload.ClientTLS("--tls-ca-file", f.TLSCAFile)
+	c, err := reload.ClientTLS("--tls", f.TLSCAFile, f.TLSCertFile, f.TLSKeyFile)
 	if err != nil {
 		return nil, err
 	}
 	c.ServerName = f.TLSServerName
-	if (f.TLSCertFile == "") != (f.TLSKeyFile == "") {
-		return nil, errors.New("--tls-cert-file and --tls-key-file need each other")
-	}
-	if f.TLSCertFile != "" {
-		pair, err := tls.LoadX509KeyPair(f.TLSCertFile, f.TLSKeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("--tls-cert-file and --tls-key-file: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
 	return c, nil
 }

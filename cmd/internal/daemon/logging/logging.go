@@ -34,7 +34,7 @@ func (f *Flags) Validate() error {
 
 // Logger makes a program's log.
 func (f *Flags) Logger(w io.Writer) (*slog.Logger, *Limit) {
-	o := &slog.HandlerOptions{Level: f.LogLevel}
+	o := &slog.HandlerOptions{Level: f.LogLevel, ReplaceAttr: cutAttr}
 	var h slog.Handler = slog.NewTextHandler(w, o)
 	if f.LogFormat == "json" {
 		h = slog.NewJSONHandler(w, o)
@@ -46,7 +46,7 @@ func (f *Flags) Logger(w io.Writer) (*slog.Logger, *Limit) {
 // Unlimited returns a log without the limit of lines, for lines that operators cause.
 func Unlimited(log *slog.Logger) *slog.Logger {
 	if h, ok := log.Handler().(*handler); ok {
-		return slog.New(&handler{h.Handler, nil})
+		return slog.New(h.Handler)
 	}
 	return log
 }
@@ -129,7 +129,7 @@ func (l *Limit) Report() {
 		const what = "log lines were dropped: there were more than --log-rate of their kind in a second"
 		r := slog.NewRecord(time.Now(), slog.LevelWarn, what, 0)
 		r.AddAttrs(slog.Int("lines", lines), slog.String("kind", message))
-		_ = (&handler{l.to, nil}).Handle(context.Background(), r)
+		_ = l.to.Handle(context.Background(), r)
 	}
 }
 
@@ -147,49 +147,32 @@ func (l *Limit) Metric() prometheus.Collector {
 	}, func() float64 { return float64(l.Dropped()) })
 }
 
-// handler cuts and limits the lines of another handler.
+// handler limits the lines of another handler.
 type handler struct {
 	slog.Handler
-	limit *Limit // nil: there is none
+	limit *Limit
 }
 
 func (h *handler) Handle(ctx context.Context, r slog.Record) error {
-	message := Cut(r.Message)
-	if h.limit != nil && !h.limit.take(message) {
+	if !h.limit.take(Cut(r.Message)) {
 		return nil
 	}
-	out := slog.NewRecord(r.Time, r.Level, message, r.PC)
-	r.Attrs(func(a slog.Attr) bool {
-		out.AddAttrs(cutAttr(a))
-		return true
-	})
-	return h.Handler.Handle(ctx, out)
+	return h.Handler.Handle(ctx, r)
 }
 
 func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	short := make([]slog.Attr, len(attrs))
-	for i, a := range attrs {
-		short[i] = cutAttr(a)
-	}
-	return &handler{h.Handler.WithAttrs(short), h.limit}
+	return &handler{h.Handler.WithAttrs(attrs), h.limit}
 }
 
 func (h *handler) WithGroup(name string) slog.Handler {
 	return &handler{h.Handler.WithGroup(name), h.limit}
 }
 
-func cutAttr(a slog.Attr) slog.Attr {
-	a.Value = a.Value.Resolve()
+// cutAttr cuts a field, or the message; see slog.HandlerOptions.ReplaceAttr.
+func cutAttr(_ []string, a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {
 	case slog.KindString:
 		a.Value = slog.StringValue(Cut(a.Value.String()))
-	case slog.KindGroup:
-		group := a.Value.Group()
-		short := make([]slog.Attr, len(group))
-		for i, g := range group {
-			short[i] = cutAttr(g)
-		}
-		a.Value = slog.GroupValue(short...)
 	case slog.KindAny:
 		switch v := a.Value.Any().(type) {
 		case error:
