@@ -646,7 +646,7 @@ func (j *judge) merge(i int) {
 	case to-from > 1:
 		v := j.none(i, Cooling, "%d rows, fewer than min_rows (%d): to copy %d rows for a merge is worth it in %v",
 			j.Ranges[i].Stats.Rows, j.MinRows, rows, due.Round(time.Second))
-		v.Until = j.Now.Add(due)
+		v.Until = j.Now.Add(due).Round(0).UTC() // as it is read back
 		j.set(v)
 	case len(j.Ranges) > 1: // else it is a small bucket
 		j.set(j.none(i, why, "%d rows, fewer than min_rows (%d), but %s", rows, j.MinRows, text))
