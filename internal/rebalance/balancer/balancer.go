@@ -461,7 +461,7 @@ func (b *Balancer) everything(ctx context.Context, room func() bool) {
 		}
 		return nil
 	}()
-	for b.agenda.remaining() > 0 && room() {
+	for ctx.Err() == nil && b.agenda.remaining() > 0 && room() {
 		select {
 		case <-b.agenda.room:
 		case <-ctx.Done():

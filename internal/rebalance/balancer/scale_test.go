@@ -227,6 +227,21 @@ func TestABusyBucketBesideManyOthers(t *testing.T) {
 	})
 }
 
+// Run ends in the middle of a look at everything, with buckets that nobody has begun to look at.
+func TestRunEndsInTheMiddleOfALookAtAll(t *testing.T) {
+	lookedAfterAt(t, 1000, 20_000, nil, func(f *fixture) {
+		for i := range byte(12) {
+			_, err := f.c.Maps().Create(f.Context(), store.BucketID{0xff, i}, nil)
+			require.NoError(f, err)
+		}
+		time.Sleep(59 * time.Minute)
+		f.s.mu.Lock()
+		f.s.slow = time.Hour
+		f.s.mu.Unlock()
+		time.Sleep(5 * time.Minute)
+	})
+}
+
 // rangesOf are the ranges of the bucket, read past the delays of the store.
 func (f *fixture) rangesOf(from []byte) (out []partmap.Range) {
 	l, err := f.c.Maps().Acquire(f.Context(), f.id())
