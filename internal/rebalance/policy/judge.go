@@ -24,6 +24,9 @@ func Judge(in *Input) []Decision {
 		}
 	}
 	j.traffic = max(j.traffic, in.Traffic)
+	if n := len(in.Ranges); n > 0 && (len(in.Ranges[0].Start) > 0 || len(in.Ranges[n-1].End) > 0) {
+		j.rows = max(j.rows, j.MaxRows+1) // a bucket with more ranges than these has filled one
+	}
 	j.neighbours()
 	j.rolls()
 	for i := range in.Ranges {

@@ -64,6 +64,12 @@ func layout(ranges ...policy.Range) *policy.Input {
 	return &policy.Input{Ranges: ranges}
 }
 
+// partOf makes a layout a part of a bucket that has more ranges.
+func partOf(in *policy.Input) *policy.Input {
+	in.Ranges[0].Start = []byte("000")
+	return in
+}
+
 // judge judges a layout.
 func judge(p policy.Policy, in *policy.Input, at time.Time) []policy.Decision {
 	in.Policy, in.Now = p, at
@@ -135,6 +141,9 @@ func TestJudge(t *testing.T) {
 		{"a burst is not believed for longer than it has lasted", nil,
 			layout(old(600, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 600, 600 })),
 			[]string{"0-1 none: within limits"}},
+		{"but it is in a bucket that has filled ranges, of which this is a part", nil, partOf(
+			layout(old(600, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 600, 600 }))),
+			[]string{"0-1 split: forecast in 3"}},
 		{"grows as fast, by what is put in one place", nil,
 			layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.Spread = 100, 100, 0.5 })),
 			[]string{"0-1 none: within limits"}},
