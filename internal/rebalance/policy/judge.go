@@ -317,7 +317,7 @@ func (j *judge) roll(i int, rate float64, dir int) {
 	if n > 0 && !j.Ranges[i].Moves {
 		// What is too large, or has too many tombstones, is judged like others when the stream has left it.
 		within := s.Rows <= j.MaxRows && (j.MaxDead <= 0 || s.Dead <= j.MaxDead)
-		fresh := j.Now.Sub(j.Ranges[i+dir].Created) < passing*j.Lead
+		fresh := j.Now.Sub(j.Ranges[i+dir].Created) < passing*j.Lead && !j.silent(s)
 		if within && !queue || fresh {
 			j.set(j.none(i, Rolled, "%s; %d empty ranges beyond it take what is appended next", text, n))
 		}

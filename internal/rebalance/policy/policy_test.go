@@ -232,6 +232,10 @@ func TestJudge(t *testing.T) {
 			[]string{"0-1 roll: appends ahead 2"}},
 		{"then split", nil, layout(old(5000, appends(5)), old(0)),
 			[]string{"0-1 split: rows in 9", "1-2 none: cut ahead already"}},
+		{"when the appends have left it, or soon", nil, layout(old(5000, appends(5), ago(1)), old(0, young)),
+			[]string{"0-1 none: cut ahead already", "1-2 none: cut ahead already"}},
+		{"at once if they have ended", nil, layout(old(5000, appends(5), ago(20)), old(0, young)),
+			[]string{"0-1 split: rows in 9", "1-2 none: cut ahead already"}},
 		{"a trickle of appends", nil, layout(old(999, appends(0.0001))), []string{"0-1 none: within limits"}},
 
 		{"tombstones", nil, layout(old(500, func(r *policy.Range) { r.Stats.Dead = 60_000 })), []string{"0-1 refresh: dead"}},
