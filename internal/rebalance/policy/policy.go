@@ -83,7 +83,7 @@ type Hours struct{ From, To time.Duration }
 // Urgent is the multiple of MaxRows from which a split does not wait for Hours.
 const Urgent = 1.2
 
-// DefaultPlanner moved the fewest rows in simulation (docs/policy.md).
+// DefaultPlanner copies about as few rows as the best ones (docs/policy.md).
 const DefaultPlanner = "genetic"
 
 // Default returns the policy for a maximum of rows that did best in simulation (docs/policy.md).
