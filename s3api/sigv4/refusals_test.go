@@ -221,6 +221,18 @@ func TestPayloadsOfPresignedURLs(t *testing.T) {
 	}
 }
 
+func TestSignedHeaders(t *testing.T) {
+	c, err := sigv4.Parse(request("GET", "/test.txt", "Range", "bytes=0-9", "x-amz-content-sha256", emptySum, "x-amz-date",
+		"20130524T000000Z", "Authorization", authorization("host;range;x-amz-content-sha256;x-amz-date", emptySum)))
+	require.NoError(t, err)
+	for _, name := range []string{"host", "range", "x-amz-content-sha256", "x-amz-date"} {
+		require.True(t, c.Signs(name), name)
+	}
+	for _, name := range []string{"", "date", "rang", "host;range", "content-type"} {
+		require.False(t, c.Signs(name), name)
+	}
+}
+
 func TestDigests(t *testing.T) {
 	require.True(t, sigv4.IsDigest(emptySum))
 	require.True(t, sigv4.IsDigest(strings.Repeat("09af", 16)))
