@@ -18,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/redistest"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -176,7 +177,7 @@ func TestWhatWaitsIsLookedAtInTime(t *testing.T) {
 // in time: a look is due each ten seconds.
 func TestABusyBucketBesideManyOthers(t *testing.T) {
 	others := 25_000
-	if testing.Short() {
+	if testing.Short() || race.Enabled {
 		others = 5_000
 	}
 	const maxRows, perSecond = 1000, 10
