@@ -109,6 +109,15 @@ func TestPartsForForecastGrowth(t *testing.T) {
 	}
 }
 
+// Streams are those beside which a range is cut: not one in no order, for which it is cut in equal parts.
+func TestStreamsThatAreNotCutBeside(t *testing.T) {
+	r := counted(6000)
+	grows(r, 0, 95, 0)
+	d := cut("even", r, toSplit(6000, 2))
+	require.Equal(t, []int64{3000, 3000}, sizes(r, &d))
+	require.Empty(t, d.Streams)
+}
+
 // Splits keep the map's rules, and package move, given the same goal, moves exactly the rows that they say.
 func TestSplitsKeepTheRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

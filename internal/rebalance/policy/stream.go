@@ -171,8 +171,9 @@ func (p *Policy) beside(r *Range, d *Decision) bool {
 		return p.half(r, d)
 	}
 	var at []int
+	var cut []Stream
 	for _, s := range found {
-		d.Streams = append(d.Streams, s.Stream)
+		cut = append(cut, s.Stream)
 		switch {
 		case s.Dir > 0 && s.to < len(q):
 			at = append(at, s.to)
@@ -188,10 +189,11 @@ func (p *Policy) beside(r *Range, d *Decision) bool {
 		}
 	}
 	slices.Sort(at)
-	at = p.full(q, slices.Compact(at), d.Streams[0].Dir)
+	at = p.full(q, slices.Compact(at), found[0].Dir)
 	if len(at) == 0 {
 		return false
 	}
+	d.Streams = cut
 	d.cut(q, at)
 	d.Text += "; it grows at one place, beside which it is cut"
 	return true
