@@ -262,7 +262,7 @@ func TestEmptiedRangesAreMerged(t *testing.T) {
 		within time.Duration
 	}{{2000, 30 * time.Minute}, {8000, 30 * time.Minute}, {100_000, 3 * time.Hour}} {
 		t.Run(strconv.Itoa(c.ranges), func(t *testing.T) {
-			if c.ranges > 2000 && os.Getenv("EVENKEEL_SCALE") == "" {
+			if c.ranges > 8000 && os.Getenv("EVENKEEL_SCALE") == "" {
 				t.Skip("takes minutes: set EVENKEEL_SCALE")
 			}
 			lookedAfterAt(t, 1000, 20_000, func(o *balancer.Options) {

@@ -340,10 +340,6 @@ func (j *judge) roll(i int, rate float64, dir int) {
 	if j.of[last] != nil && last != i {
 		return // another stream comes from the other side
 	}
-	if j.Ranges[last].Moves {
-		j.set(j.none(last, Moving, "it moves at present"))
-		return
-	}
 	v := j.decision(Roll, last, Appends, "%s", text)
 	if queue {
 		v.Why = Dead
