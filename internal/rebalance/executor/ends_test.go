@@ -239,10 +239,15 @@ func TestSwapsThatAreRefused(t *testing.T) {
 func TestStatusWhileRangesMove(t *testing.T) {
 	f := newFixture(t, memstore.New(), 100)
 	var x *executor.Executor
+	var mu sync.Mutex // tasks of a batch run at once
 	seen := map[string]executor.Status{}
 	x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{Failpoint: func(ctx context.Context, point,
 		_ string) error {
-		seen[point] = x.Status()
+		mu.Lock()
+		if _, ok := seen[point]; !ok {
+			seen[point] = x.Status()
+		}
+		mu.Unlock()
 		if point == "after swap copying" {
 			return f.b.Delete(ctx, key(75))
 		}

@@ -66,7 +66,7 @@ type Options struct {
 	// Observe gets each event, from several goroutines; it must not block.
 	Observe func(Event)
 	// Failpoint is for tests. It is called at each named point; detail
-	// distinguishes effects that run at the same time. An error ends the executor as if it
+	// distinguishes effects that run at once, on goroutines of their own. An error ends the executor as if it
 	// had been killed there: Run returns it and leaves everything as it is.
 	Failpoint func(ctx context.Context, point, detail string) error
 }
