@@ -1,0 +1,200 @@
+package balancer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// scan is a look at everything.
+type scan struct {
+	Began   time.Time // of the last one; zero: there was none
+	running bool
+	sizes   Sizes
+	failed  bool
+}
+
+// turn finds out what is to be looked at now. scan: all buckets are.
+func (b *Balancer) turn(ctx context.Context) (scanning bool) {
+	now := b.o.Now()
+	if now.Before(b.tick) {
+		b.tick = now // a clock that was set back must not stop the looks until it is there again
+	}
+	interval := b.o.due(b.tick, now)
+	if interval {
+		b.tick = now
+		b.mu.Lock()
+		if b.round.Ended.IsZero() {
+			b.publishLocked(now) // it goes on
+		}
+		b.round = Round{Began: now}
+		if now.Before(b.scan.Began) {
+			b.scan.Began = now
+		}
+		scanning = !b.scan.running && (b.scan.Began.IsZero() || b.o.Exact || now.Sub(b.scan.Began) >= fullEvery)
+		b.mu.Unlock()
+	}
+	b.finish()
+	err := b.take(ctx)
+	b.answered(ctx, err)
+	if err != nil {
+		if interval { // else it is tried again at the interval
+			b.failed(errors.Join(err, b.rollTails(ctx)))
+			b.publish(now)
+		}
+		return false
+	}
+	if scanning {
+		b.mu.Lock()
+		// Backends keep microseconds.
+		b.scan, b.round.Everything = scan{Began: now.Truncate(time.Microsecond), running: true}, true
+		b.mu.Unlock()
+	}
+	b.agenda.turn(now, interval)
+	if interval && !scanning && b.agenda.idle() {
+		b.publish(now)
+	}
+	return scanning
+}
+
+// finish notes which jobs have ended.
+func (b *Balancer) finish() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, x := range b.jobs {
+		j, known := b.mover.Job(id)
+		if known && j.Ended.IsZero() {
+			continue
+		}
+		delete(b.jobs, id)
+		for i := range x.moves {
+			m := &x.moves[i]
+			b.agenda.changed(x.bucket, m.span)
+			if !known || i >= len(j.Goals) || j.Goals[i].Stage != scheduler.Met {
+				continue
+			}
+			b.gone = append(b.gone, m.leaving...)
+			b.state.Moved[m.kind] += j.Goals[i].Copied
+			for _, p := range m.leaving {
+				delete(b.why, p.ID)
+			}
+		}
+	}
+}
+
+// take reads which partitions were written to, and makes the counters forget those that are gone.
+func (b *Balancer) take(ctx context.Context) error {
+	b.mu.Lock()
+	gone, mark := b.gone, b.mark
+	b.mu.Unlock()
+	written, next, err := b.counts.Written(ctx, mark)
+	if err != nil {
+		return store.Wrap("ask the counters what was written", err)
+	}
+	if len(gone) > 0 {
+		if err := b.counts.Forget(ctx, gone...); err != nil {
+			return err
+		}
+	}
+	b.mu.Lock()
+	b.mark, b.gone = next, b.gone[len(gone):]
+	b.mu.Unlock()
+	for _, p := range written {
+		b.agenda.look(p, time.Time{})
+		// A new bucket may grow fast.
+		if b.o.Next == nil && !b.seen.Contains(p.Bucket) {
+			b.agenda.hurry(p.Bucket)
+		}
+	}
+	return nil
+}
+
+// everything has all buckets looked at; room is called before each page of them and waits until there is room for
+// more.
+func (b *Balancer) everything(ctx context.Context, room func() bool) {
+	b.mu.Lock()
+	began := b.scan.Began
+	b.mu.Unlock()
+	err := func() error {
+		for keys, err := range store.KeyPages(ctx, b.store, store.Roots) {
+			if err != nil {
+				return store.Wrap("list all buckets", err)
+			}
+			for _, key := range keys {
+				if s, seen := b.seen.Peek(store.BucketID(key)); seen && !s.whole.Before(began) {
+					continue // it was due anyway
+				}
+				b.agenda.everything(store.BucketID(key), b.o.Now())
+				if !room() {
+					return context.Cause(ctx)
+				}
+			}
+		}
+		return nil
+	}()
+	for ctx.Err() == nil && b.agenda.remaining() > 0 && room() {
+		select {
+		case <-b.agenda.room:
+		case <-ctx.Done():
+		}
+	}
+	if ctx.Err() == nil && err != nil {
+		b.failed(err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.publishLocked(b.o.Now())
+	b.scan.running = false
+	if err != nil {
+		b.scan.Began = time.Time{} // it begins anew at the next interval
+		return
+	}
+	if !b.scan.failed {
+		b.state.Sizes = b.scan.sizes
+	}
+	for id, r := range b.why {
+		if r.noted.Before(began) {
+			delete(b.why, id)
+		}
+	}
+}
+
+// visit looks at one bucket, and waits for one if asked to; false: there is none, or ctx has ended. If it fails, what
+// was to be looked at stays due.
+func (b *Balancer) visit(ctx context.Context, wait bool) bool {
+	v, ok := b.agenda.next(ctx, b.o.Now, wait)
+	if !ok {
+		return false
+	}
+	var o *outcome
+	var err error
+	held := b.mover.Held(v.id)
+	if !held {
+		o, err = b.lookAt(ctx, v)
+	}
+	if store.KindOf(err) == store.NotFound { // it was deleted
+		err = nil
+	}
+	if err != nil && ctx.Err() == nil {
+		b.failed(store.Wrap("look at bucket "+v.id.String(), err))
+	}
+	now := b.o.Now()
+	b.mu.Lock()
+	if o != nil {
+		b.round.Ended = time.Time{}
+		b.round.Buckets++
+		b.round.Ranges += o.ranges
+		if o.whole && b.scan.running && err == nil && o.before.whole.Before(b.scan.Began) {
+			b.scan.sizes.sum(&o.sizes)
+		}
+	}
+	b.scan.failed = b.scan.failed || v.scan && err != nil
+	b.mu.Unlock()
+	if b.agenda.done(v, o != nil && o.whole, held || err != nil, now) || err != nil {
+		b.publish(now)
+	}
+	return ctx.Err() == nil
+}

@@ -1,0 +1,95 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// spend refuses what exceeds the budget, the least urgent decisions first.
+func (j *judge) spend() {
+	var want []*Decision
+	for i := 0; i < len(j.of); i = j.of[i].To {
+		if v := j.of[i]; v.Kind == Split || v.Kind == Merge || v.Kind == Refresh {
+			want = append(want, v)
+		}
+	}
+	slices.SortStableFunc(want, func(a, b *Decision) int {
+		return cmp.Or(cmp.Compare(urgency(a), urgency(b)), cmp.Compare(b.Rows, a.Rows))
+	})
+	open := j.open()
+	moves, rows := j.Input.Moves, j.Input.Rows
+	for _, v := range want {
+		urgent := v.Kind == Split && float64(v.Rows) > Urgent*float64(j.MaxRows)
+		n := v.moves()
+		over := j.Budget.Moves > 0 && moves+n > j.Budget.Moves || j.Budget.Rows > 0 && rows+v.Copies > j.Budget.Rows
+		switch {
+		case !open && !urgent:
+			j.refuse(v, OffHours, "rows are moved at other hours")
+		case over && (moves > 0 || rows > 0):
+			j.refuse(v, Spent, fmt.Sprintf("%d moves of %d rows are in flight or come first", moves, rows))
+		default:
+			moves, rows = moves+n, rows+v.Copies
+		}
+	}
+}
+
+// refuse refuses a decision about each of its ranges.
+func (j *judge) refuse(v *Decision, why Why, text string) {
+	for i := v.From; i < v.To; i++ {
+		no := j.decision(v.Kind, i, why, "%s", v.Text)
+		no.refuse(why, text)
+		j.set(no)
+	}
+}
+
+// refuse makes a decision a None that says what it would have been.
+func (d *Decision) refuse(why Why, text string) {
+	*d = Decision{From: d.From, To: d.To, Kind: None, Rows: d.Rows, Why: why,
+		Text: fmt.Sprintf("%s (%s), but %s", d.Kind, d.Text, text)}
+}
+
+// urgency orders decisions: splits of ranges that are too large, refreshes, other splits, merges.
+func urgency(v *Decision) int {
+	switch {
+	case v.Kind == Split && v.Why == Rows:
+		return 0
+	case v.Kind == Refresh:
+		return 1
+	case v.Kind == Split:
+		return 2
+	}
+	return 3
+}
+
+// moves is how many partitions take part, sources and destinations.
+func (v *Decision) moves() int {
+	switch v.Kind {
+	case Split:
+		return v.Parts
+	case Merge:
+		if v.Copies == 0 {
+			return 1 // only the fresh one
+		}
+		return v.To - v.From + 1
+	case Refresh:
+		return 2
+	}
+	return 0
+}
+
+// open reports whether rows may be moved at this hour.
+func (j *judge) open() bool {
+	if len(j.Budget.Hours) == 0 {
+		return true
+	}
+	const day = 24 * time.Hour
+	at := j.Now.Sub(j.Now.UTC().Truncate(day)) % day
+	for _, h := range j.Budget.Hours {
+		if h.From < h.To && at >= h.From && at < h.To || h.From >= h.To && (at >= h.From || at < h.To) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,127 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/evenkeel/evenkeel/counter"
+)
+
+// parts returns into how many ranges one should be cut (1: it stays), how many rows it will have at the horizon, and
+// why. count: it is worth a recount, since it may have to be cut soon.
+func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, count bool) {
+	grown = s.Rows
+	soon := s.Rows // when the next decision takes effect
+	lead := j.lead(max(s.Rows, min(j.spreading, together*j.MaxRows)))
+	if g := j.growing(s); g > 0 && j.spreads(s) {
+		// A load goes on for a share of the time that it has lasted: nobody knows more. Of one that has filled a range
+		// already much is believed.
+		early := believed * float64(s.Rows)
+		if j.rows > j.MaxRows {
+			early = max(early, min(j.GrowBy, 1)*float64(s.Rows))
+		}
+		most := min(j.GrowBy, 1) * float64(s.Rows)
+		if j.rows > j.MaxRows {
+			most = j.GrowBy * float64(s.Rows)
+		}
+		if lasted := float64(s.Rows) / g; j.GrowBy > 0 && g*lead.Seconds() > float64(j.MaxRows) &&
+			j.rows > j.MaxRows && lasted > seen*lead.Seconds() {
+			// Moves could not keep up with this growth later: the range is cut now, while it is small.
+			most = max(most, j.RushBy*float64(s.Rows))
+		}
+		soon += int64(min(g*lead.Seconds(), early))
+		grown += int64(min(g*max(j.Horizon, lead).Seconds(), most))
+		count = float64(s.Rows)+g*lead.Seconds() > float64(j.MaxRows) && s.Rows >= j.MaxRows/3
+	}
+	grown = max(grown, soon)
+	n = max(1, ceil(grown, j.TargetRows))
+	switch {
+	case s.Rows > j.MaxRows:
+		return max(n, 2), grown, Rows, fmt.Sprintf("%d rows, more than max_rows (%d)", s.Rows, j.MaxRows), true
+	case soon > j.MaxRows && s.Rows >= j.EarlyRows:
+		return max(n, 2), grown, Forecast, fmt.Sprintf("%d rows and %.1f more per second: %d within %v", s.Rows,
+			s.GrowthRowsPerS, soon, lead.Round(100*time.Millisecond)), true
+	}
+	return 1, grown, "", "", count
+}
+
+// spreads reports whether a range grows all over. One that is too large is cut in any case: growth is then taken to be
+// everywhere unless it is known where.
+func (j *judge) spreads(s *counter.Stats) bool {
+	return s.Spread >= j.Spread || s.Rows > j.MaxRows && s.Spread == 0 && s.AppendShare < j.AppendShare
+}
+
+const (
+	// believed is how long a load is expected to go on, as a share of the time that it has lasted; less would come too
+	// late, more cuts what ends before.
+	believed = 0.5
+	// seen is the share of the time which moves take that a rush must have lasted to be believed.
+	seen = 1. / 3
+	// together is how many full ranges of a bucket have to be moved at the same time: those that grow alike.
+	together = 4
+)
+
+// lead is Lead plus the time to move so many rows.
+func (j *judge) lead(rows int64) time.Duration {
+	if j.MovedPerS <= 0 {
+		return j.Lead
+	}
+	return j.Lead + time.Duration(float64(rows)/j.MovedPerS*float64(time.Second))
+}
+
+// ceil is a/b rounded up.
+func ceil(a, b int64) int64 { return (a + b - 1) / max(b, 1) }
+
+// growing is how many rows per second a range gains: the slow rate shows growth that lasts, the fast one that it has
+// not ended, and so does the time of the last put, at once.
+func (j *judge) growing(s *counter.Stats) float64 {
+	if j.silent(s) {
+		return 0
+	}
+	return max(0, min(s.GrowthRowsPerS, s.PutsPerS))
+}
+
+// silent reports whether a range gets no puts any more: its rate, which fades slowly, says that some did not come.
+func (j *judge) silent(s *counter.Stats) bool {
+	if s.LastPut.IsZero() {
+		return false
+	}
+	since := j.Now.Sub(s.LastPut)
+	missed := s.PutsPerS * fades.Seconds() * math.Expm1(min(since.Minutes()/fades.Minutes(), 100))
+	return since > ended && missed > missing
+}
+
+const (
+	// A load has ended when for so long no put has come, and so many did not come.
+	ended   = 5 * time.Second
+	missing = 5
+	// fades is the time constant of Stats.PutsPerS.
+	fades = time.Minute
+)
+
+// load splits a range that takes too much of its bucket's traffic.
+func (j *judge) load(i int) (Decision, bool) {
+	r := &j.Ranges[i]
+	s := &r.Stats
+	load := s.PutsPerS + s.DeletesPerS + s.ReadsPerS
+	if j.LoadPerS <= 0 || load < j.LoadPerS || load < j.LoadShare*j.traffic {
+		return Decision{}, false
+	}
+	text := fmt.Sprintf("%.0f reads and writes per second, %.0f %% of the bucket's", load, 100*load/j.traffic)
+	switch {
+	case s.Rows <= 1:
+		return j.none(i, OneKey, "%s, but it is one key only", text), true
+	case j.appended(s):
+		return j.none(i, AtTail, "%s, but appends all go to one end: no cut divides them", text), true
+	case s.Rows < 2*j.MinRows:
+		return Decision{}, false // its parts would be merged again
+	case j.cooling(r) > 0:
+		return j.none(i, Cooling, "%s, but its partition was made less than %v ago", text, j.Cool), true
+	case !j.fresh(s):
+		return j.recount(i, Suspect, "%s", text), true
+	}
+	v := j.decision(Split, i, Load, "%s", text)
+	v.Parts, v.Copies, v.Grown = 2, s.Rows/2, s.Rows
+	return v, true
+}
