@@ -264,7 +264,7 @@ func weave(ctx context.Context, root string, p pkg, mutants []*Mutant) (map[stri
 // exports makes an importer of the packages that one needs, from the build cache.
 func exports(ctx context.Context, root, path string) (types.Importer, error) {
 	out, err := run(ctx, root, 10*time.Minute, "go", "list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}",
-		path, "cmp", "fmt", "os", "strconv", "sync") // the others are those of the switches
+		path, "cmp", "fmt", "os", "strconv", "sync/atomic") // the others are those of the switches
 	if err != nil {
 		return nil, fmt.Errorf("go list -export: %w\n%s", err, out)
 	}
