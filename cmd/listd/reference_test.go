@@ -3,9 +3,10 @@ package main
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
-	"sort"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,7 +75,8 @@ capitals, with ` + "`_` for `-`" + `. In parentheses: the default, and the varia
 
 var metricDesc = regexp.MustCompile(`fqName: "([^"]*)", help: "([^"]*)", (?:unit: "[^"]*", )?constLabels: \{\}, variableLabels: \{([^}]*)\}`)
 
-func writeMetrics(t *testing.T, b *strings.Builder) {
+// metricsByName are all metrics of listd, with their lines in the reference.
+func metricsByName(t *testing.T) map[string]string {
 	registry := prometheus.NewRegistry()
 	_, err := s3api.New(nil, s3api.Options{Metrics: registry})
 	require.NoError(t, err)
@@ -84,7 +86,7 @@ func writeMetrics(t *testing.T, b *strings.Builder) {
 	descs := make(chan *prometheus.Desc, 1000)
 	registry.Describe(descs)
 	close(descs)
-	var rows []string
+	lines := map[string]string{}
 	for d := range descs {
 		m := metricDesc.FindStringSubmatch(d.String())
 		require.NotNil(t, m, "%s", d)
@@ -92,9 +94,12 @@ func writeMetrics(t *testing.T, b *strings.Builder) {
 		if m[3] != "" {
 			name += " (by " + strings.ReplaceAll(m[3], ",", ", ") + ")"
 		}
-		rows = append(rows, fmt.Sprintf("- %s: %s\n", name, m[2]))
+		lines[m[1]] = fmt.Sprintf("- %s: %s\n", name, m[2])
 	}
-	sort.Strings(rows)
+	return lines
+}
+
+func writeMetrics(t *testing.T, b *strings.Builder) {
 	fmt.Fprintf(b, "\n## Metrics\n\nAt `/metrics` of the admin address, beside those of Go's runtime and of the "+
-		"process.\n\n%s", strings.Join(rows, ""))
+		"process.\n\n%s", strings.Join(slices.Sorted(maps.Values(metricsByName(t))), ""))
 }
