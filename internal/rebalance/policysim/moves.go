@@ -57,9 +57,6 @@ type pacer struct {
 	next time.Time // when the rows taken so far are paid for
 }
 
-// free reports whether a row may be taken now.
-func (p *pacer) free(now time.Time) bool { return !p.next.After(now) }
-
 // take takes rows, and says when they may be read.
 func (p *pacer) take(now time.Time, rows int) time.Time {
 	at := p.next
@@ -120,7 +117,7 @@ func (m *mover) decided(id store.BucketID, in *policy.Input, ds []policy.Decisio
 func (m *mover) Submit(id store.BucketID, what string, p *scheduler.Plan) scheduler.Job {
 	b := m.w.of[id]
 	m.sent++
-	j := &scheduler.Job{ID: strconv.Itoa(m.sent), Bucket: id, What: what, Asked: m.w.now}
+	j := &scheduler.Job{ID: strconv.Itoa(m.sent), Bucket: id, What: what, Asked: m.w.now()}
 	for _, g := range p.Moves {
 		g.Why = string(m.decisions[id][string(g.Start)])
 		j.Goals = append(j.Goals, scheduler.GoalState{Goal: g, Stage: scheduler.Waiting})
@@ -134,7 +131,7 @@ func (m *mover) Submit(id store.BucketID, what string, p *scheduler.Plan) schedu
 	for i := range j.Goals {
 		b.moves.goals = append(b.moves.goals, j.Goals[i].Goal)
 	}
-	b.moves.again = m.w.now
+	b.moves.again = m.w.now()
 	return *j
 }
 
@@ -180,13 +177,10 @@ func (m *mover) InFlight() (partitions int, rows int64) {
 // KeepUp implements balancer.Mover: nothing slows moves down.
 func (m *mover) KeepUp(store.BucketID, int) {}
 
-// Pace implements balancer.Mover. What a step counts itself, it waits for.
+// Pace implements balancer.Mover.
 func (m *mover) Pace(ctx context.Context, rows int) error {
-	at := m.counting.take(m.w.now, rows)
-	if m.w.stepping {
-		m.w.spent = max(m.w.spent, at.Sub(m.w.now))
-	}
-	return ctx.Err()
+	now := m.w.now()
+	return m.w.sleep(ctx, m.counting.take(now, rows).Sub(now))
 }
 
 // Load implements balancer.Maps.
@@ -211,19 +205,11 @@ func (w *world) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.S
 
 // next is when the moves go on; zero: nothing moves.
 func (m *mover) next() (at time.Time) {
-	sooner := func(t time.Time) {
-		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
-			at = t
-		}
-	}
-	for i, b := range m.active {
-		if i == bucketsAtOnce {
-			break
-		}
-		sooner(b.moves.again)
+	for _, b := range m.active[:min(len(m.active), bucketsAtOnce)] {
+		at = earlier(at, b.moves.again)
 		for _, x := range b.moves.working {
 			if !x.waiting {
-				sooner(x.at)
+				at = earlier(at, x.at)
 			}
 		}
 	}
@@ -239,7 +225,6 @@ func (m *mover) advance(ctx context.Context) error {
 		if len(b.moves.working) == 0 && len(b.moves.goals) == 0 {
 			b.moves = nil
 			m.active = slices.DeleteFunc(m.active, func(x *bucket) bool { return x == b })
-			m.w.busy()
 		}
 	}
 	return nil
@@ -248,13 +233,13 @@ func (m *mover) advance(ctx context.Context) error {
 // bucket does what is due in a bucket.
 func (m *mover) bucket(ctx context.Context, b *bucket) error {
 	x := b.moves
-	changed := !x.again.IsZero() && !m.w.now.Before(x.again)
+	changed := !x.again.IsZero() && !m.w.now().Before(x.again)
 	if changed {
 		x.again = time.Time{}
 	}
 	for _, key := range x.keys() {
 		k := x.working[key]
-		if k.waiting || k.at.After(m.w.now) {
+		if k.waiting || k.at.After(m.w.now()) {
 			continue
 		}
 		over, err := m.goOn(ctx, b, k)
@@ -329,7 +314,7 @@ func (m *mover) look(ctx context.Context, b *bucket) (changed bool, err error) {
 	}
 	var open []move.Goal
 	for i := range goals {
-		verdict, _, _ := goals[i].Judge(view, m.w.now, func() (id store.PartitionID) { return id })
+		verdict, _, _ := goals[i].Judge(view, m.w.now(), func() (id store.PartitionID) { return id })
 		switch verdict {
 		case move.Met:
 			m.goal(b, &goals[i], scheduler.Met)
@@ -345,7 +330,7 @@ func (m *mover) look(ctx context.Context, b *bucket) (changed bool, err error) {
 		return true, nil // others take their places
 	}
 	for _, e := range move.Next(view, &x.seen, move.Input{
-		Goals: open, Now: m.w.now, Fresh: func() store.PartitionID { return store.PartitionID(m.w.uuid()) },
+		Goals: open, Now: m.w.now(), Fresh: func() store.PartitionID { return store.PartitionID(m.w.uuid()) },
 	}) {
 		if x.working[e.Key()] != nil {
 			continue
@@ -353,17 +338,17 @@ func (m *mover) look(ctx context.Context, b *bucket) (changed bool, err error) {
 		switch e := e.(type) {
 		case move.Swap:
 			if err := m.swap(ctx, b, view, &e); store.KindOf(err) == store.Unavailable {
-				x.again = m.w.now.Add(retry)
+				x.again = m.w.now().Add(retry)
 			} else if err != nil {
 				return false, err
 			} else {
 				changed = true
 			}
 		case move.Wait:
-			x.working[e.Key()] = &work{effect: e, at: m.w.now.Add(m.w.s.Phase)}
+			x.working[e.Key()] = &work{effect: e, at: m.w.now().Add(m.w.s.Phase)}
 		case move.Task:
 			sweep := e.Phase == partmap.Settled
-			k := &work{effect: e, at: m.w.now, rest: store.Bounds{Start: e.Range.Start, End: e.Range.End}}
+			k := &work{effect: e, at: m.w.now(), rest: store.Bounds{Start: e.Range.Start, End: e.Range.End}}
 			if sweep && x.sweeps == atOnce || !sweep && x.copies == atOnce {
 				k.waiting = true
 			} else {
@@ -394,9 +379,8 @@ func (m *mover) goal(b *bucket, g *move.Goal, to scheduler.Stage) {
 			over = over && !open
 		}
 		if over {
-			j.Ended = m.w.now
+			j.Ended = m.w.now()
 			m.ended[j.ID] = j
-			m.w.busy()
 		}
 		return over
 	})
@@ -501,7 +485,7 @@ func (m *mover) page(ctx context.Context, b *bucket, k *work, t *move.Task) (ove
 	}
 	if !k.begun {
 		k.begun = true
-		if k.at = pace.take(m.w.now, limit); k.at.After(m.w.now) {
+		if k.at = pace.take(m.w.now(), limit); k.at.After(m.w.now()) {
 			return false, nil
 		}
 	}
@@ -534,7 +518,7 @@ func (m *mover) page(ctx context.Context, b *bucket, k *work, t *move.Task) (ove
 		return true, nil
 	}
 	k.rest.Start, k.rest.StartExclusive = page.Rows[len(page.Rows)-1].Key, true
-	k.at = pace.take(m.w.now, limit)
+	k.at = pace.take(m.w.now(), limit)
 	return false, nil
 }
 
