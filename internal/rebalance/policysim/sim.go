@@ -33,7 +33,7 @@ func run(ctx context.Context, s *Scenario, observe observer) (*Report, error) {
 	}
 	o := s.options()
 	o.Now, o.Decided = w.clock, w.decided
-	b := balancer.New(w.t, w, w, w.counts, o)
+	b := balancer.New(scanned{w.t, &w.mover}, w, w, w.counts, o)
 	w.step = w.begin
 	for w.now.Before(w.begin.Add(s.end())) {
 		if err := w.advance(ctx, b); err != nil {
@@ -73,6 +73,8 @@ type world struct {
 	// held is until when the last step lasts.
 	step, active, flush, held time.Time
 	steps                     int
+	// more: recounts may wait for their turn.
+	more bool
 	// stepping: a step is under way; spent is how long it takes.
 	stepping bool
 	spent    time.Duration
@@ -184,6 +186,9 @@ func (w *world) advance(ctx context.Context, b *balancer.Balancer) error {
 	if at := w.mover.next(); !at.IsZero() {
 		next = earlier(next, at)
 	}
+	if w.more {
+		next = earlier(next, w.counting.next)
+	}
 	w.now = later(w.now, earlier(w.begin.Add(w.s.end()), next))
 	if err := w.mover.advance(ctx); err != nil {
 		return err
@@ -195,9 +200,7 @@ func (w *world) advance(ctx context.Context, b *balancer.Balancer) error {
 		}
 		w.busy()
 	}
-	for w.counting.free(w.now) && b.Count(ctx, false) {
-		w.busy()
-	}
+	w.count(ctx, b)
 	if !w.now.Before(w.step) {
 		w.look(ctx, b)
 	}
@@ -238,9 +241,15 @@ func (w *world) look(ctx context.Context, b *balancer.Balancer) {
 	// A step that waits, for a slow store or its turn to count, holds up the next one.
 	w.held = w.now.Add(w.spent)
 	w.step = w.held.Add(pause)
-	// Recounts that the step asked for.
-	for w.counting.free(w.now) && b.Count(ctx, false) {
-		w.busy()
+	w.count(ctx, b)
+}
+
+// count makes the recounts for which there is time now.
+func (w *world) count(ctx context.Context, b *balancer.Balancer) {
+	for w.more = true; w.more && w.counting.free(w.now); {
+		if w.more = b.Count(ctx, false); w.more {
+			w.busy()
+		}
 	}
 }
 
@@ -283,7 +292,7 @@ func (w *world) request(ctx context.Context, b *bucket, r request) error {
 		}
 		w.rec.Delete(p, []byte(r.key), at, markers)
 	case Get:
-		w.rec.Read(p)
+		w.rec.Read(p, []byte(r.key))
 	}
 	if w.flush.IsZero() {
 		w.flush = w.now.Truncate(flushEvery).Add(flushEvery)
