@@ -21,6 +21,7 @@ func Separable(l *plan.Layout, limits plan.Limits, w plan.Weights) (under int, c
 	best := make([][2]value, g.N+1) // [1]: the id of the partition that is cut was kept
 	best[0][1] = worst
 	empty := plan.NewTally(g)
+	_, _, none := empty.Counts(w)
 	for d := int32(1); int(d) <= g.N; d++ {
 		best[d] = [2]value{worst, worst}
 		p := g.Owner[d-1]
@@ -42,7 +43,7 @@ func Separable(l *plan.Layout, limits plan.Limits, w plan.Weights) (under int, c
 					if from.under == math.MaxInt || had == 1 && same && keep == 1 {
 						continue
 					}
-					to := value{from.under + u, from.cost + more}
+					to := value{from.under + u, from.cost + more - none}
 					has := 0
 					if interior && same && (had == 1 || keep == 1) {
 						has = 1
@@ -57,7 +58,7 @@ func Separable(l *plan.Layout, limits plan.Limits, w plan.Weights) (under int, c
 			}
 		}
 	}
-	return best[g.N][0].under, best[g.N][0].cost
+	return best[g.N][0].under, best[g.N][0].cost + none
 }
 
 // BestFull returns the best score that any plan of a tiny layout has under the
