@@ -18,13 +18,12 @@ type system struct {
 	meet bool
 	// nodes is how many carry the load, in a ring, three each row; 0: load is not looked at.
 	nodes int
+	// heat is the cost of a node with twice the mean load, in times of copying all rows.
+	heat float64
 }
 
 // copies of each row.
 const copies = 3
-
-// heat is the cost of a node with twice the mean load, as a share of all rows.
-const heat = 0.5
 
 // A problem is to choose one option of each item such that all costs and that of the hottest node together are the
 // least, within the budgets, and without moves that meet.
@@ -90,7 +89,7 @@ func (c *system) draw(r *rand.Rand, windows int) *problem {
 		}
 	}
 	if c.nodes > 0 {
-		p.heat = heat * all
+		p.heat = c.heat * all
 	}
 	for range max(1, c.waves) {
 		b := math.Inf(1)
@@ -203,6 +202,8 @@ type choice struct {
 	cost   float64   // of the options
 	used   []float64 // of the budgets
 	at     []float64 // load of each node
+	// smooth: the loads of all nodes count, by a mean of this power, and not that of the hottest alone. 0: that alone.
+	smooth float64
 }
 
 func newChoice(p *problem) *choice {
@@ -259,6 +260,13 @@ func (c *choice) fits(i, o int) bool {
 func (c *choice) total() float64 {
 	if c.nodes == 0 {
 		return c.cost
+	}
+	if c.smooth > 0 {
+		sum := 0.0
+		for _, x := range c.at {
+			sum += math.Pow(x/c.mean, c.smooth)
+		}
+		return c.cost + c.heat*(math.Pow(sum/float64(c.nodes), 1/c.smooth)-1)
 	}
 	return c.cost + c.heat*(slices.Max(c.at)/c.mean-1)
 }

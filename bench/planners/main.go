@@ -55,10 +55,11 @@ func situations() []situation {
 		{"waves", "30 windows in 3 waves with a budget each; moves of neighbours must not meet",
 			coupled(30, system{budget: 1. / 5, waves: 3, meet: true})},
 		{"nodes-8", "8 windows on 6 nodes, three copies of each row; what moves chooses its nodes",
-			coupled(8, system{nodes: 6})},
-		{"nodes-40", "40 windows on 12 nodes", coupled(40, system{nodes: 12})},
+			coupled(8, system{nodes: 6, heat: 0.5})},
+		{"nodes-40", "40 windows on 12 nodes", coupled(40, system{nodes: 12, heat: 0.5})},
+		{"nodes-hot", "4 windows on 6 nodes, where load outweighs all else", coupled(4, system{nodes: 6, heat: 20})},
 		{"all", "30 windows on 12 nodes, in 3 waves, with budgets",
-			coupled(30, system{budget: 1. / 5, waves: 3, meet: true, nodes: 12})},
+			coupled(30, system{budget: 1. / 5, waves: 3, meet: true, nodes: 12, heat: 0.5})},
 	}
 }
 

@@ -11,25 +11,20 @@ import (
 
 // solve has all planners choose.
 func (p *problem) solve(seed uint64) []result {
-	var relaxed, genetic *choice
 	out := []result{
 		timed("largest gain first", func() float64 { return p.checked(p.largest()) }),
 		timed("greedy", func() float64 { return p.checked(p.greedy(newChoice(p), true)) }),
-		timed("greedy, then single changes", func() float64 {
-			return p.checked(p.greedy(p.greedy(newChoice(p), true), false))
-		}),
-		timed("Lagrange, then single changes", func() float64 {
-			relaxed, _ = p.lagrange(200)
-			return p.checked(relaxed)
+		timed("Lagrange", func() float64 {
+			c, _ := p.lagrange(200)
+			return p.checked(c)
 		}),
 		timed("genetic, 40 generations", func() float64 { return p.checked(p.genetic(seed, 40)) }),
-		timed("genetic, 1,000 generations", func() float64 {
-			genetic = p.genetic(seed, 1000)
-			return p.checked(genetic)
-		}),
-		timed("genetic from Lagrange's, 1,000 generations", func() float64 {
-			return p.checked(p.genetic(seed, 1000, relaxed))
-		}),
+		timed("genetic, 1,000 generations", func() float64 { return p.checked(p.genetic(seed, 1000)) }),
+	}
+	if p.nodes > 0 {
+		out = append(out, timed("single changes, again and again", func() float64 {
+			return p.checked(p.again(seed, 40))
+		}))
 	}
 	if len(p.budgets) == 1 && p.nodes == 0 {
 		out = append(out, timed("knapsack", func() float64 { return p.checked(p.knapsack()) }))
@@ -103,6 +98,35 @@ func (p *problem) greedy(c *choice, perRow bool) *choice {
 		}
 		c.set(item, option)
 	}
+}
+
+// again makes single changes, and then again, from the best choice so far with some changes at random. First the loads
+// of all nodes count, and more and more those of the hottest: where several nodes are the hottest, no single change
+// would be for the better.
+func (p *problem) again(seed uint64, times int) *choice {
+	rng := rand.New(rand.NewSource(int64(seed)))
+	best := newChoice(p)
+	improve := func(c *choice, powers ...float64) {
+		for _, power := range powers {
+			c.smooth = power
+			p.greedy(c, false)
+		}
+		if c.total() < best.total() {
+			best = c
+		}
+	}
+	improve(newChoice(p), 2, 4, 8, 16, 32, 0)
+	for range times {
+		c := best.clone()
+		for range 1 + rng.Intn(4) {
+			i := rng.Intn(len(c.items))
+			if o := rng.Intn(len(c.items[i])); c.fits(i, o) {
+				c.set(i, o)
+			}
+		}
+		improve(c, 16, 0)
+	}
+	return best
 }
 
 // relaxed chooses with prices for rows and for load instead of budgets and the hottest node: then windows are apart,

@@ -222,7 +222,8 @@ func (t *Tally) count(start, end int32, keep bool, times int) {
 }
 
 // Counts returns the two counts that come before everything else, and the cost
-// of the full objective under the weights, in rows.
+// of the full objective under the weights, in rows. What is over the maximum has
+// fewer ranges than it must, and pays no rent for them: the cost is less then.
 func (t *Tally) Counts(w Weights) (over, under int, cost float64) {
 	return t.over, t.under, t.cost(w) - w.Ranges*float64(t.grid.Fewest)
 }
@@ -241,12 +242,6 @@ func (g *Grid) Cost(start, end int32, keep bool, w Weights) (under int, cost flo
 	return t.under, t.cost(w)
 }
 
-// tooMany are the ranges beyond the fewest. It is negative where only a part of a
-// bucket was added.
-func (t *Tally) tooMany() float64 {
-	return float64(t.ranges) - float64(t.grid.Fewest)
-}
-
 // Score returns what the objective makes of the ranges added so far.
 func (t *Tally) Score(o Objective) Score {
 	s := Score{
@@ -259,7 +254,7 @@ func (t *Tally) Score(o Objective) Score {
 	s.Terms = Terms{
 		{Name: "rows_moved", Value: float64(t.moved), Weight: o.Weights.RowsMoved},
 		{Name: "moves", Value: float64(t.moves), Weight: o.Weights.Moves},
-		{Name: "ranges", Value: t.tooMany(), Weight: o.Weights.Ranges},
+		{Name: "ranges", Value: max(0, float64(t.ranges)-float64(t.grid.Fewest)), Weight: o.Weights.Ranges},
 		{Name: "spread", Value: t.spread, Weight: o.Weights.Spread},
 		{Name: "forecast", Value: t.forecast, Weight: o.Weights.Forecast},
 		{Name: "load", Value: t.load, Weight: o.Weights.Load},
