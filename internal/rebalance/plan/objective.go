@@ -222,15 +222,16 @@ func (t *Tally) count(start, end int32, keep bool, times int) {
 }
 
 // Counts returns the two counts that come before everything else, and the cost
-// of the full objective under the weights, in rows. What is over the maximum has
-// fewer ranges than it must, and pays no rent for them: the cost is less then.
+// of the full objective under the weights, in rows.
 func (t *Tally) Counts(w Weights) (over, under int, cost float64) {
-	return t.over, t.under, t.cost(w) - w.Ranges*float64(t.grid.Fewest)
+	return t.over, t.under, t.cost(w, t.tooMany())
 }
 
-// cost is that of the ranges added, and none is too many.
-func (t *Tally) cost(w Weights) float64 {
-	return w.RowsMoved*float64(t.moved) + w.Moves*float64(t.moves) + w.Ranges*float64(t.ranges) + w.Spread*t.spread +
+// tooMany are the ranges beyond the fewest. What is over the maximum has fewer.
+func (t *Tally) tooMany() float64 { return max(0, float64(t.ranges)-float64(t.grid.Fewest)) }
+
+func (t *Tally) cost(w Weights, tooMany float64) float64 {
+	return w.RowsMoved*float64(t.moved) + w.Moves*float64(t.moves) + w.Ranges*tooMany + w.Spread*t.spread +
 		w.Forecast*t.forecast + w.Load*t.load
 }
 
@@ -239,7 +240,7 @@ func (t *Tally) cost(w Weights) float64 {
 func (g *Grid) Cost(start, end int32, keep bool, w Weights) (under int, cost float64) {
 	t := Tally{grid: g}
 	t.count(start, end, keep, 1)
-	return t.under, t.cost(w)
+	return t.under, t.cost(w, 1)
 }
 
 // Score returns what the objective makes of the ranges added so far.
@@ -254,7 +255,7 @@ func (t *Tally) Score(o Objective) Score {
 	s.Terms = Terms{
 		{Name: "rows_moved", Value: float64(t.moved), Weight: o.Weights.RowsMoved},
 		{Name: "moves", Value: float64(t.moves), Weight: o.Weights.Moves},
-		{Name: "ranges", Value: max(0, float64(t.ranges)-float64(t.grid.Fewest)), Weight: o.Weights.Ranges},
+		{Name: "ranges", Value: t.tooMany(), Weight: o.Weights.Ranges},
 		{Name: "spread", Value: t.spread, Weight: o.Weights.Spread},
 		{Name: "forecast", Value: t.forecast, Weight: o.Weights.Forecast},
 		{Name: "load", Value: t.load, Weight: o.Weights.Load},
