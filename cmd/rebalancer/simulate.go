@@ -21,7 +21,7 @@ type simulateCmd struct {
 	Scenario string  `arg:"" optional:"" help:"A scenario: a file (YAML or JSON), or one that comes with the program: --list names them."`
 	All      bool    `help:"Simulate all scenarios that come with targets, and print the worst of each with its targets, as a table in Markdown."`
 	List     bool    `help:"List the scenarios that come with the program."`
-	Seed     *uint64 `help:"Seed, instead of the scenario's. The same seed gives the same result."`
+	Seed     *uint64 `env:"EVENKEEL_SIMULATE_SEED" help:"Seed, instead of the scenario's. The same seed gives the same result."`
 	Seeds    int     `default:"0" placeholder:"N" help:"Simulate with so many seeds, from the first one on, and print the worst figures with their targets. By default 5 with --all."`
 	Planner  string  `enum:",${cutters}" default:"" help:"Planner of splits, instead of the scenario's: one of ${cutters}."`
 	Check    bool    `help:"Exit with 1 if a target is missed."`
