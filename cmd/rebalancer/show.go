@@ -85,6 +85,9 @@ func printStatus(w *failing, s *adminapi.Status, now time.Time) {
 	if s.Unattended != "" {
 		w.printf("Sizes are not looked after: %s\n", s.Unattended)
 	}
+	if s.OtherLimits != "" {
+		w.printf("Limits differ: %s\n", s.OtherLimits)
+	}
 	printPauses(w, s.Pauses, now)
 	if s.PausesError != "" {
 		w.printf("Whether moves are paused is not known: %s\n", s.PausesError)
@@ -123,7 +126,9 @@ func printStatus(w *failing, s *adminapi.Status, now time.Time) {
 		if b.Everything {
 			what = "everything"
 		}
-		w.printf("Looked at the sizes of %s %s: %d buckets, %d ranges\n", what, ago(now, b.Began), b.Buckets, b.Ranges)
+		// The list of buckets is a bucket itself, which nobody has created.
+		w.printf("Looked at the sizes of %s %s: %d buckets, %d ranges, with the list of buckets where it has changed\n",
+			what, ago(now, b.Began), b.Buckets, b.Ranges)
 		w.printf("  so far %s recounts of %s rows (%d wait)%s%s\n", commas(b.Counted), commas(b.Rows), b.Waiting, tally("; decided ", b.Decided), tally("; rows moved by ", b.Moved))
 		if b.Late != "" {
 			w.printf("  late: a bucket has waited for %s to be looked at\n", b.Late)
@@ -279,7 +284,7 @@ type mapHistoryCmd struct {
 // Run prints the epochs.
 func (c *mapHistoryCmd) Run(ctx context.Context, std stdio) error {
 	if c.Limit < 1 {
-		return usageError("--limit is at least 1")
+		return usageError("--limit is at least 1, not %d", c.Limit)
 	}
 	return c.reads(ctx, std, func(ctx context.Context, in wayIn) error {
 		h, err := in.History(ctx, c.Bucket, c.Limit)
