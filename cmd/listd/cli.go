@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/shell"
 )
 
 // cli is the whole command line. Every flag is also a setting of the
@@ -14,10 +15,16 @@ type cli struct {
 	Serve      serveCmd   `cmd:"" help:"Serve buckets in the S3 dialect."`
 	Load       loadCmd    `cmd:"" help:"Put keys into a bucket, one per line."`
 	Ls         lsCmd      `cmd:"" help:"List the keys of a bucket, in order."`
+	Put        putCmd     `cmd:"" help:"Put a key with its value."`
+	Get        getCmd     `cmd:"" help:"Print the value of a key."`
+	Rm         rmCmd      `cmd:"" help:"Delete keys, or all keys with a prefix."`
+	Cp         cpCmd      `cmd:"" help:"Copy a key with its value."`
 	Bucket     bucketCmd  `cmd:"" help:"Create, delete and list buckets."`
 	Backup     backupCmd  `cmd:"" help:"Copy the data directory of a running server."`
 	Restore    restoreCmd `cmd:"" help:"Make a data directory of a backup."`
 	ShowConfig configCmd  `cmd:"" name:"config" help:"Print the effective configuration of serve."`
+
+	shell.Commands
 }
 
 const description = `listd keeps sorted listings of any size and serves them in the S3 dialect.

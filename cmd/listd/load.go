@@ -73,7 +73,7 @@ func (l *loadCmd) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	t := &tally{w: std.err}
-	end := showLoaded(l.Progress, std.err, &t.done, total)
+	end := showCount(l.Progress, std.err, "loaded", &t.done, total)
 	started := time.Now()
 	err = l.load(ctx, r, newRecords(in, l.Null, l.TSV), t)
 	end()

@@ -12,6 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/shell"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 )
 
@@ -61,6 +62,8 @@ type cli struct {
 	Simulate simulateCmd `cmd:"" help:"Simulate months of many buckets in memory and report what the policy costs. Changes nothing."`
 	Verify   verifyCmd   `cmd:"" help:"Check names, maps and rows, also while ranges move; repair them."`
 	Schema   schemaCmd   `cmd:"" help:"Create and check evenkeel's tables in a Cassandra cluster."`
+
+	shell.Commands
 }
 
 const description = `rebalancer splits, merges and moves the ranges of buckets while clients work, and
