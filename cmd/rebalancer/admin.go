@@ -24,6 +24,7 @@ import (
 type adminFlags struct {
 	Servers adminapi.Flags `embed:"" group:"Without --cassandra:"`
 	Format  string         `default:"table" enum:"table,json" help:"Output format: table or json."`
+	JSON    daemon.JSON    `name:"json" env:"-" help:"Short for --format json."`
 
 	cassandraflags.Flags `group:"With --cassandra:"`
 	Lease                time.Duration `default:"3s" group:"With --cassandra:" help:"With --cassandra: the lease of the servers' maps; the same for all servers and rebalancers of a keyspace."`
@@ -73,7 +74,7 @@ func (f *adminFlags) remote() (*adminapi.Client, error) {
 // print prints an answer: as JSON, or as text if that is the format.
 func (f *adminFlags) print(std stdio, answer any, text func(w *failing)) error {
 	if f.Format == "json" {
-		return printJSON(std.out, answer)
+		return daemon.PrintJSON(std.out, answer)
 	}
 	w := &failing{w: std.out}
 	text(w)

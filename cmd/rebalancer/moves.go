@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -378,7 +377,7 @@ func (f *moveFlags) move(ctx context.Context, std stdio, bucket string, request 
 // end prints the result.
 func (f *moveFlags) end(std stdio, a *adminapi.Answer) error {
 	if f.Format == "json" {
-		if err := printJSON(std.out, a); err != nil {
+		if err := daemon.PrintJSON(std.out, a); err != nil {
 			return err
 		}
 	}
@@ -503,11 +502,4 @@ func cutsText(cuts keytext.Keys) string {
 		return "(none: one range)"
 	}
 	return strings.Join(parts, " ")
-}
-
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }

@@ -69,7 +69,7 @@ func (c *planCmd) Run(ctx context.Context, std stdio) error {
 	}
 	w := bufio.NewWriter(std.out)
 	if c.Format == "json" {
-		err = printJSON(w, p)
+		err = daemon.PrintJSON(w, p)
 	} else {
 		shown := movesShown
 		if c.All {

@@ -112,7 +112,8 @@ func (c *schemaApplyCmd) Run(ctx context.Context, std stdio) error {
 
 type schemaCheckCmd struct {
 	cassandraflags.Flags `group:"Cassandra:"`
-	Format               string `default:"table" enum:"table,json" help:"Output format: table or json."`
+	Format               string      `default:"table" enum:"table,json" help:"Output format: table or json."`
+	JSON                 daemon.JSON `name:"json" env:"-" help:"Short for --format json."`
 }
 
 // Run compares and explains.
@@ -146,7 +147,7 @@ func report(ctx context.Context, admin *cassandrastore.Admin, std stdio, format 
 	switch {
 	case format == "json":
 		// A list in JSON, not null.
-		err = json.NewEncoder(w).Encode(map[string]any{"problems": append([]cassandrastore.Problem{}, problems...)})
+		err = json.NewEncoder(w).Encode(map[string]any{"version": daemon.JSONVersion, "problems": append([]cassandrastore.Problem{}, problems...)})
 	case len(problems) == 0:
 		w.printf("the schema is as it should be\n")
 	}

@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
@@ -231,7 +232,7 @@ type mapShowCmd struct {
 func (mapShowCmd) Help() string {
 	return `With --format json:
 
-    {"bucket":"b","epoch":7,"partitions":[{"id":"…","start":"","end":"m","phase":"settled","to":""},…]}
+    {"version":1,"bucket":"b","epoch":7,"partitions":[{"id":"…","start":"","end":"m","phase":"settled","to":""},…]}
 
 An empty end is the end of the bucket. Keys that are not UTF-8 are {"b64":"…"}.`
 }
@@ -245,7 +246,16 @@ func (c *mapShowCmd) Run(ctx context.Context, std stdio) error {
 				return err
 			}
 			defer body.Close()
-			_, err = io.Copy(std.out, body)
+			// It may be large: it is printed as it comes, with the version in front.
+			if begin := make([]byte, 1); err == nil {
+				_, err = io.ReadFull(body, begin)
+			}
+			if err == nil {
+				_, err = fmt.Fprintf(std.out, `{"version":%d,`, daemon.JSONVersion)
+			}
+			if err == nil {
+				_, err = io.Copy(std.out, body)
+			}
 			return err
 		}
 		m, err := wholeMap(ctx, in, c.Bucket, c.Epoch)
@@ -336,7 +346,7 @@ func (c *mapDiffCmd) Run(ctx context.Context, std stdio) error {
 		}
 		gone, come := without(older.Partitions, newer.Partitions), without(newer.Partitions, older.Partitions)
 		if c.Format == "json" {
-			return printJSON(std.out, map[string]any{
+			return daemon.PrintJSON(std.out, map[string]any{
 				"bucket": c.Bucket, "from": older.Epoch, "to": newer.Epoch, "gone": gone, "come": come,
 			})
 		}

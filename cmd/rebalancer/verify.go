@@ -45,6 +45,7 @@ type verifyCmd struct {
 	Parallel             int                 `default:"4" placeholder:"N" help:"Partitions read at once."`
 	StuckAfter           time.Duration       `default:"1h" help:"Age of a phase from which its move counts as stuck."`
 	Format               string              `default:"text" enum:"text,json" help:"text: a line per finding, for people. json: an object per line, the summary last."`
+	JSON                 daemon.JSON         `name:"json" env:"-" help:"Short for --format json."`
 	Progress             string              `default:"auto" enum:"auto,plain,none" help:"How to show progress, on standard error: plain lines every ten seconds, none, or auto: a line that changes, on a terminal only."`
 }
 
@@ -274,7 +275,7 @@ func (f *findings) summary(s repair.Summary, err error) {
 		if err != nil {
 			text = err.Error()
 		}
-		f.object(map[string]any{"summary": s, "complete": err == nil, "error": text})
+		f.object(map[string]any{"version": daemon.JSONVersion, "summary": s, "complete": err == nil, "error": text})
 		return
 	}
 	if err != nil && s == (repair.Summary{}) {
