@@ -184,7 +184,7 @@ func live(t *testing.T, s *Scenario, until time.Duration, most int) (log []strin
 		b := w.balancer(nil)
 		var work sync.WaitGroup
 		work.Go(func() {
-			if wait.Sleep(ctx, firstLook) == nil {
+			if wait.Sleep(ctx, s.firstLook()) == nil {
 				_ = b.Run(ctx)
 			}
 		})
