@@ -21,7 +21,10 @@ type explainCmd struct {
 
 func (explainCmd) Help() string {
 	return `Prints the last decisions about the ranges of a bucket with their input, and, if these move
-nothing, also the last ones that moved something. Ranges within the limits are only counted.
+nothing, also the last ones that moved something: for each the ranges that were looked at, the
+cuts, the partitions afterwards, the cost in rows with and without (docs/planners.md), how many
+more rows are copied than must be, and what is not done and why. Ranges within the limits are
+only counted.
 With --format json it prints the whole input of the decisions, which can be stored and
 replayed; keys are base64.
 
