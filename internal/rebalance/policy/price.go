@@ -14,8 +14,8 @@ type Price struct {
 	Parts []int64
 }
 
-// Price returns the price of a split, merge or refresh. False: it is another decision, or where the rows lie is not
-// known.
+// Price returns the price of a split, merge or refresh; rows count as if all of a quantum lay at its first key. False: it
+// is another decision, or where the rows lie is not known that exactly.
 func (in *Input) Price(d *Decision) (Price, bool) {
 	if d.Kind != Split && d.Kind != Merge && d.Kind != Refresh {
 		return Price{}, false
@@ -40,8 +40,8 @@ func (in *Input) Price(d *Decision) (Price, bool) {
 	g := plan.NewGrid(l, plan.Limits{MaxRows: p.MaxRows, MinRows: p.MinRows, TargetRows: p.TargetRows})
 	after := plan.Draft{{Keep: d.Stay == 0}}
 	for k, cut := range d.Cuts {
-		at := slices.Index(g.Keys, plan.Key(cut))
-		if at < 0 {
+		at, _ := slices.BinarySearch(g.Keys, plan.Key(cut))
+		if at == g.N || at <= int(after[k].Start) {
 			return Price{}, false
 		}
 		after = append(after, plan.Piece{Start: int32(at), Keep: d.Stay == k+1})
