@@ -1,10 +1,12 @@
 package policy
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/planner/exact"
 )
 
 // Price is what the ranges of a decision cost, under plan.Costs, if nothing is done and if it is carried out.
@@ -12,6 +14,8 @@ type Price struct {
 	Today, After plan.Score
 	// Parts are the rows of each range afterwards.
 	Parts []int64
+	// Least is what the cheapest cuts of a split cost that leave as much room for growth; 0 for what is not cut by rows.
+	Least float64
 }
 
 // Price returns the price of a split, merge or refresh; rows count as if all of a quantum lay at its first key. False: it
@@ -50,6 +54,12 @@ func (in *Input) Price(d *Decision) (Price, bool) {
 	out := Price{Today: g.Score(g.Today(), o), After: g.Score(after, o)}
 	for i := range after {
 		out.Parts = append(out.Parts, g.RowsIn(after[i].Start, after.End(g, i)))
+	}
+	grown := plan.NewGrid(l, p.partLimits(&in.Ranges[d.From], d))
+	if d.Kind == Split && d.Why != Load && exact.Few(grown) {
+		if cuts, err := exact.Cheapest(context.Background(), grown, o.Weights); err == nil {
+			out.Least = g.Score(cuts, o).Cost
+		}
 	}
 	return out, true
 }
