@@ -31,7 +31,7 @@ type Flags struct {
 	MaxBytes          int64          `default:"104857600" help:"Most bytes of a partition, keys and values: larger ones are split, as if --max-rows were lower for rows that large. 0: any number."`
 	LoadPerS          float64        `default:"1000" help:"Requests per second, reads and writes, from which a partition is split because of its load, if that is also --load-share of its bucket's. 0: never."`
 	LoadShare         float64        `default:"0.25" help:"Share of its bucket's requests, 0 to 1, that one partition may take if it has --load-per-s."`
-	Planner           string         `default:"genetic" enum:"even,exact,greedy,genetic,auto" help:"Algorithm that finds the cuts of ranges that are split and merged: even, exact, greedy, genetic or auto. docs/policy.md compares them."`
+	Planner           string         `default:"exact" enum:"even,exact,greedy,genetic,auto" help:"Algorithm that finds the cuts of ranges that are split and merged: even, exact, greedy, genetic or auto. docs/policy.md compares them."`
 	Cool              time.Duration  `default:"30m" help:"Least age of partitions that are merged or refreshed."`
 	MoveRate          int            `default:"20000" help:"Most rows copied and compared per second, fewer while the store is slow; three times as many are counted and swept. 0: no limit, at the expense of clients."`
 	MoveRows          int64          `placeholder:"N" help:"Most rows in automatic moves at once, in all buckets. By default those of a minute at --move-rate, and at most 20 times --max-rows."`
