@@ -146,9 +146,11 @@ func showSizes(kind string, w io.Writer, what string) (now func(store.Size), end
 		return func(store.Size) {}, func() {}
 	}
 	var last atomic.Pointer[store.Size]
+	began := time.Now()
 	return func(s store.Size) { last.Store(&s) }, daemon.PrintEvery(daemon.LineEvery, w, func() string {
 		if s := last.Load(); s != nil {
-			return what + " " + sizeText(*s)
+			const mib = 1 << 20
+			return fmt.Sprintf("%s %s, %.0f MiB/s", what, sizeText(*s), float64(s.Bytes)/mib/time.Since(began).Seconds())
 		}
 		return ""
 	})
