@@ -32,12 +32,12 @@ func TestGoldenReference(t *testing.T) {
 	parser, err := program(stdio{}).Parser(&cli{})
 	require.NoError(t, err)
 	b := flagdocs.Page{EnvPrefix: "EVENKEEL_", Groups: []flagdocs.Group{
-		flagdocs.NewGroup("S3 clients", "", &serverFlags{}),
-		flagdocs.NewGroup("Admin clients", "", &adminapi.Flags{}),
-		flagdocs.NewGroup("Cassandra", "", &cassandraflags.Flags{}),
-		flagdocs.NewGroup("Sizes and moves", "", &rebalanceflags.Flags{}),
-		flagdocs.NewGroup("Admin servers", "", &adminserver.Flags{}),
-		flagdocs.NewGroup("Log", "", &logging.Flags{}),
+		flagdocs.NewGroup("S3 clients", "", &serverFlags{}, helpTexts()),
+		flagdocs.NewGroup("Admin clients", "", &adminapi.Flags{}, helpTexts()),
+		flagdocs.NewGroup("Cassandra", "", &cassandraflags.Flags{}, helpTexts()),
+		flagdocs.NewGroup("Sizes and moves", "", &rebalanceflags.Flags{}, helpTexts()),
+		flagdocs.NewGroup("Admin servers", "", &adminserver.Flags{}, helpTexts()),
+		flagdocs.NewGroup("Log", "", &logging.Flags{}, helpTexts()),
 	}}
 	b.WriteString(`# listd: flags, settings, metrics
 
@@ -67,7 +67,7 @@ one file:
 			"Cassandra keyspace (no node answers, login refused, schema missing or not as it has to be)"},
 		flagdocs.ExitCode{Code: exitPartial, Meaning: "load: some lines were bad or refused, all others are loaded"},
 	)
-	writeMetrics(t, &b.Builder)
+	writeMetrics(t, &b)
 	for name, text := range map[string]string{
 		referenceFile:                           b.String(),
 		"../internal/daemon/settings/listd.txt": settings.Names(parser.Model),
@@ -83,7 +83,7 @@ one file:
 
 var metricDesc = regexp.MustCompile(`fqName: "([^"]*)", help: "([^"]*)", (?:unit: "[^"]*", )?constLabels: \{\}, variableLabels: \{([^}]*)\}`)
 
-func writeMetrics(t *testing.T, b *strings.Builder) {
+func writeMetrics(t *testing.T, b *flagdocs.Page) {
 	registry := prometheus.NewRegistry()
 	_, err := s3api.New(nil, s3api.Options{Metrics: registry})
 	require.NoError(t, err)
@@ -101,9 +101,11 @@ func writeMetrics(t *testing.T, b *strings.Builder) {
 		if m[3] != "" {
 			name += " (by " + strings.ReplaceAll(m[3], ",", ", ") + ")"
 		}
-		rows = append(rows, fmt.Sprintf("- %s: %s\n", name, m[2]))
+		rows = append(rows, fmt.Sprintf("%s: %s", name, m[2]))
 	}
 	sort.Strings(rows)
-	fmt.Fprintf(b, "\n## Metrics\n\nAt `/metrics` of the admin address, beside those of Go's runtime and of the "+
-		"process.\n\n%s", strings.Join(rows, ""))
+	fmt.Fprint(b, "\n## Metrics\n\nAt `/metrics` of the admin address, beside those of Go's runtime and of the process.\n\n")
+	for _, row := range rows {
+		b.Item(row)
+	}
 }

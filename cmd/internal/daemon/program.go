@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os/signal"
 	"regexp"
 	"runtime/debug"
@@ -47,8 +48,18 @@ func UsageError(format string, args ...any) error {
 // Program is a command line. Each flag is also an environment variable, and a setting of a file.
 type Program struct {
 	Name, Description string
-	Vars              kong.Vars // beside those that all programs have
+	Vars              kong.Vars // beside those that all programs have; see HelpTexts
 	Out, Err          io.Writer
+}
+
+// HelpTexts joins help texts that stand outside of the tags of flags. A tag names one like
+// help:"${serve_listen=}", which is empty where nobody reads it.
+func HelpTexts(texts ...map[string]string) kong.Vars {
+	all := kong.Vars{}
+	for _, t := range texts {
+		maps.Copy(all, t)
+	}
+	return all
 }
 
 // EnvPrefix begins the names of the environment variables of flags.
