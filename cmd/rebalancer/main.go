@@ -104,6 +104,9 @@ changed; or verify could not check all; 5 (pause) something still moves.`
 
 func usageError(format string, args ...any) error { return daemon.UsageError(format, args...) }
 
+// withCassandra is the group of flags that send a command to a cluster.
+const withCassandra = "With --cassandra:"
+
 // helpTexts are those of all flags, and what they name.
 func helpTexts() kong.Vars {
 	return daemon.HelpTexts(help, adminapi.Help, adminserver.Help, cassandraflags.Help, logging.Help, rebalanceflags.Help,
@@ -115,6 +118,9 @@ func program(std stdio) *daemon.Program {
 	return &daemon.Program{
 		Name: "rebalancer", Description: description, Out: std.out, Err: std.err,
 		Vars: helpTexts(),
+		Brief: map[string]string{
+			withCassandra: "Rarely needed ones (--tls-…-file, --consistency-…, --allow-single-replica) are explained by run --help.",
+		},
 	}
 }
 

@@ -77,4 +77,11 @@ func TestVersionAndHelp(t *testing.T) {
 	}
 	own := strings.Index(help, "--format")
 	require.Less(t, own, strings.Index(help, "Without --cassandra:"), "the command's own flags come first")
+	require.Contains(t, help, "--tls ")
+	require.NotContains(t, help, "--tls-cert-file")
+	require.NotContains(t, help, "--consistency-swaps")
+	require.Contains(t, help, "run --help")
+	_, help, _ = ran(t, 0, "", "run", "--help")
+	require.Contains(t, help, "--tls-cert-file")
+	require.Contains(t, help, "--consistency-swaps")
 }

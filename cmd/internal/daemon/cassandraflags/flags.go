@@ -30,21 +30,21 @@ type Flags struct {
 	User               string      `placeholder:"NAME" help:"User to log in to Cassandra as."`
 	PasswordFile       string      `placeholder:"FILE" help:"File whose first line is the user's password."`
 	TLS                bool        `name:"tls" help:"Encrypt connections to Cassandra and verify its certificates."`
-	TLSCAFile          string      `name:"tls-ca-file" placeholder:"FILE" help:"${cassandra_tlsca_file=}"`
-	TLSCertFile        string      `name:"tls-cert-file" placeholder:"FILE" help:"${cassandra_tls_cert_file=}"`
-	TLSKeyFile         string      `name:"tls-key-file" placeholder:"FILE" help:"Private key (PEM) of --tls-cert-file."`
-	TLSServerName      string      `name:"tls-server-name" placeholder:"NAME" help:"${cassandra_tls_server_name=}"`
+	TLSCAFile          string      `rare:"" name:"tls-ca-file" placeholder:"FILE" help:"${cassandra_tlsca_file=}"`
+	TLSCertFile        string      `rare:"" name:"tls-cert-file" placeholder:"FILE" help:"${cassandra_tls_cert_file=}"`
+	TLSKeyFile         string      `rare:"" name:"tls-key-file" placeholder:"FILE" help:"Private key (PEM) of --tls-cert-file."`
+	TLSServerName      string      `rare:"" name:"tls-server-name" placeholder:"NAME" help:"${cassandra_tls_server_name=}"`
 	Consistency        Consistency `embed:"" prefix:"consistency-"`
-	AllowSingleReplica bool        `negatable:"" help:"Accept a keyspace with one replica: for trials."`
+	AllowSingleReplica bool        `rare:"" negatable:"" help:"Accept a keyspace with one replica: for trials."`
 }
 
 // Consistency is the level of each kind of operation.
 type Consistency struct {
-	ReadRows  string `default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM,LOCAL_ONE" help:"${consistency_read_rows=}"`
-	WriteRows string `default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM,LOCAL_ONE" help:"${consistency_write_rows=}"`
-	ReadRoots string `default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM" help:"${consistency_read_roots=}"`
-	ReadNodes string `default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM" help:"${consistency_read_nodes=}"`
-	Swaps     string `default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM" help:"${consistency_swaps=}"`
+	ReadRows  string `rare:"" default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM,LOCAL_ONE" help:"${consistency_read_rows=}"`
+	WriteRows string `rare:"" default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM,LOCAL_ONE" help:"${consistency_write_rows=}"`
+	ReadRoots string `rare:"" default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM" help:"${consistency_read_roots=}"`
+	ReadNodes string `rare:"" default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM" help:"${consistency_read_nodes=}"`
+	Swaps     string `rare:"" default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM" help:"${consistency_swaps=}"`
 }
 
 // Changed names the flags that do not have their default: without a cluster they have no
