@@ -184,9 +184,7 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) (err error) {
 		}
 		secrecy.WarnOfFile(log, "--https-key-file", s.HTTPSKeyFile)
 	}
-	if holdsSecrets(string(c.Config)) {
-		secrecy.WarnOfFile(log, "--config", string(c.Config))
-	}
+	secrecy.WarnOfSettings(log, string(c.Config))
 	if o.access, err = s.AdminAccess.Open(log); err != nil {
 		return daemon.Exit(exitUsage, err)
 	}

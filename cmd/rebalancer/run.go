@@ -17,6 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -80,9 +81,10 @@ func (c *runCmd) Validate() error {
 const openTimeout = time.Minute
 
 // Run stands by, and leads when it can, until a signal comes.
-func (c *runCmd) Run(ctx context.Context, std stdio) error {
+func (c *runCmd) Run(ctx context.Context, outer *cli, std stdio) error {
 	log, lines := c.Log.Logger(std.err)
 	defer lines.Report()
+	secrecy.WarnOfSettings(log, string(outer.Config))
 	who, err := c.AdminAccess.Open(log)
 	if err != nil {
 		return usageError("%w", err)
