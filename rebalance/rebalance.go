@@ -115,6 +115,7 @@ type Rebalancer struct {
 	scheduler *scheduler.Scheduler
 	balancer  *balancer.Balancer // nil: sizes are not watched
 	candidate *leader.Candidate  // nil: this process has its store for itself
+	names     *Names
 }
 
 // New makes a Rebalancer. Nothing is read or written until Run.
@@ -127,7 +128,9 @@ func New(o Options) *Rebalancer {
 		o.Balance = &b
 	}
 	maps := o.Buckets.Maps()
-	r := &Rebalancer{o: o}
+	names := newNames(o.Buckets)
+	o.Log = slog.New(&namedLog{o.Log.Handler(), names})
+	r := &Rebalancer{o: o, names: names}
 	r.scheduler = scheduler.New(o.Store, maps, scheduler.Options{RowsPerSecond: o.MoveRate, Logger: o.Log})
 	if o.Balance.Every > 0 && !o.Aside {
 		b, counts := *o.Balance, o.Counts
@@ -149,6 +152,9 @@ func (r *Rebalancer) Options() Options { return r.o }
 // Scheduler and Balancer are the parts; Balancer is nil if sizes are not watched.
 func (r *Rebalancer) Scheduler() *scheduler.Scheduler { return r.scheduler }
 func (r *Rebalancer) Balancer() *balancer.Balancer    { return r.balancer }
+
+// Names are the names of buckets that were met.
+func (r *Rebalancer) Names() *Names { return r.names }
 
 // Leading reports whether this process does the work at present.
 func (r *Rebalancer) Leading() bool {
@@ -185,13 +191,42 @@ func (r *Rebalancer) Unattended() string {
 	return ""
 }
 
+// announce tells the other processes this one's limits, and the log if theirs are others.
+func (r *Rebalancer) announce(ctx context.Context) {
+	before, err := mapclient.AnnounceLimits(ctx, r.o.Store, r.limits())
+	if err != nil && ctx.Err() == nil {
+		r.o.Log.Warn("whether other processes have the same limits of partitions is not known", "error", err)
+	}
+	if err == nil && before != (mapclient.Limits{}) && before != r.limits() {
+		r.o.Log.Warn("another process was started with other limits of partitions: whoever leads applies its own; "+
+			"give all the same --max-rows and --min-rows", "max_rows", r.o.Balance.Policy.MaxRows,
+			"min_rows", r.o.Balance.Policy.MinRows, "other max_rows", before.MaxRows, "other min_rows", before.MinRows)
+	}
+}
+
+func (r *Rebalancer) limits() mapclient.Limits {
+	return mapclient.Limits{MaxRows: r.o.Balance.Policy.MaxRows, MinRows: r.o.Balance.Policy.MinRows}
+}
+
+// OtherLimits returns this process's limits of partitions, and those of the process that was started
+// last, where it has others.
+func (r *Rebalancer) OtherLimits(ctx context.Context) (mine, other mapclient.Limits, differ bool) {
+	if r.candidate == nil || r.balancer == nil {
+		return mine, other, false
+	}
+	mine = r.limits()
+	other, err := mapclient.AnnouncedLimits(ctx, r.o.Store)
+	return mine, other, err == nil && other != (mapclient.Limits{}) && other != mine
+}
+
 // work does the work until ctx ends.
 func (r *Rebalancer) work(ctx context.Context) error {
-	var sizes sync.WaitGroup
+	var beside sync.WaitGroup // they end with ctx
 	if r.balancer != nil {
-		sizes.Go(func() { _ = r.balancer.Run(ctx) }) // it ends with ctx
+		beside.Go(func() { _ = r.balancer.Run(ctx) })
 	}
-	defer sizes.Wait()
+	beside.Go(func() { r.names.run(ctx) })
+	defer beside.Wait()
 	return r.scheduler.Run(ctx)
 }
 
@@ -211,6 +246,9 @@ func (r *Rebalancer) Run(ctx context.Context) error {
 	case r.candidate == nil:
 		_ = r.work(ctx)
 		return nil
+	}
+	if r.balancer != nil {
+		r.announce(ctx)
 	}
 	for ctx.Err() == nil {
 		err := r.candidate.Run(ctx, func(ctx context.Context) error {

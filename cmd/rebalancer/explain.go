@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,7 +21,10 @@ type explainCmd struct {
 
 func (explainCmd) Help() string {
 	return `Prints the last decisions about the ranges of a bucket with their input, and, if these move
-nothing, also the last ones that moved something. Ranges within the limits are only counted.
+nothing, also the last ones that moved something: for each the ranges that were looked at, the
+cuts, the partitions afterwards, the cost in rows with and without (docs/planners.md), how many
+more rows are copied than must be, and what is not done and why. Ranges within the limits are
+only counted.
 With --format json it prints the whole input of the decisions, which can be stored and
 replayed; keys are base64.
 
@@ -47,13 +52,19 @@ func (c *explainCmd) Run(ctx context.Context, std stdio) error {
 // explainLook prints one check as text.
 func explainLook(w *failing, now time.Time, l *balancer.Explained) {
 	in, p := l.Input, &l.Input.Policy
-	w.printf("%s: %d ranges; max_rows %s, min_rows %s; %d moves of %s rows in flight\n",
-		ago(now, in.Now), len(in.Ranges), commas(p.MaxRows), commas(p.MinRows), in.Moves, commas(in.Rows))
+	first, last := in.Ranges[0].Start, in.Ranges[len(in.Ranges)-1].End
+	w.printf("%s: %d ranges of [%s, %s); max_rows %s, min_rows %s; %d moves of %s rows in flight\n", ago(now, in.Now),
+		len(in.Ranges), startText(adminapi.Key(first)), endText(adminapi.Key(last)), commas(p.MaxRows), commas(p.MinRows),
+		in.Moves, commas(in.Rows))
 	within := 0
+	refused := map[policy.Why]int{}
 	for _, d := range l.Decisions {
 		if d.Why == policy.Within {
 			within += d.To - d.From
 			continue
+		}
+		if d.Kind == policy.None {
+			refused[d.Why] += d.To - d.From
 		}
 		start, end := in.Ranges[d.From].Start, in.Ranges[d.To-1].End
 		w.printf("  [%s, %s): %s\n", startText(adminapi.Key(start)), endText(adminapi.Key(end)), d)
@@ -64,18 +75,41 @@ func explainLook(w *failing, now time.Time, l *balancer.Explained) {
 			}
 			w.printf("    cut at %s; %s of %s rows are copied\n", strings.Join(cuts, ", "), commas(d.Copies), commas(d.Rows))
 		}
+		if price, known := in.Price(&d); known {
+			w.printf("    %s\n", priced(&d, &price))
+		}
 		for _, x := range d.Streams {
 			w.printf("    %.0f %% of the newest rows lie in [%s, %s), %s\n", 100*x.Share, startText(adminapi.Key(x.Start)),
 				endText(adminapi.Key(x.End)), directions[x.Dir])
 		}
 		if d.Gap != nil {
-			w.printf("    copies at most %.1f %% more than the cheapest cuts\n", 100**d.Gap)
+			w.printf("    copies at most %.1f %% more rows than any cuts must\n", 100**d.Gap)
 		}
 		for i := d.From; i < d.To; i++ {
 			w.printf("    %s\n", knownOf(in.Now, &in.Ranges[i]))
 		}
 	}
 	w.printf("  %d ranges: within limits\n", within)
+	for _, why := range slices.Sorted(maps.Keys(refused)) {
+		w.printf("  %d ranges: nothing is done: %s\n", refused[why], why)
+	}
+}
+
+// priced describes what a decision makes of its ranges, and what that costs.
+func priced(d *policy.Decision, p *policy.Price) string {
+	parts := make([]string, len(p.Parts))
+	for i, n := range p.Parts {
+		parts[i] = commas(n)
+		if i == d.Stay {
+			parts[i] += " (stay)"
+		}
+	}
+	least := ""
+	if p.Least > 0 {
+		least = fmt.Sprintf(" (the cheapest cuts: %s)", commas(int64(p.Least)))
+	}
+	return fmt.Sprintf("partitions afterwards: %s rows; cost in rows: %s%s; as it is: %s", strings.Join(parts, ", "),
+		cost(&p.After), least, cost(&p.Today))
 }
 
 var directions = map[int]string{-1: "descending", 0: "in no order", 1: "ascending"}

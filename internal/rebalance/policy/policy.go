@@ -22,11 +22,14 @@ type Policy struct {
 	MinRows int64
 	// TargetRows is the aim for parts of a split, and the most for the result of a merge.
 	TargetRows int64
+	// MaxBytes is the most bytes of keys and values, as counted: of a range whose rows are so large that MaxRows of them
+	// would have more, the limits in rows are lowered. 0: never.
+	MaxBytes int64
 	// MaxDead is the number of tombstones above which a partition is refreshed; 0: never. Cassandra warns at 1,000 in
 	// one read and fails at 100,000.
 	MaxDead int64
-	// A range is split by load if it takes at least LoadShare (0 to 1) of its bucket's writes and reads, and at least
-	// LoadPerS per second; LoadPerS 0: never.
+	// A range is split by load, where its requests go, if it takes at least LoadShare (0 to 1) of its bucket's writes
+	// and reads, and at least LoadPerS per second, for some minutes; LoadPerS 0: never.
 	LoadShare, LoadPerS float64
 
 	// Horizon is how far ahead the parts of a split should keep the limits. A range is split when it has more than
@@ -48,6 +51,9 @@ type Policy struct {
 	// is how many rows can be moved per second; 0: no limit.
 	Lead      time.Duration
 	MovedPerS float64
+	// Reserve is for how long, at the present rate, ranges are cut ahead of a stream that has filled ranges, if its
+	// numbers say where: so much is appended as before while no map can be changed. 0: for 2 x Lead, as for others.
+	Reserve time.Duration `json:",omitempty"`
 
 	// Cool is how old partitions must be before they are split by load; how long a merge should last at the present
 	// growth; and for how long there must be a range too many before a merge that copies a quarter of MaxRows pays.
@@ -83,17 +89,18 @@ type Hours struct{ From, To time.Duration }
 // Urgent is the multiple of MaxRows from which a split does not wait for Hours.
 const Urgent = 1.2
 
-// DefaultPlanner copies about as few rows as the best ones (docs/policy.md).
-const DefaultPlanner = "genetic"
+// DefaultPlanner finds the optimum of plan.Costs; over a whole load no other costs less (docs/policy.md).
+const DefaultPlanner = "exact"
 
 // Default returns the policy for a maximum of rows that did best in simulation (docs/policy.md).
 func Default(maxRows int64) Policy {
 	return Policy{
 		MaxRows: maxRows, MinRows: maxRows / 4, TargetRows: max(1, maxRows/10*6+maxRows%10*6/10),
+		MaxBytes:  100 << 20,
 		MaxDead:   50_000,
-		LoadShare: 0.5, LoadPerS: 2000,
+		LoadShare: 0.25, LoadPerS: 1000,
 		Horizon: 3 * time.Minute, GrowBy: 2, RushBy: 5, EarlyRows: max(2, maxRows/5), Spread: 0.75,
-		AppendShare: 0.7, AppendsPerS: 0.001, Lead: 40 * time.Second,
+		AppendShare: 0.7, AppendsPerS: 0.001, Lead: 40 * time.Second, Reserve: time.Hour,
 		Cool: 30 * time.Minute, Fresh: 2 * time.Minute,
 		Recount: time.Minute, MaxRecount: time.Hour,
 		Budget: Budget{Moves: 256, Rows: 20 * maxRows},
@@ -183,6 +190,9 @@ const (
 	Lonely   Why = "no neighbour fits"
 	Rolled   Why = "cut ahead already"
 	AtTail   Why = "loaded by appends"
+	// A range that should be split by load: nearly all of its requests are for one key, or for pages from one key on.
+	Popular   Why = "one popular key"
+	Undivided Why = "no key divides it"
 	// The rows of a range that should be split all lie at one place.
 	NoCut Why = "nowhere to cut"
 	// The next keys of a range that should be rolled can't be forecast, and it is not full yet.
@@ -219,6 +229,8 @@ type Decision struct {
 	// may cut an empty range above the one that is appended to, which is Appended.
 	Ahead, Appended int     `json:",omitempty"`
 	Rate            float64 `json:",omitempty"`
+	// Reserve: Ahead is for Policy.Reserve, if the next keys can be forecast at any rate.
+	Reserve bool `json:",omitempty"`
 	// Oldest: a Need is for the newest keys of Input.Ranges[Oldest:Appended+1], from the top.
 	Oldest int `json:",omitempty"`
 	// Down: keys descend. A Roll cuts below the lowest key of Appended, of which a Need is for the lowest keys.
@@ -248,7 +260,8 @@ func Decide(in Input) []Decision {
 	for i := range ds {
 		switch d := &ds[i]; d.Kind {
 		case Split:
-			in.Policy.split(&in.Ranges[d.From], d)
+			r := &in.Ranges[d.From]
+			in.Policy.sized(&r.Stats).split(r, d)
 		case Merge, Refresh:
 			d.Stay = -1
 		}

@@ -1,0 +1,65 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/planner/exact"
+)
+
+// Price is what the ranges of a decision cost, under plan.Costs, if nothing is done and if it is carried out.
+type Price struct {
+	Today, After plan.Score
+	// Parts are the rows of each range afterwards.
+	Parts []int64
+	// Least is what the cheapest cuts of a split cost that leave as much room for growth; 0 for what is not cut by rows.
+	Least float64
+}
+
+// Price returns the price of a split, merge or refresh; rows count as if all of a quantum lay at its first key. False: it
+// is another decision, or where the rows lie is not known that exactly.
+func (in *Input) Price(d *Decision) (Price, bool) {
+	if d.Kind != Split && d.Kind != Merge && d.Kind != Refresh {
+		return Price{}, false
+	}
+	p := &in.Policy
+	l := &plan.Layout{}
+	for i := d.From; i < d.To; i++ {
+		r := &in.Ranges[i]
+		x := plan.Partition{ID: fmt.Sprint(i), Start: plan.Key(r.Start)}
+		x.Quanta = []plan.Quantum{{Key: x.Start, Rows: r.Stats.Rows}}
+		if d.Kind == Split {
+			if len(r.Quanta) == 0 {
+				return Price{}, false
+			}
+			x.Quanta[0].Rows = r.Quanta[0].Rows // its key is empty, and stands for the start
+			for _, q := range r.Quanta[1:] {
+				x.Quanta = append(x.Quanta, plan.Quantum{Key: plan.Key(q.Key), Rows: q.Rows})
+			}
+		}
+		l.Partitions = append(l.Partitions, x)
+	}
+	g := plan.NewGrid(l, plan.Limits{MaxRows: p.MaxRows, MinRows: p.MinRows, TargetRows: p.TargetRows})
+	after := plan.Draft{{Keep: d.Stay == 0}}
+	for k, cut := range d.Cuts {
+		at, _ := slices.BinarySearch(g.Keys, plan.Key(cut))
+		if at == g.N || at <= int(after[k].Start) {
+			return Price{}, false
+		}
+		after = append(after, plan.Piece{Start: int32(at), Keep: d.Stay == k+1})
+	}
+	o := plan.Costs(p.MaxRows)
+	out := Price{Today: g.Score(g.Today(), o), After: g.Score(after, o)}
+	for i := range after {
+		out.Parts = append(out.Parts, g.RowsIn(after[i].Start, after.End(g, i)))
+	}
+	grown := plan.NewGrid(l, p.partLimits(&in.Ranges[d.From], d))
+	if d.Kind == Split && d.Why != Load && exact.Few(grown) {
+		if cuts, err := exact.Cheapest(context.Background(), grown, o.Weights); err == nil {
+			out.Least = g.Score(cuts, o).Cost
+		}
+	}
+	return out, true
+}
