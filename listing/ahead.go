@@ -208,7 +208,7 @@ func (a *ahead) join() {
 		}
 		next := a.walks[0]
 		p.left.passNear(&span{lo: next.begin, hi: next.begin})
-		if !next.busy && !next.left.done {
+		if !next.busy {
 			next.left.passNear(&p.left)
 		}
 	}

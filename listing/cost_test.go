@@ -280,3 +280,18 @@ func TestWhereJoinedPagesEnd(t *testing.T) {
 		require.Equal(t, 5*c.want, p.bytes)
 	}
 }
+
+// A walk that begins within a common prefix goes on behind it, once the walk before has listed it.
+func TestWalksGoOnBehindWhatWasListed(t *testing.T) {
+	for _, busy := range []bool{false, true} {
+		p := pageOf(Options{}, &Query{Delimiter: []byte("/")}, 9)
+		first, second := &walk{pager: *p}, &walk{pager: *p, begin: []byte("b/5"), last: true, busy: busy}
+		first.items, first.left.done = []Item{{Entry: Entry{Key: []byte("b/")}, CommonPrefix: true}}, true
+		second.left.lo = []byte("b/5")
+		a := &ahead{p: p, walks: []*walk{first, second}}
+		a.join()
+		require.Equal(t, []*walk{second}, a.walks)
+		require.Equal(t, "b0", string(p.left.lo))
+		require.Equal(t, map[bool]string{false: "b0", true: "b/5"}[busy], string(second.left.lo), "busy %t", busy)
+	}
+}
