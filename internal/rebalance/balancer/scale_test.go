@@ -161,7 +161,7 @@ func TestALookCostsWhatHasChanged(t *testing.T) {
 func TestABalancerThatRunsAgain(t *testing.T) {
 	x := newLarge(t, 2, counter.NewMemory(nil))
 	for run := range int64(3) {
-		for row := range 100_000 {
+		for row := range 110_000 {
 			x.write(0, row)
 		}
 		x.look()

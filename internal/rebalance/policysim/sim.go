@@ -37,7 +37,7 @@ func run(ctx context.Context, s *Scenario, observe observer) (*Report, error) {
 	}
 	o := s.options()
 	o.Now, o.Threads, o.Decided = threads.Now, threads, w.decided
-	b := balancer.New(w.t, w, w, w.counts, o)
+	b := balancer.New(scanned{w.t, &w.mover}, w, w, w.counts, o)
 	moments, err := w.play(ctx, threads, b.Run, s.end())
 	if err != nil {
 		return nil, fmt.Errorf("after %v: %w", w.since(), err)
@@ -270,7 +270,7 @@ func (w *world) request(ctx context.Context, b *bucket, r request) error {
 		}
 		w.rec.Delete(p, []byte(r.key), at, markers)
 	case Get:
-		w.rec.Read(p)
+		w.rec.Read(p, []byte(r.key))
 	}
 	if w.flush.IsZero() {
 		w.flush = w.now().Truncate(flushEvery).Add(flushEvery)
