@@ -3,9 +3,10 @@ package main
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
-	"sort"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,7 +84,8 @@ one file:
 
 var metricDesc = regexp.MustCompile(`fqName: "([^"]*)", help: "([^"]*)", (?:unit: "[^"]*", )?constLabels: \{\}, variableLabels: \{([^}]*)\}`)
 
-func writeMetrics(t *testing.T, b *flagdocs.Page) {
+// metricsByName are all metrics of listd, with their lines in the reference.
+func metricsByName(t *testing.T) map[string]string {
 	registry := prometheus.NewRegistry()
 	_, err := s3api.New(nil, s3api.Options{Metrics: registry})
 	require.NoError(t, err)
@@ -93,7 +95,7 @@ func writeMetrics(t *testing.T, b *flagdocs.Page) {
 	descs := make(chan *prometheus.Desc, 1000)
 	registry.Describe(descs)
 	close(descs)
-	var rows []string
+	lines := map[string]string{}
 	for d := range descs {
 		m := metricDesc.FindStringSubmatch(d.String())
 		require.NotNil(t, m, "%s", d)
@@ -101,11 +103,14 @@ func writeMetrics(t *testing.T, b *flagdocs.Page) {
 		if m[3] != "" {
 			name += " (by " + strings.ReplaceAll(m[3], ",", ", ") + ")"
 		}
-		rows = append(rows, fmt.Sprintf("%s: %s", name, m[2]))
+		lines[m[1]] = fmt.Sprintf("%s: %s", name, m[2])
 	}
-	sort.Strings(rows)
+	return lines
+}
+
+func writeMetrics(t *testing.T, b *flagdocs.Page) {
 	fmt.Fprint(b, "\n## Metrics\n\nAt `/metrics` of the admin address, beside those of Go's runtime and of the process.\n\n")
-	for _, row := range rows {
-		b.Item(row)
+	for _, line := range slices.Sorted(maps.Values(metricsByName(t))) {
+		b.Item(line)
 	}
 }

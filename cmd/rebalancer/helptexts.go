@@ -23,12 +23,13 @@ var help = kong.Vars{
 		"terminal only.",
 	"plan_layout": "JSON file with the layout to improve, instead of a bucket; - is standard input.",
 	"plan_planner": "" +
-		"Algorithm: exact (fewest rows moved), greedy (one pass, for comparison), genetic (the whole " +
-		"objective), or auto: exact for --objective rows, else genetic.",
+		"Algorithm: exact (the optimum of the objective), greedy (one pass, for comparison), genetic (a search), " +
+		"or auto: exact, but genetic for --objective full where there are too many ways to cut.",
 	"plan_objective": "" +
 		"Objective. rows: limits, then fewest rows moved, then fewest and most even partitions. full: limits, " +
-		"then a weighted sum of rows moved, moves, spread, forecast and load.",
-	"plan_weight": "Weight of a term of the full objective, like spread=2; may be repeated.",
+		"then the cost in rows: rows moved, moves, ranges too many, rows over max_rows now or by forecast, load; " +
+		"see --weight.",
+	"plan_weight": "Weight of a term of the full objective, like spread=1; may be repeated.",
 	"plan_seed":   "Seed of the genetic planner. The same seed and generations make the same plan.",
 	"plan_time_limit": "" +
 		"Time limit of the command: the genetic planner begins no generation that would exceed it; the other " +

@@ -90,17 +90,15 @@ func (c *planCmd) make(ctx context.Context, std stdio) (*plan.Layout, plan.Limit
 		return nil, plan.Limits{}, nil, err
 	}
 	began := std.now()
-	objective := plan.Objective{Kind: plan.Kind(c.Objective), Weights: plan.DefaultWeights}
-	for term, w := range c.Weight {
-		if err := objective.Weights.Set(term, w); err != nil {
-			return bad(usageError("--weight: %w", err))
-		}
-	}
 	options, limit, err := c.search()
 	if err != nil {
 		return bad(err)
 	}
 	l, limits, err := c.layout(ctx, std)
+	if err != nil {
+		return bad(err)
+	}
+	objective, err := c.objective(limits.MaxRows)
 	if err != nil {
 		return bad(err)
 	}
@@ -113,7 +111,7 @@ func (c *planCmd) make(ctx context.Context, std stdio) (*plan.Layout, plan.Limit
 		}
 		options.Stop = (&timer{now: std.now, began: began, limit: limit}).over
 	}
-	planner, err := planner.New(c.Planner, objective.Kind, options)
+	planner, err := planner.New(c.Planner, options)
 	if err != nil {
 		return bad(usageError("--planner: %w", err))
 	}
@@ -125,6 +123,24 @@ func (c *planCmd) make(ctx context.Context, std stdio) (*plan.Layout, plan.Limit
 		return bad(err)
 	}
 	return &l, limits, p, nil
+}
+
+// Validate checks the flags.
+func (c *planCmd) Validate() error {
+	_, err := c.objective(1)
+	return err
+}
+
+// objective is what the plan is judged by.
+func (c *planCmd) objective(maxRows int64) (plan.Objective, error) {
+	o := plan.Costs(maxRows)
+	o.Kind = plan.Kind(c.Objective)
+	for term, w := range c.Weight {
+		if err := o.Weights.Set(term, w); err != nil {
+			return o, usageError("--weight: %w", err)
+		}
+	}
+	return o, nil
 }
 
 // layout reads or requests the layout.

@@ -28,6 +28,9 @@ type Flags struct {
 	RebalanceInterval *time.Duration `placeholder:"10s" help:"${rebalance_rebalance_interval=}"`
 	Schedule          string         `placeholder:"CRON" help:"${rebalance_schedule=}"`
 	Counter           string         `placeholder:"URL" env:"EVENKEEL_COUNTER" help:"${rebalance_counter=}"`
+	MaxBytes          int64          `default:"104857600" help:"${rebalance_max_bytes=}"`
+	LoadPerS          float64        `default:"1000" help:"${rebalance_load_per_s=}"`
+	LoadShare         float64        `default:"0.25" help:"${rebalance_load_share=}"`
 	Planner           string         `default:"genetic" enum:"even,exact,greedy,genetic,auto" help:"${rebalance_planner=}"`
 	Cool              time.Duration  `default:"30m" help:"Least age of partitions that are merged or refreshed."`
 	MoveRate          int            `default:"20000" help:"${rebalance_move_rate=}"`
@@ -54,6 +57,12 @@ func (f *Flags) Validate() error {
 		return errors.New("--cool is a time, or 0 for none")
 	case f.MoveRate < 0:
 		return errors.New("--move-rate is a number of rows, or 0 for as many as possible")
+	case f.MaxBytes < 0:
+		return errors.New("--max-bytes is a number of bytes, or 0 for no limit")
+	case !(f.LoadPerS >= 0):
+		return errors.New("--load-per-s is a number of requests per second, or 0 for no splits by load")
+	case !(f.LoadShare >= 0 && f.LoadShare <= 1):
+		return fmt.Errorf("--load-share is a share, 0 to 1, not %g", f.LoadShare)
 	case f.MoveRows < 0:
 		return errors.New("--move-rows is a number of rows, or 0 for what --move-rate does in a minute")
 	}
@@ -164,6 +173,8 @@ func (f *Flags) Options(counted bool, wait time.Duration) balancer.Options {
 		o.Policy.MinRows = *f.MinRows
 	}
 	o.Policy.Cool = f.Cool
+	o.Policy.MaxBytes = f.MaxBytes
+	o.Policy.LoadPerS, o.Policy.LoadShare = f.LoadPerS, f.LoadShare
 	if f.MoveRows > 0 {
 		o.Policy.Budget.Rows = f.MoveRows
 	}
