@@ -42,6 +42,8 @@ func (p *Policy) split(r *Range, d *Decision) {
 	}
 	d.Rows = rows(r.Quanta)
 	switch pl, err := p.planner(); {
+	case d.Why == Load:
+		d.byLoad(r)
 	case p.beside(r, d):
 	case err == nil && pl != nil && p.planned(pl, r, d):
 	default: // also where a planner finds nothing wrong, because it does not see load
@@ -147,9 +149,6 @@ func (p *Policy) partLimits(r *Range, d *Decision) plan.Limits {
 	most, grown := float64(p.MaxRows), d.growth(r)
 	l := plan.Limits{
 		MaxRows: int64(most / grown), MinRows: p.MinRows + p.MinRows/spare, TargetRows: int64(float64(p.TargetRows) / grown),
-	}
-	if d.Why == Load {
-		l.MaxRows = min(l.MaxRows, (rows+1)/2) // load is taken to be spread like rows
 	}
 	l.MaxRows = max(1, min(l.MaxRows, rows-1)) // it must be split
 	l.MinRows = min(l.MinRows, l.MaxRows*6/10) // no smaller than necessary if the growth does not come
