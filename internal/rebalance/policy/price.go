@@ -24,7 +24,7 @@ func (in *Input) Price(d *Decision) (Price, bool) {
 	if d.Kind != Split && d.Kind != Merge && d.Kind != Refresh {
 		return Price{}, false
 	}
-	p := &in.Policy
+	p := in.Policy.sized(&in.Ranges[d.From].Stats)
 	l := &plan.Layout{}
 	for i := d.From; i < d.To; i++ {
 		r := &in.Ranges[i]
