@@ -1,6 +1,7 @@
 package evenkeel_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"regexp"
@@ -65,4 +66,26 @@ func TestCassandraNeedsACounter(t *testing.T) {
 	_, err := evenkeel.OpenCassandra(t.Context(), evenkeel.Cassandra{Hosts: []string{"127.0.0.1:1"}, DataCentre: "dc1"})
 	require.ErrorIs(t, err, store.InvalidArgument)
 	require.ErrorContains(t, err, "Unbalanced")
+}
+
+// TestErrorsSayWhoEndedIt: a write that its caller has cancelled is no timeout, and one after Close
+// did not happen.
+func TestErrorsSayWhoEndedIt(t *testing.T) {
+	db, err := evenkeel.Open(t.TempDir(), evenkeel.Options{Unbalanced: true})
+	require.NoError(t, err)
+	require.NoError(t, db.CreateBucket(t.Context(), "photos"))
+	photos := db.Bucket("photos")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err = photos.Put(ctx, []byte("key"), nil)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, store.Timeout, "the kind stays")
+	require.NotContains(t, err.Error(), "timeout")
+	_, err = photos.Get(ctx, []byte("key"))
+	require.NotContains(t, err.Error(), "timeout")
+	require.NoError(t, db.Close())
+	err = photos.Put(t.Context(), []byte("key"), nil)
+	require.ErrorIs(t, err, store.Unavailable)
+	require.NotErrorIs(t, err, listing.ErrOutcomeUnknown)
+	require.ErrorContains(t, err, "closed")
 }

@@ -5,11 +5,11 @@ go 1.26.0
 require (
 	github.com/MaxHalford/eaopt v0.4.2
 	github.com/alecthomas/kong v1.17.0
-	github.com/alecthomas/kong-yaml v0.2.0
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/cockroachdb/pebble/v2 v2.1.7
 	github.com/dustin/go-humanize v1.0.1
+	github.com/go-json-experiment/json v1.27.2
 	github.com/gocql/gocql v1.7.0
 	github.com/google/uuid v1.6.0
 	github.com/hashicorp/golang-lru/v2 v2.0.7

@@ -12,10 +12,12 @@ import (
 )
 
 // form is the version of everything that is encoded here, but for summaries, and batches that
-// name those before them: these have form 2, and are read in both.
+// name those before them: these have form 2, and are read in both. Batches, states and summaries
+// with sampled requests have form 3.
 const (
 	form  = 1
 	form2 = 2
+	form3 = 3
 )
 
 // encoder appends; numbers are varints, byte strings have their length before
@@ -182,7 +184,11 @@ func (d *decoder) sample() Sample {
 // AppendBinary appends the batch's encoding.
 func (b *Batch) AppendBinary(dst []byte) ([]byte, error) {
 	e := encoder{append(dst, form)}
-	if len(b.Before) > 0 {
+	asked := slices.ContainsFunc(b.Deltas, func(d Delta) bool { return len(d.Asked) > 0 })
+	switch {
+	case asked:
+		e.b[len(dst)] = form3
+	case len(b.Before) > 0:
 		e.b[len(dst)] = form2
 	}
 	e.raw(b.Client[:])
@@ -200,8 +206,14 @@ func (b *Batch) AppendBinary(dst []byte) ([]byte, error) {
 		e.bytes(d.Top)
 		e.bool(d.Blind)
 		e.sample(&d.Sample)
+		if asked {
+			e.uint(uint64(len(d.Asked)))
+			for _, key := range d.Asked {
+				e.bytes(key)
+			}
+		}
 	}
-	if len(b.Before) > 0 {
+	if asked || len(b.Before) > 0 {
 		e.uint(uint64(len(b.Before)))
 		for _, id := range b.Before {
 			e.raw(id[:])
@@ -214,7 +226,7 @@ func (b *Batch) AppendBinary(dst []byte) ([]byte, error) {
 // InvalidArgument for a newer form.
 func (b *Batch) UnmarshalBinary(data []byte) error {
 	d := decoder{b: data}
-	of, err := d.begin("a batch", form2)
+	of, err := d.begin("a batch", form3)
 	if err != nil {
 		return err
 	}
@@ -227,16 +239,22 @@ func (b *Batch) UnmarshalBinary(data []byte) error {
 			*n = int64(v)
 		}
 		x.Top, x.Blind, x.Sample = d.bytes(), d.bool(), d.sample()
+		if of == form3 {
+			for range d.count(1) {
+				x.Asked = append(x.Asked, d.bytes())
+			}
+			d.bad = d.bad || len(x.Asked) > askedFlush
+		}
 		if d.bad {
 			break
 		}
 		b.Deltas = append(b.Deltas, x)
 	}
-	if of == form2 {
+	if of >= form2 {
 		for range d.count(16) {
 			b.Before = append(b.Before, d.id())
 		}
-		d.bad = d.bad || len(b.Before) == 0 // that would have form 1
+		d.bad = d.bad || of == form2 && len(b.Before) == 0 // that would have form 1
 	}
 	return d.end("a batch")
 }
@@ -294,6 +312,10 @@ func (s *State) AppendBinary(dst []byte) ([]byte, error) {
 	e := encoder{append(dst, form)}
 	e.summary(s)
 	e.sample(&s.sample)
+	if len(s.asked) > 0 {
+		e.b[len(dst)] = form3
+		e.asked(s.asked)
+	}
 	return e.b, nil
 }
 
@@ -305,6 +327,10 @@ func (s *State) AppendSummary(dst []byte) ([]byte, error) {
 	e.int(s.now.then)
 	e.int(s.now.changed)
 	e.int(s.now.fades)
+	if len(s.asked) > 0 {
+		e.b[len(dst)] = form3
+		e.asked(s.asked)
+	}
 	return e.b, nil
 }
 
@@ -335,11 +361,16 @@ func (e *encoder) summary(s *State) {
 // InvalidArgument for a newer form.
 func (s *State) UnmarshalBinary(data []byte) error {
 	d := decoder{b: data}
-	if _, err := d.begin("a state", form); err != nil {
+	of, err := d.begin("a state", form3)
+	if err != nil {
 		return err
 	}
+	d.bad = d.bad || of == form2 // that is a summary
 	d.summary(s)
 	s.sample = d.sample()
+	if of == form3 {
+		s.asked = d.asked()
+	}
 	s.lean = false
 	s.retally()
 	return d.end("a state")
@@ -349,14 +380,17 @@ func (s *State) UnmarshalBinary(data []byte) error {
 // is Lean. One of form 1 needs its sample for every delta.
 func (s *State) UnmarshalSummary(data []byte) error {
 	d := decoder{b: data}
-	of, err := d.begin("a state", form2)
+	of, err := d.begin("a state", form3)
 	if err != nil {
 		return err
 	}
 	d.summary(s)
-	if of == form2 {
+	if of >= form2 {
 		s.sample.below = d.fixed()
 		s.now.then, s.now.changed, s.now.fades = d.int(), d.int(), d.int()
+		if of == form3 {
+			s.asked = d.asked()
+		}
 	} else {
 		s.now.fades = 1 // since 1970
 	}

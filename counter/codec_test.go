@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -54,6 +55,19 @@ func namingBatch() *Batch {
 	return b
 }
 
+// askedState and askedBatch have sampled requests.
+func askedState() *State {
+	s := someState()
+	s.asked = []asked{{Asked{[]byte("key"), 5}, -1.5}, {Asked{nil, 7}, 2}}
+	return s
+}
+
+func askedBatch() *Batch {
+	b := namingBatch()
+	b.Deltas[1].Asked = [][]byte{[]byte("key"), nil}
+	return b
+}
+
 func someBook() *Book {
 	b := NewBook()
 	b.Generation = 9
@@ -94,6 +108,33 @@ func forms(t *testing.T) map[string]struct {
 			if err == nil {
 				require.Equal(t, namingBatch().Before, b.Before)
 				require.Equal(t, data, must(b.AppendBinary(nil)))
+			}
+			return err
+		}},
+		"a batch with requests": {must(askedBatch().AppendBinary(nil)), func(data []byte) error {
+			var b Batch
+			err := b.UnmarshalBinary(data)
+			if err == nil {
+				require.Equal(t, askedBatch().Deltas[1].Asked, b.Deltas[1].Asked)
+				require.Equal(t, data, must(b.AppendBinary(nil)))
+			}
+			return err
+		}},
+		"a state with requests": {must(askedState().AppendBinary(nil)), func(data []byte) error {
+			var s State
+			err := s.UnmarshalBinary(data)
+			if err == nil {
+				require.Equal(t, askedState(), &s)
+			}
+			return err
+		}},
+		"a state with requests, its summary": {must(askedState().AppendSummary(nil)), func(data []byte) error {
+			var s State
+			err := s.UnmarshalSummary(data)
+			if err == nil {
+				want := askedState()
+				want.lean, want.sample = true, Sample{below: want.sample.below}
+				require.Equal(t, want, &s)
 			}
 			return err
 		}},
@@ -144,8 +185,8 @@ func TestFormsAreReadToTheByte(t *testing.T) {
 		}
 		require.ErrorIs(t, f.read(append(slices.Clone(f.data), 0)), store.Corrupt, name)
 		newest := byte(form)
-		if strings.HasPrefix(name, "a batch") || strings.HasSuffix(name, "summary") {
-			newest = form2
+		if strings.HasPrefix(name, "a batch") || strings.HasPrefix(name, "a state") {
+			newest = form3
 		}
 		for _, other := range []byte{0, newest + 1} {
 			err := f.read(append([]byte{other}, f.data[1:]...))
@@ -159,10 +200,7 @@ func TestFormsAreReadToTheByte(t *testing.T) {
 // TestFormsStay: what was written once can be read for ever.
 func TestFormsStay(t *testing.T) {
 	for name, f := range forms(t) {
-		want, is2 := written2[name]
-		if !is2 {
-			want = written1[name]
-		}
+		want := cmp.Or(written3[name], written2[name], written1[name])
 		require.Equal(t, want, hex.EncodeToString(f.data), name)
 	}
 	old, err := hex.DecodeString(written1["a state, its summary"])
@@ -342,7 +380,7 @@ func TestDeletedKeysAreForgotten(t *testing.T) {
 		distinct int64
 	}{{deletedFor + time.Microsecond, 3, 2}, {deletedFor + 2*time.Microsecond, 2, 1}} {
 		now = time.UnixMicro(int64(at)).Add(c.after)
-		r.Read(p)
+		r.Read(p, nil)
 		flush()
 		require.Equal(t, c.n, s.sample.n, "after %v", c.after)
 		require.Equal(t, c.distinct, s.Stats(p, 0, now).Distinct, "after %v", c.after)
@@ -380,4 +418,22 @@ var written1 = map[string]string{
 		"e00000000000000002bfe00000000000000204bff800000000000004060000000000000005000000000000000603746f" +
 		"7001",
 	"the head": "01090101000000000000000000000000000000ac028280f28183898506",
+}
+
+// written3 are forms of version 3.
+var written3 = map[string]string{
+	"a batch with requests": "0307000000000000000000000000000000ac02008280f281838985060201000000000000000000000000000000020000" +
+		"000000000000000000000000008080808080808010020304050603746f7001100000000000000002000000000000004d" +
+		"090c03036b6579000000000000004e12ffffffff0f040000030000000000000000000000000000000400000000000000" +
+		"00000000000000000000000000000000ffffffffffffffff0002036b6579000205000000000000000000000000000000" +
+		"06000000000000000000000000000000",
+	"a state with requests, its summary": "03038280f28183898506c801a601840162401e032547698b01ad01cf01f1019302b502d7023ff40000000000003fe000" +
+		"0000000000405000000000000000000002040604080c060c120810180a141e0c18240e1c2a3ff800000000000001003f" +
+		"e00000000000000002bfe00000000000000204bff800000000000004060000000000000005000000000000000603746f" +
+		"70011000000000000000020012020abff8000000000000036b65790e400000000000000000",
+	"a state with requests": "03038280f28183898506c801a601840162401e032547698b01ad01cf01f1019302b502d7023ff40000000000003fe000" +
+		"0000000000405000000000000000000002040604080c060c120810180a141e0c18240e1c2a3ff800000000000001003f" +
+		"e00000000000000002bfe00000000000000204bff800000000000004060000000000000005000000000000000603746f" +
+		"7001100000000000000002000000000000004d090c03036b6579000000000000004e12ffffffff0f0400020abff80000" +
+		"00000000036b65790e400000000000000000",
 }

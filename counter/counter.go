@@ -37,6 +37,9 @@ type Stats struct {
 	GrowthRowsPerS float64
 	// Top is the highest key put, or its first 1,024 bytes; nil if none was seen.
 	Top []byte
+	// Asked are requests of the last minutes, oldest first: a sample in which each has the same chance, but for its
+	// age. There are none where less than 10 per second are made.
+	Asked []Asked `json:",omitempty"`
 	// Recounted is when the last recount began (zero: never), RecountedRows its result.
 	// Fruitless is the number of consecutive recounts after which nothing was done.
 	Recounted     time.Time

@@ -26,6 +26,8 @@ type Delta struct {
 	Blind bool
 	// Sample holds keys that were written.
 	Sample Sample
+	// Asked are some keys that were asked for, of as many requests each; none of a quiet partition.
+	Asked [][]byte
 }
 
 // maxTop is the number of bytes kept of the highest key.

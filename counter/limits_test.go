@@ -49,7 +49,7 @@ func TestDefaultsAndLimits(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f, begun := &flushes{}, time.Now()
 					r := NewRecorder(f, RecorderOptions{})
-					r.Read(store.Partition{})
+					r.Read(store.Partition{}, nil)
 					time.Sleep(10 * time.Second)
 					require.NoError(t, r.Close(t.Context()))
 					got = []time.Duration{f.at[0].Sub(begun), f.timeout}
@@ -59,7 +59,7 @@ func TestDefaultsAndLimits(t *testing.T) {
 		{"a recorder has 65,536 partitions", []int64{65_536, 1}, func(t *testing.T) any {
 			r := manual(&flushes{}, &start)
 			for _, p := range partitions(65_537) {
-				r.Read(p)
+				r.Read(p, nil)
 			}
 			return []int64{r.Counts().Partitions, r.Counts().Lost}
 		}},
@@ -88,7 +88,7 @@ func TestDefaultsAndLimits(t *testing.T) {
 			for range 599 {
 				flush(t, r)
 			}
-			r.Read(store.Partition{})
+			r.Read(store.Partition{}, nil)
 			flush(t, r)
 			for range 599 {
 				flush(t, r)
@@ -102,7 +102,7 @@ func TestDefaultsAndLimits(t *testing.T) {
 			r := manual(f, &now)
 			for _, later := range []time.Duration{0, time.Hour, time.Hour + 1} {
 				now = now.Add(later)
-				r.Read(store.Partition{})
+				r.Read(store.Partition{}, nil)
 				flush(t, r)
 			}
 			id := func(i int) uuid.UUID { return f.batches[i].Client }

@@ -3,6 +3,7 @@ package counter
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"log/slog"
 	"math"
@@ -121,6 +122,9 @@ type pending struct {
 	since      int
 	below      uint64 // what the backend's sample is limited to
 	used       int    // the round of its last write
+	// skip is after how many requests the next one is sampled; lot draws it.
+	skip int
+	lot  uint64
 }
 
 // NewRecorder makes a recorder and, unless o.Every is negative, starts flushing until Close.
@@ -183,6 +187,7 @@ func (r *Recorder) Put(p store.Partition, key []byte, size int, at store.Timesta
 		if hash < x.Sample.below {
 			r.sample(x, hash, key, at, uint32(min(size, math.MaxUint32)), present|written)
 		}
+		x.ask(key)
 	}
 	s.mu.Unlock()
 }
@@ -209,16 +214,18 @@ func (r *Recorder) Delete(p store.Partition, key []byte, at store.Timestamp, mar
 		if hash < x.Sample.below {
 			r.sample(x, hash, key, at, 0, 0)
 		}
+		x.ask(key)
 	}
 	s.mu.Unlock()
 }
 
-// Read records a read of a page or an entry.
-func (r *Recorder) Read(p store.Partition) {
+// Read records a read of an entry, or of a page from a key on (empty: from the beginning of the range).
+func (r *Recorder) Read(p store.Partition, key []byte) {
 	s := r.shard(p.ID)
 	s.mu.Lock()
 	if x := r.touch(s, p); x != nil {
 		x.Reads++
+		x.ask(key)
 	}
 	s.mu.Unlock()
 }
@@ -235,13 +242,14 @@ func (r *Recorder) touch(s *shard, p store.Partition) *pending {
 			return nil
 		}
 		r.partitions.Add(1)
-		x = &pending{below: math.MaxUint64}
+		x = &pending{below: math.MaxUint64, lot: binary.BigEndian.Uint64(p.ID[:8])}
 		x.Partition = p
 		s.all[p.ID] = x
 	}
 	if !x.touched {
 		x.touched = true
 		x.remark()
+		x.skip = askedFrom + 1
 		s.touched = append(s.touched, x)
 		if n := len(s.free); n > 0 {
 			x.Sample, s.free = s.free[n-1], s.free[:n-1]

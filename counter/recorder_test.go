@@ -106,7 +106,7 @@ func TestManyWritersAndFlushes(t *testing.T) {
 				key := fmt.Appendf(nil, "w%d/%d", w, i)
 				r.Put(all[i%10], key, 10, store.Timestamp(i+1))
 				r.Delete(all[i%10], key, store.Timestamp(i+2), i%2 == 0)
-				r.Read(all[i%10])
+				r.Read(all[i%10], nil)
 			}
 		})
 	}
@@ -148,7 +148,7 @@ func TestRecordingAllocatesNothing(t *testing.T) {
 		i++
 		r.Put(p, keys[i%len(keys)], 100, store.Timestamp(i))
 		r.Delete(p, keys[i%len(keys)], store.Timestamp(i), false)
-		r.Read(p)
+		r.Read(p, nil)
 	}))
 }
 
@@ -243,7 +243,7 @@ func TestBatchesOfGroups(t *testing.T) {
 	now = now.Add(2 * time.Hour) // a new name, which has sent nothing
 	old := len(g.batches)
 	for i := range 4 {
-		r.Read(store.Partition{Bucket: store.BucketID{byte(i)}, ID: store.PartitionID{byte(i)}})
+		r.Read(store.Partition{Bucket: store.BucketID{byte(i)}, ID: store.PartitionID{byte(i)}}, nil)
 	}
 	require.NoError(t, r.Flush(t.Context()))
 	require.NotEqual(t, g.batches[0].Client, g.batches[old].Client)

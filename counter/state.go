@@ -30,6 +30,9 @@ type State struct {
 	// share of the last puts that were above the highest key, and how many were seen.
 	share, shareOf float64
 
+	// asked is a sample of the requests.
+	asked []asked
+
 	top    []byte
 	blind  bool // since the last recount
 	sample Sample
@@ -98,6 +101,7 @@ func (s *State) Apply(d *Delta, from, at time.Time) {
 	s.deleteRate.add(float64(d.Deletes), over, at, fast)
 	s.readRate.add(float64(d.Reads), over, at, fast)
 	s.shares(d)
+	s.ask(d, at)
 	if bytes.Compare(d.Top, s.top) > 0 {
 		s.top = bytes.Clone(d.Top)
 	}
@@ -340,6 +344,7 @@ func (s *State) Stats(p store.Partition, generation uint64, now time.Time) Stats
 		st.LastPut = time.UnixMilli(s.lastPut)
 	}
 	st.Bytes = max(0, st.Bytes)
+	st.Asked = s.requests(&st)
 	if s.shareOf >= leastPuts {
 		st.AppendShare = s.share
 		st.AppendsPerS = st.PutsPerS * s.share

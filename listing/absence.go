@@ -43,14 +43,15 @@ func (a *absences) check(
 	ctx context.Context, name string, read func(context.Context) (store.BucketID, error),
 ) (store.BucketID, error) {
 	for {
-		if began, ok := a.known.Get(name); ok {
-			if age := a.now().Sub(began); age >= 0 && age < absentFor {
-				return store.BucketID{}, ErrNoSuchBucket
-			}
-		}
 		mine := false
 		id, err, _ := a.reads.Do(name, func() (any, error) {
 			mine = true
+			// Here and not before: the read of another caller may have ended since.
+			if began, ok := a.known.Get(name); ok {
+				if age := a.now().Sub(began); age >= 0 && age < absentFor {
+					return store.BucketID{}, ErrNoSuchBucket
+				}
+			}
 			if err := a.slots.Acquire(ctx, 1); err != nil {
 				return store.BucketID{}, store.Wrap("wait to look up the name", context.Cause(ctx))
 			}

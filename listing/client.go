@@ -96,8 +96,8 @@ type Recorder interface {
 	Put(p store.Partition, key []byte, size int, at store.Timestamp)
 	// Delete records the deletion of a key, by a marker if its range moves.
 	Delete(p store.Partition, key []byte, at store.Timestamp, marker bool)
-	// Read records one read of a partition, a page or an entry.
-	Read(p store.Partition)
+	// Read records one read of a partition: of an entry, or of a page from a key on (empty: from the beginning).
+	Read(p store.Partition, key []byte)
 }
 
 // noRecorder takes the place of a nil Recorder.
@@ -105,7 +105,7 @@ type noRecorder struct{}
 
 func (noRecorder) Put(store.Partition, []byte, int, store.Timestamp)     {}
 func (noRecorder) Delete(store.Partition, []byte, store.Timestamp, bool) {}
-func (noRecorder) Read(store.Partition)                                  {}
+func (noRecorder) Read(store.Partition, []byte)                          {}
 
 const (
 	defaultParallel = 8

@@ -225,6 +225,12 @@ func TestWhereWalksAreCut(t *testing.T) {
 	a.walks[0].left = span{hi: []byte("n350"), reverse: true}
 	require.True(t, a.cut(0))
 	require.Equal(t, "n300", string(a.walks[1].begin))
+	// A walk is made for one item at least, however few its reads find.
+	a = build(false, 20)
+	a.walks[0].pace = 0.1
+	require.True(t, a.cut(0))
+	require.Equal(t, "n120", string(a.walks[1].begin))
+	require.Equal(t, 1.0, a.walks[0].guess)
 	// Nowhere.
 	for name, change := range map[string]func(a *ahead){
 		"no range is behind":             func(a *ahead) { a.p.ranges = 0 },

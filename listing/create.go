@@ -96,11 +96,12 @@ func (c *Client) vacant(ctx context.Context, name string, n nameRecord) error {
 }
 
 // claim gives a name that was free at version old to a bucket. Where the outcome is
-// unknown it reads which bucket has the name.
+// unknown it reads which bucket has the name; only one swap from this version can be applied.
 func (c *Client) claim(ctx context.Context, name string, old nameRecord, id store.BucketID, created int64) error {
-	err := c.swapName(ctx, name, old, id, created)
-	for i := 1; err != nil && i < casAttempts; i++ {
-		if store.KindOf(err) == store.InvalidArgument {
+	var err error
+	for range casAttempts {
+		err = c.swapName(ctx, name, old, id, created)
+		if err == nil || store.KindOf(err) == store.InvalidArgument {
 			return err
 		}
 		now, rerr := c.readName(ctx, name, store.Serial)
@@ -111,14 +112,9 @@ func (c *Client) claim(ctx context.Context, name string, old nameRecord, id stor
 			return nil
 		case now.version != old.version:
 			return c.lost(ctx, name, now)
-		default: // not applied, or not yet: only one swap from this version can be
-			err = c.swapName(ctx, name, old, id, created)
 		}
 	}
-	if err != nil {
-		return unknown(err)
-	}
-	return nil
+	return unknown(err)
 }
 
 // lost returns the error of a call that another one has overtaken.

@@ -1,9 +1,11 @@
 package listing
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/commontime"
@@ -67,8 +69,22 @@ func wrap(op, bucket string, err error) error {
 
 // unknown marks the failure of a write as ErrOutcomeUnknown.
 func unknown(cause error) error {
-	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, cause)
+	return &unknownError{cause}
 }
+
+// unknownError is ErrOutcomeUnknown with its cause.
+type unknownError struct{ cause error }
+
+// Error calls an end that the caller has asked for no timeout.
+func (e *unknownError) Error() string {
+	text := ErrOutcomeUnknown.Error()
+	if errors.Is(e.cause, context.Canceled) {
+		text = strings.TrimPrefix(text, store.Timeout.String()+": ")
+	}
+	return text + ": " + e.cause.Error()
+}
+
+func (e *unknownError) Unwrap() []error { return []error{ErrOutcomeUnknown, e.cause} }
 
 // UnderWay takes the error of a write whose context ended, and returns a channel that is
 // closed once the write can't be applied any more. It returns nil where that is so already,

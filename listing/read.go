@@ -60,7 +60,7 @@ func (b *Bucket) getRow(ctx context.Context, key []byte) (store.Row, error) {
 
 // getIn reads a key on the sides that the phase of its range reads.
 func (c *Client) getIn(ctx context.Context, h *hold, rg partmap.Range, key []byte) (store.Row, bool, error) {
-	c.recordRead(h, &rg)
+	c.recordRead(h, &rg, key)
 	rules := rg.Phase.Rules()
 	src := store.Partition{Bucket: h.Root().Bucket, ID: rg.Partition}
 	dst := store.Partition{Bucket: h.Root().Bucket, ID: rg.To}
@@ -100,15 +100,15 @@ func (c *Client) getBoth(
 	return got.rows[0], true, nil
 }
 
-// recordRead records a read of the partitions that the phase of a range reads.
-func (c *Client) recordRead(h *hold, rg *partmap.Range) {
+// recordRead records a read of the partitions that the phase of a range reads, at a key.
+func (c *Client) recordRead(h *hold, rg *partmap.Range, key []byte) {
 	rules, p := rg.Phase.Rules(), store.Partition{Bucket: h.Root().Bucket, ID: rg.Partition}
 	if rules.ReadSource {
-		c.o.Recorder.Read(p)
+		c.o.Recorder.Read(p, key)
 	}
 	if rules.ReadDestination {
 		p.ID = rg.To
-		c.o.Recorder.Read(p)
+		c.o.Recorder.Read(p, key)
 	}
 }
 
@@ -138,7 +138,11 @@ func (c *Client) renew(ctx context.Context, h *hold) (*hold, error) {
 func (c *Client) readRange(
 	ctx context.Context, h *hold, rg *partmap.Range, b store.Bounds, o store.SliceOptions,
 ) (piece, error) {
-	c.recordRead(h, rg)
+	at := b.Start
+	if o.Reverse {
+		at = b.End
+	}
+	c.recordRead(h, rg, at)
 	o.Timestamps = h.Timed() // embedded, this process draws all timestamps
 	read := func() (piece, error) { return readPhase(ctx, c.rows, h.Root().Bucket, rg, b, o) }
 	var got piece

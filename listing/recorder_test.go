@@ -51,7 +51,7 @@ func (b *book) Delete(p store.Partition, key []byte, at store.Timestamp, marker 
 	}
 }
 
-func (b *book) Read(p store.Partition) {
+func (b *book) Read(p store.Partition, _ []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.reads[p]++

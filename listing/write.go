@@ -3,6 +3,7 @@ package listing
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -155,7 +156,7 @@ func (c *Client) write(
 
 func retryable(err error) bool {
 	k := store.KindOf(err)
-	return k == store.Unavailable || k == store.Timeout
+	return (k == store.Unavailable || k == store.Timeout) && !errors.Is(err, store.ErrClosed)
 }
 
 // pauses are those before another attempt of a write.

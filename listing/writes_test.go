@@ -69,6 +69,39 @@ func over(t *testing.T, s store.Store, o listing.Options) *listing.Client {
 	return c
 }
 
+// lostSwaps is a store whose swaps in a table are counted, and lost once it is on.
+type lostSwaps struct {
+	store.Store
+	table store.Table
+	on    bool
+	n     int
+}
+
+func (s *lostSwaps) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
+	if !s.on || t != s.table {
+		return s.Store.Swap(ctx, t, key, old, next)
+	}
+	s.n++
+	return store.Errorf(store.Timeout, "lost")
+}
+
+// A swap of which nobody knows whether it was applied is tried four times.
+func TestTriesOfSwaps(t *testing.T) {
+	for what, c := range map[string]struct {
+		table store.Table
+		do    func(c *listing.Client) error
+	}{
+		"create": {store.Directory, func(c *listing.Client) error { return c.CreateBucket(t.Context(), "c") }},
+		"delete": {store.Roots, func(c *listing.Client) error { return c.DeleteBucket(t.Context(), "b") }},
+	} {
+		s := &lostSwaps{Store: memstore.New(), table: c.table}
+		client := over(t, s, listing.Options{})
+		s.on = true
+		require.ErrorIs(t, c.do(client), listing.ErrOutcomeUnknown, what)
+		require.Equal(t, 4, s.n, what)
+	}
+}
+
 // What a write reports, by how its tries end; and how many there are.
 func TestTriesOfWrites(t *testing.T) {
 	away, late, dead := store.Errorf(

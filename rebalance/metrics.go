@@ -27,6 +27,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	leadingDesc    = desc("balance_leading", "1 while this process leads the moves, else 0.")
 	sizesDesc      = desc("partition_rows", "Rows of partitions, by the last hourly check of all.")
+	largeDesc      = desc("partitions_too_large", "Partitions with more than 1.2 times the most rows, at that check.")
 	unknownDesc    = desc("partitions_of_unknown_size", "Partitions without known size at that check.")
 	oldDesc        = desc("partitions_of_old_size", "Partitions at that check whose size nothing has confirmed for long.")
 	unattendedDesc = desc("sizes_unattended",
@@ -97,6 +98,7 @@ func (m Metrics) Collect(to chan<- prometheus.Metric) {
 		send(gapDesc, now, s.Gap)
 		send(failingDesc, now, yes(s.Round.Err != nil))
 		send(lateDesc, now, s.Late.Seconds())
+		send(largeDesc, now, float64(s.Sizes.TooLarge()))
 		send(unknownDesc, now, float64(s.Sizes.Unknown))
 		send(oldDesc, now, float64(s.Sizes.Old))
 		to <- histogram(&s.Sizes, m.Rebalancer.balancer.Limits().MaxRows)

@@ -185,6 +185,34 @@ func (r *Rebalancer) Unattended() string {
 	return ""
 }
 
+// announce tells the other processes this one's limits, and the log if theirs are others.
+func (r *Rebalancer) announce(ctx context.Context) {
+	before, err := mapclient.AnnounceLimits(ctx, r.o.Store, r.limits())
+	if err != nil && ctx.Err() == nil {
+		r.o.Log.Warn("whether other processes have the same limits of partitions is not known", "error", err)
+	}
+	if err == nil && before != (mapclient.Limits{}) && before != r.limits() {
+		r.o.Log.Warn("another process was started with other limits of partitions: whoever leads applies its own; "+
+			"give all the same --max-rows and --min-rows", "max_rows", r.o.Balance.Policy.MaxRows,
+			"min_rows", r.o.Balance.Policy.MinRows, "other max_rows", before.MaxRows, "other min_rows", before.MinRows)
+	}
+}
+
+func (r *Rebalancer) limits() mapclient.Limits {
+	return mapclient.Limits{MaxRows: r.o.Balance.Policy.MaxRows, MinRows: r.o.Balance.Policy.MinRows}
+}
+
+// OtherLimits returns this process's limits of partitions, and those of the process that was started
+// last, where it has others.
+func (r *Rebalancer) OtherLimits(ctx context.Context) (mine, other mapclient.Limits, differ bool) {
+	if r.candidate == nil || r.balancer == nil {
+		return mine, other, false
+	}
+	mine = r.limits()
+	other, err := mapclient.AnnouncedLimits(ctx, r.o.Store)
+	return mine, other, err == nil && other != (mapclient.Limits{}) && other != mine
+}
+
 // work does the work until ctx ends.
 func (r *Rebalancer) work(ctx context.Context) error {
 	var sizes sync.WaitGroup
@@ -211,6 +239,9 @@ func (r *Rebalancer) Run(ctx context.Context) error {
 	case r.candidate == nil:
 		_ = r.work(ctx)
 		return nil
+	}
+	if r.balancer != nil {
+		r.announce(ctx)
 	}
 	for ctx.Err() == nil {
 		err := r.candidate.Run(ctx, func(ctx context.Context) error {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
@@ -136,7 +137,13 @@ func parseCuts(data []byte, most int) ([][]byte, error) {
 }
 
 func (h *Handler) deleteBucket(x *exchange) error {
-	return x.done(http.StatusNoContent, h.buckets.DeleteBucket(x.ctx(), x.bucket))
+	err := h.buckets.DeleteBucket(x.ctx(), x.bucket)
+	if errors.Is(err, listing.ErrNoSuchBucket) || errors.Is(err, store.InvalidArgument) {
+		if refusal := checkBucketName(x.bucket); refusal != nil {
+			return refusal
+		}
+	}
+	return x.done(http.StatusNoContent, err)
 }
 
 // exists fails if the bucket does not exist.

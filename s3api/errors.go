@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
@@ -42,6 +43,15 @@ func invalidArgument(format string, args ...any) *Error {
 
 func notImplemented(what string) *Error {
 	return refuse(http.StatusNotImplemented, "NotImplemented", "This server does not implement %s.", what)
+}
+
+// notOperation refuses an operation that is not implemented. Clients send large bodies in parts.
+func notOperation(name string) *Error {
+	if strings.Contains(name, "Multipart") || strings.HasSuffix(name, "Part") || strings.HasSuffix(name, "Parts") {
+		name += ", as values are metadata here: keep the object's bytes elsewhere, and send its size and ETag in " +
+			headerSize + " and " + headerETag + " with an empty body"
+	}
+	return notImplemented(name)
 }
 
 func noSuchBucket(name string) *Error {

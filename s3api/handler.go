@@ -216,7 +216,7 @@ func (h *Handler) dispatch(x *exchange) (err error) {
 		x.op = operationFor(x.r.Method, t, x.r.Header)
 	}
 	if x.op.serve == nil {
-		return notImplemented(x.op.name)
+		return notOperation(x.op.name)
 	}
 	if name := refusedHeader(x.op, x.r.Header); name != "" {
 		return notImplemented(x.op.name + " with the header " + name)

@@ -55,8 +55,10 @@ func parseTarget(r *http.Request, suffixes []string) (target, *Error) {
 	}
 	t := target{bucket: bucket, key: key, query: query}
 	if bucket != "" {
-		if reason := badBucketName(bucket); reason != "" {
-			return t, refuse(http.StatusBadRequest, "InvalidBucketName", "The specified bucket is not valid: %s.", reason)
+		// The library takes other names, too: such a bucket is listed, and can be deleted.
+		bareDelete := r.Method == http.MethodDelete && key == "" && subresource(query, bucketResources) == ""
+		if refusal := checkBucketName(bucket); refusal != nil && !bareDelete {
+			return t, refusal
 		}
 	}
 	if len(key) > maxKeyBytes {
@@ -121,6 +123,13 @@ func (x *exchange) checkNewKey() *Error {
 	case !x.who.AnyBytes:
 		return accessDenied("The key is not UTF-8, and the access key may not store such keys: " +
 			"it needs key-bytes: any in the file of access keys.")
+	}
+	return nil
+}
+
+func checkBucketName(name string) *Error {
+	if reason := badBucketName(name); reason != "" {
+		return refuse(http.StatusBadRequest, "InvalidBucketName", "The specified bucket is not valid: %s.", reason)
 	}
 	return nil
 }

@@ -62,7 +62,11 @@ func (e *Error) Error() string {
 	if e.Op != "" {
 		parts = append(parts, e.Op)
 	}
-	if inner, ok := e.Err.(*Error); !ok || inner.Kind != e.Kind {
+	inner, ok := e.Err.(*Error)
+	switch {
+	case ok && inner.Kind == e.Kind:
+	case e.Kind == Timeout && errors.Is(e.Err, context.Canceled): // whose text says so
+	default:
 		parts = append(parts, e.Kind.String())
 	}
 	if e.Err != nil {
@@ -111,10 +115,13 @@ func KindOf(err error) Kind {
 	return Other
 }
 
+// ErrClosed is, or is wrapped in, the error of a call after Close. Nothing was done.
+var ErrClosed = Errorf(Unavailable, "the store is closed")
+
 // OutcomeUnknown reports whether a write that failed with err may have been applied, or may
 // be later. An error of kind Other counts as unknown.
 func OutcomeUnknown(err error) bool {
-	if err == nil {
+	if err == nil || errors.Is(err, ErrClosed) {
 		return false
 	}
 	switch KindOf(err) {

@@ -18,9 +18,9 @@ import (
 )
 
 type backupCmd struct {
-	Dir string `arg:"" help:"New directory for the backup, on the machine of the server, outside its data directory."`
-	adminapi.Flags
-	Progress string `default:"auto" enum:"auto,plain,none" help:"How to show progress, on standard error: plain lines, none, or auto: lines on a terminal only."`
+	Dir            string `arg:"" help:"New directory for the backup, on the machine of the server, outside its data directory."`
+	adminapi.Flags `group:"Server:"`
+	Progress       string `default:"auto" enum:"auto,plain,none" help:"How to show progress, on standard error: plain lines, none, or auto: lines on a terminal only."`
 }
 
 func (*backupCmd) Help() string {

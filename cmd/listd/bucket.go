@@ -11,6 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/s3api"
+	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 type bucketCmd struct {
@@ -20,9 +21,9 @@ type bucketCmd struct {
 }
 
 type bucketCreateCmd struct {
-	serverFlags
-	CutsFile string `placeholder:"FILE" help:"Begin with these cuts: one key per line, ascending, UTF-8 with \\xNN escapes."`
-	Name     string `arg:"" help:"Name of the bucket, by S3's rules."`
+	serverFlags `group:"Server:"`
+	CutsFile    string `placeholder:"FILE" help:"Begin with these cuts: one key per line, ascending, UTF-8 with \\xNN escapes."`
+	Name        string `arg:"" help:"Name of the bucket, by S3's rules."`
 }
 
 func (*bucketCreateCmd) Help() string {
@@ -63,12 +64,13 @@ func readCuts(file string) ([]byte, error) {
 }
 
 type bucketDeleteCmd struct {
-	serverFlags
-	Name string `arg:"" help:"Name of the bucket."`
+	serverFlags `group:"Server:"`
+	Name        keytext.Key `arg:"" help:"Name of the bucket, as bucket list prints it."`
 }
 
 func (*bucketDeleteCmd) Help() string {
-	return `Deletes a bucket, which must be empty.
+	return `Deletes a bucket, which must be empty. It may also be one that the library has made with a name
+that S3 does not allow.
 
 Example:
 
@@ -80,16 +82,17 @@ func (b *bucketDeleteCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = r.do(ctx, &call{method: http.MethodDelete, bucket: b.Name})
+	_, err = r.do(ctx, &call{method: http.MethodDelete, bucket: string(b.Name)})
 	return err
 }
 
 type bucketListCmd struct {
-	serverFlags
+	serverFlags `group:"Server:"`
 }
 
 func (*bucketListCmd) Help() string {
-	return `Prints the names of all buckets, one per line, in order.
+	return `Prints the names of all buckets, one per line, in order, with \xNN for what is not UTF-8 and
+\\ for a backslash.
 
 Example:
 
@@ -121,7 +124,7 @@ func (b *bucketListCmd) Run(ctx context.Context, std stdio) error {
 			if err := d.DecodeElement(&info, &start); err != nil {
 				return fmt.Errorf("the list of buckets is not complete: %w", err)
 			}
-			fmt.Fprintln(std.out, info.Name)
+			fmt.Fprintln(std.out, keytext.Format([]byte(info.Name)))
 		}
 	}
 }

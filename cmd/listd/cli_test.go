@@ -74,7 +74,7 @@ func TestConfiguration(t *testing.T) {
 	t.Setenv("EVENKEEL_CONFIG", "/no/such/file")
 	require.Equal(t, exitUsage, listd(t, "", "config").code)
 	os.Unsetenv("EVENKEEL_CONFIG")
-	for _, bad := range []string{"serve:\n  dta: /x\n", "serve: [1", "listen: x\n", "serve:\n  max-requests: many\n"} {
+	for _, bad := range []string{"serve:\n  dta: /x\n", "serve: [1", "lisen: x\n", "serve:\n  max-requests: many\n"} {
 		require.NoError(t, os.WriteFile(file, []byte(bad), 0o600))
 		o := listd(t, "", "--config", file, "config")
 		require.Equal(t, exitUsage, o.code, bad)

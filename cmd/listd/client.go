@@ -12,6 +12,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
@@ -28,6 +30,8 @@ type remote struct {
 	patience time.Duration
 	// keyID and secret sign requests; empty: they are not signed.
 	keyID, secret, region string
+	// met: the server has answered once. So its address is right, and it may be restarting.
+	met atomic.Bool
 }
 
 // serverFlags are those of the commands that use a server.
@@ -86,6 +90,9 @@ func (e *serverError) Error() string {
 	}
 	return fmt.Sprintf("%s: %s (request %s)", e.Code, e.Message, e.RequestID)
 }
+
+// lasting is an error that another attempt would meet, too.
+type lasting struct{ error }
 
 // code is the S3 error code of err, or "".
 func code(err error) string {
@@ -156,19 +163,29 @@ func (r *remote) body(ctx context.Context, c *call) (io.ReadCloser, error) {
 		}
 		next := pauses.Pause(failures)
 		var e *serverError
-		if errors.As(err, &e) {
+		var l *lasting
+		switch {
+		case errors.As(err, &l):
+			return nil, err
+		case errors.As(err, &e):
 			if e.status < 500 || e.status == http.StatusNotImplemented {
 				return nil, err
 			}
 			next = min(max(next, e.wait), maxPause)
 		}
-		if time.Now().Add(next).After(until) || ctx.Err() != nil {
+		if time.Now().Add(next).After(until) || ctx.Err() != nil || !r.met.Load() && wrongAddress(err) {
 			return nil, err
 		}
 		if err := wait.Sleep(ctx, next); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// wrongAddress reports whether an error shows that no server is at an address.
+func wrongAddress(err error) bool {
+	var name *net.DNSError
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &name) && name.IsNotFound
 }
 
 func (r *remote) once(ctx context.Context, u *url.URL, c *call) (io.ReadCloser, error) {
@@ -196,14 +213,21 @@ func (r *remote) once(ctx context.Context, u *url.URL, c *call) (io.ReadCloser, 
 		if errors.As(err, &op) {
 			err = op.Err
 		}
+		if cause := reload.ClientError("--server", r.base, err); cause != nil {
+			return nil, &lasting{cause}
+		}
 		return nil, fmt.Errorf("can't reach %s (is `listd serve` running?): %w", r.base, err)
 	}
+	r.met.Store(true)
 	if answer.StatusCode < 300 {
 		return answer.Body, nil
 	}
 	defer answer.Body.Close()
 	e := &serverError{status: answer.StatusCode}
 	document, _ := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
+	if r.base.Scheme == "http" && reload.AsksForTLS(e.status, document) {
+		return nil, &lasting{reload.SpeaksTLS("--server", r.base)}
+	}
 	_ = xml.Unmarshal(document, e) // a proxy may answer otherwise: the status is enough
 	if s, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil && s > 0 {
 		e.wait = time.Duration(min(s, 3600)) * time.Second

@@ -18,7 +18,7 @@ import (
 )
 
 type loadCmd struct {
-	serverFlags
+	serverFlags `group:"Server:"`
 	TSV         bool   `name:"tsv" help:"Lines are key TAB value."`
 	Null        bool   `short:"0" help:"Lines end with NUL instead of a line feed."`
 	Create      bool   `help:"Create the bucket if it does not exist."`
@@ -51,7 +51,7 @@ const maxComplaints = 100
 
 func (l *loadCmd) Run(ctx context.Context, std stdio) error {
 	if l.Concurrency < 1 || l.Concurrency > 4096 {
-		return daemon.UsageError("--concurrency is 1 to 4096")
+		return daemon.UsageError("--concurrency is 1 to 4096, not %d", l.Concurrency)
 	}
 	if l.CutsFile != "" && !l.Create {
 		return daemon.UsageError("--cuts-file goes with --create")
@@ -73,7 +73,7 @@ func (l *loadCmd) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	t := &tally{w: std.err}
-	end := showLoaded(l.Progress, std.err, &t.done, total)
+	end := showCount(l.Progress, std.err, "loaded", &t.done, total)
 	started := time.Now()
 	err = l.load(ctx, r, newRecords(in, l.Null, l.TSV), t)
 	end()
@@ -121,9 +121,6 @@ func (l *loadCmd) open(std stdio) (io.ReadCloser, int, error) {
 
 // prepare checks that the bucket exists, or creates it, before a line is read.
 func (l *loadCmd) prepare(ctx context.Context, r *remote, cuts []byte, w io.Writer) error {
-	patient := r.patience
-	r.patience = 0 // report a wrong address at once
-	defer func() { r.patience = patient }()
 	if l.Create {
 		err := r.createBucket(ctx, l.Bucket, cuts)
 		if code(err) == "BucketAlreadyOwnedByYou" {

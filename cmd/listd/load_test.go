@@ -309,9 +309,9 @@ func TestBucketCommands(t *testing.T) {
 }
 
 func TestProgress(t *testing.T) {
-	require.Equal(t, "loaded 500 of 2000 keys (25 %), 100 keys/s, 15s left", progressLine(500, 2000, 5*time.Second))
-	require.Equal(t, "loaded 2000 of 2000 keys (100 %), 400 keys/s", progressLine(2000, 2000, 5*time.Second))
-	require.Equal(t, "loaded 500 keys, 100 keys/s", progressLine(500, 0, 5*time.Second))
+	require.Equal(t, "loaded 500 of 2000 keys (25 %), 100 keys/s, 15s left", progressLine("loaded", 500, 2000, 5*time.Second))
+	require.Equal(t, "loaded 2000 of 2000 keys (100 %), 400 keys/s", progressLine("loaded", 2000, 2000, 5*time.Second))
+	require.Equal(t, "loaded 500 keys, 100 keys/s", progressLine("loaded", 500, 0, 5*time.Second))
 	server := memServer(t)
 	file := filepath.Join(t.TempDir(), "keys")
 	require.NoError(t, os.WriteFile(file, []byte("a\nb\n"), 0o600))

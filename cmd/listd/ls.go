@@ -21,15 +21,16 @@ import (
 )
 
 type lsCmd struct {
-	serverFlags
-	Prefix    keytext.Key `help:"Only keys that begin with this."`
-	Delimiter keytext.Key `help:"List keys that have this after the prefix once for all keys with the same part up to it."`
-	After     keytext.Key `placeholder:"KEY" help:"Only keys after this one (before it, in reverse)."`
-	Reverse   bool        `help:"Highest keys first."`
-	Limit     int         `placeholder:"N" help:"Print at most so many lines; 0: no limit."`
-	Parallel  int         `default:"1" help:"Read N pieces of the bucket at once; the output stays in order."`
-	Format    string      `default:"text" enum:"text,json,null" help:"text: keys with escapes; json: an object per line; null: raw keys, each ended by a NUL."`
-	Bucket    string      `arg:"" help:"Name of the bucket."`
+	serverFlags `group:"Server:"`
+	Prefix      keytext.Key `help:"Only keys that begin with this."`
+	Delimiter   keytext.Key `help:"List keys that have this after the prefix once for all keys with the same part up to it."`
+	After       keytext.Key `placeholder:"KEY" help:"Only keys after this one (before it, in reverse)."`
+	Reverse     bool        `help:"Highest keys first."`
+	Limit       int         `placeholder:"N" help:"Print at most so many lines; 0: no limit."`
+	Parallel    int         `default:"1" help:"Read N pieces of the bucket at once; the output stays in order."`
+	Format      string      `default:"text" enum:"text,json,null" help:"text: keys with escapes; json: an object per line; null: raw keys, each ended by a NUL."`
+	JSON        daemon.JSON `name:"json" env:"-" help:"Short for --format json."`
+	Bucket      string      `arg:"" help:"Name of the bucket."`
 }
 
 func (*lsCmd) Help() string {
@@ -54,8 +55,11 @@ const (
 )
 
 func (l *lsCmd) Run(ctx context.Context, std stdio) error {
-	if l.Limit < 0 || l.Parallel < 1 || l.Parallel > maxParallel {
-		return daemon.UsageError("--limit is not negative, --parallel is 1 to %d", maxParallel)
+	if l.Limit < 0 {
+		return daemon.UsageError("--limit is a number of lines, or 0 for no limit, not %d", l.Limit)
+	}
+	if l.Parallel < 1 || l.Parallel > maxParallel {
+		return daemon.UsageError("--parallel is 1 to %d, not %d", maxParallel, l.Parallel)
 	}
 	r, err := l.connect(l.Parallel)
 	if err != nil {

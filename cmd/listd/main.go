@@ -14,8 +14,8 @@ import (
 const (
 	exitFailed  = daemon.ExitFailed
 	exitUsage   = daemon.ExitUsage
-	exitStore   = 3 // the data directory, or the keyspace, can't be used
-	exitPartial = 4 // done, but some lines were bad or were refused
+	exitStore   = daemon.ExitUnusable // the data directory, or the keyspace
+	exitPartial = daemon.ExitRefused  // done, but some lines were bad or were refused
 )
 
 func main() {

@@ -3,9 +3,10 @@ package main
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
-	"sort"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/settings"
 	"github.com/evenkeel/evenkeel/internal/test/flagdocs"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
@@ -42,12 +44,16 @@ func TestGoldenReference(t *testing.T) {
 
 This page is generated: ` + "`go test ./cmd/listd -run Golden -update`" + ` writes it, and the tests check it.
 
-A setting is looked for in the flags, then in the environment, then in the YAML file that ` + "`--config`" + ` names. There,
-the flags of a command stand in a section of its name. A flag's environment variable is ` + "`EVENKEEL_`" + ` and its name in
-capitals, with ` + "`_` for `-`" + `. In parentheses: the default, and the variable (` + "`$NAME`" + `) where it is another one or
-` + "[rebalancer](rebalancer.md) reads it, too" + `.
+A setting is looked for in the flags, then in the environment, then in the YAML file that ` + "`--config`" + ` names. A flag's
+environment variable is ` + "`EVENKEEL_`" + ` and its name in capitals, with ` + "`_` for `-`" + `. In parentheses: the default, and the
+variable (` + "`$NAME`" + `) where it is another one.
 
-` + "```yaml\nlog-level: warn\nserve:\n  data: /srv/evenkeel\n  listen: 127.0.0.1:9000\n```" + `
+In the file the flags of a command stand in a section of its name. A flag that stands outside of such a section is for
+all commands that have it. ` + "[rebalancer](rebalancer.md)" + ` reads settings in the same way, so both programs may share
+one file:
+
+` + "```yaml\nlog-level: warn\ncassandra: [10.0.0.1, 10.0.0.2]\nlocal-dc: dc1\ncounter: redis://10.0.0.9:6379/0\n" +
+		"max-rows: 200000\nserve:\n  listen: 0.0.0.0:9000\n  keys-file: /etc/evenkeel/keys.yaml\n```" + `
 
 ` + "`listd config`" + ` prints the effective settings of serve and where each came from.
 `)
@@ -63,18 +69,23 @@ capitals, with ` + "`_` for `-`" + `. In parentheses: the default, and the varia
 		flagdocs.ExitCode{Code: exitPartial, Meaning: "load: some lines were bad or refused, all others are loaded"},
 	)
 	writeMetrics(t, &b.Builder)
-	if *update {
-		require.NoError(t, os.WriteFile(referenceFile, []byte(b.String()), 0o644))
+	for name, text := range map[string]string{
+		referenceFile:                           b.String(),
+		"../internal/daemon/settings/listd.txt": settings.Names(parser.Model),
+	} {
+		if *update {
+			require.NoError(t, os.WriteFile(name, []byte(text), 0o644))
+		}
+		written, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.True(t, text == string(written), "%s is out of date: go test ./cmd/listd -run Golden -update", name)
 	}
-	written, err := os.ReadFile(referenceFile)
-	require.NoError(t, err)
-	require.Equal(t, b.String(), string(written),
-		"docs/flags.md is out of date: go test ./cmd/listd -run Golden -update")
 }
 
 var metricDesc = regexp.MustCompile(`fqName: "([^"]*)", help: "([^"]*)", (?:unit: "[^"]*", )?constLabels: \{\}, variableLabels: \{([^}]*)\}`)
 
-func writeMetrics(t *testing.T, b *strings.Builder) {
+// metricsByName are all metrics of listd, with their lines in the reference.
+func metricsByName(t *testing.T) map[string]string {
 	registry := prometheus.NewRegistry()
 	_, err := s3api.New(nil, s3api.Options{Metrics: registry})
 	require.NoError(t, err)
@@ -84,7 +95,7 @@ func writeMetrics(t *testing.T, b *strings.Builder) {
 	descs := make(chan *prometheus.Desc, 1000)
 	registry.Describe(descs)
 	close(descs)
-	var rows []string
+	lines := map[string]string{}
 	for d := range descs {
 		m := metricDesc.FindStringSubmatch(d.String())
 		require.NotNil(t, m, "%s", d)
@@ -92,9 +103,12 @@ func writeMetrics(t *testing.T, b *strings.Builder) {
 		if m[3] != "" {
 			name += " (by " + strings.ReplaceAll(m[3], ",", ", ") + ")"
 		}
-		rows = append(rows, fmt.Sprintf("- %s: %s\n", name, m[2]))
+		lines[m[1]] = fmt.Sprintf("- %s: %s\n", name, m[2])
 	}
-	sort.Strings(rows)
+	return lines
+}
+
+func writeMetrics(t *testing.T, b *strings.Builder) {
 	fmt.Fprintf(b, "\n## Metrics\n\nAt `/metrics` of the admin address, beside those of Go's runtime and of the "+
-		"process.\n\n%s", strings.Join(rows, ""))
+		"process.\n\n%s", strings.Join(slices.Sorted(maps.Values(metricsByName(t))), ""))
 }

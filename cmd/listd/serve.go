@@ -27,7 +27,7 @@ import (
 )
 
 type serveCmd struct {
-	storeFlags
+	storeFlags    `group:"Embedded store:"`
 	Listen        string   `default:"127.0.0.1:9000" help:"Address of the S3 dialect; port 0 takes a free one."`
 	Insecure      bool     `help:"Allow --listen on other than loopback addresses without authentication. Clients elsewhere need --allow-host, too."`
 	KeysFile      string   `placeholder:"FILE" help:"YAML file of access keys: requests must be signed by one of them. It is read again when it changes; while it is invalid, the keys read before stay in force."`
@@ -38,8 +38,8 @@ type serveCmd struct {
 
 	AllowUnsignedPayload bool `help:"Accept signed requests whose signature does not cover the body also over plain HTTP from other than loopback addresses. For servers behind a proxy that ends TLS: elsewhere an eavesdropper can send such a request with another body."`
 
-	Admin       string            `default:"127.0.0.1:9001" help:"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; empty for none. Loopback only, unless there is a token or clients show certificates."`
-	AdminAccess adminserver.Flags `embed:""`
+	Admin       string            `group:"Admin address:" default:"127.0.0.1:9001" help:"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; empty for none. Loopback only, unless there is a token or clients show certificates."`
+	AdminAccess adminserver.Flags `embed:"" group:"Admin address:"`
 
 	MaxBodyBytes    int64         `default:"4096" help:"Largest object body that is stored."`
 	MaxRequests     int           `default:"1024" help:"Requests worked on at once; more are answered 503 SlowDown, and so is an access key, or address, that has three times as many as are free. Requests whose body or answer is being sent do not count."`
@@ -59,9 +59,9 @@ type serveCmd struct {
 
 	MapCacheMiB int64 `name:"map-cache-mib" default:"64" help:"Memory for maps of buckets."`
 
-	rebalanceFlags
+	rebalanceFlags `group:"Sizes and moves:"`
 
-	clusterFlags
+	clusterFlags `group:"Cassandra:"`
 }
 
 func (*serveCmd) Help() string {

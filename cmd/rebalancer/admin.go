@@ -22,17 +22,15 @@ import (
 
 // adminFlags are the flags for reaching the leader of the moves, or for leading.
 type adminFlags struct {
-	Servers adminapi.Flags `embed:""`
+	Servers adminapi.Flags `embed:"" group:"Without --cassandra:"`
 	Format  string         `default:"table" enum:"table,json" help:"Output format: table or json."`
+	JSON    daemon.JSON    `name:"json" env:"-" help:"Short for --format json."`
 
-	cassandraflags.Flags
-	Lease time.Duration `default:"3s" help:"With --cassandra: the lease of the servers' maps; the same for all servers and rebalancers of a keyspace."`
+	cassandraflags.Flags `group:"With --cassandra:"`
+	Lease                time.Duration `default:"3s" group:"With --cassandra:" help:"With --cassandra: the lease of the servers' maps; the same for all servers and rebalancers of a keyspace."`
 	// MoveRate is also a flag of listd.
-	MoveRate int `default:"20000" help:"With --cassandra: most rows copied, compared and counted per second; 0: as many as possible."`
+	MoveRate int `default:"20000" group:"With --cassandra:" help:"With --cassandra: most rows copied, compared and counted per second; 0: as many as possible."`
 }
-
-// exitRefused: a request does not fit the state of a bucket; nothing changed.
-const exitRefused = 4
 
 // wayIn is a client of the process that moves ranges.
 type wayIn struct {
@@ -76,7 +74,7 @@ func (f *adminFlags) remote() (*adminapi.Client, error) {
 // print prints an answer: as JSON, or as text if that is the format.
 func (f *adminFlags) print(std stdio, answer any, text func(w *failing)) error {
 	if f.Format == "json" {
-		return printJSON(std.out, answer)
+		return daemon.PrintJSON(std.out, answer)
 	}
 	w := &failing{w: std.out}
 	text(w)
@@ -145,9 +143,13 @@ func openKeyspace(
 	}
 	st, err := cassandrastore.Open(ctx, o)
 	if err != nil {
-		return nil, err
+		return nil, daemon.Exit(exitUnusable, err)
 	}
-	return openShared(ctx, st, lease, sizes, log)
+	db, err := openShared(ctx, st, lease, sizes, log)
+	if err != nil {
+		return nil, daemon.Exit(exitUnusable, err)
+	}
+	return db, nil
 }
 
 // openShared opens a store that servers use, with their terms: a mover with a shorter lease, or a

@@ -20,7 +20,7 @@ type applyCmd struct {
 	Planner   string `default:"auto" enum:"exact,greedy,genetic,auto" help:"With a bucket: as for plan."`
 	Objective string `default:"full" enum:"rows,full" help:"With a bucket: as for plan."`
 	Exact     bool   `help:"With a bucket: count every row first instead of using the counters."`
-	Yes       bool   `short:"y" help:"Do not ask."`
+	Yes       bool   `short:"y" env:"-" help:"Do not ask."`
 	moveFlags
 }
 

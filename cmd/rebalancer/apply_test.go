@@ -80,9 +80,11 @@ func TestAppliedPlansAreWhatWasPlanned(t *testing.T) {
 		most := int64(5 + r.IntN(60))
 		limits := plan.Limits{MaxRows: most, MinRows: most / 3, TargetRows: most * 6 / 10}
 		kind := []plan.Kind{plan.Rows, plan.Full}[r.IntN(2)]
-		planner, err := planner.New([]string{"exact", "greedy", "genetic"}[r.IntN(3)], kind, genetic.Options{Seed: int64(round), Generations: 5})
+		planner, err := planner.New([]string{"exact", "greedy", "genetic"}[r.IntN(3)], genetic.Options{Seed: int64(round), Generations: 5})
 		require.NoError(t, err)
-		p, err := planner.Plan(t.Context(), &l, limits, plan.Objective{Kind: kind, Weights: plan.DefaultWeights})
+		o := plan.Costs(most)
+		o.Kind = kind
+		p, err := planner.Plan(t.Context(), &l, limits, o)
 		require.NoError(t, err)
 		data, err := json.Marshal(p)
 		require.NoError(t, err)

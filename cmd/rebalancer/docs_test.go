@@ -34,10 +34,14 @@ func TestDocs(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out), &printed))
 	require.Equal(t, documented["objective"], printed["objective"])
 
-	w := plan.DefaultWeights
-	for term, weight := range map[string]float64{"rows_moved": w.RowsMoved, "moves": w.Moves, "spread": w.Spread,
-		"forecast": w.Forecast, "load": w.Load} {
-		require.Regexp(t, fmt.Sprintf("(?m)^\\| `%s` \\| .* \\| %g \\|$", term, weight), string(text))
+	const most = 600
+	w := plan.Costs(most).Weights
+	for term, weight := range map[string]string{
+		"rows_moved": fmt.Sprint(w.RowsMoved), "moves": fmt.Sprintf("`max_rows` / %g", most/w.Moves),
+		"ranges": fmt.Sprintf("`max_rows` / %g", most/w.Ranges), "spread": fmt.Sprint(w.Spread),
+		"forecast": fmt.Sprint(w.Forecast), "load": fmt.Sprint(w.Load),
+	} {
+		require.Regexp(t, fmt.Sprintf("(?m)^\\| `%s` \\| .* \\| %s \\|$", term, weight), string(text))
 	}
 
 	help := planCmd{}.Help()

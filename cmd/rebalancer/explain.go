@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,13 +49,19 @@ func (c *explainCmd) Run(ctx context.Context, std stdio) error {
 // explainLook prints one check as text.
 func explainLook(w *failing, now time.Time, l *balancer.Explained) {
 	in, p := l.Input, &l.Input.Policy
-	w.printf("%s: %d ranges; max_rows %s, min_rows %s; %d moves of %s rows in flight\n",
-		ago(now, in.Now), len(in.Ranges), commas(p.MaxRows), commas(p.MinRows), in.Moves, commas(in.Rows))
+	first, last := in.Ranges[0].Start, in.Ranges[len(in.Ranges)-1].End
+	w.printf("%s: %d ranges of [%s, %s); max_rows %s, min_rows %s; %d moves of %s rows in flight\n", ago(now, in.Now),
+		len(in.Ranges), startText(adminapi.Key(first)), endText(adminapi.Key(last)), commas(p.MaxRows), commas(p.MinRows),
+		in.Moves, commas(in.Rows))
 	within := 0
+	refused := map[policy.Why]int{}
 	for _, d := range l.Decisions {
 		if d.Why == policy.Within {
 			within += d.To - d.From
 			continue
+		}
+		if d.Kind == policy.None {
+			refused[d.Why] += d.To - d.From
 		}
 		start, end := in.Ranges[d.From].Start, in.Ranges[d.To-1].End
 		w.printf("  [%s, %s): %s\n", startText(adminapi.Key(start)), endText(adminapi.Key(end)), d)
@@ -63,6 +71,9 @@ func explainLook(w *failing, now time.Time, l *balancer.Explained) {
 				cuts[i] = keytext.Format(c)
 			}
 			w.printf("    cut at %s; %s of %s rows are copied\n", strings.Join(cuts, ", "), commas(d.Copies), commas(d.Rows))
+		}
+		if price, known := in.Price(&d); known {
+			w.printf("    %s\n", priced(&d, &price))
 		}
 		for _, x := range d.Streams {
 			w.printf("    %.0f %% of the newest rows lie in [%s, %s), %s\n", 100*x.Share, startText(adminapi.Key(x.Start)),
@@ -76,6 +87,22 @@ func explainLook(w *failing, now time.Time, l *balancer.Explained) {
 		}
 	}
 	w.printf("  %d ranges: within limits\n", within)
+	for _, why := range slices.Sorted(maps.Keys(refused)) {
+		w.printf("  %d ranges: nothing is done: %s\n", refused[why], why)
+	}
+}
+
+// priced describes what a decision makes of its ranges, and what that costs.
+func priced(d *policy.Decision, p *policy.Price) string {
+	parts := make([]string, len(p.Parts))
+	for i, n := range p.Parts {
+		parts[i] = commas(n)
+		if i == d.Stay {
+			parts[i] += " (stay)"
+		}
+	}
+	return fmt.Sprintf("partitions afterwards: %s rows; cost in rows: %s; as it is: %s", strings.Join(parts, ", "),
+		cost(&p.After), cost(&p.Today))
 }
 
 var directions = map[int]string{-1: "descending", 0: "in no order", 1: "ascending"}

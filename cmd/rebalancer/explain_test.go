@@ -41,6 +41,8 @@ func TestExplain(t *testing.T) {
 	require.Contains(t, out, "split: rows: 1500 rows, more than max_rows (1000)")
 	require.Regexp(t, `cut at k\d+.*; [\d,]+ of 1,500 rows are copied`, out)
 	require.Contains(t, out, "about 1,500 rows, 1,500 by a recount")
+	require.Contains(t, out, " ranges of [(first), (no end)); max_rows")
+	require.Regexp(t, `partitions afterwards: .*\d+ \(stay\).* rows; cost in rows: .* ranges [\d,]+; as it is: 1,000 = forecast 1,000`, out)
 
 	code, out, errs = explain("b", "--format", "json")
 	require.Zero(t, code, errs)

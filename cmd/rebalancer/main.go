@@ -12,14 +12,16 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/shell"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 )
 
 // Exit codes. They are documented in --help.
 const (
-	exitFailed = daemon.ExitFailed
-	exitUsage  = daemon.ExitUsage
-	exitLayout = 3 // the layout is invalid: the message lists all problems, by path
+	exitFailed   = daemon.ExitFailed
+	exitUsage    = daemon.ExitUsage
+	exitUnusable = daemon.ExitUnusable // of a layout the message lists all problems, by path
+	exitRefused  = daemon.ExitRefused  // a request does not fit the state of a bucket; nothing changed
 )
 
 func main() {
@@ -38,6 +40,8 @@ type stdio struct {
 
 // cli is the whole command line.
 type cli struct {
+	daemon.Flags
+
 	Daemon runCmd `cmd:"" name:"run" help:"Keep the buckets of a Cassandra keyspace in shape until a signal."`
 
 	Split    splitCmd    `cmd:"" help:"Cut ranges of a bucket at keys."`
@@ -58,6 +62,8 @@ type cli struct {
 	Simulate simulateCmd `cmd:"" help:"Simulate months of many buckets in memory and report what the policy costs. Changes nothing."`
 	Verify   verifyCmd   `cmd:"" help:"Check names, maps and rows, also while ranges move; repair them."`
 	Schema   schemaCmd   `cmd:"" help:"Create and check evenkeel's tables in a Cassandra cluster."`
+
+	shell.Commands
 }
 
 const description = `rebalancer splits, merges and moves the ranges of buckets while clients work, and
@@ -83,9 +89,13 @@ Commands that move or show ranges send requests to the process that leads the mo
 at --admin (by default http://127.0.0.1:9001). With --cassandra they do the work themselves if
 no process leads, else they forward it to the leader.
 
-Exit codes: 0 done; 1 failed; 2 bad flags; 3 the layout is invalid (all problems are
-listed, by path); 4 refused: it does not fit the state of the bucket; nothing changed;
-5 (pause) something still moves. verify and run have their own: see their help.`
+A setting is taken from the flags, else from the environment (EVENKEEL_ and the flag's name),
+else from the file that --config names, which listd may share.
+
+Exit codes: 0 done; 1 failed, or verify has found problems; 2 bad flags or configuration;
+3 the data directory or the keyspace can't be used, or the layout is invalid (all problems
+are listed, by path); 4 refused: it does not fit the state of the bucket, and nothing
+changed; or verify could not check all; 5 (pause) something still moves.`
 
 func usageError(format string, args ...any) error { return daemon.UsageError(format, args...) }
 
@@ -93,9 +103,7 @@ func usageError(format string, args ...any) error { return daemon.UsageError(for
 func program(std stdio) *daemon.Program {
 	return &daemon.Program{
 		Name: "rebalancer", Description: description, Out: std.out, Err: std.err,
-		Options: []kong.Option{kong.Vars{
-			"moves_shown": strconv.Itoa(movesShown), "cutters": strings.Join(policy.Planners(), ","),
-		}},
+		Vars: kong.Vars{"moves_shown": strconv.Itoa(movesShown), "cutters": strings.Join(policy.Planners(), ",")},
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -59,7 +58,7 @@ func (c *splitCmd) Run(ctx context.Context, std stdio) error {
 type mergeCmd struct {
 	Bucket string   `arg:"" help:"Name of the bucket."`
 	Range  []string `required:"" sep:"none" placeholder:"START..END" help:"Interval that becomes one range; may be repeated for neighbours."`
-	Force  bool     `help:"Merge also into more than max_rows rows."`
+	Force  bool     `env:"-" help:"Merge also into more than max_rows rows."`
 	moveFlags
 }
 
@@ -121,7 +120,7 @@ type presplitCmd struct {
 	Like    string         `placeholder:"FILE" help:"Sample keys, one per line, in any order; - is standard input. With --append: instead of the bucket's own; new keys are above them."`
 	Rate    rate           `placeholder:"ROWS/UNIT" help:"With --append: rate of new rows: 1500/s, 100000/min, 6M/h."`
 	For     time.Duration  `placeholder:"DURATION" help:"With --append: duration of the rate, such as 2h."`
-	MaxRows int64          `placeholder:"ROWS" help:"With --append: most rows of a partition, by default the server's --max-rows."`
+	MaxRows int64          `placeholder:"ROWS" env:"-" help:"With --append: most rows of a partition, by default the server's --max-rows."`
 	PinFor  *time.Duration `placeholder:"DURATION" help:"How long to pin the cuts, so that no merge undoes them; 0: no pin. By default 72h; with --append an hour longer than --for."`
 	moveFlags
 }
@@ -378,7 +377,7 @@ func (f *moveFlags) move(ctx context.Context, std stdio, bucket string, request 
 // end prints the result.
 func (f *moveFlags) end(std stdio, a *adminapi.Answer) error {
 	if f.Format == "json" {
-		if err := printJSON(std.out, a); err != nil {
+		if err := daemon.PrintJSON(std.out, a); err != nil {
 			return err
 		}
 	}
@@ -503,11 +502,4 @@ func cutsText(cuts keytext.Keys) string {
 		return "(none: one range)"
 	}
 	return strings.Join(parts, " ")
-}
-
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }

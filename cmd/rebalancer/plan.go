@@ -21,10 +21,10 @@ type planCmd struct {
 	Bucket      string             `arg:"" optional:"" help:"Name of a bucket to plan for."`
 	Layout      string             `placeholder:"FILE" help:"JSON file with the layout to improve, instead of a bucket; - is standard input."`
 	Exact       bool               `help:"With a bucket: count every row first instead of using the counters."`
-	Planner     string             `default:"auto" enum:"exact,greedy,genetic,auto" help:"Algorithm: exact (fewest rows moved), greedy (one pass, for comparison), genetic (the whole objective), or auto: exact for --objective rows, else genetic."`
-	Objective   string             `default:"full" enum:"rows,full" help:"Objective. rows: limits, then fewest rows moved, then fewest and most even partitions. full: limits, then a weighted sum of rows moved, moves, spread, forecast and load."`
-	Weight      map[string]float64 `placeholder:"TERM=W" mapsep:"," help:"Weight of a term of the full objective, like spread=2; may be repeated."`
-	Seed        int64              `default:"1" help:"Seed of the genetic planner. The same seed and generations make the same plan."`
+	Planner     string             `default:"auto" enum:"exact,greedy,genetic,auto" help:"Algorithm: exact (the optimum of the objective), greedy (one pass, for comparison), genetic (a search), or auto: exact, but genetic for --objective full where there are too many ways to cut."`
+	Objective   string             `default:"full" enum:"rows,full" help:"Objective. rows: limits, then fewest rows moved, then fewest and most even partitions. full: limits, then the cost in rows: rows moved, moves, ranges too many, rows over max_rows now or by forecast, load; see --weight."`
+	Weight      map[string]float64 `placeholder:"TERM=W" mapsep:"," help:"Weight of a term of the full objective, like spread=1; may be repeated."`
+	Seed        int64              `default:"1" env:"EVENKEEL_PLAN_SEED" help:"Seed of the genetic planner. The same seed and generations make the same plan."`
 	Generations *int               `placeholder:"N" help:"Most generations of the genetic planner, however long they take."`
 	TimeLimit   *time.Duration     `placeholder:"2s" help:"Time limit of the command: the genetic planner begins no generation that would exceed it; the other work may take longer. By default 2s (8s for more than 150,000 quanta), with --generations none. The plan has the number of generations."`
 	All         bool               `help:"Print all moves, not only the first ${moves_shown}."`
@@ -69,7 +69,7 @@ func (c *planCmd) Run(ctx context.Context, std stdio) error {
 	}
 	w := bufio.NewWriter(std.out)
 	if c.Format == "json" {
-		err = printJSON(w, p)
+		err = daemon.PrintJSON(w, p)
 	} else {
 		shown := movesShown
 		if c.All {
@@ -86,17 +86,15 @@ func (c *planCmd) make(ctx context.Context, std stdio) (*plan.Layout, plan.Limit
 		return nil, plan.Limits{}, nil, err
 	}
 	began := std.now()
-	objective := plan.Objective{Kind: plan.Kind(c.Objective), Weights: plan.DefaultWeights}
-	for term, w := range c.Weight {
-		if err := objective.Weights.Set(term, w); err != nil {
-			return bad(usageError("--weight: %w", err))
-		}
-	}
 	options, limit, err := c.search()
 	if err != nil {
 		return bad(err)
 	}
 	l, limits, err := c.layout(ctx, std)
+	if err != nil {
+		return bad(err)
+	}
+	objective, err := c.objective(limits.MaxRows)
 	if err != nil {
 		return bad(err)
 	}
@@ -109,7 +107,7 @@ func (c *planCmd) make(ctx context.Context, std stdio) (*plan.Layout, plan.Limit
 		}
 		options.Stop = (&timer{now: std.now, began: began, limit: limit}).over
 	}
-	planner, err := planner.New(c.Planner, objective.Kind, options)
+	planner, err := planner.New(c.Planner, options)
 	if err != nil {
 		return bad(usageError("--planner: %w", err))
 	}
@@ -121,6 +119,24 @@ func (c *planCmd) make(ctx context.Context, std stdio) (*plan.Layout, plan.Limit
 		return bad(err)
 	}
 	return &l, limits, p, nil
+}
+
+// Validate checks the flags.
+func (c *planCmd) Validate() error {
+	_, err := c.objective(1)
+	return err
+}
+
+// objective is what the plan is judged by.
+func (c *planCmd) objective(maxRows int64) (plan.Objective, error) {
+	o := plan.Costs(maxRows)
+	o.Kind = plan.Kind(c.Objective)
+	for term, w := range c.Weight {
+		if err := o.Weights.Set(term, w); err != nil {
+			return o, usageError("--weight: %w", err)
+		}
+	}
+	return o, nil
 }
 
 // layout reads or requests the layout.
@@ -210,7 +226,7 @@ func readLayout(path string, stdin io.Reader, most int64) (l plan.Layout, limits
 		return l, limits, fmt.Errorf("reading %s: %w", name, err)
 	}
 	if int64(len(data)) > most {
-		return l, limits, daemon.Exit(exitLayout, fmt.Errorf("%s is larger than %d MiB, the most that a layout may have: sample fewer quanta", name, most>>20))
+		return l, limits, daemon.Exit(exitUnusable, fmt.Errorf("%s is larger than %d MiB, the most that a layout may have: sample fewer quanta", name, most>>20))
 	}
 	l, limits, err = plan.DecodeLayout(data)
 	var problems plan.Problems
@@ -224,7 +240,7 @@ func readLayout(path string, stdin io.Reader, most int64) (l plan.Layout, limits
 			}
 			fmt.Fprintf(&b, "\n  %s", p)
 		}
-		return l, limits, daemon.Exit(exitLayout, errors.New(b.String()))
+		return l, limits, daemon.Exit(exitUnusable, errors.New(b.String()))
 	}
 	return l, limits, err
 }

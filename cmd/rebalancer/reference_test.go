@@ -11,6 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/settings"
 	"github.com/evenkeel/evenkeel/internal/test/flagdocs"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
@@ -24,7 +25,7 @@ func TestGoldenReference(t *testing.T) {
 	parser, err := program(stdio{}).Parser(&cli{})
 	require.NoError(t, err)
 	const listd = "flags.md"
-	b := flagdocs.Page{Groups: []flagdocs.Group{
+	b := flagdocs.Page{EnvPrefix: "EVENKEEL_", Groups: []flagdocs.Group{
 		flagdocs.NewGroup("Commands that move", "", &moveFlags{}),
 		flagdocs.NewGroup("All commands", "", &adminFlags{}),
 		flagdocs.NewGroup("Admin clients", listd, &adminapi.Flags{}),
@@ -37,24 +38,34 @@ func TestGoldenReference(t *testing.T) {
 
 For operators. This page is generated: ` + "`go test ./cmd/rebalancer -run Golden -update`" + ` writes it, and the tests
 check it. ` + "`rebalancer COMMAND --help`" + ` explains a command with examples; [operations](operations.md) says
-when to use which. In parentheses: the default, and the environment variable (` + "`$NAME`" + `), if there is one.
+when to use which. Flags, environment variables and a settings file are read as [by listd](flags.md), and both may share
+the file. Flags that confirm or destroy (` + "`--yes`, `--force`, `--repair`, `--adopt`, `--adopt-all`, `--discard`" + `),
+and ` + "`presplit --max-rows`" + `, are flags only. In parentheses: the default, and the variable (` + "`$NAME`" + `) where
+it is not ` + "`EVENKEEL_`" + ` and the name.
 `)
+	b.Command("Every command", parser.Model.Node)
 	b.Shared()
 	b.Commands(parser.Model.Node, "rebalancer")
 	b.ExitCodes(
 		flagdocs.ExitCode{Code: 0, Meaning: "done; run: ended by a signal; " +
 			"pause --wait: nothing moves; verify: clean, or all problems are mended"},
 		flagdocs.ExitCode{Code: exitFailed, Meaning: "failed: the message says why; verify: problems were found"},
-		flagdocs.ExitCode{Code: exitUsage, Meaning: "bad flags or arguments; verify: something could not be checked"},
-		flagdocs.ExitCode{Code: exitLayout, Meaning: "plan: the layout is invalid: every problem is listed, by path"},
-		flagdocs.ExitCode{Code: exitRefused, Meaning: "refused: it does not fit the state of the bucket; nothing changed"},
+		flagdocs.ExitCode{Code: exitUsage, Meaning: "bad flags, arguments or configuration"},
+		flagdocs.ExitCode{Code: exitUnusable, Meaning: "the data directory or the keyspace can't be used; plan: the layout " +
+			"is invalid: every problem is listed, by path; verify: the check could not be made, or not to its end"},
+		flagdocs.ExitCode{Code: exitRefused, Meaning: "refused: it does not fit the state of the bucket; " +
+			"nothing changed; verify: something could not be checked"},
 		flagdocs.ExitCode{Code: exitMoving, Meaning: "pause: moves are paused, but something still moves"},
 	)
-	if *update {
-		require.NoError(t, os.WriteFile(referenceFile, []byte(b.String()), 0o644))
+	for name, text := range map[string]string{
+		referenceFile: b.String(),
+		"../internal/daemon/settings/rebalancer.txt": settings.Names(parser.Model),
+	} {
+		if *update {
+			require.NoError(t, os.WriteFile(name, []byte(text), 0o644))
+		}
+		written, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.True(t, text == string(written), "%s is out of date: go test ./cmd/rebalancer -run Golden -update", name)
 	}
-	written, err := os.ReadFile(referenceFile)
-	require.NoError(t, err)
-	require.Equal(t, b.String(), string(written),
-		"docs/rebalancer.md is out of date: go test ./cmd/rebalancer -run Golden -update")
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/adminserver"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
@@ -26,14 +27,14 @@ import (
 
 // runCmd is the daemon.
 type runCmd struct {
-	Cluster cassandraflags.Flags `embed:""`
-	Lease   time.Duration        `default:"3s" help:"The lease of the servers' maps; the same for all servers and rebalancers of a keyspace."`
-	Sizes   rebalanceflags.Flags `embed:""`
+	Cluster cassandraflags.Flags `embed:"" group:"Cassandra:"`
+	Lease   time.Duration        `default:"3s" group:"Cassandra:" help:"The lease of the servers' maps; the same for all servers and rebalancers of a keyspace."`
+	Sizes   rebalanceflags.Flags `embed:"" group:"Sizes and moves:"`
 
-	AdminListen string            `default:"127.0.0.1:9002" placeholder:"ADDR" help:"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; port 0 takes a free one. Loopback only, unless there is a token or clients show certificates."`
-	AdminAccess adminserver.Flags `embed:""`
-	AdminURL    string            `name:"admin-url" placeholder:"URL" help:"URL by which other hosts reach --admin-listen, to forward commands to the leader. By default http:// or https:// and the address."`
-	Log         logging.Flags     `embed:""`
+	AdminListen string            `group:"Admin address:" default:"127.0.0.1:9002" placeholder:"ADDR" help:"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; port 0 takes a free one. Loopback only, unless there is a token or clients show certificates."`
+	AdminAccess adminserver.Flags `embed:"" group:"Admin address:"`
+	AdminURL    string            `name:"admin-url" env:"EVENKEEL_RUN_ADMIN_URL" group:"Admin address:" placeholder:"URL" help:"URL by which other hosts reach --admin-listen, to forward commands to the leader. By default http:// or https:// and the address."`
+	Log         logging.Flags     `embed:"" group:"Log:"`
 }
 
 // Help is shown by run --help.
@@ -54,8 +55,8 @@ Examples:
     rebalancer run --cassandra 10.0.0.1 --local-dc dc1 --counter redis://10.0.0.9/0 --schedule '*/10 * * * *'
     rebalancer status --admin http://127.0.0.1:9002
 
-Exit codes: 0 ended by a signal; 1 failed (the address is taken, the keyspace can't be used);
-2 bad flags.`
+Exit codes: 0 ended by a signal; 1 failed (the address is taken); 2 bad flags; 3 the keyspace
+can't be used.`
 }
 
 // Validate checks the flags before anything is opened.
@@ -66,7 +67,7 @@ func (c *runCmd) Validate() error {
 	if c.Sizes.Counter == "" && c.Sizes.RebalanceInterval == nil && c.Sizes.Schedule == "" {
 		return errors.New("--counter is missing: the Redis in which the servers count sizes. To read every row at each look instead give --rebalance-interval or --schedule")
 	}
-	if err := adminapi.CheckURL("--admin-url", c.AdminURL); err != nil {
+	if err := adminapi.CheckURL("--admin-url (EVENKEEL_RUN_ADMIN_URL)", c.AdminURL); err != nil {
 		return err
 	}
 	return c.Sizes.Validate()
@@ -162,7 +163,7 @@ func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	defer admin.Close()
 	defer stop()
 	fmt.Fprintf(d.out.out, "admin on %s\n", admin.URL())
-	d.log.Info("standing by", "admin", admin.URL(), "counter", d.counts != nil)
+	d.log.Info("standing by", "admin", admin.URL(), "counter", d.counts != nil, "version", daemon.Version())
 
 	select {
 	case err := <-failed:

@@ -283,6 +283,27 @@ func TestTwoDaemons(t *testing.T) {
 	require.Equal(t, 3000, n)
 }
 
+// Processes with other limits work, and all say so: the later one in its log, each in its status.
+func TestProcessesWithOtherLimits(t *testing.T) {
+	k := newKeyspace(t)
+	first := k.run("first", 200)
+	until(t, "the first leads", func() bool { return first.status(t).Leading })
+	require.Empty(t, first.status(t).OtherLimits)
+	second := k.run("second", 300)
+	const differs = "started with other limits"
+	until(t, "the second says it", func() bool { return strings.Contains(second.log.String(), differs) })
+	require.NotContains(t, first.log.String(), differs)
+	require.Contains(t, first.status(t).OtherLimits, "max_rows is 200 and min_rows 50 here, but 300 and 75")
+	require.Empty(t, second.status(t).OtherLimits)
+	code, out, errs := ran(t, time.Millisecond, "", "status", "--admin", first.url)
+	require.Zero(t, code, errs)
+	require.Contains(t, out, "Limits differ: max_rows is 200")
+	second.end(t)
+	again := k.run("again", 200)
+	until(t, "it is as before", func() bool { return first.status(t).OtherLimits == "" })
+	require.Contains(t, again.log.String(), differs)
+}
+
 // Redis is gone, restarted, wiped and full in the middle of a load: no put fails, and
 // when it is back the bucket gets into shape.
 func TestRedisComesAndGoes(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
@@ -42,7 +43,11 @@ func openAdmin(ctx context.Context, f *cassandraflags.Flags) (*cassandrastore.Ad
 	if err != nil {
 		return nil, usageError("%w", err)
 	}
-	return cassandrastore.OpenAdmin(ctx, o)
+	admin, err := cassandrastore.OpenAdmin(ctx, o)
+	if err != nil {
+		return nil, daemon.Exit(exitUnusable, err)
+	}
+	return admin, nil
 }
 
 type schemaPrintCmd struct {
@@ -76,7 +81,7 @@ func (c *schemaGrantsCmd) Run(std stdio) error {
 }
 
 type schemaApplyCmd struct {
-	cassandraflags.Flags
+	cassandraflags.Flags `group:"Cassandra:"`
 	replicationFlag
 }
 
@@ -106,8 +111,9 @@ func (c *schemaApplyCmd) Run(ctx context.Context, std stdio) error {
 }
 
 type schemaCheckCmd struct {
-	cassandraflags.Flags
-	Format string `default:"table" enum:"table,json" help:"Output format: table or json."`
+	cassandraflags.Flags `group:"Cassandra:"`
+	Format               string      `default:"table" enum:"table,json" help:"Output format: table or json."`
+	JSON                 daemon.JSON `name:"json" env:"-" help:"Short for --format json."`
 }
 
 // Run compares and explains.
@@ -141,7 +147,7 @@ func report(ctx context.Context, admin *cassandrastore.Admin, std stdio, format 
 	switch {
 	case format == "json":
 		// A list in JSON, not null.
-		err = json.NewEncoder(w).Encode(map[string]any{"problems": append([]cassandrastore.Problem{}, problems...)})
+		err = json.NewEncoder(w).Encode(map[string]any{"version": daemon.JSONVersion, "problems": append([]cassandrastore.Problem{}, problems...)})
 	case len(problems) == 0:
 		w.printf("the schema is as it should be\n")
 	}

@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
@@ -85,6 +86,9 @@ func printStatus(w *failing, s *adminapi.Status, now time.Time) {
 	if s.Unattended != "" {
 		w.printf("Sizes are not looked after: %s\n", s.Unattended)
 	}
+	if s.OtherLimits != "" {
+		w.printf("Limits differ: %s\n", s.OtherLimits)
+	}
 	printPauses(w, s.Pauses, now)
 	if s.PausesError != "" {
 		w.printf("Whether moves are paused is not known: %s\n", s.PausesError)
@@ -123,7 +127,9 @@ func printStatus(w *failing, s *adminapi.Status, now time.Time) {
 		if b.Everything {
 			what = "everything"
 		}
-		w.printf("Looked at the sizes of %s %s: %d buckets, %d ranges\n", what, ago(now, b.Began), b.Buckets, b.Ranges)
+		// The list of buckets is a bucket itself, which nobody has created.
+		w.printf("Looked at the sizes of %s %s: %d buckets, %d ranges, with the list of buckets where it has changed\n",
+			what, ago(now, b.Began), b.Buckets, b.Ranges)
 		w.printf("  so far %s recounts of %s rows (%d wait)%s%s\n", commas(b.Counted), commas(b.Rows), b.Waiting, tally("; decided ", b.Decided), tally("; rows moved by ", b.Moved))
 		if b.Late != "" {
 			w.printf("  late: a bucket has waited for %s to be looked at\n", b.Late)
@@ -226,7 +232,7 @@ type mapShowCmd struct {
 func (mapShowCmd) Help() string {
 	return `With --format json:
 
-    {"bucket":"b","epoch":7,"partitions":[{"id":"…","start":"","end":"m","phase":"settled","to":""},…]}
+    {"version":1,"bucket":"b","epoch":7,"partitions":[{"id":"…","start":"","end":"m","phase":"settled","to":""},…]}
 
 An empty end is the end of the bucket. Keys that are not UTF-8 are {"b64":"…"}.`
 }
@@ -240,7 +246,16 @@ func (c *mapShowCmd) Run(ctx context.Context, std stdio) error {
 				return err
 			}
 			defer body.Close()
-			_, err = io.Copy(std.out, body)
+			// It may be large: it is printed as it comes, with the version in front.
+			if begin := make([]byte, 1); err == nil {
+				_, err = io.ReadFull(body, begin)
+			}
+			if err == nil {
+				_, err = fmt.Fprintf(std.out, `{"version":%d,`, daemon.JSONVersion)
+			}
+			if err == nil {
+				_, err = io.Copy(std.out, body)
+			}
 			return err
 		}
 		m, err := wholeMap(ctx, in, c.Bucket, c.Epoch)
@@ -279,7 +294,7 @@ type mapHistoryCmd struct {
 // Run prints the epochs.
 func (c *mapHistoryCmd) Run(ctx context.Context, std stdio) error {
 	if c.Limit < 1 {
-		return usageError("--limit is at least 1")
+		return usageError("--limit is at least 1, not %d", c.Limit)
 	}
 	return c.reads(ctx, std, func(ctx context.Context, in wayIn) error {
 		h, err := in.History(ctx, c.Bucket, c.Limit)
@@ -331,7 +346,7 @@ func (c *mapDiffCmd) Run(ctx context.Context, std stdio) error {
 		}
 		gone, come := without(older.Partitions, newer.Partitions), without(newer.Partitions, older.Partitions)
 		if c.Format == "json" {
-			return printJSON(std.out, map[string]any{
+			return daemon.PrintJSON(std.out, map[string]any{
 				"bucket": c.Bucket, "from": older.Epoch, "to": newer.Epoch, "gone": gone, "come": come,
 			})
 		}

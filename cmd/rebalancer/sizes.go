@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
@@ -74,7 +75,7 @@ func printArray(out io.Writer, bucket, name string, each func(put func(v any) er
 	begun := false
 	begin := func() error {
 		begun = true
-		w.printf(`{"bucket":`)
+		w.printf(`{"version":%d,"bucket":`, daemon.JSONVersion)
 		err := encode(bucket)
 		w.printf(`,"%s":[`, name)
 		return err

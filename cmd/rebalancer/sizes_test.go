@@ -75,8 +75,12 @@ func TestCommandsThatLookAtSizes(t *testing.T) {
 	require.EqualValues(t, 930, re.Recounts[0].Estimate, "the counters were corrected")
 
 	require.Regexp(t, `\(first\) +k\\xff +930 +930, .* none +within limits`, ok("status", "b"))
-	var st struct{ Ranges []adminapi.Size }
-	require.NoError(t, json.Unmarshal([]byte(ok("status", "b", "--format", "json")), &st))
+	var st struct {
+		Version int
+		Ranges  []adminapi.Size
+	}
+	require.NoError(t, json.Unmarshal([]byte(ok("status", "b", "--json")), &st))
+	require.Equal(t, 1, st.Version)
 	require.Len(t, st.Ranges, 3)
 	require.EqualValues(t, 50, st.Ranges[1].Rows)
 	require.True(t, st.Ranges[2].Known)

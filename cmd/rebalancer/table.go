@@ -49,13 +49,7 @@ func printPlan(out io.Writer, l *plan.Layout, limits plan.Limits, p *plan.Plan, 
 	fmt.Fprintf(t, "over max_rows\t%d -> %d\n", today.OverMax+today.Undividable, s.OverMax+s.Undividable)
 	fmt.Fprintf(t, "under min_rows\t%d -> %d\n", today.UnderMin, s.UnderMin)
 	if s.Kind == plan.Full {
-		var terms []string
-		for _, term := range s.Terms {
-			if term.Cost != 0 {
-				terms = append(terms, fmt.Sprintf("%s %s", term.Name, commas(int64(term.Cost))))
-			}
-		}
-		fmt.Fprintf(t, "cost in rows\t%s = %s\n", commas(int64(s.Cost)), strings.Join(append(terms, "0")[:max(1, len(terms))], " + "))
+		fmt.Fprintf(t, "cost in rows\t%s\n", cost(s))
 	}
 	t.Flush()
 
@@ -68,6 +62,17 @@ func printPlan(out io.Writer, l *plan.Layout, limits plan.Limits, p *plan.Plan, 
 		}
 	}
 	return w.err
+}
+
+// cost writes the cost of the full objective with its terms.
+func cost(s *plan.Score) string {
+	var terms []string
+	for _, term := range s.Terms {
+		if term.Cost != 0 {
+			terms = append(terms, fmt.Sprintf("%s %s", term.Name, commas(int64(term.Cost))))
+		}
+	}
+	return commas(int64(s.Cost)) + " = " + strings.Join(append(terms, "0")[:max(1, len(terms))], " + ")
 }
 
 // histogram draws the sizes before and after side by side.

@@ -29,29 +29,24 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Exit codes of verify.
-const (
-	exitProblems  = 1
-	exitUnchecked = 2
-)
-
 // verifyCmd checks what a store holds.
 type verifyCmd struct {
-	Bucket  string         `arg:"" optional:"" help:"Bucket to check; without it all, with partitions that belong to none."`
-	Servers adminapi.Flags `embed:""`
-	Data    string         `placeholder:"DIR" help:"Check this data directory, while its listd does not run."`
-	cassandraflags.Flags
-	Lease         time.Duration       `default:"3s" help:"Lease of the servers that use the keyspace (with --cassandra)."`
-	Repair        bool                `help:"Repair what can be repaired safely, and report it."`
-	Adopt         bool                `help:"After a restore, with all servers ended: as --repair, and copy to where the map says the rows of partitions that no map names, if these are proven to be newer than the map. Each row keeps its timestamp."`
-	AdoptAll      bool                `help:"After a restore, with all servers ended: as --adopt, and without proof, also rows outside of their partition's ranges; take a map with missing nodes back to an older one. Where nothing was restored, deleted rows come back."`
-	Discard       []store.PartitionID `placeholder:"PARTITION" help:"With --repair: remove this partition, which no map names, although its rows are nowhere else. Repeatable."`
-	SkipOrphans   bool                `help:"Do not search for partitions that no map names, which lists all partitions, also for one bucket."`
-	RowsPerSecond int                 `default:"0" placeholder:"N" help:"Most rows read per second; 0: no limit."`
-	Parallel      int                 `default:"4" placeholder:"N" help:"Partitions read at once."`
-	StuckAfter    time.Duration       `default:"1h" help:"Age of a phase from which its move counts as stuck."`
-	Format        string              `default:"text" enum:"text,json" help:"text: a line per finding, for people. json: an object per line, the summary last."`
-	Progress      string              `default:"auto" enum:"auto,plain,none" help:"How to show progress, on standard error: plain lines every ten seconds, none, or auto: a line that changes, on a terminal only."`
+	Bucket               string         `arg:"" optional:"" help:"Bucket to check; without it all, with partitions that belong to none."`
+	Servers              adminapi.Flags `embed:"" group:"Without --cassandra:"`
+	Data                 string         `placeholder:"DIR" help:"Check this data directory, while its listd does not run."`
+	cassandraflags.Flags `group:"With --cassandra:"`
+	Lease                time.Duration       `default:"3s" group:"With --cassandra:" help:"Lease of the servers that use the keyspace (with --cassandra)."`
+	Repair               bool                `env:"-" help:"Repair what can be repaired safely, and report it."`
+	Adopt                bool                `env:"-" help:"After a restore, with all servers ended: as --repair, and copy to where the map says the rows of partitions that no map names, if these are proven to be newer than the map. Each row keeps its timestamp."`
+	AdoptAll             bool                `env:"-" help:"After a restore, with all servers ended: as --adopt, and without proof, also rows outside of their partition's ranges; take a map with missing nodes back to an older one. Where nothing was restored, deleted rows come back."`
+	Discard              []store.PartitionID `placeholder:"PARTITION" env:"-" help:"With --repair: remove this partition, which no map names, although its rows are nowhere else. Repeatable."`
+	SkipOrphans          bool                `help:"Do not search for partitions that no map names, which lists all partitions, also for one bucket."`
+	RowsPerSecond        int                 `default:"0" placeholder:"N" help:"Most rows read per second; 0: no limit."`
+	Parallel             int                 `default:"4" placeholder:"N" help:"Partitions read at once."`
+	StuckAfter           time.Duration       `default:"1h" help:"Age of a phase from which its move counts as stuck."`
+	Format               string              `default:"text" enum:"text,json" help:"text: a line per finding, for people. json: an object per line, the summary last."`
+	JSON                 daemon.JSON         `name:"json" env:"-" help:"Short for --format json."`
+	Progress             string              `default:"auto" enum:"auto,plain,none" help:"How to show progress, on standard error: plain lines every ten seconds, none, or auto: a line that changes, on a terminal only."`
 }
 
 // Help is shown by verify --help.
@@ -77,7 +72,8 @@ are then in partitions that no map names ("orphan partition"), and no listing sh
 An orphan partition is removed only when each of its rows is where the map says, as new or newer. Where nothing was restored, rows that
 are nowhere else are deleted rows that came back: --repair --discard PARTITION removes them.
 
-Exit codes: 0 clean (or all problems are mended); 1 there are problems; 2 something could not be checked.`
+Exit codes: 0 clean (or all problems are mended); 1 there are problems; 2 bad flags; 3 the check could not be made,
+or not to its end; 4 something could not be checked, or there is no such bucket.`
 }
 
 // Validate checks the flags.
@@ -120,7 +116,7 @@ func (v *verifyCmd) options() repair.Options {
 
 // Run checks, prints findings, and fails if there are problems.
 func (v *verifyCmd) Run(ctx context.Context, std stdio) error {
-	out := &findings{w: &failing{w: std.out}, json: v.Format == "json"}
+	out := &findings{w: &failing{w: std.out}, json: v.Format == "json", describe: v.describe}
 	check := v.here
 	if v.Data == "" && len(v.Cassandra) == 0 {
 		check = v.remote
@@ -129,13 +125,17 @@ func (v *verifyCmd) Run(ctx context.Context, std stdio) error {
 	out.summary(sum, err)
 	switch {
 	case err != nil && sum.Problems == 0:
-		return unchecked(err)
+		var exit *daemon.ExitError
+		if err = refusal(err); errors.As(err, &exit) {
+			return err
+		}
+		return daemon.Exit(exitUnusable, err)
 	case err != nil:
-		return daemon.Exit(exitProblems, fmt.Errorf("there are problems, and the check did not come to its end: %w", err))
+		return daemon.Exit(exitFailed, fmt.Errorf("there are problems, and the check did not come to its end: %w", err))
 	case sum.Problems > 0:
-		return daemon.Exit(exitProblems, fmt.Errorf("%d problems", sum.Problems))
+		return daemon.Exit(exitFailed, fmt.Errorf("%d problems", sum.Problems))
 	case sum.Unchecked > 0:
-		return unchecked(fmt.Errorf("%d things could not be checked", sum.Unchecked))
+		return refused("%d things could not be checked", sum.Unchecked)
 	}
 	return out.w.err
 }
@@ -144,11 +144,11 @@ func (v *verifyCmd) Run(ctx context.Context, std stdio) error {
 func (v *verifyCmd) remote(ctx context.Context, std stdio, out *findings) (sum repair.Summary, err error) {
 	c, err := v.Servers.Client()
 	if err != nil {
-		return sum, err
+		return sum, usageError("%w", err)
 	}
 	var mu sync.Mutex
 	var now repair.Summary
-	stop := showProgress(v.Progress, std.err, func() repair.Summary {
+	stop := v.showProgress(std.err, func() repair.Summary {
 		mu.Lock()
 		defer mu.Unlock()
 		return now
@@ -172,7 +172,7 @@ func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum rep
 	o.Report = out.finding
 	work := func(ctx context.Context) error {
 		check := repair.New(s, c, o)
-		stop := showProgress(v.Progress, std.err, check.Progress)
+		stop := v.showProgress(std.err, check.Progress)
 		defer stop()
 		sum, err = check.Run(ctx, v.Bucket)
 		return err
@@ -195,8 +195,6 @@ func (v *verifyCmd) alone(ctx context.Context, regs store.Registers, work func(c
 	}
 	return err
 }
-
-func unchecked(err error) error { return daemon.Exit(exitUnchecked, err) }
 
 // open opens the store to check.
 func (v *verifyCmd) open(ctx context.Context) (store.Store, *listing.Client, error) {
@@ -249,8 +247,9 @@ func (v *verifyCmd) open(ctx context.Context) (store.Store, *listing.Client, err
 
 // findings prints what a check finds.
 type findings struct {
-	w    *failing
-	json bool
+	w        *failing
+	json     bool
+	describe func(repair.Summary) string
 }
 
 func (f *findings) finding(x repair.Finding) {
@@ -276,35 +275,46 @@ func (f *findings) summary(s repair.Summary, err error) {
 		if err != nil {
 			text = err.Error()
 		}
-		f.object(map[string]any{"summary": s, "complete": err == nil, "error": text})
+		f.object(map[string]any{"version": daemon.JSONVersion, "summary": s, "complete": err == nil, "error": text})
 		return
 	}
 	if err != nil && s == (repair.Summary{}) {
 		return // there was no check
 	}
-	f.w.printf("%s\n", describe(s))
+	f.w.printf("%s\n", f.describe(s))
 	if err == nil && s.Problems+s.Unchecked == 0 {
 		f.w.printf("clean\n")
 	}
 }
 
-func describe(s repair.Summary) string {
+// describe is a summary as a line. The list of buckets is a bucket itself, which nobody has created.
+func (v *verifyCmd) describe(s repair.Summary) string {
+	buckets := commas(s.Buckets) + " buckets"
+	if v.Bucket == "" && s.Buckets > 0 {
+		buckets = fmt.Sprintf("%s buckets and the list of them", commas(s.Buckets-1))
+	}
 	adopted := ""
 	if s.Adopted > 0 {
 		adopted = fmt.Sprintf(" (%s rows copied)", commas(s.Adopted))
 	}
-	return fmt.Sprintf("%s buckets, %s partitions, %s rows; %d problems, %d mended%s, %d unchecked",
-		commas(s.Buckets), commas(s.Partitions), commas(s.Rows), s.Problems, s.Mended, adopted, s.Unchecked)
+	return fmt.Sprintf("%s, %s partitions, %s rows; %d problems, %d mended%s, %d unchecked",
+		buckets, commas(s.Partitions), commas(s.Rows), s.Problems, s.Mended, adopted, s.Unchecked)
 }
 
 // showProgress shows the progress of a check until it is stopped.
-func showProgress(kind string, w io.Writer, now func() repair.Summary) (stop func()) {
+func (v *verifyCmd) showProgress(w io.Writer, now func() repair.Summary) (stop func()) {
+	began := time.Now()
+	describe := func() string {
+		s := now()
+		rate := float64(s.Rows) / max(time.Since(began).Seconds(), 1e-3)
+		return fmt.Sprintf("%s, %s rows/s", v.describe(s), commas(int64(rate)))
+	}
 	switch {
-	case kind == "plain":
-		return daemon.PrintEvery(10*time.Second, w, func() string { return "verify: " + describe(now()) })
-	case kind == "auto" && daemon.Terminal(w):
+	case v.Progress == "plain":
+		return daemon.PrintEvery(10*time.Second, w, func() string { return "verify: " + describe() })
+	case v.Progress == "auto" && daemon.Terminal(w):
 		b := progressbar.NewOptions(-1, progressbar.OptionSetWriter(w), progressbar.OptionClearOnFinish())
-		stop := wait.Every(200*time.Millisecond, func() { b.Describe(describe(now())) })
+		stop := wait.Every(200*time.Millisecond, func() { b.Describe(describe()) })
 		return func() {
 			stop()
 			_ = b.Finish()

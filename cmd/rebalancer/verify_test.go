@@ -96,11 +96,11 @@ func verified(t *testing.T, args ...string) (code int, found []map[string]any, s
 func TestVerifyADataDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	code, _, errs := ran(t, 0, "", "verify", "--data", dir)
-	require.Equal(t, exitUnchecked, code)
+	require.Equal(t, exitUnusable, code)
 	require.Contains(t, errs, "not a data directory")
 	require.NoDirExists(t, dir)
 	for _, bad := range [][]string{
-		{}, {"--data", dir, "--cassandra", "localhost"}, {"--cassandra", "localhost"},
+		{"--data", dir, "--cassandra", "localhost"}, {"--cassandra", "localhost"},
 		{"--data", dir, "--local-dc", "dc1"}, {"--data", dir, "--parallel", "0"},
 		{"--adopt"}, {"--adopt-all"}, {"--data", dir, "--adopt", "--skip-orphans"},
 		{"--data", dir, "--discard", uuid.NewString()},
@@ -123,7 +123,7 @@ func TestVerifyADataDirectory(t *testing.T) {
 	}
 	with("whole", func() {
 		code, _, errs := ran(t, 0, "", "verify", "--data", dir)
-		require.Equal(t, exitUnchecked, code, "somebody has it open")
+		require.Equal(t, exitUnusable, code, "somebody has it open")
 		require.Contains(t, errs, "unavailable")
 	})
 	code, out, errs := ran(t, 0, "", "verify", "--data", dir)
@@ -153,7 +153,7 @@ func verifies(t *testing.T, args []string, damage func(what string)) {
 	}
 	for _, scope := range [][]string{args, one} {
 		code, found, summary := verified(t, scope...)
-		require.Equal(t, exitProblems, code)
+		require.Equal(t, exitFailed, code)
 		require.ElementsMatch(t, []string{"left markers", "orphan partition"}, kinds(found))
 		require.EqualValues(t, 2, summary["problems"])
 	}
@@ -167,7 +167,7 @@ func verifies(t *testing.T, args []string, damage func(what string)) {
 
 	damage("elsewhere")
 	code, found, _ = verified(t, append(args, "--repair")...)
-	require.Equal(t, exitProblems, code, "a repair does not remove what is nowhere else")
+	require.Equal(t, exitFailed, code, "a repair does not remove what is nowhere else")
 	require.Equal(t, []string{"orphan partition"}, kinds(found))
 	require.EqualValues(t, 1, found[0]["missing"])
 	require.Contains(t, found[0]["todo"], "--adopt")
@@ -186,7 +186,7 @@ func verifies(t *testing.T, args []string, damage func(what string)) {
 
 	damage("moved")
 	code, found, _ = verified(t, append(args, "--repair")...)
-	require.Equal(t, exitProblems, code)
+	require.Equal(t, exitFailed, code)
 	require.Equal(t, []string{"orphan partition"}, kinds(found))
 	require.EqualValues(t, found[0]["count"], found[0]["missing"])
 	require.GreaterOrEqual(t, found[0]["missing"], 41.0)
@@ -199,11 +199,11 @@ func verifies(t *testing.T, args []string, damage func(what string)) {
 
 	damage("lasting")
 	code, found, _ = verified(t, append(args, "--repair")...)
-	require.Equal(t, exitProblems, code)
+	require.Equal(t, exitFailed, code)
 	require.Equal(t, []string{"misplaced rows"}, kinds(found))
 	require.NotEmpty(t, found[0]["todo"])
 	code, _, errs := ran(t, 0, "", append([]string{"verify", "nothing"}, args...)...)
-	require.Equal(t, exitUnchecked, code)
+	require.Equal(t, exitRefused, code)
 	require.Contains(t, errs, "there is no such bucket")
 }
 

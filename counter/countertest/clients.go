@@ -37,7 +37,7 @@ func (s *suite) manyClients() {
 				for i := range each {
 					n := (c*rounds+round)*each + i
 					r.Put(ps[n%3], key(n), 50, at+store.Timestamp(n))
-					r.Read(ps[n%3])
+					r.Read(ps[n%3], key(n))
 				}
 				require.NoError(s, r.Flush(s.Context()))
 			}

@@ -73,6 +73,7 @@ func Run(t *testing.T, env func(t *testing.T, clock *Clock) *Env) {
 		{"Appends", (*suite).appends},
 		{"AppendsSideBySide", (*suite).appendsSideBySide},
 		{"Decay", (*suite).decay},
+		{"Requests", (*suite).requests},
 		{"ManyPartitions", (*suite).manyPartitions},
 		{"Forget", (*suite).forget},
 		{"Written", (*suite).written},

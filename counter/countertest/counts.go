@@ -125,6 +125,54 @@ func (s *suite) appendsSideBySide() {
 	require.Greater(s, s.stats(q).AppendShare, 0.7)
 }
 
+// What is asked of a busy partition is sampled: of whatever kind, by whichever client, each request alike. What was asked
+// some time ago fades.
+func (s *suite) requests() {
+	p, quiet := partition(), partition()
+	few, many := s.recorder(), s.recorder()
+	minute := func(from int) {
+		for range 60 {
+			for i := range 30 {
+				few.Delete(p, key(from+i%10), s.now(), false)
+			}
+			for i := range 90 {
+				many.Read(p, key(from+10+i%10))
+			}
+			few.Put(quiet, key(from), 10, s.now())
+			require.NoError(s, few.Flush(s.Context()))
+			s.flush(many)
+		}
+	}
+	for range 5 {
+		minute(0)
+	}
+	byFew, all := 0, 0
+	last := int64(0)
+	for _, x := range s.stats(p).Asked {
+		require.GreaterOrEqual(s, x.At, last)
+		last = x.At
+		if all++; string(x.Key) < string(key(10)) {
+			byFew++
+		}
+	}
+	require.GreaterOrEqual(s, all, 32)
+	require.LessOrEqual(s, all, 64)
+	require.InDelta(s, 0.25, float64(byFew)/float64(all), 0.2, "a quarter of the requests")
+	require.Empty(s, s.stats(quiet).Asked)
+	for range 15 {
+		minute(100)
+	}
+	old := 0
+	for _, x := range s.stats(p).Asked {
+		if string(x.Key) < string(key(100)) {
+			old++
+		}
+	}
+	require.LessOrEqual(s, old, 16, "what was asked a quarter of an hour ago")
+	s.clock.Go(10 * time.Minute)
+	require.Empty(s, s.stats(p).Asked, "it is quiet now")
+}
+
 // Rates decay, rows do not.
 func (s *suite) decay() {
 	p := partition()
@@ -132,7 +180,7 @@ func (s *suite) decay() {
 	r := s.recorder()
 	for i := range 1000 {
 		r.Put(p, key(i), 20, s.now())
-		r.Read(p)
+		r.Read(p, key(i))
 		if i%10 == 9 {
 			s.flush(r)
 		}
@@ -281,7 +329,7 @@ func (s *suite) written() {
 	require.Empty(s, known)
 	p, q, forgotten := partition(), partition(), partition()
 	r.Put(p, key(1), 10, s.now())
-	r.Read(q)
+	r.Read(q, nil)
 	s.flush(r)
 	look()
 	require.Equal(s, map[store.Partition]bool{p: true, q: true}, known)

@@ -62,7 +62,7 @@ func benchmarkMerge(b *testing.B, puts int) {
 	for i := range all {
 		all[i] = store.Partition{Bucket: store.BucketID{byte(i)}, ID: store.PartitionID(uuid.New())}
 		require.NoError(b, back.Correct(ctx, all[i], count))
-		r.Read(all[i])
+		r.Read(all[i], nil)
 	}
 	require.NoError(b, r.Flush(ctx)) // hints
 	require.NoError(b, r.Flush(ctx))

@@ -1,11 +1,15 @@
 package reload
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"os"
+	"strings"
 	"sync/atomic"
 )
 
@@ -87,4 +91,34 @@ func ClientTLS(flags, caFile, certFile, keyFile string) (*tls.Config, error) {
 		c.Certificates = []tls.Certificate{pair}
 	}
 	return c, nil
+}
+
+// ClientError is a client's failure to reach an address with the cause and the remedy, where TLS is
+// the cause; else nil. flags begin the names of the flags for the address and for ClientTLS.
+func ClientError(flags string, address *url.URL, err error) error {
+	var authority x509.UnknownAuthorityError
+	var name x509.HostnameError
+	switch {
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return fmt.Errorf("%s speaks plain HTTP there, not TLS: give %s http://%[1]s", address.Host, flags)
+	case strings.Contains(err.Error(), `malformed HTTP response "\x15`): // a record of TLS
+		return SpeaksTLS(flags, address)
+	case errors.As(err, &authority):
+		return fmt.Errorf("the certificate of %s is by an authority that this host does not know: "+
+			"name its certificate by %s-ca-file: %w", address, flags, err)
+	case errors.As(err, &name):
+		return fmt.Errorf("the certificate of %s is for another host: give %s by a name that it is for: %w",
+			address, flags, err)
+	}
+	return nil
+}
+
+// SpeaksTLS says that a server was addressed without TLS.
+func SpeaksTLS(flags string, address *url.URL) error {
+	return fmt.Errorf("%s speaks TLS: give %s https://%[1]s", address.Host, flags)
+}
+
+// AsksForTLS reports whether an answer is how Go's servers refuse plain HTTP at a port for TLS.
+func AsksForTLS(status int, body []byte) bool {
+	return status == http.StatusBadRequest && bytes.Contains(body, []byte("HTTP request to an HTTPS server"))
 }

@@ -178,3 +178,61 @@ func (t *term[T]) decode(rec store.Record) (T, error) {
 	}
 	return T(binary.BigEndian.Uint64(payload)), nil
 }
+
+// Limits are how large partitions may be, by which the process that leads decides.
+type Limits struct{ MaxRows, MinRows int64 }
+
+// Equal limits are no condition of safety, and are changed by restarting one process after the
+// other. So no process is refused; each announces its own, and can say that they differ.
+const (
+	limitsKey  = "limits"
+	limitsForm = 1
+)
+
+// AnnounceLimits stores the limits of a process that starts, for others to compare theirs with, and
+// returns those that were there before; zero if there were none.
+func AnnounceLimits(ctx context.Context, s store.Registers, mine Limits) (before Limits, err error) {
+	const tries = 4
+	for range tries {
+		var rec store.Record
+		rec, err = s.Read(ctx, store.Process, []byte(limitsKey), store.Serial)
+		if err == nil {
+			before, err = decodeLimits(rec)
+		}
+		if err != nil && !errors.Is(err, store.NotFound) || err == nil && before == mine {
+			break
+		}
+		next := record.Next(rec.Version)
+		payload := binary.BigEndian.AppendUint64(nil, uint64(mine.MaxRows))
+		payload = binary.BigEndian.AppendUint64(payload, uint64(mine.MinRows))
+		err = s.Swap(ctx, store.Process, []byte(limitsKey), rec.Version, record.Seal(limitsForm, next, payload))
+		if !errors.Is(err, store.Conflict) {
+			break
+		}
+	}
+	return before, store.Wrap("announce the limits of partitions", err)
+}
+
+// AnnouncedLimits returns the limits of the process that announced its own last; zero if none has.
+func AnnouncedLimits(ctx context.Context, s store.Registers) (Limits, error) {
+	l, err := record.ReadAs(func() (store.Record, error) {
+		return s.Read(ctx, store.Process, []byte(limitsKey), store.Serial)
+	}, decodeLimits)
+	if errors.Is(err, store.NotFound) {
+		return Limits{}, nil
+	}
+	return l, store.Wrap("read the announced limits of partitions", err)
+}
+
+func decodeLimits(rec store.Record) (l Limits, err error) {
+	payload, err := record.Open(limitsForm, rec)
+	if err != nil {
+		return l, err
+	}
+	const number = 8
+	if len(payload) < 2*number { // what a later version adds comes behind
+		return l, store.Errorf(store.Corrupt, "%d bytes are not limits of partitions", len(payload))
+	}
+	l.MaxRows, l.MinRows = int64(binary.BigEndian.Uint64(payload)), int64(binary.BigEndian.Uint64(payload[number:]))
+	return l, nil
+}

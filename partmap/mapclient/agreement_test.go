@@ -254,3 +254,47 @@ func TestCountingIsAgreedOn(t *testing.T) {
 	_, err = mapclient.AgreeOnCounting(t.Context(), s, redis, false)
 	require.ErrorIs(t, err, store.Timeout)
 }
+
+// TestLimitsAreAnnounced: each process learns what the one before it said; none is refused.
+func TestLimitsAreAnnounced(t *testing.T) {
+	ctx, s := t.Context(), newHooked()
+	there := func(want mapclient.Limits) {
+		t.Helper()
+		l, err := mapclient.AnnouncedLimits(ctx, s)
+		require.NoError(t, err)
+		require.Equal(t, want, l)
+	}
+	there(mapclient.Limits{})
+	first, second := mapclient.Limits{MaxRows: 100_000, MinRows: 25_000}, mapclient.Limits{MaxRows: 200_000}
+	for _, c := range []struct{ mine, before mapclient.Limits }{
+		{first, mapclient.Limits{}}, {first, first}, {second, first}, {first, second},
+	} {
+		before, err := mapclient.AnnounceLimits(ctx, s, c.mine)
+		require.NoError(t, err)
+		require.Equal(t, c.before, before)
+		there(c.mine)
+	}
+	// Of two at once the later one learns of the other.
+	meanwhile := true
+	set(s, &s.swap, func(_ context.Context, do func() error) error {
+		if meanwhile {
+			meanwhile = false
+			_, err := mapclient.AnnounceLimits(ctx, s, mapclient.Limits{MaxRows: 7})
+			require.NoError(t, err)
+		}
+		return do()
+	})
+	before, err := mapclient.AnnounceLimits(ctx, s, second)
+	require.NoError(t, err)
+	require.Equal(t, mapclient.Limits{MaxRows: 7}, before)
+	there(second)
+	// What is damaged is said, and not overwritten.
+	rec, err := s.Read(ctx, store.Process, []byte("limits"), store.Serial)
+	require.NoError(t, err)
+	require.NoError(t, s.Swap(ctx, store.Process, []byte("limits"), rec.Version,
+		record.Seal(1, record.Next(rec.Version), []byte("short"))))
+	_, err = mapclient.AnnounceLimits(ctx, s, first)
+	require.ErrorIs(t, err, store.Corrupt)
+	_, err = mapclient.AnnouncedLimits(ctx, s)
+	require.ErrorIs(t, err, store.Corrupt)
+}

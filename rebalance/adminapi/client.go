@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
+	"github.com/evenkeel/evenkeel/internal/reload"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -204,7 +205,11 @@ func (c *Client) open(ctx context.Context, method, path string, in any) (io.Read
 			if ctx.Err() != nil {
 				return nil, store.Wrap(base, context.Cause(ctx))
 			}
-			return nil, store.Errorf(store.Unavailable, "%s can't be reached: %w", base, err)
+			if cause := reload.ClientError("--admin", req.URL, err); cause != nil {
+				return nil, store.Errorf(store.Unavailable, "%w", cause)
+			}
+			return nil, store.Errorf(store.Unavailable, "%s can't be reached (is `listd serve` or `rebalancer run` running?): "+
+				"%w", base, err)
 		}
 		if resp.StatusCode == http.StatusOK {
 			return resp.Body, nil
@@ -238,6 +243,9 @@ func problem(resp *http.Response) (*Problem, error) {
 	var p Problem
 	if json.Unmarshal(body, &p) == nil && p.Error != "" {
 		return &p, p.err()
+	}
+	if resp.Request.URL.Scheme == "http" && reload.AsksForTLS(resp.StatusCode, body) {
+		return nil, store.Errorf(store.Unavailable, "%w", reload.SpeaksTLS("--admin", resp.Request.URL))
 	}
 	switch resp.StatusCode {
 	case http.StatusUnauthorized:

@@ -126,6 +126,9 @@ type Status struct {
 	// says what is not looked after, and why; absent if all is.
 	Counting   string `json:"counting,omitempty"`
 	Unattended string `json:"unattended,omitempty"`
+	// OtherLimits says that processes of a shared store have different limits of partitions; absent if
+	// they have the same.
+	OtherLimits string `json:"other_limits,omitempty"`
 	// Rate is the present limit of rows per second, MostRate its maximum; 0: no limit.
 	Rate     int             `json:"rate"`
 	MostRate int             `json:"max_rate"`

@@ -236,7 +236,7 @@ func (a *Admin) checkSettings(ctx context.Context, copies int) (problems []Probl
 	if copies == 1 {
 		problems = append(problems, Problem{a.o.Keyspace, "a data centre keeps one copy only: a lost disk loses data, a " +
 			"node that is down is an outage, and with commitlog_sync periodic a crash loses ten seconds: replicate three times, " +
-			"or allow single replicas for a trial", !a.o.AllowSingleReplica})
+			"or allow single replicas for a trial (--allow-single-replica)", !a.o.AllowSingleReplica})
 	}
 	for _, name := range []string{"minimum_timestamp_warn_threshold", "minimum_timestamp_fail_threshold"} {
 		if v := values[name]; v != "" && v != "null" {

@@ -59,7 +59,7 @@ func (s *Store) enter(ctx context.Context, invalid error) error {
 		return err
 	}
 	if !s.gate.TryRLock() { // it fails only once Close has begun
-		return store.Errorf(store.Unavailable, "the store in %s is closed", s.dir)
+		return store.Wrap(s.dir, store.ErrClosed)
 	}
 	return nil
 }

@@ -1,10 +1,48 @@
 package daemon
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
 	"reflect"
 
 	"github.com/alecthomas/kong"
 )
+
+// JSON is the flag --json of commands with a flag --format.
+type JSON bool
+
+// AfterApply sets --format; see kong.AfterApply.
+func (JSON) AfterApply(ctx *kong.Context) error {
+	for _, f := range ctx.Flags() {
+		if f.Name == "format" {
+			f.Target.SetString("json")
+		}
+	}
+	return nil
+}
+
+// JSONVersion is that of what commands print as JSON. It grows when a field goes or changes its
+// meaning; new fields may come without.
+const JSONVersion = 1
+
+// PrintJSON prints an object with the version, or a list without.
+func PrintJSON(w io.Writer, v any) error {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	out := text.Bytes()
+	if fields, object := bytes.CutPrefix(out, []byte("{\n")); object {
+		out = append(fmt.Appendf(nil, "{\n  \"version\": %d,\n", JSONVersion), fields...)
+	}
+	_, err := w.Write(out)
+	return err
+}
 
 // Changed returns the names of the flags in a struct, given by its pointer, that do not have
 // their default.

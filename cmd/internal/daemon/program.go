@@ -8,17 +8,23 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
+	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/settings"
 )
 
-// Exit codes of all programs. Programs may have more.
+// Exit codes of all commands.
 const (
-	ExitFailed = 1 // the message says why
-	ExitUsage  = 2 // bad flags, configuration or arguments
+	ExitFailed   = 1 // the message says why
+	ExitUsage    = 2 // bad flags, configuration or arguments
+	ExitUnusable = 3 // what the command is to work on can't be used: data directory, keyspace, layout
+	ExitRefused  = 4 // it does not fit what there is, or a part of it was left out
 )
 
 // ExitError is an error with an exit code.
@@ -38,11 +44,20 @@ func UsageError(format string, args ...any) error {
 	return &ExitError{ExitUsage, fmt.Errorf(format, args...)}
 }
 
-// Program is a command line.
+// Program is a command line. Each flag is also an environment variable, and a setting of a file.
 type Program struct {
 	Name, Description string
-	Options           []kong.Option // beside those that all programs have
+	Vars              kong.Vars // beside those that all programs have
 	Out, Err          io.Writer
+}
+
+// EnvPrefix begins the names of the environment variables of flags.
+const EnvPrefix = "EVENKEEL"
+
+// Flags are those of every program, for kong.
+type Flags struct {
+	Config  settings.File    `placeholder:"FILE" env:"EVENKEEL_CONFIG" help:"Read settings from this YAML file."`
+	Version kong.VersionFlag `help:"Print the version." env:"-"`
 }
 
 // exited carries the exit code that kong requests after --help and --version.
@@ -50,14 +65,47 @@ type exited int
 
 // Parser makes the parser of the program. Grammar is a pointer to the struct of commands.
 func (p *Program) Parser(grammar any) (*kong.Kong, error) {
-	return kong.New(grammar, append([]kong.Option{
+	return kong.New(grammar,
 		kong.Name(p.Name),
 		kong.Description(p.Description),
 		kong.Writers(p.Out, p.Err),
 		kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true, WrapUpperBound: 100}),
-	}, p.Options...)...)
+		kong.ValueFormatter(helpOf),
+		kong.DefaultEnvars(EnvPrefix),
+		kong.Vars{"version": Version()}, p.Vars,
+	)
 }
+
+// helpOf is a flag's help, with its environment variables where they are not the usual one.
+func helpOf(v *kong.Value) string {
+	usual := EnvPrefix + "_" + strings.ToUpper(strings.ReplaceAll(v.Name, "-", "_"))
+	if slices.Equal(v.Tag.Envs, []string{usual}) {
+		return v.Help
+	}
+	return kong.DefaultHelpValueFormatter(v)
+}
+
+// negative joins a flag and the negative number behind it, which would be taken for a flag, so
+// that the command says which numbers it takes.
+func negative(args []string) (out []string) {
+	for i, arg := range args {
+		if arg == "--" {
+			return append(out, args[i:]...)
+		}
+		if n := len(out); n > 0 && negativeNumber.MatchString(arg) && longFlag.MatchString(out[n-1]) {
+			out[n-1] += "=" + arg
+			continue
+		}
+		out = append(out, arg)
+	}
+	return out
+}
+
+var (
+	negativeNumber = regexp.MustCompile(`^-[1-9][0-9.]*[a-z]*$`)
+	longFlag       = regexp.MustCompile(`^--[a-z-]+$`)
+)
 
 // Run parses the arguments, runs the command that they name and prints its error. The
 // command's Run method may take a context.Context and values of the types in bind. Run
@@ -80,7 +128,7 @@ func (p *Program) Run(ctx context.Context, grammar any, args []string, bind ...a
 		if err != nil {
 			return Exit(ExitUsage, err)
 		}
-		k, err := parser.Parse(args)
+		k, err := parser.Parse(negative(args))
 		if err != nil {
 			return Exit(ExitUsage, err)
 		}

@@ -2,7 +2,6 @@ package balancer
 
 import (
 	"bytes"
-	"context"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -232,24 +231,7 @@ func (a *agenda) shuffle(ids []store.BucketID) {
 	a.r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 }
 
-// next takes a bucket to look at, and waits for one if asked to; false: there is none, or ctx has ended. The visit has
-// to be ended by done.
-func (a *agenda) next(ctx context.Context, now func() time.Time, wait bool) (*visit, bool) {
-	for ctx.Err() == nil {
-		if v := a.take(now); v != nil {
-			return v, true
-		}
-		if !wait {
-			break
-		}
-		select {
-		case <-a.ready:
-		case <-ctx.Done():
-		}
-	}
-	return nil, false
-}
-
+// take takes a bucket to look at; nil: there is none. The visit has to be ended by done.
 func (a *agenda) take(now func() time.Time) *visit {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -270,13 +252,16 @@ func (a *agenda) take(now func() time.Time) *visit {
 
 // visit begins a look at what is due in a bucket. agenda.mu is held.
 func (a *agenda) visit(id store.BucketID, w *watched, now time.Time) *visit {
-	v := &visit{id: id, class: w.queued, spans: w.spans, whole: w.whole || w.scan, scan: w.scan, need: w.need}
+	v := &visit{id: id, class: w.queued, spans: w.spans, need: w.need}
+	// What is due is not held up by a look at all ranges, which comes right after it.
+	v.scan = w.scan && v.class == scanned
+	v.whole = w.whole || v.scan
 	a.busy++
 	a.wait--
 	if v.class == scanned {
 		a.scans++
 	}
-	w.busy, w.queued, w.spans, w.whole, w.scan = true, 0, nil, false, false
+	w.busy, w.queued, w.spans, w.whole, w.scan = true, 0, nil, false, w.scan && !v.scan
 	if v.whole {
 		a.drop(w)
 		return v

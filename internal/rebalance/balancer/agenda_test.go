@@ -59,12 +59,12 @@ func TestHotBucketsComeFirst(t *testing.T) {
 	a.look(partOf(1099, 1), time.Time{})
 	a.turn(now, true)
 	require.Equal(t, bucketOf(1099), take(), "one that is due does not wait for the scan")
-	require.Equal(t, 99, a.remaining())
+	require.Equal(t, 100, a.remaining(), "it is still to be looked at as a whole")
 	require.Nil(t, a.take(time.Now))
 	for _, v := range scans {
 		a.done(v, false, false, now)
 	}
-	for range 99 - scansAtOnce {
+	for range 100 - scansAtOnce {
 		require.NotEqual(t, bucketOf(0), take())
 	}
 	require.Zero(t, a.remaining())
@@ -92,8 +92,11 @@ func TestOneLookAtATime(t *testing.T) {
 	a.done(v, false, true, now)
 	a.turn(now, false)
 	v = a.take(clock)
-	require.True(t, v.whole && v.scan)
+	require.False(t, v.whole || v.scan, "what has changed does not wait for a look at everything")
 	require.Len(t, v.spans, 1)
+	a.done(v, false, false, now)
+	v = a.take(clock)
+	require.True(t, v.whole && v.scan)
 	a.done(v, false, true, now)
 	require.Zero(t, a.remaining(), "a look in vain does not hold up a scan")
 	a.turn(now, true)

@@ -68,7 +68,7 @@ type Balancer struct {
 	// held.
 	tails  *lru.Cache[store.BucketID, []tail]
 	ageing ageing
-	// tick is the time of the last interval, of Step only; back is when the counters came back.
+	// tick is the time of the last interval, of turn only; back is when the counters came back.
 	tick, back time.Time
 	// deciding is held from the moment at which it is known what is in flight until what is decided is.
 	deciding sync.Mutex
@@ -151,40 +151,20 @@ func newLRU[K comparable, V any](size int) *lru.Cache[K, V] {
 
 // Run works until ctx ends, and returns when all that it did has ended.
 func (b *Balancer) Run(ctx context.Context) error {
-	var work sync.WaitGroup
-	for range countsAtOnce {
-		work.Go(func() {
-			for b.Count(ctx, true) {
-			}
-		})
-	}
-	for range looksAtOnce {
-		work.Go(func() {
-			for b.visit(ctx, true) {
-			}
-		})
-	}
-	begin := make(chan struct{}, 1)
-	work.Go(func() {
-		for {
-			select {
-			case <-begin:
-				b.everything(ctx, func() bool {
-					for b.agenda.remaining() >= 2*scansAtOnce {
-						select {
-						case <-b.agenda.room:
-						case <-ctx.Done():
-							return false
-						}
-					}
-					return true
-				})
-			case <-ctx.Done():
-				return
-			}
+	defer b.beside(countsAtOnce, func(int) {
+		for b.count(ctx) {
 		}
-	})
-	defer work.Wait()
+	})()
+	defer b.beside(looksAtOnce, func(int) {
+		for b.visit(ctx) {
+		}
+	})()
+	begin := make(chan struct{}, 1)
+	defer b.beside(1, func(int) {
+		for b.o.Threads.Wait(ctx, begin) == nil {
+			b.everything(ctx)
+		}
+	})()
 	b.set(func(s *Status) { s.Running = true })
 	defer b.set(func(s *Status) { s.Running = false })
 	b.begin()
@@ -192,7 +172,7 @@ func (b *Balancer) Run(ctx context.Context) error {
 		if b.turn(ctx) {
 			signal(begin)
 		}
-		if b.o.Sleep(ctx, min(soonest, max(time.Millisecond, b.o.Every/2))) != nil {
+		if b.o.Threads.Sleep(ctx, min(soonest, max(time.Millisecond, b.o.Every/2))) != nil {
 			break
 		}
 	}
@@ -208,18 +188,4 @@ func (b *Balancer) begin() {
 	if b.o.Next != nil {
 		b.tick = b.o.Now()
 	}
-}
-
-// Step looks once at the buckets that are due, one after the other. A simulation calls Step and Count instead of Run.
-// It is for one goroutine at a time.
-func (b *Balancer) Step(ctx context.Context) {
-	drain := func() bool {
-		for b.visit(ctx, false) {
-		}
-		return ctx.Err() == nil
-	}
-	if b.turn(ctx) {
-		b.everything(ctx, drain)
-	}
-	drain()
 }

@@ -2,12 +2,12 @@ package balancer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
@@ -30,14 +30,16 @@ const aged policy.Why = "not confirmed for long"
 // queue has the recounts that wait: first of ranges that may be too large, then of those of unknown size, then of those
 // that are to be merged, then the aged ones.
 type queue struct {
-	mu      sync.Mutex
-	ready   chan struct{} // has an element when there may be something
-	waiting [4][]recount
-	in      map[store.PartitionID]bool // waiting, or under way
+	mu sync.Mutex
+	// free has an element while nobody chooses a recount, ready when there may be some.
+	free, ready chan struct{}
+	waiting     [4][]recount
+	in          map[store.PartitionID]bool // waiting, or under way
 }
 
 func (q *queue) init() {
-	q.ready, q.in = make(chan struct{}, 1), map[store.PartitionID]bool{}
+	q.free, q.ready, q.in = make(chan struct{}, 1), make(chan struct{}, 1), map[store.PartitionID]bool{}
+	signal(q.free)
 }
 
 func (q *queue) len() int {
@@ -72,35 +74,22 @@ func (q *queue) add(x recount, minRows int64) (added, there bool) {
 	}
 	q.in[x.partition.ID] = true
 	q.waiting[class] = append(q.waiting[class], x)
-	signal(q.ready)
 	return true, true
 }
 
-// next takes a recount, and waits for one if asked to.
-func (q *queue) next(ctx context.Context, wait bool) (recount, bool) {
-	for ctx.Err() == nil {
-		q.mu.Lock()
-		for class := range q.waiting {
-			if w := q.waiting[class]; len(w) > 0 {
-				x := w[0]
-				if q.waiting[class] = w[1:]; len(w) == 1 {
-					q.waiting[class] = nil
-				}
-				signal(q.ready) // others may have more to do
-				q.mu.Unlock()
-				return x, true
+// take takes the recount that comes first; false: none waits.
+func (q *queue) take() (x recount, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for class := range q.waiting {
+		if w := q.waiting[class]; len(w) > 0 {
+			if q.waiting[class] = w[1:]; len(w) == 1 {
+				q.waiting[class] = nil
 			}
-		}
-		q.mu.Unlock()
-		if !wait {
-			break
-		}
-		select {
-		case <-q.ready:
-		case <-ctx.Done():
+			return w[0], true
 		}
 	}
-	return recount{}, false
+	return x, false
 }
 
 func (q *queue) done(x recount) {
@@ -109,14 +98,22 @@ func (q *queue) done(x recount) {
 	delete(q.in, x.partition.ID)
 }
 
-// Count makes one of the recounts that wait; if there is none, it waits for one or returns false. It returns false also
-// when ctx ends. It is safe for concurrent use.
-func (b *Balancer) Count(ctx context.Context, wait bool) bool {
-	x, ok := b.queue.next(ctx, wait)
-	if !ok {
+// count waits for a recount, and makes it; false: ctx has ended. The next one is chosen when this one has begun to read:
+// what is more urgent may come until then.
+func (b *Balancer) count(ctx context.Context) bool {
+	if b.o.Threads.Wait(ctx, b.queue.free) != nil {
 		return false
 	}
-	_, err := b.recount(ctx, x)
+	begun := sync.OnceFunc(func() { signal(b.queue.free) })
+	x, ok := b.queue.take()
+	for ; !ok; x, ok = b.queue.take() {
+		if b.o.Threads.Wait(ctx, b.queue.ready) != nil {
+			begun() // for when the balancer runs again
+			return false
+		}
+	}
+	_, err := b.recount(ctx, x, begun)
+	begun()
 	b.queue.done(x)
 	if ctx.Err() != nil {
 		return false
@@ -131,11 +128,15 @@ func (b *Balancer) Count(ctx context.Context, wait bool) bool {
 	return true
 }
 
-// recount counts a range and corrects the counters. If the range has changed meanwhile it returns nil.
-func (b *Balancer) recount(ctx context.Context, x recount) (*counter.Count, error) {
+// recount counts a range and corrects the counters. It calls begun when it may read. If the range has changed meanwhile
+// it returns nil.
+func (b *Balancer) recount(ctx context.Context, x recount, begun func()) (*counter.Count, error) {
 	const tries = 5
 	r := counter.NewRecount(b.store, x.partition, x.bounds, counter.RecountOptions{
-		Now: b.o.Now, Yield: b.mover.Pace, PageRows: pageRows(&x.estimate),
+		Now: b.o.Now, PageRows: pageRows(&x.estimate), Yield: func(ctx context.Context, rows int) error {
+			defer begun()
+			return b.mover.Pace(ctx, rows)
+		},
 	})
 	var c *counter.Count
 	var err error
@@ -147,7 +148,7 @@ func (b *Balancer) recount(ctx context.Context, x recount) (*counter.Count, erro
 		if k := store.KindOf(err); k != store.Timeout && k != store.Unavailable {
 			break
 		}
-		if pauses.Sleep(ctx, try+1) != nil {
+		if b.o.Threads.Sleep(ctx, pauses.Pause(try+1)) != nil {
 			break
 		}
 	}
@@ -283,26 +284,22 @@ func (b *Balancer) countSmall(ctx context.Context, old *partmap.Root, w *window,
 		return false, nil
 	}
 	counts := make([]*counter.Count, len(todo))
-	var g errgroup.Group
-	g.SetLimit(smallTogether)
-	for i, x := range todo {
-		g.Go(func() (err error) {
-			reads := 0
-			counts[i], err = counter.NewRecount(b.store, x.partition, x.bounds, counter.RecountOptions{
-				Now: b.o.Now, PageRows: small, Yield: func(ctx context.Context, _ int) error {
-					if reads++; reads > 1 {
-						return errLarge
-					}
-					return ctx.Err()
-				},
-			}).Run(ctx)
-			if errors.Is(err, errLarge) {
-				err = nil
-			}
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
+	err := b.together(len(todo), func(i int) (err error) {
+		x, reads := &todo[i], 0
+		counts[i], err = counter.NewRecount(b.store, x.partition, x.bounds, counter.RecountOptions{
+			Now: b.o.Now, PageRows: small, Yield: func(ctx context.Context, _ int) error {
+				if reads++; reads > 1 {
+					return errLarge
+				}
+				return ctx.Err()
+			},
+		}).Run(ctx)
+		if errors.Is(err, errLarge) {
+			err = nil
+		}
+		return err
+	})
+	if err != nil {
 		return false, err
 	}
 	root, err := b.maps.Load(ctx, old.Bucket)
@@ -323,6 +320,18 @@ func (b *Balancer) countSmall(ctx context.Context, old *partmap.Root, w *window,
 		}
 	}
 	return counted, nil
+}
+
+// together calls f for 0 to n-1, smallTogether at once, and returns an error of one.
+func (b *Balancer) together(n int, f func(i int) error) error {
+	var next atomic.Int64
+	errs := make([]error, min(n, smallTogether))
+	b.beside(len(errs), func(k int) {
+		for i := int(next.Add(1)) - 1; i < n && errs[k] == nil; i = int(next.Add(1)) - 1 {
+			errs[k] = f(i)
+		}
+	})()
+	return cmp.Or(errs...)
 }
 
 func moves(rg *partmap.Range) bool { return rg.Phase != partmap.Settled || rg.SweepPending }

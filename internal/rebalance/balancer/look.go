@@ -117,7 +117,7 @@ func (b *Balancer) Recount(
 				Known: before.Known, Estimate: before.Rows,
 			}
 			if !moves(rg) {
-				c, err := b.recount(ctx, recountOf(id, rg, policy.Unknown, before))
+				c, err := b.recount(ctx, recountOf(id, rg, policy.Unknown, before), func() {})
 				if err != nil {
 					return err
 				}
@@ -159,7 +159,7 @@ func (b *Balancer) Layout(
 			p := store.Partition{Bucket: id, ID: rg.Partition}
 			var quanta []counter.Quantum
 			if exact || !s.Known {
-				c, err := b.recount(ctx, recountOf(id, rg, policy.Unknown, s))
+				c, err := b.recount(ctx, recountOf(id, rg, policy.Unknown, s), func() {})
 				if err != nil {
 					return err
 				}

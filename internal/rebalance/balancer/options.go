@@ -2,13 +2,11 @@ package balancer
 
 import (
 	"cmp"
-	"context"
 	"log/slog"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // Options of a balancer.
@@ -27,8 +25,8 @@ type Options struct {
 	// earliest. ConfirmPerS is how many rows per second are read for that at most, on average. 0: never.
 	Confirm     time.Duration
 	ConfirmPerS float64
-	// Sleep waits; wait.Sleep if nil. For tests in virtual time.
-	Sleep func(ctx context.Context, d time.Duration) error
+	// Threads are goroutines if nil. Simulations have others.
+	Threads Threads
 	// Now is the wall clock, time.Now if nil.
 	Now func() time.Time
 	// Decided is called with each input and what was decided from it, before that is carried out; nil: nothing is. It
@@ -65,8 +63,8 @@ func (o Options) withDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Sleep == nil {
-		o.Sleep = wait.Sleep
+	if o.Threads == nil {
+		o.Threads = goroutines{}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

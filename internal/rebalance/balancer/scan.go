@@ -113,9 +113,8 @@ func (b *Balancer) take(ctx context.Context) error {
 	return nil
 }
 
-// everything has all buckets looked at; room is called before each page of them and waits until there is room for
-// more.
-func (b *Balancer) everything(ctx context.Context, room func() bool) {
+// everything has all buckets looked at, a few at once.
+func (b *Balancer) everything(ctx context.Context) {
 	b.mu.Lock()
 	began := b.scan.Began
 	b.mu.Unlock()
@@ -129,20 +128,14 @@ func (b *Balancer) everything(ctx context.Context, room func() bool) {
 					continue // it was due anyway
 				}
 				b.agenda.everything(store.BucketID(key), b.o.Now())
-				if !room() {
-					return context.Cause(ctx)
+				if err := b.scanned(ctx, 2*scansAtOnce-1); err != nil {
+					return err
 				}
 			}
 		}
 		return nil
 	}()
-	for ctx.Err() == nil && b.agenda.remaining() > 0 && room() {
-		select {
-		case <-b.agenda.room:
-		case <-ctx.Done():
-		}
-	}
-	if ctx.Err() == nil && err != nil {
+	if b.scanned(ctx, 0) == nil && err != nil {
 		b.failed(err)
 	}
 	b.mu.Lock()
@@ -163,18 +156,31 @@ func (b *Balancer) everything(ctx context.Context, room func() bool) {
 	}
 }
 
-// visit looks at one bucket, and waits for one if asked to; false: there is none, or ctx has ended. If it fails, what
-// was to be looked at stays due.
-func (b *Balancer) visit(ctx context.Context, wait bool) bool {
-	v, ok := b.agenda.next(ctx, b.o.Now, wait)
-	if !ok {
-		return false
+// scanned waits until at most so many buckets of a scan are still to be looked at.
+func (b *Balancer) scanned(ctx context.Context, most int) error {
+	for b.agenda.remaining() > most {
+		if err := b.o.Threads.Wait(ctx, b.agenda.room); err != nil {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// visit waits for a bucket that is to be looked at, and looks at it; false: ctx has ended. If it fails, what was to be
+// looked at stays due.
+func (b *Balancer) visit(ctx context.Context) bool {
+	v := b.agenda.take(b.o.Now)
+	for ; v == nil; v = b.agenda.take(b.o.Now) {
+		if b.o.Threads.Wait(ctx, b.agenda.ready) != nil {
+			return false
+		}
 	}
 	var o *outcome
 	var err error
 	held := b.mover.Held(v.id)
 	if !held {
 		o, err = b.lookAt(ctx, v)
+		signal(b.queue.ready) // what is most urgent of all that it found is counted first
 	}
 	if store.KindOf(err) == store.NotFound { // it was deleted
 		err = nil

@@ -1,9 +1,12 @@
 package balancer
 
-import "github.com/evenkeel/evenkeel/counter"
+import (
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
+)
 
 // SizeSteps are the upper bounds of Sizes.Partitions, as shares of the maximum; the last one has none.
-var SizeSteps = [...]float64{0, 0.25, 0.5, 0.75, 1, 1.2, 2}
+var SizeSteps = [...]float64{0, 0.25, 0.5, 0.75, 1, policy.Urgent, 2}
 
 // Sizes are those of all partitions whose size is known, by one look at everything.
 type Sizes struct {
@@ -24,6 +27,16 @@ func (s *Sizes) add(x *counter.Stats, maxRows int64) {
 	}
 	s.Partitions[k]++
 	s.Rows += x.Rows
+}
+
+// TooLarge returns how many partitions have more than policy.Urgent times the maximum.
+func (s *Sizes) TooLarge() (n int64) {
+	for k, step := range SizeSteps {
+		if step >= policy.Urgent {
+			n += s.Partitions[k+1]
+		}
+	}
+	return n
 }
 
 // sum adds the partitions of another part.

@@ -224,6 +224,21 @@ func TestDrainingKeepsWhatIsNowhereElse(t *testing.T) {
 	require.Zero(t, f.rowsOf(t, source))
 }
 
+// Also where what the destination lacks is one row more than a batch holds, or one row at all.
+func TestDrainingKeepsTheLastRow(t *testing.T) {
+	const page = 24 // the destination lacks eight rows of each
+	for _, batch := range []int{1, 7, 8, 9} {
+		f := restored(t, memstore.New(), 2*page)
+		o := executor.Options{PageRows: page, BatchRows: batch}
+		require.NoError(t, executor.New(f.s, f.c.Maps(), f.id, o).Run(t.Context()))
+		for i := 2; i < 2*page; i += 3 {
+			e, err := f.b.Get(t.Context(), key(i))
+			require.NoError(t, err, "%s, batches of %d", key(i), batch)
+			require.Equal(t, fmt.Sprintf("value %d", i), string(e.Value))
+		}
+	}
+}
+
 // It removes nothing when one of its calls failed, nor when what it has to write was read
 // too long ago.
 func TestDrainingThatFailsRemovesNothing(t *testing.T) {

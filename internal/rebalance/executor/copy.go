@@ -146,13 +146,13 @@ func (x *Executor) write(ctx context.Context, t *move.Task, src, dst store.Parti
 // range was compared would bring back a row that the source has lost.
 func (x *Executor) sent(t *move.Task, rows []store.Row, err error) {
 	unknown := store.OutcomeUnknown(err)
+	if err != nil && !unknown {
+		return
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	all := x.unsure[rangeKey(t)]
-	if err != nil && !unknown || err == nil && len(all) == 0 {
-		return
-	}
-	if all == nil {
+	if unknown && all == nil {
 		all = map[string]store.Timestamp{}
 		x.unsure[rangeKey(t)] = all
 	}

@@ -432,6 +432,7 @@ func TestMapsThatBreakLater(t *testing.T) {
 				}
 			}
 			gone := false
+			var mu sync.Mutex // effects run at once
 			var failures []error
 			var x *executor.Executor
 			x = executor.New(s, f.c.Maps(), f.id, executor.Options{
@@ -446,6 +447,8 @@ func TestMapsThatBreakLater(t *testing.T) {
 					return nil
 				},
 				Observe: func(e executor.Event) {
+					mu.Lock()
+					defer mu.Unlock()
 					if e.Err != nil {
 						failures = append(failures, e.Err)
 					}

@@ -338,6 +338,29 @@ func TestWhatIsReadAgain(t *testing.T) {
 	}
 }
 
+// Copies of unknown outcome are no more to look after once they were written again.
+func TestCopiesThatBecomeKnown(t *testing.T) {
+	for rows := 1; rows <= 3; rows++ {
+		synctest.Test(t, func(t *testing.T) {
+			late := &failing{Store: memstore.New()}
+			s := &gets{Store: late}
+			f := newFixture(t, s, rows)
+			late.fail = func() error {
+				if late.puts == 1 {
+					return store.Errorf(store.Timeout, "no answer")
+				}
+				return nil
+			}
+			x := executor.New(s, f.c.Maps(), f.id, executor.Options{Writers: 1})
+			rg := f.ranges(t)[0]
+			x.Add(move.Refresh(&rg))
+			require.NoError(t, x.Run(t.Context()))
+			require.Equal(t, 2, late.puts)
+			require.Zero(t, s.n.Load(), "of %d rows some were read once more", rows)
+		})
+	}
+}
+
 // above is a map client that knows the time, or fails.
 type above struct {
 	executor.Maps

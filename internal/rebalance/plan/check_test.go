@@ -3,6 +3,7 @@ package plan_test
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -119,7 +120,8 @@ func TestScoreTerms(t *testing.T) {
 		l, limits := plannertest.Small(r, 12)
 		plannertest.Load(r, l)
 		limits.MaxWritesPerS = 20
-		o := plan.Objective{Kind: plan.Full, Weights: plan.DefaultWeights}
+		o := plan.Costs(limits.MaxRows)
+		o.Weights.Spread = 1
 		g := plan.NewGrid(l, limits)
 		d, err := exact.Solve(context.Background(), g)
 		require.NoError(t, err)
@@ -133,7 +135,14 @@ func TestScoreTerms(t *testing.T) {
 
 		// The terms, once more from their definitions, by the plan alone.
 		p := g.Plan(d, o)
-		spread, load, forecast := 0.0, 0.0, 0.0
+		spread, load, forecast, capped := 0.0, 0.0, 0.0, int64(0)
+		for i := range l.Partitions {
+			for _, q := range l.Partitions[i].Quanta {
+				capped += min(q.Rows, limits.MaxRows)
+			}
+		}
+		tooMany := float64(len(p.Ranges)) - max(1, math.Ceil(float64(capped)/float64(limits.MaxRows)))
+		require.GreaterOrEqual(t, tooMany, 0.0, "seed %d", seed)
 		target := float64(max(limits.TargetRows, 1))
 		for i, r := range p.Ranges {
 			writes, growth := plannertest.Rates(l, p, i)
@@ -141,7 +150,7 @@ func TestScoreTerms(t *testing.T) {
 			forecast += max(0, float64(r.Rows)+growth*limits.HorizonS-float64(limits.MaxRows))
 			load += max(0, writes/limits.MaxWritesPerS-1) * float64(limits.TargetRows)
 		}
-		want := []float64{float64(p.RowsMoved), float64(len(p.Moves)), spread, forecast, load}
+		want := []float64{float64(p.RowsMoved), float64(len(p.Moves)), tooMany, spread, forecast, load}
 		total := 0.0
 		for i, term := range s.Terms {
 			require.InDelta(t, want[i], term.Value, 1e-6*(1+want[i]), "seed %d: %s", seed, term.Name)

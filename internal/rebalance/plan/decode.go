@@ -3,14 +3,15 @@ package plan
 import (
 	"bytes"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // layoutFile is the JSON form of a layout with its limits.
@@ -21,24 +22,19 @@ type layoutFile struct {
 }
 
 // DecodeLayout reads the JSON form of a layout with its limits (docs/planners.md has the
-// format). The error is a Problems with everything that is wrong, by path: unknown and
-// repeated fields, values of the wrong kind, and what Validate finds. If the text is not
-// JSON, that is the only problem.
+// format). The error is a Problems with everything that is wrong, by path: unknown, missing and
+// repeated fields, values of the wrong kind, and what Validate finds. If the text is not JSON,
+// or not UTF-8, that is the only problem.
 func DecodeLayout(data []byte) (Layout, Limits, error) {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	var first json.RawMessage
-	if err := dec.Decode(&first); err != nil {
-		return Layout{}, Limits{}, Problems{{"", notJSON(data, err)}}
-	}
-	var d decoder
-	d.encoding(data)
-	if rest := bytes.TrimLeft(data[dec.InputOffset():], " \t\r\n"); len(rest) > 0 {
-		d.add("%s: something follows the layout: %.20q", place(data, len(data)-len(rest)), rest)
-	}
+	d := decoder{dec: jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowDuplicateNames(true))}
 	f := layoutFile{Limits: Limits{HorizonS: DefaultHorizonS}}
-	d.dec = json.NewDecoder(bytes.NewReader(first))
-	d.dec.UseNumber()
-	d.value(d.token(), reflect.ValueOf(&f).Elem())
+	if err := d.value(reflect.ValueOf(&f).Elem()); err != nil {
+		return Layout{}, Limits{}, Problems{notJSON(data, err)}
+	}
+	if rest := bytes.TrimLeft(data[d.dec.InputOffset():], " \t\r\n"); len(rest) > 0 {
+		d.problems = append(d.problems, Problem{Text: fmt.Sprintf("%s: something follows the layout: %.20q",
+			place(data, len(data)-len(rest)), rest)})
+	}
 	if lim := &f.Limits; !d.targetGiven && lim.MaxRows > 0 && lim.MaxRows <= MaxCount {
 		lim.TargetRows = DefaultTarget(lim.MaxRows, lim.MinRows)
 	}
@@ -70,15 +66,23 @@ func within(path string, reported map[string]bool) bool {
 	return false
 }
 
-func notJSON(data []byte, err error) string {
-	var syntax *json.SyntaxError
-	if errors.As(err, &syntax) {
-		return fmt.Sprintf("%s: not JSON: %s", place(data, int(syntax.Offset)-1), syntax)
+func notJSON(data []byte, err error) Problem {
+	if errors.Is(err, io.EOF) {
+		return Problem{Text: "the layout is empty"}
 	}
-	if len(bytes.TrimSpace(data)) == 0 {
-		return "the layout is empty"
+	e, _ := errors.AsType[*jsontext.SyntacticError](err)
+	if e == nil {
+		return Problem{Text: err.Error()}
 	}
-	return fmt.Sprintf("%s: not JSON: it ends too early", place(data, len(data)))
+	at := place(data, int(e.ByteOffset))
+	switch text := e.Err.Error(); {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return Problem{Text: at + ": not JSON: it ends too early"}
+	case strings.Contains(text, "UTF-8") || strings.Contains(text, "surrogate"):
+		return Problem{dotted(e.JSONPointer), at + ": " + text + `: write such a key as {"b64":"..."}`}
+	default:
+		return Problem{Text: at + ": not JSON: " + text}
+	}
 }
 
 func place(data []byte, offset int) string {
@@ -86,242 +90,159 @@ func place(data []byte, offset int) string {
 	return fmt.Sprintf("line %d, byte %d", 1+bytes.Count(before, []byte("\n")), len(before)-bytes.LastIndexByte(before, '\n'))
 }
 
-// decoder reads one JSON value into the struct that describes it. It reads token by token,
-// because json.Unmarshal stops at the first problem, does not say where it was, and takes
-// null, repeated fields and names in any case.
-type decoder struct {
-	dec         *json.Decoder
-	path        []step
-	problems    Problems
-	targetGiven bool
-	known       map[reflect.Type][]field
-}
-
-// A step is a field, or an index if the field is empty.
-type step struct {
-	field string
-	index int
-}
-
-func (d *decoder) at() string {
+// dotted writes a pointer like /partitions/3/id as partitions[3].id.
+func dotted(p jsontext.Pointer) string {
 	var b strings.Builder
-	for _, s := range d.path {
-		switch {
-		case s.field == "":
-			fmt.Fprintf(&b, "[%d]", s.index)
-		case b.Len() > 0:
-			b.WriteByte('.')
-			fallthrough
-		default:
-			b.WriteString(s.field)
+	for t := range p.Tokens() {
+		if _, err := strconv.ParseUint(t, 10, 32); err == nil {
+			fmt.Fprintf(&b, "[%s]", t)
+			continue
 		}
+		if b.Len() > 0 {
+			b.WriteByte('.')
+		}
+		if t == "" {
+			t = `""`
+		}
+		b.WriteString(t)
 	}
 	return b.String()
 }
 
+// decoder reads one JSON value into the struct that describes it. It reads token by token,
+// because Unmarshal stops at the first value of the wrong kind. Its methods fail where the text
+// is not JSON.
+type decoder struct {
+	dec         *jsontext.Decoder
+	problems    Problems
+	targetGiven bool
+}
+
+// add adds a problem of the value, or of the name, that was read last.
 func (d *decoder) add(format string, args ...any) {
-	d.problems = append(d.problems, Problem{d.at(), fmt.Sprintf(format, args...)})
+	d.problems = append(d.problems, Problem{dotted(d.dec.StackPointer()), fmt.Sprintf(format, args...)})
 }
 
-// encoding finds bytes and escapes that encoding/json would silently replace,
-// and so make two different keys equal.
-func (d *decoder) encoding(data []byte) {
-	const advice = `write such a key as {"b64":"..."}`
-	if !utf8.Valid(data) {
-		at := 0
-		for at < len(data) {
-			r, size := utf8.DecodeRune(data[at:])
-			if r == utf8.RuneError && size == 1 {
-				break
-			}
-			at += size
-		}
-		d.add("%s: not UTF-8: %s", place(data, at), advice)
-	}
-	for i := 0; i+1 < len(data); i++ {
-		if data[i] != '\\' {
-			continue
-		}
-		i++ // whatever is escaped, also another backslash
-		if half := surrogate(data, i); half != 0 {
-			if half == 'h' && i+5 < len(data) && data[i+5] == '\\' && surrogate(data, i+6) == 'l' {
-				i += 10
-				continue
-			}
-			d.add("%s: half of a surrogate pair: %s", place(data, i-1), advice)
-			return
-		}
-	}
+// kinds of JSON values.
+var kinds = map[jsontext.Kind]string{
+	'{': "an object", '[': "a list", '"': "a string", '0': "a number", 't': "true or false", 'f': "true or false",
+	'n': "null",
 }
 
-// surrogate reports whether uXXXX at i is a high ('h') or low ('l') surrogate.
-func surrogate(data []byte, i int) byte {
-	if i+5 > len(data) || data[i] != 'u' {
-		return 0
-	}
-	code, err := strconv.ParseUint(string(data[i+1:i+5]), 16, 16)
-	switch {
-	case err != nil || code < 0xD800 || code > 0xDFFF:
-		return 0
-	case code < 0xDC00:
-		return 'h'
-	}
-	return 'l'
-}
-
-// token returns the next token; nil stands for null. The text was checked before.
-func (d *decoder) token() json.Token {
-	t, _ := d.dec.Token()
-	return t
-}
-
-func kind(t json.Token) string {
-	switch t := t.(type) {
-	case nil:
-		return "null"
-	case json.Delim:
-		if t == '{' {
-			return "an object"
-		}
-		return "a list"
-	case string:
-		return "a string"
-	case bool:
-		return "true or false"
-	}
-	return "a number"
-}
-
-// skip reads the rest of a value whose first token is t.
-func (d *decoder) skip(t json.Token) {
-	if t == json.Delim('{') || t == json.Delim('[') {
-		for d.dec.More() {
-			d.skip(d.token())
-		}
-		d.token()
-	}
-}
-
-// value reads a value, whose first token is t, into v.
-func (d *decoder) value(t json.Token, v reflect.Value) {
+// value reads a value into v.
+func (d *decoder) value(v reflect.Value) error {
+	got := d.dec.PeekKind()
+	is := func(want ...jsontext.Kind) bool { return slices.Contains(want, got) }
 	var want string
-	var ok bool
 	switch to := v.Addr().Interface().(type) {
 	case *string:
-		want = "a string"
-		*to, ok = t.(string)
+		if want = "a string"; is('"') {
+			return d.scalar(func(s string) { *to = s })
+		}
 	case *bool:
-		want = "true or false"
-		*to, ok = t.(bool)
+		if want = "true or false"; is('t', 'f') {
+			return d.scalar(func(string) { *to = got == 't' })
+		}
 	case *int64:
-		want = "a whole number"
-		var n json.Number
-		if n, ok = t.(json.Number); ok {
-			d.count(n, to)
+		if want = "a whole number"; is('0') {
+			return d.scalar(func(s string) { d.count(s, to) })
 		}
 	case *float64:
-		want = "a number"
-		var n json.Number
-		if n, ok = t.(json.Number); ok {
-			d.rate(n, to)
+		if want = "a number"; is('0') {
+			return d.scalar(func(s string) { d.rate(s, to) })
 		}
 	case *Key:
-		want = `a string or {"b64":"..."}`
-		var s string
-		if s, ok = t.(string); ok {
-			*to = Key(s)
-		} else if ok = t == json.Delim('{'); ok {
-			d.key(to)
+		if want = `a string or {"b64":"..."}`; is('"') {
+			return d.scalar(func(s string) { *to = Key(s) })
+		} else if is('{') {
+			return d.key(to)
 		}
 	case **Key:
 		*to = new(Key)
-		d.value(t, reflect.ValueOf(*to).Elem())
-		return
+		return d.value(reflect.ValueOf(*to).Elem())
 	default:
-		if want = "an object"; v.Kind() == reflect.Slice {
-			want = "a list"
-			if ok = t == json.Delim('['); ok {
-				d.list(v)
+		if v.Kind() == reflect.Slice {
+			if want = "a list"; is('[') {
+				return d.list(v)
 			}
-		} else if ok = t == json.Delim('{'); ok {
-			d.object(v)
+		} else if want = "an object"; is('{') {
+			return d.object(v)
 		}
 	}
-	if !ok {
-		d.add("must be %s, is %s", want, kind(t))
-		d.skip(t)
+	err := d.dec.SkipValue()
+	if err == nil {
+		d.add("must be %s, is %s", want, kinds[got])
 	}
+	return err
 }
 
-func (d *decoder) list(v reflect.Value) {
-	for i := 0; d.dec.More(); i++ {
+// scalar reads a value that is no list or object.
+func (d *decoder) scalar(set func(string)) error {
+	t, err := d.dec.ReadToken()
+	if err == nil {
+		set(t.String())
+	}
+	return err
+}
+
+func (d *decoder) list(v reflect.Value) error {
+	_, err := d.dec.ReadToken()
+	for i := 0; err == nil && d.dec.PeekKind() != ']'; i++ {
 		v.Grow(1) // doubles the capacity if it is full
 		v.SetLen(i + 1)
-		d.path = append(d.path, step{index: i})
-		d.value(d.token(), v.Index(i))
-		d.path = d.path[:len(d.path)-1]
+		err = d.value(v.Index(i))
 	}
-	d.token()
-}
-
-// A field of a struct, by its name in JSON.
-type field struct {
-	name     string
-	required bool
-}
-
-func (d *decoder) fields(t reflect.Type) []field {
-	if d.known[t] == nil {
-		if d.known == nil {
-			d.known = map[reflect.Type][]field{}
-		}
-		for i := range t.NumField() {
-			f := t.Field(i)
-			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			d.known[t] = append(d.known[t], field{name, f.Tag.Get("layout") == "required"})
-		}
+	if err == nil {
+		_, err = d.dec.ReadToken()
 	}
-	return d.known[t]
+	return err
 }
 
-// object reads the fields of an object that has begun.
-func (d *decoder) object(v reflect.Value) {
-	known := d.fields(v.Type())
+// object reads the fields of an object.
+func (d *decoder) object(v reflect.Value) error {
+	_, err := d.dec.ReadToken()
 	var seen uint64 // a bit for each field
-	for d.dec.More() {
-		name, _ := d.token().(string)
-		t := d.token()
-		i := slices.IndexFunc(known, func(f field) bool { return f.name == name })
-		d.path = append(d.path, step{field: name})
+	for err == nil && d.dec.PeekKind() != '}' {
+		var name jsontext.Token
+		if name, err = d.dec.ReadToken(); err != nil {
+			break
+		}
+		i := 0
+		for i < v.NumField() && fieldName(v.Type().Field(i)) != name.String() {
+			i++
+		}
 		switch {
-		case name == "":
-			d.path[len(d.path)-1].field = `""`
-			fallthrough
-		case i < 0:
+		case i == v.NumField():
 			d.add("unknown field")
-			d.skip(t)
+			err = d.dec.SkipValue()
 		case seen&(1<<i) != 0:
 			d.add("is given twice")
-			d.skip(t)
+			err = d.dec.SkipValue()
 		default:
 			seen |= 1 << i
-			d.targetGiven = d.targetGiven || name == "target_rows"
-			d.value(t, v.Field(i))
-		}
-		d.path = d.path[:len(d.path)-1]
-	}
-	d.token()
-	for i, f := range known {
-		if f.required && seen&(1<<i) == 0 {
-			d.path = append(d.path, step{field: f.name})
-			d.add("is missing")
-			d.path = d.path[:len(d.path)-1]
+			d.targetGiven = d.targetGiven || name.String() == "target_rows"
+			err = d.value(v.Field(i))
 		}
 	}
+	if err == nil {
+		_, err = d.dec.ReadToken()
+	}
+	for i := 0; err == nil && i < v.NumField(); i++ {
+		if f := v.Type().Field(i); f.Tag.Get("layout") == "required" && seen&(1<<i) == 0 {
+			at := d.dec.StackPointer().AppendToken(fieldName(f))
+			d.problems = append(d.problems, Problem{dotted(at), "is missing"})
+		}
+	}
+	return err
 }
 
-func (d *decoder) count(n json.Number, to *int64) {
-	v, err := strconv.ParseInt(n.String(), 10, 64)
+func fieldName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
+}
+
+func (d *decoder) count(n string, to *int64) {
+	v, err := strconv.ParseInt(n, 10, 64)
 	switch {
 	case errors.Is(err, strconv.ErrRange) && v < 0:
 		d.add("is negative: %.40s", n)
@@ -334,8 +255,8 @@ func (d *decoder) count(n json.Number, to *int64) {
 	}
 }
 
-func (d *decoder) rate(n json.Number, to *float64) {
-	v, err := n.Float64()
+func (d *decoder) rate(n string, to *float64) {
+	v, err := strconv.ParseFloat(n, 64)
 	if err != nil {
 		d.add("is %.40s, beyond %g", n, maxRate)
 		return
@@ -343,18 +264,17 @@ func (d *decoder) rate(n json.Number, to *float64) {
 	*to = v
 }
 
-// key reads {"b64":"..."}, of which the brace has been read.
-func (d *decoder) key(to *Key) {
+// key reads {"b64":"..."}.
+func (d *decoder) key(to *Key) error {
 	var k struct {
 		B64 string `json:"b64" layout:"required"`
 	}
 	before := len(d.problems)
-	d.object(reflect.ValueOf(&k).Elem())
-	raw, err := base64.StdEncoding.DecodeString(k.B64)
-	if err != nil && len(d.problems) == before {
-		d.path = append(d.path, step{field: "b64"})
-		d.add("not base64: %s", err)
-		d.path = d.path[:len(d.path)-1]
+	err := d.object(reflect.ValueOf(&k).Elem())
+	raw, not := base64.StdEncoding.DecodeString(k.B64)
+	if err == nil && not != nil && len(d.problems) == before {
+		d.problems = append(d.problems, Problem{dotted(d.dec.StackPointer().AppendToken("b64")), "not base64: " + not.Error()})
 	}
 	*to = Key(raw)
+	return err
 }

@@ -104,12 +104,12 @@ func TestEachProblem(t *testing.T) {
 	for _, c := range []struct{ layout, want string }{
 		{``, `the layout is empty`},
 		{`{"bucket":`, `line 1, byte 11: not JSON: it ends too early`},
-		{"{\n \"bucket\":}", `line 2, byte 11: not JSON: invalid character '}' looking for beginning of value`},
+		{"{\n \"bucket\":}", `line 2, byte 11: not JSON: invalid character '}' at start of value`},
 		{wrap(one+`}`) + "\n}", `line 2, byte 1: something follows the layout: "}"`},
 		{wrap(one+`}`) + wrap(""), `line 1, byte 106: something follows the layout: "{\"bucket\":\"b\",\"limit"`},
 		{`[]`, `must be an object, is a list`},
 		{wrap(``), `partitions: there must be at least one`},
-		{wrap(one + `},`), `line 1, byte 105: not JSON: invalid character ']' looking for beginning of value`},
+		{wrap(one + `},`), `line 1, byte 104: not JSON: invalid character ',' at start of value`},
 		{wrap(`{"id":"","start":""}`), `partitions[0].id: is empty`},
 		{wrap(`{"id":"p","start":"a"}`), `partitions[0].start: is "a": a gap, no partition holds the keys below it`},
 		{wrap(one + `},{"id":"q","start":""}`), `partitions[1].start: is "", like the start before it: the two partitions overlap`},
@@ -141,8 +141,8 @@ func TestEachProblem(t *testing.T) {
 		{`{"limits":{"max_rows":5,"":5},"partitions":[` + one + `}]}`, `limits."": unknown field`},
 		{wrap(one + `,"pinned":true,"pinned":true}`), `partitions[0].pinned: is given twice`},
 		{wrap(one + `,"pinned":null}`), `partitions[0].pinned: must be true or false, is null`},
-		{wrap("{\"id\":\"\xff\",\"start\":\"\"}"), `line 1, byte 90: not UTF-8: write such a key as {"b64":"..."}`},
-		{wrap(`{"id":"p\\\ud83d\ude00","start":""},{"id":"q","start":"\ude00"}`), `line 1, byte 138: half of a surrogate pair: write such a key as {"b64":"..."}`},
+		{wrap("{\"id\":\"\xff\",\"start\":\"\"}"), `partitions[0].id: line 1, byte 90: invalid UTF-8: write such a key as {"b64":"..."}`},
+		{wrap(`{"id":"p\\\ud83d\ude00","start":""},{"id":"q","start":"\ude00"}`), "partitions[1].start: line 1, byte 138: invalid surrogate pair `\\ude00\"}]}` in string: write such a key as {\"b64\":\"...\"}"},
 	} {
 		got := problems(t, c.layout)
 		require.NotEmpty(t, got, c.layout)

@@ -21,6 +21,8 @@ type Grid struct {
 	Owner []int32
 	// First[p] is the position of partition p's start; one more entry holds N.
 	First []int32
+	// Fewest is a number of ranges that no plan within the maximum can do without.
+	Fewest int64
 
 	// writes and growth are prefix sums per second, filled[i] is how many atoms
 	// below position i have rows.
@@ -55,6 +57,11 @@ func NewGrid(l *Layout, limits Limits) *Grid {
 	}
 	g.N = len(g.Keys)
 	g.First = append(g.First, int32(g.N))
+	capped := int64(0)
+	for i := range g.N {
+		capped += min(g.RowsIn(int32(i), int32(i)+1), limits.MaxRows)
+	}
+	g.Fewest = max(1, (capped+limits.MaxRows-1)/max(limits.MaxRows, 1))
 	if g.Rows[g.N] < limits.MinRows {
 		g.Limits.MinRows = 0
 	}

@@ -26,12 +26,15 @@ type Objective struct {
 }
 
 // Weights make the terms of the full objective comparable: each product of a
-// weight and its term is in rows, "as bad as moving so many rows".
+// weight and its term is in rows, "as bad as moving so many rows". Costs has
+// those by which decisions are made, live and in whole plans.
 type Weights struct {
 	// RowsMoved weighs each row that changes partition.
 	RowsMoved float64
 	// Moves weighs each move: its swaps, its waits and its share of a batch.
 	Moves float64
+	// Ranges weighs each range beyond the fewest that can hold the rows: its rent.
+	Ranges float64
 	// Spread weighs the sum over ranges of (rows - target)^2 / target.
 	Spread float64
 	// Forecast weighs the rows above the maximum at the horizon, if ranges grow
@@ -42,12 +45,26 @@ type Weights struct {
 	Load float64
 }
 
-// DefaultWeights were chosen so that a necessary split moves about three
-// quarters of what halving would, and that a range with 1.7 times its load is cut.
-var DefaultWeights = Weights{RowsMoved: 1, Moves: 1000, Spread: 1, Forecast: 2, Load: 2}
+// Costs is the full objective with the weights of what a layout of ranges of at most maxRows rows costs:
+// the rows copied, a hundredth of the maximum for each move, half of the maximum
+// for each range too many, and twice the rows by which ranges are, or will be,
+// over the maximum. A range with 1.7 times its load is cut. Evenness is no cost:
+// it says nothing about what a range will take in.
+func Costs(maxRows int64) Objective {
+	return Objective{Kind: Full, Weights: Weights{
+		RowsMoved: 1, Moves: overhead * float64(maxRows), Ranges: rent * float64(maxRows), Forecast: 2, Load: 2,
+	}}
+}
+
+const (
+	// overhead is the cost of a move's swaps and waits, rent that of a range too
+	// many, as shares of the maximum.
+	overhead = 0.01
+	rent     = 0.5
+)
 
 // Set changes the weight of a term by the name it has in a score: rows_moved,
-// moves, spread, forecast or load. A weight is neither negative nor
+// moves, ranges, spread, forecast or load. A weight is neither negative nor
 // infinite.
 func (w *Weights) Set(term string, weight float64) error {
 	if !(weight >= 0 && weight <= maxRate) {
@@ -58,6 +75,8 @@ func (w *Weights) Set(term string, weight float64) error {
 		w.RowsMoved = weight
 	case "moves":
 		w.Moves = weight
+	case "ranges":
+		w.Ranges = weight
 	case "spread":
 		w.Spread = weight
 	case "forecast":
@@ -65,7 +84,8 @@ func (w *Weights) Set(term string, weight float64) error {
 	case "load":
 		w.Load = weight
 	default:
-		return fmt.Errorf("the full objective has no term %q: it has rows_moved, moves, spread, forecast and load", term)
+		return fmt.Errorf("the full objective has no term %q: it has rows_moved, moves, ranges, spread, forecast and load",
+			term)
 	}
 	return nil
 }
@@ -204,8 +224,23 @@ func (t *Tally) count(start, end int32, keep bool, times int) {
 // Counts returns the two counts that come before everything else, and the cost
 // of the full objective under the weights, in rows.
 func (t *Tally) Counts(w Weights) (over, under int, cost float64) {
-	return t.over, t.under, w.RowsMoved*float64(t.moved) + w.Moves*float64(t.moves) + w.Spread*t.spread +
+	return t.over, t.under, t.cost(w, t.tooMany())
+}
+
+// tooMany are the ranges beyond the fewest. What is over the maximum has fewer.
+func (t *Tally) tooMany() float64 { return max(0, float64(t.ranges)-float64(t.grid.Fewest)) }
+
+func (t *Tally) cost(w Weights, tooMany float64) float64 {
+	return w.RowsMoved*float64(t.moved) + w.Moves*float64(t.moves) + w.Ranges*tooMany + w.Spread*t.spread +
 		w.Forecast*t.forecast + w.Load*t.load
+}
+
+// Cost returns what one range adds to a plan under the full objective, and 1 if it is under the minimum. A plan costs
+// the sum of its ranges, less the rent of the fewest.
+func (g *Grid) Cost(start, end int32, keep bool, w Weights) (under int, cost float64) {
+	t := Tally{grid: g}
+	t.count(start, end, keep, 1)
+	return t.under, t.cost(w, 1)
 }
 
 // Score returns what the objective makes of the ranges added so far.
@@ -220,6 +255,7 @@ func (t *Tally) Score(o Objective) Score {
 	s.Terms = Terms{
 		{Name: "rows_moved", Value: float64(t.moved), Weight: o.Weights.RowsMoved},
 		{Name: "moves", Value: float64(t.moves), Weight: o.Weights.Moves},
+		{Name: "ranges", Value: t.tooMany(), Weight: o.Weights.Ranges},
 		{Name: "spread", Value: t.spread, Weight: o.Weights.Spread},
 		{Name: "forecast", Value: t.forecast, Weight: o.Weights.Forecast},
 		{Name: "load", Value: t.load, Weight: o.Weights.Load},

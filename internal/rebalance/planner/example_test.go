@@ -18,7 +18,7 @@ func ExampleNew() {
 		{ID: "p2", Start: "m", Quanta: []plan.Quantum{{Key: "m", Rows: 5_000}}},
 	}}
 	limits := plan.Limits{MaxRows: 100_000, MinRows: 25_000, TargetRows: 60_000}
-	p, err := planner.New("genetic", plan.Rows, genetic.Options{Seed: 1})
+	p, err := planner.New("genetic", genetic.Options{Seed: 1})
 	if err != nil {
 		log.Fatal(err)
 	}

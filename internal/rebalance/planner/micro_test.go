@@ -21,11 +21,11 @@ func BenchmarkMicroPlan(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			o := plan.Objective{Kind: plan.Rows}
 			if name == "genetic" {
-				o = full
+				o = plan.Costs(limits.MaxRows)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				p, err := planner.New(name, o.Kind, genetic.Options{Seed: 1, Generations: 20})
+				p, err := planner.New(name, genetic.Options{Seed: 1, Generations: 20})
 				require.NoError(b, err)
 				_, err = p.Plan(context.Background(), l, limits, o)
 				require.NoError(b, err)

@@ -3,6 +3,7 @@
 package planner
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -15,16 +16,13 @@ import (
 // Names are those that New takes.
 var Names = []string{"exact", "greedy", "genetic", "auto"}
 
-// New returns a planner for one kind of objective by its name; auto is the exact planner
-// for plan.Rows, of which that finds the optimum, else the genetic one. Every plan passes
-// plan.Check and has its Optimality. The options are those of the genetic planner.
-func New(name string, kind plan.Kind, o genetic.Options) (plan.Planner, error) {
-	if name == "auto" {
-		if name = "genetic"; kind == plan.Rows {
-			name = "exact"
-		}
-	}
+// New returns a planner by its name; auto is the exact planner, and the genetic one for
+// what exact.Few says is too much. Every plan passes plan.Check and has its Optimality.
+// The options are those of the genetic planner.
+func New(name string, o genetic.Options) (plan.Planner, error) {
 	switch name {
+	case "auto":
+		return plan.Checked(auto{&genetic.Planner{Options: o}}, exact.Planner{}), nil
 	case "exact":
 		return plan.Checked(exact.Planner{}, exact.Planner{}), nil
 	case "greedy":
@@ -33,4 +31,15 @@ func New(name string, kind plan.Kind, o genetic.Options) (plan.Planner, error) {
 		return plan.Checked(&genetic.Planner{Options: o}, exact.Planner{}), nil
 	}
 	return nil, fmt.Errorf("no planner is called %q: there are %s", name, strings.Join(Names, ", "))
+}
+
+// auto is the exact planner where that finds the optimum.
+type auto struct{ otherwise *genetic.Planner }
+
+// Plan implements plan.Planner.
+func (a auto) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o plan.Objective) (*plan.Plan, error) {
+	if o.Kind == plan.Full && !exact.Few(plan.NewGrid(l, limits)) {
+		return a.otherwise.Plan(ctx, l, limits, o)
+	}
+	return exact.Planner{}.Plan(ctx, l, limits, o)
 }

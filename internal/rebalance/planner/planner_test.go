@@ -14,14 +14,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/plannertest"
 )
 
-var full = plan.Objective{Kind: plan.Full, Weights: plan.DefaultWeights}
-
 func TestNames(t *testing.T) {
 	l, limits := plannertest.Kinds()[4].Make(rand.New(rand.NewPCG(1, 1)))
 	made := map[string]string{}
 	for _, name := range planner.Names {
-		for _, o := range []plan.Objective{{Kind: plan.Rows}, full} {
-			p, err := planner.New(name, o.Kind, genetic.Options{Seed: 1, Generations: 5})
+		for _, o := range []plan.Objective{{Kind: plan.Rows}, plan.Costs(limits.MaxRows)} {
+			p, err := planner.New(name, genetic.Options{Seed: 1, Generations: 5})
 			require.NoError(t, err)
 			plan, err := p.Plan(context.Background(), l, limits, o)
 			require.NoError(t, err)
@@ -31,9 +29,9 @@ func TestNames(t *testing.T) {
 	}
 	require.Equal(t, map[string]string{
 		"exact rows": "exact", "exact full": "exact", "greedy rows": "greedy", "greedy full": "greedy",
-		"genetic rows": "genetic", "genetic full": "genetic", "auto rows": "exact", "auto full": "genetic",
+		"genetic rows": "genetic", "genetic full": "genetic", "auto rows": "exact", "auto full": "exact",
 	}, made)
-	_, err := planner.New("best", plan.Rows, genetic.Options{})
+	_, err := planner.New("best", genetic.Options{})
 	require.ErrorContains(t, err, "exact, greedy, genetic, auto")
 }
 
@@ -44,12 +42,12 @@ func TestBoundHolds(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		l, limits := plannertest.Small(r, 20)
 		plannertest.Load(r, l)
-		best, err := exact.Planner{}.Plan(context.Background(), l, limits, full)
+		best, err := exact.Planner{}.Plan(context.Background(), l, limits, plan.Objective{Kind: plan.Rows})
 		require.NoError(t, err)
 		for _, name := range planner.Names {
-			p, err := planner.New(name, plan.Full, genetic.Options{Seed: int64(seed), Generations: 5})
+			p, err := planner.New(name, genetic.Options{Seed: int64(seed), Generations: 5})
 			require.NoError(t, err)
-			plan, err := p.Plan(context.Background(), l, limits, full)
+			plan, err := p.Plan(context.Background(), l, limits, plan.Costs(limits.MaxRows))
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, plan.RowsMoved, plan.Optimality.LowerBound, "seed %d, %s", seed, name)
 			require.GreaterOrEqual(t, plan.Optimality.Gap, 0.0)

@@ -88,6 +88,7 @@ func (j *judge) rate(stream []int) float64 {
 // good enough, and what is too large already is rolled first, and split when the appends have left it. dir is 1 where
 // keys ascend, -1 where they descend.
 func (j *judge) roll(i int, rate float64, dir int) {
+	defer j.limits(i)()
 	s := &j.Ranges[i].Stats
 	if rate < j.AppendsPerS || j.AppendShare > 1 || j.silent(s) && s.Rows <= j.MaxRows {
 		return

@@ -29,7 +29,7 @@ func (p *Policy) planner() (plan.Planner, error) {
 	if p.Planner == "" || p.Planner == Even {
 		return nil, nil
 	}
-	return planner.New(p.Planner, plan.Full, genetic.Options{Seed: p.Seed, Generations: generations, Patience: patience})
+	return planner.New(p.Planner, genetic.Options{Seed: p.Seed, Generations: generations, Patience: patience})
 }
 
 // split finds the cuts of a range that is split.
@@ -42,6 +42,8 @@ func (p *Policy) split(r *Range, d *Decision) {
 	}
 	d.Rows = rows(r.Quanta)
 	switch pl, err := p.planner(); {
+	case d.Why == Load:
+		d.byLoad(r)
 	case p.beside(r, d):
 	case err == nil && pl != nil && p.planned(pl, r, d):
 	default: // also where a planner finds nothing wrong, because it does not see load
@@ -103,22 +105,8 @@ func even(q []counter.Quantum, n int64) (at []int) {
 	return at
 }
 
-// Weights are those of the full objective for ranges of at most maxRows rows. They differ from plan.DefaultWeights in
-// two points. A move costs a hundredth of the maximum. And evenness counts for little: in a range that grows
-// everywhere, each later split costs what it moves, and the cut that moves the fewest rows over a whole load is the one
-// that leaves a quarter (docs/policy.md).
-func Weights(maxRows int64) plan.Weights {
-	w := plan.DefaultWeights
-	w.Moves = overhead * float64(maxRows)
-	w.Spread = 0.3
-	return w
-}
-
 // planned has a planner cut a range. False: it finds nothing to do, or fails.
 func (p *Policy) planned(pl plan.Planner, r *Range, d *Decision) bool {
-	o := plan.Objective{Kind: plan.Full, Weights: Weights(p.MaxRows)}
-	// Rows move now; evenness is that of the rows at the horizon.
-	o.Weights.Spread *= d.growth(r)
 	quanta := make([]plan.Quantum, 0, len(r.Quanta))
 	for k, q := range r.Quanta {
 		if k == 0 || q.Rows > 0 {
@@ -127,7 +115,7 @@ func (p *Policy) planned(pl plan.Planner, r *Range, d *Decision) bool {
 	}
 	quanta[0].Key = "" // the planner sees a bucket of one partition
 	l := &plan.Layout{Partitions: []plan.Partition{{ID: "0", GrowthRowsPerS: r.Stats.GrowthRowsPerS, Quanta: quanta}}}
-	made, err := pl.Plan(context.Background(), l, p.partLimits(r, d), o)
+	made, err := pl.Plan(context.Background(), l, p.partLimits(r, d), plan.Costs(p.MaxRows))
 	if err != nil {
 		d.Text += fmt.Sprintf("; in equal parts, since the planner failed: %v", err)
 		return false
@@ -161,9 +149,6 @@ func (p *Policy) partLimits(r *Range, d *Decision) plan.Limits {
 	most, grown := float64(p.MaxRows), d.growth(r)
 	l := plan.Limits{
 		MaxRows: int64(most / grown), MinRows: p.MinRows + p.MinRows/spare, TargetRows: int64(float64(p.TargetRows) / grown),
-	}
-	if d.Why == Load {
-		l.MaxRows = min(l.MaxRows, (rows+1)/2) // load is taken to be spread like rows
 	}
 	l.MaxRows = max(1, min(l.MaxRows, rows-1)) // it must be split
 	l.MinRows = min(l.MinRows, l.MaxRows*6/10) // no smaller than necessary if the growth does not come

@@ -55,7 +55,7 @@ func TestLimitsOfASplit(t *testing.T) {
 		{rows: 0, max: 1, min: 0, at: 1},
 		{rows: 2000, grown: 4000, max: 500, min: 104, at: 300},
 		{rows: 2000, grown: 1000, max: 1000, min: 104, at: 600},
-		{rows: 1001, why: Load, max: 501, min: 104, at: 501},
+		{rows: 1001, why: Forecast, max: 1000, min: 104, at: 600},
 	} {
 		r := &Range{Quanta: quanta(c.rows), Stats: counter.Stats{Rows: c.rows}}
 		l := p.partLimits(r, &Decision{Rows: c.rows, Grown: c.grown, Why: c.why})

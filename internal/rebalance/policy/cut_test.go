@@ -132,7 +132,7 @@ func TestSplitsKeepTheRules(t *testing.T) {
 		}
 		d := toSplit(s.Rows, rapid.IntRange(2, 40).Draw(t, "parts"))
 		d.Grown *= rapid.SampledFrom([]int64{1, 1, 3, 20}).Draw(t, "grown")
-		d.Why = rapid.SampledFrom([]Why{Rows, Forecast, Load}).Draw(t, "why")
+		d.Why = rapid.SampledFrom([]Why{Rows, Forecast}).Draw(t, "why")
 		again := d
 		p.split(r, &d)
 		p.split(r, &again)
@@ -154,7 +154,7 @@ func TestSplitsKeepTheRules(t *testing.T) {
 		for _, n := range parts {
 			require.Positive(t, n)
 		}
-		if len(d.Streams) > 0 && d.Why != Load {
+		if len(d.Streams) > 0 {
 			for _, n := range parts {
 				require.LessOrEqual(t, n, p.MaxRows)
 			}

@@ -38,12 +38,20 @@ func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, c
 	n = max(1, ceil(grown, j.TargetRows))
 	switch {
 	case s.Rows > j.MaxRows:
-		return max(n, 2), grown, Rows, fmt.Sprintf("%d rows, more than max_rows (%d)", s.Rows, j.MaxRows), true
+		return max(n, 2), grown, Rows, fmt.Sprintf("%d rows, more than %s", s.Rows, j.most()), true
 	case soon > j.MaxRows && s.Rows >= j.EarlyRows:
 		return max(n, 2), grown, Forecast, fmt.Sprintf("%d rows and %.1f more per second: %d within %v", s.Rows,
 			s.GrowthRowsPerS, soon, lead.Round(100*time.Millisecond)), true
 	}
 	return 1, grown, "", "", count
+}
+
+// most is the limit for people.
+func (j *judge) most() string {
+	if j.MaxRows < j.Input.Policy.MaxRows {
+		return fmt.Sprintf("%d, which have max_bytes", j.MaxRows)
+	}
+	return fmt.Sprintf("max_rows (%d)", j.MaxRows)
 }
 
 // spreads reports whether a range grows all over. One that is too large is cut in any case: growth is then taken to be
@@ -99,29 +107,3 @@ const (
 	// fades is the time constant of Stats.PutsPerS.
 	fades = time.Minute
 )
-
-// load splits a range that takes too much of its bucket's traffic.
-func (j *judge) load(i int) (Decision, bool) {
-	r := &j.Ranges[i]
-	s := &r.Stats
-	load := s.PutsPerS + s.DeletesPerS + s.ReadsPerS
-	if j.LoadPerS <= 0 || load < j.LoadPerS || load < j.LoadShare*j.traffic {
-		return Decision{}, false
-	}
-	text := fmt.Sprintf("%.0f reads and writes per second, %.0f %% of the bucket's", load, 100*load/j.traffic)
-	switch {
-	case s.Rows <= 1:
-		return j.none(i, OneKey, "%s, but it is one key only", text), true
-	case j.appended(s):
-		return j.none(i, AtTail, "%s, but appends all go to one end: no cut divides them", text), true
-	case s.Rows < 2*j.MinRows:
-		return Decision{}, false // its parts would be merged again
-	case j.cooling(r) > 0:
-		return j.none(i, Cooling, "%s, but its partition was made less than %v ago", text, j.Cool), true
-	case !j.fresh(s):
-		return j.recount(i, Suspect, "%s", text), true
-	}
-	v := j.decision(Split, i, Load, "%s", text)
-	v.Parts, v.Copies, v.Grown = 2, s.Rows/2, s.Rows
-	return v, true
-}

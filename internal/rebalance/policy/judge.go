@@ -13,7 +13,7 @@ func Judge(in *Input) []Decision {
 		made: make([]Decision, 0, len(in.Ranges))}
 	for i := range in.Ranges {
 		s := &in.Ranges[i].Stats
-		j.traffic += s.PutsPerS + s.DeletesPerS + s.ReadsPerS
+		j.traffic += requests(s)
 		j.rows += s.Rows
 		if j.growing(s) > 0 && j.spreads(s) {
 			j.spreading += s.Rows
@@ -84,8 +84,34 @@ func (j *judge) none(i int, why Why, format string, args ...any) Decision {
 	return j.decision(None, i, why, format, args...)
 }
 
+// sized is the policy for ranges with rows as large as in one: MaxBytes limits them, too.
+func (p *Policy) sized(s *counter.Stats) *Policy {
+	if p.MaxBytes <= 0 || s.Rows <= 0 || s.Bytes <= 0 {
+		return p
+	}
+	most := float64(p.MaxBytes) / float64(s.Bytes) * float64(s.Rows)
+	if most >= float64(p.MaxRows) {
+		return p
+	}
+	q, share := *p, most/float64(p.MaxRows)
+	lower := func(n *int64, least int64) { *n = max(least, int64(share*float64(*n))) }
+	lower(&q.MaxRows, 1)
+	lower(&q.MinRows, 0)
+	lower(&q.TargetRows, 1)
+	lower(&q.EarlyRows, 2)
+	return &q
+}
+
+// limits has the limits be those of a range until the function is called that it returns.
+func (j *judge) limits(i int) func() {
+	all := j.Policy
+	j.Policy = all.sized(&j.Ranges[i].Stats)
+	return func() { j.Policy = all }
+}
+
 // one decides about a range alone; false: nothing is decided, and it may be merged.
 func (j *judge) one(i int) (Decision, bool) {
+	defer j.limits(i)()
 	r := &j.Ranges[i]
 	s := &r.Stats
 	if r.Moves {
@@ -114,18 +140,21 @@ func (j *judge) one(i int) (Decision, bool) {
 	if s.AtMost > j.MaxRows && s.Rows > j.MaxRows/10*8 && !j.fresh(s) {
 		return j.recount(i, Suspect, "%d rows, as it is counted, but there may be %d", s.Rows, s.AtMost), true
 	}
-	if v, yes := j.load(i); yes {
-		return v, true
+	loaded, hot := j.load(i)
+	if hot && loaded.Kind != None {
+		return loaded, true
 	}
 	if count && !j.fresh(s) {
 		if v := j.recount(i, Suspect, "%d rows, and growing", s.Rows); v.Kind == Recount {
 			return v, true
 		}
 	}
-	if s.Rows >= j.MinRows { // a small one is merged, which does the same
-		return j.refresh(i)
+	if s.Rows >= j.MinRows || hot { // a small one is merged, which does the same
+		if v, dead := j.refresh(i); dead {
+			return v, true
+		}
 	}
-	return Decision{}, false
+	return loaded, hot
 }
 
 // refresh rewrites a partition with too many tombstones, unless it will have no rows before it has twice as many: then

@@ -37,7 +37,8 @@ func (j *judge) merges() {
 		s := &j.Ranges[i].Stats
 		// A range that will reach the minimum before long is left to grow; merge handles appends.
 		gain := max(j.grown(i), j.growing(s)*rent*j.Cool.Seconds())
-		if j.of[i] == nil && s.Rows < j.MinRows && (s.Rows+int64(gain) < j.MinRows || j.appended(s)) {
+		least := j.sized(s).MinRows
+		if j.of[i] == nil && s.Rows < least && (s.Rows+int64(gain) < least || j.appended(s)) {
 			small = append(small, i)
 		}
 	}
@@ -55,9 +56,11 @@ func (j *judge) merges() {
 const mergedAtOnce = 64
 
 func (j *judge) merge(i int) {
+	defer j.limits(i)()
 	from, to := i, i+1
+	bytes := j.Ranges[i].Stats.Bytes
 	rows := j.Ranges[i].Stats.Rows
-	grown := j.grown(i)
+	grown, load := j.grown(i), requests(&j.Ranges[i].Stats)
 	why, text := Lonely, "it has no neighbour that fits"
 	if j.appended(&j.Ranges[i].Stats) {
 		if v, dead := j.refresh(i); dead {
@@ -87,6 +90,9 @@ func (j *judge) merge(i int) {
 			why, text = Rolled, "the empty range at the end takes what is appended when that goes on"
 		case float64(rows+r.Stats.Rows)+grown+j.grown(k) > float64(j.TargetRows):
 			// Else it would be split again before long.
+		case j.MaxBytes > 0 && float64(bytes+r.Stats.Bytes)*float64(j.MaxRows) > float64(j.MaxBytes)*float64(j.TargetRows):
+		case j.hot(load+requests(&r.Stats), apart):
+			why, text = Load, "together with its neighbour it would take too much of the bucket's traffic"
 		default:
 			return true
 		}
@@ -105,8 +111,8 @@ func (j *judge) merge(i int) {
 			break // what is empty is joined for nothing
 		}
 		from, to = min(from, k), max(to, k+1)
-		rows += j.Ranges[k].Stats.Rows
-		grown += j.grown(k)
+		rows, bytes = rows+j.Ranges[k].Stats.Rows, bytes+j.Ranges[k].Stats.Bytes
+		grown, load = grown+j.grown(k), load+requests(&j.Ranges[k].Stats)
 	}
 	due := time.Duration(0)
 	if to-from > 1 {

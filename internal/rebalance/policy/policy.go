@@ -22,11 +22,14 @@ type Policy struct {
 	MinRows int64
 	// TargetRows is the aim for parts of a split, and the most for the result of a merge.
 	TargetRows int64
+	// MaxBytes is the most bytes of keys and values, as counted: of a range whose rows are so large that MaxRows of them
+	// would have more, the limits in rows are lowered. 0: never.
+	MaxBytes int64
 	// MaxDead is the number of tombstones above which a partition is refreshed; 0: never. Cassandra warns at 1,000 in
 	// one read and fails at 100,000.
 	MaxDead int64
-	// A range is split by load if it takes at least LoadShare (0 to 1) of its bucket's writes and reads, and at least
-	// LoadPerS per second; LoadPerS 0: never.
+	// A range is split by load, where its requests go, if it takes at least LoadShare (0 to 1) of its bucket's writes
+	// and reads, and at least LoadPerS per second, for some minutes; LoadPerS 0: never.
 	LoadShare, LoadPerS float64
 
 	// Horizon is how far ahead the parts of a split should keep the limits. A range is split when it has more than
@@ -93,8 +96,9 @@ const DefaultPlanner = "genetic"
 func Default(maxRows int64) Policy {
 	return Policy{
 		MaxRows: maxRows, MinRows: maxRows / 4, TargetRows: max(1, maxRows/10*6+maxRows%10*6/10),
+		MaxBytes:  100 << 20,
 		MaxDead:   50_000,
-		LoadShare: 0.5, LoadPerS: 2000,
+		LoadShare: 0.25, LoadPerS: 1000,
 		Horizon: 3 * time.Minute, GrowBy: 2, RushBy: 5, EarlyRows: max(2, maxRows/5), Spread: 0.75,
 		AppendShare: 0.7, AppendsPerS: 0.001, Lead: 40 * time.Second, Reserve: time.Hour,
 		Cool: 30 * time.Minute, Fresh: 2 * time.Minute,
@@ -186,6 +190,9 @@ const (
 	Lonely   Why = "no neighbour fits"
 	Rolled   Why = "cut ahead already"
 	AtTail   Why = "loaded by appends"
+	// A range that should be split by load: nearly all of its requests are for one key, or for pages from one key on.
+	Popular   Why = "one popular key"
+	Undivided Why = "no key divides it"
 	// The rows of a range that should be split all lie at one place.
 	NoCut Why = "nowhere to cut"
 	// The next keys of a range that should be rolled can't be forecast, and it is not full yet.
@@ -253,7 +260,8 @@ func Decide(in Input) []Decision {
 	for i := range ds {
 		switch d := &ds[i]; d.Kind {
 		case Split:
-			in.Policy.split(&in.Ranges[d.From], d)
+			r := &in.Ranges[d.From]
+			in.Policy.sized(&r.Stats).split(r, d)
 		case Merge, Refresh:
 			d.Stay = -1
 		}

@@ -45,6 +45,22 @@ func appends(perS float64) func(*policy.Range) {
 	}
 }
 
+// large is a range with rows of so many bytes.
+func large(bytes int64) func(*policy.Range) {
+	return func(r *policy.Range) { r.Stats.Bytes = r.Stats.Rows * bytes }
+}
+
+// asked is a range with so many reads per second, for minutes, by turns for the given keys.
+func asked(perS float64, keys ...string) func(*policy.Range) {
+	return func(r *policy.Range) {
+		r.Stats.ReadsPerS = perS
+		for i := 0; i < 64 && len(keys) > 0; i++ {
+			at := now.Add(-time.Duration(64-i) * 10 * time.Second).UnixMilli()
+			r.Stats.Asked = append(r.Stats.Asked, counter.Asked{Key: []byte(keys[i%len(keys)]), At: at})
+		}
+	}
+}
+
 // ago is when the last put was, of as many as there are rows.
 func ago(seconds int) func(*policy.Range) {
 	return func(r *policy.Range) {
@@ -254,18 +270,46 @@ func TestJudge(t *testing.T) {
 			r.Stats.Dead, r.Stats.DeletesPerS = 26_000, 5
 		})), []string{"0-1 roll: dead ahead 2"}},
 
-		{"load", nil, layout(old(900, func(r *policy.Range) { r.Stats.ReadsPerS = 5000 }), old(900)),
-			[]string{"0-1 split: load in 2", "1-2 none: within limits"}},
-		{"load that all share", nil, layout(old(900, func(r *policy.Range) { r.Stats.ReadsPerS = 2100 }),
-			old(900, func(r *policy.Range) { r.Stats.ReadsPerS = 2200 }),
-			old(900, func(r *policy.Range) { r.Stats.ReadsPerS = 2200 })),
-			[]string{"0-1 none: within limits", "1-2 none: within limits", "2-3 none: within limits"}},
-		{"load of one key", nil, layout(old(1, func(r *policy.Range) { r.Stats.ReadsPerS = 5000 })),
-			[]string{"0-1 none: one key only"}},
-		{"load of a small one", nil, layout(old(400, func(r *policy.Range) { r.Stats.ReadsPerS = 5000 })),
+		{"too many bytes", nil, layout(old(900, large(200<<10)), old(400, large(200<<10)), old(400)),
+			[]string{"0-1 split: rows in 3", "1-2 none: within limits", "2-3 none: within limits"}},
+		{"few rows, but large ones", nil, layout(old(200, large(200<<10)), old(200, large(200<<10))),
+			[]string{"0-1 none: within limits", "1-2 none: within limits"}},
+		{"few rows, and too many bytes together", nil, layout(old(120, large(200<<10)), old(220, large(200<<10))),
+			[]string{"0-1 none: no neighbour fits", "1-2 none: within limits"}},
+		{"bytes do not matter", func(p *policy.Policy) { p.MaxBytes = 0 }, layout(old(900, large(200<<10))),
 			[]string{"0-1 none: within limits"}},
-		{"load of a young one", nil, layout(old(900, young, func(r *policy.Range) { r.Stats.ReadsPerS = 5000 })),
+
+		{"load", nil, layout(old(900, asked(5000, "0001", "0002", "0003", "0004")), old(900)),
+			[]string{"0-1 split: load in 4", "1-2 none: within limits"}},
+		{"load with little else", nil, layout(old(900, asked(1100, "0001", "0002", "0003", "0004")), old(900)),
+			[]string{"0-1 split: load in 3", "1-2 none: within limits"}},
+		{"load that has just begun", nil, layout(old(900, asked(5000, "0001", "0002"), func(r *policy.Range) {
+			for i := range r.Stats.Asked {
+				r.Stats.Asked[i].At = now.Add(-time.Minute).UnixMilli()
+			}
+		})), []string{"0-1 none: within limits"}},
+		{"load of which nothing is known", nil, layout(old(900, asked(5000))), []string{"0-1 none: within limits"}},
+		{"load that others share", nil, layout(old(900, asked(900, "0001", "0002")), old(900, asked(1100, "001", "0011")),
+			old(900, asked(4000, "0021", "0022"))),
+			[]string{"0-1 none: within limits", "1-2 none: within limits", "2-3 split: load in 4"}},
+		{"load of one key", nil, layout(old(1, asked(5000, "0001"))), []string{"0-1 none: one key only"}},
+		{"load of one key of many", nil, layout(old(900, asked(5000, "0001", "0001", "0001", "0001", "0002"))),
+			[]string{"0-1 none: one popular key"}},
+		{"load that begins at the lowest key", nil, layout(old(900), old(900, asked(5000, "001"))),
+			[]string{"0-1 none: within limits", "1-2 none: one popular key"}},
+		{"load of a small one", nil, layout(old(20, asked(5000, "0001", "0002", "0003", "0004"))),
+			[]string{"0-1 split: load in 4"}},
+		{"load of a stale one", nil, layout(old(900, stale, asked(5000, "0001", "0002", "0003", "0004"))),
+			[]string{"0-1 recount: suspect"}},
+		{"load of a young one", nil, layout(old(900, young, asked(5000, "0001", "0002"))),
 			[]string{"0-1 none: cooling down"}},
+		{"tombstones of a loaded one", nil, layout(old(900, asked(5000, "0001"), func(r *policy.Range) {
+			r.Stats.Dead = 60_000
+		})), []string{"0-1 refresh: dead"}},
+		{"what is loaded is not merged", nil, layout(old(50, asked(400, "0001")), old(50, asked(400, "0011"))),
+			[]string{"0-1 none: load", "1-2 none: no neighbour fits"}},
+		{"what was loaded is merged", nil, layout(old(50, asked(200, "0001")), old(50, asked(200, "0011"))),
+			[]string{"0-2 merge: rows"}},
 		{"load by appends", func(p *policy.Policy) { p.MaxRows, p.TargetRows = 1e9, 1e9 }, layout(old(900, appends(5000))),
 			[]string{"0-1 none: loaded by appends"}},
 

@@ -21,7 +21,8 @@ const (
 // roll cuts ahead of the highest key, or of the lowest where keys descend, where the next keys can be forecast; else
 // right beside it.
 func (in *Input) roll(d *Decision) {
-	p, appended, tail := &in.Policy, &in.Ranges[d.Appended], &in.Ranges[d.From]
+	appended, tail := &in.Ranges[d.Appended], &in.Ranges[d.From]
+	p := in.Policy.sized(&appended.Stats)
 	newest := appended.Newest
 	if newest == nil {
 		d.Kind, d.Oldest = Need, d.Appended

@@ -169,9 +169,6 @@ func direction(q []counter.Quantum) int {
 // stream has a range of its own, with room up to the next old row, which is rolled when it is full; and what is full
 // stays where it is.
 func (p *Policy) beside(r *Range, d *Decision) bool {
-	if d.Why == Load {
-		return false
-	}
 	q := r.Quanta
 	found := streams(q)
 	if len(found) == 0 {

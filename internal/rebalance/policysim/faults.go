@@ -70,9 +70,9 @@ func (r recorder) Delete(p store.Partition, key []byte, at store.Timestamp, mark
 }
 
 // Read implements listing.Recorder.
-func (r recorder) Read(p store.Partition) {
+func (r recorder) Read(p store.Partition, key []byte) {
 	r.t.hottest(p)
-	r.Recorder.Read(p)
+	r.Recorder.Read(p, key)
 }
 
 // counters are a Backend that is away at times and loses batches.

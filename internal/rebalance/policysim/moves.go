@@ -21,6 +21,8 @@ type mover struct {
 	w *world
 	// pace limits the rows copied and compared, counting those counted and swept.
 	pace, counting pacer
+	// taken are the rows of a page that is about to be counted.
+	taken int
 	// decisions are those of which the moves are submitted next, by the start of their range.
 	decisions map[store.BucketID]map[string]policy.Why
 	jobs      []*scheduler.Job // that have not ended
@@ -57,9 +59,6 @@ type pacer struct {
 	next time.Time // when the rows taken so far are paid for
 }
 
-// free reports whether a row may be taken now.
-func (p *pacer) free(now time.Time) bool { return !p.next.After(now) }
-
 // take takes rows, and says when they may be read.
 func (p *pacer) take(now time.Time, rows int) time.Time {
 	at := p.next
@@ -82,9 +81,11 @@ type moving struct {
 	goals   []move.Goal
 	seen    move.Seen
 	working map[string]*work // by the key of the effect
-	copies  int              // works that copy, compare or remove
-	sweeps  int
-	again   time.Time // when to look after a failure
+	// active are the works that are under way, in the order in which they began; lines wait for one of them to end.
+	active         []*work
+	copies, sweeps line
+	left           map[uint64]int // works by batch
+	again          time.Time      // when to look after a failure
 	// why are the reasons of goals, by batch.
 	why map[uint64][]reason
 }
@@ -96,11 +97,16 @@ type reason struct {
 
 // work is an effect that takes time.
 type work struct {
-	effect  move.Effect
-	at      time.Time    // when it goes on
-	waiting bool         // for one of the ranges that are worked on to end
-	rest    store.Bounds // of what is still to be read
-	begun   bool
+	effect move.Effect
+	at     time.Time    // when it goes on
+	rest   store.Bounds // of what is still to be read
+	begun  bool
+}
+
+// line has the works of one kind: those that copy, compare or remove, or those that sweep.
+type line struct {
+	busy    int // under way
+	waiting []*work
 }
 
 // decided gets decisions before their moves are submitted.
@@ -120,7 +126,7 @@ func (m *mover) decided(id store.BucketID, in *policy.Input, ds []policy.Decisio
 func (m *mover) Submit(id store.BucketID, what string, p *scheduler.Plan) scheduler.Job {
 	b := m.w.of[id]
 	m.sent++
-	j := &scheduler.Job{ID: strconv.Itoa(m.sent), Bucket: id, What: what, Asked: m.w.now}
+	j := &scheduler.Job{ID: strconv.Itoa(m.sent), Bucket: id, What: what, Asked: m.w.now()}
 	for _, g := range p.Moves {
 		g.Why = string(m.decisions[id][string(g.Start)])
 		j.Goals = append(j.Goals, scheduler.GoalState{Goal: g, Stage: scheduler.Waiting})
@@ -128,13 +134,13 @@ func (m *mover) Submit(id store.BucketID, what string, p *scheduler.Plan) schedu
 	delete(m.decisions, id)
 	m.jobs = append(m.jobs, j)
 	if b.moves == nil {
-		b.moves = &moving{working: map[string]*work{}, why: map[uint64][]reason{}}
+		b.moves = &moving{working: map[string]*work{}, left: map[uint64]int{}, why: map[uint64][]reason{}}
 		m.active = append(m.active, b)
 	}
 	for i := range j.Goals {
 		b.moves.goals = append(b.moves.goals, j.Goals[i].Goal)
 	}
-	b.moves.again = m.w.now
+	b.moves.again = m.w.now()
 	return *j
 }
 
@@ -180,13 +186,34 @@ func (m *mover) InFlight() (partitions int, rows int64) {
 // KeepUp implements balancer.Mover: nothing slows moves down.
 func (m *mover) KeepUp(store.BucketID, int) {}
 
-// Pace implements balancer.Mover. What a step counts itself, it waits for.
+// Pace implements balancer.Mover.
 func (m *mover) Pace(ctx context.Context, rows int) error {
-	at := m.counting.take(m.w.now, rows)
-	if m.w.stepping {
-		m.w.spent = max(m.w.spent, at.Sub(m.w.now))
+	now := m.w.now()
+	err := m.w.sleep(ctx, m.counting.take(now, rows).Sub(now))
+	m.taken = rows
+	return err
+}
+
+// scanned is the store of which a balancer counts rows. The pages of recounts are as large as live ones, while a row
+// stands for a hundred: what a page lacks is given back, but for one of a live page.
+type scanned struct {
+	*tally
+	m *mover
+}
+
+// Slice implements counter.Slicer.
+func (s scanned) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
+	page, err := s.tally.Slice(ctx, p, b, o)
+	if m := s.m; m.taken > 0 {
+		each := max(1, 1000*int(m.w.s.MaxRows)/programRows)
+		least := max(1, 100*int(m.w.s.MaxRows)/programRows)
+		read := max(least, (len(page.Rows)+each-1)/each*each)
+		m.counting.giveBack(max(0, m.taken-read))
+		m.taken = 0
 	}
-	return ctx.Err()
+	return page, err
 }
 
 // Load implements balancer.Maps.
@@ -211,20 +238,10 @@ func (w *world) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.S
 
 // next is when the moves go on; zero: nothing moves.
 func (m *mover) next() (at time.Time) {
-	sooner := func(t time.Time) {
-		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
-			at = t
-		}
-	}
-	for i, b := range m.active {
-		if i == bucketsAtOnce {
-			break
-		}
-		sooner(b.moves.again)
-		for _, x := range b.moves.working {
-			if !x.waiting {
-				sooner(x.at)
-			}
+	for _, b := range m.active[:min(len(m.active), bucketsAtOnce)] {
+		at = earlier(at, b.moves.again)
+		for _, x := range b.moves.active {
+			at = earlier(at, x.at)
 		}
 	}
 	return at
@@ -239,7 +256,6 @@ func (m *mover) advance(ctx context.Context) error {
 		if len(b.moves.working) == 0 && len(b.moves.goals) == 0 {
 			b.moves = nil
 			m.active = slices.DeleteFunc(m.active, func(x *bucket) bool { return x == b })
-			m.w.busy()
 		}
 	}
 	return nil
@@ -248,23 +264,20 @@ func (m *mover) advance(ctx context.Context) error {
 // bucket does what is due in a bucket.
 func (m *mover) bucket(ctx context.Context, b *bucket) error {
 	x := b.moves
-	changed := !x.again.IsZero() && !m.w.now.Before(x.again)
+	changed := !x.again.IsZero() && !m.w.now().Before(x.again)
 	if changed {
 		x.again = time.Time{}
 	}
-	for _, key := range x.keys() {
-		k := x.working[key]
-		if k.waiting || k.at.After(m.w.now) {
+	for _, k := range slices.Clone(x.active) {
+		if k.at.After(m.w.now()) {
 			continue
 		}
 		over, err := m.goOn(ctx, b, k)
 		if err != nil {
 			return err
 		}
-		if over {
-			x.free(key, k)
-			changed = true
-		}
+		// Nothing new is due before the last work of a batch has ended.
+		changed = over && x.end(k) || changed
 	}
 	for changed {
 		var err error
@@ -275,44 +288,49 @@ func (m *mover) bucket(ctx context.Context, b *bucket) error {
 	return nil
 }
 
-// keys are those of the works, in a fixed order.
-func (x *moving) keys() []string {
-	var keys []string
-	for key := range x.working {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
-// free ends a work.
-func (x *moving) free(key string, k *work) {
-	delete(x.working, key)
-	t, ok := k.effect.(move.Task)
-	if !ok {
+// begin begins a work, or has it wait.
+func (x *moving) begin(k *work) {
+	x.working[k.effect.Key()] = k
+	t, task := k.effect.(move.Task)
+	if !task {
+		x.active = append(x.active, k)
 		return
 	}
-	sweep := t.Phase == partmap.Settled
-	if sweep {
-		x.sweeps--
-	} else {
-		x.copies--
+	x.left[t.Batch]++
+	l := x.line(&t)
+	if l.busy == atOnce {
+		l.waiting = append(l.waiting, k)
+		return
 	}
-	for _, key := range x.keys() {
-		if y := x.working[key]; y.waiting && (y.effect.(move.Task).Phase == partmap.Settled) == sweep {
-			y.waiting = false
-			x.took(sweep)
-			return
-		}
-	}
+	l.busy++
+	x.active = append(x.active, k)
 }
 
-func (x *moving) took(sweep bool) {
-	if sweep {
-		x.sweeps++
-	} else {
-		x.copies++
+// end ends a work; last: it was the last one of its batch.
+func (x *moving) end(k *work) (last bool) {
+	delete(x.working, k.effect.Key())
+	x.active = slices.DeleteFunc(x.active, func(y *work) bool { return y == k })
+	t, task := k.effect.(move.Task)
+	if !task {
+		return true
 	}
+	if l := x.line(&t); len(l.waiting) > 0 {
+		x.active, l.waiting = append(x.active, l.waiting[0]), l.waiting[1:]
+	} else {
+		l.busy--
+	}
+	if x.left[t.Batch]--; x.left[t.Batch] > 0 {
+		return false
+	}
+	delete(x.left, t.Batch)
+	return true
+}
+
+func (x *moving) line(t *move.Task) *line {
+	if t.Phase == partmap.Settled {
+		return &x.sweeps
+	}
+	return &x.copies
 }
 
 // look asks what is due, and begins it; changed: the map was changed, so more may be due.
@@ -329,7 +347,7 @@ func (m *mover) look(ctx context.Context, b *bucket) (changed bool, err error) {
 	}
 	var open []move.Goal
 	for i := range goals {
-		verdict, _, _ := goals[i].Judge(view, m.w.now, func() (id store.PartitionID) { return id })
+		verdict, _, _ := goals[i].Judge(view, m.w.now(), func() (id store.PartitionID) { return id })
 		switch verdict {
 		case move.Met:
 			m.goal(b, &goals[i], scheduler.Met)
@@ -345,7 +363,7 @@ func (m *mover) look(ctx context.Context, b *bucket) (changed bool, err error) {
 		return true, nil // others take their places
 	}
 	for _, e := range move.Next(view, &x.seen, move.Input{
-		Goals: open, Now: m.w.now, Fresh: func() store.PartitionID { return store.PartitionID(m.w.uuid()) },
+		Goals: open, Now: m.w.now(), Fresh: func() store.PartitionID { return store.PartitionID(m.w.uuid()) },
 	}) {
 		if x.working[e.Key()] != nil {
 			continue
@@ -353,23 +371,16 @@ func (m *mover) look(ctx context.Context, b *bucket) (changed bool, err error) {
 		switch e := e.(type) {
 		case move.Swap:
 			if err := m.swap(ctx, b, view, &e); store.KindOf(err) == store.Unavailable {
-				x.again = m.w.now.Add(retry)
+				x.again = m.w.now().Add(retry)
 			} else if err != nil {
 				return false, err
 			} else {
 				changed = true
 			}
 		case move.Wait:
-			x.working[e.Key()] = &work{effect: e, at: m.w.now.Add(m.w.s.Phase)}
+			x.begin(&work{effect: e, at: m.w.now().Add(m.w.s.Phase)})
 		case move.Task:
-			sweep := e.Phase == partmap.Settled
-			k := &work{effect: e, at: m.w.now, rest: store.Bounds{Start: e.Range.Start, End: e.Range.End}}
-			if sweep && x.sweeps == atOnce || !sweep && x.copies == atOnce {
-				k.waiting = true
-			} else {
-				x.took(sweep)
-			}
-			x.working[e.Key()] = k
+			x.begin(&work{effect: e, at: m.w.now(), rest: store.Bounds{Start: e.Range.Start, End: e.Range.End}})
 		}
 	}
 	return changed, nil
@@ -394,9 +405,8 @@ func (m *mover) goal(b *bucket, g *move.Goal, to scheduler.Stage) {
 			over = over && !open
 		}
 		if over {
-			j.Ended = m.w.now
+			j.Ended = m.w.now()
 			m.ended[j.ID] = j
-			m.w.busy()
 		}
 		return over
 	})
@@ -501,7 +511,7 @@ func (m *mover) page(ctx context.Context, b *bucket, k *work, t *move.Task) (ove
 	}
 	if !k.begun {
 		k.begun = true
-		if k.at = pace.take(m.w.now, limit); k.at.After(m.w.now) {
+		if k.at = pace.take(m.w.now(), limit); k.at.After(m.w.now()) {
 			return false, nil
 		}
 	}
@@ -534,7 +544,7 @@ func (m *mover) page(ctx context.Context, b *bucket, k *work, t *move.Task) (ove
 		return true, nil
 	}
 	k.rest.Start, k.rest.StartExclusive = page.Rows[len(page.Rows)-1].Key, true
-	k.at = pace.take(m.w.now, limit)
+	k.at = pace.take(m.w.now(), limit)
 	return false, nil
 }
 

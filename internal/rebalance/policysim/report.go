@@ -14,7 +14,7 @@ import (
 type Report struct {
 	Scenario string  `json:"scenario"`
 	Days     float64 `json:"days"`
-	// Steps are those of the balancer.
+	// Steps are the moments at which something happened.
 	Steps int `json:"steps"`
 	// Recounts, and the rows that they read per row written.
 	Recounts      int64    `json:"recounts"`

@@ -27,33 +27,59 @@ func Run(ctx context.Context, s *Scenario) (*Report, error) { return run(ctx, s,
 type observer func(store.BucketID, *policy.Input, []policy.Decision)
 
 func run(ctx context.Context, s *Scenario, observe observer) (*Report, error) {
-	w, err := newWorld(ctx, s, observe)
+	threads := balancer.NewCoroutines(begin)
+	ctx, stop := context.WithCancel(ctx)
+	defer threads.Settle()
+	defer stop()
+	w, err := newWorld(ctx, s, threads.Now, threads.Sleep, observe)
 	if err != nil {
 		return nil, err
 	}
 	o := s.options()
-	o.Now, o.Decided = w.clock, w.decided
-	b := balancer.New(w.t, w, w, w.counts, o)
-	w.step = w.begin
-	for w.now.Before(w.begin.Add(s.end())) {
-		if err := w.advance(ctx, b); err != nil {
-			return nil, fmt.Errorf("after %v: %w", w.since(), err)
-		}
+	o.Now, o.Threads, o.Decided = threads.Now, threads, w.decided
+	b := balancer.New(scanned{w.t, &w.mover}, w, w, w.counts, o)
+	moments, err := w.play(ctx, threads, b.Run, s.end())
+	if err != nil {
+		return nil, fmt.Errorf("after %v: %w", w.since(), err)
 	}
 	if err := w.finish(ctx); err != nil {
 		return nil, err
 	}
 	rep := w.t.report()
-	rep.Steps = w.steps
+	rep.Steps = moments
 	rep.took(b.Status())
 	return rep, nil
+}
+
+// play plays until some time after the beginning, beside a balancer that runs until ctx ends. It returns at how many
+// moments something happened.
+func (w *world) play(
+	ctx context.Context, threads *balancer.Coroutines, run func(context.Context) error, until time.Duration,
+) (moments int, err error) {
+	threads.Go(func() {
+		if threads.Sleep(ctx, firstLook) == nil {
+			_ = run(ctx)
+		}
+	})
+	end := w.begin.Add(until)
+	for at := w.begin; !at.IsZero() && !at.After(end); moments++ {
+		threads.Pass(at)
+		next := threads.Settle()
+		if err := w.happen(ctx); err != nil {
+			return moments, err
+		}
+		at = earlier(next, w.next())
+	}
+	threads.Pass(end)
+	return moments, nil
 }
 
 // world is what a balancer works on: the buckets, their maps and moves, in memory.
 type world struct {
 	s     *Scenario
 	begin time.Time
-	now   time.Time
+	now   func() time.Time
+	sleep func(context.Context, time.Duration) error
 	t     *tally
 	f     *faults
 	maps  *mapclient.Client
@@ -68,14 +94,7 @@ type world struct {
 	observe observer
 	mover
 
-	// step is when the balancer takes its next step, active until when it takes one each second, flush when counts are
-	// sent; zero: there are none.
-	// held is until when the last step lasts.
-	step, active, flush, held time.Time
-	steps                     int
-	// stepping: a step is under way; spent is how long it takes.
-	stepping bool
-	spent    time.Duration
+	flush time.Time // when counts are sent; zero: there are none
 }
 
 // bucket is one with its clients.
@@ -106,27 +125,31 @@ func (h *byDue) Pop() any {
 }
 
 const (
-	// soonest is the least pause between two steps of a balancer, flushEvery the pause between two flushes.
-	soonest    = time.Second
+	// flushEvery is the pause between two flushes.
 	flushEvery = time.Second
-	// busyFor is for how long a balancer looks each second after something happened.
-	busyFor = 90 * time.Second
-	// looksAtOnce is how many buckets a balancer looks at at once.
-	looksAtOnce = 16
+	// firstLook is when the balancer begins: looks come when what was requested at the end of a step is counted, also
+	// where a step is as long as the pause between looks.
+	firstLook = 2 * flushEvery
 )
 
-func newWorld(ctx context.Context, s *Scenario, observe observer) (*world, error) {
+// begin is when scenarios begin.
+var begin = time.Unix(1_700_000_000, 0).UTC()
+
+// newWorld makes a world in which it is now by one function, and in which another lets time pass.
+func newWorld(
+	ctx context.Context, s *Scenario, now func() time.Time, sleep func(context.Context, time.Duration) error,
+	observe observer,
+) (*world, error) {
 	w := &world{
-		s: s, begin: time.Unix(1_700_000_000, 0).UTC(), observe: observe, of: map[store.BucketID]*bucket{},
+		s: s, begin: now(), now: now, sleep: sleep, observe: observe, of: map[store.BucketID]*bucket{},
 		ids: rand.New(rand.NewPCG(s.Seed, 0x696473)),
 	}
-	w.now = w.begin
 	rows := memstore.New()
-	w.f = newFaults(s, w.since, func(d time.Duration) { w.spent += d / looksAtOnce })
-	w.t = newTally(rows, w.f, w.begin, w.clock)
-	w.maps = mapclient.NewEmbedded(rows, mapclient.Options{Now: w.clock, NewID: w.uuid, CacheBytes: 1 << 30})
-	w.counts = counters{counter.NewMemory(w.clock), w.f}
-	w.rec = recorder{counter.NewRecorder(w.counts, counter.RecorderOptions{Every: -1, Now: w.clock}), w.t, w.f}
+	w.f = newFaults(s, w.since, func(d time.Duration) { _ = sleep(ctx, d) })
+	w.t = newTally(rows, w.f, w.begin, now)
+	w.maps = mapclient.NewEmbedded(rows, mapclient.Options{Now: now, NewID: w.uuid, CacheBytes: 1 << 30})
+	w.counts = counters{counter.NewMemory(now), w.f}
+	w.rec = recorder{counter.NewRecorder(w.counts, counter.RecorderOptions{Every: -1, Now: now}), w.t, w.f}
 	w.mover = newMover(w)
 	for i := range s.Tenants {
 		t := &s.Tenants[i]
@@ -147,10 +170,8 @@ func newWorld(ctx context.Context, s *Scenario, observe observer) (*world, error
 	return w, nil
 }
 
-func (w *world) clock() time.Time { return w.now }
-
 // since is the time since the beginning.
-func (w *world) since() time.Duration { return w.now.Sub(w.begin) }
+func (w *world) since() time.Duration { return w.now().Sub(w.begin) }
 
 func (w *world) uuid() (id uuid.UUID) {
 	binary.BigEndian.PutUint64(id[:], w.ids.Uint64())
@@ -160,48 +181,35 @@ func (w *world) uuid() (id uuid.UUID) {
 
 // draw draws a timestamp.
 func (w *world) draw() store.Timestamp {
-	w.stamp = max(w.stamp+1, store.Timestamp(w.now.UnixMicro()))
+	w.stamp = max(w.stamp+1, store.Timestamp(w.now().UnixMicro()))
 	return w.stamp
 }
 
-// busy has the balancer look each second for a while.
-func (w *world) busy() {
-	w.active = w.now.Add(busyFor)
-	if soon := later(w.held, w.now.Truncate(soonest).Add(soonest)); w.steps > 0 {
-		w.step = earlier(w.step, soon)
-	}
-}
-
-// advance goes on to the next moment at which something happens, and lets it happen.
-func (w *world) advance(ctx context.Context, b *balancer.Balancer) error {
-	next := w.step
+// next is when something happens next that the balancer does not do; zero: nothing does.
+func (w *world) next() time.Time {
+	next := earlier(w.flush, w.mover.next())
 	if len(w.due) > 0 && w.due[0].next < never {
 		next = earlier(next, w.begin.Add(w.due[0].next))
 	}
-	if !w.flush.IsZero() {
-		next = earlier(next, w.flush)
+	if now := w.now(); !next.IsZero() && next.Before(now) {
+		return now
 	}
-	if at := w.mover.next(); !at.IsZero() {
-		next = earlier(next, at)
-	}
-	w.now = later(w.now, earlier(w.begin.Add(w.s.end()), next))
+	return next
+}
+
+// happen lets happen what is due.
+func (w *world) happen(ctx context.Context) error {
 	if err := w.mover.advance(ctx); err != nil {
 		return err
 	}
-	if !w.flush.IsZero() && !w.now.Before(w.flush) {
+	now := w.now()
+	if !w.flush.IsZero() && !now.Before(w.flush) {
 		w.flush = time.Time{}
 		if w.rec.Flush(ctx) != nil || w.rec.Counts().Waiting > 0 {
-			w.flush = w.now.Add(flushEvery) // the counters are away
+			w.flush = now.Add(flushEvery) // the counters are away
 		}
-		w.busy()
 	}
-	for w.counting.free(w.now) && b.Count(ctx, false) {
-		w.busy()
-	}
-	if !w.now.Before(w.step) {
-		w.look(ctx, b)
-	}
-	for len(w.due) > 0 && w.begin.Add(w.due[0].next).Compare(w.now) <= 0 {
+	for len(w.due) > 0 && w.begin.Add(w.due[0].next).Compare(now) <= 0 {
 		x := w.due[0]
 		if err := w.requests(ctx, x); err != nil {
 			return err
@@ -211,37 +219,12 @@ func (w *world) advance(ctx context.Context, b *balancer.Balancer) error {
 	return ctx.Err()
 }
 
+// earlier is the earlier one of two times that are not zero.
 func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}
 	return a
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
-
-// look lets the balancer take a step.
-func (w *world) look(ctx context.Context, b *balancer.Balancer) {
-	w.steps++
-	w.stepping, w.spent = true, 0
-	b.Step(ctx)
-	w.stepping = false
-	pause := soonest
-	if !w.now.Before(w.active) {
-		pause = max(pause, w.s.Look)
-	}
-	// A step that waits, for a slow store or its turn to count, holds up the next one.
-	w.held = w.now.Add(w.spent)
-	w.step = w.held.Add(pause)
-	// Recounts that the step asked for.
-	for w.counting.free(w.now) && b.Count(ctx, false) {
-		w.busy()
-	}
 }
 
 // value is what every entry has.
@@ -283,10 +266,10 @@ func (w *world) request(ctx context.Context, b *bucket, r request) error {
 		}
 		w.rec.Delete(p, []byte(r.key), at, markers)
 	case Get:
-		w.rec.Read(p)
+		w.rec.Read(p, []byte(r.key))
 	}
 	if w.flush.IsZero() {
-		w.flush = w.now.Truncate(flushEvery).Add(flushEvery)
+		w.flush = w.now().Truncate(flushEvery).Add(flushEvery)
 	}
 	return err
 }
@@ -321,7 +304,7 @@ func (w *world) finish(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		w.t.finish(b.id, ranges, w.now)
+		w.t.finish(b.id, ranges, w.now())
 	}
 	return nil
 }

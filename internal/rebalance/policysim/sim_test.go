@@ -102,7 +102,7 @@ func TestAScenarioRepeats(t *testing.T) {
 
 func TestPlanners(t *testing.T) {
 	for _, planner := range policy.Planners() {
-		r := play(t, "days: 0.04", "planner: "+planner, "tenants: [{kind: random, per_minute: 100}]").Total
+		r := play(t, "days: 0.04", "planner: "+planner, "tenants: [{kind: random, per_minute: 100, to: 0.035}]").Total
 		require.Equal(t, r.Written, r.Rows, "no row is lost by moving")
 		require.Positive(t, r.ByCause[policy.Rows]+r.ByCause[policy.Forecast])
 	}

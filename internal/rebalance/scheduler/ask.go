@@ -154,6 +154,23 @@ func (p *planner) holding(key []byte) (partmap.Range, error) {
 	return partmap.Range{}, store.Errorf(store.Corrupt, "the map has no range")
 }
 
+// byRange calls f for each range that contains some of the keys, which ascend, with those.
+func (p *planner) byRange(keys [][]byte, f func(rg *partmap.Range, inside [][]byte) error) error {
+	for n := 0; len(keys) > 0; keys = keys[n:] {
+		rg, err := p.holding(keys[0])
+		if err != nil {
+			return err
+		}
+		for n = 1; n < len(keys) && rg.Contains(keys[n]); {
+			n++
+		}
+		if err := f(&rg, keys[:n]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func checkCut(key []byte) error {
 	switch {
 	case len(key) == 0:
@@ -177,21 +194,7 @@ func (p *planner) split(keys [][]byte) error {
 	keys = slices.Clone(keys)
 	slices.SortFunc(keys, bytes.Compare)
 	keys = slices.CompactFunc(keys, bytes.Equal)
-	for len(keys) > 0 {
-		rg, err := p.holding(keys[0])
-		if err != nil {
-			return err
-		}
-		n := 0
-		for n < len(keys) && rg.Contains(keys[n]) {
-			n++
-		}
-		if err := p.splitRange(&rg, keys[:n]); err != nil {
-			return err
-		}
-		keys = keys[n:]
-	}
-	return nil
+	return p.byRange(keys, p.splitRange)
 }
 
 // splitRange cuts one range.
@@ -274,32 +277,25 @@ func (p *planner) presplit(keys [][]byte) error {
 		}
 	}
 	var existing []string
-	for len(keys) > 0 {
-		rg, err := p.holding(keys[0])
-		if err != nil {
-			return err
-		}
-		n := 0
-		for n < len(keys) && rg.Contains(keys[n]) {
-			n++
-		}
-		inside := keys[:n]
-		keys = keys[n:]
+	err := p.byRange(keys, func(rg *partmap.Range, inside [][]byte) error {
 		if string(inside[0]) == string(rg.Start) {
 			existing = append(existing, keytext.Format(inside[0]))
 			inside = inside[1:]
 		}
 		if len(inside) == 0 {
-			continue
+			return nil
 		}
-		if err := p.settled(&rg); err != nil {
+		if err := p.settled(rg); err != nil {
 			return err
 		}
-		c, err := p.g.count(p.ctx, p.root.Bucket, &rg, inside)
-		if err != nil {
-			return err
+		c, err := p.g.count(p.ctx, p.root.Bucket, rg, inside)
+		if err == nil {
+			p.add(move.Goal{Start: rg.Start, End: rg.End, Cuts: inside, PinUntil: p.pin}, c.below)
 		}
-		p.add(move.Goal{Start: rg.Start, End: rg.End, Cuts: inside, PinUntil: p.pin}, c.below)
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	if len(existing) > 0 {
 		pinned := ""

@@ -50,6 +50,9 @@ func (p *Page) Shared() {
 // Commands writes a section for each command below a node; path is how the node is called.
 func (p *Page) Commands(n *kong.Node, path string) {
 	for _, child := range n.Children {
+		if child.Hidden {
+			continue
+		}
 		full := path + " " + child.Name
 		if len(child.Children) == 0 {
 			p.Command(full, child)

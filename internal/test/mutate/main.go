@@ -5,10 +5,10 @@
 //	go run ./internal/test/mutate [flags] ./partmap ./internal/rebalance/leader
 //
 // The mutants are drawn at random, by a seed that is printed; those that do not
-// compile are replaced by others. A mutant is judged by the tests of its package and
-// then by those of the packages that holders names, the fast ones first, until one
-// fails. Judges that never reach its statement are not asked. Nothing in the tree is
-// changed (see "go help build", -overlay).
+// compile are replaced by others. A mutant is judged by the tests of its package, one
+// process each, and then by those of the packages that holders names, the fast ones
+// first, until one fails. Packages that never reach its statement are not asked.
+// Nothing in the tree is changed (see "go help build", -overlay).
 //
 // It ends with 0 if at most -allow percent of each package's mutants survive that are
 // not in equivalent.txt, with 1 if more do, and with 2 if it could not find out.
@@ -183,19 +183,14 @@ func one(ctx context.Context, o options, p pkg, temp string, report *Report) err
 	if len(sample) == 0 {
 		return errors.New("there is nothing to mutate")
 	}
-	judges, err := judgesOf(ctx, o, p, rel, temp)
+	own, err := join(ctx, root, p, sample[:min(len(sample), cmp.Or(2*most, len(sample)))], temp, o.log)
 	if err != nil {
 		return err
 	}
-	shared, err := join(ctx, root, p, sample[:min(len(sample), cmp.Or(2*most, len(sample)))], temp)
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
+	others, err := othersOf(ctx, o, p, rel, temp)
 	if err != nil {
-		fmt.Fprintf(o.log, "each mutant has a build of its own: %v\n", err)
-		shared = &together{}
+		return err
 	}
-	fmt.Fprintf(o.log, "%d mutants share a build\n", len(shared.numbers))
 	score := Score{Package: p.ImportPath, Sites: len(sites)}
 	for _, m := range sample {
 		if most > 0 && score.Sample == most {
@@ -203,9 +198,12 @@ func one(ctx context.Context, o options, p pkg, temp string, report *Report) err
 		}
 		begin := time.Now()
 		by := p.ImportPath
-		outcome, err := shared.kills(ctx, m, o.grace)
-		if err == nil && outcome == Survived {
-			outcome, by, err = try(ctx, o, root, p.ImportPath, m, judges, temp)
+		outcome, err := own.judge(ctx, m, o.grace)
+		if err == nil && outcome.alive() {
+			var theirs Outcome
+			if theirs, by, err = askOthers(ctx, o, root, m, others, temp); theirs != Unreached {
+				outcome = theirs
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.Name(), err)
@@ -252,37 +250,36 @@ func draw(sites []*Mutant, seed uint64, path string) []*Mutant {
 	return sample
 }
 
-func judgesOf(ctx context.Context, o options, p pkg, rel, temp string) ([]judge, error) {
-	paths := []string{p.ImportPath}
+// othersOf are the other packages whose tests judge mutants, the fastest first.
+func othersOf(ctx context.Context, o options, p pkg, rel, temp string) ([]judge, error) {
 	names := o.holders[rel]
 	if only := o.holders[""]; only != nil {
 		names = only
 	}
-	if len(names) > 0 {
-		var patterns []string
-		for _, name := range names {
-			patterns = append(patterns, "./"+strings.TrimPrefix(name, "./"))
-		}
-		also, err := list(ctx, p.Module.Dir, patterns...)
-		if err != nil {
-			return nil, err
-		}
-		for _, x := range also {
-			if x.ImportPath != p.ImportPath {
-				paths = append(paths, x.ImportPath)
-			}
-		}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	var patterns []string
+	for _, name := range names {
+		patterns = append(patterns, "./"+strings.TrimPrefix(name, "./"))
+	}
+	also, err := list(ctx, p.Module.Dir, patterns...)
+	if err != nil {
+		return nil, err
 	}
 	var judges []judge
-	for _, path := range paths {
-		j, err := examine(ctx, p.Module.Dir, path, p.ImportPath, temp)
+	for _, x := range also {
+		if x.ImportPath == p.ImportPath {
+			continue
+		}
+		j, err := examine(ctx, p.Module.Dir, x.ImportPath, p.ImportPath, temp)
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(o.log, "%s passes without a mutant (%.1f s)\n", path, j.took.Seconds())
+		fmt.Fprintf(o.log, "%s passes without a mutant (%.1f s)\n", x.ImportPath, j.took.Seconds())
 		judges = append(judges, j)
 	}
-	fastFirst(p.ImportPath, judges)
+	slices.SortStableFunc(judges, func(a, b judge) int { return cmp.Compare(a.took, b.took) })
 	return judges, nil
 }
 

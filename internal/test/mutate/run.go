@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -44,7 +43,7 @@ func list(ctx context.Context, dir string, patterns ...string) ([]pkg, error) {
 	return all, nil
 }
 
-// judge is a package whose tests judge mutants.
+// judge is another package whose tests judge mutants.
 type judge struct {
 	path    string
 	took    time.Duration // without a mutant
@@ -133,40 +132,46 @@ const (
 
 func (o Outcome) alive() bool { return o == Survived || o == Unreached }
 
-// try runs the judges over one mutant, one after the other, until one of them fails.
-// The tree stays as it is: the compiler is told to read another file for the
-// mutated one.
-func try(
-	ctx context.Context, o options, root, path string, m *Mutant, judges []judge, temp string,
-) (Outcome, string, error) {
-	mutated := filepath.Join(temp, "mutated.go")
-	if err := os.WriteFile(mutated, m.Mutated(), 0o600); err != nil {
-		return "", "", err
+const compiling = 10 * time.Minute
+
+// overlay writes other texts of files, and what makes the go command read those instead.
+func overlay(temp string, files map[string][]byte) (path string, err error) {
+	replace := map[string]string{}
+	for path, text := range files {
+		replace[path] = filepath.Join(temp, "mutated_"+filepath.Base(path))
+		if err := os.WriteFile(replace[path], text, 0o600); err != nil {
+			return "", err
+		}
 	}
-	overlay := filepath.Join(temp, "overlay.json")
-	text, err := json.Marshal(map[string]map[string]string{"Replace": {m.path: mutated}})
+	text, err := json.Marshal(map[string]map[string]string{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(temp, "overlay.json")
+	return path, os.WriteFile(path, text, 0o600)
+}
+
+// askOthers runs the tests of other packages over one mutant, until one fails.
+func askOthers(ctx context.Context, o options, root string, m *Mutant, others []judge, temp string) (
+	outcome Outcome, by string, err error,
+) {
+	with, err := overlay(temp, map[string][]byte{m.path: m.Mutated()})
 	if err != nil {
 		return "", "", err
 	}
-	if err := os.WriteFile(overlay, text, 0o600); err != nil {
-		return "", "", err
-	}
-	const compiling = 5 * time.Minute
-	fails := func(j judge, more ...string) (Outcome, error) {
+	fails := func(j judge) (Outcome, error) {
 		test := func(patience time.Duration, flags ...string) ([]byte, error) {
 			args := append([]string{"test", "-vet=off", "-count=1", "-failfast", "-exec", limited, "-timeout",
-				patience.String()}, append(flags, more...)...)
+				patience.String()}, flags...)
 			return run(ctx, root, compiling+2*patience, "go", append(args, j.path)...)
 		}
 		for {
-			out, err := test(3*j.took+o.grace, "-overlay", overlay)
+			out, err := test(3*j.took+o.grace, "-overlay", with)
 			switch {
 			case ctx.Err() != nil:
 				return "", context.Cause(ctx)
 			case err == nil:
 				return Survived, nil
-			case bytes.Contains(out, []byte("[build failed]")), bytes.Contains(out, []byte("[setup failed]")):
-				return NotCompiling, nil
 			case !bytes.Contains(out, []byte("panic: test timed out")) && !errors.Is(err, errTooLong):
 				return Killed, nil
 			}
@@ -181,34 +186,16 @@ func try(
 			j.took = now
 		}
 	}
-	reached := false
-	for i, j := range judges {
+	outcome = Unreached
+	for _, j := range others {
 		if !j.reaches.has(m) {
 			continue
 		}
-		reached = true
-		// Most mutants die in the package's own tests, and most of those in the quick ones.
-		if i == 0 {
-			if outcome, err := fails(j, "-short"); err != nil || outcome != Survived {
-				return outcome, j.path, err
-			}
-		}
-		if outcome, err := fails(j); err != nil || outcome != Survived {
+		if outcome, err = fails(j); err != nil || outcome != Survived {
 			return outcome, j.path, err
 		}
 	}
-	if reached {
-		return Survived, "", nil
-	}
-	out, err := run(ctx, root, compiling, "go", "build", "-overlay", overlay, path)
-	var exit *exec.ExitError
-	switch {
-	case err == nil:
-		return Unreached, "", nil
-	case ctx.Err() == nil && errors.As(err, &exit):
-		return NotCompiling, "", nil
-	}
-	return "", "", fmt.Errorf("go build: %w\n%s", err, out)
+	return outcome, "", nil
 }
 
 // busy reports whether tests without a mutant take so much longer than before that the machine
@@ -242,17 +229,4 @@ func runWith(
 		err = cause
 	}
 	return out, err
-}
-
-// fastFirst orders judges: the package's own tests, then others by their time.
-func fastFirst(own string, judges []judge) {
-	slices.SortStableFunc(judges, func(a, b judge) int {
-		if (a.path == own) != (b.path == own) {
-			if a.path == own {
-				return -1
-			}
-			return 1
-		}
-		return int(a.took - b.took)
-	})
 }

@@ -3,9 +3,9 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -16,6 +16,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -24,19 +25,19 @@ import (
 	"time"
 )
 
-// together is one build of a package's tests with many mutants. The environment names the one
-// that takes effect, so none is compiled and linked of its own, and only tests that reach it run.
-type together struct {
-	program string
-	dir     string // of the package, where its tests run
-	numbers map[*Mutant]int
-	tests   []single
+// suite is the tests of a mutated package. Each runs in a process of its own, so the fastest can
+// be the first, and what hangs costs little.
+type suite struct {
+	root, temp string
+	pkg        pkg
+	shared     string // the program of the tests in which the environment switches on a mutant
+	numbers    map[*Mutant]int
+	tests      []single // the fastest first
 }
 
-// single is one test on its own: what it took, and the mutants that it reached.
+// single is one test: its time, and the mutants that it reached.
 type single struct {
 	name    string
-	short   bool
 	took    time.Duration
 	reaches map[int]bool
 }
@@ -46,63 +47,64 @@ type single struct {
 //go:embed switches.go.txt
 var switches string
 
-// join builds the tests of a package with all mutants that can share a build. Others, as those
-// of constants, are missing in it.
-func join(ctx context.Context, root string, p pkg, mutants []*Mutant, temp string) (*together, error) {
+// join builds the tests of a package with all mutants that can share a build, so that each of
+// them is neither compiled nor linked. Others, as those of constants, are missing in it. The
+// tests have to pass without a mutant.
+func join(ctx context.Context, root string, p pkg, mutants []*Mutant, temp string, log io.Writer) (*suite, error) {
+	t := &suite{root: root, temp: temp, pkg: p, shared: filepath.Join(temp, "shared")}
 	files, numbers, err := weave(ctx, root, p, mutants)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	if err != nil {
-		return nil, err
+		fmt.Fprintf(log, "each mutant has a build of its own: %v\n", err)
 	}
-	t := &together{program: filepath.Join(temp, "together"), dir: p.Dir, numbers: numbers}
-	replace := map[string]string{}
-	for path, text := range files {
-		replace[path] = filepath.Join(temp, "together_"+filepath.Base(path))
-		if err := os.WriteFile(replace[path], text, 0o600); err != nil {
-			return nil, err
-		}
-	}
-	text, err := json.Marshal(map[string]map[string]string{"Replace": replace})
-	if err != nil {
-		return nil, err
-	}
-	overlay := filepath.Join(temp, "together.json")
-	if err := os.WriteFile(overlay, text, 0o600); err != nil {
-		return nil, err
-	}
-	out, err := run(ctx, root, 10*time.Minute, "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", t.program,
-		p.ImportPath)
-	if err != nil {
+	t.numbers = numbers
+	if out, err := t.build(ctx, t.shared, files); err != nil {
 		return nil, fmt.Errorf("the mutants of %s together: %w\n%s", p.ImportPath, err, out)
 	}
-	return t, t.explore(ctx, filepath.Join(temp, "reached"))
+	begin := time.Now()
+	if err := t.explore(ctx, filepath.Join(temp, "reached")); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(log, "%s passes without a mutant (%.1f s); %d mutants share a build\n", p.ImportPath,
+		time.Since(begin).Seconds(), len(numbers))
+	return t, nil
+}
+
+// build builds the tests' program with other texts of some files. The tree stays as it is: the
+// compiler is told to read those instead.
+func (t *suite) build(ctx context.Context, program string, files map[string][]byte) ([]byte, error) {
+	with, err := overlay(t.temp, files)
+	if err != nil {
+		return nil, err
+	}
+	return run(ctx, t.root, compiling, "go", "test", "-c", "-vet=off", "-ldflags=-w", "-overlay", with, "-o", program,
+		t.pkg.ImportPath)
 }
 
 // explore runs each test without a mutant.
-func (t *together) explore(ctx context.Context, record string) error {
-	out, err := t.run(ctx, nil, time.Minute, "-test.list", ".")
+func (t *suite) explore(ctx context.Context, record string) error {
+	out, err := t.run(ctx, t.shared, nil, time.Minute, "-test.list", ".")
 	if err != nil {
 		return fmt.Errorf("the list of tests: %w\n%s", err, out)
 	}
-	for _, short := range []bool{true, false} {
-		for name := range strings.FieldsSeq(string(out)) {
-			if !strings.HasPrefix(name, "Test") && !strings.HasPrefix(name, "Fuzz") && !strings.HasPrefix(name, "Example") {
-				continue
-			}
-			s := single{name: name, short: short}
-			begin := time.Now()
-			_, failed := t.run(ctx, []string{"MUTANTS_REACHED=" + record}, 10*time.Minute, s.args()...)
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			s.took = time.Since(begin)
-			if s.reaches, err = readNumbers(record); err != nil {
-				return err
-			}
-			if failed == nil { // it may need another test before it
-				t.tests = append(t.tests, s)
-			}
+	for name := range strings.FieldsSeq(string(out)) {
+		if !strings.HasPrefix(name, "Test") && !strings.HasPrefix(name, "Fuzz") && !strings.HasPrefix(name, "Example") {
+			continue
 		}
+		s := single{name: name}
+		begin := time.Now()
+		if out, err := t.run(ctx, t.shared, []string{"MUTANTS_REACHED=" + record}, 10*time.Minute, s.args()...); err != nil {
+			return fmt.Errorf("the tests of %s fail without a mutant, each alone: %w\n%s", t.pkg.ImportPath, err, out)
+		}
+		s.took = time.Since(begin)
+		if s.reaches, err = readNumbers(record); err != nil {
+			return err
+		}
+		t.tests = append(t.tests, s)
 	}
+	slices.SortFunc(t.tests, func(a, b single) int { return cmp.Compare(a.took, b.took) })
 	return nil
 }
 
@@ -122,61 +124,57 @@ func readNumbers(path string) (map[int]bool, error) {
 	return numbers, os.RemoveAll(path)
 }
 
-func (s *single) args() []string {
-	return []string{"-test.run", "^" + s.name + "$", "-test.short=" + strconv.FormatBool(s.short)}
-}
+func (s *single) args() []string { return []string{"-test.run", "^" + s.name + "$"} }
 
 // run runs the tests' program with bounded memory, as limited does.
-func (t *together) run(ctx context.Context, env []string, most time.Duration, args ...string) ([]byte, error) {
-	return runWith(ctx, t.dir, env, most, "sh",
-		append([]string{"-c", `ulimit -v 6291456; exec "$@"`, "limited", t.program}, args...)...)
+func (t *suite) run(
+	ctx context.Context, program string, env []string, most time.Duration, args ...string,
+) ([]byte, error) {
+	return runWith(ctx, t.pkg.Dir, env, most, "sh",
+		append([]string{"-c", `ulimit -v 6291456; exec "$@"`, "limited", program}, args...)...)
 }
 
-// alone is how many tests run each in a process of its own, the fastest first; the others follow
-// in one.
-const alone = 8
-
-// kills reports whether a test fails because of a mutant. If not, that proves nothing: a test
-// may have reached the mutant by chance only when it counted.
-func (t *together) kills(ctx context.Context, m *Mutant, grace time.Duration) (Outcome, error) {
+// judge runs one test after the other with a mutant until one fails: those that reached it, then
+// the others, as some reach it now and then only.
+func (t *suite) judge(ctx context.Context, m *Mutant, grace time.Duration) (Outcome, error) {
+	program, tests, env := t.shared, t.tests, []string(nil)
 	number, ok := t.numbers[m]
-	if !ok {
-		return Survived, nil
-	}
-	for _, short := range []bool{true, false} {
-		var tests []single
+	if ok {
+		env = []string{"MUTANT=" + strconv.Itoa(number)}
+		var reached, others []single
 		for _, s := range t.tests {
-			if s.short == short && s.reaches[number] {
-				tests = append(tests, s)
+			if s.reaches[number] {
+				reached = append(reached, s)
+			} else {
+				others = append(others, s)
 			}
 		}
-		slices.SortFunc(tests, func(a, b single) int { return int(a.took - b.took) })
-		for i := 0; i < len(tests); {
-			group := tests[i : i+1]
-			if i >= alone || !short {
-				group = tests[i:]
-			}
-			i += len(group)
-			if outcome, err := t.try(ctx, number, group, grace); err != nil || outcome != Survived {
-				return outcome, err
-			}
+		if len(reached) == 0 {
+			return Unreached, nil
+		}
+		tests = append(reached, others...)
+	} else {
+		program = filepath.Join(t.temp, "alone")
+		out, err := t.build(ctx, program, map[string][]byte{m.path: m.Mutated()})
+		if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
+			return NotCompiling, nil
+		}
+		if err != nil {
+			return "", fmt.Errorf("go test -c: %w\n%s", err, out)
+		}
+	}
+	for i := range tests {
+		if outcome, err := t.try(ctx, program, env, &tests[i], grace); err != nil || outcome != Survived {
+			return outcome, err
 		}
 	}
 	return Survived, nil
 }
 
-func (t *together) try(ctx context.Context, number int, group []single, grace time.Duration) (Outcome, error) {
-	var names []string
-	took := time.Duration(0)
-	for _, s := range group {
-		names = append(names, s.name)
-		took += s.took
-	}
-	args := []string{"-test.run", "^(" + strings.Join(names, "|") + ")$", "-test.failfast",
-		"-test.short=" + strconv.FormatBool(group[0].short)}
+func (t *suite) try(ctx context.Context, program string, env []string, s *single, grace time.Duration) (Outcome, error) {
 	for {
-		patience := 3*took + grace
-		_, err := t.run(ctx, []string{"MUTANT=" + strconv.Itoa(number)}, patience, args...)
+		patience := 3*s.took + grace
+		_, err := t.run(ctx, program, env, patience, s.args()...)
 		switch {
 		case ctx.Err() != nil:
 			return "", context.Cause(ctx)
@@ -186,14 +184,14 @@ func (t *together) try(ctx context.Context, number int, group []single, grace ti
 			return Killed, nil
 		}
 		begin := time.Now()
-		if _, err := t.run(ctx, nil, 10*patience, args...); err != nil {
-			return Survived, ctx.Err() // nothing is known
+		if out, err := t.run(ctx, t.shared, nil, 10*patience, s.args()...); err != nil {
+			return "", fmt.Errorf("%s fails without a mutant: %w\n%s", s.name, err, out)
 		}
 		now := time.Since(begin)
-		if !busy(now, took) {
+		if !busy(now, s.took) {
 			return Hung, nil
 		}
-		took = now
+		s.took = now
 	}
 }
 
@@ -266,7 +264,7 @@ func weave(ctx context.Context, root string, p pkg, mutants []*Mutant) (map[stri
 // exports makes an importer of the packages that one needs, from the build cache.
 func exports(ctx context.Context, root, path string) (types.Importer, error) {
 	out, err := run(ctx, root, 10*time.Minute, "go", "list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}",
-		path, "cmp", "fmt", "os", "strconv", "sync") // the others are those of the switches
+		path, "cmp", "fmt", "os", "strconv", "sync/atomic") // the others are those of the switches
 	if err != nil {
 		return nil, fmt.Errorf("go list -export: %w\n%s", err, out)
 	}

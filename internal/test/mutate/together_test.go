@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -104,16 +105,16 @@ func TestTogether(t *testing.T) {
 	require.NoError(t, err)
 	sites, err := sitesOf(dir, dir, pkgs[0].GoFiles)
 	require.NoError(t, err)
-	shared, err := join(t.Context(), dir, pkgs[0], sites, t.TempDir())
+	own, err := join(t.Context(), dir, pkgs[0], sites, t.TempDir(), io.Discard)
 	require.NoError(t, err)
-	require.Len(t, shared.tests, 2, "short, and not")
+	require.Len(t, own.tests, 1)
 	var apart []string
 	for _, m := range sites {
-		if shared.numbers[m] == 0 {
+		if own.numbers[m] == 0 {
 			apart = append(apart, strings.TrimPrefix(m.Name(), "kinds.go "))
 			continue
 		}
-		outcome, err := shared.kills(t.Context(), m, time.Second)
+		outcome, err := own.judge(t.Context(), m, time.Second)
 		require.NoError(t, err)
 		require.Equal(t, Killed, outcome, m.Name())
 	}

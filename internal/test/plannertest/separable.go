@@ -20,7 +20,6 @@ func Separable(l *plan.Layout, limits plan.Limits, w plan.Weights) (under int, c
 	less := func(a, b value) bool { return a.under < b.under || a.under == b.under && a.cost < b.cost }
 	best := make([][2]value, g.N+1) // [1]: the id of the partition that is cut was kept
 	best[0][1] = worst
-	empty := plan.NewTally(g)
 	for d := int32(1); int(d) <= g.N; d++ {
 		best[d] = [2]value{worst, worst}
 		p := g.Owner[d-1]
@@ -34,9 +33,7 @@ func Separable(l *plan.Layout, limits plan.Limits, w plan.Weights) (under int, c
 				if keep == 1 && !same {
 					continue
 				}
-				t := empty
-				t.Add(c, d, keep == 1)
-				_, u, more := t.Counts(w)
+				u, more := g.Cost(c, d, keep == 1, w)
 				for had := range 2 {
 					from := best[c][had]
 					if from.under == math.MaxInt || had == 1 && same && keep == 1 {
@@ -57,7 +54,7 @@ func Separable(l *plan.Layout, limits plan.Limits, w plan.Weights) (under int, c
 			}
 		}
 	}
-	return best[g.N][0].under, best[g.N][0].cost
+	return best[g.N][0].under, best[g.N][0].cost - w.Ranges*float64(g.Fewest)
 }
 
 // BestFull returns the best score that any plan of a tiny layout has under the

@@ -19,10 +19,23 @@ import (
 
 // Flags are the command-line flags of the log, for kong.
 type Flags struct {
-	LogLevel  slog.Level `default:"info" help:"Least important log lines to print: debug, info, warn or error."`
-	LogFormat string     `default:"text" enum:"text,json" help:"Form of log lines: text or json."`
-	LogRate   int        `default:"100" placeholder:"N" help:"Most log lines per second with the same message; more are counted only. 0: no limit, so clients can fill the disk."`
+	LogLevel  Level  `default:"info" help:"Least important log lines to print: debug, info, warn or error."`
+	LogFormat string `default:"text" enum:"text,json" help:"Form of log lines: text or json."`
+	LogRate   int    `default:"100" placeholder:"N" help:"Most log lines per second with the same message; more are counted only. 0: no limit, so clients can fill the disk."`
 }
+
+// Level is the least important kind of lines.
+type Level slog.Level
+
+// UnmarshalText reads the name of a level.
+func (l *Level) UnmarshalText(text []byte) error {
+	if (*slog.Level)(l).UnmarshalText(text) != nil {
+		return fmt.Errorf("a level is debug, info, warn or error, not %q", text)
+	}
+	return nil
+}
+
+func (l Level) String() string { return slog.Level(l).String() }
 
 // Validate checks the flags.
 func (f *Flags) Validate() error {
@@ -34,7 +47,7 @@ func (f *Flags) Validate() error {
 
 // Logger makes a program's log.
 func (f *Flags) Logger(w io.Writer) (*slog.Logger, *Limit) {
-	o := &slog.HandlerOptions{Level: f.LogLevel, ReplaceAttr: cutAttr}
+	o := &slog.HandlerOptions{Level: slog.Level(f.LogLevel), ReplaceAttr: cutAttr}
 	var h slog.Handler = slog.NewTextHandler(w, o)
 	if f.LogFormat == "json" {
 		h = slog.NewJSONHandler(w, o)
@@ -171,6 +184,8 @@ func (h *handler) WithGroup(name string) slog.Handler {
 // cutAttr cuts a field, or the message; see slog.HandlerOptions.ReplaceAttr.
 func cutAttr(_ []string, a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {
+	case slog.KindDuration: // JSON would have a number of nanoseconds
+		a.Value = slog.StringValue(a.Value.Duration().String())
 	case slog.KindString:
 		a.Value = slog.StringValue(Cut(a.Value.String()))
 	case slog.KindAny:

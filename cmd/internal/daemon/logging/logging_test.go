@@ -135,7 +135,7 @@ func TestLinesAreLimited(t *testing.T) {
 
 func TestServersComplaintsAreOfOneKind(t *testing.T) {
 	var w written
-	log, _ := (&logging.Flags{LogLevel: slog.LevelDebug, LogRate: 10}).Logger(&w)
+	log, _ := (&logging.Flags{LogLevel: logging.Level(slog.LevelDebug), LogRate: 10}).Logger(&w)
 	e := logging.ErrorLog(log)
 	for i := range 100 {
 		e.Printf("http: %d %s", i, strings.Repeat("x", 10_000))

@@ -28,6 +28,9 @@ type Flags struct {
 	RebalanceInterval *time.Duration `placeholder:"10s" help:"Pause between two checks of the sizes of partitions; fast growing ones are checked more often. 0: no checks. By default 10s, but on Cassandra without --counter 0, since each check would count every row."`
 	Schedule          string         `placeholder:"CRON" help:"Check the sizes of partitions at these times (UTC) instead of at --rebalance-interval: minute, hour, day, month and weekday, like '*/10 * * * *' or '0 22-23,0-5 * * *'. Moves that have begun are completed."`
 	Counter           string         `placeholder:"URL" env:"EVENKEEL_COUNTER" help:"Redis in which the sizes of partitions are counted: redis://host:6379/0 (rediss:// for TLS), the same for all processes of a keyspace, which refuse others. redis://a:6379,b:6379?cluster=true for a Redis Cluster, redis://a:26379,b:26379/0?sentinel=NAME for the master NAME of sentinels. The embedded store counts in its data directory."`
+	MaxBytes          int64          `default:"104857600" help:"Most bytes of a partition, keys and values: larger ones are split, as if --max-rows were lower for rows that large. 0: any number."`
+	LoadPerS          float64        `default:"1000" help:"Requests per second, reads and writes, from which a partition is split because of its load, if that is also --load-share of its bucket's. 0: never."`
+	LoadShare         float64        `default:"0.25" help:"Share of its bucket's requests, 0 to 1, that one partition may take if it has --load-per-s."`
 	Planner           string         `default:"genetic" enum:"even,exact,greedy,genetic,auto" help:"Algorithm that finds the cuts of ranges that are split and merged: even, exact, greedy, genetic or auto. docs/policy.md compares them."`
 	Cool              time.Duration  `default:"30m" help:"Least age of partitions that are merged or refreshed."`
 	MoveRate          int            `default:"20000" help:"Most rows copied and compared per second, fewer while the store is slow; three times as many are counted and swept. 0: no limit, at the expense of clients."`
@@ -54,6 +57,12 @@ func (f *Flags) Validate() error {
 		return errors.New("--cool is a time, or 0 for none")
 	case f.MoveRate < 0:
 		return errors.New("--move-rate is a number of rows, or 0 for as many as possible")
+	case f.MaxBytes < 0:
+		return errors.New("--max-bytes is a number of bytes, or 0 for no limit")
+	case !(f.LoadPerS >= 0):
+		return errors.New("--load-per-s is a number of requests per second, or 0 for no splits by load")
+	case !(f.LoadShare >= 0 && f.LoadShare <= 1):
+		return fmt.Errorf("--load-share is a share, 0 to 1, not %g", f.LoadShare)
 	case f.MoveRows < 0:
 		return errors.New("--move-rows is a number of rows, or 0 for what --move-rate does in a minute")
 	}
@@ -164,6 +173,8 @@ func (f *Flags) Options(counted bool, wait time.Duration) balancer.Options {
 		o.Policy.MinRows = *f.MinRows
 	}
 	o.Policy.Cool = f.Cool
+	o.Policy.MaxBytes = f.MaxBytes
+	o.Policy.LoadPerS, o.Policy.LoadShare = f.LoadPerS, f.LoadShare
 	if f.MoveRows > 0 {
 		o.Policy.Budget.Rows = f.MoveRows
 	}

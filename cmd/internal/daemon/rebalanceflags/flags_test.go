@@ -45,6 +45,21 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
+// Limits of load and of bytes reach the policy, and wrong ones are refused.
+func TestLimits(t *testing.T) {
+	f := rebalanceflags.Flags{MaxRows: 100, MaxBytes: 5, LoadPerS: 6, LoadShare: 0.7}
+	require.NoError(t, f.Validate())
+	p := f.Options(true, time.Second).Policy
+	require.Equal(t, int64(5), p.MaxBytes)
+	require.Equal(t, [2]float64{6, 0.7}, [2]float64{p.LoadPerS, p.LoadShare})
+	for flag, f := range map[string]rebalanceflags.Flags{
+		"--max-bytes": {MaxBytes: -1}, "--load-per-s": {LoadPerS: -1}, "--load-share": {LoadShare: 1.1},
+	} {
+		f.MaxRows = 100
+		require.ErrorContains(t, f.Validate(), flag)
+	}
+}
+
 // TestPasswordsInTheClear bring a warning, which does not tell them.
 func TestPasswordsInTheClear(t *testing.T) {
 	for url, warned := range map[string]bool{

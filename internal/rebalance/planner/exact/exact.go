@@ -1,12 +1,13 @@
-// Package exact finds the plan that is best under the rows objective, by dynamic
-// programming, in time linear in the layout.
+// Package exact finds the best plan by dynamic programming: under the rows
+// objective in time linear in the layout, under the full one in time quadratic in
+// the quanta of a range (see Cheapest).
 //
 // Walking through the positions at which a cut may lie, it knows for each the
 // best way to plan everything below, in two variants: the partition that the cut
 // divides has kept its id already, or it has not. That one bit is all that later
 // choices depend on, since an old id keeps at most one part of its own range.
 //
-// The first criterion, nothing over the maximum that can be divided, is met
+// Under the rows objective the first criterion, nothing over the maximum that can be divided, is met
 // always: cutting at every position meets it, and pins only ask for cuts. The
 // others (ranges under the minimum, rows moved, ranges, squared deviation) are
 // sums over ranges, compared in that order, so that the best of each prefix is
@@ -23,20 +24,30 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
-// Planner is the exact planner. It finds the optimum of the rows objective
-// whatever objective it is asked for: a plan for the full objective moves the
-// fewest rows and is scored by the rest.
+// Planner is the exact planner. It finds the optimum, except under the full
+// objective where there are too many ranges to try (see Few): there it moves the
+// fewest rows.
 type Planner struct{}
 
 // Plan implements rebalance.Planner.
 func (Planner) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o plan.Objective) (*plan.Plan, error) {
 	g := plan.NewGrid(l, limits)
-	d, err := Solve(ctx, g)
+	whole := o.Kind == plan.Rows || Few(g)
+	var d plan.Draft
+	var err error
+	if o.Kind == plan.Full && whole {
+		d, err = Cheapest(ctx, g, o.Weights)
+	} else {
+		d, err = Solve(ctx, g)
+	}
 	if err != nil {
 		return nil, err
 	}
 	p := g.Plan(d, o)
 	p.Planner = "exact"
+	if !whole {
+		p.Notes = append(p.Notes, "There are too many ways to cut: this plan moves the fewest rows, whatever else it costs.")
+	}
 	return p, nil
 }
 

@@ -1,6 +1,6 @@
 // Package genetic plans for the full objective, by evolution.
 //
-// It starts from seeds (the present layout, the greedy plan, the exact plan) and evolves them
+// It starts from seeds (the present layout, the greedy plan, the one that moves the fewest rows) and evolves them
 // with github.com/MaxHalford/eaopt. The seeds matter more than the generations: without them it
 // ends far above the optimum. The result is never worse than the best seed. The search improves
 // what the seeds ignore: load, growth, evenness.
@@ -8,10 +8,9 @@
 // Only the parts of a bucket that can improve evolve; the rest of a large layout stays (see
 // search.freeze).
 //
-// A dynamic programme finds the optimum in time quadratic in the quanta of a range. That is too
-// slow for planning, but BenchmarkQuality in package planner compares with it. Blind crossover
-// and mutation improved 1,000 partitions by 0.3 % in two seconds, where 8 % were possible; with
-// hill climbing (see editor.climb) they end 1 % above the least cost.
+// Where not too many ranges have to be tried, package exact finds the optimum: BenchmarkQuality
+// in package planner compares with it. Blind crossover and mutation improved 1,000 partitions by
+// 0.3 % in two seconds, where 8 % were possible; hence the hill climbing (see editor.climb).
 package genetic
 
 import (
@@ -122,7 +121,7 @@ func newSearch(ctx context.Context, g *plan.Grid, o plan.Objective, options Opti
 
 // run evolves the seeds and returns after how many generations it ended.
 func (s *search) run(ctx context.Context) (generations int, err error) {
-	// The exact plan is the optimum of the rows objective.
+	// The last seed is the optimum of the rows objective.
 	if len(s.genes[0]) == 0 || s.o.Kind == plan.Rows {
 		return 0, nil
 	}

@@ -17,7 +17,6 @@ import (
 
 var (
 	rowsOnly = plan.Objective{Kind: plan.Rows}
-	full     = plan.Objective{Kind: plan.Full, Weights: plan.DefaultWeights}
 	ctx      = context.Background()
 )
 
@@ -31,19 +30,22 @@ func planned(t testing.TB, p plan.Planner, l *plan.Layout, limits plan.Limits, o
 
 func planner(o genetic.Options) *genetic.Planner { return &genetic.Planner{Options: o} }
 
-// Never worse than exact, greedy or today's layout, and better than each of them
-// where load matters.
+// Never worse than today's layout, the greedy plan and the one that moves the fewest rows, and better than each of them
+// where load matters; never better than the optimum.
 func TestBeatsItsSeeds(t *testing.T) {
 	for _, k := range plannertest.Kinds() {
 		for seed := range uint64(2) {
 			l, limits := k.Make(rand.New(rand.NewPCG(seed, 1)))
 			require.Empty(t, plan.Validate(l, limits))
 			g := plan.NewGrid(l, limits)
-			got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 15}), l, limits, full)
+			costs := plan.Costs(limits.MaxRows)
+			fewest, err := exact.Solve(ctx, g)
+			require.NoError(t, err)
+			got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 15}), l, limits, costs)
 			for name, other := range map[string]plan.Score{
-				"today":  g.Score(g.Today(), full),
-				"greedy": planned(t, greedy.Planner{}, l, limits, full).Score,
-				"exact":  planned(t, exact.Planner{}, l, limits, full).Score,
+				"today":        g.Score(g.Today(), costs),
+				"greedy":       planned(t, greedy.Planner{}, l, limits, costs).Score,
+				"fewest moved": g.Score(fewest, costs),
 			} {
 				require.False(t, other.Better(&got.Score), "%s, seed %d: %s is better: %v than %v", k.Name, seed, name,
 					other, got.Score)
@@ -51,6 +53,9 @@ func TestBeatsItsSeeds(t *testing.T) {
 					require.True(t, got.Score.Better(&other), "%s, seed %d: no better than %s", k.Name, seed, name)
 				}
 			}
+			best := planned(t, exact.Planner{}, l, limits, costs).Score
+			best.Cost *= 1 - 1e-9
+			require.False(t, got.Score.Better(&best), "%s, seed %d: better than the optimum", k.Name, seed)
 		}
 	}
 }
@@ -74,11 +79,11 @@ func TestKeepsTheRules(t *testing.T) {
 			plannertest.Load(r, l)
 			limits.MaxWritesPerS = 15
 		}
-		got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 25}), l, limits, full)
+		got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 25}), l, limits, plan.Costs(limits.MaxRows))
 		for _, n := range got.Notes {
 			require.NotContains(t, n, "failed", "seed %d", seed)
 		}
-		best := planned(t, exact.Planner{}, l, limits, full)
+		best := planned(t, exact.Planner{}, l, limits, plan.Costs(limits.MaxRows))
 		require.GreaterOrEqual(t, got.Score.UnderMin, best.Score.UnderMin, "seed %d: fewer than the fewest", seed)
 	}
 }
@@ -90,10 +95,10 @@ func TestRepeats(t *testing.T) {
 		asked := 0
 		stopped := planned(t, planner(genetic.Options{
 			Seed: 42, Generations: 1 << 30, Stop: func() bool { asked++; return asked > 7 },
-		}), l, limits, full)
+		}), l, limits, plan.Costs(limits.MaxRows))
 		require.Equal(t, int64(42), *stopped.Seed)
 		require.LessOrEqual(t, *stopped.Generations, 7)
-		again := planned(t, planner(genetic.Options{Seed: 42, Generations: *stopped.Generations}), l, limits, full)
+		again := planned(t, planner(genetic.Options{Seed: 42, Generations: *stopped.Generations}), l, limits, plan.Costs(limits.MaxRows))
 		require.Equal(t, stopped, again, k.Name)
 
 		a, err := json.Marshal(stopped)
@@ -106,13 +111,13 @@ func TestRepeats(t *testing.T) {
 
 func TestPatienceEndsTheSearch(t *testing.T) {
 	l, limits := plannertest.Kinds()[8].Make(rand.New(rand.NewPCG(1, 1)))
-	got := planned(t, planner(genetic.Options{Generations: 1 << 30, Patience: 5}), l, limits, full)
+	got := planned(t, planner(genetic.Options{Generations: 1 << 30, Patience: 5}), l, limits, plan.Costs(limits.MaxRows))
 	require.Less(t, *got.Generations, 1000)
 }
 
 func TestNothingToDo(t *testing.T) {
 	l, limits := plannertest.Kinds()[0].Make(rand.New(rand.NewPCG(1, 1)))
-	got := planned(t, planner(genetic.Options{Generations: 1 << 30}), l, limits, full)
+	got := planned(t, planner(genetic.Options{Generations: 1 << 30}), l, limits, plan.Costs(limits.MaxRows))
 	require.Empty(t, got.Moves)
 	require.Zero(t, *got.Generations)
 }
@@ -126,7 +131,7 @@ func TestEndsWithItsContext(t *testing.T) {
 			cancel()
 		}
 		return false
-	}}).Plan(c, l, limits, full)
+	}}).Plan(c, l, limits, plan.Costs(limits.MaxRows))
 	require.ErrorIs(t, err, context.Canceled)
 	require.Less(t, asked, 10)
 }
@@ -141,8 +146,8 @@ func TestNearBruteForce(t *testing.T) {
 		l, limits := plannertest.Small(r, 7)
 		plannertest.Load(r, l)
 		limits.MaxWritesPerS = 25
-		best := plannertest.BestFull(l, limits, full)
-		got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 40}), l, limits, full)
+		best := plannertest.BestFull(l, limits, plan.Costs(limits.MaxRows))
+		got := planned(t, planner(genetic.Options{Seed: int64(seed), Generations: 40}), l, limits, plan.Costs(limits.MaxRows))
 		require.False(t, got.Score.Better(&best) && got.Score.Cost < best.Cost*(1-1e-9),
 			"seed %d: %v is better than the best, %v", seed, got.Score, best)
 		require.Equal(t, best.UnderMin, got.Score.UnderMin, "seed %d", seed)

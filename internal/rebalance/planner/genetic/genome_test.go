@@ -22,7 +22,7 @@ func started(t *testing.T, seed uint64) *search {
 		plannertest.Load(r, l)
 		limits.MaxWritesPerS = 15
 	}
-	o := plan.Objective{Kind: plan.Full, Weights: plan.DefaultWeights}
+	o := plan.Costs(limits.MaxRows)
 	s, err := newSearch(context.Background(), plan.NewGrid(l, limits), o, Options{Seed: int64(seed), Generations: 10})
 	require.NoError(t, err)
 	return s

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/planner/exact"
+	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
+	"github.com/evenkeel/evenkeel/internal/rebalance/planner/greedy"
+)
+
+const maxRows = 100_000
+
+// limits are those of the policy, with the default horizon of its forecasts.
+var limits = plan.Limits{
+	MaxRows: maxRows, MinRows: maxRows / 4, TargetRows: maxRows / 10 * 6, HorizonS: 180, MaxWritesPerS: 1000,
+}
+
+// neighbours draws n ranges as a load leaves them: between a quarter of the maximum and all of it, each factor alike;
+// one in six is over it, one in six too small. A few take most writes (Zipf), and half of those are new rows.
+func neighbours(r *rand.Rand, n, quanta int) *plan.Layout {
+	l := &plan.Layout{Bucket: "b"}
+	popular := r.Perm(n)
+	for i := range n {
+		p := plan.Partition{ID: fmt.Sprint("p", i)}
+		prefix := fmt.Sprintf("%04d", i)
+		if i > 0 {
+			p.Start = plan.Key(prefix)
+		}
+		rows := int64(maxRows / 4 * math.Exp(r.Float64()*math.Log(4)))
+		switch r.IntN(6) {
+		case 0:
+			rows = maxRows + r.Int64N(maxRows/2)
+		case 1:
+			rows = r.Int64N(maxRows / 4)
+		}
+		weights, sum := make([]float64, quanta), 0.0
+		for k := range weights {
+			weights[k] = 0.5 + r.Float64()
+			sum += weights[k]
+		}
+		for k := range quanta {
+			p.Quanta = append(p.Quanta, plan.Quantum{
+				Key: plan.Key(fmt.Sprintf("%s/%04d", prefix, k)), Rows: int64(float64(rows) * weights[k] / sum),
+			})
+		}
+		p.WritesPerS = 2000 / float64(popular[i]+1)
+		p.GrowthRowsPerS = p.WritesPerS * r.Float64() / 2
+		l.Partitions = append(l.Partitions, p)
+	}
+	return l
+}
+
+// oneRange is what is decided live: a range that has just passed its maximum, or was loaded beyond it.
+func oneRange(r *rand.Rand, seed uint64) outcome {
+	l := neighbours(r, 1, 128)
+	p := &l.Partitions[0]
+	more := 1.01
+	if seed%2 == 1 {
+		more = 1 + 4*r.Float64()
+	}
+	rows := p.Rows()
+	for i := range p.Quanta {
+		p.Quanta[i].Rows = int64(float64(p.Quanta[i].Rows) * more * maxRows / float64(rows))
+	}
+	p.WritesPerS, p.GrowthRowsPerS = p.WritesPerS/20, 0
+	return compare(l, seed)
+}
+
+func window(r *rand.Rand, seed uint64) outcome { return compare(neighbours(r, 9, 64), seed) }
+
+// compare has all planners plan a layout.
+func compare(l *plan.Layout, seed uint64) outcome {
+	g := plan.NewGrid(l, limits)
+	costs := plan.Costs(maxRows)
+	best := g.Score(cheapest(g, costs.Weights), costs)
+	// A range under the minimum that need not be costs as much as to copy a full one.
+	cost := func(s plan.Score) float64 { return s.Cost + maxRows*float64(s.UnderMin-best.UnderMin) }
+	drafted := func(d plan.Draft) float64 {
+		s := g.Score(d, costs)
+		if s.OverMax > 0 {
+			panic("a plan leaves a range over the maximum")
+		}
+		return cost(s)
+	}
+	planned := func(p plan.Planner) float64 {
+		made, err := p.Plan(context.Background(), l, limits, costs)
+		if err != nil {
+			panic(err) // it fails only when its context ends
+		}
+		if problems := plan.Check(l, limits, made); len(problems) > 0 {
+			panic(problems)
+		}
+		return cost(made.Score)
+	}
+	o := outcome{asIs: cost(g.Score(g.Today(), costs)), bound: best.Cost}
+	o.plans = []result{
+		timed("halves", func() float64 { return drafted(parts(g, 1./2)) }),
+		timed("a quarter leaves", func() float64 { return drafted(parts(g, 1./4)) }),
+		timed("greedy", func() float64 { return planned(greedy.Planner{}) }),
+		timed("fewest rows moved", func() float64 {
+			d, err := exact.Solve(context.Background(), g)
+			if err != nil {
+				panic(err) // it fails only when its context ends
+			}
+			return drafted(d)
+		}),
+		timed("genetic, 40 generations", func() float64 {
+			return planned(genetic.Planner{Options: genetic.Options{Seed: int64(seed), Generations: 40, Patience: 12}})
+		}),
+		timed("genetic, 2,000 generations", func() float64 {
+			return planned(genetic.Planner{Options: genetic.Options{Seed: int64(seed), Generations: 2000}})
+		}),
+		timed("exact", func() float64 { return planned(exact.Planner{}) }),
+	}
+	return o
+}
+
+// parts cuts each range that is too large, and leaves the others: a share of the maximum leaves, or the target where
+// more has to.
+func parts(g *plan.Grid, share float64) plan.Draft {
+	var d plan.Draft
+	for p := range int32(len(g.First) - 1) {
+		start, end := g.First[p], g.First[p+1]
+		d = append(d, plan.Piece{Start: start})
+		rows := g.RowsIn(start, end)
+		if rows <= g.Limits.MaxRows {
+			continue
+		}
+		first := max(int64(share*float64(rows)), rows-g.Limits.MaxRows)
+		n := max(1, (first+g.Limits.MaxRows-1)/g.Limits.MaxRows)
+		if share == 1./2 {
+			n = (rows+g.Limits.TargetRows-1)/g.Limits.TargetRows - 1
+			first = rows / (n + 1) * n
+		}
+		if share < 1./2 {
+			first += g.Limits.MaxRows / 50 // what lies between two places to cut at
+		}
+		k := int64(1)
+		for at := start + 1; at < end && k <= n; at++ {
+			if g.RowsIn(start, at) >= first*k/n || g.RowsIn(d[len(d)-1].Start, at+1) > g.Limits.MaxRows {
+				d = append(d, plan.Piece{Start: at})
+				k++
+			}
+		}
+	}
+	d.KeepLargest(g)
+	return d
+}
+
+// cheapest is the optimum.
+func cheapest(g *plan.Grid, w plan.Weights) plan.Draft {
+	d, err := exact.Cheapest(context.Background(), g, w)
+	if err != nil {
+		panic(err) // it fails only when its context ends
+	}
+	return d
+}

@@ -1,0 +1,197 @@
+// Package settings reads the settings file of the programs, which have one in common.
+package settings
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+	"gopkg.in/yaml.v3"
+)
+
+// File is the name of a settings file. The environment has priority over it, and unknown names
+// are errors.
+type File string
+
+// maxBytes bounds a settings file.
+const maxBytes = 1 << 20
+
+// BeforeResolve reads the file; see kong.BeforeResolve.
+func (f File) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
+	name := string(ctx.FlagValue(trace.Flag).(File))
+	s, err := read(kong.ExpandPath(name))
+	if err == nil {
+		s.name = name
+		err = s.checkNames()
+	}
+	if err != nil {
+		return fmt.Errorf("--config (EVENKEEL_CONFIG) %s: %w", name, err)
+	}
+	ctx.AddResolver(s)
+	return nil
+}
+
+// file is the contents of a settings file. It implements kong.Resolver.
+type file struct {
+	name   string
+	values map[string]any
+}
+
+func read(name string) (*file, error) {
+	info, err := os.Stat(name)
+	if err == nil && info.Size() > maxBytes {
+		err = fmt.Errorf("it has more than %d bytes", maxBytes)
+	}
+	var data []byte
+	if err == nil {
+		data, err = os.ReadFile(name)
+	}
+	var path *os.PathError
+	if errors.As(err, &path) {
+		err = path.Err
+	}
+	if err != nil {
+		return nil, err
+	}
+	f := &file{}
+	if err := yaml.Unmarshal(data, &f.values); err != nil {
+		return nil, fmt.Errorf("it is not YAML with settings, such as `log-level: warn`: %w", err)
+	}
+	return f, nil
+}
+
+// Resolve finds the value of a flag: in the section of its command, or else outside of it. What no
+// environment variable sets, such as --yes, no file sets either.
+func (f *file) Resolve(_ *kong.Context, parent *kong.Path, flag *kong.Flag) (any, error) {
+	if len(flag.Envs) == 0 {
+		return nil, nil
+	}
+	for _, env := range flag.Envs {
+		if _, set := os.LookupEnv(env); set {
+			return nil, nil
+		}
+	}
+	var path []string
+	for n := parent.Node(); n != nil && n.Type != kong.ApplicationNode; n = n.Parent {
+		path = append(path, n.Name)
+	}
+	slices.Reverse(path)
+	for ; ; path = path[:len(path)-1] {
+		v := find(f.values, strings.Split(strings.Join(append(slices.Clone(path), flag.Name), "-"), "-"))
+		_, section := v.(map[string]any)
+		if v != nil && (!section || flag.IsMap()) {
+			return v, f.check(flag, v)
+		}
+		if len(path) == 0 {
+			return nil, nil
+		}
+	}
+}
+
+// find returns the value under a path, whose parts may be joined by hyphens.
+func find(section map[string]any, path []string) any {
+	for i := 1; i < len(path); i++ {
+		if below, ok := section[strings.Join(path[:i], "-")].(map[string]any); ok {
+			if v := find(below, path[i:]); v != nil {
+				return v
+			}
+		}
+	}
+	return section[strings.Join(path, "-")]
+}
+
+// check refuses a value that the flag does not take, and names the file.
+func (f *file) check(flag *kong.Flag, v any) error {
+	target := reflect.New(flag.Target.Type()).Elem()
+	err := flag.Parse(kong.Scan().PushTyped(v, kong.FlagValueToken), target)
+	if inner := errors.Unwrap(err); inner != nil {
+		err = inner // without the flag, which the caller names
+	}
+	if err == nil && flag.Enum != "" && !slices.Contains(flag.EnumSlice(), fmt.Sprint(v)) {
+		err = fmt.Errorf("it is one of %s, not %v", strings.Join(flag.EnumSlice(), ", "), v)
+	}
+	if err != nil {
+		return fmt.Errorf("in the settings file %s: %w", f.name, err)
+	}
+	return nil
+}
+
+// What the programs take: a line for each flag, with the command and the flag's name. The tests
+// of the programs write them.
+var (
+	//go:embed listd.txt
+	listd string
+	//go:embed rebalancer.txt
+	rebalancer string
+)
+
+// Names lists the settings of a program as listd.txt and rebalancer.txt have them.
+func Names(app *kong.Application) string {
+	var b strings.Builder
+	var visit func(n *kong.Node, path string)
+	visit = func(n *kong.Node, path string) {
+		for _, f := range n.Flags {
+			if len(f.Envs) > 0 && f.Name != "config" {
+				fmt.Fprintf(&b, "%s%s\n", path, f.Name)
+			}
+		}
+		for _, child := range n.Children {
+			if !child.Hidden {
+				visit(child, path+child.Name+" ")
+			}
+		}
+	}
+	visit(app.Node, "")
+	return b.String()
+}
+
+// known are the names of all settings with those of the sections around them, and of all sections:
+// what is left of a hyphen in a name.
+func known() (sections, settings map[string]bool) {
+	sections, settings = map[string]bool{}, map[string]bool{}
+	for line := range strings.Lines(listd + rebalancer) {
+		path := strings.Fields(line)
+		for n := range path {
+			name := strings.Join(append(slices.Clone(path[:n]), path[len(path)-1]), "-")
+			settings[name] = true
+			for i := range len(name) {
+				sections[name[:i]] = sections[name[:i]] || name[i] == '-'
+			}
+		}
+	}
+	return sections, settings
+}
+
+// Validate has nothing to check any more.
+func (*file) Validate(*kong.Application) error { return nil }
+
+// checkNames refuses settings that neither program has.
+func (f *file) checkNames() error {
+	sections, settings := known()
+	var unknown []string
+	var check func(m map[string]any, path string)
+	check = func(m map[string]any, path string) {
+		for name, value := range m {
+			joined := strings.TrimPrefix(path+"-"+name, "-")
+			section, ok := value.(map[string]any)
+			switch {
+			case ok && sections[joined]:
+				check(section, joined)
+			case !settings[joined]:
+				unknown = append(unknown, joined)
+			}
+		}
+	}
+	check(f.values, "")
+	if len(unknown) > 0 {
+		slices.Sort(unknown)
+		return fmt.Errorf("it has settings that don't exist: %s; commands are sections, and flags settings: "+
+			"see `listd --help` and `rebalancer --help`", strings.Join(unknown, ", "))
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// says runs the program, which must end with a code, and with a text that has each part.
+func says(t *testing.T, code int, args string, parts ...string) {
+	t.Helper()
+	got, out, errs := ran(t, 0, "", strings.Fields(args)...)
+	require.Equal(t, code, got, "rebalancer %s: %s%s", args, out, errs)
+	for _, part := range parts {
+		require.Contains(t, out+errs, part, "rebalancer %s", args)
+	}
+}
+
+func TestWrongAddressesAndValues(t *testing.T) {
+	sealed := httptest.NewTLSServer(http.NotFoundHandler())
+	defer sealed.Close()
+	host := strings.TrimPrefix(sealed.URL, "https://")
+	says(t, exitFailed, "status --admin http://"+host, "speaks TLS", "--admin https://"+host)
+	says(t, exitFailed, "status --admin "+sealed.URL, "--admin-ca-file")
+	says(t, exitFailed, "status --admin http://127.0.0.1:1", "connection refused", "`listd serve`")
+	says(t, exitUsage, "run --log-level loud", "--log-level", "debug, info, warn or error")
+	says(t, exitUsage, "map history b --limit -1", "--limit is at least 1, not -1")
+	says(t, exitUsage, "status --cassandra 127.0.0.1:1 --local-dc dc1 --move-rate -5", "--move-rate", "not -5")
+}
+
+// Exit codes mean the same in all commands: 3, what is to be worked on can't be used.
+func TestExitCodesAreTheSameInAllCommands(t *testing.T) {
+	keyspace := " --cassandra 127.0.0.1:1 --local-dc dc1"
+	for _, command := range []string{
+		"status" + keyspace, "verify" + keyspace, "verify --data /no/such", "schema check --cassandra 127.0.0.1:1",
+		"run --rebalance-interval 1m" + keyspace, "verify --admin http://127.0.0.1:1",
+	} {
+		says(t, 3, command)
+	}
+	says(t, exitUsage, "verify --admin nonsense")
+}
+
+// rebalancer takes the settings file of listd, and the environment.
+func TestSettings(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "evenkeel.yaml")
+	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
+	write("log-level: warn\nserve:\n  listen: 127.0.0.1:0\nmap:\n  history:\n    limit: -3\n")
+	says(t, exitUsage, "--config "+file+" map history b", "not -3")
+	t.Setenv("EVENKEEL_LIMIT", "-4")
+	says(t, exitUsage, "--config "+file+" map history b", "not -4")
+	says(t, exitUsage, "--config "+file+" map history b --limit -5", "not -5")
+	write("cassandra: 127.0.0.1:1\nlocal-dc: dc1\nmax-rows: 1\ncounter: redis://127.0.0.1:1\nload: {tsv: true}\n")
+	says(t, exitUsage, "--config "+file+" run", "--max-rows is at least 2, not 1")
+	t.Setenv("EVENKEEL_CONFIG", file)
+	says(t, exitUsage, "run", "--max-rows is at least 2, not 1")
+	says(t, 3, "run --max-rows 100", "127.0.0.1:1")
+	for text, want := range map[string]string{
+		"run: [1": "not YAML", "run:\n  max-row: 1\n": "run-max-row", "run:\n  max-rows: many\n": "many",
+		"apply:\n  yes: true\n": "apply-yes", "verify: {adopt-all: true}\n": "verify-adopt-all",
+	} {
+		write(text)
+		says(t, exitUsage, "run", want, file)
+	}
+}
+
+func TestVersionAndHelp(t *testing.T) {
+	says(t, 0, "--version", "go1.")
+	says(t, 0, "--help", "EVENKEEL_", "--config")
+	_, help, _ := ran(t, 0, "", "status", "--help")
+	for _, group := range []string{"Without --cassandra:", "With --cassandra:"} {
+		require.Contains(t, help, "\n"+group+"\n")
+	}
+	own := strings.Index(help, "--format")
+	require.Less(t, own, strings.Index(help, "Without --cassandra:"), "the command's own flags come first")
+}

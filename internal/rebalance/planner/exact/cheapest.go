@@ -1,0 +1,104 @@
+package exact
+
+import (
+	"context"
+	"math"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+)
+
+// few is how many ranges may be tried: that takes less than a second.
+const few = 1 << 24
+
+// Few reports whether Cheapest is quick: it tries each range that keeps the maximum, between all pairs of positions.
+func Few(g *plan.Grid) bool {
+	n, low := 0, int32(0)
+	for d := int32(1); int(d) <= g.N; d++ {
+		for g.RowsIn(low, d) > g.Limits.MaxRows && g.Divisible(low, d) {
+			low++
+		}
+		n += int(d - low)
+	}
+	return n <= few
+}
+
+// Cheapest returns the draft with the fewest ranges under the minimum, and of those the one of least cost: the best
+// under the full objective. Every term of that is a sum over ranges, so it tries, at each position, each range that may
+// end there, in the two variants that package exact explains. It fails only when ctx ends.
+func Cheapest(ctx context.Context, g *plan.Grid, w plan.Weights) (plan.Draft, error) {
+	best := make([][2]cheap, g.N+1) // [1]: the partition that the position divides has kept its id
+	for i := range best {
+		best[i] = [2]cheap{{under: math.MaxInt32}, {under: math.MaxInt32}}
+	}
+	best[0][0].under = 0
+	for d := int32(1); int(d) <= g.N; d++ {
+		if d&0xfff == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		owner := g.Owner[d-1]
+		inside := g.First[owner+1] != d
+		at := &best[d]
+		for c := d - 1; c >= 0 && (g.RowsIn(c, d) <= g.Limits.MaxRows || !g.Divisible(c, d)); c-- {
+			from := &best[c]
+			same := g.Owner[c] == owner
+			under, cost := g.Cost(c, d, false, w)
+			for had := range 2 {
+				has := 0
+				if inside && same {
+					has = had
+				}
+				at[has].improve(&from[had], under, cost, cheap{before: c, had: had == 1})
+			}
+			if same {
+				has := 0
+				if inside {
+					has = 1
+				}
+				under, cost = g.Cost(c, d, true, w)
+				at[has].improve(&from[0], under, cost, cheap{before: c, keep: true})
+			}
+			if p := g.Owner[c]; g.Pinned(p) && g.First[p] == c {
+				break
+			}
+		}
+	}
+	n := 0
+	s := &best[g.N][0]
+	back := func() {
+		had := 0
+		if s.had {
+			had = 1
+		}
+		s = &best[s.before][had]
+	}
+	for at := int32(g.N); at > 0; n++ {
+		at = s.before
+		back()
+	}
+	d := make(plan.Draft, n)
+	for s = &best[g.N][0]; n > 0; n-- {
+		d[n-1] = plan.Piece{Start: s.before, Keep: s.keep}
+		back()
+	}
+	return d, nil
+}
+
+// cheap is the best plan of what lies below a position.
+type cheap struct {
+	cost   float64
+	under  int32
+	before int32 // where the last range starts
+	had    bool  // the plan below that has kept the partition that before divides
+	keep   bool  // the last range keeps its id
+}
+
+// improve takes the plan below, and one more range, if that is better.
+func (s *cheap) improve(below *cheap, under int, cost float64, next cheap) {
+	if below.under == math.MaxInt32 {
+		return
+	}
+	next.under, next.cost = below.under+int32(under), below.cost+cost
+	if next.under < s.under || next.under == s.under && next.cost < s.cost {
+		*s = next
+	}
+}

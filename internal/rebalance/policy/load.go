@@ -1,0 +1,145 @@
+package policy
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/evenkeel/evenkeel/counter"
+)
+
+const (
+	// lasts is for how long a load must have been so by half of its requests: a rush is over before a split helps.
+	lasts = 2 * time.Minute
+	// fewestAsked are too few requests to know where they go.
+	fewestAsked = 24
+	// part is the aim for the load of a part, as a share of what a range may take; it is known to some percent.
+	part = 0.75
+	// mostParts is into how many parts a range is split by load at once.
+	mostParts = 4
+	// relief is the share of the requests that the part with the most may have, or a split does not help.
+	relief = 0.75
+	// apart is the share of the limits from which loaded ranges are not merged: else they would be split again.
+	apart = 0.5
+)
+
+// requests per second of a range.
+func requests(s *counter.Stats) float64 { return s.PutsPerS + s.DeletesPerS + s.ReadsPerS }
+
+// hot reports whether so many requests per second are more than a range may take, or a share of that.
+func (j *judge) hot(load, share float64) bool {
+	return j.LoadPerS > 0 && load >= share*j.LoadPerS && load >= share*j.LoadShare*j.traffic
+}
+
+// load splits a range that takes too much of its bucket's traffic, by requests.
+func (j *judge) load(i int) (Decision, bool) {
+	r := &j.Ranges[i]
+	s := &r.Stats
+	load := requests(s)
+	if !j.hot(load, 1) {
+		return Decision{}, false
+	}
+	text := fmt.Sprintf("%.0f reads and writes per second, %.0f %% of the bucket's", load, 100*load/j.traffic)
+	switch {
+	case s.Rows <= 1:
+		return j.none(i, OneKey, "%s, but it is one key only", text), true
+	case j.appended(s):
+		return j.none(i, AtTail, "%s, but appends all go to one end: no cut divides them", text), true
+	case j.cooling(r) > 0:
+		return j.none(i, Cooling, "%s, but its partition was made less than %v ago", text, j.Cool), true
+	}
+	keys := r.asked()
+	if len(keys) < fewestAsked || j.Now.Sub(time.UnixMilli(s.Asked[len(s.Asked)/2].At)) < lasts {
+		return Decision{}, false
+	}
+	limit := max(j.LoadShare*j.traffic, apart*j.LoadPerS)
+	parts := max(2, min(mostParts, int(math.Ceil(load/(part*limit)))))
+	if _, most := divide(r, keys, parts); most > relief {
+		if key, n := popular(keys); float64(n) > relief*most*float64(len(keys)) {
+			return j.none(i, Popular, "%s, but %.0f %% of them are for one key, %.60q", text,
+				100*float64(n)/float64(len(keys)), key), true
+		}
+		return j.none(i, Undivided, "%s, but no key divides them", text), true
+	}
+	if !j.fresh(s) {
+		return j.recount(i, Suspect, "%s", text), true
+	}
+	v := j.decision(Split, i, Load, "%s", text)
+	v.Parts, v.Copies, v.Grown = parts, s.Rows-s.Rows/int64(parts), s.Rows
+	return v, true
+}
+
+// asked are the keys of the range's sampled requests, ascending. Its partition may have had other ranges.
+func (r *Range) asked() (keys [][]byte) {
+	for i := range r.Stats.Asked {
+		k := r.Stats.Asked[i].Key
+		if bytes.Compare(k, r.Start) >= 0 && (len(r.End) == 0 || bytes.Compare(k, r.End) < 0) {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, bytes.Compare)
+	return keys
+}
+
+// divide finds cuts of a range for parts with about as many requests each, by the keys of some, ascending. most is the
+// largest share of them that one part has.
+func divide(r *Range, keys [][]byte, parts int) (cuts [][]byte, most float64) {
+	from := 0
+	for p := 1; p < parts; p++ {
+		want := len(keys) * p / parts
+		// Cuts can lie before the first request for a key: that below the middle, or that above.
+		low, high := want, want
+		for low > 0 && bytes.Equal(keys[low-1], keys[want]) {
+			low--
+		}
+		for high < len(keys) && bytes.Equal(keys[high], keys[want]) {
+			high++
+		}
+		at := low
+		if high < len(keys) && high-want < want-low || low <= from {
+			at = high
+		}
+		if at <= from || at >= len(keys) || bytes.Compare(keys[at], r.Start) <= 0 {
+			continue
+		}
+		cuts = append(cuts, keys[at])
+		most = max(most, float64(at-from)/float64(len(keys)))
+		from = at
+	}
+	return cuts, max(most, float64(len(keys)-from)/float64(len(keys)))
+}
+
+// popular is the key that is asked for most often, and how often.
+func popular(keys [][]byte) (key []byte, n int) {
+	for i := 0; i < len(keys); {
+		k := i
+		for k < len(keys) && bytes.Equal(keys[k], keys[i]) {
+			k++
+		}
+		if k-i > n {
+			key, n = keys[i], k-i
+		}
+		i = k
+	}
+	return key, n
+}
+
+// byLoad cuts a range by its requests. The part with the most rows stays.
+func (d *Decision) byLoad(r *Range) {
+	cuts, _ := divide(r, r.asked(), d.Parts)
+	sizes := make([]int64, len(cuts)+1)
+	for i, q := range r.Quanta {
+		p, exact := slices.BinarySearchFunc(cuts, q.Key, bytes.Compare)
+		if exact {
+			p++
+		}
+		if i == 0 {
+			p = 0
+		}
+		sizes[p] += q.Rows
+	}
+	d.Cuts, d.Stay = cuts, slices.Index(sizes, slices.Max(sizes))
+	d.Copies = d.Rows - sizes[d.Stay]
+}
