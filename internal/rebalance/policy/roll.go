@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/forecast"
 	"github.com/evenkeel/evenkeel/store"
@@ -41,6 +42,12 @@ func (in *Input) roll(d *Decision) {
 	ahead := forecast.Ahead
 	if d.Down {
 		between, ahead = -between, forecast.Below
+	}
+	if seen := newest.rate(in.Now); seen > d.Rate && appended.Stats.Puts < NewestKeys {
+		// Of a load that has just begun counters have not been told all.
+		if d.Rate = seen; !d.Reserve {
+			d.Ahead = max(d.Ahead, p.soon(seen, max(between, 0)))
+		}
 	}
 	options := func(fill float64) forecast.Options {
 		each := fill * float64(p.MaxRows)
@@ -112,6 +119,15 @@ func (in *Input) roll(d *Decision) {
 		slices.Reverse(d.Cuts)
 		d.Stay = len(d.Cuts)
 	}
+}
+
+// rate is how many of the keys have come per second, until now.
+func (n *Newest) rate(now time.Time) float64 {
+	if len(n.Written) == 0 {
+		return 0
+	}
+	took := now.Sub(time.UnixMicro(slices.Min(n.Written)))
+	return float64(len(n.Keys)) / max(took.Seconds(), 1)
 }
 
 // onwards returns cuts beyond a range that begins ahead of the stream already: it is to become as full as the others, so
