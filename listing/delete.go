@@ -218,7 +218,6 @@ func (c *Client) swapState(
 		tried = append(tried, change.Next.Version())
 		now, rerr := c.maps.Load(ctx, root.Bucket)
 		if rerr != nil {
-			err = rerr
 			continue
 		}
 		if slices.Contains(tried, now.Version()) {
