@@ -155,7 +155,8 @@ func TestTokensStayTheSame(t *testing.T) {
 		{1, span{lo: []byte("kk")}, Query{Prefix: []byte("k")}, "AQBra8Bd3DP5AkPX"},
 		{1, span{lo: []byte("kk")}, Query{Delimiter: []byte("k")}, "AQBra54zh5qTB3-6"},
 		{1, span{lo: []byte("kk")}, Query{To: []byte("z"), From: []byte("a")}, "AQBrayKaa6EBho89"},
-		{1, span{hi: []byte("kk"), reverse: true}, Query{Reverse: true, To: []byte("z"), From: []byte("a")}, "AQBra0A4HskAxT_t"},
+		{1, span{hi: []byte("kk"), reverse: true}, Query{Reverse: true, To: []byte("z"), From: []byte("a")},
+			"AQBra0A4HskAxT_t"},
 	} {
 		require.Equal(t, c.want, c.s.token(store.BucketID{c.id}, &c.q), "%+v", c)
 	}
@@ -166,7 +167,9 @@ func TestTokensThatAreNoText(t *testing.T) {
 	id, q := store.BucketID{1}, Query{}
 	good := (&span{lo: []byte("kk")}).token(id, &q)
 	require.NoError(t, (&span{}).resume(good, id, &q))
-	for _, bad := range []Token{good + "!", good + "A", good + "AAAA", good + "AAA!", good + "=", good[:13], good[:4], "", "!"} {
+	for _, bad := range []Token{
+		good + "!", good + "A", good + "AAAA", good + "AAA!", good + "=", good[:13], good[:4], "", "!",
+	} {
 		require.ErrorIs(t, (&span{}).resume(bad, id, &q), ErrBadToken, bad)
 	}
 }
