@@ -171,7 +171,9 @@ func (t *suite) judge(ctx context.Context, m *Mutant, grace time.Duration) (Outc
 	return Survived, nil
 }
 
-func (t *suite) try(ctx context.Context, program string, env []string, s *single, grace time.Duration) (Outcome, error) {
+func (t *suite) try(
+	ctx context.Context, program string, env []string, s *single, grace time.Duration,
+) (Outcome, error) {
 	for {
 		patience := 3*s.took + grace
 		_, err := t.run(ctx, program, env, patience, s.args()...)
