@@ -44,10 +44,10 @@ func (h *handler) status(r *http.Request) (any, error) {
 	for _, w := range sizes.Round.Why {
 		ids = append(ids, w.Bucket)
 	}
-	h.learn(r.Context(), ids)
+	h.Names().Learn(r.Context(), ids)
 	for _, b := range s.Buckets {
 		x := Bucket{
-			Name: h.name(b.ID), ID: b.ID.String(), Epoch: b.Epoch, State: b.State.String(), Ranges: b.Ranges, Batches: []Batch{},
+			Name: h.Names().Of(b.ID), ID: b.ID.String(), Epoch: b.Epoch, State: b.State.String(), Ranges: b.Ranges, Batches: []Batch{},
 			Goals: b.Goals, Running: b.Running, Paused: b.Paused, Failures: append([]scheduler.Failure{}, b.Failures...),
 		}
 		if b.Epoch == 0 {
@@ -94,7 +94,7 @@ func (h *handler) round(s *balancer.Status) Round {
 			why += ": " + w.Verdict.Text
 		}
 		out.Why = append(out.Why, Reason{
-			Bucket: h.name(w.Bucket), ID: w.Bucket.String(), Span: Span{Start: w.Start, End: w.End}, Text: why,
+			Bucket: h.Names().Of(w.Bucket), ID: w.Bucket.String(), Span: Span{Start: w.Start, End: w.End}, Text: why,
 		})
 	}
 	return out
