@@ -199,13 +199,13 @@ func (r *Rebalancer) announce(ctx context.Context) {
 	}
 	if err == nil && before != (mapclient.Limits{}) && before != r.limits() {
 		r.o.Log.Warn("another process was started with other limits of partitions: whoever leads applies its own; "+
-			"give all the same --max-rows and --min-rows", "max_rows", r.o.Balance.Policy.MaxRows,
-			"min_rows", r.o.Balance.Policy.MinRows, "other max_rows", before.MaxRows, "other min_rows", before.MinRows)
+			"give all the same --max-rows, --min-rows and --max-bytes", "limits", r.limits().String(), "others", before.String())
 	}
 }
 
 func (r *Rebalancer) limits() mapclient.Limits {
-	return mapclient.Limits{MaxRows: r.o.Balance.Policy.MaxRows, MinRows: r.o.Balance.Policy.MinRows}
+	p := &r.o.Balance.Policy
+	return mapclient.Limits{MaxRows: p.MaxRows, MinRows: p.MinRows, MaxBytes: p.MaxBytes}
 }
 
 // OtherLimits returns this process's limits of partitions, and those of the process that was started

@@ -23,9 +23,8 @@ func (h *handler) status(r *http.Request) (any, error) {
 		out.Counting = h.o.Counting.String()
 	}
 	if mine, other, differ := h.OtherLimits(r.Context()); differ {
-		out.OtherLimits = fmt.Sprintf("max_rows is %d and min_rows %d here, but %d and %d of the process that was started "+
-			"last: whoever leads applies its own; give all the same --max-rows and --min-rows",
-			mine.MaxRows, mine.MinRows, other.MaxRows, other.MinRows)
+		out.OtherLimits = fmt.Sprintf("%s here, but %s of the process that was started last: whoever leads applies its own; "+
+			"give all the same --max-rows, --min-rows and --max-bytes", mine, other)
 	}
 	if holder, known, _ := h.Leader(r.Context()); known {
 		out.Leader = leaderOf(holder)
