@@ -3,7 +3,7 @@ module github.com/evenkeel/evenkeel/bench
 go 1.26.0
 
 require (
-	github.com/MaxHalford/eaopt v0.4.2 // indirect
+	github.com/MaxHalford/eaopt v0.4.2
 	github.com/alecthomas/kong v1.17.0
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/cockroachdb/pebble/v2 v2.1.7

@@ -165,3 +165,35 @@ func TestCreatedBucketsAreFoundEverywhere(t *testing.T) {
 	require.ErrorIs(t, err, store.Timeout)
 	require.ErrorContains(t, err, "other servers may not find it yet")
 }
+
+// staleNames is a store whose local reads find names as they were.
+type staleNames struct {
+	store.Store
+	was map[string]store.Record
+}
+
+func (s *staleNames) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (store.Record, error) {
+	if was, ok := s.was[string(key)]; ok && t == store.Directory && l == store.Local {
+		return was, nil
+	}
+	return s.Store.Read(ctx, t, key, l)
+}
+
+// A bucket that was deleted and created again is found by whoever reads the name of the first.
+func TestNamesThatAreStale(t *testing.T) {
+	s := &staleNames{Store: memstore.New(), was: map[string]store.Record{}}
+	c := over(t, s, listing.Options{})
+	rec, err := s.Read(t.Context(), store.Directory, []byte("b"), store.Serial)
+	require.NoError(t, err)
+	require.NoError(t, c.DeleteBucket(t.Context(), "b"))
+	require.NoError(t, c.CreateBucket(t.Context(), "b"))
+	require.NoError(t, c.Bucket("b").Put(t.Context(), []byte("k"), []byte("v")))
+	s.was["b"] = rec
+	other, err := listing.NewEmbedded(s, listing.Options{})
+	require.NoError(t, err)
+	for range 2 { // then from its cache
+		e, err := other.Bucket("b").Get(t.Context(), []byte("k"))
+		require.NoError(t, err)
+		require.Equal(t, "v", string(e.Value))
+	}
+}

@@ -234,6 +234,27 @@ func TestNoLeaseWhileTheConsumerWorks(t *testing.T) {
 	})
 }
 
+// All ends with the limit, in the middle of a page or of the bucket.
+func TestAllHasALimit(t *testing.T) {
+	const entries = 2500 // three pages
+	c := over(t, memstore.New(), listing.Options{})
+	var all []listing.Entry
+	for i := range entries {
+		all = append(all, listing.Entry{Key: fmt.Appendf(nil, "%04d", i)})
+	}
+	require.NoError(t, c.Bucket("b").PutBatch(t.Context(), all))
+	for limit, want := range map[int]int{0: entries, 1: 1, 3: 3, 999: 999, 1000: 1000, 1001: 1001, 2499: 2499,
+		entries: entries, 5000: entries} {
+		n := 0
+		for item, err := range c.Bucket("b").All(t.Context(), listing.Query{Limit: limit}) {
+			require.NoError(t, err)
+			require.Equal(t, all[n].Key, item.Key)
+			n++
+		}
+		require.Equal(t, want, n, "limit %d", limit)
+	}
+}
+
 // TestAllLeavesNothingBehind: a bubble does not end before its goroutines.
 func TestAllLeavesNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

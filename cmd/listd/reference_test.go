@@ -84,7 +84,7 @@ one file:
 
 var metricDesc = regexp.MustCompile(`fqName: "([^"]*)", help: "([^"]*)", (?:unit: "[^"]*", )?constLabels: \{\}, variableLabels: \{([^}]*)\}`)
 
-// metricsByName are all metrics of listd, with their lines in the reference.
+// metricsByName are all metrics of listd, with their items in the reference.
 func metricsByName(t *testing.T) map[string]string {
 	registry := prometheus.NewRegistry()
 	_, err := s3api.New(nil, s3api.Options{Metrics: registry})
@@ -95,7 +95,7 @@ func metricsByName(t *testing.T) map[string]string {
 	descs := make(chan *prometheus.Desc, 1000)
 	registry.Describe(descs)
 	close(descs)
-	lines := map[string]string{}
+	items := map[string]string{}
 	for d := range descs {
 		m := metricDesc.FindStringSubmatch(d.String())
 		require.NotNil(t, m, "%s", d)
@@ -103,14 +103,14 @@ func metricsByName(t *testing.T) map[string]string {
 		if m[3] != "" {
 			name += " (by " + strings.ReplaceAll(m[3], ",", ", ") + ")"
 		}
-		lines[m[1]] = fmt.Sprintf("%s: %s", name, m[2])
+		items[m[1]] = fmt.Sprintf("%s: %s", name, m[2])
 	}
-	return lines
+	return items
 }
 
 func writeMetrics(t *testing.T, b *flagdocs.Page) {
 	fmt.Fprint(b, "\n## Metrics\n\nAt `/metrics` of the admin address, beside those of Go's runtime and of the process.\n\n")
-	for _, line := range slices.Sorted(maps.Values(metricsByName(t))) {
-		b.Item(line)
+	for _, item := range slices.Sorted(maps.Values(metricsByName(t))) {
+		b.Item(item)
 	}
 }

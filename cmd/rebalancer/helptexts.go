@@ -23,14 +23,15 @@ var help = kong.Vars{
 		"terminal only.",
 	"plan_layout": "JSON file with the layout to improve, instead of a bucket; - is standard input.",
 	"plan_planner": "" +
-		"Algorithm: exact (the optimum of the objective), greedy (one pass, for comparison), genetic (a search), " +
-		"or auto: exact, but genetic for --objective full where there are too many ways to cut.",
+		"Algorithm: exact (the optimum of the objective), greedy (one pass, for comparison), genetic (a " +
+		"search), or auto: exact, but genetic for --objective full where there are too many ways to cut.",
 	"plan_objective": "" +
 		"Objective. rows: limits, then fewest rows moved, then fewest and most even partitions. full: limits, " +
-		"then the cost in rows: rows moved, moves, ranges too many, rows over max_rows now or by forecast, load; " +
-		"see --weight.",
-	"plan_weight": "Weight of a term of the full objective, like spread=1; may be repeated.",
-	"plan_seed":   "Seed of the genetic planner. The same seed and generations make the same plan.",
+		"then the cost in rows: rows moved, moves, ranges too many, rows over max_rows now or by forecast, " +
+		"load; see --weight.",
+	"plan_weight": "" +
+		"Weight of a term of the full objective, like spread=1; may be repeated.",
+	"plan_seed": "Seed of the genetic planner. The same seed and generations make the same plan.",
 	"plan_time_limit": "" +
 		"Time limit of the command: the genetic planner begins no generation that would exceed it; the other " +
 		"work may take longer. By default 2s (8s for more than 150,000 quanta), with --generations none. The " +

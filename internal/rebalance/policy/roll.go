@@ -47,11 +47,22 @@ func (in *Input) roll(d *Decision) {
 	if d.Down {
 		between, ahead = -between, forecast.Below
 	}
-	f, err := ahead(newest.Keys, forecast.Options{
+	o := forecast.Options{
 		// The first cut must not be below what comes until it takes puts.
 		First: max(first, d.Rate*p.Effect.Seconds()), Each: each / finer, N: finer * (d.Ahead + between + 1),
 		RowsPerSecond: d.Rate, Now: in.Now, Written: newest.Written,
-	})
+	}
+	f, err := ahead(newest.Keys, o)
+	if d.Reserve && (err != nil || !f.Counted) {
+		// Where keys have a time in them the ranges would fit the present rate only, and numbers may not go on for so long.
+		n := max(between, 0)
+		if d.Ahead = p.soon(d.Rate, n); n > 0 && p.room(appended.Stats.Rows, n) >= p.gain(d.Rate) {
+			d.refuse(Rolled, "what comes later can't be forecast")
+			return
+		}
+		o.N = finer * (d.Ahead + between + 1)
+		f, err = ahead(newest.Keys, o)
+	}
 	var cuts [][]byte
 	var unpredictable *forecast.Unpredictable
 	full := d.Why == Dead || rows+d.Rate*p.Lead.Seconds() >= float64(p.MaxRows)

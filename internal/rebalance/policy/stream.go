@@ -42,6 +42,9 @@ const (
 	overhead = 0.01
 	// local is the share of the growth from which a part may be smaller than the minimum: it will not be for long.
 	local = 0.75
+	// dense is by how many times denser than its rows the growth of a part must be to be cut off before the range is
+	// full: it is not by chance.
+	dense = 1.5
 )
 
 // newest returns about how many of the newest rows each quantum has; nil: that is unknown.
@@ -237,13 +240,23 @@ func (p *Policy) half(r *Range, d *Decision) bool {
 	if r.Stats.Spread >= p.Spread {
 		return false
 	}
-	q := r.Quanta
-	came, sum := newest(q)
-	if sum == 0 {
+	at, _ := p.place(r.Quanta)
+	if at == 0 {
 		return false
 	}
+	d.cut(r.Quanta, []int{at})
+	d.Text += "; where it grows goes to a partition of its own"
+	return true
+}
+
+// place returns where half cuts, 0 for nowhere, and by how many times denser the growth of a part is than its rows.
+func (p *Policy) place(q []counter.Quantum) (at int, denser float64) {
+	came, sum := newest(q)
+	if sum == 0 {
+		return 0, 0
+	}
 	all := rows(q)
-	at, best := 0, 0.0
+	best := 0.0
 	low, grown := int64(0), 0.0
 	for k := 1; k < len(q); k++ {
 		low += q[k-1].Rows
@@ -258,12 +271,9 @@ func (p *Policy) half(r *Range, d *Decision) bool {
 		gain := -grown*math.Log(float64(low)/float64(p.MaxRows)) - (1-grown)*math.Log(float64(high)/float64(p.MaxRows))
 		if gain /= float64(min(low, high)) + overhead*float64(p.MaxRows); gain > best {
 			best, at = gain, k
+			share := float64(low) / float64(all)
+			denser = max(grown/share, (1-grown)/(1-share))
 		}
 	}
-	if at == 0 {
-		return false
-	}
-	d.cut(q, []int{at})
-	d.Text += "; where it grows goes to a partition of its own"
-	return true
+	return at, denser
 }

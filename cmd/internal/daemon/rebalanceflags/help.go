@@ -21,11 +21,11 @@ var Help = kong.Vars{
 		"Redis Cluster, redis://a:26379,b:26379/0?sentinel=NAME for the master NAME of sentinels. The " +
 		"embedded store counts in its data directory.",
 	"rebalance_max_bytes": "" +
-		"Most bytes of a partition, keys and values: larger ones are split, as if --max-rows were lower for rows " +
-		"that large. 0: any number.",
+		"Most bytes of a partition, keys and values: larger ones are split, as if --max-rows were lower for " +
+		"rows that large. 0: any number.",
 	"rebalance_load_per_s": "" +
-		"Requests per second, reads and writes, from which a partition is split because of its load, if that is " +
-		"also --load-share of its bucket's. 0: never.",
+		"Requests per second, reads and writes, from which a partition is split because of its load, if that " +
+		"is also --load-share of its bucket's. 0: never.",
 	"rebalance_load_share": "" +
 		"Share of its bucket's requests, 0 to 1, that one partition may take if it has --load-per-s.",
 	"rebalance_planner": "" +
