@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -122,25 +123,29 @@ func TestMissingBucketsAreLookedUpRarely(t *testing.T) {
 // Who waits for somebody else's read doesn't fail with it, and waits no longer than
 // its own time.
 func TestMissingBucketsAreLookedUpForOthers(t *testing.T) {
-	d := newDistant(t)
-	d.hold = make(chan struct{})
-	c := d.client(t, listing.Options{})
-	short, cancel := context.WithCancel(t.Context())
-	failed := make(chan error)
-	go func() {
-		_, err := c.Bucket("none").Get(short, []byte("key"))
-		failed <- err
-	}()
-	require.Eventually(t, func() bool { return d.atOnce.Load() == 1 }, 10*time.Second, time.Millisecond)
-	answered := make(chan error)
-	go func() {
-		_, err := c.Bucket("none").Get(t.Context(), []byte("key"))
-		answered <- err
-	}()
-	cancel()
-	require.NotErrorIs(t, <-failed, listing.ErrNoSuchBucket)
-	d.hold <- struct{}{}
-	require.ErrorIs(t, <-answered, listing.ErrNoSuchBucket)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDistant(t)
+		d.hold = make(chan struct{})
+		c := d.client(t, listing.Options{})
+		short, cancel := context.WithCancel(t.Context())
+		failed, answered := make(chan error, 1), make(chan error, 1)
+		go func() {
+			_, err := c.Bucket("none").Get(short, []byte("key"))
+			failed <- err
+		}()
+		synctest.Wait()
+		require.EqualValues(t, 1, d.atOnce.Load())
+		go func() {
+			_, err := c.Bucket("none").Get(t.Context(), []byte("key"))
+			answered <- err
+		}()
+		synctest.Wait()
+		require.EqualValues(t, 1, d.serial.Load(), "the second waits for the read of the first")
+		cancel()
+		require.NotErrorIs(t, <-failed, listing.ErrNoSuchBucket)
+		d.hold <- struct{}{}
+		require.ErrorIs(t, <-answered, listing.ErrNoSuchBucket)
+	})
 }
 
 // A bucket whose creation was acknowledged is there for every server, at once.

@@ -265,10 +265,17 @@ func TestWhereJoinedPagesEnd(t *testing.T) {
 	} {
 		p := pageOf(Options{}, &Query{Delimiter: []byte("/"), Bytes: c.bytes}, c.limit)
 		w := &walk{pager: *p, last: true}
-		w.items = items(4) // of five bytes each
+		for _, item := range items(4) { // of five bytes each
+			item.Key, item.Value = item.Key[:3], item.Key[3:]
+			w.items = append(w.items, item)
+		}
+		want := w.items
 		a := &ahead{p: p, walks: []*walk{w}}
 		a.join()
-		require.Equal(t, items(c.want), p.items, "%+v", c)
+		require.Equal(t, want[:c.want], p.items, "%+v", c)
+		if c.want == 4 {
+			require.Equal(t, c.limit-4, w.limit, "%+v", c)
+		}
 		require.Equal(t, c.more, p.more, "%+v", c)
 		require.Equal(t, 5*c.want, p.bytes)
 	}

@@ -270,6 +270,30 @@ func TestReadsThatWrite(t *testing.T) {
 	}
 }
 
+// What lies in the source of a range that is draining is not read: the mover is about to remove it.
+func TestDrainingSourcesAreNotRead(t *testing.T) {
+	s := memstore.New()
+	w := &world{t: t, ctx: t.Context(), s: s, c: over(t, s, listing.Options{})}
+	require.NoError(t, w.c.DeleteBucket(w.ctx, "b"))
+	phases(w)
+	b, draining := w.c.Bucket("b"), 0
+	for _, rg := range w.ranges() {
+		if rg.Phase == partmap.Draining {
+			draining++
+			require.NoError(t, s.Put(w.ctx, store.Partition{Bucket: w.id, ID: rg.Partition},
+				store.Row{Key: []byte("e/9"), Value: store.EntryCell(nil), Timestamp: 1 << 60}))
+		}
+	}
+	require.Equal(t, 1, draining)
+	_, err := b.Get(w.ctx, []byte("e/9"))
+	require.ErrorIs(t, err, listing.ErrNotFound)
+	page, err := b.List(w.ctx, listing.Query{})
+	require.NoError(t, err)
+	for _, item := range page.Items {
+		require.NotEqual(t, "e/9", string(item.Key))
+	}
+}
+
 // snapshot is all that can be seen of a store.
 func snapshot(t *testing.T, s store.Store, id store.BucketID) string {
 	ctx := t.Context()

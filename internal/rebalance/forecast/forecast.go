@@ -19,6 +19,10 @@ const MostCuts = 1 << 18
 // Fill is how full ranges that are cut ahead should become, as a share of the maximum: a forecast errs by some percent.
 const Fill = 0.9
 
+// Counted is how full they should become where the keys count the rows: a range that a queue has emptied must not have
+// so many tombstones that it is refreshed while it is being emptied.
+const Counted = 0.93
+
 // Options of Ahead.
 type Options struct {
 	// First is how many more rows are wanted below the first cut, Each how many between two cuts.

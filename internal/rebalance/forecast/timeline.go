@@ -46,7 +46,7 @@ const fine = 200
 // of a load that has just begun is too low. What says much more is not the time of writing.
 const (
 	faster     = 1.1
-	mostFaster = 2.5
+	mostFaster = 5
 )
 
 // many is how many different dates make a line.

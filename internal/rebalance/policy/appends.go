@@ -98,8 +98,8 @@ func (j *judge) roll(i int, rate float64, dir int) {
 	if float64(s.Rows)+gain < float64(j.MaxRows) && !queue {
 		return
 	}
-	if !s.Known && s.Rows+int64(gain) < j.MaxRows/2 {
-		return // count it first: there is time
+	if !s.Known && float64(s.Rows)+rate*j.Lead.Seconds() < float64(j.MaxRows) {
+		return // count it first: there is time until the next look
 	}
 	last := i
 	for k := last + dir; k >= 0 && k < len(j.Ranges) && j.empty(k); k += dir {

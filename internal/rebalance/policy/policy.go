@@ -89,7 +89,7 @@ type Hours struct{ From, To time.Duration }
 // Urgent is the multiple of MaxRows from which a split does not wait for Hours.
 const Urgent = 1.2
 
-// DefaultPlanner finds the optimum of plan.Costs; over a whole load no other costs less (docs/policy.md).
+// DefaultPlanner finds the optimum of plan.Costs; over whole loads others cost as much (docs/policy.md).
 const DefaultPlanner = "exact"
 
 // Default returns the policy for a maximum of rows that did best in simulation (docs/policy.md).

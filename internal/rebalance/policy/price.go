@@ -24,7 +24,7 @@ func (in *Input) Price(d *Decision) (Price, bool) {
 	if d.Kind != Split && d.Kind != Merge && d.Kind != Refresh {
 		return Price{}, false
 	}
-	p := &in.Policy
+	p := in.Policy.sized(&in.Ranges[d.From].Stats)
 	l := &plan.Layout{}
 	for i := d.From; i < d.To; i++ {
 		r := &in.Ranges[i]
@@ -55,9 +55,12 @@ func (in *Input) Price(d *Decision) (Price, bool) {
 	for i := range after {
 		out.Parts = append(out.Parts, g.RowsIn(after[i].Start, after.End(g, i)))
 	}
-	grown := plan.NewGrid(l, p.partLimits(&in.Ranges[d.From], d))
-	if d.Kind == Split && d.Why != Load && exact.Few(grown) {
-		if cuts, err := exact.Cheapest(context.Background(), grown, o.Weights); err == nil {
+	if d.Kind == Split && d.Why != Load {
+		if grown := plan.NewGrid(l, p.partLimits(&in.Ranges[d.From], d)); exact.Few(grown) {
+			cuts, err := exact.Cheapest(context.Background(), grown, o.Weights)
+			if err != nil {
+				return Price{}, false // it fails only when its context ends
+			}
 			out.Least = g.Score(cuts, o).Cost
 		}
 	}

@@ -45,6 +45,10 @@ const (
 	// dense is by how many times denser than its rows the growth of a part must be to be cut off before the range is
 	// full: it is not by chance.
 	dense = 1.5
+	// few parts are as well cut off one by one, where the growth is.
+	few = 3
+	// slowFor is for how many times Lead a part has room for slow streams.
+	slowFor = 20
 )
 
 // newest returns about how many of the newest rows each quantum has; nil: that is unknown.
@@ -189,7 +193,8 @@ func (p *Policy) beside(r *Range, d *Decision) bool {
 		}
 	}
 	slices.Sort(at)
-	at = p.full(q, slices.Compact(at), found[0].Dir)
+	at = p.fewer(r, slices.Compact(at))
+	at = p.full(q, at, found[0].Dir)
 	if len(at) == 0 {
 		return false
 	}
@@ -197,6 +202,25 @@ func (p *Policy) beside(r *Range, d *Decision) bool {
 	d.cut(q, at)
 	d.Text += "; it grows at one place, beside which it is cut"
 	return true
+}
+
+// fewer leaves out the cut at the end of the outermost of several streams that are slow: the parts have room for long.
+func (p *Policy) fewer(r *Range, at []int) []int {
+	n := len(at)
+	if n < 2 {
+		return at
+	}
+	long := func(part []counter.Quantum) bool {
+		n := rows(part)
+		return n <= p.TargetRows && float64(p.MaxRows-n) > r.Stats.PutsPerS*slowFor*p.Lead.Seconds()
+	}
+	switch q := r.Quanta; {
+	case long(q[at[n-2]:]) && long(q[:at[n-2]]):
+		return at[:n-1]
+	case long(q[:at[1]]) && long(q[at[1]:]):
+		return at[1:]
+	}
+	return at
 }
 
 // full adds cuts such that no part has more than the maximum. Where a stream has passed nothing will come: all parts
@@ -237,11 +261,8 @@ func (p *Policy) full(q []counter.Quantum, at []int, dir int) (out []int) {
 // Room is -ln(rows/max) of each part, weighted by its share of the growth: about how many times it can double. For even
 // growth that is the entropy of the shares, which determines the number of splits of a load.
 func (p *Policy) half(r *Range, d *Decision) bool {
-	if r.Stats.Spread >= p.Spread {
-		return false
-	}
-	at, _ := p.place(r.Quanta)
-	if at == 0 {
+	at, denser := p.place(r.Quanta)
+	if at == 0 || r.Stats.Spread >= p.Spread && (denser < dense || d.Parts > few) {
 		return false
 	}
 	d.cut(r.Quanta, []int{at})
