@@ -62,6 +62,8 @@ func TestSettings(t *testing.T) {
 	write("cassandra: 127.0.0.1:1\nlocal-dc: dc1\nrun:\n  counter: redis://:secret@127.0.0.1:1\n")
 	require.NoError(t, os.Chmod(file, 0o644))
 	says(t, 3, "run", "can be read by everybody", file)
+	write("max-rows: 50000\n")
+	says(t, exitUsage, "presplit b --count 2", "--count needs --like") // its own --max-rows is another thing
 	for text, want := range map[string]string{
 		"run: [1": "not YAML", "run:\n  max-row: 1\n": "run-max-row", "run:\n  max-rows: many\n": "many",
 		"apply:\n  yes: true\n": "apply-yes", "verify: {adopt-all: true}\n": "verify-adopt-all",
