@@ -89,8 +89,8 @@ type Hours struct{ From, To time.Duration }
 // Urgent is the multiple of MaxRows from which a split does not wait for Hours.
 const Urgent = 1.2
 
-// DefaultPlanner copies about as few rows as the best ones (docs/policy.md).
-const DefaultPlanner = "genetic"
+// DefaultPlanner finds the optimum of plan.Costs; over whole loads others cost as much (docs/policy.md).
+const DefaultPlanner = "exact"
 
 // Default returns the policy for a maximum of rows that did best in simulation (docs/policy.md).
 func Default(maxRows int64) Policy {
