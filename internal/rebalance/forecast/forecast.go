@@ -19,8 +19,8 @@ const MostCuts = 1 << 18
 // Fill is how full ranges that are cut ahead should become, as a share of the maximum: a forecast errs by some percent.
 const Fill = 0.9
 
-// Counted is how full they should become where the keys count the rows: a range that a queue has emptied must not have
-// so many tombstones that it is refreshed while it is being emptied.
+// Counted is how full they should become where the keys count the rows, and none are deleted: more would leave too many
+// tombstones in a range that a queue empties.
 const Counted = 0.93
 
 // Options of Ahead.

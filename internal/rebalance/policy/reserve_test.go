@@ -139,3 +139,26 @@ func TestAnEmptyRangeStaysAtTheEndOfAStream(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) { require.Equal(t, c.want, show(judge(small(), c.l, now))) })
 	}
 }
+
+// The range between what was cut ahead before and the next cuts becomes as full as the others, at whatever rate the
+// former were cut.
+func TestCutsGoOnWhereOthersEnd(t *testing.T) {
+	for _, start := range []int{2000, 2050, 2111, 2190} {
+		in := layout(old(900, fast), old(0))
+		key := func(i int) []byte { return fmt.Appendf(nil, "%08d", i) }
+		in.Ranges[0].End, in.Ranges[1].Start = key(start), key(start)
+		in.Ranges[1].End = nil
+		n := &policy.Newest{}
+		for i := 1000; i < 1900; i++ {
+			n.Keys, n.Written = append(n.Keys, key(i)), append(n.Written, now.Add(time.Duration(i-1900)*time.Second).UnixMicro())
+		}
+		in.Ranges[0].Newest, in.Policy, in.Now = n, small(), now
+		in.Ranges[0].Stats.AppendsPerS, in.Ranges[0].Stats.PutsPerS = 20, 20
+		d := policy.Decide(*in)[1]
+		require.Equal(t, policy.Roll, d.Kind, "%v", d)
+		var first int
+		_, err := fmt.Sscanf(string(append(d.Cuts[0], "00000000"[len(d.Cuts[0]):]...)), "%d", &first)
+		require.NoError(t, err)
+		require.InDelta(t, 930-930/32, first-start, 930/32+5, "%d", start)
+	}
+}

@@ -63,7 +63,7 @@ func (in *Input) roll(d *Decision) {
 	}
 	o := options(forecast.Fill)
 	f, err := ahead(newest.Keys, o)
-	if err == nil && f.Counted {
+	if err == nil && f.Counted && !slices.ContainsFunc(in.Ranges, func(r Range) bool { return r.Stats.Dead > 0 }) {
 		o = options(forecast.Counted)
 		f, err = ahead(newest.Keys, o)
 	}

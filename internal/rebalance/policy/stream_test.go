@@ -3,6 +3,7 @@ package policy
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -108,4 +109,68 @@ func TestNoStreams(t *testing.T) {
 	} {
 		require.Empty(t, streams(q), name)
 	}
+}
+
+// Two slow streams are cut apart once: above the upper one an empty range would be of no use for long.
+func TestTwoSlowStreams(t *testing.T) {
+	p := Default(1000)
+	for _, c := range []struct {
+		perS float64
+		at   []int
+		want []int
+	}{
+		{0.4, []int{70, 120}, []int{70}},      // room for 450 rows is filled in 19 min
+		{0.4, []int{20, 120}, []int{20, 120}}, // above the cut there would be too many
+		{2, []int{70, 120}, []int{70, 120}},   // fast
+		{0.4, []int{6, 70}, []int{70}},        // descending: the lowest is left out
+		{0.4, []int{70}, []int{70}},           // one stream
+	} {
+		r := counted(1010)
+		r.Stats.PutsPerS = c.perS
+		require.Equal(t, c.want, p.fewer(r, c.at), "%v", c.at)
+	}
+}
+
+// A range that seems to grow all over, but in which some streams grow, is cut where they do; one that grows by chance is
+// not.
+func TestSomeStreamsThatLookLikeGrowthEverywhere(t *testing.T) {
+	r := counted(1010)
+	r.Stats.Spread = 0.9
+	from := 0
+	for _, to := range []int{84, 105, len(r.Quanta)} { // three, each from the lowest to the highest, in the same time
+		for k := from; k < to; k++ {
+			at := int64(1000 * (k - from) / (to - from))
+			if to > 84 {
+				at = 750 + at/4 // younger
+			}
+			at *= 100
+			r.Quanta[k].Oldest, r.Quanta[k].Newest = 1+at, 100+at
+		}
+		from = to
+	}
+	p := Default(1000)
+	d := Decision{Rows: 1010, Parts: 2}
+	require.True(t, p.half(r, &d))
+	require.Len(t, d.Cuts, 1)
+	size := sizes(r, &d)[0]
+	require.InDelta(t, 750, size, 20, "what grows most has most of the room")
+	d.Parts = few + 1
+	require.False(t, p.half(r, &d), "a rush needs more parts")
+	for k := range r.Quanta {
+		r.Quanta[k].Oldest, r.Quanta[k].Newest = int64(1+k*7919%500), int64(900+k*104729%3300)
+	}
+	require.False(t, p.half(r, &Decision{Rows: 1010, Parts: 2}))
+}
+
+// Of a load that has just begun the newest keys know the rate.
+func TestRateOfTheNewestKeys(t *testing.T) {
+	now := time.Unix(1000, 0)
+	n := &Newest{}
+	require.Zero(t, n.rate(now))
+	for i := range 300 {
+		n.Keys = append(n.Keys, []byte{1})
+		n.Written = append(n.Written, now.Add(-3*time.Second+time.Duration(i)*10*time.Millisecond).UnixMicro())
+	}
+	require.InDelta(t, 100, n.rate(now), 1e-9)
+	require.InDelta(t, 300, n.rate(now.Add(-time.Hour)), 1e-9, "within a second at least")
 }
