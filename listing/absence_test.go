@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -122,25 +123,29 @@ func TestMissingBucketsAreLookedUpRarely(t *testing.T) {
 // Who waits for somebody else's read doesn't fail with it, and waits no longer than
 // its own time.
 func TestMissingBucketsAreLookedUpForOthers(t *testing.T) {
-	d := newDistant(t)
-	d.hold = make(chan struct{})
-	c := d.client(t, listing.Options{})
-	short, cancel := context.WithCancel(t.Context())
-	failed := make(chan error)
-	go func() {
-		_, err := c.Bucket("none").Get(short, []byte("key"))
-		failed <- err
-	}()
-	require.Eventually(t, func() bool { return d.atOnce.Load() == 1 }, 10*time.Second, time.Millisecond)
-	answered := make(chan error)
-	go func() {
-		_, err := c.Bucket("none").Get(t.Context(), []byte("key"))
-		answered <- err
-	}()
-	cancel()
-	require.NotErrorIs(t, <-failed, listing.ErrNoSuchBucket)
-	d.hold <- struct{}{}
-	require.ErrorIs(t, <-answered, listing.ErrNoSuchBucket)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDistant(t)
+		d.hold = make(chan struct{})
+		c := d.client(t, listing.Options{})
+		short, cancel := context.WithCancel(t.Context())
+		failed, answered := make(chan error, 1), make(chan error, 1)
+		go func() {
+			_, err := c.Bucket("none").Get(short, []byte("key"))
+			failed <- err
+		}()
+		synctest.Wait()
+		require.EqualValues(t, 1, d.atOnce.Load())
+		go func() {
+			_, err := c.Bucket("none").Get(t.Context(), []byte("key"))
+			answered <- err
+		}()
+		synctest.Wait()
+		require.EqualValues(t, 1, d.serial.Load(), "the second waits for the read of the first")
+		cancel()
+		require.NotErrorIs(t, <-failed, listing.ErrNoSuchBucket)
+		d.hold <- struct{}{}
+		require.ErrorIs(t, <-answered, listing.ErrNoSuchBucket)
+	})
 }
 
 // A bucket whose creation was acknowledged is there for every server, at once.
@@ -164,4 +169,36 @@ func TestCreatedBucketsAreFoundEverywhere(t *testing.T) {
 	err := creator.CreateBucket(ctx, "late")
 	require.ErrorIs(t, err, store.Timeout)
 	require.ErrorContains(t, err, "other servers may not find it yet")
+}
+
+// staleNames is a store whose local reads find names as they were.
+type staleNames struct {
+	store.Store
+	was map[string]store.Record
+}
+
+func (s *staleNames) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (store.Record, error) {
+	if was, ok := s.was[string(key)]; ok && t == store.Directory && l == store.Local {
+		return was, nil
+	}
+	return s.Store.Read(ctx, t, key, l)
+}
+
+// A bucket that was deleted and created again is found by whoever reads the name of the first.
+func TestNamesThatAreStale(t *testing.T) {
+	s := &staleNames{Store: memstore.New(), was: map[string]store.Record{}}
+	c := over(t, s, listing.Options{})
+	rec, err := s.Read(t.Context(), store.Directory, []byte("b"), store.Serial)
+	require.NoError(t, err)
+	require.NoError(t, c.DeleteBucket(t.Context(), "b"))
+	require.NoError(t, c.CreateBucket(t.Context(), "b"))
+	require.NoError(t, c.Bucket("b").Put(t.Context(), []byte("k"), []byte("v")))
+	s.was["b"] = rec
+	other, err := listing.NewEmbedded(s, listing.Options{})
+	require.NoError(t, err)
+	for range 2 { // then from its cache
+		e, err := other.Bucket("b").Get(t.Context(), []byte("k"))
+		require.NoError(t, err)
+		require.Equal(t, "v", string(e.Value))
+	}
 }

@@ -83,7 +83,7 @@ func (p *pager) readAhead(ctx context.Context) (bool, error) {
 		cancel()
 		a.drain() // nothing is read when the page's lease has been released
 	}()
-	for (len(a.walks) > 1 || a.busy > 0) && !p.enough() && len(p.items) < p.limit {
+	for len(a.walks) > 0 && !p.enough() && len(p.items) < p.limit {
 		if bad := a.walks[0].bad; bad != nil {
 			return true, bad
 		}

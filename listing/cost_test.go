@@ -231,6 +231,13 @@ func TestWhereWalksAreCut(t *testing.T) {
 	require.True(t, a.cut(0))
 	require.Equal(t, "n120", string(a.walks[1].begin))
 	require.Equal(t, 1.0, a.walks[0].guess)
+	// A key has a length at most.
+	for more, cut := range []bool{true, false} {
+		a = build(false, 0)
+		a.walks[0].left = span{lo: []byte("n350")}
+		a.walks[0].rg.End = append([]byte("n5"), make([]byte, store.MaxKeyBytes-2+more)...)
+		require.Equal(t, cut, a.cut(0))
+	}
 	// Nowhere.
 	for name, change := range map[string]func(a *ahead){
 		"no range is behind":             func(a *ahead) { a.p.ranges = 0 },
@@ -243,5 +250,33 @@ func TestWhereWalksAreCut(t *testing.T) {
 		change(a)
 		require.False(t, a.cut(0), name)
 		require.Len(t, a.walks, 1)
+	}
+}
+
+// A page ends with the item that makes it full, by number or by bytes; only the number says
+// that more follows.
+func TestWhereJoinedPagesEnd(t *testing.T) {
+	for _, c := range []struct {
+		limit, bytes, want int
+		more               bool
+	}{
+		{limit: 3, want: 3, more: true}, {limit: 4, want: 4}, {limit: 9, want: 4},
+		{limit: 9, bytes: 10, want: 2}, {limit: 9, bytes: 11, want: 3},
+	} {
+		p := pageOf(Options{}, &Query{Delimiter: []byte("/"), Bytes: c.bytes}, c.limit)
+		w := &walk{pager: *p, last: true}
+		for _, item := range items(4) { // of five bytes each
+			item.Key, item.Value = item.Key[:3], item.Key[3:]
+			w.items = append(w.items, item)
+		}
+		want := w.items
+		a := &ahead{p: p, walks: []*walk{w}}
+		a.join()
+		require.Equal(t, want[:c.want], p.items, "%+v", c)
+		if c.want == 4 {
+			require.Equal(t, c.limit-4, w.limit, "%+v", c)
+		}
+		require.Equal(t, c.more, p.more, "%+v", c)
+		require.Equal(t, 5*c.want, p.bytes)
 	}
 }

@@ -132,7 +132,7 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root) error {
 			}
 			continue
 		}
-		empty := false
+		var empty bool
 		if goOn {
 			// No version lies between the two, and no lease is left to wait for.
 			var mine bool

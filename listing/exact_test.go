@@ -2,6 +2,7 @@ package listing
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,6 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
 // Guesses and estimates change no answer, only what it costs. So they are held to exact
@@ -135,6 +137,80 @@ func TestSpans(t *testing.T) {
 	s.passPrefix([]byte("\xff"))
 	require.False(t, s.done)
 	require.Equal(t, "\xff", string(s.hi))
+}
+
+// Tokens are a promise: clients keep them. They depend on the bucket, the direction, and what the
+// query must keep.
+func TestTokensStayTheSame(t *testing.T) {
+	for _, c := range []struct {
+		id   byte
+		s    span
+		q    Query
+		want Token
+	}{
+		{1, span{lo: []byte("kk")}, Query{}, "AQBraxkWYFchnhQT"},
+		{2, span{lo: []byte("kk")}, Query{}, "AQBra71Kjcg1gv2t"},
+		{1, span{lo: []byte("kk"), exclusive: true}, Query{}, "AQFra08ng9p37rhI"},
+		{1, span{hi: []byte("kk"), reverse: true}, Query{Reverse: true}, "AQBra0XV5otofraF"},
+		{1, span{lo: []byte("kk")}, Query{Prefix: []byte("k")}, "AQBra8Bd3DP5AkPX"},
+		{1, span{lo: []byte("kk")}, Query{Delimiter: []byte("k")}, "AQBra54zh5qTB3-6"},
+		{1, span{lo: []byte("kk")}, Query{To: []byte("z"), From: []byte("a")}, "AQBrayKaa6EBho89"},
+		{1, span{hi: []byte("kk"), reverse: true}, Query{Reverse: true, To: []byte("z"), From: []byte("a")}, "AQBra0A4HskAxT_t"},
+	} {
+		require.Equal(t, c.want, c.s.token(store.BucketID{c.id}, &c.q), "%+v", c)
+	}
+}
+
+// Text that goes on behind a token is none, nor is one that is too short.
+func TestTokensThatAreNoText(t *testing.T) {
+	id, q := store.BucketID{1}, Query{}
+	good := (&span{lo: []byte("kk")}).token(id, &q)
+	require.NoError(t, (&span{}).resume(good, id, &q))
+	for _, bad := range []Token{good + "!", good + "A", good + "AAAA", good + "AAA!", good + "=", good[:13], good[:4], "", "!"} {
+		require.ErrorIs(t, (&span{}).resume(bad, id, &q), ErrBadToken, bad)
+	}
+}
+
+// A bucket that exists, but is not on the list, or whose entry there is another's or damaged, is put
+// on the list by who tries to create it.
+func TestTheListIsMended(t *testing.T) {
+	c, err := NewEmbedded(memstore.New(), Options{})
+	require.NoError(t, err)
+	ctx := t.Context()
+	require.NoError(t, c.CreateBucket(ctx, "b"))
+	id, err := c.BucketID(ctx, "b")
+	require.NoError(t, err)
+	good, err := c.list().Get(ctx, []byte("b"))
+	require.NoError(t, err)
+	for _, bad := range [][]byte{encodeInfo(store.BucketID{9}, 1), {7}, nil} {
+		if require.NoError(t, c.list().Delete(ctx, []byte("b"))); bad != nil {
+			require.NoError(t, c.list().Put(ctx, []byte("b"), bad))
+		}
+		require.ErrorIs(t, c.CreateBucket(ctx, "b"), ErrBucketExists)
+		e, err := c.list().Get(ctx, []byte("b"))
+		require.NoError(t, err)
+		require.Equal(t, good.Value, e.Value)
+	}
+	for i := range 3 {
+		require.NoError(t, c.CreateBucket(ctx, fmt.Sprintf("b%d", i)))
+	}
+	var names []string
+	for info, err := range c.Buckets(ctx, "", "") {
+		require.NoError(t, err)
+		if names = append(names, info.Name); info.Name == "b1" {
+			require.NotEqual(t, id, info.ID)
+			break
+		}
+	}
+	require.Equal(t, []string{"b", "b0", "b1"}, names)
+	// What is damaged ends the list.
+	require.NoError(t, c.list().Put(ctx, []byte("b0"), []byte{7}))
+	n := 0
+	for _, err := range c.Buckets(ctx, "", "") {
+		n++
+		require.Equal(t, n == 2, err != nil)
+	}
+	require.Equal(t, 2, n)
 }
 
 // Tokens of other forms and lengths are refused, whatever their sum says.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -200,6 +201,97 @@ func (w *world) ranges() (all []partmap.Range) {
 		all = append(all, rg)
 	}
 	return all
+}
+
+// writes is a store that counts writes by their partition once it has a map for them, and whose gets
+// may fail.
+type writes struct {
+	store.Store
+	mu   sync.Mutex
+	n    map[store.PartitionID]int
+	gets error
+}
+
+func (s *writes) count(p store.Partition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.n != nil {
+		s.n[p.ID]++
+	}
+}
+
+func (s *writes) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
+	s.count(p)
+	return s.Store.Put(ctx, p, rows...)
+}
+
+func (s *writes) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
+	s.count(p)
+	return s.Store.Delete(ctx, p, key, ts)
+}
+
+func (s *writes) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
+	if s.gets != nil {
+		return store.Row{}, false, s.gets
+	}
+	return s.Store.Get(ctx, p, key)
+}
+
+// A read writes to the destination of a range that is verifying, and nowhere else; and nothing
+// while it does not know what the source has of a copy.
+func TestReadsThatWrite(t *testing.T) {
+	for _, damaged := range []error{nil, store.Errorf(store.Corrupt, "damaged")} {
+		s := &writes{Store: memstore.New()}
+		w := &world{t: t, ctx: t.Context(), s: s, c: over(t, s, listing.Options{})}
+		require.NoError(t, w.c.DeleteBucket(w.ctx, "b"))
+		phases(w)
+		want := map[store.PartitionID]int{}
+		for _, rg := range w.ranges() {
+			if rg.Phase != partmap.Verifying {
+				continue
+			}
+			lost := store.Row{Key: []byte("d/9"), Value: store.CopiedCell(store.EntryCell(nil)), Timestamp: 5}
+			require.NoError(t, s.Put(w.ctx, store.Partition{Bucket: w.id, ID: rg.To}, lost))
+			if damaged == nil {
+				want[rg.To] = 2 // d/4 is put, and the copy d/9 is deleted
+			}
+		}
+		s.n, s.gets = map[store.PartitionID]int{}, damaged
+		page, err := w.c.Bucket("b").List(w.ctx, listing.Query{})
+		require.Equal(t, want, s.n)
+		if damaged != nil {
+			require.ErrorIs(t, err, damaged)
+			continue
+		}
+		require.NoError(t, err)
+		for _, item := range page.Items {
+			require.NotEqual(t, "d/9", string(item.Key))
+		}
+	}
+}
+
+// What lies in the source of a range that is draining is not read: the mover is about to remove it.
+func TestDrainingSourcesAreNotRead(t *testing.T) {
+	s := memstore.New()
+	w := &world{t: t, ctx: t.Context(), s: s, c: over(t, s, listing.Options{})}
+	require.NoError(t, w.c.DeleteBucket(w.ctx, "b"))
+	phases(w)
+	b, draining := w.c.Bucket("b"), 0
+	for _, rg := range w.ranges() {
+		if rg.Phase == partmap.Draining {
+			draining++
+			require.NoError(t, s.Put(w.ctx, store.Partition{Bucket: w.id, ID: rg.Partition},
+				store.Row{Key: []byte("e/9"), Value: store.EntryCell(nil), Timestamp: 1 << 60}))
+		}
+	}
+	require.Equal(t, 1, draining)
+	_, err := b.Get(w.ctx, []byte("e/9"))
+	require.ErrorIs(t, err, listing.ErrNotFound)
+	page, err := b.List(w.ctx, listing.Query{})
+	require.NoError(t, err)
+	for _, item := range page.Items {
+		require.NotEqual(t, "e/9", string(item.Key))
+	}
 }
 
 // snapshot is all that can be seen of a store.

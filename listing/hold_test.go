@@ -234,6 +234,72 @@ func TestNoLeaseWhileTheConsumerWorks(t *testing.T) {
 	})
 }
 
+// No operation leaves a lease behind: a mover waits for none.
+func TestOperationsReleaseTheirLeases(t *testing.T) {
+	key := []byte("k")
+	for what, do := range map[string]func(ctx context.Context, c *listing.Client, b *listing.Bucket) error{
+		"put":    func(ctx context.Context, _ *listing.Client, b *listing.Bucket) error { return b.Put(ctx, key, nil) },
+		"delete": func(ctx context.Context, _ *listing.Client, b *listing.Bucket) error { return b.Delete(ctx, key) },
+		"batch": func(ctx context.Context, _ *listing.Client, b *listing.Bucket) error {
+			return b.PutBatch(ctx, []listing.Entry{{Key: key}})
+		},
+		"get": func(ctx context.Context, _ *listing.Client, b *listing.Bucket) error {
+			_, err := b.Get(ctx, key)
+			return err
+		},
+		"list": func(ctx context.Context, _ *listing.Client, b *listing.Bucket) error {
+			_, err := b.List(ctx, listing.Query{})
+			return err
+		},
+		"all": func(ctx context.Context, _ *listing.Client, b *listing.Bucket) error {
+			for _, err := range b.All(ctx, listing.Query{}) {
+				return err
+			}
+			return errors.New("nothing")
+		},
+		"split points": func(ctx context.Context, _ *listing.Client, b *listing.Bucket) error {
+			_, err := b.SplitPoints(ctx, listing.Query{}, 3)
+			return err
+		},
+		"deletion of a bucket with entries": func(ctx context.Context, c *listing.Client, _ *listing.Bucket) error {
+			if err := c.DeleteBucket(ctx, "b"); !errors.Is(err, listing.ErrNotEmpty) {
+				return fmt.Errorf("it was deleted: %w", err)
+			}
+			return nil
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, c, b, id := newSlow(t)
+				require.NoError(t, b.Put(t.Context(), key, nil))
+				require.NoError(t, do(t.Context(), c, b))
+				require.NoError(t, <-nextEpoch(t, s, c, id))
+			})
+		})
+	}
+}
+
+// All ends with the limit, in the middle of a page or of the bucket.
+func TestAllHasALimit(t *testing.T) {
+	const entries = 2500 // three pages
+	c := over(t, memstore.New(), listing.Options{})
+	var all []listing.Entry
+	for i := range entries {
+		all = append(all, listing.Entry{Key: fmt.Appendf(nil, "%04d", i)})
+	}
+	require.NoError(t, c.Bucket("b").PutBatch(t.Context(), all))
+	for limit, want := range map[int]int{0: entries, 1: 1, 3: 3, 999: 999, 1000: 1000, 1001: 1001, 2499: 2499,
+		entries: entries, 5000: entries} {
+		n := 0
+		for item, err := range c.Bucket("b").All(t.Context(), listing.Query{Limit: limit}) {
+			require.NoError(t, err)
+			require.Equal(t, all[n].Key, item.Key)
+			n++
+		}
+		require.Equal(t, want, n, "limit %d", limit)
+	}
+}
+
 // TestAllLeavesNothingBehind: a bubble does not end before its goroutines.
 func TestAllLeavesNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

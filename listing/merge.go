@@ -83,7 +83,7 @@ func merge(src, dst store.Page, reverse bool) piece {
 		}
 		return bytes.Compare(a, b) > 0
 	}
-	var c piece
+	c := piece{rows: make([]store.Row, 0, len(src.Rows)+len(dst.Rows))}
 	for _, p := range []store.Page{src, dst} {
 		if p.More {
 			last := p.Rows[len(p.Rows)-1].Key
@@ -93,7 +93,6 @@ func merge(src, dst store.Page, reverse bool) piece {
 		}
 	}
 	a, b := src.Rows, dst.Rows
-	c.rows = make([]store.Row, 0, len(a)+len(b))
 	for len(a) > 0 || len(b) > 0 {
 		var winner, orphan store.Row
 		fromSource, tied := false, false

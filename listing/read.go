@@ -144,20 +144,14 @@ func (c *Client) readRange(
 	}
 	c.recordRead(h, rg, at)
 	o.Timestamps = h.Timed() // embedded, this process draws all timestamps
-	read := func() (piece, error) { return readPhase(ctx, c.rows, h.Root().Bucket, rg, b, o) }
-	var got piece
-	var err error
-	if rules := rg.Phase.Rules(); !rules.ReadSource || !rules.ReadDestination {
-		got, err = read()
-	} else {
-		got, err = c.lasting(ctx, h, rg, o.Reverse, read)
-	}
+	got, err := c.lasting(ctx, h, rg, o.Reverse,
+		func() (piece, error) { return readPhase(ctx, c.rows, h.Root().Bucket, rg, b, o) })
 	c.stamps.Seen(got.highest())
 	return got, err
 }
 
-// lasting reads a piece of a moving range from both sides and resolves orphans. In the
-// verifying phase it also ensures, before it returns, that a reader of the destination
+// lasting reads a piece of a range and resolves orphans, which only one read from both sides
+// has. In the verifying phase it also ensures, before it returns, that a reader of the destination
 // alone will see exactly what the piece shows.
 func (c *Client) lasting(
 	ctx context.Context, h *hold, rg *partmap.Range, reverse bool, read func() (piece, error),

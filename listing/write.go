@@ -260,7 +260,7 @@ func (b *Bucket) putFirst(
 		h.release()
 		return order, ctx.Err()
 	}
-	rows, arena := make([]store.Row, n), make([]byte, 0, size)
+	rows, arena := make([]store.Row, n), slices.Grow([]byte(nil), size)
 	for k, i := range order[:n] {
 		at := len(arena)
 		arena = append(arena, entries[i].Key...)

@@ -115,6 +115,7 @@ type Rebalancer struct {
 	scheduler *scheduler.Scheduler
 	balancer  *balancer.Balancer // nil: sizes are not watched
 	candidate *leader.Candidate  // nil: this process has its store for itself
+	names     *Names
 }
 
 // New makes a Rebalancer. Nothing is read or written until Run.
@@ -127,7 +128,9 @@ func New(o Options) *Rebalancer {
 		o.Balance = &b
 	}
 	maps := o.Buckets.Maps()
-	r := &Rebalancer{o: o}
+	names := newNames(o.Buckets)
+	o.Log = slog.New(&namedLog{o.Log.Handler(), names})
+	r := &Rebalancer{o: o, names: names}
 	r.scheduler = scheduler.New(o.Store, maps, scheduler.Options{RowsPerSecond: o.MoveRate, Logger: o.Log})
 	if o.Balance.Every > 0 && !o.Aside {
 		b, counts := *o.Balance, o.Counts
@@ -149,6 +152,9 @@ func (r *Rebalancer) Options() Options { return r.o }
 // Scheduler and Balancer are the parts; Balancer is nil if sizes are not watched.
 func (r *Rebalancer) Scheduler() *scheduler.Scheduler { return r.scheduler }
 func (r *Rebalancer) Balancer() *balancer.Balancer    { return r.balancer }
+
+// Names are the names of buckets that were met.
+func (r *Rebalancer) Names() *Names { return r.names }
 
 // Leading reports whether this process does the work at present.
 func (r *Rebalancer) Leading() bool {
@@ -193,13 +199,13 @@ func (r *Rebalancer) announce(ctx context.Context) {
 	}
 	if err == nil && before != (mapclient.Limits{}) && before != r.limits() {
 		r.o.Log.Warn("another process was started with other limits of partitions: whoever leads applies its own; "+
-			"give all the same --max-rows and --min-rows", "max_rows", r.o.Balance.Policy.MaxRows,
-			"min_rows", r.o.Balance.Policy.MinRows, "other max_rows", before.MaxRows, "other min_rows", before.MinRows)
+			"give all the same --max-rows, --min-rows and --max-bytes", "limits", r.limits().String(), "others", before.String())
 	}
 }
 
 func (r *Rebalancer) limits() mapclient.Limits {
-	return mapclient.Limits{MaxRows: r.o.Balance.Policy.MaxRows, MinRows: r.o.Balance.Policy.MinRows}
+	p := &r.o.Balance.Policy
+	return mapclient.Limits{MaxRows: p.MaxRows, MinRows: p.MinRows, MaxBytes: p.MaxBytes}
 }
 
 // OtherLimits returns this process's limits of partitions, and those of the process that was started
@@ -215,11 +221,12 @@ func (r *Rebalancer) OtherLimits(ctx context.Context) (mine, other mapclient.Lim
 
 // work does the work until ctx ends.
 func (r *Rebalancer) work(ctx context.Context) error {
-	var sizes sync.WaitGroup
+	var beside sync.WaitGroup // they end with ctx
 	if r.balancer != nil {
-		sizes.Go(func() { _ = r.balancer.Run(ctx) }) // it ends with ctx
+		beside.Go(func() { _ = r.balancer.Run(ctx) })
 	}
-	defer sizes.Wait()
+	beside.Go(func() { r.names.run(ctx) })
+	defer beside.Wait()
 	return r.scheduler.Run(ctx)
 }
 

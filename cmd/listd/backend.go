@@ -23,7 +23,7 @@ import (
 
 // storeFlags are those of the embedded store.
 type storeFlags struct {
-	Data           string        `default:"./evenkeel-data" help:"Directory of the embedded store; it is created if it does not exist."`
+	Data           string        `default:"./evenkeel-data" help:"${store_data=}"`
 	CacheMiB       int64         `name:"cache-mib" default:"128" help:"Memory for blocks of the embedded store."`
 	TombstoneGrace time.Duration `default:"1h" help:"How long the embedded store remembers deletions, against delayed writes."`
 }
@@ -31,10 +31,10 @@ type storeFlags struct {
 // clusterFlags are those of a shared store.
 type clusterFlags struct {
 	cassandraflags.Flags
-	Lease        time.Duration `default:"3s" help:"On Cassandra: how long a server may use a map before it checks it again. All servers and rebalancers of a keyspace need the same lease: the first one stores it, and processes with another one are refused."`
-	ChangeLease  bool          `help:"On Cassandra: store --lease, --max-clock-skew, and how sizes are counted (--counter) as those of the keyspace. Only while no other server and no rebalancer uses it."`
+	Lease        time.Duration `default:"3s" help:"${cluster_lease=}"`
+	ChangeLease  bool          `help:"${cluster_change_lease=}"`
 	Clocks       int           `default:"16" help:"On Cassandra: number of map clocks among which new buckets are spread."`
-	MaxClockSkew time.Duration `default:"500ms" help:"On Cassandra: largest uncertainty of the common time of the nodes for a write. Each write takes at least as long as the uncertainty, and beyond this limit writes are refused while reads continue. Also the assumed difference between clocks of data centres that can't be compared. All servers of a keyspace need the same, like --lease."`
+	MaxClockSkew time.Duration `default:"500ms" help:"${cluster_max_clock_skew=}"`
 }
 
 // openTimeout bounds the start on Cassandra: the check of the schema, and the making of map

@@ -20,7 +20,7 @@ import (
 type backupCmd struct {
 	Dir            string `arg:"" help:"New directory for the backup, on the machine of the server, outside its data directory."`
 	adminapi.Flags `group:"Server:"`
-	Progress       string `default:"auto" enum:"auto,plain,none" help:"How to show progress, on standard error: plain lines, none, or auto: lines on a terminal only."`
+	Progress       string `default:"auto" enum:"auto,plain,none" help:"${backup_progress=}"`
 }
 
 func (*backupCmd) Help() string {
@@ -67,7 +67,7 @@ func (b *backupCmd) Run(ctx context.Context, std stdio) error {
 type restoreCmd struct {
 	Dir      string `arg:"" help:"The backup: a directory that listd backup has made, or a copy of one. It is only read."`
 	Data     string `required:"" placeholder:"NEW" help:"New or empty directory to restore into, for a server to use."`
-	Progress string `default:"auto" enum:"auto,plain,none" help:"How to show progress, on standard error: plain lines, none, or auto: lines on a terminal only."`
+	Progress string `default:"auto" enum:"auto,plain,none" help:"${restore_progress=}"`
 }
 
 func (*restoreCmd) Help() string {
@@ -146,9 +146,11 @@ func showSizes(kind string, w io.Writer, what string) (now func(store.Size), end
 		return func(store.Size) {}, func() {}
 	}
 	var last atomic.Pointer[store.Size]
+	began := time.Now()
 	return func(s store.Size) { last.Store(&s) }, daemon.PrintEvery(daemon.LineEvery, w, func() string {
 		if s := last.Load(); s != nil {
-			return what + " " + sizeText(*s)
+			const mib = 1 << 20
+			return fmt.Sprintf("%s %s, %.0f MiB/s", what, sizeText(*s), float64(s.Bytes)/mib/time.Since(began).Seconds())
 		}
 		return ""
 	})

@@ -1,9 +1,15 @@
 package main
 
 import (
+	"github.com/alecthomas/kong"
+
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/adminserver"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/shell"
+	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
 // cli is the whole command line. Every flag is also a setting of the
@@ -44,7 +50,12 @@ Exit codes: 0 done; 1 failed; 2 bad flags or configuration; 3 the data directory
 can't be used (held by another process, foreign, damaged, no access) or the Cassandra
 keyspace can't (no node answers, login refused, schema missing or wrong); 4 done, but some lines were bad or refused.`
 
+// helpTexts are those of all flags.
+func helpTexts() kong.Vars {
+	return daemon.HelpTexts(help, adminapi.Help, adminserver.Help, cassandraflags.Help, logging.Help, rebalanceflags.Help)
+}
+
 // program is listd's frame.
 func program(std stdio) *daemon.Program {
-	return &daemon.Program{Name: "listd", Description: description, Out: std.out, Err: std.err}
+	return &daemon.Program{Name: "listd", Description: description, Vars: helpTexts(), Out: std.out, Err: std.err}
 }

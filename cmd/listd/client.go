@@ -37,10 +37,10 @@ type remote struct {
 // serverFlags are those of the commands that use a server.
 type serverFlags struct {
 	Server       string        `default:"http://127.0.0.1:9000" help:"S3 address of the server, http or https."`
-	ServerCAFile string        `name:"server-ca-file" placeholder:"FILE" help:"Certificates (PEM) of the authorities to trust at an https:// server; by default the system's, or those of the environment variable SSL_CERT_FILE."`
+	ServerCAFile string        `name:"server-ca-file" placeholder:"FILE" help:"${server_server_ca_file=}"`
 	Patience     time.Duration `default:"1m" help:"How long to retry while the server is unavailable or overloaded."`
-	AccessKey    string        `env:"EVENKEEL_ACCESS_KEY,AWS_ACCESS_KEY_ID" placeholder:"ID" help:"Access key that signs requests; without one they are not signed."`
-	SecretKey    string        `env:"EVENKEEL_SECRET_KEY,AWS_SECRET_ACCESS_KEY" placeholder:"SECRET" help:"Secret of --access-key. Better set in the environment, where ps doesn't show it."`
+	AccessKey    string        `env:"EVENKEEL_ACCESS_KEY,AWS_ACCESS_KEY_ID" placeholder:"ID" help:"${server_access_key=}"`
+	SecretKey    string        `env:"EVENKEEL_SECRET_KEY,AWS_SECRET_ACCESS_KEY" placeholder:"SECRET" help:"${server_secret_key=}"`
 	SignRegion   string        `default:"us-east-1" help:"Region of the server, for the signature."`
 }
 

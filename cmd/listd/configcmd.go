@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"reflect"
-	"strings"
 
 	"github.com/alecthomas/kong"
 	"gopkg.in/yaml.v3"
@@ -87,7 +86,7 @@ func scalar(s string) *yaml.Node {
 
 // settingValue is a flag's value as in the configuration file, without secrets.
 func settingValue(f *kong.Flag) (*yaml.Node, error) {
-	if hide := secretFlags[f.Name]; hide != nil && f.Target.String() != "" {
+	if hide := secrecy.Flags[f.Name]; hide != nil && f.Target.String() != "" {
 		return scalar(hide(f.Target.String())), nil
 	}
 	n := &yaml.Node{}
@@ -100,36 +99,6 @@ func settingValue(f *kong.Flag) (*yaml.Node, error) {
 		return n, nil
 	}
 	return n, n.Encode(v)
-}
-
-// secretFlags are the flags whose values are not printed, and what is printed instead.
-var secretFlags = map[string]func(string) string{
-	"admin-token": func(string) string { return secrecy.Hidden },
-	"counter":     secrecy.URL,
-}
-
-// holdsSecrets reports whether there is a configuration file with secrets.
-func holdsSecrets(file string) bool {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return false
-	}
-	var look func(section map[string]any) bool
-	look = func(section map[string]any) bool {
-		for name, value := range section {
-			if below, ok := value.(map[string]any); ok && look(below) {
-				return true
-			}
-			for flag, hide := range secretFlags {
-				if text, ok := value.(string); ok && strings.HasSuffix(name, flag) && hide(text) != text {
-					return true
-				}
-			}
-		}
-		return false
-	}
-	var all map[string]any
-	return yaml.Unmarshal(text, &all) == nil && look(all)
 }
 
 func origin(parsed *kong.Context, f *kong.Flag) string {

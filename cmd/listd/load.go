@@ -22,9 +22,9 @@ type loadCmd struct {
 	TSV         bool   `name:"tsv" help:"Lines are key TAB value."`
 	Null        bool   `short:"0" help:"Lines end with NUL instead of a line feed."`
 	Create      bool   `help:"Create the bucket if it does not exist."`
-	CutsFile    string `placeholder:"FILE" help:"With --create: begin with these cuts, one key per line, ascending, UTF-8 with \\xNN escapes."`
+	CutsFile    string `placeholder:"FILE" help:"${load_cuts_file=}"`
 	Concurrency int    `default:"128" help:"Concurrent requests. The server syncs writes in groups, so more is faster."`
-	Progress    string `default:"auto" enum:"auto,bar,plain,none" help:"auto, bar, plain (a line now and then) or none. auto is bar on a terminal."`
+	Progress    string `default:"auto" enum:"auto,bar,plain,none" help:"${load_progress=}"`
 	Bucket      string `arg:"" help:"Name of the bucket."`
 	File        string `arg:"" optional:"" default:"-" help:"File to read, default stdin (-)."`
 }

@@ -28,7 +28,7 @@ type lsCmd struct {
 	Reverse     bool        `help:"Highest keys first."`
 	Limit       int         `placeholder:"N" help:"Print at most so many lines; 0: no limit."`
 	Parallel    int         `default:"1" help:"Read N pieces of the bucket at once; the output stays in order."`
-	Format      string      `default:"text" enum:"text,json,null" help:"text: keys with escapes; json: an object per line; null: raw keys, each ended by a NUL."`
+	Format      string      `default:"text" enum:"text,json,null" help:"${ls_format=}"`
 	JSON        daemon.JSON `name:"json" env:"-" help:"Short for --format json."`
 	Bucket      string      `arg:"" help:"Name of the bucket."`
 }

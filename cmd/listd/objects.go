@@ -145,7 +145,7 @@ type rmCmd struct {
 	Prefix      *keytext.Key  `help:"Delete all keys that begin with this; empty: all of the bucket."`
 	Yes         bool          `short:"y" env:"-" help:"With --prefix: do not ask."`
 	Concurrency int           `default:"128" help:"Concurrent requests."`
-	Progress    string        `default:"auto" enum:"auto,bar,plain,none" help:"With --prefix: bar, plain, none, or auto: a bar on a terminal."`
+	Progress    string        `default:"auto" enum:"auto,bar,plain,none" help:"${rm_progress=}"`
 	Bucket      string        `arg:"" help:"Name of the bucket."`
 	Keys        []keytext.Key `arg:"" optional:"" name:"key" help:"Keys to delete."`
 }

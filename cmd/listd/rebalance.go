@@ -14,8 +14,8 @@ import (
 // rebalanceFlags are those of balancing.
 type rebalanceFlags struct {
 	rebalanceflags.Flags
-	Rebalance string `default:"here" enum:"here,elsewhere" help:"On Cassandra: who moves ranges. here: this server stands by for it; elsewhere: never this one, for instance because rebalancer run does. With --counter its writes are counted in any case."`
-	AdminURL  string `name:"admin-url" placeholder:"URL" help:"On Cassandra: URL by which other hosts reach the --admin address, to forward commands to the server that leads the moves. By default http:// or https:// and the address."`
+	Rebalance string `default:"here" enum:"here,elsewhere" help:"${rebalance_rebalance=}"`
+	AdminURL  string `name:"admin-url" placeholder:"URL" help:"${rebalance_admin_url=}"`
 }
 
 // validate checks the flags, given whether there is a cluster.

@@ -33,12 +33,12 @@ func TestGoldenReference(t *testing.T) {
 	parser, err := program(stdio{}).Parser(&cli{})
 	require.NoError(t, err)
 	b := flagdocs.Page{EnvPrefix: "EVENKEEL_", Groups: []flagdocs.Group{
-		flagdocs.NewGroup("S3 clients", "", &serverFlags{}),
-		flagdocs.NewGroup("Admin clients", "", &adminapi.Flags{}),
-		flagdocs.NewGroup("Cassandra", "", &cassandraflags.Flags{}),
-		flagdocs.NewGroup("Sizes and moves", "", &rebalanceflags.Flags{}),
-		flagdocs.NewGroup("Admin servers", "", &adminserver.Flags{}),
-		flagdocs.NewGroup("Log", "", &logging.Flags{}),
+		flagdocs.NewGroup("S3 clients", "", &serverFlags{}, helpTexts()),
+		flagdocs.NewGroup("Admin clients", "", &adminapi.Flags{}, helpTexts()),
+		flagdocs.NewGroup("Cassandra", "", &cassandraflags.Flags{}, helpTexts()),
+		flagdocs.NewGroup("Sizes and moves", "", &rebalanceflags.Flags{}, helpTexts()),
+		flagdocs.NewGroup("Admin servers", "", &adminserver.Flags{}, helpTexts()),
+		flagdocs.NewGroup("Log", "", &logging.Flags{}, helpTexts()),
 	}}
 	b.WriteString(`# listd: flags, settings, metrics
 
@@ -68,7 +68,7 @@ one file:
 			"Cassandra keyspace (no node answers, login refused, schema missing or not as it has to be)"},
 		flagdocs.ExitCode{Code: exitPartial, Meaning: "load: some lines were bad or refused, all others are loaded"},
 	)
-	writeMetrics(t, &b.Builder)
+	writeMetrics(t, &b)
 	for name, text := range map[string]string{
 		referenceFile:                           b.String(),
 		"../internal/daemon/settings/listd.txt": settings.Names(parser.Model),
@@ -84,7 +84,7 @@ one file:
 
 var metricDesc = regexp.MustCompile(`fqName: "([^"]*)", help: "([^"]*)", (?:unit: "[^"]*", )?constLabels: \{\}, variableLabels: \{([^}]*)\}`)
 
-// metricsByName are all metrics of listd, with their lines in the reference.
+// metricsByName are all metrics of listd, with their items in the reference.
 func metricsByName(t *testing.T) map[string]string {
 	registry := prometheus.NewRegistry()
 	_, err := s3api.New(nil, s3api.Options{Metrics: registry})
@@ -95,7 +95,7 @@ func metricsByName(t *testing.T) map[string]string {
 	descs := make(chan *prometheus.Desc, 1000)
 	registry.Describe(descs)
 	close(descs)
-	lines := map[string]string{}
+	items := map[string]string{}
 	for d := range descs {
 		m := metricDesc.FindStringSubmatch(d.String())
 		require.NotNil(t, m, "%s", d)
@@ -103,12 +103,14 @@ func metricsByName(t *testing.T) map[string]string {
 		if m[3] != "" {
 			name += " (by " + strings.ReplaceAll(m[3], ",", ", ") + ")"
 		}
-		lines[m[1]] = fmt.Sprintf("- %s: %s\n", name, m[2])
+		items[m[1]] = fmt.Sprintf("%s: %s", name, m[2])
 	}
-	return lines
+	return items
 }
 
-func writeMetrics(t *testing.T, b *strings.Builder) {
-	fmt.Fprintf(b, "\n## Metrics\n\nAt `/metrics` of the admin address, beside those of Go's runtime and of the "+
-		"process.\n\n%s", strings.Join(slices.Sorted(maps.Values(metricsByName(t))), ""))
+func writeMetrics(t *testing.T, b *flagdocs.Page) {
+	fmt.Fprint(b, "\n## Metrics\n\nAt `/metrics` of the admin address, beside those of Go's runtime and of the process.\n\n")
+	for _, item := range slices.Sorted(maps.Values(metricsByName(t))) {
+		b.Item(item)
+	}
 }

@@ -18,6 +18,8 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
 )
 
 // TestNoSecretIsPrinted by config or by the log, wherever it was given.
@@ -67,7 +69,7 @@ func TestNoSecretIsPrinted(t *testing.T) {
 	}
 	for _, f := range serve.Flags {
 		if secret.MatchString(f.Name) && !strings.HasSuffix(f.Name, "-file") {
-			require.Contains(t, secretFlags, f.Name)
+			require.Contains(t, secrecy.Flags, f.Name)
 		}
 	}
 }

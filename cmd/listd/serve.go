@@ -29,33 +29,33 @@ import (
 type serveCmd struct {
 	storeFlags    `group:"Embedded store:"`
 	Listen        string   `default:"127.0.0.1:9000" help:"Address of the S3 dialect; port 0 takes a free one."`
-	Insecure      bool     `help:"Allow --listen on other than loopback addresses without authentication. Clients elsewhere need --allow-host, too."`
-	KeysFile      string   `placeholder:"FILE" help:"YAML file of access keys: requests must be signed by one of them. It is read again when it changes; while it is invalid, the keys read before stay in force."`
-	HTTPSCertFile string   `name:"https-cert-file" placeholder:"FILE" help:"Serve the S3 address over TLS with this certificate (PEM, with its chain). It is read again when it or its key changes."`
+	Insecure      bool     `help:"${serve_insecure=}"`
+	KeysFile      string   `placeholder:"FILE" help:"${serve_keys_file=}"`
+	HTTPSCertFile string   `name:"https-cert-file" placeholder:"FILE" help:"${serve_https_cert_file=}"`
 	HTTPSKeyFile  string   `name:"https-key-file" placeholder:"FILE" help:"Private key (PEM) of --https-cert-file."`
-	HostSuffix    []string `placeholder:"NAME" help:"Also accept hosts BUCKET.NAME (virtual-host style), for these names, separated by commas."`
+	HostSuffix    []string `placeholder:"NAME" help:"${serve_host_suffix=}"`
 	Region        string   `default:"us-east-1" help:"Region of signatures, and the answer of GetBucketLocation."`
 
-	AllowUnsignedPayload bool `help:"Accept signed requests whose signature does not cover the body also over plain HTTP from other than loopback addresses. For servers behind a proxy that ends TLS: elsewhere an eavesdropper can send such a request with another body."`
+	AllowUnsignedPayload bool `help:"${serve_allow_unsigned_payload=}"`
 
-	Admin       string            `group:"Admin address:" default:"127.0.0.1:9001" help:"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; empty for none. Loopback only, unless there is a token or clients show certificates."`
+	Admin       string            `group:"Admin address:" default:"127.0.0.1:9001" help:"${serve_admin=}"`
 	AdminAccess adminserver.Flags `embed:"" group:"Admin address:"`
 
 	MaxBodyBytes    int64         `default:"4096" help:"Largest object body that is stored."`
-	MaxRequests     int           `default:"1024" help:"Requests worked on at once; more are answered 503 SlowDown, and so is an access key, or address, that has three times as many as are free. Requests whose body or answer is being sent do not count."`
-	MaxConnections  int           `default:"4096" help:"Connections open at once on --listen, or fewer if the limit of open files requires it; of one address three quarters at most. Another one replaces the address's connection that has waited longest for its client, or is closed."`
-	MaxHeaderBytes  int           `default:"32768" help:"Largest request header. Continuation tokens of keys of more than 16 KiB, which only the library can write, need more."`
-	MaxCuts         int           `default:"10000" help:"Most cuts of a new bucket; one access key, or address, may make ten times as many in an hour."`
-	MinRate         int64         `default:"16384" help:"Least bytes per second that a client must send of a body of more than 64 KiB, or read of an answer of more than 4 KiB, after 10 s."`
+	MaxRequests     int           `default:"1024" help:"${serve_max_requests=}"`
+	MaxConnections  int           `default:"4096" help:"${serve_max_connections=}"`
+	MaxHeaderBytes  int           `default:"32768" help:"${serve_max_header_bytes=}"`
+	MaxCuts         int           `default:"10000" help:"${serve_max_cuts=}"`
+	MinRate         int64         `default:"16384" help:"${serve_min_rate=}"`
 	RequestTimeout  time.Duration `default:"30s" help:"Longest time of work for one request."`
 	HeaderTimeout   time.Duration `default:"10s" help:"How long a client may take to send a request's header."`
-	BodyTimeout     time.Duration `default:"1m" help:"How long a client may take to send a body; see --min-rate. Bodies of at most 64 KiB must arrive within 5 s after --header-timeout."`
-	AnswerTimeout   time.Duration `default:"2m" help:"Longest time for the work for a request and for sending its answer to a slow client; see --min-rate. Lists of all buckets may take longer."`
+	BodyTimeout     time.Duration `default:"1m" help:"${serve_body_timeout=}"`
+	AnswerTimeout   time.Duration `default:"2m" help:"${serve_answer_timeout=}"`
 	IdleTimeout     time.Duration `default:"2m" help:"How long an idle connection is kept."`
-	ShutdownTimeout time.Duration `default:"10s" help:"How long requests under way may continue after SIGTERM or SIGINT; a second signal ends the server at once."`
-	RequestLog      string        `default:"errors" enum:"errors,all" help:"Requests to log: errors (answers of 400 and above) or all."`
+	ShutdownTimeout time.Duration `default:"10s" help:"${serve_shutdown_timeout=}"`
+	RequestLog      string        `default:"errors" enum:"errors,all" help:"${serve_request_log=}"`
 
-	RequestMemoryMiB int64 `name:"request-memory-mib" default:"0" help:"Memory for bodies, documents and pages of all requests together, until the answers are sent; requests without room are answered 503 SlowDown. 0 for an eighth of the machine's memory, or of the control group's limit, from 32 to 128 MiB."`
+	RequestMemoryMiB int64 `name:"request-memory-mib" default:"0" help:"${serve_request_memory_mi_b=}"`
 
 	MapCacheMiB int64 `name:"map-cache-mib" default:"64" help:"Memory for maps of buckets."`
 
@@ -184,9 +184,7 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) (err error) {
 		}
 		secrecy.WarnOfFile(log, "--https-key-file", s.HTTPSKeyFile)
 	}
-	if holdsSecrets(string(c.Config)) {
-		secrecy.WarnOfFile(log, "--config", string(c.Config))
-	}
+	secrecy.WarnOfSettings(log, string(c.Config))
 	if o.access, err = s.AdminAccess.Open(log); err != nil {
 		return daemon.Exit(exitUsage, err)
 	}

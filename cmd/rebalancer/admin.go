@@ -27,9 +27,9 @@ type adminFlags struct {
 	JSON    daemon.JSON    `name:"json" env:"-" help:"Short for --format json."`
 
 	cassandraflags.Flags `group:"With --cassandra:"`
-	Lease                time.Duration `default:"3s" group:"With --cassandra:" help:"With --cassandra: the lease of the servers' maps; the same for all servers and rebalancers of a keyspace."`
+	Lease                time.Duration `default:"3s" group:"With --cassandra:" help:"${admin_lease=}"`
 	// MoveRate is also a flag of listd.
-	MoveRate int `default:"20000" group:"With --cassandra:" help:"With --cassandra: most rows copied, compared and counted per second; 0: as many as possible."`
+	MoveRate int `default:"20000" group:"With --cassandra:" help:"${admin_move_rate=}"`
 }
 
 // wayIn is a client of the process that moves ranges.

@@ -21,7 +21,10 @@ type explainCmd struct {
 
 func (explainCmd) Help() string {
 	return `Prints the last decisions about the ranges of a bucket with their input, and, if these move
-nothing, also the last ones that moved something. Ranges within the limits are only counted.
+nothing, also the last ones that moved something: for each the ranges that were looked at, the
+cuts, the partitions afterwards, the cost in rows with and without (docs/planners.md), how many
+more rows are copied than must be, and what is not done and why. Ranges within the limits are
+only counted.
 With --format json it prints the whole input of the decisions, which can be stored and
 replayed; keys are base64.
 
@@ -80,7 +83,7 @@ func explainLook(w *failing, now time.Time, l *balancer.Explained) {
 				endText(adminapi.Key(x.End)), directions[x.Dir])
 		}
 		if d.Gap != nil {
-			w.printf("    copies at most %.1f %% more than the cheapest cuts\n", 100**d.Gap)
+			w.printf("    copies at most %.1f %% more rows than any cuts must\n", 100**d.Gap)
 		}
 		for i := d.From; i < d.To; i++ {
 			w.printf("    %s\n", knownOf(in.Now, &in.Ranges[i]))
@@ -101,8 +104,12 @@ func priced(d *policy.Decision, p *policy.Price) string {
 			parts[i] += " (stay)"
 		}
 	}
-	return fmt.Sprintf("partitions afterwards: %s rows; cost in rows: %s; as it is: %s", strings.Join(parts, ", "),
-		cost(&p.After), cost(&p.Today))
+	least := ""
+	if p.Least > 0 {
+		least = fmt.Sprintf(" (the cheapest cuts: %s)", commas(int64(p.Least)))
+	}
+	return fmt.Sprintf("partitions afterwards: %s rows; cost in rows: %s%s; as it is: %s", strings.Join(parts, ", "),
+		cost(&p.After), least, cost(&p.Today))
 }
 
 var directions = map[int]string{-1: "descending", 0: "in no order", 1: "ascending"}

@@ -42,7 +42,7 @@ func TestExplain(t *testing.T) {
 	require.Regexp(t, `cut at k\d+.*; [\d,]+ of 1,500 rows are copied`, out)
 	require.Contains(t, out, "about 1,500 rows, 1,500 by a recount")
 	require.Contains(t, out, " ranges of [(first), (no end)); max_rows")
-	require.Regexp(t, `partitions afterwards: .*\d+ \(stay\).* rows; cost in rows: .* ranges [\d,]+; as it is: 1,000 = forecast 1,000`, out)
+	require.Regexp(t, `partitions afterwards: .*\d+ \(stay\).* rows; cost in rows: .* ranges [\d,]+ \(the cheapest cuts: [\d,]+\); as it is: 1,000 = forecast 1,000`, out)
 
 	code, out, errs = explain("b", "--format", "json")
 	require.Zero(t, code, errs)

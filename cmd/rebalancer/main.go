@@ -12,8 +12,13 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/adminserver"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/shell"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
+	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
 // Exit codes. They are documented in --help.
@@ -59,7 +64,7 @@ type cli struct {
 
 	Plan     planCmd     `cmd:"" help:"Find a better layout and print its moves. Changes nothing."`
 	Apply    applyCmd    `cmd:"" help:"Show a plan, ask, and carry it out."`
-	Simulate simulateCmd `cmd:"" help:"Simulate months of many buckets in memory and report what the policy costs. Changes nothing."`
+	Simulate simulateCmd `cmd:"" help:"${cli_simulate=}"`
 	Verify   verifyCmd   `cmd:"" help:"Check names, maps and rows, also while ranges move; repair them."`
 	Schema   schemaCmd   `cmd:"" help:"Create and check evenkeel's tables in a Cassandra cluster."`
 
@@ -99,11 +104,23 @@ changed; or verify could not check all; 5 (pause) something still moves.`
 
 func usageError(format string, args ...any) error { return daemon.UsageError(format, args...) }
 
+// withCassandra is the group of flags that send a command to a cluster.
+const withCassandra = "With --cassandra:"
+
+// helpTexts are those of all flags, and what they name.
+func helpTexts() kong.Vars {
+	return daemon.HelpTexts(help, adminapi.Help, adminserver.Help, cassandraflags.Help, logging.Help, rebalanceflags.Help,
+		kong.Vars{"moves_shown": strconv.Itoa(movesShown), "cutters": strings.Join(policy.Planners(), ",")})
+}
+
 // program is the frame of the command line.
 func program(std stdio) *daemon.Program {
 	return &daemon.Program{
 		Name: "rebalancer", Description: description, Out: std.out, Err: std.err,
-		Vars: kong.Vars{"moves_shown": strconv.Itoa(movesShown), "cutters": strings.Join(policy.Planners(), ",")},
+		Vars: helpTexts(),
+		Brief: map[string]string{
+			withCassandra: "Rarely needed ones (--tls-…-file, --consistency-…, --allow-single-replica) are explained by run --help.",
+		},
 	}
 }
 

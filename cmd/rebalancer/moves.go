@@ -28,7 +28,7 @@ type moveFlags struct {
 	adminFlags
 	DryRun   bool   `help:"Only show what would be done."`
 	NoWait   bool   `help:"Print the number of the job and do not wait for its end. Not with --cassandra."`
-	Progress string `default:"auto" enum:"auto,bar,plain,none" help:"How to show progress: bar, plain (a line every 5 s), none, or auto: bar on a terminal, else plain."`
+	Progress string `default:"auto" enum:"auto,bar,plain,none" help:"${move_progress=}"`
 }
 
 const keysHelp = `Keys are UTF-8 with \xNN for any other byte and \\ for a backslash.`
@@ -57,7 +57,7 @@ func (c *splitCmd) Run(ctx context.Context, std stdio) error {
 
 type mergeCmd struct {
 	Bucket string   `arg:"" help:"Name of the bucket."`
-	Range  []string `required:"" sep:"none" placeholder:"START..END" help:"Interval that becomes one range; may be repeated for neighbours."`
+	Range  []string `required:"" sep:"none" placeholder:"START..END" help:"${merge_range=}"`
 	Force  bool     `env:"-" help:"Merge also into more than max_rows rows."`
 	moveFlags
 }
@@ -117,11 +117,11 @@ type presplitCmd struct {
 	AtFile  string         `placeholder:"FILE" xor:"cuts" help:"Cut at these keys, one per line, ascending; - is standard input."`
 	Count   int            `placeholder:"N" xor:"cuts" help:"Cut into N ranges, as evenly as the keys of --like are spread."`
 	Append  bool           `xor:"cuts" help:"Cut ahead of the highest key, for keys that are appended at --rate."`
-	Like    string         `placeholder:"FILE" help:"Sample keys, one per line, in any order; - is standard input. With --append: instead of the bucket's own; new keys are above them."`
+	Like    string         `placeholder:"FILE" help:"${presplit_like=}"`
 	Rate    rate           `placeholder:"ROWS/UNIT" help:"With --append: rate of new rows: 1500/s, 100000/min, 6M/h."`
 	For     time.Duration  `placeholder:"DURATION" help:"With --append: duration of the rate, such as 2h."`
-	MaxRows int64          `placeholder:"ROWS" env:"-" help:"With --append: most rows of a partition, by default the server's --max-rows."`
-	PinFor  *time.Duration `placeholder:"DURATION" help:"How long to pin the cuts, so that no merge undoes them; 0: no pin. By default 72h; with --append an hour longer than --for."`
+	MaxRows int64          `placeholder:"ROWS" env:"-" help:"${presplit_max_rows=}"`
+	PinFor  *time.Duration `placeholder:"DURATION" help:"${presplit_pin_for=}"`
 	moveFlags
 }
 
@@ -177,7 +177,9 @@ func (c *presplitCmd) Run(ctx context.Context, std stdio) error {
 type rate float64
 
 var (
-	rateUnits = map[string]float64{"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400}
+	rateUnits = map[string]float64{
+		"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400,
+	}
 	rateTimes = map[string]float64{"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 )
 

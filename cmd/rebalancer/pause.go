@@ -23,7 +23,7 @@ type pauseCmd struct {
 	Timeout  time.Duration `default:"1h" help:"With --wait: longest wait. The pause stays."`
 	Why      string        `placeholder:"TEXT" help:"Reason of the pause; status shows it."`
 	For      time.Duration `placeholder:"DURATION" help:"End the pause automatically after this time; by default resume ends it."`
-	Progress string        `default:"auto" enum:"auto,plain,none" help:"With --wait: how to show what still moves on standard error: plain lines, none, or auto: lines on a terminal only."`
+	Progress string        `default:"auto" enum:"auto,plain,none" help:"${pause_progress=}"`
 }
 
 func (pauseCmd) Help() string {

@@ -19,14 +19,14 @@ import (
 // planCmd plans for a layout file or a live bucket.
 type planCmd struct {
 	Bucket      string             `arg:"" optional:"" help:"Name of a bucket to plan for."`
-	Layout      string             `placeholder:"FILE" help:"JSON file with the layout to improve, instead of a bucket; - is standard input."`
+	Layout      string             `placeholder:"FILE" help:"${plan_layout=}"`
 	Exact       bool               `help:"With a bucket: count every row first instead of using the counters."`
-	Planner     string             `default:"auto" enum:"exact,greedy,genetic,auto" help:"Algorithm: exact (the optimum of the objective), greedy (one pass, for comparison), genetic (a search), or auto: exact, but genetic for --objective full where there are too many ways to cut."`
-	Objective   string             `default:"full" enum:"rows,full" help:"Objective. rows: limits, then fewest rows moved, then fewest and most even partitions. full: limits, then the cost in rows: rows moved, moves, ranges too many, rows over max_rows now or by forecast, load; see --weight."`
-	Weight      map[string]float64 `placeholder:"TERM=W" mapsep:"," help:"Weight of a term of the full objective, like spread=1; may be repeated."`
-	Seed        int64              `default:"1" env:"EVENKEEL_PLAN_SEED" help:"Seed of the genetic planner. The same seed and generations make the same plan."`
+	Planner     string             `default:"auto" enum:"exact,greedy,genetic,auto" help:"${plan_planner=}"`
+	Objective   string             `default:"full" enum:"rows,full" help:"${plan_objective=}"`
+	Weight      map[string]float64 `placeholder:"TERM=W" mapsep:"," help:"${plan_weight=}"`
+	Seed        int64              `default:"1" env:"EVENKEEL_PLAN_SEED" help:"${plan_seed=}"`
 	Generations *int               `placeholder:"N" help:"Most generations of the genetic planner, however long they take."`
-	TimeLimit   *time.Duration     `placeholder:"2s" help:"Time limit of the command: the genetic planner begins no generation that would exceed it; the other work may take longer. By default 2s (8s for more than 150,000 quanta), with --generations none. The plan has the number of generations."`
+	TimeLimit   *time.Duration     `placeholder:"2s" help:"${plan_time_limit=}"`
 	All         bool               `help:"Print all moves, not only the first ${moves_shown}."`
 	adminFlags
 }
@@ -41,11 +41,15 @@ func (planCmd) Help() string {
      {"id": "p1", "start": "",  "quanta": [{"key": "a", "rows": 70000}, {"key": "f", "rows": 50000}]},
      {"id": "p2", "start": "m", "quanta": [{"key": "m", "rows": 9000}], "pinned": true}]}
 
-A quantum's rows lie from its key up to the next one; cuts lie at keys of quanta and at starts, nowhere else. A pinned start stays a cut. Partitions may also have writes_per_s and growth_rows_per_s, and the limits max_writes_per_s and horizon_s: the full objective looks at them. A key that is not UTF-8 is written {"b64": "..."}. docs/planners.md has all of it.
+A quantum's rows lie from its key up to the next one; cuts lie at keys of quanta and at starts,
+nowhere else. A pinned start stays a cut. Partitions may also have writes_per_s and
+growth_rows_per_s, and the limits max_writes_per_s and horizon_s: the full objective looks at
+them. A key that is not UTF-8 is written {"b64": "..."}. docs/planners.md has all of it.
 
 Or name a bucket: its layout is requested at --admin, from the process that keeps it in shape.
 
-Every plan has the number of rows it moves, the fewest that any plan must move (the lower bound), and the gap between the two. If no plan can meet the limits, its notes say so.`
+Every plan has the number of rows it moves, the fewest that any plan must move (the lower
+bound), and the gap between the two. If no plan can meet the limits, its notes say so.`
 }
 
 // Defaults of the search.
@@ -226,7 +230,8 @@ func readLayout(path string, stdin io.Reader, most int64) (l plan.Layout, limits
 		return l, limits, fmt.Errorf("reading %s: %w", name, err)
 	}
 	if int64(len(data)) > most {
-		return l, limits, daemon.Exit(exitUnusable, fmt.Errorf("%s is larger than %d MiB, the most that a layout may have: sample fewer quanta", name, most>>20))
+		return l, limits, daemon.Exit(exitUnusable, fmt.Errorf(
+			"%s is larger than %d MiB, the most that a layout may have: sample fewer quanta", name, most>>20))
 	}
 	l, limits, err = plan.DecodeLayout(data)
 	var problems plan.Problems

@@ -109,8 +109,8 @@ func TestRepeatsWhatItPrints(t *testing.T) {
 	for _, k := range plannertest.Kinds() {
 		l, limits := k.Make(rand.New(rand.NewPCG(5, 5)))
 		path := file(t, l, limits)
-		code, limited, _ := ran(t, 10*time.Millisecond, "", "plan", "--layout", path, "--format", "json", "--planner", "genetic", "--seed=-7",
-			"--time-limit", "100ms")
+		code, limited, _ := ran(t, 10*time.Millisecond, "", "plan", "--layout", path, "--format", "json",
+			"--planner", "genetic", "--seed=-7", "--time-limit", "100ms")
 		require.Zero(t, code)
 		var printed struct {
 			Seed        int64
@@ -133,8 +133,8 @@ func TestWrongLayouts(t *testing.T) {
 	require.Equal(t, exitUnusable, code)
 	require.Empty(t, out)
 	require.Equal(t, `rebalancer: standard input is no layout:
-  line 1, byte 116: something follows the layout: "y"
   x: unknown field
+  line 1, byte 116: something follows the layout: "y"
   limits.min_rows: is 6, above max_rows, which is 5
   partitions[0].quanta[0].rows: is negative: -1
 `, errs)

@@ -26,13 +26,13 @@ func TestGoldenReference(t *testing.T) {
 	require.NoError(t, err)
 	const listd = "flags.md"
 	b := flagdocs.Page{EnvPrefix: "EVENKEEL_", Groups: []flagdocs.Group{
-		flagdocs.NewGroup("Commands that move", "", &moveFlags{}),
-		flagdocs.NewGroup("All commands", "", &adminFlags{}),
-		flagdocs.NewGroup("Admin clients", listd, &adminapi.Flags{}),
-		flagdocs.NewGroup("Cassandra", listd, &cassandraflags.Flags{}),
-		flagdocs.NewGroup("Sizes and moves", listd, &rebalanceflags.Flags{}),
-		flagdocs.NewGroup("Admin servers", listd, &adminserver.Flags{}),
-		flagdocs.NewGroup("Log", listd, &logging.Flags{}),
+		flagdocs.NewGroup("Commands that move", "", &moveFlags{}, helpTexts()),
+		flagdocs.NewGroup("All commands", "", &adminFlags{}, helpTexts()),
+		flagdocs.NewGroup("Admin clients", listd, &adminapi.Flags{}, helpTexts()),
+		flagdocs.NewGroup("Cassandra", listd, &cassandraflags.Flags{}, helpTexts()),
+		flagdocs.NewGroup("Sizes and moves", listd, &rebalanceflags.Flags{}, helpTexts()),
+		flagdocs.NewGroup("Admin servers", listd, &adminserver.Flags{}, helpTexts()),
+		flagdocs.NewGroup("Log", listd, &logging.Flags{}, helpTexts()),
 	}}
 	b.WriteString(`# rebalancer: commands and flags
 

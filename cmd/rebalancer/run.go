@@ -17,6 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -28,13 +29,15 @@ import (
 // runCmd is the daemon.
 type runCmd struct {
 	Cluster cassandraflags.Flags `embed:"" group:"Cassandra:"`
-	Lease   time.Duration        `default:"3s" group:"Cassandra:" help:"The lease of the servers' maps; the same for all servers and rebalancers of a keyspace."`
+	Lease   time.Duration        `default:"3s" group:"Cassandra:" help:"${run_lease=}"`
 	Sizes   rebalanceflags.Flags `embed:"" group:"Sizes and moves:"`
 
-	AdminListen string            `group:"Admin address:" default:"127.0.0.1:9002" placeholder:"ADDR" help:"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; port 0 takes a free one. Loopback only, unless there is a token or clients show certificates."`
+	AdminListen string            `group:"Admin address:" default:"127.0.0.1:9002" placeholder:"ADDR" help:"${run_admin_listen=}"`
 	AdminAccess adminserver.Flags `embed:"" group:"Admin address:"`
-	AdminURL    string            `name:"admin-url" env:"EVENKEEL_RUN_ADMIN_URL" group:"Admin address:" placeholder:"URL" help:"URL by which other hosts reach --admin-listen, to forward commands to the leader. By default http:// or https:// and the address."`
-	Log         logging.Flags     `embed:"" group:"Log:"`
+
+	AdminURL string `name:"admin-url" env:"EVENKEEL_RUN_ADMIN_URL" group:"Admin address:" placeholder:"URL" help:"${run_admin_url=}"`
+
+	Log logging.Flags `embed:"" group:"Log:"`
 }
 
 // Help is shown by run --help.
@@ -65,7 +68,8 @@ func (c *runCmd) Validate() error {
 		return errors.New("--cassandra is missing: name nodes of the cluster. The embedded store is kept in shape by the listd that has it open")
 	}
 	if c.Sizes.Counter == "" && c.Sizes.RebalanceInterval == nil && c.Sizes.Schedule == "" {
-		return errors.New("--counter is missing: the Redis in which the servers count sizes. To read every row at each look instead give --rebalance-interval or --schedule")
+		return errors.New("--counter is missing: the Redis in which the servers count sizes. " +
+			"To read every row at each look instead give --rebalance-interval or --schedule")
 	}
 	if err := adminapi.CheckURL("--admin-url (EVENKEEL_RUN_ADMIN_URL)", c.AdminURL); err != nil {
 		return err
@@ -77,9 +81,10 @@ func (c *runCmd) Validate() error {
 const openTimeout = time.Minute
 
 // Run stands by, and leads when it can, until a signal comes.
-func (c *runCmd) Run(ctx context.Context, std stdio) error {
+func (c *runCmd) Run(ctx context.Context, outer *cli, std stdio) error {
 	log, lines := c.Log.Logger(std.err)
 	defer lines.Report()
+	secrecy.WarnOfSettings(log, string(outer.Config))
 	who, err := c.AdminAccess.Open(log)
 	if err != nil {
 		return usageError("%w", err)

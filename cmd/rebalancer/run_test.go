@@ -293,11 +293,11 @@ func TestProcessesWithOtherLimits(t *testing.T) {
 	const differs = "started with other limits"
 	until(t, "the second says it", func() bool { return strings.Contains(second.log.String(), differs) })
 	require.NotContains(t, first.log.String(), differs)
-	require.Contains(t, first.status(t).OtherLimits, "max_rows is 200 and min_rows 50 here, but 300 and 75")
+	require.Contains(t, first.status(t).OtherLimits, "max_rows 200, min_rows 50, max_bytes 0 here, but max_rows 300, min_rows 75")
 	require.Empty(t, second.status(t).OtherLimits)
 	code, out, errs := ran(t, time.Millisecond, "", "status", "--admin", first.url)
 	require.Zero(t, code, errs)
-	require.Contains(t, out, "Limits differ: max_rows is 200")
+	require.Contains(t, out, "Limits differ: max_rows 200")
 	second.end(t)
 	again := k.run("again", 200)
 	until(t, "it is as before", func() bool { return first.status(t).OtherLimits == "" })

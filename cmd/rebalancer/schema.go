@@ -147,7 +147,9 @@ func report(ctx context.Context, admin *cassandrastore.Admin, std stdio, format 
 	switch {
 	case format == "json":
 		// A list in JSON, not null.
-		err = json.NewEncoder(w).Encode(map[string]any{"version": daemon.JSONVersion, "problems": append([]cassandrastore.Problem{}, problems...)})
+		err = json.NewEncoder(w).Encode(map[string]any{
+			"version": daemon.JSONVersion, "problems": append([]cassandrastore.Problem{}, problems...),
+		})
 	case len(problems) == 0:
 		w.printf("the schema is as it should be\n")
 	}

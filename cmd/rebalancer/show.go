@@ -62,7 +62,8 @@ func (f *adminFlags) asksLeader(ctx context.Context, std stdio, command func(ctx
 		case s.Leader == nil:
 			return refused("no rebalancer leads: nothing moves")
 		case s.Leader.Admin == "":
-			return refused("%s leads until %s, and takes no commands", cmp.Or(s.Leader.Name, s.Leader.ID.String()), s.Leader.Until.Format(time.RFC3339))
+			return refused("%s leads until %s, and takes no commands", cmp.Or(s.Leader.Name, s.Leader.ID.String()),
+				s.Leader.Until.Format(time.RFC3339))
 		}
 		there, err := f.Servers.At(cmp.Or(s.Leader.Name, s.Leader.ID.String()), s.Leader.Admin)
 		if err != nil {
@@ -117,7 +118,8 @@ func printStatus(w *failing, s *adminapi.Status, now time.Time) {
 			if j.Error != "" {
 				state += ": " + j.Error
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", j.ID, text(j.Name), j.What, ago(now, j.Asked), state, commas(j.Rows), commas(j.Copied), commas(j.Verified), commas(j.Searched))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", j.ID, text(j.Name), j.What, ago(now, j.Asked), state,
+				commas(j.Rows), commas(j.Copied), commas(j.Verified), commas(j.Searched))
 		}
 		t.Flush()
 	}
@@ -130,7 +132,8 @@ func printStatus(w *failing, s *adminapi.Status, now time.Time) {
 		// The list of buckets is a bucket itself, which nobody has created.
 		w.printf("Looked at the sizes of %s %s: %d buckets, %d ranges, with the list of buckets where it has changed\n",
 			what, ago(now, b.Began), b.Buckets, b.Ranges)
-		w.printf("  so far %s recounts of %s rows (%d wait)%s%s\n", commas(b.Counted), commas(b.Rows), b.Waiting, tally("; decided ", b.Decided), tally("; rows moved by ", b.Moved))
+		w.printf("  so far %s recounts of %s rows (%d wait)%s%s\n", commas(b.Counted), commas(b.Rows), b.Waiting,
+			tally("; decided ", b.Decided), tally("; rows moved by ", b.Moved))
 		if b.Late != "" {
 			w.printf("  late: a bucket has waited for %s to be looked at\n", b.Late)
 		}

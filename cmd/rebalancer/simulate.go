@@ -18,16 +18,16 @@ import (
 
 // simulateCmd runs scenarios.
 type simulateCmd struct {
-	Scenario string      `arg:"" optional:"" help:"A scenario: a file (YAML or JSON), or one that comes with the program: --list names them."`
-	All      bool        `help:"Simulate all scenarios that come with targets, and print the worst of each with its targets, as a table in Markdown."`
+	Scenario string      `arg:"" optional:"" help:"${simulate_scenario=}"`
+	All      bool        `help:"${simulate_all=}"`
 	List     bool        `help:"List the scenarios that come with the program."`
-	Seed     *uint64     `env:"EVENKEEL_SIMULATE_SEED" help:"Seed, instead of the scenario's. The same seed gives the same result."`
-	Seeds    int         `default:"0" placeholder:"N" help:"Simulate with so many seeds, from the first one on, and print the worst figures with their targets. By default 5 with --all."`
+	Seed     *uint64     `env:"EVENKEEL_SIMULATE_SEED" help:"${simulate_seed=}"`
+	Seeds    int         `default:"0" placeholder:"N" help:"${simulate_seeds=}"`
 	Planner  string      `enum:",${cutters}" default:"" help:"Planner of splits, instead of the scenario's: one of ${cutters}."`
 	Check    bool        `help:"Exit with 1 if a target is missed."`
 	Format   string      `default:"table" enum:"table,json" help:"Output format: table or json."`
 	JSON     daemon.JSON `name:"json" env:"-" help:"Short for --format json."`
-	Progress string      `default:"auto" enum:"auto,plain,none" help:"How to show progress of several simulations, on standard error: plain lines, none, or auto: plain lines with --all."`
+	Progress string      `default:"auto" enum:"auto,plain,none" help:"${simulate_progress=}"`
 }
 
 // defaultSeeds are those of --all.

@@ -47,14 +47,16 @@ func printSizes(ctx context.Context, std stdio, in wayIn, bucket, format string)
 		if !s.Pinned.IsZero() {
 			why += "; pinned until " + s.Pinned.Format(time.RFC3339)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.1f\t%+.1f\t%s\t%s\n", startText(s.Start), endText(s.End), size, counted, s.Puts, s.Growth, s.Verdict, why)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.1f\t%+.1f\t%s\t%s\n", startText(s.Start), endText(s.End), size, counted,
+			s.Puts, s.Growth, s.Verdict, why)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	t.Flush()
-	_, err = fmt.Fprintf(std.out, "%s at epoch %d: %d ranges, about %s rows; max_rows %s, min_rows %s\n", text(bucket), end.Epoch, ranges, commas(rows), commas(end.MaxRows), commas(end.MinRows))
+	_, err = fmt.Fprintf(std.out, "%s at epoch %d: %d ranges, about %s rows; max_rows %s, min_rows %s\n",
+		text(bucket), end.Epoch, ranges, commas(rows), commas(end.MaxRows), commas(end.MinRows))
 	if unknown > 0 && err == nil {
 		_, err = fmt.Fprintf(std.out, "of %d ranges the size is not known: rebalancer recount %s counts them\n", unknown, text(bucket))
 	}

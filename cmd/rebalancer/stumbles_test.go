@@ -59,6 +59,9 @@ func TestSettings(t *testing.T) {
 	t.Setenv("EVENKEEL_CONFIG", file)
 	says(t, exitUsage, "run", "--max-rows is at least 2, not 1")
 	says(t, 3, "run --max-rows 100", "127.0.0.1:1")
+	write("cassandra: 127.0.0.1:1\nlocal-dc: dc1\nrun:\n  counter: redis://:secret@127.0.0.1:1\n")
+	require.NoError(t, os.Chmod(file, 0o644))
+	says(t, 3, "run", "can be read by everybody", file)
 	for text, want := range map[string]string{
 		"run: [1": "not YAML", "run:\n  max-row: 1\n": "run-max-row", "run:\n  max-rows: many\n": "many",
 		"apply:\n  yes: true\n": "apply-yes", "verify: {adopt-all: true}\n": "verify-adopt-all",
@@ -77,4 +80,11 @@ func TestVersionAndHelp(t *testing.T) {
 	}
 	own := strings.Index(help, "--format")
 	require.Less(t, own, strings.Index(help, "Without --cassandra:"), "the command's own flags come first")
+	require.Contains(t, help, "--tls ")
+	require.NotContains(t, help, "--tls-cert-file")
+	require.NotContains(t, help, "--consistency-swaps")
+	require.Contains(t, help, "run --help")
+	_, help, _ = ran(t, 0, "", "run", "--help")
+	require.Contains(t, help, "--tls-cert-file")
+	require.Contains(t, help, "--consistency-swaps")
 }

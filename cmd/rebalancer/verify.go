@@ -31,22 +31,22 @@ import (
 
 // verifyCmd checks what a store holds.
 type verifyCmd struct {
-	Bucket               string         `arg:"" optional:"" help:"Bucket to check; without it all, with partitions that belong to none."`
+	Bucket               string         `arg:"" optional:"" help:"${verify_bucket=}"`
 	Servers              adminapi.Flags `embed:"" group:"Without --cassandra:"`
 	Data                 string         `placeholder:"DIR" help:"Check this data directory, while its listd does not run."`
 	cassandraflags.Flags `group:"With --cassandra:"`
-	Lease                time.Duration       `default:"3s" group:"With --cassandra:" help:"Lease of the servers that use the keyspace (with --cassandra)."`
+	Lease                time.Duration       `default:"3s" group:"With --cassandra:" help:"${verify_lease=}"`
 	Repair               bool                `env:"-" help:"Repair what can be repaired safely, and report it."`
-	Adopt                bool                `env:"-" help:"After a restore, with all servers ended: as --repair, and copy to where the map says the rows of partitions that no map names, if these are proven to be newer than the map. Each row keeps its timestamp."`
-	AdoptAll             bool                `env:"-" help:"After a restore, with all servers ended: as --adopt, and without proof, also rows outside of their partition's ranges; take a map with missing nodes back to an older one. Where nothing was restored, deleted rows come back."`
-	Discard              []store.PartitionID `placeholder:"PARTITION" env:"-" help:"With --repair: remove this partition, which no map names, although its rows are nowhere else. Repeatable."`
-	SkipOrphans          bool                `help:"Do not search for partitions that no map names, which lists all partitions, also for one bucket."`
+	Adopt                bool                `env:"-" help:"${verify_adopt=}"`
+	AdoptAll             bool                `env:"-" help:"${verify_adopt_all=}"`
+	Discard              []store.PartitionID `placeholder:"PARTITION" env:"-" help:"${verify_discard=}"`
+	SkipOrphans          bool                `help:"${verify_skip_orphans=}"`
 	RowsPerSecond        int                 `default:"0" placeholder:"N" help:"Most rows read per second; 0: no limit."`
 	Parallel             int                 `default:"4" placeholder:"N" help:"Partitions read at once."`
 	StuckAfter           time.Duration       `default:"1h" help:"Age of a phase from which its move counts as stuck."`
-	Format               string              `default:"text" enum:"text,json" help:"text: a line per finding, for people. json: an object per line, the summary last."`
+	Format               string              `default:"text" enum:"text,json" help:"${verify_format=}"`
 	JSON                 daemon.JSON         `name:"json" env:"-" help:"Short for --format json."`
-	Progress             string              `default:"auto" enum:"auto,plain,none" help:"How to show progress, on standard error: plain lines every ten seconds, none, or auto: a line that changes, on a terminal only."`
+	Progress             string              `default:"auto" enum:"auto,plain,none" help:"${verify_progress=}"`
 }
 
 // Help is shown by verify --help.

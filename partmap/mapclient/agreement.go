@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -180,7 +181,11 @@ func (t *term[T]) decode(rec store.Record) (T, error) {
 }
 
 // Limits are how large partitions may be, by which the process that leads decides.
-type Limits struct{ MaxRows, MinRows int64 }
+type Limits struct{ MaxRows, MinRows, MaxBytes int64 }
+
+func (l Limits) String() string {
+	return fmt.Sprintf("max_rows %d, min_rows %d, max_bytes %d", l.MaxRows, l.MinRows, l.MaxBytes)
+}
 
 // Equal limits are no condition of safety, and are changed by restarting one process after the
 // other. So no process is refused; each announces its own, and can say that they differ.
@@ -203,8 +208,10 @@ func AnnounceLimits(ctx context.Context, s store.Registers, mine Limits) (before
 			break
 		}
 		next := record.Next(rec.Version)
-		payload := binary.BigEndian.AppendUint64(nil, uint64(mine.MaxRows))
-		payload = binary.BigEndian.AppendUint64(payload, uint64(mine.MinRows))
+		var payload []byte
+		for _, limit := range []int64{mine.MaxRows, mine.MinRows, mine.MaxBytes} {
+			payload = binary.BigEndian.AppendUint64(payload, uint64(limit))
+		}
 		err = s.Swap(ctx, store.Process, []byte(limitsKey), rec.Version, record.Seal(limitsForm, next, payload))
 		if !errors.Is(err, store.Conflict) {
 			break
@@ -230,9 +237,11 @@ func decodeLimits(rec store.Record) (l Limits, err error) {
 		return l, err
 	}
 	const number = 8
-	if len(payload) < 2*number { // what a later version adds comes behind
-		return l, store.Errorf(store.Corrupt, "%d bytes are not limits of partitions", len(payload))
+	for _, limit := range []*int64{&l.MaxRows, &l.MinRows, &l.MaxBytes} {
+		if len(payload) < number { // what a later version adds comes behind
+			return Limits{}, store.Errorf(store.Corrupt, "too few bytes for limits of partitions")
+		}
+		*limit, payload = int64(binary.BigEndian.Uint64(payload)), payload[number:]
 	}
-	l.MaxRows, l.MinRows = int64(binary.BigEndian.Uint64(payload)), int64(binary.BigEndian.Uint64(payload[number:]))
 	return l, nil
 }

@@ -265,7 +265,7 @@ func TestLimitsAreAnnounced(t *testing.T) {
 		require.Equal(t, want, l)
 	}
 	there(mapclient.Limits{})
-	first, second := mapclient.Limits{MaxRows: 100_000, MinRows: 25_000}, mapclient.Limits{MaxRows: 200_000}
+	first, second := mapclient.Limits{MaxRows: 100_000, MinRows: 25_000, MaxBytes: 1 << 30}, mapclient.Limits{MaxRows: 200_000}
 	for _, c := range []struct{ mine, before mapclient.Limits }{
 		{first, mapclient.Limits{}}, {first, first}, {second, first}, {first, second},
 	} {

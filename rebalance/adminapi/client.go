@@ -253,7 +253,8 @@ func problem(resp *http.Response) (*Problem, error) {
 			"give --admin-token (EVENKEEL_ADMIN_TOKEN), and --admin-cert-file where it asks for a certificate",
 			strings.TrimSpace(string(body)))
 	case http.StatusNotFound:
-		return nil, store.Errorf(store.NotFound, "there is no admin API at %s: is it the address of --admin, of a process that moves ranges?", resp.Request.URL.Host)
+		return nil, store.Errorf(store.NotFound, "there is no admin API at %s: is it the address of --admin, "+
+			"of a process that moves ranges?", resp.Request.URL.Host)
 	}
 	return nil, store.Errorf(store.Unavailable, "the answer is %s: %s", resp.Status, strings.TrimSpace(string(body)))
 }

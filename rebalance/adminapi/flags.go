@@ -12,11 +12,11 @@ import (
 // Flags say where an admin address is and what it is shown, for kong. Embed the struct in
 // that of a command.
 type Flags struct {
-	Admin         []string `default:"http://127.0.0.1:9001" env:"EVENKEEL_ADMIN_URL" sep:"," placeholder:"URL" help:"Admin address of listd, or of whoever else moves ranges. Addresses behind a comma are of servers that it may hand the command on to: where there is a token, no others are asked."`
-	AdminToken    string   `env:"EVENKEEL_ADMIN_TOKEN" placeholder:"TOKEN" help:"Bearer token that the admin address asks for. Better given in the environment, where ps doesn't show it."`
-	AdminCAFile   string   `name:"admin-ca-file" env:"EVENKEEL_ADMIN_CA_FILE" placeholder:"FILE" help:"Certificates (PEM) of the authorities to trust at https:// admin addresses; those of the system without it."`
-	AdminCertFile string   `name:"admin-cert-file" env:"EVENKEEL_ADMIN_CERT_FILE" placeholder:"FILE" help:"Certificate (PEM) to show to admin addresses that ask for one."`
-	AdminKeyFile  string   `name:"admin-key-file" env:"EVENKEEL_ADMIN_KEY_FILE" placeholder:"FILE" help:"Private key (PEM) of --admin-cert-file."`
+	Admin         []string `default:"http://127.0.0.1:9001" env:"EVENKEEL_ADMIN_URL" sep:"," placeholder:"URL" help:"${admin_admin=}"`
+	AdminToken    string   `env:"EVENKEEL_ADMIN_TOKEN" placeholder:"TOKEN" help:"${admin_admin_token=}"`
+	AdminCAFile   string   `name:"admin-ca-file" env:"EVENKEEL_ADMIN_CA_FILE" placeholder:"FILE" help:"${admin_admin_ca_file=}"`
+	AdminCertFile string   `name:"admin-cert-file" env:"EVENKEEL_ADMIN_CERT_FILE" placeholder:"FILE" help:"${admin_admin_cert_file=}"`
+	AdminKeyFile  string   `name:"admin-key-file" env:"EVENKEEL_ADMIN_KEY_FILE" placeholder:"FILE" help:"${admin_admin_key_file=}"`
 }
 
 // Client makes a client of the first address. Its errors name the flag.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"sync"
 
 	"github.com/google/uuid"
 
@@ -23,7 +22,7 @@ const maxBody = 64 << 20
 // New makes the handler of everything below /v1/.
 func New(r *rebalance.Rebalancer) http.Handler {
 	o := r.Options()
-	h := &handler{Rebalancer: r, o: o, maps: o.Buckets.Maps(), names: map[store.BucketID]string{}}
+	h := &handler{Rebalancer: r, o: o, maps: o.Buckets.Maps()}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", h.serve(h.status))
 	mux.HandleFunc("GET /v1/map", h.showMap)
@@ -50,10 +49,8 @@ func New(r *rebalance.Rebalancer) http.Handler {
 
 type handler struct {
 	*rebalance.Rebalancer
-	o     rebalance.Options
-	maps  *mapclient.Client
-	mu    sync.Mutex
-	names map[store.BucketID]string // those that were met so far
+	o    rebalance.Options
+	maps *mapclient.Client
 }
 
 // fail answers an error.
@@ -122,7 +119,7 @@ func (h *handler) bucket(ctx context.Context, name string) (store.BucketID, erro
 	}
 	id, err := h.o.Buckets.BucketID(ctx, name)
 	if err == nil {
-		h.remember(id, name)
+		h.Names().Remember(id, name)
 	}
 	if errors.Is(err, store.NotFound) {
 		if parsed, perr := uuid.Parse(name); perr == nil {
@@ -133,52 +130,8 @@ func (h *handler) bucket(ctx context.Context, name string) (store.BucketID, erro
 	return id, err
 }
 
-func (h *handler) remember(id store.BucketID, name string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	const most = 100_000
-	if len(h.names) >= most {
-		clear(h.names)
-	}
-	h.names[id] = name
-}
-
 // nameOf is a bucket's name, or its id if that is not known.
-func (h *handler) nameOf(id store.BucketID) string { return cmp.Or(h.name(id), id.String()) }
-
-// name is a bucket's name; empty if it is not known.
-func (h *handler) name(id store.BucketID) string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.names[id]
-}
-
-// learn looks the names of buckets up, among the first ten thousand.
-func (h *handler) learn(ctx context.Context, ids []store.BucketID) {
-	missing := map[store.BucketID]bool{}
-	for _, id := range ids {
-		if h.name(id) == "" {
-			missing[id] = true
-		}
-	}
-	const most = 10_000
-	n := 0
-	if len(missing) == 0 {
-		return
-	}
-	for info, err := range h.o.Buckets.Buckets(ctx, "", "") {
-		if err != nil || n == most {
-			return
-		}
-		n++
-		if missing[info.ID] {
-			h.remember(info.ID, info.Name)
-			if delete(missing, info.ID); len(missing) == 0 {
-				return
-			}
-		}
-	}
-}
+func (h *handler) nameOf(id store.BucketID) string { return cmp.Or(h.Names().Of(id), id.String()) }
 
 func number(r *http.Request, name string) (uint64, error) {
 	s := r.URL.Query().Get(name)

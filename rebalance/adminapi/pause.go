@@ -93,7 +93,7 @@ func (h *handler) quietOf(ctx context.Context, p pause.Progress) Quiet {
 	for _, m := range shown {
 		ids = append(ids, m.Bucket)
 	}
-	h.learn(ctx, ids)
+	h.Names().Learn(ctx, ids)
 	for _, m := range shown {
 		b := QuietBucket{Bucket: h.nameOf(m.Bucket), Phases: []string{}}
 		for _, batch := range m.Batches {
@@ -118,7 +118,7 @@ func (h *handler) pauses(ctx context.Context) ([]Paused, error) {
 	for _, b := range s.Buckets {
 		ids = append(ids, b.Bucket)
 	}
-	h.learn(ctx, ids)
+	h.Names().Learn(ctx, ids)
 	for _, b := range s.Buckets {
 		out = append(out, Paused{Bucket: h.nameOf(b.Bucket), Pause: b.Pause})
 	}

@@ -23,9 +23,8 @@ func (h *handler) status(r *http.Request) (any, error) {
 		out.Counting = h.o.Counting.String()
 	}
 	if mine, other, differ := h.OtherLimits(r.Context()); differ {
-		out.OtherLimits = fmt.Sprintf("max_rows is %d and min_rows %d here, but %d and %d of the process that was started "+
-			"last: whoever leads applies its own; give all the same --max-rows and --min-rows",
-			mine.MaxRows, mine.MinRows, other.MaxRows, other.MinRows)
+		out.OtherLimits = fmt.Sprintf("%s here, but %s of the process that was started last: whoever leads applies its own; "+
+			"give all the same --max-rows, --min-rows and --max-bytes", mine, other)
 	}
 	if holder, known, _ := h.Leader(r.Context()); known {
 		out.Leader = leaderOf(holder)
@@ -44,10 +43,10 @@ func (h *handler) status(r *http.Request) (any, error) {
 	for _, w := range sizes.Round.Why {
 		ids = append(ids, w.Bucket)
 	}
-	h.learn(r.Context(), ids)
+	h.Names().Learn(r.Context(), ids)
 	for _, b := range s.Buckets {
 		x := Bucket{
-			Name: h.name(b.ID), ID: b.ID.String(), Epoch: b.Epoch, State: b.State.String(), Ranges: b.Ranges, Batches: []Batch{},
+			Name: h.Names().Of(b.ID), ID: b.ID.String(), Epoch: b.Epoch, State: b.State.String(), Ranges: b.Ranges, Batches: []Batch{},
 			Goals: b.Goals, Running: b.Running, Paused: b.Paused, Failures: append([]scheduler.Failure{}, b.Failures...),
 		}
 		if b.Epoch == 0 {
@@ -94,7 +93,7 @@ func (h *handler) round(s *balancer.Status) Round {
 			why += ": " + w.Verdict.Text
 		}
 		out.Why = append(out.Why, Reason{
-			Bucket: h.name(w.Bucket), ID: w.Bucket.String(), Span: Span{Start: w.Start, End: w.End}, Text: why,
+			Bucket: h.Names().Of(w.Bucket), ID: w.Bucket.String(), Span: Span{Start: w.Start, End: w.End}, Text: why,
 		})
 	}
 	return out

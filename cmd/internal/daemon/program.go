@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os/signal"
 	"regexp"
 	"runtime/debug"
@@ -47,8 +48,34 @@ func UsageError(format string, args ...any) error {
 // Program is a command line. Each flag is also an environment variable, and a setting of a file.
 type Program struct {
 	Name, Description string
-	Vars              kong.Vars // beside those that all programs have
-	Out, Err          io.Writer
+	Vars              kong.Vars // beside those that all programs have; see HelpTexts
+	// Brief are groups of flags that most commands have. Their help leaves out flags with the tag rare,
+	// and says where they are explained.
+	Brief    map[string]string
+	Out, Err io.Writer
+}
+
+// help prints the help of a command.
+func (p *Program) help(o kong.HelpOptions, ctx *kong.Context) error {
+	for n := ctx.Selected(); n != nil; n = n.Parent {
+		for _, f := range n.Flags {
+			if f.Group != nil && p.Brief[f.Group.Key] != "" {
+				f.Hidden = f.Hidden || f.Tag.Has("rare")
+				f.Group.Description = p.Brief[f.Group.Key]
+			}
+		}
+	}
+	return kong.DefaultHelpPrinter(o, ctx)
+}
+
+// HelpTexts joins help texts that stand outside of the tags of flags. A tag names one like
+// help:"${serve_listen=}", which is empty where nobody reads it.
+func HelpTexts(texts ...map[string]string) kong.Vars {
+	all := kong.Vars{}
+	for _, t := range texts {
+		maps.Copy(all, t)
+	}
+	return all
 }
 
 // EnvPrefix begins the names of the environment variables of flags.
@@ -72,6 +99,7 @@ func (p *Program) Parser(grammar any) (*kong.Kong, error) {
 		kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true, WrapUpperBound: 100}),
 		kong.ValueFormatter(helpOf),
+		kong.Help(p.help),
 		kong.DefaultEnvars(EnvPrefix),
 		kong.Vars{"version": Version()}, p.Vars,
 	)

@@ -30,23 +30,35 @@ const (
 	tailsKept   = 64
 	// tailGain is the growth, as a share of the maximum, from one direct read of a tail to the next.
 	tailGain = 0.02
+	// telling is how long it takes until writers have told counters that were away what was written meanwhile: they try
+	// each second.
+	telling = 5 * time.Second
 	// emptyAhead bounds the ranges above a tail that one look finds to be empty.
 	emptyAhead = 256
 )
 
-// answered notes whether the counters answer.
-func (b *Balancer) answered(ctx context.Context, err error) {
+// answered notes whether the counters answer, and reports whether they can be relied on: when they come back, writers
+// first tell what was written meanwhile, and what they have not told of looks empty.
+func (b *Balancer) answered(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
-		return
+		return false
 	}
+	now := b.o.Now()
+	away := false
 	b.set(func(s *Status) {
 		switch {
 		case err == nil:
+			away = !s.Away.IsZero()
 			s.Away = time.Time{}
 		case s.Away.IsZero():
-			s.Away = b.o.Now()
+			s.Away = now
 		}
 	})
+	if away {
+		b.back = now
+	}
+	since := now.Sub(b.back)
+	return err == nil && (since < 0 || since >= telling)
 }
 
 // remember keeps the tails of neighbouring ranges of a bucket, for when the counters are away.

@@ -35,7 +35,7 @@ func TestRollsGoOnWithoutCounters(t *testing.T) {
 
 func rollsGoOn(t *testing.T, key func(i int) []byte) {
 	const perSecond, maxRows = 20, 1000
-	lookedAfter(t, maxRows, nil, func(f *fixture) {
+	lookedAfter(t, maxRows, func(o *balancer.Options) { o.Policy.Reserve = 0 }, func(f *fixture) {
 		n := 0
 		load := func(d time.Duration) {
 			for range int(d.Seconds()) {

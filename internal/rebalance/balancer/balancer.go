@@ -68,8 +68,8 @@ type Balancer struct {
 	// held.
 	tails  *lru.Cache[store.BucketID, []tail]
 	ageing ageing
-	// tick is the time of the last interval, of turn only.
-	tick time.Time
+	// tick is the time of the last interval, of turn only; back is when the counters came back.
+	tick, back time.Time
 	// deciding is held from the moment at which it is known what is in flight until what is decided is.
 	deciding sync.Mutex
 
@@ -87,6 +87,9 @@ type Balancer struct {
 type sighting struct {
 	traffic float64   // reads and writes per second
 	whole   time.Time // when all ranges were looked at last
+	blank   bool      // nothing had been put into it yet
+	begun   time.Time // when something had been for the first time; zero: long ago
+	spread  bool      // a range grows all over
 }
 
 // job is what was submitted to the mover.

@@ -31,6 +31,8 @@ type outcome struct {
 	sizes   Sizes
 	rate    float64 // rows per second that moves need to keep up
 	traffic float64 // reads and writes per second, of the ranges so far
+	puts    bool    // something was put into one of them, ever
+	spread  bool    // one of them grows all over
 	refused int     // ranges that have to wait in line
 	moving  map[store.PartitionID]bool
 }
@@ -45,7 +47,8 @@ func (b *Balancer) lookAt(ctx context.Context, v *visit) (*outcome, error) {
 	o := &outcome{
 		visit: v, root: root, moving: map[store.PartitionID]bool{}, whole: v.whole || root.Ranges <= wholeUpTo,
 	}
-	o.before, _ = b.seen.Get(v.id)
+	var known bool
+	o.before, known = b.seen.Get(v.id)
 	b.seen.Add(v.id, o.before) // it is not new any more
 	defer func() {
 		v.need = max(v.need, o.rate)
@@ -56,6 +59,8 @@ func (b *Balancer) lookAt(ctx context.Context, v *visit) (*outcome, error) {
 			for i := range w.stats {
 				if s := &w.stats[i]; w.core[i] {
 					o.traffic += s.PutsPerS + s.DeletesPerS + s.ReadsPerS
+					o.puts = o.puts || s.Puts > 0
+					o.spread = o.spread || s.Spread >= b.o.Policy.Spread
 				}
 			}
 		}
@@ -69,7 +74,14 @@ func (b *Balancer) lookAt(ctx context.Context, v *visit) (*outcome, error) {
 	if err != nil {
 		return o, err
 	}
-	seen := sighting{o.traffic, o.before.whole}
+	seen := sighting{traffic: o.traffic, whole: o.before.whole, blank: o.whole && !o.puts, begun: o.before.begun}
+	if !known { // it may have been created just now, and written to
+		o.before.blank = root.Ranges == 1 && now.Sub(time.UnixMicro(root.ChangedAt)) < youngFor
+	}
+	if o.puts && o.before.blank {
+		seen.begun = now
+	}
+	seen.spread = o.spread
 	switch {
 	case o.whole:
 		seen.whole = now
@@ -225,7 +237,7 @@ func (b *Balancer) act(o *outcome, w *window, in *policy.Input, decisions []poli
 		}
 	}
 	if b.o.Next == nil {
-		b.hurry(id, in, w)
+		b.hurry(o, in, w)
 	}
 	for i := range decisions {
 		d := &decisions[i]
@@ -319,11 +331,15 @@ func need(l *policy.Input, decisions []policy.Decision, core []bool) (rows float
 }
 
 // hurry has the ranges of a core looked at soon that will be too large before the next interval ends.
-func (b *Balancer) hurry(id store.BucketID, in *policy.Input, w *window) {
+func (b *Balancer) hurry(o *outcome, in *policy.Input, w *window) {
+	id, begun := o.id, in.Now.Sub(o.before.begun) < youngFor || o.before.blank
 	for i := range in.Ranges {
 		s := &in.Ranges[i].Stats
 		grown := s.PutsPerS * b.o.Every.Seconds()
 		full := float64(s.Rows)+2*grown > float64(b.o.Policy.MaxRows) && grown >= 1 && s.GrowthRowsPerS > 0
+		if begun && s.Spread >= in.Policy.Spread {
+			continue // it is not cut ahead, and may have ended soon
+		}
 		if w.core[i] && full {
 			b.agenda.look(store.Partition{Bucket: id, ID: w.ranges[i].Partition}, time.Time{})
 			b.agenda.hurry(id)

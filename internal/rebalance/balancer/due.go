@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
+	"github.com/evenkeel/evenkeel/store"
 )
 
 // fading is the pause between two looks at what is left alone because of a stream, which is taken to go on for some
@@ -49,4 +50,14 @@ func again(in *policy.Input, d *policy.Decision) (at time.Time, yes bool) {
 		})
 	}
 	return at, true
+}
+
+// youngFor is how long after the first put to a bucket its rates are known. A stream may fill a range in that time.
+const youngFor = 5 * time.Second
+
+// begins reports whether a bucket that is written to is new, or was empty some moments ago: it may grow fast, at one
+// place as far as is known.
+func (b *Balancer) begins(id store.BucketID) bool {
+	seen, known := b.seen.Peek(id)
+	return !known || seen.blank || b.o.Now().Sub(seen.begun) < youngFor && !seen.spread
 }

@@ -39,10 +39,11 @@ func (b *Balancer) turn(ctx context.Context) (scanning bool) {
 	}
 	b.finish()
 	err := b.take(ctx)
-	b.answered(ctx, err)
-	if err != nil {
+	if !b.answered(ctx, err) {
 		if interval { // else it is tried again at the interval
-			b.failed(errors.Join(err, b.rollTails(ctx)))
+			if err = errors.Join(err, b.rollTails(ctx)); err != nil {
+				b.failed(err)
+			}
 			b.publish(now)
 		}
 		return false
@@ -105,7 +106,7 @@ func (b *Balancer) take(ctx context.Context) error {
 	for _, p := range written {
 		b.agenda.look(p, time.Time{})
 		// A new bucket may grow fast.
-		if b.o.Next == nil && !b.seen.Contains(p.Bucket) {
+		if b.o.Next == nil && b.begins(p.Bucket) {
 			b.agenda.hurry(p.Bucket)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -140,6 +141,10 @@ func TestBatchesAreBounded(t *testing.T) {
 	require.Equal(t, 200, most)
 	most, _ = move(0)
 	require.Equal(t, 500, most)
+	synctest.Test(t, func(t *testing.T) { // the least rate is a throttle, too
+		most, _ = move(1)
+		require.Equal(t, 200, most)
+	})
 	for i := range large {
 		require.NoError(t, f.b.Put(ctx, key(i), make([]byte, 60<<10)))
 	}

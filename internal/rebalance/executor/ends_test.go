@@ -32,7 +32,7 @@ func TestErrorsAtEachFailpoint(t *testing.T) {
 		passes := map[string]int{}
 		run := func(t *testing.T, at string, nth int) {
 			var mu sync.Mutex
-			count, stopped := 0, false
+			count, stopped, ended := 0, false, false
 			c := c
 			c.failpoint = func(point string) error {
 				mu.Lock()
@@ -47,9 +47,13 @@ func TestErrorsAtEachFailpoint(t *testing.T) {
 				}
 				return nil
 			}
-			c.stops = func(err error) bool { return errors.Is(err, errHere) }
+			c.stops = func(err error) bool {
+				ended = errors.Is(err, errHere)
+				return ended
+			}
 			c.run(t, faulttest.Case{})
 			require.Equal(t, at != "", stopped, "%s %d", at, nth)
+			require.Equal(t, stopped, ended, "%s %d: the error was dropped", at, nth)
 		}
 		synctest.Test(t, func(t *testing.T) { run(t, "", 0) })
 		for point, times := range passes {
@@ -159,6 +163,57 @@ func TestAnExecutorEndsWithItsContext(t *testing.T) {
 			}
 		}
 	}
+}
+
+// What waits for its turn until the context ends is not done.
+func TestWhatWaitsIsNotDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &hooked{Store: memstore.New()}
+		f := newFixtureOf(t, s, key(5))
+		defer func() { require.NoError(t, s.Close()) }()
+		for _, i := range []int{1, 7} {
+			require.NoError(t, f.b.Put(t.Context(), key(i), []byte("v")))
+		}
+		s.put = func(ctx context.Context, _ store.Partition, _ []store.Row) error {
+			<-ctx.Done()
+			return store.Wrap("put", ctx.Err())
+		}
+		var mu sync.Mutex
+		ends := 0
+		x := executor.New(s, f.c.Maps(), f.id, executor.Options{Parallel: 1, Observe: func(e executor.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			if task, _ := e.Effect.(move.Task); task.Phase == partmap.Copying && e.Kind == executor.Did {
+				ends++
+				if e.Err == nil {
+					t.Errorf("%s is said to be done", e.Effect)
+				}
+			}
+		}})
+		for _, rg := range f.ranges(t) {
+			x.Add(move.Refresh(&rg))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.ErrorIs(t, x.Run(ctx), store.Timeout)
+		require.Equal(t, 2, ends)
+	})
+}
+
+// The event of a goal that is met has the rows that were copied for it.
+func TestRowsOfGoals(t *testing.T) {
+	f := newFixture(t, memstore.New(), 100)
+	copied := map[string]int64{}
+	x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{Observe: func(e executor.Event) {
+		if e.Kind == executor.GoalMet {
+			copied[string(e.Goal.End)] = e.Rows.Copied
+		}
+	}})
+	for _, goal := range []move.Goal{move.Split(nil, nil, 0, key(70)), move.Split(nil, key(70), 0, key(20))} {
+		x.Add(goal)
+		require.NoError(t, x.Run(t.Context()))
+	}
+	require.Equal(t, map[string]int64{"": 30, string(key(70)): 50}, copied)
 }
 
 // Goals that the map, or its checks, refuse end with an event, and the others go on.

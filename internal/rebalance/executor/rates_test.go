@@ -237,6 +237,29 @@ func TestPausesBetweenLooks(t *testing.T) {
 	})
 }
 
+// One failure to read the map is reported, and that it is over.
+func TestALookThatFailsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &unreadable{Store: memstore.New()}
+		f := newFixture(t, r, 10)
+		var looks []error
+		x := executor.New(r, f.c.Maps(), f.id, executor.Options{
+			Observe: func(e executor.Event) {
+				if e.Kind == executor.Looked {
+					looks = append(looks, e.Err)
+					r.away.Store(false)
+				}
+			},
+		})
+		r.away.Store(true)
+		x.Add(move.Split(nil, nil, 0, key(5)))
+		require.NoError(t, x.Run(t.Context()))
+		require.Len(t, looks, 2)
+		require.ErrorIs(t, looks[0], store.Unavailable)
+		require.NoError(t, looks[1])
+	})
+}
+
 type unreadable struct {
 	store.Store
 	away atomic.Bool

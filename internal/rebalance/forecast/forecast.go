@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/evenkeel/evenkeel/partmap/keyspread"
@@ -17,6 +18,10 @@ const MostCuts = 1 << 18
 
 // Fill is how full ranges that are cut ahead should become, as a share of the maximum: a forecast errs by some percent.
 const Fill = 0.9
+
+// Counted is how full they should become where the keys count the rows: a range that a queue has emptied must not have
+// so many tombstones that it is refreshed while it is being emptied.
+const Counted = 0.93
 
 // Options of Ahead.
 type Options struct {
@@ -56,6 +61,8 @@ type Forecast struct {
 	// within the present hour or day come in no order.
 	Late   float64
 	Method Method
+	// Counted: the keys have a number that counts them, so the cuts are right at whatever rate rows come.
+	Counted bool
 	// How describes what was learned.
 	How string
 	// Sure is how well the keys lie on a line, 0 to 1.
@@ -181,6 +188,23 @@ func (f *Forecast) add(t *tail, cut []byte, rows float64) bool {
 	}
 	f.Cuts, f.Rows = append(f.Cuts, cut), append(f.Rows, max(0, rows))
 	return true
+}
+
+// Timed reports whether a key has a time in it that may be that of its writing, by the wall clock: where the next keys
+// fall depends on how fast they come.
+func Timed(key []byte, now time.Time) bool {
+	if len(key) == 0 || now.IsZero() {
+		return false
+	}
+	t := &tail{keys: [][]byte{key}, o: &Options{Now: now}}
+	times := findWords(t)
+	if c := findCalendar(t); c != nil {
+		times = append(times, c.timeline())
+	}
+	return slices.ContainsFunc(times, func(l *timeline) bool {
+		from, to := l.tick(l.times[0])
+		return l.plausible(t, 1, float64(l.times[0])/1e9, float64(to-from)/1e9)
+	})
 }
 
 func text(key []byte) string {

@@ -338,7 +338,7 @@ func (n *number) like(keys [][]byte) [][]byte {
 // full says whether the keys fill all that a number of such length can be, by chance: the highest of random keys are
 // near to the end of all.
 func (n *number) full(l *line) bool {
-	if l.uneven < 0.5 {
+	if l.uneven < counts {
 		return false
 	}
 	base := uint64(len(n.alphabet.digits))
@@ -364,6 +364,10 @@ func (n *number) full(l *line) bool {
 	const gaps = 12 // from the end; by chance more in one case of 100,000
 	return float64(space-n.of(n.top)%space) <= gaps*l.perRow
 }
+
+// counts is how uneven the gaps of a number are at most that counts rows, some of which were deleted perhaps. Times and
+// random numbers are more uneven.
+const counts = 0.5
 
 // precise is how many units of the value a partition has to have, so that nothing is needed of what follows the number.
 const precise = 50
@@ -412,7 +416,7 @@ func byNumber(t *tail, joined bool) (f *Forecast, coarse bool, err error) {
 	if err := t.inOrder(); err != nil {
 		return nil, false, err
 	}
-	f = &Forecast{Method: Number, Sure: l.sure(), How: n.describe(&l)}
+	f = &Forecast{Method: Number, Counted: l.uneven < counts, Sure: l.sure(), How: n.describe(&l)}
 	return n.ahead(t, f, first, xs[len(xs)-1], l.perRow, l.missing)
 }
 

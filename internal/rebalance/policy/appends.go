@@ -73,7 +73,8 @@ func (j *judge) rate(stream []int) float64 {
 	for k := last; k > 0; k-- {
 		puts += at(k).Puts
 		if took := at(last).LastPut.Sub(at(k - 1).LastPut); took >= 3*countDelay {
-			rate = float64(puts) / took.Seconds()
+			// Some of them are told together with the last put to the earlier range.
+			rate = float64(puts) / (took + countDelay/2).Seconds()
 			if took >= enough {
 				break
 			}
@@ -92,20 +93,24 @@ func (j *judge) roll(i int, rate float64, dir int) {
 	if rate < j.AppendsPerS || j.AppendShare > 1 || j.silent(s) && s.Rows <= j.MaxRows {
 		return
 	}
-	gain := rate * 2 * j.Lead.Seconds()
+	gain := j.gain(rate)
 	queue := j.MaxDead > 0 && s.Dead > j.MaxDead/2 && s.Rows > 0 && s.DeletesPerS > s.PutsPerS/4 && !j.silent(s)
 	if float64(s.Rows)+gain < float64(j.MaxRows) && !queue {
 		return
 	}
-	if !s.Known && s.Rows+int64(gain) < j.MaxRows/2 {
-		return // count it first: there is time
+	if !s.Known && float64(s.Rows)+rate*j.Lead.Seconds() < float64(j.MaxRows) {
+		return // count it first: there is time until the next look
 	}
 	last := i
 	for k := last + dir; k >= 0 && k < len(j.Ranges) && j.empty(k); k += dir {
 		last = k
 	}
 	n := (last - i) * dir
-	room := max(0, float64(j.MaxRows-s.Rows)) + float64(n)*forecast.Fill*float64(j.MaxRows)
+	reserve := 0.0
+	if !queue && !forecast.Timed(s.Top, j.Now) && j.proven(i, dir) {
+		reserve = j.reserve(rate)
+	}
+	room := j.room(s.Rows, n)
 	text := fmt.Sprintf("%d rows and %.1f appended per second: full in %.0f s", s.Rows, rate, room/rate)
 	if queue {
 		text = fmt.Sprintf("%d tombstones, and %.1f appended per second", s.Dead, rate)
@@ -121,7 +126,7 @@ func (j *judge) roll(i int, rate float64, dir int) {
 			return
 		}
 	}
-	if n > 0 && room >= gain && !queue {
+	if n > 0 && room >= max(gain, reserve) && !queue {
 		return
 	}
 	if queue { // the empty ranges are too far away
@@ -141,11 +146,66 @@ func (j *judge) roll(i int, rate float64, dir int) {
 		v.Why = Dead
 	}
 	v.Appended, v.Rate, v.Down = i, rate, dir < 0
-	v.Ahead = int(min(math.Ceil(gain/float64(j.MaxRows)), 1<<16)) + 1
-	if more := v.Ahead - n; more > 0 {
-		v.Ahead = max(more, v.Ahead/2)
+	v.Ahead = j.soon(rate, n)
+	if more := int(math.Ceil(spareReserve*reserve/(forecast.Fill*float64(j.MaxRows)))) - n; more > v.Ahead {
+		v.Ahead, v.Reserve = more, true
 	}
 	j.set(v)
+}
+
+// gain is how many rows are appended before the next decision but one takes effect.
+func (p *Policy) gain(rate float64) float64 { return rate * 2 * p.Lead.Seconds() }
+
+// room is how many rows a range with so many, and n empty ones beyond it, have room for.
+func (p *Policy) room(rows int64, n int) float64 {
+	return max(0, float64(p.MaxRows-rows)) + float64(n)*forecast.Fill*float64(p.MaxRows)
+}
+
+// soon is how many ranges to cut beyond n that are there, for what comes soon.
+func (p *Policy) soon(rate float64, n int) int {
+	all := int(min(math.Ceil(p.gain(rate)/float64(p.MaxRows)), 1<<16)) + 1
+	if more := all - n; more > 0 {
+		return max(more, all/2)
+	}
+	return all
+}
+
+const (
+	// A stream has a reserve if it has filled so many ranges, as far as is seen, and if it is of that many at least; it
+	// is of mostReserved at most: each costs an entry of the map, and a read to who lists across it.
+	leastReserved = 2
+	mostReserved  = 96
+	// spareReserve is by how much a reserve is made larger than it has to be, so that this is seldom.
+	spareReserve = 1.25
+)
+
+// reserve is the room, in rows, that there is to be ahead of a stream; 0: what comes soon is enough.
+func (p *Policy) reserve(rate float64) float64 {
+	rows := rate * p.Reserve.Seconds()
+	if rows < leastReserved*float64(p.MaxRows) {
+		return 0
+	}
+	return min(rows, mostReserved/spareReserve*forecast.Fill*float64(p.MaxRows))
+}
+
+// proven reports whether the stream that has come to a range has filled ranges before it.
+func (j *judge) proven(i, dir int) bool {
+	for n := 1; n <= leastReserved; n++ {
+		k := i - n*dir
+		if k < 0 || k >= len(j.Ranges) || !j.passed(k, dir) {
+			return false
+		}
+	}
+	return true
+}
+
+// passed reports whether a range was filled by a stream, as far as is seen.
+func (j *judge) passed(i, dir int) bool {
+	s := &j.Ranges[i].Stats
+	if s.Rows == 0 || dir > 0 {
+		return s.Rows > 0 && s.AppendShare >= j.AppendShare
+	}
+	return s.AppendShare < j.AppendShare && s.Spread > 0 && s.Spread < j.Spread
 }
 
 // passing is within how many times Lead a stream has reached a range that was cut ahead of it.
@@ -164,7 +224,7 @@ func (j *judge) filling(i int) (Decision, bool) {
 	if g == 0 || s.Spread >= j.Spread || s.Rows < j.EarlyRows || j.appended(s) {
 		return Decision{}, false
 	}
-	gain := g * 2 * j.Lead.Seconds()
+	gain := j.gain(g)
 	if float64(s.Rows)+gain < float64(j.MaxRows) {
 		return Decision{}, false
 	}
@@ -176,9 +236,15 @@ func (j *judge) filling(i int) (Decision, bool) {
 	for i+1+above < len(j.Ranges) && j.empty(i+1+above) {
 		above++
 	}
-	n := max(below, above)
-	if room := float64(j.MaxRows-s.Rows) + float64(n)*forecast.Fill*float64(j.MaxRows); n > 0 && room >= gain &&
-		s.Rows <= j.MaxRows {
+	n, dir := above, 1
+	if below > above {
+		n, dir = below, -1
+	}
+	need := gain
+	if n > 0 && j.proven(i, dir) {
+		need = max(gain, j.reserve(g))
+	}
+	if n > 0 && j.room(s.Rows, n) >= need && s.Rows <= j.MaxRows {
 		return j.none(i, Rolled, "%s; %d empty ranges beside it take what comes next", text, n), true
 	}
 	if !j.fresh(s) {
@@ -187,9 +253,14 @@ func (j *judge) filling(i int) (Decision, bool) {
 		}
 		return j.recount(i, Suspect, "%s, as it is counted", text), true
 	}
+	v := j.decision(Split, i, Forecast, "%s", text)
+	v.Parts, v.Copies, v.Grown = 2, s.Rows/2, s.Rows
 	found := streams(r.Quanta)
 	if len(found) == 0 {
-		return Decision{}, false
+		// In no order: the place gets a partition of its own, if it can be told, as late as possible.
+		full := float64(s.Rows)+g*j.lead(s.Rows).Seconds() > float64(j.MaxRows)
+		_, denser := j.place(r.Quanta)
+		return v, full && denser > dense
 	}
 	x := &found[0]
 	down, up := x.Dir < 0 && x.from == 0, x.Dir > 0 && x.to == len(r.Quanta)
@@ -199,8 +270,6 @@ func (j *judge) filling(i int) (Decision, bool) {
 			return *j.of[i], true
 		}
 	case len(found) > 1 || x.Dir != 0:
-		v := j.decision(Split, i, Forecast, "%s", text)
-		v.Parts, v.Copies, v.Grown = 2, s.Rows/2, s.Rows
 		return v, true
 	}
 	return Decision{}, false
@@ -219,7 +288,8 @@ func (j *judge) ahead(i int) bool {
 		return false
 	}
 	near := func(k int, rate float64) bool {
-		most := 2 + 2*math.Ceil(rate*2*j.Lead.Seconds()/float64(max(j.MaxRows, 1)))
+		rows := max(j.gain(rate), j.reserve(rate))
+		most := 2 + 2*math.Ceil(rows/float64(max(j.MaxRows, 1)))
 		return math.Abs(float64(i-k)) <= most
 	}
 	streams := func(k int) bool { // at one place, as far as is seen
@@ -227,12 +297,38 @@ func (j *judge) ahead(i int) bool {
 		rate := j.growing(s)
 		return rate >= j.AppendsPerS && s.Spread < j.Spread && !j.appended(s) && near(k, rate)
 	}
-	if k := j.below[i]; k >= 0 {
+	// What has just come to a range says neither how fast nor whether it is appended: the next one is where it was before.
+	for k, n := j.below[i], 0; k >= 0 && n < 2; k, n = j.below[k], n+1 {
 		s := &j.Ranges[k].Stats
 		if j.appended(s) && near(k, s.AppendsPerS) || streams(k) {
 			return true
 		}
+		if s.Rows >= j.EarlyRows {
+			break
+		}
 	}
-	k := j.above[i]
-	return k < len(j.Ranges) && streams(k)
+	for k, n := j.above[i], 0; k < len(j.Ranges) && n < 2; k, n = j.above[k], n+1 {
+		if streams(k) {
+			return true
+		}
+		if j.Ranges[k].Stats.Rows >= j.EarlyRows {
+			break
+		}
+	}
+	return false
+}
+
+// waits reports whether a cut lies between the newest end of a stream and empty ranges up to the end of the bucket: if it
+// has stopped, and goes on, one is needed again, and to join them would copy rows for nothing.
+func (j *judge) waits(cut int) bool {
+	low, high := &j.Ranges[cut-1].Stats, &j.Ranges[cut].Stats
+	n := len(j.Ranges)
+	switch {
+	case low.Rows >= j.MinRows && high.Rows == 0 && high.Puts == 0:
+		return j.above[cut] == n && len(j.Ranges[n-1].End) == 0 && low.AppendShare >= j.AppendShare
+	case high.Rows >= j.MinRows && low.Rows == 0 && low.Puts == 0:
+		return j.below[cut-1] < 0 && len(j.Ranges[0].Start) == 0 && high.Spread > 0 && high.Spread < j.Spread &&
+			high.AppendShare < j.AppendShare
+	}
+	return false
 }

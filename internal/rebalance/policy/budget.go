@@ -16,6 +16,9 @@ func (j *judge) spend() {
 		}
 	}
 	slices.SortStableFunc(want, func(a, b *Decision) int {
+		if a.Kind == Merge && b.Kind == Merge {
+			return cmp.Compare(a.Copies*int64(b.To-b.From-1), b.Copies*int64(a.To-a.From-1)) // rows per range saved
+		}
 		return cmp.Or(cmp.Compare(urgency(a), urgency(b)), cmp.Compare(b.Rows, a.Rows))
 	})
 	open := j.open()

@@ -86,6 +86,8 @@ func (j *judge) merge(i int) {
 			why, text = Pinned, "the cut beside it is pinned until "+j.Ranges[cut].PinUntil.UTC().Format(time.RFC3339)
 		case j.appended(&r.Stats) && (r.Stats.Rows > 0 || !j.silent(&r.Stats)) || j.ahead(k):
 			why, text = Appends, "its neighbour is appended to"
+		case j.waits(cut):
+			why, text = Rolled, "the empty range at the end takes what is appended when that goes on"
 		case float64(rows+r.Stats.Rows)+grown+j.grown(k) > float64(j.TargetRows):
 			// Else it would be split again before long.
 		case j.MaxBytes > 0 && float64(bytes+r.Stats.Bytes)*float64(j.MaxRows) > float64(j.MaxBytes)*float64(j.TargetRows):

@@ -51,6 +51,9 @@ type Policy struct {
 	// is how many rows can be moved per second; 0: no limit.
 	Lead      time.Duration
 	MovedPerS float64
+	// Reserve is for how long, at the present rate, ranges are cut ahead of a stream that has filled ranges, if its
+	// numbers say where: so much is appended as before while no map can be changed. 0: for 2 x Lead, as for others.
+	Reserve time.Duration `json:",omitempty"`
 
 	// Cool is how old partitions must be before they are split by load; how long a merge should last at the present
 	// growth; and for how long there must be a range too many before a merge that copies a quarter of MaxRows pays.
@@ -86,8 +89,8 @@ type Hours struct{ From, To time.Duration }
 // Urgent is the multiple of MaxRows from which a split does not wait for Hours.
 const Urgent = 1.2
 
-// DefaultPlanner copies about as few rows as the best ones (docs/policy.md).
-const DefaultPlanner = "genetic"
+// DefaultPlanner finds the optimum of plan.Costs; over whole loads others cost as much (docs/policy.md).
+const DefaultPlanner = "exact"
 
 // Default returns the policy for a maximum of rows that did best in simulation (docs/policy.md).
 func Default(maxRows int64) Policy {
@@ -97,7 +100,7 @@ func Default(maxRows int64) Policy {
 		MaxDead:   50_000,
 		LoadShare: 0.25, LoadPerS: 1000,
 		Horizon: 3 * time.Minute, GrowBy: 1, RushBy: 5, EarlyRows: max(2, maxRows/5), Spread: 0.75,
-		AppendShare: 0.7, AppendsPerS: 0.001, Lead: 40 * time.Second,
+		AppendShare: 0.7, AppendsPerS: 0.001, Lead: 40 * time.Second, Reserve: time.Hour,
 		Cool: 30 * time.Minute, Fresh: 2 * time.Minute,
 		Recount: time.Minute, MaxRecount: time.Hour,
 		Budget: Budget{Moves: 256, Rows: 20 * maxRows},
@@ -226,6 +229,8 @@ type Decision struct {
 	// may cut an empty range above the one that is appended to, which is Appended.
 	Ahead, Appended int     `json:",omitempty"`
 	Rate            float64 `json:",omitempty"`
+	// Reserve: Ahead is for Policy.Reserve, if the next keys can be forecast at any rate.
+	Reserve bool `json:",omitempty"`
 	// Oldest: a Need is for the newest keys of Input.Ranges[Oldest:Appended+1], from the top.
 	Oldest int `json:",omitempty"`
 	// Down: keys descend. A Roll cuts below the lowest key of Appended, of which a Need is for the lowest keys.

@@ -248,7 +248,7 @@ func TestJudge(t *testing.T) {
 			[]string{"0-1 none: cut ahead already", "1-2 none: cut ahead already"}},
 		{"appends that fill what is cut ahead too soon", nil, layout(old(900, appends(50)), old(0), old(0)),
 			[]string{"0-1 none: cut ahead already", "1-2 none: cut ahead already", "2-3 roll: appends ahead 3"}},
-		{"appends that went on to a next range", nil, layout(old(300), old(900, appends(60), ago(40)),
+		{"appends that went on to a next range", func(p *policy.Policy) { p.Reserve = 0 }, layout(old(300), old(900, appends(60), ago(40)),
 			old(900, appends(30), ago(10)), old(400, appends(100), ago(0)), old(0)),
 			[]string{"0-1 none: within limits", "1-2 none: within limits", "2-3 none: within limits",
 				"3-4 none: cut ahead already", "4-5 roll: appends ahead 4"}},

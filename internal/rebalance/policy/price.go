@@ -1,10 +1,12 @@
 package policy
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/planner/exact"
 )
 
 // Price is what the ranges of a decision cost, under plan.Costs, if nothing is done and if it is carried out.
@@ -12,15 +14,17 @@ type Price struct {
 	Today, After plan.Score
 	// Parts are the rows of each range afterwards.
 	Parts []int64
+	// Least is what the cheapest cuts of a split cost that leave as much room for growth; 0 for what is not cut by rows.
+	Least float64
 }
 
-// Price returns the price of a split, merge or refresh. False: it is another decision, or where the rows lie is not
-// known.
+// Price returns the price of a split, merge or refresh; rows count as if all of a quantum lay at its first key. False: it
+// is another decision, or where the rows lie is not known that exactly.
 func (in *Input) Price(d *Decision) (Price, bool) {
 	if d.Kind != Split && d.Kind != Merge && d.Kind != Refresh {
 		return Price{}, false
 	}
-	p := &in.Policy
+	p := in.Policy.sized(&in.Ranges[d.From].Stats)
 	l := &plan.Layout{}
 	for i := d.From; i < d.To; i++ {
 		r := &in.Ranges[i]
@@ -40,8 +44,8 @@ func (in *Input) Price(d *Decision) (Price, bool) {
 	g := plan.NewGrid(l, plan.Limits{MaxRows: p.MaxRows, MinRows: p.MinRows, TargetRows: p.TargetRows})
 	after := plan.Draft{{Keep: d.Stay == 0}}
 	for k, cut := range d.Cuts {
-		at := slices.Index(g.Keys, plan.Key(cut))
-		if at < 0 {
+		at, _ := slices.BinarySearch(g.Keys, plan.Key(cut))
+		if at == g.N || at <= int(after[k].Start) {
 			return Price{}, false
 		}
 		after = append(after, plan.Piece{Start: int32(at), Keep: d.Stay == k+1})
@@ -50,6 +54,15 @@ func (in *Input) Price(d *Decision) (Price, bool) {
 	out := Price{Today: g.Score(g.Today(), o), After: g.Score(after, o)}
 	for i := range after {
 		out.Parts = append(out.Parts, g.RowsIn(after[i].Start, after.End(g, i)))
+	}
+	if d.Kind == Split && d.Why != Load {
+		if grown := plan.NewGrid(l, p.partLimits(&in.Ranges[d.From], d)); exact.Few(grown) {
+			cuts, err := exact.Cheapest(context.Background(), grown, o.Weights)
+			if err != nil {
+				return Price{}, false // it fails only when its context ends
+			}
+			out.Least = g.Score(cuts, o).Cost
+		}
 	}
 	return out, true
 }

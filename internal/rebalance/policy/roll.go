@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/forecast"
 	"github.com/evenkeel/evenkeel/store"
@@ -37,21 +38,45 @@ func (in *Input) roll(d *Decision) {
 		return
 	}
 	rows := float64(appended.Stats.Rows)
-	each := forecast.Fill * float64(p.MaxRows)
-	first := max(each-rows, 0)
-	if d.Why == Dead {
-		first = 0 // what is deleted is to stay behind
-	}
 	between := d.From - d.Appended
 	ahead := forecast.Ahead
 	if d.Down {
 		between, ahead = -between, forecast.Below
 	}
-	f, err := ahead(newest.Keys, forecast.Options{
-		// The first cut must not be below what comes until it takes puts.
-		First: max(first, d.Rate*p.Effect.Seconds()), Each: each / finer, N: finer * (d.Ahead + between + 1),
-		RowsPerSecond: d.Rate, Now: in.Now, Written: newest.Written,
-	})
+	if seen := newest.rate(in.Now); seen > d.Rate && appended.Stats.Puts < NewestKeys {
+		// Of a load that has just begun counters have not been told all.
+		if d.Rate = seen; !d.Reserve {
+			d.Ahead = max(d.Ahead, p.soon(seen, max(between, 0)))
+		}
+	}
+	options := func(fill float64) forecast.Options {
+		each := fill * float64(p.MaxRows)
+		first := max(each-rows, 0)
+		if d.Why == Dead {
+			first = 0 // what is deleted is to stay behind
+		}
+		return forecast.Options{
+			// The first cut must not be below what comes until it takes puts.
+			First: max(first, d.Rate*p.Effect.Seconds()), Each: each / finer, N: finer * (d.Ahead + between + 1),
+			RowsPerSecond: d.Rate, Now: in.Now, Written: newest.Written,
+		}
+	}
+	o := options(forecast.Fill)
+	f, err := ahead(newest.Keys, o)
+	if err == nil && f.Counted {
+		o = options(forecast.Counted)
+		f, err = ahead(newest.Keys, o)
+	}
+	if d.Reserve && (err != nil || !f.Counted) {
+		// Where keys have a time in them the ranges would fit the present rate only, and numbers may not go on for so long.
+		n := max(between, 0)
+		if d.Ahead = p.soon(d.Rate, n); n > 0 && p.room(appended.Stats.Rows, n) >= p.gain(d.Rate) {
+			d.refuse(Rolled, "what comes later can't be forecast")
+			return
+		}
+		o.N = finer * (d.Ahead + between + 1)
+		f, err = ahead(newest.Keys, o)
+	}
 	var cuts [][]byte
 	var unpredictable *forecast.Unpredictable
 	full := d.Why == Dead || rows+d.Rate*p.Lead.Seconds() >= float64(p.MaxRows)
@@ -59,12 +84,11 @@ func (in *Input) roll(d *Decision) {
 	case err == nil:
 		cuts = f.Cuts
 		if between > 0 {
-			// A range that begins ahead of the appends already, somewhere among the cuts, is to become as full as the
-			// others.
-			for len(cuts) > 0 && !d.beyond(cuts[0], tail) {
-				cuts = cuts[1:]
-			}
-			cuts = cuts[min(len(cuts), finer-1):]
+			cuts = d.onwards(cuts, tail, func(first float64) (*forecast.Forecast, error) {
+				o := o
+				o.First += first
+				return ahead(newest.Keys, o)
+			}, o.Each)
 		}
 		d.Text += "; " + f.How
 	case errors.As(err, &unpredictable) && between == 0 && full && len(newest.Keys) >= forecast.Fewest:
@@ -95,6 +119,43 @@ func (in *Input) roll(d *Decision) {
 		slices.Reverse(d.Cuts)
 		d.Stay = len(d.Cuts)
 	}
+}
+
+// rate is how many of the keys have come per second, until now.
+func (n *Newest) rate(now time.Time) float64 {
+	if len(n.Written) == 0 {
+		return 0
+	}
+	took := now.Sub(time.UnixMicro(slices.Min(n.Written)))
+	return float64(len(n.Keys)) / max(took.Seconds(), 1)
+}
+
+// onwards returns cuts beyond a range that begins ahead of the stream already: it is to become as full as the others, so
+// the cuts are shifted, by less than each rows, until one lies right before where it begins.
+func (d *Decision) onwards(
+	cuts [][]byte, tail *Range, shifted func(rows float64) (*forecast.Forecast, error), each float64,
+) (out [][]byte) {
+	var near []byte
+	for k := range finer {
+		if k > 0 {
+			f, err := shifted(float64(k) / finer * each)
+			if err != nil {
+				break
+			}
+			cuts = f.Cuts
+		}
+		n := 0
+		for n < len(cuts) && !d.beyond(cuts[n], tail) {
+			n++
+		}
+		switch {
+		case n == 0 && near == nil:
+			out = cuts[min(len(cuts), finer-1):]
+		case n > 0 && (near == nil || d.Down == (bytes.Compare(cuts[n-1], near) < 0)):
+			near, out = cuts[n-1], cuts[min(len(cuts), n-1+finer):]
+		}
+	}
+	return out
 }
 
 // beyond reports whether a cut lies beyond the end of a range at which a stream comes in.

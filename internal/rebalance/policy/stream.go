@@ -42,6 +42,13 @@ const (
 	overhead = 0.01
 	// local is the share of the growth from which a part may be smaller than the minimum: it will not be for long.
 	local = 0.75
+	// dense is by how many times denser than its rows the growth of a part must be to be cut off before the range is
+	// full: it is not by chance.
+	dense = 1.5
+	// few parts are as well cut off one by one, where the growth is.
+	few = 3
+	// slowFor is for how many times Lead a part has room for slow streams.
+	slowFor = 20
 )
 
 // newest returns about how many of the newest rows each quantum has; nil: that is unknown.
@@ -186,7 +193,8 @@ func (p *Policy) beside(r *Range, d *Decision) bool {
 		}
 	}
 	slices.Sort(at)
-	at = p.full(q, slices.Compact(at), found[0].Dir)
+	at = p.fewer(r, slices.Compact(at))
+	at = p.full(q, at, found[0].Dir)
 	if len(at) == 0 {
 		return false
 	}
@@ -194,6 +202,25 @@ func (p *Policy) beside(r *Range, d *Decision) bool {
 	d.cut(q, at)
 	d.Text += "; it grows at one place, beside which it is cut"
 	return true
+}
+
+// fewer leaves out the cut at the end of the outermost of several streams that are slow: the parts have room for long.
+func (p *Policy) fewer(r *Range, at []int) []int {
+	n := len(at)
+	if n < 2 {
+		return at
+	}
+	long := func(part []counter.Quantum) bool {
+		n := rows(part)
+		return n <= p.TargetRows && float64(p.MaxRows-n) > r.Stats.PutsPerS*slowFor*p.Lead.Seconds()
+	}
+	switch q := r.Quanta; {
+	case long(q[at[n-2]:]) && long(q[:at[n-2]]):
+		return at[:n-1]
+	case long(q[:at[1]]) && long(q[at[1]:]):
+		return at[1:]
+	}
+	return at
 }
 
 // full adds cuts such that no part has more than the maximum. Where a stream has passed nothing will come: all parts
@@ -234,16 +261,23 @@ func (p *Policy) full(q []counter.Quantum, at []int, dir int) (out []int) {
 // Room is -ln(rows/max) of each part, weighted by its share of the growth: about how many times it can double. For even
 // growth that is the entropy of the shares, which determines the number of splits of a load.
 func (p *Policy) half(r *Range, d *Decision) bool {
-	if r.Stats.Spread >= p.Spread {
+	at, denser := p.place(r.Quanta)
+	if at == 0 || r.Stats.Spread >= p.Spread && (denser < dense || d.Parts > few) {
 		return false
 	}
-	q := r.Quanta
+	d.cut(r.Quanta, []int{at})
+	d.Text += "; where it grows goes to a partition of its own"
+	return true
+}
+
+// place returns where half cuts, 0 for nowhere, and by how many times denser the growth of a part is than its rows.
+func (p *Policy) place(q []counter.Quantum) (at int, denser float64) {
 	came, sum := newest(q)
 	if sum == 0 {
-		return false
+		return 0, 0
 	}
 	all := rows(q)
-	at, best := 0, 0.0
+	best := 0.0
 	low, grown := int64(0), 0.0
 	for k := 1; k < len(q); k++ {
 		low += q[k-1].Rows
@@ -258,12 +292,9 @@ func (p *Policy) half(r *Range, d *Decision) bool {
 		gain := -grown*math.Log(float64(low)/float64(p.MaxRows)) - (1-grown)*math.Log(float64(high)/float64(p.MaxRows))
 		if gain /= float64(min(low, high)) + overhead*float64(p.MaxRows); gain > best {
 			best, at = gain, k
+			share := float64(low) / float64(all)
+			denser = max(grown/share, (1-grown)/(1-share))
 		}
 	}
-	if at == 0 {
-		return false
-	}
-	d.cut(q, []int{at})
-	d.Text += "; where it grows goes to a partition of its own"
-	return true
+	return at, denser
 }

@@ -184,7 +184,7 @@ func live(t *testing.T, s *Scenario, until time.Duration, most int) (log []strin
 		b := w.balancer(nil)
 		var work sync.WaitGroup
 		work.Go(func() {
-			if wait.Sleep(ctx, firstLook) == nil {
+			if wait.Sleep(ctx, s.firstLook()) == nil {
 				_ = b.Run(ctx)
 			}
 		})
@@ -217,9 +217,9 @@ func live(t *testing.T, s *Scenario, until time.Duration, most int) (log []strin
 // program does at once does not change what is decided.
 func TestSimulationsDecideAsPrograms(t *testing.T) {
 	// Of long scenarios the beginning is played, and large ones are made smaller.
-	long, lines, count, ranges := 12*time.Hour, 3_000, 200, 400
+	long, lines, count, ranges := 12*time.Hour, 2_500, 200, 300
 	if os.Getenv(variable) != "" {
-		long, lines, count, ranges = 4*24*time.Hour, 100_000, 2000, 8000
+		long, lines, count, ranges = 24*time.Hour, 20_000, 1000, 2000
 	}
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {

@@ -57,7 +57,7 @@ func (w *world) play(
 	ctx context.Context, threads *balancer.Coroutines, run func(context.Context) error, until time.Duration,
 ) (moments int, err error) {
 	threads.Go(func() {
-		if threads.Sleep(ctx, firstLook) == nil {
+		if threads.Sleep(ctx, w.s.firstLook()) == nil {
 			_ = run(ctx)
 		}
 	})
@@ -124,13 +124,17 @@ func (h *byDue) Pop() any {
 	return x
 }
 
-const (
-	// flushEvery is the pause between two flushes.
-	flushEvery = time.Second
-	// firstLook is when the balancer begins: looks come when what was requested at the end of a step is counted, also
-	// where a step is as long as the pause between looks.
-	firstLook = 2 * flushEvery
-)
+// flushEvery is the pause between two flushes.
+const flushEvery = time.Second
+
+// firstLook is when the balancer begins. Where a step is as long as the pause between looks, they come right after what
+// was requested at the end of the step is counted, not right before it is requested.
+func (s *Scenario) firstLook() time.Duration {
+	if s.Step < s.Look {
+		return 0
+	}
+	return 2 * flushEvery
+}
 
 // begin is when scenarios begin.
 var begin = time.Unix(1_700_000_000, 0).UTC()

@@ -175,8 +175,9 @@ func TestFaults(t *testing.T) {
 		load string
 		seen bool
 	}{
-		{CountersAway, random, true}, {MovesAway, appends, true},
+		{CountersAway, random, true}, {MovesAway, random, true},
 		{CountersAway, appends, false}, // hot tails are read directly
+		{MovesAway, appends, false},    // a reserve was cut ahead
 	} {
 		well := play(t, "days: 0.02", c.load).Total
 		r := play(t, "days: 0.02", c.load, fmt.Sprintf("faults: [{what: %s, from: 5m, to: 15m}]", c.what)).Total

@@ -3,6 +3,7 @@ package flagdocs
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -17,9 +18,10 @@ type Group struct {
 	flags []*kong.Flag
 }
 
-// NewGroup makes a group of the flags in a struct, given by its pointer.
-func NewGroup(title, page string, flags any) Group {
-	k := kong.Must(flags, kong.NoDefaultHelp())
+// NewGroup makes a group of the flags in a struct, given by its pointer, and of the help texts that
+// their tags name.
+func NewGroup(title, page string, flags any, texts kong.Vars) Group {
+	k := kong.Must(flags, kong.NoDefaultHelp(), texts)
 	return Group{title, page, k.Model.Flags}
 }
 
@@ -61,6 +63,25 @@ func (p *Page) Commands(n *kong.Node, path string) {
 	}
 }
 
+// mostColumns is the length of a line.
+const mostColumns = 120
+
+// item is a word that would make an item or a heading of a line that begins with it.
+var item = regexp.MustCompile(`^([-+*]|[0-9]+[.)]|#+)$`)
+
+// Item writes a line of a list, wrapped.
+func (p *Page) Item(text string) {
+	line := "-"
+	for word := range strings.FieldsSeq(text) {
+		if len(line)+1+len(word) > mostColumns && !item.MatchString(word) {
+			fmt.Fprintln(p, line)
+			line = " "
+		}
+		line += " " + word
+	}
+	fmt.Fprintln(p, line)
+}
+
 // Command writes the section of one command.
 func (p *Page) Command(title string, n *kong.Node) {
 	fmt.Fprintf(p, "\n## %s\n\n", title)
@@ -68,7 +89,7 @@ func (p *Page) Command(title string, n *kong.Node) {
 		fmt.Fprintf(p, "%s\n\n", n.Help)
 	}
 	for _, arg := range n.Positional {
-		fmt.Fprintf(p, "- `%s`: %s\n", arg.Summary(), arg.Help)
+		p.Item(fmt.Sprintf("`%s`: %s", arg.Summary(), arg.Help))
 	}
 	p.list(n.Flags, p.Groups, p.EnvPrefix)
 }
@@ -86,10 +107,13 @@ func (p *Page) list(flags []*kong.Flag, groups []Group, envPrefix string) {
 		}
 	}
 	for _, f := range left {
-		fmt.Fprintf(p, "- %s: %s\n", name(f, envPrefix), f.Help)
+		if f.Help == "" {
+			panic("--" + f.Name + " has no help: is its text among the help texts of the program?")
+		}
+		p.Item(fmt.Sprintf("%s: %s", name(f, envPrefix), f.Help))
 	}
 	if len(links) > 0 {
-		fmt.Fprintf(p, "- Flags of %s\n", strings.Join(links, ", "))
+		p.Item("Flags of " + strings.Join(links, ", "))
 	}
 }
 
@@ -127,6 +151,6 @@ type ExitCode struct {
 func (p *Page) ExitCodes(codes ...ExitCode) {
 	p.WriteString("\n## Exit codes\n\n")
 	for _, c := range codes {
-		fmt.Fprintf(p, "- %d: %s\n", c.Code, c.Meaning)
+		p.Item(fmt.Sprintf("%d: %s", c.Code, c.Meaning))
 	}
 }

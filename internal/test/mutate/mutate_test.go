@@ -197,6 +197,13 @@ func (l *list[T]) f(a, b int, ok bool) (n int, err error) {
 
 func (l *list[T]) check() error { return l.err }
 func (l *list[T]) note()        {}
+
+func (l *list[T]) has() (bool, error) {
+	if l.err != nil {
+		return false, l.err
+	}
+	return true, nil
+}
 `
 
 // Every kind of change, where it belongs and nowhere else; each is Go again.
@@ -226,6 +233,8 @@ func TestSites(t *testing.T) {
 		"f [branch] continue => (removed)", "f [branch] break => (removed)",
 		`f [assign] l.err = func() error { return errors.New("x") }() => (removed)`, `f [retnil] return errors.New("x") => return nil`,
 		"f [arith] a + b => a - b", "check [retnil] return l.err => return nil",
+		"has [guard] l.err != nil => false", "has [eq] l.err != nil => l.err == nil",
+		"has [retnil] return false, l.err => return false, nil", "has [bool] true => false",
 	}, names)
 }
 

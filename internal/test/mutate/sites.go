@@ -138,7 +138,7 @@ func (s *seeker) visit(n ast.Node) bool {
 	case *ast.BasicLit:
 		s.number(n)
 	case *ast.Ident:
-		if other, ok := map[string]string{"true": "false", "false": "true"}[n.Name]; ok {
+		if other, ok := map[string]string{"true": "false", "false": "true"}[n.Name]; ok && !s.besideError() {
 			s.add("bool", n, "", other)
 		}
 	}
@@ -268,6 +268,22 @@ func (s *seeker) fails(r *ast.ReturnStmt) bool {
 	}
 	last, ok := results.List[len(results.List)-1].Type.(*ast.Ident)
 	return ok && last.Name == "error" && s.text(r.Results[len(r.Results)-1]) != "nil"
+}
+
+// besideError reports whether the node is returned with an error that was just found. That
+// means nothing; elsewhere the error may be nil.
+func (s *seeker) besideError() bool {
+	if r, ok := s.stack[len(s.stack)-1].(*ast.ReturnStmt); !ok || !s.fails(r) {
+		return false
+	}
+	for _, n := range slices.Backward(s.stack) {
+		if f, ok := n.(*ast.IfStmt); ok {
+			b, ok := f.Cond.(*ast.BinaryExpr)
+			return ok && b.Op == token.NEQ && s.text(b.Y) == "nil" &&
+				strings.HasSuffix(strings.ToLower(s.text(b.X)), "err")
+		}
+	}
+	return false
 }
 
 // results are those of the innermost function.

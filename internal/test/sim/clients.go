@@ -168,14 +168,15 @@ func (c *client) tolerate(what string, err error) {
 
 func (c *client) key() string { return c.keys[c.r.IntN(len(c.keys))] }
 
-// patience sometimes gives an operation a short deadline.
+// patience sometimes gives an operation a short deadline. Pauses before retries take whole milliseconds: one that ended
+// together with the operation would be followed by a retry or not, by chance.
 func (c *client) patience(ctx context.Context) (context.Context, context.CancelFunc) {
 	most := 30
 	if c.p != nil {
 		most = 300
 	}
 	if c.faults && c.r.IntN(8) == 0 {
-		return context.WithTimeout(ctx, time.Duration(1+c.r.IntN(most))*time.Millisecond)
+		return context.WithTimeout(ctx, time.Duration(1+c.r.IntN(most))*time.Millisecond+time.Millisecond/2)
 	}
 	return ctx, func() {}
 }

@@ -20,11 +20,11 @@ import (
 
 // Flags are the command-line flags of an admin address, for kong.
 type Flags struct {
-	AdminToken         string   `env:"EVENKEEL_ADMIN_TOKEN" placeholder:"TOKEN" help:"Bearer token that requests other than /healthz and /readyz must have, of at least 16 characters. Better set in the environment, where ps doesn't show it."`
-	AdminHTTPSCertFile string   `name:"admin-https-cert-file" placeholder:"FILE" help:"Serve the admin address over TLS with this certificate (PEM, with its chain). It is read again when it or its key changes."`
-	AdminHTTPSKeyFile  string   `name:"admin-https-key-file" placeholder:"FILE" help:"Private key (PEM) of --admin-https-cert-file."`
-	AdminClientCAFile  string   `name:"admin-client-ca-file" placeholder:"FILE" help:"Require certificates of these authorities (PEM) from clients of the admin address, for requests other than /healthz and /readyz; beside the token, if there is one."`
-	AllowHost          []string `sep:"," placeholder:"NAME" help:"Names and addresses of this host, beside loopback ones, that requests without authentication may use; separated by commas, or * for any: then web pages can command this process by DNS rebinding."`
+	AdminToken         string   `env:"EVENKEEL_ADMIN_TOKEN" placeholder:"TOKEN" help:"${adminserver_admin_token=}"`
+	AdminHTTPSCertFile string   `name:"admin-https-cert-file" placeholder:"FILE" help:"${adminserver_admin_https_cert_file=}"`
+	AdminHTTPSKeyFile  string   `name:"admin-https-key-file" placeholder:"FILE" help:"${adminserver_admin_https_key_file=}"`
+	AdminClientCAFile  string   `name:"admin-client-ca-file" placeholder:"FILE" help:"${adminserver_admin_client_ca_file=}"`
+	AllowHost          []string `sep:"," placeholder:"NAME" help:"${adminserver_allow_host=}"`
 }
 
 // leastToken is the least length of a token: shorter ones can be guessed.

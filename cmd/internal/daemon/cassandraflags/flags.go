@@ -24,27 +24,27 @@ type KeyspaceFlag struct {
 
 // Flags are the flags, for kong.
 type Flags struct {
-	Cassandra []string `placeholder:"HOST" sep:"," help:"Use this Cassandra cluster: contact points, host or host:port, separated by commas. The other nodes are found automatically."`
+	Cassandra []string `placeholder:"HOST" sep:"," help:"${cassandra_cassandra=}"`
 	KeyspaceFlag
-	LocalDC            string      `name:"local-dc" placeholder:"NAME" help:"Data centre whose nodes are used, by the name that nodetool status shows. Reads and writes of keys stay within it."`
+	LocalDC            string      `name:"local-dc" placeholder:"NAME" help:"${cassandra_local_dc=}"`
 	User               string      `placeholder:"NAME" help:"User to log in to Cassandra as."`
 	PasswordFile       string      `placeholder:"FILE" help:"File whose first line is the user's password."`
 	TLS                bool        `name:"tls" help:"Encrypt connections to Cassandra and verify its certificates."`
-	TLSCAFile          string      `name:"tls-ca-file" placeholder:"FILE" help:"Certificates (PEM) of the authorities to trust, by default the system's."`
-	TLSCertFile        string      `name:"tls-cert-file" placeholder:"FILE" help:"Client certificate (PEM), if Cassandra requires one."`
-	TLSKeyFile         string      `name:"tls-key-file" placeholder:"FILE" help:"Private key (PEM) of --tls-cert-file."`
-	TLSServerName      string      `name:"tls-server-name" placeholder:"NAME" help:"Name that every node's certificate must have, by default the node's address."`
+	TLSCAFile          string      `rare:"" name:"tls-ca-file" placeholder:"FILE" help:"${cassandra_tlsca_file=}"`
+	TLSCertFile        string      `rare:"" name:"tls-cert-file" placeholder:"FILE" help:"${cassandra_tls_cert_file=}"`
+	TLSKeyFile         string      `rare:"" name:"tls-key-file" placeholder:"FILE" help:"Private key (PEM) of --tls-cert-file."`
+	TLSServerName      string      `rare:"" name:"tls-server-name" placeholder:"NAME" help:"${cassandra_tls_server_name=}"`
 	Consistency        Consistency `embed:"" prefix:"consistency-"`
-	AllowSingleReplica bool        `negatable:"" help:"Accept a keyspace with one replica: for trials."`
+	AllowSingleReplica bool        `rare:"" negatable:"" help:"Accept a keyspace with one replica: for trials."`
 }
 
 // Consistency is the level of each kind of operation.
 type Consistency struct {
-	ReadRows  string `default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM,LOCAL_ONE" help:"Consistency of gets and listings. LOCAL_ONE, here or below, is for measurements: acknowledged writes may not be seen."`
-	WriteRows string `default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM,LOCAL_ONE" help:"Consistency of puts and deletes."`
-	ReadRoots string `default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM" help:"Consistency of reading roots, map clocks and names of buckets."`
-	ReadNodes string `default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM" help:"Consistency of reading the rest of a map."`
-	Swaps     string `default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM" help:"Consistency at which a change of a map is applied; the swap itself is at SERIAL."`
+	ReadRows  string `rare:"" default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM,LOCAL_ONE" help:"${consistency_read_rows=}"`
+	WriteRows string `rare:"" default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM,LOCAL_ONE" help:"${consistency_write_rows=}"`
+	ReadRoots string `rare:"" default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM" help:"${consistency_read_roots=}"`
+	ReadNodes string `rare:"" default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM" help:"${consistency_read_nodes=}"`
+	Swaps     string `rare:"" default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM" help:"${consistency_swaps=}"`
 }
 
 // Changed names the flags that do not have their default: without a cluster they have no

@@ -21,7 +21,7 @@ import (
 type Flags struct {
 	LogLevel  Level  `default:"info" help:"Least important log lines to print: debug, info, warn or error."`
 	LogFormat string `default:"text" enum:"text,json" help:"Form of log lines: text or json."`
-	LogRate   int    `default:"100" placeholder:"N" help:"Most log lines per second with the same message; more are counted only. 0: no limit, so clients can fill the disk."`
+	LogRate   int    `default:"100" placeholder:"N" help:"${logging_log_rate=}"`
 }
 
 // Level is the least important kind of lines.

@@ -24,18 +24,18 @@ import (
 // Flags are the flags, for kong.
 type Flags struct {
 	MaxRows           int64          `default:"100000" help:"Most rows of a partition: larger ones are split."`
-	MinRows           *int64         `placeholder:"N" help:"Fewest rows of a partition: smaller ones are merged with their neighbours, unless the cut is pinned. By default a quarter of --max-rows; 0: nothing is merged."`
-	RebalanceInterval *time.Duration `placeholder:"10s" help:"Pause between two checks of the sizes of partitions; fast growing ones are checked more often. 0: no checks. By default 10s, but on Cassandra without --counter 0, since each check would count every row."`
-	Schedule          string         `placeholder:"CRON" help:"Check the sizes of partitions at these times (UTC) instead of at --rebalance-interval: minute, hour, day, month and weekday, like '*/10 * * * *' or '0 22-23,0-5 * * *'. Moves that have begun are completed."`
-	Counter           string         `placeholder:"URL" env:"EVENKEEL_COUNTER" help:"Redis in which the sizes of partitions are counted: redis://host:6379/0 (rediss:// for TLS), the same for all processes of a keyspace, which refuse others. redis://a:6379,b:6379?cluster=true for a Redis Cluster, redis://a:26379,b:26379/0?sentinel=NAME for the master NAME of sentinels. The embedded store counts in its data directory."`
-	MaxBytes          int64          `default:"104857600" help:"Most bytes of a partition, keys and values: larger ones are split, as if --max-rows were lower for rows that large. 0: any number."`
-	LoadPerS          float64        `default:"1000" help:"Requests per second, reads and writes, from which a partition is split because of its load, if that is also --load-share of its bucket's. 0: never."`
-	LoadShare         float64        `default:"0.25" help:"Share of its bucket's requests, 0 to 1, that one partition may take if it has --load-per-s."`
-	Planner           string         `default:"genetic" enum:"even,exact,greedy,genetic,auto" help:"Algorithm that finds the cuts of ranges that are split and merged: even, exact, greedy, genetic or auto. docs/policy.md compares them."`
+	MinRows           *int64         `placeholder:"N" help:"${rebalance_min_rows=}"`
+	RebalanceInterval *time.Duration `placeholder:"10s" help:"${rebalance_rebalance_interval=}"`
+	Schedule          string         `placeholder:"CRON" help:"${rebalance_schedule=}"`
+	Counter           string         `placeholder:"URL" env:"EVENKEEL_COUNTER" help:"${rebalance_counter=}"`
+	MaxBytes          int64          `default:"104857600" help:"${rebalance_max_bytes=}"`
+	LoadPerS          float64        `default:"1000" help:"${rebalance_load_per_s=}"`
+	LoadShare         float64        `default:"0.25" help:"${rebalance_load_share=}"`
+	Planner           string         `default:"exact" enum:"even,exact,greedy,genetic,auto" help:"${rebalance_planner=}"`
 	Cool              time.Duration  `default:"30m" help:"Least age of partitions that are merged or refreshed."`
-	MoveRate          int            `default:"20000" help:"Most rows copied and compared per second, fewer while the store is slow; three times as many are counted and swept. 0: no limit, at the expense of clients."`
-	MoveRows          int64          `placeholder:"N" help:"Most rows in automatic moves at once, in all buckets. By default those of a minute at --move-rate, and at most 20 times --max-rows."`
-	MoveHours         []string       `placeholder:"22:00-06:00" help:"Hours of the day (UTC) of automatic moves, by default all. Partitions of more than 1.2 x --max-rows are split at any hour."`
+	MoveRate          int            `default:"20000" help:"${rebalance_move_rate=}"`
+	MoveRows          int64          `placeholder:"N" help:"${rebalance_move_rows=}"`
+	MoveHours         []string       `placeholder:"22:00-06:00" help:"${rebalance_move_hours=}"`
 }
 
 // defaultInterval is the pause between two checks where sizes are counted.

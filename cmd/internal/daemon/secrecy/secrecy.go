@@ -7,7 +7,10 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"strings"
 	"syscall"
+
+	"gopkg.in/yaml.v3"
 )
 
 // Umask makes all new files and directories of this process, also those of libraries,
@@ -59,4 +62,38 @@ func URL(text string) string {
 		}
 	}
 	return u.String()
+}
+
+// Flags are those whose values are not printed, and what is printed instead.
+var Flags = map[string]func(string) string{
+	"admin-token": func(string) string { return Hidden },
+	"secret-key":  func(string) string { return Hidden },
+	"counter":     URL,
+}
+
+// WarnOfSettings warns if a settings file with secrets can be read by everybody. It ignores files
+// without any, and an empty name.
+func WarnOfSettings(log *slog.Logger, file string) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return
+	}
+	var secrets func(section map[string]any) bool
+	secrets = func(section map[string]any) bool {
+		for name, value := range section {
+			if below, ok := value.(map[string]any); ok && secrets(below) {
+				return true
+			}
+			for flag, hide := range Flags {
+				if text, ok := value.(string); ok && strings.HasSuffix(name, flag) && hide(text) != text {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	var all map[string]any
+	if yaml.Unmarshal(text, &all) == nil && secrets(all) {
+		WarnOfFile(log, "--config", file)
+	}
 }

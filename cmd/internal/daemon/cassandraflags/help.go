@@ -1,0 +1,23 @@
+package cassandraflags
+
+import "github.com/alecthomas/kong"
+
+// Help are the help texts of flags that are too long for their tags.
+var Help = kong.Vars{
+	"cassandra_cassandra": "" +
+		"Use this Cassandra cluster: contact points, host or host:port, separated by commas. The other nodes " +
+		"are found automatically.",
+	"cassandra_local_dc": "" +
+		"Data centre whose nodes are used, by the name that nodetool status shows. Reads and writes of keys " +
+		"stay within it.",
+	"cassandra_tlsca_file":      "Certificates (PEM) of the authorities to trust, by default the system's.",
+	"cassandra_tls_cert_file":   "Client certificate (PEM), if Cassandra requires one.",
+	"cassandra_tls_server_name": "Name that every node's certificate must have, by default the node's address.",
+	"consistency_read_rows": "" +
+		"Consistency of gets and listings. LOCAL_ONE, here or below, is for measurements: acknowledged writes " +
+		"may not be seen.",
+	"consistency_write_rows": "Consistency of puts and deletes.",
+	"consistency_read_roots": "Consistency of reading roots, map clocks and names of buckets.",
+	"consistency_read_nodes": "Consistency of reading the rest of a map.",
+	"consistency_swaps":      "Consistency at which a change of a map is applied; the swap itself is at SERIAL.",
+}

@@ -1,0 +1,82 @@
+package main
+
+import "github.com/alecthomas/kong"
+
+// help are the help texts of flags that are too long for their tags.
+var help = kong.Vars{
+	"store_data": "Directory of the embedded store; it is created if it does not exist.",
+	"cluster_lease": "" +
+		"On Cassandra: how long a server may use a map before it checks it again. All servers and rebalancers " +
+		"of a keyspace need the same lease: the first one stores it, and processes with another one are " +
+		"refused.",
+	"cluster_change_lease": "" +
+		"On Cassandra: store --lease, --max-clock-skew, and how sizes are counted (--counter) as those of the " +
+		"keyspace. Only while no other server and no rebalancer uses it.",
+	"cluster_max_clock_skew": "" +
+		"On Cassandra: largest uncertainty of the common time of the nodes for a write. Each write takes at " +
+		"least as long as the uncertainty, and beyond this limit writes are refused while reads continue. " +
+		"Also the assumed difference between clocks of data centres that can't be compared. All servers of a " +
+		"keyspace need the same, like --lease.",
+	"backup_progress":  "How to show progress, on standard error: plain lines, none, or auto: lines on a terminal only.",
+	"restore_progress": "How to show progress, on standard error: plain lines, none, or auto: lines on a terminal only.",
+	"server_server_ca_file": "" +
+		"Certificates (PEM) of the authorities to trust at an https:// server; by default the system's, or " +
+		"those of the environment variable SSL_CERT_FILE.",
+	"server_access_key": "Access key that signs requests; without one they are not signed.",
+	"server_secret_key": "Secret of --access-key. Better set in the environment, where ps doesn't show it.",
+	"load_cuts_file":    "With --create: begin with these cuts, one key per line, ascending, UTF-8 with \\xNN escapes.",
+	"load_progress":     "auto, bar, plain (a line now and then) or none. auto is bar on a terminal.",
+	"ls_format":         "text: keys with escapes; json: an object per line; null: raw keys, each ended by a NUL.",
+	"rm_progress":       "With --prefix: bar, plain, none, or auto: a bar on a terminal.",
+	"rebalance_rebalance": "" +
+		"On Cassandra: who moves ranges. here: this server stands by for it; elsewhere: never this one, for " +
+		"instance because rebalancer run does. With --counter its writes are counted in any case.",
+	"rebalance_admin_url": "" +
+		"On Cassandra: URL by which other hosts reach the --admin address, to forward commands to the server " +
+		"that leads the moves. By default http:// or https:// and the address.",
+	"serve_insecure": "" +
+		"Allow --listen on other than loopback addresses without authentication. Clients elsewhere need " +
+		"--allow-host, too.",
+	"serve_keys_file": "" +
+		"YAML file of access keys: requests must be signed by one of them. It is read again when it changes; " +
+		"while it is invalid, the keys read before stay in force.",
+	"serve_https_cert_file": "" +
+		"Serve the S3 address over TLS with this certificate (PEM, with its chain). It is read again when it " +
+		"or its key changes.",
+	"serve_host_suffix": "Also accept hosts BUCKET.NAME (virtual-host style), for these names, separated by commas.",
+	"serve_allow_unsigned_payload": "" +
+		"Accept signed requests whose signature does not cover the body also over plain HTTP from other than " +
+		"loopback addresses. For servers behind a proxy that ends TLS: elsewhere an eavesdropper can send " +
+		"such a request with another body.",
+	"serve_admin": "" +
+		"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; empty for " +
+		"none. Loopback only, unless there is a token or clients show certificates.",
+	"serve_max_requests": "" +
+		"Requests worked on at once; more are answered 503 SlowDown, and so is an access key, or address, " +
+		"that has three times as many as are free. Requests whose body or answer is being sent do not count.",
+	"serve_max_connections": "" +
+		"Connections open at once on --listen, or fewer if the limit of open files requires it; of one " +
+		"address three quarters at most. Another one replaces the address's connection that has waited " +
+		"longest for its client, or is closed.",
+	"serve_max_header_bytes": "" +
+		"Largest request header. Continuation tokens of keys of more than 16 KiB, which only the library can " +
+		"write, need more.",
+	"serve_max_cuts": "Most cuts of a new bucket; one access key, or address, may make ten times as many in an hour.",
+	"serve_min_rate": "" +
+		"Least bytes per second that a client must send of a body of more than 64 KiB, or read of an answer " +
+		"of more than 4 KiB, after 10 s.",
+	"serve_body_timeout": "" +
+		"How long a client may take to send a body; see --min-rate. Bodies of at most 64 KiB must arrive " +
+		"within 5 s after --header-timeout.",
+	"serve_answer_timeout": "" +
+		"Longest time for the work for a request and for sending its answer to a slow client; see --min-rate. " +
+		"Lists of all buckets may take longer.",
+	"serve_shutdown_timeout": "" +
+		"How long requests under way may continue after SIGTERM or SIGINT; a second signal ends the server at " +
+		"once.",
+	"serve_request_log": "Requests to log: errors (answers of 400 and above) or all.",
+	"serve_request_memory_mi_b": "" +
+		"Memory for bodies, documents and pages of all requests together, until the answers are sent; " +
+		"requests without room are answered 503 SlowDown. 0 for an eighth of the machine's memory, or of the " +
+		"control group's limit, from 32 to 128 MiB.",
+}

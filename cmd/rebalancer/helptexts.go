@@ -1,0 +1,75 @@
+package main
+
+import "github.com/alecthomas/kong"
+
+// help are the help texts of flags that are too long for their tags.
+var help = kong.Vars{
+	"admin_lease": "" +
+		"With --cassandra: the lease of the servers' maps; the same for all servers and rebalancers of a " +
+		"keyspace.",
+	"admin_move_rate": "With --cassandra: most rows copied, compared and counted per second; 0: as many as possible.",
+	"cli_simulate":    "Simulate months of many buckets in memory and report what the policy costs. Changes nothing.",
+	"move_progress":   "How to show progress: bar, plain (a line every 5 s), none, or auto: bar on a terminal, else plain.",
+	"merge_range":     "Interval that becomes one range; may be repeated for neighbours.",
+	"presplit_like": "" +
+		"Sample keys, one per line, in any order; - is standard input. With --append: instead of the bucket's " +
+		"own; new keys are above them.",
+	"presplit_max_rows": "With --append: most rows of a partition, by default the server's --max-rows.",
+	"presplit_pin_for": "" +
+		"How long to pin the cuts, so that no merge undoes them; 0: no pin. By default 72h; with --append an " +
+		"hour longer than --for.",
+	"pause_progress": "" +
+		"With --wait: how to show what still moves on standard error: plain lines, none, or auto: lines on a " +
+		"terminal only.",
+	"plan_layout": "JSON file with the layout to improve, instead of a bucket; - is standard input.",
+	"plan_planner": "" +
+		"Algorithm: exact (the optimum of the objective), greedy (one pass, for comparison), genetic (a " +
+		"search), or auto: exact, but genetic for --objective full where there are too many ways to cut.",
+	"plan_objective": "" +
+		"Objective. rows: limits, then fewest rows moved, then fewest and most even partitions. full: limits, " +
+		"then the cost in rows: rows moved, moves, ranges too many, rows over max_rows now or by forecast, " +
+		"load; see --weight.",
+	"plan_weight": "" +
+		"Weight of a term of the full objective, like spread=1; may be repeated.",
+	"plan_seed": "Seed of the genetic planner. The same seed and generations make the same plan.",
+	"plan_time_limit": "" +
+		"Time limit of the command: the genetic planner begins no generation that would exceed it; the other " +
+		"work may take longer. By default 2s (8s for more than 150,000 quanta), with --generations none. The " +
+		"plan has the number of generations.",
+	"run_lease": "The lease of the servers' maps; the same for all servers and rebalancers of a keyspace.",
+	"run_admin_listen": "" +
+		"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; port 0 takes " +
+		"a free one. Loopback only, unless there is a token or clients show certificates.",
+	"run_admin_url": "" +
+		"URL by which other hosts reach --admin-listen, to forward commands to the leader. By default http:// " +
+		"or https:// and the address.",
+	"simulate_scenario": "A scenario: a file (YAML or JSON), or one that comes with the program: --list names them.",
+	"simulate_all": "" +
+		"Simulate all scenarios that come with targets, and print the worst of each with its targets, as a " +
+		"table in Markdown.",
+	"simulate_seed": "Seed, instead of the scenario's. The same seed gives the same result.",
+	"simulate_seeds": "" +
+		"Simulate with so many seeds, from the first one on, and print the worst figures with their targets. " +
+		"By default 5 with --all.",
+	"simulate_progress": "" +
+		"How to show progress of several simulations, on standard error: plain lines, none, or auto: plain " +
+		"lines with --all.",
+	"verify_bucket": "Bucket to check; without it all, with partitions that belong to none.",
+	"verify_lease":  "Lease of the servers that use the keyspace (with --cassandra).",
+	"verify_adopt": "" +
+		"After a restore, with all servers ended: as --repair, and copy to where the map says the rows of " +
+		"partitions that no map names, if these are proven to be newer than the map. Each row keeps its " +
+		"timestamp.",
+	"verify_adopt_all": "" +
+		"After a restore, with all servers ended: as --adopt, and without proof, also rows outside of their " +
+		"partition's ranges; take a map with missing nodes back to an older one. Where nothing was restored, " +
+		"deleted rows come back.",
+	"verify_discard": "" +
+		"With --repair: remove this partition, which no map names, although its rows are nowhere else. " +
+		"Repeatable.",
+	"verify_skip_orphans": "Do not search for partitions that no map names, which lists all partitions, also for one bucket.",
+	"verify_format":       "text: a line per finding, for people. json: an object per line, the summary last.",
+	"verify_progress": "" +
+		"How to show progress, on standard error: plain lines every ten seconds, none, or auto: a line that " +
+		"changes, on a terminal only.",
+}
