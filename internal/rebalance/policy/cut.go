@@ -40,6 +40,7 @@ func (p *Policy) split(r *Range, d *Decision) {
 			Text: d.Text + "; where its rows lie is not known"}
 		return
 	}
+	r = p.today(r)
 	d.Rows = rows(r.Quanta)
 	switch pl, err := p.planner(); {
 	case d.Why == Load:
@@ -52,6 +53,24 @@ func (p *Policy) split(r *Range, d *Decision) {
 	if len(d.Cuts) == 0 {
 		d.refuse(NoCut, "all rows lie in one place")
 	}
+}
+
+// today is a range with quanta for the rows that it has today. Where growth is spread a recount of fewer is enough to cut
+// by, but parts must be as large as they are now.
+func (p *Policy) today(r *Range) *Range {
+	was, is := rows(r.Quanta), r.Stats.Rows
+	if r.Stats.Spread < p.Spread || was <= 0 || is-was <= is/5 {
+		return r
+	}
+	x := *r
+	x.Quanta = slices.Clone(r.Quanta)
+	before, now := int64(0), int64(0)
+	for i := range x.Quanta {
+		before += x.Quanta[i].Rows
+		to := int64(float64(is) * (float64(before) / float64(was)))
+		x.Quanta[i].Rows, now = to-now, to
+	}
+	return &x
 }
 
 // cut cuts before the given quanta. The largest part stays; of equals the last, since appends go there.

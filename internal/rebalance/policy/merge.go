@@ -114,23 +114,33 @@ func (j *judge) merge(i int) {
 		rows, bytes = rows+j.Ranges[k].Stats.Rows, bytes+j.Ranges[k].Stats.Bytes
 		grown, load = grown+j.grown(k), load+requests(&j.Ranges[k].Stats)
 	}
-	due := time.Duration(0)
+	due, soon := time.Duration(0), false
 	if to-from > 1 {
 		due = j.due(from, to, rows)
+		// A merge before long saves the refreshes.
+		soon = due <= j.Cool
+		for k := from; k < to; k++ {
+			soon = soon && j.Ranges[k].Stats.Dead < 2*j.MaxDead-j.MaxDead/8
+		}
 	}
 	switch v, dead := j.refresh(i); {
-	case to-from > 1 && (due == 0 || dead && v.Kind == Refresh):
+	case to-from > 1 && due == 0:
 		j.set(Decision{
 			Kind: Merge, From: from, To: to, Rows: rows, Copies: rows, Why: Rows,
 			Text: fmt.Sprintf("%d rows, fewer than min_rows (%d); together %d", j.Ranges[i].Stats.Rows, j.MinRows, rows),
 		})
-	case dead:
+	case dead && !soon:
 		j.set(v)
 	case to-from > 1:
-		v := j.none(i, Cooling, "%d rows, fewer than min_rows (%d): to copy %d rows for a merge is worth it in %v",
-			j.Ranges[i].Stats.Rows, j.MinRows, rows, due.Round(time.Second))
-		v.Until = j.Now.Add(due).Round(0).UTC() // as it is read back
-		j.set(v)
+		for k := from; k < to; k++ {
+			if _, dead := j.refresh(k); k != i && !(soon && dead) {
+				continue
+			}
+			v := j.none(k, Cooling, "%d rows, fewer than min_rows (%d): to copy %d rows for a merge is worth it in %v",
+				j.Ranges[k].Stats.Rows, j.MinRows, rows, due.Round(time.Second))
+			v.Until = j.Now.Add(due).Round(0).UTC() // as it is read back
+			j.set(v)
+		}
 	case len(j.Ranges) > 1: // else it is a small bucket
 		j.set(j.none(i, why, "%d rows, fewer than min_rows (%d), but %s", rows, j.MinRows, text))
 	}
@@ -160,11 +170,13 @@ func (j *judge) due(from, to int, rows int64) time.Duration {
 		return max(0, j.Cool/10-least, passing*j.Lead-least)
 	}
 	need := time.Duration(rent * float64(j.Cool) * float64(rows) / float64(max(j.MaxRows, 1)))
-	return max(0, need-held) / time.Duration(to-from-1)
+	// Together they pay sooner, but each has to be small for a while: a load that comes and goes within the hour would
+	// split again what is joined, and what a split made is not joined within the hour.
+	return max(0, (need-held)/time.Duration(to-from-1), min(need, 2*j.Cool)-least)
 }
 
 // rent is in how many times Cool a range too many costs as much as to copy a full one.
-const rent = 4
+const rent = 6
 
 // grown is how many rows a range gains while a merge should last.
 func (j *judge) grown(i int) float64 {

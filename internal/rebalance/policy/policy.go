@@ -95,11 +95,11 @@ const DefaultPlanner = "exact"
 // Default returns the policy for a maximum of rows that did best in simulation (docs/policy.md).
 func Default(maxRows int64) Policy {
 	return Policy{
-		MaxRows: maxRows, MinRows: maxRows / 4, TargetRows: max(1, maxRows/10*6+maxRows%10*6/10),
+		MaxRows: maxRows, MinRows: maxRows / 4, TargetRows: max(1, maxRows/3*2+maxRows%3*2/3),
 		MaxBytes:  100 << 20,
 		MaxDead:   50_000,
 		LoadShare: 0.25, LoadPerS: 1000,
-		Horizon: 3 * time.Minute, GrowBy: 2, RushBy: 5, EarlyRows: max(2, maxRows/5), Spread: 0.75,
+		Horizon: 3 * time.Minute, GrowBy: 1, RushBy: 5, EarlyRows: max(2, maxRows/5), Spread: 0.75,
 		AppendShare: 0.7, AppendsPerS: 0.001, Lead: 40 * time.Second, Reserve: time.Hour,
 		Cool: 30 * time.Minute, Fresh: 2 * time.Minute,
 		Recount: time.Minute, MaxRecount: time.Hour,

@@ -35,6 +35,11 @@ func old(rows int64, change ...func(*policy.Range)) policy.Range {
 func stale(r *policy.Range) { r.Stats.Recounted = now.Add(-2 * time.Hour) }
 func young(r *policy.Range) { r.Created = now.Add(-time.Minute) }
 
+func within(r *policy.Range) { r.Small = now.Add(-45 * time.Minute) }
+
+// dead is a range with so many tombstones.
+func dead(n int64) func(*policy.Range) { return func(r *policy.Range) { r.Stats.Dead = n } }
+
 // Small for some minutes, or since now.
 func lately(r *policy.Range) { r.Small = now.Add(-5 * time.Minute) }
 func just(r *policy.Range)   { r.Small = now }
@@ -119,7 +124,7 @@ func TestJudge(t *testing.T) {
 		{"a small bucket", nil, layout(old(3)), []string{"0-1 none: within limits"}},
 		{"an empty one", nil, layout(old(0)), []string{"0-1 none: within limits"}},
 		{"one row too many", nil, layout(old(1001)), []string{"0-1 split: rows in 2"}},
-		{"five times too many", nil, layout(old(5000)), []string{"0-1 split: rows in 9"}},
+		{"five times too many", nil, layout(old(5000)), []string{"0-1 split: rows in 8"}},
 		{"too many, as it is counted", nil, layout(old(1001, stale)), []string{"0-1 recount: suspect"}},
 		{"its recounts are in vain", nil, layout(old(1001, stale, func(r *policy.Range) {
 			r.Stats.Recounted, r.Stats.Fruitless = now.Add(-10*time.Minute), 5
@@ -142,7 +147,7 @@ func TestJudge(t *testing.T) {
 			[]string{"0-1 none: within limits"}},
 		{"will have too many before the next judgement", nil,
 			layout(old(950, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 2, 3 })),
-			[]string{"0-1 split: forecast in 3"}},
+			[]string{"0-1 split: forecast in 2"}},
 		{"grows fast while small", nil, layout(old(60, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 100 })),
 			[]string{"0-1 none: within limits"}},
 		{"grows fast, and is not so small", func(p *policy.Policy) { p.GrowBy = 8 },
@@ -150,28 +155,34 @@ func TestJudge(t *testing.T) {
 			[]string{"0-1 split: forecast in 3"}},
 		{"grows fast, nobody knows where, and is too large", nil,
 			layout(old(1500, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.Spread = 24, 24, 0 })),
-			[]string{"0-1 split: rows in 8"}},
+			[]string{"0-1 split: rows in 5"}},
 		{"grows faster than anything could be moved", nil,
 			layout(old(700, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 100, 100 })),
 			[]string{"0-1 split: forecast in 3"}},
 		{"a burst is not believed for longer than it has lasted", nil,
 			layout(old(600, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 600, 600 })),
 			[]string{"0-1 none: within limits"}},
-		{"but it is in a bucket that has filled ranges, of which this is a part", nil, partOf(
+		{"nor in a bucket that has filled ranges, of which this is a part", nil, partOf(
 			layout(old(600, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 600, 600 }))),
-			[]string{"0-1 split: forecast in 3"}},
+			[]string{"0-1 none: within limits"}},
+		{"but a load there that lasts is", nil, partOf(
+			layout(old(600, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 14, 14 }))),
+			[]string{"0-1 split: forecast in 2"}},
+		{"and elsewhere it is not", nil,
+			layout(old(600, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 14, 14 })),
+			[]string{"0-1 none: within limits"}},
 		{"grows as fast, by what is put in one place", nil,
 			layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.Spread = 100, 100, 0.5 })),
 			[]string{"0-1 none: within limits"}},
 		{"grows before it can be moved", func(p *policy.Policy) { p.MovedPerS = 10 },
 			layout(old(700, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 3, 3 })),
-			[]string{"0-1 split: forecast in 3"}},
+			[]string{"0-1 split: forecast in 2"}},
 		{"grows, but is moved before", func(p *policy.Policy) { p.MovedPerS = 100 },
 			layout(old(700, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 3, 3 })),
 			[]string{"0-1 none: within limits"}},
 		{"was counted when there was less, and grows all over", nil, layout(old(1500, func(r *policy.Range) {
 			r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.RecountedRows = 10, 10, 700
-		})), []string{"0-1 split: rows in 6"}},
+		})), []string{"0-1 split: rows in 5"}},
 		{"was counted when there was less, and grows at one end", nil, layout(old(1500, func(r *policy.Range) {
 			r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.RecountedRows, r.Stats.Spread = 10, 10, 700, 0.2
 		})), []string{"0-1 recount: suspect"}},
@@ -192,13 +203,21 @@ func TestJudge(t *testing.T) {
 			[]string{"0-5 merge: rows", "5-7 merge: rows"}},
 		{"with the smaller neighbour", nil, layout(old(400), old(10), old(300)),
 			[]string{"0-1 none: within limits", "1-3 merge: rows"}},
-		{"with none that would be too large", nil, layout(old(595), old(10), old(700)),
+		{"with none that would be too large", nil, layout(old(660), old(10), old(700)),
 			[]string{"0-1 none: within limits", "1-2 none: no neighbour fits", "2-3 none: within limits"}},
 		{"with none that grows", nil, layout(old(300, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 1 }), old(10)),
 			[]string{"0-1 none: within limits", "1-2 none: no neighbour fits"}},
+		{"not what was just cut", nil, layout(old(200), old(200, within)),
+			[]string{"0-1 none: cooling down", "1-2 none: no neighbour fits"}},
+		{"a merge before long saves a refresh", nil, layout(old(200), old(200, within, dead(60_000))),
+			[]string{"0-1 none: cooling down", "1-2 none: cooling down"}},
+		{"unless there are far too many tombstones", nil, layout(old(300), old(100, within, dead(95_000))),
+			[]string{"0-1 none: within limits", "1-2 refresh: dead"}},
+		{"or it is not worth it for long", nil, layout(old(300), old(100, just, dead(60_000))),
+			[]string{"0-1 none: within limits", "1-2 refresh: dead"}},
 		{"not before it pays", nil, layout(old(10, lately), old(300)),
 			[]string{"0-1 none: cooling down", "1-2 none: within limits"}},
-		{"few rows pay sooner", nil, layout(old(10, lately), old(20, lately), old(12, lately), old(700)),
+		{"few rows pay sooner", nil, layout(old(8, lately), old(10, lately), old(7, lately), old(700)),
 			[]string{"0-3 merge: rows", "3-4 none: within limits"}},
 		{"what is empty costs nothing", nil, layout(old(0, lately), old(0, lately), old(900)),
 			[]string{"0-2 merge: rows", "2-3 none: within limits"}},
@@ -247,11 +266,11 @@ func TestJudge(t *testing.T) {
 		{"appends to what is too large: rolled first", nil, layout(old(5000, appends(5))),
 			[]string{"0-1 roll: appends ahead 2"}},
 		{"then split", nil, layout(old(5000, appends(5)), old(0)),
-			[]string{"0-1 split: rows in 9", "1-2 none: cut ahead already"}},
+			[]string{"0-1 split: rows in 8", "1-2 none: cut ahead already"}},
 		{"when the appends have left it, or soon", nil, layout(old(5000, appends(5), ago(1)), old(0, young)),
 			[]string{"0-1 none: cut ahead already", "1-2 none: cut ahead already"}},
 		{"at once if they have ended", nil, layout(old(5000, appends(5), ago(20)), old(0, young)),
-			[]string{"0-1 split: rows in 9", "1-2 none: cut ahead already"}},
+			[]string{"0-1 split: rows in 8", "1-2 none: cut ahead already"}},
 		{"a trickle of appends", nil, layout(old(999, appends(0.0001))), []string{"0-1 none: within limits"}},
 
 		{"tombstones", nil, layout(old(500, func(r *policy.Range) { r.Stats.Dead = 60_000 })), []string{"0-1 refresh: dead"}},
@@ -274,7 +293,7 @@ func TestJudge(t *testing.T) {
 			[]string{"0-1 split: rows in 3", "1-2 none: within limits", "2-3 none: within limits"}},
 		{"few rows, but large ones", nil, layout(old(200, large(200<<10)), old(200, large(200<<10))),
 			[]string{"0-1 none: within limits", "1-2 none: within limits"}},
-		{"few rows, and too many bytes together", nil, layout(old(120, large(200<<10)), old(220, large(200<<10))),
+		{"few rows, and too many bytes together", nil, layout(old(120, large(200<<10)), old(240, large(200<<10))),
 			[]string{"0-1 none: no neighbour fits", "1-2 none: within limits"}},
 		{"bytes do not matter", func(p *policy.Policy) { p.MaxBytes = 0 }, layout(old(900, large(200<<10))),
 			[]string{"0-1 none: within limits"}},
@@ -320,7 +339,7 @@ func TestJudge(t *testing.T) {
 			&policy.Input{Rows: 900, Ranges: layout(old(1100)).Ranges}, []string{"0-1 none: budget spent"}},
 		{"more than the whole budget, when nothing else is in flight",
 			func(p *policy.Policy) { p.Budget = policy.Budget{Rows: 10, Moves: 1} },
-			layout(old(9000), old(1100)), []string{"0-1 split: rows in 15", "1-2 none: budget spent"}},
+			layout(old(9000), old(1100)), []string{"0-1 split: rows in 14", "1-2 none: budget spent"}},
 		{"rolls are free", func(p *policy.Policy) { p.Budget = policy.Budget{Moves: 1} },
 			&policy.Input{Moves: 1, Ranges: layout(old(1100), old(700, appends(5))).Ranges},
 			[]string{"0-1 none: budget spent", "1-2 roll: appends ahead 2"}},
@@ -329,7 +348,7 @@ func TestJudge(t *testing.T) {
 				To: 5 * time.Hour}}
 		},
 			layout(old(1100), old(1300), old(10), old(260)),
-			[]string{"0-1 none: outside the hours", "1-2 split: rows in 3", "2-3 none: outside the hours",
+			[]string{"0-1 none: outside the hours", "1-2 split: rows in 2", "2-3 none: outside the hours",
 				"3-4 none: outside the hours"}},
 		{"at these hours", func(p *policy.Policy) {
 			p.Budget.Hours = []policy.Hours{{From: 22 * time.Hour,
