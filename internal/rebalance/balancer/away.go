@@ -17,7 +17,7 @@ import (
 // gone on to since.
 type tail struct {
 	start []byte
-	end   []byte // up to where the ranges above it were empty
+	end   []byte // up to where the ranges above it were empty, or had just been reached
 	rows  int64
 	top   []byte // the highest key that was counted
 	perS  float64
@@ -71,7 +71,7 @@ func (b *Balancer) remember(id store.BucketID, in *policy.Input) {
 		s := &in.Ranges[i].Stats
 		if s.Known && len(s.Top) > 0 && s.AppendShare >= in.Policy.AppendShare && s.AppendsPerS >= in.Policy.AppendsPerS {
 			last := i
-			for last+1 < len(in.Ranges) && in.Ranges[last+1].Stats.Rows == 0 {
+			for last+1 < len(in.Ranges) && untold(&in.Policy, &in.Ranges[last+1].Stats) {
 				last++
 			}
 			kept = append(kept, tail{
@@ -88,6 +88,13 @@ func (b *Balancer) remember(id store.BucketID, in *policy.Input) {
 	} else {
 		b.tails.Remove(id)
 	}
+}
+
+// untold reports whether counts do not tell whether a range is appended to: it is empty, or so little was put into it
+// that the appends may have just gone on there.
+func untold(p *policy.Policy, s *counter.Stats) bool {
+	const few = 512 // after so many puts, or a second, those above them count as appends
+	return s.Rows == 0 || s.Puts < few && s.Rows <= s.Puts && s.AppendShare < p.AppendShare
 }
 
 // rollTails reads the tails of all buckets directly, while the counters are away, and cuts ahead of them. Nothing else

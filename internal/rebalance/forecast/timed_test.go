@@ -68,3 +68,23 @@ func TestKeysKnowTheRateOfALoadThatHasJustBegun(t *testing.T) {
 		require.InDelta(t, want, at(f.Cuts[1])-at(f.Cuts[0]), want/20, "counted as %v per second", counted)
 	}
 }
+
+// Four digits of text, read as a time in seconds, lie in 1999. A time of writing has moved on as the clock has.
+func TestDigitsAreNoTimeOfOtherMonths(t *testing.T) {
+	now := time.Date(2000, 1, 1, 0, 31, 30, 0, time.UTC)
+	for top := 36_000; top < 40_000; top += 37 {
+		for _, n := range []int{64, 200, 500, 800} {
+			var keys [][]byte
+			var written []int64
+			for i := range n { // 20 per second
+				keys = append(keys, fmt.Appendf(nil, "key-%08d", top-n+i))
+				written = append(written, now.Add(time.Duration((i-n)/20)*time.Second).UnixMicro())
+			}
+			f, err := forecast.Ahead(keys, forecast.Options{
+				First: 200, Each: 900, N: 2, RowsPerSecond: 20, Now: now, Written: written,
+			})
+			require.NoError(t, err, top)
+			require.Equal(t, forecast.Number, f.Method, "%d of %d: %s", n, top, f.How)
+		}
+	}
+}

@@ -161,11 +161,14 @@ func (c *timeline) plausible(t *tail, ticks int, top, length float64) bool {
 		near, past = 3600, 3600
 	}
 	if ticks > 1 {
-		near, past = 2*day, 400*day // so long nothing may have been appended
+		near, past = 2*day, 2*day
+		if t.written == nil {
+			past = 400 * day // so long nothing may have been appended
+		}
 	}
 	var now float64
 	switch {
-	case t.written != nil && ticks == 1:
+	case t.written != nil:
 		now = t.writtenTop()
 	case !t.o.Now.IsZero():
 		now = t.now()
