@@ -1,8 +1,6 @@
 package main
 
 import (
-	"github.com/alecthomas/kong"
-
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/adminserver"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
@@ -51,11 +49,11 @@ can't be used (held by another process, foreign, damaged, no access) or the Cass
 keyspace can't (no node answers, login refused, schema missing or wrong); 4 done, but some lines were bad or refused.`
 
 // helpTexts are those of all flags.
-func helpTexts() kong.Vars {
+func helpTexts() map[string]string {
 	return daemon.HelpTexts(help, adminapi.Help, adminserver.Help, cassandraflags.Help, logging.Help, rebalanceflags.Help)
 }
 
 // program is listd's frame.
 func program(std stdio) *daemon.Program {
-	return &daemon.Program{Name: "listd", Description: description, Vars: helpTexts(), Out: std.out, Err: std.err}
+	return &daemon.Program{Name: "listd", Description: description, Texts: helpTexts(), Out: std.out, Err: std.err}
 }

@@ -108,16 +108,16 @@ func usageError(format string, args ...any) error { return daemon.UsageError(for
 const withCassandra = "With --cassandra:"
 
 // helpTexts are those of all flags, and what they name.
-func helpTexts() kong.Vars {
-	return daemon.HelpTexts(help, adminapi.Help, adminserver.Help, cassandraflags.Help, logging.Help, rebalanceflags.Help,
-		kong.Vars{"moves_shown": strconv.Itoa(movesShown), "cutters": strings.Join(policy.Planners(), ",")})
+func helpTexts() map[string]string {
+	return daemon.HelpTexts(help, adminapi.Help, adminserver.Help, cassandraflags.Help, logging.Help, rebalanceflags.Help)
 }
 
 // program is the frame of the command line.
 func program(std stdio) *daemon.Program {
 	return &daemon.Program{
 		Name: "rebalancer", Description: description, Out: std.out, Err: std.err,
-		Vars: helpTexts(),
+		Texts: helpTexts(),
+		Vars:  kong.Vars{"moves_shown": strconv.Itoa(movesShown), "cutters": strings.Join(policy.Planners(), ",")},
 		Brief: map[string]string{
 			withCassandra: "Rarely needed ones (--tls-…-file, --consistency-…, --allow-single-replica) are explained by run --help.",
 		},

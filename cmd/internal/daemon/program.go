@@ -48,7 +48,9 @@ func UsageError(format string, args ...any) error {
 // Program is a command line. Each flag is also an environment variable, and a setting of a file.
 type Program struct {
 	Name, Description string
-	Vars              kong.Vars // beside those that all programs have; see HelpTexts
+	Vars              kong.Vars // beside those that all programs have
+	// Texts are help texts by their names in tags; see HelpTexts.
+	Texts map[string]string
 	// Brief are groups of flags that most commands have. Their help leaves out flags with the tag rare,
 	// and says where they are explained.
 	Brief    map[string]string
@@ -70,8 +72,8 @@ func (p *Program) help(o kong.HelpOptions, ctx *kong.Context) error {
 
 // HelpTexts joins help texts that stand outside of the tags of flags. A tag names one like
 // help:"${serve_listen=}", which is empty where nobody reads it.
-func HelpTexts(texts ...map[string]string) kong.Vars {
-	all := kong.Vars{}
+func HelpTexts(texts ...map[string]string) map[string]string {
+	all := map[string]string{}
 	for _, t := range texts {
 		maps.Copy(all, t)
 	}
@@ -101,8 +103,32 @@ func (p *Program) Parser(grammar any) (*kong.Kong, error) {
 		kong.ValueFormatter(helpOf),
 		kong.Help(p.help),
 		kong.DefaultEnvars(EnvPrefix),
+		// As variables they would take most of the time of a start: kong expands all of them for each flag.
+		kong.PostBuild(func(k *kong.Kong) error { p.texts(k.Model.Node); return nil }),
 		kong.Vars{"version": Version()}, p.Vars,
 	)
+}
+
+// textOf is a help tag that names a text.
+var textOf = regexp.MustCompile(`^\$\{(\w+)=\}$`)
+
+// texts puts the help texts into a command, and what is below it.
+func (p *Program) texts(n *kong.Node) {
+	expand := func(help *string) {
+		if m := textOf.FindStringSubmatch(*help); m != nil {
+			*help = p.Texts[m[1]]
+		}
+	}
+	expand(&n.Help)
+	for _, f := range n.Flags {
+		expand(&f.Help)
+	}
+	for _, a := range n.Positional {
+		expand(&a.Help)
+	}
+	for _, child := range n.Children {
+		p.texts(child)
+	}
 }
 
 // helpOf is a flag's help, with its environment variables where they are not the usual one.

@@ -193,7 +193,7 @@ func TestWhatWaitsIsLookedAtInTime(t *testing.T) {
 		require.Len(t, x.b.Status().Round.Why, 1, "the status still says so")
 	}
 	require.LessOrEqual(t, asked, 3*32)
-	for range 2 * 60 {
+	for range 4 * 60 { // 40 minutes
 		x.look()
 	}
 	require.Positive(t, x.mover.submitted, "they were merged: %v", x.b.Status().Decided)

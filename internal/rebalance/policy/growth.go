@@ -64,7 +64,7 @@ const (
 	// late, more cuts what ends before.
 	believed = 0.5
 	// seen is the share of the time which moves take that a rush must have lasted to be believed.
-	seen = 1. / 2
+	seen = 0.4
 	// together is how many full ranges of a bucket have to be moved at the same time: those that grow alike.
 	together = 4
 )
