@@ -16,16 +16,17 @@ func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, c
 	lead := j.lead(max(s.Rows, min(j.spreading, together*j.MaxRows)))
 	if g := j.growing(s); g > 0 && j.spreads(s) {
 		// A load goes on for a share of the time that it has lasted: nobody knows more. Of one that has filled a range
-		// already, and lasted for as long as a move takes, more is believed.
-		lasted := float64(s.Rows) / g
-		early, most := believed*float64(s.Rows), min(j.GrowBy, 1)*float64(s.Rows)
-		switch filled := j.rows > j.MaxRows; {
-		case filled && lasted >= lead.Seconds():
-			early, most = max(early, most), j.GrowBy*float64(s.Rows)
-		case filled:
-			most = min(early, most)
+		// already much is believed.
+		early := believed * float64(s.Rows)
+		if j.rows > j.MaxRows {
+			early = max(early, min(j.GrowBy, 1)*float64(s.Rows))
 		}
-		if j.GrowBy > 0 && g*lead.Seconds() > float64(j.MaxRows) && j.rows > j.MaxRows && lasted > seen*lead.Seconds() {
+		most := min(j.GrowBy, 1) * float64(s.Rows)
+		if j.rows > j.MaxRows {
+			most = j.GrowBy * float64(s.Rows)
+		}
+		if lasted := float64(s.Rows) / g; j.GrowBy > 0 && g*lead.Seconds() > float64(j.MaxRows) &&
+			j.rows > j.MaxRows && lasted > seen*lead.Seconds() {
 			// Moves could not keep up with this growth later: the range is cut now, while it is small.
 			most = max(most, j.RushBy*float64(s.Rows))
 		}
@@ -64,7 +65,7 @@ const (
 	// late, more cuts what ends before.
 	believed = 0.5
 	// seen is the share of the time which moves take that a rush must have lasted to be believed.
-	seen = 0.4
+	seen = 1. / 3
 	// together is how many full ranges of a bucket have to be moved at the same time: those that grow alike.
 	together = 4
 )

@@ -162,13 +162,13 @@ func TestJudge(t *testing.T) {
 		{"a burst is not believed for longer than it has lasted", nil,
 			layout(old(600, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 600, 600 })),
 			[]string{"0-1 none: within limits"}},
-		{"nor in a bucket that has filled ranges, of which this is a part", nil, partOf(
+		{"but it is in a bucket that has filled ranges, of which this is a part", nil, partOf(
 			layout(old(600, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 600, 600 }))),
-			[]string{"0-1 none: within limits"}},
-		{"but a load there that lasts is", nil, partOf(
+			[]string{"0-1 split: forecast in 2"}},
+		{"and so is a load there that lasts", nil, partOf(
 			layout(old(600, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 14, 14 }))),
 			[]string{"0-1 split: forecast in 2"}},
-		{"and elsewhere it is not", nil,
+		{"elsewhere it is not", nil,
 			layout(old(600, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 14, 14 })),
 			[]string{"0-1 none: within limits"}},
 		{"grows as fast, by what is put in one place", nil,

@@ -99,7 +99,7 @@ func TestProgramsKeepInShape(t *testing.T) {
 	nowhere.Name = "nowhere"
 	code, _, errs = p.Try("rebalancer",
 		append(nowhere.Flags("run", "--local-dc", "dc1", "--admin-listen", "127.0.0.1:0"), counter...)...)
-	require.Equal(t, 1, code)
+	require.Equal(t, 3, code)
 	require.Contains(t, errs, "nowhere")
 	code, _, errs = p.Try("rebalancer", s.Flags("run", "--local-dc", "dc1")...)
 	require.Equal(t, 2, code)
