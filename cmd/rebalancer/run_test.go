@@ -93,6 +93,7 @@ func (k *keyspace) counts() counter.Backend {
 
 // A mover waits by the servers' terms, not by its own.
 func TestMoversTakeTheKeyspacesTerms(t *testing.T) {
+	t.Parallel()
 	s := memstore.New()
 	_, err := mapclient.AgreeOnClockSkew(t.Context(), s, 2*time.Second, false)
 	require.NoError(t, err)
@@ -232,6 +233,7 @@ func (k *keyspace) sizes(c *listing.Client) (out []int) {
 // cut off, the second takes over within the lease, and when that ends, nobody has to
 // wait for its lease.
 func TestTwoDaemons(t *testing.T) {
+	t.Parallel()
 	k := newKeyspace(t)
 	recorder := counter.NewRecorder(k.counts(), counter.RecorderOptions{Every: 100 * time.Millisecond})
 	defer recorder.Close(context.Background())
@@ -285,6 +287,7 @@ func TestTwoDaemons(t *testing.T) {
 
 // Processes with other limits work, and all say so: the later one in its log, each in its status.
 func TestProcessesWithOtherLimits(t *testing.T) {
+	t.Parallel()
 	k := newKeyspace(t)
 	first := k.run("first", 200)
 	until(t, "the first leads", func() bool { return first.status(t).Leading })
@@ -307,6 +310,7 @@ func TestProcessesWithOtherLimits(t *testing.T) {
 // Redis is gone, restarted, wiped and full in the middle of a load: no put fails, and
 // when it is back the bucket gets into shape.
 func TestRedisComesAndGoes(t *testing.T) {
+	t.Parallel()
 	k := newKeyspace(t)
 	recorder := counter.NewRecorder(k.counts(),
 		counter.RecorderOptions{Every: 100 * time.Millisecond, Timeout: time.Second})
@@ -385,6 +389,7 @@ func TestRedisComesAndGoes(t *testing.T) {
 
 // What a daemon answers at its admin address, and how it ends.
 func TestDaemonsAdminAddress(t *testing.T) {
+	t.Parallel()
 	k := newKeyspace(t)
 	d := k.run("daemon", 200)
 	until(t, "it leads", func() bool { return d.status(t).Leading })
@@ -419,6 +424,7 @@ func TestDaemonsAdminAddress(t *testing.T) {
 }
 
 func TestDaemonsFlags(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ args, says string }{
 		{"run", "--cassandra is missing"},
 		{"run --cassandra x --local-dc dc1", "--counter is missing"},
