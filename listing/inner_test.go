@@ -156,6 +156,9 @@ func TestErrorsOfWrites(t *testing.T) {
 	cause := errors.New("cause")
 	require.ErrorIs(t, unknown(cause), cause)
 	require.ErrorIs(t, unknown(cause), ErrOutcomeUnknown)
+	const text = "outcome unknown: it may have happened, or may yet; do it again to be sure: "
+	require.EqualError(t, unknown(cause), "timeout: "+text+"cause")
+	require.EqualError(t, unknown(context.Canceled), text+"context canceled", "an end that the caller asked for")
 	c, err := NewEmbedded(memstore.New(), Options{})
 	require.NoError(t, err)
 	_, mine, err := c.setState(t.Context(), &partmap.Root{State: partmap.Deleted}, partmap.Open)
@@ -302,12 +305,12 @@ func TestRangesThatAreNotFound(t *testing.T) {
 func TestRowsOfPagesAreForgotten(t *testing.T) {
 	row := store.Row{Key: []byte("k"), Value: []byte("v"), Timestamp: 1}
 	for _, own := range []bool{false, true} {
-		into := make([]store.Row, 0, 4)
-		rows := append(into, row, row)
+		into := new(rowsOfPage)
+		rows := append(into[:0], row, row)
 		if own { // of a store that did not use it
 			rows = []store.Row{row, row}
 		}
-		r := &read{into: &into, got: piece{rows: rows, more: true}}
+		r := &read{into: into, got: piece{rows: rows, more: true}}
 		r.free()
 		require.Nil(t, r.into)
 		require.Equal(t, piece{}, r.got)
