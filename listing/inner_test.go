@@ -370,3 +370,45 @@ func TestRangesOfTheListThatAreNotFound(t *testing.T) {
 	_, err = c.BucketID(t.Context(), "b")
 	require.ErrorIs(t, err, ErrNoSuchBucket)
 }
+
+// TestLooksAtAnOpenBucket begin where one that was given up has stopped, which is a hint only, and
+// remember nothing once they have an answer.
+func TestLooksAtAnOpenBucket(t *testing.T) {
+	away := store.Version{Epoch: 1}
+	for name, x := range map[string]struct {
+		was     *emptied
+		entry   string
+		givesUp bool
+		empty   bool
+		hint    string
+	}{
+		"empty":                       {empty: true},
+		"an entry":                    {entry: "a"},
+		"an entry before the hint":    {was: &emptied{next: []byte("b")}, entry: "a", empty: true},
+		"an entry behind the hint":    {was: &emptied{next: []byte("b")}, entry: "b"},
+		"the hint of a closed bucket": {was: &emptied{version: away, next: []byte("b")}, entry: "a"},
+		"given up":                    {was: &emptied{next: []byte("b")}, givesUp: true, hint: "b"},
+		"given up at once":            {givesUp: true},
+	} {
+		_, c, id := overSeen(t, Options{}, []byte("b"), []byte("c"))
+		if x.entry != "" {
+			require.NoError(t, c.Bucket("b").Put(t.Context(), []byte(x.entry), nil))
+		}
+		if x.was != nil {
+			c.emptied.Add(id, *x.was)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		if x.givesUp {
+			cancel()
+		}
+		empty, err := c.looksEmpty(ctx, id)
+		cancel()
+		require.Equal(t, x.givesUp, errors.Is(err, context.Canceled), "%s: %v", name, err)
+		require.Equal(t, x.givesUp, err != nil, name)
+		require.Equal(t, x.empty, empty, name)
+		left, remembered := c.emptied.Peek(id)
+		require.Equal(t, x.hint != "", remembered, name)
+		require.Equal(t, x.hint, string(left.next), name)
+		require.Equal(t, store.Version{}, left.version, name)
+	}
+}
