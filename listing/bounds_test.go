@@ -74,7 +74,7 @@ func TestWhatAClientRemembers(t *testing.T) {
 	require.Equal(t, 10_000, c.names.Len())
 	require.Equal(t, 10_000, c.absent.known.Len())
 	require.Equal(t, 1000, c.emptied.Len())
-	require.Equal(t, 1001, cap(*rowsOfPages.New().(*[]store.Row)), "a page, and the row behind it")
+	require.Len(t, *rowsOfPages.New().(*rowsOfPage), 1001, "a page, and the row behind it")
 }
 
 // TestMemoryOfPagesIsUsedAgain: a pool may lose what it is given, but not always.

@@ -29,7 +29,7 @@ type wild struct {
 	before func() // before and after each call that reads or writes rows, while on
 	read   func(t store.Table, rec store.Record, err error) (store.Record, error)
 	swap   func(t store.Table, do func() error) error
-	node   error
+	node   func() error
 }
 
 func (s *wild) call() {
@@ -78,7 +78,9 @@ func (s *wild) Swap(
 
 func (s *wild) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
 	if s.node != nil {
-		return nil, s.node
+		if err := s.node(); err != nil {
+			return nil, err
+		}
 	}
 	return s.Store.Node(ctx, b, id)
 }
@@ -274,7 +276,7 @@ func TestLeasesThatEndOnANewMap(t *testing.T) {
 					w.edit(func(e *partmap.Edit) { require.NoError(t, e.Replace(partmap.Replacement{Entries: entries})) })
 					expire()
 					if away {
-						s.node = store.Errorf(store.Unavailable, "away")
+						s.node = func() error { return store.Errorf(store.Unavailable, "away") }
 					}
 				}
 				_, err := w.c.Bucket("b").Get(w.ctx, []byte("k03/2"))
@@ -294,6 +296,70 @@ func TestLeasesThatEndOnANewMap(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestMapsThatAreCollected under an operation cost it another lease, and leave none behind.
+func TestMapsThatAreCollected(t *testing.T) {
+	key := []byte("k05/3")
+	list := func(q listing.Query, want int) func(w *world) (err error) {
+		return func(w *world) (err error) {
+			page, err := w.c.Bucket("b").List(w.ctx, q)
+			require.Len(w.t, page.Items, want)
+			return err
+		}
+	}
+	for name, do := range map[string]func(w *world) error{
+		"get": func(w *world) error { _, err := w.c.Bucket("b").Get(w.ctx, key); return err },
+		"put": func(w *world) error { return w.c.Bucket("b").Put(w.ctx, key, nil) },
+		"batch": func(w *world) error {
+			return w.c.Bucket("b").PutBatch(w.ctx, []listing.Entry{{Key: key}, {Key: []byte("k08/3")}})
+		},
+		"delete":       func(w *world) error { return w.c.Bucket("b").Delete(w.ctx, []byte("k05/9")) },
+		"list":         list(listing.Query{}, 48),
+		"list reverse": list(listing.Query{Reverse: true, Limit: 20}, 20),
+		"list folded":  list(listing.Query{Delimiter: []byte("/")}, 12),
+		"points": func(w *world) error {
+			points, err := w.c.Bucket("b").SplitPoints(w.ctx, listing.Query{}, 4)
+			require.Len(w.t, points, 3)
+			return err
+		},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			s := &wild{Store: memstore.New()}
+			w := &world{t: t, ctx: t.Context(), s: s}
+			o := listing.Options{CacheBytes: 1, RowsPerRead: 1, ReadAhead: 4, ReadAheadAfter: 2}
+			w.client(o)
+			tree(w)
+			for _, k := range inTree {
+				require.NoError(t, w.c.Bucket("b").Delete(t.Context(), []byte(k)))
+			}
+			for i := range 48 {
+				w.put(fmt.Sprintf("k%02d/%d", i/4, i%4), "")
+			}
+			var mu sync.Mutex
+			for at, most := 0, 1; at <= most; at++ {
+				w.client(o)
+				n := 0
+				s.node = func() error {
+					mu.Lock()
+					defer mu.Unlock()
+					if n++; n != at {
+						return nil
+					}
+					root, err := w.c.Maps().Load(w.ctx, w.id)
+					require.NoError(t, err)
+					require.NoError(t, w.c.Maps().Swap(w.ctx, partmap.Again(root, w.c.Maps().Stamp())))
+					return store.Errorf(store.NotFound, "collected")
+				}
+				require.NoError(t, do(w), "%s, node %d of %d", name, at, most)
+				if s.node = nil; at == 0 {
+					require.NotZero(t, n)
+					most = n
+				}
+				noLeaseIsLeft(t, w.c, w.id)
+			}
+		})
 	}
 }
 

@@ -68,12 +68,9 @@ func (c *Client) looksEmpty(ctx context.Context, id store.BucketID) (bool, error
 		case page.err != nil && ctx.Err() != nil && len(page.left.lo) > 0:
 			c.emptied.Add(id, emptied{next: page.left.lo})
 			return false, goesOn(page.err)
-		case page.err != nil || len(page.items) > 0:
+		case page.err != nil || len(page.items) > 0 || page.left.done:
 			c.emptied.Remove(id)
-			return false, page.err
-		case page.left.done:
-			c.emptied.Remove(id)
-			return true, nil
+			return page.err == nil && len(page.items) == 0, page.err
 		}
 		left = page.left
 	}
@@ -178,7 +175,6 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root) error {
 // reopen opens a closing bucket again and returns why. If that fails, the bucket stays
 // closing until DeleteBucket is called again or the rebalancer finds it.
 func (c *Client) reopen(ctx context.Context, root *partmap.Root, why error) error {
-	c.emptied.Remove(root.Bucket)
 	if root.State != partmap.Closing {
 		return why
 	}

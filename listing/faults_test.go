@@ -38,6 +38,13 @@ type world struct {
 	id  store.BucketID // what some operations are about
 }
 
+// client takes a client that knows nothing yet.
+func (w *world) client(o listing.Options) {
+	var err error
+	w.c, err = listing.NewEmbedded(w.s, o)
+	require.NoError(w.t, err)
+}
+
 // fill makes the bucket b.
 func (w *world) fill(cuts ...[]byte) {
 	require.NoError(w.t, w.c.CreateBucket(w.ctx, "b", cuts...))

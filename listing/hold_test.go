@@ -345,6 +345,20 @@ func TestDeleteBucketWaitsForWrites(t *testing.T) {
 	})
 }
 
+// TestADeletionThatHasSeenNothingYet opens the bucket again when its caller gives up.
+func TestADeletionThatHasSeenNothingYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c, b, id := newSlow(t)
+		w := &world{t: t, ctx: t.Context(), s: s, c: c}
+		w.state(id, partmap.Closing)
+		s.slices.Store(0)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, c.DeleteBucket(ctx, "b"), context.DeadlineExceeded)
+		require.NoError(t, b.Put(t.Context(), []byte("k"), nil))
+	})
+}
+
 // far is a store of which each slice takes a millisecond.
 type far struct {
 	store.Store

@@ -156,6 +156,9 @@ func TestErrorsOfWrites(t *testing.T) {
 	cause := errors.New("cause")
 	require.ErrorIs(t, unknown(cause), cause)
 	require.ErrorIs(t, unknown(cause), ErrOutcomeUnknown)
+	const text = "outcome unknown: it may have happened, or may yet; do it again to be sure: "
+	require.EqualError(t, unknown(cause), "timeout: "+text+"cause")
+	require.EqualError(t, unknown(context.Canceled), text+"context canceled", "an end that the caller asked for")
 	c, err := NewEmbedded(memstore.New(), Options{})
 	require.NoError(t, err)
 	_, mine, err := c.setState(t.Context(), &partmap.Root{State: partmap.Deleted}, partmap.Open)
@@ -302,12 +305,12 @@ func TestRangesThatAreNotFound(t *testing.T) {
 func TestRowsOfPagesAreForgotten(t *testing.T) {
 	row := store.Row{Key: []byte("k"), Value: []byte("v"), Timestamp: 1}
 	for _, own := range []bool{false, true} {
-		into := make([]store.Row, 0, 4)
-		rows := append(into, row, row)
+		into := new(rowsOfPage)
+		rows := append(into[:0], row, row)
 		if own { // of a store that did not use it
 			rows = []store.Row{row, row}
 		}
-		r := &read{into: &into, got: piece{rows: rows, more: true}}
+		r := &read{into: into, got: piece{rows: rows, more: true}}
 		r.free()
 		require.Nil(t, r.into)
 		require.Equal(t, piece{}, r.got)
@@ -366,4 +369,46 @@ func TestRangesOfTheListThatAreNotFound(t *testing.T) {
 	require.ErrorIs(t, c.DeleteBucket(t.Context(), "b"), ErrNoSuchBucket)
 	_, err = c.BucketID(t.Context(), "b")
 	require.ErrorIs(t, err, ErrNoSuchBucket)
+}
+
+// TestLooksAtAnOpenBucket begin where one that was given up has stopped, which is a hint only, and
+// remember nothing once they have an answer.
+func TestLooksAtAnOpenBucket(t *testing.T) {
+	away := store.Version{Epoch: 1}
+	for name, x := range map[string]struct {
+		was     *emptied
+		entry   string
+		givesUp bool
+		empty   bool
+		hint    string
+	}{
+		"empty":                       {empty: true},
+		"an entry":                    {entry: "a"},
+		"an entry before the hint":    {was: &emptied{next: []byte("b")}, entry: "a", empty: true},
+		"an entry behind the hint":    {was: &emptied{next: []byte("b")}, entry: "b"},
+		"the hint of a closed bucket": {was: &emptied{version: away, next: []byte("b")}, entry: "a"},
+		"given up":                    {was: &emptied{next: []byte("b")}, givesUp: true, hint: "b"},
+		"given up at once":            {givesUp: true},
+	} {
+		_, c, id := overSeen(t, Options{}, []byte("b"), []byte("c"))
+		if x.entry != "" {
+			require.NoError(t, c.Bucket("b").Put(t.Context(), []byte(x.entry), nil))
+		}
+		if x.was != nil {
+			c.emptied.Add(id, *x.was)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		if x.givesUp {
+			cancel()
+		}
+		empty, err := c.looksEmpty(ctx, id)
+		cancel()
+		require.Equal(t, x.givesUp, errors.Is(err, context.Canceled), "%s: %v", name, err)
+		require.Equal(t, x.givesUp, err != nil, name)
+		require.Equal(t, x.empty, empty, name)
+		left, remembered := c.emptied.Peek(id)
+		require.Equal(t, x.hint != "", remembered, name)
+		require.Equal(t, x.hint, string(left.next), name)
+		require.Equal(t, store.Version{}, left.version, name)
+	}
 }

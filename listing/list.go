@@ -88,19 +88,19 @@ type read struct {
 	rg     partmap.Range
 	bounds store.Bounds
 	got    piece
-	into   *[]store.Row // memory for the rows of got, until they are taken
+	into   *rowsOfPage // memory for the rows of got, until they are taken
 }
+
+// rowsOfPage are the rows of a page, and the one behind it.
+type rowsOfPage [defaultLimit + 1]store.Row
 
 // rowsOfPages pools that memory: rows are dropped once they are items. Without the pool
 // they are a quarter of what a page allocates, and full of pointers.
-var rowsOfPages = sync.Pool{New: func() any {
-	rows := make([]store.Row, 0, defaultLimit+1)
-	return &rows
-}}
+var rowsOfPages = sync.Pool{New: func() any { return new(rowsOfPage) }}
 
 // free gives the memory of the rows back.
 func (r *read) free() {
-	if rows := r.got.rows; cap(rows) > 0 && &rows[:1][0] == &(*r.into)[:1][0] {
+	if rows := r.got.rows; cap(rows) > 0 && &rows[:1][0] == &r.into[0] {
 		clear(rows) // or the pool would keep keys and values alive
 	}
 	rowsOfPages.Put(r.into)
@@ -191,8 +191,8 @@ func (p *pager) fetch(ctx context.Context, wave []read) error {
 	}
 	one := func(ctx context.Context, r *read) (err error) {
 		o := o
-		r.into = rowsOfPages.Get().(*[]store.Row)
-		o.Into = *r.into
+		r.into = rowsOfPages.Get().(*rowsOfPage)
+		o.Into = r.into[:]
 		r.got, err = p.c.readRange(ctx, p.h, &r.rg, r.bounds, o)
 		return err
 	}

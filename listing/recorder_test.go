@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 
@@ -128,6 +130,21 @@ func TestARecorderLearnsOfAcknowledgedWrites(t *testing.T) {
 	require.Equal(t, 1, told.markers)
 	require.Len(t, told.reads, 2, "both sides were read")
 	told.requireRows(t, s, id)
+}
+
+// The size of an entry is that of its key and value.
+func TestARecorderIsToldSizes(t *testing.T) {
+	told := newBook()
+	c := over(t, memstore.New(), listing.Options{Recorder: told})
+	b, entry := c.Bucket("b"), listing.Entry{Key: []byte("key"), Value: []byte("value")}
+	for _, put := range []func() error{
+		func() error { return b.Put(t.Context(), entry.Key, entry.Value) },
+		func() error { return b.PutBatch(t.Context(), []listing.Entry{entry}) },
+	} {
+		clear(told.size)
+		require.NoError(t, put())
+		require.Equal(t, []int{8}, slices.Collect(maps.Values(told.size)))
+	}
 }
 
 // Only what is acknowledged is told: neither what was refused nor what is unknown.

@@ -252,6 +252,11 @@ func TestTimestampsAreDrawnUnderTheLease(t *testing.T) {
 }
 
 func TestBatchErrors(t *testing.T) {
+	c := over(t, memstore.New(), listing.Options{})
+	var refused *listing.BatchError
+	require.ErrorAs(t, c.Bucket("b").PutBatch(t.Context(), []listing.Entry{{Key: []byte("k")}, {}}), &refused)
+	require.NoError(t, refused.Outcomes[0])
+	require.ErrorContains(t, refused.Outcomes[1], `put "b": invalid argument: the key is empty`)
 	one := errors.New("one")
 	e := &listing.BatchError{Outcomes: []error{nil, one, nil, listing.ErrNotFound}}
 	require.EqualError(t, e, "2 of 4 entries failed, the first is number 2: one")
