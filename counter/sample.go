@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -125,7 +126,8 @@ func (x *slot) rewrite(at store.Timestamp, bytes uint32, is flags) {
 // sink lowers the limit so that an eighth of the keys leaves, or as many as fill
 // an eighth of the bytes.
 func (s *Sample) sink() {
-	hashes := make([]uint64, 0, s.n)
+	var all [maxSampled + 1]uint64 // on the stack
+	hashes := all[:0]
 	used := 0
 	for i := range s.slots {
 		if s.slots[i].hash != 0 {
@@ -161,19 +163,30 @@ func (s *Sample) rebuild(slots int, below uint64) {
 }
 
 func (s *Sample) filter(slots int, below uint64, keep func(*slot) bool) {
-	old, keys := s.slots, s.keys
-	s.slots, s.keys, s.n, s.below = make([]slot, slots), make([]byte, 0, len(keys)), 0, below
-	for i := range old {
-		x := old[i]
-		if x.hash == 0 || x.hash >= below || !keep(&x) {
+	old := rooms.Get().(*[]slot)
+	defer rooms.Put(old)
+	*old = append((*old)[:0], s.slots...)
+	if slots == len(s.slots) {
+		clear(s.slots)
+	} else {
+		s.slots = make([]slot, slots)
+	}
+	keys := s.keys // others may share their memory: see present
+	s.keys, s.n, s.below = make([]byte, 0, len(keys)), 0, below
+	for i := range *old {
+		x := &(*old)[i]
+		if x.hash == 0 || x.hash >= below || !keep(x) {
 			continue
 		}
 		key := keys[x.key : x.key+uint32(x.len)]
 		x.key = uint32(len(s.keys))
 		s.keys = append(s.keys, key...)
-		s.place(x)
+		s.place(*x)
 	}
 }
+
+// rooms pools memory for the slots of samples that are rebuilt, as many puts to a new partition have them.
+var rooms = sync.Pool{New: func() any { return new([]slot) }}
 
 // place puts a slot that is not there yet into the table, which has room.
 func (s *Sample) place(x slot) {
