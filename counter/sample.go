@@ -93,7 +93,7 @@ func (s *Sample) set(hash uint64, key []byte, at store.Timestamp, bytes uint32, 
 		return
 	}
 	if len(s.slots) == 0 {
-		s.slots = make([]slot, 8)
+		s.slots = make([]slot, slotsFor(1))
 	}
 	mask := uint64(len(s.slots) - 1)
 	i := hash & mask
@@ -108,8 +108,17 @@ func (s *Sample) set(hash uint64, key []byte, at store.Timestamp, bytes uint32, 
 	s.keys = append(s.keys, key...)
 	s.n++
 	if 4*s.n > 3*len(s.slots) {
-		s.rebuild(2*len(s.slots), s.below)
+		s.rebuild(slotsFor(s.n), s.below)
 	}
+}
+
+// slotsFor is how long a table for so many keys is.
+func slotsFor(keys int) int {
+	n := 8
+	for 4*keys > 3*n {
+		n *= 2
+	}
+	return n
 }
 
 func (x *slot) rewrite(at store.Timestamp, bytes uint32, is flags) {
