@@ -18,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/settings"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 	"github.com/evenkeel/evenkeel/internal/test/flagdocs"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
@@ -93,6 +94,7 @@ func metricsByName(t *testing.T) map[string]string {
 	require.NoError(t, registry.Register(rebalance.Metrics{}))
 	require.NoError(t, registry.Register((&logging.Limit{}).Metric()))
 	descs := make(chan *prometheus.Desc, 1000)
+	require.NoError(t, registry.Register(version.Build{}.Metric()))
 	registry.Describe(descs)
 	close(descs)
 	items := map[string]string{}

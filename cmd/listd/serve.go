@@ -18,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/adminserver"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 	"github.com/evenkeel/evenkeel/internal/reload"
 	"github.com/evenkeel/evenkeel/internal/webguard"
 	"github.com/evenkeel/evenkeel/rebalance"
@@ -160,6 +161,7 @@ type opened struct {
 func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) (err error) {
 	log, lines := c.Log.Logger(std.err)
 	defer lines.Report()
+	log.Info("listd starts", version.Current().Attrs()...)
 	secrecy.Umask()
 	o := opened{lines: lines}
 	o.listen, err = adminserver.Resolve("--listen", s.Listen, s.Insecure || s.KeysFile != "",
@@ -296,7 +298,7 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 	if admin != nil {
 		fmt.Fprintf(std.out, "admin on %s\n", adminURL)
 	}
-	log.Info("serving", append(o.where, "listen", listener.Addr().String(), "version", daemon.Version())...)
+	log.Info("serving", append(o.where, "listen", listener.Addr().String())...)
 
 	select {
 	case err := <-failed:

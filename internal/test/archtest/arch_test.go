@@ -32,7 +32,7 @@ var layers = [][]string{
 	{"cmd/listd", "cmd/rebalancer"},
 	{"cmd/internal/daemon/adminserver", "cmd/internal/daemon/cassandraflags", "cmd/internal/daemon/rebalanceflags"},
 	{"cmd/internal/daemon", "cmd/internal/daemon/logging", "cmd/internal/daemon/secrecy"},
-	{"cmd/internal/daemon/settings", "cmd/internal/daemon/shell"},
+	{"cmd/internal/daemon/settings", "cmd/internal/daemon/shell", "cmd/internal/daemon/version"},
 	{"evenkeel", "s3api"},
 	{"rebalance/adminapi", "rebalance/assembly", "s3api/sigv4"},
 	{"rebalance"},
