@@ -91,10 +91,11 @@ func metricsByName(t *testing.T) map[string]string {
 	_, err := s3api.New(nil, s3api.Options{Metrics: registry})
 	require.NoError(t, err)
 	require.NoError(t, registry.Register(mapMetrics{}))
+	require.NoError(t, registry.Register(storeMetrics{}))
 	require.NoError(t, registry.Register(rebalance.Metrics{}))
 	require.NoError(t, registry.Register((&logging.Limit{}).Metric()))
-	descs := make(chan *prometheus.Desc, 1000)
 	require.NoError(t, registry.Register(version.Build{}.Metric()))
+	descs := make(chan *prometheus.Desc, 1000)
 	registry.Describe(descs)
 	close(descs)
 	items := map[string]string{}

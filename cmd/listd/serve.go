@@ -227,6 +227,9 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 	if err := registry.Register(mapMetrics{o.db.Maps()}); err != nil {
 		return err
 	}
+	if err := registry.Register(storeMetrics{o.db.Store}); err != nil {
+		return err
+	}
 	guard, err := webguard.New(s.AdminAccess.AllowHost, s.HostSuffix)
 	if err != nil {
 		return daemon.UsageError("--allow-host: %w", err)
