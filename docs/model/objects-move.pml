@@ -12,7 +12,8 @@
    Asserted: what was acknowledged or shown stays, or something of a higher rank is shown. Nothing is shown live whose burning was
    acknowledged: its blob is deleted, or will be. Burned may be shown again after it was removed: then a cleaner removes it again.
 
-   A lease runs out only once the root has moved on: before, its holder could as well have stood still. */
+   A lease runs out only once the root has moved on, and a deadline once somebody waits for it: before, its holder could as well have
+   stood still. */
 #ifndef NW
 #define NW 1                  /* writers of one write each */
 #endif
@@ -64,9 +65,9 @@ end: do
 #if NW+NB > 2
   EXPIRES(3)
 #endif
-  :: d_step { runs[0] && !over[0] -> over[0] = 1 }
+  :: d_step { older[0] && !over[0] -> over[0] = 1 }
 #if NW > 1
-  :: d_step { runs[1] && !over[1] -> over[1] = 1 }
+  :: d_step { older[1] && !over[1] -> over[1] = 1 }
 #endif
   :: left == 0 -> break
   od
@@ -197,9 +198,7 @@ proctype mover() {
 end: do
   :: root == LAST -> break
   :: left == 0 -> break
-  :: root < LAST ->
-     p = root;
-     !STILL(p);               /* nobody acts on an older phase */
+  :: atomic { root < LAST && left > 0 && !STILL(root) -> p = root };   /* nobody acts on an older phase */
      if
      :: SUB(p) == 0 && p > 0 ->   /* sweep */
         r = P[STAGE(p)]; if :: r == MARK -> uncopy(STAGE(p), MARK) :: else fi

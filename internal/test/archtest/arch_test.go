@@ -34,6 +34,8 @@ var layers = [][]string{
 	{"cmd/internal/daemon", "cmd/internal/daemon/logging", "cmd/internal/daemon/secrecy"},
 	{"cmd/internal/daemon/settings", "cmd/internal/daemon/shell"},
 	{"evenkeel", "s3api"},
+	{"objects"},
+	{"objects/fileblobs"},
 	{"rebalance/adminapi", "rebalance/assembly", "s3api/sigv4"},
 	{"rebalance"},
 	{"internal/rebalance/repair"},
