@@ -66,7 +66,7 @@ func (b *Bucket) drop(ctx context.Context, key []byte, id ID) {
 
 // write writes a row at the timestamp of its rank.
 func (b *Bucket) write(ctx context.Context, key []byte, id ID, r *record, still func() bool) error {
-	return b.rows.PutAt(ctx, rowKey(key, id), r.encode(), listing.Given{At: r.rank.at(id), Still: still})
+	return b.rows.PutAt(ctx, rowKey(key, id), r.encode(), listing.Given{At: id.at(r.rank), Still: still})
 }
 
 // Delete hides an object by a delete marker, which is its new version. It succeeds where there is
@@ -88,18 +88,63 @@ func (b *Bucket) Delete(ctx context.Context, key []byte) (Info, error) {
 	return r.info(key, id), nil
 }
 
-// DeleteVersion deletes one version for good, and returns what it was. A cleaner deletes its blob
+// DeleteVersion deletes one version for good, and returns what it was: of a null version, also
+// the older ones that it has taken the place of. A cleaner deletes its blob
 // later, when those who read it have ended. It fails with ErrNotFound or like Put.
 func (b *Bucket) DeleteVersion(ctx context.Context, key []byte, id ID) (Info, error) {
 	still := b.o.deadline(writeTimeout)
 	r, err := b.version(ctx, key, id)
+	if err == nil && r.null {
+		err = b.burnOlder(ctx, key, id)
+	}
+	if err == nil {
+		err = b.write(ctx, key, id, r.ashes(), still)
+	}
 	if err != nil {
 		return Info{}, err
 	}
-	if err := b.write(ctx, key, id, r.ashes(), still); err != nil {
-		return Info{}, err
-	}
 	return r.info(bytes.Clone(key), id), nil
+}
+
+// burnOlder burns the null versions that are older than one, the oldest first: else one that no
+// cleaner has superseded yet would be seen instead of it.
+func (b *Bucket) burnOlder(ctx context.Context, key []byte, id ID) error {
+	group := groupOf(key)
+	q := listing.Query{
+		Prefix: group, From: append(rowKey(key, id), noteSuffix), Limit: 100, Reverse: true,
+		Sift: func(e listing.Entry) listing.Sifted {
+			at, err := parseRow(e.Key)
+			if err != nil || at.note {
+				return listing.Sifted{Hidden: true}
+			}
+			h, err := decodeHead(e.Value)
+			return listing.Sifted{Hidden: err != nil || !h.null || !h.visible()}
+		},
+	}
+	for {
+		still := b.o.deadline(writeTimeout)
+		page, err := b.rows.List(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, item := range page.Items {
+			at, err := parseRow(item.Key)
+			if err != nil {
+				return err
+			}
+			r, err := decode(item.Value)
+			if err != nil {
+				return err
+			}
+			if err := b.write(ctx, key, at.id, r.ashes(), still); err != nil {
+				return err
+			}
+		}
+		if page.Next == "" {
+			return nil
+		}
+		q.Token = page.Next
+	}
 }
 
 // ashes returns the record of the version once it is burned: what its cleaner needs.

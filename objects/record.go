@@ -4,23 +4,22 @@ import (
 	"encoding/binary"
 	"math"
 
+	"github.com/evenkeel/evenkeel/objects/internal/tidy"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// rank is how far a version has come. It only grows: the row's timestamp is the version's stamp
-// plus offset, so the highest rank wins, whatever the order of arrival.
-type rank byte
+type rank = tidy.Rank
 
 const (
-	live   rank = 1
-	kept   rank = 2 // live, and a cleaner relies on it
-	burned rank = 3 // no more seen; its blob will be deleted
-	gone   rank = 4 // the row is deleted; in no record
-	ranks       = 4
+	live   = tidy.Live
+	kept   = tidy.Kept
+	burned = tidy.Burned
+	gone   = tidy.Gone
+	ranks  = 4
 )
 
 // at returns the timestamp of the write of a rank. A version has so many of its own.
-func (r rank) at(id ID) store.Timestamp { return id.Stamp + store.Timestamp(r-live) }
+func (id ID) at(r rank) store.Timestamp { return id.Stamp + store.Timestamp(r-live) }
 
 // record is the value of a row.
 type record struct {
@@ -120,7 +119,7 @@ type head struct {
 }
 
 // visible reports whether readers see the version, as an object or a delete marker.
-func (h head) visible() bool { return h.rank == live || h.rank == kept }
+func (h head) visible() bool { return h.rank.Seen() }
 
 // decodeHead reads the beginning of a record. It is for listings, which look at many.
 func decodeHead(b []byte) (head, error) {

@@ -49,10 +49,10 @@ func TestHigherRanksAreLarger(t *testing.T) {
 	require.Negative(t, bytes.Compare(a, b))
 	require.Negative(t, bytes.Compare(b, c))
 	id := ID{Stamp: 100}
-	require.Less(t, live.at(id), kept.at(id))
-	require.Less(t, kept.at(id), burned.at(id))
-	require.Less(t, burned.at(id), gone.at(id))
-	require.Less(t, gone.at(id), id.Stamp+ranks)
+	require.Less(t, id.at(live), id.at(kept))
+	require.Less(t, id.at(kept), id.at(burned))
+	require.Less(t, id.at(burned), id.at(gone))
+	require.Less(t, id.at(gone), id.Stamp+ranks)
 }
 
 func TestANewerRecordSaysSo(t *testing.T) {

@@ -57,13 +57,15 @@ inline uncopy(i, r) { d_step { raise(gone[i], r) } }
 #define lost_copy(i, r) (r > 0 && r < MARK && copy[i])
 
 #define EXPIRES(i) :: lease[i] && view[i] < root -> lease[i] = 0
-proctype world() {            /* any lease may run out at any moment, and any deadline */
+proctype world() {            /* any lease may run out at any moment, but with NO_EXPIRY; and any deadline */
 end: do
+#ifndef NO_EXPIRY
   EXPIRES(0)
   EXPIRES(1)
   EXPIRES(2)
 #if NW+NB > 2
   EXPIRES(3)
+#endif
 #endif
   :: d_step { older[0] && !over[0] -> over[0] = 1 }
 #if NW > 1
@@ -225,7 +227,7 @@ end: do
 proctype probe() {
   if
   :: PROBE == 1 && P[0] == EMPTIED && P[1] == KEPT && !copy[1] -> assert(false)      /* kept in B, by a decision made in A */
-  :: PROBE == 2 && SUB(root) == 3 && P[0] == MARK && P[1] == BURNED -> assert(false)
+  :: PROBE == 2 && SUB(root) == 3 && P[0] == BURNED && P[1] == MARK -> assert(false)   /* removed in B, of what was burned in A */
   :: PROBE == 3 && P[0] == EMPTIED && P[1] == BURNED && removing && seen(1) == BURNED && acked == BURNED -> assert(false)
   fi
 }

@@ -35,7 +35,7 @@ var layers = [][]string{
 	{"cmd/internal/daemon/settings", "cmd/internal/daemon/shell"},
 	{"evenkeel", "s3api"},
 	{"objects"},
-	{"objects/fileblobs"},
+	{"objects/fileblobs", "objects/internal/tidy"},
 	{"rebalance/adminapi", "rebalance/assembly", "s3api/sigv4"},
 	{"rebalance"},
 	{"internal/rebalance/repair"},
@@ -84,6 +84,7 @@ var pure = []string{
 	"internal/rebalance/planner/genetic", "internal/rebalance/planner/greedy",
 	"internal/rebalance/forecast", "internal/rebalance/move",
 	"internal/rebalance/policy", "internal/rebalance/policysim",
+	"objects/internal/tidy",
 	"internal/test/history",
 }
 
