@@ -34,6 +34,8 @@ var layers = [][]string{
 	{"cmd/internal/daemon", "cmd/internal/daemon/logging", "cmd/internal/daemon/secrecy", "cmd/internal/daemon/tracing"},
 	{"cmd/internal/daemon/settings", "cmd/internal/daemon/shell", "cmd/internal/daemon/version"},
 	{"evenkeel", "s3api"},
+	{"objects"},
+	{"objects/fileblobs", "objects/internal/tidy"},
 	{"rebalance/adminapi", "rebalance/assembly", "s3api/sigv4"},
 	{"rebalance"},
 	{"internal/rebalance/repair"},
@@ -82,6 +84,7 @@ var pure = []string{
 	"internal/rebalance/planner/genetic", "internal/rebalance/planner/greedy",
 	"internal/rebalance/forecast", "internal/rebalance/move",
 	"internal/rebalance/policy", "internal/rebalance/policysim",
+	"objects/internal/tidy",
 	"internal/test/history",
 }
 
