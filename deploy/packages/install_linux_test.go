@@ -104,7 +104,7 @@ func until(t *testing.T, what string, done func() bool) {
 
 // run runs a line of the shell in the machine.
 func (m *machine) run(line string) (string, error) {
-	out, err := exec.Command("nsenter", "--target", strconv.Itoa(m.pid), "--all", "--wd=/", "env", "-i",
+	out, err := exec.Command("nsenter", "--target", strconv.Itoa(m.pid), "--all", "--wdns=/", "env", "-i",
 		"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8",
 		"sh", "-c", line).CombinedOutput()
 	return strings.TrimSpace(string(out)), err
@@ -152,7 +152,7 @@ func TestDebIsInstalledUpgradedAndRemoved(t *testing.T) {
 	m.aws("s3api", "create-bucket", "--bucket", "photos") // at once: systemctl has waited until it serves
 	m.aws("s3api", "put-object", "--bucket", "photos", "--key", "first")
 	require.Contains(t, m.aws("s3api", "list-objects-v2", "--bucket", "photos"), "first")
-	require.Contains(t, m.must("rebalancer status"), "listd")
+	require.Contains(t, m.must("rebalancer status"), "This process leads")
 	require.Equal(t, "700 evenkeel evenkeel", m.must("stat -c '%a %U %G' /var/lib/evenkeel"))
 	require.Equal(t, "evenkeel", m.must("stat -c %U /proc/$(systemctl show -P MainPID evenkeel-listd)"))
 	// What does not fit the settings is said once, and not tried again.
