@@ -28,6 +28,8 @@ ATTACKS = ./internal/test/e2e/attacks
 # processor to compile for it.
 CLIENTS = ./internal/test/e2e/s3tour
 CLIENTS_WITH_NODE = ./internal/test/e2e/s3tour/oncassandra
+# What makes packages, and tries them.
+PACKAGES = ./deploy/packages
 # Pure packages have no goroutines: the race detector finds nothing in them, and takes up to ten times as long.
 PURE = ./partmap $(addprefix ./internal/rebalance/,policysim plan... move forecast)
 # Days in virtual time: many seeds find more than the race detector, which runs on fewer.
@@ -41,7 +43,7 @@ AT_ONCE = -p 2 -parallel 2
 BENCH_WITH_NODE = ./bench/layouts/cqltables
 BENCH_WITHOUT_NODE = $(shell $(GO) list ./bench/... | grep -v /cqltables)
 
-.PHONY: all build programs run run-cassandra check test lint unit cassandra tour tools bench bench-embedded bench-cassandra bench-s3 bench-moves bench-limits microbench fuzz sim soak attacks soak-attacks vulncheck model mutants generate clean help
+.PHONY: all build programs run run-cassandra check test lint unit cassandra tour tools packages test-packages bench bench-embedded bench-cassandra bench-s3 bench-moves bench-limits microbench fuzz sim soak attacks soak-attacks vulncheck model mutants generate clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -67,6 +69,7 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@$(WITH_PROGRAMS) scripts/within 660 unit $(TEST) -race -timeout 640s $(WITHOUT_NODE)
 	@$(WITH_PROGRAMS) scripts/within 120 clients $(TEST) -timeout 110s $(CLIENTS)
 	@$(WITH_PROGRAMS) scripts/within 180 attacks $(TEST) -timeout 170s $(ATTACKS)
+	@scripts/within 120 packages $(TEST) -timeout 110s $(PACKAGES)
 	@scripts/within 240 bench $(TEST) -race -timeout 230s $(BENCH_WITHOUT_NODE)
 	@$(WITH_PROGRAMS) scripts/within 700 cassandra $(WITH_CASSANDRA) sh -c \
 		'$(TEST) -timeout 200s $(CLIENTS_WITH_NODE) && $(TEST) -race $(AT_ONCE) -timeout 680s $(WITH_NODE) && \
@@ -99,6 +102,16 @@ tour: ## the tours of README and docs/backup.md, word for word (need ports 9000,
 
 tools: ## what the tests need besides Go (Debian packages; says what it installs)
 	@scripts/install-tools
+
+packages: ## deb, rpm, the directory of a container image, bills of materials and checksums, in bin/packages (GOARCH=arm64 for others)
+	@rm -rf bin/packages
+	@mkdir -p bin
+	@GOARCH= $(GO) build -o bin/packager $(PACKAGES)
+	@bin/packager bin/packages
+	@ls -R bin/packages
+
+test-packages: tools ## installs the packages in fresh roots of Debian, upgrades them under load and removes them (needs root, and Debian's packages over the network)
+	EVENKEEL_TEST_INSTALLS=1 $(GO) test -count 1 -timeout 20m -v -run 'Installed' $(PACKAGES)
 
 bench: ## layouts side by side, on Pebble and on a Cassandra node that it starts, 13 minutes; writes docs/benchmarks.md and bench/results (ARGS="--keys 1000000 --time 1h" for more)
 	$(GO) build -o bin/ ./bench/layoutbench

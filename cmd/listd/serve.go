@@ -318,11 +318,13 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 	}
 	log.Info("serving", append(o.where, "listen", listener.Addr().String())...)
 
+	daemon.Notify(log, daemon.Ready)
 	select {
 	case err := <-failed:
 		return err
 	case <-ctx.Done():
 	}
+	daemon.Notify(log, daemon.Stopping)
 	log.Info("ending: waiting for requests under way", "at most", s.ShutdownTimeout)
 	ending, cancel := context.WithTimeout(context.Background(), s.ShutdownTimeout)
 	defer cancel()

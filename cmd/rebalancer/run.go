@@ -171,12 +171,14 @@ func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	fmt.Fprintf(d.out.out, "admin on %s\n", admin.URL())
 	d.log.Info("standing by", "admin", admin.URL(), "counter", d.counts != nil)
 
+	daemon.Notify(d.log, daemon.Ready)
 	select {
 	case err := <-failed:
 		return err
 	case <-ctx.Done():
 	}
 	admin.Drain()
+	daemon.Notify(d.log, daemon.Stopping)
 	d.log.Info("ending")
 	stop() // another process may lead at once
 	ending, cancel := context.WithTimeout(context.Background(), endTimeout)

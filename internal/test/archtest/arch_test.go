@@ -63,8 +63,8 @@ var layers = [][]string{
 	{"store/keytext", "store/wait", "internal/reload", "internal/tracing", "internal/webguard"},
 }
 
-// testOnly names the trees that only tests and measurements use.
-var testOnly = []string{"bench", "internal/test", "store/storetest", "counter/countertest"}
+// testOnly names the trees that only tests, measurements and releases use.
+var testOnly = []string{"bench", "deploy/packages", "internal/test", "store/storetest", "counter/countertest"}
 
 // testLibraries are what the product's go.mod may list for tests alone: tests of most
 // packages use them. A test that needs more belongs into a module of its own.
