@@ -58,7 +58,7 @@ var layers = [][]string{
 	{"store/cassandrastore", "store/memstore", "store/pebblestore"},
 	{"store/commontime"},
 	{"store"},
-	{"store/keytext", "store/wait", "internal/reload", "internal/webguard"},
+	{"store/keytext", "store/wait", "internal/console", "internal/reload", "internal/webguard"},
 }
 
 // testOnly names the trees that only tests and measurements use.
