@@ -146,7 +146,7 @@ func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	balance := c.Sizes.Options(d.counts != nil, d.wait)
 	k := rebalance.New(rebalance.Options{
 		Store: d.store, Buckets: d.names, Balance: &balance, Counts: d.counts, Counting: d.counting,
-		MoveRate: c.Sizes.MoveRate, Leader: &d.leader, Log: d.log,
+		MoveRate: c.Sizes.MoveRate, HistoryFile: c.Sizes.History, Leader: &d.leader, Log: d.log,
 	})
 	if err := registry.Register(d.lines.Metric()); err != nil {
 		return err

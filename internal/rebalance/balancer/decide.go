@@ -260,7 +260,7 @@ func (b *Balancer) act(o *outcome, w *window, in *policy.Input, decisions []poli
 		}
 		m := move.Goal{
 			Start: bytes.Clone(run[d.From].Start), End: bytes.Clone(run[d.To-1].End), Cuts: d.Cuts, Stay: d.Stay,
-			Rows: d.Rows, Copies: d.Copies, Why: d.Text,
+			Rows: d.Rows, Copies: d.Copies, Kind: string(d.Kind), Cause: string(d.Why), Why: d.Text,
 		}
 		if d.Kind == policy.Refresh {
 			m.Leave = run[d.From].Partition

@@ -47,7 +47,7 @@ var layers = [][]string{
 	{"internal/rebalance/scheduler"},
 	{"internal/rebalance/plan"},
 	{"internal/rebalance/executor", "internal/rebalance/forecast"},
-	{"internal/rebalance/move", "internal/rebalance/pause"},
+	{"internal/rebalance/heat", "internal/rebalance/move", "internal/rebalance/pause"},
 	{"counter/localcounter", "counter/rediscounter"},
 	{"counter"},
 	{"partmap/mapclient"},
@@ -80,7 +80,7 @@ var pure = []string{
 	"partmap", "partmap/keyspread",
 	"internal/rebalance/plan", "internal/rebalance/planner", "internal/rebalance/planner/exact",
 	"internal/rebalance/planner/genetic", "internal/rebalance/planner/greedy",
-	"internal/rebalance/forecast", "internal/rebalance/move",
+	"internal/rebalance/forecast", "internal/rebalance/heat", "internal/rebalance/move",
 	"internal/rebalance/policy", "internal/rebalance/policysim",
 	"internal/test/history",
 }
