@@ -18,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/adminserver"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
+	"github.com/evenkeel/evenkeel/internal/console"
 	"github.com/evenkeel/evenkeel/internal/reload"
 	"github.com/evenkeel/evenkeel/internal/webguard"
 	"github.com/evenkeel/evenkeel/rebalance"
@@ -275,6 +276,7 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 	if o.admin != nil {
 		admin, err = adminserver.Listen(adminserver.Options{
 			Access: o.access, Address: o.admin, Registry: registry, Store: o.db.Store, Buckets: o.db.Client, Log: log,
+			Console: console.Handler(),
 		})
 		if err != nil {
 			return fmt.Errorf("--admin: %w", err)

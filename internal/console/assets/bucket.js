@@ -111,7 +111,12 @@ class View {
     const { shape } = this;
     const { limits } = shape;
     const together = shape.bars.some((b) => b.ranges > 1);
-    const items = shape.bars.map((b) => ({ ...b, value: b.largest_rows, over: b.over_max > 0 }));
+    const items = shape.bars.map((b) => ({
+      ...b,
+      value: b.largest_rows,
+      over: b.over_max > 0,
+      moving: b.moving_ranges > 0,
+    }));
     const part = h(
       'section',
       { 'aria-labelledby': 'map-h' },
@@ -168,9 +173,9 @@ class View {
       key(end(b.end)),
       ` · ${b.ranges > 1 ? `${many(b.ranges, 'range')}, ` : ''}${rows(b.rows)}, ${bytes(b.bytes)}` +
         ` · ${rate(b.writes_per_s, 'writes')} · ${rate(b.reads_per_s, 'reads')}` +
-        (b.moving ? ` · ${count(b.moving)} move` : '') +
+        (b.moving_ranges ? ` · ${count(b.moving_ranges)} move` : '') +
         (b.waiting ? ` · ${count(b.waiting)} wait` : '') +
-        (b.unknown ? ` · ${count(b.unknown)} not counted yet` : ''),
+        (b.unknown_ranges ? ` · ${count(b.unknown_ranges)} not counted yet` : ''),
     ];
   }
 
@@ -276,9 +281,9 @@ class View {
       { 'aria-labelledby': 'usage-h', key: 'usage' },
       h('h2', { id: 'usage-h' }, 'Usage by prefix'),
       h('p', { class: 'quiet' }, [
-        p ? ['Below ', key(text), ': '] : '',
-        `${usage.exact ? '' : 'about '}${rows(usage.rows)}, ${bytes(usage.bytes)}.`,
-        usage.exact ? '' : ' Estimates from samples of keys.',
+        p ? ['Below ', key(text), '. '] : '',
+        `About ${rows(Math.round(usage.rows))}, ${bytes(usage.bytes)}.`,
+        ' Estimates from samples of keys.',
         p ? [' ', h('button', { class: 'plain', onclick: () => open(above) }, 'One level up')] : '',
       ]),
       list.length

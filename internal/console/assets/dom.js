@@ -75,7 +75,12 @@ function morph(old, want) {
     // The user opens and closes these.
     if (!want.hasAttribute(name) && !(name === 'open' && old.nodeName === 'DETAILS')) old.removeAttribute(name);
   }
-  for (const { name, value } of want.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  for (const { name, value } of want.attributes) {
+    if (old.getAttribute(name) === value) continue;
+    if (name === 'style')
+      old.style.cssText = want.style.cssText; // the attribute is forbidden by the policy
+    else old.setAttribute(name, value);
+  }
   for (const type of Object.keys(want.handlers ?? {})) {
     if (!old.handlers[type]) old.addEventListener(type, dispatch);
   }

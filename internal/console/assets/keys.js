@@ -16,6 +16,7 @@ const metrics = [
   ['bytes', 'Bytes'],
 ];
 const windows = [
+  [300, '5 min'],
   [900, '15 min'],
   [3600, '1 h'],
   [21600, '6 h'],
@@ -128,7 +129,9 @@ class View {
     const z = zoomOf(this.page);
     const now = Date.now() / 1000;
     const [begin, until] = z.from ? [Number(z.from), Number(z.until)] : [now - z.last, now];
-    const width = Math.max(1, Math.min(288, Math.ceil((until - begin) / 60)));
+    // The finest grain is 10 s for a while, then a minute.
+    const grain = until - begin <= 1200 ? 10 : 60;
+    const width = Math.max(1, Math.min(288, Math.ceil((until - begin) / grain)));
     const answer = await get(
       '/v1/heat',
       {
@@ -257,13 +260,13 @@ class View {
     const t = this.heat.times;
     const part = z.start || z.end ? `keys ${span(z)}` : 'all keys';
     const where = z.prefix ? `keys that begin with “${z.prefix}”` : part;
-    const ranges = this.heat.weights.reduce((a, b) => a + b, 0);
+    const spans = this.heat.spans.reduce((a, b) => a + b, 0);
     const parts = [
       where,
       `${time(t[0] * 1000, false)} to ${time(t[t.length - 1] * 1000, false)}`,
-      many(Math.round(ranges), 'range') + ' now',
+      `${many(this.heat.rows, 'row')} of keys` +
+        (spans > this.heat.rows ? `, of ${count(spans)} that were told apart` : ''),
     ];
-    if (this.heat.rows < ranges) parts.push(`${this.heat.rows} rows of neighbours`);
     if (this.heat.step_s) parts.push(`a cell is ${duration(this.heat.step_s)}`);
     return parts.join(' · ');
   }
@@ -443,7 +446,7 @@ class View {
       h(
         'div',
         { key: 'now' },
-        h('h3', {}, cell.ranges > 1 ? `Now ${many(Math.round(cell.ranges), 'range')}; the first of them` : 'Now'),
+        h('h3', {}, 'Now, the range at the first of these keys'),
         here?.problem
           ? h('p', {}, here.problem)
           : !r
@@ -612,9 +615,7 @@ class View {
                 'tr',
                 {},
                 ['Keys from', 'up to'].map((t) => h('th', { scope: 'col' }, t)),
-                ['Ranges now', 'Most', 'when', 'Mean', 'Last'].map((t) =>
-                  h('th', { scope: 'col', class: 'number' }, t),
-                ),
+                ['Most', 'when', 'Mean', 'Last'].map((t) => h('th', { scope: 'col', class: 'number' }, t)),
               ),
             ),
             h(
@@ -626,13 +627,9 @@ class View {
                   {},
                   h('td', {}, key(from(heat.keys[y]))),
                   h('td', {}, key(end(heat.keys[y + 1]))),
-                  [
-                    count(heat.weights[y]),
-                    valueOf(of, most),
-                    time(heat.times[when] * 1000, false),
-                    valueOf(of, mean),
-                    valueOf(of, last),
-                  ].map((t) => h('td', { class: 'number' }, t)),
+                  [valueOf(of, most), time(heat.times[when] * 1000, false), valueOf(of, mean), valueOf(of, last)].map(
+                    (t) => h('td', { class: 'number' }, t),
+                  ),
                 ),
               ),
             ),

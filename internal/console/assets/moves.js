@@ -15,6 +15,7 @@ const states = {
   waiting: ['', 'waits'],
   refused: ['warn', 'refused'],
   dropped: ['warn', 'dropped'],
+  left: ['warn', 'left to the next leader'],
 };
 
 export async function show(page) {

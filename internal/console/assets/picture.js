@@ -64,15 +64,7 @@ export class Heat {
   }
 
   cell(x, y) {
-    return {
-      x,
-      y,
-      start: this.keys[y],
-      end: this.keys[y + 1],
-      begin: this.times[x],
-      until: this.times[x + 1],
-      ranges: this.weights[y],
-    };
+    return { x, y, start: this.keys[y], end: this.keys[y + 1], begin: this.times[x], until: this.times[x + 1] };
   }
 }
 

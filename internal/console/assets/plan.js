@@ -33,7 +33,7 @@ export async function show(page) {
 
 class View {
   constructor(page, names) {
-    Object.assign(this, { page, names, objective: 'full', planner: 'auto', answer: null, busy: false, job: null });
+    Object.assign(this, { page, names, objective: 'rows', planner: 'auto', answer: null, busy: false, job: null });
     this.before = h('canvas', { 'aria-hidden': 'true' });
     this.after = h('canvas', { 'aria-hidden': 'true' });
     const again = () => this.paint();
@@ -140,8 +140,8 @@ class View {
           picker(
             'Aim',
             [
-              ['full', 'sizes, load and growth'],
-              ['rows', 'sizes only'],
+              ['rows', 'sizes, by the fewest rows'],
+              ['full', 'also even sizes, load, growth'],
             ],
             this.objective,
             (v) => {
@@ -213,7 +213,7 @@ class View {
             all ? `${percent(plan.rows_moved / all)} of ${rows(all)}` : 'rows',
           ),
           figure('Fewest possible', count(bound), 'rows that any such plan copies'),
-          figure('Gap', percent(gap), gap === 0 ? 'no plan copies fewer' : 'at most so much more than needed'),
+          figure('Gap', percent(gap), gap === 0 ? 'no plan copies fewer' : 'more than the fewest possible'),
           figure('Ranges', from2(was.partitions, will.partitions), 'now, and by the plan'),
           figure('Too large', from2(was.over_max, will.over_max), `ranges over ${rows(limits.max_rows)}`),
           figure('Too small', from2(was.under_min, will.under_min), `ranges under ${rows(limits.min_rows)}`),

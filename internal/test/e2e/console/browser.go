@@ -7,13 +7,16 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
@@ -134,10 +137,16 @@ func run[T any](b *Browser, what string, action chromedp.Action[T]) T {
 	defer cancel()
 	v, err := chromedp.Run(ctx, action)
 	if err != nil {
-		text, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string]("document.body.innerText"))
-		require.NoError(b.t, err, "%s\nthe page says:\n%s\nproblems: %q", what, text, b.Problems())
+		b.fail(what, err)
 	}
 	return v
+}
+
+// fail ends the test, and says what the page says.
+func (b *Browser) fail(what string, err error) {
+	b.t.Helper()
+	text, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string]("document.body.innerText"))
+	require.NoError(b.t, err, "%s\nthe page says:\n%s\nproblems: %q", what, text, b.Problems())
 }
 
 // call is a command of the protocol.
@@ -178,11 +187,16 @@ func (b *Browser) Go(address string) {
 	run(b, "open "+address, chromedp.Navigate(address))
 }
 
-// Await waits until an expression holds on the page.
+// Await waits until an expression, which may be a promise, holds on the page.
 func (b *Browser) Await(expression string) {
 	b.t.Helper()
-	run(b, "await "+expression, chromedp.Poll[bool]("!!("+expression+")",
-		chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(patience)))
+	end := time.Now().Add(patience)
+	for !Value[bool](b, "Promise.resolve("+expression+").then((held) => !!held)") {
+		if time.Now().After(end) {
+			b.fail("await "+expression, context.DeadlineExceeded)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 }
 
 // Says waits until the page has a text.
@@ -212,6 +226,32 @@ func (b *Browser) Click(text string) {
 	at := Value[[]float64](b, `(() => { const e = `+find+`; e.scrollIntoView({ block: 'center' }); const r = e.getBoundingClientRect(); `+
 		`return [r.left + r.width / 2, r.top + r.height / 2]; })()`)
 	run(b, "click on "+text, chromedp.MouseClickXY(at[0], at[1]))
+}
+
+// Point moves the pointer over an element, to shares of its width and height.
+func (b *Browser) Point(selector string, across, down float64) {
+	b.t.Helper()
+	at := Value[[]float64](b, "((r) => [r.left, r.top, r.width, r.height])(document.querySelector("+quote(selector)+
+		").getBoundingClientRect())")
+	run(b, "point at "+selector, chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, at[0]+across*at[2], at[1]+down*at[3]))
+}
+
+// Nameless are the elements that can have the focus and have no name for a screen reader.
+func (b *Browser) Nameless() (found []string) {
+	b.t.Helper()
+	for _, n := range call(b, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}).Nodes {
+		if n.Ignored || n.Role == nil {
+			continue
+		}
+		role := string(n.Role.Value)
+		focusable := slices.ContainsFunc(n.Properties, func(p *accessibility.Property) bool {
+			return p.Name == accessibility.PropertyNameFocusable && string(p.Value.Value) == "true"
+		})
+		if focusable && role != `"RootWebArea"` && role != `"main"` && (n.Name == nil || len(n.Name.Value) <= len(`""`)) {
+			found = append(found, role)
+		}
+	}
+	return found
 }
 
 // Press presses keys: names of chromedp/kb, or text.
