@@ -20,6 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/tracing"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
+	"github.com/evenkeel/evenkeel/internal/console"
 	"github.com/evenkeel/evenkeel/internal/reload"
 	"github.com/evenkeel/evenkeel/internal/webguard"
 	"github.com/evenkeel/evenkeel/rebalance"
@@ -295,6 +296,7 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 	if o.admin != nil {
 		admin, err = adminserver.Listen(adminserver.Options{
 			Access: o.access, Address: o.admin, Registry: registry, Store: o.db.Store, Buckets: o.db.Client, Log: log,
+			Console: console.Handler(),
 		})
 		if err != nil {
 			return fmt.Errorf("--admin: %w", err)

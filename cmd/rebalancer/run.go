@@ -19,6 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/console"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance"
@@ -137,6 +138,7 @@ func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	registry := prometheus.NewRegistry()
 	admin, err := adminserver.Listen(adminserver.Options{
 		Access: d.who, Address: address, Registry: registry, Store: d.store, Buckets: d.names, Log: d.log,
+		Console: console.Handler(),
 	})
 	if err != nil {
 		return fmt.Errorf("--admin-listen: %w", err)

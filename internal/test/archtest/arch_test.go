@@ -60,7 +60,9 @@ var layers = [][]string{
 	{"store/cassandrastore", "store/memstore", "store/pebblestore"},
 	{"store/commontime"},
 	{"store"},
-	{"store/keytext", "store/wait", "internal/reload", "internal/tracing", "internal/webguard"},
+	{
+		"store/keytext", "store/wait", "internal/console", "internal/reload", "internal/tracing", "internal/webguard",
+	},
 }
 
 // testOnly names the trees that only tests, measurements and releases use.
