@@ -299,6 +299,26 @@ func TestLeasesThatEndOnANewMap(t *testing.T) {
 	}
 }
 
+// TestALeaseThatEndsWithItsCaller: whoever has given up gets no other one.
+func TestALeaseThatEndsWithItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &wild{}
+		w := newLeasedWild(t, s, listing.Options{})
+		w.put("k", "")
+		ctx, cancel := context.WithCancel(t.Context())
+		calls := 0
+		s.before = func() {
+			calls++
+			cancel()
+			expire()
+		}
+		s.on.Store(true)
+		_, err := w.c.Bucket("b").Get(ctx, []byte("k"))
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, 2, calls, "before and after one read")
+	})
+}
+
 // TestMapsThatAreCollected under an operation cost it another lease, and leave none behind.
 func TestMapsThatAreCollected(t *testing.T) {
 	key := []byte("k05/3")
@@ -510,6 +530,15 @@ func TestDamagedNames(t *testing.T) {
 	err := w.c.DeleteBucket(w.ctx, "b")
 	require.ErrorIs(t, err, store.Corrupt)
 	require.ErrorContains(t, err, "the bucket is deleted, but not yet off the list")
+
+	// The record of a free name has neither an id nor a time.
+	_, w = newWild(t, listing.Options{})
+	require.NoError(t, w.c.DeleteBucket(w.ctx, "b"))
+	rec, err := w.s.Read(w.ctx, store.Directory, []byte("b"), store.Serial)
+	require.NoError(t, err)
+	free, err := record.Open(1, rec)
+	require.NoError(t, err)
+	require.Equal(t, make([]byte, 24), free)
 }
 
 // TestSwapsThatAreRefused: a name that can't be written is nobody's.
@@ -527,17 +556,18 @@ func TestSwapsThatAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, store.InvalidArgument)
 	require.NotErrorIs(t, err, listing.ErrOutcomeUnknown)
 	require.Equal(t, 1, swaps)
-	open := func() (n int) {
+	in := func(state partmap.State) (n int) {
 		ids, err := s.Scan(w.ctx, store.Roots, nil, 10)
 		require.NoError(t, err)
 		for _, id := range ids {
-			if root, err := w.c.Maps().Load(w.ctx, store.BucketID(id)); err == nil && root.State == partmap.Open {
+			if root, err := w.c.Maps().Load(w.ctx, store.BucketID(id)); err == nil && root.State == state {
 				n++
 			}
 		}
 		return n
 	}
-	require.Equal(t, 2, open(), "the bucket and the list of buckets")
+	require.Equal(t, 2, in(partmap.Open), "the bucket and the list of buckets")
+	require.Equal(t, 1, in(partmap.Deleted), "what did not get its name")
 	roots := 0
 	s.swap = func(table store.Table, do func() error) error {
 		switch table {
@@ -552,9 +582,46 @@ func TestSwapsThatAreRefused(t *testing.T) {
 	}
 	require.ErrorIs(t, w.c.CreateBucket(w.ctx, "new"), store.InvalidArgument)
 	require.Equal(t, 2, roots, "what can't be closed is not deleted")
-	require.Equal(t, 3, open())
+	require.Equal(t, 3, in(partmap.Open))
 	s.swap = nil
 	require.NoError(t, w.c.CreateBucket(w.ctx, "new"))
+}
+
+// TestNamesOfWhichNobodyKnows: where neither the swap of a name nor the read after it has an answer
+// the outcome is unknown; where others have had the name meanwhile, it is not.
+func TestNamesOfWhichNobodyKnows(t *testing.T) {
+	s, w := newWild(t, listing.Options{})
+	require.NoError(t, w.c.CreateBucket(w.ctx, "new"))
+	require.NoError(t, w.c.DeleteBucket(w.ctx, "new"))
+	lost := false
+	s.swap = func(table store.Table, do func() error) error {
+		if table != store.Directory {
+			return do()
+		}
+		lost = true
+		return store.Errorf(store.Timeout, "lost")
+	}
+	s.read = func(table store.Table, rec store.Record, err error) (store.Record, error) {
+		if lost && table == store.Directory {
+			return store.Record{}, store.Errorf(store.Unavailable, "away")
+		}
+		return rec, err
+	}
+	err := w.c.CreateBucket(w.ctx, "new")
+	require.ErrorIs(t, err, listing.ErrOutcomeUnknown)
+	require.ErrorContains(t, err, "lost")
+	s.read = nil
+	s.swap = func(table store.Table, do func() error) error {
+		if table == store.Directory {
+			s.swap = nil
+			require.NoError(t, w.c.CreateBucket(w.ctx, "new"))
+			require.NoError(t, w.c.DeleteBucket(w.ctx, "new"))
+		}
+		return do()
+	}
+	err = w.c.CreateBucket(w.ctx, "new")
+	require.ErrorIs(t, err, store.Unavailable)
+	require.ErrorContains(t, err, "somebody else created and deleted the bucket at the same time")
 }
 
 // TestABucketThatIsDeletedWhileItIsMended is not put on the list.

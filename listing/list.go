@@ -100,7 +100,7 @@ var rowsOfPages = sync.Pool{New: func() any { return new(rowsOfPage) }}
 
 // free gives the memory of the rows back.
 func (r *read) free() {
-	if rows := r.got.rows; cap(rows) > 0 && &rows[:1][0] == &r.into[0] {
+	if rows := r.got.rows; len(rows) > 0 && &rows[0] == &r.into[0] {
 		clear(rows) // or the pool would keep keys and values alive
 	}
 	rowsOfPages.Put(r.into)

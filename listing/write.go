@@ -39,7 +39,7 @@ func (b *Bucket) Delete(ctx context.Context, key []byte) error {
 
 // change writes an entry, or with op "delete" its deletion.
 func (b *Bucket) change(ctx context.Context, op string, key, value []byte) (err error) {
-	h, rg, ts, err := b.stamped(ctx, key)
+	h, rg, ts, err := b.stamped(ctx, key, oneRow)
 	if err != nil {
 		return err
 	}
@@ -62,17 +62,20 @@ func takesWrites(h *hold, rg *partmap.Range) store.Partition {
 	return store.Partition{Bucket: h.Root().Bucket, ID: rg.WriteTo()}
 }
 
-// stamped takes a lease, finds the range of key and draws a timestamp, under the lease:
-// otherwise an older write could reach a partition that never saw the tombstone of a newer
-// deletion. The lease is still valid after the draw: otherwise, after a long stall, the
-// timestamp could be above the removal of an abandoned partition, and the row would stay.
-func (b *Bucket) stamped(ctx context.Context, key []byte) (*hold, partmap.Range, store.Timestamp, error) {
+// stamped takes a lease, finds the range of key and draws timestamps for as many rows as the
+// range says, under the lease: otherwise an older write could reach a partition that never saw
+// the tombstone of a newer deletion. The lease is still valid after the draw: otherwise, after a
+// long stall, the timestamps could be above the removal of an abandoned partition, and the rows
+// would stay.
+func (b *Bucket) stamped(
+	ctx context.Context, key []byte, rows func(*partmap.Range) int,
+) (*hold, partmap.Range, store.Timestamp, error) {
 	for {
 		h, rg, err := b.locate(ctx, key)
 		if err != nil {
 			return nil, rg, 0, err
 		}
-		ts, err := b.c.stamps.Next(ctx, 1)
+		ts, err := b.c.stamps.Next(ctx, rows(&rg))
 		if err == nil && h.Valid() {
 			return h, rg, ts, nil
 		}
@@ -85,6 +88,8 @@ func (b *Bucket) stamped(ctx context.Context, key []byte) (*hold, partmap.Range,
 		}
 	}
 }
+
+func oneRow(*partmap.Range) int { return 1 }
 
 // remove deletes a key, by a marker while its range moves.
 func (c *Client) remove(ctx context.Context, h *hold, rg *partmap.Range, key []byte, ts store.Timestamp) error {
@@ -238,27 +243,20 @@ func (b *Bucket) PutBatch(ctx context.Context, entries []Entry) error {
 func (b *Bucket) putFirst(
 	ctx context.Context, g *errgroup.Group, entries []Entry, order []int, outcomes []error,
 ) (rest []int, err error) {
-	h, rg, err := b.locate(ctx, entries[order[0]].Key)
-	if err != nil {
-		return order, err
-	}
-	n, size := 0, 0
-	for n < len(order) && n < batchRows && rg.Contains(entries[order[n]].Key) {
-		e := entries[order[n]]
-		if n > 0 && size+len(e.Key)+1+len(e.Value) > batchBytes {
-			break
+	var n, size int
+	h, rg, ts, err := b.stamped(ctx, entries[order[0]].Key, func(rg *partmap.Range) int {
+		for n, size = 0, 0; n < len(order) && n < batchRows && rg.Contains(entries[order[n]].Key); n++ {
+			e := entries[order[n]]
+			row := len(e.Key) + 1 + len(e.Value)
+			if n > 0 && size+row > batchBytes {
+				break
+			}
+			size += row
 		}
-		size += len(e.Key) + 1 + len(e.Value)
-		n++
-	}
-	ts, err := b.c.stamps.Next(ctx, n)
+		return n
+	})
 	if err != nil {
-		h.release()
 		return order, err
-	}
-	if !h.Valid() { // repeat, as in stamped
-		h.release()
-		return order, ctx.Err()
 	}
 	rows, arena := make([]store.Row, n), slices.Grow([]byte(nil), size)
 	for k, i := range order[:n] {
