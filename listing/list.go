@@ -244,16 +244,14 @@ func (p *pager) consume(wave []read) error {
 
 // take puts the items of one read on the page and advances the near end of left.
 func (p *pager) take(r *read) error {
-	rows := r.got.rows
-	if len(rows) > 0 && p.left.passed(rows[0].Key) { // a common prefix has passed some
-		rows = rows[sort.Search(len(rows), func(i int) bool { return !p.left.passed(rows[i].Key) }):]
-	}
+	rows := r.got.rows // of which a common prefix may have passed some
+	rows = rows[sort.Search(len(rows), func(i int) bool { return !p.left.passed(rows[i].Key) }):]
 	if p.items == nil {
 		p.items = make([]Item, 0, min(len(rows), p.limit))
 	}
 	var keys []byte // with KeysOnly: memory of the keys, so that values are freed
 	if p.q.KeysOnly {
-		size := 0
+		var size int
 		for i := range rows {
 			size += len(rows[i].Key)
 		}
