@@ -282,6 +282,17 @@ func TestWhereJoinedPagesEnd(t *testing.T) {
 	}
 }
 
+// A page goes on where the next walk begins once one is done, also without an item.
+func TestPagesGoOnAtTheNextWalk(t *testing.T) {
+	p := pageOf(Options{}, &Query{Delimiter: []byte("/")}, 9)
+	first, second := &walk{pager: *p}, &walk{pager: *p, begin: []byte("m"), last: true, busy: true}
+	first.left.done = true
+	a := &ahead{p: p, walks: []*walk{first, second}}
+	a.join()
+	require.Equal(t, []*walk{second}, a.walks)
+	require.Equal(t, span{lo: []byte("m")}, p.left)
+}
+
 // A walk that begins within a common prefix goes on behind it, once the walk before has listed it.
 func TestWalksGoOnBehindWhatWasListed(t *testing.T) {
 	for _, busy := range []bool{false, true} {

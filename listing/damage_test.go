@@ -200,6 +200,77 @@ func TestAnEmptyQuery(t *testing.T) {
 	}
 }
 
+// TestLeasesThatEndUnderAPage that reads ahead: whichever read it is, the page is as ever.
+func TestLeasesThatEndUnderAPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &wild{}
+		w := newLeasedWild(t, s, listing.Options{RowsPerRead: 8, ReadAhead: 8, ReadAheadAfter: 2})
+		var entries []listing.Entry
+		for _, k := range folders(50, counted, each(20)) {
+			entries = append(entries, listing.Entry{Key: []byte(k)})
+		}
+		b := w.c.Bucket("b")
+		require.NoError(t, b.PutBatch(w.ctx, entries))
+		var calls atomic.Int64
+		at := int64(0)
+		s.before = func() {
+			if calls.Add(1) == at {
+				expire()
+			}
+		}
+		s.on.Store(true)
+		for most := int64(1); at <= most; at++ {
+			calls.Store(0)
+			page, err := b.List(w.ctx, listing.Query{Delimiter: []byte("/"), Limit: 45})
+			require.NoError(t, err)
+			require.Len(t, page.Items, 45)
+			if at == 0 {
+				most = calls.Load()
+			}
+		}
+	})
+}
+
+// awayFrom is a store that can't read rows from a key on, and counts how often it was asked.
+type awayFrom struct {
+	store.Store
+	key   string
+	asked atomic.Int64
+}
+
+func (s *awayFrom) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
+	time.Sleep(time.Millisecond) // of a bubble
+	if s.key != "" && string(b.Start) >= s.key {
+		s.asked.Add(1)
+		return store.Page{}, store.Errorf(store.Unavailable, "away")
+	}
+	return s.Store.Slice(ctx, p, b, o)
+}
+
+// TestReadsAheadThatFail are not tried again by a page that does not need them.
+func TestReadsAheadThatFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &awayFrom{Store: memstore.New()}
+		c := over(t, s, listing.Options{RowsPerRead: 8, ReadAhead: 8, ReadAheadAfter: 2})
+		var entries []listing.Entry
+		for _, k := range folders(300, counted, each(20)) {
+			entries = append(entries, listing.Entry{Key: []byte(k)})
+		}
+		require.NoError(t, c.Bucket("b").PutBatch(t.Context(), entries))
+		const items = 100
+		s.key = counted(items)
+		page, err := c.Bucket("b").List(t.Context(), listing.Query{
+			Delimiter: []byte("/"), Limit: 300, Bytes: len(s.key+"/") * items,
+		})
+		require.NoError(t, err)
+		require.Len(t, page.Items, items)
+		require.NotZero(t, s.asked.Load())
+		require.LessOrEqual(t, s.asked.Load(), int64(8), "by each walk once")
+	})
+}
+
 // TestLeasesThatEndForGood: whatever read is under way when the lease ends fails if there
 // is no other one to be had.
 func TestLeasesThatEndForGood(t *testing.T) {

@@ -225,14 +225,15 @@ func TestWhereStretchesAreCounted(t *testing.T) {
 	require.ErrorIs(t, err, store.Unavailable)
 }
 
-// failingNodes is a store that fails to read a node of a map once.
+// failingNodes is a store that fails to read a node of a map, once or from then on.
 type failingNodes struct {
 	store.Store
 	reads, fails atomic.Int64
+	forever      bool
 }
 
 func (s *failingNodes) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
-	if s.reads.Add(1) == s.fails.Load() {
+	if n := s.reads.Add(1); n == s.fails.Load() || s.forever && n > s.fails.Load() {
 		return nil, store.Errorf(store.Unavailable, "away")
 	}
 	return s.Store.Node(ctx, b, id)
@@ -321,6 +322,11 @@ func TestRangesThatAreNotFound(t *testing.T) {
 	}
 	require.Greater(t, failed, 2)
 	require.Greater(t, most-int64(failed), int64(2))
+	s.forever = true
+	s.reads.Store(0)
+	s.fails.Store(most / 4)
+	_, err := b.List(t.Context(), Query{Delimiter: []byte("/"), Limit: 90})
+	require.ErrorIs(t, err, store.Unavailable)
 }
 
 // TestRowsOfPagesAreForgotten when their memory goes back to the pool: it would keep what

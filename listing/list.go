@@ -117,9 +117,10 @@ func (p *pager) run(ctx context.Context) error {
 			return err
 		}
 		if p.worthReadingAhead() {
-			if did, err := p.readAhead(ctx); err != nil {
-				return err
-			} else if did {
+			if a := p.divide(); a != nil {
+				if err := a.run(ctx); err != nil {
+					return err
+				}
 				continue
 			}
 		}
