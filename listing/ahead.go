@@ -69,15 +69,20 @@ func (p *pager) part(page *pager, left span) pager {
 	}
 }
 
-// readAhead continues the page by several walks, as long as there is something to divide.
-// It returns false if it did nothing.
-func (p *pager) readAhead(ctx context.Context) (bool, error) {
+// divide makes walks of the rest of a page; nil where there is nothing to divide.
+func (p *pager) divide() *ahead {
 	first := &walk{pager: p.part(p, p.left), guess: math.Inf(1), last: true}
 	a := &ahead{p: p, walks: []*walk{first}, done: make(chan *walk, p.c.o.ReadAhead)}
 	a.cutAll()
 	if len(a.walks) == 1 {
-		return false, nil
+		return nil
 	}
+	return a
+}
+
+// run continues the page by several walks, as long as there are any.
+func (a *ahead) run(ctx context.Context) error {
+	p := a.p
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
 		cancel()
@@ -85,7 +90,7 @@ func (p *pager) readAhead(ctx context.Context) (bool, error) {
 	}()
 	for len(a.walks) > 0 && !p.enough() && len(p.items) < p.limit {
 		if bad := a.walks[0].bad; bad != nil {
-			return true, bad
+			return bad
 		}
 		w, err := a.next(ctx)
 		switch {
@@ -93,11 +98,11 @@ func (p *pager) readAhead(ctx context.Context) (bool, error) {
 			// Reads under way are repeated under another lease.
 			a.drain()
 			if p.h, err = p.c.renew(ctx, p.h); err != nil {
-				return true, err
+				return err
 			}
 			continue
 		case err != nil && w == a.walks[0]:
-			return true, err
+			return err
 		case err != nil:
 			w.again = true
 			continue
@@ -109,7 +114,7 @@ func (p *pager) readAhead(ctx context.Context) (bool, error) {
 		a.join()
 		a.cutAll()
 	}
-	return true, nil
+	return nil
 }
 
 // drain waits for the reads under way and ignores their results.

@@ -28,11 +28,14 @@ type seen struct {
 	gets   int
 	rows   []store.Row // of the latest put, as they came
 	ctx    context.Context
+	into   []store.Row     // of the latest slice
+	sliced context.Context // that of the latest slice
 }
 
 func (s *seen) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
 	s.mu.Lock()
 	s.limits, s.bytes = append(s.limits, o.Limit), append(s.bytes, o.Bytes)
+	s.into, s.sliced = o.Into, ctx
 	s.mu.Unlock()
 	return s.Store.Slice(ctx, p, b, o)
 }
@@ -80,7 +83,7 @@ func TestWhatAClientRemembers(t *testing.T) {
 // TestMemoryOfPagesIsUsedAgain: a pool may lose what it is given, but not always.
 func TestMemoryOfPagesIsUsedAgain(t *testing.T) {
 	const pages = 100
-	_, c, _ := overSeen(t, Options{})
+	s, c, _ := overSeen(t, Options{})
 	made, alloc := 0, rowsOfPages.New
 	defer func() { rowsOfPages.New = alloc }()
 	rowsOfPages.New = func() any {
@@ -92,6 +95,8 @@ func TestMemoryOfPagesIsUsedAgain(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Less(t, made, pages)
+	require.Len(t, s.into, 1001)
+	require.True(t, s.sliced == t.Context(), "one read needs no goroutine")
 }
 
 // TestSpansOfNothing have no bounds that are empty keys.
@@ -177,7 +182,7 @@ func TestBatchesThatAreWrittenThrough(t *testing.T) {
 	}{
 		{1, 10, []int{1}}, {200, 10, []int{200}}, {201, 10, []int{200, 1}}, {450, 10, []int{200, 200, 50}},
 		{16, 1 << 16, []int{16}}, {17, 1 << 16, []int{16, 1}}, {16, 1<<16 + 1, []int{15, 1}},
-		{2, 1<<20 + 2, []int{1, 1}}, {0, 0, nil},
+		{2, 1<<20 + 2, []int{1, 1}}, {17, 61_681, []int{16, 1}}, {0, 0, nil},
 	} {
 		s.puts = nil
 		rows := make([]late, x.n)
@@ -206,6 +211,7 @@ func TestBytesOfReads(t *testing.T) {
 	}{
 		{100_000, []int{100_000, 90_000, 45_000, 45_000, 45_000, 45_000}},
 		{10_000, []int{16_384}},
+		{1, []int{16_384}},
 		{60_000, []int{60_000, 50_000, 25_000, 25_000, 25_000, 25_000}},
 		{40_000, []int{40_000, 30_000, 16_384, 16_384, 16_384, 16_384}},
 	} {
@@ -255,6 +261,14 @@ func TestWhoseMemoryIsWrittenThen(t *testing.T) {
 	require.Equal(t, ctx, s.ctx)
 }
 
+// TestAGetReadsOnce, in the partition that has the key.
+func TestAGetReadsOnce(t *testing.T) {
+	s, c, _ := overSeen(t, Options{})
+	_, err := c.Bucket("b").Get(t.Context(), []byte("k"))
+	require.ErrorIs(t, err, ErrNotFound)
+	require.Equal(t, 1, s.gets)
+}
+
 // TestHotOperationsLookNothingUp: names and maps that are known are not read again.
 func TestHotOperationsLookNothingUp(t *testing.T) {
 	s := &registerReads{Store: memstore.New()}
@@ -273,6 +287,20 @@ func TestHotOperationsLookNothingUp(t *testing.T) {
 	s.n = 0
 	use()
 	require.Zero(t, s.n)
+}
+
+// TestWhatSwapsRead: one that has succeeded is not looked at.
+func TestWhatSwapsRead(t *testing.T) {
+	s := &registerReads{Store: memstore.New()}
+	c, err := NewEmbedded(s, Options{})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(t.Context(), "first"))
+	s.n = 0
+	require.NoError(t, c.CreateBucket(t.Context(), "b"))
+	require.Equal(t, 2, s.n, "the name, before and after")
+	s.n = 0
+	require.NoError(t, c.DeleteBucket(t.Context(), "b"))
+	require.Equal(t, 3, s.n, "the name, and the roots of the bucket and of the list")
 }
 
 // registerReads counts the reads of registers.

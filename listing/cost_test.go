@@ -3,6 +3,7 @@ package listing
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -281,6 +282,17 @@ func TestWhereJoinedPagesEnd(t *testing.T) {
 	}
 }
 
+// A page goes on where the next walk begins once one is done, also without an item.
+func TestPagesGoOnAtTheNextWalk(t *testing.T) {
+	p := pageOf(Options{}, &Query{Delimiter: []byte("/")}, 9)
+	first, second := &walk{pager: *p}, &walk{pager: *p, begin: []byte("m"), last: true, busy: true}
+	first.left.done = true
+	a := &ahead{p: p, walks: []*walk{first, second}}
+	a.join()
+	require.Equal(t, []*walk{second}, a.walks)
+	require.Equal(t, span{lo: []byte("m")}, p.left)
+}
+
 // A walk that begins within a common prefix goes on behind it, once the walk before has listed it.
 func TestWalksGoOnBehindWhatWasListed(t *testing.T) {
 	for _, busy := range []bool{false, true} {
@@ -294,4 +306,90 @@ func TestWalksGoOnBehindWhatWasListed(t *testing.T) {
 		require.Equal(t, "b0", string(p.left.lo))
 		require.Equal(t, map[bool]string{false: "b0", true: "b/5"}[busy], string(second.left.lo), "busy %t", busy)
 	}
+}
+
+// TestWhatReadsTellAPage: what is found, and what the next reads are guessed from.
+func TestWhatReadsTellAPage(t *testing.T) {
+	type told struct {
+		items, reads, idle, peeks, ranges, wide int
+		pace                                    float64
+		more                                    bool
+		lo                                      string
+	}
+	// Each read is of a range, up to the next letter or to what is behind <; * says that there is more of it.
+	made := func(text string) read {
+		at := text[0]
+		r := read{into: new(rowsOfPage)}
+		r.rg = partmap.Range{Entry: partmap.Entry{Start: []byte{at}}, End: []byte{at + 1}}
+		for _, key := range strings.Fields(text[1:]) {
+			if end, ok := strings.CutPrefix(key, "<"); ok {
+				r.rg.End = []byte(end)
+				continue
+			}
+			if key == "*" {
+				r.got.more, r.got.last = true, r.got.rows[len(r.got.rows)-1].Key
+				continue
+			}
+			r.got.rows = append(r.got.rows, store.Row{Key: []byte(key), Value: store.EntryCell(nil)})
+		}
+		return r
+	}
+	for _, c := range []struct {
+		limit, have, wide int
+		wave              []string
+		want              told
+	}{
+		{9, 0, 0, []string{"a a1 a2 a3"}, told{items: 3, reads: 1, ranges: 1, wide: 1, pace: 3.5, lo: "b"}},
+		{9, 0, 3, []string{"a a1 a2 a3 *"}, told{items: 3, reads: 1, pace: 3.5, lo: "a3"}},
+		{9, 0, 0, []string{"a"}, told{reads: 1, idle: 1, ranges: 1, wide: 1, pace: 2, lo: "b"}},
+		{9, 0, 3, []string{"a a1", "b", "c c1"}, told{items: 2, reads: 3, idle: 1, ranges: 3, wide: 6, pace: 1.125, lo: "d"}},
+		{9, 0, 6, []string{"a a1", "b b1 *", "c c1"}, told{items: 2, reads: 2, ranges: 1, pace: 1.75, lo: "b1"}},
+		{9, 0, 6, []string{"a a1", "b <b0 b/1 *", "b b5"}, told{items: 3, reads: 3, ranges: 3, wide: 8, pace: 1.375, lo: "c"}},
+		{9, 0, 6, []string{"a a/1 *", "b b1"}, told{items: 1, reads: 1, pace: 2.5, lo: "a0"}},
+		{3, 3, 2, []string{"a"}, told{items: 3, reads: 1, idle: 1, peeks: 1, ranges: 1, wide: 4, pace: 2, lo: "b"}},
+		{3, 3, 2, []string{"a a1", "b b1"}, told{items: 3, reads: 1, idle: 1, peeks: 1, wide: 2, pace: 2, more: true}},
+		{3, 2, 2, []string{"a a1 a2", "b b1"}, told{items: 3, reads: 1, wide: 2, pace: 2.5, more: true, lo: "a1"}},
+	} {
+		p := pageOf(Options{MaxParallel: 8, RowsPerRead: 16}, &Query{Delimiter: []byte("/")}, c.limit)
+		p.items, p.wide, p.pace = items(c.have), c.wide, 4
+		var wave []read
+		for _, text := range c.wave {
+			wave = append(wave, made(text))
+		}
+		require.NoError(t, p.consume(wave))
+		require.Equal(t, c.want, told{
+			len(p.items), p.reads, p.idle, p.peeks, p.ranges, p.wide, p.pace, p.more, string(p.left.lo),
+		}, "%q", c.wave)
+	}
+}
+
+// TestWhatWalksTellTheirPage: what their reads cost counts once, and their latest guesses are the page's.
+func TestWhatWalksTellTheirPage(t *testing.T) {
+	p := pageOf(Options{}, &Query{Delimiter: []byte("/")}, 9)
+	p.items, p.reads, p.idle, p.ranges, p.wide = items(2), 10, 20, 30, 9
+	w := &walk{pager: *p}
+	w.items, w.bytes, w.more = items(3)[2:], 5, true
+	w.reads, w.idle, w.ranges = 1, 2, 3
+	w.slice, w.rows, w.floor, w.pace, w.wide = 4, 5, 6, 7, 8
+	w.rg.Start, w.left.lo = []byte("r"), []byte("z")
+	a := &ahead{p: p, walks: []*walk{w}}
+	for range 2 { // the second time there is nothing new
+		a.join()
+		require.Equal(t, items(3), p.items)
+		require.Equal(t, []int{11, 22, 33, 4, 5, 6, 0}, []int{p.reads, p.idle, p.ranges, p.slice, p.rows, p.floor, p.wide})
+		require.Equal(t, 7.0, p.pace)
+		require.Equal(t, []string{"r", "z"}, []string{string(p.rg.Start), string(p.left.lo)})
+		require.Equal(t, []int{0, 0, 0, 0, 6}, []int{w.reads, w.idle, w.ranges, w.bytes, w.limit})
+		require.Empty(t, w.items)
+		require.False(t, w.more)
+	}
+}
+
+// TestPrefixesAreCopies: an item of a few bytes keeps no page of rows in memory.
+func TestPrefixesAreCopies(t *testing.T) {
+	row := store.Row{Key: []byte("a/1"), Value: store.EntryCell(nil)}
+	p := pageOf(Options{}, &Query{Delimiter: []byte("/")}, 9)
+	require.NoError(t, p.take(&read{got: piece{rows: []store.Row{row}}}))
+	require.Equal(t, "a/", string(p.items[0].Key))
+	require.NotSame(t, &row.Key[0], &p.items[0].Key[0])
 }

@@ -112,8 +112,7 @@ func (c *Client) claim(ctx context.Context, name string, old nameRecord, id stor
 		}
 		now, rerr := c.readName(ctx, name, store.Serial)
 		switch {
-		case rerr != nil:
-			err = rerr
+		case rerr != nil: // the next swap may tell
 		case now.id == id:
 			return nil
 		case now.version != old.version:

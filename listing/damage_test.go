@@ -200,6 +200,77 @@ func TestAnEmptyQuery(t *testing.T) {
 	}
 }
 
+// TestLeasesThatEndUnderAPage that reads ahead: whichever read it is, the page is as ever.
+func TestLeasesThatEndUnderAPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &wild{}
+		w := newLeasedWild(t, s, listing.Options{RowsPerRead: 8, ReadAhead: 8, ReadAheadAfter: 2})
+		var entries []listing.Entry
+		for _, k := range folders(50, counted, each(20)) {
+			entries = append(entries, listing.Entry{Key: []byte(k)})
+		}
+		b := w.c.Bucket("b")
+		require.NoError(t, b.PutBatch(w.ctx, entries))
+		var calls atomic.Int64
+		at := int64(0)
+		s.before = func() {
+			if calls.Add(1) == at {
+				expire()
+			}
+		}
+		s.on.Store(true)
+		for most := int64(1); at <= most; at++ {
+			calls.Store(0)
+			page, err := b.List(w.ctx, listing.Query{Delimiter: []byte("/"), Limit: 45})
+			require.NoError(t, err)
+			require.Len(t, page.Items, 45)
+			if at == 0 {
+				most = calls.Load()
+			}
+		}
+	})
+}
+
+// awayFrom is a store that can't read rows from a key on, and counts how often it was asked.
+type awayFrom struct {
+	store.Store
+	key   string
+	asked atomic.Int64
+}
+
+func (s *awayFrom) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
+	time.Sleep(time.Millisecond) // of a bubble
+	if s.key != "" && string(b.Start) >= s.key {
+		s.asked.Add(1)
+		return store.Page{}, store.Errorf(store.Unavailable, "away")
+	}
+	return s.Store.Slice(ctx, p, b, o)
+}
+
+// TestReadsAheadThatFail are not tried again by a page that does not need them.
+func TestReadsAheadThatFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &awayFrom{Store: memstore.New()}
+		c := over(t, s, listing.Options{RowsPerRead: 8, ReadAhead: 8, ReadAheadAfter: 2})
+		var entries []listing.Entry
+		for _, k := range folders(300, counted, each(20)) {
+			entries = append(entries, listing.Entry{Key: []byte(k)})
+		}
+		require.NoError(t, c.Bucket("b").PutBatch(t.Context(), entries))
+		const items = 100
+		s.key = counted(items)
+		page, err := c.Bucket("b").List(t.Context(), listing.Query{
+			Delimiter: []byte("/"), Limit: 300, Bytes: len(s.key+"/") * items,
+		})
+		require.NoError(t, err)
+		require.Len(t, page.Items, items)
+		require.NotZero(t, s.asked.Load())
+		require.LessOrEqual(t, s.asked.Load(), int64(8), "by each walk once")
+	})
+}
+
 // TestLeasesThatEndForGood: whatever read is under way when the lease ends fails if there
 // is no other one to be had.
 func TestLeasesThatEndForGood(t *testing.T) {
@@ -297,6 +368,26 @@ func TestLeasesThatEndOnANewMap(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestALeaseThatEndsWithItsCaller: whoever has given up gets no other one.
+func TestALeaseThatEndsWithItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &wild{}
+		w := newLeasedWild(t, s, listing.Options{})
+		w.put("k", "")
+		ctx, cancel := context.WithCancel(t.Context())
+		calls := 0
+		s.before = func() {
+			calls++
+			cancel()
+			expire()
+		}
+		s.on.Store(true)
+		_, err := w.c.Bucket("b").Get(ctx, []byte("k"))
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, 2, calls, "before and after one read")
+	})
 }
 
 // TestMapsThatAreCollected under an operation cost it another lease, and leave none behind.
@@ -510,6 +601,15 @@ func TestDamagedNames(t *testing.T) {
 	err := w.c.DeleteBucket(w.ctx, "b")
 	require.ErrorIs(t, err, store.Corrupt)
 	require.ErrorContains(t, err, "the bucket is deleted, but not yet off the list")
+
+	// The record of a free name has neither an id nor a time.
+	_, w = newWild(t, listing.Options{})
+	require.NoError(t, w.c.DeleteBucket(w.ctx, "b"))
+	rec, err := w.s.Read(w.ctx, store.Directory, []byte("b"), store.Serial)
+	require.NoError(t, err)
+	free, err := record.Open(1, rec)
+	require.NoError(t, err)
+	require.Equal(t, make([]byte, 24), free)
 }
 
 // TestSwapsThatAreRefused: a name that can't be written is nobody's.
@@ -527,17 +627,18 @@ func TestSwapsThatAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, store.InvalidArgument)
 	require.NotErrorIs(t, err, listing.ErrOutcomeUnknown)
 	require.Equal(t, 1, swaps)
-	open := func() (n int) {
+	in := func(state partmap.State) (n int) {
 		ids, err := s.Scan(w.ctx, store.Roots, nil, 10)
 		require.NoError(t, err)
 		for _, id := range ids {
-			if root, err := w.c.Maps().Load(w.ctx, store.BucketID(id)); err == nil && root.State == partmap.Open {
+			if root, err := w.c.Maps().Load(w.ctx, store.BucketID(id)); err == nil && root.State == state {
 				n++
 			}
 		}
 		return n
 	}
-	require.Equal(t, 2, open(), "the bucket and the list of buckets")
+	require.Equal(t, 2, in(partmap.Open), "the bucket and the list of buckets")
+	require.Equal(t, 1, in(partmap.Deleted), "what did not get its name")
 	roots := 0
 	s.swap = func(table store.Table, do func() error) error {
 		switch table {
@@ -552,9 +653,46 @@ func TestSwapsThatAreRefused(t *testing.T) {
 	}
 	require.ErrorIs(t, w.c.CreateBucket(w.ctx, "new"), store.InvalidArgument)
 	require.Equal(t, 2, roots, "what can't be closed is not deleted")
-	require.Equal(t, 3, open())
+	require.Equal(t, 3, in(partmap.Open))
 	s.swap = nil
 	require.NoError(t, w.c.CreateBucket(w.ctx, "new"))
+}
+
+// TestNamesOfWhichNobodyKnows: where neither the swap of a name nor the read after it has an answer
+// the outcome is unknown; where others have had the name meanwhile, it is not.
+func TestNamesOfWhichNobodyKnows(t *testing.T) {
+	s, w := newWild(t, listing.Options{})
+	require.NoError(t, w.c.CreateBucket(w.ctx, "new"))
+	require.NoError(t, w.c.DeleteBucket(w.ctx, "new"))
+	lost := false
+	s.swap = func(table store.Table, do func() error) error {
+		if table != store.Directory {
+			return do()
+		}
+		lost = true
+		return store.Errorf(store.Timeout, "lost")
+	}
+	s.read = func(table store.Table, rec store.Record, err error) (store.Record, error) {
+		if lost && table == store.Directory {
+			return store.Record{}, store.Errorf(store.Unavailable, "away")
+		}
+		return rec, err
+	}
+	err := w.c.CreateBucket(w.ctx, "new")
+	require.ErrorIs(t, err, listing.ErrOutcomeUnknown)
+	require.ErrorContains(t, err, "lost")
+	s.read = nil
+	s.swap = func(table store.Table, do func() error) error {
+		if table == store.Directory {
+			s.swap = nil
+			require.NoError(t, w.c.CreateBucket(w.ctx, "new"))
+			require.NoError(t, w.c.DeleteBucket(w.ctx, "new"))
+		}
+		return do()
+	}
+	err = w.c.CreateBucket(w.ctx, "new")
+	require.ErrorIs(t, err, store.Unavailable)
+	require.ErrorContains(t, err, "somebody else created and deleted the bucket at the same time")
 }
 
 // TestABucketThatIsDeletedWhileItIsMended is not put on the list.

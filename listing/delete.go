@@ -255,13 +255,14 @@ func (c *Client) empty(ctx context.Context, root *partmap.Root, from []byte) (em
 			}
 			return err
 		})
-		if n++; n%lookRanges == 0 {
+		if n++; n%lookRanges == 0 && len(rg.End) > 0 {
 			if err = g.Wait(); err != nil {
 				break
 			}
 			next = rg.End
-			if time.Since(began) > lookTime && len(next) > 0 {
-				return false, next, errLookTime
+			if time.Since(began) > lookTime {
+				err = errLookTime
+				break
 			}
 			g, gctx = start()
 		}

@@ -80,6 +80,77 @@ func TestDeletionGoesOnWhereItStopped(t *testing.T) {
 	require.ErrorIs(t, c.DeleteBucket(t.Context(), "abc"), listing.ErrNoSuchBucket)
 }
 
+// TestDeletionsThatAreGivenUp say so, after whichever read of the empty bucket: neither that it has
+// entries, nor that it could not be opened again.
+func TestDeletionsThatAreGivenUp(t *testing.T) {
+	for reads := int64(1); ; reads++ {
+		s, c := manyRanges(t, 3)
+		err := c.DeleteBucket(s.within(t, reads), "abc")
+		if err == nil {
+			require.Greater(t, reads, int64(3))
+			return
+		}
+		require.ErrorIs(t, err, context.Canceled, "%d reads", reads)
+		require.NotErrorIs(t, err, listing.ErrNotEmpty, "%d reads", reads)
+		require.NotContains(t, err.Error(), "open the bucket again", "%d reads", reads)
+	}
+}
+
+// TestDeletionsThatGoOn where they stopped keep their place when they are stopped again at once, and
+// when the swap that makes sure of it is lost; not when the bucket was open meanwhile.
+func TestDeletionsThatGoOn(t *testing.T) {
+	var cuts [][]byte
+	for i := range 600 { // the key between the first 256 ranges and the others is one byte
+		cut := []byte{byte(min(i, 255))}
+		if i > 255 {
+			cut = fmt.Appendf(cut, "%03d", i)
+		}
+		cuts = append(cuts, cut)
+	}
+	for _, reopened := range []bool{false, true} {
+		s, w := newWild(t, listing.Options{MaxParallel: 1}, cuts...)
+		w.state(w.id, partmap.Closing)
+		reads := 0
+		upTo := func(most int) (int, error) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			reads = 0
+			s.before = func() {
+				if reads++; reads == 2*most { // before and after each
+					cancel()
+				}
+			}
+			s.on.Store(true)
+			defer s.on.Store(false)
+			err := w.c.DeleteBucket(ctx, "b")
+			return reads / 2, err
+		}
+		_, err := upTo(400)
+		require.ErrorContains(t, err, "to go on where this stopped")
+		if reopened {
+			s.swap = func(table store.Table, do func() error) error {
+				s.swap = nil
+				w.state(w.id, partmap.Open)
+				w.put("0", "")
+				w.state(w.id, partmap.Closing)
+				return do()
+			}
+			_, err = upTo(1000)
+			require.ErrorIs(t, err, listing.ErrNotEmpty)
+			continue
+		}
+		_, err = upTo(1)
+		require.ErrorContains(t, err, "to go on where this stopped")
+		s.swap = func(store.Table, func() error) error { return store.Errorf(store.Timeout, "lost") }
+		_, err = upTo(1000)
+		require.ErrorIs(t, err, listing.ErrOutcomeUnknown)
+		s.swap = nil
+		n, err := upTo(1000)
+		require.NoError(t, err)
+		require.Equal(t, 601-256, n-1, "and the list of buckets is read")
+	}
+}
+
 // TestWhatIsWrittenBetweenTwoDeletionsStays: a bucket that is opened again in the middle
 // of its deletion is looked through from its beginning, whoever opened it.
 func TestWhatIsWrittenBetweenTwoDeletionsStays(t *testing.T) {

@@ -279,6 +279,27 @@ func TestOperationsReleaseTheirLeases(t *testing.T) {
 	}
 }
 
+// Nor does a write that gets no timestamp.
+func TestWritesWithoutTheTimeReleaseTheirLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source, key := &stamps{}, []byte("k")
+		c := over(t, memstore.New(), listing.Options{Timestamps: source})
+		id, err := c.BucketID(t.Context(), "b")
+		require.NoError(t, err)
+		b := c.Bucket("b")
+		for _, write := range []func(ctx context.Context) error{
+			func(ctx context.Context) error { return b.Put(ctx, key, nil) },
+			func(ctx context.Context) error { return b.Delete(ctx, key) },
+			func(ctx context.Context) error { return b.PutBatch(ctx, []listing.Entry{{Key: key}}) },
+		} {
+			ctx, cancel := context.WithCancel(t.Context())
+			source.first = cancel
+			require.ErrorIs(t, write(ctx), context.Canceled)
+		}
+		noLeaseIsLeft(t, c, id)
+	})
+}
+
 // All ends with the limit, in the middle of a page or of the bucket.
 func TestAllHasALimit(t *testing.T) {
 	const entries = 2500 // three pages

@@ -164,6 +164,29 @@ func TestErrorsOfWrites(t *testing.T) {
 	_, mine, err := c.setState(t.Context(), &partmap.Root{State: partmap.Deleted}, partmap.Open)
 	require.ErrorIs(t, err, store.InvalidArgument)
 	require.False(t, mine)
+	s := &noSwaps{Store: memstore.New()}
+	c, err = NewEmbedded(s, Options{})
+	require.NoError(t, err)
+	root, err := c.maps.Create(t.Context(), store.BucketID{1}, nil)
+	require.NoError(t, err)
+	s.on = true
+	now, mine, err := c.setState(t.Context(), root, partmap.Closing)
+	require.ErrorIs(t, err, ErrOutcomeUnknown)
+	require.False(t, mine)
+	require.Nil(t, now)
+}
+
+// noSwaps is a store that loses swaps once it is on.
+type noSwaps struct {
+	store.Store
+	on bool
+}
+
+func (s *noSwaps) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
+	if s.on {
+		return store.Errorf(store.Timeout, "lost")
+	}
+	return s.Store.Swap(ctx, t, key, old, next)
 }
 
 // TestWhereStretchesAreCounted: at home, and at the destination once nobody reads the
@@ -202,14 +225,15 @@ func TestWhereStretchesAreCounted(t *testing.T) {
 	require.ErrorIs(t, err, store.Unavailable)
 }
 
-// failingNodes is a store that fails to read a node of a map once.
+// failingNodes is a store that fails to read a node of a map, once or from then on.
 type failingNodes struct {
 	store.Store
 	reads, fails atomic.Int64
+	forever      bool
 }
 
 func (s *failingNodes) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
-	if s.reads.Add(1) == s.fails.Load() {
+	if n := s.reads.Add(1); n == s.fails.Load() || s.forever && n > s.fails.Load() {
 		return nil, store.Errorf(store.Unavailable, "away")
 	}
 	return s.Store.Node(ctx, b, id)
@@ -298,15 +322,20 @@ func TestRangesThatAreNotFound(t *testing.T) {
 	}
 	require.Greater(t, failed, 2)
 	require.Greater(t, most-int64(failed), int64(2))
+	s.forever = true
+	s.reads.Store(0)
+	s.fails.Store(most / 4)
+	_, err := b.List(t.Context(), Query{Delimiter: []byte("/"), Limit: 90})
+	require.ErrorIs(t, err, store.Unavailable)
 }
 
 // TestRowsOfPagesAreForgotten when their memory goes back to the pool: it would keep what
 // they point to.
 func TestRowsOfPagesAreForgotten(t *testing.T) {
 	row := store.Row{Key: []byte("k"), Value: []byte("v"), Timestamp: 1}
-	for _, own := range []bool{false, true} {
+	for n, own := range []bool{false, true, false} {
 		into := new(rowsOfPage)
-		rows := append(into[:0], row, row)
+		rows := append(into[:0], row, row)[:2-n/2]
 		if own { // of a store that did not use it
 			rows = []store.Row{row, row}
 		}
@@ -318,7 +347,7 @@ func TestRowsOfPagesAreForgotten(t *testing.T) {
 		if own {
 			want = row
 		}
-		require.Equal(t, []store.Row{want, want}, rows)
+		require.Equal(t, []store.Row{want, want}[:len(rows)], rows)
 	}
 }
 
@@ -378,6 +407,7 @@ func TestLooksAtAnOpenBucket(t *testing.T) {
 	for name, x := range map[string]struct {
 		was     *emptied
 		entry   string
+		closing bool
 		givesUp bool
 		empty   bool
 		hint    string
@@ -387,6 +417,7 @@ func TestLooksAtAnOpenBucket(t *testing.T) {
 		"an entry before the hint":    {was: &emptied{next: []byte("b")}, entry: "a", empty: true},
 		"an entry behind the hint":    {was: &emptied{next: []byte("b")}, entry: "b"},
 		"the hint of a closed bucket": {was: &emptied{version: away, next: []byte("b")}, entry: "a"},
+		"closed by another call":      {entry: "a", closing: true, empty: true},
 		"given up":                    {was: &emptied{next: []byte("b")}, givesUp: true, hint: "b"},
 		"given up at once":            {givesUp: true},
 	} {
@@ -396,6 +427,12 @@ func TestLooksAtAnOpenBucket(t *testing.T) {
 		}
 		if x.was != nil {
 			c.emptied.Add(id, *x.was)
+		}
+		if x.closing {
+			root, err := c.maps.Load(t.Context(), id)
+			require.NoError(t, err)
+			_, _, err = c.setState(t.Context(), root, partmap.Closing)
+			require.NoError(t, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		if x.givesUp {

@@ -100,7 +100,7 @@ var rowsOfPages = sync.Pool{New: func() any { return new(rowsOfPage) }}
 
 // free gives the memory of the rows back.
 func (r *read) free() {
-	if rows := r.got.rows; cap(rows) > 0 && &rows[:1][0] == &r.into[0] {
+	if rows := r.got.rows; len(rows) > 0 && &rows[0] == &r.into[0] {
 		clear(rows) // or the pool would keep keys and values alive
 	}
 	rowsOfPages.Put(r.into)
@@ -117,9 +117,10 @@ func (p *pager) run(ctx context.Context) error {
 			return err
 		}
 		if p.worthReadingAhead() {
-			if did, err := p.readAhead(ctx); err != nil {
-				return err
-			} else if did {
+			if a := p.divide(); a != nil {
+				if err := a.run(ctx); err != nil {
+					return err
+				}
 				continue
 			}
 		}
@@ -244,16 +245,14 @@ func (p *pager) consume(wave []read) error {
 
 // take puts the items of one read on the page and advances the near end of left.
 func (p *pager) take(r *read) error {
-	rows := r.got.rows
-	if len(rows) > 0 && p.left.passed(rows[0].Key) { // a common prefix has passed some
-		rows = rows[sort.Search(len(rows), func(i int) bool { return !p.left.passed(rows[i].Key) }):]
-	}
+	rows := r.got.rows // of which a common prefix may have passed some
+	rows = rows[sort.Search(len(rows), func(i int) bool { return !p.left.passed(rows[i].Key) }):]
 	if p.items == nil {
 		p.items = make([]Item, 0, min(len(rows), p.limit))
 	}
 	var keys []byte // with KeysOnly: memory of the keys, so that values are freed
 	if p.q.KeysOnly {
-		size := 0
+		var size int
 		for i := range rows {
 			size += len(rows[i].Key)
 		}

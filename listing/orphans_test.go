@@ -2,6 +2,7 @@ package listing_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/uuid"
@@ -21,12 +22,16 @@ type centres struct {
 	lacks  map[string]bool
 	away   bool                    // the other one
 	look   func()                  // called before each read everywhere
+	read   func()                  // called after each other read
 	put    func(p store.Partition) // called before each put
 }
 
 func (c *centres) EachQuorum() store.Rows { return everywhere{c.Store, c} }
 
 func (c *centres) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
+	if c.read != nil {
+		defer c.read()
+	}
 	if p == c.behind && c.lacks[string(key)] {
 		return store.Row{}, false, nil
 	}
@@ -36,6 +41,9 @@ func (c *centres) Get(ctx context.Context, p store.Partition, key []byte) (store
 func (c *centres) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
 ) (store.Page, error) {
+	if c.read != nil {
+		defer c.read()
+	}
 	page, err := c.Store.Slice(ctx, p, b, o)
 	if p == c.behind {
 		var rows []store.Row
@@ -243,6 +251,16 @@ func TestOtherVersionInTheOtherDataCentre(t *testing.T) {
 	})
 }
 
+// An older one that came back to light is not what the copy was made of: neither counts.
+func TestOlderVersionInTheOtherDataCentre(t *testing.T) {
+	both(t, func(x *halfway, _ bool, how string) {
+		x.put(x.dst, copied(entry("k", "copy", 5)))
+		x.put(x.src, entry("k", "older", 3))
+		x.s.lacks["k"] = true
+		x.shows(how, "k", "")
+	})
+}
+
 // Nobody can say whether the source has the row: the copy counts, and stays.
 func TestCopyCountsWhileADataCentreIsAway(t *testing.T) {
 	both(t, func(x *halfway, _ bool, how string) {
@@ -270,6 +288,28 @@ func TestNothingIsDeletedWithoutALease(t *testing.T) {
 		x.shows(how, "k", "kept")
 		value, _ := x.destination("k")
 		require.Equal(x, "kept", value)
+	})
+}
+
+// Nor does it write anything through: what it has read may be in no partition of the range by then.
+func TestNothingIsWrittenThroughWithoutALease(t *testing.T) {
+	client := func(t *testing.T, s store.Store) *listing.Client { return leased(t, s, s, listing.Options{}) }
+	bothBy(t, client, func(x *halfway, verifying bool, how string) {
+		if !verifying {
+			return
+		}
+		x.put(x.src, entry("k", "late", 5))
+		var reads atomic.Int64
+		x.s.read = func() {
+			if reads.Add(1) == 2 {
+				expire()
+			}
+		}
+		x.s.put = func(store.Partition) { require.EqualValues(x, 4, reads.Load(), "both sides were read again") }
+		x.shows(how, "k", "late")
+		x.s.put = nil
+		value, _ := x.destination("k")
+		require.Equal(x, "late", value)
 	})
 }
 

@@ -25,6 +25,7 @@ type book struct {
 	size    map[store.Partition]int
 	markers int
 	reads   map[store.Partition]int
+	from    []string // keys of reads
 }
 
 func newBook() *book {
@@ -53,10 +54,11 @@ func (b *book) Delete(p store.Partition, key []byte, at store.Timestamp, marker 
 	}
 }
 
-func (b *book) Read(p store.Partition, _ []byte) {
+func (b *book) Read(p store.Partition, key []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.reads[p]++
+	b.from = append(b.from, string(key))
 }
 
 // requireRows compares what a book was told with what the store holds.
@@ -130,6 +132,21 @@ func TestARecorderLearnsOfAcknowledgedWrites(t *testing.T) {
 	require.Equal(t, 1, told.markers)
 	require.Len(t, told.reads, 2, "both sides were read")
 	told.requireRows(t, s, id)
+}
+
+// A read begins at a key: that of the entry, or where the page begins in its direction.
+func TestARecorderIsToldWhereReadsBegin(t *testing.T) {
+	told := newBook()
+	c := over(t, memstore.New(), listing.Options{Recorder: told})
+	b := c.Bucket("b")
+	told.from = nil
+	_, err := b.Get(t.Context(), []byte("k"))
+	require.ErrorIs(t, err, listing.ErrNotFound)
+	for _, reverse := range []bool{false, true} {
+		_, err := b.List(t.Context(), listing.Query{From: []byte("c"), To: []byte("x"), Reverse: reverse})
+		require.NoError(t, err)
+	}
+	require.Equal(t, []string{"k", "c", "x"}, told.from)
 }
 
 // The size of an entry is that of its key and value.

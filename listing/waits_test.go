@@ -121,6 +121,22 @@ func TestOperationsWorkOnThreePartitionsAtOnce(t *testing.T) {
 			c, _ := s.fill(t, 0, listing.Options{})
 			require.Equal(t, 3, s.most(func() { require.NoError(t, c.DeleteBucket(t.Context(), "b")) }))
 		},
+		"a page of copies without their rows": func(t *testing.T, s *crowd) {
+			x := inPhase(t, partmap.Copying, func(around store.Store) *listing.Client {
+				s.Store = around
+				c, err := listing.NewEmbedded(s, listing.Options{MaxParallel: 3})
+				require.NoError(t, err)
+				return c
+			})
+			for i := range 10 {
+				x.put(x.dst, copied(entry(fmt.Sprint(i), "", 5)))
+			}
+			require.Equal(t, 3, s.most(func() {
+				page, err := x.b.List(t.Context(), listing.Query{})
+				require.NoError(t, err)
+				require.Empty(t, page.Items)
+			}))
+		},
 		"points": func(t *testing.T, s *crowd) {
 			c, _ := s.fill(t, 300, listing.Options{})
 			require.Equal(t, 3, s.most(func() {
@@ -181,6 +197,7 @@ func TestContextsEndWithTheirCalls(t *testing.T) {
 type watched struct {
 	*distant
 	contexts []context.Context
+	swaps    []context.Context
 	hangs    bool
 }
 
@@ -190,8 +207,10 @@ func (s *watched) Acknowledge(ctx context.Context, t store.Table, key []byte) (s
 }
 
 func (s *watched) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
+	if t == store.Roots {
+		s.swaps = append(s.swaps, ctx)
+	}
 	if s.hangs && t == store.Roots {
-		s.contexts = append(s.contexts, ctx)
 		<-ctx.Done()
 		return store.Wrap("swap", context.Cause(ctx))
 	}
@@ -250,15 +269,21 @@ func TestHowLongADeletionTriesToOpen(t *testing.T) {
 		change, err := partmap.WithState(root, partmap.Closing, c.Maps().Stamp())
 		require.NoError(t, err)
 		require.NoError(t, c.Maps().Swap(t.Context(), change))
-		s.hangs, s.contexts = true, nil
+		s.hangs, s.swaps = true, nil
 		begin := time.Now()
 		err = c.DeleteBucket(t.Context(), "b")
 		require.ErrorIs(t, err, listing.ErrNotEmpty)
 		require.ErrorContains(t, err, "open the bucket again")
 		require.Equal(t, 5*time.Second, time.Since(begin))
-		for _, ctx := range s.contexts {
+		for _, ctx := range s.swaps {
 			require.Error(t, ctx.Err())
 		}
+		s.hangs = false
+		require.ErrorIs(t, c.DeleteBucket(t.Context(), "b"), listing.ErrNotEmpty)
+		require.Error(t, s.swaps[len(s.swaps)-1].Err(), "the swap is done, and so is its timer")
+		root, err = c.Maps().Load(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, partmap.Open, root.State)
 	})
 }
 

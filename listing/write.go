@@ -88,7 +88,15 @@ func (b *Bucket) DeleteAt(ctx context.Context, key []byte, g Given) error {
 
 // change writes an entry, or with op "delete" its deletion; g is nil, or its given time.
 func (b *Bucket) change(ctx context.Context, op string, key, value []byte, g *Given) (err error) {
-	h, rg, ts, err := b.stamped(ctx, key, g)
+	h, rg, ts, err := b.stamped(ctx, key, func(*partmap.Range) (store.Timestamp, error) {
+		switch {
+		case g == nil:
+			return b.c.stamps.Next(ctx, 1)
+		case g.Still():
+			return g.At, nil
+		}
+		return 0, ErrTooLate
+	})
 	if err != nil {
 		return err
 	}
@@ -111,26 +119,20 @@ func takesWrites(h *hold, rg *partmap.Range) store.Partition {
 	return store.Partition{Bucket: h.Root().Bucket, ID: rg.WriteTo()}
 }
 
-// stamped takes a lease, finds the range of key and draws a timestamp, under the lease:
-// otherwise an older write could reach a partition that never saw the tombstone of a newer
-// deletion. The lease is still valid after the draw: otherwise, after a long stall, the
-// timestamp could be above the removal of an abandoned partition, and the row would stay. A
-// given timestamp was drawn before the lease, and is below every removal after it.
-func (b *Bucket) stamped(ctx context.Context, key []byte, g *Given) (*hold, partmap.Range, store.Timestamp, error) {
+// stamped takes a lease, finds the range of key and draws timestamps, under the lease: otherwise
+// an older write could reach a partition that never saw the tombstone of a newer deletion. The
+// lease is still valid after the draw: otherwise, after a long stall, the timestamps could be
+// above the removal of an abandoned partition, and the rows would stay. A given timestamp was
+// drawn before the lease, and is below every removal after it.
+func (b *Bucket) stamped(
+	ctx context.Context, key []byte, draw func(*partmap.Range) (store.Timestamp, error),
+) (*hold, partmap.Range, store.Timestamp, error) {
 	for {
 		h, rg, err := b.locate(ctx, key)
 		if err != nil {
 			return nil, rg, 0, err
 		}
-		var ts store.Timestamp
-		switch {
-		case g == nil:
-			ts, err = b.c.stamps.Next(ctx, 1)
-		case g.Still():
-			ts = g.At
-		default:
-			err = ErrTooLate
-		}
+		ts, err := draw(&rg)
 		if err == nil && h.Valid() { // so it was when it was asked for the time
 			return h, rg, ts, nil
 		}
@@ -296,27 +298,20 @@ func (b *Bucket) PutBatch(ctx context.Context, entries []Entry) error {
 func (b *Bucket) putFirst(
 	ctx context.Context, g *errgroup.Group, entries []Entry, order []int, outcomes []error,
 ) (rest []int, err error) {
-	h, rg, err := b.locate(ctx, entries[order[0]].Key)
-	if err != nil {
-		return order, err
-	}
-	n, size := 0, 0
-	for n < len(order) && n < batchRows && rg.Contains(entries[order[n]].Key) {
-		e := entries[order[n]]
-		if n > 0 && size+len(e.Key)+1+len(e.Value) > batchBytes {
-			break
+	var n, size int
+	h, rg, ts, err := b.stamped(ctx, entries[order[0]].Key, func(rg *partmap.Range) (store.Timestamp, error) {
+		for n, size = 0, 0; n < len(order) && n < batchRows && rg.Contains(entries[order[n]].Key); n++ {
+			e := entries[order[n]]
+			row := len(e.Key) + 1 + len(e.Value)
+			if n > 0 && size+row > batchBytes {
+				break
+			}
+			size += row
 		}
-		size += len(e.Key) + 1 + len(e.Value)
-		n++
-	}
-	ts, err := b.c.stamps.Next(ctx, n)
+		return b.c.stamps.Next(ctx, n)
+	})
 	if err != nil {
-		h.release()
 		return order, err
-	}
-	if !h.Valid() { // repeat, as in stamped
-		h.release()
-		return order, ctx.Err()
 	}
 	rows, arena := make([]store.Row, n), slices.Grow([]byte(nil), size)
 	for k, i := range order[:n] {

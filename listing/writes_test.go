@@ -171,6 +171,8 @@ func TestBatchesAreCut(t *testing.T) {
 		{16, 1<<16 + 1, []int{15, 1}},
 		{2, 1 << 19, []int{2}},
 		{2, 1<<19 + 1, []int{1, 1}},
+		{17, 61_681, []int{16, 1}}, // a byte too many
+		{2, 1<<20 + 3, []int{1, 1}},
 	} {
 		s := &scripted{Store: memstore.New()}
 		client := over(t, s, listing.Options{MaxValueBytes: 1<<20 - 1, MaxParallel: 1})
@@ -323,6 +325,9 @@ func TestWhatIsTooLong(t *testing.T) {
 			check(c.CreateBucket(ctx, fmt.Sprint("cut", n), x(n)), "cut")
 		} else {
 			require.ErrorIs(t, c.CreateBucket(ctx, "cut0", x(0)), store.InvalidArgument)
+		}
+		if !good {
+			require.ErrorContains(t, c.CreateBucket(ctx, "cut", x(n)), fmt.Sprintf("a cut has 1 to %d bytes, not %d", most, n))
 		}
 	}
 	require.NoError(t, b.Put(ctx, x(1), x(20)))
