@@ -9,6 +9,7 @@ import { empty, figuresOf, heading, key, keyOf, pausedText, progress, rowsAgains
 export const title = (page) => page.bucket || 'Bucket';
 
 const each = 25;
+const some = 8; // of the ranges that wait, until all are asked for
 
 export async function show(page) {
   if (!page.bucket) {
@@ -214,7 +215,7 @@ class View {
   }
 
   waiting() {
-    const list = (this.notable?.ranges ?? []).filter((r) => r.phase === 'settled');
+    const list = (this.notable?.ranges ?? []).filter((r) => r.phase === 'settled' && !r.job);
     return h(
       'section',
       { 'aria-labelledby': 'why-h', key: 'why' },
@@ -255,10 +256,26 @@ class View {
                   ],
                 },
               ],
-              list,
+              this.whole ? list : list.slice(0, some),
               { key: (r) => r.partition },
             ),
-            this.notable.next ? h('p', { class: 'quiet small' }, 'These are the first 100.') : null,
+            list.length > some && !this.whole
+              ? h(
+                  'p',
+                  {},
+                  h(
+                    'button',
+                    {
+                      onclick: () => {
+                        this.whole = true;
+                        this.draw();
+                      },
+                    },
+                    `Show all ${count(list.length)}`,
+                  ),
+                )
+              : null,
+            this.notable.next ? h('p', { class: 'quiet small' }, 'No more than the first 100 are listed.') : null,
           ]
         : h('p', { class: 'quiet' }, 'Nothing waits: all ranges are within their limits, or are being moved.'),
     );
