@@ -9,7 +9,7 @@ import { empty, figuresOf, heading, key, keyOf, pausedText, progress, rowsAgains
 export const title = (page) => page.bucket || 'Bucket';
 
 const each = 25;
-const some = 8; // of the ranges that wait, until all are asked for
+const some = 10; // rows of a table, until all are asked for
 
 export async function show(page) {
   if (!page.bucket) {
@@ -26,6 +26,7 @@ class View {
   constructor(page) {
     this.page = page;
     this.chosen = null;
+    this.opened = new Set();
     this.bars = new Bars(
       page,
       (bar) => {
@@ -98,6 +99,20 @@ class View {
       this.prefixes(),
       this.all(),
     );
+  }
+
+  // first are the first of a list, until all are asked for; others asks.
+  first(name, list) {
+    return this.opened.has(name) || list.length <= some ? list : list.slice(0, some - 2);
+  }
+
+  others(name, list) {
+    if (this.first(name, list) === list) return null;
+    const onclick = () => {
+      this.opened.add(name);
+      this.draw();
+    };
+    return h('p', {}, h('button', { onclick }, `Show all ${count(list.length)}`));
   }
 
   who() {
@@ -256,25 +271,10 @@ class View {
                   ],
                 },
               ],
-              this.whole ? list : list.slice(0, some),
+              this.first('waits', list),
               { key: (r) => r.partition },
             ),
-            list.length > some && !this.whole
-              ? h(
-                  'p',
-                  {},
-                  h(
-                    'button',
-                    {
-                      onclick: () => {
-                        this.whole = true;
-                        this.draw();
-                      },
-                    },
-                    `Show all ${count(list.length)}`,
-                  ),
-                )
-              : null,
+            this.others('waits', list),
             this.notable.next ? h('p', { class: 'quiet small' }, 'No more than the first 100 are listed.') : null,
           ]
         : h('p', { class: 'quiet' }, 'Nothing waits: all ranges are within their limits, or are being moved.'),
@@ -292,7 +292,7 @@ class View {
     const text = keyText(p);
     const above = text.replace(/[^/]*\/$/, '');
     const all = Math.max(1, usage.rows);
-    const list = usage.prefixes;
+    const list = [...usage.prefixes].sort((a, b) => b.rows - a.rows);
     return h(
       'section',
       { 'aria-labelledby': 'usage-h', key: 'usage' },
@@ -330,7 +330,7 @@ class View {
               { head: 'Writes', number: true, cell: (u) => rate(u.writes_per_s, 'writes') },
               { head: 'Reads', number: true, cell: (u) => rate(u.reads_per_s, 'reads') },
             ],
-            list,
+            this.first('prefixes', list),
             { key: (u) => keyText(u.prefix) },
           )
         : empty(
@@ -338,6 +338,7 @@ class View {
               ? 'Keys here have no “/”: there are no prefixes to tell apart.'
               : 'There are no keys here yet.',
           ),
+      this.others('prefixes', list),
       usage.others
         ? h(
             'p',

@@ -105,6 +105,7 @@ class View {
       tabindex: 0,
       role: 'application',
       'aria-roledescription': 'key visualizer',
+      'aria-label': 'Key visualizer',
       'aria-describedby': 'how',
       onpointermove: (e) => this.moved(e),
       onpointerleave: () => this.left(),
