@@ -23,7 +23,7 @@ import (
 
 const (
 	// sampleEvery is the pause between two samples.
-	sampleEvery = 10 * time.Second
+	sampleEvery = heat.Finest * time.Second
 	// saveEvery is the pause between two writes of the file: so much is lost by kill -9.
 	saveEvery = 5 * time.Minute
 	// historyBytes bounds the columns; events have a bound of their own.
@@ -63,8 +63,33 @@ type underway struct {
 	start, end string
 }
 
-// carried is what a range had when it was looked at last.
-type carried struct{ rows, bytes float32 }
+// carried is what a range had when it was asked about last, and what its partition had taken.
+type carried struct {
+	rows, bytes float32
+	taken       counter.Taken
+	at          int64 // Unix milliseconds
+}
+
+func counted(s *counter.Stats, at time.Time) carried {
+	return carried{float32(s.Rows), float32(s.Bytes), s.Taken(), at.UnixMilli()}
+}
+
+// since returns the writes and reads per second of the time of a sample: if the bucket was known before, those since the
+// partition was asked about last, or was made; else its present rates.
+func (c *carried) since(known bool, s *counter.Stats, at time.Time) (writes, reads float32) {
+	if !known {
+		return float32(s.PutsPerS + s.DeletesPerS), float32(s.ReadsPerS)
+	}
+	over, before := sampleEvery, c.taken
+	if c.at != 0 {
+		over = max(time.Second, at.Sub(time.UnixMilli(c.at)))
+	}
+	if idle := over - sampleEvery; idle > 0 { // else it would have been asked about before
+		over, before = sampleEvery, before.Faded(idle)
+	}
+	w, r := s.Taken().Since(before, over)
+	return float32(w / over.Seconds()), float32(r / over.Seconds())
+}
 
 // Notice is news for those who follow the history: a sample of some buckets, or an event.
 type Notice struct {
@@ -263,7 +288,7 @@ func (h *History) sample(ctx context.Context, b *balancer.Balancer, from, to tim
 	var ids []store.BucketID
 	var failures []error
 	for id, parts := range touched {
-		spans, err := h.spans(ctx, b, id, parts)
+		spans, err := h.spans(ctx, b, id, parts, to)
 		switch {
 		case store.KindOf(err) == store.NotFound: // it was deleted
 			h.mu.Lock()
@@ -291,7 +316,7 @@ func (h *History) sample(ctx context.Context, b *balancer.Balancer, from, to tim
 // spans are the ranges of a bucket with what they have and take. Only those that took requests, and those that are not
 // known, are asked about.
 func (h *History) spans(
-	ctx context.Context, b *balancer.Balancer, id store.BucketID, touched map[store.PartitionID]bool,
+	ctx context.Context, b *balancer.Balancer, id store.BucketID, touched map[store.PartitionID]bool, at time.Time,
 ) ([]heat.Span, error) {
 	h.mu.Lock()
 	before := h.carried[id]
@@ -305,29 +330,24 @@ func (h *History) spans(
 			spans = heat.Thin(spans, 4*heat.MostSpans, heat.Sum(spans))
 		}
 	}
-	hot := func(rg *partmap.Range) bool { return touched[rg.WriteTo()] || touched[rg.Partition] }
 	wanted := func(rg *partmap.Range) bool {
 		_, known := before[rg.WriteTo()]
-		return !known || hot(rg) || rg.Phase != partmap.Settled
+		return !known || touched[rg.WriteTo()] || touched[rg.Partition] || rg.Phase != partmap.Settled
 	}
 	err := b.Figures(ctx, id, wanted, func(rg *partmap.Range, now, leaves *counter.Stats) {
 		x := ranged{start: string(rg.Start), from: rg.Partition, to: rg.WriteTo()}
 		if n := len(group); n > 0 && group[n-1].from != x.from && group[n-1].to != x.to {
 			flush()
 		}
-		was, known := before[x.to]
-		x.had, x.known = was, known
+		x.had, x.known = before[x.to]
 		if now != nil {
-			x.had = present(was, known, rg, now)
-			if hot(rg) { // else its rates only fade
-				x.writes, x.reads = float32(now.PutsPerS+now.DeletesPerS), float32(now.ReadsPerS)
-			}
+			x.writes, x.reads = x.had.since(x.known || before != nil, now, at)
+			x.had = present(x.had, x.known, rg, now, at)
 		}
 		if leaves != nil {
-			x.leaves = carried{float32(leaves.Rows), float32(leaves.Bytes)}
-			if hot(rg) { // reads go on where the rows are, until all are copied
-				x.readsThere = float32(leaves.ReadsPerS)
-			}
+			was, known := before[x.from]
+			x.writesThere, x.readsThere = was.since(known, leaves, at)
+			x.leaves = counted(leaves, at)
 		}
 		group = append(group, x)
 	})
@@ -351,12 +371,14 @@ func (h *History) spans(
 // ranged is a range with what is known of its partitions: the one that takes its writes, and the one that it leaves while it
 // moves.
 type ranged struct {
-	start                     string
-	from, to                  store.PartitionID
-	had                       carried
-	known                     bool // had was known before
-	leaves                    carried
-	writes, reads, readsThere float32
+	start         string
+	from, to      store.PartitionID
+	had           carried
+	known         bool // had was known before
+	leaves        carried
+	writes, reads float32
+	// Requests of the partition that it leaves.
+	writesThere, readsThere float32
 }
 
 // sharedOut returns the spans of neighbours that share partitions, as while ranges move: each gets an equal share of what a
@@ -376,31 +398,40 @@ func sharedOut(group []ranged, before, after map[store.PartitionID]carried) []he
 		had := x.had
 		switch n := from[x.from]; {
 		case x.to != x.from && (!x.known || to[x.to] > 1): // it fills with what the range has
-			had = carried{x.leaves.rows / n, x.leaves.bytes / n}
+			had.rows, had.bytes = x.leaves.rows/n, x.leaves.bytes/n
 		case x.to == x.from && n > 1 && fresh[x.from] && x.known: // others have just begun to leave it
-			had = carried{before[x.to].rows / n, before[x.to].bytes / n}
+			had.rows, had.bytes = before[x.to].rows/n, before[x.to].bytes/n
 		}
-		sum := after[x.to]
-		after[x.to] = carried{sum.rows + had.rows, sum.bytes + had.bytes}
 		spans = append(spans, heat.Span{Start: x.start, Figures: heat.Figures{
-			heat.Writes: x.writes / to[x.to], heat.Reads: x.reads/to[x.to] + x.readsThere/from[x.from],
-			heat.Rows: had.rows, heat.Bytes: had.bytes,
+			heat.Writes: x.writes/to[x.to] + x.writesThere/from[x.from],
+			heat.Reads:  x.reads/to[x.to] + x.readsThere/from[x.from],
+			heat.Rows:   had.rows, heat.Bytes: had.bytes,
 		}})
+		if sum, there := after[x.to]; there && x.to != x.from { // it gets what several ranges have
+			had.rows, had.bytes = had.rows+sum.rows, had.bytes+sum.bytes
+		}
+		after[x.to] = had
+		if _, there := after[x.from]; !there {
+			left := before[x.from]
+			left.taken, left.at = x.leaves.taken, x.leaves.at
+			after[x.from] = left
+		}
 	}
 	return spans
 }
 
 // present is what a range has, by the counts of its partition. After a split those of the partition that stays are of more
 // than the range, until it is recounted; those of a fresh one are of what was put since.
-func present(was carried, known bool, rg *partmap.Range, s *counter.Stats) carried {
-	now := carried{float32(s.Rows), float32(s.Bytes)}
+func present(was carried, known bool, rg *partmap.Range, s *counter.Stats, at time.Time) carried {
+	now := counted(s, at)
 	switch {
 	case !known || s.Known && s.Covers(rg.Start, rg.End):
-		return now
 	case !s.Recounted.IsZero():
-		return was
+		now.rows, now.bytes = was.rows, was.bytes
+	default:
+		now.rows, now.bytes = max(was.rows, now.rows), max(was.bytes, now.bytes)
 	}
-	return carried{max(was.rows, now.rows), max(was.bytes, now.bytes)}
+	return now
 }
 
 // save writes the file.

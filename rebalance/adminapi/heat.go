@@ -25,9 +25,9 @@ type Heat struct {
 	Spans   []int            `json:"spans"`
 	Metrics map[string]Cells `json:"metrics"`
 	Events  []heat.Event     `json:"events"`
-	// GrainS is the grain in seconds, CoarserBefore when it is an hour.
-	GrainS        int64     `json:"grain_s"`
-	CoarserBefore time.Time `json:"coarser_before"`
+	// Before MinutesBefore the grain is a minute, before HoursBefore an hour; else it is ten seconds.
+	MinutesBefore time.Time `json:"minutes_before"`
+	HoursBefore   time.Time `json:"hours_before"`
 }
 
 // Cells are the cells of one metric.
@@ -92,12 +92,13 @@ func (h *handler) heat(r *http.Request) (any, error) {
 	out := Heat{
 		Bucket: name, From: utc(time.Unix(pic.Times[0], 0)), To: utc(time.Unix(pic.Times[len(pic.Times)-1], 0)), StepS: pic.Step,
 		Times: pic.Times, Spans: pic.Spans, Metrics: map[string]Cells{}, Events: []heat.Event{},
-		GrainS: int64(heat.Minute.Seconds()), CoarserBefore: utc(time.Now().Add(-heat.Fine).Truncate(heat.Hour)),
+		MinutesBefore: utc(time.Now().Add(-heat.Recent).Truncate(heat.Minute)),
+		HoursBefore:   utc(time.Now().Add(-heat.Fine).Truncate(heat.Hour)),
 	}
 	for _, s := range pic.Starts {
 		out.Keys = append(out.Keys, Key(s))
 	}
-	out.Keys = append(out.Keys, Key(w.End))
+	out.Keys = append(out.Keys, Key(pic.End))
 	for m, cells := range pic.Cells {
 		c := Cells{Unit: m.Unit(), Cells: cells}
 		for i, v := range cells {

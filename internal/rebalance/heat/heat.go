@@ -2,8 +2,8 @@
 // and draws pictures of it; and which moves there were, and why.
 //
 // A column has the ranges of all buckets over some seconds. It has at most MostSpans spans: what is hot by itself, cold
-// neighbours together. Columns become coarser with age: samples become minutes, minutes become hours after a day, and
-// hours are forgotten after a week.
+// neighbours together. Columns become coarser with age: samples become minutes after ten of them, minutes become hours
+// after a day, and hours are forgotten after a week.
 //
 // It is pure: no I/O, no clock. A Book is not safe for concurrent use.
 package heat
@@ -63,10 +63,12 @@ const (
 	// mostKey is how much of a cut is kept.
 	mostKey = 256
 
-	// Minute is the grain of the last Fine, and Hour that of what is older, until it is forgotten after Kept.
+	// Columns stay as they were added for Recent. Then Minute is their grain until they are as old as Fine, and Hour until
+	// they are forgotten after Kept.
+	Recent = 10 * time.Minute
 	Minute = time.Minute
-	Hour   = time.Hour
 	Fine   = 24 * time.Hour
+	Hour   = time.Hour
 	Kept   = 7 * 24 * time.Hour
 )
 
@@ -176,13 +178,14 @@ func (b *Book) settle(now int64) {
 		b.drop(0)
 	}
 	minute, hour := int64(Minute.Seconds()), int64(Hour.Seconds())
-	fine := now - int64(Fine.Seconds())
+	recent, fine := now-int64(Recent.Seconds()), now-int64(Fine.Seconds())
 	grain := func(c *column) (step, index int64) {
-		switch i := (c.to - 1) / hour; {
-		case (i+1)*hour <= fine:
-			return hour, i
-		case (c.to-1)/minute < now/minute:
-			return minute, (c.to - 1) / minute
+		h, m := (c.to-1)/hour, (c.to-1)/minute
+		switch {
+		case (h+1)*hour <= fine:
+			return hour, h
+		case (m+1)*minute <= recent:
+			return minute, m
 		}
 		return 0, c.to
 	}

@@ -2,6 +2,7 @@ package heat_test
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -220,22 +221,30 @@ func crossing(t *testing.T, o *reference, start time.Time, check func()) {
 	check()
 }
 
-// TestWindowsAddUp: the keys of a window are shared out among its rows and those of windows beside it.
+// TestWindowsAddUp: windows side by side, cut where spans begin, have the sums of the whole; one cut elsewhere has the spans
+// that it touches.
 func TestWindowsAddUp(t *testing.T) {
 	r := seed.New(t)
 	for range 50 {
 		b := heat.New(roomy)
 		now := began
 		for range 30 {
-			b.Add(now, now.Add(time.Minute), []heat.Sample{{Bucket: id(1), Spans: spans(r, 1+r.IntN(50))}})
+			all := spans(r, 1+r.IntN(50))
+			all = slices.DeleteFunc(all, func(s heat.Span) bool { return s.Start == "k0004" })
+			i, _ := slices.BinarySearchFunc(all, "k0004", func(s heat.Span, k string) int { return cmp.Compare(s.Start, k) })
+			all = slices.Insert(all, i, heat.Span{Start: "k0004", Figures: heat.Figures{1, 2, 3, 4}})
+			b.Add(now, now.Add(time.Minute), []heat.Sample{{Bucket: id(1), Spans: all}})
 			now = now.Add(time.Minute)
 		}
 		w := whole(id(1), began, now, 30, 1+r.IntN(100))
 		all := b.Draw(w)
-		low, high := w, w
-		low.End, high.Start = "k0003", "k0003"
-		below, above := b.Draw(low), b.Draw(high)
-		require.Equal(t, "k0003", above.Starts[0])
+		low, high, odd := w, w, w
+		low.End, high.Start, odd.Start, odd.End = "k0004", "k0004", "k0003999", "k0004"
+		below, above, one := b.Draw(low), b.Draw(high), b.Draw(odd)
+		require.Equal(t, "k0004", above.Starts[0])
+		require.Equal(t, "k0004", below.End)
+		require.Len(t, one.Starts, 1)
+		require.Less(t, one.Starts[0], "k0004")
 		for _, m := range heat.All {
 			lows, highs, sum := sums(&below, m), sums(&above, m), sums(&all, m)
 			for x := range sum {

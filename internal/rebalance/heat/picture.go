@@ -24,8 +24,10 @@ type Picture struct {
 	// Times are the edges of its columns, in Unix seconds; a column is Step seconds wide.
 	Times []int64
 	Step  int64
-	// Starts are the starts of its rows; the last one ends with the window.
+	// Starts are the starts of its rows, and End the end of the last one; empty: plus infinity. They are those of spans that
+	// have keys of the window, so they may lie beyond it.
 	Starts []string
+	End    string
 	// Spans is how many spans each row has that were kept by themselves at some time.
 	Spans []int
 	// Cells has for each metric of the window a number for each column and row, column by column; Unknown: nothing is
@@ -36,6 +38,9 @@ type Picture struct {
 
 // Unknown is the number of a cell of which nothing is known.
 const Unknown = -1
+
+// Finest is the shortest time of a column of a picture, in seconds; from half a minute on it is full minutes.
+const Finest = 10
 
 // Bounds of a Window.
 const (
@@ -65,13 +70,13 @@ type axis struct {
 	at     map[uint32]int // where the keys of the book are
 }
 
-// axis orders keys; the empty one is there in any case, and so are more.
-func (b *Book) axis(ids map[uint32]bool, more ...string) axis {
-	a := axis{starts: make([]string, 0, len(ids)+len(more)+1), at: make(map[uint32]int, len(ids))}
+// axis orders keys; the empty one is there in any case.
+func (b *Book) axis(ids map[uint32]bool) axis {
+	a := axis{starts: make([]string, 0, len(ids)+1), at: make(map[uint32]int, len(ids))}
 	for id := range ids {
 		a.starts = append(a.starts, b.keys.texts[id])
 	}
-	a.starts = append(append(a.starts, ""), more...)
+	a.starts = append(a.starts, "")
 	slices.Sort(a.starts)
 	a.starts = slices.Compact(a.starts)
 	for id := range ids {
@@ -91,14 +96,17 @@ func (a *axis) spread(p *part, f func(from, to int, figures *Figures)) {
 	}
 }
 
-// Draw draws a window that Check accepts. A span that several rows share, or that the window cuts, is taken to be spread
-// evenly over the cuts that were in it at some time.
+// Draw draws a window that Check accepts. A span that several rows share is taken to be spread evenly over the cuts that were
+// in it at some time of the window.
 func (b *Book) Draw(w Window) Picture {
 	from, to := w.From.Unix(), max(w.To.Unix(), w.From.Unix()+1)
-	minute := int64(Minute.Seconds())
+	grain := int64(Minute.Seconds())
+	if (to-from)/int64(w.Width) <= grain/2 {
+		grain = Finest
+	}
+	from = from / grain * grain
 	step := (to - from + int64(w.Width) - 1) / int64(w.Width)
-	step = max(minute, (step+minute-1)/minute*minute)
-	from = from / step * step
+	step = (step + grain - 1) / grain * grain
 	width := int((to - from + step - 1) / step)
 	pic := Picture{Step: step, Cells: map[Metric][]float64{}}
 	for x := range width + 1 {
@@ -132,15 +140,16 @@ func (b *Book) Draw(w Window) Picture {
 	for i := first; i < last; i++ {
 		collect(b.columns[i].of(w.Bucket))
 	}
-	cuts := []string{w.Start}
-	if w.End != "" {
-		cuts = append(cuts, w.End)
+	g := grid{axis: b.axis(ids)}
+	low, exact := slices.BinarySearch(g.starts, w.Start)
+	if g.low, g.high = low, len(g.starts); !exact {
+		g.low--
 	}
-	g := grid{axis: b.axis(ids, cuts...)}
-	g.low, _ = slices.BinarySearch(g.starts, w.Start)
-	g.high = len(g.starts)
 	if w.End != "" {
 		g.high, _ = slices.BinarySearch(g.starts, w.End)
+	}
+	if g.high < len(g.starts) {
+		pic.End = g.starts[g.high]
 	}
 	g.rows = min(w.Height, g.high-g.low)
 	for y := range g.rows {
