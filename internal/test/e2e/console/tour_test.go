@@ -69,14 +69,16 @@ func tourKeys(t *testing.T, hot, appended int) (small, anywhere, ahead []string)
 // a gutter of 148 pixels, above an axis of 24.
 const differences = `(async () => {
 	const { shade, Scale } = await import('/console/colour.js');
+	const { Heat } = await import('/console/picture.js');
 	const get = async (path) => (await fetch(path)).json();
 	const text = (key) => (typeof key === 'string' ? key : JSON.stringify(key));
 	const now = Math.ceil(Date.now() / 1000);
-	const heat = await get('/v1/heat?bucket=photos&width=30&height=240&from=' + (now - 300) + '&to=' + now);
+	const heat = new Heat(await get('/v1/heat?bucket=photos&width=30&height=240&from=' + (now - 300) + '&to=' + now));
 	const { ranges } = await get('/v1/ranges?bucket=photos&limit=1000');
 	const canvas = document.querySelector('.picture canvas');
 	const [width, height] = [canvas.clientWidth - 148 - 8, canvas.clientHeight - 24 - 8];
-	const rows = heat.keys.length - 1;
+	const { rows, times, newest } = heat;
+	const x = 148 + Math.round(width * ((times[newest] + times[newest + 1]) / 2 - times[0]) / (times.at(-1) - times[0]));
 	const scale = new Scale(heat.metrics.rows.max);
 	const number = new Map(Array.from({ length: 256 }, (_, i) => [shade(i / 255).join(), scale.value(i / 255)]));
 	const pen = canvas.getContext('2d');
@@ -88,7 +90,7 @@ const differences = `(async () => {
 		if (own[0]?.start !== start || text(own.at(-1).end) !== end) continue; // its keys are no ranges now
 		compared++;
 		const has = own.reduce((sum, r) => sum + r.rows, 0);
-		const [r, g, b] = pen.getImageData(148 + width - 3, 8 + Math.round(height * (1 - (y + 0.5) / rows)), 1, 1).data;
+		const [r, g, b] = pen.getImageData(x, 8 + Math.round(height * (1 - (y + 0.5) / rows)), 1, 1).data;
 		const shown = number.get([r, g, b].join());
 		// Two steps of the scale, and what lies below it.
 		if (shown === undefined || (has > scale.most / 500 ? Math.abs(Math.log(shown / has)) > 0.06 : shown > scale.most / 400)) {
