@@ -9,6 +9,7 @@ import { empty, figuresOf, heading, key, keyOf, pausedText, progress, rowsAgains
 export const title = (page) => page.bucket || 'Bucket';
 
 const each = 25;
+const some = 10; // rows of a table, until all are asked for
 
 export async function show(page) {
   if (!page.bucket) {
@@ -25,6 +26,7 @@ class View {
   constructor(page) {
     this.page = page;
     this.chosen = null;
+    this.opened = new Set();
     this.bars = new Bars(
       page,
       (bar) => {
@@ -97,6 +99,20 @@ class View {
       this.prefixes(),
       this.all(),
     );
+  }
+
+  // first are the first of a list, until all are asked for; others asks.
+  first(name, list) {
+    return this.opened.has(name) || list.length <= some ? list : list.slice(0, some - 2);
+  }
+
+  others(name, list) {
+    if (this.first(name, list) === list) return null;
+    const onclick = () => {
+      this.opened.add(name);
+      this.draw();
+    };
+    return h('p', {}, h('button', { onclick }, `Show all ${count(list.length)}`));
   }
 
   who() {
@@ -214,7 +230,7 @@ class View {
   }
 
   waiting() {
-    const list = (this.notable?.ranges ?? []).filter((r) => r.phase === 'settled');
+    const list = (this.notable?.ranges ?? []).filter((r) => r.phase === 'settled' && !r.job);
     return h(
       'section',
       { 'aria-labelledby': 'why-h', key: 'why' },
@@ -255,10 +271,11 @@ class View {
                   ],
                 },
               ],
-              list,
+              this.first('waits', list),
               { key: (r) => r.partition },
             ),
-            this.notable.next ? h('p', { class: 'quiet small' }, 'These are the first 100.') : null,
+            this.others('waits', list),
+            this.notable.next ? h('p', { class: 'quiet small' }, 'No more than the first 100 are listed.') : null,
           ]
         : h('p', { class: 'quiet' }, 'Nothing waits: all ranges are within their limits, or are being moved.'),
     );
@@ -275,7 +292,7 @@ class View {
     const text = keyText(p);
     const above = text.replace(/[^/]*\/$/, '');
     const all = Math.max(1, usage.rows);
-    const list = usage.prefixes;
+    const list = [...usage.prefixes].sort((a, b) => b.rows - a.rows);
     return h(
       'section',
       { 'aria-labelledby': 'usage-h', key: 'usage' },
@@ -313,7 +330,7 @@ class View {
               { head: 'Writes', number: true, cell: (u) => rate(u.writes_per_s, 'writes') },
               { head: 'Reads', number: true, cell: (u) => rate(u.reads_per_s, 'reads') },
             ],
-            list,
+            this.first('prefixes', list),
             { key: (u) => keyText(u.prefix) },
           )
         : empty(
@@ -321,6 +338,7 @@ class View {
               ? 'Keys here have no “/”: there are no prefixes to tell apart.'
               : 'There are no keys here yet.',
           ),
+      this.others('prefixes', list),
       usage.others
         ? h(
             'p',

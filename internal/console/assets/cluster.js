@@ -62,7 +62,7 @@ export async function show(page) {
             'dl',
             { class: 'facts' },
             fact('Kind', store.kind === 'embedded' ? 'embedded: a data directory' : 'Apache Cassandra'),
-            fact(store.kind === 'embedded' ? 'Directory' : 'Where', key(store.where)),
+            fact(store.kind === 'embedded' ? 'Directory' : 'Where', store.where && key(store.where)),
             fact('Health', health(store, 'does not answer')),
             fact('A read takes', ms(store.latency_ms)),
             fact(

@@ -105,6 +105,7 @@ class View {
       tabindex: 0,
       role: 'application',
       'aria-roledescription': 'key visualizer',
+      'aria-label': 'Key visualizer',
       'aria-describedby': 'how',
       onpointermove: (e) => this.moved(e),
       onpointerleave: () => this.left(),
@@ -535,13 +536,13 @@ class View {
 
   // The keyboard.
   focused() {
-    if (!this.cell && this.heat && !this.nothing) this.choose(this.heat.cell(this.heat.columns - 1, 0));
+    if (!this.cell && this.heat && !this.nothing) this.choose(this.heat.cell(this.heat.newest, 0));
   }
 
   typed(e) {
     if (!this.heat || this.nothing || e.ctrlKey || e.metaKey || e.altKey) return;
     const step = e.shiftKey ? 10 : 1;
-    const c = this.cell ?? this.heat.cell(this.heat.columns - 1, 0);
+    const c = this.cell ?? this.heat.cell(this.heat.newest, 0);
     const go = (x, y) =>
       this.choose(
         this.heat.cell(Math.min(this.heat.columns - 1, Math.max(0, x)), Math.min(this.heat.rows - 1, Math.max(0, y))),
@@ -552,7 +553,7 @@ class View {
       ArrowUp: () => go(c.x, c.y + step),
       ArrowDown: () => go(c.x, c.y - step),
       Home: () => go(0, c.y),
-      End: () => go(this.heat.columns - 1, c.y),
+      End: () => go(this.heat.newest, c.y),
       PageUp: () => go(c.x, this.heat.rows - 1),
       PageDown: () => go(c.x, 0),
       Enter: () => {
@@ -591,7 +592,7 @@ class View {
         known++;
         if (v > most) [most, when] = [v, x];
       }
-      list.push({ y, most, when, mean: known ? sum / known : -1, last: heat.at(of, heat.columns - 1, y) });
+      list.push({ y, most, when, mean: known ? sum / known : -1, last: heat.at(of, heat.newest, y) });
     }
     list.sort((a, b) => b.most - a.most);
     return h(

@@ -299,9 +299,7 @@ export const figuresOf = (b) => [
   figure(
     'Rows',
     b.known === false ? `≥ ${count(b.rows)}` : count(b.rows),
-    b.unknown_ranges
-      ? `${many(b.unknown_ranges, 'range')} not counted yet`
-      : `at most ${rows(b.largest_rows)} in a range`,
+    b.unknown_ranges ? `${many(b.unknown_ranges, 'range')} not counted yet` : `largest range: ${rows(b.largest_rows)}`,
   ),
   figure('Size', bytes(b.bytes), 'keys and values'),
   figure('Ranges', count(b.ranges), b.moving_ranges ? `${count(b.moving_ranges)} of them move` : 'one partition each'),

@@ -22,12 +22,21 @@ export class Heat {
     this.rows = Math.max(0, answer.keys.length - 1);
     this.edges = answer.keys.map(keyBytes);
     // An empty end is beyond all keys; the window may end before it.
+    // The newest column of which something is known: the last one may not have been counted yet.
+    this.newest = this.columns - 1;
+    while (this.newest > 0 && !this.known(this.newest)) this.newest--;
     this.open = this.rows > 0 && this.edges[this.rows].length === 0;
   }
 
   // at is the value of a cell; -1: nothing is known.
   at(of, x, y) {
     return this.metrics[of].cells[x * this.rows + y];
+  }
+
+  known(x) {
+    return Object.values(this.metrics).some((m) =>
+      m.cells.slice(x * this.rows, (x + 1) * this.rows).some((v) => v >= 0),
+    );
   }
 
   // place of a key, in rows from the first key on; the last row's end if it is empty and an end.

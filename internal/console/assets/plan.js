@@ -31,6 +31,9 @@ export async function show(page) {
   new View(page, names).draw();
 }
 
+// shortIDs shortens the ids of partitions: their first digits tell them apart.
+const shortIDs = (text) => text.replace(/\b([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f-]{22}\b/g, '$1…');
+
 class View {
   constructor(page, names) {
     Object.assign(this, { page, names, objective: 'rows', planner: 'auto', answer: null, busy: false, job: null });
@@ -193,6 +196,15 @@ class View {
     const { rows_moved_lower_bound: bound, gap } = plan.optimality;
     const n = plan.moves.length;
     const from2 = (a, b) => (a === b ? count(a) : `${count(a)} → ${count(b)}`);
+    const widest = Math.max(1, ...(histogram ?? []).flatMap((b) => [b.before, b.after]));
+    const bar = (n) => [
+      many(n, 'range'),
+      h(
+        'span',
+        { class: 'meter limit', 'aria-hidden': 'true' },
+        h('i', { vars: { '--part': `${(100 * n) / widest}%` } }),
+      ),
+    ];
     const all = before.reduce((sum, p) => sum + p.rows, 0);
     return [
       h(
@@ -229,7 +241,7 @@ class View {
           ? h(
               'figure',
               { class: 'strips' },
-              h('figcaption', { class: 'small quiet' }, 'Now: each range as wide as its rows'),
+              h('figcaption', { class: 'small quiet' }, 'Now: the width and the number of a range are its rows'),
               keep(this.before),
               h('p', { class: 'small quiet' }, 'By the plan'),
               keep(this.after),
@@ -257,9 +269,9 @@ class View {
             table(
               'Ranges by size',
               [
-                { head: 'Size', cell: (b) => b.label },
-                { head: 'Now', number: true, cell: (b) => many(b.before, 'range') },
-                { head: 'By the plan', number: true, cell: (b) => many(b.after, 'range') },
+                { head: 'Size', cell: (b) => (b.label === 'empty' ? 'empty' : `${b.label} rows`) },
+                { head: 'Now', number: true, cell: (b) => bar(b.before) },
+                { head: 'By the plan', number: true, cell: (b) => bar(b.after) },
               ],
               histogram,
               { key: (b) => b.label },
@@ -276,7 +288,7 @@ class View {
               [
                 { head: 'Keys', cell: (m) => [key(from(m.start)), ' … ', key(end(m.end))] },
                 { head: 'Rows', number: true, cell: (m) => rows(m.rows) },
-                { head: 'Why', cell: (m) => m.reason },
+                { head: 'Why', cell: (m) => shortIDs(m.reason) },
               ],
               plan.moves.slice(0, shown),
             ),

@@ -12,7 +12,7 @@ export function show(place, begin) {
       h('div', { class: 'title' }, h('h1', { tabindex: -1 }, 'Sign in')),
       h(
         'section',
-        {},
+        { class: 'narrow' },
         h(
           'form',
           { class: 'sign', onsubmit: submit },

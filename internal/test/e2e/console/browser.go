@@ -275,7 +275,7 @@ func (b *Browser) Tab(expression string) {
 	require.Fail(b.t, "the keyboard does not lead there", expression)
 }
 
-// Picture keeps a picture of the page, at its full height.
+// Picture keeps a picture of what the window shows; of a failed test, of the whole page.
 func (b *Browser) Picture(name string) {
 	b.t.Helper()
 	dir := os.Getenv(PicturesVariable)
@@ -287,7 +287,7 @@ func (b *Browser) Picture(name string) {
 	}
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
-	beyond := true
+	beyond := b.t.Failed()
 	png, err := chromedp.Run(ctx, func(ctx context.Context, _ *chromedp.Target) ([]byte, error) {
 		r, err := chromedp.Call(ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{CaptureBeyondViewport: &beyond})
 		return r.Data, err
