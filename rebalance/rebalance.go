@@ -234,6 +234,7 @@ func (r *Rebalancer) OtherLimits(ctx context.Context) (mine, other mapclient.Lim
 
 // work does the work until ctx ends.
 func (r *Rebalancer) work(ctx context.Context) error {
+	r.names.learnAll(ctx)
 	var beside sync.WaitGroup // they end with ctx
 	if r.balancer != nil {
 		r.history.load()

@@ -196,7 +196,7 @@ func TestClientsThatDoNotReadAreCutOff(t *testing.T) {
 }
 
 func TestASecondSignalEndsAtOnce(t *testing.T) {
-	p := start(t, t.TempDir(), "--shutdown-timeout", "10m")
+	p := start(t, t.TempDir(), "--shutdown-timeout", "10m", "--header-timeout", "10m", "--body-timeout", "10m")
 	ok(t, "", "bucket", "create", "abc", "--server", p.s3)
 	fmt.Fprintf(dial(t, p.s3), "PUT /abc/stuck HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhel")
 	waitFor(t, func() bool {

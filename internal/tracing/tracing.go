@@ -23,10 +23,11 @@ func Start(ctx context.Context, name string, attrs ...attribute.KeyValue) (conte
 	return above.TracerProvider().Tracer(Name).Start(ctx, name, trace.WithAttributes(attrs...))
 }
 
-// End ends a span with the outcome of what it covers.
+// End ends a span with the outcome of what it covers. The text of an error may have keys, which stay
+// here.
 func End(s trace.Span, err error) {
-	if err != nil && s.IsRecording() {
-		s.SetStatus(codes.Error, err.Error())
+	if err != nil {
+		s.SetStatus(codes.Error, "")
 	}
 	s.End()
 }

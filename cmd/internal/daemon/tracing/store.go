@@ -67,6 +67,9 @@ func end(span trace.Span, err error) {
 	if errors.Is(err, store.NotFound) {
 		err = nil
 	}
+	if err != nil && span.IsRecording() {
+		span.SetAttributes(attribute.String("error.type", store.KindOf(err).String()))
+	}
 	tracing.End(span, err)
 }
 
