@@ -61,7 +61,8 @@ func ParseID(text string) (ID, error) {
 			return id, nil
 		}
 	}
-	return ID{}, store.Errorf(store.InvalidArgument, "%.64q is not the id of a version: %d hexadecimal digits", text, 2*idBytes)
+	return ID{}, store.Errorf(store.InvalidArgument,
+		"%.64q is not the id of a version: %d hexadecimal digits", text, 2*idBytes)
 }
 
 // A row's key is the object's key, escaped, the end of the key, and the version. A zero byte of

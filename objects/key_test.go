@@ -35,9 +35,11 @@ func TestRowsAreInTheOrderOfKeysAndNewestFirst(t *testing.T) {
 		}
 		require.Equal(t, want, bytes.Compare(rowKey(a, x), rowKey(b, y)))
 		require.Equal(t, bytes.Equal(a, b), bytes.HasPrefix(rowKey(a, x), groupOf(b)), "a row lies in one group")
-		require.Equal(t, bytes.HasPrefix(a, b), bytes.HasPrefix(rowKey(a, x), escape(nil, b)), "prefixes of keys are prefixes of rows")
+		require.Equal(t, bytes.HasPrefix(a, b), bytes.HasPrefix(rowKey(a, x), escape(nil, b)),
+			"prefixes of keys are prefixes of rows")
 		if want != 0 && !bytes.Equal(a, b) {
-			require.Equal(t, want, strings.Compare(blobNameOf(a, x), blobNameOf(b, y)), "names of blobs are in the order of rows")
+			require.Equal(t, want, strings.Compare(blobNameOf(a, x), blobNameOf(b, y)),
+				"names of blobs are in the order of rows")
 		}
 
 		at, err := parseRow(rowKey(a, x))
@@ -75,7 +77,9 @@ func FuzzRowKeys(f *testing.F) {
 }
 
 func TestNamesOfBlobsSuitStores(t *testing.T) {
-	for _, key := range []string{"a", "\x00", strings.Repeat("\xff", 1024), strings.Repeat("x", 400), strings.Repeat("x", 401), "../..", "A", "aA"} {
+	for _, key := range []string{
+		"a", "\x00", strings.Repeat("\xff", 1024), strings.Repeat("x", 400), strings.Repeat("x", 401), "../..", "A", "aA",
+	} {
 		for _, bucket := range []string{"photos", "..", "Photos", "a/b", strings.Repeat("z", 255), ""} {
 			name := (&Objects{}).Bucket(bucket, Versioned).blobName([]byte(key), ID{Stamp: 1})
 			require.LessOrEqual(t, len(name), 1024)
@@ -92,7 +96,9 @@ func TestNamesOfBlobsSuitStores(t *testing.T) {
 }
 
 func TestIDsThatAreNone(t *testing.T) {
-	for _, text := range []string{"", "null", strings.Repeat("f", 28), strings.Repeat("0", 28), strings.Repeat("A", 28), "zz"} {
+	for _, text := range []string{
+		"", "null", strings.Repeat("f", 28), strings.Repeat("0", 28), strings.Repeat("A", 28), "zz",
+	} {
 		_, err := ParseID(text)
 		require.ErrorIs(t, err, store.InvalidArgument, text)
 	}

@@ -102,7 +102,8 @@ func (o oracle) list(q objects.Query, versions bool) (lines []string) {
 	sort.Strings(keys)
 	last := ""
 	for _, key := range keys {
-		if !strings.HasPrefix(key, string(q.Prefix)) || key < string(q.After) || key == string(q.After) && q.AfterID.IsZero() {
+		passed := key < string(q.After) || key == string(q.After) && q.AfterID.IsZero()
+		if passed || !strings.HasPrefix(key, string(q.Prefix)) {
 			continue
 		}
 		null, common := false, ""

@@ -200,11 +200,7 @@ inline supersede(ok) {
 #endif
      if
      :: ok ->
-#ifdef BUG_BURN_LOCAL
-        atomic { write_local(0, s, BURNED, ok); if :: ok -> proof[s] = reads + 1 :: else fi }
-#else
         burn(s, ok)
-#endif
      :: else
      fi
   :: else

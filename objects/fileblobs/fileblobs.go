@@ -133,7 +133,8 @@ func check(name string) error {
 	for part := range strings.SplitSeq(name, "/") {
 		ok = ok && part != "" && len(part) <= 255 && part[0] != '.'
 		for _, c := range []byte(part) {
-			ok = ok && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte(".-_=", c) >= 0)
+			letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+			ok = ok && (letter || strings.IndexByte(".-_=", c) >= 0)
 		}
 	}
 	if !ok {
