@@ -3,7 +3,6 @@ package listing
 import (
 	"bytes"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -156,7 +155,7 @@ func (c *Client) write(
 
 func retryable(err error) bool {
 	k := store.KindOf(err)
-	return (k == store.Unavailable || k == store.Timeout) && !errors.Is(err, store.ErrClosed)
+	return (k == store.Unavailable || k == store.Timeout) && store.OutcomeUnknown(err)
 }
 
 // pauses are those before another attempt of a write.

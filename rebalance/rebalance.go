@@ -221,6 +221,7 @@ func (r *Rebalancer) OtherLimits(ctx context.Context) (mine, other mapclient.Lim
 
 // work does the work until ctx ends.
 func (r *Rebalancer) work(ctx context.Context) error {
+	r.names.learnAll(ctx)
 	var beside sync.WaitGroup // they end with ctx
 	if r.balancer != nil {
 		beside.Go(func() { _ = r.balancer.Run(ctx) })

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,6 +89,10 @@ func TestAdminAddress(t *testing.T) {
 	}
 	_, metrics := get(t, p.admin+"/metrics")
 	require.Contains(t, metrics, "evenkeel_map_cache_buckets 2\n", "the bucket, and the list of buckets")
+	require.Contains(t, metrics, `evenkeel_build_info{goversion="`+runtime.Version()+`",`)
+	require.Contains(t, ok(t, "", "--version"), runtime.Version())
+	first, _, _ := strings.Cut(p.errs.String(), "\n")
+	require.Regexp(t, "listd starts.* version=.* commit=.* go="+runtime.Version(), first)
 	require.Contains(t, metrics, "evenkeel_map_clock_polls_total 0\n")
 	require.NotContains(t, metrics, "evenkeel_wall_clock_ahead", "embedded there is no other clock")
 	status, _ := get(t, p.admin+"/nothing")

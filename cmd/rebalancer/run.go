@@ -12,12 +12,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/adminserver"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -84,6 +84,7 @@ const openTimeout = time.Minute
 func (c *runCmd) Run(ctx context.Context, outer *cli, std stdio) error {
 	log, lines := c.Log.Logger(std.err)
 	defer lines.Report()
+	log.Info("rebalancer starts", version.Current().Attrs()...)
 	secrecy.WarnOfSettings(log, string(outer.Config))
 	who, err := c.AdminAccess.Open(log)
 	if err != nil {
@@ -168,7 +169,7 @@ func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	defer admin.Close()
 	defer stop()
 	fmt.Fprintf(d.out.out, "admin on %s\n", admin.URL())
-	d.log.Info("standing by", "admin", admin.URL(), "counter", d.counts != nil, "version", daemon.Version())
+	d.log.Info("standing by", "admin", admin.URL(), "counter", d.counts != nil)
 
 	daemon.Notify(d.log, daemon.Ready)
 	select {

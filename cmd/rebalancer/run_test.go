@@ -23,6 +23,7 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/rediscounter"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
+	"github.com/evenkeel/evenkeel/internal/test/promtest"
 	"github.com/evenkeel/evenkeel/internal/test/redistest"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
@@ -401,6 +402,10 @@ func TestDaemonsAdminAddress(t *testing.T) {
 		code, body := get(path)
 		require.Equal(t, 200, code, path)
 		require.Contains(t, body, want)
+		if path == "/metrics" {
+			require.Contains(t, body, "evenkeel_build_info{")
+			promtest.Check(t, body)
+		}
 	}
 	d.view.dead.Store(true)
 	code, _ := get("/healthz")

@@ -31,8 +31,8 @@ const (
 var layers = [][]string{
 	{"cmd/listd", "cmd/rebalancer"},
 	{"cmd/internal/daemon/adminserver", "cmd/internal/daemon/cassandraflags", "cmd/internal/daemon/rebalanceflags"},
-	{"cmd/internal/daemon", "cmd/internal/daemon/logging", "cmd/internal/daemon/secrecy"},
-	{"cmd/internal/daemon/settings", "cmd/internal/daemon/shell"},
+	{"cmd/internal/daemon", "cmd/internal/daemon/logging", "cmd/internal/daemon/secrecy", "cmd/internal/daemon/tracing"},
+	{"cmd/internal/daemon/settings", "cmd/internal/daemon/shell", "cmd/internal/daemon/version"},
 	{"evenkeel", "s3api"},
 	{"rebalance/adminapi", "rebalance/assembly", "s3api/sigv4"},
 	{"rebalance"},
@@ -58,7 +58,7 @@ var layers = [][]string{
 	{"store/cassandrastore", "store/memstore", "store/pebblestore"},
 	{"store/commontime"},
 	{"store"},
-	{"store/keytext", "store/wait", "internal/reload", "internal/webguard"},
+	{"store/keytext", "store/wait", "internal/reload", "internal/tracing", "internal/webguard"},
 }
 
 // testOnly names the trees that only tests, measurements and releases use.
