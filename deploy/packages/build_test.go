@@ -184,6 +184,10 @@ func TestPackagesHaveTheirFiles(t *testing.T) {
 		require.NotContains(t, names, "/usr/share/zsh/vendor-completions/_listd")
 		require.Equal(t, "/etc/evenkeel/evenkeel.yaml", strings.TrimSpace(output(t, "rpm", "-qpc", file)))
 		require.Contains(t, output(t, "rpm", "-qp", "--requires", file), "systemd")
+		users, err := os.ReadFile(filepath.Join(checkout, "deploy/systemd/evenkeel.sysusers"))
+		require.NoError(t, err)
+		user := regexp.MustCompile(`(?m)^u .*`).FindString(string(users))
+		require.Contains(t, output(t, "rpm", "-qp", "--scripts", file), user)
 	})
 }
 

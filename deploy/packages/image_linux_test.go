@@ -40,6 +40,7 @@ func TestImageRuns(t *testing.T) {
 	defer manager.Close()
 	require.NoError(t, os.Chmod(filepath.Join(root, "var/lib/evenkeel/manager"), 0o666))
 	told := func() string {
+		require.NoError(t, manager.SetReadDeadline(time.Now().Add(time.Minute)))
 		text := make([]byte, 100)
 		n, _, err := manager.ReadFrom(text)
 		require.NoError(t, err)
