@@ -137,8 +137,8 @@ func (s *Scenario) firstLook() time.Duration {
 	return 2 * flushEvery
 }
 
-// later is how long after the balancer what a scenario says begins: with each seed but the first requests come at another
-// moment between two looks. What is requested each ten seconds, say, would else be as old at each look of all runs.
+// later is how long after the balancer what a scenario says begins. With each seed requests come at another moment
+// between two looks: what is requested each ten seconds, say, would else be as old at each look of all runs.
 func (s *Scenario) later() time.Duration {
 	if s.Step >= s.Look {
 		return 0

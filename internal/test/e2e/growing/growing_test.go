@@ -264,8 +264,8 @@ func appends(t *testing.T, w *world, o settings, perMinute, seconds, batch, work
 	rest := assert.Eventually(t, func() bool { return slices.Max(x.sizes()) <= o.maxRows && !w.busy() },
 		2*time.Minute, time.Second, "at rest")
 	sizes, moved := x.sizes(), w.moved()
-	t.Logf("%d rows in %v (%.0f per minute, at most %v late): %d partitions; largest %d, over 1.5 x for %v at most (a cycle takes %v); "+
-		"moved %d (%.2f %%: %v); %d looks",
+	t.Logf("%d rows in %v (%.0f per minute, at most %v late): %d partitions; largest %d, over 1.5 x for %v at most "+
+		"(a cycle takes %v); moved %d (%.2f %%: %v); %d looks",
 		n, took.Round(time.Second), float64(n)/took.Minutes(), late.Round(time.Millisecond), len(sizes), x.largest,
 		x.longest.Round(time.Second), w.cycle, moved, 100*float64(moved)/float64(n), w.sizes.Status().Moved, x.looks)
 	t.Logf("decided %v; %v", w.sizes.Status().Decided, sizes)
