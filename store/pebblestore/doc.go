@@ -22,13 +22,14 @@
 //
 // Below a reserve of free space puts are refused with store.ErrFull and the bytes to free, and
 // nothing is done. Copies of moves and nodes of maps may use a quarter of it; deletes, removals,
-// swaps and markers half; compactions three quarters; and reads go on. The rest suffices to open the store again, so a store can always be opened on a disk that it has filled
-// alone. If the disk is full nevertheless, since other programs write to it, the write-ahead log
-// waits for space instead of failing: calls under way fail with Unavailable, and writing resumes
-// automatically. The same holds for a lack of file descriptors or of memory. If the log can't be
-// written or synced for another reason, all writing ends until the process is restarted;
-// acknowledged writes are still there. Until then writes, and reads of what was never synced, fail
-// at once with Unavailable; Writable returns the reason.
+// swaps and markers half; compactions three quarters; and reads go on. The rest suffices to open
+// the store again, so a store can always be opened on a disk that it has filled alone. If the disk
+// is full nevertheless, since other programs write to it, the write-ahead log waits for space
+// instead of failing: calls under way fail with Unavailable, and writing resumes automatically. The
+// same holds for a lack of file descriptors or of memory. If the log can't be written or synced for
+// another reason, all writing ends until the process is restarted; acknowledged writes are still
+// there. Until then writes, and reads of what was never synced, fail at once with Unavailable;
+// Writable returns the reason.
 //
 // Opening flushes the logs into tables. If other programs have taken the space for that, Open
 // fails with Unavailable and the bytes to free, and leaves the directory as it was. The size of
