@@ -72,7 +72,7 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@$(WITH_PROGRAMS) scripts/within 120 clients $(TEST) -timeout 110s $(CLIENTS)
 	@$(WITH_PROGRAMS) scripts/within 60 console $(TEST) -timeout 55s $(CONSOLE)
 	@$(WITH_PROGRAMS) scripts/within 180 attacks $(TEST) -timeout 170s $(ATTACKS)
-	@scripts/within 120 packages $(TEST) -timeout 110s $(PACKAGES)
+	@scripts/within 240 packages $(TEST) -timeout 230s $(PACKAGES)
 	@scripts/within 240 bench $(TEST) -race -timeout 230s $(BENCH_WITHOUT_NODE)
 	@$(WITH_PROGRAMS) scripts/within 700 cassandra $(WITH_CASSANDRA) sh -c \
 		'$(TEST) -timeout 200s $(CLIENTS_WITH_NODE) && $(TEST) -race $(AT_ONCE) -timeout 680s $(WITH_NODE) && \

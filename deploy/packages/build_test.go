@@ -191,9 +191,11 @@ func TestPackagesHaveTheirFiles(t *testing.T) {
 	})
 }
 
-func TestProgramsAreStatic(t *testing.T) {
+func TestProgramsAreStaticAndKnowTheirVersion(t *testing.T) {
 	root := unpacked(t)
 	for _, name := range programs {
+		said := output(t, filepath.Join(root, "usr/bin", name), "--version")
+		require.Regexp(t, `^v1\.0\.0 .*`+of("1.0.0").commit, said)
 		file, err := elf.Open(filepath.Join(root, "usr/bin", name))
 		require.NoError(t, err)
 		for _, part := range file.Progs {

@@ -171,6 +171,7 @@ func TestDebIsInstalledUpgradedAndRemoved(t *testing.T) {
 	m.aws("s3api", "put-object", "--bucket", "photos", "--key", "last")
 	require.Equal(t, "log-level: debug", m.must("grep log-level /etc/evenkeel/evenkeel.yaml"))
 	require.Equal(t, "1.1.0", m.must("dpkg-query -W -f '${Version}' evenkeel"))
+	require.Contains(t, m.must("journalctl --no-pager -u evenkeel-listd"), "version=v1.1.0")
 
 	before = m.must("systemctl show -P MainPID evenkeel-listd")
 	m.must("systemctl kill --signal KILL evenkeel-listd")
