@@ -33,9 +33,6 @@ func newID(stamp store.Timestamp) ID {
 // IsZero reports whether the ID is zero: no version.
 func (id ID) IsZero() bool { return id == ID{} }
 
-// newer reports whether id is newer than the other.
-func (id ID) newer(other ID) bool { return bytes.Compare(id.append(nil), other.append(nil)) < 0 }
-
 // append appends the ID in the order of rows: newest first.
 func (id ID) append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, ^uint64(id.Stamp))

@@ -11,8 +11,8 @@
               burns again what somebody has begun to burn; acknowledged, and the grace over: deletes the blob, removes the row
 
    Asserted: a version whose deletion was acknowledged in a data centre is not seen there; what is seen has its blob until the stream
-   ends. In the end what an acknowledged delete has kept, and the newest version, are there unless somebody asked to delete them;
-   and every visible version has its blob, and nothing else has.
+   ends. In the end what an acknowledged delete has kept is there unless somebody asked to delete it, and so is what was seen
+   as the newest version, if no delete was late; and every visible version has its blob, and nothing else has.
 
    Three versions are in two deletes, each of one of them; older ones would only repeat them. Steps of one process that no other one
    can tell apart are one step. */
@@ -41,6 +41,7 @@ byte blob[N+1], proof[N+1];
 byte clock = 0;
 bool early[ND], over[ND];     /* delete i has decided at clock 0 and runs; its deadline is over */
 bool asked[N+1], kept[N+1];   /* a user asked to delete it, or found it expired; an acknowledged delete has kept it */
+bool newest[N+1], late = 0;   /* a reader has seen it as the newest; a delete was not acknowledged in time */
 bool done[2*N+2];             /* its deletion was acknowledged in the data centre */
 byte lost = LOST, reads = 0, left = ND + NCL + 1;
 bool streams = 0, streamed = 0;
@@ -91,9 +92,9 @@ end: do
 #else
   :: d_step { clock == 1 && !early[0] && !early[ND-1] -> clock = 2 }
 #endif
-  :: d_step { early[0] -> early[0] = 0; over[0] = 1 }
+  :: d_step { early[0] -> early[0] = 0; over[0] = 1; late = 1 }
 #if ND > 1
-  :: d_step { early[1] -> early[1] = 0; over[1] = 1 }
+  :: d_step { early[1] -> early[1] = 0; over[1] = 1; late = 1 }
 #endif
   :: d_step { streams && !streamed -> streamed = 1 }
   :: left == 0 -> break
@@ -127,14 +128,11 @@ proctype deleter(byte i) {    /* its number is that of its data centre */
   if
   :: t > 0 ->
      ok = true;
-#ifdef BUG_BURN_FIRST
-     d_step { raise(Q[at(i, t)], BURNED) };
-#endif
      if
      :: keeps[i] > 0 ->
         if
         :: d_step { wayk[2*i+1-i] = 1; land_keep(i, i) }
-        :: d_step { lost > 0 -> lost--; wayk[2*i] = 1; wayk[2*i+1] = 1; ok = false }
+        :: d_step { lost > 0 -> lost--; late = 1; wayk[2*i] = 1; wayk[2*i+1] = 1; ok = false }
         fi
      :: else
      fi;
@@ -145,7 +143,7 @@ proctype deleter(byte i) {    /* its number is that of its data centre */
      :: ok ->
         if
         :: d_step { wayb[2*i+1-i] = 1; land_burn(i, i) }
-        :: d_step { lost > 0 -> lost--; wayb[2*i] = 1; wayb[2*i+1] = 1; ok = false }
+        :: d_step { lost > 0 -> lost--; late = 1; wayb[2*i] = 1; wayb[2*i+1] = 1; ok = false }
         fi
      :: else
      fi;
@@ -168,6 +166,8 @@ proctype reader() {
     if :: d = 0 :: d = 1 fi;
     reads++;
     EACH(STAYS)
+    s = N; do :: s > 0 && !LIVE(Q[at(d, s)]) -> s-- :: else -> break od;
+    newest[s] = 1;
     if EACH(SEES) :: s = 0 fi;
     d = 0;
     if :: s > 0 -> assert(blob[s] == 1); streams = 1 :: else fi };
@@ -230,7 +230,7 @@ proctype cleaner() {
 }
 
 #define DELIVERED(i, d) if :: wayk[2*(i)+d] -> land_keep(i, d) :: else fi; if :: wayb[2*(i)+d] -> land_burn(i, d) :: else fi;
-#define KEEPS(v) assert(!kept[v] || asked[v] || LIVE(both(v)));
+#define KEEPS(v) assert(!(kept[v] || newest[v] && !late) || asked[v] || LIVE(both(v)));
 #define CLEANS(v) if :: HALF(v) -> prove(v, ok) :: else fi; if :: DUE(v) -> finish(v, ok) :: else fi;
 #define ENDS(v) assert(LIVE(both(v)) == (blob[v] == 1));
 proctype final() {
