@@ -27,7 +27,11 @@ ATTACKS = ./internal/test/e2e/attacks
 # S3 clients of others, against our programs: the race detector would see the clients only, which take a minute of a
 # processor to compile for it.
 CLIENTS = ./internal/test/e2e/s3tour
+# The console in a browser: its processes take all processors at times, and nothing is measured there.
+CONSOLE = ./internal/test/e2e/console
 CLIENTS_WITH_NODE = ./internal/test/e2e/s3tour/oncassandra
+# What makes packages, and tries them.
+PACKAGES = ./deploy/packages
 # Pure packages have no goroutines: the race detector finds nothing in them, and takes up to ten times as long.
 PURE = ./partmap $(addprefix ./internal/rebalance/,policysim plan... move forecast)
 # Days in virtual time: many seeds find more than the race detector, which runs on fewer.
@@ -41,7 +45,7 @@ AT_ONCE = -p 2 -parallel 2
 BENCH_WITH_NODE = ./bench/layouts/cqltables
 BENCH_WITHOUT_NODE = $(shell $(GO) list ./bench/... | grep -v /cqltables)
 
-.PHONY: all build programs run run-cassandra check test lint unit cassandra tour tools bench bench-embedded bench-cassandra bench-s3 bench-moves bench-limits microbench fuzz sim soak attacks soak-attacks vulncheck model mutants generate clean help
+.PHONY: all build programs run run-cassandra check test lint unit cassandra tour tools console packages test-packages bench bench-embedded bench-cassandra bench-s3 bench-moves bench-limits microbench fuzz sim soak attacks soak-attacks vulncheck model mutants generate clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -66,7 +70,9 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@scripts/within 240 programs $(MAKE) -s programs
 	@$(WITH_PROGRAMS) scripts/within 660 unit $(TEST) -race -timeout 640s $(WITHOUT_NODE)
 	@$(WITH_PROGRAMS) scripts/within 120 clients $(TEST) -timeout 110s $(CLIENTS)
+	@$(WITH_PROGRAMS) scripts/within 60 console $(TEST) -timeout 55s $(CONSOLE)
 	@$(WITH_PROGRAMS) scripts/within 180 attacks $(TEST) -timeout 170s $(ATTACKS)
+	@scripts/within 120 packages $(TEST) -timeout 110s $(PACKAGES)
 	@scripts/within 240 bench $(TEST) -race -timeout 230s $(BENCH_WITHOUT_NODE)
 	@$(WITH_PROGRAMS) scripts/within 700 cassandra $(WITH_CASSANDRA) sh -c \
 		'$(TEST) -timeout 200s $(CLIENTS_WITH_NODE) && $(TEST) -race $(AT_ONCE) -timeout 680s $(WITH_NODE) && \
@@ -94,11 +100,25 @@ cassandra: programs ## the Go tests that need Cassandra nodes
 programs:
 	@$(GO) build -o $(PROGRAMS)/ ./cmd/... ./internal/test/cassandratest/cmd/run-cassandra
 
+console: programs ## the console's tour in a real Chromium; pictures go to bin/console (LARGE=1: also 100,000 ranges, timed)
+	$(WITH_PROGRAMS) EVENKEEL_CONSOLE_PICTURES=$(CURDIR)/bin/console $(if $(LARGE),EVENKEEL_CONSOLE_LARGE=1) \
+		$(GO) test -count 1 -v -timeout 300s $(CONSOLE)
+
 tour: ## the tours of README and docs/backup.md, word for word (need ports 9000, 9001, 9100 and 9101)
 	$(GO) run ./internal/test/tour README.md docs/backup.md
 
 tools: ## what the tests need besides Go (Debian packages; says what it installs)
 	@scripts/install-tools
+
+packages: ## deb, rpm, the directory of a container image, bills of materials and checksums, in bin/packages (GOARCH=arm64 for others)
+	@rm -rf bin/packages
+	@mkdir -p bin
+	@GOARCH= $(GO) build -o bin/packager $(PACKAGES)
+	@bin/packager bin/packages
+	@ls -R bin/packages
+
+test-packages: tools ## installs the packages in fresh roots of Debian, upgrades them under load and removes them (needs root, and Debian's packages over the network)
+	EVENKEEL_TEST_INSTALLS=1 $(GO) test -count 1 -timeout 20m -v -run 'Installed' $(PACKAGES)
 
 bench: ## layouts side by side, on Pebble and on a Cassandra node that it starts, 13 minutes; writes docs/benchmarks.md and bench/results (ARGS="--keys 1000000 --time 1h" for more)
 	$(GO) build -o bin/ ./bench/layoutbench

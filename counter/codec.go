@@ -168,7 +168,11 @@ func (e *encoder) sample(s *Sample) {
 func (d *decoder) sample() Sample {
 	s := newSample()
 	s.below = d.fixed()
-	for range d.count(12) {
+	n := d.count(12)
+	if n > 0 { // it does not grow step by step
+		s.slots = make([]slot, slotsFor(min(n, maxSampled)))
+	}
+	for range n {
 		hash, at, bytes := d.fixed(), d.int(), d.uint()
 		is, key := flags(d.raw(1)[0]), d.bytes()
 		if d.bad || hash == 0 || hash >= s.below || bytes > math.MaxUint32 {

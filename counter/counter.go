@@ -52,6 +52,7 @@ type Stats struct {
 
 	// The bounds of the last recount, hashed.
 	from, to uint64
+	taken    Taken
 }
 
 // Covers reports whether the last recount was of the range [start, end) of its partition

@@ -152,6 +152,26 @@ func TestRecordingAllocatesNothing(t *testing.T) {
 	}))
 }
 
+// Puts of new keys to a partition of which the backend has told nothing yet lower the limit of its sample many times.
+// That allocates little: per put far less than once.
+func TestNewKeysAllocateLittle(t *testing.T) {
+	r := NewRecorder(&sink{}, RecorderOptions{Every: -1})
+	p := partitions(1)[0]
+	const puts = 2000
+	keys := make([][]byte, puts)
+	n := 0
+	for i := range keys {
+		keys[i] = fmt.Appendf(nil, "photos/2024/IMG_%08d.jpg", i)
+	}
+	require.LessOrEqual(t, testing.AllocsPerRun(20, func() {
+		for _, key := range keys {
+			n++
+			r.Put(p, key, 100, store.Timestamp(n))
+		}
+		require.NoError(t, r.Flush(t.Context()))
+	}), puts/10.0)
+}
+
 // BenchmarkRecord is the price of one recorded write, beside that of hashing the
 // key, which is its floor: of one goroutine, and of many on one partition.
 func BenchmarkRecord(b *testing.B) {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -92,7 +93,7 @@ func (s *Sample) set(hash uint64, key []byte, at store.Timestamp, bytes uint32, 
 		return
 	}
 	if len(s.slots) == 0 {
-		s.slots = make([]slot, 8)
+		s.slots = make([]slot, slotsFor(1))
 	}
 	mask := uint64(len(s.slots) - 1)
 	i := hash & mask
@@ -107,8 +108,17 @@ func (s *Sample) set(hash uint64, key []byte, at store.Timestamp, bytes uint32, 
 	s.keys = append(s.keys, key...)
 	s.n++
 	if 4*s.n > 3*len(s.slots) {
-		s.rebuild(2*len(s.slots), s.below)
+		s.rebuild(slotsFor(s.n), s.below)
 	}
+}
+
+// slotsFor is how long a table for so many keys is.
+func slotsFor(keys int) int {
+	n := 8
+	for 4*keys > 3*n {
+		n *= 2
+	}
+	return n
 }
 
 func (x *slot) rewrite(at store.Timestamp, bytes uint32, is flags) {
@@ -125,7 +135,8 @@ func (x *slot) rewrite(at store.Timestamp, bytes uint32, is flags) {
 // sink lowers the limit so that an eighth of the keys leaves, or as many as fill
 // an eighth of the bytes.
 func (s *Sample) sink() {
-	hashes := make([]uint64, 0, s.n)
+	var all [maxSampled + 1]uint64 // on the stack
+	hashes := all[:0]
 	used := 0
 	for i := range s.slots {
 		if s.slots[i].hash != 0 {
@@ -161,19 +172,30 @@ func (s *Sample) rebuild(slots int, below uint64) {
 }
 
 func (s *Sample) filter(slots int, below uint64, keep func(*slot) bool) {
-	old, keys := s.slots, s.keys
-	s.slots, s.keys, s.n, s.below = make([]slot, slots), make([]byte, 0, len(keys)), 0, below
-	for i := range old {
-		x := old[i]
-		if x.hash == 0 || x.hash >= below || !keep(&x) {
+	old := rooms.Get().(*[]slot)
+	defer rooms.Put(old)
+	*old = append((*old)[:0], s.slots...)
+	if slots == len(s.slots) {
+		clear(s.slots)
+	} else {
+		s.slots = make([]slot, slots)
+	}
+	keys := s.keys // others may share their memory: see present
+	s.keys, s.n, s.below = make([]byte, 0, len(keys)), 0, below
+	for i := range *old {
+		x := &(*old)[i]
+		if x.hash == 0 || x.hash >= below || !keep(x) {
 			continue
 		}
 		key := keys[x.key : x.key+uint32(x.len)]
 		x.key = uint32(len(s.keys))
 		s.keys = append(s.keys, key...)
-		s.place(x)
+		s.place(*x)
 	}
 }
+
+// rooms pools memory for the slots of samples that are rebuilt, as many puts to a new partition have them.
+var rooms = sync.Pool{New: func() any { return new([]slot) }}
 
 // place puts a slot that is not there yet into the table, which has room.
 func (s *Sample) place(x slot) {

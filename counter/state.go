@@ -337,8 +337,11 @@ func (s *State) Stats(p store.Partition, generation uint64, now time.Time) Stats
 		RecountedRows:  s.base.rows,
 		Fruitless:      int(s.base.fruitless),
 		Puts:           s.puts,
-		from:           s.base.from,
-		to:             s.base.to,
+		taken: Taken{
+			float32(s.putRate.taken(now, fast) + s.deleteRate.taken(now, fast)), float32(s.readRate.taken(now, fast)),
+		},
+		from: s.base.from,
+		to:   s.base.to,
 	}
 	if s.lastPut > 0 {
 		st.LastPut = time.UnixMilli(s.lastPut)

@@ -123,6 +123,43 @@ func benchListPage(b *testing.B, ranges int) {
 	report(b, bare, ours, "page")
 }
 
+// BenchmarkNewestAcrossReserve reads the newest 1,000 keys of a bucket where 96 empty ranges are cut ahead of them, in
+// turns with the same page of a bucket without them.
+func BenchmarkNewestAcrossReserve(b *testing.B) {
+	const page, rows, ahead = 1000, 5000, 96
+	key := func(i int) []byte { return fmt.Appendf(nil, "log/%012d", i) }
+	s, err := pebblestore.Open(b.TempDir(), pebblestore.Options{NoSync: true})
+	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, s.Close()) })
+	c, err := listing.NewEmbedded(s, listing.Options{})
+	require.NoError(b, err)
+	var cuts [][]byte
+	for i := range ahead {
+		cuts = append(cuts, key(rows*(i+1)))
+	}
+	var entries []listing.Entry
+	for i := range rows {
+		entries = append(entries, listing.Entry{Key: key(i), Value: benchValue})
+	}
+	buckets := map[string][][]byte{"bare": nil, "reserve": cuts}
+	for name, cuts := range buckets {
+		require.NoError(b, c.CreateBucket(b.Context(), name, cuts...))
+		require.NoError(b, c.Bucket(name).PutBatch(b.Context(), entries))
+	}
+	took := map[string][]float64{}
+	for b.Loop() {
+		for name := range buckets {
+			begin := time.Now()
+			got, err := c.Bucket(name).List(b.Context(), listing.Query{Reverse: true, Limit: page})
+			if err != nil || len(got.Items) != page {
+				b.Fatal(len(got.Items), err)
+			}
+			took[name] = append(took[name], float64(time.Since(begin)))
+		}
+	}
+	report(b, took["bare"], took["reserve"], "page")
+}
+
 // report prints the medians of both sides and their ratio, which carries from
 // one machine to another.
 func report(b *testing.B, bare, ours []float64, what string) {

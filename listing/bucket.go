@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/evenkeel/evenkeel/internal/tracing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
@@ -69,7 +70,9 @@ func (b *Bucket) acquire(ctx context.Context) (*hold, error) {
 
 // acquire takes a lease on a bucket by its id.
 func (c *Client) acquire(ctx context.Context, id store.BucketID) (*hold, error) {
+	ctx, span := tracing.Start(ctx, "map lease")
 	l, err := c.maps.Acquire(ctx, id)
+	tracing.End(span, err)
 	switch {
 	case err == nil:
 		return newHold(l), nil

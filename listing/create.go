@@ -44,9 +44,14 @@ func (c *Client) create(ctx context.Context, name string, cuts [][]byte) error {
 	if err := c.vacant(ctx, name, old); err != nil {
 		return err
 	}
-	// Fails now if the time is unknown, not after half of the work is done.
+	// Fails now if the time is unknown or the store can't be written, not after half of the work is done.
 	if _, err := c.stamps.Next(ctx, 1); err != nil {
 		return err
+	}
+	if w, ok := c.rows.(store.Writable); ok {
+		if err := w.Writable(); err != nil {
+			return err
+		}
 	}
 	// The map first: a name always has a map.
 	id := store.BucketID(uuid.New())
@@ -62,7 +67,8 @@ func (c *Client) create(ctx context.Context, name string, cuts [][]byte) error {
 		return err
 	}
 	if err := c.enlist(ctx, name, id, created); err != nil {
-		return fmt.Errorf("the bucket exists, but the list of buckets may lack it; create it again to mend that: %w", err)
+		return fmt.Errorf("the bucket exists, but the list of buckets may lack it; create it again to mend that: %w",
+			unknown(err))
 	}
 	gone, err := c.settle(ctx, name, id)
 	if err == nil && gone {

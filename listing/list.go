@@ -53,7 +53,7 @@ const (
 	leastReadBytes = 16 << 10
 	// maxPeeks bounds the reads of a full page that find out whether it is the last one.
 	maxPeeks = 8
-	// minSlice and maxSlice bound the row limit of reads of a listing with a delimiter; it
+	// minSlice and maxSlice bound the row limit of reads of a listing that jumps; it
 	// begins with firstSlice at least.
 	minSlice, firstSlice, maxSlice = 4, 64, 1000
 )
@@ -70,7 +70,7 @@ type pager struct {
 	bytes int
 	more  bool // the page is full and there is at least one more item
 
-	slice int // present row limit of a listing with a delimiter
+	slice int // present row limit of a listing that jumps
 	rows  int // recent rows per item
 	floor int // smallest row limit: it grows where reads find only markers
 	wide  int // ranges read at once: it doubles while waves end theirs, so small ones cost little
@@ -175,7 +175,7 @@ func (p *pager) plan(ctx context.Context, wave []read, n int) ([]read, error) {
 // few rows of a slice may be useful; then adapt sets the limit.
 func (p *pager) sliceLimit() int {
 	n := p.limit + 1 - len(p.items)
-	if len(p.q.Delimiter) > 0 {
+	if p.q.jumps() {
 		if p.slice == 0 {
 			p.slice, p.rows = min(max(2*p.c.o.RowsPerRead, firstSlice), maxSlice), 1
 		}
@@ -258,7 +258,7 @@ func (p *pager) take(r *read) error {
 		}
 		keys = make([]byte, 0, size)
 	}
-	var last []byte // the last item, if it is a key
+	var last, passed []byte // the last key that was judged, and what the listing passes over with it
 	found := len(p.items)
 	for i := 0; i < len(rows); i++ {
 		key := rows[i].Key
@@ -269,28 +269,36 @@ func (p *pager) take(r *read) error {
 		if !live {
 			continue
 		}
-		if len(p.items) == p.limit {
+		what := p.q.sift(key, value)
+		if !what.Hidden && len(p.items) == p.limit {
 			p.more = true
 			break
 		}
-		if prefix, ok := p.q.commonPrefix(key); ok {
-			prefix = bytes.Clone(prefix)
+		switch {
+		case what.Hidden:
+			last, passed = key, what.Pass
+		case what.CommonPrefix:
+			prefix := bytes.Clone(what.Pass)
 			p.items = append(p.items, Item{Entry: Entry{Key: prefix}, CommonPrefix: true})
 			p.bytes += len(prefix)
-			p.left.passPrefix(prefix)
-			last = nil
-			rest := rows[i+1:]
-			i += sort.Search(len(rest), func(j int) bool { return !bytes.HasPrefix(rest[j].Key, prefix) })
-			continue
+			passed = prefix
+		default:
+			if p.q.KeysOnly {
+				at := len(keys)
+				keys = append(keys, key...)
+				key, value = keys[at:len(keys):len(keys)], nil
+			}
+			p.items = append(p.items, Item{Entry: Entry{Key: key, Value: value}})
+			p.bytes += len(key) + len(value)
+			last, passed = key, what.Pass
 		}
-		if p.q.KeysOnly {
-			at := len(keys)
-			keys = append(keys, key...)
-			key, value = keys[at:len(keys):len(keys)], nil
+		if rest := rows[i+1:]; passed != nil && len(rest) > 0 && bytes.HasPrefix(rest[0].Key, passed) {
+			i += sort.Search(len(rest), func(j int) bool { return !bytes.HasPrefix(rest[j].Key, passed) })
 		}
-		p.items = append(p.items, Item{Entry: Entry{Key: key, Value: value}})
-		p.bytes += len(key) + len(value)
-		last = key
+	}
+	if passed != nil {
+		p.left.passPrefix(bytes.Clone(passed))
+		last = nil
 	}
 	if last != nil {
 		p.left.passKey(last)

@@ -32,6 +32,10 @@ type Query struct {
 	Reverse bool
 	// KeysOnly leaves the values out and frees their memory.
 	KeysOnly bool
+	// Sift, if not nil, says of each entry what the listing shows for it. It takes the place
+	// of Delimiter, must always say the same of the same entry, and must not keep it. It is
+	// called by the operation itself.
+	Sift func(e Entry) Sifted
 	// Token continues where a page ended. The rest of the query must be the same, except
 	// for Limit, KeysOnly and bounds that earlier pages have passed.
 	Token Token
@@ -43,6 +47,17 @@ type Item struct {
 	Entry
 	// CommonPrefix means that the item stands for all keys that begin with Key.
 	CommonPrefix bool
+}
+
+// Sifted says what a listing shows for an entry: the entry, unless one of the two is set.
+type Sifted struct {
+	// Hidden: nothing.
+	Hidden bool
+	// CommonPrefix: Pass, as a common prefix.
+	CommonPrefix bool
+	// Pass, if not nil, is what the key begins with: of all keys that do, the listing passes
+	// over the rest, and jumps where there are many. It may share the key's memory.
+	Pass []byte
 }
 
 // Page is a part of a listing. It is complete between its first and last item: it has every
@@ -90,6 +105,9 @@ func (q *Query) limit() int { return min(cmp.Or(q.Limit, defaultLimit), maxLimit
 func (q *Query) bytes() int { return min(cmp.Or(q.Bytes, maxPageBytes), maxPageBytes) }
 
 func (q *Query) check() error {
+	if q.Sift != nil && len(q.Delimiter) > 0 {
+		return invalid("the query has both a delimiter and its own way to sift")
+	}
 	if q.Limit < 0 || q.Bytes < 0 {
 		return invalid("the limit %d, or the bytes %d, are negative", q.Limit, q.Bytes)
 	}
@@ -226,6 +244,19 @@ func (s *span) passed(key []byte) bool {
 	}
 	d := bytes.Compare(key, s.lo)
 	return d < 0 || d == 0 && s.exclusive
+}
+
+// jumps reports whether the listing passes over keys, so that a few rows may be all that is
+// useful of many.
+func (q *Query) jumps() bool { return len(q.Delimiter) > 0 || q.Sift != nil }
+
+// sift says what the listing shows for an entry.
+func (q *Query) sift(key, value []byte) (s Sifted) {
+	if q.Sift != nil {
+		return q.Sift(Entry{Key: key, Value: value})
+	}
+	s.Pass, s.CommonPrefix = q.commonPrefix(key)
+	return s
 }
 
 // commonPrefix returns the common prefix of key, sharing its memory; false where key is

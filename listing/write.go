@@ -3,7 +3,6 @@ package listing
 import (
 	"bytes"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -23,7 +22,7 @@ func (b *Bucket) Put(ctx context.Context, key, value []byte) error {
 		err = b.checkValue(value)
 	}
 	if err == nil {
-		err = b.change(ctx, "put", key, value)
+		err = b.change(ctx, "put", key, value, nil)
 	}
 	return wrap("put", b.name, err)
 }
@@ -32,14 +31,72 @@ func (b *Bucket) Put(ctx context.Context, key, value []byte) error {
 func (b *Bucket) Delete(ctx context.Context, key []byte) error {
 	err := b.checkKey(key)
 	if err == nil {
-		err = b.change(ctx, "delete", key, nil)
+		err = b.change(ctx, "delete", key, nil, nil)
 	}
 	return wrap("delete", b.name, err)
 }
 
-// change writes an entry, or with op "delete" its deletion.
-func (b *Bucket) change(ctx context.Context, op string, key, value []byte) (err error) {
-	h, rg, ts, err := b.stamped(ctx, key, oneRow)
+// Stamps draws the first of n consecutive timestamps, for writes at given times. They are
+// above those of all writes that were acknowledged before the call.
+func (c *Client) Stamps(ctx context.Context, n int) (store.Timestamp, error) {
+	ts, err := c.stamps.Next(ctx, n)
+	return ts, store.Wrap("draw a timestamp", err)
+}
+
+// Given is the time of a write that its caller gives, and for how long it may be sent. A write
+// that comes after a deletion of its key, but with an older timestamp, is hidden by that in one
+// partition; after a move it may reach another one, which never saw the deletion. So nobody may
+// delete, or believe a key to be deleted for good, while a write of it may still be sent.
+type Given struct {
+	// At is from Stamps.
+	At store.Timestamp
+	// Still reports whether the write may be sent. It is asked under the lease by which the
+	// write is sent: then it reaches a partition that everything later knows of.
+	Still func() bool
+}
+
+// ErrTooLate means that a write was not sent, as Given.Still said so.
+var ErrTooLate = store.Errorf(store.Conflict, "the time for the write is over; nothing was written")
+
+// PutAt is Put with a given timestamp. At an equal one the larger value stays. It fails like
+// Put, or with ErrTooLate.
+func (b *Bucket) PutAt(ctx context.Context, key, value []byte, g Given) error {
+	err := b.checkKey(key)
+	if err == nil {
+		err = b.checkValue(value)
+	}
+	if err == nil {
+		err = store.CheckTimestamp(g.At)
+	}
+	if err == nil {
+		err = b.change(ctx, "put", key, value, &g)
+	}
+	return wrap("put", b.name, err)
+}
+
+// DeleteAt is Delete with a given timestamp: what is newer stays. It fails like PutAt.
+func (b *Bucket) DeleteAt(ctx context.Context, key []byte, g Given) error {
+	err := b.checkKey(key)
+	if err == nil {
+		err = store.CheckTimestamp(g.At)
+	}
+	if err == nil {
+		err = b.change(ctx, "delete", key, nil, &g)
+	}
+	return wrap("delete", b.name, err)
+}
+
+// change writes an entry, or with op "delete" its deletion; g is nil, or its given time.
+func (b *Bucket) change(ctx context.Context, op string, key, value []byte, g *Given) (err error) {
+	h, rg, ts, err := b.stamped(ctx, key, func(*partmap.Range) (store.Timestamp, error) {
+		switch {
+		case g == nil:
+			return b.c.stamps.Next(ctx, 1)
+		case g.Still():
+			return g.At, nil
+		}
+		return 0, ErrTooLate
+	})
 	if err != nil {
 		return err
 	}
@@ -62,21 +119,21 @@ func takesWrites(h *hold, rg *partmap.Range) store.Partition {
 	return store.Partition{Bucket: h.Root().Bucket, ID: rg.WriteTo()}
 }
 
-// stamped takes a lease, finds the range of key and draws timestamps for as many rows as the
-// range says, under the lease: otherwise an older write could reach a partition that never saw
-// the tombstone of a newer deletion. The lease is still valid after the draw: otherwise, after a
-// long stall, the timestamps could be above the removal of an abandoned partition, and the rows
-// would stay.
+// stamped takes a lease, finds the range of key and draws timestamps, under the lease: otherwise
+// an older write could reach a partition that never saw the tombstone of a newer deletion. The
+// lease is still valid after the draw: otherwise, after a long stall, the timestamps could be
+// above the removal of an abandoned partition, and the rows would stay. A given timestamp was
+// drawn before the lease, and is below every removal after it.
 func (b *Bucket) stamped(
-	ctx context.Context, key []byte, rows func(*partmap.Range) int,
+	ctx context.Context, key []byte, draw func(*partmap.Range) (store.Timestamp, error),
 ) (*hold, partmap.Range, store.Timestamp, error) {
 	for {
 		h, rg, err := b.locate(ctx, key)
 		if err != nil {
 			return nil, rg, 0, err
 		}
-		ts, err := b.c.stamps.Next(ctx, rows(&rg))
-		if err == nil && h.Valid() {
+		ts, err := draw(&rg)
+		if err == nil && h.Valid() { // so it was when it was asked for the time
 			return h, rg, ts, nil
 		}
 		h.release()
@@ -88,8 +145,6 @@ func (b *Bucket) stamped(
 		}
 	}
 }
-
-func oneRow(*partmap.Range) int { return 1 }
 
 // remove deletes a key, by a marker while its range moves.
 func (c *Client) remove(ctx context.Context, h *hold, rg *partmap.Range, key []byte, ts store.Timestamp) error {
@@ -161,7 +216,7 @@ func (c *Client) write(
 
 func retryable(err error) bool {
 	k := store.KindOf(err)
-	return (k == store.Unavailable || k == store.Timeout) && !errors.Is(err, store.ErrClosed)
+	return (k == store.Unavailable || k == store.Timeout) && store.OutcomeUnknown(err)
 }
 
 // pauses are those before another attempt of a write.
@@ -244,7 +299,7 @@ func (b *Bucket) putFirst(
 	ctx context.Context, g *errgroup.Group, entries []Entry, order []int, outcomes []error,
 ) (rest []int, err error) {
 	var n, size int
-	h, rg, ts, err := b.stamped(ctx, entries[order[0]].Key, func(rg *partmap.Range) int {
+	h, rg, ts, err := b.stamped(ctx, entries[order[0]].Key, func(rg *partmap.Range) (store.Timestamp, error) {
 		for n, size = 0, 0; n < len(order) && n < batchRows && rg.Contains(entries[order[n]].Key); n++ {
 			e := entries[order[n]]
 			row := len(e.Key) + 1 + len(e.Value)
@@ -253,7 +308,7 @@ func (b *Bucket) putFirst(
 			}
 			size += row
 		}
-		return n
+		return b.c.stamps.Next(ctx, n)
 	})
 	if err != nil {
 		return order, err

@@ -34,6 +34,8 @@ const (
 	mostListed = 10_000
 	// mostMissing bounds the buckets whose names the log waits for.
 	mostMissing = 128
+	// firstNames bounds the time for the names that are read before the work begins.
+	firstNames = time.Second
 	// namesEvery is the least pause between two reads for the log.
 	namesEvery = 10 * time.Second
 )
@@ -66,17 +68,34 @@ func (n *Names) Learn(ctx context.Context, ids []store.BucketID) {
 	if len(missing) == 0 {
 		return
 	}
+	n.read(ctx, func(info listing.BucketInfo) (more bool) {
+		if missing[info.ID] {
+			n.Remember(info.ID, info.Name)
+			delete(missing, info.ID)
+		}
+		return len(missing) > 0
+	})
+}
+
+// learnAll looks up the first ten thousand names, before there is any line about their buckets.
+func (n *Names) learnAll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, firstNames)
+	defer cancel()
+	n.read(ctx, func(info listing.BucketInfo) (more bool) {
+		n.Remember(info.ID, info.Name)
+		return true
+	})
+}
+
+// read reads the list of buckets, while visit wants more of it.
+func (n *Names) read(ctx context.Context, visit func(info listing.BucketInfo) (more bool)) {
 	read := 0
 	for info, err := range n.buckets.Buckets(ctx, "", "") {
 		if err != nil || read == mostListed {
 			return
 		}
-		read++
-		if missing[info.ID] {
-			n.Remember(info.ID, info.Name)
-			if delete(missing, info.ID); len(missing) == 0 {
-				return
-			}
+		if read++; !visit(info) {
+			return
 		}
 	}
 }

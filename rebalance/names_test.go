@@ -15,8 +15,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
-// TestLinesHaveTheNamesOfBuckets: from the second line about a bucket on, as its name is looked up
-// beside the first one.
+// TestLinesHaveTheNamesOfBuckets: the first line about a bucket, too, if it is older than the work; else
+// from the second line on, as its name is looked up beside the first one.
 func TestLinesHaveTheNamesOfBuckets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
@@ -32,12 +32,17 @@ func TestLinesHaveTheNamesOfBuckets(t *testing.T) {
 		var out bytes.Buffer
 		names := newNames(c)
 		log := slog.New(&namedLog{slog.NewTextHandler(&out, nil), names}).With("x", 1).WithGroup("g")
-		go names.run(t.Context())
 		line := func(id string) string {
 			out.Reset()
 			log.Info("balancing", "kind", "split", "bucket", id)
 			return out.String()
 		}
+		require.NotContains(t, line(ids[0].String()), "name=")
+		names.learnAll(t.Context())
+		require.Contains(t, line(ids[0].String()), "name=photos")
+		names = newNames(c) // as if the buckets were made later
+		log = slog.New(&namedLog{slog.NewTextHandler(&out, nil), names}).With("x", 1).WithGroup("g")
+		go names.run(t.Context())
 		require.NotContains(t, line(ids[0].String()), "name=")
 		require.NotContains(t, line(ids[1].String()), "name=")
 		time.Sleep(2 * namesEvery)

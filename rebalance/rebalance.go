@@ -89,6 +89,8 @@ type Options struct {
 	// Leader lets the processes of a shared store elect one that does the work; nil: this
 	// process has its store for itself.
 	Leader *Candidate
+	// HistoryFile keeps the history over a restart; empty: it is in memory only.
+	HistoryFile string
 	// Aside: never lead.
 	Aside bool
 	// Log receives what begins, ends and fails; nil: nothing is logged.
@@ -116,6 +118,7 @@ type Rebalancer struct {
 	balancer  *balancer.Balancer // nil: sizes are not watched
 	candidate *leader.Candidate  // nil: this process has its store for itself
 	names     *Names
+	history   *History // nil if balancer is
 }
 
 // New makes a Rebalancer. Nothing is read or written until Run.
@@ -131,9 +134,16 @@ func New(o Options) *Rebalancer {
 	names := newNames(o.Buckets)
 	o.Log = slog.New(&namedLog{o.Log.Handler(), names})
 	r := &Rebalancer{o: o, names: names}
-	r.scheduler = scheduler.New(o.Store, maps, scheduler.Options{RowsPerSecond: o.MoveRate, Logger: o.Log})
-	if o.Balance.Every > 0 && !o.Aside {
+	moves := scheduler.Options{RowsPerSecond: o.MoveRate, Logger: o.Log}
+	watched := o.Balance.Every > 0 && !o.Aside
+	if watched {
+		r.history = newHistory(o.HistoryFile, o.Log)
+		moves.Moved = r.history.moved
+	}
+	r.scheduler = scheduler.New(o.Store, maps, moves)
+	if watched {
 		b, counts := *o.Balance, o.Counts
+		b.Written = r.history.written
 		b.Logger = o.Log
 		if b.Exact = counts == nil; b.Exact {
 			counts = counter.NewMemory(nil)
@@ -152,6 +162,9 @@ func (r *Rebalancer) Options() Options { return r.o }
 // Scheduler and Balancer are the parts; Balancer is nil if sizes are not watched.
 func (r *Rebalancer) Scheduler() *scheduler.Scheduler { return r.scheduler }
 func (r *Rebalancer) Balancer() *balancer.Balancer    { return r.balancer }
+
+// History is what ranges had and took while this process led; nil if sizes are not watched.
+func (r *Rebalancer) History() *History { return r.history }
 
 // Names are the names of buckets that were met.
 func (r *Rebalancer) Names() *Names { return r.names }
@@ -221,9 +234,12 @@ func (r *Rebalancer) OtherLimits(ctx context.Context) (mine, other mapclient.Lim
 
 // work does the work until ctx ends.
 func (r *Rebalancer) work(ctx context.Context) error {
+	r.names.learnAll(ctx)
 	var beside sync.WaitGroup // they end with ctx
 	if r.balancer != nil {
+		r.history.load()
 		beside.Go(func() { _ = r.balancer.Run(ctx) })
+		beside.Go(func() { r.history.run(ctx, r.balancer) })
 	}
 	beside.Go(func() { r.names.run(ctx) })
 	defer beside.Wait()

@@ -76,7 +76,15 @@ func fromStore(err error, write bool) *Error {
 	case store.Unavailable, store.Timeout:
 		e.Status, e.Code, e.RetryAfter = http.StatusServiceUnavailable, "ServiceUnavailable", retryAfter
 		e.Message = "The store can't be reached in time. Please try again."
+		unknown := errors.Is(err, listing.ErrOutcomeUnknown)
 		switch {
+		case errors.Is(err, store.ErrFull) && !unknown:
+			// Not 503: clients would send it again at once.
+			e.Status, e.Code, e.RetryAfter = http.StatusInsufficientStorage, "InsufficientStorage", 0
+			e.Message = "The server's disk is full: the write was refused. Reads and deletes go on. Please delete " +
+				"something, or have the disk enlarged."
+		case errors.Is(err, store.ErrUnwritable) && !unknown:
+			e.Message = "The server's store can't be written at present: the write was refused. Please try again later."
 		case errors.Is(err, listing.ErrTimeUnknown):
 			e.Message = "This server does not know the time of its store well enough to write at present. Nothing was " +
 				"written. Please try again, or another server."

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	"net/http"
@@ -89,6 +90,12 @@ func TestErrorsOfTheStore(t *testing.T) {
 		{store.Errorf(store.Timeout, "late"), 503, "ServiceUnavailable", "1", "be reached in time",
 			"It is unknown whether the write took effect"},
 		{listing.ErrOutcomeUnknown, 503, "ServiceUnavailable", "1", "be reached in time", "It is unknown"},
+		{store.Errorf(store.Unavailable, "%w: free at least a byte", store.ErrFull), 507, "InsufficientStorage", "",
+			"disk is full", ""},
+		{fmt.Errorf("%w: %w", listing.ErrOutcomeUnknown, store.ErrFull), 503, "ServiceUnavailable", "1",
+			"be reached in time", "It is unknown"},
+		{store.Errorf(store.Unavailable, "%w: the log is broken", store.ErrUnwritable), 503, "ServiceUnavailable", "1",
+			"was refused", ""},
 		{&listing.Error{Op: "put", Bucket: "abc", Err: listing.ErrOutcomeUnknown}, 503, "ServiceUnavailable", "1",
 			"be reached in time", "It is unknown"},
 		{listing.ErrBucketClosing, 503, "ServiceUnavailable", "1", "be reached in time", "It is unknown"},

@@ -16,6 +16,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/evenkeel/evenkeel/listing"
 )
@@ -351,6 +354,10 @@ func (h *Handler) finish(x *exchange, started time.Time, failure *Error) {
 		code = failure.Code
 	}
 	h.metrics.observe(x.op, x.status, code, took)
+	span := trace.SpanFromContext(x.ctx())
+	if span.IsRecording() {
+		h.describe(x, span, code)
+	}
 	if failure == nil && !h.o.LogEvery {
 		return
 	}
@@ -363,6 +370,9 @@ func (h *Handler) finish(x *exchange, started time.Time, failure *Error) {
 	if x.keyID != "" {
 		attrs = append(attrs, slog.String("key", x.keyID))
 	}
+	if at := span.SpanContext(); at.IsValid() {
+		attrs = append(attrs, slog.String("trace", at.TraceID().String()))
+	}
 	if failure != nil {
 		attrs = append(attrs, slog.String("code", failure.Code))
 		if failure.Cause != nil {
@@ -373,6 +383,23 @@ func (h *Handler) finish(x *exchange, started time.Time, failure *Error) {
 		}
 	}
 	h.o.Logger.LogAttrs(context.WithoutCancel(x.ctx()), level, "request", attrs...)
+}
+
+// describe names the span of a request, which does not have keys.
+func (h *Handler) describe(x *exchange, span trace.Span, code string) {
+	name := x.op.name
+	if x.op.serve == nil {
+		name = "other"
+	}
+	span.SetName(name)
+	span.SetAttributes(attribute.Int("http.response.status_code", x.status), attribute.String("aws.s3.bucket", x.bucket),
+		attribute.String("aws.request_id", x.id))
+	if code != "" {
+		span.SetAttributes(attribute.String("error.type", code))
+	}
+	if x.status >= 500 {
+		span.SetStatus(codes.Error, code)
+	}
 }
 
 // loggedURI is the request line's URI. A reader of the log can't use it as a presigned URL.

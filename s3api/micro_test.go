@@ -2,11 +2,41 @@ package s3api
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/store/memstore"
 )
+
+// BenchmarkMicroRequests puts an object, and lists a page of 100, in memory.
+func BenchmarkMicroRequests(b *testing.B) {
+	client, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	require.NoError(b, err)
+	h, err := New(Over(client), Options{SoleWriter: true})
+	require.NoError(b, err)
+	do := func(b *testing.B, method, path string) {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+		require.Equal(b, http.StatusOK, w.Code)
+	}
+	do(b, http.MethodPut, "/abc")
+	for i := range 100 {
+		do(b, http.MethodPut, fmt.Sprintf("/abc/%03d", i))
+	}
+	for name, path := range map[string]string{http.MethodPut: "/abc/050", http.MethodGet: "/abc?list-type=2"} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				do(b, name, path)
+			}
+		})
+	}
+}
 
 // BenchmarkMicroListDocument writes the document of a page of 1,000 objects, in the
 // two encodings of keys.

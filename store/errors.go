@@ -118,10 +118,19 @@ func KindOf(err error) Kind {
 // ErrClosed is, or is wrapped in, the error of a call after Close. Nothing was done.
 var ErrClosed = Errorf(Unavailable, "the store is closed")
 
+// These are wrapped in the error, Unavailable, of a write that a store has refused. Nothing was
+// done, and the same write may succeed later.
+var (
+	// ErrFull: the disk is too full for it.
+	ErrFull = errors.New("disk full")
+	// ErrUnwritable: the store can't be written at present (see Writable).
+	ErrUnwritable = errors.New("nothing was written")
+)
+
 // OutcomeUnknown reports whether a write that failed with err may have been applied, or may
 // be later. An error of kind Other counts as unknown.
 func OutcomeUnknown(err error) bool {
-	if err == nil || errors.Is(err, ErrClosed) {
+	if err == nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrFull) || errors.Is(err, ErrUnwritable) {
 		return false
 	}
 	switch KindOf(err) {

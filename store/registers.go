@@ -121,8 +121,8 @@ type Registers interface {
 	// next.Epoch must be old.Epoch+1, with a fresh token, or it is an
 	// InvalidArgument. Conflict means that the register was at another version, so
 	// that this swap will never apply. After any other error, Unavailable included,
-	// the swap may have been applied, or may be later: only a later version read at
-	// Serial proves that it will not.
+	// the swap may have been applied, or may be later (OutcomeUnknown): only a later
+	// version read at Serial proves that it will not.
 	Swap(ctx context.Context, t Table, key []byte, old Version, next Record) error
 	// Scan returns a page of the keys of a table, in the order of the store. after is the
 	// last key of the previous page (nil for the first). The end is an empty page, not a

@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/tracing"
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance/assembly"
@@ -43,7 +44,9 @@ const openTimeout = time.Minute
 
 // open opens the store that the flags choose; an embedded one keeps so many tables open.
 // where are the attributes of the log line that names the store.
-func (s *serveCmd) open(ctx context.Context, tables int, log *slog.Logger) (db *assembly.DB, where []any, err error) {
+func (s *serveCmd) open(
+	ctx context.Context, tables int, traces *tracing.Tracing, log *slog.Logger,
+) (db *assembly.DB, where []any, err error) {
 	o := assembly.Options{MapCacheBytes: s.MapCacheMiB << 20, Log: log}
 	counters := ""
 	var st store.Store
@@ -55,9 +58,11 @@ func (s *serveCmd) open(ctx context.Context, tables int, log *slog.Logger) (db *
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, openTimeout)
 		defer cancel()
-		if st, err = cassandrastore.Open(ctx, c); err != nil {
+		cluster, err := cassandrastore.Open(ctx, c)
+		if err != nil {
 			return nil, nil, daemon.Exit(exitStore, err)
 		}
+		st = traces.Cassandra(cluster)
 		o.ChangeTerms, o.Shared = s.ChangeLease, &mapclient.Options{
 			CacheBytes: o.MapCacheBytes, Lease: s.Lease, Clocks: s.Clocks, MaxClockSkew: s.MaxClockSkew,
 		}
@@ -65,12 +70,13 @@ func (s *serveCmd) open(ctx context.Context, tables int, log *slog.Logger) (db *
 		where = []any{"cassandra", strings.Join(s.Cassandra, ","), "keyspace", s.Keyspace}
 	} else {
 		secrecy.WarnOfDirectory(log, "--data", s.Data)
-		st, err = pebblestore.Open(s.Data, pebblestore.Options{
+		embedded, err := pebblestore.Open(s.Data, pebblestore.Options{
 			CacheBytes: s.CacheMiB << 20, TombstoneGrace: s.TombstoneGrace, OpenTables: tables, Logger: log,
 		})
 		if err != nil {
 			return nil, nil, daemon.Exit(exitStore, err)
 		}
+		st = traces.Pebble(embedded)
 		counters, where = filepath.Join(s.Data, "counters"), []any{"data", s.Data}
 	}
 	// What one process of several writes is counted even if it does not look at sizes.

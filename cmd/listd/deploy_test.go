@@ -2,15 +2,19 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"gopkg.in/yaml.v3"
+
+	"github.com/evenkeel/evenkeel/internal/test/promtest"
 )
 
 const (
@@ -115,4 +119,25 @@ func TestDashboardPanels(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, ids)
+}
+
+// Names, types and units keep the conventions of Prometheus, those of servers on Cassandra, too.
+func TestMetricsKeepTheConventions(t *testing.T) {
+	p := start(t, t.TempDir())
+	ok(t, "a\n", "load", "abc", "--create", "--server", p.s3)
+	status, metrics := get(t, p.admin+"/metrics")
+	require.Equal(t, 200, status)
+	promtest.Check(t, metrics)
+	require.Equal(t, 0, p.end(syscall.SIGTERM), p.errs)
+
+	var all strings.Builder
+	for name, item := range metricsByName(t) {
+		_, help, _ := strings.Cut(item, ": ")
+		kind := "gauge"
+		if strings.HasSuffix(name, "_total") {
+			kind = "counter"
+		}
+		fmt.Fprintf(&all, "# HELP %[1]s %[2]s\n# TYPE %[1]s %[3]s\n%[1]s 1\n", name, help, kind)
+	}
+	promtest.Check(t, all.String())
 }

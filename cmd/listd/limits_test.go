@@ -2,7 +2,9 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -30,8 +32,8 @@ func put(t *testing.T, url string) int {
 	return resp.StatusCode
 }
 
-// TestReadyzWhileTheDiskIsFull: a server that refuses puts is not ready; it is again
-// once there is space.
+// TestReadyzWhileTheDiskIsFull: a server that refuses puts says so, and is not ready; it is again
+// once there is space. Reads, listings and deletes go on.
 func TestReadyzWhileTheDiskIsFull(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
@@ -51,7 +53,29 @@ func TestReadyzWhileTheDiskIsFull(t *testing.T) {
 	}
 	require.ErrorIs(t, err, syscall.ENOSPC)
 	require.NoError(t, f.Close())
-	waitFor(t, func() bool { return put(t, p.s3+"/abc/b") == 503 })
+	waitFor(t, func() bool { return put(t, p.s3+"/abc/b") == 507 })
+	// Within the reserve of 3.2 MiB. The store looks at the free space every 100 ms.
+	info, err := os.Stat(ballast)
+	require.NoError(t, err)
+	require.NoError(t, os.Truncate(ballast, info.Size()-5<<19))
+	waitFor(t, func() bool { return gauge(t, p, "evenkeel_disk_free_bytes") > 2<<20 })
+	require.Less(t, gauge(t, p, "evenkeel_disk_free_bytes"), gauge(t, p, "evenkeel_disk_reserve_bytes"))
+	require.InDelta(t, 64<<20, gauge(t, p, "evenkeel_disk_size_bytes"), 0)
+	require.Positive(t, gauge(t, p, "evenkeel_disk_used_bytes"))
+	require.Zero(t, gauge(t, p, "evenkeel_store_writable"))
+	waitFor(t, func() bool { return listd(t, "", "rm", "abc", "gone", "--server", p.s3).code == 0 })
+	for _, refused := range []string{"/abc/b", "/def"} { // an object, and a bucket
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, p.s3+refused, nil)
+		require.NoError(t, err)
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, errors.Join(err, resp.Body.Close()))
+		require.Equal(t, 507, resp.StatusCode, "%s: %s", refused, text)
+		require.Contains(t, string(text), "<Code>InsufficientStorage</Code><Message>The server")
+	}
+	require.Equal(t, "a\n", ok(t, "", "ls", "abc", "--server", p.s3), "listings go on")
+	require.Equal(t, "abc\n", ok(t, "", "bucket", "list", "--server", p.s3), "nothing was written")
 	status, body := get(t, p.admin+"/readyz")
 	require.Equal(t, 503, status)
 	require.Contains(t, body, "disk full: free at least")
@@ -64,7 +88,20 @@ func TestReadyzWhileTheDiskIsFull(t *testing.T) {
 	waitFor(t, func() bool { return put(t, p.s3+"/abc/b") == 200 })
 	status, _ = get(t, p.admin+"/readyz")
 	require.Equal(t, 200, status)
+	require.InDelta(t, 1, gauge(t, p, "evenkeel_store_writable"), 0)
 	require.Equal(t, 0, p.end(syscall.SIGTERM), p.errs)
+}
+
+// gauge returns a metric without labels.
+func gauge(t *testing.T, p *process, name string) float64 {
+	t.Helper()
+	_, metrics := get(t, p.admin+"/metrics")
+	_, rest, found := strings.Cut(metrics, "\n"+name+" ")
+	require.True(t, found, name)
+	value, _, _ := strings.Cut(rest, "\n")
+	v, err := strconv.ParseFloat(value, 64)
+	require.NoError(t, err)
+	return v
 }
 
 // withFiles runs the program with a limit of open files.

@@ -6,7 +6,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/commontime"
+	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
 // mapMetrics are the metrics of the map client and of the common time. Embedded, the counts of
@@ -69,6 +71,52 @@ func metricsOfTime(now commontime.Status) []metric {
 func metricOfServer(server commontime.ServerClock) metric {
 	return metric{"wall_clock_ahead_of_server_seconds", "By how much this machine's wall clock is ahead of one server's. " +
 		"A server that differs from the others has a wrong clock.", -server.Ahead.Seconds()}
+}
+
+// storeMetrics are those of the store's disk. They are absent on Cassandra, whose nodes have disks
+// of their own.
+type storeMetrics struct{ store store.Store }
+
+func metricsOfDisk(u pebblestore.Usage) []metric {
+	return []metric{
+		{"disk_size_bytes", "Size of the file system of the data directory.", float64(u.Total)},
+		{"disk_free_bytes", "Space of the data directory's file system that this process may use.", float64(u.Free)},
+		{"disk_reserve_bytes", "Space of that file system that is kept: puts are refused while less is free.", float64(u.Reserve)},
+		{"disk_used_bytes", "Space that the files of the embedded store take.", float64(u.Store)},
+	}
+}
+
+func metricOfWrites(refused error) metric {
+	m := metric{"store_writable", "1 while the embedded store accepts puts, else 0; /readyz has the reason.", 1}
+	if refused != nil {
+		m.value = 0
+	}
+	return m
+}
+
+// Describe implements prometheus.Collector.
+func (storeMetrics) Describe(to chan<- *prometheus.Desc) {
+	for _, one := range append(metricsOfDisk(pebblestore.Usage{}), metricOfWrites(nil)) {
+		to <- one.desc()
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m storeMetrics) Collect(to chan<- prometheus.Metric) {
+	var metrics []metric
+	s, embedded := m.store.(interface {
+		store.Writable
+		Disk() (pebblestore.Usage, bool)
+	})
+	if embedded {
+		if u, known := s.Disk(); known {
+			metrics = metricsOfDisk(u)
+		}
+		metrics = append(metrics, metricOfWrites(s.Writable()))
+	}
+	for _, one := range metrics {
+		to <- prometheus.MustNewConstMetric(one.desc(), prometheus.GaugeValue, one.value)
+	}
 }
 
 func (m metric) desc(labels ...string) *prometheus.Desc {

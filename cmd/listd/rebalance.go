@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"log/slog"
+	"path/filepath"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
 	"github.com/evenkeel/evenkeel/rebalance"
@@ -36,8 +37,10 @@ func (s *serveCmd) balancing(db *assembly.DB, log *slog.Logger, adminURL string)
 		wait = rebalance.Wait(s.Lease)
 	}
 	balance := f.Options(db.Counts != nil, wait)
-	o := rebalance.Options{Balance: &balance, MoveRate: f.MoveRate, Log: log}
-	if len(s.Cassandra) > 0 {
+	o := rebalance.Options{Balance: &balance, MoveRate: f.MoveRate, HistoryFile: f.History, Log: log}
+	if len(s.Cassandra) == 0 {
+		o.HistoryFile = cmp.Or(f.History, filepath.Join(s.Data, "history"))
+	} else {
 		o.Aside = s.Rebalance == "elsewhere"
 		o.Leader = &rebalance.Candidate{Name: rebalance.Name("listd"), Admin: cmp.Or(s.AdminURL, adminURL)}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/settings"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 	"github.com/evenkeel/evenkeel/internal/test/flagdocs"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
@@ -90,8 +91,10 @@ func metricsByName(t *testing.T) map[string]string {
 	_, err := s3api.New(nil, s3api.Options{Metrics: registry})
 	require.NoError(t, err)
 	require.NoError(t, registry.Register(mapMetrics{}))
+	require.NoError(t, registry.Register(storeMetrics{}))
 	require.NoError(t, registry.Register(rebalance.Metrics{}))
 	require.NoError(t, registry.Register((&logging.Limit{}).Metric()))
+	require.NoError(t, registry.Register(version.Build{}.Metric()))
 	descs := make(chan *prometheus.Desc, 1000)
 	registry.Describe(descs)
 	close(descs)

@@ -18,6 +18,9 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/adminserver"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/tracing"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
+	"github.com/evenkeel/evenkeel/internal/console"
 	"github.com/evenkeel/evenkeel/internal/reload"
 	"github.com/evenkeel/evenkeel/internal/webguard"
 	"github.com/evenkeel/evenkeel/rebalance"
@@ -152,6 +155,7 @@ type opened struct {
 	keys          *keysFile           // nil: no authentication
 	cert          *reload.Certificate // nil: no TLS
 	access        *adminserver.Access
+	traces        *tracing.Tracing
 	lines         *logging.Limit
 	connections   int
 	listen, admin *net.TCPAddr // admin is nil without an admin address
@@ -160,6 +164,7 @@ type opened struct {
 func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) (err error) {
 	log, lines := c.Log.Logger(std.err)
 	defer lines.Report()
+	log.Info("listd starts", version.Current().Attrs()...)
 	secrecy.Umask()
 	o := opened{lines: lines}
 	o.listen, err = adminserver.Resolve("--listen", s.Listen, s.Insecure || s.KeysFile != "",
@@ -206,7 +211,15 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) (err error) {
 			"raise the limit of open files (ulimit -n)",
 			"connections", share.connections, "wanted", s.MaxConnections, "files", files)
 	}
-	if o.db, o.where, err = s.open(ctx, share.tables, log); err != nil {
+	if o.traces, err = tracing.Open(ctx, "listd", log); err != nil {
+		return daemon.Exit(exitUsage, err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), lastSpans)
+		defer cancel()
+		o.traces.Close(ctx)
+	}()
+	if o.db, o.where, err = s.open(ctx, share.tables, o.traces, log); err != nil {
 		return err
 	}
 	// Only now: a signal while the store is being opened ends the process at once, which is
@@ -216,6 +229,9 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) (err error) {
 	return cmp.Or(s.serve(ctx, std, log, o), o.db.Close())
 }
 
+// lastSpans is how long the end waits for spans to be sent.
+const lastSpans = 3 * time.Second
+
 // serve runs the servers until ctx ends.
 func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o opened) error {
 	registry := prometheus.NewRegistry()
@@ -223,6 +239,9 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 		return err
 	}
 	if err := registry.Register(mapMetrics{o.db.Maps()}); err != nil {
+		return err
+	}
+	if err := registry.Register(storeMetrics{o.db.Store}); err != nil {
 		return err
 	}
 	guard, err := webguard.New(s.AdminAccess.AllowHost, s.HostSuffix)
@@ -267,14 +286,17 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 		options.Keys = o.keys
 		go o.keys.Run(ctx, log)
 	}
-	if s3.Handler, err = s3api.New(s3api.Over(o.db.Client), options); err != nil {
+	handler, err := s3api.New(s3api.Over(o.db.Client), options)
+	if err != nil {
 		return daemon.Exit(exitUsage, err)
 	}
+	s3.Handler = o.traces.Requests(handler)
 	var admin *adminserver.Server
 	adminURL := ""
 	if o.admin != nil {
 		admin, err = adminserver.Listen(adminserver.Options{
 			Access: o.access, Address: o.admin, Registry: registry, Store: o.db.Store, Buckets: o.db.Client, Log: log,
+			Console: console.Handler(),
 		})
 		if err != nil {
 			return fmt.Errorf("--admin: %w", err)
@@ -296,13 +318,15 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 	if admin != nil {
 		fmt.Fprintf(std.out, "admin on %s\n", adminURL)
 	}
-	log.Info("serving", append(o.where, "listen", listener.Addr().String(), "version", daemon.Version())...)
+	log.Info("serving", append(o.where, "listen", listener.Addr().String())...)
 
+	daemon.Notify(log, daemon.Ready)
 	select {
 	case err := <-failed:
 		return err
 	case <-ctx.Done():
 	}
+	daemon.Notify(log, daemon.Stopping)
 	log.Info("ending: waiting for requests under way", "at most", s.ShutdownTimeout)
 	ending, cancel := context.WithTimeout(context.Background(), s.ShutdownTimeout)
 	defer cancel()

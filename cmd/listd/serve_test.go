@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,6 +89,10 @@ func TestAdminAddress(t *testing.T) {
 	}
 	_, metrics := get(t, p.admin+"/metrics")
 	require.Contains(t, metrics, "evenkeel_map_cache_buckets 2\n", "the bucket, and the list of buckets")
+	require.Contains(t, metrics, `evenkeel_build_info{goversion="`+runtime.Version()+`",`)
+	require.Contains(t, ok(t, "", "--version"), runtime.Version())
+	first, _, _ := strings.Cut(p.errs.String(), "\n")
+	require.Regexp(t, "listd starts.* version=.* commit=.* go="+runtime.Version(), first)
 	require.Contains(t, metrics, "evenkeel_map_clock_polls_total 0\n")
 	require.NotContains(t, metrics, "evenkeel_wall_clock_ahead", "embedded there is no other clock")
 	status, _ := get(t, p.admin+"/nothing")
@@ -191,7 +196,7 @@ func TestClientsThatDoNotReadAreCutOff(t *testing.T) {
 }
 
 func TestASecondSignalEndsAtOnce(t *testing.T) {
-	p := start(t, t.TempDir(), "--shutdown-timeout", "10m")
+	p := start(t, t.TempDir(), "--shutdown-timeout", "10m", "--header-timeout", "10m", "--body-timeout", "10m")
 	ok(t, "", "bucket", "create", "abc", "--server", p.s3)
 	fmt.Fprintf(dial(t, p.s3), "PUT /abc/stuck HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhel")
 	waitFor(t, func() bool {

@@ -31,6 +31,7 @@ func counted(format string, from, to int) (keys []string) {
 }
 
 func TestPresplitByRate(t *testing.T) {
+	t.Parallel()
 	s := serveMoves(t)
 	require.NoError(t, s.c.CreateBucket(t.Context(), "orders"))
 	s.puts("orders", counted("order-%08d", 1, 61)...)
@@ -87,6 +88,7 @@ func TestPresplitByRate(t *testing.T) {
 }
 
 func TestPresplitByRateRefuses(t *testing.T) {
+	t.Parallel()
 	s := serveMoves(t)
 	for _, bucket := range []string{"empty", "random", "few"} {
 		require.NoError(t, s.c.CreateBucket(t.Context(), bucket))

@@ -32,6 +32,7 @@ import (
 // plan: the same cuts, what is kept where it was, no more rows copied than planned,
 // all keys there. A plan that has been applied fits no more.
 func TestAppliedPlansAreWhatWasPlanned(t *testing.T) {
+	t.Parallel()
 	r := seed.New(t)
 	s, err := pebblestore.Open(t.TempDir(), pebblestore.Options{})
 	require.NoError(t, err)
@@ -150,6 +151,7 @@ func rangesOf(t *testing.T, c *listing.Client, bucket string) (out []partmap.Ran
 
 // Whoever is asked decides.
 func TestApplyAsks(t *testing.T) {
+	t.Parallel()
 	s := serveMoves(t)
 	id := rangesOf(t, s.c, "b")[0].Partition.String()
 	plan := filepath.Join(t.TempDir(), "plan.json")

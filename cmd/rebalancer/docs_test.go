@@ -16,6 +16,7 @@ import (
 
 // What docs/planners.md and the help show is what the program takes and prints.
 func TestDocs(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("../../docs/planners.md")
 	require.NoError(t, err)
 	blocks := regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(string(text), -1)

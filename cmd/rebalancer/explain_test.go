@@ -16,6 +16,7 @@ import (
 
 // A split is explained in words, and its stored input gives the same decisions again.
 func TestExplain(t *testing.T) {
+	t.Parallel()
 	k := newKeyspace(t)
 	recorder := counter.NewRecorder(k.counts(), counter.RecorderOptions{Every: -1})
 	defer recorder.Close(t.Context())

@@ -9,6 +9,7 @@ import (
 
 // What is printed as JSON has the version of its format, and --json is short for --format json.
 func TestJSONHasAVersion(t *testing.T) {
+	t.Parallel()
 	s := serveMoves(t)
 	s.ok("split", "b", "--at", "k100", "--progress", "none")
 	for _, args := range [][]string{

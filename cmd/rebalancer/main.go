@@ -54,6 +54,7 @@ type cli struct {
 	Refresh  refreshCmd  `cmd:"" help:"Rewrite ranges of a bucket into fresh partitions, without their tombstones."`
 	Presplit presplitCmd `cmd:"" help:"Cut a bucket ahead of future keys."`
 	Status   statusCmd   `cmd:"" help:"Print what moves, its progress, what waits and why."`
+	Top      topCmd      `cmd:"" help:"Show the busiest buckets and what moves, live."`
 	Map      mapCmd      `cmd:"" help:"Print the map of a bucket: its ranges and where they are."`
 	Recount  recountCmd  `cmd:"" help:"Count the rows of a bucket, correct the counters, and print their drift."`
 	Explain  explainCmd  `cmd:"" help:"Print the last decisions about a bucket, and their input."`

@@ -80,6 +80,7 @@ func (s *server) cuts() (cuts []string) {
 }
 
 func TestCommandsThatMove(t *testing.T) {
+	t.Parallel()
 	s := serveMoves(t)
 	out := s.ok("split", "b", "--at", "k050", "--at", "k100", "--dry-run")
 	require.Contains(t, out, "k05 k1")
@@ -126,6 +127,7 @@ func TestCommandsThatMove(t *testing.T) {
 }
 
 func TestCommandsThatShow(t *testing.T) {
+	t.Parallel()
 	s := serveMoves(t)
 	require.Contains(t, s.ok("status"), "Nothing moves")
 	s.ok("split", "b", "--at", "k050")
@@ -166,6 +168,7 @@ func TestCommandsThatShow(t *testing.T) {
 
 // What is wrong is said, with a code of its own, and nothing is changed.
 func TestCommandsRefuse(t *testing.T) {
+	t.Parallel()
 	s := serveMoves(t)
 	s.ok("presplit", "b", "--at-file", write(t, "m\n"), "--pin-for", "0")
 	before := s.ok("map", "show", "b", "--format", "json")
@@ -230,6 +233,7 @@ func write(t *testing.T, text string) string {
 }
 
 func TestProgressLine(t *testing.T) {
+	t.Parallel()
 	j := &scheduler.Job{Phase: "verifying", Rows: 1000, Copied: 1000, Verified: 500}
 	require.Equal(t, "split b, verifying: of 1,000 rows 1,000 copied, 500 compared, 0 swept over (50 %), 150 rows/s, 10s left", progressLine("split b", j, 10*time.Second))
 	// More was written meanwhile than was counted before.

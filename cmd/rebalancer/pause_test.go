@@ -20,6 +20,7 @@ import (
 // A batch that nobody ends keeps a pause from becoming quiet: that is said, with a code of
 // its own, and the pause stays.
 func TestPauseWhileSomethingMoves(t *testing.T) {
+	t.Parallel()
 	st := memstore.New()
 	c, err := listing.NewEmbedded(st, listing.Options{})
 	require.NoError(t, err)

@@ -45,6 +45,7 @@ const small = `{"bucket":"b","limits":{"max_rows":100,"min_rows":20,"target_rows
 	{"id":"p2","start":"o","quanta":[{"key":"o","rows":5}]}]}`
 
 func TestTable(t *testing.T) {
+	t.Parallel()
 	code, out, errs := ran(t, time.Millisecond, small, "plan", "--layout", "-", "--objective", "rows")
 	require.Empty(t, errs)
 	require.Zero(t, code)
@@ -81,6 +82,7 @@ p2    new-1  o      (no end)  5     merge: p2 has 5 rows, under min_rows 20: joi
 
 // The JSON has the fields of the format, and nothing is lost in it.
 func TestJSON(t *testing.T) {
+	t.Parallel()
 	for _, planner := range []string{"exact", "greedy", "genetic", "auto"} {
 		for _, objective := range []string{"rows", "full"} {
 			code, out, errs := ran(t, time.Millisecond, small, "plan", "--layout", "-", "--format", "json",
@@ -106,6 +108,7 @@ func TestJSON(t *testing.T) {
 // A plan found under a time limit is repeated by the seed and generations that it
 // prints, in a file of any kind.
 func TestRepeatsWhatItPrints(t *testing.T) {
+	t.Parallel()
 	for _, k := range plannertest.Kinds() {
 		l, limits := k.Make(rand.New(rand.NewPCG(5, 5)))
 		path := file(t, l, limits)
@@ -127,6 +130,7 @@ func TestRepeatsWhatItPrints(t *testing.T) {
 }
 
 func TestWrongLayouts(t *testing.T) {
+	t.Parallel()
 	code, out, errs := ran(t, 0,
 		`{"limits":{"max_rows":5,"min_rows":6},"partitions":[{"id":"p","start":"","quanta":[{"key":"a","rows":-1}]}],"x":1} y`,
 		"plan", "--layout", "-")
@@ -157,6 +161,7 @@ func TestWrongLayouts(t *testing.T) {
 }
 
 func TestExitCodes(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "layout.json")
 	require.NoError(t, os.WriteFile(path, []byte(small), 0o600))
 	for want, lines := range map[int][]string{
@@ -182,6 +187,7 @@ func TestExitCodes(t *testing.T) {
 
 // What the limits ask for and nothing can give is said, and planned around.
 func TestImpossibleLimits(t *testing.T) {
+	t.Parallel()
 	for layout, want := range map[string]string{
 		`{"limits":{"max_rows":10,"min_rows":10},"partitions":[{"id":"p","start":"","quanta":[{"key":"a","rows":35},{"key":"b","rows":1}]}]}`: "1 ranges stay over max_rows 10",
 		`{"limits":{"max_rows":10,"min_rows":9},"partitions":[{"id":"p","start":"","quanta":[{"key":"a","rows":7},{"key":"b","rows":7}]}]}`:   "2 ranges stay under min_rows 9",

@@ -22,6 +22,7 @@ const referenceFile = "../../docs/rebalancer.md"
 
 // TestGoldenReference holds docs/rebalancer.md, which is made of the program itself.
 func TestGoldenReference(t *testing.T) {
+	t.Parallel()
 	parser, err := program(stdio{}).Parser(&cli{})
 	require.NoError(t, err)
 	const listd = "flags.md"

@@ -18,7 +18,9 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/console"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance"
@@ -84,6 +86,7 @@ const openTimeout = time.Minute
 func (c *runCmd) Run(ctx context.Context, outer *cli, std stdio) error {
 	log, lines := c.Log.Logger(std.err)
 	defer lines.Report()
+	log.Info("rebalancer starts", version.Current().Attrs()...)
 	secrecy.WarnOfSettings(log, string(outer.Config))
 	who, err := c.AdminAccess.Open(log)
 	if err != nil {
@@ -136,6 +139,7 @@ func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	registry := prometheus.NewRegistry()
 	admin, err := adminserver.Listen(adminserver.Options{
 		Access: d.who, Address: address, Registry: registry, Store: d.store, Buckets: d.names, Log: d.log,
+		Console: console.Handler(),
 	})
 	if err != nil {
 		return fmt.Errorf("--admin-listen: %w", err)
@@ -146,7 +150,7 @@ func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	balance := c.Sizes.Options(d.counts != nil, d.wait)
 	k := rebalance.New(rebalance.Options{
 		Store: d.store, Buckets: d.names, Balance: &balance, Counts: d.counts, Counting: d.counting,
-		MoveRate: c.Sizes.MoveRate, Leader: &d.leader, Log: d.log,
+		MoveRate: c.Sizes.MoveRate, HistoryFile: c.Sizes.History, Leader: &d.leader, Log: d.log,
 	})
 	if err := registry.Register(d.lines.Metric()); err != nil {
 		return err
@@ -168,14 +172,16 @@ func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	defer admin.Close()
 	defer stop()
 	fmt.Fprintf(d.out.out, "admin on %s\n", admin.URL())
-	d.log.Info("standing by", "admin", admin.URL(), "counter", d.counts != nil, "version", daemon.Version())
+	d.log.Info("standing by", "admin", admin.URL(), "counter", d.counts != nil)
 
+	daemon.Notify(d.log, daemon.Ready)
 	select {
 	case err := <-failed:
 		return err
 	case <-ctx.Done():
 	}
 	admin.Drain()
+	daemon.Notify(d.log, daemon.Stopping)
 	d.log.Info("ending")
 	stop() // another process may lead at once
 	ending, cancel := context.WithTimeout(context.Background(), endTimeout)

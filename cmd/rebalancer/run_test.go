@@ -23,6 +23,7 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/rediscounter"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
+	"github.com/evenkeel/evenkeel/internal/test/promtest"
 	"github.com/evenkeel/evenkeel/internal/test/redistest"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
@@ -93,6 +94,7 @@ func (k *keyspace) counts() counter.Backend {
 
 // A mover waits by the servers' terms, not by its own.
 func TestMoversTakeTheKeyspacesTerms(t *testing.T) {
+	t.Parallel()
 	s := memstore.New()
 	_, err := mapclient.AgreeOnClockSkew(t.Context(), s, 2*time.Second, false)
 	require.NoError(t, err)
@@ -232,6 +234,7 @@ func (k *keyspace) sizes(c *listing.Client) (out []int) {
 // cut off, the second takes over within the lease, and when that ends, nobody has to
 // wait for its lease.
 func TestTwoDaemons(t *testing.T) {
+	t.Parallel()
 	k := newKeyspace(t)
 	recorder := counter.NewRecorder(k.counts(), counter.RecorderOptions{Every: 100 * time.Millisecond})
 	defer recorder.Close(context.Background())
@@ -285,6 +288,7 @@ func TestTwoDaemons(t *testing.T) {
 
 // Processes with other limits work, and all say so: the later one in its log, each in its status.
 func TestProcessesWithOtherLimits(t *testing.T) {
+	t.Parallel()
 	k := newKeyspace(t)
 	first := k.run("first", 200)
 	until(t, "the first leads", func() bool { return first.status(t).Leading })
@@ -307,6 +311,7 @@ func TestProcessesWithOtherLimits(t *testing.T) {
 // Redis is gone, restarted, wiped and full in the middle of a load: no put fails, and
 // when it is back the bucket gets into shape.
 func TestRedisComesAndGoes(t *testing.T) {
+	t.Parallel()
 	k := newKeyspace(t)
 	recorder := counter.NewRecorder(k.counts(),
 		counter.RecorderOptions{Every: 100 * time.Millisecond, Timeout: time.Second})
@@ -385,6 +390,7 @@ func TestRedisComesAndGoes(t *testing.T) {
 
 // What a daemon answers at its admin address, and how it ends.
 func TestDaemonsAdminAddress(t *testing.T) {
+	t.Parallel()
 	k := newKeyspace(t)
 	d := k.run("daemon", 200)
 	until(t, "it leads", func() bool { return d.status(t).Leading })
@@ -401,6 +407,10 @@ func TestDaemonsAdminAddress(t *testing.T) {
 		code, body := get(path)
 		require.Equal(t, 200, code, path)
 		require.Contains(t, body, want)
+		if path == "/metrics" {
+			require.Contains(t, body, "evenkeel_build_info{")
+			promtest.Check(t, body)
+		}
 	}
 	d.view.dead.Store(true)
 	code, _ := get("/healthz")
@@ -419,6 +429,7 @@ func TestDaemonsAdminAddress(t *testing.T) {
 }
 
 func TestDaemonsFlags(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ args, says string }{
 		{"run", "--cassandra is missing"},
 		{"run --cassandra x --local-dc dc1", "--counter is missing"},

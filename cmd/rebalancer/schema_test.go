@@ -20,6 +20,7 @@ var cassandra cassandratest.Shared
 func TestMain(m *testing.M) { os.Exit(cassandra.Run(m)) }
 
 func TestSchemaIsPrintedWithReasons(t *testing.T) {
+	t.Parallel()
 	code, out, errs := ran(t, 0, "", "schema", "print", "--keyspace", "listings", "--replication", "east=3,west=2")
 	require.Equal(t, 0, code, errs)
 	require.Contains(t, out, "'NetworkTopologyStrategy', 'east': 3, 'west': 2")
@@ -39,6 +40,7 @@ func TestSchemaIsPrintedWithReasons(t *testing.T) {
 }
 
 func TestSchemaOfALiveCluster(t *testing.T) {
+	t.Parallel()
 	address := cassandra.Address(t)
 	keyspace := fmt.Sprintf("rebalancer_%d", time.Now().UnixNano())
 	t.Cleanup(func() {

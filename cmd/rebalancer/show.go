@@ -229,6 +229,7 @@ type mapCmd struct {
 type mapShowCmd struct {
 	Bucket string `arg:"" help:"Name of the bucket."`
 	Epoch  uint64 `placeholder:"N" help:"Print the map of this epoch, if it is still kept."`
+	heatFlags
 	adminFlags
 }
 
@@ -237,11 +238,17 @@ func (mapShowCmd) Help() string {
 
     {"version":1,"bucket":"b","epoch":7,"partitions":[{"id":"…","start":"","end":"m","phase":"settled","to":""},…]}
 
-An empty end is the end of the bucket. Keys that are not UTF-8 are {"b64":"…"}.`
+An empty end is the end of the bucket. Keys that are not UTF-8 are {"b64":"…"}.
+
+With --heat it draws what the ranges had or took instead: keys downwards, time to the right, and
+a darker sign for more. With --format json that is an answer of /v1/heat.`
 }
 
 // Run prints the map.
 func (c *mapShowCmd) Run(ctx context.Context, std stdio) error {
+	if c.Heat {
+		return c.heat(ctx, std)
+	}
 	return c.reads(ctx, std, func(ctx context.Context, in wayIn) error {
 		if c.Format == "json" {
 			body, err := in.Map(ctx, c.Bucket, c.Epoch)

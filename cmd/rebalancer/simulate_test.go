@@ -23,6 +23,7 @@ func simulate(args ...string) (code int, out, errs string) {
 }
 
 func TestSimulate(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "mine.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("name: mine\ndays: 0.02\n"+
 		"tenants: [{kind: random, per_minute: 100}]\ntargets: {ranges: 1}\n"), 0o600))
@@ -63,6 +64,7 @@ func TestSimulate(t *testing.T) {
 
 // With several seeds the worst figures are compared with the targets, in a table or as JSON.
 func TestSimulateSeveralSeeds(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "mine.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("name: mine\ndays: 0.01\n"+
 		"tenants: [{loads: [{rows: 2000, per_s: 20}]}]\ntargets: {copied: 5, ranges: 1}\n"), 0o600))

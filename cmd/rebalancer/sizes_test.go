@@ -20,6 +20,7 @@ import (
 // The commands that look at the sizes of a live bucket say what is there, and touch
 // nothing.
 func TestCommandsThatLookAtSizes(t *testing.T) {
+	t.Parallel()
 	k := newKeyspace(t)
 	counts := k.counts()
 	recorder := counter.NewRecorder(counts, counter.RecorderOptions{Every: -1})

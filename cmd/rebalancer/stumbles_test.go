@@ -22,6 +22,7 @@ func says(t *testing.T, code int, args string, parts ...string) {
 }
 
 func TestWrongAddressesAndValues(t *testing.T) {
+	t.Parallel()
 	sealed := httptest.NewTLSServer(http.NotFoundHandler())
 	defer sealed.Close()
 	host := strings.TrimPrefix(sealed.URL, "https://")
@@ -35,6 +36,7 @@ func TestWrongAddressesAndValues(t *testing.T) {
 
 // Exit codes mean the same in all commands: 3, what is to be worked on can't be used.
 func TestExitCodesAreTheSameInAllCommands(t *testing.T) {
+	t.Parallel()
 	keyspace := " --cassandra 127.0.0.1:1 --local-dc dc1"
 	for _, command := range []string{
 		"status" + keyspace, "verify" + keyspace, "verify --data /no/such", "schema check --cassandra 127.0.0.1:1",
@@ -74,6 +76,7 @@ func TestSettings(t *testing.T) {
 }
 
 func TestVersionAndHelp(t *testing.T) {
+	t.Parallel()
 	says(t, 0, "--version", "go1.")
 	says(t, 0, "--help", "EVENKEEL_", "--config")
 	_, help, _ := ran(t, 0, "", "status", "--help")

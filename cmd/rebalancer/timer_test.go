@@ -12,6 +12,7 @@ import (
 // A search ends early enough for what comes after it, which takes no longer than what
 // came before, if generations take no longer than the longest so far.
 func TestTimeLimitCoversEverything(t *testing.T) {
+	t.Parallel()
 	r := seed.New(t)
 	for range 1000 {
 		began := time.Unix(1000, 0)

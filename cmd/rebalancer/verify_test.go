@@ -94,6 +94,7 @@ func verified(t *testing.T, args ...string) (code int, found []map[string]any, s
 }
 
 func TestVerifyADataDirectory(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	code, _, errs := ran(t, 0, "", "verify", "--data", dir)
 	require.Equal(t, exitUnusable, code)
@@ -208,6 +209,7 @@ func verifies(t *testing.T, args []string, damage func(what string)) {
 }
 
 func TestVerifyACluster(t *testing.T) {
+	t.Parallel()
 	address := cassandra.Address(t)
 	keyspace := fmt.Sprintf("verify_%d", time.Now().UnixNano())
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync"
 
 	"github.com/google/uuid"
 
@@ -22,9 +23,21 @@ const maxBody = 64 << 20
 // New makes the handler of everything below /v1/.
 func New(r *rebalance.Rebalancer) http.Handler {
 	o := r.Options()
-	h := &handler{Rebalancer: r, o: o, maps: o.Buckets.Maps()}
+	h := &handler{
+		Rebalancer: r, o: o, maps: o.Buckets.Maps(), seen: map[store.BucketID]kept{}, planning: make(chan struct{}, 1),
+		streams: streams{ended: make(chan struct{})},
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", h.serve(h.status))
+	mux.HandleFunc("GET /v1/buckets", h.serve(h.buckets))
+	mux.HandleFunc("GET /v1/shape", h.serve(h.shape))
+	mux.HandleFunc("GET /v1/ranges", h.serve(h.ranges))
+	mux.HandleFunc("GET /v1/usage", h.serve(h.usage))
+	mux.HandleFunc("GET /v1/heat", h.serve(h.heat))
+	mux.HandleFunc("GET /v1/moves", h.serve(h.moved))
+	mux.HandleFunc("GET /v1/cluster", h.serve(h.cluster))
+	mux.HandleFunc("GET /v1/events", h.events)
+	mux.HandleFunc("POST /v1/plan", h.serve(h.plan))
 	mux.HandleFunc("GET /v1/map", h.showMap)
 	mux.HandleFunc("GET /v1/history", h.serve(h.history))
 	mux.HandleFunc("POST /v1/verify", h.verify)
@@ -51,6 +64,11 @@ type handler struct {
 	*rebalance.Rebalancer
 	o    rebalance.Options
 	maps *mapclient.Client
+
+	looking  sync.Mutex // held while figures are looked up
+	seen     map[store.BucketID]kept
+	planning chan struct{} // one plan at a time
+	streams  streams
 }
 
 // fail answers an error.

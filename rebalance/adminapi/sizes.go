@@ -1,6 +1,7 @@
 package adminapi
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -92,20 +93,25 @@ func (h *handler) looks(
 
 func (h *handler) sizes(w http.ResponseWriter, r *http.Request) {
 	h.looks(w, r, r.URL.Query().Get("bucket"), func(id store.BucketID, line func(Line) error) (uint64, error) {
-		return h.Balancer().Look(r.Context(), id, func(x balancer.Seen) error {
-			s := &x.Stats
-			out := Size{
-				Span: Span{Start: x.Start, End: x.End}, Partition: x.Partition.String(),
-				Known: s.Known, Rows: s.Rows, Bytes: s.Bytes, Dead: s.Dead, Recounted: utc(s.Recounted), Counted: s.RecountedRows,
-				Puts: s.PutsPerS, Deletes: s.DeletesPerS, Reads: s.ReadsPerS, Growth: s.GrowthRowsPerS, Appends: s.AppendShare,
-				Verdict: string(x.Verdict.Kind), Why: string(x.Verdict.Why), Text: x.Verdict.Text,
-			}
-			if x.PinUntil.After(time.Now()) {
-				out.Pinned = utc(x.PinUntil)
-			}
+		return h.Balancer().Look(r.Context(), id, nil, func(x balancer.Seen) error {
+			out := sizeOf(&x)
 			return line(Line{Size: &out})
 		})
 	})
+}
+
+func sizeOf(x *balancer.Seen) Size {
+	s := &x.Stats
+	out := Size{
+		Span: Span{Start: bytes.Clone(x.Start), End: bytes.Clone(x.End)}, Partition: x.Place.Partition.String(),
+		Known: s.Known, Rows: s.Rows, Bytes: s.Bytes, Dead: s.Dead, Recounted: utc(s.Recounted), Counted: s.RecountedRows,
+		Puts: s.PutsPerS, Deletes: s.DeletesPerS, Reads: s.ReadsPerS, Growth: s.GrowthRowsPerS, Appends: s.AppendShare,
+		Verdict: string(x.Verdict.Kind), Why: string(x.Verdict.Why), Text: x.Verdict.Text,
+	}
+	if x.PinUntil.After(time.Now()) {
+		out.Pinned = utc(x.PinUntil)
+	}
+	return out
 }
 
 func (h *handler) recount(w http.ResponseWriter, r *http.Request) {

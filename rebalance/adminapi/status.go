@@ -1,6 +1,7 @@
 package adminapi
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"time"
@@ -22,10 +23,7 @@ func (h *handler) status(r *http.Request) (any, error) {
 	if h.o.Counting != 0 {
 		out.Counting = h.o.Counting.String()
 	}
-	if mine, other, differ := h.OtherLimits(r.Context()); differ {
-		out.OtherLimits = fmt.Sprintf("%s here, but %s of the process that was started last: whoever leads applies its own; "+
-			"give all the same --max-rows, --min-rows and --max-bytes", mine, other)
-	}
+	out.OtherLimits = h.otherLimits(r.Context())
 	if holder, known, _ := h.Leader(r.Context()); known {
 		out.Leader = leaderOf(holder)
 	}
@@ -66,6 +64,16 @@ func (h *handler) status(r *http.Request) (any, error) {
 	}
 	out.Round = h.round(&sizes)
 	return out, nil
+}
+
+// otherLimits says that processes of a shared store have different limits; empty: they have the same.
+func (h *handler) otherLimits(ctx context.Context) string {
+	mine, other, differ := h.OtherLimits(ctx)
+	if !differ {
+		return ""
+	}
+	return fmt.Sprintf("%s here, but %s of the process that was started last: whoever leads applies its own; "+
+		"give all the same --max-rows, --min-rows and --max-bytes", mine, other)
 }
 
 // round is the last look at sizes.

@@ -16,6 +16,20 @@
 //	POST /v1/recount         Recount      -> lines of Line, each with a Recounted
 //	POST /v1/layout?bucket=B[&exact=1]    -> lines of Line, each with a plan.Partition
 //	GET  /v1/explain?bucket=B                Explanation
+//	GET  /v1/buckets?prefix=P&after=NAME&limit=N               Buckets
+//	GET  /v1/shape?bucket=B&bars=N&start=K&end=K               Shape
+//	GET  /v1/ranges?bucket=B&from=K&limit=N&only=notable       Ranges
+//	GET  /v1/usage?bucket=B&prefix=P&delimiter=D               Usage
+//	GET  /v1/heat?bucket=B&from=T&to=T&width=N&height=N        Heat
+//	     also &start=K&end=K or &prefix=P, &metric=writes&metric=reads, …
+//	GET  /v1/moves?bucket=B&before=ID&limit=N                  Moved
+//	GET  /v1/cluster                                           Cluster
+//	POST /v1/plan            PlanAsk      -> Planned
+//	GET  /v1/events          server-sent events: status, column (Sampled), move, end
+//
+// Keys K in queries are percent-encoded bytes; times T are RFC 3339 or Unix seconds. All parameters
+// but bucket may be left out. The address itself answers GET, POST {"token":"…"} and DELETE of
+// /v1/session: a browser signs in with the admin token and gets a cookie, for twelve hours.
 //
 // An error is answered by a Problem. A process that does not lead answers requests for moves
 // with 421 and the leader's address.

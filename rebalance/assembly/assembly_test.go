@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
+	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/rebalance/assembly"
@@ -110,5 +111,25 @@ func TestWhatIsNotLookedAfter(t *testing.T) {
 			require.Equal(t, c.warned, strings.Contains(log.String(), "the sizes of partitions are not looked after"),
 				log.String())
 		})
+	}
+}
+
+// Calls of a store that several processes share say that it is closed, once it is. Nothing was written.
+func TestWritesAfterClose(t *testing.T) {
+	db, err := assembly.Open(t.Context(), memstore.New(), assembly.Options{Shared: &mapclient.Options{Lease: time.Minute}})
+	require.NoError(t, err)
+	require.NoError(t, db.CreateBucket(t.Context(), "photos"))
+	photos := db.Bucket("photos")
+	require.NoError(t, photos.Put(t.Context(), []byte("k"), nil))
+	require.NoError(t, db.Close())
+	for what, err := range map[string]error{
+		"put":    photos.Put(t.Context(), []byte("k"), nil),
+		"batch":  photos.PutBatch(t.Context(), []listing.Entry{{Key: []byte("k")}}),
+		"delete": photos.Delete(t.Context(), []byte("k")),
+		"create": db.CreateBucket(t.Context(), "more"),
+	} {
+		require.ErrorIs(t, err, store.Unavailable, what)
+		require.NotErrorIs(t, err, listing.ErrOutcomeUnknown, what)
+		require.ErrorContains(t, err, "closed", what)
 	}
 }

@@ -78,7 +78,7 @@ func (s *Store) sessionIn(ctx context.Context, dataCentre string) (*gocql.Sessio
 		return session, nil
 	}
 	if s.closed.Load() {
-		return nil, errClosed
+		return nil, store.ErrClosed
 	}
 	nodes, err := s.nodes(ctx)
 	if err != nil {

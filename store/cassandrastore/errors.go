@@ -66,13 +66,13 @@ func worthRetrying(err error) bool {
 }
 
 // fail adds the operation and its subject. An ended context becomes Timeout with its cause, and
-// any error of a closed store Unavailable.
+// any error of a call during which the store was closed Unavailable.
 func (s *Store) fail(ctx context.Context, err error, op string, subject fmt.Stringer) error {
 	if err == nil {
 		return nil
 	}
 	if ctx.Err() == nil && s.closed.Load() && store.OutcomeUnknown(err) {
-		err = store.Errorf(store.Unavailable, "%w (%w)", errClosed, err)
+		err = store.Errorf(store.Unavailable, "the store was closed meanwhile: %w", err)
 	}
 	return fail(ctx, err, op, subject.String())
 }

@@ -1,6 +1,7 @@
 package cassandrastore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -66,4 +67,40 @@ func TestHalvesOfOpenIntervals(t *testing.T) {
 		require.Equal(t, string(low.End), string(high.Start))
 		require.Equal(t, c.cut, string(low.End), "%q to %q", c.start, c.end)
 	}
+}
+
+// A call after Close has done nothing. One during which the store was closed may have been applied.
+func TestWritesOfAClosedStore(t *testing.T) {
+	closed := func() *Store {
+		s := &Store{}
+		s.rows = rows{s: s}
+		s.closed.Store(true)
+		return s
+	}
+	s, ctx, p := closed(), t.Context(), store.Partition{Bucket: store.BucketID{1}, ID: store.PartitionID{1}}
+	row := store.Row{Key: []byte("k"), Value: []byte("v"), Timestamp: 1}
+	swapped := store.Record{Version: store.Version{Epoch: 1, Token: store.NewToken()}, Blob: []byte("b")}
+	for name, err := range map[string]error{
+		"put":        s.Put(ctx, p, row),
+		"put two":    s.Put(ctx, p, row, store.Row{Key: []byte("l"), Value: []byte("v"), Timestamp: 1}),
+		"delete":     s.Delete(ctx, p, row.Key, 1),
+		"remove":     s.Remove(ctx, p, store.Bounds{}, 1),
+		"swap":       s.Swap(ctx, store.Directory, []byte("a"), store.Version{}, swapped),
+		"write node": s.WriteNode(ctx, p.Bucket, store.NodeID{1}, []byte("n")),
+	} {
+		require.ErrorIs(t, err, store.ErrClosed, name)
+		require.ErrorIs(t, err, store.Unavailable, name)
+		require.False(t, store.OutcomeUnknown(err), name)
+	}
+
+	s.closed.Store(false)
+	err := s.retry(ctx, 0, func(context.Context) error {
+		s.closed.Store(true)
+		return gocql.ErrConnectionClosed
+	})
+	err = s.fail(ctx, err, "put", p)
+	require.ErrorIs(t, err, gocql.ErrConnectionClosed)
+	require.ErrorIs(t, err, store.Unavailable)
+	require.ErrorContains(t, err, "closed")
+	require.True(t, store.OutcomeUnknown(err))
 }

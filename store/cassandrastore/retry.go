@@ -1,9 +1,11 @@
 package cassandrastore
 
 import (
+	"cmp"
 	"context"
 	"time"
 
+	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
@@ -17,11 +19,12 @@ var pauses = wait.Backoff{First: 15 * time.Millisecond, Most: 15 * time.Second, 
 // the context ends. It is only for requests that are harmless to repeat: reads, and writes that
 // reuse their timestamp. The driver's retry policies can't distinguish those.
 func (s *Store) retry(ctx context.Context, limit time.Duration, attempt func(ctx context.Context) error) error {
+	var err error
 	for n := 1; ; n++ {
-		if err := s.usable(ctx); err != nil {
-			return err
+		if unusable := s.usable(ctx); unusable != nil {
+			return cmp.Or(err, unusable) // what was attempted may have been applied
 		}
-		err := s.within(ctx, limit, attempt)
+		err = s.within(ctx, limit, attempt)
 		if err == nil || n >= attempts || ctx.Err() != nil || !worthRetrying(err) {
 			return err
 		}
@@ -48,7 +51,7 @@ func (s *Store) usable(ctx context.Context) error {
 		return err
 	}
 	if s.closed.Load() {
-		return errClosed
+		return store.ErrClosed
 	}
 	return nil
 }

@@ -37,8 +37,6 @@ var (
 	_ store.PartitionLister = (*Store)(nil)
 	_ store.Acknowledger    = (*Store)(nil)
 	_ store.WallClock       = (*Store)(nil)
-
-	errClosed = store.Errorf(store.Unavailable, "the store is closed")
 )
 
 // EachQuorum implements store.EachQuorum. It fails while a data centre can't be reached; movers

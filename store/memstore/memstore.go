@@ -75,7 +75,7 @@ func (s *Store) guarded(ctx context.Context, op string, invalid error, f func() 
 	case ctx.Err() != nil:
 		err = ctx.Err()
 	case s.closed:
-		err = store.Errorf(store.Unavailable, "the store is closed")
+		err = store.ErrClosed
 	default:
 		err = f()
 	}

@@ -34,7 +34,7 @@ func (s *Store) collectLoop() {
 // collect drops up to limit expired tombstones and removals. It needs no sync: what a crash
 // undoes is collected again.
 func (s *Store) collect(limit int) error {
-	if err := s.disk.admit(true, 0); err != nil {
+	if err := s.disk.admit(frees, 0); err != nil {
 		return err
 	}
 	due := s.o.now().Add(-s.o.TombstoneGrace).UnixMicro()

@@ -26,18 +26,30 @@ const (
 
 // The reserve is the free space below which puts are refused, so that a store can always be
 // opened again on a disk that it has filled alone: 1 GiB, but at most a twentieth of the disk.
-// Deletes, which need space before they free any, stop at a half of it. Compactions, which free
-// the space, stop at a quarter. The last quarter is for flushing the logs: at most
-// memTablesQueued memtables, the engine's limit. So each of them is at most a sixteenth.
+// Moves stop at three quarters of it: one that ends gives its space back. Deletes, which need
+// space before they free any, stop at a half. Compactions, which free the space, stop at a
+// quarter; while one runs, deletes may be refused. The last quarter is for flushing the logs: at
+// most memTablesQueued memtables, the engine's limit. So each of them is at most a sixteenth.
 const (
 	maxReserve      = 1 << 30
 	reserveShare    = 20
-	freesShare      = 2
 	compactionShare = 4
 	memTablesQueued = 4
 	memTableShare   = compactionShare * memTablesQueued
 	minMemTable     = 64 << 10
 )
+
+// purpose is what a write is for: it decides how much of the reserve the write may use.
+type purpose uint8
+
+const (
+	adds  purpose = iota // an entry of a client
+	moves                // a copy of a move, or a node of a map
+	frees                // a deletion, or what moves can't do without: a swap
+)
+
+// keeps returns the free space that a write must leave.
+func (p purpose) keeps(reserve uint64) uint64 { return reserve / 4 * (4 - uint64(p)) }
 
 // errReserved is the error of a compaction at its limit.
 var errReserved = fmt.Errorf("the disk's last space is kept for opening the store again: %w", syscall.ENOSPC)
@@ -78,20 +90,19 @@ func newDisk(fs vfs.FS, dir string, log *slog.Logger) *disk {
 	return d
 }
 
-// admit refuses a write when the disk is too full for it, or writing has ended. A write that
-// frees space or that moves depend on (delete, removal, swap) may use half of the reserve.
-// bytes is about how much the write adds.
-func (d *disk) admit(frees bool, bytes int) error {
+// admit refuses a write when the disk is too full for it, or writing has ended. bytes is about
+// how much the write adds.
+func (d *disk) admit(why purpose, bytes int) error {
 	select {
 	case <-d.troubled():
-		return d.trouble()
+		reason, full := d.reason()
+		if full {
+			return d.full(max(d.reserve, 1))
+		}
+		return store.Errorf(store.Unavailable, "%w: %w", store.ErrUnwritable, reason)
 	default:
 	}
-	need := d.reserve
-	if frees {
-		need /= freesShare
-	}
-	need += uint64(bytes)
+	need := why.keeps(d.reserve) + uint64(bytes)
 	if free := d.freeBytes(bytes); free < need {
 		return d.full(need - free)
 	}
@@ -115,8 +126,9 @@ func (d *disk) admitCompaction(bytes int) error {
 	return errReserved
 }
 
+// full is the error of a write that is refused before it has begun.
 func (d *disk) full(missing uint64) error {
-	return store.Errorf(store.Unavailable, "disk full: free at least %d bytes under %s", missing, d.dir)
+	return store.Errorf(store.Unavailable, "%w: free at least %d bytes under %s", store.ErrFull, missing, d.dir)
 }
 
 func (d *disk) freeBytes(bytes int) uint64 {
@@ -142,21 +154,27 @@ func (d *disk) troubled() <-chan struct{} {
 	return *d.signal.Load()
 }
 
-// trouble returns the reason why writes can't go on; it may be over by now.
+// trouble returns the error of a call under way that writes can't go on.
 func (d *disk) trouble() error {
+	reason, _ := d.reason()
+	return store.Errorf(store.Unavailable, "%w", reason)
+}
+
+// reason says why writes can't go on, and whether the disk is full. It may be over by now.
+func (d *disk) reason() (reason error, full bool) {
 	d.mu.Lock()
 	failed, lack := d.failed, d.lack
 	d.mu.Unlock()
 	if failed != nil {
-		return store.Errorf(store.Unavailable,
-			"%s can't be written; acknowledged writes are safe: remove the cause and restart the process: %w", d.dir, failed)
+		return fmt.Errorf("%s can't be written; acknowledged writes are safe: remove the cause and restart the process: %w",
+			d.dir, failed), false
 	}
 	if lack != nil && !isFull(lack) {
-		return store.Errorf(store.Unavailable,
-			"%s can't be written at present; writing resumes automatically when this is over: %w%s",
-			d.dir, lack, remedy(lack))
+		return fmt.Errorf("%s can't be written at present; writing resumes automatically when this is over: %w%s",
+			d.dir, lack, remedy(lack)), false
 	}
-	return d.full(max(d.reserve, 1))
+	// Not ErrFull: the write may have been applied.
+	return fmt.Errorf("disk full: free at least %d bytes under %s", max(d.reserve, 1), d.dir), true
 }
 
 // remedy returns advice against a shortage, to be appended to its error.
@@ -283,6 +301,25 @@ func (d *disk) abandon() {
 	default:
 		close(d.quit)
 	}
+}
+
+// Usage is that of the disk under a store.
+type Usage struct {
+	Total, Free uint64 // bytes of the file system; Free is what this process may use
+	Reserve     uint64 // entries are refused while less is free
+	Store       uint64 // bytes of the store's files
+}
+
+// Disk returns how full the disk is; false where that is not known, or after Close.
+func (s *Store) Disk() (Usage, bool) {
+	m := s.Metrics()
+	if m == nil {
+		return Usage{}, false
+	}
+	u, err := s.o.fs.GetDiskUsage(s.dir)
+	return Usage{
+		Total: u.TotalBytes, Free: u.AvailBytes, Reserve: s.disk.reserve, Store: m.DiskSpaceUsage(),
+	}, err == nil
 }
 
 func isFull(err error) bool {

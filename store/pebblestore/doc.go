@@ -20,9 +20,9 @@
 //
 // # A full disk
 //
-// Below a reserve of free space puts are refused as Unavailable, with the bytes to free. Deletes,
-// removals and swaps may use half of it, compactions three quarters, and reads go on. The rest
-// suffices to open the store again, so a store can always be opened on a disk that it has filled
+// Below a reserve of free space puts are refused with store.ErrFull and the bytes to free, and
+// nothing is done. Copies of moves and nodes of maps may use a quarter of it; deletes, removals,
+// swaps and markers half; compactions three quarters; and reads go on. The rest suffices to open the store again, so a store can always be opened on a disk that it has filled
 // alone. If the disk is full nevertheless, since other programs write to it, the write-ahead log
 // waits for space instead of failing: calls under way fail with Unavailable, and writing resumes
 // automatically. The same holds for a lack of file descriptors or of memory. If the log can't be

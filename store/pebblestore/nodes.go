@@ -8,7 +8,7 @@ import (
 
 // WriteNode implements store.Nodes.
 func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
-	if err := s.enterWrite(ctx, store.CheckNode(blob), false, len(blob)); err != nil {
+	if err := s.enterWrite(ctx, store.CheckNode(blob), moves, len(blob)); err != nil {
 		return s.wrap("write node", store.NodeName{Bucket: b, ID: id}, err)
 	}
 	defer s.leave()
@@ -41,7 +41,7 @@ func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]
 
 // DeleteNode implements store.Nodes.
 func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
-	if err := s.enterWrite(ctx, nil, true, 0); err != nil {
+	if err := s.enterWrite(ctx, nil, frees, 0); err != nil {
 		return s.wrap("delete node", store.NodeName{Bucket: b, ID: id}, err)
 	}
 	defer s.leave()

@@ -37,7 +37,7 @@ func (s *Store) Read(ctx context.Context, t store.Table, key []byte, _ store.Lev
 // Swap implements store.Registers. The new root and the record that it replaces, which goes
 // to the history, are one batch.
 func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
-	if err := s.enterWrite(ctx, store.CheckRecord(t, key, old, next), true, len(next.Blob)); err != nil {
+	if err := s.enterWrite(ctx, store.CheckRecord(t, key, old, next), frees, len(next.Blob)); err != nil {
 		return s.wrap("swap", store.RegisterName{Table: t, Key: key}, err)
 	}
 	defer s.leave()
@@ -107,7 +107,7 @@ func (s *Store) History(ctx context.Context, id store.BucketID, before uint64, l
 
 // Forget implements store.Registers.
 func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) error {
-	if err := s.enterWrite(ctx, nil, true, 0); err != nil {
+	if err := s.enterWrite(ctx, nil, frees, 0); err != nil {
 		return s.wrap("forget history of", id, err)
 	}
 	defer s.leave()

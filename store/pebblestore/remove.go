@@ -59,7 +59,7 @@ func (r *removals) set(p store.Partition, list []removal) {
 // covers. Writes to the partition wait while its rows within bounds are read (about a tenth
 // of a second per million); reads don't.
 func (s *Store) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
-	if err := s.enterWrite(ctx, cmp.Or(store.CheckBounds(b), store.CheckTimestamp(ts)), true, 0); err != nil {
+	if err := s.enterWrite(ctx, cmp.Or(store.CheckBounds(b), store.CheckTimestamp(ts)), frees, 0); err != nil {
 		return s.wrap("remove", p, err)
 	}
 	defer s.leave()

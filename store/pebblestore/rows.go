@@ -56,7 +56,22 @@ func (s *Store) PutThen(ctx context.Context, p store.Partition, ended func(), ro
 }
 
 func (s *Store) enterPut(ctx context.Context, rows []store.Row) error {
-	return s.enterWrite(ctx, store.CheckRows(rows), false, keyBytes(rows)+valueBytes(rows))
+	return s.enterWrite(ctx, store.CheckRows(rows), purposeOf(rows), keyBytes(rows)+valueBytes(rows))
+}
+
+// purposeOf is that of the row which may use least of the reserve.
+func purposeOf(rows []store.Row) purpose {
+	why := frees
+	for i := range rows {
+		switch {
+		case store.IsMarker(rows[i].Value):
+		case store.IsCopied(rows[i].Value):
+			why = moves
+		default:
+			return adds
+		}
+	}
+	return why
 }
 
 func (s *Store) put(ctx context.Context, p store.Partition, rows []store.Row) error {
@@ -244,7 +259,7 @@ func (c *cursor) close() error {
 // also where there is no row, against late puts, and where an older tombstone or a removal
 // would do, so that the grace counts from now.
 func (s *Store) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
-	if err := s.enterWrite(ctx, cmp.Or(store.CheckKey(key), store.CheckTimestamp(ts)), true, len(key)); err != nil {
+	if err := s.enterWrite(ctx, cmp.Or(store.CheckKey(key), store.CheckTimestamp(ts)), frees, len(key)); err != nil {
 		return s.wrap("delete", p, err)
 	}
 	defer s.leave()

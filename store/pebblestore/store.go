@@ -66,12 +66,12 @@ func (s *Store) enter(ctx context.Context, invalid error) error {
 
 func (s *Store) leave() { s.gate.RUnlock() }
 
-// enterWrite is enter for a write; frees and bytes as in disk.admit.
-func (s *Store) enterWrite(ctx context.Context, invalid error, frees bool, bytes int) error {
+// enterWrite is enter for a write; why and bytes as in disk.admit.
+func (s *Store) enterWrite(ctx context.Context, invalid error, why purpose, bytes int) error {
 	if err := s.enter(ctx, invalid); err != nil {
 		return err
 	}
-	if err := s.disk.admit(frees, bytes); err != nil {
+	if err := s.disk.admit(why, bytes); err != nil {
 		s.leave()
 		return err
 	}
@@ -80,7 +80,7 @@ func (s *Store) enterWrite(ctx context.Context, invalid error, frees bool, bytes
 
 // Writable implements store.Writable.
 func (s *Store) Writable() error {
-	if err := s.enterWrite(context.Background(), nil, false, 0); err != nil {
+	if err := s.enterWrite(context.Background(), nil, adds, 0); err != nil {
 		return s.translate(err)
 	}
 	s.leave()

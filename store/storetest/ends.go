@@ -181,7 +181,11 @@ func (s *suite) closed(t *testing.T) {
 	calls := everyCall(closing, p, key, id)
 	require.NoError(t, closing.Close())
 	for _, c := range calls {
-		t.Run(c.name, func(t *testing.T) { requireKind(t, store.Unavailable, c.do(t.Context())) })
+		t.Run(c.name, func(t *testing.T) {
+			err := c.do(t.Context())
+			requireKind(t, store.Unavailable, err)
+			require.ErrorIs(t, err, store.ErrClosed, "nothing was done")
+		})
 	}
 	require.NoError(t, closing.Close(), "closing again does nothing")
 }

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"os/signal"
 	"regexp"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -18,6 +17,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/settings"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 )
 
 // Exit codes of all commands.
@@ -105,7 +105,7 @@ func (p *Program) Parser(grammar any) (*kong.Kong, error) {
 		kong.DefaultEnvars(EnvPrefix),
 		// As variables they would take most of the time of a start: kong expands all of them for each flag.
 		kong.PostBuild(func(k *kong.Kong) error { p.texts(k.Model.Node); return nil }),
-		kong.Vars{"version": Version()}, p.Vars,
+		kong.Vars{"version": version.Current().String()}, p.Vars,
 	)
 }
 
@@ -219,19 +219,4 @@ func Signals(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	context.AfterFunc(ctx, stop)
 	return ctx, stop
-}
-
-// Version is that of the module or of the commit that was built, and of Go.
-func Version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	v := info.Main.Version
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && v == "(devel)" {
-			v += " " + s.Value
-		}
-	}
-	return v + " " + info.GoVersion
 }

@@ -222,7 +222,7 @@ func (b *Balancer) above(
 
 // direct is what is known of a tail and the empty ranges above it by reading them.
 func (b *Balancer) direct(id store.BucketID, run []partmap.Range, t *tail) *policy.Input {
-	in := &policy.Input{Now: b.o.Now(), Policy: b.o.Policy, Ranges: make([]policy.Range, len(run))}
+	in := &policy.Input{Now: b.o.Now().Round(0), Policy: b.o.Policy, Ranges: make([]policy.Range, len(run))}
 	for i := range run {
 		rg := &run[i]
 		in.Ranges[i] = policy.Range{

@@ -193,7 +193,8 @@ func recountOf(id store.BucketID, rg *partmap.Range, why policy.Why, estimate *c
 
 // input is what is known of neighbouring ranges, by their counts.
 func (b *Balancer) input(run []partmap.Range, stats []counter.Stats) *policy.Input {
-	in := &policy.Input{Now: b.o.Now(), Policy: b.o.Policy, Ranges: make([]policy.Range, len(run))}
+	// Without its monotonic reading, so that a stored input gives the same decisions.
+	in := &policy.Input{Now: b.o.Now().Round(0), Policy: b.o.Policy, Ranges: make([]policy.Range, len(run))}
 	// What stays in a partition that others leave can't move before they have left: a goal for it would only wait, and
 	// the whole bucket with it.
 	left := map[store.PartitionID]bool{}
@@ -260,7 +261,7 @@ func (b *Balancer) act(o *outcome, w *window, in *policy.Input, decisions []poli
 		}
 		m := move.Goal{
 			Start: bytes.Clone(run[d.From].Start), End: bytes.Clone(run[d.To-1].End), Cuts: d.Cuts, Stay: d.Stay,
-			Rows: d.Rows, Copies: d.Copies, Why: d.Text,
+			Rows: d.Rows, Copies: d.Copies, Kind: string(d.Kind), Cause: string(d.Why), Why: d.Text,
 		}
 		if d.Kind == policy.Refresh {
 			m.Leave = run[d.From].Partition

@@ -3,6 +3,7 @@ package balancer
 import (
 	"bytes"
 	"context"
+	"errors"
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
@@ -15,9 +16,12 @@ import (
 // Seen is a range as a look from outside found it.
 type Seen struct {
 	policy.Range
-	Partition store.PartitionID
-	Verdict   policy.Decision
+	Place   partmap.Range
+	Verdict policy.Decision
 }
+
+// ErrEnough ends a look without an error.
+var ErrEnough = errors.New("enough was seen")
 
 // runRanges bounds a run of ranges that is looked at from outside.
 const runRanges = 8192
@@ -40,7 +44,9 @@ func (b *Balancer) each(
 		}
 		rg.Start, rg.End = bytes.Clone(rg.Start), bytes.Clone(rg.End)
 		if run = append(run, rg); len(run) == runRanges {
-			if err := f(run); err != nil {
+			if err := f(run); errors.Is(err, ErrEnough) {
+				return root.Epoch, nil
+			} else if err != nil {
 				return 0, err
 			}
 			run = nil
@@ -48,6 +54,9 @@ func (b *Balancer) each(
 	}
 	if len(run) > 0 {
 		err = f(run)
+	}
+	if errors.Is(err, ErrEnough) {
+		err = nil
 	}
 	return root.Epoch, err
 }
@@ -63,17 +72,24 @@ func (b *Balancer) known(ctx context.Context, id store.BucketID, run []partmap.R
 	return in, nil
 }
 
-// Look calls f for each range of a bucket with what Run would decide now, without cuts. It changes nothing. It returns
-// the epoch of the map, or the error of f.
-func (b *Balancer) Look(ctx context.Context, id store.BucketID, f func(Seen) error) (epoch uint64, err error) {
+// Look calls f for each range of a bucket, from the one that holds a key on, with what Run would decide now, without
+// cuts. It changes nothing. It returns the epoch of the map, or the error of f, which is ErrEnough if no more is wanted.
+func (b *Balancer) Look(ctx context.Context, id store.BucketID, from []byte, f func(Seen) error) (epoch uint64, err error) {
 	return b.each(ctx, id, func(run []partmap.Range) error {
+		below := func(rg *partmap.Range) bool { return len(rg.End) > 0 && bytes.Compare(rg.End, from) <= 0 }
+		if below(&run[len(run)-1]) {
+			return nil
+		}
 		l, err := b.known(ctx, id, run)
 		if err != nil {
 			return err
 		}
 		for _, v := range policy.Judge(l) {
 			for i := v.From; i < v.To; i++ {
-				if err := f(Seen{Range: l.Ranges[i], Partition: run[i].Partition, Verdict: v}); err != nil {
+				if below(&run[i]) {
+					continue
+				}
+				if err := f(Seen{Range: l.Ranges[i], Place: run[i], Verdict: v}); err != nil {
 					return err
 				}
 			}

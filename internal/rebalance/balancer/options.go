@@ -32,6 +32,8 @@ type Options struct {
 	// Decided is called with each input and what was decided from it, before that is carried out; nil: nothing is. It
 	// must not change or keep them.
 	Decided func(store.BucketID, *policy.Input, []policy.Decision)
+	// Written is called with the partitions that took requests since the last call; nil: nothing is.
+	Written func([]store.Partition)
 	// Logger logs what is decided; nil: nothing is logged.
 	Logger *slog.Logger
 }

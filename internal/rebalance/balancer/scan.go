@@ -103,6 +103,9 @@ func (b *Balancer) take(ctx context.Context) error {
 	b.mu.Lock()
 	b.mark, b.gone = next, b.gone[len(gone):]
 	b.mu.Unlock()
+	if b.o.Written != nil && len(written) > 0 {
+		b.o.Written(written)
+	}
 	for _, p := range written {
 		b.agenda.look(p, time.Time{})
 		// A new bucket may grow fast.

@@ -33,9 +33,12 @@ type Goal struct {
 	PinUntil int64 `json:"-"`
 
 	// Rows is about how many rows the span has, Copies how many of them the move copies,
-	// and Why the reason, for people. They are reported only: Equal and Judge ignore them.
+	// Kind what the move does, Cause the reason in one word and Why in a sentence, for people. They
+	// are reported only: Equal and Judge ignore them.
 	Rows   int64  `json:"rows"`
 	Copies int64  `json:"rows_copied"`
+	Kind   string `json:"-"`
+	Cause  string `json:"-"`
 	Why    string `json:"-"`
 }
 

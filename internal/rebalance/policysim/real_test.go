@@ -47,11 +47,11 @@ func real(t *testing.T, s *Scenario, observe observer) (report *Report) {
 				id, err := c.BucketID(t.Context(), name)
 				require.NoError(t, err)
 				m.bucket(id, g)
-				players = append(players, newPlayer(tenant, time.Now(), s.end(), s.Seed+uint64(len(players))<<32))
+				players = append(players, newPlayer(tenant, time.Now().Add(s.later()), s.end(), s.Seed+uint64(len(players))<<32))
 				buckets, ids = append(buckets, c.Bucket(name)), append(ids, id)
 			}
 		}
-		begin = time.Now()
+		begin = time.Now().Add(s.later())
 		m.begin = begin
 		mover := scheduler.New(m, maps, scheduler.Options{
 			RowsPerSecond: s.Pace, Executor: executor.Options{PageRows: max(1, int(s.MaxRows/pages))},

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -62,7 +63,7 @@ func (w *world) play(
 		}
 	})
 	end := w.begin.Add(until)
-	for at := w.begin; !at.IsZero() && !at.After(end); moments++ {
+	for at := w.now(); !at.IsZero() && !at.After(end); moments++ {
 		threads.Pass(at)
 		next := threads.Settle()
 		if err := w.happen(ctx); err != nil {
@@ -136,7 +137,18 @@ func (s *Scenario) firstLook() time.Duration {
 	return 2 * flushEvery
 }
 
-// begin is when scenarios begin.
+// later is how long after the balancer what a scenario says begins: with each seed but the first requests come at another
+// moment between two looks. What is requested each ten seconds, say, would else be as old at each look of all runs.
+func (s *Scenario) later() time.Duration {
+	if s.Step >= s.Look {
+		return 0
+	}
+	const golden = 0.618033988749895 // its multiples lie evenly between whole numbers
+	_, part := math.Modf(golden * float64(s.Seed-1))
+	return time.Duration(part * float64(s.Look)).Truncate(time.Millisecond)
+}
+
+// begin is when the balancer of a simulation begins.
 var begin = time.Unix(1_700_000_000, 0).UTC()
 
 // newWorld makes a world in which it is now by one function, and in which another lets time pass.
@@ -145,7 +157,7 @@ func newWorld(
 	observe observer,
 ) (*world, error) {
 	w := &world{
-		s: s, begin: now(), now: now, sleep: sleep, observe: observe, of: map[store.BucketID]*bucket{},
+		s: s, begin: now().Add(s.later()), now: now, sleep: sleep, observe: observe, of: map[store.BucketID]*bucket{},
 		ids: rand.New(rand.NewPCG(s.Seed, 0x696473)),
 	}
 	rows := memstore.New()

@@ -236,8 +236,10 @@ func (g *Scheduler) goal(id store.BucketID, goal *move.Goal, change func(*GoalSt
 		over := true
 		for i := range j.Goals {
 			s := &j.Goals[i]
-			if !s.Stage.ended() && s.Goal.Equal(goal) {
-				change(s)
+			if before := s.Stage; !before.ended() && s.Goal.Equal(goal) {
+				if change(s); s.Stage != before && g.o.Moved != nil {
+					g.o.Moved(j, s)
+				}
 			}
 			over = over && s.Stage.ended()
 		}

@@ -43,6 +43,9 @@ type Options struct {
 	// Executor are the options of each executor; its Pace and Observe are the
 	// manager's.
 	Executor executor.Options
+	// Moved is called when a goal of a job begins or ends; nil: nothing is. It must not call the
+	// scheduler.
+	Moved func(j *Job, g *GoalState)
 	// Logger is told what begins and ends, and what fails; none if nil.
 	Logger *slog.Logger
 }

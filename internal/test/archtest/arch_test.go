@@ -31,9 +31,11 @@ const (
 var layers = [][]string{
 	{"cmd/listd", "cmd/rebalancer"},
 	{"cmd/internal/daemon/adminserver", "cmd/internal/daemon/cassandraflags", "cmd/internal/daemon/rebalanceflags"},
-	{"cmd/internal/daemon", "cmd/internal/daemon/logging", "cmd/internal/daemon/secrecy"},
-	{"cmd/internal/daemon/settings", "cmd/internal/daemon/shell"},
+	{"cmd/internal/daemon", "cmd/internal/daemon/logging", "cmd/internal/daemon/secrecy", "cmd/internal/daemon/tracing"},
+	{"cmd/internal/daemon/settings", "cmd/internal/daemon/shell", "cmd/internal/daemon/version"},
 	{"evenkeel", "s3api"},
+	{"objects"},
+	{"objects/fileblobs", "objects/internal/tidy"},
 	{"rebalance/adminapi", "rebalance/assembly", "s3api/sigv4"},
 	{"rebalance"},
 	{"internal/rebalance/repair"},
@@ -47,7 +49,7 @@ var layers = [][]string{
 	{"internal/rebalance/scheduler"},
 	{"internal/rebalance/plan"},
 	{"internal/rebalance/executor", "internal/rebalance/forecast"},
-	{"internal/rebalance/move", "internal/rebalance/pause"},
+	{"internal/rebalance/heat", "internal/rebalance/move", "internal/rebalance/pause"},
 	{"counter/localcounter", "counter/rediscounter"},
 	{"counter"},
 	{"partmap/mapclient"},
@@ -58,11 +60,13 @@ var layers = [][]string{
 	{"store/cassandrastore", "store/memstore", "store/pebblestore"},
 	{"store/commontime"},
 	{"store"},
-	{"store/keytext", "store/wait", "internal/reload", "internal/webguard"},
+	{
+		"store/keytext", "store/wait", "internal/console", "internal/reload", "internal/tracing", "internal/webguard",
+	},
 }
 
-// testOnly names the trees that only tests and measurements use.
-var testOnly = []string{"bench", "internal/test", "store/storetest", "counter/countertest"}
+// testOnly names the trees that only tests, measurements and releases use.
+var testOnly = []string{"bench", "deploy/packages", "internal/test", "store/storetest", "counter/countertest"}
 
 // testLibraries are what the product's go.mod may list for tests alone: tests of most
 // packages use them. A test that needs more belongs into a module of its own.
@@ -80,8 +84,9 @@ var pure = []string{
 	"partmap", "partmap/keyspread",
 	"internal/rebalance/plan", "internal/rebalance/planner", "internal/rebalance/planner/exact",
 	"internal/rebalance/planner/genetic", "internal/rebalance/planner/greedy",
-	"internal/rebalance/forecast", "internal/rebalance/move",
+	"internal/rebalance/forecast", "internal/rebalance/heat", "internal/rebalance/move",
 	"internal/rebalance/policy", "internal/rebalance/policysim",
+	"objects/internal/tidy",
 	"internal/test/history",
 }
 

@@ -162,7 +162,8 @@ var messages = map[string][]string{
 		"written by a newer evenkeel", "the bucket is being deleted", "went back", "more than max_rows",
 		"fewer than min_rows", "learned from", "zero-padded number",
 	},
-	"docs/backup.md": {"nothing moves", "orphan partition", "went back"},
+	"docs/backup.md":  {"nothing moves", "orphan partition", "went back"},
+	"docs/install.md": {"the admin token is missing or wrong"},
 }
 
 func TestMessagesInDocumentsAreThoseOfThePrograms(t *testing.T) {

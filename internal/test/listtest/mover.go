@@ -285,3 +285,26 @@ func (m *mover) finish(ctx context.Context) error {
 		}
 	}
 }
+
+// Mover moves ranges of a bucket at random, in small steps, for tests of what is built on
+// package listing.
+type Mover struct{ m *mover }
+
+// NewMover returns a Mover of a bucket of e.
+func NewMover(e *Env, id store.BucketID, r *rand.Rand) *Mover { return &Mover{newMover(e, id, r)} }
+
+// Step does a step of a move in flight, or begins one. cut returns a key to cut at.
+func (m *Mover) Step(ctx context.Context, cut func() []byte) error {
+	if len(m.m.moves) < 2 && m.m.r.IntN(4) == 0 {
+		_, err := m.m.begin(ctx, cut)
+		return err
+	}
+	_, err := m.m.step(ctx)
+	return err
+}
+
+// Finish brings all moves to their end, and returns how many steps were done by the phase after
+// them.
+func (m *Mover) Finish(ctx context.Context) (reached map[string]int, err error) {
+	return m.m.reached, m.m.finish(ctx)
+}

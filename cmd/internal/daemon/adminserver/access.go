@@ -1,8 +1,6 @@
 package adminserver
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -103,10 +101,9 @@ func (a *Access) listener(l net.Listener) net.Listener {
 	return tls.NewListener(l, a.cert.Config())
 }
 
-// protect passes on requests that may command the process.
-func (a *Access) protect(h http.Handler, log *slog.Logger) http.Handler {
-	slow := &slowdown{places: make(chan struct{}, mostDelayed), log: log}
-	want := sha256.Sum256([]byte(a.token))
+// known passes on requests of those who may look at the console: they name this host, or have a
+// certificate if clients need one.
+func (a *Access) known(h http.Handler, slow *slowdown) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !a.authenticates() {
 			if err := a.guard.CheckHost(r); err != nil {
@@ -118,11 +115,16 @@ func (a *Access) protect(h http.Handler, log *slog.Logger) http.Handler {
 			slow.refuse(w, r, "the admin address asks for a client certificate: --admin-cert-file")
 			return
 		}
-		if a.token != "" {
-			given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-			// Hashes have one length: the comparison's time reveals nothing.
-			got := sha256.Sum256([]byte(given))
-			if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+		h.ServeHTTP(w, r)
+	})
+}
+
+// protect passes on requests that may command the process, of those who are known: with the token,
+// or of a session that began with it.
+func (a *Access) protect(h http.Handler, slow *slowdown, s *sessions) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.token != "" && !s.holds(r) {
+			if given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); !s.allows(given) {
 				w.Header().Set("WWW-Authenticate", "Bearer")
 				slow.refuse(w, r, "the admin token is missing or wrong")
 				return
@@ -162,13 +164,20 @@ type slowdown struct {
 }
 
 func (s *slowdown) refuse(w http.ResponseWriter, r *http.Request, why string) {
+	s.refuseBy(w, r, why, func(w http.ResponseWriter, code int, text string) { http.Error(w, text, code) })
+}
+
+// refuseBy refuses by an answer of another form.
+func (s *slowdown) refuseBy(
+	w http.ResponseWriter, r *http.Request, why string, answer func(w http.ResponseWriter, code int, text string),
+) {
 	select {
 	case s.places <- struct{}{}:
 	default:
 		s.more.Add(1)
 		w.Header().Set("Connection", "close")
 		w.Header().Set("Retry-After", "1")
-		http.Error(w, "too many attempts failed", http.StatusTooManyRequests)
+		answer(w, http.StatusTooManyRequests, "too many attempts failed: try again in a second")
 		return
 	}
 	defer func() { <-s.places }()
@@ -176,5 +185,5 @@ func (s *slowdown) refuse(w http.ResponseWriter, r *http.Request, why string) {
 		"other tries since the last such line", s.more.Swap(0))
 	// Also if the client leaves: its place is one of few.
 	time.Sleep(failureDelay)
-	http.Error(w, why, http.StatusUnauthorized)
+	answer(w, http.StatusUnauthorized, why)
 }

@@ -20,11 +20,12 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options of a Server. All are required.
+// Options of a Server. All but Console are required.
 type Options struct {
 	Access   *Access
 	Address  *net.TCPAddr // from Access.Resolve
@@ -32,6 +33,8 @@ type Options struct {
 	Store    store.Store
 	Buckets  *listing.Client
 	Log      *slog.Logger
+	// Console answers everything below /console/, without the token: it has nothing secret.
+	Console http.Handler
 }
 
 // Server serves an admin address. Its methods are safe for concurrent use.
@@ -54,7 +57,7 @@ const (
 func Listen(o Options) (*Server, error) {
 	for _, c := range []prometheus.Collector{
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		collectors.NewBuildInfoCollector(),
+		collectors.NewBuildInfoCollector(), version.Current().Metric(),
 	} {
 		if err := o.Registry.Register(c); err != nil {
 			return nil, err
@@ -133,6 +136,8 @@ func (s *Server) ready(ctx context.Context) error {
 // have access.
 func (s *Server) handler(commands http.Handler) http.Handler {
 	access := s.o.Access
+	slow := &slowdown{places: make(chan struct{}, mostDelayed), log: s.o.Log}
+	signedIn := newSessions(access.token, s.listener.Addr(), access.cert != nil)
 	closed := http.NewServeMux()
 	closed.Handle("GET /metrics", promhttp.HandlerFor(s.o.Registry, promhttp.HandlerOpts{}))
 	closed.Handle("/v1/", access.costly(commands))
@@ -156,6 +161,15 @@ func (s *Server) handler(commands http.Handler) http.Handler {
 		}
 		fmt.Fprintln(w, "ok")
 	})
-	mux.Handle("/", access.protect(closed, s.o.Log))
+	known := http.NewServeMux()
+	known.HandleFunc("GET /v1/session", access.signIn(slow, signedIn))
+	known.HandleFunc("POST /v1/session", access.signIn(slow, signedIn))
+	known.HandleFunc("DELETE /v1/session", access.signIn(slow, signedIn))
+	if s.o.Console != nil {
+		known.Handle("GET /console/", s.o.Console)
+		known.Handle("GET /{$}", http.RedirectHandler("/console/", http.StatusFound))
+	}
+	known.Handle("/", access.protect(closed, slow, signedIn))
+	mux.Handle("/", access.known(known, slow))
 	return mux
 }

@@ -35,6 +35,7 @@ type Flags struct {
 	Cool              time.Duration  `default:"30m" help:"Least age of partitions that are merged or refreshed."`
 	MoveRate          int            `default:"20000" help:"${rebalance_move_rate=}"`
 	MoveRows          int64          `placeholder:"N" help:"${rebalance_move_rows=}"`
+	History           string         `placeholder:"FILE" help:"${rebalance_history=}"`
 	MoveHours         []string       `placeholder:"22:00-06:00" help:"${rebalance_move_hours=}"`
 }
 

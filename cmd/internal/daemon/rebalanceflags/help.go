@@ -37,6 +37,9 @@ var Help = kong.Vars{
 	"rebalance_move_rows": "" +
 		"Most rows in automatic moves at once, in all buckets. By default those of a minute at --move-rate, " +
 		"and at most 20 times --max-rows.",
+	"rebalance_history": "" +
+		"File that keeps what ranges had and took, and the moves, for the console, over a restart: 80 MiB at " +
+		"most. By default history in the data directory; on Cassandra none: it is in memory only.",
 	"rebalance_move_hours": "" +
 		"Hours of the day (UTC) of automatic moves, by default all. Partitions of more than 1.2 x --max-rows " +
 		"are split at any hour.",

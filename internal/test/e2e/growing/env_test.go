@@ -127,7 +127,7 @@ func begin(
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	}
 	w.m = scheduler.New(st, maps, scheduler.Options{RowsPerSecond: o.rate, Logger: log})
-	b := balancer.For(o.maxRows, 0, o.every, wait)
+	b := balancer.For(o.maxRows, o.rate, o.every, wait)
 	b.Logger = log
 	w.sizes = balancer.New(st, maps, w.m, counts, b)
 	ctx, stop := context.WithCancel(context.Background())

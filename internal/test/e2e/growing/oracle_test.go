@@ -61,32 +61,23 @@ func (o *oracle) within(start, end []byte) int64 {
 	return o.below(to) - o.below(o.rank(start))
 }
 
-// watch is what was seen of the sizes of partitions while a bucket grew.
+// watch is what was seen of the sizes of ranges while a bucket grew.
 type watch struct {
-	w       *world
-	o       *oracle
-	maxRows int64
+	w     *world
+	o     *oracle
+	limit int64
 
 	mu sync.Mutex
-	// over is since when a range is over 1.2 x the maximum, by its start.
-	over map[string]time.Time
-	// first is the bucket's first partition.
-	first store.PartitionID
-	// longest is the longest that a range was over 1.2 x the maximum; largest, of ranges
-	// not in the first partition, the most rows; each from from on.
-	from              time.Time
-	longest           time.Duration
-	largest, largest1 int64 // largest1 is of the first partition
-	looks             int
-	failed            error
+	// over is since when a range has more rows than the limit, by its start; longest is the longest that one had.
+	over    map[string]time.Time
+	longest time.Duration
+	largest int64 // the most rows of a range
+	looks   int
+	failed  error
 }
 
-func newWatch(w *world, o *oracle, maxRows int64) *watch {
-	ranges, err := w.ranges()
-	require.NoError(w, err)
-	return &watch{
-		w: w, o: o, maxRows: maxRows, over: map[string]time.Time{}, first: ranges[0].Partition, from: time.Now(),
-	}
+func newWatch(w *world, o *oracle, limit int64) *watch {
+	return &watch{w: w, o: o, limit: limit, over: map[string]time.Time{}}
 }
 
 // run looks at all ranges each half second until done is closed.
@@ -110,12 +101,8 @@ func (x *watch) run(done <-chan struct{}) {
 		for i := range ranges {
 			rg := &ranges[i]
 			n := x.o.within(rg.Start, rg.End)
-			if rg.Partition == x.first {
-				x.largest1 = max(x.largest1, n)
-			} else if now.After(x.from) {
-				x.largest = max(x.largest, n)
-			}
-			if n*10 <= x.maxRows*12 {
+			x.largest = max(x.largest, n)
+			if n <= x.limit {
 				continue
 			}
 			since, ok := x.over[string(rg.Start)]

@@ -341,3 +341,32 @@ func (c *mapReads) Node(ctx context.Context, b store.BucketID, id store.NodeID) 
 	c.nodes.Add(1)
 	return c.Store.Node(ctx, b, id)
 }
+
+// BenchmarkNewestAcrossReserve reads the newest 1,000 keys of a bucket where 96 empty ranges are cut ahead of them, in
+// turns with the same page of a bucket without them.
+func BenchmarkNewestAcrossReserve(b *testing.B) {
+	const page, rows, ahead = 1000, 5000, 96
+	key := func(i int) []byte { return fmt.Appendf(nil, "log/%012d", i) }
+	x := newRig(b)
+	var cuts [][]byte
+	for i := range ahead {
+		cuts = append(cuts, key(rows*(i+1)))
+	}
+	require.NoError(b, x.client.CreateBucket(b.Context(), "reserve", cuts...))
+	newest := func(name string) func() error {
+		bucket := x.client.Bucket(name)
+		var entries []listing.Entry
+		for i := range rows {
+			entries = append(entries, listing.Entry{Key: key(i), Value: benchValue})
+		}
+		require.NoError(b, bucket.PutBatch(b.Context(), entries))
+		return func() error {
+			got, err := bucket.List(b.Context(), listing.Query{Reverse: true, Limit: page})
+			if err == nil && len(got.Items) != page {
+				err = fmt.Errorf("a page of %d", len(got.Items))
+			}
+			return err
+		}
+	}
+	inTurns(b, 100, "page", newest("reserve"), newest("bench"))
+}

@@ -1,0 +1,89 @@
+// Package tracing exports OpenTelemetry traces of requests, where the environment names a receiver.
+package tracing
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
+	"github.com/evenkeel/evenkeel/internal/tracing"
+)
+
+// Tracing exports spans. A nil *Tracing exports none.
+type Tracing struct {
+	provider *sdktrace.TracerProvider
+	context  propagation.TraceContext
+}
+
+// maxAttribute bounds the characters of what clients say, unless the environment does.
+const maxAttribute = 256
+
+// Open returns nil unless a variable of the standard names an endpoint. Its errors name the
+// variable. Failures to export are logged.
+func Open(ctx context.Context, program string, log *slog.Logger) (*Tracing, error) {
+	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
+		return nil, nil
+	}
+	to, err := openReceiver()
+	if err != nil || to == nil {
+		return nil, err
+	}
+	if other := os.Getenv("OTEL_TRACES_EXPORTER"); cmp.Or(other, "otlp") != "otlp" {
+		return nil, fmt.Errorf("OTEL_TRACES_EXPORTER is %q, not otlp or none", other)
+	}
+	what, err := resource.New(ctx,
+		resource.WithAttributes(attribute.String("service.name", program),
+			attribute.String("service.version", version.Current().Version)),
+		resource.WithHost(), resource.WithTelemetrySDK(), resource.WithFromEnv())
+	if err != nil {
+		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	exporter, err := otlptrace.New(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("spans are not exported", "cause", err) }))
+	log.Info("requests are traced", "to", to.url)
+	limits := sdktrace.NewSpanLimits()
+	if limits.AttributeValueLengthLimit < 0 {
+		limits.AttributeValueLengthLimit = maxAttribute
+	}
+	return &Tracing{provider: sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(exporter), sdktrace.WithResource(what), sdktrace.WithRawSpanLimits(limits),
+	)}, nil
+}
+
+// Requests makes a span of each request, below that of the client's header traceparent.
+func (t *Tracing) Requests(h http.Handler) http.Handler {
+	if t == nil {
+		return h
+	}
+	tracer := t.provider.Tracer(tracing.Name)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := t.context.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+		ctx, span := tracer.Start(ctx, "request", trace.WithSpanKind(trace.SpanKindServer),
+			trace.WithAttributes(attribute.String("http.request.method", r.Method)))
+		defer span.End()
+		h.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// Close sends what has not been sent, until ctx ends.
+func (t *Tracing) Close(ctx context.Context) {
+	if t != nil {
+		_ = t.provider.Shutdown(ctx) // its failures are logged
+	}
+}

@@ -1,0 +1,182 @@
+// The processes, and what they need: the leader, the store, counters, leases, clocks.
+
+import { get } from './api.js';
+import { h } from './dom.js';
+import { bytes, count, duration, many, percent, time } from './format.js';
+import { fact, heading, key, table } from './parts.js';
+
+export const title = 'Cluster';
+
+const health = (part, away) =>
+  part.ok ? h('span', { class: 'tag' }, 'answers') : h('span', { class: 'tag bad' }, away);
+const ms = (x) => (x == null ? null : duration(x / 1000));
+const signed = (s) => (s < 0 ? '−' : '+') + duration(Math.abs(s));
+
+export async function show(page) {
+  let c = null;
+  const draw = () => {
+    if (!c) return;
+    const { process: p, store, counters, leases, clocks, history } = c;
+    const part = (id, text, ...facts) => h('section', { 'aria-labelledby': id, key: id }, h('h2', { id }, text), facts);
+    const all = page.status?.pauses?.find((x) => !x.bucket);
+    page.draw(
+      heading(
+        'Cluster',
+        all
+          ? h('button', { onclick: () => page.resume('') }, 'Resume all moves')
+          : h('button', { onclick: () => page.pause('') }, 'Pause all moves'),
+      ),
+      part(
+        'processes-h',
+        'Processes',
+        table(
+          'Processes',
+          [
+            { head: 'Process', cell: (x) => [x.name, x.here ? h('span', { class: 'quiet' }, ' · this one') : ''] },
+            {
+              head: 'Moves ranges',
+              cell: (x) =>
+                x.leads ? h('span', { class: 'tag move' }, 'leads') : h('span', { class: 'quiet' }, 'stands by'),
+            },
+            { head: 'Admin address', cell: (x) => (x.admin ? h('a', { href: `${x.admin}/console/` }, x.admin) : '') },
+          ],
+          c.processes ?? [],
+          { key: (x) => x.name + x.admin },
+        ),
+        c.leader
+          ? h(
+              'p',
+              { class: 'quiet small' },
+              `${c.leader.name || c.leader.id} leads since ${time(c.leader.since)}, ` +
+                `for now until ${time(c.leader.until)}.`,
+            )
+          : h('p', { class: 'quiet small' }, 'Embedded: one process has the data directory, and moves ranges.'),
+      ),
+      h(
+        'div',
+        { class: 'pair' },
+        part(
+          'store-h',
+          'Store',
+          h(
+            'dl',
+            { class: 'facts' },
+            fact('Kind', store.kind === 'embedded' ? 'embedded: a data directory' : 'Apache Cassandra'),
+            fact(store.kind === 'embedded' ? 'Directory' : 'Where', store.where && key(store.where)),
+            fact('Health', health(store, 'does not answer')),
+            fact('A read takes', ms(store.latency_ms)),
+            fact(
+              'Free space',
+              store.disk_free_bytes
+                ? `${bytes(store.disk_free_bytes)} of ${bytes(store.disk_bytes)}, ` +
+                    percent(store.disk_free_bytes / store.disk_bytes)
+                : null,
+            ),
+          ),
+          store.error ? h('p', { class: 'problem' }, store.error) : null,
+        ),
+        part(
+          'counters-h',
+          'Counters',
+          h(
+            'dl',
+            { class: 'facts' },
+            fact(
+              'Kept in',
+              { directory: 'the data directory', redis: 'Redis', none: 'nowhere: nothing is split by itself' }[
+                counters.kind
+              ] ?? counters.kind,
+            ),
+            counters.kind !== 'none' ? fact('Health', health(counters, 'do not answer')) : null,
+            fact('A read takes', ms(counters.latency_ms)),
+            fact('Away since', counters.away_since ? time(counters.away_since) : null),
+          ),
+          counters.error ? h('p', { class: 'problem' }, counters.error) : null,
+          counters.kind === 'none'
+            ? h('p', {}, 'Start the processes with ', h('code', {}, '--counter redis://…'), ' to have sizes counted.')
+            : null,
+        ),
+        part(
+          'leases-h',
+          'Leases',
+          h(
+            'dl',
+            { class: 'facts' },
+            fact('Kind', leases.kind === 'timed' ? 'by time' : 'counted, in one process'),
+            fact('Length', leases.length_s ? duration(leases.length_s) : null),
+            fact('Renewed', leases.renewals == null ? null : many(leases.renewals, 'time')),
+            fact('Refused', leases.refusals == null ? null : many(leases.refusals, 'time')),
+            fact('Maps read', leases.root_reads == null ? null : many(leases.root_reads, 'time')),
+            fact('Failed polls', leases.poll_failures == null ? null : many(leases.poll_failures, 'poll')),
+          ),
+        ),
+        part(
+          'clocks-h',
+          'Clocks',
+          clocks?.known
+            ? [
+                h(
+                  'dl',
+                  { class: 'facts' },
+                  fact('Error at most', duration(clocks.bound_s)),
+                  fact('Servers apart', duration(clocks.apart_s)),
+                  fact('This process', `${signed(clocks.ahead_s)} against the servers’ time`),
+                ),
+                clocks.servers?.length
+                  ? table(
+                      'Clocks of servers',
+                      [
+                        { head: 'Server', cell: (s) => s.server },
+                        { head: 'Ahead', number: true, cell: (s) => signed(s.ahead_s) },
+                        { head: 'Error at most', number: true, cell: (s) => duration(s.bound_s) },
+                      ],
+                      clocks.servers,
+                    )
+                  : null,
+              ]
+            : h(
+                'p',
+                { class: 'quiet' },
+                clocks
+                  ? 'The servers’ clocks are not known yet.'
+                  : 'Embedded: one process, one clock. Nothing has to agree.',
+              ),
+        ),
+        part(
+          'process-h',
+          'This process',
+          h(
+            'dl',
+            { class: 'facts' },
+            fact('Name', p.name),
+            fact('Version', [p.version, p.commit ? [' (', key(p.commit.slice(0, 12)), ')'] : '']),
+            fact('Built with', p.go),
+            fact('Runs since', `${time(p.started)}, ${duration((Date.now() - new Date(p.started)) / 1000)}`),
+            fact('Memory', p.memory_bytes ? bytes(p.memory_bytes) : null),
+            fact('Goroutines', p.goroutines ? many(p.goroutines, 'goroutine') : null),
+          ),
+        ),
+        history
+          ? part(
+              'history-h',
+              'History of the key visualizer',
+              h(
+                'dl',
+                { class: 'facts' },
+                fact('Since', history.since ? time(history.since) : 'nothing yet'),
+                fact('Kept', many(history.columns, 'minute')),
+                fact('Memory', `${bytes(history.bytes)} of at most ${bytes(history.limit_bytes)}`),
+                fact('File', history.file ? key(history.file) : 'none: a restart forgets it'),
+              ),
+              history.error ? h('p', { class: 'problem' }, history.error) : null,
+            )
+          : null,
+      ),
+    );
+  };
+  page.every(5, async () => {
+    c = await get('/v1/cluster', {}, page.signal);
+    draw();
+  });
+  page.on('known', draw);
+}

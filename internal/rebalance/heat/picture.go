@@ -1,0 +1,264 @@
+package heat
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Window is what a picture is of.
+type Window struct {
+	Bucket   store.BucketID
+	From, To time.Time
+	// Start and End are the keys; an empty End is plus infinity.
+	Start, End string
+	// Width and Height are the most columns and rows of the picture.
+	Width, Height int
+	Metrics       []Metric
+}
+
+// Picture is a bucket's figures by time and keys.
+type Picture struct {
+	// Times are the edges of its columns, in Unix seconds; a column is Step seconds wide.
+	Times []int64
+	Step  int64
+	// Starts are the starts of its rows, and End the end of the last one; empty: plus infinity. They are those of spans that
+	// have keys of the window, so they may lie beyond it.
+	Starts []string
+	End    string
+	// Spans is how many spans each row has that were kept by themselves at some time.
+	Spans []int
+	// Cells has for each metric of the window a number for each column and row, column by column; Unknown: nothing is
+	// known of that time. Writes and reads are means over the time of the column of which something is known, rows and
+	// bytes are at its end.
+	Cells map[Metric][]float64
+}
+
+// Unknown is the number of a cell of which nothing is known.
+const Unknown = -1
+
+// Finest is the shortest time of a column of a picture, in seconds; from half a minute on it is full minutes.
+const Finest = 10
+
+// Bounds of a Window.
+const (
+	MostWidth  = 1440
+	MostHeight = 1024
+	MostCells  = 1 << 18
+)
+
+// Check returns what is wrong with a window.
+func (w *Window) Check() error {
+	switch {
+	case !w.From.Before(w.To):
+		return errors.New("the window's time is empty: to is after from")
+	case w.To.Sub(w.From) > 2*Kept:
+		return errors.New("the window's time is longer than what is kept: 7 days")
+	case w.End != "" && w.Start >= w.End:
+		return errors.New("the window has no keys: end is above start")
+	case w.Width < 1 || w.Width > MostWidth || w.Height < 1 || w.Height > MostHeight || w.Width*w.Height > MostCells:
+		return errors.New("width is from 1 to 1440, height from 1 to 1024, and both together 262,144 cells at most")
+	}
+	return nil
+}
+
+// axis is cuts of the keys of a bucket.
+type axis struct {
+	starts []string
+	at     map[uint32]int // where the keys of the book are
+}
+
+// axis orders keys; the empty one is there in any case.
+func (b *Book) axis(ids map[uint32]bool) axis {
+	a := axis{starts: make([]string, 0, len(ids)+1), at: make(map[uint32]int, len(ids))}
+	for id := range ids {
+		a.starts = append(a.starts, b.keys.texts[id])
+	}
+	a.starts = append(a.starts, "")
+	slices.Sort(a.starts)
+	a.starts = slices.Compact(a.starts)
+	for id := range ids {
+		a.at[id], _ = slices.BinarySearch(a.starts, b.keys.texts[id])
+	}
+	return a
+}
+
+// spread calls f for the spans of a part, with which intervals of the axis each has.
+func (a *axis) spread(p *part, f func(from, to int, figures *Figures)) {
+	for i := range p.starts {
+		to := len(a.starts)
+		if i+1 < len(p.starts) {
+			to = a.at[p.starts[i+1]]
+		}
+		f(a.at[p.starts[i]], to, &p.figures[i])
+	}
+}
+
+// Draw draws a window that Check accepts. A span that several rows share is taken to be spread evenly over the cuts that were
+// in it at some time of the window.
+func (b *Book) Draw(w Window) Picture {
+	from, to := w.From.Unix(), max(w.To.Unix(), w.From.Unix()+1)
+	grain := int64(Minute.Seconds())
+	if (to-from)/int64(w.Width) <= grain/2 {
+		grain = Finest
+	}
+	from = from / grain * grain
+	step := (to - from + int64(w.Width) - 1) / int64(w.Width)
+	step = (step + grain - 1) / grain * grain
+	width := int((to - from + step - 1) / step)
+	pic := Picture{Step: step, Cells: map[Metric][]float64{}}
+	for x := range width + 1 {
+		pic.Times = append(pic.Times, from+int64(x)*step)
+	}
+	end := pic.Times[width]
+
+	// The columns that count, and before them the last one that has the bucket.
+	first, last := 0, len(b.columns)
+	for last > 0 && b.columns[last-1].from >= end {
+		last--
+	}
+	for first < last && b.columns[first].to <= from {
+		first++
+	}
+	before := first - 1
+	for before >= 0 && b.columns[before].of(w.Bucket) == nil {
+		before--
+	}
+	ids := map[uint32]bool{}
+	collect := func(p *part) {
+		if p != nil {
+			for _, id := range p.starts {
+				ids[id] = true
+			}
+		}
+	}
+	if before >= 0 {
+		collect(b.columns[before].of(w.Bucket))
+	}
+	for i := first; i < last; i++ {
+		collect(b.columns[i].of(w.Bucket))
+	}
+	g := grid{axis: b.axis(ids)}
+	low, exact := slices.BinarySearch(g.starts, w.Start)
+	if g.low, g.high = low, len(g.starts); !exact {
+		g.low--
+	}
+	if w.End != "" {
+		g.high, _ = slices.BinarySearch(g.starts, w.End)
+	}
+	if g.high < len(g.starts) {
+		pic.End = g.starts[g.high]
+	}
+	g.rows = min(w.Height, g.high-g.low)
+	for y := range g.rows {
+		pic.Starts = append(pic.Starts, g.starts[g.edge(y)])
+		pic.Spans = append(pic.Spans, g.edge(y+1)-g.edge(y))
+	}
+
+	var all [metrics][]float64
+	for _, m := range w.Metrics {
+		all[m] = make([]float64, width*g.rows)
+		pic.Cells[m] = all[m]
+	}
+	b.paint(&g, w.Bucket, before, first, last, &pic, &all)
+	return pic
+}
+
+// grid is how the intervals of an axis become rows.
+type grid struct {
+	axis
+	low, high int // the intervals of the window
+	rows      int
+}
+
+// edge is the first interval of a row.
+func (g *grid) edge(y int) int { return g.low + int(int64(y)*int64(g.high-g.low)/int64(g.rows)) }
+
+// row is the row of an interval of the window.
+func (g *grid) row(i int) int {
+	y := int(int64(i-g.low) * int64(g.rows) / int64(g.high-g.low))
+	for y+1 < g.rows && g.edge(y+1) <= i {
+		y++
+	}
+	return y
+}
+
+// each calls f for each row of which a span has a share.
+func (g *grid) each(p *part, f func(y int, share float64, figures *Figures)) {
+	g.spread(p, func(from, to int, figures *Figures) {
+		n := float64(to - from)
+		from, to = max(from, g.low), min(to, g.high)
+		if from >= to {
+			return
+		}
+		for y := g.row(from); from < to; y++ {
+			until := min(to, g.edge(y+1))
+			f(y, float64(until-from)/n, figures)
+			from = until
+		}
+	})
+}
+
+// paint fills the cells.
+func (b *Book) paint(g *grid, id store.BucketID, before, first, last int, pic *Picture, cells *[metrics][]float64) {
+	width := len(pic.Times) - 1
+	known := make([]float64, width) // seconds
+	held := make([]*part, width)    // what the bucket had at the end of a column
+	var now *part
+	if before >= 0 {
+		now = b.columns[before].of(id)
+	}
+	at := 0
+	for i := first; i < last; i++ {
+		c := &b.columns[i]
+		p := c.of(id)
+		if p != nil {
+			now = p
+		}
+		for at < width && pic.Times[at+1] <= c.from {
+			at++
+		}
+		for x := at; x < width && pic.Times[x] < c.to; x++ {
+			overlap := min(c.to, pic.Times[x+1]) - max(c.from, pic.Times[x])
+			seconds := float64(overlap) * float64(c.known) / float64(c.to-c.from)
+			known[x] += seconds
+			held[x] = now
+			if p == nil {
+				continue
+			}
+			g.each(p, func(y int, share float64, f *Figures) {
+				for _, m := range [...]Metric{Writes, Reads} {
+					if cells[m] != nil {
+						cells[m][x*g.rows+y] += float64(f[m]) * share * seconds
+					}
+				}
+			})
+		}
+	}
+	for x := range width {
+		if held[x] != nil {
+			g.each(held[x], func(y int, share float64, f *Figures) {
+				for _, m := range [...]Metric{Rows, Bytes} {
+					if cells[m] != nil {
+						cells[m][x*g.rows+y] += float64(f[m]) * share
+					}
+				}
+			})
+		}
+		for m, column := range cells {
+			if column == nil {
+				continue
+			}
+			for y := range g.rows {
+				switch v := &column[x*g.rows+y]; {
+				case known[x] == 0, !Metric(m).rate() && held[x] == nil:
+					*v = Unknown
+				case Metric(m).rate():
+					*v /= known[x]
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,312 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
+)
+
+// PicturesVariable names the environment variable with the directory in which pictures of pages are kept. Without
+// it a failed test alone keeps one, among the system's temporary files.
+const PicturesVariable = "EVENKEEL_CONSOLE_PICTURES"
+
+// patience is how long a page may take to show what a test waits for: no measure of speed.
+const patience = 90 * time.Second
+
+// Browser is a Chromium with one tab.
+type Browser struct {
+	t   testing.TB
+	ctx context.Context
+
+	mu       sync.Mutex
+	problems []string
+	hosts    map[string]bool
+}
+
+// Size is that of a window, in CSS pixels.
+type Size struct{ Width, Height int64 }
+
+// Desk and Phone are common sizes.
+var (
+	Desk  = Size{1280, 900}
+	Phone = Size{390, 844}
+)
+
+// NewBrowser starts a browser that ends with the test. It has an empty profile, and goes to no other host.
+func NewBrowser(t testing.TB, size Size) *Browser {
+	t.Helper()
+	ctx, end := chromedp.NewExecAllocator(context.Background(),
+		chromedp.NoFirstRun, chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(int(size.Width), int(size.Height)),
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
+		chromedp.Flag("no-default-browser-check", true), chromedp.Flag("disable-default-apps", true),
+		chromedp.Flag("disable-extensions", true), chromedp.Flag("disable-dev-shm-usage", true),
+		chromedp.Flag("force-device-scale-factor", "1"), chromedp.Flag("hide-scrollbars", true),
+		chromedp.WSURLReadTimeout(patience))
+	t.Cleanup(end)
+	b := &Browser{t: t, hosts: map[string]bool{}}
+	b.ctx, end = chromedp.NewContext(ctx, chromedp.WithListener(b.heard))
+	t.Cleanup(end)
+	t.Cleanup(func() {
+		if t.Failed() {
+			b.Picture("failed-" + strings.ReplaceAll(t.Name(), "/", "-"))
+		}
+		_ = chromedp.Cancel(b.ctx) // it closes the browser and waits for its end
+	})
+	require.NoError(t, chromedp.Do(b.ctx), "Chromium does not start: scripts/install-tools installs it")
+	call(b, log.Enable, cdp.Empty{})
+	call(b, network.Enable, network.EnableParams{})
+	b.Resize(size)
+	return b
+}
+
+// heard keeps what must not happen on any page.
+func (b *Browser) heard(event any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		b.problems = append(b.problems, fmt.Sprintf("exception: %s %v", e.ExceptionDetails.Text, described(e.ExceptionDetails.Exception)))
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.ConsoleAPICalledTypeError {
+			b.problems = append(b.problems, fmt.Sprintf("console.error: %v", described(e.Args...)))
+		}
+	case *log.EventEntryAdded:
+		if e.Entry.Level == log.EntryLevelError {
+			b.problems = append(b.problems, fmt.Sprintf("%s: %s (%s)", e.Entry.Source, e.Entry.Text, e.Entry.URL))
+		}
+	case *network.EventRequestWillBeSent:
+		if u, err := url.Parse(e.Request.URL); err == nil && u.Host != "" {
+			b.hosts[u.Host] = true
+		}
+	}
+}
+
+// Problems takes what went wrong on pages since the last call: exceptions, errors of the console, refusals by the
+// Content-Security-Policy, failed requests.
+func (b *Browser) Problems() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.problems
+	b.problems = nil
+	return p
+}
+
+// Hosts are those that pages have sent requests to.
+func (b *Browser) Hosts() map[string]bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.hosts
+}
+
+// described are values of the page as text.
+func described(values ...*runtime.RemoteObject) (texts []string) {
+	for _, v := range values {
+		if v != nil {
+			texts = append(texts, v.Description+string(v.Value))
+		}
+	}
+	return texts
+}
+
+// run runs an action; the test ends if it fails.
+func run[T any](b *Browser, what string, action chromedp.Action[T]) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	v, err := chromedp.Run(ctx, action)
+	if err != nil {
+		b.fail(what, err)
+	}
+	return v
+}
+
+// fail ends the test, and says what the page says.
+func (b *Browser) fail(what string, err error) {
+	b.t.Helper()
+	text, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string]("document.body.innerText"))
+	require.NoError(b.t, err, "%s\nthe page says:\n%s\nproblems: %q", what, text, b.Problems())
+}
+
+// call is a command of the protocol.
+func call[P, R any](b *Browser, command cdp.Command[P, R], parameters P) R {
+	b.t.Helper()
+	return run(b, command.Method, func(ctx context.Context, _ *chromedp.Target) (R, error) {
+		return chromedp.Call(ctx, command, parameters)
+	})
+}
+
+// Resize makes the window as large as size; a phone also is one for the page.
+func (b *Browser) Resize(size Size) {
+	b.t.Helper()
+	scale := 1.0
+	if size == Phone {
+		scale = 2
+	}
+	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
+		Width: size.Width, Height: size.Height, DeviceScaleFactor: scale, Mobile: size == Phone,
+	})
+}
+
+// Dark chooses the dark or the light colours.
+func (b *Browser) Dark(dark bool) {
+	b.t.Helper()
+	scheme := "light"
+	if dark {
+		scheme = "dark"
+	}
+	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+	}})
+}
+
+// Go opens an address.
+func (b *Browser) Go(address string) {
+	b.t.Helper()
+	run(b, "open "+address, chromedp.Navigate(address))
+}
+
+// Await waits until an expression, which may be a promise, holds on the page.
+func (b *Browser) Await(expression string) {
+	b.t.Helper()
+	end := time.Now().Add(patience)
+	for !Value[bool](b, "Promise.resolve("+expression+").then((held) => !!held)") {
+		if time.Now().After(end) {
+			b.fail("await "+expression, context.DeadlineExceeded)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// Says waits until the page has a text.
+func (b *Browser) Says(text string) {
+	b.t.Helper()
+	b.Await("document.body.innerText.includes(" + quote(text) + ")")
+}
+
+// Value evaluates an expression, which may be a promise.
+func Value[T any](b *Browser, expression string) T {
+	b.t.Helper()
+	return run(b, "value of "+expression, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+}
+
+// Texts are those of the elements that a selector finds.
+func (b *Browser) Texts(selector string) []string {
+	b.t.Helper()
+	return Value[[]string](b, "[...document.querySelectorAll("+quote(selector)+")].map((e) => e.innerText)")
+}
+
+// Click clicks on the button, link, label or summary with a text, as a mouse does.
+func (b *Browser) Click(text string) {
+	b.t.Helper()
+	find := `[...document.querySelectorAll('dialog[open] button, button, a, label, summary')].find((e) => ` +
+		`(e.innerText.trim() === ` + quote(text) + `) && (!document.querySelector('dialog[open]') || e.closest('dialog')))`
+	b.Await(find)
+	at := Value[[]float64](b, `(() => { const e = `+find+`; e.scrollIntoView({ block: 'center' }); const r = e.getBoundingClientRect(); `+
+		`return [r.left + r.width / 2, r.top + r.height / 2]; })()`)
+	run(b, "click on "+text, chromedp.MouseClickXY(at[0], at[1]))
+}
+
+// Point moves the pointer over an element, to shares of its width and height.
+func (b *Browser) Point(selector string, across, down float64) {
+	b.t.Helper()
+	at := Value[[]float64](b, "((r) => [r.left, r.top, r.width, r.height])(document.querySelector("+quote(selector)+
+		").getBoundingClientRect())")
+	run(b, "point at "+selector, chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, at[0]+across*at[2], at[1]+down*at[3]))
+}
+
+// Nameless are the elements that can have the focus and have no name for a screen reader.
+func (b *Browser) Nameless() (found []string) {
+	b.t.Helper()
+	for _, n := range call(b, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}).Nodes {
+		if n.Ignored || n.Role == nil {
+			continue
+		}
+		role := string(n.Role.Value)
+		focusable := slices.ContainsFunc(n.Properties, func(p *accessibility.Property) bool {
+			return p.Name == accessibility.PropertyNameFocusable && string(p.Value.Value) == "true"
+		})
+		if focusable && role != `"RootWebArea"` && role != `"main"` && (n.Name == nil || len(n.Name.Value) <= len(`""`)) {
+			found = append(found, role)
+		}
+	}
+	return found
+}
+
+// Press presses keys: names of chromedp/kb, or text.
+func (b *Browser) Press(keys ...string) {
+	b.t.Helper()
+	for _, k := range keys {
+		run(b, fmt.Sprintf("press %q", k), chromedp.KeyEvent(k))
+	}
+}
+
+// Tab moves the focus on until an expression about the focused element, e, holds.
+func (b *Browser) Tab(expression string) {
+	b.t.Helper()
+	const most = 200
+	for range most {
+		b.Press(kb.Tab)
+		if Value[bool](b, "((e) => !!("+expression+"))(document.activeElement)") {
+			return
+		}
+	}
+	require.Fail(b.t, "the keyboard does not lead there", expression)
+}
+
+// Picture keeps a picture of what the window shows; of a failed test, of the whole page.
+func (b *Browser) Picture(name string) {
+	b.t.Helper()
+	dir := os.Getenv(PicturesVariable)
+	if dir == "" && !b.t.Failed() {
+		return
+	}
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	beyond := b.t.Failed()
+	png, err := chromedp.Run(ctx, func(ctx context.Context, _ *chromedp.Target) ([]byte, error) {
+		r, err := chromedp.Call(ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{CaptureBeyondViewport: &beyond})
+		return r.Data, err
+	})
+	if err == nil {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	file := filepath.Join(dir, name+".png")
+	if err == nil {
+		err = os.WriteFile(file, png, 0o644)
+	}
+	b.t.Logf("picture of the page: %s (%v)", file, err)
+}
+
+// quote is a text in JavaScript.
+func quote(text string) string {
+	q, err := json.Marshal(text)
+	if err != nil {
+		panic(err) // a string can always be written
+	}
+	return string(q)
+}

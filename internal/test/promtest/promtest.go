@@ -1,0 +1,26 @@
+// Package promtest checks metrics by the conventions of Prometheus.
+package promtest
+
+import (
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The counters, which keep the sizes of partitions, are a part of evenkeel, and no type of metric.
+// The names are older than this check and stay.
+var counters = regexp.MustCompile(`(?m)^evenkeel_counter_\w+ metric name should not include type 'counter'\n`)
+
+// Check runs promtool over what an admin address has at /metrics.
+func Check(t *testing.T, metrics string) {
+	t.Helper()
+	promtool, err := exec.LookPath("promtool")
+	require.NoError(t, err, "scripts/install-tools installs it, in the package prometheus")
+	c := exec.Command(promtool, "check", "metrics")
+	c.Stdin = strings.NewReader(metrics)
+	out, _ := c.CombinedOutput() // its code is 3 for any complaint
+	require.Empty(t, counters.ReplaceAllString(string(out), ""))
+}

@@ -1,0 +1,287 @@
+package objects
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/objects/internal/tidy"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
+)
+
+// CleanOptions are options of a Cleaner; zero values have the defaults.
+type CleanOptions struct {
+	// Grace is how long a burned version keeps its blob: longer than any read may take, and longer
+	// than PutTimeout. Default 24 hours.
+	Grace time.Duration
+	// Settled is the age at which a delete marker that hides nothing is removed from a bucket that
+	// never had versions: nothing older than it can arrive any more. Default 11 days, above
+	// Cassandra's default of gc_grace_seconds.
+	Settled time.Duration
+}
+
+// Cleaner deletes what no reader sees any more, of one bucket. Any number of them may run, in any
+// processes, at the same time. It keeps in memory since when versions are burned: one that is made
+// anew begins to count again.
+type Cleaner struct {
+	b *Bucket
+	o CleanOptions
+
+	mu     sync.Mutex
+	proven map[string]wait.Instant // when the burning of a row was acknowledged
+}
+
+// Cleaned is what a pass has done and found, in versions.
+type Cleaned struct {
+	Seen, Superseded, Proven, Finished, Unmarked int64
+	// Waiting are burned, and keep their blobs for the grace.
+	Waiting int64
+	// Damaged rows can't be read; they stay.
+	Damaged int64
+	// Failed steps are due again in the next pass; FirstFailure is the error of one.
+	Failed       int64
+	FirstFailure error
+}
+
+const (
+	// mostProven bounds the memory of a cleaner. Further versions wait for a later pass.
+	mostProven = 200_000
+	// mostOfGroup bounds the versions of an object that are looked at together. Older ones have
+	// their turn when these are gone, or are compared with the last of them.
+	mostOfGroup = 10_000
+)
+
+// Cleaner returns a cleaner of a bucket. wide is a client that reads and writes through a quorum of
+// each data centre: Objects over store.Everywhere, or the same ones where there is only one.
+func (b *Bucket) Cleaner(wide *Objects, o CleanOptions) (*Cleaner, error) {
+	if o.Grace == 0 {
+		o.Grace = 24 * time.Hour
+	}
+	if o.Settled == 0 {
+		o.Settled = 11 * 24 * time.Hour
+	}
+	least := max(b.o.o.PutTimeout, writeTimeout) + writeTimeout
+	if o.Grace < least || o.Settled < least {
+		return nil, store.Errorf(store.InvalidArgument, "Grace of %v, Settled of %v: at least %v, longer than a put may take",
+			o.Grace, o.Settled, least)
+	}
+	w := *b
+	w.o, w.rows = wide, wide.c.Bucket(b.rows.Name())
+	return &Cleaner{b: &w, o: o, proven: map[string]wait.Instant{}}, nil
+}
+
+// member is a version of the group under a cleaner's eyes.
+type member struct {
+	id   ID
+	what tidy.Version
+	ash  *record
+	kept bool // that it is kept was acknowledged, to this pass
+}
+
+// Pass looks at all versions once, and does what is due. Steps that fail are counted, and due again
+// in the next pass; the error is that of a listing.
+func (c *Cleaner) Pass(ctx context.Context) (done Cleaned, err error) {
+	now, err := c.b.o.c.Stamps(ctx, 1)
+	if err != nil {
+		return done, err
+	}
+	q := listing.Query{Limit: 1000}
+	var key []byte
+	var group []member
+	still := c.b.o.deadline(writeTimeout)
+	flush := func(more bool) {
+		if len(group) > 0 {
+			c.tidy(ctx, key, group, more, still, &done)
+			group = group[:0]
+		}
+	}
+	for {
+		read := c.b.o.deadline(writeTimeout)
+		page, err := c.b.rows.List(ctx, q)
+		if err != nil {
+			return done, err
+		}
+		for i := range page.Items {
+			at, err := parseRow(page.Items[i].Key)
+			if err != nil {
+				done.Damaged++
+				continue
+			}
+			if !bytes.Equal(at.key, key) {
+				flush(false)
+				key = bytes.Clone(at.key)
+			} else if len(group) >= mostOfGroup {
+				flush(true)
+			}
+			if len(group) == 0 {
+				still = read // of the oldest page that the group is of
+			}
+			if group, err = c.add(group, &at, page.Items[i].Value, now); err != nil {
+				done.Damaged++
+			}
+		}
+		if page.Next == "" {
+			flush(false)
+			return done, ctx.Err()
+		}
+		q.Token = page.Next
+	}
+}
+
+// add adds what a row says to a group. A note comes right behind the row of its version.
+func (c *Cleaner) add(group []member, at *row, value []byte, now store.Timestamp) ([]member, error) {
+	if at.note {
+		if n := len(group); n > 0 && group[n-1].id == at.id {
+			group[n-1].what.Note = true
+			return group, nil
+		}
+		return append(group, member{id: at.id, what: tidy.Version{Note: true}}), nil
+	}
+	r, err := decode(value)
+	if err != nil {
+		return group, err
+	}
+	v := tidy.Version{Rank: r.rank, Marker: r.marker, Null: r.null, Proven: -1}
+	v.Age = time.Duration(now-at.id.Stamp) * time.Microsecond
+	if r.rank == burned {
+		c.mu.Lock()
+		if since, ok := c.proven[string(rowKey(at.key, at.id))]; ok {
+			v.Proven, _ = c.b.o.o.Now().Since(since)
+			v.Proven = max(v.Proven, 0)
+		}
+		c.mu.Unlock()
+	}
+	return append(group, member{id: at.id, what: v, ash: r.ashes()}), nil
+}
+
+// tidy does what is due in a group.
+func (c *Cleaner) tidy(ctx context.Context, key []byte, group []member, more bool, still func() bool, done *Cleaned) {
+	versions := make([]tidy.Version, len(group))
+	for i := range group {
+		versions[i] = group[i].what
+		if versions[i].Rank.Seen() {
+			done.Seen++
+		} else if versions[i].Rank == burned && versions[i].Proven >= 0 && versions[i].Proven < c.o.Grace {
+			done.Waiting++
+		}
+	}
+	rules := tidy.Rules{Grace: c.o.Grace, Settled: c.o.Settled}
+	if c.b.versioned == Versioned {
+		rules.Settled = -1
+	}
+	for _, s := range tidy.Decide(versions, more, rules) {
+		if ctx.Err() != nil {
+			return
+		}
+		did, err := c.do(ctx, key, group, s, still)
+		if err != nil {
+			if done.Failed++; done.FirstFailure == nil {
+				done.FirstFailure = store.Wrap(s.Do.String()+" version "+group[s.Version].id.String(), err)
+			}
+			continue
+		}
+		if !did {
+			continue
+		}
+		switch s.Do {
+		case tidy.Supersede:
+			done.Superseded++
+		case tidy.Prove:
+			done.Proven++
+		case tidy.Finish:
+			done.Finished++
+		case tidy.Unmark:
+			done.Unmarked++
+		}
+	}
+}
+
+// do does one step; false: it was not due any more.
+func (c *Cleaner) do(ctx context.Context, key []byte, group []member, s tidy.Step, still func() bool) (bool, error) {
+	v := &group[s.Version]
+	switch s.Do {
+	case tidy.Supersede:
+		by := &group[s.By]
+		if !by.kept {
+			ok, err := c.keep(ctx, key, by.id, still)
+			if err != nil || !ok {
+				return false, err
+			}
+			by.kept = true
+		}
+		if noted, err := c.noted(ctx, key, by.id); err != nil || noted {
+			return false, err
+		}
+		return c.burn(ctx, key, v, still)
+	case tidy.Prove:
+		return c.burn(ctx, key, v, still)
+	case tidy.Finish:
+		return true, c.finish(ctx, key, v, still)
+	}
+	return true, c.b.rows.DeleteAt(ctx, rowKey(key, v.id), listing.Given{At: v.id.at(gone), Still: still})
+}
+
+// keep writes a version kept. It returns false where it is not seen any more.
+func (c *Cleaner) keep(ctx context.Context, key []byte, id ID, still func() bool) (bool, error) {
+	r, err := c.b.version(ctx, key, id)
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	r.rank = kept
+	return true, c.b.write(ctx, key, id, r, still)
+}
+
+// noted reports whether a note lies beside a version.
+func (c *Cleaner) noted(ctx context.Context, key []byte, id ID) (bool, error) {
+	_, err := c.b.rows.Get(ctx, append(rowKey(key, id), noteSuffix))
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// burn burns a version, and remembers when that was acknowledged. It returns false where there is
+// no memory for that.
+func (c *Cleaner) burn(ctx context.Context, key []byte, v *member, still func() bool) (bool, error) {
+	row := string(rowKey(key, v.id))
+	c.mu.Lock()
+	full := len(c.proven) >= mostProven
+	c.mu.Unlock()
+	if full {
+		return false, nil
+	}
+	if err := c.b.write(ctx, key, v.id, v.ash, still); err != nil {
+		return false, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.proven[row] = c.b.o.o.Now()
+	return true, nil
+}
+
+// finish deletes what is left of a version.
+func (c *Cleaner) finish(ctx context.Context, key []byte, v *member, still func() bool) error {
+	if v.ash.where == inBlob {
+		if err := c.b.o.blobs.Delete(ctx, c.b.blobName(key, v.id)); err != nil {
+			return err
+		}
+	}
+	row := rowKey(key, v.id)
+	if err := c.b.rows.DeleteAt(ctx, row, listing.Given{At: v.id.at(gone), Still: still}); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	delete(c.proven, string(row))
+	c.mu.Unlock()
+	if !v.what.Note {
+		return nil
+	}
+	return c.b.rows.Delete(ctx, append(row, noteSuffix))
+}

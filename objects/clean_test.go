@@ -1,0 +1,327 @@
+package objects_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/test/faultstore"
+	"github.com/evenkeel/evenkeel/internal/test/listtest"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/objects"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+	"github.com/evenkeel/evenkeel/store/timestamps"
+	"github.com/evenkeel/evenkeel/store/wait"
+)
+
+// strictBlobs fails in the middle of a stream whose blob is deleted, and loses answers.
+type strictBlobs struct {
+	blobsInMemory
+	r     *rand.Rand
+	fails float64
+}
+
+func (s *strictBlobs) fail(op string) error {
+	if s.r.Float64() < s.fails {
+		return store.Errorf(store.Unavailable, "%s: injected", op)
+	}
+	return nil
+}
+
+func (s *strictBlobs) Create(ctx context.Context, name string, body io.Reader) error {
+	if s.r.IntN(2) == 0 {
+		if err := s.fail("create"); err != nil {
+			return err
+		}
+		return s.blobsInMemory.Create(ctx, name, body)
+	}
+	if err := s.blobsInMemory.Create(ctx, name, body); err != nil {
+		return err
+	}
+	return s.fail("create, whose answer is lost")
+}
+
+func (s *strictBlobs) Delete(ctx context.Context, name string) error {
+	if err := s.fail("delete"); err != nil {
+		return err
+	}
+	_ = s.blobsInMemory.Delete(ctx, name)
+	return s.fail("delete, whose answer is lost")
+}
+
+func (s *strictBlobs) Open(ctx context.Context, name string, offset, n int64) (io.ReadCloser, int64, error) {
+	body, size, err := s.blobsInMemory.Open(ctx, name, offset, n)
+	if err != nil {
+		return nil, 0, err
+	}
+	return &strictBody{ReadCloser: body, s: s, name: name}, size, nil
+}
+
+type strictBody struct {
+	io.ReadCloser
+	s    *strictBlobs
+	name string
+}
+
+func (b *strictBody) Read(p []byte) (int, error) {
+	b.s.mu.Lock()
+	_, there := b.s.m[b.name]
+	b.s.mu.Unlock()
+	if !there {
+		return 0, errors.New("the blob was deleted while it was read")
+	}
+	return b.ReadCloser.Read(p[:min(len(p), 16)])
+}
+
+const (
+	grace   = 3 * time.Hour
+	settled = 5 * time.Hour
+	longest = 2 * time.Hour // of a stream
+)
+
+// try is a put or delete that was tried; its body names it.
+type try struct {
+	n       int
+	key     string
+	marker  bool
+	null    bool
+	acked   bool
+	unknown bool // it may have been applied
+	id      objects.ID
+	body    string
+	deleted bool // by version: acknowledged, or perhaps
+}
+
+type stream struct {
+	o     *objects.Object
+	begun time.Time
+	want  string
+	got   bytes.Buffer
+}
+
+// TestCleanersDestroyNothingThatIsSeen runs writers, readers whose streams take their time, two
+// cleaners that die and are made anew, and moves, over stores that refuse, lose answers and write
+// late. What was acknowledged is seen, or something newer; streams end well. In the end only bodies
+// of versions that are seen are left, and those of puts that failed.
+func TestCleanersDestroyNothingThatIsSeen(t *testing.T) {
+	seed.Each(t, 40, func(seed uint64) bool {
+		clean(t, seed, 700)
+		return true
+	})
+}
+
+func clean(t *testing.T, seed uint64, steps int) {
+	ctx, r := t.Context(), rand.New(rand.NewPCG(seed, 1))
+	now := time.UnixMicro(1_800_000_000_000_000)
+	pass := func(d time.Duration) { now = now.Add(d) }
+	inner := memstore.New()
+	s, faults := faultstore.New(inner, faultstore.Options{Seed: seed, MaxLate: 40,
+		Rates: faultstore.Rates{Refuse: 0.01, Lose: 0.03, Late: 0.03, Repeat: 0.05, Short: 0.2}})
+	faults.Enable(false)
+	c, err := listing.NewEmbedded(s, listing.Options{
+		Timestamps: timestamps.New(func() time.Time { return now }), WriteAttempts: 1, // so that many outcomes are unknown
+	})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(ctx, "objects"))
+	owner, err := c.Owner(ctx, "objects")
+	require.NoError(t, err)
+	m := listtest.NewMover(&listtest.Env{Store: inner, Client: c, Maps: c.Maps(), Clock: &listtest.Clock{}}, owner.ID, r)
+	blobs := &strictBlobs{blobsInMemory{m: map[string][]byte{}}, r, 0.02}
+	begin := now
+	o, err := objects.New(c, blobs, objects.Options{InlineBytes: 20, PutTimeout: 10 * time.Minute,
+		Now: func() wait.Instant { return wait.Instant{Mono: now.Sub(begin), Wall: now} }})
+	require.NoError(t, err)
+	versioned := objects.Versioning(seed%2 == 0)
+	b := o.Bucket("objects", versioned)
+	cleaner := func() *objects.Cleaner {
+		c, err := b.Cleaner(o, objects.CleanOptions{Grace: grace, Settled: settled})
+		require.NoError(t, err)
+		return c
+	}
+	cleaners := []*objects.Cleaner{cleaner(), cleaner()}
+	faults.Enable(true)
+
+	tries := map[string]*try{} // by body
+	byKey := map[string][]*try{}
+	var streams []*stream
+	var done objects.Cleaned
+	attempt := func(key string, marker bool, f func(x *try) (objects.Info, error)) {
+		x := &try{n: len(tries), key: key, marker: marker, null: versioned == objects.Unversioned}
+		x.body = fmt.Sprintf("body %d of %q ", x.n, key)
+		x.body += strings.Repeat("x", r.IntN(60))
+		info, err := f(x)
+		x.acked, x.id = err == nil, info.ID
+		x.unknown = errors.Is(err, listing.ErrOutcomeUnknown)
+		tries[x.body] = x
+		byKey[key] = append(byKey[key], x)
+	}
+	// read checks what the newest version is. Stamps grow with the steps, so later tries are newer.
+	read := func(key string) {
+		got, err := b.Get(ctx, []byte(key), objects.Latest, objects.All)
+		if store.KindOf(err) == store.Unavailable || store.KindOf(err) == store.Timeout {
+			return
+		}
+		var must *try // the newest that must be seen
+		for _, x := range byKey[key] {
+			if x.acked && !x.deleted {
+				must = x
+			}
+		}
+		may := func(x *try) bool { return (x.acked || x.unknown) && (must == nil || x.n >= must.n) }
+		if err != nil {
+			require.ErrorIs(t, err, store.NotFound, "seed %d", seed)
+			hides := must == nil || slices.ContainsFunc(byKey[key], func(x *try) bool { return may(x) && x.marker })
+			require.True(t, hides, "seed %d: %q is not there, but %+v was acknowledged: %v", seed, key, must, err)
+			return
+		}
+		w := &stream{o: got, begun: now}
+		first := make([]byte, 4)
+		n, err := io.ReadFull(got.Body, first)
+		require.NoError(t, err, "seed %d: %+v", seed, got.Info)
+		w.got.Write(first[:n])
+		for body, x := range tries {
+			if x.key == key && !x.marker && int64(len(body)) == got.Size && may(x) && (x.id == got.ID || x.unknown) {
+				w.want = body
+				if x.id == got.ID {
+					break
+				}
+			}
+		}
+		require.NotEmpty(t, w.want, "seed %d: %q shows %+v, must be at least %+v", seed, key, got.Info, must)
+		streams = append(streams, w)
+	}
+	end := func(w *stream) {
+		_, err := io.Copy(&w.got, w.o.Body)
+		require.NoError(t, err, "seed %d: a stream of %v", seed, now.Sub(w.begun))
+		x := tries[w.got.String()]
+		require.NotNil(t, x, "seed %d: %q is no body of a put", seed, w.got.String())
+		require.Equal(t, string(w.o.Key), x.key)
+		if x.acked {
+			require.Equal(t, x.id, w.o.ID)
+		}
+	}
+	for range steps {
+		key := string(randomKey(r)[:1])
+		switch r.IntN(12) {
+		case 0, 1, 2:
+			attempt(key, false, func(x *try) (objects.Info, error) {
+				return b.Put(ctx, []byte(key), strings.NewReader(x.body), objects.Meta{Size: -1})
+			})
+		case 3:
+			attempt(key, true, func(*try) (objects.Info, error) { return b.Delete(ctx, []byte(key)) })
+		case 4:
+			if all := byKey[key]; len(all) > 0 && versioned == objects.Versioned {
+				x := all[r.IntN(len(all))]
+				if !x.acked {
+					break
+				}
+				_, err := b.DeleteVersion(ctx, []byte(key), x.id)
+				x.deleted = x.deleted || err == nil || errors.Is(err, listing.ErrOutcomeUnknown)
+			}
+		case 5, 6:
+			read(key)
+		case 7:
+			if len(streams) > 0 {
+				i := r.IntN(len(streams))
+				end(streams[i])
+				streams = slices.Delete(streams, i, i+1)
+			}
+		case 8:
+			i := r.IntN(2)
+			if r.IntN(5) == 0 {
+				cleaners[i] = cleaner()
+			}
+			found, err := cleaners[i].Pass(ctx)
+			if err != nil {
+				require.Contains(t, []store.Kind{store.Unavailable, store.Timeout}, store.KindOf(err))
+			}
+			done.Superseded += found.Superseded
+			done.Finished += found.Finished
+			done.Unmarked += found.Unmarked
+			require.Zero(t, found.Damaged)
+		case 9:
+			pass(time.Duration(r.IntN(40)) * time.Minute)
+		default:
+			faults.Enable(false) // the mover has no retries; what is late stays late
+			require.NoError(t, m.Step(ctx, func() []byte { return randomCut(r) }))
+			faults.Enable(true)
+		}
+		streams = slices.DeleteFunc(streams, func(w *stream) bool {
+			late := now.Sub(w.begun) > longest
+			return late && w.o.Body.Close() == nil
+		})
+	}
+	faults.Enable(false)
+	blobs.fails = 0
+	require.NoError(t, faults.Flush(ctx))
+	_, err = m.Finish(ctx)
+	require.NoError(t, err)
+	for range 4 {
+		pass(grace + settled)
+		found, err := cleaners[0].Pass(ctx)
+		require.NoError(t, err)
+		require.NoError(t, found.FirstFailure)
+		done.Finished += found.Finished
+	}
+	for key := range byKey {
+		read(key)
+	}
+	for _, w := range streams[max(0, len(streams)-len(byKey)):] {
+		if now.Equal(w.begun) {
+			end(w)
+		}
+	}
+	// What is left of bodies.
+	left := maps.Clone(blobs.m)
+	for _, item := range all(t, b) {
+		if x := tries[bodyOf(t, b, &item)]; !item.Marker {
+			require.NotNil(t, x, "seed %d", seed)
+			require.True(t, versioned == objects.Versioned || item.Latest, "seed %d: %q has superseded versions", seed, item.Key)
+		}
+		for name, body := range left {
+			if strings.HasSuffix(name, "/"+item.ID.String()) {
+				require.Len(t, body, int(item.Size))
+				delete(left, name)
+			}
+		}
+	}
+	for name, body := range left {
+		require.False(t, tries[string(body)].acked, "seed %d: blob %s of a version that is gone is left", seed, name)
+	}
+	require.Positive(t, done.Finished, "seed %d: nothing was deleted", seed)
+}
+
+func all(t *testing.T, b *objects.Bucket) (items []objects.Item) {
+	q := objects.Query{}
+	for {
+		page, err := b.ListVersions(t.Context(), q)
+		require.NoError(t, err)
+		items = append(items, page.Items...)
+		if q.Token = page.Next; q.Token == "" {
+			return items
+		}
+	}
+}
+
+func bodyOf(t *testing.T, b *objects.Bucket, item *objects.Item) string {
+	if item.Marker {
+		return ""
+	}
+	o, err := b.Get(t.Context(), item.Key, item.ID, objects.All)
+	require.NoError(t, err)
+	body, err := io.ReadAll(o.Body)
+	require.NoError(t, err)
+	return string(body)
+}

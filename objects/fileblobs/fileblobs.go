@@ -1,0 +1,175 @@
+// Package fileblobs keeps the bodies of objects as files in a directory.
+package fileblobs
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Store is a directory of blobs. It is safe for concurrent use, also by several processes.
+type Store struct{ root *os.Root }
+
+// unfinished is the folder of files that are being written. No name begins with a dot.
+const unfinished = ".unfinished"
+
+// Open opens a directory, which is made if there is none. Files that were being written when a
+// process died stay in a folder of their own until somebody deletes them.
+func Open(dir string) (*Store, error) {
+	if err := os.MkdirAll(filepath.Join(dir, unfinished), 0o700); err != nil {
+		return nil, kind(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, kind(err)
+	}
+	return &Store{root: root}, nil
+}
+
+// Close frees the directory.
+func (s *Store) Close() error { return s.root.Close() }
+
+// Create writes a blob, and returns once it is on the disk under its name.
+func (s *Store) Create(ctx context.Context, name string, body io.Reader) (err error) {
+	if err := check(name); err != nil {
+		return err
+	}
+	temporary := unfinished + "/" + uuid.NewString()
+	f, err := s.root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return kind(err)
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+			_ = s.root.Remove(temporary)
+		}
+	}()
+	if _, err = io.Copy(f, &untilDone{ctx, body}); err != nil {
+		return kind(err)
+	}
+	if err = f.Sync(); err != nil {
+		return kind(err)
+	}
+	if err = f.Close(); err != nil {
+		return kind(err)
+	}
+	if err = s.folder(filepath.Dir(name)); err != nil {
+		return kind(err)
+	}
+	if err = s.root.Rename(temporary, name); err != nil {
+		return kind(err)
+	}
+	// The entries of the folders on the way may be new, too.
+	for dir := filepath.Dir(name); ; dir = filepath.Dir(dir) {
+		if err := s.sync(dir); err != nil || dir == "." {
+			return kind(err)
+		}
+	}
+}
+
+// folder makes a folder.
+func (s *Store) folder(dir string) error { return s.root.MkdirAll(dir, 0o700) }
+
+func (s *Store) sync(dir string) error {
+	d, err := s.root.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// Open opens n bytes of a blob, from an offset on.
+func (s *Store) Open(_ context.Context, name string, offset, n int64) (io.ReadCloser, int64, error) {
+	if err := check(name); err != nil {
+		return nil, 0, err
+	}
+	f, err := s.root.Open(name)
+	if err != nil {
+		return nil, 0, kind(err)
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, 0, kind(err)
+	}
+	return &part{io.NewSectionReader(f, offset, n), f}, st.Size(), nil
+}
+
+// part is a part of a file.
+type part struct {
+	*io.SectionReader
+	f *os.File
+}
+
+func (p *part) Close() error { return p.f.Close() }
+
+// Delete deletes a blob. Folders stay.
+func (s *Store) Delete(_ context.Context, name string) error {
+	if err := check(name); err != nil {
+		return err
+	}
+	if err := s.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return kind(err)
+	}
+	return nil
+}
+
+// check refuses names that are not paths of plain parts.
+func check(name string) error {
+	ok := len(name) <= 1024
+	for part := range strings.SplitSeq(name, "/") {
+		ok = ok && part != "" && len(part) <= 255 && part[0] != '.'
+		for _, c := range []byte(part) {
+			letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+			ok = ok && (letter || strings.IndexByte(".-_=", c) >= 0)
+		}
+	}
+	if !ok {
+		return store.Errorf(store.InvalidArgument, "%.64q is not the name of a blob", name)
+	}
+	return nil
+}
+
+// kind gives an error of the file system its kind. Those of a body, which have one, keep it.
+func kind(err error) error {
+	var known *store.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &known):
+		return err
+	case errors.Is(err, fs.ErrNotExist):
+		return store.Errorf(store.NotFound, "there is no such blob: %w", err)
+	}
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return store.Errorf(store.Unavailable, "the directory of blobs: %w", err)
+	}
+	return err
+}
+
+// untilDone is a reader that fails once its context has ended.
+type untilDone struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (u *untilDone) Read(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.r.Read(p)
+}

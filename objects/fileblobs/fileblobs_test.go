@@ -1,0 +1,73 @@
+package fileblobs
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+func TestBlobsAreFiles(t *testing.T) {
+	ctx, dir := t.Context(), t.TempDir()
+	s, err := Open(dir)
+	require.NoError(t, err)
+	defer s.Close()
+	require.NoError(t, s.Create(ctx, "b/AAA/BBB-/01", strings.NewReader("hello")))
+	body, size, err := s.Open(ctx, "b/AAA/BBB-/01", 1, 3)
+	require.NoError(t, err)
+	require.Equal(t, int64(5), size)
+	got, err := io.ReadAll(body)
+	require.NoError(t, err)
+	require.Equal(t, "ell", string(got))
+	require.NoError(t, body.Close())
+
+	// What is read stays readable.
+	body, _, err = s.Open(ctx, "b/AAA/BBB-/01", 0, 5)
+	require.NoError(t, err)
+	require.NoError(t, s.Delete(ctx, "b/AAA/BBB-/01"))
+	require.NoError(t, s.Delete(ctx, "b/AAA/BBB-/01"), "deleted before")
+	got, err = io.ReadAll(body)
+	require.NoError(t, err)
+	require.Equal(t, "hello", string(got))
+	require.NoError(t, body.Close())
+
+	for _, name := range []string{"b/AAA/BBB-/01", "b/AAA"} { // a folder is no blob
+		_, _, err = s.Open(ctx, name, 0, 1)
+		require.ErrorIs(t, err, store.NotFound, name)
+	}
+	for _, name := range []string{"", "/", "a//b", "../x", "a/../b", ".unfinished/x", "a/", "a\x00", strings.Repeat("a", 256)} {
+		require.ErrorIs(t, s.Create(ctx, name, strings.NewReader("")), store.InvalidArgument, "%q", name)
+		_, _, err := s.Open(ctx, name, 0, 0)
+		require.ErrorIs(t, err, store.InvalidArgument, "%q", name)
+		require.ErrorIs(t, s.Delete(ctx, name), store.InvalidArgument, "%q", name)
+	}
+}
+
+func TestNothingIsLeftOfABodyThatFails(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(dir)
+	require.NoError(t, err)
+	defer s.Close()
+	hungUp := errors.New("the client has hung up")
+	err = s.Create(t.Context(), "b/x", io.MultiReader(strings.NewReader("some"), &broken{hungUp}))
+	require.ErrorIs(t, err, hungUp)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, s.Create(ctx, "b/x", strings.NewReader("all")), context.Canceled)
+	files, err := filepath.Glob(filepath.Join(dir, unfinished, "*"))
+	require.NoError(t, err)
+	require.Empty(t, files)
+	_, err = os.Stat(filepath.Join(dir, "b"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+type broken struct{ err error }
+
+func (b *broken) Read([]byte) (int, error) { return 0, b.err }

@@ -1,0 +1,146 @@
+package objects
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Latest stands for the newest version, where an ID is asked for.
+var Latest = ID{}
+
+// Object is a version with its body, or a part of it.
+type Object struct {
+	Info
+	// Range is what Body returns of the whole.
+	Range Range
+	// Body must be closed. It fails with ErrBodyLost where the store of blobs lost the body while
+	// it was read.
+	Body io.ReadCloser
+}
+
+// Head reads what there is to say about a version. It fails with ErrNotFound, with ErrDeleted where
+// the newest version is a delete marker, or like listing.Bucket.Get.
+func (b *Bucket) Head(ctx context.Context, key []byte, id ID) (Info, error) {
+	r, id, err := b.find(ctx, key, id)
+	if err != nil {
+		return Info{}, err
+	}
+	return r.info(bytes.Clone(key), id), nil
+}
+
+// Get reads a version, or a part of its body. It fails like Head, with InvalidArgument where the
+// range begins behind the end, and with ErrBodyLost. Of a delete marker there is nothing to read:
+// ErrDeleted.
+func (b *Bucket) Get(ctx context.Context, key []byte, id ID, part Range) (*Object, error) {
+	r, id, err := b.find(ctx, key, id)
+	if err != nil {
+		return nil, err
+	}
+	if r.marker {
+		return nil, ErrDeleted
+	}
+	o := &Object{Info: r.info(bytes.Clone(key), id)}
+	if o.Range, err = part.within(r.size); err != nil {
+		return nil, err
+	}
+	if r.where == inline {
+		o.Body = io.NopCloser(bytes.NewReader(r.body[o.Range.Offset : o.Range.Offset+o.Range.N]))
+		return o, nil
+	}
+	body, size, err := b.o.blobs.Open(ctx, b.blobName(key, id), o.Range.Offset, o.Range.N)
+	switch {
+	case store.KindOf(err) == store.NotFound:
+		return nil, ErrBodyLost
+	case err != nil:
+		return nil, store.Wrap("read the body", err)
+	case size != r.size:
+		_ = body.Close()
+		return nil, ErrBodyLost
+	}
+	o.Body = &exactly{ReadCloser: body, left: o.Range.N}
+	return o, nil
+}
+
+// exactly fails where a body ends too early.
+type exactly struct {
+	io.ReadCloser
+	left int64
+}
+
+func (e *exactly) Read(p []byte) (int, error) {
+	n, err := e.ReadCloser.Read(p)
+	e.left -= int64(n)
+	if errors.Is(err, io.EOF) && e.left > 0 {
+		err = ErrBodyLost
+	}
+	return n, err
+}
+
+// find reads a version, or the newest one that is seen, which is no delete marker then.
+func (b *Bucket) find(ctx context.Context, key []byte, id ID) (*record, ID, error) {
+	if id != Latest {
+		r, err := b.version(ctx, key, id)
+		return r, id, err
+	}
+	if err := checkKey(key); err != nil {
+		return nil, ID{}, err
+	}
+	// Mostly the newest row is the one.
+	q := listing.Query{Prefix: groupOf(key), Limit: 2}
+	for {
+		page, err := b.rows.List(ctx, q)
+		if err != nil {
+			return nil, ID{}, err
+		}
+		for _, item := range page.Items {
+			at, err := parseRow(item.Key)
+			if err != nil {
+				return nil, ID{}, err
+			}
+			if at.note {
+				continue
+			}
+			r, err := decode(item.Value)
+			switch {
+			case err != nil:
+				return nil, ID{}, store.Wrap("version "+at.id.String(), err)
+			case r.rank == burned:
+			case r.marker:
+				return nil, ID{}, ErrDeleted
+			default:
+				return r, at.id, nil
+			}
+		}
+		if page.Next == "" {
+			return nil, ID{}, ErrNotFound
+		}
+		q.Token, q.Limit = page.Next, min(4*q.Limit, 1000)
+	}
+}
+
+// version reads a version by its ID. It fails with ErrNotFound where it is burned.
+func (b *Bucket) version(ctx context.Context, key []byte, id ID) (*record, error) {
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	if id.Stamp <= 0 {
+		return nil, store.Errorf(store.InvalidArgument, "the version has no stamp")
+	}
+	e, err := b.rows.Get(ctx, rowKey(key, id))
+	if err != nil {
+		return nil, err
+	}
+	r, err := decode(e.Value)
+	if err != nil {
+		return nil, store.Wrap("version "+id.String(), err)
+	}
+	if r.rank == burned {
+		return nil, ErrNotFound
+	}
+	return r, nil
+}

@@ -1,0 +1,86 @@
+// Package tidy decides what is to be done with the versions of one object (docs/objects.md, the
+// rules). It is pure: versions go in, steps come out.
+package tidy
+
+import "time"
+
+// Rank is how far a version has come. It only grows: the row's timestamp is the version's stamp
+// plus an offset by rank, so the highest rank wins, whatever the order of arrival.
+type Rank byte
+
+const (
+	Live   Rank = 1
+	Kept   Rank = 2 // live, and a cleaner relies on it
+	Burned Rank = 3 // no more seen; its blob will be deleted
+	Gone   Rank = 4 // the row is deleted; in no record
+)
+
+// Seen reports whether readers see a version of the rank.
+func (r Rank) Seen() bool { return r == Live || r == Kept }
+
+// Version is what there is to know of one version.
+type Version struct {
+	Rank         Rank // 0: there is a note only
+	Marker, Null bool
+	Note         bool
+	Age          time.Duration // since its stamp
+	// Proven is how long ago its burning was acknowledged by every data centre, as far as this
+	// cleaner knows; negative: it does not know.
+	Proven time.Duration
+}
+
+// Rules are the times that cleaners wait.
+type Rules struct {
+	// Grace is longer than any read, and than any deadline, may take.
+	Grace time.Duration
+	// Settled is the age at which nothing older than a version can arrive any more; negative:
+	// delete markers stay, as users see them.
+	Settled time.Duration
+}
+
+// Do is a kind of step.
+type Do byte
+
+const (
+	// Supersede: keep By and, if it has no note then, burn the version.
+	Supersede Do = iota + 1
+	// Prove: burn again what somebody has burned.
+	Prove
+	// Finish: delete the blob, then the row and its note.
+	Finish
+	// Unmark: remove a delete marker that hides nothing.
+	Unmark
+)
+
+// String is the name of the step.
+func (d Do) String() string { return [...]string{"none", "supersede", "prove", "finish", "unmark"}[d] }
+
+// Step is one thing to do; Version and By are places in the group.
+type Step struct {
+	Do          Do
+	Version, By int
+}
+
+// Decide returns the steps that are due for a group, newest version first. They are independent of
+// one another. more: the group has older versions than these.
+func Decide(group []Version, more bool, r Rules) (steps []Step) {
+	newest := -1 // of the null versions that are seen and have no note
+	for i := range group {
+		v := &group[i]
+		switch {
+		case v.Rank == Burned && v.Proven < 0:
+			steps = append(steps, Step{Do: Prove, Version: i})
+		case v.Rank == Burned && v.Proven >= r.Grace:
+			steps = append(steps, Step{Do: Finish, Version: i})
+		case !v.Rank.Seen() || !v.Null:
+		case newest >= 0:
+			steps = append(steps, Step{Do: Supersede, Version: i, By: newest})
+		case !v.Note:
+			newest = i
+			if v.Marker && len(group) == 1 && !more && r.Settled >= 0 && v.Age >= r.Settled {
+				steps = append(steps, Step{Do: Unmark, Version: i})
+			}
+		}
+	}
+	return steps
+}

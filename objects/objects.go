@@ -1,0 +1,164 @@
+package objects
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"time"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
+)
+
+// Blobs keeps the bodies that are not inline. Names are paths of at most 1,024 bytes, of letters,
+// digits and ".-_=" between slashes. Each is written once, and never changed. Errors have a
+// store.Kind; after any other error of Create than InvalidArgument the blob may be there.
+type Blobs interface {
+	// Create stores what body returns, durably, or, where body fails, nothing.
+	Create(ctx context.Context, name string, body io.Reader) error
+	// Open reads n bytes of a blob from an offset on, within its size, which it returns. It fails
+	// with NotFound.
+	Open(ctx context.Context, name string, offset, n int64) (body io.ReadCloser, size int64, err error)
+	// Delete deletes a blob; it succeeds if there is none.
+	Delete(ctx context.Context, name string) error
+}
+
+// Options of Objects; the zero value is good.
+type Options struct {
+	// InlineBytes is the longest body that is kept in its row, default 4 KiB, at most 8 KiB;
+	// negative for none.
+	InlineBytes int
+	// MaxBytes is the longest body, default 5 GiB.
+	MaxBytes int64
+	// PutTimeout is the most that a put may take with its body, default 1 hour. Cleaners wait
+	// for longer than that before they take a blob for an orphan: all processes need the same.
+	PutTimeout time.Duration
+	// Now reads the clocks of the machine, nil for the real ones.
+	Now func() wait.Instant
+}
+
+// Objects are the objects of one store. It is safe for concurrent use.
+type Objects struct {
+	c     *listing.Client
+	blobs Blobs
+	o     Options
+}
+
+// New makes Objects of a client and of a store of blobs. It does no I/O.
+func New(c *listing.Client, blobs Blobs, o Options) (*Objects, error) {
+	o.InlineBytes = cmp.Or(o.InlineBytes, 4<<10)
+	o.MaxBytes = cmp.Or(o.MaxBytes, 5<<30)
+	o.PutTimeout = cmp.Or(o.PutTimeout, time.Hour)
+	if o.Now == nil {
+		o.Now = wait.Instants(nil, nil)
+	}
+	if o.InlineBytes > mostInline || o.MaxBytes < 0 || o.PutTimeout < 0 {
+		return nil, store.Errorf(store.InvalidArgument, "InlineBytes of %d, MaxBytes of %d or PutTimeout of %v: "+
+			"at most %d, and not negative", o.InlineBytes, o.MaxBytes, o.PutTimeout, mostInline)
+	}
+	return &Objects{c: c, blobs: blobs, o: o}, nil
+}
+
+// mostInline keeps a record below maxRecordBytes, with all metadata that it may have.
+const mostInline = 8 << 10
+
+// Versioning says what a put or delete does to older versions.
+type Versioning bool
+
+const (
+	// Versioned: they stay.
+	Versioned Versioning = true
+	// Unversioned: versions are null versions, of which only the newest counts. Versions that
+	// were written while the bucket was versioned stay.
+	Unversioned Versioning = false
+)
+
+// Bucket is a handle of a bucket of objects.
+type Bucket struct {
+	o         *Objects
+	rows      *listing.Bucket
+	versioned Versioning
+}
+
+// Bucket returns a handle of a bucket, which listing.Client creates and deletes. It does no I/O.
+func (o *Objects) Bucket(name string, v Versioning) *Bucket {
+	return &Bucket{o: o, rows: o.c.Bucket(name), versioned: v}
+}
+
+// Meta is what a client says about an object.
+type Meta struct {
+	// Size is checked against the body; negative: it is not known before.
+	Size        int64
+	ContentType string
+	// Sums are checksums by algorithm, Headers user metadata. They are kept as they are.
+	Sums, Headers []Pair
+}
+
+// Info is a version of an object.
+type Info struct {
+	Key []byte
+	ID  ID
+	// Marker: it is a delete marker. Null: it is a null version.
+	Marker, Null bool
+	Size         int64
+	// ETag is the MD5 of the body in hexadecimal digits.
+	ETag          string
+	Modified      time.Time
+	ContentType   string
+	Sums, Headers []Pair
+}
+
+func (r *record) info(key []byte, id ID) Info {
+	i := Info{
+		Key: key, ID: id, Marker: r.marker, Null: r.null, Size: r.size, ETag: r.etag, ContentType: r.typ,
+		Modified: time.UnixMicro(int64(id.Stamp)).UTC(), Sums: r.sums, Headers: r.meta,
+	}
+	if len(r.md5) > 0 {
+		i.ETag = hexOf(r.md5)
+	}
+	return i
+}
+
+// Errors of this package, besides those of package listing. Each has a store.Kind.
+var (
+	// ErrNotFound: the bucket has no such object, or version.
+	ErrNotFound = listing.ErrNotFound
+	// ErrDeleted: the newest version of the object is a delete marker.
+	ErrDeleted = store.Errorf(store.NotFound, "the object is deleted: its newest version is a delete marker")
+	// ErrWrongSize: the body is shorter or longer than told, or longer than allowed.
+	ErrWrongSize = store.Errorf(store.InvalidArgument, "the body is not as long as it was said to be, or too long")
+	// ErrBodyLost: the store of blobs lacks the body of a version that has not been deleted, or
+	// has one of another size.
+	ErrBodyLost = store.Errorf(store.Corrupt, "the body of the version is lost from the store of blobs")
+)
+
+// deadline returns a question that is true for at most d from now, by both clocks.
+func (o *Objects) deadline(d time.Duration) func() bool {
+	begun := o.o.Now()
+	return func() bool {
+		_, most := o.o.Now().Since(begun)
+		return most <= d
+	}
+}
+
+// writeTimeout bounds the time from reading a row to writing what follows from it. Cleaners
+// delete a row only a grace after they burned it, which is longer.
+const writeTimeout = time.Minute
+
+// Range is a part of a body: N bytes from Offset on; N < 0: all behind it.
+type Range struct{ Offset, N int64 }
+
+// All is the whole body.
+var All = Range{N: -1}
+
+// within returns the part of r that a body of so many bytes has.
+func (r Range) within(size int64) (Range, error) {
+	if r.Offset < 0 || r.Offset > size {
+		return Range{}, store.Errorf(store.InvalidArgument, "offset %d is outside of a body of %d bytes", r.Offset, size)
+	}
+	if rest := size - r.Offset; r.N < 0 || r.N > rest {
+		r.N = rest
+	}
+	return r, nil
+}

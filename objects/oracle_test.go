@@ -1,0 +1,384 @@
+package objects_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/md5"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/test/listtest"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/objects"
+	"github.com/evenkeel/evenkeel/objects/fileblobs"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+	"github.com/evenkeel/evenkeel/store/pebblestore"
+)
+
+// blobsInMemory is the plainest store of blobs.
+type blobsInMemory struct {
+	mu sync.Mutex
+	m  map[string][]byte
+}
+
+func (s *blobsInMemory) Create(_ context.Context, name string, body io.Reader) error {
+	b, err := io.ReadAll(body)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, there := s.m[name]; there {
+		return store.Errorf(store.InvalidArgument, "blob %s was written before", name)
+	}
+	s.m[name] = b
+	return nil
+}
+
+func (s *blobsInMemory) Open(_ context.Context, name string, offset, n int64) (io.ReadCloser, int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b, there := s.m[name]
+	if !there {
+		return nil, 0, store.Errorf(store.NotFound, "no blob %s", name)
+	}
+	return io.NopCloser(io.NewSectionReader(bytes.NewReader(b), offset, n)), int64(len(b)), nil
+}
+
+func (s *blobsInMemory) Delete(_ context.Context, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.m, name)
+	return nil
+}
+
+// version is a version as the oracle knows it.
+type version struct {
+	id           objects.ID
+	marker, null bool
+	body         []byte
+	typ          string
+}
+
+// oracle is what a bucket of objects should be: the versions of each key, newest first.
+type oracle map[string][]version
+
+func (o oracle) latest(key string) *version {
+	if vs := o[key]; len(vs) > 0 {
+		return &vs[0]
+	}
+	return nil
+}
+
+// line is an item of a listing, as text.
+func line(key string, v *version, latest bool) string {
+	sum := md5.Sum(v.body)
+	etag := hex.EncodeToString(sum[:])
+	if v.marker {
+		etag = ""
+	}
+	return fmt.Sprintf("%q %s marker %v null %v size %d etag %s type %q latest %v",
+		key, v.id, v.marker, v.null, len(v.body), etag, v.typ, latest)
+}
+
+// list is what a listing should show, by lines.
+func (o oracle) list(q objects.Query, versions bool) (lines []string) {
+	keys := make([]string, 0, len(o))
+	for key := range o {
+		keys = append(keys, key)
+	}
+	sort.Strings(keys)
+	last := ""
+	for _, key := range keys {
+		passed := key < string(q.After) || key == string(q.After) && q.AfterID.IsZero()
+		if passed || !strings.HasPrefix(key, string(q.Prefix)) {
+			continue
+		}
+		null, common := false, ""
+		if i := strings.Index(key[len(q.Prefix):], string(q.Delimiter)); i >= 0 && len(q.Delimiter) > 0 {
+			common = key[:len(q.Prefix)+i+len(q.Delimiter)]
+		}
+		for i := range o[key] {
+			v := &o[key][i]
+			shown := versions && !(v.null && null) || i == 0 && !v.marker
+			null = null || v.null
+			if key == string(q.After) && q.AfterID.String() >= v.id.String() || !shown {
+				continue
+			}
+			switch {
+			case common == "":
+				lines = append(lines, line(key, v, i == 0))
+			case common != last:
+				last = common
+				lines = append(lines, fmt.Sprintf("common %q", common))
+			}
+		}
+	}
+	return lines
+}
+
+var parts = []string{"a", "b", "/", "\x00", "\xff", "\x01", "ab/", "\x00\xff"}
+
+func randomKey(r *rand.Rand) []byte {
+	var key []byte
+	for range 1 + r.IntN(3) {
+		key = append(key, parts[r.IntN(len(parts))]...)
+	}
+	return key
+}
+
+// TestVersionsAreAsInAMap does random operations on objects and on a map of versions, while
+// ranges move.
+func TestVersionsAreAsInAMap(t *testing.T) {
+	for _, env := range []struct {
+		name  string
+		steps int
+		open  func(t *testing.T) (store.Store, objects.Blobs)
+	}{
+		{"in memory", 2500, func(*testing.T) (store.Store, objects.Blobs) {
+			return memstore.New(), &blobsInMemory{m: map[string][]byte{}}
+		}},
+		{"in files", 500, func(t *testing.T) (store.Store, objects.Blobs) {
+			s, err := pebblestore.Open(t.TempDir(), pebblestore.Options{NoSync: true})
+			require.NoError(t, err)
+			blobs, err := fileblobs.Open(t.TempDir())
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, blobs.Close()) })
+			return s, blobs
+		}},
+	} {
+		t.Run(env.name, func(t *testing.T) {
+			s, blobs := env.open(t)
+			t.Cleanup(func() { require.NoError(t, s.Close()) })
+			compareWithMap(t, s, blobs, env.steps)
+		})
+	}
+}
+
+func compareWithMap(t *testing.T, s store.Store, blobs objects.Blobs, steps int) {
+	ctx, r, clock := t.Context(), seed.New(t), &listtest.Clock{}
+	c, err := listing.NewEmbedded(s, listing.Options{Timestamps: clock, RowsPerRead: 1 + r.IntN(20)})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(ctx, "objects"))
+	owner, err := c.Owner(ctx, "objects")
+	require.NoError(t, err)
+	m := listtest.NewMover(&listtest.Env{Store: s, Client: c, Maps: c.Maps(), Clock: clock}, owner.ID, r)
+	o, err := objects.New(c, blobs, objects.Options{InlineBytes: 64})
+	require.NoError(t, err)
+	buckets := []*objects.Bucket{o.Bucket("objects", objects.Versioned), o.Bucket("objects", objects.Unversioned)}
+	want := oracle{}
+	var all []objects.ID
+	for step := range steps {
+		versioned := r.IntN(2)
+		b, null := buckets[versioned], versioned == 1
+		key := randomKey(r)
+		vs := want[string(key)]
+		id := objects.Latest
+		if len(vs) > 0 && r.IntN(2) == 0 {
+			id = vs[r.IntN(len(vs))].id
+		} else if len(all) > 0 && r.IntN(10) == 0 {
+			id = all[r.IntN(len(all))] // of another key, or deleted
+		}
+		switch r.IntN(10) {
+		case 0, 1, 2:
+			body := make([]byte, r.IntN(130))
+			for i := range body {
+				body[i] = byte(r.Uint32())
+			}
+			meta := objects.Meta{Size: int64(len(body)), ContentType: []string{"", "text/plain"}[r.IntN(2)]}
+			if r.IntN(2) == 0 {
+				meta.Size = -1
+			}
+			info, err := b.Put(ctx, key, bytes.NewReader(body), meta)
+			require.NoError(t, err)
+			want[string(key)] = slices.Insert(vs, 0, version{info.ID, false, null, body, meta.ContentType})
+			all = append(all, info.ID)
+		case 3:
+			info, err := b.Delete(ctx, key)
+			require.NoError(t, err)
+			want[string(key)] = slices.Insert(vs, 0, version{id: info.ID, marker: true, null: null})
+			all = append(all, info.ID)
+		case 4:
+			if id == objects.Latest {
+				continue
+			}
+			i := slices.IndexFunc(vs, func(v version) bool { return v.id == id })
+			_, err := b.DeleteVersion(ctx, key, id)
+			if i < 0 {
+				require.ErrorIs(t, err, objects.ErrNotFound)
+				continue
+			}
+			require.NoError(t, err)
+			was, older := vs[i], slices.Clone(vs[i+1:])
+			if was.null {
+				older = slices.DeleteFunc(older, func(v version) bool { return v.null })
+			}
+			if want[string(key)] = append(slices.Clone(vs[:i]), older...); len(want[string(key)]) == 0 {
+				delete(want, string(key))
+			}
+		case 5, 6:
+			v := want.latest(string(key))
+			if id != objects.Latest {
+				v = nil
+				if i := slices.IndexFunc(vs, func(v version) bool { return v.id == id }); i >= 0 {
+					v = &vs[i]
+				}
+			}
+			compareObject(t, b, key, id, v, r)
+		case 7, 8:
+			q := objects.Query{Limit: 1 + r.IntN(6)}
+			if r.IntN(2) == 0 {
+				q.Prefix = randomKey(r)
+			}
+			if r.IntN(2) == 0 {
+				q.Delimiter = []byte(parts[r.IntN(len(parts))])
+			}
+			versions := r.IntN(2) == 0
+			if r.IntN(3) == 0 {
+				q.After = key
+				if id != objects.Latest && versions && len(q.Delimiter) == 0 {
+					q.AfterID = id
+				}
+			}
+			require.Equal(t, want.list(q, versions), lines(t, b, q, versions), "step %d: %+v", step, q)
+		default:
+			require.NoError(t, m.Step(ctx, func() []byte { return randomCut(r) }))
+		}
+	}
+	reached, err := m.Finish(ctx)
+	require.NoError(t, err)
+	require.NotEmpty(t, reached, "nothing moved")
+	for _, versions := range []bool{false, true} {
+		require.Equal(t, want.list(objects.Query{}, versions), lines(t, buckets[0], objects.Query{}, versions))
+	}
+	for key, vs := range want {
+		for i := range vs {
+			compareObject(t, buckets[0], []byte(key), vs[i].id, &vs[i], r)
+		}
+	}
+}
+
+// randomCut returns a key of rows at which a range may be cut: also within an object's versions.
+func randomCut(r *rand.Rand) []byte {
+	cut := append(randomKey(r), 0, 1)
+	for range r.IntN(9) {
+		cut = append(cut, byte(r.Uint32()))
+	}
+	return cut
+}
+
+func compareObject(t *testing.T, b *objects.Bucket, key []byte, id objects.ID, want *version, r *rand.Rand) {
+	t.Helper()
+	got, err := b.Get(t.Context(), key, id, objects.All)
+	if want == nil {
+		require.ErrorIs(t, err, objects.ErrNotFound)
+		return
+	}
+	if want.marker {
+		require.ErrorIs(t, err, objects.ErrDeleted)
+		return
+	}
+	require.NoError(t, err)
+	body, err := io.ReadAll(got.Body)
+	require.NoError(t, err)
+	require.NoError(t, got.Body.Close())
+	require.True(t, bytes.Equal(want.body, body))
+	require.Equal(t, want.id, got.ID)
+
+	part := objects.Range{Offset: r.Int64N(int64(len(body)) + 2), N: r.Int64N(int64(len(body)) + 2)}
+	got, err = b.Get(t.Context(), key, id, part)
+	if part.Offset > int64(len(body)) {
+		require.ErrorIs(t, err, store.InvalidArgument)
+		return
+	}
+	require.NoError(t, err)
+	some, err := io.ReadAll(got.Body)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(body[part.Offset:min(part.Offset+part.N, int64(len(body)))], some))
+}
+
+// lines lists page by page.
+func lines(t *testing.T, b *objects.Bucket, q objects.Query, versions bool) (lines []string) {
+	t.Helper()
+	for {
+		list := b.List
+		if versions {
+			list = b.ListVersions
+		}
+		page, err := list(t.Context(), q)
+		require.NoError(t, err)
+		for _, item := range page.Items {
+			if item.CommonPrefix {
+				lines = append(lines, fmt.Sprintf("common %q", item.Key))
+				continue
+			}
+			lines = append(lines, fmt.Sprintf("%q %s marker %v null %v size %d etag %s type %q latest %v",
+				item.Key, item.ID, item.Marker, item.Null, item.Size, item.ETag, item.ContentType, item.Latest))
+		}
+		if page.Next == "" {
+			return lines
+		}
+		q.Token = page.Next
+	}
+}
+
+var errBody = errors.New("the client has hung up")
+
+// failing is a body that breaks off.
+type failing struct{ left int }
+
+func (f *failing) Read(p []byte) (int, error) {
+	if f.left <= 0 {
+		return 0, errBody
+	}
+	n := min(len(p), f.left)
+	f.left -= n
+	return n, nil
+}
+
+func TestBodiesThatAreNotWhatTheyWereSaidToBe(t *testing.T) {
+	ctx, blobs := t.Context(), &blobsInMemory{m: map[string][]byte{}}
+	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(ctx, "objects"))
+	o, err := objects.New(c, blobs, objects.Options{InlineBytes: 10, MaxBytes: 100})
+	require.NoError(t, err)
+	b := o.Bucket("objects", objects.Versioned)
+	for _, size := range []int{0, 1, 10, 11, 50, 100, 101} {
+		for told := -1; told <= 102; told++ {
+			info, err := b.Put(ctx, []byte("k"), bytes.NewReader(make([]byte, size)), objects.Meta{Size: int64(told)})
+			if size > 100 || told >= 0 && told != size {
+				require.ErrorIs(t, err, objects.ErrWrongSize, "%d bytes, told %d", size, told)
+				continue
+			}
+			require.NoError(t, err)
+			_, err = b.DeleteVersion(ctx, []byte("k"), info.ID)
+			require.NoError(t, err)
+		}
+		_, err = b.Put(ctx, []byte("k"), &failing{size}, objects.Meta{Size: -1})
+		require.Error(t, err)
+	}
+	page, err := b.ListVersions(ctx, objects.Query{})
+	require.NoError(t, err)
+	require.Empty(t, page.Items)
+
+	info, err := b.Put(ctx, []byte("k"), bytes.NewReader(make([]byte, 50)), objects.Meta{Size: -1})
+	require.NoError(t, err)
+	clear(blobs.m)
+	_, err = b.Get(ctx, []byte("k"), info.ID, objects.All)
+	require.ErrorIs(t, err, objects.ErrBodyLost)
+	_, err = b.Head(ctx, []byte("k"), objects.Latest)
+	require.NoError(t, err, "what there is to say about it is not lost")
+}

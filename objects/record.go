@@ -1,0 +1,211 @@
+package objects
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/evenkeel/evenkeel/objects/internal/tidy"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+type rank = tidy.Rank
+
+const (
+	live   = tidy.Live
+	kept   = tidy.Kept
+	burned = tidy.Burned
+	gone   = tidy.Gone
+	ranks  = 4
+)
+
+// at returns the timestamp of the write of a rank. A version has so many of its own.
+func (id ID) at(r rank) store.Timestamp { return id.Stamp + store.Timestamp(r-live) }
+
+// record is the value of a row.
+type record struct {
+	rank   rank
+	marker bool // a delete marker
+	null   bool // of a bucket without versions: only the newest one counts
+	where  where
+	size   int64
+	md5    []byte // 16 bytes, or none
+	etag   string // where it is not the MD5
+	typ    string
+	sums   []Pair
+	meta   []Pair
+	body   []byte // of an inline body
+}
+
+// where says where a version's bytes are.
+type where byte
+
+const (
+	inline where = 0
+	inBlob where = 1 // in one blob, by the name of blobName
+)
+
+// Pair is a name and its value: a header of user metadata, or an algorithm and its checksum.
+type Pair struct{ Name, Value string }
+
+// Limits of a record. What is longer is refused at the put, and by the decoder.
+const (
+	maxTypeBytes = 1024
+	maxETagBytes = 256
+	maxPairs     = 256
+	maxMetaBytes = 8 << 10 // names and values together, of meta and of sums each
+	// maxRecordBytes is the longest record.
+	maxRecordBytes = 32 << 10
+)
+
+// The record, version 1: rank, version, flags, where, size (uvarint), then as strings of a
+// uvarint length: MD5, ETag, type; sums and meta (count, then name and value of each); the rest is
+// the body. It begins with the rank, as larger values win at equal timestamps. There is exactly
+// one encoding of a record.
+const (
+	recordVersion = 1
+	flagMarker    = 1
+	flagNull      = 2
+)
+
+// check refuses what a record can't hold.
+func (r *record) check() error {
+	if len(r.typ) > maxTypeBytes || len(r.etag) > maxETagBytes {
+		return store.Errorf(store.InvalidArgument, "the content type has %d bytes, the ETag %d: at most %d and %d",
+			len(r.typ), len(r.etag), maxTypeBytes, maxETagBytes)
+	}
+	for _, pairs := range [][]Pair{r.sums, r.meta} {
+		size := 0
+		for _, p := range pairs {
+			size += len(p.Name) + len(p.Value)
+		}
+		if len(pairs) > maxPairs || size > maxMetaBytes {
+			return store.Errorf(store.InvalidArgument, "%d headers of metadata with %d bytes: at most %d with %d",
+				len(pairs), size, maxPairs, maxMetaBytes)
+		}
+	}
+	return nil
+}
+
+func (r *record) encode() []byte {
+	flags := byte(0)
+	if r.marker {
+		flags |= flagMarker
+	}
+	if r.null {
+		flags |= flagNull
+	}
+	b := append(make([]byte, 0, 128+len(r.body)), byte(r.rank), recordVersion, flags, byte(r.where))
+	b = binary.AppendUvarint(b, uint64(r.size))
+	b = appendString(b, string(r.md5))
+	b = appendString(b, r.etag)
+	b = appendString(b, r.typ)
+	for _, pairs := range [][]Pair{r.sums, r.meta} {
+		b = binary.AppendUvarint(b, uint64(len(pairs)))
+		for _, p := range pairs {
+			b = appendString(appendString(b, p.Name), p.Value)
+		}
+	}
+	return append(b, r.body...)
+}
+
+func appendString(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// head is the part of a record that decides whether a version is shown.
+type head struct {
+	rank         rank
+	marker, null bool
+}
+
+// visible reports whether readers see the version, as an object or a delete marker.
+func (h head) visible() bool { return h.rank.Seen() }
+
+// decodeHead reads the beginning of a record. It is for listings, which look at many.
+func decodeHead(b []byte) (head, error) {
+	if len(b) < 4 || b[0] < byte(live) || b[0] > byte(burned) || b[1] != recordVersion || b[2] > flagMarker|flagNull {
+		return head{}, damagedRecord(b)
+	}
+	return head{rank: rank(b[0]), marker: b[2]&flagMarker != 0, null: b[2]&flagNull != 0}, nil
+}
+
+// decode reads a record; body shares the memory of b. The error is Corrupt.
+func decode(b []byte) (*record, error) {
+	h, err := decodeHead(b)
+	if err != nil || len(b) > maxRecordBytes {
+		return nil, damagedRecord(b)
+	}
+	r := &record{rank: h.rank, marker: h.marker, null: h.null, where: where(b[3])}
+	d := decoder{rest: b[4:], bad: r.where > inBlob}
+	size := d.uvarint()
+	r.md5 = []byte(d.str(16))
+	r.etag, r.typ = d.str(maxETagBytes), d.str(maxTypeBytes)
+	r.sums, r.meta = d.pairs(), d.pairs()
+	if len(d.rest) > 0 {
+		r.body = d.rest
+	}
+	d.bad = d.bad || size > math.MaxInt64 || len(r.md5) != 0 && len(r.md5) != 16
+	if r.size = int64(size); r.where == inline && r.rank != burned {
+		d.bad = d.bad || r.size != int64(len(r.body))
+	} else {
+		d.bad = d.bad || len(r.body) > 0
+	}
+	if d.bad || r.marker && (r.size > 0 || r.where != inline) {
+		return nil, damagedRecord(b)
+	}
+	return r, nil
+}
+
+func damagedRecord(b []byte) error {
+	if len(b) > 1 && b[0] >= byte(live) && b[0] <= byte(burned) && b[1] > recordVersion {
+		return store.Errorf(store.Corrupt, "a record of version %d: a newer program wrote it, this one reads up to %d",
+			b[1], recordVersion)
+	}
+	return store.Errorf(store.Corrupt, "a value of %d bytes is not the record of an object's version", len(b))
+}
+
+// decoder reads a record from its beginning; bad stays true after the first thing that is wrong.
+type decoder struct {
+	rest []byte
+	bad  bool
+}
+
+func (d *decoder) uvarint() uint64 {
+	v, n := binary.Uvarint(d.rest)
+	// The last byte of a shortest encoding is not zero.
+	if n <= 0 || n > 1 && d.rest[n-1] == 0 {
+		d.bad, d.rest = true, nil
+		return 0
+	}
+	d.rest = d.rest[n:]
+	return v
+}
+
+func (d *decoder) str(most int) string {
+	n := d.uvarint()
+	if n > uint64(min(most, len(d.rest))) {
+		d.bad, d.rest = true, nil
+		return ""
+	}
+	s := string(d.rest[:n])
+	d.rest = d.rest[n:]
+	return s
+}
+
+func (d *decoder) pairs() (pairs []Pair) {
+	n := d.uvarint()
+	if n > maxPairs {
+		d.bad = true
+		return nil
+	}
+	size := 0
+	for range n {
+		p := Pair{Name: d.str(maxMetaBytes), Value: d.str(maxMetaBytes)}
+		if size += len(p.Name) + len(p.Value); d.bad || size > maxMetaBytes {
+			d.bad = true
+			return nil
+		}
+		pairs = append(pairs, p)
+	}
+	return pairs
+}

@@ -1,0 +1,405 @@
+package adminapi
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Limits are those of ranges.
+type Limits struct {
+	MaxRows    int64 `json:"max_rows"`
+	MinRows    int64 `json:"min_rows"`
+	TargetRows int64 `json:"target_rows"`
+	MaxBytes   int64 `json:"max_bytes"`
+}
+
+func (h *handler) limits() Limits {
+	p := &h.o.Balance.Policy
+	return Limits{p.MaxRows, p.MinRows, p.TargetRows, p.MaxBytes}
+}
+
+// Buckets is a page of the buckets, by their names.
+type Buckets struct {
+	Buckets []Figures `json:"buckets"`
+	// Next is the name after which the next page begins; empty: this was the last.
+	Next   string `json:"next,omitempty"`
+	Keeper Keeper `json:"keeper"`
+	Limits Limits `json:"limits"`
+}
+
+// Keeper is who looks after sizes.
+type Keeper struct {
+	Name    string `json:"name"`
+	Leading bool   `json:"leading"`
+	// Unattended says what is not looked after, and why.
+	Unattended string `json:"unattended,omitempty"`
+}
+
+// Figures are what a bucket has and takes, by the counters: at most ten seconds old, or so long that looking takes two
+// percent of the time.
+type Figures struct {
+	Bucket string `json:"bucket"`
+	ID     string `json:"id"`
+	Epoch  uint64 `json:"epoch"`
+	State  string `json:"state"`
+	Paused bool   `json:"paused"`
+	// Known: the sizes of all ranges build on counts.
+	Known bool `json:"known"`
+	// Largest is the rows of the largest range.
+	Largest int64   `json:"largest_rows"`
+	Growth  float64 `json:"growth_rows_per_s"`
+	Total
+	At time.Time `json:"at"`
+	// Error is why the figures are not known.
+	Error string `json:"error,omitempty"`
+}
+
+// Total adds up ranges.
+type Total struct {
+	Ranges  int     `json:"ranges"`
+	Moving  int     `json:"moving_ranges"`
+	Unknown int     `json:"unknown_ranges"`
+	Rows    int64   `json:"rows"`
+	Bytes   int64   `json:"bytes"`
+	Dead    int64   `json:"dead"`
+	Writes  float64 `json:"writes_per_s"`
+	Reads   float64 `json:"reads_per_s"`
+	// Over and Under are ranges outside the limits, Waiting those about which nothing is done now.
+	Over    int `json:"over_max"`
+	Under   int `json:"under_min"`
+	Waiting int `json:"waiting"`
+}
+
+func (t *Total) add(x *balancer.Seen, max, min int64) {
+	s := &x.Stats
+	t.Ranges++
+	t.Rows, t.Bytes, t.Dead = t.Rows+s.Rows, t.Bytes+s.Bytes, t.Dead+s.Dead
+	t.Writes, t.Reads = t.Writes+s.PutsPerS+s.DeletesPerS, t.Reads+s.ReadsPerS
+	for _, c := range [...]struct {
+		n   *int
+		yes bool
+	}{
+		{&t.Moving, x.Moves}, {&t.Unknown, !s.Known}, {&t.Over, s.Rows > max},
+		{&t.Under, s.Known && s.Rows < min}, {&t.Waiting, waits(x)},
+	} {
+		if c.yes {
+			*c.n++
+		}
+	}
+}
+
+// waits reports whether a range is outside the limits, or should be moved, and nothing is done now.
+func waits(x *balancer.Seen) bool {
+	return x.Verdict.Kind == policy.None && x.Verdict.Why != policy.Within && x.Verdict.Why != policy.Moving
+}
+
+const (
+	bucketsShown = 50
+	mostBuckets  = 200
+	// figuresFor is how long figures are used again, at least, and figuresShare times as long as they took.
+	figuresFor   = 10 * time.Second
+	figuresShare = 50
+	// mostFigures bounds the buckets whose figures are remembered.
+	mostFigures = 4096
+	// pageTime bounds the looks of one page of buckets.
+	pageTime = 10 * time.Second
+)
+
+// leads fails unless this process leads and watches sizes.
+func (h *handler) leads(ctx context.Context) error {
+	if err := h.Leads(ctx); err != nil {
+		return err
+	}
+	if h.Balancer() == nil {
+		return errNoBalancer
+	}
+	return nil
+}
+
+func (h *handler) buckets(r *http.Request) (any, error) {
+	if err := h.leads(r.Context()); err != nil {
+		return nil, err
+	}
+	q := r.URL.Query()
+	limit, err := limitOf(r, bucketsShown, mostBuckets)
+	if err != nil {
+		return nil, err
+	}
+	out := Buckets{Buckets: []Figures{}, Keeper: h.keeper(r.Context()), Limits: h.limits()}
+	paused, _ := h.pauses(r.Context())
+	ctx, cancel := context.WithTimeout(r.Context(), pageTime)
+	defer cancel()
+	for info, err := range h.o.Buckets.Buckets(r.Context(), q.Get("prefix"), q.Get("after")) {
+		if err != nil {
+			return nil, err
+		}
+		if len(out.Buckets) == limit {
+			out.Next = out.Buckets[limit-1].Bucket
+			break
+		}
+		h.Names().Remember(info.ID, info.Name)
+		f := h.figures(ctx, info.ID)
+		f.Bucket = info.Name
+		f.Paused = slices.ContainsFunc(paused, func(p Paused) bool { return p.Bucket == "" || p.Bucket == info.Name })
+		out.Buckets = append(out.Buckets, f)
+	}
+	return out, nil
+}
+
+func (h *handler) keeper(ctx context.Context) Keeper {
+	k := Keeper{Name: h.self(), Leading: h.Leading(), Unattended: h.Unattended()}
+	if holder, known, mine := h.Leader(ctx); known && !mine {
+		k.Name = cmp.Or(holder.Name, holder.ID.String())
+	}
+	return k
+}
+
+// kept is the figures of a bucket.
+type kept struct {
+	Figures
+	until time.Time
+}
+
+// figures are those of a bucket, looked up if they are too old.
+func (h *handler) figures(ctx context.Context, id store.BucketID) Figures {
+	h.looking.Lock() // one looks, others wait for what it finds
+	defer h.looking.Unlock()
+	now := time.Now()
+	if k, ok := h.seen[id]; ok && now.Before(k.until) {
+		return k.Figures
+	}
+	f := Figures{ID: id.String(), State: partmap.Open.String(), Known: true, At: now.UTC()}
+	p := &h.o.Balance.Policy
+	epoch, err := h.Balancer().Look(ctx, id, nil, func(x balancer.Seen) error {
+		f.Total.add(&x, p.MaxRows, p.MinRows)
+		f.Known, f.Largest, f.Growth = f.Known && x.Stats.Known, max(f.Largest, x.Stats.Rows), f.Growth+x.Stats.GrowthRowsPerS
+		return nil
+	})
+	if f.Epoch = epoch; err != nil {
+		f.Error, f.Known = err.Error(), false
+		return f
+	}
+	took := time.Since(now)
+	if len(h.seen) >= mostFigures {
+		clear(h.seen)
+	}
+	h.seen[id] = kept{f, now.Add(max(figuresFor, figuresShare*took))}
+	return f
+}
+
+// limitOf is the parameter limit.
+func limitOf(r *http.Request, usual, most int) (int, error) {
+	n, err := number(r, "limit")
+	if err != nil {
+		return 0, err
+	}
+	if n == 0 {
+		n = uint64(usual)
+	}
+	return int(min(n, uint64(most))), nil
+}
+
+// Shape is the map of a bucket as bars: neighbouring ranges put together.
+type Shape struct {
+	Bucket string `json:"bucket"`
+	Epoch  uint64 `json:"epoch"`
+	Limits Limits `json:"limits"`
+	Ranges int    `json:"ranges"`
+	Bars   []Bar  `json:"bars"`
+}
+
+// Bar is neighbouring ranges.
+type Bar struct {
+	Span
+	Total
+	Largest int64 `json:"largest_rows"`
+}
+
+const (
+	barsShown = 200
+	mostBars  = 1000
+)
+
+func (h *handler) shape(r *http.Request) (any, error) {
+	if err := h.leads(r.Context()); err != nil {
+		return nil, err
+	}
+	q := r.URL.Query()
+	bars, err := number(r, "bars")
+	if err != nil {
+		return nil, err
+	}
+	if bars == 0 {
+		bars = barsShown
+	}
+	name := q.Get("bucket")
+	id, err := h.bucket(r.Context(), name)
+	if err != nil {
+		return nil, err
+	}
+	c := newBars(int(min(bars, mostBars)), h.o.Balance.Policy.MaxRows, h.o.Balance.Policy.MinRows)
+	end := []byte(q.Get("end"))
+	out := Shape{Bucket: name, Limits: h.limits()}
+	out.Epoch, err = h.Balancer().Look(r.Context(), id, []byte(q.Get("start")), func(x balancer.Seen) error {
+		if len(end) > 0 && bytes.Compare(x.Start, end) >= 0 {
+			return balancer.ErrEnough
+		}
+		out.Ranges++
+		c.add(&x)
+		return nil
+	})
+	out.Bars = c.bars
+	return out, err
+}
+
+// bars puts ranges together evenly, without knowing how many will come: when there are twice as many bars as wanted, each
+// takes in its neighbour.
+type bars struct {
+	most     int
+	each     int // ranges of a bar
+	max, min int64
+	bars     []Bar
+}
+
+func newBars(most int, maxRows, minRows int64) *bars {
+	return &bars{most: max(most, 1), each: 1, max: maxRows, min: minRows, bars: []Bar{}}
+}
+
+func (b *bars) add(x *balancer.Seen) {
+	if n := len(b.bars); n > 0 && b.bars[n-1].Ranges < b.each {
+		last := &b.bars[n-1]
+		last.Total.add(x, b.max, b.min)
+		last.End, last.Largest = bytes.Clone(x.End), max(last.Largest, x.Stats.Rows)
+		return
+	}
+	if len(b.bars) == b.most {
+		b.halve()
+		b.add(x)
+		return
+	}
+	bar := Bar{Span: Span{Start: bytes.Clone(x.Start), End: bytes.Clone(x.End)}, Largest: x.Stats.Rows}
+	bar.Total.add(x, b.max, b.min)
+	b.bars = append(b.bars, bar)
+}
+
+func (b *bars) halve() {
+	b.each *= 2
+	if len(b.bars) == 1 {
+		return
+	}
+	half := b.bars[:0]
+	for i := 0; i < len(b.bars); i += 2 {
+		bar := b.bars[i]
+		if i+1 < len(b.bars) {
+			o := &b.bars[i+1]
+			bar.End, bar.Largest = o.End, max(bar.Largest, o.Largest)
+			bar.Total.join(&o.Total)
+		}
+		half = append(half, bar)
+	}
+	b.bars = half
+}
+
+func (t *Total) join(o *Total) {
+	*t = Total{
+		Ranges: t.Ranges + o.Ranges, Moving: t.Moving + o.Moving, Unknown: t.Unknown + o.Unknown, Rows: t.Rows + o.Rows,
+		Bytes: t.Bytes + o.Bytes, Dead: t.Dead + o.Dead, Writes: t.Writes + o.Writes, Reads: t.Reads + o.Reads,
+		Over: t.Over + o.Over, Under: t.Under + o.Under, Waiting: t.Waiting + o.Waiting,
+	}
+}
+
+// Ranges is a page of the ranges of a bucket.
+type Ranges struct {
+	Bucket string  `json:"bucket"`
+	Epoch  uint64  `json:"epoch"`
+	Limits Limits  `json:"limits"`
+	Ranges []Range `json:"ranges"`
+	// Next is the key from which the next page begins; absent: this was the last.
+	Next *Key `json:"next,omitempty"`
+}
+
+// Range is a range with its size, where it moves, and what is decided about it.
+type Range struct {
+	Size
+	Phase string `json:"phase"`
+	// To is the destination while it moves.
+	To           string `json:"to,omitempty"`
+	SweepPending bool   `json:"sweep_pending,omitempty"`
+	// Until is when the reason is over if nothing changes.
+	Until time.Time `json:"until,omitzero"`
+	// Job is the job that moves it.
+	Job string `json:"job,omitempty"`
+}
+
+const (
+	rangesShown = 100
+	mostRanges  = 1000
+)
+
+func (h *handler) ranges(r *http.Request) (any, error) {
+	if err := h.leads(r.Context()); err != nil {
+		return nil, err
+	}
+	q := r.URL.Query()
+	limit, err := limitOf(r, rangesShown, mostRanges)
+	if err != nil {
+		return nil, err
+	}
+	only := q.Get("only")
+	if only != "" && only != "notable" {
+		return nil, store.Errorf(store.InvalidArgument, "only is notable, or absent, not %q", only)
+	}
+	name := q.Get("bucket")
+	id, err := h.bucket(r.Context(), name)
+	if err != nil {
+		return nil, err
+	}
+	out := Ranges{Bucket: name, Limits: h.limits(), Ranges: []Range{}}
+	jobs := h.Rebalancer.Status().Jobs
+	out.Epoch, err = h.Balancer().Look(r.Context(), id, []byte(q.Get("from")), func(x balancer.Seen) error {
+		if only != "" && !x.Moves && x.Verdict.Kind == policy.None && x.Verdict.Why == policy.Within {
+			return nil
+		}
+		if len(out.Ranges) == limit {
+			next := Key(bytes.Clone(x.Start))
+			out.Next = &next
+			return balancer.ErrEnough
+		}
+		one := Range{
+			Size: sizeOf(&x), Phase: x.Place.Phase.String(), SweepPending: x.Place.SweepPending, Until: utc(x.Verdict.Until),
+		}
+		if !x.Place.To.IsZero() {
+			one.To = x.Place.To.String()
+		}
+		for i := range jobs {
+			if j := &jobs[i]; j.Bucket == id && j.Ended.IsZero() {
+				for k := range j.Goals {
+					g := &j.Goals[k]
+					if bytes.Compare(x.Start, g.Start) >= 0 && (len(g.End) == 0 || bytes.Compare(x.Start, g.End) < 0) {
+						one.Job = j.ID
+					}
+				}
+			}
+		}
+		out.Ranges = append(out.Ranges, one)
+		return nil
+	})
+	return out, err
+}
+
+// Buckets requests a page of the buckets after a name; limit 0: as many as the server likes.
+func (c *Client) Buckets(ctx context.Context, after string, limit int) (b Buckets, err error) {
+	q := url.Values{"after": {after}, "limit": {strconv.Itoa(limit)}}
+	return b, c.do(ctx, http.MethodGet, "/v1/buckets?"+q.Encode(), nil, &b)
+}

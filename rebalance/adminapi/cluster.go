@@ -1,0 +1,208 @@
+package adminapi
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Cluster is the processes, as far as they are known, and the health of what they use.
+type Cluster struct {
+	Process     Process           `json:"process"`
+	Leading     bool              `json:"leading"`
+	Leader      *rebalance.Holder `json:"leader,omitempty"`
+	Processes   []Peer            `json:"processes"`
+	Store       Health            `json:"store"`
+	Counters    Health            `json:"counters"`
+	Leases      Leases            `json:"leases"`
+	Clocks      *Clocks           `json:"clocks,omitempty"` // absent: embedded
+	History     *Kept             `json:"history,omitempty"`
+	OtherLimits string            `json:"other_limits,omitempty"`
+	Unattended  string            `json:"unattended,omitempty"`
+}
+
+// Process is the one that answers.
+type Process struct {
+	Name       string    `json:"name"`
+	Version    string    `json:"version"`
+	Commit     string    `json:"commit,omitempty"`
+	Go         string    `json:"go"`
+	Started    time.Time `json:"started"`
+	Goroutines int       `json:"goroutines"`
+	Memory     uint64    `json:"memory_bytes"`
+}
+
+// Peer is a process of the store.
+type Peer struct {
+	Name  string `json:"name"`
+	Here  bool   `json:"here"`
+	Leads bool   `json:"leads"`
+	Admin string `json:"admin,omitempty"`
+}
+
+// Health is whether something answers, and how fast.
+type Health struct {
+	Kind      string    `json:"kind"`
+	OK        bool      `json:"ok"`
+	LatencyMs float64   `json:"latency_ms"`
+	Error     string    `json:"error,omitempty"`
+	AwaySince time.Time `json:"away_since,omitzero"`
+}
+
+// Leases are those of maps: counted (embedded) or timed.
+type Leases struct {
+	Kind         string `json:"kind"`
+	Renewals     int64  `json:"renewals"`
+	Refusals     int64  `json:"refusals"`
+	RootReads    int64  `json:"root_reads"`
+	PollFailures int64  `json:"poll_failures"`
+}
+
+// Clocks are those of the store's servers, in seconds.
+type Clocks struct {
+	Known bool `json:"known"`
+	// Bound is how well the common time is known, Apart by how much two servers differ at least, and Ahead by how much
+	// this machine is ahead.
+	Bound   float64 `json:"bound_s"`
+	Apart   float64 `json:"apart_s"`
+	Ahead   float64 `json:"ahead_s"`
+	Silent  int     `json:"silent"`
+	Servers []Clock `json:"servers"`
+}
+
+// Clock is one server's.
+type Clock struct {
+	Server string  `json:"server"`
+	Ahead  float64 `json:"ahead_s"`
+	Bound  float64 `json:"bound_s"`
+}
+
+// Kept is how much of the history is kept.
+type Kept struct {
+	Columns int       `json:"columns"`
+	Since   time.Time `json:"since,omitzero"`
+	Bytes   int64     `json:"bytes"`
+	Limit   int64     `json:"limit_bytes"`
+	File    string    `json:"file,omitempty"`
+	Error   string    `json:"error,omitempty"`
+}
+
+// probeTime bounds one question to the store or the counters.
+const probeTime = 2 * time.Second
+
+// started is about when the process was.
+var started = time.Now()
+
+// self names this process.
+func (h *handler) self() string {
+	if h.o.Leader != nil {
+		return h.o.Leader.Name
+	}
+	return rebalance.Name(filepath.Base(os.Args[0]))
+}
+
+func (h *handler) cluster(r *http.Request) (any, error) {
+	ctx := r.Context()
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	out := Cluster{
+		Process: Process{
+			Name: h.self(), Version: "unknown", Go: runtime.Version(), Started: started.UTC().Truncate(time.Second),
+			Goroutines: runtime.NumGoroutine(), Memory: memory.Sys,
+		},
+		Leading: h.Leading(), Unattended: h.Unattended(), Processes: []Peer{},
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		out.Process.Version = info.Main.Version
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				out.Process.Commit = s.Value
+			}
+		}
+	}
+	out.Processes = append(out.Processes, Peer{Name: out.Process.Name, Here: true, Leads: out.Leading})
+	if holder, known, mine := h.Leader(ctx); known {
+		if out.Leader = leaderOf(holder); mine {
+			out.Processes[0].Admin = holder.Admin
+		} else {
+			out.Processes = append(out.Processes, Peer{
+				Name: cmp.Or(holder.Name, holder.ID.String()), Leads: true, Admin: holder.Admin,
+			})
+		}
+	}
+	out.OtherLimits = h.otherLimits(ctx)
+	_, embedded := h.o.Store.(store.Backupper)
+	out.Store = probe(ctx, func(ctx context.Context) error {
+		if w, ok := h.o.Store.(store.Writable); ok {
+			if err := w.Writable(); err != nil {
+				return err
+			}
+		}
+		for _, err := range h.o.Buckets.Buckets(ctx, "", "") {
+			return err
+		}
+		return nil
+	})
+	out.Store.Kind, out.Leases.Kind = "cassandra", "timed"
+	if embedded {
+		out.Store.Kind, out.Leases.Kind = "embedded", "counted"
+	}
+	out.Counters = Health{Kind: "none", OK: true}
+	if h.o.Counts != nil {
+		out.Counters = probe(ctx, func(ctx context.Context) error {
+			_, err := h.o.Counts.Stats(ctx, []store.Partition{{ID: store.PartitionID(uuid.New())}})
+			return err
+		})
+		out.Counters.Kind = "redis"
+		if embedded {
+			out.Counters.Kind = "directory"
+		}
+	}
+	if b := h.Balancer(); b != nil {
+		out.Counters.AwaySince = utc(b.Status().Away)
+	}
+	c := h.maps.Counts()
+	out.Leases.Renewals, out.Leases.Refusals, out.Leases.RootReads, out.Leases.PollFailures = c.Renewals, c.Refused, c.RootReads, c.Failures
+	out.Clocks = h.clocks()
+	if kept := h.History(); kept != nil {
+		u, file, err := kept.Usage()
+		out.History = &Kept{Columns: u.Columns, Since: utc(u.Since), Bytes: u.Bytes, Limit: u.Limit, File: file, Error: text(err)}
+	}
+	return out, nil
+}
+
+func (h *handler) clocks() *Clocks {
+	clock := h.maps.Time()
+	if clock == nil {
+		return nil
+	}
+	s := clock.Status()
+	out := &Clocks{
+		Known: s.Known, Bound: s.Width.Seconds(), Apart: s.Apart.Seconds(), Ahead: s.Ahead.Seconds(), Silent: s.Silent,
+		Servers: []Clock{},
+	}
+	for _, c := range s.Servers {
+		out.Servers = append(out.Servers, Clock{Server: c.Address, Ahead: c.Ahead.Seconds(), Bound: c.Bound.Seconds()})
+	}
+	return out
+}
+
+// probe asks something, and measures how long it takes to answer.
+func probe(ctx context.Context, ask func(ctx context.Context) error) Health {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	began := time.Now()
+	err := ask(ctx)
+	const perMs = float64(time.Millisecond)
+	return Health{OK: err == nil, LatencyMs: float64(time.Since(began)) / perMs, Error: text(err)}
+}

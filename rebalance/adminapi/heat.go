@@ -1,0 +1,237 @@
+package adminapi
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/heat"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Heat is a picture of a bucket by time and keys.
+type Heat struct {
+	Bucket string    `json:"bucket"`
+	From   time.Time `json:"from"`
+	To     time.Time `json:"to"`
+	StepS  int64     `json:"step_s"`
+	// Times are the edges of the columns, in Unix seconds, Keys those of the rows: the last one is the end.
+	Times []int64 `json:"times"`
+	Keys  []Key   `json:"keys"`
+	// Spans is how many spans of keys each row has that were kept by themselves at some time.
+	Spans   []int            `json:"spans"`
+	Metrics map[string]Cells `json:"metrics"`
+	Events  []heat.Event     `json:"events"`
+	// Before MinutesBefore the grain is a minute, before HoursBefore an hour; else it is ten seconds.
+	MinutesBefore time.Time `json:"minutes_before"`
+	HoursBefore   time.Time `json:"hours_before"`
+}
+
+// Cells are the cells of one metric.
+type Cells struct {
+	Unit string  `json:"unit"`
+	Max  float64 `json:"max"`
+	// Cells are column by column, with four digits; -1: nothing is known of that time.
+	Cells []float64 `json:"cells"`
+}
+
+const (
+	heatWidth, heatHeight = 240, 200
+	heatTime              = 6 * time.Hour
+	// heatEvents bounds the events of a picture.
+	heatEvents = 2000
+	movesShown = 100
+	mostMoves  = 1000
+)
+
+func (h *handler) heat(r *http.Request) (any, error) {
+	if err := h.leads(r.Context()); err != nil {
+		return nil, err
+	}
+	q := r.URL.Query()
+	name := q.Get("bucket")
+	id, err := h.bucket(r.Context(), name)
+	if err != nil {
+		return nil, err
+	}
+	w := heat.Window{Bucket: id, To: time.Now(), Start: q.Get("start"), End: q.Get("end"), Metrics: heat.All}
+	if p := q.Get("prefix"); p != "" {
+		w.Start, w.End = p, prefixEnd(p)
+	}
+	if w.To, err = timeOf(r, "to", w.To); err != nil {
+		return nil, err
+	}
+	if w.From, err = timeOf(r, "from", w.To.Add(-heatTime)); err != nil {
+		return nil, err
+	}
+	for _, c := range [...]struct {
+		name  string
+		usual int
+		to    *int
+	}{{"width", heatWidth, &w.Width}, {"height", heatHeight, &w.Height}} {
+		n, err := number(r, c.name)
+		if err != nil {
+			return nil, err
+		}
+		if *c.to = int(min(n, heat.MostCells)); n == 0 {
+			*c.to = c.usual
+		}
+	}
+	if names := q["metric"]; len(names) > 0 {
+		if w.Metrics, err = metricsOf(names); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.Check(); err != nil {
+		return nil, store.Errorf(store.InvalidArgument, "%w", err)
+	}
+	pic := h.History().Draw(w)
+	out := Heat{
+		Bucket: name, From: utc(time.Unix(pic.Times[0], 0)), To: utc(time.Unix(pic.Times[len(pic.Times)-1], 0)), StepS: pic.Step,
+		Times: pic.Times, Spans: pic.Spans, Metrics: map[string]Cells{}, Events: []heat.Event{},
+		MinutesBefore: utc(time.Now().Add(-heat.Recent).Truncate(heat.Minute)),
+		HoursBefore:   utc(time.Now().Add(-heat.Fine).Truncate(heat.Hour)),
+	}
+	for _, s := range pic.Starts {
+		out.Keys = append(out.Keys, Key(s))
+	}
+	out.Keys = append(out.Keys, Key(pic.End))
+	for m, cells := range pic.Cells {
+		c := Cells{Unit: m.Unit(), Cells: cells}
+		for i, v := range cells {
+			cells[i] = digits(v)
+			c.Max = max(c.Max, cells[i])
+		}
+		out.Metrics[m.Name()] = c
+	}
+	h.History().Moves(0, func(e *heat.Event) bool {
+		if e.Bucket == id && within(e, &w) {
+			out.Events = append(out.Events, h.named(e))
+		}
+		return len(out.Events) < heatEvents
+	})
+	return out, nil
+}
+
+// within reports whether an event touches a window.
+func within(e *heat.Event, w *heat.Window) bool {
+	began, ended := e.Began, e.Ended
+	if began.IsZero() {
+		began = ended
+	}
+	return began.Before(w.To) && (ended.IsZero() || ended.After(w.From)) &&
+		(w.End == "" || string(e.Start) < w.End) && (len(e.End) == 0 || string(e.End) > w.Start)
+}
+
+// named adds the bucket's name to an event.
+func (h *handler) named(e *heat.Event) heat.Event {
+	out := *e
+	out.Name = h.nameOf(e.Bucket)
+	return out
+}
+
+// digits rounds to four significant digits.
+func digits(v float64) float64 {
+	if v == 0 || v == heat.Unknown {
+		return v
+	}
+	const four = 1e4
+	unit := math.Pow(10, math.Ceil(math.Log10(math.Abs(v)))) / four
+	if unit >= 1 {
+		return math.Round(v/unit) * unit
+	}
+	return math.Round(v/unit) / math.Round(1/unit) // exact powers of ten print short
+}
+
+// prefixEnd is the first key above all with a prefix; empty: there is none.
+func prefixEnd(prefix string) string {
+	for b := []byte(prefix); len(b) > 0; b = b[:len(b)-1] {
+		if last := len(b) - 1; b[last] < 0xff {
+			b[last]++
+			return string(b)
+		}
+	}
+	return ""
+}
+
+func metricsOf(names []string) (out []heat.Metric, err error) {
+	for _, name := range names {
+		known := false
+		for _, m := range heat.All {
+			if m.Name() == name {
+				out, known = append(out, m), true
+			}
+		}
+		if !known {
+			return nil, store.Errorf(store.InvalidArgument, "metric is writes, reads, rows or bytes, not %q", name)
+		}
+	}
+	return out, nil
+}
+
+// timeOf is a parameter in RFC 3339 or Unix seconds.
+func timeOf(r *http.Request, name string, usual time.Time) (time.Time, error) {
+	s := r.URL.Query().Get(name)
+	if s == "" {
+		return usual, nil
+	}
+	if t, err := time.Parse(time.RFC3339, s); err == nil {
+		return t, nil
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return usual, store.Errorf(store.InvalidArgument, "%s is %q, not a time like 2026-03-01T12:00:00Z or Unix seconds", name, s)
+	}
+	return time.Unix(n, 0), nil
+}
+
+// Moved is a page of the moves that are remembered, the newest first.
+type Moved struct {
+	Moves []heat.Event `json:"moves"`
+	// Next is the id before which the next page begins; absent: this was the last.
+	Next int64 `json:"next,omitempty"`
+}
+
+func (h *handler) moved(r *http.Request) (any, error) {
+	if err := h.leads(r.Context()); err != nil {
+		return nil, err
+	}
+	limit, err := limitOf(r, movesShown, mostMoves)
+	if err != nil {
+		return nil, err
+	}
+	before, err := number(r, "before")
+	if err != nil {
+		return nil, err
+	}
+	id, err := h.one(r.Context(), r.URL.Query().Get("bucket"))
+	if err != nil {
+		return nil, err
+	}
+	out := Moved{Moves: []heat.Event{}}
+	var ids []store.BucketID
+	h.History().Moves(int64(min(before, math.MaxInt64)), func(e *heat.Event) bool {
+		if id != nil && e.Bucket != *id {
+			return true
+		}
+		if len(out.Moves) == limit {
+			out.Next = out.Moves[limit-1].ID
+			return false
+		}
+		out.Moves, ids = append(out.Moves, *e), append(ids, e.Bucket)
+		return true
+	})
+	h.Names().Learn(r.Context(), ids)
+	for i := range out.Moves {
+		out.Moves[i].Name = h.nameOf(out.Moves[i].Bucket)
+	}
+	return out, nil
+}
+
+// Heat requests a picture; empty parameters are those of the server.
+func (c *Client) Heat(ctx context.Context, q url.Values) (p Heat, err error) {
+	return p, c.do(ctx, http.MethodGet, "/v1/heat?"+q.Encode(), nil, &p)
+}

@@ -1,0 +1,136 @@
+package adminapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
+	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// PlanAsk requests a plan for a bucket. Objective is full or rows, default full; Planner one of planner.Names, default
+// auto.
+type PlanAsk struct {
+	Bucket    string `json:"bucket"`
+	Objective string `json:"objective,omitempty"`
+	Planner   string `json:"planner,omitempty"`
+}
+
+// Planned is a plan beside the layout that it is for.
+type Planned struct {
+	Bucket    string       `json:"bucket"`
+	Limits    Limits       `json:"limits"`
+	Before    []plan.Range `json:"before"`
+	Plan      *plan.Plan   `json:"plan"`
+	Was       State        `json:"was"`
+	Will      State        `json:"will"`
+	Histogram []SizeBin    `json:"histogram"`
+}
+
+// State is how a layout keeps the limits.
+type State struct {
+	Partitions int `json:"partitions"`
+	OverMax    int `json:"over_max"`
+	UnderMin   int `json:"under_min"`
+}
+
+// SizeBin is how many partitions have about so many rows.
+type SizeBin struct {
+	Label  string `json:"label"`
+	Before int    `json:"before"`
+	After  int    `json:"after"`
+}
+
+const (
+	// planTime bounds the search for a plan, layoutTime the counting of ranges whose sizes are not known.
+	planTime   = 2 * time.Second
+	layoutTime = time.Minute
+	// mostPlanned bounds the partitions of a plan that is made here.
+	mostPlanned = 20_000
+	generations = 1 << 30 // time ends the search
+)
+
+func (h *handler) plan(r *http.Request) (any, error) {
+	var q PlanAsk
+	if err := decode(r, &q); err != nil {
+		return nil, err
+	}
+	if err := h.leads(r.Context()); err != nil {
+		return nil, err
+	}
+	id, err := h.bucket(r.Context(), q.Bucket)
+	if err != nil {
+		return nil, err
+	}
+	kind := plan.Kind(cmp.Or(q.Objective, string(plan.Full)))
+	if kind != plan.Full && kind != plan.Rows {
+		return nil, store.Errorf(store.InvalidArgument, "objective is full or rows, not %q", q.Objective)
+	}
+	select {
+	case h.planning <- struct{}{}:
+		defer func() { <-h.planning }()
+	default:
+		return nil, store.Errorf(store.Conflict, "another plan is being made: try again in a moment")
+	}
+	l := plan.Layout{Bucket: q.Bucket}
+	ctx, cancel := context.WithTimeout(r.Context(), layoutTime)
+	defer cancel()
+	_, err = h.Balancer().Layout(ctx, id, false, func(p plan.Partition) error {
+		if len(l.Partitions) == mostPlanned {
+			return store.Errorf(store.InvalidArgument, "the bucket has more than %d partitions: plan it by `rebalancer plan`", mostPlanned)
+		}
+		l.Partitions = append(l.Partitions, p)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	limits := h.Balancer().Limits()
+	if problems := plan.Validate(&l, limits); len(problems) > 0 {
+		return nil, store.Errorf(store.Other, "the map of the bucket is no layout: rebalancer verify says more: %w", problems)
+	}
+	o := plan.Costs(limits.MaxRows)
+	o.Kind = kind
+	end := time.Now().Add(planTime)
+	search := genetic.Options{Seed: 1, Generations: generations, Stop: func() bool { return time.Now().After(end) }}
+	finder, err := planner.New(cmp.Or(q.Planner, "auto"), search)
+	if err != nil {
+		return nil, store.Errorf(store.InvalidArgument, "%w", err)
+	}
+	p, err := finder.Plan(r.Context(), &l, limits, o)
+	if errors.Is(err, context.Canceled) {
+		return nil, store.Wrap("plan", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return planned(&l, limits, p, h.limits()), nil
+}
+
+// planned puts a plan beside its layout.
+func planned(l *plan.Layout, limits plan.Limits, p *plan.Plan, shown Limits) Planned {
+	grid := plan.NewGrid(l, limits)
+	today := grid.Score(grid.Today(), plan.Objective{Kind: plan.Rows})
+	state := func(s *plan.Score) State { return State{s.Partitions, s.OverMax + s.Undividable, s.UnderMin} }
+	out := Planned{
+		Bucket: l.Bucket, Limits: shown, Before: []plan.Range{}, Plan: p, Was: state(&today), Will: state(&p.Score),
+		Histogram: []SizeBin{},
+	}
+	for i := range l.Partitions {
+		x := &l.Partitions[i]
+		r := plan.Range{ID: x.ID, Start: x.Start, Pinned: x.Pinned}
+		for _, q := range x.Quanta {
+			r.Rows += q.Rows
+		}
+		out.Before = append(out.Before, r)
+	}
+	for _, b := range plan.Histogram(l, limits, p) {
+		out.Histogram = append(out.Histogram, SizeBin{b.Label, b.Before, b.After})
+	}
+	return out
+}

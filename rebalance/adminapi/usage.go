@@ -1,0 +1,198 @@
+package adminapi
+
+import (
+	"bytes"
+	"cmp"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Usage is what the prefixes of a bucket have and take, at one level: estimates.
+type Usage struct {
+	Bucket    string  `json:"bucket"`
+	Prefix    Key     `json:"prefix"`
+	Delimiter string  `json:"delimiter"`
+	Rows      float64 `json:"rows"`
+	Bytes     float64 `json:"bytes"`
+	Writes    float64 `json:"writes_per_s"`
+	Reads     float64 `json:"reads_per_s"`
+	// Sampled is how many ranges were shared out by samples of their keys, Unsampled how many more are not: they count for
+	// the prefix of their start.
+	Sampled   int      `json:"sampled"`
+	Unsampled int      `json:"unsampled"`
+	Prefixes  []Prefix `json:"prefixes"`
+	// Others are the prefixes with the fewest rows, put together; absent if there are none.
+	Others *OtherPrefixes `json:"others,omitempty"`
+}
+
+// Prefix is what begins with a prefix.
+type Prefix struct {
+	Prefix Key     `json:"prefix"`
+	Rows   float64 `json:"rows"`
+	Bytes  float64 `json:"bytes"`
+	Writes float64 `json:"writes_per_s"`
+	Reads  float64 `json:"reads_per_s"`
+	// More: it ends with the delimiter, so there may be a level below.
+	More bool `json:"more"`
+}
+
+// OtherPrefixes are prefixes that are not shown.
+type OtherPrefixes struct {
+	Prefixes int     `json:"prefixes"`
+	Rows     float64 `json:"rows"`
+	Bytes    float64 `json:"bytes"`
+}
+
+const (
+	prefixesShown = 200
+	// mostSampled bounds the ranges whose samples are read, and mostPrefixes the prefixes in memory.
+	mostSampled  = 500
+	mostPrefixes = 10_000
+)
+
+func (h *handler) usage(r *http.Request) (any, error) {
+	if err := h.leads(r.Context()); err != nil {
+		return nil, err
+	}
+	q := r.URL.Query()
+	name, prefix, delimiter := q.Get("bucket"), q.Get("prefix"), cmp.Or(q.Get("delimiter"), "/")
+	id, err := h.bucket(r.Context(), name)
+	if err != nil {
+		return nil, err
+	}
+	out := Usage{Bucket: name, Prefix: Key(prefix), Delimiter: delimiter}
+	u := levels{prefix: prefix, end: prefixEnd(prefix), delimiter: delimiter, all: map[string]*Prefix{}}
+	type straddling struct {
+		balancer.Seen
+		quanta []counter.Quantum
+	}
+	var open []straddling
+	_, err = h.Balancer().Look(r.Context(), id, []byte(prefix), func(x balancer.Seen) error {
+		if u.end != "" && string(x.Start) >= u.end {
+			return balancer.ErrEnough
+		}
+		if u.alone(x.Start, x.End) {
+			u.add(u.of(x.Start), &x, 1)
+			return nil
+		}
+		if len(open) < mostSampled && h.o.Counts != nil {
+			x.Start, x.End = bytes.Clone(x.Start), bytes.Clone(x.End)
+			open = append(open, straddling{Seen: x})
+			return nil
+		}
+		out.Unsampled++
+		u.add(u.of(x.Start), &x, 1)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range open {
+		x := &open[i]
+		if x.quanta, err = h.o.Counts.Quanta(r.Context(), store.Partition{Bucket: id, ID: x.Place.WriteTo()}); err != nil {
+			return nil, err
+		}
+		out.Sampled++
+		u.share(&x.Seen, x.quanta)
+	}
+	list := make([]Prefix, 0, len(u.all))
+	for _, p := range u.all {
+		out.Rows, out.Bytes, out.Writes, out.Reads = out.Rows+p.Rows, out.Bytes+p.Bytes, out.Writes+p.Writes, out.Reads+p.Reads
+		list = append(list, *p)
+	}
+	slices.SortFunc(list, func(a, b Prefix) int {
+		return cmp.Or(cmp.Compare(b.Rows, a.Rows), bytes.Compare(a.Prefix, b.Prefix))
+	})
+	if len(list) > prefixesShown {
+		out.Others = &OtherPrefixes{Prefixes: len(list) - prefixesShown + u.dropped}
+		for _, p := range list[prefixesShown:] {
+			out.Others.Rows, out.Others.Bytes = out.Others.Rows+p.Rows, out.Others.Bytes+p.Bytes
+		}
+		list = list[:prefixesShown]
+	}
+	slices.SortFunc(list, func(a, b Prefix) int { return bytes.Compare(a.Prefix, b.Prefix) })
+	out.Prefixes = list
+	return out, nil
+}
+
+// levels adds up what begins with a prefix, by the next delimiter.
+type levels struct {
+	prefix, end, delimiter string
+	all                    map[string]*Prefix
+	dropped                int
+}
+
+// of is the prefix, up to the next delimiter, of a key; of one below the prefix it is that of the first key there.
+func (u *levels) of(key []byte) string {
+	k := string(key)
+	if !strings.HasPrefix(k, u.prefix) {
+		return u.prefix
+	}
+	if i := strings.Index(k[len(u.prefix):], u.delimiter); i >= 0 {
+		return k[:len(u.prefix)+i+len(u.delimiter)]
+	}
+	return k
+}
+
+// alone reports whether all keys of a range have the same prefix.
+func (u *levels) alone(start, end []byte) bool {
+	p := u.of(start)
+	if !strings.HasSuffix(p, u.delimiter) || len(p) == len(u.prefix) {
+		return false
+	}
+	above := prefixEnd(p)
+	return above == "" || len(end) > 0 && string(end) <= above
+}
+
+// add adds a share of a range.
+func (u *levels) add(prefix string, x *balancer.Seen, share float64) {
+	p := u.all[prefix]
+	if p == nil {
+		if len(u.all) >= mostPrefixes {
+			u.dropped++
+			prefix = "" // they are shown as others at most
+			if p = u.all[prefix]; p == nil {
+				p = &Prefix{}
+				u.all[prefix] = p
+			}
+		} else {
+			p = &Prefix{Prefix: Key(prefix), More: strings.HasSuffix(prefix, u.delimiter) && prefix != u.prefix}
+			u.all[prefix] = p
+		}
+	}
+	s := &x.Stats
+	p.Rows, p.Bytes = p.Rows+share*float64(s.Rows), p.Bytes+share*float64(s.Bytes)
+	p.Writes, p.Reads = p.Writes+share*(s.PutsPerS+s.DeletesPerS), p.Reads+share*s.ReadsPerS
+}
+
+// share shares out a range by a sample of its keys.
+func (u *levels) share(x *balancer.Seen, quanta []counter.Quantum) {
+	rows, of := 0.0, map[string]float64{}
+	for i, q := range quanta {
+		key := q.Key
+		if i == 0 && len(quanta) > 1 {
+			key = quanta[1].Key // it begins with the range, and ends here
+		}
+		if bytes.Compare(key, x.Start) < 0 || len(x.End) > 0 && bytes.Compare(key, x.End) >= 0 {
+			continue // from before the range was cut
+		}
+		rows += float64(q.Rows)
+		if strings.HasPrefix(string(key), u.prefix) {
+			of[u.of(key)] += float64(q.Rows)
+		}
+	}
+	if rows == 0 {
+		if strings.HasPrefix(string(x.Start), u.prefix) {
+			u.add(u.of(x.Start), x, 1)
+		}
+		return
+	}
+	for prefix, n := range of {
+		u.add(prefix, x, n/rows)
+	}
+}
