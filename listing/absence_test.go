@@ -148,6 +148,27 @@ func TestMissingBucketsAreLookedUpForOthers(t *testing.T) {
 	})
 }
 
+// Who gives up while others look up names says so.
+func TestMissingBucketsAreNotWaitedForLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDistant(t)
+		d.hold = make(chan struct{})
+		c := d.client(t, listing.Options{})
+		var others sync.WaitGroup
+		for i := range 4 {
+			others.Go(func() { missing(t, c, fmt.Sprint("name", i)) })
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := c.Bucket("none").Get(ctx, []byte("key"))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "wait to look up the name")
+		close(d.hold)
+		others.Wait()
+	})
+}
+
 // A bucket whose creation was acknowledged is there for every server, at once.
 func TestCreatedBucketsAreFoundEverywhere(t *testing.T) {
 	d := newDistant(t)

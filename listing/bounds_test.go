@@ -373,7 +373,7 @@ func TestRangesThatAreTakenTogether(t *testing.T) {
 // TestProbesOfStretches: how many keys are read of each, and what those weigh of which not all keys
 // were read.
 func TestProbesOfStretches(t *testing.T) {
-	_, c, id := overSeen(t, Options{}, []byte("m"))
+	under, c, id := overSeen(t, Options{}, []byte("m"))
 	b := c.Bucket("b")
 	put := func(n int) {
 		for i := range n {
@@ -392,7 +392,9 @@ func TestProbesOfStretches(t *testing.T) {
 		for _, w := range others {
 			all = append(all, stretch{weight: w, ranges: 2})
 		}
+		under.limits = nil
 		require.NoError(t, s.probe(t.Context(), all))
+		require.Len(t, under.limits, asked)
 		return all[0].weight
 	}
 	put(2)
@@ -449,6 +451,7 @@ func TestPlacesOfPoints(t *testing.T) {
 		{[]int{40, 40, 40, 40}, 4, "b c d"},
 		{[]int{0, 0}, 3, ""},
 		{[]int{40, 120}, 4, "b b040 b080"},
+		{[]int{1}, 49, strings.TrimSpace(strings.Repeat("a000 ", 48))}, // 49 times a 49th is less than one
 	} {
 		points, err := s.points(t.Context(), made(x.weights...), x.n)
 		require.NoError(t, err)

@@ -393,3 +393,11 @@ func TestPrefixesAreCopies(t *testing.T) {
 	require.Equal(t, "a/", string(p.items[0].Key))
 	require.NotSame(t, &row.Key[0], &p.items[0].Key[0])
 }
+
+// TestADamagedWalkEndsItsPage: read again, it would be divided again.
+func TestADamagedWalkEndsItsPage(t *testing.T) {
+	p := pageOf(Options{MaxIdleReads: 1}, &Query{Delimiter: []byte("/")}, 9)
+	damaged := store.Errorf(store.Corrupt, "damaged")
+	a := &ahead{p: p, walks: []*walk{{pager: *p, bad: damaged}, {pager: *p, last: true}}}
+	require.ErrorIs(t, a.run(t.Context()), damaged)
+}

@@ -115,6 +115,8 @@ func TestSpans(t *testing.T) {
 								}
 							}
 							s := base
+							passed := !reverse && end != "" && lo >= end || reverse && hi != "" && hi <= start
+							require.Equal(t, s.done || passed, s.passedRange(&rg), "%+v [%q, %q)", s, start, end)
 							s.passRange(&rg)
 							settled(&s)
 							for _, k := range probes {
@@ -245,4 +247,61 @@ func TestTokensOfOtherForms(t *testing.T) {
 	r = span{}
 	require.NoError(t, r.resume(token, id, &q))
 	require.ErrorIs(t, r.resume(token+"A", id, &q), ErrBadToken)
+}
+
+// A page may be ended earlier, behind any of its items: its token goes on with the next one, and there
+// is none where nothing can follow.
+func TestPagesThatAreEndedEarlier(t *testing.T) {
+	c, err := NewEmbedded(memstore.New(), Options{})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(t.Context(), "b"))
+	b := c.Bucket("b")
+	for _, key := range []string{"a", "b/1", "b/2", "b0", "c"} {
+		require.NoError(t, b.Put(t.Context(), []byte(key), nil))
+	}
+	for _, q := range []Query{
+		{}, {Delimiter: []byte("/")}, {Reverse: true}, {Reverse: true, Delimiter: []byte("/")},
+		{From: []byte("a"), To: []byte("c\x00"), Delimiter: []byte("/"), Reverse: true},
+	} {
+		page, err := b.List(t.Context(), q)
+		require.NoError(t, err)
+		for i := range page.Items {
+			rest := q
+			rest.Token = page.After(i)
+			if last := i == len(page.Items)-1; len(q.From) > 0 {
+				require.Equal(t, last, rest.Token == "", "%+v behind %d", q, i)
+				if last {
+					continue
+				}
+			}
+			now, err := b.List(t.Context(), rest)
+			require.NoError(t, err)
+			require.Equal(t, append([]Item{}, page.Items[i+1:]...), append([]Item{}, now.Items...), "%+v behind %d", q, i)
+		}
+	}
+}
+
+// A gap ends right behind its last key, if there is a key right behind it; where keys are gone by the
+// time of a read nothing is found.
+func TestGapsEndBehindTheirKeys(t *testing.T) {
+	c, err := NewEmbedded(memstore.New(), Options{})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(t.Context(), "b"))
+	s := sampler{c: c, id: idOf(t, c)}
+	longest := string(bytes.Repeat([]byte("d"), store.MaxKeyBytes))
+	for _, x := range []struct{ put, end string }{{"", ""}, {"b", "b\x00"}, {"c", "c\x00"}, {"a", "c\x00"}, {longest, ""}} {
+		if x.put != "" {
+			require.NoError(t, c.Bucket("b").Put(t.Context(), []byte(x.put), nil))
+		} else {
+			parts, err := s.explore(t.Context(), span{}, nil, 1)
+			require.NoError(t, err)
+			require.Empty(t, parts)
+		}
+		var gap span
+		found, err := s.tighten(t.Context(), &gap)
+		require.NoError(t, err)
+		require.Equal(t, x.put != "", found)
+		require.Equal(t, span{hi: gap.hi}, gap)
+		require.Equal(t, x.end, string(gap.hi))
+	}
 }

@@ -44,7 +44,6 @@ func (b *Bucket) splitPoints(ctx context.Context, q Query, n int) ([][]byte, err
 		return nil, invalid("%d parts: 1 to %d", n, store.MaxPageRows)
 	}
 	whole := q.span()
-	whole.reverse = false
 	if n == 1 || whole.done {
 		return nil, nil
 	}

@@ -177,9 +177,7 @@ func (s *sampler) probe(ctx context.Context, all []stretch) error {
 	for _, x := range ask {
 		g.Go(func() error {
 			first := x.span
-			if x.ranges > 1 {
-				first.lower(x.rg.End)
-			}
+			first.lower(x.rg.End)
 			keys, more, err := s.read(gctx, first, rows)
 			if err == nil && !more {
 				x.weight = float64(len(keys)) * float64(x.ranges)
@@ -216,9 +214,6 @@ func (s *sampler) points(ctx context.Context, all []stretch, n int) ([][]byte, e
 	for i := range all {
 		total += all[i].weight
 	}
-	if total == 0 {
-		return nil, nil
-	}
 	part := total / float64(n)
 	type cut struct {
 		of    *stretch
@@ -233,9 +228,9 @@ func (s *sampler) points(ctx context.Context, all []stretch, n int) ([][]byte, e
 		for ; want < n && part*float64(want) < sum+x.weight; want++ {
 			at := part*float64(want) - sum
 			switch {
-			case i > 0 && at <= part/8:
+			case at <= part/8: // not of the first one
 				c.found = append(c.found, x.span.lo)
-			case i+1 < len(all) && x.weight-at <= part/8:
+			case x.weight-at <= part/8: // nor of the last one
 				c.found = append(c.found, x.span.hi) // where the next one begins
 			default:
 				c.at = append(c.at, at/x.weight)
