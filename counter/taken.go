@@ -16,7 +16,8 @@ func (t Taken) Since(before Taken, over time.Duration) (writes, reads float64) {
 		return 0, 0
 	}
 	old, weight := decay(over.Milliseconds(), fast), faded(over, fast)
-	return max(0, float64(t.Writes)-float64(before.Writes)*old) / weight, max(0, float64(t.Reads)-float64(before.Reads)*old) / weight
+	between := func(now, before float32) float64 { return max(0, float64(now)-float64(before)*old) / weight }
+	return between(t.Writes, before.Writes), between(t.Reads, before.Reads)
 }
 
 // Faded is what is left of it after some time without requests.

@@ -172,7 +172,8 @@ func (h *handler) cluster(r *http.Request) (any, error) {
 		out.Counters.AwaySince = utc(b.Status().Away)
 	}
 	c := h.maps.Counts()
-	out.Leases.Renewals, out.Leases.Refusals, out.Leases.RootReads, out.Leases.PollFailures = c.Renewals, c.Refused, c.RootReads, c.Failures
+	out.Leases.Renewals, out.Leases.Refusals = c.Renewals, c.Refused
+	out.Leases.RootReads, out.Leases.PollFailures = c.RootReads, c.Failures
 	out.Clocks = h.clocks()
 	if kept := h.History(); kept != nil {
 		u, file, err := kept.Usage()

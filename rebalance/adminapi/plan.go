@@ -82,7 +82,8 @@ func (h *handler) plan(r *http.Request) (any, error) {
 	defer cancel()
 	_, err = h.Balancer().Layout(ctx, id, false, func(p plan.Partition) error {
 		if len(l.Partitions) == mostPlanned {
-			return store.Errorf(store.InvalidArgument, "the bucket has more than %d partitions: plan it by `rebalancer plan`", mostPlanned)
+			return store.Errorf(store.InvalidArgument,
+				"the bucket has more than %d partitions: plan it by `rebalancer plan`", mostPlanned)
 		}
 		l.Partitions = append(l.Partitions, p)
 		return nil
