@@ -166,6 +166,7 @@ func TestTour(t *testing.T) {
 
 	// Why nothing is done about a range that waits: behind a roll there are empty ones, at least.
 	b.Click("Buckets")
+	b.Says("Sizes are looked after by")
 	b.Click("photos")
 	b.Await(`[...document.querySelectorAll('#why-h ~ .scroll tbody tr')].some((r) => r.innerText.includes('waits') && ` +
 		`r.querySelector('td:last-child').innerText.length > 20)`)
