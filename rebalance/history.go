@@ -384,6 +384,11 @@ type ranged struct {
 // sharedOut returns the spans of neighbours that share partitions, as while ranges move: each gets an equal share of what a
 // partition takes, and of what one has that they leave. It notes what they have.
 func sharedOut(group []ranged, before, after map[store.PartitionID]carried) []heat.Span {
+	if len(group) == 1 && group[0].from == group[0].to { // nearly all
+		x := &group[0]
+		after[x.to] = x.had
+		return []heat.Span{{Start: x.start, Figures: heat.Figures{x.writes, x.reads, x.had.rows, x.had.bytes}}}
+	}
 	from, to := map[store.PartitionID]float32{}, map[store.PartitionID]float32{}
 	fresh := map[store.PartitionID]bool{}
 	for i := range group {
