@@ -134,7 +134,7 @@ class View {
       : [Math.floor(now) - z.last, Math.floor(now)];
     // The finest grain is 10 s for a while, then a minute.
     const grain = until - begin <= 1200 ? 10 : 60;
-    const width = Math.max(1, Math.min(288, Math.ceil((until - begin) / grain)));
+    const width = Math.max(1, Math.min(288, Math.ceil((until - begin) / grain) + 1));
     const answer = await get(
       '/v1/heat',
       {
@@ -417,6 +417,7 @@ class View {
         ),
       ];
     }
+    const fine = cell.until - cell.begin < 60;
     const here = this.about.get(keyText(cell.start));
     const r = here?.ranges?.[0];
     const events = this.picture.heat === heat ? this.picture.near(cell) : [];
@@ -425,7 +426,7 @@ class View {
       h(
         'p',
         { class: 'quiet', key: 'when' },
-        `${time(cell.begin * 1000, false)} to ${time(cell.until * 1000, false)}` +
+        `${time(cell.begin * 1000, fine)} to ${time(cell.until * 1000, fine)}` +
           (this.pinned ? ' · held, Enter or a click lets go' : ''),
       ),
       h(

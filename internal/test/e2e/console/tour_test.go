@@ -77,7 +77,7 @@ const differences = `(async () => {
 	const get = async (path) => (await fetch(path)).json();
 	const text = (key) => (typeof key === 'string' ? key : JSON.stringify(key));
 	const window = new URLSearchParams(location.hash.split('?')[1]);
-	const heat = new Heat(await get('/v1/heat?bucket=photos&width=30&height=240&from=' + window.get('from') +
+	const heat = new Heat(await get('/v1/heat?bucket=photos&width=31&height=240&from=' + window.get('from') +
 		'&to=' + window.get('until')));
 	const { ranges } = await get('/v1/ranges?bucket=photos&limit=1000');
 	const canvas = document.querySelector('.picture canvas');
@@ -111,7 +111,7 @@ const differences = `(async () => {
 const split = `(async () => {
 	const { Heat } = await import('/console/picture.js');
 	const now = Math.ceil(Date.now() / 1000);
-	const answer = await fetch('/v1/heat?bucket=photos&width=30&height=240&from=' + (now - 300) + '&to=' + now);
+	const answer = await fetch('/v1/heat?bucket=photos&width=31&height=240&from=' + (now - 300) + '&to=' + now);
 	const heat = new Heat(await answer.json());
 	const event = heat.events.find((e) => e.kind === 'split' && e.ended);
 	const canvas = document.querySelector('.picture canvas');
