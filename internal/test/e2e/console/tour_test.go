@@ -124,7 +124,7 @@ const split = `(async () => {
 // TestTour does what an operator does in the first hour, on a load with moves going on.
 // EVENKEEL_CONSOLE_KEYS is how many keys are loaded.
 func TestTour(t *testing.T) {
-	n := harness.Setting(t, "EVENKEEL_CONSOLE_KEYS", 45_000)
+	n := harness.Setting(t, "EVENKEEL_CONSOLE_KEYS", 30_000)
 	p, s := start(t, n)
 	b := NewBrowser(t, Desk)
 	b.Dark(false)
