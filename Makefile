@@ -101,7 +101,7 @@ programs:
 	@$(GO) build -o $(PROGRAMS)/ ./cmd/... ./internal/test/cassandratest/cmd/run-cassandra
 
 console: programs ## the console's tour in a real Chromium; pictures go to bin/console (LARGE=1: also 100,000 ranges, timed)
-	$(WITH_PROGRAMS) EVENKEEL_CONSOLE_PICTURES=$(CURDIR)/bin/console $(if $(LARGE),EVENKEEL_CONSOLE_LARGE=1) \
+	$(WITH_PROGRAMS) EVENKEEL_CONSOLE_KEYS=300000 EVENKEEL_CONSOLE_PICTURES=$(CURDIR)/bin/console $(if $(LARGE),EVENKEEL_CONSOLE_LARGE=1) \
 		$(GO) test -count 1 -v -timeout 300s $(CONSOLE)
 
 tour: ## the tours of README and docs/backup.md, word for word (need ports 9000, 9001, 9100 and 9101)

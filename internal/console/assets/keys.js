@@ -129,16 +129,18 @@ class View {
   async load() {
     const z = zoomOf(this.page);
     const now = Date.now() / 1000;
-    const [begin, until] = z.from ? [Number(z.from), Number(z.until)] : [now - z.last, now];
+    const [begin, until] = z.from
+      ? [Math.floor(Number(z.from)), Math.ceil(Number(z.until))]
+      : [Math.floor(now) - z.last, Math.floor(now)];
     // The finest grain is 10 s for a while, then a minute.
     const grain = until - begin <= 1200 ? 10 : 60;
-    const width = Math.max(1, Math.min(288, Math.ceil((until - begin) / grain)));
+    const width = Math.max(1, Math.min(288, Math.ceil((until - begin) / grain) + 1));
     const answer = await get(
       '/v1/heat',
       {
         bucket: this.page.bucket,
-        from: Math.floor(begin),
-        to: Math.ceil(until),
+        from: begin,
+        to: until,
         width,
         height: 240,
         start: keyParameter(z.start),
@@ -415,6 +417,7 @@ class View {
         ),
       ];
     }
+    const fine = cell.until - cell.begin < 60;
     const here = this.about.get(keyText(cell.start));
     const r = here?.ranges?.[0];
     const events = this.picture.heat === heat ? this.picture.near(cell) : [];
@@ -423,7 +426,7 @@ class View {
       h(
         'p',
         { class: 'quiet', key: 'when' },
-        `${time(cell.begin * 1000, false)} to ${time(cell.until * 1000, false)}` +
+        `${time(cell.begin * 1000, fine)} to ${time(cell.until * 1000, fine)}` +
           (this.pinned ? ' · held, Enter or a click lets go' : ''),
       ),
       h(
@@ -470,7 +473,7 @@ class View {
       prefix: null,
       start: start === '' || start == null ? null : JSON.stringify(start),
       end: until === '' || until == null ? null : JSON.stringify(until),
-      ...(begin ? { from: Math.floor(begin), until: Math.ceil(last) } : {}),
+      ...(begin ? { from: begin, until: Math.ceil(last) } : {}),
     });
     announce('Zoomed in.');
   }

@@ -87,7 +87,8 @@ func (b *Browser) heard(event any) {
 	defer b.mu.Unlock()
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:
-		b.problems = append(b.problems, fmt.Sprintf("exception: %s %v", e.ExceptionDetails.Text, described(e.ExceptionDetails.Exception)))
+		b.problems = append(b.problems, fmt.Sprintf("exception: %s %v", e.ExceptionDetails.Text,
+			described(e.ExceptionDetails.Exception)))
 	case *runtime.EventConsoleAPICalled:
 		if e.Type == runtime.ConsoleAPICalledTypeError {
 			b.problems = append(b.problems, fmt.Sprintf("console.error: %v", described(e.Args...)))
@@ -220,11 +221,21 @@ func (b *Browser) Texts(selector string) []string {
 // Click clicks on the button, link, label or summary with a text, as a mouse does.
 func (b *Browser) Click(text string) {
 	b.t.Helper()
-	find := `[...document.querySelectorAll('dialog[open] button, button, a, label, summary')].find((e) => ` +
-		`(e.innerText.trim() === ` + quote(text) + `) && (!document.querySelector('dialog[open]') || e.closest('dialog')))`
-	b.Await(find)
-	at := Value[[]float64](b, `(() => { const e = `+find+`; e.scrollIntoView({ block: 'center' }); const r = e.getBoundingClientRect(); `+
-		`return [r.left + r.width / 2, r.top + r.height / 2]; })()`)
+	var at []float64
+	for end := time.Now().Add(patience); len(at) == 0; time.Sleep(50 * time.Millisecond) {
+		// In one step: pages are drawn anew at any time.
+		at = Value[[]float64](b, `(() => {
+			const dialog = document.querySelector('dialog[open]');
+			const e = [...(dialog ?? document).querySelectorAll('button, a, label, summary')].find((e) =>
+				e.innerText.trim() === `+quote(text)+`);
+			e?.scrollIntoView({ block: 'center' });
+			const r = e?.getBoundingClientRect();
+			return r ? [r.left + r.width / 2, r.top + r.height / 2] : [];
+		})()`)
+		if time.Now().After(end) {
+			b.fail("click on "+text, context.DeadlineExceeded)
+		}
+	}
 	run(b, "click on "+text, chromedp.MouseClickXY(at[0], at[1]))
 }
 
@@ -233,7 +244,8 @@ func (b *Browser) Point(selector string, across, down float64) {
 	b.t.Helper()
 	at := Value[[]float64](b, "((r) => [r.left, r.top, r.width, r.height])(document.querySelector("+quote(selector)+
 		").getBoundingClientRect())")
-	run(b, "point at "+selector, chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, at[0]+across*at[2], at[1]+down*at[3]))
+	run(b, "point at "+selector, chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved,
+		at[0]+across*at[2], at[1]+down*at[3]))
 }
 
 // Nameless are the elements that can have the focus and have no name for a screen reader.
