@@ -77,6 +77,23 @@ func TestWhatAClientRemembers(t *testing.T) {
 	require.Equal(t, 1001, cap(*rowsOfPages.New().(*[]store.Row)), "a page, and the row behind it")
 }
 
+// TestMemoryOfPagesIsUsedAgain: a pool may lose what it is given, but not always.
+func TestMemoryOfPagesIsUsedAgain(t *testing.T) {
+	const pages = 100
+	_, c, _ := overSeen(t, Options{})
+	made, alloc := 0, rowsOfPages.New
+	defer func() { rowsOfPages.New = alloc }()
+	rowsOfPages.New = func() any {
+		made++
+		return alloc()
+	}
+	for range pages {
+		_, err := c.Bucket("b").List(t.Context(), Query{})
+		require.NoError(t, err)
+	}
+	require.Less(t, made, pages)
+}
+
 // TestSpansOfNothing have no bounds that are empty keys.
 func TestSpansOfNothing(t *testing.T) {
 	require.Equal(t, span{}, (&Query{}).span())

@@ -168,6 +168,27 @@ func TestDamagedRows(t *testing.T) {
 	}
 }
 
+// TestDamagedRowsBehindAPage do not fail it, though they were read beside its last rows.
+func TestDamagedRowsBehindAPage(t *testing.T) {
+	s, w := newWild(t, listing.Options{}, []byte("b"), []byte("c"), []byte("d"))
+	b := w.c.Bucket("b")
+	for _, key := range []string{"a", "b", "c1", "c2"} {
+		require.NoError(t, b.Put(w.ctx, []byte(key), nil))
+	}
+	home := store.Partition{Bucket: w.id, ID: w.ranges()[3].Partition}
+	require.NoError(t, w.s.Put(w.ctx, home, store.Row{Key: []byte("d"), Value: []byte{9}, Timestamp: 1}))
+	var reads atomic.Int32
+	s.before = func() { reads.Add(1) }
+	s.on.Store(true)
+	page, err := b.List(w.ctx, listing.Query{Limit: 3})
+	s.on.Store(false)
+	require.NoError(t, err)
+	require.Len(t, page.Items, 3)
+	require.EqualValues(t, 2*4, reads.Load(), "all ranges are read")
+	_, err = b.List(w.ctx, listing.Query{Limit: 4})
+	require.ErrorIs(t, err, store.Corrupt)
+}
+
 // TestAnEmptyQuery lists nothing.
 func TestAnEmptyQuery(t *testing.T) {
 	_, w := newWild(t, listing.Options{})

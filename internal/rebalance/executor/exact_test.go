@@ -26,9 +26,7 @@ type counting struct {
 	store.Store
 	mu    sync.Mutex
 	calls map[string]int
-	busy  int // slices under way
-	top   int // of them at once
-	slow  atomic.Bool
+	gate  func(store.Partition) // before each slice
 }
 
 func newCounting() *counting { return &counting{Store: memstore.New(), calls: map[string]int{}} }
@@ -44,7 +42,6 @@ func (s *counting) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.calls)
-	s.top = 0
 }
 
 func (s *counting) counts() map[string]int {
@@ -64,19 +61,10 @@ func (s *counting) Get(ctx context.Context, p store.Partition, key []byte) (stor
 
 func (s *counting) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page,
 	error) {
-	s.mu.Lock()
-	s.calls["slice"]++
-	s.busy++
-	s.top = max(s.top, s.busy)
-	s.mu.Unlock()
-	if s.slow.Load() {
-		time.Sleep(time.Second)
+	s.call("slice")
+	if s.gate != nil {
+		s.gate(p)
 	}
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.busy--
-	}()
 	return s.Store.Slice(ctx, p, b, o)
 }
 
@@ -134,28 +122,34 @@ func TestCallsOfAMove(t *testing.T) {
 	}
 }
 
-// Two pages are compared at once while the next one is read, however many writers there are.
+// Two pages are compared at once, and the next one is read meanwhile, however many writers there are.
 func TestPagesAreComparedSideBySide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCounting()
 		f := newFixture(t, s, 60)
+		rg := f.ranges(t)[0]
+		held := make(chan struct{})
 		x := executor.New(s, f.c.Maps(), f.id, executor.Options{
 			PageRows: 5, Writers: 10,
 			Failpoint: func(_ context.Context, point, _ string) error {
-				switch point {
-				case "before compare":
+				if point == "before compare" {
 					s.reset()
-					s.slow.Store(true)
-				case "after compare":
-					s.slow.Store(false)
+					s.gate = func(p store.Partition) {
+						if p.ID != rg.Partition {
+							<-held
+						}
+					}
 				}
 				return nil
 			},
 		})
-		rg := f.ranges(t)[0]
 		x.Add(move.Refresh(&rg))
-		require.NoError(t, x.Run(t.Context()))
-		require.Equal(t, 3, s.top)
+		done := make(chan error)
+		go func() { done <- x.Run(t.Context()) }()
+		synctest.Wait()
+		require.Equal(t, 2+3, s.counts()["slice"], "of the destination, and of the source")
+		close(held)
+		require.NoError(t, <-done)
 	})
 }
 
