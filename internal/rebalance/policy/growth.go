@@ -22,11 +22,11 @@ func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, c
 		switch {
 		case j.rows > j.MaxRows:
 			early, most = max(early, most), j.GrowBy*float64(s.Rows)
-			if g*lead.Seconds() > float64(j.MaxRows) && lasted > seen*lead.Seconds() {
+			if j.GrowBy > 0 && g*lead.Seconds() > float64(j.MaxRows) && lasted > seen*lead.Seconds() {
 				// Moves could not keep up with this growth later: the range is cut now, while it is small.
 				most = max(most, j.RushBy*float64(s.Rows))
 			}
-		case g*lead.Seconds() > nearly*float64(j.MaxRows) && lasted > begun*lead.Seconds():
+		case j.GrowBy > 0 && g*lead.Seconds() > nearly*float64(j.MaxRows) && lasted > begun*lead.Seconds():
 			// The parts can be cut when this move has ended, and have room until that takes effect.
 			most = max(most, min(2*g*lead.Seconds(), j.RushBy*float64(s.Rows)))
 		}
@@ -50,7 +50,7 @@ func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, c
 // it is over its limit in any case, and the first cut is for what is there if the load has ended, else for a rush.
 func (j *judge) bursts(s *counter.Stats) bool {
 	whole := len(j.Ranges) == 1 && len(j.Ranges[0].Start) == 0 && len(j.Ranges[0].End) == 0
-	return whole && s.Rows > j.MaxRows && j.spreads(s) && float64(s.Rows) < j.growing(s)*tells*j.Lead.Seconds()
+	return whole && s.Rows > j.MaxRows && j.spreads(s) && float64(s.Rows) < j.growing(s)*min(j.Lead*4/5, tells).Seconds()
 }
 
 // most is the limit for people.
@@ -77,8 +77,6 @@ const (
 	begun = 1. / 2
 	// nearly is the share of the maximum that such a load brings while a move takes.
 	nearly = 0.8
-	// tells is the share of Lead after which it is seen whether a load that has filled the first range has ended.
-	tells = 0.8
 	// together is how many full ranges of a bucket have to be moved at the same time: those that grow alike.
 	together = 4
 )
@@ -120,7 +118,10 @@ func (j *judge) silent(s *counter.Stats) bool {
 
 const (
 	// A load has ended when for so long no put has come, and so many did not come.
-	ended   = 4 * time.Second
+	ended = 4 * time.Second
+	// tells is after how long it is seen whether a load that has filled the first range was a burst of some seconds:
+	// that is waited for, but not for the next interval.
+	tells   = 16 * time.Second
 	missing = 5
 	// fades is the time constant of Stats.PutsPerS.
 	fades = time.Minute

@@ -163,13 +163,13 @@ func (j *judge) merge(i int) {
 	}
 }
 
-// run is how many rows a small range has together with the small ones beside it.
+// run is how many rows a small range has together with the small ones beside it, of as many as are joined at once.
 func (j *judge) run(i int) (rows int64) {
 	small := func(k int) bool { return j.of[k] == nil && j.Ranges[k].Stats.Rows < j.MinRows }
-	for k := i; k < len(j.Ranges) && small(k); k++ {
+	for k := i; k < min(len(j.Ranges), i+mergedAtOnce) && small(k); k++ {
 		rows += j.Ranges[k].Stats.Rows
 	}
-	for k := i - 1; k >= 0 && small(k); k-- {
+	for k := i - 1; k >= max(0, i-mergedAtOnce) && small(k); k-- {
 		rows += j.Ranges[k].Stats.Rows
 	}
 	return rows
