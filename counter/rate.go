@@ -40,6 +40,10 @@ func (r *rate) add(n float64, over time.Duration, at time.Time, constant time.Du
 		r.at = now
 	}
 	now = max(now, r.at)
+	if left := math.Abs(r.perS) * decay(now-r.at, constant) * constant.Seconds(); left < 0.5 && n >= leastPuts {
+		// Nothing is left of what was: a load that comes back is as new as the first one.
+		r.since, r.perS = now-max(over.Milliseconds(), 1), 0
+	}
 	r.perS = r.perS*decay(now-r.at, constant) + n/constant.Seconds()*faded(over, constant)
 	r.at = now
 }

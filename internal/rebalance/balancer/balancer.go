@@ -62,8 +62,8 @@ type Balancer struct {
 	queue  queue
 	agenda *agenda
 	places places
-	// small remembers since when partitions are small.
-	small *lru.Cache[store.PartitionID, few]
+	// small remembers since when ranges are small.
+	small *lru.Cache[beginning, few]
 	// tails are ranges that are appended to. ageing says which sizes are to be confirmed; it is used while deciding is
 	// held.
 	tails  *lru.Cache[store.BucketID, []tail]
@@ -110,7 +110,7 @@ const (
 	bucketsKept = 100_000
 	// explainedKept bounds the buckets whose decisions can be explained, by inputs of some 400 bytes per range.
 	explainedKept = 64
-	// smallKept is of how many small partitions it is remembered since when, in some 150 bytes each.
+	// smallKept is of how many small ranges it is remembered since when, in some 150 bytes each.
 	smallKept = 1 << 17
 	// soonest is the least pause between two looks.
 	soonest = time.Second
@@ -131,7 +131,7 @@ func New(s Store, m Maps, mover Mover, counts counter.Backend, o Options) *Balan
 		counted:   newLRU[store.PartitionID, *counter.Count](countsKept),
 		explained: newLRU[store.BucketID, []Explained](explainedKept),
 		seen:      newLRU[store.BucketID, sighting](bucketsKept),
-		small:     newLRU[store.PartitionID, few](smallKept),
+		small:     newLRU[beginning, few](smallKept),
 		tails:     newLRU[store.BucketID, []tail](tailBuckets),
 		agenda:    newAgenda(uint64(o.Policy.Seed)), places: places{of: map[store.PartitionID]string{}},
 		jobs: map[string]*job{}, why: map[store.PartitionID]Reason{},

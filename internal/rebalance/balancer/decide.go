@@ -211,7 +211,7 @@ func (b *Balancer) input(run []partmap.Range, stats []counter.Stats) *policy.Inp
 		*r = policy.Range{
 			Start: rg.Start, End: rg.End, Stats: s, Moves: moves(rg) || left[rg.Partition],
 			Created: time.Unix(rg.Created, 0), PinUntil: time.Unix(rg.PinUntil, 0),
-			Small: b.smallSince(rg.Partition, &s, in.Now),
+			Small: b.smallSince(beginningOf(s.Partition.Bucket, rg), &s, in.Now),
 		}
 		if in.Now.Sub(s.Recounted) > b.o.Policy.Fresh || !s.Known {
 			continue // nothing is cut by it
@@ -270,6 +270,9 @@ func (b *Balancer) act(o *outcome, w *window, in *policy.Input, decisions []poli
 			partmap.Span{Start: m.Start, End: m.End}, bytes.Clone(run[max(0, d.From-margin)].Start),
 		}}
 		for k := d.From; k < d.To; k++ {
+			if k > d.From {
+				b.small.Remove(beginningOf(id, &run[k])) // a range that begins there later is another one
+			}
 			o.moving[run[k].Partition] = true
 			if d.Stay < 0 {
 				a.leaving = append(a.leaving, store.Partition{Bucket: id, ID: run[k].Partition})

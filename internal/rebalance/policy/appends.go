@@ -94,7 +94,8 @@ func (j *judge) roll(i int, rate float64, dir int) {
 		return
 	}
 	gain := j.gain(rate)
-	queue := j.MaxDead > 0 && s.Dead > j.MaxDead/2 && s.Rows > 0 && s.DeletesPerS > s.PutsPerS/4 && !j.silent(s)
+	queue := j.MaxDead > 0 && s.Rows > 0 && s.DeletesPerS > s.PutsPerS/4 && !j.silent(s) &&
+		(s.Dead > j.MaxDead/2 || s.Dead > 0 && float64(s.Rows+s.Dead)+rate*j.Lead.Seconds() > float64(j.mostDead()))
 	if float64(s.Rows)+gain < float64(j.MaxRows) && !queue {
 		return
 	}

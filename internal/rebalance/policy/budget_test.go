@@ -33,6 +33,6 @@ func TestMergesThatSaveTheMostPerRow(t *testing.T) {
 			merged[fmt.Sprint(d.Kind, " ", d.From, "-", d.To)] = d.Why
 		}
 	}
-	require.Equal(t, policy.Rows, merged["merge 3-6"], "%v", merged)
+	require.Equal(t, policy.Rows, merged["merge 3-7"], "%v", merged)
 	require.Equal(t, policy.Spent, merged["none 0-1"], "%v", merged)
 }

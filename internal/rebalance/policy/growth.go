@@ -17,18 +17,18 @@ func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, c
 	if g := j.growing(s); g > 0 && j.spreads(s) {
 		// A load goes on for a share of the time that it has lasted: nobody knows more. Of one that has filled a range
 		// already much is believed.
-		early := believed * float64(s.Rows)
-		if j.rows > j.MaxRows {
-			early = max(early, min(j.GrowBy, 1)*float64(s.Rows))
-		}
-		most := min(j.GrowBy, 1) * float64(s.Rows)
-		if j.rows > j.MaxRows {
-			most = j.GrowBy * float64(s.Rows)
-		}
-		if lasted := float64(s.Rows) / g; j.GrowBy > 0 && g*lead.Seconds() > float64(j.MaxRows) &&
-			j.rows > j.MaxRows && lasted > seen*lead.Seconds() {
-			// Moves could not keep up with this growth later: the range is cut now, while it is small.
-			most = max(most, j.RushBy*float64(s.Rows))
+		lasted := float64(s.Rows) / g
+		early, most := believed*float64(s.Rows), min(j.GrowBy, 1)*float64(s.Rows)
+		switch {
+		case j.rows > j.MaxRows:
+			early, most = max(early, most), j.GrowBy*float64(s.Rows)
+			if j.GrowBy > 0 && g*lead.Seconds() > float64(j.MaxRows) && lasted > seen*lead.Seconds() {
+				// Moves could not keep up with this growth later: the range is cut now, while it is small.
+				most = max(most, j.RushBy*float64(s.Rows))
+			}
+		case j.GrowBy > 0 && g*lead.Seconds() > nearly*float64(j.MaxRows) && lasted > begun*lead.Seconds():
+			// The parts can be cut when this move has ended, and have room until that takes effect.
+			most = max(most, min(2*g*lead.Seconds(), j.RushBy*float64(s.Rows)))
 		}
 		soon += int64(min(g*lead.Seconds(), early))
 		grown += int64(min(g*max(j.Horizon, lead).Seconds(), most))
@@ -44,6 +44,13 @@ func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, c
 			s.GrowthRowsPerS, soon, lead.Round(100*time.Millisecond)), true
 	}
 	return 1, grown, "", "", count
+}
+
+// bursts reports whether a bucket that has never been cut has filled its range too fast to tell whether more will come:
+// it is over its limit in any case, and the first cut is for what is there if the load has ended, else for a rush.
+func (j *judge) bursts(s *counter.Stats) bool {
+	whole := len(j.Ranges) == 1 && len(j.Ranges[0].Start) == 0 && len(j.Ranges[0].End) == 0
+	return whole && s.Rows > j.MaxRows && j.spreads(s) && float64(s.Rows) < j.growing(s)*min(j.Lead*4/5, tells).Seconds()
 }
 
 // most is the limit for people.
@@ -66,6 +73,10 @@ const (
 	believed = 0.5
 	// seen is the share of the time which moves take that a rush must have lasted to be believed.
 	seen = 1. / 3
+	// begun is that of a fast load that has not filled a range yet.
+	begun = 1. / 2
+	// nearly is the share of the maximum that such a load brings while a move takes.
+	nearly = 0.8
 	// together is how many full ranges of a bucket have to be moved at the same time: those that grow alike.
 	together = 4
 )
@@ -87,7 +98,12 @@ func (j *judge) growing(s *counter.Stats) float64 {
 	if j.silent(s) {
 		return 0
 	}
-	return max(0, min(s.GrowthRowsPerS, s.PutsPerS))
+	g := min(s.GrowthRowsPerS, s.PutsPerS)
+	if s.Puts > 0 {
+		// The slow rate lags behind a load that comes back: at least this share of the puts was of new keys.
+		g = max(g, s.PutsPerS*min(1, float64(s.Rows-s.RecountedRows)/float64(s.Puts)))
+	}
+	return max(0, g)
 }
 
 // silent reports whether a range gets no puts any more: its rate, which fades slowly, says that some did not come.
@@ -102,7 +118,10 @@ func (j *judge) silent(s *counter.Stats) bool {
 
 const (
 	// A load has ended when for so long no put has come, and so many did not come.
-	ended   = 5 * time.Second
+	ended = 4 * time.Second
+	// tells is after how long it is seen whether a load that has filled the first range was a burst of some seconds:
+	// that is waited for, but not for the next interval.
+	tells   = 16 * time.Second
 	missing = 5
 	// fades is the time constant of Stats.PutsPerS.
 	fades = time.Minute

@@ -128,6 +128,8 @@ func (j *judge) one(i int) (Decision, bool) {
 		switch {
 		case s.Rows <= 1:
 			return j.none(i, OneKey, "%s, but it is one key only", text), true
+		case j.bursts(s):
+			return j.none(i, Bursts, "%s, but it may have been a burst: how long it lasts will be seen soon", text), true
 		case !j.fresh(s):
 			return j.recount(i, Suspect, "%s, as it is counted", text), true
 		}
@@ -165,14 +167,21 @@ func (j *judge) refresh(i int) (Decision, bool) {
 	if j.MaxDead <= 0 || s.Dead <= j.MaxDead && (!empty || s.Dead <= j.MaxDead/4) {
 		return Decision{}, false
 	}
-	if s.Rows > 0 && s.DeletesPerS > 2*s.PutsPerS && s.Rows+s.Dead < 2*j.MaxDead-j.MaxDead/8 &&
-		float64(s.Rows) < s.DeletesPerS*j.Cool.Seconds() {
+	if s.Rows+s.Dead < j.mostDead() && emptying(s, j.Cool) {
 		return j.none(i, Emptying, "%d tombstones, but its %d rows are being deleted", s.Dead, s.Rows), true
 	}
 	v := j.decision(Refresh, i, Dead, "%d tombstones, more than %d", s.Dead, j.MaxDead)
 	v.Copies = s.Rows
 	return v, true
 }
+
+// emptying reports whether a range will have no rows within a time.
+func emptying(s *counter.Stats, within time.Duration) bool {
+	return s.Rows > 0 && s.DeletesPerS > 2*s.PutsPerS && float64(s.Rows) < s.DeletesPerS*within.Seconds()
+}
+
+// mostDead is how many tombstones a range may have for a while, if it is got rid of for nothing then.
+func (p *Policy) mostDead() int64 { return 2*p.MaxDead - p.MaxDead/8 }
 
 // fresh reports whether the last recount is good enough to cut by: it is young, and little has changed since, or all
 // growth is spread, which leaves cuts where they are. So a load that is faster than recounts is cut all the same.

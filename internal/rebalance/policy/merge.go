@@ -27,7 +27,8 @@ func (j *judge) neighbours() {
 	}
 }
 
-// merges joins small ranges with neighbours, smallest first.
+// merges joins small ranges with neighbours: empty ones first, which costs nothing, then in the order of their keys, so
+// that of neighbours that are small none is left over.
 func (j *judge) merges() {
 	if j.MinRows <= 0 {
 		return
@@ -38,12 +39,12 @@ func (j *judge) merges() {
 		// A range that will reach the minimum before long is left to grow; merge handles appends.
 		gain := max(j.grown(i), j.growing(s)*rent*j.Cool.Seconds())
 		least := j.sized(s).MinRows
-		if j.of[i] == nil && s.Rows < least && (s.Rows+int64(gain) < least || j.appended(s)) {
+		if j.of[i] == nil && s.Rows < least && (s.Rows+int64(gain) < least || j.appended(s)) && !emptying(s, j.Horizon) {
 			small = append(small, i)
 		}
 	}
 	slices.SortStableFunc(small, func(a, b int) int {
-		return cmp.Compare(j.Ranges[a].Stats.Rows, j.Ranges[b].Stats.Rows)
+		return cmp.Compare(min(j.Ranges[a].Stats.Rows, 1), min(j.Ranges[b].Stats.Rows, 1))
 	})
 	for _, i := range small {
 		if j.of[i] == nil {
@@ -76,12 +77,15 @@ func (j *judge) merge(i int) {
 		j.set(j.none(i, Rolled, "it is empty, cut ahead of keys that come next"))
 		return
 	}
+	soon := false // a neighbour will be empty: it is joined with the others then
 	// joins reports whether range k may join across the start of range cut.
 	joins := func(k, cut int) bool {
 		switch r := &j.Ranges[k]; {
 		case j.of[k] != nil && j.of[k].Kind == None && j.of[k].Why == Moving:
 			why, text = Moving, "its neighbour moves at present"
 		case j.of[k] != nil:
+		case emptying(&r.Stats, j.Horizon):
+			soon = true
 		case j.Ranges[cut].PinUntil.After(j.Now):
 			why, text = Pinned, "the cut beside it is pinned until "+j.Ranges[cut].PinUntil.UTC().Format(time.RFC3339)
 		case j.appended(&r.Stats) && (r.Stats.Rows > 0 || !j.silent(&r.Stats)) || j.ahead(k):
@@ -98,8 +102,18 @@ func (j *judge) merge(i int) {
 		}
 		return false
 	}
-	for rows < j.MinRows && to-from < mergedAtOnce {
-		left, right := from > 0 && joins(from-1, from), to < len(j.Ranges) && joins(to, to)
+	// Neighbours that are small are joined into as few ranges as hold them, or they would be copied again.
+	all := j.run(i)
+	share := (all + ceil(all, j.TargetRows) - 1) / max(ceil(all, j.TargetRows), 1)
+	wants := func(k int) bool {
+		if j.Ranges[k].Stats.Rows < j.MinRows {
+			return rows < max(share, j.MinRows)
+		}
+		return rows < j.MinRows && (to-from == 1 || !j.nothing(rows, to-from))
+	}
+	for to-from < mergedAtOnce {
+		left := from > 0 && wants(from-1) && joins(from-1, from)
+		right := to < len(j.Ranges) && wants(to) && joins(to, to)
 		k := -1
 		switch {
 		case left && (!right || j.Ranges[from-1].Stats.Rows <= j.Ranges[to].Stats.Rows):
@@ -114,13 +128,16 @@ func (j *judge) merge(i int) {
 		rows, bytes = rows+j.Ranges[k].Stats.Rows, bytes+j.Ranges[k].Stats.Bytes
 		grown, load = grown+j.grown(k), load+requests(&j.Ranges[k].Stats)
 	}
-	due, soon := time.Duration(0), false
+	due, together := time.Duration(0), false
 	if to-from > 1 {
-		due = j.due(from, to, rows)
+		if due = j.due(from, to, rows); soon {
+			due = max(due, waitsFor)
+		}
+		together = due <= j.Horizon
 		// A merge before long saves the refreshes.
 		soon = due <= j.Cool
 		for k := from; k < to; k++ {
-			soon = soon && j.Ranges[k].Stats.Dead < 2*j.MaxDead-j.MaxDead/8
+			soon = soon && j.Ranges[k].Stats.Dead < j.mostDead()
 		}
 	}
 	switch v, dead := j.refresh(i); {
@@ -133,7 +150,7 @@ func (j *judge) merge(i int) {
 		j.set(v)
 	case to-from > 1:
 		for k := from; k < to; k++ {
-			if _, dead := j.refresh(k); k != i && !(soon && dead) {
+			if _, dead := j.refresh(k); k != i && !(soon && (dead || together)) {
 				continue
 			}
 			v := j.none(k, Cooling, "%d rows, fewer than min_rows (%d): to copy %d rows for a merge is worth it in %v",
@@ -145,6 +162,21 @@ func (j *judge) merge(i int) {
 		j.set(j.none(i, why, "%d rows, fewer than min_rows (%d), but %s", rows, j.MinRows, text))
 	}
 }
+
+// run is how many rows a small range has together with the small ones beside it, of as many as are joined at once.
+func (j *judge) run(i int) (rows int64) {
+	small := func(k int) bool { return j.of[k] == nil && j.Ranges[k].Stats.Rows < j.MinRows }
+	for k := i; k < min(len(j.Ranges), i+mergedAtOnce) && small(k); k++ {
+		rows += j.Ranges[k].Stats.Rows
+	}
+	for k := i - 1; k >= max(0, i-mergedAtOnce) && small(k); k-- {
+		rows += j.Ranges[k].Stats.Rows
+	}
+	return rows
+}
+
+// waitsFor is the pause until it is seen whether a neighbour is empty.
+const waitsFor = time.Minute
 
 // due is how long it takes until a merge is worth it: until there have been too many ranges for as long as it takes to
 // pay for copying the rows, by a rent for each. Who does not know for how long a thing will be of use pays so at most
@@ -172,7 +204,17 @@ func (j *judge) due(from, to int, rows int64) time.Duration {
 	need := time.Duration(rent * float64(j.Cool) * float64(rows) / float64(max(j.MaxRows, 1)))
 	// Together they pay sooner, but each has to be small for a while: a load that comes and goes within the hour would
 	// split again what is joined, and what a split made is not joined within the hour.
+	if j.nothing(rows, to-from) {
+		return max(0, (need-held)/time.Duration(to-from-1))
+	}
 	return max(0, (need-held)/time.Duration(to-from-1), min(need, 2*j.Cool)-least)
+}
+
+// nothing reports whether so many ranges have next to nothing: even if all that was there comes back soon, little has
+// been copied.
+func (p *Policy) nothing(rows int64, ranges int) bool {
+	const part = 20 // of the maximum
+	return part*rows < int64(ranges)*p.MaxRows
 }
 
 // rent is in how many times Cool a range too many costs as much as to copy a full one.
@@ -180,5 +222,9 @@ const rent = 6
 
 // grown is how many rows a range gains while a merge should last.
 func (j *judge) grown(i int) float64 {
-	return max(0, j.Ranges[i].Stats.GrowthRowsPerS) * max(j.Cool, j.Horizon).Seconds()
+	s := &j.Ranges[i].Stats
+	if !s.LastPut.IsZero() && j.Now.Sub(s.LastPut) > j.Cool {
+		return 0 // the slow rate remembers a load that has ended
+	}
+	return max(0, s.GrowthRowsPerS) * max(j.Cool, j.Horizon).Seconds()
 }

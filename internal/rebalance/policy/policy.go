@@ -197,6 +197,8 @@ const (
 	NoCut Why = "nowhere to cut"
 	// The next keys of a range that should be rolled can't be forecast, and it is not full yet.
 	NextUnknown Why = "next keys unknown"
+	// The first range of a bucket was filled within seconds: it will be seen soon whether more comes.
+	Bursts Why = "a burst, perhaps"
 	// A range with too many tombstones will soon have no rows: then it costs nothing to get rid of them.
 	Emptying Why = "about to be empty"
 )

@@ -43,11 +43,17 @@ func dead(n int64) func(*policy.Range) { return func(r *policy.Range) { r.Stats.
 // Small for some minutes, or since now.
 func lately(r *policy.Range) { r.Small = now.Add(-5 * time.Minute) }
 func just(r *policy.Range)   { r.Small = now }
+func some(r *policy.Range)   { r.Small = now.Add(-12 * time.Minute) }
 func appends(perS float64) func(*policy.Range) {
 	return func(r *policy.Range) {
 		r.Stats.PutsPerS, r.Stats.AppendsPerS, r.Stats.AppendShare, r.Stats.GrowthRowsPerS, r.Stats.Spread = perS, perS, 1,
 			perS, 0.1
 	}
+}
+
+// puts is a range that so many puts per second, of new keys, go to.
+func puts(perS float64) func(*policy.Range) {
+	return func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = perS, perS }
 }
 
 // large is a range with rows of so many bytes.
@@ -151,10 +157,15 @@ func TestJudge(t *testing.T) {
 		{"grows fast while small", nil, layout(old(60, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 100 })),
 			[]string{"0-1 none: within limits"}},
 		{"grows fast, and is not so small", func(p *policy.Policy) { p.GrowBy = 8 },
-			layout(old(700, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 24, 24 })),
-			[]string{"0-1 split: forecast in 3"}},
+			layout(old(700, puts(24))), []string{"0-1 split: forecast in 4"}},
 		{"grows fast, nobody knows where, and is too large", nil,
 			layout(old(1500, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.Spread = 24, 24, 0 })),
+			[]string{"0-1 split: rows in 5"}},
+		{"the first range was filled within seconds: more may come, or not", nil, layout(old(1500, puts(150))),
+			[]string{"0-1 none: a burst, perhaps"}},
+		{"no more comes", nil, layout(old(1500, puts(150), ago(5))), []string{"0-1 split: rows in 3"}},
+		{"more comes", nil, layout(old(3500, puts(100), ago(1))), []string{"0-1 split: rows in 32"}},
+		{"in a bucket that has been cut it is believed", nil, partOf(layout(old(1500, puts(150)))),
 			[]string{"0-1 split: rows in 5"}},
 		{"grows faster than anything could be moved", nil,
 			layout(old(700, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 100, 100 })),
@@ -199,8 +210,27 @@ func TestJudge(t *testing.T) {
 			[]string{"0-1 none: moving", "1-2 none: moving"}},
 
 		{"small ones", nil, layout(old(100), old(100), old(300)), []string{"0-3 merge: rows"}},
-		{"as many as are needed", nil, layout(old(50), old(50), old(50), old(50), old(50), old(50), old(50)),
-			[]string{"0-5 merge: rows", "5-7 merge: rows"}},
+		{"as few as hold them, none left over", nil,
+			layout(old(150), old(150), old(150), old(150), old(150), old(150), old(300)),
+			[]string{"0-3 merge: rows", "3-6 merge: rows", "6-7 none: within limits"}},
+		{"next to nothing is left in them", nil, layout(old(25, some), old(30, some), old(25, some), old(30, some)),
+			[]string{"0-4 merge: rows"}},
+		{"so much may come back", nil, layout(old(130, within), old(140, within), old(130, within), old(135, within)),
+			[]string{"0-1 none: cooling down", "1-2 none: cooling down", "2-3 none: cooling down",
+				"3-4 none: cooling down"}},
+		{"nor are they joined with more, which would not pay", nil,
+			layout(old(300), old(20, some), old(20, some), old(20, some)),
+			[]string{"0-1 none: within limits", "1-4 merge: rows"}},
+		{"it pays soon: they wait together", nil,
+			layout(old(25, lately), old(30, lately), old(28, just), old(25, lately)),
+			[]string{"0-1 none: cooling down", "1-2 none: cooling down", "2-3 none: cooling down",
+				"3-4 none: cooling down"}},
+		{"so they do for one that is being emptied", nil,
+			layout(old(25, some), old(30, some), old(28, func(r *policy.Range) { r.Stats.DeletesPerS = 1 })),
+			[]string{"0-1 none: cooling down", "1-2 none: cooling down", "2-3 none: within limits"}},
+		{"what has grown, but not for long", nil,
+			layout(old(30, some), old(30, some, ago(3600), func(r *policy.Range) { r.Stats.GrowthRowsPerS = 1 })),
+			[]string{"0-2 merge: rows"}},
 		{"with the smaller neighbour", nil, layout(old(400), old(10), old(300)),
 			[]string{"0-1 none: within limits", "1-3 merge: rows"}},
 		{"with none that would be too large", nil, layout(old(660), old(10), old(700)),
@@ -222,7 +252,7 @@ func TestJudge(t *testing.T) {
 		{"what is empty costs nothing", nil, layout(old(0, lately), old(0, lately), old(900)),
 			[]string{"0-2 merge: rows", "2-3 none: within limits"}},
 		{"what is empty may have been cut ahead", nil, layout(old(0, just), old(0, just), old(900)),
-			[]string{"0-1 none: cooling down", "1-2 none: no neighbour fits", "2-3 none: within limits"}},
+			[]string{"0-1 none: cooling down", "1-2 none: cooling down", "2-3 none: within limits"}},
 		{"nor is it joined with more at once", nil, layout(old(0, lately), old(0, lately), old(400)),
 			[]string{"0-2 merge: rows", "2-3 none: within limits"}},
 		{"not over a pin", nil, layout(old(10), old(300, func(r *policy.Range) { r.PinUntil = now.Add(time.Hour) })),

@@ -136,8 +136,9 @@ func TestInputsOfARunCanBeReplayed(t *testing.T) {
 }
 
 // Moves take the time of their phases and of their rows at the pace; meanwhile writes go on, and go where the map says.
+// None is under way at the end, when rows are counted.
 func TestMovesTakeTheirTime(t *testing.T) {
-	text := []string{"days: 0.05", "tenants: [{loads: [{rows: 3000, per_s: 3000}, {per_s: 1, from: 1s}]}]"}
+	text := []string{"days: 0.05", "tenants: [{loads: [{rows: 3000, per_s: 3000}, {per_s: 1, from: 1s, to: 1h}]}]"}
 	at := map[string]Result{}
 	for name, change := range map[string]string{
 		"as programs": "seed: 1", "slow pace": "pace: 20", "long phases": "phase: 1m",
