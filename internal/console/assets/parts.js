@@ -261,11 +261,27 @@ export const phases = {
   sweeping: 'removing markers',
 };
 
+// begun is when this page saw each job for the first time, in ms, and how many rows were done.
+const begun = new Map();
+
+// left is about how many seconds a job goes on, at its rate since this page saw it first; 0: unknown.
+function left(job, done, all) {
+  if (job.state !== 'running') {
+    begun.delete(job.id);
+    return 0;
+  }
+  const now = Date.now();
+  if (!begun.has(job.id)) begun.set(job.id, { at: now, done });
+  const first = begun.get(job.id);
+  return done > first.done ? ((all - done) / (done - first.done)) * ((now - first.at) / 1000) : 0;
+}
+
 // progress of a job: rows that were copied, compared and searched, each of all.
 export function progress(job) {
   const all = 3 * job.rows;
   const done = Math.min(job.rows, job.copied) + Math.min(job.rows, job.verified) + Math.min(job.rows, job.searched);
   const part = job.state === 'done' ? 1 : all > 0 ? done / all : 0;
+  const more = left(job, done, all);
   return h(
     'div',
     { class: 'job' },
@@ -287,7 +303,7 @@ export function progress(job) {
       [
         job.state === 'running' ? (phases[job.phase] ?? job.phase) : job.state,
         job.rows ? `${count(job.copied)} of ${rows(job.rows)} copied` : 'no rows to copy',
-        job.left_s > 0 ? `about ${duration(job.left_s)} left` : null,
+        more > 0 ? `about ${duration(more)} left` : null,
       ]
         .filter(Boolean)
         .join(' · '),
