@@ -68,10 +68,15 @@ type carried struct {
 	rows, bytes float32
 	taken       counter.Taken
 	at          int64 // Unix milliseconds
+	// guessed is in how many samples in a row rows and bytes have been a guess: no count of the range's own bounds says it.
+	guessed uint8
 }
 
+// guesses is after how many samples a guess is asked about no more until the range takes requests.
+const guesses = 30
+
 func counted(s *counter.Stats, at time.Time) carried {
-	return carried{float32(s.Rows), float32(s.Bytes), s.Taken(), at.UnixMilli()}
+	return carried{rows: float32(s.Rows), bytes: float32(s.Bytes), taken: s.Taken(), at: at.UnixMilli()}
 }
 
 // since returns the writes and reads per second of the time of a sample: if the bucket was known before, those since the
@@ -313,8 +318,8 @@ func (h *History) sample(ctx context.Context, b *balancer.Balancer, from, to tim
 	return nil
 }
 
-// spans are the ranges of a bucket with what they have and take. Only those that took requests, and those that are not
-// known, are asked about.
+// spans are the ranges of a bucket with what they have and take. Only those that took requests, and those of which it is
+// not known or guessed what they have, are asked about.
 func (h *History) spans(
 	ctx context.Context, b *balancer.Balancer, id store.BucketID, touched map[store.PartitionID]bool, at time.Time,
 ) ([]heat.Span, error) {
@@ -331,8 +336,8 @@ func (h *History) spans(
 		}
 	}
 	wanted := func(rg *partmap.Range) bool {
-		_, known := before[rg.WriteTo()]
-		return !known || touched[rg.WriteTo()] || touched[rg.Partition] || rg.Phase != partmap.Settled
+		was, known := before[rg.WriteTo()]
+		return !known || was.guessed > 0 || touched[rg.WriteTo()] || touched[rg.Partition] || rg.Phase != partmap.Settled
 	}
 	err := b.Figures(ctx, id, wanted, func(rg *partmap.Range, now, leaves *counter.Stats) {
 		x := ranged{start: string(rg.Start), from: rg.Partition, to: rg.WriteTo()}
@@ -358,6 +363,12 @@ func (h *History) spans(
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.carried[id] = after
+	for _, c := range after {
+		if c.guessed > 0 && c.guessed < guesses {
+			h.touch(id) // the next sample may know more
+			break
+		}
+	}
 	n := 0
 	for other, parts := range h.carried {
 		if n += len(parts); n > carriedPartitions && other != id {
@@ -403,9 +414,9 @@ func sharedOut(group []ranged, before, after map[store.PartitionID]carried) []he
 		had := x.had
 		switch n := from[x.from]; {
 		case x.to != x.from && (!x.known || to[x.to] > 1): // it fills with what the range has
-			had.rows, had.bytes = x.leaves.rows/n, x.leaves.bytes/n
+			had.rows, had.bytes, had.guessed = x.leaves.rows/n, x.leaves.bytes/n, max(had.guessed, 1)
 		case x.to == x.from && n > 1 && fresh[x.from] && x.known: // others have just begun to leave it
-			had.rows, had.bytes = before[x.to].rows/n, before[x.to].bytes/n
+			had.rows, had.bytes, had.guessed = before[x.to].rows/n, before[x.to].bytes/n, max(had.guessed, 1)
 		}
 		spans = append(spans, heat.Span{Start: x.start, Figures: heat.Figures{
 			heat.Writes: x.writes/to[x.to] + x.writesThere/from[x.from],
@@ -429,8 +440,12 @@ func sharedOut(group []ranged, before, after map[store.PartitionID]carried) []he
 // than the range, until it is recounted; those of a fresh one are of what was put since.
 func present(was carried, known bool, rg *partmap.Range, s *counter.Stats, at time.Time) carried {
 	now := counted(s, at)
+	if s.Known && s.Covers(rg.Start, rg.End) {
+		return now
+	}
+	now.guessed = min(was.guessed+1, guesses)
 	switch {
-	case !known || s.Known && s.Covers(rg.Start, rg.End):
+	case !known:
 	case !s.Recounted.IsZero():
 		now.rows, now.bytes = was.rows, was.bytes
 	default:
