@@ -18,7 +18,7 @@ WITH_PROGRAMS = EVENKEEL_TEST_PROGRAMS=$(PROGRAMS)
 # Packages whose tests need a Cassandra node share one. Two packages and a few tests run
 # at once, as they mostly wait: for nodes to start, leases to run out, moves to end. Only
 # tests in virtual time run beside them, niced and on one processor: others would make
-# nodes miss their own time limits.
+# nodes miss their own time limits. What takes longest comes first.
 WITH_NODE = ./internal/test/e2e/oncassandra ./store/cassandrastore ./cmd/rebalancer ./internal/test/e2e/livemoves ./internal/test/e2e/moverkilled ./internal/test/e2e/growing
 WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /evenkeel/partmap$$ -e /policysim -e /rebalance/plan -e /rebalance/move$$ -e /forecast -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves -e /moverkilled -e /growing -e /e2e/attacks)
 # Hostile clients take all processors that there are, and the time of an honest one is
