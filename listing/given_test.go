@@ -59,6 +59,11 @@ func TestGivenTimesDecide(t *testing.T) {
 	require.Equal(t, "3", get())
 	require.ErrorIs(t, b.PutAt(ctx, key, nil, listing.Given{Still: still}), store.InvalidArgument)
 	require.ErrorIs(t, b.DeleteAt(ctx, key, listing.Given{Still: still}), store.InvalidArgument)
+	good := listing.Given{At: later, Still: still}
+	require.ErrorIs(t, b.PutAt(ctx, nil, nil, good), store.InvalidArgument, "no key")
+	require.ErrorIs(t, b.PutAt(ctx, key, make([]byte, 64<<10+1), good), store.InvalidArgument, "too long a value")
+	require.ErrorIs(t, b.DeleteAt(ctx, nil, good), store.InvalidArgument)
+	require.Equal(t, "3", get())
 }
 
 // What a listing shows by a caller's own rule: pages of any size, with many and few keys below what
