@@ -27,7 +27,7 @@ ATTACKS = ./internal/test/e2e/attacks
 # S3 clients of others, against our programs: the race detector would see the clients only, which take a minute of a
 # processor to compile for it.
 CLIENTS = ./internal/test/e2e/s3tour
-# The console in a browser. It is not a part of make test: about one tour in ten waits too long for a picture.
+# The console in a browser. It is not a part of make test: one tour of 17 waited longer than 55 s for a picture.
 CONSOLE = ./internal/test/e2e/console
 CLIENTS_WITH_NODE = ./internal/test/e2e/s3tour/oncassandra
 # What makes packages, and tries them.
