@@ -75,7 +75,7 @@ func (v *Decision) moves() int {
 		if v.Copies == 0 {
 			return 1 // only the fresh one
 		}
-		return v.To - v.From + 1
+		return v.To - v.From + 1 + len(v.Cuts)
 	case Refresh:
 		return 2
 	}

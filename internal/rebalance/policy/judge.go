@@ -128,7 +128,7 @@ func (j *judge) one(i int) (Decision, bool) {
 		switch {
 		case s.Rows <= 1:
 			return j.none(i, OneKey, "%s, but it is one key only", text), true
-		case j.bursts(s):
+		case j.bursts(s), j.without(s, pauses) && !j.silent(s):
 			return j.none(i, Bursts, "%s, but it may have been a burst: how long it lasts will be seen soon", text), true
 		case !j.fresh(s):
 			return j.recount(i, Suspect, "%s, as it is counted", text), true
