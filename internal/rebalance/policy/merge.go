@@ -104,6 +104,7 @@ func (j *judge) merge(i int, within time.Duration) {
 	rows := j.Ranges[i].Stats.Rows
 	grown, load := j.grown(i), requests(&j.Ranges[i].Stats)
 	why, text := Lonely, "it has no neighbour that fits"
+	until := time.Time{}
 	if j.appended(&j.Ranges[i].Stats) {
 		if v, dead := j.refresh(i); dead {
 			j.set(v)
@@ -128,7 +129,8 @@ func (j *judge) merge(i int, within time.Duration) {
 		case emptying(&r.Stats, j.Horizon):
 			soon = true
 		case j.Ranges[cut].PinUntil.After(j.Now):
-			why, text = Pinned, "the cut beside it is pinned until "+j.Ranges[cut].PinUntil.UTC().Format(time.RFC3339)
+			until = utc(j.Ranges[cut].PinUntil)
+			why, text = Pinned, "the cut beside it is pinned until "+until.Format(time.RFC3339)
 		case j.appended(&r.Stats) && (r.Stats.Rows > 0 || !j.silent(&r.Stats)) || j.ahead(k):
 			why, text = Appends, "its neighbour is appended to"
 		case j.waits(cut):
@@ -199,11 +201,15 @@ func (j *judge) merge(i int, within time.Duration) {
 			}
 			v := j.none(k, Cooling, "%d rows, fewer than min_rows (%d): to copy %d rows for a merge is worth it in %v",
 				j.Ranges[k].Stats.Rows, j.MinRows, rows, due.Round(time.Second))
-			v.Until = j.Now.Add(due).Round(0).UTC() // as it is read back
+			v.Until = utc(j.Now.Add(due))
 			j.set(v)
 		}
 	case len(j.Ranges) > 1: // else it is a small bucket
-		j.set(j.none(i, why, "%d rows, fewer than min_rows (%d), but %s", rows, j.MinRows, text))
+		v := j.none(i, why, "%d rows, fewer than min_rows (%d), but %s", rows, j.MinRows, text)
+		if why == Pinned {
+			v.Until = until
+		}
+		j.set(v)
 	}
 }
 

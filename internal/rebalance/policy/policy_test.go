@@ -208,7 +208,7 @@ func TestJudge(t *testing.T) {
 			r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.RecountedRows = 10, 10, 20
 		})), []string{"0-1 recount: suspect"}},
 		{"a small one that grows", nil, layout(old(100, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 0.1 }), old(300)),
-			[]string{"0-1 none: within limits", "1-2 none: within limits"}},
+			[]string{"0-1 none: fewer than min_rows, still growing", "1-2 none: within limits"}},
 		{"has grown fast, until now", nil, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 100 })),
 			[]string{"0-1 none: within limits"}},
 		{"shrinks", nil, layout(old(999, func(r *policy.Range) { r.Stats.GrowthRowsPerS = -100 })),
@@ -241,7 +241,7 @@ func TestJudge(t *testing.T) {
 				"3-4 none: cooling down"}},
 		{"so they do for one that is being emptied", nil,
 			layout(old(25, some), old(30, some), old(28, func(r *policy.Range) { r.Stats.DeletesPerS = 1 })),
-			[]string{"0-1 none: cooling down", "1-2 none: cooling down", "2-3 none: within limits"}},
+			[]string{"0-1 none: cooling down", "1-2 none: cooling down", "2-3 none: about to be empty"}},
 		{"what has grown, but not for long", nil,
 			layout(old(30, some), old(30, some, ago(3600), func(r *policy.Range) { r.Stats.GrowthRowsPerS = 1 })),
 			[]string{"0-2 merge: rows"}},
@@ -409,6 +409,37 @@ func TestJudge(t *testing.T) {
 			}
 			require.Equal(t, c.want, show(judge(p, c.l, now)))
 		})
+	}
+}
+
+// A pending verdict says when it will be acted on, and then it is.
+func TestAPendingVerdictSaysWhen(t *testing.T) {
+	none := func(*policy.Policy) {}
+	for _, c := range []struct {
+		why    policy.Why
+		change func(*policy.Policy)
+		in     *policy.Input
+		after  time.Duration
+		then   policy.Kind
+	}{
+		{policy.Cooling, none, layout(old(200), old(200, within)), 15 * time.Minute, policy.Merge},
+		{policy.Cooling, none, layout(old(900, young, asked(5000, "0001", "0002"))), 29 * time.Minute, policy.Recount},
+		{policy.Backing, none, layout(old(990, func(r *policy.Range) {
+			r.Stats.AtMost, r.Stats.Recounted, r.Stats.Fruitless = 1200, now.Add(-3*time.Minute), 2
+		})), time.Minute, policy.Recount},
+		{policy.Pinned, none, layout(old(100), old(100, func(r *policy.Range) { r.PinUntil = now.Add(time.Hour) })),
+			time.Hour, policy.Merge},
+		{policy.OffHours, func(p *policy.Policy) {
+			p.Budget.Hours = []policy.Hours{{From: 4 * time.Hour, To: 5 * time.Hour}, {From: 6 * time.Hour, To: 7 * time.Hour}}
+		}, layout(old(100), old(100)), 53*time.Minute + 53*time.Second, policy.Merge},
+	} {
+		p := small()
+		c.change(&p)
+		d := judge(p, c.in, now)[0]
+		require.Equal(t, c.why, d.Why, d.Text)
+		require.Equal(t, now.Add(c.after), d.Until, c.why)
+		require.Equal(t, c.why, judge(p, c.in, d.Until.Add(-time.Second))[0].Why, "a second before")
+		require.Equal(t, c.then, judge(p, c.in, d.Until)[0].Kind, c.why)
 	}
 }
 
