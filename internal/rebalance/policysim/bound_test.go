@@ -5,11 +5,11 @@ import (
 	"math"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/forecast"
-	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 )
 
 // entropy is that of two shares, p and 1 - p: how full ranges are on average that are cut so when they are full, while
@@ -58,22 +58,25 @@ func TestBounds(t *testing.T) {
 		require.False(t, can, "cuts of full ranges leave them %.2f full at most", math.Ln2)
 	}
 	says("%.0f ranges for 0.46", 35*fewestRanges(0.46))
-	copied, _ = leastCopied(91. / 50)
-	says("%.2f copied for 91 ranges", copied)
+	copied, _ = leastCopied(89. / 50)
+	says("%.2f copied for 89 ranges", copied)
+	copied, _ = leastCopied(53. / 30)
+	says("%.2f copied for 53 ranges", copied)
 
 	// Ranges are cut in a quarter and the rest where copies are to be few.
 	full := entropy(0.25)
 	says("%.0f ranges for 6,000 rows", math.Ceil(6/full))
-
-	// A wave leaves more rows than one range takes, and each merge of what it filled is within an hour of it or of the
-	// next one.
-	rows := 16_000 / 0.95 * 0.05
-	p := policy.Default(1000)
-	merges := math.Ceil(rows / float64(p.TargetRows))
-	splits := math.Ceil((16_000+rows)/1000/full) - merges
-	says("%.3f: %.0f merges and %.0f splits in each wave", merges/(merges+splits), merges, splits)
+	says("%.0f ranges for 3,000 rows", math.Ceil(3/full))
 
 	each := forecast.Fill * 1000
 	says("%.1f ranges on average", 3000/each+1)
-	says("%.0f full ranges", math.Ceil((24_000-1259)/each)+1)
+
+	// Keys are counted after a second, and the first cut ahead takes effect some time after the first look: until then
+	// one range takes all rows, and is cut in two if they are too many. The last range stays for more appends.
+	s, _, err := Builtin("uuidv7-100")
+	require.NoError(t, err)
+	o := s.options()
+	first := 100 * (time.Second + o.Policy.Effect).Seconds()
+	require.Greater(t, first, float64(s.MaxRows))
+	says("%.0f ranges, two of them for the first %.0f rows", 2+math.Ceil((24_000-first)/each)+1, first)
 }
