@@ -70,6 +70,8 @@ func TestBounds(t *testing.T) {
 
 	each := forecast.Fill * 1000
 	says("%.1f ranges on average", 3000/each+1)
+	// A range that is about to be full is cut where it ends, and ahead: that one has the rest of it.
+	says("%.0f ranges, every other one %.1f full", math.Ceil(35/((1+forecast.Fill)/2)), forecast.Fill)
 
 	// Keys are counted after a second, and the first cut ahead takes effect some time after the first look: until then
 	// one range takes all rows, and is cut in two if they are too many. The last range stays for more appends.

@@ -25,8 +25,8 @@ var short = []string{"burst-150-1s", "burst-300-60s", "burst-600-60s", "burst-90
 // missed are scenarios that miss a target over the real parts.
 var missed = []string{
 	"append-170", "appends-100", "burst-1500-10s", "burst-1500-1s", "burst-1500-60s", "burst-3000-10s",
-	"burst-3000-1s", "burst-3000-60s", "counters-away", "date-counter", "date-hash", "queue-3000", "queue-600",
-	"random-1000m", "random-100m", "random-10m", "random-300m", "random-30m", "swing", "uuidv7-100", "uuidv7-17", "waves",
+	"burst-3000-1s", "burst-3000-60s", "counters-away", "date-counter", "date-hash", "queue-3000",
+	"random-1000m", "random-100m", "random-10m", "random-300m", "random-30m", "swing", "uuidv7-100", "uuidv7-17",
 }
 
 // chance are scenarios in which a second decides how many ranges a burst is cut into.
