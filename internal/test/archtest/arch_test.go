@@ -62,6 +62,7 @@ var layers = [][]string{
 	{"store"},
 	{
 		"store/keytext", "store/wait", "internal/console", "internal/reload", "internal/tracing", "internal/webguard",
+		"internal/wire",
 	},
 }
 
