@@ -171,25 +171,27 @@ func TestMissingBucketsAreNotWaitedForLonger(t *testing.T) {
 
 // A bucket whose creation was acknowledged is there for every server, at once.
 func TestCreatedBucketsAreFoundEverywhere(t *testing.T) {
-	d := newDistant(t)
-	creator, other := d.client(t, listing.Options{}), d.client(t, listing.Options{})
-	for i, unable := range []bool{false, true} {
-		name := fmt.Sprintf("bucket%d", i)
-		d.unable.Store(unable)
-		missing(t, creator, name)
-		missing(t, other, name)
-		require.NoError(t, creator.CreateBucket(t.Context(), name))
-		for _, c := range []*listing.Client{other, creator} {
-			_, err := c.Bucket(name).Get(t.Context(), []byte("key"))
-			require.ErrorIs(t, err, listing.ErrNotFound, "unable %t", unable)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDistant(t)
+		creator, other := d.client(t, listing.Options{}), d.client(t, listing.Options{})
+		for i, unable := range []bool{false, true} {
+			name := fmt.Sprintf("bucket%d", i)
+			d.unable.Store(unable)
+			missing(t, creator, name)
+			missing(t, other, name)
+			require.NoError(t, creator.CreateBucket(t.Context(), name))
+			for _, c := range []*listing.Client{other, creator} {
+				_, err := c.Bucket(name).Get(t.Context(), []byte("key"))
+				require.ErrorIs(t, err, listing.ErrNotFound, "unable %t", unable)
+			}
 		}
-	}
-	// Whoever has no time to make sure of it is told so.
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	err := creator.CreateBucket(ctx, "late")
-	require.ErrorIs(t, err, store.Timeout)
-	require.ErrorContains(t, err, "other servers may not find it yet")
+		// Whoever has no time to make sure of it is told so.
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		err := creator.CreateBucket(ctx, "late")
+		require.ErrorIs(t, err, store.Timeout)
+		require.ErrorContains(t, err, "other servers may not find it yet")
+	})
 }
 
 // staleNames is a store whose local reads find names as they were.

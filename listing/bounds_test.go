@@ -525,6 +525,45 @@ func TestHowManySizesAreAskedFor(t *testing.T) {
 	require.Empty(t, s.limits)
 }
 
+// TestWhatSizesWeigh: what is known of a partition counts for each range that it stands for, and may
+// be nothing.
+func TestWhatSizesWeigh(t *testing.T) {
+	sizes := &sizesOf{quanta: []counter.Quantum{{Rows: 7}}}
+	_, c, id := overSeen(t, Options{Sizes: sizes})
+	for _, x := range []struct {
+		ranges int
+		stats  counter.Stats
+		weight float64
+		asked  int
+	}{
+		{1, counter.Stats{Rows: 10}, -1, 0},
+		{1, counter.Stats{Known: true}, 0, 0},
+		{3, counter.Stats{Known: true}, 0, 0},
+		{3, counter.Stats{Known: true, Rows: 10}, 30, 0},
+		{1, counter.Stats{Known: true, Rows: 10}, 7, 1}, // nobody says that these are its own rows only
+	} {
+		sizes.asked, sizes.stats = 0, func(int) []counter.Stats { return []counter.Stats{x.stats} }
+		all := []stretch{{ranges: x.ranges, weight: -1}}
+		(&sampler{c: c, id: id}).count(t.Context(), all)
+		require.Equal(t, x.weight, all[0].weight, "%+v", x)
+		require.Equal(t, x.asked, sizes.asked, "%+v", x)
+	}
+}
+
+// TestSamplesOfNothing cost one read, and those that fail end with it.
+func TestSamplesOfNothing(t *testing.T) {
+	s, c, id := overSeen(t, Options{})
+	parts, err := (&sampler{c: c, id: id}).sample(t.Context(), span{}, 9)
+	require.NoError(t, err)
+	require.Empty(t, parts)
+	require.Len(t, s.limits, 1)
+	nodes, c := overNodes(t, Options{}, "b", "c", "d", "e", "f", "g", "h", "i", "j")
+	nodes.reads.Store(0)
+	nodes.fails.Store(1)
+	_, err = (&sampler{c: c, id: idOf(t, c)}).sample(t.Context(), span{}, 9)
+	require.ErrorIs(t, err, store.Unavailable)
+}
+
 func idOf(t *testing.T, c *Client) store.BucketID {
 	id, err := c.BucketID(t.Context(), "b")
 	require.NoError(t, err)

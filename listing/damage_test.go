@@ -110,50 +110,52 @@ func TestDamagedRows(t *testing.T) {
 	r := seed.New(t)
 	var mu sync.Mutex
 	for _, readAhead := range []int{1, 8, 8} { // reads end in any order
-		s, w := newWild(t, listing.Options{RowsPerRead: 8, ReadAhead: readAhead, ReadAheadAfter: 2})
-		var entries []listing.Entry
-		for _, k := range folders(300, counted, each(20)) {
-			entries = append(entries, listing.Entry{Key: []byte(k)})
-		}
-		b := w.c.Bucket("b")
-		require.NoError(t, b.PutBatch(w.ctx, entries))
-		home := store.Partition{Bucket: w.id, ID: w.ranges()[0].Partition}
-		damaged := []byte(counted(200) + "/")
-		require.NoError(t, w.s.Put(w.ctx, home, store.Row{Key: damaged, Value: []byte{9}, Timestamp: 1 << 60}))
-		s.before = func() {
-			mu.Lock()
-			pause := time.Duration(r.IntN(300)) * time.Microsecond
-			mu.Unlock()
-			time.Sleep(pause)
-		}
-		s.on.Store(true)
-		for limit := 193; limit <= 204; limit++ {
-			page, err := b.List(w.ctx, listing.Query{Delimiter: []byte("/"), Limit: limit})
-			if limit < 200 {
-				require.NoError(t, err, limit)
-				require.Len(t, page.Items, limit)
-			} else if limit > 200 {
-				require.ErrorIs(t, err, store.Corrupt, limit)
-				require.ErrorContains(t, err, "row of range "+home.ID.String())
-				require.Empty(t, page)
+		synctest.Test(t, func(t *testing.T) {
+			s, w := newWild(t, listing.Options{RowsPerRead: 8, ReadAhead: readAhead, ReadAheadAfter: 2})
+			var entries []listing.Entry
+			for _, k := range folders(300, counted, each(20)) {
+				entries = append(entries, listing.Entry{Key: []byte(k)})
 			}
-		}
-		s.on.Store(false)
-		_, err := b.Get(w.ctx, damaged)
-		require.ErrorIs(t, err, store.Corrupt)
-		n := 0
-		for _, err = range b.All(w.ctx, listing.Query{}) {
-			if err == nil {
-				n++
+			b := w.c.Bucket("b")
+			require.NoError(t, b.PutBatch(w.ctx, entries))
+			home := store.Partition{Bucket: w.id, ID: w.ranges()[0].Partition}
+			damaged := []byte(counted(200) + "/")
+			require.NoError(t, w.s.Put(w.ctx, home, store.Row{Key: damaged, Value: []byte{9}, Timestamp: 1 << 60}))
+			s.before = func() {
+				mu.Lock()
+				pause := time.Duration(r.IntN(300)) * time.Microsecond
+				mu.Unlock()
+				time.Sleep(pause)
 			}
-		}
-		require.ErrorIs(t, err, store.Corrupt)
-		require.Less(t, n, 200*20)
-		_, err = b.SplitPoints(w.ctx, listing.Query{From: damaged, To: append(damaged, 0)}, 2)
-		require.ErrorIs(t, err, store.Corrupt)
-		_, err = b.SplitPoints(w.ctx, listing.Query{From: damaged}, 2)
-		require.ErrorIs(t, err, store.Corrupt)
-		require.NoError(t, w.s.Delete(w.ctx, home, damaged, 1<<60))
+			s.on.Store(true)
+			for limit := 193; limit <= 204; limit++ {
+				page, err := b.List(w.ctx, listing.Query{Delimiter: []byte("/"), Limit: limit})
+				if limit < 200 {
+					require.NoError(t, err, limit)
+					require.Len(t, page.Items, limit)
+				} else if limit > 200 {
+					require.ErrorIs(t, err, store.Corrupt, limit)
+					require.ErrorContains(t, err, "row of range "+home.ID.String())
+					require.Empty(t, page)
+				}
+			}
+			s.on.Store(false)
+			_, err := b.Get(w.ctx, damaged)
+			require.ErrorIs(t, err, store.Corrupt)
+			n := 0
+			for _, err = range b.All(w.ctx, listing.Query{}) {
+				if err == nil {
+					n++
+				}
+			}
+			require.ErrorIs(t, err, store.Corrupt)
+			require.Less(t, n, 200*20)
+			_, err = b.SplitPoints(w.ctx, listing.Query{From: damaged, To: append(damaged, 0)}, 2)
+			require.ErrorIs(t, err, store.Corrupt)
+			_, err = b.SplitPoints(w.ctx, listing.Query{From: damaged}, 2)
+			require.ErrorIs(t, err, store.Corrupt)
+			require.NoError(t, w.s.Delete(w.ctx, home, damaged, 1<<60))
+		})
 	}
 	// A bucket is not empty for want of rows that can be read.
 	_, w := newWild(t, listing.Options{})
@@ -714,6 +716,22 @@ func TestABucketThatIsDeletedWhileItIsMended(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, deleted, info.ID == store.BucketID{})
 	}
+}
+
+// TestAListThatClosesUnderADeletion: a bucket that can't be taken off the list keeps its name.
+func TestAListThatClosesUnderADeletion(t *testing.T) {
+	s, w := newWild(t, listing.Options{})
+	w.state(w.id, partmap.Closing)
+	w.state(w.id, partmap.Deleted)
+	calls := 0
+	s.before = func() {
+		if calls++; calls == 2 { // its line has been read
+			w.state(listing.ListOfBuckets(), partmap.Closing)
+		}
+	}
+	s.on.Store(true)
+	require.ErrorIs(t, w.c.DeleteBucket(w.ctx, "b"), listing.ErrBucketClosing)
+	require.Equal(t, w.id, w.owner("b").ID)
 }
 
 // TestABucketThatOthersChangeAllTheTime is not deleted, and stays open.
