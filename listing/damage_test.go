@@ -517,28 +517,33 @@ func TestWritesAcrossACut(t *testing.T) {
 }
 
 // stuck are timestamps that never pass.
-type stuck struct{ listing.Timestamps }
-
-func (stuck) Passed(context.Context, store.Timestamp) error {
-	return store.Errorf(store.Unavailable, "the servers' clocks can't be read")
+type stuck struct {
+	listing.Timestamps
+	err error
 }
 
-// TestTimestampsThatDoNotPass: what was written is not acknowledged.
+func (s stuck) Passed(context.Context, store.Timestamp) error { return s.err }
+
+// TestTimestampsThatDoNotPass: what was written is not acknowledged, and its outcome is unknown, for
+// whatever reason.
 func TestTimestampsThatDoNotPass(t *testing.T) {
 	s := memstore.New()
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	c, err := listing.NewEmbedded(s, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
-	late, err := listing.New(s, c.Maps(), listing.Options{Timestamps: stuck{timestamps.New(nil)}})
-	require.NoError(t, err)
-	b := late.Bucket("b")
-	var batch *listing.BatchError
-	require.ErrorAs(t, b.PutBatch(t.Context(), []listing.Entry{{Key: []byte("k")}}), &batch)
-	k := []byte("k")
-	for _, err := range []error{b.Put(t.Context(), k, nil), b.Delete(t.Context(), k), batch.Outcomes[0]} {
-		require.ErrorIs(t, err, listing.ErrOutcomeUnknown)
-		require.ErrorContains(t, err, "the servers' clocks can't be read")
+	for _, kind := range []store.Kind{store.Unavailable, store.InvalidArgument} {
+		reason := store.Errorf(kind, "the servers' clocks can't be read")
+		late, err := listing.New(s, c.Maps(), listing.Options{Timestamps: stuck{timestamps.New(nil), reason}})
+		require.NoError(t, err)
+		b := late.Bucket("b")
+		var batch *listing.BatchError
+		require.ErrorAs(t, b.PutBatch(t.Context(), []listing.Entry{{Key: []byte("k")}}), &batch)
+		k := []byte("k")
+		for _, err := range []error{b.Put(t.Context(), k, nil), b.Delete(t.Context(), k), batch.Outcomes[0]} {
+			require.ErrorIs(t, err, listing.ErrOutcomeUnknown)
+			require.ErrorIs(t, err, reason)
+		}
 	}
 }
 
