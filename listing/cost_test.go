@@ -442,3 +442,18 @@ func TestADamagedWalkEndsItsPage(t *testing.T) {
 	a := &ahead{p: p, walks: []*walk{{pager: *p, bad: damaged}, {pager: *p, last: true}}}
 	require.ErrorIs(t, a.run(t.Context()), damaged)
 }
+
+// TestAWalkThatFails in the end: the page has what it had found before, and fails only if it needs more.
+func TestAWalkThatFails(t *testing.T) {
+	for most, fails := range map[int]bool{10: false, 11: true} {
+		p := pageOf(Options{MaxIdleReads: 1}, &Query{Delimiter: []byte("/"), Bytes: most}, 9)
+		w := &walk{pager: *p, last: true, busy: true, err: ErrNotFound}
+		w.items = items(2) // of five bytes each
+		a := &ahead{p: p, walks: []*walk{w}, busy: 1, done: make(chan *walk, 1)}
+		a.done <- w
+		err := a.run(t.Context())
+		require.Equal(t, fails, err != nil, "%v", err)
+		require.Len(t, p.items, 2)
+		require.Equal(t, p.enough(), !fails)
+	}
+}
