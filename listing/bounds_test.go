@@ -80,6 +80,32 @@ func TestWhatAClientRemembers(t *testing.T) {
 	require.Len(t, *rowsOfPages.New().(*rowsOfPage), 1001, "a page, and the row behind it")
 }
 
+// TestDefaults of the numbers in Options, in both forms.
+func TestDefaults(t *testing.T) {
+	s := memstore.New()
+	for _, x := range []struct {
+		network bool
+		o       Options
+		want    [7]int
+	}{
+		{false, Options{}, [7]int{65_536, 256, 8, 16, 1, 8, 3}},
+		{true, Options{}, [7]int{65_536, 256, 8, 128, 16, 8, 3}},
+		{true, Options{MaxParallel: 3}, [7]int{65_536, 256, 3, 128, 6, 8, 3}},
+		{false, Options{1, 2, 3, 4, 5, 6, 7, nil, 0, nil, nil, nil}, [7]int{1, 2, 3, 4, 5, 6, 7}},
+	} {
+		c, err := NewEmbedded(s, x.o)
+		require.NoError(t, err)
+		if x.network {
+			c, err = New(s, c.Maps(), x.o)
+			require.NoError(t, err)
+		}
+		o := &c.o
+		require.Equal(t, x.want, [7]int{
+			o.MaxValueBytes, o.MaxIdleReads, o.MaxParallel, o.RowsPerRead, o.ReadAhead, o.ReadAheadAfter, o.WriteAttempts,
+		})
+	}
+}
+
 // TestMemoryOfPagesIsUsedAgain: a pool may lose what it is given, but not always.
 func TestMemoryOfPagesIsUsedAgain(t *testing.T) {
 	const pages = 100
@@ -317,9 +343,15 @@ func (s *registerReads) Read(ctx context.Context, t store.Table, key []byte, l s
 // TestMendingWhatIsWell writes nothing; names that no bucket can have are refused.
 func TestMendingWhatIsWell(t *testing.T) {
 	s, c, _ := overSeen(t, Options{})
+	name, err := c.readName(t.Context(), "b", store.Serial)
+	require.NoError(t, err)
 	require.NoError(t, c.Mend(t.Context(), "b"))
+	require.NoError(t, c.Restore(t.Context(), "b"))
 	require.ErrorIs(t, c.CreateBucket(t.Context(), "b"), ErrBucketExists)
 	require.Empty(t, s.puts)
+	now, err := c.readName(t.Context(), "b", store.Serial)
+	require.NoError(t, err)
+	require.Equal(t, name, now)
 	for _, name := range []string{"", strings.Repeat("x", 256)} {
 		_, err := c.Listed(t.Context(), name)
 		require.ErrorIs(t, err, store.InvalidArgument)

@@ -702,24 +702,34 @@ func TestNamesOfWhichNobodyKnows(t *testing.T) {
 	require.ErrorContains(t, err, "somebody else created and deleted the bucket at the same time")
 }
 
-// TestABucketThatIsDeletedWhileItIsMended is not put on the list.
+// TestABucketThatIsDeletedWhileItIsMended is not put on the list; where it can't be taken off again,
+// that is an error.
 func TestABucketThatIsDeletedWhileItIsMended(t *testing.T) {
-	for _, deleted := range []bool{false, true} {
+	for _, x := range []struct{ deleted, closes bool }{{false, false}, {true, false}, {true, true}} {
 		s, w := newWild(t, listing.Options{})
 		for _, p := range w.listRows() {
 			require.NoError(t, s.Remove(w.ctx, p, store.Bounds{}, store.Timestamp(time.Now().UnixMicro())))
 		}
 		calls := 0
 		s.before = func() {
-			if calls++; deleted && calls == 5 { // of the list: twice it is looked at, then written
+			calls++
+			if x.deleted && calls == 5 { // of the list: twice it is looked at, then written
 				w.name("b", store.BucketID{})
+			}
+			if x.closes && calls == 6 {
+				w.state(listing.ListOfBuckets(), partmap.Closing)
 			}
 		}
 		s.on.Store(true)
-		require.NoError(t, w.c.Mend(w.ctx, "b"))
+		err := w.c.Mend(w.ctx, "b")
+		if x.closes {
+			require.ErrorIs(t, err, listing.ErrBucketClosing)
+			continue
+		}
+		require.NoError(t, err)
 		info, err := w.c.Listed(w.ctx, "b")
 		require.NoError(t, err)
-		require.Equal(t, deleted, info.ID == store.BucketID{})
+		require.Equal(t, x.deleted, info.ID == store.BucketID{})
 	}
 }
 

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -276,6 +279,26 @@ func TestOperationsReleaseTheirLeases(t *testing.T) {
 				require.NoError(t, <-nextEpoch(t, s, c, id))
 			})
 		})
+	}
+}
+
+// The span of a lease ends with it, and says whether there was one.
+func TestLeasesAreTraced(t *testing.T) {
+	_, c, b, id := newSlow(t)
+	spans := tracetest.NewSpanRecorder()
+	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
+	w := &world{t: t, ctx: t.Context(), c: c}
+	for n, want := range []codes.Code{codes.Unset, codes.Error} {
+		ctx, above := tracer.Start(t.Context(), "above")
+		require.Equal(t, want == codes.Error, b.Put(ctx, []byte("k"), nil) != nil)
+		above.End()
+		require.Len(t, spans.Ended(), 2*n+2)
+		lease := spans.Ended()[2*n]
+		require.Equal(t, "map lease", lease.Name())
+		require.Equal(t, want, lease.Status().Code)
+		if n == 0 {
+			w.state(id, partmap.Closing)
+		}
 	}
 }
 
