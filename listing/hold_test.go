@@ -344,6 +344,47 @@ func TestAllHasALimit(t *testing.T) {
 	}
 }
 
+// All goes on where a token says, and tells of a bad one.
+func TestAllTakesTokens(t *testing.T) {
+	c := over(t, memstore.New(), listing.Options{})
+	b := c.Bucket("b")
+	for _, key := range []string{"a", "b", "c"} {
+		require.NoError(t, b.Put(t.Context(), []byte(key), nil))
+	}
+	page, err := b.List(t.Context(), listing.Query{Limit: 2})
+	require.NoError(t, err)
+	for token, want := range map[listing.Token]string{page.Next: "c <nil>", "bad": " " + listing.ErrBadToken.Error()} {
+		var got string
+		for item, err := range b.All(t.Context(), listing.Query{Token: token}) {
+			got += fmt.Sprintf("%s %v", item.Key, errors.Unwrap(err))
+		}
+		require.Equal(t, want, got)
+	}
+}
+
+// All goes on with the query that it was given, whatever becomes of its memory.
+func TestAllKeepsItsQuery(t *testing.T) {
+	c := over(t, memstore.New(), listing.Options{})
+	var entries []listing.Entry
+	for i := range 2500 { // three pages
+		entries = append(entries, listing.Entry{Key: fmt.Appendf(nil, "k%04d", i)})
+	}
+	require.NoError(t, c.Bucket("b").PutBatch(t.Context(), entries))
+	q := listing.Query{
+		Prefix: []byte("k"), Delimiter: []byte("/"), From: []byte("k0001"), To: []byte("k2400"), After: []byte("k0002"),
+	}
+	n := 3
+	for item, err := range c.Bucket("b").All(t.Context(), q) {
+		require.NoError(t, err)
+		require.Equal(t, entries[n].Key, item.Key)
+		n++
+		for _, part := range [][]byte{q.Prefix, q.Delimiter, q.From, q.To, q.After} {
+			clear(part)
+		}
+	}
+	require.Equal(t, 2400, n)
+}
+
 // TestAllLeavesNothingBehind: a bubble does not end before its goroutines.
 func TestAllLeavesNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
