@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -161,6 +165,50 @@ func TestPagesAllocateOnce(t *testing.T) {
 		}), map[bool]float64{false: 1, true: 2}[q.KeysOnly]+1) // and the read
 		require.Equal(t, cap(p.items), len(rows))
 	}
+}
+
+// unchanged is a store of rows that it copies to where they are wanted, and nowhere else.
+type unchanged struct {
+	store.Store
+	rows []store.Row
+}
+
+func (s *unchanged) Slice(
+	_ context.Context, _ store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
+	from, _ := slices.BinarySearchFunc(s.rows, b.Start, func(r store.Row, key []byte) int {
+		return bytes.Compare(r.Key, key)
+	})
+	if b.StartExclusive {
+		from++
+	}
+	to := min(from+o.Limit, len(s.rows))
+	return store.Page{Rows: append(o.Into[:0], s.rows[from:to]...), More: to < len(s.rows)}, nil
+}
+
+// TestAllUsesThePagesBefore: their memory is that of the pages behind them.
+func TestAllUsesThePagesBefore(t *testing.T) {
+	if race.Enabled {
+		t.Skip("pools lose memory with the race detector")
+	}
+	s := &unchanged{Store: memstore.New()}
+	c, err := NewEmbedded(s, Options{})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(t.Context(), "b"))
+	const pages = 40
+	for i := range pages * defaultLimit {
+		s.rows = append(s.rows, store.Row{Key: fmt.Appendf(nil, "%06d", i), Value: store.EntryCell(nil)})
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	n := 0
+	for range c.Bucket("b").All(t.Context(), Query{}) {
+		n++
+	}
+	runtime.ReadMemStats(&after)
+	require.Equal(t, len(s.rows), n)
+	page := uint64(defaultLimit * unsafe.Sizeof(Item{}))
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, pages/2*page)
 }
 
 // TestReadsOfABucketToBeDeleted: markers are passed in reads that double.
@@ -560,21 +608,27 @@ func TestHowManySizesAreAskedFor(t *testing.T) {
 // TestWhatSizesWeigh: what is known of a partition counts for each range that it stands for, and may
 // be nothing.
 func TestWhatSizesWeigh(t *testing.T) {
-	sizes := &sizesOf{quanta: []counter.Quantum{{Rows: 7}}}
-	_, c, id := overSeen(t, Options{Sizes: sizes})
+	quanta := []counter.Quantum{{Rows: 7}}
+	known := counter.Stats{Known: true, Rows: 10}
 	for _, x := range []struct {
 		ranges int
 		stats  counter.Stats
+		quanta []counter.Quantum
+		err    error
 		weight float64
 		asked  int
 	}{
-		{1, counter.Stats{Rows: 10}, -1, 0},
-		{1, counter.Stats{Known: true}, 0, 0},
-		{3, counter.Stats{Known: true}, 0, 0},
-		{3, counter.Stats{Known: true, Rows: 10}, 30, 0},
-		{1, counter.Stats{Known: true, Rows: 10}, 7, 1}, // nobody says that these are its own rows only
+		{1, counter.Stats{Rows: 10}, quanta, nil, -1, 0},
+		{1, counter.Stats{Known: true}, quanta, nil, 0, 0},
+		{3, counter.Stats{Known: true}, quanta, nil, 0, 0},
+		{3, known, quanta, nil, 30, 0},
+		{1, known, quanta, nil, 7, 1}, // nobody says that these are its own rows only
+		{1, known, nil, nil, -1, 1},
+		{1, known, quanta, ErrNotFound, -1, 1},
 	} {
-		sizes.asked, sizes.stats = 0, func(int) []counter.Stats { return []counter.Stats{x.stats} }
+		sizes := &sizesOf{quanta: x.quanta, err: x.err}
+		sizes.stats = func(int) []counter.Stats { return []counter.Stats{x.stats} }
+		_, c, id := overSeen(t, Options{Sizes: sizes})
 		all := []stretch{{ranges: x.ranges, weight: -1}}
 		(&sampler{c: c, id: id}).count(t.Context(), all)
 		require.Equal(t, x.weight, all[0].weight, "%+v", x)
