@@ -733,6 +733,67 @@ func TestABucketThatIsDeletedWhileItIsMended(t *testing.T) {
 	}
 }
 
+// TestTheFirstOfTheList: whoever creates the first bucket makes the list, unless another one was faster.
+func TestTheFirstOfTheList(t *testing.T) {
+	for _, away := range []bool{false, true} {
+		s := &wild{Store: memstore.New()}
+		c, err := listing.NewEmbedded(s, listing.Options{})
+		require.NoError(t, err)
+		roots := 0
+		s.swap = func(table store.Table, do func() error) error {
+			if table != store.Roots {
+				return do()
+			}
+			if roots++; roots < 2 { // that of the bucket itself
+				return do()
+			}
+			if away {
+				return store.Errorf(store.Unavailable, "the node is away")
+			}
+			s.swap = nil
+			require.NoError(t, c.CreateBucket(t.Context(), "faster"))
+			return do()
+		}
+		err = c.CreateBucket(t.Context(), "b")
+		if away {
+			require.ErrorContains(t, err, "the node is away")
+			continue
+		}
+		require.NoError(t, err)
+		var names []string
+		for info, err := range c.Buckets(t.Context(), "", "") {
+			require.NoError(t, err)
+			names = append(names, info.Name)
+		}
+		require.Equal(t, []string{"b", "faster"}, names)
+	}
+}
+
+// TestWhatIsTakenOffTheList with a bucket: its entry or a damaged one, but none of another bucket.
+func TestWhatIsTakenOffTheList(t *testing.T) {
+	for name, x := range map[string]struct {
+		cell   []byte // in place of the entry, if not nil
+		writes int
+	}{
+		"its entry":  {nil, 1},
+		"a damaged":  {store.EntryCell([]byte("damaged")), 1},
+		"a marker":   {store.MarkerCell(), 0},
+		"of another": {store.EntryCell(append([]byte{1, 7}, make([]byte, 23)...)), 0},
+	} {
+		s := &writes{Store: memstore.New()}
+		w := &world{t: t, ctx: t.Context(), s: s, c: over(t, s, listing.Options{})}
+		list := w.listRows()[0]
+		if x.cell != nil {
+			row := store.Row{Key: []byte("b"), Value: x.cell, Timestamp: 1 << 60}
+			require.NoError(t, s.Put(w.ctx, list, row))
+		}
+		s.n = map[store.PartitionID]int{}
+		require.NoError(t, w.c.DeleteBucket(w.ctx, "b"))
+		require.Equal(t, x.writes, s.n[list.ID], name)
+		require.Equal(t, store.BucketID{}, w.owner("b").ID)
+	}
+}
+
 // TestAListThatClosesUnderADeletion: a bucket that can't be taken off the list keeps its name.
 func TestAListThatClosesUnderADeletion(t *testing.T) {
 	s, w := newWild(t, listing.Options{})
