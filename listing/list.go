@@ -296,7 +296,7 @@ func (p *pager) take(r *read) error {
 			i += sort.Search(len(rest), func(j int) bool { return !bytes.HasPrefix(rest[j].Key, passed) })
 		}
 	}
-	if passed != nil { // behind the last key, or with it
+	if passed != nil { // which ends behind the last key
 		p.left.passPrefix(bytes.Clone(passed))
 	} else if last != nil {
 		p.left.passKey(last)
