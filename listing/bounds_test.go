@@ -400,6 +400,8 @@ func TestMendingWhatIsWell(t *testing.T) {
 	now, err := c.readName(t.Context(), "b", store.Serial)
 	require.NoError(t, err)
 	require.Equal(t, name, now)
+	require.NoError(t, c.CreateBucket(t.Context(), "new"))
+	require.Equal(t, []int{1}, s.puts, "its line in the list")
 	for _, name := range []string{"", strings.Repeat("x", 256)} {
 		_, err := c.Listed(t.Context(), name)
 		require.ErrorIs(t, err, store.InvalidArgument)
