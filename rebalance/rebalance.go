@@ -143,7 +143,7 @@ func New(o Options) *Rebalancer {
 	r.scheduler = scheduler.New(o.Store, maps, moves)
 	if watched {
 		b, counts := *o.Balance, o.Counts
-		b.Written = r.history.written
+		b.Changed = r.history.changed
 		b.Logger = o.Log
 		if b.Exact = counts == nil; b.Exact {
 			counts = counter.NewMemory(nil)

@@ -95,6 +95,8 @@ type Kept struct {
 	Limit   int64     `json:"limit_bytes"`
 	File    string    `json:"file,omitempty"`
 	Error   string    `json:"error,omitempty"`
+	// Omitted is how many buckets that took requests the last sample had no room for.
+	Omitted int `json:"omitted_buckets,omitempty"`
 }
 
 // probeTime bounds one question to the store or the counters.
@@ -177,7 +179,10 @@ func (h *handler) cluster(r *http.Request) (any, error) {
 	out.Clocks = h.clocks()
 	if kept := h.History(); kept != nil {
 		u, file, err := kept.Usage()
-		out.History = &Kept{Columns: u.Columns, Since: utc(u.Since), Bytes: u.Bytes, Limit: u.Limit, File: file, Error: text(err)}
+		out.History = &Kept{
+			Columns: u.Columns, Since: utc(u.Since), Bytes: u.Bytes, Limit: u.Limit, File: file, Error: text(err),
+			Omitted: kept.Omitted(),
+		}
 	}
 	return out, nil
 }

@@ -166,6 +166,10 @@ export async function show(page) {
                 fact('Since', history.since ? time(history.since) : 'nothing yet'),
                 fact('Kept', many(history.columns, 'minute')),
                 fact('Memory', `${bytes(history.bytes)} of at most ${bytes(history.limit_bytes)}`),
+                fact(
+                  'Left out',
+                  history.omitted_buckets ? `${many(history.omitted_buckets, 'bucket')} of the last sample` : null,
+                ),
                 fact('File', history.file ? key(history.file) : 'none: a restart forgets it'),
               ),
               history.error ? h('p', { class: 'problem' }, history.error) : null,

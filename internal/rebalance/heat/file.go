@@ -16,8 +16,11 @@ import (
 )
 
 // A file: the magic, a checksum of the rest (8 bytes), and compressed: the keys, the columns, the events. Later forms have
-// another magic.
-const magic = "evenkeel history 1\n"
+// another magic; the first one had no known seconds of parts.
+const (
+	magic  = "evenkeel history 2\n"
+	magic1 = "evenkeel history 1\n"
+)
 
 // mostFile bounds what is read of a file, compressed and not.
 const mostFile = 256 << 20
@@ -41,11 +44,12 @@ func Encode(b *Book, l *Log) []byte {
 		c := &b.columns[i]
 		e.int(c.from)
 		e.int(c.to)
-		e.int(c.known)
+		e.int(c.idle)
 		e.uint(uint64(len(c.parts)))
 		for k := range c.parts {
 			p := &c.parts[k]
 			e.b = append(e.b, p.bucket[:]...)
+			e.int(p.known)
 			e.uint(uint64(len(p.starts)))
 			for s := range p.starts {
 				e.uint(uint64(p.starts[s]))
@@ -92,6 +96,11 @@ var errDamaged = errors.New("it is damaged")
 // Decode reads what Encode wrote into a book of at most so many bytes and a log. Moves that had begun are Left.
 func Decode(file []byte, most int64) (*Book, *Log, error) {
 	rest, ok := bytes.CutPrefix(file, []byte(magic))
+	first := false
+	if !ok {
+		rest, ok = bytes.CutPrefix(file, []byte(magic1))
+		first = ok
+	}
 	switch {
 	case !ok:
 		return nil, nil, errors.New("it is no history of this form: a newer version wrote it, or another program")
@@ -109,10 +118,14 @@ func Decode(file []byte, most int64) (*Book, *Log, error) {
 		texts[i] = string(d.bytes())
 	}
 	for range d.count(4) {
-		from, to, known := d.int(), d.int(), d.int()
+		from, to, idle := d.int(), d.int(), d.int()
+		damaged := from >= to || idle < 0 || idle > to-from || first && idle == 0
 		samples := make([]Sample, d.count(17))
 		for s := range samples {
 			copy(samples[s].Bucket[:], d.take(len(store.BucketID{})))
+			if samples[s].known = idle; !first {
+				samples[s].known = d.int()
+			}
 			spans := make([]Span, d.count(1+spanBytes-4))
 			for i := range spans {
 				if id := d.uint(); id < uint64(len(texts)) {
@@ -125,13 +138,14 @@ func Decode(file []byte, most int64) (*Book, *Log, error) {
 				}
 				d.bad = d.bad || (i == 0) != (spans[i].Start == "") || i > 0 && spans[i-1].Start >= spans[i].Start
 			}
-			d.bad = d.bad || len(spans) == 0
 			samples[s].Spans = spans
+			known := samples[s].known
+			damaged = damaged || first && len(spans) == 0 || known < 0 || known > to-from || known == 0 && len(spans) > 0
 		}
-		if n := len(b.columns); d.bad || from >= to || known <= 0 || known > to-from || n > 0 && b.columns[n-1].to > from {
+		if n := len(b.columns); d.bad || damaged || n > 0 && b.columns[n-1].to > from {
 			return nil, nil, errDamaged
 		}
-		b.put(len(b.columns), from, to, known, samples)
+		b.put(len(b.columns), from, to, idle, samples)
 	}
 	last := d.int()
 	for range d.count(1) {

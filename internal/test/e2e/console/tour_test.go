@@ -188,7 +188,7 @@ func TestTour(t *testing.T) {
 	b.Await("!document.body.innerText.includes('All moves are paused since')")
 
 	// Once all has moved and is counted, the picture shows what the counters say.
-	from := time.Now().Add(-4 * time.Minute).Unix()
+	from := time.Now().Add(-time.Minute).Unix() // until well after the wait below
 	b.Go(fmt.Sprintf("%s/console/#/keys?b=photos&of=rows&from=%d&until=%d", s.Admin, from, from+300))
 	b.Await("document.querySelector('.legend .ticks span')")
 	var found []string
