@@ -5,8 +5,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,6 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/adminserver"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/tracing"
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/rediscounter"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
@@ -66,6 +69,8 @@ type keyspace struct {
 	s     store.Store
 	redis *redistest.Server
 	seed  uint64
+	// traces of the processes that run; nil: none.
+	traces *tracing.Tracing
 }
 
 func newKeyspace(t *testing.T) *keyspace {
@@ -90,6 +95,32 @@ func (k *keyspace) counts() counter.Backend {
 	require.NoError(k.t, err)
 	k.t.Cleanup(func() { _ = b.Close() })
 	return b
+}
+
+// TestRequestsAreTraced: requests to the admin address come to a receiver, by their patterns.
+func TestRequestsAreTraced(t *testing.T) {
+	var mu sync.Mutex
+	var got strings.Builder
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		_, _ = io.Copy(&got, r.Body)
+	}))
+	defer receiver.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.URL)
+	k := newKeyspace(t)
+	var err error
+	k.traces, err = tracing.Open(t.Context(), "rebalancer", slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	r := k.run("one", 1000)
+	r.status(t)
+	r.end(t)
+	k.traces.End()
+	mu.Lock()
+	defer mu.Unlock()
+	// Texts stand in protobuf as they are.
+	require.Contains(t, got.String(), "rebalancer")
+	require.Contains(t, got.String(), "GET /v1/status")
 }
 
 // A mover waits by the servers' terms, not by its own.
@@ -148,7 +179,7 @@ func (k *keyspace) run(name string, maxRows int64) *running {
 	d := runner{
 		store: r.view, names: k.client(r.view, nil), counts: k.counts(), wait: testLease + testLease/10,
 		leader: leader.Options{Name: name, Lease: 3 * time.Second, Skew: 100 * time.Millisecond},
-		log:    log, lines: lines, out: stdio{out: in, err: io.Discard, now: time.Now},
+		log:    log, lines: lines, traces: k.traces, out: stdio{out: in, err: io.Discard, now: time.Now},
 	}
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(context.Background())
