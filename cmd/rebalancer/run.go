@@ -154,10 +154,12 @@ func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	defer admin.Close()
 	d.leader.Name = cmp.Or(d.leader.Name, rebalance.Name("rebalancer"))
 	d.leader.Admin = cmp.Or(c.AdminURL, admin.URL())
+	build := version.Current()
 	balance := c.Sizes.Options(d.counts != nil, d.wait)
 	k := rebalance.New(rebalance.Options{
 		Store: d.store, Buckets: d.names, Balance: &balance, Counts: d.counts, Counting: d.counting,
-		MoveRate: c.Sizes.MoveRate, HistoryFile: c.Sizes.History, Leader: &d.leader, Log: d.log,
+		MoveRate: c.Sizes.MoveRate, HistoryFile: c.Sizes.History, Version: build.Version, Commit: build.Commit,
+		Leader: &d.leader, Log: d.log,
 	})
 	if err := registry.Register(d.lines.Metric()); err != nil {
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -23,6 +24,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/tracing"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/rediscounter"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
@@ -121,6 +123,44 @@ func TestRequestsAreTraced(t *testing.T) {
 	// Texts stand in protobuf as they are.
 	require.Contains(t, got.String(), "rebalancer")
 	require.Contains(t, got.String(), "GET /v1/status")
+}
+
+// TestTheClusterAsAProcessSeesIt: itself and the leader, with their versions; leases with what is left of them; and what all
+// have agreed on.
+func TestTheClusterAsAProcessSeesIt(t *testing.T) {
+	t.Parallel()
+	k := newKeyspace(t)
+	require.NoError(t, mapclient.AgreeOnLease(t.Context(), k.s, testLease, false))
+	_, err := mapclient.AgreeOnClockSkew(t.Context(), k.s, 250*time.Millisecond, false)
+	require.NoError(t, err)
+	_, err = mapclient.AgreeOnCounting(t.Context(), k.s, mapclient.InRedis, false)
+	require.NoError(t, err)
+	first := k.run("first", 1000)
+	until(t, "the first process leads", func() bool { return first.status(t).Leading })
+	second := k.run("second", 2000)
+	var c adminapi.Cluster
+	until(t, "the second one knows what there is", func() bool {
+		resp, err := http.Get(second.url + "/v1/cluster")
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		c = adminapi.Cluster{}
+		require.NoError(t, json.NewDecoder(resp.Body).Decode(&c))
+		return len(c.Processes) == 2 && c.Leases.MapClocks > 0 && c.Terms.MaxRows == 2000
+	})
+	require.False(t, c.Leading)
+	here, leader := c.Processes[0], c.Processes[1]
+	require.Equal(t, adminapi.Peer{Name: "second", Here: true, Version: version.Current().Version}, here)
+	require.Equal(t, adminapi.Peer{Name: "first", Leads: true, Admin: first.url, Version: version.Current().Version}, leader)
+	require.Equal(t, testLease.Seconds(), c.Leases.LengthS)
+	require.LessOrEqual(t, c.Leases.LeftS, c.Leases.LengthS)
+	require.Positive(t, c.Leases.LeaderLeftS)
+	require.LessOrEqual(t, c.Leases.LeaderLeftS, 3.0)
+	require.Equal(t, adminapi.Terms{
+		LeaseS: testLease.Seconds(), MaxClockSkewS: 0.25, Sizes: "counted in Redis", MaxRows: 2000, MinRows: c.Terms.MinRows,
+		MaxBytes: c.Terms.MaxBytes,
+	}, *c.Terms)
+	require.Contains(t, c.OtherLimits+second.log.String(), "max_rows 1000")
+	require.True(t, c.Store.OK && c.Counters.OK)
 }
 
 // A mover waits by the servers' terms, not by its own.
