@@ -29,7 +29,7 @@ ATTACKS = ./internal/test/e2e/attacks
 CLIENTS = ./internal/test/e2e/s3tour
 # The console in a browser.
 CONSOLE = ./internal/test/e2e/console
-CLIENTS_WITH_NODE = ./internal/test/e2e/s3tour/oncassandra
+CLIENTS_WITH_NODE = ./internal/test/e2e/s3tour/oncassandra ./internal/test/e2e/console/oncassandra
 # What makes packages, and tries them.
 PACKAGES = ./deploy/packages
 # Pure packages have no goroutines: the race detector finds nothing in them, and takes up to ten times as long.

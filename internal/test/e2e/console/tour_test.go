@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -202,14 +203,17 @@ func TestTour(t *testing.T) {
 	b.Go(s.Admin + "/console/#/keys?b=photos&last=300")
 	b.Await("document.querySelector('.legend .ticks span')")
 	// The place is that of a picture of this moment. The page's may be of a moment before, and one column to the right.
-	happened := false
-	for end := time.Now().Add(patience); !happened && time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; {
 		at := Value[[]float64](b, split)
 		b.Point(".picture .over", 0.5, 0.5)
 		b.Point(".picture .over", at[0], at[1])
-		happened = Value[bool](b, "document.body.innerText.includes('Happened here')")
+		if b.Within(3*time.Second, "document.body.innerText.includes('Happened here')") {
+			break
+		}
+		if time.Now().After(end) {
+			b.fail(fmt.Sprintf("the page does not say what happened at a split, at %v", at), context.DeadlineExceeded)
+		}
 	}
-	require.True(t, happened, "the page does not say what happened at a split")
 	b.Says("Partition")
 	b.Picture("keys")
 	b.Dark(true)
