@@ -31,9 +31,9 @@ ATTACKS = ./internal/test/e2e/attacks
 # S3 clients of others, against our programs: the race detector would see the clients only, which take a minute of a
 # processor to compile for it.
 CLIENTS = ./internal/test/e2e/s3tour
-# The console in a browser. It is not a part of make test: one tour of 17 waited longer than 55 s for a picture.
+# The console in a browser.
 CONSOLE = ./internal/test/e2e/console
-CLIENTS_WITH_NODE = ./internal/test/e2e/s3tour/oncassandra
+CLIENTS_WITH_NODE = ./internal/test/e2e/s3tour/oncassandra ./internal/test/e2e/console/oncassandra
 # What makes packages, and tries them.
 PACKAGES = ./deploy/packages
 # Pure packages have no goroutines: the race detector finds nothing in them, and takes up to ten times as long.
@@ -74,6 +74,7 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@scripts/within 240 programs $(MAKE) -s programs
 	@$(WITH_PROGRAMS) scripts/within 660 unit $(TEST_RACE) -timeout 640s $(WITHOUT_NODE)
 	@$(WITH_PROGRAMS) scripts/within 120 clients $(TEST) -timeout 110s $(CLIENTS)
+	@$(WITH_PROGRAMS) scripts/within 150 console $(TEST) -timeout 140s $(CONSOLE)
 	@$(WITH_PROGRAMS) scripts/within 180 attacks $(TEST) -timeout 170s $(ATTACKS)
 	@scripts/within 240 packages $(TEST) -timeout 230s $(PACKAGES)
 	@scripts/within 240 bench $(TEST_RACE) -timeout 230s $(BENCH_WITHOUT_NODE)

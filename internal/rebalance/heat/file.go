@@ -17,8 +17,11 @@ import (
 )
 
 // A file: the magic, a checksum of the rest (8 bytes), and compressed: the keys, the columns, the events. Later forms have
-// another magic.
-const magic = "evenkeel history 1\n"
+// another magic; the first one had no known seconds of parts.
+const (
+	magic  = "evenkeel history 2\n"
+	magic1 = "evenkeel history 1\n"
+)
 
 // mostFile bounds what is read of a file, compressed and not.
 const mostFile = 256 << 20
@@ -42,11 +45,12 @@ func Encode(b *Book, l *Log) []byte {
 		c := &b.columns[i]
 		e.Int(c.from)
 		e.Int(c.to)
-		e.Int(c.known)
+		e.Int(c.idle)
 		e.Uint(uint64(len(c.parts)))
 		for k := range c.parts {
 			p := &c.parts[k]
 			e.Raw(p.bucket[:]...)
+			e.Int(p.known)
 			e.Uint(uint64(len(p.starts)))
 			for s := range p.starts {
 				e.Uint(uint64(p.starts[s]))
@@ -90,6 +94,11 @@ var errDamaged = errors.New("it is damaged")
 // Decode reads what Encode wrote into a book of at most so many bytes and a log. Moves that had begun are Left.
 func Decode(file []byte, most int64) (*Book, *Log, error) {
 	rest, ok := bytes.CutPrefix(file, []byte(magic))
+	first := false
+	if !ok {
+		rest, ok = bytes.CutPrefix(file, []byte(magic1))
+		first = ok
+	}
 	switch {
 	case !ok:
 		return nil, nil, errors.New("it is no history of this form: a newer version wrote it, or another program")
@@ -107,10 +116,14 @@ func Decode(file []byte, most int64) (*Book, *Log, error) {
 		texts[i] = string(d.Bytes())
 	}
 	for range d.Count(4) {
-		from, to, known := d.Int(), d.Int(), d.Int()
+		from, to, idle := d.Int(), d.Int(), d.Int()
+		damaged := from >= to || idle < 0 || idle > to-from || first && idle == 0
 		samples := make([]Sample, d.Count(17))
 		for s := range samples {
 			copy(samples[s].Bucket[:], d.Raw(len(store.BucketID{})))
+			if samples[s].known = idle; !first {
+				samples[s].known = d.Int()
+			}
 			spans := make([]Span, d.Count(int(1+spanBytes-4)))
 			for i := range spans {
 				if id := d.Uint(); id < uint64(len(texts)) {
@@ -123,13 +136,14 @@ func Decode(file []byte, most int64) (*Book, *Log, error) {
 				}
 				d.Bad = d.Bad || (i == 0) != (spans[i].Start == "") || i > 0 && spans[i-1].Start >= spans[i].Start
 			}
-			d.Bad = d.Bad || len(spans) == 0
 			samples[s].Spans = spans
+			known := samples[s].known
+			damaged = damaged || first && len(spans) == 0 || known < 0 || known > to-from || known == 0 && len(spans) > 0
 		}
-		if n := len(b.columns); d.Bad || from >= to || known <= 0 || known > to-from || n > 0 && b.columns[n-1].to > from {
+		if n := len(b.columns); d.Bad || damaged || n > 0 && b.columns[n-1].to > from {
 			return nil, nil, errDamaged
 		}
-		b.put(len(b.columns), from, to, known, samples)
+		b.put(len(b.columns), from, to, idle, samples)
 	}
 	last := d.Int()
 	for range d.Count(1) {

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
-	"gopkg.in/yaml.v3"
+	"go.yaml.in/yaml/v3"
 )
 
 // File is the name of a settings file. The environment has priority over it, and unknown names
