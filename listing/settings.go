@@ -3,6 +3,7 @@ package listing
 import (
 	"bytes"
 	"context"
+	"errors"
 
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -12,11 +13,31 @@ import (
 // settings. It needs no I/O where the bucket's map is known. It fails like Get.
 func (b *Bucket) Settings(ctx context.Context) ([]byte, error) {
 	h, err := b.acquire(ctx)
+	if err == nil {
+		defer h.release()
+		return bytes.Clone(h.Root().Settings), nil
+	}
+	var root *partmap.Root
+	if errors.Is(err, ErrBucketClosing) { // there are no leases, but who deletes it asks
+		root, err = b.root(ctx)
+	}
 	if err != nil {
 		return nil, wrap("read the settings", b.name, err)
 	}
-	defer h.release()
-	return bytes.Clone(h.Root().Settings), nil
+	return bytes.Clone(root.Settings), nil
+}
+
+// root reads the present root of a bucket that is not deleted.
+func (b *Bucket) root(ctx context.Context) (*partmap.Root, error) {
+	id, err := b.c.lookup(ctx, b.name, store.Serial)
+	if err != nil {
+		return nil, err
+	}
+	root, err := b.c.maps.Load(ctx, id)
+	if err == nil && root.State == partmap.Deleted {
+		err = ErrNoSuchBucket
+	}
+	return root, err
 }
 
 // ChangeSettings gives the bucket other settings. change makes them of the present ones, perhaps
@@ -28,21 +49,15 @@ func (b *Bucket) ChangeSettings(ctx context.Context, change func(now []byte) ([]
 }
 
 func (b *Bucket) changeSettings(ctx context.Context, change func(now []byte) ([]byte, error)) error {
-	id, err := b.c.lookup(ctx, b.name, store.Serial)
-	if err != nil {
-		return err
-	}
 	// Each move in flight may change the root once per phase.
 	const attempts = 10 * casAttempts
 	for range attempts {
-		root, err := b.c.maps.Load(ctx, id)
-		switch {
-		case err != nil:
+		root, err := b.root(ctx)
+		if err == nil && root.State == partmap.Closing {
+			err = ErrBucketClosing
+		}
+		if err != nil {
 			return err
-		case root.State == partmap.Deleted:
-			return ErrNoSuchBucket
-		case root.State == partmap.Closing:
-			return ErrBucketClosing
 		}
 		next, err := change(bytes.Clone(root.Settings))
 		if err != nil {
@@ -59,7 +74,7 @@ func (b *Bucket) changeSettings(ctx context.Context, change func(now []byte) ([]
 		}
 		if mine {
 			// Also where nothing was to change: who changed it may not have waited.
-			if err := b.c.maps.Wait(ctx, id); err != nil {
+			if err := b.c.maps.Wait(ctx, root.Bucket); err != nil {
 				return unknown(err)
 			}
 			return nil

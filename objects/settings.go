@@ -2,6 +2,7 @@ package objects
 
 import (
 	"context"
+	"errors"
 
 	"golang.org/x/sync/errgroup"
 
@@ -35,7 +36,8 @@ const (
 
 func (s Status) settings() []byte { return []byte{kindObjects, settingsVersion, byte(s)} }
 
-func parseSettings(b []byte) (Status, error) {
+// ParseStatus reads the status in a bucket's settings. It fails with ErrPlain where there are none.
+func ParseStatus(b []byte) (Status, error) {
 	switch {
 	case len(b) == 0:
 		return 0, ErrPlain
@@ -63,7 +65,7 @@ func (o *Objects) Status(ctx context.Context, name string) (Status, error) {
 	if err != nil {
 		return 0, err
 	}
-	return parseSettings(b)
+	return ParseStatus(b)
 }
 
 // SetStatus changes whether a bucket keeps versions: to Enabled or Suspended. Once it has returned,
@@ -74,7 +76,7 @@ func (o *Objects) SetStatus(ctx context.Context, name string, to Status) error {
 		return store.Errorf(store.InvalidArgument, "a bucket can't go to status %d: Enabled or Suspended", to)
 	}
 	return o.c.Bucket(name).ChangeSettings(ctx, func(now []byte) ([]byte, error) {
-		if _, err := parseSettings(now); err != nil {
+		if _, err := ParseStatus(now); err != nil {
 			return nil, err
 		}
 		return to.settings(), nil
@@ -92,7 +94,8 @@ func (o *Objects) DeleteBucket(ctx context.Context, name string) error {
 	}
 	b := o.Bucket(name, status.Versioning())
 	if status == Never {
-		if err := b.burnMarkers(ctx); err != nil {
+		// One that is closing has none any more.
+		if err := b.burnMarkers(ctx); err != nil && !errors.Is(err, listing.ErrBucketClosing) {
 			return err
 		}
 	}

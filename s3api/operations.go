@@ -43,13 +43,16 @@ var (
 		{"PUT", ""}: {
 			name: "CreateBucket", serve: (*Handler).createBucket, later: true, write: true, scope: onBucket,
 		},
-		{"HEAD", ""}:          {name: "HeadBucket", serve: (*Handler).headBucket, scope: inBucket},
-		{"DELETE", ""}:        {name: "DeleteBucket", serve: (*Handler).deleteBucket, write: true, scope: onBucket},
-		{"GET", ""}:           listOf("ListObjects", listIn(formV1)),
-		{"GET", listV2}:       listOf("ListObjectsV2", listIn(formV2)),
-		{"GET", "versions"}:   listOf("ListObjectVersions", listIn(formVersions)),
-		{"GET", paramSplits}:  listOf("EvenkeelSplitPoints", (*Handler).splitPoints),
-		{"GET", "location"}:   {name: getBucketLocation, serve: (*Handler).getBucketLocation, scope: inBucket},
+		{"HEAD", ""}:         {name: "HeadBucket", serve: (*Handler).headBucket, scope: inBucket},
+		{"DELETE", ""}:       {name: "DeleteBucket", serve: (*Handler).deleteBucket, write: true, scope: onBucket},
+		{"GET", ""}:          listOf("ListObjects", listIn(formV1)),
+		{"GET", listV2}:      listOf("ListObjectsV2", listIn(formV2)),
+		{"GET", "versions"}:  listOf("ListObjectVersions", listIn(formVersions)),
+		{"GET", paramSplits}: listOf("EvenkeelSplitPoints", (*Handler).splitPoints),
+		{"GET", "location"}:  {name: getBucketLocation, serve: (*Handler).getBucketLocation, scope: inBucket},
+		{"PUT", "versioning"}: {
+			name: "PutBucketVersioning", serve: (*Handler).putBucketVersioning, later: true, write: true, scope: onBucket,
+		},
 		{"GET", "versioning"}: {name: "GetBucketVersioning", serve: (*Handler).getBucketVersioning, scope: inBucket},
 		{"GET", "acl"}:        {name: "GetBucketAcl", serve: (*Handler).getAcl, scope: inBucket},
 		{"PUT", "acl"}: {
