@@ -48,7 +48,13 @@ func (b *Bucket) Get(ctx context.Context, key []byte, id ID, part Range) (*Objec
 	if o.Range, err = part.within(r.size); err != nil {
 		return nil, err
 	}
-	if r.where == inline {
+	switch r.where {
+	case inParts, inListedParts:
+		if o.Body, err = b.openPieces(ctx, key, id, r, o.Range); err != nil {
+			return nil, err
+		}
+		return o, nil
+	case inline:
 		o.Body = io.NopCloser(bytes.NewReader(r.body[o.Range.Offset : o.Range.Offset+o.Range.N]))
 		return o, nil
 	}

@@ -146,6 +146,9 @@ func (b *Bucket) above(ctx context.Context, rowKey, group []byte) (seen, null bo
 func (q *Query) rows(judge func(at *row, h head) listing.Sifted) listing.Query {
 	prefix := escape(nil, q.Prefix)
 	rows := listing.Query{Prefix: prefix, Limit: q.Limit, Token: q.Token}
+	if len(prefix) == 0 {
+		rows.From = objectsBegin
+	}
 	switch {
 	case len(q.After) > 0 && !q.AfterID.IsZero():
 		rows.After = append(rowKey(q.After, q.AfterID), noteSuffix) // behind its note, too
@@ -180,8 +183,7 @@ func (q *Query) rows(judge func(at *row, h head) listing.Sifted) listing.Query {
 // itemOf reads an item of a listing of rows.
 func itemOf(of *listing.Item) (Item, row, error) {
 	if of.CommonPrefix {
-		key := bytes.ReplaceAll(of.Key, []byte{zero, escapedBy}, []byte{zero})
-		return Item{Info: Info{Key: key}, CommonPrefix: true}, row{}, nil
+		return Item{Info: Info{Key: unescape(of.Key)}, CommonPrefix: true}, row{}, nil
 	}
 	at, err := parseRow(of.Key)
 	if err != nil {

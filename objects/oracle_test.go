@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sort"
@@ -61,6 +62,25 @@ func (s *blobsInMemory) Delete(_ context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.m, name)
+	return nil
+}
+
+func (s *blobsInMemory) List(
+	_ context.Context, prefix, after string, each func(name string, size int64) error,
+) error {
+	s.mu.Lock()
+	sizes := map[string]int64{}
+	for name, b := range s.m {
+		if strings.HasPrefix(name, prefix) && name > after {
+			sizes[name] = int64(len(b))
+		}
+	}
+	s.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(sizes)) {
+		if err := each(name, sizes[name]); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -50,18 +50,18 @@ func (b *Bucket) Put(ctx context.Context, key []byte, body io.Reader, m Meta) (I
 	r.size, r.md5 = in.n, in.sum.Sum(nil)
 	if err := b.write(ctx, key, id, r, still); err != nil {
 		if r.where == inBlob && !errors.Is(err, listing.ErrOutcomeUnknown) {
-			b.drop(ctx, key, id)
+			b.dropBlob(ctx, b.blobName(key, id))
 		}
 		return Info{}, err
 	}
 	return r.info(key, id), nil
 }
 
-// drop deletes the blob of a version without a row. If it fails, a cleaner finds the orphan.
-func (b *Bucket) drop(ctx context.Context, key []byte, id ID) {
+// dropBlob deletes a blob without a row. If it fails, a cleaner finds the orphan.
+func (b *Bucket) dropBlob(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	_ = b.o.blobs.Delete(ctx, b.blobName(key, id))
+	_ = b.o.blobs.Delete(ctx, name)
 }
 
 // write writes a row at the timestamp of its rank.
