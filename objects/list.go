@@ -17,6 +17,8 @@ type Query struct {
 	// AfterID, with After, selects the versions of the key After that are older than this one,
 	// too. It is for ListVersions.
 	AfterID ID
+	// From and To select keys with From <= key < To. Empty: no bound.
+	From, To []byte
 	// Limit bounds the items of a page, default 1,000, at most 10,000.
 	Limit int
 	// Token continues where a page ended. The rest of the query must be the same, but for Limit.
@@ -154,6 +156,12 @@ func (q *Query) rows(judge func(at *row, h head) listing.Sifted) listing.Query {
 		rows.After = append(rowKey(q.After, q.AfterID), noteSuffix) // behind its note, too
 	case len(q.After) > 0:
 		rows.From = store.PrefixEnd(groupOf(q.After))
+	}
+	if from := groupOf(q.From); len(q.From) > 0 && bytes.Compare(from, rows.From) > 0 {
+		rows.From = from
+	}
+	if len(q.To) > 0 {
+		rows.To = groupOf(q.To)
 	}
 	rows.Sift = func(e listing.Entry) listing.Sifted {
 		at, err := parseRow(e.Key)

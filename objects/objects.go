@@ -94,7 +94,8 @@ type Meta struct {
 	// Size is checked against the body; negative: it is not known before.
 	Size        int64
 	ContentType string
-	// Sums are checksums by algorithm, Headers user metadata. They are kept as they are.
+	// Sums are checksums by algorithm, Headers user metadata. They are kept as they are, and read
+	// only once the body has ended: so values of Sums may be filled in until then.
 	Sums, Headers []Pair
 }
 

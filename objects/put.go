@@ -57,6 +57,23 @@ func (b *Bucket) Put(ctx context.Context, key []byte, body io.Reader, m Meta) (I
 	return r.info(key, id), nil
 }
 
+// Copy makes a new version of another one, of this bucket or another of the same Objects. With m nil the
+// content type, checksums and user metadata are kept, else they are those of m. A body is copied, not
+// shared. It fails like Get or Put.
+func (b *Bucket) Copy(ctx context.Context, key []byte, from Source, m *Meta) (Info, error) {
+	o, err := from.Bucket.Get(ctx, from.Key, from.ID, All)
+	if err != nil {
+		return Info{}, store.Wrap("the source of the copy", err)
+	}
+	defer o.Body.Close()
+	meta := Meta{ContentType: o.ContentType, Sums: o.Sums, Headers: o.Headers}
+	if m != nil {
+		meta = *m
+	}
+	meta.Size = o.Size
+	return b.Put(ctx, key, o.Body, meta)
+}
+
 // dropBlob deletes a blob without a row. If it fails, a cleaner finds the orphan.
 func (b *Bucket) dropBlob(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
