@@ -316,7 +316,7 @@ func (c *Cleaner) finish(ctx context.Context, key []byte, v *member, still func(
 			return err
 		}
 	case inParts, inListedParts:
-		if err := c.deleteParts(ctx, key, v.id, nil); err != nil {
+		if err := c.b.deleteParts(ctx, key, v.id, nil); err != nil {
 			return err
 		}
 	}

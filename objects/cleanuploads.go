@@ -132,7 +132,7 @@ func (c *Cleaner) doUpload(ctx context.Context, u *uploadMember, still func() bo
 	case tidy.Free:
 		var list []piece
 		if list, err = c.b.pieces(ctx, u.key, v.id, r); err == nil {
-			err = c.deleteParts(ctx, u.key, v.id, c.listed(u.key, v.id, r, list))
+			err = c.b.deleteParts(ctx, u.key, v.id, c.listed(u.key, v.id, r, list))
 		}
 		if err == nil {
 			err = c.freeRows(ctx, u, still)
@@ -207,12 +207,12 @@ func (c *Cleaner) condemn(ctx context.Context, key []byte, v *member, still func
 const noteVersion = 1
 
 // deleteParts deletes the blobs below a version that are not listed.
-func (c *Cleaner) deleteParts(ctx context.Context, key []byte, id ID, listed map[string]bool) error {
-	return c.b.o.blobs.List(ctx, c.b.blobName(key, id)+"/", "", func(name string, _ int64) error {
+func (b *Bucket) deleteParts(ctx context.Context, key []byte, id ID, listed map[string]bool) error {
+	return b.o.blobs.List(ctx, b.blobName(key, id)+"/", "", func(name string, _ int64) error {
 		if listed[name] {
 			return nil
 		}
-		return c.b.o.blobs.Delete(ctx, name)
+		return b.o.blobs.Delete(ctx, name)
 	})
 }
 
