@@ -23,13 +23,7 @@ type uploadMember struct {
 
 // uploads looks at all uploads, and does what is due.
 func (c *Cleaner) uploads(ctx context.Context, now store.Timestamp, done *Cleaned) error {
-	q := listing.Query{Limit: 1000, Prefix: uploadsBegin, Sift: func(e listing.Entry) listing.Sifted {
-		at, err := parseUploadRow(e.Key)
-		if err != nil || at.part == 0 {
-			return listing.Sifted{}
-		}
-		return listing.Sifted{Pass: e.Key[:len(at.group)+1]} // one part says that there are parts
-	}}
+	q := listing.Query{Limit: 1000, Prefix: uploadsBegin, Sift: sumUp}
 	var u *uploadMember
 	still := c.b.o.deadline(writeTimeout)
 	flush := func() {
@@ -78,6 +72,15 @@ func (c *Cleaner) uploads(ctx context.Context, now store.Timestamp, done *Cleane
 		}
 		q.Token = page.Next
 	}
+}
+
+// sumUp shows one part of each upload: it says that there are parts.
+func sumUp(e listing.Entry) listing.Sifted {
+	at, err := parseUploadRow(e.Key)
+	if err != nil || at.part == 0 {
+		return listing.Sifted{}
+	}
+	return listing.Sifted{Pass: e.Key[:len(at.group)+1]}
 }
 
 func age(now, of store.Timestamp) time.Duration { return time.Duration(now-of) * time.Microsecond }
@@ -222,10 +225,8 @@ func (c *Cleaner) listed(key []byte, id ID, r *record, list []piece) map[string]
 	for _, p := range list {
 		names[c.b.partName(key, id, p.number, p.id)] = true
 	}
-	if r.where == inListedParts {
-		if at, ok := parseID(r.body[len(r.body)-idBytes:]); ok {
-			names[c.b.partName(key, id, 0, at)] = true
-		}
+	if name, ok := c.b.listName(key, id, r); ok {
+		names[name] = true
 	}
 	return names
 }

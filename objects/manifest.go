@@ -93,17 +93,26 @@ func (b *Bucket) partName(key []byte, version ID, number int, id ID) string {
 	return fmt.Sprintf("%s/%05d-%s", b.blobName(key, version), number, id)
 }
 
+// listName is the name of the blob that has the list of a version's parts; false: it has none.
+func (b *Bucket) listName(key []byte, id ID, r *record) (string, bool) {
+	if r.where != inListedParts || len(r.body) < idBytes {
+		return "", false
+	}
+	at, ok := parseID(r.body[len(r.body)-idBytes:])
+	return b.partName(key, id, 0, at), ok
+}
+
 // pieces returns the parts of a version, from its record or the blob of its manifest.
 func (b *Bucket) pieces(ctx context.Context, key []byte, id ID, r *record) ([]piece, error) {
 	if r.where != inListedParts {
 		return decodeManifest(r.body, r.size)
 	}
-	at, ok := parseID(r.body[len(r.body)-idBytes:])
+	name, ok := b.listName(key, id, r)
 	if !ok {
 		return nil, damagedManifest(r.body)
 	}
 	const most = MaxParts*(idBytes+12) + 4 // bytes
-	body, size, err := b.o.blobs.Open(ctx, b.partName(key, id, 0, at), 0, most)
+	body, size, err := b.o.blobs.Open(ctx, name, 0, most)
 	switch {
 	case store.KindOf(err) == store.NotFound:
 		return nil, ErrBodyLost

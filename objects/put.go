@@ -206,7 +206,10 @@ const (
 
 // blobName is the name of a version's blob: the bucket, the key, the version. Names are in the order
 // of rows, but for keys that begin with the same nameBytes: so an audit merges two sorted listings.
-func (b *Bucket) blobName(key []byte, id ID) string {
+func (b *Bucket) blobName(key []byte, id ID) string { return b.stem(key) + "-/" + id.String() }
+
+// stem is what the names of a key's blobs begin with.
+func (b *Bucket) stem(key []byte) string {
 	var name strings.Builder
 	name.WriteString(bucketPart(b.rows.Name()))
 	text := ordered.EncodeToString(key[:min(len(key), nameBytes)])
@@ -219,7 +222,6 @@ func (b *Bucket) blobName(key []byte, id ID) string {
 		sum := md5.Sum(key) // names are chosen by who may write them all; a collision only shares a folder
 		name.WriteString("=" + hexOf(sum[:]))
 	}
-	name.WriteString("-/" + id.String())
 	return name.String()
 }
 

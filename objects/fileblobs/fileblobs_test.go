@@ -78,8 +78,8 @@ func TestListingsAreInOrder(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	names := []string{
-		"b/A", "b/A-/1", "b/A-/1-", "b/A-/2/00001-x", "b/A-/2/00002-x", "b/A-/3", "b/A/B-/1", "b/A0-/1", "b/A=/1", "b/AA-/1",
-		"b/AA.x/1", "c/1", "b-/x", "b.c/x", "bb/x", "x",
+		"b/A", "b/A-/1", "b/A-/1-", "b/A-/2/00001-x", "b/A-/2/00002-x", "b/A-/3", "b/A/B-/1", "b/A0-/1", "b/A=/1",
+		"b/AA-/1", "b/AA.x/1", "c/1", "b-/x", "b.c/x", "bb/x", "x",
 	}
 	for i, name := range names {
 		if name == "b/A" {
