@@ -27,11 +27,15 @@ type Remains struct {
 	// Gone reports whether an entry is one; nil: none is. It must not keep the entry.
 	Gone func(e Entry) bool
 	// Discard, if not nil, frees what belongs to one. It is called from several goroutines
-	// while nobody can write to the bucket, before that is deleted, and perhaps again.
+	// once it is known that there is nothing else, while nobody can write to the bucket, before
+	// that is deleted, and perhaps again.
 	Discard func(ctx context.Context, e Entry) error
+
+	discarding bool
 }
 
-// take reports whether a row of a closed bucket is one of the remains, whose belongings it frees.
+// take reports whether a row of a closed bucket is one of the remains. While discarding it frees
+// what belongs to it.
 func (r *Remains) take(ctx context.Context, row *store.Row) (bool, error) {
 	value, live, err := store.EntryValue(row.Value)
 	if err != nil || !live {
@@ -41,7 +45,7 @@ func (r *Remains) take(ctx context.Context, row *store.Row) (bool, error) {
 	if r.Gone == nil || !r.Gone(e) {
 		return false, nil
 	}
-	if r.Discard == nil {
+	if !r.discarding {
 		return true, nil
 	}
 	return true, r.Discard(ctx, e)
@@ -131,7 +135,7 @@ const (
 )
 
 // errLookTime means that lookTime is over.
-var errLookTime = errors.New("the bucket is looked through in parts")
+var errLookTime = store.Errorf(store.Timeout, "the bucket is looked through in parts")
 
 func goesOn(why error) error {
 	return store.Wrap("the bucket has very many ranges; delete it again to go on where this stopped", why)
@@ -190,6 +194,14 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root, remains
 				c.emptied.Add(root.Bucket, emptied{root.Version(), next})
 				left++ // progress is no decision
 				continue
+			}
+		}
+		if err == nil && empty && remains.Discard != nil {
+			second := *remains
+			second.discarding = true
+			// Not for longer than lookTime: nobody must open the bucket meanwhile.
+			if empty, _, err = c.empty(ctx, root, nil, &second); errors.Is(err, errLookTime) {
+				err = goesOn(err)
 			}
 		}
 		if err != nil || !empty {

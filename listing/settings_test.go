@@ -84,6 +84,12 @@ func TestRemainsDoNotKeepABucket(t *testing.T) {
 	require.NoError(t, photos.Put(ctx, []byte("dd"), []byte("live")))
 	require.ErrorIs(t, c.DeleteBucketBut(ctx, "photos", remains), listing.ErrNotEmpty)
 	require.Empty(t, freed, "a bucket that is not empty stays as it is")
+	// Also where that is seen only once it is closed.
+	hidden := remains
+	n := 0
+	hidden.Gone = func(e listing.Entry) bool { n++; return n <= 5 || string(e.Value) == "burned" }
+	require.ErrorIs(t, c.DeleteBucketBut(ctx, "photos", hidden), listing.ErrNotEmpty)
+	require.Empty(t, freed)
 	require.NoError(t, photos.Put(ctx, []byte("dd"), []byte("burned")))
 	require.ErrorIs(t, c.DeleteBucket(ctx, "photos"), listing.ErrNotEmpty)
 

@@ -83,8 +83,8 @@ func (o *Objects) SetStatus(ctx context.Context, name string, to Status) error {
 	})
 }
 
-// DeleteBucket deletes a bucket of objects that has no version left, and the blobs of those that
-// were deleted; whoever reads one of them may find it cut off. In a bucket that never kept
+// DeleteBucket deletes a bucket of objects that has no version left, its uploads, and the blobs of
+// both; whoever reads one of them may find it cut off. In a bucket that never kept
 // versions delete markers do not count. It may be interrupted and repeated. It fails with ErrPlain
 // or like listing.Client.DeleteBucket.
 func (o *Objects) DeleteBucket(ctx context.Context, name string) error {
@@ -101,6 +101,9 @@ func (o *Objects) DeleteBucket(ctx context.Context, name string) error {
 	}
 	return o.c.DeleteBucketBut(ctx, name, listing.Remains{
 		Gone: func(e listing.Entry) bool {
+			if _, err := parseUploadRow(e.Key); err == nil {
+				return true
+			}
 			at, err := parseRow(e.Key)
 			if err != nil || at.note {
 				return err == nil
@@ -109,15 +112,27 @@ func (o *Objects) DeleteBucket(ctx context.Context, name string) error {
 			return err == nil && !h.visible()
 		},
 		Discard: func(ctx context.Context, e listing.Entry) error {
+			if u, err := parseUploadRow(e.Key); err == nil {
+				if !u.own() {
+					return nil
+				}
+				return b.deleteParts(ctx, u.key, u.id.Version(), nil)
+			}
 			at, err := parseRow(e.Key)
 			if err != nil || at.note {
 				return err
 			}
 			r, err := decode(e.Value)
-			if err != nil || r.where != inBlob {
+			if err != nil {
 				return err
 			}
-			return o.blobs.Delete(ctx, b.blobName(at.key, at.id))
+			switch r.where {
+			case inBlob:
+				return o.blobs.Delete(ctx, b.blobName(at.key, at.id))
+			case inParts, inListedParts:
+				return b.deleteParts(ctx, at.key, at.id, nil)
+			}
+			return nil
 		},
 	})
 }

@@ -92,3 +92,29 @@ func TestBucketsAreDeletedWithTheirBlobs(t *testing.T) {
 		})
 	}
 }
+
+// Uploads do not keep a bucket, and their parts go with it.
+func TestBucketsAreDeletedWithTheirUploads(t *testing.T) {
+	ctx := t.Context()
+	_, o, blobs := openObjects(t)
+	require.NoError(t, o.CreateBucket(ctx, "photos"))
+	b := o.Bucket("photos", objects.Unversioned)
+	body := bytes.Repeat([]byte("x"), 10_000)
+	var parts []objects.NamedPart
+	var done objects.Upload
+	for _, key := range []string{"a", "z"} {
+		u, err := b.CreateUpload(ctx, []byte(key), objects.Meta{})
+		require.NoError(t, err)
+		p, err := b.PutPart(ctx, []byte(key), u.ID, 1, bytes.NewReader(body), objects.Meta{Size: -1})
+		require.NoError(t, err)
+		parts, done = []objects.NamedPart{{Number: 1, ETag: p.ETag}}, u
+	}
+	_, err := b.Complete(ctx, []byte("z"), done.ID, parts, nil)
+	require.NoError(t, err)
+	require.ErrorIs(t, o.DeleteBucket(ctx, "photos"), listing.ErrNotEmpty)
+	require.Len(t, blobs.m, 2)
+	_, err = b.Delete(ctx, []byte("z"))
+	require.NoError(t, err)
+	require.NoError(t, o.DeleteBucket(ctx, "photos"))
+	require.Empty(t, blobs.m)
+}

@@ -63,4 +63,6 @@ func (noBodies) Delete(context.Context, string) error {
 	return store.Errorf(store.Unavailable, "the bodies of objects are elsewhere: this server was started without --bodies")
 }
 
+func (noBodies) List(context.Context, string, string, func(string, int64) error) error { return nil }
+
 func (noBodies) Close() error { return nil }
