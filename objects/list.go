@@ -17,6 +17,8 @@ type Query struct {
 	// AfterID, with After, selects the versions of the key After that are older than this one,
 	// too. It is for ListVersions.
 	AfterID ID
+	// From and To select keys with From <= key < To. Empty: no bound.
+	From, To []byte
 	// Limit bounds the items of a page, default 1,000, at most 10,000.
 	Limit int
 	// Token continues where a page ended. The rest of the query must be the same, but for Limit.
@@ -146,11 +148,20 @@ func (b *Bucket) above(ctx context.Context, rowKey, group []byte) (seen, null bo
 func (q *Query) rows(judge func(at *row, h head) listing.Sifted) listing.Query {
 	prefix := escape(nil, q.Prefix)
 	rows := listing.Query{Prefix: prefix, Limit: q.Limit, Token: q.Token}
+	if len(prefix) == 0 {
+		rows.From = objectsBegin
+	}
 	switch {
 	case len(q.After) > 0 && !q.AfterID.IsZero():
 		rows.After = append(rowKey(q.After, q.AfterID), noteSuffix) // behind its note, too
 	case len(q.After) > 0:
 		rows.From = store.PrefixEnd(groupOf(q.After))
+	}
+	if from := groupOf(q.From); len(q.From) > 0 && bytes.Compare(from, rows.From) > 0 {
+		rows.From = from
+	}
+	if len(q.To) > 0 {
+		rows.To = groupOf(q.To)
 	}
 	rows.Sift = func(e listing.Entry) listing.Sifted {
 		at, err := parseRow(e.Key)
@@ -180,8 +191,7 @@ func (q *Query) rows(judge func(at *row, h head) listing.Sifted) listing.Query {
 // itemOf reads an item of a listing of rows.
 func itemOf(of *listing.Item) (Item, row, error) {
 	if of.CommonPrefix {
-		key := bytes.ReplaceAll(of.Key, []byte{zero, escapedBy}, []byte{zero})
-		return Item{Info: Info{Key: key}, CommonPrefix: true}, row{}, nil
+		return Item{Info: Info{Key: unescape(of.Key)}, CommonPrefix: true}, row{}, nil
 	}
 	at, err := parseRow(of.Key)
 	if err != nil {

@@ -42,6 +42,9 @@ type where byte
 const (
 	inline where = 0
 	inBlob where = 1 // in one blob, by the name of blobName
+	// In parts: the record has the manifest in place of a body, or says where it is.
+	inParts       where = 2
+	inListedParts where = 3
 )
 
 // Pair is a name and its value: a header of user metadata, or an algorithm and its checksum.
@@ -59,7 +62,7 @@ const (
 
 // The record, version 1: rank, version, flags, where, size (uvarint), then as strings of a
 // uvarint length: MD5, ETag, type; sums and meta (count, then name and value of each); the rest is
-// the body. It begins with the rank, as larger values win at equal timestamps. There is exactly
+// the body, or the manifest. It begins with the rank, as larger values win at equal timestamps. There is exactly
 // one encoding of a record.
 const (
 	recordVersion = 1
@@ -136,7 +139,7 @@ func decode(b []byte) (*record, error) {
 		return nil, damagedRecord(b)
 	}
 	r := &record{rank: h.rank, marker: h.marker, null: h.null, where: where(b[3])}
-	d := decoder{rest: b[4:], bad: r.where > inBlob}
+	d := decoder{rest: b[4:], bad: r.where > inListedParts}
 	size := d.uvarint()
 	r.md5 = []byte(d.str(16))
 	r.etag, r.typ = d.str(maxETagBytes), d.str(maxTypeBytes)
@@ -145,10 +148,14 @@ func decode(b []byte) (*record, error) {
 		r.body = d.rest
 	}
 	d.bad = d.bad || size > math.MaxInt64 || len(r.md5) != 0 && len(r.md5) != 16
-	if r.size = int64(size); r.where == inline && r.rank != burned {
-		d.bad = d.bad || r.size != int64(len(r.body))
-	} else {
+	r.size = int64(size)
+	switch {
+	case r.rank == burned || r.where == inBlob:
 		d.bad = d.bad || len(r.body) > 0
+	case r.where == inline:
+		d.bad = d.bad || r.size != int64(len(r.body))
+	default:
+		d.bad = d.bad || !r.checkParts()
 	}
 	if d.bad || r.marker && (r.size > 0 || r.where != inline) {
 		return nil, damagedRecord(b)
