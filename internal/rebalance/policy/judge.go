@@ -59,14 +59,11 @@ func Judge(in *Input) []Decision {
 // stays is the verdict on a range that nothing speaks against, for now.
 func (j *judge) stays(i int) Decision {
 	s := &j.Ranges[i].Stats
-	switch least := j.sized(s).MinRows; {
-	case s.Rows >= least || len(j.Ranges) == 1: // one alone is a small bucket
+	least := j.sized(s).MinRows
+	if s.Rows >= least || len(j.Ranges) == 1 || emptying(s, j.Horizon) { // one alone is a small bucket
 		return j.none(i, Within, "")
-	case emptying(s, j.Horizon):
-		return j.none(i, Emptying, "%d rows, fewer than min_rows (%d), which are being deleted", s.Rows, least)
-	default:
-		return j.none(i, Growing, "%d rows of %d, and %.2g more per second", s.Rows, least, max(j.growing(s), s.GrowthRowsPerS))
 	}
+	return j.none(i, Growing, "%d rows of %d, and %.2g more per second", s.Rows, least, max(j.growing(s), s.GrowthRowsPerS))
 }
 
 type judge struct {

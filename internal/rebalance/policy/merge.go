@@ -46,13 +46,12 @@ func (j *judge) merges() {
 	slices.SortStableFunc(small, func(a, b int) int {
 		return cmp.Compare(min(j.Ranges[a].Stats.Rows, 1), min(j.Ranges[b].Stats.Rows, 1))
 	})
+	before := slices.Clone(j.of)
 	if j.mergeAll(small, 0) {
 		// What will be worth it before long comes along: so neighbours are one decision.
-		for _, i := range small {
-			if v := j.of[i]; v != nil && v.Kind == None && v.Why == Cooling {
-				for k := v.From; k < v.To; k++ {
-					j.of[k] = nil
-				}
+		for i, v := range j.of {
+			if before[i] == nil && v != nil && v.Why == Cooling {
+				j.of[i] = nil
 			}
 		}
 		j.mergeAll(small, j.Horizon)

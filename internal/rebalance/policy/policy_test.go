@@ -241,7 +241,7 @@ func TestJudge(t *testing.T) {
 				"3-4 none: cooling down"}},
 		{"so they do for one that is being emptied", nil,
 			layout(old(25, some), old(30, some), old(28, func(r *policy.Range) { r.Stats.DeletesPerS = 1 })),
-			[]string{"0-1 none: cooling down", "1-2 none: cooling down", "2-3 none: about to be empty"}},
+			[]string{"0-1 none: cooling down", "1-2 none: cooling down", "2-3 none: within limits"}},
 		{"what has grown, but not for long", nil,
 			layout(old(30, some), old(30, some, ago(3600), func(r *policy.Range) { r.Stats.GrowthRowsPerS = 1 })),
 			[]string{"0-2 merge: rows"}},
