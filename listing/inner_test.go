@@ -287,7 +287,7 @@ func TestRangesThatCantBeListed(t *testing.T) {
 func TestRangesThatAreNotFound(t *testing.T) {
 	var cuts []string
 	var entries []Entry
-	for i := range 100 {
+	for i := range 60 {
 		if i%3 == 1 {
 			cuts = append(cuts, fmt.Sprintf("k%03d", i))
 		}
@@ -305,7 +305,7 @@ func TestRangesThatAreNotFound(t *testing.T) {
 	for nth := int64(0); nth <= most; nth += step {
 		s.reads.Store(0)
 		s.fails.Store(nth)
-		page, err := b.List(t.Context(), Query{Delimiter: []byte("/"), Limit: 90})
+		page, err := b.List(t.Context(), Query{Delimiter: []byte("/"), Limit: 54})
 		if nth == 0 {
 			most = s.reads.Load()
 		}
@@ -315,7 +315,7 @@ func TestRangesThatAreNotFound(t *testing.T) {
 			require.Empty(t, page)
 			continue
 		}
-		require.Len(t, page.Items, 90)
+		require.Len(t, page.Items, 54)
 		for i, item := range page.Items {
 			require.Equal(t, fmt.Sprintf("k%03d/", i), string(item.Key))
 		}
@@ -325,7 +325,7 @@ func TestRangesThatAreNotFound(t *testing.T) {
 	s.forever = true
 	s.reads.Store(0)
 	s.fails.Store(most / 4)
-	_, err := b.List(t.Context(), Query{Delimiter: []byte("/"), Limit: 90})
+	_, err := b.List(t.Context(), Query{Delimiter: []byte("/"), Limit: 54})
 	require.ErrorIs(t, err, store.Unavailable)
 }
 

@@ -116,15 +116,19 @@ type Info struct {
 	Sums, Headers []Pair
 }
 
-func (r *record) info(key []byte, id ID) Info {
-	i := Info{
+func (r *record) info(key []byte, id ID) (i Info) {
+	r.infoInto(&i, key, id)
+	return i
+}
+
+func (r *record) infoInto(i *Info, key []byte, id ID) {
+	*i = Info{
 		Key: key, ID: id, Marker: r.marker, Null: r.null, Size: r.size, ETag: r.etag, ContentType: r.typ,
 		Modified: time.UnixMicro(int64(id.Stamp)).UTC(), Sums: r.sums, Headers: r.meta, Parts: r.parts(),
 	}
 	if len(r.md5) > 0 {
 		i.ETag = hexOf(r.md5)
 	}
-	return i
 }
 
 // Errors of this package, besides those of package listing. Each has a store.Kind.

@@ -243,4 +243,8 @@ func bucketPart(name string) string {
 	return text
 }
 
-func hexOf(b []byte) string { return hex.EncodeToString(b) }
+// hexOf is for sums of at most 32 bytes.
+func hexOf(b []byte) string {
+	var text [64]byte
+	return string(hex.AppendEncode(text[:0], b))
+}

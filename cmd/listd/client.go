@@ -137,7 +137,7 @@ const (
 )
 
 // do sends a request and returns the answer. It retries failures of the server until patience
-// ends: all requests of this program can be repeated.
+// ends: all requests of this program can be repeated. A full disk does not pass by itself.
 func (r *remote) do(ctx context.Context, c *call) ([]byte, error) {
 	answer, err := r.body(ctx, c)
 	if err != nil {
@@ -168,7 +168,7 @@ func (r *remote) body(ctx context.Context, c *call) (io.ReadCloser, error) {
 		case errors.As(err, &l):
 			return nil, err
 		case errors.As(err, &e):
-			if e.status < 500 || e.status == http.StatusNotImplemented {
+			if e.status < 500 || e.status == http.StatusNotImplemented || e.status == http.StatusInsufficientStorage {
 				return nil, err
 			}
 			next = min(max(next, e.wait), maxPause)

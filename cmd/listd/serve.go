@@ -221,11 +221,7 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) (err error) {
 	if o.traces, err = tracing.Open(ctx, "listd", log); err != nil {
 		return daemon.Exit(exitUsage, err)
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), lastSpans)
-		defer cancel()
-		o.traces.Close(ctx)
-	}()
+	defer o.traces.End()
 	if o.db, o.where, err = s.open(ctx, share.tables, o.traces, log); err != nil {
 		return err
 	}
@@ -238,9 +234,6 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) (err error) {
 	defer release()
 	return cmp.Or(s.serve(ctx, std, log, o), o.db.Close(), o.bodies.Close())
 }
-
-// lastSpans is how long the end waits for spans to be sent.
-const lastSpans = 3 * time.Second
 
 // serve runs the servers until ctx ends.
 func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o opened) error {
@@ -325,7 +318,7 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 	}
 	failed := make(chan error, 2)
 	if admin != nil {
-		go func() { failed <- admin.Serve(adminapi.New(balancing)) }()
+		go func() { failed <- admin.Serve(o.traces.Requests(adminapi.New(balancing))) }()
 	}
 	go func() { failed <- s3.Serve(limit) }()
 

@@ -292,6 +292,11 @@ func (c *Client) RangeBefore(
 	return before, true, nil
 }
 
+// RangesSince is partmap.RangesSince.
+func (c *Client) RangesSince(ctx context.Context, r *partmap.Root, epoch uint64) iter.Seq2[partmap.Range, error] {
+	return partmap.RangesSince(r, c.Reader(ctx, r.Bucket), epoch)
+}
+
 // Usage is the approximate memory of a client.
 type Usage struct {
 	Nodes, NodeBytes     int64 // decoded segments and index nodes
