@@ -92,8 +92,10 @@ type source struct {
 	*Object
 	version string         // "": its bucket never kept versions
 	sums    []objects.Pair // of its body
-	// body is that of a version, else the object's own is used.
-	body io.ReadCloser
+	// body is that of a version, which is in named, else the object's own is used.
+	body  io.ReadCloser
+	named *versioned
+	id    objects.ID
 }
 
 func (s *source) close() {
@@ -142,7 +144,7 @@ func (h *Handler) openSource(x *exchange, from target) (*source, error) {
 	case err != nil:
 		return nil, err
 	}
-	s := &source{Object: asObject(&got.Info), sums: got.Sums, body: got.Body}
+	s := &source{Object: asObject(&got.Info), sums: got.Sums, body: got.Body, named: in, id: got.ID}
 	if in.status != objects.Never {
 		s.version = versionText(&got.Info)
 	}

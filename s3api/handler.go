@@ -248,6 +248,13 @@ func (h *Handler) dispatch(x *exchange) (err error) {
 
 func (h *Handler) translate(x *exchange, err error) *Error {
 	var e *Error
+	for _, u := range uploadErrors {
+		if errors.Is(err, u.is) {
+			e = u.answer()
+			e.Cause = err
+			return e
+		}
+	}
 	switch {
 	case errors.As(err, &e):
 		return e

@@ -170,6 +170,9 @@ func (h *Handler) getObject(x *exchange) error {
 	if in != nil {
 		return h.getVersion(x, in)
 	}
+	if x.query.Has("partNumber") {
+		return notImplemented("partNumber in a bucket for plain entries")
+	}
 	if refusal := checkVersion(x.query); refusal != nil {
 		return refusal
 	}

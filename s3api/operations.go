@@ -23,7 +23,7 @@ type operation struct {
 	turns bool
 	// write: needs a key that may write; an error may leave the outcome unknown.
 	write bool
-	// conditions are the headers with conditions that a write accepts.
+	// conditions are the headers that this operation accepts, of those that others refuse.
 	conditions []string
 	// scope is the part of the store that the key must be good for.
 	scope scope
@@ -61,7 +61,8 @@ var (
 		{"POST", "delete"}: {
 			name: "DeleteObjects", serve: (*Handler).deleteObjects, turns: true, later: true, write: true, scope: inBucket,
 		},
-		{"POST", ""}: {name: "PostObject"},
+		{"POST", ""}:       {name: "PostObject"},
+		{"GET", "uploads"}: listOf("ListMultipartUploads", (*Handler).listUploads),
 	}
 	objectOperations = map[asked]operation{
 		{"GET", ""}:  {name: "GetObject", serve: (*Handler).getObject, scope: onKey},
@@ -75,14 +76,33 @@ var (
 		{"DELETE", ""}: {
 			name: "DeleteObject", serve: (*Handler).deleteObject, write: true, scope: onKey, conditions: bothMatches[:1],
 		},
-		{"GET", "acl"}: {name: "GetObjectAcl", serve: (*Handler).getAcl, scope: onKey},
-		{"PUT", "acl"}: {name: "PutObjectAcl", serve: (*Handler).putAcl, later: true, write: true, scope: onKey},
+		{"POST", "uploads"}: {
+			name: "CreateMultipartUpload", serve: (*Handler).createUpload, write: true, scope: onKey,
+		},
+		{"PUT", "uploadId"}: {
+			name: "UploadPart", serve: (*Handler).uploadPart, later: true, write: true, scope: onKey,
+		},
+		{"PUT", uploadCopy}: {
+			name: "UploadPartCopy", serve: (*Handler).copyPart, write: true, scope: onKey,
+			conditions: []string{headerCopyRange},
+		},
+		{"POST", "uploadId"}: {
+			name: "CompleteMultipartUpload", serve: (*Handler).completeUpload, later: true, write: true, scope: onKey,
+			conditions: bothMatches,
+		},
+		{"DELETE", "uploadId"}: {
+			name: "AbortMultipartUpload", serve: (*Handler).abortUpload, write: true, scope: onKey,
+		},
+		{"GET", "uploadId"}: {name: "ListParts", serve: (*Handler).listParts, later: true, scope: onKey},
+		{"GET", "acl"}:      {name: "GetObjectAcl", serve: (*Handler).getAcl, scope: onKey},
+		{"PUT", "acl"}:      {name: "PutObjectAcl", serve: (*Handler).putAcl, later: true, write: true, scope: onKey},
 	}
 )
 
 const (
 	getBucketLocation = "GetBucketLocation"
 	listV2            = "list-type=2"
+	uploadCopy        = "uploadId, from a source"
 )
 
 func listOf(name string, serve func(*Handler, *exchange) error) operation {
@@ -159,17 +179,19 @@ func operationFor(method string, t target, header http.Header) operation {
 	if sub == "" && method == http.MethodPut && header.Get(headerCopySource) != "" {
 		sub = headerCopySource
 	}
+	switch {
+	case t.query.Has("uploadId") && method == http.MethodPut && header.Get(headerCopySource) != "":
+		sub = uploadCopy
+	case t.query.Has("uploadId") && otherNames[asked{method, "uploadId"}] != "":
+		sub = "uploadId" // there are other parameters before it
+	case sub == "partNumber" && (method == http.MethodGet || method == http.MethodHead):
+		sub = ""
+	}
 	if op, ok := objectOperations[asked{method, sub}]; ok {
 		return op
 	}
-	switch {
-	case sub == "":
+	if sub == "" {
 		return operation{name: method + " on an object"}
-	case !t.query.Has("uploadId"):
-	case method == http.MethodPut && header.Get(headerCopySource) != "":
-		return operation{name: "UploadPartCopy"}
-	case otherNames[asked{method, "uploadId"}] != "":
-		sub = "uploadId" // there are other parameters before it
 	}
 	return operation{name: resourceName(method, sub, objectResources[sub])}
 }
@@ -232,7 +254,7 @@ func refusedHeader(op operation, header http.Header) string {
 	found := ""
 	for name := range header {
 		harmless, refused := refusedHeaders[name]
-		if !strings.HasPrefix(name, "X-Amz-") && (!op.write || slices.Contains(op.conditions, name)) {
+		if slices.Contains(op.conditions, name) || !op.write && !strings.HasPrefix(name, "X-Amz-") {
 			continue
 		}
 		if refused && !slices.Contains(harmless, header.Get(name)) {

@@ -189,26 +189,12 @@ func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error
 		return notImplemented(headerSize + " in a bucket of objects, which keeps their bytes: make a bucket with " +
 			headerKind + ": plain for objects whose bytes live elsewhere")
 	}
-	b, refusal := h.open(x, maxObjectBytes, func(n int64) int64 { return min(n, streamBytes) })
+	from, sums, refusal := h.intake(x)
 	if refusal != nil {
 		return refusal
 	}
 	m := o.meta()
-	m.Sums = b.sums()
-	from := io.Reader(&arriving{body: b, x: x, sums: m.Sums})
-	if b.length >= 0 && b.length <= streamBytes {
-		data, refusal := b.all()
-		if refusal == nil {
-			refusal = h.begin(x)
-		}
-		if refusal != nil {
-			return refusal
-		}
-		b.fill(m.Sums)
-		from = bytes.NewReader(data)
-	} else {
-		h.beginStream(x)
-	}
+	m.Sums = sums
 	var i objects.Info
 	err := h.change(x, x.key, c, func(Bucket) (err error) {
 		i, err = in.Put(x.ctx(), []byte(x.key), from, m)
@@ -221,6 +207,29 @@ func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error
 	x.tellSums(i.Sums)
 	x.w.Header().Set("ETag", quoted(i.ETag))
 	return x.done(http.StatusOK, nil)
+}
+
+// intake returns the body of a request, of any size, and the checksums that come with it, which are
+// complete once the body is. A small body is read before the work begins.
+func (h *Handler) intake(x *exchange) (io.Reader, []objects.Pair, *Error) {
+	b, refusal := h.open(x, maxObjectBytes, func(n int64) int64 { return min(n, streamBytes) })
+	if refusal != nil {
+		return nil, nil, refusal
+	}
+	sums := b.sums()
+	if b.length < 0 || b.length > streamBytes {
+		h.beginStream(x)
+		return &arriving{body: b, x: x, sums: sums}, sums, nil
+	}
+	data, refusal := b.all()
+	if refusal == nil {
+		refusal = h.begin(x)
+	}
+	if refusal != nil {
+		return nil, nil, refusal
+	}
+	b.fill(sums)
+	return bytes.NewReader(data), sums, nil
 }
 
 // maxObjectBytes is S3's limit for one PutObject.
@@ -332,7 +341,9 @@ func (h *Handler) getVersion(x *exchange, in *versioned) error {
 	rangeAsked := x.r.Header.Get("Range")
 	var i objects.Info
 	var got *objects.Object
-	if withBody && rangeAsked == "" && id == objects.Latest {
+	if x.query.Has("partNumber") {
+		i, part, err = in.partOf(x, id)
+	} else if withBody && rangeAsked == "" && id == objects.Latest {
 		if got, err = in.Get(ctx, []byte(x.key), id, part); errors.Is(err, objects.ErrDeleted) {
 			err = in.deleted(x, x.key)
 		} else if err == nil {
@@ -357,6 +368,12 @@ func (h *Handler) getVersion(x *exchange, in *versioned) error {
 		return x.done(http.StatusNotModified, nil)
 	}
 	status, length := http.StatusOK, o.Size
+	if part != objects.All && o.Size > 0 {
+		status, length = http.StatusPartialContent, part.N
+	}
+	if part != objects.All && i.Parts > 0 {
+		x.w.Header().Set("X-Amz-Mp-Parts-Count", strconv.Itoa(i.Parts))
+	}
 	if rangeAsked != "" && rangeCounts(x.r.Header.Get("If-Range"), o) {
 		start, n, partial, refusal := parseRange(rangeAsked, o.Size)
 		if refusal != nil {

@@ -44,6 +44,9 @@ var help = kong.Vars{
 		"Serve the S3 address over TLS with this certificate (PEM, with its chain). It is read again when it " +
 		"or its key changes.",
 	"serve_host_suffix": "Also accept hosts BUCKET.NAME (virtual-host style), for these names, separated by commas.",
+	"store_clean_every": "" +
+		"How often what was deleted or replaced in buckets of objects is looked for; its bodies are kept for a day. " +
+		"0: never.",
 	"create_plain": "" +
 		"A bucket of keys with metadata, as the library makes them: small bodies, no versions; listings in reverse, " +
 		"with bounds and in parallel.",

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -129,6 +130,9 @@ func (s *serveCmd) Validate() error {
 		if v <= 0 {
 			return fmt.Errorf("--%s must be above zero", name)
 		}
+	}
+	if s.CleanEvery < 0 {
+		return errors.New("--clean-every is not negative")
 	}
 	if s.RequestMemoryMiB != 0 && s.RequestMemoryMiB < leastRequests {
 		return fmt.Errorf("--request-memory-mib must be at least %d", leastRequests)
@@ -280,6 +284,17 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 	ofObjects, err := objects.New(o.db.Client, o.bodies, objects.Options{})
 	if err != nil {
 		return daemon.Exit(exitUsage, err)
+	}
+	if s.CleanEvery > 0 && len(s.Cassandra) == 0 {
+		cleaner := newCleaning(o.db.Client, ofObjects, s.CleanEvery, log)
+		if err := cleaner.register(registry); err != nil {
+			return err
+		}
+		cleaning, stop := context.WithCancel(ctx)
+		var ended sync.WaitGroup
+		ended.Go(func() { cleaner.run(cleaning) })
+		defer ended.Wait()
+		defer stop()
 	}
 	options := s3api.Options{
 		Objects:     ofObjects,

@@ -1,0 +1,509 @@
+package s3api
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/objects"
+)
+
+const (
+	// minPartBytes is S3's least size of all parts but the last one.
+	minPartBytes = 5 << 20
+	// maxPartsBytes bounds the document that names all parts of an upload, with a checksum each.
+	maxPartsBytes = 4 << 20
+	// maxPartsPage is the most parts, or uploads, of a page.
+	maxPartsPage = 1000
+)
+
+// uploadsIn returns the bucket of a request about an upload in parts.
+func (h *Handler) uploadsIn(x *exchange) (*versioned, error) {
+	in, err := h.objectsOf(x.ctx(), x.bucket)
+	if err == nil && in == nil {
+		err = notOperation(x.op.name)
+	}
+	return in, err
+}
+
+// upload returns the upload that a request names.
+func (x *exchange) upload() (objects.UploadID, error) {
+	id, err := objects.ParseUploadID(x.query.Get("uploadId"))
+	if err != nil {
+		return id, noSuchUpload()
+	}
+	return id, nil
+}
+
+func noSuchUpload() *Error {
+	return refuse(http.StatusNotFound, "NoSuchUpload", "The specified upload does not exist. The upload ID may be invalid, "+
+		"or the upload may have been aborted or completed.")
+}
+
+// uploadErrors are S3's answers to what can go wrong with uploads.
+var uploadErrors = []struct {
+	is     error
+	answer func() *Error
+}{
+	{objects.ErrNoSuchUpload, noSuchUpload},
+	{objects.ErrInvalidPart, func() *Error {
+		return refuse(http.StatusBadRequest, "InvalidPart", "One or more of the specified parts could not be found. The "+
+			"part may not have been uploaded, or the specified entity tag may not match the part's entity tag.")
+	}},
+	{objects.ErrPartOrder, func() *Error {
+		return refuse(http.StatusBadRequest, "InvalidPartOrder", "The list of parts was not in ascending order. Parts must "+
+			"be ordered by part number.")
+	}},
+	{objects.ErrNoSuchPart, func() *Error {
+		return refuse(http.StatusRequestedRangeNotSatisfiable, "InvalidPartNumber",
+			"The requested partnumber is not satisfiable.")
+	}},
+}
+
+func (h *Handler) createUpload(x *exchange) error {
+	in, err := h.uploadsIn(x)
+	if err != nil {
+		return err
+	}
+	if refusal := x.checkNewKey(); refusal != nil {
+		return refusal
+	}
+	o, refusal := h.describeNew(x.r)
+	if refusal != nil {
+		return refusal
+	}
+	u, err := in.CreateUpload(x.ctx(), []byte(x.key), o.meta())
+	if err != nil {
+		return err
+	}
+	return x.writeDocument("InitiateMultipartUploadResult", func(b *xmlBuffer) {
+		b.text("Bucket", x.bucket)
+		b.text("Key", x.key)
+		b.text("UploadId", u.ID.String())
+	})
+}
+
+// part returns the upload and the number of the part that a request names.
+func (x *exchange) part() (objects.UploadID, int, error) {
+	n, err := strconv.Atoi(x.query.Get("partNumber"))
+	if err != nil || n < 1 || n > objects.MaxParts {
+		return objects.UploadID{}, 0, invalidArgument("Part number must be an integer between 1 and %d, inclusive.",
+			objects.MaxParts)
+	}
+	id, err := x.upload()
+	return id, n, err
+}
+
+func (h *Handler) uploadPart(x *exchange) error {
+	in, err := h.uploadsIn(x)
+	if err != nil {
+		return err
+	}
+	id, n, err := x.part()
+	if err != nil {
+		return err
+	}
+	// Before the body, which may be large.
+	if _, err := in.Upload(x.ctx(), []byte(x.key), id); err != nil {
+		return err
+	}
+	from, sums, refusal := h.intake(x)
+	if refusal != nil {
+		return refusal
+	}
+	p, err := in.PutPart(x.ctx(), []byte(x.key), id, n, from, objects.Meta{Size: -1, Sums: sums})
+	if err != nil {
+		return err
+	}
+	for _, s := range p.Sums {
+		x.w.Header().Set(checksumPrefix+s.Name, s.Value)
+	}
+	x.w.Header().Set("ETag", quoted(p.ETag))
+	return x.done(http.StatusOK, nil)
+}
+
+// copyPart makes a part of a part of an object.
+func (h *Handler) copyPart(x *exchange) error {
+	in, err := h.uploadsIn(x)
+	if err != nil {
+		return err
+	}
+	id, n, err := x.part()
+	if err != nil {
+		return err
+	}
+	from, refusal := copySource(x.r.Header.Get(headerCopySource))
+	if refusal != nil {
+		return refusal
+	}
+	if !x.who.mayKeys(from.bucket, from.key) {
+		return accessDenied("The access key is limited to other buckets or prefixes than those of the source.")
+	}
+	src, err := h.openSource(x, from)
+	if err != nil {
+		return err
+	}
+	defer src.close()
+	if v, name := evaluate(x.r.Header, headerCopySource+"-", src.Object); v != goAhead {
+		return preconditionFailed("x-amz-copy-source-" + name)
+	}
+	body := io.Reader(src.body)
+	if src.body == nil {
+		if src.External {
+			return refuse(http.StatusConflict, "ObjectBodyElsewhere", "The bytes of this object live elsewhere.")
+		}
+		body = bytes.NewReader(src.Body)
+	}
+	if v := x.r.Header.Get(headerCopyRange); v != "" {
+		start, length, refusal := copyRange(v, src.Size)
+		if refusal != nil {
+			return refusal
+		}
+		if src.named != nil && (start > 0 || length < src.Size) { // not read up to there
+			got, err := src.named.Get(x.ctx(), []byte(from.key), src.id, objects.Range{Offset: start, N: length})
+			if err != nil {
+				return err
+			}
+			defer got.Body.Close()
+			body = got.Body
+		} else if src.named == nil {
+			body = bytes.NewReader(src.Body[start : start+length])
+		}
+	}
+	if refusal := x.take(x.ctx(), streamBytes); refusal != nil {
+		return refusal
+	}
+	p, err := in.PutPart(x.ctx(), []byte(x.key), id, n, body, objects.Meta{Size: -1})
+	if err != nil {
+		return err
+	}
+	if src.version != "" {
+		x.w.Header().Set(headerCopySource+"-Version-Id", src.version)
+	}
+	return x.writeDocument("CopyPartResult", func(b *xmlBuffer) {
+		b.time("LastModified", p.Modified)
+		b.text("ETag", quoted(p.ETag))
+	})
+}
+
+const headerCopyRange = "X-Amz-Copy-Source-Range"
+
+// copyRange reads the range of an object that becomes a part: it must be within the object.
+func copyRange(value string, size int64) (start, length int64, refusal *Error) {
+	first, last, ok := strings.Cut(strings.TrimPrefix(value, "bytes="), "-")
+	from, err1 := strconv.ParseUint(first, 10, 63)
+	to, err2 := strconv.ParseUint(last, 10, 63)
+	if !ok || !strings.HasPrefix(value, "bytes=") || err1 != nil || err2 != nil || from > to {
+		return 0, 0, invalidArgument("The x-amz-copy-source-range value must be of the form bytes=first-last where first and " +
+			"last are the zero-based offsets of the first and last bytes to copy")
+	}
+	if int64(to) >= size {
+		return 0, 0, refuse(http.StatusRequestedRangeNotSatisfiable, "InvalidRange",
+			"The range is not within the source, which has %d bytes.", size)
+	}
+	return int64(from), int64(to-from) + 1, nil
+}
+
+func (h *Handler) completeUpload(x *exchange) error {
+	in, err := h.uploadsIn(x)
+	if err != nil {
+		return err
+	}
+	id, err := x.upload()
+	if err != nil {
+		return err
+	}
+	condition, refusal := readWriteCondition(x.r.Header)
+	if refusal != nil {
+		return refusal
+	}
+	for name := range x.r.Header {
+		if _, digest := digests[name]; digest && strings.HasPrefix(name, checksumPrefix) {
+			// It would be that of the object, not of this document.
+			return notImplemented(x.op.name + " with " + name)
+		}
+	}
+	doc, refusal := h.receive(x, maxPartsBytes, func(n int64) int64 { return 3 * n })
+	if refusal != nil {
+		return refusal
+	}
+	parts, refusal := parseParts(doc)
+	if refusal != nil {
+		return refusal
+	}
+	var i objects.Info
+	err = h.change(x, x.key, condition, func(Bucket) (err error) {
+		i, err = in.Complete(x.ctx(), []byte(x.key), id, parts, checkParts)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	in.tell(x, &i)
+	return x.writeDocument("CompleteMultipartUploadResult", func(b *xmlBuffer) {
+		b.text("Location", "/"+x.bucket+"/"+x.key)
+		b.text("Bucket", x.bucket)
+		b.text("Key", x.key)
+		b.text("ETag", quoted(i.ETag))
+	})
+}
+
+// checkParts refuses parts that S3 refuses.
+func checkParts(parts []objects.Part) ([]objects.Pair, error) {
+	for i := range parts {
+		if p := &parts[i]; i < len(parts)-1 && p.Size < minPartBytes {
+			return nil, refuse(http.StatusBadRequest, "EntityTooSmall",
+				"Your proposed upload is smaller than the minimum allowed size: part %d has %d bytes, at least %d.",
+				p.Number, p.Size, minPartBytes)
+		}
+	}
+	return nil, nil
+}
+
+// parseParts reads the document that names the parts of an upload.
+func parseParts(doc []byte) ([]objects.NamedPart, *Error) {
+	d := newXMLReader(doc)
+	bad := func(err error) *Error {
+		return refuse(http.StatusBadRequest, "MalformedXML",
+			"The XML you provided was not well-formed or did not validate against our published schema: %v.", err)
+	}
+	if name, err := d.root(); err != nil || name != "CompleteMultipartUpload" {
+		return nil, bad(cmp.Or(err, errors.New("it is no CompleteMultipartUpload")))
+	}
+	var parts []objects.NamedPart
+	err := d.children(func(name string) error {
+		if name != "Part" || len(parts) == objects.MaxParts {
+			return fmt.Errorf("it has something else than 1 to %d parts", objects.MaxParts)
+		}
+		var p objects.NamedPart
+		err := d.children(func(name string) error {
+			text, err := d.text()
+			switch name {
+			case "PartNumber":
+				if p.Number, err = strconv.Atoi(text); err == nil && (p.Number < 1 || p.Number > objects.MaxParts) {
+					err = fmt.Errorf("part %d: 1 to %d", p.Number, objects.MaxParts)
+				}
+			case "ETag":
+				p.ETag = strings.Trim(text, `"`)
+			default: // checksums of parts: the ETag says which bytes they are
+				if !strings.HasPrefix(name, "Checksum") {
+					err = cmp.Or(err, fmt.Errorf("%s is not known", name))
+				}
+			}
+			return err
+		})
+		if err == nil && p.Number == 0 {
+			err = errors.New("a part has no number")
+		}
+		parts = append(parts, p)
+		return err
+	})
+	if err == nil && len(parts) == 0 {
+		err = errors.New("it names no part")
+	}
+	if err != nil {
+		return nil, bad(err)
+	}
+	return parts, nil
+}
+
+func (h *Handler) abortUpload(x *exchange) error {
+	in, err := h.uploadsIn(x)
+	if err != nil {
+		return err
+	}
+	id, err := x.upload()
+	if err == nil {
+		err = in.Abort(x.ctx(), []byte(x.key), id)
+	}
+	return x.done(http.StatusNoContent, err)
+}
+
+// pageSize reads a parameter that bounds a page.
+func pageSize(x *exchange, name string) (int, *Error) {
+	s := x.query.Get(name)
+	if s == "" {
+		return maxPartsPage, nil
+	}
+	n, err := strconv.ParseInt(s, 10, 32)
+	if err != nil || n < 0 {
+		return 0, invalidArgument("Argument %s must be an integer between 0 and 2147483647.", name)
+	}
+	return int(min(n, maxPartsPage)), nil
+}
+
+func (h *Handler) listParts(x *exchange) error {
+	limit, refusal := pageSize(x, "max-parts")
+	if refusal != nil {
+		return refusal
+	}
+	after := 0
+	if s := x.query.Get("part-number-marker"); s != "" {
+		n, err := strconv.ParseInt(s, 10, 32)
+		if err != nil || n < 0 {
+			return invalidArgument("Argument part-number-marker must be an integer between 0 and 2147483647.")
+		}
+		after = int(n)
+	}
+	if refusal := h.beginWith(x, pageMemory(limit)); refusal != nil {
+		return refusal
+	}
+	in, err := h.uploadsIn(x)
+	if err != nil {
+		return err
+	}
+	id, err := x.upload()
+	if err != nil {
+		return err
+	}
+	parts, more, err := in.ListParts(x.ctx(), []byte(x.key), id, min(after, objects.MaxParts), max(limit, 1))
+	if err != nil {
+		return err
+	}
+	if limit == 0 {
+		parts, more = nil, false
+	}
+	return x.writeDocument("ListPartsResult", func(b *xmlBuffer) {
+		b.text("Bucket", x.bucket)
+		b.text("Key", x.key)
+		b.text("UploadId", id.String())
+		b.raw("<Initiator>" + ownerParts + "</Initiator>" + ownerXML)
+		b.text("StorageClass", "STANDARD")
+		b.text("PartNumberMarker", strconv.Itoa(after))
+		if len(parts) > 0 {
+			b.text("NextPartNumberMarker", strconv.Itoa(parts[len(parts)-1].Number))
+		}
+		b.text("MaxParts", strconv.Itoa(limit))
+		b.text("IsTruncated", strconv.FormatBool(more))
+		for i := range parts {
+			p := &parts[i]
+			b.raw("<Part>")
+			b.text("PartNumber", strconv.Itoa(p.Number))
+			b.time("LastModified", p.Modified)
+			b.text("ETag", quoted(p.ETag))
+			b.text("Size", strconv.FormatInt(p.Size, 10))
+			for _, s := range p.Sums {
+				b.text("Checksum"+checksumNames[s.Name], s.Value)
+			}
+			b.raw("</Part>")
+		}
+	})
+}
+
+func (h *Handler) listUploads(x *exchange) error {
+	limit, refusal := pageSize(x, "max-uploads")
+	if refusal != nil {
+		return refusal
+	}
+	l := listQuery{}
+	l.Prefix, l.Delimiter = []byte(x.query.Get("prefix")), []byte(x.query.Get("delimiter"))
+	switch enc := x.query.Get("encoding-type"); enc {
+	case "", "url":
+		l.urlEncoded = enc == "url"
+	default:
+		return invalidArgument("Invalid Encoding Method specified in Request: %q.", enc)
+	}
+	marker, idMarker := x.query.Get("key-marker"), x.query.Get("upload-id-marker")
+	l.goBeyond(marker)
+	q := objects.UploadQuery{Prefix: l.Prefix, Delimiter: l.Delimiter, After: []byte(marker)}
+	switch {
+	case len(marker) > objects.MaxKeyBytes:
+		q.After = q.After[:objects.MaxKeyBytes]
+	case l.beyond:
+		q.After = beyondPrefix(q.After)
+	case marker != "" && idMarker != "":
+		id, err := objects.ParseUploadID(idMarker)
+		if err != nil {
+			return invalidArgument("Invalid uploadId marker.")
+		}
+		q.AfterID = id
+	}
+	if refusal := h.beginWith(x, pageMemory(limit)); refusal != nil {
+		return refusal
+	}
+	in, err := h.uploadsIn(x)
+	if err != nil {
+		return err
+	}
+	var items []objects.UploadItem
+	truncated := false
+	for q.Limit = 1; ; { // one more than the page has, to see whether others follow
+		q.Limit = limit - len(items) + 1
+		page, err := in.ListUploads(x.ctx(), q)
+		if err != nil {
+			return err
+		}
+		items = append(items, page.Items...)
+		if truncated = len(items) > limit; truncated || page.Next == "" {
+			break
+		}
+		q.Token = page.Next
+	}
+	items, truncated = items[:min(len(items), limit)], truncated && limit > 0
+	b := newXML()
+	defer b.free()
+	b.root("ListMultipartUploadsResult")
+	b.text("Bucket", x.bucket)
+	b.key("KeyMarker", []byte(marker), &l)
+	b.text("UploadIdMarker", idMarker)
+	if truncated {
+		last := &items[len(items)-1]
+		b.key("NextKeyMarker", last.Key, &l)
+		if !last.CommonPrefix {
+			b.text("NextUploadIdMarker", last.ID.String())
+		}
+	}
+	b.key("Prefix", l.Prefix, &l)
+	if len(l.Delimiter) > 0 {
+		b.key("Delimiter", l.Delimiter, &l)
+	}
+	if l.urlEncoded {
+		b.text("EncodingType", "url")
+	}
+	b.text("MaxUploads", strconv.Itoa(limit))
+	b.text("IsTruncated", strconv.FormatBool(truncated))
+	for i := range items {
+		if u := &items[i]; !u.CommonPrefix {
+			b.raw("<Upload>")
+			b.key("Key", u.Key, &l)
+			b.text("UploadId", u.ID.String())
+			b.raw("<Initiator>" + ownerParts + "</Initiator>" + ownerXML)
+			b.text("StorageClass", "STANDARD")
+			b.time("Initiated", u.Created)
+			b.raw("</Upload>")
+		}
+	}
+	for i := range items {
+		if items[i].CommonPrefix {
+			b.raw("<CommonPrefixes>")
+			b.key("Prefix", items[i].Key, &l)
+			b.raw("</CommonPrefixes>")
+		}
+	}
+	b.close("ListMultipartUploadsResult")
+	return x.writeXML(http.StatusOK, b)
+}
+
+// partOf returns the part of a version that a request asks for by its number.
+func (v *versioned) partOf(x *exchange, id objects.ID) (objects.Info, objects.Range, error) {
+	n, err := strconv.Atoi(x.query.Get("partNumber"))
+	if err != nil || n < 1 || n > objects.MaxParts {
+		return objects.Info{}, objects.Range{}, invalidArgument("Part number must be an integer between 1 and %d, inclusive.",
+			objects.MaxParts)
+	}
+	if x.r.Header.Get("Range") != "" {
+		return objects.Info{}, objects.Range{}, refuse(http.StatusBadRequest, "InvalidRequest",
+			"Cannot specify both Range header and partNumber query parameter")
+	}
+	i, part, err := v.PartRange(x.ctx(), []byte(x.key), id, n)
+	if errors.Is(err, listing.ErrNotFound) || errors.Is(err, objects.ErrDeleted) {
+		i, err = v.head(x, x.key, id, x.query.Get("versionId"))
+	}
+	return i, part, err
+}

@@ -1,0 +1,403 @@
+package s3api_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/xml"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/test/seed"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/objects"
+	"github.com/evenkeel/evenkeel/objects/fileblobs"
+	"github.com/evenkeel/evenkeel/s3api"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+// serveObjects is a server of a store in memory, with bodies in a directory.
+func serveObjects(t *testing.T) (s *server, bodies fs.FS) {
+	st := memstore.New()
+	t.Cleanup(func() { require.NoError(t, st.Close()) })
+	c, err := listing.NewEmbedded(st, listing.Options{})
+	require.NoError(t, err)
+	dir := t.TempDir()
+	blobs, err := fileblobs.Open(dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, blobs.Close()) })
+	o, err := objects.New(c, blobs, objects.Options{})
+	require.NoError(t, err)
+	s = serve(t, s3api.Over(c), s3api.Options{SoleWriter: true, Objects: o})
+	s.buckets = c
+	return s, os.DirFS(dir)
+}
+
+// files counts the files below a directory.
+func files(t *testing.T, dir fs.FS) (n int) {
+	t.Helper()
+	require.NoError(t, fs.WalkDir(dir, ".", func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			n++
+		}
+		return err
+	}))
+	return n
+}
+
+// keptVersion is a version as S3's rules have it.
+type keptVersion struct {
+	id, body string
+	marker   bool
+}
+
+// keptBucket has the versions of keys, newest first.
+type keptBucket struct {
+	status string // "", Enabled or Suspended
+	keys   map[string][]keptVersion
+}
+
+func (k *keptBucket) add(key string, v keptVersion) {
+	versions := k.keys[key]
+	if k.status != "Enabled" {
+		v.id = "null"
+		versions = slices.DeleteFunc(versions, func(old keptVersion) bool { return old.id == "null" })
+	}
+	k.keys[key] = append([]keptVersion{v}, versions...)
+}
+
+type versionsDocument struct {
+	Truncated   bool   `xml:"IsTruncated"`
+	NextKey     string `xml:"NextKeyMarker"`
+	NextVersion string `xml:"NextVersionIdMarker"`
+	Lines       []struct {
+		XMLName        xml.Name
+		Key, VersionId string
+		Latest         bool `xml:"IsLatest"`
+		Size           int
+	} `xml:",any"`
+}
+
+// TestVersionsAgainstAModel makes and deletes versions at random, and compares what is read and
+// listed with S3's rules.
+func TestVersionsAgainstAModel(t *testing.T) {
+	rnd := seed.New(t)
+	for range 3 {
+		s, _ := serveObjects(t)
+		s.want(200, "", "PUT", "/abc", "")
+		k := &keptBucket{keys: map[string][]keptVersion{}}
+		keys := []string{"a", "a/b", "ab", "b c", "ü", "a\x00", "a\x00\x01"}
+		for i := range 250 {
+			key := keys[rnd.IntN(len(keys))]
+			uri := "/abc/" + url.PathEscape(key)
+			switch rnd.IntN(10) {
+			case 0:
+				if rnd.IntN(3) == 0 {
+					k.status = []string{"Enabled", "Suspended"}[rnd.IntN(2)]
+					s.want(200, "", "PUT", "/abc?versioning", "<VersioningConfiguration><Status>"+k.status+
+						"</Status></VersioningConfiguration>")
+					require.Contains(t, s.want(200, "", "GET", "/abc?versioning", "").body, "<Status>"+k.status+"<")
+				}
+			case 1, 2, 3, 4:
+				body := fmt.Sprint(i, strings.Repeat("x", rnd.IntN(3)*4000))
+				id := s.want(200, "", "PUT", uri, body).header.Get("x-amz-version-id")
+				s.checkID(k, id)
+				k.add(key, keptVersion{id, body, false})
+			case 5, 6:
+				a := s.want(204, "", "DELETE", uri, "")
+				s.checkID(k, a.header.Get("x-amz-version-id"))
+				require.Equal(t, k.status != "", a.header.Get("x-amz-delete-marker") == "true")
+				k.add(key, keptVersion{a.header.Get("x-amz-version-id"), "", true})
+			case 7:
+				if versions := k.keys[key]; k.status != "" && len(versions) > 0 {
+					at := rnd.IntN(len(versions))
+					v := versions[at]
+					a := s.want(204, "", "DELETE", uri+"?versionId="+v.id, "")
+					require.Equal(t, v.id, a.header.Get("x-amz-version-id"))
+					require.Equal(t, v.marker, a.header.Get("x-amz-delete-marker") == "true")
+					k.keys[key] = slices.Delete(slices.Clone(versions), at, at+1)
+					s.want(204, "", "DELETE", uri+"?versionId="+v.id, "")
+				}
+			case 8:
+				s.checkReads(k, uri, k.keys[key])
+			case 9:
+				s.checkVersions(rnd, k)
+			}
+		}
+		s.checkVersions(rnd, k)
+		for _, key := range keys {
+			s.checkReads(k, "/abc/"+url.PathEscape(key), k.keys[key])
+		}
+	}
+}
+
+func (s *server) checkID(k *keptBucket, id string) {
+	s.t.Helper()
+	switch k.status {
+	case "":
+		require.Empty(s.t, id)
+	case "Suspended":
+		require.Equal(s.t, "null", id)
+	default:
+		require.Len(s.t, id, 28)
+	}
+}
+
+// checkReads compares reads of all versions of a key.
+func (s *server) checkReads(k *keptBucket, uri string, versions []keptVersion) {
+	s.t.Helper()
+	if len(versions) == 0 || versions[0].marker {
+		a := s.want(404, "NoSuchKey", "GET", uri, "")
+		require.Equal(s.t, len(versions) > 0 && k.status != "", a.header.Get("x-amz-delete-marker") == "true")
+	} else {
+		a := s.want(200, "", "GET", uri, "")
+		require.Equal(s.t, versions[0].body, a.body)
+		require.Equal(s.t, k.status != "", a.header.Get("x-amz-version-id") == versions[0].id)
+	}
+	if k.status == "" {
+		return
+	}
+	for _, v := range versions {
+		if v.marker {
+			a := s.want(405, "MethodNotAllowed", "GET", uri+"?versionId="+v.id, "")
+			require.Equal(s.t, "true", a.header.Get("x-amz-delete-marker"))
+			continue
+		}
+		require.Equal(s.t, v.body, s.want(200, "", "GET", uri+"?versionId="+v.id, "").body)
+		require.Equal(s.t, v.body[:1], s.want(206, "", "GET", uri+"?versionId="+v.id, "", "Range", "bytes=0-0").body)
+	}
+	s.want(404, "NoSuchVersion", "GET", uri+"?versionId=fff99f153bb5b5195e63ebe03c47", "")
+	s.want(400, "InvalidArgument", "GET", uri+"?versionId=x", "")
+}
+
+// checkVersions compares the listing of versions, by pages of a random size.
+func (s *server) checkVersions(rnd *rand.Rand, k *keptBucket) {
+	s.t.Helper()
+	var want, got []string
+	names := make([]string, 0, len(k.keys))
+	for key := range k.keys {
+		names = append(names, key)
+	}
+	slices.Sort(names)
+	for _, key := range names {
+		versions := k.keys[key]
+		if k.status == "" { // the newest, or nothing
+			versions = slices.DeleteFunc(slices.Clone(versions), func(v keptVersion) bool { return v.marker })
+		}
+		for i, v := range versions {
+			want = append(want, fmt.Sprintf("%q %s %d %t %t", key, v.id, len(v.body), v.marker, i == 0))
+		}
+	}
+	size := 1 + rnd.IntN(5)
+	marker, version := "", ""
+	for {
+		q := url.Values{"versions": {""}, "max-keys": {fmt.Sprint(size)}, "encoding-type": {"url"}}
+		if marker != "" {
+			q.Set("key-marker", marker)
+		}
+		if version != "" {
+			q.Set("version-id-marker", version)
+		}
+		var d versionsDocument
+		require.NoError(s.t, xml.Unmarshal([]byte(s.want(200, "", "GET", "/abc?"+q.Encode(), "").body), &d))
+		n := 0
+		for _, l := range d.Lines {
+			if kind := l.XMLName.Local; kind == "Version" || kind == "DeleteMarker" {
+				n++
+				key, err := url.PathUnescape(l.Key)
+				require.NoError(s.t, err)
+				got = append(got, fmt.Sprintf("%q %s %d %t %t", key, l.VersionId, l.Size, kind == "DeleteMarker", l.Latest))
+			}
+		}
+		if !d.Truncated {
+			break
+		}
+		require.Equal(s.t, size, n, "only the last page is short")
+		var err error
+		marker, err = url.PathUnescape(d.NextKey)
+		require.NoError(s.t, err)
+		version = d.NextVersion
+	}
+	require.Equal(s.t, want, got)
+}
+
+// A body of any size is seen only once all that was said of it has turned out to be true; else
+// nothing of it stays.
+func TestLargeBodiesThatAreRefusedLeaveNothing(t *testing.T) {
+	s, bodies := serveObjects(t)
+	s.want(200, "", "PUT", "/abc", "")
+	s.want(200, "", "PUT", "/abc/k", "before")
+	large := strings.Repeat("0123456789abcdef", 20_000)
+	sum := func(text string) []byte { d := sha256.Sum256([]byte(text)); return d[:] }
+	for _, c := range []struct {
+		code   string
+		body   string
+		header []string
+	}{
+		{"XAmzContentSHA256Mismatch", large, []string{"x-amz-content-sha256", hex.EncodeToString(sum("other"))}},
+		{"BadDigest", large, []string{"x-amz-checksum-sha256", base64.StdEncoding.EncodeToString(sum("other"))}},
+		{"BadDigest", large, []string{"Content-MD5", md5Of("other")}},
+		{"InvalidDigest", large, []string{"Content-MD5", "x"}},
+		{"NotImplemented", large, []string{"x-amz-checksum-xxhash", "x"}},
+		{"BadDigest", chunked(large, []int{100_000}, false, "x-amz-checksum-crc32:AAAAAA=="), []string{
+			"Content-Encoding", "aws-chunked", "x-amz-decoded-content-length", fmt.Sprint(len(large)),
+			"x-amz-trailer", "x-amz-checksum-crc32"}},
+		{"MalformedTrailerError", chunked(large, []int{100_000}, false), []string{"Content-Encoding", "aws-chunked",
+			"x-amz-decoded-content-length", fmt.Sprint(len(large)), "x-amz-trailer", "x-amz-checksum-crc32"}},
+		{"IncompleteBody", chunked(large, []int{100_000}, false), []string{"Content-Encoding", "aws-chunked",
+			"x-amz-decoded-content-length", fmt.Sprint(len(large) + 1)}},
+		{"EntityTooLarge", chunked("x", nil, false), []string{"Content-Encoding", "aws-chunked",
+			"x-amz-decoded-content-length", fmt.Sprint(int64(5<<30 + 1))}},
+		{"PreconditionFailed", large, []string{"If-None-Match", "*"}},
+		{"PreconditionFailed", large, []string{"If-Match", "other"}},
+		{"NotImplemented", large, []string{"x-evenkeel-size", "5", "x-evenkeel-etag", "e"}},
+	} {
+		a := s.do("PUT", "/abc/k", c.body, c.header...)
+		require.Equal(t, c.code, a.code(), "%q", c.header)
+		require.Equal(t, "before", s.want(200, "", "GET", "/abc/k", "").body)
+	}
+	require.Zero(t, files(t, bodies))
+	a := s.want(200, "", "PUT", "/abc/k", large, "x-amz-checksum-sha256", base64.StdEncoding.EncodeToString(sum(large)))
+	require.Equal(t, base64.StdEncoding.EncodeToString(sum(large)), a.header.Get("x-amz-checksum-sha256"))
+	a = s.want(200, "", "GET", "/abc/k", "", "x-amz-checksum-mode", "ENABLED")
+	require.Equal(t, large, a.body)
+	require.Equal(t, base64.StdEncoding.EncodeToString(sum(large)), a.header.Get("x-amz-checksum-sha256"))
+	require.Equal(t, 1, files(t, bodies))
+	a = s.want(200, "", "PUT", "/abc/small", "hello", "x-amz-checksum-sha256", base64.StdEncoding.EncodeToString(sum("hello")))
+	require.Equal(t, base64.StdEncoding.EncodeToString(sum("hello")), a.header.Get("x-amz-checksum-sha256"))
+	s.stop()
+	slots, small, rest, askers := s.handler.(*s3api.Handler).Held()
+	require.Equal(t, []int64{0, 0, 0, 0}, []int64{int64(slots), small, rest, int64(askers)})
+}
+
+// Buckets of either kind keep their kind, whatever the server makes by default.
+func TestKindsOfBuckets(t *testing.T) {
+	s, _ := serveObjects(t)
+	for kind, header := range map[string][]string{
+		"objects": nil, "plain": {"x-evenkeel-bucket-kind", "plain"},
+	} {
+		s.want(200, "", "PUT", "/a-"+kind, "", header...)
+		require.Equal(t, kind, s.want(200, "", "HEAD", "/a-"+kind, "").header.Get("x-evenkeel-bucket-kind"))
+	}
+	s.want(400, "InvalidArgument", "PUT", "/other", "", "x-evenkeel-bucket-kind", "other")
+	s.want(501, "NotImplemented", "PUT", "/a-plain?versioning", "")
+	s.want(200, "", "PUT", "/a-plain/k", "plain")
+	s.want(200, "", "PUT", "/a-plain/elsewhere", "", "x-evenkeel-size", "5", "x-evenkeel-etag", "e")
+	s.want(409, "ObjectBodyElsewhere", "PUT", "/a-objects/k", "", "x-amz-copy-source", "/a-plain/elsewhere")
+	s.want(200, "", "PUT", "/a-objects/k", "", "x-amz-copy-source", "/a-plain/k")
+	require.Equal(t, "plain", s.want(200, "", "GET", "/a-objects/k", "").body)
+	s.want(200, "", "PUT", "/a-plain/back", "", "x-amz-copy-source", "/a-objects/k")
+	require.Equal(t, "plain", s.want(200, "", "GET", "/a-plain/back", "").body)
+	s.want(200, "", "PUT", "/a-objects/large", strings.Repeat("x", 5000))
+	s.want(400, "EntityTooLarge", "PUT", "/a-plain/large", "", "x-amz-copy-source", "/a-objects/large")
+
+	// A server without objects leaves them alone.
+	without := serve(t, s3api.Over(s.buckets), s3api.Options{})
+	require.Equal(t, "plain", without.want(200, "", "GET", "/a-plain/k", "").body)
+	for _, call := range []string{"GET /a-objects/k", "PUT /a-objects/k", "DELETE /a-objects/k", "GET /a-objects?list-type=2",
+		"DELETE /a-objects", "HEAD /a-objects"} {
+		method, uri, _ := strings.Cut(call, " ")
+		without.want(501, "NotImplemented", method, uri, "")
+	}
+	without.want(501, "NotImplemented", "PUT", "/other", "", "x-evenkeel-bucket-kind", "objects")
+}
+
+// Uploads in parts, and the ways in which they are refused.
+func TestUploadsInParts(t *testing.T) {
+	s, bodies := serveObjects(t)
+	s.want(200, "", "PUT", "/abc", "")
+	var begun struct{ UploadId string }
+	create := func(key string) string {
+		t.Helper()
+		a := s.want(200, "", "POST", "/abc/"+key+"?uploads", "", "Content-Type", "text/x", "x-amz-meta-a", "1")
+		require.NoError(t, xml.Unmarshal([]byte(a.body), &begun))
+		return "/abc/" + key + "?uploadId=" + begun.UploadId
+	}
+	part := func(n int, etag string) string {
+		return fmt.Sprintf("<Part><PartNumber>%d</PartNumber><ETag>%s</ETag></Part>", n, etag)
+	}
+	complete := func(parts ...string) string {
+		return "<CompleteMultipartUpload>" + strings.Join(parts, "") + "</CompleteMultipartUpload>"
+	}
+	big, last := bytes.Repeat([]byte("0123456789"), 530_000), "the end"
+	up := create("k")
+	s.want(404, "NoSuchKey", "GET", "/abc/k", "")
+	require.NotContains(t, s.want(200, "", "GET", "/abc?list-type=2", "").body, "<Key>")
+	one := s.want(200, "", "PUT", up+"&partNumber=1", string(big)).header.Get("ETag")
+	s.want(200, "", "PUT", up+"&partNumber=3", "wrong")
+	two := s.want(200, "", "PUT", up+"&partNumber=3", last).header.Get("ETag")
+	s.want(400, "BadDigest", "PUT", up+"&partNumber=3", last, "Content-MD5", md5Of("other"))
+	for _, bad := range []string{"0", "10001", "x", ""} {
+		s.want(400, "InvalidArgument", "PUT", up+"&partNumber="+bad, "")
+	}
+	s.want(404, "NoSuchUpload", "PUT", "/abc/k?uploadId=x&partNumber=1", "")
+	s.want(404, "NoSuchUpload", "PUT", "/abc/other?uploadId="+begun.UploadId+"&partNumber=1", "x")
+	listed := s.want(200, "", "GET", up+"&max-parts=1", "").body
+	require.Contains(t, listed, "<NextPartNumberMarker>1</NextPartNumberMarker>")
+	require.Contains(t, listed, "<IsTruncated>true</IsTruncated>")
+	require.Contains(t, s.want(200, "", "GET", up+"&part-number-marker=1", "").body, "<Size>7</Size>")
+	for doc, code := range map[string]string{
+		"":                     "MalformedXML",
+		complete():             "MalformedXML",
+		complete(part(0, one)): "MalformedXML",
+		complete(part(2, one)): "InvalidPart",
+		complete(part(1, "x")): "InvalidPart",
+		"<CompleteMultipartUpload><Part><Other/></Part></CompleteMultipartUpload>": "MalformedXML",
+		complete(part(3, two), part(1, one)):                                       "InvalidPartOrder",
+	} {
+		s.want(400, code, "POST", up, doc)
+	}
+	small := create("small")
+	tiny := s.want(200, "", "PUT", small+"&partNumber=1", "x").header.Get("ETag")
+	s.want(404, "NoSuchKey", "PUT", small+"&partNumber=2", "", "x-amz-copy-source", "/abc/none")
+	s.want(200, "", "PUT", small+"&partNumber=2", "x")
+	s.want(400, "EntityTooSmall", "POST", small, complete(part(1, tiny), part(2, tiny)))
+	pages := s.want(200, "", "GET", "/abc?uploads&max-uploads=1", "").body
+	require.Contains(t, pages, "<NextKeyMarker>k</NextKeyMarker>")
+	require.Contains(t, s.want(200, "", "GET", "/abc?uploads&key-marker=k", "").body, "<Key>small</Key>")
+	whole := string(big) + last
+	a := s.want(200, "", "POST", up, complete(part(1, one), part(3, two)))
+	require.Contains(t, a.body, "-2&quot;</ETag>")
+	a = s.want(200, "", "GET", "/abc/k", "")
+	require.Equal(t, whole, a.body)
+	require.Equal(t, []string{"text/x", "1"}, []string{a.header.Get("Content-Type"), a.header.Get("x-amz-meta-a")})
+	from := len(big) - 3
+	require.Equal(t, whole[from:from+6], s.want(206, "", "GET", "/abc/k", "",
+		"Range", fmt.Sprintf("bytes=%d-%d", from, from+5)).body)
+	require.Equal(t, last, s.want(206, "", "GET", "/abc/k?partNumber=2", "").body)
+	require.Equal(t, "2", s.want(206, "", "HEAD", "/abc/k?partNumber=1", "").header.Get("x-amz-mp-parts-count"))
+	s.want(http.StatusRequestedRangeNotSatisfiable, "InvalidPartNumber", "GET", "/abc/k?partNumber=3", "")
+	s.want(200, "", "POST", up, complete(part(1, one), part(3, two)))
+	s.want(404, "NoSuchUpload", "PUT", up+"&partNumber=4", "late")
+
+	copied := create("copied")
+	s.want(400, "InvalidArgument", "PUT", copied+"&partNumber=1", "", "x-amz-copy-source", "/abc/k",
+		"x-amz-copy-source-range", "bytes=5-")
+	s.want(416, "InvalidRange", "PUT", copied+"&partNumber=1", "", "x-amz-copy-source", "/abc/k",
+		"x-amz-copy-source-range", fmt.Sprintf("bytes=5-%d", len(whole)))
+	var result struct{ ETag string }
+	a = s.want(200, "", "PUT", copied+"&partNumber=1", "", "x-amz-copy-source", "/abc/k",
+		"x-amz-copy-source-range", fmt.Sprintf("bytes=10-%d", len(whole)-1))
+	require.NoError(t, xml.Unmarshal([]byte(a.body), &result))
+	s.want(200, "", "POST", copied, complete(part(1, result.ETag)))
+	require.Equal(t, whole[10:], s.want(200, "", "GET", "/abc/copied", "").body)
+	s.want(204, "", "DELETE", small, "")
+	s.want(404, "NoSuchUpload", "GET", small, "")
+	require.NotContains(t, s.want(200, "", "GET", "/abc?uploads", "").body, "<Upload>")
+
+	for _, key := range []string{"k", "copied"} {
+		s.want(204, "", "DELETE", "/abc/"+key, "")
+	}
+	s.want(204, "", "DELETE", "/abc", "")
+	require.Zero(t, files(t, bodies))
+}
