@@ -29,6 +29,26 @@ type CleanOptions struct {
 	Expire []Expiry
 	// Abandon is the age at which an upload that was not completed is aborted; 0: never.
 	Abandon time.Duration
+	// Pacer, if not nil, bounds the rows that passes look at per second.
+	Pacer *wait.Pacer
+	// Before, if not nil, is told of each deed before it is done, and says whether to do it.
+	Before func(Deed) bool
+}
+
+// Deed is what a cleaner does to a version or an upload.
+type Deed struct {
+	// Do is "supersede", "prove", "finish", "unmark", "expire", "settle", "condemn" or "free".
+	Do  string
+	Key []byte
+	// ID is that of the version, also of the one that an upload becomes.
+	ID ID
+	// Why is a sentence for people.
+	Why string
+}
+
+// may asks whether to do a step.
+func (c *Cleaner) may(do tidy.Do, key []byte, id ID) bool {
+	return c.o.Before == nil || c.o.Before(Deed{Do: do.String(), Key: bytes.Clone(key), ID: id, Why: do.Why()})
 }
 
 // Expiry is a rule for objects whose keys begin with Prefix: the newest version is hidden at an age.
@@ -156,8 +176,19 @@ func (c *Cleaner) Pass(ctx context.Context) (done Cleaned, err error) {
 			flush(false)
 			return done, ctx.Err()
 		}
+		if err := c.pace(ctx, len(page.Items)); err != nil {
+			return done, err
+		}
 		q.Token = page.Next
 	}
+}
+
+// pace waits until so many rows may have been looked at.
+func (c *Cleaner) pace(ctx context.Context, rows int) error {
+	if c.o.Pacer == nil {
+		return nil
+	}
+	return c.o.Pacer.Take(ctx, rows)
 }
 
 // add adds what a row says to a group. A note comes right behind the row of its version.
@@ -242,6 +273,9 @@ func (c *Cleaner) tidy(
 	for _, s := range tidy.Decide(versions, behind, more, rules) {
 		if ctx.Err() != nil {
 			return
+		}
+		if !c.may(s.Do, key, group[s.Version].id) {
+			continue
 		}
 		did, err := c.do(ctx, key, group, s, still)
 		if err != nil {

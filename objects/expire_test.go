@@ -1,6 +1,7 @@
 package objects_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 var daily = objects.CleanOptions{Expire: []objects.Expiry{
@@ -54,6 +56,16 @@ func TestObjectsExpire(t *testing.T) {
 		put("logs/b", "younger")
 		clean(0)
 		b.now = b.now.Add(25 * time.Hour)
+		dry := daily
+		var deeds []objects.Deed
+		dry.Before = func(d objects.Deed) bool { deeds = append(deeds, d); return false }
+		dry.Pacer = wait.NewPacer(1_000_000)
+		_, err := b.cleaner(t, dry).Pass(ctx)
+		require.NoError(t, err)
+		require.False(t, gone("logs/a"), "nothing was done")
+		require.True(t, slices.ContainsFunc(deeds, func(d objects.Deed) bool {
+			return d.Do == "expire" && string(d.Key) == "logs/a" && d.Why == "it is older than a rule allows"
+		}), "%+v", deeds)
 		clean(1)
 		require.True(t, gone("logs/a"))
 		for _, key := range []string{"logs/b", "logs/keep/a", "other"} {

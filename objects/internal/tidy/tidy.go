@@ -72,6 +72,16 @@ func (d Do) String() string {
 	return [...]string{"none", "supersede", "prove", "finish", "unmark", "expire", "settle", "condemn", "free"}[d]
 }
 
+// Why says for people why the step is due.
+func (d Do) Why() string {
+	return [...]string{
+		"nothing is due", "a newer version has taken its place", "it was deleted, perhaps not everywhere yet",
+		"it was deleted, and the grace is over", "the delete marker hides nothing", "it is older than a rule allows",
+		"the upload has ended, or is older than a rule allows", "the upload has ended without a version",
+		"the upload has become a version, and the grace is over",
+	}[d]
+}
+
 // Step is one thing to do; Version and By are places in the group.
 type Step struct {
 	Do          Do

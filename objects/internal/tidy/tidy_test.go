@@ -101,3 +101,13 @@ func TestWhatIsDueForAnUpload(t *testing.T) {
 	}
 	require.Zero(t, DecideUpload(old, Rules{Grace: time.Hour}), "no rule for old ones")
 }
+
+func TestEachStepHasItsWords(t *testing.T) {
+	seen := map[string]bool{}
+	for d := Do(0); d <= Free; d++ {
+		require.NotEmpty(t, d.Why())
+		require.False(t, seen[d.String()] || seen[d.Why()], d.String())
+		seen[d.String()], seen[d.Why()] = true, true
+	}
+	require.Equal(t, "free", Free.String())
+}
