@@ -23,8 +23,8 @@ WITH_PROGRAMS = EVENKEEL_TEST_PROGRAMS=$(PROGRAMS)
 # at once, as they mostly wait: for nodes to start, leases to run out, moves to end. Only
 # tests in virtual time run beside them, niced and on one processor: others would make
 # nodes miss their own time limits. What takes longest comes first.
-WITH_NODE = ./internal/test/e2e/oncassandra ./store/cassandrastore ./cmd/rebalancer ./internal/test/e2e/livemoves ./internal/test/e2e/moverkilled ./internal/test/e2e/growing
-WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /evenkeel/partmap$$ -e /policysim -e /rebalance/plan -e /rebalance/move$$ -e /forecast -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves -e /moverkilled -e /growing -e /e2e/attacks)
+WITH_NODE = ./internal/test/e2e/oncassandra ./store/cassandrastore ./cmd/rebalancer ./internal/test/e2e/livemoves ./internal/test/e2e/moverkilled ./internal/test/e2e/growing ./internal/test/e2e/versions
+WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /evenkeel/partmap$$ -e /policysim -e /rebalance/plan -e /rebalance/move$$ -e /forecast -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves -e /moverkilled -e /growing -e /e2e/versions -e /e2e/attacks)
 # Hostile clients take all processors that there are, and the time of an honest one is
 # measured beside them: they run by themselves.
 ATTACKS = ./internal/test/e2e/attacks
@@ -49,7 +49,7 @@ AT_ONCE = -p 2 -parallel 2
 BENCH_WITH_NODE = ./bench/layouts/cqltables
 BENCH_WITHOUT_NODE = $(shell $(GO) list ./bench/... | grep -v /cqltables)
 
-.PHONY: all build programs run run-cassandra check test lint unit cassandra tour tools console packages test-packages bench bench-embedded bench-cassandra bench-s3 bench-moves bench-limits microbench fuzz sim soak attacks soak-attacks vulncheck model mutants generate clean help
+.PHONY: all build programs run run-cassandra check test lint unit cassandra tour tools console packages test-packages bench bench-embedded bench-cassandra bench-s3 bench-moves bench-limits microbench fuzz sim soak attacks soak-attacks vulncheck model mutants objects-large generate clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -164,6 +164,9 @@ model: ## the searches of docs/model that take up to ten minutes each (PART=quic
 
 soak: ## simulate moves with clients, faults and killed movers for DURATION (default 10m)
 	EVENKEEL_SIM_TIME=$(or $(DURATION),10m) $(GO) test -timeout 0 -v -run 'TestProtocolHolds$$|TestProtocolHoldsOverTheNetwork$$' ./internal/test/sim
+
+objects-large: ## 200,000 operations on objects of up to 20 MB in files, then an audit: 10 minutes, 5 GB of the temporary folder
+	EVENKEEL_OBJECTS_OPS=200000 $(GO) test -timeout 0 -v -run ManyOperations ./objects
 
 attacks: programs ## each hostile client for DURATION (default 5s), one after the other, beside an honest one
 	$(WITH_PROGRAMS) EVENKEEL_ATTACK=$(or $(DURATION),5s) $(GO) test -count 1 -timeout 0 -v $(ATTACKS)

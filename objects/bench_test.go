@@ -171,3 +171,44 @@ func BenchmarkPages(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkRows measures how many rows a second a cleaner and an audit look at, where nothing is due.
+func BenchmarkRows(b *testing.B) {
+	const rows = 50_000
+	s, err := pebblestore.Open(b.TempDir(), pebblestore.Options{NoSync: true})
+	require.NoError(b, err)
+	defer s.Close()
+	c, err := listing.NewEmbedded(s, listing.Options{})
+	require.NoError(b, err)
+	o, err := objects.New(c, &blobsInMemory{m: map[string][]byte{}}, objects.Options{InlineBytes: 50})
+	require.NoError(b, err)
+	ctx := b.Context()
+	require.NoError(b, c.CreateBucket(ctx, "b"))
+	bucket := o.Bucket("b", objects.Versioned)
+	for i := range rows {
+		body := bytes.NewReader(make([]byte, 30+30*(i%2))) // every other one has a blob
+		_, err := bucket.Put(ctx, fmt.Appendf(nil, "2026/11/23/object-%06d.jpg", i/3), body, objects.Meta{Size: -1})
+		require.NoError(b, err)
+	}
+	cleaner, err := bucket.Cleaner(o, objects.CleanOptions{})
+	require.NoError(b, err)
+	for _, kind := range []struct {
+		name string
+		do   func() error
+	}{
+		{"pass", func() error { _, err := cleaner.Pass(ctx); return err }},
+		{"audit", func() error {
+			return bucket.Audit(ctx, o, "", func(a objects.Audited) error {
+				require.Empty(b, a.Findings)
+				return nil
+			})
+		}},
+	} {
+		b.Run(kind.name, func(b *testing.B) {
+			for b.Loop() {
+				require.NoError(b, kind.do())
+			}
+			b.ReportMetric(float64(rows)*float64(b.N)/b.Elapsed().Seconds(), "rows/s")
+		})
+	}
+}

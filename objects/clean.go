@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/md5"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,8 +24,37 @@ type CleanOptions struct {
 	// never had versions: nothing older than it can arrive any more. Default 11 days, above
 	// Cassandra's default of gc_grace_seconds.
 	Settled time.Duration
+	// Expire says at which age objects are hidden, as Delete does. The first rule that fits a key
+	// counts.
+	Expire []Expiry
 	// Abandon is the age at which an upload that was not completed is aborted; 0: never.
 	Abandon time.Duration
+	// Pacer, if not nil, bounds the rows that passes look at per second.
+	Pacer *wait.Pacer
+	// Before, if not nil, is told of each deed before it is done, and says whether to do it.
+	Before func(Deed) bool
+}
+
+// Deed is what a cleaner does to a version or an upload.
+type Deed struct {
+	// Do is "supersede", "prove", "finish", "unmark", "expire", "settle", "condemn" or "free".
+	Do  string
+	Key []byte
+	// ID is that of the version, also of the one that an upload becomes.
+	ID ID
+	// Why is a sentence for people.
+	Why string
+}
+
+// may asks whether to do a step.
+func (c *Cleaner) may(do tidy.Do, key []byte, id ID) bool {
+	return c.o.Before == nil || c.o.Before(Deed{Do: do.String(), Key: bytes.Clone(key), ID: id, Why: do.Why()})
+}
+
+// Expiry is a rule for objects whose keys begin with Prefix: the newest version is hidden at an age.
+type Expiry struct {
+	Prefix []byte
+	Age    time.Duration
 }
 
 // Cleaner deletes what no reader sees any more, of one bucket. Any number of them may run, in any
@@ -47,7 +77,7 @@ type proof struct {
 
 // Cleaned is what a pass has done and found, in versions.
 type Cleaned struct {
-	Seen, Superseded, Proven, Finished, Unmarked int64
+	Seen, Superseded, Proven, Finished, Unmarked, Expired int64
 	// Waiting are burned, and keep their blobs for the grace.
 	Waiting int64
 	// Ended are uploads that are known to have ended, Freed those of which nothing is left but the
@@ -109,11 +139,13 @@ func (c *Cleaner) Pass(ctx context.Context) (done Cleaned, err error) {
 	var key []byte
 	var group []member
 	still := c.b.o.deadline(writeTimeout)
+	behind := false // the group has newer versions
 	flush := func(more bool) {
 		if len(group) > 0 {
-			c.tidy(ctx, key, group, more, still, &done)
+			c.tidy(ctx, key, group, behind, more, still, &done)
 			group = group[:0]
 		}
+		behind = more
 	}
 	for {
 		read := c.b.o.deadline(writeTimeout)
@@ -144,8 +176,19 @@ func (c *Cleaner) Pass(ctx context.Context) (done Cleaned, err error) {
 			flush(false)
 			return done, ctx.Err()
 		}
+		if err := c.pace(ctx, len(page.Items)); err != nil {
+			return done, err
+		}
 		q.Token = page.Next
 	}
+}
+
+// pace waits until so many rows may have been looked at.
+func (c *Cleaner) pace(ctx context.Context, rows int) error {
+	if c.o.Pacer == nil {
+		return nil
+	}
+	return c.o.Pacer.Take(ctx, rows)
 }
 
 // add adds what a row says to a group. A note comes right behind the row of its version.
@@ -211,7 +254,9 @@ func (c *Cleaner) rules() tidy.Rules {
 }
 
 // tidy does what is due in a group.
-func (c *Cleaner) tidy(ctx context.Context, key []byte, group []member, more bool, still func() bool, done *Cleaned) {
+func (c *Cleaner) tidy(
+	ctx context.Context, key []byte, group []member, behind, more bool, still func() bool, done *Cleaned,
+) {
 	versions := make([]tidy.Version, len(group))
 	for i := range group {
 		versions[i] = group[i].what
@@ -221,9 +266,16 @@ func (c *Cleaner) tidy(ctx context.Context, key []byte, group []member, more boo
 			done.Waiting++
 		}
 	}
-	for _, s := range tidy.Decide(versions, more, c.rules()) {
+	rules := c.rules()
+	if i := slices.IndexFunc(c.o.Expire, func(e Expiry) bool { return bytes.HasPrefix(key, e.Prefix) }); i >= 0 {
+		rules.Expire = c.o.Expire[i].Age
+	}
+	for _, s := range tidy.Decide(versions, behind, more, rules) {
 		if ctx.Err() != nil {
 			return
+		}
+		if !c.may(s.Do, key, group[s.Version].id) {
+			continue
 		}
 		did, err := c.do(ctx, key, group, s, still)
 		if err != nil {
@@ -244,6 +296,8 @@ func (c *Cleaner) tidy(ctx context.Context, key []byte, group []member, more boo
 			done.Finished++
 		case tidy.Unmark:
 			done.Unmarked++
+		case tidy.Expire:
+			done.Expired++
 		}
 	}
 }
@@ -269,8 +323,31 @@ func (c *Cleaner) do(ctx context.Context, key []byte, group []member, s tidy.Ste
 		return c.burn(ctx, key, v, still)
 	case tidy.Finish:
 		return true, c.finish(ctx, key, v, still)
+	case tidy.Expire:
+		return c.expire(ctx, key, v, still)
 	}
 	return true, c.b.rows.DeleteAt(ctx, rowKey(key, v.id), listing.Given{At: v.id.at(gone), Still: still})
+}
+
+// expire hides a version as a delete would that came right behind it, before everything that is newer
+// now, or is on its way. So a delete marker has the version's stamp and a salt that is one less. Nobody
+// expects to get a null version back: it is deleted.
+func (c *Cleaner) expire(ctx context.Context, key []byte, v *member, still func() bool) (bool, error) {
+	if v.what.Null && c.b.versioned == Unversioned {
+		_, err := c.b.DeleteVersion(ctx, key, v.id)
+		if errors.Is(err, ErrNotFound) {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	id := v.id
+	for i := len(id.Salt) - 1; i >= 0; i-- {
+		if id.Salt[i]--; id.Salt[i] != 0xFF {
+			r := &record{rank: live, marker: true, null: c.b.versioned == Unversioned}
+			return true, c.b.write(ctx, key, id, r, still)
+		}
+	}
+	return false, nil // one of 2^48 versions has a salt of zero
 }
 
 // keep writes a version kept. It returns false where it is not seen any more.

@@ -70,6 +70,9 @@ func (c *Cleaner) uploads(ctx context.Context, now store.Timestamp, done *Cleane
 			flush()
 			return ctx.Err()
 		}
+		if err := c.pace(ctx, len(page.Items)); err != nil {
+			return err
+		}
 		q.Token = page.Next
 	}
 }
@@ -120,6 +123,9 @@ func (c *Cleaner) doUpload(ctx context.Context, u *uploadMember, still func() bo
 		}
 	}
 	step = tidy.DecideUpload(u.what, c.rules())
+	if step == 0 || !c.may(step, u.key, u.id.Version()) {
+		return 0, nil
+	}
 	v := &member{id: u.id.Version(), ash: &record{rank: burned, where: inParts, null: u.null}}
 	switch step {
 	case tidy.Settle:

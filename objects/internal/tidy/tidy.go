@@ -2,7 +2,10 @@
 // rules). It is pure: versions go in, steps come out.
 package tidy
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Rank is how far a version has come. It only grows: the row's timestamp is the version's stamp
 // plus an offset by rank, so the highest rank wins, whatever the order of arrival.
@@ -36,6 +39,8 @@ type Rules struct {
 	// Settled is the age at which nothing older than a version can arrive any more; negative:
 	// delete markers stay, as users see them.
 	Settled time.Duration
+	// Expire is the age at which what is seen as the object is hidden; 0: never.
+	Expire time.Duration
 	// Abandon is the age at which an open upload is ended; 0: never.
 	Abandon time.Duration
 }
@@ -52,6 +57,8 @@ const (
 	Finish
 	// Unmark: remove a delete marker that hides nothing.
 	Unmark
+	// Expire: hide a version that is the newest, as a delete of the object would.
+	Expire
 	// Settle: end the upload, and keep the version that completed it, if it is seen.
 	Settle
 	// Condemn: note and, if there is no version then, burn the version of an upload.
@@ -62,7 +69,17 @@ const (
 
 // String is the name of the step.
 func (d Do) String() string {
-	return [...]string{"none", "supersede", "prove", "finish", "unmark", "settle", "condemn", "free"}[d]
+	return [...]string{"none", "supersede", "prove", "finish", "unmark", "expire", "settle", "condemn", "free"}[d]
+}
+
+// Why says for people why the step is due.
+func (d Do) Why() string {
+	return [...]string{
+		"nothing is due", "a newer version has taken its place", "it was deleted, perhaps not everywhere yet",
+		"it was deleted, and the grace is over", "the delete marker hides nothing", "it is older than a rule allows",
+		"the upload has ended, or is older than a rule allows", "the upload has ended without a version",
+		"the upload has become a version, and the grace is over",
+	}[d]
 }
 
 // Step is one thing to do; Version and By are places in the group.
@@ -72,8 +89,13 @@ type Step struct {
 }
 
 // Decide returns the steps that are due for a group, newest version first. They are independent of
-// one another. more: the group has older versions than these.
-func Decide(group []Version, more bool, r Rules) (steps []Step) {
+// one another. more: the group has older versions than these; behind: newer ones.
+func Decide(group []Version, behind, more bool, r Rules) (steps []Step) {
+	if first := slices.IndexFunc(group, func(v Version) bool { return v.Rank.Seen() }); first >= 0 && !behind {
+		if v := &group[first]; r.Expire > 0 && v.Age >= r.Expire && !v.Marker && !v.Note {
+			steps = append(steps, Step{Do: Expire, Version: first})
+		}
+	}
 	newest := -1 // of the null versions that are seen and have no note
 	for i := range group {
 		v := &group[i]

@@ -1,6 +1,7 @@
 package tidy
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -42,9 +43,26 @@ func TestWhatIsDue(t *testing.T) {
 		{"a marker above ashes", []Version{old, ashes(0)}, false, nil},
 		{"a marker below a version", []Version{versioned, old}, false, nil},
 	} {
-		t.Run(c.name, func(t *testing.T) { require.Equal(t, c.want, Decide(c.group, c.more, rules)) })
+		t.Run(c.name, func(t *testing.T) { require.Equal(t, c.want, Decide(c.group, false, c.more, rules)) })
 	}
-	require.Empty(t, Decide([]Version{old}, false, Rules{Settled: -1}), "markers that users see stay")
+	expires := Rules{Settled: -1, Expire: time.Hour}
+	versioned.Age, noted.Age, old.Age = time.Hour, time.Hour, time.Hour
+	young := versioned
+	young.Age--
+	step := []Step{{Do: Expire}}
+	require.Equal(t, step, Decide([]Version{versioned, versioned}, false, false, expires))
+	require.Equal(t, []Step{{Prove, 0, 0}, {Do: Expire, Version: 1}},
+		sorted(Decide([]Version{ashes(-1), versioned}, false, false, expires)), "what is burned hides nothing")
+	require.Empty(t, Decide([]Version{young, versioned}, false, false, expires), "only the newest counts")
+	require.Empty(t, Decide([]Version{old, versioned}, false, false, expires), "it is hidden")
+	require.Empty(t, Decide([]Version{noted}, false, false, expires))
+	require.Empty(t, Decide([]Version{versioned}, true, false, expires), "a newer one is not in sight")
+	require.Empty(t, Decide([]Version{old}, false, false, Rules{Settled: -1}), "markers that users see stay")
+}
+
+func sorted(steps []Step) []Step {
+	slices.SortFunc(steps, func(a, b Step) int { return a.Version - b.Version })
+	return steps
 }
 
 func TestWhatIsDueForAnUpload(t *testing.T) {
@@ -82,4 +100,14 @@ func TestWhatIsDueForAnUpload(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) { require.Equal(t, c.want, DecideUpload(c.u, rules)) })
 	}
 	require.Zero(t, DecideUpload(old, Rules{Grace: time.Hour}), "no rule for old ones")
+}
+
+func TestEachStepHasItsWords(t *testing.T) {
+	seen := map[string]bool{}
+	for d := Do(0); d <= Free; d++ {
+		require.NotEmpty(t, d.Why())
+		require.False(t, seen[d.String()] || seen[d.Why()], d.String())
+		seen[d.String()], seen[d.Why()] = true, true
+	}
+	require.Equal(t, "free", Free.String())
 }

@@ -1,0 +1,2 @@
+// Package versions tests objects over a real Cassandra node, by several processes.
+package versions

@@ -1,0 +1,124 @@
+package objects_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/test/listtest"
+	"github.com/evenkeel/evenkeel/objects"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+	"github.com/evenkeel/evenkeel/store/wait"
+)
+
+var daily = objects.CleanOptions{Expire: []objects.Expiry{
+	{Prefix: []byte("logs/keep/"), Age: 1000 * 24 * time.Hour}, {Prefix: []byte("logs/"), Age: 30 * 24 * time.Hour},
+}}
+
+func TestObjectsExpire(t *testing.T) {
+	for _, v := range []objects.Versioning{objects.Versioned, objects.Unversioned} {
+		ctx, b := t.Context(), newPlace(t, memstore.New(), v)
+		put := func(key, body string) objects.Info {
+			info, err := b.Put(ctx, []byte(key), strings.NewReader(body), objects.Meta{Size: -1})
+			require.NoError(t, err)
+			return info
+		}
+		gone := func(key string) bool {
+			_, err := b.Head(ctx, []byte(key), objects.Latest)
+			if err != nil {
+				require.ErrorIs(t, err, store.NotFound)
+			}
+			return err != nil
+		}
+		one, two := b.cleaner(t, daily), b.cleaner(t, daily)
+		clean := func(expired int64) {
+			for i, c := range []*objects.Cleaner{one, two} {
+				done, err := c.Pass(ctx)
+				require.NoError(t, err)
+				require.NoError(t, done.FirstFailure)
+				if i == 0 {
+					require.Equal(t, expired, done.Expired)
+				} else {
+					require.Zero(t, done.Expired)
+				}
+			}
+		}
+		put("logs/a", "the first")
+		put("logs/a", "the second, which is not inline")
+		put("logs/b", "b")
+		put("logs/keep/a", "kept")
+		put("other", "other")
+		b.now = b.now.Add(29 * 24 * time.Hour)
+		put("logs/b", "younger")
+		clean(0)
+		b.now = b.now.Add(25 * time.Hour)
+		dry := daily
+		var deeds []objects.Deed
+		dry.Before = func(d objects.Deed) bool { deeds = append(deeds, d); return false }
+		dry.Pacer = wait.NewPacer(1_000_000)
+		_, err := b.cleaner(t, dry).Pass(ctx)
+		require.NoError(t, err)
+		require.False(t, gone("logs/a"), "nothing was done")
+		require.True(t, slices.ContainsFunc(deeds, func(d objects.Deed) bool {
+			return d.Do == "expire" && string(d.Key) == "logs/a" && d.Why == "it is older than a rule allows"
+		}), "%+v", deeds)
+		clean(1)
+		require.True(t, gone("logs/a"))
+		for _, key := range []string{"logs/b", "logs/keep/a", "other"} {
+			require.False(t, gone(key), key)
+		}
+		clean(0)
+		put("logs/a", "the third")
+		require.False(t, gone("logs/a"), "what came later is not hidden")
+		versions, err := b.ListVersions(ctx, objects.Query{Prefix: []byte("logs/a")})
+		require.NoError(t, err)
+		if v == objects.Unversioned {
+			require.Len(t, versions.Items, 1)
+			continue
+		}
+		require.Len(t, versions.Items, 4)
+		require.True(t, versions.Items[1].Marker)
+		for i := range 2 { // the third one and the marker
+			_, err = b.DeleteVersion(ctx, []byte("logs/a"), versions.Items[i].ID)
+			require.NoError(t, err)
+		}
+		_, err = one.Pass(ctx)
+		require.NoError(t, err)
+		require.False(t, gone("logs/a"), "its user wanted it back")
+	}
+}
+
+// TestExpiryHidesNothingNewer puts an object at every step of a cleaner.
+func TestExpiryHidesNothingNewer(t *testing.T) {
+	for _, v := range []objects.Versioning{objects.Versioned, objects.Unversioned} {
+		for step := 1; ; step++ {
+			ctx, hooked := t.Context(), &listtest.Hooked{Store: memstore.New()}
+			b := newPlace(t, hooked, v)
+			put := func() {
+				_, err := b.Put(ctx, []byte("logs/a"), strings.NewReader("a"), objects.Meta{Size: -1})
+				require.NoError(t, err)
+			}
+			put()
+			b.now = b.now.Add(31 * 24 * time.Hour)
+			calls := 0
+			hooked.Hook = func() {
+				if calls++; calls == step {
+					put()
+				}
+			}
+			_, err := b.cleaner(t, daily).Pass(ctx)
+			require.NoError(t, err)
+			hooked.Hook = nil
+			if calls < step {
+				require.Greater(t, step, 4)
+				break
+			}
+			_, err = b.Head(ctx, []byte("logs/a"), objects.Latest)
+			require.NoError(t, err, "step %d", step)
+		}
+	}
+}
