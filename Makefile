@@ -89,6 +89,7 @@ lint: ## gofmt, vet, staticcheck, go.mod
 unit: programs ## the Go tests that need no Cassandra node, with the race detector
 	$(WITH_PROGRAMS) $(GO) test -race -timeout 640s $(WITHOUT_NODE)
 	$(WITH_PROGRAMS) $(GO) test -timeout 110s $(CLIENTS)
+	$(WITH_PROGRAMS) $(GO) test -timeout 140s $(CONSOLE)
 	$(GO) test $(PURE) $(FAULTS)
 	$(GO) test -race -timeout 230s $(BENCH_WITHOUT_NODE)
 
