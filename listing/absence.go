@@ -87,5 +87,5 @@ func (c *Client) settle(ctx context.Context, name string, id store.BucketID) (go
 		return false, nil // Local is as good as any other level
 	}
 	<-asking.Done()
-	return false, store.Wrap("the bucket exists, but other servers may not find it yet", context.Cause(ctx))
+	return gone, store.Wrap("the bucket exists, but other servers may not find it yet", context.Cause(ctx))
 }

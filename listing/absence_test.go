@@ -148,6 +148,54 @@ func TestMissingBucketsAreLookedUpForOthers(t *testing.T) {
 	})
 }
 
+// Who waits for somebody else's read finds what that has found.
+func TestBucketsAreLookedUpForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDistant(t)
+		require.NoError(t, d.client(t, listing.Options{}).CreateBucket(t.Context(), "b"))
+		clear(d.found) // it has not come to this data centre yet
+		d.hold = make(chan struct{})
+		d.serial.Store(0)
+		c := d.client(t, listing.Options{})
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() {
+				_, err := c.Bucket("b").Get(t.Context(), []byte("key"))
+				require.ErrorIs(t, err, listing.ErrNotFound)
+			})
+		}
+		synctest.Wait()
+		close(d.hold)
+		both.Wait()
+		require.EqualValues(t, 1, d.serial.Load())
+	})
+}
+
+// A name that is given back is found everywhere, or whoever gives it back is told that it may not be.
+func TestNamesThatAreGivenBackAreFoundEverywhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDistant(t)
+		c, other := d.client(t, listing.Options{}), d.client(t, listing.Options{})
+		require.NoError(t, c.CreateBucket(t.Context(), "b"))
+		w := &world{t: t, ctx: t.Context(), s: d, c: c}
+		for _, unable := range []bool{false, true} {
+			w.name("b", store.BucketID{})
+			clear(d.found)
+			d.unable.Store(unable)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			err := c.Restore(ctx, "b")
+			cancel()
+			if unable {
+				require.ErrorContains(t, err, "other servers may not find it yet")
+				continue
+			}
+			require.NoError(t, err)
+			_, err = other.Bucket("b").Get(t.Context(), []byte("key"))
+			require.ErrorIs(t, err, listing.ErrNotFound)
+		}
+	})
+}
+
 // Who gives up while others look up names says so.
 func TestMissingBucketsAreNotWaitedForLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -171,25 +219,27 @@ func TestMissingBucketsAreNotWaitedForLonger(t *testing.T) {
 
 // A bucket whose creation was acknowledged is there for every server, at once.
 func TestCreatedBucketsAreFoundEverywhere(t *testing.T) {
-	d := newDistant(t)
-	creator, other := d.client(t, listing.Options{}), d.client(t, listing.Options{})
-	for i, unable := range []bool{false, true} {
-		name := fmt.Sprintf("bucket%d", i)
-		d.unable.Store(unable)
-		missing(t, creator, name)
-		missing(t, other, name)
-		require.NoError(t, creator.CreateBucket(t.Context(), name))
-		for _, c := range []*listing.Client{other, creator} {
-			_, err := c.Bucket(name).Get(t.Context(), []byte("key"))
-			require.ErrorIs(t, err, listing.ErrNotFound, "unable %t", unable)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDistant(t)
+		creator, other := d.client(t, listing.Options{}), d.client(t, listing.Options{})
+		for i, unable := range []bool{false, true} {
+			name := fmt.Sprintf("bucket%d", i)
+			d.unable.Store(unable)
+			missing(t, creator, name)
+			missing(t, other, name)
+			require.NoError(t, creator.CreateBucket(t.Context(), name))
+			for _, c := range []*listing.Client{other, creator} {
+				_, err := c.Bucket(name).Get(t.Context(), []byte("key"))
+				require.ErrorIs(t, err, listing.ErrNotFound, "unable %t", unable)
+			}
 		}
-	}
-	// Whoever has no time to make sure of it is told so.
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	err := creator.CreateBucket(ctx, "late")
-	require.ErrorIs(t, err, store.Timeout)
-	require.ErrorContains(t, err, "other servers may not find it yet")
+		// Whoever has no time to make sure of it is told so.
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		err := creator.CreateBucket(ctx, "late")
+		require.ErrorIs(t, err, store.Timeout)
+		require.ErrorContains(t, err, "other servers may not find it yet")
+	})
 }
 
 // staleNames is a store whose local reads find names as they were.

@@ -101,11 +101,14 @@ func (a *ahead) run(ctx context.Context) error {
 				return err
 			}
 			continue
-		case err != nil && w == a.walks[0]:
-			return err
-		case err != nil:
+		case err != nil && w != a.walks[0]:
 			w.again = true
 			continue
+		case err != nil:
+			if a.join(); p.enough() || len(p.items) == p.limit {
+				return nil // it had found all that the page lacked
+			}
+			return err
 		}
 		before := len(w.items)
 		w.bad = w.consume(w.wave) // the page may be full before it comes to what is bad

@@ -64,8 +64,7 @@ func (b *Bucket) all(ctx context.Context, q Query, yield func(Item, error) bool)
 		if now.err != nil {
 			return now.err
 		}
-		if rest > 0 {
-			now.items = now.items[:min(len(now.items), rest)]
+		if rest > 0 { // and the page had this as its limit
 			if rest -= len(now.items); rest == 0 {
 				now.left.done = true
 			}

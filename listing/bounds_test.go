@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -80,6 +84,32 @@ func TestWhatAClientRemembers(t *testing.T) {
 	require.Len(t, *rowsOfPages.New().(*rowsOfPage), 1001, "a page, and the row behind it")
 }
 
+// TestDefaults of the numbers in Options, in both forms.
+func TestDefaults(t *testing.T) {
+	s := memstore.New()
+	for _, x := range []struct {
+		network bool
+		o       Options
+		want    [7]int
+	}{
+		{false, Options{}, [7]int{65_536, 256, 8, 16, 1, 8, 3}},
+		{true, Options{}, [7]int{65_536, 256, 8, 128, 16, 8, 3}},
+		{true, Options{MaxParallel: 3}, [7]int{65_536, 256, 3, 128, 6, 8, 3}},
+		{false, Options{1, 2, 3, 4, 5, 6, 7, nil, 0, nil, nil, nil}, [7]int{1, 2, 3, 4, 5, 6, 7}},
+	} {
+		c, err := NewEmbedded(s, x.o)
+		require.NoError(t, err)
+		if x.network {
+			c, err = New(s, c.Maps(), x.o)
+			require.NoError(t, err)
+		}
+		o := &c.o
+		require.Equal(t, x.want, [7]int{
+			o.MaxValueBytes, o.MaxIdleReads, o.MaxParallel, o.RowsPerRead, o.ReadAhead, o.ReadAheadAfter, o.WriteAttempts,
+		})
+	}
+}
+
 // TestMemoryOfPagesIsUsedAgain: a pool may lose what it is given, but not always.
 func TestMemoryOfPagesIsUsedAgain(t *testing.T) {
 	const pages = 100
@@ -137,6 +167,50 @@ func TestPagesAllocateOnce(t *testing.T) {
 	}
 }
 
+// unchanged is a store of rows that it copies to where they are wanted, and nowhere else.
+type unchanged struct {
+	store.Store
+	rows []store.Row
+}
+
+func (s *unchanged) Slice(
+	_ context.Context, _ store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
+	from, _ := slices.BinarySearchFunc(s.rows, b.Start, func(r store.Row, key []byte) int {
+		return bytes.Compare(r.Key, key)
+	})
+	if b.StartExclusive {
+		from++
+	}
+	to := min(from+o.Limit, len(s.rows))
+	return store.Page{Rows: append(o.Into[:0], s.rows[from:to]...), More: to < len(s.rows)}, nil
+}
+
+// TestAllUsesThePagesBefore: their memory is that of the pages behind them.
+func TestAllUsesThePagesBefore(t *testing.T) {
+	if race.Enabled {
+		t.Skip("pools lose memory with the race detector")
+	}
+	s := &unchanged{Store: memstore.New()}
+	c, err := NewEmbedded(s, Options{})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(t.Context(), "b"))
+	const pages = 40
+	for i := range pages * defaultLimit {
+		s.rows = append(s.rows, store.Row{Key: fmt.Appendf(nil, "%06d", i), Value: store.EntryCell(nil)})
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	n := 0
+	for range c.Bucket("b").All(t.Context(), Query{}) {
+		n++
+	}
+	runtime.ReadMemStats(&after)
+	require.Equal(t, len(s.rows), n)
+	page := uint64(defaultLimit * unsafe.Sizeof(Item{}))
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, pages/2*page)
+}
+
 // TestReadsOfABucketToBeDeleted: markers are passed in reads that double.
 func TestReadsOfABucketToBeDeleted(t *testing.T) {
 	s, id := &seen{Store: memstore.New()}, store.BucketID{1}
@@ -153,19 +227,19 @@ func TestReadsOfABucketToBeDeleted(t *testing.T) {
 	for i := range 1000 {
 		put(fmt.Sprintf("k%04d", 100+i), store.MarkerCell())
 	}
-	found, err := hasEntry(t.Context(), s, id, &home)
+	found, err := hasEntry(t.Context(), s, id, &home, &Remains{})
 	require.NoError(t, err)
 	require.False(t, found)
 	require.Equal(t, []int{4, 8, 16, 32, 64, 128, 256, 512}, s.limits)
 	put("k0200", store.EntryCell(nil))
 	s.limits = nil
-	found, err = hasEntry(t.Context(), s, id, &home)
+	found, err = hasEntry(t.Context(), s, id, &home, &Remains{})
 	require.NoError(t, err)
 	require.True(t, found)
 	require.Equal(t, []int{4, 8, 16, 32, 64}, s.limits)
 	home.End = nil
 	home.Start = []byte("k2000")
-	found, err = hasEntry(t.Context(), s, id, &home)
+	found, err = hasEntry(t.Context(), s, id, &home, &Remains{})
 	require.NoError(t, err)
 	require.True(t, found)
 }
@@ -317,9 +391,17 @@ func (s *registerReads) Read(ctx context.Context, t store.Table, key []byte, l s
 // TestMendingWhatIsWell writes nothing; names that no bucket can have are refused.
 func TestMendingWhatIsWell(t *testing.T) {
 	s, c, _ := overSeen(t, Options{})
+	name, err := c.readName(t.Context(), "b", store.Serial)
+	require.NoError(t, err)
 	require.NoError(t, c.Mend(t.Context(), "b"))
+	require.NoError(t, c.Restore(t.Context(), "b"))
 	require.ErrorIs(t, c.CreateBucket(t.Context(), "b"), ErrBucketExists)
 	require.Empty(t, s.puts)
+	now, err := c.readName(t.Context(), "b", store.Serial)
+	require.NoError(t, err)
+	require.Equal(t, name, now)
+	require.NoError(t, c.CreateBucket(t.Context(), "new"))
+	require.Equal(t, []int{1}, s.puts, "its line in the list")
 	for _, name := range []string{"", strings.Repeat("x", 256)} {
 		_, err := c.Listed(t.Context(), name)
 		require.ErrorIs(t, err, store.InvalidArgument)
@@ -523,6 +605,51 @@ func TestHowManySizesAreAskedFor(t *testing.T) {
 	require.Zero(t, sizes.asked)
 	require.Equal(t, -1.0, all[0].weight)
 	require.Empty(t, s.limits)
+}
+
+// TestWhatSizesWeigh: what is known of a partition counts for each range that it stands for, and may
+// be nothing.
+func TestWhatSizesWeigh(t *testing.T) {
+	quanta := []counter.Quantum{{Rows: 7}}
+	known := counter.Stats{Known: true, Rows: 10}
+	for _, x := range []struct {
+		ranges int
+		stats  counter.Stats
+		quanta []counter.Quantum
+		err    error
+		weight float64
+		asked  int
+	}{
+		{1, counter.Stats{Rows: 10}, quanta, nil, -1, 0},
+		{1, counter.Stats{Known: true}, quanta, nil, 0, 0},
+		{3, counter.Stats{Known: true}, quanta, nil, 0, 0},
+		{3, known, quanta, nil, 30, 0},
+		{1, known, quanta, nil, 7, 1}, // nobody says that these are its own rows only
+		{1, known, nil, nil, -1, 1},
+		{1, known, quanta, ErrNotFound, -1, 1},
+	} {
+		sizes := &sizesOf{quanta: x.quanta, err: x.err}
+		sizes.stats = func(int) []counter.Stats { return []counter.Stats{x.stats} }
+		_, c, id := overSeen(t, Options{Sizes: sizes})
+		all := []stretch{{ranges: x.ranges, weight: -1}}
+		(&sampler{c: c, id: id}).count(t.Context(), all)
+		require.Equal(t, x.weight, all[0].weight, "%+v", x)
+		require.Equal(t, x.asked, sizes.asked, "%+v", x)
+	}
+}
+
+// TestSamplesOfNothing cost one read, and those that fail end with it.
+func TestSamplesOfNothing(t *testing.T) {
+	s, c, id := overSeen(t, Options{})
+	parts, err := (&sampler{c: c, id: id}).sample(t.Context(), span{}, 9)
+	require.NoError(t, err)
+	require.Empty(t, parts)
+	require.Len(t, s.limits, 1)
+	nodes, c := overNodes(t, Options{}, "b", "c", "d", "e", "f", "g", "h", "i", "j")
+	nodes.reads.Store(0)
+	nodes.fails.Store(1)
+	_, err = (&sampler{c: c, id: idOf(t, c)}).sample(t.Context(), span{}, 9)
+	require.ErrorIs(t, err, store.Unavailable)
 }
 
 func idOf(t *testing.T, c *Client) store.BucketID {

@@ -39,7 +39,7 @@ func decodeInfo(value []byte) (id store.BucketID, created int64, err error) {
 			store.Corrupt, "an entry of %d bytes in the list of buckets is not of form %d", len(value), infoForm,
 		)
 	}
-	return store.BucketID(value[1:17]), int64(binary.BigEndian.Uint64(value[17:])), nil
+	return store.BucketID(value[1:]), int64(binary.BigEndian.Uint64(value[17:])), nil
 }
 
 func (c *Client) list() *Bucket { return &Bucket{c: c, name: "list of buckets", id: listID} }

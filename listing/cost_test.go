@@ -160,6 +160,47 @@ func TestHowManyWalksThereAre(t *testing.T) {
 	}
 }
 
+// The first walk reads on in any case, others while they cost little beside what was useful, and while
+// the page has room for what they bring.
+func TestWhichWalksReadOn(t *testing.T) {
+	s, c, id := overSeen(t, Options{ReadAhead: 4})
+	h, err := c.acquire(t.Context(), id)
+	require.NoError(t, err)
+	defer h.release()
+	for name, x := range map[string]struct {
+		reads  int
+		change func(a *ahead, second, third *walk)
+	}{
+		"all":                   {3, func(*ahead, *walk, *walk) {}},
+		"two at once":           {2, func(a *ahead, _, _ *walk) { a.p.reads = 8 }},
+		"half of the reads":     {3, func(_ *ahead, second, third *walk) { second.reads, third.reads = 8, 7 }},
+		"one more":              {2, func(_ *ahead, second, third *walk) { second.reads, third.reads = 8, 8 }},
+		"two more":              {1, func(_ *ahead, second, third *walk) { second.reads, third.reads = 8, 9 }},
+		"almost all bytes":      {3, func(_ *ahead, second, third *walk) { second.bytes, third.bytes = 60, 39 }},
+		"all bytes":             {1, func(_ *ahead, second, third *walk) { second.bytes, third.bytes = 60, 40 }},
+		"a page that is full":   {3, func(a *ahead, _, _ *walk) { a.p.items = items(30) }},
+		"a page that overflows": {2, func(a *ahead, _, _ *walk) { a.p.items = items(31) }},
+		"one is done":           {2, func(_ *ahead, second, _ *walk) { second.left.done = true }},
+		"one has failed":        {2, func(_ *ahead, second, _ *walk) { second.again = true }},
+		"one is damaged":        {2, func(_ *ahead, _, third *walk) { third.bad = ErrNotFound }},
+		"the first has failed":  {3, func(a *ahead, _, _ *walk) { a.walks[0].again = true }},
+	} {
+		q := &Query{Delimiter: []byte("/"), Bytes: 100}
+		p := &pager{c: c, q: q, h: h, limit: 50, reads: 32}
+		a := &ahead{p: p, done: make(chan *walk, 3)}
+		for _, part := range []span{{hi: []byte("b")}, {lo: []byte("b"), hi: []byte("c")}, {lo: []byte("c")}} {
+			a.walks = append(a.walks, &walk{pager: p.part(p, part), guess: 10})
+		}
+		x.change(a, a.walks[1], a.walks[2])
+		s.limits = nil
+		_, err := a.next(t.Context())
+		require.NoError(t, err)
+		a.drain()
+		require.Len(t, s.limits, x.reads, name)
+		require.False(t, a.walks[0].again, name)
+	}
+}
+
 // A cut lies never within a common prefix, and is where names or ranges say.
 func TestWhereWalksAreCut(t *testing.T) {
 	for _, c := range []struct {
@@ -400,4 +441,19 @@ func TestADamagedWalkEndsItsPage(t *testing.T) {
 	damaged := store.Errorf(store.Corrupt, "damaged")
 	a := &ahead{p: p, walks: []*walk{{pager: *p, bad: damaged}, {pager: *p, last: true}}}
 	require.ErrorIs(t, a.run(t.Context()), damaged)
+}
+
+// TestAWalkThatFails in the end: the page has what it had found before, and fails only if it needs more.
+func TestAWalkThatFails(t *testing.T) {
+	for most, fails := range map[int]bool{10: false, 11: true} {
+		p := pageOf(Options{MaxIdleReads: 1}, &Query{Delimiter: []byte("/"), Bytes: most}, 9)
+		w := &walk{pager: *p, last: true, busy: true, err: ErrNotFound}
+		w.items = items(2) // of five bytes each
+		a := &ahead{p: p, walks: []*walk{w}, busy: 1, done: make(chan *walk, 1)}
+		a.done <- w
+		err := a.run(t.Context())
+		require.Equal(t, fails, err != nil, "%v", err)
+		require.Len(t, p.items, 2)
+		require.Equal(t, p.enough(), !fails)
+	}
 }

@@ -110,50 +110,52 @@ func TestDamagedRows(t *testing.T) {
 	r := seed.New(t)
 	var mu sync.Mutex
 	for _, readAhead := range []int{1, 8, 8} { // reads end in any order
-		s, w := newWild(t, listing.Options{RowsPerRead: 8, ReadAhead: readAhead, ReadAheadAfter: 2})
-		var entries []listing.Entry
-		for _, k := range folders(300, counted, each(20)) {
-			entries = append(entries, listing.Entry{Key: []byte(k)})
-		}
-		b := w.c.Bucket("b")
-		require.NoError(t, b.PutBatch(w.ctx, entries))
-		home := store.Partition{Bucket: w.id, ID: w.ranges()[0].Partition}
-		damaged := []byte(counted(200) + "/")
-		require.NoError(t, w.s.Put(w.ctx, home, store.Row{Key: damaged, Value: []byte{9}, Timestamp: 1 << 60}))
-		s.before = func() {
-			mu.Lock()
-			pause := time.Duration(r.IntN(300)) * time.Microsecond
-			mu.Unlock()
-			time.Sleep(pause)
-		}
-		s.on.Store(true)
-		for limit := 193; limit <= 204; limit++ {
-			page, err := b.List(w.ctx, listing.Query{Delimiter: []byte("/"), Limit: limit})
-			if limit < 200 {
-				require.NoError(t, err, limit)
-				require.Len(t, page.Items, limit)
-			} else if limit > 200 {
-				require.ErrorIs(t, err, store.Corrupt, limit)
-				require.ErrorContains(t, err, "row of range "+home.ID.String())
-				require.Empty(t, page)
+		synctest.Test(t, func(t *testing.T) {
+			s, w := newWild(t, listing.Options{RowsPerRead: 8, ReadAhead: readAhead, ReadAheadAfter: 2})
+			var entries []listing.Entry
+			for _, k := range folders(300, counted, each(20)) {
+				entries = append(entries, listing.Entry{Key: []byte(k)})
 			}
-		}
-		s.on.Store(false)
-		_, err := b.Get(w.ctx, damaged)
-		require.ErrorIs(t, err, store.Corrupt)
-		n := 0
-		for _, err = range b.All(w.ctx, listing.Query{}) {
-			if err == nil {
-				n++
+			b := w.c.Bucket("b")
+			require.NoError(t, b.PutBatch(w.ctx, entries))
+			home := store.Partition{Bucket: w.id, ID: w.ranges()[0].Partition}
+			damaged := []byte(counted(200) + "/")
+			require.NoError(t, w.s.Put(w.ctx, home, store.Row{Key: damaged, Value: []byte{9}, Timestamp: 1 << 60}))
+			s.before = func() {
+				mu.Lock()
+				pause := time.Duration(r.IntN(300)) * time.Microsecond
+				mu.Unlock()
+				time.Sleep(pause)
 			}
-		}
-		require.ErrorIs(t, err, store.Corrupt)
-		require.Less(t, n, 200*20)
-		_, err = b.SplitPoints(w.ctx, listing.Query{From: damaged, To: append(damaged, 0)}, 2)
-		require.ErrorIs(t, err, store.Corrupt)
-		_, err = b.SplitPoints(w.ctx, listing.Query{From: damaged}, 2)
-		require.ErrorIs(t, err, store.Corrupt)
-		require.NoError(t, w.s.Delete(w.ctx, home, damaged, 1<<60))
+			s.on.Store(true)
+			for limit := 193; limit <= 204; limit++ {
+				page, err := b.List(w.ctx, listing.Query{Delimiter: []byte("/"), Limit: limit})
+				if limit < 200 {
+					require.NoError(t, err, limit)
+					require.Len(t, page.Items, limit)
+				} else if limit > 200 {
+					require.ErrorIs(t, err, store.Corrupt, limit)
+					require.ErrorContains(t, err, "row of range "+home.ID.String())
+					require.Empty(t, page)
+				}
+			}
+			s.on.Store(false)
+			_, err := b.Get(w.ctx, damaged)
+			require.ErrorIs(t, err, store.Corrupt)
+			n := 0
+			for _, err = range b.All(w.ctx, listing.Query{}) {
+				if err == nil {
+					n++
+				}
+			}
+			require.ErrorIs(t, err, store.Corrupt)
+			require.Less(t, n, 200*20)
+			_, err = b.SplitPoints(w.ctx, listing.Query{From: damaged, To: append(damaged, 0)}, 2)
+			require.ErrorIs(t, err, store.Corrupt)
+			_, err = b.SplitPoints(w.ctx, listing.Query{From: damaged}, 2)
+			require.ErrorIs(t, err, store.Corrupt)
+			require.NoError(t, w.s.Delete(w.ctx, home, damaged, 1<<60))
+		})
 	}
 	// A bucket is not empty for want of rows that can be read.
 	_, w := newWild(t, listing.Options{})
@@ -515,28 +517,33 @@ func TestWritesAcrossACut(t *testing.T) {
 }
 
 // stuck are timestamps that never pass.
-type stuck struct{ listing.Timestamps }
-
-func (stuck) Passed(context.Context, store.Timestamp) error {
-	return store.Errorf(store.Unavailable, "the servers' clocks can't be read")
+type stuck struct {
+	listing.Timestamps
+	err error
 }
 
-// TestTimestampsThatDoNotPass: what was written is not acknowledged.
+func (s stuck) Passed(context.Context, store.Timestamp) error { return s.err }
+
+// TestTimestampsThatDoNotPass: what was written is not acknowledged, and its outcome is unknown, for
+// whatever reason.
 func TestTimestampsThatDoNotPass(t *testing.T) {
 	s := memstore.New()
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	c, err := listing.NewEmbedded(s, listing.Options{})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(t.Context(), "b"))
-	late, err := listing.New(s, c.Maps(), listing.Options{Timestamps: stuck{timestamps.New(nil)}})
-	require.NoError(t, err)
-	b := late.Bucket("b")
-	var batch *listing.BatchError
-	require.ErrorAs(t, b.PutBatch(t.Context(), []listing.Entry{{Key: []byte("k")}}), &batch)
-	k := []byte("k")
-	for _, err := range []error{b.Put(t.Context(), k, nil), b.Delete(t.Context(), k), batch.Outcomes[0]} {
-		require.ErrorIs(t, err, listing.ErrOutcomeUnknown)
-		require.ErrorContains(t, err, "the servers' clocks can't be read")
+	for _, kind := range []store.Kind{store.Unavailable, store.InvalidArgument} {
+		reason := store.Errorf(kind, "the servers' clocks can't be read")
+		late, err := listing.New(s, c.Maps(), listing.Options{Timestamps: stuck{timestamps.New(nil), reason}})
+		require.NoError(t, err)
+		b := late.Bucket("b")
+		var batch *listing.BatchError
+		require.ErrorAs(t, b.PutBatch(t.Context(), []listing.Entry{{Key: []byte("k")}}), &batch)
+		k := []byte("k")
+		for _, err := range []error{b.Put(t.Context(), k, nil), b.Delete(t.Context(), k), batch.Outcomes[0]} {
+			require.ErrorIs(t, err, listing.ErrOutcomeUnknown)
+			require.ErrorIs(t, err, reason)
+		}
 	}
 }
 
@@ -695,25 +702,112 @@ func TestNamesOfWhichNobodyKnows(t *testing.T) {
 	require.ErrorContains(t, err, "somebody else created and deleted the bucket at the same time")
 }
 
-// TestABucketThatIsDeletedWhileItIsMended is not put on the list.
+// TestABucketThatIsDeletedWhileItIsMended is not put on the list; where it can't be taken off again,
+// that is an error.
 func TestABucketThatIsDeletedWhileItIsMended(t *testing.T) {
-	for _, deleted := range []bool{false, true} {
+	for _, x := range []struct{ deleted, closes bool }{{false, false}, {true, false}, {true, true}} {
 		s, w := newWild(t, listing.Options{})
 		for _, p := range w.listRows() {
 			require.NoError(t, s.Remove(w.ctx, p, store.Bounds{}, store.Timestamp(time.Now().UnixMicro())))
 		}
 		calls := 0
 		s.before = func() {
-			if calls++; deleted && calls == 5 { // of the list: twice it is looked at, then written
+			calls++
+			if x.deleted && calls == 5 { // of the list: twice it is looked at, then written
 				w.name("b", store.BucketID{})
+			}
+			if x.closes && calls == 6 {
+				w.state(listing.ListOfBuckets(), partmap.Closing)
 			}
 		}
 		s.on.Store(true)
-		require.NoError(t, w.c.Mend(w.ctx, "b"))
+		err := w.c.Mend(w.ctx, "b")
+		if x.closes {
+			require.ErrorIs(t, err, listing.ErrBucketClosing)
+			continue
+		}
+		require.NoError(t, err)
 		info, err := w.c.Listed(w.ctx, "b")
 		require.NoError(t, err)
-		require.Equal(t, deleted, info.ID == store.BucketID{})
+		require.Equal(t, x.deleted, info.ID == store.BucketID{})
 	}
+}
+
+// TestTheFirstOfTheList: whoever creates the first bucket makes the list, unless another one was faster.
+func TestTheFirstOfTheList(t *testing.T) {
+	for _, away := range []bool{false, true} {
+		s := &wild{Store: memstore.New()}
+		c, err := listing.NewEmbedded(s, listing.Options{})
+		require.NoError(t, err)
+		roots := 0
+		s.swap = func(table store.Table, do func() error) error {
+			if table != store.Roots {
+				return do()
+			}
+			if roots++; roots < 2 { // that of the bucket itself
+				return do()
+			}
+			if away {
+				return store.Errorf(store.Unavailable, "the node is away")
+			}
+			s.swap = nil
+			require.NoError(t, c.CreateBucket(t.Context(), "faster"))
+			return do()
+		}
+		err = c.CreateBucket(t.Context(), "b")
+		if away {
+			require.ErrorContains(t, err, "the node is away")
+			continue
+		}
+		require.NoError(t, err)
+		var names []string
+		for info, err := range c.Buckets(t.Context(), "", "") {
+			require.NoError(t, err)
+			names = append(names, info.Name)
+		}
+		require.Equal(t, []string{"b", "faster"}, names)
+	}
+}
+
+// TestWhatIsTakenOffTheList with a bucket: its entry or a damaged one, but none of another bucket.
+func TestWhatIsTakenOffTheList(t *testing.T) {
+	for name, x := range map[string]struct {
+		cell   []byte // in place of the entry, if not nil
+		writes int
+	}{
+		"its entry":  {nil, 1},
+		"a damaged":  {store.EntryCell([]byte("damaged")), 1},
+		"a marker":   {store.MarkerCell(), 0},
+		"of another": {store.EntryCell(append([]byte{1, 7}, make([]byte, 23)...)), 0},
+	} {
+		s := &writes{Store: memstore.New()}
+		w := &world{t: t, ctx: t.Context(), s: s, c: over(t, s, listing.Options{})}
+		list := w.listRows()[0]
+		if x.cell != nil {
+			row := store.Row{Key: []byte("b"), Value: x.cell, Timestamp: 1 << 60}
+			require.NoError(t, s.Put(w.ctx, list, row))
+		}
+		s.n = map[store.PartitionID]int{}
+		require.NoError(t, w.c.DeleteBucket(w.ctx, "b"))
+		require.Equal(t, x.writes, s.n[list.ID], name)
+		require.Equal(t, store.BucketID{}, w.owner("b").ID)
+	}
+}
+
+// TestAListThatClosesUnderADeletion: a bucket that can't be taken off the list keeps its name.
+func TestAListThatClosesUnderADeletion(t *testing.T) {
+	s, w := newWild(t, listing.Options{})
+	w.state(w.id, partmap.Closing)
+	w.state(w.id, partmap.Deleted)
+	calls := 0
+	s.before = func() {
+		if calls++; calls == 2 { // its line has been read
+			w.state(listing.ListOfBuckets(), partmap.Closing)
+		}
+	}
+	s.on.Store(true)
+	require.ErrorIs(t, w.c.DeleteBucket(w.ctx, "b"), listing.ErrBucketClosing)
+	require.Equal(t, w.id, w.owner("b").ID)
 }
 
 // TestABucketThatOthersChangeAllTheTime is not deleted, and stays open.

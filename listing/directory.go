@@ -58,7 +58,7 @@ func decodeName(r store.Record) (nameRecord, error) {
 		return nameRecord{}, err
 	}
 	created := int64(binary.BigEndian.Uint64(payload[16:]))
-	return nameRecord{version: r.Version, id: store.BucketID(payload[:16]), created: created}, nil
+	return nameRecord{version: r.Version, id: store.BucketID(payload), created: created}, nil
 }
 
 // swapName gives a name to a bucket, or frees it (zero id).

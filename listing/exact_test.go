@@ -164,6 +164,17 @@ func TestTokensStayTheSame(t *testing.T) {
 	}
 }
 
+// So is the form of an entry in the list of buckets: one byte, the id, and the time.
+func TestEntriesOfTheListStayTheSame(t *testing.T) {
+	id := store.BucketID{2, 3}
+	entry := append([]byte{1}, append(id[:], 0, 0, 0, 0, 0, 0, 1, 4)...)
+	require.Equal(t, entry, encodeInfo(id, 260))
+	got, created, err := decodeInfo(entry)
+	require.NoError(t, err)
+	require.Equal(t, id, got)
+	require.EqualValues(t, 260, created)
+}
+
 // Text that goes on behind a token is none, nor is one that is too short.
 func TestTokensThatAreNoText(t *testing.T) {
 	id, q := store.BucketID{1}, Query{}

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -279,6 +282,26 @@ func TestOperationsReleaseTheirLeases(t *testing.T) {
 	}
 }
 
+// The span of a lease ends with it, and says whether there was one.
+func TestLeasesAreTraced(t *testing.T) {
+	_, c, b, id := newSlow(t)
+	spans := tracetest.NewSpanRecorder()
+	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
+	w := &world{t: t, ctx: t.Context(), c: c}
+	for n, want := range []codes.Code{codes.Unset, codes.Error} {
+		ctx, above := tracer.Start(t.Context(), "above")
+		require.Equal(t, want == codes.Error, b.Put(ctx, []byte("k"), nil) != nil)
+		above.End()
+		require.Len(t, spans.Ended(), 2*n+2)
+		lease := spans.Ended()[2*n]
+		require.Equal(t, "map lease", lease.Name())
+		require.Equal(t, want, lease.Status().Code)
+		if n == 0 {
+			w.state(id, partmap.Closing)
+		}
+	}
+}
+
 // Nor does a write that gets no timestamp.
 func TestWritesWithoutTheTimeReleaseTheirLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -319,6 +342,47 @@ func TestAllHasALimit(t *testing.T) {
 		}
 		require.Equal(t, want, n, "limit %d", limit)
 	}
+}
+
+// All goes on where a token says, and tells of a bad one.
+func TestAllTakesTokens(t *testing.T) {
+	c := over(t, memstore.New(), listing.Options{})
+	b := c.Bucket("b")
+	for _, key := range []string{"a", "b", "c"} {
+		require.NoError(t, b.Put(t.Context(), []byte(key), nil))
+	}
+	page, err := b.List(t.Context(), listing.Query{Limit: 2})
+	require.NoError(t, err)
+	for token, want := range map[listing.Token]string{page.Next: "c <nil>", "bad": " " + listing.ErrBadToken.Error()} {
+		var got string
+		for item, err := range b.All(t.Context(), listing.Query{Token: token}) {
+			got += fmt.Sprintf("%s %v", item.Key, errors.Unwrap(err))
+		}
+		require.Equal(t, want, got)
+	}
+}
+
+// All goes on with the query that it was given, whatever becomes of its memory.
+func TestAllKeepsItsQuery(t *testing.T) {
+	c := over(t, memstore.New(), listing.Options{})
+	var entries []listing.Entry
+	for i := range 2500 { // three pages
+		entries = append(entries, listing.Entry{Key: fmt.Appendf(nil, "k%04d", i)})
+	}
+	require.NoError(t, c.Bucket("b").PutBatch(t.Context(), entries))
+	q := listing.Query{
+		Prefix: []byte("k"), Delimiter: []byte("/"), From: []byte("k0001"), To: []byte("k2400"), After: []byte("k0002"),
+	}
+	n := 3
+	for item, err := range c.Bucket("b").All(t.Context(), q) {
+		require.NoError(t, err)
+		require.Equal(t, entries[n].Key, item.Key)
+		n++
+		for _, part := range [][]byte{q.Prefix, q.Delimiter, q.From, q.To, q.After} {
+			clear(part)
+		}
+	}
+	require.Equal(t, 2400, n)
 }
 
 // TestAllLeavesNothingBehind: a bubble does not end before its goroutines.

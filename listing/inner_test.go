@@ -64,7 +64,7 @@ func TestCopiesOfADeletedBucket(t *testing.T) {
 		dst := store.Partition{Bucket: id, ID: store.PartitionID{2}}
 		require.NoError(t, s.Put(t.Context(), dst, row(5, store.CopiedCell(store.EntryCell(nil)))))
 		rg := partmap.Range{Entry: partmap.Entry{Partition: src.ID, To: dst.ID}, Phase: partmap.Copying}
-		found, err := hasEntry(t.Context(), &lookingAgain{s, src, c.late, c.err}, id, &rg)
+		found, err := hasEntry(t.Context(), &lookingAgain{s, src, c.late, c.err}, id, &rg, &Remains{})
 		require.Equal(t, c.kind, store.KindOf(err), "%s: %v", name, err)
 		require.Equal(t, c.found, found, name)
 	}
@@ -287,7 +287,7 @@ func TestRangesThatCantBeListed(t *testing.T) {
 func TestRangesThatAreNotFound(t *testing.T) {
 	var cuts []string
 	var entries []Entry
-	for i := range 100 {
+	for i := range 60 {
 		if i%3 == 1 {
 			cuts = append(cuts, fmt.Sprintf("k%03d", i))
 		}
@@ -305,7 +305,7 @@ func TestRangesThatAreNotFound(t *testing.T) {
 	for nth := int64(0); nth <= most; nth += step {
 		s.reads.Store(0)
 		s.fails.Store(nth)
-		page, err := b.List(t.Context(), Query{Delimiter: []byte("/"), Limit: 90})
+		page, err := b.List(t.Context(), Query{Delimiter: []byte("/"), Limit: 54})
 		if nth == 0 {
 			most = s.reads.Load()
 		}
@@ -315,7 +315,7 @@ func TestRangesThatAreNotFound(t *testing.T) {
 			require.Empty(t, page)
 			continue
 		}
-		require.Len(t, page.Items, 90)
+		require.Len(t, page.Items, 54)
 		for i, item := range page.Items {
 			require.Equal(t, fmt.Sprintf("k%03d/", i), string(item.Key))
 		}
@@ -325,7 +325,7 @@ func TestRangesThatAreNotFound(t *testing.T) {
 	s.forever = true
 	s.reads.Store(0)
 	s.fails.Store(most / 4)
-	_, err := b.List(t.Context(), Query{Delimiter: []byte("/"), Limit: 90})
+	_, err := b.List(t.Context(), Query{Delimiter: []byte("/"), Limit: 54})
 	require.ErrorIs(t, err, store.Unavailable)
 }
 
@@ -438,7 +438,7 @@ func TestLooksAtAnOpenBucket(t *testing.T) {
 		if x.givesUp {
 			cancel()
 		}
-		empty, err := c.looksEmpty(ctx, id)
+		empty, err := c.looksEmpty(ctx, id, &Remains{})
 		cancel()
 		require.Equal(t, x.givesUp, errors.Is(err, context.Canceled), "%s: %v", name, err)
 		require.Equal(t, x.givesUp, err != nil, name)

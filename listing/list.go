@@ -194,6 +194,9 @@ func (p *pager) fetch(ctx context.Context, wave []read) error {
 		o := o
 		r.into = rowsOfPages.Get().(*rowsOfPage)
 		o.Into = r.into[:]
+		if p.q.jumps() && !p.q.Reverse {
+			o.Pass = p.q.passes
+		}
 		r.got, err = p.c.readRange(ctx, p.h, &r.rg, r.bounds, o)
 		return err
 	}
@@ -296,11 +299,9 @@ func (p *pager) take(r *read) error {
 			i += sort.Search(len(rest), func(j int) bool { return !bytes.HasPrefix(rest[j].Key, passed) })
 		}
 	}
-	if passed != nil {
+	if passed != nil { // which ends behind the last key
 		p.left.passPrefix(bytes.Clone(passed))
-		last = nil
-	}
-	if last != nil {
+	} else if last != nil {
 		p.left.passKey(last)
 	}
 	if p.more {

@@ -70,6 +70,7 @@ func TestAFullStoreRefuses(t *testing.T) {
 	} {
 		require.ErrorIs(t, err, store.ErrFull)
 		require.NotErrorIs(t, err, listing.ErrOutcomeUnknown)
+		require.Nil(t, listing.UnderWay(err))
 	}
 	require.Equal(t, int64(2), f.puts.Load())
 	roots, err := m.Scan(t.Context(), store.Roots, nil, 10)

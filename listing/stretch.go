@@ -216,15 +216,13 @@ func (s *sampler) points(ctx context.Context, all []stretch, n int) ([][]byte, e
 	}
 	part := total / float64(n)
 	type cut struct {
-		of    *stretch
-		at    []float64 // shares of its weight, ascending
+		at    []float64 // shares of the stretch's weight, ascending
 		found [][]byte
 	}
-	var cuts []cut
-	sum, want := 0.0, 1
+	cuts := make([]cut, len(all))
+	sum, want, inner := 0.0, 1, 0.0
 	for i := range all {
-		x := &all[i]
-		c := cut{of: x}
+		x, c := &all[i], &cuts[i]
 		for ; want < n && part*float64(want) < sum+x.weight; want++ {
 			at := part*float64(want) - sum
 			switch {
@@ -236,28 +234,22 @@ func (s *sampler) points(ctx context.Context, all []stretch, n int) ([][]byte, e
 				c.at = append(c.at, at/x.weight)
 			}
 		}
-		if len(c.at)+len(c.found) > 0 {
-			cuts = append(cuts, c)
+		if c.at != nil {
+			inner += x.weight
 		}
 		sum += x.weight
-	}
-	inner := 0.0
-	for i := range cuts {
-		if len(cuts[i].at) > 0 {
-			inner += cuts[i].of.weight
-		}
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(s.c.o.MaxParallel)
 	for i := range cuts {
-		c := &cuts[i]
-		if len(c.at) == 0 {
+		x, c := &all[i], &cuts[i]
+		if c.at == nil {
 			continue
 		}
 		// The more parts a stretch has, the better its keys have to be known.
-		probes := min(partProbes*c.of.weight/part, maxProbes*c.of.weight/inner)
+		probes := min(partProbes*x.weight/part, maxProbes*x.weight/inner)
 		g.Go(func() error {
-			within, err := s.within(gctx, c.of, c.at, max(int(probes), 1))
+			within, err := s.within(gctx, x, c.at, max(int(probes), 1))
 			c.found = append(c.found, within...)
 			return err
 		})

@@ -333,4 +333,7 @@ func TestACreationWithoutTheTime(t *testing.T) {
 	require.Equal(t, roots, now)
 	_, err = c.BucketID(t.Context(), "b")
 	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
+	_, err = c.Stamps(ctx, 1)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "draw a timestamp")
 }

@@ -2,6 +2,7 @@ package listing
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -17,23 +18,12 @@ import (
 // InvalidArgument, ErrNoSuchBucket, ErrBucketClosing, ErrTimeUnknown or ErrOutcomeUnknown.
 // After any other error (Unavailable, Timeout, Corrupt) nothing was written.
 func (b *Bucket) Put(ctx context.Context, key, value []byte) error {
-	err := b.checkKey(key)
-	if err == nil {
-		err = b.checkValue(value)
-	}
-	if err == nil {
-		err = b.change(ctx, "put", key, value, nil)
-	}
-	return wrap("put", b.name, err)
+	return b.put(ctx, key, value, nil)
 }
 
 // Delete removes an entry; it succeeds if there is none. It fails like Put.
 func (b *Bucket) Delete(ctx context.Context, key []byte) error {
-	err := b.checkKey(key)
-	if err == nil {
-		err = b.change(ctx, "delete", key, nil, nil)
-	}
-	return wrap("delete", b.name, err)
+	return b.delete(ctx, key, nil)
 }
 
 // Stamps draws the first of n consecutive timestamps, for writes at given times. They are
@@ -61,27 +51,26 @@ var ErrTooLate = store.Errorf(store.Conflict, "the time for the write is over; n
 // PutAt is Put with a given timestamp. At an equal one the larger value stays. It fails like
 // Put, or with ErrTooLate.
 func (b *Bucket) PutAt(ctx context.Context, key, value []byte, g Given) error {
-	err := b.checkKey(key)
-	if err == nil {
-		err = b.checkValue(value)
-	}
-	if err == nil {
-		err = store.CheckTimestamp(g.At)
-	}
-	if err == nil {
-		err = b.change(ctx, "put", key, value, &g)
-	}
-	return wrap("put", b.name, err)
+	return b.put(ctx, key, value, &g)
 }
 
 // DeleteAt is Delete with a given timestamp: what is newer stays. It fails like PutAt.
 func (b *Bucket) DeleteAt(ctx context.Context, key []byte, g Given) error {
+	return b.delete(ctx, key, &g)
+}
+
+func (b *Bucket) put(ctx context.Context, key, value []byte, g *Given) error {
+	err := cmp.Or(b.checkKey(key), b.checkValue(value))
+	if err == nil {
+		err = b.change(ctx, "put", key, value, g)
+	}
+	return wrap("put", b.name, err)
+}
+
+func (b *Bucket) delete(ctx context.Context, key []byte, g *Given) error {
 	err := b.checkKey(key)
 	if err == nil {
-		err = store.CheckTimestamp(g.At)
-	}
-	if err == nil {
-		err = b.change(ctx, "delete", key, nil, &g)
+		err = b.change(ctx, "delete", key, nil, g)
 	}
 	return wrap("delete", b.name, err)
 }
@@ -137,9 +126,6 @@ func (b *Bucket) stamped(
 			return h, rg, ts, nil
 		}
 		h.release()
-		if err == nil {
-			err = ctx.Err()
-		}
 		if err != nil {
 			return nil, rg, 0, err
 		}

@@ -253,6 +253,22 @@ func TestTimestampsAreDrawnUnderTheLease(t *testing.T) {
 	}
 }
 
+// Embedded, timestamps go on above the last ones, also after a restart with a clock that was set back.
+func TestTimestampsAreKept(t *testing.T) {
+	s, now := memstore.New(), time.Now()
+	for i, back := range []time.Duration{0, time.Hour} {
+		c, err := listing.NewEmbedded(s, listing.Options{Now: func() time.Time { return now.Add(-back) }})
+		require.NoError(t, err)
+		if i == 0 {
+			require.NoError(t, c.CreateBucket(t.Context(), "b"))
+		}
+		require.NoError(t, c.Bucket("b").Put(t.Context(), []byte("k"), fmt.Append(nil, i)))
+		e, err := c.Bucket("b").Get(t.Context(), []byte("k"))
+		require.NoError(t, err)
+		require.Equal(t, fmt.Append(nil, i), e.Value)
+	}
+}
+
 func TestBatchErrors(t *testing.T) {
 	c := over(t, memstore.New(), listing.Options{})
 	var refused *listing.BatchError

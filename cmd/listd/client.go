@@ -235,9 +235,12 @@ func (r *remote) once(ctx context.Context, u *url.URL, c *call) (io.ReadCloser, 
 	return nil, e
 }
 
-// createBucket makes a bucket; cuts may be nil.
-func (r *remote) createBucket(ctx context.Context, name string, cuts []byte) error {
+// createBucket makes a bucket; cuts may be nil. plain: for entries, not for objects.
+func (r *remote) createBucket(ctx context.Context, name string, plain bool, cuts []byte) error {
 	c := &call{method: http.MethodPut, bucket: name}
+	if plain {
+		c.header = http.Header{"X-Evenkeel-Bucket-Kind": {"plain"}}
+	}
 	if cuts != nil {
 		c.query, c.body = url.Values{"evenkeel-cuts": {""}}, cuts
 	}
