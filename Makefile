@@ -93,6 +93,7 @@ lint: ## gofmt, vet, staticcheck, go.mod
 unit: programs ## the Go tests that need no Cassandra node, with the race detector
 	$(WITH_PROGRAMS) $(TEST_RACE) -timeout 640s $(WITHOUT_NODE)
 	$(WITH_PROGRAMS) $(GO) test -timeout 110s $(CLIENTS)
+	$(WITH_PROGRAMS) $(GO) test -timeout 140s $(CONSOLE)
 	$(GO) test $(PURE) $(FAULTS)
 	$(TEST_RACE) -timeout 230s $(BENCH_WITHOUT_NODE)
 

@@ -248,6 +248,19 @@ type Writable interface {
 	Writable() error
 }
 
+// DiskUsage is how full the file system of a store is, in bytes.
+type DiskUsage struct {
+	Total, Free uint64 // Free is what this process may use
+	Reserve     uint64 // entries are refused while less is free
+	Store       uint64 // of the store's files
+}
+
+// OnDisk is implemented by stores that keep files on this machine. Disk returns false where the usage is not known, or
+// after Close.
+type OnDisk interface {
+	Disk() (DiskUsage, bool)
+}
+
 // Beats is last-write-wins: it reports whether a write of value at timestamp ts takes
 // the place of the write of old at timestamp oldTS to the same key. A nil value is a
 // tombstone. The higher timestamp wins; at a tie a tombstone, then the bytewise larger

@@ -8,7 +8,6 @@ import (
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/commontime"
-	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
 // mapMetrics are the metrics of the map client and of the common time. Embedded, the counts of
@@ -77,7 +76,7 @@ func metricOfServer(server commontime.ServerClock) metric {
 // of their own.
 type storeMetrics struct{ store store.Store }
 
-func metricsOfDisk(u pebblestore.Usage) []metric {
+func metricsOfDisk(u store.DiskUsage) []metric {
 	return []metric{
 		{"disk_size_bytes", "Size of the file system of the data directory.", float64(u.Total)},
 		{"disk_free_bytes", "Space of the data directory's file system that this process may use.", float64(u.Free)},
@@ -96,7 +95,7 @@ func metricOfWrites(refused error) metric {
 
 // Describe implements prometheus.Collector.
 func (storeMetrics) Describe(to chan<- *prometheus.Desc) {
-	for _, one := range append(metricsOfDisk(pebblestore.Usage{}), metricOfWrites(nil)) {
+	for _, one := range append(metricsOfDisk(store.DiskUsage{}), metricOfWrites(nil)) {
 		to <- one.desc()
 	}
 }
@@ -106,7 +105,7 @@ func (m storeMetrics) Collect(to chan<- prometheus.Metric) {
 	var metrics []metric
 	s, embedded := m.store.(interface {
 		store.Writable
-		Disk() (pebblestore.Usage, bool)
+		store.OnDisk
 	})
 	if embedded {
 		if u, known := s.Disk(); known {

@@ -14,7 +14,6 @@ import (
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
 // Cluster is the processes, as far as they are known, and the health of what they use.
@@ -174,9 +173,7 @@ func (h *handler) cluster(r *http.Request) (any, error) {
 		}
 		return nil
 	})
-	if s, ok := h.o.Store.(interface {
-		Disk() (pebblestore.Usage, bool)
-	}); ok {
+	if s, ok := h.o.Store.(store.OnDisk); ok {
 		if u, known := s.Disk(); known {
 			out.Store.DiskBytes, out.Store.DiskFreeBytes = u.Total, u.Free
 		}

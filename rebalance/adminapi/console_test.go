@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -21,6 +23,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/heat"
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
+	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -36,7 +39,26 @@ type console struct {
 	c   *listing.Client
 	r   *rebalance.Rebalancer
 	api http.Handler
+	log *lines
 	end func()
+}
+
+// lines is a log.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
 }
 
 // newConsole makes a process over a store, whose ranges have at most 1000 rows.
@@ -45,9 +67,11 @@ func newConsole(t *testing.T, s store.Store, counts counter.Backend, file string
 	c, err := listing.NewEmbedded(s, listing.Options{Recorder: recorder})
 	require.NoError(t, err)
 	balance := balancer.For(1000, 0, 10*time.Second, time.Second)
-	x := &console{T: t, c: c, r: rebalance.New(rebalance.Options{
+	x := &console{T: t, c: c, log: &lines{}}
+	x.r = rebalance.New(rebalance.Options{
 		Store: s, Buckets: c, Counts: counts, Balance: &balance, HistoryFile: file,
-	})}
+		Log: slog.New(slog.NewTextHandler(x.log, nil)),
+	})
 	x.api = adminapi.New(x.r)
 	ctx, stop := context.WithCancel(context.Background())
 	over := make(chan struct{})
@@ -147,6 +171,27 @@ func TestThePictureShowsWhatTheCountersCount(t *testing.T) {
 		}
 		require.NotZero(x, kinds["split"], kinds)
 		require.NotZero(x, kinds["roll"], kinds)
+
+		// The log has one line for each decision.
+		time.Sleep(2 * time.Minute)
+		require.Equal(x, http.StatusOK, x.ask("POST", "/v1/pause", `{"why":"test"}`, &adminapi.Paused{}))
+		time.Sleep(time.Minute)
+		var moved adminapi.Moved
+		x.get("/v1/moves?limit=1000", &moved)
+		clear(kinds)
+		for i := range moved.Moves {
+			kinds[moved.Moves[i].Kind]++
+		}
+		for _, j := range x.r.Status().Jobs {
+			for i := range j.Goals {
+				if j.Goals[i].Stage == scheduler.Waiting { // for the end of the pause
+					kinds[j.Goals[i].Kind]++
+				}
+			}
+		}
+		for kind, n := range kinds {
+			require.Equal(x, n, x.log.count(" kind="+kind+" "), kind)
+		}
 
 		// Nothing was known of it; asking has it looked at.
 		idle := fmt.Sprintf("/v1/heat?bucket=idle&metric=rows&width=1&from=%d&to=%d", time.Now().Unix(), time.Now().Unix()+30)

@@ -303,21 +303,14 @@ func (d *disk) abandon() {
 	}
 }
 
-// Usage is that of the disk under a store.
-type Usage struct {
-	Total, Free uint64 // bytes of the file system; Free is what this process may use
-	Reserve     uint64 // entries are refused while less is free
-	Store       uint64 // bytes of the store's files
-}
-
 // Disk returns how full the disk is; false where that is not known, or after Close.
-func (s *Store) Disk() (Usage, bool) {
+func (s *Store) Disk() (store.DiskUsage, bool) {
 	m := s.Metrics()
 	if m == nil {
-		return Usage{}, false
+		return store.DiskUsage{}, false
 	}
 	u, err := s.o.fs.GetDiskUsage(s.dir)
-	return Usage{
+	return store.DiskUsage{
 		Total: u.TotalBytes, Free: u.AvailBytes, Reserve: s.disk.reserve, Store: m.DiskSpaceUsage(),
 	}, err == nil
 }

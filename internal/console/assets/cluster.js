@@ -190,7 +190,7 @@ export async function show(page) {
                 'dl',
                 { class: 'facts' },
                 fact('Since', history.since ? time(history.since) : 'nothing yet'),
-                fact('Kept', many(history.columns, 'minute')),
+                fact('Kept', `${many(history.columns, 'column')} of ten seconds, minutes and hours`),
                 fact('Memory', `${bytes(history.bytes)} of at most ${bytes(history.limit_bytes)}`),
                 fact(
                   'Left out',

@@ -240,6 +240,7 @@ func TestTour(t *testing.T) {
 	b.Click("Cluster")
 	b.Says("This process")
 	b.Says("the data directory")
+	b.Says("Free space")
 	b.Picture("cluster")
 	keyboard(b, s)
 	b.Resize(Phone)
