@@ -5,11 +5,15 @@ GO ?= go
 # serves all others: a second set would cost two minutes of a processor.
 export GOFLAGS := $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath
 
+# Programs are released without C, and tested so; only the race detector needs it.
+export CGO_ENABLED := 0
+
 # By default each program with the race detector sleeps for a second before it ends.
 export GORACE := atexit_sleep_ms=0
 
 # make test has vetted everything by then, with more than go test asks for.
 TEST = $(GO) test -vet=off
+TEST_RACE = env CGO_ENABLED=1 $(GO) test -vet=off -race
 
 # What the tests run of our own programs, built once for all packages.
 PROGRAMS = $(CURDIR)/bin/test
@@ -27,9 +31,9 @@ ATTACKS = ./internal/test/e2e/attacks
 # S3 clients of others, against our programs: the race detector would see the clients only, which take a minute of a
 # processor to compile for it.
 CLIENTS = ./internal/test/e2e/s3tour
-# The console in a browser. It is not a part of make test: one tour of 17 waited longer than 55 s for a picture.
+# The console in a browser.
 CONSOLE = ./internal/test/e2e/console
-CLIENTS_WITH_NODE = ./internal/test/e2e/s3tour/oncassandra
+CLIENTS_WITH_NODE = ./internal/test/e2e/s3tour/oncassandra ./internal/test/e2e/console/oncassandra
 # What makes packages, and tries them.
 PACKAGES = ./deploy/packages
 # Pure packages have no goroutines: the race detector finds nothing in them, and takes up to ten times as long.
@@ -68,14 +72,15 @@ check: ## the inner loop, 90 s: gofmt, vet, staticcheck of what is not committed
 test: tools ## everything that must hold, on a fresh machine; each part has a time budget
 	@scripts/within 300 lint scripts/lint
 	@scripts/within 240 programs $(MAKE) -s programs
-	@$(WITH_PROGRAMS) scripts/within 660 unit $(TEST) -race -timeout 640s $(WITHOUT_NODE)
+	@$(WITH_PROGRAMS) scripts/within 660 unit $(TEST_RACE) -timeout 640s $(WITHOUT_NODE)
 	@$(WITH_PROGRAMS) scripts/within 120 clients $(TEST) -timeout 110s $(CLIENTS)
+	@$(WITH_PROGRAMS) scripts/within 150 console $(TEST) -timeout 140s $(CONSOLE)
 	@$(WITH_PROGRAMS) scripts/within 180 attacks $(TEST) -timeout 170s $(ATTACKS)
 	@scripts/within 240 packages $(TEST) -timeout 230s $(PACKAGES)
-	@scripts/within 240 bench $(TEST) -race -timeout 230s $(BENCH_WITHOUT_NODE)
+	@scripts/within 240 bench $(TEST_RACE) -timeout 230s $(BENCH_WITHOUT_NODE)
 	@$(WITH_PROGRAMS) scripts/within 700 cassandra $(WITH_CASSANDRA) sh -c \
-		'$(TEST) -timeout 200s $(CLIENTS_WITH_NODE) && $(TEST) -race $(AT_ONCE) -timeout 680s $(WITH_NODE) && \
-		$(TEST) -race -timeout 200s $(BENCH_WITH_NODE)' & \
+		'$(TEST) -timeout 200s $(CLIENTS_WITH_NODE) && $(TEST_RACE) $(AT_ONCE) -timeout 680s $(WITH_NODE) && \
+		$(TEST_RACE) -timeout 200s $(BENCH_WITH_NODE)' & \
 	cassandra=$$!; sim=0; \
 	scripts/within 600 sim $(BESIDE) $(TEST) -timeout 590s $(PURE) $(SIMULATIONS) $(FAULTS) || sim=$$?; \
 	wait $$cassandra && exit $$sim
@@ -86,15 +91,15 @@ lint: ## gofmt, vet, staticcheck, go.mod
 	@scripts/lint
 
 unit: programs ## the Go tests that need no Cassandra node, with the race detector
-	$(WITH_PROGRAMS) $(GO) test -race -timeout 640s $(WITHOUT_NODE)
+	$(WITH_PROGRAMS) $(TEST_RACE) -timeout 640s $(WITHOUT_NODE)
 	$(WITH_PROGRAMS) $(GO) test -timeout 110s $(CLIENTS)
 	$(GO) test $(PURE) $(FAULTS)
-	$(GO) test -race -timeout 230s $(BENCH_WITHOUT_NODE)
+	$(TEST_RACE) -timeout 230s $(BENCH_WITHOUT_NODE)
 
 cassandra: programs ## the Go tests that need Cassandra nodes
 	$(WITH_PROGRAMS) $(WITH_CASSANDRA) sh -c \
-		'$(GO) test -timeout 200s $(CLIENTS_WITH_NODE) && $(GO) test -race $(AT_ONCE) -timeout 680s $(WITH_NODE) && \
-		$(GO) test -race -timeout 200s $(BENCH_WITH_NODE)'
+		'$(GO) test -timeout 200s $(CLIENTS_WITH_NODE) && $(TEST_RACE) $(AT_ONCE) -timeout 680s $(WITH_NODE) && \
+		$(TEST_RACE) -timeout 200s $(BENCH_WITH_NODE)'
 
 programs:
 	@$(GO) build -o $(PROGRAMS)/ ./cmd/... ./internal/test/cassandratest/cmd/run-cassandra

@@ -63,11 +63,11 @@ func (s *State) ask(d *Delta, at time.Time) {
 		// The same batches give the same sample.
 		h := xxhash.New()
 		_, _ = h.Write(key)
-		e := encoder{}
-		e.int(at.UnixMilli())
-		e.int(s.puts + s.deletes)
-		e.int(int64(i))
-		_, _ = h.Write(e.b)
+		var e encoder
+		e.Int(at.UnixMilli())
+		e.Int(s.puts + s.deletes)
+		e.Int(int64(i))
+		_, _ = h.Write(e.B)
 		u := (float64(h.Sum64()>>11) + 0.5) / (1 << 53)
 		x := asked{
 			Asked: Asked{Key: key, At: at.UnixMilli()},
@@ -102,19 +102,19 @@ func (s *State) requests(st *Stats) (out []Asked) {
 }
 
 func (e *encoder) asked(all []asked) {
-	e.uint(uint64(len(all)))
+	e.Uint(uint64(len(all)))
 	for i := range all {
-		e.int(all[i].At)
+		e.Int(all[i].At)
 		e.float(all[i].rank)
-		e.bytes(all[i].Key)
+		e.Bytes(all[i].Key)
 	}
 }
 
 func (d *decoder) asked() (all []asked) {
-	for range d.count(10) {
-		all = append(all, asked{Asked: Asked{At: d.int()}, rank: d.float()})
+	for range d.Count(10) {
+		all = append(all, asked{Asked: Asked{At: d.Int()}, rank: d.float()})
 		all[len(all)-1].Key = d.bytes()
 	}
-	d.bad = d.bad || len(all) > askedKept
+	d.Bad = d.Bad || len(all) > askedKept
 	return all
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/evenkeel/evenkeel/internal/wire"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -157,31 +158,31 @@ func (b *Book) Stats(partitions []store.Partition, now time.Time) []Stats {
 
 // AppendHead appends the encoding of everything but the states.
 func (b *Book) AppendHead(dst []byte) ([]byte, error) {
-	e := encoder{append(dst, form)}
-	e.uint(b.Generation)
-	e.uint(uint64(len(b.clients)))
+	e := encoder{wire.Encoder{B: append(dst, form)}}
+	e.Uint(b.Generation)
+	e.Uint(uint64(len(b.clients)))
 	for id, c := range b.clients {
-		e.raw(id[:])
-		e.uint(c.seq)
+		e.Raw(id[:]...)
+		e.Uint(c.seq)
 		e.time(c.at)
 	}
-	return e.b, nil
+	return e.B, nil
 }
 
 // OpenBook is the inverse of AppendHead: it returns a book without states. It fails with
 // Corrupt, or with InvalidArgument for a newer form.
 func OpenBook(head []byte) (*Book, error) {
-	d := decoder{b: head}
+	d := decoder{wire.Decoder{Rest: head}}
 	if _, err := d.begin("the head", form); err != nil {
 		return nil, err
 	}
 	b := NewBook()
-	b.Generation = d.uint()
-	for range d.count(18) {
-		b.clients[d.id()] = client{d.uint(), d.time()}
+	b.Generation = d.Uint()
+	for range d.Count(18) {
+		b.clients[d.id()] = client{d.Uint(), d.time()}
 	}
 	if b.Generation == 0 {
-		d.bad = true
+		d.Bad = true
 	}
 	return b, d.end("the head")
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/wire"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -289,17 +290,17 @@ func TestImpossibleNumbersAreDamage(t *testing.T) {
 	require.ErrorIs(t, err, store.Corrupt, "generation 0")
 
 	var e encoder
-	e.raw([]byte{form})
+	e.Raw(form)
 	e.fixed(math.MaxUint64)
-	e.uint(1)
+	e.Uint(1)
 	slot := func(hash, size uint64) []byte {
-		x := encoder{slices.Clone(e.b)}
+		x := encoder{wire.Encoder{B: slices.Clone(e.B)}}
 		x.fixed(hash)
-		x.int(1)
-		x.uint(size)
-		x.raw([]byte{0})
-		x.bytes(nil)
-		return x.b
+		x.Int(1)
+		x.Uint(size)
+		x.Raw(0)
+		x.Bytes(nil)
+		return x.B
 	}
 	require.NoError(t, again.UnmarshalSample(slot(1, math.MaxUint32)))
 	require.ErrorIs(t, again.UnmarshalSample(slot(1, math.MaxUint32+1)), store.Corrupt, "a row too large")

@@ -94,9 +94,6 @@ func NewRecount(rows Slicer, p store.Partition, bounds store.Bounds, o RecountOp
 	}
 }
 
-// Rows returns the number of live entries counted so far.
-func (r *Recount) Rows() int64 { return r.count.Rows }
-
 // Run counts to the end and returns the count. It fails like the store's Slice or
 // RecountOptions.Yield, and may then be called again.
 func (r *Recount) Run(ctx context.Context) (*Count, error) {

@@ -241,19 +241,19 @@ func TestReadsOfABucketToBeDeleted(t *testing.T) {
 	for i := range 1000 {
 		put(fmt.Sprintf("k%04d", 100+i), store.MarkerCell())
 	}
-	found, err := hasEntry(t.Context(), s, id, &home)
+	found, err := hasEntry(t.Context(), s, id, &home, &Remains{})
 	require.NoError(t, err)
 	require.False(t, found)
 	require.Equal(t, []int{4, 8, 16, 32, 64, 128, 256, 512}, s.limits)
 	put("k0200", store.EntryCell(nil))
 	s.limits = nil
-	found, err = hasEntry(t.Context(), s, id, &home)
+	found, err = hasEntry(t.Context(), s, id, &home, &Remains{})
 	require.NoError(t, err)
 	require.True(t, found)
 	require.Equal(t, []int{4, 8, 16, 32, 64}, s.limits)
 	home.End = nil
 	home.Start = []byte("k2000")
-	found, err = hasEntry(t.Context(), s, id, &home)
+	found, err = hasEntry(t.Context(), s, id, &home, &Remains{})
 	require.NoError(t, err)
 	require.True(t, found)
 }

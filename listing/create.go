@@ -22,10 +22,16 @@ const casAttempts = 4
 // with InvalidArgument, ErrBucketExists, ErrBucketClosing, ErrTimeUnknown,
 // ErrOutcomeUnknown, Unavailable, Timeout or Corrupt.
 func (c *Client) CreateBucket(ctx context.Context, name string, cuts ...[]byte) error {
-	return wrap("create bucket", name, c.create(ctx, name, cuts))
+	return c.CreateBucketWith(ctx, name, nil, cuts...)
 }
 
-func (c *Client) create(ctx context.Context, name string, cuts [][]byte) error {
+// CreateBucketWith is CreateBucket of a bucket that has settings, of at most
+// partmap.MaxSettingsBytes. Programs before settings refuse to work on such a bucket.
+func (c *Client) CreateBucketWith(ctx context.Context, name string, settings []byte, cuts ...[]byte) error {
+	return wrap("create bucket", name, c.create(ctx, name, settings, cuts))
+}
+
+func (c *Client) create(ctx context.Context, name string, settings []byte, cuts [][]byte) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
@@ -55,7 +61,7 @@ func (c *Client) create(ctx context.Context, name string, cuts [][]byte) error {
 	}
 	// The map first: a name always has a map.
 	id := store.BucketID(uuid.New())
-	root, err := c.maps.Create(ctx, id, cuts)
+	root, err := c.maps.CreateWith(ctx, id, settings, cuts)
 	if err != nil {
 		return err
 	}

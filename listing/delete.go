@@ -19,10 +19,45 @@ import (
 // process. If ctx ends while it looks through very many ranges, the bucket stays closed, and
 // the next call of this Client continues there.
 func (c *Client) DeleteBucket(ctx context.Context, name string) error {
-	return wrap("delete bucket", name, c.delete(ctx, name))
+	return c.DeleteBucketBut(ctx, name, Remains{})
 }
 
-func (c *Client) delete(ctx context.Context, name string) error {
+// Remains are entries that do not keep a bucket from being deleted.
+type Remains struct {
+	// Gone reports whether an entry is one; nil: none is. It must not keep the entry.
+	Gone func(e Entry) bool
+	// Discard, if not nil, frees what belongs to one. It is called from several goroutines
+	// once it is known that there is nothing else, while nobody can write to the bucket, before
+	// that is deleted, and perhaps again.
+	Discard func(ctx context.Context, e Entry) error
+
+	discarding bool
+}
+
+// take reports whether a row of a closed bucket is one of the remains. While discarding it frees
+// what belongs to it.
+func (r *Remains) take(ctx context.Context, row *store.Row) (bool, error) {
+	value, live, err := store.EntryValue(row.Value)
+	if err != nil || !live {
+		return err == nil, err
+	}
+	e := Entry{Key: row.Key, Value: value}
+	if r.Gone == nil || !r.Gone(e) {
+		return false, nil
+	}
+	if !r.discarding {
+		return true, nil
+	}
+	return true, r.Discard(ctx, e)
+}
+
+// DeleteBucketBut is DeleteBucket of a bucket that may have remains. They stay in its partitions,
+// which nobody reads any more.
+func (c *Client) DeleteBucketBut(ctx context.Context, name string, r Remains) error {
+	return wrap("delete bucket", name, c.delete(ctx, name, &r))
+}
+
+func (c *Client) delete(ctx context.Context, name string, remains *Remains) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
@@ -45,23 +80,27 @@ func (c *Client) delete(ctx context.Context, name string) error {
 	}
 	if root.State == partmap.Open {
 		// Most buckets with entries show it at once, and need not be closed.
-		if empty, err := c.looksEmpty(ctx, n.id); err != nil || !empty {
+		if empty, err := c.looksEmpty(ctx, n.id, remains); err != nil || !empty {
 			return cmp.Or(err, ErrNotEmpty)
 		}
 	}
-	if err := c.closeAndDelete(ctx, root); err != nil {
+	if err := c.closeAndDelete(ctx, root, remains); err != nil {
 		return err
 	}
 	return c.forget(ctx, name, n)
 }
 
-func (c *Client) looksEmpty(ctx context.Context, id store.BucketID) (bool, error) {
+func (c *Client) looksEmpty(ctx context.Context, id store.BucketID, remains *Remains) (bool, error) {
 	var left span
+	var q Query
+	if remains.Gone != nil {
+		q.Sift = func(e Entry) Sifted { return Sifted{Hidden: remains.Gone(e)} }
+	}
 	if seen, ok := c.emptied.Get(id); ok && seen.version == (store.Version{}) {
 		left.lo = seen.next
 	}
 	for {
-		page := c.load(ctx, id, &Query{}, left, 1, nil)
+		page := c.load(ctx, id, &q, left, 1, nil)
 		switch {
 		case errors.Is(page.err, ErrBucketClosing): // another call is looking
 			return true, nil
@@ -96,7 +135,7 @@ const (
 )
 
 // errLookTime means that lookTime is over.
-var errLookTime = errors.New("the bucket is looked through in parts")
+var errLookTime = store.Errorf(store.Timeout, "the bucket is looked through in parts")
 
 func goesOn(why error) error {
 	return store.Wrap("the bucket has very many ranges; delete it again to go on where this stopped", why)
@@ -105,7 +144,7 @@ func goesOn(why error) error {
 // closeAndDelete takes a bucket from open or closing to deleted if it has no entries, else
 // back to open. Each decision is for one version of the root: if that has changed, its swap
 // fails and the decision is repeated.
-func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root) error {
+func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root, remains *Remains) error {
 	// Each move in flight may change the root once per phase.
 	const decisions = 10 * casAttempts
 	for left := decisions; left > 0; left-- {
@@ -150,11 +189,19 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root) error {
 		}
 		if err == nil {
 			var next []byte
-			empty, next, err = c.empty(ctx, root, seen.next)
+			empty, next, err = c.empty(ctx, root, seen.next, remains)
 			if err != nil && len(next) > 0 && (errors.Is(err, errLookTime) || ctx.Err() != nil) {
 				c.emptied.Add(root.Bucket, emptied{root.Version(), next})
 				left++ // progress is no decision
 				continue
+			}
+		}
+		if err == nil && empty && remains.Discard != nil {
+			second := *remains
+			second.discarding = true
+			// Not for longer than lookTime: nobody must open the bucket meanwhile.
+			if empty, _, err = c.empty(ctx, root, nil, &second); errors.Is(err, errLookTime) {
+				err = goesOn(err)
 			}
 		}
 		if err != nil || !empty {
@@ -231,7 +278,9 @@ func (c *Client) swapState(
 // root, so that the swap to deleted fails. Ranges are read like pages, both sides merged:
 // during a move a partition may hold rows of which the bucket lists none. With an error,
 // all below next is empty.
-func (c *Client) empty(ctx context.Context, root *partmap.Root, from []byte) (empty bool, next []byte, err error) {
+func (c *Client) empty(
+	ctx context.Context, root *partmap.Root, from []byte, remains *Remains,
+) (empty bool, next []byte, err error) {
 	errFound := errors.New("an entry")
 	rows := store.Everywhere(c.rows)
 	began := time.Now()
@@ -249,7 +298,7 @@ func (c *Client) empty(ctx context.Context, root *partmap.Root, from []byte) (em
 			break
 		}
 		g.Go(func() error {
-			found, err := hasEntry(gctx, rows, root.Bucket, &rg)
+			found, err := hasEntry(gctx, rows, root.Bucket, &rg, remains)
 			if err == nil && found {
 				err = errFound
 			}
@@ -274,8 +323,11 @@ func (c *Client) empty(ctx context.Context, root *partmap.Root, from []byte) (em
 	return err == nil, next, err
 }
 
-// hasEntry looks for a live entry in a range, on the sides that its phase reads.
-func hasEntry(ctx context.Context, rows store.Rows, id store.BucketID, rg *partmap.Range) (bool, error) {
+// hasEntry looks for a live entry in a range that is none of the remains, on the sides that the
+// range's phase reads.
+func hasEntry(
+	ctx context.Context, rows store.Rows, id store.BucketID, rg *partmap.Range, remains *Remains,
+) (bool, error) {
 	rest := span{}
 	for limit := minSlice; ; limit = min(2*limit, store.MaxPageRows) {
 		got, err := readPhase(ctx, rows, id, rg, rest.within(rg), store.SliceOptions{Limit: limit})
@@ -283,8 +335,8 @@ func hasEntry(ctx context.Context, rows store.Rows, id store.BucketID, rg *partm
 			return false, err
 		}
 		for i := range got.rows {
-			if _, live, err := store.EntryValue(got.rows[i].Value); live || err != nil {
-				return live, err
+			if taken, err := remains.take(ctx, &got.rows[i]); !taken || err != nil {
+				return err == nil, err
 			}
 		}
 		for i := range got.orphans { // see lookAgain
@@ -295,8 +347,8 @@ func hasEntry(ctx context.Context, rows store.Rows, id store.BucketID, rg *partm
 			if !found || row.Timestamp < got.orphans[i].Timestamp {
 				continue
 			}
-			if _, live, err := store.EntryValue(row.Value); live || err != nil {
-				return live, err
+			if taken, err := remains.take(ctx, &row); !taken || err != nil {
+				return err == nil, err
 			}
 		}
 		if !got.more {

@@ -64,7 +64,7 @@ func TestCopiesOfADeletedBucket(t *testing.T) {
 		dst := store.Partition{Bucket: id, ID: store.PartitionID{2}}
 		require.NoError(t, s.Put(t.Context(), dst, row(5, store.CopiedCell(store.EntryCell(nil)))))
 		rg := partmap.Range{Entry: partmap.Entry{Partition: src.ID, To: dst.ID}, Phase: partmap.Copying}
-		found, err := hasEntry(t.Context(), &lookingAgain{s, src, c.late, c.err}, id, &rg)
+		found, err := hasEntry(t.Context(), &lookingAgain{s, src, c.late, c.err}, id, &rg, &Remains{})
 		require.Equal(t, c.kind, store.KindOf(err), "%s: %v", name, err)
 		require.Equal(t, c.found, found, name)
 	}
@@ -438,7 +438,7 @@ func TestLooksAtAnOpenBucket(t *testing.T) {
 		if x.givesUp {
 			cancel()
 		}
-		empty, err := c.looksEmpty(ctx, id)
+		empty, err := c.looksEmpty(ctx, id, &Remains{})
 		cancel()
 		require.Equal(t, x.givesUp, errors.Is(err, context.Canceled), "%s: %v", name, err)
 		require.Equal(t, x.givesUp, err != nil, name)

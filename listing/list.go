@@ -194,6 +194,9 @@ func (p *pager) fetch(ctx context.Context, wave []read) error {
 		o := o
 		r.into = rowsOfPages.Get().(*rowsOfPage)
 		o.Into = r.into[:]
+		if p.q.jumps() && !p.q.Reverse {
+			o.Pass = p.q.passes
+		}
 		r.got, err = p.c.readRange(ctx, p.h, &r.rg, r.bounds, o)
 		return err
 	}

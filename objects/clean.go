@@ -3,6 +3,7 @@ package objects
 import (
 	"bytes"
 	"context"
+	"crypto/md5"
 	"errors"
 	"sync"
 	"time"
@@ -22,6 +23,8 @@ type CleanOptions struct {
 	// never had versions: nothing older than it can arrive any more. Default 11 days, above
 	// Cassandra's default of gc_grace_seconds.
 	Settled time.Duration
+	// Abandon is the age at which an upload that was not completed is aborted; 0: never.
+	Abandon time.Duration
 }
 
 // Cleaner deletes what no reader sees any more, of one bucket. Any number of them may run, in any
@@ -32,7 +35,14 @@ type Cleaner struct {
 	o CleanOptions
 
 	mu     sync.Mutex
-	proven map[string]wait.Instant // when the burning of a row was acknowledged
+	proven map[string]proof // by row
+}
+
+// proof is when something was acknowledged: the burning of a row, or the end of an upload and what
+// the version is that it has become.
+type proof struct {
+	since   wait.Instant
+	version [md5.Size]byte // the hash of a kept version's record
 }
 
 // Cleaned is what a pass has done and found, in versions.
@@ -40,6 +50,9 @@ type Cleaned struct {
 	Seen, Superseded, Proven, Finished, Unmarked int64
 	// Waiting are burned, and keep their blobs for the grace.
 	Waiting int64
+	// Ended are uploads that are known to have ended, Freed those of which nothing is left but the
+	// version that they became, if they did.
+	Ended, Freed int64
 	// Damaged rows can't be read; they stay.
 	Damaged int64
 	// Failed steps are due again in the next pass; FirstFailure is the error of one.
@@ -71,7 +84,7 @@ func (b *Bucket) Cleaner(wide *Objects, o CleanOptions) (*Cleaner, error) {
 	}
 	w := *b
 	w.o, w.rows = wide, wide.c.Bucket(b.rows.Name())
-	return &Cleaner{b: &w, o: o, proven: map[string]wait.Instant{}}, nil
+	return &Cleaner{b: &w, o: o, proven: map[string]proof{}}, nil
 }
 
 // member is a version of the group under a cleaner's eyes.
@@ -89,7 +102,10 @@ func (c *Cleaner) Pass(ctx context.Context) (done Cleaned, err error) {
 	if err != nil {
 		return done, err
 	}
-	q := listing.Query{Limit: 1000}
+	if err := c.uploads(ctx, now, &done); err != nil {
+		return done, err
+	}
+	q := listing.Query{Limit: 1000, From: objectsBegin}
 	var key []byte
 	var group []member
 	still := c.b.o.deadline(writeTimeout)
@@ -146,16 +162,52 @@ func (c *Cleaner) add(group []member, at *row, value []byte, now store.Timestamp
 		return group, err
 	}
 	v := tidy.Version{Rank: r.rank, Marker: r.marker, Null: r.null, Proven: -1}
-	v.Age = time.Duration(now-at.id.Stamp) * time.Microsecond
+	v.Age = age(now, at.id.Stamp)
 	if r.rank == burned {
-		c.mu.Lock()
-		if since, ok := c.proven[string(rowKey(at.key, at.id))]; ok {
-			v.Proven, _ = c.b.o.o.Now().Since(since)
-			v.Proven = max(v.Proven, 0)
-		}
-		c.mu.Unlock()
+		v.Proven, _ = c.since(rowKey(at.key, at.id))
 	}
 	return append(group, member{id: at.id, what: v, ash: r.ashes()}), nil
+}
+
+// since returns how long ago something was acknowledged of a row, and what; negative: it was not.
+func (c *Cleaner) since(row []byte) (time.Duration, proof) {
+	c.mu.Lock()
+	p, ok := c.proven[string(row)]
+	c.mu.Unlock()
+	if !ok {
+		return -1, p
+	}
+	d, _ := c.b.o.o.Now().Since(p.since)
+	return max(d, 0), p
+}
+
+// prove remembers that something was acknowledged just now.
+func (c *Cleaner) prove(row []byte, version [md5.Size]byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.proven[string(row)] = proof{c.b.o.o.Now(), version}
+}
+
+// full reports whether there is no memory for what else was acknowledged.
+func (c *Cleaner) full() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.proven) >= mostProven
+}
+
+func (c *Cleaner) forget(row []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.proven, string(row))
+}
+
+// rules are the times of a cleaner.
+func (c *Cleaner) rules() tidy.Rules {
+	r := tidy.Rules{Grace: c.o.Grace, Settled: c.o.Settled, Abandon: c.o.Abandon}
+	if c.b.versioned == Versioned {
+		r.Settled = -1
+	}
+	return r
 }
 
 // tidy does what is due in a group.
@@ -169,11 +221,7 @@ func (c *Cleaner) tidy(ctx context.Context, key []byte, group []member, more boo
 			done.Waiting++
 		}
 	}
-	rules := tidy.Rules{Grace: c.o.Grace, Settled: c.o.Settled}
-	if c.b.versioned == Versioned {
-		rules.Settled = -1
-	}
-	for _, s := range tidy.Decide(versions, more, rules) {
+	for _, s := range tidy.Decide(versions, more, c.rules()) {
 		if ctx.Err() != nil {
 			return
 		}
@@ -250,26 +298,25 @@ func (c *Cleaner) noted(ctx context.Context, key []byte, id ID) (bool, error) {
 // burn burns a version, and remembers when that was acknowledged. It returns false where there is
 // no memory for that.
 func (c *Cleaner) burn(ctx context.Context, key []byte, v *member, still func() bool) (bool, error) {
-	row := string(rowKey(key, v.id))
-	c.mu.Lock()
-	full := len(c.proven) >= mostProven
-	c.mu.Unlock()
-	if full {
+	if c.full() {
 		return false, nil
 	}
 	if err := c.b.write(ctx, key, v.id, v.ash, still); err != nil {
 		return false, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.proven[row] = c.b.o.o.Now()
+	c.prove(rowKey(key, v.id), [md5.Size]byte{})
 	return true, nil
 }
 
 // finish deletes what is left of a version.
 func (c *Cleaner) finish(ctx context.Context, key []byte, v *member, still func() bool) error {
-	if v.ash.where == inBlob {
+	switch v.ash.where {
+	case inBlob:
 		if err := c.b.o.blobs.Delete(ctx, c.b.blobName(key, v.id)); err != nil {
+			return err
+		}
+	case inParts, inListedParts:
+		if err := c.b.deleteParts(ctx, key, v.id, nil); err != nil {
 			return err
 		}
 	}
@@ -277,9 +324,7 @@ func (c *Cleaner) finish(ctx context.Context, key []byte, v *member, still func(
 	if err := c.b.rows.DeleteAt(ctx, row, listing.Given{At: v.id.at(gone), Still: still}); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	delete(c.proven, string(row))
-	c.mu.Unlock()
+	c.forget(row)
 	if !v.what.Note {
 		return nil
 	}

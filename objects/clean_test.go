@@ -88,6 +88,7 @@ func (b *strictBody) Read(p []byte) (int, error) {
 const (
 	grace   = 3 * time.Hour
 	settled = 5 * time.Hour
+	abandon = 20 * time.Hour
 	longest = 2 * time.Hour // of a stream
 )
 
@@ -102,6 +103,15 @@ type try struct {
 	id      objects.ID
 	body    string
 	deleted bool // by version: acknowledged, or perhaps
+	aborted bool // an upload, for sure
+}
+
+// uploading is an upload under way, of a try.
+type uploading struct {
+	x      *try
+	u      objects.Upload
+	pieces []string
+	named  []objects.NamedPart // ETags of those that were acknowledged
 }
 
 type stream struct {
@@ -113,8 +123,8 @@ type stream struct {
 
 // TestCleanersDestroyNothingThatIsSeen runs writers, readers whose streams take their time, two
 // cleaners that die and are made anew, and moves, over stores that refuse, lose answers and write
-// late. What was acknowledged is seen, or something newer; streams end well. In the end only bodies
-// of versions that are seen are left, and those of puts that failed.
+// late. What was acknowledged is seen, or something newer; streams end well. Audits find
+// no lost body, ever. In the end only bodies of versions that are seen are left.
 func TestCleanersDestroyNothingThatIsSeen(t *testing.T) {
 	seed.Each(t, 40, func(seed uint64) bool {
 		clean(t, seed, 700)
@@ -146,26 +156,87 @@ func clean(t *testing.T, seed uint64, steps int) {
 	versioned := objects.Versioning(seed%2 == 0)
 	b := o.Bucket("objects", versioned)
 	cleaner := func() *objects.Cleaner {
-		c, err := b.Cleaner(o, objects.CleanOptions{Grace: grace, Settled: settled})
+		c, err := b.Cleaner(o, objects.CleanOptions{Grace: grace, Settled: settled, Abandon: abandon})
 		require.NoError(t, err)
 		return c
 	}
 	cleaners := []*objects.Cleaner{cleaner(), cleaner()}
 	faults.Enable(true)
+	condemn := func(c *objects.Cleaner) {
+		err := b.Audit(ctx, o, "", func(a objects.Audited) error {
+			for _, f := range a.Findings {
+				require.NotEqual(t, objects.LostBody, f.Fault, "seed %d: %+v", seed, f)
+				_ = c.Condemn(ctx, f) // it may be too young
+			}
+			return nil
+		})
+		if err != nil {
+			require.Contains(t, []store.Kind{store.Unavailable, store.Timeout}, store.KindOf(err))
+		}
+	}
 
 	tries := map[string]*try{} // by body
 	byKey := map[string][]*try{}
 	var streams []*stream
 	var done objects.Cleaned
-	attempt := func(key string, marker bool, f func(x *try) (objects.Info, error)) {
+	newTry := func(key string, marker bool) *try {
 		x := &try{n: len(tries), key: key, marker: marker, null: versioned == objects.Unversioned}
 		x.body = fmt.Sprintf("body %d of %q ", x.n, key)
 		x.body += strings.Repeat("x", r.IntN(60))
+		tries[x.body] = x
+		byKey[key] = append(byKey[key], x)
+		return x
+	}
+	attempt := func(key string, marker bool, f func(x *try) (objects.Info, error)) {
+		x := newTry(key, marker)
 		info, err := f(x)
 		x.acked, x.id = err == nil, info.ID
 		x.unknown = errors.Is(err, listing.ErrOutcomeUnknown)
-		tries[x.body] = x
-		byKey[key] = append(byKey[key], x)
+	}
+	var uploads []*uploading
+	begins := func(key string) {
+		u, err := b.CreateUpload(ctx, []byte(key), objects.Meta{})
+		if err != nil {
+			return
+		}
+		x := newTry(key, false)
+		x.id = u.ID.Version()
+		w := &uploading{x: x, u: u}
+		for at := 0; at < len(x.body); {
+			n := min(1+r.IntN(len(x.body)), len(x.body)-at)
+			w.pieces = append(w.pieces, x.body[at:at+n])
+			at += n
+		}
+		w.named = make([]objects.NamedPart, len(w.pieces))
+		uploads = append(uploads, w)
+	}
+	goesOn := func(w *uploading) {
+		i := r.IntN(len(w.pieces))
+		done := !slices.Contains(w.named, objects.NamedPart{})
+		switch n := r.IntN(10); {
+		case n == 0:
+			err := b.Abort(ctx, w.u.Key, w.u.ID)
+			if w.x.aborted = w.x.aborted || err == nil; w.x.aborted {
+				require.False(t, w.x.acked, "seed %d: aborted after it was completed", seed)
+			}
+		case n < 4 && done:
+			info, err := b.Complete(ctx, w.u.Key, w.u.ID, w.named, nil)
+			w.x.unknown = w.x.unknown || errors.Is(err, listing.ErrOutcomeUnknown)
+			if err == nil {
+				require.False(t, w.x.aborted, "seed %d: completed after it was aborted", seed)
+				require.Equal(t, w.x.id, info.ID)
+				w.x.acked = true
+			}
+		case n == 4: // what is not what it will be
+			w.named[i] = objects.NamedPart{}
+			_, _ = b.PutPart(ctx, w.u.Key, w.u.ID, i+1, strings.NewReader("other"), objects.Meta{Size: -1})
+		default:
+			w.named[i] = objects.NamedPart{}
+			p, err := b.PutPart(ctx, w.u.Key, w.u.ID, i+1, strings.NewReader(w.pieces[i]), objects.Meta{Size: -1})
+			if err == nil {
+				w.named[i] = objects.NamedPart{Number: i + 1, ETag: p.ETag}
+			}
+		}
 	}
 	// read checks what the newest version is. Stamps grow with the steps, so later tries are newer.
 	read := func(key string) {
@@ -179,7 +250,7 @@ func clean(t *testing.T, seed uint64, steps int) {
 				must = x
 			}
 		}
-		may := func(x *try) bool { return (x.acked || x.unknown) && (must == nil || x.n >= must.n) }
+		may := func(x *try) bool { return (x.acked || x.unknown) && !x.aborted && (must == nil || x.n >= must.n) }
 		if err != nil {
 			require.ErrorIs(t, err, store.NotFound, "seed %d", seed)
 			hides := must == nil || slices.ContainsFunc(byKey[key], func(x *try) bool { return may(x) && x.marker })
@@ -214,7 +285,13 @@ func clean(t *testing.T, seed uint64, steps int) {
 	}
 	for range steps {
 		key := string(randomKey(r)[:1])
-		switch r.IntN(12) {
+		switch r.IntN(18) {
+		case 12:
+			begins(key)
+		case 13, 14, 15, 16, 17:
+			if len(uploads) > 0 {
+				goesOn(uploads[max(0, len(uploads)-1-r.IntN(6))])
+			}
 		case 0, 1, 2:
 			attempt(key, false, func(x *try) (objects.Info, error) {
 				return b.Put(ctx, []byte(key), strings.NewReader(x.body), objects.Meta{Size: -1})
@@ -250,7 +327,11 @@ func clean(t *testing.T, seed uint64, steps int) {
 			done.Superseded += found.Superseded
 			done.Finished += found.Finished
 			done.Unmarked += found.Unmarked
+			done.Freed += found.Freed
 			require.Zero(t, found.Damaged)
+			if r.IntN(4) == 0 {
+				condemn(cleaners[i])
+			}
 		case 9:
 			pass(time.Duration(r.IntN(40)) * time.Minute)
 		default:
@@ -268,13 +349,18 @@ func clean(t *testing.T, seed uint64, steps int) {
 	require.NoError(t, faults.Flush(ctx))
 	_, err = m.Finish(ctx)
 	require.NoError(t, err)
-	for range 4 {
+	for range 6 {
 		pass(grace + settled)
+		condemn(cleaners[0])
 		found, err := cleaners[0].Pass(ctx)
 		require.NoError(t, err)
 		require.NoError(t, found.FirstFailure)
 		done.Finished += found.Finished
+		done.Freed += found.Freed
 	}
+	open, err := b.ListUploads(ctx, objects.UploadQuery{})
+	require.NoError(t, err)
+	require.Empty(t, open.Items)
 	for key := range byKey {
 		read(key)
 	}
@@ -290,16 +376,24 @@ func clean(t *testing.T, seed uint64, steps int) {
 			require.NotNil(t, x, "seed %d", seed)
 			require.True(t, versioned == objects.Versioned || item.Latest, "seed %d: %q has superseded versions", seed, item.Key)
 		}
+		size, parts := 0, 0
 		for name, body := range left {
-			if strings.HasSuffix(name, "/"+item.ID.String()) {
-				require.Len(t, body, int(item.Size))
+			below := strings.Contains(name, "/"+item.ID.String()+"/")
+			if below || strings.HasSuffix(name, "/"+item.ID.String()) {
+				size += len(body)
 				delete(left, name)
 			}
+			if below {
+				parts++
+			}
+		}
+		require.Equal(t, item.Parts, parts, "seed %d: %+v", seed, item)
+		if size > 0 || parts > 0 {
+			require.Equal(t, int(item.Size), size)
 		}
 	}
-	for name, body := range left {
-		require.False(t, tries[string(body)].acked, "seed %d: blob %s of a version that is gone is left", seed, name)
-	}
+	require.Empty(t, left, "seed %d: what no version has is left", seed)
+	require.Positive(t, done.Freed, "seed %d: no upload has ended", seed)
 	require.Positive(t, done.Finished, "seed %d: nothing was deleted", seed)
 }
 

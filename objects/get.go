@@ -24,13 +24,13 @@ type Object struct {
 }
 
 // Head reads what there is to say about a version. It fails with ErrNotFound, with ErrDeleted where
-// the newest version is a delete marker, or like listing.Bucket.Get.
+// the newest version is a delete marker (Info is the marker's then), or like listing.Bucket.Get.
 func (b *Bucket) Head(ctx context.Context, key []byte, id ID) (Info, error) {
 	r, id, err := b.find(ctx, key, id)
-	if err != nil {
+	if r == nil {
 		return Info{}, err
 	}
-	return r.info(bytes.Clone(key), id), nil
+	return r.info(bytes.Clone(key), id), err
 }
 
 // Get reads a version, or a part of its body. It fails like Head, with InvalidArgument where the
@@ -48,7 +48,13 @@ func (b *Bucket) Get(ctx context.Context, key []byte, id ID, part Range) (*Objec
 	if o.Range, err = part.within(r.size); err != nil {
 		return nil, err
 	}
-	if r.where == inline {
+	switch r.where {
+	case inParts, inListedParts:
+		if o.Body, err = b.openPieces(ctx, key, id, r, o.Range); err != nil {
+			return nil, err
+		}
+		return o, nil
+	case inline:
 		o.Body = io.NopCloser(bytes.NewReader(r.body[o.Range.Offset : o.Range.Offset+o.Range.N]))
 		return o, nil
 	}
@@ -81,7 +87,8 @@ func (e *exactly) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// find reads a version, or the newest one that is seen, which is no delete marker then.
+// find reads a version, or the newest one that is seen. If that is a delete marker, it returns it
+// with ErrDeleted.
 func (b *Bucket) find(ctx context.Context, key []byte, id ID) (*record, ID, error) {
 	if id != Latest {
 		r, err := b.version(ctx, key, id)
@@ -111,7 +118,7 @@ func (b *Bucket) find(ctx context.Context, key []byte, id ID) (*record, ID, erro
 				return nil, ID{}, store.Wrap("version "+at.id.String(), err)
 			case r.rank == burned:
 			case r.marker:
-				return nil, ID{}, ErrDeleted
+				return r, at.id, ErrDeleted
 			default:
 				return r, at.id, nil
 			}

@@ -102,33 +102,47 @@ type row struct {
 	note  bool
 }
 
-// parseRow takes the key of a row apart. The error is Corrupt.
-func parseRow(b []byte) (r row, err error) {
-	at, escaped := 0, 0
+// cutKey takes an escaped key and its end off; n is how many bytes that are. The key may share the
+// memory of b.
+func cutKey(b []byte) (key []byte, n int, ok bool) {
+	at, escaped := 0, false
 	for {
 		i := bytes.IndexByte(b[at:], zero)
 		if i < 0 || at+i+1 >= len(b) {
-			return row{}, damagedKey(b)
+			return nil, 0, false
 		}
 		at += i + 1
 		if b[at] == endsKey {
 			break
 		}
 		if b[at] != escapedBy {
-			return row{}, damagedKey(b)
+			return nil, 0, false
 		}
 		at++
-		escaped++
+		escaped = true
 	}
-	r.key, r.group = b[:at-1:at-1], b[:at+1:at+1]
-	if escaped > 0 {
-		r.key = bytes.ReplaceAll(r.key, []byte{zero, escapedBy}, []byte{zero})
+	key = b[: at-1 : at-1]
+	if escaped {
+		key = unescape(key)
 	}
-	rest, ok := b[at+1:], false
+	return key, at + 1, true
+}
+
+// unescape is the inverse of escape.
+func unescape(b []byte) []byte { return bytes.ReplaceAll(b, []byte{zero, escapedBy}, []byte{zero}) }
+
+// parseRow takes the key of a row apart. The error is Corrupt.
+func parseRow(b []byte) (r row, err error) {
+	key, n, ok := cutKey(b)
+	if !ok || len(key) == 0 {
+		return row{}, damagedKey(b)
+	}
+	r.key, r.group = key, b[:n:n]
+	rest := b[n:]
 	if len(rest) == idBytes+1 && rest[idBytes] == noteSuffix {
 		r.note, rest = true, rest[:idBytes]
 	}
-	if r.id, ok = parseID(rest); !ok || len(r.key) == 0 {
+	if r.id, ok = parseID(rest); !ok {
 		return row{}, damagedKey(b)
 	}
 	return r, nil

@@ -17,6 +17,8 @@ type Query struct {
 	// AfterID, with After, selects the versions of the key After that are older than this one,
 	// too. It is for ListVersions.
 	AfterID ID
+	// From and To select keys with From <= key < To. Empty: no bound.
+	From, To []byte
 	// Limit bounds the items of a page, default 1,000, at most 10,000.
 	Limit int
 	// Token continues where a page ended. The rest of the query must be the same, but for Limit.
@@ -46,26 +48,25 @@ func (b *Bucket) List(ctx context.Context, q Query) (Page, error) {
 	if !q.AfterID.IsZero() {
 		return Page{}, store.Errorf(store.InvalidArgument, "AfterID is for ListVersions")
 	}
-	page, err := b.rows.List(ctx, q.rows(func(at *row, h head) listing.Sifted {
+	page, err := b.rows.List(ctx, q.rows(func(group []byte, h head) listing.Sifted {
 		switch {
 		case !h.visible(): // it may hide nothing: an older one is the latest
 			return listing.Sifted{Hidden: true}
 		case h.marker:
-			return listing.Sifted{Hidden: true, Pass: at.group}
+			return listing.Sifted{Hidden: true, Pass: group}
 		}
-		return listing.Sifted{Pass: at.group}
+		return listing.Sifted{Pass: group}
 	}))
 	if err != nil {
 		return Page{}, err
 	}
-	out := Page{Items: make([]Item, 0, len(page.Items)), Next: page.Next}
+	out := Page{Items: make([]Item, len(page.Items)), Next: page.Next}
 	for i := range page.Items {
-		item, _, err := itemOf(&page.Items[i])
-		if err != nil {
+		item := &out.Items[i]
+		if _, err := item.read(&page.Items[i]); err != nil {
 			return Page{}, err
 		}
 		item.Latest = !item.CommonPrefix
-		out.Items = append(out.Items, item)
 	}
 	return out, nil
 }
@@ -73,7 +74,7 @@ func (b *Bucket) List(ctx context.Context, q Query) (Page, error) {
 // ListVersions reads a page of all versions, delete markers included: in the order of keys, the
 // newest version of each first. Of null versions only the newest is shown. It fails like List.
 func (b *Bucket) ListVersions(ctx context.Context, q Query) (Page, error) {
-	page, err := b.rows.List(ctx, q.rows(func(_ *row, h head) listing.Sifted {
+	page, err := b.rows.List(ctx, q.rows(func(_ []byte, h head) listing.Sifted {
 		return listing.Sifted{Hidden: !h.visible()}
 	}))
 	if err != nil {
@@ -84,7 +85,8 @@ func (b *Bucket) ListVersions(ctx context.Context, q Query) (Page, error) {
 	seen := false // the group has a newer version, and a null one
 	null := false
 	for i := range page.Items {
-		item, at, err := itemOf(&page.Items[i])
+		var item Item
+		at, err := item.read(&page.Items[i])
 		if err != nil {
 			return Page{}, err
 		}
@@ -143,14 +145,23 @@ func (b *Bucket) above(ctx context.Context, rowKey, group []byte) (seen, null bo
 
 // rows returns the query of the rows. judge says what the listing shows for a version; what has the
 // delimiter is a common prefix instead of an item.
-func (q *Query) rows(judge func(at *row, h head) listing.Sifted) listing.Query {
+func (q *Query) rows(judge func(group []byte, h head) listing.Sifted) listing.Query {
 	prefix := escape(nil, q.Prefix)
 	rows := listing.Query{Prefix: prefix, Limit: q.Limit, Token: q.Token}
+	if len(prefix) == 0 {
+		rows.From = objectsBegin
+	}
 	switch {
 	case len(q.After) > 0 && !q.AfterID.IsZero():
 		rows.After = append(rowKey(q.After, q.AfterID), noteSuffix) // behind its note, too
 	case len(q.After) > 0:
 		rows.From = store.PrefixEnd(groupOf(q.After))
+	}
+	if from := groupOf(q.From); len(q.From) > 0 && bytes.Compare(from, rows.From) > 0 {
+		rows.From = from
+	}
+	if len(q.To) > 0 {
+		rows.To = groupOf(q.To)
 	}
 	rows.Sift = func(e listing.Entry) listing.Sifted {
 		at, err := parseRow(e.Key)
@@ -164,7 +175,7 @@ func (q *Query) rows(judge func(at *row, h head) listing.Sifted) listing.Query {
 		if err != nil {
 			return listing.Sifted{}
 		}
-		s := judge(&at, h)
+		s := judge(at.group, h)
 		if s.Hidden || len(q.Delimiter) == 0 {
 			return s
 		}
@@ -177,19 +188,20 @@ func (q *Query) rows(judge func(at *row, h head) listing.Sifted) listing.Query {
 	return rows
 }
 
-// itemOf reads an item of a listing of rows.
-func itemOf(of *listing.Item) (Item, row, error) {
+// read reads an item of a listing of rows.
+func (i *Item) read(of *listing.Item) (row, error) {
 	if of.CommonPrefix {
-		key := bytes.ReplaceAll(of.Key, []byte{zero, escapedBy}, []byte{zero})
-		return Item{Info: Info{Key: key}, CommonPrefix: true}, row{}, nil
+		i.Key, i.CommonPrefix = unescape(of.Key), true
+		return row{}, nil
 	}
 	at, err := parseRow(of.Key)
 	if err != nil {
-		return Item{}, row{}, err
+		return row{}, err
 	}
-	r, err := decode(of.Value)
-	if err != nil {
-		return Item{}, row{}, store.Wrap("version "+at.id.String(), err)
+	var r record
+	if err := r.decode(of.Value); err != nil {
+		return row{}, store.Wrap("version "+at.id.String(), err)
 	}
-	return Item{Info: r.info(at.key, at.id)}, at, nil
+	r.infoInto(&i.Info, at.key, at.id)
+	return at, nil
 }

@@ -22,6 +22,9 @@ type Blobs interface {
 	Open(ctx context.Context, name string, offset, n int64) (body io.ReadCloser, size int64, err error)
 	// Delete deletes a blob; it succeeds if there is none.
 	Delete(ctx context.Context, name string) error
+	// List calls each with the blobs whose names begin with prefix and are above after, in bytewise
+	// order of their names, until it returns an error, which List returns.
+	List(ctx context.Context, prefix, after string, each func(name string, size int64) error) error
 }
 
 // Options of Objects; the zero value is good.
@@ -91,7 +94,8 @@ type Meta struct {
 	// Size is checked against the body; negative: it is not known before.
 	Size        int64
 	ContentType string
-	// Sums are checksums by algorithm, Headers user metadata. They are kept as they are.
+	// Sums are checksums by algorithm, Headers user metadata. They are kept as they are, and read
+	// only once the body has ended: so values of Sums may be filled in until then.
 	Sums, Headers []Pair
 }
 
@@ -102,22 +106,29 @@ type Info struct {
 	// Marker: it is a delete marker. Null: it is a null version.
 	Marker, Null bool
 	Size         int64
-	// ETag is the MD5 of the body in hexadecimal digits.
-	ETag          string
+	// ETag is the MD5 of the body in hexadecimal digits; of a version in parts the MD5 of their MD5s,
+	// a hyphen, and Parts.
+	ETag string
+	// Parts is how many parts it was uploaded in; 0: it was put whole.
+	Parts         int
 	Modified      time.Time
 	ContentType   string
 	Sums, Headers []Pair
 }
 
-func (r *record) info(key []byte, id ID) Info {
-	i := Info{
+func (r *record) info(key []byte, id ID) (i Info) {
+	r.infoInto(&i, key, id)
+	return i
+}
+
+func (r *record) infoInto(i *Info, key []byte, id ID) {
+	*i = Info{
 		Key: key, ID: id, Marker: r.marker, Null: r.null, Size: r.size, ETag: r.etag, ContentType: r.typ,
-		Modified: time.UnixMicro(int64(id.Stamp)).UTC(), Sums: r.sums, Headers: r.meta,
+		Modified: time.UnixMicro(int64(id.Stamp)).UTC(), Sums: r.sums, Headers: r.meta, Parts: r.parts(),
 	}
 	if len(r.md5) > 0 {
 		i.ETag = hexOf(r.md5)
 	}
-	return i
 }
 
 // Errors of this package, besides those of package listing. Each has a store.Kind.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sort"
@@ -64,12 +65,32 @@ func (s *blobsInMemory) Delete(_ context.Context, name string) error {
 	return nil
 }
 
+func (s *blobsInMemory) List(
+	_ context.Context, prefix, after string, each func(name string, size int64) error,
+) error {
+	s.mu.Lock()
+	sizes := map[string]int64{}
+	for name, b := range s.m {
+		if strings.HasPrefix(name, prefix) && name > after {
+			sizes[name] = int64(len(b))
+		}
+	}
+	s.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(sizes)) {
+		if err := each(name, sizes[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // version is a version as the oracle knows it.
 type version struct {
 	id           objects.ID
 	marker, null bool
 	body         []byte
 	typ          string
+	etag         string // where it is not the MD5 of the body
 }
 
 // oracle is what a bucket of objects should be: the versions of each key, newest first.
@@ -86,8 +107,8 @@ func (o oracle) latest(key string) *version {
 func line(key string, v *version, latest bool) string {
 	sum := md5.Sum(v.body)
 	etag := hex.EncodeToString(sum[:])
-	if v.marker {
-		etag = ""
+	if v.marker || v.etag != "" {
+		etag = v.etag
 	}
 	return fmt.Sprintf("%q %s marker %v null %v size %d etag %s type %q latest %v",
 		key, v.id, v.marker, v.null, len(v.body), etag, v.typ, latest)
@@ -103,6 +124,7 @@ func (o oracle) list(q objects.Query, versions bool) (lines []string) {
 	last := ""
 	for _, key := range keys {
 		passed := key < string(q.After) || key == string(q.After) && q.AfterID.IsZero()
+		passed = passed || key < string(q.From) || len(q.To) > 0 && key >= string(q.To)
 		if passed || !strings.HasPrefix(key, string(q.Prefix)) {
 			continue
 		}
@@ -180,6 +202,7 @@ func compareWithMap(t *testing.T, s store.Store, blobs objects.Blobs, steps int)
 	buckets := []*objects.Bucket{o.Bucket("objects", objects.Versioned), o.Bucket("objects", objects.Unversioned)}
 	want := oracle{}
 	var all []objects.ID
+	var upload *openUpload
 	for step := range steps {
 		versioned := r.IntN(2)
 		b, null := buckets[versioned], versioned == 1
@@ -191,7 +214,47 @@ func compareWithMap(t *testing.T, s store.Store, blobs objects.Blobs, steps int)
 		} else if len(all) > 0 && r.IntN(10) == 0 {
 			id = all[r.IntN(len(all))] // of another key, or deleted
 		}
-		switch r.IntN(10) {
+		switch r.IntN(12) {
+		case 10: // an upload, begun and completed around other steps
+			if upload == nil {
+				u, err := b.CreateUpload(ctx, key, objects.Meta{ContentType: "parts"})
+				require.NoError(t, err)
+				upload = &openUpload{u: u, v: version{id: u.ID.Version(), null: null, typ: "parts"}}
+				continue
+			}
+			if body := fmt.Sprintf("%d,", r.IntN(1000)); len(upload.named) < 3 {
+				p, err := b.PutPart(ctx, upload.u.Key, upload.u.ID, 1+len(upload.named), strings.NewReader(body),
+					objects.Meta{Size: int64(len(body))})
+				require.NoError(t, err)
+				upload.named = append(upload.named, objects.NamedPart{Number: p.Number, ETag: p.ETag})
+				upload.v.body = append(upload.v.body, body...)
+				continue
+			}
+			info, err := b.Complete(ctx, upload.u.Key, upload.u.ID, upload.named, nil)
+			require.NoError(t, err)
+			upload.v.etag = info.ETag
+			key := string(upload.u.Key)
+			at, _ := slices.BinarySearchFunc(want[key], upload.v.id, func(v version, id objects.ID) int {
+				return strings.Compare(v.id.String(), id.String())
+			})
+			want[key] = slices.Insert(slices.Clone(want[key]), at, upload.v)
+			all, upload = append(all, upload.v.id), nil
+		case 11:
+			i := slices.IndexFunc(vs, func(v version) bool { return v.id == id })
+			if i < 0 || vs[i].marker {
+				continue
+			}
+			to := randomKey(r)
+			from, meta := objects.Source{Bucket: b, Key: key, ID: id}, (*objects.Meta)(nil)
+			v := version{null: null, body: vs[i].body, typ: vs[i].typ}
+			if r.IntN(2) == 0 {
+				meta, v.typ = &objects.Meta{ContentType: "copied"}, "copied"
+			}
+			info, err := b.Copy(ctx, to, from, meta)
+			require.NoError(t, err)
+			v.id = info.ID
+			want[string(to)] = slices.Insert(slices.Clone(want[string(to)]), 0, v)
+			all = append(all, v.id)
 		case 0, 1, 2:
 			body := make([]byte, r.IntN(130))
 			for i := range body {
@@ -203,7 +266,7 @@ func compareWithMap(t *testing.T, s store.Store, blobs objects.Blobs, steps int)
 			}
 			info, err := b.Put(ctx, key, bytes.NewReader(body), meta)
 			require.NoError(t, err)
-			want[string(key)] = slices.Insert(vs, 0, version{info.ID, false, null, body, meta.ContentType})
+			want[string(key)] = slices.Insert(vs, 0, version{info.ID, false, null, body, meta.ContentType, ""})
 			all = append(all, info.ID)
 		case 3:
 			info, err := b.Delete(ctx, key)
@@ -247,6 +310,12 @@ func compareWithMap(t *testing.T, s store.Store, blobs objects.Blobs, steps int)
 			}
 			versions := r.IntN(2) == 0
 			if r.IntN(3) == 0 {
+				q.From = randomKey(r)
+			}
+			if r.IntN(3) == 0 {
+				q.To = randomKey(r)
+			}
+			if r.IntN(3) == 0 {
 				q.After = key
 				if id != objects.Latest && versions && len(q.Delimiter) == 0 {
 					q.AfterID = id
@@ -268,6 +337,13 @@ func compareWithMap(t *testing.T, s store.Store, blobs objects.Blobs, steps int)
 			compareObject(t, buckets[0], []byte(key), vs[i].id, &vs[i], r)
 		}
 	}
+}
+
+// openUpload is an upload under way, and the version that it becomes.
+type openUpload struct {
+	u     objects.Upload
+	v     version
+	named []objects.NamedPart
 }
 
 // randomCut returns a key of rows at which a range may be cut: also within an object's versions.

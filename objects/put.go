@@ -50,18 +50,35 @@ func (b *Bucket) Put(ctx context.Context, key []byte, body io.Reader, m Meta) (I
 	r.size, r.md5 = in.n, in.sum.Sum(nil)
 	if err := b.write(ctx, key, id, r, still); err != nil {
 		if r.where == inBlob && !errors.Is(err, listing.ErrOutcomeUnknown) {
-			b.drop(ctx, key, id)
+			b.dropBlob(ctx, b.blobName(key, id))
 		}
 		return Info{}, err
 	}
 	return r.info(key, id), nil
 }
 
-// drop deletes the blob of a version without a row. If it fails, a cleaner finds the orphan.
-func (b *Bucket) drop(ctx context.Context, key []byte, id ID) {
+// Copy makes a new version of another one, of this bucket or another of the same Objects. With m nil the
+// content type, checksums and user metadata are kept, else they are those of m. A body is copied, not
+// shared. It fails like Get or Put.
+func (b *Bucket) Copy(ctx context.Context, key []byte, from Source, m *Meta) (Info, error) {
+	o, err := from.Bucket.Get(ctx, from.Key, from.ID, All)
+	if err != nil {
+		return Info{}, store.Wrap("the source of the copy", err)
+	}
+	defer o.Body.Close()
+	meta := Meta{ContentType: o.ContentType, Sums: o.Sums, Headers: o.Headers}
+	if m != nil {
+		meta = *m
+	}
+	meta.Size = o.Size
+	return b.Put(ctx, key, o.Body, meta)
+}
+
+// dropBlob deletes a blob without a row. If it fails, a cleaner finds the orphan.
+func (b *Bucket) dropBlob(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	_ = b.o.blobs.Delete(ctx, b.blobName(key, id))
+	_ = b.o.blobs.Delete(ctx, name)
 }
 
 // write writes a row at the timestamp of its rank.
@@ -189,7 +206,10 @@ const (
 
 // blobName is the name of a version's blob: the bucket, the key, the version. Names are in the order
 // of rows, but for keys that begin with the same nameBytes: so an audit merges two sorted listings.
-func (b *Bucket) blobName(key []byte, id ID) string {
+func (b *Bucket) blobName(key []byte, id ID) string { return b.stem(key) + "-/" + id.String() }
+
+// stem is what the names of a key's blobs begin with.
+func (b *Bucket) stem(key []byte) string {
 	var name strings.Builder
 	name.WriteString(bucketPart(b.rows.Name()))
 	text := ordered.EncodeToString(key[:min(len(key), nameBytes)])
@@ -202,7 +222,6 @@ func (b *Bucket) blobName(key []byte, id ID) string {
 		sum := md5.Sum(key) // names are chosen by who may write them all; a collision only shares a folder
 		name.WriteString("=" + hexOf(sum[:]))
 	}
-	name.WriteString("-/" + id.String())
 	return name.String()
 }
 
@@ -224,4 +243,8 @@ func bucketPart(name string) string {
 	return text
 }
 
-func hexOf(b []byte) string { return hex.EncodeToString(b) }
+// hexOf is for sums of at most 32 bytes.
+func hexOf(b []byte) string {
+	var text [64]byte
+	return string(hex.AppendEncode(text[:0], b))
+}

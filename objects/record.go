@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"crypto/md5"
 	"encoding/binary"
 	"math"
 
@@ -42,6 +43,9 @@ type where byte
 const (
 	inline where = 0
 	inBlob where = 1 // in one blob, by the name of blobName
+	// In parts: the record has the manifest in place of a body, or says where it is.
+	inParts       where = 2
+	inListedParts where = 3
 )
 
 // Pair is a name and its value: a header of user metadata, or an algorithm and its checksum.
@@ -59,7 +63,7 @@ const (
 
 // The record, version 1: rank, version, flags, where, size (uvarint), then as strings of a
 // uvarint length: MD5, ETag, type; sums and meta (count, then name and value of each); the rest is
-// the body. It begins with the rank, as larger values win at equal timestamps. There is exactly
+// the body, or the manifest. It begins with the rank, as larger values win at equal timestamps. There is exactly
 // one encoding of a record.
 const (
 	recordVersion = 1
@@ -129,31 +133,44 @@ func decodeHead(b []byte) (head, error) {
 	return head{rank: rank(b[0]), marker: b[2]&flagMarker != 0, null: b[2]&flagNull != 0}, nil
 }
 
-// decode reads a record; body shares the memory of b. The error is Corrupt.
+// decode reads a record; md5 and body share the memory of b. The error is Corrupt.
 func decode(b []byte) (*record, error) {
+	r := new(record)
+	if err := r.decode(b); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// decode is decode into a record whose memory the caller has: listings read many.
+func (r *record) decode(b []byte) error {
 	h, err := decodeHead(b)
 	if err != nil || len(b) > maxRecordBytes {
-		return nil, damagedRecord(b)
+		return damagedRecord(b)
 	}
-	r := &record{rank: h.rank, marker: h.marker, null: h.null, where: where(b[3])}
-	d := decoder{rest: b[4:], bad: r.where > inBlob}
+	*r = record{rank: h.rank, marker: h.marker, null: h.null, where: where(b[3])}
+	d := decoder{rest: b[4:], bad: r.where > inListedParts}
 	size := d.uvarint()
-	r.md5 = []byte(d.str(16))
+	r.md5 = d.bytes(md5.Size)
 	r.etag, r.typ = d.str(maxETagBytes), d.str(maxTypeBytes)
 	r.sums, r.meta = d.pairs(), d.pairs()
 	if len(d.rest) > 0 {
 		r.body = d.rest
 	}
-	d.bad = d.bad || size > math.MaxInt64 || len(r.md5) != 0 && len(r.md5) != 16
-	if r.size = int64(size); r.where == inline && r.rank != burned {
-		d.bad = d.bad || r.size != int64(len(r.body))
-	} else {
+	d.bad = d.bad || size > math.MaxInt64 || len(r.md5) != 0 && len(r.md5) != md5.Size
+	r.size = int64(size)
+	switch {
+	case r.rank == burned || r.where == inBlob:
 		d.bad = d.bad || len(r.body) > 0
+	case r.where == inline:
+		d.bad = d.bad || r.size != int64(len(r.body))
+	default:
+		d.bad = d.bad || !r.checkParts()
 	}
 	if d.bad || r.marker && (r.size > 0 || r.where != inline) {
-		return nil, damagedRecord(b)
+		return damagedRecord(b)
 	}
-	return r, nil
+	return nil
 }
 
 func damagedRecord(b []byte) error {
@@ -181,13 +198,16 @@ func (d *decoder) uvarint() uint64 {
 	return v
 }
 
-func (d *decoder) str(most int) string {
+func (d *decoder) str(most int) string { return string(d.bytes(most)) }
+
+// bytes shares the memory of what is decoded.
+func (d *decoder) bytes(most int) []byte {
 	n := d.uvarint()
 	if n > uint64(min(most, len(d.rest))) {
 		d.bad, d.rest = true, nil
-		return ""
+		return nil
 	}
-	s := string(d.rest[:n])
+	s := d.rest[:n:n]
 	d.rest = d.rest[n:]
 	return s
 }

@@ -38,6 +38,16 @@ func WithState(old *Root, to State, s Stamp) (Change, error) {
 	return Change{Old: old.Version(), Next: next}, nil
 }
 
+// WithSettings changes the settings of a bucket that is not deleted.
+func WithSettings(old *Root, settings []byte, s Stamp) (Change, error) {
+	if old.State == Deleted {
+		return Change{}, invalid("bucket %s is deleted", old.Bucket)
+	}
+	next := old.following(s)
+	next.Settings = settings
+	return Change{Old: old.Version(), Next: next}, nil
+}
+
 // Again returns a change to the same map at the next epoch. After it every other swap of the
 // present root is a Conflict.
 func Again(old *Root, s Stamp) Change {

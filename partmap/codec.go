@@ -23,7 +23,8 @@ import (
 // Numbers are varints, ids 16 bytes. Keys are front-coded: the number of bytes that a key shares
 // with the one before it, the number of bytes that follow, and those bytes. The bodies:
 //
-//	root     bucket, epoch, token, state (1 byte), clock, changed at (signed), ranges,
+//	root     in version 2 the length of the settings (1 byte) and the settings;
+//	         bucket, epoch, token, state (1 byte), clock, changed at (signed), ranges,
 //	         count and batches {id, phase (1 byte), ranges},
 //	         height (1 byte), then entries (height 0) or children
 //	index    bucket, node id, epoch, height (1 byte), children
@@ -38,6 +39,8 @@ const (
 
 	// version is the version that this code writes, and the highest that it reads.
 	version = 1
+	// rootVersion is that of roots that have settings.
+	rootVersion = 2
 
 	headerBytes   = 4
 	checksumBytes = 8
@@ -71,21 +74,30 @@ func unseal(kind byte, blob []byte) (r reader) {
 		r.fail("the checksum is wrong")
 	case blob[0] != 'e' || blob[1] != 'k' || blob[2] != kind:
 		r.fail("it begins with %q instead of \"ek%c\"", blob[:3], kind)
-	case blob[3] > version:
-		r.err = store.Errorf(store.Unavailable, "format version %d, known up to %d: %w", blob[3], version, ErrNewerVersion)
+	case blob[3] > newest(kind):
+		r.err = store.Errorf(store.Unavailable, "format version %d, known up to %d: %w", blob[3], newest(kind), ErrNewerVersion)
 	case blob[3] == 0:
 		r.fail("format version 0")
 	default:
-		r.b = blob[headerBytes:n]
+		r.b, r.version = blob[headerBytes:n], blob[3]
 	}
 	return r
+}
+
+// newest is the highest version of a kind that this code reads.
+func newest(kind byte) byte {
+	if kind == kindRoot {
+		return rootVersion
+	}
+	return version
 }
 
 // reader decodes a body. It keeps the first error and returns zeros after it, so that callers
 // check err once per item.
 type reader struct {
-	b   []byte
-	err error
+	b       []byte
+	version byte
+	err     error
 }
 
 func (r *reader) fail(format string, args ...any) {

@@ -18,6 +18,10 @@ func anyRoot(rng *rand.Rand) *Root {
 		State: Open + State(rng.IntN(3)),
 		Clock: rng.Uint32(), ChangedAt: rng.Int64() - 1<<62, Ranges: rng.Uint64(),
 	}
+	if n := rng.IntN(4) * MaxSettingsBytes / 3; n > 0 {
+		r.Settings = make([]byte, n)
+		r.Settings[n-1] = byte(rng.Uint32())
+	}
 	for range rng.IntN(5) {
 		id := uint64(1 + rng.IntN(9))
 		if n := len(r.Batches); n > 0 {
@@ -175,16 +179,18 @@ func TestWrongPlaceIsRefused(t *testing.T) {
 func TestNewerVersionSaysSo(t *testing.T) {
 	rng := seed.New(t)
 	r := anyRoot(rng)
+	r.Settings = []byte{1}
 	rec, n, x := sampleBlobs(rng, r)
 	later := func(blob []byte) []byte {
 		b := slices.Clone(blob[:len(blob)-checksumBytes])
-		b[3] = version + 1
+		b[3] = newest(b[2]) + 1
 		return seal(b)
 	}
+	require.Equal(t, byte(rootVersion), rec.Blob[3], "a program before settings must refuse it")
 	_, err := DecodeRoot(testBucket, store.Record{Version: rec.Version, Blob: later(rec.Blob)})
 	require.ErrorIs(t, err, ErrNewerVersion)
 	require.Equal(t, store.Unavailable, store.KindOf(err))
-	require.ErrorContains(t, err, "format version 2")
+	require.ErrorContains(t, err, "format version 3")
 	_, err = DecodeSegment(testBucket, Node{ID: n.ID, Blob: later(n.Blob)})
 	require.ErrorIs(t, err, ErrNewerVersion)
 	_, err = DecodeIndex(testBucket, Node{ID: x.ID, Blob: later(x.Blob)})
@@ -207,7 +213,10 @@ func TestRootLimits(t *testing.T) {
 	r.Batches = append(r.Batches, Batch{ID: ^uint64(0), Phase: Marking})
 	_, err = EncodeRoot(r)
 	require.Equal(t, store.InvalidArgument, store.KindOf(err))
-	r.Batches = nil
+	r.Batches, r.Settings = nil, make([]byte, MaxSettingsBytes+1)
+	_, err = EncodeRoot(r)
+	require.Equal(t, store.InvalidArgument, store.KindOf(err))
+	r.Settings = nil
 	r.Entries = someEntries(rng, someKeys(rng, keyStyles["decimal"], 200))
 	_, err = EncodeRoot(r)
 	require.Equal(t, store.InvalidArgument, store.KindOf(err))

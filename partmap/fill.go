@@ -89,7 +89,7 @@ func (w *writer) fit(r *Root) {
 
 // fits reports whether the encoded root, without its overlay, has at most that many bytes.
 func (r *Root) fits(most int) bool {
-	return len(r.Entries) <= most/minEntryBytes && len(encodeRoot(r, nil)) <= most
+	return len(r.Entries) <= most/minEntryBytes && r.mapBytes() <= most
 }
 
 // keyBytes returns the length of all starts together.

@@ -45,13 +45,19 @@ type Root struct {
 	Height   uint8
 	Entries  []Entry
 	Children []Child
+	// Settings are what layers above keep with the bucket, at most MaxSettingsBytes. They are
+	// in the root so that a lease covers them: a change waits for older leases like a move.
+	// Immutable. Programs that do not know of settings refuse a root that has some.
+	Settings []byte
 }
 
 // Limits of a root.
 const (
-	// MaxRootBytes is the largest encoded root, without its overlay of batches. A map that
-	// does not fit gets another level.
+	// MaxRootBytes is the largest encoded root, without its overlay of batches and its
+	// settings. A map that does not fit gets another level.
 	MaxRootBytes = 4096
+	// MaxSettingsBytes bounds the settings of a bucket.
+	MaxSettingsBytes = 255
 	// MaxBatches bounds the overlay: the batches of moves in flight or with a
 	// sweep pending, in one bucket. Each takes at most 26 bytes of the root.
 	MaxBatches = 64

@@ -1,6 +1,7 @@
 package partmap
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 
@@ -13,14 +14,28 @@ func EncodeRoot(r *Root) (store.Record, error) {
 	if len(r.Batches) > MaxBatches {
 		return store.Record{}, invalid("a root with %d batches in flight: at most %d", len(r.Batches), MaxBatches)
 	}
-	if n := len(encodeRoot(r, nil)); n > MaxRootBytes {
+	if n := r.mapBytes(); n > MaxRootBytes {
 		return store.Record{}, invalid("a root of %d bytes: at most %d", n, MaxRootBytes)
+	}
+	if n := len(r.Settings); n > MaxSettingsBytes {
+		return store.Record{}, invalid("settings of %d bytes: at most %d", n, MaxSettingsBytes)
 	}
 	return store.Record{Version: r.Version(), Blob: encodeRoot(r, r.Batches)}, nil
 }
 
+// mapBytes returns the size of the encoded root without its overlay and settings.
+func (r *Root) mapBytes() int {
+	bare := *r
+	bare.Settings = nil
+	return len(encodeRoot(&bare, nil))
+}
+
 func encodeRoot(r *Root, batches []Batch) []byte {
 	b := newBlob(kindRoot)
+	if len(r.Settings) > 0 {
+		b[len(b)-1] = rootVersion
+		b = append(append(b, byte(len(r.Settings))), r.Settings...)
+	}
 	b = append(b, r.Bucket[:]...)
 	b = binary.AppendUvarint(b, r.Epoch)
 	b = append(b, r.Token[:]...)
@@ -60,7 +75,13 @@ func DecodeRoot(b store.BucketID, rec store.Record) (*Root, error) {
 
 func decodeRoot(blob []byte) (*Root, error) {
 	r := unseal(kindRoot, blob)
-	root := &Root{Bucket: r.id(), Epoch: r.uvarint(), Token: r.id(), State: State(r.byte())}
+	root := &Root{}
+	if r.version == rootVersion {
+		if root.Settings = bytes.Clone(r.bytes(uint64(r.byte()))); r.err == nil && len(root.Settings) == 0 {
+			r.fail("it has version %d, but no settings", r.version)
+		}
+	}
+	root.Bucket, root.Epoch, root.Token, root.State = r.id(), r.uvarint(), r.id(), State(r.byte())
 	if r.err == nil && (root.State < Open || root.State > Deleted) {
 		r.fail("its state is %d", root.State)
 	}

@@ -150,7 +150,7 @@ func (v *validator) rootItself() {
 			BadRoot, nil, none, "of height %d it has %d entries and %d children", r.Height, len(r.Entries), len(r.Children),
 		)
 	}
-	if n := len(encodeRoot(r, nil)); n > MaxRootBytes {
+	if n := r.mapBytes(); n > MaxRootBytes {
 		v.report(BadRoot, nil, none, "it takes %d bytes: at most %d", n, MaxRootBytes)
 	}
 	if len(r.Batches) > MaxBatches {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -28,9 +29,10 @@ const (
 	saveEvery = 5 * time.Minute
 	// historyBytes bounds the columns; events have a bound of their own.
 	historyBytes = 64 << 20
-	// mostActive bounds the buckets of a sample, and carriedPartitions those whose rows are remembered while they take no
-	// requests.
+	// mostActive bounds the buckets of a sample, mostOmitted those that wait for the next one, and carriedPartitions those
+	// whose rows are remembered while they take no requests.
 	mostActive        = 512
+	mostOmitted       = 1 << 16
 	carriedPartitions = 1 << 18
 	// noticesKept bounds the notices that those who follow may still read.
 	noticesKept = 512
@@ -51,10 +53,20 @@ type History struct {
 	moves   *heat.Log
 	under   map[underway]int64 // events of moves that have begun
 	touched map[store.BucketID]map[store.PartitionID]bool
+	omitted map[store.BucketID]bool // they took requests, but there was no room in touched
+	without int                     // how many the last sample omitted
 	carried map[store.BucketID]map[store.PartitionID]carried
+	gaps    map[store.BucketID]Gap
 	notices []Notice
 	noted   int64
 	failure error // of the last save
+}
+
+// Gap is a time in which a bucket could not be sampled, and why.
+type Gap struct {
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+	Why  string    `json:"why"`
 }
 
 // underway is a move of a job.
@@ -109,6 +121,7 @@ func newHistory(file string, log *slog.Logger) *History {
 	return &History{
 		file: file, log: log, book: heat.New(historyBytes), moves: &heat.Log{}, under: map[underway]int64{},
 		touched: map[store.BucketID]map[store.PartitionID]bool{}, carried: map[store.BucketID]map[store.PartitionID]carried{},
+		omitted: map[store.BucketID]bool{}, gaps: map[store.BucketID]Gap{},
 	}
 }
 
@@ -142,8 +155,8 @@ func (h *History) load() {
 	}
 }
 
-// written notes that partitions took requests.
-func (h *History) written(all []store.Partition) {
+// changed notes that the counts of partitions may have changed.
+func (h *History) changed(all []store.Partition) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, p := range all {
@@ -156,8 +169,11 @@ func (h *History) touch(id store.BucketID) map[store.PartitionID]bool {
 	t := h.touched[id]
 	if t == nil {
 		t = map[store.PartitionID]bool{}
-		if len(h.touched) < mostActive {
+		switch {
+		case len(h.touched) < mostActive:
 			h.touched[id] = t
+		case len(h.omitted) < mostOmitted:
+			h.omitted[id] = true
 		}
 	}
 	return t
@@ -255,6 +271,21 @@ func (h *History) Draw(w heat.Window) heat.Picture {
 	return h.book.Draw(w)
 }
 
+// Gap returns the last time in which a bucket could not be sampled, if there was one while this process has led.
+func (h *History) Gap(id store.BucketID) (g Gap, there bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g, there = h.gaps[id]
+	return g, there
+}
+
+// Omitted is how many buckets that took requests the last sample had no room for.
+func (h *History) Omitted() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.without
+}
+
 // Usage is how much is kept, where, and why it could not be written last; empty and nil if it is in memory only or was
 // written.
 func (h *History) Usage() (u heat.Usage, file string, failure error) {
@@ -271,9 +302,7 @@ func (h *History) run(ctx context.Context, b *balancer.Balancer) {
 	last, saved := time.Now(), time.Now()
 	for wait.Sleep(ctx, sampleEvery-time.Duration(time.Now().UnixNano())%sampleEvery) == nil {
 		now := time.Now()
-		if err := h.sample(ctx, b, last, now); err != nil && ctx.Err() == nil {
-			h.log.Debug("there is a gap in the history of the console", "error", err)
-		}
+		h.sample(ctx, b, last, now)
 		last = now
 		if since := now.Sub(saved); since >= saveEvery || since < 0 {
 			saved = now
@@ -283,39 +312,70 @@ func (h *History) run(ctx context.Context, b *balancer.Balancer) {
 	h.save()
 }
 
-// sample adds a column: the buckets that took requests since the last one.
-func (h *History) sample(ctx context.Context, b *balancer.Balancer, from, to time.Time) error {
+// due takes the buckets to be sampled, with their partitions that took requests, and reports whether there were others.
+// Those come first in the next sample.
+func (h *History) due() (touched map[store.BucketID]map[store.PartitionID]bool, omitted bool) {
 	h.mu.Lock()
-	touched := h.touched
-	h.touched = map[store.BucketID]map[store.PartitionID]bool{}
-	h.mu.Unlock()
+	defer h.mu.Unlock()
+	touched, h.touched = h.touched, map[store.BucketID]map[store.PartitionID]bool{}
+	h.without = len(h.omitted)
+	for id := range h.omitted {
+		if len(h.touched) == mostActive {
+			break
+		}
+		delete(h.omitted, id)
+		delete(h.carried, id) // which of its partitions took requests is not known
+		h.touch(id)
+	}
+	return touched, h.without > 0
+}
+
+// sample adds a column: the buckets that took requests since the last one. One that can't be read has a gap.
+func (h *History) sample(ctx context.Context, b *balancer.Balancer, from, to time.Time) {
+	touched, omitted := h.due()
 	var samples []heat.Sample
 	var ids []store.BucketID
-	var failures []error
 	for id, parts := range touched {
 		spans, err := h.spans(ctx, b, id, parts, to)
-		switch {
-		case store.KindOf(err) == store.NotFound: // it was deleted
+		if ctx.Err() != nil {
+			return
+		}
+		if store.KindOf(err) == store.NotFound { // it was deleted
 			h.mu.Lock()
 			delete(h.carried, id)
+			delete(h.gaps, id)
 			h.mu.Unlock()
-		case err != nil:
-			failures = append(failures, err)
-		default:
-			samples, ids = append(samples, heat.Sample{Bucket: id, Spans: spans}), append(ids, id)
+			continue
 		}
-	}
-	if len(failures) > 0 {
-		return errors.Join(failures...)
+		if err != nil {
+			h.missed(id, parts, from, to, err)
+		}
+		samples, ids = append(samples, heat.Sample{Bucket: id, Spans: spans}), append(ids, id)
 	}
 	h.drawing.Lock()
-	h.book.Add(from, to, samples)
+	h.book.Add(from, to, samples, omitted)
 	h.drawing.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	slices.SortFunc(ids, func(a, b store.BucketID) int { return bytes.Compare(a[:], b[:]) })
 	h.notice(Notice{At: to.UTC(), Buckets: ids})
-	return nil
+}
+
+// missed notes that a bucket could not be sampled, and has the next sample try again.
+func (h *History) missed(id store.BucketID, parts map[store.PartitionID]bool, from, to time.Time, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.Copy(h.touch(id), parts)
+	g, there := h.gaps[id]
+	if !there && len(h.gaps) >= mostActive {
+		clear(h.gaps)
+	}
+	if !there || g.To.Before(from) {
+		g.From = from.UTC()
+		h.log.Warn("the history of the console has a gap", "bucket", id.String(), "error", err)
+	}
+	g.To, g.Why = to.UTC(), err.Error()
+	h.gaps[id] = g
 }
 
 // spans are the ranges of a bucket with what they have and take. Only those that took requests, and those of which it is

@@ -47,6 +47,8 @@ var (
 		"1 if the last check of sizes failed, else 0: the counters or the store do not answer.")
 	lateDesc = desc("balance_late_seconds",
 		"For how long the bucket that waits longest has been due to be looked at; more than the interval: they do not keep up.")
+	omittedDesc = desc("history_omitted_buckets",
+		"Buckets that took requests, for which the last sample of the console's history had no room.")
 	movesDesc    = desc("moves", "Moves of the jobs that are remembered, by state.", "state")
 	bucketsDesc  = desc("moves_buckets", "Buckets with something to do, by state.", "state")
 	failuresDesc = desc("moves_failures", "Steps of moves that failed and are retried.")
@@ -101,6 +103,7 @@ func (m Metrics) Collect(to chan<- prometheus.Metric) {
 		send(largeDesc, now, float64(s.Sizes.TooLarge()))
 		send(unknownDesc, now, float64(s.Sizes.Unknown))
 		send(oldDesc, now, float64(s.Sizes.Old))
+		send(omittedDesc, now, float64(m.Rebalancer.history.Omitted()))
 		to <- histogram(&s.Sizes, m.Rebalancer.balancer.Limits().MaxRows)
 	}
 	if m.Recorder != nil {

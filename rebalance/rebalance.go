@@ -89,6 +89,8 @@ type Options struct {
 	// Leader lets the processes of a shared store elect one that does the work; nil: this
 	// process has its store for itself.
 	Leader *Candidate
+	// Version and Commit are what the program was built from, for people.
+	Version, Commit string
 	// HistoryFile keeps the history over a restart; empty: it is in memory only.
 	HistoryFile string
 	// Aside: never lead.
@@ -143,7 +145,7 @@ func New(o Options) *Rebalancer {
 	r.scheduler = scheduler.New(o.Store, maps, moves)
 	if watched {
 		b, counts := *o.Balance, o.Counts
-		b.Written = r.history.written
+		b.Changed = r.history.changed
 		b.Logger = o.Log
 		if b.Exact = counts == nil; b.Exact {
 			counts = counter.NewMemory(nil)
@@ -151,7 +153,9 @@ func New(o Options) *Rebalancer {
 		r.balancer = balancer.New(o.Store, maps, r.scheduler, counts, b)
 	}
 	if o.Leader != nil {
-		r.candidate = leader.New(o.Store, *o.Leader)
+		candidate := *o.Leader
+		candidate.Version = cmp.Or(candidate.Version, o.Version)
+		r.candidate = leader.New(o.Store, candidate)
 	}
 	return r
 }

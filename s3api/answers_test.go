@@ -112,6 +112,8 @@ func (a askingBucket) List(_ context.Context, q listing.Query) (listing.Page, er
 	return listing.Page{}, nil
 }
 
+func (a askingBucket) Settings(context.Context) ([]byte, error) { return nil, nil }
+
 func (a askingBucket) Get(_ context.Context, key []byte) (listing.Entry, error) {
 	a.note("get %s %q", a.name, key)
 	return listing.Entry{}, nil

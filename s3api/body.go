@@ -32,24 +32,48 @@ type payload struct {
 	open bool
 }
 
-// readBody reads and decodes the body of a request, at most limit bytes, and verifies its
-// length, its digests and the signatures of its chunks.
-func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
+// body decodes the body of a request as it arrives. What Read has returned is verified only at
+// io.EOF: then length, digests and the signatures of chunks are right. Else Read fails with an
+// *Error.
+type body struct {
+	r       io.Reader
+	request *http.Request
+	stands  string
+	raw     hash.Hash // of the body as it comes
+	chunks  *chunkedReader
+	digests []*digest
+	// length is what was said, -1: nothing. n is what has come.
+	length, limit, n int64
+	end              error
+}
+
+// digest is a digest of the decoded body, that a header or a trailer has.
+type digest struct {
+	name string
+	hash.Hash
+	want []byte // nil: it comes in a trailer
+}
+
+// value is the digest in S3's form.
+func (d *digest) value() string { return base64.StdEncoding.EncodeToString(d.Sum(nil)) }
+
+// openBody begins to read a body of at most limit bytes.
+func openBody(r *http.Request, p payload, limit int64) (*body, *Error) {
 	if p.open {
 		return nil, accessDenied("The signature does not cover the body (x-amz-content-sha256: %s), "+
 			"and the connection is not encrypted: whoever sees the request could send it with another body. "+
 			"Use TLS, sign the body, or sign its Content-MD5 or x-amz-checksum-sha256. "+
 			"Behind a proxy that ends TLS the server takes --allow-unsigned-payload.", p.stands)
 	}
-	length := r.ContentLength // -1: not said
-	p.stands = cmp.Or(p.stands, r.Header.Get("X-Amz-Content-Sha256"))
-	var body io.Reader = r.Body
-	digest := sha256.New()
-	if sigv4.IsDigest(p.stands) {
-		body = io.TeeReader(body, digest)
+	b := &body{
+		r: r.Body, request: r, stands: cmp.Or(p.stands, r.Header.Get("X-Amz-Content-Sha256")), length: r.ContentLength,
+		limit: limit,
 	}
-	var chunks *chunkedReader
-	if strings.HasPrefix(p.stands, "STREAMING-") || isChunked(r.Header) {
+	if sigv4.IsDigest(b.stands) {
+		b.raw = sha256.New()
+		b.r = io.TeeReader(b.r, b.raw)
+	}
+	if strings.HasPrefix(b.stands, "STREAMING-") || isChunked(r.Header) {
 		said := r.Header.Get("X-Amz-Decoded-Content-Length")
 		n, err := strconv.ParseInt(said, 10, 64)
 		switch {
@@ -59,63 +83,175 @@ func readBody(r *http.Request, p payload, limit int64) ([]byte, *Error) {
 		case err != nil || n < 0:
 			return nil, invalidArgument("x-amz-decoded-content-length is not a length: %q.", said)
 		}
-		length = n
-		chunks = newChunkedReader(body)
-		if p.stands == sigv4.SignedChunks || p.stands == sigv4.SignedChunksTrailer {
-			chunks.chain, chunks.trailers = p.chain, p.stands == sigv4.SignedChunksTrailer
+		b.length = n
+		b.chunks = newChunkedReader(b.r)
+		if b.stands == sigv4.SignedChunks || b.stands == sigv4.SignedChunksTrailer {
+			b.chunks.chain, b.chunks.trailers = p.chain, b.stands == sigv4.SignedChunksTrailer
 		}
-		body = chunks
+		b.r = b.chunks
 	}
-	if length > limit {
+	if b.length > limit {
 		return nil, tooLarge(limit)
 	}
-	data, err := readAll(body, length, limit)
+	return b, b.takeDigests()
+}
+
+// takeDigests prepares the digests of headers and of announced trailers.
+func (b *body) takeDigests() *Error {
+	for name := range b.request.Header {
+		if err := checkDigestName(name); err != nil {
+			return err
+		}
+		if digests[name] == nil {
+			continue
+		}
+		d := &digest{name: name, Hash: digests[name]()}
+		var refusal *Error
+		if d.want, refusal = d.parse(b.request.Header.Get(name)); refusal != nil {
+			return refusal
+		}
+		b.digests = append(b.digests, d)
+	}
+	if b.chunks == nil {
+		return nil
+	}
+	for _, name := range b.announced() {
+		if err := checkDigestName(name); err != nil {
+			return err
+		}
+		again := slices.ContainsFunc(b.digests, func(d *digest) bool { return d.name == name && d.want == nil })
+		if digests[name] != nil && !again {
+			b.digests = append(b.digests, &digest{name: name, Hash: digests[name]()})
+		}
+	}
+	return nil
+}
+
+// announced are the canonical names of the trailers that the header promises.
+func (b *body) announced() []string {
+	names := elements(b.request.Header.Get("X-Amz-Trailer"))
+	for i := range names {
+		names[i] = http.CanonicalHeaderKey(names[i])
+	}
+	return names
+}
+
+// checkDigestName refuses a digest that can't be verified.
+func checkDigestName(name string) *Error {
+	if digests[name] == nil && strings.HasPrefix(name, checksumPrefix) && name != "X-Amz-Checksum-Algorithm" &&
+		name != "X-Amz-Checksum-Type" && name != "X-Amz-Checksum-Mode" {
+		return notImplemented(name)
+	}
+	return nil
+}
+
+// parse reads a digest in S3's base64 form.
+func (d *digest) parse(value string) ([]byte, *Error) {
+	want, err := base64.StdEncoding.DecodeString(value)
+	switch {
+	case err == nil && len(want) == d.Size():
+		return want, nil
+	case d.name == "Content-Md5":
+		return nil, refuse(http.StatusBadRequest, "InvalidDigest", "The Content-MD5 you specified is not valid.")
+	}
+	return nil, refuse(http.StatusBadRequest, "InvalidRequest", "The value of %s is not valid.", d.name)
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	if b.end != nil {
+		return 0, b.end
+	}
+	n, err := b.r.Read(p)
+	b.n += int64(n)
+	for _, d := range b.digests {
+		_, _ = d.Write(p[:n])
+	}
+	switch {
+	case b.n > b.limit:
+		b.end = tooLarge(b.limit)
+	case errors.Is(err, io.EOF):
+		if b.end = io.EOF; b.length >= 0 && b.n != b.length {
+			b.end = incomplete()
+		} else if refusal := b.verify(); refusal != nil {
+			b.end = refusal
+		}
+	case err != nil:
+		b.end = broken(err)
+	}
+	if b.end != nil && b.end != io.EOF {
+		return 0, b.end
+	}
+	return n, b.end
+}
+
+// broken is the answer to a body that can't be read to its end.
+func broken(err error) *Error {
 	var forged *sigv4.Error
 	switch {
-	case err == nil && int64(len(data)) > limit:
-		return nil, tooLarge(limit)
 	case errors.As(err, &forged):
-		return nil, refuse(http.StatusForbidden, forged.Code, "%s (A chunk of the body, or its trailers.)", forged.Message)
+		return refuse(http.StatusForbidden, forged.Code, "%s (A chunk of the body, or its trailers.)", forged.Message)
 	case errors.Is(err, errFraming):
-		return nil, refuse(http.StatusBadRequest, "IncompleteBody", "The body is not framed as aws-chunked is.")
+		return refuse(http.StatusBadRequest, "IncompleteBody", "The body is not framed as aws-chunked is.")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		e := refuse(http.StatusBadRequest, "RequestTimeout",
 			"Your socket connection to the server was not read from or written to within the timeout period: "+
 				"the body came too slowly.")
 		e.Cause = err
-		return nil, e
-	case err != nil:
-		e := incomplete()
-		e.Cause = err
-		return nil, e
-	case length >= 0 && int64(len(data)) != length:
-		return nil, incomplete()
-	case sigv4.IsDigest(p.stands) && hex.EncodeToString(digest.Sum(nil)) != p.stands:
-		return nil, refuse(http.StatusBadRequest, "XAmzContentSHA256Mismatch",
+		return e
+	}
+	e := incomplete()
+	e.Cause = err
+	return e
+}
+
+// verify compares the body, once it has come, with what was said of it.
+func (b *body) verify() *Error {
+	if b.raw != nil && hex.EncodeToString(b.raw.Sum(nil)) != b.stands {
+		return refuse(http.StatusBadRequest, "XAmzContentSHA256Mismatch",
 			"The provided 'x-amz-content-sha256' header does not match what was computed.")
 	}
-	if e := verifyDigests(data, r.Header); e != nil {
-		return nil, e
-	}
-	if chunks != nil {
-		for _, name := range elements(r.Header.Get("X-Amz-Trailer")) {
-			if chunks.Trailer.Get(name) == "" {
-				return nil, refuse(http.StatusBadRequest, "MalformedTrailerError", "The trailer %s was announced and did not come.",
+	if b.chunks != nil {
+		announced := b.announced()
+		for _, name := range announced {
+			if b.chunks.Trailer.Get(name) == "" {
+				return refuse(http.StatusBadRequest, "MalformedTrailerError", "The trailer %s was announced and did not come.",
 					name)
 			}
 		}
-		if e := verifyDigests(data, chunks.Trailer); e != nil {
-			return nil, e
+		for name := range b.chunks.Trailer {
+			if digests[name] != nil && !slices.Contains(announced, name) {
+				return refuse(http.StatusBadRequest, "MalformedTrailerError", "The trailer %s came and was not announced.", name)
+			}
+			if err := checkDigestName(name); err != nil {
+				return err
+			}
 		}
 	}
-	return data, nil
+	for _, d := range b.digests {
+		want := d.want
+		if want == nil {
+			var refusal *Error
+			if want, refusal = d.parse(b.chunks.Trailer.Get(d.name)); refusal != nil {
+				return refusal
+			}
+		}
+		if !bytes.Equal(d.Sum(nil), want) {
+			return refuse(http.StatusBadRequest, "BadDigest", "The %s you specified is not that of the body that arrived.",
+				d.name)
+		}
+	}
+	return nil
 }
 
-// readAll reads up to one byte more than limit, into a buffer for the announced length; -1: none.
-func readAll(r io.Reader, length, limit int64) ([]byte, error) {
-	buf := bytes.NewBuffer(make([]byte, 0, length+bytes.MinRead)) // room to find the end without growing
-	_, err := buf.ReadFrom(io.LimitReader(r, limit+1))
-	return buf.Bytes(), err
+// all reads the body into memory.
+func (b *body) all() ([]byte, *Error) {
+	var refusal *Error
+	// Room to find the end without growing.
+	buf := bytes.NewBuffer(make([]byte, 0, max(b.length, 0)+bytes.MinRead))
+	if _, err := buf.ReadFrom(b); errors.As(err, &refusal) {
+		return nil, refusal
+	}
+	return buf.Bytes(), nil
 }
 
 func isChunked(h http.Header) bool {
@@ -133,6 +269,10 @@ func elements(value string) (all []string) {
 }
 
 func tooLarge(limit int64) *Error {
+	if limit == maxObjectBytes {
+		return refuse(http.StatusBadRequest, "EntityTooLarge",
+			"Your proposed upload exceeds the maximum allowed object size: %d bytes in one request.", limit)
+	}
 	return refuse(http.StatusBadRequest, "EntityTooLarge",
 		"Your body is larger than %d bytes. Values are metadata here: keep the object's bytes elsewhere, and send its "+
 			"size and ETag in %s and %s with an empty body.", limit, headerSize, headerETag)
@@ -145,6 +285,9 @@ func incomplete() *Error {
 // crc64NVME is the table of CRC-64/NVME (its polynomial, reflected).
 var crc64NVME = crc64.MakeTable(0x9a6c9329ac4bc9b5)
 
+// checksumPrefix begins the names of headers with a checksum.
+const checksumPrefix = "X-Amz-Checksum-"
+
 // digests are the headers and trailers with a digest of the body.
 var digests = map[string]func() hash.Hash{
 	"Content-Md5":              md5.New,
@@ -153,31 +296,4 @@ var digests = map[string]func() hash.Hash{
 	"X-Amz-Checksum-Crc64nvme": func() hash.Hash { return crc64.New(crc64NVME) },
 	"X-Amz-Checksum-Sha1":      sha1.New,
 	"X-Amz-Checksum-Sha256":    sha256.New,
-}
-
-// verifyDigests compares body with every digest in h, in S3's base64 form.
-func verifyDigests(body []byte, h http.Header) *Error {
-	for name := range h {
-		newHash := digests[name]
-		if newHash == nil {
-			if strings.HasPrefix(name, "X-Amz-Checksum-") && name != "X-Amz-Checksum-Algorithm" &&
-				name != "X-Amz-Checksum-Type" {
-				return notImplemented(name)
-			}
-			continue
-		}
-		sum := newHash()
-		want, err := base64.StdEncoding.DecodeString(h.Get(name))
-		if err != nil || len(want) != sum.Size() {
-			if name == "Content-Md5" {
-				return refuse(http.StatusBadRequest, "InvalidDigest", "The Content-MD5 you specified is not valid.")
-			}
-			return refuse(http.StatusBadRequest, "InvalidRequest", "The value of %s is not valid.", name)
-		}
-		sum.Write(body)
-		if !bytes.Equal(sum.Sum(nil), want) {
-			return refuse(http.StatusBadRequest, "BadDigest", "The %s you specified is not that of the body that arrived.", name)
-		}
-	}
-	return nil
 }

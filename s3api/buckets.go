@@ -35,6 +35,7 @@ type Bucket interface {
 	Delete(ctx context.Context, key []byte) error
 	List(ctx context.Context, q listing.Query) (listing.Page, error)
 	SplitPoints(ctx context.Context, q listing.Query, n int) ([][]byte, error)
+	Settings(ctx context.Context) ([]byte, error)
 }
 
 // Over adapts a listing client.
@@ -79,7 +80,16 @@ func (h *Handler) createBucket(x *exchange) error {
 			return refusal
 		}
 	}
-	if err := h.buckets.CreateBucket(x.ctx(), x.bucket, cuts...); err != nil {
+	create := h.buckets.CreateBucket
+	switch kind := x.r.Header.Get(headerKind); {
+	case kind != "" && kind != kindPlain && kind != kindObjects:
+		return invalidArgument("%s is %s or %s, not %q.", headerKind, kindPlain, kindObjects, kind)
+	case kind == kindObjects && h.o.Objects == nil:
+		return notImplemented("buckets of objects")
+	case kind != kindPlain && h.o.Objects != nil:
+		create = h.o.Objects.CreateBucket
+	}
+	if err := create(x.ctx(), x.bucket, cuts...); err != nil {
 		return err
 	}
 	x.w.Header().Set("Location", "/"+x.bucket)
@@ -137,7 +147,13 @@ func parseCuts(data []byte, most int) ([][]byte, error) {
 }
 
 func (h *Handler) deleteBucket(x *exchange) error {
-	err := h.buckets.DeleteBucket(x.ctx(), x.bucket)
+	in, err := h.objectsOf(x.ctx(), x.bucket)
+	switch {
+	case errors.Is(err, listing.ErrNoSuchBucket), err == nil && in == nil: // perhaps half deleted
+		err = h.buckets.DeleteBucket(x.ctx(), x.bucket)
+	case err == nil:
+		err = h.o.Objects.DeleteBucket(x.ctx(), x.bucket)
+	}
 	if errors.Is(err, listing.ErrNoSuchBucket) || errors.Is(err, store.InvalidArgument) {
 		if refusal := checkBucketName(x.bucket); refusal != nil {
 			return refusal
@@ -156,7 +172,16 @@ func (h *Handler) headBucket(x *exchange) error {
 	if err := h.exists(x); err != nil {
 		return err
 	}
+	in, err := h.objectsOf(x.ctx(), x.bucket)
+	if err != nil {
+		return err
+	}
+	kind := kindPlain
+	if in != nil {
+		kind = kindObjects
+	}
 	x.w.Header().Set("X-Amz-Bucket-Region", h.o.Region)
+	x.w.Header().Set(headerKind, kind)
 	return x.done(http.StatusOK, nil)
 }
 
@@ -171,23 +196,26 @@ func (h *Handler) getBucketLocation(x *exchange) error {
 	})
 }
 
-// getBucketVersioning answers an empty configuration: versioning was never on.
-func (h *Handler) getBucketVersioning(x *exchange) error {
-	if err := h.exists(x); err != nil {
-		return err
-	}
-	return x.writeDocument("VersioningConfiguration", func(*xmlBuffer) {})
-}
-
 // found fails if the object, or without a key the bucket, does not exist.
 func (h *Handler) found(x *exchange) error {
 	if x.key == "" {
 		return h.exists(x)
 	}
+	in, err := h.objectsOf(x.ctx(), x.bucket)
+	if err != nil {
+		return err
+	}
+	if in != nil {
+		id, err := in.named(x.ctx(), x.key, x.query)
+		if err == nil {
+			_, err = in.head(x, x.key, id, x.query.Get("versionId"))
+		}
+		return x.noVersion(err)
+	}
 	if refusal := checkVersion(x.query); refusal != nil {
 		return refusal
 	}
-	_, err := h.load(x, x.bucket, x.key)
+	_, err = h.load(x, x.bucket, x.key)
 	return err
 }
 
@@ -273,6 +301,11 @@ const (
 	ownerXML   = "<Owner>" + ownerParts + "</Owner>"
 	// maxBucketsPage is S3's largest max-buckets.
 	maxBucketsPage = 10_000
+	// headerKind says at CreateBucket what a bucket is for, and in answers to HeadBucket.
+	headerKind = "X-Evenkeel-Bucket-Kind"
+	// kindPlain: keys with metadata, and bodies inline; kindObjects: versions, and bodies of any
+	// size.
+	kindPlain, kindObjects = "plain", "objects"
 	// bucketsChunk is the size of the parts in which a list of all buckets is sent.
 	bucketsChunk = 256 << 10
 	// bucketsToken begins a token of ListBuckets; the last name follows.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/objects"
 )
 
 // verdict is the outcome of the conditions of a read.
@@ -205,7 +206,9 @@ func (h *Handler) change(x *exchange, key string, c writeCondition, write func(B
 		part = lockWhole
 	}
 	name := keyName{x.bucket, key}
-	lock, err := h.locks.acquire(x.ctx(), name, part)
+	waiting, cancel := context.WithTimeout(x.ctx(), h.o.RequestTimeout) // a stream has longer
+	lock, err := h.locks.acquire(waiting, name, part)
+	cancel()
 	if err != nil {
 		return lockedOut(c.present, err)
 	}
@@ -226,8 +229,8 @@ func (h *Handler) change(x *exchange, key string, c writeCondition, write func(B
 		}()
 	}()
 	if c.present {
-		o, err := h.load(x, x.bucket, key)
-		if err != nil && !errors.Is(err, listing.ErrNotFound) {
+		o, err := h.present(x, key)
+		if err != nil {
 			return err
 		}
 		if refusal := c.check(o); refusal != nil {
@@ -237,6 +240,26 @@ func (h *Handler) change(x *exchange, key string, c writeCondition, write func(B
 	err = write(bucket)
 	underWay = listing.UnderWay(err)
 	return err
+}
+
+// present reads the object that a condition of a write is about; nil: there is none.
+func (h *Handler) present(x *exchange, key string) (*Object, error) {
+	in, err := h.objectsOf(x.ctx(), x.bucket)
+	if err != nil {
+		return nil, err
+	}
+	var o *Object
+	if in == nil {
+		o, err = h.load(x, x.bucket, key)
+	} else {
+		var i objects.Info
+		i, err = in.Head(x.ctx(), []byte(key), objects.Latest)
+		o = asObject(&i)
+	}
+	if errors.Is(err, listing.ErrNotFound) || errors.Is(err, objects.ErrDeleted) {
+		return nil, nil
+	}
+	return o, err
 }
 
 // lockedOut is the answer to a write that did not get its key's lock in time.

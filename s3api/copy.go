@@ -1,12 +1,15 @@
 package s3api
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/objects"
 )
 
 const headerCopySource = "X-Amz-Copy-Source"
@@ -14,11 +17,11 @@ const headerCopySource = "X-Amz-Copy-Source"
 // copyObject reads one object and writes another, in two steps: the source may change in
 // between.
 func (h *Handler) copyObject(x *exchange) error {
-	fromBucket, fromKey, refusal := copySource(x.r.Header.Get(headerCopySource))
+	from, refusal := copySource(x.r.Header.Get(headerCopySource))
 	if refusal != nil {
 		return refusal
 	}
-	if !x.who.mayKeys(fromBucket, fromKey) {
+	if !x.who.mayKeys(from.bucket, from.key) {
 		return accessDenied("The access key is limited to other buckets or prefixes than those of the source.")
 	}
 	if refusal := x.checkNewKey(); refusal != nil {
@@ -36,23 +39,26 @@ func (h *Handler) copyObject(x *exchange) error {
 	if refusal != nil {
 		return refusal
 	}
-	itself := fromBucket == x.bucket && fromKey == x.key
-	if itself && !replace {
+	itself := from.bucket == x.bucket && from.key == x.key
+	if itself && !replace && !from.query.Has("versionId") {
 		return refuse(http.StatusBadRequest, "InvalidRequest",
 			"This copy request is illegal because it is trying to copy an object to itself without changing the object's "+
 				"metadata.")
 	}
-	o, err := h.load(x, fromBucket, fromKey)
-	switch {
-	case errors.Is(err, listing.ErrNoSuchBucket):
-		return noSuchBucket(fromBucket)
-	case err != nil:
+	in, err := h.objectsOf(x.ctx(), x.bucket)
+	if err != nil {
 		return err
 	}
+	src, err := h.openSource(x, from)
+	if err != nil {
+		return err
+	}
+	defer src.close()
+	o := src.Object
 	if v, name := evaluate(x.r.Header, headerCopySource+"-", o); v != goAhead {
 		return preconditionFailed("x-amz-copy-source-" + name)
 	}
-	if o.External && !itself {
+	if o.External && (!itself || in != nil) {
 		return refuse(http.StatusConflict, "ObjectBodyElsewhere",
 			"The bytes of this object live elsewhere, so they can't be copied here: copy them there, and put the new "+
 				"object's size and ETag.")
@@ -64,12 +70,16 @@ func (h *Handler) copyObject(x *exchange) error {
 		}
 		o.ContentType, o.Headers = described.ContentType, described.Headers
 	}
-	o.Modified = h.o.Now()
-	err = h.change(x, x.key, condition, func(b Bucket) error {
-		return b.Put(x.ctx(), []byte(x.key), o.AppendRecord(nil))
-	})
+	if in != nil {
+		err = h.copyInto(x, in, src, condition)
+	} else {
+		err = h.copyPlain(x, src, condition)
+	}
 	if err != nil {
 		return err
+	}
+	if src.version != "" {
+		x.w.Header().Set(headerCopySource+"-Version-Id", src.version)
 	}
 	return x.writeDocument("CopyObjectResult", func(b *xmlBuffer) {
 		b.time("LastModified", o.Modified)
@@ -77,29 +87,134 @@ func (h *Handler) copyObject(x *exchange) error {
 	})
 }
 
+// source is what is copied.
+type source struct {
+	*Object
+	version string         // "": its bucket never kept versions
+	sums    []objects.Pair // of its body
+	// body is that of a version, else the object's own is used.
+	body io.ReadCloser
+}
+
+func (s *source) close() {
+	if s.body != nil {
+		_ = s.body.Close()
+	}
+}
+
+// openSource reads an object, or a version, that is to be copied.
+func (h *Handler) openSource(x *exchange, from target) (*source, error) {
+	in, err := h.objectsOf(x.ctx(), from.bucket)
+	if errors.Is(err, listing.ErrNoSuchBucket) {
+		return nil, noSuchBucket(from.bucket)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if in == nil {
+		if refusal := checkVersion(from.query); refusal != nil {
+			return nil, refusal
+		}
+		o, err := h.load(x, from.bucket, from.key)
+		if errors.Is(err, listing.ErrNoSuchBucket) {
+			err = noSuchBucket(from.bucket)
+		}
+		return &source{Object: o}, err
+	}
+	id, err := in.named(x.ctx(), from.key, from.query)
+	if err == nil && id != objects.Latest {
+		var i objects.Info
+		if i, err = in.Head(x.ctx(), []byte(from.key), id); err == nil && i.Marker {
+			return nil, refuse(http.StatusBadRequest, "InvalidRequest",
+				"The source of a copy request may not specifically refer to a delete marker by version id.")
+		}
+	}
+	if err != nil {
+		return nil, x.noVersion(err)
+	}
+	h.extend(x)
+	got, err := in.Get(x.ctx(), []byte(from.key), id, objects.All)
+	switch {
+	case errors.Is(err, objects.ErrDeleted):
+		return nil, noSuchKey()
+	case id != objects.Latest && err != nil:
+		return nil, x.noVersion(err)
+	case err != nil:
+		return nil, err
+	}
+	s := &source{Object: asObject(&got.Info), sums: got.Sums, body: got.Body}
+	if in.status != objects.Never {
+		s.version = versionText(&got.Info)
+	}
+	return s, nil
+}
+
+// copyInto copies into a bucket of objects.
+func (h *Handler) copyInto(x *exchange, in *versioned, src *source, c writeCondition) error {
+	m := src.meta()
+	m.Size, m.Sums = src.Size, src.sums
+	body := io.Reader(src.body)
+	if src.body == nil {
+		body = bytes.NewReader(src.Body)
+	}
+	if refusal := x.take(x.ctx(), min(src.Size, streamBytes)); refusal != nil {
+		return refusal
+	}
+	var i objects.Info
+	err := h.change(x, x.key, c, func(Bucket) (err error) {
+		i, err = in.Put(x.ctx(), []byte(x.key), body, m)
+		return err
+	})
+	if err == nil {
+		in.tell(x, &i)
+		src.Modified, src.ETag = i.Modified, i.ETag
+	}
+	return err
+}
+
+// copyPlain copies into a bucket with plain entries.
+func (h *Handler) copyPlain(x *exchange, src *source, c writeCondition) error {
+	o := src.Object
+	if src.body != nil {
+		if o.Size > h.o.MaxBodyBytes {
+			return tooLarge(h.o.MaxBodyBytes)
+		}
+		if refusal := x.take(x.ctx(), o.Size); refusal != nil {
+			return refusal
+		}
+		body, err := io.ReadAll(src.body)
+		if err != nil {
+			return err
+		}
+		o.Body = body
+		o.seal()
+	}
+	o.Modified = h.o.Now()
+	return h.change(x, x.key, c, func(b Bucket) error {
+		return b.Put(x.ctx(), []byte(x.key), o.AppendRecord(nil))
+	})
+}
+
 // copySource parses the header that names the source: /BUCKET/KEY or BUCKET/KEY,
-// percent-encoded, perhaps with ?versionId=null.
-func copySource(value string) (bucket, key string, refusal *Error) {
-	bad := func() (string, string, *Error) {
-		return "", "", invalidArgument("Copy Source must mention the source bucket and key: sourcebucket/sourcekey")
+// percent-encoded, perhaps with ?versionId=….
+func copySource(value string) (from target, refusal *Error) {
+	bad := func() (target, *Error) {
+		return target{}, invalidArgument("Copy Source must mention the source bucket and key: sourcebucket/sourcekey")
 	}
 	if strings.HasPrefix(value, "arn:") {
-		return "", "", notImplemented("CopyObject from an ARN")
+		return target{}, notImplemented("CopyObject from an ARN")
 	}
 	path, query, _ := strings.Cut(value, "?")
 	q, err := url.ParseQuery(query)
 	if err != nil {
 		return bad()
 	}
-	if refusal := checkVersion(q); refusal != nil {
-		return "", "", refusal
-	}
-	bucket, key, _ = strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	bucket, key, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	key, _ = url.PathUnescape(key) // empty if it can't be read
 	if badBucketName(bucket) != "" || key == "" || len(key) > maxKeyBytes {
 		return bad()
 	}
-	return bucket, key, nil
+	return target{bucket, key, q}, nil
 }
 
 // checkVersion accepts no version but null, the only one of an object.

@@ -52,12 +52,18 @@ func (h *Handler) deleteObjects(x *exchange) error {
 	if err := h.exists(x); err != nil {
 		return err
 	}
+	in, err := h.objectsOf(x.ctx(), x.bucket)
+	if err != nil {
+		return err
+	}
 	outcomes := make([]*Error, len(doc.Object))
+	done := make([]removed, len(doc.Object))
 	var g errgroup.Group
 	g.SetLimit(deletesAtOnce)
 	for i := range doc.Object {
 		g.Go(func() error {
-			if err := h.deleteOne(x, &doc.Object[i]); err != nil {
+			var err error
+			if done[i], err = h.deleteOne(x, in, &doc.Object[i]); err != nil {
 				outcomes[i] = h.translate(x, err)
 			}
 			return nil
@@ -81,6 +87,10 @@ func (h *Handler) deleteObjects(x *exchange) error {
 			case !doc.Quiet:
 				b.raw("<Deleted>")
 				doc.Object[i].write(b)
+				if done[i].marker {
+					b.text("DeleteMarker", "true")
+					b.text("DeleteMarkerVersionId", done[i].version)
+				}
 				b.raw("</Deleted>")
 			}
 		}
@@ -154,20 +164,26 @@ func malformedDelete(err error) *Error {
 		"The XML you provided was not well-formed or did not validate against our published schema: %v.", err)
 }
 
-func (h *Handler) deleteOne(x *exchange, e *deleteEntry) error {
+func (h *Handler) deleteOne(x *exchange, in *versioned, e *deleteEntry) (removed, error) {
+	if e.VersionId != nil && *e.VersionId == "" {
+		e.VersionId = nil
+	}
 	switch {
 	case e.Key == "":
-		return refuse(http.StatusBadRequest, "UserKeyMustBeSpecified",
+		return removed{}, refuse(http.StatusBadRequest, "UserKeyMustBeSpecified",
 			"The bucket POST must contain the specified field name. If it is specified, check the order of the fields.")
 	case len(e.Key) > maxKeyBytes:
-		return refuse(http.StatusBadRequest, "KeyTooLongError", "Your key has %d bytes: at most %d.", len(e.Key), maxKeyBytes)
-	case e.VersionId != nil && *e.VersionId != nullVersion && *e.VersionId != "":
-		return refuse(http.StatusNotFound, "NoSuchVersion",
+		return removed{}, refuse(http.StatusBadRequest, "KeyTooLongError", "Your key has %d bytes: at most %d.", len(e.Key), maxKeyBytes)
+	case in == nil && e.VersionId != nil && *e.VersionId != nullVersion:
+		return removed{}, refuse(http.StatusNotFound, "NoSuchVersion",
 			"The specified version does not exist: buckets have no versions here, only %q.", nullVersion)
 	case !x.who.mayKeys(x.bucket, e.Key):
-		return accessDenied("The access key is limited to other buckets or prefixes.")
+		return removed{}, accessDenied("The access key is limited to other buckets or prefixes.")
 	}
-	return h.change(x, e.Key, writeCondition{}, func(b Bucket) error { return b.Delete(x.ctx(), []byte(e.Key)) })
+	if in != nil {
+		return h.remove(x, in, e.Key, writeCondition{}, e.VersionId)
+	}
+	return removed{}, h.change(x, e.Key, writeCondition{}, func(b Bucket) error { return b.Delete(x.ctx(), []byte(e.Key)) })
 }
 
 // hasDigest reports whether headers or announced trailers have a digest of the body.

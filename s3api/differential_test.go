@@ -19,7 +19,10 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/objects"
+	"github.com/evenkeel/evenkeel/objects/fileblobs"
 	"github.com/evenkeel/evenkeel/s3api"
+	"github.com/evenkeel/evenkeel/store"
 )
 
 var requests = flag.Int("requests", 3000, "requests of the differential test on each store")
@@ -29,45 +32,61 @@ var requests = flag.Int("requests", 3000, "requests of the differential test on 
 // documents; ids, tokens and the wording of errors aside.
 func TestAgainstPlainS3(t *testing.T) {
 	for name, open := range stores {
-		t.Run(name, func(t *testing.T) {
-			st := open(t)
-			t.Cleanup(func() { require.NoError(t, st.Close()) })
-			c, err := listing.NewEmbedded(st, listing.Options{})
-			require.NoError(t, err)
-			var clock atomic.Int64
-			clock.Store(time.Date(2024, 2, 29, 23, 59, 0, 0, time.UTC).UnixMilli())
-			now := func() time.Time { return time.UnixMilli(clock.Load()).UTC() }
-			s := serve(t, s3api.Over(c), s3api.Options{SoleWriter: true, Now: now})
-			plain := &plainS3{buckets: map[string]map[string]plainObject{}}
-			g := &requestMaker{rnd: seed.New(t), plain: plain}
-			statuses := map[string]int{}
-			for i := range *requests {
-				clock.Add(int64(g.rnd.IntN(700)))
-				plain.now = now()
-				r := g.request()
-				want := plain.do(r)
-				got, token := s.send(r)
-				if r.method == http.MethodHead && want.status >= 300 {
-					want.body = ""
-					delete(want.header, "Content-Type")
-				} else if r.method == http.MethodHead {
-					want.body = ""
-				}
-				require.Equal(t, want.status, got.status, "request %d: %+v\n%s", i, r, got.body)
-				require.Equal(t, want.body, got.body, "request %d: %+v", i, r)
-				for _, name := range comparedHeaders {
-					w := want.header[name]
-					if name == "Content-Length" && w == "" {
-						continue
-					}
-					require.Equal(t, w, got.header[name], "request %d, header %s: %+v", i, name, r)
-				}
-				statuses[fmt.Sprintf("%s %d", r.method, got.status)]++
-				g.goOn(r, want, token)
-			}
-			t.Logf("answers: %v", statuses)
-		})
+		t.Run(name, func(t *testing.T) { againstPlainS3(t, open(t), false) })
+		t.Run(name+", buckets of objects", func(t *testing.T) { againstPlainS3(t, open(t), true) })
 	}
+}
+
+func againstPlainS3(t *testing.T, st store.Store, ofObjects bool) {
+	t.Cleanup(func() { require.NoError(t, st.Close()) })
+	var clock atomic.Int64
+	clock.Store(time.Date(2024, 2, 29, 23, 59, 0, 0, time.UTC).UnixMilli())
+	now := func() time.Time { return time.UnixMilli(clock.Load()).UTC() }
+	c, err := listing.NewEmbedded(st, listing.Options{Now: now})
+	require.NoError(t, err)
+	options := s3api.Options{SoleWriter: true, Now: now}
+	plain := &plainS3{buckets: map[string]map[string]plainObject{}, longest: 4096}
+	if ofObjects {
+		options.Objects, plain.longest = overBlobs(t, c), 1<<20
+	}
+	s := serve(t, s3api.Over(c), options)
+	g := &requestMaker{rnd: seed.New(t), plain: plain}
+	statuses := map[string]int{}
+	for i := range *requests {
+		clock.Add(int64(g.rnd.IntN(700)))
+		plain.now = now()
+		r := g.request()
+		want := plain.do(r)
+		got, token := s.send(r)
+		if r.method == http.MethodHead && want.status >= 300 {
+			want.body = ""
+			delete(want.header, "Content-Type")
+		} else if r.method == http.MethodHead {
+			want.body = ""
+		}
+		require.Equal(t, want.status, got.status, "request %d: %+v\n%s", i, r, got.body)
+		require.Equal(t, want.body, got.body, "request %d: %+v", i, r)
+		for _, name := range comparedHeaders {
+			w := want.header[name]
+			if name == "Content-Length" && w == "" {
+				continue
+			}
+			require.Equal(t, w, got.header[name], "request %d, header %s: %+v", i, name, r)
+		}
+		statuses[fmt.Sprintf("%s %d", r.method, got.status)]++
+		g.goOn(r, want, token)
+	}
+	t.Logf("answers: %v", statuses)
+}
+
+// overBlobs makes objects of a client, with bodies in a directory.
+func overBlobs(t *testing.T, c *listing.Client) *objects.Objects {
+	blobs, err := fileblobs.Open(t.TempDir())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, blobs.Close()) })
+	o, err := objects.New(c, blobs, objects.Options{InlineBytes: 1 << 10})
+	require.NoError(t, err)
+	return o
 }
 
 var comparedHeaders = []string{"Content-Type", "Content-Length", "Content-Range", "Accept-Ranges", "ETag",

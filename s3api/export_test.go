@@ -70,7 +70,11 @@ func IsPrivate(body []byte) bool {
 
 // ReadBody reads a request's body and returns the code of its refusal.
 func ReadBody(r *http.Request, limit int64) (string, string) {
-	data, err := readBody(r, payload{}, limit)
+	b, err := openBody(r, payload{}, limit)
+	var data []byte
+	if err == nil {
+		data, err = b.all()
+	}
 	if err != nil {
 		return "", err.Code
 	}
@@ -108,11 +112,14 @@ func ParseDelete(body []byte) (keys []string, code string) {
 
 // CopySource reads the header that names what is copied.
 func CopySource(value string) (bucket, key, code string) {
-	bucket, key, err := copySource(value)
-	if err != nil {
-		code = err.Code
+	from, err := copySource(value)
+	if err == nil {
+		err = checkVersion(from.query)
 	}
-	return bucket, key, code
+	if err != nil {
+		return "", "", err.Code
+	}
+	return from.bucket, from.key, ""
 }
 
 // MatchesETag looks for an ETag in a condition.
@@ -120,7 +127,7 @@ var MatchesETag = matchesETag
 
 // ListDocument is the document of one page.
 func ListDocument(bucket string, q listing.Query, page listing.Page, urlEncoded bool) ([]byte, error) {
-	l := listQuery{Query: q, maxKeys: 1000, urlEncoded: urlEncoded, startAfter: string(q.After)}
+	l := listQuery{Query: q, maxKeys: 1000, urlEncoded: urlEncoded, startAfter: string(q.After), tokenGiven: q.Token != ""}
 	p, head := newListPage(&l), newXML()
 	_, err := p.add(&page)
 	if err == nil {

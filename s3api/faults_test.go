@@ -33,10 +33,12 @@ type faulty struct {
 
 func (f *faulty) CreateBucket(context.Context, string, ...[]byte) error { return f.err }
 func (f *faulty) DeleteBucket(context.Context, string) error            { return f.err }
-func (f *faulty) Bucket(string) s3api.Bucket                            { return f }
-func (f *faulty) Put(context.Context, []byte, []byte) error             { return f.err }
-func (f *faulty) Delete(context.Context, []byte) error                  { return f.err }
-func (f *faulty) Get(context.Context, []byte) (listing.Entry, error)    { return listing.Entry{}, f.err }
+func (*faulty) Settings(context.Context) ([]byte, error)                { return nil, nil }
+
+func (f *faulty) Bucket(string) s3api.Bucket                         { return f }
+func (f *faulty) Put(context.Context, []byte, []byte) error          { return f.err }
+func (f *faulty) Delete(context.Context, []byte) error               { return f.err }
+func (f *faulty) Get(context.Context, []byte) (listing.Entry, error) { return listing.Entry{}, f.err }
 func (f *faulty) SplitPoints(context.Context, listing.Query, int) ([][]byte, error) {
 	return nil, f.err
 }

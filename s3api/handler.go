@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/objects"
 )
 
 // Options of a Handler. The zero Options has the defaults.
@@ -39,7 +40,10 @@ type Options struct {
 	// AllowUnsignedPayload accepts bodies that no signature covers also over unencrypted
 	// connections from other machines. Only a proxy that ends TLS makes that safe.
 	AllowUnsignedPayload bool
-	// MaxBodyBytes is the largest inline body, default 4 KiB.
+	// Objects are the objects of the same store: new buckets are of objects, unless a request says
+	// otherwise. nil: buckets of objects are refused, and new ones are plain.
+	Objects *objects.Objects
+	// MaxBodyBytes is the largest body in a plain bucket, default 4 KiB.
 	MaxBodyBytes int64
 	// MaxCuts is the most cuts of one CreateBucket, default 10,000. One access key, or
 	// address, may make ten times as many in an hour.

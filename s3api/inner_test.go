@@ -70,7 +70,10 @@ func TestBodiesThatFail(t *testing.T) {
 		for _, length := range []int64{5, -1} {
 			r := httptest.NewRequest("PUT", "/abc/k", io.MultiReader(strings.NewReader("hello"), iotest.ErrReader(cause)))
 			r.ContentLength = length
-			_, refusal := readBody(r, payload{}, 16)
+			b, refusal := openBody(r, payload{}, 16)
+			if refusal == nil {
+				_, refusal = b.all()
+			}
 			require.Equal(t, []any{code, http.StatusBadRequest}, []any{refusal.Code, refusal.Status})
 			require.Equal(t, cause, refusal.Cause)
 		}

@@ -304,6 +304,19 @@ func (h *Handler) timeFor(n int64) time.Duration {
 // slot while its body arrives. need returns the memory for a body of n bytes and what is
 // made of it.
 func (h *Handler) receive(x *exchange, limit int64, need func(n int64) int64) ([]byte, *Error) {
+	b, refusal := h.open(x, limit, need)
+	if refusal != nil {
+		return nil, refusal
+	}
+	data, refusal := b.all()
+	if refusal == nil {
+		refusal = h.begin(x)
+	}
+	return data, refusal
+}
+
+// open takes the memory for a body of at most limit bytes, and begins to read it.
+func (h *Handler) open(x *exchange, limit int64, need func(n int64) int64) (*body, *Error) {
 	n := limit
 	if x.r.ContentLength >= 0 {
 		n = min(n, x.r.ContentLength)
@@ -318,11 +331,7 @@ func (h *Handler) receive(x *exchange, limit int64, need func(n int64) int64) ([
 		until := time.Now().Add(min(h.timeFor(n), h.o.BodyTimeout))
 		_ = http.NewResponseController(x.w).SetReadDeadline(until)
 	}
-	body, refusal := readBody(x.r, x.payload, limit)
-	if refusal == nil {
-		refusal = h.begin(x)
-	}
-	return body, refusal
+	return openBody(x.r, x.payload, limit)
 }
 
 // The memory that a body of n bytes needs: as it is, and decoded as a small document.

@@ -282,7 +282,7 @@ func TestListParameters(t *testing.T) {
 		"max-keys=-1", "max-keys=x", "max-keys=1.5", "max-keys=2147483648", "max-keys=99999999999999999999",
 		"max-keys=1%201",
 		"max-keys=0x10",
-		"encoding-type=base64", "continuation-token=", "continuation-token=garbage", "continuation-token=%00",
+		"encoding-type=base64", "continuation-token=garbage", "continuation-token=%00",
 		"fetch-owner=maybe", "evenkeel-reverse=1",
 		"continuation-token=" + strings.Repeat("A", 20_000),
 	} {

@@ -14,7 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-func objects() *rapid.Generator[s3api.Object] {
+func anyObject() *rapid.Generator[s3api.Object] {
 	return rapid.Custom(func(t *rapid.T) s3api.Object {
 		o := s3api.Object{
 			Modified:    time.UnixMilli(rapid.Int64Range(0, 1<<45).Draw(t, "modified")).UTC(),
@@ -40,7 +40,7 @@ func objects() *rapid.Generator[s3api.Object] {
 
 func TestRecordRoundTrips(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		o := objects().Draw(t, "object")
+		o := anyObject().Draw(t, "object")
 		record := o.AppendRecord(nil)
 		back, err := s3api.ParseRecord(record)
 		if err != nil {

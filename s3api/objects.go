@@ -45,11 +45,18 @@ func (h *Handler) putObject(x *exchange) error {
 	if refusal != nil {
 		return refusal
 	}
+	in, err := h.objectsOf(x.ctx(), x.bucket)
+	if err != nil {
+		return err
+	}
+	if in != nil {
+		return h.putVersion(x, in, condition)
+	}
 	o, refusal := h.readObject(x)
 	if refusal != nil {
 		return refusal
 	}
-	err := h.change(x, x.key, condition, func(b Bucket) error {
+	err = h.change(x, x.key, condition, func(b Bucket) error {
 		return b.Put(x.ctx(), []byte(x.key), o.AppendRecord(nil))
 	})
 	if err != nil {
@@ -153,10 +160,17 @@ func withoutChunked(value string) string {
 // getObject answers an object, or a range of it, if the conditions hold; to HEAD without the body.
 func (h *Handler) getObject(x *exchange) error {
 	withBody := x.r.Method == http.MethodGet
-	if refusal := checkVersion(x.query); refusal != nil {
+	if refusal := checkOverrides(x.query); refusal != nil {
 		return refusal
 	}
-	if refusal := checkOverrides(x.query); refusal != nil {
+	in, err := h.objectsOf(x.ctx(), x.bucket)
+	if err != nil {
+		return err
+	}
+	if in != nil {
+		return h.getVersion(x, in)
+	}
+	if refusal := checkVersion(x.query); refusal != nil {
 		return refusal
 	}
 	o, err := h.load(x, x.bucket, x.key)
@@ -251,6 +265,7 @@ func (x *exchange) override() {
 	}
 }
 
+// load reads the present object of a bucket with plain entries.
 func (h *Handler) load(x *exchange, bucket, key string) (*Object, error) {
 	entry, err := h.buckets.Bucket(bucket).Get(x.ctx(), []byte(key))
 	if err != nil {
@@ -292,10 +307,17 @@ func (x *exchange) describe(o *Object) {
 }
 
 func (h *Handler) deleteObject(x *exchange) error {
+	condition, _ := readWriteCondition(x.r.Header) // If-None-Match was refused before
+	in, err := h.objectsOf(x.ctx(), x.bucket)
+	if err != nil {
+		return err
+	}
+	if in != nil {
+		return h.deleteVersion(x, in, condition)
+	}
 	if refusal := checkVersion(x.query); refusal != nil {
 		return refusal
 	}
-	condition, _ := readWriteCondition(x.r.Header) // If-None-Match was refused before
 	return x.done(http.StatusNoContent,
 		h.change(x, x.key, condition, func(b Bucket) error { return b.Delete(x.ctx(), []byte(x.key)) }))
 }

@@ -21,6 +21,7 @@ import (
 type plainS3 struct {
 	buckets map[string]map[string]plainObject
 	now     time.Time
+	longest int // body
 }
 
 type plainObject struct {
@@ -100,7 +101,7 @@ func (p *plainS3) do(r plainRequest) plainAnswer {
 			return plainAnswer{status: 204, header: map[string]string{}}
 		}
 	}
-	if v, named := r.query["versionId"]; named && v[0] != "null" {
+	if v, named := r.query["versionId"]; named && v[0] != "null" && (there || r.method == "PUT") {
 		return p.fail(400, "InvalidArgument", "")
 	}
 	switch r.method {
@@ -147,18 +148,24 @@ func (p *plainS3) put(r plainRequest, objects map[string]plainObject, there bool
 			o.header[name] = value
 		}
 	}
-	if len(r.body) > 4096 {
+	source := r.header["X-Amz-Copy-Source"]
+	if !there && source == "" {
+		return p.fail(404, "NoSuchBucket", "")
+	}
+	if len(r.body) > p.longest {
 		return p.fail(400, "EntityTooLarge", "")
 	}
 	if sum := r.header["Content-Md5"]; sum != "" && sum != md5Of(r.body) {
 		return p.fail(400, "BadDigest", "")
 	}
-	source := r.header["X-Amz-Copy-Source"]
 	if source != "" {
 		bucket, key, _ := strings.Cut(source, "/")
 		key, _ = url.PathUnescape(key)
 		if bucket == r.bucket && key == r.key && r.header["X-Amz-Metadata-Directive"] != "REPLACE" {
 			return p.fail(400, "InvalidRequest", "")
+		}
+		if !there {
+			return p.fail(404, "NoSuchBucket", "")
 		}
 		from, exists := p.buckets[bucket]
 		old, has := from[key]
@@ -172,9 +179,6 @@ func (p *plainS3) put(r plainRequest, objects map[string]plainObject, there bool
 		if r.header["X-Amz-Metadata-Directive"] != "REPLACE" {
 			o.header, o.contentType = old.header, old.contentType
 		}
-	}
-	if !there {
-		return p.fail(404, "NoSuchBucket", "")
 	}
 	if a := p.mayWrite(r, objects); a != nil {
 		return *a
@@ -265,32 +269,36 @@ func (p *plainS3) list(r plainRequest) plainAnswer {
 		return p.fail(400, "InvalidArgument", "")
 	}
 	v2, versions := q.Get("list-type") == "2", q.Has("versions")
-	if m := q.Get("version-id-marker"); versions && (m != "" && m != "null" || m != "" && q.Get("key-marker") == "") {
+	m := q.Get("version-id-marker")
+	if versions && m != "" && q.Get("key-marker") == "" {
 		return p.fail(400, "InvalidArgument", "")
 	}
 	objects, there := p.buckets[r.bucket]
 	if !there {
 		return p.fail(404, "NoSuchBucket", "")
 	}
-	m := model{}
+	if versions && m != "" && m != "null" {
+		return p.fail(400, "InvalidArgument", "")
+	}
+	all := model{}
 	for k, o := range objects {
-		m[k] = o.body
+		all[k] = o.body
 	}
 	query := modelQuery{prefix: q.Get("prefix"), delimiter: q.Get("delimiter")}
 	var lines []line
 	switch {
 	case v2:
 		query.startAfter = q.Get("start-after")
-		lines = m.list(query)
+		lines = all.list(query)
 		if q.Has("continuation-token") {
 			lines = slices.DeleteFunc(lines, func(l line) bool { return l.text <= r.after })
 		}
 	case versions:
 		query.startAfter = q.Get("key-marker")
-		lines = m.marked(query)
+		lines = all.marked(query)
 	default:
 		query.startAfter = q.Get("marker")
-		lines = m.marked(query)
+		lines = all.marked(query)
 	}
 	page := lines[:min(len(lines), limit)]
 	truncated := len(lines) > len(page) && limit > 0

@@ -293,6 +293,7 @@ func (patientBucket) wait(ctx context.Context) error {
 
 func (p patientBucket) Put(ctx context.Context, _, _ []byte) error { return p.wait(ctx) }
 func (p patientBucket) Delete(ctx context.Context, _ []byte) error { return p.wait(ctx) }
+func (p patientBucket) Settings(context.Context) ([]byte, error)   { return nil, nil }
 func (p patientBucket) Get(ctx context.Context, _ []byte) (listing.Entry, error) {
 	return listing.Entry{}, p.wait(ctx)
 }

@@ -152,7 +152,7 @@ func TestOperations(t *testing.T) {
 		{"GET", "/abc?uploads", "ListMultipartUploads", false},
 		{"GET", "/abc?versions", "ListObjectVersions", true},
 		{"GET", "/abc?versioning", "GetBucketVersioning", true},
-		{"PUT", "/abc?versioning", "PutBucketVersioning", false},
+		{"PUT", "/abc?versioning", "PutBucketVersioning", true},
 		{"PUT", "/abc?acl", "PutBucketAcl", true},
 		{"PUT", "/abc/k?acl", "PutObjectAcl", true},
 		{"DELETE", "/abc/k?acl", "DeleteObjectAcl", false},

@@ -165,6 +165,9 @@ type SliceOptions struct {
 	// overwritten. It may be nil. Keys and values never lie in it, so a caller that reads
 	// page after page may reuse it and keep them.
 	Into []Row
+	// Pass, if not nil, returns what the keys behind a row begin with that the caller has no use
+	// for, or nil: an ascending slice may leave them out. It may share the row's memory.
+	Pass func(Row) []byte
 }
 
 // PageBytes is the byte limit of a slice.

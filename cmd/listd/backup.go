@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -50,7 +51,7 @@ func (b *backupCmd) Run(ctx context.Context, std stdio) error {
 	ctx, release := daemon.Signals(ctx)
 	defer release()
 	begun := time.Now()
-	now, end := showSizes(b.Progress, std.err, "backed up")
+	now, end := showSizes(b.Progress, std.err, "backed up", 0)
 	size, err := c.Backup(ctx, dir, now)
 	end()
 	if ctx.Err() != nil {
@@ -92,7 +93,7 @@ func (r *restoreCmd) Run(ctx context.Context, std stdio) error {
 	const never = 100 * 365 * 24 * time.Hour
 	o := pebblestore.Options{TombstoneGrace: never}
 	begun := time.Now()
-	now, end := showSizes(r.Progress, std.err, "restored")
+	now, end := showSizes(r.Progress, std.err, "restored", bytesBelow(r.Dir))
 	size, err := pebblestore.Restore(ctx, r.Dir, r.Data, o, now)
 	end()
 	if err != nil {
@@ -140,8 +141,22 @@ func sizeText(s store.Size) string {
 	return fmt.Sprintf("%d files, %d MiB", s.Files, s.Bytes/mib)
 }
 
-// showSizes shows the progress of a copy, as --progress says.
-func showSizes(kind string, w io.Writer, what string) (now func(store.Size), end func()) {
+// bytesBelow is the size of the files of a directory, as far as they can be read.
+func bytesBelow(dir string) (total int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil
+		}
+		if info, err := d.Info(); err == nil {
+			total += info.Size()
+		}
+		return nil
+	})
+	return total
+}
+
+// showSizes shows the progress of a copy, as --progress says; total is that of bytes, 0: unknown.
+func showSizes(kind string, w io.Writer, what string, total int64) (now func(store.Size), end func()) {
 	if kind == "none" || kind == "auto" && !daemon.Terminal(w) {
 		return func(store.Size) {}, func() {}
 	}
@@ -149,9 +164,24 @@ func showSizes(kind string, w io.Writer, what string) (now func(store.Size), end
 	began := time.Now()
 	return func(s store.Size) { last.Store(&s) }, daemon.PrintEvery(daemon.LineEvery, w, func() string {
 		if s := last.Load(); s != nil {
-			const mib = 1 << 20
-			return fmt.Sprintf("%s %s, %.0f MiB/s", what, sizeText(*s), float64(s.Bytes)/mib/time.Since(began).Seconds())
+			return what + " " + sizeLine(*s, total, time.Since(began))
 		}
 		return ""
 	})
+}
+
+// sizeLine shows how much is copied, the rate, and the time left.
+func sizeLine(s store.Size, total int64, took time.Duration) string {
+	const mib = 1 << 20
+	rate := float64(s.Bytes) / max(took.Seconds(), 1e-3)
+	line := sizeText(s)
+	if total > 0 {
+		line += fmt.Sprintf(" (%d %%)", min(100, 100*s.Bytes/total))
+	}
+	line += fmt.Sprintf(", %.0f MiB/s", rate/mib)
+	if s.Bytes > 0 && s.Bytes < total {
+		left := time.Duration(float64(total-s.Bytes) / rate * float64(time.Second))
+		line += fmt.Sprintf(", %v left", left.Round(time.Second))
+	}
+	return line
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
+	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
@@ -166,6 +168,22 @@ func TestBackupAndRestore(t *testing.T) {
 	close(stop)
 	work.Wait()
 	require.Equal(t, 0, p.end(syscall.SIGTERM), p.errs)
+}
+
+// TestProgressOfCopies has a rate, and the time left where the total is known.
+func TestProgressOfCopies(t *testing.T) {
+	const mib = 1 << 20
+	s := store.Size{Files: 3, Bytes: 100 * mib}
+	require.Equal(t, "3 files, 100 MiB, 20 MiB/s", sizeLine(s, 0, 5*time.Second))
+	require.Equal(t, "3 files, 100 MiB (25 %), 20 MiB/s, 15s left", sizeLine(s, 400*mib, 5*time.Second))
+	require.Equal(t, "3 files, 100 MiB (100 %), 20 MiB/s", sizeLine(s, 100*mib, 5*time.Second))
+	require.Equal(t, "0 files, 0 bytes (0 %), 0 MiB/s", sizeLine(store.Size{}, mib, time.Second))
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a"), make([]byte, 1000), 0o600))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "b"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "b", "c"), make([]byte, 24), 0o600))
+	require.Equal(t, int64(1024), bytesBelow(dir))
+	require.Zero(t, bytesBelow(filepath.Join(dir, "none")))
 }
 
 // clean checks a data directory.

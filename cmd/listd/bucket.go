@@ -23,12 +23,14 @@ type bucketCmd struct {
 type bucketCreateCmd struct {
 	serverFlags `group:"Server:"`
 	CutsFile    string `placeholder:"FILE" help:"Begin with these cuts: one key per line, ascending, UTF-8 with \\xNN escapes."`
+	Plain       bool   `help:"${create_plain=}"`
 	Name        string `arg:"" help:"Name of the bucket, by S3's rules."`
 }
 
 func (*bucketCreateCmd) Help() string {
-	return `Creates a bucket. Cuts are the keys at which its ranges begin; without cuts it has one
-range.
+	return `Creates a bucket of objects, with versions if they are enabled, and bodies of any size; with --plain
+one of keys with metadata, for programs that list many, and for the library. Cuts are the keys
+at which its ranges begin; without cuts it has one range.
 
 Examples:
 
@@ -45,7 +47,7 @@ func (b *bucketCreateCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.createBucket(ctx, b.Name, cuts)
+	return r.createBucket(ctx, b.Name, b.Plain, cuts)
 }
 
 // readCuts reads and checks a file of cuts; nil without one.

@@ -137,7 +137,7 @@ const (
 )
 
 // do sends a request and returns the answer. It retries failures of the server until patience
-// ends: all requests of this program can be repeated.
+// ends: all requests of this program can be repeated. A full disk does not pass by itself.
 func (r *remote) do(ctx context.Context, c *call) ([]byte, error) {
 	answer, err := r.body(ctx, c)
 	if err != nil {
@@ -168,7 +168,7 @@ func (r *remote) body(ctx context.Context, c *call) (io.ReadCloser, error) {
 		case errors.As(err, &l):
 			return nil, err
 		case errors.As(err, &e):
-			if e.status < 500 || e.status == http.StatusNotImplemented {
+			if e.status < 500 || e.status == http.StatusNotImplemented || e.status == http.StatusInsufficientStorage {
 				return nil, err
 			}
 			next = min(max(next, e.wait), maxPause)
@@ -235,9 +235,12 @@ func (r *remote) once(ctx context.Context, u *url.URL, c *call) (io.ReadCloser, 
 	return nil, e
 }
 
-// createBucket makes a bucket; cuts may be nil.
-func (r *remote) createBucket(ctx context.Context, name string, cuts []byte) error {
+// createBucket makes a bucket; cuts may be nil. plain: for entries, not for objects.
+func (r *remote) createBucket(ctx context.Context, name string, plain bool, cuts []byte) error {
 	c := &call{method: http.MethodPut, bucket: name}
+	if plain {
+		c.header = http.Header{"X-Evenkeel-Bucket-Kind": {"plain"}}
+	}
 	if cuts != nil {
 		c.query, c.body = url.Values{"evenkeel-cuts": {""}}, cuts
 	}

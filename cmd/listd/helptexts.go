@@ -44,6 +44,12 @@ var help = kong.Vars{
 		"Serve the S3 address over TLS with this certificate (PEM, with its chain). It is read again when it " +
 		"or its key changes.",
 	"serve_host_suffix": "Also accept hosts BUCKET.NAME (virtual-host style), for these names, separated by commas.",
+	"create_plain": "" +
+		"A bucket of keys with metadata, as the library makes them: small bodies, no versions; listings in reverse, " +
+		"with bounds and in parallel.",
+	"serve_bodies": "" +
+		"Where the bodies of objects above 4 KiB are kept: file:///DIRECTORY, which all servers of a keyspace share. " +
+		"Default: bodies in --data; with --cassandra such objects are refused.",
 	"serve_allow_unsigned_payload": "" +
 		"Accept signed requests whose signature does not cover the body also over plain HTTP from other than " +
 		"loopback addresses. For servers behind a proxy that ends TLS: elsewhere an eavesdropper can send " +

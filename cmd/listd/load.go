@@ -122,7 +122,7 @@ func (l *loadCmd) open(std stdio) (io.ReadCloser, int, error) {
 // prepare checks that the bucket exists, or creates it, before a line is read.
 func (l *loadCmd) prepare(ctx context.Context, r *remote, cuts []byte, w io.Writer) error {
 	if l.Create {
-		err := r.createBucket(ctx, l.Bucket, cuts)
+		err := r.createBucket(ctx, l.Bucket, true, cuts)
 		if code(err) == "BucketAlreadyOwnedByYou" {
 			if cuts != nil {
 				fmt.Fprintf(w, "listd: the bucket %s exists: its cuts stay as they are\n", l.Bucket)

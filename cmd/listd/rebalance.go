@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 	"github.com/evenkeel/evenkeel/rebalance/assembly"
@@ -37,7 +38,10 @@ func (s *serveCmd) balancing(db *assembly.DB, log *slog.Logger, adminURL string)
 		wait = rebalance.Wait(s.Lease)
 	}
 	balance := f.Options(db.Counts != nil, wait)
-	o := rebalance.Options{Balance: &balance, MoveRate: f.MoveRate, HistoryFile: f.History, Log: log}
+	build := version.Current()
+	o := rebalance.Options{
+		Balance: &balance, MoveRate: f.MoveRate, HistoryFile: f.History, Version: build.Version, Commit: build.Commit, Log: log,
+	}
 	if len(s.Cassandra) == 0 {
 		o.HistoryFile = cmp.Or(f.History, filepath.Join(s.Data, "history"))
 	} else {

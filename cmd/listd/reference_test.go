@@ -17,7 +17,6 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
-	"github.com/evenkeel/evenkeel/cmd/internal/daemon/settings"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 	"github.com/evenkeel/evenkeel/internal/test/flagdocs"
 	"github.com/evenkeel/evenkeel/rebalance"
@@ -72,7 +71,7 @@ one file:
 	writeMetrics(t, &b)
 	for name, text := range map[string]string{
 		referenceFile:                           b.String(),
-		"../internal/daemon/settings/listd.txt": settings.Names(parser.Model),
+		"../internal/daemon/settings/listd.txt": flagdocs.Settings(parser.Model),
 	} {
 		if *update {
 			require.NoError(t, os.WriteFile(name, []byte(text), 0o644))

@@ -23,6 +23,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/console"
 	"github.com/evenkeel/evenkeel/internal/reload"
 	"github.com/evenkeel/evenkeel/internal/webguard"
+	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 	"github.com/evenkeel/evenkeel/rebalance/assembly"
@@ -39,12 +40,14 @@ type serveCmd struct {
 	HostSuffix    []string `placeholder:"NAME" help:"${serve_host_suffix=}"`
 	Region        string   `default:"us-east-1" help:"Region of signatures, and the answer of GetBucketLocation."`
 
+	Bodies string `placeholder:"URL" help:"${serve_bodies=}"`
+
 	AllowUnsignedPayload bool `help:"${serve_allow_unsigned_payload=}"`
 
 	Admin       string            `group:"Admin address:" default:"127.0.0.1:9001" help:"${serve_admin=}"`
 	AdminAccess adminserver.Flags `embed:"" group:"Admin address:"`
 
-	MaxBodyBytes    int64         `default:"4096" help:"Largest object body that is stored."`
+	MaxBodyBytes    int64         `default:"4096" help:"Largest body in a plain bucket."`
 	MaxRequests     int           `default:"1024" help:"${serve_max_requests=}"`
 	MaxConnections  int           `default:"4096" help:"${serve_max_connections=}"`
 	MaxHeaderBytes  int           `default:"32768" help:"${serve_max_header_bytes=}"`
@@ -145,12 +148,16 @@ func (s *serveCmd) Validate() error {
 	if err := s.rebalanceFlags.validate(len(s.Cassandra) > 0); err != nil {
 		return err
 	}
+	if _, err := s.bodiesDir(); err != nil {
+		return err
+	}
 	return s.validateStore()
 }
 
 // opened is what serve uses, checked and open.
 type opened struct {
 	db            *assembly.DB
+	bodies        bodies
 	where         []any               // attributes of the log line that names the store
 	keys          *keysFile           // nil: no authentication
 	cert          *reload.Certificate // nil: no TLS
@@ -214,23 +221,19 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) (err error) {
 	if o.traces, err = tracing.Open(ctx, "listd", log); err != nil {
 		return daemon.Exit(exitUsage, err)
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), lastSpans)
-		defer cancel()
-		o.traces.Close(ctx)
-	}()
+	defer o.traces.End()
 	if o.db, o.where, err = s.open(ctx, share.tables, o.traces, log); err != nil {
 		return err
+	}
+	if o.bodies, err = s.openBodies(log); err != nil {
+		return errors.Join(daemon.Exit(exitStore, err), o.db.Close())
 	}
 	// Only now: a signal while the store is being opened ends the process at once, which is
 	// harmless.
 	ctx, release := daemon.Signals(ctx)
 	defer release()
-	return cmp.Or(s.serve(ctx, std, log, o), o.db.Close())
+	return cmp.Or(s.serve(ctx, std, log, o), o.db.Close(), o.bodies.Close())
 }
-
-// lastSpans is how long the end waits for spans to be sent.
-const lastSpans = 3 * time.Second
 
 // serve runs the servers until ctx ends.
 func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o opened) error {
@@ -274,7 +277,12 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 		countHeader(c, state)
 		limitState(c, state)
 	}
+	ofObjects, err := objects.New(o.db.Client, o.bodies, objects.Options{})
+	if err != nil {
+		return daemon.Exit(exitUsage, err)
+	}
 	options := s3api.Options{
+		Objects:     ofObjects,
 		MemoryBytes: memory, MaxCuts: s.MaxCuts, MinRate: s.MinRate,
 		BodyTimeout: s.BodyTimeout, AnswerTimeout: s.AnswerTimeout, Busy: limit.Busy,
 		Region: s.Region, MaxBodyBytes: s.MaxBodyBytes, MaxRequests: s.MaxRequests, RequestTimeout: s.RequestTimeout,
@@ -310,7 +318,7 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 	}
 	failed := make(chan error, 2)
 	if admin != nil {
-		go func() { failed <- admin.Serve(adminapi.New(balancing)) }()
+		go func() { failed <- admin.Serve(o.traces.Requests(adminapi.New(balancing))) }()
 	}
 	go func() { failed <- s3.Serve(limit) }()
 

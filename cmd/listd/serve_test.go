@@ -81,7 +81,7 @@ func TestAdminAddress(t *testing.T) {
 	for path, want := range map[string]string{
 		"/healthz": "ok", "/readyz": "ok",
 		"/metrics":      `evenkeel_s3_requests_total{operation="PutObject",status="200"} 1`,
-		"/debug/pprof/": "goroutine", "/debug/pprof/cmdline": "listd",
+		"/debug/pprof/": "goroutine", "/debug/pprof/cmdline": "listd", "/v1/cluster": `"disk_free_bytes"`,
 	} {
 		status, body := get(t, p.admin+path)
 		require.Equal(t, 200, status, path)

@@ -2,11 +2,13 @@ package main
 
 import (
 	"encoding/pem"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -147,6 +149,26 @@ func TestLargeBodiesAreRefusedWithTheRemedy(t *testing.T) {
 	n, _ := resp.Body.Read(text)
 	for _, part := range []string{"CreateMultipartUpload", "metadata", "x-evenkeel-size", "x-evenkeel-etag"} {
 		require.Contains(t, strings.ToLower(string(text[:n])), strings.ToLower(part))
+	}
+}
+
+// A full disk does not pass within the patience for a server that restarts: commands say so at once.
+func TestAFullDiskIsNotWaitedFor(t *testing.T) {
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodHead {
+			return
+		}
+		asked.Add(1)
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusInsufficientStorage)
+		fmt.Fprint(w, "<Error><Code>InsufficientStorage</Code><Message>the disk is full: make room</Message></Error>")
+	}))
+	defer server.Close()
+	for _, command := range []string{"put abc k --value v", "load abc --progress none", "bucket create abc"} {
+		asked.Store(0)
+		says(t, exitFailed, command+" --patience 20s --server "+server.URL, "InsufficientStorage", "make room")
+		require.Equal(t, int64(1), asked.Load(), command)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/tracing"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -100,7 +101,7 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 	if f.MoveRate < 0 {
 		return usageError("--move-rate is a number of rows per second, or 0 for as many as possible, not %d", f.MoveRate)
 	}
-	db, err := openKeyspace(ctx, &f.Flags, f.Lease, 0, log)
+	db, err := openKeyspace(ctx, &f.Flags, f.Lease, 0, nil, log)
 	if err != nil {
 		return err
 	}
@@ -129,7 +130,8 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 
 // openKeyspace opens a keyspace. sizes is how this process knows them, if it is to lead for long.
 func openKeyspace(
-	ctx context.Context, f *cassandraflags.Flags, lease time.Duration, sizes mapclient.Counting, log *slog.Logger,
+	ctx context.Context, f *cassandraflags.Flags, lease time.Duration, sizes mapclient.Counting, traces *tracing.Tracing,
+	log *slog.Logger,
 ) (*assembly.DB, error) {
 	o, err := f.Options(log)
 	if err != nil {
@@ -145,7 +147,7 @@ func openKeyspace(
 	if err != nil {
 		return nil, daemon.Exit(exitUnusable, err)
 	}
-	db, err := openShared(ctx, st, lease, sizes, log)
+	db, err := openShared(ctx, traces.Cassandra(st), lease, sizes, log)
 	if err != nil {
 		return nil, daemon.Exit(exitUnusable, err)
 	}

@@ -147,7 +147,11 @@ func movingText(q *adminapi.Quiet) string {
 	if rest := q.MovingBuckets - len(names); rest > 0 {
 		names = append(names, fmt.Sprintf("and %d more", rest))
 	}
-	return fmt.Sprintf("%d buckets still move: %s", q.MovingBuckets, strings.Join(names, ", "))
+	verb := "move"
+	if q.MovingBuckets == 1 {
+		verb = "moves"
+	}
+	return fmt.Sprintf("%s still %s: %s", many(q.MovingBuckets, "bucket"), verb, strings.Join(names, ", "))
 }
 
 type resumeCmd struct{ holdFlags }

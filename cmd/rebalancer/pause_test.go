@@ -44,8 +44,8 @@ func TestPauseWhileSomethingMoves(t *testing.T) {
 	code, out, errs := s.ran("", "pause", "--wait", "--timeout", "3s", "--progress", "plain")
 	require.Equal(t, exitMoving, code, errs)
 	require.Empty(t, out)
-	require.Contains(t, errs, "1 buckets still move: b (marking)\n", "the progress")
-	require.Contains(t, errs, "after 3s they have not ended: 1 buckets still move: b (marking); ")
+	require.Contains(t, errs, "1 bucket still moves: b (marking)\n", "the progress")
+	require.Contains(t, errs, "after 3s they have not ended: 1 bucket still moves: b (marking); ")
 	require.Contains(t, errs, "no process leads, so nothing comes to its end")
 	require.Contains(t, s.ok("status"), "All moves are paused")
 	// Somebody leads: it comes to its end, under the pause.

@@ -11,7 +11,6 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
-	"github.com/evenkeel/evenkeel/cmd/internal/daemon/settings"
 	"github.com/evenkeel/evenkeel/internal/test/flagdocs"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
@@ -60,7 +59,7 @@ it is not ` + "`EVENKEEL_`" + ` and the name.
 	)
 	for name, text := range map[string]string{
 		referenceFile: b.String(),
-		"../internal/daemon/settings/rebalancer.txt": settings.Names(parser.Model),
+		"../internal/daemon/settings/rebalancer.txt": flagdocs.Settings(parser.Model),
 	} {
 		if *update {
 			require.NoError(t, os.WriteFile(name, []byte(text), 0o644))

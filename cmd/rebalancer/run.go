@@ -18,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/tracing"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/console"
@@ -96,9 +97,14 @@ func (c *runCmd) Run(ctx context.Context, outer *cli, std stdio) error {
 	if err != nil {
 		return usageError("%w", err)
 	}
+	traces, err := tracing.Open(ctx, "rebalancer", log)
+	if err != nil {
+		return usageError("%w", err)
+	}
+	defer traces.End()
 	opening, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	db, err := openKeyspace(opening, &c.Cluster, c.Lease, c.Sizes.Counting(false), log)
+	db, err := openKeyspace(opening, &c.Cluster, c.Lease, c.Sizes.Counting(false), traces, log)
 	if err != nil {
 		return err
 	}
@@ -112,7 +118,7 @@ func (c *runCmd) Run(ctx context.Context, outer *cli, std stdio) error {
 	}
 	d := runner{
 		store: db.Store, names: db.Client, counts: counts, counting: db.Counting, wait: rebalance.Wait(c.Lease), who: who, log: log,
-		lines: lines, out: std,
+		lines: lines, traces: traces, out: std,
 	}
 	return d.run(ctx, c, address)
 }
@@ -128,6 +134,7 @@ type runner struct {
 	who      *adminserver.Access
 	log      *slog.Logger
 	lines    *logging.Limit
+	traces   *tracing.Tracing // nil: requests are not traced
 	out      stdio
 }
 
@@ -147,10 +154,12 @@ func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	defer admin.Close()
 	d.leader.Name = cmp.Or(d.leader.Name, rebalance.Name("rebalancer"))
 	d.leader.Admin = cmp.Or(c.AdminURL, admin.URL())
+	build := version.Current()
 	balance := c.Sizes.Options(d.counts != nil, d.wait)
 	k := rebalance.New(rebalance.Options{
 		Store: d.store, Buckets: d.names, Balance: &balance, Counts: d.counts, Counting: d.counting,
-		MoveRate: c.Sizes.MoveRate, HistoryFile: c.Sizes.History, Leader: &d.leader, Log: d.log,
+		MoveRate: c.Sizes.MoveRate, HistoryFile: c.Sizes.History, Version: build.Version, Commit: build.Commit,
+		Leader: &d.leader, Log: d.log,
 	})
 	if err := registry.Register(d.lines.Metric()); err != nil {
 		return err
@@ -161,7 +170,7 @@ func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	failed := make(chan error, 2)
 	working, stop := context.WithCancel(ctx)
 	var work sync.WaitGroup
-	work.Go(func() { failed <- admin.Serve(adminapi.New(k)) })
+	work.Go(func() { failed <- admin.Serve(d.traces.Requests(adminapi.New(k))) })
 	work.Go(func() {
 		if err := k.Run(working); err != nil {
 			failed <- err

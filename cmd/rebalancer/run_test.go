@@ -3,10 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,6 +23,8 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/adminserver"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/tracing"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/rediscounter"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
@@ -66,6 +71,8 @@ type keyspace struct {
 	s     store.Store
 	redis *redistest.Server
 	seed  uint64
+	// traces of the processes that run; nil: none.
+	traces *tracing.Tracing
 }
 
 func newKeyspace(t *testing.T) *keyspace {
@@ -90,6 +97,70 @@ func (k *keyspace) counts() counter.Backend {
 	require.NoError(k.t, err)
 	k.t.Cleanup(func() { _ = b.Close() })
 	return b
+}
+
+// TestRequestsAreTraced: requests to the admin address come to a receiver, by their patterns.
+func TestRequestsAreTraced(t *testing.T) {
+	var mu sync.Mutex
+	var got strings.Builder
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		_, _ = io.Copy(&got, r.Body)
+	}))
+	defer receiver.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.URL)
+	k := newKeyspace(t)
+	var err error
+	k.traces, err = tracing.Open(t.Context(), "rebalancer", slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	r := k.run("one", 1000)
+	r.status(t)
+	r.end(t)
+	k.traces.End()
+	mu.Lock()
+	defer mu.Unlock()
+	// Texts stand in protobuf as they are.
+	require.Contains(t, got.String(), "rebalancer")
+	require.Contains(t, got.String(), "GET /v1/status")
+}
+
+// TestTheClusterAsAProcessSeesIt: itself and the leader, with their versions; leases with what is left of them; and what all
+// have agreed on.
+func TestTheClusterAsAProcessSeesIt(t *testing.T) {
+	t.Parallel()
+	k := newKeyspace(t)
+	require.NoError(t, mapclient.AgreeOnLease(t.Context(), k.s, testLease, false))
+	_, err := mapclient.AgreeOnClockSkew(t.Context(), k.s, 250*time.Millisecond, false)
+	require.NoError(t, err)
+	_, err = mapclient.AgreeOnCounting(t.Context(), k.s, mapclient.InRedis, false)
+	require.NoError(t, err)
+	first := k.run("first", 1000)
+	until(t, "the first process leads", func() bool { return first.status(t).Leading })
+	second := k.run("second", 2000)
+	var c adminapi.Cluster
+	until(t, "the second one knows what there is", func() bool {
+		resp, err := http.Get(second.url + "/v1/cluster")
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		c = adminapi.Cluster{}
+		require.NoError(t, json.NewDecoder(resp.Body).Decode(&c))
+		return len(c.Processes) == 2 && c.Leases.MapClocks > 0 && c.Terms.MaxRows == 2000
+	})
+	require.False(t, c.Leading)
+	here, leader := c.Processes[0], c.Processes[1]
+	require.Equal(t, adminapi.Peer{Name: "second", Here: true, Version: version.Current().Version}, here)
+	require.Equal(t, adminapi.Peer{Name: "first", Leads: true, Admin: first.url, Version: version.Current().Version}, leader)
+	require.Equal(t, testLease.Seconds(), c.Leases.LengthS)
+	require.LessOrEqual(t, c.Leases.LeftS, c.Leases.LengthS)
+	require.Positive(t, c.Leases.LeaderLeftS)
+	require.LessOrEqual(t, c.Leases.LeaderLeftS, 3.0)
+	require.Equal(t, adminapi.Terms{
+		LeaseS: testLease.Seconds(), MaxClockSkewS: 0.25, Sizes: "counted in Redis", MaxRows: 2000, MinRows: c.Terms.MinRows,
+		MaxBytes: c.Terms.MaxBytes,
+	}, *c.Terms)
+	require.Contains(t, c.OtherLimits+second.log.String(), "max_rows 1000")
+	require.True(t, c.Store.OK && c.Counters.OK)
 }
 
 // A mover waits by the servers' terms, not by its own.
@@ -148,7 +219,7 @@ func (k *keyspace) run(name string, maxRows int64) *running {
 	d := runner{
 		store: r.view, names: k.client(r.view, nil), counts: k.counts(), wait: testLease + testLease/10,
 		leader: leader.Options{Name: name, Lease: 3 * time.Second, Skew: 100 * time.Millisecond},
-		log:    log, lines: lines, out: stdio{out: in, err: io.Discard, now: time.Now},
+		log:    log, lines: lines, traces: k.traces, out: stdio{out: in, err: io.Discard, now: time.Now},
 	}
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(context.Background())

@@ -130,8 +130,8 @@ func printStatus(w *failing, s *adminapi.Status, now time.Time) {
 			what = "everything"
 		}
 		// The list of buckets is a bucket itself, which nobody has created.
-		w.printf("Looked at the sizes of %s %s: %d buckets, %d ranges, with the list of buckets where it has changed\n",
-			what, ago(now, b.Began), b.Buckets, b.Ranges)
+		w.printf("Looked at the sizes of %s %s: %s, %s, with the list of buckets where it has changed\n",
+			what, ago(now, b.Began), many(b.Buckets, "bucket"), many(b.Ranges, "range"))
 		w.printf("  so far %s recounts of %s rows (%d wait)%s%s\n", commas(b.Counted), commas(b.Rows), b.Waiting,
 			tally("; decided ", b.Decided), tally("; rows moved by ", b.Moved))
 		if b.Late != "" {

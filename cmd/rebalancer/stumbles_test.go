@@ -75,6 +75,16 @@ func TestSettings(t *testing.T) {
 	}
 }
 
+// The list of buckets is a bucket of its own, which nobody has created: where it is counted, the status says so.
+func TestTheListOfBucketsIsNamedWhereItIsCounted(t *testing.T) {
+	t.Parallel()
+	k := newKeyspace(t)
+	d := k.run("daemon", 200)
+	require.NoError(t, k.client(k.s, nil).CreateBucket(t.Context(), "photos"))
+	until(t, "it has looked at sizes", func() bool { return !d.status(t).Round.Ended.IsZero() })
+	says(t, 0, "status --admin "+d.url, "with the list of buckets where it has changed")
+}
+
 func TestVersionAndHelp(t *testing.T) {
 	t.Parallel()
 	says(t, 0, "--version", "go1.")

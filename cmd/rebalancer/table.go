@@ -19,6 +19,14 @@ const movesShown = 40
 // barWidth is the length of the longest bar of a histogram.
 const barWidth = 30
 
+// many is a count with its noun.
+func many(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
 // printPlan prints a plan as text.
 func printPlan(out io.Writer, l *plan.Layout, limits plan.Limits, p *plan.Plan, shown int) error {
 	w := &failing{w: out}

@@ -7,7 +7,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -125,6 +127,115 @@ func (s *Store) Delete(_ context.Context, name string) error {
 		return kind(err)
 	}
 	return nil
+}
+
+// List lists blobs in bytewise order of their names. Of a folder it holds at most twice mostNames of
+// the names in memory; one that has more is read several times.
+func (s *Store) List(ctx context.Context, prefix, after string, each func(name string, size int64) error) error {
+	l := lister{s: s, prefix: prefix, after: after, each: each}
+	dir := prefix[:strings.LastIndexByte(prefix, '/')+1]
+	if dir != "" {
+		if err := check(dir[:len(dir)-1]); err != nil {
+			return err
+		}
+	}
+	return l.folder(ctx, dir)
+}
+
+// mostNames is how many names of a folder are sorted at a time.
+var mostNames = 500_000
+
+type lister struct {
+	s             *Store
+	prefix, after string
+	each          func(name string, size int64) error
+}
+
+// folder lists what is below a folder, whose name ends with a slash, or is empty.
+func (l *lister) folder(ctx context.Context, dir string) error {
+	last := ""
+	for {
+		names, more, err := l.names(ctx, dir, last)
+		if err != nil {
+			return kind(err)
+		}
+		for _, name := range names {
+			if strings.HasSuffix(name, "/") {
+				if err := l.folder(ctx, dir+name); err != nil {
+					return err
+				}
+				continue
+			}
+			st, err := l.s.root.Stat(dir + name)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // deleted meanwhile
+			}
+			if err != nil {
+				return kind(err)
+			}
+			if err := l.each(dir+name, st.Size()); err != nil {
+				return err
+			}
+		}
+		if !more {
+			return nil
+		}
+		last = names[len(names)-1]
+	}
+}
+
+// wants reports whether a blob is, or blobs below a folder may be, in the listing.
+func (l *lister) wants(full string) bool {
+	if strings.HasSuffix(full, "/") {
+		return (full > l.after || strings.HasPrefix(l.after, full)) &&
+			(strings.HasPrefix(full, l.prefix) || strings.HasPrefix(l.prefix, full))
+	}
+	return full > l.after && strings.HasPrefix(full, l.prefix)
+}
+
+// names returns the first mostNames names of a folder above last that are wanted, in order; those of
+// folders end with a slash, as in the names of blobs. more: there are others.
+func (l *lister) names(ctx context.Context, dir, last string) (names []string, more bool, err error) {
+	d, err := l.s.root.Open(path.Join(".", dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	defer d.Close()
+	cut := func() {
+		slices.Sort(names)
+		if len(names) > mostNames {
+			clear(names[mostNames:])
+			names, more = names[:mostNames], true
+		}
+	}
+	for {
+		entries, err := d.ReadDir(1024)
+		for _, e := range entries {
+			name := e.Name()
+			if e.IsDir() {
+				name += "/"
+			}
+			if name[0] == '.' || name <= last || !l.wants(dir+name) {
+				continue
+			}
+			if names = append(names, name); len(names) >= 2*mostNames {
+				cut()
+			}
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			cut()
+			return names, more, nil
+		case err != nil:
+			return nil, false, err
+		}
+	}
 }
 
 // check refuses names that are not paths of plain parts.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,6 +67,53 @@ func TestNothingIsLeftOfABodyThatFails(t *testing.T) {
 	require.Empty(t, files)
 	_, err = os.Stat(filepath.Join(dir, "b"))
 	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// TestListingsAreInOrder compares with a sorted list of names, also where a folder is read in several
+// goes, and from each place on.
+func TestListingsAreInOrder(t *testing.T) {
+	defer func(n int) { mostNames = n }(mostNames)
+	ctx := t.Context()
+	s, err := Open(t.TempDir())
+	require.NoError(t, err)
+	defer s.Close()
+	names := []string{
+		"b/A", "b/A-/1", "b/A-/1-", "b/A-/2/00001-x", "b/A-/2/00002-x", "b/A-/3", "b/A/B-/1", "b/A0-/1", "b/A=/1",
+		"b/AA-/1", "b/AA.x/1", "c/1", "b-/x", "b.c/x", "bb/x", "x",
+	}
+	for i, name := range names {
+		if name == "b/A" {
+			names[i] = "b/A.1" // a folder has that name
+		}
+		require.NoError(t, s.Create(ctx, names[i], strings.NewReader(strings.Repeat("x", i))))
+	}
+	sizes := map[string]int64{}
+	for i, name := range names {
+		sizes[name] = int64(i)
+	}
+	slices.Sort(names)
+	for _, mostNames = range []int{1, 2, 3, 100} {
+		for _, prefix := range []string{"", "b", "b/", "b/A", "b/A-/", "b/A-/2/", "b/A-/2/00001", "none/", "z"} {
+			for _, after := range append([]string{"", "b/A-/2", "b/A-/2/", "b/B", "zz"}, names...) {
+				var got, want []string
+				require.NoError(t, s.List(ctx, prefix, after, func(name string, size int64) error {
+					require.Equal(t, sizes[name], size, name)
+					got = append(got, name)
+					return nil
+				}))
+				for _, name := range names {
+					if strings.HasPrefix(name, prefix) && name > after {
+						want = append(want, name)
+					}
+				}
+				require.Equal(t, want, got, "prefix %q after %q, %d names at a time", prefix, after, mostNames)
+			}
+		}
+	}
+	stop, n := errors.New("enough"), 0
+	require.ErrorIs(t, s.List(ctx, "", "", func(string, int64) error { n++; return stop }), stop)
+	require.Equal(t, 1, n)
+	require.ErrorIs(t, s.List(ctx, "../", "", nil), store.InvalidArgument)
 }
 
 type broken struct{ err error }

@@ -180,6 +180,29 @@ func (t *term[T]) decode(rec store.Record) (T, error) {
 	return T(binary.BigEndian.Uint64(payload)), nil
 }
 
+// Terms are what the processes of a store have agreed on; 0: nothing yet.
+type Terms struct {
+	Lease, ClockSkew time.Duration
+	Counting         Counting
+	Limits           Limits // of the process that announced its own last
+}
+
+// Agreed returns the terms. It changes nothing.
+func Agreed(ctx context.Context, s store.Registers) (t Terms, err error) {
+	const doing = "read what processes have agreed on"
+	if t.Lease, err = leaseTerm.read(ctx, s); err != nil {
+		return t, store.Wrap(doing, err)
+	}
+	if t.ClockSkew, err = skewTerm.read(ctx, s); err != nil {
+		return t, store.Wrap(doing, err)
+	}
+	if t.Counting, err = countingTerm.read(ctx, s); err != nil {
+		return t, store.Wrap(doing, err)
+	}
+	t.Limits, err = AnnouncedLimits(ctx, s)
+	return t, store.Wrap(doing, err)
+}
+
 // Limits are how large partitions may be, by which the process that leads decides.
 type Limits struct{ MaxRows, MinRows, MaxBytes int64 }
 

@@ -292,6 +292,11 @@ func (c *Client) RangeBefore(
 	return before, true, nil
 }
 
+// RangesSince is partmap.RangesSince.
+func (c *Client) RangesSince(ctx context.Context, r *partmap.Root, epoch uint64) iter.Seq2[partmap.Range, error] {
+	return partmap.RangesSince(r, c.Reader(ctx, r.Bucket), epoch)
+}
+
 // Usage is the approximate memory of a client.
 type Usage struct {
 	Nodes, NodeBytes     int64 // decoded segments and index nodes
@@ -328,6 +333,13 @@ func (c *Client) Stamp() partmap.Stamp {
 // one below the first cut, and one from each cut on. The cuts must ascend. It fails with
 // Conflict if the bucket id has a root.
 func (c *Client) Create(ctx context.Context, id store.BucketID, cuts [][]byte) (*partmap.Root, error) {
+	return c.CreateWith(ctx, id, nil, cuts)
+}
+
+// CreateWith is Create of a bucket that has settings.
+func (c *Client) CreateWith(
+	ctx context.Context, id store.BucketID, settings []byte, cuts [][]byte,
+) (*partmap.Root, error) {
 	s := c.Stamp()
 	entries := make([]partmap.Entry, 1+len(cuts))
 	for i := range entries {
@@ -345,6 +357,7 @@ func (c *Client) Create(ctx context.Context, id store.BucketID, cuts [][]byte) (
 	if err != nil {
 		return nil, err
 	}
+	change.Next.Settings = settings
 	if err := c.Swap(ctx, change); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,9 @@
 package mapclient
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // Counts are counters of a client of the network form.
 type Counts struct {
@@ -36,4 +39,36 @@ func (c *Client) Counts() Counts {
 	c.net.counts.mu.Lock()
 	defer c.net.counts.mu.Unlock()
 	return c.net.counts.Counts
+}
+
+// Timed is how the leases of a client over a network stand.
+type Timed struct {
+	Length time.Duration
+	// Left is how long those last that end first, unless they are renewed, of so many map clocks that are polled; 0: it has
+	// none.
+	Left   time.Duration
+	Clocks int
+}
+
+// Leases returns how the leases stand; zero in the embedded form, where they are counted.
+func (c *Client) Leases() (t Timed) {
+	n := c.net
+	if n == nil {
+		return t
+	}
+	t.Length = n.lease
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, k := range n.clocks {
+		p := k.latest.Load()
+		if !k.polling || p == nil {
+			continue
+		}
+		_, most := n.now().Since(p.sent)
+		if left := max(0, n.lease-most); t.Clocks == 0 || left < t.Left {
+			t.Left = left
+		}
+		t.Clocks++
+	}
+	return t
 }

@@ -7,13 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
 // Cluster is the processes, as far as they are known, and the health of what they use.
@@ -26,6 +27,7 @@ type Cluster struct {
 	Counters    Health            `json:"counters"`
 	Leases      Leases            `json:"leases"`
 	Clocks      *Clocks           `json:"clocks,omitempty"` // absent: embedded
+	Terms       *Terms            `json:"terms,omitempty"`  // absent: embedded
 	History     *Kept             `json:"history,omitempty"`
 	OtherLimits string            `json:"other_limits,omitempty"`
 	Unattended  string            `json:"unattended,omitempty"`
@@ -42,12 +44,25 @@ type Process struct {
 	Memory     uint64    `json:"memory_bytes"`
 }
 
-// Peer is a process of the store.
+// Peer is a process of the store: the one that answers, and the one that leads. Others leave no record.
 type Peer struct {
-	Name  string `json:"name"`
-	Here  bool   `json:"here"`
-	Leads bool   `json:"leads"`
-	Admin string `json:"admin,omitempty"`
+	Name    string `json:"name"`
+	Here    bool   `json:"here"`
+	Leads   bool   `json:"leads"`
+	Admin   string `json:"admin,omitempty"`
+	Version string `json:"version,omitempty"`
+}
+
+// Terms are what all processes of a keyspace have agreed on. Limits are those of the process that was started last.
+type Terms struct {
+	LeaseS        float64 `json:"lease_s"`
+	MaxClockSkewS float64 `json:"max_clock_skew_s"`
+	Sizes         string  `json:"sizes"`
+	MaxRows       int64   `json:"max_rows,omitempty"`
+	MinRows       int64   `json:"min_rows,omitempty"`
+	MaxBytes      int64   `json:"max_bytes,omitempty"`
+	// Error is why they could not be read.
+	Error string `json:"error,omitempty"`
 }
 
 // Health is whether something answers, and how fast.
@@ -57,15 +72,24 @@ type Health struct {
 	LatencyMs float64   `json:"latency_ms"`
 	Error     string    `json:"error,omitempty"`
 	AwaySince time.Time `json:"away_since,omitzero"`
+	// Of the data directory, if it is known.
+	DiskBytes     uint64 `json:"disk_bytes,omitempty"`
+	DiskFreeBytes uint64 `json:"disk_free_bytes,omitempty"`
 }
 
 // Leases are those of maps: counted (embedded) or timed.
 type Leases struct {
-	Kind         string `json:"kind"`
-	Renewals     int64  `json:"renewals"`
-	Refusals     int64  `json:"refusals"`
-	RootReads    int64  `json:"root_reads"`
-	PollFailures int64  `json:"poll_failures"`
+	Kind string `json:"kind"`
+	// Of timed ones: their length, how long those of this process last that end first, unless they are renewed, of how many
+	// map clocks; and the leader's lease, in seconds.
+	LengthS      float64 `json:"length_s,omitempty"`
+	LeftS        float64 `json:"left_s,omitempty"`
+	MapClocks    int     `json:"map_clocks,omitempty"`
+	LeaderLeftS  float64 `json:"leader_left_s,omitempty"`
+	Renewals     int64   `json:"renewals"`
+	Refusals     int64   `json:"refusals"`
+	RootReads    int64   `json:"root_reads"`
+	PollFailures int64   `json:"poll_failures"`
 }
 
 // Clocks are those of the store's servers, in seconds.
@@ -95,6 +119,8 @@ type Kept struct {
 	Limit   int64     `json:"limit_bytes"`
 	File    string    `json:"file,omitempty"`
 	Error   string    `json:"error,omitempty"`
+	// Omitted is how many buckets that took requests the last sample had no room for.
+	Omitted int `json:"omitted_buckets,omitempty"`
 }
 
 // probeTime bounds one question to the store or the counters.
@@ -117,26 +143,21 @@ func (h *handler) cluster(r *http.Request) (any, error) {
 	runtime.ReadMemStats(&memory)
 	out := Cluster{
 		Process: Process{
-			Name: h.self(), Version: "unknown", Go: runtime.Version(), Started: started.UTC().Truncate(time.Second),
+			Name: h.self(), Version: cmp.Or(h.o.Version, "unknown"), Commit: h.o.Commit, Go: runtime.Version(), Started: started.UTC().Truncate(time.Second),
 			Goroutines: runtime.NumGoroutine(), Memory: memory.Sys,
 		},
 		Leading: h.Leading(), Unattended: h.Unattended(), Processes: []Peer{},
 	}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		out.Process.Version = info.Main.Version
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				out.Process.Commit = s.Value
-			}
-		}
-	}
-	out.Processes = append(out.Processes, Peer{Name: out.Process.Name, Here: true, Leads: out.Leading})
+	out.Processes = append(out.Processes, Peer{
+		Name: out.Process.Name, Here: true, Leads: out.Leading, Version: out.Process.Version,
+	})
 	if holder, known, mine := h.Leader(ctx); known {
+		out.Leases.LeaderLeftS = max(0, time.Until(holder.Until).Seconds())
 		if out.Leader = leaderOf(holder); mine {
 			out.Processes[0].Admin = holder.Admin
 		} else {
 			out.Processes = append(out.Processes, Peer{
-				Name: cmp.Or(holder.Name, holder.ID.String()), Leads: true, Admin: holder.Admin,
+				Name: cmp.Or(holder.Name, holder.ID.String()), Leads: true, Admin: holder.Admin, Version: holder.Version,
 			})
 		}
 	}
@@ -153,6 +174,13 @@ func (h *handler) cluster(r *http.Request) (any, error) {
 		}
 		return nil
 	})
+	if s, ok := h.o.Store.(interface {
+		Disk() (pebblestore.Usage, bool)
+	}); ok {
+		if u, known := s.Disk(); known {
+			out.Store.DiskBytes, out.Store.DiskFreeBytes = u.Total, u.Free
+		}
+	}
 	out.Store.Kind, out.Leases.Kind = "cassandra", "timed"
 	if embedded {
 		out.Store.Kind, out.Leases.Kind = "embedded", "counted"
@@ -174,12 +202,33 @@ func (h *handler) cluster(r *http.Request) (any, error) {
 	c := h.maps.Counts()
 	out.Leases.Renewals, out.Leases.Refusals = c.Renewals, c.Refused
 	out.Leases.RootReads, out.Leases.PollFailures = c.RootReads, c.Failures
+	if timed := h.maps.Leases(); timed.Length > 0 {
+		out.Leases.LengthS, out.Leases.LeftS, out.Leases.MapClocks = timed.Length.Seconds(), timed.Left.Seconds(), timed.Clocks
+		out.Terms = h.terms(ctx)
+	}
 	out.Clocks = h.clocks()
 	if kept := h.History(); kept != nil {
 		u, file, err := kept.Usage()
-		out.History = &Kept{Columns: u.Columns, Since: utc(u.Since), Bytes: u.Bytes, Limit: u.Limit, File: file, Error: text(err)}
+		out.History = &Kept{
+			Columns: u.Columns, Since: utc(u.Since), Bytes: u.Bytes, Limit: u.Limit, File: file, Error: text(err),
+			Omitted: kept.Omitted(),
+		}
 	}
 	return out, nil
+}
+
+func (h *handler) terms(ctx context.Context) *Terms {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	t, err := mapclient.Agreed(ctx, h.o.Store)
+	out := &Terms{
+		LeaseS: t.Lease.Seconds(), MaxClockSkewS: t.ClockSkew.Seconds(), Sizes: "not said yet",
+		MaxRows: t.Limits.MaxRows, MinRows: t.Limits.MinRows, MaxBytes: t.Limits.MaxBytes, Error: text(err),
+	}
+	if t.Counting != 0 {
+		out.Sizes = t.Counting.String()
+	}
+	return out
 }
 
 func (h *handler) clocks() *Clocks {

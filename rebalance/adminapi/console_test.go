@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +23,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 	"github.com/evenkeel/evenkeel/store"
@@ -156,6 +159,46 @@ func TestThePictureShowsWhatTheCountersCount(t *testing.T) {
 	})
 }
 
+// TestThePictureFollowsRecounts: a recount corrects a range that takes no requests.
+func TestThePictureFollowsRecounts(t *testing.T) {
+	inTime(t, func(x *console) {
+		require.NoError(x, x.c.CreateBucket(x.Context(), "b"))
+		put := func(c *listing.Client, prefix string, n int) {
+			for i := range n {
+				require.NoError(x, c.Bucket("b").Put(x.Context(), fmt.Appendf(nil, "%s%04d", prefix, i), []byte("value")))
+			}
+		}
+		rows := func() float64 {
+			now := time.Now().Unix()
+			var p adminapi.Heat
+			x.get(fmt.Sprintf("/v1/heat?bucket=b&metric=rows&width=1&height=1&from=%d&to=%d", now-30, now), &p)
+			return p.Metrics["rows"].Cells[0]
+		}
+		put(x.c, "counted", 250)
+		time.Sleep(time.Minute)
+		require.Equal(x, 250.0, rows())
+		// What a client without a recorder writes is found by a recount.
+		other, err := listing.NewEmbedded(x.r.Options().Store, listing.Options{})
+		require.NoError(x, err)
+		defer other.Maps().Close()
+		put(other, "uncounted", 250)
+		time.Sleep(time.Minute)
+		require.Equal(x, 250.0, rows())
+		_, err = x.r.Balancer().Recount(x.Context(), bucketID(x, "b"), partmap.Span{},
+			func(balancer.Recounted) error { return nil })
+		require.NoError(x, err)
+		time.Sleep(20 * time.Second) // two samples
+		require.Equal(x, 500.0, rows())
+	})
+}
+
+func bucketID(x *console, name string) store.BucketID {
+	x.Helper()
+	id, err := x.c.BucketID(x.Context(), name)
+	require.NoError(x, err)
+	return id
+}
+
 // TestBucketsRangesAndUsage: the pages about a bucket agree with each other and with what was put.
 func TestBucketsRangesAndUsage(t *testing.T) {
 	inTime(t, func(x *console) {
@@ -163,7 +206,10 @@ func TestBucketsRangesAndUsage(t *testing.T) {
 			require.NoError(x, x.c.CreateBucket(x.Context(), fmt.Sprintf("bucket-%d", i)))
 		}
 		x.load("bucket-2", 20, 200)
-		time.Sleep(2 * time.Minute) // what moves ends, and what is not known is counted
+		// What moves ends, nothing else begins, and what is not known is counted.
+		time.Sleep(time.Minute)
+		require.Equal(x, http.StatusOK, x.ask("POST", "/v1/pause", `{"why":"test"}`, &adminapi.Paused{}))
+		time.Sleep(3 * time.Minute)
 		var names []string
 		var loaded adminapi.Figures
 		for after := ""; ; {
@@ -326,6 +372,128 @@ func TestTheHistorySurvivesARestart(t *testing.T) {
 		}
 		x.get(path, &is)
 		require.Equal(t, was.Metrics, is.Metrics)
+	})
+}
+
+// TestADamagedHistoryIsSetAside and begins anew; so is one that is no history.
+func TestADamagedHistoryIsSetAside(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "history")
+	for _, damaged := range []string{"", "evenkeel history 2\n", "not a history", "evenkeel history 9\nof a later version"} {
+		require.NoError(t, os.WriteFile(file, []byte(damaged), 0o600))
+		synctest.Test(t, func(t *testing.T) {
+			x := newConsole(t, memstore.New(), counter.NewMemory(nil), file)
+			require.NoError(t, x.c.CreateBucket(t.Context(), "b"))
+			x.load("b", 1, 30)
+			var p adminapi.Heat
+			x.get("/v1/heat?bucket=b", &p)
+			require.Positive(t, p.Metrics["rows"].Max)
+			x.end()
+		})
+		aside, err := os.ReadFile(file + ".damaged")
+		require.NoError(t, err)
+		require.Equal(t, damaged, string(aside))
+		fresh, err := os.ReadFile(file)
+		require.NoError(t, err)
+		_, _, err = heat.Decode(fresh, 1<<20)
+		require.NoError(t, err)
+	}
+}
+
+// refusing are counters that do not know the partitions of one bucket.
+type refusing struct {
+	counter.Backend
+	bucket atomic.Pointer[store.BucketID]
+}
+
+func (r *refusing) Stats(ctx context.Context, all []store.Partition) ([]counter.Stats, error) {
+	for _, p := range all {
+		if id := r.bucket.Load(); id != nil && p.Bucket == *id {
+			return nil, store.Errorf(store.Unavailable, "the counters are away")
+		}
+	}
+	return r.Backend.Stats(ctx, all)
+}
+
+// TestGapsAreThoseOfTheirBucket: of a bucket that can't be sampled nothing is known for so long, and the page says why; of
+// others all is known. What it took meanwhile is found afterwards.
+func TestGapsAreThoseOfTheirBucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		counts := &refusing{Backend: counter.NewMemory(nil)}
+		x := newConsole(t, memstore.New(), counts, "")
+		defer x.end()
+		put := func(from, to int) {
+			for _, name := range []string{"away", "there"} {
+				for i := from; i < to; i++ {
+					require.NoError(t, x.c.Bucket(name).Put(t.Context(), fmt.Appendf(nil, "%04d", i), []byte("value")))
+				}
+			}
+			time.Sleep(21 * time.Second) // two samples
+		}
+		picture := func(name string) ([]float64, *rebalance.Gap) {
+			now := time.Now().Truncate(10 * time.Second)
+			var p adminapi.Heat
+			x.get(fmt.Sprintf("/v1/heat?bucket=%s&metric=rows&width=2&height=1&from=%d&to=%d", name, now.Unix()-20, now.Unix()), &p)
+			return p.Metrics["rows"].Cells, p.Gap
+		}
+		for _, name := range []string{"away", "there"} {
+			require.NoError(t, x.c.CreateBucket(t.Context(), name))
+		}
+		put(0, 100)
+		id := bucketID(x, "away")
+		counts.bucket.Store(&id)
+		put(100, 150)
+		rows, gap := picture("there")
+		require.Equal(t, []float64{150, 150}, rows)
+		require.Nil(t, gap)
+		rows, gap = picture("away")
+		require.Equal(t, []float64{heat.Unknown, heat.Unknown}, rows)
+		require.Contains(t, gap.Why, "the counters are away")
+		counts.bucket.Store(nil)
+		time.Sleep(20 * time.Second)
+		rows, gap = picture("away")
+		require.Equal(t, []float64{150, 150}, rows)
+		require.Nil(t, gap, "it is before what the picture shows")
+	})
+}
+
+// TestBucketsBeyondASample: of those that a sample omits nothing is known, and the answers count them; they come first in
+// the next one.
+func TestBucketsBeyondASample(t *testing.T) {
+	const buckets, room = 600, 512
+	inTime(t, func(x *console) {
+		name := func(i int) string { return fmt.Sprintf("bucket-%03d", i) }
+		for i := range buckets {
+			require.NoError(x, x.c.CreateBucket(x.Context(), name(i)))
+		}
+		require.NoError(x, x.c.CreateBucket(x.Context(), "idle"))
+		time.Sleep(10*time.Second - time.Duration(time.Now().UnixNano())%(10*time.Second) + time.Second)
+		for i := range buckets {
+			require.NoError(x, x.c.Bucket(name(i)).Put(x.Context(), []byte("key"), []byte("value")))
+		}
+		known := func() (n, not, omitted int) {
+			now := time.Now().Truncate(10 * time.Second).Unix()
+			for i := range buckets {
+				var p adminapi.Heat
+				x.get(fmt.Sprintf("/v1/heat?bucket=%s&width=1&height=1&from=%d&to=%d", name(i), now-10, now), &p)
+				if p.Metrics["rows"].Cells[0] == 1 {
+					n++
+				}
+				if p.Metrics["writes"].Cells[0] == heat.Unknown {
+					not++
+				}
+				omitted = p.Omitted
+			}
+			return n, not, omitted
+		}
+		time.Sleep(10 * time.Second)
+		var c adminapi.Cluster
+		x.get("/v1/cluster", &c)
+		require.Equal(x, buckets-room, c.History.Omitted)
+		n, not, omitted := known()
+		require.Equal(x, [3]int{room, buckets - room, buckets - room}, [3]int{n, not, omitted})
+		time.Sleep(10 * time.Second)
+		n, not, omitted = known()
+		require.Equal(x, [3]int{buckets, 0, 0}, [3]int{n, not, omitted})
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/heat"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -28,6 +29,11 @@ type Heat struct {
 	// Before MinutesBefore the grain is a minute, before HoursBefore an hour; else it is ten seconds.
 	MinutesBefore time.Time `json:"minutes_before"`
 	HoursBefore   time.Time `json:"hours_before"`
+	// Gap is the last time in which the bucket could not be sampled, if it is in the picture.
+	Gap *rebalance.Gap `json:"gap,omitempty"`
+	// Omitted is how many buckets that took requests the last sample had no room for. While there are some, nothing is known
+	// of a bucket without a sample.
+	Omitted int `json:"omitted_buckets,omitempty"`
 }
 
 // Cells are the cells of one metric.
@@ -95,6 +101,10 @@ func (h *handler) heat(r *http.Request) (any, error) {
 		MinutesBefore: utc(time.Now().Add(-heat.Recent).Truncate(heat.Minute)),
 		HoursBefore:   utc(time.Now().Add(-heat.Fine).Truncate(heat.Hour)),
 	}
+	if g, there := h.History().Gap(id); there && g.From.Before(out.To) && g.To.After(out.From) {
+		out.Gap = &g
+	}
+	out.Omitted = h.History().Omitted()
 	for _, s := range pic.Starts {
 		out.Keys = append(out.Keys, Key(s))
 	}

@@ -26,6 +26,7 @@ func (s *suite) runRows(t *testing.T) {
 	t.Run("timestamps come only when asked for", s.timestamps)
 	t.Run("a page ends at the row that reaches the byte limit", s.pageBytes)
 	t.Run("pages may share the memory of their rows", s.into)
+	t.Run("a slice leaves out only what its caller passes over", s.passing)
 	t.Run("many tombstones hide nothing else", s.manyTombstones)
 	t.Run("partitions know nothing of each other", s.isolation)
 	t.Run("an unknown partition is empty", s.unknownPartition)

@@ -177,3 +177,43 @@ func (s *suite) manyTombstones(t *testing.T) {
 	require.NoError(t, s.rows.Remove(ctx, p, store.Bounds{}, 3))
 	require.NoError(t, s.checkPages(ctx, s.rows, p, nil, store.Bounds{}, store.SliceOptions{Limit: 5}))
 }
+
+func (s *suite) passing(t *testing.T) {
+	ctx, p, r := t.Context(), newPartition(), s.rand(t.Name(), 0)
+	o := operation{}
+	for i := range s.scale(300) {
+		key := fmt.Appendf(nil, "%c%c%d", 'a'+i*7%300/100, 'a'+i*7%300/10%10, i%10)
+		if i%17 == 0 {
+			key = append([]byte{0xFF}, key...) // nothing is above all that begins so
+		}
+		o.rows = append(o.rows, store.Row{Key: key, Value: fmt.Append(nil, i), Timestamp: 1})
+	}
+	require.NoError(t, o.apply(ctx, s.rows, []store.Partition{p}))
+	all := visible([]operation{o}, 0)
+	for range s.scale(300) {
+		lengths := r.IntN(1 << 8)
+		pass := func(row store.Row) []byte {
+			if lengths>>(row.Key[len(row.Key)-1]%8)&1 == 0 {
+				return nil
+			}
+			return row.Key[:1+lengths%2]
+		}
+		slice := store.SliceOptions{Limit: 1 + r.IntN(len(all)), Pass: pass}
+		page, err := s.rows.Slice(ctx, p, store.Bounds{}, slice)
+		require.NoError(t, err)
+		var passed []byte // what may be left out
+		got := page.Rows
+		for _, row := range expected(all, store.Bounds{}, store.SliceOptions{Limit: len(all)}) {
+			if len(got) > 0 && bytes.Equal(got[0].Key, row.Key) {
+				require.Equal(t, row.Value, got[0].Value)
+				passed, got = pass(row), got[1:]
+				continue
+			}
+			if len(got) == 0 && page.More {
+				break
+			}
+			require.True(t, passed != nil && bytes.HasPrefix(row.Key, passed), "%q is not there", row.Key)
+		}
+		require.Empty(t, got)
+	}
+}

@@ -1,6 +1,7 @@
 # What a boto3 program does with listings, against a running listd. Usage:
 #   boto.py ENDPOINT BUCKET KEYS_FILE signed|unsigned
 # KEYS_FILE has one key per line: what the bucket holds. Fails with a message.
+import random
 import sys
 
 import boto3
@@ -95,7 +96,48 @@ expect(b"hello", s3.get_object(Bucket=other, Key="copy 2")["Body"].read(), "a co
 gone = s3.delete_objects(Bucket=other, Delete={"Objects": [{"Key": k} for k in ("plain", "copy ü+", "copy 2", "none")]})
 expect(["plain", "copy ü+", "copy 2", "none"], [d["Key"] for d in gone["Deleted"]], "delete_objects")
 expect(None, s3.get_bucket_versioning(Bucket=other).get("Status"), "versioning")
-refused("EntityTooLarge", s3.put_object, Bucket=other, Key="large", Body=b"x" * 4097)
+large = random.randbytes(3_000_000)
+s3.put_object(Bucket=other, Key="large", Body=large, ChecksumAlgorithm="SHA256")
+expect(large, s3.get_object(Bucket=other, Key="large", ChecksumMode="ENABLED")["Body"].read(), "a large body")
+expect(large[5:-7], s3.get_object(Bucket=other, Key="large", Range="bytes=5-%d" % (len(large) - 8))["Body"].read(), "a range")
+expect(True, "ChecksumSHA256" in s3.head_object(Bucket=other, Key="large", ChecksumMode="ENABLED"), "its checksum")
+s3.copy_object(Bucket=other, Key="large 2", CopySource={"Bucket": other, "Key": "large"})
+expect(large, s3.get_object(Bucket=other, Key="large 2")["Body"].read(), "a large copy")
+for key in ("large", "large 2"):
+    s3.delete_object(Bucket=other, Key=key)
+
+kept = other + "-versions"
+s3.create_bucket(Bucket=kept)
+s3.put_object(Bucket=kept, Key="a", Body=b"before")
+s3.put_bucket_versioning(Bucket=kept, VersioningConfiguration={"Status": "Enabled"})
+expect("Enabled", s3.get_bucket_versioning(Bucket=kept)["Status"], "versioning")
+ids = ["null"] + [s3.put_object(Bucket=kept, Key="a", Body=b"%d" % n)["VersionId"] for n in range(5)]
+marker = s3.delete_object(Bucket=kept, Key="a")
+expect(True, marker["DeleteMarker"], "a delete marker")
+refused("NoSuchKey", s3.get_object, Bucket=kept, Key="a")
+refused("MethodNotAllowed", s3.get_object, Bucket=kept, Key="a", VersionId=marker["VersionId"])
+expect(b"before", s3.get_object(Bucket=kept, Key="a", VersionId="null")["Body"].read(), "the null version")
+expect(b"3", s3.get_object(Bucket=kept, Key="a", VersionId=ids[4])["Body"].read(), "a version")
+for size in (1, 2, 1000):
+    seen = []
+    for page in s3.get_paginator("list_object_versions").paginate(Bucket=kept, PaginationConfig={"PageSize": size}):
+        seen += [(v["VersionId"], v["IsLatest"]) for v in page.get("DeleteMarkers", []) + page.get("Versions", [])]
+    expect([(marker["VersionId"], True)] + [(v, False) for v in reversed(ids)], seen, "versions by %d" % size)
+s3.delete_object(Bucket=kept, Key="a", VersionId=marker["VersionId"])
+expect(b"4", s3.get_object(Bucket=kept, Key="a")["Body"].read(), "the version below the marker")
+s3.copy_object(Bucket=kept, Key="a", CopySource={"Bucket": kept, "Key": "a", "VersionId": ids[1]})
+expect(b"0", s3.get_object(Bucket=kept, Key="a")["Body"].read(), "a version that was restored")
+s3.put_bucket_versioning(Bucket=kept, VersioningConfiguration={"Status": "Suspended"})
+expect("null", s3.put_object(Bucket=kept, Key="a", Body=b"after")["VersionId"], "the null version")
+refused("BucketNotEmpty", s3.delete_bucket, Bucket=kept)
+while True:
+    page = s3.list_object_versions(Bucket=kept)
+    all_of_it = [{"Key": v["Key"], "VersionId": v["VersionId"]} for v in page.get("DeleteMarkers", []) + page.get("Versions", [])]
+    if not all_of_it:
+        break
+    gone = s3.delete_objects(Bucket=kept, Delete={"Objects": all_of_it}, BypassGovernanceRetention=True)
+    expect([], gone.get("Errors", []), "versions that can't be deleted")
+s3.delete_bucket(Bucket=kept)
 refused("KeyTooLongError", s3.put_object, Bucket=other, Key="k" * 1025, Body=b"")
 refused("NoSuchKey", s3.get_object, Bucket=other, Key="plain")
 refused("NoSuchKey", s3.get_object_acl, Bucket=other, Key="plain")

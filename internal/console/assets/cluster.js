@@ -2,7 +2,7 @@
 
 import { get } from './api.js';
 import { h } from './dom.js';
-import { bytes, count, duration, many, percent, time } from './format.js';
+import { bytes, count, duration, many, percent, rows, time } from './format.js';
 import { fact, heading, key, table } from './parts.js';
 
 export const title = 'Cluster';
@@ -16,7 +16,7 @@ export async function show(page) {
   let c = null;
   const draw = () => {
     if (!c) return;
-    const { process: p, store, counters, leases, clocks, history } = c;
+    const { process: p, store, counters, leases, clocks, terms, history } = c;
     const part = (id, text, ...facts) => h('section', { 'aria-labelledby': id, key: id }, h('h2', { id }, text), facts);
     const all = page.status?.pauses?.find((x) => !x.bucket);
     page.draw(
@@ -38,6 +38,7 @@ export async function show(page) {
               cell: (x) =>
                 x.leads ? h('span', { class: 'tag move' }, 'leads') : h('span', { class: 'quiet' }, 'stands by'),
             },
+            { head: 'Version', cell: (x) => x.version ?? '' },
             { head: 'Admin address', cell: (x) => (x.admin ? h('a', { href: `${x.admin}/console/` }, x.admin) : '') },
           ],
           c.processes ?? [],
@@ -48,7 +49,8 @@ export async function show(page) {
               'p',
               { class: 'quiet small' },
               `${c.leader.name || c.leader.id} leads since ${time(c.leader.since)}, ` +
-                `for now until ${time(c.leader.until)}.`,
+                `for ${duration(leases.leader_left_s ?? 0)} more unless it renews its lease. ` +
+                'Processes that do not lead leave no record: each one’s own console shows it.',
             )
           : h('p', { class: 'quiet small' }, 'Embedded: one process has the data directory, and moves ranges.'),
       ),
@@ -62,7 +64,6 @@ export async function show(page) {
             'dl',
             { class: 'facts' },
             fact('Kind', store.kind === 'embedded' ? 'embedded: a data directory' : 'Apache Cassandra'),
-            fact(store.kind === 'embedded' ? 'Directory' : 'Where', store.where && key(store.where)),
             fact('Health', health(store, 'does not answer')),
             fact('A read takes', ms(store.latency_ms)),
             fact(
@@ -104,6 +105,12 @@ export async function show(page) {
             { class: 'facts' },
             fact('Kind', leases.kind === 'timed' ? 'by time' : 'counted, in one process'),
             fact('Length', leases.length_s ? duration(leases.length_s) : null),
+            fact(
+              'Time left',
+              leases.map_clocks
+                ? `${duration(leases.left_s ?? 0)} at least, unless they are renewed, of ${many(leases.map_clocks, 'map clock')}`
+                : null,
+            ),
             fact('Renewed', leases.renewals == null ? null : many(leases.renewals, 'time')),
             fact('Refused', leases.refusals == null ? null : many(leases.refusals, 'time')),
             fact('Maps read', leases.root_reads == null ? null : many(leases.root_reads, 'time')),
@@ -142,6 +149,25 @@ export async function show(page) {
                   : 'Embedded: one process, one clock. Nothing has to agree.',
               ),
         ),
+        terms
+          ? part(
+              'terms-h',
+              'Agreed on by all processes',
+              h(
+                'dl',
+                { class: 'facts' },
+                fact('Lease', terms.lease_s ? duration(terms.lease_s) : 'not said yet'),
+                fact('Clocks may differ by', terms.max_clock_skew_s ? duration(terms.max_clock_skew_s) : 'not said yet'),
+                fact('Sizes are', terms.sizes),
+                fact(
+                  'Ranges have',
+                  terms.max_rows ? `${count(terms.min_rows ?? 0)} to ${rows(terms.max_rows)}, by who was started last` : null,
+                ),
+                fact('At most', terms.max_bytes ? bytes(terms.max_bytes) : null),
+              ),
+              terms.error ? h('p', { class: 'problem' }, terms.error) : null,
+            )
+          : null,
         part(
           'process-h',
           'This process',
@@ -166,6 +192,10 @@ export async function show(page) {
                 fact('Since', history.since ? time(history.since) : 'nothing yet'),
                 fact('Kept', many(history.columns, 'minute')),
                 fact('Memory', `${bytes(history.bytes)} of at most ${bytes(history.limit_bytes)}`),
+                fact(
+                  'Left out',
+                  history.omitted_buckets ? `${many(history.omitted_buckets, 'bucket')} of the last sample` : null,
+                ),
                 fact('File', history.file ? key(history.file) : 'none: a restart forgets it'),
               ),
               history.error ? h('p', { class: 'problem' }, history.error) : null,

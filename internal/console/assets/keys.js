@@ -237,6 +237,21 @@ class View {
           zoomed ? h('button', { class: 'plain', onclick: () => this.out() }, 'Zoom out') : null,
         ),
         h('p', { class: 'small quiet', key: 'window' }, this.windowText()),
+        heat?.gap
+          ? h(
+              'p',
+              { class: 'problem small', key: 'gap' },
+              `Not known from ${time(heat.gap.from)} to ${time(heat.gap.to)}: ${heat.gap.why}`,
+            )
+          : null,
+        heat?.omitted_buckets
+          ? h(
+              'p',
+              { class: 'small quiet', key: 'omitted' },
+              `More buckets take requests than a sample has room for: the last one left out ` +
+                `${many(heat.omitted_buckets, 'bucket')}, which come first in the next one.`,
+            )
+          : null,
         heat && this.nothing
           ? this.empty()
           : h(

@@ -162,7 +162,7 @@ func TestWhenToLookAgain(t *testing.T) {
 		require.True(t, yes)
 		require.Equal(t, now.Add(want), at, why)
 	}
-	for _, why := range []policy.Why{policy.Within, policy.OneKey, policy.NoCut, policy.Lonely} {
+	for _, why := range []policy.Why{policy.Within, policy.Growing, policy.OneKey, policy.NoCut, policy.Lonely} {
 		_, yes := again(in, &policy.Decision{Kind: policy.None, From: 1, To: 2, Why: why})
 		require.False(t, yes, why)
 	}

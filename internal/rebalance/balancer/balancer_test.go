@@ -295,6 +295,9 @@ func TestKeepsABucketInShape(t *testing.T) {
 				if exact { // each look counts everything
 					rows = 3000
 				}
+				if race.Enabled { // make test also runs it without the race detector
+					rows /= 2
+				}
 				keys := seed.New(f).Perm(10 * rows)[:rows]
 				for i, k := range keys {
 					f.put(number(k))

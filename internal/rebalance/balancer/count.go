@@ -189,6 +189,7 @@ func (b *Balancer) correct(ctx context.Context, x recount, c *counter.Count) err
 		return err
 	}
 	b.counted.Add(x.partition.ID, c)
+	b.changed(x.partition)
 	b.set(func(s *Status) {
 		s.Recounts++
 		s.Read += c.Rows + c.Markers

@@ -31,7 +31,7 @@ func again(in *policy.Input, d *policy.Decision) (at time.Time, yes bool) {
 		}
 	}
 	switch d.Why {
-	case policy.Within, policy.OneKey, policy.NoCut, policy.Lonely:
+	case policy.Within, policy.Growing, policy.OneKey, policy.NoCut, policy.Lonely:
 		return at, false
 	case policy.Rolled, policy.AtTail, policy.Appends, policy.NextUnknown:
 		return in.Now.Add(fading), true

@@ -32,8 +32,9 @@ type Options struct {
 	// Decided is called with each input and what was decided from it, before that is carried out; nil: nothing is. It
 	// must not change or keep them.
 	Decided func(store.BucketID, *policy.Input, []policy.Decision)
-	// Written is called with the partitions that took requests since the last call; nil: nothing is.
-	Written func([]store.Partition)
+	// Changed is called with the partitions whose counts may have changed since the last call, as they took requests or
+	// were counted; nil: nothing is.
+	Changed func([]store.Partition)
 	// Logger logs what is decided; nil: nothing is logged.
 	Logger *slog.Logger
 }

@@ -291,6 +291,9 @@ func TestEmptiedRangesAreMerged(t *testing.T) {
 			if c.ranges > 8000 && os.Getenv("EVENKEEL_SCALE") == "" {
 				t.Skip("takes minutes: set EVENKEEL_SCALE")
 			}
+			if c.ranges > 2000 && race.Enabled {
+				t.Skip("ten times slower; make test also runs it without the race detector")
+			}
 			lookedAfterAt(t, 1000, 20_000, func(o *balancer.Options) {
 				o.Logger, o.Policy.Cool = slog.New(slog.DiscardHandler), 10*time.Minute
 			}, func(f *fixture) {

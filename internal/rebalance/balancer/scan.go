@@ -103,9 +103,7 @@ func (b *Balancer) take(ctx context.Context) error {
 	b.mu.Lock()
 	b.mark, b.gone = next, b.gone[len(gone):]
 	b.mu.Unlock()
-	if b.o.Written != nil && len(written) > 0 {
-		b.o.Written(written)
-	}
+	b.changed(written...)
 	for _, p := range written {
 		b.agenda.look(p, time.Time{})
 		// A new bucket may grow fast.
@@ -114,6 +112,12 @@ func (b *Balancer) take(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func (b *Balancer) changed(all ...store.Partition) {
+	if b.o.Changed != nil && len(all) > 0 {
+		b.o.Changed(all)
+	}
 }
 
 // everything has all buckets looked at, a few at once.

@@ -3,7 +3,6 @@ package executor
 import (
 	"cmp"
 	"context"
-	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -24,8 +23,7 @@ type Maps interface {
 	Swap(ctx context.Context, change partmap.Change) error
 	Wait(ctx context.Context, id store.BucketID) error
 	Stamp() partmap.Stamp
-	Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error]
-	RangeBefore(ctx context.Context, r *partmap.Root, cut []byte) (partmap.Range, bool, error)
+	move.Maps
 	Above(ctx context.Context) (store.Timestamp, error)
 }
 

@@ -3,7 +3,6 @@ package executor
 import (
 	"context"
 	"errors"
-	"iter"
 	"slices"
 	"time"
 
@@ -217,26 +216,7 @@ func (x *Executor) look(ctx context.Context, seen *move.Seen, goals []move.Goal)
 	if err != nil {
 		return nil, err
 	}
-	return move.Look(root, theMap{ctx, x, root}, seen, goals)
-}
-
-// theMap is a move.Map.
-type theMap struct {
-	ctx  context.Context
-	x    *Executor
-	root *partmap.Root
-}
-
-func (m theMap) Ranges(from []byte) iter.Seq2[partmap.Range, error] {
-	return m.x.maps.Ranges(m.ctx, m.root, from)
-}
-
-func (m theMap) Before(cut []byte) (partmap.Range, bool, error) {
-	return m.x.maps.RangeBefore(m.ctx, m.root, cut)
-}
-
-func (m theMap) Since(epoch uint64) iter.Seq2[partmap.Range, error] {
-	return partmap.RangesSince(m.root, m.x.reader(m.ctx), epoch)
+	return move.Look(ctx, root, x.maps, seen, goals)
 }
 
 func (x *Executor) reader(ctx context.Context) partmap.Reader {

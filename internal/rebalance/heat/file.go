@@ -12,12 +12,16 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/evenkeel/evenkeel/internal/wire"
 	"github.com/evenkeel/evenkeel/store"
 )
 
 // A file: the magic, a checksum of the rest (8 bytes), and compressed: the keys, the columns, the events. Later forms have
-// another magic.
-const magic = "evenkeel history 1\n"
+// another magic; the first one had no known seconds of parts.
+const (
+	magic  = "evenkeel history 2\n"
+	magic1 = "evenkeel history 1\n"
+)
 
 // mostFile bounds what is read of a file, compressed and not.
 const mostFile = 256 << 20
@@ -32,38 +36,39 @@ func Encode(b *Book, l *Log) []byte {
 		panic(err) // the level is valid
 	}
 	e := encoder{z: z}
-	e.uint(uint64(len(b.keys.texts)))
+	e.Uint(uint64(len(b.keys.texts)))
 	for _, text := range b.keys.texts {
-		e.bytes([]byte(text))
+		e.Bytes([]byte(text))
 	}
-	e.uint(uint64(len(b.columns)))
+	e.Uint(uint64(len(b.columns)))
 	for i := range b.columns {
 		c := &b.columns[i]
-		e.int(c.from)
-		e.int(c.to)
-		e.int(c.known)
-		e.uint(uint64(len(c.parts)))
+		e.Int(c.from)
+		e.Int(c.to)
+		e.Int(c.idle)
+		e.Uint(uint64(len(c.parts)))
 		for k := range c.parts {
 			p := &c.parts[k]
-			e.b = append(e.b, p.bucket[:]...)
-			e.uint(uint64(len(p.starts)))
+			e.Raw(p.bucket[:]...)
+			e.Int(p.known)
+			e.Uint(uint64(len(p.starts)))
 			for s := range p.starts {
-				e.uint(uint64(p.starts[s]))
+				e.Uint(uint64(p.starts[s]))
 				for _, v := range p.figures[s] {
-					e.b = binary.LittleEndian.AppendUint32(e.b, math.Float32bits(v))
+					e.B = binary.LittleEndian.AppendUint32(e.B, math.Float32bits(v))
 				}
 			}
 			e.flush()
 		}
 	}
-	e.int(l.last)
-	e.uint(uint64(len(l.events)))
+	e.Int(l.last)
+	e.Uint(uint64(len(l.events)))
 	for i := range l.events {
 		line, err := json.Marshal(&l.events[i])
 		if err != nil {
 			panic(err) // it has only numbers and texts
 		}
-		e.bytes(line)
+		e.Bytes(line)
 		e.flush()
 	}
 	e.flush()
@@ -75,16 +80,13 @@ func Encode(b *Book, l *Log) []byte {
 
 // encoder collects bytes and compresses them.
 type encoder struct {
+	wire.Encoder
 	z *flate.Writer
-	b []byte
 }
 
-func (e *encoder) uint(v uint64)  { e.b = binary.AppendUvarint(e.b, v) }
-func (e *encoder) int(v int64)    { e.b = binary.AppendVarint(e.b, v) }
-func (e *encoder) bytes(v []byte) { e.uint(uint64(len(v))); e.b = append(e.b, v...) }
 func (e *encoder) flush() {
-	_, _ = e.z.Write(e.b) // a buffer takes all
-	e.b = e.b[:0]
+	_, _ = e.z.Write(e.B) // a buffer takes all
+	e.B = e.B[:0]
 }
 
 var errDamaged = errors.New("it is damaged")
@@ -92,6 +94,11 @@ var errDamaged = errors.New("it is damaged")
 // Decode reads what Encode wrote into a book of at most so many bytes and a log. Moves that had begun are Left.
 func Decode(file []byte, most int64) (*Book, *Log, error) {
 	rest, ok := bytes.CutPrefix(file, []byte(magic))
+	first := false
+	if !ok {
+		rest, ok = bytes.CutPrefix(file, []byte(magic1))
+		first = ok
+	}
 	switch {
 	case !ok:
 		return nil, nil, errors.New("it is no history of this form: a newer version wrote it, or another program")
@@ -102,41 +109,46 @@ func Decode(file []byte, most int64) (*Book, *Log, error) {
 	if err != nil || len(plain) > mostFile {
 		return nil, nil, errDamaged
 	}
-	d := decoder{b: plain}
+	d := wire.Decoder{Rest: plain}
 	b, l := New(most), &Log{}
-	texts := make([]string, d.count(1))
+	texts := make([]string, d.Count(1))
 	for i := range texts {
-		texts[i] = string(d.bytes())
+		texts[i] = string(d.Bytes())
 	}
-	for range d.count(4) {
-		from, to, known := d.int(), d.int(), d.int()
-		samples := make([]Sample, d.count(17))
+	for range d.Count(4) {
+		from, to, idle := d.Int(), d.Int(), d.Int()
+		damaged := from >= to || idle < 0 || idle > to-from || first && idle == 0
+		samples := make([]Sample, d.Count(17))
 		for s := range samples {
-			copy(samples[s].Bucket[:], d.take(len(store.BucketID{})))
-			spans := make([]Span, d.count(1+spanBytes-4))
+			copy(samples[s].Bucket[:], d.Raw(len(store.BucketID{})))
+			if samples[s].known = idle; !first {
+				samples[s].known = d.Int()
+			}
+			spans := make([]Span, d.Count(int(1+spanBytes-4)))
 			for i := range spans {
-				if id := d.uint(); id < uint64(len(texts)) {
+				if id := d.Uint(); id < uint64(len(texts)) {
 					spans[i].Start = texts[id]
 				} else {
-					d.bad = true
+					d.Bad = true
 				}
 				for m := range spans[i].Figures {
-					spans[i].Figures[m] = math.Float32frombits(binary.LittleEndian.Uint32(d.take(4)))
+					spans[i].Figures[m] = math.Float32frombits(binary.LittleEndian.Uint32(d.Raw(4)))
 				}
-				d.bad = d.bad || (i == 0) != (spans[i].Start == "") || i > 0 && spans[i-1].Start >= spans[i].Start
+				d.Bad = d.Bad || (i == 0) != (spans[i].Start == "") || i > 0 && spans[i-1].Start >= spans[i].Start
 			}
-			d.bad = d.bad || len(spans) == 0
 			samples[s].Spans = spans
+			known := samples[s].known
+			damaged = damaged || first && len(spans) == 0 || known < 0 || known > to-from || known == 0 && len(spans) > 0
 		}
-		if n := len(b.columns); d.bad || from >= to || known <= 0 || known > to-from || n > 0 && b.columns[n-1].to > from {
+		if n := len(b.columns); d.Bad || damaged || n > 0 && b.columns[n-1].to > from {
 			return nil, nil, errDamaged
 		}
-		b.put(len(b.columns), from, to, known, samples)
+		b.put(len(b.columns), from, to, idle, samples)
 	}
-	last := d.int()
-	for range d.count(1) {
+	last := d.Int()
+	for range d.Count(1) {
 		var e Event
-		if err := json.Unmarshal(d.bytes(), &e); err != nil || e.ID <= l.last {
+		if err := json.Unmarshal(d.Bytes(), &e); err != nil || e.ID <= l.last {
 			return nil, nil, errDamaged
 		}
 		if e.State == Begun {
@@ -145,58 +157,10 @@ func Decode(file []byte, most int64) (*Book, *Log, error) {
 		l.last = e.ID - 1
 		l.Add(e)
 	}
-	if d.bad || len(d.b) > 0 || last < l.last {
+	if d.Bad || len(d.Rest) > 0 || last < l.last {
 		return nil, nil, fmt.Errorf("%w: it has the right checksum, but does not make sense", errDamaged)
 	}
 	l.last = last
 	b.shrink()
 	return b, l, nil
 }
-
-type decoder struct {
-	b   []byte
-	bad bool
-}
-
-func (d *decoder) uint() uint64 {
-	v, n := binary.Uvarint(d.b)
-	if n <= 0 {
-		d.bad, d.b = true, nil
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) int() int64 {
-	v, n := binary.Varint(d.b)
-	if n <= 0 {
-		d.bad, d.b = true, nil
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-// take returns n bytes, zeros if there are not as many.
-func (d *decoder) take(n int) []byte {
-	if n > len(d.b) {
-		d.bad, d.b = true, nil
-		return make([]byte, n)
-	}
-	v := d.b[:n]
-	d.b = d.b[n:]
-	return v
-}
-
-// count is how many things follow of at least so many bytes each.
-func (d *decoder) count(each int64) int {
-	n := d.uint()
-	if n > uint64(int64(len(d.b))/each) {
-		d.bad, d.b = true, nil
-		return 0
-	}
-	return int(n)
-}
-
-func (d *decoder) bytes() []byte { return d.take(d.count(1)) }

@@ -49,10 +49,13 @@ type Span struct {
 	Figures
 }
 
-// Sample is a bucket: its spans tile all keys, in their order; the first Start is empty.
+// Sample is a bucket: its spans tile all keys, in their order; the first Start is empty. Without spans nothing is known of
+// the bucket.
 type Sample struct {
 	Bucket store.BucketID
 	Spans  []Span
+
+	known int64 // as of a part
 }
 
 const (
@@ -72,19 +75,36 @@ const (
 	Kept   = 7 * 24 * time.Hour
 )
 
-// column is what is known of some seconds before its end.
+// column is what is known of some seconds before its end. A bucket without a part took no requests for idle of these
+// seconds: it had what it had before. Of the others nothing is known.
 type column struct {
 	from, to int64 // Unix seconds
-	known    int64 // of these seconds
+	idle     int64
 	parts    []part
 }
 
-// part is the spans of a bucket. Columns without a part of a bucket are of times in which it took no requests: it had what
-// it had before.
+// part is the spans of a bucket, and of how many seconds of its column they are known; without spans it took no requests
+// for these.
 type part struct {
 	bucket  store.BucketID
+	known   int64
 	starts  []uint32 // in Book.keys
 	figures []Figures
+}
+
+// of returns what a column knows of a bucket, and of how many of its seconds; nil: no requests in these.
+func (c *column) of(id store.BucketID) (p *part, known int64) {
+	i, ok := slices.BinarySearchFunc(c.parts, id, func(p part, id store.BucketID) int {
+		return bytes.Compare(p.bucket[:], id[:])
+	})
+	if !ok {
+		return nil, c.idle
+	}
+	p = &c.parts[i]
+	if len(p.starts) == 0 {
+		return nil, p.known
+	}
+	return p, p.known
 }
 
 // Book is the columns of all buckets.
@@ -100,7 +120,7 @@ func New(most int64) *Book { return &Book{most: most, keys: newKeys()} }
 
 const (
 	columnBytes = 64
-	partBytes   = 72
+	partBytes   = 80
 	spanBytes   = 4 + 4*int64(metrics)
 )
 
@@ -130,9 +150,10 @@ func (b *Book) Usage() Usage {
 
 func (b *Book) size() int64 { return b.bytes + b.keys.bytes }
 
-// Add adds a column about the time from one moment to another, in whole seconds, of the buckets that took requests. What
-// the book has of later times is dropped: the clock was set back. So is a column that is empty.
-func (b *Book) Add(from, to time.Time, samples []Sample) {
+// Add adds a column about the time from one moment to another, in whole seconds, of the buckets that took requests. omitted:
+// there were others, so nothing is known of those that have no sample. What the book has of later times is dropped: the
+// clock was set back. So is a column that is empty.
+func (b *Book) Add(from, to time.Time, samples []Sample, omitted bool) {
 	f, t := from.Unix(), to.Unix()
 	for n := len(b.columns); n > 0 && (b.columns[n-1].from >= f || b.columns[n-1].to > t); n = len(b.columns) {
 		b.drop(n - 1)
@@ -143,16 +164,30 @@ func (b *Book) Add(from, to time.Time, samples []Sample) {
 	if t <= f {
 		return
 	}
-	b.put(len(b.columns), f, t, t-f, samples)
+	samples = slices.Clone(samples)
+	for i := range samples {
+		if len(samples[i].Spans) > 0 {
+			samples[i].known = t - f
+		}
+	}
+	idle := t - f
+	if omitted {
+		idle = 0
+	}
+	b.put(len(b.columns), f, t, idle, samples)
 	b.settle(t)
 	b.shrink()
 }
 
 // put inserts a column.
-func (b *Book) put(at int, from, to, known int64, samples []Sample) {
-	c := column{from: from, to: to, known: known}
-	for _, s := range allot(samples, MostSpans) {
-		p := part{bucket: s.Bucket, starts: make([]uint32, len(s.Spans)), figures: make([]Figures, len(s.Spans))}
+func (b *Book) put(at int, from, to, idle int64, samples []Sample) {
+	c := column{from: from, to: to, idle: idle}
+	allotted := allot(samples, MostSpans)
+	if len(allotted) < len(samples) {
+		c.idle = 0
+	}
+	for _, s := range allotted {
+		p := part{bucket: s.Bucket, known: s.known, starts: make([]uint32, len(s.Spans)), figures: make([]Figures, len(s.Spans))}
 		for i := range s.Spans {
 			p.starts[i], p.figures[i] = b.keys.take(s.Spans[i].Start), s.Spans[i].Figures
 		}
@@ -206,75 +241,68 @@ func (b *Book) settle(now int64) {
 // merge makes one column of neighbouring ones.
 func (b *Book) merge(i, n int) {
 	run := b.columns[i:n]
-	from, to, known := run[0].from, run[len(run)-1].to, int64(0)
+	from, to, idle := run[0].from, run[len(run)-1].to, int64(0)
 	of := map[store.BucketID]bool{}
 	var samples []Sample
 	for k := range run {
-		known += run[k].known
+		idle += run[k].idle
 		for p := range run[k].parts {
 			if id := run[k].parts[p].bucket; !of[id] {
 				of[id] = true
-				samples = append(samples, Sample{Bucket: id})
+				samples = append(samples, b.together(id, run))
 			}
 		}
-	}
-	for s := range samples {
-		samples[s].Spans = b.together(samples[s].Bucket, run, known)
 	}
 	for k := n - 1; k >= i; k-- {
 		b.drop(k)
 	}
-	b.put(i, from, to, known, samples)
+	b.put(i, from, to, idle, samples)
 }
 
-// together returns the spans of a bucket over several columns.
-func (b *Book) together(id store.BucketID, run []column, known int64) []Span {
+// together is a bucket over several columns.
+func (b *Book) together(id store.BucketID, run []column) Sample {
+	out := Sample{Bucket: id}
 	ids := map[uint32]bool{}
 	for k := range run {
-		if p := run[k].of(id); p != nil {
+		p, known := run[k].of(id)
+		out.known += known
+		if p != nil {
 			for _, s := range p.starts {
 				ids[s] = true
 			}
 		}
 	}
+	if len(ids) == 0 {
+		return out
+	}
 	a := b.axis(ids)
-	out := make([]Span, len(a.starts))
+	out.Spans = make([]Span, len(a.starts))
 	for i, s := range a.starts {
-		out[i].Start = s
+		out.Spans[i].Start = s
 	}
 	for k := range run {
-		p := run[k].of(id)
+		p, known := run[k].of(id)
 		if p == nil {
 			continue
 		}
-		share := float64(run[k].known) / float64(max(known, 1))
-		for i := range out {
-			out[i].Figures[Rows], out[i].Figures[Bytes] = 0, 0 // the last ones count
+		share := float64(known) / float64(out.known)
+		for i := range out.Spans {
+			out.Spans[i].Figures[Rows], out.Spans[i].Figures[Bytes] = 0, 0 // the last ones count
 		}
 		a.spread(p, func(from, to int, f *Figures) {
 			n := float64(to - from)
 			for i := from; i < to; i++ {
 				for m, v := range f {
 					if Metric(m).rate() {
-						out[i].Figures[m] += float32(float64(v) * share / n)
+						out.Spans[i].Figures[m] += float32(float64(v) * share / n)
 					} else {
-						out[i].Figures[m] = float32(float64(v) / n)
+						out.Spans[i].Figures[m] = float32(float64(v) / n)
 					}
 				}
 			}
 		})
 	}
 	return out
-}
-
-func (c *column) of(id store.BucketID) *part {
-	i, ok := slices.BinarySearchFunc(c.parts, id, func(p part, id store.BucketID) int {
-		return bytes.Compare(p.bucket[:], id[:])
-	})
-	if !ok {
-		return nil
-	}
-	return &c.parts[i]
 }
 
 // shrink takes spans away from the oldest columns until the book has room, then columns.
@@ -312,11 +340,15 @@ func (b *Book) thin(at, most int) {
 		samples[i] = b.sample(&c.parts[i])
 	}
 	b.drop(at)
-	b.put(at, c.from, c.to, c.known, allot(samples, most))
+	few := allot(samples, most)
+	if len(few) < len(samples) {
+		c.idle = 0
+	}
+	b.put(at, c.from, c.to, c.idle, few)
 }
 
 func (b *Book) sample(p *part) Sample {
-	s := Sample{Bucket: p.bucket, Spans: make([]Span, len(p.starts))}
+	s := Sample{Bucket: p.bucket, known: p.known, Spans: make([]Span, len(p.starts))}
 	for i, k := range p.starts {
 		s.Spans[i] = Span{Start: b.keys.texts[k], Figures: p.figures[i]}
 	}
@@ -365,7 +397,7 @@ func allot(samples []Sample, most int) []Sample {
 			mine = 1 + int(float64(left-others-1)*min(1, x.weight/sum))
 		}
 		sum -= x.weight
-		out[i] = Sample{Bucket: x.Bucket, Spans: Thin(x.Spans, mine, total)}
+		out[i] = Sample{Bucket: x.Bucket, Spans: Thin(x.Spans, mine, total), known: x.known}
 		left -= len(out[i].Spans)
 	}
 	return out

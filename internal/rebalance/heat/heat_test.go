@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -48,7 +49,7 @@ func spans(r *rand.Rand, n int) []heat.Span {
 // near is equal but for what float32 rounds: 2^-24 for each addition, of which there are few thousand at most.
 func near(t *testing.T, want, got float64, what ...any) {
 	t.Helper()
-	require.LessOrEqual(t, math.Abs(want-got), 1e-4*max(1, math.Abs(want)), append([]any{want, got}, what...)...)
+	require.LessOrEqual(t, math.Abs(want-got), 1e-4*max(1, math.Abs(want)), fmt.Sprint(want, got, what))
 }
 
 func whole(bucket store.BucketID, from, to time.Time, width, height int) heat.Window {
@@ -105,11 +106,23 @@ type reference struct {
 	at      []time.Time // ends of samples
 	from    []time.Time
 	samples [][]heat.Sample
+	omitted []bool
 }
 
-func (o *reference) add(b *heat.Book, from, to time.Time, samples []heat.Sample) {
+func (o *reference) add(b *heat.Book, from, to time.Time, samples []heat.Sample, omitted bool) {
 	o.from, o.at, o.samples = append(o.from, from), append(o.at, to), append(o.samples, samples)
-	b.Add(from, to, samples)
+	o.omitted = append(o.omitted, omitted)
+	b.Add(from, to, samples, omitted)
+}
+
+// of returns a bucket's sample, and whether something is known of it; nil: that it took no requests.
+func (o *reference) of(i int, bucket store.BucketID) (s *heat.Sample, known bool) {
+	for k := range o.samples[i] {
+		if s := &o.samples[i][k]; s.Bucket == bucket {
+			return s, len(s.Spans) > 0
+		}
+	}
+	return nil, !o.omitted[i]
 }
 
 // mean is the requests per second of a bucket over some time, of which known seconds are known.
@@ -126,12 +139,14 @@ func (o *reference) mean(bucket store.BucketID, m heat.Metric, from, to time.Tim
 		if !f.Before(t) {
 			continue
 		}
+		s, there := o.of(i, bucket)
+		if !there {
+			continue
+		}
 		known += t.Sub(f).Seconds()
-		for _, s := range o.samples[i] {
-			if s.Bucket == bucket {
-				total := heat.Sum(s.Spans)
-				sum += float64(total[m]) * t.Sub(f).Seconds()
-			}
+		if s != nil {
+			total := heat.Sum(s.Spans)
+			sum += float64(total[m]) * t.Sub(f).Seconds()
 		}
 	}
 	return sum / max(known, 1), known
@@ -141,11 +156,9 @@ func (o *reference) mean(bucket store.BucketID, m heat.Metric, from, to time.Tim
 func (o *reference) held(bucket store.BucketID, m heat.Metric, at time.Time) (v float64, known bool) {
 	for i := range o.at {
 		if o.from[i].Before(at) {
-			for _, s := range o.samples[i] {
-				if s.Bucket == bucket {
-					total := heat.Sum(s.Spans)
-					v, known = float64(total[m]), true
-				}
+			if s, there := o.of(i, bucket); s != nil && there {
+				total := heat.Sum(s.Spans)
+				v, known = float64(total[m]), true
 			}
 		}
 	}
@@ -175,8 +188,11 @@ func TestPicturesKeepSums(t *testing.T) {
 					layouts[id(n)] = spans(r, 1+r.IntN(300)) // it was cut anew
 				}
 				samples = append(samples, heat.Sample{Bucket: id(n), Spans: layouts[id(n)]})
+				if r.IntN(8) == 0 {
+					samples[len(samples)-1].Spans = nil // it could not be read
+				}
 			}
-			o.add(b, from, now, samples)
+			o.add(b, from, now, samples, r.IntN(8) == 0)
 		}
 		// Columns at full hours: so none that was put together lies across the edge of one.
 		for n := byte(1); n <= 4; n++ {
@@ -195,7 +211,7 @@ func TestPicturesKeepSums(t *testing.T) {
 					held, there := o.held(id(n), m, start.Add(time.Hour))
 					switch {
 					case known == 0, m >= heat.Rows && !there:
-						require.Equal(t, float64(heat.Unknown*len(p.Starts)), got, what...)
+						crossing(t, o, start, func() { require.Equal(t, float64(heat.Unknown*len(p.Starts)), got, fmt.Sprint(what...)) })
 					case m < heat.Rows:
 						crossing(t, o, start, func() { near(t, mean, got, what...) })
 					default:
@@ -233,7 +249,7 @@ func TestWindowsAddUp(t *testing.T) {
 			all = slices.DeleteFunc(all, func(s heat.Span) bool { return s.Start == "k0004" })
 			i, _ := slices.BinarySearchFunc(all, "k0004", func(s heat.Span, k string) int { return cmp.Compare(s.Start, k) })
 			all = slices.Insert(all, i, heat.Span{Start: "k0004", Figures: heat.Figures{1, 2, 3, 4}})
-			b.Add(now, now.Add(time.Minute), []heat.Sample{{Bucket: id(1), Spans: all}})
+			b.Add(now, now.Add(time.Minute), []heat.Sample{{Bucket: id(1), Spans: all}}, false)
 			now = now.Add(time.Minute)
 		}
 		w := whole(id(1), began, now, 30, 1+r.IntN(100))
@@ -265,7 +281,7 @@ func TestHotRangesKeepTheirRow(t *testing.T) {
 	ranges[0].Start = ""
 	ranges[1234].Figures[heat.Writes] = 5000
 	for range 26 * 60 {
-		b.Add(now, now.Add(time.Minute), []heat.Sample{{Bucket: id(1), Spans: ranges}})
+		b.Add(now, now.Add(time.Minute), []heat.Sample{{Bucket: id(1), Spans: ranges}}, false)
 		now = now.Add(time.Minute)
 	}
 	p := b.Draw(heat.Window{Bucket: id(1), From: began, To: now, Width: 26, Height: 200, Metrics: []heat.Metric{heat.Writes}})
@@ -294,7 +310,7 @@ func TestMemoryIsBounded(t *testing.T) {
 			}
 			samples = append(samples, heat.Sample{Bucket: id(n), Spans: all})
 		}
-		b.Add(now, now.Add(time.Minute), samples)
+		b.Add(now, now.Add(time.Minute), samples, false)
 		now = now.Add(time.Minute)
 		require.LessOrEqual(t, b.Usage().Bytes, int64(most))
 	}
@@ -307,10 +323,10 @@ func TestTheClockIsSetBack(t *testing.T) {
 	b := heat.New(roomy)
 	for i := range 20 {
 		at := began.Add(time.Duration(i) * time.Minute)
-		b.Add(at, at.Add(time.Minute), []heat.Sample{{Bucket: id(1), Spans: []heat.Span{{Figures: heat.Figures{1}}}}})
+		b.Add(at, at.Add(time.Minute), []heat.Sample{{Bucket: id(1), Spans: []heat.Span{{Figures: heat.Figures{1}}}}}, false)
 	}
 	back := began.Add(5 * time.Minute)
-	b.Add(back, back.Add(time.Minute), []heat.Sample{{Bucket: id(1), Spans: []heat.Span{{Figures: heat.Figures{7}}}}})
+	b.Add(back, back.Add(time.Minute), []heat.Sample{{Bucket: id(1), Spans: []heat.Span{{Figures: heat.Figures{7}}}}}, false)
 	p := b.Draw(whole(id(1), began, began.Add(10*time.Minute), 10, 1))
 	require.Equal(t, []float64{1, 1, 1, 1, 1, 7, -1, -1, -1, -1}, p.Cells[heat.Writes])
 }
@@ -322,8 +338,8 @@ func TestFiles(t *testing.T) {
 	now := began
 	for range 100 {
 		b.Add(now, now.Add(time.Minute), []heat.Sample{
-			{Bucket: id(1), Spans: spans(r, 1+r.IntN(100))}, {Bucket: id(2), Spans: spans(r, 1+r.IntN(10))},
-		})
+			{Bucket: id(1), Spans: spans(r, 1+r.IntN(100))}, {Bucket: id(2), Spans: spans(r, 1+r.IntN(10))}, {Bucket: id(3)},
+		}, r.IntN(2) == 0)
 		now = now.Add(time.Minute)
 	}
 	for i := range 50 {
@@ -360,10 +376,51 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// TestFilesOfTheFirstForm are read.
+func TestFilesOfTheFirstForm(t *testing.T) {
+	file, err := os.ReadFile("testdata/history-1")
+	require.NoError(t, err)
+	b, l, err := heat.Decode(file, roomy)
+	require.NoError(t, err)
+	require.Equal(t, int64(1), l.Last())
+	p := b.Draw(whole(id(1), began, began.Add(4*time.Minute), 4, 2))
+	require.Equal(t, []float64{0, 5, 1, 5, 2, 5, -1, -1}, p.Cells[heat.Writes])
+	idle := b.Draw(whole(id(2), began, began.Add(4*time.Minute), 4, 2))
+	require.Equal(t, []float64{0, 0, 0, -1}, idle.Cells[heat.Writes])
+}
+
+// TestGapsAreThoseOfTheirBucket: of one that could not be read nothing is known, and of idle ones only where none was
+// omitted.
+func TestGapsAreThoseOfTheirBucket(t *testing.T) {
+	b := heat.New(roomy)
+	at := began
+	add := func(omitted bool, samples ...heat.Sample) {
+		b.Add(at, at.Add(10*time.Second), samples, omitted)
+		at = at.Add(10 * time.Second)
+	}
+	of := func(n byte, rate float32) heat.Sample {
+		return heat.Sample{Bucket: id(n), Spans: []heat.Span{{Figures: heat.Figures{rate, 0, 7, 0}}}}
+	}
+	add(false, of(1, 1), of(2, 2))
+	add(false, of(1, 3), heat.Sample{Bucket: id(2)})
+	add(true, of(1, 5))
+	add(false)
+	draw := func(n byte, width int) ([]float64, []float64) {
+		p := b.Draw(whole(id(n), began, at, width, 1))
+		return p.Cells[heat.Writes], p.Cells[heat.Rows]
+	}
+	for n, want := range map[byte][2][]float64{
+		1: {{1, 3, 5, 0}, {7, 7, 7, 7}}, 2: {{2, -1, -1, 0}, {7, -1, -1, 7}}, 3: {{0, 0, -1, 0}, {-1, -1, -1, -1}},
+	} {
+		writes, rows := draw(n, 4)
+		require.Equal(t, want, [2][]float64{writes, rows}, n)
+	}
+}
+
 // FuzzDecode: no input makes it panic, or take more memory than its bound; what is accepted can be used.
 func FuzzDecode(f *testing.F) {
 	b, l := heat.New(roomy), &heat.Log{}
-	b.Add(began, began.Add(time.Minute), []heat.Sample{{Bucket: id(1), Spans: []heat.Span{{}, {Start: "m"}}}})
+	b.Add(began, began.Add(time.Minute), []heat.Sample{{Bucket: id(1), Spans: []heat.Span{{}, {Start: "m"}}}}, false)
 	l.Add(heat.Event{Kind: "roll"})
 	f.Add(heat.Encode(b, l))
 	f.Add([]byte{})

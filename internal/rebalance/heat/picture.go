@@ -122,23 +122,22 @@ func (b *Book) Draw(w Window) Picture {
 	for first < last && b.columns[first].to <= from {
 		first++
 	}
-	before := first - 1
-	for before >= 0 && b.columns[before].of(w.Bucket) == nil {
-		before--
-	}
 	ids := map[uint32]bool{}
-	collect := func(p *part) {
+	collect := func(c *column) *part {
+		p, _ := c.of(w.Bucket)
 		if p != nil {
 			for _, id := range p.starts {
 				ids[id] = true
 			}
 		}
+		return p
 	}
-	if before >= 0 {
-		collect(b.columns[before].of(w.Bucket))
+	var held *part
+	for i := first - 1; i >= 0 && held == nil; i-- {
+		held = collect(&b.columns[i])
 	}
 	for i := first; i < last; i++ {
-		collect(b.columns[i].of(w.Bucket))
+		collect(&b.columns[i])
 	}
 	g := grid{axis: b.axis(ids)}
 	low, exact := slices.BinarySearch(g.starts, w.Start)
@@ -162,7 +161,7 @@ func (b *Book) Draw(w Window) Picture {
 		all[m] = make([]float64, width*g.rows)
 		pic.Cells[m] = all[m]
 	}
-	b.paint(&g, w.Bucket, before, first, last, &pic, &all)
+	g.paint(b.columns[first:last], held, w.Bucket, &pic, &all)
 	return pic
 }
 
@@ -201,19 +200,18 @@ func (g *grid) each(p *part, f func(y int, share float64, figures *Figures)) {
 	})
 }
 
-// paint fills the cells.
-func (b *Book) paint(g *grid, id store.BucketID, before, first, last int, pic *Picture, cells *[metrics][]float64) {
+// paint fills the cells; now is what the bucket had before the columns.
+func (g *grid) paint(columns []column, now *part, id store.BucketID, pic *Picture, cells *[metrics][]float64) {
 	width := len(pic.Times) - 1
 	known := make([]float64, width) // seconds
 	held := make([]*part, width)    // what the bucket had at the end of a column
-	var now *part
-	if before >= 0 {
-		now = b.columns[before].of(id)
-	}
 	at := 0
-	for i := first; i < last; i++ {
-		c := &b.columns[i]
-		p := c.of(id)
+	for i := range columns {
+		c := &columns[i]
+		p, of := c.of(id)
+		if of == 0 {
+			continue
+		}
 		if p != nil {
 			now = p
 		}
@@ -222,7 +220,7 @@ func (b *Book) paint(g *grid, id store.BucketID, before, first, last int, pic *P
 		}
 		for x := at; x < width && pic.Times[x] < c.to; x++ {
 			overlap := min(c.to, pic.Times[x+1]) - max(c.from, pic.Times[x])
-			seconds := float64(overlap) * float64(c.known) / float64(c.to-c.from)
+			seconds := float64(overlap) * float64(of) / float64(c.to-c.from)
 			known[x] += seconds
 			held[x] = now
 			if p == nil {

@@ -23,6 +23,8 @@ var ErrLost = store.Errorf(store.Conflict, "the lease of the leader is over: ano
 type Options struct {
 	// Name is for people. Admin is the URL of this process's admin API.
 	Name, Admin string
+	// Version is the program's, for people.
+	Version string
 	// Lease is how long a leader leads without renewing, DefaultLease if zero. It renews
 	// each third of it.
 	Lease time.Duration
@@ -142,7 +144,7 @@ func (c *Candidate) take(ctx context.Context) error {
 			return held(h)
 		}
 		sent := c.now()
-		mine := Holder{ID: c.id, Name: c.o.Name, Admin: c.o.Admin, Since: sent.Wall, Lease: c.o.Lease}
+		mine := Holder{ID: c.id, Name: c.o.Name, Admin: c.o.Admin, Version: c.o.Version, Since: sent.Wall, Lease: c.o.Lease}
 		if err = c.write(ctx, v, mine, sent); err == nil {
 			return nil
 		}

@@ -20,6 +20,8 @@ type Holder struct {
 	Name string `json:"name,omitempty"`
 	// Admin is the URL of the leader's admin API; empty for none.
 	Admin string `json:"admin,omitempty"`
+	// Version is the program's, for people.
+	Version string `json:"version,omitempty"`
 	// Since is when it began to lead, and Until the end of its lease unless it renews,
 	// both by the holder's wall clock.
 	Since time.Time `json:"since"`

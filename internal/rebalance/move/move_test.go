@@ -1,6 +1,7 @@
 package move_test
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"iter"
@@ -100,7 +101,7 @@ func (w *world) swap(e move.Swap) error {
 	return err
 }
 
-// theMap is a move.Map that counts the ranges that were read.
+// theMap is a move.Maps of one map that counts the ranges that were read.
 type theMap struct {
 	w    *world
 	read int
@@ -117,22 +118,22 @@ func (m *theMap) count(ranges iter.Seq2[partmap.Range, error]) iter.Seq2[partmap
 	}
 }
 
-func (m *theMap) Ranges(from []byte) iter.Seq2[partmap.Range, error] {
-	return m.count(partmap.Ranges(m.w.root, m.w.read, from, nil))
+func (m *theMap) Ranges(_ context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error] {
+	return m.count(partmap.Ranges(r, m.w.read, from, nil))
 }
 
-func (m *theMap) Before(cut []byte) (partmap.Range, bool, error) {
+func (m *theMap) RangeBefore(_ context.Context, r *partmap.Root, cut []byte) (partmap.Range, bool, error) {
 	m.read++
-	return partmap.RangeBefore(m.w.root, m.w.read, cut)
+	return partmap.RangeBefore(r, m.w.read, cut)
 }
 
-func (m *theMap) Since(epoch uint64) iter.Seq2[partmap.Range, error] {
-	return m.count(partmap.RangesSince(m.w.root, m.w.read, epoch))
+func (m *theMap) RangesSince(_ context.Context, r *partmap.Root, epoch uint64) iter.Seq2[partmap.Range, error] {
+	return m.count(partmap.RangesSince(r, m.w.read, epoch))
 }
 
 // look compares each view with what the whole map says.
 func (w *world) look(s *move.Seen, goals []move.Goal) *move.View {
-	v, err := move.Look(w.root, &theMap{w: w}, s, goals)
+	v, err := move.Look(w.t.Context(), w.root, &theMap{w: w}, s, goals)
 	require.NoError(w.t, err)
 	var all, want []partmap.Range
 	concerned := map[store.PartitionID]bool{}
@@ -568,11 +569,11 @@ func TestLookReadsWhatMovesOnly(t *testing.T) {
 	most, found := 0, 0
 	for range 200 {
 		m := &theMap{w: w}
-		v, err := move.Look(w.root, m, &s, goals)
+		v, err := move.Look(w.t.Context(), w.root, m, &s, goals)
 		require.NoError(t, err)
 		most = max(most, m.read)
 		finder := &theMap{w: w}
-		other, err := move.Look(w.root, finder, &move.Seen{}, goals)
+		other, err := move.Look(w.t.Context(), w.root, finder, &move.Seen{}, goals)
 		require.NoError(t, err)
 		require.Equal(t, v, other)
 		found = max(found, finder.read)

@@ -1,6 +1,7 @@
 package move_test
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"math"
@@ -46,19 +47,19 @@ func (m *failingMap) each(ranges iter.Seq2[partmap.Range, error]) iter.Seq2[part
 	}
 }
 
-func (m *failingMap) Ranges(from []byte) iter.Seq2[partmap.Range, error] {
-	return m.each(m.theMap.Ranges(from))
+func (m *failingMap) Ranges(c context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error] {
+	return m.each(m.theMap.Ranges(c, r, from))
 }
 
-func (m *failingMap) Since(epoch uint64) iter.Seq2[partmap.Range, error] {
-	return m.each(m.theMap.Since(epoch))
+func (m *failingMap) RangesSince(c context.Context, r *partmap.Root, epoch uint64) iter.Seq2[partmap.Range, error] {
+	return m.each(m.theMap.RangesSince(c, r, epoch))
 }
 
-func (m *failingMap) Before(cut []byte) (partmap.Range, bool, error) {
+func (m *failingMap) RangeBefore(c context.Context, r *partmap.Root, cut []byte) (partmap.Range, bool, error) {
 	if err := m.next(); err != nil {
 		return partmap.Range{}, false, err
 	}
-	return m.theMap.Before(cut)
+	return m.theMap.RangeBefore(c, r, cut)
 }
 
 // begin lets somebody else begin moves, and leaves them in their first phase.
@@ -133,13 +134,13 @@ func TestEachReadOfTheMapMayFail(t *testing.T) {
 	for name, seen := range map[string]func() *move.Seen{"nothing known": func() *move.Seen { return &move.Seen{} },
 		"all known": known, "known wrongly": wrong} {
 		whole := &failingMap{theMap: theMap{w: w}, fails: math.MaxInt}
-		v, err := move.Look(w.root, whole, seen(), goals)
+		v, err := move.Look(w.t.Context(), w.root, whole, seen(), goals)
 		require.NoError(t, err)
 		require.Equal(t, w.look(seen(), goals), v, name)
 		require.Greater(t, whole.reads, 5, name)
 		for fails := range whole.reads {
 			m := &failingMap{theMap: theMap{w: w}, fails: fails}
-			v, err := move.Look(w.root, m, seen(), goals)
+			v, err := move.Look(w.t.Context(), w.root, m, seen(), goals)
 			require.ErrorIs(t, err, errAway, "%s, read %d of %d", name, fails, whole.reads)
 			require.Nil(t, v, "%s, read %d of %d", name, fails, whole.reads)
 			require.Equal(t, fails+1, m.reads, "%s: it reads on", name)
@@ -469,7 +470,7 @@ func TestSeenForgetsWhatIsOver(t *testing.T) {
 	require.NoError(t, w.swap(move.Swap{Swept: []uint64{id}}))
 	require.Empty(t, w.next(&s, nil))
 	m := &theMap{w: w}
-	_, err := move.Look(w.root, m, &s, nil)
+	_, err := move.Look(w.t.Context(), w.root, m, &s, nil)
 	require.NoError(t, err)
 	require.Zero(t, m.read, "nothing is in flight")
 }
@@ -487,7 +488,7 @@ func TestLookPassesOverWhatLiesBetween(t *testing.T) {
 		{move.Merge(b("c"), b("d")), move.Merge(b("c"), b("d")), move.Merge(b("x"), b("y"))},
 	} {
 		m := &theMap{w: w}
-		v, err := move.Look(w.root, m, &move.Seen{}, goals)
+		v, err := move.Look(w.t.Context(), w.root, m, &move.Seen{}, goals)
 		require.NoError(t, err)
 		require.Len(t, v.Ranges, 2)
 		require.Len(t, v.Spans(), 2)

@@ -2,6 +2,7 @@ package move
 
 import (
 	"bytes"
+	"context"
 	"iter"
 	"slices"
 
@@ -17,33 +18,29 @@ type View struct {
 	Ranges []partmap.Range
 }
 
-// Map is what Look reads of a root's map.
-type Map interface {
-	// Ranges iterates in order, from the range that contains a key on.
-	Ranges(from []byte) iter.Seq2[partmap.Range, error]
-	// Before returns the range that ends at a cut; false if that is the lowest key.
-	Before(cut []byte) (partmap.Range, bool, error)
-	// Since is partmap.RangesSince.
-	Since(epoch uint64) iter.Seq2[partmap.Range, error]
+// Maps reads maps, as mapclient.Client does.
+type Maps interface {
+	Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error]
+	RangeBefore(ctx context.Context, r *partmap.Root, cut []byte) (partmap.Range, bool, error)
+	RangesSince(ctx context.Context, r *partmap.Root, epoch uint64) iter.Seq2[partmap.Range, error]
 }
 
-// Look reads the part of a map that Next needs for these goals. Once s knows the spans of
-// the batches in flight, that is only what moves and what goals want. It fails with the
-// first error of m.
-func Look(root *partmap.Root, m Map, s *Seen, goals []Goal) (*View, error) {
+// Look reads the part of a map that Next needs for these goals. Once s knows the spans of the batches in flight, that
+// is only what moves and what goals want. It fails with the first error of m.
+func Look(ctx context.Context, root *partmap.Root, m Maps, s *Seen, goals []Goal) (*View, error) {
 	s.look(root)
 	wanted := make([]partmap.Span, len(goals))
 	for i := range goals {
 		wanted[i] = partmap.Span{Start: goals[i].Start, End: goals[i].End}
 	}
-	v, err := look(root, m, slices.Concat(wanted, s.spans()), goals)
+	v, err := look(ctx, root, m, slices.Concat(wanted, s.spans()), goals)
 	if err != nil || v.complete() {
 		return v, err
 	}
 	// Another process began a batch, or this one before a restart. Its ranges changed
 	// when it began.
 	found := map[uint64][]partmap.Range{}
-	for rg, err := range m.Since(root.Batches[0].ID) {
+	for rg, err := range m.RangesSince(ctx, root, root.Batches[0].ID) {
 		if err != nil {
 			return nil, err
 		}
@@ -54,7 +51,7 @@ func Look(root *partmap.Root, m Map, s *Seen, goals []Goal) (*View, error) {
 	for id, ranges := range found {
 		s.Began(id, spans(ranges))
 	}
-	return look(root, m, slices.Concat(wanted, s.spans()), goals)
+	return look(ctx, root, m, slices.Concat(wanted, s.spans()), goals)
 }
 
 // Spans are the spans of the view's ranges.
@@ -70,7 +67,7 @@ func (v *View) complete() bool {
 }
 
 // look reads spans.
-func look(root *partmap.Root, m Map, spans []partmap.Span, goals []Goal) (*View, error) {
+func look(ctx context.Context, root *partmap.Root, m Maps, spans []partmap.Span, goals []Goal) (*View, error) {
 	v := &View{Root: root}
 	// The ranges of one partition are neighbours: a run of them is kept or dropped as a
 	// whole.
@@ -95,13 +92,13 @@ func look(root *partmap.Root, m Map, spans []partmap.Span, goals []Goal) (*View,
 			break // all was read
 		}
 		first := true
-		for rg, err := range m.Ranges(later(s.Start, next)) {
+		for rg, err := range m.Ranges(ctx, root, later(s.Start, next)) {
 			if err != nil {
 				return nil, err
 			}
 			if first {
 				first = false
-				if err := before(m, &rg, next, take); err != nil {
+				if err := before(ctx, root, m, &rg, next, take); err != nil {
 					return nil, err
 				}
 			}
@@ -123,10 +120,12 @@ func look(root *partmap.Root, m Map, spans []partmap.Span, goals []Goal) (*View,
 
 // before takes the ranges before rg that are in the same partition, from next on (nil: the
 // lowest key): those before it were taken already.
-func before(m Map, rg *partmap.Range, next []byte, take func(partmap.Range)) error {
+func before(
+	ctx context.Context, root *partmap.Root, m Maps, rg *partmap.Range, next []byte, take func(partmap.Range),
+) error {
 	var left []partmap.Range
 	for at := rg.Start; string(at) != string(next); {
-		b, found, err := m.Before(at)
+		b, found, err := m.RangeBefore(ctx, root, at)
 		if err != nil {
 			return err
 		}

@@ -96,6 +96,9 @@ func (j *judge) roll(i int, rate float64, dir int) {
 	gain := j.gain(rate)
 	queue := j.MaxDead > 0 && s.Rows > 0 && s.DeletesPerS > s.PutsPerS/4 && !j.silent(s) &&
 		(s.Dead > j.MaxDead/2 || s.Dead > 0 && float64(s.Rows+s.Dead)+rate*j.Lead.Seconds() > float64(j.mostDead()))
+	if begins(s) {
+		gain *= unsure
+	}
 	if float64(s.Rows)+gain < float64(j.MaxRows) && !queue {
 		return
 	}
@@ -152,7 +155,24 @@ func (j *judge) roll(i int, rate float64, dir int) {
 		v.Ahead, v.Reserve = more, true
 	}
 	j.set(v)
+	for k := last - dir; (k-i)*dir > 0; k -= dir { // more are needed beyond these: none is one too many
+		if j.of[k] == nil && !j.Ranges[k].Moves {
+			j.set(j.none(k, Rolled, "%s", cutAhead))
+		}
+	}
 }
+
+// cutAhead says why an empty range is left alone.
+const cutAhead = "it is empty, cut ahead of keys that come next"
+
+// begins reports whether counters have been told of a load once only, some time ago, and perhaps of a moment of it: the
+// newest keys say how fast it is.
+func begins(s *counter.Stats) bool {
+	return s.Puts > 0 && float64(s.Puts) < 2.5*countDelay.Seconds()*s.PutsPerS
+}
+
+// unsure is by how many times such a load may be faster than counted.
+const unsure = 10
 
 // gain is how many rows are appended before the next decision but one takes effect.
 func (p *Policy) gain(rate float64) float64 { return rate * 2 * p.Lead.Seconds() }

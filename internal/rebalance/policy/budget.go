@@ -29,9 +29,9 @@ func (j *judge) spend() {
 		over := j.Budget.Moves > 0 && moves+n > j.Budget.Moves || j.Budget.Rows > 0 && rows+v.Copies > j.Budget.Rows
 		switch {
 		case !open && !urgent:
-			j.refuse(v, OffHours, "rows are moved at other hours")
+			j.refuse(v, OffHours, "rows are moved at other hours", j.opens())
 		case over && (moves > 0 || rows > 0):
-			j.refuse(v, Spent, fmt.Sprintf("%d moves of %d rows are in flight or come first", moves, rows))
+			j.refuse(v, Spent, fmt.Sprintf("%d moves of %d rows are in flight or come first", moves, rows), time.Time{})
 		default:
 			moves, rows = moves+n, rows+v.Copies
 		}
@@ -39,10 +39,11 @@ func (j *judge) spend() {
 }
 
 // refuse refuses a decision about each of its ranges.
-func (j *judge) refuse(v *Decision, why Why, text string) {
+func (j *judge) refuse(v *Decision, why Why, text string, until time.Time) {
 	for i := v.From; i < v.To; i++ {
 		no := j.decision(v.Kind, i, why, "%s", v.Text)
 		no.refuse(why, text)
+		no.Until = until
 		j.set(no)
 	}
 }
@@ -75,11 +76,26 @@ func (v *Decision) moves() int {
 		if v.Copies == 0 {
 			return 1 // only the fresh one
 		}
-		return v.To - v.From + 1
+		return v.To - v.From + 1 + len(v.Cuts)
 	case Refresh:
 		return 2
 	}
 	return 0
+}
+
+// opens is when rows may be moved again.
+func (j *judge) opens() (at time.Time) {
+	today := j.Now.UTC().Truncate(24 * time.Hour)
+	for _, h := range j.Budget.Hours {
+		next := today.Add(h.From)
+		if !next.After(j.Now) {
+			next = next.Add(24 * time.Hour)
+		}
+		if at.IsZero() || next.Before(at) {
+			at = next
+		}
+	}
+	return at
 }
 
 // open reports whether rows may be moved at this hour.

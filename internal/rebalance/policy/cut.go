@@ -59,7 +59,7 @@ func (p *Policy) split(r *Range, d *Decision) {
 // by, but parts must be as large as they are now.
 func (p *Policy) today(r *Range) *Range {
 	was, is := rows(r.Quanta), r.Stats.Rows
-	if r.Stats.Spread < p.Spread || was <= 0 || is-was <= is/5 {
+	if r.Stats.Spread < p.Spread || was <= 0 || is <= was {
 		return r
 	}
 	x := *r
@@ -170,7 +170,9 @@ func (p *Policy) partLimits(r *Range, d *Decision) plan.Limits {
 		MaxRows: int64(most / grown), MinRows: p.MinRows + p.MinRows/spare, TargetRows: int64(float64(p.TargetRows) / grown),
 	}
 	l.MaxRows = max(1, min(l.MaxRows, rows-1)) // it must be split
-	l.MinRows = min(l.MinRows, l.MaxRows*6/10) // no smaller than necessary if the growth does not come
+	// No smaller than necessary if the growth does not come; and two parts must be possible, or a few rows would be cut
+	// off, which makes one small range, not two.
+	l.MinRows = min(l.MinRows, l.MaxRows*6/10, rows*4/10)
 	l.TargetRows = min(max(1, l.TargetRows, l.MinRows), l.MaxRows)
 	return l
 }

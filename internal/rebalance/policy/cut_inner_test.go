@@ -49,7 +49,7 @@ func TestLimitsOfASplit(t *testing.T) {
 		{rows: 2000, max: 1000, min: 104, at: 600},
 		{rows: 1000, max: 999, min: 104, at: 600},
 		{rows: 500, max: 499, min: 104, at: 499},
-		{rows: 100, max: 99, min: 59, at: 99},
+		{rows: 100, max: 99, min: 40, at: 99},
 		{rows: 1, max: 1, min: 0, at: 1},
 		{rows: 2, max: 1, min: 0, at: 1},
 		{rows: 0, max: 1, min: 0, at: 1},
@@ -60,6 +60,20 @@ func TestLimitsOfASplit(t *testing.T) {
 		r := &Range{Quanta: quanta(c.rows), Stats: counter.Stats{Rows: c.rows}}
 		l := p.partLimits(r, &Decision{Rows: c.rows, Grown: c.grown, Why: c.why})
 		require.Equal(t, [3]int64{c.max, c.min, c.at}, [3]int64{l.MaxRows, l.MinRows, l.TargetRows}, "%+v", c)
+	}
+}
+
+// A range that is cut early, while it is small, is cut in two that are about as large: a few rows alone would be joined
+// again. That its last recount was of fewer rows changes nothing.
+func TestAnEarlyCutIsNoSliver(t *testing.T) {
+	for before, rows := range map[int]int64{485: 580, 500: 500} {
+		p := Default(1000)
+		r := counted(before)
+		r.Stats.Rows, r.Stats.Spread = rows, 1
+		d := Decision{Kind: Split, To: 1, Rows: rows, Parts: 2, Grown: 2 * rows, Why: Forecast}
+		p.split(r, &d)
+		require.Len(t, d.Cuts, 1)
+		require.GreaterOrEqual(t, d.Copies, 4*rows/10)
 	}
 }
 

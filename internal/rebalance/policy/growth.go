@@ -106,19 +106,25 @@ func (j *judge) growing(s *counter.Stats) float64 {
 	return max(0, g)
 }
 
-// silent reports whether a range gets no puts any more: its rate, which fades slowly, says that some did not come.
-func (j *judge) silent(s *counter.Stats) bool {
+// silent reports whether a range gets no puts any more.
+func (j *judge) silent(s *counter.Stats) bool { return j.without(s, ended) }
+
+// without reports whether a range has got no puts for so long, although its rate, which fades slowly, says that some
+// were to come.
+func (j *judge) without(s *counter.Stats, long time.Duration) bool {
 	if s.LastPut.IsZero() {
 		return false
 	}
 	since := j.Now.Sub(s.LastPut)
 	missed := s.PutsPerS * fades.Seconds() * math.Expm1(min(since.Minutes()/fades.Minutes(), 100))
-	return since > ended && missed > missing
+	return since > long && missed > missing
 }
 
 const (
-	// A load has ended when for so long no put has come, and so many did not come.
-	ended = 4 * time.Second
+	// A load has ended when for so long no put has come, and so many did not come. It pauses when twice no counts of it
+	// have come: then it is soon seen whether it has ended.
+	ended  = 4 * time.Second
+	pauses = 2 * countDelay
 	// tells is after how long it is seen whether a load that has filled the first range was a burst of some seconds:
 	// that is waited for, but not for the next interval.
 	tells   = 16 * time.Second

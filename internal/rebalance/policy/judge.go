@@ -40,7 +40,7 @@ func Judge(in *Input) []Decision {
 		}
 		d, dead := j.refresh(i) // also of one that is too small to stay, but grows
 		if !dead {
-			d = j.none(i, Within, "")
+			d = j.stays(i)
 		}
 		j.set(d)
 	}
@@ -54,6 +54,19 @@ func Judge(in *Input) []Decision {
 		out = append(out, *j.of[i])
 	}
 	return out
+}
+
+// stays is the verdict on a range that nothing speaks against, for now.
+func (j *judge) stays(i int) Decision {
+	s := &j.Ranges[i].Stats
+	switch least := j.sized(s).MinRows; {
+	case s.Rows >= least || len(j.Ranges) == 1: // one alone is a small bucket
+		return j.none(i, Within, "")
+	case emptying(s, j.Horizon):
+		return j.none(i, Emptying, "%d rows, fewer than min_rows (%d), which are being deleted", s.Rows, least)
+	default:
+		return j.none(i, Growing, "%d rows of %d, and %.2g more per second", s.Rows, least, max(j.growing(s), s.GrowthRowsPerS))
+	}
 }
 
 type judge struct {
@@ -128,7 +141,7 @@ func (j *judge) one(i int) (Decision, bool) {
 		switch {
 		case s.Rows <= 1:
 			return j.none(i, OneKey, "%s, but it is one key only", text), true
-		case j.bursts(s):
+		case j.bursts(s), j.without(s, pauses) && !j.silent(s):
 			return j.none(i, Bursts, "%s, but it may have been a burst: how long it lasts will be seen soon", text), true
 		case !j.fresh(s):
 			return j.recount(i, Suspect, "%s, as it is counted", text), true
@@ -193,6 +206,9 @@ func (j *judge) fresh(s *counter.Stats) bool {
 	return !changed(s) || grew && s.Spread >= j.Spread && s.GrowthRowsPerS > 0
 }
 
+// utc is a time as it is read back.
+func utc(t time.Time) time.Time { return t.Round(0).UTC() }
+
 // changed reports whether the rows differ by more than a fifth from the last recount.
 func changed(s *counter.Stats) bool {
 	return max(s.Rows-s.RecountedRows, s.RecountedRows-s.Rows) > s.Rows/5
@@ -215,8 +231,10 @@ func (j *judge) recount(i int, why Why, format string, args ...any) Decision {
 	wait := !changed(s) || s.Fruitless >= maxFruitless
 	if next := s.Recounted.Add(pause); why == Suspect && wait && !s.Recounted.IsZero() && next.After(j.Now) &&
 		!j.Now.Before(s.Recounted) {
-		return j.none(i, Backing, "%s; the last recount found %d rows, the next one is due in %v",
+		d := j.none(i, Backing, "%s; the last recount found %d rows, the next one is due in %v",
 			fmt.Sprintf(format, args...), s.RecountedRows, next.Sub(j.Now).Round(time.Second))
+		d.Until = utc(next)
+		return d
 	}
 	return j.decision(Recount, i, why, format, args...)
 }

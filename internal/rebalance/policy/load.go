@@ -48,7 +48,9 @@ func (j *judge) load(i int) (Decision, bool) {
 	case j.appended(s):
 		return j.none(i, AtTail, "%s, but appends all go to one end: no cut divides them", text), true
 	case j.cooling(r) > 0:
-		return j.none(i, Cooling, "%s, but its partition was made less than %v ago", text, j.Cool), true
+		d := j.none(i, Cooling, "%s, but its partition was made less than %v ago", text, j.Cool)
+		d.Until = utc(r.Created.Add(j.Cool))
+		return d, true
 	}
 	keys := r.asked()
 	if len(keys) < fewestAsked || j.Now.Sub(time.UnixMilli(s.Asked[len(s.Asked)/2].At)) < lasts {

@@ -46,23 +46,65 @@ func (j *judge) merges() {
 	slices.SortStableFunc(small, func(a, b int) int {
 		return cmp.Compare(min(j.Ranges[a].Stats.Rows, 1), min(j.Ranges[b].Stats.Rows, 1))
 	})
+	if j.mergeAll(small, 0) {
+		// What will be worth it before long comes along: so neighbours are one decision.
+		for _, i := range small {
+			if v := j.of[i]; v != nil && v.Kind == None && v.Why == Cooling {
+				for k := v.From; k < v.To; k++ {
+					j.of[k] = nil
+				}
+			}
+		}
+		j.mergeAll(small, j.Horizon)
+	}
+	j.adjoin()
+}
+
+// mergeAll decides about small ranges whose merge is worth it within a time, and reports whether one copies rows.
+func (j *judge) mergeAll(small []int, within time.Duration) (copies bool) {
 	for _, i := range small {
 		if j.of[i] == nil {
-			j.merge(i)
+			j.merge(i, within)
 		}
+		copies = copies || j.of[i] != nil && j.of[i].Kind == Merge && j.of[i].Copies > 0
+	}
+	return copies
+}
+
+// adjoin makes one decision of merges beside each other.
+func (j *judge) adjoin() {
+	for i := 0; i < len(j.of); i++ {
+		a := j.of[i]
+		if a == nil || a.Kind != Merge || a.Copies == 0 || a.To == len(j.of) {
+			continue
+		}
+		b := j.of[a.To]
+		if b == nil || b.Kind != Merge || b.Copies == 0 || b.To-a.From > mergedAtOnce ||
+			j.Budget.Rows > 0 && a.Copies+b.Copies > j.Budget.Rows {
+			continue
+		}
+		v := *a
+		v.To, v.Rows, v.Copies = b.To, a.Rows+b.Rows, a.Copies+b.Copies
+		v.Cuts = append(v.Cuts[:len(v.Cuts):len(v.Cuts)], j.Ranges[b.From].Start)
+		if len(a.Cuts) == 0 {
+			v.Text += "; and so are others beside it"
+		}
+		j.set(v)
+		i--
 	}
 }
 
 // mergedAtOnce is the most ranges that one merge joins.
 const mergedAtOnce = 64
 
-func (j *judge) merge(i int) {
+func (j *judge) merge(i int, within time.Duration) {
 	defer j.limits(i)()
 	from, to := i, i+1
 	bytes := j.Ranges[i].Stats.Bytes
 	rows := j.Ranges[i].Stats.Rows
 	grown, load := j.grown(i), requests(&j.Ranges[i].Stats)
 	why, text := Lonely, "it has no neighbour that fits"
+	until := time.Time{}
 	if j.appended(&j.Ranges[i].Stats) {
 		if v, dead := j.refresh(i); dead {
 			j.set(v)
@@ -74,7 +116,7 @@ func (j *judge) merge(i int) {
 		}
 	}
 	if j.ahead(i) {
-		j.set(j.none(i, Rolled, "it is empty, cut ahead of keys that come next"))
+		j.set(j.none(i, Rolled, "%s", cutAhead))
 		return
 	}
 	soon := false // a neighbour will be empty: it is joined with the others then
@@ -87,7 +129,8 @@ func (j *judge) merge(i int) {
 		case emptying(&r.Stats, j.Horizon):
 			soon = true
 		case j.Ranges[cut].PinUntil.After(j.Now):
-			why, text = Pinned, "the cut beside it is pinned until "+j.Ranges[cut].PinUntil.UTC().Format(time.RFC3339)
+			until = utc(j.Ranges[cut].PinUntil)
+			why, text = Pinned, "the cut beside it is pinned until "+until.Format(time.RFC3339)
 		case j.appended(&r.Stats) && (r.Stats.Rows > 0 || !j.silent(&r.Stats)) || j.ahead(k):
 			why, text = Appends, "its neighbour is appended to"
 		case j.waits(cut):
@@ -128,12 +171,14 @@ func (j *judge) merge(i int) {
 		rows, bytes = rows+j.Ranges[k].Stats.Rows, bytes+j.Ranges[k].Stats.Bytes
 		grown, load = grown+j.grown(k), load+requests(&j.Ranges[k].Stats)
 	}
-	due, together := time.Duration(0), false
+	due := time.Duration(0)
 	if to-from > 1 {
-		if due = j.due(from, to, rows); soon {
+		if due = j.due(from, to, rows); due <= within {
+			due = 0
+		}
+		if soon {
 			due = max(due, waitsFor)
 		}
-		together = due <= j.Horizon
 		// A merge before long saves the refreshes.
 		soon = due <= j.Cool
 		for k := from; k < to; k++ {
@@ -150,16 +195,21 @@ func (j *judge) merge(i int) {
 		j.set(v)
 	case to-from > 1:
 		for k := from; k < to; k++ {
-			if _, dead := j.refresh(k); k != i && !(soon && (dead || together)) {
+			_, dead := j.refresh(k)
+			if less := j.Ranges[k].Stats.Rows < j.MinRows; k != i && (dead && !soon || !dead && !less) {
 				continue
 			}
 			v := j.none(k, Cooling, "%d rows, fewer than min_rows (%d): to copy %d rows for a merge is worth it in %v",
 				j.Ranges[k].Stats.Rows, j.MinRows, rows, due.Round(time.Second))
-			v.Until = j.Now.Add(due).Round(0).UTC() // as it is read back
+			v.Until = utc(j.Now.Add(due))
 			j.set(v)
 		}
 	case len(j.Ranges) > 1: // else it is a small bucket
-		j.set(j.none(i, why, "%d rows, fewer than min_rows (%d), but %s", rows, j.MinRows, text))
+		v := j.none(i, why, "%d rows, fewer than min_rows (%d), but %s", rows, j.MinRows, text)
+		if why == Pinned {
+			v.Until = until
+		}
+		j.set(v)
 	}
 }
 
@@ -202,12 +252,12 @@ func (j *judge) due(from, to int, rows int64) time.Duration {
 		return max(0, j.Cool/10-least, passing*j.Lead-least)
 	}
 	need := time.Duration(rent * float64(j.Cool) * float64(rows) / float64(max(j.MaxRows, 1)))
-	// Together they pay sooner, but each has to be small for a while: a load that comes and goes within the hour would
-	// split again what is joined, and what a split made is not joined within the hour.
+	// Together they pay sooner, but each has to be small for an hour: a load that comes and goes within it would split
+	// again what is joined, and what a split made is not joined within it.
 	if j.nothing(rows, to-from) {
 		return max(0, (need-held)/time.Duration(to-from-1))
 	}
-	return max(0, (need-held)/time.Duration(to-from-1), min(need, 2*j.Cool)-least)
+	return max(0, (need-held)/time.Duration(to-from-1), 2*j.Cool-least)
 }
 
 // nothing reports whether so many ranges have next to nothing: even if all that was there comes back soon, little has

@@ -179,7 +179,9 @@ const (
 
 // The reasons not to act.
 const (
-	Within   Why = "within limits"
+	Within Why = "within limits"
+	// Growing: it is left to grow, while a plan of today would merge it.
+	Growing  Why = "fewer than min_rows, still growing"
 	Moving   Why = "moving"
 	Pinned   Why = "pinned"
 	Cooling  Why = "cooling down"

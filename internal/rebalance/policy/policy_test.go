@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 	"time"
@@ -34,6 +35,9 @@ func old(rows int64, change ...func(*policy.Range)) policy.Range {
 
 func stale(r *policy.Range) { r.Stats.Recounted = now.Add(-2 * time.Hour) }
 func young(r *policy.Range) { r.Created = now.Add(-time.Minute) }
+
+// nearly is almost small for an hour.
+func nearly(r *policy.Range) { r.Small = now.Add(-58 * time.Minute) }
 
 func within(r *policy.Range) { r.Small = now.Add(-45 * time.Minute) }
 
@@ -109,6 +113,9 @@ func show(all []policy.Decision) (out []string) {
 		s := fmt.Sprintf("%d-%d %s: %s", v.From, v.To, v.Kind, v.Why)
 		if v.Parts > 0 {
 			s += fmt.Sprintf(" in %d", v.Parts)
+		}
+		if v.Kind == policy.Merge && len(v.Cuts) > 0 {
+			s += fmt.Sprintf(" in %d", len(v.Cuts)+1)
 		}
 		if v.Ahead > 0 {
 			s += fmt.Sprintf(" ahead %d", v.Ahead)
@@ -201,7 +208,7 @@ func TestJudge(t *testing.T) {
 			r.Stats.GrowthRowsPerS, r.Stats.PutsPerS, r.Stats.RecountedRows = 10, 10, 20
 		})), []string{"0-1 recount: suspect"}},
 		{"a small one that grows", nil, layout(old(100, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 0.1 }), old(300)),
-			[]string{"0-1 none: within limits", "1-2 none: within limits"}},
+			[]string{"0-1 none: fewer than min_rows, still growing", "1-2 none: within limits"}},
 		{"has grown fast, until now", nil, layout(old(200, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 100 })),
 			[]string{"0-1 none: within limits"}},
 		{"shrinks", nil, layout(old(999, func(r *policy.Range) { r.Stats.GrowthRowsPerS = -100 })),
@@ -212,7 +219,14 @@ func TestJudge(t *testing.T) {
 		{"small ones", nil, layout(old(100), old(100), old(300)), []string{"0-3 merge: rows"}},
 		{"as few as hold them, none left over", nil,
 			layout(old(150), old(150), old(150), old(150), old(150), old(150), old(300)),
-			[]string{"0-3 merge: rows", "3-6 merge: rows", "6-7 none: within limits"}},
+			[]string{"0-6 merge: rows in 2", "6-7 none: within limits"}},
+		{"one more large move than the budget allows", func(p *policy.Policy) { p.Budget.Rows = 500 },
+			layout(old(150), old(150), old(150), old(150), old(150), old(150), old(300)),
+			[]string{"0-3 merge: rows", "3-4 none: budget spent", "4-5 none: budget spent", "5-6 none: budget spent",
+				"6-7 none: within limits"}},
+		{"what pays before long comes along", nil,
+			layout(old(130), old(140), old(130), old(130), old(150, nearly), old(150, nearly), old(150, nearly), old(300)),
+			[]string{"0-7 merge: rows in 2", "7-8 none: within limits"}},
 		{"next to nothing is left in them", nil, layout(old(25, some), old(30, some), old(25, some), old(30, some)),
 			[]string{"0-4 merge: rows"}},
 		{"so much may come back", nil, layout(old(130, within), old(140, within), old(130, within), old(135, within)),
@@ -227,7 +241,7 @@ func TestJudge(t *testing.T) {
 				"3-4 none: cooling down"}},
 		{"so they do for one that is being emptied", nil,
 			layout(old(25, some), old(30, some), old(28, func(r *policy.Range) { r.Stats.DeletesPerS = 1 })),
-			[]string{"0-1 none: cooling down", "1-2 none: cooling down", "2-3 none: within limits"}},
+			[]string{"0-1 none: cooling down", "1-2 none: cooling down", "2-3 none: about to be empty"}},
 		{"what has grown, but not for long", nil,
 			layout(old(30, some), old(30, some, ago(3600), func(r *policy.Range) { r.Stats.GrowthRowsPerS = 1 })),
 			[]string{"0-2 merge: rows"}},
@@ -238,7 +252,9 @@ func TestJudge(t *testing.T) {
 		{"with none that grows", nil, layout(old(300, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 1 }), old(10)),
 			[]string{"0-1 none: within limits", "1-2 none: no neighbour fits"}},
 		{"not what was just cut", nil, layout(old(200), old(200, within)),
-			[]string{"0-1 none: cooling down", "1-2 none: no neighbour fits"}},
+			[]string{"0-1 none: cooling down", "1-2 none: cooling down"}},
+		{"what a split has made is not joined within the hour, however few rows it has", nil,
+			layout(old(80, within), old(80, within)), []string{"0-1 none: cooling down", "1-2 none: cooling down"}},
 		{"a merge before long saves a refresh", nil, layout(old(200), old(200, within, dead(60_000))),
 			[]string{"0-1 none: cooling down", "1-2 none: cooling down"}},
 		{"unless there are far too many tombstones", nil, layout(old(300), old(100, within, dead(95_000))),
@@ -396,6 +412,48 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// A pending verdict says when it will be acted on, and then it is.
+func TestAPendingVerdictSaysWhen(t *testing.T) {
+	none := func(*policy.Policy) {}
+	for _, c := range []struct {
+		why    policy.Why
+		change func(*policy.Policy)
+		in     *policy.Input
+		after  time.Duration
+		then   policy.Kind
+	}{
+		{policy.Cooling, none, layout(old(200), old(200, within)), 15 * time.Minute, policy.Merge},
+		{policy.Cooling, none, layout(old(900, young, asked(5000, "0001", "0002"))), 29 * time.Minute, policy.Recount},
+		{policy.Backing, none, layout(old(990, func(r *policy.Range) {
+			r.Stats.AtMost, r.Stats.Recounted, r.Stats.Fruitless = 1200, now.Add(-3*time.Minute), 2
+		})), time.Minute, policy.Recount},
+		{policy.Pinned, none, layout(old(100), old(100, func(r *policy.Range) { r.PinUntil = now.Add(time.Hour) })),
+			time.Hour, policy.Merge},
+		{policy.OffHours, func(p *policy.Policy) {
+			p.Budget.Hours = []policy.Hours{{From: 4 * time.Hour, To: 5 * time.Hour}, {From: 6 * time.Hour, To: 7 * time.Hour}}
+		}, layout(old(100), old(100)), 53*time.Minute + 53*time.Second, policy.Merge},
+	} {
+		p := small()
+		c.change(&p)
+		d := judge(p, c.in, now)[0]
+		require.Equal(t, c.why, d.Why, d.Text)
+		require.Equal(t, now.Add(c.after), d.Until, c.why)
+		require.Equal(t, c.why, judge(p, c.in, d.Until.Add(-time.Second))[0].Why, "a second before")
+		require.Equal(t, c.then, judge(p, c.in, d.Until)[0].Kind, c.why)
+	}
+}
+
+// A load that pauses may have ended: that is seen within seconds, so its ranges are not cut meanwhile.
+func TestALoadThatPauses(t *testing.T) {
+	for seconds, want := range map[int]string{
+		1: "0-1 split: forecast in 3", 3: "0-1 none: a burst, perhaps", 5: "0-1 none: within limits",
+	} {
+		ds := judge(small(), layout(old(900, puts(60), ago(seconds))), now)
+		require.Equal(t, []string{want}, show(ds), "%d seconds after the last row", seconds)
+	}
+	require.Equal(t, []string{"0-1 split: rows in 3"}, show(judge(small(), layout(old(1500, puts(60), ago(5))), now)))
+}
+
 // drawn is a policy and a layout that anything may be wrong with.
 func drawn(t *rapid.T) (policy.Policy, *policy.Input) {
 	p := small()
@@ -497,7 +555,8 @@ func TestVerdictsKeepTheRules(t *testing.T) {
 			}
 			if moved {
 				begun++
-				n := map[policy.Kind]int{policy.Split: v.Parts, policy.Merge: v.To - v.From + 1, policy.Refresh: 2}[v.Kind]
+				merged := v.To - v.From + 1 + len(v.Cuts)
+				n := map[policy.Kind]int{policy.Split: v.Parts, policy.Merge: merged, policy.Refresh: 2}[v.Kind]
 				if v.Kind == policy.Merge && v.Copies == 0 {
 					n = 1
 				}
@@ -526,14 +585,19 @@ func TestNothingGoesBackAndForth(t *testing.T) {
 			later := now.Add(time.Duration(rapid.IntRange(0, 600).Draw(t, "seconds")) * time.Second)
 			switch v.Kind {
 			case policy.Merge:
-				m := old(v.Rows)
-				m.Stats.Recounted = later
-				for i := v.From; i < v.To; i++ {
-					m.Stats.GrowthRowsPerS += max(0, l.Ranges[i].Stats.GrowthRowsPerS)
-				}
-				m.Stats.Rows += int64(m.Stats.GrowthRowsPerS * later.Sub(now).Seconds())
 				p.GrowBy = 0 // what it will be is not what it is
-				require.NotEqual(t, policy.Split, judge(p, layout(m), later)[0].Kind)
+				cuts := v.Cuts
+				for i := v.From; i < v.To; {
+					m := old(0)
+					m.Stats.Recounted = later
+					for ; i < v.To && (len(cuts) == 0 || !bytes.Equal(l.Ranges[i].Start, cuts[0])); i++ {
+						m.Stats.Rows += l.Ranges[i].Stats.Rows
+						m.Stats.GrowthRowsPerS += max(0, l.Ranges[i].Stats.GrowthRowsPerS)
+					}
+					cuts = cuts[min(1, len(cuts)):]
+					m.Stats.Rows += int64(m.Stats.GrowthRowsPerS * later.Sub(now).Seconds())
+					require.NotEqual(t, policy.Split, judge(p, layout(m), later)[0].Kind)
+				}
 			case policy.Split:
 				if v.Why != policy.Rows || l.Ranges[v.From].Stats.GrowthRowsPerS > 0 {
 					continue

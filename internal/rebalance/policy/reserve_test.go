@@ -162,3 +162,36 @@ func TestCutsGoOnWhereOthersEnd(t *testing.T) {
 		require.InDelta(t, 930-930/32, first-start, 930/32+5, "%d", start)
 	}
 }
+
+// While more ranges are cut ahead, none of those that are there is one too many, however far away it is: after counters
+// were away the rate of the last range is not that of the stream.
+func TestARollLeavesWhatIsAhead(t *testing.T) {
+	ranges := []policy.Range{old(900, filled), old(900, appends(0.2), ago(300)), old(890, appends(0.71), ago(0))}
+	for range 11 {
+		ranges = append(ranges, old(0))
+	}
+	ds := judge(small(), layout(ranges...), now)
+	require.Equal(t, "13-14 roll: appends ahead 4", show(ds)[13])
+	for _, d := range ds[3:13] {
+		require.Equal(t, policy.Rolled, d.Why, "range %d", d.From)
+	}
+}
+
+// Of a load that has just begun counters know little, and perhaps of a part of a second only: the newest keys say
+// whether it will fill the range before long.
+func TestAppendsThatHaveJustBegun(t *testing.T) {
+	for perS, want := range map[int]policy.Kind{170: policy.Roll, 5: policy.None} {
+		in := layout(old(20, appends(10), ago(1)))
+		in.Policy, in.Now = small(), now
+		require.Equal(t, policy.Need, policy.Decide(*in)[0].Kind)
+		newest := &policy.Newest{}
+		for k := range 2 * perS {
+			newest.Keys = append(newest.Keys, fmt.Appendf(nil, "key-%09d", k))
+			newest.Written = append(newest.Written, now.Add(time.Duration(k-2*perS)*time.Second/time.Duration(perS)).UnixMicro())
+		}
+		in.Ranges[0].Newest = newest
+		d := policy.Decide(*in)[0]
+		require.Equal(t, want, d.Kind, d.Text)
+	}
+	require.Equal(t, []string{"0-1 none: appends"}, show(judge(small(), layout(old(50, appends(10), ago(1))), now)))
+}

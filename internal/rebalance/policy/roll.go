@@ -3,6 +3,7 @@ package policy
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -48,6 +49,10 @@ func (in *Input) roll(d *Decision) {
 		if d.Rate = seen; !d.Reserve {
 			d.Ahead = max(d.Ahead, p.soon(seen, max(between, 0)))
 		}
+	}
+	if begins(&appended.Stats) && d.Why != Dead && rows+p.gain(d.Rate) < float64(p.MaxRows) {
+		d.refuse(Within, fmt.Sprintf("no more than %.1f have come per second", d.Rate))
+		return
 	}
 	options := func(fill float64) forecast.Options {
 		each := fill * float64(p.MaxRows)

@@ -341,7 +341,7 @@ func (m *mover) look(ctx context.Context, b *bucket) (changed bool, err error) {
 		return false, err
 	}
 	goals := x.goals[:min(len(x.goals), goalsAtOnce)]
-	view, err := move.Look(root, theMap{ctx, m.w, root}, &x.seen, goals)
+	view, err := move.Look(ctx, root, m.w.maps, &x.seen, goals)
 	if err != nil {
 		return false, err
 	}
@@ -458,28 +458,6 @@ func (m *mover) swap(ctx context.Context, b *bucket, v *move.View, e *move.Swap)
 		delete(b.moves.why, id)
 	}
 	return nil
-}
-
-// theMap is a move.Map.
-type theMap struct {
-	ctx  context.Context
-	w    *world
-	root *partmap.Root
-}
-
-// Ranges implements move.Map.
-func (m theMap) Ranges(from []byte) iter.Seq2[partmap.Range, error] {
-	return m.w.maps.Ranges(m.ctx, m.root, from)
-}
-
-// Before implements move.Map.
-func (m theMap) Before(cut []byte) (partmap.Range, bool, error) {
-	return m.w.maps.RangeBefore(m.ctx, m.root, cut)
-}
-
-// Since implements move.Map.
-func (m theMap) Since(epoch uint64) iter.Seq2[partmap.Range, error] {
-	return partmap.RangesSince(m.root, m.w.maps.Reader(m.ctx, m.root.Bucket), epoch)
 }
 
 // goOn does the next part of a work; over: that was all.

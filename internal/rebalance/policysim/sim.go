@@ -165,7 +165,8 @@ func newWorld(
 	w.t = newTally(rows, w.f, w.begin, now)
 	w.maps = mapclient.NewEmbedded(rows, mapclient.Options{Now: now, NewID: w.uuid, CacheBytes: 1 << 30})
 	w.counts = counters{counter.NewMemory(now), w.f}
-	w.rec = recorder{counter.NewRecorder(w.counts, counter.RecorderOptions{Every: -1, Now: now}), w.t, w.f}
+	ticks := func() time.Time { return now().Truncate(flushEvery) } // of the recorder of a program
+	w.rec = recorder{counter.NewRecorder(w.counts, counter.RecorderOptions{Every: -1, Now: ticks}), w.t, w.f}
 	w.mover = newMover(w)
 	for i := range s.Tenants {
 		t := &s.Tenants[i]
@@ -268,6 +269,13 @@ func (w *world) request(ctx context.Context, b *bucket, r request) error {
 	if err != nil {
 		return err
 	}
+	if w.flush.IsZero() {
+		// Nothing was recorded, so that flushes were left out: what is recorded now has come since the last one.
+		if err := w.rec.Flush(ctx); err != nil {
+			return err
+		}
+		w.flush = w.now().Truncate(flushEvery).Add(flushEvery)
+	}
 	p := store.Partition{Bucket: b.id, ID: rg.WriteTo()}
 	at, markers := w.draw(), rg.Phase.Rules().Markers
 	switch r.do {
@@ -283,9 +291,6 @@ func (w *world) request(ctx context.Context, b *bucket, r request) error {
 		w.rec.Delete(p, []byte(r.key), at, markers)
 	case Get:
 		w.rec.Read(p, []byte(r.key))
-	}
-	if w.flush.IsZero() {
-		w.flush = w.now().Truncate(flushEvery).Add(flushEvery)
 	}
 	return err
 }

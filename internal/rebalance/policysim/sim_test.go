@@ -43,6 +43,23 @@ func TestALoadAtRandomKeys(t *testing.T) {
 	require.Less(t, forecast.MovedPerRow, late.MovedPerRow)
 }
 
+// A load that begins some time after the recorder is counted as it is: a program's recorder has flushed, if nothing,
+// each second before.
+func TestRatesOfALoadThatBeginsLater(t *testing.T) {
+	for seed := range uint64(5) {
+		s := read(t, "days: 0.0005", "tenants: [{loads: [{rows: 4000, per_s: 40}]}]")
+		s.Seed += seed
+		seen := 0.0
+		_, err := run(t.Context(), s, func(_ store.BucketID, in *policy.Input, _ []policy.Decision) {
+			if st := &in.Ranges[0].Stats; seen == 0 && st.Rows >= 300 {
+				seen = st.PutsPerS
+			}
+		})
+		require.NoError(t, err)
+		require.InDelta(t, 40, seen, 6, "seed %d", s.Seed)
+	}
+}
+
 // What grows at one end is cut there: halves would move each row about once.
 func TestGrowthAtOneEnd(t *testing.T) {
 	for kind, most := range map[Kind]float64{Reversed: 0.05, Dates: 0.5} {

@@ -62,6 +62,7 @@ var layers = [][]string{
 	{"store"},
 	{
 		"store/keytext", "store/wait", "internal/console", "internal/reload", "internal/tracing", "internal/webguard",
+		"internal/wire",
 	},
 }
 
@@ -225,20 +226,26 @@ func TestProductRequiresWhatItImports(t *testing.T) {
 	}
 }
 
-// TestModulesAgreeOnVersions: below go.work the highest version that any module lists counts.
-// So the product is tested with what its own go.mod says only if the others say the same.
+// TestModulesAgreeOnVersions: below go.work the highest version that any module asks for, or one that it uses, counts.
+// So the product is tested with what its own go.mod says, and released with, only if no other module asks for more.
 func TestModulesAgreeOnVersions(t *testing.T) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	require.NoError(t, err)
 	dirs := strings.Fields(string(out))
 	require.GreaterOrEqual(t, len(dirs), 3)
-	versions := map[string]string{}
+	const version = "{{with .Module}}{{.Path}} {{.Version}}{{end}}"
+	out, err = exec.Command("go", "list", "-deps", "-test", "-f", version, module+"...").Output()
+	require.NoError(t, err)
+	used := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		path, version, _ := strings.Cut(strings.TrimSpace(line), " ")
+		used[path] = version
+	}
 	for _, dir := range dirs {
 		for _, m := range readModFile(t, dir).Require {
-			if known := cmp.Or(versions[m.Path], m.Version); known != m.Version {
-				t.Errorf("%s/go.mod lists %s %s, another module %s", dir, m.Path, m.Version, known)
+			if with := cmp.Or(used[m.Path], m.Version); with != m.Version {
+				t.Errorf("%s/go.mod lists %s %s, but tests use %s: another module asks for it", dir, m.Path, m.Version, with)
 			}
-			versions[m.Path] = m.Version
 		}
 	}
 }

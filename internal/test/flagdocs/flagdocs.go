@@ -154,3 +154,23 @@ func (p *Page) ExitCodes(codes ...ExitCode) {
 		p.Item(fmt.Sprintf("%d: %s", c.Code, c.Meaning))
 	}
 }
+
+// Settings lists the settings of a program as listd.txt and rebalancer.txt of the package settings have them.
+func Settings(app *kong.Application) string {
+	var b strings.Builder
+	var visit func(n *kong.Node, path string)
+	visit = func(n *kong.Node, path string) {
+		for _, f := range n.Flags {
+			if len(f.Envs) > 0 && f.Name != "config" {
+				fmt.Fprintf(&b, "%s%s\n", path, f.Name)
+			}
+		}
+		for _, child := range n.Children {
+			if !child.Hidden {
+				visit(child, path+child.Name+" ")
+			}
+		}
+	}
+	visit(app.Node, "")
+	return b.String()
+}

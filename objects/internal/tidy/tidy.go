@@ -36,6 +36,8 @@ type Rules struct {
 	// Settled is the age at which nothing older than a version can arrive any more; negative:
 	// delete markers stay, as users see them.
 	Settled time.Duration
+	// Abandon is the age at which an open upload is ended; 0: never.
+	Abandon time.Duration
 }
 
 // Do is a kind of step.
@@ -50,10 +52,18 @@ const (
 	Finish
 	// Unmark: remove a delete marker that hides nothing.
 	Unmark
+	// Settle: end the upload, and keep the version that completed it, if it is seen.
+	Settle
+	// Condemn: note and, if there is no version then, burn the version of an upload.
+	Condemn
+	// Free: delete the parts that the version does not list, then the rows of the upload.
+	Free
 )
 
 // String is the name of the step.
-func (d Do) String() string { return [...]string{"none", "supersede", "prove", "finish", "unmark"}[d] }
+func (d Do) String() string {
+	return [...]string{"none", "supersede", "prove", "finish", "unmark", "settle", "condemn", "free"}[d]
+}
 
 // Step is one thing to do; Version and By are places in the group.
 type Step struct {
@@ -83,4 +93,39 @@ func Decide(group []Version, more bool, r Rules) (steps []Step) {
 		}
 	}
 	return steps
+}
+
+// Upload is what there is to know of an upload in parts, and of the version that completes it.
+type Upload struct {
+	Open bool
+	Age  time.Duration
+	// Claimed is how long ago somebody last said how it shall end; negative: nobody has.
+	Claimed time.Duration
+	// Proven is how long ago its end was acknowledged, and the version as it is now; negative: this
+	// cleaner does not know.
+	Proven time.Duration
+	// Version is the rank of the version, 0 if there is none, and VersionProven its Version.Proven.
+	Version       Rank
+	VersionProven time.Duration
+}
+
+// DecideUpload returns the step that is due for an upload: Settle, Condemn, Free, Finish or 0.
+func DecideUpload(u Upload, r Rules) Do {
+	switch {
+	case u.Open && !u.Version.Seen() && u.Claimed < r.Grace && (r.Abandon == 0 || u.Age < r.Abandon):
+		return 0
+	case u.Open || u.Proven < 0:
+		return Settle
+	case u.Proven < r.Grace:
+		return 0
+	case u.Version == Live:
+		return Settle
+	case u.Version == Kept:
+		return Free
+	case u.VersionProven < 0:
+		return Condemn
+	case u.VersionProven >= r.Grace:
+		return Finish
+	}
+	return 0
 }

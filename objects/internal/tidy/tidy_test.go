@@ -46,3 +46,40 @@ func TestWhatIsDue(t *testing.T) {
 	}
 	require.Empty(t, Decide([]Version{old}, false, Rules{Settled: -1}), "markers that users see stay")
 }
+
+func TestWhatIsDueForAnUpload(t *testing.T) {
+	rules := Rules{Grace: time.Hour, Abandon: 24 * time.Hour}
+	open := Upload{Open: true, Claimed: -1, Proven: -1, VersionProven: -1}
+	claimed, old := open, open
+	claimed.Claimed, old.Age = time.Hour-1, 24*time.Hour
+	ended := func(proven time.Duration, v Rank, versionProven time.Duration) Upload {
+		return Upload{Claimed: 0, Proven: proven, Version: v, VersionProven: versionProven}
+	}
+	completed := claimed
+	completed.Version = Live
+	stale := claimed
+	stale.Claimed = time.Hour
+	for _, c := range []struct {
+		name string
+		u    Upload
+		want Do
+	}{
+		{"an open one", open, 0},
+		{"too old", old, Settle},
+		{"somebody completes or aborts it", claimed, 0},
+		{"somebody began to, and did not end", stale, Settle},
+		{"completed, but still open", completed, Settle},
+		{"ended by somebody", ended(-1, 0, -1), Settle},
+		{"ended, and somebody may still complete it", ended(time.Hour-1, 0, -1), 0},
+		{"ended, and nobody completed it", ended(time.Hour, 0, -1), Condemn},
+		{"completed when nobody looked", ended(time.Hour, Live, -1), Settle},
+		{"completed", ended(time.Hour, Kept, -1), Free},
+		{"completed, and deleted by somebody", ended(time.Hour, Burned, -1), Condemn},
+		{"condemned, and read by somebody", ended(time.Hour, Burned, time.Hour-1), 0},
+		{"condemned", ended(time.Hour, Burned, time.Hour), Finish},
+		{"condemned, and its row is removed", ended(time.Hour, 0, time.Hour), Finish},
+	} {
+		t.Run(c.name, func(t *testing.T) { require.Equal(t, c.want, DecideUpload(c.u, rules)) })
+	}
+	require.Zero(t, DecideUpload(old, Rules{Grace: time.Hour}), "no rule for old ones")
+}

@@ -79,6 +79,16 @@ func TestFieldsAreCut(t *testing.T) {
 
 // TestLinesAreLimited by kind, and the number of those dropped is told, also when nothing
 // is logged any more.
+// Durations have their unit in both forms.
+func TestDurationsHaveUnits(t *testing.T) {
+	for format, want := range map[string]string{"text": "took=1.5s", "json": `"took":"1.5s"`} {
+		w := &written{}
+		log, _ := (&logging.Flags{LogFormat: format}).Logger(w)
+		log.Info("done", "took", 1500*time.Millisecond)
+		require.Contains(t, w.String(), want)
+	}
+}
+
 func TestLinesAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w written

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"gopkg.in/yaml.v3"
+	"go.yaml.in/yaml/v3"
 )
 
 // Umask makes all new files and directories of this process, also those of libraries,

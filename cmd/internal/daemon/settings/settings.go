@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
-	"gopkg.in/yaml.v3"
+	"go.yaml.in/yaml/v3"
 )
 
 // File is the name of a settings file. The environment has priority over it, and unknown names
@@ -129,26 +129,6 @@ var (
 	//go:embed rebalancer.txt
 	rebalancer string
 )
-
-// Names lists the settings of a program as listd.txt and rebalancer.txt have them.
-func Names(app *kong.Application) string {
-	var b strings.Builder
-	var visit func(n *kong.Node, path string)
-	visit = func(n *kong.Node, path string) {
-		for _, f := range n.Flags {
-			if len(f.Envs) > 0 && f.Name != "config" {
-				fmt.Fprintf(&b, "%s%s\n", path, f.Name)
-			}
-		}
-		for _, child := range n.Children {
-			if !child.Hidden {
-				visit(child, path+child.Name+" ")
-			}
-		}
-	}
-	visit(app.Node, "")
-	return b.String()
-}
 
 // known are the names of all settings with those of the sections around them, and of all sections:
 // what is left of a hyphen in a name.

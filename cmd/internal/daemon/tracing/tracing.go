@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -66,7 +67,8 @@ func Open(ctx context.Context, program string, log *slog.Logger) (*Tracing, erro
 	)}, nil
 }
 
-// Requests makes a span of each request, below that of the client's header traceparent.
+// Requests makes a span of each request, below that of the client's header traceparent. A handler that is a mux names it by
+// its pattern.
 func (t *Tracing) Requests(h http.Handler) http.Handler {
 	if t == nil {
 		return h
@@ -77,13 +79,23 @@ func (t *Tracing) Requests(h http.Handler) http.Handler {
 		ctx, span := tracer.Start(ctx, "request", trace.WithSpanKind(trace.SpanKindServer),
 			trace.WithAttributes(attribute.String("http.request.method", r.Method)))
 		defer span.End()
-		h.ServeHTTP(w, r.WithContext(ctx))
+		r = r.WithContext(ctx)
+		h.ServeHTTP(w, r)
+		if r.Pattern != "" {
+			span.SetName(r.Pattern)
+		}
 	})
 }
 
-// Close sends what has not been sent, until ctx ends.
-func (t *Tracing) Close(ctx context.Context) {
-	if t != nil {
-		_ = t.provider.Shutdown(ctx) // its failures are logged
+// lastSpans is how long End waits for spans to be sent.
+const lastSpans = 3 * time.Second
+
+// End sends what has not been sent.
+func (t *Tracing) End() {
+	if t == nil {
+		return
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), lastSpans)
+	defer cancel()
+	_ = t.provider.Shutdown(ctx) // its failures are logged
 }

@@ -191,12 +191,21 @@ func (b *Browser) Go(address string) {
 // Await waits until an expression, which may be a promise, holds on the page.
 func (b *Browser) Await(expression string) {
 	b.t.Helper()
-	end := time.Now().Add(patience)
-	for !Value[bool](b, "Promise.resolve("+expression+").then((held) => !!held)") {
-		if time.Now().After(end) {
-			b.fail("await "+expression, context.DeadlineExceeded)
+	if !b.Within(patience, expression) {
+		b.fail("await "+expression, context.DeadlineExceeded)
+	}
+}
+
+// Within reports whether an expression comes to hold within a time.
+func (b *Browser) Within(most time.Duration, expression string) bool {
+	b.t.Helper()
+	for end := time.Now().Add(most); ; time.Sleep(100 * time.Millisecond) {
+		if Value[bool](b, "Promise.resolve("+expression+").then((held) => !!held)") {
+			return true
 		}
-		time.Sleep(100 * time.Millisecond)
+		if time.Now().After(end) {
+			return false
+		}
 	}
 }
 

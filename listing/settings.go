@@ -1,0 +1,84 @@
+package listing
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Settings returns what CreateBucketWith and ChangeSettings have given the bucket; nil: it has no
+// settings. It needs no I/O where the bucket's map is known. It fails like Get.
+func (b *Bucket) Settings(ctx context.Context) ([]byte, error) {
+	h, err := b.acquire(ctx)
+	if err == nil {
+		defer h.release()
+		return bytes.Clone(h.Root().Settings), nil
+	}
+	var root *partmap.Root
+	if errors.Is(err, ErrBucketClosing) { // there are no leases, but who deletes it asks
+		root, err = b.root(ctx)
+	}
+	if err != nil {
+		return nil, wrap("read the settings", b.name, err)
+	}
+	return bytes.Clone(root.Settings), nil
+}
+
+// root reads the present root of a bucket that is not deleted.
+func (b *Bucket) root(ctx context.Context) (*partmap.Root, error) {
+	id, err := b.c.lookup(ctx, b.name, store.Serial)
+	if err != nil {
+		return nil, err
+	}
+	root, err := b.c.maps.Load(ctx, id)
+	if err == nil && root.State == partmap.Deleted {
+		err = ErrNoSuchBucket
+	}
+	return root, err
+}
+
+// ChangeSettings gives the bucket other settings. change makes them of the present ones, perhaps
+// several times; its error ends the call. Once ChangeSettings has returned, every later call of
+// Settings returns these or newer ones, in all processes. It fails with ErrNoSuchBucket,
+// ErrBucketClosing, InvalidArgument, Unavailable, Timeout, Corrupt or ErrOutcomeUnknown.
+func (b *Bucket) ChangeSettings(ctx context.Context, change func(now []byte) ([]byte, error)) error {
+	return wrap("change the settings", b.name, b.changeSettings(ctx, change))
+}
+
+func (b *Bucket) changeSettings(ctx context.Context, change func(now []byte) ([]byte, error)) error {
+	// Each move in flight may change the root once per phase.
+	const attempts = 10 * casAttempts
+	for range attempts {
+		root, err := b.root(ctx)
+		if err == nil && root.State == partmap.Closing {
+			err = ErrBucketClosing
+		}
+		if err != nil {
+			return err
+		}
+		next, err := change(bytes.Clone(root.Settings))
+		if err != nil {
+			return err
+		}
+		mine := bytes.Equal(next, root.Settings)
+		if !mine {
+			_, mine, err = b.c.swapState(ctx, root, func() (partmap.Change, error) {
+				return partmap.WithSettings(root, next, b.c.maps.Stamp())
+			})
+			if err != nil {
+				return err
+			}
+		}
+		if mine {
+			// Also where nothing was to change: who changed it may not have waited.
+			if err := b.c.maps.Wait(ctx, root.Bucket); err != nil {
+				return unknown(err)
+			}
+			return nil
+		}
+	}
+	return store.Errorf(store.Unavailable, "others change the bucket at the same time: try again")
+}

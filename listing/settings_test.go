@@ -1,0 +1,106 @@
+package listing_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+func TestSettings(t *testing.T) {
+	ctx, s := t.Context(), memstore.New()
+	open := func() *listing.Client {
+		c, err := listing.NewEmbedded(s, listing.Options{})
+		require.NoError(t, err)
+		return c
+	}
+	c := open()
+	require.NoError(t, c.CreateBucket(ctx, "plain"))
+	require.NoError(t, c.CreateBucketWith(ctx, "photos", []byte{1, 2}, []byte("m")))
+	is := func(c *listing.Client, name string, want []byte) {
+		t.Helper()
+		got, err := c.Bucket(name).Settings(ctx)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	is(c, "plain", nil)
+	is(c, "photos", []byte{1, 2})
+
+	// The first change fails on the way: it is made of the present settings again.
+	photos, tries := c.Bucket("photos"), 0
+	require.NoError(t, photos.ChangeSettings(ctx, func(now []byte) ([]byte, error) {
+		if tries++; tries == 1 {
+			require.NoError(t, photos.ChangeSettings(ctx, func([]byte) ([]byte, error) { return []byte{3}, nil }))
+		}
+		return append(now, 4), nil
+	}))
+	require.Equal(t, 2, tries)
+	is(c, "photos", []byte{3, 4})
+	is(open(), "photos", []byte{3, 4})
+	require.NoError(t, photos.Put(ctx, []byte("k"), nil))
+
+	no := errors.New("no")
+	require.ErrorIs(t, photos.ChangeSettings(ctx, func([]byte) ([]byte, error) { return nil, no }), no)
+	err := photos.ChangeSettings(ctx, func([]byte) ([]byte, error) { return make([]byte, 256), nil })
+	require.ErrorIs(t, err, store.InvalidArgument)
+	is(c, "photos", []byte{3, 4})
+	err = c.Bucket("none").ChangeSettings(ctx, func([]byte) ([]byte, error) { return nil, nil })
+	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
+	_, err = c.Bucket("none").Settings(ctx)
+	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
+	require.ErrorIs(t, c.CreateBucketWith(ctx, "long", make([]byte, 256)), store.InvalidArgument)
+	require.NoError(t, c.CreateBucket(ctx, "long"), "nothing is left of it")
+}
+
+func TestRemainsDoNotKeepABucket(t *testing.T) {
+	ctx := t.Context()
+	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	require.NoError(t, err)
+	var mu sync.Mutex
+	var freed []string
+	full := errors.New("the other store is away")
+	var fails error
+	remains := listing.Remains{
+		Gone: func(e listing.Entry) bool { return string(e.Value) == "burned" },
+		Discard: func(_ context.Context, e listing.Entry) error {
+			mu.Lock()
+			defer mu.Unlock()
+			freed = append(freed, string(e.Key))
+			return fails
+		},
+	}
+	require.NoError(t, c.CreateBucket(ctx, "photos", []byte("b"), []byte("m")))
+	photos := c.Bucket("photos")
+	for _, key := range []string{"a", "c", "d", "z"} {
+		require.NoError(t, photos.Put(ctx, []byte(key), []byte("burned")))
+	}
+	require.NoError(t, photos.Put(ctx, []byte("dd"), []byte("live")))
+	require.ErrorIs(t, c.DeleteBucketBut(ctx, "photos", remains), listing.ErrNotEmpty)
+	require.Empty(t, freed, "a bucket that is not empty stays as it is")
+	// Also where that is seen only once it is closed.
+	hidden := remains
+	n := 0
+	hidden.Gone = func(e listing.Entry) bool { n++; return n <= 5 || string(e.Value) == "burned" }
+	require.ErrorIs(t, c.DeleteBucketBut(ctx, "photos", hidden), listing.ErrNotEmpty)
+	require.Empty(t, freed)
+	require.NoError(t, photos.Put(ctx, []byte("dd"), []byte("burned")))
+	require.ErrorIs(t, c.DeleteBucket(ctx, "photos"), listing.ErrNotEmpty)
+
+	fails = full
+	require.ErrorIs(t, c.DeleteBucketBut(ctx, "photos", remains), full)
+	_, err = photos.Get(ctx, []byte("dd"))
+	require.NoError(t, err, "it is open again")
+	fails, freed = nil, nil
+	require.NoError(t, c.DeleteBucketBut(ctx, "photos", remains))
+	slices.Sort(freed)
+	require.Equal(t, []string{"a", "c", "d", "dd", "z"}, freed)
+	_, err = photos.Get(ctx, []byte("dd"))
+	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
+}

@@ -1,0 +1,202 @@
+package objects_test
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/test/seed"
+	"github.com/evenkeel/evenkeel/objects"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+// longName are the names of folders that tests need not show.
+var longName = regexp.MustCompile(`[0-9A-V/]{100,}`)
+
+func lineOf(f objects.Finding) string {
+	name := longName.ReplaceAllString(f.Blob, "…")
+	return fmt.Sprintf("%s: key %t, %s: %d, not %d", f.Fault, f.Key != nil, name, f.Size, f.Want)
+}
+
+func lost(name string, size, want int) string {
+	return lineOf(objects.Finding{
+		Fault: objects.LostBody, Key: []byte{}, Blob: name, Size: int64(size), Want: int64(want),
+	})
+}
+
+// audit returns what an audit finds, as lines, and all places where it can be continued.
+func audit(t *testing.T, p *place, from string) (lines, places []string, sum objects.Audited) {
+	require.NoError(t, p.Audit(t.Context(), p.o, from, func(a objects.Audited) error {
+		for _, f := range a.Findings {
+			lines = append(lines, lineOf(f))
+		}
+		if a.Next != "" {
+			places = append(places, a.Next)
+		}
+		sum.Rows += a.Rows
+		sum.Blobs += a.Blobs
+		sum.InUse += a.InUse
+		sum.Young += a.Young
+		sum.Waiting += a.Waiting
+		sum.Unjudged += a.Unjudged
+		return nil
+	}))
+	return lines, places, sum
+}
+
+// TestAuditsFindWhatIsWrong loses, cuts and adds blobs at random, among keys short and long, versions
+// whole and in parts.
+func TestAuditsFindWhatIsWrong(t *testing.T) {
+	ctx, r := t.Context(), seed.New(t)
+	p := newPlace(t, memstore.New(), objects.Versioned)
+	long := strings.Repeat("long", 100)
+	var keys []string
+	for i := range 1200 {
+		key := fmt.Sprintf("%03d/%s", r.IntN(400), parts[r.IntN(len(parts))])
+		if i%10 == 0 {
+			key = []string{long, long + "a", long + "b", long + "\x00", "a" + long, "a" + long + "z"}[r.IntN(6)]
+		}
+		keys = append(keys, key)
+		body := strings.Repeat("x", r.IntN(60))
+		if i%7 > 0 {
+			_, err := p.Put(ctx, []byte(key), strings.NewReader(body), objects.Meta{Size: -1})
+			require.NoError(t, err)
+			continue
+		}
+		u, err := p.CreateUpload(ctx, []byte(key), objects.Meta{})
+		require.NoError(t, err)
+		named := []objects.NamedPart{part(t, p.Bucket, u, 1, body), part(t, p.Bucket, u, 2, "the second")}
+		part(t, p.Bucket, u, 3, "unlisted")
+		if i%3 > 0 {
+			_, err = p.Complete(ctx, u.Key, u.ID, named, nil)
+			require.NoError(t, err)
+		}
+	}
+	lines, _, sum := audit(t, p, "")
+	require.Empty(t, lines)
+	require.Positive(t, sum.Young)
+	p.now = p.now.Add(3 * time.Hour)
+	lines, places, sum := audit(t, p, "")
+	require.Empty(t, lines)
+	require.Positive(t, sum.InUse)
+	require.Positive(t, sum.Rows)
+	require.NotEmpty(t, places)
+	require.Equal(t, int64(len(p.blobs.m)), sum.Blobs)
+
+	var want []string
+	names := make([]string, 0, len(p.blobs.m))
+	for name := range p.blobs.m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	ofUpload := map[string]bool{} // blobs of uploads that are open, and parts of others that are not listed
+	uploads, err := p.ListUploads(ctx, objects.UploadQuery{Limit: 10000})
+	require.NoError(t, err)
+	for _, u := range uploads.Items {
+		ofUpload[u.ID.Version().String()] = true
+	}
+	for _, name := range names {
+		size := len(p.blobs.m[name])
+		dir := name[:strings.LastIndexByte(name, '/')]
+		inPart := len(name)-len(dir) > 1+28
+		skip := inPart && (ofUpload[dir[strings.LastIndexByte(dir, '/')+1:]] || strings.Contains(name, "/00003-"))
+		switch {
+		case skip || r.IntN(8) > 0:
+		case r.IntN(2) == 0:
+			want = append(want, lost(name, -1, size))
+			delete(p.blobs.m, name)
+		default:
+			want = append(want, lost(name, size+1, size))
+			p.blobs.m[name] = append(p.blobs.m[name], 'x')
+		}
+		if r.IntN(8) > 0 {
+			continue
+		}
+		id := strings.Repeat("f", 5) + "0000000000" + fmt.Sprintf("%013x", r.Uint64()>>12)
+		if inPart {
+			dir = dir[:strings.LastIndexByte(dir, '/')]
+		}
+		orphan := dir + "/" + id
+		if r.IntN(2) == 0 {
+			orphan += "/00007-" + id
+		}
+		p.blobs.m[orphan] = []byte("orphan")
+		f := objects.Finding{Fault: objects.Orphan, Blob: orphan, Size: 6, Want: -1}
+		if !strings.Contains(dir, "=") {
+			f.Key = []byte{}
+		}
+		want = append(want, lineOf(f))
+	}
+	for _, name := range []string{"objects/zzz", "objects/00-/zz", "objects/00/00-/" + strings.Repeat("f", 28)} {
+		p.blobs.m[name] = nil
+		want = append(want, fmt.Sprintf("stranger: key false, %s: 0, not -1", name))
+	}
+	p.blobs.m["other/x"], p.blobs.m["objects-2/x"] = nil, nil
+	slices.Sort(want)
+	lines, places, _ = audit(t, p, "")
+	slices.Sort(lines)
+	require.Equal(t, want, lines)
+	for _, from := range places {
+		var before []string
+		stop := errors.New("stop")
+		require.ErrorIs(t, p.Audit(ctx, p.o, "", func(a objects.Audited) error {
+			for _, f := range a.Findings {
+				before = append(before, lineOf(f))
+			}
+			if a.Next == from {
+				return stop
+			}
+			return nil
+		}), stop)
+		rest, _, _ := audit(t, p, from)
+		all := append(before, rest...)
+		slices.Sort(all)
+		require.Equal(t, want, all, "continued from %s", from)
+	}
+	require.ErrorIs(t, p.Audit(ctx, p.o, "zz", nil), store.InvalidArgument)
+
+	// A cleaner deletes what is an orphan, and nothing else.
+	for name := range p.blobs.m {
+		if strings.HasPrefix(name, "objects/zzz") {
+			delete(p.blobs.m, name)
+		}
+	}
+	p.now = p.now.Add(25 * time.Hour)
+	c := p.cleaner(t, objects.CleanOptions{})
+	for range 4 {
+		require.NoError(t, p.Audit(ctx, p.o, "", func(a objects.Audited) error {
+			for _, f := range a.Findings {
+				err := c.Condemn(ctx, f)
+				if f.Fault != objects.Orphan || f.Key == nil {
+					require.ErrorIs(t, err, store.InvalidArgument)
+					continue
+				}
+				require.NoError(t, err)
+			}
+			return nil
+		}))
+		done, err := c.Pass(ctx)
+		require.NoError(t, err)
+		require.NoError(t, done.FirstFailure)
+		p.now = p.now.Add(25 * time.Hour)
+	}
+	lines, _, _ = audit(t, p, "")
+	want = slices.DeleteFunc(want, func(line string) bool {
+		return strings.HasPrefix(line, "orphan: key true") || strings.Contains(line, "zzz")
+	})
+	slices.Sort(lines)
+	require.Equal(t, want, lines)
+	for _, key := range keys {
+		_, err := p.Head(ctx, []byte(key), objects.Latest)
+		if !errors.Is(err, objects.ErrNotFound) {
+			require.NoError(t, err)
+		}
+	}
+}

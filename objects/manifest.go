@@ -1,0 +1,259 @@
+package objects
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// MaxParts is the most parts that an upload has, and the highest number of one.
+const MaxParts = 10_000
+
+// piece is a part of a version that was uploaded in parts.
+type piece struct {
+	number int
+	size   int64
+	id     ID // of the part: it names the blob
+}
+
+// A manifest is the list of a version's parts, in order of their numbers: the count (uvarint), then of
+// each the number and the size (uvarint) and its ID. The record has it in place of the body; one that
+// is longer than mostInline is a blob, and the record has the count and the ID of that.
+func encodeManifest(pieces []piece) []byte {
+	b := binary.AppendUvarint(make([]byte, 0, 4+len(pieces)*(idBytes+6)), uint64(len(pieces)))
+	for _, p := range pieces {
+		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(p.number)), uint64(p.size))
+		b = p.id.append(b)
+	}
+	return b
+}
+
+// decodeManifest is the inverse of encodeManifest. The error is Corrupt, also where the parts are not
+// of so many bytes together.
+func decodeManifest(b []byte, size int64) ([]piece, error) {
+	d := decoder{rest: b}
+	n := d.uvarint()
+	if n == 0 || n > MaxParts {
+		return nil, damagedManifest(b)
+	}
+	pieces := make([]piece, 0, n)
+	last, sum := uint64(0), int64(0)
+	for range n {
+		number, bytes := d.uvarint(), d.uvarint()
+		if d.bad || number <= last || number > MaxParts || bytes > uint64(math.MaxInt64-sum) || len(d.rest) < idBytes {
+			return nil, damagedManifest(b)
+		}
+		id, ok := parseID(d.rest[:idBytes])
+		if !ok {
+			return nil, damagedManifest(b)
+		}
+		d.rest = d.rest[idBytes:]
+		pieces = append(pieces, piece{int(number), int64(bytes), id})
+		last, sum = number, sum+int64(bytes)
+	}
+	if len(d.rest) > 0 || sum != size {
+		return nil, damagedManifest(b)
+	}
+	return pieces, nil
+}
+
+func damagedManifest(b []byte) error {
+	return store.Errorf(store.Corrupt, "%d bytes are not the list of a version's parts", len(b))
+}
+
+// parts returns how many parts the version has; 0: it was put whole, or is burned.
+func (r *record) parts() int {
+	if r.where != inParts && r.where != inListedParts {
+		return 0
+	}
+	n, _ := binary.Uvarint(r.body)
+	return int(min(n, MaxParts)) //nolint:gosec // bounded
+}
+
+// checkParts reports whether the body of a record can be a manifest, as far as that costs nothing.
+func (r *record) checkParts() bool {
+	d := decoder{rest: r.body}
+	n := d.uvarint()
+	ok := !d.bad && n > 0 && n <= MaxParts
+	if r.where == inListedParts {
+		_, valid := parseID(d.rest)
+		return ok && valid
+	}
+	return ok && len(r.body) <= mostInline && len(d.rest) >= int(n)*(idBytes+2) //nolint:gosec // bounded
+}
+
+// partName is the name of a part's blob; part 0 is the manifest. The parts of a version lie below the
+// version, so that whoever deletes it finds them, whether or not rows tell of them.
+func (b *Bucket) partName(key []byte, version ID, number int, id ID) string {
+	return fmt.Sprintf("%s/%05d-%s", b.blobName(key, version), number, id)
+}
+
+// listName is the name of the blob that has the list of a version's parts; false: it has none.
+func (b *Bucket) listName(key []byte, id ID, r *record) (string, bool) {
+	if r.where != inListedParts || len(r.body) < idBytes {
+		return "", false
+	}
+	at, ok := parseID(r.body[len(r.body)-idBytes:])
+	return b.partName(key, id, 0, at), ok
+}
+
+// pieces returns the parts of a version, from its record or the blob of its manifest.
+func (b *Bucket) pieces(ctx context.Context, key []byte, id ID, r *record) ([]piece, error) {
+	if r.where != inListedParts {
+		return decodeManifest(r.body, r.size)
+	}
+	name, ok := b.listName(key, id, r)
+	if !ok {
+		return nil, damagedManifest(r.body)
+	}
+	const most = MaxParts*(idBytes+12) + 4 // bytes
+	body, size, err := b.o.blobs.Open(ctx, name, 0, most)
+	switch {
+	case store.KindOf(err) == store.NotFound:
+		return nil, ErrBodyLost
+	case err != nil:
+		return nil, store.Wrap("read the list of parts", err)
+	}
+	defer body.Close()
+	list, err := io.ReadAll(io.LimitReader(body, most))
+	if err != nil {
+		return nil, store.Wrap("read the list of parts", err)
+	}
+	if int64(len(list)) != size {
+		return nil, ErrBodyLost
+	}
+	pieces, err := decodeManifest(list, r.size)
+	if err == nil && len(pieces) != r.parts() {
+		err = damagedManifest(list)
+	}
+	return pieces, err
+}
+
+// PartRange returns which bytes of a version a part has, by its place from 1 on. A version that was put
+// whole is one part. It fails like Head, or with ErrNoSuchPart.
+func (b *Bucket) PartRange(ctx context.Context, key []byte, id ID, number int) (Info, Range, error) {
+	r, id, err := b.find(ctx, key, id)
+	if err != nil {
+		return Info{}, Range{}, err
+	}
+	info := r.info(bytes.Clone(key), id)
+	switch {
+	case r.marker:
+		return Info{}, Range{}, ErrDeleted
+	case number < 1 || number > max(info.Parts, 1):
+		return Info{}, Range{}, ErrNoSuchPart
+	case info.Parts == 0:
+		return info, Range{N: r.size}, nil
+	}
+	pieces, err := b.pieces(ctx, key, id, r)
+	if err != nil {
+		return Info{}, Range{}, err
+	}
+	at := int64(0)
+	for _, p := range pieces[:number-1] {
+		at += p.size
+	}
+	return info, Range{Offset: at, N: pieces[number-1].size}, nil
+}
+
+// inPieces is a body that is read from one part after the other. It opens a part when it is its turn.
+type inPieces struct {
+	ctx    context.Context
+	blobs  Blobs
+	name   func(piece) string
+	pieces []piece // the next ones
+	offset int64   // of the next one
+	left   int64   // bytes, of all
+	open   io.ReadCloser
+}
+
+// openPieces opens a range of a version in parts, and its first part at once.
+func (b *Bucket) openPieces(ctx context.Context, key []byte, id ID, r *record, part Range) (io.ReadCloser, error) {
+	pieces, err := b.pieces(ctx, key, id, r)
+	if err != nil {
+		return nil, err
+	}
+	key = bytes.Clone(key)
+	in := &inPieces{
+		ctx: ctx, blobs: b.o.blobs, pieces: pieces, offset: part.Offset, left: part.N,
+		name: func(p piece) string { return b.partName(key, id, p.number, p.id) },
+	}
+	for in.left > 0 && in.offset >= in.pieces[0].size {
+		in.offset -= in.pieces[0].size
+		in.pieces = in.pieces[1:]
+	}
+	if in.left > 0 {
+		err = in.next()
+	}
+	return in, err
+}
+
+// next opens the next part.
+func (in *inPieces) next() error {
+	p := in.pieces[0]
+	n := min(p.size-in.offset, in.left)
+	body, size, err := in.blobs.Open(in.ctx, in.name(p), in.offset, n)
+	switch {
+	case store.KindOf(err) == store.NotFound:
+		return ErrBodyLost
+	case err != nil:
+		return store.Wrap("read the body", err)
+	case size != p.size:
+		_ = body.Close()
+		return ErrBodyLost
+	}
+	in.open = &exactly{ReadCloser: body, left: n}
+	in.pieces, in.offset = in.pieces[1:], 0
+	return nil
+}
+
+func (in *inPieces) Read(p []byte) (int, error) {
+	for {
+		if in.open == nil {
+			if in.left == 0 {
+				return 0, io.EOF
+			}
+			if in.pieces[0].size == 0 {
+				in.pieces = in.pieces[1:]
+				continue
+			}
+			if err := in.next(); err != nil {
+				return 0, err
+			}
+		}
+		n, err := in.open.Read(p)
+		in.left -= int64(n)
+		if err == io.EOF { //nolint:errorlint // what exactly returns
+			err = in.open.Close()
+			in.open = nil
+		}
+		if n > 0 || err != nil {
+			return n, err
+		}
+	}
+}
+
+// Close frees the part that is open.
+func (in *inPieces) Close() error {
+	if in.open == nil {
+		return nil
+	}
+	err := in.open.Close()
+	in.open, in.left = nil, 0
+	return err
+}
+
+// inOrder reports whether parts are in ascending order of their numbers.
+func inOrder(parts []NamedPart) bool {
+	for i := 1; i < len(parts); i++ {
+		if parts[i-1].Number >= parts[i].Number {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,178 @@
+package objects
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Status is whether a bucket keeps versions, as S3 has it. It is stored in the bucket's settings.
+type Status byte
+
+const (
+	// Never: versions were never kept.
+	Never Status = iota
+	// Enabled: they are kept.
+	Enabled
+	// Suspended: they are not kept any more. Those that were stay.
+	Suspended
+)
+
+// Versioning is what puts and deletes do under the status.
+func (s Status) Versioning() Versioning { return s == Enabled }
+
+// ErrPlain: the bucket has entries of package listing, no objects.
+var ErrPlain = store.Errorf(store.InvalidArgument, "the bucket was made for plain entries, not for objects")
+
+// The settings of a bucket of objects: its kind, their version, the status.
+const (
+	kindObjects     = 'o'
+	settingsVersion = 1
+)
+
+func (s Status) settings() []byte { return []byte{kindObjects, settingsVersion, byte(s)} }
+
+// ParseStatus reads the status in a bucket's settings. It fails with ErrPlain where there are none.
+func ParseStatus(b []byte) (Status, error) {
+	switch {
+	case len(b) == 0:
+		return 0, ErrPlain
+	case len(b) != 3 || b[0] != kindObjects || b[1] != settingsVersion || b[2] > byte(Suspended):
+		return 0, store.Errorf(store.Unavailable,
+			"the bucket has settings %x that this program does not know: a newer one made them", b)
+	}
+	return Status(b[2]), nil
+}
+
+// CreateBucket creates a bucket of objects that never kept versions. The cuts are keys of objects.
+// It fails like listing.Client.CreateBucket.
+func (o *Objects) CreateBucket(ctx context.Context, name string, cuts ...[]byte) error {
+	rows := make([][]byte, len(cuts))
+	for i, cut := range cuts {
+		rows[i] = escape(nil, cut)
+	}
+	return o.c.CreateBucketWith(ctx, name, Never.settings(), rows...)
+}
+
+// Status returns whether a bucket keeps versions. It mostly needs no I/O. It fails with ErrPlain, or
+// like listing.Bucket.Settings.
+func (o *Objects) Status(ctx context.Context, name string) (Status, error) {
+	b, err := o.c.Bucket(name).Settings(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return ParseStatus(b)
+}
+
+// SetStatus changes whether a bucket keeps versions: to Enabled or Suspended. Once it has returned,
+// Status returns that or what came later, in all processes. It fails with ErrPlain,
+// InvalidArgument, or like listing.Bucket.ChangeSettings.
+func (o *Objects) SetStatus(ctx context.Context, name string, to Status) error {
+	if to != Enabled && to != Suspended {
+		return store.Errorf(store.InvalidArgument, "a bucket can't go to status %d: Enabled or Suspended", to)
+	}
+	return o.c.Bucket(name).ChangeSettings(ctx, func(now []byte) ([]byte, error) {
+		if _, err := ParseStatus(now); err != nil {
+			return nil, err
+		}
+		return to.settings(), nil
+	})
+}
+
+// DeleteBucket deletes a bucket of objects that has no version left, its uploads, and the blobs of
+// both; whoever reads one of them may find it cut off. In a bucket that never kept
+// versions delete markers do not count. It may be interrupted and repeated. It fails with ErrPlain
+// or like listing.Client.DeleteBucket.
+func (o *Objects) DeleteBucket(ctx context.Context, name string) error {
+	status, err := o.Status(ctx, name)
+	if err != nil {
+		return err
+	}
+	b := o.Bucket(name, status.Versioning())
+	if status == Never {
+		// One that is closing has none any more.
+		if err := b.burnMarkers(ctx); err != nil && !errors.Is(err, listing.ErrBucketClosing) {
+			return err
+		}
+	}
+	return o.c.DeleteBucketBut(ctx, name, listing.Remains{
+		Gone: func(e listing.Entry) bool {
+			if _, err := parseUploadRow(e.Key); err == nil {
+				return true
+			}
+			at, err := parseRow(e.Key)
+			if err != nil || at.note {
+				return err == nil
+			}
+			h, err := decodeHead(e.Value)
+			return err == nil && !h.visible()
+		},
+		Discard: func(ctx context.Context, e listing.Entry) error {
+			if u, err := parseUploadRow(e.Key); err == nil {
+				if !u.own() {
+					return nil
+				}
+				return b.deleteParts(ctx, u.key, u.id.Version(), nil)
+			}
+			at, err := parseRow(e.Key)
+			if err != nil || at.note {
+				return err
+			}
+			r, err := decode(e.Value)
+			if err != nil {
+				return err
+			}
+			switch r.where {
+			case inBlob:
+				return o.blobs.Delete(ctx, b.blobName(at.key, at.id))
+			case inParts, inListedParts:
+				return b.deleteParts(ctx, at.key, at.id, nil)
+			}
+			return nil
+		},
+	})
+}
+
+// burnMarkers burns the delete markers of a bucket that never kept versions, with the null versions
+// that they hide. It fails with listing.ErrNotEmpty where there is an object.
+func (b *Bucket) burnMarkers(ctx context.Context) error {
+	first, err := b.List(ctx, Query{Limit: 1})
+	for err == nil && len(first.Items) == 0 && first.Next != "" {
+		first, err = b.List(ctx, Query{Limit: 1, Token: first.Next})
+	}
+	if err != nil || len(first.Items) > 0 {
+		if err == nil {
+			err = listing.ErrNotEmpty
+		}
+		return err
+	}
+	for q := (Query{}); ; {
+		page, err := b.ListVersions(ctx, q)
+		if err != nil {
+			return err
+		}
+		g, gctx := errgroup.WithContext(ctx)
+		const atOnce = 64
+		g.SetLimit(atOnce)
+		for i := range page.Items {
+			item := &page.Items[i]
+			if !item.Marker {
+				return listing.ErrNotEmpty
+			}
+			g.Go(func() error {
+				if _, err := b.DeleteVersion(gctx, item.Key, item.ID); store.KindOf(err) != store.NotFound {
+					return err
+				}
+				return nil
+			})
+		}
+		if err := g.Wait(); err != nil || page.Next == "" {
+			return err
+		}
+		q.Token = page.Next
+	}
+}

@@ -1,0 +1,196 @@
+package s3api
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/base64"
+	"hash/fnv"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/objects"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Tokens of listings of objects are the last line of the page, or, where a page has none, the token
+// of the listing below; behind a sum of the bucket and the query.
+const (
+	tokenKey    = 'k'
+	tokenPrefix = 'p'
+	tokenInner  = 't'
+	tokenSum    = 8
+	// tokenOfLast is tokenKey or tokenPrefix, as the last line is.
+	tokenOfLast = 0
+)
+
+func (l *listQuery) tokenOf(bucket string, kind byte, at []byte) listing.Token {
+	b := append(append(l.tokenSum(bucket), kind), at...)
+	return listing.Token(base64.RawURLEncoding.EncodeToString(b))
+}
+
+func (l *listQuery) tokenSum(bucket string) []byte {
+	sum := fnv.New64a()
+	for _, part := range [][]byte{[]byte(bucket), l.Prefix, l.Delimiter, l.From, l.To} {
+		_, _ = sum.Write(strconv.AppendInt(nil, int64(len(part)), 10))
+		_, _ = sum.Write([]byte{' '})
+		_, _ = sum.Write(part)
+	}
+	return sum.Sum(nil)
+}
+
+// beyondPrefix is a key such that what is above it is above all keys with a prefix.
+func beyondPrefix(prefix []byte) []byte {
+	key := bytes.Repeat([]byte{math.MaxUint8}, objects.MaxKeyBytes)
+	copy(key, prefix)
+	return key
+}
+
+// objectQuery is the query of a listing of objects that begins behind its token or markers.
+func (h *Handler) objectQuery(x *exchange, in *versioned, l *listQuery) (q objects.Query, err error) {
+	if l.Reverse || len(l.From)+len(l.To) > 0 && l.form == formV2 {
+		return q, notImplemented(paramReverse + ", " + paramFrom + " and " + paramTo + " in a bucket of objects")
+	}
+	if l.versionMarker != "" {
+		if _, refusal := parseVersion(l.versionMarker); refusal != nil {
+			return q, refusal
+		}
+	}
+	q = objects.Query{Prefix: l.Prefix, Delimiter: l.Delimiter, After: l.After}
+	switch {
+	case l.Token != "":
+		b, err := base64.RawURLEncoding.Strict().DecodeString(string(l.Token))
+		if err != nil || len(b) <= tokenSum+1 || !bytes.Equal(b[:tokenSum], l.tokenSum(x.bucket)) {
+			return q, listing.ErrBadToken
+		}
+		switch at := b[tokenSum+1:]; {
+		case b[tokenSum] == tokenInner:
+			q.Token = listing.Token(at)
+		case b[tokenSum] == tokenKey && len(at) <= objects.MaxKeyBytes:
+			q.After = at
+		case b[tokenSum] == tokenPrefix && len(at) <= objects.MaxKeyBytes:
+			q.After = beyondPrefix(at)
+		default:
+			return q, listing.ErrBadToken
+		}
+	case len(l.startAfter) > objects.MaxKeyBytes:
+		// No key is as long; what is above it is what is above its beginning, and not that.
+		q.After = []byte(l.startAfter)[:objects.MaxKeyBytes]
+	case l.beyond:
+		q.After = beyondPrefix([]byte(l.startAfter))
+	case l.versionMarker != "" && in.status != objects.Never:
+		id, err := in.parse(x.ctx(), l.startAfter, l.versionMarker)
+		if store.KindOf(err) == store.NotFound {
+			// The null version is gone, and nobody knows where it was: all of the key come again.
+			id, err = objects.ID{Stamp: math.MaxInt64}, nil
+		}
+		if err != nil {
+			return q, err
+		}
+		q.AfterID = id
+	}
+	return q, nil
+}
+
+// fillObjects reads up to max-keys items of a bucket of objects.
+func (h *Handler) fillObjects(x *exchange, in *versioned, p *listPage) error {
+	q, err := h.objectQuery(x, in, p.l)
+	if err != nil {
+		return err
+	}
+	read := in.List
+	if p.l.form == formVersions && in.status != objects.Never { // without versions the latest is the only one
+		read = in.ListVersions
+	}
+	if p.l.maxKeys == 0 || p.l.nothing {
+		q.Limit = 1
+		_, err := read(x.ctx(), q)
+		return err
+	}
+	until := time.Now().Add(fillTime)
+	for {
+		// One more: what is behind a page may be hidden, and so the page be the last one.
+		q.Limit = p.l.maxKeys - p.n + 1
+		page, err := read(x.ctx(), q)
+		if err != nil {
+			return err
+		}
+		for i := range page.Items {
+			if p.n == p.l.maxKeys || len(p.contents.b)+len(p.prefixes.b) >= maxPageXML {
+				return p.cut(tokenOfLast, x.bucket, nil)
+			}
+			p.addObject(&page.Items[i])
+			if err := cmp.Or(p.contents.err, p.prefixes.err); err != nil {
+				return err
+			}
+		}
+		switch late := time.Now().After(until); {
+		case page.Next == "":
+			return nil
+		case late && p.n > 0:
+			return p.cut(tokenOfLast, x.bucket, nil)
+		case late && p.l.form == formV2:
+			return p.cut(tokenInner, x.bucket, []byte(page.Next))
+		}
+		q.Token = page.Next
+	}
+}
+
+// cut ends a page that others follow.
+func (p *listPage) cut(kind byte, bucket string, at []byte) error {
+	if kind == tokenOfLast {
+		if kind, at = tokenKey, p.last.Key; p.last.CommonPrefix {
+			kind = tokenPrefix
+		}
+	}
+	p.truncated, p.next = true, p.l.tokenOf(bucket, kind, at)
+	return nil
+}
+
+// addObject adds an item of a listing of objects.
+func (p *listPage) addObject(item *objects.Item) {
+	p.n++
+	p.last = listing.Item{Entry: listing.Entry{Key: item.Key}, CommonPrefix: item.CommonPrefix}
+	if item.CommonPrefix {
+		p.prefixes.raw("<CommonPrefixes>")
+		p.prefixes.key("Prefix", item.Key, p.l)
+		p.prefixes.raw("</CommonPrefixes>")
+		return
+	}
+	p.lastVersion = versionText(&item.Info)
+	b, element := p.contents, "Contents"
+	switch {
+	case p.l.form == formVersions && item.Marker:
+		element = "DeleteMarker"
+	case p.l.form == formVersions:
+		element = "Version"
+	}
+	b.raw("<" + element + ">")
+	b.key("Key", item.Key, p.l)
+	if p.l.form == formVersions {
+		b.text("VersionId", p.lastVersion)
+		b.text("IsLatest", strconv.FormatBool(item.Latest))
+	}
+	b.time("LastModified", item.Modified)
+	if !item.Marker {
+		b.text("ETag", quoted(item.ETag))
+		for _, s := range item.Sums {
+			b.text("ChecksumAlgorithm", checksumNames[s.Name])
+			b.text("ChecksumType", "FULL_OBJECT")
+		}
+		b.text("Size", strconv.FormatInt(item.Size, 10))
+	}
+	if p.l.fetchOwner {
+		b.raw(ownerXML)
+	}
+	if !item.Marker {
+		b.text("StorageClass", "STANDARD")
+	}
+	b.close(element)
+}
+
+// checksumNames are S3's names of the algorithms of checksums.
+var checksumNames = map[string]string{
+	"crc32": "CRC32", "crc32c": "CRC32C", "crc64nvme": "CRC64NVME", "sha1": "SHA1", "sha256": "SHA256",
+}

@@ -1,0 +1,77 @@
+package s3api
+
+import (
+	"encoding/xml"
+	"net/http"
+
+	"github.com/evenkeel/evenkeel/objects"
+)
+
+// statusNames are S3's names for whether versions are kept; none where they never were.
+var statusNames = map[objects.Status]string{objects.Enabled: "Enabled", objects.Suspended: "Suspended"}
+
+func (h *Handler) getBucketVersioning(x *exchange) error {
+	if err := h.exists(x); err != nil {
+		return err
+	}
+	in, err := h.objectsOf(x.ctx(), x.bucket)
+	if err != nil {
+		return err
+	}
+	return x.writeDocument("VersioningConfiguration", func(b *xmlBuffer) {
+		if in != nil && in.status != objects.Never {
+			b.text("Status", statusNames[in.status])
+		}
+	})
+}
+
+// putBucketVersioning answers once all servers act on the new status.
+func (h *Handler) putBucketVersioning(x *exchange) error {
+	in, err := h.objectsOf(x.ctx(), x.bucket)
+	if err != nil {
+		return err
+	}
+	if in == nil {
+		return notImplemented("PutBucketVersioning of a bucket for plain entries: make one with " +
+			headerKind + ": " + kindObjects)
+	}
+	doc, refusal := h.receive(x, maxConfigurationBytes, asDocument)
+	if refusal != nil {
+		return refusal
+	}
+	status, refusal := parseVersioning(doc)
+	if refusal != nil {
+		return refusal
+	}
+	return x.done(http.StatusOK, h.o.Objects.SetStatus(x.ctx(), x.bucket, status))
+}
+
+func parseVersioning(doc []byte) (objects.Status, *Error) {
+	var c struct {
+		XMLName   xml.Name `xml:"VersioningConfiguration"`
+		Status    string
+		MfaDelete string
+		Others    []struct{ XMLName xml.Name } `xml:",any"`
+	}
+	if err := xml.Unmarshal(doc, &c); err != nil || len(c.Others) > 0 {
+		return 0, malformedVersioning()
+	}
+	switch c.MfaDelete {
+	case "", "Disabled":
+	case "Enabled":
+		return 0, notImplemented("MfaDelete")
+	default:
+		return 0, malformedVersioning()
+	}
+	for status, name := range statusNames {
+		if c.Status == name {
+			return status, nil
+		}
+	}
+	return 0, malformedVersioning()
+}
+
+func malformedVersioning() *Error {
+	return refuse(http.StatusBadRequest, "MalformedXML", "The XML you provided was not well-formed or did not validate "+
+		"against our published schema: a VersioningConfiguration with Status Enabled or Suspended.")
+}
