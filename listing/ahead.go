@@ -35,7 +35,6 @@ type walk struct {
 	last  bool    // it ends where the query does
 	busy  bool    // a read is under way, which owns the walk
 	wave  []read  // the latest read
-	room  [1]read // of wave
 	err   error   // of the latest read
 	again bool    // the latest read failed; it is repeated if the page needs it
 	bad   error   // the latest read returned damaged rows

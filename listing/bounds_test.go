@@ -211,6 +211,20 @@ func TestAllUsesThePagesBefore(t *testing.T) {
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, pages/2*page)
 }
 
+// TestAReadIsPlannedWithoutMemory of its own.
+func TestAReadIsPlannedWithoutMemory(t *testing.T) {
+	_, c, id := overSeen(t, Options{})
+	h, err := c.acquire(t.Context(), id)
+	require.NoError(t, err)
+	defer h.release()
+	p := &pager{c: c, h: h}
+	require.Zero(t, testing.AllocsPerRun(10, func() {
+		if wave, err := p.plan(t.Context(), p.room[:0], 1); err != nil || len(wave) != 1 {
+			panic(err)
+		}
+	}))
+}
+
 // TestReadsOfABucketToBeDeleted: markers are passed in reads that double.
 func TestReadsOfABucketToBeDeleted(t *testing.T) {
 	s, id := &seen{Store: memstore.New()}, store.BucketID{1}

@@ -81,6 +81,7 @@ type pager struct {
 	pace   float64       // recent items per read
 	ranges int           // ranges listed to their end
 	rg     partmap.Range // of the latest read
+	room   [1]read       // of the most common wave, so that it costs no allocation
 }
 
 // read is one slice of one range: the request and its result.
@@ -110,7 +111,6 @@ func (r *read) free() {
 // run reads ranges in waves until the page is full, the listing is at its end, or the page
 // has used up its reads.
 func (p *pager) run(ctx context.Context) error {
-	var first [1]read // the most common wave costs no allocation
 	for !p.left.done && !p.enough() {
 		// A store in memory does not check ctx, and there may be millions of empty ranges.
 		if err := ctx.Err(); err != nil {
@@ -124,7 +124,7 @@ func (p *pager) run(ctx context.Context) error {
 				continue
 			}
 		}
-		wave, err := p.plan(ctx, first[:0], max(p.wide, 1))
+		wave, err := p.plan(ctx, p.room[:0], max(p.wide, 1))
 		if err == nil {
 			err = p.fetch(ctx, wave)
 		}

@@ -372,3 +372,19 @@ func TestCopyThatCantBeDeleted(t *testing.T) {
 		x.shows(how, "k", "")
 	})
 }
+
+// A row that the destination hides, since it was deleted there at its own timestamp, is written through
+// once, and the read ends.
+func TestRowsThatTheDestinationHides(t *testing.T) {
+	both(t, func(x *halfway, verifying bool, how string) {
+		x.put(x.src, entry("k", "v", 5))
+		require.NoError(x, x.s.Store.Delete(x.Context(), x.dst, []byte("k"), 5))
+		puts, want := 0, 0
+		x.s.put = func(store.Partition) { puts++ }
+		x.shows(how, "k", "v")
+		if verifying {
+			want = 1
+		}
+		require.Equal(x, want, puts)
+	})
+}

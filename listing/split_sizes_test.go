@@ -274,6 +274,9 @@ func TestStretchesCoverTheSpan(t *testing.T) {
 			require.GreaterOrEqual(t, len(los), min(within, most/2))
 		}
 	}
+	los, _, _, err := listing.Stretches(t.Context(), c, id, listing.Query{To: []byte("0")}, 64)
+	require.NoError(t, err)
+	require.Len(t, los, 1, "it ends below all cuts")
 }
 
 // localOnly is a store whose registers can be read in their own data centre only.
