@@ -46,6 +46,20 @@ func TestSettings(t *testing.T) {
 	is(open(), "photos", []byte{3, 4})
 	require.NoError(t, photos.Put(ctx, []byte("k"), nil))
 
+	// So many times others may come first: moves of a bucket change its root, too.
+	for others, kind := range map[int]store.Kind{39: 0, 40: store.Unavailable} {
+		tries = 0
+		err := photos.ChangeSettings(ctx, func([]byte) ([]byte, error) {
+			if tries++; tries <= others {
+				require.NoError(t, photos.ChangeSettings(ctx, func([]byte) ([]byte, error) { return []byte{byte(tries)}, nil }))
+			}
+			return []byte{byte(tries), 9}, nil
+		})
+		require.Equal(t, kind, store.KindOf(err), "%d others: %v", others, err)
+		require.Equal(t, 40, tries)
+	}
+	require.NoError(t, photos.ChangeSettings(ctx, func([]byte) ([]byte, error) { return []byte{3, 4}, nil }))
+
 	no := errors.New("no")
 	require.ErrorIs(t, photos.ChangeSettings(ctx, func([]byte) ([]byte, error) { return nil, no }), no)
 	err := photos.ChangeSettings(ctx, func([]byte) ([]byte, error) { return make([]byte, 256), nil })
