@@ -24,7 +24,8 @@ func (c *Client) DeleteBucket(ctx context.Context, name string) error {
 
 // Remains are entries that do not keep a bucket from being deleted.
 type Remains struct {
-	// Gone reports whether an entry is one; nil: none is. It must not keep the entry.
+	// Gone reports whether an entry is one; nil: none is. It is called from several goroutines, and must not
+	// keep the entry.
 	Gone func(e Entry) bool
 	// Discard, if not nil, frees what belongs to one. It is called from several goroutines
 	// once it is known that there is nothing else, while nobody can write to the bucket, before

@@ -300,7 +300,7 @@ func TestRangesThatAreNotFound(t *testing.T) {
 	require.NoError(t, b.PutBatch(t.Context(), entries))
 	failed, most, step := 0, int64(0), int64(1)
 	if race.Enabled { // 30 times slower; make test also runs all without it
-		step = 5
+		step = 2
 	}
 	for nth := int64(0); nth <= most; nth += step {
 		s.reads.Store(0)

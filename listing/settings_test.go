@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -100,8 +101,8 @@ func TestRemainsDoNotKeepABucket(t *testing.T) {
 	require.Empty(t, freed, "a bucket that is not empty stays as it is")
 	// Also where that is seen only once it is closed.
 	hidden := remains
-	n := 0
-	hidden.Gone = func(e listing.Entry) bool { n++; return n <= 5 || string(e.Value) == "burned" }
+	var n atomic.Int32
+	hidden.Gone = func(e listing.Entry) bool { return n.Add(1) <= 5 || string(e.Value) == "burned" }
 	require.ErrorIs(t, c.DeleteBucketBut(ctx, "photos", hidden), listing.ErrNotEmpty)
 	require.Empty(t, freed)
 	require.NoError(t, photos.Put(ctx, []byte("dd"), []byte("burned")))

@@ -146,7 +146,17 @@ for acl in (s3.get_bucket_acl(Bucket=bucket), s3.get_object_acl(Bucket=bucket, K
     expect([("CanonicalUser", owner, "FULL_CONTROL")], [(g["Grantee"]["Type"], g["Grantee"]["ID"], g["Permission"]) for g in acl["Grants"]], "the ACL")
 s3.put_object_acl(Bucket=bucket, Key=want[0], ACL="private")
 refused("NotImplemented", s3.put_object_acl, Bucket=bucket, Key=want[0], ACL="public-read")
-refused("NotImplemented", s3.create_multipart_upload, Bucket=other, Key="plain")
+upload = {"Bucket": other, "Key": "in parts", "UploadId": s3.create_multipart_upload(Bucket=other, Key="in parts")["UploadId"]}
+pieces = [b"1" * (5 << 20), b"the end"]
+parts = [{"PartNumber": i + 1, "ETag": s3.upload_part(PartNumber=i + 1, Body=piece, **upload)["ETag"]} for i, piece in enumerate(pieces)]
+expect(parts, [{k: p[k] for k in ("PartNumber", "ETag")} for p in s3.list_parts(**upload)["Parts"]], "the parts")
+refused("InvalidPartOrder", s3.complete_multipart_upload, MultipartUpload={"Parts": parts[::-1]}, **upload)
+s3.complete_multipart_upload(MultipartUpload={"Parts": parts}, **upload)
+expect(b"".join(pieces), s3.get_object(Bucket=other, Key="in parts")["Body"].read(), "the object of the parts")
+refused("NoSuchUpload", s3.abort_multipart_upload, **upload)
+s3.delete_object(Bucket=other, Key="in parts")
+refused("NotImplemented", s3.create_multipart_upload, Bucket=bucket, Key="in a plain bucket")
+refused("NotImplemented", s3.put_bucket_lifecycle_configuration, Bucket=other, LifecycleConfiguration={"Rules": []})
 refused("InvalidArgument", s3.list_objects_v2, Bucket=other, ContinuationToken="garbage")
 refused("NoSuchBucket", s3.list_objects_v2, Bucket="no-such-bucket")
 s3.delete_bucket(Bucket=other)

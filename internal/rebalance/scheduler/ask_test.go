@@ -169,7 +169,7 @@ func TestAMapFromANewerVersion(t *testing.T) {
 		id := f.ids[0]
 		rec, err := s.Read(t.Context(), store.Roots, id[:], store.Serial)
 		require.NoError(t, err)
-		rec.Blob[3]++ // the version of the encoding
+		rec.Blob[3] += 100 // the version of the encoding
 		next := store.Record{Version: store.Version{Epoch: rec.Epoch + 1, Token: store.NewToken()}, Blob: reseal(rec.Blob)}
 		require.NoError(t, s.Swap(t.Context(), store.Roots, id[:], rec.Version, next))
 		g := scheduler.New(s, f.c.Maps(), scheduler.Options{})
