@@ -233,9 +233,11 @@ func (k *keyspace) run(name string, maxRows int64) *running {
 	n, err := out.Read(line)
 	require.NoError(k.t, err)
 	r.url = strings.TrimSpace(strings.TrimPrefix(string(line[:n]), "admin on "))
-	whenLate = append(whenLate, func() { k.t.Logf("%s: %+v", name, r.status(k.t).Round) })
+	late, _ := whenLate.LoadOrStore(k.t, &[]func(){})
+	says := late.(*[]func())
+	*says = append(*says, func() { k.t.Logf("%s: %+v", name, r.status(k.t).Round) })
 	k.t.Cleanup(func() {
-		whenLate = nil
+		whenLate.Delete(k.t)
 		r.end(k.t)
 		if k.t.Failed() {
 			k.t.Logf("%s:\n%s", name, r.log)
@@ -260,16 +262,18 @@ func (r *running) status(t *testing.T) adminapi.Status {
 	return s
 }
 
-// whenLate says what there is to see of a test that does not come to its end.
-var whenLate []func()
+// whenLate says what there is to see of a test that does not come to its end: a *[]func() for each *testing.T.
+var whenLate sync.Map
 
 // until waits for something, for minutes at most: the machine may be busy.
 func until(t *testing.T, what string, yes func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(100 * time.Second); !yes(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			for _, say := range whenLate {
-				say()
+			if late, ok := whenLate.Load(t); ok {
+				for _, say := range *late.(*[]func()) {
+					say()
+				}
 			}
 			require.FailNow(t, "it does not come to that: "+what)
 		}

@@ -32,7 +32,7 @@ func TestProgramsOutliveTheStore(t *testing.T) {
 	_, err := node.Nodetool(ctx, "flush") // of what the node must know of its tables
 	require.NoError(t, err)
 	a, b := p.ServeSite(s, "--request-timeout", "2s"), p.ServeSite(s, "--request-timeout", "2s")
-	p.Run("listd", "bucket", "create", "abc", "--server", a.S3)
+	p.Run("listd", "bucket", "create", "abc", "--plain", "--server", a.S3)
 
 	acked := load{t: t}
 	acked.start(a, "a")

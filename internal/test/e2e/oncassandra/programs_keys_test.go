@@ -40,7 +40,7 @@ func TestProgramsRealKeys(t *testing.T) {
 	}
 	cutsFile := filepath.Join(p.Dir, "cuts")
 	require.NoError(t, os.WriteFile(cutsFile, []byte(cuts.String()), 0o600))
-	p.Run("listd", "bucket", "create", "real", "--cuts-file", cutsFile, "--server", a.S3)
+	p.Run("listd", "bucket", "create", "real", "--plain", "--cuts-file", cutsFile, "--server", a.S3)
 	r := rand.New(rand.NewPCG(11, 0))
 	shuffled := slices.Clone(keys)
 	r.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
@@ -78,7 +78,7 @@ func TestProgramsAwkwardKeys(t *testing.T) {
 		s := p.LaidOut(cassandra.Address(t))
 		a, b := p.ServeSite(s), p.ServeSite(s)
 		keys := realkeys.Awkward(5000, 3, true)
-		p.Run("listd", "bucket", "create", "awkward", "--server", b.S3)
+		p.Run("listd", "bucket", "create", "awkward", "--plain", "--server", b.S3)
 		var puts errgroup.Group
 		puts.SetLimit(32)
 		for i, k := range keys {
