@@ -1,0 +1,192 @@
+package objects
+
+import (
+	"bytes"
+	"context"
+	"crypto/md5"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Complete makes a version of the named parts. check, if not nil, sees them before anything is written: it
+// returns the checksums of the version (nil: those of CreateUpload), or an error, with which Complete
+// fails. Whoever completes an upload again with the same ETags gets the answer of the first completion. It
+// fails with ErrNoSuchUpload, ErrInvalidPart, ErrPartOrder, ErrUploadEnds, an error of check, or like Put.
+func (b *Bucket) Complete(
+	ctx context.Context, key []byte, id UploadID, named []NamedPart, check func([]Part) ([]Pair, error),
+) (Info, error) {
+	if len(named) == 0 || len(named) > MaxParts {
+		return Info{}, store.Errorf(store.InvalidArgument, "a list of %d parts: 1 to %d", len(named), MaxParts)
+	}
+	if !inOrder(named) {
+		return Info{}, ErrPartOrder
+	}
+	still := b.o.deadline(writeTimeout)
+	r, err := b.openUpload(ctx, key, id)
+	if errors.Is(err, ErrNoSuchUpload) {
+		return b.completed(ctx, key, id, named)
+	}
+	if err != nil {
+		return Info{}, err
+	}
+	found, err := b.allParts(ctx, key, id)
+	if err != nil {
+		return Info{}, err
+	}
+	pieces, parts, sum := make([]piece, len(named)), make([]Part, len(named)), md5.New()
+	wants := md5.New() // of the claim
+	r.size = 0
+	for i, n := range named {
+		p := found[n.Number]
+		if p == nil || hexOf(p.md5) != n.ETag {
+			return Info{}, ErrInvalidPart
+		}
+		own, err := decodeManifest(p.body, p.size)
+		if err != nil || len(own) != 1 {
+			return Info{}, store.Wrap(fmt.Sprintf("part %d", n.Number), damagedManifest(p.body))
+		}
+		pieces[i], parts[i] = own[0], p.part(n.Number, own[0].id)
+		_, _ = sum.Write(p.md5)
+		_, _ = wants.Write(binary.BigEndian.AppendUint16(nil, uint16(n.Number))) //nolint:gosec // checked
+		_, _ = wants.Write(p.md5)
+		if r.size += p.size; r.size < 0 {
+			return Info{}, ErrWrongSize
+		}
+	}
+	if check != nil {
+		sums, err := check(parts)
+		if err != nil {
+			return Info{}, err
+		}
+		if sums != nil {
+			r.sums = sums
+		}
+	}
+	r.etag = etagOf(sum.Sum(nil), len(named))
+	if err := r.check(); err != nil {
+		return Info{}, err
+	}
+	key = bytes.Clone(key)
+	if others, err := b.claim(ctx, key, id, claim(wants.Sum(nil)), still); err != nil || others {
+		if err == nil {
+			err = ErrUploadEnds
+		}
+		return Info{}, err
+	}
+	if err := b.list(ctx, key, id, r, pieces); err != nil {
+		return Info{}, err
+	}
+	if err := b.write(ctx, key, id.Version(), r, still); err != nil {
+		return Info{}, err
+	}
+	// The version decides. A cleaner ends what stays open here.
+	_ = b.writeUpload(ctx, key, id, &record{rank: burned}, still)
+	return r.info(key, id.Version()), nil
+}
+
+func etagOf(sum []byte, parts int) string { return fmt.Sprintf("%x-%d", sum, parts) }
+
+// list puts the list of parts into a record, or into a blob that it names.
+func (b *Bucket) list(ctx context.Context, key []byte, id UploadID, r *record, pieces []piece) error {
+	r.where, r.body = inParts, encodeManifest(pieces)
+	if len(r.body) <= mostInline {
+		return nil
+	}
+	stamp, err := b.o.c.Stamps(ctx, 1)
+	if err != nil {
+		return err
+	}
+	at, all := newID(stamp), r.body // two completions have lists of their own
+	r.where, r.body = inListedParts, at.append(binary.AppendUvarint(nil, uint64(len(pieces))))
+	err = b.o.blobs.Create(ctx, b.partName(key, id.Version(), 0, at), bytes.NewReader(all))
+	return store.Wrap("store the list of parts", err)
+}
+
+// completed answers as the completion did that ended an upload.
+func (b *Bucket) completed(ctx context.Context, key []byte, id UploadID, named []NamedPart) (Info, error) {
+	r, err := b.version(ctx, key, id.Version())
+	if errors.Is(err, ErrNotFound) {
+		return Info{}, ErrNoSuchUpload
+	}
+	if err != nil {
+		return Info{}, err
+	}
+	sum := md5.New()
+	for _, n := range named {
+		own, err := hex.DecodeString(n.ETag)
+		if err != nil {
+			return Info{}, ErrInvalidPart
+		}
+		_, _ = sum.Write(own)
+	}
+	if r.etag != etagOf(sum.Sum(nil), len(named)) {
+		return Info{}, ErrNoSuchUpload
+	}
+	return r.info(bytes.Clone(key), id.Version()), nil
+}
+
+// claim says what shall become of an upload, and whether others want something else: then they or
+// this one go on, but not both (docs/objects.md, rule 12).
+func (b *Bucket) claim(
+	ctx context.Context, key []byte, id UploadID, c claim, still func() bool,
+) (others bool, err error) {
+	stamp, err := b.o.c.Stamps(ctx, 1)
+	if err != nil {
+		return false, err
+	}
+	all := append(uploadKey(key, id), claimSuffix)
+	own := append(bytes.Clone(all), c[:]...)
+	value := binary.BigEndian.AppendUint64([]byte{claimVersion}, uint64(stamp))
+	if err := b.rows.PutAt(ctx, own, value, listing.Given{At: stamp, Still: still}); err != nil {
+		return false, err
+	}
+	q := listing.Query{Prefix: all, Limit: 2, KeysOnly: true}
+	for {
+		page, err := b.rows.List(ctx, q)
+		if err != nil {
+			return false, err
+		}
+		for _, item := range page.Items {
+			if !bytes.Equal(item.Key, own) {
+				return true, nil
+			}
+		}
+		if page.Next == "" {
+			return false, nil
+		}
+		q.Token = page.Next
+	}
+}
+
+// claimVersion is the first byte of a claim's value; the time of the claim follows.
+const claimVersion = 1
+
+// Abort ends an upload without a version. It fails with ErrNoSuchUpload, ErrUploadEnds or like Put.
+func (b *Bucket) Abort(ctx context.Context, key []byte, id UploadID) error {
+	still := b.o.deadline(writeTimeout)
+	if _, err := b.openUpload(ctx, key, id); err != nil {
+		return err
+	}
+	others, err := b.claim(ctx, key, id, aborts, still)
+	if err != nil {
+		return err
+	}
+	if others {
+		_, err := b.version(ctx, key, id.Version())
+		switch {
+		case errors.Is(err, ErrNotFound):
+			return ErrUploadEnds
+		case err != nil:
+			return err
+		}
+		// It was completed, but is still open.
+		_ = b.writeUpload(ctx, key, id, &record{rank: burned}, still)
+		return ErrNoSuchUpload
+	}
+	return b.writeUpload(ctx, key, id, &record{rank: burned}, still)
+}
