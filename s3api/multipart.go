@@ -89,23 +89,21 @@ func (h *Handler) createUpload(x *exchange) error {
 	})
 }
 
-// part returns the upload and the number of the part that a request names.
-func (x *exchange) part() (objects.UploadID, int, error) {
-	n, err := strconv.Atoi(x.query.Get("partNumber"))
-	if err != nil || n < 1 || n > objects.MaxParts {
-		return objects.UploadID{}, 0, invalidArgument("Part number must be an integer between 1 and %d, inclusive.",
-			objects.MaxParts)
+// part returns the bucket, the upload and the number of the part that a request names.
+func (h *Handler) part(x *exchange) (in *versioned, id objects.UploadID, n int, err error) {
+	if in, err = h.uploadsIn(x); err != nil {
+		return nil, id, 0, err
 	}
-	id, err := x.upload()
-	return id, n, err
+	n, err = strconv.Atoi(x.query.Get("partNumber"))
+	if err != nil || n < 1 || n > objects.MaxParts {
+		return nil, id, 0, invalidArgument("Part number must be an integer between 1 and %d, inclusive.", objects.MaxParts)
+	}
+	id, err = x.upload()
+	return in, id, n, err
 }
 
 func (h *Handler) uploadPart(x *exchange) error {
-	in, err := h.uploadsIn(x)
-	if err != nil {
-		return err
-	}
-	id, n, err := x.part()
+	in, id, n, err := h.part(x)
 	if err != nil {
 		return err
 	}
@@ -130,11 +128,7 @@ func (h *Handler) uploadPart(x *exchange) error {
 
 // copyPart makes a part of a part of an object.
 func (h *Handler) copyPart(x *exchange) error {
-	in, err := h.uploadsIn(x)
-	if err != nil {
-		return err
-	}
-	id, n, err := x.part()
+	in, id, n, err := h.part(x)
 	if err != nil {
 		return err
 	}

@@ -142,8 +142,8 @@ func (h *handler) cluster(r *http.Request) (any, error) {
 	runtime.ReadMemStats(&memory)
 	out := Cluster{
 		Process: Process{
-			Name: h.self(), Version: cmp.Or(h.o.Version, "unknown"), Commit: h.o.Commit, Go: runtime.Version(), Started: started.UTC().Truncate(time.Second),
-			Goroutines: runtime.NumGoroutine(), Memory: memory.Sys,
+			Name: h.self(), Version: cmp.Or(h.o.Version, "unknown"), Commit: h.o.Commit, Go: runtime.Version(),
+			Started: started.UTC().Truncate(time.Second), Goroutines: runtime.NumGoroutine(), Memory: memory.Sys,
 		},
 		Leading: h.Leading(), Unattended: h.Unattended(), Processes: []Peer{},
 	}
