@@ -49,7 +49,7 @@ AT_ONCE = -p 2 -parallel 2
 BENCH_WITH_NODE = ./bench/layouts/cqltables
 BENCH_WITHOUT_NODE = $(shell $(GO) list ./bench/... | grep -v /cqltables)
 
-.PHONY: all build programs run run-cassandra check test lint unit cassandra tour tools console packages test-packages bench bench-embedded bench-cassandra bench-s3 bench-moves bench-limits microbench fuzz sim soak attacks soak-attacks vulncheck model mutants objects-large generate clean help
+.PHONY: all build compile programs run run-cassandra check test lint unit cassandra tour tools console packages test-packages bench bench-embedded bench-cassandra bench-s3 bench-moves bench-limits microbench fuzz sim soak attacks soak-attacks vulncheck model mutants objects-large generate clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -70,7 +70,8 @@ check: ## the inner loop, 90 s: gofmt, vet, staticcheck of what is not committed
 	@scripts/check
 
 test: tools ## everything that must hold, on a fresh machine; each part has a time budget
-	@scripts/within 300 lint scripts/lint
+	@scripts/within 900 lint scripts/lint
+	@scripts/within 900 compile $(MAKE) -s compile
 	@scripts/within 240 programs $(MAKE) -s programs
 	@$(WITH_PROGRAMS) scripts/within 660 unit $(TEST_RACE) -timeout 640s $(WITHOUT_NODE)
 	@$(WITH_PROGRAMS) scripts/within 120 clients $(TEST) -timeout 110s $(CLIENTS)
@@ -101,6 +102,11 @@ cassandra: programs ## the Go tests that need Cassandra nodes
 	$(WITH_PROGRAMS) $(WITH_CASSANDRA) sh -c \
 		'$(GO) test -timeout 200s $(CLIENTS_WITH_NODE) && $(TEST_RACE) $(AT_ONCE) -timeout 680s $(WITH_NODE) && \
 		$(TEST_RACE) -timeout 200s $(BENCH_WITH_NODE)'
+
+# What the parts of make test are compiled of, so that their budgets are for tests, whatever was compiled before.
+compile:
+	@env CGO_ENABLED=1 $(GO) list -race -test -export -f '' $(WITHOUT_NODE) $(WITH_NODE) $(BENCH_WITHOUT_NODE) $(BENCH_WITH_NODE)
+	@$(GO) list -test -export -f '' $(ATTACKS) $(CLIENTS) $(CONSOLE) $(CLIENTS_WITH_NODE) $(PACKAGES) $(PURE) $(SIMULATIONS) $(FAULTS)
 
 programs:
 	@$(GO) build -o $(PROGRAMS)/ ./cmd/... ./internal/test/cassandratest/cmd/run-cassandra
