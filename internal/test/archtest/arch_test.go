@@ -61,7 +61,7 @@ var layers = [][]string{
 	{"store/commontime"},
 	{"store"},
 	{
-		"store/keytext", "store/wait", "internal/console", "internal/reload", "internal/tracing", "internal/webguard",
+		"keys", "store/keytext", "store/wait", "internal/console", "internal/reload", "internal/tracing", "internal/webguard",
 		"internal/wire",
 	},
 }
