@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"slices"
-	"sync"
 
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/record"
@@ -16,7 +15,7 @@ import (
 // does not fit.
 type busy struct {
 	regs store.Registers
-	mu   sync.Mutex
+	turn chan struct{} // of one: swaps of one process would conflict
 }
 
 const (
@@ -43,8 +42,12 @@ func (b *busy) read(ctx context.Context) (ids []store.BucketID, v store.Version,
 
 // set adds a bucket to the list or removes it.
 func (b *busy) set(ctx context.Context, id store.BucketID, on bool) error {
-	b.mu.Lock() // swaps of one process would conflict
-	defer b.mu.Unlock()
+	select {
+	case b.turn <- struct{}{}:
+		defer func() { <-b.turn }()
+	case <-ctx.Done():
+		return store.Wrap("note which buckets are busy", ctx.Err())
+	}
 	const tries = 10
 	var err error
 	for range tries {

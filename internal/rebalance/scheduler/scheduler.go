@@ -135,7 +135,7 @@ func New(s Store, m Maps, o Options) *Scheduler {
 		store:    s,
 		maps:     m,
 		o:        o,
-		busy:     busy{regs: s},
+		busy:     busy{regs: s, turn: make(chan struct{}, 1)},
 		pace:     wait.NewPacer(o.RowsPerSecond),
 		counting: wait.NewPacer(countedFor * o.RowsPerSecond),
 		slots:    make(chan struct{}, o.Buckets),
