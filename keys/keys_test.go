@@ -399,10 +399,22 @@ func TestSnowflakesGoOnAboveWhatIsStored(t *testing.T) {
 	s.Above(FirstSnowflake(now.Add(time.Hour)))
 	_, _, err = s.next(now)
 	require.ErrorContains(t, err, "ahead of the clock, which was set back")
+	_, err = s.Next()
+	require.Error(t, err)
 	_, _, err = s.next(time.UnixMilli(epoch - 1))
 	require.ErrorContains(t, err, "2010 to 2080")
 	_, err = NewSnowflakes(MaxWorker + 1)
 	require.ErrorContains(t, err, "worker 1024")
+}
+
+func TestSnowflakesWaitForTheClock(t *testing.T) {
+	s, err := NewSnowflakes(0)
+	require.NoError(t, err)
+	stored := FirstSnowflake(time.Now().Add(ahead + 100*time.Millisecond))
+	s.Above(stored)
+	id, err := s.Next()
+	require.NoError(t, err)
+	require.Greater(t, id, stored)
 }
 
 func TestSnowflakesAreOnce(t *testing.T) {

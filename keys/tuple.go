@@ -251,7 +251,7 @@ func (r *Reader) fixed(what string, b []byte, fits func(code byte) bool) (code b
 func (r *Reader) integer() (negative bool, size uint64) {
 	code, _, ok := r.code()
 	if !ok {
-		return false, 0
+		return negative, 0
 	}
 	n := int(code) - codeZero
 	if negative = n < 0; negative {
@@ -259,11 +259,11 @@ func (r *Reader) integer() (negative bool, size uint64) {
 	}
 	if n > 8 {
 		r.fail(fmt.Sprintf("the next element, of code 0x%02x, is not an integer of at most 64 bits", code))
-		return false, 0
+		return negative, 0
 	}
 	var b [8]byte
 	if _, ok := r.fixed("", b[8-n:], func(byte) bool { return true }); !ok {
-		return false, 0
+		return negative, 0
 	}
 	size = binary.BigEndian.Uint64(b[:])
 	if negative {
@@ -271,7 +271,7 @@ func (r *Reader) integer() (negative bool, size uint64) {
 	}
 	if bytesOf(size) != n {
 		r.fail("an integer that is not in its shortest form")
-		return false, 0
+		return negative, 0
 	}
 	return negative, size
 }

@@ -24,6 +24,8 @@ import (
 const (
 	module = "github.com/evenkeel/evenkeel/"
 	root   = "evenkeel" // the package at the root of the module
+
+	examples = "examples"
 )
 
 // layers lists every package of the product, top to bottom. A package imports only
@@ -66,8 +68,8 @@ var layers = [][]string{
 	},
 }
 
-// testOnly names the trees that only tests, measurements and releases use.
-var testOnly = []string{"bench", "deploy/packages", "internal/test", "store/storetest", "counter/countertest"}
+// testOnly names the trees that nothing of the product imports: tests, measurements, releases, examples.
+var testOnly = []string{"bench", "deploy/packages", examples, "internal/test", "store/storetest", "counter/countertest"}
 
 // testLibraries are what the product's go.mod may list for tests alone: tests of most
 // packages use them. A test that needs more belongs into a module of its own.
@@ -170,6 +172,23 @@ func forTests(name string) bool {
 	return slices.ContainsFunc(testOnly, func(tree string) bool {
 		return name == tree || strings.HasPrefix(name, tree+"/")
 	})
+}
+
+// What examples show, others can do, who have no internal packages.
+func TestExamplesUseThePublicAPI(t *testing.T) {
+	n := 0
+	for name, p := range list(t) {
+		if !strings.HasPrefix(name, examples+"/") {
+			continue
+		}
+		n++
+		for _, imported := range p.Imports {
+			if strings.HasPrefix(imported, module) && strings.Contains(imported, "/internal/") {
+				t.Errorf("%s imports %s", name, imported)
+			}
+		}
+	}
+	require.NotZero(t, n)
 }
 
 func TestDriversAreUsedInOnePlace(t *testing.T) {
