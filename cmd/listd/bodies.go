@@ -51,7 +51,7 @@ func (s *serveCmd) openBodies(log *slog.Logger) (bodies, error) {
 // noBodies keeps none: objects are at most as long as rows may be.
 type noBodies struct{}
 
-func (noBodies) Create(context.Context, string, io.Reader) error {
+func (noBodies) Create(context.Context, string, io.Reader, int64) error {
 	return store.Errorf(store.InvalidArgument, "this server keeps no body above 4 KiB: it was started without --bodies")
 }
 

@@ -67,7 +67,9 @@ var layers = [][]string{
 }
 
 // testOnly names the trees that only tests, measurements and releases use.
-var testOnly = []string{"bench", "deploy/packages", "internal/test", "store/storetest", "counter/countertest"}
+var testOnly = []string{
+	"bench", "deploy/packages", "internal/test", "objects/blobtest", "store/storetest", "counter/countertest",
+}
 
 // testLibraries are what the product's go.mod may list for tests alone: tests of most
 // packages use them. A test that needs more belongs into a module of its own.
