@@ -35,7 +35,7 @@ var layers = [][]string{
 	{"cmd/internal/daemon/settings", "cmd/internal/daemon/shell", "cmd/internal/daemon/version"},
 	{"evenkeel", "s3api"},
 	{"objects"},
-	{"objects/fileblobs", "objects/internal/tidy"},
+	{"objects/fileblobs", "objects/internal/tidy", "objects/s3blobs"},
 	{"rebalance/adminapi", "rebalance/assembly", "s3api/sigv4"},
 	{"rebalance"},
 	{"internal/rebalance/repair"},
@@ -78,6 +78,7 @@ var testLibraries = []string{"github.com/anishathalye/porcupine", "github.com/st
 // drivers may be imported by one package each, and by tests.
 var drivers = map[string]string{
 	"github.com/gocql/gocql":       "store/cassandrastore",
+	"github.com/minio/minio-go/v7": "objects/s3blobs",
 	"github.com/redis/go-redis/v9": "counter/rediscounter",
 }
 
