@@ -163,9 +163,7 @@ func (s *Store) inParts(ctx context.Context, name string, body io.Reader) error 
 		return store.Errorf(store.Unavailable, "%d bodies of unknown length are on their way into the store of bodies, the "+
 			"most at once: send their length", unsizedAtOnce)
 	}
-	// What has begun is also ended where ctx has: then the body fails.
-	_, err := s.c.Client.PutObject(context.WithoutCancel(ctx), s.bucket, name, &untilDone{ctx, body}, -1,
-		minio.PutObjectOptions{PartSize: partBytes})
+	_, err := s.c.Client.PutObject(ctx, s.bucket, name, body, -1, minio.PutObjectOptions{PartSize: partBytes})
 	return err
 }
 

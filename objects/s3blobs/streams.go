@@ -38,19 +38,6 @@ func (l *lastByteLate) Read(p []byte) (int, error) {
 	return l.r.Read(p[:1])
 }
 
-// untilDone is a reader that fails once its context has ended.
-type untilDone struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (u *untilDone) Read(p []byte) (int, error) {
-	if err := u.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return u.r.Read(p)
-}
-
 // patient ends requests whose server makes no progress: it takes no more of a body, does not answer, or
 // sends nothing. The time that passes until there is more to send, or until somebody reads on, does not count.
 type patient struct {
