@@ -196,7 +196,8 @@ func (h *history) versions(ctx context.Context) error {
 		h.remove(ctx, ""), h.list(ctx, "deleted"), h.get(ctx, ""), h.get(ctx, "two"), h.get(ctx, "marker"),
 		h.remove(ctx, "marker"), h.list(ctx, "restored by deleting the marker"), h.get(ctx, ""),
 		h.remove(ctx, "restored"), h.list(ctx, "restored by deleting the newest"), h.get(ctx, ""),
-		h.status(ctx, types.BucketVersioningStatusSuspended), h.put(ctx, "null"), h.list(ctx, "suspended"), h.get(ctx, "null"),
+		h.status(ctx, types.BucketVersioningStatusSuspended), h.put(ctx, "null"), h.list(ctx, "suspended"),
+		h.get(ctx, "null"),
 	)
 }
 

@@ -10,9 +10,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 )
 
-// TestVersionsAndResumedUploads: what was replaced or deleted comes back in three ways, and an upload that somebody began
-// is found and completed. With EVENKEEL_S3_STORE=http://HOST:PORT, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY it asks another
-// server, which has to answer the same.
+// TestVersionsAndResumedUploads: what was replaced or deleted comes back in three ways, and an upload that somebody
+// began is found and completed. With EVENKEEL_S3_STORE=http://HOST:PORT, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
+// it asks another server, which has to answer the same.
 func TestVersionsAndResumedUploads(t *testing.T) {
 	t.Parallel()
 	at := Place{URL: os.Getenv("EVENKEEL_S3_STORE"), KeyID: os.Getenv("AWS_ACCESS_KEY_ID"),
