@@ -40,14 +40,14 @@ func (s *strictBlobs) fail(op string) error {
 	return nil
 }
 
-func (s *strictBlobs) Create(ctx context.Context, name string, body io.Reader) error {
+func (s *strictBlobs) Create(ctx context.Context, name string, body io.Reader, size int64) error {
 	if s.r.IntN(2) == 0 {
 		if err := s.fail("create"); err != nil {
 			return err
 		}
-		return s.blobsInMemory.Create(ctx, name, body)
+		return s.blobsInMemory.Create(ctx, name, body, size)
 	}
-	if err := s.blobsInMemory.Create(ctx, name, body); err != nil {
+	if err := s.blobsInMemory.Create(ctx, name, body, size); err != nil {
 		return err
 	}
 	return s.fail("create, whose answer is lost")

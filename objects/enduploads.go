@@ -103,7 +103,7 @@ func (b *Bucket) list(ctx context.Context, key []byte, id UploadID, r *record, p
 	}
 	at, all := newID(stamp), r.body // two completions have lists of their own
 	r.where, r.body = inListedParts, at.append(binary.AppendUvarint(nil, uint64(len(pieces))))
-	err = b.o.blobs.Create(ctx, b.partName(key, id.Version(), 0, at), bytes.NewReader(all))
+	err = b.o.blobs.Create(ctx, b.partName(key, id.Version(), 0, at), bytes.NewReader(all), int64(len(all)))
 	return store.Wrap("store the list of parts", err)
 }
 

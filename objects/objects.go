@@ -15,8 +15,9 @@ import (
 // digits and ".-_=" between slashes. Each is written once, and never changed. Errors have a
 // store.Kind; after any other error of Create than InvalidArgument the blob may be there.
 type Blobs interface {
-	// Create stores what body returns, durably, or, where body fails, nothing.
-	Create(ctx context.Context, name string, body io.Reader) error
+	// Create stores what body returns, durably, or, where body fails, nothing. size is how long the
+	// body is, which fails if it is not; negative: it is not known before.
+	Create(ctx context.Context, name string, body io.Reader, size int64) error
 	// Open reads n bytes of a blob from an offset on, within its size, which it returns. It fails
 	// with NotFound.
 	Open(ctx context.Context, name string, offset, n int64) (body io.ReadCloser, size int64, err error)

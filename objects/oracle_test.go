@@ -34,7 +34,7 @@ type blobsInMemory struct {
 	m  map[string][]byte
 }
 
-func (s *blobsInMemory) Create(_ context.Context, name string, body io.Reader) error {
+func (s *blobsInMemory) Create(_ context.Context, name string, body io.Reader, _ int64) error {
 	b, err := io.ReadAll(body)
 	if err != nil {
 		return err

@@ -43,7 +43,7 @@ func (b *Bucket) Put(ctx context.Context, key []byte, body io.Reader, m Meta) (I
 		r.where, r.body = inline, first
 	} else {
 		r.where = inBlob
-		if err := b.o.blobs.Create(ctx, b.blobName(key, id), io.MultiReader(bytes.NewReader(first), in)); err != nil {
+		if err := b.o.blobs.Create(ctx, b.blobName(key, id), io.MultiReader(bytes.NewReader(first), in), m.Size); err != nil {
 			return Info{}, store.Wrap("store the body", err)
 		}
 	}

@@ -145,7 +145,7 @@ func (b *Bucket) PutPart(
 	at := newID(stamp)
 	in := &measured{r: body, sum: md5.New(), want: m.Size, most: b.o.o.MaxBytes, still: still}
 	name := b.partName(key, id.Version(), number, at)
-	if err := b.o.blobs.Create(ctx, name, in); err != nil {
+	if err := b.o.blobs.Create(ctx, name, in, m.Size); err != nil {
 		return Part{}, store.Wrap("store the part", err)
 	}
 	r.size, r.md5 = in.n, in.sum.Sum(nil)

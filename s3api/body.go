@@ -169,6 +169,8 @@ func (b *body) Read(p []byte) (int, error) {
 	switch {
 	case b.n > b.limit:
 		b.end = tooLarge(b.limit)
+	case b.length >= 0 && b.n > b.length:
+		b.end = incomplete()
 	case errors.Is(err, io.EOF):
 		if b.end = io.EOF; b.length >= 0 && b.n != b.length {
 			b.end = incomplete()

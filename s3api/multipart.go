@@ -111,11 +111,11 @@ func (h *Handler) uploadPart(x *exchange) error {
 	if _, err := in.Upload(x.ctx(), []byte(x.key), id); err != nil {
 		return err
 	}
-	from, sums, refusal := h.intake(x)
+	from, size, sums, refusal := h.intake(x)
 	if refusal != nil {
 		return refusal
 	}
-	p, err := in.PutPart(x.ctx(), []byte(x.key), id, n, from, objects.Meta{Size: -1, Sums: sums})
+	p, err := in.PutPart(x.ctx(), []byte(x.key), id, n, from, objects.Meta{Size: size, Sums: sums})
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (h *Handler) copyPart(x *exchange) error {
 	if v, name := evaluate(x.r.Header, headerCopySource+"-", src.Object); v != goAhead {
 		return preconditionFailed("x-amz-copy-source-" + name)
 	}
-	body := io.Reader(src.body)
+	body, size := io.Reader(src.body), src.Size
 	if src.body == nil {
 		if src.External {
 			return refuse(http.StatusConflict, "ObjectBodyElsewhere", "The bytes of this object live elsewhere.")
@@ -159,6 +159,7 @@ func (h *Handler) copyPart(x *exchange) error {
 		if refusal != nil {
 			return refusal
 		}
+		size = length
 		if src.named != nil && (start > 0 || length < src.Size) { // not read up to there
 			got, err := src.named.Get(x.ctx(), []byte(from.key), src.id, objects.Range{Offset: start, N: length})
 			if err != nil {
@@ -173,7 +174,7 @@ func (h *Handler) copyPart(x *exchange) error {
 	if refusal := x.take(x.ctx(), streamBytes); refusal != nil {
 		return refusal
 	}
-	p, err := in.PutPart(x.ctx(), []byte(x.key), id, n, body, objects.Meta{Size: -1})
+	p, err := in.PutPart(x.ctx(), []byte(x.key), id, n, body, objects.Meta{Size: size})
 	if err != nil {
 		return err
 	}

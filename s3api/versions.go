@@ -189,12 +189,12 @@ func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error
 		return notImplemented(headerSize + " in a bucket of objects, which keeps their bytes: make a bucket with " +
 			headerKind + ": plain for objects whose bytes live elsewhere")
 	}
-	from, sums, refusal := h.intake(x)
+	from, size, sums, refusal := h.intake(x)
 	if refusal != nil {
 		return refusal
 	}
 	m := o.meta()
-	m.Sums = sums
+	m.Size, m.Sums = size, sums
 	var i objects.Info
 	err := h.change(x, x.key, c, func(Bucket) (err error) {
 		i, err = in.Put(x.ctx(), []byte(x.key), from, m)
@@ -209,27 +209,27 @@ func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error
 	return x.done(http.StatusOK, nil)
 }
 
-// intake returns the body of a request, of any size, and the checksums that come with it, which are
-// complete once the body is. A small body is read before the work begins.
-func (h *Handler) intake(x *exchange) (io.Reader, []objects.Pair, *Error) {
+// intake returns the body of a request, of any size, with its length, or -1, and the checksums that come with
+// it, which are complete once the body is. A small body is read before the work begins.
+func (h *Handler) intake(x *exchange) (io.Reader, int64, []objects.Pair, *Error) {
 	b, refusal := h.open(x, maxObjectBytes, func(n int64) int64 { return min(n, streamBytes) })
 	if refusal != nil {
-		return nil, nil, refusal
+		return nil, 0, nil, refusal
 	}
 	sums := b.sums()
 	if b.length < 0 || b.length > streamBytes {
 		h.beginStream(x)
-		return &arriving{body: b, x: x, sums: sums}, sums, nil
+		return &arriving{body: b, x: x, sums: sums}, b.length, sums, nil
 	}
 	data, refusal := b.all()
 	if refusal == nil {
 		refusal = h.begin(x)
 	}
 	if refusal != nil {
-		return nil, nil, refusal
+		return nil, 0, nil, refusal
 	}
 	b.fill(sums)
-	return bytes.NewReader(data), sums, nil
+	return bytes.NewReader(data), int64(len(data)), sums, nil
 }
 
 // maxObjectBytes is S3's limit for one PutObject.

@@ -2,15 +2,18 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"io"
 	"log/slog"
 	"net/url"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/objects/fileblobs"
+	"github.com/evenkeel/evenkeel/objects/s3blobs"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -20,38 +23,65 @@ type bodies interface {
 	io.Closer
 }
 
-// bodiesDir returns the directory of --bodies; "": there is none.
-func (s *serveCmd) bodiesDir() (string, error) {
-	if s.Bodies == "" {
-		if len(s.Cassandra) > 0 {
-			return "", nil
-		}
-		return filepath.Join(s.Data, "bodies"), nil
+// bodiesPlace is where --bodies are: in a directory, in a bucket, or nowhere.
+type bodiesPlace struct {
+	dir    string
+	bucket *s3blobs.Place
+}
+
+func (s *serveCmd) bodiesPlace() (bodiesPlace, error) {
+	switch {
+	case s.Bodies == "" && len(s.Cassandra) > 0:
+		return bodiesPlace{}, nil
+	case s.Bodies == "":
+		return bodiesPlace{dir: filepath.Join(s.Data, "bodies")}, nil
+	case strings.HasPrefix(s.Bodies, "s3:"):
+		p, err := s3blobs.Parse(s.Bodies)
+		return bodiesPlace{bucket: &p}, store.Wrap("--bodies", err)
 	}
 	u, err := url.Parse(s.Bodies)
 	if err != nil || u.Scheme != "file" || u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery+u.Fragment != "" {
-		return "", fmt.Errorf("--bodies %q is not file:///DIRECTORY", s.Bodies)
+		// Not repeated: it may have a secret.
+		return bodiesPlace{}, errors.New("--bodies is not file:///DIRECTORY or s3://BUCKET?endpoint=URL&region=NAME")
 	}
-	return filepath.Clean(u.Path), nil
+	return bodiesPlace{dir: filepath.Clean(u.Path)}, nil
 }
 
-func (s *serveCmd) openBodies(log *slog.Logger) (bodies, error) {
-	dir, err := s.bodiesDir()
-	if err != nil {
+// bodiesCheckTime bounds the look for a bucket of bodies at the start.
+const bodiesCheckTime = 15 * time.Second
+
+func (s *serveCmd) openBodies(ctx context.Context, log *slog.Logger) (bodies, error) {
+	at, err := s.bodiesPlace()
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if dir == "" {
+	case at.bucket != nil:
+		b, err := s3blobs.Open(*at.bucket)
+		if err != nil {
+			return nil, store.Wrap("--bodies", err)
+		}
+		ctx, cancel := context.WithTimeout(ctx, bodiesCheckTime)
+		defer cancel()
+		err = b.Check(ctx)
+		if errors.Is(err, store.InvalidArgument) {
+			return nil, store.Wrap("--bodies", err)
+		}
+		if err != nil { // everything else works without it
+			log.Warn("the bucket of --bodies can't be reached: objects above 4 KiB are answered 503 until it can", "error", err)
+		}
+		return b, nil
+	case at.dir == "":
 		return noBodies{}, nil
 	}
-	secrecy.WarnOfDirectory(log, "--bodies", dir)
-	b, err := fileblobs.Open(dir)
+	secrecy.WarnOfDirectory(log, "--bodies", at.dir)
+	b, err := fileblobs.Open(at.dir)
 	return b, store.Wrap("--bodies", err)
 }
 
 // noBodies keeps none: objects are at most as long as rows may be.
 type noBodies struct{}
 
-func (noBodies) Create(context.Context, string, io.Reader) error {
+func (noBodies) Create(context.Context, string, io.Reader, int64) error {
 	return store.Errorf(store.InvalidArgument, "this server keeps no body above 4 KiB: it was started without --bodies")
 }
 

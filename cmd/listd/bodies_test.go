@@ -41,7 +41,7 @@ func TestBodies(t *testing.T) {
 	require.Equal(t, large, body)
 	_, err := os.Stat(filepath.Join(data, "bodies"))
 	require.ErrorIs(t, err, os.ErrNotExist)
-	for _, bad := range []string{"/srv/bodies", "file://host/srv", "s3://bucket", "file:srv", "file:///srv?x"} {
+	for _, bad := range []string{"/srv/bodies", "file://host/srv", "s3://bucket/prefix", "file:srv", "file:///srv?x"} {
 		says(t, exitUsage, "serve --bodies "+bad, "--bodies")
 	}
 }

@@ -51,7 +51,8 @@ var help = kong.Vars{
 		"A bucket of keys with metadata, as the library makes them: small bodies, no versions; listings in reverse, " +
 		"with bounds and in parallel.",
 	"serve_bodies": "" +
-		"Where the bodies of objects above 4 KiB are kept: file:///DIRECTORY, which all servers of a keyspace share. " +
+		"Where the bodies of objects above 4 KiB are kept: file:///DIRECTORY, or s3://BUCKET?endpoint=URL&region=NAME " +
+		"with the access key in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; all servers of a keyspace share it. " +
 		"Default: bodies in --data; with --cassandra such objects are refused.",
 	"serve_allow_unsigned_payload": "" +
 		"Accept signed requests whose signature does not cover the body also over plain HTTP from other than " +

@@ -110,6 +110,7 @@ Examples:
   rebalancer schema apply --cassandra 10.0.0.1 --replication dc1=3
   listd serve --cassandra 10.0.0.1,10.0.0.2 --local-dc dc1 --user listd --password-file /etc/listd/password \
     --counter redis://10.0.0.9:6379/0
+  AWS_ACCESS_KEY_ID=… AWS_SECRET_ACCESS_KEY=… listd serve --bodies 's3://bodies?endpoint=http://10.0.0.5:9000'
 
 Exit codes: 0 ended by a signal; 1 failed (an address is taken, requests had to be cut
 off); 2 bad flags or configuration; 3 the data directory or the keyspace can't be used.`
@@ -152,7 +153,7 @@ func (s *serveCmd) Validate() error {
 	if err := s.rebalanceFlags.validate(len(s.Cassandra) > 0); err != nil {
 		return err
 	}
-	if _, err := s.bodiesDir(); err != nil {
+	if _, err := s.bodiesPlace(); err != nil {
 		return err
 	}
 	return s.validateStore()
@@ -229,7 +230,7 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) (err error) {
 	if o.db, o.where, err = s.open(ctx, share.tables, o.traces, log); err != nil {
 		return err
 	}
-	if o.bodies, err = s.openBodies(log); err != nil {
+	if o.bodies, err = s.openBodies(ctx, log); err != nil {
 		return errors.Join(daemon.Exit(exitStore, err), o.db.Close())
 	}
 	// Only now: a signal while the store is being opened ends the process at once, which is

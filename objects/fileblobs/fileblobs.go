@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/google/uuid"
 
@@ -40,7 +41,7 @@ func Open(dir string) (*Store, error) {
 func (s *Store) Close() error { return s.root.Close() }
 
 // Create writes a blob, and returns once it is on the disk under its name.
-func (s *Store) Create(ctx context.Context, name string, body io.Reader) (err error) {
+func (s *Store) Create(ctx context.Context, name string, body io.Reader, _ int64) (err error) {
 	if err := check(name); err != nil {
 		return err
 	}
@@ -266,6 +267,9 @@ func kind(err error) error {
 		return store.Errorf(store.NotFound, "there is no such blob: %w", err)
 	}
 	var path *fs.PathError
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return store.Errorf(store.Unavailable, "the directory of blobs: %w: %w", store.ErrFull, err)
+	}
 	if errors.As(err, &path) {
 		return store.Errorf(store.Unavailable, "the directory of blobs: %w", err)
 	}

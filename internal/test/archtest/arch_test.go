@@ -37,7 +37,7 @@ var layers = [][]string{
 	{"cmd/internal/daemon/settings", "cmd/internal/daemon/shell", "cmd/internal/daemon/version"},
 	{"evenkeel", "s3api"},
 	{"objects"},
-	{"objects/fileblobs", "objects/internal/tidy"},
+	{"objects/fileblobs", "objects/internal/tidy", "objects/s3blobs"},
 	{"rebalance/adminapi", "rebalance/assembly", "s3api/sigv4"},
 	{"rebalance"},
 	{"internal/rebalance/repair"},
@@ -69,7 +69,9 @@ var layers = [][]string{
 }
 
 // testOnly names the trees that nothing of the product imports: tests, measurements, releases, examples.
-var testOnly = []string{"bench", "deploy/packages", examples, "internal/test", "store/storetest", "counter/countertest"}
+var testOnly = []string{
+	"bench", "deploy/packages", examples, "internal/test", "objects/blobtest", "store/storetest", "counter/countertest",
+}
 
 // testLibraries are what the product's go.mod may list for tests alone: tests of most
 // packages use them. A test that needs more belongs into a module of its own.
@@ -78,6 +80,7 @@ var testLibraries = []string{"github.com/anishathalye/porcupine", "github.com/st
 // drivers may be imported by one package each, and by tests.
 var drivers = map[string]string{
 	"github.com/gocql/gocql":       "store/cassandrastore",
+	"github.com/minio/minio-go/v7": "objects/s3blobs",
 	"github.com/redis/go-redis/v9": "counter/rediscounter",
 }
 

@@ -126,6 +126,7 @@ func Rclone(p Place) Client {
 			"RCLONE_CONFIG_S_ACCESS_KEY_ID=" + p.KeyID, "RCLONE_CONFIG_S_SECRET_ACCESS_KEY=" + p.Secret,
 			"RCLONE_CONFIG_S_REGION=us-east-1",
 			"RCLONE_RETRIES=" + retries, "RCLONE_LOW_LEVEL_RETRIES=" + retries, "RCLONE_S3_LIST_CHUNK=PAGE",
+			"RCLONE_S3_UPLOAD_CUTOFF=5Mi",
 		},
 		create: "rclone mkdir s:BUCKET", up: "rclone sync DIR s:BUCKET/PREFIX",
 		keys: "rclone lsf -R --files-only s:BUCKET/PREFIX", key: regexp.MustCompile(`^(.+)$`),

@@ -16,7 +16,8 @@ func TestMain(m *testing.M) { os.Exit(harness.Run(m, nil)) }
 // files up and down, list it and delete it, while the ranges of their buckets split,
 // merge and are refreshed without a rest. No answer may be a failure, and none may be
 // tried again. Moves are held back, so that one is under way nearly all the time.
-// EVENKEEL_TREE_FILES is how many files a tree has.
+// One of the files goes in parts. EVENKEEL_TREE_FILES is how many files a tree has, EVENKEEL_LARGE_MB the size of the
+// large one.
 func TestClientsWhileRangesMove(t *testing.T) {
 	t.Parallel()
 	p := harness.Build(t)
@@ -29,7 +30,8 @@ func TestClientsWhileRangesMove(t *testing.T) {
 				t.Parallel()
 				Tour{
 					Client: client, Bucket: name, Files: harness.Setting(t, FilesVariable, files[name]),
-					Short: name == "awscli" || name == "boto3", // each command takes a second to begin
+					LargeBytes: int64(harness.Setting(t, "EVENKEEL_LARGE_MB", 20)) * 1e6,
+					Short:      name == "awscli" || name == "boto3", // each command takes a second to begin
 					Moves: func(bucket string, keys []string) *Mover {
 						return Move(t, server.Admin, bucket, keys, false)
 					},

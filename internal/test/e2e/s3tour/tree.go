@@ -13,15 +13,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// maxFile is the size of the largest file that listd keeps unless told otherwise.
-const maxFile = 4096
+// Sizes of files: of the largest that are kept in rows, and of others.
+const (
+	smallFile  = 4 << 10
+	mediumFile = 512 << 10
+)
+
+// large is the name of a file that clients put in parts.
+const large = "large/file.bin"
 
 // awkward is a name with what clients and signatures disagree about.
 const awkward = "a dir/ü + %2F & more=?#.txt"
 
-// tree makes a directory tree of so many real files: those of GOROOT/src that are
-// small enough to be kept, spread evenly over it. It returns them by their paths.
-func tree(t *testing.T, dir string, n int) map[string]string {
+// tree makes a directory tree of so many real files: those of GOROOT/src that are not larger than the largest,
+// spread evenly over it, and one of largeBytes, if that is positive. It returns them by their paths.
+func tree(t *testing.T, dir string, n int, largest, largeBytes int64) map[string]string {
 	t.Helper()
 	out, err := exec.Command("go", "env", "GOROOT").Output()
 	require.NoError(t, err)
@@ -32,7 +38,7 @@ func tree(t *testing.T, dir string, n int) map[string]string {
 			return err
 		}
 		info, err := d.Info()
-		if err == nil && info.Size() > 0 && info.Size() <= maxFile {
+		if err == nil && info.Size() > 0 && info.Size() <= largest {
 			all = append(all, path)
 		}
 		return err
@@ -43,6 +49,11 @@ func tree(t *testing.T, dir string, n int) map[string]string {
 		all = slices.Clone(all[:n])
 	}
 	files := map[string]string{awkward: "hello"}
+	if largeBytes > 0 {
+		data := make([]byte, largeBytes)
+		_, _ = rand.NewChaCha8([32]byte{1}).Read(data)
+		files[large] = string(data)
+	}
 	for _, path := range all {
 		data, err := os.ReadFile(path)
 		require.NoError(t, err)
