@@ -713,3 +713,82 @@ func TestQuantaWithinAStretch(t *testing.T) {
 		}
 	}
 }
+
+// asking is a store that asks what a listing passes over, and leaves nothing out.
+type asking struct {
+	*seen
+	leave int // rows that it does not ask about
+}
+
+func (a asking) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
+	page, err := a.seen.Slice(ctx, p, b, o)
+	for i := range page.Rows[:max(len(page.Rows)-a.leave, 0)] {
+		if o.Pass != nil {
+			o.Pass(page.Rows[i])
+		}
+	}
+	return page, err
+}
+
+// TestListingsSiftOnce what the store has asked about; embedded they begin with a slice for the whole page.
+func TestListingsSiftOnce(t *testing.T) {
+	for _, c := range []struct {
+		leave, sifted int
+		reverse       bool
+	}{{0, 20, false}, {1, 20, false}, {9, 20, false}, {100, 20, false}, {0, 20, true}} {
+		s, client, _ := overSeen(t, Options{})
+		client.rows = asking{s, c.leave}
+		b := client.Bucket("b")
+		var want []string
+		for i := range 20 {
+			key := fmt.Sprintf("%c%02d", 'a'+i/4, i)
+			require.NoError(t, b.Put(t.Context(), []byte(key), nil))
+			if i%4 == 1 { // the first of its letter that is not hidden
+				want = append(want, key)
+			}
+		}
+		sifted := 0
+		q := Query{Reverse: c.reverse, Sift: func(e Entry) Sifted {
+			sifted++
+			if n := (e.Key[1]-'0')*10 + e.Key[2] - '0'; n%4 != 1 {
+				return Sifted{Hidden: true}
+			}
+			return Sifted{Pass: e.Key[:1]}
+		}}
+		page, err := b.List(t.Context(), q)
+		require.NoError(t, err)
+		var got []string
+		for _, item := range page.Items {
+			got = append(got, string(item.Key))
+		}
+		if c.reverse {
+			slices.Reverse(got)
+			require.Equal(t, []int{64}, s.limits)
+		} else {
+			require.Equal(t, []int{1001}, s.limits)
+		}
+		require.Equal(t, want, got)
+		require.LessOrEqual(t, sifted, c.sifted, "%+v", c)
+	}
+}
+
+// TestItemsLieWhereTheCallerSays, as far as there is room.
+func TestItemsLieWhereTheCallerSays(t *testing.T) {
+	_, c, _ := overSeen(t, Options{})
+	b, into := c.Bucket("b"), make([]Item, 3)
+	for i := range 5 {
+		require.NoError(t, b.Put(t.Context(), []byte{'a' + byte(i)}, nil))
+	}
+	for limit, within := range []bool{1: true, 2: true, 3: true, 4: false} {
+		if limit == 0 {
+			continue
+		}
+		page, err := b.List(t.Context(), Query{Limit: limit, Into: into})
+		require.NoError(t, err)
+		require.Len(t, page.Items, limit)
+		require.Equal(t, within, &page.Items[0] == &into[0])
+		require.Equal(t, byte('a'+limit-1), page.Items[limit-1].Key[0])
+	}
+}

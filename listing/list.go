@@ -28,7 +28,10 @@ func (b *Bucket) list(ctx context.Context, q Query) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	p := pager{c: b.c, q: &q, left: q.span(), limit: q.limit(), h: h}
+	p := pager{c: b.c, q: &q, left: q.span(), limit: q.limit(), h: h, items: q.Into[:0]}
+	if q.Sift != nil && !q.Reverse && !h.Timed() {
+		p.slice, p.rows = wholePage, 1
+	}
 	defer func() { p.h.release() }()
 	id := h.Root().Bucket
 	if q.Token != "" {
@@ -56,6 +59,9 @@ const (
 	// minSlice and maxSlice bound the row limit of reads of a listing that jumps; it
 	// begins with firstSlice at least.
 	minSlice, firstSlice, maxSlice = 4, 64, 1000
+	// wholePage is what a listing that sifts begins with where the store is embedded: that leaves
+	// out what the listing passes over, so each row is an item, and a slice costs more than rows.
+	wholePage = defaultLimit + 1
 )
 
 // pager fills one page.
@@ -90,6 +96,7 @@ type read struct {
 	bounds store.Bounds
 	got    piece
 	into   *rowsOfPage // memory for the rows of got, until they are taken
+	sifted *[]Sifted   // of those rows that the store has asked about; or nil
 }
 
 // rowsOfPage are the rows of a page, and the one behind it.
@@ -99,6 +106,8 @@ type rowsOfPage [defaultLimit + 1]store.Row
 // they are a quarter of what a page allocates, and full of pointers.
 var rowsOfPages = sync.Pool{New: func() any { return new(rowsOfPage) }}
 
+var siftedOfPages = sync.Pool{New: func() any { return new([]Sifted) }}
+
 // free gives the memory of the rows back.
 func (r *read) free() {
 	if rows := r.got.rows; len(rows) > 0 && &rows[0] == &r.into[0] {
@@ -106,6 +115,31 @@ func (r *read) free() {
 	}
 	rowsOfPages.Put(r.into)
 	r.into, r.got = nil, piece{}
+	if r.sifted != nil {
+		clear(*r.sifted)
+		*r.sifted = (*r.sifted)[:0]
+		siftedOfPages.Put(r.sifted)
+		r.sifted = nil
+	}
+}
+
+// passes sifts a row for the store (store.SliceOptions.Pass), and remembers the result.
+func (r *read) passes(q *Query, row *store.Row) []byte {
+	var what Sifted
+	if value, live, err := store.EntryValue(row.Value); err == nil && live {
+		what = q.sift(row.Key, value)
+	}
+	*r.sifted = append(*r.sifted, what)
+	return what.Pass
+}
+
+// known returns what the listing shows for row i, if the store has asked about it: it asks in the
+// order of the rows.
+func (r *read) known(i int) (what Sifted, ok bool) {
+	if r.sifted == nil || i >= len(*r.sifted) || len(*r.sifted) > len(r.got.rows) {
+		return Sifted{}, false
+	}
+	return (*r.sifted)[i], true
 }
 
 // run reads ranges in waves until the page is full, the listing is at its end, or the page
@@ -195,7 +229,8 @@ func (p *pager) fetch(ctx context.Context, wave []read) error {
 		r.into = rowsOfPages.Get().(*rowsOfPage)
 		o.Into = r.into[:]
 		if p.q.jumps() && !p.q.Reverse {
-			o.Pass = p.q.passes
+			r.sifted = siftedOfPages.Get().(*[]Sifted)
+			o.Pass = func(row store.Row) []byte { return r.passes(p.q, &row) }
 		}
 		r.got, err = p.c.readRange(ctx, p.h, &r.rg, r.bounds, o)
 		return err
@@ -249,8 +284,9 @@ func (p *pager) consume(wave []read) error {
 // take puts the items of one read on the page and advances the near end of left.
 func (p *pager) take(r *read) error {
 	rows := r.got.rows // of which a common prefix may have passed some
-	rows = rows[sort.Search(len(rows), func(i int) bool { return !p.left.passed(rows[i].Key) }):]
-	if p.items == nil {
+	first := sort.Search(len(rows), func(i int) bool { return !p.left.passed(rows[i].Key) })
+	rows = rows[first:]
+	if cap(p.items) == 0 {
 		p.items = make([]Item, 0, min(len(rows), p.limit))
 	}
 	var keys []byte // with KeysOnly: memory of the keys, so that values are freed
@@ -272,7 +308,10 @@ func (p *pager) take(r *read) error {
 		if !live {
 			continue
 		}
-		what := p.q.sift(key, value)
+		what, ok := r.known(first + i)
+		if !ok {
+			what = p.q.sift(key, value)
+		}
 		if !what.Hidden && len(p.items) == p.limit {
 			p.more = true
 			break

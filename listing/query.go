@@ -36,8 +36,11 @@ type Query struct {
 	// of Delimiter, must always say the same of the same entry, and must not keep it. It is
 	// called by the operation itself, by several goroutines at a time.
 	Sift func(e Entry) Sifted
+	// Into is memory that Page.Items may use from its beginning; its content is overwritten. It
+	// may be nil. Keys and values never lie in it. It is for List.
+	Into []Item
 	// Token continues where a page ended. The rest of the query must be the same, except
-	// for Limit, KeysOnly and bounds that earlier pages have passed.
+	// for Limit, KeysOnly, Into and bounds that earlier pages have passed.
 	Token Token
 }
 
@@ -257,15 +260,6 @@ func (q *Query) sift(key, value []byte) (s Sifted) {
 	}
 	s.Pass, s.CommonPrefix = q.commonPrefix(key)
 	return s
-}
-
-// passes says what a listing passes over behind a row: store.SliceOptions.Pass.
-func (q *Query) passes(r store.Row) []byte {
-	value, live, err := store.EntryValue(r.Value)
-	if err != nil || !live {
-		return nil
-	}
-	return q.sift(r.Key, value).Pass
 }
 
 // commonPrefix returns the common prefix of key, sharing its memory; false where key is

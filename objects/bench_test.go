@@ -3,6 +3,7 @@ package objects_test
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -11,96 +12,120 @@ import (
 
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
+	"github.com/evenkeel/evenkeel/objects/fileblobs"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
 // BenchmarkRatios measures what objects cost beside plain entries, in turns, so that what else the
-// machine does hits all alike: the least of many times each. Run it with -benchtime 1x.
+// machine does hits all alike: the least of many times each. All rows are in memory first, where Pebble
+// collects what is new, then in its tables. Puts are measured without syncs, then with them, as they are
+// by default. Plain pages are of a bucket with as many rows as objects, and of one with as many rows
+// as versions: the larger one is what a page of versions is compared with. Run it with -benchtime 1x.
 func BenchmarkRatios(b *testing.B) {
-	const keys, rounds = 1500, 60
-	s, err := pebblestore.Open(b.TempDir(), pebblestore.Options{NoSync: true})
-	require.NoError(b, err)
-	defer s.Close()
-	c, err := listing.NewEmbedded(s, listing.Options{})
-	require.NoError(b, err)
-	o, err := objects.New(c, &blobsInMemory{m: map[string][]byte{}}, objects.Options{})
-	require.NoError(b, err)
-	ctx, body := b.Context(), bytes.Repeat([]byte("x"), 100)
-	key := func(i int) []byte { return fmt.Appendf(nil, "2026/11/23/object-%06d.jpg", i) }
+	const keys, most = 1500, 100
+	ctx, body, dir := b.Context(), bytes.Repeat([]byte("x"), 100), b.TempDir()
 	value := append(bytes.Clone(body), "a record's metadata, some 30 B"...)
-	require.NoError(b, c.CreateBucket(ctx, "plain"))
-	plain := c.Bucket("plain")
-	for i := range keys {
-		require.NoError(b, plain.Put(ctx, key(i), value))
+	key := func(i int) []byte { return fmt.Appendf(nil, "2026/11/23/object-%06d.jpg", i) }
+	version := func(i int) []byte { return fmt.Appendf(key(i/most), " version %06d", i) } // as long as that of a row
+	put := func(bucket *objects.Bucket, key []byte) {
+		_, err := bucket.Put(ctx, key, bytes.NewReader(body), objects.Meta{Size: -1})
+		require.NoError(b, err)
 	}
-	fill := func(name string, versions int) *objects.Bucket {
-		require.NoError(b, c.CreateBucket(ctx, name))
-		bucket := o.Bucket(name, objects.Versioned)
-		for i := range keys * versions {
-			_, err := bucket.Put(ctx, key(i/versions), bytes.NewReader(body), objects.Meta{Size: -1})
-			require.NoError(b, err)
-		}
-		return bucket
-	}
-	one, ten, hundred := fill("one", 1), fill("ten", 10), fill("hundred", 100)
-	latest := func(bucket *objects.Bucket) func() {
-		return func() {
-			page, err := bucket.List(ctx, objects.Query{})
-			require.True(b, err == nil && len(page.Items) == 1000)
-		}
-	}
-	put := func(do func(key []byte) error) func() {
-		return func() {
-			for i := range 300 {
-				require.NoError(b, do(key(i)))
-			}
-		}
-	}
-	kinds := []struct {
+	for _, stage := range []struct {
 		name string
-		do   func()
-		over int // the place of what it is compared with
-	}{
-		{"plain page", func() {
-			page, err := plain.List(ctx, listing.Query{})
-			require.True(b, err == nil && len(page.Items) == 1000)
-		}, 0},
-		{"latest of 1", latest(one), 0},
-		{"latest of 10", latest(ten), 0},
-		{"latest of 100", latest(hundred), 0},
-		{"versions", func() {
-			page, err := hundred.ListVersions(ctx, objects.Query{})
-			require.True(b, err == nil && len(page.Items) == 1000)
-		}, 0},
-		{"plain put", put(func(key []byte) error { return plain.Put(ctx, key, value) }), 5},
-		{"put", put(func(key []byte) error {
-			_, err := one.Put(ctx, key, bytes.NewReader(body), objects.Meta{Size: -1})
-			return err
-		}), 5},
-	}
-	least := make([]time.Duration, len(kinds))
-	for b.Loop() {
-		for range rounds {
-			for i := range kinds[:5] {
-				begun := time.Now()
-				kinds[i].do()
-				if d := time.Since(begun); least[i] == 0 || d < least[i] {
-					least[i] = d
+		o    pebblestore.Options
+	}{{"in memory, no sync", pebblestore.Options{NoSync: true}}, {"in tables, sync", pebblestore.Options{}}} {
+		s, err := pebblestore.Open(dir, stage.o)
+		require.NoError(b, err)
+		c, err := listing.NewEmbedded(s, listing.Options{})
+		require.NoError(b, err)
+		o, err := objects.New(c, &blobsInMemory{m: map[string][]byte{}}, objects.Options{})
+		require.NoError(b, err)
+		plain, large := c.Bucket("plain"), c.Bucket("large")
+		buckets := map[int]*objects.Bucket{}
+		for _, versions := range []int{1, 10, most} {
+			buckets[versions] = o.Bucket(fmt.Sprintf("objects-%d", versions), objects.Versioned)
+		}
+		puts := o.Bucket("puts", objects.Versioned) // not into those that are listed
+		if stage.o.NoSync {
+			require.NoError(b, c.CreateBucket(ctx, "puts"))
+			require.NoError(b, c.CreateBucket(ctx, plain.Name()))
+			require.NoError(b, c.CreateBucket(ctx, large.Name()))
+			for i := range keys {
+				require.NoError(b, plain.Put(ctx, key(i), value))
+			}
+			for i := range keys * most {
+				require.NoError(b, large.Put(ctx, version(i), value))
+			}
+			for versions, bucket := range buckets {
+				require.NoError(b, c.CreateBucket(ctx, fmt.Sprintf("objects-%d", versions)))
+				for i := range keys * versions {
+					put(bucket, key(i/versions))
 				}
 			}
 		}
-		for range rounds / 4 {
-			for i := 5; i < len(kinds); i++ {
-				begun := time.Now()
-				kinds[i].do()
-				if d := time.Since(begun); least[i] == 0 || d < least[i] {
-					least[i] = d
-				}
+		page := func(of *listing.Bucket) func() {
+			return func() {
+				page, err := of.List(ctx, listing.Query{})
+				require.True(b, err == nil && len(page.Items) == 1000)
 			}
 		}
-	}
-	for i, k := range kinds {
-		b.ReportMetric(float64(least[i])/float64(least[k.over]), strings.ReplaceAll(k.name, " ", "-")+"-x")
+		latest := func(versions int) func() {
+			return func() {
+				page, err := buckets[versions].List(ctx, objects.Query{})
+				require.True(b, err == nil && len(page.Items) == 1000)
+			}
+		}
+		kinds := []struct {
+			name string
+			do   func()
+			over int // the place of what it is compared with
+		}{
+			{"plain page", page(plain), 0},
+			{"plain page of many", page(large), 0},
+			{"latest of 1", latest(1), 0},
+			{"latest of 10", latest(10), 0},
+			{"latest of 100", latest(most), 0},
+			{"versions", func() {
+				page, err := buckets[most].ListVersions(ctx, objects.Query{})
+				require.True(b, err == nil && len(page.Items) == 1000)
+			}, 1},
+			{"plain put", func() {
+				for i := range 300 {
+					require.NoError(b, plain.Put(ctx, key(i), value))
+				}
+			}, 6},
+			{"put", func() {
+				for i := range 300 {
+					put(puts, key(i))
+				}
+			}, 6},
+		}
+		const firstPut = 6 // its place in kinds
+		b.Run(stage.name, func(b *testing.B) {
+			least := make([]time.Duration, len(kinds))
+			measure := func(from, to, rounds int) {
+				for range rounds {
+					for i := from; i < to; i++ {
+						begun := time.Now()
+						kinds[i].do()
+						if d := time.Since(begun); least[i] == 0 || d < least[i] {
+							least[i] = d
+						}
+					}
+				}
+			}
+			for b.Loop() {
+				measure(0, firstPut, 60)
+				measure(firstPut, len(kinds), 15)
+			}
+			for i, k := range kinds {
+				b.ReportMetric(float64(least[i])/float64(least[k.over]), strings.ReplaceAll(k.name, " ", "-")+"-x")
+			}
+			b.ReportMetric(float64(least[0].Microseconds()), "µs/plain-page")
+			b.ReportMetric(float64(least[firstPut].Microseconds())/300, "µs/plain-put")
+		})
+		require.NoError(b, s.Close())
 	}
 }
 
@@ -211,4 +236,64 @@ func BenchmarkRows(b *testing.B) {
 			b.ReportMetric(float64(rows)*float64(b.N)/b.Elapsed().Seconds(), "rows/s")
 		})
 	}
+}
+
+// BenchmarkBodies measures a body of 64 MiB, written and read as an object, beside the store of blobs
+// alone, in turns: the least of several times each, as throughput relative to that alone.
+func BenchmarkBodies(b *testing.B) {
+	const rounds = 8
+	s, err := pebblestore.Open(b.TempDir(), pebblestore.Options{})
+	require.NoError(b, err)
+	defer s.Close()
+	c, err := listing.NewEmbedded(s, listing.Options{})
+	require.NoError(b, err)
+	blobs, err := fileblobs.Open(b.TempDir())
+	require.NoError(b, err)
+	o, err := objects.New(c, blobs, objects.Options{})
+	require.NoError(b, err)
+	ctx, body, key := b.Context(), make([]byte, 64<<20), []byte("key")
+	for i := range body {
+		body[i] = byte(i * i >> 8)
+	}
+	require.NoError(b, c.CreateBucket(ctx, "b"))
+	bucket := o.Bucket("b", objects.Versioned)
+	drop := func(r io.ReadCloser) {
+		n, err := io.Copy(io.Discard, struct{ io.Reader }{r})
+		require.True(b, err == nil && n == int64(len(body)))
+		require.NoError(b, r.Close())
+	}
+	kinds := []func(){
+		func() { require.NoError(b, blobs.Create(ctx, "alone", bytes.NewReader(body))) },
+		func() {
+			_, err := bucket.Put(ctx, key, bytes.NewReader(body), objects.Meta{Size: int64(len(body))})
+			require.NoError(b, err)
+		},
+		func() {
+			r, _, err := blobs.Open(ctx, "alone", 0, int64(len(body)))
+			require.NoError(b, err)
+			drop(r)
+		},
+		func() {
+			o, err := bucket.Get(ctx, key, objects.ID{}, objects.All)
+			require.NoError(b, err)
+			drop(o.Body)
+		},
+	}
+	least := make([]time.Duration, len(kinds))
+	for b.Loop() {
+		for range rounds {
+			for i, do := range kinds {
+				begun := time.Now()
+				do()
+				if d := time.Since(begun); least[i] == 0 || d < least[i] {
+					least[i] = d
+				}
+			}
+			require.NoError(b, blobs.Delete(ctx, "alone"))
+		}
+	}
+	b.ReportMetric(float64(least[0])/float64(least[1]), "put-x")
+	b.ReportMetric(float64(least[2])/float64(least[3]), "get-x")
+	b.ReportMetric(float64(len(body))/least[0].Seconds()/1e6, "MB/s-blob-written")
+	b.ReportMetric(float64(len(body))/least[2].Seconds()/1e6, "MB/s-blob-read")
 }

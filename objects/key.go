@@ -2,9 +2,9 @@ package objects
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
+	"math/rand/v2"
 
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -26,7 +26,9 @@ const (
 
 func newID(stamp store.Timestamp) ID {
 	id := ID{Stamp: stamp}
-	_, _ = rand.Read(id.Salt[:]) // it does not fail
+	var salt [8]byte
+	binary.BigEndian.PutUint64(salt[:], rand.Uint64())
+	copy(id.Salt[:], salt[:])
 	return id
 }
 
@@ -131,8 +133,26 @@ func cutKey(b []byte) (key []byte, n int, ok bool) {
 // unescape is the inverse of escape.
 func unescape(b []byte) []byte { return bytes.ReplaceAll(b, []byte{zero, escapedBy}, []byte{zero}) }
 
+// plainGroup returns the length of the group in the key of a version's row, where the object's key has
+// no zero byte: as almost all have that listings look at. Else it returns 0.
+func plainGroup(b []byte) int {
+	n := len(b) - idBytes
+	if n <= 2 || bytes.IndexByte(b, zero) != n-2 || b[n-1] != endsKey {
+		return 0
+	}
+	if _, ok := parseID(b[n:]); !ok {
+		return 0
+	}
+	return n
+}
+
 // parseRow takes the key of a row apart. The error is Corrupt.
 func parseRow(b []byte) (r row, err error) {
+	if n := plainGroup(b); n > 0 {
+		r.key, r.group = b[:n-2:n-2], b[:n:n]
+		r.id, _ = parseID(b[n:])
+		return r, nil
+	}
 	key, n, ok := cutKey(b)
 	if !ok || len(key) == 0 {
 		return row{}, damagedKey(b)

@@ -3,6 +3,10 @@ package objects
 import (
 	"bytes"
 	"context"
+	"crypto/md5"
+	"encoding/hex"
+	"strings"
+	"sync"
 
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
@@ -43,12 +47,13 @@ type Page struct {
 }
 
 // List reads a page of the newest versions that are no delete markers. Older versions are passed
-// over as keys below a common prefix are. It fails like listing.Bucket.List.
-func (b *Bucket) List(ctx context.Context, q Query) (Page, error) {
+// over as keys below a common prefix are. It fails like listing.Bucket.List. Items share memory:
+// clone what must outlive the page.
+func (b *Bucket) List(ctx context.Context, q Query) (out Page, err error) {
 	if !q.AfterID.IsZero() {
 		return Page{}, store.Errorf(store.InvalidArgument, "AfterID is for ListVersions")
 	}
-	page, err := b.rows.List(ctx, q.rows(func(group []byte, h head) listing.Sifted {
+	rows := q.rows(func(group []byte, h head) listing.Sifted {
 		switch {
 		case !h.visible(): // it may hide nothing: an older one is the latest
 			return listing.Sifted{Hidden: true}
@@ -56,60 +61,73 @@ func (b *Bucket) List(ctx context.Context, q Query) (Page, error) {
 			return listing.Sifted{Hidden: true, Pass: group}
 		}
 		return listing.Sifted{Pass: group}
-	}))
+	})
+	err = b.page(ctx, rows, func(page listing.Page) error {
+		out = Page{Items: make([]Item, len(page.Items)), Next: page.Next}
+		r := newReader(len(page.Items))
+		for i := range page.Items {
+			item := &out.Items[i]
+			if _, err := r.read(item, &page.Items[i]); err != nil {
+				return err
+			}
+			item.Latest = !item.CommonPrefix
+		}
+		return nil
+	})
 	if err != nil {
 		return Page{}, err
-	}
-	out := Page{Items: make([]Item, len(page.Items)), Next: page.Next}
-	for i := range page.Items {
-		item := &out.Items[i]
-		if _, err := item.read(&page.Items[i]); err != nil {
-			return Page{}, err
-		}
-		item.Latest = !item.CommonPrefix
 	}
 	return out, nil
 }
 
 // ListVersions reads a page of all versions, delete markers included: in the order of keys, the
 // newest version of each first. Of null versions only the newest is shown. It fails like List.
-func (b *Bucket) ListVersions(ctx context.Context, q Query) (Page, error) {
-	page, err := b.rows.List(ctx, q.rows(func(_ []byte, h head) listing.Sifted {
-		return listing.Sifted{Hidden: !h.visible()}
-	}))
+func (b *Bucket) ListVersions(ctx context.Context, q Query) (out Page, err error) {
+	rows := q.rows(func(_ []byte, h head) listing.Sifted { return listing.Sifted{Hidden: !h.visible()} })
+	err = b.page(ctx, rows, func(page listing.Page) error {
+		out = Page{Items: make([]Item, 0, len(page.Items)), Next: page.Next}
+		return b.versionsInto(ctx, &out, &q, page.Items)
+	})
 	if err != nil {
 		return Page{}, err
 	}
-	out := Page{Items: make([]Item, 0, len(page.Items)), Next: page.Next}
+	return out, nil
+}
+
+// versionsInto puts the versions of a page of rows on a page, which has room for them.
+func (b *Bucket) versionsInto(ctx context.Context, out *Page, q *Query, rows []listing.Item) error {
+	r := newReader(len(rows))
 	var group []byte
 	seen := false // the group has a newer version, and a null one
 	null := false
-	for i := range page.Items {
-		var item Item
-		at, err := item.read(&page.Items[i])
+	for i := range rows {
+		n := len(out.Items)
+		out.Items = out.Items[:n+1]
+		item := &out.Items[n]
+		*item = Item{} // of a version that is not shown
+		at, err := r.read(item, &rows[i])
 		if err != nil {
-			return Page{}, err
+			return err
 		}
 		if item.CommonPrefix {
-			out.Items = append(out.Items, item)
 			continue
 		}
-		if i == 0 {
-			if seen, null, err = b.above(ctx, page.Items[i].Key, at.group); err != nil {
-				return Page{}, err
+		if i == 0 && (len(q.Token) > 0 || !q.AfterID.IsZero()) { // else the page begins with a whole group
+			if seen, null, err = b.above(ctx, rows[i].Key, at.group); err != nil {
+				return err
 			}
 		} else if !bytes.Equal(at.group, group) {
 			seen, null = false, false
 		}
 		group = at.group
 		if item.Null && null {
+			out.Items = out.Items[:n]
 			continue
 		}
 		item.Latest = !seen
 		seen, null = true, null || item.Null
-		out.Items = append(out.Items, item)
 	}
-	return out, nil
+	return nil
 }
 
 // above reports whether a group has versions that are seen before a row of it, and null ones.
@@ -164,32 +182,74 @@ func (q *Query) rows(judge func(group []byte, h head) listing.Sifted) listing.Qu
 		rows.To = groupOf(q.To)
 	}
 	rows.Sift = func(e listing.Entry) listing.Sifted {
-		at, err := parseRow(e.Key)
-		if err != nil {
-			return listing.Sifted{} // shown, and so an error of the page
-		}
-		if at.note {
-			return listing.Sifted{Hidden: true}
+		n := plainGroup(e.Key)
+		if n == 0 || len(q.Delimiter) > 0 {
+			return q.sift(e, judge)
 		}
 		h, err := decodeHead(e.Value)
 		if err != nil {
-			return listing.Sifted{}
+			return listing.Sifted{} // shown, and so an error of the page
 		}
-		s := judge(at.group, h)
-		if s.Hidden || len(q.Delimiter) == 0 {
-			return s
-		}
-		if i := bytes.Index(at.key[len(q.Prefix):], q.Delimiter); i >= 0 {
-			end := len(q.Prefix) + i + len(q.Delimiter)
-			return listing.Sifted{CommonPrefix: true, Pass: escape(nil, at.key[:end])}
-		}
-		return s
+		return judge(e.Key[:n:n], h)
 	}
 	return rows
 }
 
-// read reads an item of a listing of rows.
-func (i *Item) read(of *listing.Item) (row, error) {
+// sift says what a listing shows for any row.
+func (q *Query) sift(e listing.Entry, judge func(group []byte, h head) listing.Sifted) listing.Sifted {
+	at, err := parseRow(e.Key)
+	if err != nil {
+		return listing.Sifted{} // shown, and so an error of the page
+	}
+	if at.note {
+		return listing.Sifted{Hidden: true}
+	}
+	h, err := decodeHead(e.Value)
+	if err != nil {
+		return listing.Sifted{}
+	}
+	s := judge(at.group, h)
+	if s.Hidden || len(q.Delimiter) == 0 {
+		return s
+	}
+	if i := bytes.Index(at.key[len(q.Prefix):], q.Delimiter); i >= 0 {
+		end := len(q.Prefix) + i + len(q.Delimiter)
+		return listing.Sifted{CommonPrefix: true, Pass: escape(nil, at.key[:end])}
+	}
+	return s
+}
+
+// rowsOfPages pools memory for the rows of pages of default size, which are dropped once they are items.
+var rowsOfPages = sync.Pool{New: func() any { return new([1000]listing.Item) }}
+
+// page reads a page of rows, and calls do with it. do must not keep the page.
+func (b *Bucket) page(ctx context.Context, q listing.Query, do func(listing.Page) error) error {
+	rows := rowsOfPages.Get().(*[1000]listing.Item)
+	q.Into = rows[:]
+	page, err := b.rows.List(ctx, q)
+	if err != nil {
+		return err // the page may still lie in the memory
+	}
+	err = do(page)
+	clear(rows[:min(len(page.Items), len(rows))]) // or the pool would keep keys and values alive
+	rowsOfPages.Put(rows)
+	return err
+}
+
+// reader reads the items of one page, which share memory.
+type reader struct {
+	typ  string          // of the item before, which most items have, too
+	text strings.Builder // the ETags
+}
+
+func newReader(items int) *reader {
+	r := new(reader)
+	r.text.Grow(items * hex.EncodedLen(md5.Size))
+	return r
+}
+
+// read reads an item of a listing of rows into a zero item.
+func (r *reader) read(i *Item, of *listing.Item) (row, error) {
 	if of.CommonPrefix {
 		i.Key, i.CommonPrefix = unescape(of.Key), true
 		return row{}, nil
@@ -198,10 +258,18 @@ func (i *Item) read(of *listing.Item) (row, error) {
 	if err != nil {
 		return row{}, err
 	}
-	var r record
-	if err := r.decode(of.Value); err != nil {
+	record := record{typ: r.typ}
+	if err := record.decode(of.Value); err != nil {
 		return row{}, store.Wrap("version "+at.id.String(), err)
 	}
-	r.infoInto(&i.Info, at.key, at.id)
+	r.typ = record.typ
+	record.infoInto(&i.Info, at.key, at.id)
+	if len(record.md5) > 0 {
+		var digits [2 * md5.Size]byte
+		hex.Encode(digits[:], record.md5)
+		begin := r.text.Len()
+		r.text.Write(digits[:])
+		i.ETag = r.text.String()[begin:]
+	}
 	return at, nil
 }

@@ -36,7 +36,7 @@ func encodeManifest(pieces []piece) []byte {
 // decodeManifest is the inverse of encodeManifest. The error is Corrupt, also where the parts are not
 // of so many bytes together.
 func decodeManifest(b []byte, size int64) ([]piece, error) {
-	d := decoder{rest: b}
+	d := decoder{of: b}
 	n := d.uvarint()
 	if n == 0 || n > MaxParts {
 		return nil, damagedManifest(b)
@@ -45,18 +45,18 @@ func decodeManifest(b []byte, size int64) ([]piece, error) {
 	last, sum := uint64(0), int64(0)
 	for range n {
 		number, bytes := d.uvarint(), d.uvarint()
-		if d.bad || number <= last || number > MaxParts || bytes > uint64(math.MaxInt64-sum) || len(d.rest) < idBytes {
+		if d.bad || number <= last || number > MaxParts || bytes > uint64(math.MaxInt64-sum) || len(d.rest()) < idBytes {
 			return nil, damagedManifest(b)
 		}
-		id, ok := parseID(d.rest[:idBytes])
+		id, ok := parseID(d.rest()[:idBytes])
 		if !ok {
 			return nil, damagedManifest(b)
 		}
-		d.rest = d.rest[idBytes:]
+		d.at += idBytes
 		pieces = append(pieces, piece{int(number), int64(bytes), id})
 		last, sum = number, sum+int64(bytes)
 	}
-	if len(d.rest) > 0 || sum != size {
+	if len(d.rest()) > 0 || sum != size {
 		return nil, damagedManifest(b)
 	}
 	return pieces, nil
@@ -77,14 +77,14 @@ func (r *record) parts() int {
 
 // checkParts reports whether the body of a record can be a manifest, as far as that costs nothing.
 func (r *record) checkParts() bool {
-	d := decoder{rest: r.body}
+	d := decoder{of: r.body}
 	n := d.uvarint()
 	ok := !d.bad && n > 0 && n <= MaxParts
 	if r.where == inListedParts {
-		_, valid := parseID(d.rest)
+		_, valid := parseID(d.rest())
 		return ok && valid
 	}
-	return ok && len(r.body) <= mostInline && len(d.rest) >= int(n)*(idBytes+2) //nolint:gosec // bounded
+	return ok && len(r.body) <= mostInline && len(d.rest()) >= int(n)*(idBytes+2) //nolint:gosec // bounded
 }
 
 // partName is the name of a part's blob; part 0 is the manifest. The parts of a version lie below the

@@ -119,16 +119,24 @@ type Info struct {
 
 func (r *record) info(key []byte, id ID) (i Info) {
 	r.infoInto(&i, key, id)
+	if len(r.md5) > 0 {
+		i.ETag = hexOf(r.md5)
+	}
 	return i
 }
 
+// infoInto is info but for an ETag that is the MD5, into a zero Info: it leaves alone what is zero.
 func (r *record) infoInto(i *Info, key []byte, id ID) {
-	*i = Info{
-		Key: key, ID: id, Marker: r.marker, Null: r.null, Size: r.size, ETag: r.etag, ContentType: r.typ,
-		Modified: time.UnixMicro(int64(id.Stamp)).UTC(), Sums: r.sums, Headers: r.meta, Parts: r.parts(),
+	i.Key, i.ID, i.Marker, i.Null, i.Size, i.Parts = key, id, r.marker, r.null, r.size, r.parts()
+	i.Modified = time.UnixMicro(int64(id.Stamp)).UTC()
+	if len(r.etag) > 0 {
+		i.ETag = r.etag
 	}
-	if len(r.md5) > 0 {
-		i.ETag = hexOf(r.md5)
+	if len(r.typ) > 0 {
+		i.ContentType = r.typ
+	}
+	if r.sums != nil || r.meta != nil {
+		i.Sums, i.Headers = r.sums, r.meta
 	}
 }
 

@@ -189,7 +189,7 @@ func (m *measured) Read(p []byte) (int, error) {
 		return 0, ErrWrongSize
 	case errors.Is(err, io.EOF) && m.want >= 0 && m.n < m.want:
 		return 0, ErrWrongSize
-	case !m.still():
+	case n > 0 && !m.still():
 		return 0, listing.ErrTooLate
 	}
 	return n, err

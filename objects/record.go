@@ -142,20 +142,27 @@ func decode(b []byte) (*record, error) {
 	return r, nil
 }
 
-// decode is decode into a record whose memory the caller has: listings read many.
+// decode is decode into a record whose memory the caller has: listings read many. They mostly have
+// the content type of the record before, which is kept then.
 func (r *record) decode(b []byte) error {
 	h, err := decodeHead(b)
 	if err != nil || len(b) > maxRecordBytes {
 		return damagedRecord(b)
 	}
+	typ := r.typ
 	*r = record{rank: h.rank, marker: h.marker, null: h.null, where: where(b[3])}
-	d := decoder{rest: b[4:], bad: r.where > inListedParts}
+	d := decoder{of: b, at: 4, bad: r.where > inListedParts}
 	size := d.uvarint()
 	r.md5 = d.bytes(md5.Size)
-	r.etag, r.typ = d.str(maxETagBytes), d.str(maxTypeBytes)
+	r.etag = d.str(maxETagBytes)
+	if text := d.bytes(maxTypeBytes); string(text) == typ {
+		r.typ = typ
+	} else {
+		r.typ = string(text)
+	}
 	r.sums, r.meta = d.pairs(), d.pairs()
-	if len(d.rest) > 0 {
-		r.body = d.rest
+	if body := d.rest(); len(body) > 0 {
+		r.body = body
 	}
 	d.bad = d.bad || size > math.MaxInt64 || len(r.md5) != 0 && len(r.md5) != md5.Size
 	r.size = int64(size)
@@ -181,20 +188,37 @@ func damagedRecord(b []byte) error {
 	return store.Errorf(store.Corrupt, "a value of %d bytes is not the record of an object's version", len(b))
 }
 
-// decoder reads a record from its beginning; bad stays true after the first thing that is wrong.
+// decoder reads a record from its beginning; bad stays true after the first thing that is wrong, and
+// then nothing is left. It counts, and never changes a pointer: that costs more while garbage is
+// collected.
 type decoder struct {
-	rest []byte
-	bad  bool
+	of  []byte
+	at  int
+	bad bool
 }
 
+// rest is what is not decoded yet.
+func (d *decoder) rest() []byte { return d.of[d.at:] }
+
+func (d *decoder) fail() { d.bad, d.at = true, len(d.of) }
+
+// uvarint is fast for one byte, as most lengths are.
 func (d *decoder) uvarint() uint64 {
-	v, n := binary.Uvarint(d.rest)
+	if d.at < len(d.of) && d.of[d.at] < 0x80 {
+		d.at++
+		return uint64(d.of[d.at-1])
+	}
+	return d.longUvarint()
+}
+
+func (d *decoder) longUvarint() uint64 {
+	v, n := binary.Uvarint(d.rest())
 	// The last byte of a shortest encoding is not zero.
-	if n <= 0 || n > 1 && d.rest[n-1] == 0 {
-		d.bad, d.rest = true, nil
+	if n <= 0 || n > 1 && d.of[d.at+n-1] == 0 {
+		d.fail()
 		return 0
 	}
-	d.rest = d.rest[n:]
+	d.at += n
 	return v
 }
 
@@ -203,13 +227,12 @@ func (d *decoder) str(most int) string { return string(d.bytes(most)) }
 // bytes shares the memory of what is decoded.
 func (d *decoder) bytes(most int) []byte {
 	n := d.uvarint()
-	if n > uint64(min(most, len(d.rest))) {
-		d.bad, d.rest = true, nil
+	if n > uint64(min(most, len(d.of)-d.at)) {
+		d.fail()
 		return nil
 	}
-	s := d.rest[:n:n]
-	d.rest = d.rest[n:]
-	return s
+	d.at += int(n)                         //nolint:gosec // bounded
+	return d.of[d.at-int(n) : d.at : d.at] //nolint:gosec // bounded
 }
 
 func (d *decoder) pairs() (pairs []Pair) {

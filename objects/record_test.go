@@ -80,3 +80,13 @@ func FuzzRecords(f *testing.F) {
 		require.Equal(t, head{r.rank, r.marker, r.null}, h)
 	})
 }
+
+// TestEachRecordHasItsOwnType, also one as long as that of the record before.
+func TestEachRecordHasItsOwnType(t *testing.T) {
+	r := record{typ: "image/png"}
+	for _, typ := range []string{"image/gif", "image/gif", "", "text/html"} {
+		of := record{rank: live, typ: typ}
+		require.NoError(t, r.decode(of.encode()))
+		require.Equal(t, typ, r.typ)
+	}
+}

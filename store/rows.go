@@ -166,7 +166,8 @@ type SliceOptions struct {
 	// page after page may reuse it and keep them.
 	Into []Row
 	// Pass, if not nil, returns what the keys behind a row begin with that the caller has no use
-	// for, or nil: an ascending slice may leave them out. It may share the row's memory.
+	// for, or nil: an ascending slice may leave them out. It may share the row's memory. A store
+	// calls it for each row of the page in order, but perhaps not for the last one; or not at all.
 	Pass func(Row) []byte
 }
 

@@ -53,7 +53,7 @@ func (s *Store) slice(
 		more = it.First()
 	}
 	var a arena
-	var seek []byte // memory of keys
+	jump := jumper{it: it, p: p}
 	limit := o.PageBytes()
 	for seen := 1; more; seen++ {
 		if seen%checkEvery == 0 && ctx.Err() != nil {
@@ -95,7 +95,7 @@ func (s *Store) slice(
 		case pass == nil:
 			more = it.Next()
 		default:
-			seek, more = passOver(it, seek, p, pass)
+			more = jump.over(pass)
 		}
 	}
 	if err := it.Error(); err != nil {
@@ -107,22 +107,49 @@ func (s *Store) slice(
 	return page, nil
 }
 
-// fewNexts is how many rows cost less to read through than one search.
-const fewNexts = 3
+// A jumper passes over stretches of rows. A search costs as much as some rows, so it reads a few
+// through first. Where stretches are long that is in vain, so after one that needed a search it
+// reads through one row only, but for one stretch of many.
+type jumper struct {
+	it    *pebble.Iterator
+	p     store.Partition
+	key   []byte
+	first int // the stretch after which few rows are read through again
+	n     int // stretches so far
+}
 
-// passOver goes on to the first row whose key does not begin with a prefix. It may use buf.
-func passOver(it *pebble.Iterator, buf []byte, p store.Partition, prefix []byte) ([]byte, bool) {
-	for range fewNexts {
-		if !it.Next() || !bytes.HasPrefix(it.Key()[prefixBytes:], prefix) {
-			return buf, it.Valid()
+const (
+	// fewNexts is how many rows cost no more to read through than one search.
+	fewNexts = 16
+	// tryAgain is the number of stretches after which the jumper reads a few rows again.
+	tryAgain = 16
+)
+
+// over goes on to the first row whose key does not begin with a prefix.
+func (j *jumper) over(prefix []byte) bool {
+	nexts := fewNexts
+	if j.n++; j.n < j.first {
+		nexts = 1
+	}
+	for range nexts {
+		if !j.it.Next() {
+			return false
+		}
+		if !bytes.HasPrefix(j.it.Key()[prefixBytes:], prefix) {
+			return true
 		}
 	}
-	end := store.PrefixEnd(prefix)
-	if end == nil {
-		return buf, false
+	if nexts > 1 {
+		j.first = j.n + tryAgain
 	}
-	buf = appendRowKey(buf[:0], p, end)
-	return buf, it.SeekGE(buf)
+	// The prefix may lie in the memory of the row, which is not changed.
+	end := bytes.TrimRight(prefix, "\xff")
+	if len(end) == 0 {
+		return false
+	}
+	j.key = appendRowKey(j.key[:0], j.p, end)
+	j.key[len(j.key)-1]++
+	return j.it.SeekGE(j.key)
 }
 
 // expectedBytes estimates the bytes of a page by the mean size of recent rows.
