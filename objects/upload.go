@@ -15,17 +15,18 @@ import (
 
 // Upload is an upload that was neither completed nor aborted.
 type Upload struct {
-	Key           []byte
-	ID            UploadID
-	Created       time.Time
-	ContentType   string
-	Sums, Headers []Pair
+	Key         []byte
+	ID          UploadID
+	Created     time.Time
+	ContentType string
+	// Sums, Headers and Tags are those of CreateUpload.
+	Sums, Headers, Tags []Pair
 }
 
 func (r *record) upload(key []byte, id UploadID) Upload {
 	return Upload{
 		Key: key, ID: id, Created: time.UnixMicro(int64(id.Stamp)).UTC(),
-		ContentType: r.typ, Sums: r.sums, Headers: r.meta,
+		ContentType: r.typ, Sums: r.sums, Headers: r.meta, Tags: r.tags,
 	}
 }
 
@@ -57,13 +58,14 @@ var (
 	// ErrNoSuchPart: the version has fewer parts.
 	ErrNoSuchPart = store.Errorf(store.InvalidArgument, "the version has no part of this number")
 	// ErrUploadEnds: somebody else is completing the upload with other parts, or aborting it, or began to and
-	// did not end. Try again; a cleaner ends what broke off.
+	// did not end. Complete and Abort have tried some times. Try again; a cleaner ends what broke off.
 	ErrUploadEnds = store.Errorf(store.Conflict, "another completion or abort of the upload is under way, or broke off")
 )
 
 // CreateUpload begins an upload in parts. Of m all but Size becomes that of the version. It fails like Put.
 func (b *Bucket) CreateUpload(ctx context.Context, key []byte, m Meta) (Upload, error) {
-	r := &record{rank: live, null: b.versioned == Unversioned, typ: m.ContentType, sums: m.Sums, meta: m.Headers}
+	r := &record{rank: live, null: b.versioned == Unversioned, typ: m.ContentType, sums: m.Sums, meta: m.Headers,
+		tags: m.Tags}
 	if err := checkKey(key); err != nil {
 		return Upload{}, err
 	}

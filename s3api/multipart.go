@@ -23,8 +23,8 @@ const (
 	maxPartsPage = 1000
 )
 
-// uploadsIn returns the bucket of a request about an upload in parts.
-func (h *Handler) uploadsIn(x *exchange) (*versioned, error) {
+// objectsIn returns the bucket of a request that needs one of objects.
+func (h *Handler) objectsIn(x *exchange) (*versioned, error) {
 	in, err := h.objectsOf(x.ctx(), x.bucket)
 	if err == nil && in == nil {
 		err = notOperation(x.op.name)
@@ -67,7 +67,7 @@ var uploadErrors = []struct {
 }
 
 func (h *Handler) createUpload(x *exchange) error {
-	in, err := h.uploadsIn(x)
+	in, err := h.objectsIn(x)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,11 @@ func (h *Handler) createUpload(x *exchange) error {
 	if refusal != nil {
 		return refusal
 	}
-	u, err := in.CreateUpload(x.ctx(), []byte(x.key), o.meta())
+	m := o.meta()
+	if m.Tags, refusal = x.tagsOf(); refusal != nil {
+		return refusal
+	}
+	u, err := in.CreateUpload(x.ctx(), []byte(x.key), m)
 	if err != nil {
 		return err
 	}
@@ -91,7 +95,7 @@ func (h *Handler) createUpload(x *exchange) error {
 
 // part returns the bucket, the upload and the number of the part that a request names.
 func (h *Handler) part(x *exchange) (in *versioned, id objects.UploadID, n int, err error) {
-	if in, err = h.uploadsIn(x); err != nil {
+	if in, err = h.objectsIn(x); err != nil {
 		return nil, id, 0, err
 	}
 	n, err = strconv.Atoi(x.query.Get("partNumber"))
@@ -205,7 +209,7 @@ func copyRange(value string, size int64) (start, length int64, refusal *Error) {
 }
 
 func (h *Handler) completeUpload(x *exchange) error {
-	in, err := h.uploadsIn(x)
+	in, err := h.objectsIn(x)
 	if err != nil {
 		return err
 	}
@@ -308,7 +312,7 @@ func parseParts(doc []byte) ([]objects.NamedPart, *Error) {
 }
 
 func (h *Handler) abortUpload(x *exchange) error {
-	in, err := h.uploadsIn(x)
+	in, err := h.objectsIn(x)
 	if err != nil {
 		return err
 	}
@@ -348,7 +352,7 @@ func (h *Handler) listParts(x *exchange) error {
 	if refusal := h.beginWith(x, pageMemory(limit)); refusal != nil {
 		return refusal
 	}
-	in, err := h.uploadsIn(x)
+	in, err := h.objectsIn(x)
 	if err != nil {
 		return err
 	}
@@ -421,7 +425,7 @@ func (h *Handler) listUploads(x *exchange) error {
 	if refusal := h.beginWith(x, pageMemory(limit)); refusal != nil {
 		return refusal
 	}
-	in, err := h.uploadsIn(x)
+	in, err := h.objectsIn(x)
 	if err != nil {
 		return err
 	}

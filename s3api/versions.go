@@ -189,11 +189,14 @@ func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error
 		return notImplemented(headerSize + " in a bucket of objects, which keeps their bytes: make a bucket with " +
 			headerKind + ": plain for objects whose bytes live elsewhere")
 	}
+	m := o.meta()
+	if m.Tags, refusal = x.tagsOf(); refusal != nil {
+		return refusal
+	}
 	from, sums, refusal := h.intake(x)
 	if refusal != nil {
 		return refusal
 	}
-	m := o.meta()
 	m.Sums = sums
 	var i objects.Info
 	err := h.change(x, x.key, c, func(Bucket) (err error) {
@@ -405,6 +408,7 @@ func (h *Handler) getVersion(x *exchange, in *versioned) error {
 	in.tell(x, &i)
 	x.describe(o)
 	x.override()
+	x.tellTags(&i)
 	if strings.EqualFold(x.r.Header.Get("X-Amz-Checksum-Mode"), "ENABLED") && status == http.StatusOK {
 		x.tellSums(i.Sums)
 	}
